@@ -41,14 +41,13 @@ func (q *Leaky) Follow(before *Leaky) { q.pace.follow(&before.pace) }
 // rounded up to a ns. Admit allocates only if the queue has a limit in bytes or
 // packets and more packets are queued than ever before.
 func (q *Leaky) Admit(now int64, p Packet) (depart int64, f Fate) {
-	start := q.pace
-	start.notBefore(now)
-	depart = start.due()
+	q.pace.notBefore(now) // has no effect on later packets if this one is dropped
+	depart = q.pace.due()
 	delay := depart - now
 	if q.capacity > 0 {
 		q.removeDeparted(now)
 	}
-	next, ok := start.after(p.Bytes)
+	next, ok := q.pace.after(p.Bytes)
 	if !ok || q.full(delay, int64(p.Bytes)) {
 		return 0, Full
 	}
@@ -64,7 +63,7 @@ func (q *Leaky) Admit(now int64, p Packet) (depart int64, f Fate) {
 		q.backlog.push(departure{depart, int64(p.Bytes)})
 		q.bytes += int64(p.Bytes)
 	}
-	q.pace = next
+	q.pace.instant = next
 	return depart, f
 }
 

@@ -243,7 +243,7 @@ func (l *Link[T]) send() {
 		d.Fate = q.markOrDrop(p.Packet, Stale)
 	}
 	if !d.Fate.Dropped() {
-		l.pace, l.sending = next, level
+		l.pace.instant, l.sending = next, level
 		q.start = finish
 		q.charge(flow, p.Bytes)
 		level.startPacket(p.Bytes, finish)

@@ -16,9 +16,14 @@ const maxTerm = 1 << 44
 // exact amount.
 type pace struct {
 	num, den uint64 // a packet of n bytes takes n*num/den ns
-	next     int64  // ns, whole part
-	frac     uint64 // fraction of a ns, in units of 1/den
-	begun    bool
+	instant
+	begun bool
+}
+
+// instant is a time of a pace.
+type instant struct {
+	next int64  // ns, whole part
+	frac uint64 // fraction of a ns, in units of 1/den
 }
 
 func newPace(r meter.Rate) (pace, error) {
@@ -63,18 +68,17 @@ func (p *pace) due() int64 {
 	return p.next
 }
 
-// after returns the pace advanced by n bytes. It returns false if n bytes take more
-// than MaxInt64-1 ns, or end after MaxInt64-1, which leaves due room to round up.
-func (p pace) after(n int) (pace, bool) {
+// after returns the time of the pace advanced by n bytes. It returns false if n bytes
+// take more than MaxInt64-1 ns, or end after MaxInt64-1, which leaves due room to round up.
+func (p *pace) after(n int) (instant, bool) {
 	hi, lo := bits.Mul64(uint64(max(n, 0)), p.num)
 	lo, carry := bits.Add64(lo, p.frac, 0)
 	if hi += carry; hi >= p.den {
-		return p, false
+		return p.instant, false
 	}
 	ns, rest := bits.Div64(hi, lo, p.den)
 	if ns > math.MaxInt64-1 || p.next > math.MaxInt64-1-int64(ns) {
-		return p, false
+		return p.instant, false
 	}
-	p.next, p.frac = p.next+int64(ns), rest
-	return p, true
+	return instant{p.next + int64(ns), rest}, true
 }

@@ -21,25 +21,25 @@ func TestPaceAfter(t *testing.T) {
 		frac uint64
 		n    int
 		ok   bool
-		want pace // next and frac, if ok
+		want instant // next and frac, if ok
 	}{
-		{"ends at the last ns", slow(1<<32 + 2), 0, 0, 1<<31 - 1, true, pace{next: last}},
-		{"ends one ns before it", slow(1<<32 + 2), -1, 0, 1<<31 - 1, true, pace{next: last - 1}},
-		{"ends one ns after it", slow(1<<32 + 2), 1, 0, 1<<31 - 1, false, pace{}},
-		{"no length at the last ns", slow(1), last, 0, 0, true, pace{next: last}},
-		{"one byte at the last ns", slow(1), last, 0, 1, false, pace{}},
-		{"no length at the end of int64", slow(1), math.MaxInt64, 0, 0, false, pace{}},
+		{"ends at the last ns", slow(1<<32 + 2), 0, 0, 1<<31 - 1, true, instant{next: last}},
+		{"ends one ns before it", slow(1<<32 + 2), -1, 0, 1<<31 - 1, true, instant{next: last - 1}},
+		{"ends one ns after it", slow(1<<32 + 2), 1, 0, 1<<31 - 1, false, instant{}},
+		{"no length at the last ns", slow(1), last, 0, 0, true, instant{next: last}},
+		{"one byte at the last ns", slow(1), last, 0, 1, false, instant{}},
+		{"no length at the end of int64", slow(1), math.MaxInt64, 0, 0, false, instant{}},
 		// 649657 * 14197294936951 = 2^63-1.
-		{"takes 2^63-1 ns", slow(14197294936951), 0, 0, 649657, false, pace{}},
-		{"takes 2^63-1 ns from before 0", slow(14197294936951), -5, 0, 649657, false, pace{}},
-		{"takes 2^63 ns", slow(1 << 43), -5, 0, 1 << 20, false, pace{}},
-		{"takes 2^64-2^44 ns", slow(1 << 44), math.MinInt64, 0, 1<<20 - 1, false, pace{}},
-		{"takes 2^64 ns", slow(1 << 44), math.MinInt64, 0, 1 << 20, false, pace{}},
-		{"takes 2^63-2^44 ns", slow(1 << 44), 0, 0, 1<<19 - 1, true, pace{next: math.MaxInt64 - (1<<44 - 1)}},
-		{"takes more than 2^64 ns", slow(1 << 44), 0, 0, 1<<20 + 1, false, pace{}},
-		{"fractions add up to a ns", meter.Rate{Bytes: 3, Period: 7}, 10, 2, 1, true, pace{next: 13}},
-		{"fractions stay below a ns", meter.Rate{Bytes: 3, Period: 7}, 10, 1, 1, true, pace{next: 12, frac: 2}},
-		{"negative length", meter.Rate{Bytes: 3, Period: 7}, 10, 1, -1, true, pace{next: 10, frac: 1}},
+		{"takes 2^63-1 ns", slow(14197294936951), 0, 0, 649657, false, instant{}},
+		{"takes 2^63-1 ns from before 0", slow(14197294936951), -5, 0, 649657, false, instant{}},
+		{"takes 2^63 ns", slow(1 << 43), -5, 0, 1 << 20, false, instant{}},
+		{"takes 2^64-2^44 ns", slow(1 << 44), math.MinInt64, 0, 1<<20 - 1, false, instant{}},
+		{"takes 2^64 ns", slow(1 << 44), math.MinInt64, 0, 1 << 20, false, instant{}},
+		{"takes 2^63-2^44 ns", slow(1 << 44), 0, 0, 1<<19 - 1, true, instant{next: math.MaxInt64 - (1<<44 - 1)}},
+		{"takes more than 2^64 ns", slow(1 << 44), 0, 0, 1<<20 + 1, false, instant{}},
+		{"fractions add up to a ns", meter.Rate{Bytes: 3, Period: 7}, 10, 2, 1, true, instant{next: 13}},
+		{"fractions stay below a ns", meter.Rate{Bytes: 3, Period: 7}, 10, 1, 1, true, instant{next: 12, frac: 2}},
+		{"negative length", meter.Rate{Bytes: 3, Period: 7}, 10, 1, -1, true, instant{next: 10, frac: 1}},
 	} {
 		p, err := newPace(test.rate)
 		if err != nil {

@@ -29,7 +29,10 @@ type engine interface {
 func (f *replayFlags) newEngine(policy *policyfile.Compiled) (engine, error) {
 	if f.engine == "go" {
 		pipeline := dataplane.NewPipeline(policy.Plan)
-		return goEngine{replay.Go{Pipeline: pipeline}, budgets.NewReplayStore(pipeline)}, nil
+		e := goEngine{Go: replay.Go{Pipeline: pipeline}, store: budgets.NewReplayStore(pipeline)}
+		// The report shows tokens after each packet. A server is called between packets.
+		e.single = f.report != "" || e.store != nil
+		return e, nil
 	}
 	if budgets.OnServer(policy.Plan) {
 		return nil, usagef("--engine bpf does not support budgets on servers: use --engine go, which simulates a server")
@@ -66,13 +69,22 @@ func (e kernelEngine) KeysOverBound(stage int) (int, error) {
 // goEngine runs packets through a pipeline. It cannot fail.
 type goEngine struct {
 	replay.Go
-	store *budgets.ReplayStore
+	store  *budgets.ReplayStore
+	single bool // process one packet at a time
+}
+
+// Batch returns the maximum number of packets per call of Process.
+func (e goEngine) Batch() int {
+	if e.single {
+		return 1
+	}
+	return e.Go.Batch()
 }
 
 // Process advances the simulated server to the time of the packet, and processes the packet.
 func (e goEngine) Process(packets []dataplane.Packet, verdicts []dataplane.Verdict) error {
-	if len(packets) > 0 {
-		e.store.Until(packets[0].Time) // Batch is 1
+	if e.store != nil { // then there is one packet
+		e.store.Until(packets[0].Time)
 	}
 	return e.Go.Process(packets, verdicts)
 }

@@ -76,7 +76,7 @@ func TestBatchIsBounded(t *testing.T) {
 	if l.most > 9*size {
 		t.Errorf("got %d MiB of packets at once, want at most 8 and one packet", l.most>>20)
 	}
-	if l.calls > packets/8+3 {
-		t.Errorf("got %d calls, want at most %d: small packets are processed together", l.calls, packets/8+3)
+	if l.calls > packets/4+3 {
+		t.Errorf("got %d calls, want at most %d: small packets are processed together", l.calls, packets/4+3)
 	}
 }

@@ -105,9 +105,10 @@ func clocks(ctx context.Context, raw []byte) int {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	seen := map[*iface]bool{}
-	f, err := openCapture(newWindow(ctx, bytes.NewReader(raw)))
-	for r := (record{}); err == nil; {
-		if err = f.next(&r); err == nil && r.packet {
+	w := newWindow(ctx, bytes.NewReader(raw))
+	f, err := openCapture(w)
+	for r := (record{Packet: &dataplane.Packet{}}); err == nil; w.release() {
+		if err = f.next(&r); err == nil && r.isPacket {
 			seen[r.iface] = true
 		}
 	}

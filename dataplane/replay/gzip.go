@@ -12,12 +12,12 @@ import (
 type stream struct{ w *window }
 
 func (s *stream) Read(b []byte) (int, error) {
-	got, err := s.w.peek(1)
-	if len(got) == 0 {
+	if err := s.w.need(1); err != nil {
 		return 0, err
 	}
 	n := copy(b, s.w.data)
-	s.w.advance(n)
+	s.w.take(n)
+	s.w.release()
 	return n, nil
 }
 

@@ -340,3 +340,24 @@ func TestSettledFails(t *testing.T) {
 		}
 	}
 }
+
+// TestLinkByteOrders queues packets in a link until the section ends. Their timestamps are
+// written in the byte order of their own section, not in that of the next one.
+func TestLinkByteOrders(t *testing.T) {
+	first, second := littleEndian(), bigEndian()
+	for _, c := range []*capture{first, second} {
+		c.section().iface(ethernet, 0)
+		for id := range uint16(3) {
+			c.enhanced(0, 5_000_000, ethernetFrame(ipv4(1000, 0, id)))
+		}
+	}
+	out, _ := mustReplay(t, append(first.bytes, second.bytes...), linked(t))
+	var at []int64
+	for _, p := range readBack(t, out) {
+		at = append(at, p.at)
+	}
+	want := []int64{5e9, 5e9 + 1e6, 5e9 + 2e6, 5e9 + 3e6, 5e9 + 4e6, 5e9 + 5e6}
+	if !slices.Equal(at, want) {
+		t.Errorf("got timestamps %d, want %d", at, want)
+	}
+}

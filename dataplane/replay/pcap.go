@@ -37,48 +37,49 @@ func (f *pcap) next(r *record) error {
 	if !f.started {
 		return f.header(r)
 	}
-	h, err := f.w.peek(pcapRecord)
-	if err != nil {
-		if len(h) == 0 {
+	if err := f.w.need(pcapRecord); err != nil {
+		if len(f.w.data) == 0 {
 			return f.w.end(err)
 		}
-		return f.w.broken(err, fmt.Sprintf("the last packet's header has %d of %d bytes", len(h), pcapRecord))
+		return f.w.broken(err, fmt.Sprintf("the last packet's header has %d of %d bytes", len(f.w.data), pcapRecord))
 	}
-	claimed := f.order.u32(h[8:])
+	claimed := f.order.u32(f.w.data[8:])
 	if claimed > maxRecord-pcapRecord {
 		return &BrokenError{Offset: f.w.off, Reason: fmt.Sprintf("a packet claims %d captured bytes", claimed)}
 	}
 	captured := int(claimed)
-	raw, err := f.w.peek(pcapRecord + captured)
-	if err != nil {
-		return f.w.broken(err, fmt.Sprintf("the last packet has %d of %d captured bytes", len(raw)-pcapRecord, captured))
+	if err := f.w.need(pcapRecord + captured); err != nil {
+		return f.w.broken(err, fmt.Sprintf("the last packet has %d of %d captured bytes", len(f.w.data)-pcapRecord, captured))
 	}
-	f.w.advance(len(raw))
-	fraction := int64(f.order.u32(raw[4:])) * f.unit
-	r.raw, r.data, r.offset, r.packet, r.link = raw, raw[pcapRecord:], pcapRecord, true, f.link
-	r.time = int64(f.order.u32(raw))*1e9 + fraction
-	r.overflow = fraction >= 1e9
-	r.wire = wireLength(f.order.u32(raw[12:]))
-	r.withoutFCS(f.fcs)
+	f.parse(r, f.w.take(pcapRecord+captured))
 	return nil
 }
 
-func (f *pcap) header(r *record) error {
-	raw, err := f.w.peek(pcapHeader)
-	if err != nil {
-		return f.w.broken(err, fmt.Sprintf("the file header has %d of %d bytes", len(raw), pcapHeader))
+func (f *pcap) parse(r *record, raw []byte) {
+	fraction := int64(f.order.u32(raw[4:])) * f.unit
+	r.raw, r.isPacket, r.overflow = raw, true, fraction >= 1e9
+	r.Data, r.Link = raw[pcapRecord:len(raw):len(raw)], f.link
+	r.Time = int64(f.order.u32(raw))*1e9 + fraction
+	r.WireLen = wireLength(f.order.u32(raw[12:]))
+	if f.fcs != 0 {
+		r.withoutFCS(f.fcs)
 	}
-	if major := f.order.u16(raw[4:]); major != pcapVersion {
+}
+
+func (f *pcap) header(r *record) error {
+	if err := f.w.need(pcapHeader); err != nil {
+		return f.w.broken(err, fmt.Sprintf("the file header has %d of %d bytes", len(f.w.data), pcapHeader))
+	}
+	if major := f.order.u16(f.w.data[4:]); major != pcapVersion {
 		return &BrokenError{Offset: f.w.off, Reason: fmt.Sprintf("pcap version %d is not %d", major, pcapVersion)}
 	}
 	f.started = true
-	link := f.order.u32(raw[20:])
+	link := f.order.u32(f.w.data[20:])
 	f.link = dataplane.LinkType(link)
 	if link&fcsKnown != 0 {
 		f.fcs = 2 * int(link>>fcsShift)
 	}
-	f.w.advance(len(raw))
-	*r = record{raw: raw}
+	*r = record{Packet: r.Packet, raw: f.w.take(pcapHeader)}
 	return nil
 }
 

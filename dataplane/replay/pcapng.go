@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/bits"
+	"slices"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
@@ -26,7 +27,6 @@ const (
 
 	blockOverhead  = 12 // block type and both lengths, bytes
 	enhancedHeader = 28 // bytes before the data of an enhanced packet block
-	simpleHeader   = 12 // and of a simple one
 
 	// maxInterfaces bounds the memory for the interfaces of a section. The
 	// format allows 2^32; an obsolete packet block can refer to 2^16.
@@ -36,10 +36,13 @@ const (
 // pcapng is the block format. Blocks other than packets are copied unchanged,
 // so names, comments and statistics stay in the output.
 type pcapng struct {
-	w       *window
-	order   order
-	ifaces  []*iface // interfaces of the current section
-	section bool
+	w        *window
+	order    order
+	ifaces   []*iface // interfaces of the current section
+	section  bool
+	entering bool   // the latest block begins a section; until the next one, packets of the previous section are restamped
+	entered  order  // byte order of the new section
+	enhanced []byte // memory for restamp
 }
 
 // Times range from 1970 to 2261, UTC. In 63 bits of ns this leaves room for the
@@ -60,65 +63,78 @@ type iface struct {
 }
 
 func (f *pcapng) next(r *record) error {
-	h, err := f.w.peek(blockOverhead)
-	if err != nil {
-		if len(h) == 0 {
+	if f.entering {
+		f.order, f.ifaces, f.section, f.entering = f.entered, nil, true, false
+	}
+	if err := f.w.need(blockOverhead); err != nil {
+		if len(f.w.data) == 0 {
 			return f.w.end(err)
 		}
-		return f.w.broken(err, fmt.Sprintf("the last block has %d bytes, fewer than the minimum of %d", len(h), blockOverhead))
+		return f.w.broken(err, fmt.Sprintf("the last block has %d bytes, fewer than the minimum of %d", len(f.w.data), blockOverhead))
 	}
-	kind := f.order.u32(h)
+	h, order := f.w.data, f.order
+	kind := order.u32(h)
 	if kind == blockSection {
 		switch {
 		case binary.LittleEndian.Uint32(h[8:]) == sectionMagic:
-			f.order.big = false
+			order.big = false
 		case binary.BigEndian.Uint32(h[8:]) == sectionMagic:
-			f.order.big = true
+			order.big = true
 		default:
 			return &BrokenError{Offset: f.w.off, Reason: fmt.Sprintf("a section's byte-order magic is % x", h[8:12])}
 		}
 	} else if !f.section {
 		return &BrokenError{Offset: f.w.off, Reason: "the first block is not a section header"}
 	}
-	size := f.order.u32(h[4:])
+	size := order.u32(h[4:])
 	if size < blockOverhead || size%4 != 0 || size > maxRecord {
 		return &BrokenError{Offset: f.w.off, Reason: fmt.Sprintf("a block of type %#x claims %d bytes", kind, size)}
 	}
-	raw, err := f.w.peek(int(size))
-	if err != nil {
-		return f.w.broken(err, fmt.Sprintf("the last block has %d of %d bytes", len(raw), size))
+	if err := f.w.need(int(size)); err != nil {
+		return f.w.broken(err, fmt.Sprintf("the last block has %d of %d bytes", len(f.w.data), size))
 	}
-	if again := f.order.u32(raw[size-4:]); again != size {
+	raw := f.w.data[:size]
+	if again := order.u32(raw[size-4:]); again != size {
 		return &BrokenError{Offset: f.w.off, Reason: fmt.Sprintf("a block of type %#x has two lengths, %d at its start and %d at its end", kind, size, again)}
 	}
-	*r = record{raw: raw, kind: kind}
-	if reason := f.block(r, raw[8:size-4]); reason != "" {
+	*r = record{Packet: r.Packet, raw: raw, blockType: kind}
+	body, reason := raw[8:size-4], ""
+	if kind == blockSection {
+		reason = f.enter(r, order, body)
+	} else {
+		reason = f.block(r, body)
+	}
+	if reason != "" {
 		return &BrokenError{Offset: f.w.off, Reason: reason}
 	}
-	f.w.advance(len(raw))
+	f.w.take(len(raw))
 	return nil
+}
+
+func (f *pcapng) parse(r *record, raw []byte) {
+	*r = record{Packet: r.Packet, raw: raw, blockType: f.order.u32(raw)}
+	f.block(r, raw[8:len(raw)-4])
 }
 
 // block parses the body of a block. It returns the error as text, or "".
 func (f *pcapng) block(r *record, body []byte) string {
-	switch r.kind {
-	case blockSection:
-		return f.newSection(r, body)
+	switch r.blockType {
 	case blockInterface:
 		return f.addInterface(body)
 	case blockEnhanced, blockPacket:
-		return f.enhanced(r, body)
+		return f.enhancedPacket(r, body)
 	case blockSimple:
-		return f.simple(r, body)
+		return f.simplePacket(r, body)
 	}
 	return ""
 }
 
-func (f *pcapng) newSection(r *record, body []byte) string {
+// enter parses the header of a section. The section begins with the next block.
+func (f *pcapng) enter(r *record, o order, body []byte) string {
 	if len(body) < 16 {
 		return "a section header is too short"
 	}
-	if major := f.order.u16(body[4:]); major != 1 {
+	if major := o.u16(body[4:]); major != 1 {
 		return fmt.Sprintf("pcapng version %d is not 1", major)
 	}
 	// The output section differs in length if packets are dropped: set to
@@ -126,7 +142,7 @@ func (f *pcapng) newSection(r *record, body []byte) string {
 	for i := 8; i < 16; i++ {
 		body[i] = 0xff
 	}
-	f.section, f.ifaces, r.newSection = true, nil, true
+	f.entering, f.entered, r.newSection = true, o, true
 	return ""
 }
 
@@ -218,12 +234,12 @@ func unitsPerSecond(resol byte) (uint64, bool) {
 	return units, true
 }
 
-func (f *pcapng) enhanced(r *record, body []byte) string {
+func (f *pcapng) enhancedPacket(r *record, body []byte) string {
 	if len(body) < 20 {
 		return "a packet block is too short"
 	}
 	index := f.order.u32(body)
-	if r.kind == blockPacket {
+	if r.blockType == blockPacket {
 		index = uint32(f.order.u16(body)) // the upper 16 bits count drops
 	}
 	if int64(index) >= int64(len(f.ifaces)) {
@@ -234,16 +250,16 @@ func (f *pcapng) enhanced(r *record, body []byte) string {
 		return fmt.Sprintf("a packet claims %d captured bytes in a block that has %d", captured, len(body)-20)
 	}
 	i := f.ifaces[index]
-	r.packet, r.iface, r.link = true, i, i.link
-	r.time, r.outOfRange = i.ns(uint64(f.order.u32(body[4:]))<<32 | uint64(f.order.u32(body[8:])))
-	r.data, r.offset = body[20:20+captured], enhancedHeader
-	r.wire = wireLength(f.order.u32(body[16:]))
+	r.isPacket, r.iface, r.Link = true, i, i.link
+	r.Time, r.outOfRange = i.ns(uint64(f.order.u32(body[4:]))<<32 | uint64(f.order.u32(body[8:])))
+	r.Data = body[20 : 20+captured : 20+captured]
+	r.WireLen = wireLength(f.order.u32(body[16:]))
 	padded := 20 + (int(captured)+3)&^3
 	r.withoutFCS(f.packetFCS(i, body[min(padded, len(body)):]))
 	return ""
 }
 
-func (f *pcapng) simple(r *record, body []byte) string {
+func (f *pcapng) simplePacket(r *record, body []byte) string {
 	if len(f.ifaces) == 0 {
 		return "a packet precedes the first interface description"
 	}
@@ -256,10 +272,10 @@ func (f *pcapng) simple(r *record, body []byte) string {
 	if i.snap != 0 {
 		captured = min(captured, int64(i.snap))
 	}
-	r.packet, r.iface, r.link, r.untimed = true, i, i.link, true
-	r.time, r.outOfRange = i.ns(0)
-	r.data, r.offset = body[4:4+captured], simpleHeader
-	r.wire = wireLength(wire)
+	r.isPacket, r.iface, r.Link, r.untimed = true, i, i.link, true
+	r.Time, r.outOfRange = i.ns(0)
+	r.Data = body[4 : 4+captured : 4+captured]
+	r.WireLen = wireLength(wire)
 	r.withoutFCS(i.fcs)
 	return ""
 }
@@ -305,7 +321,7 @@ func (f *pcapng) restamp(r *record, ns int64) error {
 	if err != nil {
 		return err
 	}
-	if r.kind == blockSimple {
+	if r.blockType == blockSimple {
 		f.enhance(r)
 	}
 	f.order.put32(r.raw[12:], uint32(units>>32))
@@ -318,13 +334,15 @@ func (f *pcapng) restamp(r *record, ns int64) error {
 func (f *pcapng) enhance(r *record) {
 	captured := r.captured()
 	padded := (len(captured) + 3) &^ 3
-	raw := make([]byte, enhancedHeader+padded+4)
+	size := enhancedHeader + padded + 4
+	f.enhanced = slices.Grow(f.enhanced[:0], size)
+	raw := f.enhanced[:size]
 	f.order.put32(raw, blockEnhanced)
 	f.order.put32(raw[4:], uint32(len(raw)))
 	f.order.put32(raw[8:], r.iface.index)
 	f.order.put32(raw[20:], uint32(len(captured)))
-	f.order.put32(raw[24:], uint32(r.wire+r.fcs))
-	copy(raw[enhancedHeader:], captured)
+	f.order.put32(raw[24:], uint32(r.WireLen+r.fcs))
+	clear(raw[copy(raw[enhancedHeader:], captured)+enhancedHeader:])
 	f.order.put32(raw[len(raw)-4:], uint32(len(raw)))
-	r.raw, r.kind = raw, blockEnhanced
+	r.raw, r.blockType = raw, blockEnhanced
 }

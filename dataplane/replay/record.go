@@ -29,26 +29,18 @@ func (e *BrokenError) Error() string {
 // record is one record of a capture. A file header, or a pcapng block without a
 // packet, has only raw.
 type record struct {
-	raw         []byte // valid until the next record
-	data        []byte // captured bytes without FCS, a part of raw; nil if not a packet
-	offset      int    // of data in raw, bytes
-	packet      bool
-	newSection  bool // raw starts a new section; queued packets are written first
-	time        int64
-	wire        int // original length without FCS, bytes
-	link        dataplane.LinkType
-	fcs         int  // FCS on the wire, bytes
-	fcsCaptured int  // captured bytes of the FCS, after data
-	fcsCorrect  bool // the FCS was correct, and is corrected after marking
-	untimed     bool // the format has no timestamp; time is the earliest possible
-	overflow    bool // the fraction is a second or more
-	outOfRange  bool // the timestamp is before 1970 or after 2261
-	iface       *iface
-	kind        uint32 // type of a pcapng block
-
-	// Set for a packet on hold, as in dataplane.Packet.
-	network dataplane.Kind
-	l3      int
+	*dataplane.Packet        // Data, a part of raw, WireLen, Time and Link are valid if isPacket; set by the caller of next
+	raw               []byte // valid until the window's next release
+	isPacket          bool
+	newSection        bool // raw starts a new section; queued packets are written first
+	fcs               int  // FCS on the wire, bytes
+	fcsCaptured       int  // captured bytes of the FCS, after Data
+	fcsCorrect        bool // the FCS was correct, and is corrected after marking
+	untimed           bool // the format has no timestamp; Time is the earliest possible
+	overflow          bool // the fraction is a second or more
+	outOfRange        bool // the timestamp is before 1970 or after 2261
+	iface             *iface
+	blockType         uint32 // of pcapng
 }
 
 // wireLength converts the original length that a capture claims: on a 32-bit machine
@@ -58,22 +50,22 @@ func wireLength(n uint32) int { return int(min(int64(n), math.MaxInt)) }
 // withoutFCS removes an FCS of n bytes at the end of the packet from both
 // lengths.
 func (r *record) withoutFCS(n int) {
-	total := max(r.wire, len(r.data))
-	r.fcs = min(n, total)
-	r.fcsCaptured = max(len(r.data)-(total-r.fcs), 0)
-	r.data, r.wire = r.data[:len(r.data)-r.fcsCaptured], max(r.wire-r.fcs, 0)
+	total := max(r.WireLen, len(r.Data))
+	r.fcs, r.fcsCorrect = min(n, total), false
+	r.fcsCaptured = max(len(r.Data)-(total-r.fcs), 0)
+	r.Data, r.WireLen = r.Data[:len(r.Data)-r.fcsCaptured], max(r.WireLen-r.fcs, 0)
 }
 
 // captured returns the packet's bytes with the captured part of the FCS.
-func (r *record) captured() []byte { return r.data[:len(r.data)+r.fcsCaptured] }
+func (r *record) captured() []byte { return r.Data[:len(r.Data)+r.fcsCaptured] }
 
 // ethernetFCS returns the four bytes of a captured FCS and their correct value
 // (IEEE 802.3 §3.2.9), or nil if the frame or its FCS was not captured whole.
 func (r *record) ethernetFCS() (fcs []byte, want uint32) {
-	if r.link != dataplane.LinkEthernet || r.fcs != 4 || r.fcsCaptured != 4 {
+	if r.Link != dataplane.LinkEthernet || r.fcs != 4 || r.fcsCaptured != 4 {
 		return nil, 0
 	}
-	return r.captured()[len(r.data):], crc32.ChecksumIEEE(r.data)
+	return r.captured()[len(r.Data):], crc32.ChecksumIEEE(r.Data)
 }
 
 // checkFCS notes whether the packet's FCS is correct. It is called before
@@ -91,18 +83,16 @@ func (r *record) updateFCS() {
 	}
 }
 
-// rebase makes raw, a copy of the record's bytes, its bytes.
-func (r *record) rebase(raw []byte) {
-	r.raw, r.data = raw, raw[r.offset:r.offset+len(r.data)]
-}
-
 // format reads one capture format and writes timestamps back into its records.
 type format interface {
 	// next reads the next record. It returns io.EOF at the end, a *BrokenError,
 	// or an error of the source.
 	next(r *record) error
+	// parse parses a packet's bytes, which next has returned, again. Since then next
+	// has not returned another packet of a new section.
+	parse(r *record, raw []byte)
 	// restamp sets a packet's timestamp to ns, rounded up to the resolution of
-	// the format. It may replace r.raw.
+	// the format. It may replace r.raw, by memory that is valid until the next call.
 	restamp(r *record, ns int64) error
 }
 
@@ -133,10 +123,10 @@ func (o order) put32(b []byte, v uint32) {
 
 // openCapture detects the format by its first bytes.
 func openCapture(w *window) (format, error) {
-	magic, err := w.peek(4)
-	if err != nil {
+	if err := w.need(4); err != nil {
 		return nil, w.broken(err, "the file is too short")
 	}
+	magic := w.data[:4]
 	if binary.LittleEndian.Uint32(magic) == blockSection {
 		return &pcapng{w: w}, nil
 	}

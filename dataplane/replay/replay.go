@@ -1,7 +1,6 @@
 package replay
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -11,10 +10,6 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
-
-// arenaSize is the number of bytes of packets that are collected before they
-// are processed, even if the batch is not full. One packet may exceed it.
-const arenaSize = 8 << 20
 
 // DefaultMaxGap is the largest step between two timestamps without a warning.
 const DefaultMaxGap = 24 * time.Hour
@@ -53,17 +48,21 @@ type Engine interface {
 	Settle(now int64, v *dataplane.Verdict) bool
 }
 
-// Go is the Engine that runs a pipeline, one packet at a time.
+// Go is the Engine that runs a pipeline.
 type Go struct{ *dataplane.Pipeline }
 
-// Batch returns 1.
-func (Go) Batch() int { return 1 }
+// Batch returns 1 if the policy has links, because Settle must be called after each packet,
+// and 32 otherwise.
+func (g Go) Batch() int {
+	if len(g.Plan().Links) > 0 {
+		return 1
+	}
+	return 32
+}
 
 // Process runs the packets through the pipeline.
 func (g Go) Process(packets []dataplane.Packet, verdicts []dataplane.Verdict) error {
-	for i := range packets {
-		g.Pipeline.Process(&packets[i], &verdicts[i])
-	}
+	g.ProcessBatch(packets, verdicts)
 	return nil
 }
 
@@ -79,21 +78,22 @@ func Run(ctx context.Context, in io.Reader, engine Engine, cfg Config) (Summary,
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	w := newWindow(ctx, in)
-	if magic, _ := w.peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
+	if w.need(2) == nil && bytes.HasPrefix(w.data, []byte{0x1f, 0x8b}) {
 		w = newWindow(ctx, &unzip{from: &stream{w}})
 	}
-	r := run{engine: engine, cfg: cfg, now: math.MinInt64, unsettled: map[int64]*record{}}
+	r := run{engine: engine, cfg: cfg, window: w, now: math.MinInt64, held: held{pages: map[int64]*page{}}}
+	r.kept.Packet = new(dataplane.Packet)
 	if r.cfg.MaxGap == 0 {
 		r.cfg.MaxGap = DefaultMaxGap
 	}
 	if cfg.Output != nil {
-		r.out = bufio.NewWriterSize(cfg.Output, chunkSize)
+		r.out = newOutput(cfg.Output)
 	}
 	f, err := openCapture(w)
 	if err == nil {
 		r.format = f
 		r.makeBatch(engine.Batch())
-		err = r.loop(ctx)
+		err = r.loop()
 		if e := r.process(); e != nil {
 			err = e
 		}
@@ -106,7 +106,7 @@ func Run(ctx context.Context, in io.Reader, engine Engine, cfg Config) (Summary,
 		broken.Unread = true
 	}
 	if r.out != nil && !errors.As(err, new(*OutputError)) {
-		if e := errors.Join(r.release(math.MaxInt64), r.flush()); e != nil {
+		if e := errors.Join(r.release(math.MaxInt64), r.out.endRun(), r.out.flush()); e != nil {
 			err = e
 		}
 	}
@@ -124,17 +124,18 @@ func (e *OutputError) Unwrap() error { return e.Err }
 type run struct {
 	engine       Engine
 	cfg          Config
+	window       *window
 	format       format
-	out          *bufio.Writer // nil: no output
+	out          *output // nil: no output
 	summary      Summary
 	link         dataplane.LinkType
-	linkKnown    bool  // link is the type of the previous packet
+	linkAccepted bool  // link is the type of the previous packet
+	linkUnknown  bool  // dataplane does not know it
 	last         int64 // timestamp of the previous packet, ns
 	now          int64 // largest timestamp so far, ns
 	scheduled    departures
-	unsettled    map[int64]*record // records of packets that the engine has not settled, by packet number
-	spare        []*departing      // for reuse
-	spareRecords []*record         // for reuse
+	waiting      int  // packets that the engine has not settled
+	held         held // their records
 	seen         [len(oddities)]occurrences
 
 	// The next batch: n packets.
@@ -142,23 +143,28 @@ type run struct {
 	records  []record
 	packets  []dataplane.Packet
 	verdicts []dataplane.Verdict
-	arena    []byte // copies of their bytes, if a batch can have several
 
-	// settled is the argument of Engine.Settle. A local variable would be allocated
-	// on every call, because it is passed to an interface.
+	// settled and kept are arguments of Engine.Settle and format.parse. Local variables
+	// would be allocated on every call, because they are passed to interfaces.
 	settled dataplane.Verdict
+	kept    record
 }
 
 func (r *run) makeBatch(size int) {
 	r.records = make([]record, size)
 	r.packets = make([]dataplane.Packet, size)
 	r.verdicts = make([]dataplane.Verdict, size)
+	for i := range r.records {
+		r.records[i].Packet = &r.packets[i]
+	}
 }
 
-func (r *run) loop(ctx context.Context) error {
+func (r *run) loop() error {
 	for {
-		if r.summary.Packets%1024 == 0 && ctx.Err() != nil {
-			return context.Cause(ctx)
+		if r.window.mustRelease() {
+			if err := r.releaseWindow(); err != nil {
+				return err
+			}
 		}
 		rec := &r.records[r.n]
 		if err := r.format.next(rec); err != nil {
@@ -168,30 +174,25 @@ func (r *run) loop(ctx context.Context) error {
 			return err
 		}
 		r.summary.Began = true
-		if !rec.packet {
+		if !rec.isPacket {
 			if err := r.copyRecord(*rec); err != nil {
 				return err
 			}
 			continue
 		}
-		if !r.linkKnown || rec.link != r.link {
-			if err := r.engine.Accepts(rec.link); err != nil {
+		if !r.linkAccepted || rec.Link != r.link {
+			if err := r.engine.Accepts(rec.Link); err != nil {
 				return err
 			}
-			r.link, r.linkKnown = rec.link, true
+			r.link, r.linkAccepted, r.linkUnknown = rec.Link, true, !rec.Link.Known()
 		}
 		r.advanceClock(rec)
-		if r.out != nil {
+		if r.out != nil && rec.fcs != 0 {
 			rec.checkFCS()
 		}
-		if len(r.records) > 1 {
-			r.batchRecord(rec)
-		}
-		p := &r.packets[r.n]
-		p.Data, p.WireLen, p.Time, p.Link, p.Mark = rec.data, rec.wire, rec.time, rec.link, 0
-		p.ID = r.summary.Packets
+		rec.Mark, rec.ID = 0, r.summary.Packets
 		r.n++
-		if r.n == len(r.records) || len(r.arena) >= arenaSize {
+		if r.n == len(r.records) {
 			if err := r.process(); err != nil {
 				return err
 			}
@@ -199,12 +200,18 @@ func (r *run) loop(ctx context.Context) error {
 	}
 }
 
-// batchRecord copies a record to the arena, so that it stays valid until the batch is
-// processed.
-func (r *run) batchRecord(rec *record) {
-	start := len(r.arena)
-	r.arena = append(r.arena, rec.raw...)
-	rec.rebase(r.arena[start:len(r.arena):len(r.arena)])
+// releaseWindow ends the use of the records that were read.
+func (r *run) releaseWindow() error {
+	if err := r.process(); err != nil {
+		return err
+	}
+	if r.out != nil {
+		if err := r.out.endRun(); err != nil {
+			return err
+		}
+	}
+	r.window.release()
+	return nil
 }
 
 // process runs the batch through the engine.
@@ -213,22 +220,28 @@ func (r *run) process() error {
 	if n == 0 {
 		return nil
 	}
-	r.n, r.arena = 0, r.arena[:0]
+	r.n = 0
 	if err := r.engine.Process(r.packets[:n], r.verdicts[:n]); err != nil {
 		return err
 	}
 	for i := range n {
-		p, rec, v := &r.packets[i], &r.records[i], &r.verdicts[i]
+		rec, v := &r.records[i], &r.verdicts[i]
 		if r.cfg.Each != nil {
-			if err := r.cfg.Each(p, v); err != nil {
+			if err := r.cfg.Each(&r.packets[i], v); err != nil {
+				r.summary.Packets = r.packets[i].ID // it may have read more
 				return err
 			}
 		}
-		if v.Done&dataplane.Waiting != 0 && r.out != nil {
-			r.hold(p, rec)
+		if v.Done&dataplane.Waiting != 0 {
+			r.waiting++
+			if r.out != nil {
+				r.held.put(v.ID, rec)
+			}
 		}
-		if err := r.collect(v.Now); err != nil {
-			return err
+		if r.waiting > 0 {
+			if err := r.collect(v.Now); err != nil {
+				return err
+			}
 		}
 		if r.out != nil {
 			if err := r.write(rec, v); err != nil {
@@ -239,78 +252,84 @@ func (r *run) process() error {
 	return nil
 }
 
-// hold copies the record of a packet that the engine has not settled.
-func (r *run) hold(p *dataplane.Packet, rec *record) {
-	var kept *record
-	if n := len(r.spareRecords); n > 0 {
-		kept, r.spareRecords = r.spareRecords[n-1], r.spareRecords[:n-1]
-	} else {
-		kept = &record{}
-	}
-	raw := append(kept.raw[:0], rec.raw...)
-	*kept = *rec
-	kept.rebase(raw)
-	kept.network, kept.l3 = p.Kind, p.L3
-	r.unsettled[p.ID] = kept
-}
-
 // collect fetches the outcome of all packets that the engine has settled by
 // now.
 func (r *run) collect(now int64) error {
 	v := &r.settled
 	for r.engine.Settle(now, v) {
+		r.waiting--
 		if r.cfg.Settled != nil {
 			if err := r.cfg.Settled(v); err != nil {
 				return err
 			}
 		}
-		rec := r.unsettled[v.ID]
-		if rec == nil {
-			continue // there is no output
+		kept, ok := r.held.take(v.ID)
+		if !ok || v.Done.Dropped() {
+			continue
 		}
-		delete(r.unsettled, v.ID)
+		rec := &r.kept
+		r.format.parse(rec, kept.raw)
+		rec.fcsCorrect = kept.fcsCorrect
 		if v.Done&dataplane.ECNSet != 0 {
-			(&dataplane.Packet{Data: rec.data, Kind: rec.network, L3: rec.l3}).SetCE()
+			dataplane.Parse(rec.Packet)
+			rec.SetCE()
 		}
 		if err := r.schedule(rec, v); err != nil {
 			return err
 		}
-		r.spareRecords = append(r.spareRecords, rec)
 	}
 	return nil
 }
 
-// advanceClock counts the packet and checks its timestamp.
+// advanceClock counts the packet and checks its timestamp and lengths.
 func (r *run) advanceClock(rec *record) {
 	s := &r.summary
 	s.Packets++
-	if s.Packets == 1 {
-		s.First, s.Last = rec.time, rec.time
-	} else {
-		if rec.untimed {
-			rec.time, rec.outOfRange = r.last, false
-		}
-		if rec.time < r.now {
-			r.note(backwards)
-		} else if uint64(rec.time)-uint64(r.now) > uint64(r.cfg.MaxGap) {
-			r.note(farFuture)
-		}
+	if rec.untimed && s.Packets > 1 {
+		rec.Time, rec.outOfRange = r.last, false
 	}
-	r.last, r.now = rec.time, max(r.now, rec.time)
-	s.First, s.Last = min(s.First, rec.time), max(s.Last, rec.time)
+	r.last = rec.Time
+	if gap := uint64(rec.Time) - uint64(r.now); gap > uint64(r.cfg.MaxGap) { // also if it is negative
+		r.oddTime(rec.Time)
+	} else {
+		r.now, s.Last = rec.Time, rec.Time
+	}
+	if rec.overflow || rec.outOfRange || len(rec.Data) != rec.WireLen || r.linkUnknown {
+		r.oddRecord(rec)
+	}
+}
+
+// oddTime advances the clock if the timestamp is the first one, is before the latest one, or is far ahead of it.
+func (r *run) oddTime(time int64) {
+	s := &r.summary
+	switch {
+	case s.Packets == 1:
+		s.First = time
+		r.now = time
+	case time < r.now:
+		r.note(backwards)
+		s.First = min(s.First, time)
+	default:
+		r.note(farFuture)
+		r.now = time
+	}
+	s.Last = r.now
+}
+
+func (r *run) oddRecord(rec *record) {
 	if rec.overflow {
 		r.note(overflowing)
 	}
 	if rec.outOfRange {
 		r.note(outside)
 	}
-	if len(rec.data) < rec.wire {
+	if len(rec.Data) < rec.WireLen {
 		r.note(truncated)
 	}
-	if len(rec.data) > rec.wire {
+	if len(rec.Data) > rec.WireLen {
 		r.note(longer)
 	}
-	if !rec.link.Known() {
+	if r.linkUnknown {
 		r.note(unknownLink)
 	}
 }
@@ -328,38 +347,33 @@ func (r *run) copyRecord(rec record) error {
 	if r.out == nil {
 		return nil
 	}
-	return r.emit(rec.raw)
+	return r.out.lent(rec.raw)
 }
 
 // write writes all departures before the packet, then the packet, unless it was
-// dropped or queued.
+// dropped or departs later.
 func (r *run) write(rec *record, v *dataplane.Verdict) error {
-	queued := v.Done&dataplane.Queued != 0
-	if queued && v.Done&dataplane.Waiting == 0 {
-		if err := r.schedule(rec, v); err != nil {
+	if r.scheduled.due(v.Now) {
+		if err := r.release(v.Now); err != nil {
 			return err
 		}
 	}
-	if err := r.release(v.Now); err != nil || queued || v.Done.Dropped() {
-		return err
+	switch {
+	case v.Done.Dropped() || v.Done&dataplane.Waiting != 0:
+		return nil
+	case v.Done&dataplane.Queued != 0 && v.Departure > v.Now:
+		return r.schedule(rec, v)
+	case v.Done&dataplane.Queued != 0:
+		if err := r.finish(rec, v); err != nil {
+			return err
+		}
+		return r.out.copied(rec.raw)
 	}
 	if rec.overflow {
-		_ = r.format.restamp(rec, rec.time) // kept as it is if the format has no room for the carry
+		_ = r.format.restamp(rec, rec.Time) // kept as it is if the format has no room for the carry
 	}
-	rec.updateFCS()
-	return r.emit(rec.raw)
-}
-
-func (r *run) emit(raw []byte) error {
-	if _, err := r.out.Write(raw); err != nil {
-		return &OutputError{err}
+	if rec.fcsCorrect {
+		rec.updateFCS()
 	}
-	return nil
-}
-
-func (r *run) flush() error {
-	if err := r.out.Flush(); err != nil {
-		return &OutputError{err}
-	}
-	return nil
+	return r.out.lent(rec.raw)
 }

@@ -10,20 +10,21 @@ const (
 	// header, or a pcapng block. A larger one is treated as broken.
 	maxRecord = 1 << 20
 	chunkSize = 256 << 10
-	chunks    = 4
+	chunks    = 8
+	maxHeld   = chunks / 2 // chunks that are held before a release
 )
 
 // window is a sliding view of a stream. A goroutine reads chunks ahead, so that
 // reading from disk or decompressing runs in parallel with metering. Bytes are
-// returned in place; the caller may change them until the next peek.
+// taken in place; the caller may change them until the next release.
 type window struct {
 	ctx  context.Context
 	full chan chunk
 	free chan []byte
-	buf  []byte // backing array of data: maxRecord spare bytes, then a chunk
-	data []byte // bytes not yet consumed
-	off  int64  // position of data in the stream, bytes
-	err  error  // the error that follows data
+	held [][]byte // chunks with bytes that were taken since the last release, and that of data
+	data []byte   // bytes that were read but not consumed; their chunk has maxRecord spare bytes before
+	off  int64    // position of data in the stream, bytes
+	err  error    // the error that follows data
 }
 
 type chunk struct {
@@ -65,21 +66,26 @@ func (w *window) readAhead(src io.Reader) {
 	}
 }
 
-// peek returns the next n bytes, at most maxRecord. If the stream ends first,
-// it returns the remaining bytes with the reason: io.EOF, an error of the
+// need makes data at least n bytes long, at most maxRecord. If the stream ends
+// first, data is the rest, and the error is the reason: io.EOF, an error of the
 // source, or the cause of the context's end.
-func (w *window) peek(n int) ([]byte, error) {
+func (w *window) need(n int) error {
 	if n <= len(w.data) {
-		return w.data[:n:n], nil
+		return nil
 	}
 	return w.fill(n)
 }
 
-// fill is peek if the next chunk is needed.
-func (w *window) fill(n int) ([]byte, error) {
+// fill is need if the next chunk is needed.
+func (w *window) fill(n int) error {
+	first := len(w.held)
 	for len(w.data) < n {
 		if w.err != nil {
-			return w.data, w.err
+			return w.err
+		}
+		if w.ctx.Err() != nil {
+			w.err = context.Cause(w.ctx)
+			continue
 		}
 		select {
 		case c, ok := <-w.full:
@@ -87,23 +93,38 @@ func (w *window) fill(n int) ([]byte, error) {
 				w.err = context.Cause(w.ctx)
 				continue
 			}
-			rest := len(w.data)
-			start := maxRecord - rest
+			start := maxRecord - len(w.data)
 			copy(c.buf[start:], w.data)
-			w.data = c.buf[start : maxRecord+c.n]
-			if w.buf != nil {
-				w.free <- w.buf
+			w.data, w.err = c.buf[start:maxRecord+c.n], c.err
+			if len(w.held) > first { // only this loop has used the last chunk
+				w.free <- w.held[first]
+				w.held = w.held[:first]
 			}
-			w.buf, w.err = c.buf, c.err
+			w.held = append(w.held, c.buf)
 		case <-w.ctx.Done():
-			w.err = context.Cause(w.ctx)
 		}
 	}
-	return w.data[:n:n], nil
+	return nil
 }
 
-// advance consumes n bytes returned by peek.
-func (w *window) advance(n int) {
+// take consumes the first n bytes of data and returns them. They are valid until the
+// next release. Their capacity may include the bytes that follow.
+func (w *window) take(n int) []byte {
+	raw := w.data[:n]
 	w.data = w.data[n:]
 	w.off += int64(n)
+	return raw
+}
+
+// mustRelease reports whether the caller must call release before the next
+// need.
+func (w *window) mustRelease() bool { return len(w.held) > maxHeld }
+
+// release ends the use of all bytes that were consumed.
+func (w *window) release() {
+	last := len(w.held) - 1
+	for _, buf := range w.held[:last] {
+		w.free <- buf
+	}
+	w.held = append(w.held[:0], w.held[last])
 }

@@ -24,7 +24,8 @@ type Writer struct {
 	json       bool
 	row        []byte
 	column     int
-	pending    []pending // rows from the first undecided packet on
+	pending    []pending // rows from the first undecided packet on, after those that were written
+	written    int       // rows of pending that were written
 	maxPending int
 }
 
@@ -73,8 +74,8 @@ func csvText(name string) string {
 // undecided packet are written later. time is the packet's own timestamp.
 func (d *Writer) Packet(time int64, v *dataplane.Verdict) error {
 	if len(d.pending) > 0 || v.Done&dataplane.Waiting != 0 {
-		if len(d.pending) == d.maxPending {
-			return fmt.Errorf("packet %d is still queued after %d more packets, and rows must be in order: replay without --decisions", d.pending[0].verdict.ID, d.maxPending)
+		if len(d.pending)-d.written == d.maxPending {
+			return fmt.Errorf("packet %d is still queued after %d more packets, and rows must be in order: replay without --decisions", d.pending[d.written].verdict.ID, d.maxPending)
 		}
 		d.pending = append(d.pending, pending{time, *v})
 		return nil
@@ -85,11 +86,18 @@ func (d *Writer) Packet(time int64, v *dataplane.Verdict) error {
 // Settled completes the row of an undecided packet.
 func (d *Writer) Settled(v *dataplane.Verdict) error {
 	d.pending[v.ID-d.pending[0].verdict.ID].verdict = *v
-	for len(d.pending) > 0 && d.pending[0].verdict.Done&dataplane.Waiting == 0 {
-		if err := d.write(d.pending[0].time, &d.pending[0].verdict); err != nil {
+	for ; d.written < len(d.pending); d.written++ {
+		p := &d.pending[d.written]
+		if p.verdict.Done&dataplane.Waiting != 0 {
+			break
+		}
+		if err := d.write(p.time, &p.verdict); err != nil {
 			return err
 		}
-		d.pending = d.pending[1:]
+	}
+	if d.written >= len(d.pending)/2 { // removing rows copies no more rows than were written
+		d.pending = d.pending[:copy(d.pending, d.pending[d.written:])]
+		d.written = 0
 	}
 	return nil
 }
@@ -115,7 +123,7 @@ func (d *Writer) write(time int64, v *dataplane.Verdict) error {
 	d.number(int64(v.DSCPIn), v.HasDSCP)
 	d.number(int64(v.DSCPOut), v.HasDSCP && !v.Done.Dropped())
 	d.number(departure, !v.Done.Dropped())
-	d.text(v.Reason.String())
+	d.text(reasonNames[v.Reason])
 	if d.json {
 		d.row = append(d.row, '}')
 	}
@@ -173,6 +181,14 @@ var actionNames = func() (names [16]string) {
 		names[done] = cmp.Or(strings.Join(parts, "+"), "pass")
 	}
 	names[0] = "drop"
+	return names
+}()
+
+// reasonNames has the results of Reason.String, which allocates.
+var reasonNames = func() (names [256]string) {
+	for reason := range names {
+		names[reason] = dataplane.Reason(reason).String()
+	}
 	return names
 }()
 

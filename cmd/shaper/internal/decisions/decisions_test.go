@@ -3,6 +3,7 @@ package decisions
 import (
 	"encoding/csv"
 	"encoding/json"
+	"io"
 	"strings"
 	"testing"
 
@@ -77,5 +78,46 @@ func TestPendingRowsAreBounded(t *testing.T) {
 	err := packet(108, 0)
 	if err == nil || !strings.Contains(err.Error(), "100 more packets") || !strings.Contains(err.Error(), "packet 8 ") {
 		t.Errorf("got %v, want an error that names the packet that delays the rows", err)
+	}
+}
+
+// TestRowsAllocateNothing writes rows of packets that are decided at once, and of packets
+// that are decided later, out of order.
+func TestRowsAllocateNothing(t *testing.T) {
+	for _, asJSON := range []bool{false, true} {
+		d := New(io.Discard, &dataplane.Plan{Classes: []dataplane.PlanClass{{Name: "all"}}}, asJSON)
+		id := int64(0)
+		check := func(err error) {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		pass := func() {
+			id++
+			check(d.Packet(id, &dataplane.Verdict{ID: id, Done: dataplane.Pass | dataplane.Marked, HasDSCP: true}))
+		}
+		const backlog = 100
+		wait := func() {
+			id++
+			check(d.Packet(id, &dataplane.Verdict{ID: id, Done: dataplane.Queued | dataplane.Waiting}))
+			if id%2 == 0 && id > backlog {
+				check(d.Settled(&dataplane.Verdict{ID: id - backlog, Done: dataplane.Queued}))
+				check(d.Settled(&dataplane.Verdict{ID: id - backlog - 1}))
+			}
+		}
+		for name, row := range map[string]func(){"decided": pass, "queued": wait} {
+			d.pending, id = nil, 0
+			for range 10 * backlog {
+				row()
+			}
+			// AllocsPerRun rounds down, so one run writes many rows.
+			if n := testing.AllocsPerRun(3, func() {
+				for range 100 * backlog {
+					row()
+				}
+			}); n > 0 {
+				t.Errorf("JSON %v, %s: got %v allocations for %d rows, want 0", asJSON, name, n, 100*backlog)
+			}
+		}
 	}
 }

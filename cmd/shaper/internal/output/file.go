@@ -1,7 +1,6 @@
 package output
 
 import (
-	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"github.com/klauspost/pgzip"
 )
 
 // File is a file that is replaced as a whole: it is written to a temporary file in the same
@@ -22,7 +23,7 @@ type File struct {
 	temp string      // name before commit, or ""
 	goal string      // name after commit
 	old  os.FileInfo // file to replace, or nil
-	gzip *gzip.Writer
+	gzip *pgzip.Writer
 }
 
 // NameError says that a file of this name cannot be an output.
@@ -65,7 +66,8 @@ func Create(kind, path string, stdout io.Writer, taken map[string]os.FileInfo) (
 	}
 	o.Writer = o.file
 	if strings.HasSuffix(path, ".gz") {
-		o.gzip = gzip.NewWriter(o.file)
+		// Levels of better compression would take most of the time of a replay.
+		o.gzip, _ = pgzip.NewWriterLevel(o.file, pgzip.BestSpeed) // the level is valid
 		o.Writer = o.gzip
 	}
 	return o, nil
