@@ -137,15 +137,15 @@ func kernelFigures(get func() (*wire, error)) []figure {
 	red := programOf(get, oneClassPolicy)
 	cost := func(policy string) side { return onSource(programOf(get, policy), costOf) }
 	one, matched, many, most := onSource(red, costOf), cost(classesOf(1)), cost(classesOf(256)), cost(classesOf(1024))
-	over := amount("kernel: program over an empty one, 64 B, trTCM, mark, count", 90, 60, " ns", one, onSource(empty, costOf))
+	over := amount("kernel: program over an empty one, 64 B, trTCM, mark, count", 60, 45, " ns", one, onSource(empty, costOf))
 	over.measured = func(ours, empty float64) float64 { return ours - empty }
 	return []figure{
 		over,
 		timeRatio("kernel: 256 classes against 1, matched by the same fields", 1.6, 1.3, many, matched),
 		timeRatio("kernel: 1,024 classes against 1, matched by the same fields", 1.6, 1.3, most, matched),
 		timeRatio("kernel: 1,024 classes against 1 without a match", 1.6, 1.3, most, one),
-		timeRatio("kernel: two CPUs on one meter against one CPU, all green", 2, 1.3, cpus(green, 2), cpus(green, 1)),
-		timeRatio("kernel: two CPUs on one meter against one CPU, mostly red", 2, 1.3, cpus(red, 2), cpus(red, 1)),
+		timeRatio("kernel: two CPUs on one meter against one CPU, all green", 2, 1.5, cpus(green, 2), cpus(green, 1)),
+		timeRatio("kernel: two CPUs on one meter against one CPU, mostly red", 2, 1.5, cpus(red, 2), cpus(red, 1)),
 		speedRatio("kernel: TCP over veth, attached and never limiting, against not attached", 0.93, 0.98,
 			whileAttached(get, unlimitedPolicy, (*wire).iperf), onSource(get, (*wire).iperf)),
 		amount("kernel: UDP at 2 x PIR for 10 s, bytes passed compared with burst + rate * t", 0.1, 0.0025, " %", onSource(get, (*wire).overload), nil),
