@@ -135,6 +135,13 @@ func dumped(path string) []string {
 	return []string{"--time-stamp-precision=nano", "-r", path, "-w", "/dev/null"}
 }
 
+// queued returns the arguments of a replay through a full queue of 50 ms, 15 MiB.
+func (c *captures) queued() ([]string, error) {
+	policy := filepath.Join(filepath.Dir(c.long), "queue.yaml")
+	text := "classes: [{name: all, green: {queue: q}}]\nqueues: {q: {rate: 2500mbit, limit: 50ms}}\n"
+	return []string{"replay", c.long, "-o", "/dev/null", "--policy", policy}, os.WriteFile(policy, []byte(text), 0o600)
+}
+
 func replayed(path string) []string { return append([]string{"replay", path}, replayArgs...) }
 
 func replayFigures(start func() (*captures, error)) []figure {
@@ -147,9 +154,31 @@ func replayFigures(start func() (*captures, error)) []figure {
 	})
 	long := onSource(start, func(c *captures) (float64, error) { return memory(c.shaper, replayed(c.long)...) })
 	short := onSource(start, func(c *captures) (float64, error) { return memory(c.shaper, replayed(c.short)...) })
+	queued := onSource(start, func(c *captures) (float64, error) {
+		args, err := c.queued()
+		if err != nil {
+			return 0, err
+		}
+		return elapsed(captured, c.shaper, args...)
+	})
+	queuedMemory := onSource(start, func(c *captures) (float64, error) {
+		args, err := c.queued()
+		if err != nil {
+			return 0, err
+		}
+		return memory(c.shaper, args...)
+	})
+	zipped := onSource(start, func(c *captures) (float64, error) {
+		out := filepath.Join(filepath.Dir(c.long), "out.pcap.gz")
+		defer os.Remove(out)
+		return elapsed(captured, c.shaper, append(replayed(c.long), "-o", out)...)
+	})
 	return []figure{
 		speedRatio("tcpdump -r -w /dev/null, 4 M packets: replay with trTCM and marks, packets/s", 1.2, 2.5, ours, tcpdump),
 		speedRatio("replay --engine bpf against --engine go, packets/s", 1.0/3, 1, inKernel, ours),
+		speedRatio("replay through a full queue, 3 Gbit/s into 2.5, against plain replay, packets/s", 0.5, 0.7, queued, ours),
+		amount("memory of replay through that queue of 15 MiB; other: plain replay", 64, 45, " MiB", queuedMemory, long),
+		speedRatio("replay -o x.gz against -o /dev/null, packets/s", 0.25, 0.5, zipped, ours),
 		amount("memory of replay, 1.5 GB; other: 150 MB", 64, noAim, " MiB", long, short),
 	}
 }
