@@ -104,7 +104,8 @@ type ShaperConstants struct {
 	Marks       uint8
 	Ecn         uint8
 	Packets     uint8
-	_           [3]byte
+	Rules       uint8
+	_           [2]byte
 	Pacer       uint32
 	Major       uint32
 	Fields      uint32

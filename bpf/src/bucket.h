@@ -67,8 +67,7 @@ static __always_inline __s64 cost_of(const struct bucket *b, __u64 n)
 
 static __always_inline void withdraw(struct withdrawal *t, const struct bucket *b, __u64 v, __u32 spills)
 {
-	__s64 holds = v - t->word;
-	__u32 room = holds < b->size;
+	__s64 holds = v - t->word, before;
 
 	t->spill = 0;
 	if (holds > b->size) {
@@ -76,12 +75,15 @@ static __always_inline void withdraw(struct withdrawal *t, const struct bucket *
 			t->spill = holds - b->size;
 		holds = b->size;
 	}
+	before = holds;
 	holds += t->credit;
 	if (holds > b->size)
 		holds = b->size;
 	t->fits = holds >= t->cost;
-	t->writes = (t->fits && t->cost) || t->spill || (t->credit && room);
-	t->word = v - holds + (t->fits ? t->cost : 0);
+	if (t->fits)
+		holds -= t->cost;
+	t->writes = holds != before || t->spill;
+	t->word = v - holds;
 }
 
 /* words are the words and the stamp of a state while only one CPU accesses it. */

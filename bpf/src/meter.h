@@ -78,9 +78,13 @@ __noinline __u32 color_of(__u32 stage, __u64 now, __u32 n, __u32 in)
 	s = bpf_map_lookup_elem(&states, &m->slot);
 	if (!s)
 		return RED;
-	if (m->profile.window)
+	if (policy.rules & BY_WINDOW && m->profile.window)
 		return window_color_locked(s, &s->lock, &m->profile, now, n, in);
-	return bucket_color(s, NULL, &s->lock, NULL, &m->profile, now, n, in);
+	if (policy.rules & BY_PEAK && m->profile.peak)
+		return color_by(1, s, NULL, &s->lock, NULL, &m->profile, now, n, in);
+	if (policy.rules & BY_BUCKET)
+		return color_by(0, s, NULL, &s->lock, NULL, &m->profile, now, n, in);
+	return RED; /* never */
 }
 
 #define SPINS 256

@@ -37,6 +37,9 @@ enum store { LEASED = -3, SHARED = -2, PRIVATE = -1 };
 /* Done of dataplane.Verdict. */
 enum done { PASS = 1, ECN_SET = 2, MARKED = 4, QUEUED = 8 };
 
+/* The verdict of a meter: of RFC 2698, of windows, or of other buckets. */
+enum rule { BY_PEAK = 1, BY_WINDOW = 2, BY_BUCKET = 4 };
+
 /* Qdisc that holds queued packets. */
 enum pacer { NO_PACER, FQ, HTB };
 
@@ -100,6 +103,7 @@ struct constants {
 	__u8 marks;	     /* set of fields that actions write */
 	__u8 ecn;	     /* some action has an enum ecn */
 	__u8 packets;	     /* some meter counts packets */
+	__u8 rules;	     /* set of enum rule, of all meters */
 	__u32 pacer;	     /* enum pacer */
 	__u32 major;	     /* of HTB: upper half of its class IDs */
 	__u32 fields;	     /* set of fields that classes match */

@@ -189,6 +189,7 @@ func (e *encoder) encodeStage(i int) {
 		s.Table, e.constants.Elsewhere = storeLeased, 1
 	}
 	e.constants.Packets |= s.Packets
+	e.constants.Rules |= ruleOf(&profile)
 	if from.Then >= 0 {
 		e.constants.Chained = 1
 	}
@@ -197,6 +198,17 @@ func (e *encoder) encodeStage(i int) {
 		e.inputColors(&s, uint32(i), from)
 	}
 	e.stages = append(e.stages, s)
+}
+
+// ruleOf returns the rule of a profile, as enum rule of bpf/src/policy.h.
+func ruleOf(p *bpf.ShaperProfile) uint8 {
+	switch {
+	case p.Peak != 0:
+		return 1
+	case p.Window != 0:
+		return 2
+	}
+	return 4
 }
 
 // The words of a state count halves of a profile's units: the lowest bit closes a word.
