@@ -37,7 +37,7 @@ func commandFigures(get func() (*wire, error)) (out []figure) {
 				return 0, err
 			}
 			one := filepath.Join(w.dir, "one.pcap")
-			if err := writeCapture(one, 1); err != nil {
+			if err := writeCapture(one, 1, frames()); err != nil {
 				return 0, err
 			}
 			args := map[string][]string{"check": {"check", path}, "replay": {"replay", one, "--policy", path}}

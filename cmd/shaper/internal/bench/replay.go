@@ -17,7 +17,7 @@ import (
 const (
 	captured      = 4_000_000 // packets
 	capturedShort = captured / 10
-	captureSpace  = 2_100_000_000 // bytes, for all captures
+	captureSpace  = 2_500_000_000 // bytes, for all captures
 )
 
 var replayArgs = []string{"-o", "/dev/null", "--meter", "trtcm cir=1gbit cbs=64KiB pir=2gbit pbs=64KiB", "--yellow", "dscp=af12"}
@@ -25,6 +25,7 @@ var replayArgs = []string{"-o", "/dev/null", "--meter", "trtcm cir=1gbit cbs=64K
 // captures has two files with the same traffic, and the programs that read them.
 type captures struct {
 	long, short string
+	small       string // 64-byte frames
 	shaper      string
 }
 
@@ -43,8 +44,10 @@ func newCaptures(dir string) (*captures, error) {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return nil, err
 	}
-	c := &captures{filepath.Join(dir, "long.pcap"), filepath.Join(dir, "short.pcap"), filepath.Join(dir, "shaper")}
-	if err := errors.Join(writeCapture(c.long, captured), writeCapture(c.short, capturedShort)); err != nil {
+	at := func(name string) string { return filepath.Join(dir, name) }
+	c := &captures{at("long.pcap"), at("short.pcap"), at("small.pcap"), at("shaper")}
+	small := [][]byte{smallFrame[:60]}
+	if err := errors.Join(writeCapture(c.long, captured, frames()), writeCapture(c.short, capturedShort, frames()), writeCapture(c.small, captured, small)); err != nil {
 		return nil, err
 	}
 	if out, err := exec.Command("go", "build", "-o", c.shaper, "github.com/a-seed-32e5a53f/shaper/cmd/shaper").CombinedOutput(); err != nil {
@@ -53,8 +56,8 @@ func newCaptures(dir string) (*captures, error) {
 	return c, nil
 }
 
-// writeCapture writes n random frames at 3 Gbit/s, with timestamps in nanoseconds.
-func writeCapture(path string, n int) error {
+// writeCapture writes n of the frames, at random and at 3 Gbit/s, with timestamps in nanoseconds.
+func writeCapture(path string, n int, all [][]byte) error {
 	f, err := os.Create(path)
 	if err != nil {
 		return err
@@ -70,7 +73,7 @@ func writeCapture(path string, n int) error {
 	b = le.AppendUint32(b, 1) // link type Ethernet
 	w.Write(b)
 	r := rand.New(rand.NewPCG(4, 2))
-	all, now := frames(), int64(1.7e18)
+	now := int64(1.7e18)
 	for range n {
 		f := all[r.IntN(len(all))]
 		b = le.AppendUint32(b[:0], uint32(now/1e9))
@@ -93,7 +96,7 @@ func (c *captures) first(n int) (path string, err error) {
 	if _, err := os.Stat(path); err == nil {
 		return path, nil
 	}
-	return path, writeCapture(path, n)
+	return path, writeCapture(path, n, frames())
 }
 
 // elapsed runs a program and returns the time per packet of n, in ns.
@@ -173,8 +176,22 @@ func replayFigures(start func() (*captures, error)) []figure {
 		defer os.Remove(out)
 		return elapsed(captured, c.shaper, append(replayed(c.long), "-o", out)...)
 	})
+	onOne := func(args func(c *captures) []string) side {
+		return onSource(start, func(c *captures) (float64, error) {
+			return elapsed(captured, "taskset", append([]string{"-c", "1"}, args(c)...)...)
+		})
+	}
+	oursOnOne := func(path func(c *captures) string) side {
+		return onOne(func(c *captures) []string { return append([]string{c.shaper}, replayed(path(c))...) })
+	}
+	tcpdumpOnOne := func(path func(c *captures) string) side {
+		return onOne(func(c *captures) []string { return append([]string{"tcpdump"}, dumped(path(c))...) })
+	}
+	imix, small64 := func(c *captures) string { return c.long }, func(c *captures) string { return c.small }
 	return []figure{
 		speedRatio("tcpdump -r -w /dev/null, 4 M packets: replay with trTCM and marks, packets/s", 1.2, 2.5, ours, tcpdump),
+		speedRatio("tcpdump -r -w /dev/null, both on one core: replay with trTCM and marks, packets/s", 1, 1.5, oursOnOne(imix), tcpdumpOnOne(imix)),
+		speedRatio("tcpdump -r -w /dev/null, 64 B, both on one core: replay with trTCM and marks, packets/s", 0.8, 1.5, oursOnOne(small64), tcpdumpOnOne(small64)),
 		speedRatio("replay --engine bpf against --engine go, packets/s", 1.0/3, 1, inKernel, ours),
 		speedRatio("replay through a full queue, 3 Gbit/s into 2.5, against plain replay, packets/s", 0.5, 0.7, queued, ours),
 		amount("memory of replay through that queue of 15 MiB; other: plain replay", 64, 45, " MiB", queuedMemory, long),
