@@ -11,6 +11,7 @@
 //	length.h      the metered length of a packet and its segments
 //	classify.h    the first class that matches
 //	bucket.h      RFC 2697, RFC 2698, RFC 4115, for any number of CPUs at once
+//	lease.h       the phases of a lease
 //	meter.h       a packet through a chain of meters
 //	queue.h       departure times and early drops of queues
 //	act.h         marks, counts

@@ -2,7 +2,7 @@
 /* The programs by which user space uses budgets. It runs them with
  * BPF_PROG_RUN: no operation under a kernel lock is left incomplete if a
  * process ends. */
-#include "bucket.h"
+#include "lease.h"
 
 /* 0 -> the new parameters of a budget. Written by user space before a run. */
 struct {

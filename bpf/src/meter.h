@@ -3,7 +3,7 @@
  * packet's key, or a budget. */
 #pragma once
 
-#include "bucket.h"
+#include "lease.h"
 #include "packet.h"
 
 #define NO_ROOM 3 /* not a color */
