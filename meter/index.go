@@ -60,16 +60,22 @@ func (t *Table[K]) find(hash uint64, key K) (at, slot int, known bool) {
 	}
 }
 
-// load makes the CPU load the memory of keys with these hashes, in steps of independent
+// burst is the number of keys whose memory is loaded at once.
+const burst = 32
+
+// load hashes up to burst keys and makes the CPU load their memory, in steps of independent
 // loads: first the index, then the slots.
-func (t *Table[K]) load(hashes []uint64) {
+func (t *Table[K]) load(keys []K, hashes *[burst]uint64) {
 	sum := uint32(0)
-	for _, hash := range hashes {
+	for i, key := range keys {
+		hashes[i] = t.hash(key)
+	}
+	for _, hash := range hashes[:len(keys)] {
 		if at := t.home(hash); at < len(t.index) {
 			sum += t.index[at]
 		}
 	}
-	for _, hash := range hashes {
+	for _, hash := range hashes[:len(keys)] {
 		if i, ok := t.candidate(hash); ok {
 			sum += uint32(t.slots[i].second) + t.order[i+1].older
 		}

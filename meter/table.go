@@ -138,14 +138,9 @@ func (t *Table[K]) color(hash uint64, key K, now int64, n int, in Color) Color {
 // their cache misses overlap. Call it before Color for a few dozen keys; ColorEach needs no
 // call.
 func (t *Table[K]) Prefetch(keys []K) {
-	const burst = 32
 	for len(keys) > 0 {
-		var hashes [burst]uint64
 		n := min(len(keys), burst)
-		for i, key := range keys[:n] {
-			hashes[i] = t.hash(key)
-		}
-		t.load(hashes[:n])
+		t.load(keys[:n], new([burst]uint64))
 		keys = keys[n:]
 	}
 }
@@ -154,15 +149,11 @@ func (t *Table[K]) Prefetch(keys []K) {
 // index, as a call of Color for each in order would. The cache misses of the keys overlap.
 // in, colors and lengths are as for Meter.Colors, and at least as long as keys.
 func (t *Table[K]) ColorEach(keys []K, now int64, lengths []int, in, colors []Color) {
-	const burst = 32
 	lengths, colors = lengths[:len(keys):len(lengths)], inputColors(in, colors, len(keys))
 	for len(keys) > 0 {
 		var hashes [burst]uint64
 		n := min(len(keys), burst)
-		for i, key := range keys[:n] {
-			hashes[i] = t.hash(key)
-		}
-		t.load(hashes[:n])
+		t.load(keys[:n], &hashes)
 		for i, key := range keys[:n] {
 			if colors[i] != Red {
 				colors[i] = t.color(hashes[i], key, now, lengths[i], colors[i])

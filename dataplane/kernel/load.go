@@ -182,7 +182,7 @@ func (g *image) newPolicyMaps() (map[string]*ebpf.Map, error) {
 		addHash(out, bpf.ShaperMapHighs, g.highs),
 	} {
 		if err != nil {
-			return out, cause.Of(err)
+			return out, err
 		}
 	}
 	return out, nil
@@ -205,7 +205,7 @@ func addArray[T any](out map[string]*ebpf.Map, name string, values []T) error {
 		}
 		first += uint32(len(chunk))
 		if _, err := m.BatchUpdate(keys, chunk, nil); err != nil {
-			return fmt.Errorf("map %s: %w", name, err)
+			return cause.Of(fmt.Errorf("map %s: %w", name, err))
 		}
 	}
 	return nil
@@ -220,7 +220,7 @@ func addHash[K comparable, V any](out map[string]*ebpf.Map, name string, entries
 	out[name] = m
 	for key, value := range entries {
 		if err := m.Put(key, value); err != nil {
-			return fmt.Errorf("map %s: %w", name, err)
+			return cause.Of(fmt.Errorf("map %s: %w", name, err))
 		}
 	}
 	return nil

@@ -37,7 +37,7 @@ type chunk struct {
 func newWindow(ctx context.Context, src io.Reader) *window {
 	w := &window{ctx: ctx, full: make(chan chunk, chunks), free: make(chan []byte, chunks)}
 	for range chunks {
-		w.free <- make([]byte, maxRecord+chunkSize)
+		w.free <- nil // readAhead makes it, if the stream is that long
 	}
 	go w.readAhead(src)
 	return w
@@ -51,6 +51,9 @@ func (w *window) readAhead(src io.Reader) {
 		case c.buf = <-w.free:
 		case <-w.ctx.Done():
 			return
+		}
+		if c.buf == nil {
+			c.buf = make([]byte, maxRecord+chunkSize)
 		}
 		for c.n == 0 && c.err == nil && w.ctx.Err() == nil {
 			c.n, c.err = src.Read(c.buf[maxRecord:])

@@ -157,20 +157,16 @@ func replayFigures(start func() (*captures, error)) []figure {
 	})
 	long := onSource(start, func(c *captures) (float64, error) { return memory(c.shaper, replayed(c.long)...) })
 	short := onSource(start, func(c *captures) (float64, error) { return memory(c.shaper, replayed(c.short)...) })
-	queued := onSource(start, func(c *captures) (float64, error) {
-		args, err := c.queued()
-		if err != nil {
-			return 0, err
-		}
-		return elapsed(captured, c.shaper, args...)
-	})
-	queuedMemory := onSource(start, func(c *captures) (float64, error) {
-		args, err := c.queued()
-		if err != nil {
-			return 0, err
-		}
-		return memory(c.shaper, args...)
-	})
+	queued := func(measure func(name string, args ...string) (float64, error)) side {
+		return onSource(start, func(c *captures) (float64, error) {
+			args, err := c.queued()
+			if err != nil {
+				return 0, err
+			}
+			return measure(c.shaper, args...)
+		})
+	}
+	timed := func(name string, args ...string) (float64, error) { return elapsed(captured, name, args...) }
 	zipped := onSource(start, func(c *captures) (float64, error) {
 		out := filepath.Join(filepath.Dir(c.long), "out.pcap.gz")
 		defer os.Remove(out)
@@ -193,8 +189,8 @@ func replayFigures(start func() (*captures, error)) []figure {
 		speedRatio("tcpdump -r -w /dev/null, both on one core: replay with trTCM and marks, packets/s", 1, 1.5, oursOnOne(imix), tcpdumpOnOne(imix)),
 		speedRatio("tcpdump -r -w /dev/null, 64 B, both on one core: replay with trTCM and marks, packets/s", 0.8, 1.5, oursOnOne(small64), tcpdumpOnOne(small64)),
 		speedRatio("replay --engine bpf against --engine go, packets/s", 1.0/3, 1, inKernel, ours),
-		speedRatio("replay through a full queue, 3 Gbit/s into 2.5, against plain replay, packets/s", 0.5, 0.7, queued, ours),
-		amount("memory of replay through that queue of 15 MiB; other: plain replay", 64, 45, " MiB", queuedMemory, long),
+		speedRatio("replay through a full queue, 3 Gbit/s into 2.5, against plain replay, packets/s", 0.5, 0.7, queued(timed), ours),
+		amount("memory of replay through that queue of 15 MiB; other: plain replay", 64, 45, " MiB", queued(memory), long),
 		speedRatio("replay -o x.gz against -o /dev/null, packets/s", 0.25, 0.5, zipped, ours),
 		amount("memory of replay, 1.5 GB; other: 150 MB", 64, noAim, " MiB", long, short),
 	}
