@@ -28,7 +28,7 @@ func TestAgentSentinel(t *testing.T) {
 		storetest.Replica(t, primary)
 		sentinels := storetest.Sentinel(t, primary, 3)
 		g := joinHosts(t, 4, Server{URL: sentinelURL(sentinels)})
-		g.awaitFull(t, "the primary")
+		g.awaitSettled(t, "the primary", budget)
 		primary.Kill()
 		g.rescued(t, "no primary")
 		g.awaitFull(t, "the replica")
@@ -256,7 +256,7 @@ func TestAgentCluster(t *testing.T) {
 			server := Server{URL: "redis://" + nodes.Addrs()[0] + "?addr=" + strings.Join(nodes.Addrs()[1:], "&addr=")}
 			groups := joinAll(t, 3, names, server)
 			for i, g := range groups {
-				g.awaitFull(t, names[i])
+				g.awaitSettled(t, names[i], budget)
 			}
 			client, err := Open(server)
 			noError(t, err)
