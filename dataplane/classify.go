@@ -10,7 +10,10 @@ import "math/bits"
 // rest is not zero. So only words that can contain the result are read, and the time
 // depends on the number of fields and the logarithm of the number of addresses, and hardly
 // on the number of matches.
-type Classifier struct{ Tables }
+type Classifier struct {
+	Tables
+	firstTakesAll bool // the first match takes all IP packets, as that of a policy with one class
+}
 
 // Tables is a Classifier as plain numbers, for planes that search it in another language.
 // Vectors are given as offsets into Words.
@@ -64,8 +67,11 @@ const MaxClasses = 64 * 64
 // Classify returns the index of the first match of a parsed packet with metered length n,
 // or -1.
 func (c *Classifier) Classify(p *Packet, n int) int {
-	var found vectorSet
 	ip := p.IsIP()
+	if ip && c.firstTakesAll {
+		return 0
+	}
+	var found vectorSet
 	if ip {
 		found.add(c.IsIP[1])
 	} else {

@@ -22,6 +22,7 @@ func NewClassifier(matches []Match) *Classifier {
 	b.Length = b.sweepField(length, matches)
 	b.Src = b.addressTables(matches, func(m *Match) []netip.Prefix { return m.Src })
 	b.Dst = b.addressTables(matches, func(m *Match) []netip.Prefix { return m.Dst })
+	b.firstTakesAll = len(matches) > 0 && matches[0].matchesAllIP()
 	return b.Classifier
 }
 

@@ -31,6 +31,12 @@ func (m *Match) matchesNonIP() bool {
 	return len(m.EtherType)+len(m.VLAN)+len(m.PCP)+len(m.Length) > 0
 }
 
+// matchesAllIP reports whether every packet with a valid IP header matches.
+func (m *Match) matchesAllIP() bool {
+	limited := func(f MatchField) bool { return len(*f.List(m)) > 0 }
+	return len(m.Src)+len(m.Dst) == 0 && !slices.ContainsFunc(matchFields[:], limited)
+}
+
 // protocols returns Proto with its default.
 func (m *Match) protocols() []Range {
 	if len(m.Proto) == 0 && len(m.SPort)+len(m.DPort) > 0 {

@@ -42,13 +42,13 @@ func be64(b []byte) uint64 { return binary.BigEndian.Uint64(b) }
 // within the fixed IP header (20 or 40 bytes), or earlier, is Malformed. A packet that ends
 // later, in IPv4 options, IPv6 extension headers or ports, is IP without ports.
 func Parse(p *Packet) {
-	p.Kind, p.Proto, p.Fragment, p.Fragmented, p.HasPorts = Malformed, 0, false, false, false
+	p.Proto, p.Fragment, p.Fragmented, p.HasPorts = 0, false, false, false
 	p.Tags, p.HasEtherType, p.Tag, p.MPLS = 0, false, 0, 0
-	p.WireLen = max(p.WireLen, len(p.Data))
-	p.parseLink()
-	p.L3 = min(p.L3, p.WireLen)
-	p.L3Len = p.WireLen - p.L3
-	switch p.Kind {
+	wire := max(p.WireLen, len(p.Data))
+	kind, l3 := p.parseLink()
+	l3 = min(l3, wire)
+	p.Kind, p.WireLen, p.L3, p.L3Len = kind, wire, l3, wire-l3
+	switch kind {
 	case IPv4:
 		p.parseIPv4()
 	case IPv6:
@@ -56,167 +56,151 @@ func Parse(p *Packet) {
 	}
 }
 
-// parseLink finds the network header, and its kind as given by the link header.
-func (p *Packet) parseLink() {
+// parseLink returns the offset of the network header, and its kind as given by the link
+// header.
+func (p *Packet) parseLink() (Kind, int) {
 	switch p.Link {
 	case LinkEthernet:
-		p.parseEtherType(12)
+		return p.parseEtherType(12)
 	case LinkSLL:
-		p.parseEtherType(14)
+		return p.parseEtherType(14)
 	case LinkSLL2:
 		// The EtherType is in the first two bytes of this header (LINKTYPE_LINUX_SLL2).
-		p.L3 = 20
-		if len(p.Data) >= 20 {
-			p.parseNetwork(be16(p.Data))
+		if len(p.Data) < 20 {
+			return Malformed, 20
 		}
+		return p.parseNetwork(be16(p.Data), 20)
 	case LinkNull, LinkLoop:
-		p.L3 = 4
-		if len(p.Data) >= 4 {
-			p.parseFamily()
+		if len(p.Data) < 4 {
+			return Malformed, 4
 		}
+		return p.setEtherType(p.family()), 4
 	case LinkRaw, LinkRawBSD, LinkRawOBSD:
-		p.L3 = 0
-		p.setKind(p.version(Malformed))
+		return p.setEtherType(p.version(0, Malformed)), 0
 	case LinkIPv4:
-		p.L3 = 0
-		p.setKind(IPv4)
+		return p.setEtherType(IPv4), 0
 	case LinkIPv6:
-		p.L3 = 0
-		p.setKind(IPv6)
-	default:
-		p.L3 = 0
-		p.Kind = Other
+		return p.setEtherType(IPv6), 0
 	}
+	return Other, 0
 }
 
 // parseEtherType continues after a link header whose last two bytes, at off, are the
 // EtherType.
-func (p *Packet) parseEtherType(off int) {
-	p.L3 = off + 2
-	if p.L3 > len(p.Data) {
-		return
+func (p *Packet) parseEtherType(off int) (Kind, int) {
+	if off+2 > len(p.Data) {
+		return Malformed, off + 2
 	}
-	p.parseNetwork(be16(p.Data[off:]))
+	return p.parseNetwork(be16(p.Data[off:]), off+2)
 }
 
-// parseFamily reads the address family of a loopback header. AF_INET is 2 on all systems.
-// AF_INET6 is 24 on NetBSD and OpenBSD, 28 on FreeBSD and 30 on macOS.
-func (p *Packet) parseFamily() {
+// family returns the kind for the address family in a loopback header. AF_INET is 2 on all
+// systems. AF_INET6 is 24 on NetBSD and OpenBSD, 28 on FreeBSD and 30 on macOS.
+func (p *Packet) family() Kind {
 	family := be32(p.Data)
 	if p.Link == LinkNull && family > 0xffff {
 		family = binary.LittleEndian.Uint32(p.Data)
 	}
 	switch family {
 	case 2:
-		p.setKind(IPv4)
+		return IPv4
 	case 24, 28, 30:
-		p.setKind(IPv6)
-	default:
-		p.Kind = Other
+		return IPv6
 	}
+	return Other
 }
 
-// setKind sets the kind of a packet whose link header has no EtherType, and the EtherType
-// of that kind.
-func (p *Packet) setKind(k Kind) {
-	p.Kind = k
+// setEtherType sets the EtherType of a packet whose link header has none, and returns its
+// kind.
+func (p *Packet) setEtherType(k Kind) Kind {
 	switch k {
 	case IPv4:
 		p.EtherType, p.HasEtherType = etherIPv4, true
 	case IPv6:
 		p.EtherType, p.HasEtherType = etherIPv6, true
 	}
+	return k
 }
 
-// parseNetwork continues at p.L3 with the header that EtherType t announces.
-func (p *Packet) parseNetwork(t uint16) {
+// parseNetwork continues at l3 with the header that EtherType t announces.
+func (p *Packet) parseNetwork(t uint16, l3 int) (Kind, int) {
 	p.HasEtherType = true
 	for {
 		p.EtherType = t
 		switch t {
 		case etherIPv4:
-			p.Kind = IPv4
-			return
+			return IPv4, l3
 		case etherIPv6:
-			p.Kind = IPv6
-			return
+			return IPv6, l3
 		case etherVLAN, etherQinQ, etherQinQOld:
 			if p.Tags == maxTags {
-				p.Kind = Other
-				return
+				return Other, l3
 			}
-			if p.L3+4 > len(p.Data) {
-				return
+			if l3+4 > len(p.Data) {
+				return Malformed, l3
 			}
 			if p.Tags == 0 {
-				p.Tag = p.L3
+				p.Tag = l3
 			}
 			p.Tags++
-			t = be16(p.Data[p.L3+2:])
-			p.L3 += 4
+			t = be16(p.Data[l3+2:])
+			l3 += 4
 		case etherMPLS, etherMPLSMC:
-			p.parseMPLS()
-			return
+			return p.parseMPLS(l3)
 		case etherPPPoE:
-			p.parsePPPoE()
-			return
+			return p.parsePPPoE(l3)
 		default:
-			p.Kind = Other
-			return
+			return Other, l3
 		}
 	}
 }
 
 // parseMPLS reads a label stack (RFC 3032 §2.1). Labels do not tell the kind of the
 // payload; its first four bits do (RFC 4928 §3).
-func (p *Packet) parseMPLS() {
-	top := p.L3
+func (p *Packet) parseMPLS(l3 int) (Kind, int) {
+	top := l3
 	for range maxLabels {
-		if p.L3+4 > len(p.Data) {
-			return
+		if l3+4 > len(p.Data) {
+			return Malformed, l3
 		}
 		p.MPLS = top
-		bottom := p.Data[p.L3+2]&1 != 0
-		p.L3 += 4
+		bottom := p.Data[l3+2]&1 != 0
+		l3 += 4
 		if bottom {
-			p.Kind = p.version(Other)
-			return
+			return p.version(l3, Other), l3
 		}
 	}
-	p.Kind = Other
+	return Other, l3
 }
 
 // parsePPPoE reads a session header and the PPP protocol (RFC 2516 §4, §7). The protocol
 // has two bytes, or one if its first byte is odd (RFC 1661 §6.5).
-func (p *Packet) parsePPPoE() {
-	if p.L3+7 > len(p.Data) {
-		return
+func (p *Packet) parsePPPoE(l3 int) (Kind, int) {
+	if l3+7 > len(p.Data) {
+		return Malformed, l3
 	}
-	proto, size := uint16(p.Data[p.L3+6]), 7
+	proto, size := uint16(p.Data[l3+6]), 7
 	if proto&1 == 0 {
-		if p.L3+8 > len(p.Data) {
-			return
+		if l3+8 > len(p.Data) {
+			return Malformed, l3
 		}
-		proto, size = be16(p.Data[p.L3+6:]), 8
+		proto, size = be16(p.Data[l3+6:]), 8
 	}
-	p.L3 += size
 	switch proto {
 	case pppIPv4:
-		p.Kind = IPv4
+		return IPv4, l3 + size
 	case pppIPv6:
-		p.Kind = IPv6
-	default:
-		p.Kind = Other
+		return IPv6, l3 + size
 	}
+	return Other, l3 + size
 }
 
-// version returns the kind for the IP version at p.L3, or otherwise if it is neither 4 nor
-// 6.
-func (p *Packet) version(otherwise Kind) Kind {
-	if p.L3 >= len(p.Data) {
+// version returns the kind for the IP version at l3, or otherwise if it is neither 4 nor 6.
+func (p *Packet) version(l3 int, otherwise Kind) Kind {
+	if l3 >= len(p.Data) {
 		return Malformed
 	}
-	switch p.Data[p.L3] >> 4 {
+	switch p.Data[l3] >> 4 {
 	case 4:
 		return IPv4
 	case 6:
