@@ -112,12 +112,12 @@ func (l *loader) policy(root *yaml.Node) (*File, error) {
 		return nil, l.joined()
 	}
 	known := keys{
-		"length":    l.lengthRule,
-		"otherwise": func(n *yaml.Node) { p.DropUnclassified = l.second(n, "otherwise", "pass", "drop") },
+		{"length", l.lengthRule},
+		{"otherwise", func(n *yaml.Node) { p.DropUnclassified = l.second(n, "otherwise", "pass", "drop") }},
 	}
 	parts := map[string]*yaml.Node{}
 	for _, what := range partKinds {
-		known[what] = func(n *yaml.Node) { parts[what] = n }
+		known = append(known, entry{what, func(n *yaml.Node) { parts[what] = n }})
 	}
 	l.entries(root, "a policy", func(key, value *yaml.Node) {
 		if !strings.HasPrefix(key.Value, "x-") { // a holder of anchors
@@ -180,9 +180,9 @@ func (l *loader) lengthRule(n *yaml.Node) {
 		return
 	}
 	l.mapping(n, "length", keys{
-		"base":     base,
-		"overhead": func(n *yaml.Node) { rule.Overhead, _ = parsed(l, n, "overhead", parseInt) },
-		"mpu":      func(n *yaml.Node) { rule.MPU, _ = parsed(l, n, "mpu", parseInt) },
+		{"base", base},
+		{"overhead", func(n *yaml.Node) { rule.Overhead, _ = parsed(l, n, "overhead", parseInt) }},
+		{"mpu", func(n *yaml.Node) { rule.MPU, _ = parsed(l, n, "mpu", parseInt) }},
 	})
 }
 
@@ -190,13 +190,13 @@ func (l *loader) class(c *dataplane.Class, n *yaml.Node) {
 	l.nodes[c] = n
 	var inline, then *yaml.Node
 	ok := l.mapping(n, "a class", keys{
-		"name":   func(n *yaml.Node) { c.Name = l.name(n) },
-		"match":  func(n *yaml.Node) { l.match(&c.Match, n) },
-		"meter":  func(n *yaml.Node) { inline = n },
-		"then":   func(n *yaml.Node) { then = n },
-		"green":  func(n *yaml.Node) { c.Green = l.action(n) },
-		"yellow": func(n *yaml.Node) { c.Yellow = l.action(n) },
-		"red":    func(n *yaml.Node) { c.Red = l.action(n) },
+		{"name", func(n *yaml.Node) { c.Name = l.name(n) }},
+		{"match", func(n *yaml.Node) { l.match(&c.Match, n) }},
+		{"meter", func(n *yaml.Node) { inline = n }},
+		{"then", func(n *yaml.Node) { then = n }},
+		{"green", func(n *yaml.Node) { c.Green = l.action(n) }},
+		{"yellow", func(n *yaml.Node) { c.Yellow = l.action(n) }},
+		{"red", func(n *yaml.Node) { c.Red = l.action(n) }},
 	})
 	if ok && c.Name == "" {
 		l.fail(n, "a class needs a name")

@@ -1,6 +1,7 @@
 package policyfile
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -94,16 +95,28 @@ func (l *loader) node(object any, key string) *yaml.Node {
 	if n == nil {
 		n = l.nodes[l.file.Policy]
 	}
+	return cmp.Or(lookup(n, key), n)
+}
+
+// lookup returns the value of a key of a mapping, or nil.
+func lookup(n *yaml.Node, key string) *yaml.Node {
 	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
 		if n.Content[i].Value == key {
 			return n.Content[i+1]
 		}
 	}
-	return n
+	return nil
 }
 
-// keys are the keys that a mapping may have, with the readers of their values.
-type keys map[string]func(*yaml.Node)
+// keys are the keys that a mapping may have. A policy has thousands of mappings, so they are a
+// slice, which the compiler can keep on the stack.
+type keys []entry
+
+// entry is a key with the reader of its value.
+type entry struct {
+	name string
+	read func(*yaml.Node)
+}
 
 // mapping reads a mapping that may have only the known keys. what describes it in errors.
 func (l *loader) mapping(n *yaml.Node, what string, known keys) bool {
@@ -113,14 +126,18 @@ func (l *loader) mapping(n *yaml.Node, what string, known keys) bool {
 // knownKey reads the value of a key, which must be one of the known ones. others are keys that
 // the caller reads.
 func (l *loader) knownKey(key, value *yaml.Node, what string, known keys, others ...string) {
-	read, ok := known[key.Value]
-	if !ok {
-		all := append(sorted(known), others...)
-		slices.Sort(all)
-		l.fail(key, "unknown key %q in %s: want one of %s", key.Value, what, strings.Join(all, ", "))
-		return
+	for _, k := range known {
+		if k.name == key.Value {
+			k.read(value)
+			return
+		}
 	}
-	read(value)
+	all := slices.Clone(others)
+	for _, k := range known {
+		all = append(all, strings.Clone(k.name)) // the name itself would move all keys to the heap
+	}
+	slices.Sort(all)
+	l.fail(key, "unknown key %q in %s: want one of %s", key.Value, what, strings.Join(all, ", "))
 }
 
 // entries reads a mapping and rejects duplicate keys.
@@ -145,9 +162,10 @@ func (l *loader) entries(n *yaml.Node, what string, read func(key, value *yaml.N
 // sorted returns the keys of a map in alphabetical order.
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// target returns the value that a node stands for: that of its anchor if it is an alias.
+// target returns the value that a node stands for: that of its anchor if it is an alias. That
+// of nil is nil.
 func target(n *yaml.Node) *yaml.Node {
-	if n.Kind == yaml.AliasNode {
+	if n != nil && n.Kind == yaml.AliasNode {
 		return n.Alias
 	}
 	return n
