@@ -9,7 +9,7 @@ import (
 // action reads pass, drop, or a mapping of several actions.
 func (l *loader) action(n *yaml.Node) *dataplane.Action {
 	a := &dataplane.Action{}
-	l.nodes[a] = n
+	l.keepPlaces(a, n)
 	if n.Kind == yaml.ScalarNode {
 		s, ok := l.text(n, "an action")
 		if a.Drop = s == "drop"; ok && !a.Drop && s != "pass" {

@@ -17,7 +17,7 @@ var storeSchemes = []string{"redis", "rediss", "unix"}
 func (l *loader) budget(m *dataplane.Meter, n *yaml.Node) {
 	b := &dataplane.Budget{}
 	m.Budget = b
-	l.nodes[b] = n
+	l.keepPlaces(b, n)
 	store := false
 	if !l.mapping(n, "share", keys{
 		{"budget", func(n *yaml.Node) { b.Name, _ = l.text(n, "budget") }},

@@ -20,7 +20,7 @@ func (l *loader) envelope(name string, n *yaml.Node) {
 	e := &dataplane.Envelope{Name: name}
 	l.envelopes[name] = e
 	l.file.Policy.Envelopes = append(l.file.Policy.Envelopes, e)
-	l.nodes[e] = n
+	l.keepPlaces(e, n)
 	limits := 0
 	rate := func(what string, to *meter.Rate) func(*yaml.Node) {
 		return func(n *yaml.Node) {

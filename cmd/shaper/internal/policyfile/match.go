@@ -37,7 +37,7 @@ var matchNames = func() (names []string) {
 
 // match reads the match of a class.
 func (l *loader) match(m *dataplane.Match, n *yaml.Node) {
-	l.nodes[m] = n
+	l.keepPlaces(m, n)
 	l.entries(n, "match", func(key, value *yaml.Node) {
 		if i := slices.Index(matchNames, key.Value); i >= 0 {
 			list := dataplane.MatchFields[i].List(m)

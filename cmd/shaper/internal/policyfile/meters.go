@@ -35,7 +35,7 @@ func (d *draft) value(key string) *yaml.Node { return target(lookup(d.node, key)
 
 // meter reads a meter from n into m.
 func (l *loader) meter(m *dataplane.Meter, n *yaml.Node) {
-	l.nodes[m] = n
+	l.keepPlaces(m, n)
 	if n.Kind != yaml.MappingNode {
 		l.fail(n, "a meter must be a mapping, not %s", kindName(n))
 		return

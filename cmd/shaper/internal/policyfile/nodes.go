@@ -1,7 +1,6 @@
 package policyfile
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -17,12 +16,12 @@ import (
 
 // loader reads the nodes of a file and collects errors.
 type loader struct {
-	what   string                  // kind of the file, such as policy
-	label  func(*yaml.Node) string // place of a node, as text
-	errs   []*Error                // first maxErrors errors, in the order of their places
-	more   int                     // number of further errors
-	last   *yaml.Node              // place of the last error
-	nodes  map[any]*yaml.Node      // node of each part of the policy
+	what   string                // kind of the file, such as policy
+	label  func(position) string // a place as text
+	errs   []*Error              // first maxErrors errors, in the order of their places
+	more   int                   // number of further errors
+	last   position              // place of the last error
+	parts  map[any]part          // places of the parts of the policy
 	meters map[string]*dataplane.Meter
 	queues map[string]*dataplane.Queue
 	links  map[string]*dataplane.Link
@@ -33,11 +32,11 @@ type loader struct {
 	queueHint, envelopeHint string // advice if a name is not defined
 }
 
-func newLoader(label func(*yaml.Node) string) *loader {
+func newLoader(label func(position) string) *loader {
 	l := &loader{
 		what:   "policy",
 		label:  label,
-		nodes:  map[any]*yaml.Node{},
+		parts:  map[any]part{},
 		meters: map[string]*dataplane.Meter{},
 		queues: map[string]*dataplane.Queue{},
 		links:  map[string]*dataplane.Link{},
@@ -53,13 +52,13 @@ func newLoader(label func(*yaml.Node) string) *loader {
 
 // fail adds an error at a node.
 func (l *loader) fail(n *yaml.Node, format string, args ...any) {
-	at := position{n.Line, n.Column}
+	at := placeOf(n)
 	i := sort.Search(len(l.errs), func(i int) bool { return at.compare(l.errs[i].at) < 0 })
-	if l.last == nil || at.compare(position{l.last.Line, l.last.Column}) > 0 {
-		l.last = n
+	if at.compare(l.last) > 0 {
+		l.last = at
 	}
 	if i < maxErrors {
-		l.errs = slices.Insert(l.errs, i, l.errorAt(n, fmt.Sprintf(format, args...)))
+		l.errs = slices.Insert(l.errs, i, l.errorAt(at, fmt.Sprintf(format, args...)))
 	}
 	if i == maxErrors || len(l.errs) > maxErrors {
 		l.more++
@@ -82,20 +81,46 @@ func (l *loader) joined() error {
 	return errors.Join(out...)
 }
 
-// errorAt returns an error at a node.
-func (l *loader) errorAt(n *yaml.Node, reason string) *Error {
-	return &Error{l.label(n), reason, position{n.Line, n.Column}}
+// errorAt returns an error at a place.
+func (l *loader) errorAt(at position, reason string) *Error {
+	return &Error{l.label(at), reason, at}
+}
+
+func placeOf(n *yaml.Node) position { return position{n.Line, n.Column} }
+
+// part has the places of a part of a policy. The nodes would take eight times the memory.
+type part struct {
+	at   position
+	keys []keyPlace
+}
+
+// keyPlace is the place of the value of a key.
+type keyPlace struct {
+	key string
+	at  position
+}
+
+// keepPlaces keeps the places of a part, whose node is n.
+func (l *loader) keepPlaces(object any, n *yaml.Node) {
+	p := part{placeOf(n), make([]keyPlace, 0, len(n.Content)/2)}
+	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
+		p.keys = append(p.keys, keyPlace{n.Content[i].Value, placeOf(n.Content[i+1])})
+	}
+	l.parts[object] = p
 }
 
 // place returns the place of a key of a part, or of the part if it does not have the key.
-func (l *loader) place(object any, key string) string { return l.label(l.node(object, key)) }
-
-func (l *loader) node(object any, key string) *yaml.Node {
-	n := l.nodes[object]
-	if n == nil {
-		n = l.nodes[l.file.Policy]
+func (l *loader) place(object any, key string) position {
+	p, ok := l.parts[object]
+	if !ok {
+		p = l.parts[l.file.Policy]
 	}
-	return cmp.Or(lookup(n, key), n)
+	for _, k := range p.keys {
+		if k.key == key {
+			return k.at
+		}
+	}
+	return p.at
 }
 
 // lookup returns the value of a key of a mapping, or nil.

@@ -17,7 +17,7 @@ func (l *loader) link(name string, n *yaml.Node) {
 	link := &dataplane.Link{Name: name}
 	l.links[name] = link
 	l.file.Policy.Links = append(l.file.Policy.Links, link)
-	l.nodes[link] = n
+	l.keepPlaces(link, n)
 	rate := false
 	ok := l.mapping(n, "a link", keys{
 		{"rate", func(n *yaml.Node) {
@@ -35,7 +35,7 @@ func (l *loader) queue(name string, n *yaml.Node) {
 	q := &dataplane.Queue{Name: name}
 	l.queues[name] = q
 	l.file.Policy.Queues = append(l.file.Policy.Queues, q)
-	l.nodes[q] = n
+	l.keepPlaces(q, n)
 	var rate, limit, wred, link, share, fair, codel *yaml.Node
 	number := func(what string, least int, to *int) func(*yaml.Node) {
 		return func(n *yaml.Node) {
@@ -117,7 +117,7 @@ func (l *loader) addLink(q *dataplane.Queue, rate *yaml.Node) {
 	q.Link = &dataplane.Link{Name: q.Name, Rate: q.Rate}
 	q.Rate = meter.Rate{}
 	l.file.Policy.Links = append(l.file.Policy.Links, q.Link)
-	l.nodes[q.Link] = l.nodes[q]
+	l.parts[q.Link] = l.parts[q]
 }
 
 // amount is a size of a backlog.

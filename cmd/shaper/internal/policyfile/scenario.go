@@ -172,7 +172,7 @@ func ParseWho(s string) (Who, error) {
 
 // event reads an event.
 func (l *loader) event(n *yaml.Node) Event {
-	e := Event{Place: l.label(n)}
+	e := Event{Place: l.label(placeOf(n))}
 	options := map[string]*yaml.Node{}
 	does := func(word string, n *yaml.Node) bool {
 		if e.Does != "" {
