@@ -92,6 +92,7 @@ func sweep[K comparable](b *builder, zero K, edges []edge[K], open []int, order 
 	for _, i := range open {
 		add(i, 1)
 	}
+	b.Words = slices.Grow(b.Words, (min(len(edges), b.count)+1)*b.Stride) // usually a match has one range
 	var r Ranged[K]
 	bound := zero
 	for k := 0; ; {

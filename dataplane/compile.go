@@ -25,6 +25,7 @@ func Compile(policy *Policy) (*Plan, error) {
 	}
 	policy.Length.check(&c.errorList)
 	c.plan.Classes = make([]PlanClass, 0, len(policy.Classes))
+	c.plan.Stages = make([]PlanStage, 0, len(policy.Classes)) // usually a class has one meter
 	names := map[string]bool{}
 	matches := make([]Match, len(policy.Classes))
 	for i := range policy.Classes {
@@ -289,8 +290,10 @@ func (c *compiler) compileInputColors(in *InputColors, m *Meter) {
 	}
 	table := m.PreColor.Table()
 	if m.PreColor.Map == nil { // the default has no errors, so needs no order
-		for v, color := range table {
-			in.Low[v] = color
+		if m.Aware { // for other meters it takes time for nothing
+			for v, color := range table {
+				in.Low[v] = color
+			}
 		}
 		return
 	}

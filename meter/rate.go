@@ -1,9 +1,11 @@
 package meter
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/big"
+	"math/bits"
 	"time"
 )
 
@@ -46,7 +48,9 @@ func Every(period time.Duration) Rate { return Rate{1, period} }
 // Cmp compares two valid rates exactly. It returns -1 if r is slower than s, 0 if they are
 // equal, and +1 if r is faster.
 func (r Rate) Cmp(s Rate) int {
-	return r.rat().Cmp(s.rat())
+	rHi, rLo := bits.Mul64(uint64(r.Bytes), uint64(max(s.Period, 1))) // only the zero Rate has no period
+	sHi, sLo := bits.Mul64(uint64(s.Bytes), uint64(max(r.Period, 1)))
+	return cmp.Or(cmp.Compare(rHi, sHi), cmp.Compare(rLo, sLo))
 }
 
 // Burst returns the bytes that arrive in d, rounded down. It returns false if they exceed
@@ -61,9 +65,13 @@ func (r Rate) Burst(d time.Duration) (int64, bool) {
 // Bits returns the rate in bits per second. It returns false if that is not a whole number
 // or exceeds an int64.
 func (r Rate) Bits() (int64, bool) {
-	b := r.rat()
-	b.Mul(b, big.NewRat(8*int64(time.Second), 1))
-	return b.Num().Int64(), b.IsInt() && b.Num().IsInt64()
+	period := uint64(max(r.Period, 1)) // only the zero Rate has none
+	hi, lo := bits.Mul64(uint64(r.Bytes), 8*uint64(time.Second))
+	if hi >= period {
+		return 0, false
+	}
+	n, rest := bits.Div64(hi, lo, period)
+	return int64(n), rest == 0 && n <= math.MaxInt64
 }
 
 // String returns bits per second if that is a whole number, such as "10mbit" or "1234bit".
@@ -72,17 +80,17 @@ func (r Rate) String() string {
 	if r == unlimited {
 		return "unlimited"
 	}
-	bits, whole := r.Bits()
+	n, whole := r.Bits()
 	if !whole {
 		return fmt.Sprintf("%dB/%v", r.Bytes, r.Period)
 	}
 	units := [...]string{"bit", "kbit", "mbit", "gbit", "tbit"}
 	u := 0
-	for u < len(units)-1 && bits != 0 && bits%1000 == 0 {
-		bits /= 1000
+	for u < len(units)-1 && n != 0 && n%1000 == 0 {
+		n /= 1000
 		u++
 	}
-	return fmt.Sprintf("%d%s", bits, units[u])
+	return fmt.Sprintf("%d%s", n, units[u])
 }
 
 // rat returns the rate in bytes per nanosecond.

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bufio"
+	"cmp"
 	"io"
 	"math/big"
 
@@ -59,7 +61,8 @@ func check(s streams, policy *policyfile.Compiled, o lint.Options, asJSON bool) 
 	if asJSON {
 		return writeCheckJSON(s.out, policy, findings, o.MTU)
 	}
-	return writeCheck(s.out, policy, findings, o.MTU)
+	out := bufio.NewWriterSize(s.out, 1<<16) // a large policy has thousands of lines
+	return cmp.Or(writeCheck(out, policy, findings, o.MTU), out.Flush())
 }
 
 func writeCheck(w io.Writer, policy *policyfile.Compiled, findings []lint.Finding, mtu int64) error {

@@ -9,7 +9,7 @@ import (
 // action reads pass, drop, or a mapping of several actions.
 func (l *loader) action(n *yaml.Node) *dataplane.Action {
 	a := &dataplane.Action{}
-	l.nodes[a] = n
+	l.keepPlaces(a, n)
 	if n.Kind == yaml.ScalarNode {
 		s, ok := l.text(n, "an action")
 		if a.Drop = s == "drop"; ok && !a.Drop && s != "pass" {
@@ -19,21 +19,21 @@ func (l *loader) action(n *yaml.Node) *dataplane.Action {
 	}
 	var otherwise *yaml.Node
 	known := keys{
-		"ecn": func(n *yaml.Node) {
+		{"ecn", func(n *yaml.Node) {
 			if _, ok := l.word(n, "ecn", "ce"); ok {
 				a.ECN = dataplane.CE
 			}
-		},
-		"else":  func(n *yaml.Node) { otherwise = n },
-		"queue": func(n *yaml.Node) { a.Queue = l.namedQueue(n) },
+		}},
+		{"else", func(n *yaml.Node) { otherwise = n }},
+		{"queue", func(n *yaml.Node) { a.Queue = l.namedQueue(n) }},
 	}
 	for _, f := range fields {
-		known[f.String()] = func(n *yaml.Node) {
+		known = append(known, entry{f.String(), func(n *yaml.Node) {
 			v, ok := parsed(l, n, f.String(), func(s string) (uint32, error) { return fieldValue(f, s) })
 			if ok {
 				a.Marks = append(a.Marks, dataplane.Mark{Field: f, Value: v})
 			}
-		}
+		}})
 	}
 	l.mapping(n, "an action", known)
 	if otherwise != nil {

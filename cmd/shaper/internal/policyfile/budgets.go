@@ -17,22 +17,16 @@ var storeSchemes = []string{"redis", "rediss", "unix"}
 func (l *loader) budget(m *dataplane.Meter, n *yaml.Node) {
 	b := &dataplane.Budget{}
 	m.Budget = b
-	l.nodes[b] = n
+	l.keepPlaces(b, n)
 	store := false
-	server := map[string]*yaml.Node{} // keys that are only for budgets on a server
-	known := keys{
-		"budget":   func(n *yaml.Node) { b.Name, _ = l.text(n, "budget") },
-		"store":    func(n *yaml.Node) { store = true; l.store(&b.Store, n) },
-		"interval": func(n *yaml.Node) { b.Interval, _ = parsed(l, n, "interval", ParseDuration) },
-		"rescue":   func(n *yaml.Node) { b.Rescue, _ = parsed(l, n, "rescue", parseShare) },
-		"weight":   func(n *yaml.Node) { b.Weight = l.positive(n, "weight", dataplane.MaxWeight) },
-		"hosts":    func(n *yaml.Node) { b.Hosts = l.positive(n, "hosts", dataplane.MaxHosts) },
-	}
-	for _, key := range []string{"interval", "rescue", "weight", "hosts"} {
-		read := known[key]
-		known[key] = func(n *yaml.Node) { server[key] = n; read(n) }
-	}
-	if !l.mapping(n, "share", known) {
+	if !l.mapping(n, "share", keys{
+		{"budget", func(n *yaml.Node) { b.Name, _ = l.text(n, "budget") }},
+		{"store", func(n *yaml.Node) { store = true; l.store(&b.Store, n) }},
+		{"interval", func(n *yaml.Node) { b.Interval, _ = parsed(l, n, "interval", ParseDuration) }},
+		{"rescue", func(n *yaml.Node) { b.Rescue, _ = parsed(l, n, "rescue", parseShare) }},
+		{"weight", func(n *yaml.Node) { b.Weight = l.positive(n, "weight", dataplane.MaxWeight) }},
+		{"hosts", func(n *yaml.Node) { b.Hosts = l.positive(n, "hosts", dataplane.MaxHosts) }},
+	}) {
 		return
 	}
 	switch {
@@ -41,8 +35,10 @@ func (l *loader) budget(m *dataplane.Meter, n *yaml.Node) {
 	case !store:
 		l.fail(n, "share needs a store: host for the interfaces of this host, or the URL of a server, such as redis://10.0.0.1:6379")
 	case b.OnHost():
-		for _, key := range sorted(server) {
-			l.fail(server[key], "%s is only for a budget on a server, not for store: host", key)
+		for _, key := range []string{"hosts", "interval", "rescue", "weight"} {
+			if value := lookup(n, key); value != nil {
+				l.fail(target(value), "%s is only for a budget on a server, not for store: host", key)
+			}
 		}
 	}
 }
@@ -57,11 +53,11 @@ func (l *loader) store(s *dataplane.Store, n *yaml.Node) {
 		return func(n *yaml.Node) { *to, _ = l.text(n, what) }
 	}
 	if !l.mapping(n, "store", keys{
-		"url":           func(n *yaml.Node) { l.storeURL(s, n) },
-		"password-file": file("password-file", &s.PasswordFile),
-		"ca-file":       file("ca-file", &s.CAFile),
-		"cert-file":     file("cert-file", &s.CertFile),
-		"key-file":      file("key-file", &s.KeyFile),
+		{"url", func(n *yaml.Node) { l.storeURL(s, n) }},
+		{"password-file", file("password-file", &s.PasswordFile)},
+		{"ca-file", file("ca-file", &s.CAFile)},
+		{"cert-file", file("cert-file", &s.CertFile)},
+		{"key-file", file("key-file", &s.KeyFile)},
 	}) {
 		return
 	}

@@ -20,7 +20,7 @@ func (l *loader) preColor(n *yaml.Node) dataplane.PreColor {
 	var p dataplane.PreColor
 	var table *yaml.Node
 	l.mapping(n, "precolor", keys{
-		"from": func(n *yaml.Node) {
+		{"from", func(n *yaml.Node) {
 			var names []string
 			for _, f := range fields {
 				names = append(names, f.String())
@@ -28,8 +28,8 @@ func (l *loader) preColor(n *yaml.Node) dataplane.PreColor {
 			if s, ok := l.word(n, "from", names...); ok {
 				p.From = fields[slices.Index(names, s)]
 			}
-		},
-		"map": func(n *yaml.Node) { table = n },
+		}},
+		{"map", func(n *yaml.Node) { table = n }},
 	})
 	if table == nil {
 		return p

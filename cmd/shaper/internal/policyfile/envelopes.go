@@ -20,7 +20,7 @@ func (l *loader) envelope(name string, n *yaml.Node) {
 	e := &dataplane.Envelope{Name: name}
 	l.envelopes[name] = e
 	l.file.Policy.Envelopes = append(l.file.Policy.Envelopes, e)
-	l.nodes[e] = n
+	l.keepPlaces(e, n)
 	limits := 0
 	rate := func(what string, to *meter.Rate) func(*yaml.Node) {
 		return func(n *yaml.Node) {
@@ -43,8 +43,9 @@ func (l *loader) envelope(name string, n *yaml.Node) {
 		}
 	}
 	l.mapping(n, "an envelope", keys{
-		"cirmax": rate("cirmax", &e.CIRMax), "eirmax": rate("eirmax", &e.EIRMax),
-		"coupling": func(n *yaml.Node) { e.Coupling, _ = l.boolean(n, "coupling") },
+		{"cirmax", rate("cirmax", &e.CIRMax)},
+		{"eirmax", rate("eirmax", &e.EIRMax)},
+		{"coupling", func(n *yaml.Node) { e.Coupling, _ = l.boolean(n, "coupling") }},
 	})
 }
 
@@ -56,10 +57,10 @@ func isPacketRate(s string) bool {
 
 // flow reads the envelopeWords of a meter.
 func (l *loader) flow(m *dataplane.Meter, d *draft) {
-	envelope, rank := d.values["envelope"], d.values["rank"]
+	envelope, rank := d.value("envelope"), d.value("rank")
 	if envelope == nil {
 		for _, word := range envelopeWords {
-			if n := d.values[word]; n != nil {
+			if n := d.value(word); n != nil {
 				l.fail(n, "%s is only for a flow in an envelope: add envelope: NAME", word)
 				return
 			}
@@ -85,7 +86,7 @@ func (l *loader) flow(m *dataplane.Meter, d *draft) {
 
 // flowRate reads a rate of a flow, or returns nil if the flow does not have it.
 func (l *loader) flowRate(d *draft, word string) *meter.Rate {
-	n, parse := d.values[word], ParseRate
+	n, parse := d.value(word), ParseRate
 	if d.packets {
 		parse = ParsePacketRate
 	}

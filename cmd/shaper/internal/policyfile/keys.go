@@ -28,13 +28,13 @@ var fairFields = func() map[string]dataplane.KeyField {
 
 // keys reads the keyWords of a meter.
 func (l *loader) keys(m *dataplane.Meter, d *draft) {
-	per, initial := d.values["per"], d.values["initial"]
+	per, initial := d.value("per"), d.value("initial")
 	if per == nil {
 		if initial != nil {
 			m.Initial, _ = parsed(l, initial, "initial", parseShare)
 		}
 		for _, word := range []string{"keys", "new", "evict"} {
-			if n := d.values[word]; n != nil {
+			if n := d.value(word); n != nil {
 				l.fail(n, "%s needs a key, such as per: src", word)
 				return
 			}
@@ -45,18 +45,18 @@ func (l *loader) keys(m *dataplane.Meter, d *draft) {
 	if initial != nil {
 		l.fail(initial, "initial cannot be combined with per: write new: full or new: empty for new keys")
 	}
-	if n := d.values["keys"]; n != nil {
+	if n := d.value("keys"); n != nil {
 		var ok bool
 		if m.Keys, ok = parsed(l, n, "keys", parseInt); ok && (m.Keys < 1 || m.Keys > meter.MaxKeys) {
 			l.fail(n, "keys: %d is not between 1 and %d", m.Keys, meter.MaxKeys)
 		}
 	}
-	if n := d.values["new"]; n != nil {
+	if n := d.value("new"); n != nil {
 		if l.second(n, "new", "full", "empty") {
 			m.Initial = dataplane.Fraction{Num: 0, Den: 1}
 		}
 	}
-	if n := d.values["evict"]; n != nil {
+	if n := d.value("evict"); n != nil {
 		m.Idle = l.second(n, "evict", "lru", "idle")
 	}
 }

@@ -31,7 +31,9 @@ type File struct {
 // Place returns the place of a key in a part of the policy: a *dataplane.Class, *Meter,
 // *Match, *Action, *Queue, *Link or *Envelope. If the part does not have the key, it
 // returns the place where the part begins.
-func (f *File) Place(object any, key string) string { return f.loader.place(object, key) }
+func (f *File) Place(object any, key string) string {
+	return f.loader.label(f.loader.place(object, key))
+}
 
 // Compile compiles the policy. Its errors have places.
 func (f *File) Compile() (*dataplane.Plan, error) {
@@ -55,7 +57,7 @@ func (f *File) PlacedWith(err error, advice func(error) string) error {
 	for _, err := range unjoin(err) {
 		var e *dataplane.FieldError
 		if errors.As(err, &e) {
-			err = f.loader.errorAt(f.loader.node(e.Object, e.Field), e.Field+" "+e.Reason+advice(err))
+			err = f.loader.errorAt(f.loader.place(e.Object, e.Field), e.Field+" "+e.Reason+advice(err))
 		}
 		if text := err.Error(); !seen[text] {
 			seen[text] = true
@@ -107,17 +109,17 @@ var partKinds = []string{"classes", "meters", "queues", "links", "envelopes"}
 // them, in any order of the file.
 func (l *loader) policy(root *yaml.Node) (*File, error) {
 	p := l.file.Policy
-	l.nodes[p] = root
+	l.keepPlaces(p, root)
 	if !l.checkAliases(root) {
 		return nil, l.joined()
 	}
 	known := keys{
-		"length":    l.lengthRule,
-		"otherwise": func(n *yaml.Node) { p.DropUnclassified = l.second(n, "otherwise", "pass", "drop") },
+		{"length", l.lengthRule},
+		{"otherwise", func(n *yaml.Node) { p.DropUnclassified = l.second(n, "otherwise", "pass", "drop") }},
 	}
 	parts := map[string]*yaml.Node{}
 	for _, what := range partKinds {
-		known[what] = func(n *yaml.Node) { parts[what] = n }
+		known = append(known, entry{what, func(n *yaml.Node) { parts[what] = n }})
 	}
 	l.entries(root, "a policy", func(key, value *yaml.Node) {
 		if !strings.HasPrefix(key.Value, "x-") { // a holder of anchors
@@ -157,6 +159,7 @@ func (l *loader) policy(root *yaml.Node) (*File, error) {
 		p.Classes = make([]dataplane.Class, len(classes.Content))
 		for i, n := range classes.Content {
 			l.class(&p.Classes[i], n)
+			classes.Content[i] = nil // so that the nodes of a large policy do not take memory to the end
 		}
 	}
 	if l.errs != nil {
@@ -169,7 +172,7 @@ var lengthBases = map[string]dataplane.LengthBase{"l3": dataplane.L3, "l2": data
 
 func (l *loader) lengthRule(n *yaml.Node) {
 	rule := &l.file.Policy.Length
-	l.nodes[rule] = n
+	l.keepPlaces(rule, n)
 	base := func(n *yaml.Node) {
 		if s, ok := l.word(n, "length", "l3", "l2", "l1"); ok {
 			rule.Base = lengthBases[s]
@@ -180,23 +183,23 @@ func (l *loader) lengthRule(n *yaml.Node) {
 		return
 	}
 	l.mapping(n, "length", keys{
-		"base":     base,
-		"overhead": func(n *yaml.Node) { rule.Overhead, _ = parsed(l, n, "overhead", parseInt) },
-		"mpu":      func(n *yaml.Node) { rule.MPU, _ = parsed(l, n, "mpu", parseInt) },
+		{"base", base},
+		{"overhead", func(n *yaml.Node) { rule.Overhead, _ = parsed(l, n, "overhead", parseInt) }},
+		{"mpu", func(n *yaml.Node) { rule.MPU, _ = parsed(l, n, "mpu", parseInt) }},
 	})
 }
 
 func (l *loader) class(c *dataplane.Class, n *yaml.Node) {
-	l.nodes[c] = n
+	l.keepPlaces(c, n)
 	var inline, then *yaml.Node
 	ok := l.mapping(n, "a class", keys{
-		"name":   func(n *yaml.Node) { c.Name = l.name(n) },
-		"match":  func(n *yaml.Node) { l.match(&c.Match, n) },
-		"meter":  func(n *yaml.Node) { inline = n },
-		"then":   func(n *yaml.Node) { then = n },
-		"green":  func(n *yaml.Node) { c.Green = l.action(n) },
-		"yellow": func(n *yaml.Node) { c.Yellow = l.action(n) },
-		"red":    func(n *yaml.Node) { c.Red = l.action(n) },
+		{"name", func(n *yaml.Node) { c.Name = l.name(n) }},
+		{"match", func(n *yaml.Node) { l.match(&c.Match, n) }},
+		{"meter", func(n *yaml.Node) { inline = n }},
+		{"then", func(n *yaml.Node) { then = n }},
+		{"green", func(n *yaml.Node) { c.Green = l.action(n) }},
+		{"yellow", func(n *yaml.Node) { c.Yellow = l.action(n) }},
+		{"red", func(n *yaml.Node) { c.Red = l.action(n) }},
 	})
 	if ok && c.Name == "" {
 		l.fail(n, "a class needs a name")

@@ -3,6 +3,7 @@ package policyfile
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -26,30 +27,38 @@ var valueNames = map[string]map[string]uint32{
 	},
 }
 
+// matchNames are the names of the numeric fields.
+var matchNames = func() (names []string) {
+	for _, f := range dataplane.MatchFields {
+		names = append(names, f.Name)
+	}
+	return names
+}()
+
 // match reads the match of a class.
 func (l *loader) match(m *dataplane.Match, n *yaml.Node) {
-	l.nodes[m] = n
-	prefixes := func(list *[]netip.Prefix, what string) func(*yaml.Node) {
-		return func(n *yaml.Node) {
-			l.list(n, func(n *yaml.Node) {
-				if p, ok := parsed(l, n, what, parsePrefix); ok {
-					*list = append(*list, p)
-				}
-			})
+	l.keepPlaces(m, n)
+	l.entries(n, "match", func(key, value *yaml.Node) {
+		if i := slices.Index(matchNames, key.Value); i >= 0 {
+			list := dataplane.MatchFields[i].List(m)
+			*list = values(l, value, key.Value, rangeParser(valueParser(key.Value)))
+			return
 		}
-	}
-	known := keys{"src": prefixes(&m.Src, "src"), "dst": prefixes(&m.Dst, "dst")}
-	for _, f := range dataplane.MatchFields {
-		list := f.List(m)
-		known[f.Name] = func(n *yaml.Node) {
-			l.list(n, func(n *yaml.Node) {
-				if r, ok := parsed(l, n, f.Name, rangeParser(valueParser(f.Name))); ok {
-					*list = append(*list, r)
-				}
-			})
+		l.knownKey(key, value, "match", keys{
+			{"src", func(n *yaml.Node) { m.Src = values(l, n, "src", parsePrefix) }},
+			{"dst", func(n *yaml.Node) { m.Dst = values(l, n, "dst", parsePrefix) }},
+		}, matchNames...)
+	})
+}
+
+// values reads a list of values with a parser, or a single one.
+func values[T any](l *loader, n *yaml.Node, what string, parse func(string) (T, error)) (out []T) {
+	l.list(n, func(n *yaml.Node) {
+		if v, ok := parsed(l, n, what, parse); ok {
+			out = append(out, v)
 		}
-	}
-	l.mapping(n, "match", known)
+	})
+	return out
 }
 
 // valueParser returns the parser of a field's values.

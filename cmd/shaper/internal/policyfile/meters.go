@@ -28,12 +28,14 @@ type draft struct {
 	params  meter.Params
 	packets bool
 	node    *yaml.Node
-	values  map[string]*yaml.Node // by parameter, keyWords and envelopeWords
 }
+
+// value returns the value of a key, or nil.
+func (d *draft) value(key string) *yaml.Node { return target(lookup(d.node, key)) }
 
 // meter reads a meter from n into m.
 func (l *loader) meter(m *dataplane.Meter, n *yaml.Node) {
-	l.nodes[m] = n
+	l.keepPlaces(m, n)
 	if n.Kind != yaml.MappingNode {
 		l.fail(n, "a meter must be a mapping, not %s", kindName(n))
 		return
@@ -42,23 +44,21 @@ func (l *loader) meter(m *dataplane.Meter, n *yaml.Node) {
 	if !ok {
 		return
 	}
-	d := draft{KindInfo: kind, params: kind.Defaults, node: n, values: map[string]*yaml.Node{}}
+	d := draft{KindInfo: kind, params: kind.Defaults, node: n}
 	joinPrefixes(n)
 	var preColor *yaml.Node
 	known := keys{
-		"type":     func(*yaml.Node) {},
-		"count":    func(n *yaml.Node) { d.packets = l.second(n, "count", "bytes", "packets") },
-		"color":    func(n *yaml.Node) { m.Aware = l.second(n, "color", "blind", "aware") },
-		"precolor": func(n *yaml.Node) { preColor = n; m.PreColor = l.preColor(n) },
-		"then":     func(n *yaml.Node) { m.Then = l.namedMeter(n) },
-		"share":    func(n *yaml.Node) { l.budget(m, n) },
+		{"type", func(*yaml.Node) {}},
+		{"count", func(n *yaml.Node) { d.packets = l.second(n, "count", "bytes", "packets") }},
+		{"color", func(n *yaml.Node) { m.Aware = l.second(n, "color", "blind", "aware") }},
+		{"precolor", func(n *yaml.Node) { preColor = n; m.PreColor = l.preColor(n) }},
+		{"then", func(n *yaml.Node) { m.Then = l.namedMeter(n) }},
+		{"share", func(n *yaml.Node) { l.budget(m, n) }},
 	}
 	parameters := slices.Concat(d.Required, d.Optional, keyWords, envelopeWords)
 	what := "a meter of type " + d.Name
 	l.entries(n, what, func(key, value *yaml.Node) {
-		if slices.Contains(parameters, key.Value) {
-			d.values[key.Value] = value
-		} else {
+		if !slices.Contains(parameters, key.Value) {
 			l.knownKey(key, value, what, known, parameters...)
 		}
 	})
@@ -74,20 +74,17 @@ func (l *loader) meter(m *dataplane.Meter, n *yaml.Node) {
 
 // meterType returns the meter type that the key type names.
 func (l *loader) meterType(n *yaml.Node) (kind meter.KindInfo, ok bool) {
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		if n.Content[i].Value != "type" {
-			continue
-		}
-		value := target(n.Content[i+1])
-		s, single := l.text(value, "type")
-		if !single {
-			return kind, false
-		}
-		if kind, ok = meterTypes[s]; !ok {
-			l.fail(value, "unknown meter type %q: want one of %s", s, strings.Join(sorted(meterTypes), ", "))
-		}
-		return kind, ok
+	value := target(lookup(n, "type"))
+	if value == nil {
+		l.fail(n, "a meter needs a type: one of %s", strings.Join(sorted(meterTypes), ", "))
+		return kind, false
 	}
-	l.fail(n, "a meter needs a type: one of %s", strings.Join(sorted(meterTypes), ", "))
-	return kind, false
+	s, ok := l.text(value, "type")
+	if !ok {
+		return kind, false
+	}
+	if kind, ok = meterTypes[s]; !ok {
+		l.fail(value, "unknown meter type %q: want one of %s", s, strings.Join(sorted(meterTypes), ", "))
+	}
+	return kind, ok
 }

@@ -16,12 +16,12 @@ import (
 
 // loader reads the nodes of a file and collects errors.
 type loader struct {
-	what   string                  // kind of the file, such as policy
-	label  func(*yaml.Node) string // place of a node, as text
-	errs   []*Error                // first maxErrors errors, in the order of their places
-	more   int                     // number of further errors
-	last   *yaml.Node              // place of the last error
-	nodes  map[any]*yaml.Node      // node of each part of the policy
+	what   string                // kind of the file, such as policy
+	label  func(position) string // a place as text
+	errs   []*Error              // first maxErrors errors, in the order of their places
+	more   int                   // number of further errors
+	last   position              // place of the last error
+	parts  map[any]part          // places of the parts of the policy
 	meters map[string]*dataplane.Meter
 	queues map[string]*dataplane.Queue
 	links  map[string]*dataplane.Link
@@ -32,11 +32,11 @@ type loader struct {
 	queueHint, envelopeHint string // advice if a name is not defined
 }
 
-func newLoader(label func(*yaml.Node) string) *loader {
+func newLoader(label func(position) string) *loader {
 	l := &loader{
 		what:   "policy",
 		label:  label,
-		nodes:  map[any]*yaml.Node{},
+		parts:  map[any]part{},
 		meters: map[string]*dataplane.Meter{},
 		queues: map[string]*dataplane.Queue{},
 		links:  map[string]*dataplane.Link{},
@@ -52,13 +52,13 @@ func newLoader(label func(*yaml.Node) string) *loader {
 
 // fail adds an error at a node.
 func (l *loader) fail(n *yaml.Node, format string, args ...any) {
-	at := position{n.Line, n.Column}
+	at := placeOf(n)
 	i := sort.Search(len(l.errs), func(i int) bool { return at.compare(l.errs[i].at) < 0 })
-	if l.last == nil || at.compare(position{l.last.Line, l.last.Column}) > 0 {
-		l.last = n
+	if at.compare(l.last) > 0 {
+		l.last = at
 	}
 	if i < maxErrors {
-		l.errs = slices.Insert(l.errs, i, l.errorAt(n, fmt.Sprintf(format, args...)))
+		l.errs = slices.Insert(l.errs, i, l.errorAt(at, fmt.Sprintf(format, args...)))
 	}
 	if i == maxErrors || len(l.errs) > maxErrors {
 		l.more++
@@ -81,29 +81,67 @@ func (l *loader) joined() error {
 	return errors.Join(out...)
 }
 
-// errorAt returns an error at a node.
-func (l *loader) errorAt(n *yaml.Node, reason string) *Error {
-	return &Error{l.label(n), reason, position{n.Line, n.Column}}
+// errorAt returns an error at a place.
+func (l *loader) errorAt(at position, reason string) *Error {
+	return &Error{l.label(at), reason, at}
+}
+
+func placeOf(n *yaml.Node) position { return position{n.Line, n.Column} }
+
+// part has the places of a part of a policy. The nodes would take eight times the memory.
+type part struct {
+	at   position
+	keys []keyPlace
+}
+
+// keyPlace is the place of the value of a key.
+type keyPlace struct {
+	key string
+	at  position
+}
+
+// keepPlaces keeps the places of a part, whose node is n.
+func (l *loader) keepPlaces(object any, n *yaml.Node) {
+	p := part{placeOf(n), make([]keyPlace, 0, len(n.Content)/2)}
+	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
+		p.keys = append(p.keys, keyPlace{n.Content[i].Value, placeOf(n.Content[i+1])})
+	}
+	l.parts[object] = p
 }
 
 // place returns the place of a key of a part, or of the part if it does not have the key.
-func (l *loader) place(object any, key string) string { return l.label(l.node(object, key)) }
-
-func (l *loader) node(object any, key string) *yaml.Node {
-	n := l.nodes[object]
-	if n == nil {
-		n = l.nodes[l.file.Policy]
+func (l *loader) place(object any, key string) position {
+	p, ok := l.parts[object]
+	if !ok {
+		p = l.parts[l.file.Policy]
 	}
+	for _, k := range p.keys {
+		if k.key == key {
+			return k.at
+		}
+	}
+	return p.at
+}
+
+// lookup returns the value of a key of a mapping, or nil.
+func lookup(n *yaml.Node, key string) *yaml.Node {
 	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
 		if n.Content[i].Value == key {
 			return n.Content[i+1]
 		}
 	}
-	return n
+	return nil
 }
 
-// keys are the keys that a mapping may have, with the readers of their values.
-type keys map[string]func(*yaml.Node)
+// keys are the keys that a mapping may have. A policy has thousands of mappings, so they are a
+// slice, which the compiler can keep on the stack.
+type keys []entry
+
+// entry is a key with the reader of its value.
+type entry struct {
+	name string
+	read func(*yaml.Node)
+}
 
 // mapping reads a mapping that may have only the known keys. what describes it in errors.
 func (l *loader) mapping(n *yaml.Node, what string, known keys) bool {
@@ -113,14 +151,18 @@ func (l *loader) mapping(n *yaml.Node, what string, known keys) bool {
 // knownKey reads the value of a key, which must be one of the known ones. others are keys that
 // the caller reads.
 func (l *loader) knownKey(key, value *yaml.Node, what string, known keys, others ...string) {
-	read, ok := known[key.Value]
-	if !ok {
-		all := append(sorted(known), others...)
-		slices.Sort(all)
-		l.fail(key, "unknown key %q in %s: want one of %s", key.Value, what, strings.Join(all, ", "))
-		return
+	for _, k := range known {
+		if k.name == key.Value {
+			k.read(value)
+			return
+		}
 	}
-	read(value)
+	all := slices.Clone(others)
+	for _, k := range known {
+		all = append(all, strings.Clone(k.name)) // the name itself would move all keys to the heap
+	}
+	slices.Sort(all)
+	l.fail(key, "unknown key %q in %s: want one of %s", key.Value, what, strings.Join(all, ", "))
 }
 
 // entries reads a mapping and rejects duplicate keys.
@@ -145,9 +187,10 @@ func (l *loader) entries(n *yaml.Node, what string, read func(key, value *yaml.N
 // sorted returns the keys of a map in alphabetical order.
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// target returns the value that a node stands for: that of its anchor if it is an alias.
+// target returns the value that a node stands for: that of its anchor if it is an alias. That
+// of nil is nil.
 func target(n *yaml.Node) *yaml.Node {
-	if n.Kind == yaml.AliasNode {
+	if n != nil && n.Kind == yaml.AliasNode {
 		return n.Alias
 	}
 	return n

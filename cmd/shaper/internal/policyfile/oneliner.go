@@ -47,8 +47,8 @@ func (o OneLiner) Load() (*File, error) {
 		lengthFlag: {"--length", o.Length},
 		rateFlag:   {"--rate", o.Rate},
 	}
-	l := newLoader(func(n *yaml.Node) string {
-		return fmt.Sprintf("%s:1:%d", flags[max(n.Line, meterFlag)].name, max(n.Column, 1))
+	l := newLoader(func(at position) string {
+		return fmt.Sprintf("%s:1:%d", flags[max(at.line, meterFlag)].name, max(at.column, 1))
 	})
 	l.file.Flags = true
 	l.queueHint = `define it with --queue "rate=... limit=..."`

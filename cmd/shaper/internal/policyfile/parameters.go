@@ -15,7 +15,7 @@ import (
 // parameters reads the parameters of a meter's type.
 func (l *loader) parameters(d *draft) {
 	for i, name := range slices.Concat(d.Required, d.Optional) {
-		n := d.values[name]
+		n := d.value(name)
 		if n == nil {
 			if i < len(d.Required) {
 				l.fail(d.node, "%s is missing: %s", name, d.suggest(name))

@@ -17,13 +17,13 @@ func (l *loader) link(name string, n *yaml.Node) {
 	link := &dataplane.Link{Name: name}
 	l.links[name] = link
 	l.file.Policy.Links = append(l.file.Policy.Links, link)
-	l.nodes[link] = n
+	l.keepPlaces(link, n)
 	rate := false
 	ok := l.mapping(n, "a link", keys{
-		"rate": func(n *yaml.Node) {
+		{"rate", func(n *yaml.Node) {
 			rate = true
 			link.Rate, _ = parsed(l, n, "rate", ParseRate)
-		},
+		}},
 	})
 	if ok && !rate {
 		l.fail(n, "link %q needs a rate, such as rate: 100mbit", name)
@@ -35,7 +35,7 @@ func (l *loader) queue(name string, n *yaml.Node) {
 	q := &dataplane.Queue{Name: name}
 	l.queues[name] = q
 	l.file.Policy.Queues = append(l.file.Policy.Queues, q)
-	l.nodes[q] = n
+	l.keepPlaces(q, n)
 	var rate, limit, wred, link, share, fair, codel *yaml.Node
 	number := func(what string, least int, to *int) func(*yaml.Node) {
 		return func(n *yaml.Node) {
@@ -48,22 +48,22 @@ func (l *loader) queue(name string, n *yaml.Node) {
 	}
 	joinPrefixes(n)
 	ok := l.mapping(n, "a queue", keys{
-		"rate": func(n *yaml.Node) {
+		{"rate", func(n *yaml.Node) {
 			rate = n
 			q.Rate, _ = parsed(l, n, "rate", ParseRate)
-		},
-		"link":     func(n *yaml.Node) { link = n },
-		"priority": number("priority", 0, &q.Priority),
-		"weight":   number("weight", 1, &q.Weight),
-		"limit":    func(n *yaml.Node) { limit = n },
-		"wred":     func(n *yaml.Node) { wred = n },
-		"codel":    func(n *yaml.Node) { codel = n },
-		"fair": func(n *yaml.Node) {
+		}},
+		{"link", func(n *yaml.Node) { link = n }},
+		{"priority", number("priority", 0, &q.Priority)},
+		{"weight", number("weight", 1, &q.Weight)},
+		{"limit", func(n *yaml.Node) { limit = n }},
+		{"wred", func(n *yaml.Node) { wred = n }},
+		{"codel", func(n *yaml.Node) { codel = n }},
+		{"fair", func(n *yaml.Node) {
 			fair = n
 			q.Fair, _ = parsed(l, n, "fair", parseFair)
-		},
-		"ecn":  func(n *yaml.Node) { q.ECN, _ = l.boolean(n, "ecn") },
-		"seed": func(n *yaml.Node) { q.Seed, _ = parsed(l, n, "seed", parseSeed) },
+		}},
+		{"ecn", func(n *yaml.Node) { q.ECN, _ = l.boolean(n, "ecn") }},
+		{"seed", func(n *yaml.Node) { q.Seed, _ = parsed(l, n, "seed", parseSeed) }},
 	})
 	if codel != nil || fair != nil {
 		l.codel(q, codel)
@@ -117,7 +117,7 @@ func (l *loader) addLink(q *dataplane.Queue, rate *yaml.Node) {
 	q.Link = &dataplane.Link{Name: q.Name, Rate: q.Rate}
 	q.Rate = meter.Rate{}
 	l.file.Policy.Links = append(l.file.Policy.Links, q.Link)
-	l.nodes[q.Link] = l.nodes[q]
+	l.parts[q.Link] = l.parts[q]
 }
 
 // amount is a size of a backlog.
@@ -171,7 +171,7 @@ var axisNames = [...]string{queue.ByTime: "a time", queue.ByBytes: "a size", que
 func (l *loader) wred(q *dataplane.Queue, limit amount, n *yaml.Node) {
 	known := keys{}
 	for color := meter.Green; color <= meter.Red; color++ {
-		known[color.String()] = func(n *yaml.Node) {
+		known = append(known, entry{color.String(), func(n *yaml.Node) {
 			var has [3]bool
 			bound := func(i int, key string, to *int64) func(*yaml.Node) {
 				return func(n *yaml.Node) {
@@ -186,12 +186,12 @@ func (l *loader) wred(q *dataplane.Queue, limit amount, n *yaml.Node) {
 			}
 			e, before := &q.WRED[color], len(l.errs)
 			l.mapping(n, "wred of a color", keys{
-				"min": bound(0, "min", &e.Min),
-				"max": bound(1, "max", &e.Max),
-				"probability": func(n *yaml.Node) {
+				{"min", bound(0, "min", &e.Min)},
+				{"max", bound(1, "max", &e.Max)},
+				{"probability", func(n *yaml.Node) {
 					has[2] = true
 					e.Probability, _ = parsed(l, n, "probability", parseProbability)
-				},
+				}},
 			})
 			switch {
 			case len(l.errs) > before:
@@ -204,7 +204,7 @@ func (l *loader) wred(q *dataplane.Queue, limit amount, n *yaml.Node) {
 			case e.Max > limit.n:
 				l.fail(n, "wred has a max above the queue's limit, at which all packets are dropped anyway")
 			}
-		}
+		}})
 	}
 	l.mapping(n, "wred", known)
 }
@@ -237,7 +237,7 @@ func (l *loader) codel(q *dataplane.Queue, n *yaml.Node) {
 		return
 	}
 	l.mapping(n, "codel", keys{
-		"target":   func(n *yaml.Node) { q.CoDel.Target, _ = parsed(l, n, "target", ParseDuration) },
-		"interval": func(n *yaml.Node) { q.CoDel.Interval, _ = parsed(l, n, "interval", ParseDuration) },
+		{"target", func(n *yaml.Node) { q.CoDel.Target, _ = parsed(l, n, "target", ParseDuration) }},
+		{"interval", func(n *yaml.Node) { q.CoDel.Interval, _ = parsed(l, n, "interval", ParseDuration) }},
 	})
 }

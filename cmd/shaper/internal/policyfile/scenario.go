@@ -75,17 +75,17 @@ func LoadScenario(name string, text []byte) (*Scenario, error) {
 
 func (l *loader) scenario(s *Scenario, root *yaml.Node) {
 	l.mapping(root, "a scenario", keys{
-		"hosts":         func(n *yaml.Node) { s.Hosts = l.positive(n, "hosts", dataplane.MaxHosts) },
-		"assumed-hosts": func(n *yaml.Node) { s.Assumed = l.positive(n, "assumed-hosts", dataplane.MaxHosts) },
-		"budget":        func(n *yaml.Node) { l.size(s, n) },
-		"interval":      func(n *yaml.Node) { s.Interval, _ = parsed(l, n, "interval", ParseDuration) },
-		"rescue":        func(n *yaml.Node) { s.Rescue = pointer(parsed(l, n, "rescue", ParsePart)) },
-		"duration":      func(n *yaml.Node) { s.Duration, _ = parsed(l, n, "duration", ParseDuration) },
-		"seed":          func(n *yaml.Node) { s.Seed = pointer(parsed(l, n, "seed", parseSeed)) },
-		"delay":         func(n *yaml.Node) { s.Delay = pointer(parsed(l, n, "delay", ParseDuration)) },
-		"loss":          func(n *yaml.Node) { s.Loss = pointer(parsed(l, n, "loss", ParsePart)) },
-		"demand":        func(n *yaml.Node) { s.Demand = pointer(l.demand(n)) },
-		"events": func(n *yaml.Node) {
+		{"hosts", func(n *yaml.Node) { s.Hosts = l.positive(n, "hosts", dataplane.MaxHosts) }},
+		{"assumed-hosts", func(n *yaml.Node) { s.Assumed = l.positive(n, "assumed-hosts", dataplane.MaxHosts) }},
+		{"budget", func(n *yaml.Node) { l.size(s, n) }},
+		{"interval", func(n *yaml.Node) { s.Interval, _ = parsed(l, n, "interval", ParseDuration) }},
+		{"rescue", func(n *yaml.Node) { s.Rescue = pointer(parsed(l, n, "rescue", ParsePart)) }},
+		{"duration", func(n *yaml.Node) { s.Duration, _ = parsed(l, n, "duration", ParseDuration) }},
+		{"seed", func(n *yaml.Node) { s.Seed = pointer(parsed(l, n, "seed", parseSeed)) }},
+		{"delay", func(n *yaml.Node) { s.Delay = pointer(parsed(l, n, "delay", ParseDuration)) }},
+		{"loss", func(n *yaml.Node) { s.Loss = pointer(parsed(l, n, "loss", ParsePart)) }},
+		{"demand", func(n *yaml.Node) { s.Demand = pointer(l.demand(n)) }},
+		{"events", func(n *yaml.Node) {
 			if n.Kind != yaml.SequenceNode {
 				l.fail(n, "events must be a list, not %s", kindName(n))
 				return
@@ -93,7 +93,7 @@ func (l *loader) scenario(s *Scenario, root *yaml.Node) {
 			for _, n := range n.Content {
 				s.Events = append(s.Events, l.event(target(n)))
 			}
-		},
+		}},
 	})
 }
 
@@ -122,8 +122,8 @@ func (l *loader) size(s *Scenario, n *yaml.Node) {
 		return
 	}
 	l.mapping(n, "budget", keys{
-		"rate":  rate,
-		"burst": func(n *yaml.Node) { s.Burst, _ = parsed(l, n, "burst", ParseSize) },
+		{"rate", rate},
+		{"burst", func(n *yaml.Node) { s.Burst, _ = parsed(l, n, "burst", ParseSize) }},
 	})
 }
 
@@ -172,7 +172,7 @@ func ParseWho(s string) (Who, error) {
 
 // event reads an event.
 func (l *loader) event(n *yaml.Node) Event {
-	e := Event{Place: l.label(n)}
+	e := Event{Place: l.label(placeOf(n))}
 	options := map[string]*yaml.Node{}
 	does := func(word string, n *yaml.Node) bool {
 		if e.Does != "" {
@@ -204,40 +204,43 @@ func (l *loader) event(n *yaml.Node) Event {
 		}
 	}
 	known := keys{
-		"at": span(&e.At, "at"), "every": span(&e.Every, "every"), "until": span(&e.Until, "until"), "for": span(&e.For, "for"),
-		"hosts":  func(n *yaml.Node) { options["hosts"] = n; e.Who, _ = parsed(l, n, "hosts", ParseWho) },
-		"demand": func(n *yaml.Node) { does("demand", n); e.Demand, _ = l.demand(n) },
-		"join": func(n *yaml.Node) {
+		{"at", span(&e.At, "at")},
+		{"every", span(&e.Every, "every")},
+		{"until", span(&e.Until, "until")},
+		{"for", span(&e.For, "for")},
+		{"hosts", func(n *yaml.Node) { options["hosts"] = n; e.Who, _ = parsed(l, n, "hosts", ParseWho) }},
+		{"demand", func(n *yaml.Node) { does("demand", n); e.Demand, _ = l.demand(n) }},
+		{"join", func(n *yaml.Node) {
 			if does("join", n) {
 				e.Who.Number = l.positive(n, "join", dataplane.MaxHosts)
 			}
-		},
-		"store": func(n *yaml.Node) {
+		}},
+		{"store", func(n *yaml.Node) {
 			word, _ := l.word(n, "store", "down", "flush")
 			does(cmp.Or(word, "store"), n)
-		},
-		"failover": func(n *yaml.Node) {
+		}},
+		{"failover", func(n *yaml.Node) {
 			does("failover", n)
 			if n.Value != "current" {
 				e.Behind, _ = parsed(l, n, "failover (current, or the lag of the replica)", ParseDuration)
 			}
-		},
-		"clock": func(n *yaml.Node) {
+		}},
+		{"clock", func(n *yaml.Node) {
 			does("clock", n)
 			e.Jump, _ = parsed(l, n, "clock", parseJump)
-		},
-		"ways": func(n *yaml.Node) {
+		}},
+		{"ways", func(n *yaml.Node) {
 			options["ways"] = n
 			word, _ := l.word(n, "ways", "both", "requests", "replies")
 			e.Ways = [2]bool{word != "replies", word != "requests"}
-		},
-		"waits": func(n *yaml.Node) {
+		}},
+		{"waits", func(n *yaml.Node) {
 			options["waits"] = n
 			e.Blind = l.second(n, "waits", "yes", "no")
-		},
+		}},
 	}
 	for _, word := range []string{"crash", "leave", "hang", "partition", "heal", "stray"} {
-		known[word] = hosts(word)
+		known = append(known, entry{word, hosts(word)})
 	}
 	if !l.mapping(n, "an event", known) {
 		return e

@@ -195,7 +195,7 @@ func read(name string, text []byte, what string) (*loader, *yaml.Node, error) {
 		}
 		return nil, nil, syntaxError(name, text, what, decoder, err)
 	}
-	l := newLoader(func(n *yaml.Node) string { return fmt.Sprintf("%s:%d:%d", name, n.Line, n.Column) })
+	l := newLoader(func(at position) string { return fmt.Sprintf("%s:%d:%d", name, at.line, at.column) })
 	l.what = what
 	switch err := parse(decoder, &second); {
 	case err == nil:

@@ -2,7 +2,6 @@ package say
 
 import (
 	"fmt"
-	"math/big"
 	"strconv"
 	"strings"
 
@@ -84,22 +83,20 @@ func FillTime(n int64, r meter.Rate) string {
 	if r.Bytes == 0 {
 		return "never refills"
 	}
-	ns := new(big.Rat).SetFrac64(int64(r.Period), r.Bytes)
-	return duration(ns.Mul(ns, new(big.Rat).SetInt64(n)))
+	return duration(float64(n) * float64(r.Period) / float64(r.Bytes))
 }
 
 // duration writes a time in ns with three digits.
-func duration(ns *big.Rat) string {
-	s, _ := ns.Float64()
+func duration(ns float64) string {
 	for _, u := range []struct {
 		ns   float64
 		name string
 	}{{1e9, "s"}, {1e6, "ms"}, {1e3, "us"}} {
-		if s >= u.ns {
-			return fmt.Sprintf("%.3g %s", s/u.ns, u.name)
+		if ns >= u.ns {
+			return fmt.Sprintf("%.3g %s", ns/u.ns, u.name)
 		}
 	}
-	return fmt.Sprintf("%.3g ns", s)
+	return fmt.Sprintf("%.3g ns", ns)
 }
 
 // Seconds writes a time in ns in seconds.

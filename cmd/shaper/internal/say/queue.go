@@ -188,7 +188,7 @@ func atMost(ns *big.Rat) string {
 		digit *= 10
 	}
 	up := (n + digit - 1) / digit * digit
-	return "at most " + duration(new(big.Rat).SetUint64(up))
+	return "at most " + duration(float64(up))
 }
 
 // Parts describes the service of q.
