@@ -67,11 +67,16 @@ const MaxClasses = 64 * 64
 // Classify returns the index of the first match of a parsed packet with metered length n,
 // or -1.
 func (c *Classifier) Classify(p *Packet, n int) int {
-	ip := p.IsIP()
-	if ip && c.firstTakesAll {
+	if c.firstTakesAll && p.IsIP() {
 		return 0
 	}
+	return c.search(p, n)
+}
+
+// search is Classify by the tables.
+func (c *Classifier) search(p *Packet, n int) int {
 	var found vectorSet
+	ip := p.IsIP()
 	if ip {
 		found.add(c.IsIP[1])
 	} else {
