@@ -59,7 +59,7 @@ func TestRestartedServer(t *testing.T) {
 			t.Parallel()
 			storetest.Each(t, func(t *testing.T, s *storetest.Server) {
 				g := joinHosts(t, 2, Server{URL: s.URL()})
-				time.Sleep(rand.N(time.Duration(g.agents[0].members[0].Terms.Lease()))) // the store learns, or not any more
+				time.Sleep(rand.N(500 * time.Millisecond)) // the store learns, or not any more
 				g.addAgent(t, testTerms(), Server{URL: s.URL()})
 				g.awaitSettled(t, "at first", budget)
 				s.Restart()

@@ -174,17 +174,31 @@ func (g *group) newAgent(t *testing.T, name string, terms lease.Terms, server Se
 	return a
 }
 
-// awaitSum waits until all hosts together may use between least and most, and
-// fails if they may use more than the budget before that.
-func (g *group) awaitSum(t *testing.T, name string, least, most int64) {
+// await waits until a condition holds for the rates that all hosts together may use, now
+// and after their leases have ended, and fails if they may use more than the budget before
+// that.
+func (g *group) await(t *testing.T, name string, condition func(sum, rescue int64) bool) {
 	t.Helper()
 	storetest.Until(t, name, func() bool {
-		sum, top := g.sumRates(), int64(0)
-		if g.doAtOnce(func() { top = g.most }); top > budget {
+		var sum, rescue, top int64
+		g.doAtOnce(func() {
+			for _, m := range g.meters {
+				sum += m.plan.At(g.at).Rate[0]
+				rescue += m.plan.Phase[2].Rate[0]
+			}
+			top = g.most
+		})
+		if top > budget {
 			t.Fatalf("%s: all hosts together could use %d, want at most %d", name, top, budget)
 		}
-		return least <= sum && sum <= most
+		return condition(sum, rescue)
 	})
+}
+
+// awaitSum waits until all hosts together may use between least and most.
+func (g *group) awaitSum(t *testing.T, name string, least, most int64) {
+	t.Helper()
+	g.await(t, name, func(sum, _ int64) bool { return least <= sum && sum <= most })
 }
 
 const full = budget * 99 / 100
@@ -209,14 +223,7 @@ func (g *group) rescued(t *testing.T, name string) {
 // gets nothing at first, and the others share the whole budget.
 func (g *group) awaitSettled(t *testing.T, name string, size int64) {
 	t.Helper()
-	storetest.Until(t, name, func() bool {
-		var rescue int64
-		g.doAtOnce(func() {
-			for _, m := range g.meters {
-				rescue += m.plan.Phase[2].Rate[0]
-			}
-		})
-		sum := g.sumRates()
+	g.await(t, name, func(sum, rescue int64) bool {
 		return size/100*99 <= sum && sum <= size && size/10-rounding <= rescue && rescue <= size/10
 	})
 }
