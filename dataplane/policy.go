@@ -27,6 +27,8 @@ type Policy struct {
 	Queues    []*Queue
 	Links     []*Link
 	Envelopes []*Envelope
+
+	Customers *Customers // nil: no customers
 }
 
 // LengthBase is the part of a frame whose bytes are counted.
@@ -104,7 +106,10 @@ func (r LengthRule) Accepts(link LinkType) error {
 type Class struct {
 	Name  string
 	Match Match
-	Meter *Meter // nil: all packets are green
+	// PerCustomer limits the class to packets of customers. Each is metered by the plan of
+	// its customer: the class needs a Meter without Params, which gives the other options.
+	PerCustomer bool
+	Meter       *Meter // nil: all packets are green
 	// Actions by color. The default for nil passes green and yellow, and drops red.
 	Green, Yellow, Red *Action
 }

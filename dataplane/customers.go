@@ -1,0 +1,53 @@
+package dataplane
+
+import (
+	"net/netip"
+
+	"github.com/a-seed-32e5a53f/shaper/queue"
+)
+
+// Customers is the customer table of a policy. It says which customer a packet belongs to,
+// and by which plan each customer is metered. Each customer has one state, whatever
+// addresses it uses. Classes with PerCustomer share it.
+type Customers struct {
+	Key CustomerKey
+	// Nested allows a prefix of a customer inside a prefix of another one. A packet
+	// belongs to the customer with the longest prefix.
+	Nested bool
+	Plans  []*ServicePlan // plans that have a name; Compile also checks those without customers
+	List   []Customer     // at most MaxCustomers
+}
+
+// MaxCustomers is the maximum number of customers of a policy.
+const MaxCustomers = 1 << 20
+
+// CustomerKey is the part of a packet that identifies its customer.
+type CustomerKey uint8
+
+const (
+	ByInside      CustomerKey = iota // the address of the side that the interface faces: destination at egress, source at ingress
+	BySource                         // source address
+	ByDestination                    // destination address
+	ByOuterVLAN                      // ID of the outer VLAN tag
+	ByTwoVLANs                       // IDs of the two outermost VLAN tags; a packet with one tag has no customer
+)
+
+// Customer is a customer with its addresses or VLANs, and its plan.
+type Customer struct {
+	Name     string         // unique, 1 to 64 printable characters
+	Prefixes []netip.Prefix // for a key by address
+	VLANs    []uint32       // for a key by VLAN: IDs; for ByTwoVLANs outer<<12 | inner
+	Plan     *ServicePlan   // customers with the same plan and rates point to the same ServicePlan
+}
+
+// ServicePlan is the treatment of the packets of a customer: a meter, or a queue of the
+// customer's own. Packets of a customer with a queue have the input color of the class's
+// meter.
+type ServicePlan struct {
+	Name   string
+	Params Params        // of the meter; nil for a queue
+	Queue  *queue.Config // nil for a meter; its limit must be a time, and it has no WRED
+	// Actions by color; nil means that of the class. A queue of the customer takes the
+	// place of a queue of the action.
+	Green, Yellow, Red *Action
+}
