@@ -29,10 +29,11 @@ type File struct {
 }
 
 // Place returns the place of a key in a part of the policy: a *dataplane.Class, *Meter,
-// *Match, *Action, *Queue, *Link or *Envelope. If the part does not have the key, it
-// returns the place where the part begins.
+// *Match, *Action, *Queue, *Link, *Envelope, *Customers, *ServicePlan or *Customer. If the
+// part does not have the key, it returns the place where the part begins. The place of a
+// customer is file:line.
 func (f *File) Place(object any, key string) string {
-	return f.loader.label(f.loader.place(object, key))
+	return f.loader.placeText(f.loader.place(object, key))
 }
 
 // Compile compiles the policy. Its errors have places.
@@ -92,18 +93,26 @@ func unjoin(err error) []error {
 	return []error{err}
 }
 
-// Load reads a policy file. Errors use name for the file. The returned error joins all
-// errors of syntax and units; Compile finds the others.
-func Load(name string, text []byte) (*File, error) {
+// ReadFile returns the text of a file that a policy names. path is as in the policy. Errors
+// do not contain the path.
+type ReadFile func(path string) (string, error)
+
+// Load reads a policy file without customers. Errors use name for the file. The returned
+// error joins all errors of syntax and units; Compile finds the others.
+func Load(name string, text []byte) (*File, error) { return LoadWith(name, text, nil) }
+
+// LoadWith is like Load, and reads the file of customers with readFile.
+func LoadWith(name string, text []byte, readFile ReadFile) (*File, error) {
 	l, root, err := read(name, text, "policy")
 	if err != nil {
 		return nil, err
 	}
+	l.fileName, l.readFile = name, readFile
 	return l.policy(root)
 }
 
 // partKinds are the keys of a policy whose values are its parts.
-var partKinds = []string{"classes", "meters", "queues", "links", "envelopes"}
+var partKinds = []string{"classes", "meters", "queues", "links", "envelopes", "plans"}
 
 // policy reads a whole policy. It reads links, queues and meters before the parts that name
 // them, in any order of the file.
@@ -117,6 +126,10 @@ func (l *loader) policy(root *yaml.Node) (*File, error) {
 		{"length", l.lengthRule},
 		{"otherwise", func(n *yaml.Node) { p.DropUnclassified = l.second(n, "otherwise", "pass", "drop") }},
 	}
+	var customers *yaml.Node
+	known = append(known, entry{"customers", func(n *yaml.Node) {
+		customers, p.Customers = n, &dataplane.Customers{}
+	}})
 	parts := map[string]*yaml.Node{}
 	for _, what := range partKinds {
 		known = append(known, entry{what, func(n *yaml.Node) { parts[what] = n }})
@@ -162,7 +175,15 @@ func (l *loader) policy(root *yaml.Node) (*File, error) {
 			classes.Content[i] = nil // so that the nodes of a large policy do not take memory to the end
 		}
 	}
-	if l.errs != nil {
+	packets := l.customersCount()
+	if n := parts["plans"]; n != nil && customers == nil {
+		l.fail(n, "plans need customers: define them under customers:")
+	}
+	named("plans", func(name string, n *yaml.Node) { l.plan(name, n, packets) })
+	if customers != nil {
+		l.customers(customers, packets)
+	}
+	if l.errs != nil || l.rows != nil && l.rows.errs != nil {
 		return nil, l.joined()
 	}
 	return l.file, nil
@@ -191,12 +212,17 @@ func (l *loader) lengthRule(n *yaml.Node) {
 
 func (l *loader) class(c *dataplane.Class, n *yaml.Node) {
 	l.keepPlaces(c, n)
-	var inline, then *yaml.Node
+	var inline, then, per *yaml.Node
 	ok := l.mapping(n, "a class", keys{
 		{"name", func(n *yaml.Node) { c.Name = l.name(n) }},
 		{"match", func(n *yaml.Node) { l.match(&c.Match, n) }},
 		{"meter", func(n *yaml.Node) { inline = n }},
 		{"then", func(n *yaml.Node) { then = n }},
+		{"per", func(n *yaml.Node) {
+			per = n
+			c.PerCustomer = true
+			l.word(n, "per", "customer")
+		}},
 		{"green", func(n *yaml.Node) { c.Green = l.action(n) }},
 		{"yellow", func(n *yaml.Node) { c.Yellow = l.action(n) }},
 		{"red", func(n *yaml.Node) { c.Red = l.action(n) }},
@@ -205,6 +231,8 @@ func (l *loader) class(c *dataplane.Class, n *yaml.Node) {
 		l.fail(n, "a class needs a name")
 	}
 	switch {
+	case c.PerCustomer:
+		l.perCustomer(c, per, inline)
 	case inline == nil:
 		if then != nil {
 			l.fail(then, "then needs a meter")
@@ -216,9 +244,10 @@ func (l *loader) class(c *dataplane.Class, n *yaml.Node) {
 			l.fail(then, "then belongs to meter %q: move it there", inline.Value)
 		}
 		return
+	default:
+		c.Meter = &dataplane.Meter{Name: c.Name}
+		l.meter(c.Meter, inline)
 	}
-	c.Meter = &dataplane.Meter{Name: c.Name}
-	l.meter(c.Meter, inline)
 	if then != nil {
 		if c.Meter.Then != nil {
 			l.fail(then, "duplicate then, here and in the meter")
@@ -234,7 +263,10 @@ func (l *loader) namedMeter(n *yaml.Node) *dataplane.Meter {
 		return nil
 	}
 	m := l.meters[name]
-	if m == nil {
+	switch {
+	case m == nil && name == planMeter:
+		l.fail(n, "no meter named %q: meter: plan, the meter of a customer's plan, needs per: customer in a class", name)
+	case m == nil:
 		l.fail(n, "no meter named %q: define it under meters:", name)
 	}
 	return m

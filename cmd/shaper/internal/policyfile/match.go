@@ -121,8 +121,10 @@ func rangeParser(value func(string) (uint32, error)) func(string) (dataplane.Ran
 
 // parsePrefix reads a prefix, or an address as a prefix of its full length.
 func parsePrefix(s string) (netip.Prefix, error) {
-	if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" {
-		return netip.PrefixFrom(a, a.BitLen()), nil
+	if strings.IndexByte(s, '/') < 0 {
+		if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" {
+			return netip.PrefixFrom(a, a.BitLen()), nil
+		}
 	}
 	p, err := netip.ParsePrefix(s)
 	if err != nil {

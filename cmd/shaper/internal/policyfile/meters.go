@@ -46,15 +46,7 @@ func (l *loader) meter(m *dataplane.Meter, n *yaml.Node) {
 	}
 	d := draft{KindInfo: kind, params: kind.Defaults, node: n}
 	joinPrefixes(n)
-	var preColor *yaml.Node
-	known := keys{
-		{"type", func(*yaml.Node) {}},
-		{"count", func(n *yaml.Node) { d.packets = l.second(n, "count", "bytes", "packets") }},
-		{"color", func(n *yaml.Node) { m.Aware = l.second(n, "color", "blind", "aware") }},
-		{"precolor", func(n *yaml.Node) { preColor = n; m.PreColor = l.preColor(n) }},
-		{"then", func(n *yaml.Node) { m.Then = l.namedMeter(n) }},
-		{"share", func(n *yaml.Node) { l.budget(m, n) }},
-	}
+	known := append(l.stageKeys(m), entry{"share", func(n *yaml.Node) { l.budget(m, n) }})
 	parameters := slices.Concat(d.Required, d.Optional, keyWords, envelopeWords)
 	what := "a meter of type " + d.Name
 	l.entries(n, what, func(key, value *yaml.Node) {
@@ -62,14 +54,30 @@ func (l *loader) meter(m *dataplane.Meter, n *yaml.Node) {
 			l.knownKey(key, value, what, known, parameters...)
 		}
 	})
-	if preColor != nil && !m.Aware {
-		l.fail(preColor, "precolor needs color: aware")
-	}
-	m.Packets = d.packets
+	l.checkPreColor(m, n)
+	d.packets = m.Packets
 	l.parameters(&d)
 	l.keys(m, &d)
 	l.flow(m, &d)
 	m.Params = d.params
+}
+
+// stageKeys are the keys that all meters have, also those of customers.
+func (l *loader) stageKeys(m *dataplane.Meter) keys {
+	return keys{
+		{"type", func(*yaml.Node) {}},
+		{"count", func(n *yaml.Node) { m.Packets = l.second(n, "count", "bytes", "packets") }},
+		{"color", func(n *yaml.Node) { m.Aware = l.second(n, "color", "blind", "aware") }},
+		{"precolor", func(n *yaml.Node) { m.PreColor = l.preColor(n) }},
+		{"then", func(n *yaml.Node) { m.Then = l.namedMeter(n) }},
+	}
+}
+
+// checkPreColor rejects precolor in a color-blind meter.
+func (l *loader) checkPreColor(m *dataplane.Meter, n *yaml.Node) {
+	if preColor := target(lookup(n, "precolor")); preColor != nil && !m.Aware {
+		l.fail(preColor, "precolor needs color: aware")
+	}
 }
 
 // meterType returns the meter type that the key type names.
@@ -83,7 +91,9 @@ func (l *loader) meterType(n *yaml.Node) (kind meter.KindInfo, ok bool) {
 	if !ok {
 		return kind, false
 	}
-	if kind, ok = meterTypes[s]; !ok {
+	if kind, ok = meterTypes[s]; !ok && s == planMeter {
+		l.fail(value, "type plan is only for the meter of a class with per: customer")
+	} else if !ok {
 		l.fail(value, "unknown meter type %q: want one of %s", s, strings.Join(sorted(meterTypes), ", "))
 	}
 	return kind, ok

@@ -30,6 +30,11 @@ type loader struct {
 	envelopes map[string]*dataplane.Envelope
 
 	queueHint, envelopeHint string // advice if a name is not defined
+
+	fileName string   // of the policy
+	readFile ReadFile // for the file of customers
+	plans    []*plan
+	rows     *rowReader // of the file of customers; nil if it was not read
 }
 
 func newLoader(label func(position) string) *loader {
@@ -52,7 +57,10 @@ func newLoader(label func(position) string) *loader {
 
 // fail adds an error at a node.
 func (l *loader) fail(n *yaml.Node, format string, args ...any) {
-	at := placeOf(n)
+	l.failAt(placeOf(n), format, args...)
+}
+
+func (l *loader) failAt(at position, format string, args ...any) {
 	i := sort.Search(len(l.errs), func(i int) bool { return at.compare(l.errs[i].at) < 0 })
 	if at.compare(l.last) > 0 {
 		l.last = at
@@ -78,12 +86,23 @@ func (l *loader) joined() error {
 	case l.more > 1:
 		out = append(out, l.errorAt(l.last, fmt.Sprintf("and %d more errors up to here", l.more)))
 	}
+	if l.rows != nil {
+		out = append(out, l.rows.joined()...)
+	}
 	return errors.Join(out...)
 }
 
 // errorAt returns an error at a place.
 func (l *loader) errorAt(at position, reason string) *Error {
-	return &Error{l.label(at), reason, at}
+	return &Error{l.placeText(at), reason, at}
+}
+
+// placeText returns a place as text.
+func (l *loader) placeText(at position) string {
+	if l.rows != nil && at.inRows() {
+		return l.rows.place(at.line)
+	}
+	return l.label(at)
 }
 
 func placeOf(n *yaml.Node) position { return position{n.Line, n.Column} }
@@ -109,10 +128,20 @@ func (l *loader) keepPlaces(object any, n *yaml.Node) {
 	l.parts[object] = p
 }
 
+// keepInner adds the places of a mapping inside a part to those of the part.
+func (l *loader) keepInner(object any, n *yaml.Node) {
+	p := l.parts[object]
+	l.keepPlaces(object, n)
+	l.parts[object] = part{p.at, append(p.keys, l.parts[object].keys...)}
+}
+
 // place returns the place of a key of a part, or of the part if it does not have the key.
 func (l *loader) place(object any, key string) position {
 	p, ok := l.parts[object]
 	if !ok {
+		if at, ok := l.rowPlace(object); ok {
+			return at
+		}
 		p = l.parts[l.file.Policy]
 	}
 	for _, k := range p.keys {

@@ -66,7 +66,7 @@ func (l *loader) queue(name string, n *yaml.Node) {
 		{"seed", func(n *yaml.Node) { q.Seed, _ = parsed(l, n, "seed", parseSeed) }},
 	})
 	if codel != nil || fair != nil {
-		l.codel(q, codel)
+		l.codel(&q.CoDel, codel)
 	}
 	switch {
 	case !ok:
@@ -221,8 +221,8 @@ func parseProbability(s string) (uint32, error) {
 
 // codel reads true or false, or target and interval, whose defaults are those of RFC 8289
 // §4. A nil node means true.
-func (l *loader) codel(q *dataplane.Queue, n *yaml.Node) {
-	q.CoDel = queue.CoDel{Target: 5 * time.Millisecond, Interval: 100 * time.Millisecond}
+func (l *loader) codel(c *queue.CoDel, n *yaml.Node) {
+	*c = queue.CoDel{Target: 5 * time.Millisecond, Interval: 100 * time.Millisecond}
 	if n == nil {
 		return
 	}
@@ -230,14 +230,14 @@ func (l *loader) codel(q *dataplane.Queue, n *yaml.Node) {
 		switch n.Value {
 		case "true":
 		case "false":
-			q.CoDel = queue.CoDel{}
+			*c = queue.CoDel{}
 		default:
 			l.fail(n, "codel must be true, false, or a mapping such as {target: 5ms, interval: 100ms}, not %s", kindName(n))
 		}
 		return
 	}
 	l.mapping(n, "codel", keys{
-		{"target", func(n *yaml.Node) { q.CoDel.Target, _ = parsed(l, n, "target", ParseDuration) }},
-		{"interval", func(n *yaml.Node) { q.CoDel.Interval, _ = parsed(l, n, "interval", ParseDuration) }},
+		{"target", func(n *yaml.Node) { c.Target, _ = parsed(l, n, "target", ParseDuration) }},
+		{"interval", func(n *yaml.Node) { c.Interval, _ = parsed(l, n, "interval", ParseDuration) }},
 	})
 }

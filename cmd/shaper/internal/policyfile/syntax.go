@@ -15,10 +15,18 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// position is a place in a text. Lines and columns count from 1, columns in characters.
+// position is a place in a text. Lines and columns count from 1, columns in characters. Without
+// a column it is a line of the file of customers.
 type position struct{ line, column int }
 
+// inRows reports whether the place is in the file of customers.
+func (p position) inRows() bool { return p.line > 0 && p.column == 0 }
+
+// compare orders places. Those in the file of customers are last.
 func (p position) compare(q position) int {
+	if p.inRows() != q.inRows() {
+		return cmp.Compare(q.column, p.column)
+	}
 	return cmp.Or(cmp.Compare(p.line, q.line), cmp.Compare(p.column, q.column))
 }
 

@@ -238,7 +238,7 @@ classes:
 	}
 	for text, want := range map[string]string{
 		"x-a: 1\nx-a: 2\nclasses: [{name: a}]\n": "p.yaml:2:1: ",
-		"xa: 1\nclasses: [{name: a}]\n":          `p.yaml:1:1: unknown key "xa" in a policy: want one of classes, envelopes, `,
+		"xa: 1\nclasses: [{name: a}]\n":          `p.yaml:1:1: unknown key "xa" in a policy: want one of classes, customers, envelopes, `,
 		"classes: [{name: a, x-b: 1}]\n":         `p.yaml:1:21: unknown key "x-b" in a class`,
 	} {
 		if _, err := Load("p.yaml", []byte(text)); err == nil || !strings.HasPrefix(err.Error(), want) {

@@ -1,0 +1,174 @@
+package policyfile
+
+import (
+	"strings"
+)
+
+// csvReader reads a CSV text (RFC 4180). Blanks around cells are removed. Rows without any
+// value, and lines that begin with #, are skipped.
+type csvReader struct {
+	text  string
+	comma byte
+
+	at    int      // offset of the next line
+	next  int      // number of the next line, from 1
+	line  int      // number of the first line of the row
+	cells []string // the row; valid until the next one
+}
+
+const (
+	quoteInside = `a quote inside a cell: put the whole cell in quotes, and double the quotes in it`
+	quoteOpen   = `this line begins a quote that is never closed`
+	quoteAfter  = `text after a closing quote: double the quotes inside a cell`
+)
+
+// newCSVReader returns a reader of a text, without its byte order mark. The separator is that
+// of the first row: a comma, or else a semicolon or a tab.
+func newCSVReader(text string) *csvReader {
+	r := &csvReader{text: strings.TrimPrefix(text, "\ufeff"), next: 1}
+	header := *r
+	row, _ := header.skip()
+	r.comma = ','
+	if !strings.Contains(row, ",") {
+		switch {
+		case strings.Contains(row, ";"):
+			r.comma = ';'
+		case strings.Contains(row, "\t"):
+			r.comma = '\t'
+		}
+	}
+	return r
+}
+
+// skip moves to the next line that is neither blank nor a comment, and returns it. ok is false
+// at the end of the text.
+func (r *csvReader) skip() (line string, ok bool) {
+	for r.at < len(r.text) {
+		line = r.text[r.at:]
+		if end := strings.IndexByte(line, '\n'); end >= 0 {
+			line = line[:end]
+		}
+		if line != "" && line[0] != '#' && (line[0] > ' ' || trimBlanks(line) != "") {
+			r.line = r.next
+			return line, true
+		}
+		r.at += len(line) + 1
+		r.next++
+	}
+	return "", false
+}
+
+// read reads the next row into cells. It returns false at the end of the text. A problem is a
+// syntax error; the reader then continues after the first line of the row.
+func (r *csvReader) read() (problem string, ok bool) {
+	for {
+		line, ok := r.skip()
+		if !ok {
+			return "", false
+		}
+		r.cells = r.cells[:0]
+		if strings.IndexByte(line, '"') >= 0 {
+			problem = r.quoted()
+		} else {
+			r.plain(line)
+		}
+		if problem != "" {
+			r.at, r.next = r.at+len(line)+1, r.line+1
+			return problem, true
+		}
+		for _, cell := range r.cells {
+			if cell != "" {
+				return "", true
+			}
+		}
+	}
+}
+
+// plain splits a line without quotes.
+func (r *csvReader) plain(line string) {
+	r.at += len(line) + 1
+	r.next++
+	for {
+		end := strings.IndexByte(line, r.comma)
+		if end < 0 {
+			r.cells = append(r.cells, trimBlanks(line))
+			return
+		}
+		r.cells = append(r.cells, trimBlanks(line[:end]))
+		line = line[end+1:]
+	}
+}
+
+// quoted splits a row that has quotes, and so may have several lines.
+func (r *csvReader) quoted() (problem string) {
+	rest, lines := r.text[r.at:], 1
+	for {
+		cell, length := "", 0
+		blank := len(rest) - len(strings.TrimLeft(rest, r.blanks()))
+		if strings.HasPrefix(rest[blank:], `"`) {
+			inner, n := unquote(rest[blank+1:])
+			if n < 0 {
+				return quoteOpen
+			}
+			length = blank + 1 + n
+			lines += strings.Count(rest[:length], "\n")
+			after := strings.TrimLeft(rest[length:], r.blanks()+"\r")
+			if after != "" && after[0] != r.comma && after[0] != '\n' {
+				return quoteAfter
+			}
+			cell, length = trimBlanks(inner), len(rest)-len(after)
+		} else {
+			length = strings.IndexAny(rest, string(rune(r.comma))+"\n")
+			if length < 0 {
+				length = len(rest)
+			}
+			if cell = trimBlanks(rest[:length]); strings.Contains(cell, `"`) {
+				return quoteInside
+			}
+		}
+		r.cells = append(r.cells, cell)
+		if length == len(rest) || rest[length] == '\n' {
+			r.at = len(r.text) - len(rest) + length + 1
+			r.next += lines
+			return ""
+		}
+		rest = rest[length+1:]
+	}
+}
+
+// blanks returns the blanks that may surround a cell.
+func (r *csvReader) blanks() string {
+	if r.comma == '\t' {
+		return " "
+	}
+	return " \t"
+}
+
+// unquote returns the text up to the closing quote, and the number of bytes including that
+// quote; -1 if there is none.
+func unquote(s string) (string, int) {
+	doubled := false
+	for i := 0; ; i++ {
+		end := strings.IndexByte(s[i:], '"')
+		if end < 0 {
+			return "", -1
+		}
+		i += end
+		if !strings.HasPrefix(s[i+1:], `"`) {
+			if inner := s[:i]; !doubled {
+				return inner, i + 1
+			}
+			return strings.ReplaceAll(s[:i], `""`, `"`), i + 1
+		}
+		doubled = true
+		i++
+	}
+}
+
+// trimBlanks removes the blanks around a cell, and the rest of a line end.
+func trimBlanks(s string) string {
+	if s != "" && (s[0] <= ' ' || s[len(s)-1] <= ' ') {
+		return strings.Trim(s, " \t\r\n")
+	}
+	return s
+}

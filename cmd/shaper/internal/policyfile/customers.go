@@ -1,0 +1,154 @@
+package policyfile
+
+import (
+	"path/filepath"
+	"strings"
+	"unicode"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+)
+
+// planMeter is the name and the type of the meter of a customer's plan.
+const planMeter = "plan"
+
+// customerKeys are the parts of a packet that identify its customer.
+var customerKeys = map[string]dataplane.CustomerKey{
+	"address": dataplane.ByInside, "src": dataplane.BySource, "dst": dataplane.ByDestination,
+	"vlan": dataplane.ByOuterVLAN, "svlan, cvlan": dataplane.ByTwoVLANs,
+}
+
+// customers reads the key customers, and then the file that it names. packets is the result of
+// customersCount.
+func (l *loader) customers(n *yaml.Node, packets bool) {
+	c := l.file.Policy.Customers
+	l.keepPlaces(c, n)
+	var file *yaml.Node
+	var path string
+	if !l.mapping(n, "customers", keys{
+		{"file", func(n *yaml.Node) { file, path = n, l.path(n) }},
+		{"key", func(n *yaml.Node) { c.Key = l.customerKey(n) }},
+		{"nested", func(n *yaml.Node) { c.Nested, _ = l.boolean(n, "nested") }},
+	}) {
+		return
+	}
+	if file == nil {
+		l.fail(n, "customers needs a file, such as file: customers.csv")
+	}
+	if l.plans == nil {
+		l.fail(n, "customers need plans: define them under plans:")
+	}
+	if l.errs != nil { // each customer could repeat an error of its plan
+		return
+	}
+	if l.readFile == nil {
+		l.fail(file, "the file of customers cannot be read here")
+		return
+	}
+	text, err := l.readFile(path)
+	if err != nil {
+		l.fail(file, "file %q: %v", path, err)
+		return
+	}
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(filepath.Dir(l.fileName), path)
+	}
+	l.rows = newRowReader(path, text, c, l.plans, packets)
+	l.rows.read()
+}
+
+// path reads the name of a file.
+func (l *loader) path(n *yaml.Node) string {
+	s, ok := l.text(n, "file")
+	switch {
+	case ok && s == "":
+		l.fail(n, "file needs a name, such as file: customers.csv")
+	case strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }):
+		l.fail(n, "file %q has unprintable characters", s)
+	}
+	return s
+}
+
+// customerKey reads a key such as address or [svlan, cvlan].
+func (l *loader) customerKey(n *yaml.Node) dataplane.CustomerKey {
+	words := []string{n.Value}
+	if n.Kind == yaml.SequenceNode {
+		words = nil
+		for _, entry := range n.Content {
+			words = append(words, target(entry).Value)
+		}
+	}
+	k, ok := customerKeys[strings.Join(words, ", ")]
+	if two := k == dataplane.ByTwoVLANs; !ok || two != (len(words) == 2) {
+		l.fail(n, "key must be one of address, src, dst, vlan, [svlan, cvlan]")
+	}
+	return k
+}
+
+// perCustomer reads the meter of a class with per: customer. per is the value of that key, and
+// n that of meter, or nil.
+func (l *loader) perCustomer(c *dataplane.Class, per, n *yaml.Node) {
+	if l.file.Policy.Customers == nil {
+		l.fail(per, "per: customer needs customers: define them under customers:")
+	}
+	c.Meter = &dataplane.Meter{Name: c.Name}
+	const want = "per: customer needs meter: plan, the meter of the customer's plan"
+	if n == nil {
+		l.fail(per, want)
+		return
+	}
+	l.keepPlaces(c.Meter, n)
+	if n.Kind == yaml.ScalarNode {
+		if n.Value != planMeter {
+			l.fail(n, want)
+		}
+		return
+	}
+	if kind := target(lookup(n, "type")); kind == nil || kind.Value != planMeter {
+		l.fail(n, "%s", want+", or {type: plan} with the options color, precolor, count and then")
+		return
+	}
+	l.mapping(n, "a meter of type plan", l.stageKeys(c.Meter))
+	l.checkPreColor(c.Meter, n)
+}
+
+// customersCount reports whether the meters of plans count packets. Classes share the tokens
+// of a customer, so all of them must count alike.
+func (l *loader) customersCount() (packets bool) {
+	var first *dataplane.Class
+	for i := range l.file.Policy.Classes {
+		c := &l.file.Policy.Classes[i]
+		switch {
+		case !c.PerCustomer:
+		case first == nil:
+			first, packets = c, c.Meter.Packets
+		case packets != c.Meter.Packets:
+			l.failAt(l.place(c.Meter, "count"), "class %q and class %q share the tokens of customers, so they need the same count", first.Name, c.Name)
+		}
+	}
+	return packets
+}
+
+// rowPlace returns the place of a customer, or of the first customer with a plan of its own.
+func (l *loader) rowPlace(object any) (at position, ok bool) {
+	if l.rows == nil {
+		return at, false
+	}
+	for i := range l.rows.lines {
+		c := &l.rows.table.List[i]
+		if object == any(c) || object == any(c.Plan) {
+			return position{line: int(l.rows.lines[i])}, true
+		}
+	}
+	return at, false
+}
+
+// Ignored returns the columns of the file of customers that were ignored, and the place of its
+// header.
+func (f *File) Ignored() (place string, columns []string) {
+	if r := f.loader.rows; r != nil {
+		return r.place(r.header), r.ignored
+	}
+	return "", nil
+}

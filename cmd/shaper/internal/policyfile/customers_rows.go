@@ -1,0 +1,380 @@
+package policyfile
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/queue"
+)
+
+const (
+	maxRowErrors  = 20 // errors in a file of customers that are reported
+	maxNameLength = 64 // of a customer, in characters
+)
+
+// ownNames are the columns of parameters that a customer may have of its own.
+var ownNames = []string{"rate", "burst", "cir", "cbs", "pir", "pbs", "eir", "ebs", "limit", "window"}
+
+// rowReader reads a file of customers.
+type rowReader struct {
+	name    string // of the file, in errors
+	csv     *csvReader
+	table   *dataplane.Customers
+	plans   map[string]*plan
+	packets bool // meters of plans count packets
+
+	lines   []int32  // line of each customer of the table
+	header  int      // line of the header
+	columns int      // number of cells of the header
+	ignored []string // columns that were ignored
+	errs    []*Error // first maxRowErrors errors
+	more    int      // number of further errors
+
+	// Indices of columns; -1 if the file does not have the column.
+	customer, address, vlan, svlan, cvlan, plan int
+
+	ownNames []string // names of the own parameters that the file has
+	ownAt    []int    // their columns
+	ownCells []string // their cells in the current row
+
+	own      *loader // of own parameters
+	variants map[string]*dataplane.ServicePlan
+	key      []byte // key of variants, reused
+
+	byLimits map[limits]*dataplane.ServicePlan // variants by value
+
+	names    textSlab
+	prefixes slab[netip.Prefix]
+	vlans    slab[uint32]
+}
+
+func newRowReader(name, text string, table *dataplane.Customers, plans []*plan, packets bool) *rowReader {
+	r := &rowReader{
+		name: name, csv: newCSVReader(text), table: table, packets: packets,
+		plans: map[string]*plan{}, variants: map[string]*dataplane.ServicePlan{},
+		byLimits: map[limits]*dataplane.ServicePlan{},
+		customer: -1, address: -1, vlan: -1, svlan: -1, cvlan: -1, plan: -1,
+	}
+	r.own = newLoader(func(position) string { return r.place(r.csv.line) })
+	for _, p := range plans {
+		r.plans[p.Name] = p
+		table.Plans = append(table.Plans, p.ServicePlan)
+	}
+	rows := min(strings.Count(text, "\n")+1, dataplane.MaxCustomers)
+	table.List = make([]dataplane.Customer, 0, rows)
+	r.lines = make([]int32, 0, rows)
+	return r
+}
+
+// place returns the place of a line.
+func (r *rowReader) place(line int) string { return fmt.Sprintf("%s:%d", r.name, line) }
+
+// fail adds an error in the current row.
+func (r *rowReader) fail(format string, args ...any) {
+	r.failAt(r.csv.line, fmt.Sprintf(format, args...))
+}
+
+func (r *rowReader) failAt(line int, reason string) {
+	if len(r.errs) == maxRowErrors {
+		r.more++
+		return
+	}
+	r.errs = append(r.errs, &Error{r.place(line), reason, position{line: line}})
+}
+
+// joined returns the errors. The last one counts those that are not reported.
+func (r *rowReader) joined() (out []error) {
+	for _, e := range r.errs {
+		out = append(out, e)
+	}
+	switch {
+	case r.more == 1:
+		out = append(out, fmt.Errorf("%s: and 1 more error", r.name))
+	case r.more > 1:
+		out = append(out, fmt.Errorf("%s: and %d more errors", r.name, r.more))
+	}
+	return out
+}
+
+// read reads the whole file.
+func (r *rowReader) read() {
+	if !r.readable() {
+		return
+	}
+	for first := true; ; first = false {
+		problem, ok := r.csv.read()
+		switch {
+		case first && (!ok || problem != "" || !r.readHeader()):
+			if !ok {
+				r.failAt(1, "the file is empty: its first line must name the columns customer, plan and others")
+			} else if problem != "" {
+				r.fail("%s", problem)
+			}
+			return
+		case first:
+		case !ok:
+			return
+		case problem != "":
+			r.fail("%s", problem)
+		case len(r.table.List) == dataplane.MaxCustomers:
+			r.fail("more than %d customers, the maximum", dataplane.MaxCustomers)
+			return
+		default:
+			r.row()
+		}
+	}
+}
+
+// readable reports whether the text is UTF-8.
+func (r *rowReader) readable() bool {
+	text := r.csv.text
+	if strings.HasPrefix(text, "\xff\xfe") || strings.HasPrefix(text, "\xfe\xff") {
+		r.failAt(1, "the file is UTF-16: save it as UTF-8")
+		return false
+	}
+	if utf8.ValidString(text) {
+		return true
+	}
+	for at, c := range text {
+		if _, size := utf8.DecodeRuneInString(text[at:]); c == utf8.RuneError && size == 1 {
+			r.failAt(1+strings.Count(text[:at], "\n"), fmt.Sprintf("byte 0x%02x is not UTF-8: save the file as UTF-8", text[at]))
+			break
+		}
+	}
+	return false
+}
+
+// readHeader reads the names of the columns.
+func (r *rowReader) readHeader() bool {
+	r.header, r.columns = r.csv.line, len(r.csv.cells)
+	known := map[string]*int{"customer": &r.customer, "plan": &r.plan}
+	need := []string{"customer", "plan"}
+	switch r.table.Key {
+	case dataplane.ByOuterVLAN:
+		known["vlan"] = &r.vlan
+		need = append(need, "vlan")
+	case dataplane.ByTwoVLANs:
+		known["svlan"], known["cvlan"] = &r.svlan, &r.cvlan
+		need = append(need, "svlan", "cvlan")
+	default:
+		known["address"], known["addresses"] = &r.address, &r.address
+		need = append(need, "address")
+	}
+	seen := map[string]bool{}
+	for i, cell := range r.csv.cells {
+		name := strings.ToLower(cell)
+		at, own := known[name], slices.Contains(ownNames, name)
+		if strings.Contains(name, "\r") {
+			r.fail("a carriage return inside a line: end lines with a line feed, or with both")
+			return false
+		}
+		switch {
+		case seen[name] && (at != nil || own), at != nil && *at >= 0:
+			r.fail("duplicate column %q", cell)
+		case at != nil:
+			*at = i
+		case own:
+			r.ownNames, r.ownAt = append(r.ownNames, name), append(r.ownAt, i)
+		case cell != "": // spreadsheets export empty columns
+			r.ignored = append(r.ignored, cell)
+		}
+		seen[name] = true
+	}
+	for _, name := range need {
+		if *known[name] < 0 {
+			r.fail("column %s is missing: the first line must name the columns %s", name, strings.Join(need, ", "))
+		}
+	}
+	r.ownCells = make([]string, len(r.ownNames))
+	return r.errs == nil
+}
+
+// cell returns a cell of the row. It is empty if the row ends before it.
+func (r *rowReader) cell(column int) string {
+	if column < len(r.csv.cells) {
+		return r.csv.cells[column]
+	}
+	return ""
+}
+
+// row reads a customer.
+func (r *rowReader) row() {
+	if cells := r.csv.cells; len(cells) > r.columns && strings.Join(cells[r.columns:], "") != "" {
+		r.fail("the line has %d cells, the first line %d: put a cell that contains %q in quotes", len(cells), r.columns, r.csv.comma)
+		return
+	}
+	c := dataplane.Customer{Name: r.customerName(), Plan: r.customerPlan()}
+	switch r.table.Key {
+	case dataplane.ByOuterVLAN:
+		c.VLANs = r.vlanList(r.cell(r.vlan))
+	case dataplane.ByTwoVLANs:
+		c.VLANs = r.vlanPair(r.cell(r.svlan), r.cell(r.cvlan))
+	default:
+		c.Prefixes = r.prefixList(r.cell(r.address))
+	}
+	if r.errs == nil {
+		r.table.List = append(r.table.List, c)
+		r.lines = append(r.lines, int32(r.csv.line)) // a file has fewer lines than 2^31
+	}
+}
+
+func (r *rowReader) customerName() string {
+	s := r.cell(r.customer)
+	switch {
+	case s == "":
+		r.fail("customer is missing: each customer needs a name")
+	case len(s) > maxNameLength && utf8.RuneCountInString(s) > maxNameLength:
+		r.fail("customer: the name has %d characters, the maximum is %d", utf8.RuneCountInString(s), maxNameLength)
+	default:
+		for _, c := range s {
+			if !unicode.IsPrint(c) {
+				r.fail("customer: name %q has unprintable characters", s)
+				break
+			}
+		}
+		return r.names.keep(s)
+	}
+	return ""
+}
+
+// customerPlan returns the plan of the row, with the row's own parameters.
+func (r *rowReader) customerPlan() *dataplane.ServicePlan {
+	name := r.cell(r.plan)
+	p := r.plans[name]
+	switch {
+	case name == "":
+		r.fail("plan is missing: each customer needs a plan of the policy")
+		return nil
+	case p == nil:
+		r.fail("no plan named %q: define it under plans:", name)
+		return nil
+	}
+	own := false
+	for i, at := range r.ownAt {
+		r.ownCells[i] = r.cell(at)
+		own = own || r.ownCells[i] != ""
+	}
+	if !own {
+		return p.ServicePlan
+	}
+	r.key = append(r.key[:0], name...)
+	for _, cell := range r.ownCells {
+		r.key = append(append(r.key, 0), cell...)
+	}
+	v := r.variants[string(r.key)]
+	if v == nil {
+		if v = r.newVariant(p); v != nil {
+			r.variants[string(r.key)] = v
+		}
+	}
+	return v
+}
+
+// limits identify a plan with own parameters.
+type limits struct {
+	plan   *plan
+	params dataplane.Params
+	queue  queue.Config
+}
+
+func limitsOf(p *plan, v *dataplane.ServicePlan) limits {
+	l := limits{plan: p, params: v.Params}
+	if v.Queue != nil {
+		l.queue = *v.Queue
+	}
+	return l
+}
+
+// newVariant returns the plan with own parameters: an existing one, if it has the same values.
+// It returns nil after an error.
+func (r *rowReader) newVariant(p *plan) *dataplane.ServicePlan {
+	l := r.own
+	v := l.variant(p, r.ownNames, r.ownCells, r.packets)
+	if l.errs != nil {
+		for _, e := range l.errs {
+			r.fail("%s", e.Reason)
+		}
+		l.errs = nil
+		return nil
+	}
+	k := limitsOf(p, v)
+	if k == limitsOf(p, p.ServicePlan) {
+		return p.ServicePlan
+	}
+	if same := r.byLimits[k]; same != nil {
+		return same
+	}
+	r.byLimits[k] = v
+	return v
+}
+
+// words calls read for each word of a cell with several values.
+func words(cell string, read func(string)) {
+	begin := 0
+	for i := range len(cell) {
+		switch cell[i] {
+		case ' ', ',', ';', '\t', '\r', '\n':
+			if begin < i {
+				read(cell[begin:i])
+			}
+			begin = i + 1
+		}
+	}
+	if begin < len(cell) {
+		read(cell[begin:])
+	}
+}
+
+func (r *rowReader) prefixList(cell string) []netip.Prefix {
+	words(cell, func(word string) {
+		p, err := parseCustomerPrefix(word)
+		if err != nil {
+			r.fail("address: %v", err)
+			return
+		}
+		r.prefixes.add(p)
+	})
+	return r.prefixes.end()
+}
+
+// parseCustomerPrefix is parsePrefix without IPv4-mapped addresses, which no packet has.
+func parseCustomerPrefix(s string) (netip.Prefix, error) {
+	p, err := parsePrefix(s)
+	if a := p.Addr(); err == nil && a.Is4In6() && p.Bits() >= 96 {
+		v4 := netip.PrefixFrom(a.Unmap(), p.Bits()-96)
+		return p, fmt.Errorf("%q is IPv4 in IPv6: write %v", s, v4)
+	}
+	return p, err
+}
+
+func (r *rowReader) vlanList(cell string) []uint32 {
+	words(cell, func(word string) { r.vlans.add(r.vlanID("vlan", word)) })
+	return r.vlans.end()
+}
+
+// vlanPair returns the IDs of the outer and of the inner tag as one number.
+func (r *rowReader) vlanPair(outer, inner string) []uint32 {
+	switch {
+	case outer == "" && inner == "":
+		return nil
+	case outer == "" || inner == "":
+		r.fail("svlan and cvlan go together: fill both cells, or none")
+		return nil
+	}
+	r.vlans.add(r.vlanID("svlan", outer)<<12 | r.vlanID("cvlan", inner))
+	return r.vlans.end()
+}
+
+func (r *rowReader) vlanID(column, s string) uint32 {
+	v, err := strconv.ParseUint(s, 10, 12)
+	if err != nil {
+		r.fail("%s: %q is not a VLAN ID from 0 to 4095", column, s)
+	}
+	return uint32(v)
+}
