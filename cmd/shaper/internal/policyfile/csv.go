@@ -1,8 +1,6 @@
 package policyfile
 
-import (
-	"strings"
-)
+import "strings"
 
 // csvReader reads a CSV text (RFC 4180). Blanks around cells are removed. Rows without any
 // value, and lines that begin with #, are skipped.
@@ -88,6 +86,7 @@ func (r *csvReader) read() (problem string, ok bool) {
 func (r *csvReader) plain(line string) {
 	r.at += len(line) + 1
 	r.next++
+	line = strings.TrimSuffix(line, "\r")
 	for {
 		end := strings.IndexByte(line, r.comma)
 		if end < 0 {

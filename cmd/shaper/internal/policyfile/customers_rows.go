@@ -232,16 +232,16 @@ func (r *rowReader) customerName() string {
 	case len(s) > maxNameLength && utf8.RuneCountInString(s) > maxNameLength:
 		r.fail("customer: the name has %d characters, the maximum is %d", utf8.RuneCountInString(s), maxNameLength)
 	default:
-		for _, c := range s {
-			if !unicode.IsPrint(c) {
-				r.fail("customer: name %q has unprintable characters", s)
-				break
-			}
+		if strings.ContainsFunc(s, unprintable) {
+			r.fail("customer: name %q has unprintable characters", s)
 		}
 		return r.names.keep(s)
 	}
 	return ""
 }
+
+// unprintable is true for most characters of names without a call.
+func unprintable(c rune) bool { return (c < ' ' || c > '~') && !unicode.IsPrint(c) }
 
 // customerPlan returns the plan of the row, with the row's own parameters.
 func (r *rowReader) customerPlan() *dataplane.ServicePlan {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
@@ -15,6 +16,8 @@ type Source struct {
 	Path string    `json:"path,omitempty"` // absolute path of the file; "" for flags
 	Text string    `json:"text,omitempty"` // text of the file
 	One  *OneLiner `json:"one,omitempty"`  // flags; nil for a file
+
+	Customers *CustomerFile `json:"customers,omitempty"` // set by Compile; nil without customers
 }
 
 // Compiled is a policy with its source and its plan.
@@ -30,7 +33,8 @@ type InvalidError struct{ Err error }
 func (e *InvalidError) Error() string { return e.Err.Error() }
 func (e *InvalidError) Unwrap() error { return e.Err }
 
-// Compile reads and compiles the policy. The error is an *InvalidError.
+// Compile reads and compiles the policy. It reads the file of customers, unless Customers is
+// set: then the file must be the same as before. The error is an *InvalidError.
 func (s Source) Compile() (*Compiled, error) {
 	file, err := s.load()
 	if err != nil {
@@ -43,11 +47,31 @@ func (s Source) Compile() (*Compiled, error) {
 	return &Compiled{file, s, plan}, nil
 }
 
-func (s Source) load() (*File, error) {
+func (s *Source) load() (*File, error) {
 	if s.One != nil {
 		return s.One.Load()
 	}
-	return Load(s.Name, []byte(s.Text))
+	return LoadWith(s.Name, []byte(s.Text), s.readCustomers)
+}
+
+// readCustomers reads the file of customers. path is relative to the policy file.
+func (s *Source) readCustomers(path string) (string, error) {
+	if s.Customers != nil {
+		return s.Customers.read()
+	}
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(filepath.Dir(s.Path), path)
+	}
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	file, text, err := openCustomers(path)
+	if err != nil {
+		return "", err
+	}
+	s.Customers = file
+	return text, nil
 }
 
 // Label returns the label of a shaper with this source.

@@ -1,0 +1,77 @@
+package policyfile
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+)
+
+const (
+	maxCustomersSize = 256 << 20 // size of a file of customers, bytes
+	maxKeptCustomers = 64 << 10  // size up to which a label contains the text, bytes
+)
+
+// CustomerFile identifies the text of a file of customers. It is part of a label, so a large
+// text is not in it.
+type CustomerFile struct {
+	Path   string `json:"path"`           // absolute
+	SHA256 string `json:"sha256"`         // of the text, hexadecimal
+	Text   string `json:"text,omitempty"` // empty for a large file
+}
+
+// read returns the text that the policy was compiled with.
+func (f *CustomerFile) read() (string, error) {
+	if f.Text != "" {
+		return f.Text, nil
+	}
+	now, text, err := openCustomers(f.Path)
+	if err == nil && now.SHA256 != f.SHA256 {
+		err = errors.New("the file has changed since the policy was applied: reload the policy")
+	}
+	return text, err
+}
+
+// openCustomers reads a file of customers. Errors do not contain its path.
+func openCustomers(path string) (*CustomerFile, string, error) {
+	text, sum, err := readAndHash(path)
+	var e *fs.PathError
+	if errors.As(err, &e) {
+		err = e.Err
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	out := &CustomerFile{Path: path, SHA256: hex.EncodeToString(sum)}
+	if len(text) <= maxKeptCustomers {
+		out.Text = text
+	}
+	return out, text, nil
+}
+
+// readAndHash reads a whole file. The file may be a device that does not end.
+func readAndHash(path string) (text string, sum []byte, err error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return "", nil, err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return "", nil, err
+	}
+	var b strings.Builder
+	hash, size := sha256.New(), info.Size()
+	if size <= maxCustomersSize {
+		b.Grow(int(size))
+		size, err = io.Copy(io.MultiWriter(&b, hash), io.LimitReader(file, maxCustomersSize+1))
+	}
+	if size > maxCustomersSize {
+		return "", nil, fmt.Errorf("larger than %d MiB, the maximum", maxCustomersSize>>20)
+	}
+	return b.String(), hash.Sum(nil), err
+}

@@ -1,0 +1,84 @@
+package policyfile
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestCustomerFile reads a policy with customers from a folder, and again from its label.
+func TestCustomerFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "etc", "c.csv")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	source := Source{Name: "etc/p.yaml", Path: filepath.Join(dir, "etc", "p.yaml"), Text: ispPolicy}
+	load := func(s Source) (*Source, int, error) {
+		f, err := s.load()
+		if err != nil {
+			return &s, 0, err
+		}
+		return &s, len(f.Policy.Customers.List), nil
+	}
+	if _, _, err := load(source); err == nil || err.Error() != `etc/p.yaml:3:19: file "c.csv": no such file or directory` {
+		t.Errorf("without the file: %v", err)
+	}
+
+	const header = "customer,address,plan\n"
+	comment := "#" + strings.Repeat("x", maxKeptCustomers) + "\n"
+	for name, large := range map[string]string{"small": "", "large": comment} {
+		text := header + "1,::1,quiet\n" + large
+		write(text)
+		s, n, err := load(source)
+		if err != nil || n != 1 || s.Customers.Path != path || (s.Customers.Text == text) != (large == "") {
+			t.Fatalf("%s: %d customers, %+v, %v", name, n, s.Customers, err)
+		}
+		label := s.Label()
+		if size := len(label) - len(ispPolicy); size > 1000 {
+			t.Errorf("%s: the label has %d bytes besides the policy", name, size)
+		}
+		again, err := SourceOf(label)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, n, err := load(again); err != nil || n != 1 {
+			t.Errorf("%s, from the label: %d customers, %v", name, n, err)
+		}
+		write(text + "2,::2,quiet\n")
+		_, n, err = load(again)
+		if changed := err != nil && err.Error() == `etc/p.yaml:3:19: file "c.csv": the file has changed since the policy was applied: reload the policy`; changed != (large != "") || !changed && n != 1 {
+			t.Errorf("%s, changed: %d customers, %v", name, n, err)
+		}
+		if _, n, err := load(source); err != nil || n != 2 {
+			t.Errorf("%s, read again: %d customers, %v", name, n, err)
+		}
+	}
+
+	write(header)
+	if err := os.Truncate(path, maxCustomersSize+1); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := load(source); err == nil || err.Error() != `etc/p.yaml:3:19: file "c.csv": larger than 256 MiB, the maximum` {
+		t.Errorf("too large: %v", err)
+	}
+	source.Text = strings.Replace(ispPolicy, "c.csv", "/dev/zero", 1)
+	if _, _, err := load(source); err == nil || err.Error() != `etc/p.yaml:3:19: file "/dev/zero": larger than 256 MiB, the maximum` {
+		t.Errorf("endless: %v", err)
+	}
+	source.Text = strings.Replace(ispPolicy, "c.csv", dir, 1)
+	if _, _, err := load(source); err == nil || !strings.HasSuffix(err.Error(), "is a directory") {
+		t.Errorf("a folder: %v", err)
+	}
+	if raw, _ := json.Marshal(Source{Name: "a", Text: "b"}); strings.Contains(string(raw), "customers") {
+		t.Errorf("label without customers: %s", raw)
+	}
+}
