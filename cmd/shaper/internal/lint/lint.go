@@ -64,6 +64,7 @@ func Policy(f *policyfile.File, plan *dataplane.Plan, o Options) []Finding {
 	l.dropUnclassified()
 	l.queues()
 	l.unused()
+	l.customers()
 	return l.found
 }
 
@@ -88,22 +89,22 @@ func (l *linter) add(level Level, object any, key, format string, args ...any) {
 // bursts finds bursts too small for a packet of the MTU, or for a GSO packet.
 func (l *linter) bursts() {
 	var small []string // below a GSO packet
-	var first *dataplane.Meter
+	var first any
 	var firstKey string
-	for _, m := range l.plan.Meters() {
-		if m.Params.Kind().Info().State == meter.StateAverage || m.Packets {
+	for _, m := range l.metered() {
+		if m.params.Kind().Info().State == meter.StateAverage || m.packets {
 			continue // every packet fits
 		}
-		for _, b := range m.Params.Buckets() {
+		for _, b := range m.params.Buckets() {
 			key := strings.ToLower(b.BurstName)
 			switch {
 			case b.Burst > 0 && b.Burst < l.MTU:
-				l.add(Warning, m, key, "%s of %d B is below the MTU: a packet of %d bytes never fits, even on an idle link%s", b.BurstName, b.Burst, l.MTU, burstClause(key))
+				l.add(Warning, m.object, key, "%s of %d B is below the MTU: a packet of %d bytes never fits, even on an idle link%s", b.BurstName, b.Burst, l.MTU, burstClause(key))
 			case b.Burst >= l.MTU && b.Burst < gsoMax:
 				if first == nil {
-					first, firstKey = m, key
+					first, firstKey = m.object, key
 				}
-				small = append(small, fmt.Sprintf("%s.%s (%d B)", m.Name, key, b.Burst))
+				small = append(small, fmt.Sprintf("%s.%s (%d B)", m.name, key, b.Burst))
 			}
 		}
 	}
@@ -144,7 +145,7 @@ func sameAction(a, b dataplane.Action) bool {
 // that fills a rate keeps rate * RTT in flight. If the burst is smaller, the policer drops
 // packets before TCP reaches the rate.
 func (l *linter) tcpBurst(c *dataplane.Class) {
-	if c.Meter == nil || c.Meter.Packets || !c.Action(meter.Red).Drop || !matchesTCP(&c.Match) {
+	if c.Meter == nil || c.PerCustomer || c.Meter.Packets || !c.Action(meter.Red).Drop || !matchesTCP(&c.Match) {
 		return
 	}
 	rate, burst, key := redLimit(c.Meter.Params)

@@ -169,17 +169,20 @@ func (l *linter) maxRateInto(q *dataplane.Queue) (*big.Rat, string) {
 
 // bounded reports whether a chain has a meter for all of its packets together.
 func bounded(m *dataplane.Meter) bool {
-	for m != nil && m.Per.By != dataplane.NoKey {
+	for m != nil && perKey(m) {
 		m = m.Then
 	}
 	return m != nil
 }
 
+// perKey reports whether a meter is one for each key or customer.
+func perKey(m *dataplane.Meter) bool { return m.Per.By != dataplane.NoKey || m.Params == nil }
+
 // chainRate returns the rate that the strictest meter of a chain passes.
 func (l *linter) chainRate(m *dataplane.Meter, color meter.Color) *big.Rat {
 	var least *big.Rat
 	for ; m != nil; m = m.Then {
-		if m.Per.By != dataplane.NoKey {
+		if perKey(m) {
 			continue
 		}
 		if n := l.meterRate(m, color); least == nil || n.Cmp(least) < 0 {

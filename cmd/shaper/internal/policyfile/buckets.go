@@ -13,6 +13,9 @@ const EntryBytes = 16
 // Memory returns the memory of a meter's log entries or slots, in bytes for all keys
 // together, and the name of the parameter that sets their number. Other meters need 0.
 func Memory(m *dataplane.Meter) (bytes int64, name string) {
+	if m.Params == nil { // of customers
+		return 0, ""
+	}
 	for _, name := range m.Params.Kind().Info().Optional {
 		if entries, ok := meter.Field(m.Params, name).(int); ok {
 			return int64(entries) * int64(Keys(m)) * EntryBytes, name
@@ -29,12 +32,13 @@ func Keys(m *dataplane.Meter) int {
 	return cmp.Or(m.Keys, dataplane.DefaultKeys)
 }
 
-// Colors returns the colors that a class can give its packets.
+// Colors returns the colors that a class can give its packets. Plans of customers can give
+// any.
 func Colors(c *dataplane.Class) []meter.Color {
 	if c.Meter == nil {
 		return []meter.Color{meter.Green}
 	}
-	if two := len(c.Meter.Params.Buckets()) == 1; two && !c.Meter.Aware && c.Meter.Then == nil {
+	if two := !c.PerCustomer && len(c.Meter.Params.Buckets()) == 1; two && !c.Meter.Aware && c.Meter.Then == nil {
 		return []meter.Color{meter.Green, meter.Red}
 	}
 	return []meter.Color{meter.Green, meter.Yellow, meter.Red}

@@ -14,10 +14,14 @@ type csvReader struct {
 	cells []string // the row; valid until the next one
 }
 
+// maxCells is the maximum number of cells of a row.
+const maxCells = 1000
+
 const (
-	quoteInside = `a quote inside a cell: put the whole cell in quotes, and double the quotes in it`
-	quoteOpen   = `this line begins a quote that is never closed`
-	quoteAfter  = `text after a closing quote: double the quotes inside a cell`
+	tooManyCells = `the line has more than 1000 cells`
+	quoteInside  = `a quote inside a cell: put the whole cell in quotes, and double the quotes in it`
+	quoteOpen    = `this line begins a quote that is never closed`
+	quoteAfter   = `text after a closing quote: double the quotes inside a cell`
 )
 
 // newCSVReader returns a reader of a text, without its byte order mark. The separator is that
@@ -65,13 +69,14 @@ func (r *csvReader) read() (problem string, ok bool) {
 			return "", false
 		}
 		r.cells = r.cells[:0]
+		after := r.at + len(line) + 1
 		if strings.IndexByte(line, '"') >= 0 {
 			problem = r.quoted()
 		} else {
-			r.plain(line)
+			problem = r.plain(line)
 		}
 		if problem != "" {
-			r.at, r.next = r.at+len(line)+1, r.line+1
+			r.at, r.next = after, r.line+1
 			return problem, true
 		}
 		for _, cell := range r.cells {
@@ -83,25 +88,26 @@ func (r *csvReader) read() (problem string, ok bool) {
 }
 
 // plain splits a line without quotes.
-func (r *csvReader) plain(line string) {
+func (r *csvReader) plain(line string) (problem string) {
 	r.at += len(line) + 1
 	r.next++
 	line = strings.TrimSuffix(line, "\r")
-	for {
+	for len(r.cells) < maxCells {
 		end := strings.IndexByte(line, r.comma)
 		if end < 0 {
 			r.cells = append(r.cells, trimBlanks(line))
-			return
+			return ""
 		}
 		r.cells = append(r.cells, trimBlanks(line[:end]))
 		line = line[end+1:]
 	}
+	return tooManyCells
 }
 
 // quoted splits a row that has quotes, and so may have several lines.
 func (r *csvReader) quoted() (problem string) {
 	rest, lines := r.text[r.at:], 1
-	for {
+	for len(r.cells) < maxCells {
 		cell, length := "", 0
 		blank := len(rest) - len(strings.TrimLeft(rest, r.blanks()))
 		if strings.HasPrefix(rest[blank:], `"`) {
@@ -133,6 +139,7 @@ func (r *csvReader) quoted() (problem string) {
 		}
 		rest = rest[length+1:]
 	}
+	return tooManyCells
 }
 
 // blanks returns the blanks that may surround a cell.

@@ -38,7 +38,7 @@ func (f *CustomerFile) read() (string, error) {
 
 // openCustomers reads a file of customers. Errors do not contain its path.
 func openCustomers(path string) (*CustomerFile, string, error) {
-	text, sum, err := readAndHash(path)
+	text, sum, err := readAndHash(path, maxCustomersSize)
 	var e *fs.PathError
 	if errors.As(err, &e) {
 		err = e.Err
@@ -53,8 +53,9 @@ func openCustomers(path string) (*CustomerFile, string, error) {
 	return out, text, nil
 }
 
-// readAndHash reads a whole file. The file may be a device that does not end.
-func readAndHash(path string) (text string, sum []byte, err error) {
+// readAndHash reads a whole file of at most a size in bytes. The file may be a device that does
+// not end.
+func readAndHash(path string, most int64) (text string, sum []byte, err error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return "", nil, err
@@ -66,12 +67,12 @@ func readAndHash(path string) (text string, sum []byte, err error) {
 	}
 	var b strings.Builder
 	hash, size := sha256.New(), info.Size()
-	if size <= maxCustomersSize {
+	if size <= most {
 		b.Grow(int(size))
-		size, err = io.Copy(io.MultiWriter(&b, hash), io.LimitReader(file, maxCustomersSize+1))
+		size, err = io.Copy(io.MultiWriter(&b, hash), io.LimitReader(file, most+1))
 	}
-	if size > maxCustomersSize {
-		return "", nil, fmt.Errorf("larger than %d MiB, the maximum", maxCustomersSize>>20)
+	if size > most {
+		return "", nil, fmt.Errorf("larger than %d MiB, the maximum", most>>20)
 	}
 	return b.String(), hash.Sum(nil), err
 }

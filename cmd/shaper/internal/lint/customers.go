@@ -1,0 +1,72 @@
+package lint
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+)
+
+// mostColumns is the maximum number of ignored columns that a finding names.
+const mostColumns = 10
+
+// metered is a part of the policy with the parameters of a meter.
+type metered struct {
+	object  any // *dataplane.Meter or *dataplane.ServicePlan
+	name    string
+	params  dataplane.Params
+	packets bool
+}
+
+// metered returns the meters that classes use, and the plans of customers with a meter.
+func (l *linter) metered() (out []metered) {
+	for _, m := range l.plan.Meters() {
+		if m.Params != nil {
+			out = append(out, metered{m, m.Name, m.Params, m.Packets})
+		}
+	}
+	c := l.perCustomer()
+	if c == nil || l.Policy.Customers == nil {
+		return out
+	}
+	for _, p := range l.Policy.Customers.Plans {
+		if p.Params != nil {
+			out = append(out, metered{p, p.Name, p.Params, c.Meter.Packets})
+		}
+	}
+	return out
+}
+
+// perCustomer returns the first class of customers, or nil.
+func (l *linter) perCustomer() *dataplane.Class {
+	for i := range l.Policy.Classes {
+		if c := &l.Policy.Classes[i]; c.PerCustomer {
+			return c
+		}
+	}
+	return nil
+}
+
+// customers finds columns that were ignored, and a table that no class uses.
+func (l *linter) customers() {
+	if l.Policy.Customers == nil {
+		return
+	}
+	if l.perCustomer() == nil {
+		l.add(Warning, l.Policy.Customers, "", "no class has per: customer, so customers are treated like all others")
+	}
+	place, columns := l.Ignored()
+	if len(columns) == 0 {
+		return
+	}
+	var names []string
+	for _, name := range columns[:min(len(columns), mostColumns)] {
+		names = append(names, fmt.Sprintf("%q", name))
+	}
+	more := ""
+	if n := len(columns) - len(names); n > 0 {
+		more = fmt.Sprintf(" and %d more", n)
+	}
+	l.found = append(l.found, Finding{place, Warning, fmt.Sprintf("%s ignored: %s%s", say.Count(len(columns), "column"), strings.Join(names, ", "), more)})
+}

@@ -1,0 +1,55 @@
+package lint
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+)
+
+// TestCustomers checks the findings about customers and their plans.
+func TestCustomers(t *testing.T) {
+	const (
+		per  = "classes: [{name: a, per: customer, meter: plan, match: {proto: udp}, yellow: {dscp: af12}}, {name: b}]\n"
+		none = "classes: [{name: a, match: {proto: udp}}, {name: b}]\n"
+		rest = "customers: {file: c.csv}\nplans: {p: {type: token-bucket, rate: 1mbit, burst: 1499}, q: {queue: {rate: 1mbit, limit: 1s}}}\n"
+	)
+	many := strings.Split("a b c d e f g h i j k l", " ")
+	for _, test := range []struct {
+		name, classes, columns string
+		want                   []string
+	}{
+		{"used", per, "", []string{"p.yaml:3:53: burst of 1499 B is below the MTU: a packet of 1500 bytes never fits, even on an idle link (RFC 2697 §2)"}},
+		{"not used", none, "", []string{"p.yaml:2:12: no class has per: customer, so customers are treated like all others"}},
+		{"a column", none, ",e-mail", []string{"p.yaml:2:12: no class has per: customer, so customers are treated like all others", `c.csv:2: 1 column ignored: "e-mail"`}},
+		{
+			"columns", none, "," + strings.Join(many, ",") + ",,\x1b",
+			[]string{"p.yaml:2:12: no class has per: customer, so customers are treated like all others", `c.csv:2: 13 columns ignored: "a", "b", "c", "d", "e", "f", "g", "h", "i", "j" and 3 more`},
+		},
+	} {
+		csv := "# customers\ncustomer,address,plan" + test.columns + "\n1,10.0.0.1,p\n"
+		f, err := policyfile.LoadWith("p.yaml", []byte(test.classes+rest), func(string) (string, error) { return csv, nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		plain, err := policyfile.Load("p.yaml", []byte(none))
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan, err := plain.Compile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, finding := range Policy(f, plan, Options{MTU: 1500, RTT: 50 * time.Millisecond}) {
+			if finding.Level == Warning && !strings.Contains(finding.Text, "can drop") {
+				got = append(got, finding.Place+": "+finding.Text)
+			}
+		}
+		if !reflect.DeepEqual(got, test.want) {
+			t.Errorf("%s: got\n%s, want\n%s", test.name, strings.Join(got, "\n"), strings.Join(test.want, "\n"))
+		}
+	}
+}
