@@ -81,3 +81,24 @@ func TestCustomerFile(t *testing.T) {
 		t.Errorf("label without customers: %s", raw)
 	}
 }
+
+// TestCustomerExample reads the example of the docs.
+func TestCustomerExample(t *testing.T) {
+	const path = "../../../../docs/isp.yaml"
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := Source{Name: "docs/isp.yaml", Path: path, Text: string(text)}
+	f, err := s.load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := f.Policy.Customers.List
+	if _, ignored := f.Ignored(); len(list) != 5 || ignored != nil || list[2].Name != "Example, Inc." || len(list[2].Prefixes) != 2 {
+		t.Errorf("customers: %+v, ignored columns %q", list, ignored)
+	}
+	if got, want := f.Place(list[2].Plan, "rate"), "docs/customers.csv:5"; got != want {
+		t.Errorf("the plan of the third customer is at %s, want %s", got, want)
+	}
+}
