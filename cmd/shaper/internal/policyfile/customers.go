@@ -47,6 +47,7 @@ func (l *loader) customers(n *yaml.Node, packets bool) {
 		return
 	}
 	text, err := l.readFile(path)
+	l.readFile = nil // it may keep the text
 	if err != nil {
 		l.fail(file, "file %q: %v", path, err)
 		return
@@ -54,8 +55,7 @@ func (l *loader) customers(n *yaml.Node, packets bool) {
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(filepath.Dir(l.fileName), path)
 	}
-	l.rows = newRowReader(path, text, c, l.plans, packets)
-	l.rows.read()
+	l.rows = readRows(path, text, c, l.plans, packets)
 }
 
 // path reads the name of a file.

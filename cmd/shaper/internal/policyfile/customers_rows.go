@@ -10,7 +10,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
-	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
 const (
@@ -21,20 +20,24 @@ const (
 // ownNames are the columns of parameters that a customer may have of its own.
 var ownNames = []string{"rate", "burst", "cir", "cbs", "pir", "pbs", "eir", "ebs", "limit", "window"}
 
-// rowReader reads a file of customers.
-type rowReader struct {
-	name    string // of the file, in errors
-	csv     *csvReader
+// rows are the places and errors of a file of customers. They do not keep its text.
+type rows struct {
+	name    string // of the file
 	table   *dataplane.Customers
-	plans   map[string]*plan
-	packets bool // meters of plans count packets
-
 	lines   []int32  // line of each customer of the table
 	header  int      // line of the header
-	columns int      // number of cells of the header
 	ignored []string // columns that were ignored
 	errs    []*Error // first maxRowErrors errors
 	more    int      // number of further errors
+}
+
+// rowReader reads a file of customers.
+type rowReader struct {
+	*rows
+	csv     *csvReader
+	plans   map[string]*plan
+	packets bool // meters of plans count packets
+	columns int  // number of cells of the header
 
 	// Indices of columns; -1 if the file does not have the column.
 	customer, address, vlan, svlan, cvlan, plan int
@@ -54,9 +57,16 @@ type rowReader struct {
 	vlans    slab[uint32]
 }
 
+// readRows reads the text of a file of customers into the table.
+func readRows(name, text string, table *dataplane.Customers, plans []*plan, packets bool) *rows {
+	r := newRowReader(name, text, table, plans, packets)
+	r.read()
+	return r.rows
+}
+
 func newRowReader(name, text string, table *dataplane.Customers, plans []*plan, packets bool) *rowReader {
 	r := &rowReader{
-		name: name, csv: newCSVReader(text), table: table, packets: packets,
+		rows: &rows{name: name, table: table}, csv: newCSVReader(text), packets: packets,
 		plans: map[string]*plan{}, variants: map[string]*dataplane.ServicePlan{},
 		byLimits: map[limits]*dataplane.ServicePlan{},
 		customer: -1, address: -1, vlan: -1, svlan: -1, cvlan: -1, plan: -1,
@@ -66,21 +76,21 @@ func newRowReader(name, text string, table *dataplane.Customers, plans []*plan, 
 		r.plans[p.Name] = p
 		table.Plans = append(table.Plans, p.ServicePlan)
 	}
-	rows := min(strings.Count(text, "\n")+1, dataplane.MaxCustomers)
-	table.List = make([]dataplane.Customer, 0, rows)
-	r.lines = make([]int32, 0, rows)
+	most := min(strings.Count(text, "\n")+1, dataplane.MaxCustomers)
+	table.List = make([]dataplane.Customer, 0, most)
+	r.lines = make([]int32, 0, most)
 	return r
 }
 
 // place returns the place of a line.
-func (r *rowReader) place(line int) string { return fmt.Sprintf("%s:%d", r.name, line) }
+func (r *rows) place(line int) string { return fmt.Sprintf("%s:%d", r.name, line) }
 
 // fail adds an error in the current row.
 func (r *rowReader) fail(format string, args ...any) {
 	r.failAt(r.csv.line, fmt.Sprintf(format, args...))
 }
 
-func (r *rowReader) failAt(line int, reason string) {
+func (r *rows) failAt(line int, reason string) {
 	if len(r.errs) == maxRowErrors {
 		r.more++
 		return
@@ -89,7 +99,7 @@ func (r *rowReader) failAt(line int, reason string) {
 }
 
 // joined returns the errors. The last one counts those that are not reported.
-func (r *rowReader) joined() (out []error) {
+func (r *rows) joined() (out []error) {
 	for _, e := range r.errs {
 		out = append(out, e)
 	}
@@ -182,7 +192,7 @@ func (r *rowReader) readHeader() bool {
 		case own:
 			r.ownNames, r.ownAt = append(r.ownNames, name), append(r.ownAt, i)
 		case cell != "": // spreadsheets export empty columns
-			r.ignored = append(r.ignored, cell)
+			r.ignored = append(r.ignored, strings.Clone(cell))
 		}
 		seen[name] = true
 	}
@@ -242,77 +252,6 @@ func (r *rowReader) customerName() string {
 
 // unprintable is true for most characters of names without a call.
 func unprintable(c rune) bool { return (c < ' ' || c > '~') && !unicode.IsPrint(c) }
-
-// customerPlan returns the plan of the row, with the row's own parameters.
-func (r *rowReader) customerPlan() *dataplane.ServicePlan {
-	name := r.cell(r.plan)
-	p := r.plans[name]
-	switch {
-	case name == "":
-		r.fail("plan is missing: each customer needs a plan of the policy")
-		return nil
-	case p == nil:
-		r.fail("no plan named %q: define it under plans:", name)
-		return nil
-	}
-	own := false
-	for i, at := range r.ownAt {
-		r.ownCells[i] = r.cell(at)
-		own = own || r.ownCells[i] != ""
-	}
-	if !own {
-		return p.ServicePlan
-	}
-	r.key = append(r.key[:0], name...)
-	for _, cell := range r.ownCells {
-		r.key = append(append(r.key, 0), cell...)
-	}
-	v := r.variants[string(r.key)]
-	if v == nil {
-		if v = r.newVariant(p); v != nil {
-			r.variants[string(r.key)] = v
-		}
-	}
-	return v
-}
-
-// limits identify a plan with own parameters.
-type limits struct {
-	plan   *plan
-	params dataplane.Params
-	queue  queue.Config
-}
-
-func limitsOf(p *plan, v *dataplane.ServicePlan) limits {
-	l := limits{plan: p, params: v.Params}
-	if v.Queue != nil {
-		l.queue = *v.Queue
-	}
-	return l
-}
-
-// newVariant returns the plan with own parameters: an existing one, if it has the same values.
-// It returns nil after an error.
-func (r *rowReader) newVariant(p *plan) *dataplane.ServicePlan {
-	l := r.own
-	v := l.variant(p, r.ownNames, r.ownCells, r.packets)
-	if l.errs != nil {
-		for _, e := range l.errs {
-			r.fail("%s", e.Reason)
-		}
-		l.errs = nil
-		return nil
-	}
-	k := limitsOf(p, v)
-	if k == limitsOf(p, p.ServicePlan) {
-		return p.ServicePlan
-	}
-	if same := r.byLimits[k]; same != nil {
-		return same
-	}
-	r.byLimits[k] = v
-	return v
-}
 
 // words calls read for each word of a cell with several values.
 func words(cell string, read func(string)) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -213,6 +214,26 @@ func TestManyCustomers(t *testing.T) {
 	if len(plans) != 100 || plans[f.Policy.Customers.Plans[0]] != n*9/10+n/1000 {
 		t.Errorf("%d plans, %d customers have that of the policy", len(plans), plans[f.Policy.Customers.Plans[0]])
 	}
+}
+
+// TestCustomersMemory checks that a policy does not keep the text of the file.
+func TestCustomersMemory(t *testing.T) {
+	const n, note = 10_000, 1000 // rows, and bytes of a column that is ignored
+	heap := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := heap()
+	f, err := loadCustomers(ispPolicy, "customer,address,plan,cir,note\n"+strings.Repeat("1,::1,home-50,1mbit,"+strings.Repeat("x", note)+"\n", n))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if kept := heap() - before; kept > n*note/2 {
+		t.Errorf("a policy of %d customers keeps %d bytes", n, kept)
+	}
+	runtime.KeepAlive(f)
 }
 
 // BenchmarkCustomers reads tables. Compare the bytes per row with those of names and prefixes.

@@ -34,7 +34,7 @@ type loader struct {
 	fileName string   // of the policy
 	readFile ReadFile // for the file of customers
 	plans    []*plan
-	rows     *rowReader // of the file of customers; nil if it was not read
+	rows     *rows // of the file of customers; nil if it was not read
 }
 
 func newLoader(label func(position) string) *loader {

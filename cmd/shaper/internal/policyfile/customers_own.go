@@ -1,0 +1,77 @@
+package policyfile
+
+import (
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/queue"
+)
+
+// customerPlan returns the plan of the row, with the row's own parameters.
+func (r *rowReader) customerPlan() *dataplane.ServicePlan {
+	name := r.cell(r.plan)
+	p := r.plans[name]
+	switch {
+	case name == "":
+		r.fail("plan is missing: each customer needs a plan of the policy")
+		return nil
+	case p == nil:
+		r.fail("no plan named %q: define it under plans:", name)
+		return nil
+	}
+	own := false
+	for i, at := range r.ownAt {
+		r.ownCells[i] = r.cell(at)
+		own = own || r.ownCells[i] != ""
+	}
+	if !own {
+		return p.ServicePlan
+	}
+	r.key = append(r.key[:0], name...)
+	for _, cell := range r.ownCells {
+		r.key = append(append(r.key, 0), cell...)
+	}
+	v := r.variants[string(r.key)]
+	if v == nil {
+		if v = r.newVariant(p); v != nil {
+			r.variants[string(r.key)] = v
+		}
+	}
+	return v
+}
+
+// limits identify a plan with own parameters.
+type limits struct {
+	plan   *plan
+	params dataplane.Params
+	queue  queue.Config
+}
+
+func limitsOf(p *plan, v *dataplane.ServicePlan) limits {
+	l := limits{plan: p, params: v.Params}
+	if v.Queue != nil {
+		l.queue = *v.Queue
+	}
+	return l
+}
+
+// newVariant returns the plan with own parameters: an existing one, if it has the same values.
+// It returns nil after an error.
+func (r *rowReader) newVariant(p *plan) *dataplane.ServicePlan {
+	l := r.own
+	v := l.variant(p, r.ownNames, r.ownCells, r.packets)
+	if l.errs != nil {
+		for _, e := range l.errs {
+			r.fail("%s", e.Reason)
+		}
+		l.errs = nil
+		return nil
+	}
+	k := limitsOf(p, v)
+	if k == limitsOf(p, p.ServicePlan) {
+		return p.ServicePlan
+	}
+	if same := r.byLimits[k]; same != nil {
+		return same
+	}
+	r.byLimits[k] = v
+	return v
+}
