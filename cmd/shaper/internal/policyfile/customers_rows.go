@@ -285,7 +285,7 @@ func (r *rowReader) prefixList(cell string) []netip.Prefix {
 // parseCustomerPrefix is parsePrefix without IPv4-mapped addresses, which no packet has.
 func parseCustomerPrefix(s string) (netip.Prefix, error) {
 	p, err := parsePrefix(s)
-	if a := p.Addr(); err == nil && a.Is4In6() && p.Bits() >= 96 {
+	if a := p.Addr(); err == nil && a.Is4In6() {
 		v4 := netip.PrefixFrom(a.Unmap(), p.Bits()-96)
 		return p, fmt.Errorf("%q is IPv4 in IPv6: write %v", s, v4)
 	}

@@ -126,6 +126,10 @@ func TestRowErrors(t *testing.T) {
 			"lines after a quote", row("\"2,::1,home-50\n3,::1,x\n\"4\",\"\"\"\",home-50"),
 			"3: " + quoteAfter + "\n4: no plan named \"x\": define it under plans:\n5: address: \"\\\"\" is not an address or a prefix such as 192.0.2.0/24",
 		},
+		{
+			"own parameters after an error", row("2,::1,biz-200,5\n3,::2,biz-200,5mbit\n4,::3,biz-200,5"),
+			"3: rate: \"5\" is a rate without a unit: write 5bit for bits or 5B/s for bytes per second\n5: rate: \"5\" is a rate without a unit: write 5bit for bits or 5B/s for bytes per second",
+		},
 		{"two in a line", row("2,x,y"), "3: no plan named \"y\": define it under plans:\n3: address: \"x\" is not an address or a prefix such as 192.0.2.0/24"},
 	} {
 		f, err := loadCustomers(ispPolicy, test.csv)
@@ -207,7 +211,7 @@ func TestManyCustomers(t *testing.T) {
 		plans[c.Plan]++
 		v6 := fmt.Sprintf("2001:db8:%x:%x::/64", i>>16, i&0xffff)
 		want := prefixes(fmt.Sprintf("10.%d.%d.%d/32", i>>16, i>>8&255, i&255), v6)
-		if c.Name != fmt.Sprintf("%08d", i) || !slices.Equal(c.Prefixes, want) {
+		if c.Name != fmt.Sprintf("%08d", i) || !slices.Equal(c.Prefixes, want) || cap(c.Prefixes) != len(want) {
 			t.Fatalf("customer %d: got %+v, want %v", i, c, want)
 		}
 	}
