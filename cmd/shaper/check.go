@@ -70,7 +70,7 @@ func writeCheck(w io.Writer, policy *policyfile.Compiled, findings []lint.Findin
 	p.Printf("length  %s\n", say.Length(policy.Policy.Length))
 	for i := range policy.Policy.Classes {
 		c := &policy.Policy.Classes[i]
-		p.Printf("\nclass %s\n  match   %s\n", c.Name, say.Match(&c.Match))
+		p.Printf("\nclass %s\n  match   %s\n", c.Name, say.ClassMatch(c))
 		p.meters(c.Meter)
 		for _, color := range policyfile.Colors(c) {
 			p.Printf("  %-7s %s\n", color, say.Action(c.Action(color)))
@@ -92,6 +92,7 @@ func writeCheck(w io.Writer, policy *policyfile.Compiled, findings []lint.Findin
 	for _, e := range policy.Policy.Envelopes {
 		p.envelope(e, flowsOf(policy.Plan, e))
 	}
+	p.customers(policy.Policy)
 	p.unclassified(policy)
 	p.Printf("\n")
 	for _, f := range findings {
@@ -123,6 +124,10 @@ func (p *printer) meters(m *dataplane.Meter) {
 		if label == "then" {
 			name = m.Name + ": "
 		}
+		if m.Params == nil {
+			p.Printf("  %-7s the one of the customer's plan, %s\n", label, say.Mode(m))
+			continue
+		}
 		p.Printf("  %-7s %s%s, %s: %s\n", label, name, m.Params.Kind(), say.Mode(m), say.Meter(m))
 	}
 }
@@ -150,6 +155,7 @@ type checkJSON struct {
 	Unclassified checkUnclassifiedJSON `json:"unclassified"`
 
 	Envelopes []checkEnvelopeJSON `json:"envelopes,omitempty"`
+	Customers *checkCustomersJSON `json:"customers,omitempty"`
 }
 
 type checkClassJSON struct {
@@ -272,7 +278,7 @@ func writeCheckJSON(w io.Writer, policy *policyfile.Compiled, findings []lint.Fi
 	}
 	for i := range policy.Policy.Classes {
 		c := &policy.Policy.Classes[i]
-		class := checkClassJSON{Name: c.Name, Match: say.Match(&c.Match), Meters: []checkMeterJSON{}, Actions: map[string]string{}}
+		class := checkClassJSON{Name: c.Name, Match: say.ClassMatch(c), Meters: []checkMeterJSON{}, Actions: map[string]string{}}
 		for m := c.Meter; m != nil && len(class.Meters) < mostChained; m = m.Then {
 			class.Meters = append(class.Meters, meterJSON(m))
 		}
@@ -287,6 +293,7 @@ func writeCheckJSON(w io.Writer, policy *policyfile.Compiled, findings []lint.Fi
 	for _, link := range policy.Policy.Links {
 		out.Links = append(out.Links, linkJSON(link, policy.Policy.Queues))
 	}
+	out.Customers = customersJSON(policy.Policy, mtu)
 	for _, e := range policy.Policy.Envelopes {
 		out.Envelopes = append(out.Envelopes, envelopeJSON(e, flowsOf(policy.Plan, e)))
 	}

@@ -69,6 +69,9 @@ func budgetJSON(b *dataplane.Budget) *checkBudgetJSON {
 }
 
 func meterJSON(m *dataplane.Meter) checkMeterJSON {
+	if m.Params == nil { // of customers
+		return checkMeterJSON{Name: m.Name, Type: "plan", Aware: m.Aware, Packets: m.Packets, Buckets: []checkBucketJSON{}}
+	}
 	out := checkMeterJSON{Name: m.Name, Type: m.Params.Kind().String(), Aware: m.Aware, Packets: m.Packets, checkOptionsJSON: optionsJSON(m.Params)}
 	for _, b := range m.Params.Buckets() {
 		out.Buckets = append(out.Buckets, checkBucketJSON{b.BurstName, b.Burst, b.Rate.Bytes, int64(b.Rate.Period)})

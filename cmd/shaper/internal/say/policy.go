@@ -33,6 +33,9 @@ func Action(a dataplane.Action) string {
 	return strings.Join(parts, " ")
 }
 
+// allIP is a match without a condition.
+const allIP = "all remaining IP packets"
+
 // Match writes a match as policies spell it.
 func Match(m *dataplane.Match) string {
 	var parts []string
@@ -53,9 +56,21 @@ func Match(m *dataplane.Match) string {
 		add(f.Name, ranges(f.Name, list), more)
 	}
 	if parts == nil {
-		return "all remaining IP packets"
+		return allIP
 	}
 	return strings.Join(parts, "; ")
+}
+
+// ClassMatch writes the packets that a class matches.
+func ClassMatch(c *dataplane.Class) string {
+	text := Match(&c.Match)
+	switch {
+	case !c.PerCustomer:
+		return text
+	case text == allIP:
+		return "packets of customers"
+	}
+	return "packets of customers; " + text
 }
 
 // mostValues is the number of values of a list that are written. With aliases a short

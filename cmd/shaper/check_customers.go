@@ -1,0 +1,126 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// customerKeys are the keys of customers, as in policies and in words.
+var customerKeys = map[dataplane.CustomerKey]struct{ key, text string }{
+	dataplane.ByInside:      {"address", "destination address at egress, source address at ingress"},
+	dataplane.BySource:      {"src", "source address"},
+	dataplane.ByDestination: {"dst", "destination address"},
+	dataplane.ByOuterVLAN:   {"vlan", "ID of the outer VLAN tag"},
+	dataplane.ByTwoVLANs:    {"svlan,cvlan", "IDs of the two outermost VLAN tags"},
+}
+
+// checkCustomersJSON describes the table of customers.
+type checkCustomersJSON struct {
+	Key       string          `json:"key"`
+	Nested    bool            `json:"nested"`
+	Customers int             `json:"customers"`
+	Prefixes  int             `json:"prefixes"` // addresses and prefixes
+	VLANs     int             `json:"vlans"`
+	Plans     []checkPlanJSON `json:"plans"`
+}
+
+// checkPlanJSON has a meter or a queue.
+type checkPlanJSON struct {
+	Name      string            `json:"name"`
+	Customers int               `json:"customers"`
+	Own       int               `json:"customers_with_own_parameters"`
+	Meter     *checkMeterJSON   `json:"meter,omitempty"`
+	Queue     *checkQueueJSON   `json:"queue,omitempty"`
+	Actions   map[string]string `json:"actions"` // only those that differ from the class
+}
+
+// customersJSON returns nil for a policy without customers.
+func customersJSON(policy *dataplane.Policy, mtu int64) *checkCustomersJSON {
+	c := policy.Customers
+	if c == nil {
+		return nil
+	}
+	out := &checkCustomersJSON{Key: customerKeys[c.Key].key, Nested: c.Nested, Customers: len(c.List), Plans: make([]checkPlanJSON, len(c.Plans))}
+	named, index := map[*dataplane.ServicePlan]bool{}, map[string]int{}
+	for i, p := range c.Plans {
+		plan := &out.Plans[i]
+		*plan = checkPlanJSON{Name: p.Name, Actions: map[string]string{}}
+		named[p], index[p.Name] = true, i
+		if p.Params != nil {
+			m := meterJSON(planMeter(policy, p))
+			plan.Meter = &m
+		} else {
+			q := queueJSON(planQueue(p), nil, mtu)
+			plan.Queue = &q
+		}
+		for color, a := range [...]*dataplane.Action{p.Green, p.Yellow, p.Red} {
+			if a != nil {
+				plan.Actions[meter.Color(color).String()] = say.Action(*a)
+			}
+		}
+	}
+	for i := range c.List {
+		customer := &c.List[i]
+		out.Prefixes += len(customer.Prefixes)
+		out.VLANs += len(customer.VLANs)
+		plan := &out.Plans[index[customer.Plan.Name]]
+		plan.Customers++
+		if !named[customer.Plan] {
+			plan.Own++
+		}
+	}
+	return out
+}
+
+// planMeter returns the meter of a plan. Its unit is that of the classes of customers.
+func planMeter(policy *dataplane.Policy, p *dataplane.ServicePlan) *dataplane.Meter {
+	m := &dataplane.Meter{Name: p.Name, Params: p.Params}
+	for i := range policy.Classes {
+		if c := &policy.Classes[i]; c.PerCustomer {
+			m.Packets = c.Meter.Packets
+		}
+	}
+	return m
+}
+
+// planQueue returns the queue of a plan.
+func planQueue(p *dataplane.ServicePlan) *dataplane.Queue {
+	return &dataplane.Queue{Name: p.Name, Config: *p.Queue}
+}
+
+// customers prints the table of customers and their plans.
+func (p *printer) customers(policy *dataplane.Policy) {
+	c := policy.Customers
+	if c == nil {
+		return
+	}
+	t := customersJSON(policy, defaultMTU)
+	has := fmt.Sprintf("%s and prefixes", say.Count(t.Prefixes, "address"))
+	if c.Key == dataplane.ByOuterVLAN || c.Key == dataplane.ByTwoVLANs {
+		has = say.Count(t.VLANs, "VLAN")
+	}
+	p.Printf("\ncustomers\n  table   %s with %s\n  key     %s\n", say.Count(t.Customers, "customer"), has, customerKeys[c.Key].text)
+	for i, plan := range c.Plans {
+		used := say.Count(t.Plans[i].Customers, "customer")
+		if own := t.Plans[i].Own; own > 0 {
+			used += fmt.Sprintf(", %s with own parameters", say.Grouped(int64(own)))
+		}
+		p.Printf("\nplan %s\n  used    by %s\n", plan.Name, used)
+		if plan.Params != nil {
+			p.Printf("  meter   %s: %s\n", plan.Params.Kind(), say.Meter(planMeter(policy, plan)))
+		} else {
+			p.Printf("  queue   one for each customer\n")
+			for _, part := range say.QueueParts(planQueue(plan)) {
+				p.Printf("  %-7s %s\n", part.Key, part.Text)
+			}
+		}
+		for color, a := range [...]*dataplane.Action{plan.Green, plan.Yellow, plan.Red} {
+			if a != nil {
+				p.Printf("  %-7s %s\n", meter.Color(color), say.Action(*a))
+			}
+		}
+	}
+}
