@@ -130,18 +130,28 @@ func (l *loader) customersCount() (packets bool) {
 	return packets
 }
 
-// rowPlace returns the place of a customer, or of the first customer with a plan of its own.
-func (l *loader) rowPlace(object any) (at position, ok bool) {
-	if l.rows == nil {
-		return at, false
+// inRows reports whether an object is in the file of customers: a customer, or a plan with
+// parameters of a customer's own.
+func (l *loader) inRows(object any) bool {
+	switch object.(type) {
+	case *dataplane.Customer:
+		return l.rows != nil
+	case *dataplane.ServicePlan:
+		_, named := l.parts[object]
+		return l.rows != nil && !named
 	}
-	for i := range l.rows.lines {
+	return false
+}
+
+// rowPlace returns the place of a customer, or of the first customer with a plan of its own.
+func (l *loader) rowPlace(object any) position {
+	for i, line := range l.rows.lines {
 		c := &l.rows.table.List[i]
 		if object == any(c) || object == any(c.Plan) {
-			return position{line: int(l.rows.lines[i])}, true
+			return position{line: int(line)}
 		}
 	}
-	return at, false
+	return position{line: l.rows.header}
 }
 
 // Ignored returns the columns of the file of customers that were ignored, and the place of its

@@ -103,13 +103,18 @@ func (r *rows) joined() (out []error) {
 	for _, e := range r.errs {
 		out = append(out, e)
 	}
-	switch {
-	case r.more == 1:
-		out = append(out, fmt.Errorf("%s: and 1 more error", r.name))
-	case r.more > 1:
-		out = append(out, fmt.Errorf("%s: and %d more errors", r.name, r.more))
+	if r.more > 0 {
+		out = append(out, r.rest(r.more))
 	}
 	return out
+}
+
+// rest is the error that counts errors beyond maxRowErrors.
+func (r *rows) rest(n int) error {
+	if n == 1 {
+		return fmt.Errorf("%s: and 1 more error", r.name)
+	}
+	return fmt.Errorf("%s: and %d more errors", r.name, n)
 }
 
 // read reads the whole file.

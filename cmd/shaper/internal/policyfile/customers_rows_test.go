@@ -2,6 +2,7 @@ package policyfile
 
 import (
 	"encoding/csv"
+	"errors"
 	"fmt"
 	"io"
 	"reflect"
@@ -165,6 +166,24 @@ func TestManyRowErrors(t *testing.T) {
 		if got := lines[len(lines)-1]; !strings.HasPrefix(got, last) || !strings.HasPrefix(lines[19], "etc/c.csv:21: no plan") || len(lines) > 21 {
 			t.Errorf("%d errors: the last of %d lines is %q, want %q", n, len(lines), got, last)
 		}
+	}
+}
+
+// TestManyPlacedErrors checks that errors of dataplane about customers are counted, too.
+func TestManyPlacedErrors(t *testing.T) {
+	f, err := loadCustomers(ispPolicy, "customer,address,plan,rate\n"+strings.Repeat("1,,quiet,\n2,,quiet,1mbit\n", 20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := f.Policy.Customers
+	errs := []error{&dataplane.FieldError{Object: c.List[1].Plan, Field: "rate", Reason: "is wrong"}}
+	for i := range c.List {
+		errs = append(errs, &dataplane.FieldError{Object: &c.List[len(c.List)-1-i], Field: "address", Reason: "is wrong"})
+	}
+	errs = append(errs, &dataplane.FieldError{Object: c.Plans[3], Field: "rate", Reason: "is wrong"})
+	lines := strings.Split(f.Placed(errors.Join(errs...)).Error(), "\n")
+	if len(lines) != 22 || lines[0] != "etc/p.yaml:8:25: rate is wrong" || lines[1] != "etc/c.csv:3: rate is wrong" || lines[2] != "etc/c.csv:23: address is wrong" || lines[21] != "etc/c.csv: and 21 more errors" {
+		t.Errorf("got %d lines: %q", len(lines), lines)
 	}
 }
 

@@ -55,9 +55,15 @@ func (f *File) PlacedWith(err error, advice func(error) string) error {
 	}
 	var out []error
 	seen := map[string]bool{}
+	inRows := 0
 	for _, err := range unjoin(err) {
 		var e *dataplane.FieldError
 		if errors.As(err, &e) {
+			if f.loader.inRows(e.Object) {
+				if inRows++; inRows > maxRowErrors {
+					continue // to find the line of each would take too long
+				}
+			}
 			err = f.loader.errorAt(f.loader.place(e.Object, e.Field), e.Field+" "+e.Reason+advice(err))
 		}
 		if text := err.Error(); !seen[text] {
@@ -69,6 +75,9 @@ func (f *File) PlacedWith(err error, advice func(error) string) error {
 		}
 	}
 	slices.SortStableFunc(out, compareErrors)
+	if inRows > maxRowErrors {
+		out = append(out, f.loader.rows.rest(inRows-maxRowErrors))
+	}
 	return errors.Join(out...)
 }
 

@@ -139,8 +139,8 @@ func (l *loader) keepInner(object any, n *yaml.Node) {
 func (l *loader) place(object any, key string) position {
 	p, ok := l.parts[object]
 	if !ok {
-		if at, ok := l.rowPlace(object); ok {
-			return at
+		if l.inRows(object) {
+			return l.rowPlace(object)
 		}
 		p = l.parts[l.file.Policy]
 	}
