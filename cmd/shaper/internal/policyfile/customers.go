@@ -19,9 +19,8 @@ var customerKeys = map[string]dataplane.CustomerKey{
 	"vlan": dataplane.ByOuterVLAN, "svlan, cvlan": dataplane.ByTwoVLANs,
 }
 
-// customers reads the key customers, and then the file that it names. packets is the result of
-// customersCount.
-func (l *loader) customers(n *yaml.Node, packets bool) {
+// customers reads the key customers, and then the file that it names.
+func (l *loader) customers(n *yaml.Node) {
 	c := l.file.Policy.Customers
 	l.keepPlaces(c, n)
 	var file *yaml.Node
@@ -55,7 +54,7 @@ func (l *loader) customers(n *yaml.Node, packets bool) {
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(filepath.Dir(l.fileName), path)
 	}
-	l.rows = readRows(path, text, c, l.plans, packets)
+	l.rows = readRows(path, text, c, l.plans)
 }
 
 // path reads the name of a file.

@@ -57,7 +57,7 @@ func limitsOf(p *plan, v *dataplane.ServicePlan) limits {
 // It returns nil after an error.
 func (r *rowReader) newVariant(p *plan) *dataplane.ServicePlan {
 	l := r.own
-	v := l.variant(p, r.ownNames, r.ownCells, r.packets)
+	v := l.variant(p, r.ownNames, r.ownCells)
 	if l.errs != nil {
 		for _, e := range l.errs {
 			r.fail("%s", e.Reason)

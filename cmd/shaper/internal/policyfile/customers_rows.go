@@ -36,8 +36,7 @@ type rowReader struct {
 	*rows
 	csv     *csvReader
 	plans   map[string]*plan
-	packets bool // meters of plans count packets
-	columns int  // number of cells of the header
+	columns int // number of cells of the header
 
 	// Indices of columns; -1 if the file does not have the column.
 	customer, address, vlan, svlan, cvlan, plan int
@@ -58,15 +57,15 @@ type rowReader struct {
 }
 
 // readRows reads the text of a file of customers into the table.
-func readRows(name, text string, table *dataplane.Customers, plans []*plan, packets bool) *rows {
-	r := newRowReader(name, text, table, plans, packets)
+func readRows(name, text string, table *dataplane.Customers, plans []*plan) *rows {
+	r := newRowReader(name, text, table, plans)
 	r.read()
 	return r.rows
 }
 
-func newRowReader(name, text string, table *dataplane.Customers, plans []*plan, packets bool) *rowReader {
+func newRowReader(name, text string, table *dataplane.Customers, plans []*plan) *rowReader {
 	r := &rowReader{
-		rows: &rows{name: name, table: table}, csv: newCSVReader(text), packets: packets,
+		rows: &rows{name: name, table: table}, csv: newCSVReader(text),
 		plans: map[string]*plan{}, variants: map[string]*dataplane.ServicePlan{},
 		byLimits: map[limits]*dataplane.ServicePlan{},
 		customer: -1, address: -1, vlan: -1, svlan: -1, cvlan: -1, plan: -1,

@@ -190,7 +190,7 @@ func (l *loader) policy(root *yaml.Node) (*File, error) {
 	}
 	named("plans", func(name string, n *yaml.Node) { l.plan(name, n, packets) })
 	if customers != nil {
-		l.customers(customers, packets)
+		l.customers(customers)
 	}
 	if l.errs != nil || l.rows != nil && l.rows.errs != nil {
 		return nil, l.joined()

@@ -3,6 +3,7 @@ package policyfile
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -26,14 +27,14 @@ var planTypes = func() (names []string) {
 // plan is a plan while customers are read.
 type plan struct {
 	*dataplane.ServicePlan
-	what string     // the plan in words
-	node *yaml.Node // mapping with the parameters
-	own  []string   // names of the parameters that a customer may replace
+	what  string   // the plan in words
+	own   []string // names of the parameters that a customer may replace
+	draft draft    // of the meter
 }
 
 // plan reads an entry of plans. packets means that its meter counts packets.
 func (l *loader) plan(name string, n *yaml.Node, packets bool) {
-	p := &plan{ServicePlan: &dataplane.ServicePlan{Name: name}, node: n}
+	p := &plan{ServicePlan: &dataplane.ServicePlan{Name: name}}
 	l.plans = append(l.plans, p)
 	l.keepPlaces(p.ServicePlan, n)
 	if n.Kind != yaml.MappingNode {
@@ -49,7 +50,7 @@ func (l *loader) plan(name string, n *yaml.Node, packets bool) {
 	case paced != nil && lookup(n, "type") != nil:
 		l.fail(paced, "plan %q has both a meter and a queue: remove one", name)
 	case paced != nil:
-		p.what, p.node, p.own = "a queue", paced, []string{"rate", "limit"}
+		p.what, p.own = "a queue", []string{"rate", "limit"}
 		l.mapping(n, "a plan with a queue", append(actions, entry{"queue", func(n *yaml.Node) {
 			l.keepInner(p.ServicePlan, n)
 			p.Queue = l.pacing(n)
@@ -71,9 +72,8 @@ func (l *loader) planMeter(p *plan, n *yaml.Node, actions keys, packets bool) {
 		l.fail(target(lookup(n, "type")), "a plan cannot have type %s: want one of %s", kind.Name, strings.Join(planTypes, ", "))
 		return
 	}
-	p.what, p.own = "a meter of type "+kind.Name, kind.Required
+	kind.Optional = slices.DeleteFunc(slices.Clone(kind.Optional), func(name string) bool { return name == "warmup" })
 	names := slices.Concat(kind.Required, kind.Optional)
-	names = slices.DeleteFunc(names, func(name string) bool { return name == "warmup" })
 	what := "a plan of type " + kind.Name
 	l.entries(n, what, func(key, value *yaml.Node) {
 		switch {
@@ -84,16 +84,10 @@ func (l *loader) planMeter(p *plan, n *yaml.Node, actions keys, packets bool) {
 			l.knownKey(key, value, what, actions, append(names, "type")...)
 		}
 	})
-	p.Params = l.planParameters(n, packets)
-}
-
-// planParameters reads the parameters of a plan's meter, whose type is valid.
-func (l *loader) planParameters(n *yaml.Node, packets bool) dataplane.Params {
-	kind := meterTypes[target(lookup(n, "type")).Value]
-	kind.Optional = slices.DeleteFunc(slices.Clone(kind.Optional), func(name string) bool { return name == "warmup" })
-	d := draft{KindInfo: kind, params: kind.Defaults, packets: packets, node: n}
-	l.parameters(&d)
-	return d.params
+	p.what, p.own = "a meter of type "+kind.Name, kind.Required
+	p.draft = draft{KindInfo: kind, params: kind.Defaults, packets: packets, node: n}
+	l.parameters(&p.draft)
+	p.Params = p.draft.params
 }
 
 // pacing reads the queue of a plan.
@@ -103,13 +97,7 @@ func (l *loader) pacing(n *yaml.Node) *queue.Config {
 	rate, limit := false, false
 	if !l.mapping(n, "the queue of a plan", keys{
 		{"rate", func(n *yaml.Node) { rate = true; c.Rate, _ = parsed(l, n, "rate", ParseRate) }},
-		{"limit", func(n *yaml.Node) {
-			limit = true
-			var ok bool
-			if c.Time, ok = parsed(l, n, "limit", ParseDuration); ok && c.Time == 0 {
-				l.fail(n, "limit must be above zero")
-			}
-		}},
+		{"limit", func(n *yaml.Node) { limit = true; c.Time = l.timeLimit(n) }},
 		{"codel", func(n *yaml.Node) { codel = n }},
 		{"ecn", func(n *yaml.Node) { c.ECN, _ = l.boolean(n, "ecn") }},
 	}) {
@@ -127,30 +115,62 @@ func (l *loader) pacing(n *yaml.Node) *queue.Config {
 	return c
 }
 
+// timeLimit reads the limit of a plan's queue.
+func (l *loader) timeLimit(n *yaml.Node) time.Duration {
+	t, ok := parsed(l, n, "limit", ParseDuration)
+	if ok && t == 0 {
+		l.fail(n, "limit must be above zero")
+	}
+	return t
+}
+
 // variant returns the plan with own parameters of a customer. names and cells have the same
 // length; an empty cell keeps the plan's parameter. l is a loader for errors of the row.
-func (l *loader) variant(p *plan, names, cells []string, packets bool) *dataplane.ServicePlan {
-	n := *p.node
-	n.Content = slices.Clone(n.Content)
+func (l *loader) variant(p *plan, names, cells []string) *dataplane.ServicePlan {
+	cell := map[string]*yaml.Node{}
 	for i, name := range names {
-		if cells[i] == "" {
-			continue
-		}
-		if !slices.Contains(p.own, name) {
-			l.fail(p.node, "%s: plan %q has no such parameter: %s has %s", name, p.Name, p.what, strings.Join(p.own, ", "))
-			continue
-		}
-		for k := 0; k < len(n.Content); k += 2 {
-			if n.Content[k].Value == name {
-				n.Content[k+1] = scalar(cells[i], n.Line, n.Column)
-			}
+		switch {
+		case cells[i] == "":
+		case slices.Contains(p.own, name):
+			cell[name] = scalar(cells[i], 0, 0)
+		default:
+			l.failAt(position{}, "%s: plan %q has no such parameter: %s has %s", name, p.Name, p.what, strings.Join(p.own, ", "))
 		}
 	}
 	own := *p.ServicePlan
 	if own.Queue != nil {
-		own.Queue = l.pacing(&n)
+		own.Queue = l.ownQueue(*own.Queue, cell["rate"], cell["limit"])
 	} else {
-		own.Params = l.planParameters(&n, packets)
+		own.Params = l.ownParameters(p.draft, cell)
 	}
 	return &own
+}
+
+// ownQueue replaces the parameters that are not nil.
+func (l *loader) ownQueue(c queue.Config, rate, limit *yaml.Node) *queue.Config {
+	if rate != nil {
+		c.Rate, _ = parsed(l, rate, "rate", ParseRate)
+	}
+	if limit != nil {
+		c.Time = l.timeLimit(limit)
+	}
+	return &c
+}
+
+// ownParameters replaces parameters. A burst that the plan gives as a time depends on the rate,
+// which is before it.
+func (l *loader) ownParameters(d draft, cell map[string]*yaml.Node) dataplane.Params {
+	for _, name := range d.Required {
+		n := cell[name]
+		if n == nil {
+			n = d.value(name)
+			if _, isBurst := d.rateOf(name); !isBurst || !isDuration(n.Value) {
+				continue
+			}
+		}
+		if v, ok := l.parameter(&d, name, n); ok {
+			d.params = meter.WithField(d.params, name, v)
+		}
+	}
+	return d.params
 }
