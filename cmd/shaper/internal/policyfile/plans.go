@@ -164,7 +164,7 @@ func (l *loader) ownParameters(d draft, cell map[string]*yaml.Node) dataplane.Pa
 		n := cell[name]
 		if n == nil {
 			n = d.value(name)
-			if _, isBurst := d.rateOf(name); !isBurst || !isDuration(n.Value) {
+			if !isDuration(n.Value) {
 				continue
 			}
 		}
