@@ -18,9 +18,10 @@ type Classifier struct {
 // Tables is a Classifier as plain numbers, for planes that search it in another language.
 // Vectors are given as offsets into Words.
 type Tables struct {
-	Stride int       // length of a vector, words, the summary included
-	Words  []uint64  // all vectors, one after the other
-	IsIP   [2]uint32 // vectors of non-IP and of IP packets
+	Stride int      // length of a vector, words, the summary included
+	Words  []uint64 // all vectors, one after the other
+	// Start contains the vectors by whether packets are IP (1) and have a customer (2).
+	Start [4]uint32
 	// Direct contains a table for proto, sport, dport, dscp, vlan, pcp and ethertype;
 	// nil if no match uses the field.
 	Direct [numFields]Direct
@@ -77,11 +78,14 @@ func (c *Classifier) Classify(p *Packet, n int) int {
 func (c *Classifier) search(p *Packet, n int) int {
 	var found vectorSet
 	ip := p.IsIP()
+	start := 0
 	if ip {
-		found.add(c.IsIP[1])
-	} else {
-		found.add(c.IsIP[0])
+		start = 1
 	}
+	if p.Customer != 0 {
+		start |= 2
+	}
+	found.add(c.Start[start])
 	// A loop that reads the fields through matchFields would take 4 ns longer.
 	if t := c.Direct[proto]; t != nil {
 		found.add(t.vector(uint32(p.Proto), ip))
@@ -122,7 +126,7 @@ func (c *Classifier) search(p *Packet, n int) int {
 	return c.firstMatch(found.list[:found.n])
 }
 
-// maxVectors is the maximum number of vectors that a packet selects: one of IsIP, one for
+// maxVectors is the maximum number of vectors that a packet selects: one of Start, one for
 // each direct table, mark and length, and two addresses.
 const maxVectors = 1 + int(numFields) + 2 + 2
 

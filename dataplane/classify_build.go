@@ -13,8 +13,12 @@ import (
 func NewClassifier(matches []Match) *Classifier {
 	b := builder{Classifier: &Classifier{}, count: len(matches), seed: maphash.MakeSeed(), offsets: map[uint64]uint32{}}
 	b.Stride = 1 + max(1, (len(matches)+63)/64)
-	b.IsIP[1] = b.addVector(func(int) bool { return true })
-	b.IsIP[0] = b.addVector(func(i int) bool { return matches[i].matchesNonIP() })
+	for k := range b.Start {
+		b.Start[k] = b.addVector(func(i int) bool {
+			m := &matches[i]
+			return (k&1 != 0 || m.matchesNonIP()) && (k&2 != 0 || !m.Customer)
+		})
+	}
 	for f := range b.Direct {
 		b.Direct[f] = b.directTable(fieldIndex(f), matches)
 	}

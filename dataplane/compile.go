@@ -43,6 +43,7 @@ func Compile(policy *Policy) (*Plan, error) {
 		matches[i] = cl.Match
 		c.compileClass(cl)
 	}
+	c.compileCustomers(policy.Customers)
 	c.compileEnvelopes()
 	if c.errorList == nil {
 		c.errorList = policy.checkUnused(c)
@@ -109,23 +110,58 @@ func (c *compiler) compileEnvelopes() {
 
 func (c *compiler) compileClass(cl *Class) {
 	out := PlanClass{Name: cl.Name, Stage: -1, Source: cl}
-	if cl.Meter != nil {
-		out.Stage = c.compileMeter(cl.Meter)
+	if cl.Match.Customer && c.plan.Source.Customers == nil {
+		c.add(cl, "per", "customer needs the customers of the policy")
+	}
+	if m := cl.Meter; m != nil {
+		out.Customers = m.Params == nil && cl.Match.Customer
+		switch i, known := c.stages[m]; {
+		case !known && out.Customers:
+			out.Stage = c.compileCustomerMeter(m)
+		case known && c.plan.Stages[i].Customers && !out.Customers:
+			c.add(cl, "meter", "has no type, and the class takes packets that have no customer")
+		default:
+			out.Stage = c.compileMeter(m)
+		}
 	}
 	sources := [3]*Action{cl.Green, cl.Yellow, cl.Red}
-	for _, a := range sources {
-		if a != nil && !c.checked[a] {
-			c.checked[a] = true
-			a.check(&c.errorList)
-		}
-	}
 	for color, a := range cl.resolvedActions() {
-		out.Actions[color] = PlanAction{a.Drop, a.ECN, a.Marks, -1, sources[color]}
-		if a.Queue != nil {
-			out.Actions[color].Queue = c.compileQueue(a.Queue)
-		}
+		out.Actions[color] = c.compileAction(a, sources[color])
 	}
 	c.plan.Classes = append(c.plan.Classes, out)
+}
+
+// compileAction compiles an action and its queue. source is nil for a default action.
+func (c *compiler) compileAction(a Action, source *Action) PlanAction {
+	if source != nil && !c.checked[source] {
+		c.checked[source] = true
+		source.check(&c.errorList)
+	}
+	out := PlanAction{a.Drop, a.ECN, a.Marks, -1, source}
+	if a.Queue != nil {
+		out.Queue = c.compileQueue(a.Queue)
+	}
+	return out
+}
+
+// compileCustomerMeter compiles a meter whose parameters are those of the customers' plans.
+func (c *compiler) compileCustomerMeter(m *Meter) int {
+	switch {
+	case m.Per.By != NoKey:
+		c.add(m, "per", "cannot be combined with the plans of customers")
+	case m.Envelope != nil || m.CIRMax != nil || m.EIRMax != nil:
+		c.add(m, "envelope", "cannot be combined with the plans of customers")
+	case m.Budget != nil:
+		c.add(m, "share", "cannot be combined with the plans of customers")
+	case m.Initial != Fraction{}:
+		c.add(m, "initial", "cannot be combined with the plans of customers: their buckets start full")
+	}
+	for i := range c.plan.Stages {
+		if s := &c.plan.Stages[i]; s.Customers && s.Packets != m.Packets {
+			c.add(m, "count", "differs from that of another class of customers: they share the meters of customers")
+		}
+	}
+	return c.addStage(m, true)
 }
 
 // compileMeter compiles a meter and the rest of its chain, and returns its stage.
@@ -133,17 +169,25 @@ func (c *compiler) compileMeter(m *Meter) int {
 	if i, ok := c.stages[m]; ok {
 		return i
 	}
+	return c.addStage(m, false)
+}
+
+// addStage compiles a meter that has no stage yet. customers means that its parameters are
+// those of the customers' plans.
+func (c *compiler) addStage(m *Meter, customers bool) int {
 	i := len(c.plan.Stages)
 	c.stages[m] = i
 	s := PlanStage{
-		StageOutline: StageOutline{Name: m.Name, Packets: m.Packets, Then: -1, Key: m.Per, Initial: m.Initial, Idle: m.Idle},
+		StageOutline: StageOutline{Name: m.Name, Packets: m.Packets, Then: -1, Key: m.Per, Initial: m.Initial, Idle: m.Idle, Customers: customers},
 		Aware:        m.Aware, Input: InputColors{From: m.PreColor.From}, Envelope: -1, Source: m,
 	}
 	if !m.Initial.valid() {
 		c.add(m, "initial", "must be between 0 and 100 % of the burst")
 	}
 	c.compileInputColors(&s.Input, m)
-	if m.Params == nil {
+	if customers {
+		// compileCustomers compiles the parameters.
+	} else if m.Params == nil {
 		c.add(m, "type", "is missing: give the meter a type and its parameters")
 	} else if p, err := m.Params.Profile(); err != nil {
 		c.addError(m, "type", err)
@@ -165,10 +209,7 @@ func (c *compiler) compileMeter(m *Meter) int {
 // compileTokens compiles the buckets of a meter, and the budget, envelope or keys that they
 // belong to.
 func (c *compiler) compileTokens(s *PlanStage, m *Meter, p *meter.Profile) {
-	s.Profile, s.Kind = p, p.Kind()
-	for _, b := range m.Params.Buckets() {
-		s.Buckets = append(s.Buckets, BucketOutline{b.TokensName, b.Burst})
-	}
+	s.Profile, s.Kind, s.Buckets = p, p.Kind(), outlineBuckets(m.Params)
 	if b := m.Budget; b != nil {
 		b.check(&c.errorList, m, s.Kind)
 		if c.budgets[b.Name] {
@@ -199,6 +240,14 @@ func (c *compiler) compileTokens(s *PlanStage, m *Meter, p *meter.Profile) {
 	case m.Per.By != NoKey:
 		c.compileKeys(s, m, given)
 	}
+}
+
+// outlineBuckets returns the buckets of a meter.
+func outlineBuckets(p Params) (out []BucketOutline) {
+	for _, b := range p.Buckets() {
+		out = append(out, BucketOutline{b.TokensName, b.Burst})
+	}
+	return out
 }
 
 // compileKeys compiles the table of a meter per key. given means that Initial is not the
@@ -279,7 +328,11 @@ func (c *compiler) compileThen(m *Meter) int {
 	if !m.Then.Aware {
 		c.add(m, "then", fmt.Sprintf("leads to meter %q, which is color-blind and would ignore the color from this meter: give it color: aware", m.Then.Name))
 	}
-	return c.compileMeter(m.Then)
+	i := c.compileMeter(m.Then)
+	if c.plan.Stages[i].Customers {
+		c.add(m, "then", "leads to the plans of customers: they come first in a chain")
+	}
+	return i
 }
 
 // compileInputColors fills the table of input colors of a meter.

@@ -3,12 +3,13 @@ package dataplane
 import (
 	"net/netip"
 
+	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
 // Customers is the customer table of a policy. It says which customer a packet belongs to,
-// and by which plan each customer is metered. Each customer has one state, whatever
-// addresses it uses. Classes with PerCustomer share it.
+// and by which plan each customer is metered. A customer has one state, whatever
+// addresses it uses. All classes with Match.Customer share it.
 type Customers struct {
 	Key CustomerKey
 	// Nested allows a prefix of a customer inside a prefix of another one. A packet
@@ -32,6 +33,9 @@ const (
 	ByTwoVLANs                       // IDs of the two outermost VLAN tags; a packet with one tag has no customer
 )
 
+// byAddress reports whether customers have prefixes.
+func (k CustomerKey) byAddress() bool { return k <= ByDestination }
+
 // Customer is a customer with its addresses or VLANs, and its plan.
 type Customer struct {
 	Name     string         // unique, 1 to 64 printable characters
@@ -41,8 +45,7 @@ type Customer struct {
 }
 
 // ServicePlan is the treatment of the packets of a customer: a meter, or a queue of the
-// customer's own. Packets of a customer with a queue have the input color of the class's
-// meter.
+// customer's own. With a queue, packets keep the input color of the class's meter.
 type ServicePlan struct {
 	Name   string
 	Params Params        // of the meter; nil for a queue
@@ -50,4 +53,86 @@ type ServicePlan struct {
 	// Actions by color; nil means that of the class. A queue of the customer takes the
 	// place of a queue of the action.
 	Green, Yellow, Red *Action
+}
+
+// PlanCustomers are compiled Customers.
+type PlanCustomers struct {
+	Key    CustomerKey
+	Plans  []PlanService // Customers.Plans, then the others in the order of their first customer
+	Of     []uint32      // index of each customer's plan
+	Source *Customers
+
+	numbers map[string]uint32 // numbers of customers, from 1, by name
+	table   customerTable
+}
+
+// PlanService is a compiled ServicePlan.
+type PlanService struct {
+	Name    string
+	Kind    meter.Kind
+	Profile *meter.Profile // nil for a queue
+	Buckets []BucketOutline
+	Queue   queue.Config   // valid for a queue
+	Actions [3]*PlanAction // by color; nil: that of the class
+	Source  *ServicePlan
+}
+
+// Number returns the number of the customer of a name, from 1, or 0 if there is none.
+func (c *PlanCustomers) Number(name string) uint32 { return c.numbers[name] }
+
+// Service returns the plan of a customer.
+func (c *PlanCustomers) Service(number uint32) *PlanService { return &c.Plans[c.Of[number-1]] }
+
+// customerTable finds the customers of packets.
+type customerTable struct {
+	v4   []byLength[uint32] // the longest first
+	v6   []byLength[Addr]
+	vlan map[uint32]uint32 // by ID, or outer<<12 | inner
+}
+
+// byLength has the customers' prefixes of one length.
+type byLength[K comparable] struct {
+	bits   int
+	mask   K
+	number map[K]uint32 // of the customer
+}
+
+// CustomerOf returns the number of the customer of a parsed packet, or 0 if it has none.
+func (c *PlanCustomers) CustomerOf(p *Packet) uint32 {
+	switch c.Key {
+	case ByOuterVLAN:
+		if id, ok := p.VLAN(); ok {
+			return c.table.vlan[uint32(id)]
+		}
+		return 0
+	case ByTwoVLANs:
+		if outer, inner, ok := p.twoVLANs(); ok {
+			return c.table.vlan[uint32(outer)<<12|uint32(inner)]
+		}
+		return 0
+	case BySource:
+		return c.table.find(p.Kind, p.Src)
+	}
+	return c.table.find(p.Kind, p.Dst)
+}
+
+// find returns the number of the customer with the longest prefix that contains an address.
+func (t *customerTable) find(kind Kind, a Addr) uint32 {
+	switch kind {
+	case IPv4:
+		for i := range t.v4 {
+			l := &t.v4[i]
+			if n := l.number[uint32(a.Lo)&l.mask]; n != 0 {
+				return n
+			}
+		}
+	case IPv6:
+		for i := range t.v6 {
+			l := &t.v6[i]
+			if n := l.number[Addr{a.Hi & l.mask.Hi, a.Lo & l.mask.Lo}]; n != 0 {
+				return n
+			}
+		}
+	}
+	return 0
 }

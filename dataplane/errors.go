@@ -11,8 +11,8 @@ import (
 // FieldError is an error in one field of a policy.
 type FieldError struct {
 	// Object is the part of the policy that contains the error: a *Policy,
-	// *LengthRule, *Class, *Match, *Meter, *Action, *Queue, *Link, *Envelope or
-	// *Budget.
+	// *LengthRule, *Class, *Match, *Meter, *Action, *Queue, *Link, *Envelope,
+	// *Budget, *Customers, *Customer or *ServicePlan.
 	Object any
 	Field  string // key within the object, as spelled in policy files
 	Reason string // a phrase that continues Field, such as "is missing"
@@ -30,6 +30,10 @@ func (e *FieldError) Error() string {
 		return fmt.Sprintf("link %q: %s: %s", o.Name, e.Field, e.Reason)
 	case *Envelope:
 		return fmt.Sprintf("envelope %q: %s: %s", o.Name, e.Field, e.Reason)
+	case *Customer:
+		return fmt.Sprintf("customer %q: %s: %s", o.Name, e.Field, e.Reason)
+	case *ServicePlan:
+		return fmt.Sprintf("plan %q: %s: %s", o.Name, e.Field, e.Reason)
 	case *Budget:
 		return fmt.Sprintf("budget %q: %s: %s", o.Name, e.Field, e.Reason)
 	}

@@ -20,6 +20,9 @@ func (l *Pipeline) Inherit(before *Pipeline) []Change {
 			l.stages[i].inherit(&before.stages[was], l.now)
 		}
 	}
+	if l.customers != nil && before.customers != nil && l.now > math.MinInt64 {
+		l.customers.inherit(before.customers, l.now)
+	}
 	for i, was := range s.Queues {
 		if was >= 0 {
 			l.queues[i].inherit(&before.queues[was])

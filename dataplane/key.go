@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"strconv"
 
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
@@ -173,28 +174,60 @@ func (k *keyReader) maskAddr(kind Kind, a Addr) Addr {
 	return Addr{a.Hi & k.mask6.Hi, a.Lo & k.mask6.Lo}
 }
 
-// keyText returns a key in words, such as "src 10.0.0.0/8".
-func (k *keyReader) keyText(key packetKey) string {
+// appendText appends a key in words, such as "src 10.0.0.0/8".
+func (k *keyReader) appendText(b []byte, key packetKey) []byte {
+	b = append(append(b, keyNames[k.key.By]...), ' ')
 	switch k.key.By {
 	case BySrc:
-		return "src " + k.addrText(key.kind, key.src)
+		return k.appendAddr(b, key.kind, key.src)
 	case ByDst:
-		return "dst " + k.addrText(key.kind, key.dst)
+		return k.appendAddr(b, key.kind, key.dst)
 	case ByFlow:
-		return fmt.Sprintf("flow %s:%d > %s:%d proto %d", k.addrText(key.kind, key.src), key.sport, k.addrText(key.kind, key.dst), key.dport, key.proto)
-	case ByVLAN:
-		return fmt.Sprintf("vlan %d", key.src.Lo)
+		b = k.appendAddr(b, key.kind, key.src)
+		b = strconv.AppendUint(append(b, ':'), uint64(key.sport), 10)
+		b = k.appendAddr(append(b, " > "...), key.kind, key.dst)
+		b = strconv.AppendUint(append(b, ':'), uint64(key.dport), 10)
+		return strconv.AppendUint(append(b, " proto "...), uint64(key.proto), 10)
 	}
-	return fmt.Sprintf("dscp %d", key.src.Lo)
+	return strconv.AppendUint(b, key.src.Lo, 10)
 }
 
-func (k *keyReader) addrText(kind Kind, a Addr) string {
+func (k *keyReader) appendAddr(b []byte, kind Kind, a Addr) []byte {
 	addr, bits := a.netip(kind), k.key.V6
 	if kind == IPv4 {
 		bits = k.key.V4
 	}
 	if bits == 0 {
-		return addr.String()
+		return addr.AppendTo(b)
 	}
-	return netip.PrefixFrom(addr, int(bits)).String()
+	return netip.PrefixFrom(addr, int(bits)).AppendTo(b)
+}
+
+// AppendKey appends the key of a packet with a verdict, for people: the name of its customer
+// if the class meters customers, else the key of the first meter of the class that has
+// keys. It appends nothing if there is none. The packet need not be parsed.
+func (p *Plan) AppendKey(b []byte, packet *Packet, v *Verdict) []byte {
+	if v.Customer != 0 {
+		return append(b, p.Customers.Source.List[v.Customer-1].Name...)
+	}
+	if v.Class < 0 {
+		return b
+	}
+	for i := p.Classes[v.Class].Stage; i >= 0; i = p.Stages[i].Then {
+		s := &p.Stages[i]
+		if !s.Keyed() {
+			continue
+		}
+		Parse(packet)
+		reader := newKeyReader(s.Key)
+		key, ok := reader.packetKey(packet)
+		if s.Key.By == ByDSCP {
+			key.src.Lo = uint64(v.DSCPIn) // the packet may have another one by now
+		}
+		if ok {
+			b = reader.appendText(b, key)
+		}
+		return b
+	}
+	return b
 }

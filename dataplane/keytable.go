@@ -58,7 +58,7 @@ func (k *keyTable) color(p *Packet, now int64, n int, in meter.Color) meter.Colo
 func (k *keyTable) explain(p *Packet, now int64, n int, in meter.Color) (text string, e meter.Explanation) {
 	key, ok := k.packetKey(p)
 	if ok {
-		text = k.keyText(key)
+		text = string(k.appendText(nil, key))
 	}
 	small, fits := k.smallKey(p)
 	switch {

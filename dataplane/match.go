@@ -24,6 +24,7 @@ type Match struct {
 	Mark         []Range // skb mark
 	EtherType    []Range // after VLAN tags
 	Length       []Range // metered length, bytes
+	Customer     bool    // only packets of a customer of the policy
 }
 
 // matchesNonIP reports whether packets without a valid IP header can match.
@@ -34,7 +35,7 @@ func (m *Match) matchesNonIP() bool {
 // matchesAllIP reports whether every packet with a valid IP header matches.
 func (m *Match) matchesAllIP() bool {
 	limited := func(f MatchField) bool { return len(*f.List(m)) > 0 }
-	return len(m.Src)+len(m.Dst) == 0 && !slices.ContainsFunc(matchFields[:], limited)
+	return len(m.Src)+len(m.Dst) == 0 && !m.Customer && !slices.ContainsFunc(matchFields[:], limited)
 }
 
 // protocols returns Proto with its default.
@@ -153,6 +154,9 @@ func (m *Match) checkPrefixes(errs *errorList, name string, list []netip.Prefix)
 // Covers reports whether m matches every packet that other matches. It may return false
 // although it does, if an entry of other is covered only by several entries of m together.
 func (m *Match) Covers(other *Match) bool {
+	if m.Customer && !other.Customer {
+		return false
+	}
 	if !m.matchesNonIP() && other.matchesNonIP() && len(other.protocols())+len(other.Src)+len(other.Dst)+len(other.DSCP) == 0 {
 		return false // other matches packets without an IP header
 	}
@@ -185,6 +189,8 @@ func containsPrefix(outer, inner netip.Prefix) bool {
 // has no IP header. To classify packets, use a Classifier, which is faster.
 func (m *Match) Misses(p *Packet, n int) string {
 	switch {
+	case m.Customer && p.Customer == 0:
+		return "customer"
 	case !p.matchesPrefixes(m.Src, p.Src):
 		return "src"
 	case !p.matchesPrefixes(m.Dst, p.Dst):

@@ -34,6 +34,8 @@ type StageOutline struct {
 	Initial Fraction `json:",omitzero"`
 	Idle    bool     `json:",omitempty"`
 
+	Customers bool `json:",omitempty"` // each customer is metered by its plan; Kind and Buckets are not valid
+
 	BudgetName string `json:",omitempty"` // "" for none
 	Leased     bool   `json:",omitempty"` // the budget is on a server
 }

@@ -10,7 +10,7 @@ import (
 // each list of m. It is much faster than to compare m with each match.
 func (c *Classifier) MayCover(m *Match) iter.Seq[int] {
 	var found vectorSet
-	found.add(c.IsIP[1]) // all matches
+	found.add(c.Start[len(c.Start)-1]) // all matches
 	for f, t := range c.Direct {
 		if list := fieldIndex(f).ranges(m); t != nil && len(list) > 0 {
 			found.add(t.vector(list[0].First, true))

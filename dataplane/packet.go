@@ -104,6 +104,9 @@ type Packet struct {
 	// header or the IPv6 fragment header. It differs from Proto if more extension
 	// headers follow the IPv6 fragment header. Valid if Fragmented.
 	FragmentProto uint8
+	// Customer is the number of the packet's customer, from 1, or 0 for none. Pipeline sets
+	// it, because Parse does not know the customers.
+	Customer uint32
 }
 
 // IsIP reports whether the packet has a valid IP header.
@@ -150,6 +153,14 @@ func (p *Packet) VLAN() (uint16, bool) {
 		return 0, false
 	}
 	return be16(p.Data[p.Tag:]) & 0x0fff, true
+}
+
+// twoVLANs returns the IDs of the two outermost VLAN tags, or false if the packet has fewer.
+func (p *Packet) twoVLANs() (outer, inner uint16, ok bool) {
+	if p.Tags < 2 {
+		return 0, 0, false
+	}
+	return be16(p.Data[p.Tag:]) & 0x0fff, be16(p.Data[p.Tag+4:]) & 0x0fff, true
 }
 
 // PCP returns the priority of the outer VLAN tag, or false if the packet has no tag.

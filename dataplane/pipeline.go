@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"math"
+	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
@@ -11,14 +12,15 @@ import (
 // at a time. Process allocates memory only when a queue needs more of it, see
 // queue.Leaky.Admit and queue.Link.Admit, and for the first IPv6 address in a table of keys.
 type Pipeline struct {
-	plan   *Plan
-	stages []stage
-	queues []pacedQueue
-	links  []*queue.Link[Verdict]
-	stats  []ClassStats // by class; the last one counts unclassified packets
-	now    int64        // the latest arrival time, ns
-	steps  *[]Step      // result of Explain; nil during Process
-	tables []*keyTable  // by class: the first table of keys in its chain of meters; nil if there are none
+	plan      *Plan
+	stages    []stage
+	queues    []pacedQueue
+	links     []*queue.Link[Verdict]
+	customers *customers   // nil if the policy has none
+	stats     []ClassStats // by class; the last one counts unclassified packets
+	now       int64        // the latest arrival time, ns
+	steps     *[]Step      // result of Explain; nil during Process
+	tables    []*keyTable  // by class: the first table of keys in its chain of meters; nil if there are none
 }
 
 // pacedQueue is the state of a queue of the plan: a leaky bucket, or a queue of a link.
@@ -47,6 +49,14 @@ func NewPipeline(plan *Plan) *Pipeline {
 	}
 	for i := range plan.Stages {
 		l.stages[i].initialize(&plan.Stages[i])
+	}
+	if plan.Customers != nil {
+		l.customers = newCustomers(plan.Customers)
+		for i := range l.stages {
+			if plan.Stages[i].Customers {
+				l.stages[i].customers = l.customers
+			}
+		}
 	}
 	l.findTables()
 	for i := range plan.Envelopes {
@@ -103,6 +113,10 @@ func (l *Pipeline) classify(p *Packet, v *Verdict) {
 	v.Length, v.Packets = n, max(p.Segments, 1)
 	v.DSCPIn, v.HasDSCP = p.DSCP()
 	v.DSCPOut = v.DSCPIn
+	p.Customer = 0
+	if l.customers != nil {
+		p.Customer = l.plan.Customers.CustomerOf(p)
+	}
 	v.Class = int32(l.plan.Classifier.Classify(p, n))
 }
 
@@ -125,7 +139,14 @@ func (l *Pipeline) decide(p *Packet, v *Verdict) {
 	} else {
 		l.meter(class.Stage, p, v)
 	}
-	l.act(&class.Actions[v.Color], p, v)
+	action := &class.Actions[v.Color]
+	if class.Customers {
+		v.Customer = p.Customer
+		if own := l.plan.Customers.Service(v.Customer).Actions[v.Color]; own != nil {
+			action = own
+		}
+	}
+	l.act(action, p, v)
 }
 
 // meter colors the packet by a chain of meters, from stage i on. A red packet skips the
@@ -142,15 +163,19 @@ func (l *Pipeline) meter(i int, p *Packet, v *Verdict) {
 			n = v.Packets
 		}
 		in := v.Color
-		if l.steps == nil {
+		switch kind, metered := s.kind(p); {
+		case !metered:
+			v.Reason = NoMeter
+		case l.steps == nil:
 			v.Color = s.color(p, v.Now, n, in)
-		} else {
+			v.Reason = Reason(kind.Clause(in, v.Color))
+		default:
 			step := s.explain(p, v.Now, n, in)
 			step.Stage = i
 			*l.steps = append(*l.steps, step)
 			v.Color = step.Color
+			v.Reason = Reason(kind.Clause(in, v.Color))
 		}
-		v.Reason = Reason(s.plan.Kind.Clause(in, v.Color))
 		if i = s.plan.Then; i < 0 || v.Color == meter.Red {
 			return
 		}
@@ -182,10 +207,12 @@ func (c *InputColors) color(p *Packet) meter.Color {
 
 // act applies the action for the packet's color and counts the packet.
 func (l *Pipeline) act(a *PlanAction, p *Packet, v *Verdict) {
-	stats := &l.stats[v.Class]
-	stats.Colors[v.Color].add(v.count())
+	l.stats[v.Class].Colors[v.Color].add(v.count())
+	if v.Customer != 0 {
+		l.customers.stats[v.Customer-1].Colors[v.Color].add(v.count())
+	}
 	if a.Drop {
-		stats.Drops[v.Color][CauseColor].add(v.count())
+		l.countDrop(v, CauseColor)
 		return
 	}
 	done := Pass
@@ -194,7 +221,7 @@ func (l *Pipeline) act(a *PlanAction, p *Packet, v *Verdict) {
 		if p.SetCE() {
 			done |= ECNSet
 		} else if a.ECN == CEOrDrop {
-			stats.Drops[v.Color][CauseECN].add(v.count())
+			l.countDrop(v, CauseECN)
 			return
 		}
 	}
@@ -207,6 +234,12 @@ func (l *Pipeline) act(a *PlanAction, p *Packet, v *Verdict) {
 		}
 	}
 	v.Done = done
+	if v.Customer != 0 {
+		if q := l.customers.queue(v.Customer); q != nil {
+			l.admit(q, p, v)
+			return
+		}
+	}
 	if a.Queue >= 0 {
 		l.enqueue(&l.queues[a.Queue], p, v)
 		return
@@ -214,34 +247,40 @@ func (l *Pipeline) act(a *PlanAction, p *Packet, v *Verdict) {
 	l.countSent(v)
 }
 
-// enqueue puts the packet into a queue, which may drop it.
-func (l *Pipeline) enqueue(q *pacedQueue, p *Packet, v *Verdict) {
-	v.Done |= Queued
-	packet := queue.Packet{Bytes: v.Length, Color: v.Color, ECN: p.ECNCapable()}
+// admit puts the packet into a queue with a rate of its own, which may drop it.
+func (l *Pipeline) admit(q *queue.Leaky, p *Packet, v *Verdict) {
 	var fate queue.Fate
-	if q.leaky != nil {
-		v.Departure, fate = q.leaky.Admit(v.Now, packet)
-	} else {
-		if q.plan.Fair {
-			packet.Flow = q.flows.flowNumber(p, q.plan.Seed)
-		}
-		fate = l.links[q.plan.Link].Admit(v.Now, q.linkIndex, packet, *v)
-		if !fate.Dropped() {
-			v.Done |= Waiting
-			return
-		}
-	}
+	v.Done |= Queued
+	v.Departure, fate = q.Admit(v.Now, queue.Packet{Bytes: v.Length, Color: v.Color, ECN: p.ECNCapable()})
 	l.applyFate(fate, v)
 	if v.Done&ECNSet != 0 {
 		p.SetCE()
 	}
 }
 
+// enqueue puts the packet into a queue, which may drop it.
+func (l *Pipeline) enqueue(q *pacedQueue, p *Packet, v *Verdict) {
+	if q.leaky != nil {
+		l.admit(q.leaky, p, v)
+		return
+	}
+	v.Done |= Queued
+	packet := queue.Packet{Bytes: v.Length, Color: v.Color, ECN: p.ECNCapable()}
+	if q.plan.Fair {
+		packet.Flow = q.flows.flowNumber(p, q.plan.Seed)
+	}
+	fate := l.links[q.plan.Link].Admit(v.Now, q.linkIndex, packet, *v)
+	if fate.Dropped() {
+		l.applyFate(fate, v)
+		return
+	}
+	v.Done |= Waiting
+}
+
 // applyFate completes a verdict with the decision of a queue, and counts the packet.
 func (l *Pipeline) applyFate(fate queue.Fate, v *Verdict) {
 	if fate.Dropped() {
-		cause := [...]Cause{queue.Full: CauseQueue, queue.Thin: CauseWRED, queue.Stale: CauseCoDel}[fate]
-		l.stats[v.Class].Drops[v.Color][cause].add(v.count())
+		l.countDrop(v, [...]Cause{queue.Full: CauseQueue, queue.Thin: CauseWRED, queue.Stale: CauseCoDel}[fate])
 		v.Departure, v.DSCPOut = v.Now, v.DSCPIn
 		v.Done, v.Reason = 0, [...]Reason{queue.Full: QueueFull, queue.Thin: WRED, queue.Stale: CoDel}[fate]
 		return
@@ -250,6 +289,14 @@ func (l *Pipeline) applyFate(fate queue.Fate, v *Verdict) {
 		v.Done |= ECNSet
 	}
 	l.countSent(v)
+}
+
+// countDrop adds a dropped packet to the counters.
+func (l *Pipeline) countDrop(v *Verdict, cause Cause) {
+	l.stats[v.Class].Drops[v.Color][cause].add(v.count())
+	if v.Customer != 0 {
+		l.customers.stats[v.Customer-1].Dropped.add(v.count())
+	}
 }
 
 // countSent adds a sent packet to the counters of queued, marked and CE packets.
@@ -296,6 +343,19 @@ func (l *Pipeline) Due() (at int64, ok bool) {
 // Stats returns the counters: one entry for each class, in the order of the policy, and a
 // last one for unclassified packets. Later packets change the returned slice.
 func (l *Pipeline) Stats() []ClassStats { return l.stats }
+
+// Customer returns the counters of a customer by its number, from 1.
+func (l *Pipeline) Customer(number uint32) *CustomerStats { return &l.customers.stats[number-1] }
+
+// CustomerDelay returns the queueing delay of a packet of a customer that arrives at now, in
+// ns, or false if the customer has no queue.
+func (l *Pipeline) CustomerDelay(number uint32, now int64) (delay time.Duration, queued bool) {
+	q := l.customers.queue(number)
+	if q == nil {
+		return 0, false
+	}
+	return q.Delay(now), true
+}
 
 // Tokens returns the tokens of a stage of the plan at the pipeline's clock, see
 // meter.Meter.Tokens. For a meter per key they are the tokens of the meter for packets

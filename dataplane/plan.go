@@ -23,14 +23,16 @@ type Plan struct {
 	Queues           []PlanQueue    // queues that actions use, in the order of their first use
 	Links            []PlanLink     // in the order of their first queue
 	Classifier       *Classifier
+	Customers        *PlanCustomers // nil: no customers
 }
 
 // PlanClass is a compiled Class.
 type PlanClass struct {
-	Name    string
-	Stage   int           // index of the first meter of the chain, or -1
-	Actions [3]PlanAction // by color
-	Source  *Class
+	Name      string
+	Stage     int           // index of the first meter of the chain, or -1
+	Customers bool          // the first meter is that of the customer's plan
+	Actions   [3]PlanAction // by color
+	Source    *Class
 }
 
 // PlanAction is the compiled action of a class for one color.
@@ -45,12 +47,12 @@ type PlanAction struct {
 // PlanStage is a compiled Meter.
 type PlanStage struct {
 	StageOutline
-	Profile  *meter.Profile
-	Aware    bool        // the meter is color-aware
-	Input    InputColors // valid if Aware
-	Envelope int         // index of the envelope, or -1
-	Flow     int         // index of the flow within the envelope
-	Budget   *Budget     // with its defaults; nil for none
+	Profile  *meter.Profile // nil if Customers
+	Aware    bool           // the meter is color-aware
+	Input    InputColors    // valid if Aware
+	Envelope int            // index of the envelope, or -1
+	Flow     int            // index of the flow within the envelope
+	Budget   *Budget        // with its defaults; nil for none
 	Source   *Meter
 }
 

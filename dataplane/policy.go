@@ -106,10 +106,7 @@ func (r LengthRule) Accepts(link LinkType) error {
 type Class struct {
 	Name  string
 	Match Match
-	// PerCustomer limits the class to packets of customers. Each is metered by the plan of
-	// its customer: the class needs a Meter without Params, which gives the other options.
-	PerCustomer bool
-	Meter       *Meter // nil: all packets are green
+	Meter *Meter // nil: all packets are green
 	// Actions by color. The default for nil passes green and yellow, and drops red.
 	Green, Yellow, Red *Action
 }
@@ -121,7 +118,7 @@ type Params = meter.Params
 // tokens.
 type Meter struct {
 	Name   string
-	Params Params
+	Params Params // nil: those of the customer's plan, as first meter of a class with Match.Customer
 	// Aware makes the meter color-aware. The input color of a packet is then the color
 	// from the previous meter of the chain; for the first meter it comes from
 	// PreColor. Otherwise the input color is green.

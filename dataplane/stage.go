@@ -3,14 +3,15 @@ package dataplane
 import "github.com/a-seed-32e5a53f/shaper/meter"
 
 // stage is the state of a stage of the plan. Its tokens are in Meter, unless one of the
-// next four fields is set.
+// next five fields is set.
 type stage struct {
 	meter.Meter
-	keyed    *keyTable       // a meter for each key
-	shared   Shared          // set by Pipeline.Share
-	envelope *meter.Envelope // the envelope of this flow
-	leased   *leased         // the lease of a budget on a server
-	plan     *PlanStage
+	keyed     *keyTable       // a meter for each key
+	shared    Shared          // set by Pipeline.Share
+	envelope  *meter.Envelope // the envelope of this flow
+	leased    *leased         // the lease of a budget on a server
+	customers *customers      // the meters of customers
+	plan      *PlanStage
 }
 
 // initialize sets the initial state. The caller sets the envelope of a flow.
@@ -22,6 +23,7 @@ func (s *stage) initialize(p *PlanStage) {
 		s.keyed = newKeyTable(p)
 	case p.Leased:
 		s.leased = new(leased)
+	case p.Customers: // NewPipeline sets them
 	case p.Initial.Den != 0:
 		cb, eb := p.Profile.Bursts()
 		s.Meter = meter.NewWithTokens(p.Profile, p.Initial.Of(cb), p.Initial.Of(eb))
@@ -41,8 +43,22 @@ func (s *stage) color(p *Packet, now int64, n int, in meter.Color) meter.Color {
 		return s.envelope.Color(s.plan.Flow, now, n, in)
 	case s.leased != nil:
 		return s.leased.color(now, n, in)
+	case s.customers != nil:
+		return s.customers.meter(p.Customer).Color(now, n, in)
 	}
 	return s.Color(now, n, in)
+}
+
+// kind returns the kind of the meter for a packet, or false if its customer has a queue
+// instead of a meter.
+func (s *stage) kind(p *Packet) (k meter.Kind, metered bool) {
+	if s.customers == nil {
+		return s.plan.Kind, true
+	}
+	if m := s.customers.meter(p.Customer); m != nil {
+		return m.Profile().Kind(), true
+	}
+	return 0, false
 }
 
 // Step is the decision of one meter about a packet.
@@ -64,6 +80,9 @@ func (s *stage) explain(p *Packet, now int64, n int, in meter.Color) (step Step)
 		step.Explanation = s.envelope.Explain(s.plan.Flow, now, n, in)
 	case s.leased != nil:
 		step.Explanation = s.leased.explain(now, n, in, s.plan.Kind)
+	case s.customers != nil:
+		step.Key = s.customers.plan.Source.List[p.Customer-1].Name
+		step.Explanation = s.customers.meter(p.Customer).Explain(now, n, in)
 	default:
 		step.Explanation = s.Explain(now, n, in)
 	}
@@ -83,6 +102,8 @@ func (s *stage) tokens(now int64) (tc, te int64) {
 		return s.envelope.Tokens(s.plan.Flow, now)
 	case s.leased != nil:
 		return s.leased.tokens(now)
+	case s.customers != nil:
+		return 0, 0
 	}
 	if !m.Begun() { // only a packet may start its clock
 		look := m.Clone()
@@ -103,8 +124,8 @@ func (s *stage) inherit(was *stage, now int64) {
 		}
 	case s.leased != nil && was.leased != nil && s.plan.BudgetName == was.plan.BudgetName:
 		s.leased = was.leased // no other stage takes it: a policy contains each budget once
-	case s.keyed != nil || s.leased != nil || s.shared != nil:
-		// A new table or lease, or tokens that are not the pipeline's.
+	case s.keyed != nil || s.leased != nil || s.shared != nil || s.customers != nil || was.customers != nil:
+		// A new table or lease, or tokens that are not the stage's.
 	case s.envelope == nil && was.ownMeter():
 		s.Meter = was.Clone() // several stages may continue the same one
 		s.SetProfile(now, s.plan.Profile)
@@ -121,5 +142,5 @@ func (s *stage) inherit(was *stage, now int64) {
 
 // ownMeter reports whether the tokens of the stage are in its Meter.
 func (s *stage) ownMeter() bool {
-	return s.keyed == nil && s.shared == nil && s.envelope == nil && s.leased == nil
+	return s.keyed == nil && s.shared == nil && s.envelope == nil && s.leased == nil && s.customers == nil
 }

@@ -50,12 +50,13 @@ func (r Reason) String() string {
 
 // Verdict is the outcome for one packet. The zero Verdict is a drop.
 type Verdict struct {
-	Now       int64 // the pipeline's clock at arrival, ns
-	Departure int64 // departure time, ns; valid unless dropped or Waiting
-	ID        int64 // Packet.ID
-	Length    int   // metered length, bytes
-	Packets   int   // number of packets on the wire: the segments of a GSO packet, or 1
-	Class     int32 // index into Policy.Classes; -1 if unclassified
+	Now       int64  // the pipeline's clock at arrival, ns
+	Departure int64  // departure time, ns; valid unless dropped or Waiting
+	ID        int64  // Packet.ID
+	Length    int    // metered length, bytes
+	Packets   int    // number of packets on the wire: the segments of a GSO packet, or 1
+	Class     int32  // index into Policy.Classes; -1 if unclassified
+	Customer  uint32 // number of the customer, from 1; 0 for none
 	Done      Done
 	Pre       meter.Color // input color of the first meter; valid if Class >= 0
 	Color     meter.Color // color after the last meter; valid if Class >= 0

@@ -79,7 +79,7 @@ func customersJSON(policy *dataplane.Policy, mtu int64) *checkCustomersJSON {
 func planMeter(policy *dataplane.Policy, p *dataplane.ServicePlan) *dataplane.Meter {
 	m := &dataplane.Meter{Name: p.Name, Params: p.Params}
 	for i := range policy.Classes {
-		if c := &policy.Classes[i]; c.PerCustomer {
+		if c := &policy.Classes[i]; c.Match.Customer {
 			m.Packets = c.Meter.Packets
 		}
 	}

@@ -120,7 +120,7 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 				}
 			}
 			if rows != nil {
-				return files.decisions.Wrap(rows.Packet(p.Time, v))
+				return files.decisions.Wrap(rows.Packet(p, v))
 			}
 			return nil
 		}

@@ -71,6 +71,9 @@ func encode(plan *dataplane.Plan, to entry, pacer Pacer) (*image, error) {
 	c := &e.constants
 	c.Base, c.Overhead, c.Mpu = uint8(plan.Length.Base), int32(plan.Length.Overhead), uint32(plan.Length.MPU)
 	c.DropUntaken, c.Queues, c.Pacer, c.Major = flag(plan.DropUnclassified), flag(len(plan.Queues) > 0), pacerNumber[pacer], qdisc.Major
+	if plan.Customers != nil {
+		e.refuse(plan.Customers.Source, "file", "cannot run in the kernel", UseUserSpace)
+	}
 	for i := range plan.Classes {
 		e.encodeClass(i)
 	}
@@ -301,7 +304,7 @@ const (
 
 func (e *encoder) encodeClassifier(t *dataplane.Tables) {
 	c := &e.constants
-	c.Stride, c.NotIp, e.vectors = uint32(t.Stride), t.IsIP[0], t.Words
+	c.Stride, c.NotIp, e.vectors = uint32(t.Stride), t.Start[0], t.Words
 	for f, table := range t.Direct {
 		if table != nil {
 			c.Fields |= 1 << f

@@ -2,27 +2,30 @@ package decisions
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
 // columns are the names of the columns, in order.
 var columns = [...]string{
-	"packet", "time_ns", "length", "class", "pre", "color", "action", "dscp_in", "dscp_out", "departure_ns", "reason",
+	"packet", "time_ns", "length", "class", "pre", "color", "action", "dscp_in", "dscp_out", "departure_ns", "reason", "key",
 }
 
 // Writer writes one row per packet, as CSV or as JSON lines.
 type Writer struct {
 	w          *bufio.Writer
+	plan       *dataplane.Plan
 	classes    []string // names, quoted for the format
 	json       bool
-	row        []byte
+	row, key   []byte
 	column     int
 	pending    []pending // rows from the first undecided packet on, after those that were written
 	written    int       // rows of pending that were written
@@ -36,26 +39,29 @@ const maxPending = 1 << 22
 // pending is the row of a packet that follows an undecided one, or is undecided itself.
 type pending struct {
 	time    int64 // timestamp of the packet, ns
+	key     string
 	verdict dataplane.Verdict
 }
 
 // New returns a writer of rows, for a plan's classes. It writes the CSV header first.
 func New(w io.Writer, plan *dataplane.Plan, asJSON bool) *Writer {
-	d := &Writer{w: bufio.NewWriterSize(w, 1<<16), json: asJSON, maxPending: maxPending}
+	d := &Writer{w: bufio.NewWriterSize(w, 1<<16), plan: plan, json: asJSON, maxPending: maxPending}
 	for i := range plan.Classes {
-		name := plan.Classes[i].Name
-		if asJSON {
-			quoted, _ := json.Marshal(name) // a string always marshals
-			name = string(quoted[1 : len(quoted)-1])
-		} else {
-			name = csvText(name)
-		}
-		d.classes = append(d.classes, name)
+		d.classes = append(d.classes, d.quote(plan.Classes[i].Name))
 	}
 	if !asJSON {
 		d.w.WriteString(strings.Join(columns[:], ",") + "\n")
 	}
 	return d
+}
+
+// quote returns a name as the content of a cell.
+func (d *Writer) quote(name string) string {
+	if !d.json {
+		return csvText(name)
+	}
+	quoted, _ := json.Marshal(name) // a string always marshals
+	return string(quoted[1 : len(quoted)-1])
 }
 
 // csvText returns a name as a CSV cell. It puts an apostrophe before a name that a
@@ -71,16 +77,17 @@ func csvText(name string) string {
 }
 
 // Packet adds the row of a packet. Rows have the order of the packets, so rows after an
-// undecided packet are written later. time is the packet's own timestamp.
-func (d *Writer) Packet(time int64, v *dataplane.Verdict) error {
+// undecided packet are written later.
+func (d *Writer) Packet(p *dataplane.Packet, v *dataplane.Verdict) error {
+	d.key = d.plan.AppendKey(d.key[:0], p, v)
 	if len(d.pending) > 0 || v.Done&dataplane.Waiting != 0 {
 		if len(d.pending)-d.written == d.maxPending {
 			return fmt.Errorf("packet %d is still queued after %d more packets, and rows must be in order: replay without --decisions", d.pending[d.written].verdict.ID, d.maxPending)
 		}
-		d.pending = append(d.pending, pending{time, *v})
+		d.pending = append(d.pending, pending{p.Time, string(d.key), *v})
 		return nil
 	}
-	return d.write(time, v)
+	return d.write(p.Time, d.key, v)
 }
 
 // Settled completes the row of an undecided packet.
@@ -91,7 +98,8 @@ func (d *Writer) Settled(v *dataplane.Verdict) error {
 		if p.verdict.Done&dataplane.Waiting != 0 {
 			break
 		}
-		if err := d.write(p.time, &p.verdict); err != nil {
+		d.key = append(d.key[:0], p.key...)
+		if err := d.write(p.time, d.key, &p.verdict); err != nil {
 			return err
 		}
 	}
@@ -103,7 +111,7 @@ func (d *Writer) Settled(v *dataplane.Verdict) error {
 }
 
 // write writes the row of one packet. time is its own timestamp.
-func (d *Writer) write(time int64, v *dataplane.Verdict) error {
+func (d *Writer) write(time int64, key []byte, v *dataplane.Verdict) error {
 	class, pre, color := "-", "", ""
 	if v.Class >= 0 {
 		class, pre, color = d.classes[v.Class], v.Pre.String(), v.Color.String()
@@ -124,6 +132,7 @@ func (d *Writer) write(time int64, v *dataplane.Verdict) error {
 	d.number(int64(v.DSCPOut), v.HasDSCP && !v.Done.Dropped())
 	d.number(departure, !v.Done.Dropped())
 	d.text(reasonNames[v.Reason])
+	d.name(key)
 	if d.json {
 		d.row = append(d.row, '}')
 	}
@@ -164,6 +173,27 @@ func (d *Writer) text(s string) {
 		return
 	}
 	d.row = append(d.row, s...)
+}
+
+// name writes a name that may need quotes.
+func (d *Writer) name(s []byte) {
+	if bytes.ContainsFunc(s, needsQuotes) {
+		d.text(d.quote(string(s)))
+		return
+	}
+	d.next()
+	if d.json {
+		d.row = append(d.row, '"')
+	}
+	d.row = append(d.row, s...)
+	if d.json {
+		d.row = append(d.row, '"')
+	}
+}
+
+// needsQuotes reports whether quote might change a name with the character.
+func needsQuotes(r rune) bool {
+	return r >= utf8.RuneSelf || strings.ContainsRune("\"\\,=+-@<>&", r) || r < ' '
 }
 
 // actionNames are the names of all combinations of actions, joined in their order.

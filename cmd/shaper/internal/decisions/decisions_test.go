@@ -17,17 +17,17 @@ func TestNoFormulas(t *testing.T) {
 	cells := []string{`'=cmd|'/C calc'!A0`, "'+1+1", "'-2", "'@SUM(A1,A2)", `'=HYPERLINK("x"), "y"`, "plain", "a=b", "'quoted'"}
 	plan := &dataplane.Plan{}
 	for _, name := range names {
-		plan.Classes = append(plan.Classes, dataplane.PlanClass{Name: name})
+		plan.Classes = append(plan.Classes, dataplane.PlanClass{Name: name, Stage: -1})
 	}
 	rows := func(asJSON bool) string {
 		var out strings.Builder
 		d := New(&out, plan, asJSON)
 		for class := range int32(len(names)) {
-			if err := d.Packet(-5, &dataplane.Verdict{ID: int64(class) + 1, Class: class}); err != nil {
+			if err := d.Packet(&dataplane.Packet{Time: -5}, &dataplane.Verdict{ID: int64(class) + 1, Class: class}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := d.Packet(-5, &dataplane.Verdict{ID: 99, Class: -1}); err != nil {
+		if err := d.Packet(&dataplane.Packet{Time: -5}, &dataplane.Verdict{ID: 99, Class: -1}); err != nil {
 			t.Fatal(err)
 		}
 		if err := d.Flush(); err != nil {
@@ -59,10 +59,10 @@ func TestNoFormulas(t *testing.T) {
 // packet is bounded.
 func TestPendingRowsAreBounded(t *testing.T) {
 	var out strings.Builder
-	d := New(&out, &dataplane.Plan{Classes: []dataplane.PlanClass{{Name: "all"}}}, false)
+	d := New(&out, &dataplane.Plan{Classes: []dataplane.PlanClass{{Name: "all", Stage: -1}}}, false)
 	d.maxPending = 100
 	packet := func(id int64, done dataplane.Done) error {
-		return d.Packet(0, &dataplane.Verdict{ID: id, Done: done})
+		return d.Packet(&dataplane.Packet{Time: 0}, &dataplane.Verdict{ID: id, Done: done})
 	}
 	for id := range int64(100) {
 		if err := packet(id+7, dataplane.Waiting|dataplane.Queued); err != nil {
@@ -85,7 +85,7 @@ func TestPendingRowsAreBounded(t *testing.T) {
 // that are decided later, out of order.
 func TestRowsAllocateNothing(t *testing.T) {
 	for _, asJSON := range []bool{false, true} {
-		d := New(io.Discard, &dataplane.Plan{Classes: []dataplane.PlanClass{{Name: "all"}}}, asJSON)
+		d := New(io.Discard, &dataplane.Plan{Classes: []dataplane.PlanClass{{Name: "all", Stage: -1}}}, asJSON)
 		id := int64(0)
 		check := func(err error) {
 			if err != nil {
@@ -94,12 +94,12 @@ func TestRowsAllocateNothing(t *testing.T) {
 		}
 		pass := func() {
 			id++
-			check(d.Packet(id, &dataplane.Verdict{ID: id, Done: dataplane.Pass | dataplane.Marked, HasDSCP: true}))
+			check(d.Packet(&dataplane.Packet{Time: id}, &dataplane.Verdict{ID: id, Done: dataplane.Pass | dataplane.Marked, HasDSCP: true}))
 		}
 		const backlog = 100
 		wait := func() {
 			id++
-			check(d.Packet(id, &dataplane.Verdict{ID: id, Done: dataplane.Queued | dataplane.Waiting}))
+			check(d.Packet(&dataplane.Packet{Time: id}, &dataplane.Verdict{ID: id, Done: dataplane.Queued | dataplane.Waiting}))
 			if id%2 == 0 && id > backlog {
 				check(d.Settled(&dataplane.Verdict{ID: id - backlog, Done: dataplane.Queued}))
 				check(d.Settled(&dataplane.Verdict{ID: id - backlog - 1}))

@@ -20,7 +20,7 @@ func BenchmarkPacket(b *testing.B) {
 			for b.Loop() {
 				v.ID++
 				v.Now += 1000
-				if err := w.Packet(v.Now, &v); err != nil {
+				if err := w.Packet(&dataplane.Packet{Time: v.Now}, &v); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -53,6 +53,7 @@ type Row struct {
 	DSCPOut     *int   `json:"dscp_out"`
 	DepartureNS *int64 `json:"departure_ns"`
 	Reason      string `json:"reason"`
+	Key         string `json:"key"`
 }
 
 // missed is an earlier class, with the first key that does not match the packet.
@@ -141,18 +142,42 @@ func (w *Witness) Explain() *Explanation {
 			t.Skipped = append(t.Skipped, stages[i].Name)
 		}
 	}
-	c := &classes[v.Class]
-	if given := [...]*dataplane.Action{c.Green, c.Yellow, c.Red}[v.Color]; given != nil {
-		t.ActAt = w.file.Place(c, v.Color.String())
-	}
-	a := c.Action(v.Color)
-	t.Act = say.Action(a)
+	a, place := w.action()
+	t.Act, t.ActAt = say.Action(a), place
 	t.Acted = append(t.Acted, actionSteps(&a, p, v)...)
 	if a.Queue != nil && !(a.ECN == dataplane.CEOrDrop && !p.ECNCapable()) {
-		t.Queue = w.queue(w.plan.Classes[v.Class].Actions[v.Color].Queue)
+		t.Queue = w.queue(a.Queue)
 	}
 	t.Why = w.why(&a)
 	return t
+}
+
+// action returns the action for the packet's color, and its place, "" for a default. The queue
+// of a customer takes the place of that of the action.
+func (w *Witness) action() (a dataplane.Action, place string) {
+	v := &w.verdict
+	c := &w.plan.Source.Classes[v.Class]
+	a = c.Action(v.Color)
+	if given := [...]*dataplane.Action{c.Green, c.Yellow, c.Red}[v.Color]; given != nil {
+		place = w.file.Place(c, v.Color.String())
+	}
+	service := w.service(v)
+	if service == nil {
+		return a, place
+	}
+	s := service.Source
+	if own := [...]*dataplane.Action{s.Green, s.Yellow, s.Red}[v.Color]; own != nil {
+		a, place = *own, w.file.Place(s, v.Color.String())
+	}
+	if s.Queue != nil && !a.Drop {
+		a.Queue = &dataplane.Queue{Name: "of customer " + w.customerName(), Config: *s.Queue}
+	}
+	return a, place
+}
+
+// customerName returns the name of the packet's customer.
+func (w *Witness) customerName() string {
+	return w.plan.Customers.Source.List[w.verdict.Customer-1].Name
 }
 
 // missed returns the reason why a class does not match the packet.
@@ -171,7 +196,7 @@ func (w *Witness) row() Row {
 	var text bytes.Buffer
 	d := decisions.New(&text, w.plan, true)
 	var row Row
-	_ = d.Packet(w.packet.Time, &w.verdict) // writing to a Buffer cannot fail
+	_ = d.Packet(&w.packet, &w.verdict) // writing to a Buffer cannot fail
 	_ = d.Flush()
 	_ = json.Unmarshal(text.Bytes(), &row) // tests check that it is valid
 	return row
@@ -181,9 +206,17 @@ func (w *Witness) row() Row {
 func (w *Witness) meter(i int) metered {
 	s := &w.steps[i]
 	stage := &w.plan.Stages[s.Stage]
-	m := stage.Source
+	m, place := stage.Source, w.file.Place(stage.Source, "type")
+	kind, buckets := stage.Kind, stage.Buckets
+	if stage.Customers {
+		service := w.service(&w.verdict)
+		own := *m
+		own.Params, own.Name = service.Source.Params, "plan "+service.Name
+		m, place = &own, w.file.Place(service.Source, "type")
+		kind, buckets = service.Kind, service.Buckets
+	}
 	out := metered{
-		Name: m.Name, Place: w.file.Place(m, "type"), Type: stage.Kind.String(), Mode: say.Mode(m),
+		Name: m.Name, Place: place, Type: kind.String(), Mode: say.Mode(m),
 		Settings: say.Meter(m), Key: s.Key, Count: "bytes", Length: s.Length,
 		In: s.In.String(), Color: s.Color.String(), Clause: s.Clause.String(), Text: s.Clause.Text(),
 		average: m.Params.Kind().Info().State == meter.StateAverage,
@@ -200,18 +233,34 @@ func (w *Witness) meter(i int) metered {
 		out.Because = fieldText(&w.packet, m.PreColor.From)
 	}
 	tokens := [2][2]int64{{s.TcBefore, s.TcAfter}, {s.TeBefore, s.TeAfter}}
-	for i, b := range stage.Buckets {
+	for i, b := range buckets {
 		out.Buckets = append(out.Buckets, bucket{b.Name, tokens[i][0], tokens[i][1], b.Size})
 	}
 	return out
 }
 
-// queue describes queue i at the packet's arrival.
-func (w *Witness) queue(i int) *QueuedJSON {
-	v, b, plan := &w.verdict, w.queues[i], w.plan
-	q := &plan.Queues[i]
-	out := &QueuedJSON{Name: q.Name, Place: w.file.Place(q.Source, "limit"), Packets: b.packets, Bytes: b.bytes, Early: w.wredText(i)}
-	for _, p := range say.QueueParts(q.Source) {
+// find returns a queue of an action as compiled, and its backlog at the packet's arrival.
+func (w *Witness) find(source *dataplane.Queue) (q *dataplane.PlanQueue, b *backlog) {
+	for i := range w.plan.Queues {
+		if q := &w.plan.Queues[i]; q.Source == source {
+			return q, &w.queues[i]
+		}
+	}
+	q = &dataplane.PlanQueue{QueueOutline: dataplane.QueueOutline{Name: source.Name, Link: -1}, Source: source}
+	q.Config = source.Config
+	return q, &w.ownAt
+}
+
+// queue describes a queue of an action at the packet's arrival.
+func (w *Witness) queue(source *dataplane.Queue) *QueuedJSON {
+	v, plan := &w.verdict, w.plan
+	q, b := w.find(source)
+	place := w.file.Place(source, "limit")
+	if b == &w.ownAt {
+		place = w.file.Place(w.service(v).Source, "queue")
+	}
+	out := &QueuedJSON{Name: q.Name, Place: place, Packets: b.packets, Bytes: b.bytes, Early: w.wredText(q, b)}
+	for _, p := range say.QueueParts(source) {
 		out.Settings = append(out.Settings, p.Key+" "+p.Text)
 	}
 	if q.Link >= 0 {
@@ -232,8 +281,8 @@ func (w *Witness) queue(i int) *QueuedJSON {
 }
 
 // wredText describes the decision of WRED, or returns "" if it had none.
-func (w *Witness) wredText(i int) string {
-	v, b, q := &w.verdict, w.queues[i], &w.plan.Queues[i]
+func (w *Witness) wredText(q *dataplane.PlanQueue, b *backlog) string {
+	v := &w.verdict
 	e := q.WRED[v.Color]
 	backlog, found := b.size(&q.Config)
 	switch {
@@ -277,10 +326,12 @@ func (w *Witness) why(a *dataplane.Action) string {
 	v := &w.verdict
 	class := w.plan.Source.Classes[v.Class].Name
 	switch {
+	case a.Drop && w.dropsByPlan():
+		return fmt.Sprintf("plan %s drops %v packets", w.service(v).Name, v.Color)
 	case a.Drop:
 		return fmt.Sprintf("class %s drops %v packets", class, v.Color)
 	case v.Reason == dataplane.QueueFull:
-		return w.fullText(w.plan.Classes[v.Class].Actions[v.Color].Queue)
+		return w.fullText(a.Queue)
 	case v.Reason == dataplane.WRED:
 		return fmt.Sprintf("queue %s drops %v packets early (WRED)", a.Queue.Name, v.Color)
 	case v.Reason == dataplane.CoDel:
@@ -293,9 +344,15 @@ func (w *Witness) why(a *dataplane.Action) string {
 	return "sent at once"
 }
 
+// dropsByPlan reports whether the action of the packet is that of its customer's plan.
+func (w *Witness) dropsByPlan() bool {
+	s := w.service(&w.verdict)
+	return s != nil && s.Actions[w.verdict.Color] != nil
+}
+
 // fullText names the limit that the packet would exceed.
-func (w *Witness) fullText(i int) string {
-	b, c := w.queues[i], &w.plan.Queues[i]
+func (w *Witness) fullText(source *dataplane.Queue) string {
+	c, b := w.find(source)
 	n := int64(w.verdict.Length)
 	name := "queue " + c.Name + " is full: "
 	switch capacity := int64(c.Capacity()); {

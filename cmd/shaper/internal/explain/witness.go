@@ -24,11 +24,13 @@ type Witness struct {
 	first   int64               // timestamp of packet 1, ns
 	ahead   int64               // number of the packet with the latest timestamp, which is the clock
 	backlog []backlog           // by queue of the plan
+	own     map[uint32]*backlog // of the queues of customers, by number
 	settled []dataplane.Verdict // verdicts that Settle must still return
 
 	packet  dataplane.Packet // parsed, before any change
 	steps   []dataplane.Step // through the meters
 	queues  []backlog        // backlogs at the packet's arrival
+	ownAt   backlog          // of the queue of the packet's customer, at its arrival
 	verdict dataplane.Verdict
 	seen    bool // verdict is set
 	ending  bool // the capture has ended
@@ -38,7 +40,7 @@ type Witness struct {
 // pipeline. until is called before each packet, with its time in ns.
 func New(file *policyfile.File, pipeline *dataplane.Pipeline, number int64, until func(now int64)) *Witness {
 	plan := pipeline.Plan()
-	return &Witness{Pipeline: pipeline, file: file, plan: plan, number: number, until: until, backlog: make([]backlog, len(plan.Queues))}
+	return &Witness{Pipeline: pipeline, file: file, plan: plan, number: number, until: until, backlog: make([]backlog, len(plan.Queues)), own: map[uint32]*backlog{}}
 }
 
 // backlog is the backlog of a queue. A queue of a link has neither delay nor departures.
@@ -98,11 +100,52 @@ func (w *Witness) observe(p *dataplane.Packet, v *dataplane.Verdict) {
 	w.packet = *p
 	w.packet.Data = bytes.Clone(p.Data)
 	dataplane.Parse(&w.packet)
+	if w.plan.Customers != nil {
+		w.packet.Customer = w.plan.Customers.CustomerOf(&w.packet)
+		w.observeCustomer(now)
+	}
 	w.steps = w.Pipeline.Explain(p, v)
 }
 
-// backlogOf returns the backlog of the queue in a packet's action. The action must have one.
+// observeCustomer records the queue of the packet's customer, if it has one.
+func (w *Witness) observeCustomer(now int64) {
+	number := w.packet.Customer
+	if number == 0 {
+		return
+	}
+	if delay, queued := w.CustomerDelay(number, now); queued {
+		b := w.ownBacklog(number)
+		b.removeDeparted(now)
+		w.ownAt = backlog{packets: b.packets, bytes: b.bytes, delay: delay}
+	}
+}
+
+// ownBacklog returns the backlog of the queue of a customer.
+func (w *Witness) ownBacklog(number uint32) *backlog {
+	if w.own[number] == nil {
+		w.own[number] = new(backlog)
+	}
+	return w.own[number]
+}
+
+// service returns the plan of a verdict's customer, or nil if it has none.
+func (w *Witness) service(v *dataplane.Verdict) *dataplane.PlanService {
+	if v.Customer == 0 {
+		return nil
+	}
+	return w.plan.Customers.Service(v.Customer)
+}
+
+// backlogOf returns the backlog of the queue in a packet's action, or of its customer's queue.
+// There must be one.
 func (w *Witness) backlogOf(v *dataplane.Verdict) *backlog {
+	switch s := w.service(v); {
+	case s == nil:
+	case s.Profile == nil:
+		return w.ownBacklog(v.Customer)
+	case s.Actions[v.Color] != nil:
+		return &w.backlog[s.Actions[v.Color].Queue]
+	}
 	return &w.backlog[w.plan.Classes[v.Class].Actions[v.Color].Queue]
 }
 

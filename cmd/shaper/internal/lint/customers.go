@@ -41,7 +41,7 @@ func (l *linter) metered() (out []metered) {
 // perCustomer returns the first class of customers, or nil.
 func (l *linter) perCustomer() *dataplane.Class {
 	for i := range l.Policy.Classes {
-		if c := &l.Policy.Classes[i]; c.PerCustomer {
+		if c := &l.Policy.Classes[i]; c.Match.Customer {
 			return c
 		}
 	}

@@ -145,7 +145,7 @@ func sameAction(a, b dataplane.Action) bool {
 // that fills a rate keeps rate * RTT in flight. If the burst is smaller, the policer drops
 // packets before TCP reaches the rate.
 func (l *linter) tcpBurst(c *dataplane.Class) {
-	if c.Meter == nil || c.PerCustomer || c.Meter.Packets || !c.Action(meter.Red).Drop || !matchesTCP(&c.Match) {
+	if c.Meter == nil || c.Match.Customer || c.Meter.Packets || !c.Action(meter.Red).Drop || !matchesTCP(&c.Match) {
 		return
 	}
 	rate, burst, key := redLimit(c.Meter.Params)

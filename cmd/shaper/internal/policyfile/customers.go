@@ -119,7 +119,7 @@ func (l *loader) customersCount() (packets bool) {
 	for i := range l.file.Policy.Classes {
 		c := &l.file.Policy.Classes[i]
 		switch {
-		case !c.PerCustomer:
+		case !c.Match.Customer:
 		case first == nil:
 			first, packets = c, c.Meter.Packets
 		case packets != c.Meter.Packets:

@@ -109,10 +109,10 @@ queues: {bulk: {rate: 1mbit, limit: 1s}}
 	}
 	uplink := p.Meters[0]
 	a, b := p.Classes[0], p.Classes[1]
-	if !a.PerCustomer || !reflect.DeepEqual(a.Meter, &dataplane.Meter{Name: "a", Then: uplink}) {
+	if !a.Match.Customer || !reflect.DeepEqual(a.Meter, &dataplane.Meter{Name: "a", Then: uplink}) {
 		t.Errorf("class a: %+v %+v", a, a.Meter)
 	}
-	if !b.PerCustomer || !reflect.DeepEqual(b.Meter, &dataplane.Meter{Name: "b", Then: uplink, Aware: true, PreColor: dataplane.PreColor{From: dataplane.PCP}}) {
+	if !b.Match.Customer || !reflect.DeepEqual(b.Meter, &dataplane.Meter{Name: "b", Then: uplink, Aware: true, PreColor: dataplane.PreColor{From: dataplane.PCP}}) {
 		t.Errorf("class b: %+v %+v", b, b.Meter)
 	}
 	if uplink.Params.(meter.TokenBucket).Rate == mbit {

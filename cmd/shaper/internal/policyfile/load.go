@@ -229,7 +229,7 @@ func (l *loader) class(c *dataplane.Class, n *yaml.Node) {
 		{"then", func(n *yaml.Node) { then = n }},
 		{"per", func(n *yaml.Node) {
 			per = n
-			c.PerCustomer = true
+			c.Match.Customer = true
 			l.word(n, "per", "customer")
 		}},
 		{"green", func(n *yaml.Node) { c.Green = l.action(n) }},
@@ -240,7 +240,7 @@ func (l *loader) class(c *dataplane.Class, n *yaml.Node) {
 		l.fail(n, "a class needs a name")
 	}
 	switch {
-	case c.PerCustomer:
+	case c.Match.Customer:
 		l.perCustomer(c, per, inline)
 	case inline == nil:
 		if then != nil {

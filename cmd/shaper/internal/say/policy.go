@@ -65,7 +65,7 @@ func Match(m *dataplane.Match) string {
 func ClassMatch(c *dataplane.Class) string {
 	text := Match(&c.Match)
 	switch {
-	case !c.PerCustomer:
+	case !c.Match.Customer:
 		return text
 	case text == allIP:
 		return "packets of customers"
