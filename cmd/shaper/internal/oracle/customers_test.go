@@ -330,7 +330,7 @@ plans:
 
 func TestCustomerKeys(t *testing.T) {
 	const away = "198.51.100.9"
-	addresses := "customer,address,vlan,svlan,cvlan,plan\na,10.0.0.1,12,12,34,p\nb,10.0.0.2,\"34, 0\",34,12,p\n"
+	addresses := "customer,address,vlan,svlan,cvlan,plan\na,10.0.0.1,12,12,34,p\nb,10.0.0.2,\"34, 0\",34,12,p\nc,,13,12,0,p\n"
 	packets := []arrival{
 		{src: "10.0.0.1", dst: "10.0.0.2", tags: "8100 000c"},
 		{src: "10.0.0.2", dst: away, tags: "88a8 200c 8100 e022"},
@@ -403,5 +403,10 @@ meters:
 		if !strings.HasSuffix(row, "gcra-green,"+test.want) {
 			t.Errorf("per %s, %+v: got %s, want the key %q", test.per, test.a, row, test.want)
 		}
+	}
+	a := netip.MustParseAddr("10.0.0.1")
+	fragment := frame{src: a, dst: a, proto: 60, sport: 1, dport: 2, fragmented: true, fragmentProto: 17}
+	if got, want := keyWords("flow", fragment), "flow 10.0.0.1:0 > 10.0.0.1:0 proto 17"; got != want {
+		t.Errorf("fragment: got %s, want %s", got, want)
 	}
 }
