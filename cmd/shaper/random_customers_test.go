@@ -61,6 +61,29 @@ func TestRandomCustomersModel(t *testing.T) {
 	}
 }
 
+// TestRandomCustomers is TestRandomPolicies with customers.
+func TestRandomCustomers(t *testing.T) {
+	t.Parallel()
+	r, all := seededRand(t), testCaptures(t)
+	rows := 0
+	for range *randomPolicyCount {
+		policy, path := randomCustomers(t, r, "wan", "lan")
+		capture := customerCapture(t, r)
+		outputAgainstModel(t, policy, path, capture)
+		for _, capture := range []string{capture, all[r.IntN(len(all))], all[r.IntN(len(all))]} {
+			rows += againstModel(t, policy, path, capture)
+			if t.Failed() {
+				table, err := os.ReadFile(filepath.Join(filepath.Dir(path), "customers.csv"))
+				t.Fatalf("%s\n%s%v", policy, table, err)
+			}
+		}
+	}
+	if rows < 5000 {
+		t.Errorf("only %d rows were compared", rows)
+	}
+	t.Logf("%d rows were compared", rows)
+}
+
 // randomCustomers writes a policy with customers and its CSV file into a directory, and returns
 // its text and path. Names of classes with customers begin with c. Without links, the policy has
 // only what the eBPF program supports of queues and meters.

@@ -282,7 +282,7 @@ func TestPolicies(t *testing.T) {
 			if lines := strings.Count(string(text), "\n"); lines > 40 {
 				t.Errorf("got %d lines, want at most 40", lines)
 			}
-			rows, err := Decide(text, capture)
+			rows, err := Site{Dir: "testdata"}.Decide(text, capture)
 			if err != nil {
 				t.Fatal(err)
 			}
