@@ -68,7 +68,7 @@ func TestAgainstOracle(t *testing.T) {
 // with the model. It returns the number of rows.
 func againstModel(t *testing.T, policy, path, capture string) int {
 	t.Helper()
-	want, wantErr := oracle.Decide([]byte(policy), capture)
+	want, wantErr := oracle.Site{Dir: filepath.Dir(path)}.Decide([]byte(policy), capture)
 	var out, stderr bytes.Buffer
 	code := run([]string{"replay", capture, "--policy", path, "--decisions", "-"}, streams{nil, &out, &stderr})
 	if (code != exitDone) != (wantErr != nil) {
@@ -90,7 +90,7 @@ func againstModel(t *testing.T, policy, path, capture string) int {
 // policy. The capture must be pcap.
 func outputAgainstModel(t *testing.T, policy, path, capture string) {
 	t.Helper()
-	want, err := oracle.Output([]byte(policy), capture)
+	want, err := oracle.Site{Dir: filepath.Dir(path)}.Output([]byte(policy), capture)
 	if err != nil {
 		return
 	}

@@ -74,7 +74,22 @@ func seededRand(t *testing.T) *rand.Rand {
 // or have a color in their DSCP.
 func randomCapture(t *testing.T, r *rand.Rand) string {
 	t.Helper()
-	little, network := binary.LittleEndian, binary.BigEndian
+	return burstCapture(t, r, func(size int) (frame []byte, wire int) {
+		dscp := []byte{0, 10, 12, 14, 46}[r.IntN(5)]
+		frame = append(make([]byte, 12), 8, 0, 0x45, dscp<<2|byte(r.IntN(4)))
+		frame = binary.BigEndian.AppendUint16(frame, uint16(size))
+		fragment := []byte{0, 0, 0, 0, 0x20, 0x40}[r.IntN(6)]
+		frame = append(frame, 0, 0, fragment, byte(r.IntN(10)/9), 64, []byte{1, 6, 17}[r.IntN(3)], 0, 0, 192, 0, 2, byte(r.IntN(4)), 203, 0, 113, 1)
+		frame = binary.BigEndian.AppendUint16(frame, uint16(r.Uint32()))
+		return append(frame, 0, 53, 0, 0, 0, 0), 14 + size
+	})
+}
+
+// burstCapture writes a capture of bursts. next returns the headers of a packet whose IP packet
+// should have the given size in bytes, and the length of its frame.
+func burstCapture(t *testing.T, r *rand.Rand, next func(size int) (frame []byte, wire int)) string {
+	t.Helper()
+	little := binary.LittleEndian
 	raw := little.AppendUint32(nil, 0xa1b23c4d) // timestamps in ns
 	raw = append(raw, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 	fcs := 4 * r.IntN(2)
@@ -99,21 +114,15 @@ func randomCapture(t *testing.T, r *rand.Rand) string {
 		case 1, 2, 3:
 			size = 1500
 		}
-		dscp := []byte{0, 10, 12, 14, 46}[r.IntN(5)]
-		packet := append(make([]byte, 12), 8, 0, 0x45, dscp<<2|byte(r.IntN(4)))
-		packet = network.AppendUint16(packet, uint16(size))
-		fragment := []byte{0, 0, 0, 0, 0x20, 0x40}[r.IntN(6)]
-		packet = append(packet, 0, 0, fragment, byte(r.IntN(10)/9), 64, []byte{1, 6, 17}[r.IntN(3)], 0, 0, 192, 0, 2, byte(r.IntN(4)), 203, 0, 113, 1)
-		packet = network.AppendUint16(packet, uint16(r.Uint32()))
-		packet = append(packet, 0, 53, 0, 0, 0, 0)
+		packet, wire := next(size)
 		if r.IntN(3) == 0 { // not truncated
-			packet = append(packet, make([]byte, 14+size-len(packet))...)
+			packet = append(packet, make([]byte, wire-len(packet))...)
 			if fcs > 0 {
 				packet = little.AppendUint32(packet, crc32.ChecksumIEEE(packet)&^uint32(r.IntN(10)/9))
 				packet = packet[:len(packet)-r.IntN(6)/5]
 			}
 		}
-		for _, v := range []int64{now / 1e9, now % 1e9, int64(len(packet)), int64(14 + size + fcs)} {
+		for _, v := range []int64{now / 1e9, now % 1e9, int64(len(packet)), int64(wire + fcs)} {
 			raw = little.AppendUint32(raw, uint32(v))
 		}
 		raw = append(raw, packet...)
@@ -132,26 +141,7 @@ func pickWord(r *rand.Rand, words ...string) string { return words[r.IntN(len(wo
 // Without links, the eBPF program supports the policy.
 func randomPolicy(r *rand.Rand, links ...string) string {
 	var b strings.Builder
-	if links != nil {
-		b.WriteString("links:\n")
-	}
-	for _, link := range links {
-		fmt.Fprintf(&b, "  %s: {rate: %s}\n", link, pickWord(r, "1mbit", "500kbit", "7777777bit", "33mbit", "12112kbit", "3gbit"))
-	}
-	b.WriteString("queues:\n")
-	queues := []string{"q0", "q1", "q2", "q3"}
-	for _, q := range queues {
-		fmt.Fprintf(&b, "  %s: {%s}\n", q, randomQueue(r, links))
-	}
-	meter := randomEnvelope(r, &b, links == nil)
-	b.WriteString("meters:\n")
-	for i := range 3 { // each may chain a later one
-		then := ""
-		if i < 2 && r.IntN(2) == 0 {
-			then = fmt.Sprintf(", then: m%d", i+1+r.IntN(2-i))
-		}
-		fmt.Fprintf(&b, "  m%d: {%s, color: aware%s}\n", i, meter(), then)
-	}
+	queues, meter := randomParts(r, &b, links)
 	b.WriteString("classes:\n")
 	for i := range 1 + r.IntN(6) {
 		fmt.Fprintf(&b, "  - name: c%d\n", i)
@@ -159,12 +149,7 @@ func randomPolicy(r *rand.Rand, links ...string) string {
 			fmt.Fprintf(&b, "    match: {%s}\n", randomMatch(r))
 		}
 		if r.IntN(5) > 0 {
-			color := ""
-			if r.IntN(2) == 0 {
-				color = ", color: aware" + pickWord(r, "", "", ", precolor: {from: pcp, map: {0: yellow, 5: red}}",
-					", precolor: {from: mpls, map: {0: yellow, 3: red}}", ", precolor: {from: dscp, map: {ef: red, 0: yellow}}")
-			}
-			fmt.Fprintf(&b, "    meter: {%s%s}\n", meter(), color)
+			fmt.Fprintf(&b, "    meter: {%s%s}\n", meter(), randomColor(r))
 			if r.IntN(2) == 0 {
 				fmt.Fprintf(&b, "    then: m%d\n", r.IntN(3))
 			}
@@ -175,13 +160,53 @@ func randomPolicy(r *rand.Rand, links ...string) string {
 			}
 		}
 	}
+	randomRest(r, &b)
+	return b.String()
+}
+
+// randomParts writes links, queues, envelopes and the meters m0 to m2. It returns the names of
+// the queues and a function for random meters.
+func randomParts(r *rand.Rand, b *strings.Builder, links []string) (queues []string, meter func() string) {
+	if links != nil {
+		b.WriteString("links:\n")
+	}
+	for _, link := range links {
+		fmt.Fprintf(b, "  %s: {rate: %s}\n", link, pickWord(r, "1mbit", "500kbit", "7777777bit", "33mbit", "12112kbit", "3gbit"))
+	}
+	b.WriteString("queues:\n")
+	queues = []string{"q0", "q1", "q2", "q3"}
+	for _, q := range queues {
+		fmt.Fprintf(b, "  %s: {%s}\n", q, randomQueue(r, links))
+	}
+	meter = randomEnvelope(r, b, links == nil)
+	b.WriteString("meters:\n")
+	for i := range 3 { // each may chain a later one
+		then := ""
+		if i < 2 && r.IntN(2) == 0 {
+			then = fmt.Sprintf(", then: m%d", i+1+r.IntN(2-i))
+		}
+		fmt.Fprintf(b, "  m%d: {%s, color: aware%s}\n", i, meter(), then)
+	}
+	return queues, meter
+}
+
+// randomColor returns the options of a meter for its input color.
+func randomColor(r *rand.Rand) string {
+	if r.IntN(2) > 0 {
+		return ""
+	}
+	return ", color: aware" + pickWord(r, "", "", ", precolor: {from: pcp, map: {0: yellow, 5: red}}",
+		", precolor: {from: mpls, map: {0: yellow, 3: red}}", ", precolor: {from: dscp, map: {ef: red, 0: yellow}}")
+}
+
+// randomRest writes the length rule and the action for unclassified packets.
+func randomRest(r *rand.Rand, b *strings.Builder) {
 	if r.IntN(3) == 0 {
-		fmt.Fprintf(&b, "length: %s\n", pickWord(r, "l2", "l1", "{base: l3, overhead: -20}", "{base: l3, overhead: 38, mpu: 84}"))
+		fmt.Fprintf(b, "length: %s\n", pickWord(r, "l2", "l1", "{base: l3, overhead: -20}", "{base: l3, overhead: 38, mpu: 84}"))
 	}
 	if r.IntN(4) == 0 {
-		fmt.Fprintf(&b, "otherwise: %s\n", pickWord(r, "drop", "drop", "pass"))
+		fmt.Fprintf(b, "otherwise: %s\n", pickWord(r, "drop", "drop", "pass"))
 	}
-	return b.String()
 }
 
 func randomRate(r *rand.Rand) string {

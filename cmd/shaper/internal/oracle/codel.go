@@ -61,7 +61,14 @@ func (c *codel) pause() *big.Int {
 	return square.Sqrt(square.Div(square, big.NewInt(c.count)))
 }
 
+// parseCodel reads true, false, which is nil, or the times.
 func parseCodel(n *yaml.Node) (*codel, error) {
+	switch {
+	case n.Kind == yaml.ScalarNode && n.Value == "false":
+		return nil, nil
+	case n.Kind == yaml.ScalarNode && n.Value == "true":
+		n = &yaml.Node{Kind: yaml.MappingNode}
+	}
 	entries, err := mapping(n, "target", "interval")
 	if err != nil {
 		return nil, err

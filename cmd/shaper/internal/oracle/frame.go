@@ -28,6 +28,7 @@ type frame struct {
 	tags         int // number of VLAN tags
 	hasVLAN      bool
 	vlan, pcp    int   // of the outer tag
+	inner        int   // VLAN ID of the second tag; 0 if there is none
 	tagAt        int64 // offset of the outer tag
 	hasMPLS      bool
 	mplsTC       int   // of the outer label
@@ -168,6 +169,9 @@ func (p *parser) ether(proto int) {
 			p.hasVLAN = true
 			p.tagAt = p.header
 			p.vlan, p.pcp = tci&0xfff, tci>>13
+		}
+		if p.tags == 2 {
+			p.inner = tci & 0xfff
 		}
 		p.header += 4
 		p.ethertype = proto

@@ -11,6 +11,7 @@ import (
 
 // table holds the states of a per-key meter, up to a maximum number.
 type table struct {
+	per  string                     // the value in the policy
 	key  func(frame) (string, bool) // false if the packet has no key
 	most int
 	idle bool // evict a key only if nothing is lost
@@ -71,7 +72,8 @@ func parseTable(o *options, parse func(*options) func() state) *table {
 		o.fail("evict: idle needs new: full")
 	}
 	var err error
-	t.key, err = parseKey(o.text("per", ""))
+	t.per = o.text("per", "")
+	t.key, err = parseKey(t.per)
 	o.keep(err)
 
 	build := parse(o)

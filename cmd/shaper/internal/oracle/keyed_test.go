@@ -224,7 +224,7 @@ classes:
 		{1, "10.0.0.2", green},
 		{0, "10.0.0.1", green},
 	} {
-		if _, got, _ := p.classes[step.class].meter(frameFrom(step.src), whole(0), 1); got != step.want {
+		if _, got, _ := p.classes[step.class].meter(frameFrom(step.src), whole(0), 1, nil); got != step.want {
 			t.Errorf("step %d: got %s, want %s", i, got, step.want)
 		}
 	}

@@ -38,9 +38,12 @@ func (m match) takesNonIP() bool {
 	return false
 }
 
-// classify returns the first class that matches, or nil.
-func (p *policy) classify(f frame, length int64) *class {
+// classify returns the first class that matches, or nil. who is the packet's customer, or nil.
+func (p *policy) classify(f frame, length int64, who *customer) *class {
 	for _, c := range p.classes {
+		if c.perCustomer && who == nil {
+			continue
+		}
 		if !f.isIP() && !c.match.takesNonIP() {
 			continue
 		}

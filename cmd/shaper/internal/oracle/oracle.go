@@ -2,8 +2,8 @@
 // capture by the rules of the specification, in exact fractions, one rule after the other.
 // Tests compare the program with it.
 //
-// It supports every meter type, alone, per key and in envelopes, chains, marks, and queues with
-// WRED and CoDel, with their own rates or on links.
+// It supports every meter type, alone, per key, per customer and in envelopes, chains, marks, and
+// queues with WRED and CoDel, with their own rates, on links or of customers.
 package oracle
 
 import (
@@ -13,13 +13,23 @@ import (
 	"strings"
 )
 
+// Site is the place where a policy applies. The zero value is egress, with paths relative to the
+// current directory.
+type Site struct {
+	Dir     string // directory of the policy file; "" is the current one
+	Ingress bool   // customers are looked up by the source address, with key: address
+}
+
+// Decide is Site.Decide for the zero Site.
+func Decide(policy []byte, capture string) ([][]string, error) { return Site{}.Decide(policy, capture) }
+
 // Decide reads a policy (YAML text) and a capture file (pcap or pcapng, which may be gzipped).
 // It returns the rows of `shaper replay --decisions` as CSV fields in the documented order, one
 // row per packet, without the header.
 //
 // If the capture is broken, it returns the rows of the packets before the error, and the error.
-func Decide(policy []byte, capture string) ([][]string, error) {
-	rows, err := replay(policy, capture)
+func (s Site) Decide(policy []byte, capture string) ([][]string, error) {
+	rows, err := s.replay(policy, capture)
 	var out [][]string
 	for i, r := range rows {
 		out = append(out, r.fields(i+1))
@@ -28,8 +38,8 @@ func Decide(policy []byte, capture string) ([][]string, error) {
 }
 
 // replay decides the whole capture. At its end, every packet has left its queue.
-func replay(text []byte, capture string) ([]*row, error) {
-	p, err := parsePolicy(text)
+func (s Site) replay(text []byte, capture string) ([]*row, error) {
+	p, err := s.parse(text)
 	if err != nil {
 		return nil, err
 	}
@@ -76,6 +86,7 @@ type row struct {
 	marked  bool
 	queued  bool
 	reason  string
+	key     string // customer or key in words
 
 	departure *big.Int
 	sent      *big.Int // departure on the clock, which may be later than the packet's own timestamp
@@ -113,6 +124,7 @@ func (r *row) fields(number int) []string {
 		dscpOut,
 		departure,
 		r.reason,
+		r.key,
 	}
 }
 
@@ -146,7 +158,8 @@ func (p *policy) decide(packet packet, clock *big.Int) (*row, error) {
 	}
 	r := &row{packet: packet, frame: f, length: length, action: pass, departure: packet.time, sent: clock}
 
-	class := p.classify(f, length)
+	who := p.customers.of(f)
+	class := p.classify(f, length, who)
 	if class == nil {
 		r.class = "-"
 		switch f.kind {
@@ -161,18 +174,25 @@ func (p *policy) decide(packet packet, clock *big.Int) (*row, error) {
 		return r, nil
 	}
 	r.class = class.name
+	r.key = class.key(f, who)
 
-	pre, after, reason := class.meter(f, new(big.Rat).SetInt(clock), length)
+	pre, after, reason := class.meter(f, new(big.Rat).SetInt(clock), length, who)
 	r.pre, r.color, r.reason = pre.String(), after.String(), reason
 	r.action = class.actions[after]
-
-	p.act(r, after, clock)
+	var own *queue // queue of a paced customer
+	if class.perCustomer {
+		own = who.queue
+		if a := who.plan.actions[after]; a != nil {
+			r.action = *a
+		}
+	}
+	p.act(r, after, clock, own)
 	return r, nil
 }
 
 // meter runs the packet through the class's chain of meters. A red packet skips later meters.
-// The reason is that of the last meter that saw the packet.
-func (c *class) meter(f frame, now *big.Rat, length int64) (pre, after color, reason string) {
+// The reason is that of the last meter that saw the packet. A paced plan is no meter.
+func (c *class) meter(f frame, now *big.Rat, length int64, who *customer) (pre, after color, reason string) {
 	if len(c.chain) == 0 {
 		return green, green, "no-meter"
 	}
@@ -181,18 +201,25 @@ func (c *class) meter(f frame, now *big.Rat, length int64) (pre, after color, re
 	if first.aware {
 		pre = first.precolor.of(f)
 	}
-	after = pre
+	after, reason = pre, "no-meter"
 	for i, m := range c.chain {
 		if i > 0 && after == red {
 			break
+		}
+		if m.kind == "plan" {
+			if who.queue != nil {
+				continue
+			}
+			m = who.meter(m)
 		}
 		after, reason = m.decide(f, now, length, after)
 	}
 	return pre, after, reason
 }
 
-// act applies the action for the color, in the order ecn, mark, queue.
-func (p *policy) act(r *row, c color, clock *big.Int) {
+// act applies the action for the color, in the order ecn, mark, queue. A customer's own queue
+// takes the place of the action's.
+func (p *policy) act(r *row, c color, clock *big.Int, own *queue) {
 	a, f := r.action, r.frame
 	capable := f.isIP() && f.ecn() != 0
 	if a.drop || a.ecn && !capable && a.elseDrop {
@@ -204,9 +231,13 @@ func (p *policy) act(r *row, c color, clock *big.Int) {
 		a.dscp >= 0 && f.isIP() ||
 		a.pcp >= 0 && f.hasVLAN ||
 		a.mpls >= 0 && f.hasMPLS
-	if a.queue != "" {
+	q := p.queues[a.queue] // nil without a queue
+	if own != nil {
+		q = own
+	}
+	if q != nil {
 		r.queued = true
-		p.queues[a.queue].offer(&queued{row: r, arrival: clock, capable: capable, color: c})
+		q.offer(&queued{row: r, arrival: clock, capable: capable, color: c})
 	}
 }
 

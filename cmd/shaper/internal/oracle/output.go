@@ -15,10 +15,13 @@ type Sent struct {
 	Data   []byte   // captured bytes, with marks and FCS
 }
 
+// Output is Site.Output for the zero Site.
+func Output(policy []byte, capture string) ([]Sent, error) { return Site{}.Output(policy, capture) }
+
 // Output returns the capture that `shaper replay -o` writes for the input of Decide, in the
 // order of departures, section by section.
-func Output(policy []byte, capture string) ([]Sent, error) {
-	rows, err := replay(policy, capture)
+func (s Site) Output(policy []byte, capture string) ([]Sent, error) {
+	rows, err := s.replay(policy, capture)
 	numbers := map[*row]int{}
 	for i, r := range rows {
 		numbers[r] = i + 1

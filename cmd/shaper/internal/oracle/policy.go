@@ -11,6 +11,7 @@ import (
 
 type policy struct {
 	classes   []*class
+	customers *customers // nil: none
 	envelopes map[string]*envelope
 	queues    map[string]*queue
 	links     map[string]*link
@@ -19,10 +20,11 @@ type policy struct {
 }
 
 type class struct {
-	name    string
-	match   match
-	chain   []*meter
-	actions [3]action // by color
+	name        string
+	match       match
+	perCustomer bool
+	chain       []*meter
+	actions     [3]action // by color
 }
 
 // action is the action for packets of one color. A mark of -1 is none.
@@ -74,7 +76,7 @@ func optional(entries map[string]*yaml.Node, key, otherwise string) (string, err
 	return scalar(entries[key])
 }
 
-func parsePolicy(text []byte) (*policy, error) {
+func (s Site) parse(text []byte) (*policy, error) {
 	var document yaml.Node
 	if err := yaml.Unmarshal(text, &document); err != nil {
 		return nil, err
@@ -82,7 +84,7 @@ func parsePolicy(text []byte) (*policy, error) {
 	if len(document.Content) == 0 {
 		return nil, errors.New("empty policy")
 	}
-	top, err := mapping(document.Content[0], "classes", "meters", "envelopes", "queues", "links", "length", "otherwise")
+	top, err := mapping(document.Content[0], "classes", "meters", "envelopes", "queues", "links", "length", "otherwise", "customers", "plans")
 	if err != nil {
 		return nil, err
 	}
@@ -187,7 +189,7 @@ func parsePolicy(text []byte) (*policy, error) {
 			return nil, fmt.Errorf("envelope %s: %w", name, err)
 		}
 	}
-	return p, nil
+	return p, p.parseTable(top, s)
 }
 
 // mostAdded is the maximum of overhead, in both directions, and of mpu, in bytes.
@@ -228,7 +230,7 @@ func parseLength(n *yaml.Node) (lengthRule, error) {
 }
 
 func (p *policy) parseClass(n *yaml.Node, meters map[string]*meter) (*class, error) {
-	entries, err := mapping(n, "name", "match", "meter", "then", "green", "yellow", "red")
+	entries, err := mapping(n, "name", "match", "per", "meter", "then", "green", "yellow", "red")
 	if err != nil {
 		return nil, err
 	}
@@ -253,13 +255,25 @@ func (p *policy) parseClass(n *yaml.Node, meters map[string]*meter) (*class, err
 	if err != nil {
 		return nil, err
 	}
+	per, err := optional(entries, "per", "")
+	if err != nil || per != "" && per != "customer" {
+		return nil, at(n, errors.Join(err, fmt.Errorf("per %q of a class is unknown", per)))
+	}
+	if c.perCustomer = per != ""; c.perCustomer != isStage(entries["meter"]) {
+		return nil, at(n, errors.New("per: customer and meter: plan need each other"))
+	}
 	if entries["meter"] == nil {
 		if then != "" {
 			return nil, at(n, errors.New("then without a meter"))
 		}
 		return c, nil
 	}
-	first, err := parseMeter(entries["meter"], p.envelopes)
+	var first *meter
+	if c.perCustomer {
+		first, err = parseStage(entries["meter"])
+	} else {
+		first, err = parseMeter(entries["meter"], p.envelopes)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,8 @@ import (
 	"testing"
 )
 
+func parsePolicy(text []byte) (*policy, error) { return Site{}.parse(text) }
+
 func TestRefusedPolicies(t *testing.T) {
 	for _, policy := range []string{
 		"",
@@ -61,7 +63,7 @@ func TestRefusedQueues(t *testing.T) {
 		"{rate: 8mbit, limit: 9p, codel: {target: 5}}",
 		"{rate: 8mbit, limit: 9p, codel: {interval: 4.1s}}",
 		"{rate: 8mbit, limit: 9p, codel: {interval: 0ms}}",
-		"{rate: 8mbit, limit: 9p, codel: true}",
+		"{rate: 8mbit, limit: 9p, codel: maybe}",
 	} {
 		policy := "classes: []\nlinks: {wan: {rate: 8mbit}}\nqueues: {q: " + queue + "}"
 		if _, err := parsePolicy([]byte(policy)); err == nil {

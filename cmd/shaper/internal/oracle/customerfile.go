@@ -1,0 +1,193 @@
+package oracle
+
+import (
+	"bytes"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// line is a customer's line of a CSV file.
+type line struct {
+	number int
+	cells  map[string]string // by column
+}
+
+// readTable reads a CSV file of customers.
+func readTable(path string) ([]line, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	if !utf8.Valid(text) {
+		return nil, fmt.Errorf("%s: not UTF-8", path)
+	}
+	text = bytes.TrimPrefix(text, []byte("\ufeff"))
+
+	r := csv.NewReader(bytes.NewReader(text))
+	r.Comma, r.Comment, r.FieldsPerRecord = separator(text), '#', -1
+	var header []string
+	var lines []line
+	for {
+		cells, err := r.Read()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		if strings.TrimSpace(strings.Join(cells, string(r.Comma))) == "" {
+			continue // a line of blanks
+		}
+		for i := range cells {
+			cells[i] = strings.TrimSpace(cells[i])
+		}
+		number, _ := r.FieldPos(0)
+		if header == nil {
+			if header, err = columns(cells); err != nil {
+				return nil, fmt.Errorf("%s:%d: %w", path, number, err)
+			}
+			continue
+		}
+		if len(cells) != len(header) {
+			return nil, fmt.Errorf("%s:%d: %d cells, %d in the header", path, number, len(cells), len(header))
+		}
+		l := line{number, map[string]string{}}
+		for i, name := range header {
+			l.cells[name] = cells[i]
+		}
+		lines = append(lines, l)
+	}
+	if header == nil {
+		return nil, fmt.Errorf("%s: no header", path)
+	}
+	return lines, nil
+}
+
+// separator returns the separator of the first line that is not skipped.
+func separator(text []byte) rune {
+	for l := range strings.Lines(string(text)) {
+		switch {
+		case strings.TrimSpace(l) == "" || l[0] == '#':
+			continue
+		case strings.Contains(l, ","):
+			return ','
+		case strings.Contains(l, ";"):
+			return ';'
+		case strings.Contains(l, "\t"):
+			return '\t'
+		}
+		break
+	}
+	return ','
+}
+
+// columns returns the names of the columns.
+func columns(header []string) ([]string, error) {
+	var names []string
+	for _, name := range header {
+		if name = strings.ToLower(name); name == "addresses" {
+			name = "address"
+		}
+		if slices.Contains(names, name) {
+			return nil, fmt.Errorf("column %q twice", name)
+		}
+		names = append(names, name)
+	}
+	for _, name := range []string{"customer", "plan"} {
+		if !slices.Contains(names, name) {
+			return nil, fmt.Errorf("no column %q", name)
+		}
+	}
+	return names, nil
+}
+
+// parameters returns the customer's own parameters.
+func (l line) parameters() map[string]string {
+	own := map[string]string{}
+	for _, name := range ownParameters {
+		if l.cells[name] != "" {
+			own[name] = l.cells[name]
+		}
+	}
+	return own
+}
+
+// customer reads the other cells of a line.
+func (l line) customer(key string, plans []*plan) (*customer, error) {
+	who := &customer{name: l.cells["customer"], line: l.number}
+	if n := utf8.RuneCountInString(who.name); n < 1 || n > 64 || strings.ContainsFunc(who.name, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return nil, fmt.Errorf("customer %q: not 1 to 64 printable characters", who.name)
+	}
+	for _, p := range plans {
+		if p.name == l.cells["plan"] {
+			who.plan = p
+		}
+	}
+	if who.plan == nil {
+		return nil, fmt.Errorf("no plan %q", l.cells["plan"])
+	}
+	return who, l.keys(who, key)
+}
+
+// keys reads the addresses or VLAN IDs of a customer.
+func (l line) keys(who *customer, key string) error {
+	column := "address"
+	switch key {
+	case "vlan":
+		column = key
+	case "svlan cvlan":
+		outer, err := vlanID(l.cells["svlan"])
+		inner, err2 := vlanID(l.cells["cvlan"])
+		who.vlans = []int{outer*4096 + inner}
+		return errors.Join(err, err2)
+	}
+	cell, ok := l.cells[column]
+	if !ok {
+		return fmt.Errorf("no column %q", column)
+	}
+	for _, s := range strings.FieldsFunc(cell, func(r rune) bool { return unicode.IsSpace(r) || r == ',' || r == ';' }) {
+		if key == "vlan" {
+			id, err := vlanID(s)
+			if err != nil {
+				return err
+			}
+			who.vlans = append(who.vlans, id)
+			continue
+		}
+		p, err := addressBlock(s)
+		if err != nil {
+			return err
+		}
+		who.prefixes = append(who.prefixes, p)
+	}
+	return nil
+}
+
+func vlanID(s string) (int, error) {
+	id, err := strconv.ParseUint(s, 10, 12)
+	return int(id), err
+}
+
+// addressBlock reads an address or a prefix without bits after its length.
+func addressBlock(s string) (netip.Prefix, error) {
+	p, err := parsePrefix(s)
+	switch {
+	case err != nil:
+		return p, err
+	case p.Addr().Is4In6() || strings.Contains(s, "%"):
+		return p, fmt.Errorf("%q is an IPv4-mapped address, or has a zone", s)
+	}
+	if q, err := netip.ParsePrefix(s); err == nil && q != p {
+		return p, fmt.Errorf("%q has bits after its length: write %s", s, p)
+	}
+	return p, nil
+}

@@ -1,0 +1,56 @@
+package oracle
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+// key returns the last field of a row: the customer, or the packet's key of the first per-key
+// meter in words; otherwise "".
+func (c *class) key(f frame, who *customer) string {
+	if c.perCustomer {
+		return who.name
+	}
+	for _, m := range c.chain {
+		if m.keys != nil {
+			if _, ok := m.keys.key(f); ok {
+				return keyWords(m.keys.per, f)
+			}
+			return ""
+		}
+	}
+	return ""
+}
+
+// keyWords returns the key of a packet, for a value of `per`. A prefix has a length only if
+// `per` has one for its family.
+func keyWords(per string, f frame) string {
+	what, sizes, isPrefix := strings.Cut(per, "/")
+	addr := func(a netip.Addr) string {
+		v4, v6, hasV6 := strings.Cut(sizes, ",")
+		size := v4
+		if a.Is6() {
+			size = v6
+		}
+		if !isPrefix || a.Is6() && !hasV6 {
+			return a.String()
+		}
+		return netip.MustParsePrefix(a.String() + "/" + size).Masked().String()
+	}
+	switch what {
+	case "src":
+		return "src " + addr(f.src)
+	case "dst":
+		return "dst " + addr(f.dst)
+	case "flow":
+		proto, sport, dport := f.proto, f.sport, f.dport
+		if f.fragmented {
+			proto, sport, dport = f.fragmentProto, 0, 0
+		}
+		return fmt.Sprintf("flow %s:%d > %s:%d proto %d", f.src, sport, f.dst, dport, proto)
+	case "vlan":
+		return fmt.Sprint("vlan ", f.vlan)
+	}
+	return fmt.Sprint("dscp ", f.dscp())
+}
