@@ -70,7 +70,7 @@ func writeCheck(w io.Writer, policy *policyfile.Compiled, findings []lint.Findin
 	p.Printf("length  %s\n", say.Length(policy.Policy.Length))
 	for i := range policy.Policy.Classes {
 		c := &policy.Policy.Classes[i]
-		p.Printf("\nclass %s\n  match   %s\n", c.Name, say.ClassMatch(c))
+		p.Printf("\nclass %s\n  match   %s\n", c.Name, say.Match(&c.Match))
 		p.meters(c.Meter)
 		for _, color := range policyfile.Colors(c) {
 			p.Printf("  %-7s %s\n", color, say.Action(c.Action(color)))
@@ -278,7 +278,7 @@ func writeCheckJSON(w io.Writer, policy *policyfile.Compiled, findings []lint.Fi
 	}
 	for i := range policy.Policy.Classes {
 		c := &policy.Policy.Classes[i]
-		class := checkClassJSON{Name: c.Name, Match: say.ClassMatch(c), Meters: []checkMeterJSON{}, Actions: map[string]string{}}
+		class := checkClassJSON{Name: c.Name, Match: say.Match(&c.Match), Meters: []checkMeterJSON{}, Actions: map[string]string{}}
 		for m := c.Meter; m != nil && len(class.Meters) < mostChained; m = m.Then {
 			class.Meters = append(class.Meters, meterJSON(m))
 		}

@@ -138,7 +138,7 @@ func contradictions(t *explain.Explanation) (out []string) {
 		overridden := t.Reason == "queue-full" || t.Reason == "wred" || t.Reason == "codel"
 		expect(overridden || last.Clause == t.Reason, "the last meter's clause")
 	} else {
-		expect(t.Color == "" || t.Color == "green", "a color without a meter")
+		expect(t.Color == "" || t.NoMeter != "" && t.Color == t.Pre, "a color without a meter")
 	}
 	expect((t.Class == "-") == (t.Place == ""), "the class's place")
 	expect(t.Why != "" && t.Headers != "", "an empty text")

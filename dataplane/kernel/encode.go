@@ -73,6 +73,7 @@ func encode(plan *dataplane.Plan, to entry, pacer Pacer) (*image, error) {
 	c.DropUntaken, c.Queues, c.Pacer, c.Major = flag(plan.DropUnclassified), flag(len(plan.Queues) > 0), pacerNumber[pacer], qdisc.Major
 	if plan.Customers != nil {
 		e.refuse(plan.Customers.Source, "file", "cannot run in the kernel", UseUserSpace)
+		return nil, errors.Join(e.faults...)
 	}
 	for i := range plan.Classes {
 		e.encodeClass(i)

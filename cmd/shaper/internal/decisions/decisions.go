@@ -9,7 +9,6 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
@@ -64,10 +63,13 @@ func (d *Writer) quote(name string) string {
 	return string(quoted[1 : len(quoted)-1])
 }
 
+// formulaStarts are the characters with which a formula of a spreadsheet can start.
+const formulaStarts = "=+-@"
+
 // csvText returns a name as a CSV cell. It puts an apostrophe before a name that a
 // spreadsheet would read as a formula.
 func csvText(name string) string {
-	if strings.ContainsAny(name[:min(1, len(name))], "=+-@") {
+	if strings.ContainsAny(name[:min(1, len(name))], formulaStarts) {
 		name = "'" + name
 	}
 	if strings.ContainsAny(name, ",\"\r\n") {
@@ -177,7 +179,7 @@ func (d *Writer) text(s string) {
 
 // name writes a name that may need quotes.
 func (d *Writer) name(s []byte) {
-	if bytes.ContainsFunc(s, needsQuotes) {
+	if bytes.ContainsAny(s, ",\"\\\r\n") || len(s) > 0 && strings.IndexByte(formulaStarts, s[0]) >= 0 {
 		d.text(d.quote(string(s)))
 		return
 	}
@@ -189,11 +191,6 @@ func (d *Writer) name(s []byte) {
 	if d.json {
 		d.row = append(d.row, '"')
 	}
-}
-
-// needsQuotes reports whether quote might change a name with the character.
-func needsQuotes(r rune) bool {
-	return r >= utf8.RuneSelf || strings.ContainsRune("\"\\,=+-@<>&", r) || r < ' '
 }
 
 // actionNames are the names of all combinations of actions, joined in their order.

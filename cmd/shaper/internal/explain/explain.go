@@ -31,6 +31,7 @@ type Explanation struct {
 	Matched     string `json:"matched"` // match without list entries that do not match the packet
 
 	Missed  []missed    `json:"missed"`       // earlier classes
+	NoMeter string      `json:"no_meter"`     // why the first meter is missing, "" if it is not
 	Meters  []metered   `json:"meters"`       // meters that the packet went through
 	Skipped []string    `json:"skipped"`      // later meters, which a red packet skips
 	Act     string      `json:"action_rule"`  // action for the packet's color
@@ -133,6 +134,7 @@ func (w *Witness) Explain() *Explanation {
 		}
 		return t
 	}
+	t.NoMeter = w.noMeter()
 	for i := range w.steps {
 		t.Meters = append(t.Meters, w.meter(i))
 	}
@@ -144,6 +146,10 @@ func (w *Witness) Explain() *Explanation {
 	}
 	a, place := w.action()
 	t.Act, t.ActAt = say.Action(a), place
+	if s := w.service(v); s != nil && s.Profile == nil && !a.Drop {
+		t.Act += ", through the queue of customer " + w.customerName()
+		a.Queue = &dataplane.Queue{Name: "of customer " + w.customerName(), Config: s.Queue}
+	}
 	t.Acted = append(t.Acted, actionSteps(&a, p, v)...)
 	if a.Queue != nil && !(a.ECN == dataplane.CEOrDrop && !p.ECNCapable()) {
 		t.Queue = w.queue(a.Queue)
@@ -152,8 +158,7 @@ func (w *Witness) Explain() *Explanation {
 	return t
 }
 
-// action returns the action for the packet's color, and its place, "" for a default. The queue
-// of a customer takes the place of that of the action.
+// action returns the action for the packet's color, and its place, "" for a default.
 func (w *Witness) action() (a dataplane.Action, place string) {
 	v := &w.verdict
 	c := &w.plan.Source.Classes[v.Class]
@@ -169,9 +174,6 @@ func (w *Witness) action() (a dataplane.Action, place string) {
 	if own := [...]*dataplane.Action{s.Green, s.Yellow, s.Red}[v.Color]; own != nil {
 		a, place = *own, w.file.Place(s, v.Color.String())
 	}
-	if s.Queue != nil && !a.Drop {
-		a.Queue = &dataplane.Queue{Name: "of customer " + w.customerName(), Config: *s.Queue}
-	}
 	return a, place
 }
 
@@ -180,12 +182,37 @@ func (w *Witness) customerName() string {
 	return w.plan.Customers.Source.List[w.verdict.Customer-1].Name
 }
 
+// noMeter returns the reason why the packet passed no first meter, or "".
+func (w *Witness) noMeter() string {
+	v := &w.verdict
+	first := w.plan.Classes[v.Class].Stage
+	switch s := w.service(v); {
+	case first < 0:
+		return "none: every packet is green"
+	case s != nil && s.Profile == nil:
+		return fmt.Sprintf("none: plan %s has a queue instead; input color %v (%s)", s.Name, v.Pre, w.inputText(w.plan.Stages[first].Source))
+	}
+	return ""
+}
+
+// inputText names the source of the input color of a class's first meter.
+func (w *Witness) inputText(m *dataplane.Meter) string {
+	if !m.Aware {
+		return "color-blind"
+	}
+	return fieldText(&w.packet, m.PreColor.From)
+}
+
 // missed returns the reason why a class does not match the packet.
 func (w *Witness) missed(c *dataplane.Class) missed {
 	p, n := &w.packet, w.verdict.Length
 	key := c.Match.Misses(p, n)
 	place := w.file.Place(c, "match")
-	if key != "ip" {
+	switch key {
+	case "ip":
+	case "customer":
+		place = w.file.Place(c, "per")
+	default:
 		place = w.file.Place(&c.Match, key)
 	}
 	return missed{c.Name, place, key, wantsOf(&c.Match, key), hasOf(p, key, n)}
@@ -224,13 +251,9 @@ func (w *Witness) meter(i int) metered {
 	if m.Packets {
 		out.Count = "packets"
 	}
-	switch {
-	case i > 0:
+	out.Because = w.inputText(w.plan.Stages[w.plan.Classes[w.verdict.Class].Stage].Source)
+	if i > 0 {
 		out.Because = "the output of meter " + w.plan.Stages[w.steps[i-1].Stage].Name
-	case !m.Aware:
-		out.Because = "color-blind"
-	default:
-		out.Because = fieldText(&w.packet, m.PreColor.From)
 	}
 	tokens := [2][2]int64{{s.TcBefore, s.TcAfter}, {s.TeBefore, s.TeAfter}}
 	for i, b := range buckets {

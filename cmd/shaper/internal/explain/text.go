@@ -143,8 +143,8 @@ func (t *Explanation) classLines() []string {
 }
 
 func (w *stepWriter) meters(t *Explanation) {
-	if t.Act != "" && len(t.Meters) == 0 {
-		w.step("meter", "none: every packet is "+w.color("green"))
+	if t.NoMeter != "" {
+		w.step("meter", t.NoMeter)
 	}
 	for i, m := range t.Meters {
 		name := "meter"

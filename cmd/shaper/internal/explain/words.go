@@ -68,6 +68,9 @@ func ecnText(p *dataplane.Packet) string {
 
 // hasOf writes a packet's value for a key of a match, or the reason why it has none.
 func hasOf(p *dataplane.Packet, key string, n int) string {
+	if key == "customer" {
+		return "no customer"
+	}
 	for _, f := range dataplane.MatchFields {
 		if f.Name != key {
 			continue
@@ -179,8 +182,11 @@ const mostWanted = 3
 
 // wantsOf writes the requirement of a match for a key that Misses returned.
 func wantsOf(m *dataplane.Match, key string) string {
-	if key == "ip" {
+	switch key {
+	case "ip":
 		return "an IP header"
+	case "customer":
+		return "a packet of a customer"
 	}
 	for _, l := range lists(m) {
 		if l.key != key || l.entries == nil {

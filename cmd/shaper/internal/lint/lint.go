@@ -121,10 +121,20 @@ func burstClause(key string) string {
 	return " (RFC 2697 §2)"
 }
 
+// plansDiffer reports whether a plan of customers has an action of its own for a color.
+func plansDiffer(c *dataplane.Customers, color meter.Color) bool {
+	return slices.ContainsFunc(c.Plans, func(p *dataplane.ServicePlan) bool {
+		return [...]*dataplane.Action{p.Green, p.Yellow, p.Red}[color] != nil
+	})
+}
+
 // sameActions finds colors that a class treats alike.
 func (l *linter) sameActions(c *dataplane.Class) {
 	colors := policyfile.Colors(c)
 	for i, color := range colors[1:] {
+		if c.Match.Customer && plansDiffer(l.Policy.Customers, color) {
+			continue
+		}
 		if before := colors[i]; sameAction(c.Action(before), c.Action(color)) && !differentWRED(c, before, color) {
 			l.add(Note, c, color.String(), "class %s treats %v and %v alike: the meter's distinction between them is lost", c.Name, before, color)
 		}

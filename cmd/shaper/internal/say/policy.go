@@ -33,9 +33,6 @@ func Action(a dataplane.Action) string {
 	return strings.Join(parts, " ")
 }
 
-// allIP is a match without a condition.
-const allIP = "all remaining IP packets"
-
 // Match writes a match as policies spell it.
 func Match(m *dataplane.Match) string {
 	var parts []string
@@ -47,6 +44,9 @@ func Match(m *dataplane.Match) string {
 			parts = append(parts, key+" "+strings.Join(values, ","))
 		}
 	}
+	if m.Customer {
+		parts = append(parts, "packets of customers")
+	}
 	src, moreSrc := firstValues(m.Src)
 	dst, moreDst := firstValues(m.Dst)
 	add("src", prefixes(src), moreSrc)
@@ -56,21 +56,9 @@ func Match(m *dataplane.Match) string {
 		add(f.Name, ranges(f.Name, list), more)
 	}
 	if parts == nil {
-		return allIP
+		return "all remaining IP packets"
 	}
 	return strings.Join(parts, "; ")
-}
-
-// ClassMatch writes the packets that a class matches.
-func ClassMatch(c *dataplane.Class) string {
-	text := Match(&c.Match)
-	switch {
-	case !c.Match.Customer:
-		return text
-	case text == allIP:
-		return "packets of customers"
-	}
-	return "packets of customers; " + text
 }
 
 // mostValues is the number of values of a list that are written. With aliases a short
