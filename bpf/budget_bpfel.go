@@ -8,9 +8,16 @@ import (
 	_ "embed"
 	"fmt"
 	"io"
+	"structs"
 
 	"github.com/cilium/ebpf"
 )
+
+type BudgetMove struct {
+	_        structs.HostLayout
+	Customer uint32
+	Plan     uint32
+}
 
 // Names of all BPF objects in the ELF.
 //
@@ -21,13 +28,18 @@ const (
 	BudgetMapBudgets       = "budgets"
 	BudgetMapClasses       = "classes"
 	BudgetMapCounters      = "counters"
+	BudgetMapCustomers     = "customers"
 	BudgetMapExpiry        = "expiry"
 	BudgetMapGranted       = "granted"
 	BudgetMapHighs         = "highs"
 	BudgetMapIncoming      = "incoming"
 	BudgetMapKnownKeys     = "known_keys"
 	BudgetMapLeases        = "leases"
+	BudgetMapLengths       = "lengths"
 	BudgetMapLocks         = "locks"
+	BudgetMapMoves         = "moves"
+	BudgetMapPlans         = "plans"
+	BudgetMapPrefixes      = "prefixes"
 	BudgetMapQueues        = "queues"
 	BudgetMapRecords       = "records"
 	BudgetMapScratch       = "scratch"
@@ -40,6 +52,7 @@ const (
 	BudgetProgShaperColor  = "shaper_color"
 	BudgetProgShaperDraw   = "shaper_draw"
 	BudgetProgShaperLease  = "shaper_lease"
+	BudgetProgShaperMove   = "shaper_move"
 	BudgetVarPolicy        = "policy"
 )
 
@@ -89,6 +102,7 @@ type BudgetProgramSpecs struct {
 	ShaperColor  *ebpf.ProgramSpec `ebpf:"shaper_color"`
 	ShaperDraw   *ebpf.ProgramSpec `ebpf:"shaper_draw"`
 	ShaperLease  *ebpf.ProgramSpec `ebpf:"shaper_lease"`
+	ShaperMove   *ebpf.ProgramSpec `ebpf:"shaper_move"`
 }
 
 // BudgetMapSpecs contains maps before they are loaded into the kernel.
@@ -100,13 +114,18 @@ type BudgetMapSpecs struct {
 	Budgets   *ebpf.MapSpec `ebpf:"budgets"`
 	Classes   *ebpf.MapSpec `ebpf:"classes"`
 	Counters  *ebpf.MapSpec `ebpf:"counters"`
+	Customers *ebpf.MapSpec `ebpf:"customers"`
 	Expiry    *ebpf.MapSpec `ebpf:"expiry"`
 	Granted   *ebpf.MapSpec `ebpf:"granted"`
 	Highs     *ebpf.MapSpec `ebpf:"highs"`
 	Incoming  *ebpf.MapSpec `ebpf:"incoming"`
 	KnownKeys *ebpf.MapSpec `ebpf:"known_keys"`
 	Leases    *ebpf.MapSpec `ebpf:"leases"`
+	Lengths   *ebpf.MapSpec `ebpf:"lengths"`
 	Locks     *ebpf.MapSpec `ebpf:"locks"`
+	Moves     *ebpf.MapSpec `ebpf:"moves"`
+	Plans     *ebpf.MapSpec `ebpf:"plans"`
+	Prefixes  *ebpf.MapSpec `ebpf:"prefixes"`
 	Queues    *ebpf.MapSpec `ebpf:"queues"`
 	Records   *ebpf.MapSpec `ebpf:"records"`
 	Scratch   *ebpf.MapSpec `ebpf:"scratch"`
@@ -149,13 +168,18 @@ type BudgetMaps struct {
 	Budgets   *ebpf.Map `ebpf:"budgets"`
 	Classes   *ebpf.Map `ebpf:"classes"`
 	Counters  *ebpf.Map `ebpf:"counters"`
+	Customers *ebpf.Map `ebpf:"customers"`
 	Expiry    *ebpf.Map `ebpf:"expiry"`
 	Granted   *ebpf.Map `ebpf:"granted"`
 	Highs     *ebpf.Map `ebpf:"highs"`
 	Incoming  *ebpf.Map `ebpf:"incoming"`
 	KnownKeys *ebpf.Map `ebpf:"known_keys"`
 	Leases    *ebpf.Map `ebpf:"leases"`
+	Lengths   *ebpf.Map `ebpf:"lengths"`
 	Locks     *ebpf.Map `ebpf:"locks"`
+	Moves     *ebpf.Map `ebpf:"moves"`
+	Plans     *ebpf.Map `ebpf:"plans"`
+	Prefixes  *ebpf.Map `ebpf:"prefixes"`
 	Queues    *ebpf.Map `ebpf:"queues"`
 	Records   *ebpf.Map `ebpf:"records"`
 	Scratch   *ebpf.Map `ebpf:"scratch"`
@@ -173,13 +197,18 @@ func (m *BudgetMaps) Close() error {
 		m.Budgets,
 		m.Classes,
 		m.Counters,
+		m.Customers,
 		m.Expiry,
 		m.Granted,
 		m.Highs,
 		m.Incoming,
 		m.KnownKeys,
 		m.Leases,
+		m.Lengths,
 		m.Locks,
+		m.Moves,
+		m.Plans,
+		m.Prefixes,
 		m.Queues,
 		m.Records,
 		m.Scratch,
@@ -206,6 +235,7 @@ type BudgetPrograms struct {
 	ShaperColor  *ebpf.Program `ebpf:"shaper_color"`
 	ShaperDraw   *ebpf.Program `ebpf:"shaper_draw"`
 	ShaperLease  *ebpf.Program `ebpf:"shaper_lease"`
+	ShaperMove   *ebpf.Program `ebpf:"shaper_move"`
 }
 
 func (p *BudgetPrograms) Close() error {
@@ -214,6 +244,7 @@ func (p *BudgetPrograms) Close() error {
 		p.ShaperColor,
 		p.ShaperDraw,
 		p.ShaperLease,
+		p.ShaperMove,
 	)
 }
 

@@ -37,21 +37,22 @@ type ShaperBacklog struct {
 	_          structs.HostLayout
 	Next       uint64
 	Frac       uint64
-	Drawn      uint64
-	End        uint64
-	Bytes      uint64
 	FirstAbove uint64
-	DropNext   uint64
-	Count      uint32
-	LastCount  uint32
-	Begun      uint8
-	Above      uint8
-	Dropping   uint8
-	Pad        uint8
 	Lock       struct {
 		_   structs.HostLayout
 		Val uint32
 	}
+	Hole      uint32
+	DropNext  uint64
+	Count     uint32
+	LastCount uint32
+	Begun     uint8
+	Above     uint8
+	Dropping  uint8
+	Pad       [5]uint8
+	Drawn     uint64
+	End       uint64
+	Bytes     uint64
 }
 
 type ShaperBound struct {
@@ -81,10 +82,11 @@ type ShaperBudget struct {
 }
 
 type ShaperClass struct {
-	_       structs.HostLayout
-	Slot    uint32
-	Stage   int32
-	Actions [3]ShaperAction
+	_         structs.HostLayout
+	Slot      uint32
+	Stage     int32
+	Customers uint32
+	Actions   [3]ShaperAction
 }
 
 type ShaperConstants struct {
@@ -111,12 +113,15 @@ type ShaperConstants struct {
 	Fields      uint32
 	Reads       uint32
 	Stride      uint32
-	NotIp       uint32
+	Start       [4]uint32
 	Table       [7]uint32
 	Last        [7]uint32
 	Search      [4]ShaperSearch
 	Src6        ShaperSearch6
 	Dst6        ShaperSearch6
+	Customers   uint8
+	Paced       uint8
+	Pad         [6]uint8
 }
 
 type ShaperCounts struct {
@@ -146,6 +151,29 @@ type ShaperCounts struct {
 		Packets uint64
 		Bytes   uint64
 	}
+}
+
+type ShaperCustomer struct {
+	_     structs.HostLayout
+	Word  [2]uint64
+	Stamp uint64
+	Lock  struct {
+		_   structs.HostLayout
+		Val uint32
+	}
+	Plan   uint32
+	Queue  [3]uint64
+	Colors [3]struct {
+		_       structs.HostLayout
+		Packets uint64
+		Bytes   uint64
+	}
+	Dropped struct {
+		_       structs.HostLayout
+		Packets uint64
+		Bytes   uint64
+	}
+	Id uint64
 }
 
 type ShaperDeparture struct {
@@ -190,6 +218,28 @@ type ShaperLeased struct {
 	Until  [2]uint64
 	Asked  [4]uint64
 	Phases [3]ShaperProfile
+}
+
+type ShaperPlan struct {
+	_       structs.HostLayout
+	Profile ShaperProfile
+	Queue   ShaperQueue
+	Actions [3]ShaperAction
+	Own     [3]uint8
+	Paced   uint8
+	Pad     uint32
+}
+
+type ShaperPrefix struct {
+	_    structs.HostLayout
+	Addr ShaperAddr
+	Kind uint32
+	Bits uint32
+}
+
+type ShaperPrefixLengths struct {
+	_    structs.HostLayout
+	Bits [2][130]uint8
 }
 
 type ShaperProfile struct {
@@ -248,6 +298,8 @@ type ShaperRecord struct {
 	Cause    uint8
 	_        [4]byte
 	Delay    uint64
+	Customer uint32
+	Pad      uint32
 }
 
 type ShaperSearch struct {
@@ -305,11 +357,15 @@ const (
 	ShaperMapBudgets        = "budgets"
 	ShaperMapClasses        = "classes"
 	ShaperMapCounters       = "counters"
+	ShaperMapCustomers      = "customers"
 	ShaperMapExpiry         = "expiry"
 	ShaperMapHighs          = "highs"
 	ShaperMapKnownKeys      = "known_keys"
 	ShaperMapLeases         = "leases"
+	ShaperMapLengths        = "lengths"
 	ShaperMapLocks          = "locks"
+	ShaperMapPlans          = "plans"
+	ShaperMapPrefixes       = "prefixes"
 	ShaperMapQueues         = "queues"
 	ShaperMapRecords        = "records"
 	ShaperMapScratch        = "scratch"
@@ -380,11 +436,15 @@ type ShaperMapSpecs struct {
 	Budgets   *ebpf.MapSpec `ebpf:"budgets"`
 	Classes   *ebpf.MapSpec `ebpf:"classes"`
 	Counters  *ebpf.MapSpec `ebpf:"counters"`
+	Customers *ebpf.MapSpec `ebpf:"customers"`
 	Expiry    *ebpf.MapSpec `ebpf:"expiry"`
 	Highs     *ebpf.MapSpec `ebpf:"highs"`
 	KnownKeys *ebpf.MapSpec `ebpf:"known_keys"`
 	Leases    *ebpf.MapSpec `ebpf:"leases"`
+	Lengths   *ebpf.MapSpec `ebpf:"lengths"`
 	Locks     *ebpf.MapSpec `ebpf:"locks"`
+	Plans     *ebpf.MapSpec `ebpf:"plans"`
+	Prefixes  *ebpf.MapSpec `ebpf:"prefixes"`
 	Queues    *ebpf.MapSpec `ebpf:"queues"`
 	Records   *ebpf.MapSpec `ebpf:"records"`
 	Scratch   *ebpf.MapSpec `ebpf:"scratch"`
@@ -427,11 +487,15 @@ type ShaperMaps struct {
 	Budgets   *ebpf.Map `ebpf:"budgets"`
 	Classes   *ebpf.Map `ebpf:"classes"`
 	Counters  *ebpf.Map `ebpf:"counters"`
+	Customers *ebpf.Map `ebpf:"customers"`
 	Expiry    *ebpf.Map `ebpf:"expiry"`
 	Highs     *ebpf.Map `ebpf:"highs"`
 	KnownKeys *ebpf.Map `ebpf:"known_keys"`
 	Leases    *ebpf.Map `ebpf:"leases"`
+	Lengths   *ebpf.Map `ebpf:"lengths"`
 	Locks     *ebpf.Map `ebpf:"locks"`
+	Plans     *ebpf.Map `ebpf:"plans"`
+	Prefixes  *ebpf.Map `ebpf:"prefixes"`
 	Queues    *ebpf.Map `ebpf:"queues"`
 	Records   *ebpf.Map `ebpf:"records"`
 	Scratch   *ebpf.Map `ebpf:"scratch"`
@@ -449,11 +513,15 @@ func (m *ShaperMaps) Close() error {
 		m.Budgets,
 		m.Classes,
 		m.Counters,
+		m.Customers,
 		m.Expiry,
 		m.Highs,
 		m.KnownKeys,
 		m.Leases,
+		m.Lengths,
 		m.Locks,
+		m.Plans,
+		m.Prefixes,
 		m.Queues,
 		m.Records,
 		m.Scratch,

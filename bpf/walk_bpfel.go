@@ -21,12 +21,16 @@ const (
 	WalkMapBudgets     = "budgets"
 	WalkMapClasses     = "classes"
 	WalkMapCounters    = "counters"
+	WalkMapCustomers   = "customers"
 	WalkMapExpiry      = "expiry"
 	WalkMapFrames      = "frames"
 	WalkMapHighs       = "highs"
 	WalkMapKnownKeys   = "known_keys"
 	WalkMapLeases      = "leases"
+	WalkMapLengths     = "lengths"
 	WalkMapLocks       = "locks"
+	WalkMapPlans       = "plans"
+	WalkMapPrefixes    = "prefixes"
 	WalkMapQueues      = "queues"
 	WalkMapRecords     = "records"
 	WalkMapScratch     = "scratch"
@@ -93,12 +97,16 @@ type WalkMapSpecs struct {
 	Budgets   *ebpf.MapSpec `ebpf:"budgets"`
 	Classes   *ebpf.MapSpec `ebpf:"classes"`
 	Counters  *ebpf.MapSpec `ebpf:"counters"`
+	Customers *ebpf.MapSpec `ebpf:"customers"`
 	Expiry    *ebpf.MapSpec `ebpf:"expiry"`
 	Frames    *ebpf.MapSpec `ebpf:"frames"`
 	Highs     *ebpf.MapSpec `ebpf:"highs"`
 	KnownKeys *ebpf.MapSpec `ebpf:"known_keys"`
 	Leases    *ebpf.MapSpec `ebpf:"leases"`
+	Lengths   *ebpf.MapSpec `ebpf:"lengths"`
 	Locks     *ebpf.MapSpec `ebpf:"locks"`
+	Plans     *ebpf.MapSpec `ebpf:"plans"`
+	Prefixes  *ebpf.MapSpec `ebpf:"prefixes"`
 	Queues    *ebpf.MapSpec `ebpf:"queues"`
 	Records   *ebpf.MapSpec `ebpf:"records"`
 	Scratch   *ebpf.MapSpec `ebpf:"scratch"`
@@ -141,12 +149,16 @@ type WalkMaps struct {
 	Budgets   *ebpf.Map `ebpf:"budgets"`
 	Classes   *ebpf.Map `ebpf:"classes"`
 	Counters  *ebpf.Map `ebpf:"counters"`
+	Customers *ebpf.Map `ebpf:"customers"`
 	Expiry    *ebpf.Map `ebpf:"expiry"`
 	Frames    *ebpf.Map `ebpf:"frames"`
 	Highs     *ebpf.Map `ebpf:"highs"`
 	KnownKeys *ebpf.Map `ebpf:"known_keys"`
 	Leases    *ebpf.Map `ebpf:"leases"`
+	Lengths   *ebpf.Map `ebpf:"lengths"`
 	Locks     *ebpf.Map `ebpf:"locks"`
+	Plans     *ebpf.Map `ebpf:"plans"`
+	Prefixes  *ebpf.Map `ebpf:"prefixes"`
 	Queues    *ebpf.Map `ebpf:"queues"`
 	Records   *ebpf.Map `ebpf:"records"`
 	Scratch   *ebpf.Map `ebpf:"scratch"`
@@ -164,12 +176,16 @@ func (m *WalkMaps) Close() error {
 		m.Budgets,
 		m.Classes,
 		m.Counters,
+		m.Customers,
 		m.Expiry,
 		m.Frames,
 		m.Highs,
 		m.KnownKeys,
 		m.Leases,
+		m.Lengths,
 		m.Locks,
+		m.Plans,
+		m.Prefixes,
 		m.Queues,
 		m.Records,
 		m.Scratch,

@@ -2,6 +2,7 @@
 /* Actions: marks, as in marker/, and counts. */
 #pragma once
 
+#include "customer.h"
 #include "parse.h"
 #include "queue.h"
 
@@ -127,6 +128,8 @@ static __always_inline __u8 write_marks(struct packet *p, const struct action *a
 static __always_inline __u8 count_drop(struct packet *p, struct counts *counts, __u64 color, __u8 cause, __u32 n)
 {
 	p->cause = cause;
+	if (policy.customers && p->customer)
+		count_customer_drop(p->customer, p->segments, n);
 	add_count(&counts->drops[color][cause], p->segments, n);
 	return 0;
 }
@@ -151,19 +154,39 @@ static __always_inline __u32 enqueue(struct packet *p, __u32 i, __u64 color, __u
 	return out & 7;
 }
 
+/* enqueue_customer is enqueue for the queue of the packet's customer. */
+static __always_inline __u32 enqueue_customer(struct packet *p, __u64 color, __u8 tos, __u32 n)
+{
+	__u64 out = admit_customer(p->customer, p->now, n, color, p->h->kind >= IPV4 && tos & 3);
+
+	FORGET(p, out);
+	if ((out & 7) < ADMIT)
+		return out & 7;
+	p->delay = out >> 3;
+	if (!policy.dry)
+		set_departure(p, NULL, p->now + p->delay);
+	return out & 7;
+}
+
 /* act applies the class's action for the packet's color, and counts it. */
 static __always_inline __u8 act(struct packet *p, const struct class *class, __u64 color, __u32 n)
 {
 	__u32 slot = class->slot;
 	struct counts *counts = bpf_map_lookup_elem(&counters, &slot);
 	const struct action *a;
+	struct action own;
 	__u8 tos = p->h->traffic_class, done = PASS;
-	__u32 segments = p->segments;
+	__u32 segments = p->segments, paced = 0;
 
 	HERE(color);
 	if (!counts || color > RED)
 		return PASS;
 	a = &class->actions[color];
+	if (policy.customers && p->customer) {
+		own = *a;
+		paced = act_of_customer(p->customer, color, segments, n, &own);
+		a = &own;
+	}
 	add_count(&counts->colors[color], segments, n);
 	if (a->drop)
 		return count_drop(p, counts, color, CAUSE_COLOR, n);
@@ -175,8 +198,8 @@ static __always_inline __u8 act(struct packet *p, const struct class *class, __u
 			return count_drop(p, counts, color, CAUSE_ECN, n);
 		}
 	}
-	if (policy.queues && a->queue >= 0) {
-		__u32 fate = enqueue(p, a->queue, color, tos, n);
+	if ((policy.paced && paced) || (policy.queues && a->queue >= 0)) {
+		__u32 fate = policy.paced && paced ? enqueue_customer(p, color, tos, n) : enqueue(p, a->queue, color, tos, n);
 
 		if (fate < ADMIT)
 			return count_drop(p, counts, color, CAUSE_QUEUE + fate, n);

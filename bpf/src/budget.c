@@ -137,4 +137,107 @@ int shaper_lease(struct __sk_buff *skb)
 	return 0;
 }
 
+/* index -> change of a customer's plan. Written by user space before a run. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MAX_MOVES);
+	__type(key, __u32);
+	__type(value, struct move);
+} moves SEC(".maps");
+
+/* fill_words makes the words of a meter whose buckets are full, or whose window is
+ * empty. */
+static __always_inline void fill_words(struct words *w, const struct profile *m, __u64 now)
+{
+	w->c = m->window ? 0 : now * m->buckets[0].num - m->buckets[0].size;
+	w->e = m->window ? 0 : now * m->buckets[1].num - m->buckets[1].size;
+	w->stamp = m->window ? window_start(now, m->window) : now;
+}
+
+/* exchange_words converts words between a meter of buckets and one that counts in
+ * windows: it keeps the whole bytes that C, or the current window, has left. */
+static __always_inline void exchange_words(struct words *w, const struct profile *from, const struct profile *to, __u64 now)
+{
+	__u64 limit = to->window ? to->buckets[0].size : to->buckets[0].over - 1, left;
+	__s64 units;
+
+	if ((__s64)now < (__s64)w->stamp)
+		now = w->stamp;
+	if (from->window) {
+		left = from->buckets[0].size - (now - w->stamp < from->window ? w->c : 0);
+	} else {
+		advance_words(w, from, now);
+		units = now * from->buckets[0].num - w->c;
+		left = units > 0 && from->buckets[0].den ? units / from->buckets[0].den : 0;
+	}
+	if (left > limit)
+		left = limit;
+	w->stamp = to->window ? window_start(now, to->window) : now;
+	w->c = to->window ? limit - left : now * to->buckets[0].num - left * to->buckets[0].den;
+	w->e = to->window ? 0 : now * to->buckets[1].num;
+}
+
+/* change_plan converts the state of a customer for another plan. Buckets keep their
+ * tokens, capped at the new bursts, and a queue is free when it would have been. A
+ * customer whose queue becomes a meter begins with full buckets. The caller holds the
+ * lock. */
+static __always_inline void change_plan(struct customer *c, const struct plan *from, const struct plan *to, __u64 now)
+{
+	struct words w = {.c = c->word[0], .e = c->word[1], .stamp = c->stamp};
+
+	if (from->paced && to->paced) {
+		c->word[0] += c->word[1] > 0; /* next and its fraction */
+		c->word[1] = 0;
+		return;
+	}
+	if (to->paced)
+		w = (struct words){};
+	else if (from->paced)
+		fill_words(&w, &to->profile, now);
+	else if (!from->profile.window == !to->profile.window)
+		convert_words(&w, &from->profile, &to->profile, now);
+	else
+		exchange_words(&w, &from->profile, &to->profile, now);
+	c->word[0] = w.c;
+	c->word[1] = w.e;
+	c->stamp = w.stamp;
+	c->queue[0] = c->queue[1] = c->queue[2] = 0;
+}
+
+static long move_customer(__u32 i, void *ctx __attribute__((unused)))
+{
+	struct move *move = bpf_map_lookup_elem(&moves, &i);
+	const struct plan *from, *to;
+	__u32 slot, plan;
+	struct customer *c;
+	__u64 now;
+
+	if (!move)
+		return 1;
+	slot = move->customer - 1;
+	c = bpf_map_lookup_elem(&customers, &slot);
+	if (!c)
+		return 1;
+	plan = READ(c->plan);
+	from = bpf_map_lookup_elem(&plans, &plan);
+	plan = move->plan;
+	to = bpf_map_lookup_elem(&plans, &plan);
+	if (!from || !to)
+		return 1;
+	now = bpf_ktime_get_ns();
+	bpf_spin_lock(&c->lock);
+	change_plan(c, from, to, now);
+	WRITE(c->plan, plan);
+	bpf_spin_unlock(&c->lock);
+	return 0;
+}
+
+/* shaper_move makes the first cb[0] moves, and returns how many it made. Only one
+ * process may run it at a time. */
+SEC("tc")
+int shaper_move(struct __sk_buff *skb)
+{
+	return bpf_loop(skb->cb[0], move_customer, NULL, 0);
+}
+
 char _license[] SEC("license") = "Apache-2.0";

@@ -91,17 +91,18 @@ static __always_inline __u32 lowest_bit(__u64 w)
 	return n;
 }
 
-/* sets are the vectors selected by a packet's values: one for non-IP packets,
- * and one for each field in use. Vectors of one word are intersected at once. */
+/* sets are the vectors selected by a packet's values: one at the start, and one for
+ * each field in use. Vectors of one word are intersected at once. */
 struct sets {
-	__u32 ip; /* all classes match IP packets */
+	__u32 all; /* all classes match at the start */
+	__u32 start;
 	__u32 by[MATCHES];
 };
 
 /* intersect returns the intersection of all sets at word w. */
 static __always_inline __u64 intersect(const struct sets *s, __u32 w)
 {
-	__u64 all = s->ip ? ~0ULL : vector_word(policy.not_ip + w);
+	__u64 all = s->all ? ~0ULL : vector_word(s->start + w);
 
 #pragma unroll
 	for (int i = 0; i < MATCHES; i++)
@@ -149,8 +150,9 @@ __noinline int lookup(const struct headers *p)
 			all &= vector_word(s.by[field] + 1);      \
 	} while (0)
 
-	s.ip = ip;
-	all = ip ? ~0ULL : vector_word(policy.not_ip + 1);
+	s.all = ip && !policy.customers;
+	s.start = policy.start[(p->customer ? 2 : 0) + (ip ? 1 : 0)];
+	all = s.all ? ~0ULL : vector_word(s.start + 1);
 	FIELD(BY_PROTO, vector_of(BY_PROTO, p->proto, ip));
 	FIELD(BY_SPORT, vector_of(BY_SPORT, p->sport, p->has_ports));
 	FIELD(BY_DPORT, vector_of(BY_DPORT, p->dport, p->has_ports));
@@ -172,7 +174,7 @@ __noinline int lookup(const struct headers *p)
  * If no class has a match field, the first class matches all IP packets. */
 static __always_inline __s32 classify(const struct packet *p)
 {
-	if (!policy.fields)
+	if (!policy.fields && !policy.customers)
 		return p->h->kind >= IPV4 ? 0 : -1;
 	return lookup(p->h);
 }

@@ -162,6 +162,42 @@ struct {
 	__type(value, struct scratch);
 } scratch SEC(".maps");
 
+/* prefix -> number of its customer, from 1. Written by user space, read by the
+ * programs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct prefix);
+	__type(value, __u32);
+} prefixes SEC(".maps");
+
+/* 0 -> lengths of the keys of prefixes. Written by user space, read by the
+ * programs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct prefix_lengths);
+} lengths SEC(".maps");
+
+/* number of a customer - 1 -> customer. Written by the programs, and by user space
+ * before a customer has prefixes. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct customer);
+} customers SEC(".maps");
+
+/* index -> plan of customers. Written by user space while no customer has it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_RDONLY_PROG);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct plan);
+} plans SEC(".maps");
+
 /* slot -> counts; slot 0 counts unclassified packets. Each CPU writes its own. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

@@ -3,6 +3,7 @@
  * packet's key, or a budget. */
 #pragma once
 
+#include "customer.h"
 #include "lease.h"
 #include "packet.h"
 
@@ -273,6 +274,8 @@ static __always_inline struct metered meter(struct packet *p, __s32 first, __u32
 				out.color = color_of_key(i, p->now, cost, out.in);
 			else if (m->table == SHARED)
 				out.color = color_of_budget(m->slot, p->now, cost, out.in);
+			else if (policy.customers && m->table == CUSTOMER)
+				out.color = color_of_customer(p->customer, p->now, cost, out.in);
 			else if (m->table == LEASED) {
 				pass_lease(m->slot, p->now);
 				out.color = color_of_lease(m->slot, p->now, cost, out.in);

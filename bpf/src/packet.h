@@ -22,6 +22,7 @@ struct headers {
 	__u32 mark, length; /* length: metered */
 	__u32 l4;   /* offset of the transport header, 0: none found */
 	__u32 mpls; /* offset of the top label stack entry, 0: none */
+	__u32 customer; /* number of the packet's customer, from 1, 0: none */
 	__u16 tci;  /* of the outer VLAN tag */
 	__u16 ethertype, sport, dport;
 	__u16 fragment; /* FRAGMENT | the protocol in all fragments of the packet, or 0 */
@@ -53,6 +54,7 @@ struct packet {
 	__u8 outside; /* the outer VLAN tag is not among the bytes */
 	struct headers *h;
 
+	__u32 customer; /* number of the customer that meters the packet, 0: none */
 	__u8 cause;    /* reason of a drop */
 	__u64 delay;    /* queueing delay, ns */
 	__u64 nothing; /* 0, for FORGET */

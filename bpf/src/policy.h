@@ -31,14 +31,18 @@ enum base { L3, L2, L1 };
 enum field { DSCP, PCP, DEI, MPLS_TC, SKB_MARK };
 
 /* Where the state of a meter is stored. Numbers from 0 are tables with a state
- * for each key. LEASED: in leases, SHARED: in budgets, PRIVATE: in states. */
-enum store { LEASED = -3, SHARED = -2, PRIVATE = -1 };
+ * for each key. CUSTOMER: in customers, with the profile in plans. LEASED: in
+ * leases, SHARED: in budgets, PRIVATE: in states. */
+enum store { CUSTOMER = -4, LEASED = -3, SHARED = -2, PRIVATE = -1 };
 
 /* Done of dataplane.Verdict. */
 enum done { PASS = 1, ECN_SET = 2, MARKED = 4, QUEUED = 8 };
 
 /* The verdict of a meter: of RFC 2698, of windows, or of other buckets. */
 enum rule { BY_PEAK = 1, BY_WINDOW = 2, BY_BUCKET = 4 };
+
+/* The part of a packet that identifies its customer. */
+enum customer_key { NO_CUSTOMERS, BY_SOURCE, BY_DESTINATION, BY_OUTER_VLAN, BY_TWO_VLANS };
 
 /* Qdisc that holds queued packets. */
 enum pacer { NO_PACER, FQ, HTB };
@@ -109,11 +113,14 @@ struct constants {
 	__u32 fields;	     /* set of fields that classes match */
 	__u32 reads;	     /* fields plus those that keys consist of */
 	__u32 stride;	     /* length of a vector in words; the first one is the summary */
-	__u32 not_ip;	     /* vector of non-IP packets; all classes match IP packets */
+	__u32 start[4];	     /* vectors by whether packets are IP (1) and have a customer (2) */
 	__u32 table[TABLES]; /* index in tables of each field's table */
 	__u32 last[TABLES];  /* index in the table of the entry for packets without the field */
 	struct search search[SEARCHES];
 	struct search6 src6, dst6;
+	__u8 customers; /* enum customer_key */
+	__u8 paced;	/* some customer may have a queue */
+	__u8 pad[6];
 };
 
 const volatile struct constants policy = {};
@@ -131,6 +138,7 @@ struct action {
 struct class {
 	__u32 slot;  /* of its counters */
 	__s32 stage; /* its first meter, -1: none */
+	__u32 customers; /* the first meter is that of the customer's plan */
 	struct action actions[3];
 };
 
@@ -260,20 +268,23 @@ struct queue {
 	__u8 pad;
 };
 
-/* backlog is the state of a queue. */
+/* backlog is the state of a queue. Up to pad it is also the start of a customer
+ * with a queue, at whose plan it has a hole. */
 struct backlog {
 	__u64 next; /* time at which the queue is free, whole ns */
 	__u64 frac; /* and the fraction, ns/den */
-	__u64 drawn; /* random numbers drawn */
-	__u64 end;   /* packets queued so far; the ring ends there */
-	__u64 bytes; /* bytes queued so far */
-	__u64 first_above, drop_next; /* of CoDel, ns */
+	__u64 first_above; /* of CoDel, ns */
+	struct bpf_spin_lock lock;
+	__u32 hole;
+	__u64 drop_next; /* of CoDel, ns */
 	__u32 count, last_count;
 	__u8 begun;
 	__u8 above; /* first_above is set */
 	__u8 dropping;
-	__u8 pad;
-	struct bpf_spin_lock lock;
+	__u8 pad[5];
+	__u64 drawn; /* random numbers drawn */
+	__u64 end;   /* packets queued so far; the ring ends there */
+	__u64 bytes; /* bytes queued so far */
 };
 
 /* departure is a queued packet. */
@@ -285,6 +296,53 @@ struct departure {
 struct count {
 	__u64 packets;
 	__u64 bytes;
+};
+
+/* prefix is a prefix of a customer, or with bits 0 its VLAN IDs. */
+struct prefix {
+	struct addr addr;
+	__u32 kind; /* enum kind: IPV4 or IPV6; OTHER for VLANs */
+	__u32 bits;
+};
+
+#define MAX_LENGTHS 130 /* IPv6 prefixes have up to 129, then the end */
+#define NO_LENGTH 255
+
+/* prefix_lengths are the lengths of the prefixes in prefixes, by kind - IPV4, the longest
+ * first, up to NO_LENGTH. */
+struct prefix_lengths {
+	__u8 bits[2][MAX_LENGTHS];
+};
+
+/* customer is the state of a customer: of its meter, as in struct state, or of its
+ * queue, as in struct backlog. The lock guards everything except the counters. */
+struct customer {
+	__u64 word[2];
+	__u64 stamp;
+	struct bpf_spin_lock lock;
+	__u32 plan;
+	__u64 queue[3]; /* rest of a backlog */
+	struct count colors[3];
+	struct count dropped;
+	__u64 id; /* hash of its name */
+};
+
+/* plan is the treatment of customers: a meter, or a queue for each. */
+struct plan {
+	struct profile profile;
+	struct queue queue;
+	struct action actions[3];
+	__u8 own[3]; /* by color: the action replaces that of the class */
+	__u8 paced;  /* customers have a queue, not a meter */
+	__u32 pad;
+};
+
+#define MAX_MOVES 16384 /* in one run of shaper_move */
+
+/* move gives a customer another plan. */
+struct move {
+	__u32 customer; /* number */
+	__u32 plan;
 };
 
 struct counts {
@@ -319,4 +377,6 @@ struct record {
 	__u8 dscp_in, dscp_out;
 	__u8 cause; /* reason of a drop */
 	__u64 delay; /* queueing delay, ns */
+	__u32 customer; /* number of the customer that was metered, 0: none */
+	__u32 pad;
 };

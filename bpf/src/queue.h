@@ -130,18 +130,57 @@ static __always_inline __u32 wred_fate(const struct queue *q, struct backlog *b,
 	return q->ecn ? ADMIT_CE : THIN;
 }
 
-/* admit is queue.Leaky.Admit. It returns the fate in the low 3 bits, and the
- * packet's queueing delay in ns above them.
+/* pace_packet is queue.Leaky.Admit for a queue with a backlog. It returns the fate in the
+ * low 3 bits, and the packet's queueing delay in ns above them. entry is the packet's
+ * departure if the queue counts its packets. The caller holds the lock. */
+static __always_inline __u64 pace_packet(const struct queue *q, struct backlog *b, const struct backlog_count *before, struct departure *entry,
+				  __u64 now, __u32 n, __u32 color, __u32 capable)
+{
+	__u64 next, frac, delay, at;
+	__u32 fate;
+
+	next = b->next;
+	frac = b->frac;
+	if (!b->begun || (__s64)(next - now) < 0) {
+		next = now;
+		frac = 0;
+	}
+	at = next + (frac > 0);
+	delay = at - now;
+	fate = FULL;
+	if (q->time && delay > q->time)
+		goto out;
+	fate = wred_fate(q, b, color, q->axis == BY_TIME ? delay : q->axis == BY_BYTES ? before->bytes : before->packets);
+	if (fate == ADMIT_CE && !capable)
+		fate = THIN;
+	if (fate >= ADMIT && codel_drops(q, b, at, delay))
+		fate = q->ecn && capable ? ADMIT_CE : STALE;
+	if (fate < ADMIT)
+		goto out;
+	frac += n * q->rest;
+	b->next = next + n * q->ns + frac / q->den;
+	b->frac = frac % q->den;
+	b->begun = 1;
+	if (q->capacity && delay) {
+		entry->at = at;
+		entry->before = b->bytes;
+		b->bytes += n;
+	}
+out:
+	return delay << 3 | fate;
+}
+
+/* admit decides about a packet for a queue of the policy, as pace_packet.
  *
  * It is a global function, so the verifier verifies it once. */
 __noinline __u64 admit(__u32 index, __u64 now, __u32 n, __u32 color, __u32 capable)
 {
 	const struct queue *q = bpf_map_lookup_elem(&queues, &index);
 	struct backlog_count before = {};
-	__u64 next, frac, delay, at;
 	struct departure entry = {};
 	struct backlog *b;
-	__u32 fate, i;
+	__u32 i = 0;
+	__u64 out;
 
 	if (!q || color > RED)
 		return FULL;
@@ -155,41 +194,40 @@ __noinline __u64 admit(__u32 index, __u64 now, __u32 n, __u32 color, __u32 capab
 		if (before.packets >= q->capacity || (q->bytes && before.bytes + n > q->bytes))
 			return FULL;
 	}
-
 	bpf_spin_lock(&b->lock);
-	next = b->next;
-	frac = b->frac;
-	if (!b->begun || (__s64)(next - now) < 0) {
-		next = now;
-		frac = 0;
-	}
-	at = next + (frac > 0);
-	delay = at - now;
-	fate = FULL;
-	if (q->time && delay > q->time)
-		goto out;
-	fate = wred_fate(q, b, color, q->axis == BY_TIME ? delay : q->axis == BY_BYTES ? before.bytes : before.packets);
-	if (fate == ADMIT_CE && !capable)
-		fate = THIN;
-	if (fate >= ADMIT && codel_drops(q, b, at, delay))
-		fate = q->ecn && capable ? ADMIT_CE : STALE;
-	if (fate < ADMIT)
-		goto out;
-	frac += n * q->rest;
-	b->next = next + n * q->ns + frac / q->den;
-	b->frac = frac % q->den;
-	b->begun = 1;
-	if (q->capacity && delay) {
-		entry.at = at;
-		entry.before = b->bytes;
+	out = pace_packet(q, b, &before, &entry, now, n, color, capable);
+	if (entry.at)
 		i = q->ring + (b->end++ & q->mask);
-		b->bytes += n;
-	}
-out:
 	bpf_spin_unlock(&b->lock);
 	if (entry.at)
 		bpf_map_update_elem(&waiting, &i, &entry, 0);
-	return delay << 3 | fate;
+	return out;
+}
+
+/* admit_customer is admit for the queue of a customer, by its number. If the customer
+ * gets another plan at this moment, the packet passes at once. */
+__noinline __u64 admit_customer(__u32 number, __u64 now, __u32 n, __u32 color, __u32 capable)
+{
+	struct backlog_count before = {};
+	struct departure entry = {};
+	__u32 slot = number - 1, plan;
+	struct customer *c = bpf_map_lookup_elem(&customers, &slot);
+	const struct plan *m;
+	__u64 out = ADMIT;
+
+	if (!c || color > RED)
+		return FULL;
+	plan = READ(c->plan);
+	m = bpf_map_lookup_elem(&plans, &plan);
+	if (!m)
+		return FULL;
+	if (n > MAX_LENGTH)
+		n = MAX_LENGTH;
+	bpf_spin_lock(&c->lock);
+	if (c->plan == plan)
+		out = pace_packet(&m->queue, (struct backlog *)c, &before, &entry, now, n, color, capable);
+	bpf_spin_unlock(&c->lock);
+	return out;
 }
 
 /* set_departure makes the kernel hold a packet until it departs: by its time, for fq, or

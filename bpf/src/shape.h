@@ -4,6 +4,7 @@
 
 #include "act.h"
 #include "classify.h"
+#include "customer.h"
 #include "length.h"
 #include "meter.h"
 #include "parse.h"
@@ -33,9 +34,13 @@ static __always_inline __u8 shape(struct packet *p, struct record *r)
 	if (policy.keyed)
 		note_key(p);
 	p->h->length = n;
+	if (policy.customers)
+		p->h->customer = find_customer(p);
 	i = classify(p);
 	class = i < 0 ? NULL : bpf_map_lookup_elem(&classes, &i);
 	if (class) {
+		if (policy.customers && class->customers)
+			p->customer = p->h->customer;
 		if (class->stage >= 0)
 			m = meter(p, class->stage, n);
 		FORGET(p, m.color);
@@ -64,6 +69,7 @@ static __always_inline __u8 shape(struct packet *p, struct record *r)
 		r->mark = p->h->mark;
 		r->cause = p->cause;
 		r->delay = p->delay;
+		r->customer = p->customer;
 	}
 	return policy.dry ? PASS : done;
 }

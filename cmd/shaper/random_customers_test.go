@@ -84,6 +84,25 @@ func TestRandomCustomers(t *testing.T) {
 	t.Logf("%d rows were compared", rows)
 }
 
+// TestRandomCustomersByBoth compares the eBPF program with the pipeline in Go.
+func TestRandomCustomersByBoth(t *testing.T) {
+	needRoot(t)
+	t.Parallel()
+	r := seededRand(t)
+	rows := 0
+	for range *randomPolicyCount / 4 {
+		policy, path := randomCustomers(t, r)
+		policy = strings.Replace(policy, "customers.csv", filepath.Join(filepath.Dir(path), "customers.csv"), 1)
+		rows += sameByBoth(t, policy, customerCapture(t, r))
+		if t.Failed() {
+			t.Fatal(policy)
+		}
+	}
+	if rows < 500 {
+		t.Errorf("only %d rows were compared", rows)
+	}
+}
+
 // randomCustomers writes a policy with customers and its CSV file into a directory, and returns
 // its text and path. Names of classes with customers begin with c. Without links, the policy has
 // only what the eBPF program supports of queues and meters.

@@ -54,7 +54,9 @@ type About struct {
 	Queued []queueRecord `json:",omitempty"` // by queue of the outline
 	Links  []uint16      `json:",omitempty"` // HTB class minor, by link of the outline
 	Ring   int           `json:",omitempty"` // total number of ring entries
-	Lost   Lost          `json:"-"`          // packets dropped when queues were removed
+
+	Customers uint8 `json:",omitempty"` // enum customer_key of bpf/src/policy.h; 0 without customers
+	Lost      Lost  `json:"-"`          // packets dropped when queues were removed
 }
 
 // iface returns the interface to which the shaper was attached.
@@ -98,6 +100,7 @@ type queueRecord struct {
 func (a *About) recordImage(g *image) {
 	a.Outline, a.Slots, a.Stages, a.Queued = *g.plan.Outline(), g.counterSlots(), nil, nil
 	a.Links, a.Ring, a.Pacer = g.linkIDs, g.ring, g.pacer
+	a.Customers = g.constants.Customers
 	for i, q := range g.queues {
 		a.Queued = append(a.Queued, queueRecord{q, g.feeders[i]})
 	}

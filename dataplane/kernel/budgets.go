@@ -20,14 +20,15 @@ import (
 // The map that contains the state of a stage without a table of keys: enum store in
 // bpf/src/policy.h.
 const (
-	storePrivate = -1 // states
-	storeShared  = -2 // budgets
-	storeLeased  = -3 // leases
+	storePrivate  = -1 // states
+	storeShared   = -2 // budgets
+	storeLeased   = -3 // leases
+	storeCustomer = -4 // customers
 )
 
 // inStates reports whether a stage with this table has a slot in the map states. A stage
 // with keys has one for packets without a key.
-func inStates(table int32) bool { return table != storeShared && table != storeLeased }
+func inStates(table int32) bool { return table >= storePrivate }
 
 // maxBudgets is the maximum number of budgets of a host. Their maps take 600 kB.
 const maxBudgets = 4096

@@ -52,7 +52,11 @@ type image struct {
 	stages    []bpf.ShaperStage
 	highs     map[bpf.ShaperHigh]uint32
 	queues    []bpf.ShaperQueue
-	ring      int // total number of ring entries
+
+	customerTable    *customerImage // nil without customers
+	changesCustomers bool           // the maps of customers are those of the previous policy
+
+	ring int // total number of ring entries
 
 	plan    *dataplane.Plan
 	entry   entry
@@ -71,10 +75,7 @@ func encode(plan *dataplane.Plan, to entry, pacer Pacer) (*image, error) {
 	c := &e.constants
 	c.Base, c.Overhead, c.Mpu = uint8(plan.Length.Base), int32(plan.Length.Overhead), uint32(plan.Length.MPU)
 	c.DropUntaken, c.Queues, c.Pacer, c.Major = flag(plan.DropUnclassified), flag(len(plan.Queues) > 0), pacerNumber[pacer], qdisc.Major
-	if plan.Customers != nil {
-		e.refuse(plan.Customers.Source, "file", "cannot run in the kernel", UseUserSpace)
-		return nil, errors.Join(e.faults...)
-	}
+	e.customers()
 	for i := range plan.Classes {
 		e.encodeClass(i)
 	}
@@ -131,7 +132,7 @@ const noMark = "needs the skb mark, which XDP programs do not have"
 
 func (e *encoder) encodeClass(i int) {
 	c := &e.plan.Classes[i]
-	out := bpf.ShaperClass{Stage: int32(c.Stage)}
+	out := bpf.ShaperClass{Stage: int32(c.Stage), Customers: uint32(flag(c.Customers))}
 	if e.entry == xdpEntry && len(c.Source.Match.Mark) > 0 {
 		e.refuse(&c.Source.Match, "mark", noMark, UseTC)
 	}
@@ -178,7 +179,10 @@ func (e *encoder) encodeAction(a *dataplane.PlanAction) bpf.ShaperAction {
 
 func (e *encoder) encodeStage(i int) {
 	from := &e.plan.Stages[i]
-	profile, err := profileOf(from)
+	profile, err := *blockingProfile(), error(nil)
+	if !from.Customers {
+		profile, err = profileOf(from)
+	}
 	if err != nil {
 		e.faults = append(e.faults, err)
 	}
@@ -189,8 +193,11 @@ func (e *encoder) encodeStage(i int) {
 	if from.Keyed() {
 		e.key(&s, from)
 	}
-	if from.Leased {
+	switch {
+	case from.Leased:
 		s.Table, e.constants.Elsewhere = storeLeased, 1
+	case from.Customers:
+		s.Table = storeCustomer
 	}
 	e.constants.Packets |= s.Packets
 	e.constants.Rules |= ruleOf(&profile)
@@ -223,20 +230,25 @@ const (
 	fills    = 1 << 62 // halves that fill any bucket
 )
 
-// profileOf encodes a meter's parameters. The error is a dataplane.FieldError, or wraps
-// one.
+// profileOf encodes the parameters of a stage's meter. The error is that of encodeMeter.
 func profileOf(s *dataplane.PlanStage) (bpf.ShaperProfile, error) {
-	numbers, err := s.Profile.Integers()
+	return encodeMeter(s.Profile, s.Kind, s.Source)
+}
+
+// encodeMeter encodes the parameters of a meter, which is defined by a part of the policy.
+// The error is a dataplane.FieldError, or wraps one.
+func encodeMeter(profile *meter.Profile, kind meter.Kind, source any) (bpf.ShaperProfile, error) {
+	numbers, err := profile.Integers()
 	var fault *meter.FieldError
 	if errors.As(err, &fault) {
 		reason := fault.Reason
 		switch fault.Field {
 		case "type":
-			reason = s.Kind.String() + " cannot run in the kernel"
+			reason = kind.String() + " cannot run in the kernel"
 		case "Warmup":
 			reason = "cannot run in the kernel"
 		}
-		err = &RemedyError{&dataplane.FieldError{Object: s.Source, Field: strings.ToLower(fault.Field), Reason: reason}, UseUserSpace}
+		err = &RemedyError{&dataplane.FieldError{Object: source, Field: strings.ToLower(fault.Field), Reason: reason}, UseUserSpace}
 	}
 	return encodeProfile(numbers), err
 }
@@ -305,7 +317,7 @@ const (
 
 func (e *encoder) encodeClassifier(t *dataplane.Tables) {
 	c := &e.constants
-	c.Stride, c.NotIp, e.vectors = uint32(t.Stride), t.Start[0], t.Words
+	c.Stride, c.Start, e.vectors = uint32(t.Stride), t.Start, t.Words
 	for f, table := range t.Direct {
 		if table != nil {
 			c.Fields |= 1 << f

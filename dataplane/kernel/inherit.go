@@ -98,6 +98,9 @@ func (g *image) populate(before *About, from, to *stateMaps, c *budgetClaims) er
 			}
 		}
 	}
+	if err := g.copyCustomers(before, from, to); err != nil {
+		return err
+	}
 	if err := g.populateBacklogs(before, from, to); err != nil {
 		return err
 	}

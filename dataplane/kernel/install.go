@@ -256,6 +256,9 @@ func (i *installation) complete() error {
 	s.readings, i.readings = i.readings, s.readings
 	s.maps, i.maps = i.maps, s.maps
 	s.leases.useStages(s.maps.leases, &s.About)
+	if i.image.changesCustomers {
+		errs = append(errs, s.maps.changeCustomers(i.image))
+	}
 	if i.image.pacer == "" {
 		removed := st.Removed
 		errs = append(errs, st.removeTree(s.Direction))

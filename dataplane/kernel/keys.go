@@ -199,23 +199,23 @@ func (s *stateMaps) countKeys(slot int32) (n int, err error) {
 	return n, err
 }
 
-// eachBatch calls visit with the keys and states of a table, many at a time. visit may
+// eachBatch calls visit with the keys and values of a hash, many at a time. visit may
 // change the slices.
-func eachBatch(table *ebpf.Map, visit func(keys []bpf.ShaperKey, states []keyState) error) error {
+func eachBatch[K, V any](table *ebpf.Map, visit func(keys []K, values []V) error) error {
 	const batch = 1 << 14
 	var cursor ebpf.MapBatchCursor
-	keys, states := make([]bpf.ShaperKey, batch), make([]keyState, batch)
+	keys, values := make([]K, batch), make([]V, batch)
 	for {
-		n, err := table.BatchLookup(&cursor, keys, states, nil)
+		n, err := table.BatchLookup(&cursor, keys, values, nil)
 		end := errors.Is(err, ebpf.ErrKeyNotExist)
 		if err == nil || end {
 			err = nil
 			if n > 0 {
-				err = visit(keys[:n], states[:n])
+				err = visit(keys[:n], values[:n])
 			}
 		}
 		if err != nil {
-			return fmt.Errorf("table of keys: %w", err)
+			return fmt.Errorf("%v: %w", table, err)
 		}
 		if end {
 			return nil

@@ -20,6 +20,7 @@ type stateMaps struct {
 	states, keys, backlogs, departures, expiry *ebpf.Map
 	leases                                     *ebpf.Map
 	budgets, locks                             *ebpf.Map // of the host, or unused maps
+	prefixes, lengths, customers, plans        *ebpf.Map // of customers
 	counters                                   counterMaps
 	ownTables                                  *[MaxTables * 2]*ebpf.Map // tables of keys that this process made, by slot
 }
@@ -29,6 +30,7 @@ func (s *stateMaps) mapFields() map[string]**ebpf.Map {
 	return map[string]**ebpf.Map{
 		bpf.ShaperMapStates: &s.states, bpf.ShaperMapKnownKeys: &s.keys, bpf.ShaperMapCounters: &s.counters.Map,
 		bpf.ShaperMapBacklogs: &s.backlogs, bpf.ShaperMapWaiting: &s.departures, bpf.ShaperMapExpiry: &s.expiry,
+		bpf.ShaperMapPrefixes: &s.prefixes, bpf.ShaperMapLengths: &s.lengths, bpf.ShaperMapCustomers: &s.customers, bpf.ShaperMapPlans: &s.plans,
 		bpf.ShaperMapLeases: &s.leases, bpf.ShaperMapBudgets: &s.budgets, bpf.ShaperMapLocks: &s.locks,
 	}
 }
@@ -81,6 +83,12 @@ func (s *stateMaps) forPlan(g *image, before *About, claims *budgetClaims) (*sta
 	err := out.useBudgetMaps(claims)
 	if err == nil {
 		err = out.grow(g)
+	}
+	if err == nil {
+		g.changesCustomers, err = s.fitCustomers(g, before)
+	}
+	if err == nil && !g.changesCustomers {
+		err = out.makeCustomerMaps(g)
 	}
 	if err == nil && !g.sameRings(before) {
 		if out.departures, err = g.newRings(); err == nil {
@@ -196,19 +204,7 @@ func addArray[T any](out map[string]*ebpf.Map, name string, values []T) error {
 		return err
 	}
 	out[name] = m
-	const batch = 1 << 14
-	first := uint32(0)
-	for chunk := range slices.Chunk(values, batch) {
-		keys := make([]uint32, len(chunk))
-		for i := range keys {
-			keys[i] = first + uint32(i)
-		}
-		first += uint32(len(chunk))
-		if _, err := m.BatchUpdate(keys, chunk, nil); err != nil {
-			return cause.Of(fmt.Errorf("map %s: %w", name, err))
-		}
-	}
-	return nil
+	return putArray(m, values)
 }
 
 // addHash makes a hash map with these entries and adds it to out.

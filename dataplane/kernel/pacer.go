@@ -46,7 +46,7 @@ func linkedAndFair(plan *dataplane.Plan) (linked, fair *dataplane.PlanQueue) {
 func choosePacer(requested Pacer, plan *dataplane.Plan) (Pacer, error) {
 	linked, fair := linkedAndFair(plan)
 	switch {
-	case len(plan.Queues) == 0:
+	case len(plan.Queues) == 0 && !hasPaced(plan):
 		return "", nil
 	case requested == "" && linked == nil && qdisc.Have(string(FQ)) == nil:
 		return FQ, nil
@@ -64,21 +64,10 @@ func choosePacer(requested Pacer, plan *dataplane.Plan) (Pacer, error) {
 
 // queue encodes a queue and gives it a ring of departures if its limit needs one.
 func (e *encoder) queue(q *dataplane.PlanQueue) {
-	c := &q.Config
-	out := bpf.ShaperQueue{
-		Time: uint64(c.Time), Bytes: uint64(c.Bytes), Capacity: uint64(c.Capacity()), Seed: c.Seed,
-		Target: uint64(c.CoDel.Target), Interval: uint64(c.CoDel.Interval),
-		Axis: uint8(c.Axis()), Ecn: flag(c.ECN), Linked: flag(q.Link >= 0),
-	}
-	for color, w := range c.WRED {
-		out.Wred[color] = bpf.ShaperEarly{Min: uint64(w.Min), Max: uint64(w.Max), Probability: uint64(w.Probability)}
-	}
+	out := encodeQueue(&q.Config, q.Drain)
 	if q.Link >= 0 {
-		out.Capacity = 0
+		out.Linked, out.Capacity, out.Ns, out.Rest, out.Den = 1, 0, 0, 0, 0
 		e.checkLinked(q)
-	} else {
-		num, den, _ := queue.Pace(q.Drain) // Compile has checked the rate
-		out.Ns, out.Rest, out.Den = num/den, num%den, den
 	}
 	if e.pacer == FQ && maxDelay(q) > maxFQDelay {
 		e.refuse(q.Source, "limit", fmt.Sprintf("allows queueing delays above %v, the maximum of fq", maxFQDelay), UseHTB)
@@ -89,6 +78,21 @@ func (e *encoder) queue(q *dataplane.PlanQueue) {
 		e.ring += size
 	}
 	e.queues = append(e.queues, out)
+}
+
+// encodeQueue encodes a queue with a rate.
+func encodeQueue(c *queue.Config, rate meter.Rate) bpf.ShaperQueue {
+	num, den, _ := queue.Pace(rate) // Compile has checked it
+	out := bpf.ShaperQueue{
+		Ns: num / den, Rest: num % den, Den: den,
+		Time: uint64(c.Time), Bytes: uint64(c.Bytes), Capacity: uint64(c.Capacity()), Seed: c.Seed,
+		Target: uint64(c.CoDel.Target), Interval: uint64(c.CoDel.Interval),
+		Axis: uint8(c.Axis()), Ecn: flag(c.ECN),
+	}
+	for color, w := range c.WRED {
+		out.Wred[color] = bpf.ShaperEarly{Min: uint64(w.Min), Max: uint64(w.Max), Probability: uint64(w.Probability)}
+	}
+	return out
 }
 
 // checkLinked rejects options that HTB does not support in a queue of a link.

@@ -154,6 +154,17 @@ func (g *image) initialize(to *stateMaps) (err error) {
 	if err := g.populateLeases(&About{}, to, to); err != nil {
 		return err
 	}
+	if g.customerTable != nil {
+		for _, unused := range []*ebpf.Map{to.prefixes, to.lengths, to.customers, to.plans} {
+			unused.Close()
+		}
+	}
+	if err := to.makeCustomerMaps(g); err != nil {
+		return err
+	}
+	if err := g.populateCustomers(to, nil, levels.unstartedState); err != nil {
+		return err
+	}
 	to.departures.Close()
 	to.departures, err = g.newRings()
 	return err

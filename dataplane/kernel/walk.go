@@ -201,6 +201,7 @@ func (w *Walker) decodeVerdict(r *bpf.ShaperRecord, p *dataplane.Packet, v *data
 		HasDSCP:   kind >= dataplane.IPv4,
 		DSCPIn:    r.DscpIn,
 		DSCPOut:   r.DscpOut,
+		Customer:  r.Customer,
 	}
 	switch {
 	case r.Class < 0:
@@ -208,7 +209,15 @@ func (w *Walker) decodeVerdict(r *bpf.ShaperRecord, p *dataplane.Packet, v *data
 	case v.Done.Dropped() && r.Cause >= uint8(dataplane.CauseQueue):
 		v.Reason = dataplane.QueueFull + dataplane.Reason(r.Cause) - dataplane.Reason(dataplane.CauseQueue)
 	case r.Stage >= 0:
-		v.Reason = dataplane.Reason(w.plan.Stages[r.Stage].Kind.Clause(meter.Color(r.In), v.Color))
+		kind := w.plan.Stages[r.Stage].Kind
+		if w.plan.Stages[r.Stage].Customers {
+			service := w.plan.Customers.Service(r.Customer)
+			if service.Profile == nil {
+				return // NoMeter
+			}
+			kind = service.Kind
+		}
+		v.Reason = dataplane.Reason(kind.Clause(meter.Color(r.In), v.Color))
 	}
 }
 

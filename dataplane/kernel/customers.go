@@ -1,0 +1,146 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"math"
+	"slices"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/a-seed-32e5a53f/shaper/bpf"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
+)
+
+// customerKeys are the values of enum customer_key in bpf/src/policy.h.
+var customerKeys = map[dataplane.CustomerKey]uint8{
+	dataplane.BySource: 1, dataplane.ByInside: 2, dataplane.ByDestination: 2, dataplane.ByOuterVLAN: 3, dataplane.ByTwoVLANs: 4,
+}
+
+// customerImage is a customer table in the form that the programs read.
+type customerImage struct {
+	plans   []bpf.ShaperPlan
+	lengths bpf.ShaperPrefixLengths
+}
+
+// customers encodes the customers of the plan.
+func (e *encoder) customers() {
+	from := e.plan.Customers
+	if from == nil {
+		return
+	}
+	e.constants.Customers, e.constants.Elsewhere = customerKeys[from.Key], 1
+	switch from.Key {
+	case dataplane.ByInside, dataplane.BySource, dataplane.ByDestination:
+		e.constants.Reads |= 1<<bySrc | 1<<byDst
+	}
+	e.customerTable = &customerImage{lengths: lengthsOf(from.Source)}
+	for i := range from.Plans {
+		e.customerTable.plans = append(e.customerTable.plans, e.service(&from.Plans[i]))
+	}
+}
+
+// service encodes a plan of customers.
+func (e *encoder) service(from *dataplane.PlanService) (out bpf.ShaperPlan) {
+	if from.Profile != nil {
+		profile, err := encodeMeter(from.Profile, from.Kind, from.Source)
+		if err != nil {
+			e.faults = append(e.faults, err)
+		}
+		out.Profile = profile
+	} else {
+		out.Paced, e.constants.Paced = 1, 1
+		out.Profile = *blockingProfile()
+		out.Queue = encodeQueue(&from.Queue, from.Queue.Rate)
+		switch {
+		case e.pacer == HTB:
+			e.refuse(from.Source, "queue", "of each customer needs qdisc fq: this kernel lacks it, or the policy has links", UseUserSpace)
+		case e.pacer == FQ && from.Queue.Time > maxFQDelay:
+			e.refuse(from.Source, "limit", fmt.Sprintf("allows queueing delays above %v, the maximum of fq", maxFQDelay), UseUserSpace)
+		}
+		if e.entry == xdpEntry {
+			e.refuse(from.Source, "queue", "cannot run in XDP, which has no queues", UseTC)
+		}
+	}
+	for color, a := range from.Actions {
+		if a != nil {
+			out.Own[color], out.Actions[color] = 1, e.encodeAction(a)
+		}
+	}
+	return out
+}
+
+// hasPaced reports whether a plan of customers has a queue.
+func hasPaced(plan *dataplane.Plan) bool {
+	return plan.Customers != nil && slices.ContainsFunc(plan.Customers.Plans, func(p dataplane.PlanService) bool { return p.Profile == nil })
+}
+
+// lengthsOf returns the lengths of the prefixes of customers.
+func lengthsOf(from *dataplane.Customers) (out bpf.ShaperPrefixLengths) {
+	var used [2][129]bool
+	for i := range from.List {
+		for _, p := range from.List[i].Prefixes {
+			used[flag(p.Addr().Is6())][p.Bits()] = true
+		}
+	}
+	for family := range used {
+		list := out.Bits[family][:0]
+		for bits, has := range slices.Backward(used[family][:]) {
+			if has {
+				list = append(list, uint8(bits))
+			}
+		}
+		_ = append(list, math.MaxUint8) // MAX_LENGTHS has room for it
+	}
+	return out
+}
+
+// customerID returns the number by which the maps know the name of a customer.
+func customerID(name string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(name)) // never fails
+	return h.Sum64()
+}
+
+// prefixesOf returns the keys by which the programs find a customer.
+func prefixesOf(c *dataplane.Customer) (out []bpf.ShaperPrefix) {
+	for _, p := range c.Prefixes {
+		key := bpf.ShaperPrefix{Bits: uint32(p.Bits())}
+		if p.Addr().Is4() {
+			b := p.Addr().As4()
+			key.Kind, key.Addr.Lo = uint32(dataplane.IPv4), uint64(binary.BigEndian.Uint32(b[:]))
+		} else {
+			b := p.Addr().As16()
+			key.Kind, key.Addr.Hi, key.Addr.Lo = uint32(dataplane.IPv6), binary.BigEndian.Uint64(b[:]), binary.BigEndian.Uint64(b[8:])
+		}
+		out = append(out, key)
+	}
+	for _, id := range c.VLANs {
+		out = append(out, bpf.ShaperPrefix{Kind: uint32(dataplane.Other), Addr: bpf.ShaperAddr{Lo: uint64(id)}})
+	}
+	return out
+}
+
+// putBatch writes entries to a map, many at a time.
+func putBatch[K, V any](m *ebpf.Map, keys []K, values []V) error {
+	const batch = 1 << 14
+	for len(keys) > 0 {
+		n := min(len(keys), batch)
+		if _, err := m.BatchUpdate(keys[:n], values[:n], nil); err != nil {
+			return cause.Of(fmt.Errorf("%v: %w", m, err))
+		}
+		keys, values = keys[n:], values[n:]
+	}
+	return nil
+}
+
+// putArray writes all values of an array map.
+func putArray[T any](m *ebpf.Map, values []T) error {
+	keys := make([]uint32, len(values))
+	for i := range keys {
+		keys[i] = uint32(i)
+	}
+	return putBatch(m, keys, values)
+}

@@ -1,0 +1,356 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/a-seed-32e5a53f/shaper/bpf"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
+)
+
+// customerTable is the content of the maps of customers and plans.
+type customerTable struct {
+	customers []bpf.ShaperCustomer // by number - 1; ID 0 is free
+	plans     []bpf.ShaperPlan
+	numbers   map[uint64]uint32 // numbers of customers by ID
+}
+
+// readCustomers reads the maps of customers and plans.
+func (s *stateMaps) readCustomers() (t *customerTable, err error) {
+	t = &customerTable{numbers: map[uint64]uint32{}}
+	if t.customers, err = readArray[bpf.ShaperCustomer](s.customers, ebpf.LookupLock); err != nil {
+		return nil, err
+	}
+	if t.plans, err = readArray[bpf.ShaperPlan](s.plans, 0); err != nil {
+		return nil, err
+	}
+	for i := range t.customers {
+		if id := t.customers[i].Id; id != 0 {
+			t.numbers[id] = uint32(i + 1)
+		}
+	}
+	return t, nil
+}
+
+// find returns a customer by its ID, or nil. The table may be nil.
+func (t *customerTable) find(id uint64) *bpf.ShaperCustomer {
+	if t == nil || t.numbers[id] == 0 {
+		return nil
+	}
+	return &t.customers[t.numbers[id]-1]
+}
+
+// fitCustomers reports whether the maps of customers have room for those of an image, and the
+// same kind of keys, so that only the difference has to be written.
+func (s *stateMaps) fitCustomers(g *image, before *About) (bool, error) {
+	if g.customerTable == nil || before.Customers != g.constants.Customers {
+		return false, nil
+	}
+	t, err := s.readCustomers()
+	if err != nil {
+		return false, err
+	}
+	_, err = t.assignPlans(g.customerTable.plans)
+	return err == nil && len(g.plan.Customers.Of) <= len(t.customers) && g.prefixCount() <= int(s.prefixes.MaxEntries()), nil
+}
+
+var errNoRoom = errors.New("the maps of customers have no room")
+
+// assignPlans returns the index of each plan: that of an equal one, or one that no customer
+// has.
+func (t *customerTable) assignPlans(plans []bpf.ShaperPlan) ([]uint32, error) {
+	known, used := map[bpf.ShaperPlan]uint32{}, make([]bool, len(t.plans))
+	for i := range t.customers {
+		if c := &t.customers[i]; c.Id != 0 && !used[c.Plan] {
+			used[c.Plan] = true
+			known[t.plans[c.Plan]] = c.Plan
+		}
+	}
+	out, next := make([]uint32, len(plans)), 0
+	for i, p := range plans {
+		at, ok := known[p]
+		if !ok {
+			for next < len(used) && used[next] {
+				next++
+			}
+			if next == len(used) {
+				return nil, errNoRoom
+			}
+			at = uint32(next)
+			used[next], known[p] = true, at
+		}
+		out[i] = at
+	}
+	return out, nil
+}
+
+// changeCustomers makes the maps contain the customers of an image. It writes only what
+// differs. Customers keep their state and their counters.
+func (s *stateMaps) changeCustomers(g *image) error {
+	t, err := s.readCustomers()
+	if err != nil {
+		return err
+	}
+	prefixes, err := s.readPrefixes()
+	if err != nil {
+		return err
+	}
+	d := customerDiff{stateMaps: s, t: t, image: g, prefixes: prefixes}
+	return d.run()
+}
+
+// customerDiff is the state of changeCustomers.
+type customerDiff struct {
+	*stateMaps
+	*image
+	t        *customerTable
+	prefixes map[bpf.ShaperPrefix]uint32 // in the map
+
+	plans   []uint32                    // index in the map, by plan of the image
+	wanted  map[bpf.ShaperPrefix]uint32 // prefixes of the image
+	added   []int                       // customers of the image without a number so far
+	numbers []uint32                    // by customer of the image
+}
+
+func (d *customerDiff) run() error {
+	for _, step := range []func() error{d.writePlans, d.moveKnown, d.widenLengths, d.removePrefixes, d.removeCustomers, d.addCustomers, d.writePrefixes, d.writeLengths} {
+		if err := step(); err != nil {
+			return fmt.Errorf("customers: %w", err)
+		}
+	}
+	return nil
+}
+
+// writePlans writes the plans that the map does not have.
+func (d *customerDiff) writePlans() (err error) {
+	if d.plans, err = d.t.assignPlans(d.customerTable.plans); err != nil {
+		return err
+	}
+	for i, at := range d.plans {
+		if p := d.customerTable.plans[i]; d.t.plans[at] != p {
+			if err := d.stateMaps.plans.Put(at, &p); err != nil {
+				return cause.Of(err)
+			}
+		}
+	}
+	return nil
+}
+
+// moveKnown changes the plans of known customers, and collects the new ones.
+func (d *customerDiff) moveKnown() error {
+	from := d.plan.Customers
+	d.numbers = make([]uint32, len(from.Of))
+	var moves []bpf.BudgetMove
+	for i := range from.Of {
+		number := d.t.numbers[customerID(from.Source.List[i].Name)]
+		if d.numbers[i] = number; number == 0 {
+			d.added = append(d.added, i)
+		} else if plan := d.plans[from.Of[i]]; d.t.customers[number-1].Plan != plan {
+			moves = append(moves, bpf.BudgetMove{Customer: number, Plan: plan})
+		}
+	}
+	return d.move(moves)
+}
+
+// move gives customers other plans. Each keeps its tokens, and no packet is charged twice or
+// not at all.
+func (s *stateMaps) move(moves []bpf.BudgetMove) error {
+	if len(moves) == 0 {
+		return nil
+	}
+	c, err := loadBudgetProgram(bpf.BudgetProgShaperMove, map[string]*ebpf.Map{bpf.ShaperMapCustomers: s.customers, bpf.ShaperMapPlans: s.plans})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	for chunk := range slices.Chunk(moves, int(c.Maps[bpf.BudgetMapMoves].MaxEntries())) {
+		if err := putArray(c.Maps[bpf.BudgetMapMoves], chunk); err != nil {
+			return err
+		}
+		var r programRun
+		r.Cb[0] = uint32(len(chunk))
+		done, err := r.run(c.Programs[bpf.BudgetProgShaperMove].FD())
+		if err == nil && done != uint32(len(chunk)) {
+			err = fmt.Errorf("%d of %d plans were changed", done, len(chunk))
+		}
+		if err != nil {
+			return cause.Of(err)
+		}
+	}
+	return nil
+}
+
+// widenLengths makes the programs look for the lengths of the previous and the new prefixes.
+func (d *customerDiff) widenLengths() error {
+	var was bpf.ShaperPrefixLengths
+	if err := d.lengths.Lookup(uint32(0), &was); err != nil {
+		return cause.Of(err)
+	}
+	next := d.customerTable.lengths
+	for family := range was.Bits {
+		list := slices.Concat(was.Bits[family][:], next.Bits[family][:])
+		slices.Sort(list)
+		list = slices.Compact(list)
+		list = slices.DeleteFunc(list, func(bits uint8) bool { return bits == math.MaxUint8 })
+		slices.Reverse(list)
+		copy(next.Bits[family][:], append(list, math.MaxUint8))
+	}
+	return d.putLengths(&next)
+}
+
+func (d *customerDiff) writeLengths() error { return d.putLengths(&d.customerTable.lengths) }
+
+func (d *customerDiff) putLengths(l *bpf.ShaperPrefixLengths) error {
+	return cause.Of(d.lengths.Put(uint32(0), l))
+}
+
+// removePrefixes removes the prefixes that the image does not have.
+func (d *customerDiff) removePrefixes() error {
+	d.wanted = make(map[bpf.ShaperPrefix]uint32, d.prefixCount())
+	list := d.plan.Customers.Source.List
+	for i := range list {
+		for _, key := range prefixesOf(&list[i]) {
+			d.wanted[key] = d.numbers[i] // 0 for a new customer
+		}
+	}
+	for key := range d.prefixes {
+		if _, ok := d.wanted[key]; !ok {
+			if err := d.stateMaps.prefixes.Delete(&key); err != nil {
+				return cause.Of(err)
+			}
+		}
+	}
+	return nil
+}
+
+// removeCustomers frees the numbers of customers that the image does not have. Their prefixes
+// that now belong to other customers are moved first. Then no new packet can find a freed
+// number, and the programs that found one before have ended.
+func (d *customerDiff) removeCustomers() error {
+	kept := map[uint32]bool{}
+	for _, number := range d.numbers {
+		kept[number] = true
+	}
+	var gone []uint32
+	for _, number := range d.t.numbers {
+		if !kept[number] {
+			gone = append(gone, number)
+		}
+	}
+	if len(gone) == 0 {
+		return nil
+	}
+	for key, number := range d.prefixes {
+		if to, ok := d.wanted[key]; ok && !kept[number] && to == 0 { // of a new customer, which gets it later
+			if err := d.stateMaps.prefixes.Delete(&key); err != nil {
+				return cause.Of(err)
+			}
+		} else if ok && !kept[number] {
+			if err := d.stateMaps.prefixes.Put(&key, to); err != nil {
+				return cause.Of(err)
+			}
+		}
+	}
+	if err := d.awaitPrograms(); err != nil {
+		return err
+	}
+	for _, number := range gone {
+		d.t.customers[number-1] = bpf.ShaperCustomer{}
+		if err := d.stateMaps.customers.Put(number-1, &bpf.ShaperCustomer{}); err != nil {
+			return cause.Of(err)
+		}
+	}
+	return nil
+}
+
+// awaitPrograms waits until all programs that run now have ended: a change of a map of maps
+// does.
+func (s *stateMaps) awaitPrograms() error {
+	dummy, err := newTable(1)
+	if err != nil {
+		return err
+	}
+	defer dummy.Close()
+	last := s.keys.MaxEntries() - 1 // in use only by the 128th table of keys
+	var id ebpf.MapID
+	if err := s.keys.Lookup(last, &id); err == nil {
+		return nil
+	}
+	if err := s.keys.Put(last, dummy); err != nil {
+		return cause.Of(err)
+	}
+	return cause.Of(s.keys.Delete(last))
+}
+
+// addCustomers gives new customers the lowest free numbers.
+func (d *customerDiff) addCustomers() error {
+	now, err := monotonic()
+	if err != nil {
+		return err
+	}
+	from, next := d.plan.Customers, 0
+	for _, i := range d.added {
+		for next < len(d.t.customers) && d.t.customers[next].Id != 0 {
+			next++
+		}
+		if next == len(d.t.customers) {
+			return errNoRoom
+		}
+		c := initialState(&d.customerTable.plans[from.Of[i]], func(l levels, p *bpf.ShaperProfile) bpf.ShaperState { return l.state(now, p) })
+		c.Plan, c.Id = d.plans[from.Of[i]], customerID(from.Source.List[i].Name)
+		if err := d.stateMaps.customers.Put(uint32(next), &c); err != nil {
+			return cause.Of(err)
+		}
+		d.t.customers[next] = c
+		d.numbers[i] = uint32(next + 1)
+	}
+	return nil
+}
+
+// writePrefixes writes the prefixes that are new, or whose customer has changed.
+func (d *customerDiff) writePrefixes() error {
+	var keys []bpf.ShaperPrefix
+	var numbers []uint32
+	list := d.plan.Customers.Source.List
+	for i := range list {
+		for _, key := range prefixesOf(&list[i]) {
+			if d.prefixes[key] != d.numbers[i] || d.wanted[key] == 0 {
+				keys, numbers = append(keys, key), append(numbers, d.numbers[i])
+			}
+		}
+	}
+	return putBatch(d.stateMaps.prefixes, keys, numbers)
+}
+
+// readPrefixes reads the map of prefixes.
+func (s *stateMaps) readPrefixes() (map[bpf.ShaperPrefix]uint32, error) {
+	out := make(map[bpf.ShaperPrefix]uint32, s.prefixes.MaxEntries())
+	err := eachBatch(s.prefixes, func(keys []bpf.ShaperPrefix, numbers []uint32) error {
+		for i, key := range keys {
+			out[key] = numbers[i]
+		}
+		return nil
+	})
+	return out, err
+}
+
+// readArray reads all values of an array map.
+func readArray[T any](m *ebpf.Map, flags ebpf.MapLookupFlags) ([]T, error) {
+	const batch = 1 << 14
+	n := int(m.MaxEntries())
+	out, keys, cursor := make([]T, n), make([]uint32, min(batch, n)), new(ebpf.MapBatchCursor)
+	for at := 0; at < n; {
+		got, err := m.BatchLookup(cursor, keys, out[at:min(at+len(keys), n)], &ebpf.BatchOptions{ElemFlags: uint64(flags)})
+		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return nil, cause.Of(fmt.Errorf("%v: %w", m, err))
+		}
+		if at += got; got == 0 {
+			return nil, fmt.Errorf("%v: entries are missing", m)
+		}
+	}
+	return out, nil
+}

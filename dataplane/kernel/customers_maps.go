@@ -1,0 +1,116 @@
+package kernel
+
+import (
+	"errors"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/a-seed-32e5a53f/shaper/bpf"
+)
+
+// Room that maps of customers have beyond the first policy, so that customers and plans can be
+// added without new maps.
+const (
+	spareCustomers = 8 // one for so many, and at least minSpare
+	minSpare       = 64
+	sparePlans     = 1024
+)
+
+// makeCustomerMaps makes the maps for the customers of an image, with spare room. Without
+// customers it keeps the maps.
+func (s *stateMaps) makeCustomerMaps(g *image) (err error) {
+	if g.customerTable == nil {
+		return nil
+	}
+	spare := func(n int) uint32 { return uint32(n + max(n/spareCustomers, minSpare)) }
+	s.prefixes, s.lengths, s.customers, s.plans = nil, nil, nil, nil
+	for _, m := range []struct {
+		to   **ebpf.Map
+		name string
+		n    uint32
+	}{
+		{&s.prefixes, bpf.ShaperMapPrefixes, spare(g.prefixCount())},
+		{&s.lengths, bpf.ShaperMapLengths, 1},
+		{&s.customers, bpf.ShaperMapCustomers, spare(len(g.plan.Customers.Of))},
+		{&s.plans, bpf.ShaperMapPlans, uint32(len(g.customerTable.plans) + sparePlans)},
+	} {
+		if *m.to, err = newMap(m.name, m.n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// prefixCount returns the number of prefixes and VLANs of all customers.
+func (g *image) prefixCount() (n int) {
+	list := g.plan.Customers.Source.List
+	for i := range list {
+		n += len(list[i].Prefixes) + len(list[i].VLANs)
+	}
+	return n
+}
+
+// initialState returns the state of a new customer with a plan. state returns that of a meter
+// with given levels.
+func initialState(plan *bpf.ShaperPlan, state func(levels, *bpf.ShaperProfile) bpf.ShaperState) (c bpf.ShaperCustomer) {
+	if plan.Paced != 0 {
+		return c
+	}
+	p := &plan.Profile
+	s := state(levels{p.Buckets[0].Size, p.Buckets[1].Size}, p)
+	c.Word, c.Stamp = s.Word, s.Stamp
+	if p.Window == 0 { // words of customers are never closed
+		c.Word[0] &^= closed
+		c.Word[1] &^= closed
+	}
+	return c
+}
+
+// populateCustomers writes new maps of customers. before are the customers of the previous
+// policy and their plans, or nil: those with the same name keep their state, but packets that
+// arrive between the copy and the swap of programs are not charged to it.
+func (g *image) populateCustomers(to *stateMaps, before *customerTable, state func(levels, *bpf.ShaperProfile) bpf.ShaperState) error {
+	if g.customerTable == nil || g.changesCustomers {
+		return nil
+	}
+	from := g.plan.Customers
+	customers := make([]bpf.ShaperCustomer, len(from.Of))
+	var keys []bpf.ShaperPrefix
+	var numbers []uint32
+	for i, plan := range from.Of {
+		c := &from.Source.List[i]
+		out, id := &customers[i], customerID(c.Name)
+		*out = initialState(&g.customerTable.plans[plan], state)
+		if was := before.find(id); was != nil {
+			out.Colors, out.Dropped = was.Colors, was.Dropped
+			if before.plans[was.Plan] == g.customerTable.plans[plan] {
+				out.Word, out.Stamp, out.Queue = was.Word, was.Stamp, was.Queue
+			}
+		}
+		out.Plan, out.Id = plan, id
+		for _, key := range prefixesOf(c) {
+			keys, numbers = append(keys, key), append(numbers, uint32(i+1))
+		}
+	}
+	return errors.Join(
+		putArray(to.plans, g.customerTable.plans),
+		putArray(to.customers, customers),
+		putArray(to.lengths, []bpf.ShaperPrefixLengths{g.customerTable.lengths}),
+		putBatch(to.prefixes, keys, numbers),
+	)
+}
+
+// copyCustomers is populateCustomers with the customers of the previous policy.
+func (g *image) copyCustomers(before *About, from, to *stateMaps) (err error) {
+	var was *customerTable
+	if before.Customers != 0 && g.customerTable != nil && !g.changesCustomers {
+		if was, err = from.readCustomers(); err != nil {
+			return err
+		}
+	}
+	now, err := monotonic()
+	if err != nil {
+		return err
+	}
+	return g.populateCustomers(to, was, func(l levels, p *bpf.ShaperProfile) bpf.ShaperState { return l.state(now, p) })
+}
