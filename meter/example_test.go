@@ -228,3 +228,29 @@ func ExampleLocked() {
 	// Output:
 	// 56000 0
 }
+
+// A meter is saved, and restored when the program starts again.
+func ExampleMeter_AppendBinary() {
+	profile, err := meter.TokenBucket{Rate: meter.ByteRate(1000), Burst: 5000}.Profile()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	m := meter.New(profile)
+	m.Color(0, 5000, meter.Green)
+	saved, err := m.AppendBinary(nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	again := meter.New(profile)
+	if err := again.UnmarshalBinary(saved); err != nil {
+		fmt.Println("starts full:", err)
+	}
+	again.SetProfile(int64(2*time.Second), profile) // in case the parameters have changed since
+	tc, _ := again.Tokens(int64(2 * time.Second))
+	fmt.Println(tc, "bytes")
+	// Output:
+	// 2000 bytes
+}
