@@ -154,12 +154,10 @@ func (t *Table[K]) add(at int, hash uint64, key K) int {
 
 // room reports whether there is room for a new key.
 func (t *Table[K]) room(now int64) bool {
-	switch {
-	case t.Len() < t.config.Keys:
-		return true
-	case t.allPinned():
+	if t.full() {
 		return false
-	case !t.config.Idle:
+	}
+	if !t.config.Idle || t.Len() < t.config.Keys {
 		return true
 	}
 	t.settle()

@@ -163,6 +163,8 @@ func TestZeroTable(t *testing.T) {
 		"Delete":     func() { table.Delete(1) },
 		"Set":        func() { _ = table.Set(1, 0, p) },
 		"Unset":      func() { table.Unset(1, 0) },
+		"Append":     func() { _, _ = table.AppendBinary(nil) },
+		"Unmarshal":  func() { _ = table.UnmarshalBinary(nil) },
 	} {
 		if got := panicOf(f); got != zeroTable {
 			t.Errorf("Table.%s: got panic %v, want %q", name, got, zeroTable)
@@ -176,6 +178,9 @@ func TestZeroTable(t *testing.T) {
 		"Delete":     func() { shards.Delete(1) },
 		"Set":        func() { _ = shards.Set(1, 0, p) },
 		"Unset":      func() { shards.Unset(1, 0) },
+		"SetProfile": func() { _ = shards.SetProfile(0, p) },
+		"Append":     func() { _, _ = shards.AppendBinary(nil) },
+		"Unmarshal":  func() { _ = shards.UnmarshalBinary(nil) },
 		"Do":         func() { shards.Do(1, func(*Table[int]) {}) },
 	} {
 		if got := panicOf(f); got != zeroShards {

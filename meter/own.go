@@ -16,8 +16,8 @@ func (t *Table[K]) profileOf(i int) *Profile {
 // pinned reports whether the key of a slot has a profile of its own.
 func (t *Table[K]) pinned(i int) bool { return i < len(t.own) && t.own[i] != nil }
 
-// allPinned reports whether no key can be evicted, as all have a profile of their own.
-func (t *Table[K]) allPinned() bool { return t.order[0].newer == 0 }
+// full reports whether there is no room for a new key, as all keys are pinned.
+func (t *Table[K]) full() bool { return t.Len() == t.config.Keys && t.order[0].newer == 0 }
 
 // Set gives a key a profile of its own, and adds the key if it is new. A known key keeps its
 // tokens, as with Meter.SetProfile; the clock of a new key begins at now. Until Unset or
@@ -40,7 +40,7 @@ func (t *Table[K]) set(hash uint64, key K, now int64, p *Profile) error {
 	case known:
 	case key != key:
 		return &FieldError{"key", "is a NaN, which no packet's key equals"}
-	case t.Len() == t.config.Keys && t.allPinned():
+	case t.full():
 		return &FieldError{"keys", fmt.Sprintf("%d all have a profile of their own", t.config.Keys)}
 	}
 	t.growLogs(p.entries())

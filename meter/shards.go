@@ -49,7 +49,11 @@ func (t *Shards[K]) shardOf(hash uint64) *shard[K] {
 	if len(t.shards) == 0 {
 		panic(zeroShards)
 	}
-	return &t.shards[uint64(uint32(hash>>8))*uint64(len(t.shards))>>32]
+	return &t.shards[t.number(hash)]
+}
+
+func (t *Shards[K]) number(hash uint64) int {
+	return int(uint64(uint32(hash>>8)) * uint64(len(t.shards)) >> 32)
 }
 
 // Color is Table.Color.
@@ -124,6 +128,9 @@ func (t *Shards[K]) Unset(key K, now int64) bool {
 // SetProfile is Table.SetProfile for one shard after another. If it returns an error,
 // nothing has changed.
 func (t *Shards[K]) SetProfile(now int64, p *Profile) error {
+	if len(t.shards) == 0 {
+		panic(zeroShards)
+	}
 	for i := range t.shards {
 		s := &t.shards[i]
 		s.mu.Lock()

@@ -3,6 +3,7 @@ package meter
 import (
 	"math/rand/v2"
 	"testing"
+	"time"
 )
 
 // tableParams returns parameters of a kind that a table can have.
@@ -84,6 +85,10 @@ func compareTable[K comparable](t testing.TB, r *rand.Rand, make func(uint64) K,
 			compareAll(t, fast, slow, now)
 			fast = Rekey(fast, func(key K) K { return key })
 		}
+		if r.IntN(20) == 0 {
+			fast = restoredTable(t, fast, profiles[r.IntN(len(profiles))])
+			slow.stats.Evicted, slow.stats.Refused = 0, 0
+		}
 		kind := slow.kind(key, now)
 		if r.IntN(4) == 0 && in == Green {
 			d := fast.Decide(key, now, n)
@@ -135,13 +140,15 @@ func compareTable[K comparable](t testing.TB, r *rand.Rand, make func(uint64) K,
 	}
 }
 
+func resetOf(m *Meter, now int64) time.Duration { return orNever(m.ResetAfter(now)) }
+
 // compareAll compares All with the model, and checks that it returns clones.
 func compareAll[K comparable](t testing.TB, fast *Table[K], slow *slowTable[K], now int64) {
 	t.Helper()
 	seen := map[K]bool{}
 	for key, m := range fast.All() {
 		want := slow.find(key)
-		if seen[key] || want == nil || m.profile.kind != want.profile.kind || m.state != want.state || tokensOf(m, now) != tokensOf(want, now) || tokensOf(m, now+1000) != tokensOf(want, now+1000) {
+		if seen[key] || want == nil || m.profile.kind != want.profile.kind || tokensOf(m, now) != tokensOf(want, now) || tokensOf(m, now+1000) != tokensOf(want, now+1000) || resetOf(m, now) != resetOf(want, now) {
 			t.Fatalf("All has key %v (seen twice: %v) with %v, %v, model %+v", key, seen[key], m.profile.kind, tokensOf(m, now), want)
 		}
 		seen[key] = true

@@ -8,9 +8,9 @@ import (
 )
 
 type fiveTuple struct {
-	src          [16]byte
-	proto        uint8
-	sport, dport uint16
+	Src          [16]byte
+	Proto        uint8
+	Sport, Dport uint16
 }
 
 func number(n uint64) uint64 { return n }
@@ -18,7 +18,7 @@ func number(n uint64) uint64 { return n }
 func keyText(n uint64) string { return string(binary.AppendUvarint(nil, n)) }
 
 func tuple(n uint64) fiveTuple {
-	return fiveTuple{src: [16]byte{15: byte(n)}, proto: 17, sport: uint16(n), dport: 53}
+	return fiveTuple{Src: [16]byte{15: byte(n)}, Proto: 17, Sport: uint16(n), Dport: 53}
 }
 
 func TestTable(t *testing.T) {
