@@ -179,6 +179,7 @@ func TestZeroTable(t *testing.T) {
 		"Set":        func() { _ = shards.Set(1, 0, p) },
 		"Unset":      func() { shards.Unset(1, 0) },
 		"SetProfile": func() { _ = shards.SetProfile(0, p) },
+		"Shift":      func() { shards.Shift(0, 0) },
 		"Append":     func() { _, _ = shards.AppendBinary(nil) },
 		"Unmarshal":  func() { _ = shards.UnmarshalBinary(nil) },
 		"Do":         func() { shards.Do(1, func(*Table[int]) {}) },

@@ -204,6 +204,7 @@ func useRestored(t *testing.T, m *Meter, now int64, n int) {
 		m.Colors(now, []int{n, n}, nil, make([]Color, 2))
 		now += int64(n)
 	}
+	m.Shift(now, time.Duration(n)<<20)
 	m.SetProfile(now, compileProfile(t, TRTCM{BitRate(8e6), 3000, BitRate(9e6), 4000}))
 	if tc, te := m.Tokens(now); tc < 0 || tc > 3000 || te < 0 || te > 4000 {
 		t.Fatalf("got %d and %d tokens after SetProfile", tc, te)
