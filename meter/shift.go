@@ -11,10 +11,9 @@ import (
 // the old clock beside the meter, by is that difference less the one of the new clock, and the
 // meter refills for the time that has really passed.
 //
-// now is the time of the new clock. No time of the meter becomes later than that, even if the
-// wall clock was wrong: packets after now always find at least the tokens that were saved, and
-// refill. A current window keeps its length; later ones are aligned to the new clock. A
-// SlidingWindow moves by whole slots, rounded down.
+// now is the time of the new clock. No time of the meter becomes later than that, so even if a
+// wall clock was wrong, the meter refills from now on. A current window keeps its length, and
+// later ones are aligned to the new clock. A SlidingWindow moves by whole slots, rounded down.
 func (m *Meter) Shift(now int64, by time.Duration) {
 	m.profile.made().shift(&m.state, m.profile.log, now, int64(by))
 }
