@@ -81,7 +81,7 @@ func (t *Shards[K]) AppendBinary(b []byte) ([]byte, error) {
 }
 
 // UnmarshalBinary is Table.UnmarshalBinary. The keys are spread over the shards anew, so in
-// shards that are almost full some may be evicted.
+// shards that are almost full some may be evicted. It locks all shards.
 func (t *Shards[K]) UnmarshalBinary(data []byte) error {
 	if len(t.shards) == 0 {
 		panic(zeroShards)

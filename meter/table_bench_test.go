@@ -136,3 +136,26 @@ func BenchmarkTableSlowest(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkTableSaved saves and restores a million keys.
+func BenchmarkTableSaved(b *testing.B) {
+	t := manyTable(b, maphash.MakeSeed())
+	fillTable(t)
+	var data []byte
+	b.Run("save", func(b *testing.B) {
+		for range b.N {
+			var err error
+			if data, err = t.AppendBinary(data[:0]); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportMetric(float64(len(data))/manyKeys, "B/key")
+	})
+	b.Run("restore", func(b *testing.B) {
+		for range b.N {
+			if err := t.UnmarshalBinary(data); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
