@@ -18,7 +18,8 @@
 //     [ColorEach] a burst over many meters.
 //   - A [Locked] meter may be used by several goroutines.
 //   - A [Table] has a meter for each key, such as each source address, with a bound on the
-//     number of keys. [Shards] is a Table for several goroutines.
+//     number of keys. [Table.Set] gives a key, such as a customer, parameters of its own.
+//     [Shards] is a Table for several goroutines.
 //
 // The call on the packet path is
 //
@@ -57,6 +58,9 @@
 // [Envelope] meters flows that share bandwidth by rank (MEF 10.3 §12).
 //
 // # Tools around meters
+//
+// [Meter.AppendBinary] and [Table.AppendBinary] save the exact state, UnmarshalBinary restores
+// it, and [Meter.Shift] moves it to a clock that began anew.
 //
 // [Meter.Explain] returns a verdict with its reason, a [Clause] of an RFC. [Kind] and
 // [KindInfo] describe each kind of meter. A program can read and print the parameters of

@@ -228,3 +228,51 @@ func ExampleLocked() {
 	// Output:
 	// 56000 0
 }
+
+// A meter is saved, and restored when the program starts again.
+func ExampleMeter_AppendBinary() {
+	profile, err := meter.TokenBucket{Rate: meter.ByteRate(1000), Burst: 5000}.Profile()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	m := meter.New(profile)
+	m.Color(0, 5000, meter.Green)
+	saved, err := m.AppendBinary(nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	again := meter.New(profile)
+	if err := again.UnmarshalBinary(saved); err != nil {
+		fmt.Println("starts full:", err)
+	}
+	again.SetProfile(int64(2*time.Second), profile) // in case the parameters have changed since
+	tc, _ := again.Tokens(int64(2 * time.Second))
+	fmt.Println(tc, "bytes")
+	// Output:
+	// 2000 bytes
+}
+
+// A router restores a meter after a reboot, which took three seconds. Its monotonic clock began
+// anew.
+func ExampleMeter_Shift() {
+	profile, _ := meter.TokenBucket{Rate: meter.ByteRate(1000), Burst: 5000}.Profile()
+	m := meter.New(profile)
+	monotonic, wall := int64(8e15), int64(1_700_000_000e9)
+	m.Color(monotonic, 5000, meter.Green)
+	saved, _ := m.AppendBinary(nil)
+	offset := wall - monotonic // saved, too
+
+	monotonic, wall = 1e9, wall+3e9
+	again := meter.New(profile)
+	if err := again.UnmarshalBinary(saved); err != nil {
+		fmt.Println("starts full:", err)
+	}
+	again.Shift(monotonic, time.Duration(offset-(wall-monotonic)))
+	tc, _ := again.Tokens(monotonic)
+	fmt.Println(tc, "bytes")
+	// Output:
+	// 3000 bytes
+}

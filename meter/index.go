@@ -9,7 +9,8 @@ import (
 // slots from the least to the most recently used, a linked list.
 
 // link has the slot numbers of the neighbors in the order. The link of an empty slot has its
-// own number in older, and the next empty slot in newer.
+// own number in older, and the next empty slot in newer. A pinned slot is not in the order;
+// its link is zero.
 type link struct{ older, newer uint32 }
 
 // An entry of the index is a tag of 8 bits and a slot number of 24 bits.
@@ -64,7 +65,7 @@ func (t *Table[K]) find(hash uint64, key K) (at, slot int, known bool) {
 const burst = 32
 
 // load hashes up to burst keys and makes the CPU load their memory, in steps of independent
-// loads: first the index, then the slots.
+// loads: first the index, then the slots, then the profiles that were Set.
 func (t *Table[K]) load(keys []K, hashes *[burst]uint64) {
 	sum := uint32(0)
 	for i, key := range keys {
@@ -78,6 +79,13 @@ func (t *Table[K]) load(keys []K, hashes *[burst]uint64) {
 	for _, hash := range hashes[:len(keys)] {
 		if i, ok := t.candidate(hash); ok {
 			sum += uint32(t.slots[i].second) + t.order[i+1].older
+		}
+	}
+	if t.own != nil {
+		for _, hash := range hashes[:len(keys)] {
+			if i, ok := t.candidate(hash); ok {
+				sum += uint32(t.profileOf(i).den)
+			}
 		}
 	}
 	t.loaded += sum
@@ -115,6 +123,12 @@ func (t *Table[K]) take(hash uint64, key K, now int64) (int, bool) {
 		t.counts.Refused++
 		return 0, false
 	}
+	return t.add(at, hash, key), true
+}
+
+// add adds a new key at the free place that find returned, and returns its slot. If the table is full, it evicts
+// the least recently used key, and there must be one that is not pinned.
+func (t *Table[K]) add(at int, hash uint64, key K) int {
 	t.settle()
 	n := t.free
 	switch {
@@ -135,11 +149,14 @@ func (t *Table[K]) take(hash uint64, key K, now int64) (int, bool) {
 	t.append(n)
 	t.slots[n-1] = slot[K]{key, t.fresh}
 	t.index[at] = tag(hash) | n
-	return int(n - 1), true
+	return int(n - 1)
 }
 
 // room reports whether there is room for a new key.
 func (t *Table[K]) room(now int64) bool {
+	if t.full() {
+		return false
+	}
 	if !t.config.Idle || t.Len() < t.config.Keys {
 		return true
 	}
@@ -170,7 +187,7 @@ func (t *Table[K]) settle() {
 		t.loaded += t.order[links[i].older].older + t.order[links[i].newer].older
 	}
 	for _, n := range lately {
-		if t.order[n].newer != 0 {
+		if t.order[n].newer != 0 { // neither the last of the order, nor pinned
 			t.unlink(n)
 			t.append(n)
 		}

@@ -2,6 +2,7 @@ package meter
 
 import (
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -27,7 +28,7 @@ func (t SlidingLog) Profile() (*Profile, error) {
 	if t.Entries < 1 || t.Entries > maxEntries {
 		f.add("Entries", fmt.Sprintf("%d are not between 1 and %d", t.Entries, maxEntries))
 	}
-	return f.window(t.Kind(), slidingLog{t.Limit, int64(t.Window), 1, t.Entries}, t.Window)
+	return f.window(t, slidingLog{t.Limit, int64(t.Window), 1, t.Entries}, t.Window)
 }
 
 // SlidingWindow is a two-color meter that lets Limit bytes through in a Window that
@@ -58,7 +59,7 @@ func (t SlidingWindow) Profile() (*Profile, error) {
 		f.add("Slots", fmt.Sprintf("%d do not divide a window of %v into whole nanoseconds", t.Slots, t.Window))
 	}
 	slot = max(slot, 1)
-	return f.window(t.Kind(), slidingLog{t.Limit, int64(t.Window) / slot, slot, t.Slots}, t.Window)
+	return f.window(t, slidingLog{t.Limit, int64(t.Window) / slot, slot, t.Slots}, t.Window)
 }
 
 const (
@@ -160,6 +161,21 @@ func (w slidingLog) tokens(s state, log []entry, now int64) (tc, te int64) {
 		return 0, 0 // the limit or the log is used up
 	}
 	return w.limit - s.first, 0
+}
+
+func (w slidingLog) valid(s state, log []entry) bool {
+	if s.epoch == notBegun {
+		return s.first >= 0 && s.first <= w.limit && s.second == 0
+	}
+	left := s.first
+	for i, e := range log {
+		if e.n <= 0 || e.n > left || e.slot > s.epoch || i > 0 && e.slot <= log[i-1].slot {
+			return false
+		}
+		left -= e.n
+	}
+	return left == 0 && s.first <= w.limit && s.second == int64(len(log)) &&
+		s.epoch >= math.MinInt64/w.slot && s.epoch <= math.MaxInt64/w.slot
 }
 
 func (w slidingLog) rested(s state, log []entry, now int64) bool {

@@ -64,7 +64,8 @@ func NewWithTokens(p *Profile, tc, te int64) Meter {
 // has refilled since, less the fraction of a byte that Tokens rounded off. The bytes that a
 // window had let through count from that time. The average of a TSWTCM begins at 0.
 //
-// The clock must continue across restarts, so a time of Now cannot be restored.
+// The clock must continue across restarts, as Now does not; see Shift. AppendBinary saves the
+// exact state.
 func Restore(p *Profile, at, tc, te int64) Meter {
 	p = p.made().withLog()
 	s := p.start(tc, te)

@@ -150,6 +150,7 @@ func panicOf(f func()) (message any) {
 func TestZeroTable(t *testing.T) {
 	var table Table[int]
 	var shards Shards[int]
+	p := compileProfile(t, TokenBucket{Rate: BitRate(8e6), Burst: 10})
 	for name, f := range map[string]func(){
 		"Color":      func() { table.Color(1, 0, 1, Green) },
 		"ColorEach":  func() { table.ColorEach([]int{1}, 0, []int{1}, nil, make([]Color, 1)) },
@@ -160,6 +161,10 @@ func TestZeroTable(t *testing.T) {
 		"RetryAfter": func() { table.RetryAfter(1, 0, 1) },
 		"Tokens":     func() { table.Tokens(1, 0) },
 		"Delete":     func() { table.Delete(1) },
+		"Set":        func() { _ = table.Set(1, 0, p) },
+		"Unset":      func() { table.Unset(1, 0) },
+		"Append":     func() { _, _ = table.AppendBinary(nil) },
+		"Unmarshal":  func() { _ = table.UnmarshalBinary(nil) },
 	} {
 		if got := panicOf(f); got != zeroTable {
 			t.Errorf("Table.%s: got panic %v, want %q", name, got, zeroTable)
@@ -171,6 +176,12 @@ func TestZeroTable(t *testing.T) {
 		"Peek":       func() { shards.Peek(1, 0, 1, Green) },
 		"RetryAfter": func() { shards.RetryAfter(1, 0, 1) },
 		"Delete":     func() { shards.Delete(1) },
+		"Set":        func() { _ = shards.Set(1, 0, p) },
+		"Unset":      func() { shards.Unset(1, 0) },
+		"SetProfile": func() { _ = shards.SetProfile(0, p) },
+		"Shift":      func() { shards.Shift(0, 0) },
+		"Append":     func() { _, _ = shards.AppendBinary(nil) },
+		"Unmarshal":  func() { _ = shards.UnmarshalBinary(nil) },
 		"Do":         func() { shards.Do(1, func(*Table[int]) {}) },
 	} {
 		if got := panicOf(f); got != zeroShards {

@@ -28,7 +28,7 @@ func (t SRTCM) Profile() (*Profile, error) {
 		f.add("CBS", "and EBS are both zero: one of them must be larger (RFC 2697 §2)")
 	}
 	// RFC 2697 is RFC 4115 with coupling and an excess rate of zero.
-	return f.profile(t.Kind(), bucketParams{"CBS", t.CIR, t.CBS}, bucketParams{"EBS", Rate{}, t.EBS}, true)
+	return f.profile(t, bucketParams{"CBS", t.CIR, t.CBS}, bucketParams{"EBS", Rate{}, t.EBS}, true)
 }
 
 // TRTCM is the two-rate three-color marker of RFC 2698. CBS and PBS are in bytes and
@@ -54,7 +54,7 @@ func (t TRTCM) Profile() (*Profile, error) {
 	f.rates(t.CIR, t.PIR, "RFC 2698 §2")
 	f.positive("CBS", t.CBS, "RFC 2698 §2")
 	f.positive("PBS", t.PBS, "RFC 2698 §2")
-	return f.profile(t.Kind(), bucketParams{"CBS", t.CIR, t.CBS}, bucketParams{"PBS", t.PIR, t.PBS}, false)
+	return f.profile(t, bucketParams{"CBS", t.CIR, t.CBS}, bucketParams{"PBS", t.PIR, t.PBS}, false)
 }
 
 // TRTCM4115 is the two-rate three-color marker of RFC 4115. CBS and EBS are in bytes;
@@ -86,7 +86,7 @@ func (t TRTCM4115) Profile() (*Profile, error) {
 	if t.CBS == 0 && t.EBS == 0 {
 		f.add("CBS", "and EBS are both zero: every packet would be red")
 	}
-	return f.profile(t.Kind(), bucketParams{"CBS", t.CIR, t.CBS}, bucketParams{"EBS", t.EIR, t.EBS}, t.Coupling)
+	return f.profile(t, bucketParams{"CBS", t.CIR, t.CBS}, bucketParams{"EBS", t.EIR, t.EBS}, t.Coupling)
 }
 
 // TokenBucket is a single-rate two-color meter. A packet that conforms keeps its
@@ -132,7 +132,7 @@ func (t TokenBucket) Profile() (*Profile, error) {
 	}
 	f.rate("Rate", t.Rate, "")
 	f.positive("Burst", t.Burst, "")
-	p, err := f.profile(t.Kind(), bucketParams{"Burst", t.Rate, t.Burst}, bucketParams{}, false)
+	p, err := f.profile(t, bucketParams{"Burst", t.Rate, t.Burst}, bucketParams{}, false)
 	if err != nil || t.Warmup == 0 {
 		return p, err
 	}

@@ -33,6 +33,7 @@ type Profile struct {
 	kind    Kind
 	rule    rule    // meters in place of the buckets, unless nil
 	log     []entry // memory of the rule; a profile that has one belongs to a single meter
+	params  Params  // the parameters that were compiled
 }
 
 // bucket is a bucket in the units of its profile: 1/den byte, with den such that a whole
@@ -58,7 +59,7 @@ type bucketParams struct {
 }
 
 // profile compiles one or two buckets, or returns the errors collected so far and its own.
-func (f *fieldErrors) profile(kind Kind, c, e bucketParams, coupled bool) (*Profile, error) {
+func (f *fieldErrors) profile(params Params, c, e bucketParams, coupled bool) (*Profile, error) {
 	for _, b := range [2]bucketParams{c, e} {
 		if b.burst > maxBurst {
 			f.add(b.name, fmt.Sprintf("of %d bytes is above 2^59", b.burst))
@@ -70,8 +71,9 @@ func (f *fieldErrors) profile(kind Kind, c, e bucketParams, coupled bool) (*Prof
 	p := &Profile{
 		longest: uint64(max(c.burst, e.burst)) + 1,
 		barredC: int64(Yellow),
-		peak:    kind.Info().Peak,
-		kind:    kind,
+		peak:    params.Kind().Info().Peak,
+		kind:    params.Kind(),
+		params:  params,
 	}
 	if e.name == "" {
 		p.barredC = int64(Red) // a yellow packet may conform, and stays yellow
@@ -122,6 +124,9 @@ func lcm(a, b *big.Int) *big.Int {
 	g := new(big.Int).GCD(nil, nil, a, b)
 	return g.Mul(new(big.Int).Quo(a, g), b)
 }
+
+// Params returns the parameters that were compiled.
+func (p *Profile) Params() Params { return p.params }
 
 // Kind returns the algorithm.
 func (p *Profile) Kind() Kind { return p.kind }

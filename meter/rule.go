@@ -20,6 +20,9 @@ type rule interface {
 	rested(s state, log []entry, now int64) bool
 	// entries returns the length of the log.
 	entries() int
+	// valid reports whether a state with these used entries of the log, the oldest first, can
+	// be one of the rule. The epoch is notBegun or later.
+	valid(s state, log []entry) bool
 }
 
 // byRule meters a packet by the rule, and brings the state to now. If take is false, it

@@ -49,7 +49,11 @@ func (t *Shards[K]) shardOf(hash uint64) *shard[K] {
 	if len(t.shards) == 0 {
 		panic(zeroShards)
 	}
-	return &t.shards[uint64(uint32(hash>>8))*uint64(len(t.shards))>>32]
+	return &t.shards[t.number(hash)]
+}
+
+func (t *Shards[K]) number(hash uint64) int {
+	return int(uint64(uint32(hash>>8)) * uint64(len(t.shards)) >> 32)
 }
 
 // Color is Table.Color.
@@ -100,6 +104,43 @@ func (t *Shards[K]) Delete(key K) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.table.delete(hash, key)
+}
+
+// Set is Table.Set. It fails if the shard of the key has no room, even if others have: make
+// Keys twice the number of keys that you Set, and at least 100 for each shard.
+func (t *Shards[K]) Set(key K, now int64, p *Profile) error {
+	hash := maphash.Comparable(t.seed, key)
+	s := t.shardOf(hash)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.table.set(hash, key, now, p)
+}
+
+// Unset is Table.Unset.
+func (t *Shards[K]) Unset(key K, now int64) bool {
+	hash := maphash.Comparable(t.seed, key)
+	s := t.shardOf(hash)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.table.unset(hash, key, now)
+}
+
+// SetProfile is Table.SetProfile for one shard after another. If it returns an error,
+// nothing has changed.
+func (t *Shards[K]) SetProfile(now int64, p *Profile) error {
+	if len(t.shards) == 0 {
+		panic(zeroShards)
+	}
+	for i := range t.shards {
+		s := &t.shards[i]
+		s.mu.Lock()
+		err := s.table.SetProfile(now, p)
+		s.mu.Unlock()
+		if err != nil {
+			return err // that of the first shard: all have the same kind
+		}
+	}
+	return nil
 }
 
 // Len returns the number of keys in all shards.

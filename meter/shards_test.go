@@ -329,10 +329,15 @@ func TestFamilyAllocatesNothing(t *testing.T) {
 	}
 }
 
-// allocations returns the number of allocations in the second of two calls. The garbage
-// collector, which allocates as well, does not run meanwhile.
+// allocations returns the number of allocations in the second of two calls, the least of up
+// to three attempts: the runtime allocates if it starts a thread. The garbage collector, which
+// allocates as well, does not run meanwhile.
 func allocations(f func()) float64 {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	runtime.GC() // ends a running cycle
-	return testing.AllocsPerRun(1, f)
+	least := testing.AllocsPerRun(1, f)
+	for attempt := 1; attempt < 3 && least > 0; attempt++ {
+		least = min(least, testing.AllocsPerRun(1, f))
+	}
+	return least
 }

@@ -24,11 +24,13 @@ const MaxKeys = 1 << 22
 // maxTableEntries is the largest number of log entries in a Table, 16 bytes each.
 const maxTableEntries = 1 << 26
 
-// Table has a meter for each key, all with one profile. It is for one goroutine; see Shards
-// for several. NewTable makes one; the methods of the zero Table panic.
+// Table has a meter for each key. All keys have the profile of the table, except those that
+// were given one of their own by Set. A Table is for one goroutine; see Shards for several.
+// NewTable makes one; the methods of the zero Table panic.
 //
 // NewTable allocates all memory: for each key, the key, 24 bytes of state, 8 bytes of order
 // and 8 bytes of index. The operating system provides the pages when keys first use them.
+// The first call of Set allocates 8 more bytes for each key.
 //
 // A sender that uses many keys can fill the table. Without Idle the least recently used key
 // is evicted, and a key that returns after its eviction begins anew, with a full burst. To
@@ -46,6 +48,7 @@ type Table[K comparable] struct {
 	emptied int    // number of slots that Delete emptied
 
 	profile *Profile
+	own     []*Profile // by slot: the profile that was Set, or nil; empty before the first Set
 	config  TableConfig
 	seed    maphash.Seed
 	fresh   state // state of a new key
@@ -104,17 +107,17 @@ func (t *Table[K]) init(p *Profile, config TableConfig, seed maphash.Seed) error
 		entries: p.entries(),
 		index:   make([]uint32, config.Keys*15/8+2),
 	}
-	t.setFresh()
+	t.fresh = config.fresh(p)
 	t.rest = Meter{profile: p.withLog(), state: t.fresh}
 	return nil
 }
 
-func (t *Table[K]) setFresh() {
-	var tc, te int64
-	if !t.config.Empty {
-		tc, te = t.profile.Bursts()
+// fresh returns the state of a new key.
+func (c TableConfig) fresh(p *Profile) state {
+	if c.Empty {
+		return p.start(0, 0)
 	}
-	t.fresh = t.profile.start(tc, te)
+	return p.start(p.Bursts())
 }
 
 // Color is Meter.Color for the meter of a key, which is added if it is new. A packet with the
@@ -131,7 +134,7 @@ func (t *Table[K]) color(hash uint64, key K, now int64, n int, in Color) Color {
 	if !ok {
 		return t.rest.Color(now, n, in)
 	}
-	return t.profile.color(&t.slots[i].state, t.log(i), now, n, in)
+	return t.profileOf(i).color(&t.slots[i].state, t.log(i), now, n, in)
 }
 
 // Prefetch brings the memory of keys into the CPU's cache and changes nothing, so that
@@ -165,14 +168,16 @@ func (t *Table[K]) ColorEach(keys []K, now int64, lengths []int, in, colors []Co
 
 // Explain is Meter.Explain for the meter of a key.
 func (t *Table[K]) Explain(key K, now int64, n int, in Color) Explanation {
+	hash := t.hash(key)
 	if in == Red {
-		return Explanation{Length: n, In: in, Color: Red, Clause: t.profile.kind.Clause(in, Red)}
+		p, _, _ := t.wouldUse(hash, key, now)
+		return Explanation{Length: n, In: in, Color: Red, Clause: p.kind.Clause(in, Red)}
 	}
-	i, ok := t.take(t.hash(key), key, now)
+	i, ok := t.take(hash, key, now)
 	if !ok {
 		return t.rest.Explain(now, n, in)
 	}
-	return t.profile.explain(&t.slots[i].state, t.log(i), now, n, in)
+	return t.profileOf(i).explain(&t.slots[i].state, t.log(i), now, n, in)
 }
 
 // Decide is Meter.Decide for the meter of a key.
@@ -185,7 +190,7 @@ func (t *Table[K]) decide(hash uint64, key K, now int64, n int) Decision {
 	if !ok {
 		return t.rest.Decide(now, n)
 	}
-	return t.profile.decide(&t.slots[i].state, t.log(i), now, n)
+	return t.profileOf(i).decide(&t.slots[i].state, t.log(i), now, n)
 }
 
 // Peek returns the color that Color would return. It takes nothing, adds no key, and does
@@ -195,8 +200,8 @@ func (t *Table[K]) Peek(key K, now int64, n int, in Color) Color {
 }
 
 func (t *Table[K]) peek(hash uint64, key K, now int64, n int, in Color) Color {
-	s, log := t.wouldUse(hash, key, now)
-	return t.profile.peek(s, log, now, n, in)
+	p, s, log := t.wouldUse(hash, key, now)
+	return p.peek(s, log, now, n, in)
 }
 
 // RetryAfter is Meter.RetryAfter for the meter of a key, or for the meter that a new key
@@ -206,19 +211,19 @@ func (t *Table[K]) RetryAfter(key K, now int64, n int) (time.Duration, bool) {
 }
 
 func (t *Table[K]) retryAfter(hash uint64, key K, now int64, n int) (time.Duration, bool) {
-	s, log := t.wouldUse(hash, key, now)
-	return t.profile.retryAfter(s, log, now, n)
+	p, s, log := t.wouldUse(hash, key, now)
+	return p.retryAfter(s, log, now, n)
 }
 
-// wouldUse returns the state and log that would meter a packet of the key.
-func (t *Table[K]) wouldUse(hash uint64, key K, now int64) (state, []entry) {
+// wouldUse returns the profile, state and log that would meter a packet of the key.
+func (t *Table[K]) wouldUse(hash uint64, key K, now int64) (*Profile, state, []entry) {
 	switch _, i, known := t.find(hash, key); {
 	case known:
-		return t.slots[i].state, t.log(i)
+		return t.profileOf(i), t.slots[i].state, t.log(i)
 	case key != key || !t.room(now):
-		return t.rest.state, t.rest.profile.log
+		return t.profile, t.rest.state, t.rest.profile.log
 	}
-	return t.fresh, t.log(t.config.Keys)
+	return t.profile, t.fresh, t.log(t.config.Keys)
 }
 
 // Delete removes a key, and reports whether it was in the table. It does not count as an
@@ -233,7 +238,11 @@ func (t *Table[K]) delete(hash uint64, key K) bool {
 	t.settle()
 	t.remove(at)
 	n := uint32(i + 1)
-	t.unlink(n)
+	if t.pinned(i) {
+		t.own[i] = nil
+	} else {
+		t.unlink(n)
+	}
 	t.slots[i] = slot[K]{} // the key may hold a pointer
 	t.order[n] = link{n, t.free}
 	t.free = n
@@ -264,7 +273,7 @@ func (t *Table[K]) at(i int) (key K, m *Meter) {
 		return key, nil
 	}
 	s := &t.slots[i]
-	m = &Meter{profile: t.profile.withLog(), state: s.state}
+	m = &Meter{profile: t.profileOf(i).withLog(), state: s.state}
 	copy(m.profile.log, t.log(i))
 	return s.key, m
 }
@@ -280,7 +289,7 @@ func (t *Table[K]) Tokens(key K, now int64) (tc, te int64, known bool) {
 	if !known {
 		return 0, 0, false
 	}
-	tc, te = t.profile.tokens(t.slots[i].state, t.log(i), now)
+	tc, te = t.profileOf(i).tokens(t.slots[i].state, t.log(i), now)
 	return tc, te, true
 }
 
@@ -293,7 +302,7 @@ func (t *Table[K]) Stats() TableStats {
 // Memory returns the bytes that the table takes when all its keys are in use.
 func (t *Table[K]) Memory() int {
 	return cap(t.slots)*int(unsafe.Sizeof(slot[K]{})) + len(t.order)*int(unsafe.Sizeof(link{})) +
-		len(t.logs)*int(unsafe.Sizeof(entry{})) + len(t.index)*4
+		len(t.logs)*int(unsafe.Sizeof(entry{})) + len(t.index)*4 + len(t.own)*int(unsafe.Sizeof(t.profile))
 }
 
 // Rekey returns a table with the meters, order and counts of t, and the keys that rekey
@@ -302,7 +311,7 @@ func Rekey[K, L comparable](t *Table[K], rekey func(K) L) *Table[L] {
 	t.settle()
 	out := &Table[L]{
 		counts: t.counts, rest: Meter{profile: t.rest.profile, state: t.rest.state}, free: t.free, emptied: t.emptied,
-		profile: t.profile, config: t.config, seed: t.seed, fresh: t.fresh, order: t.order, logs: t.logs, entries: t.entries,
+		profile: t.profile, own: t.own, config: t.config, seed: t.seed, fresh: t.fresh, order: t.order, logs: t.logs, entries: t.entries,
 		slots: make([]slot[L], len(t.slots), cap(t.slots)), index: make([]uint32, len(t.index)),
 	}
 	for i := range t.slots {
@@ -316,24 +325,4 @@ func Rekey[K, L comparable](t *Table[K], rekey func(K) L) *Table[L] {
 		out.slots[i], out.index[at] = slot[L]{key, t.slots[i].state}, tag(hash)|n
 	}
 	return out
-}
-
-// SetProfile is Meter.SetProfile for the meters of all keys. Its time grows with their number.
-// It returns an error if the old or the new profile needs a log, unless they are equal.
-func (t *Table[K]) SetProfile(now int64, p *Profile) error {
-	old := t.profile
-	if old.sameRule(p) {
-		return nil
-	}
-	if old.entries() > 0 || p.entries() > 0 {
-		return &FieldError{"type", "of a table cannot change to or from a kind with a log"}
-	}
-	t.profile = p
-	t.setFresh()
-	t.rest.SetProfile(now, p)
-	for i := range t.slots {
-		s := &t.slots[i].state
-		*s = p.adopt(nil, now, old, *s, nil)
-	}
-	return nil
 }

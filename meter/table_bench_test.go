@@ -38,8 +38,40 @@ func manyPicks() []uint64 {
 // BenchmarkTable has a million keys: random hits a packet at a time and in bursts
 // of 32, and new keys, each of which evicts one.
 func BenchmarkTable(b *testing.B) {
-	t, picks := manyTable(b, maphash.MakeSeed()), manyPicks()
+	t := manyTable(b, maphash.MakeSeed())
 	fillTable(t)
+	benchmarkTable(b, t)
+}
+
+// BenchmarkTableSet is BenchmarkTable after a Set of three quarters of the keys, with a
+// thousand profiles.
+func BenchmarkTableSet(b *testing.B) {
+	t := manyTable(b, maphash.MakeSeed())
+	fillTable(t)
+	var own []*Profile
+	for i := range int64(1000) {
+		own = append(own, compileProfile(b, TokenBucket{Rate: BitRate(1e9 + i*1e6), Burst: 65536}))
+	}
+	for key := range uint64(manyKeys * 3 / 4) {
+		if err := t.Set(key, 0, own[key%1000]); err != nil {
+			b.Fatal(err)
+		}
+	}
+	benchmarkTable(b, t)
+	now := int64(0)
+	b.Run("set", func(b *testing.B) { // another profile for a key
+		for i := range b.N {
+			now += 100
+			key := uint64(i*7919) % (manyKeys * 3 / 4)
+			if err := t.Set(key, now, own[i%1000]); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+func benchmarkTable(b *testing.B, t *Table[uint64]) {
+	picks := manyPicks()
 	now := int64(0)
 	b.Run("hits", func(b *testing.B) {
 		for i := range b.N {
@@ -103,4 +135,27 @@ func BenchmarkTableSlowest(b *testing.B) {
 			b.ReportMetric(float64(part[manyKeys/2]), fmt.Sprintf("ns/%s-median", name))
 		}
 	}
+}
+
+// BenchmarkTableSaved saves and restores a million keys.
+func BenchmarkTableSaved(b *testing.B) {
+	t := manyTable(b, maphash.MakeSeed())
+	fillTable(t)
+	var data []byte
+	b.Run("save", func(b *testing.B) {
+		for range b.N {
+			var err error
+			if data, err = t.AppendBinary(data[:0]); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportMetric(float64(len(data))/manyKeys, "B/key")
+	})
+	b.Run("restore", func(b *testing.B) {
+		for range b.N {
+			if err := t.UnmarshalBinary(data); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
 }

@@ -131,3 +131,50 @@ func ExampleTable_All() {
 	// true 1
 	// green
 }
+
+// Customers have plans of their own, and are never evicted. Everybody else has the profile of the
+// table.
+func ExampleTable_Set() {
+	stranger, _ := meter.TokenBucket{Rate: meter.BitRate(1_000_000), Burst: 1500}.Profile()
+	home, _ := meter.TRTCM{CIR: meter.BitRate(50_000_000), CBS: 1 << 20, PIR: meter.BitRate(60_000_000), PBS: 1 << 20}.Profile()
+	table, err := meter.NewTable[netip.Addr](stranger, meter.TableConfig{Keys: 1000})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	customer := netip.MustParseAddr("192.0.2.1")
+	if err := table.Set(customer, 0, home); err != nil {
+		fmt.Println(err) // all keys are customers
+	}
+	for i := range 100_000 { // addresses of strangers
+		table.Color(netip.AddrFrom4([4]byte{198, byte(i >> 16), byte(i >> 8), byte(i)}), 0, 1500, meter.Green)
+	}
+	fmt.Printf("%+v\n", table.Decide(customer, 0, 1500))
+	fmt.Println(table.Delete(customer), table.Stats())
+	// Output:
+	// {Color:green Remaining:1047076 RetryAfter:0s ResetAfter:240µs}
+	// true {999 99001 0}
+}
+
+// A table is saved, and restored when the program starts again.
+func ExampleTable_AppendBinary() {
+	profile, _ := meter.TokenBucket{Rate: meter.ByteRate(1000), Burst: 5000}.Profile()
+	config := meter.TableConfig{Keys: 1000}
+	table, _ := meter.NewTable[netip.Addr](profile, config)
+	source := netip.MustParseAddr("192.0.2.1")
+	table.Color(source, 0, 5000, meter.Green)
+	saved, err := table.AppendBinary(nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	again, _ := meter.NewTable[netip.Addr](profile, config)
+	if err := again.UnmarshalBinary(saved); err != nil {
+		fmt.Println("starts empty:", err)
+	}
+	tc, _, _ := again.Tokens(source, int64(2*time.Second))
+	fmt.Println(tc, "bytes")
+	// Output:
+	// 2000 bytes
+}

@@ -16,20 +16,91 @@ type slowTable[K comparable] struct {
 type keyed[K comparable] struct {
 	key   K
 	meter Meter
+	own   bool // a profile was set
 }
 
 func newSlowTable[K comparable](p *Profile, config TableConfig) *slowTable[K] {
 	t := &slowTable[K]{profile: p, config: config}
-	t.rest = t.fresh()
+	t.rest = t.fresh(t.profile)
 	return t
 }
 
-func (t *slowTable[K]) fresh() Meter {
+func (t *slowTable[K]) fresh(p *Profile) Meter {
 	if t.config.Empty {
-		return NewWithTokens(t.profile, 0, 0)
+		return NewWithTokens(p, 0, 0)
 	}
-	c, e := t.profile.Bursts()
-	return NewWithTokens(t.profile, c, e) // the clock begins with the first packet
+	c, e := p.Bursts()
+	return NewWithTokens(p, c, e) // the clock begins with the first packet
+}
+
+// oldest returns the index of the key to evict, or -1 if all keys have a profile of their own.
+func (t *slowTable[K]) oldest() int {
+	return slices.IndexFunc(t.meters, func(k *keyed[K]) bool { return !k.own })
+}
+
+// full reports whether a packet of a new key finds no room.
+func (t *slowTable[K]) full(now int64) bool {
+	if len(t.meters) < t.config.Keys {
+		return false
+	}
+	i := t.oldest()
+	if i < 0 || !t.config.Idle {
+		return i < 0
+	}
+	m := &t.meters[i].meter
+	return !m.profile.rested(m.state, m.profile.log, now)
+}
+
+func (t *slowTable[K]) setProfile(now int64) {
+	for _, k := range t.meters {
+		if !k.own {
+			k.meter.SetProfile(now, t.profile)
+		}
+	}
+	t.rest.SetProfile(now, t.profile)
+}
+
+// set reports whether there was room.
+func (t *slowTable[K]) set(key K, now int64, p *Profile) bool {
+	if m := t.find(key); m != nil {
+		m.SetProfile(now, p)
+	} else if len(t.meters) == t.config.Keys && t.oldest() < 0 {
+		return false
+	} else {
+		t.add(key, p).begin(now)
+	}
+	for _, k := range t.meters {
+		k.own = k.own || k.key == key
+	}
+	return true
+}
+
+func (t *slowTable[K]) unset(key K, now int64) bool {
+	i := slices.IndexFunc(t.meters, func(k *keyed[K]) bool { return k.key == key && k.own })
+	if i < 0 {
+		return false
+	}
+	t.meters[i].own = false
+	t.use(key, now).SetProfile(now, t.profile)
+	return true
+}
+
+// kind returns the kind of the meter that would meter a packet of the key.
+func (t *slowTable[K]) kind(key K, now int64) Kind {
+	m := t.would(key, now)
+	return m.profile.kind
+}
+
+// add adds a key, in place of another if the table is full.
+func (t *slowTable[K]) add(key K, p *Profile) *Meter {
+	if len(t.meters) == t.config.Keys {
+		t.stats.Evicted++
+		i := t.oldest()
+		t.meters = append(t.meters[:i:i], t.meters[i+1:]...)
+	}
+	t.meters = append(t.meters, &keyed[K]{key: key, meter: t.fresh(p)})
+	t.stats.Keys = len(t.meters)
+	return t.find(key)
 }
 
 func (t *slowTable[K]) find(key K) *Meter {
@@ -48,18 +119,11 @@ func (t *slowTable[K]) use(key K, now int64) *Meter {
 			return t.find(key)
 		}
 	}
-	if len(t.meters) == t.config.Keys {
-		oldest := &t.meters[0].meter
-		if t.config.Idle && !oldest.profile.rested(oldest.state, oldest.profile.log, now) {
-			t.stats.Refused++
-			return &t.rest
-		}
-		t.stats.Evicted++
-		t.meters = t.meters[1:]
+	if t.full(now) {
+		t.stats.Refused++
+		return &t.rest
 	}
-	t.meters = append(t.meters, &keyed[K]{key, t.fresh()})
-	t.stats.Keys = len(t.meters)
-	return t.find(key)
+	return t.add(key, t.profile)
 }
 
 // would returns a clone of the meter that would meter a packet of the key.
@@ -67,12 +131,10 @@ func (t *slowTable[K]) would(key K, now int64) Meter {
 	if m := t.find(key); m != nil {
 		return m.Clone()
 	}
-	if len(t.meters) == t.config.Keys && t.config.Idle {
-		if oldest := &t.meters[0].meter; !oldest.profile.rested(oldest.state, oldest.profile.log, now) {
-			return t.rest.Clone()
-		}
+	if t.full(now) {
+		return t.rest.Clone()
 	}
-	return t.fresh()
+	return t.fresh(t.profile)
 }
 
 func (t *slowTable[K]) delete(key K) bool {

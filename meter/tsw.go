@@ -60,7 +60,7 @@ func (t TSWTCM) Profile() (*Profile, error) {
 	if f != nil {
 		return nil, errors.Join(f...)
 	}
-	return &Profile{kind: t.Kind(), rule: r}, nil
+	return &Profile{params: t, kind: t.Kind(), rule: r}, nil
 }
 
 // tsw keeps the time of the latest packet in epoch, the average in first, and the number of
@@ -134,5 +134,7 @@ func (w tsw) tokens(s state, _ []entry, now int64) (tc, te int64) {
 	left := func(target uint64) int64 { return int64((target - min(average, target)) >> tswShift) }
 	return left(w.target[0]), left(w.target[1])
 }
+
+func (w tsw) valid(s state, _ []entry) bool { return s.first >= 0 && s.first <= maxAvg }
 
 func (w tsw) rested(s state, _ []entry, now int64) bool { return w.average(&s, now, 0) == 0 }

@@ -34,7 +34,7 @@ func (p *Profile) warmUp(d time.Duration) (*Profile, error) {
 	if largest := maxUnits / fine / p.den; burst > largest {
 		return nil, &FieldError{"Burst", fmt.Sprintf("of %d bytes exceeds the largest burst that 64 bits count exactly at this rate with a warm-up of %v, %d bytes", burst, d, largest)}
 	}
-	return &Profile{kind: p.kind, rule: w}, nil
+	return &Profile{params: p.params, kind: p.kind, rule: w}, nil
 }
 
 // warmUp is a token bucket whose rate climbs. A state has the time of the latest packet in
@@ -109,6 +109,10 @@ func (w *warmUp) look(s *state, now int64, n int, in Color) Color {
 func (w warmUp) tokens(s state, _ []entry, now int64) (tc, te int64) {
 	w.advance(&s, now)
 	return s.first / w.unit, 0
+}
+
+func (w warmUp) valid(s state, _ []entry) bool {
+	return s.first >= 0 && s.first <= w.burst*w.unit && (s.epoch == notBegun || s.second <= s.epoch)
 }
 
 func (w warmUp) rested(s state, _ []entry, now int64) bool {

@@ -202,6 +202,21 @@ func (w wide) rested(s state, log []entry, now int64) bool {
 	return tc == w.c.burst && te == w.e.burst
 }
 
+func (w wide) valid(s state, log []entry) bool {
+	if !w.excess { // bytes may be reserved ahead
+		return s.first >= -maxGained && s.first <= w.c.burst && s.second >= 0 && s.second < w.c.den
+	}
+	var units entry
+	if s.epoch != notBegun {
+		if len(log) == 0 {
+			return false
+		}
+		units = log[0]
+	}
+	return min(s.first, s.second, units.slot, units.n) >= 0 &&
+		s.first <= w.c.burst && s.second <= w.e.burst && units.slot < w.c.den && units.n < w.e.den
+}
+
 // tooWide returns the reason why the state does not fit two words of 64 bits, or nil.
 func (w *wide) tooWide(k Kind) error {
 	names := [2]string{"Burst"}

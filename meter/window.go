@@ -25,7 +25,7 @@ func (t FixedWindow) Buckets() []Bucket { return windowBuckets(t.Limit, t.Window
 // Profile compiles the parameters. The error joins a FieldError for each that is invalid.
 func (t FixedWindow) Profile() (*Profile, error) {
 	var f fieldErrors
-	return f.window(t.Kind(), fixedWindow{t.Limit, int64(t.Window)}, t.Window)
+	return f.window(t, fixedWindow{t.Limit, int64(t.Window)}, t.Window)
 }
 
 // SlidingCounter is a two-color meter that lets about Limit bytes through in the Window
@@ -47,17 +47,17 @@ func (t SlidingCounter) Buckets() []Bucket { return windowBuckets(t.Limit, t.Win
 // Profile compiles the parameters. The error joins a FieldError for each that is invalid.
 func (t SlidingCounter) Profile() (*Profile, error) {
 	var f fieldErrors
-	return f.window(t.Kind(), slidingCounter{fixedWindow{t.Limit, int64(t.Window)}}, t.Window)
+	return f.window(t, slidingCounter{fixedWindow{t.Limit, int64(t.Window)}}, t.Window)
 }
 
-func (f *fieldErrors) window(k Kind, r rule, length time.Duration) (*Profile, error) {
+func (f *fieldErrors) window(params Params, r rule, length time.Duration) (*Profile, error) {
 	limit, _ := r.bursts()
 	f.limit(limit)
 	f.span("Window", length, maxWindow)
 	if *f != nil {
 		return nil, errors.Join(*f...)
 	}
-	return &Profile{kind: k, rule: r}, nil
+	return &Profile{params: params, kind: params.Kind(), rule: r}, nil
 }
 
 // fixedWindow keeps the start of the window in epoch, and the bytes taken in it in first.
@@ -117,6 +117,10 @@ func (w fixedWindow) rested(s state, _ []entry, now int64) bool {
 	return s.first == 0
 }
 
+func (w fixedWindow) valid(s state, _ []entry) bool {
+	return s.first >= 0 && s.first <= w.limit && s.second == 0
+}
+
 // slidingCounter also keeps the bytes taken in the window before, in second.
 type slidingCounter struct{ fixedWindow }
 
@@ -154,6 +158,10 @@ func (w slidingCounter) tokens(s state, _ []entry, now int64) (tc, te int64) {
 		counts++
 	}
 	return max(w.limit-s.first-int64(counts), 0), 0
+}
+
+func (w slidingCounter) valid(s state, _ []entry) bool {
+	return min(s.first, s.second) >= 0 && s.first <= w.limit && s.second <= w.limit
 }
 
 func (w slidingCounter) rested(s state, _ []entry, now int64) bool {

@@ -1,0 +1,259 @@
+package meter
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"reflect"
+	"slices"
+)
+
+// This file has the binary format of meters, format 1. All numbers are little-endian:
+//
+//	meter   = "mtr" format profile state crc
+//	profile = length name-of-kind parameters      each parameter 8 bytes, in the order of the struct
+//	state   = epoch first second [entries slot n slot n ...]
+//	format, length: 1 byte; epoch, first, second, slot, n: 8; entries: 4
+//	crc     = CRC-32C of all bytes before it, 4 bytes
+//
+// Only kinds with a log have entries, from the oldest to the newest. save_table.go has the
+// format of tables.
+
+const (
+	savedMeter  = "mtr"
+	savedTable  = "mtt"
+	savedFormat = 1 // the only format that this program writes and reads
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+var errCorrupt = errors.New("saved state is corrupt or truncated")
+
+// AppendBinary appends the meter to b: its parameters, its exact state and a checksum. It
+// implements encoding.BinaryAppender. The error is always nil.
+//
+// See Shift if the meter is restored on a clock that began anew.
+func (m *Meter) AppendBinary(b []byte) ([]byte, error) {
+	start := len(b)
+	b = append(b, savedMeter...)
+	b = append(b, savedFormat)
+	b = m.profile.made().appendParams(b)
+	b = m.profile.appendState(b, m.state, m.profile.log)
+	return appendChecksum(b, start), nil
+}
+
+// UnmarshalBinary restores a meter that AppendBinary saved, with its parameters. From then on
+// it returns what the saved meter would have returned. It implements
+// encoding.BinaryUnmarshaler. The meter may be the zero Meter. If it already has the same
+// parameters, it keeps its Profile. To go on with other parameters, call SetProfile next.
+//
+// The error says whether the data are of another format, or corrupt. Then nothing has
+// changed. A Reservation from before cannot be canceled any more.
+func (m *Meter) UnmarshalBinary(data []byte) error {
+	r := openSaved(data, savedMeter)
+	p := r.profile(m.profile)
+	s, log := r.state(p)
+	if err := r.close(); err != nil {
+		return err
+	}
+	if p != m.profile {
+		p = p.withLog()
+	}
+	copy(p.log, log)
+	m.profile, m.state = p, s
+	return nil
+}
+
+func appendChecksum(b []byte, start int) []byte {
+	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b[start:], castagnoli))
+}
+
+// appendParams appends the kind and the parameters.
+func (p *Profile) appendParams(b []byte) []byte {
+	name := p.kind.String()
+	b = append(append(b, byte(len(name))), name...)
+	for _, v := range paramValues(reflect.ValueOf(p.params)) {
+		var n uint64
+		switch {
+		case v.CanUint():
+			n = v.Uint()
+		case v.CanInt():
+			n = uint64(v.Int())
+		case v.Bool():
+			n = 1
+		}
+		b = binary.LittleEndian.AppendUint64(b, n)
+	}
+	return b
+}
+
+// paramValues returns the fields of a struct, those of a Rate one by one.
+func paramValues(v reflect.Value) (all []reflect.Value) {
+	for i := range v.NumField() {
+		if f := v.Field(i); f.Kind() == reflect.Struct {
+			all = append(all, paramValues(f)...)
+		} else {
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+// appendState appends the state of a meter and the used entries of its log.
+func (p *Profile) appendState(b []byte, s state, log []entry) []byte {
+	first, used := 0, 0
+	switch r := p.rule.(type) {
+	case slidingLog:
+		first, used = int(s.second>>32), inUse(&s)
+		s.second = int64(used) // the saved log begins with its oldest entry
+	case wide:
+		if s.epoch != notBegun {
+			used = r.entries()
+		}
+	}
+	for _, word := range [...]int64{s.epoch, s.first, s.second} {
+		b = binary.LittleEndian.AppendUint64(b, uint64(word))
+	}
+	if p.entries() == 0 {
+		return b
+	}
+	b = binary.LittleEndian.AppendUint32(b, uint32(used))
+	for i := range used {
+		e := log[(first+i)%p.entries()]
+		b = binary.LittleEndian.AppendUint64(b, uint64(e.slot))
+		b = binary.LittleEndian.AppendUint64(b, uint64(e.n))
+	}
+	return b
+}
+
+// savedReader reads what AppendBinary wrote. After an error it returns zeros.
+type savedReader struct {
+	rest []byte
+	log  []entry // of the latest state
+	err  error
+}
+
+// openSaved checks the format and the checksum.
+func openSaved(data []byte, magic string) *savedReader {
+	const head, sum = len(savedMeter) + 1, 4
+	r := &savedReader{}
+	switch {
+	case len(data) < head+sum || string(data[:len(magic)]) != magic:
+		r.err = errors.New("not a saved " + map[string]string{savedMeter: "meter", savedTable: "table"}[magic])
+	case data[len(magic)] != savedFormat:
+		r.err = fmt.Errorf("saved state has format %d, this program reads format %d", data[len(magic)], savedFormat)
+	case binary.LittleEndian.Uint32(data[len(data)-sum:]) != crc32.Checksum(data[:len(data)-sum], castagnoli):
+		r.err = errCorrupt
+	default:
+		r.rest = data[head : len(data)-sum]
+	}
+	return r
+}
+
+// close returns the first error, also if there are bytes left.
+func (r *savedReader) close() error {
+	if len(r.rest) > 0 {
+		r.fail(errCorrupt)
+	}
+	return r.err
+}
+
+func (r *savedReader) fail(err error) {
+	if r.err == nil {
+		r.err = err
+	}
+	r.rest = nil
+}
+
+// next returns the next n bytes, or nil after an error.
+func (r *savedReader) next(n int) []byte {
+	if n > len(r.rest) || n < 0 {
+		r.fail(errCorrupt)
+		return nil
+	}
+	b := r.rest[:n]
+	r.rest = r.rest[n:]
+	return b
+}
+
+func (r *savedReader) uint32() uint32 {
+	if b := r.next(4); b != nil {
+		return binary.LittleEndian.Uint32(b)
+	}
+	return 0
+}
+
+func (r *savedReader) int64() int64 {
+	if b := r.next(8); b != nil {
+		return int64(binary.LittleEndian.Uint64(b))
+	}
+	return 0
+}
+
+// profile reads and compiles parameters. If those of like are the same, it returns like.
+func (r *savedReader) profile(like *Profile) *Profile {
+	var name string
+	if b := r.next(1); b != nil {
+		name = string(r.next(int(b[0])))
+	}
+	k := slices.IndexFunc(kinds[:], func(k KindInfo) bool { return k.Name == name })
+	if k < 0 {
+		r.fail(fmt.Errorf("saved meter has the unknown kind %q", name))
+		return nil
+	}
+	v := reflect.New(reflect.TypeOf(kinds[k].Defaults)).Elem()
+	for _, f := range paramValues(v) {
+		switch n := r.int64(); {
+		case f.CanUint():
+			f.SetUint(uint64(n))
+		case f.CanInt() && f.OverflowInt(n):
+			r.fail(errCorrupt)
+		case f.CanInt():
+			f.SetInt(n)
+		default:
+			f.SetBool(n != 0)
+		}
+	}
+	params := v.Interface().(Params)
+	if like != nil && like.params == params {
+		return like
+	}
+	p, err := params.Profile()
+	switch {
+	case r.err != nil:
+		return nil
+	case err != nil:
+		r.fail(fmt.Errorf("saved parameters are invalid: %w", err))
+	case p.kind != Kind(k):
+		r.fail(errCorrupt)
+	}
+	return p
+}
+
+// state reads the state of a meter with a profile. The log is valid until the next call.
+func (r *savedReader) state(p *Profile) (s state, log []entry) {
+	s = state{r.int64(), r.int64(), r.int64()}
+	if r.err != nil {
+		return s, nil
+	}
+	r.log = r.log[:0]
+	if p.entries() > 0 {
+		for n := r.uint32(); n > 0 && r.err == nil; n-- {
+			r.log = append(r.log, entry{r.int64(), r.int64()})
+		}
+	}
+	if !p.validState(s, r.log) {
+		r.fail(errCorrupt)
+	}
+	return s, r.log
+}
+
+// validState reports whether a state is within the bounds on which the arithmetic relies.
+func (p *Profile) validState(s state, log []entry) bool {
+	if p.rule != nil {
+		return s.epoch != longAgo && len(log) <= p.entries() && p.rule.valid(s, log)
+	}
+	const most = maxGained + maxUnits
+	return min(s.first, s.second) >= 0 && s.first <= most && s.second <= most
+}
