@@ -26,7 +26,7 @@ const MaxCustomers = 1 << 20
 type CustomerKey uint8
 
 const (
-	ByInside      CustomerKey = iota // the address of the side that the interface faces: destination at egress, source at ingress
+	ByInside      CustomerKey = iota // the address of the side that the interface faces: destination at egress, source at ingress; see Plan.For
 	BySource                         // source address
 	ByDestination                    // destination address
 	ByOuterVLAN                      // ID of the outer VLAN tag
@@ -57,7 +57,7 @@ type ServicePlan struct {
 
 // PlanCustomers are compiled Customers.
 type PlanCustomers struct {
-	Key    CustomerKey
+	Key    CustomerKey   // that of Source, or the one that Plan.For chose
 	Plans  []PlanService // Customers.Plans, then the others in the order of their first customer
 	Of     []uint32      // index of each customer's plan
 	Source *Customers
@@ -97,7 +97,8 @@ type byLength[K comparable] struct {
 	number map[K]uint32 // of the customer
 }
 
-// CustomerOf returns the number of the customer of a parsed packet, or 0 if it has none.
+// CustomerOf returns the number of the customer of a parsed packet, or 0 if it has none. With
+// ByInside the packet is one of egress.
 func (c *PlanCustomers) CustomerOf(p *Packet) uint32 {
 	switch c.Key {
 	case ByOuterVLAN:

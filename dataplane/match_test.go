@@ -111,6 +111,9 @@ func TestCovers(t *testing.T) {
 		{"IP covers one source and destination in a VLAN", Match{}, Match{VLAN: values(7), Src: prefixes("10.0.0.0/8"), Dst: prefixes("10.0.0.0/8")}, true},
 		{"IP covers one destination and DSCP in a VLAN", Match{}, Match{VLAN: values(7), Dst: prefixes("10.0.0.0/8"), DSCP: values(46)}, true},
 		{"a VLAN covers one EtherType in it", Match{VLAN: values(7)}, Match{VLAN: values(7), EtherType: values(0x0806)}, true},
+		{"customers do not cover strangers", Match{Customer: true}, Match{}, false},
+		{"all IP covers that of customers", Match{}, Match{Customer: true}, true},
+		{"customers cover some of them", Match{Customer: true}, Match{Customer: true, DPort: values(53)}, true},
 		{"all lengths cover all packets", Match{Length: []Range{{0, 1<<32 - 1}}}, Match{EtherType: values(0x0806), Length: values(60)}, true},
 	} {
 		if got := test.a.Covers(&test.b); got != test.want {
@@ -134,6 +137,9 @@ func TestCoversAgainstScan(t *testing.T) {
 			}
 			if r.IntN(2) == 0 {
 				a.Src = nil
+			}
+			if r.IntN(2) == 0 {
+				a.Customer = false
 			}
 		}
 		if !a.Covers(&b) {
@@ -159,6 +165,8 @@ func TestCoversAgainstScan(t *testing.T) {
 func TestMisses(t *testing.T) {
 	tcp := sample{kind: IPv4, ethertype: etherIPv4, src: src4, dst: dst4, proto: protoTCP, ports: true, sport: 1000, dport: 80}
 	arp := sample{kind: Other, ethertype: 0x0806, length: 46}
+	customer, customerARP := tcp, arp
+	customer.customer, customerARP.customer = true, true
 	for _, test := range []struct {
 		match Match
 		s     sample
@@ -178,6 +186,10 @@ func TestMisses(t *testing.T) {
 		{Match{SPort: values(1000), DPort: values(81)}, tcp, "dport"},
 		{Match{SPort: values(1000), Proto: values(protoUDP)}, tcp, "proto"},
 		{Match{VLAN: values(7)}, tcp, "vlan"},
+		{Match{Customer: true, VLAN: values(7)}, tcp, "customer"},
+		{Match{Customer: true}, customer, ""},
+		{Match{Customer: true, VLAN: values(7)}, customer, "vlan"},
+		{Match{Customer: true}, customerARP, "ip"},
 	} {
 		if got := test.match.Misses(test.s.packet(), test.s.length); got != test.want {
 			t.Errorf("%+v, %s: missed %q, want %q", test.match, describe(test.s.packet()), got, test.want)

@@ -22,6 +22,9 @@ func TestMayCover(t *testing.T) {
 				if r.IntN(3) == 0 {
 					list[i].Src = nil
 				}
+				if r.IntN(3) == 0 {
+					list[i].Customer = false
+				}
 			}
 		}
 		c := NewClassifier(list)

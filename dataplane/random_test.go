@@ -50,10 +50,20 @@ func randomAction(r *rand.Rand, queues []*Queue) *Action {
 	return a
 }
 
+// evenVLANs are half of the VLANs of random frames.
+var evenVLANs = func() (list []uint32) {
+	for id := uint32(0); id < 4096; id += 2 {
+		list = append(list, id)
+	}
+	return list
+}()
+
 // randomPolicy returns a policy. It makes the same meters, classes and actions from the same
 // random numbers, whether the meters are color-aware or not.
 func randomPolicy(r *rand.Rand, aware bool, from func() PreColor) *Policy {
-	policy := &Policy{Length: LengthRule{LengthBase(r.IntN(3)), r.IntN(60) - 30, r.IntN(80)}}
+	policy := &Policy{Length: LengthRule{LengthBase(r.IntN(3)), r.IntN(60) - 30, r.IntN(80)}, Customers: &Customers{
+		Key: ByOuterVLAN, List: []Customer{{Name: "even", VLANs: evenVLANs, Plan: bucketPlan("p", 1500)}},
+	}}
 	meters := []*Meter{nil, randomMeter(r, aware), randomMeter(r, aware), randomMeter(r, aware)}
 	for _, m := range meters[1:] {
 		m.PreColor = from()

@@ -30,6 +30,7 @@ type sample struct {
 	pcp          uint8
 	mark         uint32
 	ethertype    uint16 // 0: none, an unknown link type
+	customer     bool
 	length       int
 }
 
@@ -45,6 +46,9 @@ func (s *sample) matches(m *Match) bool {
 		return len(list) == 0 || slices.ContainsFunc(list, func(p netip.Prefix) bool { return p.Contains(a) })
 	}
 	ip := s.kind == IPv4 || s.kind == IPv6
+	if m.Customer && !s.customer {
+		return false
+	}
 	matchesNonIP := len(m.EtherType) + len(m.VLAN) + len(m.PCP) + len(m.Length)
 	if !ip && matchesNonIP == 0 {
 		return false
@@ -95,6 +99,9 @@ func (s *sample) packet() *Packet {
 	}
 	p.Data = concat(head, ip)
 	Parse(p)
+	if s.customer {
+		p.Customer = 1
+	}
 	return p
 }
 
@@ -177,7 +184,7 @@ func randomRanges(r *rand.Rand, bound uint32) []Range {
 
 // randomMatch returns a match that uses each field with probability 1/sparse.
 func randomMatch(r *rand.Rand, sparse int) Match {
-	var m Match
+	m := Match{Customer: r.IntN(sparse) == 0}
 	for i, list := range lists(&m) {
 		if r.IntN(sparse) != 0 {
 			continue
@@ -210,7 +217,7 @@ func aimedSample(r *rand.Rand, m *Match) *sample {
 		vlan: uint16(nearBound(r, m.VLAN, 0xfff)), pcp: uint8(nearBound(r, m.PCP, 7)),
 		tagged: len(m.VLAN)+len(m.PCP) > 0 && r.IntN(8) != 0 || r.IntN(8) == 0,
 		mark:   nearBound(r, m.Mark, math.MaxUint32),
-		length: int(nearBound(r, m.Length, math.MaxUint32)),
+		length: int(nearBound(r, m.Length, math.MaxUint32)), customer: r.IntN(2) == 0,
 	}
 	if r.IntN(2) == 0 {
 		s.proto = []uint8{protoTCP, protoUDP, protoSCTP}[r.IntN(3)]

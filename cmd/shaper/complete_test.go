@@ -58,6 +58,8 @@ func TestComplete(t *testing.T) {
 		{"run --direction ", "egress ingress both " + inOrder},
 		{"tap tap0 --direction ", "egress ingress both " + inOrder},
 		{"stats --direction ", "egress ingress " + inOrder},
+		{"replay in.pcap --direction ", "egress ingress " + inOrder},
+		{"why in.pcap 1 --direction ", "egress ingress " + inOrder},
 		{"replay in.pcap --engine ", "go bpf " + inOrder},
 		{"replay in.pcap --meter ", meterTypes + " " + continues},
 		{"compare in.pcap --meter tr", "trtcm trtcm4115 " + continues},

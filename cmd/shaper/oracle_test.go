@@ -15,6 +15,7 @@ import (
 	"github.com/google/gopacket/pcapgo"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/oracle"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
 // sharedPcaps is a folder of real captures beside the checkout, which may not exist.
@@ -58,7 +59,7 @@ func TestAgainstOracle(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, capture := range testCaptures(t) {
-				againstModel(t, string(text), policy, capture)
+				againstModel(t, string(text), policy, capture, dataplane.Egress)
 			}
 		})
 	}
@@ -66,11 +67,11 @@ func TestAgainstOracle(t *testing.T) {
 
 // againstModel replays a capture through the policy in the file at path and compares each row
 // with the model. It returns the number of rows.
-func againstModel(t *testing.T, policy, path, capture string) int {
+func againstModel(t *testing.T, policy, path, capture string, direction dataplane.Direction) int {
 	t.Helper()
-	want, wantErr := oracle.Site{Dir: filepath.Dir(path)}.Decide([]byte(policy), capture)
+	want, wantErr := oracle.Site{Dir: filepath.Dir(path), Ingress: direction == dataplane.Ingress}.Decide([]byte(policy), capture)
 	var out, stderr bytes.Buffer
-	code := run([]string{"replay", capture, "--policy", path, "--decisions", "-"}, streams{nil, &out, &stderr})
+	code := run([]string{"replay", capture, "--policy", path, "--direction", direction.String(), "--decisions", "-"}, streams{nil, &out, &stderr})
 	if (code != exitDone) != (wantErr != nil) {
 		t.Errorf("%s: exit %d (%s), model: %v", capture, code, &stderr, wantErr)
 		return 0
@@ -88,15 +89,15 @@ func againstModel(t *testing.T, policy, path, capture string) int {
 
 // outputAgainstModel compares the resulting capture with the model, if the model supports the
 // policy. The capture must be pcap.
-func outputAgainstModel(t *testing.T, policy, path, capture string) {
+func outputAgainstModel(t *testing.T, policy, path, capture string, direction dataplane.Direction) {
 	t.Helper()
-	want, err := oracle.Site{Dir: filepath.Dir(path)}.Output([]byte(policy), capture)
+	want, err := oracle.Site{Dir: filepath.Dir(path), Ingress: direction == dataplane.Ingress}.Output([]byte(policy), capture)
 	if err != nil {
 		return
 	}
 	out := filepath.Join(t.TempDir(), "out.pcap")
 	var stdout, stderr bytes.Buffer
-	if code := run([]string{"replay", capture, "--policy", path, "-o", out}, streams{nil, &stdout, &stderr}); code != exitDone {
+	if code := run([]string{"replay", capture, "--policy", path, "--direction", direction.String(), "-o", out}, streams{nil, &stdout, &stderr}); code != exitDone {
 		t.Fatalf("exit %d: %s", code, &stderr)
 	}
 	file, err := os.Open(out)
@@ -159,7 +160,7 @@ func TestFarStamps(t *testing.T) {
 		if err := os.WriteFile(capture, raw, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		rows += againstModel(t, policy, path, capture)
+		rows += againstModel(t, policy, path, capture, dataplane.Egress)
 		if os.Geteuid() == 0 && i%10 == 0 && !t.Failed() {
 			policy = randomPolicy(r)
 			sameByBoth(t, policy, capture)

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/oracle"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
 // TestRandomCustomersModel checks that the model accepts the random policies with customers, and
@@ -69,9 +70,10 @@ func TestRandomCustomers(t *testing.T) {
 	for range *randomPolicyCount {
 		policy, path := randomCustomers(t, r, "wan", "lan")
 		capture := customerCapture(t, r)
-		outputAgainstModel(t, policy, path, capture)
+		direction := []dataplane.Direction{dataplane.Egress, dataplane.Ingress}[r.IntN(2)]
+		outputAgainstModel(t, policy, path, capture, direction)
 		for _, capture := range []string{capture, all[r.IntN(len(all))], all[r.IntN(len(all))]} {
-			rows += againstModel(t, policy, path, capture)
+			rows += againstModel(t, policy, path, capture, direction)
 			if t.Failed() {
 				table, err := os.ReadFile(filepath.Join(filepath.Dir(path), "customers.csv"))
 				t.Fatalf("%s\n%s%v", policy, table, err)

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
 // TestRandomPolicies replays captures through random policies and compares every row and the
@@ -26,9 +28,9 @@ func TestRandomPolicies(t *testing.T) {
 			t.Fatal(err)
 		}
 		capture := randomCapture(t, r)
-		outputAgainstModel(t, policy, path, capture)
+		outputAgainstModel(t, policy, path, capture, dataplane.Egress)
 		for _, capture := range []string{capture, all[r.IntN(len(all))], all[r.IntN(len(all))]} {
-			rows += againstModel(t, policy, path, capture)
+			rows += againstModel(t, policy, path, capture, dataplane.Egress)
 			if t.Failed() {
 				t.Fatal(policy)
 			}

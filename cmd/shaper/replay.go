@@ -22,6 +22,7 @@ import (
 // replayFlags are the flags of shaper replay.
 type replayFlags struct {
 	policyFlags
+	directionFlag
 	out, decisions, report string
 	engine                 string
 	json                   bool
@@ -45,7 +46,8 @@ times. It has the format of IN, and is gzipped if its name ends in .gz.`,
 		Args: oneArg("capture"),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, s, args[0]) },
 	}
-	f.add(cmd)
+	f.policyFlags.add(cmd)
+	f.directionFlag.add(cmd)
 	flags := cmd.Flags()
 	flags.StringVarP(&f.out, "output", "o", "", "write the resulting capture to `OUT`, or - for standard output")
 	flags.StringVar(&f.decisions, "decisions", "", "write one row per packet to `FILE`: CSV, or JSON lines if it ends in .jsonl")
@@ -83,6 +85,7 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 	if err != nil {
 		return err
 	}
+	policy.Plan = policy.Plan.For(f.direction)
 	engine, err := f.newEngine(policy)
 	if err != nil {
 		return err

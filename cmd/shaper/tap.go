@@ -177,7 +177,7 @@ func (c *runningTap) addDirections(policy *policyfile.Compiled, memory int64) er
 	f := c.flags
 	f.warn(c.s.err, policy, cmp.Or(f.uplink, f.peer))
 	for i, direction := range f.directions.list {
-		shaper := tap.NewShaper(policy.Plan, memory)
+		shaper := tap.NewShaper(policy.Plan.For(direction), memory)
 		member := kernel.NewMember(c.name, direction, tap.Now)
 		c.members = append(c.members, member)
 		if err := shaper.Join(member); err != nil {

@@ -17,6 +17,7 @@ import (
 // whyFlags are the flags of shaper why.
 type whyFlags struct {
 	policyFlags
+	directionFlag
 	json bool
 }
 
@@ -37,7 +38,8 @@ IN is pcap or pcapng, gzipped or not; - is standard input.`,
 		Args: wantArgs(2, 2, "a capture and a packet number"),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, s, args[0], args[1]) },
 	}
-	f.add(cmd)
+	f.policyFlags.add(cmd)
+	f.directionFlag.add(cmd)
 	cmd.Flags().BoolVar(&f.json, "json", false, "print JSON")
 	return cmd
 }
@@ -57,7 +59,7 @@ func (f *whyFlags) run(cmd *cobra.Command, s streams, in, number string) error {
 	}
 	defer input.Close()
 
-	pipeline := dataplane.NewPipeline(policy.Plan)
+	pipeline := dataplane.NewPipeline(policy.Plan.For(f.direction))
 	w := explain.New(policy.File, pipeline, n, budgets.NewReplayStore(pipeline).Until)
 	summary, cut, err := input.replay(cmd.Context(), s, w, replay.Config{Each: w.Each, Settled: w.Settled})
 	switch {

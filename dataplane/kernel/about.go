@@ -11,14 +11,6 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
 )
 
-// String returns "egress" or "ingress".
-func (d Direction) String() string {
-	if d == Egress {
-		return "egress"
-	}
-	return "ingress"
-}
-
 // About describes an attached shaper. It is stored beside the program as a JSON record,
 // so that other processes can find the shaper, read its counters and change it. A
 // change of its format must change recordVersion.

@@ -23,11 +23,11 @@ const (
 )
 
 // Direction is the direction of the packets that a shaper meters.
-type Direction uint8
+type Direction = dataplane.Direction
 
 const (
-	Egress  Direction = iota // packets sent through the interface
-	Ingress                  // packets received by the interface
+	Egress  = dataplane.Egress  // packets sent through the interface
+	Ingress = dataplane.Ingress // packets received by the interface
 )
 
 // entry selects one of the programs: tc egress, tc ingress or XDP.

@@ -35,7 +35,7 @@ type LocalTap struct {
 // NewLocalTap returns one direction of a shaper tap between name and peer.
 func NewLocalTap(name, peer string, direction kernel.Direction, shaper *tap.Shaper, policy *policyfile.Compiled) *LocalTap {
 	now := time.Now().Round(0)
-	c := &LocalTap{Shaper: shaper, plan: policy.Plan, about: kernel.About{
+	c := &LocalTap{Shaper: shaper, plan: policy.Plan.For(direction), about: kernel.About{
 		Interface: name, Peer: peer, Direction: direction, Since: now, Loaded: now, Process: os.Getpid(), Label: policy.Label(), Outline: *policy.Plan.Outline(),
 	}}
 	c.about.Place.Hook = ByTap
@@ -73,10 +73,11 @@ func (c *LocalTap) Snapshot() Snapshot {
 func (c *LocalTap) Reload(policy *policyfile.Compiled, label json.RawMessage) ([]dataplane.Change, error) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
-	changes, err := c.Shaper.Reload(policy.Plan)
+	plan := policy.Plan.For(c.about.Direction)
+	changes, err := c.Shaper.Reload(plan)
 	if err == nil || errors.As(err, new(*dataplane.ActiveError)) {
 		c.Notes()
-		c.plan, c.about.Outline, c.about.Label, c.about.Loaded = policy.Plan, *policy.Plan.Outline(), label, time.Now().Round(0)
+		c.plan, c.about.Outline, c.about.Label, c.about.Loaded = plan, *plan.Outline(), label, time.Now().Round(0)
 	}
 	return changes, err
 }
