@@ -169,7 +169,7 @@ func (cfg *Config) prepare(plan *dataplane.Plan) (*device, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.encoded, err = encode(plan, entryOf(cfg.Direction, cfg.Hook, pacer), pacer)
+	cfg.encoded, err = encode(plan.For(cfg.Direction), entryOf(cfg.Direction, cfg.Hook, pacer), pacer)
 	return d, err
 }
 

@@ -144,3 +144,28 @@ func putArray[T any](m *ebpf.Map, values []T) error {
 	}
 	return putBatch(m, keys, values)
 }
+
+// Customers returns the counters of the customers of a plan, in its order. They are zero for a
+// customer that the shaper does not have. The counters of one customer are not read at the
+// same moment as those of another.
+func (s *Shaper) Customers(plan *dataplane.PlanCustomers) ([]dataplane.CustomerStats, error) {
+	out := make([]dataplane.CustomerStats, len(plan.Of))
+	if s.About.Customers == 0 {
+		return out, nil
+	}
+	t, err := s.maps.readCustomers()
+	if err != nil {
+		return nil, err
+	}
+	for i := range out {
+		c := t.find(customerID(plan.Source.List[i].Name))
+		if c == nil {
+			continue
+		}
+		for color, n := range c.Colors {
+			out[i].Colors[color] = dataplane.Count{Packets: int64(n.Packets), Bytes: int64(n.Bytes)}
+		}
+		out[i].Dropped = dataplane.Count{Packets: int64(c.Dropped.Packets), Bytes: int64(c.Dropped.Bytes)}
+	}
+	return out, nil
+}

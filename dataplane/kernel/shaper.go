@@ -171,6 +171,7 @@ func (s *Shaper) Check(plan *dataplane.Plan) (err error) {
 // encode encodes a plan for the shaper's hook and direction. ready is an unused image
 // that encode may return if it fits, or nil.
 func (a *About) encode(plan *dataplane.Plan, ready *image) (*image, error) {
+	plan = plan.For(a.Direction)
 	pacer, err := choosePacer(a.Asked, plan)
 	if err != nil {
 		return nil, err
@@ -180,7 +181,7 @@ func (a *About) encode(plan *dataplane.Plan, ready *image) (*image, error) {
 	}
 	to := entryOf(a.Direction, Hook(a.Place.Hook), pacer)
 	g := ready
-	if g == nil || g.plan != plan || g.entry != to || g.asked != pacer {
+	if g == nil || g.plan.Source != plan.Source || g.entry != to || g.asked != pacer {
 		g, err = encode(plan, to, pacer)
 	}
 	if err == nil && a.Dry {

@@ -1,0 +1,255 @@
+package kernel
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/a-seed-32e5a53f/shaper/bpf"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/queue"
+)
+
+// customerPolicy returns a policy with these customers.
+func customerPolicy(list []dataplane.Customer) *dataplane.Policy {
+	return &dataplane.Policy{
+		Classes:   []dataplane.Class{{Name: "customers", Match: dataplane.Match{Customer: true}, Meter: &dataplane.Meter{Name: "customers"}}},
+		Customers: &dataplane.Customers{Key: dataplane.ByDestination, Nested: true, List: list},
+	}
+}
+
+// randomServices returns plans of all sorts.
+func randomServices(r *rand.Rand, n int) (plans []*dataplane.ServicePlan) {
+	for i := range n {
+		p := &dataplane.ServicePlan{Name: fmt.Sprint("plan", i)}
+		rate := meter.BitRate(1000 * (1 + r.Int64N(1000)))
+		switch r.IntN(4) {
+		case 0:
+			p.Params = meter.TokenBucket{Rate: rate, Burst: 1 + r.Int64N(1e6)}
+		case 1:
+			p.Params = meter.SRTCM{CIR: rate, CBS: 1 + r.Int64N(1e6), EBS: 1 + r.Int64N(1e6)}
+		case 2:
+			p.Params = meter.FixedWindow{Limit: 1 + r.Int64N(1e6), Window: time.Second}
+		case 3:
+			p.Queue = &queue.Config{Rate: rate, Time: time.Duration(1+r.IntN(100)) * time.Millisecond}
+		}
+		plans = append(plans, p)
+	}
+	return plans
+}
+
+// TestChangeCustomers changes the customers of the same maps at random, and compares their content
+// with the policy.
+func TestChangeCustomers(t *testing.T) {
+	needRoot(t)
+	t.Parallel()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	maps, err := newStateMaps()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { maps.close() }()
+	random := func() []dataplane.Customer {
+		services := randomServices(r, 1+r.IntN(8))
+		owner := map[netip.Prefix]bool{}
+		var list []dataplane.Customer
+		for _, n := range r.Perm(80)[:r.IntN(60)] {
+			c := dataplane.Customer{Name: fmt.Sprint("customer ", n), Plan: services[r.IntN(len(services))]}
+			for range r.IntN(4) {
+				p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(r.IntN(4)), byte(r.IntN(32))}), 8+r.IntN(25)).Masked()
+				if r.IntN(2) == 0 {
+					p = netip.PrefixFrom(netip.AddrFrom16([16]byte{0x20, 1, 14: byte(r.IntN(4)), 15: byte(r.IntN(32))}), 100+r.IntN(29)).Masked()
+				}
+				if !owner[p] {
+					owner[p] = true
+					c.Prefixes = append(c.Prefixes, p)
+				}
+			}
+			list = append(list, c)
+		}
+		return list
+	}
+	image := func(list []dataplane.Customer) *image {
+		g, err := encodePolicy(customerPolicy(list), ingressEntry, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	g := image(random())
+	if err := g.initialize(maps); err != nil {
+		t.Fatal(err)
+	}
+	about := &About{Customers: g.constants.Customers}
+	counted, number := map[string]uint64{}, map[string]uint32{} // of the customers before
+	for round := range 40 {
+		if round > 0 {
+			g = image(random())
+			if fits, err := maps.fitCustomers(g, about); err != nil || !fits {
+				t.Fatalf("the maps have room: got %v, %v", fits, err)
+			}
+			if err := maps.changeCustomers(g); err != nil {
+				t.Fatal(err)
+			}
+		}
+		table, err := maps.readCustomers()
+		if err != nil {
+			t.Fatal(err)
+		}
+		prefixes, err := maps.readPrefixes()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var lengths bpf.ShaperPrefixLengths
+		if err := maps.lengths.Lookup(uint32(0), &lengths); err != nil || lengths != g.customerTable.lengths {
+			t.Fatalf("lengths %v, want %v, %v", lengths, g.customerTable.lengths, err)
+		}
+		list, total := g.plan.Customers.Source.List, 0
+		seen := map[string]bool{}
+		for i := range list {
+			c := &list[i]
+			found := table.find(customerID(c.Name))
+			if found == nil {
+				t.Fatalf("customer %q is missing", c.Name)
+			}
+			if table.plans[found.Plan] != g.customerTable.plans[g.plan.Customers.Of[i]] {
+				t.Fatalf("customer %q has another plan", c.Name)
+			}
+			if found.Colors[0].Packets != counted[c.Name] {
+				t.Fatalf("customer %q: %d packets counted, want %d", c.Name, found.Colors[0].Packets, counted[c.Name])
+			}
+			now := table.numbers[customerID(c.Name)]
+			if was := number[c.Name]; was != 0 && was != now {
+				t.Fatalf("customer %q moved from number %d to %d", c.Name, was, now)
+			}
+			for _, key := range prefixesOf(c) {
+				if prefixes[key] != now {
+					t.Fatalf("%v belongs to number %d, want %d", key, prefixes[key], now)
+				}
+				total++
+			}
+			seen[c.Name] = true
+			counted[c.Name], number[c.Name] = r.Uint64N(1e6), now
+			found.Colors[0].Packets = counted[c.Name]
+			if err := maps.customers.Put(now-1, found); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if total != len(prefixes) || len(table.numbers) != len(list) {
+			t.Fatalf("%d prefixes of %d customers, want %d of %d", len(prefixes), len(table.numbers), total, len(list))
+		}
+		for name := range counted {
+			if !seen[name] {
+				delete(counted, name)
+				delete(number, name)
+			}
+		}
+	}
+}
+
+// TestMoveKeepsTokens changes the plans of customers, whose buckets refill so slowly that the time
+// does not matter.
+func TestMoveKeepsTokens(t *testing.T) {
+	needRoot(t)
+	t.Parallel()
+	slow := meter.Rate{Bytes: 1, Period: time.Hour}
+	bucket := func(burst int64) *dataplane.ServicePlan {
+		return &dataplane.ServicePlan{Name: fmt.Sprint("bucket", burst), Params: meter.TokenBucket{Rate: slow, Burst: burst}}
+	}
+	two := &dataplane.ServicePlan{Name: "two", Params: meter.TRTCM4115{CIR: slow, CBS: 5000, EIR: slow, EBS: 7000}}
+	window := &dataplane.ServicePlan{Name: "window", Params: meter.FixedWindow{Limit: 4000, Window: 1000 * time.Hour}}
+	paced := &dataplane.ServicePlan{Name: "paced", Queue: &queue.Config{Rate: meter.BitRate(1e6), Time: time.Second}}
+	plans := []*dataplane.ServicePlan{bucket(10000), bucket(3000), two, window, paced}
+	const (
+		large = iota
+		small
+		pair
+		win
+		queued
+	)
+	for _, test := range []struct {
+		name     string
+		from, to uint32
+		before   levels // whole bytes
+		want     levels
+	}{
+		{"larger bucket", small, large, levels{2000}, levels{2000}},
+		{"smaller bucket", large, small, levels{8000}, levels{3000}},
+		{"empty bucket", large, small, levels{0}, levels{0}},
+		{"a second bucket", large, pair, levels{4000}, levels{4000, 0}},
+		{"no second bucket", pair, small, levels{1234, 7000}, levels{1234, 0}},
+		{"window", large, win, levels{1500}, levels{1500}},
+		{"smaller window", large, win, levels{9000}, levels{4000}},
+		{"from a window", win, pair, levels{1700}, levels{1700, 0}},
+		{"from a large window", win, small, levels{4000}, levels{3000}},
+		{"from a queue", queued, pair, levels{}, levels{5000, 7000}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			list := []dataplane.Customer{{Name: "a"}}
+			policy := customerPolicy(list)
+			policy.Customers.Plans, list[0].Plan = plans, plans[test.from]
+			g, err := encodePolicy(policy, ingressEntry, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			maps, err := newStateMaps()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer maps.close()
+			if err := g.initialize(maps); err != nil {
+				t.Fatal(err)
+			}
+			from, to := &g.customerTable.plans[test.from].Profile, &g.customerTable.plans[test.to].Profile
+			now := uint64(clock(t))
+			var c bpf.ShaperCustomer
+			if test.from == queued {
+				c.Word[0] = now
+			} else {
+				l := test.before
+				for i := range l {
+					l[i] *= int64(from.Buckets[i].Den)
+				}
+				state := l.state(now, from)
+				c.Word, c.Stamp = state.Word, state.Stamp
+			}
+			c.Plan, c.Id = test.from, customerID("a")
+			if err := maps.customers.Put(uint32(0), &c); err != nil {
+				t.Fatal(err)
+			}
+			if err := maps.move([]bpf.BudgetMove{{Customer: 1, Plan: test.to}}); err != nil {
+				t.Fatal(err)
+			}
+			if err := maps.customers.LookupWithFlags(uint32(0), &c, ebpf.LookupLock); err != nil {
+				t.Fatal(err)
+			}
+			tc, te := levelsAt(&bpf.ShaperState{Word: c.Word, Stamp: c.Stamp}, to, uint64(clock(t))).tokens(to)
+			if c.Plan != test.to || (levels{tc, te}) != test.want {
+				t.Errorf("plan %d with %d and %d tokens, want plan %d with %d", c.Plan, tc, te, test.to, test.want)
+			}
+		})
+	}
+}
+
+// TestCustomerLengths checks the lengths of prefixes that the programs search.
+func TestCustomerLengths(t *testing.T) {
+	list := []dataplane.Customer{{Prefixes: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("10.0.0.1/32")}}}
+	for bits := range 129 {
+		list = append(list, dataplane.Customer{Prefixes: []netip.Prefix{netip.PrefixFrom(netip.IPv6Unspecified(), bits)}})
+	}
+	got := lengthsOf(&dataplane.Customers{List: list})
+	if got.Bits[0][0] != 32 || got.Bits[0][1] != 8 || got.Bits[0][2] != 0 || got.Bits[0][3] != math.MaxUint8 {
+		t.Errorf("IPv4: %v", got.Bits[0])
+	}
+	if got.Bits[1][0] != 128 || got.Bits[1][128] != 0 || got.Bits[1][129] != math.MaxUint8 {
+		t.Errorf("IPv6: %v", got.Bits[1])
+	}
+}
