@@ -19,6 +19,9 @@ type CustomerStats struct {
 	Dropped Count    // for any cause
 }
 
+// Total returns all packets.
+func (s *CustomerStats) Total() Count { return Sum(s.Colors[:]) }
+
 func newCustomers(plan *PlanCustomers) *customers {
 	n := len(plan.Of)
 	c := &customers{plan: plan, meters: make([]meter.Meter, n), queues: make([]*queue.Leaky, n), stats: make([]CustomerStats, n)}

@@ -344,8 +344,14 @@ func (l *Pipeline) Due() (at int64, ok bool) {
 // last one for unclassified packets. Later packets change the returned slice.
 func (l *Pipeline) Stats() []ClassStats { return l.stats }
 
-// Customer returns the counters of a customer by its number, from 1.
-func (l *Pipeline) Customer(number uint32) *CustomerStats { return &l.customers.stats[number-1] }
+// Customers returns the counters of all customers, in the order of the policy; nil if it has
+// none. Later packets change the returned slice.
+func (l *Pipeline) Customers() []CustomerStats {
+	if l.customers == nil {
+		return nil
+	}
+	return l.customers.stats
+}
 
 // CustomerDelay returns the queueing delay of a packet of a customer that arrives at now, in
 // ns, or false if the customer has no queue.

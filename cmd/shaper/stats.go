@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -19,6 +20,7 @@ const watchInterval = time.Second
 func newStats(s streams) *cobra.Command {
 	f := liveFlags{several: true}
 	var all allFlag
+	var customers customerFlags
 	asJSON, watch := false, false
 	cmd := &cobra.Command{
 		Use:     "stats [IFACE]",
@@ -28,17 +30,25 @@ func newStats(s streams) *cobra.Command {
 the tokens of the meters. Bytes are counted by the policy's length rule. Without
 IFACE, show all shaped interfaces.`,
 		Example: `  shaper stats eth0
-  shaper stats eth0 --watch`,
+  shaper stats eth0 --watch
+  shaper stats eth0 --customers --top 20 --by dropped`,
 		Args: atMostOne,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := all.check(args); err != nil {
 				return err
+			}
+			if on, err := customers.given(cmd); on || err != nil {
+				if err == nil && watch {
+					err = usagef("--customers cannot be combined with --watch")
+				}
+				return cmp.Or(err, f.customers(cmd.Context(), s, interfaceArg(args), customers, asJSON))
 			}
 			return f.stats(cmd.Context(), s, interfaceArg(args), asJSON, watch)
 		},
 	}
 	f.add(cmd)
 	all.addAll(cmd, &f, "show all shaped interfaces (the default without IFACE)")
+	customers.add(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, one line per shaper")
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "refresh every second")
 	return cmd

@@ -179,6 +179,13 @@ func (s *Shaper) Snapshot() Snapshot {
 	return out
 }
 
+// Customers returns the counters of all customers, in the order of the policy.
+func (s *Shaper) Customers() []dataplane.CustomerStats {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	return slices.Clone(s.pipeline.Customers())
+}
+
 // SetLease sets the limits of a meter whose budget is on a server, as
 // dataplane.Pipeline.SetLease does. Times are those of Now.
 func (s *Shaper) SetLease(budget string, lease dataplane.Lease) error {

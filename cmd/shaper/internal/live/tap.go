@@ -101,7 +101,7 @@ func ServeTap(device string, list []*LocalTap, shares *budgets.Agents, stop func
 }
 
 func (c *tapControl) methods() methods {
-	return methods{"Take": method(c.Take), "Reload": method(c.Reload), "End": method(c.End)}
+	return methods{"Take": method(c.Take), "Reload": method(c.Reload), "End": method(c.End), "Customers": method(c.Customers)}
 }
 
 // snapshotVersion is the version of the format of Snapshot. Processes before version 1 send

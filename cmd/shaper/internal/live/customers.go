@@ -1,0 +1,73 @@
+package live
+
+import (
+	"errors"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+)
+
+// Customer is a customer of a running shaper with its counters.
+type Customer struct {
+	Name, Plan string
+	dataplane.CustomerStats
+}
+
+// ErrNoCustomers means that the policy of a shaper has no customers.
+var ErrNoCustomers = errors.New("the policy has no customers")
+
+// Customers returns the customers of a shaper, in the order of their file, and the time of the
+// reading in ns. The error wraps ErrNoCustomers if the policy has none.
+func Customers(sh Shaper) (at int64, out []Customer, err error) {
+	at = kernel.Now()
+	if r, ok := sh.(*Remote); ok {
+		if err := r.readable(); err != nil {
+			return 0, nil, err
+		}
+		if err := r.client.call("Customers", r.About.Direction, &out); err != nil {
+			return 0, nil, err
+		}
+		if len(out) == 0 {
+			err = ErrNoCustomers
+		}
+		return at, out, err
+	}
+	policy, err := policyfile.CompileLabel(sh.Info().Label)
+	if err != nil {
+		return 0, nil, err
+	}
+	if policy.Plan.Customers == nil {
+		return 0, nil, ErrNoCustomers
+	}
+	stats, err := sh.(*kernel.Shaper).Customers(policy.Plan.Customers)
+	return at, listCustomers(policy.Plan.Customers, stats), err
+}
+
+// listCustomers joins customers of a plan with their counters.
+func listCustomers(plan *dataplane.PlanCustomers, stats []dataplane.CustomerStats) []Customer {
+	out := make([]Customer, len(stats))
+	for i := range stats {
+		out[i] = Customer{plan.Source.List[i].Name, plan.Service(uint32(i + 1)).Name, stats[i]}
+	}
+	return out
+}
+
+// Customers returns the customers of a direction, none if its policy has none.
+func (c *tapControl) Customers(direction kernel.Direction, out *[]Customer) error {
+	for _, sh := range c.list {
+		if sh.about.Direction == direction {
+			*out = sh.customers()
+		}
+	}
+	return nil
+}
+
+func (c *LocalTap) customers() []Customer {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	if c.plan.Customers == nil {
+		return nil
+	}
+	return listCustomers(c.plan.Customers, c.Shaper.Customers())
+}

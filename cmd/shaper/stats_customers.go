@@ -1,0 +1,174 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// customerFlags are the flags of stats --customers.
+type customerFlags struct {
+	on  bool
+	top int
+	by  string
+}
+
+func (c *customerFlags) add(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.BoolVar(&c.on, "customers", false, "show the counters of customers instead")
+	f.IntVar(&c.top, "top", 20, "with --customers, show the first `N` customers; 0: all")
+	f.StringVar(&c.by, "by", "bytes", "with --customers, sort by `COUNTER`: bytes, dropped or rate")
+}
+
+// given reports whether --customers was given, and checks the other flags.
+func (c *customerFlags) given(cmd *cobra.Command) (bool, error) {
+	switch {
+	case !c.on && (cmd.Flags().Changed("top") || cmd.Flags().Changed("by")):
+		return false, usagef("--top and --by need --customers")
+	case c.top < 0:
+		return false, usagef("--top %d: want 0 or more", c.top)
+	case c.by != "bytes" && c.by != "dropped" && c.by != "rate":
+		return false, usagef("--by %q: want bytes, dropped or rate", c.by)
+	}
+	return c.on, nil
+}
+
+// customerStatsJSON is the output of stats --customers --json, one line per shaper.
+type customerStatsJSON struct {
+	Interface string         `json:"interface"`
+	Direction string         `json:"direction"`
+	Number    int            `json:"number"`                     // of all customers
+	Interval  time.Duration  `json:"rate_interval_ns,omitempty"` // the rates are averages over this time; 0 without rates
+	List      []customerStatJSON `json:"customers"`                  // the first of them
+}
+
+type customerStatJSON struct {
+	Name string `json:"name"`
+	Plan string `json:"plan"`
+	dataplane.Count
+	Rate    *int64          `json:"rate_bit_s,omitempty"` // with --by rate
+	Green   dataplane.Count `json:"green"`
+	Yellow  dataplane.Count `json:"yellow"`
+	Red     dataplane.Count `json:"red"`
+	Dropped dataplane.Count `json:"dropped"`
+}
+
+// customers prints the counters of customers.
+func (f *liveFlags) customers(ctx context.Context, s streams, name string, flags customerFlags, asJSON bool) error {
+	list, err := f.choose(name)
+	if err != nil {
+		return err
+	}
+	defer live.CloseAll(list)
+	p := newPrinter(s.out)
+	for i, sh := range list {
+		out, err := flags.read(ctx, sh)
+		if err != nil {
+			return fmt.Errorf("%s: %w", live.Name(sh.Info()), err)
+		}
+		switch {
+		case asJSON:
+			if err := say.WriteJSON(s.out, out); err != nil {
+				return err
+			}
+			continue
+		case i > 0:
+			p.Printf("\n")
+		}
+		p.customerStats(out)
+	}
+	return p.Err
+}
+
+// read reads the customers of a shaper, sorts them and keeps the first.
+func (c *customerFlags) read(ctx context.Context, sh live.Shaper) (out customerStatsJSON, err error) {
+	at, list, err := live.Customers(sh)
+	if err != nil {
+		return out, err
+	}
+	out = customerStatsJSON{Interface: sh.Info().Interface, Direction: sh.Info().Direction.String(), Number: len(list)}
+	var before map[string]dataplane.Count
+	if c.by == "rate" {
+		before = make(map[string]dataplane.Count, len(list))
+		for i := range list {
+			before[list[i].Name] = list[i].Total()
+		}
+		select {
+		case <-ctx.Done():
+			return out, context.Cause(ctx)
+		case <-time.After(kernel.MinReadingAge):
+		}
+		first := at
+		if at, list, err = live.Customers(sh); err != nil {
+			return out, err
+		}
+		out.Interval = time.Duration(at - first)
+	}
+	order := make([]ranked, len(list))
+	for i := range list {
+		customer := &list[i]
+		order[i] = ranked{customer: customer, by: customer.Total().Bytes}
+		switch c.by {
+		case "dropped":
+			order[i].by = customer.Dropped.Bytes
+		case "rate":
+			order[i].by = bitRate(before[customer.Name], customer.Total(), out.Interval)
+		}
+	}
+	slices.SortStableFunc(order, func(a, b ranked) int { return cmp.Compare(b.by, a.by) })
+	if c.top > 0 {
+		order = order[:min(c.top, len(order))]
+	}
+	out.List = []customerStatJSON{}
+	for _, r := range order {
+		row := customerStatJSON{
+			Name: r.customer.Name, Plan: r.customer.Plan, Count: r.customer.Total(), Dropped: r.customer.Dropped,
+			Green: r.customer.Colors[meter.Green], Yellow: r.customer.Colors[meter.Yellow], Red: r.customer.Colors[meter.Red],
+		}
+		if c.by == "rate" {
+			row.Rate = &r.by
+		}
+		out.List = append(out.List, row)
+	}
+	return out, nil
+}
+
+// ranked is a customer with the number that it is sorted by.
+type ranked struct {
+	customer *live.Customer
+	by       int64
+}
+
+// customerStats prints customers as a table.
+func (p *printer) customerStats(c customerStatsJSON) {
+	p.Printf("%s %s: %s\n", c.Interface, c.Direction, say.Count(c.Number, "customer"))
+	g := &say.Table{Header: []any{"customer", "plan", "packets", "bytes", "green\nbytes", "yellow\nbytes", "red\nbytes", "dropped\npackets"}, First: 3, Names: []int{0, 1}}
+	if c.Interval > 0 {
+		p.Printf("  rates    over the last %v\n", c.Interval.Round(10*time.Millisecond))
+		g.Header = append(g.Header, "bit/s")
+	}
+	for _, row := range c.List {
+		cells := []any{
+			say.Printable(row.Name), row.Plan, say.Number(row.Packets), say.Number(row.Bytes),
+			say.Number(row.Green.Bytes), say.Number(row.Yellow.Bytes), say.Number(row.Red.Bytes), say.Number(row.Dropped.Packets),
+		}
+		if row.Rate != nil {
+			cells = append(cells, say.Number(*row.Rate))
+		}
+		g.Add(cells...)
+	}
+	p.Printf("\n%s\n", g.Render(say.IsTerminal(p.W)))
+	if more := c.Number - len(c.List); more > 0 {
+		p.Printf("and %s (--top 0 shows all)\n", say.Count(more, "more customer"))
+	}
+}
