@@ -344,7 +344,8 @@ func readArray[T any](m *ebpf.Map, flags ebpf.MapLookupFlags) ([]T, error) {
 	n := int(m.MaxEntries())
 	out, keys, cursor := make([]T, n), make([]uint32, min(batch, n)), new(ebpf.MapBatchCursor)
 	for at := 0; at < n; {
-		got, err := m.BatchLookup(cursor, keys, out[at:min(at+len(keys), n)], &ebpf.BatchOptions{ElemFlags: uint64(flags)})
+		values := out[at:min(at+len(keys), n)]
+		got, err := m.BatchLookup(cursor, keys[:len(values)], values, &ebpf.BatchOptions{ElemFlags: uint64(flags)})
 		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			return nil, cause.Of(fmt.Errorf("%v: %w", m, err))
 		}

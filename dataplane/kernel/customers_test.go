@@ -253,3 +253,36 @@ func TestCustomerLengths(t *testing.T) {
 		t.Errorf("IPv6: %v", got.Bits[1])
 	}
 }
+
+// TestManyCustomers reads more customers than one system call returns.
+func TestManyCustomers(t *testing.T) {
+	needRoot(t)
+	t.Parallel()
+	const n = 40_001
+	plan := &dataplane.ServicePlan{Name: "home", Params: meter.TokenBucket{Rate: meter.BitRate(1e6), Burst: 10000}}
+	list := make([]dataplane.Customer, n)
+	for i := range list {
+		a := netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
+		list[i] = dataplane.Customer{Name: fmt.Sprint(i), Plan: plan, Prefixes: []netip.Prefix{netip.PrefixFrom(a, 32)}}
+	}
+	maps, err := newStateMaps()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { maps.close() }()
+	g, err := encodePolicy(customerPolicy(list), ingressEntry, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.initialize(maps); err != nil {
+		t.Fatal(err)
+	}
+	table, err := maps.readCustomers()
+	if err != nil || len(table.numbers) != n {
+		t.Fatalf("got %d customers, want %d: %v", len(table.numbers), n, err)
+	}
+	prefixes, err := maps.readPrefixes()
+	if err != nil || len(prefixes) != n {
+		t.Fatalf("got %d prefixes, want %d: %v", len(prefixes), n, err)
+	}
+}
