@@ -61,6 +61,8 @@ type PlanCustomers struct {
 	Plans  []PlanService // Customers.Plans, then the others in the order of their first customer
 	Of     []uint32      // index of each customer's plan
 	Source *Customers
+	// Packets means that the meters count packets instead of bytes.
+	Packets bool
 
 	numbers map[string]uint32 // numbers of customers, from 1, by name
 	table   customerTable

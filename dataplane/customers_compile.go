@@ -23,6 +23,7 @@ func (c *compiler) compileCustomers(from *Customers) {
 	}
 	out := &PlanCustomers{Key: from.Key, Source: from, Of: make([]uint32, len(from.List)), numbers: make(map[string]uint32, len(from.List))}
 	c.plan.Customers = out
+	out.Packets = slices.ContainsFunc(c.plan.Stages, func(s PlanStage) bool { return s.Customers && s.Packets })
 	switch {
 	case from.Key > ByTwoVLANs:
 		c.add(from, "key", "is unknown: use ByInside, BySource, ByDestination, ByOuterVLAN or ByTwoVLANs")

@@ -53,8 +53,10 @@ func (c *customers) queue(number uint32) *queue.Leaky {
 	return *q
 }
 
-// inherit takes over the state of the customers of the same names.
+// inherit takes over the state of the customers of the same names. A customer starts anew
+// if it had no packet yet, or if its meter counted bytes and now counts packets.
 func (c *customers) inherit(before *customers, now int64) {
+	sameUnit := c.plan.Packets == before.plan.Packets
 	for i := range c.meters {
 		number := before.plan.Number(c.plan.Source.List[i].Name)
 		if number == 0 {
@@ -70,7 +72,7 @@ func (c *customers) inherit(before *customers, now int64) {
 			} else {
 				c.queue(uint32(i + 1)).Follow(q)
 			}
-		case was != nil:
+		case was != nil && sameUnit && c.stats[i].Colors != [3]Count{}:
 			profile := c.meters[i].Profile()
 			c.meters[i] = was.Clone()
 			c.meters[i].SetProfile(now, profile)

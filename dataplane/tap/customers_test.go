@@ -1,0 +1,73 @@
+package tap
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/queue"
+)
+
+// sourceCustomers is a policy with a customer for each source from 10.0.0.first to
+// 10.0.0.last: the even ones have a bucket, the odd ones a queue.
+func sourceCustomers(first, last int, rate meter.Rate) *dataplane.Policy {
+	bucket := &dataplane.ServicePlan{Name: "bucket", Params: meter.TokenBucket{Rate: rate, Burst: 3000}}
+	paced := &dataplane.ServicePlan{Name: "paced", Queue: &queue.Config{Rate: rate, Time: 50 * time.Millisecond}}
+	customers := &dataplane.Customers{Key: dataplane.BySource}
+	for i := last; i >= first; i-- {
+		customers.List = append(customers.List, dataplane.Customer{
+			Name: fmt.Sprint(i), Plan: []*dataplane.ServicePlan{bucket, paced}[i%2],
+			Prefixes: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 32)},
+		})
+	}
+	return &dataplane.Policy{Customers: customers, Classes: []dataplane.Class{
+		{Name: "customers", Match: dataplane.Match{Customer: true}, Meter: &dataplane.Meter{}},
+		{Name: "strangers"},
+	}}
+}
+
+// TestPlaneCustomers compares the plane with a pipeline alone, while reloads add and remove
+// customers and change their rates. Packets queued for a customer keep their departures, also
+// if the customer is removed.
+func TestPlaneCustomers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := seededRandom(t)
+		policy := sourceCustomers(1, 20, byteRateMega)
+		s, m := newShaper(t, policy, 0), newAlonePipeline(t, policy)
+		b := newBench(t, s, nil, 2)
+		b.start(time.Minute)
+		n, queued := 0, false
+		for _, next := range []*dataplane.Policy{
+			sourceCustomers(5, 25, byteRateMega), sourceCustomers(5, 25, meter.BitRate(16e6)), sourceCustomers(1, 4, byteRateMega), sourceCustomers(1, 30, byteRateMega),
+		} {
+			at := Now()
+			var list []arrival
+			for range 500 {
+				host := byte(1 + r.IntN(30))
+				payload := make([]byte, 4+r.IntN(1400))
+				payload[0], payload[1], payload[2], payload[3] = 0, 0, byte(n>>8), byte(n)
+				list = append(list, arrival{at, n % 2, udpPacket{ttl: 64, host: host, port: 1, payload: payload}.buffer(0)})
+				n++
+				at += r.Int64N(100_000)
+			}
+			b.sendAll(list)
+			m.processAll(list)
+			queued = queued || s.QueuedMemory() > 0
+			if _, err := s.Reload(compilePlan(t, next)); err != nil {
+				t.Fatal(err)
+			}
+			m.reload(next)
+			synctest.Wait()
+		}
+		b.endWithoutError()
+		sameArrivals(t, b.out, m.out)
+		sameStats(t, s, m.l)
+		if !queued || len(b.out) == n {
+			t.Errorf("no packets were queued (%v), or none of %d dropped", queued, n)
+		}
+	})
+}
