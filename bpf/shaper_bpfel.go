@@ -42,7 +42,7 @@ type ShaperBacklog struct {
 		_   structs.HostLayout
 		Val uint32
 	}
-	Hole      uint32
+	Hole      [5]uint32
 	DropNext  uint64
 	Count     uint32
 	LastCount uint32
@@ -124,33 +124,19 @@ type ShaperConstants struct {
 	Pad         [6]uint8
 }
 
+type ShaperCount struct {
+	_       structs.HostLayout
+	Packets uint64
+	Bytes   uint64
+}
+
 type ShaperCounts struct {
 	_      structs.HostLayout
-	Colors [3]struct {
-		_       structs.HostLayout
-		Packets uint64
-		Bytes   uint64
-	}
-	Drops [3][5]struct {
-		_       structs.HostLayout
-		Packets uint64
-		Bytes   uint64
-	}
-	Marked [3]struct {
-		_       structs.HostLayout
-		Packets uint64
-		Bytes   uint64
-	}
-	Ce [3]struct {
-		_       structs.HostLayout
-		Packets uint64
-		Bytes   uint64
-	}
-	Queued [3]struct {
-		_       structs.HostLayout
-		Packets uint64
-		Bytes   uint64
-	}
+	Colors [3]ShaperCount
+	Drops  [3][5]ShaperCount
+	Marked [3]ShaperCount
+	Ce     [3]ShaperCount
+	Queued [3]ShaperCount
 }
 
 type ShaperCustomer struct {
@@ -161,19 +147,13 @@ type ShaperCustomer struct {
 		_   structs.HostLayout
 		Val uint32
 	}
-	Plan   uint32
-	Queue  [3]uint64
-	Colors [3]struct {
-		_       structs.HostLayout
-		Packets uint64
-		Bytes   uint64
-	}
-	Dropped struct {
-		_       structs.HostLayout
-		Packets uint64
-		Bytes   uint64
-	}
-	Id uint64
+	Plan    uint32
+	Green   ShaperCount
+	Queue   [3]uint64
+	Yellow  ShaperCount
+	Red     ShaperCount
+	Dropped ShaperCount
+	Id      uint64
 }
 
 type ShaperDeparture struct {
@@ -222,12 +202,12 @@ type ShaperLeased struct {
 
 type ShaperPlan struct {
 	_       structs.HostLayout
-	Profile ShaperProfile
-	Queue   ShaperQueue
-	Actions [3]ShaperAction
 	Own     [3]uint8
 	Paced   uint8
 	Pad     uint32
+	Profile ShaperProfile
+	Queue   ShaperQueue
+	Actions [3]ShaperAction
 }
 
 type ShaperPrefix struct {

@@ -81,7 +81,7 @@ func TestCustomerState(t *testing.T) {
 		{Colors: [3]Count{{4, 4000}, {}, {}}, Dropped: Count{1, 1000}},
 		{Colors: [3]Count{{1, 1000}, {}, {}}},
 	} {
-		if got := *l.Customer(uint32(number + 1)); got != want {
+		if got := l.Customers()[number]; got != want {
 			t.Errorf("customer %d: got %+v, want %+v", number+1, got, want)
 		}
 	}
@@ -151,7 +151,7 @@ func TestInheritCustomers(t *testing.T) {
 		"paced":   {Colors: [3]Count{{2, 2000}}},
 		"metered": {Colors: [3]Count{{2, 2000}, {}, {1, 21}}, Dropped: Count{1, 21}},
 	} {
-		if got := *l.Customer(l.plan.Customers.Number(name)); got != want {
+		if got := l.Customers()[l.plan.Customers.Number(name)-1]; got != want {
 			t.Errorf("%s: got %+v, want %+v", name, got, want)
 		}
 	}
@@ -215,8 +215,8 @@ func TestInheritCustomersUnchanged(t *testing.T) {
 		t.Errorf("only these cases: %v", seen)
 	}
 	for _, c := range list {
-		got, want := other.Customer(other.plan.Customers.Number(c.Name)), one.Customer(one.plan.Customers.Number(c.Name))
-		if *got != *want || got.Colors == [3]Count{} {
+		got, want := other.Customers()[other.plan.Customers.Number(c.Name)-1], one.Customers()[one.plan.Customers.Number(c.Name)-1]
+		if got != want || got.Colors == [3]Count{} {
 			t.Errorf("customer %s: got %+v, want %+v", c.Name, got, want)
 		}
 	}

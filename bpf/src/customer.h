@@ -109,11 +109,13 @@ __noinline __u32 act_of_customer(__u32 number, __u32 color, __u32 segments, __u3
 	__u32 slot = number - 1, plan;
 	struct customer *c = bpf_map_lookup_elem(&customers, &slot);
 	const struct plan *m;
+	struct count *count;
 
 	if (!c || !a || color > RED)
 		return 0;
-	__sync_fetch_and_add(&c->colors[color].packets, segments);
-	__sync_fetch_and_add(&c->colors[color].bytes, n);
+	count = color == GREEN ? &c->green : color == YELLOW ? &c->yellow : &c->red;
+	__sync_fetch_and_add(&count->packets, segments);
+	__sync_fetch_and_add(&count->bytes, n);
 	plan = READ(c->plan);
 	m = bpf_map_lookup_elem(&plans, &plan);
 	if (!m)

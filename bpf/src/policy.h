@@ -275,7 +275,7 @@ struct backlog {
 	__u64 frac; /* and the fraction, ns/den */
 	__u64 first_above; /* of CoDel, ns */
 	struct bpf_spin_lock lock;
-	__u32 hole;
+	__u32 hole[5];
 	__u64 drop_next; /* of CoDel, ns */
 	__u32 count, last_count;
 	__u8 begun;
@@ -315,26 +315,28 @@ struct prefix_lengths {
 };
 
 /* customer is the state of a customer: of its meter, as in struct state, or of its
- * queue, as in struct backlog. The lock guards everything except the counters. */
+ * queue, as in struct backlog. The lock guards everything except the counters. Most
+ * packets are green and touch only the first 64 bytes. */
 struct customer {
 	__u64 word[2];
 	__u64 stamp;
 	struct bpf_spin_lock lock;
 	__u32 plan;
+	struct count green;
 	__u64 queue[3]; /* rest of a backlog */
-	struct count colors[3];
+	struct count yellow, red;
 	struct count dropped;
 	__u64 id; /* hash of its name */
 };
 
 /* plan is the treatment of customers: a meter, or a queue for each. */
 struct plan {
-	struct profile profile;
-	struct queue queue;
-	struct action actions[3];
 	__u8 own[3]; /* by color: the action replaces that of the class */
 	__u8 paced;  /* customers have a queue, not a meter */
 	__u32 pad;
+	struct profile profile;
+	struct queue queue;
+	struct action actions[3];
 };
 
 #define MAX_MOVES 16384 /* in one run of shaper_move */

@@ -45,10 +45,10 @@ func (c *customerFlags) given(cmd *cobra.Command) (bool, error) {
 
 // customerStatsJSON is the output of stats --customers --json, one line per shaper.
 type customerStatsJSON struct {
-	Interface string         `json:"interface"`
-	Direction string         `json:"direction"`
-	Number    int            `json:"number"`                     // of all customers
-	Interval  time.Duration  `json:"rate_interval_ns,omitempty"` // the rates are averages over this time; 0 without rates
+	Interface string             `json:"interface"`
+	Direction string             `json:"direction"`
+	Number    int                `json:"number"`                     // of all customers
+	Interval  time.Duration      `json:"rate_interval_ns,omitempty"` // the rates are averages over this time; 0 without rates
 	List      []customerStatJSON `json:"customers"`                  // the first of them
 }
 

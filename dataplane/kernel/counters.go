@@ -124,26 +124,25 @@ func readStats(counters counterMaps, slotOf []uint32) ([]dataplane.ClassStats, e
 
 // addUntaken adds counts of unclassified packets.
 func addUntaken(s *dataplane.ClassStats, c *bpf.ShaperCounts) {
-	addCount(&s.Untaken, c.Colors[0].Packets, c.Colors[0].Bytes)
-	dropped := &c.Drops[0][dataplane.CauseColor]
-	addCount(&s.UntakenDropped, dropped.Packets, dropped.Bytes)
+	addCount(&s.Untaken, c.Colors[0])
+	addCount(&s.UntakenDropped, c.Drops[0][dataplane.CauseColor])
 }
 
 // addCounts adds counts of a class.
 func addCounts(s *dataplane.ClassStats, c *bpf.ShaperCounts) {
 	for color := range c.Colors {
-		addCount(&s.Colors[color], c.Colors[color].Packets, c.Colors[color].Bytes)
-		addCount(&s.Marked[color], c.Marked[color].Packets, c.Marked[color].Bytes)
-		addCount(&s.CE[color], c.Ce[color].Packets, c.Ce[color].Bytes)
-		addCount(&s.Queued[color], c.Queued[color].Packets, c.Queued[color].Bytes)
+		addCount(&s.Colors[color], c.Colors[color])
+		addCount(&s.Marked[color], c.Marked[color])
+		addCount(&s.CE[color], c.Ce[color])
+		addCount(&s.Queued[color], c.Queued[color])
 		for cause := range c.Drops[color] {
-			addCount(&s.Drops[color][cause], c.Drops[color][cause].Packets, c.Drops[color][cause].Bytes)
+			addCount(&s.Drops[color][cause], c.Drops[color][cause])
 		}
 	}
 }
 
 // addCount adds to a count that wraps at 2^63.
-func addCount(to *dataplane.Count, packets, bytes uint64) {
-	to.Packets = (to.Packets + int64(packets)) & math.MaxInt64
-	to.Bytes = (to.Bytes + int64(bytes)) & math.MaxInt64
+func addCount(to *dataplane.Count, c bpf.ShaperCount) {
+	to.Packets = (to.Packets + int64(c.Packets)) & math.MaxInt64
+	to.Bytes = (to.Bytes + int64(c.Bytes)) & math.MaxInt64
 }

@@ -162,10 +162,10 @@ func (s *Shaper) Customers(plan *dataplane.PlanCustomers) ([]dataplane.CustomerS
 		if c == nil {
 			continue
 		}
-		for color, n := range c.Colors {
-			out[i].Colors[color] = dataplane.Count{Packets: int64(n.Packets), Bytes: int64(n.Bytes)}
+		for color, n := range []bpf.ShaperCount{c.Green, c.Yellow, c.Red} {
+			addCount(&out[i].Colors[color], n)
 		}
-		out[i].Dropped = dataplane.Count{Packets: int64(c.Dropped.Packets), Bytes: int64(c.Dropped.Bytes)}
+		addCount(&out[i].Dropped, c.Dropped)
 	}
 	return out, nil
 }

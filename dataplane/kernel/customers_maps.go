@@ -82,7 +82,7 @@ func (g *image) populateCustomers(to *stateMaps, before *customerTable, state fu
 		out, id := &customers[i], customerID(c.Name)
 		*out = initialState(&g.customerTable.plans[plan], state)
 		if was := before.find(id); was != nil {
-			out.Colors, out.Dropped = was.Colors, was.Dropped
+			out.Green, out.Yellow, out.Red, out.Dropped = was.Green, was.Yellow, was.Red, was.Dropped
 			if before.plans[was.Plan] == g.customerTable.plans[plan] {
 				out.Word, out.Stamp, out.Queue = was.Word, was.Stamp, was.Queue
 			}

@@ -123,8 +123,8 @@ func TestChangeCustomers(t *testing.T) {
 			if table.plans[found.Plan] != g.customerTable.plans[g.plan.Customers.Of[i]] {
 				t.Fatalf("customer %q has another plan", c.Name)
 			}
-			if found.Colors[0].Packets != counted[c.Name] {
-				t.Fatalf("customer %q: %d packets counted, want %d", c.Name, found.Colors[0].Packets, counted[c.Name])
+			if found.Green.Packets != counted[c.Name] {
+				t.Fatalf("customer %q: %d packets counted, want %d", c.Name, found.Green.Packets, counted[c.Name])
 			}
 			now := table.numbers[customerID(c.Name)]
 			if was := number[c.Name]; was != 0 && was != now {
@@ -138,7 +138,7 @@ func TestChangeCustomers(t *testing.T) {
 			}
 			seen[c.Name] = true
 			counted[c.Name], number[c.Name] = r.Uint64N(1e6), now
-			found.Colors[0].Packets = counted[c.Name]
+			found.Green.Packets = counted[c.Name]
 			if err := maps.customers.Put(now-1, found); err != nil {
 				t.Fatal(err)
 			}
