@@ -52,7 +52,7 @@ func TestPlaneCustomers(t *testing.T) {
 				payload[0], payload[1], payload[2], payload[3] = 0, 0, byte(n>>8), byte(n)
 				list = append(list, arrival{at, n % 2, udpPacket{ttl: 64, host: host, port: 1, payload: payload}.buffer(0)})
 				n++
-				at += r.Int64N(100_000)
+				at += r.Int64N(20_000)
 			}
 			b.sendAll(list)
 			m.processAll(list)
