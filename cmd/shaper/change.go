@@ -137,11 +137,14 @@ func reloadEach(s streams, list []live.Shaper, policies []*policyfile.Compiled, 
 	p := newPrinter(s.out)
 	for i, sh := range list {
 		done := live.PrepareRun(sh, policies[i])
-		changes, err := sh.Reload(policies[i].Plan, policies[i].Label(), until)
+		changes, err := sh.Reload(policies[i].Plan, live.Label(policies[i], sh.Info().Interface), until)
 		done()
 		var active *dataplane.ActiveError
 		if err != nil && !errors.As(err, &active) {
 			return incomplete, explainIn(policies[i], err)
+		}
+		if err := live.Keep(sh, policies[i]); err != nil {
+			incomplete = errors.Join(incomplete, fmt.Errorf("%s: the copy of the customers: %w", live.Name(sh.Info()), err))
 		}
 		if active != nil {
 			incomplete = errors.Join(incomplete, fmt.Errorf("%s: %w", live.Name(sh.Info()), active))

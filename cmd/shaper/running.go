@@ -86,7 +86,7 @@ func (r *running) attach() error {
 	for _, direction := range r.flags.directions.list {
 		sh, changed, err := kernel.Attach(kernel.Config{
 			Interface: r.name, Direction: direction, Hook: kernel.Hook(r.flags.hook), Pacer: kernel.Pacer(r.flags.pacer),
-			Dry: r.flags.dry, Pin: r.flags.pin, GSOLimit: r.flags.gsoLimit, Label: r.policy.Label(), Until: r.until, Guard: r.startGuard,
+			Dry: r.flags.dry, Pin: r.flags.pin, GSOLimit: r.flags.gsoLimit, Label: live.Label(r.policy, r.name), Until: r.until, Guard: r.startGuard,
 		}, r.policy.Plan)
 		var active *dataplane.ActiveError
 		if err != nil && !errors.As(err, &active) {
@@ -102,6 +102,7 @@ func (r *running) attach() error {
 		if active != nil {
 			r.warn("%s: %v", live.Name(&sh.About), active)
 		}
+		r.keepCustomers(sh)
 	}
 	if r.flags.confirm > 0 { // start the rollback timer now
 		until := time.Now().Add(r.flags.confirm)
@@ -303,7 +304,7 @@ func (r *running) rereadPolicy(ctx context.Context) error {
 		return errors.Join(err, r.followLeases())
 	}
 	for _, sh := range r.list {
-		changes, err := sh.Reload(policy.Plan, policy.Label(), time.Time{})
+		changes, err := sh.Reload(policy.Plan, live.Label(policy, sh.Interface), time.Time{})
 		var active *dataplane.ActiveError
 		if err != nil && !errors.As(err, &active) {
 			return errors.Join(explainIn(policy, err), r.followLeases())
@@ -316,7 +317,17 @@ func (r *running) rereadPolicy(ctx context.Context) error {
 		}
 	}
 	r.policy = policy
+	for _, sh := range r.list {
+		r.keepCustomers(sh)
+	}
 	return errors.Join(r.followLeases(), r.instructGuard())
+}
+
+// keepCustomers copies the file of customers of the policy in force.
+func (r *running) keepCustomers(sh *kernel.Shaper) {
+	if err := live.Keep(sh, r.policy); err != nil {
+		r.warn("%s: a rollback to this policy will need %s as it is now: %v", live.Name(&sh.About), say.Printable(r.policy.Source.Customers.Path), err)
+	}
 }
 
 // serveControl opens the control socket. With it, shaper status shows budgets on servers and

@@ -22,12 +22,22 @@ type CustomerFile struct {
 	Path   string `json:"path"`           // absolute
 	SHA256 string `json:"sha256"`         // of the text, hexadecimal
 	Text   string `json:"text,omitempty"` // empty for a large file
+	Copy   string `json:"copy,omitempty"` // path of a copy of a large file; "" if there is none
 }
 
-// read returns the text that the policy was compiled with.
-func (f *CustomerFile) read() (string, error) {
+// Large reports whether the text is too large for a label. The file may be nil: a policy without
+// customers has none.
+func (f *CustomerFile) Large() bool { return f != nil && f.Text == "" }
+
+// Read returns the text that the policy was compiled with.
+func (f *CustomerFile) Read() (string, error) {
 	if f.Text != "" {
 		return f.Text, nil
+	}
+	if f.Copy != "" {
+		if copied, text, err := openCustomers(f.Copy); err == nil && copied.SHA256 == f.SHA256 {
+			return text, nil
+		}
 	}
 	now, text, err := openCustomers(f.Path)
 	if err == nil && now.SHA256 != f.SHA256 {

@@ -57,7 +57,7 @@ func (s *Source) load() (*File, error) {
 // readCustomers reads the file of customers. path is relative to the policy file.
 func (s *Source) readCustomers(path string) (string, error) {
 	if s.Customers != nil {
-		return s.Customers.read()
+		return s.Customers.Read()
 	}
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(filepath.Dir(s.Path), path)
