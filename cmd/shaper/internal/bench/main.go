@@ -118,7 +118,7 @@ func run(o options) error {
 func groups(dir string, captures func() (*captures, error), wire func() (*wire, error)) []group {
 	return []group{
 		{"Meters", false, slices.Concat(peerFigures(dir), limiterFigures(), familyFigures())},
-		{"Keys", false, tableFigures()},
+		{"Keys", false, slices.Concat(tableFigures(), customerFigures())},
 		{"Replay", false, slices.Concat(pipelineFigures(), classifierFigures(), replayFigures(captures))},
 		{"Queues", false, slices.Concat(exactFigures(), wheelFigures())},
 		{"The kernel plane", true, slices.Concat(kernelFigures(wire), sourceFigures(), subscriberFigures(), budgetFigures(wire))},
