@@ -13,6 +13,9 @@ func (l *Pipeline) ProcessBatch(packets []Packet, verdicts []Verdict) {
 		for i := range n {
 			l.classify(&packets[i], &verdicts[i])
 		}
+		if l.customers != nil {
+			l.customers.prefetch(packets[:n])
+		}
 		if l.tables != nil {
 			l.prefetch(packets[:n], verdicts)
 		}

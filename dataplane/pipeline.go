@@ -142,7 +142,7 @@ func (l *Pipeline) decide(p *Packet, v *Verdict) {
 	action := &class.Actions[v.Color]
 	if class.Customers {
 		v.Customer = p.Customer
-		if own := l.plan.Customers.Service(v.Customer).Actions[v.Color]; own != nil {
+		if own := l.customers.customer(v.Customer).service.Actions[v.Color]; own != nil {
 			action = own
 		}
 	}
@@ -209,7 +209,7 @@ func (c *InputColors) color(p *Packet) meter.Color {
 func (l *Pipeline) act(a *PlanAction, p *Packet, v *Verdict) {
 	l.stats[v.Class].Colors[v.Color].add(v.count())
 	if v.Customer != 0 {
-		l.customers.stats[v.Customer-1].Colors[v.Color].add(v.count())
+		l.customers.customer(v.Customer).stats.Colors[v.Color].add(v.count())
 	}
 	if a.Drop {
 		l.countDrop(v, CauseColor)
@@ -235,8 +235,8 @@ func (l *Pipeline) act(a *PlanAction, p *Packet, v *Verdict) {
 	}
 	v.Done = done
 	if v.Customer != 0 {
-		if q := l.customers.queue(v.Customer); q != nil {
-			l.admit(q, p, v)
+		if c := l.customers.customer(v.Customer); c.paced() {
+			l.admit(c.queue(), p, v)
 			return
 		}
 	}
@@ -295,7 +295,7 @@ func (l *Pipeline) applyFate(fate queue.Fate, v *Verdict) {
 func (l *Pipeline) countDrop(v *Verdict, cause Cause) {
 	l.stats[v.Class].Drops[v.Color][cause].add(v.count())
 	if v.Customer != 0 {
-		l.customers.stats[v.Customer-1].Dropped.add(v.count())
+		l.customers.customer(v.Customer).stats.Dropped.add(v.count())
 	}
 }
 
@@ -345,22 +345,26 @@ func (l *Pipeline) Due() (at int64, ok bool) {
 func (l *Pipeline) Stats() []ClassStats { return l.stats }
 
 // Customers returns the counters of all customers, in the order of the policy; nil if it has
-// none. Later packets change the returned slice.
+// none.
 func (l *Pipeline) Customers() []CustomerStats {
 	if l.customers == nil {
 		return nil
 	}
-	return l.customers.stats
+	out := make([]CustomerStats, len(l.customers.list))
+	for i := range out {
+		out[i] = l.customers.list[i].stats
+	}
+	return out
 }
 
 // CustomerDelay returns the queueing delay of a packet of a customer that arrives at now, in
 // ns, or false if the customer has no queue.
 func (l *Pipeline) CustomerDelay(number uint32, now int64) (delay time.Duration, queued bool) {
-	q := l.customers.queue(number)
-	if q == nil {
+	c := l.customers.customer(number)
+	if !c.paced() {
 		return 0, false
 	}
-	return q.Delay(now), true
+	return c.queue().Delay(now), true
 }
 
 // Tokens returns the tokens of a stage of the plan at the pipeline's clock, see

@@ -44,7 +44,7 @@ func (s *stage) color(p *Packet, now int64, n int, in meter.Color) meter.Color {
 	case s.leased != nil:
 		return s.leased.color(now, n, in)
 	case s.customers != nil:
-		return s.customers.meter(p.Customer).Color(now, n, in)
+		return s.customers.customer(p.Customer).Color(now, n, in)
 	}
 	return s.Color(now, n, in)
 }
@@ -55,10 +55,8 @@ func (s *stage) kind(p *Packet) (k meter.Kind, metered bool) {
 	if s.customers == nil {
 		return s.plan.Kind, true
 	}
-	if m := s.customers.meter(p.Customer); m != nil {
-		return m.Profile().Kind(), true
-	}
-	return 0, false
+	c := s.customers.customer(p.Customer)
+	return c.service.Kind, !c.paced()
 }
 
 // Step is the decision of one meter about a packet.
@@ -82,7 +80,7 @@ func (s *stage) explain(p *Packet, now int64, n int, in meter.Color) (step Step)
 		step.Explanation = s.leased.explain(now, n, in, s.plan.Kind)
 	case s.customers != nil:
 		step.Key = s.customers.plan.Source.List[p.Customer-1].Name
-		step.Explanation = s.customers.meter(p.Customer).Explain(now, n, in)
+		step.Explanation = s.customers.customer(p.Customer).Explain(now, n, in)
 	default:
 		step.Explanation = s.Explain(now, n, in)
 	}

@@ -183,7 +183,7 @@ func (s *Shaper) Snapshot() Snapshot {
 func (s *Shaper) Customers() []dataplane.CustomerStats {
 	s.lock.Lock()
 	defer s.lock.Unlock()
-	return slices.Clone(s.pipeline.Customers())
+	return s.pipeline.Customers()
 }
 
 // SetLease sets the limits of a meter whose budget is on a server, as
