@@ -85,57 +85,23 @@ func (c *PlanCustomers) Number(name string) uint32 { return c.numbers[name] }
 // Service returns the plan of a customer.
 func (c *PlanCustomers) Service(number uint32) *PlanService { return &c.Plans[c.Of[number-1]] }
 
-// customerTable finds the customers of packets.
-type customerTable struct {
-	v4   []byLength[uint32] // the longest first
-	v6   []byLength[Addr]
-	vlan map[uint32]uint32 // by ID, or outer<<12 | inner
-}
-
-// byLength has the customers' prefixes of one length.
-type byLength[K comparable] struct {
-	bits   int
-	mask   K
-	number map[K]uint32 // of the customer
-}
-
 // CustomerOf returns the number of the customer of a parsed packet, or 0 if it has none. With
 // ByInside the packet is one of egress.
 func (c *PlanCustomers) CustomerOf(p *Packet) uint32 {
 	switch c.Key {
 	case ByOuterVLAN:
 		if id, ok := p.VLAN(); ok {
-			return c.table.vlan[uint32(id)]
+			return c.table.vlan.find(uint32(id), hash32(uint32(id)))
 		}
 		return 0
 	case ByTwoVLANs:
 		if outer, inner, ok := p.twoVLANs(); ok {
-			return c.table.vlan[uint32(outer)<<12|uint32(inner)]
+			id := uint32(outer)<<12 | uint32(inner)
+			return c.table.vlan.find(id, hash32(id))
 		}
 		return 0
 	case BySource:
 		return c.table.find(p.Kind, p.Src)
 	}
 	return c.table.find(p.Kind, p.Dst)
-}
-
-// find returns the number of the customer with the longest prefix that contains an address.
-func (t *customerTable) find(kind Kind, a Addr) uint32 {
-	switch kind {
-	case IPv4:
-		for i := range t.v4 {
-			l := &t.v4[i]
-			if n := l.number[uint32(a.Lo)&l.mask]; n != 0 {
-				return n
-			}
-		}
-	case IPv6:
-		for i := range t.v6 {
-			l := &t.v6[i]
-			if n := l.number[Addr{a.Hi & l.mask.Hi, a.Lo & l.mask.Lo}]; n != 0 {
-				return n
-			}
-		}
-	}
-	return 0
 }

@@ -50,6 +50,11 @@ func (c *compiler) compileCustomers(from *Customers) {
 		names[p.Name] = true
 		indexOf(p)
 	}
+	vlans := 0
+	for i := range from.List {
+		vlans += len(from.List[i].VLANs)
+	}
+	out.table.vlan = newNumberTable[uint32](vlans)
 	table := tableBuilder{compiler: c, out: out}
 	for i := range from.List {
 		customer := &from.List[i]
@@ -155,9 +160,7 @@ func (b *tableBuilder) add(customer *Customer, number uint32) {
 
 // addVLANs adds the VLANs of a customer.
 func (b *tableBuilder) addVLANs(customer *Customer, number uint32) {
-	if b.out.table.vlan == nil {
-		b.out.table.vlan = make(map[uint32]uint32, len(b.out.Source.List))
-	}
+	table := &b.out.table.vlan
 	if len(customer.Prefixes) > 0 {
 		b.fail(customer, "address", "is given, but customers are known by VLAN")
 	}
@@ -166,7 +169,7 @@ func (b *tableBuilder) addVLANs(customer *Customer, number uint32) {
 		largest = 1<<24 - 1
 	}
 	for _, id := range customer.VLANs {
-		switch other := b.out.table.vlan[id]; {
+		switch other := table.find(id, hash32(id)); {
 		case id > largest:
 			b.fail(customer, "vlan", fmt.Sprintf("%d is above %d", id, largest))
 		case other != 0 && other != number:
@@ -176,7 +179,7 @@ func (b *tableBuilder) addVLANs(customer *Customer, number uint32) {
 			}
 			b.fail(customer, "vlan", fmt.Sprintf("%s belongs to customer %q too", text, b.name(other)))
 		}
-		b.out.table.vlan[id] = number
+		table.set(id, hash32(id), number)
 	}
 }
 
@@ -218,9 +221,9 @@ func (b *tableBuilder) finish(nested bool) {
 	for _, p := range b.prefixes {
 		first, _ := prefixBounds(p.Prefix)
 		if p.Addr().Is4() {
-			ofLength(t.v4, p.Bits()).number[uint32(first.Lo)] = p.number
+			ofLength(t.v4, p.Bits()).number.set(uint32(first.Lo), hash32(uint32(first.Lo)), p.number)
 		} else {
-			ofLength(t.v6, p.Bits()).number[first] = p.number
+			ofLength(t.v6, p.Bits()).number.set(first, hashAddr(first), p.number)
 		}
 	}
 }
@@ -237,7 +240,7 @@ func printPrefix(p netip.Prefix) string {
 // room for their numbers.
 func newLengths[K comparable](counts map[int]int, mask func(bits int) K) (out []byLength[K]) {
 	for bits, n := range counts {
-		p := byLength[K]{bits: bits, number: make(map[K]uint32, n)}
+		p := byLength[K]{bits: bits, number: newNumberTable[K](n)}
 		if bits > 0 { // a mask of length 0 means the whole address
 			p.mask = mask(bits)
 		}

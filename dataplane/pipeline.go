@@ -106,6 +106,15 @@ func (l *Pipeline) Process(p *Packet, v *Verdict) {
 // classify is the part of Process that depends on nothing but the packet and the clock.
 func (l *Pipeline) classify(p *Packet, v *Verdict) {
 	Parse(p)
+	p.Customer = 0
+	if l.customers != nil {
+		p.Customer = l.plan.Customers.CustomerOf(p)
+	}
+	l.findClass(p, v)
+}
+
+// findClass is classify for a parsed packet whose customer is known.
+func (l *Pipeline) findClass(p *Packet, v *Verdict) {
 	l.now = max(l.now, p.Time)
 	n := l.plan.Length.packetLength(p)
 	*v = Verdict{} // in place; a literal with values would be made elsewhere and copied
@@ -113,10 +122,6 @@ func (l *Pipeline) classify(p *Packet, v *Verdict) {
 	v.Length, v.Packets = n, max(p.Segments, 1)
 	v.DSCPIn, v.HasDSCP = p.DSCP()
 	v.DSCPOut = v.DSCPIn
-	p.Customer = 0
-	if l.customers != nil {
-		p.Customer = l.plan.Customers.CustomerOf(p)
-	}
 	v.Class = int32(l.plan.Classifier.Classify(p, n))
 }
 
