@@ -5,35 +5,42 @@
 #include "bucket.h"
 #include "headers.h"
 
-/* longest_prefix returns the number of the customer with the longest prefix that contains
- * an address, or 0.
+/* customer_of_prefix returns the number of the customer of the prefix of an address with a
+ * number of bits, or 0.
  *
- * It is a global function, so the verifier verifies it once. */
-__noinline __u32 longest_prefix(__u32 kind, __u64 hi, __u64 lo)
+ * It is a global function, so the verifier verifies it once, and not in each turn of the
+ * loop that calls it. */
+__noinline __u32 customer_of_prefix(__u32 kind, __u32 bits, __u64 hi, __u64 lo)
 {
-	__u32 first = 0, family = kind == IPV6;
+	struct prefix key = {.kind = kind, .bits = bits};
+	__u32 *number;
+
+	if (kind == IPV6) {
+		key.addr.hi = bits >= 64 ? hi : hi & ~(~0ULL >> (bits & 63));
+		key.addr.lo = bits >= 128 ? lo : bits <= 64 ? 0 : lo & ~(~0ULL >> (bits & 63));
+	} else {
+		key.addr.lo = lo & ~(0xffffffffULL >> (bits & 63));
+	}
+	number = bpf_map_lookup_elem(&prefixes, &key);
+	return number ? *number : 0;
+}
+
+/* longest_prefix returns the number of the customer with the longest prefix that contains
+ * an address, or 0. */
+static __always_inline __u32 longest_prefix(__u32 kind, __u64 hi, __u64 lo)
+{
+	__u32 first = 0, number = 0, bits;
 	struct prefix_lengths *l = bpf_map_lookup_elem(&lengths, &first);
 
 	if (!l)
 		return 0;
-	for (int i = 0; i < MAX_LENGTHS; i++) {
-		struct prefix key = {.kind = kind};
-		__u32 bits = READ(l->bits[family][i]), *number;
-
-		if (bits > 128)
-			return 0;
-		key.bits = bits;
-		if (family) {
-			key.addr.hi = bits >= 64 ? hi : hi & ~(~0ULL >> bits);
-			key.addr.lo = bits >= 128 ? lo : bits <= 64 ? 0 : lo & ~(~0ULL >> (bits & 63));
-		} else {
-			key.addr.lo = lo & ~(0xffffffffULL >> (bits & 63));
-		}
-		number = bpf_map_lookup_elem(&prefixes, &key);
-		if (number)
-			return *number;
+	for (int i = 0; i < MAX_LENGTHS && !number; i++) {
+		bits = READ(l->bits[kind == IPV6][i]);
+		if (bits == NO_LENGTH)
+			break;
+		number = customer_of_prefix(kind, bits, hi, lo);
 	}
-	return 0;
+	return number;
 }
 
 /* customer_of_vlan returns the number of the customer of VLAN IDs, or 0. */

@@ -55,13 +55,12 @@ func (e *encoder) service(from *dataplane.PlanService) (out bpf.ShaperPlan) {
 		out.Profile = *blockingProfile()
 		out.Queue = encodeQueue(&from.Queue, from.Queue.Rate)
 		switch {
+		case e.entry == xdpEntry:
+			e.refuse(from.Source, "queue", "cannot run in XDP, which has no queues", UseTC)
 		case e.pacer == HTB:
 			e.refuse(from.Source, "queue", "of each customer needs qdisc fq: this kernel lacks it, or the policy has links", UseUserSpace)
 		case e.pacer == FQ && from.Queue.Time > maxFQDelay:
 			e.refuse(from.Source, "limit", fmt.Sprintf("allows queueing delays above %v, the maximum of fq", maxFQDelay), UseUserSpace)
-		}
-		if e.entry == xdpEntry {
-			e.refuse(from.Source, "queue", "cannot run in XDP, which has no queues", UseTC)
 		}
 	}
 	for color, a := range from.Actions {

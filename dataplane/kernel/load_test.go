@@ -1,14 +1,18 @@
 package kernel
 
 import (
+	"net/netip"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
 // TestLoads checks that programs load as Attach loads them, and that the kernel verifies at most
@@ -21,6 +25,9 @@ func TestLoads(t *testing.T) {
 	policies["many"] = manyClasses(r, 300)
 	policies["all"] = fullPolicy(r)
 	policies["queues"] = queueAll(fullQueue)
+	policies["customers"] = withCustomers(fullPolicy(r), dataplane.BySource, false)
+	policies["paced customers"] = withCustomers(fullPolicy(r), dataplane.ByDestination, true)
+	policies["customers by VLAN"] = withCustomers(queueAll(fullQueue), dataplane.ByTwoVLANs, true)
 	for name, policy := range policies {
 		if name == "closed" {
 			continue // the same program as "matches"
@@ -31,8 +38,8 @@ func TestLoads(t *testing.T) {
 				if link == dataplane.LinkRaw && !raw {
 					continue // TestOneTruth checks these
 				}
-				if hook == xdpEntry && usesMark(policy) || policy.Length.Accepts(link) != nil ||
-					inVM && (hook != egressEntry || link == dataplane.LinkRaw || name != "frames" && name != "all" && name != "queues") {
+				if hook == xdpEntry && (usesMark(policy) || policy.Customers != nil) || policy.Length.Accepts(link) != nil ||
+					inVM && (hook != egressEntry || link == dataplane.LinkRaw || name != "frames" && name != "all" && name != "queues" && policy.Customers == nil) {
 					continue
 				}
 				h := newHooked(t, policy, hook, func(c *bpf.ShaperConstants) { c.Handed, c.Link = 0, uint8(link) })
@@ -41,6 +48,42 @@ func TestLoads(t *testing.T) {
 			}
 		}
 	}
+}
+
+// withCustomers adds a class of customers before those of a policy. Its chain goes on with that
+// of the policy's first class.
+func withCustomers(policy *dataplane.Policy, key dataplane.CustomerKey, paced bool) *dataplane.Policy {
+	first := policy.Classes[0]
+	first.Name, first.Match = "customers", dataplane.Match{Customer: true}
+	then := *first.Meter
+	for last := &then; last.Then != nil; last = last.Then { // the chain may be full
+		if last.Then.Then == nil {
+			last.Then = nil
+			break
+		}
+		next := *last.Then
+		last.Then = &next
+	}
+	first.Meter = &dataplane.Meter{Name: "customers", Then: &then}
+	policy.Classes = append([]dataplane.Class{first}, policy.Classes...)
+	plans := []*dataplane.ServicePlan{
+		{Name: "metered", Params: meter.TRTCM{CIR: mega, CBS: 1e6, PIR: mega, PBS: 1e6}, Yellow: &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: 1}}}},
+		{Name: "window", Params: meter.SlidingCounter{Limit: 1e6, Window: time.Second}},
+	}
+	if paced {
+		plans = append(plans, &dataplane.ServicePlan{Name: "paced", Queue: &queue.Config{Rate: mega, Time: time.Second, ECN: true, CoDel: fullQueue.CoDel}})
+	}
+	policy.Customers = &dataplane.Customers{Key: key, Plans: plans}
+	for i, plan := range plans {
+		c := dataplane.Customer{Name: plan.Name, Plan: plan}
+		if key == dataplane.ByTwoVLANs {
+			c.VLANs = []uint32{uint32(i)<<12 | 7}
+		} else {
+			c.Prefixes = []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i)}), 16), netip.PrefixFrom(netip.AddrFrom16([16]byte{0x20, byte(i)}), 16)}
+		}
+		policy.Customers.List = append(policy.Customers.List, c)
+	}
+	return policy
 }
 
 // checkVerified returns the number of verified instructions of a program. It fails the test if the
@@ -105,6 +148,7 @@ func TestStack(t *testing.T) {
 		if hook != xdpEntry {
 			policy.Classes[0].Yellow = &dataplane.Action{Queue: &dataplane.Queue{Config: fullQueue}}
 		}
+		policy = withCustomers(policy, dataplane.BySource, hook != xdpEntry)
 		g, err := encodePolicy(policy, hook, "")
 		if err != nil {
 			t.Fatal(err)
