@@ -179,8 +179,8 @@ static __always_inline void exchange_words(struct words *w, const struct profile
 
 /* change_plan converts the state of a customer for another plan. Buckets keep their
  * tokens, capped at the new bursts, and a queue is free when it would have been. A
- * customer whose queue becomes a meter begins with full buckets. The caller holds the
- * lock. */
+ * customer whose queue becomes a meter begins with full buckets, and so does one
+ * without packets so far. The caller holds the lock. */
 static __always_inline void change_plan(struct customer *c, const struct plan *from, const struct plan *to, __u64 now)
 {
 	struct words w = {.c = c->word[0], .e = c->word[1], .stamp = c->stamp};
@@ -192,7 +192,7 @@ static __always_inline void change_plan(struct customer *c, const struct plan *f
 	}
 	if (to->paced)
 		w = (struct words){};
-	else if (from->paced)
+	else if (from->paced || w.stamp == NOT_BEGUN)
 		fill_words(&w, &to->profile, now);
 	else if (!from->profile.window == !to->profile.window)
 		convert_words(&w, &from->profile, &to->profile, now);

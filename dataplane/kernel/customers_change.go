@@ -288,10 +288,6 @@ func (s *stateMaps) awaitPrograms() error {
 
 // addCustomers gives new customers the lowest free numbers.
 func (d *customerDiff) addCustomers() error {
-	now, err := monotonic()
-	if err != nil {
-		return err
-	}
 	from, next := d.plan.Customers, 0
 	for _, i := range d.added {
 		for next < len(d.t.customers) && d.t.customers[next].Id != 0 {
@@ -300,7 +296,7 @@ func (d *customerDiff) addCustomers() error {
 		if next == len(d.t.customers) {
 			return errNoRoom
 		}
-		c := initialState(&d.customerTable.plans[from.Of[i]], func(l levels, p *bpf.ShaperProfile) bpf.ShaperState { return l.state(now, p) })
+		c := initialState(&d.customerTable.plans[from.Of[i]])
 		c.Plan, c.Id = d.plans[from.Of[i]], customerID(from.Source.List[i].Name)
 		if err := d.stateMaps.customers.Put(uint32(next), &c); err != nil {
 			return cause.Of(err)

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/cilium/ebpf"
 
@@ -50,14 +51,13 @@ func (g *image) prefixCount() (n int) {
 	return n
 }
 
-// initialState returns the state of a new customer with a plan. state returns that of a meter
-// with given levels.
-func initialState(plan *bpf.ShaperPlan, state func(levels, *bpf.ShaperProfile) bpf.ShaperState) (c bpf.ShaperCustomer) {
+// initialState returns the state of a new customer with a plan. It is full at its first packet.
+func initialState(plan *bpf.ShaperPlan) (c bpf.ShaperCustomer) {
 	if plan.Paced != 0 {
 		return c
 	}
 	p := &plan.Profile
-	s := state(levels{p.Buckets[0].Size, p.Buckets[1].Size}, p)
+	s := levels{p.Buckets[0].Size, p.Buckets[1].Size}.unstartedState(p)
 	c.Word, c.Stamp = s.Word, s.Stamp
 	if p.Window == 0 { // words of customers are never closed
 		c.Word[0] &^= closed
@@ -69,7 +69,7 @@ func initialState(plan *bpf.ShaperPlan, state func(levels, *bpf.ShaperProfile) b
 // populateCustomers writes new maps of customers. before are the customers of the previous
 // policy and their plans, or nil: those with the same name keep their state, but packets that
 // arrive between the copy and the swap of programs are not charged to it.
-func (g *image) populateCustomers(to *stateMaps, before *customerTable, state func(levels, *bpf.ShaperProfile) bpf.ShaperState) error {
+func (g *image) populateCustomers(to *stateMaps, before *customerTable) error {
 	if g.customerTable == nil || g.changesCustomers {
 		return nil
 	}
@@ -77,14 +77,15 @@ func (g *image) populateCustomers(to *stateMaps, before *customerTable, state fu
 	customers := make([]bpf.ShaperCustomer, len(from.Of))
 	var keys []bpf.ShaperPrefix
 	var numbers []uint32
+	var moves []bpf.BudgetMove
 	for i, plan := range from.Of {
 		c := &from.Source.List[i]
 		out, id := &customers[i], customerID(c.Name)
-		*out = initialState(&g.customerTable.plans[plan], state)
+		*out = initialState(&g.customerTable.plans[plan])
 		if was := before.find(id); was != nil {
-			out.Green, out.Yellow, out.Red, out.Dropped = was.Green, was.Yellow, was.Red, was.Dropped
-			if before.plans[was.Plan] == g.customerTable.plans[plan] {
-				out.Word, out.Stamp, out.Queue = was.Word, was.Stamp, was.Queue
+			*out = *was
+			if before.plans[was.Plan] != g.customerTable.plans[plan] {
+				moves = append(moves, bpf.BudgetMove{Customer: uint32(i + 1), Plan: plan})
 			}
 		}
 		out.Plan, out.Id = plan, id
@@ -92,12 +93,34 @@ func (g *image) populateCustomers(to *stateMaps, before *customerTable, state fu
 			keys, numbers = append(keys, key), append(numbers, uint32(i+1))
 		}
 	}
-	return errors.Join(
+	err := errors.Join(
 		putArray(to.plans, g.customerTable.plans),
 		putArray(to.customers, customers),
 		putArray(to.lengths, []bpf.ShaperPrefixLengths{g.customerTable.lengths}),
 		putBatch(to.prefixes, keys, numbers),
 	)
+	for chunk := range slices.Chunk(moves, sparePlans) {
+		err = errors.Join(err, g.moveFrom(to, before, customers, chunk))
+	}
+	return err
+}
+
+// moveFrom converts the states of customers in new maps from their previous plans, which it
+// puts into the spare room of the map of plans.
+func (g *image) moveFrom(to *stateMaps, before *customerTable, customers []bpf.ShaperCustomer, moves []bpf.BudgetMove) error {
+	spare := uint32(len(g.customerTable.plans))
+	slots, changed := make([]uint32, len(moves)), make([]bpf.ShaperCustomer, len(moves))
+	indexes, plans := make([]uint32, len(moves)), make([]bpf.ShaperPlan, len(moves))
+	for i, m := range moves {
+		slots[i], indexes[i] = m.Customer-1, spare+uint32(i)
+		changed[i] = customers[slots[i]]
+		changed[i].Plan = indexes[i]
+		plans[i] = before.plans[before.find(changed[i].Id).Plan]
+	}
+	if err := errors.Join(putBatch(to.plans, indexes, plans), putBatch(to.customers, slots, changed)); err != nil {
+		return err
+	}
+	return to.move(moves)
 }
 
 // copyCustomers is populateCustomers with the customers of the previous policy.
@@ -108,9 +131,5 @@ func (g *image) copyCustomers(before *About, from, to *stateMaps) (err error) {
 			return err
 		}
 	}
-	now, err := monotonic()
-	if err != nil {
-		return err
-	}
-	return g.populateCustomers(to, was, func(l levels, p *bpf.ShaperProfile) bpf.ShaperState { return l.state(now, p) })
+	return g.populateCustomers(to, was)
 }

@@ -175,6 +175,7 @@ func TestMoveKeepsTokens(t *testing.T) {
 		win
 		queued
 	)
+	unstarted := levels{-1} // stands for the state of a customer without packets
 	for _, test := range []struct {
 		name     string
 		from, to uint32
@@ -191,6 +192,9 @@ func TestMoveKeepsTokens(t *testing.T) {
 		{"from a window", win, pair, levels{1700}, levels{1700, 0}},
 		{"from a large window", win, small, levels{4000}, levels{3000}},
 		{"from a queue", queued, pair, levels{}, levels{5000, 7000}},
+		{"before the first packet", small, large, unstarted, levels{10000}},
+		{"bucket to window before the first packet", small, win, unstarted, levels{4000}},
+		{"window to bucket before the first packet", win, large, unstarted, levels{10000}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			list := []dataplane.Customer{{Name: "a"}}
@@ -211,9 +215,12 @@ func TestMoveKeepsTokens(t *testing.T) {
 			from, to := &g.customerTable.plans[test.from].Profile, &g.customerTable.plans[test.to].Profile
 			now := uint64(clock(t))
 			var c bpf.ShaperCustomer
-			if test.from == queued {
+			switch {
+			case test.from == queued:
 				c.Word[0] = now
-			} else {
+			case test.before == unstarted:
+				c = initialState(&g.customerTable.plans[test.from])
+			default:
 				l := test.before
 				for i := range l {
 					l[i] *= int64(from.Buckets[i].Den)

@@ -162,7 +162,7 @@ func (g *image) initialize(to *stateMaps) (err error) {
 	if err := to.makeCustomerMaps(g); err != nil {
 		return err
 	}
-	if err := g.populateCustomers(to, nil, levels.unstartedState); err != nil {
+	if err := g.populateCustomers(to, nil); err != nil {
 		return err
 	}
 	to.departures.Close()
