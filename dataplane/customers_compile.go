@@ -50,12 +50,12 @@ func (c *compiler) compileCustomers(from *Customers) {
 		names[p.Name] = true
 		indexOf(p)
 	}
-	vlans := 0
+	prefixes, vlans := 0, 0
 	for i := range from.List {
-		vlans += len(from.List[i].VLANs)
+		prefixes, vlans = prefixes+len(from.List[i].Prefixes), vlans+len(from.List[i].VLANs)
 	}
 	out.table.vlan = newNumberTable[uint32](vlans)
-	table := tableBuilder{compiler: c, out: out}
+	table := tableBuilder{compiler: c, out: out, prefixes: make([]owned, 0, prefixes)}
 	for i := range from.List {
 		customer := &from.List[i]
 		table.add(customer, uint32(i+1))

@@ -1,104 +1,166 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
-	"net/netip"
+	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
-	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// customerAddrs returns the addresses of a customer: 10.x.y.z and 2001:db8:x:y::/64.
-func customerAddrs(i int) (v4, v6 netip.Prefix) {
-	a, b := [4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}, [16]byte{0x20, 1, 0xd, 0xb8, 0, byte(i >> 16), byte(i >> 8), byte(i)}
-	return netip.PrefixFrom(netip.AddrFrom4(a), 32), netip.PrefixFrom(netip.AddrFrom16(b), 64)
-}
-
-const numPlans = 1000 // of customers
-
-// newCustomers returns a pipeline or a program in the kernel, and packets to n customers, by
-// turns IPv4 and IPv6. With one, all of them share a meter.
-func newCustomers(n int, one, inKernel bool) (*sources, error) {
-	params := func(i int) meter.TRTCM {
-		rate := meter.BitRate(int64(1+i) * 1e9)
-		return meter.TRTCM{CIR: rate, CBS: bucket, PIR: rate, PBS: bucket}
-	}
-	policy := &dataplane.Policy{Classes: []dataplane.Class{{Name: "all", Meter: &dataplane.Meter{Name: "m", Params: params(0)}}}}
-	if !one {
-		policy.Customers = &dataplane.Customers{}
-		for i := range numPlans {
-			policy.Customers.Plans = append(policy.Customers.Plans, &dataplane.ServicePlan{Name: fmt.Sprint(i), Params: params(i)})
-		}
-		for i := range n {
-			v4, v6 := customerAddrs(i)
-			policy.Customers.List = append(policy.Customers.List, dataplane.Customer{
-				Name: fmt.Sprint(i), Plan: policy.Customers.Plans[i%numPlans], Prefixes: []netip.Prefix{v4, v6},
-			})
-		}
-		policy.Classes[0].Match.Customer, policy.Classes[0].Meter.Params = true, nil
-	}
-	plan, err := dataplane.Compile(policy)
-	if err != nil {
-		return nil, err
-	}
-	s, size := &sources{n: uint32(n), now: int64(time.Second)}, burst
-	if inKernel {
-		w, err := kernel.NewWalker(plan, 0)
-		if err != nil {
-			return nil, err
-		}
-		s.engine, size = w, w.Batch()
-	} else {
-		s.engine = batches{dataplane.NewPipeline(plan)}
-	}
-	s.verdicts = make([]dataplane.Verdict, size)
-	v6 := append(append(bytes.Clone(smallFrame[:12]), 0x86, 0xdd, 0x60, 0, 0, 0, 0, 8, 17, 64), make([]byte, 40)...)
-	copy(v6[38:], []byte{0x20, 1, 0xd, 0xb8})
-	for i := range size {
-		s.packets = append(s.packets, dataplane.Packet{Data: bytes.Clone([][]byte{smallFrame, v6}[i%2]), Link: dataplane.LinkEthernet})
-	}
-	s.address = func(i int, customer uint32) {
-		if i%2 == 0 {
-			binary.BigEndian.PutUint32(s.packets[i].Data[30:], 10<<24|customer)
-		} else {
-			binary.BigEndian.PutUint32(s.packets[i].Data[42:], customer)
-		}
-	}
-	for i := range n / size { // each customer has had a packet
-		if err := s.process(func(k int) uint32 { return uint32(i*size + k) }); err != nil {
-			return nil, err
-		}
-	}
-	return s, nil
-}
-
-// withCustomers is the time of a packet with n customers, or with one meter for all.
-func withCustomers(n int, one, inKernel bool) side {
-	return onSource(sync.OnceValues(func() (*sources, error) { return newCustomers(n, one, inKernel) }), (*sources).random)
-}
-
-// overOneCustomer is the time of a packet with n customers against that with one meter for all.
-func overOneCustomer(what string, n int, bar, aim float64) figure {
-	return timeRatio(what, bar, aim, withCustomers(n, false, false), withCustomers(n, true, false))
-}
-
-// kernelCustomerFigures are those of the program in the kernel: the difference in ns.
-func kernelCustomerFigures() []figure {
-	f := amount("kernel: 100,000 customers, IPv4 and IPv6, over one meter for all, random hits", 300, 150, " ns",
-		withCustomers(100_000, false, true), withCustomers(100_000, true, true))
-	f.measured = func(ours, one float64) float64 { return ours - one }
-	return []figure{f}
-}
+const numPaced = 10_000 // customers
 
 func customerFigures() []figure {
-	return []figure{
-		overOneCustomer("pipeline: 100,000 customers, IPv4 and IPv6, random hits, against one meter for all", 100_000, 3, 2),
-		overOneCustomer("pipeline: a million customers, IPv4 and IPv6, random hits, against one meter for all", 1_000_000, math.Inf(1), noAim),
+	with := func(each bool) side {
+		return onSource(sync.OnceValues(func() (*subscribers, error) { return newSubscribers(each, false) }), (*subscribers).random)
 	}
+	return []figure{
+		timeRatio("pipeline: 100,000 customers, IPv4 and IPv6, random hits, against one meter for all", 3, 2, with(true), with(false)),
+		amount("pipeline: 10,000 paced customers at twice their rates, largest error of a rate", 0.01, 0, " %", pacedError, nil),
+	}
+}
+
+// pacedError sends customers twice their rates for 10 s, and returns the largest difference
+// between a customer's rate and that of its plan, in %. A difference below 1 ns is none.
+func pacedError() (float64, error) {
+	const size, span = 1000, 10 * time.Second
+	list := customers(numPaced)
+	for i := range list.List {
+		c := &list.List[i]
+		c.Plan = &dataplane.ServicePlan{Name: c.Name, Queue: &queue.Config{Rate: meter.BitRate(200_000 + 71*int64(i)), Time: 50 * time.Millisecond}}
+	}
+	list.Plans = nil
+	plan, err := dataplane.Compile(&dataplane.Policy{Customers: list, Classes: []dataplane.Class{
+		{Name: "all", Match: dataplane.Match{Customer: true}, Meter: &dataplane.Meter{Name: "m"}},
+	}})
+	if err != nil {
+		return 0, err
+	}
+	l, v, worst := dataplane.NewPipeline(plan), dataplane.Verdict{}, 0.0
+	p := dataplane.Packet{Data: bytes.Clone(smallFrame), WireLen: 14 + size, Link: dataplane.LinkEthernet}
+	offered, first, last, bytes := [numPaced]float64{}, [numPaced]int64{}, [numPaced]int64{}, [numPaced]float64{}
+	for now := int64(0); now < int64(span); now += int64(time.Millisecond) {
+		for i := range list.List {
+			rate := 2 * float64(200_000+71*i) / 8e9 // bytes per ns
+			for ; offered[i] < rate*float64(now); offered[i] += size {
+				binary.BigEndian.PutUint32(p.Data[30:], 10<<24|uint32(i))
+				p.Time = now
+				switch l.Process(&p, &v); {
+				case v.Customer != uint32(i+1):
+					return 0, fmt.Errorf("customer %d has a packet of customer %d", v.Customer, i+1)
+				case v.Done.Dropped():
+				case bytes[i] == 0:
+					first[i], bytes[i] = v.Departure, size
+				default:
+					last[i], bytes[i] = v.Departure, bytes[i]+size
+				}
+			}
+		}
+	}
+	for i := range bytes {
+		// The bytes before the last packet take the time until it. Departures are whole ns.
+		exact := (bytes[i] - size) * 8e9 / float64(200_000+71*i)
+		if off := math.Abs(float64(last[i]-first[i]) - exact); off >= 1 {
+			worst = max(worst, 100*off/exact)
+		}
+	}
+	return worst, nil
+}
+
+// customerReplays returns figures of replays with customers.
+func customerReplays(start func() (*captures, error)) []figure {
+	paced := onSource(start, func(c *captures) (float64, error) {
+		args, err := c.paced()
+		if err != nil {
+			return 0, err
+		}
+		return memory(c.shaper, args...)
+	})
+	plain := onSource(start, func(c *captures) (float64, error) {
+		args, err := c.paced()
+		if err != nil {
+			return 0, err
+		}
+		return memory(c.shaper, replayed(args[1])...)
+	})
+	load := func(n int, measure func(name string, args ...string) (float64, error)) side {
+		return onSource(start, func(c *captures) (float64, error) {
+			args, err := c.loading(n)
+			if err != nil {
+				return 0, err
+			}
+			return measure(c.shaper, args...)
+		})
+	}
+	seconds := func(name string, args ...string) (float64, error) {
+		ns, err := elapsed(1, name, args...)
+		return ns / 1e9, err
+	}
+	return []figure{
+		amount("memory of replay through queues of 10,000 customers, 75 MB queued; other: plain replay", 256, 128, " MiB", paced, plain),
+		amount("replay of one packet with 100,000 customers from a file", 1, 0.3, " s", load(100_000, seconds), nil),
+		amount("replay of one packet with a million customers from a file", 10, 3, " s", load(1_000_000, seconds), nil),
+		amount("memory of replay with 100,000 customers", 200, 64, " MiB", load(100_000, memory), nil),
+		amount("memory of replay with a million customers", 2048, 300, " MiB", load(1_000_000, memory), nil),
+	}
+}
+
+// paced returns the arguments of a replay of packets of 1000 bytes to random customers, at
+// twice their rates, through a queue of 400 ms for each customer.
+func (c *captures) paced() ([]string, error) {
+	const packets = 200_000
+	dir := filepath.Join(filepath.Dir(c.long), "paced")
+	args := []string{"replay", filepath.Join(dir, "in.pcap"), "--policy", filepath.Join(dir, "policy.yaml"), "-o", "/dev/null"}
+	if _, err := os.Stat(dir); err == nil {
+		return args, nil
+	}
+	if err := writeTable(dir, numPaced, "queue: {rate: 150kbit, limit: 400ms}"); err != nil {
+		return nil, err
+	}
+	all := make([][]byte, numPaced)
+	for i := range all {
+		all[i] = make([]byte, 14+1000)
+		copy(all[i], smallFrame)
+		binary.BigEndian.PutUint16(all[i][16:], 1000)
+		binary.BigEndian.PutUint32(all[i][30:], 10<<24|uint32(i))
+	}
+	return args, writeCapture(args[1], packets, all)
+}
+
+// loading returns the arguments of a replay of one packet with n customers.
+func (c *captures) loading(n int) ([]string, error) {
+	dir := filepath.Join(filepath.Dir(c.long), fmt.Sprint("customers", n))
+	args := []string{"replay", filepath.Join(dir, "in.pcap"), "--policy", filepath.Join(dir, "policy.yaml")}
+	if _, err := os.Stat(dir); err == nil {
+		return args, nil
+	}
+	return args, errors.Join(writeTable(dir, n, "type: trtcm, cir: 50mbit, cbs: 1MiB, pir: 60mbit, pbs: 1MiB"), writeCapture(args[1], 1, [][]byte{smallFrame}))
+}
+
+// writeTable writes a policy and n customers with one plan into a new directory.
+func writeTable(dir string, n int, plan string) error {
+	policy := "classes: [{name: customers, per: customer, meter: plan}]\ncustomers: {file: customers.csv}\nplans: {p: {" + plan + "}}\n"
+	if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, "policy.yaml"), []byte(policy), 0o600)); err != nil {
+		return err
+	}
+	f, err := os.Create(filepath.Join(dir, "customers.csv"))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	w := bufio.NewWriter(f)
+	fmt.Fprintln(w, "customer,address,plan")
+	for _, c := range customers(n).List {
+		fmt.Fprintf(w, "%s,%v %v,p\n", c.Name, c.Prefixes[0], c.Prefixes[1])
+	}
+	return errors.Join(w.Flush(), f.Close())
 }

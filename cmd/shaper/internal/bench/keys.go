@@ -178,7 +178,6 @@ type sources struct {
 	packets  []dataplane.Packet
 	verdicts []dataplane.Verdict
 	now      int64
-	address  func(i int, source uint32) // sets the address of a packet
 }
 
 // processor processes batches of packets.
@@ -205,7 +204,6 @@ func newSources(per dataplane.Key, n uint32, inKernel bool) (*sources, error) {
 		return nil, err
 	}
 	s, size := &sources{n: n, now: int64(time.Second)}, burst
-	s.address = func(i int, source uint32) { binary.BigEndian.PutUint32(s.packets[i].Data[26:], 10<<24|source) }
 	if inKernel {
 		w, err := kernel.NewWalker(plan, 0)
 		if err != nil {
@@ -231,7 +229,7 @@ func newSources(per dataplane.Key, n uint32, inKernel bool) (*sources, error) {
 func (s *sources) process(source func(i int) uint32) error {
 	for i := range s.packets {
 		p := &s.packets[i]
-		s.address(i, source(i))
+		binary.BigEndian.PutUint32(p.Data[26:], 10<<24|source(i))
 		p.Time = s.now
 		s.now += 1000
 	}
