@@ -36,9 +36,24 @@ func (e *encoder) customers() {
 	case dataplane.ByInside, dataplane.BySource, dataplane.ByDestination:
 		e.constants.Reads |= 1<<bySrc | 1<<byDst
 	}
-	e.customerTable = &customerImage{lengths: lengthsOf(from.Source)}
+	e.checkIDs(from.Source.List)
+	e.customerImage = &customerImage{lengths: lengthsOf(from.Source)}
 	for i := range from.Plans {
-		e.customerTable.plans = append(e.customerTable.plans, e.service(&from.Plans[i]))
+		e.customerImage.plans = append(e.customerImage.plans, e.service(&from.Plans[i]))
+	}
+}
+
+// checkIDs rejects two customers with one ID, which happens by chance once in 10^9 tables of
+// 100,000 customers.
+func (e *encoder) checkIDs(list []dataplane.Customer) {
+	names := make(map[uint64]string, len(list))
+	for i := range list {
+		c := &list[i]
+		id := customerID(c.Name)
+		if other, taken := names[id]; taken {
+			e.fail(c, "customer", fmt.Sprintf("%q has the same hash as %q: rename one of them", c.Name, other))
+		}
+		names[id] = c.Name
 	}
 }
 
@@ -96,11 +111,12 @@ func lengthsOf(from *dataplane.Customers) (out bpf.ShaperPrefixLengths) {
 	return out
 }
 
-// customerID returns the number by which the maps know the name of a customer.
+// customerID returns the number by which the maps know the name of a customer, never 0: its
+// hash.
 func customerID(name string) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(name)) // never fails
-	return h.Sum64()
+	return max(h.Sum64(), 1)
 }
 
 // prefixesOf returns the keys by which the programs find a customer.

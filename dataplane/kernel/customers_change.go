@@ -47,14 +47,14 @@ func (t *customerTable) find(id uint64) *bpf.ShaperCustomer {
 // fitCustomers reports whether the maps of customers have room for those of an image, and the
 // same kind of keys, so that only the difference has to be written.
 func (s *stateMaps) fitCustomers(g *image, before *About) (bool, error) {
-	if g.customerTable == nil || before.Customers != g.constants.Customers {
+	if g.customerImage == nil || before.Customers != g.constants.Customers {
 		return false, nil
 	}
 	t, err := s.readCustomers()
 	if err != nil {
 		return false, err
 	}
-	_, err = t.assignPlans(g.customerTable.plans)
+	_, err = t.assignPlans(g.customerImage.plans)
 	return err == nil && len(g.plan.Customers.Of) <= len(t.customers) && g.prefixCount() <= int(s.prefixes.MaxEntries()), nil
 }
 
@@ -127,11 +127,11 @@ func (d *customerDiff) run() error {
 
 // writePlans writes the plans that the map does not have.
 func (d *customerDiff) writePlans() (err error) {
-	if d.plans, err = d.t.assignPlans(d.customerTable.plans); err != nil {
+	if d.plans, err = d.t.assignPlans(d.customerImage.plans); err != nil {
 		return err
 	}
 	for i, at := range d.plans {
-		if p := d.customerTable.plans[i]; d.t.plans[at] != p {
+		if p := d.customerImage.plans[i]; d.t.plans[at] != p {
 			if err := d.stateMaps.plans.Put(at, &p); err != nil {
 				return cause.Of(err)
 			}
@@ -190,7 +190,7 @@ func (d *customerDiff) widenLengths() error {
 	if err := d.lengths.Lookup(uint32(0), &was); err != nil {
 		return cause.Of(err)
 	}
-	next := d.customerTable.lengths
+	next := d.customerImage.lengths
 	for family := range was.Bits {
 		list := slices.Concat(was.Bits[family][:], next.Bits[family][:])
 		slices.Sort(list)
@@ -202,7 +202,7 @@ func (d *customerDiff) widenLengths() error {
 	return d.putLengths(&next)
 }
 
-func (d *customerDiff) writeLengths() error { return d.putLengths(&d.customerTable.lengths) }
+func (d *customerDiff) writeLengths() error { return d.putLengths(&d.customerImage.lengths) }
 
 func (d *customerDiff) putLengths(l *bpf.ShaperPrefixLengths) error {
 	return cause.Of(d.lengths.Put(uint32(0), l))
@@ -296,7 +296,7 @@ func (d *customerDiff) addCustomers() error {
 		if next == len(d.t.customers) {
 			return errNoRoom
 		}
-		c := initialState(&d.customerTable.plans[from.Of[i]])
+		c := initialState(&d.customerImage.plans[from.Of[i]])
 		c.Plan, c.Id = d.plans[from.Of[i]], customerID(from.Source.List[i].Name)
 		if err := d.stateMaps.customers.Put(uint32(next), &c); err != nil {
 			return cause.Of(err)

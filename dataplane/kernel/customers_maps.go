@@ -20,7 +20,7 @@ const (
 // makeCustomerMaps makes the maps for the customers of an image, with spare room. Without
 // customers it keeps the maps.
 func (s *stateMaps) makeCustomerMaps(g *image) (err error) {
-	if g.customerTable == nil {
+	if g.customerImage == nil {
 		return nil
 	}
 	spare := func(n int) uint32 { return uint32(n + max(n/spareCustomers, minSpare)) }
@@ -33,7 +33,7 @@ func (s *stateMaps) makeCustomerMaps(g *image) (err error) {
 		{&s.prefixes, bpf.ShaperMapPrefixes, spare(g.prefixCount())},
 		{&s.lengths, bpf.ShaperMapLengths, 1},
 		{&s.customers, bpf.ShaperMapCustomers, spare(len(g.plan.Customers.Of))},
-		{&s.plans, bpf.ShaperMapPlans, uint32(len(g.customerTable.plans) + sparePlans)},
+		{&s.plans, bpf.ShaperMapPlans, uint32(len(g.customerImage.plans) + sparePlans)},
 	} {
 		if *m.to, err = newMap(m.name, m.n); err != nil {
 			return err
@@ -70,7 +70,7 @@ func initialState(plan *bpf.ShaperPlan) (c bpf.ShaperCustomer) {
 // policy and their plans, or nil: those with the same name keep their state, but packets that
 // arrive between the copy and the swap of programs are not charged to it.
 func (g *image) populateCustomers(to *stateMaps, before *customerTable) error {
-	if g.customerTable == nil || g.changesCustomers {
+	if g.customerImage == nil || g.changesCustomers {
 		return nil
 	}
 	from := g.plan.Customers
@@ -81,10 +81,10 @@ func (g *image) populateCustomers(to *stateMaps, before *customerTable) error {
 	for i, plan := range from.Of {
 		c := &from.Source.List[i]
 		out, id := &customers[i], customerID(c.Name)
-		*out = initialState(&g.customerTable.plans[plan])
+		*out = initialState(&g.customerImage.plans[plan])
 		if was := before.find(id); was != nil {
 			*out = *was
-			if before.plans[was.Plan] != g.customerTable.plans[plan] {
+			if before.plans[was.Plan] != g.customerImage.plans[plan] {
 				moves = append(moves, bpf.BudgetMove{Customer: uint32(i + 1), Plan: plan})
 			}
 		}
@@ -94,9 +94,9 @@ func (g *image) populateCustomers(to *stateMaps, before *customerTable) error {
 		}
 	}
 	err := errors.Join(
-		putArray(to.plans, g.customerTable.plans),
+		putArray(to.plans, g.customerImage.plans),
 		putArray(to.customers, customers),
-		putArray(to.lengths, []bpf.ShaperPrefixLengths{g.customerTable.lengths}),
+		putArray(to.lengths, []bpf.ShaperPrefixLengths{g.customerImage.lengths}),
 		putBatch(to.prefixes, keys, numbers),
 	)
 	for chunk := range slices.Chunk(moves, sparePlans) {
@@ -108,7 +108,7 @@ func (g *image) populateCustomers(to *stateMaps, before *customerTable) error {
 // moveFrom converts the states of customers in new maps from their previous plans, which it
 // puts into the spare room of the map of plans.
 func (g *image) moveFrom(to *stateMaps, before *customerTable, customers []bpf.ShaperCustomer, moves []bpf.BudgetMove) error {
-	spare := uint32(len(g.customerTable.plans))
+	spare := uint32(len(g.customerImage.plans))
 	slots, changed := make([]uint32, len(moves)), make([]bpf.ShaperCustomer, len(moves))
 	indexes, plans := make([]uint32, len(moves)), make([]bpf.ShaperPlan, len(moves))
 	for i, m := range moves {
@@ -126,7 +126,7 @@ func (g *image) moveFrom(to *stateMaps, before *customerTable, customers []bpf.S
 // copyCustomers is populateCustomers with the customers of the previous policy.
 func (g *image) copyCustomers(before *About, from, to *stateMaps) (err error) {
 	var was *customerTable
-	if before.Customers != 0 && g.customerTable != nil && !g.changesCustomers {
+	if before.Customers != 0 && g.customerImage != nil && !g.changesCustomers {
 		if was, err = from.readCustomers(); err != nil {
 			return err
 		}

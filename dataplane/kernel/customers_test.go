@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -109,8 +110,8 @@ func TestChangeCustomers(t *testing.T) {
 			t.Fatal(err)
 		}
 		var lengths bpf.ShaperPrefixLengths
-		if err := maps.lengths.Lookup(uint32(0), &lengths); err != nil || lengths != g.customerTable.lengths {
-			t.Fatalf("lengths %v, want %v, %v", lengths, g.customerTable.lengths, err)
+		if err := maps.lengths.Lookup(uint32(0), &lengths); err != nil || lengths != g.customerImage.lengths {
+			t.Fatalf("lengths %v, want %v, %v", lengths, g.customerImage.lengths, err)
 		}
 		list, total := g.plan.Customers.Source.List, 0
 		seen := map[string]bool{}
@@ -120,7 +121,7 @@ func TestChangeCustomers(t *testing.T) {
 			if found == nil {
 				t.Fatalf("customer %q is missing", c.Name)
 			}
-			if table.plans[found.Plan] != g.customerTable.plans[g.plan.Customers.Of[i]] {
+			if table.plans[found.Plan] != g.customerImage.plans[g.plan.Customers.Of[i]] {
 				t.Fatalf("customer %q has another plan", c.Name)
 			}
 			if found.Green.Packets != counted[c.Name] {
@@ -212,14 +213,14 @@ func TestMoveKeepsTokens(t *testing.T) {
 			if err := g.initialize(maps); err != nil {
 				t.Fatal(err)
 			}
-			from, to := &g.customerTable.plans[test.from].Profile, &g.customerTable.plans[test.to].Profile
+			from, to := &g.customerImage.plans[test.from].Profile, &g.customerImage.plans[test.to].Profile
 			now := uint64(clock(t))
 			var c bpf.ShaperCustomer
 			switch {
 			case test.from == queued:
 				c.Word[0] = now
 			case test.before == unstarted:
-				c = initialState(&g.customerTable.plans[test.from])
+				c = initialState(&g.customerImage.plans[test.from])
 			default:
 				l := test.before
 				for i := range l {
@@ -291,5 +292,19 @@ func TestManyCustomers(t *testing.T) {
 	prefixes, err := maps.readPrefixes()
 	if err != nil || len(prefixes) != n {
 		t.Fatalf("got %d prefixes, want %d: %v", len(prefixes), n, err)
+	}
+}
+
+// TestCustomerIDs checks that two names with one hash are rejected. Both are known to collide in
+// FNV-1a of 64 bits.
+func TestCustomerIDs(t *testing.T) {
+	const a, b = "8yn0iYCKYHlIj4-BwPqk", "GReLUrM4wMqfg9yzV3KQ"
+	if customerID(a) != customerID(b) {
+		t.Fatal("the names do not collide")
+	}
+	plan := &dataplane.ServicePlan{Name: "home", Params: meter.TokenBucket{Rate: meter.BitRate(1e6), Burst: 10000}}
+	_, err := encodePolicy(customerPolicy([]dataplane.Customer{{Name: a, Plan: plan}, {Name: b, Plan: plan}}), ingressEntry, "")
+	if err == nil || !strings.Contains(err.Error(), "has the same hash as") {
+		t.Errorf("got error %v", err)
 	}
 }

@@ -53,7 +53,7 @@ type image struct {
 	highs     map[bpf.ShaperHigh]uint32
 	queues    []bpf.ShaperQueue
 
-	customerTable    *customerImage // nil without customers
+	customerImage    *customerImage // nil without customers
 	changesCustomers bool           // the maps of customers are those of the previous policy
 
 	ring int // total number of ring entries

@@ -154,7 +154,7 @@ func (g *image) initialize(to *stateMaps) (err error) {
 	if err := g.populateLeases(&About{}, to, to); err != nil {
 		return err
 	}
-	if g.customerTable != nil {
+	if g.customerImage != nil {
 		for _, unused := range []*ebpf.Map{to.prefixes, to.lengths, to.customers, to.plans} {
 			unused.Close()
 		}
