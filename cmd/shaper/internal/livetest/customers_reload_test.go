@@ -61,12 +61,13 @@ func (l *customerLoad) stop() map[string]int64 {
 // TestLiveCustomersReload edits the customers many times under load. No packet is lost from a
 // counter, and no customer passes more than its burst and its rate over the whole time.
 func TestLiveCustomersReload(t *testing.T) {
+	skipInVM(t)
 	m := placements[0]
 	p := newPair(t)
 	const plans = `
   slow: {type: token-bucket, rate: 20kB/s, burst: 10kB}
   fast: {type: srtcm, cir: 40kB/s, cbs: 4kB, ebs: 16kB}
-  open: {type: token-bucket, rate: 1tbit, burst: 1GB}
+  open: {type: token-bucket, rate: 1gbit, burst: 1GB}
 `
 	table := func(i int) string {
 		var b strings.Builder
@@ -80,16 +81,13 @@ func TestLiveCustomersReload(t *testing.T) {
 		}
 		return b.String()
 	}
-	policy, csv := writeTable(t, "meter: {type: token-bucket, rate: 1tbit, burst: 1GB}", plans, table(0))
+	policy, csv := writeTable(t, "meter: {type: token-bucket, rate: 1gbit, burst: 1GB}", plans, table(0))
 	r := p.runShaper(m.flags("--policy", policy)...)
 	customers0 := p.customerMap()
 	sniffer := p.sniffPassed(m)
 	begin := time.Now()
 	load := p.startLoad(m, "192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4", "198.51.100.1", "198.51.100.2", "2001:db8:1::1", "192.0.2.9")
-	reloads := 10
-	if inVM {
-		reloads = 4
-	}
+	const reloads = 10
 	last := map[string]customerRow{}
 	for i := range reloads {
 		rewriteFile(t, csv, table(i+1))
@@ -199,7 +197,7 @@ func (p *pair) customerMap() ebpf.MapID {
 // TestLiveCustomersNewMaps checks that customers keep their counters and tokens if there are too
 // many for their maps, so that a reload replaces these: also those whose plan changes.
 func TestLiveCustomersNewMaps(t *testing.T) {
-	skipInOldVM(t)
+	skipInVM(t)
 	p := newPair(t)
 	m := placements[0]
 	const plans = `
