@@ -114,8 +114,8 @@ func TestRebind(t *testing.T) {
 		m := &fluid{group: g}
 		noError(t, g.agents[0].Bind([]Meter{m}))
 		demands("a new meter")
-		g.doAtOnce(func() { m.counts[0] = 1e12 })
 		storetest.Until(t, "it has a demand", func() bool {
+			g.doAtOnce(func() { m.counts[0] += 1e12 }) // again and again: one demand lasts for one report only
 			b, err := ShowBudget(t.Context(), s.Client(), "b")
 			return err == nil && b.Hosts[0].Demand[0] > 0
 		})
