@@ -13,6 +13,7 @@ import "math/bits"
 type Classifier struct {
 	Tables
 	firstTakesAll bool // the first match takes all IP packets, as that of a policy with one class
+	customersOnly bool // of customers
 }
 
 // Tables is a Classifier as plain numbers, for planes that search it in another language.
@@ -68,7 +69,7 @@ const MaxClasses = 64 * 64
 // Classify returns the index of the first match of a parsed packet with metered length n,
 // or -1.
 func (c *Classifier) Classify(p *Packet, n int) int {
-	if c.firstTakesAll && p.IsIP() {
+	if c.firstTakesAll && p.IsIP() && (p.Customer != 0 || !c.customersOnly) {
 		return 0
 	}
 	return c.search(p, n)

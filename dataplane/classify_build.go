@@ -26,7 +26,9 @@ func NewClassifier(matches []Match) *Classifier {
 	b.Length = b.sweepField(length, matches)
 	b.Src = b.addressTables(matches, func(m *Match) []netip.Prefix { return m.Src })
 	b.Dst = b.addressTables(matches, func(m *Match) []netip.Prefix { return m.Dst })
-	b.firstTakesAll = len(matches) > 0 && matches[0].matchesAllIP()
+	if len(matches) > 0 {
+		b.firstTakesAll, b.customersOnly = matches[0].matchesAllIP(), matches[0].Customer
+	}
 	return b.Classifier
 }
 

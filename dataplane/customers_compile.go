@@ -192,8 +192,8 @@ func (b *tableBuilder) finish(nested bool) {
 	slices.SortFunc(b.prefixes, func(x, y owned) int {
 		return cmp.Or(x.Addr().Compare(y.Addr()), cmp.Compare(x.Bits(), y.Bits()), cmp.Compare(x.number, y.number))
 	})
-	var around []owned // the prefixes that contain the current one, the innermost last
-	v4, v6 := map[int]int{}, map[int]int{}
+	var around []owned                                          // the prefixes that contain the current one, the innermost last
+	v4, v6, nets := map[int]int{}, map[int]int{}, map[int]int{} // prefixes by length
 	for _, p := range b.prefixes {
 		for len(around) > 0 && !around[len(around)-1].Overlaps(p.Prefix) {
 			around = around[:len(around)-1]
@@ -209,21 +209,28 @@ func (b *tableBuilder) finish(nested bool) {
 			}
 		}
 		around = append(around, p)
-		if p.Addr().Is4() {
+		switch {
+		case p.Addr().Is4():
 			v4[p.Bits()]++
-		} else {
+		case p.Bits() > 64:
 			v6[p.Bits()]++
+		default:
+			nets[p.Bits()]++
 		}
 	}
 	t := &b.out.table
 	t.v4 = newLengths(v4, func(bits int) uint32 { return Key{V4: uint8(bits)}.Mask4() })
 	t.v6 = newLengths(v6, func(bits int) Addr { return Key{V6: uint8(bits)}.Mask6() })
+	t.nets = newLengths(nets, func(bits int) uint64 { return ^uint64(0) << (64 - bits) })
 	for _, p := range b.prefixes {
 		first, _ := prefixBounds(p.Prefix)
-		if p.Addr().Is4() {
-			ofLength(t.v4, p.Bits()).number.set(uint32(first.Lo), hash32(uint32(first.Lo)), p.number)
-		} else {
-			ofLength(t.v6, p.Bits()).number.set(first, hashAddr(first), p.number)
+		switch bits := p.Bits(); {
+		case p.Addr().Is4():
+			ofLength(t.v4, bits).number.set(uint32(first.Lo), hash32(uint32(first.Lo)), p.number)
+		case bits > 64:
+			ofLength(t.v6, bits).number.set(first, hashAddr(first), p.number)
+		default:
+			ofLength(t.nets, bits).number.set(first.Hi, mix(first.Hi), p.number)
 		}
 	}
 }

@@ -4,8 +4,9 @@ import "math/bits"
 
 // customerTable finds the customers of packets.
 type customerTable struct {
-	v4   []byLength[uint32] // the longest first
-	v6   []byLength[Addr]
+	v4   []byLength[uint32]  // the longest first
+	v6   []byLength[Addr]    // of more than 64 bits
+	nets []byLength[uint64]  // IPv6 prefixes of at most 64 bits
 	vlan numberTable[uint32] // by ID, or outer<<12 | inner
 }
 
@@ -32,6 +33,13 @@ func (t *customerTable) find(kind Kind, a Addr) uint32 {
 			l := &t.v6[i]
 			key := Addr{a.Hi & l.mask.Hi, a.Lo & l.mask.Lo}
 			if n := l.number.find(key, hashAddr(key)); n != 0 {
+				return n
+			}
+		}
+		for i := range t.nets {
+			l := &t.nets[i]
+			key := a.Hi & l.mask
+			if n := l.number.find(key, mix(key)); n != 0 {
 				return n
 			}
 		}

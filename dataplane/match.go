@@ -32,10 +32,11 @@ func (m *Match) matchesNonIP() bool {
 	return len(m.EtherType)+len(m.VLAN)+len(m.PCP)+len(m.Length) > 0
 }
 
-// matchesAllIP reports whether every packet with a valid IP header matches.
+// matchesAllIP reports whether every packet with a valid IP header matches, or every such
+// packet of customers.
 func (m *Match) matchesAllIP() bool {
 	limited := func(f MatchField) bool { return len(*f.List(m)) > 0 }
-	return len(m.Src)+len(m.Dst) == 0 && !m.Customer && !slices.ContainsFunc(matchFields[:], limited)
+	return len(m.Src)+len(m.Dst) == 0 && !slices.ContainsFunc(matchFields[:], limited)
 }
 
 // protocols returns Proto with its default.
