@@ -255,7 +255,7 @@ func (d *customerDiff) removeCustomers() error {
 			}
 		}
 	}
-	if err := d.awaitPrograms(); err != nil {
+	if err := awaitPrograms(); err != nil {
 		return err
 	}
 	for _, number := range gone {
@@ -267,23 +267,21 @@ func (d *customerDiff) removeCustomers() error {
 	return nil
 }
 
-// awaitPrograms waits until all programs that run now have ended: a change of a map of maps
-// does.
-func (s *stateMaps) awaitPrograms() error {
-	dummy, err := newTable(1)
+// awaitPrograms waits until all programs that run now have ended: the kernel does so when a map
+// of maps changes.
+func awaitPrograms() error {
+	inner := &ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1}
+	outer, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.ArrayOfMaps, KeySize: 4, ValueSize: 4, MaxEntries: 1, InnerMap: inner})
 	if err != nil {
-		return err
-	}
-	defer dummy.Close()
-	last := s.keys.MaxEntries() - 1 // in use only by the 128th table of keys
-	var id ebpf.MapID
-	if err := s.keys.Lookup(last, &id); err == nil {
-		return nil
-	}
-	if err := s.keys.Put(last, dummy); err != nil {
 		return cause.Of(err)
 	}
-	return cause.Of(s.keys.Delete(last))
+	defer outer.Close()
+	m, err := ebpf.NewMap(inner)
+	if err != nil {
+		return cause.Of(err)
+	}
+	defer m.Close()
+	return cause.Of(outer.Put(uint32(0), m))
 }
 
 // addCustomers gives new customers the lowest free numbers.
