@@ -179,7 +179,7 @@ func (d *Writer) text(s string) {
 
 // name writes a name that may need quotes.
 func (d *Writer) name(s []byte) {
-	if bytes.ContainsAny(s, ",\"\\\r\n") || len(s) > 0 && strings.IndexByte(formulaStarts, s[0]) >= 0 {
+	if len(s) > 0 && (strings.IndexByte(formulaStarts, s[0]) >= 0 || bytes.ContainsAny(s, ",\"\\\r\n")) {
 		d.text(d.quote(string(s)))
 		return
 	}
