@@ -21,7 +21,7 @@ const numPaced = 10_000 // customers
 
 func customerFigures() []figure {
 	with := func(each bool) side {
-		return onSource(sync.OnceValues(func() (*subscribers, error) { return newSubscribers(each, false) }), (*subscribers).random)
+		return onSource(sync.OnceValues(func() (*sources, error) { return newSubscribers(each, false) }), (*sources).random)
 	}
 	return []figure{
 		timeRatio("pipeline: 100,000 customers, IPv4 and IPv6, random hits, against one meter for all", 3, 2, with(true), with(false)),

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -171,13 +172,14 @@ func heap() float64 {
 	return float64(m.HeapInuse)
 }
 
-// sources is a policy at work, with packets from a million source addresses.
+// sources is a policy at work, with packets of n sources or customers.
 type sources struct {
 	engine   processor
 	n        uint32
 	packets  []dataplane.Packet
 	verdicts []dataplane.Verdict
 	now      int64
+	address  func(i int, source uint32) // makes packet i one of a source
 }
 
 // processor processes batches of packets.
@@ -203,6 +205,22 @@ func newSources(per dataplane.Key, n uint32, inKernel bool) (*sources, error) {
 	if err != nil {
 		return nil, err
 	}
+	s, err := runPlan(plan, n, inKernel, smallFrame)
+	if err != nil {
+		return nil, err
+	}
+	s.address = func(i int, source uint32) { binary.BigEndian.PutUint32(s.packets[i].Data[26:], 10<<24|source) }
+	for first := uint32(0); first < n; first += uint32(len(s.packets)) {
+		if err := s.process(func(i int) uint32 { return first + uint32(i) }); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// runPlan returns a plan at work, in Go or in the kernel. Its packets are the frames by turns. The
+// caller sets address.
+func runPlan(plan *dataplane.Plan, n uint32, inKernel bool, frames ...[]byte) (*sources, error) {
 	s, size := &sources{n: n, now: int64(time.Second)}, burst
 	if inKernel {
 		w, err := kernel.NewWalker(plan, 0)
@@ -214,13 +232,8 @@ func newSources(per dataplane.Key, n uint32, inKernel bool) (*sources, error) {
 		s.engine = batches{dataplane.NewPipeline(plan)}
 	}
 	s.verdicts = make([]dataplane.Verdict, size)
-	for range size {
-		s.packets = append(s.packets, dataplane.Packet{Data: append([]byte(nil), smallFrame...), Link: dataplane.LinkEthernet})
-	}
-	for first := uint32(0); first < n; first += uint32(len(s.packets)) {
-		if err := s.process(func(i int) uint32 { return first + uint32(i) }); err != nil {
-			return nil, err
-		}
+	for i := range size {
+		s.packets = append(s.packets, dataplane.Packet{Data: bytes.Clone(frames[i%len(frames)]), Link: dataplane.LinkEthernet})
 	}
 	return s, nil
 }
@@ -228,9 +241,8 @@ func newSources(per dataplane.Key, n uint32, inKernel bool) (*sources, error) {
 // process meters a batch, with the given sources.
 func (s *sources) process(source func(i int) uint32) error {
 	for i := range s.packets {
-		p := &s.packets[i]
-		binary.BigEndian.PutUint32(p.Data[26:], 10<<24|source(i))
-		p.Time = s.now
+		s.address(i, source(i))
+		s.packets[i].Time = s.now
 		s.now += 1000
 	}
 	if err := s.engine.Process(s.packets, s.verdicts); err != nil {
@@ -262,9 +274,14 @@ func overOneMeter(what string, bar, aim float64, inKernel bool) figure {
 	with := func(per dataplane.Key) side {
 		return onSource(sync.OnceValues(func() (*sources, error) { return newSources(per, numKeys, inKernel) }), (*sources).random)
 	}
-	more := amount(what, bar, aim, " ns", with(dataplane.Key{By: dataplane.BySrc}), with(dataplane.Key{}))
-	more.measured = func(ours, one float64) float64 { return ours - one }
-	return more
+	return more(what, bar, aim, with(dataplane.Key{By: dataplane.BySrc}), with(dataplane.Key{}))
+}
+
+// more is the time of ours, less that of the other.
+func more(what string, bar, aim float64, ours, other side) figure {
+	f := amount(what, bar, aim, " ns", ours, other)
+	f.measured = func(ours, other float64) float64 { return ours - other }
+	return f
 }
 
 func sourceFigures() []figure {

@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
-	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
-	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
@@ -16,14 +14,6 @@ const (
 	numCustomers = 100_000
 	numPlans     = 1000
 )
-
-// subscribers is a policy at work, with packets to random customers, half of them IPv6.
-type subscribers struct {
-	engine   processor
-	packets  []dataplane.Packet
-	verdicts []dataplane.Verdict
-	now      int64
-}
 
 // smallFrame6 is an IPv6 UDP frame of 64 bytes without FCS.
 var smallFrame6 = func() []byte {
@@ -58,7 +48,7 @@ func customers(n int) *dataplane.Customers {
 }
 
 // newSubscribers has a policy with a meter for each customer, or with one meter for all.
-func newSubscribers(each, inKernel bool) (*subscribers, error) {
+func newSubscribers(each, inKernel bool) (*sources, error) {
 	class := dataplane.Class{Name: "all", Meter: &dataplane.Meter{Name: "m"}}
 	policy := &dataplane.Policy{}
 	if each {
@@ -71,74 +61,24 @@ func newSubscribers(each, inKernel bool) (*subscribers, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, size := &subscribers{now: int64(time.Second)}, burst
-	if inKernel {
-		w, err := kernel.NewWalker(plan, 0)
-		if err != nil {
-			return nil, err
-		}
-		s.engine, size = w, w.Batch()
-	} else {
-		s.engine = batches{dataplane.NewPipeline(plan)}
+	s, err := runPlan(plan, numCustomers, inKernel, smallFrame, smallFrame6)
+	if err != nil {
+		return nil, err
 	}
-	s.verdicts = make([]dataplane.Verdict, size)
-	for i := range size {
-		frame := smallFrame
-		if i%2 == 1 {
-			frame = smallFrame6
+	s.address = func(i int, customer uint32) {
+		if data := s.packets[i].Data; i%2 == 0 {
+			binary.BigEndian.PutUint32(data[30:], 10<<24|customer)
+		} else {
+			binary.BigEndian.PutUint32(data[38:], 0x20010000)
+			binary.BigEndian.PutUint32(data[42:], customer)
 		}
-		s.packets = append(s.packets, dataplane.Packet{Data: append([]byte(nil), frame...), Link: dataplane.LinkEthernet})
 	}
 	return s, nil
 }
 
-// random returns the time of a packet to a random customer.
-func (s *subscribers) random() (float64, error) {
-	pick := stream().pick[:limited]
-	var wrong error
-	ns := thread(limited, func() {
-		for ; len(pick) >= len(s.packets) && wrong == nil; pick = pick[len(s.packets):] {
-			wrong = s.process(pick)
-		}
-	})
-	return ns, wrong
-}
-
-// process meters a batch of packets to the picked customers.
-func (s *subscribers) process(pick []uint32) error {
-	for i := range s.packets {
-		p, n := &s.packets[i], pick[i]%numCustomers
-		if i%2 == 0 {
-			binary.BigEndian.PutUint32(p.Data[30:], 10<<24|n)
-		} else {
-			binary.BigEndian.PutUint32(p.Data[38:], 0x20010000)
-			binary.BigEndian.PutUint32(p.Data[42:], n)
-		}
-		p.Time = s.now
-		s.now += 1000
-	}
-	if err := s.engine.Process(s.packets, s.verdicts); err != nil {
-		return err
-	}
-	for i := range s.verdicts {
-		if v := &s.verdicts[i]; v.Color != meter.Green || v.Class != 0 {
-			return fmt.Errorf("packet %d was %v, of class %d: %v", i, v.Color, v.Class, v.Reason)
-		}
-	}
-	return nil
-}
-
-// overOne is the time of a packet with a meter for each customer, less that with one meter
-// for all.
-func overOne(what string, bar, aim float64, inKernel bool) figure {
-	with := func(each bool) side {
-		return onSource(sync.OnceValues(func() (*subscribers, error) { return newSubscribers(each, inKernel) }), (*subscribers).random)
-	}
-	more := amount(what, bar, aim, " ns", with(true), with(false))
-	more.measured = func(ours, one float64) float64 { return ours - one }
-	return more
-}
-
 func subscriberFigures() []figure {
-	return []figure{overOne("kernel: 100,000 customers (IPv4 and IPv6) over one meter for all, random hits", 300, 150, true)}
+	with := func(each bool) side {
+		return onSource(sync.OnceValues(func() (*sources, error) { return newSubscribers(each, true) }), (*sources).random)
+	}
+	return []figure{more("kernel: 100,000 customers (IPv4 and IPv6) over one meter for all, random hits", 300, 150, with(true), with(false))}
 }
