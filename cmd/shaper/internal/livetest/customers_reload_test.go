@@ -164,34 +164,17 @@ func (s *shaperStats) sumOfProto253() (c packetCount) {
 }
 
 // customerMap returns the ID of the map of customers of the only shaper.
-func (p *pair) customerMap() ebpf.MapID {
+func (p *pair) customerMap() (found ebpf.MapID) {
 	p.t.Helper()
-	program, err := ebpf.NewProgramFromID(ebpf.ProgramID(p.stats().ProgramID))
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	defer program.Close()
-	info, err := program.Info()
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	ids, _ := info.MapIDs()
-	for _, id := range ids {
-		m, err := ebpf.NewMapFromID(id)
-		if err != nil {
-			p.t.Fatal(err)
+	p.programMaps(func(_ *ebpf.Map, id ebpf.MapID, name string) {
+		if name == "customers" {
+			found = id
 		}
-		info, err := m.Info()
-		m.Close()
-		if err != nil {
-			p.t.Fatal(err)
-		}
-		if info.Name == "customers" {
-			return id
-		}
+	})
+	if found == 0 {
+		p.t.Fatal("the shaper has no map of customers")
 	}
-	p.t.Fatal("the shaper has no map of customers")
-	return 0
+	return found
 }
 
 // TestLiveCustomersNewMaps checks that customers keep their counters and tokens if there are too

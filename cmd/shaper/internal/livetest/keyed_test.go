@@ -136,10 +136,9 @@ func TestLiveKeysPrivileges(t *testing.T) {
 	r.stopBySIGTERM()
 }
 
-// keyTables returns the key tables of the only shaper by slot.
-func (p *pair) keyTables() map[uint32]ebpf.MapID {
+// programMaps calls visit with each map of the only shaper's program, its ID and its name.
+func (p *pair) programMaps(visit func(m *ebpf.Map, id ebpf.MapID, name string)) {
 	p.t.Helper()
-	out := map[uint32]ebpf.MapID{}
 	program, err := ebpf.NewProgramFromID(ebpf.ProgramID(p.stats().ProgramID))
 	if err != nil {
 		p.t.Fatal(err)
@@ -155,18 +154,32 @@ func (p *pair) keyTables() map[uint32]ebpf.MapID {
 		if err != nil {
 			p.t.Fatal(err)
 		}
-		if m.Type() == ebpf.ArrayOfMaps {
-			for slot := range m.MaxEntries() {
-				var table ebpf.MapID
-				if err := m.Lookup(slot, &table); err == nil {
-					out[slot] = table
-				} else if !errors.Is(err, ebpf.ErrKeyNotExist) {
-					p.t.Fatal(err)
-				}
-			}
+		info, err := m.Info()
+		if err != nil {
+			p.t.Fatal(err)
 		}
+		visit(m, id, info.Name)
 		m.Close()
 	}
+}
+
+// keyTables returns the key tables of the only shaper by slot.
+func (p *pair) keyTables() map[uint32]ebpf.MapID {
+	p.t.Helper()
+	out := map[uint32]ebpf.MapID{}
+	p.programMaps(func(m *ebpf.Map, _ ebpf.MapID, _ string) {
+		if m.Type() != ebpf.ArrayOfMaps {
+			return
+		}
+		for slot := range m.MaxEntries() {
+			var table ebpf.MapID
+			if err := m.Lookup(slot, &table); err == nil {
+				out[slot] = table
+			} else if !errors.Is(err, ebpf.ErrKeyNotExist) {
+				p.t.Fatal(err)
+			}
+		}
+	})
 	return out
 }
 
