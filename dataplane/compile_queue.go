@@ -1,0 +1,59 @@
+package dataplane
+
+import "github.com/a-seed-32e5a53f/shaper/queue"
+
+// compileQueue compiles a queue and its link, and returns its index.
+func (c *compiler) compileQueue(q *Queue) int {
+	if i, ok := c.queues[q]; ok {
+		return i
+	}
+	i := len(c.plan.Queues)
+	c.queues[q] = i
+	out := PlanQueue{QueueOutline: QueueOutline{q.Name, -1}, Drain: q.Drain(), Source: q}
+	if q.Link == nil {
+		out.Config = q.Config
+		if _, err := queue.New(q.Config); err != nil {
+			c.addError(q, "rate", err)
+		}
+		if q.Priority != 0 || q.Weight < 0 || q.Weight > 1 {
+			c.add(q, "rate", "cannot be combined with priority or weight: they are for queues of a link")
+		}
+		if q.Fair.By != NoKey {
+			c.add(q, "fair", "needs a queue of a link: a queue with a rate fixes each departure on arrival, before later flows arrive")
+		}
+	} else {
+		c.compileLinkQueue(&out, i)
+	}
+	c.plan.Queues = append(c.plan.Queues, out)
+	return i
+}
+
+// compileLinkQueue compiles queue i, which has a link.
+func (c *compiler) compileLinkQueue(out *PlanQueue, i int) {
+	q := out.Source
+	out.Link, out.Key = c.compileLink(q.Link), q.Fair
+	link := &c.plan.Links[out.Link]
+	link.Queues = append(link.Queues, i)
+	if _, _, err := queue.Pace(link.Rate); err == nil {
+		if out.LinkQueue, err = q.Resolve(); err != nil {
+			c.addError(q, "limit", err)
+		}
+	}
+	if reason := q.Fair.invalidReason(); reason != "" {
+		c.add(q, "fair", reason)
+	}
+}
+
+// compileLink compiles a link and returns its index.
+func (c *compiler) compileLink(l *Link) int {
+	if i, ok := c.links[l]; ok {
+		return i
+	}
+	i := len(c.plan.Links)
+	c.links[l] = i
+	c.plan.Links = append(c.plan.Links, PlanLink{Name: l.Name, Rate: l.Rate, Source: l})
+	if _, _, err := queue.Pace(l.Rate); err != nil {
+		c.addError(l, "rate", err)
+	}
+	return i
+}
