@@ -33,12 +33,16 @@ func (s *CustomerStats) Total() Count { return Sum(s.Colors[:]) }
 func newCustomers(plan *PlanCustomers) *customers {
 	c := &customers{plan: plan, list: make([]customer, len(plan.Of))}
 	for i, at := range plan.Of {
-		one := &c.list[i]
-		if one.service = &plan.Plans[at]; one.service.Profile != nil {
-			one.Meter = meter.New(one.service.Profile)
-		}
+		c.list[i].start(&plan.Plans[at])
 	}
 	return c
+}
+
+// start gives a new customer its plan.
+func (c *customer) start(service *PlanService) {
+	if c.service = service; !c.paced() {
+		c.Meter = meter.New(service.Profile)
+	}
 }
 
 // customer returns a customer by its number.
@@ -75,18 +79,23 @@ func (c *customers) inherit(before *customers, now int64) {
 		} else if number = before.plan.Number(name); number == 0 {
 			continue
 		}
-		next, was := &c.list[i], before.customer(number)
-		next.stats = was.stats
-		switch {
-		case next.paced() && was.leaky == nil:
-			// Its first packet is still to come, or it had a meter.
-		case next.paced() && next.service.Queue == was.service.Queue:
-			next.leaky = was.leaky
-		case next.paced():
-			next.queue().Follow(was.leaky)
-		case !was.paced() && sameUnit && next.stats.Colors != [3]Count{}:
-			next.Meter = was.Clone()
-			next.SetProfile(now, next.service.Profile)
-		}
+		c.list[i].inherit(before.customer(number), now, sameUnit)
+	}
+}
+
+// inherit takes over the state of a customer at now. sameUnit means that both meters count
+// bytes, or both packets.
+func (c *customer) inherit(was *customer, now int64, sameUnit bool) {
+	c.stats = was.stats
+	switch {
+	case c.paced() && was.leaky == nil:
+		// Its first packet is still to come, or it had a meter.
+	case c.paced() && c.service.Queue == was.service.Queue:
+		c.leaky = was.leaky
+	case c.paced():
+		c.queue().Follow(was.leaky)
+	case !was.paced() && sameUnit && c.stats.Colors != [3]Count{}:
+		c.Meter = was.Clone()
+		c.SetProfile(now, c.service.Profile)
 	}
 }

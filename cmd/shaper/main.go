@@ -147,7 +147,7 @@ color.`,
 		return usagef("%w: see %s --help", err, cmd.CommandPath())
 	})
 	root.AddCommand(
-		newRun(s), newTap(s), newReplay(s), newReload(s), newConfirm(s), newDetach(s),
+		newRun(s), newTap(s), newReplay(s), newReload(s), newSet(s), newConfirm(s), newDetach(s),
 		newStatus(s), newStats(s), newWhy(s), newCompare(s), newBudget(s), newCheck(s), newSimulate(s), newVersion(s), newGuard(s), newMan(),
 	)
 	root.Flags().BoolP("version", "v", false, "print the version")

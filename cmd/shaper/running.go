@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
@@ -31,10 +32,14 @@ type running struct {
 	out, err  *output.Outbox
 	colored   bool
 	notify    notifier
-	started   bool           // the policy was attached in all directions
-	lastError string         // last error of checking the interface
-	board     *metrics.Board // nil without --metrics
-	plans     [2]loadedPlan  // by direction
+	started   bool               // the policy was attached in all directions
+	lastError string             // last error of checking the interface
+	board     *metrics.Board     // nil without --metrics
+	policies  [2]loadedPolicy    // by direction
+	checked   [2]time.Time       // About.Loaded at the last check, by direction
+	both      []kernel.Direction // directions at the start
+	changer   *live.Changer      // nil until the interface exists
+	calls     chan func()        // calls of other goroutines
 	watchdog  watchdog
 	reading   time.Time // time of the next reading
 	shares    *budgets.Agents
@@ -46,7 +51,8 @@ type running struct {
 
 func newRunning(f *runFlags, s streams, n notifier, name string, policy *policyfile.Compiled) *running {
 	r := &running{flags: f, name: name, host: name, policy: policy, notify: n, watchdog: watchdog{repair: f.repair}, out: output.NewOutbox(s.out), err: output.NewOutbox(s.err), colored: say.Colored(s.out)}
-	r.shares, r.wake = budgets.New(kernel.Now, r.warn), make(chan chan struct{})
+	r.shares, r.wake, r.calls = budgets.New(kernel.Now, r.warn), make(chan chan struct{}), make(chan func())
+	r.both = slices.Clone(f.directions.list)
 	return r
 }
 
@@ -73,6 +79,10 @@ func (r *running) start(ctx context.Context) (bool, error) {
 
 // attach attaches the policy in each direction, and then prints it.
 func (r *running) attach() error {
+	if err := r.openChanges(); err != nil {
+		return err
+	}
+	r.policy = r.amend(r.policy)
 	if err := r.followLeases(); err != nil { // before packets need a share
 		return err
 	}
@@ -94,7 +104,7 @@ func (r *running) attach() error {
 		}
 		r.list = append(r.list, sh)
 		changes[sh] = changed
-		r.plans[direction] = loadedPlan{sh.Loaded, r.policy.Plan}
+		r.loaded(sh, r.policy)
 		for _, what := range sh.Removed {
 			r.warn("cleaned up: %s", what)
 		}
@@ -154,29 +164,6 @@ func (r *running) followLeases() error {
 	return r.shares.Follow(context.Background(), list, shapers)
 }
 
-// loadedPlan is the plan of a shaper, with the time at which it was loaded.
-type loadedPlan struct {
-	loaded time.Time
-	plan   *dataplane.Plan
-}
-
-// planOf returns the plan of a shaper with budgets on servers, and an empty plan of other
-// shapers. It compiles the policy only if another process has loaded it.
-func (r *running) planOf(sh *kernel.Shaper) (*dataplane.Plan, error) {
-	if len(sh.OnServers()) == 0 {
-		return &dataplane.Plan{}, nil
-	}
-	cached := &r.plans[sh.Direction]
-	if !cached.loaded.Equal(sh.Loaded) {
-		plan, err := policyfile.PlanOf(sh.Label)
-		if err != nil {
-			return nil, err
-		}
-		*cached = loadedPlan{sh.Loaded, plan}
-	}
-	return cached.plan, nil
-}
-
 // prepareBudgets gets shares for the new budgets of a policy, before it is in force.
 func (r *running) prepareBudgets(ctx context.Context, policy *policyfile.Compiled) error {
 	var list []budgets.Shaper
@@ -230,7 +217,11 @@ func (r *running) watch(ctx context.Context, hup <-chan os.Signal) error {
 			asked = true
 		case <-poll:
 		case checked = <-r.wake:
+		case call := <-r.calls:
+			call()
+			continue
 		}
+		r.endChanges()
 		if r.deadlineWithin(live.PollInterval) {
 			continue // a check must not delay it
 		}
@@ -297,6 +288,7 @@ func (r *running) rereadPolicy(ctx context.Context) error {
 		return err
 	}
 	r.flags.warn(r.err, policy, "")
+	policy = r.amend(policy)
 	if err := checkPolicy(policy, r.list); err != nil {
 		return err
 	}
@@ -309,7 +301,7 @@ func (r *running) rereadPolicy(ctx context.Context) error {
 		if err != nil && !errors.As(err, &active) {
 			return errors.Join(explainIn(policy, err), r.followLeases())
 		}
-		r.plans[sh.Direction] = loadedPlan{sh.Loaded, policy.Plan}
+		r.loaded(sh, policy)
 		r.print().reloaded(&sh.About, policy, changes)
 		printNotes(r.err, live.Name(&sh.About), sh.Notes)
 		if active != nil {
@@ -337,7 +329,7 @@ func (r *running) serveControl() {
 		return
 	}
 	r.served = true
-	control, err := live.ServeRun(os.Getpid(), r.shares, r.host, r.wake)
+	control, err := (&live.Run{Shares: r.shares, Name: r.host, Wake: r.wake, Calls: r.calls, Changer: r.changer}).Serve(os.Getpid())
 	switch {
 	case err == nil:
 		r.control = control

@@ -66,7 +66,6 @@ func (r *running) checkShaper(sh *kernel.Shaper) (condition, error) {
 		r.warn("%s is now called %s", name, sh.Interface)
 		r.name = sh.Interface
 	}
-	loaded := sh.Loaded
 	switch err := sh.Refresh(); {
 	case errors.Is(err, kernel.ErrGone):
 		return interfaceGone, nil
@@ -93,7 +92,8 @@ func (r *running) checkShaper(sh *kernel.Shaper) (condition, error) {
 	for _, line := range lines {
 		r.warn("%s", line)
 	}
-	if repaired || !sh.Loaded.Equal(loaded) { // or another process reloaded it
+	if repaired || !sh.Loaded.Equal(r.checked[sh.Direction]) { // or another process reloaded it
+		r.checked[sh.Direction] = sh.Loaded
 		if err := r.instructGuard(); err != nil {
 			r.warn("%s: cannot start the guard: %v", live.Name(&sh.About), err)
 		}

@@ -69,14 +69,15 @@ it read the policy file again. When it ends, queued packets get the time of
 
 // runningTap is a shaper tap.
 type runningTap struct {
-	plane  tap.Plane
-	name   string
-	list   []*live.LocalTap
-	flags  *tapFlags
-	s      streams
-	notify notifier
-	board  *metrics.Board // nil without --metrics
-	shares *budgets.Agents
+	plane   tap.Plane
+	name    string
+	list    []*live.LocalTap
+	flags   *tapFlags
+	s       streams
+	notify  notifier
+	board   *metrics.Board // nil without --metrics
+	shares  *budgets.Agents
+	changes *live.TapChanges
 
 	members []*kernel.Member // members of budgets of the host, by direction
 }
@@ -139,7 +140,7 @@ func (f *tapFlags) run(ctx context.Context, s streams, name string) (err error) 
 		return err
 	}
 	defer c.shares.End(true)
-	control, err := live.ServeTap(name, c.list, c.shares, stop, func() error { return c.followLeases(ctx) })
+	control, err := live.ServeTap(name, c.list, c.shares, c.changes, stop, func() error { return c.followLeases(ctx) })
 	if err != nil {
 		return err
 	}
@@ -176,6 +177,10 @@ func (c *runningTap) addDirections(policy *policyfile.Compiled, memory int64) er
 	defer interrupted.allowExit()()
 	f := c.flags
 	f.warn(c.s.err, policy, cmp.Or(f.uplink, f.peer))
+	if err := c.openChanges(); err != nil {
+		return err
+	}
+	policy = c.amend(policy)
 	for i, direction := range f.directions.list {
 		shaper := tap.NewShaper(policy.Plan.For(direction), memory)
 		member := kernel.NewMember(c.name, direction, tap.Now)
@@ -263,8 +268,12 @@ func (c *runningTap) moveFrames(ctx context.Context) error {
 
 // serve reads the policy again on each SIGHUP, and publishes metrics.
 func (c *runningTap) serve(ctx context.Context, hup <-chan os.Signal) {
+	poll := time.NewTicker(live.PollInterval)
+	defer poll.Stop()
 	for {
 		select {
+		case <-poll.C:
+			c.endChanges()
 		case <-ctx.Done():
 			return
 		case <-c.board.Asked():
@@ -293,6 +302,9 @@ func (c *runningTap) rereadPolicy(ctx context.Context) error {
 	if err := c.shares.Prepare(ctx, list...); err != nil {
 		return errors.Join(err, c.followLeases(ctx))
 	}
+	c.changes.Lock()
+	defer c.changes.Unlock()
+	policy = c.amend(policy)
 	for _, sh := range c.list {
 		changes, err := sh.Reload(policy, policy.Label())
 		if err != nil && !errors.As(err, new(*dataplane.ActiveError)) {

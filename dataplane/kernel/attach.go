@@ -169,7 +169,9 @@ func (cfg *Config) prepare(plan *dataplane.Plan) (*device, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.encoded, err = encode(plan.For(cfg.Direction), entryOf(cfg.Direction, cfg.Hook, pacer), pacer)
+	if cfg.encoded, err = encode(plan.For(cfg.Direction), entryOf(cfg.Direction, cfg.Hook, pacer), pacer); err == nil {
+		cfg.encoded.source = plan
+	}
 	return d, err
 }
 

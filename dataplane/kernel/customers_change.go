@@ -58,7 +58,9 @@ func (s *stateMaps) fitCustomers(g *image, before *About) (bool, error) {
 	return err == nil && len(g.plan.Customers.Of) <= len(t.customers) && g.prefixCount() <= int(s.prefixes.MaxEntries()), nil
 }
 
-var errNoRoom = errors.New("the maps of customers have no room")
+// ErrNoRoom means that the maps of customers have no room for more plans or customers. A reload
+// makes larger ones.
+var ErrNoRoom = errors.New("the maps of customers have no room")
 
 // assignPlans returns the index of each plan: that of an equal one, or one that no customer
 // has.
@@ -78,7 +80,7 @@ func (t *customerTable) assignPlans(plans []bpf.ShaperPlan) ([]uint32, error) {
 				next++
 			}
 			if next == len(used) {
-				return nil, errNoRoom
+				return nil, ErrNoRoom
 			}
 			at = uint32(next)
 			used[next], known[p] = true, at
@@ -156,32 +158,17 @@ func (d *customerDiff) moveKnown() error {
 	return d.move(moves)
 }
 
-// move gives customers other plans. Each keeps its tokens, and no packet is charged twice or
-// not at all.
+// move gives customers other plans.
 func (s *stateMaps) move(moves []bpf.BudgetMove) error {
 	if len(moves) == 0 {
 		return nil
 	}
-	c, err := loadBudgetProgram(bpf.BudgetProgShaperMove, map[string]*ebpf.Map{bpf.ShaperMapCustomers: s.customers, bpf.ShaperMapPlans: s.plans})
+	m, err := s.newMover()
 	if err != nil {
 		return err
 	}
-	defer c.Close()
-	for chunk := range slices.Chunk(moves, int(c.Maps[bpf.BudgetMapMoves].MaxEntries())) {
-		if err := putArray(c.Maps[bpf.BudgetMapMoves], chunk); err != nil {
-			return err
-		}
-		var r programRun
-		r.Cb[0] = uint32(len(chunk))
-		done, err := r.run(c.Programs[bpf.BudgetProgShaperMove].FD())
-		if err == nil && done != uint32(len(chunk)) {
-			err = fmt.Errorf("%d of %d plans were changed", done, len(chunk))
-		}
-		if err != nil {
-			return cause.Of(err)
-		}
-	}
-	return nil
+	defer m.Close()
+	return m.move(moves)
 }
 
 // widenLengths makes the programs look for the lengths of the previous and the new prefixes.
@@ -292,7 +279,7 @@ func (d *customerDiff) addCustomers() error {
 			next++
 		}
 		if next == len(d.t.customers) {
-			return errNoRoom
+			return ErrNoRoom
 		}
 		c := initialState(&d.customerImage.plans[from.Of[i]])
 		c.Plan, c.Id = d.plans[from.Of[i]], customerID(from.Source.List[i].Name)

@@ -14,7 +14,8 @@ import (
 const (
 	spareCustomers = 8 // one for so many, and at least minSpare
 	minSpare       = 64
-	sparePlans     = 1024
+	spareOwnPlans  = 16 // a plan for so many customers, and at least minSparePlans
+	minSparePlans  = 1024
 )
 
 // makeCustomerMaps makes the maps for the customers of an image, with spare room. Without
@@ -33,7 +34,7 @@ func (s *stateMaps) makeCustomerMaps(g *image) (err error) {
 		{&s.prefixes, bpf.ShaperMapPrefixes, spare(g.prefixCount())},
 		{&s.lengths, bpf.ShaperMapLengths, 1},
 		{&s.customers, bpf.ShaperMapCustomers, spare(len(g.plan.Customers.Of))},
-		{&s.plans, bpf.ShaperMapPlans, uint32(len(g.customerImage.plans) + sparePlans)},
+		{&s.plans, bpf.ShaperMapPlans, uint32(len(g.customerImage.plans) + max(len(g.plan.Customers.Of)/spareOwnPlans, minSparePlans))},
 	} {
 		if *m.to, err = newMap(m.name, m.n); err != nil {
 			return err
@@ -99,7 +100,7 @@ func (g *image) populateCustomers(to *stateMaps, before *customerTable) error {
 		putArray(to.lengths, []bpf.ShaperPrefixLengths{g.customerImage.lengths}),
 		putBatch(to.prefixes, keys, numbers),
 	)
-	for chunk := range slices.Chunk(moves, sparePlans) {
+	for chunk := range slices.Chunk(moves, minSparePlans) {
 		err = errors.Join(err, g.moveFrom(to, before, customers, chunk))
 	}
 	return err

@@ -59,6 +59,7 @@ type image struct {
 	ring int // total number of ring entries
 
 	plan    *dataplane.Plan
+	source  *dataplane.Plan // of which plan is one direction
 	entry   entry
 	asked   Pacer                // pacer for which the plan was encoded
 	pacer   Pacer                // pacer in use; "" if no packets are queued

@@ -30,7 +30,8 @@ type Shaper struct {
 	recordText      []byte                  // the record as last read
 	finalLeafCounts map[uint16]qdisc.Counts // HTB's counts at Detach
 	leases          leases
-	encoded         *image // of the plan last passed to Check; nil after use
+	encoded         *image         // of the plan last passed to Check; nil after use
+	index           *customerIndex // nil until SetCustomerPlans needs it
 
 	// TookOver reports whether Attach took the shaper over from another process.
 	TookOver bool
@@ -48,6 +49,7 @@ func (s *Shaper) Close() {
 		l.Close()
 	}
 	s.leases.close()
+	s.index.close()
 	if s.maps != nil {
 		s.maps.close()
 	}
@@ -171,6 +173,7 @@ func (s *Shaper) Check(plan *dataplane.Plan) (err error) {
 // encode encodes a plan for the shaper's hook and direction. ready is an unused image
 // that encode may return if it fits, or nil.
 func (a *About) encode(plan *dataplane.Plan, ready *image) (*image, error) {
+	source := plan
 	plan = plan.For(a.Direction)
 	pacer, err := choosePacer(a.Asked, plan)
 	if err != nil {
@@ -181,8 +184,10 @@ func (a *About) encode(plan *dataplane.Plan, ready *image) (*image, error) {
 	}
 	to := entryOf(a.Direction, Hook(a.Place.Hook), pacer)
 	g := ready
-	if g == nil || g.plan.Source != plan.Source || g.entry != to || g.asked != pacer {
-		g, err = encode(plan, to, pacer)
+	if g == nil || g.source != source || g.entry != to || g.asked != pacer {
+		if g, err = encode(plan, to, pacer); err == nil {
+			g.source = source
+		}
 	}
 	if err == nil && a.Dry {
 		g.pacer, g.constants.Pacer = "", 0 // a dry run queues nothing

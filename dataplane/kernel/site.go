@@ -137,7 +137,7 @@ func (st *site) clearOnce(direction Direction) error {
 	for _, l := range left {
 		st.addRemoved("%v", l)
 	}
-	return errors.Join(err, st.pruneTexts(), st.saveJournal(st.iface))
+	return errors.Join(err, st.pruneTexts(), st.removeChanges(direction), st.saveJournal(st.iface))
 }
 
 // name returns the current name of the interface.

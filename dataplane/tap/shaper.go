@@ -186,6 +186,14 @@ func (s *Shaper) Customers() []dataplane.CustomerStats {
 	return s.pipeline.Customers()
 }
 
+// SetCustomerPlans is dataplane.Pipeline.SetCustomerPlans.
+func (s *Shaper) SetCustomerPlans(list []dataplane.CustomerPlan) error {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	s.pipeline.SetCustomerPlans(list)
+	return nil
+}
+
 // SetLease sets the limits of a meter whose budget is on a server, as
 // dataplane.Pipeline.SetLease does. Times are those of Now.
 func (s *Shaper) SetLease(budget string, lease dataplane.Lease) error {

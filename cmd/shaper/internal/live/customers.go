@@ -2,7 +2,9 @@ package live
 
 import (
 	"errors"
+	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
@@ -55,19 +57,22 @@ func listCustomers(plan *dataplane.PlanCustomers, stats []dataplane.CustomerStat
 
 // Customers returns the customers of a direction, none if its policy has none.
 func (c *tapControl) Customers(direction kernel.Direction, out *[]Customer) error {
+	c.changes.Lock()
+	defer c.changes.Unlock()
 	for _, sh := range c.list {
 		if sh.about.Direction == direction {
-			*out = sh.customers()
+			*out = sh.customers(c.changes.Path, c.changes.Book)
 		}
 	}
 	return nil
 }
 
-func (c *LocalTap) customers() []Customer {
+func (c *LocalTap) customers(path string, book changes.Book) []Customer {
 	c.lock.Lock()
 	defer c.lock.Unlock()
 	if c.plan.Customers == nil {
 		return nil
 	}
-	return listCustomers(c.plan.Customers, c.Shaper.Customers())
+	now, _ := c.policy.Amended(path, book, time.Now())
+	return listCustomers(now.Plan.Customers, c.Shaper.Customers())
 }

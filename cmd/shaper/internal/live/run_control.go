@@ -2,12 +2,15 @@ package live
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared"
@@ -19,46 +22,45 @@ const runPrefix = "@shaper-run:"
 
 func runSocket(process int) string { return fmt.Sprint(runPrefix, process) }
 
-// runControl has the methods of a shaper run that other processes may call.
-type runControl struct {
-	shares *budgets.Agents
-	iface  string               // interface in the names of hosts
-	wake   chan<- chan struct{} // receives a channel to close after the next check of the shapers
+// Run is what other processes can do with a shaper run. The goroutine that owns the shapers
+// must receive from the channels.
+type Run struct {
+	Shares  *budgets.Agents
+	Name    string               // interface in the names of hosts
+	Wake    chan<- chan struct{} // receives a channel to close after the next check of the shapers
+	Calls   chan<- func()        // receives functions to call
+	Changer *Changer             // used by Calls
 }
 
-// ServeRun lets other processes call this shaper run, whose process ID is process. It sends a
-// channel on wake to request a check of the shapers; the receiver closes the channel after the
-// check.
-func ServeRun(process int, shares *budgets.Agents, iface string, wake chan<- chan struct{}) (io.Closer, error) {
-	return serve(runSocket(process), (&runControl{shares, iface, wake}).methods())
+// Serve lets other processes call this shaper run, whose process ID is process.
+func (c *Run) Serve(process int) (io.Closer, error) { return serve(runSocket(process), c.methods()) }
+
+func (c *Run) methods() methods {
+	return methods{"Take": method(c.take), "Prepare": method(c.prepare), "Look": method(c.look), "Set": method(c.set)}
 }
 
-func (c *runControl) methods() methods {
-	return methods{"Take": method(c.Take), "Prepare": method(c.Prepare), "Look": method(c.Look)}
-}
-
-// Take returns the budgets of a direction.
-func (c *runControl) Take(direction kernel.Direction, out *[]budgets.State) error {
-	*out = c.shares.States(budgets.HostName(c.iface, direction.String()))
+// take returns the budgets of a direction.
+func (c *Run) take(direction kernel.Direction, out *[]budgets.State) error {
+	*out = c.Shares.States(budgets.HostName(c.Name, direction.String()))
 	return nil
 }
 
-// Prepare must be called before a direction gets another policy, so that new budgets have
+// prepare must be called before a direction gets another policy, so that new budgets have
 // shares.
-func (c *runControl) Prepare(in Policy, _ *struct{}) error {
+func (c *Run) prepare(in Policy, _ *struct{}) error {
 	policy, err := policyfile.CompileLabel(in.Label)
 	if err != nil {
 		return err
 	}
-	return c.shares.Prepare(context.Background(), budgets.Shaper{Plan: policy.Plan, Name: budgets.HostName(c.iface, in.Direction.String())})
+	return c.Shares.Prepare(context.Background(), budgets.Shaper{Plan: policy.Plan, Name: budgets.HostName(c.Name, in.Direction.String())})
 }
 
-// Look must be called after a direction got another policy. When it returns, this process
+// look must be called after a direction got another policy. When it returns, this process
 // knows the new program, and new meters follow their leases.
-func (c *runControl) Look(struct{}, *struct{}) error {
+func (c *Run) look(struct{}, *struct{}) error {
 	looked, late := make(chan struct{}), time.After(askTimeout)
 	select {
-	case c.wake <- looked:
+	case c.Wake <- looked:
 	case <-late:
 		return nil
 	}
@@ -67,6 +69,31 @@ func (c *runControl) Look(struct{}, *struct{}) error {
 	case <-late:
 	}
 	return nil
+}
+
+// set makes changes, a JSON list.
+func (c *Run) set(in json.RawMessage, _ *struct{}) error {
+	var list []changes.Change
+	if err := json.Unmarshal(in, &list); err != nil {
+		return err
+	}
+	return c.Set(list)
+}
+
+// Set makes changes, as Changer.Set does.
+func (c *Run) Set(list []changes.Change) error {
+	lock, err := changes.Lock(c.Changer.Path)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	done, late := make(chan error, 1), time.After(askTimeout)
+	select {
+	case c.Calls <- func() { done <- c.Changer.Set(list) }:
+		return <-done
+	case <-late:
+		return errors.New("the process is busy, or waits for the interface")
+	}
 }
 
 // askTimeout is the time to wait for another process, which may be stopped. An answer may

@@ -71,7 +71,7 @@ func TestAskRun(t *testing.T) {
 	if _, ok := askRun[kernel.Direction, []budgets.State](process, "Take", kernel.Egress); ok {
 		t.Error("got an answer of a process that does not exist")
 	}
-	listener, err := ServeRun(process, budgets.New(kernel.Now, t.Logf), "eth0", nil)
+	listener, err := (&Run{Shares: budgets.New(kernel.Now, t.Logf), Name: "eth0"}).Serve(process)
 	if err != nil {
 		t.Fatal(err)
 	}

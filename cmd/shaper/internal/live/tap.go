@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
@@ -27,15 +29,23 @@ type LocalTap struct {
 	Shaper *tap.Shaper
 	Notes  func() // prints the effects of a reload on budgets of the host
 
-	lock  sync.Mutex // protects the fields below, which a reload changes
-	about kernel.About
-	plan  *dataplane.Plan
+	lock   sync.Mutex // protects the fields below, which a reload changes
+	about  kernel.About
+	policy *policyfile.Compiled
+	plan   *dataplane.Plan // of this direction
+}
+
+// TapChanges are the changes in a shaper tap. Its lock must be held while they are used, and
+// during a reload.
+type TapChanges struct {
+	sync.Mutex
+	*Changer
 }
 
 // NewLocalTap returns one direction of a shaper tap between name and peer.
 func NewLocalTap(name, peer string, direction kernel.Direction, shaper *tap.Shaper, policy *policyfile.Compiled) *LocalTap {
 	now := time.Now().Round(0)
-	c := &LocalTap{Shaper: shaper, plan: policy.Plan.For(direction), about: kernel.About{
+	c := &LocalTap{Shaper: shaper, policy: policy, plan: policy.Plan.For(direction), about: kernel.About{
 		Interface: name, Peer: peer, Direction: direction, Since: now, Loaded: now, Process: os.Getpid(), Label: policy.Label(), Outline: *policy.Plan.Outline(),
 	}}
 	c.about.Place.Hook = ByTap
@@ -69,7 +79,25 @@ func (c *LocalTap) Snapshot() Snapshot {
 	return Snapshot{Version: snapshotVersion, About: c.about, Now: c.Shaper.Snapshot()}
 }
 
-// Reload replaces the policy of this direction.
+// Policy returns the policy in force, as of the last reload.
+func (c *LocalTap) Policy() (*policyfile.Compiled, error) {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	return c.policy, nil
+}
+
+// SetCustomerPlans changes the plans of customers.
+func (c *LocalTap) SetCustomerPlans(list []dataplane.CustomerPlan) error {
+	return c.Shaper.SetCustomerPlans(list)
+}
+
+// Replace is Reload.
+func (c *LocalTap) Replace(policy *policyfile.Compiled) error {
+	_, err := c.Reload(policy, policy.Label())
+	return err
+}
+
+// Reload replaces the policy of this direction. The policy must have the changes in force.
 func (c *LocalTap) Reload(policy *policyfile.Compiled, label json.RawMessage) ([]dataplane.Change, error) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
@@ -77,7 +105,7 @@ func (c *LocalTap) Reload(policy *policyfile.Compiled, label json.RawMessage) ([
 	changes, err := c.Shaper.Reload(plan)
 	if err == nil || errors.As(err, new(*dataplane.ActiveError)) {
 		c.Notes()
-		c.plan, c.about.Outline, c.about.Label, c.about.Loaded = plan, *plan.Outline(), label, time.Now().Round(0)
+		c.policy, c.plan, c.about.Outline, c.about.Label, c.about.Loaded = policy, plan, *plan.Outline(), label, time.Now().Round(0)
 	}
 	return changes, err
 }
@@ -92,16 +120,20 @@ type tapControl struct {
 	stop    func()
 	changed func() error // called after a reload
 	shares  *budgets.Agents
+	changes *TapChanges
 }
 
 // ServeTap lets other processes call the shaper tap of a device. stop ends it; changed is
 // called after each reload.
-func ServeTap(device string, list []*LocalTap, shares *budgets.Agents, stop func(), changed func() error) (io.Closer, error) {
-	return serve(tapPrefix+device, (&tapControl{list, stop, changed, shares}).methods())
+func ServeTap(device string, list []*LocalTap, shares *budgets.Agents, changes *TapChanges, stop func(), changed func() error) (io.Closer, error) {
+	return serve(tapPrefix+device, (&tapControl{list, stop, changed, shares, changes}).methods())
 }
 
 func (c *tapControl) methods() methods {
-	return methods{"Take": method(c.Take), "Reload": method(c.Reload), "End": method(c.End), "Customers": method(c.Customers)}
+	return methods{
+		"Take": method(c.Take), "Reload": method(c.Reload), "End": method(c.End), "Customers": method(c.Customers),
+		"Set": method(c.Set), "Changes": method(c.Changes),
+	}
 }
 
 // snapshotVersion is the version of the format of Snapshot. Processes before version 1 send
@@ -138,15 +170,37 @@ func (c *tapControl) Reload(in Policy, out *[]dataplane.Change) error {
 	if err != nil {
 		return err
 	}
+	c.changes.Lock()
+	defer c.changes.Unlock()
+	policy, _ = policy.Amended(c.changes.Path, c.changes.Book, time.Now())
 	for _, sh := range c.list {
 		if sh.about.Direction == in.Direction {
 			if err := c.shares.Prepare(context.Background(), budgets.Shaper{Plan: policy.Plan, Name: sh.Host()}); err != nil {
 				return errors.Join(err, c.changed())
 			}
-			*out, err = sh.Reload(policy, in.Label)
+			*out, err = sh.Reload(policy, policy.Label())
 		}
 	}
 	return errors.Join(err, c.changed())
+}
+
+// Set makes changes, a JSON list.
+func (c *tapControl) Set(in json.RawMessage, _ *struct{}) error {
+	var list []changes.Change
+	if err := json.Unmarshal(in, &list); err != nil {
+		return err
+	}
+	c.changes.Lock()
+	defer c.changes.Unlock()
+	return c.changes.Set(list)
+}
+
+// Changes returns the changes in force, a JSON list.
+func (c *tapControl) Changes(_ struct{}, out *json.RawMessage) (err error) {
+	c.changes.Lock()
+	defer c.changes.Unlock()
+	*out, err = json.Marshal(slices.Collect(c.changes.Book.All()))
+	return err
 }
 
 // End ends the command.

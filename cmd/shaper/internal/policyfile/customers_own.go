@@ -1,6 +1,8 @@
 package policyfile
 
 import (
+	"strings"
+
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
@@ -73,5 +75,19 @@ func (r *rowReader) newVariant(p *plan) *dataplane.ServicePlan {
 		return same
 	}
 	r.byLimits[k] = v
+	r.rows.own[v] = string(r.key)
 	return v
+}
+
+// ownParameters returns the own parameters of a plan, by name.
+func (r *rows) ownParameters(p *dataplane.ServicePlan) map[string]string {
+	out := map[string]string{}
+	if key, ok := r.own[p]; ok {
+		for i, cell := range strings.Split(key, "\x00")[1:] {
+			if cell != "" {
+				out[r.ownNames[i]] = cell
+			}
+		}
+	}
+	return out
 }

@@ -29,6 +29,9 @@ type rows struct {
 	ignored []string // columns that were ignored
 	errs    []*Error // first maxRowErrors errors
 	more    int      // number of further errors
+
+	ownNames []string                          // names of the own parameters that the file has
+	own      map[*dataplane.ServicePlan]string // keys in rowReader.variants of plans with own parameters
 }
 
 // rowReader reads a file of customers.
@@ -41,8 +44,7 @@ type rowReader struct {
 	// Indices of columns; -1 if the file does not have the column.
 	customer, address, vlan, svlan, cvlan, plan int
 
-	ownNames []string // names of the own parameters that the file has
-	ownAt    []int    // their columns
+	ownAt    []int    // columns of ownNames
 	ownCells []string // their cells in the current row
 
 	own      *loader // of own parameters
@@ -65,7 +67,7 @@ func readRows(name, text string, table *dataplane.Customers, plans []*plan) *row
 
 func newRowReader(name, text string, table *dataplane.Customers, plans []*plan) *rowReader {
 	r := &rowReader{
-		rows: &rows{name: name, table: table}, csv: newCSVReader(text),
+		rows: &rows{name: name, table: table, own: map[*dataplane.ServicePlan]string{}}, csv: newCSVReader(text),
 		plans: map[string]*plan{}, variants: map[string]*dataplane.ServicePlan{},
 		byLimits: map[limits]*dataplane.ServicePlan{},
 		customer: -1, address: -1, vlan: -1, svlan: -1, cvlan: -1, plan: -1,
@@ -194,7 +196,7 @@ func (r *rowReader) readHeader() bool {
 		case at != nil:
 			*at = i
 		case own:
-			r.ownNames, r.ownAt = append(r.ownNames, name), append(r.ownAt, i)
+			r.ownNames, r.ownAt = append(r.ownNames, strings.Clone(name)), append(r.ownAt, i)
 		case cell != "": // spreadsheets export empty columns
 			r.ignored = append(r.ignored, strings.Clone(cell))
 		}

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
@@ -18,6 +20,7 @@ type Source struct {
 	One  *OneLiner `json:"one,omitempty"`  // flags; nil for a file
 
 	Customers *CustomerFile `json:"customers,omitempty"` // set by Compile; nil without customers
+	Changes   string        `json:"changes,omitempty"`   // path of the file of changes; "" for none
 }
 
 // Compiled is a policy with its source and its plan.
@@ -25,6 +28,8 @@ type Compiled struct {
 	*File
 	Source
 	Plan *dataplane.Plan
+
+	base *dataplane.Plan // Plan without changes; nil if there are none
 }
 
 // InvalidError means that a policy does not compile.
@@ -44,7 +49,7 @@ func (s Source) Compile() (*Compiled, error) {
 	if err != nil {
 		return nil, &InvalidError{err}
 	}
-	return &Compiled{file, s, plan}, nil
+	return &Compiled{File: file, Source: s, Plan: plan}, nil
 }
 
 func (s *Source) load() (*File, error) {
@@ -94,13 +99,20 @@ func SourceOf(label json.RawMessage) (s Source, err error) {
 	return s, nil
 }
 
-// CompileLabel compiles the policy of a label.
+// CompileLabel compiles the policy of a label, with the changes in force. Changes that cannot be
+// read or that are stale are ignored: the commands that make or reload a shaper report them.
 func CompileLabel(label json.RawMessage) (*Compiled, error) {
 	s, err := SourceOf(label)
 	if err != nil {
 		return nil, err
 	}
-	return s.Compile()
+	c, err := s.Compile()
+	if err != nil || s.Changes == "" {
+		return c, err
+	}
+	book, _ := changes.Read(s.Changes)
+	c, _ = c.Amended(s.Changes, book, time.Now())
+	return c, nil
 }
 
 // PlanOf compiles the policy of a label and returns its plan.

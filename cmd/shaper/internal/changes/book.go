@@ -1,0 +1,247 @@
+package changes
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Kind is the kind of a part of a policy that can be changed.
+type Kind string
+
+const (
+	Customer Kind = "customer"
+	Link     Kind = "link"
+	Queue    Kind = "queue"
+)
+
+// Target is a part of a policy that can be changed.
+type Target struct {
+	Kind Kind   `json:"kind"`
+	Name string `json:"name"`
+}
+
+func (t Target) String() string { return fmt.Sprintf("%s %q", t.Kind, t.Name) }
+
+// Terms are what changes have set. The zero value changes nothing.
+type Terms struct {
+	Plan       string            `json:"plan,omitempty"`       // name of a customer's plan; "" means that of the policy
+	Parameters map[string]string `json:"parameters,omitempty"` // in the syntax of policies, such as rate: 50mbit
+	Off        *bool             `json:"off,omitempty"`        // all packets of the customer are dropped
+}
+
+func (t *Terms) empty() bool { return t.Plan == "" && len(t.Parameters) == 0 && t.Off == nil }
+
+// with returns the terms after others were set. Another plan discards parameters, which
+// belonged to the previous one.
+func (t Terms) with(next Terms) Terms {
+	if next.Plan != "" {
+		t.Plan, t.Parameters = next.Plan, nil
+	}
+	if len(next.Parameters) > 0 {
+		t.Parameters = maps.Clone(t.Parameters)
+		if t.Parameters == nil {
+			t.Parameters = map[string]string{}
+		}
+		maps.Copy(t.Parameters, next.Parameters)
+	}
+	t.Off = cmp.Or(next.Off, t.Off)
+	return t
+}
+
+// IsOff reports whether all packets of a customer are dropped.
+func (t *Terms) IsOff() bool { return t.Off != nil && *t.Off }
+
+// Change is one change of a target.
+type Change struct {
+	Target
+	Terms
+	Reset bool      `json:"reset,omitempty"` // discards all changes of the target first
+	Until time.Time `json:"until,omitzero"`  // the end of the change; zero means that it has none
+	By    Cause     `json:"by,omitempty"`    // what made the change
+}
+
+// Cause is what made a change. Changes of a later cause hide those of an earlier one.
+type Cause uint8
+
+const (
+	ByUser      Cause = iota
+	ByQuota           // the customer has used its quota
+	temporarily       // by a user, with an end
+	causes
+)
+
+// Check returns an error if a change cannot be meant.
+func (c *Change) Check() error {
+	switch {
+	case c.Kind != Customer && c.Kind != Link && c.Kind != Queue:
+		return fmt.Errorf("%q: want customer, link or queue", c.Kind)
+	case c.Name == "":
+		return fmt.Errorf("%s: the name is missing", c.Kind)
+	case c.By > ByQuota:
+		return errors.New("the cause is unknown")
+	case c.Reset && (!c.empty() || !c.Until.IsZero()):
+		return fmt.Errorf("%v: reset cannot be combined with other changes", c.Target)
+	case c.empty() && !c.Reset:
+		return fmt.Errorf("%v: nothing to change", c.Target)
+	}
+	if c.Kind == Customer {
+		return nil
+	}
+	for name := range c.Parameters {
+		if name != "rate" {
+			return fmt.Errorf("%v: %s cannot be changed, only the rate", c.Target, name)
+		}
+	}
+	if c.Plan != "" || c.Off != nil {
+		return fmt.Errorf("%v: want a rate, such as rate=35mbit", c.Target)
+	}
+	return nil
+}
+
+// Book has the changes in force.
+type Book map[Target]*[causes]layer
+
+// layer are the changes of a target by one cause.
+type layer struct {
+	Terms
+	until time.Time
+}
+
+// Apply adds a change. It must not have an error of Check.
+func (b Book) Apply(c Change) {
+	layers := b[c.Target]
+	if c.Reset {
+		delete(b, c.Target)
+		return
+	}
+	if layers == nil {
+		layers = &[causes]layer{}
+		b[c.Target] = layers
+	}
+	cause := c.By
+	if cause == ByUser && !c.Until.IsZero() {
+		cause = temporarily
+	}
+	switch l := &layers[cause]; cause {
+	case ByUser:
+		l.Terms = l.with(c.Terms)
+		layers[temporarily] = layer{}
+		if c.Plan != "" {
+			layers[ByQuota] = layer{}
+		}
+	default:
+		*l = layer{c.Terms, c.Until}
+	}
+}
+
+// Terms returns the terms of a target that are in force at a time.
+func (b Book) Terms(t Target, now time.Time) (out Terms) {
+	layers := b[t]
+	if layers == nil {
+		return out
+	}
+	for i := range layers {
+		if l := &layers[i]; l.until.IsZero() || now.Before(l.until) {
+			out = out.with(l.Terms)
+		}
+	}
+	return out
+}
+
+// Next returns the time at which the next change ends; zero if none does.
+func (b Book) Next() (next time.Time) {
+	for _, layers := range b {
+		for i := range layers {
+			if end := layers[i].until; !end.IsZero() && (next.IsZero() || end.Before(next)) {
+				next = end
+			}
+		}
+	}
+	return next
+}
+
+// Expire removes the changes that end by now, and returns their targets.
+func (b Book) Expire(now time.Time) (out []Target) {
+	for t, layers := range b {
+		ended, left := false, false
+		for i := range layers {
+			if l := &layers[i]; !l.until.IsZero() && !now.Before(l.until) {
+				layers[i], ended = layer{}, true
+			}
+			left = left || !layers[i].empty()
+		}
+		if ended {
+			out = append(out, t)
+		}
+		if !left {
+			delete(b, t)
+		}
+	}
+	slices.SortFunc(out, Target.compare)
+	return out
+}
+
+func (t Target) compare(u Target) int {
+	return cmp.Or(cmp.Compare(t.Kind, u.Kind), cmp.Compare(t.Name, u.Name))
+}
+
+// Targets returns all targets, sorted.
+func (b Book) Targets() []Target { return slices.SortedFunc(maps.Keys(b), Target.compare) }
+
+// All yields changes that make an empty book equal to this one, by target.
+func (b Book) All() iter.Seq[Change] {
+	return func(yield func(Change) bool) {
+		for _, t := range b.Targets() {
+			for cause, l := range b[t] {
+				c := Change{Target: t, Terms: l.Terms, Until: l.until, By: Cause(cause)}
+				if cause == int(temporarily) {
+					c.By = ByUser
+				}
+				if !c.empty() && !yield(c) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// apply applies changes and returns a function that undoes them.
+func (b Book) apply(list []Change) (undo func()) {
+	before := map[Target]*[causes]layer{}
+	for _, c := range list {
+		if _, known := before[c.Target]; !known {
+			before[c.Target] = nil
+			if l := b[c.Target]; l != nil {
+				kept := *l // terms are never modified
+				before[c.Target] = &kept
+			}
+		}
+		b.Apply(c)
+	}
+	return func() {
+		for t, l := range before {
+			if b[t] = l; l == nil {
+				delete(b, t)
+			}
+		}
+	}
+}
+
+// Words returns the terms in words.
+func (t *Terms) Words() (out []string) {
+	if t.Plan != "" {
+		out = append(out, "plan "+t.Plan)
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.Parameters)) {
+		out = append(out, name+" "+t.Parameters[name])
+	}
+	if t.Off != nil {
+		out = append(out, map[bool]string{true: "off", false: "on"}[*t.Off])
+	}
+	return out
+}

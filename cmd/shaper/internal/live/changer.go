@@ -1,0 +1,138 @@
+package live
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+)
+
+// Changeable is a running shaper whose customers, links and queues can be changed without a
+// reload.
+type Changeable interface {
+	Policy() (*policyfile.Compiled, error) // with or without changes
+	// SetCustomerPlans changes the plans of customers. The error wraps kernel.ErrNoRoom if a
+	// reload is needed.
+	SetCustomerPlans([]dataplane.CustomerPlan) error
+	// Replace reloads the shaper with a policy.
+	Replace(*policyfile.Compiled) error
+}
+
+// Changer changes the shapers of one process, and keeps the changes in a file. Its methods must
+// not be called concurrently.
+type Changer struct {
+	*changes.File
+	shapers func() []Changeable
+
+	next time.Time // the end of the next change to end; zero: none
+}
+
+// NewChanger returns a Changer for shapers with a file of changes.
+func NewChanger(file *changes.File, shapers func() []Changeable) *Changer {
+	return &Changer{file, shapers, file.Book.Next()}
+}
+
+// effect is what changes do to one shaper.
+type effect struct {
+	shaper    Changeable
+	policy    *policyfile.Compiled
+	customers []dataplane.CustomerPlan
+}
+
+// Set makes changes, all or none. The caller must hold the lock of the file. The error wraps
+// *policyfile.UnknownError if no shaper has a target.
+func (c *Changer) Set(list []changes.Change) error {
+	now := time.Now()
+	var targets []changes.Target
+	known := map[changes.Target]bool{} // false: no shaper needs to have it
+	for i := range list {
+		t, until := list[i].Target, list[i].Until
+		if !until.IsZero() && !now.Before(until) {
+			return fmt.Errorf("%v: the change would end before it begins", t)
+		}
+		if _, seen := known[t]; !seen {
+			targets = append(targets, t)
+			known[t] = !list[i].Reset || c.Book[t] == nil
+		}
+	}
+	tried := false
+	err := c.Add(list, func() error {
+		effects, err := c.effects(targets, known, now)
+		if err != nil {
+			return err
+		}
+		tried = true
+		return c.run(effects, now)
+	})
+	if err != nil && tried {
+		c.apply(targets, now) // as before, in case that one shaper was changed
+	}
+	c.next = c.Book.Next()
+	return err
+}
+
+// Due reports whether a change ends by now.
+func (c *Changer) Due(now time.Time) bool { return !c.next.IsZero() && !now.Before(c.next) }
+
+// Expire ends the changes that end by now. The caller must hold the lock of the file.
+func (c *Changer) Expire(now time.Time) error {
+	targets := c.Book.Expire(now)
+	c.next = c.Book.Next()
+	return c.apply(targets, now)
+}
+
+// apply puts the present changes of targets into force.
+func (c *Changer) apply(targets []changes.Target, now time.Time) error {
+	effects, err := c.effects(targets, nil, now)
+	return errors.Join(err, c.run(effects, now))
+}
+
+func (c *Changer) run(list []effect, now time.Time) error {
+	for _, e := range list {
+		if len(e.customers) == 0 {
+			continue
+		}
+		err := e.shaper.SetCustomerPlans(e.customers)
+		if errors.Is(err, kernel.ErrNoRoom) {
+			policy, _ := e.policy.Amended(c.Path, c.Book, now)
+			err = e.shaper.Replace(policy)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// effects returns what the changes of targets do to each shaper. If needed is true for a
+// target, it is an error that no shaper has it.
+func (c *Changer) effects(targets []changes.Target, needed map[changes.Target]bool, now time.Time) (out []effect, err error) {
+	unknown := map[changes.Target]int{} // number of shapers without it
+	list := c.shapers()
+	for _, sh := range list {
+		policy, err := sh.Policy()
+		if err != nil {
+			return nil, err
+		}
+		e, amender := effect{shaper: sh, policy: policy}, policy.Amender(c.Book, now)
+		for _, t := range targets {
+			_, service, err := amender.Service(t.Name)
+			if errors.As(err, new(*policyfile.UnknownError)) {
+				if unknown[t]++; needed[t] && unknown[t] == len(list) {
+					return nil, err
+				}
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			e.customers = append(e.customers, dataplane.CustomerPlan{Name: t.Name, Plan: service})
+		}
+		out = append(out, e)
+	}
+	return out, nil
+}

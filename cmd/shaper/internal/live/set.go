@@ -1,0 +1,136 @@
+package live
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+)
+
+// ErrSeveralRuns means that the shapers of an interface belong to several commands, which keep
+// their changes apart.
+var ErrSeveralRuns = errors.New("its directions were started by separate commands: choose one with --direction")
+
+// ErrNoProcess means that no process can end a change in time.
+var ErrNoProcess = errors.New("--for needs a process, which ends the change: the shaper runs without one")
+
+// Set makes changes in the shapers of one interface, all or none: by their process, or by this
+// one if they are pinned and have none.
+func Set(list []Shaper, what []changes.Change) error {
+	if r, ok := list[0].(*Remote); ok {
+		return setBy(what, r.client)
+	}
+	var own []*kernel.Shaper
+	path, process := "", 0
+	for i, sh := range list {
+		k := sh.(*kernel.Shaper)
+		own = append(own, k)
+		source, err := policyfile.SourceOf(k.Label)
+		if err != nil {
+			return err
+		}
+		if i > 0 && source.Changes != path {
+			return ErrSeveralRuns
+		}
+		path = source.Changes
+		owned, err := k.Owned()
+		if err != nil {
+			return err
+		}
+		if owned {
+			process = k.Process
+		}
+	}
+	if process != 0 {
+		client := connect(runSocket(process), process)
+		if client == nil {
+			return fmt.Errorf("process %d does not answer", process)
+		}
+		defer client.Close()
+		client.within(setTimeout)
+		return setBy(what, client)
+	}
+	if slices.ContainsFunc(what, func(c changes.Change) bool { return !c.Until.IsZero() }) {
+		return ErrNoProcess
+	}
+	return setHere(own, path, what)
+}
+
+// setTimeout is the time to wait for a process that makes changes. A reload by another process
+// delays them.
+const setTimeout = 10 * time.Second
+
+// setBy makes changes by another process.
+func setBy(what []changes.Change, client *caller) error {
+	text, err := json.Marshal(what)
+	if err != nil {
+		return err
+	}
+	return client.call("Set", json.RawMessage(text), &struct{}{})
+}
+
+// setHere makes changes in pinned shapers.
+func setHere(list []*kernel.Shaper, path string, what []changes.Change) error {
+	if path == "" {
+		return errors.New("the shaper was attached by another version, which keeps no changes: reload it")
+	}
+	lock, err := changes.Lock(path)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	file, err := changes.Open(path)
+	if err != nil {
+		return err
+	}
+	c := NewChanger(file, func() (out []Changeable) {
+		for _, sh := range list {
+			out = append(out, compiledHere{sh})
+		}
+		return out
+	})
+	return c.Set(what)
+}
+
+// compiledHere is a shaper whose policy this process compiles.
+type compiledHere struct{ *kernel.Shaper }
+
+func (c compiledHere) Policy() (*policyfile.Compiled, error) {
+	return policyfile.CompileLabel(c.Label)
+}
+
+// Replace reloads the shaper.
+func (c compiledHere) Replace(policy *policyfile.Compiled) error { return Replace(c.Shaper, policy) }
+
+// Replace reloads a shaper with its policy and other changes.
+func Replace(sh *kernel.Shaper, policy *policyfile.Compiled) error {
+	_, err := sh.Reload(policy.Plan, Label(policy, sh.Interface), sh.Until)
+	return err
+}
+
+// Changes returns the changes in force in shapers of one interface.
+func Changes(sh Shaper) (changes.Book, error) {
+	if r, ok := sh.(*Remote); ok {
+		var text json.RawMessage
+		if err := r.client.call("Changes", struct{}{}, &text); err != nil {
+			return nil, err
+		}
+		var list []changes.Change
+		err := json.Unmarshal(text, &list)
+		book := changes.Book{}
+		for _, c := range list {
+			book.Apply(c)
+		}
+		return book, err
+	}
+	source, err := policyfile.SourceOf(sh.Info().Label)
+	if err != nil {
+		return nil, err
+	}
+	return changes.Read(source.Changes)
+}

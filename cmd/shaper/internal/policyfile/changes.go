@@ -1,0 +1,124 @@
+package policyfile
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+)
+
+// Amended returns the policy with the changes of a file, its book, that are in force at a time. stale are the errors of
+// changes that the policy has no use for, such as that of a customer who was removed.
+func (c *Compiled) Amended(path string, book changes.Book, now time.Time) (out *Compiled, stale []error) {
+	a := c.Amender(book, now)
+	services := map[uint32]*dataplane.PlanService{}
+	for _, t := range book.Targets() {
+		if t.Kind != changes.Customer {
+			continue
+		}
+		number, service, err := a.Service(t.Name)
+		if err != nil {
+			stale = append(stale, err)
+			continue
+		}
+		services[number] = service
+	}
+	next := *c
+	next.base, next.Changes = a.base, path
+	next.Plan = a.base.WithServices(services)
+	return &next, stale
+}
+
+// Amender computes what changes do to a policy.
+type Amender struct {
+	*Compiled
+	base     *dataplane.Plan
+	book     changes.Book
+	now      time.Time
+	services map[string]*dataplane.PlanService // by terms
+}
+
+// Amender returns an Amender for the changes that are in force at a time.
+func (c *Compiled) Amender(book changes.Book, now time.Time) *Amender {
+	a := &Amender{c, c.base, book, now, map[string]*dataplane.PlanService{}}
+	if a.base == nil {
+		a.base = c.Plan
+	}
+	return a
+}
+
+// UnknownError means that the policy has no such part.
+type UnknownError struct{ changes.Target }
+
+func (e *UnknownError) Error() string { return fmt.Sprintf("no %v in the policy", e.Target) }
+
+// Service returns the number of a customer and its plan. Customers with equal terms have the
+// same plan.
+func (a *Amender) Service(name string) (uint32, *dataplane.PlanService, error) {
+	t := changes.Target{Kind: changes.Customer, Name: name}
+	from := a.base.Customers
+	if from == nil || from.Number(name) == 0 {
+		return 0, nil, &UnknownError{t}
+	}
+	number := from.Number(name)
+	terms := a.book.Terms(t, a.now)
+	service, err := a.service(from.Service(number), terms)
+	if err != nil {
+		err = fmt.Errorf("%v: %w", t, err)
+	}
+	return number, service, err
+}
+
+// service returns the plan of a customer whose plan in the policy is row.
+func (a *Amender) service(row *dataplane.PlanService, t changes.Terms) (*dataplane.PlanService, error) {
+	l := a.loader
+	name := cmp.Or(t.Plan, row.Name)
+	i := slices.IndexFunc(l.plans, func(p *plan) bool { return p.Name == name })
+	if i < 0 {
+		return nil, fmt.Errorf("no plan named %q in the policy", name)
+	}
+	named := &a.base.Customers.Plans[i]
+	switch {
+	case len(t.Parameters) == 0 && !t.IsOff() && t.Plan == "":
+		return row, nil
+	case len(t.Parameters) == 0 && !t.IsOff():
+		return named, nil
+	}
+	var key strings.Builder
+	fmt.Fprintf(&key, "%d %t", i, t.IsOff())
+	cells := map[string]string{}
+	if t.Plan == "" {
+		cells = l.rows.ownParameters(row.Source)
+	}
+	maps.Copy(cells, t.Parameters)
+	names := slices.Sorted(maps.Keys(cells))
+	values := make([]string, len(names))
+	for i, name := range names {
+		values[i] = cells[name]
+		fmt.Fprintf(&key, " %q=%q", name, values[i])
+	}
+	if known := a.services[key.String()]; known != nil {
+		return known, nil
+	}
+	errs := newLoader(func(position) string { return "" })
+	v := errs.variant(l.plans[i], names, values)
+	if errs.errs != nil {
+		return nil, errors.New(errs.errs[0].Reason)
+	}
+	service, err := named.Variant(v, t.IsOff())
+	if err != nil {
+		var e *dataplane.FieldError
+		if errors.As(err, &e) {
+			err = errors.New(e.Field + " " + e.Reason)
+		}
+		return nil, err
+	}
+	a.services[key.String()] = service
+	return service, nil
+}

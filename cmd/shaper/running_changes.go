@@ -1,0 +1,150 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+)
+
+// openChanges opens the file of changes of the interface, before it is shaped. The file may be that of an
+// earlier process whose shapers are pinned.
+func (r *running) openChanges() error {
+	path, err := kernel.ChangesPath(r.name, r.both)
+	if err != nil {
+		return err
+	}
+	if r.changer != nil { // the interface is back, and may have another number
+		r.changer.Path = path
+		return r.changer.Save()
+	}
+	if _, err := os.Lstat(path); err == nil && !r.pinnedBefore() { // left behind by a killed process
+		if err := os.Remove(path); err != nil {
+			return err
+		}
+	}
+	file, err := changes.Open(path)
+	if err != nil && !errors.Is(err, os.ErrPermission) { // which attaching will explain
+		r.warn("%v", err)
+	}
+	r.changer = live.NewChanger(file, func() (out []live.Changeable) {
+		for _, sh := range r.list {
+			out = append(out, changeable{sh, r})
+		}
+		return out
+	})
+	return nil
+}
+
+// pinnedBefore reports whether there is a shaper that this process may take over.
+func (r *running) pinnedBefore() bool {
+	v, err := live.Look()
+	if err != nil {
+		return false // without the permission to look it cannot take over either
+	}
+	v.Narrow(r.name, r.both)
+	live.CloseAll(v.List)
+	return len(v.List) > 0
+}
+
+// amend returns a policy with the changes in force.
+func (r *running) amend(policy *policyfile.Compiled) *policyfile.Compiled {
+	policy, stale := policy.Amended(r.changer.Path, r.changer.Book, time.Now())
+	warnStale(r.err, stale)
+	return policy
+}
+
+// warnStale prints the changes that a policy has no use for.
+func warnStale(to io.Writer, stale []error) {
+	for i, err := range stale {
+		if i == maxLineErrors {
+			fmt.Fprintf(to, "shaper: warning: and %d more\n", len(stale)-i)
+			return
+		}
+		fmt.Fprintf(to, "shaper: warning: a change by shaper set is not in force: %v\n", err)
+	}
+}
+
+// changeable is a shaper of this process.
+type changeable struct {
+	*kernel.Shaper
+	r *running
+}
+
+func (c changeable) Policy() (*policyfile.Compiled, error) {
+	if err := c.Refresh(); err != nil {
+		return nil, err
+	}
+	return c.r.policyOf(c.Shaper)
+}
+
+func (c changeable) Replace(policy *policyfile.Compiled) error {
+	err := live.Replace(c.Shaper, policy)
+	if err == nil {
+		c.r.loaded(c.Shaper, policy)
+	}
+	return err
+}
+
+// loadedPolicy is the policy of a shaper, with the time at which it was loaded.
+type loadedPolicy struct {
+	loaded time.Time
+	policy *policyfile.Compiled
+}
+
+// loaded notes that this process gave a shaper its policy.
+func (r *running) loaded(sh *kernel.Shaper, policy *policyfile.Compiled) {
+	r.policies[sh.Direction], r.checked[sh.Direction] = loadedPolicy{sh.Loaded, policy}, sh.Loaded
+}
+
+// policyOf returns the policy of a shaper. It compiles the policy only if another process has
+// loaded it.
+func (r *running) policyOf(sh *kernel.Shaper) (*policyfile.Compiled, error) {
+	cached := &r.policies[sh.Direction]
+	if !cached.loaded.Equal(sh.Loaded) {
+		policy, err := policyfile.CompileLabel(sh.Label)
+		if err != nil {
+			return nil, err
+		}
+		*cached = loadedPolicy{sh.Loaded, policy}
+	}
+	return cached.policy, nil
+}
+
+// planOf returns the plan of a shaper with budgets on servers, and an empty plan of other
+// shapers.
+func (r *running) planOf(sh *kernel.Shaper) (*dataplane.Plan, error) {
+	if len(sh.OnServers()) == 0 {
+		return &dataplane.Plan{}, nil
+	}
+	policy, err := r.policyOf(sh)
+	if err != nil {
+		return nil, err
+	}
+	return policy.Plan, nil
+}
+
+// endChanges ends the changes whose time is over.
+func (r *running) endChanges() {
+	now := time.Now()
+	if !r.changer.Due(now) {
+		return
+	}
+	lock, err := changes.TryLock(r.changer.Path)
+	if errors.Is(err, changes.ErrLocked) {
+		return // the next check will do it
+	}
+	if err == nil {
+		err = errors.Join(r.changer.Expire(now), lock.Close())
+	}
+	if err != nil {
+		r.warn("the end of a change by shaper set: %v", err)
+	}
+}

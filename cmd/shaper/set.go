@@ -1,0 +1,258 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+)
+
+func newSet(s streams) *cobra.Command {
+	var f liveFlags
+	var span time.Duration
+	var file string
+	asJSON := false
+	cmd := &cobra.Command{
+		Use:     "set IFACE [customer|link|queue NAME CHANGE...]",
+		GroupID: "shape",
+		Short:   "Change a customer, link or queue while it is shaped",
+		Long: `Change one customer, the rate of a link or the rate of a queue while the shaper
+runs. Nothing is reloaded: tokens, backlogs and counters are kept, and other
+customers notice nothing. The change stays in force when the policy is reloaded,
+until it is reset, or the shaper ends. Without a change, list those in force.
+
+A CHANGE of a customer is plan=NAME, a parameter such as rate=50mbit, off (drop
+all of its packets), on, or reset (back to the policy). A link or a queue has
+rate=RATE and reset.`,
+		Example: `  shaper set eth0 customer 4711 plan=biz-200
+  shaper set eth0 customer 4711 rate=50mbit --for 1h
+  shaper set eth0 customer 4711 off
+  shaper set eth0 link uplink rate=35mbit
+  shaper set eth0 --file changes.txt
+  shaper set eth0`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			list, err := changesOf(args[1:], file, span)
+			if err != nil {
+				return err
+			}
+			return f.set(s, args[0], list, asJSON)
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().StringVar(&file, "file", "", "make the changes in `FILE`, one a line as on the command line, all or none; -: standard input")
+	cmd.Flags().Var(newTimeFlag(&span, 0), "for", "end the change after `TIME`")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the changes as JSON, one a line")
+	return cmd
+}
+
+// changesOf returns the changes of the arguments, or of a file.
+func changesOf(words []string, file string, span time.Duration) ([]changes.Change, error) {
+	now := time.Now()
+	switch {
+	case file != "" && len(words) > 0:
+		return nil, usagef("give a change or --file, not both")
+	case file != "":
+		return readChanges(file, now, span)
+	case len(words) == 0 && span > 0:
+		return nil, usagef("--for needs a change")
+	case len(words) == 0:
+		return nil, nil
+	}
+	c, err := parseChange(words, now, span)
+	if err != nil {
+		return nil, &usageError{err}
+	}
+	return []changes.Change{c}, nil
+}
+
+// parseChange parses a change, such as customer 4711 plan=biz-200 for=1h.
+func parseChange(words []string, now time.Time, span time.Duration) (c changes.Change, err error) {
+	if len(words) < 3 {
+		return c, errors.New("want customer, link or queue, a name, and a change such as rate=50mbit")
+	}
+	c.Kind, c.Name = changes.Kind(words[0]), words[1]
+	for _, word := range words[2:] {
+		name, value, assigns := strings.Cut(word, "=")
+		switch {
+		case word == "off" || word == "on":
+			off := word == "off"
+			c.Off = &off
+		case word == "reset":
+			c.Reset = true
+		case !assigns || value == "":
+			return c, fmt.Errorf("%q: want plan=NAME, a parameter such as rate=50mbit, off, on or reset", word)
+		case name == "plan":
+			c.Plan = value
+		case name == "for":
+			if span, err = policyfile.ParseDuration(value); err != nil {
+				return c, err
+			}
+		default:
+			if c.Parameters == nil {
+				c.Parameters = map[string]string{}
+			}
+			c.Parameters[name] = value
+		}
+	}
+	if span > 0 {
+		c.Until = now.Add(span).Round(0)
+	}
+	return c, c.Check()
+}
+
+const (
+	maxChangesSize = 64 << 20 // size of a file of changes, bytes
+	maxLineErrors  = 20       // errors in a file of changes that are reported
+)
+
+// readChanges reads a file of changes, one a line. Empty lines and lines that begin with # are
+// skipped.
+func readChanges(path string, now time.Time, span time.Duration) (out []changes.Change, err error) {
+	in := os.Stdin
+	if path != "-" {
+		if in, err = os.Open(path); err != nil {
+			return nil, &usageError{plainPathError("file of changes", err)}
+		}
+		defer in.Close()
+	}
+	text, err := io.ReadAll(io.LimitReader(in, maxChangesSize+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > maxChangesSize {
+		return nil, usagef("--file %s: larger than %d MiB, the maximum", say.Printable(path), maxChangesSize>>20)
+	}
+	var errs []error
+	lines := bufio.NewScanner(bytes.NewReader(text))
+	lines.Buffer(nil, 1<<20)
+	for n := 1; lines.Scan(); n++ {
+		words, err := splitWords(lines.Text())
+		if err == nil && (len(words) == 0 || strings.HasPrefix(words[0], "#")) {
+			continue
+		}
+		var c changes.Change
+		if err == nil {
+			c, err = parseChange(words, now, span)
+		}
+		if err != nil {
+			if errs = append(errs, fmt.Errorf("%s:%d: %w", say.Printable(path), n, err)); len(errs) == maxLineErrors {
+				break
+			}
+		}
+		out = append(out, c)
+	}
+	if err := errors.Join(append(errs, lines.Err())...); err != nil {
+		return nil, &usageError{err}
+	}
+	return out, nil
+}
+
+// splitWords splits a line at blanks. A word may be quoted, such as "a b".
+func splitWords(line string) (words []string, err error) {
+	for line = strings.TrimSpace(line); line != ""; line = strings.TrimSpace(line) {
+		if line[0] == '"' {
+			quoted, err := strconv.QuotedPrefix(line)
+			if err != nil {
+				return nil, errors.New("a quote is missing")
+			}
+			word, _ := strconv.Unquote(quoted)
+			words, line = append(words, word), line[len(quoted):]
+			continue
+		}
+		end := strings.IndexAny(line, " \t")
+		if end < 0 {
+			end = len(line)
+		}
+		words, line = append(words, line[:end]), line[end:]
+	}
+	return words, nil
+}
+
+// set makes changes in the shapers of an interface, or lists those in force.
+func (f *liveFlags) set(s streams, name string, list []changes.Change, asJSON bool) error {
+	shapers, err := f.choose(name)
+	if err != nil {
+		return err
+	}
+	defer live.CloseAll(shapers)
+	if list == nil {
+		return listChanges(s, shapers, asJSON)
+	}
+	if err := live.Set(shapers, list); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	p := newPrinter(s.out)
+	switch {
+	case asJSON:
+		for i := range list {
+			if err := say.WriteJSON(s.out, list[i]); err != nil {
+				return err
+			}
+		}
+	case len(list) == 1:
+		p.Printf("%s: %s\n", name, inWords(&list[0]))
+	default:
+		p.Printf("%s: %s made\n", name, say.Count(len(list), "change"))
+	}
+	return p.Err
+}
+
+// listChanges prints the changes in force.
+func listChanges(s streams, shapers []live.Shaper, asJSON bool) error {
+	p := newPrinter(s.out)
+	seen := map[string]bool{} // shapers of one command have the same changes
+	for _, sh := range shapers {
+		book, err := live.Changes(sh)
+		if err != nil {
+			return fmt.Errorf("%s: %w", live.Name(sh.Info()), err)
+		}
+		for c := range book.All() {
+			line := sh.Info().Interface + ": " + inWords(&c)
+			if seen[line] || !c.Until.IsZero() && !time.Now().Before(c.Until) {
+				continue
+			}
+			seen[line] = true
+			if asJSON {
+				if err := say.WriteJSON(s.out, c); err != nil {
+					return err
+				}
+				continue
+			}
+			p.Printf("%s\n", line)
+		}
+	}
+	if len(seen) == 0 && !asJSON {
+		p.Printf("%s: no changes by shaper set\n", shapers[0].Info().Interface)
+	}
+	return p.Err
+}
+
+// inWords returns a change in words.
+func inWords(c *changes.Change) string {
+	var parts []string
+	if c.Reset {
+		parts = append(parts, "as in the policy")
+	}
+	parts = append(parts, c.Terms.Words()...)
+	text := say.Printable(c.Target.String()) + ": " + say.Printable(strings.Join(parts, ", "))
+	if !c.Until.IsZero() {
+		text += ", until " + c.Until.Local().Format(time.DateTime)
+	}
+	if c.By == changes.ByQuota {
+		text += " (quota)"
+	}
+	return text
+}

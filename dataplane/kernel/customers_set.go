@@ -1,0 +1,193 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/a-seed-32e5a53f/shaper/bpf"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
+)
+
+// SetCustomerPlans changes the plans of customers of the attached program. Each keeps its
+// tokens and counters, and no packet is metered twice or not at all. Customers that the
+// shaper does not have are left out. The error joins dataplane.FieldErrors if the kernel plane
+// rejects a plan; then no plan is changed. It wraps ErrDetached if the shaper is no longer
+// attached, and ErrNoRoom if a reload is needed.
+func (s *Shaper) SetCustomerPlans(list []dataplane.CustomerPlan) error {
+	st, err := s.lockSite()
+	if err != nil {
+		return err
+	}
+	defer st.close()
+	if err := s.Refresh(); err != nil {
+		return err
+	}
+	if s.About.Customers == 0 {
+		return nil
+	}
+	index, err := s.customerIndex()
+	if err != nil {
+		return err
+	}
+	e := encoder{image: &image{entry: entryOf(s.Direction, Hook(s.Place.Hook), s.Pacer), pacer: s.Pacer}}
+	plans := map[*dataplane.PlanService]bpf.ShaperPlan{}
+	for _, c := range list {
+		if _, known := plans[c.Plan]; !known {
+			plans[c.Plan] = e.service(c.Plan)
+		}
+	}
+	if e.faults != nil {
+		return errors.Join(e.faults...)
+	}
+	if err = index.set(list, plans); err != nil {
+		index.close() // it may differ from the maps now
+		s.index = nil
+	}
+	return err
+}
+
+// customerIndex is a copy of what the maps contain about customers, apart from their state. It
+// saves reading all of them for each change.
+type customerIndex struct {
+	*stateMaps
+	loaded  time.Time // About.Loaded when it was read
+	numbers map[uint64]uint32
+	of      []uint32 // index of the plan, by number - 1
+	plans   []bpf.ShaperPlan
+	users   []int // number of customers with each plan
+	known   map[bpf.ShaperPlan]uint32
+	free    []uint32 // indexes of plans without customers that no program reads
+	freed   []uint32 // indexes of plans without customers that a program may still read
+	mover   *mover
+}
+
+// customerIndex returns the index of the maps in use.
+func (s *Shaper) customerIndex() (*customerIndex, error) {
+	if x := s.index; x != nil && x.customers == s.maps.customers && x.loaded.Equal(s.Loaded) {
+		return x, nil
+	}
+	s.index.close()
+	s.index = nil
+	t, err := s.maps.readCustomers()
+	if err != nil {
+		return nil, err
+	}
+	x := &customerIndex{
+		stateMaps: s.maps, loaded: s.Loaded, numbers: t.numbers, of: make([]uint32, len(t.customers)),
+		plans: t.plans, users: make([]int, len(t.plans)), known: map[bpf.ShaperPlan]uint32{},
+	}
+	for _, number := range t.numbers {
+		at := t.customers[number-1].Plan
+		x.of[number-1] = at
+		x.users[at]++
+		x.known[t.plans[at]] = at
+	}
+	for at, users := range x.users {
+		if users == 0 {
+			x.freed = append(x.freed, uint32(at))
+		}
+	}
+	if x.mover, err = s.maps.newMover(); err != nil {
+		return nil, err
+	}
+	s.index = x
+	return x, nil
+}
+
+func (x *customerIndex) close() {
+	if x != nil {
+		x.mover.Close()
+	}
+}
+
+// set changes the plans of customers.
+func (x *customerIndex) set(list []dataplane.CustomerPlan, encoded map[*dataplane.PlanService]bpf.ShaperPlan) error {
+	moves := make([]bpf.BudgetMove, 0, len(list))
+	indexes := map[*dataplane.PlanService]uint32{}
+	var left []uint32 // plans whose last customer leaves them
+	for _, c := range list {
+		number := x.numbers[customerID(c.Name)]
+		if number == 0 {
+			continue
+		}
+		at, known := indexes[c.Plan]
+		if !known {
+			var err error
+			if at, err = x.add(encoded[c.Plan]); err != nil {
+				return err
+			}
+			indexes[c.Plan] = at
+		}
+		if x.of[number-1] != at {
+			moves = append(moves, bpf.BudgetMove{Customer: number, Plan: at})
+			x.users[at]++
+			before := x.of[number-1]
+			if x.users[before]--; x.users[before] == 0 {
+				delete(x.known, x.plans[before])
+				left = append(left, before)
+			}
+			x.of[number-1] = at
+		}
+	}
+	if err := x.mover.move(moves); err != nil {
+		return err
+	}
+	x.freed = append(x.freed, left...)
+	return nil
+}
+
+// add returns the index of a plan, and writes the plan if the map does not have it.
+func (x *customerIndex) add(p bpf.ShaperPlan) (uint32, error) {
+	if at, ok := x.known[p]; ok {
+		return at, nil
+	}
+	if len(x.free) == 0 {
+		if len(x.freed) == 0 {
+			return 0, ErrNoRoom
+		}
+		if err := awaitPrograms(); err != nil {
+			return 0, err
+		}
+		x.free, x.freed = x.freed, nil
+	}
+	at := x.free[len(x.free)-1]
+	if err := x.stateMaps.plans.Put(at, &p); err != nil {
+		return 0, cause.Of(err)
+	}
+	x.free = x.free[:len(x.free)-1]
+	x.plans[at], x.known[p] = p, at
+	return at, nil
+}
+
+// mover changes plans of customers by a program that holds the lock of each customer.
+type mover struct{ *ebpf.Collection }
+
+func (s *stateMaps) newMover() (*mover, error) {
+	c, err := loadBudgetProgram(bpf.BudgetProgShaperMove, map[string]*ebpf.Map{bpf.ShaperMapCustomers: s.customers, bpf.ShaperMapPlans: s.plans})
+	return &mover{c}, err
+}
+
+// move gives customers other plans. Each keeps its tokens, and no packet is charged twice or
+// not at all.
+func (m *mover) move(moves []bpf.BudgetMove) error {
+	for chunk := range slices.Chunk(moves, int(m.Maps[bpf.BudgetMapMoves].MaxEntries())) {
+		if err := putArray(m.Maps[bpf.BudgetMapMoves], chunk); err != nil {
+			return err
+		}
+		var r programRun
+		r.Cb[0] = uint32(len(chunk))
+		done, err := r.run(m.Programs[bpf.BudgetProgShaperMove].FD())
+		if err == nil && done != uint32(len(chunk)) {
+			err = fmt.Errorf("%d of %d plans were changed", done, len(chunk))
+		}
+		if err != nil {
+			return cause.Of(err)
+		}
+	}
+	return nil
+}
