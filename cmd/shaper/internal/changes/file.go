@@ -29,6 +29,8 @@ type File struct {
 	Path string // "": the book is not kept
 	size int64  // of the file, bytes
 	base int64  // size after it was written anew
+
+	damaged bool // the file cannot be used
 }
 
 // DamageError means that a file of changes cannot be used.
@@ -42,13 +44,14 @@ func (e *DamageError) Error() string {
 }
 
 // Open reads a file; if there is none, the book is empty. path "" means a book without a file.
-// With a *DamageError the book is empty, too, and the first Add replaces the file.
+// With a *DamageError the book is empty, too, and the first Add puts the file aside.
 func Open(path string) (*File, error) {
 	f := &File{Book: Book{}, Path: path}
 	if path == "" {
 		return f, nil
 	}
 	book, size, err := read(path)
+	f.damaged = errors.As(err, new(*DamageError))
 	if book != nil {
 		f.Book, f.size, f.base = book, size, size
 	}
@@ -207,6 +210,9 @@ func (f *File) rewrite(do func() error) error {
 	}
 	if err := do(); err != nil {
 		return err
+	}
+	if f.damaged {
+		f.damaged = os.Rename(f.Path, f.Path+".damaged") != nil // for the user
 	}
 	f.size = 0 // if the next step fails, the next call tries again
 	if err := errors.Join(os.Rename(temp.Name(), f.Path), syncDir(filepath.Dir(f.Path))); err != nil {

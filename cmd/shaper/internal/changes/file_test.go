@@ -1,0 +1,186 @@
+package changes
+
+import (
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+	"time"
+)
+
+func add(t *testing.T, f *File, list ...Change) {
+	t.Helper()
+	if err := f.Add(list, func() error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read1(t *testing.T, path string) Book {
+	t.Helper()
+	b, err := Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// TestFile adds random changes and opens the file again from time to time.
+func TestFile(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	path, now := filepath.Join(t.TempDir(), "changes"), time.Unix(1e9, 0).UTC()
+	f, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 200 {
+		var list []Change
+		for range 1 + r.IntN(4) {
+			list = append(list, randomChange(r, now))
+		}
+		switch before := read1(t, path); r.IntN(4) {
+		case 0:
+			failed := errors.New("failed")
+			if err := f.Add(list, func() error { return failed }); !errors.Is(err, failed) {
+				t.Fatalf("got %v", err)
+			}
+			if after := read1(t, path); !reflect.DeepEqual(after, before) {
+				t.Fatalf("a change that failed is kept: %v, before %v", after, before)
+			}
+		case 1:
+			if f, err = Open(path); err != nil {
+				t.Fatal(err)
+			}
+			fallthrough
+		default:
+			add(t, f, list...)
+		}
+		if after := read1(t, path); !reflect.DeepEqual(after, f.Book) {
+			t.Fatalf("the file has %v, the book is %v", after, f.Book)
+		}
+		if r.IntN(20) == 0 {
+			f.base = -maxGrowth // the next call writes the file anew
+		}
+	}
+}
+
+// TestCutFile cuts the file at each byte of its last line. Then that call is lost as a whole, and
+// the next call works.
+func TestCutFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "changes")
+	f, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	change := func(name, plan string) Change {
+		return Change{Target: Target{Customer, name}, Terms: Terms{Plan: plan}}
+	}
+	add(t, f, change("a", "one"))
+	first := read1(t, path)
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	add(t, f, change("a", "two"), change("b", "two"))
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for size := info.Size(); size < int64(len(whole)); size++ {
+		if err := os.WriteFile(path, whole[:size], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, err := Open(path)
+		if err != nil || !reflect.DeepEqual(f.Book, first) {
+			t.Fatalf("%d bytes: got %v, %v", size, f.Book, err)
+		}
+		add(t, f, change("c", "three"))
+		if b := read1(t, path); len(b) != 2 || b.Terms(Target{Customer, "c"}, time.Now()).Plan != "three" {
+			t.Fatalf("%d bytes: after another call got %v", size, b)
+		}
+	}
+}
+
+// TestDamagedFile changes each byte of a file. The error names the file, and the book is empty.
+func TestDamagedFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "changes")
+	f, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a", "b", "c"} {
+		add(t, f, Change{Target: Target{Customer, name}, Terms: Terms{Plan: "p"}})
+	}
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range len(whole) - 1 { // without the last line feed the last call is lost
+		text := append([]byte(nil), whole...)
+		text[i] ^= 4
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, err := Open(path)
+		if !errors.As(err, new(*DamageError)) || len(f.Book) != 0 {
+			t.Fatalf("byte %d: got %v, %v", i, f.Book, err)
+		}
+	}
+	f, _ = Open(path)
+	add(t, f, Change{Target: Target{Customer, "d"}, Terms: Terms{Plan: "p"}})
+	if b := read1(t, path); len(b) != 1 {
+		t.Errorf("after the next call got %v", b)
+	}
+	if _, err := os.Stat(path + ".damaged"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestMissingFile checks that a file that was removed is written again.
+func TestMissingFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "changes")
+	f, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Save(); err != nil || len(read1(t, path)) != 0 {
+		t.Fatal("an empty book needs no file")
+	}
+	add(t, f, Change{Target: Target{Customer, "a"}, Terms: Terms{Plan: "p"}})
+	for _, again := range []func() error{f.Save, func() error {
+		return f.Add([]Change{{Target: Target{Customer, "b"}, Terms: Terms{Plan: "p"}}}, func() error { return nil })
+	}} {
+		if err := errors.Join(os.Remove(path), again()); err != nil {
+			t.Fatal(err)
+		}
+		if b := read1(t, path); !reflect.DeepEqual(b, f.Book) {
+			t.Errorf("got %v, want %v", b, f.Book)
+		}
+	}
+}
+
+// TestLock checks that a second lock waits for the first.
+func TestLock(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "changes")
+	l, err := Lock(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := TryLock(path); !errors.Is(err, ErrLocked) {
+		t.Errorf("got %v", err)
+	}
+	locked := make(chan error)
+	go func() {
+		again, err := Lock(path)
+		if err == nil {
+			err = again.Close()
+		}
+		locked <- err
+	}()
+	if err := errors.Join(l.Close(), <-locked); err != nil {
+		t.Error(err)
+	}
+}
