@@ -11,6 +11,7 @@ type Outline struct {
 	Stages           []StageOutline
 	Queues           []QueueOutline `json:",omitempty"`
 	Links            []string       `json:",omitempty"` // names
+	Customers        int            `json:",omitempty"` // number of customers
 }
 
 // ClassOutline is a class of an Outline.
@@ -61,6 +62,13 @@ func (o *Outline) Chain(class int) (stages []int) {
 		stages = append(stages, i)
 	}
 	return stages
+}
+
+// OfCustomers reports whether the packets of a class belong to customers, who are metered by
+// their plans.
+func (o *Outline) OfCustomers(class int) bool {
+	first := o.Classes[class].Stage
+	return first >= 0 && o.Stages[first].Customers
 }
 
 // Feeds returns how many pairs of class and color send packets to a queue.

@@ -17,10 +17,16 @@ func (l *Pipeline) Customers() []CustomerStats {
 		return nil
 	}
 	out := make([]CustomerStats, len(l.customers.list))
-	for i := range out {
-		out[i] = l.customers.list[i].stats
-	}
+	l.CopyCustomers(out, 0)
 	return out
+}
+
+// CopyCustomers copies the counters of customers to a list, from an index of Customers on, which
+// must have so many of them.
+func (l *Pipeline) CopyCustomers(to []CustomerStats, from int) {
+	for i := range to {
+		to[i] = l.customers.list[from+i].stats
+	}
 }
 
 // CustomerDelay returns the queueing delay of a packet of a customer that arrives at now, in

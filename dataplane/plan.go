@@ -114,6 +114,9 @@ func (p *Plan) Outline() *Outline {
 	for i := range p.Links {
 		o.Links = append(o.Links, p.Links[i].Name)
 	}
+	if p.Customers != nil {
+		o.Customers = len(p.Customers.Of)
+	}
 	return o
 }
 

@@ -138,14 +138,29 @@ func checkPolicy[S interface{ Check(*dataplane.Plan) error }](c *policyfile.Comp
 	return nil
 }
 
-const metricsHelp = "serve Prometheus metrics at `ADDRESS`, such as 127.0.0.1:9190; without a host, listen on loopback only"
+// metricsFlags are the flags of commands that serve metrics.
+type metricsFlags struct {
+	address   string // "" for none
+	customers int
+}
 
-// metricsAddress parses the value of --metrics; "" is no address.
-func metricsAddress(text string) (address metrics.Address, err error) {
-	if text == "" {
+func (m *metricsFlags) add(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&m.address, "metrics", "", "serve Prometheus metrics at `ADDRESS`, such as 127.0.0.1:9190; without a host, listen on loopback only")
+	f.IntVar(&m.customers, "metrics-customers", 0, "with --metrics, serve metrics of each of the `N` customers with the most bytes")
+}
+
+// parse checks the flags and returns the address.
+func (m *metricsFlags) parse() (address metrics.Address, err error) {
+	switch {
+	case m.customers < 0 || m.customers > metrics.MaxCustomers:
+		return address, usagef("--metrics-customers %d: want 0 to %d", m.customers, metrics.MaxCustomers)
+	case m.address == "" && m.customers > 0:
+		return address, usagef("--metrics-customers needs --metrics")
+	case m.address == "":
 		return address, nil
 	}
-	if address, err = metrics.ParseAddress(text); err != nil {
+	if address, err = metrics.ParseAddress(m.address); err != nil {
 		err = &usageError{err}
 	}
 	return address, err

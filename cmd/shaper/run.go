@@ -27,7 +27,7 @@ type runFlags struct {
 	repair      bool
 	span        time.Duration
 	confirm     time.Duration
-	metrics     string
+	metrics     metricsFlags
 	gso         string
 	gsoLimit    uint32 // parsed gso
 }
@@ -63,7 +63,7 @@ policy file again. It needs root, or CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON.`,
 	flags.BoolVar(&f.repair, "repair", false, "restore the shaper if another program displaces it")
 	flags.Var(newTimeFlag(&f.span, 0), "for", "detach after `TIME`")
 	flags.Var(newTimeFlag(&f.confirm, 0), "confirm", "roll back to the previous state unless you run shaper confirm within `TIME`")
-	flags.StringVar(&f.metrics, "metrics", "", metricsHelp)
+	f.metrics.add(cmd)
 	flags.StringVar(&f.gso, "gso-limit", "auto", "cap the device's GSO size at `BYTES` and restore it at the end; off: no cap; auto: 1 ms at the slowest rate if packets queue at egress")
 	return cmd
 }
@@ -82,19 +82,19 @@ func (f *runFlags) run(ctx context.Context, s streams, name string) (err error) 
 		return usagef("--pacer %q: want auto, fq or htb", f.pacer)
 	}
 	switch {
-	case f.background && (f.span > 0 || f.confirm > 0 || f.metrics != "" || f.repair):
-		return usagef("--background leaves no process for --for, --confirm, --metrics or --repair")
+	case f.background && (f.span > 0 || f.confirm > 0 || f.metrics != metricsFlags{} || f.repair):
+		return usagef("--background leaves no process for --for, --confirm, --metrics, --metrics-customers or --repair")
 	case f.hook == "xdp" && f.directions.String() != "ingress":
 		return usagef("--hook xdp sees only arriving packets: add --direction ingress")
 	}
 	if f.gsoLimit, err = parseGSOLimit(f.gso); err != nil {
 		return err
 	}
-	address, err := metricsAddress(f.metrics)
+	address, err := f.metrics.parse()
 	if err != nil {
 		return err
 	}
-	dropPrivileges(s, runCapabilities, &f.policyFlags, f.metrics)
+	dropPrivileges(s, runCapabilities, &f.policyFlags, f.metrics.address)
 	notify := newNotifier()
 	policy, err := f.load()
 	if err != nil {
@@ -126,8 +126,8 @@ func (f *runFlags) run(ctx context.Context, s streams, name string) (err error) 
 	if f.background {
 		return r.exitBackground()
 	}
-	if f.metrics != "" {
-		r.board = metrics.NewBoard()
+	if f.metrics.address != "" {
+		r.board = metrics.NewBoard(f.metrics.customers)
 		defer metrics.Serve(r.err, address, r.board).Close()
 	}
 	return r.watch(ctx, hup)

@@ -260,6 +260,16 @@ func (r *running) observe() (out []metrics.Observation, err error) {
 			return nil, err
 		}
 		o.Shares = r.shares.Statuses(r.host, sh.Direction.String())
+		if r.board.Customers() {
+			var plan *dataplane.Plan // not known if another process has loaded it
+			if p := &r.policies[sh.Direction]; p.loaded.Equal(sh.Loaded) {
+				now, _ := p.policy.Amended(r.changer.Path, r.changer.Book, time.Now())
+				plan = now.Plan
+			}
+			if err := o.AddCustomers(sh, plan); err != nil {
+				return nil, err
+			}
+		}
 		out = append(out, o)
 	}
 	return out, nil

@@ -30,7 +30,7 @@ type tapFlags struct {
 	queues, mtu  int
 	memory       string
 	span, drain  time.Duration
-	metrics      string
+	metrics      metricsFlags
 	await        bool // wait for the uplink to appear
 }
 
@@ -63,7 +63,7 @@ it read the policy file again. When it ends, queued packets get the time of
 	flags.StringVar(&f.memory, "memory", "256MiB", "use at most `SIZE` of memory for queued packets, per direction")
 	flags.Var(newTimeFlag(&f.drain, time.Second), "drain", "let queued packets drain for `TIME` at the end")
 	flags.Var(newTimeFlag(&f.span, 0), "for", "end after `TIME`")
-	flags.StringVar(&f.metrics, "metrics", "", metricsHelp)
+	f.metrics.add(cmd)
 	return cmd
 }
 
@@ -97,7 +97,7 @@ func (f *tapFlags) run(ctx context.Context, s streams, name string) (err error) 
 	if err != nil || memory == 0 {
 		return usagef("--memory %q: want a size, such as 256MiB", f.memory)
 	}
-	address, err := metricsAddress(f.metrics)
+	address, err := f.metrics.parse()
 	if err != nil {
 		return err
 	}
@@ -109,10 +109,10 @@ func (f *tapFlags) run(ctx context.Context, s streams, name string) (err error) 
 	if len(onHost(policy.Plan.Outline())) > 0 {
 		capabilities |= runCapabilities
 	}
-	dropPrivileges(s, capabilities, &f.policyFlags, f.metrics)
+	dropPrivileges(s, capabilities, &f.policyFlags, f.metrics.address)
 	c := &runningTap{name: name, flags: f, s: s, notify: newNotifier()}
-	if f.metrics != "" {
-		c.board = metrics.NewBoard()
+	if f.metrics.address != "" {
+		c.board = metrics.NewBoard(f.metrics.customers)
 	}
 	defer func() { err = errors.Join(err, c.leaveBudgets()) }()
 	if err := c.addDirections(policy, memory); err != nil {
@@ -324,6 +324,9 @@ func (c *runningTap) observe() (out []metrics.Observation, err error) {
 			return nil, err
 		}
 		o.Shares = c.shares.Statuses(o.About.Interface, o.About.Direction.String())
+		if c.board.Customers() {
+			o.AddTapCustomers(sh, c.changes)
+		}
 		out = append(out, o)
 	}
 	return out, nil

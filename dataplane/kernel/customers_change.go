@@ -20,20 +20,25 @@ type customerTable struct {
 }
 
 // readCustomers reads the maps of customers and plans.
-func (s *stateMaps) readCustomers() (t *customerTable, err error) {
-	t = &customerTable{numbers: map[uint64]uint32{}}
-	if t.customers, err = readArray[bpf.ShaperCustomer](s.customers, ebpf.LookupLock); err != nil {
+func (s *stateMaps) readCustomers() (*customerTable, error) {
+	customers, err := readArray[bpf.ShaperCustomer](s.customers, ebpf.LookupLock)
+	if err != nil {
 		return nil, err
 	}
-	if t.plans, err = readArray[bpf.ShaperPlan](s.plans, 0); err != nil {
-		return nil, err
-	}
-	for i := range t.customers {
-		if id := t.customers[i].Id; id != 0 {
+	t := newCustomerTable(customers)
+	t.plans, err = readArray[bpf.ShaperPlan](s.plans, 0)
+	return t, err
+}
+
+// newCustomerTable returns a table of customers by number - 1, without plans.
+func newCustomerTable(customers []bpf.ShaperCustomer) *customerTable {
+	t := &customerTable{customers: customers, numbers: make(map[uint64]uint32, len(customers))}
+	for i := range customers {
+		if id := customers[i].Id; id != 0 {
 			t.numbers[id] = uint32(i + 1)
 		}
 	}
-	return t, nil
+	return t
 }
 
 // find returns a customer by its ID, or nil. The table may be nil.

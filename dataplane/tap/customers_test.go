@@ -71,3 +71,66 @@ func TestPlaneCustomers(t *testing.T) {
 		}
 	})
 }
+
+// TestShaperCustomersMany checks that the counters of all customers are read in their order if
+// there are more than are read at once, also while reloads replace the policy.
+func TestShaperCustomersMany(t *testing.T) {
+	for _, n := range []int{0, 1, customersRead, customersRead + 1, 3*customersRead - 1} {
+		customers := &dataplane.Customers{Key: dataplane.BySource}
+		plan := &dataplane.ServicePlan{Name: "p", Params: meter.TokenBucket{Rate: byteRateMega, Burst: 3000}}
+		for i := range n {
+			customers.List = append(customers.List, dataplane.Customer{
+				Name: fmt.Sprint(i), Plan: plan,
+				Prefixes: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 32)},
+			})
+		}
+		policy := &dataplane.Policy{Customers: customers, Classes: []dataplane.Class{
+			{Name: "customers", Match: dataplane.Match{Customer: true}, Meter: &dataplane.Meter{}},
+		}}
+		s := newShaper(t, policy, 0)
+		var v dataplane.Verdict
+		frame := make([]byte, 34)
+		frame[12], frame[14], frame[17], frame[23] = 8, 0x45, 20, 17
+		for i := range n {
+			frame[26], frame[28], frame[29] = 10, byte(i>>8), byte(i)
+			for range 1 + i%3 {
+				s.pipeline.Process(&dataplane.Packet{Data: frame, WireLen: len(frame), Link: dataplane.LinkEthernet}, &v)
+			}
+		}
+		stop, stopped := make(chan bool), make(chan bool)
+		go func() {
+			defer close(stopped)
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if _, err := s.Reload(compilePlan(t, policy)); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(time.Millisecond)
+			}
+		}()
+		for range 20 {
+			got := s.Customers()
+			if len(got) != n {
+				t.Fatalf("got %d customers, want %d", len(got), n)
+			}
+			for i := range got {
+				if c := got[i].Total(); c.Packets != int64(1+i%3) {
+					t.Fatalf("customer %d of %d: counted %+v, want %d packets", i, n, c, 1+i%3)
+				}
+			}
+		}
+		close(stop)
+		<-stopped
+		from := s.pipeline
+		if !s.copyCustomers(from, nil, 0) {
+			t.Error("the pipeline in use is not read")
+		}
+		if _, err := s.Reload(compilePlan(t, policy)); err != nil || s.copyCustomers(from, nil, 0) {
+			t.Errorf("%v: a replaced pipeline is read", err)
+		}
+	}
+}

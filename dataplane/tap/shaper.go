@@ -179,11 +179,41 @@ func (s *Shaper) Snapshot() Snapshot {
 	return out
 }
 
-// Customers returns the counters of all customers, in the order of the policy.
+// customersRead is the number of customers whose counters are read while packets wait. That
+// takes about 0.1 ms.
+const customersRead = 2048
+
+// Customers returns the counters of all customers, in the order of the policy; nil if it has
+// none. Packets are metered meanwhile, so they are not the counters of one moment.
 func (s *Shaper) Customers() []dataplane.CustomerStats {
+	for {
+		s.lock.Lock()
+		from := s.pipeline
+		s.lock.Unlock()
+		plan := from.Plan().Customers
+		if plan == nil {
+			return nil
+		}
+		out := make([]dataplane.CustomerStats, len(plan.Of))
+		at := 0
+		for at < len(out) && s.copyCustomers(from, out[at:min(at+customersRead, len(out))], at) {
+			at += customersRead
+		}
+		if at >= len(out) {
+			return out
+		}
+	}
+}
+
+// copyCustomers copies counters from a pipeline. It returns false if a reload has replaced it.
+func (s *Shaper) copyCustomers(from *dataplane.Pipeline, to []dataplane.CustomerStats, at int) bool {
 	s.lock.Lock()
 	defer s.lock.Unlock()
-	return s.pipeline.Customers()
+	if s.pipeline != from {
+		return false
+	}
+	from.CopyCustomers(to, at)
+	return true
 }
 
 // SetCustomerPlans is dataplane.Pipeline.SetCustomerPlans.

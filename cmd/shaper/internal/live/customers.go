@@ -68,11 +68,21 @@ func (c *tapControl) Customers(direction kernel.Direction, out *[]Customer) erro
 }
 
 func (c *LocalTap) customers(path string, book changes.Book) []Customer {
+	plan, stats := c.CustomerStats(path, book)
+	if plan == nil {
+		return nil
+	}
+	return listCustomers(plan, stats)
+}
+
+// CustomerStats returns the customers with their changes, and their counters in the same order;
+// nil if the policy has none.
+func (c *LocalTap) CustomerStats(path string, book changes.Book) (*dataplane.PlanCustomers, []dataplane.CustomerStats) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
 	if c.plan.Customers == nil {
-		return nil
+		return nil, nil
 	}
 	now, _ := c.policy.Amended(path, book, time.Now())
-	return listCustomers(now.Plan.Customers, c.Shaper.Customers())
+	return now.Plan.Customers, c.Shaper.Customers()
 }

@@ -22,9 +22,9 @@ type customerRow struct {
 }
 
 // customers returns the customers of the only shaper by name.
-func (p *pair) customers() map[string]customerRow {
+func (p *pair) customers(flags ...string) map[string]customerRow {
 	p.t.Helper()
-	stdout, _ := p.wantExit(0, "stats", "--customers", "--top", "0", "--json")
+	stdout, _ := p.wantExit(0, append([]string{"stats", "--customers", "--top", "0", "--json"}, flags...)...)
 	s := decodeJSON[struct {
 		Number    int
 		Customers []customerRow

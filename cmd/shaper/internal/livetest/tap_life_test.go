@@ -48,6 +48,7 @@ func TestLiveTapUsage(t *testing.T) {
 		{2, `.*--drain.*`, with("--drain", "-1s")},
 		{2, `.*egress, ingress or both.*`, with("--direction", "up")},
 		{2, `--metrics "9090": .*`, with("--metrics", "9090")},
+		{2, `--metrics-customers needs --metrics`, with("--metrics-customers", "5")},
 		{2, `a policy is missing.*`, []string{"tap", "t0", "--uplink", "v0"}},
 		{2, `.*nothing.*`, []string{"tap", "t0", "--uplink", "v0", "--meter", "nothing rate=1mbit"}},
 		{1, `open uplink: there is no interface eth9: use --wait to wait for it`, []string{"tap", "t0", "--uplink", "eth9", "--meter", unlimitedMeter}},

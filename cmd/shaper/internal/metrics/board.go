@@ -19,7 +19,8 @@ const (
 // owner never waits: it publishes when it is asked, at most once per freshFor. A handler
 // waits for at most publishIn. A nil board never asks.
 type Board struct {
-	ask chan struct{} // has an element if a handler wants a snapshot
+	ask  chan struct{} // has an element if a handler wants a snapshot
+	rank *ranking      // nil: no customer has metrics of its own
 
 	mu   sync.Mutex
 	next chan struct{} // closed when the next snapshot is published
@@ -31,15 +32,25 @@ type snapshot struct {
 	taken   time.Time
 	shapers []Observation
 	err     error // error of reading the shapers
+	rank    *ranking
 
 	render, pack sync.Once
 	text, packed []byte
 }
 
-// NewBoard returns a board without a snapshot.
-func NewBoard() *Board {
-	return &Board{ask: make(chan struct{}, 1), next: make(chan struct{})}
+// NewBoard returns a board without a snapshot, on which at most so many customers of a shaper
+// have metrics of their own.
+func NewBoard(customers int) *Board {
+	b := &Board{ask: make(chan struct{}, 1), next: make(chan struct{})}
+	if customers > 0 {
+		b.rank = &ranking{most: customers}
+	}
+	return b
 }
+
+// Customers reports whether customers have metrics of their own, so that the owner must
+// publish their counters.
+func (b *Board) Customers() bool { return b.rank != nil }
 
 // Asked returns a channel that receives when the owner must publish. The channel of a nil
 // board blocks indefinitely.
@@ -58,7 +69,7 @@ func (b *Board) Publish(shapers []Observation, err error) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.last = &snapshot{taken: time.Now(), shapers: shapers, err: err}
+	b.last = &snapshot{taken: time.Now(), shapers: shapers, err: err, rank: b.rank}
 	close(b.next)
 	b.next = make(chan struct{})
 	select {
@@ -106,7 +117,10 @@ func (b *Board) peek() *snapshot {
 
 // body returns the metrics as text. The first caller renders it.
 func (s *snapshot) body() []byte {
-	s.render.Do(func() { s.text = expose(s.shapers) })
+	s.render.Do(func() {
+		s.rank.rank(s.shapers)
+		s.text = expose(s.shapers)
+	})
 	return s.text
 }
 

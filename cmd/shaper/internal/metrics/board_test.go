@@ -34,7 +34,7 @@ func TestBoardOncePerSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
-		b := NewBoard()
+		b := NewBoard(0)
 		published := owner(ctx, b, 30*time.Millisecond)
 		time.Sleep(time.Minute)
 		if published.Load() != 0 {
@@ -68,7 +68,7 @@ func TestBoardOncePerSecond(t *testing.T) {
 // too old. Without a snapshot there is an error.
 func TestBoardLateOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := NewBoard()
+		b := NewBoard(0)
 		begin := time.Now()
 		if s, err := b.latest(t.Context()); err == nil {
 			t.Errorf("got %v before any snapshot, want an error", s)
@@ -101,7 +101,7 @@ func TestBoardLateOwner(t *testing.T) {
 // after it has published.
 func TestBoardAsksAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := NewBoard()
+		b := NewBoard(0)
 		for range 2 {
 			go func() { _, _ = b.latest(t.Context()) }()
 			synctest.Wait()

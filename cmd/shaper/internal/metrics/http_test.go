@@ -54,7 +54,7 @@ func metricsFor(t *testing.T, policy string) (address string, b *Board) {
 	t.Helper()
 	o := observed(t, policy)
 	o.problem = "<other> qdisc"
-	b = NewBoard()
+	b = NewBoard(0)
 	go func() {
 		for {
 			select {
@@ -288,7 +288,7 @@ func TestMetricsSlowRequest(t *testing.T) {
 func TestMetricsOwnerLate(t *testing.T) {
 	t.Parallel()
 	out := &notes{}
-	server := Serve(out, Address{"localhost", "0"}, NewBoard())
+	server := Serve(out, Address{"localhost", "0"}, NewBoard(0))
 	defer server.Close()
 	eventually(t, "metrics at", func() bool { return strings.Contains(out.String(), "/metrics\n") })
 	_, address, _ := strings.Cut(out.String(), "http://")
@@ -309,7 +309,7 @@ func TestMetricsPortTaken(t *testing.T) {
 	defer taken.Close()
 	address := taken.Addr().String()
 	_, port, _ := net.SplitHostPort(address)
-	b, out := NewBoard(), &notes{}
+	b, out := NewBoard(0), &notes{}
 	b.Publish([]Observation{Absent("eth0", kernel.Egress, "")}, nil)
 	server := Serve(out, Address{"127.1.2.3", port}, b)
 	defer server.Close()

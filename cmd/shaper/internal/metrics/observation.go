@@ -3,6 +3,7 @@ package metrics
 import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared"
 )
@@ -17,6 +18,11 @@ type Observation struct {
 	problem     string // reason why they do not, "" if effective
 	unconfirmed bool   // the policy rolls back unless it is confirmed
 	Shares      []shared.Status
+
+	counters customerCounters         // of customers; nil: not wanted, or already used
+	plan     *dataplane.PlanCustomers // customers; nil: those of the label
+	top      []customer               // customers with metrics of their own; nil: not wanted
+	topError error                    // reason why top is empty
 }
 
 // Observe reads a shaper. problem is the reason why not all packets go through it, or "".
@@ -36,4 +42,27 @@ func Observe(sh live.Shaper, problem string) (Observation, error) {
 // Absent returns the observation of a shaper that is not attached now.
 func Absent(name string, direction kernel.Direction, why string) Observation {
 	return Observation{About: kernel.About{Interface: name, Direction: direction}, problem: why}
+}
+
+// AddCustomers adds access to the counters of the customers of a shaper in the kernel, which a
+// handler reads. plan is its plan, or nil if that is not known: then a handler compiles it.
+func (o *Observation) AddCustomers(sh *kernel.Shaper, plan *dataplane.Plan) error {
+	c, err := sh.CustomerCounters()
+	if c == nil || err != nil {
+		return err
+	}
+	o.counters = c
+	if plan != nil {
+		o.plan = plan.Customers
+	}
+	return nil
+}
+
+// AddTapCustomers adds the counters of the customers of a shaper tap.
+func (o *Observation) AddTapCustomers(sh *live.LocalTap, c *live.TapChanges) {
+	c.Lock()
+	defer c.Unlock()
+	if plan, stats := sh.CustomerStats(c.Path, c.Book); plan != nil {
+		o.plan, o.counters = plan, readCounters(stats)
+	}
 }

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,6 +32,9 @@ var (
 	perStage  = with(perClass, "stage", "meter")
 	perBucket = with(perStage, "bucket")
 	perBudget = with(perShaper, "budget")
+
+	perCustomer      = with(perShaper, "customer", "plan")
+	perCustomerColor = with(perCustomer, "color")
 )
 
 // families has all metrics in the order of the text.
@@ -67,6 +71,17 @@ var (
 	descLostCalls    = describe("shaper_budget_lost_calls_total", "Calls to the server without an answer in time.", perBudget)
 	descSmallest     = describe("shaper_budget_smallest", "1 if hosts disagree about the budget's size; host has the smallest size, which applies.", with(perBudget, "host"))
 	descRefused      = describe("shaper_keys_refused_total", "Packets whose key found no room in the per-key table.", perStage)
+
+	descCustomers        = describe("shaper_customers", "Customers of the policy.", perShaper)
+	descCustomersPackets = describe("shaper_customers_packets_total", "Packets of all customers by color after the meter, those of removed customers included.", with(perShaper, "color"))
+	descCustomersBytes   = describe("shaper_customers_bytes_total", "Metered bytes of all customers by color after the meter.", with(perShaper, "color"))
+	descCustomersDropped = describe("shaper_customers_dropped_packets_total", "Dropped packets of all customers.", perShaper)
+	descCustomersLost    = describe("shaper_customers_dropped_bytes_total", "Metered bytes of dropped packets of all customers.", perShaper)
+	descExported         = describe("shaper_customers_exported", "Customers with metrics of their own.", perShaper)
+	descCustomerPackets  = describe("shaper_customer_packets_total", "Packets of a customer by color after the meter.", perCustomerColor)
+	descCustomerBytes    = describe("shaper_customer_bytes_total", "Metered bytes of a customer by color after the meter.", perCustomerColor)
+	descCustomerDropped  = describe("shaper_customer_dropped_packets_total", "Dropped packets of a customer.", perCustomer)
+	descCustomerLost     = describe("shaper_customer_dropped_bytes_total", "Metered bytes of dropped packets of a customer.", perCustomer)
 )
 
 func with(labels []string, more ...string) []string {
@@ -95,6 +110,11 @@ func expose(shapers []Observation) []byte {
 		samples.collect(&shapers[i])
 	}
 	var out []byte
+	for i := range shapers {
+		if o := &shapers[i]; o.topError != nil {
+			out = fmt.Appendf(out, "# %q\n", live.Name(&o.About)+": no metrics of single customers: "+o.topError.Error())
+		}
+	}
 	for _, f := range families {
 		if len(samples[f]) == 0 {
 			continue
@@ -185,6 +205,53 @@ func (e exposition) collect(o *Observation) {
 	}
 	for _, st := range o.Shares {
 		e.budget(&st, name, direction, st.Budget)
+	}
+	e.customers(o, name, direction)
+}
+
+// customers adds the samples of customers. The totals are those of the classes of customers,
+// so they cost nothing, and do not decrease if a customer is removed.
+func (e exposition) customers(o *Observation, labels ...string) {
+	outline := &o.About.Outline
+	var colors [3]dataplane.Count
+	var dropped dataplane.Count
+	there := false
+	for i := range outline.Classes {
+		if outline.OfCustomers(i) {
+			there = true
+			st := &o.sample.Stats[i]
+			for color := range colors {
+				colors[color] = colors[color].Plus(st.Colors[color])
+			}
+			dropped = dropped.Plus(st.AllDropped())
+		}
+	}
+	if !there {
+		return
+	}
+	e.count(descCustomers, int64(outline.Customers), labels...)
+	e.colors(descCustomersPackets, descCustomersBytes, &colors, labels...)
+	e.count(descCustomersDropped, dropped.Packets, labels...)
+	e.count(descCustomersLost, dropped.Bytes, labels...)
+	if o.top == nil {
+		return
+	}
+	e.count(descExported, int64(len(o.top)), labels...)
+	for i := range o.top {
+		c := &o.top[i]
+		labels := with(labels, c.name, c.plan)
+		e.colors(descCustomerPackets, descCustomerBytes, &c.Colors, labels...)
+		e.count(descCustomerDropped, c.Dropped.Packets, labels...)
+		e.count(descCustomerLost, c.Dropped.Bytes, labels...)
+	}
+}
+
+// colors adds the samples of a count by color.
+func (e exposition) colors(packets, bytes *metricFamily, counts *[3]dataplane.Count, labels ...string) {
+	for color := meter.Green; color <= meter.Red; color++ {
+		labels := with(labels, color.String())
+		e.count(packets, counts[color].Packets, labels...)
+		e.count(bytes, counts[color].Bytes, labels...)
 	}
 }
 
