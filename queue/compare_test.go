@@ -137,6 +137,14 @@ func sameLeaky(t testing.TB, pick choices, packets int) (fates [AdmitCE + 1]int)
 	sent, least := int64(0), int64(1<<62)
 	begin := now
 	for i := range packets {
+		if pick.n(16) == 0 {
+			rate = pick.oneRate()
+			if err := q.SetRate(rate); err != nil {
+				t.Fatal(err)
+			}
+			m.setRate(rate)
+			begin, sent, least, most = now+int64(q.Delay(now)), 0, 1<<62, -1<<62
+		}
 		p := pick.packet()
 		if got := q.Delay(now); got != m.delay(now) {
 			t.Fatalf("%+v\npacket %d: got a delay of %d ns, want %d", cfg, i, got, m.delay(now))
@@ -187,6 +195,7 @@ func sameLink(t testing.TB, pick choices, packets int) (fates [AdmitCE + 1]int) 
 	dropped, collected := 0, 0
 	arrived := map[int]outcome{}
 	var order []outcome
+	changes := []rateChange{{rate: rate}}
 	collect := func(now int64, all bool) {
 		m.advanceTo(now, all)
 		for {
@@ -212,6 +221,14 @@ func sameLink(t testing.TB, pick choices, packets int) (fates [AdmitCE + 1]int) 
 		}
 	}
 	for i := range packets {
+		if next := pick.oneRate(); pick.n(16) == 0 && resolves(shares, next) {
+			rate = next
+			if err := l.SetRate(now, rate, shares); err != nil {
+				t.Fatal(err)
+			}
+			m.setRate(now, rate, shares)
+			changes = append(changes, rateChange{now, i, rate})
+		}
 		p, queue := pick.packet(), pick.n(len(shares))
 		got, want := l.Admit(now, queue, p, i), m.admit(now, queue, p, i)
 		if got != want {
@@ -242,8 +259,29 @@ func sameLink(t testing.TB, pick choices, packets int) (fates [AdmitCE + 1]int) 
 	if dropped+collected != packets {
 		t.Fatalf("%d packets: %d dropped, %d decided", packets, dropped, collected)
 	}
-	checkOrder(t, rate, order)
+	checkOrder(t, changes, order)
 	return fates
+}
+
+// rateChange is a change of rate before a packet arrives. Packets that are selected up to its
+// time are sent at the previous rate, if they arrived before it.
+type rateChange struct {
+	at    int64 // ns
+	first int   // number of the packet
+	rate  meter.Rate
+}
+
+// precedes reports whether the outcome is one at the new rate.
+func (c rateChange) precedes(s outcome) bool {
+	return c.at < s.depart || c.at == s.depart && c.first <= s.number
+}
+
+// resolves reports whether all limits are valid at a rate.
+func resolves(shares []LinkQueue, rate meter.Rate) bool {
+	return !slices.ContainsFunc(shares, func(s LinkQueue) bool {
+		_, err := s.Resolve(rate)
+		return err != nil
+	})
 }
 
 // outcome is the outcome for a packet that was queued.
@@ -256,7 +294,7 @@ type outcome struct {
 
 // checkOrder checks properties that the decisions of every link have, in their
 // order.
-func checkOrder(t testing.TB, rate meter.Rate, order []outcome) {
+func checkOrder(t testing.TB, changes []rateChange, order []outcome) {
 	t.Helper()
 	earliest := int64(1<<63 - 1) // arrival of the packets that are decided later
 	rest := make([]int64, len(order))
@@ -270,6 +308,12 @@ func checkOrder(t testing.TB, rate meter.Rate, order []outcome) {
 	for i, s := range order {
 		if s.fate == Full && s.shed { // dropped to make room, at any time
 			continue
+		}
+		for len(changes) > 1 && changes[1].precedes(s) {
+			if sendTime(changes[0].rate, 1).Cmp(sendTime(changes[1].rate, 1)) != 0 {
+				free = ratOf(ceilOf(free))
+			}
+			changes = changes[1:]
 		}
 		// The link sends as soon as it is free and a packet is queued, never
 		// before.
@@ -296,7 +340,7 @@ func checkOrder(t testing.TB, rate meter.Rate, order []outcome) {
 		}
 		before = append(before, s)
 		if !s.fate.Dropped() {
-			free = new(big.Rat).Add(free, sendTime(rate, int64(s.bytes)))
+			free = new(big.Rat).Add(free, sendTime(changes[0].rate, int64(s.bytes)))
 		}
 	}
 }

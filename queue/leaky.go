@@ -3,6 +3,8 @@ package queue
 import (
 	"errors"
 	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
 // Leaky is a queue with a rate of its own, a leaky bucket. It is for one
@@ -35,6 +37,19 @@ func New(cfg Config) (*Leaky, error) {
 // Follow makes q continue the pacing of before, the queue that it replaces. The
 // packets queued in before do not count against q's limits.
 func (q *Leaky) Follow(before *Leaky) { q.pace.follow(&before.pace) }
+
+// SetRate changes the rate. The queue is free at the time at which it would have been
+// free; the backlog, CoDel and WRED continue. Nothing changes on an error, which is a
+// meter.FieldError of rate.
+func (q *Leaky) SetRate(rate meter.Rate) error {
+	p, err := newPace(rate)
+	if err != nil {
+		return err
+	}
+	q.cfg.Rate = rate
+	q.pace.change(&p)
+	return nil
+}
 
 // Admit decides about a packet that arrives at now (ns, on a clock that does
 // not go back). If the packet is admitted, depart is its departure time,

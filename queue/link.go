@@ -135,6 +135,32 @@ func bytesDuring(r meter.Rate, t time.Duration) int64 {
 // it after before has decided all its packets.
 func (l *Link[T]) Follow(before *Link[T]) { l.pace.follow(&before.pace) }
 
+// SetRate changes the rate at now, in ns, and converts the queues' limits in time to bytes
+// at that rate. queues are those of NewLink. The packet that is being sent ends at the time
+// at which it would have ended. Queued packets stay queued, even above a smaller limit, and
+// are sent at the new rate. Nothing changes on an error, which is one of NewLink.
+func (l *Link[T]) SetRate(now int64, rate meter.Rate, queues []LinkQueue) error {
+	p, err := newPace(rate)
+	if err != nil {
+		return err
+	}
+	resolved := make([]LinkQueue, len(queues))
+	for i, s := range queues {
+		s, invalid := s.Resolve(rate)
+		resolved[i], err = s, errors.Join(err, invalid)
+	}
+	if err != nil {
+		return err
+	}
+	l.run(now)
+	l.pace.change(&p)
+	for i, s := range resolved {
+		q := &l.queues[i]
+		q.Bytes, q.WRED, q.capacity = s.Bytes, s.WRED, s.Capacity()
+	}
+	return nil
+}
+
 // Admit adds a packet that arrives at now (ns, on a clock that does not go
 // back) to a queue, or drops it. Only a drop is final: Decide returns the outcome
 // of an admitted packet, including any mark. Admit allocates only if more packets

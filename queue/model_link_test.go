@@ -241,24 +241,44 @@ type modelQueued struct {
 func newModelLink(rate meter.Rate, shares []LinkQueue) *modelLink {
 	m := &modelLink{rate: rate}
 	for _, s := range shares {
-		q := &modelShare{modelEarly: newModelEarly(s.Config), LinkQueue: s}
-		if s.Time > 0 {
-			q.modelEarly.Time, q.modelEarly.Bytes = 0, bytesIn(rate, int64(s.Time))
-			if s.Bytes > 0 {
-				q.modelEarly.Bytes = min(q.modelEarly.Bytes, s.Bytes)
-			}
-			for _, e := range q.wred {
-				if e != nil {
-					e.Min, e.Max = bytesIn(rate, e.Min), bytesIn(rate, e.Max)
-				}
-			}
-		}
+		q := &modelShare{modelEarly: limitsOf(rate, s), LinkQueue: s}
 		q.flows = map[uint16]*modelFlow{}
 		q.level = &m.levels[s.Priority]
 		q.level.queues = append(q.level.queues, q)
 		m.queues = append(m.queues, q)
 	}
 	return m
+}
+
+// limitsOf returns the limits of a queue of a link, in bytes or packets.
+func limitsOf(rate meter.Rate, s LinkQueue) modelEarly {
+	m := newModelEarly(s.Config)
+	if s.Time > 0 {
+		m.Time, m.Bytes = 0, bytesIn(rate, int64(s.Time))
+		if s.Bytes > 0 {
+			m.Bytes = min(m.Bytes, s.Bytes)
+		}
+		for _, e := range m.wred {
+			if e != nil {
+				e.Min, e.Max = bytesIn(rate, e.Min), bytesIn(rate, e.Max)
+			}
+		}
+	}
+	return m
+}
+
+// setRate changes the rate. The packet that is being sent ends at the next whole ns, if the
+// rate differs.
+func (m *modelLink) setRate(now int64, rate meter.Rate, shares []LinkQueue) {
+	m.advanceTo(now, false)
+	if m.free != nil && sendTime(rate, 1).Cmp(sendTime(m.rate, 1)) != 0 {
+		m.free = ratOf(ceilOf(m.free))
+	}
+	m.rate = rate
+	for i, q := range m.queues {
+		limits := limitsOf(rate, shares[i])
+		q.modelEarly.Bytes, q.wred = limits.Bytes, limits.wred
+	}
 }
 
 func totalBytes(list []modelQueued) (n int64) {

@@ -157,6 +157,14 @@ func (m *model) start(now int64) *big.Rat {
 
 func (m *model) delay(now int64) time.Duration { return time.Duration(ceilOf(m.start(now)) - now) }
 
+// setRate changes the rate. If it differs, the queue is free at the next whole ns.
+func (m *model) setRate(rate meter.Rate) {
+	if m.next != nil && sendTime(rate, 1).Cmp(sendTime(m.Rate, 1)) != 0 {
+		m.next = ratOf(ceilOf(m.next))
+	}
+	m.Rate = rate
+}
+
 func (m *model) admit(now int64, p Packet) (int64, Fate) {
 	start := m.start(now)
 	depart, delay := ceilOf(start), int64(m.delay(now))

@@ -60,6 +60,16 @@ func (p *pace) follow(before *pace) {
 	p.next, p.frac, p.begun = before.due(), 0, before.begun
 }
 
+// change gives p the rate of next, unless both are the same. p is free at the same time,
+// rounded up to a ns.
+func (p *pace) change(next *pace) {
+	if p.num == next.num && p.den == next.den {
+		return
+	}
+	next.follow(p)
+	*p = *next
+}
+
 // due returns the time at which the rate is free, rounded up to a ns.
 func (p *pace) due() int64 {
 	if p.frac > 0 {
