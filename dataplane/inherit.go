@@ -36,12 +36,16 @@ func (l *Pipeline) Inherit(before *Pipeline) []Change {
 	return s.Changes
 }
 
-// inherit makes the queue free at the time at which its predecessor would have been.
+// inherit makes the queue free at the time at which its predecessor would have been. If it
+// differs in nothing but the rate, it also keeps the backlog, CoDel and random numbers.
 func (q *pacedQueue) inherit(was *pacedQueue) {
+	same := was.plan.Config
+	same.Rate = q.plan.Rate
 	switch {
 	case q.leaky == nil || was.leaky == nil:
-	case q.plan.Config == was.plan.Config:
+	case q.plan.Config == same:
 		q.leaky = was.leaky
+		_ = q.leaky.SetRate(same.Rate) // Compile has checked it
 	default:
 		q.leaky.Follow(was.leaky)
 	}

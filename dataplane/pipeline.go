@@ -77,11 +77,10 @@ func NewPipeline(plan *Plan) *Pipeline {
 	}
 	for i := range plan.Links {
 		p := &plan.Links[i]
-		queues := make([]queue.LinkQueue, len(p.Queues))
 		for k, q := range p.Queues {
-			queues[k], l.queues[q].linkIndex = plan.Queues[q].LinkQueue, k
+			l.queues[q].linkIndex = k
 		}
-		link, _ := queue.NewLink[Verdict](p.Rate, queues) // Compile has checked it
+		link, _ := queue.NewLink[Verdict](p.Rate, plan.linkQueues(p)) // Compile has checked it
 		l.links = append(l.links, link)
 	}
 	return l

@@ -1,0 +1,143 @@
+package dataplane
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/queue"
+)
+
+// WithRates returns a copy of the plan with other rates of queues and links, by name, for
+// SetRates of a running shaper. Limits in time stay times. Everything else is shared with p,
+// the Sources included: they have the rates of the policy. The error joins a FieldError for
+// each rate that is invalid or cannot be set.
+func (p *Plan) WithRates(queues, links map[string]meter.Rate) (*Plan, error) {
+	var errs errorList
+	out := *p
+	out.Queues, out.Links = slices.Clone(p.Queues), slices.Clone(p.Links)
+	queuesOf, linksOf := map[string]int{}, map[string]int{}
+	for i := range out.Links {
+		l := &out.Links[i]
+		rate, given := links[l.Name]
+		if linksOf[l.Name]++; !given {
+			continue
+		}
+		if _, _, err := queue.Pace(rate); err != nil {
+			errs.addError(l.Source, "rate", err)
+			continue
+		}
+		l.Rate = rate
+		for _, k := range l.Queues {
+			q, err := &out.Queues[k], error(nil)
+			if q.LinkQueue, err = q.Source.LinkQueue().Resolve(rate); err != nil {
+				errs.addError(q.Source, "limit", err)
+			}
+			q.Drain = rate
+		}
+	}
+	for i := range out.Queues {
+		q := &out.Queues[i]
+		rate, given := queues[q.Name]
+		if queuesOf[q.Name]++; !given {
+			continue
+		}
+		if q.Link >= 0 {
+			errs.add(q.Source, "rate", fmt.Sprintf("cannot be set: the queue is sent at the rate of link %q, so set that", p.Links[q.Link].Name))
+			continue
+		}
+		q.Config.Rate, q.Drain = rate, rate
+		if _, err := queue.New(q.Config); err != nil {
+			errs.addError(q.Source, "rate", err)
+		}
+	}
+	errs.checkNames(p.Source, "queues", queues, queuesOf)
+	errs.checkNames(p.Source, "links", links, linksOf)
+	if errs != nil {
+		return nil, errors.Join(errs...)
+	}
+	return &out, nil
+}
+
+// checkNames adds an error for each name of rates that not exactly one part of a plan has. count
+// has the number of parts by name.
+func (l *errorList) checkNames(policy *Policy, kind string, rates map[string]meter.Rate, count map[string]int) {
+	for _, name := range slices.Sorted(maps.Keys(rates)) {
+		switch count[name] {
+		case 1:
+		case 0:
+			l.add(policy, kind, fmt.Sprintf("do not contain %q, or no class uses it", name))
+		default:
+			l.add(policy, kind, fmt.Sprintf("contain %q %d times: names must differ to set a rate", name, count[name]))
+		}
+	}
+}
+
+// checkRatesOnly returns an error unless the queues and links of both plans differ in nothing
+// but rates, and in limits that follow from a link's rate.
+func (p *Plan) checkRatesOnly(before *Plan) error {
+	if len(p.Queues) != len(before.Queues) || len(p.Links) != len(before.Links) {
+		return fmt.Errorf("the plan has %d queues and %d links instead of %d and %d: reload it", len(p.Queues), len(p.Links), len(before.Queues), len(before.Links))
+	}
+	for i := range p.Links {
+		if p.Links[i].Name != before.Links[i].Name {
+			return fmt.Errorf("the plan has link %q instead of %q: reload it", p.Links[i].Name, before.Links[i].Name)
+		}
+	}
+	for i := range p.Queues {
+		q, was := &p.Queues[i], &before.Queues[i]
+		same := was.LinkQueue
+		same.Rate = q.Rate
+		if q.Link >= 0 {
+			same.Bytes, same.WRED = q.Bytes, q.WRED
+		}
+		if q.QueueOutline != was.QueueOutline || q.LinkQueue != same || q.Key != was.Key {
+			return fmt.Errorf("queue %q differs in more than its rate: reload the plan", q.Name)
+		}
+	}
+	return nil
+}
+
+// SetRates changes the rates of queues and links at now (ns, on the clock of the packets) to
+// those of a plan, such as one of Plan.WithRates. Queued packets stay queued, in their order.
+// Those of a queue with a rate keep their departures; those of a link are sent at the new rate.
+// A queue or link is free at the time at which it would have been free. Parts of the plan other
+// than queues and links are not used. Nothing changes on an error: the queues or
+// links differ in more than rates.
+func (l *Pipeline) SetRates(now int64, plan *Plan) error {
+	if err := plan.checkRatesOnly(l.plan); err != nil {
+		return err
+	}
+	if l.now > math.MinInt64 { // the clock starts with the first packet
+		l.now = max(l.now, now)
+	}
+	before := l.plan
+	next := *before
+	next.Queues, next.Links = plan.Queues, plan.Links
+	l.plan = &next
+	for i := range l.queues {
+		q := &l.queues[i]
+		q.plan = &next.Queues[i]
+		if q.leaky != nil {
+			_ = q.leaky.SetRate(q.plan.Rate) // Compile or WithRates has checked it
+		}
+	}
+	for i, link := range l.links {
+		if p := &next.Links[i]; p.Rate != before.Links[i].Rate {
+			_ = link.SetRate(l.now, p.Rate, next.linkQueues(p)) // as above
+		}
+	}
+	return nil
+}
+
+// linkQueues returns the queues of a link.
+func (p *Plan) linkQueues(l *PlanLink) []queue.LinkQueue {
+	out := make([]queue.LinkQueue, len(l.Queues))
+	for i, q := range l.Queues {
+		out[i] = p.Queues[q].LinkQueue
+	}
+	return out
+}
