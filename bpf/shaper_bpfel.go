@@ -49,7 +49,8 @@ type ShaperBacklog struct {
 	Begun     uint8
 	Above     uint8
 	Dropping  uint8
-	Pad       [5]uint8
+	Pad       uint8
+	Version   uint32
 	Drawn     uint64
 	End       uint64
 	Bytes     uint64
@@ -200,6 +201,13 @@ type ShaperLeased struct {
 	Phases [3]ShaperProfile
 }
 
+type ShaperPace struct {
+	_    structs.HostLayout
+	Ns   uint64
+	Rest uint64
+	Den  uint64
+}
+
 type ShaperPlan struct {
 	_       structs.HostLayout
 	Own     [3]uint8
@@ -237,9 +245,7 @@ type ShaperProfile struct {
 
 type ShaperQueue struct {
 	_        structs.HostLayout
-	Ns       uint64
-	Rest     uint64
-	Den      uint64
+	Paces    [2]ShaperPace
 	Time     uint64
 	Bytes    uint64
 	Capacity uint64
@@ -255,6 +261,8 @@ type ShaperQueue struct {
 	Ecn      uint8
 	Linked   uint8
 	Pad      uint8
+	Version  uint32
+	Pad2     uint32
 }
 
 type ShaperRecord struct {

@@ -249,9 +249,15 @@ struct early {
 	__u64 probability; /* in units of 1/2^24 */
 };
 
-/* queue is queue.Config. A byte takes ns + rest/den. */
-struct queue {
+/* pace is a rate: a byte takes ns + rest/den. */
+struct pace {
 	__u64 ns, rest, den;
+};
+
+/* queue is queue.Config. User space changes the rate while programs run: it writes the
+ * pace that is not in use, and then increases the version. */
+struct queue {
+	struct pace paces[2]; /* paces[version & 1] is in use */
 	__u64 time;	/* limits; 0: none */
 	__u64 bytes;
 	__u64 capacity; /* maximum backlog, packets */
@@ -266,13 +272,15 @@ struct queue {
 	__u8 ecn;
 	__u8 linked; /* HTB queues the packets and decides drops */
 	__u8 pad;
+	__u32 version; /* of the rate */
+	__u32 pad2;
 };
 
-/* backlog is the state of a queue. Up to pad it is also the start of a customer
- * with a queue, at whose plan it has a hole. */
+/* backlog is the state of a queue. Up to version it is also the start of a
+ * customer with a queue, at whose plan it has a hole. */
 struct backlog {
 	__u64 next; /* time at which the queue is free, whole ns */
-	__u64 frac; /* and the fraction, ns/den */
+	__u64 frac; /* and the fraction, ns/den of the version's pace */
 	__u64 first_above; /* of CoDel, ns */
 	struct bpf_spin_lock lock;
 	__u32 hole[5];
@@ -281,7 +289,8 @@ struct backlog {
 	__u8 begun;
 	__u8 above; /* first_above is set */
 	__u8 dropping;
-	__u8 pad[5];
+	__u8 pad;
+	__u32 version; /* of the rate that frac belongs to */
 	__u64 drawn; /* random numbers drawn */
 	__u64 end;   /* packets queued so far; the ring ends there */
 	__u64 bytes; /* bytes queued so far */

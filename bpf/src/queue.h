@@ -137,10 +137,15 @@ static __always_inline __u64 pace_packet(const struct queue *q, struct backlog *
 				  __u64 now, __u32 n, __u32 color, __u32 capable)
 {
 	__u64 next, frac, delay, at;
-	__u32 fate;
+	__u32 fate, version = READ(q->version);
+	const struct pace *pace = &q->paces[version & 1];
 
 	next = b->next;
 	frac = b->frac;
+	if (b->version != version) { /* free when it would have been free at the previous rate */
+		next += frac > 0;
+		frac = 0;
+	}
 	if (!b->begun || (__s64)(next - now) < 0) {
 		next = now;
 		frac = 0;
@@ -157,9 +162,10 @@ static __always_inline __u64 pace_packet(const struct queue *q, struct backlog *
 		fate = q->ecn && capable ? ADMIT_CE : STALE;
 	if (fate < ADMIT)
 		goto out;
-	frac += n * q->rest;
-	b->next = next + n * q->ns + frac / q->den;
-	b->frac = frac % q->den;
+	frac += n * pace->rest;
+	b->next = next + n * pace->ns + frac / pace->den;
+	b->frac = frac % pace->den;
+	b->version = version;
 	b->begun = 1;
 	if (q->capacity && delay) {
 		entry->at = at;

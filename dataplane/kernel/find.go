@@ -56,7 +56,7 @@ func writeRecord(m *ebpf.Map, text []byte) error {
 
 // recordVersion is the version of the record's format, which consists of About and the
 // structs of bpf/src/policy.h in it. TestRecordVersion fails if they change without it.
-const recordVersion = 7
+const recordVersion = 8
 
 // VersionError reports that a shaper was attached by another version of this package,
 // whose record this one cannot read. Clear detaches such a shaper, and Attach replaces
@@ -107,7 +107,7 @@ func (a *About) validate() error {
 		}
 	}
 	for _, q := range a.Queued {
-		ok = ok && (q.Den > 0 || q.Linked != 0)
+		ok = ok && (paceOf(&q.ShaperQueue).Den > 0 || q.Linked != 0)
 	}
 	if !ok {
 		return errors.New("a number is out of range")
@@ -227,6 +227,9 @@ func (a attachment) openShaper() (*Shaper, error) {
 	}
 	if err == nil {
 		s.About, s.recordText = *about, text
+		err = s.readQueues()
+	}
+	if err == nil {
 		s.hook, err = a.Open()
 	}
 	if err != nil {

@@ -132,6 +132,9 @@ func (i *installation) restoreBudgets() error { return i.claims.unlock() }
 
 // assignSlots decides which parts of the new policy continue parts of the previous one.
 func (i *installation) assignSlots() (err error) {
+	if err := i.s.readQueues(); err != nil { // their rates may have changed since Refresh
+		return err
+	}
 	i.changes = i.image.inherit(&i.s.About)
 	i.next.GSOLimit, err = i.st.gsoLimit(i.next, i.image, i.device.mtu)
 	return err

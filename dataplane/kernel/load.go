@@ -18,6 +18,7 @@ import (
 // stateMaps are the maps that outlive a policy.
 type stateMaps struct {
 	states, keys, backlogs, departures, expiry *ebpf.Map
+	queues                                     *ebpf.Map // of one policy, but rates change in it
 	leases                                     *ebpf.Map
 	budgets, locks                             *ebpf.Map // of the host, or unused maps
 	prefixes, lengths, customers, plans        *ebpf.Map // of customers
@@ -30,7 +31,7 @@ func (s *stateMaps) mapFields() map[string]**ebpf.Map {
 	return map[string]**ebpf.Map{
 		bpf.ShaperMapStates: &s.states, bpf.ShaperMapKnownKeys: &s.keys, bpf.ShaperMapCounters: &s.counters.Map,
 		bpf.ShaperMapBacklogs: &s.backlogs, bpf.ShaperMapWaiting: &s.departures, bpf.ShaperMapExpiry: &s.expiry,
-		bpf.ShaperMapPrefixes: &s.prefixes, bpf.ShaperMapLengths: &s.lengths, bpf.ShaperMapCustomers: &s.customers, bpf.ShaperMapPlans: &s.plans,
+		bpf.ShaperMapQueues: &s.queues, bpf.ShaperMapPrefixes: &s.prefixes, bpf.ShaperMapLengths: &s.lengths, bpf.ShaperMapCustomers: &s.customers, bpf.ShaperMapPlans: &s.plans,
 		bpf.ShaperMapLeases: &s.leases, bpf.ShaperMapBudgets: &s.budgets, bpf.ShaperMapLocks: &s.locks,
 	}
 }
@@ -76,11 +77,14 @@ func (s *stateMaps) closeExcept(other *stateMaps) {
 }
 
 // forPlan returns the maps for the image of another plan: the same ones, except that maps
-// with too few slots are replaced by larger ones, and rings of departures by new ones if
-// their layout changes. claims are the plan's host budgets, or nil.
+// with too few slots are replaced by larger ones, the queues by new ones, and rings of
+// departures by new ones if their layout changes. claims are the plan's host budgets, or nil.
 func (s *stateMaps) forPlan(g *image, before *About, claims *budgetClaims) (*stateMaps, error) {
 	out := *s
 	err := out.useBudgetMaps(claims)
+	if err == nil {
+		out.queues, err = newArray(bpf.ShaperMapQueues, g.queues)
+	}
 	if err == nil {
 		err = out.grow(g)
 	}
@@ -186,7 +190,6 @@ func (g *image) newPolicyMaps() (map[string]*ebpf.Map, error) {
 		addArray(out, bpf.ShaperMapBounds6, g.bounds),
 		addArray(out, bpf.ShaperMapClasses, g.classes),
 		addArray(out, bpf.ShaperMapStages, g.stages),
-		addArray(out, bpf.ShaperMapQueues, g.queues),
 		addHash(out, bpf.ShaperMapHighs, g.highs),
 	} {
 		if err != nil {
@@ -196,15 +199,27 @@ func (g *image) newPolicyMaps() (map[string]*ebpf.Map, error) {
 	return out, nil
 }
 
-// addArray makes an array map with these values and adds it to out. The map is not frozen,
-// because the verifier would then read all values as constants.
+// addArray adds newArray to out.
 func addArray[T any](out map[string]*ebpf.Map, name string, values []T) error {
+	m, err := newArray(name, values)
+	if err == nil {
+		out[name] = m
+	}
+	return err
+}
+
+// newArray makes an array map with these values. The map is not frozen, because the verifier
+// would then read all values as constants.
+func newArray[T any](name string, values []T) (*ebpf.Map, error) {
 	m, err := newMap(name, uint32(len(values)))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	out[name] = m
-	return putArray(m, values)
+	if err := putArray(m, values); err != nil {
+		m.Close()
+		return nil, err
+	}
+	return m, nil
 }
 
 // addHash makes a hash map with these entries and adds it to out.

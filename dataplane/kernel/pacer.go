@@ -66,7 +66,7 @@ func choosePacer(requested Pacer, plan *dataplane.Plan) (Pacer, error) {
 func (e *encoder) queue(q *dataplane.PlanQueue) {
 	out := encodeQueue(&q.Config, q.Drain)
 	if q.Link >= 0 {
-		out.Linked, out.Capacity, out.Ns, out.Rest, out.Den = 1, 0, 0, 0, 0
+		out.Linked, out.Capacity, out.Paces[0] = 1, 0, bpf.ShaperPace{}
 		e.checkLinked(q)
 	}
 	if e.pacer == FQ && maxDelay(q) > maxFQDelay {
@@ -84,8 +84,8 @@ func (e *encoder) queue(q *dataplane.PlanQueue) {
 func encodeQueue(c *queue.Config, rate meter.Rate) bpf.ShaperQueue {
 	num, den, _ := queue.Pace(rate) // Compile has checked it
 	out := bpf.ShaperQueue{
-		Ns: num / den, Rest: num % den, Den: den,
-		Time: uint64(c.Time), Bytes: uint64(c.Bytes), Capacity: uint64(c.Capacity()), Seed: c.Seed,
+		Paces: [2]bpf.ShaperPace{{Ns: num / den, Rest: num % den, Den: den}},
+		Time:  uint64(c.Time), Bytes: uint64(c.Bytes), Capacity: uint64(c.Capacity()), Seed: c.Seed,
 		Target: uint64(c.CoDel.Target), Interval: uint64(c.CoDel.Interval),
 		Axis: uint8(c.Axis()), Ecn: flag(c.ECN),
 	}

@@ -44,7 +44,8 @@ func (s *Shaper) queues(leaves map[uint16]qdisc.Counts) ([]dataplane.QueueState,
 		}
 		if delay := int64(b.Next - now); b.Begun != 0 && delay > 0 {
 			out[i].Delay = time.Duration(delay)
-			out[i].Bytes, _ = meter.Rate{Bytes: int64(q.Den), Period: time.Duration(q.Ns*q.Den + q.Rest)}.Burst(out[i].Delay)
+			p := paceOf(&q.ShaperQueue)
+			out[i].Bytes, _ = meter.Rate{Bytes: int64(p.Den), Period: time.Duration(p.Ns*p.Den + p.Rest)}.Burst(out[i].Delay)
 		}
 	}
 	return out, nil
@@ -69,7 +70,7 @@ func readBacklog(backlogs *ebpf.Map, slot uint32) (b bpf.ShaperBacklog, err erro
 
 // inheritQueues assigns slots to queues, and HTB classes to queues and links. A queue or link
 // that continues one of the previous policy keeps its class. A queue keeps its slot if its
-// parameters are the same, too.
+// parameters are the same, too, except for the rate.
 func (g *image) inheritQueues(before *About) {
 	slots, classes := slotAllocator{used: map[uint32]bool{}}, slotAllocator{used: map[uint32]bool{0: true}}
 	for i := range before.Queued {
@@ -95,7 +96,10 @@ func (g *image) inheritQueues(before *About) {
 		} else {
 			was := &before.Queued[from]
 			q.ClassId, feeder = was.ClassId, feeder.merge(was.feeder)
-			if q.Slot = was.Slot; !sameQueue(q, &was.ShaperQueue) {
+			if sameQueue(q, &was.ShaperQueue) {
+				q.Slot = was.Slot
+				continueRate(q, &was.ShaperQueue)
+			} else {
 				q.Slot = slots.allocate()
 			}
 		}
@@ -103,11 +107,26 @@ func (g *image) inheritQueues(before *About) {
 	}
 }
 
-// sameQueue reports whether a backlog has the same meaning with both parameters.
+// sameQueue reports whether a backlog has the same meaning with both parameters: they differ
+// in nothing but the rate.
 func sameQueue(a, b *bpf.ShaperQueue) bool {
 	x, y := *a, *b
-	x.Slot, x.ClassId, x.Ring = y.Slot, y.ClassId, y.Ring
+	x.Slot, x.ClassId, x.Ring, x.Paces, x.Version = y.Slot, y.ClassId, y.Ring, y.Paces, y.Version
 	return x == y
+}
+
+// paceOf returns the rate of a queue.
+func paceOf(q *bpf.ShaperQueue) *bpf.ShaperPace { return &q.Paces[q.Version&1] }
+
+// continueRate makes q, a queue with its first rate, a later version of another queue: its
+// rate takes effect in the backlog of that queue.
+func continueRate(q, was *bpf.ShaperQueue) {
+	next := *paceOf(q)
+	q.Paces, q.Version = was.Paces, was.Version
+	if next != *paceOf(q) {
+		q.Version++
+		*paceOf(q) = next
+	}
 }
 
 // sameRings reports whether the previous policy's rings have the layout of the new one.

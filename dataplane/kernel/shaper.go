@@ -277,7 +277,10 @@ func (s *Shaper) refreshAttached() error {
 		return s.findReattached()
 	}
 	if id == s.Program {
-		return s.readRecord()
+		if err := s.readRecord(); err != nil {
+			return err
+		}
+		return s.readQueues()
 	}
 	err = s.adoptAttached(attachment{hook.Attached{Place: s.Place, Program: id}})
 	if errors.Is(err, unix.EPERM) {

@@ -153,7 +153,7 @@ func TestQueueSlots(t *testing.T) {
 	}{
 		{"a b c", ""},
 		{"a b c", "a b c"},
-		{"a b- c", "a c"},
+		{"a b- c", "a b c"},
 		{"a b- c", "a b c"},
 		{"c a b-", "a b c"}, // rings in another order
 		{"c a+ b-", "b c"},

@@ -166,7 +166,11 @@ func (g *image) initialize(to *stateMaps) (err error) {
 		return err
 	}
 	to.departures.Close()
-	to.departures, err = g.newRings()
+	if to.departures, err = g.newRings(); err != nil {
+		return err
+	}
+	to.queues.Close()
+	to.queues, err = newArray(bpf.ShaperMapQueues, g.queues)
 	return err
 }
 

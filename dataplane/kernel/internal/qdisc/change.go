@@ -1,0 +1,141 @@
+package qdisc
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
+)
+
+// Change gives our tree on an interface the rates and limits of t, which has the same kind,
+// links and leaves, and sends only what differs. Queued packets stay, except that fq_codel drops
+// those above a smaller limit.
+func (t *Tree) Change(index int) error {
+	list, err := t.differences(index)
+	if err != nil {
+		return err
+	}
+	for _, o := range list {
+		message := unix.RTM_NEWQDISC
+		if o.Class {
+			message = unix.RTM_NEWTCLASS
+		}
+		if err := o.send(message, 0, index); err != nil {
+			return cause.Of(fmt.Errorf("%v: %w", o, err))
+		}
+	}
+	return nil
+}
+
+// differences returns the qdiscs and classes of t whose rates or limits differ from those on the
+// interface, in the order in which Change sends them: links before queues.
+func (t *Tree) differences(index int) (list []*Object, err error) {
+	qdiscs, err := dump(unix.RTM_GETQDISC, index, 0)
+	if err != nil {
+		return nil, err
+	}
+	root, next := rootOf(qdiscs), t.root()
+	if !root.Ours() || root.Kind != next.Kind {
+		return nil, errForeign
+	}
+	addQdisc := func(there, next *Object, kinds ...uint16) error {
+		if there == nil || there.Kind != next.Kind {
+			return fmt.Errorf("another program removed or replaced %v: reload the policy", next)
+		}
+		same, err := sameOptions(there, next, kinds)
+		if !same {
+			next.Handle = there.Handle
+			list = append(list, next)
+		}
+		return err
+	}
+	if t.Kind == FQ {
+		err := addQdisc(root, next, nl.TCA_FQ_HORIZON)
+		return list, err
+	}
+	there, err := dump(unix.RTM_GETTCLASS, index, root.Handle) // without the flows of fq_codel
+	if err != nil {
+		return nil, err
+	}
+	rates, inLeaf := map[uint32]classRates{}, map[uint32]*Object{}
+	for i := range there {
+		if rates[there[i].Handle], err = ratesOf(&there[i]); err != nil {
+			return nil, err
+		}
+	}
+	for i := range qdiscs {
+		inLeaf[qdiscs[i].Parent] = &qdiscs[i]
+	}
+	addClass := func(class *Object) error {
+		want, err := ratesOf(class)
+		if err == nil && rates[class.Handle] != want {
+			list = append(list, class)
+		}
+		return err
+	}
+	for _, class := range t.inner() {
+		if err := addClass(class); err != nil {
+			return nil, err
+		}
+	}
+	for i := range t.Leaves {
+		l := &t.Leaves[i]
+		var kinds []uint16
+		if l.Fair != nil {
+			kinds = []uint16{nl.TCA_FQ_CODEL_LIMIT, nl.TCA_FQ_CODEL_MEMORY_LIMIT}
+		}
+		if err := errors.Join(addClass(t.leaf(l)), addQdisc(inLeaf[Handle(l.ID)], l.qdisc(), kinds...)); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// classRates are the rates of a class, bytes/s, and their credits, in HTB's ticks.
+type classRates struct {
+	rate, ceil         uint64
+	buffer, ceilBuffer uint32
+}
+
+func ratesOf(class *Object) (r classRates, err error) {
+	attrs, err := Attributes(class.Options)
+	if err != nil {
+		return r, err
+	}
+	params := attrs[nl.TCA_HTB_PARMS]
+	if len(params) < nl.SizeofTcHtbCopt {
+		return r, fmt.Errorf("%v has no rates", class)
+	}
+	o := nl.DeserializeTcHtbCopt(params)
+	large := func(kind uint16, small uint32) uint64 {
+		if b := attrs[kind]; len(b) == 8 {
+			return binary.NativeEndian.Uint64(b)
+		}
+		return uint64(small)
+	}
+	return classRates{large(nl.TCA_HTB_RATE64, o.Rate.Rate), large(nl.TCA_HTB_CEIL64, o.Ceil.Rate), o.Buffer, o.Cbuffer}, nil
+}
+
+// sameOptions reports whether two qdiscs have the same attributes of these kinds; without kinds,
+// whether all options are the same.
+func sameOptions(a, b *Object, kinds []uint16) (same bool, err error) {
+	if kinds == nil {
+		return bytes.Equal(a.Options, b.Options), nil
+	}
+	x, err := Attributes(a.Options)
+	if err != nil {
+		return false, err
+	}
+	y, err := Attributes(b.Options)
+	for _, k := range kinds {
+		if !bytes.Equal(x[k], y[k]) {
+			return false, err
+		}
+	}
+	return true, err
+}

@@ -1,0 +1,98 @@
+package qdisc
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/queue"
+)
+
+// rated is a tree with these rates, bytes/s, and limits that follow from them. It has a fair leaf if
+// the kernel has fq_codel.
+func rated(own, link uint64) *Tree {
+	codel := queue.CoDel{Target: 5 * time.Millisecond, Interval: 100 * time.Millisecond}
+	tree := &Tree{
+		Kind: HTB, MTU: 1500, Links: []Link{{ID: 1, Rate: link, Credit: credit}},
+		Leaves: []Leaf{
+			{ID: 2, Rate: own, Credit: credit, Limit: uint32(own)},
+			{ID: 3, Parent: 1, Quantum: 1514, Limit: uint32(link / 10)},
+		},
+	}
+	if Have(FQCoDel) == nil {
+		fair := &Fair{CoDel: codel, ECN: true, Packets: uint32(link / 100)}
+		tree.Leaves = append(tree.Leaves, Leaf{ID: 4, Parent: 1, Priority: 1, Quantum: 3028, Limit: uint32(link / 5), Fair: fair})
+	}
+	return tree
+}
+
+// TestQdiscNewRates checks that Change makes the same tree as Plant, with rates above and below 2^32
+// bytes/s, and that queued packets stay.
+func TestQdiscNewRates(t *testing.T) {
+	t.Parallel()
+	w, other := newWire(t), newWire(t)
+	w.install(rated(10_000, 20_000))
+	conn := w.Socket(9, Handle(2))
+	for range 5 {
+		_, _ = conn.Write(make([]byte, 900))
+	}
+	for _, r := range [][2]uint64{{10_000, 20_000}, {1 << 33, 20_000}, {1000, 1 << 34}, {2000, 20_000}, {2000, 30_000}} {
+		tree := rated(r[0], r[1])
+		w.Do(func() error { return tree.Change(w.Index) })
+		other.install(tree)
+		if got, want := w.shownUnnumbered(), other.shownUnnumbered(); got != want {
+			t.Errorf("rates %d: got\n%s\nwant\n%s", r, got, want)
+		}
+	}
+	if s := w.stats()[2]; s.Packets+uint64(s.Queued) != 5 || s.Drops != 0 {
+		t.Errorf("got %+v, want 5 packets sent or queued", s)
+	}
+	w.Do(func() error { return Remove(w.Index) })
+	var err error
+	w.Near.Do(func() { err = rated(1, 1).Change(w.Index) })
+	if !errors.Is(err, errForeign) {
+		t.Errorf("without our root: got error %v, want errForeign", err)
+	}
+}
+
+// TestQdiscNewRatesSent checks that Change sends only what differs.
+func TestQdiscNewRatesSent(t *testing.T) {
+	t.Parallel()
+	w := newWire(t)
+	w.install(rated(10_000, 20_000))
+	for _, r := range []struct {
+		own, link uint64
+		want      string
+	}{
+		{10_000, 20_000, ""},
+		{20_000, 20_000, "class 8002 class 2 qdisc 2 "},
+		{20_000, 40_000, "class 8001 class 1 qdisc 3 "},
+	} {
+		var list []*Object
+		w.Do(func() (err error) {
+			list, err = rated(r.own, r.link).differences(w.Index)
+			return err
+		})
+		got := ""
+		for _, o := range list {
+			kind, id := "class", o.Handle
+			if !o.Class {
+				kind, id = "qdisc", o.Parent
+			}
+			got += fmt.Sprintf("%s %x ", kind, id&0xffff)
+		}
+		got = strings.Replace(got, "qdisc 3 qdisc 4", "qdisc 3", 1) // with fq_codel
+		if got != r.want {
+			t.Errorf("rates %d, %d: got %s, want %s", r.own, r.link, got, r.want)
+		}
+		w.Do(func() error { return rated(r.own, r.link).Change(w.Index) })
+	}
+}
+
+// shownUnnumbered is Shown without the handles that the kernel assigns.
+func (w *wire) shownUnnumbered() string {
+	return regexp.MustCompile(`(bfifo|fq_codel|leaf) [0-9a-f]+:`).ReplaceAllString(w.Shown(), "$1 N:")
+}

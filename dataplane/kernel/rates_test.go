@@ -1,0 +1,195 @@
+package kernel
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/bpf"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/queue"
+)
+
+// queuesByAddress is a policy with a queue for each destination of caseAddress.
+func queuesByAddress(queues ...*dataplane.Queue) *dataplane.Policy {
+	policy := &dataplane.Policy{}
+	for i, q := range queues {
+		policy.Classes = append(policy.Classes, dataplane.Class{
+			Name: q.Name, Green: &dataplane.Action{Queue: q},
+			Match: dataplane.Match{Dst: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4(caseAddress(i)), 32)}},
+		})
+	}
+	return policy
+}
+
+// setRates changes the rates of a loaded program as Shaper.SetRates does.
+func (h *hooked) setRates(about *About, plan *dataplane.Plan) error {
+	s := &Shaper{About: *about, maps: h.maps}
+	g, err := s.encodeRates(plan)
+	if err == nil {
+		err = s.writeRates(g.queues)
+	}
+	*about = s.About
+	return err
+}
+
+// TestRates compares a program whose rates change with the pipeline, packet by packet. Some of the
+// changes are reloads, and some change a queue several times between two packets.
+func TestRates(t *testing.T) {
+	if inVM {
+		t.Skip("too slow in a VM")
+	}
+	needRoot(t)
+	t.Parallel()
+	r := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0))
+	codel := queue.CoDel{Target: time.Millisecond, Interval: 5 * time.Millisecond}
+	early := [3]queue.Early{{Min: 1000, Max: 15_000, Probability: queue.Certain / 2}}
+	configs := []queue.Config{
+		{Time: 20 * time.Millisecond, CoDel: codel},
+		{Bytes: 20_000, WRED: early, Seed: 5},
+		{Packets: 20, CoDel: codel},
+	}
+	rates := func() map[string]meter.Rate {
+		out := map[string]meter.Rate{}
+		for i := range configs {
+			if r.IntN(2) == 0 { // with fractions of a ns
+				out[fmt.Sprint(i)] = meter.Rate{Bytes: 1 + r.Int64N(7), Period: time.Duration(200 + r.IntN(5000))}
+			}
+		}
+		return out
+	}
+	var queues []*dataplane.Queue
+	for i, c := range configs {
+		c.Rate = mega
+		queues = append(queues, &dataplane.Queue{Name: fmt.Sprint(i), Config: c})
+	}
+	h := newHooked(t, queuesByAddress(queues...), egressEntry, nil)
+	l := dataplane.NewPipeline(h.plan)
+	var about About
+	about.recordImage(h.image)
+	at := int64(0)
+	for step := range 150 {
+		for range 1 + r.IntN(3) {
+			plan, err := l.Plan().WithRates(rates(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if step%50 == 49 {
+				var reloaded []*dataplane.Queue
+				for i := range plan.Queues {
+					reloaded = append(reloaded, &dataplane.Queue{Name: plan.Queues[i].Name, Config: plan.Queues[i].Config})
+				}
+				policy := queuesByAddress(reloaded...)
+				next, err := dataplane.New(policy)
+				if err != nil {
+					t.Fatal(err)
+				}
+				next.Inherit(l)
+				l, h = next, h.successor(t, &about, policy)
+				continue
+			}
+			if err := l.SetRates(at, plan); err != nil {
+				t.Fatal(err)
+			}
+			if err := h.setRates(&about, plan); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range 60 {
+			at += r.Int64N(400_000)
+			p := datagramTo(caseAddress(r.IntN(len(configs))), at, 0, 20+r.IntN(1400))
+			var got, want dataplane.Verdict
+			if err := h.run(&p, &got, skb{}); err != nil {
+				t.Fatal(err)
+			}
+			l.Process(&p, &want)
+			if got != want {
+				t.Fatalf("step %d, packet %d:\ngot  %+v\nwant %+v", step, i, got, want)
+			}
+		}
+	}
+}
+
+// TestRatesRead checks that a process finds the rates that another one has set.
+func TestRatesRead(t *testing.T) {
+	needRoot(t)
+	t.Parallel()
+	own := &dataplane.Queue{Name: "own", Config: queue.Config{Rate: mega, Time: time.Second}}
+	h := newHooked(t, queuesByAddress(own), egressEntry, nil)
+	var about About
+	about.recordImage(h.image)
+	record := about
+	record.Queued = []queueRecord{about.Queued[0]}
+	plan, err := h.plan.WithRates(map[string]meter.Rate{"own": bps(80e6)}, nil)
+	if err == nil {
+		err = h.setRates(&about, plan)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := &Shaper{About: record, maps: h.maps}
+	if err := other.readQueues(); err != nil {
+		t.Fatal(err)
+	}
+	want := bpf.ShaperPace{Ns: 100, Den: 1}
+	if q := &other.Queued[0].ShaperQueue; *paceOf(q) != want || q.Version != 1 || *q != about.Queued[0].ShaperQueue {
+		t.Errorf("got %+v, want version 1 of 100 ns for a byte", q)
+	}
+}
+
+// TestRatesRefused checks that encodeRates rejects plans that differ in more than rates, and
+// rates that the pacer does not support.
+func TestRatesRefused(t *testing.T) {
+	t.Parallel()
+	wan := &dataplane.Link{Name: "wan", Rate: mega}
+	policy := func(edit func(a, b *dataplane.Queue)) *dataplane.Policy {
+		a := &dataplane.Queue{Name: "a", Config: queue.Config{Rate: mega, Bytes: 50_000}}
+		b := &dataplane.Queue{Name: "b", Config: queue.Config{Time: time.Second}, Link: wan}
+		edit(a, b)
+		return queuesByAddress(a, b)
+	}
+	aboutOf := func(policy *dataplane.Policy, pacer Pacer) (*About, *dataplane.Plan) {
+		g, err := encodePolicy(policy, egressEntry, pacer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.inherit(&About{})
+		about := &About{Interface: "v0"}
+		about.recordImage(g)
+		return about, g.plan
+	}
+	about, plan := aboutOf(policy(func(a, b *dataplane.Queue) {}), HTB)
+	for name, edit := range map[string]func(a, b *dataplane.Queue){
+		"":         func(_, b *dataplane.Queue) { b.Link = &dataplane.Link{Name: "wan", Rate: bps(1e6)} },
+		"name":     func(a, _ *dataplane.Queue) { a.Name = "x" },
+		"limit":    func(a, _ *dataplane.Queue) { a.Bytes = 60_000 },
+		"codel":    func(a, _ *dataplane.Queue) { a.CoDel = queue.CoDel{Target: 1, Interval: 1} },
+		"link":     func(_, b *dataplane.Queue) { b.Link = &dataplane.Link{Name: "lan", Rate: mega} },
+		"own rate": func(_, b *dataplane.Queue) { b.Link, b.Rate = nil, mega },
+	} {
+		other, err := dataplane.Compile(policy(edit))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = about.encodeRates(other)
+		if got := err != nil && strings.Contains(err.Error(), "reload the plan"); got != (name != "") {
+			t.Errorf("another %q: got error %v", name, err)
+		}
+	}
+	if _, err := new(About).encodeRates(plan); err == nil || !strings.Contains(err.Error(), "no queues") {
+		t.Errorf("without queues: got error %v, want one", err)
+	}
+	own := &dataplane.Queue{Name: "a", Config: queue.Config{Rate: mega, Bytes: 50_000}}
+	about, plan = aboutOf(queuesByAddress(own), FQ)
+	slow, err := plan.WithRates(map[string]meter.Rate{"a": {Bytes: 10, Period: time.Second}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := about.encodeRates(slow); err == nil || !strings.Contains(err.Error(), "the maximum of fq") {
+		t.Errorf("83 minutes of delay: got error %v, want that of fq", err)
+	}
+}
