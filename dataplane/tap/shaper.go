@@ -122,6 +122,16 @@ func (s *Shaper) replace(next *dataplane.Pipeline) []dataplane.Change {
 	return changes
 }
 
+// SetRates changes the rates of queues and links to those of a plan, such as one of
+// dataplane.Plan.WithRates, as dataplane.Pipeline.SetRates does. Queued packets of a queue with
+// a rate keep their departures; those of a link are sent at the new rate. Nothing changes on an
+// error. Pass plans with the new rates to later calls of Reload.
+func (s *Shaper) SetRates(plan *dataplane.Plan) error {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	return s.pipeline.SetRates(Now(), plan)
+}
+
 // finish returns the frame of a packet that a link has settled and the lane
 // that read it, or nil if the packet was dropped or lost.
 func (s *Shaper) finish(v *dataplane.Verdict) (frame []byte, owner *lane) {

@@ -39,7 +39,7 @@ func TestQdiscNewRates(t *testing.T) {
 	for range 5 {
 		_, _ = conn.Write(make([]byte, 900))
 	}
-	for _, r := range [][2]uint64{{10_000, 20_000}, {1 << 33, 20_000}, {1000, 1 << 34}, {2000, 20_000}, {2000, 30_000}} {
+	for _, r := range [][2]uint64{{10_000, 20_000}, {1 << 33, 20_000}, {1 << 34, 20_000}, {1000, 1 << 34}, {2000, 20_000}, {2000, 30_000}} {
 		tree := rated(r[0], r[1])
 		w.Do(func() error { return tree.Change(w.Index) })
 		other.install(tree)
