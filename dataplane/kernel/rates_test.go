@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -191,5 +192,83 @@ func TestRatesRefused(t *testing.T) {
 	}
 	if _, err := about.encodeRates(slow); err == nil || !strings.Contains(err.Error(), "the maximum of fq") {
 		t.Errorf("83 minutes of delay: got error %v, want that of fq", err)
+	}
+}
+
+// TestRatesConcurrent changes the rate of a queue as often as possible, while two CPUs queue
+// packets: no packet is charged by parts of two rates, which would block the queue for hours.
+func TestRatesConcurrent(t *testing.T) { // not parallel: it needs both CPUs
+	needRoot(t)
+	cpus := allowedCPUs(t)
+	if len(cpus) < 2 {
+		t.Skip("needs two CPUs")
+	}
+	const length, limit = 1000, 5 * time.Millisecond
+	rates := []meter.Rate{bps(800e6), {Bytes: 100_000_007, Period: 999_999_937}, {Bytes: 1<<40 + 1, Period: 1 << 43}} // the last one with a large rest
+	own := &dataplane.Queue{Name: "own", Config: queue.Config{Rate: rates[0], Time: limit}}
+	h := newHooked(t, queuesByAddress(own), egressEntry, func(c *bpf.ShaperConstants) { c.Handed, c.Pacer = 0, pacerNumber[HTB] })
+	var about About
+	about.recordImage(h.image)
+	var stop atomic.Bool
+	changes := make(chan int)
+	go func() {
+		n := 0
+		for ; !stop.Load(); n++ {
+			plan, err := h.plan.WithRates(map[string]meter.Rate{"own": rates[n%len(rates)]}, nil)
+			if err == nil {
+				err = h.setRates(&about, plan)
+			}
+			if err != nil {
+				t.Error(err)
+				break
+			}
+		}
+		changes <- n
+	}()
+	frame := func(meter.Color) []byte { return datagramTo(caseAddress(0), 0, 0, length).Data }
+	c := &hammered{}
+	c.hammer(t, h.program, cpus, frame, 300*time.Millisecond)
+	stop.Store(true)
+	t.Logf("%d changes", <-changes)
+	b, err := readBacklog(h.maps.backlogs, h.queues[0].Slot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slowest := 3 * length * 10 * time.Nanosecond
+	if late := time.Duration(int64(b.Next) - clock(t)); late > limit+slowest {
+		t.Errorf("the queue is busy for another %v, want at most %v", late, limit+slowest)
+	}
+	all, err := h.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if in := all[0].Queued[0]; in.Packets < 1000 {
+		t.Errorf("got %+v queued, want many packets", in)
+	}
+}
+
+// TestRatesChecked checks that Reload does not take a plan with other rates for one that Check has
+// encoded.
+func TestRatesChecked(t *testing.T) {
+	t.Parallel()
+	own := &dataplane.Queue{Name: "own", Config: queue.Config{Rate: mega, Time: time.Second}}
+	plan, err := dataplane.Compile(queuesByAddress(own))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := plan.WithRates(map[string]meter.Rate{"own": bps(80e6)}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	about := &About{Asked: HTB}
+	g, err := about.encode(plan, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := about.encode(plan, g); again != g || err != nil {
+		t.Errorf("the same plan: got another image or error %v", err)
+	}
+	if next, err := about.encode(other, g); err != nil || paceOf(&next.queues[0]).Ns != 100 {
+		t.Errorf("another rate: got %+v and error %v, want 100 ns for a byte", next.queues, err)
 	}
 }

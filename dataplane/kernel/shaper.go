@@ -277,10 +277,7 @@ func (s *Shaper) refreshAttached() error {
 		return s.findReattached()
 	}
 	if id == s.Program {
-		if err := s.readRecord(); err != nil {
-			return err
-		}
-		return s.readQueues()
+		return s.readRecord()
 	}
 	err = s.adoptAttached(attachment{hook.Attached{Place: s.Place, Program: id}})
 	if errors.Is(err, unix.EPERM) {
@@ -289,11 +286,11 @@ func (s *Shaper) refreshAttached() error {
 	return err
 }
 
-// readRecord reads the record of the program if it has changed.
+// readRecord reads the record of the program if it has changed, and its queues.
 func (s *Shaper) readRecord() error {
 	text, err := s.about.LookupBytes(uint32(0))
 	if err == nil && bytes.Equal(text, s.recordText) {
-		return nil
+		return s.readQueues()
 	}
 	a, text, err := readAbout(s.about)
 	if err != nil {
@@ -301,7 +298,7 @@ func (s *Shaper) readRecord() error {
 	}
 	a.Program, a.Place, a.Interface = s.Program, s.Place, s.Interface
 	s.About, s.recordText = *a, text
-	return nil
+	return s.readQueues()
 }
 
 // adoptAttached makes s describe the program that is attached now, in place of its

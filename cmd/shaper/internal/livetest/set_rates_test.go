@@ -2,8 +2,11 @@ package livetest
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -263,5 +266,47 @@ func TestLiveSetRatesSpeed(t *testing.T) {
 			<-over
 			s.detach()
 		})
+	}
+}
+
+// TestLiveSetRatesTime logs how long a change takes: the median of 1000. To measure, run one of its
+// subtests alone.
+func TestLiveSetRatesTime(t *testing.T) {
+	for _, kind := range ratedKinds(t) {
+		t.Run(kind, func(t *testing.T) {
+			s := newRatedShaper(t, kind, meter.BitRate(10e6), 40*time.Millisecond)
+			list := make([]time.Duration, 1000)
+			for i := range list {
+				begin := time.Now()
+				s.set(meter.BitRate(int64(1e6 + i%7*1e6)))
+				list[i] = time.Since(begin)
+			}
+			slices.Sort(list)
+			t.Logf("median %v, 99 %% %v", list[len(list)/2], list[len(list)*99/100])
+			s.detach()
+		})
+	}
+}
+
+// TestLiveSetRatesRefused checks that SetRates reports a shaper that another process detached, and
+// one without queues.
+func TestLiveSetRatesRefused(t *testing.T) {
+	s := newRatedShaper(t, "htb", meter.BitRate(10e6), 40*time.Millisecond)
+	s.inNear(func() error {
+		_, err := s.handles[0].Reload(compilePlan(t, policyOfClasses(1)), nil, time.Time{})
+		return err
+	})
+	errorOf := func(h *kernel.Shaper) (err error) {
+		s.near.Do(func() { err = h.SetRates(s.plan) })
+		return err
+	}
+	for _, h := range s.handles {
+		if err := errorOf(h); err == nil || !strings.Contains(err.Error(), "no queues") {
+			t.Errorf("without queues: got error %v", err)
+		}
+	}
+	s.inNear(s.handles[0].Detach)
+	if err := errorOf(s.handles[1]); !errors.Is(err, kernel.ErrDetached) {
+		t.Errorf("after Detach: got error %v, want ErrDetached", err)
 	}
 }
