@@ -140,9 +140,3 @@ func (s *Shaper) readQueues() error {
 	}
 	return nil
 }
-
-// samePlan reports whether two plans are the same, each possibly with For. Copies with other
-// rates have another list of queues.
-func samePlan(a, b *dataplane.Plan) bool {
-	return a.Source == b.Source && len(a.Queues) == len(b.Queues) && (len(a.Queues) == 0 || &a.Queues[0] == &b.Queues[0])
-}

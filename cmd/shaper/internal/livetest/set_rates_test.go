@@ -272,6 +272,7 @@ func TestLiveSetRatesSpeed(t *testing.T) {
 // TestLiveSetRatesTime logs how long a change takes: the median of 1000. To measure, run one of its
 // subtests alone.
 func TestLiveSetRatesTime(t *testing.T) {
+	skipInVM(t)
 	for _, kind := range ratedKinds(t) {
 		t.Run(kind, func(t *testing.T) {
 			s := newRatedShaper(t, kind, meter.BitRate(10e6), 40*time.Millisecond)
