@@ -19,11 +19,13 @@ var rooms = []struct {
 	may, tests []string
 }{
 	{"cmd/shaper/internal/oracle", nil, nil}, // the model shares no code
+	{"cmd/shaper/internal/calendar", nil, nil},
 	{"cmd/shaper/internal/output", nil, nil},
+	{"cmd/shaper/internal/quota", nil, nil},
 	{"cmd/shaper/internal/report", []string{"cmd/shaper/internal/say", "dataplane"}, nil},
 	{"cmd/shaper/internal/say", []string{"cmd/shaper/internal/policyfile", "dataplane", "marker", "meter", "meter/shared", "queue"}, nil},
 	{"cmd/shaper/internal/changes", nil, nil},
-	{"cmd/shaper/internal/policyfile", []string{"cmd/shaper/internal/changes", "dataplane", "marker", "meter", "queue"}, nil},
+	{"cmd/shaper/internal/policyfile", []string{"cmd/shaper/internal/calendar", "cmd/shaper/internal/changes", "dataplane", "marker", "meter", "queue"}, nil},
 	{
 		"cmd/shaper/internal/bench",
 		[]string{"cmd/shaper", "dataplane", "dataplane/kernel", "dataplane/nettest", "dataplane/replay", "meter", "meter/shared", "meter/shared/lease", "queue"},
