@@ -92,7 +92,7 @@ func writeCheck(w io.Writer, policy *policyfile.Compiled, findings []lint.Findin
 	for _, e := range policy.Policy.Envelopes {
 		p.envelope(e, flowsOf(policy.Plan, e))
 	}
-	p.customers(policy.Policy)
+	p.customers(policy.File)
 	p.unclassified(policy)
 	p.Printf("\n")
 	for _, f := range findings {
@@ -293,7 +293,7 @@ func writeCheckJSON(w io.Writer, policy *policyfile.Compiled, findings []lint.Fi
 	for _, link := range policy.Policy.Links {
 		out.Links = append(out.Links, linkJSON(link, policy.Policy.Queues))
 	}
-	out.Customers = customersJSON(policy.Policy, mtu)
+	out.Customers = customersJSON(policy.File, mtu)
 	for _, e := range policy.Policy.Envelopes {
 		out.Envelopes = append(out.Envelopes, envelopeJSON(e, flowsOf(policy.Plan, e)))
 	}

@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/calendar"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
@@ -35,16 +37,45 @@ type checkPlanJSON struct {
 	Meter     *checkMeterJSON   `json:"meter,omitempty"`
 	Queue     *checkQueueJSON   `json:"queue,omitempty"`
 	Actions   map[string]string `json:"actions"` // only those that differ from the class
+	Quota     *checkQuotaJSON   `json:"quota,omitempty"`
+	When      []checkWhenJSON   `json:"when,omitempty"`
+}
+
+type checkQuotaJSON struct {
+	Limit int64  `json:"limit_bytes"`
+	Every string `json:"every"`
+	Zone  string `json:"zone"`
+	Then  string `json:"then"`
+	Own   int    `json:"customers_with_own_limit"`
+}
+
+type checkWhenJSON struct {
+	At   string `json:"at"`
+	Zone string `json:"zone"`
+	Plan string `json:"plan"`
+}
+
+// addRules adds the quota and the schedules of a plan. own is the number of its customers
+// with a limit of their own.
+func (plan *checkPlanJSON) addRules(r policyfile.Rules, own int) {
+	if q := r.Quota; q != nil {
+		plan.Quota = &checkQuotaJSON{q.Limit, q.Every.String(), calendar.ZoneName(q.Zone), q.Then, own}
+	}
+	for _, w := range r.When {
+		plan.When = append(plan.When, checkWhenJSON{w.Schedule.String(), calendar.ZoneName(w.Schedule.Zone()), w.Plan})
+	}
 }
 
 // customersJSON returns nil for a policy without customers.
-func customersJSON(policy *dataplane.Policy, mtu int64) *checkCustomersJSON {
+func customersJSON(file *policyfile.File, mtu int64) *checkCustomersJSON {
+	policy := file.Policy
 	c := policy.Customers
 	if c == nil {
 		return nil
 	}
 	out := &checkCustomersJSON{Key: customerKeys[c.Key].key, Nested: c.Nested, Customers: len(c.List), Plans: make([]checkPlanJSON, len(c.Plans))}
 	named, index := map[*dataplane.ServicePlan]bool{}, map[string]int{}
+	limits := make([]int, len(c.Plans)) // customers with an own limit of the quota, by plan
 	for i, p := range c.Plans {
 		plan := &out.Plans[i]
 		*plan = checkPlanJSON{Name: p.Name, Actions: map[string]string{}}
@@ -66,11 +97,18 @@ func customersJSON(policy *dataplane.Policy, mtu int64) *checkCustomersJSON {
 		customer := &c.List[i]
 		out.Prefixes += len(customer.Prefixes)
 		out.VLANs += len(customer.VLANs)
-		plan := &out.Plans[index[customer.Plan.Name]]
+		number := index[customer.Plan.Name]
+		if _, own := file.OwnQuota(customer.Name); own {
+			limits[number]++
+		}
+		plan := &out.Plans[number]
 		plan.Customers++
 		if !named[customer.Plan] {
 			plan.Own++
 		}
+	}
+	for i, p := range c.Plans {
+		out.Plans[i].addRules(file.Rules(p.Name), limits[i])
 	}
 	return out
 }
@@ -92,17 +130,21 @@ func planQueue(p *dataplane.ServicePlan) *dataplane.Queue {
 }
 
 // customers prints the table of customers and their plans.
-func (p *printer) customers(policy *dataplane.Policy) {
+func (p *printer) customers(file *policyfile.File) {
+	policy := file.Policy
 	c := policy.Customers
 	if c == nil {
 		return
 	}
-	t := customersJSON(policy, defaultMTU)
+	t := customersJSON(file, defaultMTU)
 	has := fmt.Sprintf("%s and prefixes", say.Count(t.Prefixes, "address"))
 	if c.Key == dataplane.ByOuterVLAN || c.Key == dataplane.ByTwoVLANs {
 		has = say.Count(t.VLANs, "VLAN")
 	}
 	p.Printf("\ncustomers\n  table   %s with %s\n  key     %s\n", say.Count(t.Customers, "customer"), has, customerKeys[c.Key].text)
+	if file.HasRules() {
+		p.Printf("  replay  ignores the quotas and schedules of plans\n")
+	}
 	for i, plan := range c.Plans {
 		used := say.Count(t.Plans[i].Customers, "customer")
 		if own := t.Plans[i].Own; own > 0 {
@@ -122,5 +164,20 @@ func (p *printer) customers(policy *dataplane.Policy) {
 				p.Printf("  %-7s %s\n", meter.Color(color), say.Action(*a))
 			}
 		}
+		p.rules(&t.Plans[i])
+	}
+}
+
+// rules prints the quota and the schedules of a plan.
+func (p *printer) rules(plan *checkPlanJSON) {
+	if q := plan.Quota; q != nil {
+		own := ""
+		if q.Own > 0 {
+			own = fmt.Sprintf("; %s with an own limit", say.Count(q.Own, "customer"))
+		}
+		p.Printf("  quota   %s B every %s (%s), then plan %s%s\n", say.Grouped(q.Limit), q.Every, q.Zone, q.Then, own)
+	}
+	for _, w := range plan.When {
+		p.Printf("  when    %s (%s): plan %s\n", w.At, w.Zone, w.Plan)
 	}
 }

@@ -169,6 +169,7 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 		return err
 	}
 	f.warn(s.err, policy, "")
+	warnReplay(s.err, policy)
 	input.warn(s, summary)
 	for _, w := range over {
 		fmt.Fprintf(s.err, "shaper: warning: %s\n", w)

@@ -50,3 +50,10 @@ func (p *policyFlags) warn(w io.Writer, policy *policyfile.Compiled, device stri
 		fmt.Fprintf(w, "shaper: warning: %s not shown: shaper check prints all\n", say.Count(more, "warning"))
 	}
 }
+
+// warnReplay warns about parts of a policy that do not apply in a replay.
+func warnReplay(w io.Writer, policy *policyfile.Compiled) {
+	if policy.HasRules() {
+		fmt.Fprintln(w, "shaper: warning: quotas and schedules of plans are not applied in a replay: each customer has its own plan")
+	}
+}

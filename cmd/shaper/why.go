@@ -71,6 +71,7 @@ func (f *whyFlags) run(cmd *cobra.Command, s streams, in, number string) error {
 	case summary.Packets < n:
 		return fmt.Errorf("%s: there is no packet %d: the capture has %s", input.name, n, say.Count(summary.Packets, "packet"))
 	}
+	warnReplay(s.err, policy)
 	explanation := w.Explain()
 	if f.json {
 		err = say.WriteJSON(s.out, explanation)

@@ -56,6 +56,7 @@ func (l *linter) customers() {
 	if l.perCustomer() == nil {
 		l.add(Warning, l.Policy.Customers, "", "no class has per: customer, so customers are treated like all others")
 	}
+	l.schedules()
 	place, columns := l.Ignored()
 	if len(columns) == 0 {
 		return
@@ -69,4 +70,22 @@ func (l *linter) customers() {
 		more = fmt.Sprintf(" and %d more", n)
 	}
 	l.found = append(l.found, Finding{place, Warning, fmt.Sprintf("%s ignored: %s%s", say.Count(len(columns), "column"), strings.Join(names, ", "), more)})
+}
+
+// schedules finds entries of when that always apply.
+func (l *linter) schedules() {
+	for _, p := range l.Policy.Customers.Plans {
+		when := l.Rules(p.Name).When
+		for i, w := range when {
+			switch {
+			case !w.Schedule.Always():
+				continue
+			case i == len(when)-1:
+				l.add(Warning, p, "when", "plan %s: %q is all the time, so plan %s always applies instead", p.Name, w.Schedule, w.Plan)
+			default:
+				l.add(Warning, p, "when", "plan %s: %q is all the time, so the entries of when after it never apply", p.Name, w.Schedule)
+			}
+			break
+		}
+	}
 }

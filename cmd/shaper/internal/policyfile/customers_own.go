@@ -40,6 +40,23 @@ func (r *rowReader) customerPlan() *dataplane.ServicePlan {
 	return v
 }
 
+// ownQuota reads the limit that replaces that of the quota of the customer's plan.
+func (r *rowReader) ownQuota(customer string) {
+	cell, p := r.cell(r.quota), r.plans[r.cell(r.plan)]
+	if cell == "" || p == nil { // customerPlan reports a wrong plan
+		return
+	}
+	limit, err := parseQuota(cell)
+	switch {
+	case p.rules.Quota == nil:
+		r.fail("quota: plan %q has no quota", p.Name)
+	case err != nil:
+		r.fail("quota: %v", err)
+	default:
+		r.quotas[customer] = limit
+	}
+}
+
 // limits identify a plan with own parameters.
 type limits struct {
 	plan   *plan

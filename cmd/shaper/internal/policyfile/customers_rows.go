@@ -30,6 +30,8 @@ type rows struct {
 	errs    []*Error // first maxRowErrors errors
 	more    int      // number of further errors
 
+	quotas map[string]int64 // own limits of customers, bytes
+
 	ownNames []string                          // names of the own parameters that the file has
 	own      map[*dataplane.ServicePlan]string // keys in rowReader.variants of plans with own parameters
 }
@@ -42,7 +44,7 @@ type rowReader struct {
 	columns int // number of cells of the header
 
 	// Indices of columns; -1 if the file does not have the column.
-	customer, address, vlan, svlan, cvlan, plan int
+	customer, address, vlan, svlan, cvlan, plan, quota int
 
 	ownAt    []int    // columns of ownNames
 	ownCells []string // their cells in the current row
@@ -67,10 +69,10 @@ func readRows(name, text string, table *dataplane.Customers, plans []*plan) *row
 
 func newRowReader(name, text string, table *dataplane.Customers, plans []*plan) *rowReader {
 	r := &rowReader{
-		rows: &rows{name: name, table: table, own: map[*dataplane.ServicePlan]string{}}, csv: newCSVReader(text),
+		rows: &rows{name: name, table: table, own: map[*dataplane.ServicePlan]string{}, quotas: map[string]int64{}}, csv: newCSVReader(text),
 		plans: map[string]*plan{}, variants: map[string]*dataplane.ServicePlan{},
 		byLimits: map[limits]*dataplane.ServicePlan{},
-		customer: -1, address: -1, vlan: -1, svlan: -1, cvlan: -1, plan: -1,
+		customer: -1, address: -1, vlan: -1, svlan: -1, cvlan: -1, plan: -1, quota: -1,
 	}
 	r.own = newLoader(func(position) string { return r.place(r.csv.line) })
 	for _, p := range plans {
@@ -169,7 +171,7 @@ func (r *rowReader) readable() bool {
 // readHeader reads the names of the columns.
 func (r *rowReader) readHeader() bool {
 	r.header, r.columns = r.csv.line, len(r.csv.cells)
-	known := map[string]*int{"customer": &r.customer, "plan": &r.plan}
+	known := map[string]*int{"customer": &r.customer, "plan": &r.plan, "quota": &r.quota}
 	need := []string{"customer", "plan"}
 	switch r.table.Key {
 	case dataplane.ByOuterVLAN:
@@ -226,6 +228,9 @@ func (r *rowReader) row() {
 		return
 	}
 	c := dataplane.Customer{Name: r.customerName(), Plan: r.customerPlan()}
+	if r.quota >= 0 {
+		r.ownQuota(c.Name)
+	}
 	switch r.table.Key {
 	case dataplane.ByOuterVLAN:
 		c.VLANs = r.vlanList(r.cell(r.vlan))

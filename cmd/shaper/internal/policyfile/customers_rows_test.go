@@ -283,12 +283,13 @@ func FuzzCustomers(f *testing.F) {
 	for _, seed := range []string{
 		"customer,address,plan\n1,10.0.0.1,quiet\n", "\ufeffcustomer;address;plan\r\n1;\"10.0.0.0/8\n::1\";quiet\r\n",
 		"a\t\"b\"\"c\"\n#x\n\n \n,\"\",\n", `"a" ,"b`, "customer,vlan,plan,rate\n\"1\",2 3;4,biz-200,1mbit", "a,\"b\"c\nd,e\"f\n",
+		"customer,address,plan,quota\n1,::1,biz-200,5GB\n",
 	} {
 		f.Add(seed, uint8(0))
 	}
 	keys := []string{"address", "vlan", "[svlan, cvlan]"}
 	f.Fuzz(func(t *testing.T, text string, key uint8) {
-		policy := ispClasses + "customers: {file: c.csv, key: " + keys[int(key)%len(keys)] + "}\n" + ispPlans
+		policy := ispClasses + "customers: {file: c.csv, key: " + keys[int(key)%len(keys)] + "}\n" + strings.Replace(ispPlans, "burst: 4MiB", "burst: 4MiB, quota: {limit: 1GB, every: day, then: quiet}", 1)
 		file, err := loadCustomers(policy, text)
 		if err == nil {
 			for i := range file.Policy.Customers.List {

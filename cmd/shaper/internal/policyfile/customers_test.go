@@ -244,8 +244,8 @@ func TestCustomerErrors(t *testing.T) {
 		{"plan type", plans("{type: bucket}"), `4:19: unknown meter type "bucket": want one of fixed-window, gcra, sliding-counter, sliding-log, sliding-window, srtcm, token-bucket, trtcm, trtcm4115, tswtcm`},
 		{"plan with a log", plans("{type: sliding-log, limit: 1kB, window: 1s}"), "4:19: a plan cannot have type sliding-log: want one of fixed-window, gcra, sliding-counter, srtcm, token-bucket, trtcm, trtcm4115"},
 		{"plan with an average", plans("{type: tswtcm, cir: 1mbit, pir: 1mbit, window: 1s}"), "4:19: a plan cannot have type tswtcm: want one of fixed-window, gcra, sliding-counter, srtcm, token-bucket, trtcm, trtcm4115"},
-		{"plan with per", plans("{type: gcra, rate: 1mbit, burst: 2kB, per: src}"), `4:50: unknown key "per" in a plan of type gcra: want one of burst, green, rate, red, type, yellow`},
-		{"plan with warm-up", plans("{type: token-bucket, rate: 1mbit, burst: 2kB, warmup: 10s}"), `4:58: unknown key "warmup" in a plan of type token-bucket: want one of burst, green, rate, red, type, yellow`},
+		{"plan with per", plans("{type: gcra, rate: 1mbit, burst: 2kB, per: src}"), `4:50: unknown key "per" in a plan of type gcra: want one of burst, green, quota, rate, red, type, when, yellow`},
+		{"plan with warm-up", plans("{type: token-bucket, rate: 1mbit, burst: 2kB, warmup: 10s}"), `4:58: unknown key "warmup" in a plan of type token-bucket: want one of burst, green, quota, rate, red, type, when, yellow`},
 		{"plan with count", plans("{type: gcra, rate: 1mbit, burst: 2kB, count: packets}"), "4:50: count is an option of the class: write it there, as meter: {type: plan, count: ...}"},
 		{"plan without burst", plans("{type: gcra, rate: 1mbit}"), "4:12: burst is missing: give a size, such as burst: 3000 (two packets of 1500 bytes)"},
 		{"plan with an ambiguous rate", plans("{type: gcra, rate: 1mbps, burst: 2kB}"), `4:31: rate: "mbps" is ambiguous: megabits per second to some tools, megabytes per second to others (tc): write 1mbit or 1MB/s`},
@@ -256,7 +256,7 @@ func TestCustomerErrors(t *testing.T) {
 		{"queue with a limit in bytes", plans("{queue: {rate: 1mbit, limit: 64KiB}}"), `4:41: limit: "64KiB" is not a time: write a number with one of ns us ms s min h d`},
 		{"queue with limit 0", plans("{queue: {rate: 1mbit, limit: 0s}}"), "4:41: limit must be above zero"},
 		{"queue with wred", plans("{queue: {rate: 1mbit, limit: 1s, wred: {}}}"), `4:45: unknown key "wred" in the queue of a plan: want one of codel, ecn, limit, rate`},
-		{"queue with a rate outside", plans("{queue: {rate: 1mbit, limit: 1s}, rate: 1mbit}"), `4:46: unknown key "rate" in a plan with a queue: want one of green, queue, red, yellow`},
+		{"queue with a rate outside", plans("{queue: {rate: 1mbit, limit: 1s}, rate: 1mbit}"), `4:46: unknown key "rate" in a plan with a queue: want one of green, queue, quota, red, when, yellow`},
 		{"duplicate plan", ispClasses + table + "plans: {p: {queue: {rate: 1mbit, limit: 1s}}, p: {}}\n", `4:47: duplicate key "p" in plans`},
 	} {
 		if _, err := loadCustomers(test.policy, "customer,address,plan\n"); err == nil || err.Error() != "etc/p.yaml:"+test.want {

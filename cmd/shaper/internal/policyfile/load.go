@@ -189,6 +189,7 @@ func (l *loader) policy(root *yaml.Node) (*File, error) {
 		l.fail(n, "plans need customers: define them under customers:")
 	}
 	named("plans", func(name string, n *yaml.Node) { l.plan(name, n, packets) })
+	l.checkRules()
 	if customers != nil {
 		l.customers(customers)
 	}

@@ -166,6 +166,7 @@ func FuzzLoad(f *testing.F) {
 		example, "", "classes: [{name: a}]", "a: &a [*a]", "classes: &c [*c]", "{", "\t", "---\n---\n",
 		"classes: [{name: a, green: {queue: q}}]\nqueues: {q: {link: l, weight: 3, limit: 9ms, wred: {red: {min: 0, max: 9ms, probability: 0.5}}, codel: {target: 5ms}, seed: 1}}\nlinks: {l: {rate: 1mbit}}",
 		"classes: [{name: a, meter: {type: srtcm, cir: 0bit, cbs: 1, ebs: 1, then: m}}]\nmeters: {m: {type: trtcm, then: m}}",
+		"classes: [{name: a, per: customer, meter: plan}]\ncustomers: {file: c}\nplans: {p: {queue: {rate: 1mbit, limit: 1s}, quota: {limit: 1GB, every: week, then: q, zone: Asia/Beirut}, when: [{at: mon 22:00-06:00, plan: q}]}, q: {type: gcra, rate: 1bit, burst: 1}}",
 		"classes: [{name: a, meter: {type: sliding-window, limit: 1kB, window: 1s, slots: 5, per: src/24,64, keys: 9, evict: idle}}]",
 		"classes: [{name: a, meter: {type: trtcm4115, cir: 1bit, cbs: 1, eir: 1bit, ebs: 1, envelope: e, rank: 1}}]\nenvelopes: {e: {cirmax: 1p/1s}}",
 	} {

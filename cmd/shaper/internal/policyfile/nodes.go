@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"time"
 	"unicode"
 
 	"go.yaml.in/yaml/v3"
@@ -35,6 +36,10 @@ type loader struct {
 	readFile ReadFile // for the file of customers
 	plans    []*plan
 	rows     *rows // of the file of customers; nil if it was not read
+
+	rules map[string]Rules // of plans that have some
+	ruled []ruled          // plans that rules select
+	zones map[string]*time.Location
 }
 
 func newLoader(label func(position) string) *loader {
@@ -47,6 +52,9 @@ func newLoader(label func(position) string) *loader {
 		links:  map[string]*dataplane.Link{},
 
 		envelopes: map[string]*dataplane.Envelope{},
+
+		rules: map[string]Rules{},
+		zones: map[string]*time.Location{},
 
 		queueHint:    "define it under queues:",
 		envelopeHint: "define it under envelopes:",

@@ -30,6 +30,7 @@ type plan struct {
 	what  string   // the plan in words
 	own   []string // names of the parameters that a customer may replace
 	draft draft    // of the meter
+	rules Rules
 }
 
 // plan reads an entry of plans. packets means that its meter counts packets.
@@ -41,29 +42,29 @@ func (l *loader) plan(name string, n *yaml.Node, packets bool) {
 		l.fail(n, "a plan must be a mapping, not %s", kindName(n))
 		return
 	}
-	actions := keys{
+	options := append(l.ruleKeys(p), keys{
 		{"green", func(n *yaml.Node) { p.Green = l.action(n) }},
 		{"yellow", func(n *yaml.Node) { p.Yellow = l.action(n) }},
 		{"red", func(n *yaml.Node) { p.Red = l.action(n) }},
-	}
+	}...)
 	switch paced := target(lookup(n, "queue")); {
 	case paced != nil && lookup(n, "type") != nil:
 		l.fail(paced, "plan %q has both a meter and a queue: remove one", name)
 	case paced != nil:
 		p.what, p.own = "a queue", []string{"rate", "limit"}
-		l.mapping(n, "a plan with a queue", append(actions, entry{"queue", func(n *yaml.Node) {
+		l.mapping(n, "a plan with a queue", append(options, entry{"queue", func(n *yaml.Node) {
 			l.keepInner(p.ServicePlan, n)
 			p.Queue = l.pacing(n)
 		}}))
 	case lookup(n, "type") == nil:
 		l.fail(n, "plan %q needs a meter type, such as type: trtcm, or a queue, such as queue: {rate: 20mbit, limit: 50ms}", name)
 	default:
-		l.planMeter(p, n, actions, packets)
+		l.planMeter(p, n, options, packets)
 	}
 }
 
-// planMeter reads a plan with a meter.
-func (l *loader) planMeter(p *plan, n *yaml.Node, actions keys, packets bool) {
+// planMeter reads a plan with a meter. options are the keys of all plans.
+func (l *loader) planMeter(p *plan, n *yaml.Node, options keys, packets bool) {
 	kind, ok := l.meterType(n)
 	if !ok {
 		return
@@ -81,7 +82,7 @@ func (l *loader) planMeter(p *plan, n *yaml.Node, actions keys, packets bool) {
 		case slices.Contains([]string{"count", "color", "precolor", "then"}, key.Value):
 			l.fail(key, "%s is an option of the class: write it there, as meter: {type: plan, %[1]s: ...}", key.Value)
 		default:
-			l.knownKey(key, value, what, actions, append(names, "type")...)
+			l.knownKey(key, value, what, options, append(names, "type")...)
 		}
 	})
 	p.what, p.own = "a meter of type "+kind.Name, kind.Required
