@@ -2,8 +2,10 @@ package lint
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
@@ -72,20 +74,16 @@ func (l *linter) customers() {
 	l.found = append(l.found, Finding{place, Warning, fmt.Sprintf("%s ignored: %s%s", say.Count(len(columns), "column"), strings.Join(names, ", "), more)})
 }
 
-// schedules finds entries of when that always apply.
+// schedules finds entries of when that contain all time.
 func (l *linter) schedules() {
 	for _, p := range l.Policy.Customers.Plans {
 		when := l.Rules(p.Name).When
-		for i, w := range when {
-			switch {
-			case !w.Schedule.Always():
-				continue
-			case i == len(when)-1:
-				l.add(Warning, p, "when", "plan %s: %q is all the time, so plan %s always applies instead", p.Name, w.Schedule, w.Plan)
-			default:
-				l.add(Warning, p, "when", "plan %s: %q is all the time, so the entries of when after it never apply", p.Name, w.Schedule)
-			}
-			break
+		switch i := slices.IndexFunc(when, func(w policyfile.When) bool { return w.Schedule.Always() }); {
+		case i < 0:
+		case i < len(when)-1:
+			l.add(Warning, p, "when", "plan %s: %q is all the time, so the entries after it never apply", p.Name, when[i].Schedule)
+		case i == 0:
+			l.add(Warning, p, "when", "plan %s: %q is all the time, so plan %s always applies instead", p.Name, when[i].Schedule, when[i].Plan)
 		}
 	}
 }

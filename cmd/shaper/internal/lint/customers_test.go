@@ -53,3 +53,34 @@ func TestCustomers(t *testing.T) {
 		}
 	}
 }
+
+// TestSchedules checks the findings about schedules. A last entry for all other times is none.
+func TestSchedules(t *testing.T) {
+	const always, night = `{at: "sat-fri 00:00-24:00", plan: q}`, `{at: "22:00-06:00", plan: q}`
+	for when, want := range map[string]string{
+		night:                              "",
+		always:                             `p.yaml:4:58: plan p: "sat-fri 00:00-24:00" is all the time, so plan q always applies instead`,
+		"[" + always + ", " + night + "]":  `p.yaml:4:58: plan p: "sat-fri 00:00-24:00" is all the time, so the entries after it never apply`,
+		"[" + night + ", " + always + "]":  "",
+		"[" + always + ", " + always + "]": `p.yaml:4:58: plan p: "sat-fri 00:00-24:00" is all the time, so the entries after it never apply`,
+	} {
+		c, err := policyfile.Source{
+			Name: "p.yaml",
+			Text: "classes: [{name: a, per: customer, meter: plan, match: {proto: udp}, yellow: {dscp: af12}}]\ncustomers: {file: c.csv}\nplans:\n" +
+				"  p: {type: token-bucket, rate: 1mbit, burst: 2kB, when: " + when + "}\n  q: {queue: {rate: 1mbit, limit: 1s}}\n",
+			Customers: &policyfile.CustomerFile{Text: "customer,address,plan\n"},
+		}.Compile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, f := range Policy(c.File, c.Plan, Options{MTU: 1500, RTT: 50 * time.Millisecond}) {
+			if strings.Contains(f.Text, "all the time") {
+				got += f.Place + ": " + f.Text
+			}
+		}
+		if got != want {
+			t.Errorf("%s: got %q, want %q", when, got, want)
+		}
+	}
+}
