@@ -24,9 +24,9 @@ var weekdays = []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}
 // ParseSchedule reads days and a time: mon-fri 08:00-18:00, sat,sun 00:00-24:00, or 22:00-06:00
 // for every day. A time that crosses midnight belongs to the day on which it begins.
 func ParseSchedule(at string, zone *time.Location) (Schedule, error) {
-	s := Schedule{text: at, zone: zone, days: 1<<len(weekdays) - 1}
-	var err error
 	words := strings.Fields(at)
+	s := Schedule{text: strings.Join(words, " "), zone: zone, days: 1<<len(weekdays) - 1}
+	var err error
 	if len(words) == 2 {
 		s.days, err = parseDays(words[0])
 		words = words[1:]
@@ -87,7 +87,7 @@ func parseClock(s string) (int, error) {
 	return 60*t.Hour() + t.Minute(), nil
 }
 
-// String returns the schedule as it was written.
+// String returns the schedule as it was written, with single blanks.
 func (s Schedule) String() string { return s.text }
 
 // Zone returns the zone whose clock counts.

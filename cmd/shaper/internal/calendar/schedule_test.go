@@ -250,6 +250,9 @@ func FuzzSchedule(f *testing.F) {
 		if err != nil {
 			return
 		}
+		if s.String() != at {
+			t.Fatalf("got %q, want %q", s, at)
+		}
 		in := minutes(at)
 		m := time.Unix(second%1e10, 0)
 		for range 4 {
@@ -265,6 +268,27 @@ func FuzzSchedule(f *testing.F) {
 				t.Fatalf("%q: after %v it changes at %v", at, local, next)
 			}
 			m = next
+		}
+	})
+}
+
+// BenchmarkCalendar has the costs of a plan with a quota and a schedule, at one moment.
+func BenchmarkCalendar(b *testing.B) {
+	z := zone(b, "Europe/Berlin")
+	s, at := schedule(b, "mon-fri 08:00-18:00", "Europe/Berlin"), moment(b, "2026-11-24T03:50:09Z")
+	b.Run("Bounds", func(b *testing.B) {
+		for b.Loop() {
+			Month.Bounds(at, z)
+		}
+	})
+	b.Run("Contains", func(b *testing.B) {
+		for b.Loop() {
+			s.Contains(at)
+		}
+	})
+	b.Run("Next", func(b *testing.B) {
+		for b.Loop() {
+			s.Next(at)
 		}
 	})
 }
