@@ -35,7 +35,6 @@ const (
 	BudgetMapIncoming      = "incoming"
 	BudgetMapKnownKeys     = "known_keys"
 	BudgetMapLeases        = "leases"
-	BudgetMapLengths       = "lengths"
 	BudgetMapLocks         = "locks"
 	BudgetMapMoves         = "moves"
 	BudgetMapPlans         = "plans"
@@ -43,6 +42,7 @@ const (
 	BudgetMapQueues        = "queues"
 	BudgetMapRecords       = "records"
 	BudgetMapScratch       = "scratch"
+	BudgetMapSearches      = "searches"
 	BudgetMapStages        = "stages"
 	BudgetMapStates        = "states"
 	BudgetMapTables        = "tables"
@@ -121,7 +121,6 @@ type BudgetMapSpecs struct {
 	Incoming  *ebpf.MapSpec `ebpf:"incoming"`
 	KnownKeys *ebpf.MapSpec `ebpf:"known_keys"`
 	Leases    *ebpf.MapSpec `ebpf:"leases"`
-	Lengths   *ebpf.MapSpec `ebpf:"lengths"`
 	Locks     *ebpf.MapSpec `ebpf:"locks"`
 	Moves     *ebpf.MapSpec `ebpf:"moves"`
 	Plans     *ebpf.MapSpec `ebpf:"plans"`
@@ -129,6 +128,7 @@ type BudgetMapSpecs struct {
 	Queues    *ebpf.MapSpec `ebpf:"queues"`
 	Records   *ebpf.MapSpec `ebpf:"records"`
 	Scratch   *ebpf.MapSpec `ebpf:"scratch"`
+	Searches  *ebpf.MapSpec `ebpf:"searches"`
 	Stages    *ebpf.MapSpec `ebpf:"stages"`
 	States    *ebpf.MapSpec `ebpf:"states"`
 	Tables    *ebpf.MapSpec `ebpf:"tables"`
@@ -175,7 +175,6 @@ type BudgetMaps struct {
 	Incoming  *ebpf.Map `ebpf:"incoming"`
 	KnownKeys *ebpf.Map `ebpf:"known_keys"`
 	Leases    *ebpf.Map `ebpf:"leases"`
-	Lengths   *ebpf.Map `ebpf:"lengths"`
 	Locks     *ebpf.Map `ebpf:"locks"`
 	Moves     *ebpf.Map `ebpf:"moves"`
 	Plans     *ebpf.Map `ebpf:"plans"`
@@ -183,6 +182,7 @@ type BudgetMaps struct {
 	Queues    *ebpf.Map `ebpf:"queues"`
 	Records   *ebpf.Map `ebpf:"records"`
 	Scratch   *ebpf.Map `ebpf:"scratch"`
+	Searches  *ebpf.Map `ebpf:"searches"`
 	Stages    *ebpf.Map `ebpf:"stages"`
 	States    *ebpf.Map `ebpf:"states"`
 	Tables    *ebpf.Map `ebpf:"tables"`
@@ -204,7 +204,6 @@ func (m *BudgetMaps) Close() error {
 		m.Incoming,
 		m.KnownKeys,
 		m.Leases,
-		m.Lengths,
 		m.Locks,
 		m.Moves,
 		m.Plans,
@@ -212,6 +211,7 @@ func (m *BudgetMaps) Close() error {
 		m.Queues,
 		m.Records,
 		m.Scratch,
+		m.Searches,
 		m.Stages,
 		m.States,
 		m.Tables,

@@ -218,16 +218,19 @@ type ShaperPlan struct {
 	Actions [3]ShaperAction
 }
 
-type ShaperPrefix struct {
-	_    structs.HostLayout
-	Addr ShaperAddr
-	Kind uint32
-	Bits uint32
+type ShaperPrefixBucket struct {
+	_      structs.HostLayout
+	Addr   [3]ShaperAddr
+	Number [3]uint32
+	Kind   [3]uint8
+	Pad    uint8
 }
 
-type ShaperPrefixLengths struct {
-	_    structs.HostLayout
-	Bits [2][130]uint8
+type ShaperPrefixSearch struct {
+	_       structs.HostLayout
+	Seed    uint64
+	Buckets uint32
+	Below   [2][130]uint8
 }
 
 type ShaperProfile struct {
@@ -350,13 +353,13 @@ const (
 	ShaperMapHighs          = "highs"
 	ShaperMapKnownKeys      = "known_keys"
 	ShaperMapLeases         = "leases"
-	ShaperMapLengths        = "lengths"
 	ShaperMapLocks          = "locks"
 	ShaperMapPlans          = "plans"
 	ShaperMapPrefixes       = "prefixes"
 	ShaperMapQueues         = "queues"
 	ShaperMapRecords        = "records"
 	ShaperMapScratch        = "scratch"
+	ShaperMapSearches       = "searches"
 	ShaperMapStages         = "stages"
 	ShaperMapStates         = "states"
 	ShaperMapTables         = "tables"
@@ -429,13 +432,13 @@ type ShaperMapSpecs struct {
 	Highs     *ebpf.MapSpec `ebpf:"highs"`
 	KnownKeys *ebpf.MapSpec `ebpf:"known_keys"`
 	Leases    *ebpf.MapSpec `ebpf:"leases"`
-	Lengths   *ebpf.MapSpec `ebpf:"lengths"`
 	Locks     *ebpf.MapSpec `ebpf:"locks"`
 	Plans     *ebpf.MapSpec `ebpf:"plans"`
 	Prefixes  *ebpf.MapSpec `ebpf:"prefixes"`
 	Queues    *ebpf.MapSpec `ebpf:"queues"`
 	Records   *ebpf.MapSpec `ebpf:"records"`
 	Scratch   *ebpf.MapSpec `ebpf:"scratch"`
+	Searches  *ebpf.MapSpec `ebpf:"searches"`
 	Stages    *ebpf.MapSpec `ebpf:"stages"`
 	States    *ebpf.MapSpec `ebpf:"states"`
 	Tables    *ebpf.MapSpec `ebpf:"tables"`
@@ -480,13 +483,13 @@ type ShaperMaps struct {
 	Highs     *ebpf.Map `ebpf:"highs"`
 	KnownKeys *ebpf.Map `ebpf:"known_keys"`
 	Leases    *ebpf.Map `ebpf:"leases"`
-	Lengths   *ebpf.Map `ebpf:"lengths"`
 	Locks     *ebpf.Map `ebpf:"locks"`
 	Plans     *ebpf.Map `ebpf:"plans"`
 	Prefixes  *ebpf.Map `ebpf:"prefixes"`
 	Queues    *ebpf.Map `ebpf:"queues"`
 	Records   *ebpf.Map `ebpf:"records"`
 	Scratch   *ebpf.Map `ebpf:"scratch"`
+	Searches  *ebpf.Map `ebpf:"searches"`
 	Stages    *ebpf.Map `ebpf:"stages"`
 	States    *ebpf.Map `ebpf:"states"`
 	Tables    *ebpf.Map `ebpf:"tables"`
@@ -506,13 +509,13 @@ func (m *ShaperMaps) Close() error {
 		m.Highs,
 		m.KnownKeys,
 		m.Leases,
-		m.Lengths,
 		m.Locks,
 		m.Plans,
 		m.Prefixes,
 		m.Queues,
 		m.Records,
 		m.Scratch,
+		m.Searches,
 		m.Stages,
 		m.States,
 		m.Tables,

@@ -27,13 +27,13 @@ const (
 	WalkMapHighs       = "highs"
 	WalkMapKnownKeys   = "known_keys"
 	WalkMapLeases      = "leases"
-	WalkMapLengths     = "lengths"
 	WalkMapLocks       = "locks"
 	WalkMapPlans       = "plans"
 	WalkMapPrefixes    = "prefixes"
 	WalkMapQueues      = "queues"
 	WalkMapRecords     = "records"
 	WalkMapScratch     = "scratch"
+	WalkMapSearches    = "searches"
 	WalkMapStages      = "stages"
 	WalkMapStates      = "states"
 	WalkMapTables      = "tables"
@@ -103,13 +103,13 @@ type WalkMapSpecs struct {
 	Highs     *ebpf.MapSpec `ebpf:"highs"`
 	KnownKeys *ebpf.MapSpec `ebpf:"known_keys"`
 	Leases    *ebpf.MapSpec `ebpf:"leases"`
-	Lengths   *ebpf.MapSpec `ebpf:"lengths"`
 	Locks     *ebpf.MapSpec `ebpf:"locks"`
 	Plans     *ebpf.MapSpec `ebpf:"plans"`
 	Prefixes  *ebpf.MapSpec `ebpf:"prefixes"`
 	Queues    *ebpf.MapSpec `ebpf:"queues"`
 	Records   *ebpf.MapSpec `ebpf:"records"`
 	Scratch   *ebpf.MapSpec `ebpf:"scratch"`
+	Searches  *ebpf.MapSpec `ebpf:"searches"`
 	Stages    *ebpf.MapSpec `ebpf:"stages"`
 	States    *ebpf.MapSpec `ebpf:"states"`
 	Tables    *ebpf.MapSpec `ebpf:"tables"`
@@ -155,13 +155,13 @@ type WalkMaps struct {
 	Highs     *ebpf.Map `ebpf:"highs"`
 	KnownKeys *ebpf.Map `ebpf:"known_keys"`
 	Leases    *ebpf.Map `ebpf:"leases"`
-	Lengths   *ebpf.Map `ebpf:"lengths"`
 	Locks     *ebpf.Map `ebpf:"locks"`
 	Plans     *ebpf.Map `ebpf:"plans"`
 	Prefixes  *ebpf.Map `ebpf:"prefixes"`
 	Queues    *ebpf.Map `ebpf:"queues"`
 	Records   *ebpf.Map `ebpf:"records"`
 	Scratch   *ebpf.Map `ebpf:"scratch"`
+	Searches  *ebpf.Map `ebpf:"searches"`
 	Stages    *ebpf.Map `ebpf:"stages"`
 	States    *ebpf.Map `ebpf:"states"`
 	Tables    *ebpf.Map `ebpf:"tables"`
@@ -182,13 +182,13 @@ func (m *WalkMaps) Close() error {
 		m.Highs,
 		m.KnownKeys,
 		m.Leases,
-		m.Lengths,
 		m.Locks,
 		m.Plans,
 		m.Prefixes,
 		m.Queues,
 		m.Records,
 		m.Scratch,
+		m.Searches,
 		m.Stages,
 		m.States,
 		m.Tables,

@@ -5,51 +5,104 @@
 #include "bucket.h"
 #include "headers.h"
 
+/* probe is the search of a prefix in the hash table. */
+struct probe {
+	__u64 hi, lo;
+	__u32 kind;
+	__u32 buckets;
+	__u32 at; /* bucket */
+	__u32 number; /* of the customer, if found */
+};
+
+/* start_probe goes to the bucket at which the search starts: prefixTable.home in
+ * dataplane/kernel/prefix_table.go. */
+static __always_inline void start_probe(struct probe *p, __u64 seed)
+{
+	__u64 h = (p->hi ^ seed) * 0xff51afd7ed558ccdULL;
+
+	h = (h ^ h >> 32 ^ p->lo ^ (__u64)p->kind << 56) * 0xff51afd7ed558ccdULL;
+	h = (h ^ h >> 32) * 0xc4ceb9fe1a85ec53ULL;
+	p->at = (h >> 32) * p->buckets >> 32;
+}
+
+/* probe_bucket searches one bucket, and returns 1 if the search ends there. It compares
+ * without branches, because the CPU cannot predict the slot of a key. */
+static long probe_bucket(__u32 i __attribute__((unused)), struct probe *p)
+{
+	const struct prefix_bucket *b = bpf_map_lookup_elem(&prefixes, &p->at);
+	__u64 number, differs, found = 0, unused = 0;
+
+	if (!b)
+		return 1;
+#pragma unroll
+	for (int j = 0; j < BUCKET_PREFIXES; j++) {
+		number = READ(b->number[j]);
+		differs = (b->addr[j].hi ^ p->hi) | (b->addr[j].lo ^ p->lo) | (b->kind[j] ^ p->kind);
+		differs |= -differs | number << 32; /* negative: another prefix, TAKEN or REMOVED */
+		found |= number & ((differs >> 63) - 1);
+		unused |= number - 1; /* negative: NEVER_USED */
+	}
+	p->number = found;
+	if (found | unused >> 63)
+		return 1;
+	p->at = p->at + 1 < p->buckets ? p->at + 1 : 0;
+	return 0;
+}
+
+/* find_prefix returns the number of the customer of a prefix, or 0. */
+__noinline __u32 find_prefix(__u32 kind, __u64 hi, __u64 lo)
+{
+	__u32 first = 0;
+	const struct prefix_search *s = bpf_map_lookup_elem(&searches, &first);
+	struct probe p = {.hi = hi, .lo = lo, .kind = kind};
+
+	if (!s)
+		return 0;
+	p.buckets = s->buckets;
+	start_probe(&p, s->seed);
+	if (!probe_bucket(0, &p)) /* one look-up in ten */
+		bpf_loop(MAX_PROBES - 1, probe_bucket, &p, 0);
+	return p.number;
+}
+
 /* customer_of_prefix returns the number of the customer of the prefix of an address with a
- * number of bits, or 0.
- *
- * It is a global function, so the verifier verifies it once, and not in each turn of the
- * loop that calls it. */
+ * length, or 0. Like find_prefix it is a global function, so the verifier verifies it once, and
+ * not in each turn of the loop that calls it. */
 __noinline __u32 customer_of_prefix(__u32 kind, __u32 bits, __u64 hi, __u64 lo)
 {
-	struct prefix key = {.kind = kind, .bits = bits};
-	__u32 *number;
-
-	if (kind == IPV6) {
-		key.addr.hi = bits >= 64 ? hi : hi & ~(~0ULL >> (bits & 63));
-		key.addr.lo = bits >= 128 ? lo : bits <= 64 ? 0 : lo & ~(~0ULL >> (bits & 63));
-	} else {
-		key.addr.lo = lo & ~(0xffffffffULL >> (bits & 63));
-	}
-	number = bpf_map_lookup_elem(&prefixes, &key);
-	return number ? *number : 0;
+	if (kind != IPV6)
+		return find_prefix(IPV4_PREFIX + bits, 0, lo & ~(0xffffffffULL >> (bits & 63)));
+	if (bits < 128)
+		lo = bits > 64 ? lo & ~(~0ULL >> (bits & 63)) : 0;
+	if (bits < 64)
+		hi &= ~(~0ULL >> bits);
+	return find_prefix(bits, hi, lo);
 }
 
 /* longest_prefix returns the number of the customer with the longest prefix that contains
  * an address, or 0. */
-static __always_inline __u32 longest_prefix(__u32 kind, __u64 hi, __u64 lo)
+__noinline __u32 longest_prefix(__u32 kind, __u64 hi, __u64 lo)
 {
-	__u32 first = 0, number = 0, bits;
-	struct prefix_lengths *l = bpf_map_lookup_elem(&lengths, &first);
+	__u32 first = 0, number, bits = ANY_LENGTH;
+	struct prefix_search *s = bpf_map_lookup_elem(&searches, &first);
 
-	if (!l)
+	if (!s)
 		return 0;
-	for (int i = 0; i < MAX_LENGTHS && !number; i++) {
-		bits = READ(l->bits[kind == IPV6][i]);
-		if (bits == NO_LENGTH)
+	for (int i = 0; i < ANY_LENGTH; i++) {
+		bits = READ(s->below[kind == IPV6][bits]);
+		if (bits > 128)
 			break;
 		number = customer_of_prefix(kind, bits, hi, lo);
+		if (number)
+			return number;
 	}
-	return number;
+	return 0;
 }
 
 /* customer_of_vlan returns the number of the customer of VLAN IDs, or 0. */
 static __always_inline __u32 customer_of_vlan(__u32 id)
 {
-	struct prefix key = {.kind = OTHER, .addr.lo = id};
-	__u32 *number = bpf_map_lookup_elem(&prefixes, &key);
-
-	return number ? *number : 0;
+	return find_prefix(VLAN_IDS, 0, id);
 }
 
 /* find_customer returns the number of the packet's customer, from 1, or 0. */

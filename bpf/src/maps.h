@@ -162,23 +162,24 @@ struct {
 	__type(value, struct scratch);
 } scratch SEC(".maps");
 
-/* prefix -> number of its customer, from 1. Written by user space, read by the
- * programs. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1);
-	__type(key, struct prefix);
-	__type(value, __u32);
-} prefixes SEC(".maps");
-
-/* 0 -> lengths of the keys of prefixes. Written by user space, read by the
- * programs. */
+/* index -> bucket of the hash table of the customers' prefixes. Written by user space,
+ * read by the programs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct prefix_lengths);
-} lengths SEC(".maps");
+	__type(value, struct prefix_bucket);
+} prefixes SEC(".maps");
+
+/* 0 -> how prefixes are searched. Written by user space, read by the programs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_RDONLY_PROG);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct prefix_search);
+} searches SEC(".maps");
 
 /* number of a customer - 1 -> customer. Written by the programs, and by user space
  * before a customer has prefixes. */

@@ -1,10 +1,8 @@
 package kernel
 
 import (
-	"encoding/binary"
 	"fmt"
 	"hash/fnv"
-	"math"
 	"slices"
 
 	"github.com/cilium/ebpf"
@@ -21,8 +19,8 @@ var customerKeys = map[dataplane.CustomerKey]uint8{
 
 // customerImage is a customer table in the form that the programs read.
 type customerImage struct {
-	plans   []bpf.ShaperPlan
-	lengths bpf.ShaperPrefixLengths
+	plans []bpf.ShaperPlan
+	below shorterLengths
 }
 
 // customers encodes the customers of the plan.
@@ -37,7 +35,7 @@ func (e *encoder) customers() {
 		e.constants.Reads |= 1<<bySrc | 1<<byDst
 	}
 	e.checkIDs(from.Source.List)
-	e.customerImage = &customerImage{lengths: lengthsOf(from.Source)}
+	e.customerImage = &customerImage{below: lengthsOf(from.Source)}
 	for i := range from.Plans {
 		e.customerImage.plans = append(e.customerImage.plans, e.service(&from.Plans[i]))
 	}
@@ -91,51 +89,12 @@ func hasPaced(plan *dataplane.Plan) bool {
 	return plan.Customers != nil && slices.ContainsFunc(plan.Customers.Plans, func(p dataplane.PlanService) bool { return p.Profile == nil })
 }
 
-// lengthsOf returns the lengths of the prefixes of customers.
-func lengthsOf(from *dataplane.Customers) (out bpf.ShaperPrefixLengths) {
-	var used [2][129]bool
-	for i := range from.List {
-		for _, p := range from.List[i].Prefixes {
-			used[flag(p.Addr().Is6())][p.Bits()] = true
-		}
-	}
-	for family := range used {
-		list := out.Bits[family][:0]
-		for bits, has := range slices.Backward(used[family][:]) {
-			if has {
-				list = append(list, uint8(bits))
-			}
-		}
-		_ = append(list, math.MaxUint8) // MAX_LENGTHS has room for it
-	}
-	return out
-}
-
 // customerID returns the number by which the maps know the name of a customer, never 0: its
 // hash.
 func customerID(name string) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(name)) // never fails
 	return max(h.Sum64(), 1)
-}
-
-// prefixesOf returns the keys by which the programs find a customer.
-func prefixesOf(c *dataplane.Customer) (out []bpf.ShaperPrefix) {
-	for _, p := range c.Prefixes {
-		key := bpf.ShaperPrefix{Bits: uint32(p.Bits())}
-		if p.Addr().Is4() {
-			b := p.Addr().As4()
-			key.Kind, key.Addr.Lo = uint32(dataplane.IPv4), uint64(binary.BigEndian.Uint32(b[:]))
-		} else {
-			b := p.Addr().As16()
-			key.Kind, key.Addr.Hi, key.Addr.Lo = uint32(dataplane.IPv6), binary.BigEndian.Uint64(b[:]), binary.BigEndian.Uint64(b[8:])
-		}
-		out = append(out, key)
-	}
-	for _, id := range c.VLANs {
-		out = append(out, bpf.ShaperPrefix{Kind: uint32(dataplane.Other), Addr: bpf.ShaperAddr{Lo: uint64(id)}})
-	}
-	return out
 }
 
 // putBatch writes entries to a map, many at a time.

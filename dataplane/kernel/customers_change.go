@@ -3,8 +3,6 @@ package kernel
 import (
 	"errors"
 	"fmt"
-	"math"
-	"slices"
 
 	"github.com/cilium/ebpf"
 
@@ -49,8 +47,8 @@ func (t *customerTable) find(id uint64) *bpf.ShaperCustomer {
 	return &t.customers[t.numbers[id]-1]
 }
 
-// fitCustomers reports whether the maps of customers have room for those of an image, and the
-// same kind of keys, so that only the difference has to be written.
+// fitCustomers reports whether the maps of customers have room for those of an image beside
+// the previous ones, and the same kind of keys, so that only the difference has to be written.
 func (s *stateMaps) fitCustomers(g *image, before *About) (bool, error) {
 	if g.customerImage == nil || before.Customers != g.constants.Customers {
 		return false, nil
@@ -59,11 +57,25 @@ func (s *stateMaps) fitCustomers(g *image, before *About) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	list, total := g.plan.Customers.Source.List, len(t.numbers)
+	for i := range list {
+		if t.find(customerID(list[i].Name)) == nil {
+			total++
+		}
+	}
 	_, err = t.assignPlans(g.customerImage.plans)
-	return err == nil && len(g.plan.Customers.Of) <= len(t.customers) && g.prefixCount() <= int(s.prefixes.MaxEntries()), nil
+	if err != nil || total > len(t.customers) {
+		return false, nil
+	}
+	prefixes, err := s.openPrefixes()
+	if err != nil {
+		return false, err
+	}
+	defer prefixes.close()
+	return prefixes.fits(list), nil
 }
 
-// ErrNoRoom means that the maps of customers have no room for more plans or customers. A reload
+// ErrNoRoom means that the maps of customers have no room for more plans, customers or prefixes. A reload
 // makes larger ones.
 var ErrNoRoom = errors.New("the maps of customers have no room")
 
@@ -102,11 +114,12 @@ func (s *stateMaps) changeCustomers(g *image) error {
 	if err != nil {
 		return err
 	}
-	prefixes, err := s.readPrefixes()
+	prefixes, err := s.openPrefixes()
 	if err != nil {
 		return err
 	}
-	d := customerDiff{stateMaps: s, t: t, image: g, prefixes: prefixes}
+	defer prefixes.close()
+	d := customerDiff{stateMaps: s, t: t, image: g, prefixes: prefixDiff{table: prefixes}}
 	return d.run()
 }
 
@@ -115,16 +128,15 @@ type customerDiff struct {
 	*stateMaps
 	*image
 	t        *customerTable
-	prefixes map[bpf.ShaperPrefix]uint32 // in the map
+	prefixes prefixDiff
 
-	plans   []uint32                    // index in the map, by plan of the image
-	wanted  map[bpf.ShaperPrefix]uint32 // prefixes of the image
-	added   []int                       // customers of the image without a number so far
-	numbers []uint32                    // by customer of the image
+	plans   []uint32 // index in the map, by plan of the image
+	added   []int    // customers of the image without a number so far
+	numbers []uint32 // by customer of the image
 }
 
 func (d *customerDiff) run() error {
-	for _, step := range []func() error{d.writePlans, d.moveKnown, d.widenLengths, d.removePrefixes, d.removeCustomers, d.addCustomers, d.writePrefixes, d.writeLengths} {
+	for _, step := range []func() error{d.writePlans, d.moveKnown, d.addCustomers, d.widenLengths, d.findPrefixes, d.writePrefixes, d.removeCustomers, d.writeLengths} {
 		if err := step(); err != nil {
 			return fmt.Errorf("customers: %w", err)
 		}
@@ -176,84 +188,18 @@ func (s *stateMaps) move(moves []bpf.BudgetMove) error {
 	return m.move(moves)
 }
 
-// widenLengths makes the programs look for the lengths of the previous and the new prefixes.
-func (d *customerDiff) widenLengths() error {
-	var was bpf.ShaperPrefixLengths
-	if err := d.lengths.Lookup(uint32(0), &was); err != nil {
-		return cause.Of(err)
-	}
-	next := d.customerImage.lengths
-	for family := range was.Bits {
-		list := slices.Concat(was.Bits[family][:], next.Bits[family][:])
-		slices.Sort(list)
-		list = slices.Compact(list)
-		list = slices.DeleteFunc(list, func(bits uint8) bool { return bits == math.MaxUint8 })
-		slices.Reverse(list)
-		copy(next.Bits[family][:], append(list, math.MaxUint8))
-	}
-	return d.putLengths(&next)
-}
-
-func (d *customerDiff) writeLengths() error { return d.putLengths(&d.customerImage.lengths) }
-
-func (d *customerDiff) putLengths(l *bpf.ShaperPrefixLengths) error {
-	return cause.Of(d.lengths.Put(uint32(0), l))
-}
-
-// removePrefixes removes the prefixes that the image does not have.
-func (d *customerDiff) removePrefixes() error {
-	d.wanted = make(map[bpf.ShaperPrefix]uint32, d.prefixCount())
-	list := d.plan.Customers.Source.List
-	for i := range list {
-		for _, key := range prefixesOf(&list[i]) {
-			d.wanted[key] = d.numbers[i] // 0 for a new customer
-		}
-	}
-	for key := range d.prefixes {
-		if _, ok := d.wanted[key]; !ok {
-			if err := d.stateMaps.prefixes.Delete(&key); err != nil {
-				return cause.Of(err)
-			}
-		}
-	}
-	return nil
-}
-
-// removeCustomers frees the numbers of customers that the image does not have. Their prefixes
-// that now belong to other customers are moved first. Then no new packet can find a freed
-// number, and the programs that found one before have ended.
+// removeCustomers frees the numbers of customers that the image does not have. No running
+// program has found one of them.
 func (d *customerDiff) removeCustomers() error {
 	kept := map[uint32]bool{}
 	for _, number := range d.numbers {
 		kept[number] = true
 	}
-	var gone []uint32
 	for _, number := range d.t.numbers {
 		if !kept[number] {
-			gone = append(gone, number)
-		}
-	}
-	if len(gone) == 0 {
-		return nil
-	}
-	for key, number := range d.prefixes {
-		if to, ok := d.wanted[key]; ok && !kept[number] && to == 0 { // of a new customer, which gets it later
-			if err := d.stateMaps.prefixes.Delete(&key); err != nil {
+			if err := d.stateMaps.customers.Put(number-1, &bpf.ShaperCustomer{}); err != nil {
 				return cause.Of(err)
 			}
-		} else if ok && !kept[number] {
-			if err := d.stateMaps.prefixes.Put(&key, to); err != nil {
-				return cause.Of(err)
-			}
-		}
-	}
-	if err := awaitPrograms(); err != nil {
-		return err
-	}
-	for _, number := range gone {
-		d.t.customers[number-1] = bpf.ShaperCustomer{}
-		if err := d.stateMaps.customers.Put(number-1, &bpf.ShaperCustomer{}); err != nil {
-			return cause.Of(err)
 		}
 	}
 	return nil
@@ -295,33 +241,6 @@ func (d *customerDiff) addCustomers() error {
 		d.numbers[i] = uint32(next + 1)
 	}
 	return nil
-}
-
-// writePrefixes writes the prefixes that are new, or whose customer has changed.
-func (d *customerDiff) writePrefixes() error {
-	var keys []bpf.ShaperPrefix
-	var numbers []uint32
-	list := d.plan.Customers.Source.List
-	for i := range list {
-		for _, key := range prefixesOf(&list[i]) {
-			if d.prefixes[key] != d.numbers[i] || d.wanted[key] == 0 {
-				keys, numbers = append(keys, key), append(numbers, d.numbers[i])
-			}
-		}
-	}
-	return putBatch(d.stateMaps.prefixes, keys, numbers)
-}
-
-// readPrefixes reads the map of prefixes.
-func (s *stateMaps) readPrefixes() (map[bpf.ShaperPrefix]uint32, error) {
-	out := make(map[bpf.ShaperPrefix]uint32, s.prefixes.MaxEntries())
-	err := eachBatch(s.prefixes, func(keys []bpf.ShaperPrefix, numbers []uint32) error {
-		for i, key := range keys {
-			out[key] = numbers[i]
-		}
-		return nil
-	})
-	return out, err
 }
 
 // readArray reads all values of an array map.

@@ -25,14 +25,14 @@ func (s *stateMaps) makeCustomerMaps(g *image) (err error) {
 		return nil
 	}
 	spare := func(n int) uint32 { return uint32(n + max(n/spareCustomers, minSpare)) }
-	s.prefixes, s.lengths, s.customers, s.plans = nil, nil, nil, nil
+	s.prefixes, s.searches, s.customers, s.plans = nil, nil, nil, nil
 	for _, m := range []struct {
 		to   **ebpf.Map
 		name string
 		n    uint32
 	}{
-		{&s.prefixes, bpf.ShaperMapPrefixes, spare(g.prefixCount())},
-		{&s.lengths, bpf.ShaperMapLengths, 1},
+		{&s.prefixes, bpf.ShaperMapPrefixes, bucketsFor(g.prefixCount())},
+		{&s.searches, bpf.ShaperMapSearches, 1},
 		{&s.customers, bpf.ShaperMapCustomers, spare(len(g.plan.Customers.Of))},
 		{&s.plans, bpf.ShaperMapPlans, uint32(len(g.customerImage.plans) + max(len(g.plan.Customers.Of)/spareOwnPlans, minSparePlans))},
 	} {
@@ -76,12 +76,9 @@ func (g *image) populateCustomers(to *stateMaps, before *customerTable) error {
 	}
 	from := g.plan.Customers
 	customers := make([]bpf.ShaperCustomer, len(from.Of))
-	var keys []bpf.ShaperPrefix
-	var numbers []uint32
 	var moves []bpf.BudgetMove
 	for i, plan := range from.Of {
-		c := &from.Source.List[i]
-		out, id := &customers[i], customerID(c.Name)
+		out, id := &customers[i], customerID(from.Source.List[i].Name)
 		*out = initialState(&g.customerImage.plans[plan])
 		if was := before.find(id); was != nil {
 			*out = *was
@@ -90,15 +87,11 @@ func (g *image) populateCustomers(to *stateMaps, before *customerTable) error {
 			}
 		}
 		out.Plan, out.Id = plan, id
-		for _, key := range prefixesOf(c) {
-			keys, numbers = append(keys, key), append(numbers, uint32(i+1))
-		}
 	}
 	err := errors.Join(
 		putArray(to.plans, g.customerImage.plans),
 		putArray(to.customers, customers),
-		putArray(to.lengths, []bpf.ShaperPrefixLengths{g.customerImage.lengths}),
-		putBatch(to.prefixes, keys, numbers),
+		to.fillPrefixes(from.Source.List, g.customerImage.below),
 	)
 	for chunk := range slices.Chunk(moves, minSparePlans) {
 		err = errors.Join(err, g.moveFrom(to, before, customers, chunk))

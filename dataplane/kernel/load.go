@@ -21,7 +21,7 @@ type stateMaps struct {
 	queues                                     *ebpf.Map // of one policy, but rates change in it
 	leases                                     *ebpf.Map
 	budgets, locks                             *ebpf.Map // of the host, or unused maps
-	prefixes, lengths, customers, plans        *ebpf.Map // of customers
+	prefixes, searches, customers, plans       *ebpf.Map // of customers
 	counters                                   counterMaps
 	ownTables                                  *[MaxTables * 2]*ebpf.Map // tables of keys that this process made, by slot
 }
@@ -31,7 +31,7 @@ func (s *stateMaps) mapFields() map[string]**ebpf.Map {
 	return map[string]**ebpf.Map{
 		bpf.ShaperMapStates: &s.states, bpf.ShaperMapKnownKeys: &s.keys, bpf.ShaperMapCounters: &s.counters.Map,
 		bpf.ShaperMapBacklogs: &s.backlogs, bpf.ShaperMapWaiting: &s.departures, bpf.ShaperMapExpiry: &s.expiry,
-		bpf.ShaperMapQueues: &s.queues, bpf.ShaperMapPrefixes: &s.prefixes, bpf.ShaperMapLengths: &s.lengths, bpf.ShaperMapCustomers: &s.customers, bpf.ShaperMapPlans: &s.plans,
+		bpf.ShaperMapQueues: &s.queues, bpf.ShaperMapPrefixes: &s.prefixes, bpf.ShaperMapSearches: &s.searches, bpf.ShaperMapCustomers: &s.customers, bpf.ShaperMapPlans: &s.plans,
 		bpf.ShaperMapLeases: &s.leases, bpf.ShaperMapBudgets: &s.budgets, bpf.ShaperMapLocks: &s.locks,
 	}
 }

@@ -155,7 +155,7 @@ func (g *image) initialize(to *stateMaps) (err error) {
 		return err
 	}
 	if g.customerImage != nil {
-		for _, unused := range []*ebpf.Map{to.prefixes, to.lengths, to.customers, to.plans} {
+		for _, unused := range []*ebpf.Map{to.prefixes, to.searches, to.customers, to.plans} {
 			unused.Close()
 		}
 	}
