@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/connections"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 )
 
@@ -66,7 +67,7 @@ type metricsServer struct {
 func Serve(out io.Writer, at Address, b *Board) *metricsServer {
 	ctx, stop := context.WithCancel(context.Background())
 	s := &metricsServer{stop: stop}
-	conns := newConnections(maxConnections())
+	conns := connections.New(connections.Max())
 	s.http = http.Server{
 		Handler:                      metricsHandler(at.host, b),
 		DisableGeneralOptionsHandler: true,
@@ -75,7 +76,7 @@ func Serve(out io.Writer, at Address, b *Board) *metricsServer {
 		WriteTimeout:                 responseTime,
 		IdleTimeout:                  keepAliveTime,
 		MaxHeaderBytes:               headerBytes,
-		ConnState:                    conns.changed,
+		ConnState:                    conns.Changed,
 		ErrorLog:                     log.New(io.Discard, "", 0), // clients could fill the log
 	}
 	go func() {
@@ -84,7 +85,7 @@ func Serve(out io.Writer, at Address, b *Board) *metricsServer {
 			return
 		}
 		defer listener.Close()
-		go func() { _ = s.http.Serve(&limitedListener{listener, conns}) }() // returns after Close
+		go func() { _ = s.http.Serve(conns.Listener(listener)) }() // returns after Close
 		fmt.Fprintf(out, "shaper: metrics at http://%s/metrics\n", listener.Addr())
 		<-ctx.Done()
 	}()

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/connections"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
@@ -229,7 +230,7 @@ func TestMetricsIdleClients(t *testing.T) {
 			t.Parallel()
 			address, _ := metricsFor(t, "classes: [{name: a}]")
 			var clients []net.Conn
-			for range 3 * connectionsMax {
+			for range 3 * connections.Max() {
 				conn := dialServer(t, address)
 				_, _ = io.WriteString(conn, first) // it may be closed already
 				clients = append(clients, conn)
@@ -251,7 +252,7 @@ func TestMetricsNeverReading(t *testing.T) {
 	t.Parallel()
 	address, _ := metricsFor(t, manyClasses())
 	var clients []net.Conn
-	for range connectionsMax {
+	for range connections.Max() {
 		conn := dialServer(t, address)
 		_ = conn.(*net.TCPConn).SetReadBuffer(4096)
 		if _, err := io.WriteString(conn, scrapeRequest); err != nil {

@@ -1,4 +1,4 @@
-package metrics
+package connections
 
 import (
 	"net"
@@ -22,15 +22,15 @@ func TestConnectionsVictim(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := newConnections(len(row.states))
+				c := New(len(row.states))
 				var clients []net.Conn
 				for _, state := range row.states {
 					client, server := net.Pipe()
 					defer client.Close()
 					clients = append(clients, client)
 					c.admit(server)
-					c.changed(server, http.StateNew)
-					c.changed(server, state)
+					c.Changed(server, http.StateNew)
+					c.Changed(server, state)
 					time.Sleep(time.Second)
 				}
 				time.Sleep(10 * time.Second)
@@ -71,12 +71,12 @@ func TestConnectionsGrace(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := newConnections(1)
+				c := New(1)
 				_, first := net.Pipe()
 				c.admit(first)
-				c.changed(first, row.state)
+				c.Changed(first, row.state)
 				if row.after > 0 {
-					time.AfterFunc(row.after, func() { c.changed(first, http.StateClosed) })
+					time.AfterFunc(row.after, func() { c.Changed(first, http.StateClosed) })
 				}
 				_, second := net.Pipe()
 				begin := time.Now()
@@ -84,7 +84,7 @@ func TestConnectionsGrace(t *testing.T) {
 				if took := time.Since(begin); took != row.want {
 					t.Errorf("waited %v, want %v", took, row.want)
 				}
-				c.changed(first, http.StateClosed) // the server finds out
+				c.Changed(first, http.StateClosed) // the server finds out
 				if len(c.open) != 1 || c.open[0].Conn != second {
 					t.Errorf("open: got %v, want the second", c.open)
 				}

@@ -1,4 +1,6 @@
-package metrics
+// Package connections bounds the open connections of an HTTP server, so that clients which never
+// send, read or close cannot use up the descriptors of the process.
+package connections
 
 import (
 	"math"
@@ -11,16 +13,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limits of connections to the metrics server.
+// Limits of connections.
 const (
 	connectionsMax  = 64
 	connectionGrace = 25 * time.Millisecond // time to send a request, before a newer connection may replace this one
 	responseGrace   = time.Second           // time to read the response, likewise
 )
 
-// maxConnections is connectionsMax, or a quarter of the descriptors that the
-// process may open. Shaping needs descriptors too.
-func maxConnections() int {
+// Max returns 64, or a quarter of the descriptors that the process may open. Shaping needs
+// descriptors too.
+func Max() int {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		return 1
@@ -28,11 +30,11 @@ func maxConnections() int {
 	return int(min(connectionsMax, max(1, limit.Cur/4)))
 }
 
-// connections are the open connections of an HTTP server, oldest change of state first. At
+// Connections are the open connections of an HTTP server, oldest change of state first. At
 // the limit, a new connection replaces the oldest one that is idle or has not sent a complete
 // request. If there is none, it replaces the oldest one whose response takes longer than
 // responseGrace.
-type connections struct {
+type Connections struct {
 	max int
 
 	mu    sync.Mutex
@@ -46,12 +48,13 @@ type connection struct {
 	since time.Time // last change of state
 }
 
-func newConnections(limit int) *connections {
-	return &connections{max: limit, ended: make(chan struct{}, 1)}
+// New returns Connections with at most limit of them open.
+func New(limit int) *Connections {
+	return &Connections{max: limit, ended: make(chan struct{}, 1)}
 }
 
-// changed is the server's ConnState callback. It moves an open connection to the end.
-func (c *connections) changed(conn net.Conn, state http.ConnState) {
+// Changed is the server's ConnState callback. It moves an open connection to the end.
+func (c *Connections) Changed(conn net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	i := slices.IndexFunc(c.open, func(o connection) bool { return o.Conn == conn })
@@ -71,7 +74,7 @@ func (c *connections) changed(conn net.Conn, state http.ConnState) {
 }
 
 // admit adds a connection as soon as there is room.
-func (c *connections) admit(conn net.Conn) {
+func (c *Connections) admit(conn net.Conn) {
 	for {
 		wait := c.try(conn)
 		if wait <= 0 {
@@ -85,7 +88,7 @@ func (c *connections) admit(conn net.Conn) {
 }
 
 // try adds a connection, or returns the time until another one may be replaced.
-func (c *connections) try(conn net.Conn) time.Duration {
+func (c *Connections) try(conn net.Conn) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.open) >= c.max {
@@ -106,7 +109,7 @@ func (c *connections) try(conn net.Conn) time.Duration {
 
 // victim returns the index of the connection to replace. If no connection may be replaced yet,
 // it returns the time until one may.
-func (c *connections) victim() (i int, wait time.Duration) {
+func (c *Connections) victim() (i int, wait time.Duration) {
 	wait = math.MaxInt64
 	for _, busy := range []bool{false, true} {
 		grace := connectionGrace
@@ -124,10 +127,13 @@ func (c *connections) victim() (i int, wait time.Duration) {
 	return 0, wait
 }
 
+// Listener returns a listener that accepts a connection when there is room for it.
+func (c *Connections) Listener(l net.Listener) net.Listener { return &limitedListener{l, c} }
+
 // limitedListener accepts a connection when connections has room for it.
 type limitedListener struct {
 	net.Listener
-	conns *connections
+	conns *Connections
 }
 
 func (l *limitedListener) Accept() (net.Conn, error) {
