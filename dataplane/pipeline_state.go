@@ -29,6 +29,9 @@ func (l *Pipeline) CopyCustomers(to []CustomerStats, from int) {
 	}
 }
 
+// Customer returns the counters of a customer by its number in the plan, from 1.
+func (l *Pipeline) Customer(number uint32) CustomerStats { return l.customers.list[number-1].stats }
+
 // CustomerDelay returns the queueing delay of a packet of a customer that arrives at now, in
 // ns, or false if the customer has no queue.
 func (l *Pipeline) CustomerDelay(number uint32, now int64) (delay time.Duration, queued bool) {

@@ -158,10 +158,36 @@ func (c *CustomerCounters) Of(plan *dataplane.PlanCustomers) ([]dataplane.Custom
 		if c == nil {
 			continue
 		}
-		for color, n := range []bpf.ShaperCount{c.Green, c.Yellow, c.Red} {
-			addCount(&out[i].Colors[color], n)
-		}
-		addCount(&out[i].Dropped, c.Dropped)
+		out[i] = statsOfCustomer(c)
 	}
 	return out, nil
+}
+
+func statsOfCustomer(c *bpf.ShaperCustomer) (out dataplane.CustomerStats) {
+	for color, n := range []bpf.ShaperCount{c.Green, c.Yellow, c.Red} {
+		addCount(&out.Colors[color], n)
+	}
+	addCount(&out.Dropped, c.Dropped)
+	return out
+}
+
+// Customer returns the counters of a customer; zero if the shaper does not have it. The first
+// call after a reload reads all customers.
+func (s *Shaper) Customer(name string) (out dataplane.CustomerStats, err error) {
+	if s.About.Customers == 0 {
+		return out, nil
+	}
+	index, err := s.customerIndex()
+	if err != nil {
+		return out, err
+	}
+	number := index.numbers[customerID(name)]
+	if number == 0 {
+		return out, nil
+	}
+	var c bpf.ShaperCustomer
+	if err := index.customers.LookupWithFlags(number-1, &c, ebpf.LookupLock); err != nil {
+		return out, cause.Of(err)
+	}
+	return statsOfCustomer(&c), nil
 }

@@ -226,6 +226,13 @@ func (s *Shaper) copyCustomers(from *dataplane.Pipeline, to []dataplane.Customer
 	return true
 }
 
+// Customer is dataplane.Pipeline.Customer.
+func (s *Shaper) Customer(number uint32) dataplane.CustomerStats {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	return s.pipeline.Customer(number)
+}
+
 // SetCustomerPlans is dataplane.Pipeline.SetCustomerPlans.
 func (s *Shaper) SetCustomerPlans(list []dataplane.CustomerPlan) error {
 	s.lock.Lock()

@@ -197,17 +197,30 @@ func (b Book) Targets() []Target { return slices.SortedFunc(maps.Keys(b), Target
 func (b Book) All() iter.Seq[Change] {
 	return func(yield func(Change) bool) {
 		for _, t := range b.Targets() {
-			for cause, l := range b[t] {
-				c := Change{Target: t, Terms: l.Terms, Until: l.until, By: Cause(cause)}
-				if cause == int(temporarily) {
-					c.By = ByUser
-				}
-				if !c.empty() && !yield(c) {
+			for _, c := range b.Of(t) {
+				if !yield(c) {
 					return
 				}
 			}
 		}
 	}
+}
+
+// Of returns changes that make an empty book equal to this one for one target.
+func (b Book) Of(t Target) (out []Change) {
+	if b[t] == nil {
+		return nil
+	}
+	for cause, l := range b[t] {
+		c := Change{Target: t, Terms: l.Terms, Until: l.until, By: Cause(cause)}
+		if cause == int(temporarily) {
+			c.By = ByUser
+		}
+		if !c.empty() {
+			out = append(out, c)
+		}
+	}
+	return out
 }
 
 // apply applies changes and returns a function that undoes them.

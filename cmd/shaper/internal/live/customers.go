@@ -43,11 +43,11 @@ func Customers(sh Shaper) (at int64, out []Customer, err error) {
 		return 0, nil, ErrNoCustomers
 	}
 	stats, err := sh.(*kernel.Shaper).Customers(policy.Plan.Customers)
-	return at, listCustomers(policy.Plan.Customers, stats), err
+	return at, ListCustomers(policy.Plan.Customers, stats), err
 }
 
-// listCustomers joins customers of a plan with their counters.
-func listCustomers(plan *dataplane.PlanCustomers, stats []dataplane.CustomerStats) []Customer {
+// ListCustomers joins customers of a plan with their counters.
+func ListCustomers(plan *dataplane.PlanCustomers, stats []dataplane.CustomerStats) []Customer {
 	out := make([]Customer, len(stats))
 	for i := range stats {
 		out[i] = Customer{plan.Source.List[i].Name, plan.Service(uint32(i + 1)).Name, stats[i]}
@@ -72,7 +72,7 @@ func (c *LocalTap) customers(path string, book changes.Book) []Customer {
 	if plan == nil {
 		return nil
 	}
-	return listCustomers(plan, stats)
+	return ListCustomers(plan, stats)
 }
 
 // CustomerStats returns the customers with their changes, and their counters in the same order;
@@ -85,4 +85,20 @@ func (c *LocalTap) CustomerStats(path string, book changes.Book) (*dataplane.Pla
 	}
 	now, _ := c.policy.Amended(path, book, time.Now())
 	return now.Plan.Customers, c.Shaper.Customers()
+}
+
+// Customer returns a customer with the changes of a book. The error is a
+// *policyfile.UnknownError if there is none of that name.
+func (c *LocalTap) Customer(name string, book changes.Book) (Customer, error) {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	number, service, err := c.policy.Amender(book, time.Now()).Service(name)
+	if err != nil {
+		return Customer{}, err
+	}
+	out := Customer{Name: name, Plan: service.Name}
+	if c.plan.Customers != nil {
+		out.CustomerStats = c.Shaper.Customer(number)
+	}
+	return out, nil
 }

@@ -92,9 +92,12 @@ func (c *Run) Set(list []changes.Change) error {
 	case c.Calls <- func() { done <- c.Changer.Set(list) }:
 		return <-done
 	case <-late:
-		return errors.New("the process is busy, or waits for the interface")
+		return ErrBusy
 	}
 }
+
+// ErrBusy means that the goroutine that owns the shapers does not answer.
+var ErrBusy = errors.New("the process is busy, or waits for the interface")
 
 // askTimeout is the time to wait for another process, which may be stopped. An answer may
 // take a second.

@@ -233,13 +233,13 @@ func listTaps() []Shaper {
 			continue
 		}
 		seen[name] = true
-		out = append(out, openTap(name)...)
+		out = append(out, OpenTap(name)...)
 	}
 	return out
 }
 
-// openTap returns the directions of a shaper tap; none if it is just ending.
-func openTap(name string) (out []Shaper) {
+// OpenTap returns the directions of the shaper tap of a device; none if it is just ending.
+func OpenTap(name string) (out []Shaper) {
 	client := connect(tapPrefix+name, 0)
 	if client == nil {
 		return nil

@@ -58,6 +58,15 @@ type UnknownError struct{ changes.Target }
 
 func (e *UnknownError) Error() string { return fmt.Sprintf("no %v in the policy", e.Target) }
 
+// TermsError means that the policy does not allow the terms of a change.
+type TermsError struct {
+	changes.Target
+	Err error
+}
+
+func (e *TermsError) Error() string { return fmt.Sprintf("%v: %v", e.Target, e.Err) }
+func (e *TermsError) Unwrap() error { return e.Err }
+
 // Service returns the number of a customer and its plan. Customers with equal terms have the
 // same plan.
 func (a *Amender) Service(name string) (uint32, *dataplane.PlanService, error) {
@@ -70,7 +79,7 @@ func (a *Amender) Service(name string) (uint32, *dataplane.PlanService, error) {
 	terms := a.book.Terms(t, a.now)
 	service, err := a.service(from.Service(number), terms)
 	if err != nil {
-		err = fmt.Errorf("%v: %w", t, err)
+		err = &TermsError{t, err}
 	}
 	return number, service, err
 }
