@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"syscall"
 
@@ -28,7 +29,7 @@ const (
 // calling thread. That must be the main thread: while another thread calls exec, the process
 // looks like a zombie. A process of another user has nothing to drop, and would lose file
 // capabilities by exec.
-func dropPrivileges(s streams, keep uint64, policy *policyFlags, metrics string) {
+func dropPrivileges(s streams, keep uint64, policy *policyFlags, metrics string, control *controlFlags) {
 	defer runtime.UnlockOSThread() // locked by init
 	nameProcess()
 	if os.Geteuid() != 0 {
@@ -37,7 +38,8 @@ func dropPrivileges(s streams, keep uint64, policy *policyFlags, metrics string)
 	if metrics != "" {
 		keep |= 1 << unix.CAP_NET_BIND_SERVICE // the port may be below 1024
 	}
-	if err := restartWith(keep, policy.file); err != nil {
+	groups, _ := control.groups() // check found them
+	if err := restartWith(keep, policy.file, control.paths(), groups); err != nil {
 		fmt.Fprintf(s.err, "shaper: warning: keeping all capabilities: %v\n", err)
 	}
 }
@@ -46,9 +48,10 @@ func dropPrivileges(s streams, keep uint64, policy *policyFlags, metrics string)
 // exe.
 func nameProcess() { _ = os.WriteFile("/proc/self/comm", []byte("shaper"), 0) }
 
-// restartWith restarts the process with the capabilities in keep. It returns nil if there is
-// nothing to drop, and an error if it fails; otherwise it does not return.
-func restartWith(keep uint64, policy string) error {
+// restartWith restarts the process with the capabilities in keep, as a member of groups, so that
+// it can give sockets to them. It returns nil if there is nothing to drop, and an error if it
+// fails; otherwise it does not return.
+func restartWith(keep uint64, policy string, sockets []string, groups []int) error {
 	now, err := capabilities()
 	if err != nil {
 		return err
@@ -57,7 +60,7 @@ func restartWith(keep uint64, policy string) error {
 	if err != nil {
 		return fmt.Errorf("PR_GET_NO_NEW_PRIVS: %w", err)
 	}
-	if keep, err = withFileAccess(now, keep, policy); err != nil {
+	if keep, err = withFileAccess(now, keep, policy, sockets); err != nil {
 		return err
 	}
 	if now.permitted&^keep == 0 && none == 1 {
@@ -80,6 +83,9 @@ func restartWith(keep uint64, policy string) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("PR_SET_NO_NEW_PRIVS: %w", err)
 	}
+	if err := joinGroups(groups); err != nil && !errors.Is(err, unix.EPERM) { // EPERM: it may be a member
+		return err
+	}
 	kept := now.permitted & keep
 	if err := (capabilitySets{effective: kept, permitted: kept}).set(); err != nil {
 		return err
@@ -87,9 +93,24 @@ func restartWith(keep uint64, policy string) error {
 	return fmt.Errorf("exec: %w", syscall.Exec("/proc/self/exe", os.Args, os.Environ()))
 }
 
+// joinGroups adds groups to those of the calling thread, which a process has after exec.
+func joinGroups(groups []int) error {
+	if len(groups) == 0 {
+		return nil
+	}
+	now, err := unix.Getgroups()
+	if err == nil {
+		err = unix.Setgroups(append(now, groups...))
+	}
+	if err != nil {
+		return fmt.Errorf("setgroups: %w", err)
+	}
+	return nil
+}
+
 // withFileAccess adds the capabilities that root needs for files of other users: a policy in
-// a home directory, or the runtime directory of a service.
-func withFileAccess(now capabilitySets, keep uint64, policy string) (uint64, error) {
+// a home directory, the runtime directory of a service, or the directory of a socket.
+func withFileAccess(now capabilitySets, keep uint64, policy string, sockets []string) (uint64, error) {
 	without := now
 	without.effective &= keep
 	if err := without.set(); err != nil {
@@ -98,8 +119,14 @@ func withFileAccess(now capabilitySets, keep uint64, policy string) (uint64, err
 	if policy != "" && unix.Faccessat(unix.AT_FDCWD, policy, unix.R_OK, unix.AT_EACCESS) == unix.EACCES {
 		keep |= 1 << unix.CAP_DAC_READ_SEARCH
 	}
-	if unix.Faccessat(unix.AT_FDCWD, kernel.StateDir, unix.W_OK|unix.X_OK, unix.AT_EACCESS) == unix.EACCES {
-		keep |= 1 << unix.CAP_DAC_OVERRIDE
+	dirs := []string{kernel.StateDir}
+	for _, path := range sockets {
+		dirs = append(dirs, filepath.Dir(path))
+	}
+	for _, dir := range dirs {
+		if unix.Faccessat(unix.AT_FDCWD, dir, unix.W_OK|unix.X_OK, unix.AT_EACCESS) == unix.EACCES {
+			keep |= 1 << unix.CAP_DAC_OVERRIDE
+		}
 	}
 	return keep, now.set()
 }

@@ -28,6 +28,7 @@ type runFlags struct {
 	span        time.Duration
 	confirm     time.Duration
 	metrics     metricsFlags
+	control     controlFlags
 	gso         string
 	gsoLimit    uint32 // parsed gso
 }
@@ -64,6 +65,7 @@ policy file again. It needs root, or CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON.`,
 	flags.Var(newTimeFlag(&f.span, 0), "for", "detach after `TIME`")
 	flags.Var(newTimeFlag(&f.confirm, 0), "confirm", "roll back to the previous state unless you run shaper confirm within `TIME`")
 	f.metrics.add(cmd)
+	f.control.add(flags)
 	flags.StringVar(&f.gso, "gso-limit", "auto", "cap the device's GSO size at `BYTES` and restore it at the end; off: no cap; auto: 1 ms at the slowest rate if packets queue at egress")
 	return cmd
 }
@@ -82,8 +84,8 @@ func (f *runFlags) run(ctx context.Context, s streams, name string) (err error) 
 		return usagef("--pacer %q: want auto, fq or htb", f.pacer)
 	}
 	switch {
-	case f.background && (f.span > 0 || f.confirm > 0 || f.metrics != metricsFlags{} || f.repair):
-		return usagef("--background leaves no process for --for, --confirm, --metrics, --metrics-customers or --repair")
+	case f.background && (f.span > 0 || f.confirm > 0 || f.metrics != metricsFlags{} || f.control.on() || f.repair):
+		return usagef("--background leaves no process for --for, --confirm, --metrics, --metrics-customers, --control or --repair")
 	case f.hook == "xdp" && f.directions.String() != "ingress":
 		return usagef("--hook xdp sees only arriving packets: add --direction ingress")
 	}
@@ -94,7 +96,10 @@ func (f *runFlags) run(ctx context.Context, s streams, name string) (err error) 
 	if err != nil {
 		return err
 	}
-	dropPrivileges(s, runCapabilities, &f.policyFlags, f.metrics.address)
+	if err := f.control.check(); err != nil {
+		return err
+	}
+	dropPrivileges(s, runCapabilities, &f.policyFlags, f.metrics.address, &f.control)
 	notify := newNotifier()
 	policy, err := f.load()
 	if err != nil {
@@ -113,6 +118,13 @@ func (f *runFlags) run(ctx context.Context, s streams, name string) (err error) 
 		return context.Cause(ctx)
 	}
 	defer func() { err = errors.Join(err, r.out.Flush(), r.err.Flush()) }()
+	if f.control.on() { // before anything is attached, and until nothing is
+		server, err := f.control.serve(runControl{r})
+		if err != nil {
+			return err
+		}
+		defer server.Close()
+	}
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)

@@ -39,7 +39,8 @@ type running struct {
 	checked   [2]time.Time       // About.Loaded at the last check, by direction
 	both      []kernel.Direction // directions at the start
 	changer   *live.Changer      // nil until the interface exists
-	calls     chan func()        // calls of other goroutines
+	calls     chan func()        // calls of other goroutines while the interface exists
+	reads     chan func()        // calls of other goroutines at any time
 	watchdog  watchdog
 	reading   time.Time // time of the next reading
 	shares    *budgets.Agents
@@ -51,7 +52,7 @@ type running struct {
 
 func newRunning(f *runFlags, s streams, n notifier, name string, policy *policyfile.Compiled) *running {
 	r := &running{flags: f, name: name, host: name, policy: policy, notify: n, watchdog: watchdog{repair: f.repair}, out: output.NewOutbox(s.out), err: output.NewOutbox(s.err), colored: say.Colored(s.out)}
-	r.shares, r.wake, r.calls = budgets.New(kernel.Now, r.warn), make(chan chan struct{}), make(chan func())
+	r.shares, r.wake, r.calls, r.reads = budgets.New(kernel.Now, r.warn), make(chan chan struct{}), make(chan func()), make(chan func())
 	r.both = slices.Clone(f.directions.list)
 	return r
 }
@@ -220,6 +221,9 @@ func (r *running) watch(ctx context.Context, hup <-chan os.Signal) error {
 		case call := <-r.calls:
 			call()
 			continue
+		case read := <-r.reads:
+			read()
+			continue
 		}
 		r.endChanges()
 		if r.deadlineWithin(live.PollInterval) {
@@ -263,8 +267,7 @@ func (r *running) observe() (out []metrics.Observation, err error) {
 		if r.board.Customers() {
 			var plan *dataplane.Plan // not known if another process has loaded it
 			if p := &r.policies[sh.Direction]; p.loaded.Equal(sh.Loaded) {
-				now, _ := p.policy.Amended(r.changer.Path, r.changer.Book, time.Now())
-				plan = now.Plan
+				plan = r.changer.Amend(p.policy).Plan
 			}
 			if err := o.AddCustomers(sh, plan); err != nil {
 				return nil, err

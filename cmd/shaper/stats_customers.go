@@ -55,12 +55,22 @@ type customerStatsJSON struct {
 type customerStatJSON struct {
 	Name string `json:"name"`
 	Plan string `json:"plan"`
+	Rate *int64 `json:"rate_bit_s,omitempty"` // with --by rate
+	customerCountsJSON
+}
+
+type customerCountsJSON struct {
 	dataplane.Count
-	Rate    *int64          `json:"rate_bit_s,omitempty"` // with --by rate
 	Green   dataplane.Count `json:"green"`
 	Yellow  dataplane.Count `json:"yellow"`
 	Red     dataplane.Count `json:"red"`
 	Dropped dataplane.Count `json:"dropped"`
+}
+
+func countsOf(c *dataplane.CustomerStats) customerCountsJSON {
+	return customerCountsJSON{
+		Count: c.Total(), Dropped: c.Dropped, Green: c.Colors[meter.Green], Yellow: c.Colors[meter.Yellow], Red: c.Colors[meter.Red],
+	}
 }
 
 // customers prints the counters of customers.
@@ -91,14 +101,35 @@ func (f *liveFlags) customers(ctx context.Context, s streams, name string, flags
 }
 
 // read reads the customers of a shaper, sorts them and keeps the first.
-func (c *customerFlags) read(ctx context.Context, sh live.Shaper) (out customerStatsJSON, err error) {
-	at, list, err := live.Customers(sh)
+func (c *customerFlags) read(ctx context.Context, sh live.Shaper) (customerStatsJSON, error) {
+	r, err := c.rank(ctx, sh.Info(), func() (int64, []live.Customer, error) { return live.Customers(sh) })
+	if err != nil {
+		return customerStatsJSON{}, err
+	}
+	out := r.head
+	for i := range r.order {
+		out.List = append(out.List, r.row(i))
+	}
+	return out, nil
+}
+
+// rankedCustomers are the first customers of a shaper.
+type rankedCustomers struct {
+	head  customerStatsJSON // without the list
+	order []ranked
+	rates bool
+}
+
+// rank sorts customers that read returns, and keeps the first.
+func (c *customerFlags) rank(ctx context.Context, about *kernel.About, read func() (int64, []live.Customer, error)) (out rankedCustomers, err error) {
+	at, list, err := read()
 	if err != nil {
 		return out, err
 	}
-	out = customerStatsJSON{Interface: sh.Info().Interface, Direction: sh.Info().Direction.String(), Number: len(list)}
+	out.rates = c.by == "rate"
+	out.head = customerStatsJSON{Interface: about.Interface, Direction: about.Direction.String(), Number: len(list), List: []customerStatJSON{}}
 	var before map[string]dataplane.Count
-	if c.by == "rate" {
+	if out.rates {
 		before = make(map[string]dataplane.Count, len(list))
 		for i := range list {
 			before[list[i].Name] = list[i].Total()
@@ -109,10 +140,10 @@ func (c *customerFlags) read(ctx context.Context, sh live.Shaper) (out customerS
 		case <-time.After(kernel.MinReadingAge):
 		}
 		first := at
-		if at, list, err = live.Customers(sh); err != nil {
+		if at, list, err = read(); err != nil {
 			return out, err
 		}
-		out.Interval = time.Duration(at - first)
+		out.head.Interval = time.Duration(at - first)
 	}
 	order := make([]ranked, len(list))
 	for i := range list {
@@ -122,25 +153,29 @@ func (c *customerFlags) read(ctx context.Context, sh live.Shaper) (out customerS
 		case "dropped":
 			order[i].by = customer.Dropped.Bytes
 		case "rate":
-			order[i].by = bitRate(before[customer.Name], customer.Total(), out.Interval)
+			order[i].by = bitRate(before[customer.Name], customer.Total(), out.head.Interval)
 		}
 	}
 	slices.SortStableFunc(order, func(a, b ranked) int { return cmp.Compare(b.by, a.by) })
-	if c.top > 0 {
-		order = order[:min(c.top, len(order))]
-	}
-	out.List = []customerStatJSON{}
-	for _, r := range order {
-		row := customerStatJSON{
-			Name: r.customer.Name, Plan: r.customer.Plan, Count: r.customer.Total(), Dropped: r.customer.Dropped,
-			Green: r.customer.Colors[meter.Green], Yellow: r.customer.Colors[meter.Yellow], Red: r.customer.Colors[meter.Red],
+	if c.top > 0 && c.top < len(order) {
+		order = slices.Clone(order[:c.top])
+		for i := range order { // so that the others can be freed
+			customer := *order[i].customer
+			order[i].customer = &customer
 		}
-		if c.by == "rate" {
-			row.Rate = &r.by
-		}
-		out.List = append(out.List, row)
 	}
+	out.order = order
 	return out, nil
+}
+
+// row returns a row of the output.
+func (r *rankedCustomers) row(i int) customerStatJSON {
+	c := &r.order[i]
+	out := customerStatJSON{Name: c.customer.Name, Plan: c.customer.Plan, customerCountsJSON: countsOf(&c.customer.CustomerStats)}
+	if r.rates {
+		out.Rate = &c.by
+	}
+	return out
 }
 
 // ranked is a customer with the number that it is sorted by.

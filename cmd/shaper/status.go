@@ -83,8 +83,8 @@ func statusOf(sh live.Shaper) statusJSON {
 	case *kernel.Shaper:
 		out.Shares = live.ServerBudgets(sh, out.Process)
 	}
-	if !about.Until.IsZero() {
-		out.Unconfirmed = &about.Until
+	if until := about.Until; !until.IsZero() {
+		out.Unconfirmed = &until
 	}
 	out.effect(sh)
 	return out

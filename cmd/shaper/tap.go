@@ -31,6 +31,7 @@ type tapFlags struct {
 	memory       string
 	span, drain  time.Duration
 	metrics      metricsFlags
+	control      controlFlags
 	await        bool // wait for the uplink to appear
 }
 
@@ -64,6 +65,7 @@ it read the policy file again. When it ends, queued packets get the time of
 	flags.Var(newTimeFlag(&f.drain, time.Second), "drain", "let queued packets drain for `TIME` at the end")
 	flags.Var(newTimeFlag(&f.span, 0), "for", "end after `TIME`")
 	f.metrics.add(cmd)
+	f.control.add(flags)
 	return cmd
 }
 
@@ -78,6 +80,7 @@ type runningTap struct {
 	board   *metrics.Board // nil without --metrics
 	shares  *budgets.Agents
 	changes *live.TapChanges
+	calls   chan func() // calls of other goroutines
 
 	members []*kernel.Member // members of budgets of the host, by direction
 }
@@ -101,6 +104,9 @@ func (f *tapFlags) run(ctx context.Context, s streams, name string) (err error) 
 	if err != nil {
 		return err
 	}
+	if err := f.control.check(); err != nil {
+		return err
+	}
 	policy, err := f.load()
 	if err != nil {
 		return err
@@ -109,8 +115,8 @@ func (f *tapFlags) run(ctx context.Context, s streams, name string) (err error) 
 	if len(onHost(policy.Plan.Outline())) > 0 {
 		capabilities |= runCapabilities
 	}
-	dropPrivileges(s, capabilities, &f.policyFlags, f.metrics.address)
-	c := &runningTap{name: name, flags: f, s: s, notify: newNotifier()}
+	dropPrivileges(s, capabilities, &f.policyFlags, f.metrics.address, &f.control)
+	c := &runningTap{name: name, flags: f, s: s, notify: newNotifier(), calls: make(chan func())}
 	if f.metrics.address != "" {
 		c.board = metrics.NewBoard(f.metrics.customers)
 	}
@@ -145,6 +151,13 @@ func (f *tapFlags) run(ctx context.Context, s streams, name string) (err error) 
 		return err
 	}
 	defer control.Close()
+	if f.control.on() {
+		server, err := f.control.serve(tapControl{c})
+		if err != nil {
+			return err
+		}
+		defer server.Close()
+	}
 	for _, sh := range c.list {
 		fmt.Fprintf(s.out, "%s: moving frames to and from %s, policy %s (%s)\n", live.Name(sh.Info()), f.uplink+f.peer, policy.Name,
 			say.Count(len(policy.Policy.Classes), "class"))
@@ -276,6 +289,8 @@ func (c *runningTap) serve(ctx context.Context, hup <-chan os.Signal) {
 			c.endChanges()
 		case <-ctx.Done():
 			return
+		case call := <-c.calls:
+			call()
 		case <-c.board.Asked():
 			c.board.Publish(c.observe())
 		case <-hup:

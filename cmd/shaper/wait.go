@@ -79,6 +79,9 @@ func (r *running) attachWhenPresent(ctx context.Context, end <-chan time.Time) (
 		case <-r.board.Asked():
 			r.board.Publish(r.observe())
 			continue
+		case read := <-r.reads:
+			read()
+			continue
 		case <-time.After(live.PollInterval):
 		}
 		left := away.Directions()

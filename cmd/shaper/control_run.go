@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/control"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+)
+
+// runControl is the API of a shaper run. The goroutine that owns the shapers does what needs
+// them, and nothing else: it waits for no client.
+type runControl struct{ r *running }
+
+// read calls a function with the shapers. It is an error if there are none.
+func (c runControl) read(ctx context.Context, f func([]*kernel.Shaper) error) error {
+	return askOwner(ctx, c.r.reads, func() error {
+		if len(c.r.list) == 0 {
+			return live.ErrBusy
+		}
+		return f(c.r.list)
+	})
+}
+
+// Status returns the status of all shapers, as shaper status --json does.
+func (c runControl) Status(ctx context.Context) (any, error) {
+	out := []any{}
+	err := askOwner(ctx, c.r.reads, func() error {
+		for _, sh := range c.r.list {
+			out = append(out, statusOf(sh))
+		}
+		if len(out) > 0 {
+			return nil
+		}
+		for _, direction := range c.r.flags.directions.list {
+			out = append(out, remainsJSON{Interface: c.r.name, Direction: direction.String(), State: "waiting", Process: os.Getpid(), Policy: c.r.policy.Name})
+		}
+		return nil
+	})
+	return out, err
+}
+
+// Stats returns the counters of all shapers, as shaper stats --json does.
+func (c runControl) Stats(ctx context.Context) (any, error) {
+	return statsOfAll(ctx, func(f func([]live.Shaper) error) error {
+		return c.read(ctx, func(list []*kernel.Shaper) error {
+			var all []live.Shaper
+			for _, sh := range list {
+				all = append(all, sh)
+			}
+			return f(all)
+		})
+	})
+}
+
+// customerSource is what a client needs to read the customers of a shaper by itself.
+type customerSource struct {
+	about    kernel.About
+	policy   *policyfile.Compiled
+	changes  string // file of changes
+	counters *kernel.CustomerCounters
+}
+
+// Customers reads the customers of all shapers in this goroutine.
+func (c runControl) Customers(ctx context.Context, top int, by string) (func(io.Writer) error, error) {
+	var sources []customerSource
+	defer func() {
+		for _, s := range sources {
+			if s.counters != nil {
+				s.counters.Close()
+			}
+		}
+	}()
+	err := c.read(ctx, func(list []*kernel.Shaper) error {
+		for _, sh := range list {
+			policy, err := changeable{sh, c.r}.Policy()
+			if err != nil {
+				return err
+			}
+			counters, err := sh.CustomerCounters()
+			if err != nil {
+				return err
+			}
+			sources = append(sources, customerSource{sh.About, policy, c.r.changer.Path, counters})
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	var out []rankedCustomers
+	for _, s := range sources {
+		ranked, err := (&customerFlags{top: top, by: by}).rank(ctx, &s.about, s.read)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, ranked)
+	}
+	return func(w io.Writer) error { return writeCustomers(w, out) }, nil
+}
+
+func (s *customerSource) read() (int64, []live.Customer, error) {
+	if s.policy.Plan.Customers == nil || s.counters == nil {
+		return 0, nil, live.ErrNoCustomers
+	}
+	book, err := readBook(s.changes)
+	if err != nil {
+		return 0, nil, err
+	}
+	at := kernel.Now()
+	now, _ := s.policy.Amended(s.changes, book, time.Now())
+	stats, err := s.counters.Of(now.Plan.Customers)
+	if err != nil {
+		return 0, nil, err
+	}
+	return at, live.ListCustomers(now.Plan.Customers, stats), nil
+}
+
+// Customer returns one customer.
+func (c runControl) Customer(ctx context.Context, name string) (any, error) {
+	out := customerJSON{Name: name}
+	err := c.read(ctx, func(list []*kernel.Shaper) error {
+		now, book := time.Now(), c.r.changer.Book
+		out.Changes = control.ListChanges(book.Of(changes.Target{Kind: changes.Customer, Name: name}), now)
+		return out.add(len(list), func(i int) (row customerDirectionJSON, plan string, err error) {
+			sh := list[i]
+			policy, err := changeable{sh, c.r}.Policy()
+			if err != nil {
+				return row, "", err
+			}
+			_, service, err := policy.Amender(book, now).Service(name)
+			if err != nil {
+				return row, "", err
+			}
+			stats, err := sh.Customer(name)
+			return customerDirectionJSON{sh.Interface, sh.Direction.String(), countsOf(&stats)}, service.Name, err
+		})
+	})
+	return out, err
+}
+
+// Changes returns the changes, with those whose time is just over.
+func (c runControl) Changes(ctx context.Context) ([]changes.Change, error) {
+	path := ""
+	err := c.read(ctx, func([]*kernel.Shaper) error {
+		path = c.r.changer.Path
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	book, err := readBook(path) // in this goroutine: there may be many
+	return slices.Collect(book.All()), err
+}
+
+// readBook returns the book in a file. That of a damaged file is empty.
+func readBook(path string) (changes.Book, error) {
+	book, err := changes.Read(path)
+	if errors.As(err, new(*changes.DamageError)) {
+		err = nil // which was reported at the start
+	}
+	return book, err
+}
+
+// Set makes changes, all or none.
+func (c runControl) Set(ctx context.Context, list []changes.Change) error {
+	var run *live.Run
+	err := c.read(ctx, func([]*kernel.Shaper) error {
+		run = &live.Run{Calls: c.r.calls, Changer: c.r.changer}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return run.Set(list)
+}
+
+// Reload reads the policy file again, as SIGHUP does.
+func (c runControl) Reload(ctx context.Context) (any, error) {
+	var out reloadJSON
+	err := askOwner(ctx, c.r.calls, func() error {
+		err := c.r.notify.reload(c.r.status(), func() error { return c.r.rereadPolicy(context.WithoutCancel(ctx)) })
+		out.Policy = c.r.policy.Name
+		return rejected(err)
+	})
+	return out, err
+}

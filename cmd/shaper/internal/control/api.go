@@ -1,0 +1,85 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+)
+
+// API is what the server can do with the shapers of a process. The methods may be called
+// concurrently. Values are encoded as JSON afterwards and must not change any more.
+type API interface {
+	Status(context.Context) (any, error)
+	Stats(context.Context) (any, error)
+	// Customers returns a function that writes the first customers as JSON; top 0 means all.
+	// It is sorted by bytes, dropped or rate.
+	Customers(ctx context.Context, top int, by string) (write func(io.Writer) error, err error)
+	Customer(ctx context.Context, name string) (any, error)
+	Changes(context.Context) ([]changes.Change, error)
+	// Set makes changes, all or none.
+	Set(context.Context, []changes.Change) error
+	// Reload reads the policy file again.
+	Reload(context.Context) (any, error)
+}
+
+// InputError means that a request is wrong, or that the policy does not allow it.
+type InputError struct {
+	Status int // of HTTP
+	Err    error
+}
+
+func (e *InputError) Error() string { return e.Err.Error() }
+func (e *InputError) Unwrap() error { return e.Err }
+
+func badRequest(format string, args ...any) error {
+	return &InputError{http.StatusBadRequest, fmt.Errorf(format, args...)}
+}
+
+// errBusyReading means that other clients read customers.
+var errBusyReading = errors.New("other clients are reading customers: try again")
+
+// httpStatus returns the HTTP status of an error.
+func httpStatus(err error) int {
+	var input *InputError
+	switch {
+	case errors.As(err, &input):
+		return input.Status
+	case errors.Is(err, live.ErrBusy), errors.Is(err, errBusyReading), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return http.StatusServiceUnavailable
+	case errors.As(err, new(*policyfile.UnknownError)), errors.Is(err, live.ErrNoCustomers):
+		return http.StatusNotFound
+	case errors.As(err, new(*policyfile.TermsError)), errors.As(err, new(*dataplane.FieldError)), errors.As(err, new(*policyfile.InvalidError)):
+		return http.StatusUnprocessableEntity
+	}
+	return http.StatusInternalServerError
+}
+
+// Waiting time for what others use.
+const patience = 3 * time.Second
+
+// turn is something that one client may use at a time.
+type turn chan struct{}
+
+// take waits for the turn, at most for a time.
+func (t turn) take(ctx context.Context, wait time.Duration) error {
+	late := time.NewTimer(wait)
+	defer late.Stop()
+	select {
+	case t <- struct{}{}:
+		return nil
+	case <-late.C:
+		return errBusyReading
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (t turn) end() { <-t }

@@ -1,0 +1,295 @@
+package control
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// OpenAPI is the description of the API in the format of OpenAPI 3.1.
+//
+//go:embed openapi.json
+var OpenAPI []byte
+
+// Limits of requests.
+const (
+	maxBody     = 16 << 20               // bytes: more than 100,000 changes
+	defaultTop  = 20                     // customers in an answer
+	largeTop    = 10_000                 // one client at a time may read more customers than this
+	freshFor    = 200 * time.Millisecond // age up to which the same status and counters are sent again
+	restFactor  = 4                      // reading customers takes a fifth of the time at most
+	contentJSON = "application/json"
+)
+
+// handler answers requests of all sockets.
+type handler struct {
+	api           API
+	status, stats kept
+	reading       turn // for those who read the list of customers
+	large         turn // for those who are sent a large list
+}
+
+func newHandler(api API) *handler {
+	return &handler{api: api, reading: make(turn, 1), large: make(turn, 1)}
+}
+
+// endpoint answers a request. After an error it has sent nothing.
+type endpoint func(*handler, http.ResponseWriter, *http.Request) error
+
+// route is a path of the API with its methods.
+type route struct {
+	path    string // in the syntax of http.ServeMux and OpenAPI
+	methods map[string]endpoint
+	query   []string // names of parameters
+}
+
+var routes = []route{
+	{path: "/v1/status", methods: get((*handler).getStatus)},
+	{path: "/v1/stats", methods: get((*handler).getStats)},
+	{path: "/v1/customers", methods: get((*handler).getCustomers), query: []string{"top", "by"}},
+	{path: "/v1/customers/{name}", methods: get((*handler).getCustomer)},
+	{path: "/v1/changes", methods: map[string]endpoint{http.MethodGet: (*handler).getChanges, http.MethodPost: (*handler).postChanges}},
+	{path: "/v1/reload", methods: map[string]endpoint{http.MethodPost: (*handler).postReload}},
+	{path: "/v1/openapi.json", methods: get((*handler).getOpenAPI)},
+}
+
+func get(f endpoint) map[string]endpoint { return map[string]endpoint{http.MethodGet: f} }
+
+// Route is a path with its methods and the names of its parameters.
+type Route struct {
+	Path           string
+	Methods, Query []string
+}
+
+// Routes returns all paths of the API.
+func Routes() (out []Route) {
+	for _, r := range routes {
+		row := Route{Path: r.path, Query: r.query}
+		for method := range r.methods {
+			row.Methods = append(row.Methods, method)
+		}
+		slices.Sort(row.Methods)
+		out = append(out, row)
+	}
+	return out
+}
+
+// serve returns the handler of a socket.
+func (h *handler) serve(readOnly bool) http.Handler {
+	mux := http.NewServeMux()
+	for _, r := range routes {
+		mux.HandleFunc(r.path, func(w http.ResponseWriter, q *http.Request) {
+			if err := h.route(&r, readOnly, w, q); err != nil {
+				respondError(w, err)
+			}
+		})
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, q *http.Request) {
+		respondError(w, &InputError{http.StatusNotFound, fmt.Errorf("there is no %q: see /v1/openapi.json", q.URL.Path)})
+	})
+	return mux
+}
+
+// route answers a request for a path, as an endpoint does.
+func (h *handler) route(r *route, readOnly bool, w http.ResponseWriter, q *http.Request) error {
+	method := q.Method
+	if method == http.MethodHead {
+		method = http.MethodGet // the server sends no body
+	}
+	f := r.methods[method]
+	if f == nil {
+		var allowed []string
+		for m := range r.methods {
+			allowed = append(allowed, m)
+		}
+		slices.Sort(allowed)
+		w.Header().Set("Allow", strings.Join(allowed, ", "))
+		return &InputError{http.StatusMethodNotAllowed, fmt.Errorf("%s allows %s only", r.path, strings.Join(allowed, " and "))}
+	}
+	if readOnly && method != http.MethodGet {
+		return &InputError{http.StatusForbidden, errors.New("this socket is for reading: use that of --control")}
+	}
+	values, err := url.ParseQuery(q.URL.RawQuery)
+	if err != nil {
+		return badRequest("query: %w", err)
+	}
+	for name, value := range values {
+		if !slices.Contains(r.query, name) || len(value) > 1 {
+			return badRequest("parameter %q is unknown, or there twice", name)
+		}
+	}
+	return f(h, w, q)
+}
+
+func (h *handler) getStatus(w http.ResponseWriter, q *http.Request) error {
+	body, err := h.status.get(func() (any, error) { return h.api.Status(q.Context()) })
+	return respond(w, body, err)
+}
+
+func (h *handler) getStats(w http.ResponseWriter, q *http.Request) error {
+	body, err := h.stats.get(func() (any, error) { return h.api.Stats(q.Context()) })
+	return respond(w, body, err)
+}
+
+func (h *handler) getCustomers(w http.ResponseWriter, q *http.Request) error {
+	top, by := defaultTop, q.URL.Query().Get("by")
+	if text := q.URL.Query().Get("top"); text != "" {
+		n, err := strconv.ParseUint(text, 10, 31)
+		if err != nil {
+			return badRequest("top %q: want a number of customers; 0: all", text)
+		}
+		top = int(n)
+	}
+	switch by {
+	case "":
+		by = "bytes"
+	case "bytes", "dropped", "rate":
+	default:
+		return badRequest("by %q: want bytes, dropped or rate", by)
+	}
+	if top == 0 || top > largeTop {
+		if err := h.large.take(q.Context(), patience); err != nil {
+			return err
+		}
+		defer h.large.end()
+	}
+	write, err := h.readCustomers(q.Context(), top, by)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", contentJSON)
+	if err := write(w); err != nil {
+		panic(http.ErrAbortHandler) // a part was sent
+	}
+	return nil
+}
+
+// readCustomers reads the list of customers, one client at a time. A pause follows, because
+// reading needs a lock that packets need, too, or time on the CPU.
+func (h *handler) readCustomers(ctx context.Context, top int, by string) (func(io.Writer) error, error) {
+	if err := h.reading.take(ctx, patience); err != nil {
+		return nil, err
+	}
+	begin := time.Now()
+	write, err := h.api.Customers(ctx, top, by)
+	time.AfterFunc(restFactor*time.Since(begin), h.reading.end)
+	return write, err
+}
+
+func (h *handler) getCustomer(w http.ResponseWriter, q *http.Request) error {
+	customer, err := h.api.Customer(q.Context(), q.PathValue("name"))
+	return respondValue(w, customer, err)
+}
+
+func (h *handler) getChanges(w http.ResponseWriter, q *http.Request) error {
+	list, err := h.api.Changes(q.Context())
+	return respondValue(w, ListChanges(list, time.Now()), err)
+}
+
+func (h *handler) postChanges(w http.ResponseWriter, q *http.Request) error {
+	body, err := io.ReadAll(http.MaxBytesReader(w, q.Body, maxBody))
+	if errors.As(err, new(*http.MaxBytesError)) {
+		return &InputError{http.StatusRequestEntityTooLarge, fmt.Errorf("the body is larger than %d MiB", maxBody>>20)}
+	} else if err != nil {
+		return badRequest("body: %w", err)
+	}
+	now := time.Now()
+	list, err := parseChanges(body, now)
+	if err != nil {
+		return &InputError{http.StatusBadRequest, err}
+	}
+	return respondValue(w, ListChanges(list, now), h.api.Set(q.Context(), list))
+}
+
+func (h *handler) postReload(w http.ResponseWriter, q *http.Request) error {
+	if n, _ := io.Copy(io.Discard, io.LimitReader(q.Body, 1)); n > 0 {
+		return badRequest("a reload has no body: it reads the policy file again")
+	}
+	out, err := h.api.Reload(q.Context())
+	h.status.forget()
+	h.stats.forget()
+	return respondValue(w, out, err)
+}
+
+func (h *handler) getOpenAPI(w http.ResponseWriter, _ *http.Request) error {
+	return respond(w, OpenAPI, nil)
+}
+
+// kept is an answer that is sent again for a short time. So clients that read often cannot keep
+// the process busy.
+type kept struct {
+	mu   sync.Mutex
+	at   time.Time
+	body []byte
+	err  error
+}
+
+// get returns the answer. Requests at the same time share one reading.
+func (k *kept) get(read func() (any, error)) ([]byte, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if time.Since(k.at) >= freshFor {
+		value, err := read()
+		if errors.Is(err, context.Canceled) {
+			return nil, err // this client is gone, others are not
+		}
+		k.body, k.err = encode(value, err)
+		k.at = time.Now()
+	}
+	return k.body, k.err
+}
+
+func (k *kept) forget() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.at = time.Time{}
+}
+
+func encode(value any, err error) ([]byte, error) {
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err = e.Encode(value)
+	return b.Bytes(), err
+}
+
+func respondValue(w http.ResponseWriter, value any, err error) error {
+	body, err := encode(value, err)
+	return respond(w, body, err)
+}
+
+func respond(w http.ResponseWriter, body []byte, err error) error {
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", contentJSON)
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	_, _ = w.Write(body) // the client may be gone
+	return nil
+}
+
+// Error is the answer to a request that failed.
+type Error struct {
+	Error string `json:"error"`
+}
+
+func respondError(w http.ResponseWriter, err error) {
+	body, _ := encode(Error{err.Error()}, nil) // text can be encoded
+	w.Header().Set("Content-Type", contentJSON)
+	w.WriteHeader(httpStatus(err))
+	_, _ = w.Write(body)
+}

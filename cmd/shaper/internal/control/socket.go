@@ -1,0 +1,154 @@
+package control
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxPath is the length of a socket's path that every program can use, bytes.
+const maxPath = 107
+
+// Socket is a unix socket in the file system.
+type Socket struct {
+	net.Listener
+	ReadOnly bool // only GET is allowed
+
+	path          string
+	device, inode uint64
+}
+
+// GroupID returns the ID of a group, given by name or number.
+func GroupID(group string) (int, error) {
+	if n, err := strconv.ParseUint(group, 10, 31); err == nil {
+		return int(n), nil
+	}
+	g, err := user.LookupGroup(group)
+	if err != nil {
+		return 0, fmt.Errorf("there is no group %q", group)
+	}
+	return strconv.Atoi(g.Gid)
+}
+
+// Listen creates a socket that only this process's user may use, or also the members of a
+// group ("": none). It replaces a socket that nobody listens on. The error is not about
+// connections: nobody can connect before the file has its permissions.
+func Listen(path, group string, readOnly bool) (s *Socket, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("control socket %s: %w", path, err)
+		}
+	}()
+	if strings.HasPrefix(path, "@") {
+		path = "./" + path // otherwise it would be an abstract socket, without permissions
+	}
+	if len(path) > maxPath {
+		return nil, fmt.Errorf("the path is longer than %d bytes", maxPath)
+	}
+	if err := checkDir(filepath.Dir(path)); err != nil {
+		return nil, err
+	}
+	if err := removeStale(path); err != nil {
+		return nil, err
+	}
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	file := os.NewFile(uintptr(fd), path)
+	defer file.Close() // FileListener duplicates it
+	s = &Socket{path: path, ReadOnly: readOnly}
+	if err := s.bind(fd, group); err != nil {
+		return nil, errors.Join(err, s.remove())
+	}
+	if s.Listener, err = net.FileListener(file); err != nil {
+		return nil, errors.Join(err, s.remove())
+	}
+	return s, nil
+}
+
+// bind creates the file, gives it its permissions, and then lets clients connect.
+func (s *Socket) bind(fd int, group string) error {
+	if err := unix.Fchmod(fd, 0o600); err != nil { // the mode of the file, whatever the umask adds
+		return err
+	}
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: s.path}); err != nil {
+		return err
+	}
+	var stat unix.Stat_t
+	if err := unix.Lstat(s.path, &stat); err != nil {
+		return err
+	}
+	s.device, s.inode = stat.Dev, stat.Ino
+	mode := os.FileMode(0o600)
+	if group != "" {
+		gid, err := GroupID(group)
+		if err != nil {
+			return err
+		}
+		if err := os.Lchown(s.path, -1, gid); errors.Is(err, fs.ErrPermission) {
+			return fmt.Errorf("this user is not in group %s, and has no CAP_CHOWN", group)
+		} else if err != nil {
+			return err
+		}
+		mode = 0o660
+	}
+	if err := os.Chmod(s.path, mode); err != nil {
+		return err
+	}
+	return unix.Listen(fd, unix.SOMAXCONN)
+}
+
+// checkDir refuses a directory in which every user can replace files.
+func checkDir(dir string) error {
+	info, err := os.Stat(dir)
+	switch {
+	case err != nil:
+		return err
+	case !info.IsDir():
+		return fmt.Errorf("%s is not a directory", dir)
+	case info.Mode()&0o002 != 0 && info.Mode()&os.ModeSticky == 0:
+		return fmt.Errorf("every user can replace files in %s (%v): choose another directory", dir, info.Mode())
+	}
+	return nil
+}
+
+// removeStale removes a socket that nobody listens on. Any other file is an error.
+func removeStale(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if info.Mode().Type() != os.ModeSocket {
+		return errors.New("the file exists and is not a socket")
+	}
+	conn, err := net.Dial("unix", path)
+	if err == nil {
+		conn.Close()
+		return errors.New("another process listens on it")
+	}
+	if !errors.Is(err, unix.ECONNREFUSED) {
+		return fmt.Errorf("it exists, and perhaps another process listens on it: %w", err)
+	}
+	return os.Remove(path)
+}
+
+// remove removes the file unless another process has replaced it.
+func (s *Socket) remove() error {
+	var stat unix.Stat_t
+	if s.inode == 0 || unix.Lstat(s.path, &stat) != nil || stat.Dev != s.device || stat.Ino != s.inode {
+		return nil
+	}
+	return os.Remove(s.path)
+}
