@@ -50,7 +50,7 @@ func Serve(api API, sockets ...*Socket) *Server {
 // Close closes all connections and removes the sockets. It does not wait for requests.
 func (s *Server) Close() {
 	for i := range s.http {
+		_ = s.sockets[i].remove() // while it is open, no other file can have its inode
 		_ = s.http[i].Close()
-		_ = s.sockets[i].remove() // the file may be gone
 	}
 }

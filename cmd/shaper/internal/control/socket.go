@@ -77,9 +77,6 @@ func Listen(path, group string, readOnly bool) (s *Socket, err error) {
 
 // bind creates the file, gives it its permissions, and then lets clients connect.
 func (s *Socket) bind(fd int, group string) error {
-	if err := unix.Fchmod(fd, 0o600); err != nil { // the mode of the file, whatever the umask adds
-		return err
-	}
 	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: s.path}); err != nil {
 		return err
 	}

@@ -1,0 +1,286 @@
+package control
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+)
+
+// fakeAPI is an API without a shaper.
+type fakeAPI struct {
+	calls   atomic.Int64     // of Status
+	set     []changes.Change // by the last call of Set
+	err     error            // of each call
+	reading time.Duration    // time that Customers takes
+	top     int
+	by      string
+	name    string
+}
+
+func (f *fakeAPI) Status(context.Context) (any, error) { return []int64{f.calls.Add(1)}, f.err }
+func (f *fakeAPI) Stats(context.Context) (any, error)  { return []string{"<stats>"}, f.err }
+func (f *fakeAPI) Reload(context.Context) (any, error) { return "reloaded", f.err }
+
+func (f *fakeAPI) Customers(_ context.Context, top int, by string) (func(io.Writer) error, error) {
+	time.Sleep(f.reading)
+	f.top, f.by = top, by
+	return func(w io.Writer) error {
+		_, err := w.Write([]byte("[1]\n"))
+		return err
+	}, f.err
+}
+
+func (f *fakeAPI) Customer(_ context.Context, name string) (any, error) {
+	f.name = name
+	return name, f.err
+}
+
+func (f *fakeAPI) Changes(context.Context) ([]changes.Change, error) { return f.set, f.err }
+
+func (f *fakeAPI) Set(_ context.Context, list []changes.Change) error {
+	f.set = list
+	return f.err
+}
+
+// ask sends a request to a handler.
+func ask(h http.Handler, method, path, body string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(method, path, strings.NewReader(body)))
+	return w
+}
+
+// TestRequests checks the status and the answer of requests.
+func TestRequests(t *testing.T) {
+	large := `{"kind":"customer","name":"a","plan":"` + strings.Repeat("x", maxBody) + `"}`
+	for _, row := range []struct {
+		method, path, body string
+		status             int
+		want               string // part of the answer
+	}{
+		{"GET", "/v1/status", "", 200, "[1]\n"},
+		{"HEAD", "/v1/status", "", 200, ""},
+		{"GET", "/v1/stats", "", 200, `["<stats>"]` + "\n"},
+		{"GET", "/v1/customers", "", 200, "[1]\n"},
+		{"GET", "/v1/customers?top=0&by=dropped", "", 200, "[1]\n"},
+		{"GET", "/v1/customers?top=-1", "", 400, `top \"-1\": want a number`},
+		{"GET", "/v1/customers?top=1&top=2", "", 400, `parameter \"top\"`},
+		{"GET", "/v1/customers?by=name", "", 400, `by \"name\": want bytes, dropped or rate`},
+		{"GET", "/v1/status?top=1", "", 400, `parameter \"top\" is unknown`},
+		{"GET", "/v1/status?%zz", "", 400, "query: "},
+		{"GET", "/v1/customers/a%2Fb%20%22", "", 200, `"a/b \""` + "\n"},
+		{"GET", "/v1/changes", "", 200, "[]\n"},
+		{"POST", "/v1/reload", "", 200, `"reloaded"`},
+		{"POST", "/v1/reload", "x", 400, "a reload has no body"},
+		{"GET", "/v1/openapi.json", "", 200, `"openapi"`},
+		{"GET", "/", "", 404, `there is no \"/\": see /v1/openapi.json`},
+		{"GET", "/v1/customers/", "", 404, "there is no"},
+		{"GET", "/v2/status", "", 404, "there is no"},
+		{"POST", "/v1/status", "", 405, "allows GET only"},
+		{"GET", "/v1/reload", "", 405, "allows POST only"},
+		{"DELETE", "/v1/changes", "", 405, "allows GET and POST only"},
+		{"POST", "/v1/changes", "", 400, "the body is empty"},
+		{"POST", "/v1/changes", "[]", 400, "the list of changes is empty"},
+		{"POST", "/v1/changes", "[null]", 400, `\"\": want customer, link or queue`},
+		{"POST", "/v1/changes", "5", 400, "the body is not a change"},
+		{"POST", "/v1/changes", `{"kind":"customer","name":"a","rate":"5mbit"}`, 400, `unknown field \"rate\"`},
+		{"POST", "/v1/changes", `{"kind":"customer","name":"a"}`, 400, "nothing to change"},
+		{"POST", "/v1/changes", `{"kind":"customer","name":"","off":true}`, 400, "the name is missing"},
+		{"POST", "/v1/changes", `{"kind":"link","name":"a","plan":"b"}`, 400, "want a rate"},
+		{"POST", "/v1/changes", `[{"kind":"customer","name":"a","off":true},{"kind":"x"}]`, 400, `change 2: \"x\"`},
+		{"POST", "/v1/changes", `{"kind":"customer","name":"a","off":true,"by":"quota"}`, 400, "by cannot be set"},
+		{"POST", "/v1/changes", `{"kind":"customer","name":"a","off":true,"for":"1"}`, 400, "for: "},
+		{"POST", "/v1/changes", `{"kind":"customer","name":"a","off":true,"for":"0s"}`, 400, "not a time to come"},
+		{"POST", "/v1/changes", `{"kind":"customer","name":"a","off":true,"for":"1h","until":"2099-01-01T00:00:00Z"}`, 400, "give for or until, not both"},
+		{"POST", "/v1/changes", `{"kind":"customer","name":"a","off":true,"until":"2001-01-01T00:00:00Z"}`, 400, "would end before it begins"},
+		{"POST", "/v1/changes", `{"kind":"customer","name":"a","reset":true,"off":true}`, 400, "reset cannot be combined"},
+		{"POST", "/v1/changes", `{"kind":"customer","name":"a","off":true} {}`, 400, "continues after its end"},
+		{"POST", "/v1/changes", `{"kind":"customer","name":"a","off":true`, 400, "unexpected EOF"},
+		{"POST", "/v1/changes", large, 413, "larger than 16 MiB"},
+		{
+			"POST", "/v1/changes", ` {"kind":"customer","name":"a","plan":"p","parameters":{"rate":"5mbit"},"off":false,"until":"2099-01-01T00:00:00Z"}`, 200,
+			`[{"kind":"customer","name":"a","plan":"p","parameters":{"rate":"5mbit"},"off":false,"until":"2099-01-01T00:00:00Z"}]` + "\n",
+		},
+	} {
+		api := &fakeAPI{}
+		w := ask(newHandler(api).serve(false), row.method, row.path, row.body)
+		got := w.Body.String()
+		if w.Code != row.status || !strings.Contains(got, row.want) || w.Header().Get("Content-Type") != contentJSON {
+			t.Errorf("%s %s %.100s: got %d %q, want %d %q", row.method, row.path, row.body, w.Code, got, row.status, row.want)
+		}
+		if !json.Valid(w.Body.Bytes()) || w.Code >= 400 && (!strings.HasPrefix(got, `{"error":"`) || api.set != nil) {
+			t.Errorf("%s %s %.100s: got %q, changes %v", row.method, row.path, row.body, got, api.set)
+		}
+		if allow := w.Header().Get("Allow"); (w.Code == 405) != (allow != "") {
+			t.Errorf("%s %s: got Allow: %q with %d", row.method, row.path, allow, w.Code)
+		}
+	}
+}
+
+// TestReadOnly checks that a socket for reading answers only GET.
+func TestReadOnly(t *testing.T) {
+	api := &fakeAPI{}
+	h := newHandler(api).serve(true)
+	for _, r := range Routes() {
+		path := strings.ReplaceAll(r.Path, "{name}", "a")
+		for _, method := range []string{"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "X"} {
+			want := http.StatusMethodNotAllowed
+			for _, m := range r.Methods {
+				switch {
+				case m == "GET" && (method == "GET" || method == "HEAD"):
+					want = http.StatusOK
+				case m == method:
+					want = http.StatusForbidden
+				}
+			}
+			if w := ask(h, method, path, `{"kind":"customer","name":"a","off":true}`); w.Code != want || api.set != nil {
+				t.Errorf("%s %s: got %d, want %d; changes %v", method, path, w.Code, want, api.set)
+			}
+		}
+	}
+}
+
+// TestErrors checks the status of errors.
+func TestErrors(t *testing.T) {
+	target := changes.Target{Kind: changes.Customer, Name: "a"}
+	for _, row := range []struct {
+		err  error
+		want int
+	}{
+		{live.ErrBusy, 503},
+		{context.DeadlineExceeded, 503},
+		{&policyfile.UnknownError{Target: target}, 404},
+		{live.ErrNoCustomers, 404},
+		{&policyfile.TermsError{Target: target, Err: errors.New("no such plan")}, 422},
+		{errors.Join(&dataplane.FieldError{Field: "rate", Reason: "too large"}), 422},
+		{badRequest("bad"), 400},
+		{errors.New("input/output error"), 500},
+	} {
+		for _, r := range Routes() {
+			for _, method := range r.Methods {
+				if r.Path == "/v1/openapi.json" {
+					continue
+				}
+				body := ""
+				if r.Path == "/v1/changes" {
+					body = `{"kind":"customer","name":"a","off":true}`
+				}
+				h := newHandler(&fakeAPI{err: fmt.Errorf("v0: %w", row.err)}).serve(false)
+				if w := ask(h, method, strings.ReplaceAll(r.Path, "{name}", "a"), body); w.Code != row.want {
+					t.Errorf("%s %s: %v: got %d, want %d", method, r.Path, row.err, w.Code, row.want)
+				}
+			}
+		}
+	}
+}
+
+// TestList checks that a list becomes one call, with times from for.
+func TestList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := &fakeAPI{}
+		h := newHandler(api).serve(false)
+		w := ask(h, "POST", "/v1/changes", `[{"kind":"customer","name":"a","plan":"b","for":"90s"},{"kind":"queue","name":"q","parameters":{"rate":"1mbit"}},{"kind":"customer","name":"a","reset":true}]`)
+		if len(api.set) != 3 || !api.set[0].Until.Equal(time.Now().Add(90*time.Second)) || api.set[1].Parameters["rate"] != "1mbit" || !api.set[2].Reset {
+			t.Fatalf("got %+v", api.set)
+		}
+		want := `[{"kind":"customer","name":"a","plan":"b","until":"2000-01-01T00:01:30Z"},{"kind":"queue","name":"q","parameters":{"rate":"1mbit"}},{"kind":"customer","name":"a","reset":true}]` + "\n"
+		if w.Body.String() != want {
+			t.Errorf("got %s, want %s", w.Body, want)
+		}
+		api.set[1].By = changes.ByQuota
+		time.Sleep(90 * time.Second)
+		want = `[{"kind":"queue","name":"q","parameters":{"rate":"1mbit"},"by":"quota"},{"kind":"customer","name":"a","reset":true}]` + "\n"
+		if w := ask(h, "GET", "/v1/changes", ""); w.Body.String() != want {
+			t.Errorf("after the end: got %s, want %s", w.Body, want)
+		}
+	})
+}
+
+// TestKept checks that many clients share one reading, and that a reload ends it.
+func TestKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := &fakeAPI{}
+		h := newHandler(api).serve(true)
+		read := func(want string) {
+			t.Helper()
+			if w := ask(h, "GET", "/v1/status", ""); w.Body.String() != want+"\n" {
+				t.Errorf("got %s, want %s", w.Body, want)
+			}
+		}
+		read("[1]")
+		time.Sleep(freshFor - 1)
+		read("[1]")
+		time.Sleep(1)
+		read("[2]")
+	})
+	api := &fakeAPI{}
+	h := newHandler(api).serve(false)
+	for want := range int64(3) {
+		ask(h, "GET", "/v1/status", "")
+		if got := api.calls.Load(); got != want+1 {
+			t.Errorf("got %d readings, want %d", got, want+1)
+		}
+		ask(h, "POST", "/v1/reload", "")
+	}
+}
+
+// TestCustomersTurns checks that clients read customers one after the other with pauses, and
+// that one that reads a large list slowly delays only others of its kind.
+func TestCustomersTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := &fakeAPI{reading: 100 * time.Millisecond}
+		h := newHandler(api).serve(true)
+		begin := time.Now()
+		ask(h, "GET", "/v1/customers?top=3&by=rate", "")
+		if api.top != 3 || api.by != "rate" {
+			t.Errorf("got top %d by %s", api.top, api.by)
+		}
+		ask(h, "GET", "/v1/customers", "")
+		if took := time.Since(begin); took != 600*time.Millisecond || api.top != defaultTop || api.by != "bytes" {
+			t.Errorf("got two answers after %v, top %d by %s", took, api.top, api.by)
+		}
+		slow := &slowWriter{ResponseRecorder: httptest.NewRecorder(), gate: make(chan struct{})}
+		go h.ServeHTTP(slow, httptest.NewRequest("GET", "/v1/customers?top=0", nil))
+		synctest.Wait()
+		time.Sleep(time.Second)
+		if w := ask(h, "GET", "/v1/customers", ""); w.Code != 200 {
+			t.Errorf("a small list: got %d", w.Code)
+		}
+		for _, top := range []string{"0", "10001"} {
+			if w := ask(h, "GET", "/v1/customers?top="+top, ""); w.Code != 503 {
+				t.Errorf("another large list: got %d", w.Code)
+			}
+		}
+		close(slow.gate)
+		synctest.Wait()
+		if w := ask(h, "GET", "/v1/customers?top=0", ""); w.Code != 200 || !bytes.Equal(slow.Body.Bytes(), w.Body.Bytes()) {
+			t.Errorf("a large list afterwards: got %d %s, first %s", w.Code, w.Body, slow.Body)
+		}
+		time.Sleep(time.Second) // until the last pause is over
+	})
+}
+
+// slowWriter is a client that reads nothing until gate is closed.
+type slowWriter struct {
+	*httptest.ResponseRecorder
+	gate chan struct{}
+}
+
+func (s *slowWriter) Write(b []byte) (int, error) {
+	<-s.gate
+	return s.ResponseRecorder.Write(b)
+}
