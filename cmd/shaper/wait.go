@@ -70,6 +70,8 @@ func (r *running) attachWhenPresent(ctx context.Context, end <-chan time.Time) (
 	}
 	defer away.End()
 	r.board.Publish(r.observe())
+	poll := time.NewTicker(live.PollInterval) // clients that ask often must not delay it
+	defer poll.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -82,7 +84,7 @@ func (r *running) attachWhenPresent(ctx context.Context, end <-chan time.Time) (
 		case read := <-r.reads:
 			read()
 			continue
-		case <-time.After(live.PollInterval):
+		case <-poll.C:
 		}
 		left := away.Directions()
 		if len(left) == 0 {
