@@ -135,6 +135,9 @@ func (r *running) attach() error {
 	if err := errors.Join(r.instructGuard(), r.followLeases()); err != nil {
 		return err
 	}
+	if err := r.changer.Save(); err != nil { // attaching to an interface that was gone removes the file
+		return err
+	}
 	r.started = true
 	for _, sh := range r.list {
 		r.printAttached(sh, changes[sh])

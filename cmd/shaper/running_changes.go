@@ -23,7 +23,7 @@ func (r *running) openChanges() error {
 	}
 	if r.changer != nil { // the interface is back, and may have another number
 		r.changer.Path = path
-		return r.changer.Save()
+		return nil
 	}
 	if _, err := os.Lstat(path); err == nil && !r.pinnedBefore() { // left behind by a killed process
 		if err := os.Remove(path); err != nil {
