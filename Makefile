@@ -19,7 +19,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install the Debian packages that tests use (needs root)
-	@.ci/packages chromium iproute2 clang-14 llvm-14 libbpf-dev redis-server valkey-server/bookworm-backports spin gcc
+	@.ci/packages chromium curl iproute2 clang-14 llvm-14 libbpf-dev redis-server valkey-server/bookworm-backports spin gcc
 
 build: ## build bin/shaper
 	$(BUILD) -o bin/shaper ./cmd/shaper
