@@ -129,11 +129,14 @@ var flagValues = map[string]cobra.CompletionFunc{
 	"store":    wordStarts("redis://", "rediss://"),
 
 	"gso-limit": fixedWords("auto", "off"),
+
+	"control-read": anyFile,
 	"output":    captureFiles,
 	"decisions": filesWith("csv", "jsonl"),
 	"report":    filesWith("html"),
 	"picture":   filesWith("svg"),
 	"ca-file":   anyFile,
+	"control":   anyFile,
 	"cert-file": anyFile,
 	"key-file":  anyFile,
 

@@ -224,7 +224,7 @@ func TestKept(t *testing.T) {
 		read("[1]")
 		time.Sleep(freshFor - 1)
 		read("[1]")
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		read("[2]")
 	})
 	api := &fakeAPI{}
