@@ -131,14 +131,14 @@ var flagValues = map[string]cobra.CompletionFunc{
 	"gso-limit": fixedWords("auto", "off"),
 
 	"control-read": anyFile,
-	"output":    captureFiles,
-	"decisions": filesWith("csv", "jsonl"),
-	"report":    filesWith("html"),
-	"picture":   filesWith("svg"),
-	"ca-file":   anyFile,
-	"control":   anyFile,
-	"cert-file": anyFile,
-	"key-file":  anyFile,
+	"output":       captureFiles,
+	"decisions":    filesWith("csv", "jsonl"),
+	"report":       filesWith("html"),
+	"picture":      filesWith("svg"),
+	"ca-file":      anyFile,
+	"control":      anyFile,
+	"cert-file":    anyFile,
+	"key-file":     anyFile,
 
 	"password-file": anyFile,
 }
