@@ -18,6 +18,8 @@ type Changeable interface {
 	// SetCustomerPlans changes the plans of customers. The error wraps kernel.ErrNoRoom if a
 	// reload is needed.
 	SetCustomerPlans([]dataplane.CustomerPlan) error
+	// SetRates changes the rates of links and queues to those of a plan for both directions.
+	SetRates(*dataplane.Plan) error
 	// Replace reloads the shaper with a policy.
 	Replace(*policyfile.Compiled) error
 }
@@ -41,6 +43,7 @@ type effect struct {
 	shaper    Changeable
 	policy    *policyfile.Compiled
 	customers []dataplane.CustomerPlan
+	rates     *dataplane.Plan // nil: no rate changes
 }
 
 // Set makes changes, all or none. The caller must hold the lock of the file. The error wraps
@@ -75,6 +78,12 @@ func (c *Changer) Set(list []changes.Change) error {
 	return err
 }
 
+// Amend returns a policy with the changes in force, without those that it has no use for.
+func (c *Changer) Amend(policy *policyfile.Compiled) *policyfile.Compiled {
+	policy, _ = policy.Amended(c.Path, c.Book, time.Now())
+	return policy
+}
+
 // Due reports whether a change ends by now.
 func (c *Changer) Due(now time.Time) bool { return !c.next.IsZero() && !now.Before(c.next) }
 
@@ -93,10 +102,13 @@ func (c *Changer) apply(targets []changes.Target, now time.Time) error {
 
 func (c *Changer) run(list []effect, now time.Time) error {
 	for _, e := range list {
-		if len(e.customers) == 0 {
-			continue
+		var err error
+		if len(e.customers) > 0 {
+			err = e.shaper.SetCustomerPlans(e.customers)
 		}
-		err := e.shaper.SetCustomerPlans(e.customers)
+		if err == nil && e.rates != nil {
+			err = e.shaper.SetRates(e.rates)
+		}
 		if errors.Is(err, kernel.ErrNoRoom) {
 			policy, _ := e.policy.Amended(c.Path, c.Book, now)
 			err = e.shaper.Replace(policy)
@@ -120,7 +132,13 @@ func (c *Changer) effects(targets []changes.Target, needed map[changes.Target]bo
 		}
 		e, amender := effect{shaper: sh, policy: policy}, policy.Amender(c.Book, now)
 		for _, t := range targets {
-			_, service, err := amender.Service(t.Name)
+			var service *dataplane.PlanService
+			rate := t.Kind != changes.Customer
+			if rate {
+				err = amender.Rate(t)
+			} else {
+				_, service, err = amender.Service(t.Name)
+			}
 			if errors.As(err, new(*policyfile.UnknownError)) {
 				if unknown[t]++; needed[t] && unknown[t] == len(list) {
 					return nil, err
@@ -130,7 +148,11 @@ func (c *Changer) effects(targets []changes.Target, needed map[changes.Target]bo
 			if err != nil {
 				return nil, err
 			}
-			e.customers = append(e.customers, dataplane.CustomerPlan{Name: t.Name, Plan: service})
+			if rate {
+				e.rates, _ = amender.Rates()
+			} else {
+				e.customers = append(e.customers, dataplane.CustomerPlan{Name: t.Name, Plan: service})
+			}
 		}
 		out = append(out, e)
 	}

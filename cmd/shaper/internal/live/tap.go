@@ -26,8 +26,9 @@ const ByTap = "tap"
 
 // LocalTap is one direction of this process's shaper tap.
 type LocalTap struct {
-	Shaper *tap.Shaper
-	Notes  func() // prints the effects of a reload on budgets of the host
+	Shaper  *tap.Shaper
+	Notes   func() // prints the effects of a reload on budgets of the host
+	Changes *TapChanges
 
 	lock   sync.Mutex // protects the fields below, which a reload changes
 	about  kernel.About
@@ -90,6 +91,9 @@ func (c *LocalTap) Policy() (*policyfile.Compiled, error) {
 func (c *LocalTap) SetCustomerPlans(list []dataplane.CustomerPlan) error {
 	return c.Shaper.SetCustomerPlans(list)
 }
+
+// SetRates changes the rates of links and queues.
+func (c *LocalTap) SetRates(plan *dataplane.Plan) error { return c.Shaper.SetRates(plan) }
 
 // Replace is Reload.
 func (c *LocalTap) Replace(policy *policyfile.Compiled) error {
@@ -172,7 +176,7 @@ func (c *tapControl) Reload(in Policy, out *[]dataplane.Change) error {
 	}
 	c.changes.Lock()
 	defer c.changes.Unlock()
-	policy, _ = policy.Amended(c.changes.Path, c.changes.Book, time.Now())
+	policy = c.changes.Amend(policy)
 	for _, sh := range c.list {
 		if sh.about.Direction == in.Direction {
 			if err := c.shares.Prepare(context.Background(), budgets.Shaper{Plan: policy.Plan, Name: sh.Host()}); err != nil {

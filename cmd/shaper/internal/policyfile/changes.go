@@ -11,6 +11,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
 // Amended returns the policy with the changes of a file, its book, that are in force at a time. stale are the errors of
@@ -29,10 +30,11 @@ func (c *Compiled) Amended(path string, book changes.Book, now time.Time) (out *
 		}
 		services[number] = service
 	}
+	plan, errs := a.Rates()
 	next := *c
 	next.base, next.Changes = a.base, path
-	next.Plan = a.base.WithServices(services)
-	return &next, stale
+	next.Plan = plan.WithServices(services)
+	return &next, append(stale, errs...)
 }
 
 // Amender computes what changes do to a policy.
@@ -122,12 +124,76 @@ func (a *Amender) service(row *dataplane.PlanService, t changes.Terms) (*datapla
 	}
 	service, err := named.Variant(v, t.IsOff())
 	if err != nil {
-		var e *dataplane.FieldError
-		if errors.As(err, &e) {
-			err = errors.New(e.Field + " " + e.Reason)
-		}
-		return nil, err
+		return nil, withoutObject(err)
 	}
 	a.services[key.String()] = service
 	return service, nil
+}
+
+// Rate returns the error of the changed rate of a link or a queue.
+func (a *Amender) Rate(t changes.Target) error {
+	_, err := a.withRates(t)
+	return err
+}
+
+// Rates returns the plan with the changed rates of links and queues, and without changes of
+// customers. stale are the errors of changes that are left out.
+func (a *Amender) Rates() (plan *dataplane.Plan, stale []error) {
+	var valid []changes.Target
+	for _, t := range a.book.Targets() {
+		if t.Kind == changes.Customer {
+			continue
+		}
+		if err := a.Rate(t); err != nil {
+			stale = append(stale, err)
+		} else {
+			valid = append(valid, t)
+		}
+	}
+	plan, err := a.withRates(valid...)
+	if err != nil {
+		return a.base, append(stale, err)
+	}
+	return plan, stale
+}
+
+// withRates returns the plan with the changed rates of some links and queues.
+func (a *Amender) withRates(targets ...changes.Target) (*dataplane.Plan, error) {
+	if len(targets) == 0 {
+		return a.base, nil
+	}
+	rates := map[changes.Kind]map[string]meter.Rate{changes.Link: {}, changes.Queue: {}}
+	for _, t := range targets {
+		known := a.loader.queues[t.Name] != nil
+		if t.Kind == changes.Link {
+			known = a.loader.links[t.Name] != nil
+		}
+		if !known {
+			return nil, &UnknownError{t}
+		}
+		text, changed := a.book.Terms(t, a.now).Parameters["rate"]
+		if !changed {
+			continue
+		}
+		rate, err := ParseRate(text)
+		if err != nil {
+			return nil, fmt.Errorf("%v: rate: %w", t, err)
+		}
+		rates[t.Kind][t.Name] = rate
+	}
+	plan, err := a.base.WithRates(rates[changes.Queue], rates[changes.Link])
+	if err != nil {
+		err = fmt.Errorf("%v: %w", targets[0], withoutObject(err))
+	}
+	return plan, err
+}
+
+// withoutObject returns the first error of several, with the field but not the part of the
+// policy, which an error of a change names.
+func withoutObject(err error) error {
+	var e *dataplane.FieldError
+	if errors.As(err, &e) {
+		return errors.New(e.Field + " " + e.Reason)
+	}
+	return err
 }
