@@ -94,7 +94,11 @@ func (f *liveFlags) reload(ctx context.Context, s streams, name string, flags *p
 		if confirm > 0 && sh.Info().Place.Hook == live.ByTap {
 			return live.ErrNoConfirm
 		}
-		if owned, err := sh.Owned(); err == nil && !owned && budgets.OnServer(policies[i].Plan) {
+		owned, err := sh.Owned()
+		if err == nil && !owned && policies[i].HasRules() {
+			return fmt.Errorf("%s: %w", live.Name(sh.Info()), errNoRules)
+		}
+		if err == nil && !owned && budgets.OnServer(policies[i].Plan) {
 			return usagef("%s has no process to renew its share of a budget on a server: use shaper run", live.Name(sh.Info()))
 		}
 	}

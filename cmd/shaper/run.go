@@ -108,6 +108,9 @@ func (f *runFlags) run(ctx context.Context, s streams, name string) (err error) 
 	if budgets.OnServer(policy.Plan) && f.background {
 		return usagef("a budget on a server needs a process that renews its share: run without --background")
 	}
+	if policy.HasRules() && f.background {
+		return errNoRules
+	}
 	if budgets.OnServer(policy.Plan) && f.dry {
 		return usagef("--dry-run would take a share of a budget from hosts that need it: test the policy on a capture with shaper replay")
 	}

@@ -22,32 +22,33 @@ import (
 // running is a shaper run. One goroutine owns it and never blocks on others: neither a client
 // of the metrics nor a stopped terminal can delay the detaching.
 type running struct {
-	flags     *runFlags
-	name      string               // name of the interface
-	policy    *policyfile.Compiled // last policy
-	list      []*kernel.Shaper
-	guard     *live.Guard
-	until     time.Time // time of the rollback by --confirm
-	end       time.Time // time of the end by --for
-	out, err  *output.Outbox
-	colored   bool
-	notify    notifier
-	started   bool               // the policy was attached in all directions
-	lastError string             // last error of checking the interface
-	board     *metrics.Board     // nil without --metrics
-	policies  [2]loadedPolicy    // by direction
-	checked   [2]time.Time       // About.Loaded at the last check, by direction
-	both      []kernel.Direction // directions at the start
-	changer   *live.Changer      // nil until the interface exists
-	calls     chan func()        // calls of other goroutines while the interface exists
-	reads     chan func()        // calls of other goroutines at any time
-	watchdog  watchdog
-	reading   time.Time // time of the next reading
-	shares    *budgets.Agents
-	control   io.Closer          // control socket for other processes; nil: none
-	served    bool               // control was opened, or cannot be
-	wake      chan chan struct{} // requests to check the shapers; the received channel is closed afterwards
-	host      string             // interface in the names of hosts of budgets; a rename does not change it
+	flags         *runFlags
+	name          string               // name of the interface
+	policy        *policyfile.Compiled // last policy
+	list          []*kernel.Shaper
+	guard         *live.Guard
+	until         time.Time // time of the rollback by --confirm
+	end           time.Time // time of the end by --for
+	out, err      *output.Outbox
+	colored       bool
+	notify        notifier
+	started       bool               // the policy was attached in all directions
+	lastError     string             // last error of checking the interface
+	board         *metrics.Board     // nil without --metrics
+	policies      [2]loadedPolicy    // by direction
+	checked       [2]time.Time       // About.Loaded at the last check, by direction
+	both          []kernel.Direction // directions at the start
+	changer       *live.Changer      // nil until the interface exists
+	changeProblem string             // last error of advanceChanges
+	calls         chan func()        // calls of other goroutines while the interface exists
+	reads         chan func()        // calls of other goroutines at any time
+	watchdog      watchdog
+	reading       time.Time // time of the next reading
+	shares        *budgets.Agents
+	control       io.Closer          // control socket for other processes; nil: none
+	served        bool               // control was opened, or cannot be
+	wake          chan chan struct{} // requests to check the shapers; the received channel is closed afterwards
+	host          string             // interface in the names of hosts of budgets; a rename does not change it
 }
 
 func newRunning(f *runFlags, s streams, n notifier, name string, policy *policyfile.Compiled) *running {
@@ -137,6 +138,9 @@ func (r *running) attach() error {
 	}
 	if err := r.changer.Save(); err != nil { // attaching to an interface that was gone removes the file
 		return err
+	}
+	if !slices.ContainsFunc(r.list, func(sh *kernel.Shaper) bool { return sh.TookOver }) {
+		r.changer.Restarted()
 	}
 	r.started = true
 	for _, sh := range r.list {
@@ -228,7 +232,6 @@ func (r *running) watch(ctx context.Context, hup <-chan os.Signal) error {
 			read()
 			continue
 		}
-		r.endChanges()
 		if r.deadlineWithin(live.PollInterval) {
 			continue // a check must not delay it
 		}
@@ -243,6 +246,7 @@ func (r *running) watch(ctx context.Context, hup <-chan os.Signal) error {
 				rollback = time.After(time.Until(r.until))
 			}
 		}
+		r.advanceChanges()
 		if checked != nil {
 			close(checked)
 		}

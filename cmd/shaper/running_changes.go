@@ -85,6 +85,12 @@ func (c changeable) Policy() (*policyfile.Compiled, error) {
 	return c.r.policyOf(c.Shaper)
 }
 
+// CountersOf returns the counters of the customers of a plan.
+func (c changeable) CountersOf(plan *dataplane.PlanCustomers) ([]dataplane.CustomerStats, error) {
+	return c.Customers(plan)
+}
+
+// Replace reloads the shaper.
 func (c changeable) Replace(policy *policyfile.Compiled) error {
 	err := live.Replace(c.Shaper, policy)
 	if err == nil {
@@ -131,20 +137,17 @@ func (r *running) planOf(sh *kernel.Shaper) (*dataplane.Plan, error) {
 	return policy.Plan, nil
 }
 
-// endChanges ends the changes whose time is over.
-func (r *running) endChanges() {
-	now := time.Now()
-	if !r.changer.Due(now) {
-		return
+// errNoRules is the error of a policy with rules for a shaper without a process.
+var errNoRules = usagef("quotas and schedules need a process that follows them: run without --background")
+
+// advanceChanges ends changes whose time is over, and follows quotas and schedules.
+func (r *running) advanceChanges() {
+	problem := ""
+	if err := r.changer.Advance(time.Now()); err != nil && !errors.Is(err, kernel.ErrDetached) { // which the next check reports
+		problem = err.Error()
 	}
-	lock, err := changes.TryLock(r.changer.Path)
-	if errors.Is(err, changes.ErrLocked) {
-		return // the next check will do it
+	if problem != "" && problem != r.changeProblem {
+		r.warn("quotas, schedules and ends of changes: %s", problem)
 	}
-	if err == nil {
-		err = errors.Join(r.changer.Expire(now), lock.Close())
-	}
-	if err != nil {
-		r.warn("the end of a change by shaper set: %v", err)
-	}
+	r.changeProblem = problem
 }

@@ -286,7 +286,7 @@ func (c *runningTap) serve(ctx context.Context, hup <-chan os.Signal) {
 	for {
 		select {
 		case <-poll.C:
-			c.endChanges()
+			c.advanceChanges()
 		case <-ctx.Done():
 			return
 		case call := <-c.calls:

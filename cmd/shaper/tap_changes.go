@@ -18,6 +18,7 @@ func (c *runningTap) openChanges() error {
 		}
 		return out
 	})}
+	c.changes.Restarted()
 	return err
 }
 
@@ -28,13 +29,11 @@ func (c *runningTap) amend(policy *policyfile.Compiled) *policyfile.Compiled {
 	return policy
 }
 
-// endChanges ends the changes whose time is over.
-func (c *runningTap) endChanges() {
+// advanceChanges ends changes whose time is over, and follows quotas and schedules.
+func (c *runningTap) advanceChanges() {
 	c.changes.Lock()
 	defer c.changes.Unlock()
-	if now := time.Now(); c.changes.Due(now) {
-		if err := c.changes.Expire(now); err != nil {
-			fmt.Fprintf(c.s.err, "shaper: the end of a change by shaper set: %v\n", err)
-		}
+	if err := c.changes.Advance(time.Now()); err != nil {
+		fmt.Fprintf(c.s.err, "shaper: quotas, schedules and ends of changes: %v\n", err)
 	}
 }

@@ -60,7 +60,7 @@ func (t *Terms) IsOff() bool { return t.Off != nil && *t.Off }
 type Change struct {
 	Target
 	Terms
-	Reset bool      `json:"reset,omitempty"` // discards all changes of the target first
+	Reset bool      `json:"reset,omitempty"` // discards all changes of the target; with ByQuota those of its quota
 	Until time.Time `json:"until,omitzero"`  // the end of the change; zero means that it has none
 	By    Cause     `json:"by,omitempty"`    // what made the change
 }
@@ -104,7 +104,14 @@ func (c *Change) Check() error {
 }
 
 // Book has the changes in force.
-type Book map[Target]*[causes]layer
+type Book map[Target]*layers
+
+// layers are the changes of a target, by cause.
+type layers [causes]layer
+
+func (l *layers) empty() bool {
+	return !slices.ContainsFunc(l[:], func(one layer) bool { return !one.Terms.empty() })
+}
 
 // layer are the changes of a target by one cause.
 type layer struct {
@@ -114,25 +121,30 @@ type layer struct {
 
 // Apply adds a change. It must not have an error of Check.
 func (b Book) Apply(c Change) {
-	layers := b[c.Target]
+	at := b[c.Target]
 	if c.Reset {
-		delete(b, c.Target)
+		if at != nil && c.By == ByQuota {
+			at[ByQuota] = layer{}
+		}
+		if c.By == ByUser || at != nil && at.empty() {
+			delete(b, c.Target)
+		}
 		return
 	}
-	if layers == nil {
-		layers = &[causes]layer{}
-		b[c.Target] = layers
+	if at == nil {
+		at = &layers{}
+		b[c.Target] = at
 	}
 	cause := c.By
 	if cause == ByUser && !c.Until.IsZero() {
 		cause = temporarily
 	}
-	switch l := &layers[cause]; cause {
+	switch l := &at[cause]; cause {
 	case ByUser:
 		l.Terms = l.with(c.Terms)
-		layers[temporarily] = layer{}
+		at[temporarily] = layer{}
 		if c.Plan != "" {
-			layers[ByQuota] = layer{}
+			at[ByQuota] = layer{}
 		}
 	default:
 		*l = layer{c.Terms, c.Until}
@@ -141,23 +153,37 @@ func (b Book) Apply(c Change) {
 
 // Terms returns the terms of a target that are in force at a time.
 func (b Book) Terms(t Target, now time.Time) (out Terms) {
-	layers := b[t]
-	if layers == nil {
+	at := b[t]
+	if at == nil {
 		return out
 	}
-	for i := range layers {
-		if l := &layers[i]; l.until.IsZero() || now.Before(l.until) {
+	for i := range at {
+		if l := &at[i]; l.until.IsZero() || now.Before(l.until) {
 			out = out.with(l.Terms)
 		}
 	}
 	return out
 }
 
+// Has reports whether a target has changes of a cause, also if their time is over.
+func (b Book) Has(t Target, by Cause) bool {
+	at := b[t]
+	return at != nil && !at[by].Terms.empty()
+}
+
+// Plan returns the plan that a user has set for good; "" for none.
+func (b Book) Plan(t Target) string {
+	if at := b[t]; at != nil {
+		return at[ByUser].Plan
+	}
+	return ""
+}
+
 // Next returns the time at which the next change ends; zero if none does.
 func (b Book) Next() (next time.Time) {
-	for _, layers := range b {
-		for i := range layers {
-			if end := layers[i].until; !end.IsZero() && (next.IsZero() || end.Before(next)) {
+	for _, at := range b {
+		for i := range at {
+			if end := at[i].until; !end.IsZero() && (next.IsZero() || end.Before(next)) {
 				next = end
 			}
 		}
@@ -167,13 +193,13 @@ func (b Book) Next() (next time.Time) {
 
 // Expire removes the changes that end by now, and returns their targets.
 func (b Book) Expire(now time.Time) (out []Target) {
-	for t, layers := range b {
+	for t, at := range b {
 		ended, left := false, false
-		for i := range layers {
-			if l := &layers[i]; !l.until.IsZero() && !now.Before(l.until) {
-				layers[i], ended = layer{}, true
+		for i := range at {
+			if l := &at[i]; !l.until.IsZero() && !now.Before(l.until) {
+				at[i], ended = layer{}, true
 			}
-			left = left || !layers[i].empty()
+			left = left || !at[i].Terms.empty()
 		}
 		if ended {
 			out = append(out, t)
@@ -182,16 +208,17 @@ func (b Book) Expire(now time.Time) (out []Target) {
 			delete(b, t)
 		}
 	}
-	slices.SortFunc(out, Target.compare)
+	slices.SortFunc(out, Target.Compare)
 	return out
 }
 
-func (t Target) compare(u Target) int {
+// Compare orders targets by kind and name.
+func (t Target) Compare(u Target) int {
 	return cmp.Or(cmp.Compare(t.Kind, u.Kind), cmp.Compare(t.Name, u.Name))
 }
 
 // Targets returns all targets, sorted.
-func (b Book) Targets() []Target { return slices.SortedFunc(maps.Keys(b), Target.compare) }
+func (b Book) Targets() []Target { return slices.SortedFunc(maps.Keys(b), Target.Compare) }
 
 // All yields changes that make an empty book equal to this one, by target.
 func (b Book) All() iter.Seq[Change] {
@@ -225,7 +252,7 @@ func (b Book) Of(t Target) (out []Change) {
 
 // apply applies changes and returns a function that undoes them.
 func (b Book) apply(list []Change) (undo func()) {
-	before := map[Target]*[causes]layer{}
+	before := map[Target]*layers{}
 	for _, c := range list {
 		if _, known := before[c.Target]; !known {
 			before[c.Target] = nil

@@ -3,10 +3,12 @@ package live
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/quota"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
@@ -20,6 +22,8 @@ type Changeable interface {
 	SetCustomerPlans([]dataplane.CustomerPlan) error
 	// SetRates changes the rates of links and queues to those of a plan for both directions.
 	SetRates(*dataplane.Plan) error
+	// CountersOf returns the counters of the customers of a plan, in its order.
+	CountersOf(*dataplane.PlanCustomers) ([]dataplane.CustomerStats, error)
 	// Replace reloads the shaper with a policy.
 	Replace(*policyfile.Compiled) error
 }
@@ -30,12 +34,14 @@ type Changer struct {
 	*changes.File
 	shapers func() []Changeable
 
-	next time.Time // the end of the next change to end; zero: none
+	next      time.Time // the end of the next change to end; zero: none
+	schedules string    // state of the schedules that is in force
+	quotas    quotas
 }
 
 // NewChanger returns a Changer for shapers with a file of changes.
 func NewChanger(file *changes.File, shapers func() []Changeable) *Changer {
-	return &Changer{file, shapers, file.Book.Next()}
+	return &Changer{File: file, shapers: shapers, next: file.Book.Next(), quotas: quotas{all: quota.New(), dropped: quota.New()}}
 }
 
 // effect is what changes do to one shaper.
@@ -84,14 +90,62 @@ func (c *Changer) Amend(policy *policyfile.Compiled) *policyfile.Compiled {
 	return policy
 }
 
-// Due reports whether a change ends by now.
-func (c *Changer) Due(now time.Time) bool { return !c.next.IsZero() && !now.Before(c.next) }
+// Advance does what is due: it ends changes, follows schedules and counts what customers use.
+// It should be called a few times a second. If another process has the lock of the file, a later
+// call does it.
+func (c *Changer) Advance(now time.Time) error {
+	state, scheduled, rules, err := c.scheduled(now)
+	ends, counts := !c.next.IsZero() && !now.Before(c.next), rules && !now.Before(c.quotas.next)
+	if err != nil || !ends && !counts && state == c.schedules {
+		return err
+	}
+	lock, err := changes.TryLock(c.Path)
+	if errors.Is(err, changes.ErrLocked) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	var targets []changes.Target
+	if state != c.schedules {
+		targets = scheduled()
+	}
+	if ends {
+		targets = append(targets, c.Book.Expire(now)...)
+		c.next = c.Book.Next()
+	}
+	if err := c.apply(targets, now); err != nil {
+		return err
+	}
+	c.schedules = state
+	if counts {
+		return c.count(now)
+	}
+	return nil
+}
 
-// Expire ends the changes that end by now. The caller must hold the lock of the file.
-func (c *Changer) Expire(now time.Time) error {
-	targets := c.Book.Expire(now)
-	c.next = c.Book.Next()
-	return c.apply(targets, now)
+// scheduled returns the state of all schedules, the customers to whom they apply, and whether
+// there are any quotas or schedules.
+func (c *Changer) scheduled(now time.Time) (state string, customers func() []changes.Target, rules bool, err error) {
+	var lists []func() []changes.Target
+	for _, sh := range c.shapers() {
+		policy, err := sh.Policy()
+		if err != nil {
+			return "", nil, false, err
+		}
+		if policy.HasRules() {
+			s, list := policy.Amender(c.Book, now).Scheduled()
+			state, lists, rules = state+s, append(lists, list), true
+		}
+	}
+	return state, func() (out []changes.Target) {
+		for _, list := range lists {
+			out = append(out, list()...)
+		}
+		slices.SortFunc(out, changes.Target.Compare)
+		return slices.Compact(out)
+	}, rules, nil
 }
 
 // apply puts the present changes of targets into force.

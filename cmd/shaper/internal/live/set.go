@@ -9,6 +9,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
@@ -102,6 +103,11 @@ type compiledHere struct{ *kernel.Shaper }
 
 func (c compiledHere) Policy() (*policyfile.Compiled, error) {
 	return policyfile.CompileLabel(c.Label)
+}
+
+// CountersOf returns the counters of the customers of a plan.
+func (c compiledHere) CountersOf(plan *dataplane.PlanCustomers) ([]dataplane.CustomerStats, error) {
+	return c.Customers(plan)
 }
 
 // Replace reloads the shaper.

@@ -95,6 +95,11 @@ func (c *LocalTap) SetCustomerPlans(list []dataplane.CustomerPlan) error {
 // SetRates changes the rates of links and queues.
 func (c *LocalTap) SetRates(plan *dataplane.Plan) error { return c.Shaper.SetRates(plan) }
 
+// CountersOf returns the counters of the customers of the plan in force.
+func (c *LocalTap) CountersOf(*dataplane.PlanCustomers) ([]dataplane.CustomerStats, error) {
+	return c.Shaper.Customers(), nil
+}
+
 // Replace is Reload.
 func (c *LocalTap) Replace(policy *policyfile.Compiled) error {
 	_, err := c.Reload(policy, policy.Label())

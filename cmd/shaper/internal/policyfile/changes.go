@@ -19,6 +19,9 @@ import (
 func (c *Compiled) Amended(path string, book changes.Book, now time.Time) (out *Compiled, stale []error) {
 	a := c.Amender(book, now)
 	services := map[uint32]*dataplane.PlanService{}
+	if a.base.Customers != nil {
+		a.schedule(services)
+	}
 	for _, t := range book.Targets() {
 		if t.Kind != changes.Customer {
 			continue
@@ -35,6 +38,44 @@ func (c *Compiled) Amended(path string, book changes.Book, now time.Time) (out *
 	next.base, next.Changes = a.base, path
 	next.Plan = plan.WithServices(services)
 	return &next, append(stale, errs...)
+}
+
+// schedule adds the plans of customers whose plan another one replaces at this time.
+func (a *Amender) schedule(services map[uint32]*dataplane.PlanService) {
+	from := a.base.Customers
+	replaced := map[uint32]bool{} // plans, by index
+	for i := range from.Plans {
+		if a.Rules(from.Plans[i].Name).Plan(a.now, false) != "" {
+			replaced[uint32(i)] = true
+		}
+	}
+	if len(replaced) == 0 {
+		return
+	}
+	for i, at := range from.Of {
+		if replaced[at] {
+			services[uint32(i+1)], _ = a.service(&from.Plans[at], changes.Terms{}) // no error: the plan is one of the policy
+		}
+	}
+}
+
+// Scheduled returns the customers whose plan depends on the time. state differs from that of
+// another time if any of their plans does.
+func (a *Amender) Scheduled() (state string, customers func() []changes.Target) {
+	for _, p := range a.loader.plans {
+		if rules := a.Rules(p.Name); rules.When != nil {
+			state += fmt.Sprintf("%q ", cmp.Or(rules.Plan(a.now, false), p.Name))
+		}
+	}
+	return state, func() (out []changes.Target) {
+		for i := range a.base.Customers.Of {
+			t := changes.Target{Kind: changes.Customer, Name: a.base.Customers.Source.List[i].Name}
+			if a.Rules(a.OwnPlan(uint32(i+1), t)).When != nil {
+				out = append(out, t)
+			}
+		}
+		return out
+	}
 }
 
 // Amender computes what changes do to a policy.
@@ -90,6 +131,9 @@ func (a *Amender) Service(name string) (uint32, *dataplane.PlanService, error) {
 func (a *Amender) service(row *dataplane.PlanService, t changes.Terms) (*dataplane.PlanService, error) {
 	l := a.loader
 	name := cmp.Or(t.Plan, row.Name)
+	if by := a.Rules(name).Plan(a.now, false); by != "" { // it applies as it is written
+		name, t.Plan, t.Parameters = by, by, nil
+	}
 	i := slices.IndexFunc(l.plans, func(p *plan) bool { return p.Name == name })
 	if i < 0 {
 		return nil, fmt.Errorf("no plan named %q in the policy", name)
@@ -128,6 +172,11 @@ func (a *Amender) service(row *dataplane.PlanService, t changes.Terms) (*datapla
 	}
 	a.services[key.String()] = service
 	return service, nil
+}
+
+// OwnPlan returns the name of the plan of a customer, whatever quotas and schedules say.
+func (a *Amender) OwnPlan(number uint32, t changes.Target) string {
+	return cmp.Or(a.book.Plan(t), a.base.Customers.Service(number).Name)
 }
 
 // Rate returns the error of the changed rate of a link or a queue.

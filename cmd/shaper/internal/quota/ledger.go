@@ -2,6 +2,8 @@
 package quota
 
 import (
+	"iter"
+	"maps"
 	"math"
 	"time"
 )
@@ -35,6 +37,9 @@ const clockSet = 1_767_225_600
 
 // New returns an empty Ledger.
 func New() *Ledger { return &Ledger{map[string]*account{}} }
+
+// Customers yields the names of all customers.
+func (l *Ledger) Customers() iter.Seq[string] { return maps.Keys(l.accounts) }
 
 // Len returns the number of customers.
 func (l *Ledger) Len() int { return len(l.accounts) }

@@ -1,0 +1,274 @@
+package live
+
+import (
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+)
+
+// fakeShaper has the plans of customers that it was given, and counters.
+type fakeShaper struct {
+	policy   *policyfile.Compiled
+	plans    map[string]string // those that differ from the policy's were set
+	counters map[string]int64  // passed bytes
+	dropped  int64             // bytes of each customer
+	err      error             // of the next SetCustomerPlans
+	replaced int
+}
+
+func newFakeShaper(policy *policyfile.Compiled) *fakeShaper {
+	s := &fakeShaper{counters: map[string]int64{}}
+	s.use(policy)
+	return s
+}
+
+// use gives the shaper a policy, as a reload does.
+func (s *fakeShaper) use(policy *policyfile.Compiled) {
+	s.policy, s.plans = policy, map[string]string{}
+	from := policy.Plan.Customers
+	for i := range from.Of {
+		s.plans[from.Source.List[i].Name] = from.Service(uint32(i + 1)).Name
+	}
+}
+
+func (s *fakeShaper) Policy() (*policyfile.Compiled, error) { return s.policy, nil }
+func (s *fakeShaper) SetRates(*dataplane.Plan) error        { return nil }
+
+func (s *fakeShaper) SetCustomerPlans(list []dataplane.CustomerPlan) error {
+	if err := s.err; err != nil {
+		s.err = nil
+		return err
+	}
+	for _, c := range list {
+		s.plans[c.Name] = c.Plan.Name
+	}
+	return nil
+}
+
+func (s *fakeShaper) Replace(policy *policyfile.Compiled) error {
+	s.replaced++
+	s.use(policy)
+	return nil
+}
+
+func (s *fakeShaper) CountersOf(plan *dataplane.PlanCustomers) ([]dataplane.CustomerStats, error) {
+	out := make([]dataplane.CustomerStats, len(plan.Of))
+	for i := range out {
+		n := s.counters[plan.Source.List[i].Name]
+		out[i].Colors[0].Bytes, out[i].Dropped.Bytes = n+s.dropped, s.dropped
+	}
+	return out, nil
+}
+
+// changerPolicy compiles a policy with these plans and customers.
+func changerPolicy(t *testing.T, plans, customers string) *policyfile.Compiled {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "c.csv"), []byte("customer,address,plan,quota\n"+customers), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	policy, err := policyfile.Source{Name: "policy", Path: filepath.Join(dir, "policy.yaml"), Text: `
+customers: {file: c.csv}
+classes: [{name: customers, per: customer, meter: plan}]
+plans:
+  slow: {type: token-bucket, rate: 1mbit, burst: 10kB}
+  fast: {type: token-bucket, rate: 9mbit, burst: 10kB}
+` + plans}.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return policy
+}
+
+// newTestChanger returns a Changer of fake shapers with an empty file, and the file's path.
+func newTestChanger(t *testing.T, list ...*fakeShaper) *Changer {
+	t.Helper()
+	file, err := changes.Open(filepath.Join(t.TempDir(), "changes"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return NewChanger(file, func() (out []Changeable) {
+		for _, s := range list {
+			out = append(out, s)
+		}
+		return out
+	})
+}
+
+func advance(t *testing.T, c *Changer, now time.Time) {
+	t.Helper()
+	if err := c.Advance(now); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantPlans(t *testing.T, what string, s *fakeShaper, want map[string]string) {
+	t.Helper()
+	if !maps.Equal(s.plans, want) {
+		t.Errorf("%s: plans %v, want %v", what, s.plans, want)
+	}
+}
+
+// wholeHour returns the beginning of the next hour. Changes that end before the present are refused.
+func wholeHour() time.Time { return time.Now().UTC().Truncate(time.Hour).Add(time.Hour) }
+
+// TestQuota lets customers use their quotas in both directions.
+func TestQuota(t *testing.T) {
+	const plan = "  home: {type: token-bucket, rate: 5mbit, burst: 10kB, quota: {limit: 1kB, every: hour, then: slow}}\n"
+	policy := changerPolicy(t, plan, "a,10.0.0.1,home,\nb,10.0.0.2,home,2kB\nc,10.0.0.3,fast,\n")
+	down, up := newFakeShaper(policy), newFakeShaper(policy)
+	c := newTestChanger(t, down, up)
+	c.Restarted()
+	now := wholeHour()
+	home := map[string]string{"a": "home", "b": "home", "c": "fast"}
+	down.counters = map[string]int64{"a": 600, "b": 999, "c": 1e9}
+	down.dropped = 5000 // does not count
+	up.counters = map[string]int64{"a": 399, "b": 1000}
+	advance(t, c, now)
+	wantPlans(t, "below the quota", down, home)
+	up.counters["a"]++
+	advance(t, c, now.Add(time.Second/2))
+	wantPlans(t, "before the next count", down, home)
+	now = now.Add(time.Minute)
+	advance(t, c, now)
+	slow := map[string]string{"a": "slow", "b": "home", "c": "fast"}
+	wantPlans(t, "used up, down", down, slow)
+	wantPlans(t, "used up, up", up, slow)
+	up.counters["b"] = 1001
+	now = now.Add(time.Minute)
+	advance(t, c, now)
+	wantPlans(t, "own quota", up, map[string]string{"a": "slow", "b": "slow", "c": "fast"})
+
+	// Another plan set by a user counts from then on; reset does not reset the count.
+	b := changes.Target{Kind: changes.Customer, Name: "b"}
+	for _, set := range []struct{ plan, want string }{{"fast", "fast"}, {"home", "slow"}} {
+		if err := c.Set([]changes.Change{{Target: b, Terms: changes.Terms{Plan: set.plan}}}); err != nil {
+			t.Fatal(err)
+		}
+		now = now.Add(time.Minute)
+		advance(t, c, now)
+		if down.plans["b"] != set.want {
+			t.Errorf("after plan=%s: %s", set.plan, down.plans["b"])
+		}
+	}
+	if err := c.Set([]changes.Change{{Target: b, Reset: true}}); err != nil {
+		t.Fatal(err)
+	}
+	now = now.Add(time.Minute)
+	advance(t, c, now)
+	wantPlans(t, "after reset", down, map[string]string{"a": "slow", "b": "slow", "c": "fast"})
+
+	// The file has the changes, for a reload by another process.
+	book, err := changes.Read(c.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if amended, stale := policy.Amended(c.Path, book, now); stale != nil || amended.Plan.Customers.Service(1).Name != "slow" {
+		t.Errorf("a reload gives %s, %v", amended.Plan.Customers.Service(1).Name, stale)
+	}
+
+	// A higher limit ends it; so does the end of the window.
+	higher := changerPolicy(t, "  home: {type: token-bucket, rate: 5mbit, burst: 10kB, quota: {limit: 1001B, every: hour, then: slow}}\n", "a,10.0.0.1,home,\nb,10.0.0.2,home,2kB\nc,10.0.0.3,fast,\n")
+	down.policy, up.policy = higher, higher
+	now = now.Add(time.Minute)
+	advance(t, c, now)
+	wantPlans(t, "higher limit", down, map[string]string{"a": "home", "b": "slow", "c": "fast"})
+	advance(t, c, now.Truncate(time.Hour).Add(time.Hour-1))
+	wantPlans(t, "just before the end", down, map[string]string{"a": "home", "b": "slow", "c": "fast"})
+	advance(t, c, now.Truncate(time.Hour).Add(time.Hour))
+	wantPlans(t, "next hour", down, home)
+	advance(t, c, now.Truncate(time.Hour).Add(time.Hour+time.Minute))
+	wantPlans(t, "later in the next hour", up, home)
+}
+
+// TestQuotaTakenOver checks that counters of an earlier process do not count at once.
+func TestQuotaTakenOver(t *testing.T) {
+	policy := changerPolicy(t, "  home: {type: token-bucket, rate: 5mbit, burst: 10kB, quota: {limit: 1kB, every: hour, then: slow}}\n", "a,10.0.0.1,home,\n")
+	s := newFakeShaper(policy)
+	c := newTestChanger(t, s)
+	s.counters["a"] = 1e6
+	now := wholeHour()
+	for i, want := range []string{"home", "home", "slow"} {
+		advance(t, c, now)
+		if s.plans["a"] != want {
+			t.Errorf("round %d: plan %s, want %s", i, s.plans["a"], want)
+		}
+		s.counters["a"] += []int64{999, 1, 0}[i]
+		now = now.Add(time.Minute)
+	}
+}
+
+// TestSchedule follows a schedule through a day, with a customer whose plan a user has set.
+func TestSchedule(t *testing.T) {
+	policy := changerPolicy(t, "  home: {type: token-bucket, rate: 5mbit, burst: 10kB, when: {at: \"08:00-10:00\", plan: fast}}\n", "a,10.0.0.1,home,\nb,10.0.0.2,slow,\nc,10.0.0.3,home,\n")
+	s := newFakeShaper(policy)
+	c := newTestChanger(t, s)
+	if err := c.Set([]changes.Change{
+		{Target: changes.Target{Kind: changes.Customer, Name: "b"}, Terms: changes.Terms{Plan: "home"}},
+		{Target: changes.Target{Kind: changes.Customer, Name: "c"}, Terms: changes.Terms{Plan: "slow"}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	day := time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)
+	for at, want := range map[time.Duration]string{8*time.Hour - 1: "home", 8 * time.Hour: "fast", 10*time.Hour - 1: "fast", 10 * time.Hour: "home", 24 * time.Hour: "home", 33 * time.Hour: "fast"} {
+		advance(t, c, day.Add(at))
+		wantPlans(t, at.String(), s, map[string]string{"a": want, "b": want, "c": "slow"})
+		reloaded, _ := policy.Amended(c.Path, c.Book, day.Add(at))
+		again := newFakeShaper(reloaded)
+		wantPlans(t, "reload at "+at.String(), again, s.plans)
+	}
+}
+
+// TestSetFails checks that a change that one shaper refuses is undone in the others.
+func TestSetFails(t *testing.T) {
+	policy := changerPolicy(t, "", "a,10.0.0.1,slow,\n")
+	first, second := newFakeShaper(policy), newFakeShaper(policy)
+	c := newTestChanger(t, first, second)
+	fast := []changes.Change{{Target: changes.Target{Kind: changes.Customer, Name: "a"}, Terms: changes.Terms{Plan: "fast"}}}
+	second.err = errors.New("refused")
+	if err := c.Set(fast); err == nil || len(c.Book) != 0 {
+		t.Fatalf("got %v, book %v", err, c.Book)
+	}
+	wantPlans(t, "first", first, map[string]string{"a": "slow"})
+	wantPlans(t, "second", second, map[string]string{"a": "slow"})
+
+	second.err = kernel.ErrNoRoom
+	if err := c.Set(fast); err != nil || second.replaced != 1 || first.replaced != 0 {
+		t.Fatalf("got %v, %d and %d reloads", err, first.replaced, second.replaced)
+	}
+	wantPlans(t, "second after a reload", second, map[string]string{"a": "fast"})
+
+	unknown := changes.Change{Target: changes.Target{Kind: changes.Customer, Name: "x"}, Terms: changes.Terms{Plan: "fast"}}
+	err := c.Set([]changes.Change{{Target: fast[0].Target, Reset: true}, unknown})
+	if !errors.As(err, new(*policyfile.UnknownError)) {
+		t.Errorf("got %v", err)
+	}
+	wantPlans(t, "after an unknown customer", first, map[string]string{"a": "fast"})
+}
+
+// TestSetEnds lets a change end.
+func TestSetEnds(t *testing.T) {
+	s := newFakeShaper(changerPolicy(t, "", "a,10.0.0.1,slow,\n"))
+	c := newTestChanger(t, s)
+	end := time.Now().Add(time.Hour)
+	change := changes.Change{Target: changes.Target{Kind: changes.Customer, Name: "a"}, Terms: changes.Terms{Plan: "fast"}, Until: end}
+	if err := c.Set([]changes.Change{change}); err != nil {
+		t.Fatal(err)
+	}
+	advance(t, c, end.Add(-1))
+	wantPlans(t, "before the end", s, map[string]string{"a": "fast"})
+	advance(t, c, end)
+	wantPlans(t, "at the end", s, map[string]string{"a": "slow"})
+	change.Until = time.Now().Add(-1)
+	if err := c.Set([]changes.Change{change}); err == nil {
+		t.Error("a change that has ended was accepted")
+	}
+}

@@ -1,0 +1,111 @@
+package live
+
+import (
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/quota"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+)
+
+// quotas counts what customers use. Both directions of a customer count together.
+type quotas struct {
+	all, dropped *quota.Ledger // bytes; the dropped ones are among all
+	next         time.Time     // time of the next count
+	begun        bool
+}
+
+// countShare is the part of the time that counting may take: 1/countShare.
+const countShare = 100
+
+// Restarted must be called when shapers have counters that began at 0.
+func (c *Changer) Restarted() {
+	for source := range quota.Sources {
+		c.quotas.all.Restarted(source)
+		c.quotas.dropped.Restarted(source)
+	}
+	c.quotas.begun = true
+}
+
+// count reads the counters of customers with quotas, and gives those who have used theirs the
+// plan of the quota until its window ends. The caller must hold the lock of the file.
+func (c *Changer) count(now time.Time) error {
+	begin := time.Now()
+	defer func() { c.quotas.next = now.Add(max(time.Second, countShare*time.Since(begin))) }()
+	var used []changes.Change
+	list := c.shapers()
+	for source, sh := range list {
+		policy, err := sh.Policy()
+		if err != nil {
+			return err
+		}
+		plan := policy.Plan.Customers
+		if plan == nil || !policy.HasRules() {
+			continue
+		}
+		stats, err := sh.CountersOf(plan)
+		if err != nil {
+			return err
+		}
+		used = append(used, c.countShaper(source, policy, stats, now, source == len(list)-1)...)
+	}
+	first := !c.quotas.begun
+	c.quotas.begun = true
+	if first { // the counters are those of a process before
+		c.quotas.reset()
+		return nil
+	}
+	if len(used) == 0 {
+		return nil
+	}
+	return c.Set(used)
+}
+
+// reset sets all counts to 0.
+func (q *quotas) reset() {
+	for _, l := range []*quota.Ledger{q.all, q.dropped} {
+		for customer := range l.Customers() {
+			l.Reset(customer)
+		}
+	}
+}
+
+// countShaper adds the counters of one shaper. With decide it returns the changes that the counts of
+// all shapers cause.
+func (c *Changer) countShaper(source int, policy *policyfile.Compiled, stats []dataplane.CustomerStats, now time.Time, decide bool) (out []changes.Change) {
+	plan := policy.Plan.Customers
+	spans := map[*policyfile.Quota]quota.Span{}
+	amender := policy.Amender(c.Book, now)
+	for i := range stats {
+		name := plan.Source.List[i].Name
+		t := changes.Target{Kind: changes.Customer, Name: name}
+		q := policy.Rules(amender.OwnPlan(uint32(i+1), t)).Quota
+		layered := c.Book.Has(t, changes.ByQuota)
+		if q == nil {
+			if layered && decide {
+				out = append(out, changes.Change{Target: t, Reset: true, By: changes.ByQuota})
+			}
+			continue
+		}
+		span, known := spans[q]
+		if !known {
+			span = quota.SpanOf(q.Every.Bounds(now, q.Zone))
+			spans[q] = span
+		}
+		used := c.quotas.all.Observe(name, source, uint64(stats[i].Total().Bytes), span) -
+			c.quotas.dropped.Observe(name, source, uint64(stats[i].Dropped.Bytes), span)
+		limit := q.Limit
+		if own, ok := policy.OwnQuota(name); ok {
+			limit = own
+		}
+		switch over := used >= limit; {
+		case !decide || over == layered:
+		case over:
+			out = append(out, changes.Change{Target: t, Terms: changes.Terms{Plan: q.Then}, Until: time.Unix(span.End, 0), By: changes.ByQuota})
+		default:
+			out = append(out, changes.Change{Target: t, Reset: true, By: changes.ByQuota})
+		}
+	}
+	return out
+}
