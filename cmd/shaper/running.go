@@ -36,6 +36,7 @@ type running struct {
 	lastError     string             // last error of checking the interface
 	board         *metrics.Board     // nil without --metrics
 	policies      [2]loadedPolicy    // by direction
+	rules         [2]loadedRules     // by direction
 	checked       [2]time.Time       // About.Loaded at the last check, by direction
 	both          []kernel.Direction // directions at the start
 	changer       *live.Changer      // nil until the interface exists

@@ -85,6 +85,16 @@ func (c changeable) Policy() (*policyfile.Compiled, error) {
 	return c.r.policyOf(c.Shaper)
 }
 
+// HasRules reports whether plans have quotas or schedules. It does not compile the policy.
+func (c changeable) HasRules() bool {
+	known := &c.r.rules[c.Direction]
+	if !known.loaded.Equal(c.Loaded) {
+		source, err := policyfile.SourceOf(c.Label)
+		*known = loadedRules{c.Loaded, err == nil && source.Ruled}
+	}
+	return known.has
+}
+
 // CountersOf returns the counters of the customers of a plan.
 func (c changeable) CountersOf(plan *dataplane.PlanCustomers) ([]dataplane.CustomerStats, error) {
 	return c.Customers(plan)
@@ -103,6 +113,12 @@ func (c changeable) Replace(policy *policyfile.Compiled) error {
 type loadedPolicy struct {
 	loaded time.Time
 	policy *policyfile.Compiled
+}
+
+// loadedRules says whether the policy of a shaper has rules, with the time at which it was loaded.
+type loadedRules struct {
+	loaded time.Time
+	has    bool
 }
 
 // loaded notes that this process gave a shaper its policy.

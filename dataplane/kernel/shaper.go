@@ -384,22 +384,3 @@ func (s *Shaper) Tokens() ([][2]int64, error) {
 	}
 	return out, nil
 }
-
-// Now returns the current time on the clock of leases and of the programs:
-// CLOCK_MONOTONIC, in ns.
-func Now() int64 {
-	now, err := monotonic()
-	if err != nil {
-		panic(err) // each kernel has this clock
-	}
-	return int64(now)
-}
-
-// monotonic returns the time on the programs' clock, CLOCK_MONOTONIC, in ns.
-func monotonic() (uint64, error) {
-	var t unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
-		return 0, fmt.Errorf("clock: %w", err)
-	}
-	return uint64(t.Nano()), nil
-}

@@ -17,6 +17,7 @@ import (
 // reload.
 type Changeable interface {
 	Policy() (*policyfile.Compiled, error) // with or without changes
+	HasRules() bool                        // the policy has quotas or schedules
 	// SetCustomerPlans changes the plans of customers. The error wraps kernel.ErrNoRoom if a
 	// reload is needed.
 	SetCustomerPlans([]dataplane.CustomerPlan) error
@@ -130,14 +131,15 @@ func (c *Changer) Advance(now time.Time) error {
 func (c *Changer) scheduled(now time.Time) (state string, customers func() []changes.Target, rules bool, err error) {
 	var lists []func() []changes.Target
 	for _, sh := range c.shapers() {
+		if !sh.HasRules() {
+			continue
+		}
 		policy, err := sh.Policy()
 		if err != nil {
 			return "", nil, false, err
 		}
-		if policy.HasRules() {
-			s, list := policy.Amender(c.Book, now).Scheduled()
-			state, lists, rules = state+s, append(lists, list), true
-		}
+		s, list := policy.Amender(c.Book, now).Scheduled()
+		state, lists, rules = state+s, append(lists, list), true
 	}
 	return state, func() (out []changes.Target) {
 		for _, list := range lists {

@@ -40,6 +40,7 @@ func (s *fakeShaper) use(policy *policyfile.Compiled) {
 }
 
 func (s *fakeShaper) Policy() (*policyfile.Compiled, error) { return s.policy, nil }
+func (s *fakeShaper) HasRules() bool                        { return s.policy.HasRules() }
 func (s *fakeShaper) SetRates(*dataplane.Plan) error        { return nil }
 
 func (s *fakeShaper) SetCustomerPlans(list []dataplane.CustomerPlan) error {

@@ -36,14 +36,14 @@ func (c *Changer) count(now time.Time) error {
 	var used []changes.Change
 	list := c.shapers()
 	for source, sh := range list {
+		if !sh.HasRules() {
+			continue
+		}
 		policy, err := sh.Policy()
 		if err != nil {
 			return err
 		}
-		plan := policy.Plan.Customers
-		if plan == nil || !policy.HasRules() {
-			continue
-		}
+		plan := policy.Plan.Customers // rules are those of customers
 		stats, err := sh.CountersOf(plan)
 		if err != nil {
 			return err

@@ -105,6 +105,9 @@ func (c compiledHere) Policy() (*policyfile.Compiled, error) {
 	return policyfile.CompileLabel(c.Label)
 }
 
+// HasRules reports that no rules are followed without a process.
+func (c compiledHere) HasRules() bool { return false }
+
 // CountersOf returns the counters of the customers of a plan.
 func (c compiledHere) CountersOf(plan *dataplane.PlanCustomers) ([]dataplane.CustomerStats, error) {
 	return c.Customers(plan)

@@ -87,6 +87,12 @@ func (c *LocalTap) Policy() (*policyfile.Compiled, error) {
 	return c.policy, nil
 }
 
+// HasRules reports whether plans have quotas or schedules.
+func (c *LocalTap) HasRules() bool {
+	policy, _ := c.Policy()
+	return policy.HasRules()
+}
+
 // SetCustomerPlans changes the plans of customers.
 func (c *LocalTap) SetCustomerPlans(list []dataplane.CustomerPlan) error {
 	return c.Shaper.SetCustomerPlans(list)

@@ -21,6 +21,7 @@ type Source struct {
 
 	Customers *CustomerFile `json:"customers,omitempty"` // set by Compile; nil without customers
 	Changes   string        `json:"changes,omitempty"`   // path of the file of changes; "" for none
+	Ruled     bool          `json:"ruled,omitempty"`     // set by Compile: plans have quotas or schedules
 }
 
 // Compiled is a policy with its source and its plan.
@@ -45,6 +46,7 @@ func (s Source) Compile() (*Compiled, error) {
 	if err != nil {
 		return nil, &InvalidError{err}
 	}
+	s.Ruled = file.HasRules()
 	plan, err := file.Compile()
 	if err != nil {
 		return nil, &InvalidError{err}
