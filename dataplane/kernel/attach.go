@@ -53,6 +53,10 @@ type Config struct {
 	Guard func() error
 	// Label is stored beside the program, for processes that find the shaper.
 	Label json.RawMessage
+	// Restore has the state of customers that Shaper.SaveCustomers returned, nil for none. It
+	// is used unless a shaper is taken over, also after a reboot: tokens have then grown
+	// since. If it cannot be used, customers start anew, and Shaper.Notes says so.
+	Restore []byte
 
 	rollbackGoal *Before // of a shaper that was detached from another hook or device
 	encoded      *image  // of the plan
@@ -257,6 +261,8 @@ func (cfg *Config) attachNew(st *site, plan *dataplane.Plan) (s *Shaper, err err
 		Version: recordVersion, Interface: cfg.Interface, Index: st.Index, Namespace: st.Namespace, Direction: cfg.Direction,
 		Since: time.Now().Round(0), Process: os.Getpid(),
 	}, encoded: cfg.encoded}
+	var unusable error
+	s.restored, unusable = cfg.restored()
 	if s.maps, err = newStateMaps(); err != nil {
 		return nil, err
 	}
@@ -269,6 +275,9 @@ func (cfg *Config) attachNew(st *site, plan *dataplane.Plan) (s *Shaper, err err
 		err = errors.Join(withoutActive(err), s.detachLocked(st))
 		s.Close()
 		return nil, err
+	}
+	if unusable != nil {
+		s.Notes = append(s.Notes, unusable.Error())
 	}
 	return s, nil
 }

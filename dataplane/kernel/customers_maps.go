@@ -117,9 +117,10 @@ func (g *image) moveFrom(to *stateMaps, before *customerTable, customers []bpf.S
 	return to.move(moves)
 }
 
-// copyCustomers is populateCustomers with the customers of the previous policy.
+// copyCustomers is populateCustomers with the customers of the previous policy, or with restored
+// ones.
 func (g *image) copyCustomers(before *About, from, to *stateMaps) (err error) {
-	var was *customerTable
+	was := g.restored
 	if before.Customers != 0 && g.customerImage != nil && !g.changesCustomers {
 		if was, err = from.readCustomers(); err != nil {
 			return err

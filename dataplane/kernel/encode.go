@@ -54,6 +54,7 @@ type image struct {
 	queues    []bpf.ShaperQueue
 
 	customerImage    *customerImage // nil without customers
+	restored         *customerTable // state of customers without a previous policy; nil for none
 	changesCustomers bool           // the maps of customers are those of the previous policy
 
 	ring int // total number of ring entries

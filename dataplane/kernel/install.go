@@ -116,7 +116,8 @@ func (i *installation) encodePlan() (err error) {
 	if i.image, err = i.next.encode(i.plan, i.s.encoded); err != nil {
 		return err
 	}
-	i.s.encoded = nil
+	i.image.restored = i.s.restored
+	i.s.encoded, i.s.restored = nil, nil
 	i.image.constants.Link, i.image.constants.Dry = uint8(i.device.linkType), flag(i.next.Dry)
 	return nil
 }

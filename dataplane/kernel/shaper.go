@@ -32,12 +32,14 @@ type Shaper struct {
 	leases          leases
 	encoded         *image         // of the plan last passed to Check; nil after use
 	index           *customerIndex // nil until SetCustomerPlans needs it
+	restored        *customerTable // of Config.Restore; nil after Attach
 
 	// TookOver reports whether Attach took the shaper over from another process.
 	TookOver bool
 	// Removed lists the removed leftovers of earlier shapers, one line each.
 	Removed []string
-	// Notes lists the effects of the last change on shared budgets, one line each.
+	// Notes lists the effects of the last change on shared budgets, and what of Config.Restore
+	// could not be used, one line each.
 	Notes []string
 }
 
