@@ -29,7 +29,7 @@ const (
 // calling thread. That must be the main thread: while another thread calls exec, the process
 // looks like a zombie. A process of another user has nothing to drop, and would lose file
 // capabilities by exec.
-func dropPrivileges(s streams, keep uint64, policy *policyFlags, metrics string, control *controlFlags) {
+func dropPrivileges(s streams, keep uint64, policy *policyFlags, metrics string, control *controlFlags, state *stateFlag) {
 	defer runtime.UnlockOSThread() // locked by init
 	nameProcess()
 	if os.Geteuid() != 0 {
@@ -39,7 +39,7 @@ func dropPrivileges(s streams, keep uint64, policy *policyFlags, metrics string,
 		keep |= 1 << unix.CAP_NET_BIND_SERVICE // the port may be below 1024
 	}
 	groups, _ := control.groups() // check found them
-	if err := restartWith(keep, policy.file, control.paths(), groups); err != nil {
+	if err := restartWith(keep, policy.file, append(control.paths(), state.paths()...), groups); err != nil {
 		fmt.Fprintf(s.err, "shaper: warning: keeping all capabilities: %v\n", err)
 	}
 }

@@ -29,6 +29,7 @@ type runFlags struct {
 	confirm     time.Duration
 	metrics     metricsFlags
 	control     controlFlags
+	state       stateFlag
 	gso         string
 	gsoLimit    uint32 // parsed gso
 }
@@ -66,6 +67,7 @@ policy file again. It needs root, or CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON.`,
 	flags.Var(newTimeFlag(&f.confirm, 0), "confirm", "roll back to the previous state unless you run shaper confirm within `TIME`")
 	f.metrics.add(cmd)
 	f.control.add(flags)
+	f.state.add(flags, "changes by shaper set, the quotas used and the tokens of customers")
 	flags.StringVar(&f.gso, "gso-limit", "auto", "cap the device's GSO size at `BYTES` and restore it at the end; off: no cap; auto: 1 ms at the slowest rate if packets queue at egress")
 	return cmd
 }
@@ -84,8 +86,8 @@ func (f *runFlags) run(ctx context.Context, s streams, name string) (err error) 
 		return usagef("--pacer %q: want auto, fq or htb", f.pacer)
 	}
 	switch {
-	case f.background && (f.span > 0 || f.confirm > 0 || f.metrics != metricsFlags{} || f.control.on() || f.repair):
-		return usagef("--background leaves no process for --for, --confirm, --metrics, --metrics-customers, --control or --repair")
+	case f.background && (f.span > 0 || f.confirm > 0 || f.metrics != metricsFlags{} || f.control.on() || f.state.dir != "" || f.repair):
+		return usagef("--background leaves no process for --for, --confirm, --metrics, --metrics-customers, --control, --state or --repair")
 	case f.hook == "xdp" && f.directions.String() != "ingress":
 		return usagef("--hook xdp sees only arriving packets: add --direction ingress")
 	}
@@ -99,7 +101,10 @@ func (f *runFlags) run(ctx context.Context, s streams, name string) (err error) 
 	if err := f.control.check(); err != nil {
 		return err
 	}
-	dropPrivileges(s, runCapabilities, &f.policyFlags, f.metrics.address, &f.control)
+	dropPrivileges(s, runCapabilities, &f.policyFlags, f.metrics.address, &f.control, &f.state)
+	if err := f.state.open(); err != nil {
+		return err
+	}
 	notify := newNotifier()
 	policy, err := f.load()
 	if err != nil {

@@ -41,6 +41,7 @@ type running struct {
 	both          []kernel.Direction // directions at the start
 	changer       *live.Changer      // nil until the interface exists
 	changeProblem string             // last error of advanceChanges
+	saved         time.Time          // time of the last write of the state
 	calls         chan func()        // calls of other goroutines while the interface exists
 	reads         chan func()        // calls of other goroutines at any time
 	watchdog      watchdog
@@ -99,7 +100,7 @@ func (r *running) attach() error {
 	for _, direction := range r.flags.directions.list {
 		sh, changed, err := kernel.Attach(kernel.Config{
 			Interface: r.name, Direction: direction, Hook: kernel.Hook(r.flags.hook), Pacer: kernel.Pacer(r.flags.pacer),
-			Dry: r.flags.dry, Pin: r.flags.pin, GSOLimit: r.flags.gsoLimit, Label: live.Label(r.policy, r.name), Until: r.until, Guard: r.startGuard,
+			Dry: r.flags.dry, Pin: r.flags.pin, GSOLimit: r.flags.gsoLimit, Label: live.Label(r.policy, r.name), Restore: r.restore(direction), Until: r.until, Guard: r.startGuard,
 		}, r.policy.Plan)
 		var active *dataplane.ActiveError
 		if err != nil && !errors.As(err, &active) {

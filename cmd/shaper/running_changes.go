@@ -21,11 +21,15 @@ func (r *running) openChanges() error {
 	if err != nil {
 		return err
 	}
+	state := &r.flags.state
+	if state.dir != "" {
+		path = state.path(r.stateName(), stateChanges)
+	}
 	if r.changer != nil { // the interface is back, and may have another number
 		r.changer.Path = path
 		return nil
 	}
-	if _, err := os.Lstat(path); err == nil && !r.pinnedBefore() { // left behind by a killed process
+	if _, err := os.Lstat(path); err == nil && state.dir == "" && !r.pinnedBefore() { // left behind by a killed process
 		if err := os.Remove(path); err != nil {
 			return err
 		}
@@ -40,7 +44,44 @@ func (r *running) openChanges() error {
 		}
 		return out
 	})
+	if err := state.restoreQuotas(r.stateName(), r.changer); err != nil {
+		r.warn("%v", err)
+	}
+	r.saved = time.Now()
 	return nil
+}
+
+// stateName is the name of the files of state of this command.
+func (r *running) stateName() string {
+	return r.host + "-" + (&directions{r.both}).String()
+}
+
+// restore returns the saved customers of a direction.
+func (r *running) restore(direction kernel.Direction) []byte {
+	text, err := r.flags.state.read(r.host+"-"+direction.String(), stateCustomers)
+	if err != nil {
+		r.warn("%v: customers start anew", err)
+	}
+	return text
+}
+
+// saveState keeps what customers have used, and their tokens.
+func (r *running) saveState() error {
+	state := &r.flags.state
+	if state.dir == "" || r.changer == nil {
+		return nil
+	}
+	begin := time.Now()
+	err := state.saveQuotas(r.stateName(), r.changer)
+	for _, sh := range r.list {
+		text, e := sh.SaveCustomers()
+		if e == nil && text != nil {
+			e = state.write(r.host+"-"+sh.Direction.String(), stateCustomers, text)
+		}
+		err = errors.Join(err, e)
+	}
+	r.saved = begin.Add(200 * time.Since(begin)) // at most half a percent of the time
+	return err
 }
 
 // pinnedBefore reports whether there is a shaper that this process may take over.
@@ -79,7 +120,7 @@ type changeable struct {
 }
 
 func (c changeable) Policy() (*policyfile.Compiled, error) {
-	if err := c.Refresh(); err != nil {
+	if err := c.Refresh(); err != nil && !errors.Is(err, kernel.ErrDetached) { // it has its counters
 		return nil, err
 	}
 	return c.r.policyOf(c.Shaper)
@@ -158,12 +199,15 @@ var errNoRules = usagef("quotas and schedules need a process that follows them: 
 
 // advanceChanges ends changes whose time is over, and follows quotas and schedules.
 func (r *running) advanceChanges() {
-	problem := ""
-	if err := r.changer.Advance(time.Now()); err != nil && !errors.Is(err, kernel.ErrDetached) { // which the next check reports
+	problem, err := "", r.changer.Advance(time.Now())
+	if time.Since(r.saved) > saveInterval {
+		err = errors.Join(err, r.saveState())
+	}
+	if err != nil && !errors.Is(err, kernel.ErrDetached) { // which the next check reports
 		problem = err.Error()
 	}
 	if problem != "" && problem != r.changeProblem {
-		r.warn("quotas, schedules and ends of changes: %s", problem)
+		r.warn("quotas, schedules, ends of changes and state: %s", problem)
 	}
 	r.changeProblem = problem
 }

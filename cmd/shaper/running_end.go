@@ -107,6 +107,9 @@ func (r *running) detach() error {
 		stay[sh], failed[sh] = stays, err
 		errs = append(errs, err)
 	}
+	if r.started {
+		errs = append(errs, r.changer.CountNow(), r.saveState())
+	}
 	for _, sh := range r.list {
 		errs = append(errs, r.printEnd(sh, stay[sh], failed[sh]))
 	}

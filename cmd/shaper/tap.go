@@ -32,6 +32,7 @@ type tapFlags struct {
 	span, drain  time.Duration
 	metrics      metricsFlags
 	control      controlFlags
+	state        stateFlag
 	await        bool // wait for the uplink to appear
 }
 
@@ -61,6 +62,7 @@ it read the policy file again. When it ends, queued packets get the time of
 	f.addBoth(cmd)
 	flags.IntVar(&f.queues, "queues", 1, "use `N` queues, each with its own thread per direction")
 	flags.IntVar(&f.mtu, "mtu", 0, "set the TAP device's MTU to `BYTES`")
+	f.state.add(flags, "changes by shaper set and the quotas used")
 	flags.StringVar(&f.memory, "memory", "256MiB", "use at most `SIZE` of memory for queued packets, per direction")
 	flags.Var(newTimeFlag(&f.drain, time.Second), "drain", "let queued packets drain for `TIME` at the end")
 	flags.Var(newTimeFlag(&f.span, 0), "for", "end after `TIME`")
@@ -80,6 +82,7 @@ type runningTap struct {
 	board   *metrics.Board // nil without --metrics
 	shares  *budgets.Agents
 	changes *live.TapChanges
+	saved   time.Time   // time of the last write of the state
 	calls   chan func() // calls of other goroutines
 
 	members []*kernel.Member // members of budgets of the host, by direction
@@ -115,7 +118,10 @@ func (f *tapFlags) run(ctx context.Context, s streams, name string) (err error) 
 	if len(onHost(policy.Plan.Outline())) > 0 {
 		capabilities |= runCapabilities
 	}
-	dropPrivileges(s, capabilities, &f.policyFlags, f.metrics.address, &f.control)
+	dropPrivileges(s, capabilities, &f.policyFlags, f.metrics.address, &f.control, &f.state)
+	if err := f.state.open(); err != nil {
+		return err
+	}
 	c := &runningTap{name: name, flags: f, s: s, notify: newNotifier(), calls: make(chan func())}
 	if f.metrics.address != "" {
 		c.board = metrics.NewBoard(f.metrics.customers)
@@ -173,7 +179,9 @@ func (f *tapFlags) run(ctx context.Context, s streams, name string) (err error) 
 	}
 	go c.serve(ctx, hup)
 	err = c.moveFrames(ctx)
-	return errors.Join(err, c.printEnd())
+	c.changes.Lock()
+	defer c.changes.Unlock()
+	return errors.Join(err, c.changes.CountNow(), c.saveState(), c.printEnd())
 }
 
 // leaveBudgets leaves the budgets of the host.
@@ -190,9 +198,7 @@ func (c *runningTap) addDirections(policy *policyfile.Compiled, memory int64) er
 	defer interrupted.allowExit()()
 	f := c.flags
 	f.warn(c.s.err, policy, cmp.Or(f.uplink, f.peer))
-	if err := c.openChanges(); err != nil {
-		return err
-	}
+	c.openChanges()
 	policy = c.amend(policy)
 	for i, direction := range f.directions.list {
 		shaper := tap.NewShaper(policy.Plan.For(direction), memory)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -9,17 +10,33 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 )
 
-// openChanges makes the book of changes, which ends with the process.
-func (c *runningTap) openChanges() error {
-	file, err := changes.Open("")
+// openChanges makes the book of changes. Without --state it ends with the process.
+func (c *runningTap) openChanges() {
+	state, path := &c.flags.state, ""
+	if state.dir != "" {
+		path = state.path(c.name, stateChanges)
+	}
+	file, err := changes.Open(path)
+	if err != nil {
+		fmt.Fprintf(c.s.err, "shaper: %v\n", err)
+	}
 	c.changes = &live.TapChanges{Changer: live.NewChanger(file, func() (out []live.Changeable) {
 		for _, sh := range c.list {
 			out = append(out, sh)
 		}
 		return out
 	})}
+	if err := state.restoreQuotas(c.name, c.changes.Changer); err != nil {
+		fmt.Fprintf(c.s.err, "shaper: %v\n", err)
+	}
 	c.changes.Restarted()
-	return err
+	c.saved = time.Now()
+}
+
+// saveState keeps what customers have used. The lock of the changes must be held.
+func (c *runningTap) saveState() error {
+	c.saved = time.Now()
+	return c.flags.state.saveQuotas(c.name, c.changes.Changer)
 }
 
 // amend returns a policy with the changes in force.
@@ -33,7 +50,11 @@ func (c *runningTap) amend(policy *policyfile.Compiled) *policyfile.Compiled {
 func (c *runningTap) advanceChanges() {
 	c.changes.Lock()
 	defer c.changes.Unlock()
-	if err := c.changes.Advance(time.Now()); err != nil {
-		fmt.Fprintf(c.s.err, "shaper: quotas, schedules and ends of changes: %v\n", err)
+	err := c.changes.Advance(time.Now())
+	if time.Since(c.saved) > saveInterval {
+		err = errors.Join(err, c.saveState())
+	}
+	if err != nil {
+		fmt.Fprintf(c.s.err, "shaper: quotas, schedules, ends of changes and state: %v\n", err)
 	}
 }

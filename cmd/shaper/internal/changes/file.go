@@ -9,7 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -198,16 +197,11 @@ func (f *File) rewrite(do func() error) error {
 	if err != nil {
 		return err
 	}
-	text = append(text, line...)
-	temp, err := os.OpenFile(f.Path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
+	prepared, err := prepare(f.Path, append(text, line...))
 	if err != nil {
 		return fmt.Errorf("file of changes: %w", err)
 	}
-	defer os.Remove(temp.Name()) // fails after Rename
-	_, err = temp.Write(text)
-	if err := errors.Join(err, temp.Sync(), temp.Close()); err != nil {
-		return fmt.Errorf("file of changes: %w", err)
-	}
+	defer prepared.discard()
 	if err := do(); err != nil {
 		return err
 	}
@@ -215,17 +209,10 @@ func (f *File) rewrite(do func() error) error {
 		f.damaged = os.Rename(f.Path, f.Path+".damaged") != nil // for the user
 	}
 	f.size = 0 // if the next step fails, the next call tries again
-	if err := errors.Join(os.Rename(temp.Name(), f.Path), syncDir(filepath.Dir(f.Path))); err != nil {
+	if err := prepared.replace(); err != nil {
 		return fmt.Errorf("the changes are in force, but not kept: file of changes: %w", err)
 	}
-	f.size, f.base = int64(len(text)), int64(len(text))
+	f.size = int64(len(text) + len(line))
+	f.base = f.size
 	return nil
-}
-
-func syncDir(path string) error {
-	dir, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
 }

@@ -1,6 +1,8 @@
 package live
 
 import (
+	"encoding/binary"
+	"errors"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
@@ -32,23 +34,10 @@ func (c *Changer) Restarted() {
 // plan of the quota until its window ends. The caller must hold the lock of the file.
 func (c *Changer) count(now time.Time) error {
 	begin := time.Now()
-	defer func() { c.quotas.next = now.Add(max(time.Second, countShare*time.Since(begin))) }()
-	var used []changes.Change
-	list := c.shapers()
-	for source, sh := range list {
-		if !sh.HasRules() {
-			continue
-		}
-		policy, err := sh.Policy()
-		if err != nil {
-			return err
-		}
-		plan := policy.Plan.Customers // rules are those of customers
-		stats, err := sh.CountersOf(plan)
-		if err != nil {
-			return err
-		}
-		used = append(used, c.countShaper(source, policy, stats, now, source == len(list)-1)...)
+	used, err := c.observe(now, true)
+	c.quotas.next = now.Add(max(time.Second, countShare*time.Since(begin)))
+	if err != nil {
+		return err
 	}
 	first := !c.quotas.begun
 	c.quotas.begun = true
@@ -60,6 +49,65 @@ func (c *Changer) count(now time.Time) error {
 		return nil
 	}
 	return c.Set(used)
+}
+
+// CountNow counts what customers have used since the last count, for SaveQuotas. It changes no
+// plans, so the shapers may be detached.
+func (c *Changer) CountNow() error {
+	_, err := c.observe(time.Now(), false)
+	return err
+}
+
+// observe reads the counters of customers with quotas. With decide it returns the changes that
+// they cause.
+func (c *Changer) observe(now time.Time, decide bool) (used []changes.Change, err error) {
+	list := c.shapers()
+	for source, sh := range list {
+		if !sh.HasRules() {
+			continue
+		}
+		policy, err := sh.Policy()
+		if err != nil {
+			return nil, err
+		}
+		plan := policy.Plan.Customers // rules are those of customers
+		stats, err := sh.CountersOf(plan)
+		if err != nil {
+			return nil, err
+		}
+		used = append(used, c.countShaper(source, policy, stats, now, decide && source == len(list)-1)...)
+	}
+	return used, nil
+}
+
+// errQuotas means that saved counts cannot be used.
+var errQuotas = errors.New("written by another version, or damaged")
+
+// SaveQuotas returns what customers have used, for RestoreQuotas; nil if there are no counts.
+func (c *Changer) SaveQuotas() []byte {
+	q := &c.quotas
+	if q.all.Len() == 0 {
+		return nil
+	}
+	all, _ := q.all.AppendBinary(nil) // no error
+	b := binary.AppendUvarint(nil, uint64(len(all)))
+	b, _ = q.dropped.AppendBinary(append(b, all...))
+	return b
+}
+
+// RestoreQuotas restores what customers have used. It must be called before the first count.
+// Without Restarted, the counters have continued since.
+func (c *Changer) RestoreQuotas(b []byte) error {
+	size, n := binary.Uvarint(b)
+	if n <= 0 || size > uint64(len(b)-n) {
+		return errQuotas
+	}
+	all, dropped := quota.New(), quota.New()
+	if all.UnmarshalBinary(b[n:n+int(size)]) != nil || dropped.UnmarshalBinary(b[n+int(size):]) != nil {
+		return errQuotas
+	}
+	c.quotas.all, c.quotas.dropped, c.quotas.begun = all, dropped, true
+	return nil
 }
 
 // reset sets all counts to 0.

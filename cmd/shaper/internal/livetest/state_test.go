@@ -1,0 +1,110 @@
+package livetest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const statePolicy = `classes:
+  - {name: customers, per: customer, meter: plan}
+customers: {file: customers.csv}
+plans:
+  once: {type: token-bucket, rate: 1B/1000s, burst: 350B}
+  open: {type: token-bucket, rate: 1gbit, burst: 1MB, quota: {limit: 1kB, every: month, then: shut}}
+  shut: {type: token-bucket, rate: 1B/1000s, burst: 100B}
+  free: {type: token-bucket, rate: 1gbit, burst: 1MB}
+`
+
+// TestLiveState ends a shaper and starts it again with the same --state: changes, quotas used and,
+// in the kernel, tokens of customers continue. Damaged files are reported and change nothing.
+func TestLiveState(t *testing.T) {
+	skipInVM(t)
+	t.Run("run", func(t *testing.T) {
+		p := newPair(t)
+		testState(t, p, "v0", "v0-both", func(flags ...string) *process { return p.runShaper(append(flags, "--both")...) }, func(address string) {
+			p.near.Inject("v0", packetBetween("203.0.113.1", address))
+		}, 1, "v0-egress.customers")
+		_, stderr := p.wantExit(2, "run", "v0", "--state", t.TempDir(), "--background", "--rate", "1mbit")
+		if !strings.Contains(stderr, "--background leaves no process for") {
+			t.Errorf("--background: %q", stderr)
+		}
+		open := t.TempDir()
+		if err := os.Chmod(open, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		_, stderr = p.wantExit(2, "run", "v0", "--state", open, "--rate", "1mbit")
+		if !strings.Contains(stderr, "not a directory that only its owner can write") {
+			t.Errorf("open directory: %q", stderr)
+		}
+	})
+	t.Run("tap", func(t *testing.T) {
+		p := newTAPPair(t)
+		testState(t, p, "t0", "t0", func(flags ...string) *process {
+			return p.startTap(append(flags, "--uplink", "v0", "--both")...)
+		}, func(address string) { p.near.Inject("t0", packetBetween("203.0.113.1", address)) }, 3)
+	})
+}
+
+// testState sends 2 packets of 100 bytes to customer a before a restart and 5 after it, of which
+// some pass. tokens are the files with tokens.
+func testState(t *testing.T, p *pair, name, files string, start func(flags ...string) *process, send func(address string), passed int64, tokens ...string) {
+	t.Helper()
+	policy, dir := writePolicy(t, statePolicy), filepath.Join(t.TempDir(), "state")
+	rewriteFile(t, filepath.Join(filepath.Dir(policy), "customers.csv"), "customer,address,plan\na,192.0.2.1,once\nb,192.0.2.2,open\nc,192.0.2.3,once\n")
+	r := start("--policy", policy, "--state", dir)
+	row := func(customer string, check func(customerRow) bool) {
+		t.Helper()
+		eventually(t, func() error {
+			if got := p.customers("--direction", "egress")[customer]; !check(got) {
+				return fmt.Errorf("customer %s: %+v", customer, got)
+			}
+			return nil
+		})
+	}
+	for range 2 {
+		send("192.0.2.1")
+	}
+	for range 6 {
+		send("192.0.2.2")
+	}
+	p.wantExit(0, "set", name, "customer", "c", "plan=free")
+	row("a", func(c customerRow) bool { return c.Packets == 2 })
+	row("b", func(c customerRow) bool { return c.Packets == 6 })
+	r.stopBySIGTERM()
+
+	r = start("--policy", policy, "--state", dir)
+	row("c", func(c customerRow) bool { return c.Plan == "free" })
+	row("b", func(c customerRow) bool { return c.Plan == "open" && c.Packets == 0 })
+	for range 5 {
+		send("192.0.2.1")
+		send("192.0.2.2")
+	}
+	row("b", func(c customerRow) bool { return c.Plan == "shut" }) // 600 and 500 bytes
+	row("a", func(c customerRow) bool {
+		return c.Packets == 5 && c.Green.Packets == passed && c.Dropped.Packets == 5-passed
+	})
+	r.stopBySIGTERM()
+
+	for _, file := range append(tokens, files+".changes", files+".quotas") {
+		path := filepath.Join(dir, file)
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text[len(text)/2] ^= 1
+		rewriteFile(t, path, string(text))
+	}
+	r = start("--policy", policy, "--state", dir)
+	row("c", func(c customerRow) bool { return c.Plan == "once" })
+	row("b", func(c customerRow) bool { return c.Plan == "open" })
+	row("a", func(c customerRow) bool { return c.Packets == 0 })
+	for _, want := range []string{"its changes are not in force", "quotas begin anew", "saved customers: written by another version, or damaged"}[:2+len(tokens)] {
+		if stderr := r.err.String(); !strings.Contains(stderr, want) {
+			t.Errorf("stderr %q: want %q", stderr, want)
+		}
+	}
+	r.stopBySIGTERM()
+}

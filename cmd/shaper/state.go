@@ -1,0 +1,102 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/output"
+)
+
+// stateFlag is the flag --state.
+type stateFlag struct{ dir string }
+
+func (f *stateFlag) add(flags *pflag.FlagSet, what string) {
+	flags.StringVar(&f.dir, "state", "", "keep "+what+" in `DIR`, across a restart and a reboot")
+}
+
+// open makes the directory. Files in it are trusted, so it is an error if other users can
+// write to it.
+func (f *stateFlag) open() error {
+	if f.dir == "" {
+		return nil
+	}
+	f.dir = output.Absolute(f.dir)
+	if err := os.MkdirAll(f.dir, 0o700); err != nil {
+		return plainPathError("--state", err)
+	}
+	info, err := os.Stat(f.dir)
+	if err == nil && (!info.IsDir() || info.Mode()&0o022 != 0) {
+		return usagef("--state %q: not a directory that only its owner can write", f.dir)
+	}
+	return plainPathError("--state", err)
+}
+
+// path returns the path of a file of state. name is that of the interface and its directions.
+func (f *stateFlag) path(name, kind string) string { return filepath.Join(f.dir, name+"."+kind) }
+
+// paths returns a path in the directory, if there is one.
+func (f *stateFlag) paths() []string {
+	if f.dir == "" {
+		return nil
+	}
+	return []string{filepath.Join(f.dir, "file")}
+}
+
+// read returns the content of a file; nil if there is none.
+func (f *stateFlag) read(name, kind string) ([]byte, error) {
+	if f.dir == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(f.path(name, kind))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return text, plainPathError("state", err)
+}
+
+// write replaces a file.
+func (f *stateFlag) write(name, kind string, text []byte) error {
+	return plainPathError("state", changes.Replace(f.path(name, kind), text))
+}
+
+// The kinds of files.
+const (
+	stateChanges   = "changes"
+	stateQuotas    = "quotas"
+	stateCustomers = "customers"
+)
+
+// restoreQuotas reads what customers have used. It returns an error if the file cannot be used;
+// then the counts begin at 0.
+func (f *stateFlag) restoreQuotas(name string, c *live.Changer) error {
+	text, err := f.read(name, stateQuotas)
+	if err == nil && text != nil {
+		err = c.RestoreQuotas(text)
+	}
+	if err != nil {
+		return fmt.Errorf("state %q: %w: quotas begin anew", f.path(name, stateQuotas), err)
+	}
+	return nil
+}
+
+// saveQuotas keeps what customers have used.
+func (f *stateFlag) saveQuotas(name string, c *live.Changer) error {
+	if f.dir == "" {
+		return nil
+	}
+	if text := c.SaveQuotas(); text != nil {
+		return f.write(name, stateQuotas, text)
+	}
+	return nil
+}
+
+// saveInterval is the time between two writes of the state.
+const saveInterval = time.Minute
