@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os/signal"
 	"slices"
 	"syscall"
@@ -13,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/output"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
@@ -201,55 +199,6 @@ func (p *policyFlags) loadFor(list []live.Shaper) (out []*policyfile.Compiled, e
 		out = append(out, c)
 	}
 	return out, nil
-}
-
-// amendFor replaces the policies of shapers by policies with the changes in force. Until unlock
-// is called, no process can make other changes.
-func amendFor(s streams, list []live.Shaper, policies []*policyfile.Compiled) (unlock func(), err error) {
-	var locks []io.Closer
-	unlock = func() {
-		for _, l := range locks {
-			l.Close()
-		}
-		locks = nil
-	}
-	type amended struct {
-		*policyfile.Compiled
-		path string
-	}
-	done := map[amended]*policyfile.Compiled{}
-	locked := map[string]bool{"": true}
-	for i, sh := range list {
-		if _, ok := sh.(*kernel.Shaper); !ok {
-			continue // its process does it
-		}
-		source, err := policyfile.SourceOf(sh.Info().Label)
-		if err != nil {
-			unlock()
-			return unlock, err
-		}
-		path := source.Changes
-		if !locked[path] {
-			l, err := changes.Lock(path)
-			if err != nil {
-				unlock()
-				return unlock, err
-			}
-			locked[path], locks = true, append(locks, l)
-		}
-		key := amended{policies[i], path}
-		if done[key] == nil {
-			book, err := changes.Read(path)
-			if err != nil {
-				fmt.Fprintf(s.err, "shaper: warning: %v\n", err)
-			}
-			var stale []error
-			done[key], stale = policies[i].Amended(path, book, time.Now())
-			warnStale(s.err, stale)
-		}
-		policies[i] = done[key]
-	}
-	return unlock, nil
 }
 
 // inKernel returns the shapers in the kernel.

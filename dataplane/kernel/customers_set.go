@@ -109,7 +109,7 @@ func (x *customerIndex) close() {
 func (x *customerIndex) set(list []dataplane.CustomerPlan, encoded map[*dataplane.PlanService]bpf.ShaperPlan) error {
 	moves := make([]bpf.BudgetMove, 0, len(list))
 	indexes := map[*dataplane.PlanService]uint32{}
-	var left []uint32 // plans whose last customer leaves them
+	left := map[uint32]bool{} // plans that customers leave
 	for _, c := range list {
 		number := x.numbers[customerID(c.Name)]
 		if number == 0 {
@@ -127,17 +127,20 @@ func (x *customerIndex) set(list []dataplane.CustomerPlan, encoded map[*dataplan
 			moves = append(moves, bpf.BudgetMove{Customer: number, Plan: at})
 			x.users[at]++
 			before := x.of[number-1]
-			if x.users[before]--; x.users[before] == 0 {
-				delete(x.known, x.plans[before])
-				left = append(left, before)
-			}
+			x.users[before]--
+			left[before] = true
 			x.of[number-1] = at
 		}
 	}
 	if err := x.mover.move(moves); err != nil {
 		return err
 	}
-	x.freed = append(x.freed, left...)
+	for at := range left {
+		if x.users[at] == 0 {
+			delete(x.known, x.plans[at])
+			x.freed = append(x.freed, at)
+		}
+	}
 	return nil
 }
 

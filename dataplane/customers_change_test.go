@@ -1,0 +1,58 @@
+package dataplane
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/queue"
+)
+
+// TestSetCustomerPlans compares a pipeline whose customers get other plans with one that is
+// replaced by a pipeline with those plans each time.
+func TestSetCustomerPlans(t *testing.T) {
+	r := seeded(t)
+	plans := []*ServicePlan{
+		bucketPlan("bucket", 3000), bucketPlan("small", 900), pacedPlan(mega, 5*time.Millisecond),
+		{Name: "trtcm", Params: meter.TRTCM{CIR: mega, CBS: 2000, PIR: meter.BitRate(16e6), PBS: 4000}},
+		{Name: "window", Params: meter.FixedWindow{Limit: 3000, Window: time.Millisecond}},
+		{Name: "codel", Queue: &queue.Config{Rate: mega, Time: 20 * time.Millisecond, CoDel: queue.CoDel{Target: time.Millisecond, Interval: 5 * time.Millisecond}}},
+	}
+	list := customersOf(10, func(i int) *ServicePlan { return plans[i%len(plans)] })
+	policy := func() *Policy {
+		return customersPolicy(&Customers{Plans: plans, List: slices.Clone(list)})
+	}
+	one, other := newPipeline(t, policy()), newPipeline(t, policy())
+	services := one.plan.Customers.Plans
+	at, seen := int64(0), map[string]int{}
+	for i := range 20_000 {
+		if r.IntN(20) == 0 {
+			changes := []CustomerPlan{{Name: "unknown", Plan: &services[0]}}
+			for _, c := range r.Perm(len(list))[:1+r.IntN(3)] {
+				k := r.IntN(len(plans))
+				list[c].Plan = plans[k]
+				changes = append(changes, CustomerPlan{Name: list[c].Name, Plan: &services[k]})
+			}
+			one.SetCustomerPlans(changes)
+			other, _ = inherited(t, other, policy())
+		}
+		at += r.Int64N(40 * µs)
+		frame := toward(fmt.Sprintf("10.0.0.%d", r.IntN(11)), 40+r.IntN(1400))
+		want, _ := process(other, at, frame)
+		got, _ := process(one, at, frame)
+		seen[fmt.Sprint(want.Class, want.Reason, want.Done.Dropped())]++
+		if got != want {
+			t.Fatalf("packet %d: got %+v, want %+v", i, got, want)
+		}
+	}
+	if len(seen) < 10 {
+		t.Errorf("only these cases: %v", seen)
+	}
+	for i, want := range other.Customers() {
+		if got := one.Customers()[i]; got != want {
+			t.Errorf("customer %d: got %+v, want %+v", i, got, want)
+		}
+	}
+}
