@@ -89,8 +89,11 @@ func (s *Shaper) customerIndex() (*customerIndex, error) {
 	}
 	for at, users := range x.users {
 		if users == 0 {
-			x.freed = append(x.freed, uint32(at))
+			x.free = append(x.free, uint32(at))
 		}
+	}
+	if err := awaitPrograms(); err != nil { // another process may have moved customers just now
+		return nil, err
 	}
 	if x.mover, err = s.maps.newMover(); err != nil {
 		return nil, err
