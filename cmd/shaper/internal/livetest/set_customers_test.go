@@ -132,6 +132,7 @@ switched,192.0.2.4,open
 const setPlans = `
   small: {type: token-bucket, rate: 1B/1000s, burst: 500B}
   large: {type: token-bucket, rate: 1B/1000s, burst: 900B}
+  ample: {type: token-bucket, rate: 1B/1000s, burst: 500kB}
 `
 
 const setTable = "customer,address,plan\na,192.0.2.1,small\nb,192.0.2.2,small\n\"c d\",192.0.2.3,large\n"
@@ -180,10 +181,11 @@ func (p *pair) changeFiles() []string {
 func TestLiveSetStays(t *testing.T) {
 	skipInVM(t)
 	p := newPair(t)
-	policy, table := writeTable(t, "green: pass", setPlans, setTable)
+	withA := strings.Replace(setTable, "a,192.0.2.1,small", "a,192.0.2.1,ample", 1)
+	policy, table := writeTable(t, "green: pass", setPlans, withA)
 	r := p.runShaper("--policy", policy)
 	p.wantChanges("v0")
-	p.wantPassed("a", "192.0.2.1", 6, 5)
+	p.wantPassed("a", "192.0.2.1", 2, 2)
 
 	p.wantExit(0, "set", "v0", "customer", "a", "off")
 	p.wantExit(0, "set", "v0", "customer", "c d", "plan=small", "burst=300B")
@@ -218,7 +220,7 @@ func TestLiveSetStays(t *testing.T) {
 	p.wantPassed("c d", "192.0.2.3", 5, 3) // 300 bytes of the change, not 900
 
 	// A change in time hides the others, and ends.
-	p.wantExit(0, "set", "v0", "customer", "a", "on", "burst=200B", "--for", "1h")
+	p.wantExit(0, "set", "v0", "customer", "a", "on", "--for", "1h")
 	p.wantExit(0, "set", "v0", "customer", "a", "on", "--for", "3s")
 	eventually(t, func() error {
 		if stdout, _ := p.wantExit(0, "set", "v0"); strings.Contains(stdout, "until") {
@@ -230,7 +232,7 @@ func TestLiveSetStays(t *testing.T) {
 		before := p.customers()["a"]
 		p.near.Inject("v0", placements[0].frameOf("192.0.2.1"))
 		now := p.customers()["a"]
-		if now.Dropped.Packets != before.Dropped.Packets+1 || now.Green.Packets != before.Green.Packets && now.Red.Packets != before.Red.Packets {
+		if now.Dropped.Packets != before.Dropped.Packets+1 || now.Green.Packets != before.Green.Packets+1 {
 			return fmt.Errorf("counted %+v, before %+v: want it dropped", now, before)
 		}
 		return nil
@@ -246,13 +248,13 @@ func TestLiveSetStays(t *testing.T) {
 		t.Errorf("reload prints %q on stderr: want %q", got, stale)
 	}
 	p.wantChanges("v0", changes...)
-	rewriteFile(t, table, setTable)
+	rewriteFile(t, table, withA)
 	p.wantExit(0, "reload", "v0")
 	same("the return of the customer")
 
 	p.wantExit(0, "set", "v0", "customer", "a", "reset")
 	p.wantChanges("v0", changes[1:]...)
-	p.wantPassed("a", "192.0.2.1", 6, 4) // a new customer: its first packet was dropped, but metered
+	p.wantPassed("a", "192.0.2.1", 6, 6)
 	p.wantExit(0, "set", "v0", "customer", "c d", "reset")
 	p.wantChanges("v0")
 	p.wantPassed("c d", "192.0.2.3", 1, 0) // it got no tokens
@@ -323,7 +325,7 @@ func TestLiveSetErrors(t *testing.T) {
 		p.wantError(code, want, "set", "v0", "--file", file)
 	}
 	p.wantChanges("v0", `customer "b": burst 700B`)
-	p.wantPassed("a", "192.0.2.1", 6, 5)
+	p.wantPassed("a", "192.0.2.1", 1, 1)
 	p.wantPassed("b", "192.0.2.2", 8, 7)
 	rewriteFile(t, file, "customer a off\n\n# x\ncustomer \"c d\" plan=small for=1h\ncustomer b reset\n")
 	if out, _ := p.wantExit(0, "set", "v0", "--file", file); out != "v0: 3 changes made\n" {

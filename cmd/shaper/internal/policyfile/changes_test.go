@@ -1,0 +1,135 @@
+package policyfile
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+const amendedTable = `customer,address,plan,rate,cir
+plain,192.0.2.1,home,,
+own,192.0.2.2,biz,150mbit,
+ext,192.0.2.3,home,,30mbit
+other,192.0.2.4,home,,30mbit
+quiet,192.0.2.5,quiet,,
+`
+
+const amendedPlans = ispClasses + `customers: {file: c.csv}
+plans:
+  home: {type: trtcm, cir: 50mbit, cbs: 1MiB, pir: 60mbit, pbs: 20ms}
+  biz: {type: token-bucket, rate: 200mbit, burst: 40ms}
+  quiet: {queue: {rate: 20mbit, limit: 50ms}}
+`
+
+// compileTable compiles a policy with customers in memory.
+func compileTable(t *testing.T, policy, table string) *Compiled {
+	t.Helper()
+	f, err := loadCustomers(policy, table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := f.Compile()
+	if plan == nil {
+		t.Fatal(err)
+	}
+	return &Compiled{File: f, Plan: plan}
+}
+
+func mbit(n int64) meter.Rate { return meter.BitRate(n * 1e6) }
+
+// TestAmendedService checks the plans of customers after changes.
+func TestAmendedService(t *testing.T) {
+	c := compileTable(t, amendedPlans, amendedTable)
+	off, on := true, false
+	type terms = changes.Terms
+	type words = map[string]string
+	for _, test := range []struct {
+		name, customer string
+		terms          terms
+		want           any // the parameters
+		err            string
+	}{
+		{"no change", "own", terms{}, meter.TokenBucket{Rate: mbit(150), Burst: 750_000}, ""},
+		{"rate", "own", terms{Parameters: words{"rate": "100mbit"}}, meter.TokenBucket{Rate: mbit(100), Burst: 500_000}, ""},
+		{"own rate kept", "own", terms{Parameters: words{"burst": "1MB"}}, meter.TokenBucket{Rate: mbit(150), Burst: 1_000_000}, ""},
+		{"own rate kept while off", "own", terms{Off: &off}, meter.TokenBucket{Rate: mbit(150), Burst: 750_000}, ""},
+		{"on", "own", terms{Off: &on}, meter.TokenBucket{Rate: mbit(150), Burst: 750_000}, ""},
+		{"own rate discarded", "own", terms{Plan: "biz"}, meter.TokenBucket{Rate: mbit(200), Burst: 1_000_000}, ""},
+		{"own rate discarded with a parameter", "own", terms{Plan: "biz", Parameters: words{"burst": "20ms"}}, meter.TokenBucket{Rate: mbit(200), Burst: 500_000}, ""},
+		{"another plan", "own", terms{Plan: "home"}, meter.TRTCM{CIR: mbit(50), CBS: 1 << 20, PIR: mbit(60), PBS: 150_000}, ""},
+		{"another plan with a parameter", "plain", terms{Plan: "biz", Parameters: words{"rate": "8mbit"}}, meter.TokenBucket{Rate: mbit(8), Burst: 40_000}, ""},
+		{"own parameter of several", "ext", terms{Parameters: words{"pir": "80mbit"}}, meter.TRTCM{CIR: mbit(30), CBS: 1 << 20, PIR: mbit(80), PBS: 200_000}, ""},
+		{"unknown customer", "nobody", terms{Off: &off}, nil, `no customer "nobody" in the policy`},
+		{"unknown plan", "own", terms{Plan: "x"}, nil, `customer "own": no plan named "x" in the policy`},
+		{"unknown parameter", "own", terms{Parameters: words{"cir": "1mbit"}}, nil, `customer "own": cir: plan "biz" has no such parameter`},
+		{"parameter of the plan before", "own", terms{Plan: "home", Parameters: words{"rate": "1mbit"}}, nil, `customer "own": rate: plan "home" has no such parameter`},
+		{"invalid rate", "own", terms{Parameters: words{"rate": "fast"}}, nil, `customer "own": rate`},
+		{"zero", "own", terms{Parameters: words{"burst": "0B"}}, nil, `customer "own": `},
+		{"contradiction", "plain", terms{Parameters: words{"pir": "1mbit"}}, nil, `customer "plain": `},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			target := changes.Target{Kind: changes.Customer, Name: test.customer}
+			book := changes.Book{}
+			if !reflect.DeepEqual(test.terms, terms{}) {
+				book.Apply(changes.Change{Target: target, Terms: test.terms})
+			}
+			number, service, err := c.Amender(book, time.Now()).Service(test.customer)
+			if test.err != "" {
+				if err == nil || !strings.HasPrefix(err.Error(), test.err) {
+					t.Errorf("got error %v, want %s", err, test.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, want := fmt.Sprintf("%T%+v", service.Source.Params, service.Source.Params), fmt.Sprintf("%T%+v", test.want, test.want); got != want {
+				t.Errorf("got %s, want %s", got, want)
+			}
+			if got := service.Actions[0] != nil && service.Actions[0].Drop; got != test.terms.IsOff() || number != c.Plan.Customers.Number(test.customer) {
+				t.Errorf("customer %d: off %v, want %d, %v", number, got, c.Plan.Customers.Number(test.customer), test.terms.IsOff())
+			}
+		})
+	}
+}
+
+// TestAmended checks that customers with equal terms share a plan, that others keep theirs, that
+// changes without effect are reported, and that the policy itself is unchanged.
+func TestAmended(t *testing.T) {
+	c := compileTable(t, amendedPlans, amendedTable)
+	before := c.Plan.Customers
+	plans, of := append([]dataplane.PlanService(nil), before.Plans...), append([]uint32(nil), before.Of...)
+	book := changes.Book{}
+	change := func(name string, terms changes.Terms) {
+		book.Apply(changes.Change{Target: changes.Target{Kind: changes.Customer, Name: name}, Terms: terms})
+	}
+	rate := map[string]string{"pir": "80mbit"}
+	change("ext", changes.Terms{Parameters: rate})
+	change("other", changes.Terms{Parameters: rate})
+	change("plain", changes.Terms{Parameters: rate})
+	change("gone", changes.Terms{Parameters: rate})
+	change("own", changes.Terms{Plan: "home"})
+	book.Apply(changes.Change{Target: changes.Target{Kind: changes.Link, Name: "uplink"}, Terms: changes.Terms{Parameters: map[string]string{"rate": "1mbit"}}})
+	out, stale := c.Amended("path", book, time.Now())
+	if len(stale) != 2 || stale[0].Error() != `no customer "gone" in the policy` || stale[1].Error() != `no link "uplink" in the policy` {
+		t.Errorf("got %v, want errors of the customer and of the link", stale)
+	}
+	now := out.Plan.Customers
+	index := func(name string) uint32 { return now.Of[now.Number(name)-1] }
+	if index("ext") != index("other") || index("ext") == index("plain") || index("own") != 0 || index("quiet") != before.Of[before.Number("quiet")-1] || len(now.Plans) != len(plans)+2 {
+		t.Errorf("got plans %v of %d, want two new ones", now.Of, len(now.Plans))
+	}
+	if !reflect.DeepEqual(before.Of, of) || !reflect.DeepEqual(before.Plans, plans) || out.Changes != "path" || c.Changes != "" {
+		t.Error("the policy has changed")
+	}
+	again, _ := out.Amended("path", changes.Book{}, time.Now())
+	if again.Plan != c.Plan {
+		t.Error("without changes the plan is not that of the policy")
+	}
+}

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+)
+
+func TestSplitWords(t *testing.T) {
+	for line, want := range map[string][]string{
+		"":                          nil,
+		" \t ":                      nil,
+		"customer a off":            {"customer", "a", "off"},
+		"\tcustomer  a\toff ":       {"customer", "a", "off"},
+		`customer "a b" off`:        {"customer", "a b", "off"},
+		`customer "a \"b\" \\" off`: {"customer", `a "b" \`, "off"},
+		`customer "Müller" plan=x`:  {"customer", "Müller", "plan=x"},
+		`customer a"b plan="x`:      {"customer", `a"b`, `plan="x`},
+		`customer "" off`:           {"customer", "", "off"},
+	} {
+		got, err := splitWords(line)
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q: got %q, %v, want %q", line, got, err, want)
+		}
+	}
+	for _, line := range []string{`customer "a off`, `"`, `customer a "\x"`} {
+		if got, err := splitWords(line); err == nil {
+			t.Errorf("%q: got %q, want an error", line, got)
+		}
+	}
+}
+
+func TestParseChange(t *testing.T) {
+	now := time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)
+	for line, want := range map[string]string{
+		"customer a plan=b":                      `{"kind":"customer","name":"a","plan":"b"}`,
+		"customer a plan=b rate=1mbit burst=2kB": `{"kind":"customer","name":"a","plan":"b","parameters":{"burst":"2kB","rate":"1mbit"}}`,
+		"customer a off":                         `{"kind":"customer","name":"a","off":true}`,
+		"customer a on rate=1mbit":               `{"kind":"customer","name":"a","parameters":{"rate":"1mbit"},"off":false}`,
+		"customer a rate=1mbit for=1h":           `{"kind":"customer","name":"a","parameters":{"rate":"1mbit"},"until":"2026-12-01T01:00:00Z"}`,
+		"customer a reset":                       `{"kind":"customer","name":"a","reset":true}`,
+		"link a rate=1mbit":                      `{"kind":"link","name":"a","parameters":{"rate":"1mbit"}}`,
+		"queue a reset":                          `{"kind":"queue","name":"a","reset":true}`,
+		"customer a":                             `want customer, link or queue, a name, and a change such as rate=50mbit`,
+		"customer a plan=":                       `"plan=": want plan=NAME, a parameter such as rate=50mbit, off, on or reset`,
+		"customer a faster":                      `"faster": want plan=NAME, a parameter such as rate=50mbit, off, on or reset`,
+		"customer a for=1h":                      `customer "a": nothing to change`,
+		"customer a reset for=1h":                `customer "a": reset cannot be combined with other changes`,
+		"class a off":                            `"class": want customer, link or queue`,
+		"link a burst=1kB":                       `link "a": burst cannot be changed, only the rate`,
+		"queue a off":                            `queue "a": want a rate, such as rate=35mbit`,
+		`customer "" off`:                        `customer: the name is missing`,
+	} {
+		words, err := splitWords(line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := parseChange(words, now, 0)
+		got := fmt.Sprint(err)
+		if err == nil {
+			text, _ := json.Marshal(c)
+			got = string(text)
+		}
+		if got != want {
+			t.Errorf("%s: got %s, want %s", line, got, want)
+		}
+	}
+	c, err := parseChange([]string{"customer", "a", "off", "for=2h"}, now, time.Hour)
+	if err != nil || !c.Until.Equal(now.Add(2*time.Hour)) {
+		t.Errorf("got %v, %v, want the end of the line, not of the flag", c.Until, err)
+	}
+}
