@@ -3,6 +3,7 @@
 #pragma once
 
 #include "policy.h"
+#include "prefix.h"
 
 /* Maps of a policy: written before the program runs, then only read by it. */
 
