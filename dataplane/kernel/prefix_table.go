@@ -16,7 +16,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 )
 
-// Constants of bpf/src/policy.h.
+// Constants of bpf/src/prefix.h.
 const (
 	bucketPrefixes = 3
 	maxProbes      = 1024
