@@ -14,8 +14,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
-// openChanges opens the file of changes of the interface, before it is shaped. The file may be that of an
-// earlier process whose shapers are pinned.
+// openChanges opens the file of changes of the interface, before it is shaped. The file may be
+// that of an earlier process whose shapers are pinned.
 func (r *running) openChanges() error {
 	path, err := kernel.ChangesPath(r.name, r.both)
 	if err != nil {

@@ -35,8 +35,9 @@ type Changer struct {
 	*changes.File
 	shapers func() []Changeable
 
-	next      time.Time // the end of the next change to end; zero: none
-	schedules string    // state of the schedules that is in force
+	next      time.Time        // the end of the next change to end; zero: none
+	ended     []changes.Target // targets of ended changes that are still in force
+	schedules string           // state of the schedules that is in force
 	quotas    quotas
 }
 
@@ -97,7 +98,7 @@ func (c *Changer) Amend(policy *policyfile.Compiled) *policyfile.Compiled {
 func (c *Changer) Advance(now time.Time) error {
 	state, scheduled, rules, err := c.scheduled(now)
 	ends, counts := !c.next.IsZero() && !now.Before(c.next), rules && !now.Before(c.quotas.next)
-	if err != nil || !ends && !counts && state == c.schedules {
+	if err != nil || !ends && !counts && c.ended == nil && state == c.schedules {
 		return err
 	}
 	lock, err := changes.TryLock(c.Path)
@@ -113,13 +114,13 @@ func (c *Changer) Advance(now time.Time) error {
 		targets = scheduled()
 	}
 	if ends {
-		targets = append(targets, c.Book.Expire(now)...)
+		c.ended = append(c.ended, c.Book.Expire(now)...)
 		c.next = c.Book.Next()
 	}
-	if err := c.apply(targets, now); err != nil {
+	if err := c.apply(append(targets, c.ended...), now); err != nil {
 		return err
 	}
-	c.schedules = state
+	c.schedules, c.ended = state, nil
 	if counts {
 		return c.count(now)
 	}

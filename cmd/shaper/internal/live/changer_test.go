@@ -268,6 +268,17 @@ func TestSetEnds(t *testing.T) {
 	wantPlans(t, "before the end", s, map[string]string{"a": "fast"})
 	advance(t, c, end)
 	wantPlans(t, "at the end", s, map[string]string{"a": "slow"})
+
+	// If the shaper cannot end it now, it does later.
+	if err := c.Set([]changes.Change{change}); err != nil {
+		t.Fatal(err)
+	}
+	s.err = errors.New("busy")
+	if err := c.Advance(end); err == nil || s.plans["a"] != "fast" {
+		t.Errorf("got %v, plans %v", err, s.plans)
+	}
+	advance(t, c, end.Add(1))
+	wantPlans(t, "at the second attempt", s, map[string]string{"a": "slow"})
 	change.Until = time.Now().Add(-1)
 	if err := c.Set([]changes.Change{change}); err == nil {
 		t.Error("a change that has ended was accepted")

@@ -14,8 +14,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// Amended returns the policy with the changes of a file, its book, that are in force at a time. stale are the errors of
-// changes that the policy has no use for, such as that of a customer who was removed.
+// Amended returns the policy with the changes of a file that are in force at a time. stale are the
+// errors of changes that the policy has no use for, such as that of a customer who was removed.
 func (c *Compiled) Amended(path string, book changes.Book, now time.Time) (out *Compiled, stale []error) {
 	a := c.Amender(book, now)
 	services := map[uint32]*dataplane.PlanService{}
@@ -43,18 +43,18 @@ func (c *Compiled) Amended(path string, book changes.Book, now time.Time) (out *
 // schedule adds the plans of customers whose plan another one replaces at this time.
 func (a *Amender) schedule(services map[uint32]*dataplane.PlanService) {
 	from := a.base.Customers
-	replaced := map[uint32]bool{} // plans, by index
+	by := map[uint32]*dataplane.PlanService{} // by index of the replaced plan
 	for i := range from.Plans {
-		if a.Rules(from.Plans[i].Name).Plan(a.now, false) != "" {
-			replaced[uint32(i)] = true
+		if row := &from.Plans[i]; a.Rules(row.Name).Plan(a.now, false) != "" {
+			by[uint32(i)], _ = a.service(row, changes.Terms{}) // no error: the plan is one of the policy
 		}
 	}
-	if len(replaced) == 0 {
+	if len(by) == 0 {
 		return
 	}
 	for i, at := range from.Of {
-		if replaced[at] {
-			services[uint32(i+1)], _ = a.service(&from.Plans[at], changes.Terms{}) // no error: the plan is one of the policy
+		if service := by[at]; service != nil {
+			services[uint32(i+1)] = service
 		}
 	}
 }
