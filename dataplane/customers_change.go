@@ -73,7 +73,7 @@ func (l *Pipeline) SetCustomerPlans(list []CustomerPlan) {
 
 // change gives the customer another plan at a time.
 func (c *customer) change(service *PlanService, now int64) {
-	was := customer{service: c.service, leaky: c.leaky, stats: c.stats}
+	was := customer{service: c.service, leaky: c.leaky, stats: c.stats, restored: c.restored}
 	if !c.paced() {
 		was.Meter = c.Clone()
 	}

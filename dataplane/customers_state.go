@@ -18,8 +18,12 @@ type customer struct {
 	service     *PlanService
 	leaky       *queue.Leaky // nil until the first packet, and with a meter
 	stats       CustomerStats
-	_           [16]byte // so that the size is 128 bytes
+	restored    bool     // the meter continues one before the first packet
+	_           [15]byte // so that the size is 128 bytes
 }
+
+// begun reports whether the state differs from that of a new customer.
+func (c *customer) begun() bool { return c.restored || c.stats.Colors != [3]Count{} }
 
 // CustomerStats counts the packets of one customer that its plan treated.
 type CustomerStats struct {
@@ -86,7 +90,7 @@ func (c *customers) inherit(before *customers, now int64) {
 // inherit takes over the state of a customer at now. sameUnit means that both meters count
 // bytes, or both packets.
 func (c *customer) inherit(was *customer, now int64, sameUnit bool) {
-	c.stats = was.stats
+	c.stats, c.restored = was.stats, was.restored
 	switch {
 	case c.paced() && was.leaky == nil:
 		// Its first packet is still to come, or it had a meter.
@@ -94,7 +98,7 @@ func (c *customer) inherit(was *customer, now int64, sameUnit bool) {
 		c.leaky = was.leaky
 	case c.paced():
 		c.queue().Follow(was.leaky)
-	case !was.paced() && sameUnit && c.stats.Colors != [3]Count{}:
+	case !was.paced() && sameUnit && c.begun():
 		c.Meter = was.Clone()
 		c.SetProfile(now, c.service.Profile)
 	}

@@ -39,6 +39,36 @@ func (c *runningTap) saveState() error {
 	return c.flags.state.saveQuotas(c.name, c.changes.Changer)
 }
 
+// saveCustomers keeps the tokens of customers. No packets may arrive: with many customers they
+// would have to wait.
+func (c *runningTap) saveCustomers() error {
+	var errs []error
+	for _, sh := range c.list {
+		if text := sh.Shaper.SaveCustomers(); c.flags.state.dir != "" && text != nil {
+			errs = append(errs, c.flags.state.write(c.stateName(sh), stateCustomers, text))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// restoreCustomers restores the tokens of customers.
+func (c *runningTap) restoreCustomers() {
+	for _, sh := range c.list {
+		text, err := c.flags.state.read(c.stateName(sh), stateCustomers)
+		if err == nil && text != nil {
+			err = sh.Shaper.RestoreCustomers(text)
+		}
+		if err != nil {
+			fmt.Fprintf(c.s.err, "shaper: %s: %v\n", live.Name(sh.Info()), err)
+		}
+	}
+}
+
+// stateName is the name of the file of state of a direction.
+func (c *runningTap) stateName(sh *live.LocalTap) string {
+	return c.name + "-" + sh.Info().Direction.String()
+}
+
 // amend returns a policy with the changes in force.
 func (c *runningTap) amend(policy *policyfile.Compiled) *policyfile.Compiled {
 	policy, stale := policy.Amended(c.changes.Path, c.changes.Book, time.Now())

@@ -233,6 +233,20 @@ func (s *Shaper) Customer(number uint32) dataplane.CustomerStats {
 	return s.pipeline.Customer(number)
 }
 
+// SaveCustomers is dataplane.Pipeline.SaveCustomers.
+func (s *Shaper) SaveCustomers() []byte {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	return s.pipeline.SaveCustomers()
+}
+
+// RestoreCustomers is dataplane.Pipeline.RestoreCustomers, for the time of Now.
+func (s *Shaper) RestoreCustomers(b []byte) error {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	return s.pipeline.RestoreCustomers(b, Now())
+}
+
 // SetCustomerPlans is dataplane.Pipeline.SetCustomerPlans.
 func (s *Shaper) SetCustomerPlans(list []dataplane.CustomerPlan) error {
 	s.lock.Lock()

@@ -44,7 +44,7 @@ func TestLiveState(t *testing.T) {
 		p := newTAPPair(t)
 		testState(t, p, "t0", "t0", func(flags ...string) *process {
 			return p.startTap(append(flags, "--uplink", "v0", "--both")...)
-		}, func(address string) { p.near.Inject("t0", packetBetween("203.0.113.1", address)) }, 3)
+		}, func(address string) { p.near.Inject("t0", packetBetween("203.0.113.1", address)) }, 1, "t0-egress.customers")
 	})
 }
 

@@ -1,0 +1,114 @@
+package dataplane
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// TestSaveCustomers sends random packets through a pipeline, and from some time on through another
+// one with the saved customers, too. Both decide alike, also after a reload of both.
+func TestSaveCustomers(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	rate := meter.Rate{Bytes: 1000, Period: time.Second}
+	policy := func() *Policy {
+		return customersPolicy(&Customers{List: []Customer{
+			{Name: "bucket", Prefixes: prefixes("192.0.2.1/32"), Plan: bucketPlan("bucket", 3000)},
+			{Name: "two", Prefixes: prefixes("192.0.2.2/32"), Plan: &ServicePlan{Name: "two", Params: meter.TRTCM{CIR: rate, CBS: 2000, PIR: rate, PBS: 4000}}},
+			{Name: "window", Prefixes: prefixes("192.0.2.3/32"), Plan: &ServicePlan{Name: "window", Params: meter.SlidingCounter{Limit: 2500, Window: 2 * time.Second}}},
+			{Name: "silent", Prefixes: prefixes("192.0.2.4/32"), Plan: bucketPlan("bucket", 3000)},
+		}})
+	}
+	addresses := []string{"192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4"}
+	for range 50 {
+		first, at := newPipeline(t, policy()), int64(1e18)
+		send := func(l *Pipeline, to string, n int) string {
+			v, _ := process(l, at, toward(to, n))
+			return verdict(l.plan.Source, v)
+		}
+		for range r.IntN(20) {
+			at += r.Int64N(1e9)
+			send(first, addresses[r.IntN(3)], 100+r.IntN(1300))
+		}
+		at += r.Int64N(2e9)
+		second := newPipeline(t, policy())
+		if err := second.RestoreCustomers(first.SaveCustomers(), at); err != nil {
+			t.Fatal(err)
+		}
+		again := r.IntN(2) == 0 // another restart before the first packet
+		if again {
+			third := newPipeline(t, policy())
+			if err := third.RestoreCustomers(second.SaveCustomers(), at); err != nil {
+				t.Fatal(err)
+			}
+			second = third
+		}
+		if r.IntN(2) == 0 {
+			for _, l := range []**Pipeline{&first, &second} {
+				next := newPipeline(t, policy())
+				next.Inherit(*l)
+				*l = next
+			}
+		}
+		for range 20 {
+			at += r.Int64N(1e9)
+			to, n := addresses[r.IntN(4)], 100+r.IntN(1300)
+			if a, b := send(first, to, n), send(second, to, n); a != b {
+				t.Fatalf("%s: %q, restored %q", to, a, b)
+			}
+		}
+	}
+}
+
+// TestRestoreCustomers restores customers under other plans, and refuses damaged data.
+func TestRestoreCustomers(t *testing.T) {
+	customers := func(plan *ServicePlan) *Policy {
+		return customersPolicy(&Customers{List: []Customer{{Name: "a", Prefixes: prefixes("192.0.2.1/32"), Plan: plan}}})
+	}
+	first := newPipeline(t, customers(bucketPlan("large", 3000)))
+	wantVerdicts(t, first, 1e18, [2]string{"192.0.2.1 1000", greenCustomer})
+	saved := first.SaveCustomers()
+	for _, test := range []struct {
+		what  string
+		plan  *ServicePlan
+		first string // verdict about 1,500 bytes
+		then  string // about another 500
+	}{
+		{"the same plan", bucketPlan("large", 3000), greenCustomer, greenCustomer},
+		{"a smaller bucket", bucketPlan("small", 1500), greenCustomer, redCustomer},
+		{"a larger bucket", bucketPlan("larger", 9000), greenCustomer, greenCustomer},
+	} {
+		l := newPipeline(t, customers(test.plan))
+		if err := l.RestoreCustomers(saved, 1e18); err != nil {
+			t.Fatal(err)
+		}
+		t.Log(test.what)
+		wantVerdicts(t, l, 1e18, [2]string{"192.0.2.1 1500", test.first}, [2]string{"192.0.2.1 500", test.then}, [2]string{"192.0.2.1 500", redCustomer})
+	}
+	packets := customers(bucketPlan("large", 3000))
+	packets.Classes[0].Meter.Packets = true
+	for what, policy := range map[string]*Policy{
+		"packets": packets, "a queue": customers(pacedPlan(mega, time.Second)),
+		"nobody": customersPolicy(&Customers{List: []Customer{{Name: "b", Prefixes: prefixes("192.0.2.1/32"), Plan: bucketPlan("large", 3000)}}}),
+	} {
+		l := newPipeline(t, policy)
+		if err := l.RestoreCustomers(saved, 1e18); err != nil || l.customers.customer(1).begun() {
+			t.Errorf("%s: got %v, and a restored customer", what, err)
+		}
+	}
+	for i := range saved {
+		damaged := append([]byte(nil), saved...)
+		damaged[i] ^= 1
+		l := newPipeline(t, customers(bucketPlan("large", 3000)))
+		if err := l.RestoreCustomers(damaged, 1e18); err == nil || l.customers.customer(1).begun() {
+			t.Fatalf("byte %d is damaged: got %v", i, err)
+		}
+		if err := l.RestoreCustomers(saved[:i], 1e18); err == nil {
+			t.Fatalf("%d bytes were accepted", i)
+		}
+	}
+}
