@@ -89,6 +89,22 @@ func TestRestoreCustomers(t *testing.T) {
 		t.Log(test.what)
 		wantVerdicts(t, l, 1e18, [2]string{"192.0.2.1 1500", test.first}, [2]string{"192.0.2.1 500", test.then}, [2]string{"192.0.2.1 500", redCustomer})
 	}
+	// The clock was set back by an hour. The bucket refills from now on.
+	rate := meter.Rate{Bytes: 1000, Period: time.Second}
+	refilled := &ServicePlan{Name: "refilled", Params: meter.TokenBucket{Rate: rate, Burst: 1000}}
+	before := newPipeline(t, customers(refilled))
+	wantVerdicts(t, before, 1e18, [2]string{"192.0.2.1 1000", greenCustomer})
+	l := newPipeline(t, customers(refilled))
+	now := int64(1e18 - 3600e9)
+	if err := l.RestoreCustomers(before.SaveCustomers(), now); err != nil {
+		t.Fatal(err)
+	}
+	wantVerdicts(t, l, now, [2]string{"192.0.2.1 500", redCustomer})
+	wantVerdicts(t, l, now+5e8, [2]string{"192.0.2.1 500", greenCustomer}, [2]string{"192.0.2.1 500", redCustomer})
+	if n := len(newPipeline(t, customers(refilled)).SaveCustomers()); n != len(savedCustomers)+1+4 {
+		t.Errorf("customers without packets take %d bytes", n)
+	}
+
 	packets := customers(bucketPlan("large", 3000))
 	packets.Classes[0].Meter.Packets = true
 	for what, policy := range map[string]*Policy{
