@@ -16,6 +16,7 @@ import (
 // Changeable is a running shaper whose customers, links and queues can be changed without a
 // reload.
 type Changeable interface {
+	Info() *kernel.About
 	Policy() (*policyfile.Compiled, error) // with or without changes
 	HasRules() bool                        // the policy has quotas or schedules
 	// SetCustomerPlans changes the plans of customers. The error wraps kernel.ErrNoRoom if a

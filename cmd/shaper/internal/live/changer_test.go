@@ -16,6 +16,7 @@ import (
 
 // fakeShaper has the plans of customers that it was given, and counters.
 type fakeShaper struct {
+	about    kernel.About
 	policy   *policyfile.Compiled
 	plans    map[string]string // those that differ from the policy's were set
 	counters map[string]int64  // passed bytes
@@ -39,6 +40,7 @@ func (s *fakeShaper) use(policy *policyfile.Compiled) {
 	}
 }
 
+func (s *fakeShaper) Info() *kernel.About                   { return &s.about }
 func (s *fakeShaper) Policy() (*policyfile.Compiled, error) { return s.policy, nil }
 func (s *fakeShaper) HasRules() bool                        { return s.policy.HasRules() }
 func (s *fakeShaper) SetRates(*dataplane.Plan) error        { return nil }
@@ -126,6 +128,7 @@ func TestQuota(t *testing.T) {
 	const plan = "  home: {type: token-bucket, rate: 5mbit, burst: 10kB, quota: {limit: 1kB, every: hour, then: slow}}\n"
 	policy := changerPolicy(t, plan, "a,10.0.0.1,home,\nb,10.0.0.2,home,2kB\nc,10.0.0.3,fast,\n")
 	down, up := newFakeShaper(policy), newFakeShaper(policy)
+	up.about.Direction = kernel.Ingress
 	c := newTestChanger(t, down, up)
 	c.Restarted()
 	now := wholeHour()
@@ -204,6 +207,42 @@ func TestQuotaTakenOver(t *testing.T) {
 		}
 		s.counters["a"] += []int64{999, 1, 0}[i]
 		now = now.Add(time.Minute)
+	}
+}
+
+// TestQuotaDirections counts while the other direction has a policy without quotas, and after it is
+// gone. A process that ends before its first count keeps no count of an earlier one.
+func TestQuotaDirections(t *testing.T) {
+	policy := changerPolicy(t, "  home: {type: token-bucket, rate: 5mbit, burst: 10kB, quota: {limit: 1kB, every: hour, then: slow}}\n", "a,10.0.0.1,home,\n")
+	other := changerPolicy(t, "", "a,10.0.0.1,fast,\n")
+	for _, ruled := range []kernel.Direction{kernel.Egress, kernel.Ingress} {
+		list := []*fakeShaper{newFakeShaper(other), newFakeShaper(other)}
+		list[1].about.Direction = kernel.Ingress
+		list[ruled].use(policy)
+		c := newTestChanger(t, list...)
+		c.Restarted()
+		now := wholeHour()
+		list[ruled].counters["a"] = 600
+		advance(t, c, now)
+		c.shapers = func() []Changeable { return []Changeable{list[ruled]} }
+		list[ruled].counters["a"] = 900
+		advance(t, c, now.Add(time.Minute))
+		wantPlans(t, "below the quota", list[ruled], map[string]string{"a": "home"})
+		list[ruled].counters["a"] = 1000
+		advance(t, c, now.Add(2*time.Minute))
+		wantPlans(t, "used up", list[ruled], map[string]string{"a": "slow"})
+	}
+	list := []*fakeShaper{newFakeShaper(policy), newFakeShaper(other)}
+	list[1].about.Direction = kernel.Ingress
+	c := newTestChanger(t, list...)
+	c.Restarted()
+	list[0].counters["a"] = 1000
+	advance(t, c, wholeHour())
+	wantPlans(t, "used up beside a direction without quotas", list[0], map[string]string{"a": "slow"})
+
+	c = newTestChanger(t, list...)
+	if err := c.CountNow(); err != nil || c.SaveQuotas() != nil {
+		t.Errorf("before the first count: got %v, or counts are saved", err)
 	}
 }
 

@@ -3,6 +3,7 @@ package live
 import (
 	"encoding/binary"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
@@ -54,6 +55,9 @@ func (c *Changer) count(now time.Time) error {
 // CountNow counts what customers have used since the last count, for SaveQuotas. It changes no
 // plans, so the shapers may be detached.
 func (c *Changer) CountNow() error {
+	if !c.quotas.begun { // the counters are those of a process before
+		return nil
+	}
 	_, err := c.observe(time.Now(), false)
 	return err
 }
@@ -61,11 +65,8 @@ func (c *Changer) CountNow() error {
 // observe reads the counters of customers with quotas. With decide it returns the changes that
 // they cause.
 func (c *Changer) observe(now time.Time, decide bool) (used []changes.Change, err error) {
-	list := c.shapers()
-	for source, sh := range list {
-		if !sh.HasRules() {
-			continue
-		}
+	list := slices.DeleteFunc(c.shapers(), func(sh Changeable) bool { return !sh.HasRules() })
+	for i, sh := range list {
 		policy, err := sh.Policy()
 		if err != nil {
 			return nil, err
@@ -75,7 +76,7 @@ func (c *Changer) observe(now time.Time, decide bool) (used []changes.Change, er
 		if err != nil {
 			return nil, err
 		}
-		used = append(used, c.countShaper(source, policy, stats, now, decide && source == len(list)-1)...)
+		used = append(used, c.countShaper(int(sh.Info().Direction), policy, stats, now, decide && i == len(list)-1)...)
 	}
 	return used, nil
 }
@@ -119,8 +120,8 @@ func (q *quotas) reset() {
 	}
 }
 
-// countShaper adds the counters of one shaper. With decide it returns the changes that the counts of
-// all shapers cause.
+// countShaper adds the counters of one shaper; source is its direction. With decide it returns the
+// changes that the counts of all shapers cause.
 func (c *Changer) countShaper(source int, policy *policyfile.Compiled, stats []dataplane.CustomerStats, now time.Time, decide bool) (out []changes.Change) {
 	plan := policy.Plan.Customers
 	spans := map[*policyfile.Quota]quota.Span{}
