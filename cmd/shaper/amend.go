@@ -28,25 +28,16 @@ func amendFor(s streams, list []live.Shaper, policies []*policyfile.Compiled) (u
 	done := map[amended]*policyfile.Compiled{}
 	locked := map[string]bool{"": true}
 	for i, sh := range list {
-		if _, ok := sh.(*kernel.Shaper); !ok { // its process does it, without warnings
-			if key := (amended{policies[i], ""}); done[key] == nil {
-				book, err := live.Changes(sh)
-				if err != nil {
-					unlock()
-					return unlock, err
-				}
-				var stale []error
-				done[key], stale = policies[i].Amended("", book, time.Now())
-				warnStale(s.err, stale)
-			}
-			continue
-		}
 		source, err := policyfile.SourceOf(sh.Info().Label)
 		if err != nil {
 			unlock()
 			return unlock, err
 		}
 		path := source.Changes
+		_, inKernel := sh.(*kernel.Shaper)
+		if !inKernel { // its process changes the policy, without warnings
+			path = ""
+		}
 		if !locked[path] {
 			l, err := changes.Lock(path)
 			if err != nil {
@@ -57,7 +48,11 @@ func amendFor(s streams, list []live.Shaper, policies []*policyfile.Compiled) (u
 		}
 		key := amended{policies[i], path}
 		if done[key] == nil {
-			book, err := changes.Read(path)
+			book, err := live.Changes(sh)
+			if err != nil && !inKernel {
+				unlock()
+				return unlock, err
+			}
 			if err != nil {
 				fmt.Fprintf(s.err, "shaper: warning: %v\n", err)
 			}
@@ -65,7 +60,9 @@ func amendFor(s streams, list []live.Shaper, policies []*policyfile.Compiled) (u
 			done[key], stale = policies[i].Amended(path, book, time.Now())
 			warnStale(s.err, stale)
 		}
-		policies[i] = done[key]
+		if inKernel {
+			policies[i] = done[key]
+		}
 	}
 	return unlock, nil
 }

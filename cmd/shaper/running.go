@@ -276,7 +276,8 @@ func (r *running) observe() (out []metrics.Observation, err error) {
 		if r.board.Customers() {
 			var plan *dataplane.Plan // not known if another process has loaded it
 			if p := &r.policies[sh.Direction]; p.loaded.Equal(sh.Loaded) {
-				plan = r.changer.Amend(p.policy).Plan
+				now, _ := r.changer.Amend(p.policy)
+				plan = now.Plan
 			}
 			if err := o.AddCustomers(sh, plan); err != nil {
 				return nil, err

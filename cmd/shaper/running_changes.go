@@ -97,7 +97,7 @@ func (r *running) pinnedBefore() bool {
 
 // amend returns a policy with the changes in force.
 func (r *running) amend(policy *policyfile.Compiled) *policyfile.Compiled {
-	policy, stale := policy.Amended(r.changer.Path, r.changer.Book, time.Now())
+	policy, stale := r.changer.Amend(policy)
 	warnStale(r.err, stale)
 	return policy
 }

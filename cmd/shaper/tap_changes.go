@@ -71,7 +71,7 @@ func (c *runningTap) stateName(sh *live.LocalTap) string {
 
 // amend returns a policy with the changes in force.
 func (c *runningTap) amend(policy *policyfile.Compiled) *policyfile.Compiled {
-	policy, stale := policy.Amended(c.changes.Path, c.changes.Book, time.Now())
+	policy, stale := c.changes.Amend(policy)
 	warnStale(c.s.err, stale)
 	return policy
 }

@@ -51,8 +51,8 @@ func (s *Shaper) SetCustomerPlans(list []dataplane.CustomerPlan) error {
 	return err
 }
 
-// customerIndex is a copy of what the maps contain about customers, apart from their state. It
-// saves reading all of them for each change.
+// customerIndex is a copy of the numbers and plans of customers in the maps. With it, a change
+// need not read all of them.
 type customerIndex struct {
 	*stateMaps
 	loaded  time.Time // About.Loaded when it was read

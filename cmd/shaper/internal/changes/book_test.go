@@ -16,8 +16,8 @@ func flag(off bool) *bool { return &off }
 // model is a book as the list of its changes.
 type model []Change
 
-// terms returns the terms of a target by the rules of the documentation: first what was set
-// for good, then by a quota, then until a time; another plan discards earlier parameters.
+// terms returns the terms of a target: permanent changes come first, then those of a quota, then
+// those with an end. Another plan discards earlier parameters.
 func (m model) terms(t Target, now time.Time) (out Terms) {
 	var last [3][]Change // changes in force, by layer
 	for _, c := range m {

@@ -36,7 +36,7 @@ const (
 type handler struct {
 	api           API
 	status, stats kept
-	reading       turn // for those who read the list of customers
+	reading       turn // one client at a time reads the list of customers
 	large         turn // for those who are sent a large list
 }
 

@@ -47,7 +47,7 @@ func NewChanger(file *changes.File, shapers func() []Changeable) *Changer {
 	return &Changer{File: file, shapers: shapers, next: file.Book.Next(), quotas: quotas{all: quota.New(), dropped: quota.New()}}
 }
 
-// effect is what changes do to one shaper.
+// effect has the plans and rates that changes give to one shaper.
 type effect struct {
 	shaper    Changeable
 	policy    *policyfile.Compiled
@@ -87,13 +87,13 @@ func (c *Changer) Set(list []changes.Change) error {
 	return err
 }
 
-// Amend returns a policy with the changes in force, without those that it has no use for.
-func (c *Changer) Amend(policy *policyfile.Compiled) *policyfile.Compiled {
-	policy, _ = policy.Amended(c.Path, c.Book, time.Now())
-	return policy
+// Amend returns a policy with the changes in force. stale are the errors of those that the policy
+// has no use for.
+func (c *Changer) Amend(policy *policyfile.Compiled) (amended *policyfile.Compiled, stale []error) {
+	return policy.Amended(c.Path, c.Book, time.Now())
 }
 
-// Advance does what is due: it ends changes, follows schedules and counts what customers use.
+// Advance ends changes whose time is over, follows schedules, and counts the bytes of customers.
 // It should be called a few times a second. If another process has the lock of the file, a later
 // call does it.
 func (c *Changer) Advance(now time.Time) error {
@@ -178,7 +178,7 @@ func (c *Changer) run(list []effect, now time.Time) error {
 	return nil
 }
 
-// effects returns what the changes of targets do to each shaper. If needed is true for a
+// effects returns the plans and rates that each shaper gets by the changes of targets. If needed is true for a
 // target, it is an error that no shaper has it.
 func (c *Changer) effects(targets []changes.Target, needed map[changes.Target]bool, now time.Time) (out []effect, err error) {
 	unknown := map[changes.Target]int{} // number of shapers without it

@@ -18,7 +18,7 @@ import (
 type fakeShaper struct {
 	about    kernel.About
 	policy   *policyfile.Compiled
-	plans    map[string]string // those that differ from the policy's were set
+	plans    map[string]string // of the policy, or as SetCustomerPlans changed them
 	counters map[string]int64  // passed bytes
 	dropped  int64             // bytes of each customer
 	err      error             // of the next SetCustomerPlans

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/calendar"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/quota"
@@ -120,16 +121,22 @@ func (q *quotas) reset() {
 	}
 }
 
+// window is a window of the calendar in a zone.
+type window struct {
+	every calendar.Window
+	zone  *time.Location
+}
+
 // countShaper adds the counters of one shaper; source is its direction. With decide it returns the
 // changes that the counts of all shapers cause.
 func (c *Changer) countShaper(source int, policy *policyfile.Compiled, stats []dataplane.CustomerStats, now time.Time, decide bool) (out []changes.Change) {
 	plan := policy.Plan.Customers
-	spans := map[*policyfile.Quota]quota.Span{}
+	spans := map[window]quota.Span{}
 	amender := policy.Amender(c.Book, now)
 	for i := range stats {
 		name := plan.Source.List[i].Name
 		t := changes.Target{Kind: changes.Customer, Name: name}
-		q := policy.Rules(amender.OwnPlan(uint32(i+1), t)).Quota
+		q := policy.QuotaOf(name, amender.OwnPlan(uint32(i+1), t))
 		layered := c.Book.Has(t, changes.ByQuota)
 		if q == nil {
 			if layered && decide {
@@ -137,18 +144,15 @@ func (c *Changer) countShaper(source int, policy *policyfile.Compiled, stats []d
 			}
 			continue
 		}
-		span, known := spans[q]
+		w := window{q.Every, q.Zone}
+		span, known := spans[w]
 		if !known {
 			span = quota.SpanOf(q.Every.Bounds(now, q.Zone))
-			spans[q] = span
+			spans[w] = span
 		}
 		used := c.quotas.all.Observe(name, source, uint64(stats[i].Total().Bytes), span) -
 			c.quotas.dropped.Observe(name, source, uint64(stats[i].Dropped.Bytes), span)
-		limit := q.Limit
-		if own, ok := policy.OwnQuota(name); ok {
-			limit = own
-		}
-		switch over := used >= limit; {
+		switch over := used >= q.Limit; {
 		case !decide || over == layered:
 		case over:
 			out = append(out, changes.Change{Target: t, Terms: changes.Terms{Plan: q.Then}, Until: time.Unix(span.End, 0), By: changes.ByQuota})

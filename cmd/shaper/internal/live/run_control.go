@@ -22,7 +22,7 @@ const runPrefix = "@shaper-run:"
 
 func runSocket(process int) string { return fmt.Sprint(runPrefix, process) }
 
-// Run is what other processes can do with a shaper run. The goroutine that owns the shapers
+// Run serves a shaper run to other processes. The goroutine that owns the shapers
 // must receive from the channels.
 type Run struct {
 	Shares  *budgets.Agents

@@ -187,7 +187,7 @@ func (c *tapControl) Reload(in Policy, out *[]dataplane.Change) error {
 	}
 	c.changes.Lock()
 	defer c.changes.Unlock()
-	policy = c.changes.Amend(policy)
+	policy, _ = c.changes.Amend(policy) // the caller has printed the stale changes
 	for _, sh := range c.list {
 		if sh.about.Direction == in.Direction {
 			if err := c.shares.Prepare(context.Background(), budgets.Shaper{Plan: policy.Plan, Name: sh.Host()}); err != nil {

@@ -99,7 +99,7 @@ func TestLiveCustomerQueues(t *testing.T) {
 			if c := s.classNamed(t, "customers"); c.Queued != sentPackets(sent["slow"]+sent["fast"]+sent["own"]) {
 				t.Errorf("counted %+v: want all packets of customers with a queue queued", c)
 			}
-			// A full queue drops, and counts what it drops.
+			// A full queue drops packets, and counts them.
 			p.near.Inject("v0", repeat(m.frameOf("192.0.2.1"), 300)...)
 			if c := p.customers()["slow"]; c.Packets != sent["slow"]+300 || c.Dropped.Packets == 0 || c.Dropped.Packets > 99 {
 				t.Errorf("counted %+v: want nearly 99 of 300 dropped", c)

@@ -328,8 +328,7 @@ func TestLiveCustomersIsolation(t *testing.T) {
 	}
 }
 
-// TestLiveCustomersRefused checks that customers with queues are refused where they cannot be
-// paced.
+// TestLiveCustomersRefused checks that plans with queues are refused with HTB, XDP and links.
 func TestLiveCustomersRefused(t *testing.T) {
 	p := newPair(t)
 	before := p.deviceState()

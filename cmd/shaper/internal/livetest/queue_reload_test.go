@@ -56,16 +56,7 @@ func TestLiveQueueReload(t *testing.T) {
 					})
 					time.Sleep(100 * time.Millisecond) // packets queued at the old rate
 				}
-				want := float64(rate) * 1e6 / 8
-				eventually(t, func() error { // a busy machine may stall
-					n, begin := arrived.Load(), time.Now()
-					time.Sleep(600 * time.Millisecond)
-					got := float64(arrived.Load()-n) * 1000 / time.Since(begin).Seconds()
-					if off := got/want - 1; off < -0.04 || off > 0.04 {
-						return fmt.Errorf("at %d Mbit/s: %.0f byte/s: want %.0f", rate, got, want)
-					}
-					return nil
-				})
+				wantArrivalRate(t, &arrived, rate)
 			}
 			enough.Store(true)
 			<-over
@@ -238,4 +229,19 @@ func TestLiveQueueConfirmPacer(t *testing.T) {
 	}
 	p.wantExit(0, "detach")
 	p.awaitClean(before, qdiscs)
+}
+
+// wantArrivalRate waits until packets of 1,000 bytes arrive at a rate in Mbit/s, within 4 %.
+func wantArrivalRate(t *testing.T, arrived *atomic.Int64, rate int) {
+	t.Helper()
+	want := float64(rate) * 1e6 / 8
+	eventually(t, func() error { // a busy machine may stall
+		n, begin := arrived.Load(), time.Now()
+		time.Sleep(600 * time.Millisecond)
+		got := float64(arrived.Load()-n) * 1000 / time.Since(begin).Seconds()
+		if off := got/want - 1; off < -0.04 || off > 0.04 {
+			return fmt.Errorf("at %d Mbit/s: %.0f byte/s: want %.0f", rate, got, want)
+		}
+		return nil
+	})
 }

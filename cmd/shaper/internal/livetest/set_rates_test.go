@@ -251,16 +251,7 @@ func TestLiveSetRatesSpeed(t *testing.T) {
 			for _, rate := range []int64{10, 20, 5, 15} {
 				s.set(meter.BitRate(rate * 1e6))
 				time.Sleep(400 * time.Millisecond) // packets queued at the previous rate
-				want := float64(rate) * 1e6 / 8
-				eventually(t, func() error { // a busy machine may stall
-					n, begin := arrived.Load(), time.Now()
-					time.Sleep(600 * time.Millisecond)
-					got := float64(arrived.Load()-n) * 1000 / time.Since(begin).Seconds()
-					if off := got/want - 1; off < -0.04 || off > 0.04 {
-						return fmt.Errorf("at %d Mbit/s: %.0f byte/s: want %.0f", rate, got, want)
-					}
-					return nil
-				})
+				wantArrivalRate(t, &arrived, int(rate))
 			}
 			enough.Store(true)
 			<-over

@@ -45,7 +45,7 @@ type ranking struct {
 	of [2]rankedShaper // by direction
 }
 
-// rankedShaper is what a ranking keeps of one direction.
+// rankedShaper has the selected customers of one direction.
 type rankedShaper struct {
 	loaded time.Time // time when the policy of plan was loaded
 	plan   *dataplane.PlanCustomers

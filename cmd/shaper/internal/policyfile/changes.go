@@ -78,7 +78,7 @@ func (a *Amender) Scheduled() (state string, customers func() []changes.Target) 
 	}
 }
 
-// Amender computes what changes do to a policy.
+// Amender computes the plans and rates of a policy with changes.
 type Amender struct {
 	*Compiled
 	base     *dataplane.Plan

@@ -8,7 +8,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/calendar"
-	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
 // Rules replace the plan of a customer for a time. The zero value has none. They are not part of
@@ -69,11 +68,11 @@ func (f *File) Rules(plan string) Rules { return f.loader.rules[plan] }
 // HasRules reports whether any plan has a quota or a schedule.
 func (f *File) HasRules() bool { return len(f.loader.rules) > 0 }
 
-// QuotaOf returns the quota of a customer of the policy: that of its plan, with the limit of the
+// QuotaOf returns the quota of a customer with a plan: that of the plan, with the limit of the
 // customer's own if it has one; nil if there is none.
-func (f *File) QuotaOf(c *dataplane.Customer) *Quota {
-	q := f.Rules(c.Plan.Name).Quota
-	if limit, own := f.OwnQuota(c.Name); q != nil && own {
+func (f *File) QuotaOf(customer, plan string) *Quota {
+	q := f.Rules(plan).Quota
+	if limit, own := f.OwnQuota(customer); q != nil && own {
 		q = &Quota{limit, q.Every, q.Zone, q.Then}
 	}
 	return q

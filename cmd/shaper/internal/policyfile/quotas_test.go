@@ -65,7 +65,8 @@ func TestRules(t *testing.T) {
 		{5 << 39, calendar.Hour, time.UTC, "business"},
 		nil,
 	} {
-		if got := f.QuotaOf(&f.Policy.Customers.List[i]); !reflect.DeepEqual(got, want) {
+		c := &f.Policy.Customers.List[i]
+		if got := f.QuotaOf(c.Name, c.Plan.Name); !reflect.DeepEqual(got, want) {
 			t.Errorf("customer %d: got %+v, want %+v", i+1, got, want)
 		}
 	}

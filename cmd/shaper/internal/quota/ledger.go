@@ -89,9 +89,8 @@ func (l *Ledger) Restarted(source int) {
 	}
 }
 
-// Prune removes customers whose window has ended. Customers that are observed are in the
-// current window, so it removes those that are gone. A customer that was removed and added
-// again in the same window keeps its count.
+// Prune removes customers whose window has ended: those that were not observed since. A customer
+// that was removed and added again in the same window keeps its count.
 func (l *Ledger) Prune(now time.Time) {
 	if now.Unix() < clockSet {
 		return
