@@ -67,7 +67,7 @@ policy file again. It needs root, or CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON.`,
 	flags.Var(newTimeFlag(&f.confirm, 0), "confirm", "roll back to the previous state unless you run shaper confirm within `TIME`")
 	f.metrics.add(cmd)
 	f.control.add(flags)
-	f.state.add(flags, "changes by shaper set, the quotas used and the tokens of customers")
+	f.state.add(flags, "run")
 	flags.StringVar(&f.gso, "gso-limit", "auto", "cap the device's GSO size at `BYTES` and restore it at the end; off: no cap; auto: 1 ms at the slowest rate if packets queue at egress")
 	return cmd
 }

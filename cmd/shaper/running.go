@@ -107,6 +107,9 @@ func (r *running) attach() error {
 			return explainIn(r.policy, err)
 		}
 		r.list = append(r.list, sh)
+		if !sh.TookOver {
+			r.changer.Restarted(direction)
+		}
 		changes[sh] = changed
 		r.loaded(sh, r.policy)
 		for _, what := range sh.Removed {
@@ -140,9 +143,6 @@ func (r *running) attach() error {
 	}
 	if err := r.changer.Save(); err != nil { // attaching to an interface that was gone removes the file
 		return err
-	}
-	if !slices.ContainsFunc(r.list, func(sh *kernel.Shaper) bool { return sh.TookOver }) {
-		r.changer.Restarted()
 	}
 	r.started = true
 	for _, sh := range r.list {

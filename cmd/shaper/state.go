@@ -1,8 +1,11 @@
 package main
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -15,11 +18,13 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/output"
 )
 
-// stateFlag is the flag --state.
-type stateFlag struct{ dir string }
+// stateFlag is the flag --state of a command. A file of state begins with a line with its content,
+// and ends with a CRC-32C of all bytes before.
+type stateFlag struct{ command, dir string }
 
-func (f *stateFlag) add(flags *pflag.FlagSet, what string) {
-	flags.StringVar(&f.dir, "state", "", "keep "+what+" in `DIR`, across a restart and a reboot")
+func (f *stateFlag) add(flags *pflag.FlagSet, command string) {
+	f.command = command
+	flags.StringVar(&f.dir, "state", "", "keep changes by shaper set, the quotas used and the tokens of customers in `DIR`, across a restart and a reboot")
 }
 
 // open makes the directory. Files in it are trusted, so it is an error if other users can
@@ -50,21 +55,46 @@ func (f *stateFlag) paths() []string {
 	return []string{filepath.Join(f.dir, "file")}
 }
 
+// stateVersion is the version of the content of all files.
+const stateVersion = 2
+
+// first returns the first line of a file of a kind.
+func (f *stateFlag) first(kind string) []byte {
+	return fmt.Appendf(nil, "shaper %s %s %d\n", f.command, kind, stateVersion)
+}
+
+func stateSum(text []byte) []byte {
+	return binary.LittleEndian.AppendUint32(nil, crc32.Checksum(text, crc32.MakeTable(crc32.Castagnoli)))
+}
+
+// errState means that a file of state cannot be used.
+var errState = errors.New("written by another version or command, or damaged")
+
 // read returns the content of a file; nil if there is none.
 func (f *stateFlag) read(name, kind string) ([]byte, error) {
 	if f.dir == "" {
 		return nil, nil
 	}
-	text, err := os.ReadFile(f.path(name, kind))
+	path := f.path(name, kind)
+	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	return text, plainPathError("state", err)
+	if err != nil {
+		return nil, plainPathError("state", err)
+	}
+	end := max(len(text)-4, 0)
+	content, ok := bytes.CutPrefix(text[:end], f.first(kind))
+	if !ok || !bytes.Equal(text[end:], stateSum(text[:end])) {
+		return nil, fmt.Errorf("state %q: %w", path, errState)
+	}
+	return content, nil
 }
 
 // write replaces a file.
-func (f *stateFlag) write(name, kind string, text []byte) error {
-	return plainPathError("state", changes.Replace(f.path(name, kind), text))
+func (f *stateFlag) write(name, kind string, content []byte) error {
+	text := append(f.first(kind), content...)
+	return plainPathError("state", changes.Replace(f.path(name, kind), append(text, stateSum(text)...)))
 }
 
 // The kinds of files.
@@ -82,7 +112,7 @@ func (f *stateFlag) restoreQuotas(name string, c *live.Changer) error {
 		err = c.RestoreQuotas(text)
 	}
 	if err != nil {
-		return fmt.Errorf("state %q: %w: quotas begin anew", f.path(name, stateQuotas), err)
+		return fmt.Errorf("%w: quotas begin anew", err)
 	}
 	return nil
 }

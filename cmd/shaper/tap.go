@@ -62,7 +62,7 @@ it read the policy file again. When it ends, queued packets get the time of
 	f.addBoth(cmd)
 	flags.IntVar(&f.queues, "queues", 1, "use `N` queues, each with its own thread per direction")
 	flags.IntVar(&f.mtu, "mtu", 0, "set the TAP device's MTU to `BYTES`")
-	f.state.add(flags, "changes by shaper set, the quotas used and the tokens of customers")
+	f.state.add(flags, "tap")
 	flags.StringVar(&f.memory, "memory", "256MiB", "use at most `SIZE` of memory for queued packets, per direction")
 	flags.Var(newTimeFlag(&f.drain, time.Second), "drain", "let queued packets drain for `TIME` at the end")
 	flags.Var(newTimeFlag(&f.span, 0), "for", "end after `TIME`")

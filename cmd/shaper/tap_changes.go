@@ -29,7 +29,9 @@ func (c *runningTap) openChanges() {
 	if err := state.restoreQuotas(c.name, c.changes.Changer); err != nil {
 		fmt.Fprintf(c.s.err, "shaper: %v\n", err)
 	}
-	c.changes.Restarted()
+	for _, direction := range c.flags.directions.list {
+		c.changes.Restarted(direction)
+	}
 	c.saved = time.Now()
 }
 

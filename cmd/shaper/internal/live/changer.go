@@ -44,7 +44,7 @@ type Changer struct {
 
 // NewChanger returns a Changer for shapers with a file of changes.
 func NewChanger(file *changes.File, shapers func() []Changeable) *Changer {
-	return &Changer{File: file, shapers: shapers, next: file.Book.Next(), quotas: quotas{all: quota.New(), dropped: quota.New()}}
+	return &Changer{File: file, shapers: shapers, next: file.Book.Next(), quotas: quotas{Ledger: quota.New()}}
 }
 
 // effect has the plans and rates that changes give to one shaper.
@@ -134,6 +134,7 @@ func (c *Changer) scheduled(now time.Time) (state string, customers func() []cha
 	var lists []func() []changes.Target
 	for _, sh := range c.shapers() {
 		if !sh.HasRules() {
+			c.quotas.Unknown(int(sh.Info().Direction))
 			continue
 		}
 		policy, err := sh.Policy()

@@ -106,6 +106,12 @@ func newTestChanger(t *testing.T, list ...*fakeShaper) *Changer {
 	})
 }
 
+// restarted tells c that the counters of both directions began at 0.
+func restarted(c *Changer) {
+	c.Restarted(kernel.Egress)
+	c.Restarted(kernel.Ingress)
+}
+
 func advance(t *testing.T, c *Changer, now time.Time) {
 	t.Helper()
 	if err := c.Advance(now); err != nil {
@@ -130,7 +136,7 @@ func TestQuota(t *testing.T) {
 	down, up := newFakeShaper(policy), newFakeShaper(policy)
 	up.about.Direction = kernel.Ingress
 	c := newTestChanger(t, down, up)
-	c.Restarted()
+	restarted(c)
 	now := wholeHour()
 	home := map[string]string{"a": "home", "b": "home", "c": "fast"}
 	down.counters = map[string]int64{"a": 600, "b": 999, "c": 1e9}
@@ -211,7 +217,7 @@ func TestQuotaTakenOver(t *testing.T) {
 }
 
 // TestQuotaDirections counts while the other direction has a policy without quotas, and after it is
-// gone. A process that ends before its first count keeps no count of an earlier one.
+// gone. A process that ends before its first count keeps no bytes that were counted before it.
 func TestQuotaDirections(t *testing.T) {
 	policy := changerPolicy(t, "  home: {type: token-bucket, rate: 5mbit, burst: 10kB, quota: {limit: 1kB, every: hour, then: slow}}\n", "a,10.0.0.1,home,\n")
 	other := changerPolicy(t, "", "a,10.0.0.1,fast,\n")
@@ -220,7 +226,7 @@ func TestQuotaDirections(t *testing.T) {
 		list[1].about.Direction = kernel.Ingress
 		list[ruled].use(policy)
 		c := newTestChanger(t, list...)
-		c.Restarted()
+		restarted(c)
 		now := wholeHour()
 		list[ruled].counters["a"] = 600
 		advance(t, c, now)
@@ -235,14 +241,56 @@ func TestQuotaDirections(t *testing.T) {
 	list := []*fakeShaper{newFakeShaper(policy), newFakeShaper(other)}
 	list[1].about.Direction = kernel.Ingress
 	c := newTestChanger(t, list...)
-	c.Restarted()
+	restarted(c)
 	list[0].counters["a"] = 1000
 	advance(t, c, wholeHour())
 	wantPlans(t, "used up beside a direction without quotas", list[0], map[string]string{"a": "slow"})
 
-	c = newTestChanger(t, list...)
-	if err := c.CountNow(); err != nil || c.SaveQuotas() != nil {
-		t.Errorf("before the first count: got %v, or counts are saved", err)
+	c, next := newTestChanger(t, list...), newTestChanger(t, list...)
+	if err := errors.Join(c.CountNow(), next.RestoreQuotas(c.SaveQuotas())); err != nil {
+		t.Fatal(err)
+	}
+	now := wholeHour()
+	for _, used := range []int64{999, 1000} {
+		list[0].use(policy)
+		list[0].counters["a"] = 1000 + used
+		advance(t, next, now)
+		wantPlans(t, "restored", list[0], map[string]string{"a": map[int64]string{999: "home", 1000: "slow"}[used]})
+		now = now.Add(time.Minute)
+	}
+}
+
+// TestQuotaLater gives customers a quota after they had traffic: by a change, by a reload of a policy
+// that had quotas for others, and of one that had none.
+func TestQuotaLater(t *testing.T) {
+	const home = "  home: {type: token-bucket, rate: 5mbit, burst: 10kB, quota: {limit: 1kB, every: hour, then: slow}}\n"
+	before := map[string]string{
+		"a change":   home,
+		"a reload":   home,
+		"first rule": "",
+		"a schedule": "  day: {type: token-bucket, rate: 5mbit, burst: 10kB, when: {at: \"08:00-10:00\", plan: fast}}\n",
+	}
+	policy := changerPolicy(t, home, "a,10.0.0.1,home,\n")
+	for what, plans := range before {
+		s := newFakeShaper(changerPolicy(t, plans, "a,10.0.0.1,fast,\n"))
+		c := newTestChanger(t, s)
+		restarted(c)
+		now := wholeHour()
+		s.counters["a"] = 5000
+		advance(t, c, now)
+		if what == "a change" {
+			if err := c.Set([]changes.Change{{Target: changes.Target{Kind: changes.Customer, Name: "a"}, Terms: changes.Terms{Plan: "home"}}}); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			s.use(policy)
+		}
+		for _, want := range []string{"home", "home", "slow"} {
+			now = now.Add(time.Minute)
+			advance(t, c, now)
+			wantPlans(t, what, s, map[string]string{"a": want})
+			s.counters["a"] += map[int64]int64{5000: 999, 5999: 1}[s.counters["a"]]
+		}
 	}
 }
 

@@ -1,8 +1,6 @@
 package live
 
 import (
-	"encoding/binary"
-	"errors"
 	"slices"
 	"time"
 
@@ -11,26 +9,20 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/quota"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
 // quotas counts what customers use. Both directions of a customer count together.
 type quotas struct {
-	all, dropped *quota.Ledger // bytes; the dropped ones are among all
-	next         time.Time     // time of the next count
-	begun        bool
+	*quota.Ledger           // a source is a direction
+	next          time.Time // time of the next count
 }
 
 // countShare is the part of the time that counting may take: 1/countShare.
 const countShare = 100
 
-// Restarted must be called when shapers have counters that began at 0.
-func (c *Changer) Restarted() {
-	for source := range quota.Sources {
-		c.quotas.all.Restarted(source)
-		c.quotas.dropped.Restarted(source)
-	}
-	c.quotas.begun = true
-}
+// Restarted must be called when the shaper of a direction has counters that began at 0.
+func (c *Changer) Restarted(d kernel.Direction) { c.quotas.Restarted(int(d)) }
 
 // count reads the counters of customers with quotas, and gives those who have used theirs the
 // plan of the quota until its window ends. The caller must hold the lock of the file.
@@ -38,17 +30,8 @@ func (c *Changer) count(now time.Time) error {
 	begin := time.Now()
 	used, err := c.observe(now, true)
 	c.quotas.next = now.Add(max(time.Second, countShare*time.Since(begin)))
-	if err != nil {
+	if err != nil || len(used) == 0 {
 		return err
-	}
-	first := !c.quotas.begun
-	c.quotas.begun = true
-	if first { // the counters are those of a process before
-		c.quotas.reset()
-		return nil
-	}
-	if len(used) == 0 {
-		return nil
 	}
 	return c.Set(used)
 }
@@ -56,9 +39,6 @@ func (c *Changer) count(now time.Time) error {
 // CountNow counts what customers have used since the last count, for SaveQuotas. It changes no
 // plans, so the shapers may be detached.
 func (c *Changer) CountNow() error {
-	if !c.quotas.begun { // the counters are those of a process before
-		return nil
-	}
 	_, err := c.observe(time.Now(), false)
 	return err
 }
@@ -82,44 +62,18 @@ func (c *Changer) observe(now time.Time, decide bool) (used []changes.Change, er
 	return used, nil
 }
 
-// errQuotas means that saved counts cannot be used.
-var errQuotas = errors.New("written by another version, or damaged")
-
 // SaveQuotas returns what customers have used, for RestoreQuotas; nil if there are no counts.
 func (c *Changer) SaveQuotas() []byte {
-	q := &c.quotas
-	if q.all.Len() == 0 {
+	if c.quotas.Empty() {
 		return nil
 	}
-	all, _ := q.all.AppendBinary(nil) // no error
-	b := binary.AppendUvarint(nil, uint64(len(all)))
-	b, _ = q.dropped.AppendBinary(append(b, all...))
+	b, _ := c.quotas.AppendBinary(nil) // no error
 	return b
 }
 
 // RestoreQuotas restores what customers have used. It must be called before the first count.
 // Without Restarted, the counters have continued since.
-func (c *Changer) RestoreQuotas(b []byte) error {
-	size, n := binary.Uvarint(b)
-	if n <= 0 || size > uint64(len(b)-n) {
-		return errQuotas
-	}
-	all, dropped := quota.New(), quota.New()
-	if all.UnmarshalBinary(b[n:n+int(size)]) != nil || dropped.UnmarshalBinary(b[n+int(size):]) != nil {
-		return errQuotas
-	}
-	c.quotas.all, c.quotas.dropped, c.quotas.begun = all, dropped, true
-	return nil
-}
-
-// reset sets all counts to 0.
-func (q *quotas) reset() {
-	for _, l := range []*quota.Ledger{q.all, q.dropped} {
-		for customer := range l.Customers() {
-			l.Reset(customer)
-		}
-	}
-}
+func (c *Changer) RestoreQuotas(b []byte) error { return c.quotas.UnmarshalBinary(b) }
 
 // window is a window of the calendar in a zone.
 type window struct {
@@ -136,9 +90,13 @@ func (c *Changer) countShaper(source int, policy *policyfile.Compiled, stats []d
 	for i := range stats {
 		name := plan.Source.List[i].Name
 		t := changes.Target{Kind: changes.Customer, Name: name}
+		counters := quota.Counters{All: stats[i].Total().Bytes, Dropped: stats[i].Dropped.Bytes}
 		q := policy.QuotaOf(name, amender.OwnPlan(uint32(i+1), t))
 		layered := c.Book.Has(t, changes.ByQuota)
 		if q == nil {
+			if policy.HasQuotas() {
+				c.quotas.Skip(name, source, counters)
+			}
 			if layered && decide {
 				out = append(out, changes.Change{Target: t, Reset: true, By: changes.ByQuota})
 			}
@@ -150,15 +108,16 @@ func (c *Changer) countShaper(source int, policy *policyfile.Compiled, stats []d
 			span = quota.SpanOf(q.Every.Bounds(now, q.Zone))
 			spans[w] = span
 		}
-		used := c.quotas.all.Observe(name, source, uint64(stats[i].Total().Bytes), span) -
-			c.quotas.dropped.Observe(name, source, uint64(stats[i].Dropped.Bytes), span)
-		switch over := used >= q.Limit; {
+		switch over := c.quotas.Observe(name, source, counters, span) >= q.Limit; {
 		case !decide || over == layered:
 		case over:
 			out = append(out, changes.Change{Target: t, Terms: changes.Terms{Plan: q.Then}, Until: time.Unix(span.End, 0), By: changes.ByQuota})
 		default:
 			out = append(out, changes.Change{Target: t, Reset: true, By: changes.ByQuota})
 		}
+	}
+	if c.quotas.End(source, now); !policy.HasQuotas() {
+		c.quotas.Unknown(source)
 	}
 	return out
 }

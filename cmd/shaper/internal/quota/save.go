@@ -1,72 +1,61 @@
 package quota
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
-	"hash/crc32"
 	"math"
 )
 
-// magic begins an encoded Ledger. It contains the version of the format.
-const magic = "shaper quota 1\n"
+var errDamaged = errors.New("the counts are damaged")
 
-// castagnoli detects damage in the encoding.
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-var (
-	errVersion = errors.New("quota: the counts were written by another version, or are no counts")
-	errDamaged = errors.New("quota: the counts are damaged")
-)
-
-// AppendBinary appends the Ledger: magic, the number of customers, for each its name with its
-// length before it, Start, End, used bytes and last counters, and a CRC-32C of all that.
-// Numbers are varints, except for the CRC. The error is always nil.
+// AppendBinary appends the Ledger: a byte with a bit for each known source, the number of
+// customers, and for each its name with its length before it, Start, End, used bytes and last
+// counters. Numbers are varints. There is no checksum. The error is always nil.
 func (l *Ledger) AppendBinary(b []byte) ([]byte, error) {
-	begin := len(b)
-	b = append(b, magic...)
-	b = binary.AppendUvarint(b, uint64(len(l.accounts)))
+	known := byte(0)
+	for source, k := range l.known {
+		if k {
+			known |= 1 << source
+		}
+	}
+	b = binary.AppendUvarint(append(b, known), uint64(len(l.accounts)))
 	for customer, a := range l.accounts {
 		b = binary.AppendUvarint(b, uint64(len(customer)))
 		b = append(b, customer...)
-		b = binary.AppendVarint(b, a.Start)
-		b = binary.AppendVarint(b, a.End)
-		b = binary.AppendUvarint(b, a.used)
-		for _, counter := range a.counters {
-			b = binary.AppendUvarint(b, counter)
+		for _, n := range []int64{a.Start, a.End, a.used} {
+			b = binary.AppendVarint(b, n)
+		}
+		for _, last := range a.last {
+			b = binary.AppendVarint(binary.AppendVarint(b, last.All), last.Dropped)
 		}
 	}
-	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b[begin:], castagnoli)), nil
+	return b, nil
 }
 
 // UnmarshalBinary replaces the Ledger by an encoded one. After an error the Ledger is as before.
 func (l *Ledger) UnmarshalBinary(b []byte) error {
-	body, ok := bytes.CutPrefix(b, []byte(magic))
-	if !ok {
-		return errVersion
-	}
-	end := len(b) - 4
-	if end < len(magic) || crc32.Checksum(b[:end], castagnoli) != binary.BigEndian.Uint32(b[end:]) {
+	if len(b) == 0 || b[0] >= 1<<Sources {
 		return errDamaged
 	}
-	r := reader{rest: body[:len(body)-4]}
+	next, r := New(), reader{rest: b[1:]}
+	for source := range next.known {
+		next.known[source] = b[0]&(1<<source) != 0
+	}
 	n := r.uvarint()
 	if n > uint64(len(b)) { // each customer takes several bytes
 		return errDamaged
 	}
-	accounts := make(map[string]*account, n)
 	for range n {
-		customer := r.text()
-		a := &account{Span: Span{r.varint(), r.varint()}, used: r.uvarint()}
-		for i := range a.counters {
-			a.counters[i] = r.uvarint()
+		a := next.account(r.text())
+		a.Span, a.used = Span{r.varint(), r.varint()}, r.varint()
+		for i := range a.last {
+			a.last[i] = Counters{r.varint(), r.varint()}
 		}
-		accounts[customer] = a
 	}
-	if r.failed || len(r.rest) > 0 || uint64(len(accounts)) != n {
+	if r.failed || len(r.rest) > 0 || uint64(len(next.accounts)) != n {
 		return errDamaged
 	}
-	l.accounts = accounts
+	*l = *next
 	return nil
 }
 
