@@ -1,59 +1,56 @@
 package dataplane
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
-	"hash/crc32"
 
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// savedCustomers begins saved customers. It contains the version of the format. Behind it are
-// a byte that is 1 if the meters count packets, for each customer the length of its name, the name,
-// the length of its meter and the meter, and the CRC-32 of all that. Lengths are varints.
-const savedCustomers = "shaper meters 1\n"
+// A saved customer is a byte that is 1 if its meter counts packets, its name and its meter, each
+// with its length before it, a varint.
 
 var errSavedCustomers = errors.New("saved customers: written by another version, or damaged")
 
-// SaveCustomers returns the meters of the customers that had packets, for RestoreCustomers; nil
-// if there are no customers. It has no queues of customers.
-func (l *Pipeline) SaveCustomers() []byte {
+// AppendCustomers appends to b the meters of those customers of at and the n-1 following ones, from 0,
+// that had packets, for RestoreCustomers. It has no queues of customers. The meters have checksums,
+// the names have none.
+func (l *Pipeline) AppendCustomers(b []byte, at, n int) []byte {
 	if l.customers == nil {
-		return nil
-	}
-	b := append([]byte(savedCustomers), 0)
-	if l.customers.plan.Packets {
-		b[len(savedCustomers)] = 1
+		return b
 	}
 	var saved []byte
-	for i := range l.customers.list {
+	for i := at; i < min(at+n, len(l.customers.list)); i++ {
 		c := &l.customers.list[i]
 		if c.paced() || !c.begun() {
 			continue
 		}
 		saved, _ = c.AppendBinary(saved[:0]) // no error
+		b = append(b, l.customers.unit())
 		b = appendPart(b, []byte(l.customers.plan.Source.List[i].Name))
 		b = appendPart(b, saved)
 	}
-	return binary.LittleEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
+	return b
+}
+
+// unit returns 1 if the meters count packets.
+func (c *customers) unit() byte {
+	if c.plan.Packets {
+		return 1
+	}
+	return 0
 }
 
 func appendPart(b, part []byte) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(part))), part...)
 }
 
-// RestoreCustomers restores the meters that SaveCustomers returned, by the names of customers,
-// before the first packet. now is the time in ns on the clock of the packets, which has continued
-// since; no time of a meter becomes later than now. A customer with another plan keeps its
-// tokens as with Inherit. After an error nothing has changed.
+// RestoreCustomers restores the meters that calls of AppendCustomers appended, by the names of
+// customers, before the first packet. now is the time in ns on the clock of the packets, which has
+// continued since; no time of a meter becomes later than now. A customer with another plan keeps
+// its tokens as with Inherit. After an error nothing has changed.
 func (l *Pipeline) RestoreCustomers(b []byte, now int64) error {
-	body, ok := bytes.CutPrefix(b, []byte(savedCustomers))
-	if !ok || len(body) < 5 || crc32.ChecksumIEEE(b[:len(b)-4]) != binary.LittleEndian.Uint32(b[len(b)-4:]) {
-		return errSavedCustomers
-	}
-	packets, rest := body[0] == 1, body[1:len(body)-4]
-	if l.customers == nil || packets != l.customers.plan.Packets {
+	if l.customers == nil {
 		return nil
 	}
 	type restored struct {
@@ -61,16 +58,16 @@ func (l *Pipeline) RestoreCustomers(b []byte, now int64) error {
 		meter.Meter
 	}
 	var list []restored
-	for len(rest) > 0 {
-		var name, saved []byte
-		if name, rest, ok = cutPart(rest); ok {
-			saved, rest, ok = cutPart(rest)
-		}
-		if !ok {
+	for len(b) > 0 {
+		unit := b[0]
+		name, rest, ok := cutPart(b[1:])
+		saved, rest, complete := cutPart(rest)
+		if !ok || !complete {
 			return errSavedCustomers
 		}
+		b = rest
 		number := l.customers.plan.Number(string(name))
-		if number == 0 || l.customers.customer(number).paced() {
+		if number == 0 || l.customers.customer(number).paced() || unit != l.customers.unit() {
 			continue
 		}
 		list = append(list, restored{number: number})

@@ -41,7 +41,6 @@ type running struct {
 	both          []kernel.Direction // directions at the start
 	changer       *live.Changer      // nil until the interface exists
 	changeProblem string             // last error of advanceChanges
-	saved         time.Time          // time of the last write of the state
 	calls         chan func()        // calls of other goroutines while the interface exists
 	reads         chan func()        // calls of other goroutines at any time
 	watchdog      watchdog

@@ -47,7 +47,6 @@ func (r *running) openChanges() error {
 	if err := state.restoreQuotas(r.stateName(), r.changer); err != nil {
 		r.warn("%v", err)
 	}
-	r.saved = time.Now()
 	return nil
 }
 
@@ -67,21 +66,11 @@ func (r *running) restore(direction kernel.Direction) []byte {
 
 // saveState keeps what customers have used, and their tokens.
 func (r *running) saveState() error {
-	state := &r.flags.state
-	if state.dir == "" || r.changer == nil {
-		return nil
-	}
-	begin := time.Now()
-	err := state.saveQuotas(r.stateName(), r.changer)
+	tokens := map[string]func() ([]byte, error){}
 	for _, sh := range r.list {
-		text, e := sh.SaveCustomers()
-		if e == nil && text != nil {
-			e = state.write(r.host+"-"+sh.Direction.String(), stateCustomers, text)
-		}
-		err = errors.Join(err, e)
+		tokens[r.host+"-"+sh.Direction.String()] = sh.SaveCustomers
 	}
-	r.saved = begin.Add(200 * time.Since(begin)) // at most half a percent of the time
-	return err
+	return r.flags.state.save(r.stateName(), r.changer, tokens)
 }
 
 // pinnedBefore reports whether there is a shaper that this process may take over.
@@ -200,7 +189,7 @@ var errNoRules = usagef("quotas and schedules need a process that follows them: 
 // advanceChanges ends changes whose time is over, and follows quotas and schedules.
 func (r *running) advanceChanges() {
 	problem, err := "", r.changer.Advance(time.Now())
-	if time.Since(r.saved) > saveInterval {
+	if r.flags.state.due() {
 		err = errors.Join(err, r.saveState())
 	}
 	if err != nil && !errors.Is(err, kernel.ErrDetached) { // which the next check reports

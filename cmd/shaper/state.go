@@ -20,7 +20,10 @@ import (
 
 // stateFlag is the flag --state of a command. A file of state begins with a line with its content,
 // and ends with a CRC-32C of all bytes before.
-type stateFlag struct{ command, dir string }
+type stateFlag struct {
+	command, dir string
+	saved        time.Time // of the last call of save
+}
 
 func (f *stateFlag) add(flags *pflag.FlagSet, command string) {
 	f.command = command
@@ -117,16 +120,31 @@ func (f *stateFlag) restoreQuotas(name string, c *live.Changer) error {
 	return nil
 }
 
-// saveQuotas keeps what customers have used.
-func (f *stateFlag) saveQuotas(name string, c *live.Changer) error {
+// saveInterval is the time between two writes of the state.
+const saveInterval = time.Minute
+
+// due reports whether it is time to save.
+func (f *stateFlag) due() bool { return f.dir != "" && time.Since(f.saved) >= saveInterval }
+
+// save keeps what customers have used, and tokens, by the names of their files. A function returns
+// nil if there are none.
+func (f *stateFlag) save(name string, c *live.Changer, tokens map[string]func() ([]byte, error)) error {
 	if f.dir == "" {
 		return nil
 	}
-	if text := c.SaveQuotas(); text != nil {
-		return f.write(name, stateQuotas, text)
+	begin := time.Now()
+	var errs []error
+	keep := func(name, kind string, content []byte, err error) {
+		if err == nil && content != nil {
+			err = f.write(name, kind, content)
+		}
+		errs = append(errs, err)
 	}
-	return nil
+	keep(name, stateQuotas, c.SaveQuotas(), nil)
+	for name, read := range tokens {
+		content, err := read()
+		keep(name, stateCustomers, content, err)
+	}
+	f.saved = begin.Add(200 * time.Since(begin)) // at most half a percent of the time
+	return errors.Join(errs...)
 }
-
-// saveInterval is the time between two writes of the state.
-const saveInterval = time.Minute

@@ -4,8 +4,16 @@ import (
 	"bytes"
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/tap"
 )
 
 // TestStateFile writes and reads files of state. One that is damaged, or has another content, is
@@ -45,5 +53,52 @@ func TestStateFile(t *testing.T) {
 		damaged := bytes.Clone(text)
 		damaged[i] ^= 1
 		refuse("damaged", f, stateQuotas, damaged)
+	}
+}
+
+// TestTapStateWritten checks that a shaper tap keeps the tokens of customers while it runs.
+func TestTapStateWritten(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "c.csv"), []byte("customer,address,plan\na,192.0.2.1,p\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	policy, err := policyfile.Source{Name: "policy", Path: filepath.Join(dir, "policy.yaml"), Text: `
+customers: {file: c.csv, key: src}
+classes: [{name: customers, per: customer, meter: plan}]
+plans: {p: {type: token-bucket, rate: 1mbit, burst: 10kB}}
+`}.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan := policy.Plan.For(kernel.Egress)
+	before := dataplane.NewPipeline(plan)
+	frame := make([]byte, 34)
+	copy(frame[12:], []byte{8, 0, 0x45, 0, 0, 20})
+	copy(frame[26:], []byte{192, 0, 2, 1})
+	before.Process(&dataplane.Packet{Data: frame, WireLen: len(frame), Link: dataplane.LinkEthernet}, new(dataplane.Verdict))
+	tokens := before.AppendCustomers(nil, 0, 1)
+
+	var stderr bytes.Buffer
+	c := &runningTap{name: "t0", s: streams{err: &stderr}, flags: &tapFlags{state: stateFlag{command: "tap", dir: dir}}}
+	c.list = []*live.LocalTap{live.NewLocalTap("t0", "v0", kernel.Egress, tap.NewShaper(plan, 1<<20), policy)}
+	if err := c.flags.state.write("t0-egress", stateCustomers, tokens); err != nil {
+		t.Fatal(err)
+	}
+	c.openChanges()
+	c.restoreCustomers()
+	path := c.flags.state.path("t0-egress", stateCustomers)
+	for range 2 {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		c.flags.state.saved = time.Now().Add(-saveInterval)
+		c.advanceChanges()
+		if got, err := c.flags.state.read("t0-egress", stateCustomers); err != nil || len(got) != len(tokens) || len(got) == 0 {
+			t.Errorf("%d bytes are kept, want %d: %v", len(got), len(tokens), err)
+		}
+	}
+	c.advanceChanges()
+	if stderr.Len() > 0 {
+		t.Errorf("stderr %q", &stderr)
 	}
 }

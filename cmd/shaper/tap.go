@@ -82,7 +82,6 @@ type runningTap struct {
 	board   *metrics.Board // nil without --metrics
 	shares  *budgets.Agents
 	changes *live.TapChanges
-	saved   time.Time   // time of the last write of the state
 	calls   chan func() // calls of other goroutines
 
 	members []*kernel.Member // members of budgets of the host, by direction
@@ -181,7 +180,7 @@ func (f *tapFlags) run(ctx context.Context, s streams, name string) (err error) 
 	err = c.moveFrames(ctx)
 	c.changes.Lock()
 	defer c.changes.Unlock()
-	return errors.Join(err, c.changes.CountNow(), c.saveState(), c.saveCustomers(), c.printEnd())
+	return errors.Join(err, c.changes.CountNow(), c.saveState(), c.printEnd())
 }
 
 // leaveBudgets leaves the budgets of the host.

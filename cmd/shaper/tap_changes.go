@@ -32,25 +32,15 @@ func (c *runningTap) openChanges() {
 	for _, direction := range c.flags.directions.list {
 		c.changes.Restarted(direction)
 	}
-	c.saved = time.Now()
 }
 
-// saveState keeps what customers have used. The lock of the changes must be held.
+// saveState keeps what customers have used, and their tokens. The lock of the changes must be held.
 func (c *runningTap) saveState() error {
-	c.saved = time.Now()
-	return c.flags.state.saveQuotas(c.name, c.changes.Changer)
-}
-
-// saveCustomers keeps the tokens of customers. No packets may arrive: with many customers they
-// would have to wait.
-func (c *runningTap) saveCustomers() error {
-	var errs []error
+	tokens := map[string]func() ([]byte, error){}
 	for _, sh := range c.list {
-		if text := sh.Shaper.SaveCustomers(); c.flags.state.dir != "" && text != nil {
-			errs = append(errs, c.flags.state.write(c.stateName(sh), stateCustomers, text))
-		}
+		tokens[c.stateName(sh)] = func() ([]byte, error) { return sh.Shaper.SaveCustomers(), nil }
 	}
-	return errors.Join(errs...)
+	return c.flags.state.save(c.name, c.changes.Changer, tokens)
 }
 
 // restoreCustomers restores the tokens of customers.
@@ -83,7 +73,7 @@ func (c *runningTap) advanceChanges() {
 	c.changes.Lock()
 	defer c.changes.Unlock()
 	err := c.changes.Advance(time.Now())
-	if time.Since(c.saved) > saveInterval {
+	if c.flags.state.due() {
 		err = errors.Join(err, c.saveState())
 	}
 	if err != nil {

@@ -1,11 +1,9 @@
 package kernel
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"os"
 	"strings"
 	"time"
@@ -13,10 +11,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 )
 
-// savedMagic begins saved customers. It contains the version of the format.
-const savedMagic = "shaper customers 1\n"
-
-// savedHeader follows savedMagic. Behind it are the plans and the customers.
+// savedHeader begins saved customers. Behind it are the plans and the customers.
 type savedHeader struct {
 	Boot             [36]byte // ID of the boot
 	Monotonic, Wall  int64    // time of saving, ns
@@ -43,7 +38,7 @@ func bootID() (id [36]byte, err error) {
 }
 
 // SaveCustomers returns the tokens and delays of all customers, for Config.Restore, or nil if
-// the shaper has no customers. It may be called after Detach.
+// the shaper has no customers. The bytes have no checksum. It may be called after Detach.
 func (s *Shaper) SaveCustomers() ([]byte, error) {
 	if s.About.Customers == 0 {
 		return nil, nil
@@ -78,14 +73,14 @@ func (t *customerTable) save(boot [36]byte, monotonic, wall int64) ([]byte, erro
 		list = append(list, savedCustomer{c.Id, at, c.Word, c.Stamp, c.Queue})
 	}
 	head := savedHeader{boot, monotonic, wall, uint32(len(plans)), uint32(len(list)), uint32(binary.Size(bpf.ShaperPlan{}))}
-	b := []byte(savedMagic)
+	var b []byte
 	for _, part := range []any{head, plans, list} {
 		var err error
 		if b, err = binary.Append(b, binary.LittleEndian, part); err != nil {
 			return nil, err
 		}
 	}
-	return binary.LittleEndian.AppendUint32(b, crc32.ChecksumIEEE(b)), nil
+	return b, nil
 }
 
 // errSaved means that saved customers cannot be used.
@@ -93,16 +88,12 @@ var errSaved = errors.New("saved customers: written by another version, or damag
 
 // restoreCustomers decodes saved customers, as of a time. Their counters are 0.
 func restoreCustomers(b []byte, boot [36]byte, monotonic, wall int64) (*customerTable, error) {
-	body, ok := bytes.CutPrefix(b, []byte(savedMagic))
-	if !ok || len(body) < 4 || crc32.ChecksumIEEE(b[:len(b)-4]) != binary.LittleEndian.Uint32(b[len(b)-4:]) {
-		return nil, errSaved
-	}
 	var head savedHeader
-	n, err := binary.Decode(body, binary.LittleEndian, &head)
+	n, err := binary.Decode(b, binary.LittleEndian, &head)
 	if err != nil || head.PlanSize != uint32(binary.Size(bpf.ShaperPlan{})) {
 		return nil, errSaved
 	}
-	body = body[n : len(body)-4]
+	body := b[n:]
 	if uint64(len(body)) != uint64(head.Plans)*uint64(head.PlanSize)+uint64(head.Customers)*uint64(binary.Size(savedCustomer{})) {
 		return nil, errSaved
 	}

@@ -3,6 +3,7 @@ package tap
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -125,12 +126,23 @@ func TestShaperCustomersMany(t *testing.T) {
 		}
 		close(stop)
 		<-stopped
-		from := s.pipeline
-		if !s.copyCustomers(from, nil, 0) {
-			t.Error("the pipeline in use is not read")
+		saved := s.SaveCustomers()
+		again := newShaper(t, policy, 0)
+		if err := again.RestoreCustomers(saved); err != nil || len(again.SaveCustomers()) != len(saved) || (len(saved) == 0) != (n == 0) {
+			t.Errorf("%d customers: %d bytes were saved, and %d after they were restored: %v", n, len(saved), len(again.SaveCustomers()), err)
 		}
-		if _, err := s.Reload(compilePlan(t, policy)); err != nil || s.copyCustomers(from, nil, 0) {
-			t.Errorf("%v: a replaced pipeline is read", err)
+		var parts []int
+		for from, at := range s.customerParts(1 << 12) {
+			if parts = append(parts, at); len(parts) == 1 {
+				if _, err := s.Reload(compilePlan(t, policy)); err != nil {
+					t.Fatal(err)
+				}
+			} else if from != s.pipeline {
+				t.Error("a replaced pipeline is read")
+			}
+		}
+		if want := []int{0, 0, 1 << 12}[:2+n>>12]; !slices.Equal(parts, want) {
+			t.Errorf("%d customers: read from %v, want %v", n, parts, want)
 		}
 	}
 }
