@@ -73,6 +73,15 @@ func (r *running) saveState() error {
 	return r.flags.state.save(r.stateName(), r.changer, tokens)
 }
 
+// keepState counts what customers have used, and saves the state. The shapers may be detached: this
+// process still has their maps.
+func (r *running) keepState() error {
+	if !r.started {
+		return nil
+	}
+	return errors.Join(r.changer.CountNow(), r.saveState())
+}
+
 // pinnedBefore reports whether there is a shaper that this process may take over.
 func (r *running) pinnedBefore() bool {
 	v, err := live.Look()

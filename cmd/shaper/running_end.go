@@ -68,6 +68,9 @@ func (r *running) rollBack() ([]*kernel.Shaper, error) {
 
 // release closes a shaper that does not belong to this process any more.
 func (r *running) release(sh *kernel.Shaper) {
+	if err := r.keepState(); err != nil {
+		r.warn("%v", err)
+	}
 	r.list = slices.DeleteFunc(r.list, func(o *kernel.Shaper) bool { return o == sh })
 	sh.Close()
 }
@@ -107,9 +110,7 @@ func (r *running) detach() error {
 		stay[sh], failed[sh] = stays, err
 		errs = append(errs, err)
 	}
-	if r.started {
-		errs = append(errs, r.changer.CountNow(), r.saveState())
-	}
+	errs = append(errs, r.keepState())
 	for _, sh := range r.list {
 		errs = append(errs, r.printEnd(sh, stay[sh], failed[sh]))
 	}

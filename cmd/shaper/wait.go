@@ -103,6 +103,9 @@ func (r *running) attachWhenPresent(ctx context.Context, end <-chan time.Time) (
 // dropShapers cleans up after an interface that is gone. It keeps the last policy, which
 // another process may have loaded.
 func (r *running) dropShapers() {
+	if err := r.keepState(); err != nil {
+		r.warn("%v", err)
+	}
 	for _, sh := range r.list {
 		if policy, err := policyfile.CompileLabel(sh.Label); err == nil {
 			r.policy = policy

@@ -18,8 +18,8 @@ plans:
   free: {type: token-bucket, rate: 1gbit, burst: 1MB}
 `
 
-// TestLiveState ends a shaper and starts it again with the same --state: changes, quotas used and,
-// in the kernel, tokens of customers continue. Damaged files are reported and change nothing.
+// TestLiveState ends a shaper and starts it again with the same --state: changes, quotas used and
+// tokens of customers continue. Damaged files are reported and change nothing.
 func TestLiveState(t *testing.T) {
 	skipInVM(t)
 	t.Run("run", func(t *testing.T) {
@@ -40,6 +40,35 @@ func TestLiveState(t *testing.T) {
 			t.Errorf("open directory: %q", stderr)
 		}
 	})
+	for name, away := range map[string]bool{"run, detached by another process": false, "run, interface away": true} {
+		t.Run(name, func(t *testing.T) {
+			p := newPair(t)
+			var waiting *process
+			testState(t, p, "v0", "v0-both", func(flags ...string) *process {
+				if r := waiting; r != nil {
+					waiting = nil
+					p.near.Veth(p.far)
+					r.out.awaitMatch(t, "(?s)(attached by.*){4}")
+					return r
+				}
+				r := p.runShaper(append(flags, "--both")...)
+				eventually(t, func() error { // the next write is a minute later
+					_, err := os.Stat(filepath.Join(flags[3], "v0-egress.customers"))
+					return err
+				})
+				return r
+			}, func(address string) { p.near.Inject("v0", packetBetween("203.0.113.1", address)) }, func(r *process) {
+				if away {
+					waiting = r
+					p.near.Delete("v0")
+					r.err.awaitMatch(t, "v0 is gone")
+					return
+				}
+				p.wantExit(0, "detach", "v0")
+				r.wantExit(0)
+			})
+		})
+	}
 	t.Run("tap", func(t *testing.T) {
 		p := newTAPPair(t)
 		testState(t, p, "t0", "t0", func(flags ...string) *process {
