@@ -82,14 +82,28 @@ func (c *Run) set(in json.RawMessage, _ *struct{}) error {
 
 // Set makes changes, as Changer.Set does.
 func (c *Run) Set(list []changes.Change) error {
-	lock, err := changes.Lock(c.Changer.Path)
+	path := ""
+	if err := c.call(func() error { path = c.Changer.Path; return nil }); err != nil {
+		return err
+	}
+	lock, err := changes.Lock(path)
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
+	return c.call(func() error {
+		if c.Changer.Path != path { // the interface has returned
+			return ErrBusy
+		}
+		return c.Changer.Set(list)
+	})
+}
+
+// call calls f in the goroutine that owns the shapers.
+func (c *Run) call(f func() error) error {
 	done, late := make(chan error, 1), time.After(askTimeout)
 	select {
-	case c.Calls <- func() { done <- c.Changer.Set(list) }:
+	case c.Calls <- func() { done <- f() }:
 		return <-done
 	case <-late:
 		return ErrBusy
