@@ -59,7 +59,7 @@ func (f *stateFlag) paths() []string {
 }
 
 // stateVersion is the version of the content of all files.
-const stateVersion = 2
+const stateVersion = 1
 
 // first returns the first line of a file of a kind.
 func (f *stateFlag) first(kind string) []byte {

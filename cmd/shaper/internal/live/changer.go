@@ -98,7 +98,7 @@ func (c *Changer) Amend(policy *policyfile.Compiled) (amended *policyfile.Compil
 // call does it.
 func (c *Changer) Advance(now time.Time) error {
 	state, scheduled, rules, err := c.scheduled(now)
-	ends, counts := !c.next.IsZero() && !now.Before(c.next), rules && !now.Before(c.quotas.next)
+	ends, counts := !c.next.IsZero() && !now.Before(c.next), (rules || !c.quotas.without && len(c.Book) > 0) && !now.Before(c.quotas.next)
 	if err != nil || !ends && !counts && c.ended == nil && state == c.schedules {
 		return err
 	}
@@ -123,9 +123,10 @@ func (c *Changer) Advance(now time.Time) error {
 	}
 	c.schedules, c.ended = state, nil
 	if counts {
-		return c.count(now)
+		err = c.count(now)
+		c.quotas.without = err == nil && !rules
 	}
-	return nil
+	return err
 }
 
 // scheduled returns the state of all schedules, the customers to whom they apply, and whether

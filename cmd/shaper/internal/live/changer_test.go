@@ -294,6 +294,38 @@ func TestQuotaLater(t *testing.T) {
 	}
 }
 
+// TestQuotaRemoved reloads policies without the quota that a customer has used: its own plan is in
+// force again.
+func TestQuotaRemoved(t *testing.T) {
+	const home, limit = "  home: {type: token-bucket, rate: 5mbit, burst: 10kB", ", quota: {limit: 1kB, every: month, then: slow}}\n"
+	policy := changerPolicy(t, home+limit, "a,10.0.0.1,home,\n")
+	for _, rest := range []string{"}\n", ", when: {at: \"00:00-24:00\", plan: fast}}\n"} {
+		s := newFakeShaper(policy)
+		c := newTestChanger(t, s)
+		restarted(c)
+		now := wholeHour()
+		s.counters["a"] = 1000
+		advance(t, c, now)
+		wantPlans(t, "used up", s, map[string]string{"a": "slow"})
+		next := changerPolicy(t, home+rest, "a,10.0.0.1,home,\n")
+		amended, _ := c.Amend(next)
+		s.use(amended)
+		s.policy = next
+		want := "home"
+		if next.HasRules() {
+			want = "fast"
+		}
+		for range 2 {
+			now = now.Add(time.Minute)
+			advance(t, c, now)
+			wantPlans(t, rest, s, map[string]string{"a": want})
+		}
+		if len(c.Book) != 0 {
+			t.Errorf("%s: left %v", rest, c.Book)
+		}
+	}
+}
+
 // TestSchedule follows a schedule through a day, with a customer whose plan a user has set.
 func TestSchedule(t *testing.T) {
 	policy := changerPolicy(t, "  home: {type: token-bucket, rate: 5mbit, burst: 10kB, when: {at: \"08:00-10:00\", plan: fast}}\n", "a,10.0.0.1,home,\nb,10.0.0.2,slow,\nc,10.0.0.3,home,\n")

@@ -16,6 +16,7 @@ import (
 type quotas struct {
 	*quota.Ledger           // a source is a direction
 	next          time.Time // time of the next count
+	without       bool      // there were no rules at the last count
 }
 
 // countShare is the part of the time that counting may take: 1/countShare.
@@ -47,6 +48,13 @@ func (c *Changer) CountNow() error {
 // they cause.
 func (c *Changer) observe(now time.Time, decide bool) (used []changes.Change, err error) {
 	list := slices.DeleteFunc(c.shapers(), func(sh Changeable) bool { return !sh.HasRules() })
+	if len(list) == 0 && decide { // another policy may have had quotas
+		for t := range c.Book {
+			if c.Book.Has(t, changes.ByQuota) {
+				used = append(used, changes.Change{Target: t, Reset: true, By: changes.ByQuota})
+			}
+		}
+	}
 	for i, sh := range list {
 		policy, err := sh.Policy()
 		if err != nil {
