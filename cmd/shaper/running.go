@@ -33,14 +33,14 @@ type running struct {
 	colored       bool
 	notify        notifier
 	started       bool               // the policy was attached in all directions
-	lastError     string             // last error of checking the interface
+	checkProblem  problem            // of checking the interface
 	board         *metrics.Board     // nil without --metrics
 	policies      [2]loadedPolicy    // by direction
 	rules         [2]loadedRules     // by direction
 	checked       [2]time.Time       // About.Loaded at the last check, by direction
 	both          []kernel.Direction // directions at the start
 	changer       *live.Changer      // nil until the interface exists
-	changeProblem string             // last error of advanceChanges
+	changeProblem problem            // of advanceChanges
 	calls         chan func()        // calls of other goroutines while the interface exists
 	reads         chan func()        // calls of other goroutines at any time
 	watchdog      watchdog

@@ -57,7 +57,7 @@ func (r *running) stateName() string {
 
 // restore returns the saved customers of a direction.
 func (r *running) restore(direction kernel.Direction) []byte {
-	text, err := r.flags.state.read(r.host+"-"+direction.String(), stateCustomers)
+	text, err := r.flags.state.read(directionName(r.host, direction), stateCustomers)
 	if err != nil {
 		r.warn("%v: customers start anew", err)
 	}
@@ -68,7 +68,7 @@ func (r *running) restore(direction kernel.Direction) []byte {
 func (r *running) saveState() error {
 	tokens := map[string]func() ([]byte, error){}
 	for _, sh := range r.list {
-		tokens[r.host+"-"+sh.Direction.String()] = sh.SaveCustomers
+		tokens[directionName(r.host, sh.Direction)] = sh.SaveCustomers
 	}
 	return r.flags.state.save(r.stateName(), r.changer, tokens)
 }
@@ -197,15 +197,17 @@ var errNoRules = usagef("quotas and schedules need a process that follows them: 
 
 // advanceChanges ends changes whose time is over, and follows quotas and schedules.
 func (r *running) advanceChanges() {
-	problem, err := "", r.changer.Advance(time.Now())
+	err := r.changer.Advance(time.Now())
+	if errors.Is(err, kernel.ErrDetached) { // which the next check reports
+		err = nil
+	}
 	if r.flags.state.due() {
 		err = errors.Join(err, r.saveState())
 	}
-	if err != nil && !errors.Is(err, kernel.ErrDetached) { // which the next check reports
-		problem = err.Error()
+	if r.changeProblem.isNew(err) {
+		r.warn(changesFailed, err)
 	}
-	if problem != "" && problem != r.changeProblem {
-		r.warn("quotas, schedules, ends of changes and state: %s", problem)
-	}
-	r.changeProblem = problem
 }
+
+// changesFailed is the format of an error of advanceChanges.
+const changesFailed = "quotas, schedules, ends of changes and state: %v"

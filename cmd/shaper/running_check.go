@@ -18,14 +18,25 @@ const (
 	detached                // another process detached the shaper
 )
 
+// problem is the error of the last attempt of something that is tried again and again; "": none.
+type problem string
+
+// isNew keeps the error of an attempt, or nil, and reports whether it is another one than before.
+func (p *problem) isNew(err error) bool {
+	was := *p
+	if *p = ""; err != nil {
+		*p = problem(err.Error())
+	}
+	return *p != "" && *p != was
+}
+
 // check checks whether the shapers are still attached. It prints an error once and returns
 // attached, because the next check may succeed.
 func (r *running) check() condition {
 	for _, sh := range slices.Clone(r.list) {
 		state, err := r.checkShaper(sh)
 		if err != nil {
-			if text := err.Error(); text != r.lastError {
-				r.lastError = text
+			if r.checkProblem.isNew(err) {
 				r.warn("%s: cannot check the shaper: %v", live.Name(&sh.About), err)
 			}
 			return attached
@@ -45,7 +56,7 @@ func (r *running) check() condition {
 			return state
 		}
 	}
-	r.lastError = ""
+	r.checkProblem = ""
 	if r.shares.Abandoned() {
 		if err := r.followLeases(); err != nil {
 			r.warn("%v", err)

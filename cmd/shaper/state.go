@@ -16,6 +16,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/output"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
 // stateFlag is the flag --state of a command. A file of state begins with a line with its content,
@@ -49,6 +50,9 @@ func (f *stateFlag) open() error {
 
 // path returns the path of a file of state. name is that of the interface and its directions.
 func (f *stateFlag) path(name, kind string) string { return filepath.Join(f.dir, name+"."+kind) }
+
+// directionName returns the name of the files of one direction.
+func directionName(name string, d kernel.Direction) string { return name + "-" + d.String() }
 
 // paths returns a path in the directory, if there is one.
 func (f *stateFlag) paths() []string {

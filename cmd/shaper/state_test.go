@@ -56,8 +56,9 @@ func TestStateFile(t *testing.T) {
 	}
 }
 
-// TestTapStateWritten checks that a shaper tap keeps the tokens of customers while it runs.
-func TestTapStateWritten(t *testing.T) {
+// statePolicy compiles a policy whose only customer has a plan p.
+func statePolicy(t *testing.T, p string) *policyfile.Compiled {
+	t.Helper()
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "c.csv"), []byte("customer,address,plan\na,192.0.2.1,p\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -65,26 +66,39 @@ func TestTapStateWritten(t *testing.T) {
 	policy, err := policyfile.Source{Name: "policy", Path: filepath.Join(dir, "policy.yaml"), Text: `
 customers: {file: c.csv, key: src}
 classes: [{name: customers, per: customer, meter: plan}]
-plans: {p: {type: token-bucket, rate: 1mbit, burst: 10kB}}
+plans:
+  q: {type: token-bucket, rate: 1mbit, burst: 10kB}
+  p: {type: token-bucket, rate: 1mbit, burst: 10kB` + p + `}
 `}.Compile()
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan := policy.Plan.For(kernel.Egress)
-	before := dataplane.NewPipeline(plan)
+	return policy
+}
+
+// newStateTap returns a shaper tap without devices, with its stderr.
+func newStateTap(dir string, policy *policyfile.Compiled) (*runningTap, *bytes.Buffer) {
+	stderr := &bytes.Buffer{}
+	c := &runningTap{name: "t0", s: streams{err: stderr}, flags: &tapFlags{state: stateFlag{command: "tap", dir: dir}}}
+	c.list = []*live.LocalTap{live.NewLocalTap("t0", "v0", kernel.Egress, tap.NewShaper(policy.Plan.For(kernel.Egress), 1<<20), policy)}
+	c.openChanges()
+	return c, stderr
+}
+
+// TestTapStateWritten checks that a shaper tap keeps the tokens of customers while it runs.
+func TestTapStateWritten(t *testing.T) {
+	policy := statePolicy(t, "")
+	before := dataplane.NewPipeline(policy.Plan.For(kernel.Egress))
 	frame := make([]byte, 34)
 	copy(frame[12:], []byte{8, 0, 0x45, 0, 0, 20})
 	copy(frame[26:], []byte{192, 0, 2, 1})
 	before.Process(&dataplane.Packet{Data: frame, WireLen: len(frame), Link: dataplane.LinkEthernet}, new(dataplane.Verdict))
 	tokens := before.AppendCustomers(nil, 0, 1)
 
-	var stderr bytes.Buffer
-	c := &runningTap{name: "t0", s: streams{err: &stderr}, flags: &tapFlags{state: stateFlag{command: "tap", dir: dir}}}
-	c.list = []*live.LocalTap{live.NewLocalTap("t0", "v0", kernel.Egress, tap.NewShaper(plan, 1<<20), policy)}
+	c, stderr := newStateTap(t.TempDir(), policy)
 	if err := c.flags.state.write("t0-egress", stateCustomers, tokens); err != nil {
 		t.Fatal(err)
 	}
-	c.openChanges()
 	c.restoreCustomers()
 	path := c.flags.state.path("t0-egress", stateCustomers)
 	for range 2 {
@@ -99,6 +113,17 @@ plans: {p: {type: token-bucket, rate: 1mbit, burst: 10kB}}
 	}
 	c.advanceChanges()
 	if stderr.Len() > 0 {
-		t.Errorf("stderr %q", &stderr)
+		t.Errorf("stderr %q", stderr)
+	}
+}
+
+// TestTapProblem checks that an error that does not go away is reported once.
+func TestTapProblem(t *testing.T) {
+	c, stderr := newStateTap(filepath.Join(t.TempDir(), "none"), statePolicy(t, `, when: {at: "00:00-24:00", plan: q}`))
+	for range 3 {
+		c.advanceChanges()
+	}
+	if n := strings.Count(stderr.String(), "\n"); n == 0 || strings.Count(stderr.String(), "state: ") != 1 {
+		t.Errorf("stderr %q, want one error", stderr)
 	}
 }

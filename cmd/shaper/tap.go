@@ -84,6 +84,8 @@ type runningTap struct {
 	changes *live.TapChanges
 	calls   chan func() // calls of other goroutines
 
+	changeProblem problem // of advanceChanges
+
 	members []*kernel.Member // members of budgets of the host, by direction
 }
 

@@ -38,7 +38,7 @@ func (c *runningTap) openChanges() {
 func (c *runningTap) saveState() error {
 	tokens := map[string]func() ([]byte, error){}
 	for _, sh := range c.list {
-		tokens[c.stateName(sh)] = func() ([]byte, error) { return sh.Shaper.SaveCustomers(), nil }
+		tokens[directionName(c.name, sh.Info().Direction)] = func() ([]byte, error) { return sh.Shaper.SaveCustomers(), nil }
 	}
 	return c.flags.state.save(c.name, c.changes.Changer, tokens)
 }
@@ -46,19 +46,14 @@ func (c *runningTap) saveState() error {
 // restoreCustomers restores the tokens of customers.
 func (c *runningTap) restoreCustomers() {
 	for _, sh := range c.list {
-		text, err := c.flags.state.read(c.stateName(sh), stateCustomers)
+		text, err := c.flags.state.read(directionName(c.name, sh.Info().Direction), stateCustomers)
 		if err == nil && text != nil {
 			err = sh.Shaper.RestoreCustomers(text)
 		}
 		if err != nil {
-			fmt.Fprintf(c.s.err, "shaper: %s: %v\n", live.Name(sh.Info()), err)
+			fmt.Fprintf(c.s.err, "shaper: %s: %v: customers start anew\n", live.Name(sh.Info()), err)
 		}
 	}
-}
-
-// stateName is the name of the file of state of a direction.
-func (c *runningTap) stateName(sh *live.LocalTap) string {
-	return c.name + "-" + sh.Info().Direction.String()
 }
 
 // amend returns a policy with the changes in force.
@@ -76,7 +71,7 @@ func (c *runningTap) advanceChanges() {
 	if c.flags.state.due() {
 		err = errors.Join(err, c.saveState())
 	}
-	if err != nil {
-		fmt.Fprintf(c.s.err, "shaper: quotas, schedules, ends of changes and state: %v\n", err)
+	if c.changeProblem.isNew(err) {
+		fmt.Fprintf(c.s.err, "shaper: "+changesFailed+"\n", err)
 	}
 }
