@@ -1,7 +1,10 @@
 // Package quota counts the bytes that customers have used in windows of the calendar.
 package quota
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // Sources is the number of places that count the packets of a customer, such as one for each
 // direction.
@@ -79,7 +82,7 @@ func (l *Ledger) account(customer string) *account {
 	a := l.accounts[customer]
 	if a == nil {
 		a = &account{}
-		l.accounts[customer] = a
+		l.accounts[strings.Clone(customer)] = a // it may be part of a large text
 	}
 	return a
 }

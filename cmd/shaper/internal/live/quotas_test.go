@@ -1,0 +1,216 @@
+package live
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+)
+
+// restarted tells c that the counters of both directions began at 0.
+func restarted(c *Changer) {
+	c.Restarted(kernel.Egress)
+	c.Restarted(kernel.Ingress)
+}
+
+// wholeHour returns the beginning of the next hour. Changes that end before the present are refused.
+func wholeHour() time.Time { return time.Now().UTC().Truncate(time.Hour).Add(time.Hour) }
+
+// TestQuota lets customers use their quotas in both directions.
+func TestQuota(t *testing.T) {
+	const plan = "  home: {type: token-bucket, rate: 5mbit, burst: 10kB, quota: {limit: 1kB, every: hour, then: slow}}\n"
+	policy := changerPolicy(t, plan, "a,10.0.0.1,home,\nb,10.0.0.2,home,2kB\nc,10.0.0.3,fast,\n")
+	down, up := newFakeShaper(policy), newFakeShaper(policy)
+	up.about.Direction = kernel.Ingress
+	c := newTestChanger(t, down, up)
+	restarted(c)
+	now := wholeHour()
+	home := map[string]string{"a": "home", "b": "home", "c": "fast"}
+	down.counters = map[string]int64{"a": 600, "b": 999, "c": 1e9}
+	down.dropped = 5000 // does not count
+	up.counters = map[string]int64{"a": 399, "b": 1000}
+	advance(t, c, now)
+	wantPlans(t, "below the quota", down, home)
+	up.counters["a"]++
+	advance(t, c, now.Add(time.Second/2))
+	wantPlans(t, "before the next count", down, home)
+	now = now.Add(time.Minute)
+	advance(t, c, now)
+	slow := map[string]string{"a": "slow", "b": "home", "c": "fast"}
+	wantPlans(t, "used up, down", down, slow)
+	wantPlans(t, "used up, up", up, slow)
+	up.counters["b"] = 1001
+	now = now.Add(time.Minute)
+	advance(t, c, now)
+	wantPlans(t, "own quota", up, map[string]string{"a": "slow", "b": "slow", "c": "fast"})
+
+	// Another plan set by a user counts from then on; reset does not reset the count.
+	b := changes.Target{Kind: changes.Customer, Name: "b"}
+	for _, set := range []struct{ plan, want string }{{"fast", "fast"}, {"home", "slow"}} {
+		if err := c.Set([]changes.Change{{Target: b, Terms: changes.Terms{Plan: set.plan}}}); err != nil {
+			t.Fatal(err)
+		}
+		now = now.Add(time.Minute)
+		advance(t, c, now)
+		if down.plans["b"] != set.want {
+			t.Errorf("after plan=%s: %s", set.plan, down.plans["b"])
+		}
+	}
+	if err := c.Set([]changes.Change{{Target: b, Reset: true}}); err != nil {
+		t.Fatal(err)
+	}
+	now = now.Add(time.Minute)
+	advance(t, c, now)
+	wantPlans(t, "after reset", down, map[string]string{"a": "slow", "b": "slow", "c": "fast"})
+
+	// The file has the changes, for a reload by another process.
+	book, err := changes.Read(c.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if amended, stale := policy.Amended(c.Path, book, now); stale != nil || amended.Plan.Customers.Service(1).Name != "slow" {
+		t.Errorf("a reload gives %s, %v", amended.Plan.Customers.Service(1).Name, stale)
+	}
+
+	// A higher limit ends it; so does the end of the window.
+	higher := changerPolicy(t, "  home: {type: token-bucket, rate: 5mbit, burst: 10kB, quota: {limit: 1001B, every: hour, then: slow}}\n", "a,10.0.0.1,home,\nb,10.0.0.2,home,2kB\nc,10.0.0.3,fast,\n")
+	down.policy, up.policy = higher, higher
+	now = now.Add(time.Minute)
+	advance(t, c, now)
+	wantPlans(t, "higher limit", down, map[string]string{"a": "home", "b": "slow", "c": "fast"})
+	advance(t, c, now.Truncate(time.Hour).Add(time.Hour-1))
+	wantPlans(t, "just before the end", down, map[string]string{"a": "home", "b": "slow", "c": "fast"})
+	advance(t, c, now.Truncate(time.Hour).Add(time.Hour))
+	wantPlans(t, "next hour", down, home)
+	advance(t, c, now.Truncate(time.Hour).Add(time.Hour+time.Minute))
+	wantPlans(t, "later in the next hour", up, home)
+}
+
+// TestQuotaTakenOver checks that counters of an earlier process do not count at once.
+func TestQuotaTakenOver(t *testing.T) {
+	policy := changerPolicy(t, "  home: {type: token-bucket, rate: 5mbit, burst: 10kB, quota: {limit: 1kB, every: hour, then: slow}}\n", "a,10.0.0.1,home,\n")
+	s := newFakeShaper(policy)
+	c := newTestChanger(t, s)
+	s.counters["a"] = 1e6
+	now := wholeHour()
+	for i, want := range []string{"home", "home", "slow"} {
+		advance(t, c, now)
+		if s.plans["a"] != want {
+			t.Errorf("round %d: plan %s, want %s", i, s.plans["a"], want)
+		}
+		s.counters["a"] += []int64{999, 1, 0}[i]
+		now = now.Add(time.Minute)
+	}
+}
+
+// TestQuotaDirections counts while the other direction has a policy without quotas, and after it is
+// gone. A process that ends before its first count keeps no bytes that were counted before it.
+func TestQuotaDirections(t *testing.T) {
+	policy := changerPolicy(t, "  home: {type: token-bucket, rate: 5mbit, burst: 10kB, quota: {limit: 1kB, every: hour, then: slow}}\n", "a,10.0.0.1,home,\n")
+	other := changerPolicy(t, "", "a,10.0.0.1,fast,\n")
+	for _, ruled := range []kernel.Direction{kernel.Egress, kernel.Ingress} {
+		list := []*fakeShaper{newFakeShaper(other), newFakeShaper(other)}
+		list[1].about.Direction = kernel.Ingress
+		list[ruled].use(policy)
+		c := newTestChanger(t, list...)
+		restarted(c)
+		now := wholeHour()
+		list[ruled].counters["a"] = 600
+		advance(t, c, now)
+		c.shapers = func() []Changeable { return []Changeable{list[ruled]} }
+		list[ruled].counters["a"] = 900
+		advance(t, c, now.Add(time.Minute))
+		wantPlans(t, "below the quota", list[ruled], map[string]string{"a": "home"})
+		list[ruled].counters["a"] = 1000
+		advance(t, c, now.Add(2*time.Minute))
+		wantPlans(t, "used up", list[ruled], map[string]string{"a": "slow"})
+	}
+	list := []*fakeShaper{newFakeShaper(policy), newFakeShaper(other)}
+	list[1].about.Direction = kernel.Ingress
+	c := newTestChanger(t, list...)
+	restarted(c)
+	list[0].counters["a"] = 1000
+	advance(t, c, wholeHour())
+	wantPlans(t, "used up beside a direction without quotas", list[0], map[string]string{"a": "slow"})
+
+	c, next := newTestChanger(t, list...), newTestChanger(t, list...)
+	if err := errors.Join(c.CountNow(), next.RestoreQuotas(c.SaveQuotas())); err != nil {
+		t.Fatal(err)
+	}
+	now := wholeHour()
+	for _, used := range []int64{999, 1000} {
+		list[0].use(policy)
+		list[0].counters["a"] = 1000 + used
+		advance(t, next, now)
+		wantPlans(t, "restored", list[0], map[string]string{"a": map[int64]string{999: "home", 1000: "slow"}[used]})
+		now = now.Add(time.Minute)
+	}
+}
+
+// TestQuotaLater gives customers a quota after they had traffic: by a change, by a reload of a policy
+// that had quotas for others, and of one that had none.
+func TestQuotaLater(t *testing.T) {
+	const home = "  home: {type: token-bucket, rate: 5mbit, burst: 10kB, quota: {limit: 1kB, every: hour, then: slow}}\n"
+	before := map[string]string{
+		"a change":   home,
+		"a reload":   home,
+		"first rule": "",
+		"a schedule": "  day: {type: token-bucket, rate: 5mbit, burst: 10kB, when: {at: \"08:00-10:00\", plan: fast}}\n",
+	}
+	policy := changerPolicy(t, home, "a,10.0.0.1,home,\n")
+	for what, plans := range before {
+		s := newFakeShaper(changerPolicy(t, plans, "a,10.0.0.1,fast,\n"))
+		c := newTestChanger(t, s)
+		restarted(c)
+		now := wholeHour()
+		s.counters["a"] = 5000
+		advance(t, c, now)
+		if what == "a change" {
+			if err := c.Set([]changes.Change{{Target: changes.Target{Kind: changes.Customer, Name: "a"}, Terms: changes.Terms{Plan: "home"}}}); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			s.use(policy)
+		}
+		for _, want := range []string{"home", "home", "slow"} {
+			now = now.Add(time.Minute)
+			advance(t, c, now)
+			wantPlans(t, what, s, map[string]string{"a": want})
+			s.counters["a"] += map[int64]int64{5000: 999, 5999: 1}[s.counters["a"]]
+		}
+	}
+}
+
+// TestQuotaRemoved reloads policies without the quota that a customer has used: its own plan is in
+// force again.
+func TestQuotaRemoved(t *testing.T) {
+	const home, limit = "  home: {type: token-bucket, rate: 5mbit, burst: 10kB", ", quota: {limit: 1kB, every: month, then: slow}}\n"
+	policy := changerPolicy(t, home+limit, "a,10.0.0.1,home,\n")
+	for _, rest := range []string{"}\n", ", when: {at: \"00:00-24:00\", plan: fast}}\n"} {
+		s := newFakeShaper(policy)
+		c := newTestChanger(t, s)
+		restarted(c)
+		now := wholeHour()
+		s.counters["a"] = 1000
+		advance(t, c, now)
+		wantPlans(t, "used up", s, map[string]string{"a": "slow"})
+		next := changerPolicy(t, home+rest, "a,10.0.0.1,home,\n")
+		amended, _ := c.Amend(next)
+		s.use(amended)
+		s.policy = next
+		want := "home"
+		if next.HasRules() {
+			want = "fast"
+		}
+		for range 2 {
+			now = now.Add(time.Minute)
+			advance(t, c, now)
+			wantPlans(t, rest, s, map[string]string{"a": want})
+		}
+		if len(c.Book) != 0 {
+			t.Errorf("%s: left %v", rest, c.Book)
+		}
+	}
+}
