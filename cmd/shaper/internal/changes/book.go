@@ -165,16 +165,11 @@ func (b Book) Terms(t Target, now time.Time) (out Terms) {
 	return out
 }
 
-// Has reports whether a target has changes of a cause, also if their time is over.
-func (b Book) Has(t Target, by Cause) bool {
-	at := b[t]
-	return at != nil && !at[by].Terms.empty()
-}
-
-// Plan returns the plan that a user has set for good; "" for none.
-func (b Book) Plan(t Target) string {
+// Plan returns the plan that a cause has set, also if its time is over; "" for none. ByUser is
+// without changes that end.
+func (b Book) Plan(t Target, by Cause) string {
 	if at := b[t]; at != nil {
-		return at[ByUser].Plan
+		return at[by].Plan
 	}
 	return ""
 }

@@ -50,7 +50,7 @@ func (c *Changer) observe(now time.Time, decide bool) (used []changes.Change, er
 	list := slices.DeleteFunc(c.shapers(), func(sh Changeable) bool { return !sh.HasRules() })
 	if len(list) == 0 && decide { // another policy may have had quotas
 		for t := range c.Book {
-			if c.Book.Has(t, changes.ByQuota) {
+			if c.Book.Plan(t, changes.ByQuota) != "" {
 				used = append(used, changes.Change{Target: t, Reset: true, By: changes.ByQuota})
 			}
 		}
@@ -92,39 +92,32 @@ type window struct {
 // countShaper adds the counters of one shaper; source is its direction. With decide it returns the
 // changes that the counts of all shapers cause.
 func (c *Changer) countShaper(source int, policy *policyfile.Compiled, stats []dataplane.CustomerStats, now time.Time, decide bool) (out []changes.Change) {
-	plan := policy.Plan.Customers
+	plan, counts := policy.Plan.Customers, policy.HasQuotas()
 	spans := map[window]quota.Span{}
 	amender := policy.Amender(c.Book, now)
 	for i := range stats {
 		name := plan.Source.List[i].Name
 		t := changes.Target{Kind: changes.Customer, Name: name}
 		counters := quota.Counters{All: stats[i].Total().Bytes, Dropped: stats[i].Dropped.Bytes}
-		q := policy.QuotaOf(name, amender.OwnPlan(uint32(i+1), t))
-		layered := c.Book.Has(t, changes.ByQuota)
-		if q == nil {
-			if policy.HasQuotas() {
-				c.quotas.Skip(name, source, counters)
+		change := changes.Change{Target: t, By: changes.ByQuota, Reset: true}
+		if q := policy.QuotaOf(name, amender.OwnPlan(uint32(i+1), t)); q != nil {
+			w := window{q.Every, q.Zone}
+			span, known := spans[w]
+			if !known {
+				span = quota.SpanOf(q.Every.Bounds(now, q.Zone))
+				spans[w] = span
 			}
-			if layered && decide {
-				out = append(out, changes.Change{Target: t, Reset: true, By: changes.ByQuota})
+			if c.quotas.Observe(name, source, counters, span) >= q.Limit {
+				change.Reset, change.Plan, change.Until = false, q.Then, time.Unix(span.End, 0)
 			}
-			continue
+		} else if counts {
+			c.quotas.Skip(name, source, counters)
 		}
-		w := window{q.Every, q.Zone}
-		span, known := spans[w]
-		if !known {
-			span = quota.SpanOf(q.Every.Bounds(now, q.Zone))
-			spans[w] = span
-		}
-		switch over := c.quotas.Observe(name, source, counters, span) >= q.Limit; {
-		case !decide || over == layered:
-		case over:
-			out = append(out, changes.Change{Target: t, Terms: changes.Terms{Plan: q.Then}, Until: time.Unix(span.End, 0), By: changes.ByQuota})
-		default:
-			out = append(out, changes.Change{Target: t, Reset: true, By: changes.ByQuota})
+		if decide && change.Plan != c.Book.Plan(t, changes.ByQuota) {
+			out = append(out, change)
 		}
 	}
-	if c.quotas.End(source, now); !policy.HasQuotas() {
+	if c.quotas.End(source, now); !counts {
 		c.quotas.Unknown(source)
 	}
 	return out

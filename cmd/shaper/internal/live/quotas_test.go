@@ -183,6 +183,32 @@ func TestQuotaLater(t *testing.T) {
 	}
 }
 
+// TestQuotaThen reloads policies in which another plan follows a quota that a customer has used. The
+// plan of before may not exist any more.
+func TestQuotaThen(t *testing.T) {
+	const home = "  home: {type: token-bucket, rate: 5mbit, burst: 10kB, quota: {limit: 1kB, every: month, then: "
+	const old = "  old: {type: token-bucket, rate: 1mbit, burst: 10kB}\n"
+	s := newFakeShaper(changerPolicy(t, home+"old}}\n"+old, "a,10.0.0.1,home,\n"))
+	c := newTestChanger(t, s)
+	restarted(c)
+	now := wholeHour()
+	s.counters["a"] = 1000
+	advance(t, c, now)
+	wantPlans(t, "used up", s, map[string]string{"a": "old"})
+	for _, rest := range []string{old, ""} {
+		for _, then := range []string{"slow", "fast"} {
+			next := changerPolicy(t, home+then+"}}\n"+rest, "a,10.0.0.1,home,\n")
+			amended, _ := c.Amend(next)
+			s.use(amended)
+			for range 2 {
+				now = now.Add(time.Minute)
+				advance(t, c, now)
+				wantPlans(t, then, s, map[string]string{"a": then})
+			}
+		}
+	}
+}
+
 // TestQuotaRemoved reloads policies without the quota that a customer has used: its own plan is in
 // force again.
 func TestQuotaRemoved(t *testing.T) {

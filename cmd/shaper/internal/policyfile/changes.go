@@ -176,7 +176,7 @@ func (a *Amender) service(row *dataplane.PlanService, t changes.Terms) (*datapla
 
 // OwnPlan returns the name of the plan of a customer, whatever quotas and schedules say.
 func (a *Amender) OwnPlan(number uint32, t changes.Target) string {
-	return cmp.Or(a.book.Plan(t), a.base.Customers.Service(number).Name)
+	return cmp.Or(a.book.Plan(t, changes.ByUser), a.base.Customers.Service(number).Name)
 }
 
 // Rate returns the error of the changed rate of a link or a queue.
