@@ -12,9 +12,8 @@ import (
 
 var errSavedCustomers = errors.New("saved customers: written by another version, or damaged")
 
-// AppendCustomers appends to b the meters of those customers of at and the n-1 following ones, from 0,
-// that had packets, for RestoreCustomers. It has no queues of customers. The meters have checksums,
-// the names have none.
+// AppendCustomers appends to b the meters of n customers from index at on, for RestoreCustomers.
+// It leaves out customers without packets, and queues. Meters have checksums, names have none.
 func (l *Pipeline) AppendCustomers(b []byte, at, n int) []byte {
 	if l.customers == nil {
 		return b

@@ -65,11 +65,13 @@ func (f *stateFlag) paths() []string {
 // stateVersion is the version of the content of all files.
 const stateVersion = 1
 
-// first returns the first line of a file of a kind.
+// first returns the first line of a file of a kind. The same name may be that of a TAP device and of
+// an interface.
 func (f *stateFlag) first(kind string) []byte {
 	return fmt.Appendf(nil, "shaper %s %s %d\n", f.command, kind, stateVersion)
 }
 
+// stateSum returns the checksum of a file.
 func stateSum(text []byte) []byte {
 	return binary.LittleEndian.AppendUint32(nil, crc32.Checksum(text, crc32.MakeTable(crc32.Castagnoli)))
 }

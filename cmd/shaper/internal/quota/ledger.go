@@ -48,8 +48,8 @@ const clockSet = 1_767_225_600
 // New returns an empty Ledger, whose sources may have counted before.
 func New() *Ledger { return &Ledger{accounts: map[string]*account{}} }
 
-// Empty reports whether no customer has an account.
-func (l *Ledger) Empty() bool { return len(l.accounts) == 0 }
+// Empty reports whether the Ledger is like a new one.
+func (l *Ledger) Empty() bool { return len(l.accounts) == 0 && l.known == [Sources]bool{} }
 
 // Observe adds the bytes that passed at a source since the last call to the count of a customer,
 // and returns the bytes used in the window. If the counters are smaller than before, they began

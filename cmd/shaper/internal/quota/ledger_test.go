@@ -103,7 +103,10 @@ func TestKnown(t *testing.T) {
 // TestEnd checks which customers are forgotten, and when.
 func TestEnd(t *testing.T) {
 	l := New()
-	l.Restarted(0)
+	empty := l.Empty()
+	if l.Restarted(0); !empty || l.Empty() {
+		t.Error("a new Ledger is not empty, or one that knows a source is")
+	}
 	l.Restarted(1)
 	names := func() []string { return slices.Sorted(maps.Keys(l.accounts)) }
 	want := func(what string, want ...string) {
