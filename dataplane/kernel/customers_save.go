@@ -56,7 +56,7 @@ func (s *Shaper) SaveCustomers() ([]byte, error) {
 
 // save encodes the table, as of a time.
 func (t *customerTable) save(boot [36]byte, monotonic, wall int64) ([]byte, error) {
-	var list []savedCustomer
+	list := make([]savedCustomer, 0, len(t.numbers))
 	var plans []bpf.ShaperPlan
 	index := map[uint32]uint32{}
 	for i := range t.customers {
