@@ -22,11 +22,11 @@ var ErrNoCustomers = errors.New("the policy has no customers")
 // Customers returns the customers of a shaper, in the order of their file, and the time of the
 // reading in ns. The error wraps ErrNoCustomers if the policy has none.
 func Customers(sh Shaper) (at int64, out []Customer, err error) {
-	at = kernel.Now()
 	if r, ok := sh.(*Remote); ok {
 		if err := r.readable(); err != nil {
 			return 0, nil, err
 		}
+		at = kernel.Now()
 		if err := r.client.call("Customers", r.About.Direction, &out); err != nil {
 			return 0, nil, err
 		}
@@ -35,13 +35,14 @@ func Customers(sh Shaper) (at int64, out []Customer, err error) {
 		}
 		return at, out, err
 	}
-	policy, err := policyfile.CompileLabel(sh.Info().Label)
+	policy, err := policyfile.CompileNames(sh.Info().Label)
 	if err != nil {
 		return 0, nil, err
 	}
 	if policy.Plan.Customers == nil {
 		return 0, nil, ErrNoCustomers
 	}
+	at = kernel.Now()
 	stats, err := sh.(*kernel.Shaper).Customers(policy.Plan.Customers)
 	return at, ListCustomers(policy.Plan.Customers, stats), err
 }

@@ -113,14 +113,14 @@ func (r *rankedShaper) follow(o *Observation) error {
 	if r.plan != nil {
 		return nil
 	}
-	plan, err := policyfile.PlanOf(o.About.Label)
-	if err == nil && plan.Customers == nil {
+	policy, err := policyfile.CompileNames(o.About.Label)
+	if err == nil && policy.Plan.Customers == nil {
 		err = live.ErrNoCustomers
 	}
 	if err != nil {
 		r.loaded = time.Time{} // try again
 		return err
 	}
-	r.plan = plan.Customers
+	r.plan = policy.Plan.Customers
 	return nil
 }
