@@ -2,9 +2,11 @@ package live
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -243,6 +245,34 @@ func TestQuotaDirections(t *testing.T) {
 	c = newTestChanger(t, list...)
 	if err := c.CountNow(); err != nil || c.SaveQuotas() != nil {
 		t.Errorf("before the first count: got %v, or counts are saved", err)
+	}
+}
+
+// TestManyQuotas lets many customers use their quotas at the same moment.
+func TestManyQuotas(t *testing.T) {
+	const n = 3*minChanges - 1
+	var rows strings.Builder
+	for i := range n {
+		fmt.Fprintf(&rows, "%d,,home,\n", i)
+	}
+	s := newFakeShaper(changerPolicy(t, "  home: {type: token-bucket, rate: 5mbit, burst: 10kB, quota: {limit: 1kB, every: hour, then: slow}}\n", rows.String()))
+	c := newTestChanger(t, s)
+	c.Restarted()
+	now := wholeHour()
+	for i := range n {
+		s.counters[fmt.Sprint(i)] = 1000
+	}
+	for _, want := range []int{minChanges, 2 * minChanges, n, n} {
+		advance(t, c, now)
+		slow := 0
+		for _, plan := range s.plans {
+			if plan == "slow" {
+				slow++
+			}
+		}
+		if slow != want {
+			t.Fatalf("%d customers have used their quotas, want %d", slow, want)
+		}
 	}
 }
 
