@@ -3,6 +3,7 @@ package live
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -91,6 +92,16 @@ func (c *Changer) Set(list []changes.Change) error {
 // has no use for.
 func (c *Changer) Amend(policy *policyfile.Compiled) (amended *policyfile.Compiled, stale []error) {
 	return policy.Amended(c.Path, c.Book, time.Now())
+}
+
+// AmendLater returns a function that amends a policy with the changes in force now. Other
+// goroutines may call it: with many changes it takes long.
+func (c *Changer) AmendLater(policy *policyfile.Compiled) func() *policyfile.Compiled {
+	path, book := c.Path, maps.Clone(c.Book)
+	return func() *policyfile.Compiled {
+		amended, _ := policy.Amended(path, book, time.Now())
+		return amended
+	}
 }
 
 // Advance ends changes whose time is over, follows schedules, and counts the bytes of customers.

@@ -58,34 +58,27 @@ func ListCustomers(plan *dataplane.PlanCustomers, stats []dataplane.CustomerStat
 
 // Customers returns the customers of a direction, none if its policy has none.
 func (c *tapControl) Customers(direction kernel.Direction, out *[]Customer) error {
-	c.changes.Lock()
-	defer c.changes.Unlock()
 	for _, sh := range c.list {
 		if sh.about.Direction == direction {
-			*out = sh.customers(c.changes.Path, c.changes.Book)
+			if plan, stats := sh.CustomerStats(c.changes); plan != nil {
+				*out = ListCustomers(plan().Plan.Customers, stats)
+			}
 		}
 	}
 	return nil
 }
 
-func (c *LocalTap) customers(path string, book changes.Book) []Customer {
-	plan, stats := c.CustomerStats(path, book)
-	if plan == nil {
-		return nil
-	}
-	return ListCustomers(plan, stats)
-}
-
-// CustomerStats returns the customers with their changes, and their counters in the same order;
-// nil if the policy has none.
-func (c *LocalTap) CustomerStats(path string, book changes.Book) (*dataplane.PlanCustomers, []dataplane.CustomerStats) {
+// CustomerStats returns the counters of customers, and a function that returns the policy in
+// force, as Changer.AmendLater does; nil if it has no customers.
+func (c *LocalTap) CustomerStats(all *TapChanges) (func() *policyfile.Compiled, []dataplane.CustomerStats) {
+	all.Lock()
+	defer all.Unlock()
 	c.lock.Lock()
 	defer c.lock.Unlock()
 	if c.plan.Customers == nil {
 		return nil, nil
 	}
-	now, _ := c.policy.Amended(path, book, time.Now())
-	return now.Plan.Customers, c.Shaper.Customers()
+	return all.AmendLater(c.policy), c.Shaper.Customers()
 }
 
 // Customer returns a customer with the changes of a book. The error is a

@@ -106,11 +106,11 @@ func (r *rankedShaper) rank(o *Observation, most int) ([]customer, error) {
 // follow sets the plan to that of an observation. It compiles the policy only if the owner has
 // not, because another process has loaded it.
 func (r *rankedShaper) follow(o *Observation) error {
-	if o.plan == nil && r.loaded.Equal(o.About.Loaded) {
+	if o.policy != nil {
+		r.plan, r.loaded = o.policy().Plan.Customers, o.About.Loaded
 		return nil
 	}
-	r.plan, r.loaded = o.plan, o.About.Loaded
-	if r.plan != nil {
+	if r.loaded.Equal(o.About.Loaded) {
 		return nil
 	}
 	policy, err := policyfile.CompileNames(o.About.Label)
@@ -121,6 +121,6 @@ func (r *rankedShaper) follow(o *Observation) error {
 		r.loaded = time.Time{} // try again
 		return err
 	}
-	r.plan = policy.Plan.Customers
+	r.plan, r.loaded = policy.Plan.Customers, o.About.Loaded
 	return nil
 }
