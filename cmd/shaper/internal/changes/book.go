@@ -174,6 +174,16 @@ func (b Book) Has(t Target, by Cause) bool {
 	return at != nil && !at[by].Terms.empty()
 }
 
+// HasAny reports whether any target has changes of a cause, also if their time is over.
+func (b Book) HasAny(by Cause) bool {
+	for t := range b {
+		if b.Has(t, by) {
+			return true
+		}
+	}
+	return false
+}
+
 // Plan returns the plan that a user has set for good; "" for none.
 func (b Book) Plan(t Target) string {
 	if at := b[t]; at != nil {

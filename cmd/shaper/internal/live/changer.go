@@ -109,7 +109,11 @@ func (c *Changer) AmendLater(policy *policyfile.Compiled) func() *policyfile.Com
 // call does it.
 func (c *Changer) Advance(now time.Time) error {
 	state, scheduled, rules, err := c.scheduled(now)
-	ends, counts := !c.next.IsZero() && !now.Before(c.next), rules && !now.Before(c.quotas.next)
+	ends, counts := !c.next.IsZero() && !now.Before(c.next), !now.Before(c.quotas.next)
+	if counts && !rules {
+		c.quotas.next = now.Add(time.Second)
+		counts = c.Book.HasAny(changes.ByQuota) // of a policy before
+	}
 	if err != nil || !ends && !counts && c.ended == nil && state == c.schedules {
 		return err
 	}

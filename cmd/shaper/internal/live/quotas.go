@@ -3,7 +3,6 @@ package live
 import (
 	"encoding/binary"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/calendar"
@@ -73,18 +72,34 @@ func (c *Changer) CountNow() error {
 // observe reads the counters of customers with quotas. With decide it returns the changes that
 // they cause.
 func (c *Changer) observe(now time.Time, decide bool) (used []changes.Change, err error) {
-	list := slices.DeleteFunc(c.shapers(), func(sh Changeable) bool { return !sh.HasRules() })
-	for i, sh := range list {
+	var list []Changeable // with quotas
+	var policies []*policyfile.Compiled
+	shapers := c.shapers()
+	for _, sh := range shapers {
+		if !sh.HasRules() {
+			continue
+		}
 		policy, err := sh.Policy()
 		if err != nil {
 			return nil, err
 		}
-		plan := policy.Plan.Customers // rules are those of customers
-		stats, err := sh.CountersOf(plan)
+		if policy.HasQuotas() {
+			list, policies = append(list, sh), append(policies, policy)
+		}
+	}
+	for i, sh := range list {
+		stats, err := sh.CountersOf(policies[i].Plan.Customers)
 		if err != nil {
 			return nil, err
 		}
-		used = append(used, c.countShaper(int(sh.Info().Direction), policy, stats, now, decide && i == len(list)-1)...)
+		used = append(used, c.countShaper(int(sh.Info().Direction), policies[i], stats, now, decide && i == len(list)-1)...)
+	}
+	if decide && list == nil && shapers != nil { // a reload has removed all quotas
+		for t := range c.Book {
+			if c.Book.Has(t, changes.ByQuota) {
+				used = append(used, changes.Change{Target: t, Reset: true, By: changes.ByQuota})
+			}
+		}
 	}
 	return used, nil
 }

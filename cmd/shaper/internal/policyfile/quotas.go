@@ -68,6 +68,16 @@ func (f *File) Rules(plan string) Rules { return f.loader.rules[plan] }
 // HasRules reports whether any plan has a quota or a schedule.
 func (f *File) HasRules() bool { return len(f.loader.rules) > 0 }
 
+// HasQuotas reports whether any plan has a quota.
+func (f *File) HasQuotas() bool {
+	for _, r := range f.loader.rules {
+		if r.Quota != nil {
+			return true
+		}
+	}
+	return false
+}
+
 // QuotaOf returns the quota of a customer with a plan: that of the plan, with the limit of the
 // customer's own if it has one; nil if there is none.
 func (f *File) QuotaOf(customer, plan string) *Quota {

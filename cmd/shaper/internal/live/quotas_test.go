@@ -1,0 +1,203 @@
+package live
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+)
+
+// wholeHour returns the beginning of the next hour. Changes that end before the present are refused.
+func wholeHour() time.Time { return time.Now().UTC().Truncate(time.Hour).Add(time.Hour) }
+
+// TestQuota lets customers use their quotas in both directions.
+func TestQuota(t *testing.T) {
+	const plan = "  home: {type: token-bucket, rate: 5mbit, burst: 10kB, quota: {limit: 1kB, every: hour, then: slow}}\n"
+	policy := changerPolicy(t, plan, "a,10.0.0.1,home,\nb,10.0.0.2,home,2kB\nc,10.0.0.3,fast,\n")
+	down, up := newFakeShaper(policy), newFakeShaper(policy)
+	up.about.Direction = kernel.Ingress
+	c := newTestChanger(t, down, up)
+	c.Restarted()
+	now := wholeHour()
+	home := map[string]string{"a": "home", "b": "home", "c": "fast"}
+	down.counters = map[string]int64{"a": 600, "b": 999, "c": 1e9}
+	down.dropped = 5000 // does not count
+	up.counters = map[string]int64{"a": 399, "b": 1000}
+	advance(t, c, now)
+	wantPlans(t, "below the quota", down, home)
+	up.counters["a"]++
+	advance(t, c, now.Add(time.Second/2))
+	wantPlans(t, "before the next count", down, home)
+	now = now.Add(time.Minute)
+	advance(t, c, now)
+	slow := map[string]string{"a": "slow", "b": "home", "c": "fast"}
+	wantPlans(t, "used up, down", down, slow)
+	wantPlans(t, "used up, up", up, slow)
+	up.counters["b"] = 1001
+	now = now.Add(time.Minute)
+	advance(t, c, now)
+	wantPlans(t, "own quota", up, map[string]string{"a": "slow", "b": "slow", "c": "fast"})
+
+	// Another plan set by a user counts from then on; reset does not reset the count.
+	b := changes.Target{Kind: changes.Customer, Name: "b"}
+	for _, set := range []struct{ plan, want string }{{"fast", "fast"}, {"home", "slow"}} {
+		if err := c.Set([]changes.Change{{Target: b, Terms: changes.Terms{Plan: set.plan}}}); err != nil {
+			t.Fatal(err)
+		}
+		now = now.Add(time.Minute)
+		advance(t, c, now)
+		if down.plans["b"] != set.want {
+			t.Errorf("after plan=%s: %s", set.plan, down.plans["b"])
+		}
+	}
+	if err := c.Set([]changes.Change{{Target: b, Reset: true}}); err != nil {
+		t.Fatal(err)
+	}
+	now = now.Add(time.Minute)
+	advance(t, c, now)
+	wantPlans(t, "after reset", down, map[string]string{"a": "slow", "b": "slow", "c": "fast"})
+
+	// The file has the changes, for a reload by another process.
+	book, err := changes.Read(c.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if amended, stale := policy.Amended(c.Path, book, now); stale != nil || amended.Plan.Customers.Service(1).Name != "slow" {
+		t.Errorf("a reload gives %s, %v", amended.Plan.Customers.Service(1).Name, stale)
+	}
+
+	// A higher limit ends it; so does the end of the window.
+	higher := changerPolicy(t, "  home: {type: token-bucket, rate: 5mbit, burst: 10kB, quota: {limit: 1001B, every: hour, then: slow}}\n", "a,10.0.0.1,home,\nb,10.0.0.2,home,2kB\nc,10.0.0.3,fast,\n")
+	down.policy, up.policy = higher, higher
+	now = now.Add(time.Minute)
+	advance(t, c, now)
+	wantPlans(t, "higher limit", down, map[string]string{"a": "home", "b": "slow", "c": "fast"})
+	advance(t, c, now.Truncate(time.Hour).Add(time.Hour-1))
+	wantPlans(t, "just before the end", down, map[string]string{"a": "home", "b": "slow", "c": "fast"})
+	advance(t, c, now.Truncate(time.Hour).Add(time.Hour))
+	wantPlans(t, "next hour", down, home)
+	advance(t, c, now.Truncate(time.Hour).Add(time.Hour+time.Minute))
+	wantPlans(t, "later in the next hour", up, home)
+}
+
+// TestQuotaTakenOver checks that counters of an earlier process do not count at once.
+func TestQuotaTakenOver(t *testing.T) {
+	policy := changerPolicy(t, "  home: {type: token-bucket, rate: 5mbit, burst: 10kB, quota: {limit: 1kB, every: hour, then: slow}}\n", "a,10.0.0.1,home,\n")
+	s := newFakeShaper(policy)
+	c := newTestChanger(t, s)
+	s.counters["a"] = 1e6
+	now := wholeHour()
+	for i, want := range []string{"home", "home", "slow"} {
+		advance(t, c, now)
+		if s.plans["a"] != want {
+			t.Errorf("round %d: plan %s, want %s", i, s.plans["a"], want)
+		}
+		s.counters["a"] += []int64{999, 1, 0}[i]
+		now = now.Add(time.Minute)
+	}
+}
+
+// TestQuotaDirections counts while the other direction has a policy without quotas, and after it is
+// gone. A process that ends before its first count keeps no count of an earlier one.
+func TestQuotaDirections(t *testing.T) {
+	policy := changerPolicy(t, "  home: {type: token-bucket, rate: 5mbit, burst: 10kB, quota: {limit: 1kB, every: hour, then: slow}}\n", "a,10.0.0.1,home,\n")
+	other := changerPolicy(t, "", "a,10.0.0.1,fast,\n")
+	for _, ruled := range []kernel.Direction{kernel.Egress, kernel.Ingress} {
+		list := []*fakeShaper{newFakeShaper(other), newFakeShaper(other)}
+		list[1].about.Direction = kernel.Ingress
+		list[ruled].use(policy)
+		c := newTestChanger(t, list...)
+		c.Restarted()
+		now := wholeHour()
+		list[ruled].counters["a"] = 600
+		advance(t, c, now)
+		c.shapers = func() []Changeable { return []Changeable{list[ruled]} }
+		list[ruled].counters["a"] = 900
+		advance(t, c, now.Add(time.Minute))
+		wantPlans(t, "below the quota", list[ruled], map[string]string{"a": "home"})
+		list[ruled].counters["a"] = 1000
+		advance(t, c, now.Add(2*time.Minute))
+		wantPlans(t, "used up", list[ruled], map[string]string{"a": "slow"})
+	}
+	list := []*fakeShaper{newFakeShaper(policy), newFakeShaper(other)}
+	list[1].about.Direction = kernel.Ingress
+	c := newTestChanger(t, list...)
+	c.Restarted()
+	list[0].counters["a"] = 1000
+	advance(t, c, wholeHour())
+	wantPlans(t, "used up beside a direction without quotas", list[0], map[string]string{"a": "slow"})
+
+	// A direction whose policy has only schedules has no quotas either.
+	list[0].use(policy)
+	list[1].use(changerPolicy(t, "  home: {type: token-bucket, rate: 5mbit, burst: 10kB, when: {at: \"00:00-00:01\", plan: slow}}\n", "a,10.0.0.1,fast,\n"))
+	c = newTestChanger(t, list...)
+	c.Restarted()
+	for range 2 {
+		advance(t, c, wholeHour())
+		wantPlans(t, "used up beside a direction with schedules", list[0], map[string]string{"a": "slow"})
+	}
+
+	c = newTestChanger(t, list...)
+	if err := c.CountNow(); err != nil || c.SaveQuotas() != nil {
+		t.Errorf("before the first count: got %v, or counts are saved", err)
+	}
+}
+
+// TestQuotaRemoved removes the quota of a plan. Customers who have used it get their plan again.
+func TestQuotaRemoved(t *testing.T) {
+	const home = "  home: {type: token-bucket, rate: 5mbit, burst: 10kB"
+	for _, next := range []string{"}\n", ", when: {at: \"00:00-00:01\", plan: fast}}\n"} {
+		s := newFakeShaper(changerPolicy(t, home+", quota: {limit: 1kB, every: hour, then: slow}}\n", "a,10.0.0.1,home,\n"))
+		c := newTestChanger(t, s)
+		c.Restarted()
+		s.counters["a"] = 1000
+		now := wholeHour()
+		advance(t, c, now)
+		wantPlans(t, "used up", s, map[string]string{"a": "slow"})
+		list := c.shapers
+		c.shapers = func() []Changeable { return nil }
+		advance(t, c, now.Add(time.Minute))
+		c.shapers = list
+		if len(c.Book) != 1 {
+			t.Errorf("without a shaper: %v", c.Book)
+		}
+		policy, _ := c.Amend(changerPolicy(t, home+next, "a,10.0.0.1,home,\n"))
+		s.use(policy)
+		advance(t, c, now.Add(2*time.Minute))
+		wantPlans(t, "without the quota", s, map[string]string{"a": "home"})
+		if len(c.Book) > 0 {
+			t.Errorf("left: %v", c.Book)
+		}
+	}
+}
+
+// TestManyQuotas lets many customers use their quotas at the same moment.
+func TestManyQuotas(t *testing.T) {
+	const n = 3*minChanges - 1
+	var rows strings.Builder
+	for i := range n {
+		fmt.Fprintf(&rows, "%d,,home,\n", i)
+	}
+	s := newFakeShaper(changerPolicy(t, "  home: {type: token-bucket, rate: 5mbit, burst: 10kB, quota: {limit: 1kB, every: hour, then: slow}}\n", rows.String()))
+	c := newTestChanger(t, s)
+	c.Restarted()
+	now := wholeHour()
+	for i := range n {
+		s.counters[fmt.Sprint(i)] = 1000
+	}
+	for _, want := range []int{minChanges, 2 * minChanges, n, n} {
+		advance(t, c, now)
+		slow := 0
+		for _, plan := range s.plans {
+			if plan == "slow" {
+				slow++
+			}
+		}
+		if slow != want {
+			t.Fatalf("%d customers have used their quotas, want %d", slow, want)
+		}
+	}
+}
