@@ -189,7 +189,7 @@ type ranked struct {
 type firsts struct {
 	most int // maximum number of customers; 0: no maximum
 	list []ranked
-	cut  bool // customers up to the last of the list are left out
+	cut  bool // others were left out: those with no larger number than list[most-1]
 }
 
 func (f *firsts) add(c ranked) {

@@ -175,7 +175,8 @@ func TestAmendLater(t *testing.T) {
 	c := newTestChanger(t, s)
 	set := func(customer, plan string) {
 		t.Helper()
-		if err := c.Set([]changes.Change{{Target: changes.Target{Kind: changes.Customer, Name: customer}, Terms: changes.Terms{Plan: plan}}}); err != nil {
+		terms := changes.Terms{Plan: plan, Parameters: map[string]string{"rate": "3mbit"}}
+		if err := c.Set([]changes.Change{{Target: changes.Target{Kind: changes.Customer, Name: customer}, Terms: terms}}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -22,9 +22,10 @@ type quotas struct {
 // countShare is the part of the time that counting may take: 1/countShare.
 const countShare = 100
 
-// minChanges is the minimum number of changes that one count may make. Further ones follow at the
-// next calls, so that the owner of the shapers is not blocked: 100,000 changes take 0.7 s.
-const minChanges = 10_000
+// changesAtOnce is the number of changes that one count may make, unless a tenth of the customers
+// are more. Further ones follow at the next calls, so that the owner of the shapers is not blocked:
+// 100,000 changes take 0.7 s.
+const changesAtOnce = 10_000
 
 // Restarted must be called when shapers have counters that began at 0.
 func (c *Changer) Restarted() {
@@ -53,7 +54,7 @@ func (c *Changer) count(now time.Time) error {
 	if len(used) == 0 {
 		return nil
 	}
-	if most := max(minChanges, c.quotas.all.Len()/10); len(used) > most {
+	if most := max(changesAtOnce, c.quotas.all.Len()/10); len(used) > most {
 		used, c.quotas.next = used[:most], now
 	}
 	return c.Set(used)

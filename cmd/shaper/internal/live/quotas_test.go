@@ -176,7 +176,7 @@ func TestQuotaRemoved(t *testing.T) {
 
 // TestManyQuotas lets many customers use their quotas at the same moment.
 func TestManyQuotas(t *testing.T) {
-	const n = 3*minChanges - 1
+	const n = 3*changesAtOnce - 1
 	var rows strings.Builder
 	for i := range n {
 		fmt.Fprintf(&rows, "%d,,home,\n", i)
@@ -188,7 +188,7 @@ func TestManyQuotas(t *testing.T) {
 	for i := range n {
 		s.counters[fmt.Sprint(i)] = 1000
 	}
-	for _, want := range []int{minChanges, 2 * minChanges, n, n} {
+	for _, want := range []int{changesAtOnce, 2 * changesAtOnce, n, n} {
 		advance(t, c, now)
 		slow := 0
 		for _, plan := range s.plans {

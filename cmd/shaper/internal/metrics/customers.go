@@ -36,8 +36,8 @@ func (c readCounters) Of(*dataplane.PlanCustomers) ([]dataplane.CustomerStats, e
 func (readCounters) Close() {}
 
 // ranking selects the customers with metrics of their own: those with the most bytes. It is
-// used by handlers, so that reading and sorting customers or compiling a policy with them does
-// not delay the owner of the shapers.
+// used by handlers, so that reading and sorting customers, or computing their plans, does not
+// delay the owner of the shapers.
 type ranking struct {
 	most int // maximum number of customers of a shaper
 
