@@ -2,8 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"time"
@@ -63,8 +63,7 @@ func (c runControl) Stats(ctx context.Context) (any, error) {
 // customerSource is what a client needs to read the customers of a shaper by itself.
 type customerSource struct {
 	about    kernel.About
-	policy   *policyfile.Compiled
-	changes  string // file of changes
+	policy   func() *policyfile.Compiled // as of Changer.AmendLater
 	counters *kernel.CustomerCounters
 }
 
@@ -88,7 +87,7 @@ func (c runControl) Customers(ctx context.Context, top int, by string) (func(io.
 			if err != nil {
 				return err
 			}
-			sources = append(sources, customerSource{sh.About, policy, c.r.changer.Path, counters})
+			sources = append(sources, customerSource{sh.About, c.r.changer.AmendLater(policy), counters})
 		}
 		return nil
 	})
@@ -107,20 +106,16 @@ func (c runControl) Customers(ctx context.Context, top int, by string) (func(io.
 }
 
 func (s *customerSource) read() (int64, []live.Customer, error) {
-	if s.policy.Plan.Customers == nil || s.counters == nil {
+	plan := s.policy().Plan.Customers
+	if plan == nil || s.counters == nil {
 		return 0, nil, live.ErrNoCustomers
 	}
-	book, err := readBook(s.changes)
-	if err != nil {
-		return 0, nil, err
-	}
 	at := kernel.Now()
-	now, _ := s.policy.Amended(s.changes, book, time.Now())
-	stats, err := s.counters.Of(now.Plan.Customers)
+	stats, err := s.counters.Of(plan)
 	if err != nil {
 		return 0, nil, err
 	}
-	return at, live.ListCustomers(now.Plan.Customers, stats), nil
+	return at, live.ListCustomers(plan, stats), nil
 }
 
 // Customer returns one customer.
@@ -148,25 +143,12 @@ func (c runControl) Customer(ctx context.Context, name string) (any, error) {
 
 // Changes returns the changes, with those whose time is just over.
 func (c runControl) Changes(ctx context.Context) ([]changes.Change, error) {
-	path := ""
+	var book changes.Book
 	err := c.read(ctx, func([]*kernel.Shaper) error {
-		path = c.r.changer.Path
+		book = maps.Clone(c.r.changer.Book)
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	book, err := readBook(path) // in this goroutine: there may be many
-	return slices.Collect(book.All()), err
-}
-
-// readBook returns the book in a file. That of a damaged file is empty.
-func readBook(path string) (changes.Book, error) {
-	book, err := changes.Read(path)
-	if errors.As(err, new(*changes.DamageError)) {
-		err = nil // which was reported at the start
-	}
-	return book, err
+	return slices.Collect(book.All()), err // in this goroutine: there may be many
 }
 
 // Set makes changes, all or none.

@@ -80,9 +80,7 @@ func (t tapControl) Customer(_ context.Context, name string) (any, error) {
 
 // Changes returns the changes, with those whose time is just over.
 func (t tapControl) Changes(context.Context) ([]changes.Change, error) {
-	t.c.changes.Lock()
-	defer t.c.changes.Unlock()
-	return slices.Collect(t.c.changes.Book.All()), nil
+	return slices.Collect(t.c.changes.Copy().All()), nil
 }
 
 // Set makes changes, all or none.

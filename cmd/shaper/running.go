@@ -273,12 +273,11 @@ func (r *running) observe() (out []metrics.Observation, err error) {
 		}
 		o.Shares = r.shares.Statuses(r.host, sh.Direction.String())
 		if r.board.Customers() {
-			var plan *dataplane.Plan // not known if another process has loaded it
+			var policy func() *policyfile.Compiled // not known if another process has loaded it
 			if p := &r.policies[sh.Direction]; p.loaded.Equal(sh.Loaded) {
-				now, _ := r.changer.Amend(p.policy)
-				plan = now.Plan
+				policy = r.changer.AmendLater(p.policy)
 			}
-			if err := o.AddCustomers(sh, plan); err != nil {
+			if err := o.AddCustomers(sh, policy); err != nil {
 				return nil, err
 			}
 		}

@@ -139,26 +139,26 @@ func (c *customerFlags) rank(ctx context.Context, about *kernel.About, read func
 			return out, context.Cause(ctx)
 		case <-time.After(kernel.MinReadingAge):
 		}
-		first := at
+		begin := at
 		if at, list, err = read(); err != nil {
 			return out, err
 		}
-		out.head.Interval = time.Duration(at - first)
+		out.head.Interval = time.Duration(at - begin)
 	}
-	order := make([]ranked, len(list))
+	first := firsts{most: c.top}
 	for i := range list {
 		customer := &list[i]
-		order[i] = ranked{customer: customer, by: customer.Total().Bytes}
+		by := customer.Total().Bytes
 		switch c.by {
 		case "dropped":
-			order[i].by = customer.Dropped.Bytes
+			by = customer.Dropped.Bytes
 		case "rate":
-			order[i].by = bitRate(before[customer.Name], customer.Total(), out.head.Interval)
+			by = bitRate(before[customer.Name], customer.Total(), out.head.Interval)
 		}
+		first.add(ranked{customer, by})
 	}
-	slices.SortStableFunc(order, func(a, b ranked) int { return cmp.Compare(b.by, a.by) })
-	if c.top > 0 && c.top < len(order) {
-		order = slices.Clone(order[:c.top])
+	order := first.sorted()
+	if len(order) < len(list) {
 		for i := range order { // so that the others can be freed
 			customer := *order[i].customer
 			order[i].customer = &customer
@@ -182,6 +182,33 @@ func (r *rankedCustomers) row(i int) customerStatJSON {
 type ranked struct {
 	customer *live.Customer
 	by       int64
+}
+
+// firsts selects the first customers of a list, those with the largest numbers. It sorts them only
+// when they are twice as many as needed.
+type firsts struct {
+	most int // maximum number of customers; 0: no maximum
+	list []ranked
+	cut  bool // others were left out: those with no larger number than list[most-1]
+}
+
+func (f *firsts) add(c ranked) {
+	if f.cut && c.by <= f.list[f.most-1].by {
+		return
+	}
+	f.list = append(f.list, c)
+	if f.most > 0 && len(f.list) >= 2*f.most {
+		f.list, f.cut = f.sorted(), true
+	}
+}
+
+// sorted returns the first customers. Those with equal numbers stay in the order of the calls.
+func (f *firsts) sorted() []ranked {
+	slices.SortStableFunc(f.list, func(a, b ranked) int { return cmp.Compare(b.by, a.by) })
+	if f.most > 0 && len(f.list) > f.most {
+		return f.list[:f.most]
+	}
+	return f.list
 }
 
 // customerStats prints customers as a table.

@@ -148,17 +148,27 @@ func (c *CustomerCounters) Close() { _ = c.list.Close() }
 // customer that the shaper does not have. The counters of one customer are not read at the
 // same moment as those of another.
 func (c *CustomerCounters) Of(plan *dataplane.PlanCustomers) ([]dataplane.CustomerStats, error) {
-	list, err := readArray[bpf.ShaperCustomer](c.list, ebpf.LookupLock)
+	list := plan.Source.List
+	out, found := make([]dataplane.CustomerStats, len(list)), make([]bool, len(list))
+	others := map[uint64]dataplane.CustomerStats{} // by ID: those in other places of the map than in the plan
+	err := eachChunk(c.list, ebpf.LookupLock, func(at int, values []bpf.ShaperCustomer) {
+		for i := range values {
+			c, at := &values[i], at+i
+			switch {
+			case at < len(list) && c.Id == customerID(list[at].Name):
+				out[at], found[at] = statsOfCustomer(c), true
+			case c.Id != 0:
+				others[c.Id] = statsOfCustomer(c)
+			}
+		}
+	})
 	if err != nil {
 		return nil, err
 	}
-	out, t := make([]dataplane.CustomerStats, len(plan.Of)), newCustomerTable(list)
 	for i := range out {
-		c := t.find(customerID(plan.Source.List[i].Name))
-		if c == nil {
-			continue
+		if !found[i] {
+			out[i] = others[customerID(list[i].Name)]
 		}
-		out[i] = statsOfCustomer(c)
 	}
 	return out, nil
 }

@@ -245,18 +245,27 @@ func (d *customerDiff) addCustomers() error {
 
 // readArray reads all values of an array map.
 func readArray[T any](m *ebpf.Map, flags ebpf.MapLookupFlags) ([]T, error) {
-	const batch = 1 << 14
+	out := make([]T, m.MaxEntries())
+	return out, eachChunk(m, flags, func(at int, values []T) { copy(out[at:], values) })
+}
+
+// eachChunk calls f with all values of an array map, many at a time. at is the index of the first
+// value; the slice is used again after the call.
+func eachChunk[T any](m *ebpf.Map, flags ebpf.MapLookupFlags, f func(at int, values []T)) error {
+	const chunk = 1 << 12 // its values fit into the cache of a CPU
 	n := int(m.MaxEntries())
-	out, keys, cursor := make([]T, n), make([]uint32, min(batch, n)), new(ebpf.MapBatchCursor)
+	values, keys, cursor := make([]T, min(chunk, n)), make([]uint32, min(chunk, n)), new(ebpf.MapBatchCursor)
 	for at := 0; at < n; {
-		values := out[at:min(at+len(keys), n)]
-		got, err := m.BatchLookup(cursor, keys[:len(values)], values, &ebpf.BatchOptions{ElemFlags: uint64(flags)})
+		most := min(len(keys), n-at)
+		got, err := m.BatchLookup(cursor, keys[:most], values[:most], &ebpf.BatchOptions{ElemFlags: uint64(flags)})
 		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return nil, cause.Of(fmt.Errorf("%v: %w", m, err))
+			return cause.Of(fmt.Errorf("%v: %w", m, err))
 		}
-		if at += got; got == 0 {
-			return nil, fmt.Errorf("%v: entries are missing", m)
+		if got == 0 {
+			return fmt.Errorf("%v: entries are missing", m)
 		}
+		f(at, values[:got])
+		at += got
 	}
-	return out, nil
+	return nil
 }

@@ -117,6 +117,10 @@ func TestChangeCustomers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		counters, err := (&CustomerCounters{maps.customers}).Of(g.plan.Customers)
+		if err != nil {
+			t.Fatal(err)
+		}
 		prefixes, search := readPrefixes(t, maps)
 		if search.Below != g.customerImage.below {
 			t.Fatalf("lengths %v, want %v", search.Below, g.customerImage.below)
@@ -132,8 +136,8 @@ func TestChangeCustomers(t *testing.T) {
 			if table.plans[found.Plan] != g.customerImage.plans[g.plan.Customers.Of[i]] {
 				t.Fatalf("customer %q has another plan", c.Name)
 			}
-			if found.Green.Packets != counted[c.Name] {
-				t.Fatalf("customer %q: %d packets counted, want %d", c.Name, found.Green.Packets, counted[c.Name])
+			if got := counters[i].Colors[meter.Green].Packets; found.Green.Packets != counted[c.Name] || got != int64(counted[c.Name]) {
+				t.Fatalf("customer %q: %d packets counted, read as %d, want %d", c.Name, found.Green.Packets, got, counted[c.Name])
 			}
 			now := table.numbers[customerID(c.Name)]
 			if was := number[c.Name]; was != 0 && was != now {

@@ -76,9 +76,9 @@ func TestPlaneCustomers(t *testing.T) {
 // TestShaperCustomersMany checks that the counters of all customers are read in their order if
 // there are more than are read at once, also while reloads replace the policy.
 func TestShaperCustomersMany(t *testing.T) {
-	for _, n := range []int{0, 1, customersRead, customersRead + 1, 3*customersRead - 1} {
-		customers := &dataplane.Customers{Key: dataplane.BySource}
+	for _, n := range []int{0, 1, customersAtOnce, customersAtOnce + 1, 3*customersAtOnce - 1} {
 		plan := &dataplane.ServicePlan{Name: "p", Params: meter.TokenBucket{Rate: byteRateMega, Burst: 3000}}
+		customers := &dataplane.Customers{Key: dataplane.BySource, Plans: []*dataplane.ServicePlan{plan}}
 		for i := range n {
 			customers.List = append(customers.List, dataplane.Customer{
 				Name: fmt.Sprint(i), Plan: plan,
@@ -143,6 +143,24 @@ func TestShaperCustomersMany(t *testing.T) {
 		}
 		if want := []int{0, 0, 1 << 12}[:2+n>>12]; !slices.Equal(parts, want) {
 			t.Errorf("%d customers: read from %v, want %v", n, parts, want)
+		}
+		off, err := s.pipeline.Plan().Customers.Plans[0].Variant(plan, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var list []dataplane.CustomerPlan
+		for i := range n {
+			list = append(list, dataplane.CustomerPlan{Name: fmt.Sprint(i), Plan: off})
+		}
+		if err := s.SetCustomerPlans(list); err != nil {
+			t.Fatal(err)
+		}
+		for i := range n {
+			frame[26], frame[28], frame[29] = 10, byte(i>>8), byte(i)
+			s.pipeline.Process(&dataplane.Packet{Data: frame, WireLen: len(frame), Link: dataplane.LinkEthernet}, &v)
+			if !v.Done.Dropped() {
+				t.Fatalf("customer %d of %d has its plan before", i, n)
+			}
 		}
 	}
 }

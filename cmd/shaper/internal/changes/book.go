@@ -103,10 +103,11 @@ func (c *Change) Check() error {
 	return nil
 }
 
-// Book has the changes in force.
+// Book has the changes in force. A copy by maps.Clone does not change with it.
 type Book map[Target]*layers
 
-// layers are the changes of a target, by cause.
+// layers are the changes of a target, by cause. Those in a book are never modified: copies of it
+// share them.
 type layers [causes]layer
 
 func (l *layers) empty() bool {
@@ -121,33 +122,35 @@ type layer struct {
 
 // Apply adds a change. It must not have an error of Check.
 func (b Book) Apply(c Change) {
-	at := b[c.Target]
-	if c.Reset {
-		if at != nil && c.By == ByQuota {
-			at[ByQuota] = layer{}
-		}
-		if c.By == ByUser || at != nil && at.empty() {
-			delete(b, c.Target)
-		}
-		return
+	var next layers
+	if at := b[c.Target]; at != nil {
+		next = *at
 	}
-	if at == nil {
-		at = &layers{}
-		b[c.Target] = at
-	}
-	cause := c.By
-	if cause == ByUser && !c.Until.IsZero() {
-		cause = temporarily
-	}
-	switch l := &at[cause]; cause {
-	case ByUser:
-		l.Terms = l.with(c.Terms)
-		at[temporarily] = layer{}
-		if c.Plan != "" {
-			at[ByQuota] = layer{}
-		}
+	switch {
+	case c.Reset && c.By == ByQuota:
+		next[ByQuota] = layer{}
+	case c.Reset:
+		next = layers{}
+	case c.By == ByQuota:
+		next[ByQuota] = layer{c.Terms, c.Until}
+	case !c.Until.IsZero():
+		next[temporarily] = layer{c.Terms, c.Until}
 	default:
-		*l = layer{c.Terms, c.Until}
+		next[ByUser].Terms = next[ByUser].with(c.Terms)
+		next[temporarily] = layer{}
+		if c.Plan != "" {
+			next[ByQuota] = layer{}
+		}
+	}
+	b.put(c.Target, &next)
+}
+
+// put replaces the changes of a target; nil means none.
+func (b Book) put(t Target, next *layers) {
+	if next == nil || next.empty() {
+		delete(b, t)
+	} else {
+		b[t] = next
 	}
 }
 
@@ -160,6 +163,16 @@ func (b Book) Terms(t Target, now time.Time) (out Terms) {
 	for i := range at {
 		if l := &at[i]; l.until.IsZero() || now.Before(l.until) {
 			out = out.with(l.Terms)
+		}
+	}
+	return out
+}
+
+// Planned returns the targets whose plan a cause has set, also if their time is over, in no order.
+func (b Book) Planned(by Cause) (out []Target) {
+	for t := range b {
+		if b.Plan(t, by) != "" {
+			out = append(out, t)
 		}
 	}
 	return out
@@ -188,20 +201,19 @@ func (b Book) Next() (next time.Time) {
 
 // Expire removes the changes that end by now, and returns their targets.
 func (b Book) Expire(now time.Time) (out []Target) {
+	ended := func(l layer) bool { return !l.until.IsZero() && !now.Before(l.until) }
 	for t, at := range b {
-		ended, left := false, false
-		for i := range at {
-			if l := &at[i]; !l.until.IsZero() && !now.Before(l.until) {
-				at[i], ended = layer{}, true
+		if !slices.ContainsFunc(at[:], ended) {
+			continue
+		}
+		out = append(out, t)
+		next := *at
+		for i := range next {
+			if ended(next[i]) {
+				next[i] = layer{}
 			}
-			left = left || !at[i].Terms.empty()
 		}
-		if ended {
-			out = append(out, t)
-		}
-		if !left {
-			delete(b, t)
-		}
+		b.put(t, &next)
 	}
 	slices.SortFunc(out, Target.Compare)
 	return out
@@ -250,19 +262,13 @@ func (b Book) apply(list []Change) (undo func()) {
 	before := map[Target]*layers{}
 	for _, c := range list {
 		if _, known := before[c.Target]; !known {
-			before[c.Target] = nil
-			if l := b[c.Target]; l != nil {
-				kept := *l // terms are never modified
-				before[c.Target] = &kept
-			}
+			before[c.Target] = b[c.Target]
 		}
 		b.Apply(c)
 	}
 	return func() {
 		for t, l := range before {
-			if b[t] = l; l == nil {
-				delete(b, t)
-			}
+			b.put(t, l)
 		}
 	}
 }

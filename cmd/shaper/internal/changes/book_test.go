@@ -89,17 +89,26 @@ func randomChange(r *rand.Rand, now time.Time) Change {
 	return c
 }
 
-// TestBook compares random changes with the model, while time passes.
+// TestBook compares random changes with the model, while time passes. A copy stays as it is.
 func TestBook(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
 	for range 300 {
 		now, b, m := time.Unix(1e9, 0), Book{}, model{}
+		var copied Book
+		var before []Change // of copied
 		for range r.IntN(40) {
+			if got := slices.Collect(copied.All()); !reflect.DeepEqual(got, before) {
+				t.Fatalf("a copy has changed: got %+v, want %+v", got, before)
+			}
+			copied, before = maps.Clone(b), slices.Collect(b.All())
 			c := randomChange(r, now)
 			if err := c.Check(); err != nil {
 				t.Fatalf("%+v: %v", c, err)
+			}
+			if r.IntN(3) == 0 {
+				b.apply([]Change{c, randomChange(r, now)})()
 			}
 			b.Apply(c)
 			m = append(m, c)

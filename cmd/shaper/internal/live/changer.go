@@ -3,6 +3,7 @@ package live
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -93,12 +94,26 @@ func (c *Changer) Amend(policy *policyfile.Compiled) (amended *policyfile.Compil
 	return policy.Amended(c.Path, c.Book, time.Now())
 }
 
+// AmendLater returns a function that amends a policy with the changes in force now. Other
+// goroutines may call it: with many changes it takes long.
+func (c *Changer) AmendLater(policy *policyfile.Compiled) func() *policyfile.Compiled {
+	path, book := c.Path, maps.Clone(c.Book)
+	return func() *policyfile.Compiled {
+		amended, _ := policy.Amended(path, book, time.Now())
+		return amended
+	}
+}
+
 // Advance ends changes whose time is over, follows schedules, and counts the bytes of customers.
 // It should be called a few times a second. If another process has the lock of the file, a later
 // call does it.
 func (c *Changer) Advance(now time.Time) error {
 	state, scheduled, rules, err := c.scheduled(now)
-	ends, counts := !c.next.IsZero() && !now.Before(c.next), (rules || !c.quotas.without && len(c.Book) > 0) && !now.Before(c.quotas.next)
+	ends, counts := !c.next.IsZero() && !now.Before(c.next), !now.Before(c.quotas.next)
+	if counts && !rules {
+		c.quotas.next = now.Add(time.Second)
+		counts = len(c.Book.Planned(changes.ByQuota)) > 0 // of a policy before
+	}
 	if err != nil || !ends && !counts && c.ended == nil && state == c.schedules {
 		return err
 	}
@@ -123,10 +138,9 @@ func (c *Changer) Advance(now time.Time) error {
 	}
 	c.schedules, c.ended = state, nil
 	if counts {
-		err = c.count(now)
-		c.quotas.without = err == nil && !rules
+		return c.count(now)
 	}
-	return err
+	return nil
 }
 
 // scheduled returns the state of all schedules, the customers to whom they apply, and whether

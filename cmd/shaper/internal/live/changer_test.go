@@ -168,6 +168,27 @@ func TestSetFails(t *testing.T) {
 	wantPlans(t, "after an unknown customer", first, map[string]string{"a": "fast"})
 }
 
+// TestAmendLater amends a policy in another goroutine while changes are made.
+func TestAmendLater(t *testing.T) {
+	policy := changerPolicy(t, "", "a,10.0.0.1,slow,\nb,10.0.0.2,slow,\n")
+	s := newFakeShaper(policy)
+	c := newTestChanger(t, s)
+	set := func(customer, plan string) {
+		t.Helper()
+		terms := changes.Terms{Plan: plan, Parameters: map[string]string{"rate": "3mbit"}}
+		if err := c.Set([]changes.Change{{Target: changes.Target{Kind: changes.Customer, Name: customer}, Terms: terms}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set("a", "fast")
+	amend, done := c.AmendLater(policy), make(chan *policyfile.Compiled)
+	go func() { done <- amend() }()
+	set("a", "slow")
+	set("b", "fast")
+	wantPlans(t, "then", newFakeShaper(<-done), map[string]string{"a": "fast", "b": "slow"})
+	wantPlans(t, "now", newFakeShaper(c.AmendLater(policy)()), map[string]string{"a": "slow", "b": "fast"})
+}
+
 // TestSetEnds lets a change end.
 func TestSetEnds(t *testing.T) {
 	s := newFakeShaper(changerPolicy(t, "", "a,10.0.0.1,slow,\n"))

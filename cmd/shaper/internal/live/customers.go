@@ -22,11 +22,11 @@ var ErrNoCustomers = errors.New("the policy has no customers")
 // Customers returns the customers of a shaper, in the order of their file, and the time of the
 // reading in ns. The error wraps ErrNoCustomers if the policy has none.
 func Customers(sh Shaper) (at int64, out []Customer, err error) {
-	at = kernel.Now()
 	if r, ok := sh.(*Remote); ok {
 		if err := r.readable(); err != nil {
 			return 0, nil, err
 		}
+		at = kernel.Now()
 		if err := r.client.call("Customers", r.About.Direction, &out); err != nil {
 			return 0, nil, err
 		}
@@ -35,13 +35,14 @@ func Customers(sh Shaper) (at int64, out []Customer, err error) {
 		}
 		return at, out, err
 	}
-	policy, err := policyfile.CompileLabel(sh.Info().Label)
+	policy, err := policyfile.CompileNames(sh.Info().Label)
 	if err != nil {
 		return 0, nil, err
 	}
 	if policy.Plan.Customers == nil {
 		return 0, nil, ErrNoCustomers
 	}
+	at = kernel.Now()
 	stats, err := sh.(*kernel.Shaper).Customers(policy.Plan.Customers)
 	return at, ListCustomers(policy.Plan.Customers, stats), err
 }
@@ -57,34 +58,27 @@ func ListCustomers(plan *dataplane.PlanCustomers, stats []dataplane.CustomerStat
 
 // Customers returns the customers of a direction, none if its policy has none.
 func (c *tapControl) Customers(direction kernel.Direction, out *[]Customer) error {
-	c.changes.Lock()
-	defer c.changes.Unlock()
 	for _, sh := range c.list {
 		if sh.about.Direction == direction {
-			*out = sh.customers(c.changes.Path, c.changes.Book)
+			if plan, stats := sh.CustomerStats(c.changes); plan != nil {
+				*out = ListCustomers(plan().Plan.Customers, stats)
+			}
 		}
 	}
 	return nil
 }
 
-func (c *LocalTap) customers(path string, book changes.Book) []Customer {
-	plan, stats := c.CustomerStats(path, book)
-	if plan == nil {
-		return nil
-	}
-	return ListCustomers(plan, stats)
-}
-
-// CustomerStats returns the customers with their changes, and their counters in the same order;
-// nil if the policy has none.
-func (c *LocalTap) CustomerStats(path string, book changes.Book) (*dataplane.PlanCustomers, []dataplane.CustomerStats) {
+// CustomerStats returns the counters of customers, and a function that returns the policy in
+// force, as Changer.AmendLater does; nil if it has no customers.
+func (c *LocalTap) CustomerStats(all *TapChanges) (func() *policyfile.Compiled, []dataplane.CustomerStats) {
+	all.Lock()
+	defer all.Unlock()
 	c.lock.Lock()
 	defer c.lock.Unlock()
 	if c.plan.Customers == nil {
 		return nil, nil
 	}
-	now, _ := c.policy.Amended(path, book, time.Now())
-	return now.Plan.Customers, c.Shaper.Customers()
+	return all.AmendLater(c.policy), c.Shaper.Customers()
 }
 
 // Customer returns a customer with the changes of a book. The error is a

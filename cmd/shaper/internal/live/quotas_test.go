@@ -2,6 +2,8 @@ package live
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -135,6 +137,16 @@ func TestQuotaDirections(t *testing.T) {
 	advance(t, c, wholeHour())
 	wantPlans(t, "used up beside a direction without quotas", list[0], map[string]string{"a": "slow"})
 
+	// A direction whose policy has only schedules has no quotas either.
+	list[0].use(policy)
+	list[1].use(changerPolicy(t, "  home: {type: token-bucket, rate: 5mbit, burst: 10kB, when: {at: \"00:00-00:01\", plan: slow}}\n", "a,10.0.0.1,fast,\n"))
+	c = newTestChanger(t, list...)
+	restarted(c)
+	for range 2 {
+		advance(t, c, wholeHour())
+		wantPlans(t, "used up beside a direction with schedules", list[0], map[string]string{"a": "slow"})
+	}
+
 	c, next := newTestChanger(t, list...), newTestChanger(t, list...)
 	if err := errors.Join(c.CountNow(), next.RestoreQuotas(c.SaveQuotas())); err != nil {
 		t.Fatal(err)
@@ -222,6 +234,13 @@ func TestQuotaRemoved(t *testing.T) {
 		s.counters["a"] = 1000
 		advance(t, c, now)
 		wantPlans(t, "used up", s, map[string]string{"a": "slow"})
+		list := c.shapers
+		c.shapers = func() []Changeable { return nil }
+		advance(t, c, now.Add(time.Second))
+		c.shapers = list
+		if len(c.Book) != 1 {
+			t.Errorf("without a shaper: %v", c.Book)
+		}
 		next := changerPolicy(t, home+rest, "a,10.0.0.1,home,\n")
 		amended, _ := c.Amend(next)
 		s.use(amended)
@@ -237,6 +256,34 @@ func TestQuotaRemoved(t *testing.T) {
 		}
 		if len(c.Book) != 0 {
 			t.Errorf("%s: left %v", rest, c.Book)
+		}
+	}
+}
+
+// TestManyQuotas lets many customers use their quotas at the same moment.
+func TestManyQuotas(t *testing.T) {
+	const n = 3*changesAtOnce - 1
+	var rows strings.Builder
+	for i := range n {
+		fmt.Fprintf(&rows, "%d,,home,\n", i)
+	}
+	s := newFakeShaper(changerPolicy(t, "  home: {type: token-bucket, rate: 5mbit, burst: 10kB, quota: {limit: 1kB, every: hour, then: slow}}\n", rows.String()))
+	c := newTestChanger(t, s)
+	restarted(c)
+	now := wholeHour()
+	for i := range n {
+		s.counters[fmt.Sprint(i)] = 1000
+	}
+	for _, want := range []int{changesAtOnce, 2 * changesAtOnce, n, n} {
+		advance(t, c, now)
+		slow := 0
+		for _, plan := range s.plans {
+			if plan == "slow" {
+				slow++
+			}
+		}
+		if slow != want {
+			t.Fatalf("%d customers have used their quotas, want %d", slow, want)
 		}
 	}
 }

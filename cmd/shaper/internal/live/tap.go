@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -41,6 +42,14 @@ type LocalTap struct {
 type TapChanges struct {
 	sync.Mutex
 	*Changer
+}
+
+// Copy returns a copy of the book. There may be many changes, and the lock is not held while the
+// copy is used.
+func (t *TapChanges) Copy() changes.Book {
+	t.Lock()
+	defer t.Unlock()
+	return maps.Clone(t.Book)
 }
 
 // NewLocalTap returns one direction of a shaper tap between name and peer.
@@ -212,9 +221,7 @@ func (c *tapControl) Set(in json.RawMessage, _ *struct{}) error {
 
 // Changes returns the changes in force, a JSON list.
 func (c *tapControl) Changes(_ struct{}, out *json.RawMessage) (err error) {
-	c.changes.Lock()
-	defer c.changes.Unlock()
-	*out, err = json.Marshal(slices.Collect(c.changes.Book.All()))
+	*out, err = json.Marshal(slices.Collect(c.changes.Copy().All()))
 	return err
 }
 

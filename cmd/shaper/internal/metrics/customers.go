@@ -36,8 +36,8 @@ func (c readCounters) Of(*dataplane.PlanCustomers) ([]dataplane.CustomerStats, e
 func (readCounters) Close() {}
 
 // ranking selects the customers with metrics of their own: those with the most bytes. It is
-// used by handlers, so that reading and sorting customers or compiling a policy with them does
-// not delay the owner of the shapers.
+// used by handlers, so that reading and sorting customers, or computing their plans, does not
+// delay the owner of the shapers.
 type ranking struct {
 	most int // maximum number of customers of a shaper
 
@@ -106,21 +106,21 @@ func (r *rankedShaper) rank(o *Observation, most int) ([]customer, error) {
 // follow sets the plan to that of an observation. It compiles the policy only if the owner has
 // not, because another process has loaded it.
 func (r *rankedShaper) follow(o *Observation) error {
-	if o.plan == nil && r.loaded.Equal(o.About.Loaded) {
+	if o.policy != nil {
+		r.plan, r.loaded = o.policy().Plan.Customers, o.About.Loaded
 		return nil
 	}
-	r.plan, r.loaded = o.plan, o.About.Loaded
-	if r.plan != nil {
+	if r.loaded.Equal(o.About.Loaded) {
 		return nil
 	}
-	plan, err := policyfile.PlanOf(o.About.Label)
-	if err == nil && plan.Customers == nil {
+	policy, err := policyfile.CompileNames(o.About.Label)
+	if err == nil && policy.Plan.Customers == nil {
 		err = live.ErrNoCustomers
 	}
 	if err != nil {
 		r.loaded = time.Time{} // try again
 		return err
 	}
-	r.plan = plan.Customers
+	r.plan, r.loaded = policy.Plan.Customers, o.About.Loaded
 	return nil
 }

@@ -52,6 +52,13 @@ func withCustomers(t testing.TB, lines ...string) (Observation, *dataplane.PlanC
 	return o, policy.Plan.Customers
 }
 
+// known is a policy with these customers.
+func known(plan *dataplane.PlanCustomers) func() *policyfile.Compiled {
+	return func() *policyfile.Compiled {
+		return &policyfile.Compiled{Plan: &dataplane.Plan{Customers: plan}}
+	}
+}
+
 // given makes an observation have these counters of customers, by name.
 func (o *Observation) given(stats map[string]dataplane.CustomerStats) {
 	o.counters = named(stats)
@@ -112,7 +119,7 @@ func TestMetricsCustomers(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 
-	o.plan = plan
+	o.policy = known(plan)
 	o.given(map[string]dataplane.CustomerStats{
 		"one": {Colors: [3]dataplane.Count{{Packets: 1, Bytes: 10}, {Packets: 2, Bytes: 20}, {Packets: 3, Bytes: 30}}, Dropped: dataplane.Count{Packets: 4, Bytes: 40}},
 		odd:   {Colors: [3]dataplane.Count{{Packets: 5, Bytes: 50}, {Packets: 6, Bytes: 60}, {Packets: 7, Bytes: 70}}, Dropped: dataplane.Count{Packets: 8, Bytes: 80}},
@@ -175,7 +182,7 @@ func selected(t *testing.T, r *ranking, list ...Observation) (out [2]string) {
 func TestMetricsTop(t *testing.T) {
 	t.Parallel()
 	egress, plan := withCustomers(t, "a,192.0.2.1,a", "b,192.0.2.2,a", "c,192.0.2.3,a", "d,192.0.2.4,a")
-	egress.plan = plan
+	egress.policy = known(plan)
 	ingress := egress
 	ingress.About.Direction = kernel.Ingress
 	r := &ranking{most: 2}
@@ -212,7 +219,7 @@ func TestMetricsReloaded(t *testing.T) {
 	next, _ := withCustomers(t, "a,192.0.2.1,a", "new,192.0.2.2,a")
 	next.About.Loaded = o.About.Loaded.Add(time.Second)
 	r := &ranking{most: 1}
-	o.plan = plan
+	o.policy = known(plan)
 	o.given(map[string]dataplane.CustomerStats{"a": green(3), "b": green(5)})
 	if got := selected(t, r, o)[0]; got != "b" {
 		t.Errorf("got %q, want b", got)
@@ -233,7 +240,7 @@ func TestMetricsReloaded(t *testing.T) {
 	if !strings.HasPrefix(text, `# "eth0 egress: no metrics of single customers: the shaper was attached by another`) {
 		t.Errorf("got %.200s, want the reason", text)
 	}
-	next.plan = plan
+	next.policy = known(plan)
 	if got := selected(t, r, next)[0]; got != "a" {
 		t.Errorf("got %q, want a", got)
 	}
@@ -250,7 +257,7 @@ func BenchmarkMetricsCustomers(b *testing.B) {
 	for i := range stats {
 		stats[i] = green(int64(i) * 7919 % 1_000_003)
 	}
-	o.plan, o.counters = plan, readCounters(stats)
+	o.policy, o.counters = known(plan), readCounters(stats)
 	for _, most := range []int{10, 1000, MaxCustomers} {
 		b.Run(fmt.Sprint(most), func(b *testing.B) {
 			b.ReportAllocs()

@@ -3,7 +3,6 @@ package metrics
 import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
-	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared"
 )
@@ -19,10 +18,10 @@ type Observation struct {
 	unconfirmed bool   // the policy rolls back unless it is confirmed
 	Shares      []shared.Status
 
-	counters customerCounters         // of customers; nil: not wanted, or already used
-	plan     *dataplane.PlanCustomers // customers; nil: those of the label
-	top      []customer               // customers with metrics of their own; nil: not wanted
-	topError error                    // reason why top is empty
+	counters customerCounters            // of customers; nil: not wanted, or already used
+	policy   func() *policyfile.Compiled // policy in force; nil: that of the label
+	top      []customer                  // customers with metrics of their own; nil: not wanted
+	topError error                       // reason why top is empty
 }
 
 // Observe reads a shaper. problem is the reason why not all packets go through it, or "".
@@ -45,24 +44,20 @@ func Absent(name string, direction kernel.Direction, why string) Observation {
 }
 
 // AddCustomers adds access to the counters of the customers of a shaper in the kernel, which a
-// handler reads. plan is its plan, or nil if that is not known: then a handler compiles it.
-func (o *Observation) AddCustomers(sh *kernel.Shaper, plan *dataplane.Plan) error {
+// handler reads. policy returns its policy, or is nil if that is not known: then the handler
+// compiles it.
+func (o *Observation) AddCustomers(sh *kernel.Shaper, policy func() *policyfile.Compiled) error {
 	c, err := sh.CustomerCounters()
 	if c == nil || err != nil {
 		return err
 	}
-	o.counters = c
-	if plan != nil {
-		o.plan = plan.Customers
-	}
+	o.counters, o.policy = c, policy
 	return nil
 }
 
 // AddTapCustomers adds the counters of the customers of a shaper tap.
 func (o *Observation) AddTapCustomers(sh *live.LocalTap, c *live.TapChanges) {
-	c.Lock()
-	defer c.Unlock()
-	if plan, stats := sh.CustomerStats(c.Path, c.Book); plan != nil {
-		o.plan, o.counters = plan, readCounters(stats)
+	if policy, stats := sh.CustomerStats(c); policy != nil {
+		o.policy, o.counters = policy, readCounters(stats)
 	}
 }

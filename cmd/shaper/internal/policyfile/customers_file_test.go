@@ -4,8 +4,11 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
 )
 
 // TestCustomerFile reads a policy with customers from a folder, and again from its label.
@@ -100,5 +103,56 @@ func TestCustomerExample(t *testing.T) {
 	}
 	if got, want := f.Place(list[2].Plan, "rate"), "docs/customers.csv:5"; got != want {
 		t.Errorf("the plan of the third customer is at %s, want %s", got, want)
+	}
+}
+
+// TestCompileNames compares CompileNames with CompileLabel for all kinds of keys, and changes the
+// file.
+func TestCompileNames(t *testing.T) {
+	const rest = "customers: {file: c.csv, key: KEY}\nplans:\n  a: {type: token-bucket, rate: 1mbit, burst: 9000B}\n  b: {type: token-bucket, rate: 2mbit, burst: 9000B}\n"
+	for key, table := range map[string]string{
+		"address":        "plan,address,customer,rate\nb,192.0.2.1 2001:db8::/32,one,\na,192.0.2.2,two,5mbit\na,,three,\n",
+		"vlan":           "customer,vlan,plan,rate\none,1 2,b,\ntwo,3,a,5mbit\nthree,,a,\n",
+		"[svlan, cvlan]": "customer,svlan,cvlan,plan,rate\none,1,2,b,\ntwo,1,3,a,5mbit\nthree,,,a,\n",
+	} {
+		dir := t.TempDir()
+		path, changed := filepath.Join(dir, "c.csv"), filepath.Join(dir, "changes")
+		if err := os.WriteFile(path, []byte(table+"#"+strings.Repeat("x", maxKeptCustomers)+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		file, err := changes.Open(changed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		change := changes.Change{Target: changes.Target{Kind: changes.Customer, Name: "three"}, Terms: changes.Terms{Plan: "b"}}
+		if err := file.Add([]changes.Change{change}, func() error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		source := Source{Name: "p.yaml", Path: filepath.Join(dir, "p.yaml"), Text: ispClasses + strings.Replace(rest, "KEY", key, 1), Changes: changed}
+		c, err := source.Compile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		label := c.Label()
+		names := func(c *Compiled, err error) (out [][2]string) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, customer := range c.Plan.Customers.Source.List {
+				out = append(out, [2]string{customer.Name, c.Plan.Customers.Service(uint32(i + 1)).Name})
+			}
+			return out
+		}
+		want := names(CompileLabel(label))
+		if got := names(CompileNames(label)); !slices.Equal(got, want) || len(got) != 3 || got[2] != [2]string{"three", "b"} {
+			t.Errorf("key %s: customers and plans %q, want %q", key, got, want)
+		}
+		if err := os.WriteFile(path, []byte(table), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := CompileNames(label); err == nil || !strings.Contains(err.Error(), "has changed since") {
+			t.Errorf("key %s, another file: %v", key, err)
+		}
 	}
 }

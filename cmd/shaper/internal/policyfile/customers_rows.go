@@ -43,6 +43,8 @@ type rowReader struct {
 	plans   map[string]*plan
 	columns int // number of cells of the header
 
+	namesOnly bool
+
 	// Indices of columns; -1 if the file does not have the column.
 	customer, address, vlan, svlan, cvlan, plan, quota int
 
@@ -60,9 +62,11 @@ type rowReader struct {
 	vlans    slab[uint32]
 }
 
-// readRows reads the text of a file of customers into the table.
-func readRows(name, text string, table *dataplane.Customers, plans []*plan) *rows {
+// readRows reads the text of a file of customers into the table. With namesOnly it leaves out
+// their addresses and VLANs.
+func readRows(name, text string, table *dataplane.Customers, plans []*plan, namesOnly bool) *rows {
 	r := newRowReader(name, text, table, plans)
+	r.namesOnly = namesOnly
 	r.read()
 	return r.rows
 }
@@ -208,6 +212,9 @@ func (r *rowReader) readHeader() bool {
 		if *known[name] < 0 {
 			r.fail("column %s is missing: the first line must name the columns %s", name, strings.Join(need, ", "))
 		}
+	}
+	if r.namesOnly {
+		r.address, r.vlan, r.svlan, r.cvlan = maxCells, maxCells, maxCells, maxCells // no row has that cell
 	}
 	r.ownCells = make([]string, len(r.ownNames))
 	return r.errs == nil

@@ -112,11 +112,15 @@ func Load(name string, text []byte) (*File, error) { return LoadWith(name, text,
 
 // LoadWith is like Load, and reads the file of customers with readFile.
 func LoadWith(name string, text []byte, readFile ReadFile) (*File, error) {
+	return load(name, text, readFile, false)
+}
+
+func load(name string, text []byte, readFile ReadFile, namesOnly bool) (*File, error) {
 	l, root, err := read(name, text, "policy")
 	if err != nil {
 		return nil, err
 	}
-	l.fileName, l.readFile = name, readFile
+	l.fileName, l.readFile, l.namesOnly = name, readFile, namesOnly
 	return l.policy(root)
 }
 

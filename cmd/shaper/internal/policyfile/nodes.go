@@ -37,6 +37,8 @@ type loader struct {
 	plans    []*plan
 	rows     *rows // of the file of customers; nil if it was not read
 
+	namesOnly bool // customers get no addresses and VLANs
+
 	rules map[string]Rules // of plans that have some
 	ruled []ruled          // plans that rules select
 	zones map[string]*time.Location

@@ -22,6 +22,8 @@ type Source struct {
 	Customers *CustomerFile `json:"customers,omitempty"` // set by Compile; nil without customers
 	Changes   string        `json:"changes,omitempty"`   // path of the file of changes; "" for none
 	Ruled     bool          `json:"ruled,omitempty"`     // set by Compile: plans have quotas or schedules
+
+	namesOnly bool // customers have no addresses and VLANs
 }
 
 // Compiled is a policy with its source and its plan.
@@ -58,7 +60,7 @@ func (s *Source) load() (*File, error) {
 	if s.One != nil {
 		return s.One.Load()
 	}
-	return LoadWith(s.Name, []byte(s.Text), s.readCustomers)
+	return load(s.Name, []byte(s.Text), s.readCustomers, s.namesOnly)
 }
 
 // readCustomers reads the file of customers. path is relative to the policy file.
@@ -108,6 +110,21 @@ func CompileLabel(label json.RawMessage) (*Compiled, error) {
 	if err != nil {
 		return nil, err
 	}
+	return s.compileWithChanges()
+}
+
+// CompileNames is CompileLabel without the addresses and VLANs of customers, in half the time: for
+// names and plans. No packet has a customer by its plan.
+func CompileNames(label json.RawMessage) (*Compiled, error) {
+	s, err := SourceOf(label)
+	if err != nil {
+		return nil, err
+	}
+	s.namesOnly = true
+	return s.compileWithChanges()
+}
+
+func (s Source) compileWithChanges() (*Compiled, error) {
 	c, err := s.Compile()
 	if err != nil || s.Changes == "" {
 		return c, err

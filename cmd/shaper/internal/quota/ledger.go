@@ -51,6 +51,9 @@ func New() *Ledger { return &Ledger{accounts: map[string]*account{}} }
 // Empty reports whether the Ledger is like a new one.
 func (l *Ledger) Empty() bool { return len(l.accounts) == 0 && l.known == [Sources]bool{} }
 
+// Len returns the number of customers with a count.
+func (l *Ledger) Len() int { return len(l.accounts) }
+
 // Observe adds the bytes that passed at a source since the last call to the count of a customer,
 // and returns the bytes used in the window. If the counters are smaller than before, they began
 // again at 0. In another window than before the count begins at 0, with the growth since the last
