@@ -198,6 +198,9 @@ var errNoRules = usagef("quotas and schedules need a process that follows them: 
 // advanceChanges ends changes whose time is over, and follows quotas and schedules.
 func (r *running) advanceChanges() {
 	err := r.changer.Advance(time.Now())
+	for _, sh := range r.list {
+		err = errors.Join(err, sh.PrepareCustomerPlans())
+	}
 	if errors.Is(err, kernel.ErrDetached) { // which the next check reports
 		err = nil
 	}

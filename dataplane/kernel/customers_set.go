@@ -24,14 +24,8 @@ func (s *Shaper) SetCustomerPlans(list []dataplane.CustomerPlan) error {
 		return err
 	}
 	defer st.close()
-	if err := s.Refresh(); err != nil {
-		return err
-	}
-	if s.About.Customers == 0 {
-		return nil
-	}
-	index, err := s.customerIndex()
-	if err != nil {
+	index, err := s.currentIndex()
+	if index == nil {
 		return err
 	}
 	e := encoder{image: &image{entry: entryOf(s.Direction, Hook(s.Place.Hook), s.Pacer), pacer: s.Pacer}}
@@ -51,6 +45,33 @@ func (s *Shaper) SetCustomerPlans(list []dataplane.CustomerPlan) error {
 	return err
 }
 
+// PrepareCustomerPlans makes the next call of SetCustomerPlans fast: without it, the first call
+// after each reload reads all customers. It does nothing while another process has the lock of
+// the interface.
+func (s *Shaper) PrepareCustomerPlans() error {
+	if s.About.Customers == 0 || s.index.fits(s) {
+		return nil
+	}
+	change, err := tryTakeChangeLock(s.iface())
+	if errors.Is(err, errLocked) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	_, err = s.currentIndex()
+	return errors.Join(err, change.Close())
+}
+
+// currentIndex returns the index of the maps of the attached program, or nil if it has no
+// customers. The interface must be locked.
+func (s *Shaper) currentIndex() (*customerIndex, error) {
+	if err := s.Refresh(); err != nil || s.About.Customers == 0 {
+		return nil, err
+	}
+	return s.customerIndex()
+}
+
 // customerIndex is a copy of the numbers and plans of customers in the maps. With it, a change
 // need not read all of them.
 type customerIndex struct {
@@ -66,10 +87,15 @@ type customerIndex struct {
 	mover   *mover
 }
 
+// fits reports whether the index is that of the maps in use. The index may be nil.
+func (x *customerIndex) fits(s *Shaper) bool {
+	return x != nil && x.customers == s.maps.customers && x.loaded.Equal(s.Loaded)
+}
+
 // customerIndex returns the index of the maps in use.
 func (s *Shaper) customerIndex() (*customerIndex, error) {
-	if x := s.index; x != nil && x.customers == s.maps.customers && x.loaded.Equal(s.Loaded) {
-		return x, nil
+	if s.index.fits(s) {
+		return s.index, nil
 	}
 	s.index.close()
 	s.index = nil
