@@ -124,14 +124,21 @@ func memory(name string, args ...string) (float64, error) {
 			return peak, err
 		case <-time.After(time.Millisecond):
 		}
-		status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", cmd.Process.Pid))
-		exe, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", cmd.Process.Pid))
-		if _, rest, ok := strings.Cut(string(status), "VmHWM:"); ok && exe == name {
-			kib := 0.0
-			fmt.Sscan(rest, &kib)
-			peak = max(peak, kib/1024)
-		}
+		peak = max(peak, peakMemory(cmd.Process.Pid, name)/(1<<20))
 	}
+}
+
+// peakMemory returns the peak memory of a process, in bytes, or 0 if it does not run the program.
+func peakMemory(pid int, program string) float64 {
+	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	exe, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+	_, rest, ok := strings.Cut(string(status), "VmHWM:")
+	if !ok || exe != program {
+		return 0
+	}
+	kib := 0.0
+	fmt.Sscan(rest, &kib)
+	return kib * 1024
 }
 
 func dumped(path string) []string {

@@ -1,11 +1,8 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"os/exec"
@@ -22,48 +19,23 @@ import (
 
 // whileForwarding runs a program in a that creates the TAP device tap0, and far if that is tap1, while
 // f runs. Meanwhile a and b have their addresses on tap0 and far.
-func (w *wire) whileForwarding(far string, f func(pid int) (float64, error), args ...string) (v float64, err error) {
-	cmd := exec.Command(args[0], args[1:]...)
-	var wrong bytes.Buffer
-	cmd.Stderr = &wrong
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return 0, err
-	}
-	if err := startIn(w.a, cmd); err != nil {
-		return 0, err
-	}
-	r := bufio.NewReader(out)
-	_, err = r.ReadString('\n') // it has started
-	drained := make(chan struct{})
-	go func() {
-		defer close(drained)
-		io.Copy(io.Discard, r)
-	}()
-	defer func() {
-		cmd.Process.Signal(unix.SIGINT)
-		late := time.AfterFunc(5*time.Second, func() { cmd.Process.Kill() })
-		<-drained
-		cmd.Wait()
-		late.Stop()
-		err = errors.Join(err, w.moveAddresses("v0", "v0"))
-	}()
-	if err != nil {
-		return 0, fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, &wrong)
-	}
-	if far != "v0" {
-		err := catchFailure(func() error {
-			w.a.Move(far, w.b)
-			return nil
-		})
-		if err != nil {
+func (w *wire) whileForwarding(far string, f func(pid int) (float64, error), args ...string) (float64, error) {
+	v, err := w.whileRunning(func(pid int) (float64, error) {
+		if far != "v0" {
+			err := catchFailure(func() error {
+				w.a.Move(far, w.b)
+				return nil
+			})
+			if err != nil {
+				return 0, err
+			}
+		}
+		if err := w.moveAddresses("tap0", far); err != nil {
 			return 0, err
 		}
-	}
-	if err := w.moveAddresses("tap0", far); err != nil {
-		return 0, err
-	}
-	return f(cmd.Process.Pid)
+		return f(pid)
+	}, args...)
+	return v, errors.Join(err, w.moveAddresses("v0", "v0"))
 }
 
 // moveAddresses assigns the addresses of a and b to the given devices.

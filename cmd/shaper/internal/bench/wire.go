@@ -1,12 +1,18 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
@@ -100,6 +106,39 @@ func startIn(ns *nettest.Namespace, cmd *exec.Cmd) error {
 		ns.Start(cmd)
 		return nil
 	})
+}
+
+// whileRunning runs a program in a while f runs, which starts when the program has printed a line.
+// Then SIGINT ends the program.
+func (w *wire) whileRunning(f func(pid int) (float64, error), args ...string) (v float64, err error) {
+	cmd := exec.Command(args[0], args[1:]...)
+	var wrong bytes.Buffer
+	cmd.Stderr = &wrong
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return 0, err
+	}
+	if err := startIn(w.a, cmd); err != nil {
+		return 0, err
+	}
+	r := bufio.NewReader(out)
+	_, err = r.ReadString('\n')
+	drained := make(chan struct{})
+	go func() {
+		defer close(drained)
+		io.Copy(io.Discard, r)
+	}()
+	defer func() {
+		cmd.Process.Signal(unix.SIGINT)
+		late := time.AfterFunc(5*time.Second, func() { cmd.Process.Kill() })
+		<-drained
+		cmd.Wait()
+		late.Stop()
+	}()
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, &wrong)
+	}
+	return f(cmd.Process.Pid)
 }
 
 // doIn calls f in a namespace. Sockets stay in the namespace in which they were opened.
