@@ -39,7 +39,10 @@ func (w *wire) whileServing(f func(s *served) (float64, error), flags ...string)
 	}}}
 	defer s.client.CloseIdleConnections()
 	args := append([]string{w.shaper, "run", "v0", "--control", socket}, flags...)
-	return w.whileRunning(func(int) (float64, error) { return f(s) }, args...)
+	return w.whileRunning(func(int) (float64, error) {
+		time.Sleep(time.Second) // meanwhile it reads all customers once, for changes
+		return f(s)
+	}, args...)
 }
 
 // change makes changes in one call, and returns the time until they are in force.
