@@ -6,8 +6,11 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func add(t *testing.T, f *File, list ...Change) {
@@ -183,4 +186,33 @@ func TestLock(t *testing.T) {
 	if err := errors.Join(l.Close(), <-locked); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestLockReadOnly checks that a file on a file system that became read-only can be locked.
+func TestLockReadOnly(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root, to mount")
+	}
+	dir := t.TempDir()
+	path := filepath.Join(dir, "changes")
+	l, err := Lock(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	runtime.LockOSThread() // the thread ends with the test, and its mounts with it
+	if err := errors.Join(
+		unix.Unshare(unix.CLONE_FS|unix.CLONE_NEWNS),
+		unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
+		unix.Mount(dir, dir, "", unix.MS_BIND, ""),
+		unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""),
+	); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }) // TempDir removes it
+	l, err = TryLock(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
 }

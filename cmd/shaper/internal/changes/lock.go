@@ -23,7 +23,8 @@ func lock(path string, how int) (io.Closer, error) {
 	if path == "" {
 		return io.NopCloser(nil), nil
 	}
-	file, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	// It is not opened for writing: then it also works on a file system that became read-only.
+	file, err := os.OpenFile(path+".lock", os.O_RDONLY|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("file of changes: %w", err)
 	}
