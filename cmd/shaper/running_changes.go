@@ -35,7 +35,7 @@ func (r *running) openChanges() error {
 		}
 	}
 	file, err := changes.Open(path)
-	if err != nil && !errors.Is(err, os.ErrPermission) { // which attaching will explain
+	if err != nil && (state.dir != "" || !errors.Is(err, os.ErrPermission)) { // which attaching will explain
 		r.warn("%v", err)
 	}
 	r.changer = live.NewChanger(file, func() (out []live.Changeable) {

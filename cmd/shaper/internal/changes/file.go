@@ -29,7 +29,7 @@ type File struct {
 	size int64  // of the file, bytes
 	base int64  // size after it was written anew
 
-	damaged bool // the file cannot be used
+	damaged bool // the file cannot be used, and is put aside
 }
 
 // DamageError means that a file of changes cannot be used.
@@ -43,14 +43,14 @@ func (e *DamageError) Error() string {
 }
 
 // Open reads a file; if there is none, the book is empty. path "" means a book without a file.
-// With a *DamageError the book is empty, too, and the first Add puts the file aside.
+// With an error the book is empty, too, and the first Add puts the file aside.
 func Open(path string) (*File, error) {
 	f := &File{Book: Book{}, Path: path}
 	if path == "" {
 		return f, nil
 	}
 	book, size, err := read(path)
-	f.damaged = errors.As(err, new(*DamageError))
+	f.damaged = err != nil
 	if book != nil {
 		f.Book, f.size, f.base = book, size, size
 	}
@@ -70,12 +70,12 @@ func read(path string) (Book, int64, error) {
 		return nil, 0, nil
 	}
 	if err != nil {
-		return nil, 0, fmt.Errorf("file of changes: %w", err)
+		return nil, 0, fmt.Errorf("file of changes: %w: its changes are not in force", err)
 	}
 	defer file.Close()
 	text, err := io.ReadAll(file)
 	if err != nil {
-		return nil, 0, fmt.Errorf("file of changes: %w", err)
+		return nil, 0, fmt.Errorf("file of changes: %w: its changes are not in force", err)
 	}
 	damaged := func(reason string) (Book, int64, error) { return nil, 0, &DamageError{path, reason} }
 	rest, ok := bytes.CutPrefix(text, []byte(header))
@@ -85,6 +85,9 @@ func read(path string) (Book, int64, error) {
 	book := Book{}
 	for n := 2; ; n++ {
 		line, next, complete := bytes.Cut(rest, []byte("\n"))
+		if !complete && n == 2 { // the first list is in the file from the beginning
+			return damaged("it is cut off")
+		}
 		if !complete { // the call that wrote it did not return
 			return book, int64(len(text) - len(rest)), nil
 		}

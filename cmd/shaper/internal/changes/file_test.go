@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -92,6 +93,14 @@ func TestCutFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	for size := range info.Size() { // the file never had fewer bytes
+		if err := os.WriteFile(path, whole[:size], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if f, err := Open(path); !errors.As(err, new(*DamageError)) || len(f.Book) != 0 {
+			t.Fatalf("%d bytes: got %v, %v, want an error", size, f.Book, err)
+		}
+	}
 	for size := info.Size(); size < int64(len(whole)); size++ {
 		if err := os.WriteFile(path, whole[:size], 0o600); err != nil {
 			t.Fatal(err)
@@ -139,6 +148,25 @@ func TestDamagedFile(t *testing.T) {
 	}
 	if _, err := os.Stat(path + ".damaged"); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestUnreadableFile checks that a file which cannot be read is put aside, not replaced.
+func TestUnreadableFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "changes")
+	if err := os.Mkdir(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f, err := Open(path)
+	if err == nil || !strings.Contains(err.Error(), "its changes are not in force") {
+		t.Errorf("got %v", err)
+	}
+	add(t, f, Change{Target: Target{Customer, "a"}, Terms: Terms{Plan: "p"}})
+	if b := read1(t, path); len(b) != 1 {
+		t.Errorf("after a call got %v", b)
+	}
+	if info, err := os.Stat(path + ".damaged"); err != nil || !info.IsDir() {
+		t.Errorf("the file was not put aside: %v", err)
 	}
 }
 

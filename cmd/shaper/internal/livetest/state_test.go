@@ -1,6 +1,7 @@
 package livetest
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -135,6 +136,26 @@ func testState(t *testing.T, p *pair, name, files string, start func(flags ...st
 		if stderr := r.err.String(); !strings.Contains(stderr, want) {
 			t.Errorf("stderr %q: want %q", stderr, want)
 		}
+	}
+	r.stopBySIGTERM()
+}
+
+// TestLiveStateUnreadable starts a shaper with a file of changes that it cannot read: this is
+// reported, and the next change does not destroy the file.
+func TestLiveStateUnreadable(t *testing.T) {
+	p := newPair(t)
+	policy, dir := writePolicy(t, statePolicy), t.TempDir()
+	rewriteFile(t, filepath.Join(filepath.Dir(policy), "customers.csv"), "customer,address,plan\na,192.0.2.1,once\n")
+	path := filepath.Join(dir, "v0-both.changes")
+	rewriteFile(t, path, "")
+	if err := errors.Join(os.Chmod(dir, 0o755), os.Chown(path, 65534, 65534), os.Chmod(path, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	r := p.runShaper("--both", "--policy", policy, "--state", dir)
+	r.err.awaitMatch(t, "permission denied: its changes are not in force")
+	p.wantExit(0, "set", "v0", "customer", "a", "off")
+	if _, err := os.Stat(path + ".damaged"); err != nil {
+		t.Error(err)
 	}
 	r.stopBySIGTERM()
 }
