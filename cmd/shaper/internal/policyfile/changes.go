@@ -17,6 +17,8 @@ import (
 // Amended returns the policy with the changes of a file that are in force at a time. stale are the
 // errors of changes that the policy has no use for, such as that of a customer who was removed.
 func (c *Compiled) Amended(path string, book changes.Book, now time.Time) (out *Compiled, stale []error) {
+	book = maps.Clone(book)
+	book.Expire(now) // a change whose time is over is not stale
 	a := c.Amender(book, now)
 	services := map[uint32]*dataplane.PlanService{}
 	if a.base.Customers != nil {

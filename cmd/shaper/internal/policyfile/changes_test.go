@@ -133,3 +133,17 @@ func TestAmended(t *testing.T) {
 		t.Error("without changes the plan is not that of the policy")
 	}
 }
+
+// TestAmendedEnded checks that a change whose time is over causes no error, whatever the policy has.
+func TestAmendedEnded(t *testing.T) {
+	c, now, off := compileTable(t, amendedPlans, amendedTable), time.Unix(1e9, 0), true
+	book := changes.Book{}
+	gone := changes.Target{Kind: changes.Customer, Name: "gone"}
+	book.Apply(changes.Change{Target: gone, Terms: changes.Terms{Off: &off}, Until: now})
+	if _, stale := c.Amended("", book, now.Add(-1)); len(stale) != 1 {
+		t.Errorf("before its end: got %v, want an error", stale)
+	}
+	if _, stale := c.Amended("", book, now); len(stale) != 0 || len(book) != 1 {
+		t.Errorf("after its end: got %v, and the book %v, want no error, and the same book", stale, book)
+	}
+}
