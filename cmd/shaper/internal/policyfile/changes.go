@@ -228,13 +228,13 @@ func (a *Amender) withRates(targets ...changes.Target) (*dataplane.Plan, error) 
 		}
 		rate, err := ParseRate(text)
 		if err != nil {
-			return nil, fmt.Errorf("%v: rate: %w", t, err)
+			return nil, &TermsError{t, fmt.Errorf("rate: %w", err)}
 		}
 		rates[t.Kind][t.Name] = rate
 	}
 	plan, err := a.base.WithRates(rates[changes.Queue], rates[changes.Link])
 	if err != nil {
-		err = fmt.Errorf("%v: %w", targets[0], withoutObject(err))
+		err = &TermsError{targets[0], withoutObject(err)}
 	}
 	return plan, err
 }

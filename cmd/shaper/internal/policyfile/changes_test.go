@@ -1,6 +1,7 @@
 package policyfile
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"strings"
@@ -145,5 +146,33 @@ func TestAmendedEnded(t *testing.T) {
 	}
 	if _, stale := c.Amended("", book, now); len(stale) != 0 || len(book) != 1 {
 		t.Errorf("after its end: got %v, and the book %v, want no error, and the same book", stale, book)
+	}
+}
+
+// TestAmendedRate checks that a rate which a policy does not allow is an error of the change.
+func TestAmendedRate(t *testing.T) {
+	c := compileTable(t, `classes:
+  - {name: a, match: {proto: tcp}, green: {queue: own}}
+  - {name: b, green: {queue: shared}}
+links: {wan: {rate: 1mbit}}
+queues: {own: {rate: 1mbit, limit: 1s}, shared: {link: wan, limit: 1s}}
+`, "")
+	for _, test := range []struct {
+		kind       changes.Kind
+		name, rate string
+		want       string
+	}{
+		{changes.Link, "wan", "5", `link "wan": rate: "5" is a rate without a unit`},
+		{changes.Link, "wan", "0bit", `link "wan": rate must be above zero`},
+		{changes.Queue, "own", "0bit", `queue "own": rate must be above zero`},
+		{changes.Queue, "shared", "1mbit", `queue "shared": rate cannot be set`},
+	} {
+		target, book := changes.Target{Kind: test.kind, Name: test.name}, changes.Book{}
+		book.Apply(changes.Change{Target: target, Terms: changes.Terms{Parameters: map[string]string{"rate": test.rate}}})
+		err := c.Amender(book, time.Now()).Rate(target)
+		var terms *TermsError
+		if !errors.As(err, &terms) || terms.Target != target || !strings.HasPrefix(err.Error(), test.want) {
+			t.Errorf("%v %s: got %v, want a TermsError %q", target, test.rate, err, test.want)
+		}
 	}
 }
