@@ -83,6 +83,11 @@ func (c *Change) parse(now time.Time) (changes.Change, error) {
 	if c.By != "" {
 		return out, errors.New("by cannot be set")
 	}
+	for name, value := range c.Parameters {
+		if value == "" {
+			return out, fmt.Errorf("%v: parameter %q has no value: to discard changes, send reset", out.Target, name)
+		}
+	}
 	if c.For != "" {
 		span, err := policyfile.ParseDuration(c.For)
 		switch {

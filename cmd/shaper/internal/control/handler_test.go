@@ -101,6 +101,8 @@ func TestRequests(t *testing.T) {
 		{"POST", "/v1/changes", `{"kind":"customer","name":"a"}`, 400, "nothing to change"},
 		{"POST", "/v1/changes", `{"kind":"customer","name":"","off":true}`, 400, "the name is missing"},
 		{"POST", "/v1/changes", `{"kind":"link","name":"a","plan":"b"}`, 400, "want a rate"},
+		{"POST", "/v1/changes", `{"kind":"customer","name":"a","parameters":{"rate":""}}`, 400, `parameter \"rate\" has no value`},
+		{"POST", "/v1/changes", `{"kind":"customer","name":"a","parameters":{"rate":null}}`, 400, `parameter \"rate\" has no value`},
 		{"POST", "/v1/changes", `[{"kind":"customer","name":"a","off":true},{"kind":"x"}]`, 400, `change 2: \"x\"`},
 		{"POST", "/v1/changes", `{"kind":"customer","name":"a","off":true,"by":"quota"}`, 400, "by cannot be set"},
 		{"POST", "/v1/changes", `{"kind":"customer","name":"a","off":true,"for":"1"}`, 400, "for: "},
