@@ -100,6 +100,9 @@ func parseChange(words []string, now time.Time, span time.Duration) (c changes.C
 			if span, err = policyfile.ParseDuration(value); err != nil {
 				return c, err
 			}
+			if span <= 0 {
+				return c, fmt.Errorf("for=%s: it must be above zero", value)
+			}
 		default:
 			if c.Parameters == nil {
 				c.Parameters = map[string]string{}

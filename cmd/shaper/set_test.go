@@ -47,6 +47,7 @@ func TestParseChange(t *testing.T) {
 		"customer a plan=":                       `"plan=": want plan=NAME, a parameter such as rate=50mbit, off, on or reset`,
 		"customer a faster":                      `"faster": want plan=NAME, a parameter such as rate=50mbit, off, on or reset`,
 		"customer a for=1h":                      `customer "a": nothing to change`,
+		"customer a off for=0s":                  `for=0s: it must be above zero`,
 		"customer a reset for=1h":                `customer "a": reset cannot be combined with other changes`,
 		"class a off":                            `"class": want customer, link or queue`,
 		"link a burst=1kB":                       `link "a": burst cannot be changed, only the rate`,
