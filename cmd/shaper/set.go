@@ -160,6 +160,9 @@ func readChanges(path string, now time.Time, span time.Duration) (out []changes.
 	if err := errors.Join(append(errs, lines.Err())...); err != nil {
 		return nil, &usageError{err}
 	}
+	if len(out) == 0 {
+		return nil, usagef("--file %s: it has no changes", say.Printable(path))
+	}
 	return out, nil
 }
 

@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -71,5 +73,17 @@ func TestParseChange(t *testing.T) {
 	c, err := parseChange([]string{"customer", "a", "off", "for=2h"}, now, time.Hour)
 	if err != nil || !c.Until.Equal(now.Add(2*time.Hour)) {
 		t.Errorf("got %v, %v, want the end of the line, not of the flag", c.Until, err)
+	}
+}
+
+// TestReadNoChanges checks that a file without changes is an error, not a request to list them.
+func TestReadNoChanges(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "changes.txt")
+	if err := os.WriteFile(path, []byte("\n# none today\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	list, err := changesOf(nil, path, 0)
+	if want := "--file " + path + ": it has no changes"; !isUsage(err) || err.Error() != want {
+		t.Errorf("got %v, %v, want %q", list, err, want)
 	}
 }
