@@ -117,6 +117,9 @@ func (f *liveFlags) noneError(name string) error {
 	if _, err := kernel.Identify(name); errors.As(err, new(*kernel.NoInterfaceError)) {
 		return err
 	}
+	if live.HasTap(name) {
+		return fmt.Errorf("the shaper tap of %s does not answer: it is stopped, or just ending", name)
+	}
 	return fmt.Errorf("%s is not shaped%s: start a shaper with shaper run %[1]s --policy FILE", name, f.atDirection())
 }
 

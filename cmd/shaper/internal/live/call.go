@@ -95,6 +95,9 @@ func (c *caller) Close() error { return c.conn.Close() }
 // within sets a deadline: calls that are not answered within d fail.
 func (c *caller) within(d time.Duration) { _ = c.conn.SetDeadline(time.Now().Add(d)) }
 
+// patiently removes the deadline.
+func (c *caller) patiently() { _ = c.conn.SetDeadline(time.Time{}) }
+
 // call calls a method and decodes the answer into out, a pointer. It returns the error of the
 // method, errProcessEnded, or another error of the connection. After an error of the
 // connection, the caller must not be used again.

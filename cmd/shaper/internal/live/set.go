@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"time"
 
@@ -53,7 +54,6 @@ func Set(list []Shaper, what []changes.Change) error {
 			return fmt.Errorf("process %d does not answer", process)
 		}
 		defer client.Close()
-		client.within(setTimeout)
 		return setBy(what, client)
 	}
 	if slices.ContainsFunc(what, func(c changes.Change) bool { return !c.Until.IsZero() }) {
@@ -66,13 +66,20 @@ func Set(list []Shaper, what []changes.Change) error {
 // delays them.
 const setTimeout = 10 * time.Second
 
+// errSetLate means that a process has not answered within setTimeout.
+var errSetLate = fmt.Errorf("the process has not answered for %v, and may still make the change: shaper set IFACE lists those in force", setTimeout)
+
 // setBy makes changes by another process.
 func setBy(what []changes.Change, client *caller) error {
 	text, err := json.Marshal(what)
 	if err != nil {
 		return err
 	}
-	return client.call("Set", json.RawMessage(text), &struct{}{})
+	client.within(setTimeout)
+	if err := client.call("Set", json.RawMessage(text), &struct{}{}); !errors.Is(err, os.ErrDeadlineExceeded) {
+		return err
+	}
+	return errSetLate
 }
 
 // setHere makes changes in pinned shapers.

@@ -260,17 +260,29 @@ func listTaps() []Shaper {
 	return out
 }
 
-// OpenTap returns the directions of the shaper tap of a device; none if it is just ending.
+// HasTap reports whether a device has a shaper tap, also one that does not answer.
+func HasTap(name string) bool {
+	client := connect(tapPrefix+name, 0)
+	if client != nil {
+		client.Close()
+	}
+	return client != nil
+}
+
+// OpenTap returns the directions of the shaper tap of a device; none if it is just
+// ending, or does not answer: a stopped process must not block the commands for other interfaces.
 func OpenTap(name string) (out []Shaper) {
 	client := connect(tapPrefix+name, 0)
 	if client == nil {
 		return nil
 	}
 	var list []Snapshot
+	client.within(askTimeout)
 	if err := client.call("Take", struct{}{}, &list); err != nil {
 		client.Close()
 		return nil
 	}
+	client.patiently()
 	for _, s := range list {
 		if client == nil { // each direction needs its own connection
 			if client = connect(tapPrefix+name, 0); client == nil {

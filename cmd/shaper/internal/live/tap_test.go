@@ -1,6 +1,9 @@
 package live
 
 import (
+	"fmt"
+	"net"
+	"os"
 	"strings"
 	"testing"
 
@@ -17,5 +20,22 @@ func TestOtherVersion(t *testing.T) {
 	r.Version = snapshotVersion
 	if _, err := Read(r); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestSilentTap checks that a shaper tap that is stopped does not block other commands.
+func TestSilentTap(t *testing.T) {
+	t.Parallel()
+	name := fmt.Sprint("silent", os.Getpid())
+	listener, err := net.Listen("unix", tapPrefix+name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	if list := OpenTap(name); len(list) != 0 {
+		t.Errorf("got %v", list)
+	}
+	if !HasTap(name) || HasTap(name+"-other") {
+		t.Error("want that the tap is there, and no other one")
 	}
 }
