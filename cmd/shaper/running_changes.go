@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"time"
 
@@ -29,13 +30,20 @@ func (r *running) openChanges() error {
 		r.changer.Path = path
 		return nil
 	}
-	if _, err := os.Lstat(path); err == nil && state.dir == "" && !r.pinnedBefore() { // left behind by a killed process
+	inForce, pinned, err := r.pinnedBefore(path)
+	if err != nil {
+		r.warn("%v", err)
+	}
+	if _, err := os.Lstat(path); err == nil && state.dir == "" && !pinned { // left behind by a killed process
 		if err := os.Remove(path); err != nil {
 			return err
 		}
 	}
 	file, err := changes.Open(path)
 	if err != nil && (state.dir != "" || !errors.Is(err, os.ErrPermission)) { // which attaching will explain
+		r.warn("%v", err)
+	}
+	if err := file.Include(inForce); err != nil {
 		r.warn("%v", err)
 	}
 	r.changer = live.NewChanger(file, func() (out []live.Changeable) {
@@ -82,15 +90,26 @@ func (r *running) keepState() error {
 	return errors.Join(r.changer.CountNow(), r.saveState())
 }
 
-// pinnedBefore reports whether there is a shaper that this process may take over.
-func (r *running) pinnedBefore() bool {
+// pinnedBefore reports whether there are shapers that this process may take over, and returns
+// their changes in other files than that at path: those stay in force.
+func (r *running) pinnedBefore(path string) (inForce changes.Book, pinned bool, err error) {
 	v, err := live.Look()
 	if err != nil {
-		return false // without the permission to look it cannot take over either
+		return nil, false, nil // without the permission to look it cannot take over either
 	}
+	defer func() { live.CloseAll(v.List) }()
 	v.Narrow(r.name, r.both)
-	live.CloseAll(v.List)
-	return len(v.List) > 0
+	inForce = changes.Book{}
+	for _, sh := range v.List {
+		source, sourceErr := policyfile.SourceOf(sh.Info().Label)
+		if owned, ownedErr := sh.Owned(); sourceErr != nil || ownedErr != nil || owned || source.Changes == path {
+			continue // attaching will explain the errors
+		}
+		book, readErr := changes.Read(source.Changes)
+		maps.Copy(inForce, book)
+		err = errors.Join(err, readErr)
+	}
+	return inForce, len(v.List) > 0, err
 }
 
 // amend returns a policy with the changes in force.

@@ -8,6 +8,7 @@ import (
 	"hash/crc32"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"slices"
 
@@ -183,6 +184,15 @@ func (f *File) write(line []byte, do func() error) error {
 		return fmt.Errorf("the changes are in force, but may be lost: file of changes: %w", err)
 	}
 	return nil
+}
+
+// Include adds the changes of a book. They replace those of the same targets.
+func (f *File) Include(book Book) error {
+	if len(book) == 0 {
+		return nil
+	}
+	maps.Copy(f.Book, book)
+	return f.rewrite(func() error { return nil })
 }
 
 // Save writes the file if it is missing and the book is not empty.

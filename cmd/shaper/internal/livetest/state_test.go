@@ -159,3 +159,31 @@ func TestLiveStateUnreadable(t *testing.T) {
 	}
 	r.stopBySIGTERM()
 }
+
+// TestLiveStateTakeOver takes over a pinned shaper, with --state and then without: changes stay in
+// force although they are kept in another file.
+func TestLiveStateTakeOver(t *testing.T) {
+	p := newPair(t)
+	policy, dir := writePolicy(t, strings.Replace(statePolicy, ", quota: {limit: 1kB, every: month, then: shut}", "", 1)), t.TempDir()
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	rewriteFile(t, filepath.Join(filepath.Dir(policy), "customers.csv"), "customer,address,plan\na,192.0.2.1,once\nb,192.0.2.2,once\n")
+	want := func(plans ...string) {
+		t.Helper()
+		for i, name := range []string{"a", "b"} {
+			if got := p.customers("--direction", "egress")[name].Plan; got != plans[i] {
+				t.Errorf("customer %s has plan %q, want %q", name, got, plans[i])
+			}
+		}
+	}
+	p.wantExit(0, "run", "v0", "--both", "--policy", policy, "--background")
+	p.wantExit(0, "set", "v0", "customer", "a", "plan=free")
+	r := p.runShaper("--both", "--policy", policy, "--pin", "--state", dir)
+	want("free", "once")
+	p.wantExit(0, "set", "v0", "customer", "b", "plan=shut")
+	r.stopBySIGTERM()
+	r = p.runShaper("--both", "--policy", policy)
+	want("free", "shut")
+	r.stopBySIGTERM()
+}
