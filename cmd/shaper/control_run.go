@@ -131,7 +131,7 @@ func (c runControl) Customer(ctx context.Context, name string) (any, error) {
 				return row, "", err
 			}
 			_, service, err := policy.Amender(book, now).Service(name)
-			if err != nil {
+			if service == nil {
 				return row, "", err
 			}
 			stats, err := sh.Customer(name)

@@ -61,20 +61,20 @@ type effect struct {
 func (c *Changer) Set(list []changes.Change) error {
 	now := time.Now()
 	var targets []changes.Target
-	known := map[changes.Target]bool{} // false: no shaper needs to have it
+	needed := map[changes.Target]bool{} // false: errors of the target do not count
 	for i := range list {
 		t, until := list[i].Target, list[i].Until
 		if !until.IsZero() && !now.Before(until) {
 			return fmt.Errorf("%v: the change would end before it begins", t)
 		}
-		if _, seen := known[t]; !seen {
+		if _, seen := needed[t]; !seen {
 			targets = append(targets, t)
-			known[t] = !list[i].Reset || c.Book[t] == nil
 		}
+		needed[t] = needed[t] || list[i].By == changes.ByUser && (!list[i].Reset || c.Book[t] == nil)
 	}
 	tried := false
 	err := c.Add(list, func() error {
-		effects, err := c.effects(targets, known, now)
+		effects, err := c.effects(targets, needed, now)
 		if err != nil {
 			return err
 		}
@@ -195,7 +195,8 @@ func (c *Changer) run(list []effect, now time.Time) error {
 }
 
 // effects returns the plans and rates that each shaper gets by the changes of targets. If needed is true for a
-// target, it is an error that no shaper has it.
+// target, it is an error that no shaper has it, or that one does not allow its changes. Otherwise those that are not
+// allowed are left out, as in a reload: they must not stop the changes of other targets.
 func (c *Changer) effects(targets []changes.Target, needed map[changes.Target]bool, now time.Time) (out []effect, err error) {
 	unknown := map[changes.Target]int{} // number of shapers without it
 	list := c.shapers()
@@ -219,7 +220,7 @@ func (c *Changer) effects(targets []changes.Target, needed map[changes.Target]bo
 				}
 				continue
 			}
-			if err != nil {
+			if err != nil && needed[t] {
 				return nil, err
 			}
 			if rate {

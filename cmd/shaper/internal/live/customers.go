@@ -87,7 +87,7 @@ func (c *LocalTap) Customer(name string, book changes.Book) (Customer, error) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
 	number, service, err := c.policy.Amender(book, time.Now()).Service(name)
-	if err != nil {
+	if service == nil {
 		return Customer{}, err
 	}
 	out := Customer{Name: name, Plan: service.Name}

@@ -287,3 +287,46 @@ func TestManyQuotas(t *testing.T) {
 		}
 	}
 }
+
+// TestChangesThatNoLongerFit has changes of one customer that its plan does not allow any more: after
+// a quota has begun or ended, and after a reload. Other customers change all the same, and a reload
+// gives the same plans.
+func TestChangesThatNoLongerFit(t *testing.T) {
+	const home = "  home: {type: trtcm, cir: 5mbit, cbs: 10kB, pir: 6mbit, pbs: 10kB, quota: {limit: 1kB, every: hour, then: slow}, when: {at: \"12:00-13:00\", plan: fast}}\n"
+	const customers = "a,10.0.0.1,home,\nb,10.0.0.2,home,\n"
+	policy := changerPolicy(t, home, customers)
+	a := changes.Target{Kind: changes.Customer, Name: "a"}
+	day := time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, 1)
+	s := newFakeShaper(policy)
+	c := newTestChanger(t, s)
+	restarted(c)
+	set := func(terms changes.Terms, until time.Time) {
+		t.Helper()
+		if err := c.Set([]changes.Change{{Target: a, Terms: terms, Until: until}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(what string, now time.Time, plan string) {
+		t.Helper()
+		advance(t, c, now)
+		all := map[string]string{"a": plan, "b": plan}
+		wantPlans(t, what, s, all)
+		reloaded, _ := s.policy.Amended(c.Path, c.Book, now)
+		wantPlans(t, what+", after a reload", newFakeShaper(reloaded), all)
+	}
+	want("before", day, "home")
+	set(changes.Terms{Parameters: map[string]string{"cir": "3mbit"}}, day.Add(48*time.Hour))
+	s.counters = map[string]int64{"a": 1000, "b": 1000}
+	want("used up", day.Add(time.Minute), "slow")
+	set(changes.Terms{Parameters: map[string]string{"rate": "3mbit"}}, day.Add(48*time.Hour))
+	want("in the next hour", day.Add(time.Hour), "home")
+	want("in the schedule", day.Add(12*time.Hour), "fast")
+	want("after the schedule", day.Add(13*time.Hour), "home")
+
+	// A reload removes the plan that a user has set.
+	s.use(changerPolicy(t, home+"  gone: {type: token-bucket, rate: 1mbit, burst: 10kB}\n", customers))
+	set(changes.Terms{Plan: "gone"}, time.Time{})
+	set(changes.Terms{Parameters: map[string]string{"rate": "3mbit"}}, day.Add(20*time.Hour))
+	s.use(policy)
+	want("without the plan of the user", day.Add(20*time.Hour), "home")
+}

@@ -31,9 +31,10 @@ func (c *Compiled) Amended(path string, book changes.Book, now time.Time) (out *
 		number, service, err := a.Service(t.Name)
 		if err != nil {
 			stale = append(stale, err)
-			continue
 		}
-		services[number] = service
+		if service != nil {
+			services[number] = service
+		}
 	}
 	plan, errs := a.Rates()
 	next := *c
@@ -113,7 +114,8 @@ func (e *TermsError) Error() string { return fmt.Sprintf("%v: %v", e.Target, e.E
 func (e *TermsError) Unwrap() error { return e.Err }
 
 // Service returns the number of a customer and its plan. Customers with equal terms have the
-// same plan.
+// same plan. With a *TermsError the plan is that of the terms which the policy allows. It is nil
+// only with an *UnknownError.
 func (a *Amender) Service(name string) (uint32, *dataplane.PlanService, error) {
 	t := changes.Target{Kind: changes.Customer, Name: name}
 	from := a.base.Customers
@@ -124,9 +126,20 @@ func (a *Amender) Service(name string) (uint32, *dataplane.PlanService, error) {
 	terms := a.book.Terms(t, a.now)
 	service, err := a.service(from.Service(number), terms)
 	if err != nil {
-		err = &TermsError{t, err}
+		return number, a.allowed(from.Service(number), terms), &TermsError{t, err}
 	}
-	return number, service, err
+	return number, service, nil
+}
+
+// allowed returns the plan of a customer whose terms have an error: without the parameters, or else
+// without the plan of the terms too.
+func (a *Amender) allowed(row *dataplane.PlanService, t changes.Terms) *dataplane.PlanService {
+	for _, t := range []changes.Terms{{Plan: t.Plan, Off: t.Off}, {Off: t.Off}} {
+		if service, err := a.service(row, t); err == nil {
+			return service
+		}
+	}
+	return row
 }
 
 // service returns the plan of a customer whose plan in the policy is row.

@@ -53,7 +53,7 @@ func TestAmendedService(t *testing.T) {
 	for _, test := range []struct {
 		name, customer string
 		terms          terms
-		want           any // the parameters
+		want           any // the parameters; with an error those that apply without the wrong terms
 		err            string
 	}{
 		{"no change", "own", terms{}, meter.TokenBucket{Rate: mbit(150), Burst: 750_000}, ""},
@@ -67,12 +67,13 @@ func TestAmendedService(t *testing.T) {
 		{"another plan with a parameter", "plain", terms{Plan: "biz", Parameters: words{"rate": "8mbit"}}, meter.TokenBucket{Rate: mbit(8), Burst: 40_000}, ""},
 		{"own parameter of several", "ext", terms{Parameters: words{"pir": "80mbit"}}, meter.TRTCM{CIR: mbit(30), CBS: 1 << 20, PIR: mbit(80), PBS: 200_000}, ""},
 		{"unknown customer", "nobody", terms{Off: &off}, nil, `no customer "nobody" in the policy`},
-		{"unknown plan", "own", terms{Plan: "x"}, nil, `customer "own": no plan named "x" in the policy`},
-		{"unknown parameter", "own", terms{Parameters: words{"cir": "1mbit"}}, nil, `customer "own": cir: plan "biz" has no such parameter`},
-		{"parameter of the plan before", "own", terms{Plan: "home", Parameters: words{"rate": "1mbit"}}, nil, `customer "own": rate: plan "home" has no such parameter`},
-		{"invalid rate", "own", terms{Parameters: words{"rate": "fast"}}, nil, `customer "own": rate`},
-		{"zero", "own", terms{Parameters: words{"burst": "0B"}}, nil, `customer "own": `},
-		{"contradiction", "plain", terms{Parameters: words{"pir": "1mbit"}}, nil, `customer "plain": `},
+		{"unknown plan", "own", terms{Plan: "x"}, meter.TokenBucket{Rate: mbit(150), Burst: 750_000}, `customer "own": no plan named "x" in the policy`},
+		{"off with an unknown plan", "own", terms{Plan: "x", Off: &off}, meter.TokenBucket{Rate: mbit(150), Burst: 750_000}, `customer "own": no plan named "x" in the policy`},
+		{"unknown parameter", "own", terms{Parameters: words{"cir": "1mbit"}}, meter.TokenBucket{Rate: mbit(150), Burst: 750_000}, `customer "own": cir: plan "biz" has no such parameter`},
+		{"parameter of the plan before", "own", terms{Plan: "home", Parameters: words{"rate": "1mbit"}}, meter.TRTCM{CIR: mbit(50), CBS: 1 << 20, PIR: mbit(60), PBS: 150_000}, `customer "own": rate: plan "home" has no such parameter`},
+		{"invalid rate", "own", terms{Parameters: words{"rate": "fast"}}, meter.TokenBucket{Rate: mbit(150), Burst: 750_000}, `customer "own": rate`},
+		{"zero", "own", terms{Parameters: words{"burst": "0B"}}, meter.TokenBucket{Rate: mbit(150), Burst: 750_000}, `customer "own": `},
+		{"contradiction", "plain", terms{Parameters: words{"pir": "1mbit"}}, meter.TRTCM{CIR: mbit(50), CBS: 1 << 20, PIR: mbit(60), PBS: 150_000}, `customer "plain": `},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			target := changes.Target{Kind: changes.Customer, Name: test.customer}
@@ -81,14 +82,14 @@ func TestAmendedService(t *testing.T) {
 				book.Apply(changes.Change{Target: target, Terms: test.terms})
 			}
 			number, service, err := c.Amender(book, time.Now()).Service(test.customer)
-			if test.err != "" {
-				if err == nil || !strings.HasPrefix(err.Error(), test.err) {
-					t.Errorf("got error %v, want %s", err, test.err)
+			if got := fmt.Sprint(err); err != nil && test.err == "" || !strings.HasPrefix(got, test.err) {
+				t.Errorf("got error %v, want %s", err, test.err)
+			}
+			if service == nil || test.want == nil {
+				if service != nil || test.want != nil {
+					t.Errorf("got plan %v, want %v", service, test.want)
 				}
 				return
-			}
-			if err != nil {
-				t.Fatal(err)
 			}
 			if got, want := fmt.Sprintf("%T%+v", service.Source.Params, service.Source.Params), fmt.Sprintf("%T%+v", test.want, test.want); got != want {
 				t.Errorf("got %s, want %s", got, want)
