@@ -115,6 +115,7 @@ func TestRowErrors(t *testing.T) {
 		{"parameter without unit", row("2,::1,home-50,,50"), `3: cir: "50" is a rate without a unit: write 50bit for bits or 50B/s for bytes per second`},
 		{"limit of a queue in bytes", row("2,::1,quiet,,,,64KiB"), `3: limit: "64KiB" is not a time: write a number with one of ns us ms s min h d`},
 		{"limit of a window", row("2,::1,window,,,,10mbit"), `3: limit: "10mbit" is not a size: write a number of bytes, such as 125kB, and their time as window: 1s`},
+		{"limit of a window in words", row("2,::1,window,,,,none"), `3: limit: "none" is not a size: write a number of bytes, such as 125kB, and their time as window: 1s`},
 		{"burst in time below a byte", row("2,::1,home-50,,8bit,1ms"), "3: cbs: 1ms at 8bit is less than one byte: give a longer time, or bytes"},
 		{"more cells", row("2,::1,home-50,,,,,x"), "3: the line has 8 cells, the first line 7: put a cell that contains ',' in quotes"},
 		{"commas without quotes", row("2,10.0.0.2,10.0.0.3,10.0.0.4,,,,home-50"), "3: the line has 8 cells, the first line 7: put a cell that contains ',' in quotes"},

@@ -2,7 +2,6 @@ package policyfile
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -212,10 +211,7 @@ func (l *loader) zone(n *yaml.Node) *time.Location {
 
 // parseQuota reads the limit of a quota in bytes.
 func parseQuota(s string) (int64, error) {
-	if _, err := ParseRate(s); err == nil || isDuration(s) {
-		return 0, fmt.Errorf("%q is not a size: write a number of bytes, such as 500GB", s)
-	}
-	v, err := ParseSize(s)
+	v, err := parseBytes(s, "a number of bytes, such as 500GB")
 	if err == nil && v == 0 {
 		err = errors.New("a quota must be above zero")
 	}

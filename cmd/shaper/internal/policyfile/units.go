@@ -1,6 +1,7 @@
 package policyfile
 
 import (
+	"errors"
 	"fmt"
 	"math/big"
 	"regexp"
@@ -138,7 +139,7 @@ func ParseSize(s string) (int64, error) {
 	}
 	number, unit, value, ok := splitQuantity(s)
 	if !ok {
-		return 0, fmt.Errorf("%q is not a size: write a number of bytes, or one with a unit such as 64KiB or 20ms", s)
+		return 0, &notSizeError{s, "a number of bytes, or one with a unit such as 64KiB or 20ms"}
 	}
 	factor, ok := sizeUnits[unit]
 	if unit == "" {
@@ -148,13 +149,30 @@ func ParseSize(s string) (int64, error) {
 		if err := ambiguousSize(number, unit); err != nil {
 			return 0, err
 		}
-		return 0, fmt.Errorf("%q is not a size: write a number with one of B kB MB GB KiB MiB GiB, a bare number of bytes, or a time such as 20ms", s)
+		return 0, &notSizeError{s, "a number with one of B kB MB GB KiB MiB GiB, a bare number of bytes, or a time such as 20ms"}
 	}
 	value.Mul(value, big.NewRat(factor, 1))
 	if !value.IsInt() || !value.Num().IsInt64() {
 		return 0, fmt.Errorf("%q is not a whole number of bytes", s)
 	}
 	return value.Num().Int64(), nil
+}
+
+// notSizeError means that a text is not a size, not even one with an ambiguous unit.
+type notSizeError struct{ text, want string }
+
+func (e *notSizeError) Error() string {
+	return fmt.Sprintf("%q is not a size: write %s", e.text, e.want)
+}
+
+// parseBytes is ParseSize for a parameter that cannot be a time or a rate. want is what to write
+// instead.
+func parseBytes(s, want string) (int64, error) {
+	v, err := ParseSize(s)
+	if _, rate := ParseRate(s); err != nil && rate == nil || errors.As(err, new(*notSizeError)) {
+		return 0, &notSizeError{s, want}
+	}
+	return v, err
 }
 
 // isDuration reports whether a quantity has a unit of time.

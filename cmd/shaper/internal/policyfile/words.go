@@ -12,10 +12,7 @@ import (
 // parseLimit reads the limit of a window, in bytes. It explains the limit to users who give a
 // rate or a time, as for a bucket.
 func parseLimit(s string) (int64, error) {
-	if _, err := ParseRate(s); err == nil || isDuration(s) {
-		return 0, fmt.Errorf("%q is not a size: write a number of bytes, such as 125kB, and their time as window: 1s", s)
-	}
-	return ParseSize(s)
+	return parseBytes(s, "a number of bytes, such as 125kB, and their time as window: 1s")
 }
 
 func parseSeed(s string) (uint64, error) {
