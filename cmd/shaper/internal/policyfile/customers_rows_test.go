@@ -132,6 +132,10 @@ func TestRowErrors(t *testing.T) {
 			"own parameters after an error", row("2,::1,biz-200,5\n3,::2,biz-200,5mbit\n4,::3,biz-200,5"),
 			"3: rate: \"5\" is a rate without a unit: write 5bit for bits or 5B/s for bytes per second\n5: rate: \"5\" is a rate without a unit: write 5bit for bits or 5B/s for bytes per second",
 		},
+		{
+			"long cell", row("2," + strings.Repeat("ä", 1e6) + ",home-50"),
+			`3: address: "` + strings.Repeat("ä", 195) + "…" + strings.Repeat("ä", 174) + `" is not an address or a prefix such as 192.0.2.0/24`,
+		},
 		{"two in a line", row("2,x,y"), "3: no plan named \"y\": define it under plans:\n3: address: \"x\" is not an address or a prefix such as 192.0.2.0/24"},
 	} {
 		f, err := loadCustomers(ispPolicy, test.csv)

@@ -18,7 +18,17 @@ type Error struct {
 	at position // by which errors are sorted
 }
 
-func (e *Error) Error() string { return e.Place + ": " + e.Reason }
+func (e *Error) Error() string { return e.Place + ": " + shortened(e.Reason) }
+
+// shortened leaves out the middle of a reason that quotes a value of thousands of bytes. The end has
+// the remedy.
+func shortened(reason string) string {
+	const most, part = 1000, 400 // bytes
+	if len(reason) <= most {
+		return reason
+	}
+	return strings.ToValidUTF8(reason[:part], "") + "…" + strings.ToValidUTF8(reason[len(reason)-part:], "")
+}
 
 // File is a policy with the places of its parts.
 type File struct {
