@@ -8,6 +8,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
 // mostColumns is the maximum number of ignored columns that a finding names.
@@ -59,6 +60,7 @@ func (l *linter) customers() {
 		l.add(Warning, l.Policy.Customers, "", "no class has per: customer, so customers are treated like all others")
 	}
 	l.schedules()
+	l.ownBursts()
 	place, columns := l.Ignored()
 	if len(columns) == 0 {
 		return
@@ -86,4 +88,54 @@ func (l *linter) schedules() {
 			l.add(Warning, p, "when", "plan %s: %q is all the time, so plan %s always applies instead", p.Name, when[i].Schedule, when[i].Plan)
 		}
 	}
+}
+
+// ownBursts finds customers whose own parameters make a burst too small for a packet of the MTU. A
+// burst that the plan gives as a time is small at a low rate.
+func (l *linter) ownBursts() {
+	if c := l.perCustomer(); c == nil || c.Meter.Packets {
+		return
+	}
+	small := map[*dataplane.ServicePlan]*meter.Bucket{} // burst below the MTU by plan; nil: none
+	for _, p := range l.Policy.Customers.Plans {
+		small[p] = nil // bursts reports it
+	}
+	var first *dataplane.Customer
+	more := 0
+	for i := range l.Policy.Customers.List {
+		c := &l.Policy.Customers.List[i]
+		burst, known := small[c.Plan]
+		if !known {
+			burst = l.belowMTU(c.Plan)
+			small[c.Plan] = burst
+		}
+		switch {
+		case burst == nil:
+		case first == nil:
+			first = c
+		default:
+			more++
+		}
+	}
+	if first == nil {
+		return
+	}
+	others := ""
+	if more > 0 {
+		others = fmt.Sprintf(" and %s more", say.Grouped(int64(more)))
+	}
+	l.add(Warning, first, "", "customer %q%s: %s", first.Name, others, l.neverFits(*small[first.Plan]))
+}
+
+// belowMTU returns a burst of a plan that is below the MTU, or nil.
+func (l *linter) belowMTU(p *dataplane.ServicePlan) *meter.Bucket {
+	if p.Params == nil {
+		return nil
+	}
+	for _, b := range p.Params.Buckets() {
+		if b.Burst > 0 && b.Burst < l.MTU {
+			return &b
+		}
+	}
+	return nil
 }

@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -50,6 +51,42 @@ func TestCustomers(t *testing.T) {
 		}
 		if !reflect.DeepEqual(got, test.want) {
 			t.Errorf("%s: got\n%s, want\n%s", test.name, strings.Join(got, "\n"), strings.Join(test.want, "\n"))
+		}
+	}
+}
+
+// TestOwnBursts checks the finding about customers whose own parameters make a burst too small.
+func TestOwnBursts(t *testing.T) {
+	const policy = "classes: [{name: a, per: customer, meter: %s}]\ncustomers: {file: c.csv}\n" +
+		"plans: {p: {type: token-bucket, rate: 1mbit, burst: 12ms}, q: {queue: {rate: 1mbit, limit: 1s}}, w: {type: fixed-window, limit: 10kB, window: 1s}}\n"
+	const never = " is below the MTU: a packet of 1500 bytes never fits, even on an idle link"
+	for _, test := range []struct{ meter, rows, want string }{
+		{"plan", "1,p,,,\n2,p,1mbit,1500,\n3,w,,,1500\n4,q,1kbit,,\n", ""},
+		{"plan", "1,p,,,\n2,p,900kbit,,\n", `c.csv:3: customer "2": burst of 1350 B` + never + " (RFC 2697 §2)"},
+		{"plan", "1,w,,,1499\n2,p,2mbit,1B,\n3,w,,,1499\n", `c.csv:2: customer "1" and 2 more: limit of 1499 B` + never},
+		{"{type: plan, count: packets}", "", ""},
+	} {
+		plans := fmt.Sprintf(policy, test.meter)
+		if test.rows == "" {
+			plans = strings.ReplaceAll(strings.ReplaceAll(plans, "1mbit, burst: 12ms", "9p/s, burst: 9"), "10kB", "10")
+			test.rows = "1,p,8p/s,1,\n"
+		}
+		f, err := policyfile.LoadWith("p.yaml", []byte(plans), func(string) (string, error) { return "customer,plan,rate,burst,limit,address\n" + test.rows, nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan, err := f.Compile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, finding := range Policy(f, plan, Options{MTU: 1500, RTT: 50 * time.Millisecond}) {
+			if strings.HasPrefix(finding.Place, "c.csv") {
+				got += finding.Place + ": " + finding.Text
+			}
+		}
+		if got != test.want {
+			t.Errorf("%s%s: got\n%s, want\n%s", plans, test.rows, got, test.want)
 		}
 	}
 }

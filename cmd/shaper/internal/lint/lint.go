@@ -99,7 +99,7 @@ func (l *linter) bursts() {
 			key := strings.ToLower(b.BurstName)
 			switch {
 			case b.Burst > 0 && b.Burst < l.MTU:
-				l.add(Warning, m.object, key, "%s of %d B is below the MTU: a packet of %d bytes never fits, even on an idle link%s", b.BurstName, b.Burst, l.MTU, burstClause(key))
+				l.add(Warning, m.object, key, "%s", l.neverFits(b))
 			case b.Burst >= l.MTU && b.Burst < gsoMax:
 				if first == nil {
 					first, firstKey = m.object, key
@@ -111,6 +111,11 @@ func (l *linter) bursts() {
 	if small != nil {
 		l.add(Note, first, firstKey, "smaller than a GSO packet: %s: with TSO on, the kernel sends packets of up to %d bytes, which never fit", strings.Join(small, ", "), gsoMax)
 	}
+}
+
+// neverFits describes a burst below the MTU.
+func (l *linter) neverFits(b meter.Bucket) string {
+	return fmt.Sprintf("%s of %d B is below the MTU: a packet of %d bytes never fits, even on an idle link%s", b.BurstName, b.Burst, l.MTU, burstClause(strings.ToLower(b.BurstName)))
 }
 
 // burstClause cites the RFC that wants a burst of at least the MTU. Windows have no RFC.
