@@ -8,7 +8,6 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
-	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
 // mostColumns is the maximum number of ignored columns that a finding names.
@@ -60,7 +59,7 @@ func (l *linter) customers() {
 		l.add(Warning, l.Policy.Customers, "", "no class has per: customer, so customers are treated like all others")
 	}
 	l.schedules()
-	l.ownBursts()
+	l.ownLimits()
 	place, columns := l.Ignored()
 	if len(columns) == 0 {
 		return
@@ -90,27 +89,43 @@ func (l *linter) schedules() {
 	}
 }
 
-// ownBursts finds customers whose own parameters make a burst too small for a packet of the MTU. A
-// burst that the plan gives as a time is small at a low rate.
-func (l *linter) ownBursts() {
+// planQueues checks the queues of plans.
+func (l *linter) planQueues() {
+	if l.Policy.Customers == nil {
+		return
+	}
+	for _, p := range l.Policy.Customers.Plans {
+		if p.Queue == nil {
+			continue
+		}
+		if text := l.onePacket(p.Queue); text != "" {
+			l.add(Warning, p, "limit", "%s", text)
+		}
+		l.codelTarget(p, p.Queue, p.Queue.Rate)
+	}
+}
+
+// ownLimits finds customers whose own parameters make a burst or a limit too small for packets of
+// the MTU. A burst that the plan gives as a time is small at a low rate.
+func (l *linter) ownLimits() {
 	if c := l.perCustomer(); c == nil || c.Meter.Packets {
 		return
 	}
-	small := map[*dataplane.ServicePlan]*meter.Bucket{} // burst below the MTU by plan; nil: none
+	small := map[*dataplane.ServicePlan]string{} // by plan; "": none
 	for _, p := range l.Policy.Customers.Plans {
-		small[p] = nil // bursts reports it
+		small[p] = "" // found by bursts or planQueues
 	}
 	var first *dataplane.Customer
 	more := 0
 	for i := range l.Policy.Customers.List {
 		c := &l.Policy.Customers.List[i]
-		burst, known := small[c.Plan]
+		text, known := small[c.Plan]
 		if !known {
-			burst = l.belowMTU(c.Plan)
-			small[c.Plan] = burst
+			text = l.tooSmall(c.Plan)
+			small[c.Plan] = text
 		}
 		switch {
-		case burst == nil:
+		case text == "":
 		case first == nil:
 			first = c
 		default:
@@ -124,18 +139,18 @@ func (l *linter) ownBursts() {
 	if more > 0 {
 		others = fmt.Sprintf(" and %s more", say.Grouped(int64(more)))
 	}
-	l.add(Warning, first, "", "customer %q%s: %s", first.Name, others, l.neverFits(*small[first.Plan]))
+	l.add(Warning, first, "", "customer %q%s: %s", first.Name, others, small[first.Plan])
 }
 
-// belowMTU returns a burst of a plan that is below the MTU, or nil.
-func (l *linter) belowMTU(p *dataplane.ServicePlan) *meter.Bucket {
-	if p.Params == nil {
-		return nil
+// tooSmall describes a burst or a limit of a plan that is too small for packets of the MTU, or is "".
+func (l *linter) tooSmall(p *dataplane.ServicePlan) string {
+	if p.Queue != nil {
+		return l.onePacket(p.Queue)
 	}
 	for _, b := range p.Params.Buckets() {
 		if b.Burst > 0 && b.Burst < l.MTU {
-			return &b
+			return l.neverFits(b)
 		}
 	}
-	return nil
+	return ""
 }

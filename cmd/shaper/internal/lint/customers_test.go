@@ -55,13 +55,42 @@ func TestCustomers(t *testing.T) {
 	}
 }
 
-// TestOwnBursts checks the finding about customers whose own parameters make a burst too small.
-func TestOwnBursts(t *testing.T) {
+// TestPlanQueues checks the findings about queues of plans: those of the plan itself have its place.
+func TestPlanQueues(t *testing.T) {
+	f, err := policyfile.LoadWith("p.yaml", []byte("classes: [{name: a, per: customer, meter: plan}]\ncustomers: {file: c.csv}\n"+
+		"plans:\n  good: {queue: {rate: 1mbit, limit: 12ms, codel: {target: 12ms}}}\n  bad: {queue: {rate: 1mbit, limit: 11ms, codel: true}}\n"),
+		func(string) (string, error) { return "customer,address,plan\n1,,good\n2,,bad\n", nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := f.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, finding := range Policy(f, plan, Options{MTU: 1500, RTT: 50 * time.Millisecond}) {
+		if strings.Contains(finding.Text, "1500 bytes") {
+			got = append(got, finding.Place+": "+finding.Text)
+		}
+	}
+	want := []string{
+		"p.yaml:5:37: limit of 11ms is below the 12ms that a packet of 1500 bytes takes at 1mbit: a packet right behind another is always dropped",
+		"p.yaml:5:50: codel's target of 5ms is below the 12ms that a packet of 1500 bytes takes at 1mbit: a backlog of one packet counts as a bad queue (RFC 8289 wants at least one MTU)",
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got\n%s, want\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// TestOwnLimits checks the finding about customers whose own parameters make a burst or a limit too
+// small.
+func TestOwnLimits(t *testing.T) {
 	const policy = "classes: [{name: a, per: customer, meter: %s}]\ncustomers: {file: c.csv}\n" +
 		"plans: {p: {type: token-bucket, rate: 1mbit, burst: 12ms}, q: {queue: {rate: 1mbit, limit: 1s}}, w: {type: fixed-window, limit: 10kB, window: 1s}}\n"
 	const never = " is below the MTU: a packet of 1500 bytes never fits, even on an idle link"
 	for _, test := range []struct{ meter, rows, want string }{
-		{"plan", "1,p,,,\n2,p,1mbit,1500,\n3,w,,,1500\n4,q,1kbit,,\n", ""},
+		{"plan", "1,p,,,\n2,p,1mbit,1500,\n3,w,,,1500\n4,q,12kbit,,\n", ""},
+		{"plan", "1,q,11kbit,,\n2,q,,,1ms\n", `c.csv:2: customer "1" and 1 more: limit of 1s is below the 1.090909091s that a packet of 1500 bytes takes at 11kbit: a packet right behind another is always dropped`},
 		{"plan", "1,p,,,\n2,p,900kbit,,\n", `c.csv:3: customer "2": burst of 1350 B` + never + " (RFC 2697 §2)"},
 		{"plan", "1,w,,,1499\n2,p,2mbit,1B,\n3,w,,,1499\n", `c.csv:2: customer "1" and 2 more: limit of 1499 B` + never},
 		{"{type: plan, count: packets}", "", ""},

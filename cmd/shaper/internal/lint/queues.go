@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"fmt"
 	"maps"
 	"math/big"
 	"slices"
@@ -17,9 +18,10 @@ import (
 func (l *linter) queues() {
 	for _, q := range l.File.Policy.Queues {
 		l.queueLimit(q)
-		l.codelTarget(q)
+		l.codelTarget(q, &q.Config, q.Drain())
 		l.wredOrder(q)
 	}
+	l.planQueues()
 	for _, link := range l.File.Policy.Links {
 		l.starvation(link)
 		if !slices.ContainsFunc(l.File.Policy.Queues, func(q *dataplane.Queue) bool { return q.Link == link }) {
@@ -37,26 +39,38 @@ func (l *linter) packetTime(r meter.Rate) time.Duration {
 // queueLimit finds limits that a packet of the MTU exceeds, alone or behind another one.
 func (l *linter) queueLimit(q *dataplane.Queue) {
 	r := q.Drain()
-	need := l.packetTime(r)
 	if q.Bytes > 0 && q.Bytes < l.MTU {
 		l.add(Warning, q, "limit", "limit of %d B is below the MTU: a packet of %d bytes never enters queue %s", q.Bytes, l.MTU, q.Name)
 	}
 	switch {
 	case q.Time == 0:
-	case q.Link == nil && q.Time < need:
-		l.add(Warning, q, "limit", "limit of %v is below the %v that a packet of %d bytes takes at %v: a packet right behind another is always dropped", q.Time, need, l.MTU, r)
-	case q.Link != nil:
+	case q.Link == nil:
+		if text := l.onePacket(&q.Config); text != "" {
+			l.add(Warning, q, "limit", "%s", text)
+		}
+	default:
 		if bytes, fits := r.Burst(q.Time); fits && bytes < l.MTU {
 			l.add(Warning, q, "limit", "limit of %v is %d B at the link's rate, below the MTU: a packet of %d bytes never enters queue %s", q.Time, bytes, l.MTU, q.Name)
 		}
 	}
 }
 
-// codelTarget finds targets of CoDel that one packet being sent exceeds.
-func (l *linter) codelTarget(q *dataplane.Queue) {
-	if need := l.packetTime(q.Drain()); q.CoDel.Target > 0 && q.CoDel.Target < need {
-		l.add(Warning, q, "codel", "codel's target of %v is below the %v that a packet of %d bytes takes at %v: a backlog of one packet counts as a bad queue (RFC 8289 wants at least one MTU)",
-			q.CoDel.Target, need, l.MTU, q.Drain())
+// onePacket describes a limit of a queue with a rate that lets only one packet of the MTU in at a
+// time; "" if more fit.
+func (l *linter) onePacket(c *queue.Config) string {
+	need := l.packetTime(c.Rate)
+	if c.Time >= need {
+		return ""
+	}
+	return fmt.Sprintf("limit of %v is below the %v that a packet of %d bytes takes at %v: a packet right behind another is always dropped", c.Time, need, l.MTU, c.Rate)
+}
+
+// codelTarget finds targets of CoDel that one packet being sent exceeds. object is the queue or the
+// plan.
+func (l *linter) codelTarget(object any, c *queue.Config, r meter.Rate) {
+	if need := l.packetTime(r); c.CoDel.Target > 0 && c.CoDel.Target < need {
+		l.add(Warning, object, "codel", "codel's target of %v is below the %v that a packet of %d bytes takes at %v: a backlog of one packet counts as a bad queue (RFC 8289 wants at least one MTU)",
+			c.CoDel.Target, need, l.MTU, r)
 	}
 }
 
