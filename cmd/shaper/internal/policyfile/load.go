@@ -169,7 +169,12 @@ func (l *loader) policy(root *yaml.Node) (*File, error) {
 	}
 	named := func(what string, read func(name string, n *yaml.Node)) {
 		if n := parts[what]; n != nil {
-			l.entries(n, what, func(key, value *yaml.Node) { read(l.name(key), value) })
+			l.entries(n, what, func(key, value *yaml.Node) {
+				if key.Value == "" {
+					l.fail(key, "each of the %s needs a name", what)
+				}
+				read(l.name(key), value)
+			})
 		}
 	}
 	named("envelopes", l.envelope)

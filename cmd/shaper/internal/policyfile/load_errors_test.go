@@ -33,6 +33,8 @@ func TestErrors(t *testing.T) {
 		{"class without name", "classes:\n  - match: {}\n", "2:5", []string{"name"}},
 		{"class name -", "classes:\n  - name: '-'\n", "2:11", []string{`"-"`}},
 		{"class name empty", "classes:\n  - name: ''\n", "2:5", []string{"name"}},
+		{"meter name empty", class("green: pass") + "meters: {'': " + srtcm + "}\n", "4:10", []string{"needs a name"}},
+		{"queue name empty", class("green: {queue: ''}") + "queues: {'': {rate: 1mbit, limit: 1s}}\n", "4:10", []string{"needs a name"}},
 		{"class name twice", "classes:\n  - name: a\n    match: {proto: udp}\n  - name: a\n", "4:11", []string{`"a"`, "earlier"}},
 		{"unknown key", "clases: []\n", "1:1", []string{`"clases"`, "classes"}},
 		{"unknown key of a class", class("matches: {}"), "3:5", []string{`"matches"`, "match"}},

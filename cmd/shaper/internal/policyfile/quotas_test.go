@@ -187,6 +187,11 @@ func TestRuleErrors(t *testing.T) {
 			t.Errorf("%s: got\n%s, want\n%s", test.text, got, want)
 		}
 	}
+	// Without a name the plan of a quota would be none.
+	unnamed := plans("quota: {limit: 1GB, every: day, then: ''}") + "  '': {queue: {rate: 1mbit, limit: 1s}}\n"
+	if _, err := loadCustomers(unnamed, "customer,address,plan\n"); err == nil || err.Error() != "etc/p.yaml:9:3: each of the plans needs a name" {
+		t.Errorf("a plan without a name: got %v", err)
+	}
 	for row, want := range map[string]string{
 		"quiet,5GB": `2: quota: plan "quiet" has no quota`,
 		"p,0":       `2: quota: a quota must be above zero`,
