@@ -1,6 +1,7 @@
 package live
 
 import (
+	"slices"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/calendar"
@@ -81,7 +82,7 @@ func (c *Changer) observe(now time.Time, decide bool) (used []changes.Change, er
 		if err != nil {
 			return nil, err
 		}
-		used = append(used, c.countShaper(int(sh.Info().Direction), policies[i], stats, now, decide && i == len(list)-1)...)
+		used = append(used, c.countShaper(int(sh.Info().Direction), policies[i:], stats, now, decide)...)
 	}
 	return used, nil
 }
@@ -105,9 +106,11 @@ type window struct {
 	zone  *time.Location
 }
 
-// countShaper adds the counters of one shaper; source is its direction. With decide it returns the
-// changes that the counts of all shapers cause.
-func (c *Changer) countShaper(source int, policy *policyfile.Compiled, stats []dataplane.CustomerStats, now time.Time, decide bool) (out []changes.Change) {
+// countShaper adds the counters of one shaper; source is its direction, and policies are its own and
+// those of the shapers that are counted after it. With decide it returns the changes of customers
+// whose counts are complete: no shaper after it has them.
+func (c *Changer) countShaper(source int, policies []*policyfile.Compiled, stats []dataplane.CustomerStats, now time.Time, decide bool) (out []changes.Change) {
+	policy, later := policies[0], policies[1:]
 	plan := policy.Plan.Customers
 	spans := map[window]quota.Span{}
 	amender := policy.Amender(c.Book, now)
@@ -129,7 +132,8 @@ func (c *Changer) countShaper(source int, policy *policyfile.Compiled, stats []d
 		} else {
 			c.quotas.Skip(name, source, counters)
 		}
-		if decide && change.Plan != c.Book.Plan(t, changes.ByQuota) {
+		has := func(p *policyfile.Compiled) bool { return p.Plan.Customers.Number(name) != 0 }
+		if decide && change.Plan != c.Book.Plan(t, changes.ByQuota) && !slices.ContainsFunc(later, has) {
 			out = append(out, change)
 		}
 	}

@@ -161,6 +161,30 @@ func TestQuotaDirections(t *testing.T) {
 	}
 }
 
+// TestQuotaOneDirection has customers in one direction only: their quotas count too.
+func TestQuotaOneDirection(t *testing.T) {
+	const home = "  home: {type: token-bucket, rate: 5mbit, burst: 10kB, quota: {limit: 1kB, every: hour, then: slow}}\n"
+	list := []*fakeShaper{newFakeShaper(changerPolicy(t, home, "a,10.0.0.1,home,\nboth,10.0.0.3,home,\n")), newFakeShaper(changerPolicy(t, home, "b,10.0.0.2,home,\nboth,10.0.0.3,home,\n"))}
+	list[1].about.Direction = kernel.Ingress
+	c := newTestChanger(t, list...)
+	restarted(c)
+	list[0].counters = map[string]int64{"a": 1000, "both": 500}
+	list[1].counters = map[string]int64{"b": 1000, "both": 499}
+	now := wholeHour()
+	advance(t, c, now)
+	wantPlans(t, "egress", list[0], map[string]string{"a": "slow", "both": "home"})
+	wantPlans(t, "ingress", list[1], map[string]string{"b": "slow", "both": "home"})
+	list[0].counters["both"]++
+	advance(t, c, now.Add(time.Minute))
+	for i := range list {
+		if list[i].plans["both"] != "slow" {
+			t.Errorf("direction %d: plan %s of the customer of both", i, list[i].plans["both"])
+		}
+	}
+	advance(t, c, now.Add(time.Hour))
+	wantPlans(t, "next hour", list[0], map[string]string{"a": "home", "both": "home"})
+}
+
 // TestQuotaLater gives customers a quota after they had traffic: by a change, by a reload of a policy
 // that had quotas for others, and of one that had none.
 func TestQuotaLater(t *testing.T) {
