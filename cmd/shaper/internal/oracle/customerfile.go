@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/netip"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -72,12 +73,17 @@ func readTable(path string) ([]line, error) {
 	return lines, nil
 }
 
+// quotes matches the parts of a line in quotes; the last may end on a later line.
+var quotes = regexp.MustCompile(`"[^"]*("|$)`)
+
 // separator returns the separator of the first line that is not skipped.
 func separator(text []byte) rune {
 	for l := range strings.Lines(string(text)) {
-		switch {
-		case strings.TrimSpace(l) == "" || l[0] == '#':
+		if strings.TrimSpace(l) == "" || l[0] == '#' {
 			continue
+		}
+		l = quotes.ReplaceAllString(l, "")
+		switch {
 		case strings.Contains(l, ","):
 			return ','
 		case strings.Contains(l, ";"):

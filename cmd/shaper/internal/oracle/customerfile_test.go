@@ -50,6 +50,7 @@ func TestCustomerFiles(t *testing.T) {
 		"BOM":      "\ufeffcustomer,address,plan,limit\n\"Smith, 1\",10.0.0.1 10.1.0.0/16 2001:db8::/32,p,\n\"the \"\"2\"\"\",,q,3ms\n",
 		"comments": "# a,b\n\n  \nPLAN , Addresses,note,Limit,CUSTOMER\n#p\np,\"10.0.0.1,10.1.0.0/16;\n 2001:db8::/32 \",x,,\"Smith, 1\"\n \nq,,,  3ms ,\"the \"\"2\"\"\"\n",
 		"semi":     "customer;address;plan;limit\nSmith, 1;10.0.0.1, 10.1.0.0/16 2001:db8::/32;p;\n\"the \"\"2\"\"\";;q;3ms\n",
+		"quotes":   "customer;address;plan;limit;\"price, EUR\"\nSmith, 1;10.0.0.1, 10.1.0.0/16 2001:db8::/32;p;;1\n\"the \"\"2\"\"\";;q;3ms;1,5\n",
 		"tab":      "customer\taddress\tplan\tlimit\nSmith, 1\t10.0.0.1;10.1.0.0/16 2001:db8::/32\tp\t\n \t\n\"the \"\"2\"\"\"\t\tq\t3ms\n",
 	} {
 		t.Run(name, func(t *testing.T) {

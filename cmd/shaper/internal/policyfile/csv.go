@@ -25,11 +25,12 @@ const (
 )
 
 // newCSVReader returns a reader of a text, without its byte order mark. The separator is that
-// of the first row: a comma, or else a semicolon or a tab.
+// of the first row, outside of quotes: a comma, or else a semicolon or a tab.
 func newCSVReader(text string) *csvReader {
 	r := &csvReader{text: strings.TrimPrefix(text, "\ufeff"), next: 1}
 	header := *r
 	row, _ := header.skip()
+	row = withoutQuoted(row)
 	r.comma = ','
 	if !strings.Contains(row, ",") {
 		switch {
@@ -40,6 +41,19 @@ func newCSVReader(text string) *csvReader {
 		}
 	}
 	return r
+}
+
+// withoutQuoted removes the text in quotes from a line.
+func withoutQuoted(line string) string {
+	var b strings.Builder
+	for quoted := false; line != ""; quoted = !quoted {
+		part, rest, _ := strings.Cut(line, `"`)
+		if !quoted {
+			b.WriteString(part)
+		}
+		line = rest
+	}
+	return b.String()
 }
 
 // skip moves to the next line that is neither blank nor a comment, and returns it. ok is false

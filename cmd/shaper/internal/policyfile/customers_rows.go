@@ -208,7 +208,12 @@ func (r *rowReader) readHeader() bool {
 		}
 		seen[name] = true
 	}
+	other := func(cell string) bool { return strings.ContainsAny(cell, ";\t") }
 	for _, name := range need {
+		if *known[name] < 0 && r.csv.comma == ',' && slices.ContainsFunc(r.csv.cells, other) {
+			r.fail("the first line has a comma, so commas are the separators: put cells with a comma in quotes")
+			break
+		}
 		if *known[name] < 0 {
 			r.fail("column %s is missing: the first line must name the columns %s", name, strings.Join(need, ", "))
 		}
