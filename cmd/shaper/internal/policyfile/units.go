@@ -169,10 +169,13 @@ func (e *notSizeError) Error() string {
 // instead.
 func parseBytes(s, want string) (int64, error) {
 	v, err := ParseSize(s)
-	if _, rate := ParseRate(s); err != nil && rate == nil || errors.As(err, new(*notSizeError)) {
+	if err == nil {
+		return v, nil
+	}
+	if _, rate := ParseRate(s); rate == nil || errors.As(err, new(*notSizeError)) {
 		return 0, &notSizeError{s, want}
 	}
-	return v, err
+	return 0, err
 }
 
 // isDuration reports whether a quantity has a unit of time.
