@@ -274,6 +274,30 @@ func TestShardsSavedMeanwhile(t *testing.T) {
 	wg.Wait()
 }
 
+// TestShardsRestoredInAll restores fewer keys in the body of a loop over all keys, which then ends.
+func TestShardsRestoredInAll(t *testing.T) {
+	shards, err := NewShards[int](compileProfile(t, TokenBucket{Rate: ByteRate(1), Burst: 1000}), TableConfig{Keys: 10}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shards.Color(0, 0, 1, Green)
+	saved, _ := shards.AppendBinary(nil)
+	for key := range 5 {
+		shards.Color(key, 0, 1, Green)
+	}
+	seen := 0
+	for range shards.All() {
+		if seen++; seen == 3 {
+			if err := shards.UnmarshalBinary(saved); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if seen != 3 || shards.Len() != 1 {
+		t.Errorf("got %d keys of the loop and %d of the table, want 3 and 1", seen, shards.Len())
+	}
+}
+
 // FuzzRestoreTable restores a table from any bytes, with their checksum. If that succeeds, all
 // calls work, and the table can be saved and restored again.
 func FuzzRestoreTable(f *testing.F) {

@@ -153,7 +153,7 @@ func (t *Shards[K]) All() iter.Seq2[K, *Meter] {
 			s := &t.shards[i]
 			for slot := 0; ; slot++ {
 				s.mu.Lock()
-				if slot == len(s.table.slots) {
+				if slot >= len(s.table.slots) { // UnmarshalBinary may have made the table shorter
 					s.mu.Unlock()
 					break
 				}
