@@ -16,7 +16,7 @@ import (
 // the profile follows. The keys of a table are in the order of use, the least recently used
 // first, and then those with profiles of their own.
 
-var errMixed = errors.New("shards have different profiles: SetProfile was called meanwhile")
+var errMixed = errors.New("shards have different profiles: use SetProfile of Shards, not of the table of a shard")
 
 // AppendBinary appends the table to b: the parameters, all keys with the exact states of their
 // meters, the order of use, and a checksum. It implements encoding.BinaryAppender. Counts of
@@ -64,6 +64,8 @@ func (t *Shards[K]) AppendBinary(b []byte) ([]byte, error) {
 	if len(t.shards) == 0 {
 		panic(zeroShards)
 	}
+	t.whole.Lock()
+	defer t.whole.Unlock()
 	var w *tableWriter
 	for i := range t.shards {
 		s := &t.shards[i]
@@ -86,6 +88,8 @@ func (t *Shards[K]) UnmarshalBinary(data []byte) error {
 	if len(t.shards) == 0 {
 		panic(zeroShards)
 	}
+	t.whole.Lock()
+	defer t.whole.Unlock()
 	for i := range t.shards {
 		t.shards[i].mu.Lock()
 		defer t.shards[i].mu.Unlock()

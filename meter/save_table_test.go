@@ -298,6 +298,39 @@ func TestShardsRestoredInAll(t *testing.T) {
 	}
 }
 
+// TestShardsChangedTogether has goroutines that each change the profile of all shards, save and
+// restore. All shards always have the same profile.
+func TestShardsChangedTogether(t *testing.T) {
+	p := compileProfile(t, TokenBucket{Rate: ByteRate(1), Burst: 1000})
+	shards, err := NewShards[int](p, TableConfig{Keys: 100}, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for g := range int64(3) {
+		own := compileProfile(t, TokenBucket{Rate: ByteRate(g + 2), Burst: 1000})
+		wg.Go(func() {
+			for range 300 {
+				if err := shards.SetProfile(0, own); err != nil {
+					t.Error(err)
+				}
+				saved, err := shards.AppendBinary(nil)
+				if err == nil {
+					err = shards.UnmarshalBinary(saved)
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if _, err := shards.AppendBinary(nil); err != nil {
+		t.Error(err)
+	}
+}
+
 // FuzzRestoreTable restores a table from any bytes, with their checksum. If that succeeds, all
 // calls work, and the table can be saved and restored again.
 func FuzzRestoreTable(f *testing.F) {

@@ -15,6 +15,9 @@ import (
 type Shards[K comparable] struct {
 	seed   maphash.Seed
 	shards []shard[K]
+	// Held by calls that replace or save the profile or the keys of all shards, one shard after
+	// another: shards of two calls must not mix.
+	whole sync.Mutex
 }
 
 // shard has its lock on the cache line that its table writes at each hit.
@@ -131,6 +134,8 @@ func (t *Shards[K]) SetProfile(now int64, p *Profile) error {
 	if len(t.shards) == 0 {
 		panic(zeroShards)
 	}
+	t.whole.Lock()
+	defer t.whole.Unlock()
 	for i := range t.shards {
 		s := &t.shards[i]
 		s.mu.Lock()
