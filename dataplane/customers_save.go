@@ -69,7 +69,8 @@ func (l *Pipeline) RestoreCustomers(b []byte, now int64) error {
 		if number == 0 || l.customers.customer(number).paced() || unit != l.customers.unit() {
 			continue
 		}
-		list = append(list, restored{number: number})
+		// Most meters have the parameters of their plan, which need not be compiled again.
+		list = append(list, restored{number, meter.New(l.customers.customer(number).service.Profile)})
 		if list[len(list)-1].UnmarshalBinary(saved) != nil {
 			return errSavedCustomers
 		}

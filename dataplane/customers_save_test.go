@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"bytes"
+	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -134,6 +135,36 @@ func TestRestoreCustomers(t *testing.T) {
 		damaged[i] ^= 1 // perhaps another name, which nobody has
 		if err := l.RestoreCustomers(damaged, 1e18); err == nil && l.customers.customer(1).begun() {
 			t.Fatalf("byte %d is damaged: customer a is restored", i)
+		}
+	}
+}
+
+// TestRestoreCustomersProfile checks that customers whose plan has not changed share its profile, and
+// do not have one each.
+func TestRestoreCustomersProfile(t *testing.T) {
+	for _, params := range []meter.Params{
+		meter.TokenBucket{Rate: mega, Burst: 3000},
+		meter.TokenBucket{Rate: meter.Unlimited, Burst: 3000},
+		meter.SlidingCounter{Limit: 2500, Window: 2 * time.Second},
+	} {
+		plan := &ServicePlan{Name: "p", Params: params}
+		policy := customersPolicy(&Customers{List: customersOf(100, func(int) *ServicePlan { return plan })})
+		first, second := newPipeline(t, policy), newPipeline(t, policy)
+		for i := range 100 {
+			process(first, 1e9, toward(fmt.Sprintf("10.0.0.%d", i), 500))
+		}
+		saved := save(first)
+		if n := testing.AllocsPerRun(1, func() {
+			if err := second.RestoreCustomers(saved, 2e9); err != nil {
+				t.Fatal(err)
+			}
+		}); n > 100*20 {
+			t.Errorf("%v: got %v allocations for 100 customers, want at most 20 for each", params.Kind(), n)
+		}
+		for i := range second.customers.list {
+			if c := &second.customers.list[i]; !c.begun() || c.Profile() != c.service.Profile {
+				t.Fatalf("%v: customer %d has a profile of its own", params.Kind(), i+1)
+			}
 		}
 	}
 }
