@@ -33,7 +33,7 @@ func (t *Table[K]) Set(key K, now int64, p *Profile) error { return t.set(t.hash
 
 func (t *Table[K]) set(hash uint64, key K, now int64, p *Profile) error {
 	at, i, known := t.find(hash, key)
-	if err := t.config.Validate(p); err != nil {
+	if err := t.validate(p); err != nil {
 		return err
 	}
 	switch {
@@ -59,6 +59,18 @@ func (t *Table[K]) set(hash uint64, key K, now int64, p *Profile) error {
 		t.order[n] = link{}
 	}
 	t.own[i] = p
+	return nil
+}
+
+// validate returns the error of giving the table another profile, or a key one of its own. It
+// counts the logs of all shards: the others may need longer ones next.
+func (t *Table[K]) validate(p *Profile) error {
+	if err := t.config.Validate(p); err != nil {
+		return err
+	}
+	if n, keys := p.entries(), t.config.Keys+t.beside; n > t.entries && n > maxTableEntries/keys {
+		return tooManyEntries(keys, p)
+	}
 	return nil
 }
 

@@ -291,3 +291,51 @@ func TestShardsSet(t *testing.T) {
 		t.Error("SetProfile to a log succeeded")
 	}
 }
+
+// TestShardsLogs has logs that fit a shard, but not all shards. A key cannot get one, and saved data
+// cannot bring one, unless all keys have had such logs from the beginning.
+func TestShardsLogs(t *testing.T) {
+	bucket := compileProfile(t, TokenBucket{Rate: ByteRate(1000), Burst: 1000})
+	log := func(entries int) *Profile { return compileProfile(t, SlidingLog{1000, 1e9, entries}) }
+	shards, err := NewShards[int](bucket, TableConfig{Keys: 1 << 20}, 1024)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(what string, err error) {
+		t.Helper()
+		if err == nil || err.Error() != "keys 1048576 with a log of 65 entries each exceed 67108864 entries in total" {
+			t.Errorf("%s: got %v", what, err)
+		}
+	}
+	saved := func(p, own *Profile) []byte {
+		table, _ := NewTable[int](p, TableConfig{Keys: 1})
+		if err := table.Set(1, 0, own); err != nil {
+			t.Fatal(err)
+		}
+		b, _ := table.AppendBinary(nil)
+		return b
+	}
+	check("Set", shards.Set(1, 0, log(65)))
+	check("saved logs of all keys", shards.UnmarshalBinary(saved(log(65), bucket)))
+	check("a saved log of one key", shards.UnmarshalBinary(saved(bucket, log(65))))
+	if shards.Len() != 0 {
+		t.Errorf("got %d keys after errors, want 0", shards.Len())
+	}
+	if err := shards.UnmarshalBinary(saved(bucket, log(64))); err != nil || shards.Len() != 1 {
+		t.Errorf("a saved log that fits: got %v and %d keys", err, shards.Len())
+	}
+	check("Set after UnmarshalBinary", shards.Set(1, 0, log(65)))
+
+	table, _ := NewTable[int](log(3), TableConfig{Keys: 4})
+	table.beside = maxTableEntries
+	if err := table.Set(1, 0, log(3)); err != nil {
+		t.Errorf("Set of a log as long as those of all keys: %v", err)
+	}
+	if err := table.UnmarshalBinary(saved(log(3), log(2))); err != nil {
+		t.Errorf("saved logs as long as those of all keys: %v", err)
+	}
+	strings := Rekey(table, func(int) string { return "1" })
+	if table.Set(1, 0, log(4)) == nil || strings.Set("1", 0, log(4)) == nil {
+		t.Error("Set of a longer log succeeded")
+	}
+}

@@ -3,7 +3,6 @@ package meter
 import (
 	"encoding/binary"
 	"errors"
-	"hash/maphash"
 )
 
 // This file has the binary format of a Table, and of Shards as several tables. See save.go for
@@ -45,13 +44,15 @@ func (t *Table[K]) AppendBinary(b []byte) ([]byte, error) {
 // SetProfile next.
 //
 // The error says whether the data are of another format, or corrupt, or have more keys with
-// profiles of their own than fit. Then nothing has changed.
+// profiles of their own than fit, or logs that are too large for the table. Then nothing has
+// changed. The checksum detects damage, not forgery, but also forged data only take memory
+// within the bounds of the table.
 func (t *Table[K]) UnmarshalBinary(data []byte) error {
 	if len(t.index) == 0 {
 		panic(zeroTable)
 	}
 	next := []Table[K]{{}}
-	if err := readTables(data, t.profile, t.config, t.seed, next, func(uint64) int { return 0 }); err != nil {
+	if err := readTables(data, t, next, func(uint64) int { return 0 }); err != nil {
 		return err
 	}
 	t.become(&next[0])
@@ -83,7 +84,8 @@ func (t *Shards[K]) AppendBinary(b []byte) ([]byte, error) {
 }
 
 // UnmarshalBinary is Table.UnmarshalBinary. The keys are spread over the shards anew, so in
-// shards that are almost full some may be evicted. It locks all shards.
+// shards that are almost full some may be evicted. If the number of shards differs from the
+// saved one, the meters of packets whose key found no room begin anew. It locks all shards.
 func (t *Shards[K]) UnmarshalBinary(data []byte) error {
 	if len(t.shards) == 0 {
 		panic(zeroShards)
@@ -94,9 +96,8 @@ func (t *Shards[K]) UnmarshalBinary(data []byte) error {
 		t.shards[i].mu.Lock()
 		defer t.shards[i].mu.Unlock()
 	}
-	first := &t.shards[0].table
 	next := make([]Table[K], len(t.shards))
-	if err := readTables(data, first.profile, first.config, t.seed, next, t.number); err != nil {
+	if err := readTables(data, &t.shards[0].table, next, t.number); err != nil {
 		return err
 	}
 	for i := range next {
@@ -111,7 +112,7 @@ func (t *Table[K]) become(n *Table[K]) {
 	n.counts.Refused += t.counts.Refused
 	*t = Table[K]{
 		counts: n.counts, rest: Meter{profile: n.rest.profile, state: n.rest.state},
-		profile: n.profile, own: n.own, config: n.config, seed: n.seed, fresh: n.fresh, slots: n.slots,
+		profile: n.profile, own: n.own, config: n.config, beside: n.beside, seed: n.seed, fresh: n.fresh, slots: n.slots,
 		order: n.order, logs: n.logs, entries: n.entries, index: n.index,
 	}
 }
@@ -188,18 +189,22 @@ type tableReader[K comparable] struct {
 	own    []*Profile            // by number, from 1
 }
 
-// readTables adds the saved keys to tables, which it initializes.
-func readTables[K comparable](data []byte, like *Profile, config TableConfig, seed maphash.Seed, tables []Table[K], number func(hash uint64) int) error {
+// readTables adds the saved keys to tables, which it initializes like the current ones.
+func readTables[K comparable](data []byte, current *Table[K], tables []Table[K], number func(hash uint64) int) error {
 	r := tableReader[K]{savedReader: openSaved(data, savedTable), tables: tables, number: number}
-	r.shared = r.profile(like)
+	r.shared = r.profile(current.profile)
 	saved := r.uint32()
 	if r.err != nil {
 		return r.err
 	}
+	if err := current.validate(r.shared); err != nil {
+		return err
+	}
 	for i := range tables {
-		if err := tables[i].init(r.shared, config, seed); err != nil {
+		if err := tables[i].init(r.shared, current.config, current.seed); err != nil {
 			return err
 		}
+		tables[i].beside = current.beside
 	}
 	for i := uint32(0); i < saved && r.err == nil; i++ {
 		s, log := r.state(r.shared)

@@ -40,6 +40,7 @@ func NewShards[K comparable](p *Profile, config TableConfig, shards int) (*Shard
 		if err := t.shards[i].table.init(p, config, t.seed); err != nil {
 			return nil, err
 		}
+		t.shards[i].table.beside = config.Keys * (shards - 1)
 	}
 	return t, nil
 }
@@ -110,7 +111,8 @@ func (t *Shards[K]) Delete(key K) bool {
 }
 
 // Set is Table.Set. It fails if the shard of the key has no room, even if others have: make
-// Keys twice the number of keys that you Set, and at least 100 for each shard.
+// Keys twice the number of keys that you Set, and at least 100 for each shard. Logs of keys must
+// fit as in a Table with the keys of all shards.
 func (t *Shards[K]) Set(key K, now int64, p *Profile) error {
 	hash := maphash.Comparable(t.seed, key)
 	s := t.shardOf(hash)

@@ -21,7 +21,8 @@ type TableConfig struct {
 // MaxKeys is the largest number of keys in a Table.
 const MaxKeys = 1 << 22
 
-// maxTableEntries is the largest number of log entries in a Table, 16 bytes each.
+// maxTableEntries is the largest number of log entries in a Table, 16 bytes each. Shards may have
+// more, but only if all their keys had such logs from the beginning.
 const maxTableEntries = 1 << 26
 
 // Table has a meter for each key. All keys have the profile of the table, except those that
@@ -57,6 +58,7 @@ type Table[K comparable] struct {
 	logs    []entry  // logs of all slots, and one for looking at a new key
 	entries int      // length of a log
 	index   []uint32 // by hash: tag and slot number; 0 is free
+	beside  int      // keys of the other shards
 }
 
 // TableStats are the counts of a Table.
@@ -86,11 +88,15 @@ func (c TableConfig) Validate(p *Profile) error {
 	case c.Keys < 1 || c.Keys > MaxKeys:
 		return &FieldError{"keys", fmt.Sprintf("%d are not between 1 and %d", c.Keys, MaxKeys)}
 	case p.made().entries() > maxTableEntries/c.Keys:
-		return &FieldError{"keys", fmt.Sprintf("%d with a log of %d entries each exceed %d entries in total", c.Keys, p.entries(), maxTableEntries)}
+		return tooManyEntries(c.Keys, p)
 	case c.Idle && c.Empty:
 		return &FieldError{"new", "must be full if only idle keys are evicted: an evicted key would return with fewer tokens"}
 	}
 	return nil
+}
+
+func tooManyEntries(keys int, p *Profile) error {
+	return &FieldError{"keys", fmt.Sprintf("%d with a log of %d entries each exceed %d entries in total", keys, p.entries(), maxTableEntries)}
 }
 
 func (t *Table[K]) init(p *Profile, config TableConfig, seed maphash.Seed) error {
@@ -311,7 +317,7 @@ func Rekey[K, L comparable](t *Table[K], rekey func(K) L) *Table[L] {
 	t.settle()
 	out := &Table[L]{
 		counts: t.counts, rest: Meter{profile: t.rest.profile, state: t.rest.state}, free: t.free, emptied: t.emptied,
-		profile: t.profile, own: t.own, config: t.config, seed: t.seed, fresh: t.fresh, order: t.order, logs: t.logs, entries: t.entries,
+		profile: t.profile, own: t.own, config: t.config, beside: t.beside, seed: t.seed, fresh: t.fresh, order: t.order, logs: t.logs, entries: t.entries,
 		slots: make([]slot[L], len(t.slots), cap(t.slots)), index: make([]uint32, len(t.index)),
 	}
 	for i := range t.slots {
