@@ -108,3 +108,43 @@ func TestSavedFormat(t *testing.T) {
 		}
 	}
 }
+
+// TestSavedTableFormat saves and restores a table in format 1, which has a key with the profile of the
+// table, two keys that share another one, and packets whose key found no room. If it needs other bytes,
+// the format needs a new number.
+func TestSavedTableFormat(t *testing.T) {
+	const want = "6d7474010c746f6b656e2d6275636b657400127a00000000000050d6dc01000000b80b00000000000000000000000000" +
+		"00000000000000000001000000b80b000000000000c02709000000000000000000000000000300000000000000000000" +
+		"000000000020a107000000000000000000000000000100000061010000000b736c6964696e672d6c6f67b80b00000000" +
+		"000000ca9a3b000000000a00000000000000e803000000000000f401000000000000010000000000000001000000e803" +
+		"000000000000f40100000000000002000000626301000000d007000000000000f4010000000000000100000000000000" +
+		"01000000d007000000000000f4010000000000000000000002651fb3"
+	p := compileProfile(t, TokenBucket{Rate: BitRate(8e6), Burst: 3000})
+	own := compileProfile(t, SlidingLog{3000, time.Second, 10})
+	table, _ := NewTable[string](p, TableConfig{Keys: 3, Idle: true})
+	for i, key := range []string{"a", "bc", ""} {
+		if i > 0 {
+			if err := table.Set(key, 1000, own); err != nil {
+				t.Fatal(err)
+			}
+		}
+		table.Color(key, int64(1000*i), 500, Green)
+	}
+	table.Color("no room", 3000, 600, Green)
+	if b, err := table.AppendBinary(nil); err != nil || hex.EncodeToString(b) != want {
+		t.Errorf("got %x, %v, want %s", b, err, want)
+	}
+	data, err := hex.DecodeString(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, _ := NewTable[string](p, TableConfig{Keys: 3, Idle: true})
+	if err := again.UnmarshalBinary(data); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"a", "bc", "", "no room"} {
+		if got, want := again.Explain(key, 5000, 2000, Green), table.Explain(key, 5000, 2000, Green); got != want {
+			t.Errorf("key %q: got %+v, want %+v", key, got, want)
+		}
+	}
+}
