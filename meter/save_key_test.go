@@ -102,3 +102,16 @@ func saveOne[K comparable](t *testing.T, key K) error {
 	}
 	return err
 }
+
+// TestSavedKeyLengths has keys that are a byte too short or too long.
+func TestSavedKeyLengths(t *testing.T) {
+	for _, key := range []any{new(int), new(uint), new(uint16), new([6]byte), new(vlans), new(bool)} {
+		good, err := appendKey(nil, key)
+		if err != nil || !readKey(good, key) {
+			t.Errorf("%T: got %v, want a key that can be read", key, err)
+		}
+		if readKey(good[1:], key) || readKey(append(good, 0), key) {
+			t.Errorf("%T: a key of another length was read", key)
+		}
+	}
+}
