@@ -56,3 +56,43 @@ func TestSetCustomerPlans(t *testing.T) {
 		}
 	}
 }
+
+// TestCustomerQueueRate compares the queue of a customer with a queue of the policy, while the rate of
+// both changes, by a reload or without. CoDel continues in both.
+func TestCustomerQueueRate(t *testing.T) {
+	r := seeded(t)
+	config := queue.Config{Rate: mega, Time: 50 * time.Millisecond, CoDel: queue.CoDel{Target: time.Millisecond, Interval: 5 * time.Millisecond}}
+	customers := func() *Policy {
+		return customersPolicy(&Customers{List: []Customer{{Name: "a", Prefixes: prefixes("192.0.2.1/32"), Plan: &ServicePlan{Name: "p", Queue: &config}}}})
+	}
+	queues := func() *Policy {
+		return &Policy{Classes: []Class{{Name: "a", Green: &Action{Queue: &Queue{Name: "q", Config: config}}}}}
+	}
+	one, other := newPipeline(t, customers()), newPipeline(t, queues())
+	at, dropped := int64(0), 0
+	for i := range 20_000 {
+		if r.IntN(20) == 0 {
+			config.Rate = meter.BitRate(7e6 + r.Int64N(2e6))
+			other, _ = inherited(t, other, queues())
+			if next := newPipeline(t, customers()); r.IntN(2) == 0 {
+				one.SetCustomerPlans([]CustomerPlan{{"a", &next.plan.Customers.Plans[0]}})
+			} else {
+				next.Inherit(one)
+				one = next
+			}
+		}
+		at += r.Int64N(2000 * µs)
+		frame := toward("192.0.2.1", 40+r.IntN(2000))
+		got, _ := process(one, at, frame)
+		want, _ := process(other, at, frame)
+		if got.Customer = 0; got != want {
+			t.Fatalf("packet %d: got %+v, want %+v", i, got, want)
+		}
+		if got.Reason == CoDel {
+			dropped++
+		}
+	}
+	if dropped < 100 {
+		t.Errorf("CoDel dropped only %d packets", dropped)
+	}
+}

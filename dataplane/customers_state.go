@@ -96,6 +96,9 @@ func (c *customer) inherit(was *customer, now int64, sameUnit bool) {
 		// Its first packet is still to come, or it had a meter.
 	case c.paced() && c.service.Queue == was.service.Queue:
 		c.leaky = was.leaky
+	case c.paced() && sameButRate(c.service.Queue, was.service.Queue):
+		c.leaky = was.leaky
+		_ = c.leaky.SetRate(c.service.Queue.Rate) // Compile has checked it
 	case c.paced():
 		c.queue().Follow(was.leaky)
 	case !was.paced() && sameUnit && c.begun():

@@ -1,6 +1,10 @@
 package dataplane
 
-import "math"
+import (
+	"math"
+
+	"github.com/a-seed-32e5a53f/shaper/queue"
+)
 
 // Inherit moves the counters, tokens and backlogs of another pipeline into a new one, which
 // takes its place. Plan.Succeed defines which part continues which. First settle all
@@ -39,14 +43,18 @@ func (l *Pipeline) Inherit(before *Pipeline) []Change {
 // inherit makes the queue free at the time at which its predecessor would have been. If it
 // differs in nothing but the rate, it also keeps the backlog, CoDel and random numbers.
 func (q *pacedQueue) inherit(was *pacedQueue) {
-	same := was.plan.Config
-	same.Rate = q.plan.Rate
 	switch {
 	case q.leaky == nil || was.leaky == nil:
-	case q.plan.Config == same:
+	case sameButRate(q.plan.Config, was.plan.Config):
 		q.leaky = was.leaky
-		_ = q.leaky.SetRate(same.Rate) // Compile has checked it
+		_ = q.leaky.SetRate(q.plan.Rate) // Compile has checked it
 	default:
 		q.leaky.Follow(was.leaky)
 	}
+}
+
+// sameButRate reports whether queues differ in nothing but the rate, or not at all.
+func sameButRate(a, b queue.Config) bool {
+	a.Rate = b.Rate
+	return a == b
 }
