@@ -208,6 +208,37 @@ func TestShardsConcurrent(t *testing.T) {
 	}
 }
 
+// TestShardsSavedAtChange saves while another goroutine changes the profile of all shards. All saved
+// shards have the same profile.
+func TestShardsSavedAtChange(t *testing.T) {
+	p, q := compileProfile(t, TokenBucket{Rate: ByteRate(1), Burst: 1000}), compileProfile(t, TokenBucket{Rate: ByteRate(2), Burst: 1000})
+	shards, err := NewShards[int](p, TableConfig{Keys: 1000}, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key := range 500 {
+		shards.Color(key, 0, 1, Green)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for i := range 300 {
+			if err := shards.SetProfile(0, []*Profile{q, p}[i%2]); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	failed := 0
+	for range 150 {
+		if _, err := shards.AppendBinary(nil); err != nil {
+			failed++
+		}
+	}
+	wg.Wait()
+	if failed > 0 {
+		t.Errorf("%d of 150 times saving failed", failed)
+	}
+}
+
 // TestTableErrors has each error of a table.
 func TestTableErrors(t *testing.T) {
 	bucket := compileProfile(t, TokenBucket{Rate: BitRate(8e6), Burst: 10})
