@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -93,7 +91,7 @@ func parseChange(words []string, now time.Time, span time.Duration) (c changes.C
 		case word == "reset":
 			c.Reset = true
 		case !assigns || value == "":
-			return c, fmt.Errorf("%q: want plan=NAME, a parameter such as rate=50mbit, off, on or reset", word)
+			return c, fmt.Errorf("%.80q: want plan=NAME, a parameter such as rate=50mbit, off, on or reset", word)
 		case name == "plan":
 			c.Plan = value
 		case name == "for":
@@ -122,7 +120,7 @@ const (
 )
 
 // readChanges reads a file of changes, one a line. Empty lines and lines that begin with # are
-// skipped.
+// skipped, and so is a byte order mark.
 func readChanges(path string, now time.Time, span time.Duration) (out []changes.Change, err error) {
 	in := os.Stdin
 	if path != "-" {
@@ -139,10 +137,10 @@ func readChanges(path string, now time.Time, span time.Duration) (out []changes.
 		return nil, usagef("--file %s: larger than %d MiB, the maximum", say.Printable(path), maxChangesSize>>20)
 	}
 	var errs []error
-	lines := bufio.NewScanner(bytes.NewReader(text))
-	lines.Buffer(nil, 1<<20)
-	for n := 1; lines.Scan(); n++ {
-		words, err := splitWords(lines.Text())
+	n := 0
+	for line := range strings.Lines(strings.TrimPrefix(string(text), "\ufeff")) {
+		n++
+		words, err := splitWords(line)
 		if err == nil && (len(words) == 0 || strings.HasPrefix(words[0], "#")) {
 			continue
 		}
@@ -157,10 +155,10 @@ func readChanges(path string, now time.Time, span time.Duration) (out []changes.
 		}
 		out = append(out, c)
 	}
-	if err := errors.Join(append(errs, lines.Err())...); err != nil {
-		return nil, &usageError{err}
-	}
-	if len(out) == 0 {
+	switch {
+	case len(errs) > 0:
+		return nil, &usageError{errors.Join(errs...)}
+	case len(out) == 0:
 		return nil, usagef("--file %s: it has no changes", say.Printable(path))
 	}
 	return out, nil

@@ -6,8 +6,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
 )
 
 func TestSplitWords(t *testing.T) {
@@ -73,6 +76,27 @@ func TestParseChange(t *testing.T) {
 	c, err := parseChange([]string{"customer", "a", "off", "for=2h"}, now, time.Hour)
 	if err != nil || !c.Until.Equal(now.Add(2*time.Hour)) {
 		t.Errorf("got %v, %v, want the end of the line, not of the flag", c.Until, err)
+	}
+}
+
+// TestReadChanges reads a file that a program of another system wrote, and one with a line of
+// megabytes, whose error names the line.
+func TestReadChanges(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "changes.txt")
+	read := func(text string) ([]changes.Change, error) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return changesOf(nil, path, 0)
+	}
+	list, err := read("\ufeffcustomer a off\r\n\r\n# comment\r\ncustomer \"b c\" plan=p")
+	if err != nil || len(list) != 2 || list[0].Name != "a" || list[1].Name != "b c" || list[1].Plan != "p" {
+		t.Errorf("got %+v, %v, want changes of a and b c", list, err)
+	}
+	_, err = read("customer a off\ncustomer b " + strings.Repeat("x", 2<<20) + "\n")
+	if !isUsage(err) || !strings.HasPrefix(err.Error(), path+":2: ") || len(err.Error()) > 2000 {
+		t.Errorf("got an error of %d bytes, %.100v, want one that names line 2", len(fmt.Sprint(err)), err)
 	}
 }
 
