@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"time"
 
@@ -37,11 +36,13 @@ IFACE, show all shaped interfaces.`,
 			if err := all.check(args); err != nil {
 				return err
 			}
-			if on, err := customers.given(cmd); on || err != nil {
-				if err == nil && watch {
-					err = usagef("--customers cannot be combined with --watch")
-				}
-				return cmp.Or(err, f.customers(cmd.Context(), s, interfaceArg(args), customers, asJSON))
+			switch on, err := customers.given(cmd); {
+			case err != nil:
+				return err
+			case on && watch:
+				return usagef("--customers cannot be combined with --watch")
+			case on:
+				return f.customers(cmd.Context(), s, interfaceArg(args), customers, asJSON)
 			}
 			return f.stats(cmd.Context(), s, interfaceArg(args), asJSON, watch)
 		},

@@ -328,6 +328,27 @@ func TestLiveCustomersIsolation(t *testing.T) {
 	}
 }
 
+// TestLiveCustomersFlags checks that wrong flags of shaper stats --customers print one error, and
+// no counters.
+func TestLiveCustomersFlags(t *testing.T) {
+	p := newPair(t)
+	policy, _ := writeTable(t, "green: pass", "  open: {type: token-bucket, rate: 1gbit, burst: 1MB}\n", "customer,address,plan\na,192.0.2.1,open\n")
+	r := p.runShaper("--policy", policy)
+	for _, test := range []struct {
+		want string
+		args []string
+	}{
+		{`--by "packets": want bytes, dropped or rate`, []string{"--customers", "--by", "packets"}},
+		{`--top -1: want 0 or more`, []string{"--customers", "--top", "-1"}},
+		{`--top and --by need --customers`, []string{"--top", "5"}},
+		{`--top and --by need --customers`, []string{"--by", "rate"}},
+		{`--customers cannot be combined with --watch`, []string{"--customers", "--watch"}},
+	} {
+		p.wantError(2, test.want, append([]string{"stats", "v0"}, test.args...)...)
+	}
+	r.stopBySIGTERM()
+}
+
 // TestLiveCustomersRefused checks that plans with queues are refused with HTB, XDP and links.
 func TestLiveCustomersRefused(t *testing.T) {
 	p := newPair(t)
