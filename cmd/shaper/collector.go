@@ -54,8 +54,8 @@ func newCollector(policy *policyfile.Compiled, e engine) *collector {
 	plan := policy.Plan
 	meters := make([]*meterSeries, len(plan.Stages))
 	for i := range meters {
-		if plan.Stages[i].Keyed() {
-			continue // each key has its own level
+		if plan.Stages[i].Keyed() || plan.Stages[i].Customers {
+			continue // each key or customer has its own level
 		}
 		meters[i] = &meterSeries{i, [2]*bins.Series{c.Add(-1, bins.Lowest), c.Add(-1, bins.Lowest)}}
 		c.meters = append(c.meters, meters[i])
@@ -105,9 +105,27 @@ func (c *collector) packet(v *dataplane.Verdict) error {
 	return nil
 }
 
+// queueOf returns the queue for a packet with a class. It is nil if there is none, and for a
+// customer's own queue, which has no series.
+func (c *collector) queueOf(v *dataplane.Verdict) *queueSeries {
+	if v.Customer != 0 {
+		service := c.policy.Plan.Customers.Service(v.Customer)
+		if service.Profile == nil {
+			return nil
+		}
+		if a := service.Actions[v.Color]; a != nil {
+			if a.Queue < 0 {
+				return nil
+			}
+			return c.queues[a.Queue]
+		}
+	}
+	return c.classes[v.Class].queues[v.Color]
+}
+
 // outcome adds the outcome of a packet with a class.
 func (c *collector) outcome(v *dataplane.Verdict) {
-	q := c.classes[v.Class].queues[v.Color]
+	q := c.queueOf(v)
 	if v.Done.Dropped() {
 		if q != nil {
 			q.dropped(&c.Axis, v)
@@ -117,7 +135,7 @@ func (c *collector) outcome(v *dataplane.Verdict) {
 	n := int64(v.Length)
 	at := c.Bin(v.Departure)
 	c.passed[v.Color].Put(at, n)
-	if v.Done&dataplane.Queued != 0 {
+	if v.Done&dataplane.Queued != 0 && q != nil {
 		q.delay.Put(at, v.Departure-v.Now)
 		q.backlog.Put(&c.Axis, v.Now, v.Departure, n)
 	}
@@ -204,7 +222,10 @@ func (c *collector) write(w io.Writer, in, version string, n replayed) error {
 		case plan.Classes[i].Stage >= 0:
 			chain := outline.Chain(i)
 			first := &plan.Stages[chain[0]]
-			row.Meter = first.Kind.String() + ": " + say.Meter(first.Source)
+			row.Meter = "the meter of the customer's plan"
+			if !first.Customers {
+				row.Meter = first.Kind.String() + ": " + say.Meter(first.Source)
+			}
 			for _, k := range n.keys {
 				if slices.Contains(chain, k.stage) {
 					row.Meter += fmt.Sprintf("; %s: %s", k.Name, k)
