@@ -150,3 +150,44 @@ func TestSchedules(t *testing.T) {
 		}
 	}
 }
+
+// TestPlansAlike checks the notes about colors that a class of customers treats alike. Without a
+// plan that gives packets a color, there is no note about it.
+func TestPlansAlike(t *testing.T) {
+	const bucket, two = "type: token-bucket, rate: 1mbit, burst: 100kB", "type: srtcm, cir: 1mbit, cbs: 100kB, ebs: 100kB"
+	const yellow, red = "class a treats green and yellow alike", "class a treats yellow and red alike"
+	for _, test := range []struct {
+		class string
+		plan  string
+		want  []string
+	}{
+		{"meter: plan", bucket, nil},
+		{"meter: plan, red: pass", bucket, []string{"class a treats green and red alike"}},
+		{"meter: plan", "queue: {rate: 1mbit, limit: 1s}", nil},
+		{"meter: plan", two, []string{yellow}},
+		{"meter: plan", two + ", yellow: {dscp: af12}", nil},
+		{"meter: plan", two + ", green: {dscp: af11}", nil},
+		{"meter: {type: plan, color: aware}", bucket, []string{yellow}},
+		{"meter: plan, then: m", bucket, []string{yellow}},
+		{"meter: plan, red: pass", two, []string{yellow, red}},
+	} {
+		c, err := policyfile.Source{
+			Name: "p.yaml",
+			Text: "classes: [{name: a, per: customer, " + test.class + "}]\ncustomers: {file: c.csv}\nplans: {p: {" + test.plan + "}, q: {" + bucket + "}}\n" +
+				"meters: {m: {" + two + ", color: aware}}\n",
+			Customers: &policyfile.CustomerFile{Text: "customer,address,plan\n"},
+		}.Compile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, f := range Policy(c.File, c.Plan, Options{MTU: 1500, RTT: 50 * time.Millisecond}) {
+			if text, _, ok := strings.Cut(f.Text, ":"); ok && strings.HasSuffix(text, "alike") {
+				got = append(got, text)
+			}
+		}
+		if !reflect.DeepEqual(got, test.want) {
+			t.Errorf("%s, %s: got %q, want %q", test.class, test.plan, got, test.want)
+		}
+	}
+}

@@ -133,11 +133,22 @@ func plansDiffer(c *dataplane.Customers, color meter.Color) bool {
 	})
 }
 
+// colors is policyfile.Colors, but for customers only the colors that a plan can give.
+func (l *linter) colors(c *dataplane.Class) []meter.Color {
+	two := c.Match.Customer && !c.Meter.Aware && c.Meter.Then == nil
+	if two && !slices.ContainsFunc(l.Policy.Customers.Plans, func(p *dataplane.ServicePlan) bool {
+		return p.Params != nil && len(p.Params.Buckets()) > 1
+	}) {
+		return []meter.Color{meter.Green, meter.Red}
+	}
+	return policyfile.Colors(c)
+}
+
 // sameActions finds colors that a class treats alike.
 func (l *linter) sameActions(c *dataplane.Class) {
-	colors := policyfile.Colors(c)
+	colors := l.colors(c)
 	for i, color := range colors[1:] {
-		if c.Match.Customer && plansDiffer(l.Policy.Customers, color) {
+		if c.Match.Customer && (plansDiffer(l.Policy.Customers, colors[i]) || plansDiffer(l.Policy.Customers, color)) {
 			continue
 		}
 		if before := colors[i]; sameAction(c.Action(before), c.Action(color)) && !differentWRED(c, before, color) {
