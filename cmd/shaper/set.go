@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -40,7 +41,7 @@ rate=RATE and reset.`,
   shaper set eth0 link uplink rate=35mbit
   shaper set eth0 --file changes.txt
   shaper set eth0`,
-		Args: cobra.MinimumNArgs(1),
+		Args: wantArgs(1, math.MaxInt, "an interface"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			list, err := changesOf(args[1:], file, span)
 			if err != nil {
@@ -136,6 +137,7 @@ func readChanges(path string, now time.Time, span time.Duration) (out []changes.
 	if len(text) > maxChangesSize {
 		return nil, usagef("--file %s: larger than %d MiB, the maximum", say.Printable(path), maxChangesSize>>20)
 	}
+	out = []changes.Change{} // not nil, which lists the changes in force
 	var errs []error
 	n := 0
 	for line := range strings.Lines(strings.TrimPrefix(string(text), "\ufeff")) {
@@ -195,8 +197,10 @@ func (f *liveFlags) set(s streams, name string, list []changes.Change, asJSON bo
 	if list == nil {
 		return listChanges(s, shapers, asJSON)
 	}
-	if err := live.Set(shapers, list); err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+	if len(list) > 0 {
+		if err := live.Set(shapers, list); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
 	}
 	p := newPrinter(s.out)
 	switch {
