@@ -264,49 +264,59 @@ func TestLiveCustomersTwoCPUs(t *testing.T) {
 }
 
 // TestLiveCustomersIsolation checks that a customer with a hundred times its rate, and packets
-// of many unknown addresses, take nothing from other customers.
+// of many unknown addresses, take nothing from 99 other customers.
 func TestLiveCustomersIsolation(t *testing.T) {
 	t.Parallel()
 	skipInVM(t)
 	const rate, burst = 20_000, 10_000 // bytes
+	const others = 99
+	table := "customer,address,plan\nhog,192.0.2.1 2001:db8:1::/48,slow\n"
+	for i := range others {
+		table += fmt.Sprintf("c%d,198.51.100.%d 2001:db8:a:%x::/64,slow\n", i, i+1, i+1)
+	}
+	addressesOf := func(i int) [2]string { return [2]string{fmt.Sprintf("198.51.100.%d", i+1), fmt.Sprintf("2001:db8:a:%x::1", i+1)} }
 	for _, m := range []placement{{"tcx", "egress"}, {"tcx", "ingress"}} {
 		t.Run(m.hook+"-"+m.direction, func(t *testing.T) {
 			p := newPair(t)
 			policy, _ := writeTable(t, "meter: {type: token-bucket, rate: 1B/1000s, burst: 1000B}",
 				"  slow: {type: token-bucket, rate: 20kB/s, burst: 10kB}\n",
-				"customer,address,plan\nhog,192.0.2.1 2001:db8:1::/48,slow\na,192.0.2.2 2001:db8:2::/48,slow\nb,192.0.2.3,slow\n")
+				table)
 			r := p.runShaper(m.flags("--policy", policy)...)
 			from, _ := p.senderAndReceiver(m)
 			sniffer := p.sniffPassed(m)
 			send := from.Injector("v0")
 			begin, hog, strangers := time.Now(), int64(0), int64(0)
-			// Customers a and b send a burst in all, so all their packets fit, however late
-			// they are sent.
+			// The other customers send a burst each in all, so all their packets fit, however
+			// late they are sent.
 			for i := range int64(burst / 100) {
 				var frames [][]byte
-				for ; float64(hog)*100 < 100*rate*time.Since(begin).Seconds() && len(frames) < 200; hog++ {
+				for ; float64(hog)*100 < 100*rate*time.Since(begin).Seconds() && len(frames) < 400; hog++ {
 					frames = append(frames, m.frameOf([]string{"192.0.2.1", "2001:db8:1::1"}[hog%2]))
 				}
 				for range 50 { // unknown addresses, each once
 					strangers++
 					frames = append(frames, m.frameOf(fmt.Sprintf("10.9.%d.%d", strangers>>8, strangers&255)))
 				}
-				frames = append(frames, m.frameOf([]string{"192.0.2.2", "2001:db8:2::1"}[i%2]), m.frameOf("192.0.2.3"))
+				for c := range others {
+					frames = append(frames, m.frameOf(addressesOf(c)[i%2]))
+				}
 				if err := send(frames...); err != nil {
 					t.Fatal(err)
 				}
 				time.Sleep(10 * time.Millisecond)
 			}
 			took := time.Since(begin).Seconds()
-			sniffer.Wait(210, waitLimit)
+			sniffer.Wait(others*burst/100+110, waitLimit)
 			passed := map[string]float64{}
 			for _, f := range sniffer.Stop() {
 				if _, address := m.customerOf(f.Data); address != "" {
 					passed[address] += 100
 				}
 			}
-			if a, b := passed["192.0.2.2"]+passed["2001:db8:2::1"], passed["192.0.2.3"]; a != burst || b != burst {
-				t.Errorf("%.0f and %.0f bytes of the quiet customers passed: want all %d", a, b, burst)
+			for c := range others {
+				if a := addressesOf(c); passed[a[0]]+passed[a[1]] != burst {
+					t.Errorf("%.0f bytes of customer %d passed: want all %d", passed[a[0]]+passed[a[1]], c, burst)
+				}
 			}
 			if got := passed["192.0.2.1"] + passed["2001:db8:1::1"]; got > burst+rate*took || got < burst {
 				t.Errorf("%.0f bytes of %d passed in %.3f s: want at most %.0f", got, hog*100, took, burst+rate*took)
@@ -315,13 +325,13 @@ func TestLiveCustomersIsolation(t *testing.T) {
 			if c := rows["hog"]; c.packetCount != sentPackets(hog) || c.Dropped.Packets != hog-int64(passed["192.0.2.1"]+passed["2001:db8:1::1"])/100 {
 				t.Errorf("counted %+v: want %d sent", c, hog)
 			}
-			for _, name := range []string{"a", "b"} {
-				if c := rows[name]; c.packetCount != sentPackets(burst/100) || c.Dropped.Packets != 0 {
+			for i := range others {
+				if c := rows[fmt.Sprint("c", i)]; c.packetCount != sentPackets(burst/100) || c.Dropped.Packets != 0 {
 					t.Errorf("counted %+v: want %d packets, none dropped", c, burst/100)
 				}
 			}
-			if s := p.stats().Classes[1]; s.packetCount != sentPackets(strangers) || s.Green.packetCount != sentPackets(10) || len(rows) != 3 {
-				t.Errorf("counted %+v, %d customers: want %d strangers and 3 customers", s, len(rows), strangers)
+			if s := p.stats().Classes[1]; s.packetCount != sentPackets(strangers) || s.Green.packetCount != sentPackets(10) || len(rows) != 1+others {
+				t.Errorf("counted %+v, %d customers: want %d strangers and %d customers", s, len(rows), strangers, 1+others)
 			}
 			r.stopBySIGTERM()
 		})
