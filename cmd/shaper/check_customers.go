@@ -145,10 +145,18 @@ func (p *printer) customers(file *policyfile.File) {
 	if file.HasRules() {
 		p.Printf("  replay  ignores the quotas and schedules of plans\n")
 	}
+	selecting := selectingPlans(t.Plans)
 	for i, plan := range c.Plans {
 		used := say.Count(t.Plans[i].Customers, "customer")
 		if own := t.Plans[i].Own; own > 0 {
 			used += fmt.Sprintf(", %s with own parameters", say.Grouped(int64(own)))
+		}
+		switch by := selecting[plan.Name]; len(by) {
+		case 0:
+		case 1:
+			used += "; selected by plan " + by[0]
+		default:
+			used += fmt.Sprintf("; selected by %s", say.Count(len(by), "plan"))
 		}
 		p.Printf("\nplan %s\n  used    by %s\n", plan.Name, used)
 		if plan.Params != nil {
@@ -166,6 +174,25 @@ func (p *printer) customers(file *policyfile.File) {
 		}
 		p.rules(&t.Plans[i])
 	}
+}
+
+// selectingPlans returns, by name of a plan, the plans whose quotas and schedules select it.
+func selectingPlans(plans []checkPlanJSON) map[string][]string {
+	out := map[string][]string{}
+	add := func(name, by string) {
+		if list := out[name]; len(list) == 0 || list[len(list)-1] != by {
+			out[name] = append(list, by)
+		}
+	}
+	for i := range plans {
+		if q := plans[i].Quota; q != nil {
+			add(q.Then, plans[i].Name)
+		}
+		for _, w := range plans[i].When {
+			add(w.Plan, plans[i].Name)
+		}
+	}
+	return out
 }
 
 // rules prints the quota and the schedules of a plan.

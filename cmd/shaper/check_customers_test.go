@@ -119,6 +119,11 @@ func TestCheckRules(t *testing.T) {
 			"\n  replay  ignores the quotas and schedules of plans\n",
 			"\n  quota   500,000,000,000 B every month (UTC), then plan slow; 1 customer with an own limit\n  when    22:00-06:00 (local): plan night\n",
 		}},
+		{"check " + path, []string{
+			"\nplan home-50\n  used    by 2 customers\n  meter",
+			"\nplan night\n  used    by 0 customers; selected by plan home-50\n",
+			"\nplan slow\n  used    by 0 customers; selected by plan home-50\n",
+		}},
 		{"check --json " + path, []string{
 			`"quota":{"limit_bytes":500000000000,"every":"month","zone":"UTC","then":"slow","customers_with_own_limit":1},"when":[{"at":"22:00-06:00","zone":"local","plan":"night"}]},{"name":"night"`,
 		}},

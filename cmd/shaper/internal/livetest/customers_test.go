@@ -274,7 +274,9 @@ func TestLiveCustomersIsolation(t *testing.T) {
 	for i := range others {
 		table += fmt.Sprintf("c%d,198.51.100.%d 2001:db8:a:%x::/64,slow\n", i, i+1, i+1)
 	}
-	addressesOf := func(i int) [2]string { return [2]string{fmt.Sprintf("198.51.100.%d", i+1), fmt.Sprintf("2001:db8:a:%x::1", i+1)} }
+	addressesOf := func(i int) [2]string {
+		return [2]string{fmt.Sprintf("198.51.100.%d", i+1), fmt.Sprintf("2001:db8:a:%x::1", i+1)}
+	}
 	for _, m := range []placement{{"tcx", "egress"}, {"tcx", "ingress"}} {
 		t.Run(m.hook+"-"+m.direction, func(t *testing.T) {
 			p := newPair(t)
