@@ -29,12 +29,13 @@ func newSet(s streams) *cobra.Command {
 		Short:   "Change a customer, link or queue while it is shaped",
 		Long: `Change one customer, the rate of a link or the rate of a queue while the shaper
 runs. Nothing is reloaded: tokens, backlogs and counters are kept, and other
-customers notice nothing. The change stays in force when the policy is reloaded,
-until it is reset, or the shaper ends. Without a change, list those in force.
+customers are not affected. A change stays in force when the policy is reloaded.
+It ends when you reset it, or when the shaper ends; with --state, it is in force
+again after a restart. Without a change, list the changes in force.
 
 A CHANGE of a customer is plan=NAME, a parameter such as rate=50mbit, off (drop
-all of its packets), on, or reset (back to the policy). A link or a queue has
-rate=RATE and reset.`,
+all of its packets), on, or reset (back to the policy). A CHANGE of a link or a
+queue is rate=RATE or reset.`,
 		Example: `  shaper set eth0 customer 4711 plan=biz-200
   shaper set eth0 customer 4711 rate=50mbit --for 1h
   shaper set eth0 customer 4711 off
@@ -51,7 +52,7 @@ rate=RATE and reset.`,
 		},
 	}
 	f.add(cmd)
-	cmd.Flags().StringVar(&file, "file", "", "make the changes in `FILE`, one a line as on the command line, all or none; -: standard input")
+	cmd.Flags().StringVar(&file, "file", "", "make all changes in `FILE`, or none. A line is such as customer 4711 rate=50mbit for=1h; -: standard input")
 	cmd.Flags().Var(newTimeFlag(&span, 0), "for", "end the change after `TIME`")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the changes as JSON, one a line")
 	return cmd
