@@ -48,6 +48,11 @@ func TestStateFile(t *testing.T) {
 	}
 	refuse("another kind", f, stateCustomers, text)
 	refuse("another command", stateFlag{command: "tap", dir: f.dir}, stateQuotas, text)
+	end := len(text) - 4
+	for _, version := range []string{"0", "2"} { // complete files of an older and of a later version
+		other := bytes.Replace(text[:end:end], []byte(" 1\n"), []byte(" "+version+"\n"), 1)
+		refuse("version "+version, f, stateQuotas, append(other, stateSum(other)...))
+	}
 	for i := range text {
 		refuse("cut", f, stateQuotas, text[:i])
 		damaged := bytes.Clone(text)
