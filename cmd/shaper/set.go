@@ -52,7 +52,7 @@ queue is rate=RATE or reset.`,
 		},
 	}
 	f.add(cmd)
-	cmd.Flags().StringVar(&file, "file", "", "make all changes in `FILE`, or none. A line is such as customer 4711 rate=50mbit for=1h; -: standard input")
+	cmd.Flags().StringVar(&file, "file", "", "make all changes in `FILE`, or none; a line is a change, such as customer 4711 rate=50mbit for=1h; -: standard input")
 	cmd.Flags().Var(newTimeFlag(&span, 0), "for", "end the change after `TIME`")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the changes as JSON, one a line")
 	return cmd
