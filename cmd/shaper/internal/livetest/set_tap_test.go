@@ -2,6 +2,7 @@ package livetest
 
 import (
 	"fmt"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -57,6 +58,12 @@ func TestLiveTapSet(t *testing.T) {
 	})
 	p.wantChanges("t0", changes...)
 	send("c", "192.0.2.3", 1, 0)
+
+	none := filepath.Join(t.TempDir(), "none")
+	rewriteFile(t, none, "# none\n")
+	if out, _ := p.wantExit(0, "set", "t0", "--file", none); out != "t0: 0 changes made\n" {
+		t.Errorf("without changes it prints %q", out)
+	}
 
 	p.wantExit(0, "set", "t0", "customer", "c", "on", "--for", "3s")
 	eventually(t, func() error {
