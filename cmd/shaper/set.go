@@ -158,11 +158,8 @@ func readChanges(path string, now time.Time, span time.Duration) (out []changes.
 		}
 		out = append(out, c)
 	}
-	switch {
-	case len(errs) > 0:
-		return nil, &usageError{errors.Join(errs...)}
-	case len(out) == 0:
-		return nil, usagef("--file %s: it has no changes", say.Printable(path))
+	if err := errors.Join(errs...); err != nil {
+		return nil, &usageError{err}
 	}
 	return out, nil
 }
