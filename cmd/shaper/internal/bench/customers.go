@@ -105,7 +105,20 @@ func customerReplays(start func() (*captures, error)) []figure {
 		ns, err := elapsed(1, name, args...)
 		return ns / 1e9, err
 	}
+	each := func(file bool) side {
+		return onSource(start, func(c *captures) (float64, error) {
+			args, err := c.eachCustomer()
+			if err != nil {
+				return 0, err
+			}
+			if !file {
+				args = replayed(args[1])
+			}
+			return elapsed(captured, c.shaper, args...)
+		})
+	}
 	return []figure{
+		timeRatio("replay of 4 M packets of 64 B, 100,000 customers at random, against one meter", 3, 2, each(true), each(false)),
 		amount("memory of replay through queues of 10,000 customers, 75 MB queued; other: plain replay", 256, 128, " MiB", paced, plain),
 		amount("replay of one packet with 100,000 customers from a file", 1, 0.3, " s", load(100_000, seconds), nil),
 		amount("replay of one packet with a million customers from a file", 10, 3, " s", load(1_000_000, seconds), nil),
@@ -126,15 +139,33 @@ func (c *captures) paced() ([]string, error) {
 	if err := writeTable(dir, numPaced, "queue: {rate: 150kbit, limit: 400ms}"); err != nil {
 		return nil, err
 	}
-	all := make([][]byte, numPaced)
+	return args, writeCapture(args[1], packets, framesTo(numPaced, 1000))
+}
+
+// eachCustomer returns the arguments of a replay of packets of 64 bytes to random customers.
+func (c *captures) eachCustomer() ([]string, error) {
+	dir := filepath.Join(filepath.Dir(c.long), "each")
+	args := []string{"replay", filepath.Join(dir, "in.pcap"), "--policy", filepath.Join(dir, "policy.yaml"), "-o", "/dev/null"}
+	if _, err := os.Stat(dir); err == nil {
+		return args, nil
+	}
+	return args, errors.Join(writeTable(dir, numCustomers, meteredPlan), writeCapture(args[1], captured, framesTo(numCustomers, 46)))
+}
+
+// framesTo returns a frame to each of n customers, with IPv4 packets of a length.
+func framesTo(n int, length uint16) [][]byte {
+	all := make([][]byte, n)
 	for i := range all {
-		all[i] = make([]byte, 14+1000)
+		all[i] = make([]byte, 14+int(length))
 		copy(all[i], smallFrame)
-		binary.BigEndian.PutUint16(all[i][16:], 1000)
+		binary.BigEndian.PutUint16(all[i][16:], length)
 		binary.BigEndian.PutUint32(all[i][30:], 10<<24|uint32(i))
 	}
-	return args, writeCapture(args[1], packets, all)
+	return all
 }
+
+// meteredPlan is the plan of customers with meters.
+const meteredPlan = "type: trtcm, cir: 50mbit, cbs: 1MiB, pir: 60mbit, pbs: 1MiB"
 
 // loading returns the arguments of a replay of one packet with n customers.
 func (c *captures) loading(n int) ([]string, error) {
@@ -143,7 +174,7 @@ func (c *captures) loading(n int) ([]string, error) {
 	if _, err := os.Stat(dir); err == nil {
 		return args, nil
 	}
-	return args, errors.Join(writeTable(dir, n, "type: trtcm, cir: 50mbit, cbs: 1MiB, pir: 60mbit, pbs: 1MiB"), writeCapture(args[1], 1, [][]byte{smallFrame}))
+	return args, errors.Join(writeTable(dir, n, meteredPlan), writeCapture(args[1], 1, [][]byte{smallFrame}))
 }
 
 // writeTable writes a policy and n customers with one plan into a new directory.

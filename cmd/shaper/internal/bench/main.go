@@ -28,7 +28,7 @@ func main() {
 	flag.BoolVar(&o.peers, "peers", false, "measure against rte_meter too; needs libdpdk-dev, pkg-config and gcc")
 	flag.IntVar(&o.rounds, "rounds", 9, "measure every figure `N` times")
 	flag.StringVar(&o.only, "only", "", "measure only figures whose name matches `REGEXP`")
-	flag.StringVar(&o.dir, "dir", "/dev/shm", "tmpfs `DIR` for the captures, 1.7 GB")
+	flag.StringVar(&o.dir, "dir", "/dev/shm", "tmpfs `DIR` for the captures, 2.8 GB")
 	flag.StringVar(&o.profile, "cpuprofile", "", "write a CPU profile of this process to `FILE`")
 	flag.StringVar(&o.write, "write", "", "write BENCHMARKS.md and growth.svg to `DIR`")
 	send := flag.String("blast", "", "send UDP for a figure of the kernel: `SIZE,RATE,MS`")

@@ -75,7 +75,7 @@ func (w *wire) policyOf(n int) (string, error) {
 	if _, err := os.Stat(policy); err == nil {
 		return policy, nil
 	}
-	return policy, writeTable(dir, n, "type: trtcm, cir: 50mbit, cbs: 1MiB, pir: 60mbit, pbs: 1MiB")
+	return policy, writeTable(dir, n, meteredPlan)
 }
 
 // attachTime returns the time from the start of shaper run until it is attached, in s.

@@ -17,7 +17,7 @@ import (
 const (
 	captured      = 4_000_000 // packets
 	capturedShort = captured / 10
-	captureSpace  = 2_500_000_000 // bytes, for all captures
+	captureSpace  = 2_800_000_000 // bytes, for all captures
 )
 
 var replayArgs = []string{"-o", "/dev/null", "--meter", "trtcm cir=1gbit cbs=64KiB pir=2gbit pbs=64KiB", "--yellow", "dscp=af12"}
