@@ -19,11 +19,11 @@ import (
 // rejects a plan; then no plan is changed. It wraps ErrDetached if the shaper is no longer
 // attached, and ErrNoRoom if a reload is needed.
 func (s *Shaper) SetCustomerPlans(list []dataplane.CustomerPlan) error {
-	st, err := s.lockSite()
+	change, err := takeChangeLock(s.iface()) // lockSite also asks for the interface: that waits for every change of the network
 	if err != nil {
 		return err
 	}
-	defer st.close()
+	defer change.Close()
 	index, err := s.currentIndex()
 	if index == nil {
 		return err
