@@ -27,8 +27,13 @@ const maxGrowth = 1 << 20
 type File struct {
 	Book Book
 	Path string // "": the book is not kept
-	size int64  // of the file, bytes
-	base int64  // size after it was written anew
+
+	// Volatile says that the file is not used after a restart of the host, so Add does not wait
+	// until it is on the disk.
+	Volatile bool
+
+	size int64 // of the file, bytes
+	base int64 // size after it was written anew
 
 	damaged bool // the file cannot be used, and is put aside
 }
@@ -130,7 +135,8 @@ func decode(line []byte) (list []Change, err error) {
 }
 
 // Add applies changes to the book, all or none, and keeps them. Then it calls do, which puts
-// them into force; if that fails, Add undoes them. It returns when they are on the disk.
+// them into force; if that fails, Add undoes them. It returns when they are on the disk, unless the
+// file is volatile.
 func (f *File) Add(list []Change, do func() error) error {
 	for i := range list {
 		if err := list[i].Check(); err != nil {
@@ -180,6 +186,9 @@ func (f *File) write(line []byte, do func() error) error {
 		return undo(err)
 	}
 	f.size += int64(len(line))
+	if f.Volatile {
+		return nil
+	}
 	if err := file.Sync(); err != nil {
 		return fmt.Errorf("the changes are in force, but may be lost: file of changes: %w", err)
 	}
@@ -210,7 +219,7 @@ func (f *File) rewrite(do func() error) error {
 	if err != nil {
 		return err
 	}
-	prepared, err := prepare(f.Path, append(text, line...))
+	prepared, err := prepare(f.Path, append(text, line...), f.Volatile)
 	if err != nil {
 		return fmt.Errorf("file of changes: %w", err)
 	}
@@ -222,7 +231,7 @@ func (f *File) rewrite(do func() error) error {
 		f.damaged = os.Rename(f.Path, f.Path+".damaged") != nil // for the user
 	}
 	f.size = 0 // if the next step fails, the next call tries again
-	if err := prepared.replace(); err != nil {
+	if err := prepared.replace(f.Volatile); err != nil {
 		return fmt.Errorf("the changes are in force, but not kept: file of changes: %w", err)
 	}
 	f.size = int64(len(text) + len(line))

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -43,8 +44,10 @@ type Changer struct {
 	quotas    quotas
 }
 
-// NewChanger returns a Changer for shapers with a file of changes.
+// NewChanger returns a Changer for shapers with a file of changes. A file in kernel.StateDir is
+// volatile.
 func NewChanger(file *changes.File, shapers func() []Changeable) *Changer {
+	file.Volatile = filepath.Dir(file.Path) == kernel.StateDir
 	return &Changer{File: file, shapers: shapers, next: file.Book.Next(), quotas: quotas{Ledger: quota.New()}}
 }
 

@@ -218,3 +218,18 @@ func TestSetEnds(t *testing.T) {
 		t.Error("a change that has ended was accepted")
 	}
 }
+
+// TestVolatile checks which changes must be on the disk before Set returns: those that outlive a
+// restart of the host.
+func TestVolatile(t *testing.T) {
+	for path, want := range map[string]bool{
+		kernel.StateDir + "/1-2-changes-both":   true,
+		"/var/lib/shaper/eth0-both.changes":     false,
+		kernel.StateDir + "/state/eth0.changes": false,
+		"":                                      false,
+	} {
+		if got := NewChanger(&changes.File{Path: path}, nil).Volatile; got != want {
+			t.Errorf("%q: got %v, want %v", path, got, want)
+		}
+	}
+}
