@@ -13,6 +13,31 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type BudgetAddition struct {
+	_     structs.HostLayout
+	Green struct {
+		_       structs.HostLayout
+		Packets uint64
+		Bytes   uint64
+	}
+	Yellow struct {
+		_       structs.HostLayout
+		Packets uint64
+		Bytes   uint64
+	}
+	Red struct {
+		_       structs.HostLayout
+		Packets uint64
+		Bytes   uint64
+	}
+	Dropped struct {
+		_       structs.HostLayout
+		Packets uint64
+		Bytes   uint64
+	}
+	Customer uint64
+}
+
 type BudgetMove struct {
 	_        structs.HostLayout
 	Customer uint32
@@ -23,6 +48,7 @@ type BudgetMove struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	BudgetMapAdditions     = "additions"
 	BudgetMapBacklogs      = "backlogs"
 	BudgetMapBounds6       = "bounds6"
 	BudgetMapBudgets       = "budgets"
@@ -48,6 +74,7 @@ const (
 	BudgetMapTables        = "tables"
 	BudgetMapVectors       = "vectors"
 	BudgetMapWaiting       = "waiting"
+	BudgetProgShaperAdd    = "shaper_add"
 	BudgetProgShaperChange = "shaper_change"
 	BudgetProgShaperColor  = "shaper_color"
 	BudgetProgShaperDraw   = "shaper_draw"
@@ -98,6 +125,7 @@ type BudgetSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type BudgetProgramSpecs struct {
+	ShaperAdd    *ebpf.ProgramSpec `ebpf:"shaper_add"`
 	ShaperChange *ebpf.ProgramSpec `ebpf:"shaper_change"`
 	ShaperColor  *ebpf.ProgramSpec `ebpf:"shaper_color"`
 	ShaperDraw   *ebpf.ProgramSpec `ebpf:"shaper_draw"`
@@ -109,6 +137,7 @@ type BudgetProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type BudgetMapSpecs struct {
+	Additions *ebpf.MapSpec `ebpf:"additions"`
 	Backlogs  *ebpf.MapSpec `ebpf:"backlogs"`
 	Bounds6   *ebpf.MapSpec `ebpf:"bounds6"`
 	Budgets   *ebpf.MapSpec `ebpf:"budgets"`
@@ -163,6 +192,7 @@ func (o *BudgetObjects) Close() error {
 //
 // It can be passed to LoadBudgetObjects or ebpf.CollectionSpec.LoadAndAssign.
 type BudgetMaps struct {
+	Additions *ebpf.Map `ebpf:"additions"`
 	Backlogs  *ebpf.Map `ebpf:"backlogs"`
 	Bounds6   *ebpf.Map `ebpf:"bounds6"`
 	Budgets   *ebpf.Map `ebpf:"budgets"`
@@ -192,6 +222,7 @@ type BudgetMaps struct {
 
 func (m *BudgetMaps) Close() error {
 	return _BudgetClose(
+		m.Additions,
 		m.Backlogs,
 		m.Bounds6,
 		m.Budgets,
@@ -231,6 +262,7 @@ type BudgetVariables struct {
 //
 // It can be passed to LoadBudgetObjects or ebpf.CollectionSpec.LoadAndAssign.
 type BudgetPrograms struct {
+	ShaperAdd    *ebpf.Program `ebpf:"shaper_add"`
 	ShaperChange *ebpf.Program `ebpf:"shaper_change"`
 	ShaperColor  *ebpf.Program `ebpf:"shaper_color"`
 	ShaperDraw   *ebpf.Program `ebpf:"shaper_draw"`
@@ -240,6 +272,7 @@ type BudgetPrograms struct {
 
 func (p *BudgetPrograms) Close() error {
 	return _BudgetClose(
+		p.ShaperAdd,
 		p.ShaperChange,
 		p.ShaperColor,
 		p.ShaperDraw,

@@ -240,4 +240,45 @@ int shaper_move(struct __sk_buff *skb)
 	return bpf_loop(skb->cb[0], move_customer, NULL, 0);
 }
 
+/* index -> addition. Written by user space before a run. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MAX_ADDITIONS);
+	__type(key, __u32);
+	__type(value, struct addition);
+} additions SEC(".maps");
+
+static __always_inline void add_count(struct count *to, const struct count *more)
+{
+	__sync_fetch_and_add(&to->packets, more->packets);
+	__sync_fetch_and_add(&to->bytes, more->bytes);
+}
+
+static long add_counts(__u32 i, void *ctx __attribute__((unused)))
+{
+	const struct addition *a = bpf_map_lookup_elem(&additions, &i);
+	struct customer *c;
+	__u32 slot;
+
+	if (!a)
+		return 1;
+	slot = a->customer - 1;
+	c = bpf_map_lookup_elem(&customers, &slot);
+	if (!c)
+		return 1;
+	add_count(&c->green, &a->green);
+	add_count(&c->yellow, &a->yellow);
+	add_count(&c->red, &a->red);
+	add_count(&c->dropped, &a->dropped);
+	return 0;
+}
+
+/* shaper_add makes the first cb[0] additions, and returns how many it made. Only one
+ * process may run it at a time. */
+SEC("tc")
+int shaper_add(struct __sk_buff *skb)
+{
+	return bpf_loop(skb->cb[0], add_counts, NULL, 0);
+}
+
 char _license[] SEC("license") = "Apache-2.0";

@@ -340,6 +340,14 @@ struct move {
 	__u32 plan;
 };
 
+#define MAX_ADDITIONS 1024 /* in one run of shaper_add */
+
+/* addition has counts to add to those of a customer. */
+struct addition {
+	struct count green, yellow, red, dropped;
+	__u64 customer; /* number */
+};
+
 struct counts {
 	struct count colors[3];
 	struct count drops[3][CAUSES];

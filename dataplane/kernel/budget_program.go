@@ -60,7 +60,7 @@ func loadBudgetProgram(program string, given map[string]*ebpf.Map) (*ebpf.Collec
 		switch m := given[name]; {
 		case m != nil:
 			spec.Maps[name].MaxEntries = m.MaxEntries()
-		case name != bpf.BudgetMapIncoming && name != bpf.BudgetMapGranted && name != bpf.BudgetMapMoves:
+		case name != bpf.BudgetMapIncoming && name != bpf.BudgetMapGranted && name != bpf.BudgetMapMoves && name != bpf.BudgetMapAdditions:
 			delete(spec.Maps, name) // only programs that meter packets use it
 		}
 	}

@@ -125,6 +125,53 @@ func (g *image) copyCustomers(before *About, from, to *stateMaps) (err error) {
 		if was, err = from.readCustomers(); err != nil {
 			return err
 		}
+		g.copied = was
 	}
 	return g.populateCustomers(to, was)
+}
+
+// addMissed adds to the counters in new maps what the previous program counted after they were
+// copied from its maps.
+func (g *image) addMissed(from, to *stateMaps) error {
+	if g.copied == nil {
+		return nil
+	}
+	if err := awaitPrograms(); err != nil {
+		return err
+	}
+	missed := map[uint64]bpf.BudgetAddition{}
+	if err := eachChunk(from.customers, ebpf.LookupLock, func(at int, values []bpf.ShaperCustomer) {
+		for i := range values {
+			if a := additionOf(&g.copied.customers[at+i], &values[i]); a != (bpf.BudgetAddition{}) {
+				missed[values[i].Id] = a
+			}
+		}
+	}); err != nil {
+		return err
+	}
+	var list []bpf.BudgetAddition
+	for i := range g.plan.Customers.Source.List {
+		if a, has := missed[customerID(g.plan.Customers.Source.List[i].Name)]; has {
+			a.Customer = uint64(i + 1)
+			list = append(list, a)
+		}
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	c, err := loadBudgetProgram(bpf.BudgetProgShaperAdd, map[string]*ebpf.Map{bpf.ShaperMapCustomers: to.customers})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return runOnList(c.Programs[bpf.BudgetProgShaperAdd], c.Maps[bpf.BudgetMapAdditions], list)
+}
+
+// additionOf returns what a customer was counted between two readings.
+func additionOf(before, after *bpf.ShaperCustomer) (a bpf.BudgetAddition) {
+	a.Green.Packets, a.Green.Bytes = after.Green.Packets-before.Green.Packets, after.Green.Bytes-before.Green.Bytes
+	a.Yellow.Packets, a.Yellow.Bytes = after.Yellow.Packets-before.Yellow.Packets, after.Yellow.Bytes-before.Yellow.Bytes
+	a.Red.Packets, a.Red.Bytes = after.Red.Packets-before.Red.Packets, after.Red.Bytes-before.Red.Bytes
+	a.Dropped.Packets, a.Dropped.Bytes = after.Dropped.Packets-before.Dropped.Packets, after.Dropped.Bytes-before.Dropped.Bytes
+	return a
 }

@@ -207,15 +207,20 @@ func (s *stateMaps) newMover() (*mover, error) {
 // move gives customers other plans. Each keeps its tokens, and no packet is charged twice or
 // not at all.
 func (m *mover) move(moves []bpf.BudgetMove) error {
-	for chunk := range slices.Chunk(moves, int(m.Maps[bpf.BudgetMapMoves].MaxEntries())) {
-		if err := putArray(m.Maps[bpf.BudgetMapMoves], chunk); err != nil {
+	return runOnList(m.Programs[bpf.BudgetProgShaperMove], m.Maps[bpf.BudgetMapMoves], moves)
+}
+
+// runOnList runs a program on a list, as many values at a time as the map has room for.
+func runOnList[T any](p *ebpf.Program, m *ebpf.Map, list []T) error {
+	for chunk := range slices.Chunk(list, int(m.MaxEntries())) {
+		if err := putArray(m, chunk); err != nil {
 			return err
 		}
 		var r programRun
 		r.Cb[0] = uint32(len(chunk))
-		done, err := r.run(m.Programs[bpf.BudgetProgShaperMove].FD())
+		done, err := r.run(p.FD())
 		if err == nil && done != uint32(len(chunk)) {
-			err = fmt.Errorf("%d of %d plans were changed", done, len(chunk))
+			err = fmt.Errorf("%d of %d customers were changed", done, len(chunk))
 		}
 		if err != nil {
 			return cause.Of(err)

@@ -56,6 +56,7 @@ type image struct {
 	customerImage    *customerImage // nil without customers
 	restored         *customerTable // state of customers without a previous policy; nil for none
 	changesCustomers bool           // the maps of customers are those of the previous policy
+	copied           *customerTable // state of the previous policy's customers when it was copied to new maps; nil if it was not
 
 	ring int // total number of ring entries
 

@@ -260,6 +260,7 @@ func (i *installation) complete() error {
 	s.readings, i.readings = i.readings, s.readings
 	s.maps, i.maps = i.maps, s.maps
 	s.leases.useStages(s.maps.leases, &s.About)
+	errs = append(errs, i.image.addMissed(i.maps, s.maps)) // i.maps are the previous ones now
 	if i.image.changesCustomers {
 		errs = append(errs, s.maps.changeCustomers(i.image))
 	}

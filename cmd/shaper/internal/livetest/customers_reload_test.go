@@ -248,6 +248,50 @@ func TestLiveCustomersNewMaps(t *testing.T) {
 	r.stopBySIGTERM()
 }
 
+// TestLiveCustomersNewMapsCount checks that no packet is lost from the counters of a customer while
+// a reload replaces the maps.
+func TestLiveCustomersNewMapsCount(t *testing.T) {
+	skipInVM(t)
+	p := newPair(t)
+	m := placements[0]
+	table := func(more int) string {
+		out := "customer,address,plan\na,192.0.2.1,frozen\nb,192.0.2.2,two\n"
+		for i := range more {
+			out += fmt.Sprintf("more %d,10.%d.%d.%d,two\n", i, i>>16, i>>8&255, i&255)
+		}
+		return out
+	}
+	policy, csv := writeTable(t, "green: pass", `
+  frozen: {type: token-bucket, rate: 1B/1000s, burst: 10kB}
+  two: {type: srtcm, cir: 20kB/s, cbs: 4kB, ebs: 16kB}
+`, table(0))
+	r := p.runShaper(m.flags("--policy", policy)...)
+	load := p.startLoad(m, "192.0.2.1", "192.0.2.2")
+	last := p.customerMap()
+	for _, more := range []int{1000, 20_000} {
+		rewriteFile(t, csv, table(more))
+		p.wantExit(0, "reload", "v0")
+		if now := p.customerMap(); now == last {
+			t.Fatal("the map was not replaced")
+		} else {
+			last = now
+		}
+	}
+	sent := load.stop()
+	total := sent["192.0.2.1"] + sent["192.0.2.2"]
+	if s := p.stats(); s.sumOfProto253() != sentPackets(total) {
+		t.Errorf("the classes counted %+v: want %d packets", s.Classes, total)
+	}
+	rows := p.customers()
+	for name, want := range map[string]int64{"a": sent["192.0.2.1"], "b": sent["192.0.2.2"]} {
+		c := rows[name]
+		if c.packetCount != sentPackets(want) || c.Green.Packets+c.Yellow.Packets+c.Red.Packets != want || c.Dropped != c.Red {
+			t.Errorf("counted %+v: want %d packets", c, want)
+		}
+	}
+	r.stopBySIGTERM()
+}
+
 // TestLiveCustomersInvalid checks that an invalid table is refused with its line, and that the
 // table before stays in force.
 func TestLiveCustomersInvalid(t *testing.T) {
