@@ -82,8 +82,7 @@ type customerIndex struct {
 	plans   []bpf.ShaperPlan
 	users   []int // number of customers with each plan
 	known   map[bpf.ShaperPlan]uint32
-	free    []uint32 // indexes of plans without customers that no program reads
-	freed   []uint32 // indexes of plans without customers that a program may still read
+	slots   planSlots
 	mover   *mover
 }
 
@@ -106,6 +105,7 @@ func (s *Shaper) customerIndex() (*customerIndex, error) {
 	x := &customerIndex{
 		stateMaps: s.maps, loaded: s.Loaded, numbers: t.numbers, of: make([]uint32, len(t.customers)),
 		plans: t.plans, users: make([]int, len(t.plans)), known: map[bpf.ShaperPlan]uint32{},
+		slots: planSlots{await: awaitPrograms},
 	}
 	for _, number := range t.numbers {
 		at := t.customers[number-1].Plan
@@ -115,7 +115,7 @@ func (s *Shaper) customerIndex() (*customerIndex, error) {
 	}
 	for at, users := range x.users {
 		if users == 0 {
-			x.free = append(x.free, uint32(at))
+			x.slots.free = append(x.slots.free, uint32(at))
 		}
 	}
 	if err := awaitPrograms(); err != nil { // another process may have moved customers just now
@@ -167,7 +167,7 @@ func (x *customerIndex) set(list []dataplane.CustomerPlan, encoded map[*dataplan
 	for at := range left {
 		if x.users[at] == 0 {
 			delete(x.known, x.plans[at])
-			x.freed = append(x.freed, at)
+			x.slots.freed = append(x.slots.freed, at)
 		}
 	}
 	return nil
@@ -178,20 +178,13 @@ func (x *customerIndex) add(p bpf.ShaperPlan) (uint32, error) {
 	if at, ok := x.known[p]; ok {
 		return at, nil
 	}
-	if len(x.free) == 0 {
-		if len(x.freed) == 0 {
-			return 0, ErrNoRoom
-		}
-		if err := awaitPrograms(); err != nil {
-			return 0, err
-		}
-		x.free, x.freed = x.freed, nil
+	at, err := x.slots.take()
+	if err != nil {
+		return 0, err
 	}
-	at := x.free[len(x.free)-1]
 	if err := x.stateMaps.plans.Put(at, &p); err != nil {
 		return 0, cause.Of(err)
 	}
-	x.free = x.free[:len(x.free)-1]
 	x.plans[at], x.known[p] = p, at
 	return at, nil
 }
