@@ -2,6 +2,7 @@ package live
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -231,5 +232,38 @@ func TestVolatile(t *testing.T) {
 		if got := NewChanger(&changes.File{Path: path}, nil).Volatile; got != want {
 			t.Errorf("%q: got %v, want %v", path, got, want)
 		}
+	}
+}
+
+// TestStaleChange checks that a change which a later policy has no use for does not keep others from
+// ending, nor schedules from being followed.
+func TestStaleChange(t *testing.T) {
+	policy := func(two string) *policyfile.Compiled {
+		return changerPolicy(t, "  two: {"+two+"}\n  home: {type: token-bucket, rate: 5mbit, burst: 10kB, when: {at: \"08:00-10:00\", plan: fast}}\n",
+			"stale,10.0.0.1,two,\nother,10.0.0.2,slow,\nhome,10.0.0.3,home,\n")
+	}
+	s := newFakeShaper(policy("type: token-bucket, rate: 1mbit, burst: 10kB"))
+	c := newTestChanger(t, s)
+	now := time.Now()
+	set := func(name string, terms changes.Terms, until time.Time) {
+		t.Helper()
+		if err := c.Set([]changes.Change{{Target: changes.Target{Kind: changes.Customer, Name: name}, Terms: terms, Until: until}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set("stale", changes.Terms{Parameters: map[string]string{"burst": "20kB"}}, time.Time{})
+	set("stale", changes.Terms{Plan: "fast"}, now.Add(time.Hour))
+	set("other", changes.Terms{Plan: "fast"}, now.Add(time.Hour))
+	amended, _ := c.Amend(policy("type: srtcm, cir: 1mbit, cbs: 10kB, ebs: 10kB"))
+	s.use(amended)
+	for hour, home := range map[int]string{7: "home", 9: "fast", 11: "home"} {
+		advance(t, c, time.Date(now.Year(), now.Month(), now.Day()+2, hour, 0, 0, 0, time.UTC))
+		wantPlans(t, fmt.Sprint(hour, ":00"), s, map[string]string{"stale": "two", "other": "slow", "home": home})
+	}
+
+	reset := changes.Change{Target: changes.Target{Kind: changes.Customer, Name: "stale"}, Reset: true}
+	again := changes.Change{Target: reset.Target, Terms: changes.Terms{Parameters: map[string]string{"burst": "20kB"}}}
+	if err := c.Set([]changes.Change{reset, again}); !errors.As(err, new(*policyfile.TermsError)) {
+		t.Errorf("got %v: want an error", err)
 	}
 }
