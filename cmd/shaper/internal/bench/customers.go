@@ -130,26 +130,14 @@ func customerReplays(start func() (*captures, error)) []figure {
 // paced returns the arguments of a replay of packets of 1000 bytes to random customers, at
 // twice their rates, through a queue of 400 ms for each customer.
 func (c *captures) paced() ([]string, error) {
-	const packets = 200_000
-	dir := filepath.Join(filepath.Dir(c.long), "paced")
-	args := []string{"replay", filepath.Join(dir, "in.pcap"), "--policy", filepath.Join(dir, "policy.yaml"), "-o", "/dev/null"}
-	if _, err := os.Stat(dir); err == nil {
-		return args, nil
-	}
-	if err := writeTable(dir, numPaced, "queue: {rate: 150kbit, limit: 400ms}"); err != nil {
-		return nil, err
-	}
-	return args, writeCapture(args[1], packets, framesTo(numPaced, 1000))
+	args, err := c.withCustomers("paced", numPaced, "queue: {rate: 150kbit, limit: 400ms}", 200_000, framesTo(numPaced, 1000))
+	return append(args, "-o", "/dev/null"), err
 }
 
 // eachCustomer returns the arguments of a replay of packets of 64 bytes to random customers.
 func (c *captures) eachCustomer() ([]string, error) {
-	dir := filepath.Join(filepath.Dir(c.long), "each")
-	args := []string{"replay", filepath.Join(dir, "in.pcap"), "--policy", filepath.Join(dir, "policy.yaml"), "-o", "/dev/null"}
-	if _, err := os.Stat(dir); err == nil {
-		return args, nil
-	}
-	return args, errors.Join(writeTable(dir, numCustomers, meteredPlan), writeCapture(args[1], captured, framesTo(numCustomers, 46)))
+	args, err := c.withCustomers("each", numCustomers, meteredPlan, captured, framesTo(numCustomers, 46))
+	return append(args, "-o", "/dev/null"), err
 }
 
 // framesTo returns a frame to each of n customers, with IPv4 packets of a length.
@@ -169,12 +157,18 @@ const meteredPlan = "type: trtcm, cir: 50mbit, cbs: 1MiB, pir: 60mbit, pbs: 1MiB
 
 // loading returns the arguments of a replay of one packet with n customers.
 func (c *captures) loading(n int) ([]string, error) {
-	dir := filepath.Join(filepath.Dir(c.long), fmt.Sprint("customers", n))
+	return c.withCustomers(fmt.Sprint("customers", n), n, meteredPlan, 1, [][]byte{smallFrame})
+}
+
+// withCustomers returns the arguments of a replay of random frames, with n customers of one plan. Its
+// first call makes the files.
+func (c *captures) withCustomers(name string, n int, plan string, packets int, frames [][]byte) ([]string, error) {
+	dir := filepath.Join(filepath.Dir(c.long), name)
 	args := []string{"replay", filepath.Join(dir, "in.pcap"), "--policy", filepath.Join(dir, "policy.yaml")}
 	if _, err := os.Stat(dir); err == nil {
 		return args, nil
 	}
-	return args, errors.Join(writeTable(dir, n, meteredPlan), writeCapture(args[1], 1, [][]byte{smallFrame}))
+	return args, errors.Join(writeTable(dir, n, plan), writeCapture(args[1], packets, frames))
 }
 
 // writeTable writes a policy and n customers with one plan into a new directory.
