@@ -1,0 +1,192 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/advise"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/output"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/report"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/replay"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// adviseFlags are the flags of shaper advise.
+type adviseFlags struct {
+	directionFlag
+	policy, length     string
+	rate, peak, target string
+	loss, excess       string
+	rtt                time.Duration
+	flows              int
+	picture            string
+	json               bool
+}
+
+func newAdvise(s streams) *cobra.Command {
+	var f adviseFlags
+	cmd := &cobra.Command{
+		Use:     "advise [IN]",
+		GroupID: "plan",
+		Short:   "Find the burst or queue that traffic needs",
+		Long: `Find the bursts that the packets of a capture need at a rate, and what TCP gets
+through policers and queues. IN is pcap or pcapng, gzipped or not; - is
+standard input. Without IN, --rate and --rtt answer for TCP alone.
+
+The table of burst and loss is exact for the packets of the capture. But TCP
+sends less after losses. If the capture was made behind a limit, its bursts are
+lower bounds, and the model of TCP is the better answer. The RTT and the losses
+are measured from the TCP packets of the capture.
+
+With --policy, find the bursts of each class, at the rates of its meter.`,
+		Example: `  shaper advise testdata/pcaps/bursts.pcap --rate 10mbit
+  shaper advise --rate 50mbit --rtt 40ms --target-rate 40mbit
+  shaper advise testdata/pcaps/voice-bulk.pcapng --policy docs/customer.yaml`,
+		Args: wantArgs(0, 1, "at most one capture"),
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, s, args) },
+	}
+	f.directionFlag.add(cmd)
+	flags := cmd.Flags()
+	flags.StringVarP(&f.policy, "policy", "p", "", "find bursts for the classes of the policy in `FILE` (YAML)")
+	flags.StringVar(&f.rate, "rate", "", "find bursts at `RATE`, such as 50mbit (CIR)")
+	flags.StringVar(&f.peak, "peak", "", "`RATE` up to which excess is yellow: PIR, or CIR + EIR (default twice --rate)")
+	flags.StringVar(&f.loss, "loss", "0%", "let at most this `SHARE` of the packets be red, such as 0.1%")
+	flags.StringVar(&f.excess, "excess", "5%", "let at most this `SHARE` of the packets be yellow or red, in meters with three colors")
+	flags.Var(newTimeFlag(&f.rtt, 0), "rtt", "round-trip `TIME` of TCP (default: as measured in the capture)")
+	flags.IntVar(&f.flows, "flows", 0, "`NUMBER` of TCP flows at one time (default: as in the capture)")
+	flags.StringVar(&f.target, "target-rate", "", "find the smallest burst and queue with which TCP gets `RATE` (default 90 % of --rate)")
+	flags.StringVar(&f.length, "length", "", "count packet lengths by `RULE`: l3, l2, l1, or base=l2,overhead=4,mpu=64 (default l3)")
+	flags.StringVar(&f.picture, "picture", "", "draw burst and loss to `FILE.svg`")
+	flags.BoolVar(&f.json, "json", false, "print JSON")
+	return cmd
+}
+
+// options checks the flags and returns the questions.
+func (f *adviseFlags) options(capture bool) (o advise.Options, err error) {
+	o.RTT, o.Flows = f.rtt, f.flows
+	for _, flag := range []struct {
+		name, text string
+		to         *meter.Rate
+	}{{"rate", f.rate, &o.Rate}, {"peak", f.peak, &o.Peak}, {"target-rate", f.target, &o.Target}} {
+		if flag.text == "" {
+			continue
+		}
+		if *flag.to, err = policyfile.ParseRate(flag.text); err != nil {
+			return o, usagef("--%s: %w", flag.name, err)
+		}
+		if n, whole := flag.to.Bits(); !whole || n == 0 {
+			return o, usagef("--%s %s: want a whole number of bits per second above zero", flag.name, flag.text)
+		}
+	}
+	for _, flag := range []struct {
+		name, text string
+		to         *dataplane.Fraction
+	}{{"loss", f.loss, &o.Loss}, {"excess", f.excess, &o.Excess}} {
+		if *flag.to, err = policyfile.ParsePart(flag.text); err != nil {
+			return o, usagef("--%s: %w", flag.name, err)
+		}
+	}
+	if o.Rate.Bytes > 0 && f.peak == "" {
+		bits, _ := o.Rate.Bits()
+		o.Peak = meter.BitRate(2 * bits)
+	}
+	switch {
+	case !capture && (f.rate == "" || f.rtt == 0):
+		return o, usagef("without a capture, give --rate and --rtt, such as --rate 50mbit --rtt 40ms")
+	case !capture && (f.policy != "" || f.picture != ""):
+		return o, usagef("--policy and --picture need a capture")
+	case f.policy != "" && (f.rate != "" || f.peak != "" || f.target != "" || f.length != "" || f.picture != ""):
+		return o, usagef("--policy has rates of its own: it cannot be combined with --rate, --peak, --target-rate, --length or --picture")
+	case f.rate == "" && (f.peak != "" || f.target != "" || f.picture != ""):
+		return o, usagef("--peak, --target-rate and --picture need --rate")
+	case o.Peak.Cmp(o.Rate) < 0:
+		return o, usagef("--peak %s is below --rate %s", f.peak, f.rate)
+	case o.Target.Cmp(o.Rate) > 0:
+		return o, usagef("--target-rate %s is above --rate %s", f.target, f.rate)
+	case o.Excess.Of(1<<40) < o.Loss.Of(1<<40):
+		return o, usagef("--excess %s is below --loss %s, which it includes", f.excess, f.loss)
+	case f.flows < 0 || f.flows > advise.MaxFlows:
+		return o, usagef("--flows %d: want 1 to %d", f.flows, advise.MaxFlows)
+	}
+	return o, nil
+}
+
+func (f *adviseFlags) run(cmd *cobra.Command, s streams, args []string) error {
+	o, err := f.options(len(args) > 0)
+	if err != nil {
+		return err
+	}
+	if len(args) == 0 {
+		answer, err := advise.Without(o)
+		if err != nil {
+			return err
+		}
+		return f.print(s, answer)
+	}
+	policy, err := f.load()
+	if err != nil {
+		return err
+	}
+	plan := policy.Plan.For(f.direction)
+	input, err := openInput(args[0], s.in)
+	if err != nil {
+		return err
+	}
+	defer input.Close()
+	var picture *output.File
+	if err := createOutputs(s, input.taken(), outputFlag{"picture", f.picture, &picture}); err != nil {
+		return err
+	}
+	defer picture.Abort()
+	collector := advise.NewCollector(plan)
+	summary, cut, err := input.replay(cmd.Context(), s, replay.Go{Pipeline: dataplane.NewPipeline(plan)}, replay.Config{
+		Each: func(p *dataplane.Packet, v *dataplane.Verdict) error {
+			collector.Packet(p, v)
+			return nil
+		},
+	})
+	if err != nil {
+		return err
+	}
+	answer, err := collector.Advise(o)
+	if err != nil {
+		return err
+	}
+	if picture != nil {
+		if err := picture.Wrap(report.WriteFrontier(picture, answer.Picture(input.name))); err != nil {
+			return err
+		}
+	}
+	if err := picture.Commit(); err != nil {
+		return err
+	}
+	input.warn(s, summary)
+	if err := f.print(s, answer); err != nil {
+		return err
+	}
+	if cut != nil {
+		return fmt.Errorf("%s: %w: the advice is for the %d packets before that", input.name, cut, summary.Packets)
+	}
+	return nil
+}
+
+// load returns the policy, or one that only counts lengths.
+func (f *adviseFlags) load() (*policyfile.Compiled, error) {
+	flags := policyFlags{file: f.policy}
+	if f.policy == "" {
+		flags.one = policyfile.OneLiner{Green: "pass", Length: f.length}
+	}
+	return flags.load()
+}
+
+func (f *adviseFlags) print(s streams, answer *advise.Advice) error {
+	if f.json {
+		return say.WriteJSON(s.out, answer)
+	}
+	return answer.Write(s.out)
+}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/advise"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/report"
+)
+
+// jsonOf runs a command and decodes its JSON.
+func jsonOf[T any](t *testing.T, args ...string) (got T) {
+	t.Helper()
+	var out, stderr bytes.Buffer
+	if code := run(args, streams{nil, &out, &stderr}); code != exitDone {
+		t.Fatalf("%v: exit %d: %s", args, code, &stderr)
+	}
+	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// TestAdviseReplayed replays captures with the advised bursts: the wanted loss holds, and with one
+// byte less it does not.
+func TestAdviseReplayed(t *testing.T) {
+	captures, err := filepath.Glob("../../testdata/pcaps/*.pcap*")
+	if err != nil || len(captures) == 0 {
+		t.Fatal("no captures", err)
+	}
+	for _, capture := range captures {
+		for _, rate := range []string{"1mbit", "12345678bit"} {
+			all := jsonOf[totals](t, "replay", capture, "--json", "--green", "pass")
+			if len(all.Classes) == 0 || all.Classes[0].Packets == 0 {
+				continue
+			}
+			lost := func(burst int64) int64 {
+				got := jsonOf[totals](t, "replay", capture, "--json", "--meter", fmt.Sprintf("token-bucket rate=%s burst=%d", rate, burst))
+				return got.Classes[0].Dropped.Packets
+			}
+			for _, percent := range []int64{0, 1, 10} {
+				a := jsonOf[advise.Advice](t, "advise", capture, "--json", "--rate", rate, "--loss", fmt.Sprintf("%d%%", percent), "--excess", "20%")
+				most := all.Classes[0].Packets * percent / 100
+				var burst int64
+				if _, err := fmt.Sscanf(a.Meters[0].Meter, "token-bucket rate="+rate+" burst=%d", &burst); err != nil {
+					t.Fatal(a.Meters[0].Meter, err)
+				}
+				if percent == 0 && burst != a.LossFree {
+					t.Errorf("%s: loss-free burst %d, the one for a loss of 0 %% is %d", capture, a.LossFree, burst)
+				}
+				if n := lost(burst); n > most {
+					t.Errorf("%s at %s: the burst %d drops %d packets, want at most %d", capture, rate, burst, n, most)
+				}
+				if burst > 1 {
+					if n := lost(burst - 1); n <= most {
+						t.Errorf("%s at %s: the burst %d drops %d packets, so %d is not the smallest", capture, rate, burst-1, n, burst)
+					}
+				}
+				for _, at := range []int{0, len(a.Frontier) / 2} {
+					if p := a.Frontier[at]; lost(p.Burst) != p.Dropped.Packets {
+						t.Errorf("%s at %s: the frontier has %d drops at %d, replay has %d", capture, rate, p.Dropped.Packets, p.Burst, lost(p.Burst))
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestAdvisePolicy checks the advised policies: they compile, without warnings.
+func TestAdvisePolicy(t *testing.T) {
+	for _, args := range [][]string{
+		{"../../testdata/pcaps/bursts.pcap", "--rate", "10mbit"},
+		{"--rate", "50mbit", "--rtt", "40ms"},
+		{"--rate", "50mbit", "--rtt", "40ms", "--target-rate", "48mbit"},
+		{"--rate", "50mbit", "--rtt", "200ms", "--target-rate", "47500kbit"},
+		{"--rate", "50mbit", "--rtt", "300ms", "--target-rate", "49900kbit"},
+		{"--rate", "50gbit", "--rtt", "1ms"},
+	} {
+		a := jsonOf[advise.Advice](t, append([]string{"advise", "--json"}, args...)...)
+		if a.Policy == "" {
+			if len(a.Warnings) == 0 {
+				t.Errorf("%v: neither a policy nor a warning", args)
+			}
+			continue
+		}
+		file := filepath.Join(t.TempDir(), "policy.yaml")
+		if err := os.WriteFile(file, []byte(a.Policy), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var out, stderr bytes.Buffer
+		if code := run([]string{"check", file, "--rtt", "1ms"}, streams{nil, &out, &stderr}); code != exitDone || bytes.Contains(out.Bytes(), []byte("warning:")) {
+			t.Errorf("%v: exit %d: %s%s\n%s", args, code, &stderr, &out, a.Policy)
+		}
+	}
+}
+
+// TestAdviseOfClasses compares the counts of classes with those of a replay.
+func TestAdviseOfClasses(t *testing.T) {
+	const capture, policy = "../../testdata/pcaps/voice-bulk.pcapng", "../../docs/customer.yaml"
+	a := jsonOf[advise.Advice](t, "advise", capture, "--json", "--policy", policy)
+	want := jsonOf[totals](t, "replay", capture, "--json", "--policy", policy)
+	if len(a.Classes) != 3 {
+		t.Fatalf("got %d classes, want 3", len(a.Classes))
+	}
+	for i, c := range a.Classes {
+		w := want.Classes[i]
+		if c.Name != w.Name || c.Yellow != w.Yellow || c.Red != w.Red || c.Offered != w.Count {
+			t.Errorf("got %s: %v offered, %v yellow, %v red; a replay has %s: %v, %v, %v", c.Name, c.Offered, c.Yellow, c.Red, w.Name, w.Count, w.Yellow, w.Red)
+		}
+	}
+}
+
+func TestFrontierPicture(t *testing.T) {
+	var out bytes.Buffer
+	if err := report.WriteFrontier(&out, report.Frontier{Input: "a<b", Rate: "1mbit", Bursts: []int64{1500, 3000, 6000}, Loss: []float64{0.5, 0.1, 0}}); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(out.Bytes(), []byte("a&lt;b")) || bytes.Contains(out.Bytes(), []byte("NaN")) {
+		t.Errorf("got %s", &out)
+	}
+	for _, bad := range []report.Frontier{{Bursts: []int64{1}}, {Bursts: []int64{2, 1}, Loss: []float64{0, 0}}, {Bursts: []int64{0}, Loss: []float64{0}}} {
+		if report.WriteFrontier(&out, bad) == nil {
+			t.Errorf("%+v: want an error", bad)
+		}
+	}
+}

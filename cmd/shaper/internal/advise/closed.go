@@ -1,0 +1,146 @@
+package advise
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/tcpmodel"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/queue"
+)
+
+// ClosedLoop is what TCP gets through policers and queues of a rate, by the model of tcpmodel.
+type ClosedLoop struct {
+	RateBPS int64         `json:"rate_bps"`
+	RTT     time.Duration `json:"rtt_ns"`
+	MSS     int           `json:"mss"`
+	BDP     int64         `json:"bdp_bytes"` // rate * RTT
+	Gates   []Gate        `json:"gates"`
+	Target  *Target       `json:"target,omitempty"`
+}
+
+// Gate is a policer with a burst, or a queue with a delay.
+type Gate struct {
+	Burst   int64         `json:"burst,omitempty"`    // bytes
+	Delay   time.Duration `json:"limit_ns,omitempty"` // of the queue
+	Results []Goodput     `json:"results"`
+}
+
+// Goodput is what flows get.
+type Goodput struct {
+	Control string  `json:"congestion_control"`
+	Flows   int     `json:"flows"`
+	BPS     int64   `json:"goodput_bps"` // payload of all flows
+	Loss    float64 `json:"loss"`        // part of the packets
+}
+
+const (
+	manyFlows = 4 // in the answer beside 1, if nothing tells their number
+	// The model takes a time in proportion to the rate, 0.1 to 0.2 s for each row at 1 Gbit/s. So fast
+	// rates have fewer rows, and faster ones none.
+	fast    = 200_000_000
+	fastest = 2_000_000_000
+)
+
+// closedLoop computes what TCP gets at a rate. It returns nil for a rate that is too fast.
+func closedLoop(o Options, mss int64) (*ClosedLoop, error) {
+	bps, _ := o.Rate.Bits()
+	if bps > fastest {
+		return nil, nil
+	}
+	c := &ClosedLoop{RateBPS: bps, RTT: o.RTT, MSS: tcpmodel.DefaultMSS}
+	if mss > 0 {
+		c.MSS = int(min(mss, tcpmodel.DefaultMSS))
+	}
+	var fits bool
+	if c.BDP, fits = o.Rate.Burst(o.RTT); !fits {
+		return nil, fmt.Errorf("%v at an RTT of %v is more than 2^63 bytes in flight", o.Rate, o.RTT)
+	}
+	if err := c.search(o); err != nil {
+		return nil, err
+	}
+	controls, step := []tcpmodel.Control{tcpmodel.CUBIC, tcpmodel.Reno}, int64(2)
+	if bps > fast {
+		controls, step = controls[:1], 8
+	}
+	bursts := []int64{c.Target.Burst}
+	for eighths := int64(1); eighths <= 64; eighths *= step {
+		bursts = append(bursts, twoDigits(float64(c.BDP)*float64(eighths)/8))
+	}
+	slices.Sort(bursts)
+	for _, b := range slices.Compact(bursts) {
+		if b >= int64(c.MSS)+tcpmodel.DefaultHeader {
+			c.Gates = append(c.Gates, Gate{Burst: b})
+		}
+	}
+	for _, d := range []time.Duration{20 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond} {
+		c.Gates = append(c.Gates, Gate{Delay: d})
+	}
+	flows := []int{1, cmp.Or(o.Flows, manyFlows)}
+	slices.Sort(flows)
+	for i := range c.Gates {
+		for _, control := range controls {
+			for _, n := range slices.Compact(slices.Clone(flows)) {
+				c.Gates[i].Results = append(c.Gates[i].Results, Goodput{Control: control.String(), Flows: n})
+			}
+		}
+	}
+	columns := len(c.Gates[0].Results)
+	err := each(len(c.Gates)*columns, func(i int) error {
+		gate := &c.Gates[i/columns]
+		out := &gate.Results[i%columns]
+		bottleneck, err := gate.bottleneck(o.Rate)
+		if err != nil {
+			return err
+		}
+		path := tcpmodel.Path{RTT: c.RTT, MSS: c.MSS, Flows: out.Flows, Control: controls[i%columns*len(controls)/columns]}
+		result, err := tcpmodel.Run(path, bottleneck)
+		out.BPS, out.Loss = result.Goodput, result.Loss()
+		return err
+	})
+	return c, err
+}
+
+// search finds what the target needs. Without one it is 90 % of the rate.
+func (c *ClosedLoop) search(o Options) (err error) {
+	t := &Target{BPS: c.RateBPS * 9 / 10, Control: tcpmodel.CUBIC.String(), Flows: max(o.Flows, 1)}
+	if n, _ := o.Target.Bits(); n > 0 {
+		t.BPS = n
+	}
+	c.Target = t
+	path := tcpmodel.Path{RTT: c.RTT, MSS: c.MSS, Flows: t.Flows}
+	return each(2, func(i int) (err error) {
+		if i == 0 {
+			t.Burst, _, err = tcpmodel.SmallestBurst(path, o.Rate, t.BPS)
+		} else {
+			t.Delay, _, err = tcpmodel.SmallestQueue(path, o.Rate, t.BPS)
+		}
+		return err
+	})
+}
+
+// MaxFlows is the maximum number of flows.
+const MaxFlows = tcpmodel.MaxFlows
+
+// bottleneck returns the policer or the queue.
+func (g *Gate) bottleneck(rate meter.Rate) (tcpmodel.Bottleneck, error) {
+	if g.Delay > 0 {
+		return tcpmodel.Queue(queue.Config{Rate: rate, Time: g.Delay}), nil
+	}
+	p, err := meter.TokenBucket{Rate: rate, Burst: g.Burst}.Profile()
+	if err != nil {
+		return nil, err
+	}
+	return tcpmodel.Policer(p), nil
+}
+
+// Target is the smallest burst and the smallest queue with which TCP reaches a goodput.
+type Target struct {
+	BPS     int64         `json:"goodput_bps"`
+	Control string        `json:"congestion_control"`
+	Flows   int           `json:"flows"`
+	Burst   int64         `json:"burst"`    // bytes; 0: none
+	Delay   time.Duration `json:"limit_ns"` // of the queue; 0: none
+}

@@ -1,0 +1,112 @@
+package advise
+
+import (
+	"math"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// demand is what a stream takes from a token bucket of a rate.
+//
+// A bucket of any size lacks at most as much as a bucket that never drops. So when that one is
+// full, all are, and a busy period begins with the next packet. A bucket drops nothing in a period
+// whose peak it holds. So only the periods with larger peaks are run through a meter.
+type demand struct {
+	*Stream
+	rate     meter.Rate
+	periods  []period
+	lossFree int64 // smallest burst that drops nothing, bytes: the highest peak
+}
+
+// period is a busy period.
+type period struct {
+	from, to int   // packets
+	peak     int64 // most that the bucket that never drops lacks to be full, bytes
+}
+
+// at returns the demand at a rate. Each key has a bucket of its own.
+func (s *Stream) at(rate meter.Rate) (*demand, error) {
+	d := &demand{Stream: s, rate: rate}
+	largest := s.Total().Bytes + 1 // never drops
+	p, err := meter.TokenBucket{Rate: rate, Burst: largest}.Profile()
+	if err != nil {
+		return nil, err
+	}
+	m, key := meter.New(p), int32(0)
+	for i, a := range s.packets {
+		fresh := a.key != key
+		if fresh {
+			m, key = meter.New(p), a.key
+		}
+		m.Color(a.at, int(a.n), meter.Green)
+		tokens, _ := m.Tokens(a.at)
+		lack := largest - tokens
+		if i == 0 || fresh || lack == int64(a.n) {
+			d.periods = append(d.periods, period{from: i})
+		}
+		last := &d.periods[len(d.periods)-1]
+		last.to, last.peak = i+1, max(last.peak, lack)
+		d.lossFree = max(d.lossFree, lack)
+	}
+	return d, nil
+}
+
+// dropped counts the packets that a burst drops. It stops after more than most, and returns false
+// then.
+func (d *demand) dropped(burst, most int64) (n dataplane.Count, all bool, err error) {
+	p, err := meter.TokenBucket{Rate: d.rate, Burst: max(burst, 1)}.Profile()
+	if err != nil {
+		return n, false, err
+	}
+	for i := range d.periods {
+		busy := &d.periods[i]
+		if busy.peak <= burst {
+			continue
+		}
+		m := meter.New(p)
+		for _, a := range d.packets[busy.from:busy.to] {
+			if m.Color(a.at, int(a.n), meter.Green) == meter.Green {
+				continue
+			}
+			if n = n.Plus(dataplane.Count{Packets: 1, Bytes: int64(a.n)}); n.Packets > most {
+				return n, false, nil
+			}
+		}
+	}
+	return n, true, nil
+}
+
+// smallest returns the smallest burst that drops at most a number of packets.
+func (d *demand) smallest(most int64) (int64, error) {
+	return smallest(1, d.lossFree, func(burst int64) (bool, error) {
+		_, all, err := d.dropped(burst, most)
+		return all, err
+	})
+}
+
+// Point is a point of the frontier.
+type Point struct {
+	Burst   int64           `json:"burst"`   // bytes
+	Dropped dataplane.Count `json:"dropped"` // by a token bucket
+}
+
+// perOctave is the number of bursts of a frontier between a burst and its double.
+const perOctave = 8
+
+// frontier returns the loss for bursts from the largest packet to the first one without loss.
+func (d *demand) frontier() ([]Point, error) {
+	var points []Point
+	for base := max(d.largest(), 1); base < d.lossFree; base *= 2 {
+		for i := int64(0); i < perOctave; i++ {
+			if b := base + base*i/perOctave; b < d.lossFree && (len(points) == 0 || b > points[len(points)-1].Burst) {
+				points = append(points, Point{Burst: b})
+			}
+		}
+	}
+	points = append(points, Point{Burst: d.lossFree})
+	return points, each(len(points), func(i int) (err error) {
+		points[i].Dropped, _, err = d.dropped(points[i].Burst, math.MaxInt64)
+		return err
+	})
+}

@@ -1,0 +1,126 @@
+package advise
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// Want is the share of the packets that a meter may color red, and yellow or red.
+type Want struct{ Loss, Excess dataplane.Fraction }
+
+// fit returns a meter like p with the smallest bursts that do what is wanted: with one byte less
+// in a burst, too many packets are red, or not green.
+func (s *Stream) fit(p meter.Params, w Want) (meter.Params, error) {
+	total := s.Total().Packets
+	red, excess := w.Loss.Of(total), w.Excess.Of(total)
+	at, err := s.at(p.Buckets()[0].Rate) // of C
+	if err != nil {
+		return nil, err
+	}
+	switch p := p.(type) {
+	case meter.TokenBucket:
+		p.Burst, err = at.smallest(red)
+		return p, err
+	case meter.SRTCM: // C sees all packets, as a token bucket does (RFC 2697 §3)
+		if p.CBS, err = at.smallest(excess); err == nil {
+			p.EBS, err = s.fitSecond(red, func(burst int64) meter.Params { p.EBS = burst; return p })
+		}
+		return p, err
+	case meter.TRTCM4115: // C sees all packets (RFC 4115 §3)
+		if p.CBS, err = at.smallest(excess); err == nil {
+			p.EBS, err = s.fitSecond(red, func(burst int64) meter.Params { p.EBS = burst; return p })
+		}
+		return p, err
+	case meter.TRTCM: // P sees all packets, C those that fit P (RFC 2698 §3)
+		peak, err := s.at(p.PIR)
+		if err != nil {
+			return nil, err
+		}
+		if p.PBS, err = peak.smallest(red); err != nil {
+			return nil, err
+		}
+		p.CBS, err = smallest(1, at.lossFree, func(burst int64) (bool, error) {
+			if red == 0 {
+				_, all, err := at.dropped(burst, excess)
+				return all, err
+			}
+			p.CBS = burst
+			profile, err := p.Profile()
+			if err != nil {
+				return false, err
+			}
+			return s.through(profile, func(colors *[3]dataplane.Count) bool {
+				return colors[meter.Yellow].Packets+colors[meter.Red].Packets <= excess
+			}), nil
+		})
+		return p, err
+	}
+	return nil, fmt.Errorf("meter type %v has no bursts", p.Kind())
+}
+
+// fitSecond returns the smallest burst of a meter's second bucket with which at most some packets
+// are red.
+func (s *Stream) fitSecond(red int64, with func(burst int64) meter.Params) (int64, error) {
+	largest := s.Total().Bytes + 1
+	p, err := with(largest).Profile()
+	if err != nil {
+		return 0, err
+	}
+	lowest := largest
+	s.color(p, func(m *meter.Meter, a arrival, _ meter.Color) bool {
+		_, tokens := m.Tokens(a.at)
+		lowest = min(lowest, tokens)
+		return true
+	})
+	lossFree := largest - lowest
+	if red == 0 {
+		return lossFree, nil
+	}
+	return smallest(0, lossFree, func(burst int64) (bool, error) {
+		p, err := with(burst).Profile()
+		if err != nil {
+			return false, err
+		}
+		return s.through(p, func(colors *[3]dataplane.Count) bool { return colors[meter.Red].Packets <= red }), nil
+	})
+}
+
+// smallest returns a burst from least to enough that holds, while one byte less does not. A larger
+// burst can lose more packets, so there may be several; enough holds.
+func smallest(least, enough int64, holds func(burst int64) (bool, error)) (int64, error) {
+	for least < enough {
+		middle := least + (enough-least)/2
+		good, err := holds(middle)
+		if err != nil {
+			return 0, err
+		}
+		if good {
+			enough = middle
+		} else {
+			least = middle + 1
+		}
+	}
+	return enough, nil
+}
+
+// each calls f with 0 to n-1 on all CPUs, and returns the errors.
+func each(n int, f func(i int) error) error {
+	errs := make([]error, n)
+	var next atomic.Int64
+	var wait sync.WaitGroup
+	for range min(n, runtime.GOMAXPROCS(0)) {
+		wait.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				errs[i] = f(i)
+			}
+		})
+	}
+	wait.Wait()
+	return errors.Join(errs...)
+}
