@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -102,6 +104,8 @@ func (f *adviseFlags) options(capture bool) (o advise.Options, err error) {
 		return o, usagef("--policy and --picture need a capture")
 	case f.policy != "" && (f.rate != "" || f.peak != "" || f.target != "" || f.length != "" || f.picture != ""):
 		return o, usagef("--policy has rates of its own: it cannot be combined with --rate, --peak, --target-rate, --length or --picture")
+	case f.picture != "" && filepath.Ext(f.picture) != ".svg":
+		return o, usagef("picture %q: the name must end in .svg", f.picture)
 	case f.rate == "" && (f.peak != "" || f.target != "" || f.picture != ""):
 		return o, usagef("--peak, --target-rate and --picture need --rate")
 	case o.Peak.Cmp(o.Rate) < 0:
@@ -122,7 +126,7 @@ func (f *adviseFlags) run(cmd *cobra.Command, s streams, args []string) error {
 		return err
 	}
 	if len(args) == 0 {
-		answer, err := advise.Without(o)
+		answer, err := computed(s, func() (*advise.Advice, error) { return advise.Without(o) })
 		if err != nil {
 			return err
 		}
@@ -138,11 +142,6 @@ func (f *adviseFlags) run(cmd *cobra.Command, s streams, args []string) error {
 		return err
 	}
 	defer input.Close()
-	var picture *output.File
-	if err := createOutputs(s, input.taken(), outputFlag{"picture", f.picture, &picture}); err != nil {
-		return err
-	}
-	defer picture.Abort()
 	collector := advise.NewCollector(plan)
 	summary, cut, err := input.replay(cmd.Context(), s, replay.Go{Pipeline: dataplane.NewPipeline(plan)}, replay.Config{
 		Each: func(p *dataplane.Packet, v *dataplane.Verdict) error {
@@ -153,17 +152,14 @@ func (f *adviseFlags) run(cmd *cobra.Command, s streams, args []string) error {
 	if err != nil {
 		return err
 	}
-	answer, err := collector.Advise(o)
+	answer, err := computed(s, func() (*advise.Advice, error) { return collector.Advise(o) })
 	if err != nil {
 		return err
 	}
-	if picture != nil {
-		if err := picture.Wrap(report.WriteFrontier(picture, answer.Picture(input.name))); err != nil {
+	if f.picture != "" {
+		if err := f.draw(s, input, answer); err != nil {
 			return err
 		}
-	}
-	if err := picture.Commit(); err != nil {
-		return err
 	}
 	input.warn(s, summary)
 	if err := f.print(s, answer); err != nil {
@@ -173,6 +169,26 @@ func (f *adviseFlags) run(cmd *cobra.Command, s streams, args []string) error {
 		return fmt.Errorf("%s: %w: the advice is for the %d packets before that", input.name, cut, summary.Packets)
 	}
 	return nil
+}
+
+// draw writes the picture.
+func (f *adviseFlags) draw(s streams, input *input, answer *advise.Advice) error {
+	var picture *output.File
+	if err := createOutputs(s, input.taken(), outputFlag{"picture", f.picture, &picture}); err != nil {
+		return err
+	}
+	defer picture.Abort()
+	if err := picture.Wrap(report.WriteFrontier(picture, answer.Picture(input.name))); err != nil {
+		return err
+	}
+	return picture.Commit()
+}
+
+// computed returns the answer of f, which can take seconds.
+func computed(s streams, f func() (*advise.Advice, error)) (*advise.Advice, error) {
+	defer interrupted.allowExit()()
+	defer say.ShowProgress(s.err, say.Work{Name: "computing", Done: new(atomic.Int64)})()
+	return f()
 }
 
 // load returns the policy, or one that only counts lengths.

@@ -43,7 +43,11 @@ func (a *Advice) Write(w io.Writer) error {
 }
 
 func (c *Capture) write(p *say.Printer) {
-	p.Printf("%s, %s bytes metered in %s, %sbit/s on average\n", say.Count(c.Packets, "packet"), say.Grouped(c.Bytes), say.Seconds(c.DurationNS), say.Speed(int64(c.Rate())))
+	p.Printf("%s, %s bytes metered in %s", say.Count(c.Packets, "packet"), say.Grouped(c.Bytes), say.Seconds(c.DurationNS))
+	if c.DurationNS > 0 {
+		p.Printf(", %s on average", speed(c.Rate()))
+	}
+	p.Printf("\n")
 	t := &c.TCP
 	if t.Senders == 0 {
 		p.Folded(fmt.Sprintf("open loop: no TCP connection sends much data here (%.1f %% of the bytes are TCP), so these packets do not depend on losses\n\n", 100*t.Share))
@@ -53,8 +57,8 @@ func (c *Capture) write(p *say.Printer) {
 	if t.RTT > 0 {
 		rtt = "RTT " + millis(time.Duration(t.RTT))
 	}
-	p.Folded(fmt.Sprintf("TCP: %.1f %% of the bytes; %s of much data, at most %d at a time; %s; the largest one sends %sbit/s\n",
-		100*t.Share, say.Count(t.Senders, "sender"), t.Concurrent, rtt, say.Speed(int64(t.Rate))))
+	p.Folded(fmt.Sprintf("TCP: %.1f %% of the bytes; %s of much data, at most %d at a time; %s; the largest one sends %s\n",
+		100*t.Share, say.Count(t.Senders, "sender"), t.Concurrent, rtt, speed(t.Rate)))
 	sent := fmt.Sprintf("%s of %s packets sent again", say.Grouped(t.Retransmitted), say.Grouped(t.Packets))
 	if t.Selective > 0 {
 		sent += ", " + say.Count(t.Selective, "acknowledgement") + " with SACK blocks"
@@ -178,6 +182,15 @@ func (t *Target) text() string {
 // goal names the goodput and the flows.
 func (t *Target) goal() string {
 	return fmt.Sprintf("%v of payload (%s, %s)", meter.BitRate(t.BPS), say.Count(t.Flows, "flow"), controlName(t.Control))
+}
+
+// speed writes a rate with three digits.
+func speed(bps float64) string {
+	text := say.Speed(int64(bps))
+	if !strings.Contains(text, " ") {
+		text += " "
+	}
+	return text + "bit/s"
 }
 
 // controlName writes a congestion control as its RFC does.
