@@ -20,7 +20,8 @@ import (
 type tcpPath struct {
 	*pair
 	from, to *nettest.Namespace
-	at       net.IP // address of the receiver
+	at       net.IP     // address of the receiver
+	back     *delayLine // delay of the reverse path; nil: none
 }
 
 // newTCPPath creates a path. The sender is the shaping host itself, or with forwarded, another
@@ -62,7 +63,7 @@ func newTCPPath(t *testing.T, forwarded bool, delay time.Duration) *tcpPath {
 		}
 		run(p.to, "neigh add 10.1.0.1 lladdr 02:00:00:00:01:01 dev d0")
 		back = "dev d0"
-		go delayFrames(in, out, delay)
+		p.back = newDelayLine(t, in, out, delay)
 	}
 	run(p.to, "route add 10.1.0.1 "+back)
 	return p
@@ -89,32 +90,6 @@ func newTAPIn(t *testing.T, n *nettest.Namespace) *os.File {
 	f := os.NewFile(uintptr(fd), "tun")
 	t.Cleanup(func() { f.Close() })
 	return f
-}
-
-// delayFrames moves frames from in to out after a delay, until one of them is closed.
-func delayFrames(in, out *os.File, delay time.Duration) {
-	type frame struct {
-		due  time.Time
-		data []byte
-	}
-	frames := make(chan frame, 1<<16)
-	go func() {
-		for f := range frames {
-			time.Sleep(time.Until(f.due))
-			if _, err := out.Write(f.data); err != nil {
-				return
-			}
-		}
-	}()
-	defer close(frames)
-	buf := make([]byte, 1<<16)
-	for {
-		n, err := in.Read(buf)
-		if err != nil {
-			return
-		}
-		frames <- frame{time.Now().Add(delay), slices.Clone(buf[:n])}
-	}
 }
 
 // crossing is the throughput of TCP that fills a path, and the round-trip times of probes.

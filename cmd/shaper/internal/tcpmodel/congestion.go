@@ -84,13 +84,19 @@ func (c *congestion) grow(n, perWindow int64) {
 
 // cubic is the state of RFC 9438.
 type cubic struct {
-	epoch    int64 // begin of the congestion avoidance, ns, plus 1; 0: not begun
-	wmax     int64 // W_max of §4.6; 0: none yet
-	origin   int64 // plateau of this epoch, segments
-	k        int64 // time from the begin of the epoch to the plateau, 1/1024 s
-	friendly int64 // W_est, Reno's window in this epoch
-	reno     int64 // segments acknowledged since friendly has grown
+	epoch     int64 // begin of the congestion avoidance, ns, plus 1; 0: not begun
+	wmax      int64 // W_max of §4.6; 0: none yet
+	origin    int64 // plateau of this epoch, segments
+	k         int64 // time from the begin of the epoch to the plateau, 1/1024 s
+	friendly  int64 // W_est, Reno's window in this epoch
+	reno      int64 // segments acknowledged since friendly has grown, in 1/17 of those that it takes
+	window    int64 // window for which perWindow was computed
+	at        int64 // its time, ns
+	perWindow int64
 }
+
+// renewed is the time after which Linux computes the growth again if the window has not changed.
+const renewed = int64(time.Second / 32)
 
 // loss ends an epoch. A window below the previous maximum releases bandwidth
 // (fast convergence, §4.7).
@@ -105,9 +111,14 @@ func (c *cubic) loss(cwnd int64) {
 
 // growth returns the segments to add for each window, in 1/1024.
 func (c *cubic) growth(now, rtt, cwnd, n int64) int64 {
+	c.reno += 9 * n
+	if c.epoch != 0 && cwnd == c.window && now-c.at <= renewed {
+		return c.perWindow
+	}
+	c.window, c.at = cwnd, now
 	first := c.wmax == 0
 	if c.epoch == 0 {
-		c.epoch, c.friendly, c.reno = now+1, cwnd, 0
+		c.epoch, c.friendly, c.reno = now+1, cwnd, 9*n
 		c.origin, c.k = max(cwnd, c.wmax), 0
 		if below := c.origin - cwnd; below > 0 {
 			c.k = cubeRoot(uint64(below) * 5 / 2 << (3 * fraction)) // C = 0.4, §4.2
@@ -124,13 +135,13 @@ func (c *cubic) growth(now, rtt, cwnd, n int64) int64 {
 		grow = max(grow, cwnd<<fraction/20)
 	}
 	// Reno-friendly region, §4.3: alpha is 3 * (1-0.7) / (1+0.7), 9/17.
-	c.reno += 9 * n
 	for c.reno > 17*cwnd {
 		c.reno -= 17 * cwnd
 		c.friendly++
 	}
 	grow = max(grow, (c.friendly-cwnd)<<fraction)
-	return min(grow, cwnd<<fraction/2) // §4.4: target is at most 1.5 * cwnd
+	c.perWindow = min(grow, cwnd<<fraction/2)
+	return c.perWindow // §4.4: target is at most 1.5 * cwnd
 }
 
 // cubeRoot returns the cube root, rounded down.

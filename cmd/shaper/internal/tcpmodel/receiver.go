@@ -17,8 +17,11 @@ type receiver struct {
 const (
 	quickSegments = 16 // Linux, TCP_MAX_QUICKACKS
 	delayedAck    = int64(40 * time.Millisecond)
-	heldAcks      = 44 // Linux, tcp_comp_sack_nr
-	heldFor       = int64(time.Millisecond)
+	// Segments that arrive within this time are acknowledged together: by receive offload (GRO),
+	// or because the program has not yet read the first ones.
+	coalesced = int64(20 * time.Microsecond)
+	heldAcks  = 44 // Linux, tcp_comp_sack_nr
+	heldFor   = int64(time.Millisecond)
 )
 
 // receive handles a segment that arrives, and reports whether it is acknowledged at once.
@@ -44,8 +47,11 @@ func (f *flow) receive(now, seq int64) bool {
 	case r.quick > 0:
 		r.quick--
 		return true
-	case r.next-r.acked >= 2, gap && r.beyond == 0:
+	case gap && r.beyond == 0:
 		return true
+	case r.next-r.acked >= 2:
+		r.delayed = min(r.delayed, now+coalesced)
+		return false
 	case r.beyond == 0:
 		r.delayed = min(r.delayed, now+delayedAck)
 		return false

@@ -1,0 +1,223 @@
+package livetest
+
+import (
+	"flag"
+	"fmt"
+	"math"
+	"net"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/tcpmodel"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/queue"
+)
+
+// tcpCase is TCP through a policer, or with limit set, through a queue, of 50 Mbit/s.
+type tcpCase struct {
+	rtt    time.Duration
+	burst  int64
+	limit  time.Duration
+	flows  int
+	paced  bool
+	jitter time.Duration
+}
+
+const (
+	modelRate   = 50_000_000
+	modelSettle = time.Second
+	modelTime   = 8 * time.Second
+)
+
+// pairs are ten pairs of RTT and burst: from less than a tenth to twice the rate * RTT.
+var pairs = []tcpCase{
+	{rtt: 5 * time.Millisecond, burst: 10_000},
+	{rtt: 5 * time.Millisecond, burst: 64 << 10},
+	{rtt: 10 * time.Millisecond, burst: 16 << 10},
+	{rtt: 10 * time.Millisecond, burst: 128 << 10},
+	{rtt: 20 * time.Millisecond, burst: 32 << 10},
+	{rtt: 20 * time.Millisecond, burst: 250_000},
+	{rtt: 40 * time.Millisecond, burst: 32 << 10},
+	{rtt: 40 * time.Millisecond, burst: 250_000},
+	{rtt: 100 * time.Millisecond, burst: 64 << 10},
+	{rtt: 100 * time.Millisecond, burst: 1 << 20},
+}
+
+// queues are cases of a queue instead of a policer.
+var queues = []tcpCase{
+	{rtt: 20 * time.Millisecond, limit: 2 * time.Millisecond},
+	{rtt: 40 * time.Millisecond, limit: 10 * time.Millisecond},
+	{rtt: 40 * time.Millisecond, limit: 50 * time.Millisecond},
+}
+
+func (c tcpCase) String() string {
+	what := fmt.Sprintf("burst %d", c.burst)
+	if c.limit > 0 {
+		what = fmt.Sprintf("queue %v", c.limit)
+	}
+	return fmt.Sprintf("%v %s", c.rtt, what)
+}
+
+// model returns the goodput of the model, Mbit/s.
+func (c tcpCase) model(t *testing.T, control tcpmodel.Control) float64 {
+	t.Helper()
+	bottleneck := tcpmodel.Queue(queue.Config{Rate: meter.BitRate(modelRate), Time: c.limit})
+	if c.limit == 0 {
+		profile, err := meter.TokenBucket{Rate: meter.BitRate(modelRate), Burst: c.burst}.Profile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		bottleneck = tcpmodel.Policer(profile)
+	}
+	r, err := tcpmodel.Run(tcpmodel.Path{
+		RTT: c.rtt, Control: control, Paced: c.paced, Flows: c.flows, Jitter: c.jitter, Settle: modelSettle, Duration: modelTime,
+	}, bottleneck)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return float64(r.Goodput) / 1e6
+}
+
+// attach creates the path with its bottleneck. The policer or queue sees the packets of another
+// host, one by one.
+func (c tcpCase) attach(t *testing.T) (p *tcpPath, end func()) {
+	t.Helper()
+	p = newTCPPath(t, true, c.rtt)
+	p.back.jitter = c.jitter
+	for _, feature := range []string{"tso", "gso", "gro"} {
+		p.from.Offload("v0", feature, false)
+		p.to.Offload("v0", feature, false)
+	}
+	if c.limit == 0 {
+		return p, p.runShaper("--meter", fmt.Sprintf("token-bucket rate=%dbit burst=%d", modelRate, c.burst)).stopBySIGTERM
+	}
+	policy := fmt.Sprintf("classes: [{name: all, green: {queue: q}}]\nqueues: {q: {rate: %dbit, limit: %v}}", modelRate, c.limit)
+	return p, p.runShaper("--policy", writePolicy(t, policy)).stopBySIGTERM
+}
+
+// goodput returns the goodput of flows over modelTime, Mbit/s, and how late the delay was.
+func (p *tcpPath) goodput(control tcpmodel.Control, flows int, paced bool) (rate float64, late time.Duration) {
+	p.t.Helper()
+	var listener net.Listener
+	var err error
+	p.to.Do(func() { listener, err = net.Listen("tcp4", p.at.String()+":0") })
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer listener.Close()
+	// The algorithm is set before the connection begins: one that begins with BBR keeps pacing.
+	dialer := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
+		var err error
+		if failed := c.Control(func(fd uintptr) {
+			if err = unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, control.String()); err == nil && paced {
+				err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE, math.MaxInt32)
+			}
+		}); failed != nil {
+			return failed
+		}
+		return err
+	}}
+	var received atomic.Int64
+	for range max(1, flows) {
+		var out net.Conn
+		p.from.Do(func() { out, err = dialer.Dial("tcp4", listener.Addr().String()) })
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		defer out.Close()
+		in, err := listener.Accept()
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		defer in.Close()
+		go func() {
+			buf := make([]byte, 1<<17)
+			for err := error(nil); err == nil; _, err = out.Write(buf) {
+			}
+		}()
+		go func() {
+			buf := make([]byte, 1<<18)
+			for n, err := 0, error(nil); err == nil; n, err = in.Read(buf) {
+				received.Add(int64(n))
+			}
+		}()
+	}
+	time.Sleep(modelSettle)
+	p.back.lateness()
+	begin, before := time.Now(), received.Load()
+	time.Sleep(modelTime)
+	rate = float64(received.Load()-before) * 8 / 1e6 / time.Since(begin).Seconds()
+	return rate, p.back.lateness()
+}
+
+// quiet is the largest delay that does not count as a disturbed run.
+func (c tcpCase) quiet() time.Duration { return max(time.Millisecond, c.rtt/20) }
+
+// TestLiveTCPModel compares the model with TCP of this host, at ten pairs of RTT and burst and
+// with queues. A run in which the delay was late says nothing; if all are, the case is skipped.
+func TestLiveTCPModel(t *testing.T) {
+	skipInVM(t)
+	for i, c := range append(slices.Clone(pairs), queues...) {
+		control := tcpmodel.Control((i + i/2) % 2)
+		c.paced = true
+		t.Run(strings.ReplaceAll(fmt.Sprint(control, " ", c), " ", "_"), func(t *testing.T) {
+			t.Parallel()
+			p, end := c.attach(t)
+			defer end()
+			model, judged := c.model(t, control), false
+			for attempt := range 6 {
+				time.Sleep(time.Duration(attempt) * time.Second)
+				rate, late := p.goodput(control, c.flows, c.paced)
+				t.Logf("TCP %.2f Mbit/s, model %.2f (%+.1f %%); delay late by %v", rate, model, 100*(model/rate-1), late)
+				if math.Abs(model/rate-1) <= 0.15 {
+					return
+				}
+				judged = judged || late <= c.quiet()
+			}
+			if judged {
+				t.Error("want the model within 15 %")
+			} else {
+				t.Skip("the machine is too busy: the delay was late in each run")
+			}
+		})
+	}
+}
+
+// TestMeasureTCPModel prints the tables of docs/PLANNING.md: medians of three undisturbed runs.
+// It checks nothing, and runs only if -run names it.
+func TestMeasureTCPModel(t *testing.T) {
+	if !strings.Contains(flag.Lookup("test.run").Value.String(), "TestMeasureTCPModel") {
+		t.Skip("a measurement: -run TestMeasureTCPModel -v")
+	}
+	for _, control := range []tcpmodel.Control{tcpmodel.CUBIC, tcpmodel.Reno} {
+		for _, how := range []tcpCase{{paced: true}, {}, {jitter: 2 * time.Millisecond}, {paced: true, flows: 4}} {
+			for _, c := range append(slices.Clone(pairs), queues...) {
+				c.paced, c.jitter, c.flows = how.paced, how.jitter, how.flows
+				p, end := c.attach(t)
+				var rates []float64
+				for range 12 {
+					if rate, late := p.goodput(control, c.flows, c.paced); late <= c.quiet() {
+						rates = append(rates, rate)
+					}
+					if len(rates) == 3 {
+						break
+					}
+				}
+				end()
+				slices.Sort(rates)
+				if len(rates) == 0 {
+					t.Logf("%v, paced %v, jitter %v, flows %d | %v | too busy", control, c.paced, c.jitter, c.flows, c)
+					continue
+				}
+				model, median := c.model(t, control), rates[len(rates)/2]
+				t.Logf("%v, paced %v, jitter %v, flows %d | %v | %.1f | %.1f | %.2f | %.1f", control, c.paced, c.jitter, c.flows, c, model, median, model/median, rates)
+			}
+		}
+	}
+}
