@@ -6,14 +6,15 @@ func (f *flow) acknowledge(now, next, upTo int64) {
 	n := f.deliver(now, upTo)
 	progress := f.advance(next)
 	again := f.detect(now, false)
-	lostAny := len(f.waiting) > 0
 	if f.state != open && f.segments.first >= f.high {
 		if f.state == recovering {
 			f.cwnd = f.ssthresh
 		}
 		f.state = open
 	}
-	if f.state == open && lostAny || f.state == timedOut && again > 1 {
+	// Linux begins another recovery if segments beyond the first one were lost, even if they have
+	// been sent again.
+	if f.state == open && f.marked > 0 || f.state == timedOut && again > 1 {
 		f.recover()
 	}
 	switch {
@@ -48,7 +49,10 @@ func (f *flow) deliver(now, upTo int64) (n int64) {
 		if s.fate == flying {
 			f.inflight--
 		}
-		s.fate = delivered
+		if s.marked {
+			f.marked--
+		}
+		s.fate, s.marked = delivered, false
 		f.sacked++
 		n++
 		rtt = now - sent.at

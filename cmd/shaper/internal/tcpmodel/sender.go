@@ -23,7 +23,7 @@ const (
 type segment struct {
 	serial  int64 // number of its last transmission
 	fate    fate
-	again   bool // sent more than once
+	marked  bool // was lost, and is not known to have arrived since
 	arrived bool // of the receiver
 }
 
@@ -54,6 +54,7 @@ type flow struct {
 	state    state
 	waiting  heap  // lost segments
 	inflight int64 // segments flying
+	marked   int64 // segments marked
 	sacked   int64 // segments delivered beyond the first one that is not
 	high     int64 // next new segment when the recovery began
 	newest   int64 // serial of the last transmission that is known to have arrived
@@ -123,7 +124,6 @@ func (f *flow) push(now int64) {
 		if !ok {
 			break
 		}
-		f.segments.at(seq).again = true
 		f.retransmits++
 		f.transmit(now, seq)
 		f.pace(now, 1)
@@ -261,7 +261,11 @@ func (f *flow) expireRetransmission(now int64) {
 }
 
 func (f *flow) lose(seq int64) {
-	f.segments.at(seq).fate = lost
+	s := f.segments.at(seq)
+	if s.fate = lost; !s.marked {
+		s.marked = true
+		f.marked++
+	}
 	f.inflight--
 	f.waiting.push(seq)
 }
