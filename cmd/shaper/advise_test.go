@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/advise"
@@ -125,6 +126,59 @@ func TestFrontierPicture(t *testing.T) {
 	for _, bad := range []report.Frontier{{Bursts: []int64{1}}, {Bursts: []int64{2, 1}, Loss: []float64{0, 0}}, {Bursts: []int64{0}, Loss: []float64{0}}} {
 		if report.WriteFrontier(&out, bad) == nil {
 			t.Errorf("%+v: want an error", bad)
+		}
+	}
+}
+
+// TestAdviseKeys replays a meter per source with the advised burst, and with one byte less.
+func TestAdviseKeys(t *testing.T) {
+	const capture = "../../testdata/pcaps/office.pcap"
+	write := func(burst int64) string {
+		file := filepath.Join(t.TempDir(), "hosts.yaml")
+		text := fmt.Sprintf("classes: [{name: hosts, meter: {type: token-bucket, rate: 200kbit, burst: %d, per: src}}]\n", burst)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	a := jsonOf[advise.Advice](t, "advise", capture, "--json", "--policy", write(3000))
+	burst := a.Classes[0].LossFree
+	if a.Classes[0].Keys < 2 || burst < 1501 {
+		t.Fatalf("got %d keys and a burst of %d, want several keys and more than a packet", a.Classes[0].Keys, burst)
+	}
+	for b, want := range map[int64]bool{burst: false, burst - 1: true} {
+		got := jsonOf[totals](t, "replay", capture, "--json", "--policy", write(b)).Classes[0].Dropped.Packets
+		if got > 0 != want {
+			t.Errorf("a burst of %d drops %d packets; the advised one is %d", b, got, burst)
+		}
+	}
+}
+
+// TestAdviseUsage checks the errors of contradictory flags.
+func TestAdviseUsage(t *testing.T) {
+	const capture = "../../testdata/pcaps/office.pcap"
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{}, "without a capture"},
+		{[]string{"--rate", "1mbit"}, "without a capture"},
+		{[]string{"--rate", "1mbit", "--rtt", "10ms", "--picture", "a.svg"}, "need a capture"},
+		{[]string{capture, "--rate", "10kB/1min"}, "whole number"},
+		{[]string{capture, "--rate", "0bit"}, "above zero"},
+		{[]string{capture, "--rate", "10mbps"}, "ambiguous"},
+		{[]string{capture, "--peak", "10mbit"}, "need --rate"},
+		{[]string{capture, "--rate", "10mbit", "--peak", "1mbit"}, "below --rate"},
+		{[]string{capture, "--rate", "10mbit", "--target-rate", "20mbit"}, "above --rate"},
+		{[]string{capture, "--rate", "10mbit", "--loss", "10%"}, "below --loss"},
+		{[]string{capture, "--rate", "10mbit", "--loss", "101%"}, "--loss"},
+		{[]string{capture, "--rate", "10mbit", "--flows", "-1"}, "--flows"},
+		{[]string{capture, "--rate", "10mbit", "--picture", "a.png"}, ".svg"},
+		{[]string{capture, "--rate", "10mbit", "--policy", "../../docs/customer.yaml"}, "--policy"},
+	} {
+		var out, stderr bytes.Buffer
+		if code := run(append([]string{"advise"}, c.args...), streams{nil, &out, &stderr}); code != exitUsage || !strings.Contains(stderr.String(), c.want) || out.Len() > 0 {
+			t.Errorf("%v: exit %d, got %s%s, want exit %d and %q", c.args, code, &out, &stderr, exitUsage, c.want)
 		}
 	}
 }
