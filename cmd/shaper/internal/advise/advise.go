@@ -28,28 +28,25 @@ const FewPackets = 100
 // Collector collects the packets of a capture by class.
 type Collector struct {
 	plan        *dataplane.Plan
-	classes     []*Stream // nil for a class without a meter to advise
+	classes     []*Stream // nil: not collected
 	connections *Connections
 	total       dataplane.Count
 	first, last int64 // ns
 }
 
-// NewCollector returns a collector for a plan. If a class has a meter, its packets are collected
-// only if the meter has buckets of bytes that nothing else shares.
+// NewCollector returns a collector for a plan. It collects the packets of classes with a meter, if
+// the meter has buckets of bytes that nothing else shares; or those of the only class.
 func NewCollector(plan *dataplane.Plan) *Collector {
 	c := &Collector{plan: plan, classes: make([]*Stream, len(plan.Classes)), connections: NewConnections()}
 	for i := range plan.Classes {
-		s := &Stream{}
-		if at := plan.Classes[i].Stage; at >= 0 {
-			stage := &plan.Stages[at]
-			if !canAdvise(stage) {
-				continue
-			}
-			if stage.Keyed() {
-				s.Keyed()
-			}
+		at := plan.Classes[i].Stage
+		switch {
+		case at < 0 && len(plan.Classes) > 1:
+		case at < 0:
+			c.classes[i] = newStream(false)
+		case canAdvise(&plan.Stages[at]):
+			c.classes[i] = newStream(plan.Stages[at].Keyed())
 		}
-		c.classes[i] = s
 	}
 	return c
 }
@@ -153,7 +150,7 @@ func (c *Collector) Advise(o Options) (*Advice, error) {
 	}}
 	for i, s := range c.classes {
 		class := &c.plan.Classes[i]
-		if s == nil || len(s.packets) == 0 || class.Stage < 0 && len(c.classes) > 1 {
+		if s == nil || len(s.packets) == 0 {
 			continue
 		}
 		s.group()

@@ -37,7 +37,8 @@ type Goodput struct {
 }
 
 const (
-	manyFlows = 4 // in the answer beside 1, if nothing tells their number
+	timestamps = 12 // bytes of a packet that the MSS includes (RFC 6691 §2, RFC 7323 §3.2)
+	manyFlows  = 4  // in the answer beside 1, if nothing tells their number
 	// The model takes a time in proportion to the rate, 0.1 to 0.2 s for each row at 1 Gbit/s. So fast
 	// rates have fewer rows, and faster ones none.
 	fast    = 200_000_000
@@ -51,8 +52,8 @@ func closedLoop(o Options, mss int64) (*ClosedLoop, error) {
 		return nil, nil
 	}
 	c := &ClosedLoop{RateBPS: bps, RTT: o.RTT, MSS: tcpmodel.DefaultMSS}
-	if mss > 0 {
-		c.MSS = int(min(mss, tcpmodel.DefaultMSS))
+	if mss > timestamps {
+		c.MSS = int(mss) - timestamps
 	}
 	var fits bool
 	if c.BDP, fits = o.Rate.Burst(o.RTT); !fits {

@@ -62,12 +62,8 @@ func dropped(s *Stream, rate meter.Rate, burst int64) (packets, bytes int64) {
 
 // randomStream has bursts of packets of several sizes, at times in order, of up to three keys.
 func randomStream(r *rand.Rand, n int) *Stream {
-	s := &Stream{}
-	keys := int32(1)
-	if r.IntN(2) == 0 {
-		s.Keyed()
-		keys = 3
-	}
+	keys := 1 + 2*r.Int32N(2)
+	s := newStream(keys > 1)
 	at := int64(1_700_000_000_000_000_000)
 	for range n {
 		if r.IntN(10) == 0 {

@@ -102,7 +102,7 @@ func (c *Connections) Add(p *dataplane.Packet, v *dataplane.Verdict) {
 		id, from = endpoints{p.Kind, p.Dst, p.Src, p.DstPort, p.SrcPort}, 1
 	}
 	conn := c.all[id]
-	if conn == nil {
+	if conn == nil || segment.flags&(synFlag|ackFlag) == synFlag && conn.side[from].payload+conn.side[1-from].payload > 0 { // or ports that are used again
 		if len(c.list) == mostConnections {
 			return
 		}

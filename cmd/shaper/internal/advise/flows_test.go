@@ -185,6 +185,21 @@ func TestThrottled(t *testing.T) {
 	}
 }
 
+// TestPortsUsedAgain has two connections with the same ports, one after the other.
+func TestPortsUsedAgain(t *testing.T) {
+	p := &tape{t, NewConnections()}
+	for i, start := range []uint32{5_000_000, 1000} {
+		at := time.Duration(i) * time.Minute
+		p.send(at, options{syn: true, seq: start - 1})
+		for n := range uint32(200) {
+			p.send(at+time.Second, options{ack: true, seq: start + n*1000, payload: 1000})
+		}
+	}
+	if got := p.c.Throttle(); got.Senders != 2 || got.Retransmitted != 0 || got.Concurrent != 1 {
+		t.Errorf("got %+v, want two senders, one at a time, that send nothing again", got)
+	}
+}
+
 // FuzzSegment checks that no TCP header makes the tracker panic.
 func FuzzSegment(f *testing.F) {
 	f.Add([]byte{0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 1, 1, 2, 2, 0, 0, 0, 1, 0, 0, 0, 2, 0x60, 0x12, 1, 1, 0, 0, 0, 0, 2, 4, 5, 0xb4})

@@ -23,9 +23,14 @@ type arrival struct {
 	key int32 // number of its key
 }
 
-// Keyed makes the stream distinguish keys, whose meters are independent. It is called before
-// the first packet.
-func (s *Stream) Keyed() { s.keys = map[string]int32{} }
+// newStream returns an empty stream. If it is keyed, each key has a meter of its own.
+func newStream(keyed bool) *Stream {
+	s := &Stream{}
+	if keyed {
+		s.keys = map[string]int32{}
+	}
+	return s
+}
 
 // Add adds a packet with its verdict.
 func (s *Stream) Add(plan *dataplane.Plan, p *dataplane.Packet, v *dataplane.Verdict) {
