@@ -220,3 +220,31 @@ func TestMissesAgainstClassifier(t *testing.T) {
 		t.Errorf("only %d packets matched, too few for this test", matched)
 	}
 }
+
+// TestOverlaps checks that two matches overlap if a packet matches both, and that most pairs do not
+// overlap.
+func TestOverlaps(t *testing.T) {
+	r := seeded(t)
+	both, apart := 0, 0
+	for range 20_000 {
+		a, b := randomMatch(r, 1+r.IntN(6)), randomMatch(r, 1+r.IntN(6))
+		overlaps := a.Overlaps(&b)
+		if overlaps != b.Overlaps(&a) {
+			t.Fatalf("%+v and %+v: not symmetric", a, b)
+		}
+		if !overlaps {
+			apart++
+		}
+		for range 20 {
+			if s := aimedSample(r, &a); s.matches(&a) && s.matches(&b) {
+				both++
+				if !overlaps {
+					t.Fatalf("%+v matches %+v and %+v", s, a, b)
+				}
+			}
+		}
+	}
+	if both < 1000 || apart < 5000 {
+		t.Errorf("%d packets match both, %d pairs do not overlap", both, apart)
+	}
+}

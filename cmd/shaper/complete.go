@@ -44,6 +44,17 @@ func firstArgument(f cobra.CompletionFunc) cobra.CompletionFunc {
 	}
 }
 
+// policiesThenCapture completes two policies and a capture.
+func policiesThenCapture(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	switch len(args) {
+	case 0, 1:
+		return policyFiles(cmd, args, typed)
+	case 2:
+		return captureFiles(cmd, args, typed)
+	}
+	return nil, cobra.ShellCompDirectiveNoFileComp
+}
+
 // anyFile completes with the names of all files.
 func anyFile(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	return nil, cobra.ShellCompDirectiveDefault
@@ -106,6 +117,7 @@ var argumentValues = map[string]cobra.CompletionFunc{
 	"shaper why":          firstArgument(captureFiles),
 	"shaper compare":      firstArgument(captureFiles),
 	"shaper check":        firstArgument(policyFiles),
+	"shaper diff":         policiesThenCapture,
 	"shaper budget show":  firstArgument(completeBudgets),
 	"shaper budget set":   firstArgument(completeBudgets),
 	"shaper budget unset": firstArgument(completeBudgets),

@@ -28,10 +28,9 @@ type engine interface {
 // newEngine returns the engine in the flags.
 func (f *replayFlags) newEngine(policy *policyfile.Compiled) (engine, error) {
 	if f.engine == "go" {
-		pipeline := dataplane.NewPipeline(policy.Plan)
-		e := goEngine{Go: replay.Go{Pipeline: pipeline}, store: budgets.NewReplayStore(pipeline)}
-		// The report shows tokens after each packet. A server is called between packets.
-		e.single = f.report != "" || e.store != nil
+		e := newGoEngine(policy.Plan)
+		// The report shows tokens after each packet.
+		e.single = e.single || f.report != ""
 		return e, nil
 	}
 	if budgets.OnServer(policy.Plan) {
@@ -71,6 +70,12 @@ type goEngine struct {
 	replay.Go
 	store  *budgets.ReplayStore
 	single bool // process one packet at a time
+}
+
+func newGoEngine(plan *dataplane.Plan) goEngine {
+	pipeline := dataplane.NewPipeline(plan)
+	store := budgets.NewReplayStore(pipeline)
+	return goEngine{Go: replay.Go{Pipeline: pipeline}, store: store, single: store != nil} // a server is called between packets
 }
 
 // Batch returns the maximum number of packets per call of Process.

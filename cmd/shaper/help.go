@@ -29,6 +29,9 @@ var exitStatus = map[string]string{
 	"shaper compare": `  0  success, with or without warnings
   1  failure; if the capture is broken, the packets before the error were compared
   2  wrong usage`,
+	"shaper diff": `  0  success, whether the policies differ or not
+  1  failure; if the capture is broken, the packets before the error were compared
+  2  wrong usage, or an error in a policy`,
 	"shaper check": `  0  the policy compiles, with or without warnings
   1  failure
   2  wrong usage, or an error in the policy`,

@@ -211,6 +211,9 @@ var actionNames = func() (names [16]string) {
 	return names
 }()
 
+// Action returns the name of what was done to a packet that is not Waiting, such as mark+queue.
+func Action(done dataplane.Done) string { return actionNames[done] }
+
 // reasonNames has the results of Reason.String, which allocates.
 var reasonNames = func() (names [256]string) {
 	for reason := range names {

@@ -27,13 +27,13 @@ func Meter(m *dataplane.Meter) string {
 		parts = append(parts, fmt.Sprintf("rank %d in envelope %s", m.Rank, m.Envelope.Name))
 	}
 	if m.Budget != nil {
-		parts = append(parts, describeBudget(m.Budget))
+		parts = append(parts, Budget(m.Budget))
 	}
 	return strings.Join(parts, ", ")
 }
 
-// describeBudget names a budget, and its server unless it belongs to this host.
-func describeBudget(b *dataplane.Budget) string {
+// Budget names a budget, and its server unless it belongs to this host.
+func Budget(b *dataplane.Budget) string {
 	if b.OnHost() {
 		return "budget " + b.Name + " of this host"
 	}
@@ -52,42 +52,60 @@ func portionOf(s dataplane.Fraction) string {
 	return strings.TrimSuffix(text, ".") + "%"
 }
 
-// describeParams writes names and values of the parameters, in the order of the table of
-// kinds. A burst has the time that it takes to fill.
-func describeParams(m *dataplane.Meter) []string {
-	kind := m.Params.Kind().Info()
+// Parameter is a parameter of a meter.
+type Parameter struct {
+	Name  string // as RFCs spell it: CIR, but rate
+	Value any    // as meter.Field returns it
+	Text  string // in exact units; a burst has the time that it takes to fill. "" for a flag, and for none
+}
+
+// Parameters returns the parameters of a meter, in the order of the table of kinds. packets means
+// that it counts packets.
+func Parameters(p dataplane.Params, packets bool) []Parameter {
+	kind := p.Kind().Info()
 	bursts := map[string]meter.Bucket{}
-	names := map[string]string{} // as RFCs spell them: CIR, but rate
-	for _, b := range m.Params.Buckets() {
+	names := map[string]string{} // as RFCs spell them
+	for _, b := range p.Buckets() {
 		bursts[strings.ToLower(b.BurstName)] = b
 		names[strings.ToLower(b.RateName)], names[strings.ToLower(b.BurstName)] = b.RateName, b.BurstName
 	}
-	var parts []string
+	var out []Parameter
 	for _, name := range slices.Concat(kind.Required, kind.Optional) {
-		text := cmp.Or(names[name], name)
-		switch v := meter.Field(m.Params, name).(type) {
+		text := ""
+		value := meter.Field(p, name)
+		switch v := value.(type) {
 		case meter.Rate:
-			text += " " + Rate(v, m.Packets)
+			text = Rate(v, packets)
 		case int64:
-			text += " " + tokens(v, m.Packets)
+			text = tokens(v, packets)
 			if kind.State == meter.StateBuckets {
 				text += fmt.Sprintf(" (%s)", FillTime(v, bursts[name].Rate))
 			}
 		case int:
-			text += fmt.Sprintf(" %d (%s)", v, Bytes(int64(v)*policyfile.EntryBytes))
+			text = fmt.Sprintf("%d (%s)", v, Bytes(int64(v)*policyfile.EntryBytes))
 		case bool:
-			if !v {
-				continue
-			}
 		case time.Duration:
-			if v == 0 {
-				continue
+			if v != 0 {
+				text = v.String()
 			}
-			text += fmt.Sprintf(" %v", v)
 		default:
-			text += fmt.Sprintf(" %v", v)
+			text = fmt.Sprint(v)
 		}
-		parts = append(parts, text)
+		out = append(out, Parameter{cmp.Or(names[name], name), value, text})
+	}
+	return out
+}
+
+// describeParams writes the parameters, without those that have no effect.
+func describeParams(m *dataplane.Meter) []string {
+	var parts []string
+	for _, p := range Parameters(m.Params, m.Packets) {
+		switch {
+		case p.Text != "":
+			parts = append(parts, p.Name+" "+p.Text)
+		case p.Value == true:
+			parts = append(parts, p.Name)
+		}
 	}
 	return parts
 }

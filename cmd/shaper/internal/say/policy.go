@@ -82,13 +82,17 @@ func prefixes(list []netip.Prefix) []string {
 func ranges(field string, list []dataplane.Range) []string {
 	var out []string
 	for _, r := range list {
-		if r.First == r.Last {
-			out = append(out, Value(field, r.First))
-		} else {
-			out = append(out, Value(field, r.First)+"-"+Value(field, r.Last))
-		}
+		out = append(out, Range(field, r))
 	}
 	return out
+}
+
+// Range writes a range of values of a field.
+func Range(field string, r dataplane.Range) string {
+	if r.First == r.Last {
+		return Value(field, r.First)
+	}
+	return Value(field, r.First) + "-" + Value(field, r.Last)
 }
 
 // Value writes a value of a field of matches or marks.

@@ -2,6 +2,7 @@ package say
 
 import (
 	"math"
+	"os/exec"
 	"testing"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
@@ -93,5 +94,18 @@ func TestCount(t *testing.T) {
 	}
 	if got := Count(2, "key"); got != "2 keys" {
 		t.Error(got)
+	}
+}
+
+// TestQuoted gives quoted words to a shell.
+func TestQuoted(t *testing.T) {
+	for _, word := range []string{"", "plain-1_2./=:,@%+", "two words", "it's", `a"b\c`, "$HOME `id` !", "tab\tnew\nline", "\x1b[31m\xff'", "é", "~", "*"} {
+		out, err := exec.Command("bash", "-c", "printf %s "+Quoted(word)).Output()
+		if err != nil || string(out) != word {
+			t.Errorf("%q: %s is %q (%v)", word, Quoted(word), out, err)
+		}
+		if q := Quoted(word); Printable(q) != q {
+			t.Errorf("%q has unprintable characters", q)
+		}
 	}
 }

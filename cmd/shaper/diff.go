@@ -1,0 +1,137 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/diff"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/replay"
+)
+
+// diffFlags are the flags of shaper diff.
+type diffFlags struct {
+	directionFlag
+	json bool
+}
+
+func newDiff(s streams) *cobra.Command {
+	var f diffFlags
+	cmd := &cobra.Command{
+		Use:     "diff A B [IN]",
+		GroupID: "plan",
+		Short:   "Show what differs between two policies, and for which packets",
+		Long: `Compare two policies in exact units, by the names of their classes, meters,
+queues and customers. A and B are policy files, or meters such as
+"srtcm cir=10mbit cbs=64KiB ebs=64KiB".
+
+With a capture IN, run its packets through both policies. Count the packets that
+get another color, action, mark or departure, by class and color, and show the
+first ten with the reasons of both verdicts. IN is pcap or pcapng, gzipped or
+not; - is standard input.`,
+		Example: `  shaper diff docs/customer.yaml docs/link.yaml
+  shaper diff docs/customer.yaml docs/link.yaml testdata/pcaps/voice-bulk.pcapng
+  shaper diff "token-bucket rate=1mbit burst=20ms" "token-bucket rate=1mbit burst=50ms" \
+    testdata/pcaps/office.pcap`,
+		Args: wantArgs(2, 3, "two policies, and a capture or none"),
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, s, args) },
+	}
+	f.directionFlag.add(cmd)
+	cmd.Flags().BoolVar(&f.json, "json", false, "print JSON")
+	return cmd
+}
+
+func (f *diffFlags) run(cmd *cobra.Command, s streams, args []string) error {
+	var flags [2]policyFlags
+	var policies [2]*policyfile.Compiled
+	for i := range policies {
+		flags[i] = policyArgument(args[i])
+		var err error
+		if policies[i], err = flags[i].load(); err != nil {
+			return err
+		}
+	}
+	result := &diff.Result{Changes: diff.Policies(policies[0].File, policies[1].File)}
+	var cut error
+	if len(args) == 3 {
+		var err error
+		if result.Capture, cut, err = f.replay(cmd, s, args[2], flags, policies); err != nil {
+			return err
+		}
+	}
+	var err error
+	if f.json {
+		err = say.WriteJSON(s.out, result)
+	} else {
+		err = result.Write(s.out)
+	}
+	if err == nil && cut != nil {
+		err = fmt.Errorf("%w: the %d packets before that were compared", cut, result.Capture.Packets)
+	}
+	return err
+}
+
+// policyArgument returns the flags of a policy that is an argument: a meter as of --meter, or a
+// file.
+func policyArgument(arg string) policyFlags {
+	kind, _, several := strings.Cut(arg, " ")
+	if several && slices.Contains(policyfile.MeterTypes(), kind) {
+		return policyFlags{one: policyfile.OneLiner{Meter: arg}}
+	}
+	return policyFlags{file: arg}
+}
+
+// replay runs a capture through both policies. cut is an error that ended it early with a useful
+// result.
+func (f *diffFlags) replay(cmd *cobra.Command, s streams, in string, flags [2]policyFlags, policies [2]*policyfile.Compiled) (result *diff.Capture, cut, err error) {
+	input, err := openInput(in, s.in)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer input.Close()
+	var sides [2]diff.Side
+	for i, policy := range policies {
+		plan := policy.Plan.For(f.direction)
+		sides[i] = diff.Side{Plan: plan, Engine: newGoEngine(plan)}
+	}
+	fates := diff.NewFates(sides[0], sides[1])
+	summary, cut, err := input.replay(cmd.Context(), s, fates, replay.Config{})
+	if err != nil {
+		return nil, nil, err
+	}
+	if cut != nil {
+		cut = fmt.Errorf("%s: %w", input.name, cut)
+	}
+	for _, policy := range policies {
+		warnReplay(s.err, policy)
+	}
+	input.warn(s, summary)
+	return fates.Capture(summary, func(packet int64) []string {
+		var out []string
+		for i := range flags {
+			out = append(out, f.why(in, packet, &flags[i]))
+		}
+		return out
+	}), cut, nil
+}
+
+// why returns the command that explains the verdict of a packet.
+func (f *diffFlags) why(in string, packet int64, policy *policyFlags) string {
+	words := []string{"shaper", "why", in, fmt.Sprint(packet)}
+	if policy.file != "" {
+		words = append(words, "--policy", policy.file)
+	} else {
+		words = append(words, "--meter", policy.one.Meter)
+	}
+	if f.direction != 0 {
+		words = append(words, "--direction", f.direction.String())
+	}
+	for i, word := range words {
+		words[i] = say.Quoted(word)
+	}
+	return strings.Join(words, " ")
+}

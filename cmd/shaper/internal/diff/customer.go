@@ -1,0 +1,118 @@
+package diff
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+)
+
+// book has the customers of a policy.
+type book struct {
+	file    *policyfile.File
+	list    []dataplane.Customer
+	named   map[*dataplane.ServicePlan]bool // plans of the policy; others have own parameters
+	packets bool
+	pairs   bool // VLANs are pairs of IDs
+}
+
+func newBook(file *policyfile.File) book {
+	b := book{file: file, named: map[*dataplane.ServicePlan]bool{}}
+	if c := file.Policy.Customers; c != nil {
+		b.list, b.packets, b.pairs = c.List, countsPackets(file.Policy), c.Key == dataplane.ByTwoVLANs
+		for _, p := range c.Plans {
+			b.named[p] = true
+		}
+	}
+	return b
+}
+
+// customers returns the differences between customers. A change of a plan is not one of its
+// customers.
+func customers(a, b *policyfile.File) (out []Change) {
+	from, to := newBook(a), newBook(b)
+	if len(from.list)+len(to.list) == 0 {
+		return nil
+	}
+	index := make(map[string]int32, len(from.list)) // there are fewer than 2^31
+	for i := range from.list {
+		index[from.list[i].Name] = int32(i)
+	}
+	kept := make([]bool, len(from.list))
+	for i := range to.list {
+		c := &to.list[i]
+		j, found := index[c.Name]
+		if !found {
+			p := to.part(c)
+			out = append(out, Change{What: "added", Part: p.kind, Name: p.name, To: p.text()})
+			continue
+		}
+		kept[j] = true
+		if old := &from.list[j]; !same(&from, &to, old, c) {
+			p, q := from.part(old), to.part(c)
+			out = append(out, compare(&p, &q)...)
+		}
+	}
+	for i, k := range kept {
+		if !k {
+			p := from.part(&from.list[i])
+			out = append(out, Change{What: "removed", Part: p.kind, Name: p.name, From: p.text()})
+		}
+	}
+	return out
+}
+
+// same reports whether two customers are the same without a look at the order of their
+// addresses: most of a million are.
+func same(from, to *book, a, b *dataplane.Customer) bool {
+	if from.named[a.Plan] && to.named[b.Plan] && a.Plan.Name == b.Plan.Name && from.pairs == to.pairs {
+		limit, own := from.file.OwnQuota(a.Name)
+		other, otherOwn := to.file.OwnQuota(b.Name)
+		return limit == other && own == otherOwn && slices.Equal(a.Prefixes, b.Prefixes) && slices.Equal(a.VLANs, b.VLANs)
+	}
+	return false
+}
+
+// part describes a customer.
+func (b *book) part(c *dataplane.Customer) part {
+	out := part{kind: "customer", name: c.Name}
+	out.add("plan", c.Plan.Name, c.Plan.Name)
+	out.addList("addresses", "none", texts(c.Prefixes, netip.Prefix.String))
+	out.addList("vlans", "none", texts(c.VLANs, func(v uint32) string {
+		if b.pairs {
+			return fmt.Sprintf("%d.%d", v>>12, v&0xfff)
+		}
+		return fmt.Sprint(v)
+	}))
+	if !b.named[c.Plan] {
+		service := part{}
+		service.addService(c.Plan, b.packets)
+		var exact []string
+		for _, p := range service.properties {
+			exact = append(exact, p.exact)
+		}
+		out.add("own parameters", service.text(), strings.Join(exact, " "))
+	}
+	if limit, own := b.file.OwnQuota(c.Name); own {
+		out.add("own quota", say.Grouped(limit)+" B", limit)
+	}
+	return out
+}
+
+// mostCustomers is the number of changes of customers that are printed.
+const mostCustomers = 10
+
+// Shortened returns the changes without those of customers beyond the first mostCustomers, and
+// their number.
+func Shortened(list []Change) (first []Change, more int) {
+	n := slices.IndexFunc(list, func(c Change) bool { return c.Part == "customer" }) // they are the last
+	if n < 0 {
+		return list, 0
+	}
+	n = min(n+mostCustomers, len(list))
+	return list[:n], len(list) - n
+}
