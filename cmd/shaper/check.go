@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"cmp"
+	"fmt"
 	"io"
 	"math/big"
 
@@ -18,7 +19,7 @@ import (
 
 func newCheck(s streams) *cobra.Command {
 	var f policyFlags
-	asJSON := false
+	asJSON, strict := false, false
 	o := lint.Options{}
 	cmd := &cobra.Command{
 		Use:     "check [POLICY]",
@@ -45,24 +46,31 @@ print each error with its position.`,
 			if err != nil {
 				return err
 			}
-			return check(s, policy, o, asJSON)
+			return check(s, policy, o, asJSON, strict)
 		},
 	}
 	f.addOneLiner(cmd)
 	flags := cmd.Flags()
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
+	flags.BoolVar(&strict, "strict", false, "fail if there are warnings")
 	flags.Var(newTimeFlag(&o.RTT, defaultRTT), "rtt", "round-trip `TIME` assumed when judging bursts for TCP")
 	flags.Int64Var(&o.MTU, "mtu", defaultMTU, "MTU assumed by warnings, in `BYTES`")
 	return cmd
 }
 
-func check(s streams, policy *policyfile.Compiled, o lint.Options, asJSON bool) error {
+// check prints a policy and its findings. If strict is set, warnings are an error.
+func check(s streams, policy *policyfile.Compiled, o lint.Options, asJSON, strict bool) (err error) {
 	findings := lint.Policy(policy.File, policy.Plan, o)
 	if asJSON {
-		return writeCheckJSON(s.out, policy, findings, o.MTU)
+		err = writeCheckJSON(s.out, policy, findings, o.MTU)
+	} else {
+		out := bufio.NewWriterSize(s.out, 1<<16) // a large policy has thousands of lines
+		err = cmp.Or(writeCheck(out, policy, findings, o.MTU), out.Flush())
 	}
-	out := bufio.NewWriterSize(s.out, 1<<16) // a large policy has thousands of lines
-	return cmp.Or(writeCheck(out, policy, findings, o.MTU), out.Flush())
+	if n := lint.Warnings(findings); err == nil && strict && n > 0 {
+		err = fmt.Errorf("%s, which --strict does not accept", say.Count(n, "warning"))
+	}
+	return err
 }
 
 func writeCheck(w io.Writer, policy *policyfile.Compiled, findings []lint.Finding, mtu int64) error {

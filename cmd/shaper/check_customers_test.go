@@ -38,7 +38,7 @@ func checkedCustomers(t *testing.T) *policyfile.Compiled {
 func TestCheckCustomers(t *testing.T) {
 	c := checkedCustomers(t)
 	var out bytes.Buffer
-	if err := check(streams{out: &out}, c, lint.Options{MTU: defaultMTU, RTT: defaultRTT}, false); err != nil {
+	if err := check(streams{out: &out}, c, lint.Options{MTU: defaultMTU, RTT: defaultRTT}, false, false); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{`
@@ -78,7 +78,7 @@ plan quiet
 		}
 	}
 	out.Reset()
-	if err := check(streams{out: &out}, c, lint.Options{MTU: defaultMTU, RTT: defaultRTT}, true); err != nil {
+	if err := check(streams{out: &out}, c, lint.Options{MTU: defaultMTU, RTT: defaultRTT}, true, false); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{

@@ -56,41 +56,14 @@ func (f *diffFlags) run(cmd *cobra.Command, s streams, args []string) error {
 		}
 	}
 	result := &diff.Result{Changes: diff.Policies(policies[0].File, policies[1].File)}
-	var cut error
-	if len(args) == 3 {
-		var err error
-		if result.Capture, cut, err = f.replay(cmd, s, args[2], flags, policies); err != nil {
-			return err
-		}
+	if len(args) == 2 {
+		return f.print(s, result)
 	}
-	var err error
-	if f.json {
-		err = say.WriteJSON(s.out, result)
-	} else {
-		err = result.Write(s.out)
-	}
-	if err == nil && cut != nil {
-		err = fmt.Errorf("%w: the %d packets before that were compared", cut, result.Capture.Packets)
-	}
-	return err
-}
 
-// policyArgument returns the flags of a policy that is an argument: a meter as of --meter, or a
-// file.
-func policyArgument(arg string) policyFlags {
-	kind, _, several := strings.Cut(arg, " ")
-	if several && slices.Contains(policyfile.MeterTypes(), kind) {
-		return policyFlags{one: policyfile.OneLiner{Meter: arg}}
-	}
-	return policyFlags{file: arg}
-}
-
-// replay runs a capture through both policies. cut is an error that ended it early with a useful
-// result.
-func (f *diffFlags) replay(cmd *cobra.Command, s streams, in string, flags [2]policyFlags, policies [2]*policyfile.Compiled) (result *diff.Capture, cut, err error) {
+	in := args[2]
 	input, err := openInput(in, s.in)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
 	defer input.Close()
 	var sides [2]diff.Side
@@ -101,22 +74,43 @@ func (f *diffFlags) replay(cmd *cobra.Command, s streams, in string, flags [2]po
 	fates := diff.NewFates(sides[0], sides[1])
 	summary, cut, err := input.replay(cmd.Context(), s, fates, replay.Config{})
 	if err != nil {
-		return nil, nil, err
-	}
-	if cut != nil {
-		cut = fmt.Errorf("%s: %w", input.name, cut)
+		return err
 	}
 	for _, policy := range policies {
 		warnReplay(s.err, policy)
 	}
 	input.warn(s, summary)
-	return fates.Capture(summary, func(packet int64) []string {
-		var out []string
+	result.Capture = fates.Capture(summary, func(packet int64) (commands []string) {
 		for i := range flags {
-			out = append(out, f.why(in, packet, &flags[i]))
+			commands = append(commands, f.why(in, packet, &flags[i]))
 		}
-		return out
-	}), cut, nil
+		return commands
+	})
+	if err := f.print(s, result); err != nil {
+		return err
+	}
+	input.note(s, summary)
+	if cut != nil {
+		return fmt.Errorf("%s: %w: the %d packets before that were compared", input.name, cut, summary.Packets)
+	}
+	return nil
+}
+
+func (f *diffFlags) print(s streams, result *diff.Result) error {
+	if f.json {
+		return say.WriteJSON(s.out, result)
+	}
+	return result.Write(s.out)
+}
+
+// policyArgument returns the flags of a policy that is an argument: a meter as of --meter, or a
+// file.
+func policyArgument(arg string) policyFlags {
+	kind, _, several := strings.Cut(arg, " ")
+	if several && slices.Contains(policyfile.MeterTypes(), kind) {
+		return policyFlags{one: policyfile.OneLiner{Meter: arg}}
+	}
+	return policyFlags{file: arg}
 }
 
 // why returns the command that explains the verdict of a packet.

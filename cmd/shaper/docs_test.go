@@ -160,7 +160,7 @@ func (c docCommand) run(t *testing.T, page, dir, bin, namespace string) {
 // sameOutput compares output with a page, ignoring spaces at the ends of lines.
 func sameOutput(got, want string) bool {
 	var pattern strings.Builder
-	for line := range strings.Lines(strings.TrimSpace(want)) {
+	for line := range strings.Lines(strings.Trim(want, "\n")) {
 		if line = strings.TrimRight(line, " \n"); line == "..." {
 			pattern.WriteString(`(.*\n)*`)
 			continue

@@ -33,7 +33,7 @@ var exitStatus = map[string]string{
   1  failure; if the capture is broken, the packets before the error were compared
   2  wrong usage, or an error in a policy`,
 	"shaper check": `  0  the policy compiles, with or without warnings
-  1  failure
+  1  failure, or with --strict a warning
   2  wrong usage, or an error in the policy`,
 	"shaper simulate": `  0  success
   1  failure, or the excess is above the bound

@@ -177,6 +177,7 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 	if err := f.print(s, policy, n); err != nil {
 		return err
 	}
+	input.note(s, summary)
 	if cut != nil {
 		return fmt.Errorf("%s: %w: the %d packets before that were replayed", input.name, cut, summary.Packets)
 	}
@@ -256,6 +257,13 @@ func (i *input) taken() map[string]os.FileInfo {
 func (i *input) warn(s streams, summary replay.Summary) {
 	for _, w := range summary.Warnings {
 		fmt.Fprintf(s.err, "shaper: warning: %s: %s\n", i.name, w)
+	}
+}
+
+// note prints the notes of a replay, after its result.
+func (i *input) note(s streams, summary replay.Summary) {
+	for _, n := range summary.Notes {
+		fmt.Fprintf(s.err, "shaper: note: %s: %s\n", i.name, n)
 	}
 }
 

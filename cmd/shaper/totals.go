@@ -32,6 +32,7 @@ type totals struct {
 	Classes    []classTotals `json:"classes"`
 	Meters     []*keyTotals  `json:"meters,omitempty"` // per-key meters
 	Warnings   []string      `json:"warnings"`
+	Notes      []string      `json:"notes"`
 }
 
 // replayed is the result of a replay.
@@ -42,7 +43,7 @@ type replayed struct {
 }
 
 func totalsOf(plan *dataplane.Outline, n replayed) totals {
-	t := totals{DurationNS: n.Last - n.First, Meters: n.keys, Warnings: append([]string{}, n.Warnings...)}
+	t := totals{DurationNS: n.Last - n.First, Meters: n.keys, Warnings: append([]string{}, n.Warnings...), Notes: append([]string{}, n.Notes...)}
 	for i := range n.stats {
 		st := &n.stats[i]
 		name := say.Unclassified

@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// oddity is a property of packets that causes one warning per capture.
+// oddity is a property of packets that causes one warning or note per capture.
 type oddity int
 
 const (
@@ -49,15 +49,28 @@ func (r *run) note(o oddity) {
 	s.packets++
 }
 
+// warnings returns the texts of all oddities, apart from notes.
 func (r *run) warnings() []string {
 	var out []string
-	for _, s := range r.seen {
-		switch {
-		case s.packets == 1:
-			out = append(out, fmt.Sprintf("packet %d: %s", s.first, s.text))
-		case s.packets > 1:
-			out = append(out, fmt.Sprintf("%s packets (first: %d): %s", grouped(s.packets), s.first, s.text))
+	for o := range r.seen {
+		if oddity(o) != truncated {
+			out = r.appendText(out, oddity(o))
 		}
+	}
+	return out
+}
+
+// notes returns the texts of oddities after which nothing is wrong: a capture of headers is metered
+// exactly.
+func (r *run) notes() []string { return r.appendText(nil, truncated) }
+
+// appendText appends the text of an oddity, if a packet has it.
+func (r *run) appendText(out []string, o oddity) []string {
+	switch s := &r.seen[o]; {
+	case s.packets == 1:
+		out = append(out, fmt.Sprintf("packet %d: %s", s.first, s.text))
+	case s.packets > 1:
+		out = append(out, fmt.Sprintf("%s packets (first: %d): %s", grouped(s.packets), s.first, s.text))
 	}
 	return out
 }

@@ -33,6 +33,7 @@ type Summary struct {
 	Packets     int64
 	First, Last int64 // smallest and largest timestamp, ns since 1970
 	Warnings    []string
+	Notes       []string // what is good to know, although nothing is wrong
 }
 
 // Engine meters packets: a pipeline in Go, or the kernel.
@@ -111,6 +112,7 @@ func Run(ctx context.Context, in io.Reader, engine Engine, cfg Config) (Summary,
 		}
 	}
 	r.summary.Warnings = r.warnings()
+	r.summary.Notes = r.notes()
 	return r.summary, err
 }
 

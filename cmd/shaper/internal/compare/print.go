@@ -26,6 +26,7 @@ type Result struct {
 	Allowed    int64           `json:"allowed_bytes,omitempty"` // bytes that the rate allows in a window
 	Meters     []meterTotals   `json:"meters"`
 	Warnings   []string        `json:"warnings"`
+	Notes      []string        `json:"notes"`
 }
 
 type meterTotals struct {
@@ -57,6 +58,7 @@ func (c *Comparison) Totals(s replay.Summary) Result {
 		Rate:       c.rate,
 		Allowed:    c.allowed,
 		Warnings:   append([]string{}, s.Warnings...),
+		Notes:      append([]string{}, s.Notes...),
 	}
 	for i := range c.meters {
 		m, n := &c.meters[i], &c.measured[i]

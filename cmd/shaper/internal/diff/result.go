@@ -33,6 +33,7 @@ type Capture struct {
 	Matrix     []Row           `json:"matrix"` // most packets first
 	First      []Packet        `json:"first"`
 	Warnings   []string        `json:"warnings"`
+	Notes      []string        `json:"notes"`
 	DurationNS int64           `json:"duration_ns"`
 }
 
@@ -86,7 +87,7 @@ func (f *Fates) Capture(summary replay.Summary, why func(packet int64) []string)
 	out := &Capture{
 		Count: f.all, OnlyA: f.dropped[0], OnlyB: f.dropped[1],
 		Earlier: shiftJSON{f.early.Count, f.early.most}, Later: shiftJSON{f.late.Count, f.late.most},
-		Matrix: []Row{}, First: []Packet{}, Warnings: append([]string{}, summary.Warnings...), DurationNS: summary.Last - summary.First,
+		Matrix: []Row{}, First: []Packet{}, Warnings: append([]string{}, summary.Warnings...), Notes: append([]string{}, summary.Notes...), DurationNS: summary.Last - summary.First,
 	}
 	for k, n := range f.kinds {
 		row := Row{Differs: k.differs.names(), Count: n}

@@ -70,16 +70,21 @@ func Policy(f *policyfile.File, plan *dataplane.Plan, o Options) []Finding {
 
 // Summary writes the number of warnings and notes.
 func Summary(found []Finding) string {
-	warnings := 0
-	for _, f := range found {
-		if f.Level == Warning {
-			warnings++
-		}
-	}
 	if len(found) == 0 {
 		return "no findings"
 	}
+	warnings := Warnings(found)
 	return fmt.Sprintf("%s, %s", say.Count(warnings, "warning"), say.Count(len(found)-warnings, "note"))
+}
+
+// Warnings returns the number of warnings.
+func Warnings(found []Finding) (n int) {
+	for _, f := range found {
+		if f.Level == Warning {
+			n++
+		}
+	}
+	return n
 }
 
 func (l *linter) add(level Level, object any, key, format string, args ...any) {
