@@ -18,7 +18,7 @@ import (
 type whyFlags struct {
 	policyFlags
 	directionFlag
-	json bool
+	json, verbose bool
 }
 
 func newWhy(s streams) *cobra.Command {
@@ -41,6 +41,7 @@ IN is pcap or pcapng, gzipped or not; - is standard input.`,
 	f.policyFlags.add(cmd)
 	f.directionFlag.add(cmd)
 	cmd.Flags().BoolVar(&f.json, "json", false, "print JSON")
+	cmd.Flags().BoolVar(&f.verbose, "verbose", false, "also print the fields of the packet's protocol layers")
 	return cmd
 }
 
@@ -73,6 +74,9 @@ func (f *whyFlags) run(cmd *cobra.Command, s streams, in, number string) error {
 	}
 	warnReplay(s.err, policy)
 	explanation := w.Explain()
+	if f.verbose {
+		explanation.Layers = w.Layers()
+	}
 	if f.json {
 		err = say.WriteJSON(s.out, explanation)
 	} else {

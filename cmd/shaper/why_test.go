@@ -171,3 +171,21 @@ func earlyOf(q *explain.QueuedJSON) string {
 	}
 	return q.Early
 }
+
+// TestWhyVerbose checks that the layers of every kind of packet are printed, and only if wanted.
+func TestWhyVerbose(t *testing.T) {
+	for _, capture := range testCaptures(t) {
+		var out, stderr bytes.Buffer
+		code := run([]string{"why", capture, "1", "--green", "pass", "--verbose"}, streams{nil, &out, &stderr})
+		if code == exitDone && !strings.Contains(out.String(), "\nlayers    ") {
+			t.Errorf("%s: no layers in\n%s", capture, &out)
+		}
+	}
+	const capture = "../../testdata/pcaps/voice-bulk.pcapng"
+	if got := whyJSON(t, capture, 38, "--green", "pass", "--verbose").Layers; len(got) != 4 || got[1].Type != "IPv4" || got[1].Bytes != 20 || !strings.Contains(got[1].Fields, "SrcIP=192.0.2.15 ") {
+		t.Errorf("layers %+v", got)
+	}
+	if got := whyJSON(t, capture, 38, "--green", "pass").Layers; got != nil {
+		t.Errorf("without --verbose: %+v", got)
+	}
+}

@@ -16,18 +16,19 @@ import (
 // reasons for it in the order of the steps.
 type Explanation struct {
 	Row
-	ClockNS     int64  `json:"clock_ns"`     // clock of meters and queues
-	ClockPacket int64  `json:"clock_packet"` // packet whose timestamp that is
-	FirstNS     int64  `json:"first_ns"`     // timestamp of packet 1
-	Headers     string `json:"headers"`
-	Captured    int    `json:"captured"`    // captured length, bytes
-	Wire        int    `json:"wire"`        // original length with the link header, bytes
-	LinkHeader  int    `json:"link_header"` // bytes
-	L3          int    `json:"l3"`          // length of the network packet, bytes
-	LengthRule  string `json:"length_rule"`
-	Place       string `json:"place"`   // place of the class
-	Match       string `json:"match"`   // match of the class
-	Matched     string `json:"matched"` // match without list entries that do not match the packet
+	ClockNS     int64   `json:"clock_ns"`     // clock of meters and queues
+	ClockPacket int64   `json:"clock_packet"` // packet whose timestamp that is
+	FirstNS     int64   `json:"first_ns"`     // timestamp of packet 1
+	Headers     string  `json:"headers"`
+	Layers      []Layer `json:"layers,omitempty"` // only if wanted
+	Captured    int     `json:"captured"`         // captured length, bytes
+	Wire        int     `json:"wire"`             // original length with the link header, bytes
+	LinkHeader  int     `json:"link_header"`      // bytes
+	L3          int     `json:"l3"`               // length of the network packet, bytes
+	LengthRule  string  `json:"length_rule"`
+	Place       string  `json:"place"`   // place of the class
+	Match       string  `json:"match"`   // match of the class
+	Matched     string  `json:"matched"` // match without list entries that do not match the packet
 
 	Missed  []missed    `json:"missed"`       // earlier classes
 	NoMeter string      `json:"no_meter"`     // why the first meter is missing, "" if it is not

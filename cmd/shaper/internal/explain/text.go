@@ -74,6 +74,7 @@ func (t *Explanation) Write(out io.Writer, colored bool) error {
 	w := &stepWriter{say.Printer{W: out}, colored}
 	w.step("packet", t.arrivalLines()...)
 	w.step("headers", t.Headers)
+	w.step("layers", layerLines(t.Layers)...)
 	w.step("length", fmt.Sprintf("%d bytes by %s", t.Length, t.LengthRule), t.lengthText())
 	w.step("class", t.classLines()...)
 	w.meters(t)
