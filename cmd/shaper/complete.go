@@ -8,8 +8,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 )
 
@@ -70,58 +68,20 @@ func completeInterfaces(*cobra.Command, []string, string) ([]string, cobra.Shell
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeShaped completes with the interfaces that have something of shaper. If the user
-// lacks the permission to see them, it completes with all interfaces.
-func completeShaped(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	v, err := live.Look()
-	if err != nil {
-		return completeInterfaces(cmd, args, typed)
-	}
-	defer live.CloseAll(v.List)
-	return v.Names(), cobra.ShellCompDirectiveNoFileComp
-}
-
-// completeBudgets completes with the budgets on servers in the policy of --policy.
-func completeBudgets(cmd *cobra.Command, _ []string, _ string) (names []string, _ cobra.ShellCompDirective) {
-	const directive = cobra.ShellCompDirectiveNoFileComp
-	flag := cmd.Flag("policy")
-	if flag == nil || flag.Value.String() == "" {
-		return nil, directive
-	}
-	policy, err := (&policyFlags{file: flag.Value.String()}).load()
-	if err != nil {
-		return nil, directive
-	}
-	for _, s := range budgets.OnServers(policy.Plan) {
-		names = append(names, s.BudgetName)
-	}
-	slices.Sort(names)
-	return slices.Compact(names), directive
-}
-
 var (
 	policyFiles  = filesWith("yaml", "yml")
 	captureFiles = filesWith("pcap", "pcapng", "cap", "pcap.gz", "pcapng.gz", "cap.gz")
 	actionWords  = wordStarts("pass", "drop", "queue", "dscp=", "pcp=", "mpls=", "mark=", "ecn=ce")
 )
 
-// argumentValues has the completions of arguments, by command path.
+// argumentValues has the completions of arguments, by command path. liveArguments has those of the
+// other commands.
 var argumentValues = map[string]cobra.CompletionFunc{
-	"shaper run":          firstArgument(completeInterfaces),
-	"shaper reload":       firstArgument(completeShaped),
-	"shaper confirm":      firstArgument(completeShaped),
-	"shaper detach":       firstArgument(completeShaped),
-	"shaper status":       firstArgument(completeShaped),
-	"shaper stats":        firstArgument(completeShaped),
-	"shaper replay":       firstArgument(captureFiles),
-	"shaper why":          firstArgument(captureFiles),
-	"shaper compare":      firstArgument(captureFiles),
-	"shaper check":        firstArgument(policyFiles),
-	"shaper diff":         policiesThenCapture,
-	"shaper budget show":  firstArgument(completeBudgets),
-	"shaper budget set":   firstArgument(completeBudgets),
-	"shaper budget unset": firstArgument(completeBudgets),
-	"shaper budget drop":  firstArgument(completeBudgets),
+	"shaper replay":  firstArgument(captureFiles),
+	"shaper why":     firstArgument(captureFiles),
+	"shaper compare": firstArgument(captureFiles),
+	"shaper check":   firstArgument(policyFiles),
+	"shaper diff":    policiesThenCapture,
 }
 
 // flagValues has the completions of flags' values, by flag.
@@ -168,7 +128,11 @@ func matching(f cobra.CompletionFunc) cobra.CompletionFunc {
 
 // completeValues adds the completions of a command's arguments and flags.
 func completeValues(cmd *cobra.Command) {
-	switch f := argumentValues[cmd.CommandPath()]; {
+	f := argumentValues[cmd.CommandPath()]
+	if f == nil {
+		f = liveArguments[cmd.CommandPath()]
+	}
+	switch {
 	case f != nil:
 		cmd.ValidArgsFunction = matching(f)
 	case cmd.ValidArgsFunction != nil:

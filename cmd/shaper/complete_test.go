@@ -48,7 +48,7 @@ func TestComplete(t *testing.T) {
 		{"re", "replay reload " + noFiles},
 		{"help re", "replay reload " + noFiles},
 		{"help budget ", "list show set unset drop " + noFiles},
-		{"completion ", "bash zsh fish " + noFiles},
+		{"completion ", "bash zsh fish powershell " + noFiles},
 		{"run --ho", "--hook " + noFiles},
 		{"run eth0 --hook ", "auto tcx tc xdp " + inOrder},
 		{"run eth0 --hook t", "tcx tc " + inOrder},

@@ -4,7 +4,6 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
-	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/replay"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
@@ -33,36 +32,7 @@ func (f *replayFlags) newEngine(policy *policyfile.Compiled) (engine, error) {
 		e.single = e.single || f.report != ""
 		return e, nil
 	}
-	if budgets.OnServer(policy.Plan) {
-		return nil, usagef("--engine bpf does not support budgets on servers: use --engine go, which simulates a server")
-	}
-	batch := 0
-	if f.report != "" {
-		batch = 1 // the report shows tokens after each packet
-	}
-	w, err := kernel.NewWalker(policy.Plan, batch)
-	if err != nil {
-		return nil, explainIn(policy, err)
-	}
-	return kernelEngine{w, policy.Plan}, nil
-}
-
-// kernelEngine runs packets through the eBPF program.
-type kernelEngine struct {
-	*kernel.Walker
-	plan *dataplane.Plan
-}
-
-// Keys returns nothing, because the kernel does not count keys.
-func (kernelEngine) Keys(int) (meter.TableStats, bool) { return meter.TableStats{}, false }
-
-// KeysOverBound reads the table of a stage, which has room for more keys than the bound.
-func (e kernelEngine) KeysOverBound(stage int) (int, error) {
-	n, err := e.Walker.Keys(stage)
-	if n <= e.plan.Stages[stage].Keys {
-		n = 0
-	}
-	return n, err
+	return f.newKernelEngine(policy)
 }
 
 // goEngine runs packets through a pipeline. It cannot fail.

@@ -97,7 +97,7 @@ func run(args []string, s streams) int {
 	}
 	writeErr := out.FirstError()
 	switch {
-	case errors.Is(writeErr, syscall.EPIPE) && output.OnlyClosed(err):
+	case output.IsClosed(writeErr) && output.OnlyClosed(err):
 		return exitPipe
 	case writeErr != nil && (err == nil || err == writeErr):
 		err = fmt.Errorf("standard output: %w", output.WithoutPath(writeErr))
@@ -187,7 +187,7 @@ func newHelp(root *cobra.Command) *cobra.Command {
 }
 
 // tidyCompletion makes cobra's completion command reject unknown shells, and gives it texts
-// that suit a man page. It removes PowerShell, because shaper runs on Linux.
+// that suit a man page.
 func tidyCompletion(root *cobra.Command) {
 	completion, _, err := root.Find([]string{"completion"})
 	if err != nil {
@@ -202,16 +202,17 @@ func tidyCompletion(root *cobra.Command) {
 			"bash": "/etc/bash_completion.d/shaper",
 			"zsh":  "/usr/local/share/zsh/site-functions/_shaper",
 			"fish": "/etc/fish/completions/shaper.fish",
+
+			"powershell": "shaper.ps1",
 		}[shell.Name()]
-		if file == "" {
-			completion.RemoveCommand(shell)
-			continue
-		}
 		shell.Args = noArgs
 		shell.Short = "Print the completion script for " + shell.Name()
 		shell.Long = shell.Short + ". New shells load it from a file."
-		if shell.Name() == "bash" {
+		switch shell.Name() {
+		case "bash":
 			shell.Long += " It needs the package bash-completion."
+		case "powershell":
+			shell.Long = shell.Short + ". A profile loads it by its name after a dot."
 		}
 		shell.Example = "  shaper completion " + shell.Name() + " >" + file
 	}

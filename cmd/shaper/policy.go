@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -142,24 +141,6 @@ func plainPathError(what string, err error) error {
 	var e *os.PathError
 	if errors.As(err, &e) {
 		return fmt.Errorf("%s %q: %w", what, e.Path, e.Err)
-	}
-	return err
-}
-
-// both is the value of the flag --both, which is short for --direction both.
-type both struct{ *directions }
-
-func (d *directions) addBoth(cmd *cobra.Command) {
-	cmd.Flags().VarPF(both{d}, "both", "", "shape both directions (same as --direction both)").NoOptDefVal = "true"
-}
-
-func (b both) String() string { return "false" }
-func (b both) Type() string   { return "bool" }
-
-func (b both) Set(text string) error {
-	yes, err := strconv.ParseBool(text)
-	if yes {
-		return b.directions.Set("both")
 	}
 	return err
 }

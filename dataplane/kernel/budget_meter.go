@@ -57,7 +57,7 @@ func (m *budgetMeter) Color(now int64, n int, in meter.Color) meter.Color {
 		return meter.Red
 	}
 	now -= m.clockOffset
-	bytes := uint32(min(n, math.MaxUint32))
+	bytes := uint32(min(uint64(n), math.MaxUint32))
 	if !m.refreshProfile() || m.profile.Window > 0 {
 		return meter.Color(m.colorByProgram(uint64(now), bytes, in))
 	}

@@ -26,7 +26,7 @@ var errNoBpffs = MountBpffs.errorf("bpffs, which pinned links need, is not mount
 
 func bpffsMounted() bool {
 	var s unix.Statfs_t
-	return unix.Statfs(bpffs, &s) == nil && s.Type == unix.BPF_FS_MAGIC
+	return unix.Statfs(bpffs, &s) == nil && uint32(s.Type) == unix.BPF_FS_MAGIC
 }
 
 // pinPath returns the path of the pin of a direction's link.

@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared"
@@ -113,7 +111,7 @@ func (s *Agents) update(ctx context.Context, list []Shaper, shapers []Leaser, wa
 			kept = append(kept, g)
 			continue
 		}
-		_ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}) // a core dump would contain the password
+		preventCoreDump() // it would contain the password
 		client, err := shared.Open(g.server)
 		if err == nil {
 			g.Agent, err = shared.NewAgent(client, g.budgets, shared.AgentConfig{Store: g.server.String(), Clock: s.clock, Notify: s.report})

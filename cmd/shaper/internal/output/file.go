@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"github.com/klauspost/pgzip"
 )
@@ -81,7 +80,7 @@ func followable(path string) error {
 		if err != nil || info.Mode()&os.ModeSymlink == 0 {
 			return nil // opening the file reports errors
 		}
-		if uid := info.Sys().(*syscall.Stat_t).Uid; uid != 0 && int(uid) != os.Geteuid() {
+		if uid, other := otherOwner(info); other {
 			return fmt.Errorf("%s is a symbolic link of user %d: use the name of its target", path, uid)
 		}
 		target, err := os.Readlink(path)
@@ -111,18 +110,6 @@ func (o *File) createTemp(old os.FileInfo) (err error) {
 	return err
 }
 
-// inherit copies the owner, the group and the mode of the file to replace, as far as that is
-// permitted.
-func (o *File) inherit() {
-	mode := o.old.Mode().Perm()
-	stat := o.old.Sys().(*syscall.Stat_t)
-	uid, gid := int(stat.Uid), int(stat.Gid)
-	if o.file.Chown(uid, gid) != nil && o.file.Chown(-1, gid) != nil {
-		mode = mode&^0o070 | mode&0o007<<3 // a different group gets the permissions of others
-	}
-	_ = o.file.Chmod(mode)
-}
-
 // Commit closes the output and gives a temporary file its name. After an error the file to
 // replace is unchanged. Commit of a nil File does nothing.
 func (o *File) Commit() error {
@@ -134,7 +121,7 @@ func (o *File) Commit() error {
 		err = o.gzip.Close()
 	}
 	if o.old != nil {
-		o.inherit()
+		inherit(o.file, o.old)
 	}
 	if err == nil && o.temp != "" {
 		err = o.file.Sync() // otherwise a crash could leave an incomplete file of that name

@@ -5,7 +5,6 @@ import (
 	"io"
 	"slices"
 	"sync"
-	"syscall"
 )
 
 // Stdout is the standard output of a command. It keeps the first error of writing, because the
@@ -25,7 +24,7 @@ func (s *Stdout) Write(b []byte) (int, error) {
 		defer s.lock.Unlock()
 		if s.err == nil {
 			s.err = err
-			if errors.Is(err, syscall.EPIPE) {
+			if IsClosed(err) {
 				s.Closed()
 			}
 		}
@@ -50,5 +49,5 @@ func OnlyClosed(err error) bool {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		return !slices.ContainsFunc(joined.Unwrap(), func(err error) bool { return !OnlyClosed(err) })
 	}
-	return err == nil || errors.Is(err, syscall.EPIPE) || errors.Is(err, ErrClosed)
+	return err == nil || IsClosed(err) || errors.Is(err, ErrClosed)
 }

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"sync"
 	"syscall"
-	"time"
 )
 
 // temps are the temporary files of this process. They are removed if a signal ends the
@@ -57,8 +56,6 @@ func Die(sig os.Signal) {
 	for path := range temps.paths {
 		os.Remove(path)
 	}
-	signal.Reset(sig)
-	_ = syscall.Kill(os.Getpid(), sig.(syscall.Signal))
-	time.Sleep(time.Second) // the signal may arrive in another thread
+	dieBy(sig)
 	os.Exit(1)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -43,26 +44,22 @@ func (d *directions) Set(s string) error {
 	return nil
 }
 
-// directionFlag is the direction of the packets of a capture.
-type directionFlag struct{ direction dataplane.Direction }
+// both is the value of the flag --both, which is short for --direction both.
+type both struct{ *directions }
 
-func (d *directionFlag) add(cmd *cobra.Command) {
-	cmd.Flags().Var(d, "direction", "find customers by the address for this `DIRECTION`: egress or ingress")
+func (d *directions) addBoth(cmd *cobra.Command) {
+	cmd.Flags().VarPF(both{d}, "both", "", "shape both directions (same as --direction both)").NoOptDefVal = "true"
 }
 
-func (d *directionFlag) String() string { return d.direction.String() }
-func (d *directionFlag) Type() string   { return "DIRECTION" }
+func (b both) String() string { return "false" }
+func (b both) Type() string   { return "bool" }
 
-func (d *directionFlag) Set(s string) error {
-	switch s {
-	case "egress":
-		d.direction = dataplane.Egress
-	case "ingress":
-		d.direction = dataplane.Ingress
-	default:
-		return fmt.Errorf("want egress or ingress")
+func (b both) Set(text string) error {
+	yes, err := strconv.ParseBool(text)
+	if yes {
+		return b.directions.Set("both")
 	}
-	return nil
+	return err
 }
 
 // liveFlags select shapers of this network namespace.
