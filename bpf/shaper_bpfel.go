@@ -291,6 +291,8 @@ type ShaperRecord struct {
 	Delay    uint64
 	Customer uint32
 	Pad      uint32
+	Word     [2]uint64
+	Stamp    uint64
 }
 
 type ShaperSearch struct {

@@ -20,6 +20,7 @@ type Pipeline struct {
 	now       int64        // the latest arrival time, ns
 	steps     *[]Step      // result of Explain; nil during Process
 	tables    []*keyTable  // by class: the first table of keys in its chain of meters; nil if there are none
+	lacks     bool         // set Verdict.Lack
 }
 
 // pacedQueue is the state of a queue of the plan: a leaky bucket, or a queue of a link.
@@ -121,6 +122,7 @@ func (l *Pipeline) findClass(p *Packet, v *Verdict) {
 	v.DSCPIn, v.HasDSCP = p.DSCP()
 	v.DSCPOut = v.DSCPIn
 	v.Class = int32(l.plan.Classifier.Classify(p, n))
+	v.Stage = -1
 }
 
 // decide is the rest of Process: meter and act.
@@ -178,6 +180,12 @@ func (l *Pipeline) meter(i int, p *Packet, v *Verdict) {
 			*l.steps = append(*l.steps, step)
 			v.Color = step.Color
 			v.Reason = Reason(kind.Clause(in, v.Color))
+		}
+		if v.Reason != NoMeter {
+			v.Stage = int32(i)
+		}
+		if l.lacks {
+			v.Lack = s.lack(v.Now, n, in, v.Color)
 		}
 		if i = s.plan.Then; i < 0 || v.Color == meter.Red {
 			return

@@ -52,6 +52,10 @@ func (l *Pipeline) Tokens(stage int) (tc, te int64) {
 	return l.stages[stage].tokens(l.now)
 }
 
+// MeasureLack makes the pipeline set Verdict.Lack. A packet that gets a worse color then
+// takes a few ns longer.
+func (l *Pipeline) MeasureLack() { l.lacks = true }
+
 // Keys returns the counters of the key table of a stage of the plan. They are zero if the
 // stage has no keys, and for stage -1.
 func (l *Pipeline) Keys(stage int) meter.TableStats {

@@ -1,6 +1,10 @@
 package dataplane
 
-import "github.com/a-seed-32e5a53f/shaper/meter"
+import (
+	"math"
+
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
 
 // stage is the state of a stage of the plan. Its tokens are in Meter, unless one of the
 // next five fields is set.
@@ -108,6 +112,34 @@ func (s *stage) tokens(now int64) (tc, te int64) {
 		m = &look
 	}
 	return m.Tokens(now)
+}
+
+// lack is PlanStage.Lack after the packet was metered. The color took no tokens from the
+// bucket that lacked them.
+func (s *stage) lack(now int64, n int, in, out meter.Color) int32 {
+	if in == out || s.keyed != nil || s.customers != nil {
+		return 0
+	}
+	tc, te := s.tokens(now)
+	return s.plan.Lack(n, in, out, tc, te)
+}
+
+// Lack returns the number of tokens that a meter lacked to keep the input color of a packet of n bytes or
+// packets: of C if it made the packet yellow, and of the best bucket that it may use if it
+// made the packet red. tc and te are the tokens before the packet. It is 0 if the meter kept
+// the input color, or has no tokens.
+func (p *PlanStage) Lack(n int, in, out meter.Color, tc, te int64) int32 {
+	info := p.Kind.Info()
+	if in == out || info.State == meter.StateAverage {
+		return 0
+	}
+	switch {
+	case out == meter.Yellow || len(p.Buckets) < 2:
+		te = 0
+	case info.Peak || in == meter.Yellow:
+		tc = 0
+	}
+	return int32(min(max(int64(n)-max(tc, te), 0), math.MaxInt32))
 }
 
 // inherit takes over the tokens of the stage's predecessor. A table of keys is taken over

@@ -57,13 +57,18 @@ type Verdict struct {
 	Packets   int    // number of packets on the wire: the segments of a GSO packet, or 1
 	Class     int32  // index into Policy.Classes; -1 if unclassified
 	Customer  uint32 // number of the customer, from 1; 0 for none
-	Done      Done
-	Pre       meter.Color // input color of the first meter; valid if Class >= 0
-	Color     meter.Color // color after the last meter; valid if Class >= 0
-	Reason    Reason
-	HasDSCP   bool  // the packet has an IP header, and so a DSCP
-	DSCPIn    uint8 // DSCP on arrival
-	DSCPOut   uint8 // DSCP on departure; not valid if dropped
+	Stage     int32  // index in Plan.Stages of the last meter of the packet; -1 for none
+	// Lack is the number of tokens that this meter lacked to give the packet a better
+	// color, see PlanStage.Lack. It is 0 unless MeasureLack was called, and for a meter per
+	// key or customer.
+	Lack    int32
+	Done    Done
+	Pre     meter.Color // input color of the first meter; valid if Class >= 0
+	Color   meter.Color // color after the last meter; valid if Class >= 0
+	Reason  Reason
+	HasDSCP bool  // the packet has an IP header, and so a DSCP
+	DSCPIn  uint8 // DSCP on arrival
+	DSCPOut uint8 // DSCP on departure; not valid if dropped
 }
 
 // count returns the packets and bytes that the verdict adds to counters.

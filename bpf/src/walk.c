@@ -38,6 +38,21 @@ __noinline __u64 frames_extensions(__u32 start, __u32 captured, __u32 l3, __u32 
 	return p.data ? pack_chain(walk_extensions(&p, l3, end, proto)) : 0;
 }
 
+/* copy_state copies the state of the meter that decided, so that user space can compute the
+ * tokens that the packet lacked. The packet took none from the bucket that lacked them. */
+static __always_inline void copy_state(struct record *r)
+{
+	__u32 stage = r->stage;
+	const struct stage *m = bpf_map_lookup_elem(&stages, &stage);
+	const struct state *s = m && m->table == PRIVATE ? bpf_map_lookup_elem(&states, &m->slot) : NULL;
+
+	if (!s)
+		return;
+	r->word[0] = s->word[0];
+	r->word[1] = s->word[1];
+	r->stamp = s->stamp;
+}
+
 static long step(__u32 i, void *ctx __attribute__((unused)))
 {
 	__u32 first = 0;
@@ -55,6 +70,8 @@ static long step(__u32 i, void *ctx __attribute__((unused)))
 	p.link = r->link;
 	h.mark = r->mark;
 	shape(&p, r);
+	if (r->color != GREEN)
+		copy_state(r);
 	return 0;
 }
 

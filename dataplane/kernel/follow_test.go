@@ -18,6 +18,10 @@ func followPipeline(t *testing.T, policy *dataplane.Policy, e engine, packets []
 	if err != nil {
 		t.Fatal(err)
 	}
+	if w, ok := e.(*Walker); ok { // live programs do not measure it
+		w.MeasureLack()
+		pipeline.MeasureLack()
+	}
 	packets = acceptedPackets(e, packets)
 	compared := 0
 	for len(packets) > 0 {

@@ -36,6 +36,7 @@ type Walker struct {
 	mapped  [][]byte
 	batch   int
 	now     int64
+	lacks   bool // set Verdict.Lack
 }
 
 // NewWalker loads the program of a plan into the kernel, without attaching it. batch is
@@ -181,6 +182,23 @@ func (w *Walker) readVerdict(r *bpf.ShaperRecord, p *dataplane.Packet, v *datapl
 	}
 }
 
+// MeasureLack is as in dataplane.Pipeline.
+func (w *Walker) MeasureLack() { w.lacks = true }
+
+// lack returns the tokens that the packet lacked at its last meter.
+func (w *Walker) lack(r *bpf.ShaperRecord) int32 {
+	stage, s := &w.plan.Stages[r.Stage], &w.stages[r.Stage]
+	if s.Table != storePrivate {
+		return 0
+	}
+	n := int(r.Length)
+	if stage.Packets {
+		n = 1
+	}
+	tc, te := levelsAt(&bpf.ShaperState{Word: r.Word, Stamp: r.Stamp}, &s.Profile, r.Time).tokens(&s.Profile)
+	return stage.Lack(n, meter.Color(r.In), meter.Color(r.Color), tc, te)
+}
+
 // Settle returns false: NewWalker rejects links, so no verdict is ever pending.
 func (w *Walker) Settle(int64, *dataplane.Verdict) bool { return false }
 
@@ -202,6 +220,10 @@ func (w *Walker) decodeVerdict(r *bpf.ShaperRecord, p *dataplane.Packet, v *data
 		DSCPIn:    r.DscpIn,
 		DSCPOut:   r.DscpOut,
 		Customer:  r.Customer,
+		Stage:     r.Stage,
+	}
+	if w.lacks && v.Color != meter.Green && r.Stage >= 0 {
+		v.Lack = w.lack(r)
 	}
 	switch {
 	case r.Class < 0:
@@ -213,6 +235,7 @@ func (w *Walker) decodeVerdict(r *bpf.ShaperRecord, p *dataplane.Packet, v *data
 		if w.plan.Stages[r.Stage].Customers {
 			service := w.plan.Customers.Service(r.Customer)
 			if service.Profile == nil {
+				v.Stage = -1
 				return // NoMeter
 			}
 			kind = service.Kind

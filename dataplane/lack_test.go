@@ -1,0 +1,83 @@
+package dataplane
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// TestLack compares Verdict.Lack with the definition, applied to the tokens before the packet
+// that Explain of another pipeline returns: a packet of Lack bytes less would have got a
+// better color, one of Lack - 1 bytes less would not.
+func TestLack(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	kbit := func(n int64) meter.Rate { return meter.BitRate(n * 1000) }
+	for _, params := range []meter.Params{
+		meter.TokenBucket{Rate: kbit(800), Burst: 4000},
+		meter.TokenBucket{Rate: kbit(800), Burst: 4000, Warmup: time.Second},
+		meter.SRTCM{CIR: kbit(800), CBS: 3000, EBS: 5000},
+		meter.TRTCM{CIR: kbit(400), CBS: 3000, PIR: kbit(800), PBS: 4000},
+		meter.TRTCM4115{CIR: kbit(400), CBS: 3000, EIR: kbit(400), EBS: 4000, Coupling: true},
+		meter.FixedWindow{Limit: 8000, Window: 20 * time.Millisecond},
+		meter.SlidingCounter{Limit: 8000, Window: 20 * time.Millisecond},
+	} {
+		for _, aware := range []bool{false, true} {
+			policy := &Policy{Classes: []Class{{Name: "all", Meter: &Meter{Params: params, Aware: aware}}}}
+			plan, err := Compile(policy)
+			if err != nil {
+				t.Fatal(err)
+			}
+			measured, explained, unmeasured := NewPipeline(plan), NewPipeline(plan), NewPipeline(plan)
+			measured.MeasureLack()
+			lacked, now := map[meter.Color]int{}, int64(0)
+			for i := range 3000 {
+				now += r.Int64N([]int64{4e6, 14e6}[i/1500])                  // overload, then about the rate
+				n, dscp := 100+r.IntN(1300), []byte{0, 0, 12, 14}[r.IntN(4)] // af12 is yellow, af13 red
+				packet := func() *Packet {
+					return &Packet{Data: append([]byte{0x45, dscp << 2, byte(n >> 8), byte(n)}, make([]byte, 16)...), WireLen: n, Time: now, Link: LinkRaw}
+				}
+				var v, same Verdict
+				measured.Process(packet(), &v)
+				unmeasured.Process(packet(), &same)
+				step := explained.Explain(packet(), new(Verdict))[0]
+				if same.Lack != 0 {
+					t.Fatalf("%v: Lack %d without MeasureLack", params, same.Lack)
+				}
+				want := wantLack(params, step)
+				if int64(v.Lack) != want {
+					t.Fatalf("%T, aware %v: %v: got a lack of %d, want %d", params, aware, step, v.Lack, want)
+				}
+				if want > 0 {
+					lacked[v.Color]++
+				}
+			}
+			if lacked[meter.Red] == 0 || lacked[meter.Yellow] == 0 && len(params.Buckets()) > 1 {
+				t.Errorf("%T, aware %v: only %v packets lacked tokens", params, aware, lacked)
+			}
+		}
+	}
+}
+
+// wantLack is the lack by the clauses of the RFCs: the smallest number of bytes without which
+// the packet would have fit a bucket that its color may use.
+func wantLack(params meter.Params, s Step) int64 {
+	n := int64(s.Length)
+	_, peak := params.(meter.TRTCM)
+	for less := int64(1); less <= n; less++ {
+		b := n - less
+		inC, inE := b <= s.TcBefore, b <= s.TeBefore && len(params.Buckets()) > 1
+		switch {
+		case s.Color == s.In || s.In == meter.Red:
+			return 0
+		case s.Color == meter.Yellow && inC, s.Color == meter.Red && peak && inE:
+			return less
+		case s.Color == meter.Red && !peak && (inE || inC && (s.In == meter.Green || len(params.Buckets()) == 1)):
+			return less
+		}
+	}
+	return n
+}
