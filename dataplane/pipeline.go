@@ -184,7 +184,7 @@ func (l *Pipeline) meter(i int, p *Packet, v *Verdict) {
 		if v.Reason != NoMeter {
 			v.Stage = int32(i)
 		}
-		if l.lacks {
+		if l.lacks && v.Color != in {
 			v.Lack = s.lack(v.Now, n, in, v.Color)
 		}
 		if i = s.plan.Then; i < 0 || v.Color == meter.Red {

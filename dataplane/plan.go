@@ -120,6 +120,19 @@ func (p *Plan) Outline() *Outline {
 	return o
 }
 
+// ActionOf returns the action for a packet with a class: that of its customer's plan, or of
+// its class. ownQueue reports whether the customer's own queue replaces that of the action.
+func (p *Plan) ActionOf(v *Verdict) (a *PlanAction, ownQueue bool) {
+	if v.Customer != 0 {
+		service := p.Customers.Service(v.Customer)
+		ownQueue = service.Profile == nil
+		if a := service.Actions[v.Color]; a != nil {
+			return a, ownQueue
+		}
+	}
+	return &p.Classes[v.Class].Actions[v.Color], ownQueue
+}
+
 // Stage returns the stage of a meter of the policy, or -1 if no class uses the meter.
 func (p *Plan) Stage(m *Meter) int {
 	return slices.IndexFunc(p.Stages, func(s PlanStage) bool { return s.Source == m })

@@ -27,8 +27,7 @@ type collector struct {
 
 // classSeries has the series to which packets of a class are added.
 type classSeries struct {
-	meters []*meterSeries  // of the chain
-	queues [3]*queueSeries // by color
+	meters []*meterSeries // of the chain
 }
 
 type meterSeries struct {
@@ -70,11 +69,6 @@ func newCollector(policy *policyfile.Compiled, e engine) *collector {
 				s.meters = append(s.meters, meters[at])
 			}
 		}
-		for color, a := range plan.Classes[i].Actions {
-			if a.Queue >= 0 {
-				s.queues[color] = c.queues[a.Queue]
-			}
-		}
 		c.classes = append(c.classes, s)
 	}
 	return c
@@ -108,19 +102,11 @@ func (c *collector) packet(v *dataplane.Verdict) error {
 // queueOf returns the queue for a packet with a class. It is nil if there is none, and for a
 // customer's own queue, which has no series.
 func (c *collector) queueOf(v *dataplane.Verdict) *queueSeries {
-	if v.Customer != 0 {
-		service := c.policy.Plan.Customers.Service(v.Customer)
-		if service.Profile == nil {
-			return nil
-		}
-		if a := service.Actions[v.Color]; a != nil {
-			if a.Queue < 0 {
-				return nil
-			}
-			return c.queues[a.Queue]
-		}
+	a, own := c.policy.Plan.ActionOf(v)
+	if own || a.Queue < 0 {
+		return nil
 	}
-	return c.classes[v.Class].queues[v.Color]
+	return c.queues[a.Queue]
 }
 
 // outcome adds the outcome of a packet with a class.

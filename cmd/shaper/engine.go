@@ -28,6 +28,7 @@ type engine interface {
 func (f *replayFlags) newEngine(policy *policyfile.Compiled) (engine, error) {
 	if f.engine == "go" {
 		e := newGoEngine(policy.Plan)
+		e.MeasureLack()
 		// The report shows tokens after each packet.
 		e.single = e.single || f.report != ""
 		return e, nil

@@ -21,6 +21,7 @@ func (f *replayFlags) newKernelEngine(policy *policyfile.Compiled) (engine, erro
 	if err != nil {
 		return nil, explainIn(policy, err)
 	}
+	w.MeasureLack()
 	return kernelEngine{w, policy.Plan}, nil
 }
 

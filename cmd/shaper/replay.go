@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/decisions"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/episodes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/output"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
@@ -36,7 +37,8 @@ func newReplay(s streams) *cobra.Command {
 		GroupID: "shape",
 		Short:   "Meter a capture in virtual time and write the result",
 		Long: `Meter the packets of a capture by their own timestamps and print totals by class
-and color. IN is pcap or pcapng, gzipped or not; - is standard input.
+and color, and the worst drop episodes: runs of drops of a class with gaps below
+100 ms. IN is pcap or pcapng, gzipped or not; - is standard input.
 
 With -o, write the capture as it would have left the box: without dropped
 packets, with marks in the headers, and with queued packets at their departure
@@ -115,6 +117,8 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 	if files.report != nil {
 		series = newCollector(policy, engine)
 	}
+	tracker := episodes.New(policy.Plan, f.engine == "go")
+	cfg.Notable = tracker.Packet
 	if rows != nil || series != nil {
 		cfg.Each = func(p *dataplane.Packet, v *dataplane.Verdict) error {
 			if series != nil {
@@ -127,15 +131,16 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 			}
 			return nil
 		}
-		cfg.Settled = func(v *dataplane.Verdict) error {
-			if series != nil {
-				series.outcome(v)
-			}
-			if rows != nil {
-				return files.decisions.Wrap(rows.Settled(v))
-			}
-			return nil
+	}
+	cfg.Settled = func(v *dataplane.Verdict) error {
+		tracker.Settled(v)
+		if series != nil {
+			series.outcome(v)
 		}
+		if rows != nil {
+			return files.decisions.Wrap(rows.Settled(v))
+		}
+		return nil
 	}
 
 	summary, cut, err := input.replay(cmd.Context(), s, engine, cfg)
@@ -151,6 +156,8 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 		return err
 	}
 	n.keys = keysOf(policy.Plan, engine)
+	n.episodes = episodesOf(policy.Plan, tracker.Worst(), summary.First, whyCommand(cmd, s, in))
+	n.episodeCounts = tracker.Counts
 	over, err := tooManyKeys(policy.Plan, engine)
 	if err != nil {
 		return err

@@ -3,9 +3,11 @@ package main
 import (
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/episodes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/replay"
@@ -23,6 +25,8 @@ type classTotals struct {
 	Marked  dataplane.Count `json:"marked"`
 	Queued  dataplane.Count `json:"queued"`
 	CE      dataplane.Count `json:"ce"` // packets in which Congestion Experienced was set; not included in Marked
+	// Reasons are those of the dropped packets.
+	Reasons map[string]dataplane.Count `json:"drop_reasons"`
 }
 
 // totals is the output of replay --json.
@@ -33,6 +37,10 @@ type totals struct {
 	Meters     []*keyTotals  `json:"meters,omitempty"` // per-key meters
 	Warnings   []string      `json:"warnings"`
 	Notes      []string      `json:"notes"`
+	// Numbers of episodes, and the worst of them.
+	DropEpisodes   int64           `json:"drop_episodes"`
+	YellowEpisodes int64           `json:"yellow_episodes"`
+	Episodes       []episodeTotals `json:"episodes"`
 }
 
 // replayed is the result of a replay.
@@ -40,10 +48,16 @@ type replayed struct {
 	replay.Summary
 	stats []dataplane.ClassStats
 	keys  []*keyTotals
+
+	episodes      []episodeTotals
+	episodeCounts [2]int64 // by episodes.Kind
 }
 
 func totalsOf(plan *dataplane.Outline, n replayed) totals {
-	t := totals{DurationNS: n.Last - n.First, Meters: n.keys, Warnings: append([]string{}, n.Warnings...), Notes: append([]string{}, n.Notes...)}
+	t := totals{
+		DurationNS: n.Last - n.First, Meters: n.keys, Warnings: append([]string{}, n.Warnings...), Notes: append([]string{}, n.Notes...),
+		DropEpisodes: n.episodeCounts[episodes.Drop], YellowEpisodes: n.episodeCounts[episodes.Yellow], Episodes: n.episodes,
+	}
 	for i := range n.stats {
 		st := &n.stats[i]
 		name := say.Unclassified
@@ -60,27 +74,76 @@ func totalsOf(plan *dataplane.Outline, n replayed) totals {
 			Marked:  dataplane.Sum(st.Marked[:]),
 			Queued:  dataplane.Sum(st.Queued[:]),
 			CE:      dataplane.Sum(st.CE[:]),
+			Reasons: dropReasons(st.Drops[:], st.UntakenDropped),
 		})
 		t.Count = t.Plus(st.Total())
 	}
 	return t
 }
 
-// countersOf draws the counters, one line per class and color. If packets got CE, it has a
-// column.
+// dropReasons counts dropped packets by reason. drops has those of a class by cause, for each
+// color; unclassified has dropped packets without a class.
+func dropReasons(drops [][dataplane.Causes]dataplane.Count, unclassified dataplane.Count) map[string]dataplane.Count {
+	out := map[string]dataplane.Count{}
+	for _, byCause := range drops {
+		for cause, n := range byCause {
+			if name := causeName(dataplane.Cause(cause)); n.Packets > 0 {
+				out[name] = out[name].Plus(n)
+			}
+		}
+	}
+	if unclassified.Packets > 0 {
+		out[dataplane.Unclassified] = unclassified
+	}
+	return out
+}
+
+// reasonNames names the reasons of drops, one per line, with their packets if there are several.
+func reasonNames(reasons map[string]dataplane.Count) string {
+	var lines []string
+	for c := range dataplane.Causes + 1 {
+		name := causeName(c)
+		switch n := reasons[name].Packets; {
+		case n > 0 && len(reasons) > 1:
+			name += " " + say.Grouped(n)
+			fallthrough
+		case n > 0:
+			lines = append(lines, name)
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// countersOf draws the counters, one line per class and color. If packets got CE or were
+// dropped, it has a column for that.
 func countersOf(plan *dataplane.Outline, stats []dataplane.ClassStats, colored bool) string {
 	header := []any{"class", "color", "packets", "%", "bytes", "dropped", "marked", "queued"}
 	ce := slices.ContainsFunc(stats, func(st dataplane.ClassStats) bool { return dataplane.Sum(st.CE[:]).Packets > 0 })
 	if ce {
 		header = append(header, "ce")
 	}
+	drops := slices.ContainsFunc(stats, func(st dataplane.ClassStats) bool { return st.AllDropped().Packets > 0 })
+	if drops {
+		header = append(header, "drop reason")
+	}
 	t := say.NewTable(3, header...)
+	add := func(row table.Row, marked dataplane.Count, reasons map[string]dataplane.Count) {
+		if ce {
+			row = append(row, orEmpty(marked))
+		}
+		if drops {
+			row = append(row, reasonNames(reasons))
+		}
+		t.AppendRow(row)
+	}
+	none := dataplane.Count{}
 	for i := range stats {
 		st := &stats[i]
 		all := st.Total()
 		if i == len(plan.Classes) {
 			if all.Packets > 0 {
-				t.AppendRow(table.Row{say.Unclassified, "", say.Grouped(all.Packets), say.Percent(all.Packets, all.Packets), say.Grouped(all.Bytes), orEmpty(st.UntakenDropped), "", ""})
+				add(table.Row{say.Unclassified, "", say.Grouped(all.Packets), say.Percent(all.Packets, all.Packets), say.Grouped(all.Bytes), orEmpty(st.UntakenDropped), "", ""},
+					none, dropReasons(nil, st.UntakenDropped))
 			}
 			break
 		}
@@ -93,18 +156,14 @@ func countersOf(plan *dataplane.Outline, stats []dataplane.ClassStats, colored b
 			if n.Packets == 0 {
 				continue
 			}
-			row := table.Row{
+			add(table.Row{
 				name, say.Color(color, colored), say.Grouped(n.Packets), say.Percent(n.Packets, all.Packets), say.Grouped(n.Bytes),
 				orEmpty(st.Dropped(color)), orEmpty(st.Marked[color]), orEmpty(st.Queued[color]),
-			}
-			if ce {
-				row = append(row, orEmpty(st.CE[color]))
-			}
-			t.AppendRow(row)
+			}, st.CE[color], dropReasons(st.Drops[color:color+1], none))
 			name = ""
 		}
 		if st.Behind.Packets > 0 { // dropped by the qdisc, color unknown
-			t.AppendRow(table.Row{name, "", "", "", "", say.Grouped(st.Behind.Packets), "", ""})
+			add(table.Row{name, "", "", "", "", say.Grouped(st.Behind.Packets), "", ""}, none, map[string]dataplane.Count{dataplane.CauseQueue.String(): st.Behind})
 		}
 	}
 	return t.Render()
@@ -119,6 +178,7 @@ func writeTotals(w io.Writer, plan *dataplane.Outline, n replayed, colored bool)
 		p.Printf("%s: %s\n", k.Name, k)
 	}
 	p.Printf("%s packets, %s bytes metered, %s\n", say.Grouped(t.Packets), say.Grouped(t.Bytes), say.Seconds(t.DurationNS))
+	writeEpisodes(p, &n)
 	return p.Err
 }
 

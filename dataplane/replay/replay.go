@@ -22,6 +22,9 @@ type Config struct {
 	// packet's number, from 1. The arguments are valid until it returns. nil:
 	// not called.
 	Each func(p *dataplane.Packet, v *dataplane.Verdict) error
+	// Notable is Each for those packets only that were dropped, are yellow or red, or are
+	// Waiting. It is called after Each.
+	Notable func(p *dataplane.Packet, v *dataplane.Verdict)
 	// Settled is called with the outcome of every packet that was Waiting when
 	// Each was called, identified by v.ID. nil: not called.
 	Settled func(v *dataplane.Verdict) error
@@ -233,6 +236,9 @@ func (r *run) process() error {
 				r.summary.Packets = r.packets[i].ID // it may have read more
 				return err
 			}
+		}
+		if r.cfg.Notable != nil && (v.Color != 0 || v.Done.Dropped() || v.Done&dataplane.Waiting != 0) {
+			r.cfg.Notable(&r.packets[i], v)
 		}
 		if v.Done&dataplane.Waiting != 0 {
 			r.waiting++

@@ -86,6 +86,9 @@ func FillTime(n int64, r meter.Rate) string {
 	return duration(float64(n) * float64(r.Period) / float64(r.Bytes))
 }
 
+// Time writes a time in ns with three digits.
+func Time(ns int64) string { return duration(float64(ns)) }
+
 // duration writes a time in ns with three digits.
 func duration(ns float64) string {
 	for _, u := range []struct {

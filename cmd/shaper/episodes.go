@@ -1,0 +1,200 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/episodes"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+)
+
+// episodeTotals is an episode as replay --json prints it.
+type episodeTotals struct {
+	Kind        string `json:"kind"` // drop or yellow
+	Class       string `json:"class"`
+	Meter       string `json:"meter"`       // whose color decided about most bytes; "" for none
+	Queue       string `json:"queue"`       // that dropped most bytes; "" for none
+	StartNS     int64  `json:"start_ns"`    // since the start of the capture
+	DurationNS  int64  `json:"duration_ns"` // from the first packet to the last
+	FirstPacket int64  `json:"first_packet"`
+	LastPacket  int64  `json:"last_packet"`
+	dataplane.Count
+	Reasons  map[string]dataplane.Count `json:"reasons"`   // of the drops
+	Lack     *int64                     `json:"lack"`      // most tokens that a packet lacked; null if no meter decided
+	LackUnit string                     `json:"lack_unit"` // bytes or packets
+	Flow     flowTotals                 `json:"flow"`      // the flow that lost most bytes
+	Why      string                     `json:"why"`       // command that explains the first packet
+}
+
+// flowTotals are packets of a flow.
+type flowTotals struct {
+	Flow string `json:"flow"`
+	dataplane.Count
+	AtLeast bool `json:"at_least"` // the counts may lack packets
+}
+
+// episodesOf describes the worst episodes. start is the time of the first packet, ns.
+func episodesOf(plan *dataplane.Plan, list []*episodes.Episode, start int64, why func(packet int64) string) []episodeTotals {
+	out := []episodeTotals{}
+	for _, e := range list {
+		t := episodeTotals{
+			Kind: e.Kind.String(), Class: say.Unclassified, Count: e.Count,
+			StartNS: e.First - start, DurationNS: e.Last - e.First, FirstPacket: e.FirstPacket, LastPacket: e.LastPacket,
+			Reasons: map[string]dataplane.Count{}, Flow: flowTotals{e.Flow.Key.String(), e.Flow.Count, e.Flow.Partial}, Why: why(e.FirstPacket),
+		}
+		if e.Class < len(plan.Classes) {
+			t.Class = plan.Classes[e.Class].Name
+		}
+		if e.Lack > 0 {
+			t.Lack, t.LackUnit = &e.Lack, "bytes"
+			if plan.Stages[e.LackStage].Packets {
+				t.LackUnit = "packets"
+			}
+		}
+		for _, part := range e.Parts { // most bytes first
+			switch byQueue := part.Cause >= dataplane.CauseQueue && part.Cause < dataplane.Causes; {
+			case byQueue && t.Queue == "":
+				t.Queue = "of the customer"
+				if part.Queue >= 0 {
+					t.Queue = plan.Queues[part.Queue].Name
+				}
+			case !byQueue && part.Stage >= 0 && t.Meter == "":
+				t.Meter = plan.Stages[part.Stage].Name
+			}
+			if e.Kind == episodes.Drop {
+				reason := causeName(part.Cause)
+				t.Reasons[reason] = t.Reasons[reason].Plus(part.Count)
+			}
+		}
+		out = append(out, t)
+	}
+	return out
+}
+
+// causeName names a cause, or for dataplane.Causes that of unclassified packets.
+func causeName(c dataplane.Cause) string {
+	if c == dataplane.Causes {
+		return dataplane.Unclassified
+	}
+	return c.String()
+}
+
+// by names what decided.
+func (t *episodeTotals) by() string {
+	var parts []string
+	if t.Meter != "" {
+		parts = append(parts, "meter "+t.Meter)
+	}
+	if t.Queue != "" {
+		parts = append(parts, "queue "+t.Queue)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// reasons lists the reasons of the drops in the order of the causes.
+func (t *episodeTotals) reasons() string {
+	if t.Kind != episodes.Drop.String() {
+		return t.Kind
+	}
+	var names []string
+	for c := range dataplane.Causes + 1 {
+		if name := causeName(c); t.Reasons[name].Packets > 0 {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// lack writes the lack with its unit.
+func (t *episodeTotals) lack() string {
+	switch {
+	case t.Lack == nil:
+		return ""
+	case t.LackUnit == "packets":
+		return say.Grouped(*t.Lack) + " p"
+	}
+	return say.Grouped(*t.Lack) + " B"
+}
+
+// when writes the time since the start of the capture, to the µs.
+func (t *episodeTotals) when() string {
+	return fmt.Sprintf("%d.%06d s", t.StartNS/1e9, t.StartNS%1e9/1e3)
+}
+
+// writeEpisodes prints the worst episodes.
+func writeEpisodes(p *printer, n *replayed) {
+	if len(n.episodes) == 0 {
+		return
+	}
+	var all []string
+	for kind, count := range n.episodeCounts {
+		if count > 0 {
+			all = append(all, say.Count(count, episodes.Kind(kind).String()+" episode"))
+		}
+	}
+	g := say.Table{Header: []any{"#", "class", "by", "reason", "at", "length", "packets", "bytes", "lack"}, First: 5, Names: []int{1, 2}}
+	var notes strings.Builder
+	for i := range n.episodes {
+		t := &n.episodes[i]
+		g.Add(fmt.Sprint(i+1), t.Class, t.by(), t.reasons(), t.when(), say.Time(t.DurationNS), say.Number(t.Packets), say.Number(t.Bytes), t.lack())
+		atLeast := ""
+		if t.Flow.AtLeast {
+			atLeast = "at least "
+		}
+		fmt.Fprintf(&notes, "%d  %s: %s%s, %s\n   %s\n", i+1, t.Flow.Flow, atLeast, say.Count(t.Flow.Packets, "packet"), say.Count(t.Flow.Bytes, "byte"), t.Why)
+	}
+	p.Printf("\nWorst of %s:\n\n%s\n\n%s", strings.Join(all, " and "), g.Render(say.IsTerminal(p.W)), notes.String())
+}
+
+// whyCommand returns a function that writes the command that explains a packet of a replay: the
+// flags that shaper why has too are those of the replay.
+func whyCommand(cmd *cobra.Command, s streams, in string) func(packet int64) string {
+	known := newWhy(s).Flags()
+	flags := ""
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if f.Name == "json" || known.Lookup(f.Name) == nil {
+			return
+		}
+		if f.NoOptDefVal != "" {
+			flags += fmt.Sprintf(" --%s=%s", f.Name, shellWord(f.Value.String()))
+			return
+		}
+		flags += fmt.Sprintf(" --%s %s", f.Name, shellWord(f.Value.String()))
+	})
+	if strings.HasPrefix(in, "-") && in != "-" {
+		in = "./" + in
+	}
+	return func(packet int64) string {
+		return fmt.Sprintf("shaper why %s %d%s", shellWord(in), packet, flags)
+	}
+}
+
+// shellWord quotes a word for a POSIX shell. Bytes that a terminal would obey are written as
+// octal escapes, in $'...'.
+func shellWord(s string) string {
+	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-"
+	switch {
+	case s != "" && strings.Trim(s, plain) == "":
+		return s
+	case say.Printable(s) == s:
+		return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+	}
+	var b strings.Builder
+	b.WriteString("$'")
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c == '\'' || c == '\\':
+			b.WriteByte('\\')
+			b.WriteByte(c)
+		case c < ' ' || c > '~':
+			fmt.Fprintf(&b, `\%03o`, c)
+		default:
+			b.WriteByte(c)
+		}
+	}
+	return b.String() + "'"
+}

@@ -1,0 +1,89 @@
+package episodes
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+)
+
+const ways = 8 // keys of a set
+
+// Top counts the packets of the keys with the most bytes, in bounded memory and in a few ns.
+// Each key belongs to a set of ways keys. If its set is full, it competes with the smallest key
+// there by the majority vote of Boyer and Moore: it replaces that key once new keys had more bytes. Its
+// count then lacks the packets from before. So counts are exact as long as no set overflows.
+type Top[K comparable] struct {
+	hash  func(K) uint64
+	items []Item[K] // set by set; an item with packets is in use
+}
+
+// Item is a key with its packets.
+type Item[K comparable] struct {
+	Key K
+	dataplane.Count
+	Dropped dataplane.Count // counted by the caller
+	Partial bool            // the counts may lack packets
+	votes   int64           // its bytes less those of keys that had no room
+}
+
+// NewTop returns a Top with a number of sets, a power of 2.
+func NewTop[K comparable](sets int, hash func(K) uint64) Top[K] {
+	return Top[K]{hash: hash, items: make([]Item[K], sets*ways)}
+}
+
+// Add adds packets of a key. It returns its item, which is valid until the next call, or nil if
+// there is no room for it.
+func (t *Top[K]) Add(key K, n dataplane.Count) *Item[K] {
+	first := int(t.hash(key)) & (len(t.items) - 1) &^ (ways - 1)
+	set := t.items[first : first+ways]
+	least := &set[0]
+	for i := range set {
+		item := &set[i]
+		if item.Key == key && item.Packets > 0 {
+			item.add(n)
+			return item
+		}
+		if item.Packets == 0 {
+			item.Key = key
+			item.add(n)
+			return item
+		}
+		if item.votes < least.votes {
+			least = item
+		}
+	}
+	if least.votes >= n.Bytes {
+		least.votes -= n.Bytes
+		return nil
+	}
+	*least = Item[K]{Key: key, Partial: true}
+	least.add(n)
+	return least
+}
+
+func (i *Item[K]) add(n dataplane.Count) {
+	i.Count = i.Plus(n)
+	i.votes += n.Bytes
+}
+
+// join adds the items of another Top.
+func (t *Top[K]) join(o *Top[K]) {
+	for _, item := range o.Sorted() {
+		if to := t.Add(item.Key, item.Count); to != nil {
+			to.Partial = to.Partial || item.Partial
+		}
+	}
+}
+
+// Sorted returns the items, the one with most bytes first.
+func (t *Top[K]) Sorted() []Item[K] {
+	var out []Item[K]
+	for _, item := range t.items {
+		if item.Packets > 0 {
+			out = append(out, item)
+		}
+	}
+	slices.SortFunc(out, func(a, b Item[K]) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	return out
+}

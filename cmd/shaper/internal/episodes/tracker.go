@@ -1,0 +1,179 @@
+package episodes
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+const (
+	worst    = 5 // episodes of a kind that are kept
+	openMax  = 8 // episodes of a class that a packet of a link's queue may still join
+	flowSets = 8 // sets of flows that are counted per episode
+)
+
+// Tracker finds episodes. Its memory depends on the number of classes, not on the packets:
+// for each class it has the episode that may go on, and it keeps the worst ones.
+type Tracker struct {
+	// Counts are the numbers of episodes of each kind, after Worst.
+	Counts [kinds]int64
+	// Begin is called for each new episode, and may set its Detail. nil: not called.
+	Begin func(e *Episode)
+
+	plan  *dataplane.Plan
+	parse bool                     // packets are not parsed
+	open  [][]*Episode             // by class and kind; in order of time, those that may go on
+	most  int                      // maximum length of a list in open
+	flows map[int64]dataplane.Flow // flows of packets that a link may drop, by number; nil if none can
+	worst [kinds][]*Episode        // finished ones, in order
+}
+
+// New returns a tracker for packets through a plan. parsed is set if the engine parses the
+// packets.
+func New(plan *dataplane.Plan, parsed bool) *Tracker {
+	t := &Tracker{plan: plan, parse: !parsed, open: make([][]*Episode, (len(plan.Classes)+1)*int(kinds)), most: 1}
+	for i := range plan.Queues {
+		if q := &plan.Queues[i]; q.Link >= 0 && (q.CoDel.Target > 0 || q.Fair) {
+			t.flows, t.most = map[int64]dataplane.Flow{}, openMax
+		}
+	}
+	return t
+}
+
+// Packet adds a packet on its arrival.
+func (t *Tracker) Packet(p *dataplane.Packet, v *dataplane.Verdict) {
+	switch waits := v.Done&dataplane.Waiting != 0 && t.flows != nil; {
+	case v.Done.Dropped():
+		t.add(Drop, v, t.flowOf(p))
+	case v.Color == meter.Yellow && v.Class >= 0:
+		flow := t.flowOf(p)
+		t.add(Yellow, v, flow)
+		if waits {
+			t.flows[v.ID] = flow
+		}
+	case waits:
+		t.flows[v.ID] = t.flowOf(p)
+	}
+}
+
+func (t *Tracker) flowOf(p *dataplane.Packet) dataplane.Flow {
+	if t.parse {
+		dataplane.Parse(p)
+	}
+	return dataplane.FlowOf(p)
+}
+
+// Settled adds the decision of a link about a packet.
+func (t *Tracker) Settled(v *dataplane.Verdict) {
+	if t.flows == nil {
+		return
+	}
+	if v.Done.Dropped() {
+		t.add(Drop, v, t.flows[v.ID])
+	}
+	delete(t.flows, v.ID)
+}
+
+// place returns the place that decided about a packet.
+func (t *Tracker) place(kind Kind, v *dataplane.Verdict) Place {
+	at := Place{Stage: int(v.Stage), Queue: -1}
+	if v.Class < 0 {
+		at.Cause = dataplane.Causes
+		return at
+	}
+	if kind == Yellow {
+		return at
+	}
+	a, ownQueue := t.plan.ActionOf(v)
+	switch {
+	case v.Reason >= dataplane.QueueFull:
+		at.Cause = dataplane.CauseQueue + dataplane.Cause(v.Reason-dataplane.QueueFull)
+		if !ownQueue {
+			at.Queue = a.Queue
+		}
+	case !a.Drop:
+		at.Cause = dataplane.CauseECN
+	}
+	return at
+}
+
+// add adds a packet to the episode of its class that it belongs to.
+func (t *Tracker) add(kind Kind, v *dataplane.Verdict, flow dataplane.Flow) {
+	class := int(v.Class)
+	if class < 0 {
+		class = len(t.plan.Classes)
+	}
+	list := &t.open[class*int(kinds)+int(kind)]
+	e := t.find(list, v.Now)
+	if e == nil {
+		e = &Episode{Kind: kind, Class: class, First: v.Now, Last: v.Now, FirstPacket: v.ID, LastPacket: v.ID, flows: NewTop(flowSets, dataplane.Flow.Hash)}
+		if t.Begin != nil {
+			t.Begin(e)
+		}
+		at := len(*list)
+		for at > 0 && (*list)[at-1].First > v.Now {
+			at--
+		}
+		*list = slices.Insert(*list, at, e)
+		if len(*list) > t.most {
+			t.finish((*list)[0])
+			*list = slices.Delete(*list, 0, 1)
+		}
+	}
+	e.put(v, t.place(kind, v), flow)
+}
+
+// find returns the open episode that a packet at now belongs to, or nil. If the packet
+// closes the gap between two, it joins them.
+func (t *Tracker) find(list *[]*Episode, now int64) (found *Episode) {
+	for i := len(*list) - 1; i >= 0; i-- {
+		e := (*list)[i]
+		switch {
+		case e.Last < now && !near(e.Last, now):
+			return found
+		case now < e.First && !near(now, e.First):
+		case found == nil:
+			found = e
+		default:
+			e.join(found)
+			*list = slices.Delete(*list, i+1, i+2)
+			found = e
+		}
+	}
+	return found
+}
+
+// near reports whether two times, the earlier one first, are less than Gap apart.
+func near(a, b int64) bool { return uint64(b)-uint64(a) < uint64(Gap) }
+
+// finish keeps the episode if it is one of the worst.
+func (t *Tracker) finish(e *Episode) {
+	t.Counts[e.Kind]++
+	list := &t.worst[e.Kind]
+	at, _ := slices.BinarySearchFunc(*list, e, (*Episode).compare)
+	*list = slices.Insert(*list, at, e)
+	if len(*list) > worst {
+		(*list)[worst].Detail = nil
+		*list = (*list)[:worst]
+	}
+}
+
+// Worst ends all episodes and returns the worst ones: those with most bytes, drops before
+// yellow packets.
+func (t *Tracker) Worst() []*Episode {
+	for i := range t.open {
+		for _, e := range t.open[i] {
+			t.finish(e)
+		}
+		t.open[i] = nil
+	}
+	all := slices.Concat(t.worst[Drop], t.worst[Yellow])
+	all = all[:min(len(all), worst)]
+	for _, e := range all {
+		slices.SortStableFunc(e.Parts, func(a, b Part) int { return cmp.Compare(b.Bytes, a.Bytes) })
+		e.Flow = e.flows.Sorted()[0]
+	}
+	return all
+}
