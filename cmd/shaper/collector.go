@@ -1,15 +1,12 @@
 package main
 
 import (
-	"fmt"
-	"io"
-	"path/filepath"
-	"slices"
+	"hash/maphash"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/bins"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/episodes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/report"
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
@@ -23,16 +20,32 @@ type collector struct {
 	classes         []classSeries
 	meters          []*meterSeries
 	queues          []*queueSeries
+	recorder        recorder
+
+	parse   bool // the engine does not parse packets
+	flows   episodes.Top[dataplane.Flow]
+	keys    episodes.Top[string]
+	key     []byte
+	waiting map[int64]queuedPacket // packets in queues of links, by number
+}
+
+// queuedPacket is what a drop by a link needs to know.
+type queuedPacket struct {
+	flow dataplane.Flow
+	key  string
 }
 
 // classSeries has the series to which packets of a class are added.
 type classSeries struct {
-	meters []*meterSeries // of the chain
+	meters  []*meterSeries // of the chain
+	offered [3]*bins.Series
+	passed  *bins.Series
 }
 
 type meterSeries struct {
-	stage int
-	level [2]*bins.Series
+	stage, index int
+	lowest, sum  [2]*bins.Series
+	packets      *bins.Series
 }
 
 type queueSeries struct {
@@ -43,8 +56,23 @@ type queueSeries struct {
 	full, early, stale dataplane.Count
 }
 
-func newCollector(policy *policyfile.Compiled, e engine) *collector {
-	c := &collector{policy: policy, engine: e}
+const (
+	manySeries = 64  // classes and meters, above which there are 512 bins
+	topSets    = 128 // sets of the tables of flows and keys
+)
+
+var seed = maphash.MakeSeed()
+
+// newCollector returns a collector. parsed is set if the engine parses packets.
+func newCollector(policy *policyfile.Compiled, e engine, parsed bool) *collector {
+	c := &collector{
+		policy: policy, engine: e, parse: !parsed, waiting: map[int64]queuedPacket{},
+		flows: episodes.NewTop(topSets, dataplane.Flow.Hash),
+		keys:  episodes.NewTop(topSets, func(key string) uint64 { return maphash.String(seed, key) }),
+	}
+	if len(policy.Plan.Classes)+len(policy.Plan.Stages) <= manySeries {
+		c.Max = report.MaxBins
+	}
 	for color := range c.offered {
 		c.offered[color] = c.Add(0, bins.Sum)
 		c.passed[color] = c.Add(0, bins.Sum)
@@ -56,14 +84,21 @@ func newCollector(policy *policyfile.Compiled, e engine) *collector {
 		if plan.Stages[i].Keyed() || plan.Stages[i].Customers {
 			continue // each key or customer has its own level
 		}
-		meters[i] = &meterSeries{i, [2]*bins.Series{c.Add(-1, bins.Lowest), c.Add(-1, bins.Lowest)}}
-		c.meters = append(c.meters, meters[i])
+		m := &meterSeries{stage: i, index: len(c.meters), packets: c.Add(0, bins.Sum)}
+		for b := range plan.Stages[i].Buckets {
+			m.lowest[b], m.sum[b] = c.Add(-1, bins.Lowest), c.Add(0, bins.Sum)
+		}
+		meters[i] = m
+		c.meters = append(c.meters, m)
 	}
 	for i := range plan.Queues {
 		c.queues = append(c.queues, &queueSeries{queue: &plan.Queues[i], delay: c.Add(-1, bins.Highest), backlog: c.AddArea()})
 	}
 	for i := range plan.Classes {
-		var s classSeries
+		s := classSeries{passed: c.Add(0, bins.Sum)}
+		for color := range s.offered {
+			s.offered[color] = c.Add(0, bins.Sum)
+		}
 		for at := plan.Classes[i].Stage; at >= 0; at = plan.Stages[at].Then {
 			if meters[at] != nil {
 				s.meters = append(s.meters, meters[at])
@@ -75,28 +110,82 @@ func newCollector(policy *policyfile.Compiled, e engine) *collector {
 }
 
 // packet adds a packet.
-func (c *collector) packet(v *dataplane.Verdict) error {
+func (c *collector) packet(p *dataplane.Packet, v *dataplane.Verdict) error {
 	at, n := c.Bin(v.Now), int64(v.Length)
+	tiled := report.TilePacket{At: v.Now, Length: int32(v.Length), Class: v.Class, Color: uint8(v.Color)}
+	tiled.SetOutcome(v)
 	if v.Class < 0 {
 		if !v.Done.Dropped() {
 			c.unmetered.Put(at, n)
 		}
-		return nil
-	}
-	c.offered[v.Color].Put(at, n)
-	class := &c.classes[v.Class]
-	for _, m := range class.meters {
-		tc, te, err := c.engine.Tokens(m.stage)
-		if err != nil {
-			return err
+	} else {
+		class := &c.classes[v.Class]
+		c.offered[v.Color].Put(at, n)
+		class.offered[v.Color].Put(at, n)
+		for _, m := range class.meters {
+			tc, te, err := c.engine.Tokens(m.stage)
+			if err != nil {
+				return err
+			}
+			m.packets.Put(at, 1)
+			for b, level := range [2]int64{tc, te} {
+				if m.lowest[b] != nil {
+					m.lowest[b].Put(at, level)
+					m.sum[b].Put(at, level)
+				}
+			}
+			tiled.Levels = append(tiled.Levels, report.Level{Meter: m.index, C: tc, E: te})
 		}
-		m.level[0].Put(at, tc)
-		m.level[1].Put(at, te)
+		if v.Done&dataplane.Waiting == 0 {
+			c.outcome(v)
+		}
 	}
-	if v.Done&dataplane.Waiting == 0 {
-		c.outcome(v)
-	}
+	c.recorder.packet(tiled, v.ID)
+	c.count(p, v)
 	return nil
+}
+
+// count adds a packet to the tables of flows and keys.
+func (c *collector) count(p *dataplane.Packet, v *dataplane.Verdict) {
+	if c.parse {
+		dataplane.Parse(p)
+	}
+	w := queuedPacket{flow: dataplane.FlowOf(p)}
+	n := dataplane.Count{Packets: int64(v.Packets), Bytes: int64(v.Length)}
+	dropped := dataplane.Count{}
+	if v.Done.Dropped() {
+		dropped = n
+	}
+	if item := c.flows.Add(w.flow, n); item != nil {
+		item.Dropped = item.Dropped.Plus(dropped)
+	}
+	if c.key = c.policy.Plan.AppendKey(c.key[:0], p, v); len(c.key) > 0 {
+		w.key = string(c.key)
+		if item := c.keys.Add(w.key, n); item != nil {
+			item.Dropped = item.Dropped.Plus(dropped)
+		}
+	}
+	if v.Done&dataplane.Waiting != 0 {
+		c.waiting[v.ID] = w
+	}
+}
+
+// settled adds the decision of a link about a packet.
+func (c *collector) settled(v *dataplane.Verdict) {
+	c.outcome(v)
+	c.recorder.settled(v)
+	w := c.waiting[v.ID]
+	delete(c.waiting, v.ID)
+	if !v.Done.Dropped() {
+		return
+	}
+	n := dataplane.Count{Packets: int64(v.Packets), Bytes: int64(v.Length)}
+	if item := c.flows.Find(w.flow); item != nil {
+		item.Dropped = item.Dropped.Plus(n)
+	}
+	if item := c.keys.Find(w.key); item != nil {
+		item.Dropped = item.Dropped.Plus(n)
+	}
 }
 
 // queueOf returns the queue for a packet with a class. It is nil if there is none, and for a
@@ -121,6 +210,7 @@ func (c *collector) outcome(v *dataplane.Verdict) {
 	n := int64(v.Length)
 	at := c.Bin(v.Departure)
 	c.passed[v.Color].Put(at, n)
+	c.classes[v.Class].passed.Put(at, n)
 	if v.Done&dataplane.Queued != 0 && q != nil {
 		q.delay.Put(at, v.Departure-v.Now)
 		q.backlog.Put(&c.Axis, v.Now, v.Departure, n)
@@ -145,80 +235,4 @@ func (q *queueSeries) dropped(x *bins.Axis, v *dataplane.Verdict) {
 		return
 	}
 	*to = to.Plus(dataplane.Count{Packets: int64(v.Packets), Bytes: int64(v.Length)})
-}
-
-// write writes the report. It first widens the bins until they have enough packets.
-func (c *collector) write(w io.Writer, in, version string, n replayed) error {
-	c.Fit(n.Packets)
-	plan := c.policy.Plan
-	outline := plan.Outline()
-	t := totalsOf(outline, n)
-	d := report.Data{
-		Input:     filepath.Base(say.Printable(in)),
-		Policy:    c.policy.Name,
-		Version:   version,
-		Start:     c.Start,
-		BinWidth:  c.Width,
-		Unmetered: c.Used(c.unmetered),
-		Packets:   t.Packets,
-		Bytes:     t.Bytes,
-		Duration:  t.DurationNS,
-		Warnings:  t.Warnings,
-	}
-	for color := range d.Offered {
-		d.Offered[color] = c.Used(c.offered[color])
-		d.Passed[color] = c.Used(c.passed[color])
-	}
-	for _, m := range c.meters {
-		s := &plan.Stages[m.stage]
-		out := report.Meter{Name: s.Name, Kind: s.Kind.String(), Params: say.Meter(s.Source)}
-		for i, b := range s.Buckets {
-			level := report.Bucket{Name: b.Name, Size: b.Size, Lowest: c.Used(m.level[i])}
-			if i == 0 {
-				out.C = level
-			} else {
-				out.E = level
-			}
-		}
-		d.Meters = append(d.Meters, out)
-	}
-	for _, q := range c.queues {
-		d.Queues = append(d.Queues, report.Queue{
-			Name: q.queue.Name, Params: say.Queue(q.queue.Source),
-			Delay: c.Used(q.delay), Waiting: q.backlog.Means(&c.Axis),
-			Full: q.full, WRED: q.early, CoDel: q.stale,
-		})
-	}
-	for i, class := range t.Classes {
-		row := report.Class{
-			Name:    class.Name,
-			Green:   class.Green,
-			Yellow:  class.Yellow,
-			Red:     class.Red,
-			Dropped: class.Dropped,
-			Marked:  class.Marked,
-			Queued:  class.Queued,
-		}
-		switch {
-		case i == len(plan.Classes):
-			row.Uncolored = class.Count
-			if class.Packets == 0 {
-				continue
-			}
-		case plan.Classes[i].Stage >= 0:
-			chain := outline.Chain(i)
-			first := &plan.Stages[chain[0]]
-			row.Meter = "the meter of the customer's plan"
-			if !first.Customers {
-				row.Meter = first.Kind.String() + ": " + say.Meter(first.Source)
-			}
-			for _, k := range n.keys {
-				if slices.Contains(chain, k.stage) {
-					row.Meter += fmt.Sprintf("; %s: %s", k.Name, k)
-				}
-			}
-		}
-		d.Classes = append(d.Classes, row)
-	}
-	return report.Write(w, d)
 }

@@ -37,6 +37,14 @@ type flowTotals struct {
 	AtLeast bool `json:"at_least"` // the counts may lack packets
 }
 
+func (f *flowTotals) text() string {
+	atLeast := ""
+	if f.AtLeast {
+		atLeast = "at least "
+	}
+	return fmt.Sprintf("%s: %s%s, %s", f.Flow, atLeast, say.Count(f.Packets, "packet"), say.Count(f.Bytes, "byte"))
+}
+
 // episodesOf describes the worst episodes. start is the time of the first packet, ns.
 func episodesOf(plan *dataplane.Plan, list []*episodes.Episode, start int64, why func(packet int64) string) []episodeTotals {
 	out := []episodeTotals{}
@@ -141,11 +149,7 @@ func writeEpisodes(p *printer, n *replayed) {
 	for i := range n.episodes {
 		t := &n.episodes[i]
 		g.Add(fmt.Sprint(i+1), t.Class, t.by(), t.reasons(), t.when(), say.Time(t.DurationNS), say.Number(t.Packets), say.Number(t.Bytes), t.lack())
-		atLeast := ""
-		if t.Flow.AtLeast {
-			atLeast = "at least "
-		}
-		fmt.Fprintf(&notes, "%d  %s: %s%s, %s\n   %s\n", i+1, t.Flow.Flow, atLeast, say.Count(t.Flow.Packets, "packet"), say.Count(t.Flow.Bytes, "byte"), t.Why)
+		fmt.Fprintf(&notes, "%d  %s\n   %s\n", i+1, t.Flow.text(), t.Why)
 	}
 	p.Printf("\nWorst of %s:\n\n%s\n\n%s", strings.Join(all, " and "), g.Render(say.IsTerminal(p.W)), notes.String())
 }

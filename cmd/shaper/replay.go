@@ -115,14 +115,17 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 	}
 	var series *collector
 	if files.report != nil {
-		series = newCollector(policy, engine)
+		series = newCollector(policy, engine, f.engine == "go")
 	}
 	tracker := episodes.New(policy.Plan, f.engine == "go")
 	cfg.Notable = tracker.Packet
+	if series != nil {
+		tracker.Begin = series.recorder.begin
+	}
 	if rows != nil || series != nil {
 		cfg.Each = func(p *dataplane.Packet, v *dataplane.Verdict) error {
 			if series != nil {
-				if err := series.packet(v); err != nil {
+				if err := series.packet(p, v); err != nil {
 					return err
 				}
 			}
@@ -135,7 +138,7 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 	cfg.Settled = func(v *dataplane.Verdict) error {
 		tracker.Settled(v)
 		if series != nil {
-			series.outcome(v)
+			series.settled(v)
 		}
 		if rows != nil {
 			return files.decisions.Wrap(rows.Settled(v))
@@ -156,8 +159,8 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 		return err
 	}
 	n.keys = keysOf(policy.Plan, engine)
-	n.episodes = episodesOf(policy.Plan, tracker.Worst(), summary.First, whyCommand(cmd, s, in))
-	n.episodeCounts = tracker.Counts
+	n.worst = tracker.Worst()
+	n.episodes, n.episodeCounts = episodesOf(policy.Plan, n.worst, summary.First, whyCommand(cmd, s, in)), tracker.Counts
 	over, err := tooManyKeys(policy.Plan, engine)
 	if err != nil {
 		return err

@@ -49,8 +49,9 @@ type replayed struct {
 	stats []dataplane.ClassStats
 	keys  []*keyTotals
 
-	episodes      []episodeTotals
-	episodeCounts [2]int64 // by episodes.Kind
+	worst         []*episodes.Episode
+	episodes      []episodeTotals // of worst
+	episodeCounts [2]int64        // by episodes.Kind
 }
 
 func totalsOf(plan *dataplane.Outline, n replayed) totals {

@@ -2,10 +2,13 @@
 // bins, they double in width.
 package bins
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 const (
-	maxBins       = 512    // bins of an axis
+	maxBins       = 512    // default of Axis.Max
 	fewBins       = 96     // bins that Fit keeps, however few packets they have
 	firstBin      = 10_000 // initial width, ns; a multiple of a µs for Area
 	packetsPerBin = 8      // packets that Fit aims at
@@ -13,6 +16,8 @@ const (
 
 // Axis is the time axis that all series of a report share.
 type Axis struct {
+	Max int // maximum number of bins, even; 0: 512. Set it before Add
+
 	begun  bool
 	Start  int64 // time of the first bin, ns
 	Width  int64 // width of a bin, ns
@@ -44,10 +49,12 @@ func Highest(a, b int64) int64 { return max(a, b) }
 // Add adds a series to the axis. blank is the value of an empty bin. merge combines two values
 // of a bin: Sum, Lowest or Highest.
 func (x *Axis) Add(blank int64, merge func(a, b int64) int64) *Series {
-	s := &Series{slices.Repeat([]int64{blank}, maxBins), blank, merge}
+	s := &Series{slices.Repeat([]int64{blank}, x.most()), blank, merge}
 	x.series = append(x.series, s)
 	return s
 }
+
+func (x *Axis) most() int { return cmp.Or(x.Max, maxBins) }
 
 // Bin returns the index of the bin of time t, in ns. The first call sets the start of the
 // axis; t must not be before it.
@@ -56,7 +63,7 @@ func (x *Axis) Bin(t int64) int {
 		x.begun, x.Start, x.Width = true, t, firstBin
 	}
 	since := uint64(t) - uint64(x.Start)
-	for since/uint64(x.Width) >= maxBins {
+	for since/uint64(x.Width) >= uint64(x.most()) {
 		x.widen()
 	}
 	i := int(since / uint64(x.Width))
@@ -85,10 +92,11 @@ func (x *Axis) Fit(packets int64) {
 func (x *Axis) Used(s *Series) []int64 { return s.values[:x.n] }
 
 func (s *Series) halve() {
-	for i := range maxBins / 2 {
+	half := len(s.values) / 2
+	for i := range half {
 		s.values[i] = s.merge(s.values[2*i], s.values[2*i+1])
 	}
-	for i := maxBins / 2; i < maxBins; i++ {
+	for i := half; i < len(s.values); i++ {
 		s.values[i] = s.blank
 	}
 }

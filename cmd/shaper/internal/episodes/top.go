@@ -35,8 +35,7 @@ func NewTop[K comparable](sets int, hash func(K) uint64) Top[K] {
 // Add adds packets of a key. It returns its item, which is valid until the next call, or nil if
 // there is no room for it.
 func (t *Top[K]) Add(key K, n dataplane.Count) *Item[K] {
-	first := int(t.hash(key)) & (len(t.items) - 1) &^ (ways - 1)
-	set := t.items[first : first+ways]
+	set := t.set(key)
 	least := &set[0]
 	for i := range set {
 		item := &set[i]
@@ -60,6 +59,22 @@ func (t *Top[K]) Add(key K, n dataplane.Count) *Item[K] {
 	*least = Item[K]{Key: key, Partial: true}
 	least.add(n)
 	return least
+}
+
+// Find returns the item of a key, or nil.
+func (t *Top[K]) Find(key K) *Item[K] {
+	set := t.set(key)
+	for i := range set {
+		if set[i].Key == key && set[i].Packets > 0 {
+			return &set[i]
+		}
+	}
+	return nil
+}
+
+func (t *Top[K]) set(key K) []Item[K] {
+	first := int(t.hash(key)) & (len(t.items) - 1) &^ (ways - 1)
+	return t.items[first : first+ways]
 }
 
 func (i *Item[K]) add(n dataplane.Count) {

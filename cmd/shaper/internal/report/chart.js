@@ -2,10 +2,6 @@
 const page = (() => {
 	"use strict";
 
-	const series = JSON.parse(document.getElementById("series").textContent);
-	const bins = series.bins;
-	const width = series.binWidth / 1e9; // s
-	const edges = Array.from({ length: bins + 1 }, (_, i) => i * width);
 	const printWidth = 680; // px: A4 and Letter within the page margins
 	const root = document.documentElement;
 	const charts = [];
@@ -59,12 +55,13 @@ const page = (() => {
 	// bars is a uPlot path builder: a value holds for its whole bin, and a null
 	// leaves a gap. uPlot's own steps would bridge a single bin.
 	function bars(u, at) {
+		const edges = u.data[0];
 		const stroke = new Path2D();
 		const fill = new Path2D();
 		const x = (i) => Math.round(u.valToPos(edges[i], "x", true));
 		const floor = Math.round(u.valToPos(0, "y", true));
 		let joined = false;
-		for (let i = 0; i < bins; i++) {
+		for (let i = 0; i < edges.length - 1; i++) {
 			const value = u.data[at][i];
 			if (value == null) {
 				joined = false;
@@ -83,10 +80,11 @@ const page = (() => {
 	}
 
 	// chart draws into a figure. Each line has a label, a swatch (a class of
-	// page.css), values of a bin or null, what is drawn (the values, unless they
-	// are stacked), and the value that stands in the legend when no bin is
-	// pointed at.
-	function chart(figure, { lines, top, height, axis, text, idle, idleText, limits = [], label }) {
+	// page.css), and functions of a view: values of its cells or null, and what is drawn
+	// (the values, unless they are stacked). idle is the value in the legend when no cell is
+	// pointed at, and top the end of the axis in a view.
+	function chart(figure, { lines, top, height, axis, text, idle, idleText, limits = [], marks, label }) {
+		let view = views.whole;
 		const legend = figure.appendChild(document.createElement("div"));
 		legend.className = "legend";
 		const values = lines.map((line) => {
@@ -103,17 +101,22 @@ const page = (() => {
 		plot.setAttribute("role", "img");
 
 		function point(u) {
-			const at = u.cursor.left >= 0 ? Math.floor(u.posToVal(u.cursor.left, "x") / width) : -1;
-			const bin = at >= 0 ? Math.min(at, bins - 1) : -1;
+			const x = u.cursor.left >= 0 ? u.posToVal(u.cursor.left, "x") : -1;
+			const at = x < 0 ? -1 : Math.max(0, views.first(view.edges, x * (1 + 1e-12) + 1e-12) - 1);
+			const cell = at < 0 ? undefined : view.cells[Math.min(at, view.cells.length - 1)];
 			lines.forEach((line, i) => {
-				const value = bin < 0 ? idle(line.values) : line.values[bin];
+				const value = cell ? line.values(view)[view.cells.indexOf(cell)] : idle(inView(line.values(view)));
 				values[i].textContent = value == null ? "–" : text(value);
 			});
-			when.textContent = bin < 0 ? idleText : "at " + seconds(edges[bin]);
+			when.textContent = cell ? "at " + seconds(cell.from / 1e9) + packetsIn(cell) : idleText;
+		}
+
+		function inView(values) {
+			return values.filter((_, i) => view.edges[i + 1] > view.min && view.edges[i] < view.max);
 		}
 
 		// The order of drawing is back to front: the top of a stack comes first.
-		const drawn = lines.slice().reverse();
+		const drawn = [...lines.filter((line) => !line.over).reverse(), ...lines.filter((line) => line.over)];
 		const grid = { stroke: () => ink.line, width: 1 };
 		const tick = { ...grid, size: 5 };
 		const common = { stroke: () => ink.muted, font: "12px system-ui, sans-serif", grid, ticks: tick };
@@ -121,7 +124,7 @@ const page = (() => {
 			width: plot.clientWidth, height,
 			legend: { show: false },
 			padding: [10, 16, 0, 0],
-			scales: { x: { time: false }, y: { range: [0, top] } },
+			scales: { x: { time: false }, y: { range: () => [0, top(view)] } },
 			axes: [
 				{ ...common, size: 30, space: 56, values: (_, ticks) => ticks.map(seconds) },
 				{ ...common, size: 66, space: 34, values: (_, ticks) => ticks.map(axis) },
@@ -129,16 +132,53 @@ const page = (() => {
 			series: [{}, ...drawn.map((line) => ({
 				paths: bars,
 				points: { show: false },
-				width: line.stroke ? 2 : 0,
+				width: line.thin ? 1 : line.stroke ? 2 : 0,
+				dash: line.thin && [4, 3],
 				stroke: line.stroke && (() => ink[line.stroke]),
 				fill: line.fill && (() => ink[line.fill]),
 			}))],
 			cursor: { y: false, points: { show: false }, sync: { key: "time", scales: ["x", null] } },
-			hooks: { draw: [(u) => drawLimits(u, limits)], setCursor: [point] },
-		}, [edges, ...drawn.map((line) => [...(line.drawn || line.values), null])], plot);
+			hooks: {
+				draw: [(u) => drawLimits(u, limits), (u) => marks && marks(u)],
+				setCursor: [point],
+				setScale: [(u, key) => key === "x" && queueMicrotask(refine)],
+			},
+		}, data(), plot);
 		charts.push({ u, plot, height });
 		point(u);
+
+		function data() {
+			return [view.edges, ...drawn.map((line) => [...(line.drawn || line.values)(view), null])];
+		}
+
+		// refine divides the time in view into new cells.
+		function refine() {
+			const { min, max } = u.scales.x;
+			const next = viewOf([min, max].join());
+			if (next === view) return;
+			view = next;
+			u.setData(data(), false);
+			u.redraw(true, true);
+			point(u);
+		}
 		plot.setAttribute("aria-label", label + ": " + lines.map((line, i) => line.label + " " + values[i].textContent).join(", ") + " (" + idleText + ")");
+	}
+
+	const viewOf = views.memo((range) => {
+		const [min, max] = range.split(",").map(Number);
+		return min <= 0 && max >= views.end ? views.whole : views.of(min, max);
+	});
+
+	// packetsIn names the packets of a cell in a tile.
+	function packetsIn({ tile, i, j }) {
+		if (!tile || i === j) return "";
+		const number = (k) => (tile.first + k).toLocaleString("en-US");
+		return j === i + 1 ? ", packet " + number(i) : ", packets " + number(i) + " to " + number(j - 1);
+	}
+
+	// zoom shows the times from min to max, in s, in all charts.
+	function zoom(min, max) {
+		for (const { u } of charts) u.setScale("x", { min, max });
 	}
 
 	// drawLimits draws dotted lines with a name: the first one's at the left,
@@ -150,6 +190,7 @@ const page = (() => {
 		ctx.font = 12 * ratio + "px system-ui, sans-serif";
 		ctx.textBaseline = "bottom";
 		limits.forEach(({ value, color, text }, i) => {
+			if (value > u.scales.y.max) return;
 			const y = Math.round(u.valToPos(value, "y", true));
 			ctx.strokeStyle = ink[color];
 			ctx.lineWidth = 1.5 * ratio;
@@ -173,14 +214,11 @@ const page = (() => {
 
 	const highest = (values) => values.reduce((a, b) => (b != null && (a == null || b > a) ? b : a), null);
 	const lowest = (values) => values.reduce((a, b) => (b != null && (a == null || b < a) ? b : a), null);
-	const known = (values) => values.map((v) => (v < 0 ? null : v));
-
 	// drawAll calls for every figure the function of its kind.
 	function drawAll(draw) {
 		readPalette();
 		for (const figure of document.querySelectorAll("figure")) draw[figure.dataset.chart](figure, figure.dataset.index);
 	}
-	const inRate = (values) => values.map((v) => v * 8 / width);
 
 	function redraw() {
 		readPalette();
@@ -202,5 +240,5 @@ const page = (() => {
 		fit();
 		redraw();
 	});
-	return { series, bins, chart, drawAll, inRate, highest, lowest, known, scaled, bitrate, bytes, millis };
+	return { chart, charts, zoom, drawAll, highest, lowest, scaled, bitrate, bytes, millis };
 })();

@@ -105,7 +105,7 @@ func WriteComparison(w io.Writer, c Comparison) error {
 
 // page returns the page of the whole comparison.
 func (c Comparison) page() (*page, error) {
-	p := &page{script: chartJS + compareJS, bins: len(c.Offered), start: c.Start, binWidth: c.BinWidth, version: c.Version}
+	p := &page{script: viewJS + chartJS + compareJS, bins: len(c.Offered), start: c.Start, binWidth: c.BinWidth, version: c.Version}
 	p.begin(c.title())
 	p.printf("<h1>%s</h1>\n"+`<p class="policy">through %s`, c.Input, say.Count(len(c.Meters), "meter"))
 	if c.Rate != "" {

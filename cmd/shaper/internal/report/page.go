@@ -18,6 +18,9 @@ var pageCSS string
 //go:embed chart.js
 var chartJS string
 
+//go:embed view.js
+var viewJS string
+
 //go:embed page.js
 var replayJS string
 

@@ -279,7 +279,7 @@ func TestBrowser(t *testing.T) {
 // cells compares the table with d.
 func (b *browser) cells(t *testing.T, d Data) {
 	t.Helper()
-	got := evaluate[[][]string](t, b, `[...document.querySelectorAll("tbody tr")].map((r) =>
+	got := evaluate[[][]string](t, b, `[...document.querySelector("tbody").rows].map((r) =>
 		[r.cells[0].firstChild.data, ...[...r.querySelectorAll("td")].map((c) => [...c.children].map((e) => e.textContent).join("|"))])`)
 	if len(got) != len(d.Classes) {
 		t.Fatalf("got %d rows, want %d", len(got), len(d.Classes))

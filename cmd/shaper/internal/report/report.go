@@ -28,6 +28,9 @@ import (
 // are not drawn.
 const maxCharts = 12
 
+// MaxBins is a number of bins with which a report stays below 3 MB.
+const MaxBins = 1536
+
 // Data is the content of a report. Every series has one value per bin. The number of
 // bins is the length of Offered[0]: 0 if the capture has no packets. The last bin
 // holds the last departure.
@@ -43,8 +46,13 @@ type Data struct {
 	Passed    [3][]int64 // bytes sent in the bin, by color
 	Unmetered []int64    // unclassified bytes, which are sent on arrival; may be nil
 
-	Meters []Meter
-	Queues []Queue
+	Rates    []Rates // by class, in policy order
+	Meters   []Meter
+	Queues   []Queue
+	Episodes []Episode // the worst one first
+	Tiles    []Tile    // packets around episodes, in order
+	Flows    []Top     // the largest first
+	Keys     []Top     // of meters per key, or customers
 
 	Classes []Class // in policy order; Name say.Unclassified is the unclassified packets
 
@@ -61,13 +69,16 @@ type Meter struct {
 	Kind   string // "srtcm"
 	Params string // "cir=8mbit/s cbs=64kB ebs=128kB"
 	C, E   Bucket // E.Size is 0 if the meter has one bucket
+
+	Packets []int64 // metered in the bin
 }
 
 // Bucket is the level of one bucket over time.
 type Bucket struct {
 	Name   string  // Tc, Te or Tp; "left" of a limit; "below CIR" of an average
 	Size   int64   // bytes, the burst size
-	Lowest []int64 // bytes, the lowest level that a packet saw in the bin; -1 without packets
+	Lowest []int64 // bytes, the lowest level after a packet in the bin; -1 without packets
+	Mean   []int64 // bytes, the mean level after the packets in the bin; -1 without packets
 }
 
 // Queue is the delay and the backlog of one queue over time, and its drops.
@@ -144,10 +155,18 @@ func (d Data) check() error {
 	if d.Unmetered != nil {
 		series("Unmetered", d.Unmetered)
 	}
+	for _, c := range d.Rates {
+		for i := range c.Offered {
+			series(fmt.Sprintf("Offered[%d] of class %q", i, c.Name), c.Offered[i])
+		}
+		series(fmt.Sprintf("Sent of class %q", c.Name), c.Sent)
+	}
 	for _, m := range d.Meters {
 		for _, b := range m.buckets() {
 			series(fmt.Sprintf("meter %q %s", m.Name, b.Name), b.Lowest)
+			series(fmt.Sprintf("mean of meter %q %s", m.Name, b.Name), b.Mean)
 		}
+		series(fmt.Sprintf("packets of meter %q", m.Name), m.Packets)
 	}
 	for _, q := range d.Queues {
 		series(fmt.Sprintf("delay of queue %q", q.Name), q.Delay)
@@ -189,8 +208,12 @@ type series struct {
 	Offered   [3][]int64       `json:"offered"`
 	Passed    [3][]int64       `json:"passed"`
 	Unmetered []int64          `json:"unmetered"`
+	Classes   []classSeries    `json:"classes"`
 	Meters    [][]bucketSeries `json:"meters"`
+	Packets   [][]int64        `json:"packets"` // by meter
 	Queues    []queueSeries    `json:"queues"`
+	Episodes  []episodeSeries  `json:"episodes"`
+	Tiles     []tileSeries     `json:"tiles"`
 }
 
 type queueSeries struct {
@@ -203,11 +226,12 @@ type bucketSeries struct {
 	Burst  string  `json:"burst"`
 	Size   int64   `json:"size"`
 	Lowest []int64 `json:"lowest"`
+	Mean   []int64 `json:"mean"`
 }
 
 // page returns the page of the whole report.
 func (d Data) page() (*page, error) {
-	p := &page{script: chartJS + replayJS, bins: len(d.Offered[0]), start: d.Start, binWidth: d.BinWidth, version: d.Version}
+	p := &page{script: viewJS + chartJS + replayJS, bins: len(d.Offered[0]), start: d.Start, binWidth: d.BinWidth, version: d.Version}
 	title := d.Input
 	if d.Policy != "" {
 		title += " through " + d.Policy
@@ -230,18 +254,29 @@ func (d Data) page() (*page, error) {
 		p.table("Class", rows)
 		p.endSection()
 	}
+	p.episodes(d)
 	if p.bins == 0 {
 		p.printf(`<p class="empty">The capture holds no packet: there is nothing to draw.</p>` + "\n")
 		return p, p.end(nil)
 	}
-	p.charts("Rate", "By color, stacked, both charts on one scale. Time is since the start.")
-	p.chart("offered", 0, "Offered", "bit/s, on arrival")
-	p.chart("passed", 0, "Sent", "bit/s, on departure")
-	p.endSection()
-	return p, p.end(series{
+	p.rates(d)
+	s := series{
 		Bins: p.bins, BinWidth: d.BinWidth, Offered: d.Offered, Passed: d.Passed, Unmetered: d.Unmetered,
-		Meters: p.meters(d.Meters), Queues: p.queues(d.Queues),
-	})
+		Classes: p.classes(d.Rates), Meters: p.meters(d.Meters), Queues: p.queues(d.Queues),
+		Episodes: []episodeSeries{}, Tiles: []tileSeries{},
+	}
+	for _, m := range d.Meters[:min(len(d.Meters), maxCharts)] {
+		s.Packets = append(s.Packets, m.Packets)
+	}
+	for i, e := range d.Episodes {
+		s.Episodes = append(s.Episodes, e.series(i, d.Start))
+	}
+	for i := range d.Tiles {
+		s.Tiles = append(s.Tiles, d.Tiles[i].series(d.Start, len(s.Packets)))
+	}
+	p.top("Top flows", "Flow", d.Flows, d.Bytes)
+	p.top("Top keys", "Key", d.Keys, d.Bytes)
+	return p, p.end(s)
 }
 
 // meters writes the section of the meters, and returns the data of its charts.
@@ -249,13 +284,13 @@ func (p *page) meters(meters []Meter) (out [][]bucketSeries) {
 	if len(meters) == 0 {
 		return nil
 	}
-	p.section("Bucket levels", "The lowest level that a packet saw in each bin; gaps are bins without packets. Dotted lines are burst sizes and limits."+
+	p.section("Bucket levels", "The lowest and the mean level after the packets in each bin; gaps are bins without packets. Dotted lines are burst sizes and limits."+
 		notDrawn(len(meters), "meter"))
 	for i, m := range meters[:min(len(meters), maxCharts)] {
 		p.chart("meter", i, m.Name, m.Kind+" "+m.Params)
 		var buckets []bucketSeries
 		for _, b := range m.buckets() {
-			buckets = append(buckets, bucketSeries{b.Name, b.burst(), b.Size, b.Lowest})
+			buckets = append(buckets, bucketSeries{b.Name, b.burst(), b.Size, b.Lowest, b.Mean})
 		}
 		out = append(out, buckets)
 	}

@@ -104,8 +104,8 @@ func sample() Data {
 	}
 	d.Classes = classes
 	d.Meters = []Meter{
-		{Name: "video", Kind: "srtcm", Params: "cir=6mbit/s cbs=150kB ebs=300kB", C: video.Bucket(), E: excess.Bucket()},
-		{Name: "voice", Kind: "tokenbucket", Params: "rate=1mbit/s burst=4kB", C: voice.Bucket()},
+		{Name: "video", Kind: "srtcm", Params: "cir=6mbit/s cbs=150kB ebs=300kB", C: video.Bucket(), E: excess.Bucket(), Packets: video.packets},
+		{Name: "voice", Kind: "tokenbucket", Params: "rate=1mbit/s burst=4kB", C: voice.Bucket(), Packets: voice.packets},
 	}
 	d.Queues = []Queue{{
 		Name: "bulk", Params: "rate=4.5mbit/s limit=5s", Delay: delay, Waiting: waiting,
@@ -127,10 +127,11 @@ type sampleBucket struct {
 	rate, size, level int64 // bit/s, bytes, bytes
 	last              int64
 	lowest            []int64
+	sum, packets      []int64
 }
 
 func newSampleBucket(name string, rate, size int64) *sampleBucket {
-	return &sampleBucket{name: name, rate: rate, size: size, level: size, lowest: noBins()}
+	return &sampleBucket{name: name, rate: rate, size: size, level: size, lowest: noBins(), sum: make([]int64, sampleBins), packets: make([]int64, sampleBins)}
 }
 
 // spill refills the bucket and returns the overflow.
@@ -154,12 +155,22 @@ func (b *sampleBucket) takeBytes(at, n int64) bool {
 
 func (b *sampleBucket) seeTime(at int64) {
 	bin := at / sampleBin
+	b.sum[bin] += b.level
+	b.packets[bin]++
 	if b.lowest[bin] < 0 || b.level < b.lowest[bin] {
 		b.lowest[bin] = b.level
 	}
 }
 
-func (b *sampleBucket) Bucket() Bucket { return Bucket{b.name, b.size, b.lowest} }
+func (b *sampleBucket) Bucket() Bucket {
+	mean := noBins()
+	for i, n := range b.packets {
+		if n > 0 {
+			mean[i] = b.sum[i] / n
+		}
+	}
+	return Bucket{b.name, b.size, b.lowest, mean}
+}
 
 // hostile has names that would run as a script if they were not escaped.
 const hostile = "</script><img src=x onerror=\"alert(1)\"><!--<script>alert('2')</script>{{.}}&amp;\u2028"
@@ -186,7 +197,7 @@ func singleBin() Data {
 	d := Data{
 		Input: "one.pcap", Policy: "tokenbucket 1mbit/s burst=3000", Version: "1.0.0",
 		Start: 1, BinWidth: second, Packets: 1, Bytes: 1500,
-		Meters:  []Meter{{Name: "all", Kind: "tokenbucket", Params: "rate=1mbit/s burst=3000", C: Bucket{"Tc", 3000, one(1500)}}},
+		Meters:  []Meter{{Name: "all", Kind: "tokenbucket", Params: "rate=1mbit/s burst=3000", C: Bucket{"Tc", 3000, one(1500), one(1500)}, Packets: one(1)}},
 		Queues:  []Queue{{Name: "all", Delay: one(-1), Waiting: one(0)}},
 		Classes: []Class{{Name: "all", Meter: "tokenbucket", Green: dataplane.Count{Packets: 1, Bytes: 1500}}},
 	}
