@@ -69,7 +69,7 @@ pictures: ## draw the pictures of the docs again
 	$(GO) run ./cmd/shaper compare testdata/pcaps/border.pcap --rate 800kbit --picture docs/compare.svg
 	@dir=$$(mktemp -d); trap 'rm -rf $$dir' EXIT; \
 	$(GO) run ./cmd/shaper replay testdata/pcaps/voice-bulk.pcapng --policy docs/customer.yaml --report $$dir/report.html && \
-	$(GO) run ./cmd/shaper/internal/screenshot -from 'section:has([data-chart=offered])' -to '[data-chart=meter][data-index="0"]' $$dir/report.html docs/report.png
+	$(GO) run ./cmd/shaper/internal/screenshot -from 'section:has([data-chart=offered])' -to '[data-chart=class][data-index="2"]' $$dir/report.html docs/report.png
 
 fmt: ## format the code
 	$(GO) tool gofumpt -w .

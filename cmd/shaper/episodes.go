@@ -71,7 +71,9 @@ func episodesOf(plan *dataplane.Plan, list []*episodes.Episode, start int64, why
 					t.Queue = plan.Queues[part.Queue].Name
 				}
 			case !byQueue && part.Stage >= 0 && t.Meter == "":
-				t.Meter = plan.Stages[part.Stage].Name
+				if t.Meter = plan.Stages[part.Stage].Name; plan.Stages[part.Stage].Customers {
+					t.Meter = "of the customer"
+				}
 			}
 			if e.Kind == episodes.Drop {
 				reason := causeName(part.Cause)

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/csv"
 	"encoding/json"
+	"math"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -211,6 +212,88 @@ func TestShellWord(t *testing.T) {
 		}
 		if strings.ContainsAny(quoted, "\x1b\n\t\u202e") {
 			t.Errorf("%q is not printable: %q", word, quoted)
+		}
+	}
+}
+
+// TestReportTiles compares the packets in the tiles of a report with the rows of --decisions. Each of
+// the worst episodes begins in a tile, also if a link drops its packets later.
+func TestReportTiles(t *testing.T) {
+	for _, policy := range []string{"../../docs/customer.yaml", "../../docs/link.yaml"} {
+		dir := t.TempDir()
+		path, rows := filepath.Join(dir, "report.html"), filepath.Join(dir, "rows.csv")
+		var out, stderr bytes.Buffer
+		args := []string{"replay", "../../testdata/pcaps/voice-bulk.pcapng", "-p", policy, "--report", path, "--decisions", rows, "--json"}
+		if code := run(args, streams{nil, &out, &stderr}); code != exitDone {
+			t.Fatalf("exit %d: %s", code, &stderr)
+		}
+		var got totals
+		if err := json.Unmarshal(out.Bytes(), &got); err != nil {
+			t.Fatal(err)
+		}
+		html, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, text, _ := strings.Cut(string(html), `id="series">`)
+		var series struct {
+			Classes []struct {
+				Name  string
+				Index int
+			}
+			Episodes []struct{ From, To float64 }
+			Tiles    []struct {
+				First, From         int64
+				After, Length, Left []int64
+				Class, Color        []int
+			}
+		}
+		if err := json.NewDecoder(strings.NewReader(text)).Decode(&series); err != nil {
+			t.Fatal(err)
+		}
+		file, err := os.ReadFile(rows)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines, err := csv.NewReader(bytes.NewReader(file)).ReadAll()
+		if err != nil {
+			t.Fatal(err)
+		}
+		start, _ := strconv.ParseInt(lines[1][1], 10, 64)
+		begun, checked := 0, 0
+		for _, tile := range series.Tiles {
+			at := start + tile.From
+			for i := range tile.After {
+				at += tile.After[i]
+				row := lines[tile.First+int64(i)]
+				left := ""
+				if tile.Left[i] >= 0 {
+					left = strconv.FormatInt(at+tile.Left[i], 10)
+				}
+				class := "-"
+				for _, c := range series.Classes {
+					if c.Index == tile.Class[i] {
+						class = c.Name
+					}
+				}
+				color := []string{"green", "yellow", "red", ""}[tile.Color[i]]
+				want := []string{strconv.FormatInt(tile.First+int64(i), 10), strconv.FormatInt(at, 10), strconv.FormatInt(tile.Length[i], 10), class}
+				if !slices.Equal(row[:4], want) || row[5] != color || row[9] != left {
+					t.Fatalf("%s: packet %v, %s, departure %s is the row %v", policy, want, color, left, row)
+				}
+				checked++
+			}
+			for i, e := range got.Episodes {
+				if e.FirstPacket >= tile.First && e.FirstPacket < tile.First+int64(len(tile.After)) {
+					begun++
+				}
+				if math.Abs(series.Episodes[i].From*1e9-float64(e.StartNS)) > 1 {
+					t.Errorf("%s: episode %d begins at %v s, want %d ns", policy, i, series.Episodes[i].From, e.StartNS)
+				}
+			}
+		}
+		if begun != len(got.Episodes) || begun != 5 || checked < 500 {
+			t.Errorf("%s: %d of %d episodes begin in a tile; %d packets", policy, begun, len(got.Episodes), checked)
 		}
 	}
 }

@@ -25,6 +25,7 @@ type Item[K comparable] struct {
 	Dropped dataplane.Count // counted by the caller
 	Partial bool            // the counts may lack packets
 	votes   int64           // its bytes less those of keys that had no room
+	hash    uint64
 }
 
 // NewTop returns a Top with a number of sets, a power of 2.
@@ -35,16 +36,17 @@ func NewTop[K comparable](sets int, hash func(K) uint64) Top[K] {
 // Add adds packets of a key. It returns its item, which is valid until the next call, or nil if
 // there is no room for it.
 func (t *Top[K]) Add(key K, n dataplane.Count) *Item[K] {
-	set := t.set(key)
+	hash := t.hash(key)
+	set := t.set(hash)
 	least := &set[0]
 	for i := range set {
 		item := &set[i]
-		if item.Key == key && item.Packets > 0 {
+		if item.is(key, hash) {
 			item.add(n)
 			return item
 		}
 		if item.Packets == 0 {
-			item.Key = key
+			item.Key, item.hash = key, hash
 			item.add(n)
 			return item
 		}
@@ -56,25 +58,32 @@ func (t *Top[K]) Add(key K, n dataplane.Count) *Item[K] {
 		least.votes -= n.Bytes
 		return nil
 	}
-	*least = Item[K]{Key: key, Partial: true}
+	*least = Item[K]{Key: key, hash: hash, Partial: true}
 	least.add(n)
 	return least
 }
 
 // Find returns the item of a key, or nil.
 func (t *Top[K]) Find(key K) *Item[K] {
-	set := t.set(key)
+	hash := t.hash(key)
+	set := t.set(hash)
 	for i := range set {
-		if set[i].Key == key && set[i].Packets > 0 {
+		if set[i].is(key, hash) {
 			return &set[i]
 		}
 	}
 	return nil
 }
 
-func (t *Top[K]) set(key K) []Item[K] {
-	first := int(t.hash(key)) & (len(t.items) - 1) &^ (ways - 1)
+// set returns the set of a key.
+func (t *Top[K]) set(hash uint64) []Item[K] {
+	first := int(hash) & (len(t.items) - 1) &^ (ways - 1)
 	return t.items[first : first+ways]
+}
+
+// is reports whether the item is in use for a key.
+func (i *Item[K]) is(key K, hash uint64) bool {
+	return i.hash == hash && i.Packets > 0 && i.Key == key
 }
 
 func (i *Item[K]) add(n dataplane.Count) {

@@ -91,8 +91,14 @@ func (p *page) episodes(d Data) {
 		}
 		p.printf("</th>")
 		for _, c := range []struct{ label, value string }{
-			{"Class", e.Class}, {"By", e.By}, {"Reason", e.Reason}, {"At", e.At}, {"Length", e.Length},
-			{"Packets", say.Grouped(e.Packets)}, {"Bytes", say.Grouped(e.Bytes)}, {"Lack", e.Lack},
+			{"Class", e.Class},
+			{"By", e.By},
+			{"Reason", e.Reason},
+			{"At", e.At},
+			{"Length", e.Length},
+			{"Packets", say.Grouped(e.Packets)},
+			{"Bytes", say.Grouped(e.Bytes)},
+			{"Lack", e.Lack},
 		} {
 			p.printf(`<td data-label="%s">%s</td>`, c.label, c.value)
 		}
