@@ -184,8 +184,10 @@ func (l *Pipeline) meter(i int, p *Packet, v *Verdict) {
 		if v.Reason != NoMeter {
 			v.Stage = int32(i)
 		}
-		if l.lacks && v.Color != in {
-			v.Lack = s.lack(v.Now, n, in, v.Color)
+		if l.lacks {
+			if v.Lack = 0; v.Color != in {
+				v.Lack = s.lack(v.Now, n, in, v.Color)
+			}
 		}
 		if i = s.plan.Then; i < 0 || v.Color == meter.Red {
 			return

@@ -117,7 +117,7 @@ func (s *stage) tokens(now int64) (tc, te int64) {
 // lack is PlanStage.Lack after the packet was metered. The color took no tokens from the
 // bucket that lacked them.
 func (s *stage) lack(now int64, n int, in, out meter.Color) int32 {
-	if in == out || s.keyed != nil || s.customers != nil {
+	if s.keyed != nil || s.customers != nil {
 		return 0
 	}
 	tc, te := s.tokens(now)

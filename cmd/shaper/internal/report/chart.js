@@ -157,6 +157,7 @@ const page = (() => {
 			const next = viewOf([min, max].join());
 			if (next === view) return;
 			view = next;
+			root.classList.toggle("zoomed", view !== views.whole);
 			u.setData(data(), false);
 			u.redraw(true, true);
 			point(u);
