@@ -57,8 +57,9 @@ type queueSeries struct {
 }
 
 const (
-	manySeries = 64  // classes and meters, above which there are 512 bins
-	topSets    = 128 // sets of the tables of flows and keys
+	manySeries = 64      // classes and meters, above which there are 512 bins
+	topSets    = 128     // sets of the tables of flows and keys
+	maxMean    = 1 << 38 // bucket size, B, below which the sum of the levels of 2^25 packets fits an int64
 )
 
 var seed = maphash.MakeSeed()
@@ -85,8 +86,11 @@ func newCollector(policy *policyfile.Compiled, e engine, parsed bool) *collector
 			continue // each key or customer has its own level
 		}
 		m := &meterSeries{stage: i, index: len(c.meters), packets: c.Add(0, bins.Sum)}
-		for b := range plan.Stages[i].Buckets {
-			m.lowest[b], m.sum[b] = c.Add(-1, bins.Lowest), c.Add(0, bins.Sum)
+		for b, bucket := range plan.Stages[i].Buckets {
+			m.lowest[b] = c.Add(-1, bins.Lowest)
+			if bucket.Size < maxMean {
+				m.sum[b] = c.Add(0, bins.Sum)
+			}
 		}
 		meters[i] = m
 		c.meters = append(c.meters, m)
@@ -112,7 +116,7 @@ func newCollector(policy *policyfile.Compiled, e engine, parsed bool) *collector
 // packet adds a packet.
 func (c *collector) packet(p *dataplane.Packet, v *dataplane.Verdict) error {
 	at, n := c.Bin(v.Now), int64(v.Length)
-	tiled := report.TilePacket{At: v.Now, Length: int32(v.Length), Class: v.Class, Color: uint8(v.Color)}
+	tiled := report.TilePacket{At: v.Now, Length: v.Length, Class: v.Class, Color: uint8(v.Color)}
 	tiled.SetOutcome(v)
 	if v.Class < 0 {
 		if !v.Done.Dropped() {
@@ -131,6 +135,8 @@ func (c *collector) packet(p *dataplane.Packet, v *dataplane.Verdict) error {
 			for b, level := range [2]int64{tc, te} {
 				if m.lowest[b] != nil {
 					m.lowest[b].Put(at, level)
+				}
+				if m.sum[b] != nil {
 					m.sum[b].Put(at, level)
 				}
 			}

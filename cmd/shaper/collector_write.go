@@ -105,8 +105,11 @@ func (c *collector) write(w io.Writer, in, version string, n replayed) error {
 	return report.Write(w, d)
 }
 
-// means divides the sum of each bin by its packets. It is -1 without packets.
+// means divides the sum of each bin by its packets. It is -1 without packets, or without sums.
 func (c *collector) means(sum, packets *bins.Series) []int64 {
+	if sum == nil {
+		return slices.Repeat([]int64{-1}, len(c.Used(packets)))
+	}
 	out := slices.Clone(c.Used(sum))
 	for i, n := range c.Used(packets) {
 		if n == 0 {
@@ -123,7 +126,7 @@ func (c *collector) addEpisodes(d *report.Data, n replayed) {
 	for i, t := range n.episodes {
 		e := n.worst[i]
 		d.Episodes = append(d.Episodes, report.Episode{
-			Kind: t.Kind, Class: t.Class, By: t.by(), Reason: t.reasons(), At: t.when(), Length: say.Time(t.DurationNS), Count: t.Count, Lack: t.lack(),
+			Kind: t.Kind, Class: t.Class, By: t.by, Reason: t.reasons(), At: t.when(), Length: say.Time(t.DurationNS), Count: t.Count, Lack: t.lack(),
 			Flow: t.Flow.text(), Why: t.Why, From: e.First, To: e.Last,
 		})
 	}

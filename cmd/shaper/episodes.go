@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -28,6 +29,8 @@ type episodeTotals struct {
 	LackUnit string                     `json:"lack_unit"` // bytes or packets
 	Flow     flowTotals                 `json:"flow"`      // the flow that lost most bytes
 	Why      string                     `json:"why"`       // command that explains the first packet
+
+	by string // what decided about most bytes
 }
 
 // flowTotals are packets of a flow.
@@ -63,17 +66,20 @@ func episodesOf(plan *dataplane.Plan, list []*episodes.Episode, start int64, why
 				t.LackUnit = "packets"
 			}
 		}
-		for _, part := range e.Parts { // most bytes first
+		for i, part := range e.Parts { // most bytes first
+			by := ""
 			switch byQueue := part.Cause >= dataplane.CauseQueue && part.Cause < dataplane.Causes; {
-			case byQueue && t.Queue == "":
-				t.Queue = "of the customer"
-				if part.Queue >= 0 {
-					t.Queue = plan.Queues[part.Queue].Name
-				}
-			case !byQueue && part.Stage >= 0 && t.Meter == "":
-				if t.Meter = plan.Stages[part.Stage].Name; plan.Stages[part.Stage].Customers {
-					t.Meter = "of the customer"
-				}
+			case byQueue && part.Queue < 0:
+				by = "customer's queue"
+			case byQueue:
+				name := plan.Queues[part.Queue].Name
+				t.Queue, by = cmp.Or(t.Queue, name), "queue "+name
+			case part.Stage >= 0:
+				name := plan.Stages[part.Stage].Name
+				t.Meter, by = cmp.Or(t.Meter, name), "meter "+name
+			}
+			if i == 0 {
+				t.by = by
 			}
 			if e.Kind == episodes.Drop {
 				reason := causeName(part.Cause)
@@ -91,18 +97,6 @@ func causeName(c dataplane.Cause) string {
 		return dataplane.Unclassified
 	}
 	return c.String()
-}
-
-// by names what decided.
-func (t *episodeTotals) by() string {
-	var parts []string
-	if t.Meter != "" {
-		parts = append(parts, "meter "+t.Meter)
-	}
-	if t.Queue != "" {
-		parts = append(parts, "queue "+t.Queue)
-	}
-	return strings.Join(parts, ", ")
 }
 
 // reasons lists the reasons of the drops in the order of the causes.
@@ -150,10 +144,14 @@ func writeEpisodes(p *printer, n *replayed) {
 	var notes strings.Builder
 	for i := range n.episodes {
 		t := &n.episodes[i]
-		g.Add(fmt.Sprint(i+1), t.Class, t.by(), t.reasons(), t.when(), say.Time(t.DurationNS), say.Number(t.Packets), say.Number(t.Bytes), t.lack())
+		g.Add(fmt.Sprint(i+1), t.Class, t.by, t.reasons(), t.when(), say.Time(t.DurationNS), say.Number(t.Packets), say.Number(t.Bytes), t.lack())
 		fmt.Fprintf(&notes, "%d  %s\n   %s\n", i+1, t.Flow.text(), t.Why)
 	}
-	p.Printf("\nWorst of %s:\n\n%s\n\n%s", strings.Join(all, " and "), g.Render(say.IsTerminal(p.W)), notes.String())
+	heading := strings.Join(all, " and ")
+	if n.episodeCounts[0]+n.episodeCounts[1] > int64(len(n.episodes)) {
+		heading = "Worst of " + heading
+	}
+	p.Printf("\n%s:\n\n%s\n\n%s", heading, g.Render(say.IsTerminal(p.W)), notes.String())
 }
 
 // whyCommand returns a function that writes the command that explains a packet of a replay: the

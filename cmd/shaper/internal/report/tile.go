@@ -13,7 +13,7 @@ type Tile struct {
 // TilePacket is a packet of a tile.
 type TilePacket struct {
 	At     int64 // arrival by the clock of the meters, ns since the epoch
-	Length int32 // metered bytes
+	Length int   // metered bytes
 	Class  int32 // index in Data.Rates; -1 for unclassified packets
 	Color  uint8 // green, yellow or red
 	Fate   Fate
@@ -54,7 +54,7 @@ type tileSeries struct {
 	First  int64         `json:"first"`
 	From   int64         `json:"from"`  // arrival of the first packet
 	After  []int64       `json:"after"` // arrival, since the previous packet
-	Length []int32       `json:"length"`
+	Length []int         `json:"length"`
 	Class  []int32       `json:"class"`
 	Color  []int         `json:"color"`  // 3: unclassified
 	Left   []int64       `json:"left"`   // departure, since the arrival; -1 for a dropped packet
