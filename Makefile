@@ -13,7 +13,7 @@ export CGO_ENABLED = 0
 export GOFLAGS := -trimpath $(filter-out -trimpath,$(GOFLAGS))
 BUILD = $(GO) build -ldflags '$(LDFLAGS)'
 
-.PHONY: help setup build man size install generate third-party pictures fmt lint test test-386 apidiff race vm chaos fuzz mutants golden bench bench-quick clean
+.PHONY: help setup build man size install generate third-party pictures fmt lint test test-386 cross apidiff race vm chaos fuzz mutants golden bench bench-quick clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -86,8 +86,13 @@ test: setup ## all tests
 	$(GO) test -timeout 30m -parallel $$((4 * $$(nproc))) $$($(GO) list ./... | grep -v /internal/chaos)
 	$(GO) test -timeout 30m ./dataplane/kernel/internal/chaos
 
-test-386: ## tests of the packages to embed, on a 32-bit platform
-	GOARCH=386 $(GO) test -short ./marker ./meter ./queue ./dataplane ./dataplane/replay
+test-386: ## tests of the packages that run on every system, on a 32-bit platform
+	@.ci/cross 386
+
+cross: ## build and vet the command for other systems, and run some tests on 32-bit ARM in qemu
+	@.ci/packages qemu-user-static
+	@.ci/cross
+	@.ci/cross arm
 
 apidiff: ## print how the API differs from the last tagged version
 	@.ci/apidiff

@@ -13,8 +13,8 @@ import (
 // process.
 var temps = struct {
 	sync.Mutex
-	paths map[string]bool
-}{paths: map[string]bool{}}
+	files map[string]*os.File // by path; nil until it is open
+}{files: map[string]*os.File{}}
 
 // newTemp creates a temporary file in a directory. The name is random and the file must not
 // exist, so nobody can put a link in its place.
@@ -22,19 +22,23 @@ func newTemp(dir string, mode os.FileMode) (*os.File, error) {
 	removeAtHangup()
 	path := filepath.Join(dir, ".shaper-"+rand.Text())
 	temps.Lock()
-	temps.paths[path] = true
+	temps.files[path] = nil
 	temps.Unlock()
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		forgetTemp(path)
+		return nil, err
 	}
-	return f, err
+	temps.Lock()
+	temps.files[path] = f
+	temps.Unlock()
+	return f, nil
 }
 
 // forgetTemp removes the name of a temporary file that was renamed or removed from temps.
 func forgetTemp(path string) {
 	temps.Lock()
-	delete(temps.paths, path)
+	delete(temps.files, path)
 	temps.Unlock()
 }
 
@@ -53,7 +57,8 @@ var removeAtHangup = sync.OnceFunc(func() {
 // can see.
 func Die(sig os.Signal) {
 	temps.Lock() // not unlocked: no more files are created
-	for path := range temps.paths {
+	for path, f := range temps.files {
+		f.Close() // Windows removes no open file
 		os.Remove(path)
 	}
 	dieBy(sig)

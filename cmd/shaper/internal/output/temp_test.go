@@ -24,15 +24,15 @@ func TestNewTemp(t *testing.T) {
 		t.Errorf("names %q and %q", a.Name(), b.Name())
 	}
 	for _, f := range []*os.File{a, b} {
-		if !temps.paths[f.Name()] {
+		if temps.files[f.Name()] != f {
 			t.Errorf("%s is not known", f.Name())
 		}
 		forgetTemp(f.Name())
-		if temps.paths[f.Name()] {
+		if _, known := temps.files[f.Name()]; known {
 			t.Errorf("%s is not forgotten", f.Name())
 		}
 	}
-	if _, err := newTemp(filepath.Join(dir, "missing"), 0o600); err == nil || len(temps.paths) > 0 {
-		t.Errorf("%v, known are %v", err, temps.paths)
+	if _, err := newTemp(filepath.Join(dir, "missing"), 0o600); err == nil || len(temps.files) > 0 {
+		t.Errorf("%v, known are %v", err, temps.files)
 	}
 }
