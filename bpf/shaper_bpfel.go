@@ -290,7 +290,7 @@ type ShaperRecord struct {
 	_        [4]byte
 	Delay    uint64
 	Customer uint32
-	Pad      uint32
+	Segment  uint32
 	Word     [2]uint64
 	Stamp    uint64
 }

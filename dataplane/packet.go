@@ -96,6 +96,7 @@ type Packet struct {
 	Tag          int    // offset of the TCI of the outer VLAN tag, bytes; valid if Tags > 0
 	MPLS         int    // offset of the top label stack entry, bytes; 0 if there is none
 	L3           int    // offset of the network header, bytes: the length of all headers before it
+	L4           int    // offset of the transport header, bytes; valid if HasPorts
 	L3Len        int    // l3 length: the network packet on the wire, bytes; see Lengths in the package doc
 	SrcPort      uint16
 	DstPort      uint16

@@ -288,7 +288,7 @@ func (p *Packet) parsePorts(h []byte, off int) {
 	case protoTCP, protoUDP, protoDCCP, protoSCTP, protoUDPLite:
 		if end := min(len(h), p.L3Len); off+4 <= end {
 			p.SrcPort, p.DstPort = be16(h[off:]), be16(h[off+2:])
-			p.HasPorts = true
+			p.HasPorts, p.L4 = true, p.L3+off
 		}
 	}
 }

@@ -42,6 +42,8 @@ static __always_inline void count_segments(struct packet *p)
 	__u64 split;
 
 	p->segments = 1;
+	if (p->source == FROM_FRAMES && p->segment)
+		p->segments = (p->wire + p->segment - 1) / p->segment;
 	if (p->source != FROM_SKB || !skb->gso_size)
 		return;
 	split = segments_of(skb, p->h->l4, p->h->proto, p->h->removed, p->egress | p->outside << 1);

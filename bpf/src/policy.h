@@ -381,7 +381,7 @@ struct record {
 	__u8 cause; /* reason of a drop */
 	__u64 delay; /* queueing delay, ns */
 	__u32 customer; /* number of the customer that was metered, 0: none */
-	__u32 pad;
+	__u32 segment; /* length of each segment except the last, 0: not a GSO packet */
 	/* of the meter that decided, if the color is not green: see copy_state */
 	__u64 word[2];
 	__u64 stamp;

@@ -66,6 +66,7 @@ static long step(__u32 i, void *ctx __attribute__((unused)))
 	p.start = r->start;
 	p.captured = r->captured;
 	p.wire = r->wire;
+	p.segment = r->segment;
 	p.now = r->time;
 	p.link = r->link;
 	h.mark = r->mark;

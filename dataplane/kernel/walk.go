@@ -166,11 +166,20 @@ func (w *Walker) writePackets(packets []dataplane.Packet) int {
 		copy(w.frames[start:], p.Data[:size])
 		w.records[i] = bpf.ShaperRecord{
 			Time: uint64(w.now), Wire: uint32(p.WireLen), Captured: uint32(size), Start: uint32(start),
-			Mark: p.Mark, Link: uint16(p.Link),
+			Mark: p.Mark, Link: uint16(p.Link), Segment: segmentOf(p),
 		}
 		start += (size + 7) &^ 7
 	}
 	return len(packets)
+}
+
+// segmentOf returns the length of the segments of a GSO packet, or 0. The program computes
+// their number.
+func segmentOf(p *dataplane.Packet) uint32 {
+	if p.Segments > 1 {
+		return uint32(p.Segment)
+	}
+	return 0
 }
 
 // readVerdict reads the verdict and the marks of a packet.
@@ -210,7 +219,7 @@ func (w *Walker) decodeVerdict(r *bpf.ShaperRecord, p *dataplane.Packet, v *data
 		Departure: int64(r.Time + r.Delay),
 		ID:        p.ID,
 		Length:    int(r.Length),
-		Packets:   1,
+		Packets:   max(p.Segments, 1),
 		Class:     int32(r.Class),
 		Done:      dataplane.Done(r.Done),
 		Pre:       meter.Color(r.Pre),
