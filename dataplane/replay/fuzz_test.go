@@ -53,7 +53,7 @@ func FuzzReplay(f *testing.F) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		s, err := Run(ctx, bytes.NewReader(in), p, Config{
-			Output: &out,
+			Output: &out, MSS: 100, Shared: []bool{true},
 			Each: func(p *dataplane.Packet, v *dataplane.Verdict) error {
 				forward = forward && p.Time >= latest
 				latest = max(latest, p.Time)

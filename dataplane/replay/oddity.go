@@ -16,6 +16,7 @@ const (
 	truncated
 	longer
 	unknownLink
+	uncut
 )
 
 var oddities = [...]string{
@@ -26,6 +27,7 @@ var oddities = [...]string{
 	truncated:   "truncated by the snap length; metered by original length",
 	longer:      "more bytes captured than the original length; metered by captured length",
 	unknownLink: "unknown link type %d; counted as non-IP",
+	uncut:       "longer than 1,500 bytes, of a TCP connection whose SYN was not captured; metered as one packet, although TSO or GRO may have combined several",
 }
 
 // occurrences counts the packets with an oddity.
@@ -38,7 +40,7 @@ type occurrences struct {
 func (r *run) note(o oddity) {
 	s := &r.seen[o]
 	if s.packets == 0 {
-		s.first, s.text = r.summary.Packets, oddities[o]
+		s.first, s.text = r.summary.Read, oddities[o]
 		switch o {
 		case farFuture:
 			s.text = fmt.Sprintf(oddities[o], r.cfg.MaxGap)

@@ -198,9 +198,8 @@ func fcsBytes(v byte) int {
 	return int(v) / 8
 }
 
-// packetFCS returns the length of a packet's FCS in bytes: from its flags, or
-// else from its interface.
-func (f *pcapng) packetFCS(i *iface, options []byte) int {
+// packetFlags returns epb_flags, or 0.
+func (f *pcapng) packetFlags(options []byte) uint32 {
 	for o := options; len(o) >= 4; {
 		code, n := f.order.u16(o), int(f.order.u16(o[2:]))
 		padded := (n + 3) &^ 3
@@ -208,13 +207,11 @@ func (f *pcapng) packetFCS(i *iface, options []byte) int {
 			break
 		}
 		if code == optionFlags && n == 4 {
-			if fcs := f.order.u32(o[4:]) >> 5 & 0xf; fcs != 0 {
-				return int(fcs)
-			}
+			return f.order.u32(o[4:])
 		}
 		o = o[4+padded:]
 	}
-	return i.fcs
+	return 0
 }
 
 // unitsPerSecond converts if_tsresol: a negative power of 10, or of 2 if the
@@ -255,7 +252,12 @@ func (f *pcapng) enhancedPacket(r *record, body []byte) string {
 	r.Data = body[20 : 20+captured : 20+captured]
 	r.WireLen = wireLength(f.order.u32(body[16:]))
 	padded := 20 + (int(captured)+3)&^3
-	r.withoutFCS(f.packetFCS(i, body[min(padded, len(body)):]))
+	r.flags = f.packetFlags(body[min(padded, len(body)):])
+	fcs := int(r.flags >> 5 & 0xf)
+	if fcs == 0 {
+		fcs = i.fcs
+	}
+	r.withoutFCS(fcs)
 	return ""
 }
 
@@ -341,7 +343,7 @@ func (f *pcapng) enhance(r *record) {
 	f.order.put32(raw[4:], uint32(len(raw)))
 	f.order.put32(raw[8:], r.iface.index)
 	f.order.put32(raw[20:], uint32(len(captured)))
-	f.order.put32(raw[24:], uint32(r.WireLen+r.fcs))
+	copy(raw[24:28], r.raw[8:]) // the original length
 	clear(raw[copy(raw[enhancedHeader:], captured)+enhancedHeader:])
 	f.order.put32(raw[len(raw)-4:], uint32(len(raw)))
 	r.raw, r.blockType = raw, blockEnhanced

@@ -41,6 +41,7 @@ type record struct {
 	outOfRange        bool // the timestamp is before 1970 or after 2261
 	iface             *iface
 	blockType         uint32 // of pcapng
+	flags             uint32 // epb_flags of pcapng
 }
 
 // wireLength converts the original length that a capture claims: on a 32-bit machine

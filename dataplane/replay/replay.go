@@ -6,38 +6,9 @@ import (
 	"errors"
 	"io"
 	"math"
-	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
-
-// DefaultMaxGap is the largest step between two timestamps without a warning.
-const DefaultMaxGap = 24 * time.Hour
-
-// Config has the options of Run. The zero Config only meters.
-type Config struct {
-	Output io.Writer     // receives the capture as it would have left the box; nil: none
-	MaxGap time.Duration // largest step between two timestamps without a warning; 0: DefaultMaxGap
-	// Each is called for every packet of the input, in order. p.ID is the
-	// packet's number, from 1. The arguments are valid until it returns. nil:
-	// not called.
-	Each func(p *dataplane.Packet, v *dataplane.Verdict) error
-	// Notable is Each for those packets only that were dropped, are yellow or red, or are
-	// Waiting. It is called after Each.
-	Notable func(p *dataplane.Packet, v *dataplane.Verdict)
-	// Settled is called with the outcome of every packet that was Waiting when
-	// Each was called, identified by v.ID. nil: not called.
-	Settled func(v *dataplane.Verdict) error
-}
-
-// Summary is the result of Run.
-type Summary struct {
-	Began       bool // the file header was readable, so there is an output
-	Packets     int64
-	First, Last int64 // smallest and largest timestamp, ns since 1970
-	Warnings    []string
-	Notes       []string // what is good to know, although nothing is wrong
-}
 
 // Engine meters packets: a pipeline in Go, or the kernel.
 type Engine interface {
@@ -85,7 +56,7 @@ func Run(ctx context.Context, in io.Reader, engine Engine, cfg Config) (Summary,
 	if w.need(2) == nil && bytes.HasPrefix(w.data, []byte{0x1f, 0x8b}) {
 		w = newWindow(ctx, &unzip{from: &stream{w}})
 	}
-	r := run{engine: engine, cfg: cfg, window: w, now: math.MinInt64, held: held{pages: map[int64]*page{}}}
+	r := run{engine: engine, cfg: cfg, window: w, now: math.MinInt64, held: held{pages: map[int64]*page{}}, cutter: newCutter(cfg.MSS)}
 	r.kept.Packet = new(dataplane.Packet)
 	if r.cfg.MaxGap == 0 {
 		r.cfg.MaxGap = DefaultMaxGap
@@ -97,6 +68,9 @@ func Run(ctx context.Context, in io.Reader, engine Engine, cfg Config) (Summary,
 	if err == nil {
 		r.format = f
 		r.makeBatch(engine.Batch())
+		if !cfg.FlushEach && (cfg.Output != nil || cfg.Flush != nil) {
+			w.pause = flushAfter
+		}
 		err = r.loop()
 		if e := r.process(); e != nil {
 			err = e
@@ -114,8 +88,7 @@ func Run(ctx context.Context, in io.Reader, engine Engine, cfg Config) (Summary,
 			err = e
 		}
 	}
-	r.summary.Warnings = r.warnings()
-	r.summary.Notes = r.notes()
+	r.summary.Both, r.summary.Cut, r.summary.Warnings, r.summary.Notes = r.both.result(), r.cutter.count, r.warnings(), r.notes()
 	return r.summary, err
 }
 
@@ -142,6 +115,8 @@ type run struct {
 	waiting      int  // packets that the engine has not settled
 	held         held // their records
 	seen         [len(oddities)]occurrences
+	cutter       cutter
+	both         bothCounter
 
 	// The next batch: n packets.
 	n        int
@@ -156,6 +131,9 @@ type run struct {
 }
 
 func (r *run) makeBatch(size int) {
+	if r.cfg.FlushEach {
+		size = 1
+	}
 	r.records = make([]record, size)
 	r.packets = make([]dataplane.Packet, size)
 	r.verdicts = make([]dataplane.Verdict, size)
@@ -172,37 +150,60 @@ func (r *run) loop() error {
 			}
 		}
 		rec := &r.records[r.n]
-		if err := r.format.next(rec); err != nil {
-			if err == io.EOF {
-				return nil
-			}
-			return err
-		}
-		r.summary.Began = true
-		if !rec.isPacket {
-			if err := r.copyRecord(*rec); err != nil {
+		switch err := r.format.next(rec); err {
+		case nil:
+		case errPaused:
+			if err := r.flush(); err != nil {
 				return err
 			}
 			continue
+		case io.EOF:
+			return nil
+		default:
+			return err
 		}
-		if !r.linkAccepted || rec.Link != r.link {
-			if err := r.engine.Accepts(rec.Link); err != nil {
-				return err
-			}
-			r.link, r.linkAccepted, r.linkUnknown = rec.Link, true, !rec.Link.Known()
+		if err := r.take(rec); err != nil {
+			return err
 		}
-		r.advanceClock(rec)
-		if r.out != nil && rec.fcs != 0 {
-			rec.checkFCS()
-		}
-		rec.Mark, rec.ID = 0, r.summary.Packets
-		r.n++
-		if r.n == len(r.records) {
-			if err := r.process(); err != nil {
+		if r.cfg.FlushEach {
+			if err := r.flush(); err != nil {
 				return err
 			}
 		}
 	}
+}
+
+// take writes a record that is not a packet, or adds a packet to the batch.
+func (r *run) take(rec *record) error {
+	r.summary.Began = true
+	if !rec.isPacket {
+		return r.copyRecord(*rec)
+	}
+	r.count(rec)
+	if r.cfg.Select.active() && !r.selects(rec) {
+		return nil
+	}
+	if !r.linkAccepted || rec.Link != r.link {
+		if err := r.engine.Accepts(rec.Link); err != nil {
+			return err
+		}
+		r.link, r.linkAccepted, r.linkUnknown = rec.Link, true, !rec.Link.Known()
+	}
+	r.advanceClock(rec)
+	if r.cfg.Arrived != nil {
+		if err := r.cfg.Arrived(rec.Packet); err != nil {
+			return err
+		}
+	}
+	r.cutter.packet(r, rec.Packet)
+	if r.out != nil && rec.fcs != 0 {
+		rec.checkFCS()
+	}
+	r.n++
+	if r.n == len(r.records) {
+		return r.process()
+	}
+	return nil
 }
 
 // releaseWindow ends the use of the records that were read.
@@ -216,6 +217,22 @@ func (r *run) releaseWindow() error {
 		}
 	}
 	r.window.release()
+	return nil
+}
+
+// flush writes all packets that were decided, for a reader at the end of a pipe.
+func (r *run) flush() error {
+	if err := r.process(); err != nil {
+		return err
+	}
+	if r.out != nil {
+		if err := errors.Join(r.out.endRun(), r.out.flush()); err != nil {
+			return err
+		}
+	}
+	if r.cfg.Flush != nil {
+		return r.cfg.Flush()
+	}
 	return nil
 }
 
@@ -233,12 +250,16 @@ func (r *run) process() error {
 		rec, v := &r.records[i], &r.verdicts[i]
 		if r.cfg.Each != nil {
 			if err := r.cfg.Each(&r.packets[i], v); err != nil {
-				r.summary.Packets = r.packets[i].ID // it may have read more
+				r.summary.Packets -= int64(n - 1 - i) // later packets of the batch
+				r.summary.Read = r.packets[i].ID
 				return err
 			}
 		}
 		if r.cfg.Notable != nil && (v.Color != 0 || v.Done.Dropped() || v.Done&dataplane.Waiting != 0) {
 			r.cfg.Notable(&r.packets[i], v)
+		}
+		if r.cfg.Shared != nil && v.Class >= 0 && r.cfg.Shared[v.Class] && !r.both.skips(rec, r.cfg.Select.Inside) {
+			r.both.packet(rec, v.Class, r.cfg.Select.Inside)
 		}
 		if v.Done&dataplane.Waiting != 0 {
 			r.waiting++
@@ -287,59 +308,6 @@ func (r *run) collect(now int64) error {
 		}
 	}
 	return nil
-}
-
-// advanceClock counts the packet and checks its timestamp and lengths.
-func (r *run) advanceClock(rec *record) {
-	s := &r.summary
-	s.Packets++
-	if rec.untimed && s.Packets > 1 {
-		rec.Time, rec.outOfRange = r.last, false
-	}
-	r.last = rec.Time
-	if gap := uint64(rec.Time) - uint64(r.now); gap > uint64(r.cfg.MaxGap) { // also if it is negative
-		r.oddTime(rec.Time)
-	} else {
-		r.now, s.Last = rec.Time, rec.Time
-	}
-	if rec.overflow || rec.outOfRange || len(rec.Data) != rec.WireLen || r.linkUnknown {
-		r.oddRecord(rec)
-	}
-}
-
-// oddTime advances the clock if the timestamp is the first one, is before the latest one, or is far ahead of it.
-func (r *run) oddTime(time int64) {
-	s := &r.summary
-	switch {
-	case s.Packets == 1:
-		s.First = time
-		r.now = time
-	case time < r.now:
-		r.note(backwards)
-		s.First = min(s.First, time)
-	default:
-		r.note(farFuture)
-		r.now = time
-	}
-	s.Last = r.now
-}
-
-func (r *run) oddRecord(rec *record) {
-	if rec.overflow {
-		r.note(overflowing)
-	}
-	if rec.outOfRange {
-		r.note(outside)
-	}
-	if len(rec.Data) < rec.WireLen {
-		r.note(truncated)
-	}
-	if len(rec.Data) > rec.WireLen {
-		r.note(longer)
-	}
-	if r.linkUnknown {
-		r.note(unknownLink)
-	}
 }
 
 // copyRecord writes a record that is not a packet.

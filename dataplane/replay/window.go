@@ -2,7 +2,9 @@ package replay
 
 import (
 	"context"
+	"errors"
 	"io"
+	"time"
 )
 
 const (
@@ -25,7 +27,15 @@ type window struct {
 	data []byte   // bytes that were read but not consumed; their chunk has maxRecord spare bytes before
 	off  int64    // position of data in the stream, bytes
 	err  error    // the error that follows data
+
+	pause  time.Duration // need returns errPaused after this time without input; 0: it waits
+	paused bool          // it has, since the last input
+	timer  *time.Timer   // of pause; nil before the first one
 }
+
+// errPaused is returned once if the input pauses. No bytes were consumed, so the caller can
+// try again.
+var errPaused = errors.New("the input pauses")
 
 type chunk struct {
 	buf []byte
@@ -90,6 +100,7 @@ func (w *window) fill(n int) error {
 			w.err = context.Cause(w.ctx)
 			continue
 		}
+		timeout := w.startTimer()
 		select {
 		case c, ok := <-w.full:
 			if !ok {
@@ -98,16 +109,33 @@ func (w *window) fill(n int) error {
 			}
 			start := maxRecord - len(w.data)
 			copy(c.buf[start:], w.data)
-			w.data, w.err = c.buf[start:maxRecord+c.n], c.err
+			w.data, w.err, w.paused = c.buf[start:maxRecord+c.n], c.err, false
 			if len(w.held) > first { // only this loop has used the last chunk
 				w.free <- w.held[first]
 				w.held = w.held[:first]
 			}
 			w.held = append(w.held, c.buf)
 		case <-w.ctx.Done():
+		case <-timeout:
+			w.paused = true
+			return errPaused
 		}
 	}
 	return nil
+}
+
+// startTimer returns a channel that is ready after the pause, or nil if need must not return
+// then.
+func (w *window) startTimer() <-chan time.Time {
+	switch {
+	case w.pause == 0 || w.paused || len(w.full) > 0:
+		return nil
+	case w.timer == nil:
+		w.timer = time.NewTimer(w.pause)
+	default:
+		w.timer.Reset(w.pause)
+	}
+	return w.timer.C
 }
 
 // take consumes the first n bytes of data and returns them. They are valid until the

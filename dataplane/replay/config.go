@@ -1,0 +1,57 @@
+package replay
+
+import (
+	"io"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+)
+
+// DefaultMaxGap is the largest step between two timestamps without a warning.
+const DefaultMaxGap = 24 * time.Hour
+
+// flushAfter is the pause of the input after which the output is flushed. A reader sees no
+// delay, and a capture that arrives at full speed is still written in large parts.
+const flushAfter = 100 * time.Millisecond
+
+// Config has the options of Run. The zero Config only meters.
+type Config struct {
+	Output io.Writer     // receives the capture as it would have left the box; nil: none
+	MaxGap time.Duration // largest step between two timestamps without a warning; 0: DefaultMaxGap
+	Select Selection     // packets to replay
+	MSS    int           // maximum segment size of TCP connections whose SYN is not in the capture, bytes; 0: unknown
+	// Shared has true for each class of the policy whose packets draw from the same tokens
+	// or the same queue. Summary.Both counts their packets. nil: not counted.
+	Shared []bool
+	// Arrived is called for every replayed packet before it is metered and marked.
+	// nil: not called.
+	Arrived func(p *dataplane.Packet) error
+	// Each is called for every replayed packet, in order. p.ID is the packet's
+	// number in the input, from 1. The arguments are valid until it returns. nil:
+	// not called.
+	Each func(p *dataplane.Packet, v *dataplane.Verdict) error
+	// Notable is Each for those packets only that were dropped, are yellow or red, or are
+	// Waiting. It is called after Each.
+	Notable func(p *dataplane.Packet, v *dataplane.Verdict)
+	// Settled is called with the outcome of every packet that was Waiting when
+	// Each was called, identified by v.ID. nil: not called.
+	Settled func(v *dataplane.Verdict) error
+	// Flush is called after Output was written up to the last packet, because the input
+	// paused for 100 ms. nil: not called.
+	Flush     func() error
+	FlushEach bool // flush after each packet
+}
+
+// Summary is the result of Run.
+type Summary struct {
+	Began       bool  // the file header was readable, so there is an output
+	Packets     int64 // replayed packets
+	Read        int64 // packets of the input
+	Directed    bool  // the direction of a packet was known; valid if Config.Select has a direction
+	Undirected  int64 // packets that were excluded because their direction is unknown
+	First, Last int64 // smallest and largest timestamp, ns since 1970
+	Both        Both
+	Cut         int64 // super-packets that were cut into segments
+	Warnings    []string
+	Notes       []string // what is good to know, although nothing is wrong
+}

@@ -1,0 +1,210 @@
+package replay
+
+import (
+	"cmp"
+	"encoding/binary"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+)
+
+const (
+	protoTCP = 6
+	protoUDP = 17
+
+	tcpHeader  = 20 // without options, bytes
+	tcpSYN     = 0x02
+	tcpACK     = 0x10
+	optionsEnd = 0
+	optionsNop = 1
+	optionMSS  = 2
+
+	// MinMSS is tcp_min_snd_mss of Linux, bytes: smaller ones are attacks.
+	MinMSS = 48
+	// leastSegment is the smallest payload of a segment if options fill the MSS, bytes.
+	leastSegment = 8
+	// jumboOption is the hop-by-hop header of BIG TCP (RFC 2675), which no segment has, bytes.
+	jumboOption = 8
+	// usualPacket is the size up to which a packet of a connection with unknown MSS is
+	// one packet: the MTU of Ethernet, bytes.
+	usualPacket = 1500
+	// largestPacket is GSO_MAX_SIZE of Linux, 8 * 65535 bytes. A larger packet has a
+	// forged length.
+	largestPacket = 8 * 65535
+
+	// maxConnections bounds the table of connections: the cutter knows at least this
+	// number of the latest ones, and at most twice as many.
+	maxConnections = 1 << 16
+)
+
+// sizes are the maximum segment sizes in the SYNs of a connection, bytes. Both are 0 if none
+// was captured.
+type sizes struct{ small, large int }
+
+// cutter finds packets that were captured before segmentation (TSO) or after coalescing (GRO),
+// and describes them to the engine as the segments on the wire. Live planes count them in the
+// same way.
+//
+// The payload of a segment is the MSS less the TCP and IP options (RFC 6691). The MSS is the
+// smaller one of those in both SYNs: Linux announces its own limit in its SYN, and it also
+// applies to what it sends. A packet that fits the larger one is not cut, because routers that
+// lower the MSS in SYNs make it differ from the one in use.
+type cutter struct {
+	unknown sizes // of connections whose SYN was not captured
+	largest int   // packets up to this size need not be cut, bytes
+	latest  map[connection]sizes
+	earlier map[connection]sizes
+	count   int64 // packets that were cut
+}
+
+func newCutter(mss int) cutter {
+	c := cutter{unknown: sizes{mss, mss}, largest: usualPacket}
+	if mss > 0 {
+		c.largest = min(c.largest, mss+20+tcpHeader)
+	}
+	return c
+}
+
+// packet cuts a packet if it is a super-packet, and reads the MSS of a SYN.
+func (c *cutter) packet(r *run, p *dataplane.Packet) {
+	if c.skips(p) {
+		return
+	}
+	dataplane.Parse(p)
+	if p.Proto != protoTCP || !p.HasPorts || p.Fragmented {
+		return
+	}
+	conn, _ := connectionOf(p)
+	header := tcpHeader // even if only the ports were captured
+	if tcp := p.Data[p.L4:]; len(tcp) >= tcpHeader {
+		header = max(int(tcp[12]>>4)*4, tcpHeader)
+		if flags := tcp[13]; flags&tcpSYN != 0 {
+			c.learn(conn, tcp[tcpHeader:min(header, len(tcp))], flags&tcpACK != 0)
+		}
+	}
+	switch mss, size := c.of(conn), ipLength(p); {
+	case size > largestPacket:
+	case mss != sizes{}:
+		c.cut(p, size, header, mss)
+	case size > usualPacket:
+		r.note(uncut)
+	}
+}
+
+// ipLength returns the length in the IP header, which excludes a trailer of the link, bytes. BIG
+// TCP and some drivers leave it 0.
+func ipLength(p *dataplane.Packet) int {
+	length := int(be16(p.Data[p.L3+2:]))
+	if p.Kind == dataplane.IPv6 {
+		if length = int(be16(p.Data[p.L3+4:])); length > 0 {
+			length += 40
+		}
+	}
+	if length == 0 {
+		return p.L3Len
+	}
+	return min(length, p.L3Len)
+}
+
+// headerOf returns the length of an IP header without options, bytes.
+func headerOf(kind dataplane.Kind) int {
+	if kind == dataplane.IPv6 {
+		return 40
+	}
+	return 20
+}
+
+// cut describes an IP packet of length bytes, with a TCP header of header bytes, as segments if
+// its payload is too large for one.
+func (c *cutter) cut(p *dataplane.Packet, length, header int, mss sizes) {
+	headers, fixed, jumbo := p.L4+header, headerOf(p.Kind), 0
+	if p.Kind == dataplane.IPv6 && p.L4-p.L3 == fixed+jumboOption && p.Data[p.L3+4]|p.Data[p.L3+5] == 0 {
+		jumbo = jumboOption
+	}
+	options := headers - p.L3 - fixed - tcpHeader - jumbo
+	payload, size := p.L3+length-headers, max(mss.small-options, leastSegment)
+	if payload <= max(mss.large-options, size) {
+		return
+	}
+	n := (payload + size - 1) / size
+	headers -= jumbo
+	p.Segments, p.Segment = n, headers+size
+	p.WireLen += (n-1)*headers - jumbo
+	c.count++
+}
+
+// skips reports quickly that a packet is small and has no SYN. It returns false if it does not
+// know.
+func (c *cutter) skips(p *dataplane.Packet) bool {
+	const l3 = 14
+	d := p.Data
+	if p.Link != dataplane.LinkEthernet || len(d) < l3+20 {
+		return p.WireLen <= c.largest && len(d) < 20+tcpHeader // of IPv4 and TCP
+	}
+	if p.WireLen > c.largest+l3 {
+		return false
+	}
+	proto, tcp := d[l3+9], l3+int(d[l3]&0xf)*4
+	switch be16(d[12:]) {
+	case 0x0800:
+	case 0x86dd:
+		proto, tcp = d[l3+6], l3+40
+	default:
+		return false
+	}
+	switch proto {
+	case protoTCP:
+		return tcp+13 >= len(d) || d[tcp+13]&tcpSYN == 0
+	case protoUDP:
+		return true
+	}
+	return false
+}
+
+// learn stores the MSS in a SYN, which may be the answer to another. options are the captured
+// part of the TCP options. A SYN without the option is not used: its MSS
+// would be 536 (RFC 9293 §3.7.1), which many senders ignore.
+func (c *cutter) learn(conn connection, options []byte, answer bool) {
+	for len(options) > 0 && options[0] != optionsEnd {
+		switch {
+		case options[0] == optionsNop:
+			options = options[1:]
+			continue
+		case len(options) < 2 || options[1] < 2 || int(options[1]) > len(options):
+			return // broken, or not captured
+		case options[0] != optionMSS || options[1] != 4:
+			options = options[options[1]:]
+			continue
+		}
+		mss := max(int(be16(options[2:])), MinMSS)
+		known := sizes{mss, mss}
+		if other := c.find(conn); answer && other != (sizes{}) {
+			known = sizes{min(mss, other.small), max(mss, other.large)}
+		}
+		c.store(conn, known)
+		c.largest = min(c.largest, known.large+headerOf(conn.kind)+tcpHeader)
+		return
+	}
+}
+
+// of returns the MSS of a connection.
+func (c *cutter) of(conn connection) sizes { return cmp.Or(c.find(conn), c.unknown) }
+
+// find returns the MSS in the SYNs of a connection.
+func (c *cutter) find(conn connection) sizes {
+	mss := c.latest[conn]
+	if mss == (sizes{}) && c.earlier != nil {
+		if mss = c.earlier[conn]; mss != (sizes{}) {
+			c.store(conn, mss)
+		}
+	}
+	return mss
+}
+
+func (c *cutter) store(conn connection, mss sizes) {
+	if c.latest == nil || len(c.latest) == maxConnections {
+		c.earlier, c.latest = c.latest, map[connection]sizes{}
+	}
+	c.latest[conn] = mss
+}
+
+func be16(b []byte) uint16 { return binary.BigEndian.Uint16(b) }
