@@ -18,6 +18,7 @@ import (
 
 // compareFlags are the flags of shaper compare.
 type compareFlags struct {
+	captureFlags
 	meters          []string
 	rate, length    string
 	window          time.Duration
@@ -51,6 +52,7 @@ state    memory of one meter, in bytes`,
 		Args: oneArg("capture"),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, s, args[0]) },
 	}
+	f.captureFlags.add(cmd)
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.meters, "meter", nil, "compare `METER`, such as \"token-bucket rate=10mbit burst=20ms\" (repeatable)")
 	flags.StringVar(&f.rate, "rate", "", "compare all kinds of meters at `RATE`, such as 10mbit; with --meter, used only as the reference rate of the \"worst\" column")
@@ -83,6 +85,10 @@ func (f *compareFlags) run(cmd *cobra.Command, s streams, in string) error {
 	if err := f.check(); err != nil {
 		return err
 	}
+	cfg, err := f.config([]bool{true}) // one class, whose meters see all packets
+	if err != nil {
+		return err
+	}
 	c, err := compare.New(f.meters, f.length, f.rate, f.window)
 	if err != nil {
 		return &usageError{err}
@@ -99,9 +105,12 @@ func (f *compareFlags) run(cmd *cobra.Command, s streams, in string) error {
 	defer page.Abort()
 	defer picture.Abort()
 
-	summary, cut, err := input.replay(cmd.Context(), s, c, replay.Config{})
+	summary, cut, err := input.replay(cmd.Context(), s, c, cfg)
 	if err != nil {
 		return err
+	}
+	if err := f.finish(&summary); err != nil {
+		return fmt.Errorf("%s: %w", input.name, err)
 	}
 	data := c.Report(in, version(), summary)
 	if page != nil {

@@ -107,6 +107,7 @@ var flagValues = map[string]cobra.CompletionFunc{
 	"decisions":    filesWith("csv", "jsonl"),
 	"report":       filesWith("html"),
 	"picture":      filesWith("svg"),
+	"annotate":     filesWith("pcapng"),
 	"ca-file":      anyFile,
 	"control":      anyFile,
 	"cert-file":    anyFile,
@@ -146,6 +147,8 @@ func completeValues(cmd *cobra.Command) {
 			switch {
 			case flag.Name == "direction" && strings.Contains(flag.Usage, "both"):
 				f = fixedWords("egress", "ingress", "both")
+			case flag.Name == "direction" && strings.Contains(flag.Usage, "in or out"):
+				f = fixedWords("in", "out", "ingress", "egress")
 			case flag.Name == "direction":
 				f = fixedWords("egress", "ingress")
 			case f == nil:

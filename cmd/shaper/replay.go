@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -23,11 +22,11 @@ import (
 // replayFlags are the flags of shaper replay.
 type replayFlags struct {
 	policyFlags
-	directionFlag
-	out, decisions, report string
-	engine                 string
-	json                   bool
-	maxGap                 time.Duration
+	captureFlags
+	out, decisions, report, annotate string
+	engine                           string
+	json                             bool
+	eachPacket                       bool
 }
 
 func newReplay(s streams) *cobra.Command {
@@ -44,35 +43,36 @@ With -o, write the capture as it would have left the box: without dropped
 packets, with marks in the headers, and with queued packets at their departure
 times. It has the format of IN, and is gzipped if its name ends in .gz.`,
 		Example: `  shaper replay testdata/pcaps/bursts.pcap -o sent.pcap \
-    --meter "trtcm cir=10mbit cbs=64KiB pir=20mbit pbs=128KiB" --yellow dscp=af12`,
+    --meter "trtcm cir=10mbit cbs=64KiB pir=20mbit pbs=128KiB" --yellow dscp=af12
+  shaper replay testdata/pcaps/office.pcap --rate 1mbit --filter "net 192.0.2.0/24" \
+    --direction out --inside 192.0.2.0/24 --annotate verdicts.pcapng`,
 		Args: oneArg("capture"),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, s, args[0]) },
 	}
 	f.policyFlags.add(cmd)
-	f.directionFlag.add(cmd)
+	f.captureFlags.add(cmd)
 	flags := cmd.Flags()
 	flags.StringVarP(&f.out, "output", "o", "", "write the resulting capture to `OUT`, or - for standard output")
 	flags.StringVar(&f.decisions, "decisions", "", "write one row per packet to `FILE`: CSV, or JSON lines if it ends in .jsonl")
+	flags.StringVar(&f.annotate, "annotate", "", "write all packets to `FILE.pcapng`, with their verdicts as comments for Wireshark")
 	flags.StringVar(&f.report, "report", "", "write a report to `FILE.html`")
 	flags.StringVar(&f.engine, "engine", "go", "metering `ENGINE`: go, or bpf for the program in the kernel (needs root)")
 	flags.BoolVar(&f.json, "json", false, "print the totals as JSON")
-	flags.Var(newTimeFlag(&f.maxGap, replay.DefaultMaxGap), "max-gap", "warn if a timestamp is more than `TIME` ahead of all earlier ones")
+	flags.BoolVarP(&f.eachPacket, "packet-buffered", "U", false, "write each packet and row at once, not when the input pauses for 100 ms")
 	return cmd
 }
 
 // check rejects contradictory flags.
 func (f *replayFlags) check() error {
 	stdout := 0
-	for _, use := range []bool{f.out == "-", f.decisions == "-", f.report == "-", f.json} {
+	for _, use := range []bool{f.out == "-", f.decisions == "-", f.report == "-", f.annotate == "-", f.json} {
 		if use {
 			stdout++
 		}
 	}
 	switch {
 	case stdout > 1:
-		return usagef("only one of -o -, --decisions -, --report - and --json can write to standard output")
-	case f.maxGap <= 0:
-		return usagef("--max-gap must be above zero")
+		return usagef("only one of -o -, --decisions -, --report -, --annotate - and --json can write to standard output")
 	case f.engine != "go" && f.engine != "bpf":
 		return usagef("--engine %q: want go or bpf", f.engine)
 	}
@@ -87,7 +87,12 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 	if err != nil {
 		return err
 	}
-	policy.Plan = policy.Plan.For(f.direction)
+	policy.Plan = policy.Plan.For(f.way.direction)
+	cfg, err := f.config(sharedClasses(policy.Plan))
+	if err != nil {
+		return err
+	}
+	cfg.FlushEach = f.eachPacket
 	engine, err := f.newEngine(policy)
 	if err != nil {
 		return err
@@ -105,7 +110,6 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 	}
 	defer files.abort()
 
-	cfg := replay.Config{MaxGap: f.maxGap}
 	if files.out != nil {
 		cfg.Output = files.out
 	}
@@ -145,6 +149,7 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 		}
 		return nil
 	}
+	flush := files.stream(&cfg, policy.Plan, rows)
 
 	summary, cut, err := input.replay(cmd.Context(), s, engine, cfg)
 	var failed *replay.OutputError
@@ -153,6 +158,9 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 		return files.out.Wrap(failed.Err)
 	case err != nil:
 		return err
+	}
+	if err := f.finish(&summary); err != nil {
+		return fmt.Errorf("%s: %w", input.name, err)
 	}
 	n := replayed{Summary: summary}
 	if n.stats, err = engine.Stats(); err != nil {
@@ -165,10 +173,8 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 	if err != nil {
 		return err
 	}
-	if rows != nil {
-		if err := files.decisions.Wrap(rows.Flush()); err != nil {
-			return err
-		}
+	if err := flush(); err != nil {
+		return err
 	}
 	if series != nil {
 		if err := files.report.Wrap(series.write(files.report, in, version(), n)); err != nil {
@@ -205,7 +211,7 @@ func (f *replayFlags) print(s streams, policy *policyfile.Compiled, n replayed) 
 		return say.WriteJSON(s.out, totalsOf(policy.Plan.Outline(), n))
 	}
 	w := s.out
-	if f.out == "-" || f.decisions == "-" || f.report == "-" {
+	if f.out == "-" || f.decisions == "-" || f.report == "-" || f.annotate == "-" {
 		w = s.err
 	}
 	return writeTotals(w, policy.Plan.Outline(), n, say.Colored(w))
@@ -268,6 +274,9 @@ func (i *input) warn(s streams, summary replay.Summary) {
 	for _, w := range summary.Warnings {
 		fmt.Fprintf(s.err, "shaper: warning: %s: %s\n", i.name, w)
 	}
+	if summary.Cut > 0 {
+		fmt.Fprintf(s.err, "shaper: note: %s: %s of TSO or GRO, metered as the segments on the wire\n", i.name, say.Count(summary.Cut, "super-packet"))
+	}
 }
 
 // note prints the notes of a replay, after its result.
@@ -314,7 +323,7 @@ func createOutputs(s streams, taken map[string]os.FileInfo, list ...outputFlag) 
 }
 
 // replayFiles are the outputs of a replay. An output without a flag is nil.
-type replayFiles struct{ out, decisions, report *output.File }
+type replayFiles struct{ out, decisions, report, annotate *output.File }
 
 // create creates the outputs.
 func (f *replayFlags) create(s streams, input *input) (*replayFiles, error) {
@@ -324,7 +333,8 @@ func (f *replayFlags) create(s streams, input *input) (*replayFiles, error) {
 	}
 	files := &replayFiles{}
 	return files, createOutputs(s, taken,
-		outputFlag{"output", f.out, &files.out}, outputFlag{"decisions", f.decisions, &files.decisions}, outputFlag{"report", f.report, &files.report})
+		outputFlag{"output", f.out, &files.out}, outputFlag{"decisions", f.decisions, &files.decisions}, outputFlag{"report", f.report, &files.report},
+		outputFlag{"annotated capture", f.annotate, &files.annotate})
 }
 
 // isDevice reports whether a path exists and is not a regular file. /dev/null can be several
@@ -335,7 +345,7 @@ func isDevice(path string) bool {
 }
 
 func (f *replayFiles) commit() error {
-	for _, o := range []*output.File{f.out, f.decisions, f.report} {
+	for _, o := range []*output.File{f.out, f.decisions, f.report, f.annotate} {
 		if err := o.Commit(); err != nil {
 			return err
 		}
@@ -347,4 +357,5 @@ func (f *replayFiles) abort() {
 	f.out.Abort()
 	f.decisions.Abort()
 	f.report.Abort()
+	f.annotate.Abort()
 }

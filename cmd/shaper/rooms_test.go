@@ -33,7 +33,7 @@ var rooms = []struct {
 	},
 	{
 		"cmd/shaper",
-		[]string{"cmd/shaper", "dataplane", "dataplane/kernel", "dataplane/replay", "dataplane/tap", "marker", "meter", "meter/shared", "meter/shared/lease", "meter/shared/lease/world", "queue"},
+		[]string{"cmd/shaper", "dataplane", "dataplane/kernel", "dataplane/replay", "dataplane/replay/filter", "dataplane/tap", "marker", "meter", "meter/shared", "meter/shared/lease", "meter/shared/lease/world", "queue"},
 		[]string{"bpf", "dataplane/nettest", "meter/shared/storetest"},
 	},
 	{"dataplane/nettest", nil, nil},

@@ -35,8 +35,10 @@ type totals struct {
 	DurationNS int64         `json:"duration_ns"`
 	Classes    []classTotals `json:"classes"`
 	Meters     []*keyTotals  `json:"meters,omitempty"` // per-key meters
-	Warnings   []string      `json:"warnings"`
-	Notes      []string      `json:"notes"`
+	// SuperPackets is the number of packets that were cut into segments.
+	SuperPackets int64    `json:"super_packets,omitempty"`
+	Warnings     []string `json:"warnings"`
+	Notes        []string `json:"notes"`
 	// Numbers of episodes, and the worst of them.
 	DropEpisodes   int64           `json:"drop_episodes"`
 	YellowEpisodes int64           `json:"yellow_episodes"`
@@ -56,7 +58,7 @@ type replayed struct {
 
 func totalsOf(plan *dataplane.Outline, n replayed) totals {
 	t := totals{
-		DurationNS: n.Last - n.First, Meters: n.keys, Warnings: append([]string{}, n.Warnings...), Notes: append([]string{}, n.Notes...),
+		DurationNS: n.Last - n.First, Meters: n.keys, SuperPackets: n.Cut, Warnings: append([]string{}, n.Warnings...), Notes: append([]string{}, n.Notes...),
 		DropEpisodes: n.episodeCounts[episodes.Drop], YellowEpisodes: n.episodeCounts[episodes.Yellow], Episodes: n.episodes,
 	}
 	for i := range n.stats {

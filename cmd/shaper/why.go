@@ -11,13 +11,12 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/explain"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
-	"github.com/a-seed-32e5a53f/shaper/dataplane/replay"
 )
 
 // whyFlags are the flags of shaper why.
 type whyFlags struct {
 	policyFlags
-	directionFlag
+	captureFlags
 	json, verbose bool
 }
 
@@ -39,7 +38,7 @@ IN is pcap or pcapng, gzipped or not; - is standard input.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, s, args[0], args[1]) },
 	}
 	f.policyFlags.add(cmd)
-	f.directionFlag.add(cmd)
+	f.captureFlags.add(cmd)
 	cmd.Flags().BoolVar(&f.json, "json", false, "print JSON")
 	cmd.Flags().BoolVar(&f.verbose, "verbose", false, "also print the fields of the packet's protocol layers")
 	return cmd
@@ -49,6 +48,10 @@ func (f *whyFlags) run(cmd *cobra.Command, s streams, in, number string) error {
 	n, err := strconv.ParseInt(number, 10, 64)
 	if err != nil || n < 1 {
 		return usagef("packet number must be 1 or more, not %q", number)
+	}
+	cfg, err := f.config(nil)
+	if err != nil {
+		return err
 	}
 	policy, err := f.load()
 	if err != nil {
@@ -60,17 +63,23 @@ func (f *whyFlags) run(cmd *cobra.Command, s streams, in, number string) error {
 	}
 	defer input.Close()
 
-	pipeline := dataplane.NewPipeline(policy.Plan.For(f.direction))
+	pipeline := dataplane.NewPipeline(policy.Plan.For(f.way.direction))
 	w := explain.New(policy.File, pipeline, n, budgets.NewReplayStore(pipeline).Until)
-	summary, cut, err := input.replay(cmd.Context(), s, w, replay.Config{Each: w.Each, Settled: w.Settled})
+	cfg.Each, cfg.Settled = w.Each, w.Settled
+	summary, cut, err := input.replay(cmd.Context(), s, w, cfg)
 	switch {
 	case errors.Is(err, explain.ErrSeen):
 	case err != nil:
 		return err
-	case summary.Packets < n && cut != nil:
-		return fmt.Errorf("%s: %w: packet %d is not among the %d packets before that", input.name, cut, n, summary.Packets)
-	case summary.Packets < n:
-		return fmt.Errorf("%s: there is no packet %d: the capture has %s", input.name, n, say.Count(summary.Packets, "packet"))
+	case summary.Read < n && cut != nil:
+		return fmt.Errorf("%s: %w: packet %d is not among the %d packets before that", input.name, cut, n, summary.Read)
+	case summary.Read < n:
+		return fmt.Errorf("%s: there is no packet %d: the capture has %s", input.name, n, say.Count(summary.Read, "packet"))
+	case !w.Seen():
+		if err := f.finish(&summary); err != nil {
+			return fmt.Errorf("%s: %w", input.name, err)
+		}
+		return fmt.Errorf("%s: packet %d is excluded by --filter or --direction", input.name, n)
 	}
 	warnReplay(s.err, policy)
 	explanation := w.Explain()

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -94,7 +95,8 @@ func (d *Writer) Packet(p *dataplane.Packet, v *dataplane.Verdict) error {
 
 // Settled completes the row of an undecided packet.
 func (d *Writer) Settled(v *dataplane.Verdict) error {
-	d.pending[v.ID-d.pending[0].verdict.ID].verdict = *v
+	i, _ := slices.BinarySearchFunc(d.pending, v.ID, func(p pending, id int64) int { return cmp.Compare(p.verdict.ID, id) })
+	d.pending[i].verdict = *v
 	for ; d.written < len(d.pending); d.written++ {
 		p := &d.pending[d.written]
 		if p.verdict.Done&dataplane.Waiting != 0 {

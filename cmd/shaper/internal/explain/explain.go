@@ -18,7 +18,8 @@ type Explanation struct {
 	Row
 	ClockNS     int64   `json:"clock_ns"`     // clock of meters and queues
 	ClockPacket int64   `json:"clock_packet"` // packet whose timestamp that is
-	FirstNS     int64   `json:"first_ns"`     // timestamp of packet 1
+	FirstNS     int64   `json:"first_ns"`     // timestamp of the first packet
+	FirstPacket int64   `json:"first_packet"` // its number: not 1 if packets were excluded
 	Headers     string  `json:"headers"`
 	Layers      []Layer `json:"layers,omitempty"` // only if wanted
 	Captured    int     `json:"captured"`         // captured length, bytes
@@ -26,9 +27,11 @@ type Explanation struct {
 	LinkHeader  int     `json:"link_header"`      // bytes
 	L3          int     `json:"l3"`               // length of the network packet, bytes
 	LengthRule  string  `json:"length_rule"`
-	Place       string  `json:"place"`   // place of the class
-	Match       string  `json:"match"`   // match of the class
-	Matched     string  `json:"matched"` // match without list entries that do not match the packet
+	Segments    int     `json:"segments,omitempty"` // of a super-packet
+	Segment     int     `json:"segment,omitempty"`  // length of each but the last, with the link header, bytes
+	Place       string  `json:"place"`              // place of the class
+	Match       string  `json:"match"`              // match of the class
+	Matched     string  `json:"matched"`            // match without list entries that do not match the packet
 
 	Missed  []missed    `json:"missed"`       // earlier classes
 	NoMeter string      `json:"no_meter"`     // why the first meter is missing, "" if it is not
@@ -113,7 +116,7 @@ type QueuedJSON struct {
 func (w *Witness) Explain() *Explanation {
 	p, v := &w.packet, &w.verdict
 	t := &Explanation{
-		Row: w.row(), ClockNS: v.Now, ClockPacket: w.ahead, FirstNS: w.first,
+		Row: w.row(), ClockNS: v.Now, ClockPacket: w.ahead, FirstNS: w.first, FirstPacket: w.firstID, Segments: p.Segments, Segment: p.Segment,
 		Headers: headersOf(p), Captured: len(p.Data), Wire: p.WireLen, LinkHeader: p.L3, L3: p.L3Len,
 		LengthRule: say.Length(w.plan.Source.Length),
 		Missed:     []missed{}, Meters: []metered{}, Skipped: []string{}, Acted: []string{},

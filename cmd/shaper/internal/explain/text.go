@@ -97,9 +97,9 @@ func (t *Explanation) arrivalLines() []string {
 	line := fmt.Sprintf("%d arrived %s", t.Packet, timestamp(t.TimeNS))
 	switch since := time.Duration(t.TimeNS - t.FirstNS); {
 	case since < 0:
-		line += fmt.Sprintf(", %v before packet 1", -since)
-	case t.Packet > 1:
-		line += fmt.Sprintf(", %v after packet 1", since)
+		line += fmt.Sprintf(", %v before packet %d", -since, t.FirstPacket)
+	case t.Packet > t.FirstPacket:
+		line += fmt.Sprintf(", %v after packet %d", since, t.FirstPacket)
 	}
 	if t.ClockNS == t.TimeNS {
 		return []string{line}
@@ -110,6 +110,9 @@ func (t *Explanation) arrivalLines() []string {
 
 // lengthText describes the parts of the packet's length.
 func (t *Explanation) lengthText() string {
+	if t.Segments > 1 {
+		return fmt.Sprintf("%d on the wire: a super-packet, cut into %d segments of at most %d; %d captured", t.Wire, t.Segments, t.Segment, t.Captured)
+	}
 	s := fmt.Sprintf("%d on the wire: %d link header, %d network packet", t.Wire, t.LinkHeader, t.L3)
 	if padding := t.Wire - t.LinkHeader - t.L3; padding > 0 {
 		s += fmt.Sprintf(", %d padding", padding)

@@ -21,7 +21,8 @@ type Witness struct {
 	plan    *dataplane.Plan
 	number  int64               // number of the packet, from 1
 	until   func(now int64)     // called before each packet with its time, ns
-	first   int64               // timestamp of packet 1, ns
+	firstID int64               // number of the first packet, 0 before it
+	first   int64               // its timestamp, ns
 	ahead   int64               // number of the packet with the latest timestamp, which is the clock
 	backlog []backlog           // by queue of the plan
 	own     map[uint32]*backlog // of the queues of customers, by number
@@ -61,6 +62,9 @@ func (b *backlog) removeDeparted(now int64) {
 	}
 }
 
+// Seen reports whether the packet was decided.
+func (w *Witness) Seen() bool { return w.seen }
+
 // Batch is 1.
 func (*Witness) Batch() int { return 1 }
 
@@ -68,10 +72,11 @@ func (*Witness) Batch() int { return 1 }
 func (w *Witness) Process(packets []dataplane.Packet, verdicts []dataplane.Verdict) error {
 	for i := range packets {
 		p, v := &packets[i], &verdicts[i]
-		if p.ID == 1 {
-			w.first = p.Time
+		first := w.firstID == 0
+		if first {
+			w.firstID, w.first = p.ID, p.Time
 		}
-		if p.ID == 1 || p.Time > w.Now() {
+		if first || p.Time > w.Now() {
 			w.ahead = p.ID
 		}
 		w.until(p.Time)

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/replay"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/replay/filter"
+)
+
+// captureFlags are the flags of commands that read a capture.
+type captureFlags struct {
+	filter string
+	way    wayFlag
+	inside prefixesFlag
+	mss    int // bytes
+	maxGap time.Duration
+
+	unfiltered int64 // packets that the filter excluded because of their link type
+}
+
+func (f *captureFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.filter, "filter", "", "read only the packets that match `FILTER`, in tcpdump's language, such as \"host 192.0.2.1 and udp\"")
+	flags.Var(&f.way, "direction", "read only packets of this `DIRECTION`: in or out; ingress or egress (default) read all packets as received or sent")
+	flags.Var(&f.inside, "inside", "tell directions by addresses: packets from `NETWORK`, such as 10.0.0.0/8, go out (repeatable)")
+	flags.IntVar(&f.mss, "mss", 0, "cut super-packets of TSO and GRO by an MSS of `BYTES` if the connection's SYN is not in the capture")
+	flags.Var(newTimeFlag(&f.maxGap, replay.DefaultMaxGap), "max-gap", "warn if a timestamp is more than `TIME` ahead of all earlier ones")
+}
+
+// config returns the part of a replay's configuration that the flags define. shared is as in
+// replay.Config; it is ignored if a direction was chosen.
+func (f *captureFlags) config(shared []bool) (replay.Config, error) {
+	cfg := replay.Config{MaxGap: f.maxGap, MSS: f.mss, Select: replay.Selection{Way: f.way.only, Inside: f.inside}}
+	switch {
+	case f.maxGap <= 0:
+		return cfg, usagef("--max-gap must be above zero")
+	case f.mss != 0 && (f.mss < replay.MinMSS || f.mss > 1<<16-1):
+		return cfg, usagef("--mss %d: want %d to 65535 bytes, such as 1460", f.mss, replay.MinMSS)
+	}
+	if !f.way.given {
+		cfg.Shared = shared
+	}
+	if f.filter == "" {
+		return cfg, nil
+	}
+	program, err := filter.New(f.filter)
+	if err != nil {
+		return cfg, usagef("--filter:1:%w", err)
+	}
+	cfg.Select.Filter = func(p *dataplane.Packet) bool {
+		if !p.Link.Known() {
+			f.unfiltered++
+		}
+		return program.Match(p)
+	}
+	return cfg, nil
+}
+
+// finish completes the warnings of a replay. It returns an error if a direction was chosen, but
+// the capture has none.
+func (f *captureFlags) finish(s *replay.Summary) error {
+	if f.way.only != replay.AnyWay && !s.Directed && s.Undirected > 0 {
+		return errors.New("the capture does not tell the direction of packets: give the networks behind the interface, such as --inside 10.0.0.0/8")
+	}
+	warn := func(format string, args ...any) { s.Warnings = append(s.Warnings, fmt.Sprintf(format, args...)) }
+	if s.Packets == 0 && s.Read > 0 {
+		warn("all %s are excluded by --filter or --direction", say.Count(s.Read, "packet"))
+	}
+	if s.Undirected > 0 {
+		warn("%s of unknown direction: excluded by --direction", say.Count(s.Undirected, "packet"))
+	}
+	if f.unfiltered > 0 {
+		warn("%s of a link type that --filter does not know: excluded", say.Count(f.unfiltered, "packet"))
+	}
+	const share = "share the same tokens or queues: choose one with "
+	switch b := s.Both; {
+	case b.In > 0:
+		warn("both directions, %s received and %s sent, "+share+"--direction in or out", say.Count(b.In, "packet"), say.Grouped(b.Out))
+	case b.ToServers > 0:
+		scope := ""
+		if s.Packets > replay.BothSample {
+			scope = fmt.Sprintf(" of the first %s", say.Grouped(replay.BothSample))
+		}
+		warn("both directions of TCP connections, %s to servers and %s back%s, "+share+"--filter, or with --direction and --inside",
+			say.Count(b.ToServers, "packet"), say.Grouped(b.ToClients), scope)
+	}
+	return nil
+}
+
+// wayFlag is a direction of packets, or the direction as which all of them are read.
+type wayFlag struct {
+	direction dataplane.Direction
+	only      replay.Way
+	given     bool
+}
+
+var ways = map[string]wayFlag{
+	"in":      {dataplane.Ingress, replay.In, true},
+	"out":     {dataplane.Egress, replay.Out, true},
+	"ingress": {dataplane.Ingress, replay.AnyWay, true},
+	"egress":  {dataplane.Egress, replay.AnyWay, true},
+}
+
+func (w *wayFlag) String() string { return "" }
+func (w *wayFlag) Type() string   { return "DIRECTION" }
+
+func (w *wayFlag) Set(text string) error {
+	way, ok := ways[text]
+	if !ok {
+		return errors.New("want in, out, ingress or egress")
+	}
+	*w = way
+	return nil
+}
+
+// prefixesFlag is a list of networks.
+type prefixesFlag []netip.Prefix
+
+func (l *prefixesFlag) String() string { return "" }
+func (l *prefixesFlag) Type() string   { return "NETWORK" }
+
+func (l *prefixesFlag) Set(text string) error {
+	for part := range strings.SplitSeq(text, ",") {
+		n, err := netip.ParsePrefix(part)
+		if a, e := netip.ParseAddr(part); e == nil && a.Zone() == "" {
+			n, err = netip.PrefixFrom(a, a.BitLen()), nil
+		}
+		if err != nil || n != n.Masked() {
+			return errors.New("want networks such as 10.0.0.0/8 or 2001:db8::/32, separated by commas")
+		}
+		*l = append(*l, n)
+	}
+	return nil
+}
+
+// sharedClasses has true for each class whose packets all draw from the same tokens or the same
+// queue.
+func sharedClasses(plan *dataplane.Plan) []bool {
+	shared := make([]bool, len(plan.Classes))
+	for i := range plan.Classes {
+		c := &plan.Classes[i]
+		for stage := c.Stage; stage >= 0; stage = plan.Stages[stage].Then {
+			shared[i] = shared[i] || !plan.Stages[stage].Keyed() && !plan.Stages[stage].Customers
+		}
+		for _, a := range c.Actions {
+			shared[i] = shared[i] || a.Queue >= 0
+		}
+	}
+	return shared
+}
