@@ -77,7 +77,10 @@ func (f *diffFlags) run(cmd *cobra.Command, s streams, args []string) error {
 		return err
 	}
 	for _, policy := range policies {
-		warnReplay(s.err, policy)
+		if policy.HasRules() { // one warning, even if both have rules
+			warnReplay(s.err, policy)
+			break
+		}
 	}
 	input.warn(s, summary)
 	result.Capture = fates.Capture(summary, func(packet int64) (commands []string) {
