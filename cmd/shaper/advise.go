@@ -20,7 +20,7 @@ import (
 
 // adviseFlags are the flags of shaper advise.
 type adviseFlags struct {
-	directionFlag
+	captureFlags
 	policy, length     string
 	rate, peak, target string
 	loss, excess       string
@@ -52,7 +52,7 @@ With --policy, find the bursts of each class, at the rates of its meter.`,
 		Args: wantArgs(0, 1, "at most one capture"),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, s, args) },
 	}
-	f.directionFlag.add(cmd)
+	f.captureFlags.add(cmd)
 	flags := cmd.Flags()
 	flags.StringVarP(&f.policy, "policy", "p", "", "find bursts for the classes of the policy in `FILE` (YAML)")
 	flags.StringVar(&f.rate, "rate", "", "find bursts at `RATE`, such as 50mbit (CIR)")
@@ -136,21 +136,27 @@ func (f *adviseFlags) run(cmd *cobra.Command, s streams, args []string) error {
 	if err != nil {
 		return err
 	}
-	plan := policy.Plan.For(f.direction)
+	plan := policy.Plan.For(f.way.direction)
+	cfg, err := f.config(sharedClasses(plan))
+	if err != nil {
+		return err
+	}
 	input, err := openInput(args[0], s.in)
 	if err != nil {
 		return err
 	}
 	defer input.Close()
 	collector := advise.NewCollector(plan)
-	summary, cut, err := input.replay(cmd.Context(), s, replay.Go{Pipeline: dataplane.NewPipeline(plan)}, replay.Config{
-		Each: func(p *dataplane.Packet, v *dataplane.Verdict) error {
-			collector.Packet(p, v)
-			return nil
-		},
-	})
+	cfg.Each = func(p *dataplane.Packet, v *dataplane.Verdict) error {
+		collector.Packet(p, v)
+		return nil
+	}
+	summary, cut, err := input.replay(cmd.Context(), s, replay.Go{Pipeline: dataplane.NewPipeline(plan)}, cfg)
 	if err != nil {
 		return err
+	}
+	if err := f.finish(&summary); err != nil {
+		return fmt.Errorf("%s: %w", input.name, err)
 	}
 	answer, err := computed(s, func() (*advise.Advice, error) { return collector.Advise(o) })
 	if err != nil {
@@ -165,6 +171,7 @@ func (f *adviseFlags) run(cmd *cobra.Command, s streams, args []string) error {
 	if err := f.print(s, answer); err != nil {
 		return err
 	}
+	input.note(s, summary)
 	if cut != nil {
 		return fmt.Errorf("%s: %w: the advice is for the %d packets before that", input.name, cut, summary.Packets)
 	}

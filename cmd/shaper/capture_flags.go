@@ -100,16 +100,17 @@ type wayFlag struct {
 	direction dataplane.Direction
 	only      replay.Way
 	given     bool
+	text      string
 }
 
 var ways = map[string]wayFlag{
-	"in":      {dataplane.Ingress, replay.In, true},
-	"out":     {dataplane.Egress, replay.Out, true},
-	"ingress": {dataplane.Ingress, replay.AnyWay, true},
-	"egress":  {dataplane.Egress, replay.AnyWay, true},
+	"in":      {direction: dataplane.Ingress, only: replay.In, given: true},
+	"out":     {direction: dataplane.Egress, only: replay.Out, given: true},
+	"ingress": {direction: dataplane.Ingress, only: replay.AnyWay, given: true},
+	"egress":  {direction: dataplane.Egress, only: replay.AnyWay, given: true},
 }
 
-func (w *wayFlag) String() string { return "" }
+func (w *wayFlag) String() string { return w.text }
 func (w *wayFlag) Type() string   { return "DIRECTION" }
 
 func (w *wayFlag) Set(text string) error {
@@ -118,14 +119,22 @@ func (w *wayFlag) Set(text string) error {
 		return errors.New("want in, out, ingress or egress")
 	}
 	*w = way
+	w.text = text
 	return nil
 }
 
 // prefixesFlag is a list of networks.
 type prefixesFlag []netip.Prefix
 
-func (l *prefixesFlag) String() string { return "" }
-func (l *prefixesFlag) Type() string   { return "NETWORK" }
+func (l *prefixesFlag) String() string {
+	words := make([]string, len(*l))
+	for i, n := range *l {
+		words[i] = n.String()
+	}
+	return strings.Join(words, ",")
+}
+
+func (l *prefixesFlag) Type() string { return "NETWORK" }
 
 func (l *prefixesFlag) Set(text string) error {
 	for part := range strings.SplitSeq(text, ",") {

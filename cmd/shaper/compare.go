@@ -19,6 +19,7 @@ import (
 // compareFlags are the flags of shaper compare.
 type compareFlags struct {
 	captureFlags
+	showFlags
 	meters          []string
 	rate, length    string
 	window          time.Duration
@@ -44,15 +45,21 @@ entries for its limit in packets of 40 bytes.
 worst    most bytes that passed in any span as long as --window; with --rate,
          also as a multiple of the bytes that the rate allows in that span
 starved  longest run of dropped packets, from the first to the last
-state    memory of one meter, in bytes`,
+state    memory of one meter, in bytes
+
+With --show, replay the capture through the policy in an output of show
+policy-map interface of a Cisco router, and print the packets and bytes that
+conformed, exceeded and violated here and on the router.`,
 		Example: `  shaper compare testdata/pcaps/border.pcap --rate 800kbit --picture compare.svg
   shaper compare testdata/pcaps/bursts.pcap --window 100ms --report compare.html \
     --meter "token-bucket rate=10mbit burst=64KiB" \
-    --meter "trtcm cir=10mbit cbs=64KiB pir=20mbit pbs=128KiB"`,
+    --meter "trtcm cir=10mbit cbs=64KiB pir=20mbit pbs=128KiB"
+  shaper compare testdata/pcaps/bursts.pcap --show docs/edge.show`,
 		Args: oneArg("capture"),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, s, args[0]) },
 	}
 	f.captureFlags.add(cmd)
+	f.showFlags.add(cmd)
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.meters, "meter", nil, "compare `METER`, such as \"token-bucket rate=10mbit burst=20ms\" (repeatable)")
 	flags.StringVar(&f.rate, "rate", "", "compare all kinds of meters at `RATE`, such as 10mbit; with --meter, used only as the reference rate of the \"worst\" column")
@@ -67,6 +74,12 @@ state    memory of one meter, in bytes`,
 // check rejects contradictory flags.
 func (f *compareFlags) check() error {
 	switch {
+	case f.show != "" && (len(f.meters) > 0 || f.rate != "" || f.report != "" || f.picture != ""):
+		return usagef("--show cannot be combined with --meter, --rate, --report and --picture")
+	case f.show != "":
+		return nil
+	case f.name != "" || f.policy != "":
+		return usagef("--name and --policy need --show FILE")
 	case len(f.meters) == 0 && f.rate == "":
 		return usagef("nothing to compare: give --rate 10mbit for all kinds of meters, or --meter \"token-bucket rate=10mbit burst=20ms\" for each")
 	case len(f.meters) > compare.MaxMeters:
@@ -84,6 +97,9 @@ func (f *compareFlags) check() error {
 func (f *compareFlags) run(cmd *cobra.Command, s streams, in string) error {
 	if err := f.check(); err != nil {
 		return err
+	}
+	if f.show != "" {
+		return f.runShow(cmd, s, in)
 	}
 	cfg, err := f.config([]bool{true}) // one class, whose meters see all packets
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
 )
 
 // fixedWords completes with the given words.
@@ -82,6 +83,9 @@ var argumentValues = map[string]cobra.CompletionFunc{
 	"shaper compare": firstArgument(captureFiles),
 	"shaper check":   firstArgument(policyFiles),
 	"shaper diff":    policiesThenCapture,
+	"shaper advise":  firstArgument(captureFiles),
+	"shaper export":  firstArgument(policyFiles),
+	"shaper import":  firstArgument(anyFile),
 }
 
 // flagValues has the completions of flags' values, by flag.
@@ -97,6 +101,9 @@ var flagValues = map[string]cobra.CompletionFunc{
 	"hook":     fixedWords("auto", "tcx", "tc", "xdp"),
 	"pacer":    fixedWords("auto", "fq", "htb"),
 	"engine":   fixedWords("go", "bpf"),
+	"show":     anyFile,
+	"from":     fixedWords(routers.ImportNames()...),
+	"to":       fixedWords(routers.ExportNames()...),
 	"uplink":   completeInterfaces,
 	"store":    wordStarts("redis://", "rediss://"),
 
@@ -151,6 +158,10 @@ func completeValues(cmd *cobra.Command) {
 				f = fixedWords("in", "out", "ingress", "egress")
 			case flag.Name == "direction":
 				f = fixedWords("egress", "ingress")
+			case flag.Name == "output" && strings.Contains(flag.Usage, "policy"):
+				f = policyFiles
+			case flag.Name == "output" && strings.Contains(flag.Usage, "configuration"):
+				f = anyFile
 			case f == nil:
 				f = fixedWords()
 			}

@@ -10,12 +10,11 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/diff"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
-	"github.com/a-seed-32e5a53f/shaper/dataplane/replay"
 )
 
 // diffFlags are the flags of shaper diff.
 type diffFlags struct {
-	directionFlag
+	captureFlags
 	json bool
 }
 
@@ -40,7 +39,7 @@ not; - is standard input.`,
 		Args: wantArgs(2, 3, "two policies, and a capture or none"),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, s, args) },
 	}
-	f.directionFlag.add(cmd)
+	f.captureFlags.add(cmd)
 	cmd.Flags().BoolVar(&f.json, "json", false, "print JSON")
 	return cmd
 }
@@ -61,6 +60,10 @@ func (f *diffFlags) run(cmd *cobra.Command, s streams, args []string) error {
 	}
 
 	in := args[2]
+	cfg, err := f.config(nil) // each policy alone would warn of both directions
+	if err != nil {
+		return err
+	}
 	input, err := openInput(in, s.in)
 	if err != nil {
 		return err
@@ -68,13 +71,16 @@ func (f *diffFlags) run(cmd *cobra.Command, s streams, args []string) error {
 	defer input.Close()
 	var sides [2]diff.Side
 	for i, policy := range policies {
-		plan := policy.Plan.For(f.direction)
+		plan := policy.Plan.For(f.way.direction)
 		sides[i] = diff.Side{Plan: plan, Engine: newGoEngine(plan)}
 	}
 	fates := diff.NewFates(sides[0], sides[1])
-	summary, cut, err := input.replay(cmd.Context(), s, fates, replay.Config{})
+	summary, cut, err := input.replay(cmd.Context(), s, fates, cfg)
 	if err != nil {
 		return err
+	}
+	if err := f.finish(&summary); err != nil {
+		return fmt.Errorf("%s: %w", input.name, err)
 	}
 	for _, policy := range policies {
 		if policy.HasRules() { // one warning, even if both have rules
@@ -83,12 +89,11 @@ func (f *diffFlags) run(cmd *cobra.Command, s streams, args []string) error {
 		}
 	}
 	input.warn(s, summary)
-	result.Capture = fates.Capture(summary, func(packet int64) (commands []string) {
-		for i := range flags {
-			commands = append(commands, f.why(in, packet, &flags[i]))
-		}
-		return commands
-	})
+	var why [2]func(packet int64) string
+	for i := range flags {
+		why[i] = whyCommand(cmd, s, in, flags[i].words()...)
+	}
+	result.Capture = fates.Capture(summary, func(packet int64) []string { return []string{why[0](packet), why[1](packet)} })
 	if err := f.print(s, result); err != nil {
 		return err
 	}
@@ -116,19 +121,10 @@ func policyArgument(arg string) policyFlags {
 	return policyFlags{file: arg}
 }
 
-// why returns the command that explains the verdict of a packet.
-func (f *diffFlags) why(in string, packet int64, policy *policyFlags) string {
-	words := []string{"shaper", "why", in, fmt.Sprint(packet)}
-	if policy.file != "" {
-		words = append(words, "--policy", policy.file)
-	} else {
-		words = append(words, "--meter", policy.one.Meter)
+// words returns the flags of a policy of policyArgument.
+func (p *policyFlags) words() []string {
+	if p.file != "" {
+		return []string{"--policy", p.file}
 	}
-	if f.direction != 0 {
-		words = append(words, "--direction", f.direction.String())
-	}
-	for i, word := range words {
-		words[i] = say.Quoted(word)
-	}
-	return strings.Join(words, " ")
+	return []string{"--meter", p.one.Meter}
 }

@@ -154,9 +154,9 @@ func writeEpisodes(p *printer, n *replayed) {
 	p.Printf("\n%s:\n\n%s\n\n%s", heading, g.Render(say.IsTerminal(p.W)), notes.String())
 }
 
-// whyCommand returns a function that writes the command that explains a packet of a replay: the
-// flags that shaper why has too are those of the replay.
-func whyCommand(cmd *cobra.Command, s streams, in string) func(packet int64) string {
+// whyCommand returns a function that writes the command that explains a packet: with the flags of
+// cmd that shaper why has too, and more words.
+func whyCommand(cmd *cobra.Command, s streams, in string, more ...string) func(packet int64) string {
 	known := newWhy(s).Flags()
 	flags := ""
 	cmd.Flags().Visit(func(f *pflag.Flag) {
@@ -164,41 +164,18 @@ func whyCommand(cmd *cobra.Command, s streams, in string) func(packet int64) str
 			return
 		}
 		if f.NoOptDefVal != "" {
-			flags += fmt.Sprintf(" --%s=%s", f.Name, shellWord(f.Value.String()))
+			flags += fmt.Sprintf(" --%s=%s", f.Name, say.Quoted(f.Value.String()))
 			return
 		}
-		flags += fmt.Sprintf(" --%s %s", f.Name, shellWord(f.Value.String()))
+		flags += fmt.Sprintf(" --%s %s", f.Name, say.Quoted(f.Value.String()))
 	})
+	for _, word := range more {
+		flags += " " + say.Quoted(word)
+	}
 	if strings.HasPrefix(in, "-") && in != "-" {
 		in = "./" + in
 	}
 	return func(packet int64) string {
-		return fmt.Sprintf("shaper why %s %d%s", shellWord(in), packet, flags)
+		return fmt.Sprintf("shaper why %s %d%s", say.Quoted(in), packet, flags)
 	}
-}
-
-// shellWord quotes a word for a POSIX shell. Bytes that a terminal would obey are written as
-// octal escapes, in $'...'.
-func shellWord(s string) string {
-	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-"
-	switch {
-	case s != "" && strings.Trim(s, plain) == "":
-		return s
-	case say.Printable(s) == s:
-		return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
-	}
-	var b strings.Builder
-	b.WriteString("$'")
-	for i := range len(s) {
-		switch c := s[i]; {
-		case c == '\'' || c == '\\':
-			b.WriteByte('\\')
-			b.WriteByte(c)
-		case c < ' ' || c > '~':
-			fmt.Fprintf(&b, `\%03o`, c)
-		default:
-			b.WriteByte(c)
-		}
-	}
-	return b.String() + "'"
 }

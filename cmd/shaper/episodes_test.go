@@ -198,24 +198,6 @@ func TestEpisodeLack(t *testing.T) {
 	}
 }
 
-// TestShellWord passes words through a shell.
-func TestShellWord(t *testing.T) {
-	bash, err := exec.LookPath("bash")
-	if err != nil {
-		t.Skip("quoting for shells is tested with bash: apt-get install bash")
-	}
-	for _, word := range []string{"", "a.pcap", "a b", "it's", `"$HOME" \ $(id) *?~`, "-", "\x1b[31mred", "tab\t'q'\\7", "\xff\xfe", "größe", "a\nb", "\u202e"} {
-		quoted := shellWord(word)
-		out, err := exec.Command(bash, "-c", "printf %s "+quoted).Output()
-		if err != nil || string(out) != word {
-			t.Errorf("%q as %s: got %q, %v", word, quoted, out, err)
-		}
-		if strings.ContainsAny(quoted, "\x1b\n\t\u202e") {
-			t.Errorf("%q is not printable: %q", word, quoted)
-		}
-	}
-}
-
 // TestReportTiles compares the packets in the tiles of a report with the rows of --decisions. Each of
 // the worst episodes begins in a tile, also if a link drops its packets later.
 func TestReportTiles(t *testing.T) {

@@ -35,6 +35,12 @@ var exitStatus = map[string]string{
 	"shaper check": `  0  the policy compiles, with or without warnings
   1  failure, or with --strict a warning
   2  wrong usage, or an error in the policy`,
+	"shaper import": `  0  success
+  1  failure, or a statement cannot be expressed in a policy
+  2  wrong usage`,
+	"shaper export": `  0  success
+  1  failure, or the dialect cannot express a part of the policy
+  2  wrong usage, or an error in the policy`,
 	"shaper simulate": `  0  success
   1  failure, or the excess is above the bound
   2  wrong usage, or an error in the scenario`,

@@ -148,7 +148,7 @@ color.`,
 	})
 	root.AddCommand(
 		newRun(s), newTap(s), newReplay(s), newReload(s), newSet(s), newConfirm(s), newDetach(s),
-		newStatus(s), newStats(s), newWhy(s), newCompare(s), newBudget(s), newCheck(s), newAdvise(s), newDiff(s), newSimulate(s), newVersion(s), newGuard(s), newMan(),
+		newStatus(s), newStats(s), newWhy(s), newCompare(s), newBudget(s), newCheck(s), newAdvise(s), newDiff(s), newImport(s), newExport(s), newSimulate(s), newVersion(s), newGuard(s), newMan(),
 	)
 	root.Flags().BoolP("version", "v", false, "print the version")
 	root.SetHelpCommand(newHelp(root))

@@ -114,15 +114,17 @@ func (p *policyFlags) load() (*policyfile.Compiled, error) {
 
 // readText reads a file of at most the maximum size of a policy. The file may be a device that
 // does not end.
-func readText(what, path string) ([]byte, error) {
+func readText(what, path string) ([]byte, error) { return readLimited(what, path, policyfile.MaxSize) }
+
+func readLimited(what, path string, most int64) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, plainPathError(what, err)
 	}
 	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, policyfile.MaxSize+1))
-	if len(text) > policyfile.MaxSize {
-		return nil, fmt.Errorf("%s %q is larger than %d MiB, the maximum", what, path, policyfile.MaxSize>>20)
+	text, err := io.ReadAll(io.LimitReader(file, most+1))
+	if int64(len(text)) > most {
+		return nil, fmt.Errorf("%s %q is larger than %d MiB, the maximum", what, path, most>>20)
 	}
 	return text, plainPathError(what, err)
 }

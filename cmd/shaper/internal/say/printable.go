@@ -1,6 +1,7 @@
 package say
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"unicode"
@@ -19,16 +20,28 @@ func Printable(name string) string {
 	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
 }
 
-// Quoted writes a word of a command as a shell reads it.
-func Quoted(word string) string {
-	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./=:,@%+", r)
+// Quoted quotes a word for a POSIX shell, if it needs that. Bytes that a terminal would obey are written as
+// octal escapes, in $'...'.
+func Quoted(s string) string {
+	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-"
+	switch {
+	case s != "" && strings.Trim(s, plain) == "":
+		return s
+	case Printable(s) == s:
+		return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 	}
-	if word != "" && !strings.ContainsFunc(word, func(r rune) bool { return !plain(r) }) {
-		return word
+	var b strings.Builder
+	b.WriteString("$'")
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c == '\'' || c == '\\':
+			b.WriteByte('\\')
+			b.WriteByte(c)
+		case c < ' ' || c > '~':
+			fmt.Fprintf(&b, `\%03o`, c)
+		default:
+			b.WriteByte(c)
+		}
 	}
-	if Printable(word) != word {
-		return "$'" + strings.ReplaceAll(strings.Trim(strconv.Quote(word), `"`), "'", `\'`) + "'"
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+	return b.String() + "'"
 }

@@ -99,7 +99,7 @@ func TestCount(t *testing.T) {
 
 // TestQuoted gives quoted words to a shell.
 func TestQuoted(t *testing.T) {
-	for _, word := range []string{"", "plain-1_2./=:,@%+", "two words", "it's", `a"b\c`, "$HOME `id` !", "tab\tnew\nline", "\x1b[31m\xff'", "é", "~", "*"} {
+	for _, word := range []string{"", "plain-1_2./=:,@%+", "two words", "it's", `a"b\c`, "$HOME `id` !", "tab\tnew\nline", "\x1b[31m\xff'", "é", "~", "*", `"$HOME" \ $(id) *?~`, "-", "tab\t'q'\\7", "\xff\xfe", "\u202e"} {
 		out, err := exec.Command("bash", "-c", "printf %s "+Quoted(word)).Output()
 		if err != nil || string(out) != word {
 			t.Errorf("%q: %s is %q (%v)", word, Quoted(word), out, err)

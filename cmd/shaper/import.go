@@ -1,0 +1,196 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// importFlags are the flags of shaper import.
+type importFlags struct {
+	from, name, link, length, out string
+	lossy, verbose                bool
+}
+
+func newImport(s streams) *cobra.Command {
+	var f importFlags
+	cmd := &cobra.Command{
+		Use:     "import --from DIALECT FILE",
+		GroupID: "plan",
+		Short:   "Turn the configuration of a router, or of tc, into a policy",
+		Long: `Read policers, shapers, classes and queues from a configuration, and print them
+as a policy. Each line has a comment: the line and the statement it was made
+from, and how its value was converted. FILE - is standard input.
+
+If a statement cannot be expressed in a policy, print it with its line and the
+reason, write no policy and exit with 1. With --lossy, omit it and continue.`,
+		Example: `  shaper import --from cisco docs/edge.cfg -o edge.yaml
+  shaper check edge.yaml`,
+		Args: oneArg("configuration"),
+		RunE: func(_ *cobra.Command, args []string) error { return f.run(s, args[0]) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.from, "from", "", "the language of FILE is `DIALECT`: "+listed(routers.ImportNames()))
+	flags.StringVar(&f.name, "name", "", "import the policy `NAME` of a configuration that has several")
+	flags.StringVar(&f.link, "link", "", "the interface has `RATE`, such as 1gbit: needed for rates in percent and for shares of the bandwidth")
+	flags.StringVar(&f.length, "length", "", "the router counts packet lengths by `RULE`: l3, l2 or l1 (default l3)")
+	flags.BoolVar(&f.lossy, "lossy", false, "omit statements that a policy cannot express, and exit with 0")
+	flags.BoolVar(&f.verbose, "verbose", false, "print the statements that are skipped because they are outside of policies")
+	flags.StringVarP(&f.out, "output", "o", "", "write the policy to `FILE`")
+	return cmd
+}
+
+// listed joins words for a sentence.
+func listed(words []string) string {
+	last := len(words) - 1
+	if last < 1 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:last], ", ") + " or " + words[last]
+}
+
+func (f *importFlags) run(s streams, path string) error {
+	defer interrupted.allowExit()()
+	importer := routers.From(f.from)
+	switch {
+	case f.from == "":
+		return usagef("--from is missing: want %s", listed(routers.ImportNames()))
+	case importer == nil:
+		return usagef("--from %q: want %s", f.from, listed(routers.ImportNames()))
+	case !slices.Contains([]string{"", "l3", "l2", "l1"}, f.length):
+		return usagef("--length %q: want l3, l2 or l1", f.length)
+	}
+	var o routers.Options
+	if f.link != "" {
+		link, err := policyfile.ParseRate(f.link)
+		if err == nil && link == (meter.Rate{Period: link.Period}) {
+			err = errors.New("it must be above zero")
+		}
+		if err != nil {
+			return usagef("--link: %w", err)
+		}
+		o.Link = link
+	}
+	source, err := f.read(s, path)
+	if err != nil {
+		return err
+	}
+	source.Options = o
+	in, err := importer.Import(source)
+	if err == nil {
+		return f.write(s, source, in)
+	}
+	return fmt.Errorf("%s: %w", source.Name, routers.Misread(err, f.from, source.Text))
+}
+
+// read returns the configuration: a file, standard input, or that of an interface.
+func (f *importFlags) read(s streams, path string) (routers.Source, error) {
+	if path == "-" {
+		text, err := io.ReadAll(io.LimitReader(s.in, maxConfiguration+1))
+		if err == nil && len(text) > maxConfiguration {
+			err = fmt.Errorf("it is larger than %d MiB, the maximum", maxConfiguration>>20)
+		}
+		if err != nil {
+			return routers.Source{}, fmt.Errorf("standard input: %w", err)
+		}
+		return routers.Source{Name: "standard input", Text: string(text)}, nil
+	}
+	if live, ok := routers.From(f.from).(routers.LiveDialect); ok {
+		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+			source, err := live.Live(path)
+			if err != nil {
+				return source, fmt.Errorf("%q is not a file, and as an interface: %w", path, err)
+			}
+			return source, nil
+		}
+	}
+	text, err := readLimited("configuration", path, maxConfiguration)
+	return routers.Source{Name: say.Printable(path), Text: string(text)}, err
+}
+
+// maxConfiguration is the maximum size of a configuration. Those of large routers have some MB.
+const maxConfiguration = 64 << 20
+
+// write checks the chosen draft and writes it.
+func (f *importFlags) write(s streams, source routers.Source, in *routers.Import) error {
+	draft, problems, err := in.Pick(f.name)
+	if err != nil {
+		return fmt.Errorf("%s: %w", source.Name, routers.Misread(err, f.from, source.Text))
+	}
+	f.reportSkipped(s, source, in)
+	var errs []error
+	for _, p := range problems {
+		place := source.Name
+		if p.Line > 0 {
+			place = fmt.Sprintf("%s:%d", place, p.Line)
+		}
+		if f.lossy {
+			fmt.Fprintf(s.err, "shaper: warning: omitted: %s\n", say.Printable(fmt.Sprintf("%s: %v", place, p)))
+			continue
+		}
+		errs = append(errs, fmt.Errorf("%s: %v", place, p))
+	}
+	if n := len(errs); n > 0 {
+		return errors.Join(append(errs, fmt.Errorf("%s: %s cannot be expressed in a policy: nothing was written: --lossy omits them", source.Name, say.Count(n, "statement")))...)
+	}
+	if f.length != "" {
+		draft.Length = f.length
+	}
+	title := fmt.Sprintf("Imported by shaper import --from %s from %s, policy %s.", f.from, source.Name, draft.Name)
+	rendered := draft.Render(title)
+	if _, err := compileImported(source, draft, rendered); err != nil {
+		return err
+	}
+	return writeResult(s, "policy", f.out, rendered.Text)
+}
+
+// reportSkipped counts or prints the statements outside of policies.
+func (f *importFlags) reportSkipped(s streams, source routers.Source, in *routers.Import) {
+	if len(in.Skipped) == 0 {
+		return
+	}
+	if !f.verbose {
+		fmt.Fprintf(s.err, "shaper: note: %s: skipped %s outside of policies: --verbose prints them\n", source.Name, say.Count(len(in.Skipped), "statement"))
+		return
+	}
+	for _, p := range in.Skipped {
+		fmt.Fprintf(s.err, "shaper: note: %s:%d: skipped: %s\n", source.Name, p.Line, say.Printable(p.Text))
+	}
+}
+
+// compileImported compiles an imported policy. Errors have the line of the configuration.
+func compileImported(source routers.Source, draft *routers.Draft, r *routers.Rendered) (*policyfile.Compiled, error) {
+	if len(draft.Classes) == 0 {
+		return nil, fmt.Errorf("%s: nothing is left that a policy can express", source.Name)
+	}
+	policy, err := policyfile.Source{Name: "imported", Text: r.Text}.Compile()
+	if err == nil {
+		return policy, nil
+	}
+	var errs []error
+	for text := range strings.Lines(err.Error()) {
+		reason := strings.TrimSuffix(text, "\n")
+		place := source.Name
+		if at, rest, ok := strings.Cut(reason, ": "); ok {
+			var line, column int
+			if _, err := fmt.Sscanf(at, "imported:%d:%d", &line, &column); err == nil {
+				reason = rest
+				if n := r.SourceLine(line); n > 0 {
+					place = fmt.Sprintf("%s:%d", place, n)
+				}
+			}
+		}
+		errs = append(errs, fmt.Errorf("%s: %s", place, reason))
+	}
+	return nil, errors.Join(errs...)
+}

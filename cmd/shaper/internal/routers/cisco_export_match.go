@@ -1,0 +1,182 @@
+package routers
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+)
+
+// Maximum numbers of values in a statement (IOS Quality of Service Command Reference).
+const (
+	mostDSCP = 8
+	mostCoS  = 4
+)
+
+// classMap writes the condition of a class. Parts with alternatives get a class map of their own.
+func (e *ciscoExporter) classMap(c *dataplane.Class, name string) {
+	m := &c.Match
+	var lines []string
+	if words := dscpWords(m.DSCP); len(words) > 0 {
+		lines = append(lines, e.either(name+"-DSCP", "match dscp", words, mostDSCP))
+	}
+	if numbers, _ := singles(m.PCP, 8); len(numbers) > 0 {
+		var words []string
+		for _, v := range numbers {
+			words = append(words, fmt.Sprint(v))
+		}
+		lines = append(lines, e.either(name+"-COS", "match cos", words, mostCoS))
+	}
+	if len(m.VLAN) > 0 {
+		lines = append(lines, "match vlan "+strings.Join(values(m.VLAN), " "))
+	}
+	e.checkLength(c)
+	if len(m.Length) > 0 {
+		if len(m.Length) > 1 {
+			e.Cannot("class %s: length: the router has one range", c.Name)
+		}
+		lines = append(lines, fmt.Sprintf("match packet length min %d max %d", m.Length[0].First, m.Length[0].Last))
+	}
+	if len(m.Mark) > 0 {
+		e.Cannot("class %s: mark: the router has none", c.Name)
+	}
+	if m.Customer {
+		e.Cannot("class %s: per: customer", c.Name)
+	}
+	switch {
+	case len(m.Src)+len(m.Dst)+len(m.Proto)+len(m.SPort)+len(m.DPort) > 0:
+		lines = append(lines, e.lists(c, name)...)
+	case len(m.EtherType) > 0:
+		if v, ok := ipVersion(m.EtherType); !ok || v != 0 || len(m.Length) == 0 { // a length implies IP
+			lines = append(lines, e.etherType(c, name))
+		}
+	}
+	if lines == nil {
+		lines = []string{"match any"}
+	}
+	fmt.Fprintf(&e.maps, "class-map match-all %s\n %s\n!\n", name, strings.Join(lines, "\n "))
+}
+
+// either returns a statement for alternatives. If they do not fit in one statement, they get a
+// class map.
+func (e *ciscoExporter) either(name, statement string, words []string, most int) string {
+	if len(words) <= most {
+		return statement + " " + strings.Join(words, " ")
+	}
+	name = e.unused(name)
+	fmt.Fprintf(&e.maps, "class-map match-any %s\n", name)
+	for len(words) > 0 {
+		n := min(most, len(words))
+		fmt.Fprintf(&e.maps, " %s %s\n", statement, strings.Join(words[:n], " "))
+		words = words[n:]
+	}
+	e.maps.WriteString("!\n")
+	return "match class-map " + name
+}
+
+// etherType returns the statement for EtherTypes.
+func (e *ciscoExporter) etherType(c *dataplane.Class, name string) string {
+	names := map[uint32]string{0x0800: "ip", 0x86dd: "ipv6", 0x0806: "arp"}
+	var words []string
+	numbers, ok := singles(c.Match.EtherType, len(names))
+	for _, v := range numbers {
+		words = append(words, names[v])
+	}
+	if !ok || slices.Contains(words, "") {
+		e.Cannot("class %s: ethertype: the router has ipv4, ipv6 and arp", c.Name)
+		return "match any"
+	}
+	return e.either(name+"-TYPE", "match protocol", words, 1)
+}
+
+// lists writes the access lists for addresses, protocols and ports, and returns the statements
+// that refer to them.
+func (e *ciscoExporter) lists(c *dataplane.Class, name string) []string {
+	var groups []string
+	for _, family := range e.families(c) {
+		entries, ok := e.entries(&c.Match, family == 6)
+		if !ok {
+			e.Cannot("class %s: its addresses, protocols and ports need more than %d lines", c.Name, maxAlternatives)
+			return nil
+		}
+		list := e.unused(fmt.Sprintf("%s-%d", name, family))
+		head := "ip access-list extended " + list
+		if family == 6 {
+			head = "ipv6 access-list " + list
+		}
+		fmt.Fprintf(&e.maps, "%s\n", head)
+		for _, entry := range entries {
+			fmt.Fprintf(&e.maps, " permit %s\n", entry)
+		}
+		e.maps.WriteString("!\n")
+		groups = append(groups, list)
+	}
+	if len(groups) == 0 {
+		return nil
+	}
+	return []string{e.either(name+"-IP", "match access-group name", groups, 1)}
+}
+
+// entries returns the entries of an access list: each combination of values.
+func (e *ciscoExporter) entries(m *dataplane.Match, v6 bool) ([]string, bool) {
+	words := [][]string{protocolWords(m, v6)}
+	for _, side := range []struct {
+		prefixes []netip.Prefix
+		ports    []dataplane.Range
+	}{{m.Src, m.SPort}, {m.Dst, m.DPort}} {
+		addresses := []string{"any"}
+		if len(side.prefixes) > 0 {
+			addresses = nil
+		}
+		for _, p := range side.prefixes {
+			addresses = append(addresses, ciscoPrefix(p))
+		}
+		words = append(words, addresses)
+		if len(side.ports) == 0 {
+			continue
+		}
+		var ports []string
+		for _, r := range side.ports {
+			if r.First == r.Last {
+				ports = append(ports, fmt.Sprintf("eq %d", r.First))
+			} else {
+				ports = append(ports, fmt.Sprintf("range %d %d", r.First, r.Last))
+			}
+		}
+		words = append(words, ports)
+	}
+	return combinations(words)
+}
+
+// protocolWords returns the protocols of a condition. Ports alone mean TCP and UDP.
+func protocolWords(m *dataplane.Match, v6 bool) (words []string) {
+	if len(m.Proto) == 0 && len(m.SPort)+len(m.DPort) > 0 {
+		return []string{"tcp", "udp"}
+	}
+	numbers, _ := singles(m.Proto, 256)
+	for _, n := range numbers {
+		word := map[uint32]string{1: "icmp", 2: "igmp", 6: "tcp", 17: "udp", 47: "gre", 50: "esp", 89: "ospf", 132: "sctp"}[n]
+		if v6 && n == 1 || word == "" {
+			word = fmt.Sprint(n)
+		}
+		words = append(words, word)
+	}
+	if words == nil {
+		return []string{map[bool]string{false: "ip", true: "ipv6"}[v6]}
+	}
+	return words
+}
+
+// ciscoPrefix writes a prefix: with a wildcard mask for IPv4.
+func ciscoPrefix(p netip.Prefix) string {
+	switch {
+	case p.IsSingleIP():
+		return "host " + p.Addr().String()
+	case p.Addr().Is6():
+		return p.String()
+	}
+	mask := uint32(1)<<(32-p.Bits()) - 1
+	return fmt.Sprintf("%v %d.%d.%d.%d", p.Addr(), mask>>24, mask>>16&255, mask>>8&255, mask&255)
+}

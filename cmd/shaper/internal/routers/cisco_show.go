@@ -1,0 +1,264 @@
+package routers
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+func init() { importers["cisco-show"] = ciscoShow{} }
+
+// ciscoShow is the output of show policy-map interface. It is translated to the statements of a
+// configuration, and its counters are kept.
+type ciscoShow struct{}
+
+// Counter has what a router counted for a class.
+type Counter struct {
+	Class  string
+	Line   int
+	Colors [3]*Shown // conformed, exceeded and violated; nil if not printed
+}
+
+// Shown is a number of packets and bytes. Some platforms print only one of them.
+type Shown struct {
+	Packets, Bytes *int64
+}
+
+// showReader is inside a class of a service policy.
+type showReader struct {
+	ciscoConfig
+	device   string
+	stack    []showLevel // of nested service policies
+	class    *ciscoClass
+	counter  *Counter
+	counters map[*ciscoPolicy][]*Counter
+	named    map[string]string // names of service policies, by the names of drafts
+	section  string            // police, set, or ""
+	color    string            // whose actions follow
+	queued   bool              // the class has a rate or a share, so its queue limit counts
+	limit    Line              // the queue limit, if it was printed before the rate
+	police   int               // index of the police statement in the lines of the class; -1: none
+}
+
+// showLevel is a service policy. It ends with the first class that is indented less.
+type showLevel struct {
+	indent int
+	policy *ciscoPolicy
+}
+
+// Import reads the service policies of interfaces. A draft has the name of the interface with the
+// direction.
+func (ciscoShow) Import(src Source) (*Import, error) {
+	lines, err := ReadLines(src.Text)
+	if err != nil {
+		return nil, err
+	}
+	r := &showReader{
+		ciscoConfig: newCiscoConfig(src),
+		counters:    map[*ciscoPolicy][]*Counter{},
+		named:       map[string]string{},
+	}
+	for _, l := range lines {
+		r.read(l)
+	}
+	r.findChildren()
+	for _, p := range r.policies {
+		r.importPolicy(p)
+		d := r.in.Draft(p.name, p.line.Number)
+		for _, c := range r.counters[p] {
+			d.Counters = append(d.Counters, *c)
+		}
+	}
+	return r.in, nil
+}
+
+var (
+	showPolicy  = regexp.MustCompile(`(?i)^service-policy(?: (input|output))? ?: *(\S.*)$`)
+	showClass   = regexp.MustCompile(`(?i)^class-map: (\S+) *(?:\((match-any|match-all)\))?`)
+	showCounter = regexp.MustCompile(`(?i)^(conformed|exceeded|violated) (?:(\d+) packets?,? ?)?(?:(\d+) bytes?)?; action`)
+	showPercent = regexp.MustCompile(`(?i)^(bandwidth(?: remaining)?) (\d+) ?%`)
+	showDevice  = regexp.MustCompile(`^(?:[A-Z][A-Za-z-]+ ?\d[\d/.:]*|Control Plane)$`)
+	inBrackets  = regexp.MustCompile(` *\([^)]*\)`)
+)
+
+func (r *showReader) read(l Line) {
+	text := l.Text()
+	if m := showPolicy.FindStringSubmatch(text); m != nil {
+		r.begin(l, m[1], m[2])
+		return
+	}
+	if m := showClass.FindStringSubmatch(text); m != nil {
+		r.beginClass(l, m[1], strings.EqualFold(m[2], "match-any"))
+		return
+	}
+	switch {
+	case showDevice.MatchString(text):
+		r.device, r.stack, r.class = text, nil, nil
+	case r.class != nil:
+		r.statement(l, text)
+	default:
+		r.in.Skip(l)
+	}
+}
+
+// leave ends the service policies that are indented more than a line.
+func (r *showReader) leave(l Line) {
+	for len(r.stack) > 0 && l.Indent < r.stack[len(r.stack)-1].indent {
+		r.stack = r.stack[:len(r.stack)-1]
+	}
+}
+
+// begin begins a service policy: of an interface, or without a direction inside a class.
+func (r *showReader) begin(l Line, direction, name string) {
+	p := &ciscoPolicy{name: strings.TrimSpace(r.device + " " + strings.ToLower(direction)), line: l}
+	if direction == "" && len(r.stack) > 0 && r.class != nil {
+		r.leave(l)
+	}
+	if direction == "" && len(r.stack) > 0 && r.class != nil {
+		p.name = r.stack[len(r.stack)-1].policy.name + " " + name
+		r.class.lines = append(r.class.lines, Line{Number: l.Number, Words: []string{"service-policy", p.name}})
+	} else {
+		if other, ok := r.named[p.name]; ok && other != name {
+			p.name += " " + name // another policy of the same interface
+		}
+		r.named[p.name] = name
+		r.stack = nil
+	}
+	r.class = nil
+	delete(r.counters, r.byName[p.name]) // of an earlier output for the same interface
+	r.addPolicy(p)
+	r.stack = append(r.stack, showLevel{l.Indent, p})
+}
+
+// beginClass begins a class. An output for one class has no service policy.
+func (r *showReader) beginClass(l Line, name string, any bool) {
+	if r.leave(l); len(r.stack) == 0 {
+		r.begin(l, "", "")
+	}
+	p := r.stack[len(r.stack)-1].policy
+	r.class = &ciscoClass{name: name, line: l}
+	p.add(r.class)
+	r.counter = nil
+	r.section, r.queued, r.limit, r.police = "", false, Line{}, -1
+	if name != classDefault {
+		r.classMaps[name] = &ciscoClassMap{any: any}
+	}
+}
+
+// add adds a statement to the class.
+func (r *showReader) add(l Line, words ...string) {
+	r.class.lines = append(r.class.lines, Line{Number: l.Number, Words: words})
+}
+
+// statement translates a line of a class.
+func (r *showReader) statement(l Line, text string) {
+	text = strings.TrimSuffix(text, ",")
+	lower := strings.ToLower(text)
+	if m := showCounter.FindStringSubmatch(text); m != nil {
+		r.count(l, m)
+		return
+	}
+	switch words := strings.Fields(strings.ToLower(inBrackets.ReplaceAllString(text, ""))); {
+	case strings.HasPrefix(lower, "match:"):
+		if m := r.classMaps[r.class.name]; m != nil {
+			m.lines = append(m.lines, Line{Number: l.Number, Words: append([]string{"match"}, strings.Fields(inBrackets.ReplaceAllString(text, ""))[1:]...)})
+		}
+	case strings.HasPrefix(lower, "police:"):
+		r.section, r.color, r.police = "police", "", len(r.class.lines)
+		r.add(l, "police")
+		r.policeLine(l, lower, words[1:])
+	case lower == "qos set":
+		r.section = "set"
+	case strings.HasPrefix(lower, "shape ("), strings.HasPrefix(lower, "priority"), strings.HasPrefix(lower, "bandwidth"), strings.HasPrefix(lower, "queue limit"):
+		r.section = ""
+		r.queue(l, text, words)
+	case r.section == "police":
+		r.policeLine(l, lower, words)
+	case r.section == "set" && len(words) > 1 && !strings.Contains(lower, "mark"):
+		r.add(l, append([]string{"set"}, words...)...)
+	}
+}
+
+// count keeps a counter, whose actions follow.
+func (r *showReader) count(l Line, m []string) {
+	r.color = map[string]string{"conformed": "conform", "exceeded": "exceed", "violated": "violate"}[strings.ToLower(m[1])]
+	if r.counter == nil {
+		r.counter = &Counter{Class: r.class.name, Line: l.Number}
+		p := r.stack[len(r.stack)-1].policy
+		r.counters[p] = append(r.counters[p], r.counter)
+	}
+	shown := &Shown{}
+	for i, to := range []**int64{&shown.Packets, &shown.Bytes} {
+		if n, err := strconv.ParseInt(m[2+i], 10, 64); err == nil {
+			*to = &n
+		}
+	}
+	r.counter.Colors[policeColors[r.color]] = shown
+}
+
+// policeLine reads parameters and actions of a policer.
+func (r *showReader) policeLine(l Line, lower string, words []string) {
+	police := &r.class.lines[r.police]
+	switch {
+	case len(words) == 0, strings.Contains(lower, "%"): // the line with the numbers follows
+	case words[0] == "conformed":
+		r.section = "" // the current rates are the last line
+	case r.color == "":
+		for _, w := range words {
+			police.Words = append(police.Words, strings.Trim(w, ","))
+		}
+	default:
+		if len(words) > 1 && strings.HasPrefix(words[0], "set-") && (words[1] == "dscp" || words[1] == "cos") {
+			words = append(words[:1], words[2:]...)
+		}
+		r.add(l, append([]string{r.color + "-action"}, words...)...)
+	}
+}
+
+// queue reads the parameters of a queue. A queue limit alone is that of the interface.
+func (r *showReader) queue(l Line, text string, words []string) {
+	switch {
+	case words[0] == "queue":
+		r.limit = Line{Number: l.Number, Words: append([]string{"queue-limit"}, words[min(len(words), 2):]...)}
+		r.addLimit()
+		return
+	case words[0] == "shape":
+		_, rate, ok := strings.Cut(strings.ToLower(text), "cir ")
+		if !ok {
+			return
+		}
+		rate, _, _ = strings.Cut(rate, ",")
+		r.add(l, "shape", "average", strings.TrimSpace(rate))
+	case strings.HasPrefix(words[0], "priority"):
+		if len(words) > 2 && words[1] == "level" {
+			r.add(l, "priority", "level", words[2])
+		} else {
+			r.add(l, "priority")
+		}
+	default:
+		if m := showPercent.FindStringSubmatch(text); m != nil {
+			words = append(strings.Fields(strings.ToLower(m[1])), "percent", m[2])
+		}
+		r.add(l, words...)
+	}
+	r.queued = true
+	r.addLimit()
+}
+
+// addLimit adds the queue limit, which is printed before or after the rate of the queue.
+func (r *showReader) addLimit() {
+	if r.queued && r.limit.Words != nil {
+		r.class.lines = append(r.class.lines, r.limit)
+		r.limit = Line{}
+	}
+}
+
+// ColorOf returns the color that corresponds to a counter, for a meter with one bucket or two.
+func ColorOf(counter, buckets int) meter.Color {
+	if counter == 1 && buckets == 1 {
+		return meter.Red
+	}
+	return meter.Color(counter)
+}

@@ -1,0 +1,303 @@
+package routers
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/marker"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// exporter writes the parts that all routers have.
+type exporter struct {
+	*Export
+	text  strings.Builder
+	names map[string]bool // in use
+}
+
+func newExporter() *exporter { return &exporter{Export: &Export{}, names: map[string]bool{}} }
+
+func (e *exporter) printf(format string, args ...any) { fmt.Fprintf(&e.text, format, args...) }
+
+// finish returns the result.
+func (e *exporter) finish() *Export {
+	e.Text = e.text.String()
+	return e.Export
+}
+
+// checkPolicy names the parts of a policy that no router has.
+func (e *exporter) checkPolicy(p *dataplane.Policy) {
+	if p.Customers != nil {
+		e.Cannot("customers: a router has a policer for each of them in its subscriber management")
+	}
+	if len(p.Envelopes) > 0 {
+		e.Cannot("envelopes: only meters of their own are exported")
+	}
+	if p.DropUnclassified {
+		e.Cannot("otherwise: drop: the router passes unclassified packets")
+	}
+	switch {
+	case p.Length.Overhead != 0 || p.Length.MPU != 0 || p.Length.Base == dataplane.L1:
+		e.Cannot("length: the router counts IP packets or Ethernet frames: use l3 or l2")
+	case p.Length.Base == dataplane.L2:
+		e.Note("the policy counts Ethernet frames; most routers do that too. Import the configuration with --length l2")
+	default:
+		e.Note("the policy counts IP packets; if the router counts Ethernet headers too, it passes less IP traffic")
+	}
+	for i, c := range p.Classes {
+		for _, earlier := range p.Classes[:i] {
+			if c.Meter != nil && c.Meter == earlier.Meter {
+				e.Cannot("classes %s and %s share meter %s: the router has a policer for each class", earlier.Name, c.Name, c.Meter.Name)
+			}
+		}
+	}
+}
+
+// policer is a meter as routers have it: one bucket, one rate and two buckets, or two rates.
+type policer struct {
+	kind       meter.Kind // of token-bucket, srtcm or trtcm
+	cir, pir   int64      // bit/s; pir only of trtcm
+	bc, be     int64      // bytes
+	colors     []meter.Color
+	twoBuckets bool
+}
+
+// policerOf returns the meter of a class, or false if it has none that a router can have.
+func (e *exporter) policerOf(c *dataplane.Class) (p policer, ok bool) {
+	m := c.Meter
+	if m == nil {
+		return p, false
+	}
+	cannot := func(format string, args ...any) { e.Cannot("class %s: %s", c.Name, fmt.Sprintf(format, args...)) }
+	switch {
+	case m.Params == nil:
+		cannot("the meter of a customer's plan")
+		return p, false
+	case m.Packets:
+		cannot("count: packets")
+	case m.Per.By != dataplane.NoKey:
+		cannot("per: %v: the router has one policer for the whole class", m.Per)
+	case m.Then != nil:
+		cannot("then: %s: the router has one policer for each packet", m.Then.Name)
+	case m.Aware:
+		cannot("color: aware: where the router reads the color of packets depends on its classification")
+	case m.Envelope != nil:
+		cannot("envelope")
+	case m.Budget != nil:
+		cannot("share: the router does not share budgets")
+	case m.Initial.Den != 0 && m.Initial.Num != m.Initial.Den:
+		cannot("initial: the buckets of the router are full at the start")
+	}
+	var rates []meter.Rate
+	switch t := m.Params.(type) {
+	case meter.TokenBucket:
+		if t.Warmup != 0 {
+			cannot("warmup")
+		}
+		rates, p.bc = []meter.Rate{t.Rate}, t.Burst
+		p.colors = []meter.Color{meter.Green, meter.Red}
+	case meter.SRTCM:
+		rates, p.bc, p.be = []meter.Rate{t.CIR}, t.CBS, t.EBS
+		p.colors, p.twoBuckets = []meter.Color{meter.Green, meter.Yellow, meter.Red}, true
+	case meter.TRTCM:
+		rates, p.bc, p.be = []meter.Rate{t.CIR, t.PIR}, t.CBS, t.PBS
+		p.colors, p.twoBuckets = []meter.Color{meter.Green, meter.Yellow, meter.Red}, true
+	default:
+		cannot("meter type %v: routers have token-bucket, srtcm and trtcm", m.Params.Kind())
+		return p, false
+	}
+	p.kind = m.Params.Kind()
+	for i, r := range rates {
+		bits, whole := r.Bits()
+		if !whole {
+			cannot("rate %v is not a whole number of bits per second", r)
+		}
+		*[]*int64{&p.cir, &p.pir}[i] = bits
+	}
+	return p, true
+}
+
+// span has the values that a box accepts: from least to most, in steps.
+type span struct{ least, most, step int64 }
+
+// fits notes a value that the box refuses, clamps or rounds.
+func (e *exporter) fits(what string, v int64, s span) {
+	switch {
+	case v < s.least || v > s.most:
+		e.Note("%s %d is not between %d and %d: the box refuses or clamps it", what, v, s.least, s.most)
+	case v%s.step != 0:
+		e.Note("%s %d is not a multiple of %d: the box rounds it", what, v, s.step)
+	}
+}
+
+// policerFits notes the values of a policer that the box refuses, clamps or rounds. unit is that of
+// rates, bit/s.
+func (e *exporter) policerFits(c *dataplane.Class, m policer, unit int64, rates, bursts span) {
+	what := "class " + c.Name + ":"
+	e.fits(what+" rate", m.cir/unit, rates)
+	e.fits(what+" burst", m.bc, bursts)
+	if m.pir > 0 {
+		e.fits(what+" peak rate", m.pir/unit, rates)
+	}
+	if m.twoBuckets && m.be > 0 {
+		e.fits(what+" second burst", m.be, bursts)
+	}
+}
+
+// checkName returns a name that a configuration can have. Others are errors, and are changed.
+func (e *exporter) checkName(what, name string) string {
+	fits := func(r rune) bool { return r > ' ' && r < 0x7f && !strings.ContainsRune(`"'?!#;{}[]|,`, r) }
+	if name != "" && !strings.ContainsFunc(name, func(r rune) bool { return !fits(r) }) {
+		return name
+	}
+	e.Cannot("%s %q: a name has printable characters only, without blanks and punctuation", what, name)
+	return strings.Map(func(r rune) rune {
+		if fits(r) {
+			return r
+		}
+		return '_'
+	}, name+strings.Repeat("_", max(0, 1-len(name))))
+}
+
+// unused returns a name that is not in use, and uses it.
+func (e *exporter) unused(name string) string {
+	for e.names[name] {
+		name += "x"
+	}
+	e.names[name] = true
+	return name
+}
+
+// values writes ranges of numbers as words, single values alone.
+func values(list []dataplane.Range) (words []string) {
+	for _, r := range list {
+		if r.First == r.Last {
+			words = append(words, fmt.Sprint(r.First))
+		} else {
+			words = append(words, fmt.Sprintf("%d-%d", r.First, r.Last))
+		}
+	}
+	return words
+}
+
+// singles returns all numbers of ranges once, or false if there are more than most.
+func singles(list []dataplane.Range, most int) (numbers []uint32, ok bool) {
+	for _, r := range list {
+		for v := r.First; v <= r.Last; v++ {
+			if slices.Contains(numbers, v) {
+				continue
+			}
+			if len(numbers) == most {
+				return nil, false
+			}
+			numbers = append(numbers, v)
+		}
+	}
+	return numbers, true
+}
+
+// families returns the IP versions that a condition with addresses or ports needs, 4 and 6.
+func (e *exporter) families(c *dataplane.Class) []int {
+	m := &c.Match
+	needs := map[int]bool{}
+	for _, p := range slices.Concat(m.Src, m.Dst) {
+		needs[map[bool]int{false: 4, true: 6}[p.Addr().Is6()]] = true
+	}
+	if v, ok := ipVersion(m.EtherType); ok && v != 0 {
+		needs[v] = true
+	}
+	switch {
+	case len(needs) > 1:
+		e.Cannot("class %s: it matches IPv4 and IPv6 addresses: split it", c.Name)
+		return nil
+	case needs[6]:
+		return []int{6}
+	case needs[4]:
+		return []int{4}
+	}
+	return []int{4, 6}
+}
+
+// prefixWords writes prefixes.
+func prefixWords(list []netip.Prefix) (words []string) {
+	for _, p := range list {
+		words = append(words, p.String())
+	}
+	return words
+}
+
+// bits returns a rate in bit/s.
+func (e *exporter) bits(what string, r meter.Rate) int64 {
+	bits, whole := r.Bits()
+	if !whole {
+		e.Cannot("%s: rate %v is not a whole number of bits per second", what, r)
+	}
+	return bits
+}
+
+// ownRate reports whether a fair queue has a link only for its own rate.
+func ownRate(q *dataplane.Queue) bool {
+	return q.Link == nil || q.Link.Name == q.Name && q.Fair.By != dataplane.NoKey
+}
+
+// dscpWords writes codepoints.
+func dscpWords(list []dataplane.Range) (words []string) {
+	numbers, _ := singles(list, 64)
+	for _, v := range numbers {
+		word := marker.DSCPName(uint8(v))
+		if word == "be" {
+			word = "default"
+		}
+		words = append(words, word)
+	}
+	return words
+}
+
+// combinations joins one word of each list in all ways, the last list fastest. It skips empty
+// lists, and returns false if there are too many.
+func combinations(lists [][]string) ([]string, bool) {
+	out := []string{""}
+	for _, list := range lists {
+		if len(list) == 0 {
+			continue
+		}
+		if len(out)*len(list) > maxAlternatives {
+			return nil, false
+		}
+		var next []string
+		for _, begin := range out {
+			for _, word := range list {
+				next = append(next, strings.TrimSpace(begin+" "+word))
+			}
+		}
+		out = next
+	}
+	return out, true
+}
+
+// ipVersion returns the IP version that EtherTypes mean: 4, 6, or 0 for both.
+func ipVersion(list []dataplane.Range) (v int, ok bool) {
+	numbers, _ := singles(list, 2)
+	slices.Sort(numbers)
+	switch {
+	case slices.Equal(numbers, []uint32{0x0800, 0x86dd}):
+		return 0, true
+	case slices.Equal(numbers, []uint32{0x0800}):
+		return 4, true
+	case slices.Equal(numbers, []uint32{0x86dd}):
+		return 6, true
+	}
+	return 0, false
+}
+
+// checkLength names a condition on the length of packets that need not be IP. Routers compare the
+// length of IP packets.
+func (e *exporter) checkLength(c *dataplane.Class) {
+	m := &c.Match
+	if len(m.Length) > 0 && len(m.Src)+len(m.Dst)+len(m.Proto)+len(m.SPort)+len(m.DPort)+len(m.DSCP)+len(m.EtherType) == 0 {
+		e.Cannot("class %s: length alone also matches packets that are not IP: add ethertype: [ipv4, ipv6]", c.Name)
+	}
+}

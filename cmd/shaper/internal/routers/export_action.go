@@ -1,0 +1,91 @@
+package routers
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/marker"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// mark writes a mark in one of the formats by field.
+func (e *exporter) mark(c *dataplane.Class, m dataplane.Mark, formats map[dataplane.Field]string) string {
+	format, ok := formats[m.Field]
+	if !ok {
+		e.Cannot("class %s: %v: %d: the router does not write this field", c.Name, m.Field, m.Value)
+		return "transmit"
+	}
+	value := fmt.Sprint(m.Value)
+	if m.Field == dataplane.DSCP {
+		if value = marker.DSCPName(uint8(m.Value)); value == "be" {
+			value = "default"
+		}
+	}
+	return fmt.Sprintf(format, value)
+}
+
+func (e *exporter) checkECN(c *dataplane.Class, a dataplane.Action) {
+	if a.ECN != dataplane.NoECN {
+		e.Cannot("class %s: ecn: the router marks ECN in queues only", c.Name)
+	}
+}
+
+// queueOf returns the queue of all packets of a class that are not dropped, or nil.
+func (e *exporter) queueOf(c *dataplane.Class, colors []meter.Color) (q *dataplane.Queue) {
+	first := true
+	for _, color := range colors {
+		a := c.Action(color)
+		if a.Drop {
+			continue
+		}
+		if !first && a.Queue != q {
+			e.Cannot("class %s: some colors are queued and others not: the router queues all packets of a class that it does not drop", c.Name)
+		}
+		q, first = a.Queue, false
+	}
+	return q
+}
+
+// checkQueue names the parts of a queue that no router has.
+func (e *exporter) checkQueue(p *dataplane.Policy, q *dataplane.Queue) {
+	users := 0
+	for i := range p.Classes {
+		for color := meter.Green; color <= meter.Red; color++ {
+			if p.Classes[i].Action(color).Queue == q {
+				users++
+				break
+			}
+		}
+	}
+	if users > 1 {
+		e.Cannot("queue %s has packets of several classes: the router has a queue for each class", q.Name)
+	}
+	for _, w := range q.WRED {
+		if w.Max != 0 {
+			e.Cannot("queue %s: wred: the router drops by an average backlog, which is another algorithm", q.Name)
+		}
+	}
+	if q.CoDel.Interval != 0 {
+		e.Cannot("queue %s: codel", q.Name)
+	}
+}
+
+// matchesAll reports whether a condition is empty.
+func matchesAll(m *dataplane.Match) bool {
+	if len(m.Src)+len(m.Dst) > 0 || m.Customer {
+		return false
+	}
+	for _, f := range dataplane.MatchFields {
+		if len(*f.List(m)) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// sortedMarks returns the marks of an action in the order of fields.
+func sortedMarks(a dataplane.Action) []dataplane.Mark {
+	return slices.SortedFunc(slices.Values(a.Marks), func(x, y dataplane.Mark) int { return cmp.Compare(x.Field, y.Field) })
+}

@@ -1,0 +1,92 @@
+package routers
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+)
+
+// commentColumn is the column of comments behind shorter lines.
+const commentColumn = 44
+
+// Rendered is the text of an imported policy.
+type Rendered struct {
+	Text  string
+	lines []int // lines of the configuration, by line of the text
+}
+
+// SourceLine returns the line of the configuration from which a line of the policy was made, or
+// the last one before it; 0 if there is none. Lines begin with 1.
+func (r *Rendered) SourceLine(line int) int {
+	for i := min(line, len(r.lines)) - 1; i >= 0; i-- {
+		if r.lines[i] > 0 {
+			return r.lines[i]
+		}
+	}
+	return 0
+}
+
+// Render writes a draft as a policy file. title is its first comment.
+func (d *Draft) Render(title string) *Rendered {
+	w := &renderer{}
+	w.line(0, "# "+printable(title), 0, "")
+	for _, remark := range d.Remarks {
+		w.line(0, "# "+printable(remark), 0, "")
+	}
+	if d.Length != "" {
+		w.line(0, "length: "+d.Length, 0, "")
+	}
+	w.line(0, "classes:", 0, "")
+	for _, class := range d.Classes {
+		w.line(1, "- name: "+class.Key, class.Line, class.Comment)
+		w.entries(2, class.Entries)
+	}
+	for _, part := range []struct {
+		name    string
+		entries []*Entry
+	}{{"meters", d.Meters}, {"queues", d.Queues}, {"links", d.Links}} {
+		if len(part.entries) > 0 {
+			w.line(0, part.name+":", 0, "")
+			w.entries(1, part.entries)
+		}
+	}
+	return &Rendered{w.text.String(), w.lines}
+}
+
+type renderer struct {
+	text  strings.Builder
+	lines []int
+}
+
+func (w *renderer) entries(depth int, list []*Entry) {
+	for _, e := range list {
+		text := e.Key + ":"
+		if e.Value != "" {
+			text += " " + e.Value
+		}
+		w.line(depth, text, e.Line, e.Comment)
+		w.entries(depth+1, e.Entries)
+	}
+}
+
+func (w *renderer) line(depth int, text string, source int, comment string) {
+	text = strings.Repeat("  ", depth) + text
+	if source > 0 {
+		comment = strings.TrimSuffix(fmt.Sprintf("line %d: %s", source, comment), ": ")
+	}
+	if comment != "" {
+		text = fmt.Sprintf("%-*s # %s", commentColumn, text, printable(comment))
+	}
+	w.text.WriteString(text + "\n")
+	w.lines = append(w.lines, source)
+}
+
+// printable replaces characters that YAML does not accept in a comment, or that end it.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, s)
+}

@@ -1,0 +1,174 @@
+package routers
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// Options are the options of Import.
+type Options struct {
+	Link meter.Rate // rate of the interface, for percentages; zero: unknown
+}
+
+// Source is a configuration.
+type Source struct {
+	Name string // file name, or interface, for people
+	Text string
+	Options
+}
+
+// Dialect is a language of configurations.
+type Dialect interface {
+	// Import reads a configuration. The error means that it is not in this language at all.
+	Import(Source) (*Import, error)
+	// Export writes a policy that compiled. name is the name of the policy in the
+	// configuration, or of the interface for tc.
+	Export(p *dataplane.Policy, name string) *Export
+}
+
+// LiveDialect is a dialect that can read the configuration of an interface of this host.
+type LiveDialect interface {
+	Dialect
+	// Live returns the configuration of an interface, as a text that Import reads.
+	Live(device string) (Source, error)
+}
+
+// Importer is a language that can only be imported.
+type Importer interface {
+	Import(Source) (*Import, error)
+}
+
+// All has the dialects by name. tc is added by its own file.
+var All = map[string]Dialect{}
+
+// importers has the languages that can only be imported, by name.
+var importers = map[string]Importer{}
+
+// From returns the importer of a name, or nil.
+func From(name string) Importer {
+	if d, ok := All[name]; ok {
+		return d
+	}
+	return importers[name]
+}
+
+// order is the order of names in help and errors.
+var order = []string{"tc", "cisco", "junos", "huawei", "h3c", "cisco-show"}
+
+// ExportNames returns the names of all dialects.
+func ExportNames() []string {
+	return slices.DeleteFunc(slices.Clone(order), func(name string) bool { return All[name] == nil })
+}
+
+// ImportNames returns the names of all languages that can be imported.
+func ImportNames() []string {
+	return slices.DeleteFunc(slices.Clone(order), func(name string) bool { return From(name) == nil })
+}
+
+// Problem is a statement that was not translated.
+type Problem struct {
+	Line   int    // in the configuration; 0: none
+	Last   int    // last line that is omitted with the statement; 0: none
+	Text   string // the statement
+	Reason string
+}
+
+func (p Problem) String() string {
+	switch {
+	case p.Text == "":
+		return p.Reason
+	case p.Reason == "":
+		return p.Text
+	}
+	return p.Text + ": " + p.Reason
+}
+
+// Import is a configuration that was read.
+type Import struct {
+	Drafts   []*Draft
+	Problems []Problem // statements outside of drafts that cannot be expressed
+	Skipped  []Problem // statements that have nothing to do with traffic
+
+	byName map[string]*Draft
+}
+
+// Skip adds a statement that has nothing to do with traffic.
+func (i *Import) Skip(line Line) {
+	i.Skipped = append(i.Skipped, Problem{Line: line.Number, Text: line.Text()})
+}
+
+// Draft returns the draft of a policy with this name, which it adds if there is none.
+func (i *Import) Draft(name string, line int) *Draft {
+	d := i.byName[name]
+	if d == nil {
+		if i.byName == nil {
+			i.byName = map[string]*Draft{}
+		}
+		d = &Draft{Name: name, Line: line}
+		i.byName[name] = d
+		i.Drafts = append(i.Drafts, d)
+	}
+	return d
+}
+
+// Export is a configuration that was written.
+type Export struct {
+	Text     string
+	Notes    []string // values that the box may round or clamp
+	Problems []string // parts that the dialect cannot express
+}
+
+// Cannot adds a part that the dialect cannot express.
+func (e *Export) Cannot(format string, args ...any) {
+	add(&e.Problems, fmt.Sprintf(format, args...))
+}
+
+// Note adds a remark about the box.
+func (e *Export) Note(format string, args ...any) { add(&e.Notes, fmt.Sprintf(format, args...)) }
+
+func add(list *[]string, text string) {
+	if !slices.Contains(*list, text) {
+		*list = append(*list, text)
+	}
+}
+
+// Pick returns the draft with a name, and the problems that apply. Without a name there must be
+// one draft that is not only a part of others.
+func (i *Import) Pick(name string) (*Draft, []Problem, error) {
+	var names []string
+	for _, d := range i.Drafts {
+		if d.Name == name {
+			return d, byLine(d.Problems), nil
+		}
+		names = append(names, d.Name)
+	}
+	const shown = 10
+	list := fmt.Sprintf("%q", names[:min(len(names), shown)])
+	list = list[1 : len(list)-1]
+	if len(names) > shown {
+		list += fmt.Sprintf(" and %d more", len(names)-shown)
+	}
+	whole := slices.DeleteFunc(slices.Clone(i.Drafts), func(d *Draft) bool { return d.Part })
+	switch {
+	case len(names) == 0 && len(i.Problems) > 0:
+		return &Draft{}, i.Problems, nil
+	case len(names) == 0:
+		return nil, nil, errors.New("it has no policy, policer, shaper or queue")
+	case name != "":
+		return nil, nil, fmt.Errorf("it has no policy named %q: its policies are %s", name, list)
+	case len(whole) == 1:
+		return whole[0], byLine(slices.Concat(i.Problems, whole[0].Problems)), nil
+	}
+	return nil, nil, fmt.Errorf("it has %d policies: select one with --name: %s", len(names), list)
+}
+
+// byLine sorts problems by line.
+func byLine(list []Problem) []Problem {
+	slices.SortStableFunc(list, func(a, b Problem) int { return cmp.Compare(a.Line, b.Line) })
+	return list
+}

@@ -1,0 +1,304 @@
+package routers
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// vrpExporter writes access lists and classifiers before the policy that uses them.
+type vrpExporter struct {
+	*exporter
+	vrp
+	lists  int // access lists written so far
+	policy strings.Builder
+}
+
+// firstList is the number of the first advanced access list.
+const firstList, mostLists = 3000, 1000
+
+// Export writes a policy with a classifier and a behavior for each class.
+func (v vrp) Export(p *dataplane.Policy, name string) *Export {
+	e := &vrpExporter{exporter: newExporter(), vrp: v}
+	e.checkPolicy(p)
+	name = e.checkName("name", name)
+	if v.h3c {
+		fmt.Fprintf(&e.policy, "qos policy %s\n", name)
+	} else {
+		fmt.Fprintf(&e.policy, "traffic policy %s match-order config\n", name)
+	}
+	for i := range p.Classes {
+		c := &p.Classes[i]
+		class := e.checkName("class", c.Name)
+		e.classifier(c, class)
+		e.behavior(p, c, class)
+		fmt.Fprintf(&e.policy, " classifier %s behavior %s\n", class, class)
+	}
+	if e.lists > mostLists {
+		e.Cannot("the classes need %d access lists: there are %d numbers", e.lists, mostLists)
+	}
+	e.printf("%s#\nreturn\n", e.policy.String())
+	e.Note("a classifier with if-match any also takes packets that are not IP")
+	return e.finish()
+}
+
+// classifier writes the condition of a class. One kind of condition may have alternatives; several
+// kinds must have one value each, because classifiers combine all conditions by or, or by and.
+func (e *vrpExporter) classifier(c *dataplane.Class, name string) {
+	m := &c.Match
+	var kinds [][]string
+	add := func(lines []string) {
+		if len(lines) > 0 {
+			kinds = append(kinds, lines)
+		}
+	}
+	words := map[bool][2]string{false: {"8021p", "vlan-id"}, true: {"service-dot1p", "service-vlan-id"}}[e.h3c]
+	inList := len(m.Src)+len(m.Dst)+len(m.Proto)+len(m.SPort)+len(m.DPort) > 0
+	if !inList {
+		add(oneLine("dscp", dscpWords(m.DSCP)))
+	}
+	numbers, _ := singles(m.PCP, 8)
+	var pcps []string
+	for _, v := range numbers {
+		pcps = append(pcps, fmt.Sprint(v))
+	}
+	add(oneLine(words[0], pcps))
+	var vlans []string
+	for _, r := range m.VLAN {
+		if r.First == r.Last {
+			vlans = append(vlans, fmt.Sprintf("%s %d", words[1], r.First))
+		} else {
+			vlans = append(vlans, fmt.Sprintf("%s %d to %d", words[1], r.First, r.Last))
+		}
+	}
+	add(vlans)
+	switch {
+	case inList:
+		add(e.accessLists(c))
+	case len(m.EtherType) > 0:
+		add(e.protocols(c))
+	}
+	for _, other := range []struct {
+		key  string
+		list []dataplane.Range
+	}{{"length", m.Length}, {"mark", m.Mark}} {
+		if len(other.list) > 0 {
+			e.Cannot("class %s: %s: the router has no such condition", c.Name, other.key)
+		}
+	}
+	if m.Customer {
+		e.Cannot("class %s: per: customer", c.Name)
+	}
+	operator := "and"
+	if len(kinds) == 1 && len(kinds[0]) > 1 {
+		operator = "or"
+	}
+	var lines []string
+	for _, kind := range kinds {
+		if len(kinds) > 1 && len(kind) > 1 {
+			e.Cannot("class %s: a classifier has no alternatives beside other conditions: split the class", c.Name)
+		}
+		lines = append(lines, kind...)
+	}
+	if lines == nil {
+		lines = []string{"any"}
+	}
+	e.printf("traffic classifier %s operator %s\n if-match %s\n#\n", name, operator, strings.Join(lines, "\n if-match "))
+}
+
+// oneLine returns a condition with all values, 8 in each line.
+func oneLine(key string, words []string) (lines []string) {
+	for len(words) > 0 {
+		n := min(len(words), 8)
+		lines = append(lines, key+" "+strings.Join(words[:n], " "))
+		words = words[n:]
+	}
+	return lines
+}
+
+// protocols returns the conditions for EtherTypes.
+func (e *vrpExporter) protocols(c *dataplane.Class) (lines []string) {
+	key := map[bool]string{false: "l2-protocol", true: "protocol"}[e.h3c]
+	for _, r := range c.Match.EtherType {
+		name, ok := map[uint32]string{0x0800: "ip", 0x86dd: "ipv6", 0x0806: "arp"}[r.First]
+		if !ok || r.First != r.Last {
+			e.Cannot("class %s: ethertype: the router has ipv4, ipv6 and arp", c.Name)
+			continue
+		}
+		lines = append(lines, key+" "+name)
+	}
+	return lines
+}
+
+// accessLists writes access lists for addresses, protocols, ports and DSCPs.
+func (e *vrpExporter) accessLists(c *dataplane.Class) (lines []string) {
+	for _, family := range e.families(c) {
+		rules, ok := vrpRules(&c.Match, family == 6)
+		if !ok {
+			e.Cannot("class %s: its addresses, protocols and ports need more than %d rules", c.Name, maxAlternatives)
+			return nil
+		}
+		n := firstList + e.lists
+		e.lists++
+		head, use := fmt.Sprintf("acl number %d", n), fmt.Sprintf("acl %d", n)
+		switch {
+		case e.h3c && family == 6:
+			head, use = fmt.Sprintf("acl ipv6 advanced %d", n), fmt.Sprintf("acl ipv6 %d", n)
+		case e.h3c:
+			head = fmt.Sprintf("acl advanced %d", n)
+		case family == 6:
+			head, use = fmt.Sprintf("acl ipv6 number %d", n), fmt.Sprintf("ipv6 acl %d", n)
+		}
+		e.printf("%s\n", head)
+		for i, rule := range rules {
+			e.printf(" rule %d permit %s\n", 5*i, rule)
+		}
+		e.printf("#\n")
+		lines = append(lines, use)
+	}
+	return lines
+}
+
+// vrpRules returns the rules of an access list: each combination of values.
+func vrpRules(m *dataplane.Match, v6 bool) ([]string, bool) {
+	parts := [][]string{protocolWords(m, v6)}
+	for _, side := range []struct {
+		name     string
+		prefixes []netip.Prefix
+		ports    []dataplane.Range
+	}{{"source", m.Src, m.SPort}, {"destination", m.Dst, m.DPort}} {
+		var addresses, ports []string
+		for _, p := range side.prefixes {
+			addresses = append(addresses, side.name+" "+vrpPrefix(p))
+		}
+		for _, r := range side.ports {
+			if r.First == r.Last {
+				ports = append(ports, fmt.Sprintf("%s-port eq %d", side.name, r.First))
+			} else {
+				ports = append(ports, fmt.Sprintf("%s-port range %d %d", side.name, r.First, r.Last))
+			}
+		}
+		parts = append(parts, addresses, ports)
+	}
+	var codepoints []string
+	for _, w := range dscpWords(m.DSCP) {
+		codepoints = append(codepoints, "dscp "+w)
+	}
+	return combinations(append(parts, codepoints))
+}
+
+// vrpPrefix writes a prefix: with a wildcard mask for IPv4.
+func vrpPrefix(p netip.Prefix) string {
+	switch {
+	case p.Addr().Is6():
+		return p.String()
+	case p.IsSingleIP():
+		return p.Addr().String() + " 0"
+	}
+	return ciscoPrefix(p)
+}
+
+// behavior writes the actions of a class.
+func (e *vrpExporter) behavior(p *dataplane.Policy, c *dataplane.Class, name string) {
+	e.printf("traffic behavior %s\n", name)
+	defer e.printf("#\n")
+	m, metered := e.policerOf(c)
+	if !metered {
+		m.colors = []meter.Color{meter.Green}
+	}
+	queue := e.queueOf(c, m.colors)
+	if metered {
+		e.printf(" %s\n", e.car(c, m))
+	} else if a := c.Action(meter.Green); a.Drop {
+		e.printf(" %s\n", map[bool]string{false: "deny", true: "filter deny"}[e.h3c])
+	} else {
+		pcp := map[bool]string{false: "remark 8021p %s", true: "remark dot1p %s"}[e.h3c]
+		for _, mark := range sortedMarks(a) {
+			e.printf(" %s\n", e.mark(c, mark, map[dataplane.Field]string{dataplane.DSCP: "remark dscp %s", dataplane.PCP: pcp}))
+		}
+		e.checkECN(c, a)
+		if len(a.Marks) == 0 && queue == nil {
+			e.printf(" %s\n", map[bool]string{false: "permit", true: "filter permit"}[e.h3c])
+		}
+	}
+	if queue != nil {
+		e.gts(p, queue)
+	}
+}
+
+// kbits returns a rate in kbit/s.
+func (e *vrpExporter) kbits(what string, bits int64) int64 {
+	if bits%1000 != 0 {
+		e.Cannot("%s: rate %d bit/s is not a whole number of kbit/s", what, bits)
+	}
+	return bits / 1000
+}
+
+// car returns the car statement of a class.
+func (e *vrpExporter) car(c *dataplane.Class, m policer) string {
+	what := "class " + c.Name
+	cir := e.kbits(what, m.cir)
+	var words string
+	switch {
+	case e.h3c && m.pir > 0:
+		words = fmt.Sprintf("car cir %d cbs %d pir %d ebs %d", cir, m.bc, e.kbits(what, m.pir), m.be)
+	case e.h3c:
+		words = fmt.Sprintf("car cir %d cbs %d ebs %d", cir, m.bc, m.be)
+	case m.pir > 0:
+		words = fmt.Sprintf("car cir %d pir %d cbs %d pbs %d", cir, e.kbits(what, m.pir), m.bc, m.be)
+	case m.twoBuckets:
+		words = fmt.Sprintf("car cir %d cbs %d pbs %d", cir, m.bc, m.be)
+	default: // two equal buckets have two colors
+		words = fmt.Sprintf("car cir %d pir %d cbs %d pbs %d", cir, cir, m.bc, m.bc)
+	}
+	if e.h3c {
+		e.policerFits(c, m, 1000, span{8, 160e6, 8}, span{512, mostH3CBurst, 512}) // command reference of S6812, car
+		e.Note("H3C platforms differ in the values that they accept: compare with display qos policy interface")
+	} else {
+		e.policerFits(c, m, 1000, span{64, 1<<32 - 1, 1}, span{4000, mostHuaweiBurst, 1}) // command reference of S, car
+		e.Note("Huawei platforms round rates and bursts to steps of their own: compare with display traffic policy statistics")
+	}
+	formats := map[dataplane.Field]string{dataplane.DSCP: "pass remark-dscp %s", dataplane.PCP: "pass remark-8021p %s"}
+	if e.h3c {
+		formats = map[dataplane.Field]string{dataplane.DSCP: "remark-dscp-pass %s", dataplane.PCP: "remark-dot1p-pass %s"}
+	}
+	for _, color := range m.colors {
+		a := c.Action(color)
+		action := "pass"
+		switch {
+		case a.Drop:
+			action = "discard"
+		case len(a.Marks) > 1:
+			e.Cannot("%s: %v: the router writes one field", what, color)
+			fallthrough
+		case len(a.Marks) == 1:
+			action = e.mark(c, a.Marks[0], formats)
+			if action == "transmit" {
+				action = "pass"
+			}
+		}
+		words += fmt.Sprintf(" %v %s", color, action)
+		e.checkECN(c, a)
+	}
+	return words
+}
+
+// gts writes the queue of a class.
+func (e *vrpExporter) gts(p *dataplane.Policy, q *dataplane.Queue) {
+	e.checkQueue(p, q)
+	if !ownRate(q) {
+		e.Cannot("queue %s: the shares of a link are not exported", q.Name)
+	}
+	if q.Fair.By != dataplane.NoKey {
+		e.Cannot("queue %s: fair: a shaper of the router is first in, first out", q.Name)
+	}
+	rate := e.kbits("queue "+q.Name, e.bits("queue "+q.Name, q.Drain()))
+	if q.Packets == 0 || q.Bytes > 0 || q.Time > 0 {
+		e.Cannot("queue %s: the router limits a queue by packets: write a limit such as 100p", q.Name)
+	}
+	e.printf(" gts cir %d queue-length %d\n", rate, q.Packets)
+	e.Note("routers send bursts when they shape, and a queue of a policy does not")
+}

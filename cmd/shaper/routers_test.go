@@ -1,0 +1,249 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
+)
+
+// command runs a command with a text on standard input.
+func command(input string, args ...string) (code int, out, errs string) {
+	var o, e bytes.Buffer
+	code = run(args, streams{strings.NewReader(input), &o, &e})
+	return code, o.String(), e.String()
+}
+
+// TestImportErrors checks exit codes, messages and that nothing is written after an error.
+func TestImportErrors(t *testing.T) {
+	t.Parallel()
+	const good = "policy-map P\n class class-default\n  police cir 8000 bc 1500\n"
+	const lossy = good + "  set qos-group 3\n"
+	const two = good + "policy-map Q\n class class-default\n  police cir 8000 bc 1500\n"
+	for _, tt := range []struct {
+		args  string
+		input string
+		code  int
+		errs  string // contained
+		out   string // contained; "" means no output
+	}{
+		{"--from cisco -", good, exitDone, "", "rate: 8kbit"},
+		{"--from cisco -", strings.ReplaceAll(good, "\n", "\r\n"), exitDone, "", "rate: 8kbit"},
+		{"--from cisco -", "\ufeff" + good, exitDone, "", "rate: 8kbit"},
+		{"--from cisco -", "hostname r1\n" + good, exitDone, "skipped 1 statement outside of policies", "rate: 8kbit"},
+		{"--from cisco --verbose -", "hostname r1\n" + good, exitDone, "standard input:1: skipped: hostname r1", "rate: 8kbit"},
+		{"--from cisco -", lossy, exitFailed, "standard input:4: set qos-group 3: it is internal to the router", ""},
+		{"--from cisco -", lossy, exitFailed, "1 statement cannot be expressed in a policy: nothing was written", ""},
+		{"--from cisco --lossy -", lossy, exitDone, "warning: omitted: standard input:4: set qos-group 3", "rate: 8kbit"},
+		{"--from cisco -", two, exitFailed, `it has 2 policies: select one with --name: "P" "Q"`, ""},
+		{"--from cisco --name Q -", two, exitDone, "", "policy Q"},
+		{"--from cisco --name R -", two, exitFailed, `it has no policy named "R": its policies are "P" "Q"`, ""},
+		{"--from junos -", good, exitFailed, "it looks like cisco: import it with --from cisco", ""},
+		{"--from cisco -", "interface e0\n rate-limit input 8000 1500 2000 conform-action transmit exceed-action drop\n", exitFailed, "standard input:2: rate-limit input 8000", ""},
+		{"--from cisco --lossy -", "interface e0\n rate-limit input 8000 1500 2000 conform-action transmit exceed-action drop\n", exitFailed, "nothing is left", ""},
+		{"--from cisco -", "", exitFailed, "it has no policy, policer, shaper or queue", ""},
+		{"--from cisco -", "\x00\x01\xff", exitFailed, "it is not text", ""},
+		{"--from cisco -", "policy-map P\n class class-default\n  police cir 2000 pir 1000\n", exitFailed, "standard input:3: pir 1kbit is below CIR 2kbit", ""},
+		{"--from cisco none.cfg", "", exitFailed, `configuration "none.cfg": no such file`, ""},
+		{"--from mikrotik -", good, exitUsage, `--from "mikrotik": want`, ""},
+		{"-", good, exitUsage, "--from is missing", ""},
+		{"--from cisco", "", exitUsage, "want one configuration", ""},
+		{"--from cisco --link 10 -", good, exitUsage, "--link:", ""},
+		{"--from cisco --link 0bit -", good, exitUsage, "--link: it must be above zero", ""},
+		{"--from cisco --length l4 -", good, exitUsage, `--length "l4"`, ""},
+		{"--from cisco --length l2 -", good, exitDone, "", "length: l2"},
+	} {
+		code, out, errs := command(tt.input, append([]string{"import"}, strings.Fields(tt.args)...)...)
+		if code != tt.code || !strings.Contains(errs, tt.errs) || !strings.Contains(out, tt.out) || (out == "") != (tt.out == "") {
+			t.Errorf("%s <%q: exit %d, stdout %q, stderr %q, want exit %d, %q, %q", tt.args, tt.input, code, out, errs, tt.code, tt.out, tt.errs)
+		}
+	}
+}
+
+// TestImportFile checks -o: the file is complete, and unchanged after an error.
+func TestImportFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "p.yaml")
+	if code, out, errs := command("", "import", "--from", "cisco", "../../docs/edge.cfg", "-o", path); code != exitDone || out != "" {
+		t.Fatalf("exit %d: %s%s", code, out, errs)
+	}
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, _, errs := command("", "check", path); code != exitDone {
+		t.Errorf("check: exit %d: %s", code, errs)
+	}
+	if code, _, _ := command("policy-map P\n class X\n", "import", "--from", "cisco", "-", "-o", path); code != exitFailed {
+		t.Errorf("got exit %d, want %d", code, exitFailed)
+	}
+	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(after, before) {
+		t.Errorf("the file changed: %v", err)
+	}
+}
+
+// TestExportErrors checks what a dialect cannot express, and --lossy.
+func TestExportErrors(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		args, policy string
+		code         int
+		errs         string
+		out          bool
+	}{
+		{"--to cisco", "classes: [{name: a, green: drop}]", exitDone, "", true},
+		{"--to cisco", "classes: [{name: a, meter: {type: token-bucket, rate: 8kbit, burst: 1500, per: src}}]", exitFailed, "class a: per: src", false},
+		{"--to cisco --lossy", "classes: [{name: a, meter: {type: token-bucket, rate: 8kbit, burst: 1500, per: src}}]", exitDone, "warning: omitted: ", true},
+		{"--to cisco", "classes: [{name: a, meter: {type: token-bucket, rate: 10B/3s, burst: 1500}}]", exitFailed, "not a whole number of bits", false},
+		{"--to huawei", "classes: [{name: a, meter: {type: token-bucket, rate: 1500bit, burst: 1500}}]", exitFailed, "not a whole number of kbit/s", false},
+		{"--to cisco", "classes: [{name: a b, green: drop}]", exitFailed, `class "a b"`, false},
+		{"--to cisco", "length: l1\nclasses: [{name: a, green: drop}]", exitFailed, "length", false},
+		{"--to cisco", "otherwise: drop\nclasses: [{name: a, green: drop}]", exitFailed, "otherwise", false},
+		{"--to cisco", "classes: [{name: a, meter: {type: trtcm4115, cir: 1mbit, cbs: 1500, eir: 1mbit, ebs: 1500}}]", exitFailed, "trtcm4115", false},
+		{"--to cisco", "classes: [{name: a, match: {dscp: ef}, meter: m}, {name: b, meter: m}]\nmeters: {m: {type: token-bucket, rate: 8kbit, burst: 1500}}", exitFailed, "share meter m", false},
+		{"--to cisco", "classes: [{name: a, green: {queue: q}}]\nqueues: {q: {rate: 1mbit, limit: 10p, codel: true}}", exitFailed, "codel", false},
+		{"--to junos", "classes: [{name: a, green: {queue: q}}]\nqueues: {q: {rate: 1mbit, limit: 10p}}", exitFailed, "class-of-service", false},
+		{"--to junos", "classes: [{name: a, meter: {type: token-bucket, rate: 8kbit, burst: 1500}, red: {dscp: 0}}]", exitFailed, "class a: red", false},
+		{"--to h3c", "classes: [{name: a, match: {dscp: [1, 2, 3, 4, 5, 6, 7, 8, 9], vlan: 1}}]", exitFailed, "split the class", false},
+		{"--to cisco", "classes: [{name: a, match: {src: [10.0.0.0/8, \"2001:db8::/32\"]}}]", exitFailed, "IPv4 and IPv6", false},
+		{"--to cisco", "classes: [{name: a, match: {length: 1-100}}]", exitFailed, "not IP", false},
+		{"--to cisco", "classes: []", exitUsage, "", false},
+		{"--to nokia", "classes: [{name: a}]", exitUsage, `--to "nokia"`, false},
+		{"", "classes: [{name: a}]", exitUsage, "--to is missing", false},
+	} {
+		path := filepath.Join(t.TempDir(), "p.yaml")
+		if err := os.WriteFile(path, []byte(tt.policy), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		code, out, errs := command("", append([]string{"export", path}, strings.Fields(tt.args)...)...)
+		if code != tt.code || !strings.Contains(errs, tt.errs) || (out != "") != tt.out {
+			t.Errorf("%s of %s: exit %d, stdout %q, stderr %q, want exit %d, %q", tt.args, tt.policy, code, out, errs, tt.code, tt.errs)
+		}
+	}
+}
+
+// TestCompareShow checks that the counters of compare --show are those of a replay of the policy,
+// and the errors.
+func TestCompareShow(t *testing.T) {
+	t.Parallel()
+	const capture = "../../testdata/pcaps/bursts.pcap"
+	code, out, errs := command("", "compare", capture, "--show", "../../docs/edge.show", "--json")
+	if code != exitDone {
+		t.Fatalf("exit %d: %s", code, errs)
+	}
+	var got shownJSON
+	if err := json.Unmarshal([]byte(out), &got); err != nil {
+		t.Fatal(err)
+	}
+	code, out, errs = command("", "replay", capture, "--json", "--meter", "trtcm cir=10mbit cbs=64KiB pir=20mbit pbs=128KiB")
+	if code != exitDone {
+		t.Fatalf("exit %d: %s", code, errs)
+	}
+	var want totals
+	if err := json.Unmarshal([]byte(out), &want); err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Classes) != 1 || len(got.Classes[0].Colors) != 3 {
+		t.Fatalf("got %+v", got)
+	}
+	colors := got.Classes[0].Colors
+	if colors[0].Count != want.Classes[0].Green || colors[1].Count != want.Classes[0].Yellow || colors[2].Count != want.Classes[0].Red {
+		t.Errorf("got %+v, want %+v", colors, want.Classes[0])
+	}
+	if *colors[2].RouterPackets != 318 || *colors[2].RouterBytes != 322452 { // as in the file
+		t.Errorf("got %+v for violated", colors[2])
+	}
+
+	policy := filepath.Join(t.TempDir(), "p.yaml")
+	if err := os.WriteFile(policy, []byte("classes: [{name: class-default, meter: {type: token-bucket, rate: 10mbit, burst: 64KiB}}]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, out, errs = command("", "compare", capture, "--show", "../../docs/edge.show", "--policy", policy)
+	if code != exitDone || !strings.Contains(out, "exceeded   red") {
+		t.Errorf("with two colors: exit %d: %s%s", code, out, errs)
+	}
+	for _, tt := range []struct {
+		args, errs string
+		code       int
+	}{
+		{"--show ../../docs/edge.show --rate 1mbit", "--show cannot be combined", exitUsage},
+		{"--name x --rate 1mbit", "need --show", exitUsage},
+		{"--show ../../docs/edge.cfg", "it looks like cisco", exitFailed},
+		{"--show none", `output "none": no such file`, exitFailed},
+		{"--show ../../docs/edge.show --name x", `no policy named "x"`, exitFailed},
+	} {
+		code, out, errs := command("", append([]string{"compare", capture}, strings.Fields(tt.args)...)...)
+		if code != tt.code || !strings.Contains(errs, tt.errs) || out != "" {
+			t.Errorf("%s: exit %d, stdout %q, stderr %q, want exit %d, %q", tt.args, code, out, errs, tt.code, tt.errs)
+		}
+	}
+}
+
+// TestExportDocs exports the policies of the docs in all dialects. Without problems, importing and
+// exporting again gives the same configuration.
+func TestExportDocs(t *testing.T) {
+	t.Parallel()
+	policies, err := filepath.Glob("../../docs/*.yaml")
+	if err != nil || len(policies) < 5 {
+		t.Fatalf("%q, %v", policies, err)
+	}
+	edge := filepath.Join(t.TempDir(), "edge.yaml")
+	if code, _, errs := command("", "import", "--from", "cisco", "../../docs/edge.cfg", "-o", edge); code != exitDone {
+		t.Fatalf("exit %d: %s", code, errs)
+	}
+	policies = append(policies, edge)
+	same := 0
+	for _, policy := range policies {
+		for _, dialect := range routers.ExportNames() {
+			code, lossy, errs := command("", "export", "--to", dialect, "--lossy", policy)
+			if code == exitUsage {
+				break // a scenario of simulate
+			}
+			if code != exitDone || lossy == "" {
+				t.Errorf("%s to %s: exit %d: %s", policy, dialect, code, errs)
+			}
+			if code, _, errs := command(lossy, "import", "--from", dialect, "--lossy", "-"); code == exitUsage {
+				t.Errorf("%s to %s: import: exit %d: %s", policy, dialect, code, errs)
+			}
+			code, out, _ := command("", "export", "--to", dialect, policy)
+			if code != exitDone {
+				continue
+			}
+			path := filepath.Join(t.TempDir(), "p.yaml")
+			if code, _, errs := command(out, "import", "--from", dialect, "-", "-o", path); code != exitDone {
+				t.Errorf("%s to %s: import: exit %d: %s", policy, dialect, code, errs)
+			} else if _, again, errs := command("", "export", "--to", dialect, path); again != out {
+				t.Errorf("%s to %s: got\n%s\nwant\n%s\n%s", policy, dialect, again, out, errs)
+			}
+			same++
+		}
+	}
+	if same < 3 { // edge.cfg has no part that only Cisco has, except a queue
+		t.Errorf("%d exports without problems, want at least 3", same)
+	}
+}
+
+// TestExportNotes checks the notes on values that a box refuses, clamps or rounds.
+func TestExportNotes(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ dialect, meter, want string }{
+		{"cisco", "token-bucket rate=7999bit burst=1000", "rate 7999 is not between 8000 and"},
+		{"cisco", "token-bucket rate=8kbit burst=999", "burst 999 is not between 1000 and 512000000"},
+		{"h3c", "token-bucket rate=12kbit burst=1024", "rate 12 is not a multiple of 8"},
+		{"h3c", "srtcm cir=16kbit cbs=1024 ebs=1000", "second burst 1000 is not a multiple of 512"},
+		{"huawei", "trtcm cir=64kbit cbs=4000 pir=128kbit pbs=3999", "second burst 3999 is not between 4000"},
+		{"junos", "token-bucket rate=8kbit burst=1499", "burst 1499 is not between 1500"},
+	} {
+		code, _, errs := command("", "export", "--to", tt.dialect, "--meter", tt.meter)
+		if code != exitDone || !strings.Contains(errs, "note: class all: "+tt.want) {
+			t.Errorf("%s, %s: exit %d, %q, want %q", tt.dialect, tt.meter, code, errs, tt.want)
+		}
+	}
+	if _, _, errs := command("", "export", "--to", "h3c", "--meter", "token-bucket rate=16kbit burst=1024"); strings.Contains(errs, "class all") {
+		t.Errorf("values that fit are noted: %q", errs)
+	}
+}
