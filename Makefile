@@ -106,7 +106,7 @@ race: ## tests with several goroutines, under the race detector
 # 6.12 has fq, and qdiscs beside TCX; the running kernel may lack fq, and 6.1 lacks TCX. The
 # skipped tests are of code that no kernel changes: parsing, and arithmetic of the program.
 vm: ## the kernel plane's tests in qemu, on Debian's kernel 6.1, and the tests of queues on 6.12
-	.ci/vm -k '6.1,6.12=Loads|Truth|Queue|Qdisc|IFB|NoTCX' -skip '^Test(OddHeaders|FarHeaders|Stack|Segments|Keys|Expiry|DryRun|Levels|Convert|WindowConvert)$$' ./dataplane/kernel ./dataplane/kernel/internal/qdisc ./cmd/shaper/internal/livetest ./dataplane/nettest
+	.ci/vm -k '6.1,6.12=Loads|Truth|Queue|Qdisc|IFB|NoTCX|TCLive' -skip '^Test(OddHeaders|FarHeaders|Stack|Segments|Keys|Expiry|DryRun|Levels|Convert|WindowConvert|TCRandom)$$' ./dataplane/kernel ./dataplane/kernel/internal/qdisc ./cmd/shaper/internal/livetest ./cmd/shaper/internal/routers/tc ./dataplane/nettest
 
 # It takes hours. With SHAPER_CHAOS_BUDGET=20m it runs a part, chosen by the seed.
 chaos: ## kill the command at each system call, fail each call once, and kill it 1,000 times at random

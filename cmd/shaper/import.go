@@ -12,6 +12,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
+	_ "github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers/tc" // adds a dialect
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )

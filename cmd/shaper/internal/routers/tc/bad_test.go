@@ -1,0 +1,170 @@
+package tc
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// TestTCProblems checks that statements that a policy cannot express are named, with their lines.
+func TestTCProblems(t *testing.T) {
+	t.Parallel()
+	const (
+		htb    = "tc qdisc add dev eth0 root handle 1: htb\ntc class add dev eth0 parent 1: classid 1:1 htb rate 1mbit\n"
+		filter = htb + "tc filter add dev eth0 parent 1: protocol ip "
+	)
+	for _, c := range []struct {
+		script string
+		line   int
+		reason string // a part of it
+	}{
+		{filter + "u32 match ip src 10.0.0.0/8 police rate 1mbit burst 10k peakrate 2mbit mtu 1500 drop flowid 1:1", 3, "peakrate 2mbit"},
+		{filter + "u32 match ip src 10.0.0.0/8 police avrate 1mbit drop flowid 1:1", 3, "avrate 1mbit"},
+		{filter + "u32 match ip src 10.0.0.0/8 police rate 1mbit burst 10k linklayer atm drop", 3, "linklayer atm"},
+		{filter + "u32 match ip tos 0x10 0xff flowid 1:1", 3, "ECN"},
+		{filter + "u32 match ip tos 0x10 0x1c flowid 1:1", 3, "not a range"},
+		{filter + "u32 match u8 0x10 0xff at 33 flowid 1:1", 3, "byte 33"},
+		{filter + "u32 match u16 0 0xffc0 at 2 flowid 1:1", 3, "byte 2"},
+		{filter + "u32 ht 1: match u32 0 0 flowid 1:1", 3, "hash tables"},
+		{filter + "u32 match ip6 dst 2001:db8::/32 flowid 1:1", 3, "another protocol"},
+		{filter + "u32 match ip dport 80 0xffff match tcp dst 80 0xffff flowid 1:1", 3, "same port twice"},
+		{filter + "u32 match ip src 10.0.0.1 match ip src 10.0.0.2 flowid 1:1", 3, "contradicts"},
+		{filter + "u32 flowid 1:1", 3, "matches nothing"},
+		{filter + "bpf obj x.o", 3, "filter bpf"},
+		{filter + "flower src_mac 02:00:00:00:00:01 flowid 1:1", 3, `"src_mac"`},
+		{filter + "flower ip_tos 0x10 flowid 1:1", 3, "ECN"},
+		{filter + "chain 3 matchall flowid 1:1", 3, "chain 3"},
+		{filter + "matchall action goto chain 1", 3, "goto"},
+		{filter + "matchall action mirred egress mirror dev eth1", 3, "mirror"},
+		{filter + "matchall action mirred egress redirect dev eth1", 3, "redirection to eth1"},
+		{filter + "matchall action vlan pop", 3, "action vlan"},
+		{filter + "matchall action police rate 1mbit burst 9k conform-exceed pipe/pipe action police rate 1mbit burst 9k", 3, "same second police"},
+		{filter + "matchall action police rate 1mbit", 3, "burst"},
+		{filter + "matchall action police rate $RATE burst 10k", 3, "$RATE is not known"},
+		{filter + "matchall action police rate 10% burst 10k", 3, "--link"},
+		{filter + "matchall action police rate 1mbitt burst 10k", 3, `"1mbitt"`},
+		{filter + "matchall action police rate 7bit burst 10k", 3, "less than a byte"},
+		{filter + "matchall action police rate 1mbit burst", 3, "ends in the middle"},
+		{filter + "pref 1 matchall action police rate 1mbit burst 9k conform-exceed continue\n" +
+			"tc filter add dev eth0 parent 1: protocol ip pref 2 matchall action police rate 2mbit burst 9k", 3, "continue"},
+		{htb + "tc filter add dev eth0 parent 1:1 matchall flowid 1:2", 3, "filters of 1:1"},
+		{htb + "tc class add dev eth0 parent 1:7 classid 1:2 htb rate 1mbit", 3, "no parent 1:7"},
+		{htb + "tc class add dev eth0 parent 1: classid 1:1 htb rate 1mbit", 3, "from line 2"},
+		{htb + "tc class add dev eth0 parent 1: classid 1:2 htb ceil 1mbit", 3, "rate is missing"},
+		{htb + "tc class add dev eth0 parent 1: classid 1:2 hfsc ls rate 1mbit", 3, `kind "hfsc"`},
+		{htb + "tc qdisc add dev eth0 parent 1:1 netem delay 10ms\ntc filter add dev eth0 parent 1: matchall flowid 1:1", 3, "qdisc netem"},
+		{htb + "tc qdisc add dev eth0 parent 1:1 tbf rate 1mbit burst 10k limit 10k\ntc filter add dev eth0 parent 1: matchall flowid 1:1", 3, "tbf below a class"},
+		{"tc qdisc add dev eth0 root handle 1: stab linklayer atm htb", 1, "linklayer atm"},
+		{"tc qdisc add dev eth0 root fq_codel", 1, "--link"},
+		{"tc qdisc add dev eth0 root cake bandwidth 1mbit flows", 1, "diffserv3"},
+		{"tc qdisc add dev eth0 root cake bandwidth 1mbit besteffort", 1, "triple-isolate"},
+		{"tc qdisc add dev eth0 root cake bandwidth 1mbit besteffort flows wash", 1, "wash"},
+		{"tc qdisc add dev eth0 root tbf burst 10k limit 10k", 1, "rate is missing"},
+		{"tc qdisc add dev eth0 root tbf rate 1mbit burst 10k", 1, "limit or latency"},
+		{"tc qdisc add root tbf rate 1mbit burst 10k limit 1k", 1, "dev is missing"},
+		{"if true; then\n\ttc qdisc add dev eth0 root tbf rate 1mbit burst 10k limit 1k\nfi", 2, "begins in line 1"},
+		{
+			"tc qdisc add dev eth0 root handle 1: htb default 3\ntc class add dev eth0 parent 1: classid 1:1 htb rate 9mbit\n" +
+				"tc class add dev eth0 parent 1:1 classid 1:2 htb rate 5mbit ceil 9mbit prio 1\ntc class add dev eth0 parent 1:1 classid 1:3 htb rate 4mbit ceil 9mbit prio 2", 4, "prio 2",
+		},
+		{
+			"tc qdisc add dev eth0 root handle 1: htb default 3\ntc class add dev eth0 parent 1: classid 1:1 htb rate 9mbit\n" +
+				"tc class add dev eth0 parent 1:1 classid 1:2 htb rate 5mbit ceil 9mbit\ntc class add dev eth0 parent 1:1 classid 1:3 htb rate 4mbit ceil 8mbit", 4, "ceil 8mbit",
+		},
+		{
+			"tc filter add dev eth0 ingress pref 1 protocol ip matchall action police rate 1mbit burst 9k overhead 4\n" +
+				"tc filter add dev eth0 ingress pref 2 protocol ipv6 matchall action police rate 1mbit burst 9k", 2, "a policy has one",
+		},
+	} {
+		in, err := Dialect{}.Import(routers.Source{Name: "script", Text: c.script})
+		if err != nil {
+			t.Errorf("%q: %v", c.script, err)
+			continue
+		}
+		var all []string
+		for _, d := range in.Drafts {
+			for _, p := range d.Problems {
+				all = append(all, fmt.Sprintf("line %d: %s", p.Line, p.Reason))
+			}
+			if len(d.Classes) > 0 {
+				if _, err := (policyfile.Source{Name: "p", Text: d.Render("test").Text}).Compile(); err != nil {
+					all = append(all, fmt.Sprintf("line %d: %v", strings.Count(c.script, "\n")+1, err))
+				}
+			}
+		}
+		found := false
+		for _, p := range all {
+			found = found || strings.HasPrefix(p, fmt.Sprintf("line %d: ", c.line)) && strings.Contains(p, c.reason)
+		}
+		if !found {
+			t.Errorf("%s\nproblems %q, want one with %q in line %d", c.script, all, c.reason, c.line)
+		}
+	}
+}
+
+// TestTCOtherFiles checks errors for files that have no tc commands.
+func TestTCOtherFiles(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"": "no tc command",
+		"policy-map P\n class C\n  police 8000 1500 conform-action transmit\n": "no tc command",
+		"qdisc htb 1: root refcnt 2 r2q 10 default 0x30\n":                     "it is what tc prints",
+		"tc qdisc\x00": "not text",
+		"\xff\xfe":     "not text",
+	} {
+		if _, err := (Dialect{}).Import(routers.Source{Text: text}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error %v, want one with %q", text, err, want)
+		}
+	}
+}
+
+// TestTCSkipped checks that other commands are counted.
+func TestTCSkipped(t *testing.T) {
+	t.Parallel()
+	in, err := Dialect{}.Import(routers.Source{Text: `modprobe ifb
+iptables -t mangle -A POSTROUTING -p tcp -j MARK --set-mark 1 # tc
+tc qdisc show dev eth0
+tc filter add dev eth0 ingress matchall action mirred egress redirect dev ifb0
+tc qdisc add dev ifb0 root tbf rate 1mbit burst 10k limit 10k
+`})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(in.Skipped) != 4 || len(in.Drafts) != 1 || in.Drafts[0].Name != "ifb0" || len(in.Drafts[0].Problems) > 0 {
+		t.Errorf("skipped %v, drafts %+v", in.Skipped, in.Drafts)
+	}
+}
+
+// FuzzTC imports any text: it never panics, and a policy without problems compiles, or its errors
+// have lines.
+func FuzzTC(f *testing.F) {
+	for _, c := range tcCases {
+		f.Add(c.script)
+	}
+	f.Add("A=$A$A; tc qdisc add dev $A${A:-$B} root `x` \"y\n'\\")
+	f.Fuzz(func(t *testing.T, text string) {
+		in, err := Dialect{}.Import(routers.Source{Text: text, Options: routers.Options{Link: meter.BitRate(1e9)}})
+		if err != nil {
+			return
+		}
+		lines := strings.Count(text, "\n") + 1
+		for _, d := range in.Drafts {
+			r := d.Render("fuzz")
+			for _, p := range d.Problems {
+				if p.Line < 1 || p.Line > lines {
+					t.Errorf("line %d of %d: %v", p.Line, lines, p)
+				}
+			}
+			if len(d.Classes) == 0 {
+				continue
+			}
+			if _, err := (policyfile.Source{Name: "p", Text: r.Text}).Compile(); err != nil && strings.Contains(err.Error(), "yaml") {
+				t.Errorf("%v\n%s", err, r.Text)
+			}
+		}
+	})
+}

@@ -1,0 +1,104 @@
+package tc
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/queue"
+)
+
+// cakeRTTs are the presets of rtt (tc/q_cake.c in iproute2).
+var cakeRTTs = map[string]time.Duration{
+	"datacentre": 100 * time.Microsecond, "lan": time.Millisecond, "metro": 10 * time.Millisecond,
+	"regional": 30 * time.Millisecond, "internet": 100 * time.Millisecond, "oceanic": 300 * time.Millisecond,
+	"satellite": time.Second, "interplanetary": 1000 * time.Second,
+}
+
+// cakeOverheads are names of overheads, in bytes per packet (tc/q_cake.c in iproute2).
+var cakeOverheads = map[string]struct{ overhead, mpu int }{
+	"pppoe-ptm": {30, 0}, "bridged-ptm": {22, 0}, "ethernet": {38, 84}, "ether-vlan": {4, 0}, "docsis": {18, 64},
+}
+
+// cakeFlows are the keys of a flow by name.
+var cakeFlows = map[string]string{
+	"flows": "flow", "srchost": "src", "dsthost": "dst", "hosts": "hosts", "flowblind": "",
+	"triple-isolate": "flow", "dual-srchost": "flow", "dual-dsthost": "flow",
+}
+
+// Words of cake without effect on the fate of packets, or with an effect that is lost.
+var (
+	cakePlain = []string{"nowash", "split-gso", "no-split-gso", "nonat", "nat", "noatm", "egress", "no-ack-filter", "via-ethernet", "besteffort"}
+	cakeLost  = []string{
+		"wash", "atm", "ptm", "ingress", "ack-filter", "ack-filter-aggressive", "autorate-ingress",
+		"diffserv3", "diffserv4", "diffserv8", "diffserv", "precedence", "conservative",
+		"ipoa-vcmux", "ipoa-llcsnap", "bridged-vcmux", "bridged-llcsnap", "pppoa-vcmux", "pppoa-llc", "pppoe-vcmux", "pppoe-llcsnap",
+	}
+)
+
+func (q *tcQdisc) cake(option string, a *tcArgs, t *tcImport) bool {
+	if rtt, ok := cakeRTTs[option]; ok {
+		q.cakeRTT(rtt)
+		return true
+	}
+	if o, ok := cakeOverheads[option]; ok {
+		q.length.network = true
+		q.length.overhead += o.overhead
+		q.length.mpu = max(q.length.mpu, o.mpu)
+		if option == "pppoe-ptm" || option == "bridged-ptm" {
+			q.lost = append(q.lost, "the 64b/65b coding of "+option)
+		}
+		return true
+	}
+	switch option {
+	case "bandwidth":
+		q.rate = a.rate(t.link)
+	case "unlimited":
+		q.rate = nil
+	case "rtt":
+		q.cakeRTT(a.time())
+	case "memlimit":
+		q.bytes = a.size()
+	case "overhead":
+		q.length.network = true
+		q.length.overhead += value(a, strconv.Atoi)
+	case "mpu":
+		q.length.mpu = value(a, strconv.Atoi)
+	case "raw":
+		q.length = tcLength{stab: q.length.stab}
+	case "fwmark":
+		q.lost = append(q.lost, "fwmark "+a.next())
+	default:
+		flow, isFlow := cakeFlows[option]
+		switch {
+		case isFlow:
+			q.fair = flow
+		case slices.Contains(cakeLost, option):
+			q.lost = append(q.lost, option)
+		case !slices.Contains(cakePlain, option):
+			return false
+		}
+	}
+	return true
+}
+
+// cakeRTT sets the interval of CoDel. Its target is a twentieth of it.
+func (q *tcQdisc) cakeRTT(rtt time.Duration) {
+	q.codel = queue.CoDel{Target: max(rtt/20, time.Microsecond), Interval: rtt}
+}
+
+// cakeModes adds the modes that a policy cannot express. Tins and hosts are cake's default.
+func (q *tcQdisc) cakeModes() {
+	has := func(words ...string) bool {
+		return slices.ContainsFunc(words, func(w string) bool { return slices.Contains(q.Words, w) })
+	}
+	if !has("besteffort", "diffserv3", "diffserv4", "diffserv8", "diffserv", "precedence") {
+		q.lost = append(q.lost, "diffserv3, cake's default: tins by DSCP (besteffort has one)")
+	}
+	switch {
+	case has("dual-srchost", "dual-dsthost", "triple-isolate"):
+		q.lost = append(q.lost, "fairness among hosts, then among their flows")
+	case !has("flows", "srchost", "dsthost", "hosts", "flowblind"):
+		q.lost = append(q.lost, "triple-isolate, cake's default: fairness among hosts, then among their flows (flows has that of flows only)")
+	}
+}

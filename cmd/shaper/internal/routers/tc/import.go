@@ -1,0 +1,321 @@
+package tc
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+func init() { routers.All["tc"] = Dialect{} }
+
+// Dialect is the language of tc commands (iproute2).
+type Dialect struct{}
+
+// Import reads a shell script with tc commands, or a file for tc -batch.
+func (Dialect) Import(s routers.Source) (*routers.Import, error) {
+	commands, err := readScript(s.Text)
+	if err != nil {
+		return nil, err
+	}
+	t := &tcImport{Import: &routers.Import{}, link: s.Link}
+	for _, c := range commands {
+		t.command(c)
+	}
+	switch {
+	case !t.found && shown.MatchString(s.Text):
+		return nil, errors.New("it is what tc prints, which lacks details: give the interface instead of a file, such as --from tc eth0, or the commands")
+	case !t.found:
+		return nil, errors.New("it has no tc command")
+	}
+	for _, d := range t.devices {
+		t.drafts(d)
+	}
+	return t.Import, nil
+}
+
+// shown is a line that tc qdisc show, tc class show or tc filter show prints.
+var shown = regexp.MustCompile(`(?m)^(qdisc \w+ [0-9a-f]+:|class \w+ [0-9a-f]+:|filter (parent|protocol|dev|block) )`)
+
+// drafts makes the policies of an interface: one for its qdiscs, one for each hook of clsact.
+func (t *tcImport) drafts(d *tcDevice) {
+	d.checkTree()
+	var root *tcQdisc
+	for _, q := range d.qdiscs {
+		if q.parent == tcRoot {
+			root = q
+		}
+	}
+	var drafts []*routers.Draft
+	parents := []uint32{tcRoot}
+	if root != nil {
+		parents = append(parents, root.handle)
+	}
+	for _, h := range []struct {
+		name    string
+		root    *tcQdisc
+		filters []*tcFilter
+		base    dataplane.LengthBase
+	}{
+		{d.name, root, d.sorted(parents...), dataplane.L2},
+		{d.name + "-egress", nil, d.sorted(tcClsactOut), dataplane.L2},
+		{d.name + "-ingress", nil, d.sorted(tcClsactIn), dataplane.L3},
+	} {
+		redirects := len(h.filters) > 0 && !slices.ContainsFunc(h.filters, func(f *tcFilter) bool {
+			return len(f.actions) != 1 || f.actions[0].redirect == ""
+		})
+		if redirects && h.root == nil { // the policy is that of the other interface
+			for _, f := range h.filters {
+				t.Skip(f.Line)
+			}
+			continue
+		}
+		if h.root == nil && len(h.filters) == 0 {
+			continue
+		}
+		draft := t.Draft(h.name, d.line)
+		drafts = append(drafts, draft)
+		b := &tcBuilder{
+			tcQueues: tcQueues{draft, d, t.link, map[uint32]string{}, map[string]bool{}, map[uint32]string{}},
+			root:     h.root, base: h.base, police: map[uint32]*tcPolice{},
+		}
+		b.build(h.filters)
+	}
+	for _, f := range d.filters {
+		if f.parent != tcClsactIn && f.parent != tcClsactOut && !slices.Contains(parents, f.parent) {
+			d.cannot(f.Line, "filters of %s cannot be expressed: only those of the root qdisc, of ingress and of clsact can", handleName(f.parent))
+		}
+	}
+	if len(drafts) == 0 && len(d.problems) > 0 {
+		drafts = append(drafts, t.Draft(d.name, d.line))
+	}
+	for _, draft := range drafts { // the policy of a command that failed is not known
+		draft.Problems = append(draft.Problems, d.problems...)
+	}
+}
+
+// tcBuilder makes the draft of a hook.
+type tcBuilder struct {
+	tcQueues
+	root    *tcQdisc
+	base    dataplane.LengthBase // of lengths without overhead
+	police  map[uint32]*tcPolice // by index
+	rule    string               // length rule of the first part with a rate
+	ruleSet bool
+	indexed []indexedMeter
+}
+
+// build makes the classes, meters and queues.
+func (b *tcBuilder) build(filters []*tcFilter) {
+	var rules []*tcRule
+	for _, f := range filters {
+		if !b.resolve(f) {
+			continue
+		}
+		r, err := f.rule()
+		if err != nil {
+			b.Cannot(f.Line, "%v", err)
+			continue
+		}
+		rules = append(rules, r)
+	}
+	if b.root != nil {
+		b.checkQdiscs()
+		if rest := b.rest(); rest != nil {
+			rules = append(rules, rest)
+		}
+	}
+	for _, r := range mergeRules(followRules(rules)) {
+		b.class(r)
+	}
+	if !b.ruleSet {
+		b.setLength(routers.Line{}, tcLength{})
+	}
+	b.Length = b.rule
+	b.shareMeters()
+}
+
+// rest returns the rule of packets that no filter matches, or nil if they pass.
+func (b *tcBuilder) rest() *tcRule {
+	r := &tcRule{lines: []routers.Line{b.root.Line}, match: dataplane.Match{Length: anyLength}}
+	r.name = cmp.Or(b.root.labels.class, "all")
+	for i := range r.outcomes {
+		r.outcomes[i].verdict = tcOK
+	}
+	switch b.root.kind {
+	case "htb":
+		r.name = "rest"
+		r.class = b.root.handle&majorMask | b.root.defaultClass
+		if k := b.device.find(r.class); b.root.defaultClass == 0 || k == nil || len(b.device.leaves(k.id)) > 0 {
+			return nil
+		}
+	case "prio":
+		b.Cannot(b.root.Line, "packets that no filter matches go to the bands of priomap, by the priority of the socket or the TOS")
+		return nil
+	}
+	return r
+}
+
+// checkQdiscs checks the length rules and the options of qdiscs and classes.
+func (b *tcBuilder) checkQdiscs() {
+	for _, k := range b.device.classes {
+		b.length(k.Line, k.length)
+	}
+	for _, q := range b.device.qdiscs {
+		if q == b.root && q.kind != "htb" && q.kind != "prio" {
+			b.length(q.Line, q.length)
+		}
+		if q != b.root && q.length.stab != 0 {
+			b.Cannot(q.Line, "stab below the root cannot be expressed")
+		}
+		for _, lost := range q.lost {
+			b.Cannot(q.Line, "%s", lost)
+		}
+	}
+}
+
+// length records the length rule of a part with a rate. All must have the same.
+func (b *tcBuilder) length(line routers.Line, l tcLength) {
+	before, set := b.rule, b.ruleSet
+	b.setLength(line, l)
+	if set && before != b.rule {
+		b.Cannot(line, "its length rule is %s, and that of an earlier part is %s: a policy has one", b.rule, before)
+		b.rule = before
+	}
+}
+
+// setLength sets the length rule: the frame, or the IP packet, plus the overheads. 14 is the
+// length of an Ethernet header.
+func (b *tcBuilder) setLength(line routers.Line, l tcLength) {
+	if b.root != nil {
+		l.stab = b.root.length.stab
+	}
+	rule := dataplane.LengthRule{Base: b.base, Overhead: l.stab + l.overhead, MPU: l.mpu}
+	switch {
+	case l.network:
+		rule = dataplane.LengthRule{Base: dataplane.L3, Overhead: l.overhead, MPU: l.mpu}
+	case b.base == dataplane.L2 && l.stab <= -ethernetHeader:
+		rule.Base, rule.Overhead = dataplane.L3, rule.Overhead+ethernetHeader
+	}
+	if limit := 1 << 15; rule.Overhead > limit || rule.MPU > limit {
+		b.Cannot(line, "overhead and mpu above %d bytes cannot be expressed", limit)
+		rule.Overhead, rule.MPU = min(rule.Overhead, limit), min(rule.MPU, limit)
+	}
+	name := [...]string{"l3", "l2", "l1"}[rule.Base]
+	switch {
+	case rule == dataplane.LengthRule{Base: dataplane.L2, Overhead: 24, MPU: 84}:
+		b.rule = "l1" // max(60, frame) + 24
+	case rule.Overhead == 0 && rule.MPU == 0:
+		b.rule = name
+	default:
+		b.rule = fmt.Sprintf("{base: %s, overhead: %d, mpu: %d}", name, rule.Overhead, rule.MPU)
+	}
+	b.ruleSet = true
+}
+
+const ethernetHeader = 14 // bytes
+
+// resolve completes police actions that name one of an earlier filter by its index, and checks the
+// others.
+func (b *tcBuilder) resolve(f *tcFilter) bool {
+	for i, a := range f.actions {
+		p := a.police
+		if p == nil {
+			continue
+		}
+		known := p.rate != nil || p.packets > 0
+		if before := b.police[p.index]; p.index != 0 && before != nil {
+			if !known {
+				f.actions[i].police = before
+			}
+			continue
+		}
+		for _, lost := range p.lost {
+			b.Cannot(f.Line, "%s", lost)
+		}
+		if !known {
+			b.Cannot(f.Line, "police without a rate cannot be expressed")
+			return false
+		}
+		if p.index != 0 {
+			b.police[p.index] = p
+		}
+		if p.rate != nil {
+			b.length(f.Line, p.length)
+		}
+	}
+	return true
+}
+
+// class adds a rule to the draft as a class.
+func (b *tcBuilder) class(r *tcRule) {
+	line := r.lines[0]
+	name := r.name
+	if name == "" {
+		name = strings.TrimSuffix(handleName(r.class), ":")
+		if r.class&0xffff == 0 || b.root == nil {
+			name = fmt.Sprintf("line-%d", line.Number)
+		}
+	}
+	c := routers.NewEntry(b.name("class", "", name), line.Number, "%s", whichLines(r.lines))
+	if len(r.meters) > 0 {
+		b.meter(c, r)
+	}
+	queue := ""
+	if b.root != nil {
+		queue = b.queue(b.root, r.class)
+	}
+	for color, key := range []string{"green", "yellow", "red"} {
+		o := r.outcomes[color]
+		to := queue
+		if o.verdict == tcContinue {
+			to = b.continued(r, &o)
+		}
+		if len(r.meters) == 0 && color > 0 || len(r.meters) == 1 && key == "yellow" {
+			continue
+		}
+		c.Set(key, actionText(o, to), line.Number, "")
+		if key != "red" && c.Get(key).Value == "pass" {
+			c.Entries = slices.DeleteFunc(c.Entries, func(e *routers.Entry) bool { return e.Key == key })
+		}
+	}
+	b.Class(c, []routers.Match{conditions(&r.match, r.lines)})
+}
+
+// continued returns the queue of packets that continue with another rule, and sets their outcome.
+func (b *tcBuilder) continued(r *tcRule, o *tcOutcome) (queue string) {
+	if r.next == nil {
+		b.Cannot(r.lines[0], "continue: the next filter for these packets has a meter, or matches only some of them")
+		return ""
+	}
+	next := r.next.outcomes[meter.Green]
+	*o = tcOutcome{verdict: next.verdict, marks: slices.Concat(o.marks, next.marks)}
+	if b.root == nil || r.next == passRule && b.root.kind != "htb" || o.verdict == tcDrop {
+		return ""
+	}
+	return b.queue(b.root, r.next.class)
+}
+
+// actionText writes an outcome as an action.
+func actionText(o tcOutcome, queue string) string {
+	if o.verdict == tcDrop {
+		return "drop"
+	}
+	var parts []string
+	for _, m := range o.marks {
+		parts = append(parts, fmt.Sprintf("%v: %d", m.Field, m.Value))
+	}
+	if queue != "" {
+		parts = append(parts, "queue: "+queue)
+	}
+	if len(parts) == 0 {
+		return "pass"
+	}
+	return "{" + strings.Join(parts, ", ") + "}"
+}

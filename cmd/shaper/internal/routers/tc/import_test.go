@@ -1,0 +1,202 @@
+package tc
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// tcCases are scripts, with the policies that they mean. Names do not count.
+var tcCases = []struct {
+	name, script, draft, policy string
+	link                        int64 // bit/s
+}{
+	{
+		name: "the policer of many guides",
+		script: `tc qdisc add dev eth0 handle ffff: ingress
+tc filter add dev eth0 parent ffff: protocol ip prio 50 u32 match ip src 0.0.0.0/0 police rate 256kbps burst 10k drop flowid :1`,
+		draft: "eth0-ingress",
+		// kbps is 8000 bit/s, k is 1024, and packets are counted without their Ethernet header.
+		policy: `{length: l3, classes: [{name: a, match: {ethertype: ipv4}, meter: {type: token-bucket, rate: 2048kbit, burst: 10240}}]}`,
+	},
+	{
+		name: "htb with guaranteed rates, a default, and leaf qdiscs",
+		script: `#!/bin/bash
+DEV=eth0   # the uplink
+TC="sudo /sbin/tc"
+$TC qdisc del dev $DEV root 2>/dev/null || true
+$TC qdisc add dev $DEV root handle 1: htb default 0x30 r2q 5
+$TC class add dev ${DEV} parent 1: classid 1:1 htb rate 10mbit > /dev/null 2>&1 || exit 1
+$TC class add dev "$DEV" parent 1:1 classid 1:10 htb rate 5mbit \
+	ceil 10mbit burst 15k
+$TC class add dev eth0 parent 1:1 classid 1:20 htb rate 3mbit ceil 10mbit; tc class add dev eth0 parent 1:1 classid 1:30 htb rate 2mbit ceil 10mbit
+tc qdisc add dev eth0 parent 1:10 handle 10: sfq perturb 10
+tc qdisc add dev eth0 parent 1:20 handle 20: fq_codel limit 1000 target 10ms noecn
+tc filter add dev eth0 parent 1:0 protocol ip prio 2 u32 match ip dst 10.0.0.0/8 flowid 1:20
+tc filter add dev eth0 parent 1: protocol ip pref 1 u32 match ip protocol 6 0xff match ip dport 22 0xffff flowid 1:10`,
+		policy: `{length: l2, classes: [
+			{name: a, match: {proto: tcp, dport: 22, ethertype: ipv4}, green: {queue: q1}},
+			{name: b, match: {dst: 10.0.0.0/8}, green: {queue: q2}},
+			{name: c, match: {length: 0-4294967295}, green: {queue: q3}}],
+			links: {l: {rate: 10mbit}}, queues: {
+			q1: {link: l, weight: 5, limit: 127p, fair: flow},
+			q2: {link: l, weight: 3, limit: 1000p, codel: {target: 10ms, interval: 100ms}, fair: flow},
+			q3: {link: l, weight: 2, limit: 1000p}}}`,
+	},
+	{
+		name: "classes that cannot borrow are independent queues",
+		script: `qdisc add dev eth0 root handle 1: htb
+class add dev eth0 parent 1: classid 1:1 htb rate 100mbit
+class add dev eth0 parent 1:1 classid 1:2 htb rate 1mbit ceil 20mbit
+class add dev eth0 parent 1:1 classid 1:3 htb rate 80mbit
+class add dev eth0 parent 1: classid 1:4 htb rate 3mbit ceil 5mbit
+qdisc add dev eth0 parent 1:2 bfifo limit 64kb
+qdisc add dev eth0 parent 1:3 pfifo limit 100
+qdisc add dev eth0 parent 1:4 codel
+filter add dev eth0 parent 1: protocol ip pref 1 handle 1 fw classid 1:2
+filter add dev eth0 parent 1: protocol ip pref 2 handle 0x2/0xfffffffe fw classid 1:3
+filter add dev eth0 parent 1: protocol all pref 3 matchall classid 1:4`,
+		policy: `{length: l2, classes: [
+			{name: a, match: {ethertype: ipv4, mark: 1}, green: {queue: q2}},
+			{name: b, match: {ethertype: ipv4, mark: 2-3}, green: {queue: q3}},
+			{name: c, match: {length: 0-4294967295}, green: {queue: q4}}],
+			queues: {q2: {rate: 20mbit, limit: 65536}, q3: {rate: 80mbit, limit: 100p},
+			q4: {rate: 3mbit, limit: 1000p, codel: true}}}`,
+	},
+	{
+		name: "later filters without pref come first",
+		script: `tc qdisc add dev eth0 root handle 1: htb
+tc class add dev eth0 parent 1: classid 1:1 htb rate 1mbit
+tc filter add dev eth0 parent 1: protocol ip u32 match ip tos 0x10 0xfc flowid 1:0
+tc filter add dev eth0 parent 1: protocol ip u32 match u32 0 0 flowid 1:1`,
+		policy: `{length: l2, classes: [
+			{name: a, match: {ethertype: ipv4}, green: {queue: q}},
+			{name: b, match: {ethertype: ipv4, dscp: 4}}],
+			queues: {q: {rate: 1mbit, limit: 1000p}}}`,
+	},
+	{
+		name:   "tbf",
+		script: "tc qdisc add dev ppp0 root tbf rate 220kbit latency 50ms burst 1540",
+		draft:  "ppp0",
+		policy: `{length: l2, classes: [{name: a, match: {length: 0-4294967295}, green: {queue: q}}], queues: {q: {rate: 220kbit, limit: 50ms}}}`,
+	},
+	{
+		name: "tbf with fq_codel",
+		script: `tc qdisc add dev eth0 root handle 1: tbf rate 1gibit limit 1m burst 100k
+tc qdisc add dev eth0 parent 1:1 handle 10: fq_codel`,
+		policy: `{length: l2, classes: [{name: a, match: {length: 0-4294967295}, green: {queue: q}}], links: {l: {rate: 1073741824bit}},
+			queues: {q: {link: l, limit: 10240p, codel: true, ecn: true, fair: flow}}}`,
+	},
+	{
+		name:   "cake",
+		script: "tc qdisc replace dev eth0 root cake bandwidth 50mbit besteffort dsthost rtt 20ms overhead 18 mpu 64 memlimit 1mb",
+		policy: `{length: {base: l3, overhead: 18, mpu: 64}, classes: [{name: a, match: {length: 0-4294967295}, green: {queue: q}}],
+			links: {l: {rate: 50mbit}}, queues: {q: {link: l, limit: 1MiB, codel: {target: 1ms, interval: 20ms}, ecn: true, fair: dst}}}`,
+	},
+	{
+		name:   "percent of the link, and its default limit",
+		script: "tc qdisc add dev eth0 root cake bandwidth 100mbit besteffort flowblind\ntc qdisc replace dev eth0 root tbf rate 12.5% burst 10k limit 1",
+		policy: `{length: l2, classes: [{name: a, match: {length: 0-4294967295}, green: {queue: q}}], queues: {q: {rate: 125mbit, limit: 1}}}`,
+		link:   1e9,
+	},
+	{
+		name:   "two police actions, the second gets what conforms: RFC 2698",
+		script: `tc filter add dev eth0 ingress protocol ipv6 matchall action police rate 20mbit burst 128k conform-exceed drop/pipe action police rate 10mbit burst 64k conform-exceed pipe/ok action skbedit mark 7`,
+		draft:  "eth0-ingress",
+		policy: `{length: l3, classes: [{name: a, match: {ethertype: ipv6}, meter: {type: trtcm, cir: 10mbit, cbs: 64KiB, pir: 20mbit, pbs: 128KiB}, yellow: {mark: 7}}]}`,
+	},
+	{
+		name:   "two police actions, the second gets what exceeds: RFC 4115",
+		script: `tc filter add dev eth0 egress protocol ip flower ip_proto udp dst_port 5000-5999 ip_tos 0xb8/0xfc action police rate 1mbps burst 5000b conform-exceed pipe action police rate 1mbit burst 1000 conform-exceed drop / pipe action pedit ex munge ip dsfield set 0x28 retain 0xfc pipe action csum ip4h pipe`,
+		draft:  "eth0-egress",
+		policy: `{length: l2, classes: [{name: a, match: {ethertype: ipv4, proto: udp, dport: 5000-5999, dscp: ef}, meter: {type: trtcm4115, cir: 8mbit, cbs: 5000, eir: 1mbit, ebs: 1000}, yellow: {dscp: 10}}]}`,
+	},
+	{
+		name: "continue to a queue, and a police action shared by its index",
+		script: `tc qdisc add dev eth0 root handle 1: stab overhead -14 linklayer ethernet htb
+tc class add dev eth0 parent 1: classid 1:2 htb rate 5mbit overhead 4
+tc filter add dev eth0 parent 1: pref 1 protocol ip u32 match ip src 192.0.2.1 action police index 9 pkts_rate 100 pkts_burst 50 conform-exceed continue
+tc filter add dev eth0 parent 1: pref 2 protocol ip u32 match ip src 198.51.100.0/24 action police index 9
+tc filter add dev eth0 parent 1: pref 3 protocol ip u32 match ip src 192.0.2.1 flowid 1:2
+tc filter add dev eth0 parent 1: pref 4 protocol ip u32 match ip src 198.51.100.0/24 flowid 1:2
+tc filter add dev eth0 parent 1: pref 5 protocol ipv6 u32 match ip6 dst 2001:db8::/33 match ip6 priority 0x20 0xe0 action drop`,
+		policy: `{length: {base: l3, overhead: 4}, classes: [
+			{name: a, match: {src: [192.0.2.1, 198.51.100.0/24]}, meter: {type: token-bucket, count: packets, rate: 100p/1s, burst: 50}, red: {queue: q}},
+			{name: b, match: {dst: "2001:db8::/33", dscp: 8-15}, green: drop}],
+			queues: {q: {rate: 5mbit, limit: 1000p}}}`,
+	},
+	{
+		name: "priorities of a link, and prio below a minimum rate",
+		script: `tc qdisc add dev eth0 root handle 1: htb default 12
+tc class add dev eth0 parent 1: classid 1:1 htb rate 10mbit overhead 24 mpu 84
+tc class add dev eth0 parent 1:1 classid 1:11 htb rate 8bit ceil 20mbit prio 0 overhead 24 mpu 84
+tc class add dev eth0 parent 1:1 classid 1:12 htb rate 8bit ceil 20mbit prio 3 quantum 3028 overhead 24 mpu 84
+tc class add dev eth0 parent 1:1 classid 1:13 htb rate 8bit ceil 20mbit prio 3 quantum 1514 overhead 24 mpu 84
+tc filter add dev eth0 parent 1: protocol 802.1Q pref 1 flower vlan_id 7 vlan_prio 5 classid 1:11
+tc filter add dev eth0 parent 1: protocol arp pref 2 u32 match u32 0 0 flowid 1:13
+tc filter add dev eth0 parent 1: protocol ip pref 3 u32 match ip protocol 1 0xff flowid 1:99`,
+		policy: `{length: l1, classes: [
+			{name: a, match: {vlan: 7, pcp: 5}, green: {queue: q1}},
+			{name: b, match: {ethertype: arp}, green: {queue: q3}},
+			{name: c, match: {ethertype: ipv4, proto: icmp}, green: {queue: q2}},
+			{name: d, match: {length: 0-4294967295}, green: {queue: q2}}],
+			links: {l: {rate: 10mbit}}, queues: {q1: {link: l, limit: 1000p},
+			q3: {link: l, priority: 3, limit: 1000p}, q2: {link: l, priority: 3, weight: 2, limit: 1000p}}}`,
+	},
+	{
+		name: "prio on the interface's rate",
+		script: `tc qdisc add dev eth0 root handle 1: prio bands 2
+tc filter add dev eth0 parent 1: protocol ip pref 1 u32 match ip dport 53 0xffff flowid 1:1`,
+		policy: `{length: l2, classes: [{name: a, match: {ethertype: ipv4, dport: 53}, green: {queue: q}}],
+			links: {l: {rate: 1gbit}}, queues: {q: {link: l, limit: 1000p}}}`,
+		link: 1e9,
+	},
+}
+
+// TestTCImport compares imported scripts with policies that were written by hand.
+func TestTCImport(t *testing.T) {
+	t.Parallel()
+	for _, c := range tcCases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			for _, ends := range []string{"\n", "\r\n"} {
+				s := routers.Source{Name: "script", Text: strings.ReplaceAll(c.script, "\n", ends)}
+				s.Link = meter.BitRate(c.link)
+				in, err := Dialect{}.Import(s)
+				if err != nil {
+					t.Fatal(err)
+				}
+				name := c.draft
+				if name == "" {
+					name = "eth0"
+				}
+				d, problems, err := in.Pick(name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, p := range problems {
+					if !strings.Contains(p.Reason, "priomap") { // prio always has it
+						t.Errorf("line %d: %v", p.Line, p)
+					}
+				}
+				want := compileText(t, c.policy)
+				if got := compileText(t, d.Render("test").Text); got != want {
+					t.Errorf("got other lines: %s\n%s", otherLines(want, got), d.Render("test").Text)
+				}
+			}
+		})
+	}
+}
+
+// compileText returns the canonical text of a policy file, without names.
+func compileText(t *testing.T, text string) string {
+	t.Helper()
+	p, err := policyfile.Source{Name: "p", Text: text}.Compile()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	return withoutNames(canonical(p.Policy))
+}

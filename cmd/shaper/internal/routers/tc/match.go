@@ -1,0 +1,361 @@
+package tc
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+)
+
+const (
+	etherIPv4 = 0x0800
+	etherIPv6 = 0x86dd
+	etherVLAN = 0x8100
+	etherAll  = 0x0003 // ETH_P_ALL of linux/if_ether.h: all packets
+)
+
+// tcProtocols are names of protocols of filters.
+var tcProtocols = map[string]uint32{
+	"ip": etherIPv4, "ipv4": etherIPv4, "ipv6": etherIPv6, "all": etherAll, "arp": 0x0806, "802.1q": etherVLAN,
+	"802.1ad": 0x88a8, "mpls_uc": 0x8847, "ppp_disc": 0x8863, "ppp_ses": 0x8864,
+}
+
+func parseTCProtocol(s string) (uint32, error) {
+	if v, ok := tcProtocols[strings.ToLower(s)]; ok {
+		return v, nil
+	}
+	return parseTCNumber(s, 16)
+}
+
+var (
+	anyLength = []dataplane.Range{{First: 0, Last: math.MaxUint32}} // matches every packet
+	one       = func(v uint32) []dataplane.Range { return []dataplane.Range{{First: v, Last: v}} }
+)
+
+// matchProtocol restricts a match to the packets of a protocol.
+func matchProtocol(m *dataplane.Match, protocol uint32) {
+	switch protocol {
+	case etherAll:
+		if len(m.Src)+len(m.Dst)+len(m.EtherType) == 0 {
+			m.Length = anyLength
+		}
+	case etherVLAN:
+		if len(m.VLAN)+len(m.PCP) == 0 {
+			m.VLAN = []dataplane.Range{{First: 0, Last: 4095}}
+		}
+	default:
+		m.EtherType = one(protocol)
+	}
+	plainMatch(m)
+}
+
+// needsIP reports whether a match has fields that only IP packets have.
+func needsIP(m *dataplane.Match) bool {
+	return len(m.Src)+len(m.Dst)+len(m.Proto)+len(m.SPort)+len(m.DPort)+len(m.DSCP) > 0
+}
+
+// plainMatch removes conditions that follow from others.
+func plainMatch(m *dataplane.Match) {
+	families := slices.Equal(m.EtherType, slices.Concat(one(etherIPv4), one(etherIPv6)))
+	if len(m.Src)+len(m.Dst) > 0 || families && (needsIP(m) || len(m.VLAN)+len(m.PCP)+len(m.Length) == 0) {
+		m.EtherType = nil
+	}
+	if len(m.SPort)+len(m.DPort) > 0 && slices.Equal(m.Proto, slices.Concat(one(6), one(17))) {
+		m.Proto = nil // the default of ports
+	}
+}
+
+// maskRange converts a value and a mask to a range, if the mask is a prefix of width bits.
+func maskRange(v, mask uint32, width int) (dataplane.Range, bool) {
+	full := uint32(1<<width - 1)
+	rest := full &^ mask
+	if mask&^full != 0 || rest&(rest+1) != 0 {
+		return dataplane.Range{}, false
+	}
+	return dataplane.Range{First: v & mask, Last: v&mask | rest}, true
+}
+
+// tcHeader is the part of a header that a u32 filter compares, from the network header on, or from
+// the transport header on.
+type tcHeader struct{ value, mask [64]byte }
+
+// set adds a comparison of a number of bytes.
+func (h *tcHeader) set(at, size int, v, mask uint32) error {
+	if at < 0 || at+size > len(h.value) {
+		return fmt.Errorf("match at %d is not understood", at)
+	}
+	for i := range size {
+		shift := 8 * (size - 1 - i)
+		b, m := byte(v>>shift), byte(mask>>shift)
+		if (h.value[at+i]^b)&m&h.mask[at+i] != 0 {
+			return fmt.Errorf("match at %d contradicts an earlier one", at)
+		}
+		h.value[at+i] |= b & m
+		h.mask[at+i] |= m
+	}
+	return nil
+}
+
+// take cuts a number of bits, from the given bit on, from the comparison.
+func (h *tcHeader) take(bit, width int) (v, mask uint32) {
+	for i := bit; i < bit+width; i++ {
+		at, b := i/8, byte(0x80)>>(i%8)
+		v, mask = v<<1, mask<<1
+		if h.mask[at]&b != 0 {
+			mask |= 1
+			h.mask[at] &^= b
+		}
+		if h.value[at]&b != 0 {
+			v |= 1
+		}
+	}
+	return v, mask
+}
+
+// field cuts a field and adds it to a list.
+func (h *tcHeader) field(name string, list *[]dataplane.Range, bit, width int) error {
+	v, mask := h.take(bit, width)
+	if mask == 0 {
+		return nil
+	}
+	r, ok := maskRange(v, mask, width)
+	if !ok {
+		return fmt.Errorf("%s %#x with mask %#x is not a range", name, v, mask)
+	}
+	*list = append(*list, r)
+	return nil
+}
+
+// address cuts an address and adds it to a list.
+func (h *tcHeader) address(name string, list *[]netip.Prefix, at, size int) error {
+	var length int
+	ended := false
+	addr := slices.Clone(h.value[at : at+size])
+	for _, m := range h.mask[at : at+size] {
+		ones := bits.LeadingZeros8(^m)
+		if ones < 8 && m<<ones != 0 || ended && m != 0 {
+			return fmt.Errorf("the mask of %s is not a prefix", name)
+		}
+		ended = ended || ones < 8
+		length += ones
+	}
+	clear(h.mask[at : at+size])
+	if length > 0 {
+		a, _ := netip.AddrFromSlice(addr)
+		*list = append(*list, netip.PrefixFrom(a, length).Masked())
+	}
+	return nil
+}
+
+// rest fails if comparisons are left.
+func (h *tcHeader) rest(from string) error {
+	if i := slices.IndexFunc(h.mask[:], func(m byte) bool { return m != 0 }); i >= 0 {
+		return fmt.Errorf("a match of byte %d of the %s header cannot be expressed", i, from)
+	}
+	return nil
+}
+
+// match converts the comparisons of a u32 filter.
+func (h *tcHeader) match(m *dataplane.Match, next *tcHeader, protocol uint32) error {
+	var transport int // bit of the transport header, without options
+	var errs []error
+	if ecn := map[uint32]int{etherIPv4: 14, etherIPv6: 10}[protocol]; ecn > 0 {
+		if _, mask := h.take(ecn, 2); mask != 0 {
+			return fmt.Errorf("it compares the ECN bits with the DSCP: with mask 0xfc it would not")
+		}
+	}
+	switch {
+	case protocol == etherIPv4:
+		v, mask := h.take(4, 4) // header length: 5 means that it has no options
+		if mask != 0 && (v != 5 || mask != 15) {
+			return fmt.Errorf("a match of the header length cannot be expressed")
+		}
+		errs = append(errs, h.field("dsfield", &m.DSCP, 8, 6), h.field("protocol", &m.Proto, 72, 8),
+			h.address("src", &m.Src, 12, 4), h.address("dst", &m.Dst, 16, 4))
+		transport = 160
+	case protocol == etherIPv6:
+		errs = append(errs, h.field("priority", &m.DSCP, 4, 6), h.field("protocol", &m.Proto, 48, 8),
+			h.address("src", &m.Src, 8, 16), h.address("dst", &m.Dst, 24, 16))
+		transport = 320
+	}
+	if transport > 0 {
+		errs = append(errs,
+			h.field("sport", &m.SPort, transport, 16), next.field("sport", &m.SPort, 0, 16),
+			h.field("dport", &m.DPort, transport+16, 16), next.field("dport", &m.DPort, 16, 16))
+	}
+	if err := h.rest("IP"); err != nil && transport == 0 {
+		return fmt.Errorf("%w: without protocol ip or ipv6 the header is not known", err)
+	}
+	errs = append(errs, h.rest("IP"), next.rest("transport"))
+	if len(m.SPort) > 1 || len(m.DPort) > 1 {
+		errs = append(errs, fmt.Errorf("it compares the same port twice"))
+	}
+	i := slices.IndexFunc(errs, func(err error) bool { return err != nil })
+	if i >= 0 {
+		return errs[i]
+	}
+	return nil
+}
+
+// u32 reads the options of a u32 filter.
+func (f *tcFilter) u32(a *tcArgs, protocol uint32, t *tcImport) {
+	var h, next tcHeader
+	compared, family := false, protocol
+	for a.more() {
+		w := a.next()
+		switch {
+		case complete(w, []string{"match"}) != "":
+			compared = true
+			p := a.selector(f, &h, &next)
+			if p != 0 && protocol == etherAll {
+				family = p
+			}
+			if p != 0 && p != family {
+				a.fail("match of another protocol than that of the filter")
+			}
+		case w == "ht", w == "link", w == "hashkey", w == "divisor", w == "sample", w == "offset", w == "order" && a.peek() == "":
+			a.fail("%s: hash tables cannot be expressed", w)
+		case w == "order":
+			a.next()
+		default:
+			f.common(w, a, t)
+		}
+	}
+	if a.err != nil {
+		return
+	}
+	if !compared {
+		a.fail("it has no match, so it matches nothing")
+		return
+	}
+	if err := h.match(&f.match, &next, family); err != nil {
+		a.fail("%w", err)
+		return
+	}
+	if protocol == etherAll && family != etherAll {
+		protocol = family
+	}
+	matchProtocol(&f.match, protocol)
+}
+
+// tcFields are fields of headers by the names of u32: offset and size in bytes.
+var tcFields = map[string]map[string][2]int{
+	"ip": {
+		"tos": {1, 1}, "dsfield": {1, 1}, "precedence": {1, 1}, "ihl": {0, 1}, "protocol": {9, 1},
+		"sport": {20, 2}, "dport": {22, 2}, "icmp_type": {20, 1}, "icmp_code": {21, 1},
+	},
+	"ip6": {"protocol": {6, 1}, "sport": {40, 2}, "dport": {42, 2}, "icmp_type": {40, 1}, "icmp_code": {41, 1}},
+	"tcp": {"src": {0, 2}, "dst": {2, 2}}, "udp": {"src": {0, 2}, "dst": {2, 2}}, "icmp": {"type": {0, 1}, "code": {1, 1}},
+}
+
+// selector reads a match of u32, and returns the protocol that it supposes, or 0.
+func (a *tcArgs) selector(f *tcFilter, h, next *tcHeader) (protocol uint32) {
+	kind := a.next()
+	to, at, size := h, 0, 0
+	switch kind {
+	case "u32", "u16", "u8":
+		size = map[string]int{"u32": 4, "u16": 2, "u8": 1}[kind]
+	case "mark":
+		v, mask := a.number(32), a.number(32)
+		r, ok := maskRange(v, mask, 32)
+		if !ok {
+			a.fail("mark %#x with mask %#x is not a range", v, mask)
+		}
+		f.match.Mark = []dataplane.Range{r}
+		return 0
+	case "ip", "ip6", "tcp", "udp", "icmp":
+		protocol = map[string]uint32{"ip": etherIPv4, "ip6": etherIPv6}[kind]
+		name := a.next()
+		if protocol != 0 && (name == "src" || name == "dst") {
+			a.prefix(h, kind, name)
+			return protocol
+		}
+		if kind == "ip6" && name == "priority" {
+			v, mask := a.number(8), a.hex(8)
+			a.check(h.set(0, 4, v<<20, mask<<20))
+			return protocol
+		}
+		where, ok := tcFields[kind][name]
+		if !ok {
+			a.fail("match %s %s cannot be expressed", kind, name)
+			return protocol
+		}
+		at, size = where[0], where[1]
+		if protocol == 0 {
+			to = next
+		}
+	default:
+		a.fail("match %s cannot be expressed", kind)
+		return 0
+	}
+	v, mask := a.number(8*size), a.hex(8*size)
+	if a.peek() == "at" {
+		a.next()
+		w := a.next()
+		if w == "nexthdr+" {
+			w += a.next()
+		}
+		offset, isNext := strings.CutPrefix(w, "nexthdr+")
+		if to = h; isNext {
+			to = next
+		}
+		n, err := strconv.ParseInt(offset, 0, 16)
+		a.check(err)
+		at = int(n)
+	}
+	if size == 2 && at%2 != 0 {
+		a.fail("at %d is odd", at)
+	}
+	a.check(to.set(at, size, v, mask))
+	return protocol
+}
+
+func (a *tcArgs) check(err error) {
+	if err != nil {
+		a.fail("%w", err)
+	}
+}
+
+// hex reads a hexadecimal mask, with or without 0x.
+func (a *tcArgs) hex(width int) uint32 {
+	return value(a, func(s string) (uint32, error) {
+		return parseTCNumber("0x"+strings.TrimPrefix(s, "0x"), width)
+	})
+}
+
+// prefix reads an address of a u32 match.
+func (a *tcArgs) prefix(h *tcHeader, kind, name string) {
+	p := value(a, parseTCPrefix)
+	if !p.IsValid() {
+		return
+	}
+	start := map[string]map[string]int{"ip": {"src": 12, "dst": 16}, "ip6": {"src": 8, "dst": 24}}[kind][name]
+	if p.Addr().Is4() != (kind == "ip") && p.Bits() > 0 {
+		a.fail("match %s %s with %v", kind, name, p)
+		return
+	}
+	for i, b := range p.Addr().AsSlice() {
+		n := min(max(p.Bits()-8*i, 0), 8)
+		a.check(h.set(start+i, 1, uint32(b), 0xff<<(8-n)&0xff))
+	}
+}
+
+// parseTCPrefix reads an address with an optional length, or any.
+func parseTCPrefix(s string) (netip.Prefix, error) {
+	if s == "any" || s == "all" || s == "default" {
+		return netip.PrefixFrom(netip.IPv4Unspecified(), 0), nil
+	}
+	if p, err := netip.ParsePrefix(s); err == nil {
+		return p.Masked(), nil
+	}
+	a, err := netip.ParseAddr(s)
+	if err != nil || a.Zone() != "" {
+		return netip.Prefix{}, fmt.Errorf("%q is not an address or a prefix", s)
+	}
+	return netip.PrefixFrom(a, a.BitLen()), nil
+}

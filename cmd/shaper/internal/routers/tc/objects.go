@@ -1,0 +1,239 @@
+package tc
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/queue"
+)
+
+// tcQdisc is a qdisc, with the options of all kinds.
+type tcQdisc struct {
+	tcCommand
+	parent, handle uint32
+	kind           string
+	length         tcLength // overhead of its own and of its size table
+	rate           *tcRate
+
+	bytes, packets int64         // limits
+	latency        time.Duration // limit of tbf
+	codel          queue.CoDel
+	ecn            bool
+	fair           string // value of fair in policies
+	defaultClass   uint32 // htb
+	bands          uint32 // prio
+
+	remarks []string // differences from ours
+	lost    []string // options that a policy cannot express
+}
+
+// tcClass is a class of htb.
+type tcClass struct {
+	tcCommand
+	parent, id    uint32
+	length        tcLength
+	rate, ceil    *tcRate
+	prio, quantum uint32
+}
+
+// tcFilter is a filter.
+type tcFilter struct {
+	tcCommand
+	parent  uint32
+	pref    uint32
+	match   dataplane.Match
+	class   uint32 // 0: none
+	actions []tcAction
+}
+
+// tcLength is the number of bytes that are added to the length of each packet, and the minimum.
+type tcLength struct {
+	stab          int // overhead of the size table
+	overhead, mpu int
+	network       bool // overhead is added to the IP packet, not to the frame (cake)
+}
+
+// tcDevice is an interface with its traffic control.
+type tcDevice struct {
+	name     string
+	line     int
+	qdiscs   []*tcQdisc
+	classes  []*tcClass
+	filters  []*tcFilter
+	problems []routers.Problem
+
+	byID  map[uint32]*tcClass   // classes, after index
+	below map[uint32][]*tcClass // classes by parent, after index
+}
+
+func (d *tcDevice) cannot(l routers.Line, format string, args ...any) {
+	d.problems = append(d.problems, routers.Problem{Line: l.Number, Text: l.Text(), Reason: fmt.Sprintf(format, args...)})
+}
+
+// tcImport reads the commands of a script.
+type tcImport struct {
+	*routers.Import
+	link    meter.Rate
+	devices []*tcDevice
+	found   bool // a tc command was found
+}
+
+func (t *tcImport) device(name string, line int) *tcDevice {
+	for _, d := range t.devices {
+		if d.name == name {
+			return d
+		}
+	}
+	d := &tcDevice{name: name, line: line}
+	t.devices = append(t.devices, d)
+	return d
+}
+
+// Objects and verbs of tc. It accepts prefixes of them.
+var (
+	tcObjects = []string{"qdisc", "class", "filter"}
+	tcVerbs   = []string{"add", "replace", "change", "delete", "show", "list", "get", "link"}
+)
+
+// complete returns the first full word that s abbreviates, or "".
+func complete(s string, full []string) string {
+	if i := slices.IndexFunc(full, func(f string) bool { return s != "" && strings.HasPrefix(f, s) }); i >= 0 {
+		return full[i]
+	}
+	return ""
+}
+
+// command reads a command. Commands other than those of tc are skipped.
+func (t *tcImport) command(c tcCommand) {
+	words := c.Words
+	isTC := path.Base(words[0]) == "tc" || strings.EqualFold(words[0], "$tc")
+	if isTC {
+		words = words[1:]
+		for len(words) > 0 && strings.HasPrefix(words[0], "-") {
+			if o := words[0]; len(words) > 1 && (o == "-n" || o == "-netns" || o == "-b" || o == "-batch") {
+				words = words[1:]
+			}
+			words = words[1:]
+		}
+	}
+	if len(words) < 2 {
+		t.Skip(c.Line)
+		return
+	}
+	object, verb := complete(words[0], tcObjects), complete(words[1], tcVerbs)
+	if object == "" || verb == "" || !isTC && (object != words[0] || len(words) < 3) {
+		t.found = t.found || isTC
+		t.Skip(c.Line)
+		return
+	}
+	t.found = true
+	if verb == "show" || verb == "list" || verb == "get" {
+		t.Skip(c.Line)
+		return
+	}
+	a := &tcArgs{words: words[2:]}
+	d := t.device(a.device(), c.Number)
+	switch {
+	case c.block > 0 && verb != "delete":
+		d.cannot(c.Line, "it is in a loop, condition or function that begins in line %d, which is not evaluated: write it without, or import the interface itself", c.block)
+		return
+	case object == "qdisc":
+		t.qdisc(d, c, verb, a)
+	case object == "class":
+		t.class(d, c, verb, a)
+	default:
+		t.filter(d, c, verb, a)
+	}
+	if a.err != nil {
+		d.cannot(c.Line, "%v", a.err)
+	}
+}
+
+// tcArgs reads the words of a command.
+type tcArgs struct {
+	words []string
+	err   error // the first one; later words are not read
+}
+
+func (a *tcArgs) more() bool { return a.err == nil && len(a.words) > 0 }
+
+func (a *tcArgs) fail(format string, args ...any) {
+	if a.err == nil {
+		a.err = fmt.Errorf(format, args...)
+	}
+}
+
+// next returns the next word.
+func (a *tcArgs) next() string {
+	if !a.more() {
+		a.fail("it ends in the middle")
+		return ""
+	}
+	w := a.words[0]
+	a.words = a.words[1:]
+	return w
+}
+
+// peek returns the next word without reading it.
+func (a *tcArgs) peek() string {
+	if !a.more() {
+		return ""
+	}
+	return a.words[0]
+}
+
+// unknown fails for an option.
+func (a *tcArgs) unknown(option string) { a.fail("%q is not understood", option) }
+
+func value[T any](a *tcArgs, parse func(string) (T, error)) (v T) {
+	w := a.next()
+	if a.err == nil {
+		v, a.err = parse(w)
+	}
+	return v
+}
+
+func (a *tcArgs) size() int64                  { return value(a, parseTCSize) }
+func (a *tcArgs) time() time.Duration          { return value(a, parseTCTime) }
+func (a *tcArgs) handle() uint32               { return value(a, parseTCHandle) }
+func (a *tcArgs) rate(link meter.Rate) *tcRate { return a.positive(a.next(), link) }
+
+func (a *tcArgs) number(bits int) uint32 {
+	return value(a, func(s string) (uint32, error) { return parseTCNumber(s, bits) })
+}
+
+func (a *tcArgs) positive(s string, link meter.Rate) *tcRate {
+	if a.err != nil {
+		return &tcRate{}
+	}
+	r, err := parseTCRate(s, link)
+	if err == nil && r.bytes == 0 {
+		err = fmt.Errorf("rate %s is less than a byte per second", s)
+	}
+	if err != nil {
+		a.fail("%w", err)
+	}
+	return &r
+}
+
+// device cuts dev NAME, or block NUMBER, from the words and returns the name.
+func (a *tcArgs) device() string {
+	for i := 0; i+1 < len(a.words); i++ {
+		if w := a.words[i]; w == "dev" || w == "block" {
+			name := a.words[i+1]
+			if w == "block" {
+				name = "block " + name
+			}
+			a.words = slices.Concat(a.words[:i], a.words[i+2:])
+			return name
+		}
+	}
+	a.fail("dev is missing")
+	return "-"
+}

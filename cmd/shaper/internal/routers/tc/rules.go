@@ -1,0 +1,317 @@
+package tc
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// tcRule is what one or several filters do: a class of the policy.
+type tcRule struct {
+	name     string // of a comment, or ""
+	lines    []routers.Line
+	match    dataplane.Match
+	class    uint32
+	meters   []*tcPolice // none, or one; two are a meter of three colors
+	later    bool        // the second meter counts packets that exceed the first (RFC 4115)
+	outcomes [3]tcOutcome
+	next     *tcRule // for colors that continue: the rule of a later filter for the same packets
+}
+
+// rule returns the rule of a filter.
+func (f *tcFilter) rule() (*tcRule, error) {
+	r := &tcRule{name: f.labels.class, lines: []routers.Line{f.Line}, match: f.match, class: f.class}
+	i := slices.IndexFunc(f.actions, func(a tcAction) bool { return a.police != nil })
+	if i < 0 {
+		o, err := outcome(f.actions, nil)
+		r.outcomes = [3]tcOutcome{o, o, o}
+		return r, err
+	}
+	before, err := outcome(f.actions[:i], nil)
+	if err != nil {
+		return nil, err
+	}
+	if before.verdict != tcOK || slices.ContainsFunc(f.actions[:i], func(a tcAction) bool { return a.then != tcPipe }) {
+		return nil, errors.New("the actions before police end, so police has no effect")
+	}
+	rest := f.actions[i+1:]
+	first := f.actions[i].police
+	r.meters = append(r.meters, first)
+	end := func(v verdict, actions []tcAction, marks []dataplane.Mark) tcOutcome {
+		if v != tcPipe {
+			actions = []tcAction{{then: v}}
+		}
+		o, e := outcome(actions, marks)
+		err = cmp.Or(err, e)
+		return o
+	}
+	j := slices.IndexFunc(rest, func(a tcAction) bool { return a.police != nil })
+	if j < 0 || first.conform != tcPipe && first.exceed != tcPipe {
+		r.outcomes[meter.Green] = end(first.conform, rest, before.marks)
+		r.outcomes[meter.Red] = end(first.exceed, rest, before.marks)
+		return r, err
+	}
+	if first.conform == tcPipe && first.exceed == tcPipe {
+		return nil, errors.New("packets that conform to police and packets that exceed it go to the same second police")
+	}
+	middle, e := outcome(rest[:j], before.marks)
+	if e != nil || slices.ContainsFunc(rest[:j], func(a tcAction) bool { return a.then != tcPipe }) {
+		return nil, errors.New("the actions between two police actions cannot be expressed")
+	}
+	second := rest[j].police
+	rest = rest[j+1:]
+	r.meters = append(r.meters, second)
+	conforms, exceeds := end(second.conform, rest, middle.marks), end(second.exceed, rest, middle.marks)
+	r.later = first.exceed == tcPipe
+	if r.later { // RFC 4115: what exceeds C may take from E
+		r.outcomes = [3]tcOutcome{end(first.conform, nil, before.marks), conforms, exceeds}
+	} else { // RFC 2698: what exceeds P is red and takes nothing; C decides about the rest
+		r.outcomes = [3]tcOutcome{conforms, exceeds, end(first.exceed, nil, before.marks)}
+	}
+	return r, err
+}
+
+// sameFate reports whether two rules differ only in their match, so they are one class.
+func (r *tcRule) sameFate(o *tcRule) bool {
+	if r.name != o.name || r.class != o.class || r.later != o.later || len(r.meters) != len(o.meters) || (r.next == nil) != (o.next == nil) {
+		return false
+	}
+	if r.next != nil && !r.next.sameFate(o.next) {
+		return false
+	}
+	for i, m := range r.meters {
+		if m.index == 0 || m.index != o.meters[i].index || m.conform != o.meters[i].conform || m.exceed != o.meters[i].exceed {
+			return false
+		}
+	}
+	return slices.EqualFunc(r.outcomes[:], o.outcomes[:], func(a, b tcOutcome) bool {
+		return a.verdict == b.verdict && slices.Equal(a.marks, b.marks)
+	})
+}
+
+// continues reports whether packets of some color go to the next filter.
+func (r *tcRule) continues() bool {
+	return slices.ContainsFunc(r.outcomes[:], func(o tcOutcome) bool { return o.verdict == tcContinue })
+}
+
+// followRules finds the rules with which rules that continue go on: the next filter for the same
+// packets. It removes those that no other packets reach.
+func followRules(rules []*tcRule) (out []*tcRule) {
+	const window = 2 * maxFilters // export writes at most that many filters for a class
+	followed := map[*tcRule]bool{}
+	for i, r := range rules {
+		if !r.continues() {
+			continue
+		}
+		later := rules[i+1:]
+		n := slices.IndexFunc(later[:min(len(later), window)], func(o *tcRule) bool { return !disjoint(&r.match, &o.match) })
+		switch {
+		case n < 0 && len(later) <= window:
+			r.next = passRule
+		case n >= 0 && later[n].match.Covers(&r.match) && len(later[n].meters) == 0 && !later[n].continues():
+			r.next = later[n]
+			followed[r.next] = r.match.Covers(&r.next.match)
+		}
+	}
+	for _, r := range rules {
+		if !followed[r] {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// passRule is the rule of packets that no filter takes.
+var passRule = &tcRule{outcomes: [3]tcOutcome{{verdict: tcOK}, {verdict: tcOK}, {verdict: tcOK}}}
+
+// disjoint reports whether a field shows that no packet matches both a and b.
+func disjoint(a, b *dataplane.Match) bool {
+	x, y := family(a), family(b)
+	if len(x) > 0 && len(y) > 0 && !overlap(x, y) {
+		return true
+	}
+	for _, f := range dataplane.MatchFields {
+		if x, y := *f.List(a), *f.List(b); len(x) > 0 && len(y) > 0 && !overlap(x, y) {
+			return true
+		}
+	}
+	for _, p := range prefixLists {
+		x, y := *p.list(a), *p.list(b)
+		overlaps := func(p netip.Prefix) bool { return slices.ContainsFunc(y, p.Overlaps) }
+		if len(x) > 0 && len(y) > 0 && !slices.ContainsFunc(x, overlaps) {
+			return true
+		}
+	}
+	return false
+}
+
+func overlap(a, b []dataplane.Range) bool {
+	return slices.ContainsFunc(a, func(x dataplane.Range) bool {
+		return slices.ContainsFunc(b, func(y dataplane.Range) bool { return x.First <= y.Last && y.First <= x.Last })
+	})
+}
+
+// mergeRules unites rules with the same fate whose matches differ in one field: first those of one
+// family, then IPv4 and IPv6.
+func mergeRules(rules []*tcRule) []*tcRule { return mergeAdjacent(mergeAdjacent(rules, false), true) }
+
+func mergeAdjacent(rules []*tcRule, families bool) (out []*tcRule) {
+	for _, r := range rules {
+		out = append(out, r)
+		for len(out) > 1 {
+			a, b := out[len(out)-2], out[len(out)-1]
+			m, ok := uniteMatch(a.match, b.match, families)
+			if !ok || !a.sameFate(b) {
+				break
+			}
+			a.match = m
+			a.lines = append(a.lines, b.lines...)
+			out = out[:len(out)-1]
+		}
+	}
+	return out
+}
+
+// prefixLists are the lists of addresses of a match.
+var prefixLists = []struct {
+	name string
+	list func(*dataplane.Match) *[]netip.Prefix
+}{
+	{"src", func(m *dataplane.Match) *[]netip.Prefix { return &m.Src }},
+	{"dst", func(m *dataplane.Match) *[]netip.Prefix { return &m.Dst }},
+}
+
+// family returns the EtherTypes of a match, or nil if they are not restricted to one family.
+func family(m *dataplane.Match) []dataplane.Range {
+	addresses := slices.Concat(m.Src, m.Dst)
+	is6 := func(p netip.Prefix) bool { return p.Addr().Is6() }
+	switch {
+	case len(addresses) == 0:
+		return m.EtherType
+	case !slices.ContainsFunc(addresses, is6):
+		return one(etherIPv4)
+	case slices.ContainsFunc(addresses, func(p netip.Prefix) bool { return !is6(p) }):
+		return nil
+	}
+	return one(etherIPv6)
+}
+
+// uniteMatch returns the match of packets that match a or b, if one field suffices for that. They
+// may be of different families if that is allowed.
+func uniteMatch(a, b dataplane.Match, mixed bool) (m dataplane.Match, ok bool) {
+	m = a
+	x, y := family(&a), family(&b)
+	families := mixed && len(x) > 0 && len(y) > 0 && !slices.Equal(x, y) // then addresses may differ as well
+	differ := 0
+	if families {
+		differ++
+		m.EtherType = joinRanges(slices.Concat(x, y))
+	} else if !slices.Equal(x, y) {
+		return m, false
+	}
+	for _, f := range dataplane.MatchFields {
+		x, y := *f.List(&a), *f.List(&b)
+		switch {
+		case f.Name == "ethertype" || slices.Equal(x, y):
+		case len(x) == 0 || len(y) == 0:
+			return m, false
+		default:
+			differ++
+			*f.List(&m) = joinRanges(slices.Concat(x, y))
+		}
+	}
+	for _, p := range prefixLists {
+		x, y := *p.list(&a), *p.list(&b)
+		switch {
+		case slices.Equal(x, y):
+		case len(x) == 0 || len(y) == 0:
+			return m, false
+		default:
+			if !families {
+				differ++
+			}
+			*p.list(&m) = slices.Concat(x, y)
+		}
+	}
+	plainMatch(&m)
+	return m, differ <= 1
+}
+
+// joinRanges sorts ranges and joins those that touch.
+func joinRanges(list []dataplane.Range) (out []dataplane.Range) {
+	slices.SortFunc(list, func(a, b dataplane.Range) int { return int(int64(a.First) - int64(b.First)) })
+	for _, r := range list {
+		if n := len(out); n > 0 && uint64(r.First) <= uint64(out[n-1].Last)+1 {
+			out[n-1].Last = max(out[n-1].Last, r.Last)
+			continue
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// conditions writes a match.
+func conditions(m *dataplane.Match, lines []routers.Line) (out routers.Match) {
+	add := func(key string, values []string) {
+		if len(values) > 0 {
+			out = append(out, routers.Cond{Key: key, Values: values, Line: lines[0].Number})
+		}
+	}
+	for _, p := range prefixLists {
+		var values []string
+		for _, v := range *p.list(m) {
+			text := strings.TrimSuffix(v.String(), fmt.Sprintf("/%d", v.Addr().BitLen()))
+			if strings.HasPrefix(text, ":") || strings.HasSuffix(text, ":") {
+				text = strconv.Quote(text) // YAML takes the colon for its own
+			}
+			values = append(values, text)
+		}
+		add(p.name, values)
+	}
+	for _, f := range dataplane.MatchFields {
+		var values []string
+		for _, r := range *f.List(m) {
+			values = append(values, rangeText(f.Name, r))
+		}
+		add(f.Name, values)
+	}
+	if slices.Equal(m.Length, anyLength) {
+		out[len(out)-1].Comment = "all packets, also those that are not IP"
+	}
+	return out
+}
+
+// rangeText writes a range of a field of match.
+func rangeText(field string, r dataplane.Range) string {
+	if r.First != r.Last {
+		return fmt.Sprintf("%d-%d", r.First, r.Last)
+	}
+	if name := policyfile.ValueName(field, r.First); name != "" {
+		return name
+	}
+	return fmt.Sprint(r.First)
+}
+
+// whichLines returns the lines of a rule for a comment.
+func whichLines(lines []routers.Line) string {
+	if len(lines) == 1 {
+		return lines[0].Text()
+	}
+	var numbers []string
+	for _, l := range lines[1:min(len(lines), 8)] {
+		numbers = append(numbers, strconv.Itoa(l.Number))
+	}
+	if len(lines) > 8 {
+		numbers = append(numbers, "more")
+	}
+	return "and of lines " + strings.Join(numbers, ", ")
+}

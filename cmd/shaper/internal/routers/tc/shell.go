@@ -1,0 +1,235 @@
+package tc
+
+import (
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
+)
+
+// tcCommand is a command of a shell script, or a line for tc -batch.
+type tcCommand struct {
+	routers.Line // Words have no quotes, and known variables are expanded
+	labels       tcLabels
+	block        int // line of the loop, condition or function around it; 0: none
+}
+
+// tcLabels are the names of comments such as "# class: voice" above a command, without a blank line
+// between.
+type tcLabels struct{ class, queue, link string }
+
+// tcScript reads a shell script. It knows comments, line continuations, quotes, several commands
+// in a line, and assignments. Nothing else is evaluated.
+type tcScript struct {
+	vars     map[string]string
+	labels   tcLabels
+	last     int   // number of the last line
+	blocks   []int // lines of the open loops, conditions and functions
+	commands []tcCommand
+}
+
+// maxExpansion bounds the length of a line with its variables, so that variables cannot double
+// it over and over.
+const maxExpansion = 64 << 10
+
+func readScript(text string) ([]tcCommand, error) {
+	lines, err := routers.ReadLines(text)
+	if err != nil {
+		return nil, err
+	}
+	s := &tcScript{vars: map[string]string{}}
+	for i := 0; i < len(lines); i++ {
+		first := lines[i]
+		parts := []string{first.Text()}
+		for n := 0; strings.HasSuffix(parts[n], `\`) && i+1 < len(lines) && lines[i+1].Number == lines[i].Number+1; n++ {
+			i++
+			parts[n] = strings.TrimSuffix(parts[n], `\`)
+			parts = append(parts, lines[i].Text())
+		}
+		if first.Number != s.last+1 {
+			s.labels = tcLabels{}
+		}
+		s.last = lines[i].Number
+		s.line(first.Number, strings.Join(parts, " "))
+	}
+	return s.commands, nil
+}
+
+// line reads a line.
+func (s *tcScript) line(number int, text string) {
+	if comment, ok := strings.CutPrefix(text, "#"); ok {
+		kind, name, _ := strings.Cut(strings.TrimSpace(comment), ":")
+		name = strings.TrimSpace(name)
+		if plain, err := strconv.Unquote(name); err == nil {
+			name = plain
+		}
+		switch kind {
+		case "class":
+			s.labels.class = name
+		case "queue":
+			s.labels.queue = name
+		case "link":
+			s.labels.link = name
+		}
+		return
+	}
+	var words []string
+	for rest := blankRedirection.ReplaceAllString(text, "$1"); ; {
+		word, after, ok := s.word(rest)
+		if !ok {
+			s.command(number, words)
+			return
+		}
+		rest = after
+		if word.separator {
+			s.command(number, words)
+			words = nil
+			continue
+		}
+		words = append(words, word.values...)
+	}
+}
+
+// tcWord is a word after expansion: no, one or several words, or a separator of commands.
+type tcWord struct {
+	values    []string
+	separator bool
+}
+
+// word cuts the first word from a line. It returns false at the end and at a comment.
+func (s *tcScript) word(line string) (w tcWord, rest string, ok bool) {
+	line = strings.TrimLeft(line, " ")
+	if line == "" || line[0] == '#' {
+		return w, "", false
+	}
+	if n := len(line) - len(strings.TrimLeft(line, ";&|")); n > 0 {
+		return tcWord{separator: true}, line[n:], true
+	}
+	var text strings.Builder
+	quote, quoted := byte(0), false
+	i := 0
+	for ; i < len(line); i++ {
+		switch c := line[i]; {
+		case quote == 0 && strings.IndexByte(" ;&|", c) >= 0 && (c != '&' || i == 0 || line[i-1] != '>'): // 2>&1
+			return s.split(text.String(), quoted), line[i:], true
+		case quote == 0 && (c == '"' || c == '\''):
+			quote, quoted = c, true
+		case c == quote:
+			quote = 0
+		case c == '\\' && quote != '\'' && i+1 < len(line):
+			i++
+			text.WriteByte(line[i])
+		case c == '$' && quote != '\'' && text.Len() < maxExpansion:
+			value, n := s.expand(line[i:])
+			text.WriteString(value)
+			i += n - 1
+		default:
+			text.WriteByte(c)
+		}
+	}
+	return s.split(text.String(), quoted), "", true
+}
+
+// split splits the value of a word without quotes at blanks, as the shell does.
+func (s *tcScript) split(text string, quoted bool) tcWord {
+	if !quoted && redirection.MatchString(text) {
+		return tcWord{}
+	}
+	if quoted || assignment.MatchString(text) {
+		return tcWord{values: []string{text}}
+	}
+	return tcWord{values: strings.Fields(text)}
+}
+
+var (
+	assignment  = regexp.MustCompile(`^[A-Za-z_]\w*=`)
+	redirection = regexp.MustCompile(`^\d*[<>]`)
+	// a redirection with a blank before the name of its file
+	blankRedirection = regexp.MustCompile(`( \d*>>?) +`)
+	variable         = regexp.MustCompile(`^\$(\w+|\{(\w+)(:?[-=]([^}]*))?\})`)
+)
+
+// expand returns the value of the variable that a text begins with, and the length of its name.
+// A variable without a known value stays as it is.
+func (s *tcScript) expand(text string) (value string, length int) {
+	m := variable.FindStringSubmatch(text)
+	if m == nil {
+		return "$", 1
+	}
+	name := m[1]
+	if m[2] != "" {
+		name = m[2]
+	}
+	if v, ok := s.vars[name]; ok {
+		return v, len(m[0])
+	}
+	if m[4] != "" {
+		return m[4], len(m[0])
+	}
+	return m[0], len(m[0])
+}
+
+// Words that open and close blocks of commands.
+var (
+	openers      = []string{"if", "for", "while", "until", "case", "select"}
+	closers      = []string{"fi", "done", "esac", "}"}
+	leaders      = []string{"then", "do", "else", "sudo", "exec", "command", "!", "time"}
+	declarations = []string{"export", "local", "readonly", "declare"}
+)
+
+// command handles a command.
+func (s *tcScript) command(number int, words []string) {
+	for len(words) > 0 && (slices.Contains(leaders, words[0]) || strings.HasSuffix(words[0], ")") && !strings.HasSuffix(words[0], "()")) {
+		words = words[1:] // ...) is a pattern of case
+	}
+	if len(words) == 0 {
+		return
+	}
+	switch first := words[0]; {
+	case slices.Contains(closers, first):
+		if n := len(s.blocks); n > 0 {
+			s.blocks = s.blocks[:n-1]
+		}
+		return
+	case first == "function", strings.HasSuffix(first, "()"), len(words) > 1 && words[1] == "()":
+		i := slices.Index(words, "{")
+		if i < 0 {
+			return // the block begins with a later {
+		}
+		s.blocks = append(s.blocks, number)
+		s.command(number, words[i+1:])
+		return
+	case first == "{":
+		s.blocks = append(s.blocks, number)
+		s.command(number, words[1:])
+		return
+	case slices.Contains(openers, first):
+		s.blocks = append(s.blocks, number)
+	case slices.Contains(declarations, first):
+		words = words[1:]
+	}
+	s.assign(number, words)
+}
+
+// assign handles assignments, and the command after them.
+func (s *tcScript) assign(number int, words []string) {
+	n := slices.IndexFunc(words, func(w string) bool { return !assignment.MatchString(w) })
+	if n >= 0 {
+		c := tcCommand{Line: routers.Line{Number: number, Words: words[n:]}, labels: s.labels}
+		if len(s.blocks) > 0 {
+			c.block = s.blocks[0]
+		}
+		s.commands = append(s.commands, c)
+		return
+	}
+	for _, w := range words {
+		name, value, _ := strings.Cut(w, "=")
+		if len(s.blocks) > 0 || len(value) > maxExpansion {
+			delete(s.vars, name) // its value depends on more than this line
+		} else {
+			s.vars[name] = value
+		}
+	}
+}
