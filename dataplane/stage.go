@@ -128,13 +128,13 @@ func (s *stage) lack(now int64, n int, in, out meter.Color) int32 {
 // packets: of C if it made the packet yellow, and of the best bucket that it may use if it
 // made the packet red. tc and te are the tokens before the packet. It is 0 if the meter kept
 // the input color, or has no tokens.
-func (p *PlanStage) Lack(n int, in, out meter.Color, tc, te int64) int32 {
-	info := p.Kind.Info()
+func (s *PlanStage) Lack(n int, in, out meter.Color, tc, te int64) int32 {
+	info := s.Kind.Info()
 	if in == out || info.State == meter.StateAverage {
 		return 0
 	}
 	switch {
-	case out == meter.Yellow || len(p.Buckets) < 2:
+	case out == meter.Yellow || len(s.Buckets) < 2:
 		te = 0
 	case info.Peak || in == meter.Yellow:
 		tc = 0
