@@ -72,8 +72,8 @@ type Path struct {
 // MaxFlows is the maximum number of flows of a Path.
 const MaxFlows = 1000
 
-// maxPackets limits the packets sent in one run, and so its time, to some 10 s.
-const maxPackets = 1 << 26
+// maxPackets limits the packets sent in one run, and so its time, to about 10 s.
+const maxPackets = 1 << 25
 
 // ErrTooFast is the error for a path that would need too many packets to be simulated.
 var ErrTooFast = errors.New("too many packets to simulate: use a shorter duration or a lower rate")
@@ -148,7 +148,7 @@ func Queue(c queue.Config) Bottleneck {
 
 // Result is the outcome of a run, measured over Path.Duration after Path.Settle.
 type Result struct {
-	Goodput     int64   // payload that arrived in order, of all flows, bit/s
+	Goodput     int64   // payload that arrived, of all flows, without duplicates, bit/s
 	Passed      int64   // metered bytes that passed the bottleneck, as bit/s
 	Packets     int64   // packets that arrived at the bottleneck
 	Dropped     int64   // packets dropped by it

@@ -169,7 +169,7 @@ func (n *network) expire(now int64) {
 func (n *network) totals() Result {
 	r := Result{Packets: n.packets, Dropped: n.dropped, Passed: n.passed}
 	for _, f := range n.flows {
-		r.Flows = append(r.Flows, f.receiver.next)
+		r.Flows = append(r.Flows, f.receiver.arrived)
 		r.Retransmits += f.retransmits
 		r.Timeouts += f.timeouts
 	}

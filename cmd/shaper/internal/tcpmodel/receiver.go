@@ -6,6 +6,7 @@ import "time"
 type receiver struct {
 	next     int64 // number of the first segment that has not arrived
 	beyond   int64 // segments that arrived beyond a gap
+	arrived  int64 // segments that arrived, each counted once
 	acked    int64 // next at the last acknowledgment
 	quick    int   // segments to acknowledge at once
 	gapAt    int64 // next at the last acknowledgment of segments beyond a gap
@@ -33,6 +34,7 @@ func (f *flow) receive(now, seq int64) bool {
 		return true // RFC 5681 §4.2
 	}
 	s.arrived = true
+	r.arrived++
 	gap := r.beyond > 0
 	if seq == r.next {
 		r.next++

@@ -76,13 +76,14 @@ type flow struct {
 const (
 	minTimeout = int64(200 * time.Millisecond) // Linux, tcp_rto_min_us
 	maxTimeout = int64(120 * time.Second)      // Linux, TCP_RTO_MAX
+	maxWindow  = 1 << 20                       // segments; bounds memory
 	reorder    = 3                             // DupThresh, RFC 6675 §2
 )
 
 func newFlow(p Path, send func(now, seq, serial int64)) *flow {
 	f := &flow{path: p, send: send, rtt: int64(p.RTT), due: infinite, wake: infinite, newest: -1}
 	f.estimate(f.rtt) // of the handshake
-	f.congestion = newCongestion(p.Control, p.Window/int64(p.MSS))
+	f.congestion = newCongestion(p.Control, min(maxWindow, p.Window/int64(p.MSS)))
 	f.paced = p.Paced
 	f.receiver = receiver{quick: quickSegments, delayed: infinite}
 	return f
@@ -107,12 +108,14 @@ func (f *flow) transmit(now, seq int64) {
 	f.send(now, seq, s.serial)
 }
 
-// transmitNew sends a new segment.
-func (f *flow) transmitNew(now int64) {
+// transmitNew sends new segments.
+func (f *flow) transmitNew(now, n int64) {
 	idle := f.segments.len() == 0
-	f.segments.push(segment{})
-	f.transmit(now, f.segments.end-1)
-	if idle || f.due == infinite {
+	for range n {
+		f.segments.push(segment{})
+		f.transmit(now, f.segments.end-1)
+	}
+	if idle || f.timer == probe || f.due == infinite {
 		f.arm(now)
 	}
 }
@@ -136,10 +139,9 @@ func (f *flow) push(now int64) {
 		if room < goal && f.defers(now, room) {
 			return
 		}
-		for range min(room, goal) {
-			f.transmitNew(now)
-		}
-		f.pace(now, min(room, goal))
+		n := min(room, goal)
+		f.transmitNew(now, n)
+		f.pace(now, n)
 	}
 }
 
@@ -221,7 +223,7 @@ func (f *flow) expire(now int64) {
 	switch f.timer {
 	case probe:
 		f.probed = true
-		f.transmitNew(now)
+		f.transmitNew(now, 1)
 		f.timer, f.due = retransmission, now+f.timeoutAfter()
 	case reordering:
 		f.due = infinite
