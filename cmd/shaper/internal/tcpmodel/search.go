@@ -25,9 +25,12 @@ func SmallestBurst(p Path, rate meter.Rate, target int64) (burst int64, r Result
 		return 0, r, ErrTooFast
 	}
 	packet := int64(p.packet())
-	return smallest(p, packet, max(most, 16*packet), target, func(burst int64) (Bottleneck, error) {
+	return smallest(packet, max(most, 16*packet), target, func(burst int64) (Result, error) {
 		profile, err := meter.TokenBucket{Rate: rate, Burst: burst}.Profile()
-		return Policer(profile), err
+		if err != nil {
+			return Result{}, err
+		}
+		return Run(p, Policer(profile))
 	})
 }
 
@@ -35,49 +38,33 @@ func SmallestBurst(p Path, rate meter.Rate, target int64) (burst int64, r Result
 // queueing delay.
 func SmallestQueue(p Path, rate meter.Rate, target int64) (limit time.Duration, r Result, err error) {
 	const least = 10 * time.Microsecond
-	d, r, err := smallest(p, int64(least), int64(longest), target, func(limit int64) (Bottleneck, error) {
-		return Queue(queue.Config{Rate: rate, Time: time.Duration(limit)}), nil
+	d, r, err := smallest(int64(least), int64(longest), target, func(limit int64) (Result, error) {
+		return Run(p, Queue(queue.Config{Rate: rate, Time: time.Duration(limit)}))
 	})
 	return time.Duration(d), r, err
 }
 
 // smallest goes down from most in steps of 2^(1/4) until the target is missed, and then bisects
 // the last step to a fiftieth.
-func smallest(p Path, least, most, target int64, bottleneck func(size int64) (Bottleneck, error)) (size int64, best Result, err error) {
-	try := func(at int64) (bool, error) {
-		b, err := bottleneck(at)
-		if err != nil {
-			return false, err
-		}
-		r, err := Run(p, b)
-		if err == nil && r.Goodput >= target {
-			size, best = at, r
-			return true, nil
-		}
-		return false, err
-	}
+func smallest(least, most, target int64, run func(size int64) (Result, error)) (size int64, best Result, err error) {
 	missed := int64(0)
-	for at := most; ; at = max(least, at*1000/1189) {
-		ok, err := try(at)
-		if err != nil {
+	for at := most; missed == 0 || size-missed > max(1, size/50); {
+		r, err := run(at)
+		switch {
+		case err != nil:
 			return 0, Result{}, err
-		}
-		if !ok {
+		case r.Goodput >= target:
+			size, best = at, r
+		default:
 			missed = at
-			break
 		}
-		if at == least {
+		switch {
+		case missed > 0:
+			at = (size + missed) / 2
+		case at == least:
 			return size, best, nil
-		}
-	}
-	for size > 0 && size-missed > size/50 {
-		middle := (size + missed) / 2
-		ok, err := try(middle)
-		if err != nil {
-			return 0, Result{}, err
-		}
-		if !ok {
-			missed = middle
+		default:
+			at = max(least, at*1000/1189)
 		}
 	}
 	return size, best, nil

@@ -157,11 +157,12 @@ func TestRecovery(t *testing.T) {
 	for _, test := range []struct {
 		what                  string
 		drop                  func(n int) bool
+		window                int64 // segments
 		retransmits, timeouts int64
 	}{
-		{"no loss", among(), 0, 0},
-		{"one loss", among(14), 1, 0},
-		{"three losses in a window", among(14, 18, 19), 3, 0},
+		{"no loss", among(), 30, 0, 0},
+		{"one loss", among(14), 30, 1, 0},
+		{"three losses in a window", among(14, 18, 19), 30, 3, 0},
 		// Segment 3 is sent again after the 16 packets of two windows: its loss is known by later ones.
 		{"a lost retransmission", func() func(int) bool {
 			seen := map[int]bool{}
@@ -172,14 +173,16 @@ func TestRecovery(t *testing.T) {
 				}
 				return false
 			}
-		}(), 2, 0},
-		{"the last of a window", among(9), 1, 0},
+		}(), 30, 2, 0},
+		{"the last of a window", among(9), 30, 1, 0},
 		// A probe tells that the window was lost.
-		{"a whole window", func(n int) bool { return n < 10 }, 10, 0},
-		{"a window and its probe", func(n int) bool { return n < 11 }, 11, 1},
+		{"a whole window", func(n int) bool { return n < 10 }, 30, 10, 0},
+		{"a window and its probe", func(n int) bool { return n < 11 }, 30, 11, 1},
+		// With one segment in flight the probe would be later than the timeout.
+		{"the only segment", among(0), 1, 1, 1},
 	} {
 		for _, control := range []Control{CUBIC, Reno} {
-			r := mustRun(t, Path{RTT: 50 * ms, Settle: -1, Duration: 2 * time.Second, Control: control, Window: 30 * 1448}, dropping(test.drop))
+			r := mustRun(t, Path{RTT: 50 * ms, Settle: -1, Duration: 2 * time.Second, Control: control, Window: test.window * 1448}, dropping(test.drop))
 			if r.Retransmits != test.retransmits || r.Timeouts != test.timeouts {
 				t.Errorf("%s, %v: %d retransmissions and %d timeouts: want %d and %d", test.what, control, r.Retransmits, r.Timeouts, test.retransmits, test.timeouts)
 			}
