@@ -1,7 +1,6 @@
 package livetest
 
 import (
-	"math/rand/v2"
 	"os"
 	"runtime"
 	"slices"
@@ -12,18 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// delayLine moves frames from one TAP device to another after a delay. It sleeps in threads of
-// its own, because timers of Go programs may be 1 ms late.
+// delayLine moves frames from one TAP device to another after a delay. It has threads of its own,
+// because timers of Go programs may be 1 ms late, and because the machine may be busy.
 type delayLine struct {
-	mu     sync.Mutex
-	delay  time.Duration
-	jitter time.Duration   // random addition to the delay; the order of frames does not change
-	late   []time.Duration // how much later than due frames were sent
+	mu   sync.Mutex
+	late []time.Duration // how much later than due frames were sent
 }
 
 // newDelayLine starts a delay line that ends with the test.
 func newDelayLine(t *testing.T, in, out *os.File, delay time.Duration) *delayLine {
-	l := &delayLine{delay: delay}
+	l := &delayLine{}
 	type frame struct {
 		due  int64 // ns on the monotonic clock
 		data []byte
@@ -33,11 +30,9 @@ func newDelayLine(t *testing.T, in, out *os.File, delay time.Duration) *delayLin
 	stop := make(chan struct{})
 	withFD(t, in, func(from int) error {
 		both.Go(func() {
-			runtime.LockOSThread()
+			first()
 			defer close(frames)
-			random := rand.New(rand.NewPCG(1, 2))
 			buf := make([]byte, 1<<16)
-			var last int64
 			for {
 				select {
 				case <-stop:
@@ -45,10 +40,7 @@ func newDelayLine(t *testing.T, in, out *os.File, delay time.Duration) *delayLin
 				default:
 				}
 				if n, err := unix.Read(from, buf); err == nil {
-					l.mu.Lock()
-					last = max(last, monotonic()+int64(l.delay)+random.Int64N(int64(l.jitter)+1))
-					l.mu.Unlock()
-					frames <- frame{last, slices.Clone(buf[:n])}
+					frames <- frame{monotonic() + int64(delay), slices.Clone(buf[:n])}
 				} else {
 					_, _ = unix.Poll([]unix.PollFd{{Fd: int32(from), Events: unix.POLLIN}}, 100)
 				}
@@ -58,8 +50,7 @@ func newDelayLine(t *testing.T, in, out *os.File, delay time.Duration) *delayLin
 	})
 	withFD(t, out, func(to int) error {
 		both.Go(func() {
-			runtime.LockOSThread()
-			_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
+			first()
 			for f := range frames {
 				due := unix.NsecToTimespec(f.due)
 				for unix.ClockNanosleep(unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, &due, nil) == unix.EINTR {
@@ -77,6 +68,15 @@ func newDelayLine(t *testing.T, in, out *os.File, delay time.Duration) *delayLin
 		both.Wait()
 	})
 	return l
+}
+
+// first gives the calling goroutine a thread that runs before those of other programs, and whose
+// timers are exact. TCP handles acknowledgments in that thread too. The thread ends with the
+// goroutine.
+func first() {
+	runtime.LockOSThread()
+	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
+	_ = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}, 0)
 }
 
 func monotonic() int64 {

@@ -1,6 +1,6 @@
 // Package tcpmodel computes the throughput of TCP through a policer or a queue. It simulates
 // every packet, in virtual time: the bottleneck is the same meter or queue as in a policy, and
-// the senders and receivers behave like those of Linux 6.x. Jitter is random, with a fixed seed, so the
+// the senders and receivers behave like those of Linux 6.x. Nothing is random, so the
 // same Path and Bottleneck always give the same Result.
 //
 // Senders always have data to send, and reach the bottleneck over a Line that all of them share.

@@ -58,10 +58,7 @@ type Path struct {
 	Control Control
 	// Paced spreads the packets of a window over the round-trip time, as Linux does with the qdisc
 	// fq, SO_MAX_PACING_RATE, or if a connection began with BBR. Otherwise they depart in bursts.
-	Paced bool
-	// Jitter delays each acknowledgment by a random time up to this one, without changing their
-	// order; at most 1 s. It spreads the bursts of a sender that does not pace.
-	Jitter time.Duration
+	Paced  bool
 	Window int64 // largest window of a flow (the receive buffer), bytes
 
 	// The result is an average over Duration. It begins after Settle, which excludes the start of
@@ -89,8 +86,6 @@ func (p Path) withDefaults() (Path, error) {
 	switch {
 	case p.RTT < 10*time.Microsecond || p.RTT > 10*time.Second:
 		return p, fmt.Errorf("rtt %v: want 10µs to 10s", p.RTT)
-	case p.Jitter < 0 || p.Jitter > time.Second:
-		return p, fmt.Errorf("jitter %v: want 0 to 1s", p.Jitter)
 	case p.MSS < 1 || p.MSS > 1<<16 || p.Header < 0 || p.Header > 1<<10:
 		return p, fmt.Errorf("mss %d and %d bytes of headers: want 1 to 65536 and at most 1024", p.MSS, p.Header)
 	case p.Flows < 1 || p.Flows > MaxFlows:

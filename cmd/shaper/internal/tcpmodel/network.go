@@ -2,7 +2,6 @@ package tcpmodel
 
 import (
 	"math/big"
-	"math/rand/v2"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/meter"
@@ -26,8 +25,6 @@ type network struct {
 	started int
 
 	toGate, toReceiver, toSender ring[event]
-	lastToSender                 int64 // latest arrival in toSender
-	random                       *rand.Rand
 
 	timers int64 // no timer of a flow is earlier
 
@@ -35,7 +32,7 @@ type network struct {
 }
 
 func newNetwork(p Path, admit gate) (*network, error) {
-	n := &network{path: p, admit: admit, timers: infinite, random: rand.New(rand.NewPCG(1, 1))}
+	n := &network{path: p, admit: admit, timers: infinite}
 	if p.Line != (meter.Rate{}) {
 		var err error
 		if n.line, err = queue.New(queue.Config{Rate: p.Line, Time: time.Hour}); err != nil {
@@ -100,12 +97,7 @@ func (n *network) receive(e event) {
 // acknowledge sends an acknowledgment.
 func (n *network) acknowledge(now int64, f *flow) {
 	f.receiver.acknowledge()
-	at := now + int64(n.path.RTT)
-	if n.path.Jitter > 0 {
-		at = max(n.lastToSender, at+n.random.Int64N(int64(n.path.Jitter)+1))
-		n.lastToSender = at
-	}
-	n.toSender.push(event{at, f, f.receiver.next, f.arrivals.end})
+	n.toSender.push(event{now + int64(n.path.RTT), f, f.receiver.next, f.arrivals.end})
 }
 
 // run processes all events before end.

@@ -283,7 +283,6 @@ func TestErrors(t *testing.T) {
 		{RTT: ms, Flows: -1},
 		{RTT: ms, Control: 7},
 		{RTT: ms, Window: 100},
-		{RTT: ms, Jitter: -1},
 		{RTT: ms, Duration: -1},
 		{RTT: ms, Duration: 2 * time.Hour},
 		{RTT: ms, Line: meter.Rate{Bytes: -1, Period: 1}},
