@@ -152,7 +152,7 @@ func (p *tcpPath) goodput(control tcpmodel.Control, c tcpCase) (rate float64, la
 // quiet is the largest delay that does not count as a disturbed run.
 func (c tcpCase) quiet() time.Duration { return max(time.Millisecond, c.rtt/20) }
 
-// TestLiveTCPModel compares the model with TCP of this host, at ten pairs of RTT and burst and
+// TestLiveTCPModel compares the model with paced TCP of this host, at ten pairs of RTT and burst and
 // with queues. A run in which the delay was late does not count against the model. If the delay
 // was late in all runs, the case is skipped.
 func TestLiveTCPModel(t *testing.T) {
