@@ -17,7 +17,8 @@
 //     acknowledgment makes progress and reports no loss, otherwise the conservative bound
 //   - retransmission timeout: RFC 6298 with the minimum of Linux, 200 ms above the RTT
 //   - delayed acknowledgments: RFC 1122 §4.2.3.2, every second segment; the first 16 segments and
-//     those that fill a gap are acknowledged at once. While segments are missing, acknowledgments
+//     those that fill a gap are acknowledged at once; segments that arrive within 20 µs share an
+//     acknowledgment (receive offload). While segments are missing, acknowledgments
 //     are sent at most every ms or RTT/20, after the first three (Linux, tcp_comp_sack_delay_ns)
 //   - segmentation: a sender collects about 1 ms of data before it sends
 //     (Linux, tcp_tso_win_divisor and automatic TSO sizes), so packets depart in short bursts

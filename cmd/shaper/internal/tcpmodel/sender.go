@@ -89,7 +89,7 @@ func newFlow(p Path, send func(now, seq, serial int64)) *flow {
 	return f
 }
 
-// timeout returns the retransmission timeout, RFC 6298 §2 and §5.5.
+// timeoutAfter returns the retransmission timeout, RFC 6298 §2 and §5.5.
 func (f *flow) timeoutAfter() int64 {
 	t := f.srtt + max(minTimeout, 4*f.deviation)
 	return min(t<<min(f.backoff, 20), maxTimeout)
