@@ -195,14 +195,14 @@ func (w *Walker) readVerdict(r *bpf.ShaperRecord, p *dataplane.Packet, v *datapl
 func (w *Walker) MeasureLack() { w.lacks = true }
 
 // lack returns the tokens that the packet lacked at its last meter.
-func (w *Walker) lack(r *bpf.ShaperRecord) int32 {
+func (w *Walker) lack(r *bpf.ShaperRecord, p *dataplane.Packet) int32 {
 	stage, s := &w.plan.Stages[r.Stage], &w.stages[r.Stage]
 	if s.Table != storePrivate {
 		return 0
 	}
 	n := int(r.Length)
 	if stage.Packets {
-		n = 1
+		n = max(p.Segments, 1)
 	}
 	tc, te := levelsAt(&bpf.ShaperState{Word: r.Word, Stamp: r.Stamp}, &s.Profile, r.Time).tokens(&s.Profile)
 	return stage.Lack(n, meter.Color(r.In), meter.Color(r.Color), tc, te)
@@ -232,7 +232,7 @@ func (w *Walker) decodeVerdict(r *bpf.ShaperRecord, p *dataplane.Packet, v *data
 		Stage:     r.Stage,
 	}
 	if w.lacks && v.Color != meter.Green && r.Stage >= 0 {
-		v.Lack = w.lack(r)
+		v.Lack = w.lack(r, p)
 	}
 	switch {
 	case r.Class < 0:

@@ -32,6 +32,7 @@ type Gate struct {
 type Goodput struct {
 	Control string  `json:"congestion_control"`
 	Flows   int     `json:"flows"`
+	Paced   bool    `json:"paced"`       // packets are spread over the RTT, not sent in bursts
 	BPS     int64   `json:"goodput_bps"` // payload of all flows
 	Loss    float64 `json:"loss"`        // part of the packets
 }
@@ -81,12 +82,17 @@ func closedLoop(o Options, mss int64) (*ClosedLoop, error) {
 	}
 	flows := []int{1, cmp.Or(o.Flows, manyFlows)}
 	slices.Sort(flows)
-	for i := range c.Gates {
-		for _, control := range controls {
-			for _, n := range slices.Compact(slices.Clone(flows)) {
-				c.Gates[i].Results = append(c.Gates[i].Results, Goodput{Control: control.String(), Flows: n})
+	flows = slices.Compact(flows)
+	var results []Goodput
+	for _, control := range controls {
+		for _, n := range flows {
+			for _, paced := range []bool{false, true} {
+				results = append(results, Goodput{Control: control.String(), Flows: n, Paced: paced})
 			}
 		}
+	}
+	for i := range c.Gates {
+		c.Gates[i].Results = slices.Clone(results)
 	}
 	columns := len(c.Gates[0].Results)
 	err := each(len(c.Gates)*columns, func(i int) error {
@@ -96,7 +102,11 @@ func closedLoop(o Options, mss int64) (*ClosedLoop, error) {
 		if err != nil {
 			return err
 		}
-		path := tcpmodel.Path{RTT: c.RTT, MSS: c.MSS, Flows: out.Flows, Control: controls[i%columns*len(controls)/columns]}
+		control, err := tcpmodel.ParseControl(out.Control)
+		if err != nil {
+			return err
+		}
+		path := tcpmodel.Path{RTT: c.RTT, MSS: c.MSS, Flows: out.Flows, Paced: out.Paced, Control: control}
 		result, err := tcpmodel.Run(path, bottleneck)
 		out.BPS, out.Loss = result.Goodput, result.Loss()
 		return err

@@ -148,7 +148,9 @@ func (c *ClosedLoop) write(p *say.Printer) {
 	p.Printf("What TCP gets at %v and an RTT of %s, %s of payload (model)\n\n", meter.BitRate(c.RateBPS), millis(c.RTT), unit)
 	header := []any{""}
 	for _, r := range c.Gates[0].Results {
-		header = append(header, controlName(r.Control)+"\n"+say.Count(r.Flows, "flow"))
+		if r.shown() {
+			header = append(header, controlName(r.Control)+"\n"+say.Count(r.Flows, "flow")+"\n"+map[bool]string{false: "in bursts", true: "paced"}[r.Paced])
+		}
 	}
 	t := newTable(2, header...)
 	for _, g := range c.Gates {
@@ -157,7 +159,9 @@ func (c *ClosedLoop) write(p *say.Printer) {
 			row = table.Row{"queue of " + millis(g.Delay)}
 		}
 		for _, r := range g.Results {
-			row = append(row, fmt.Sprintf("%.1f", float64(r.BPS)/size))
+			if r.shown() {
+				row = append(row, fmt.Sprintf("%.1f", float64(r.BPS)/size))
+			}
 		}
 		t.AppendRow(row)
 	}
@@ -166,6 +170,10 @@ func (c *ClosedLoop) write(p *say.Printer) {
 		p.Folded(c.Target.text() + "\n\n")
 	}
 }
+
+// shown reports whether the table has the result. It has bursts of single flows only, because of
+// its width.
+func (r *Goodput) shown() bool { return r.Paced || r.Flows == 1 }
 
 // text describes the smallest burst and queue.
 func (t *Target) text() string {
@@ -181,7 +189,7 @@ func (t *Target) text() string {
 
 // goal names the goodput and the flows.
 func (t *Target) goal() string {
-	return fmt.Sprintf("%v of payload (%s, %s)", meter.BitRate(t.BPS), say.Count(t.Flows, "flow"), controlName(t.Control))
+	return fmt.Sprintf("%v of payload (%s of %s, in bursts)", meter.BitRate(t.BPS), say.Count(t.Flows, "flow"), controlName(t.Control))
 }
 
 // speed writes a rate with three digits.

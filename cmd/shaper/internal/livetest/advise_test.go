@@ -62,7 +62,7 @@ func TestLiveAdvise(t *testing.T) {
 			for repeated := true; repeated; {
 				sniffers := []*nettest.Sniffer{p.from.Sniff("d0"), p.near.Sniff("up"), p.to.Sniff("v0")}
 				if repeated = false; policed {
-					p.goodput(tcpmodel.CUBIC, 1, c.paced)
+					p.goodput(tcpmodel.CUBIC, c)
 				} else { // on a busy machine TCP sends packets again that were only late
 					repeated = p.transfer(2<<20) > 0
 				}
