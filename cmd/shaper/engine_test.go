@@ -46,6 +46,9 @@ func TestEngines(t *testing.T) {
 	for i, capture := range all {
 		rows += sameByBoth(t, policies[i%len(policies)], capture)
 	}
+	// Super-packets, which a meter of packets counts by their segments.
+	const byPackets = "classes: [{name: all, meter: {type: token-bucket, rate: 10p/1s, burst: 8, count: packets}}]"
+	rows += sameByBoth(t, byPackets, "../../testdata/pcaps/voice-bulk.pcapng", "--mss", "100")
 	for range 10 {
 		policy := randomPolicy(r)
 		rows += sameByBoth(t, policy, all[r.IntN(len(all))])
@@ -62,7 +65,7 @@ func TestEngines(t *testing.T) {
 var keyCounts = regexp.MustCompile(`"meters":\[[^]]*\],`)
 
 // sameByBoth replays a capture through both engines and returns the number of identical rows.
-func sameByBoth(t *testing.T, policy, capture string) int {
+func sameByBoth(t *testing.T, policy, capture string, more ...string) int {
 	t.Helper()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "policy.yaml")
@@ -77,7 +80,8 @@ func sameByBoth(t *testing.T, policy, capture string) int {
 	replay := func(engine string) (o outcome) {
 		rows, left := filepath.Join(dir, engine+".csv"), filepath.Join(dir, engine+".pcap")
 		var out, stderr bytes.Buffer
-		o.code = run([]string{"replay", capture, "-p", path, "--engine", engine, "--json", "--decisions", rows, "-o", left}, streams{nil, &out, &stderr})
+		args := append([]string{"replay", capture, "-p", path, "--engine", engine, "--json", "--decisions", rows, "-o", left}, more...)
+		o.code = run(args, streams{nil, &out, &stderr})
 		o.totals, o.errors = keyCounts.ReplaceAllString(out.String(), ""), stderr.String()
 		o.rows, _ = os.ReadFile(rows)
 		o.left, _ = os.ReadFile(left)
