@@ -50,7 +50,7 @@ func TestLiveAdvise(t *testing.T) {
 	t.Parallel()
 	const rtt = 20 * time.Millisecond
 	for name, c := range map[string]tcpCase{
-		"policed": {rtt: rtt, burst: 10_000, paced: true},
+		"policed": {rtt: rtt, burst: 10_000, paced: true, during: 8 * time.Second},
 		"short":   {rtt: rtt, burst: 4 << 20},
 	} {
 		t.Run(name, func(t *testing.T) {

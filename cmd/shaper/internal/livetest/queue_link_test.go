@@ -114,7 +114,7 @@ queues:
 	}
 	r.stopBySIGTERM()
 	for _, text := range []string{
-		fmt.Sprintf(`\n +%d +\n`, lost(18, 20)),
+		fmt.Sprintf(`\n +%d +queue-full *\n`, lost(18, 20)),
 		fmt.Sprintf(`\n%d more packets were dropped in queues that several classes use\n`, lost(10, 12, 14)),
 	} {
 		if !regexp.MustCompile(text).MatchString(r.out.String()) {
