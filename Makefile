@@ -89,7 +89,7 @@ test: setup ## all tests
 test-386: ## tests of the packages that run on every system, on a 32-bit platform
 	@.ci/cross 386
 
-cross: ## build and vet the command for other systems, and run some tests on 32-bit ARM in qemu
+cross: ## build the command for other systems, and run some tests on 32-bit ARM in qemu
 	@.ci/packages qemu-user-static
 	@.ci/cross
 	@.ci/cross arm
