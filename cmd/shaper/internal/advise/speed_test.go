@@ -9,10 +9,11 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// BenchmarkAdvise measures all answers for 4,000,000 packets at a quarter above their average rate.
-func BenchmarkAdvise(b *testing.B) {
+// millions returns 4,000,000 packets, with pauses and bursts, and a rate a quarter above their average.
+func millions() (s *Stream, a *Advice, o Options) {
 	r := rand.New(rand.NewPCG(9, 10))
-	s, at := &Stream{}, int64(0)
+	s = newStream(false)
+	at := int64(0)
 	for range 4_000_000 {
 		at += int64(r.ExpFloat64() * 5_000)
 		if r.IntN(5000) == 0 {
@@ -20,35 +21,43 @@ func BenchmarkAdvise(b *testing.B) {
 		}
 		s.packets = append(s.packets, arrival{at, []int32{40, 40, 576, 1500}[r.IntN(4)], 0})
 	}
-	total := s.Total()
-	average := float64(total.Bytes) * 8e9 / float64(at)
-	o := Options{Rate: meter.BitRate(twoDigits(average * 1.25)), Peak: meter.BitRate(2 * twoDigits(average*1.25))}
-	o.Loss = dataplane.Fraction{Den: 1}
-	o.Excess = dataplane.Fraction{Num: 5, Den: 100}
-	for b.Loop() {
-		a := &Advice{Capture: &Capture{Count: total, DurationNS: at}}
-		begin := time.Now()
-		d, _ := s.at(o.Rate)
-		b.Log("at", len(d.periods), d.lossFree, time.Since(begin))
-		begin = time.Now()
-		f, _ := d.frontier()
-		b.Log("frontier", len(f), time.Since(begin))
-		begin = time.Now()
-		if err := s.whole(a, o); err != nil {
-			b.Fatal(err)
-		}
-		b.Log("all", time.Since(begin))
-	}
+	a = &Advice{Capture: &Capture{Count: s.Total(), DurationNS: at}}
+	bps := twoDigits(a.Capture.Rate() * 1.25)
+	o.Rate, o.Peak = meter.BitRate(bps), meter.BitRate(2*bps)
+	o.Loss, o.Excess = dataplane.Fraction{Den: 1}, dataplane.Fraction{Num: 5, Den: 100}
+	return s, a, o
 }
 
-func BenchmarkClosedLoop(b *testing.B) {
+// BenchmarkFrontier measures the frontier of 4,000,000 packets: about 100 bursts.
+func BenchmarkFrontier(b *testing.B) {
+	s, _, o := millions()
 	for b.Loop() {
-		c, err := closedLoop(Options{Rate: meter.BitRate(50_000_000), RTT: 40 * time.Millisecond}, 0)
+		d, err := s.at(o.Rate)
 		if err != nil {
 			b.Fatal(err)
 		}
-		for _, g := range c.Gates {
-			b.Log(g)
+		if _, err := d.frontier(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkWhole measures all answers about 4,000,000 packets: also the bursts of four meters, and
+// those at eight rates for three losses.
+func BenchmarkWhole(b *testing.B) {
+	s, a, o := millions()
+	for b.Loop() {
+		if err := s.whole(a, o); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkClosedLoop measures what TCP gets at 50 Mbit/s.
+func BenchmarkClosedLoop(b *testing.B) {
+	for b.Loop() {
+		if _, err := closedLoop(Options{Rate: meter.BitRate(50_000_000), RTT: 40 * time.Millisecond}, 0); err != nil {
+			b.Fatal(err)
 		}
 	}
 }
