@@ -147,6 +147,11 @@ func (f *adviseFlags) run(cmd *cobra.Command, s streams, args []string) error {
 	}
 	defer input.Close()
 	collector := advise.NewCollector(plan)
+	chosen := cfg.Select.Filter
+	cfg.Select.Filter = func(p *dataplane.Packet) bool {
+		collector.Watch(p) // acknowledgements of chosen packets tell the RTT, chosen or not
+		return chosen == nil || chosen(p)
+	}
 	cfg.Each = func(p *dataplane.Packet, v *dataplane.Verdict) error {
 		collector.Packet(p, v)
 		return nil

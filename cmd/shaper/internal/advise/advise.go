@@ -59,15 +59,22 @@ func canAdvise(s *dataplane.PlanStage) bool {
 	return !single || bucket.Warmup == 0
 }
 
-// Packet adds a packet with its verdict.
+// Watch adds a packet of the capture, before Packet if it is chosen.
+func (c *Collector) Watch(p *dataplane.Packet) {
+	dataplane.Parse(p)
+	c.connections.Watch(p)
+}
+
+// Packet adds a chosen packet with its verdict.
 func (c *Collector) Packet(p *dataplane.Packet, v *dataplane.Verdict) {
 	if c.total.Packets == 0 {
 		c.first = v.Now
 	}
 	c.last = v.Now
-	c.total = c.total.Plus(dataplane.Count{Packets: 1, Bytes: int64(v.Length)})
+	n := dataplane.Count{Packets: 1, Bytes: int64(v.Length)}
+	c.total = c.total.Plus(n)
 	dataplane.Parse(p)
-	c.connections.Add(p, v)
+	c.connections.Choose(p, n)
 	if v.Class >= 0 && c.classes[v.Class] != nil {
 		c.classes[v.Class].Add(c.plan, p, v)
 	}

@@ -42,13 +42,13 @@ type connection struct {
 // half is a direction of a connection: the data of one sender, and its acknowledgements by the
 // other.
 type half struct {
-	begun         bool
+	begun, chosen bool
 	first, last   int64  // times of the first and the last packet with data, ns
 	next          uint32 // sequence number after the largest one sent
 	acked         uint32 // largest acknowledgement
 	wasAcked      bool
 	packets       int64 // with data
-	bytes         int64 // metered bytes of these packets
+	bytes         int64 // of these packets
 	payload       int64 // bytes of data, retransmissions included
 	retransmitted int64 // packets
 	selective     int64 // acknowledgements with SACK blocks (RFC 2018): data was lost or reordered
@@ -88,19 +88,13 @@ func NewConnections() *Connections {
 	return &Connections{all: map[endpoints]*connection{}}
 }
 
-// Add adds a packet that was parsed, with its verdict.
-func (c *Connections) Add(p *dataplane.Packet, v *dataplane.Verdict) {
-	n := dataplane.Count{Packets: 1, Bytes: int64(v.Length)}
-	c.any = c.any.Plus(n)
+// Watch adds a packet that was parsed, chosen or not.
+func (c *Connections) Watch(p *dataplane.Packet) {
 	segment, ok := readSegment(p)
 	if !ok {
 		return
 	}
-	c.tcp = c.tcp.Plus(n)
-	id, from := endpoints{p.Kind, p.Src, p.Dst, p.SrcPort, p.DstPort}, 0
-	if later(p.Src, p.Dst, p.SrcPort, p.DstPort) {
-		id, from = endpoints{p.Kind, p.Dst, p.Src, p.DstPort, p.SrcPort}, 1
-	}
+	id, from := endpointsOf(p)
 	conn := c.all[id]
 	if conn == nil || segment.flags&(synFlag|ackFlag) == synFlag && conn.side[from].payload+conn.side[1-from].payload > 0 { // or ports that are used again
 		if len(c.list) == mostConnections {
@@ -110,7 +104,29 @@ func (c *Connections) Add(p *dataplane.Packet, v *dataplane.Verdict) {
 		c.all[id] = conn
 		c.list = append(c.list, conn)
 	}
-	conn.packet(&segment, from, v.Now, n.Bytes)
+	conn.packet(&segment, from, p.Time, int64(p.L3Len))
+}
+
+// Choose adds the metered bytes of a packet that was watched, and is one of those that the advice is
+// about. Their acknowledgements need not be chosen.
+func (c *Connections) Choose(p *dataplane.Packet, n dataplane.Count) {
+	c.any = c.any.Plus(n)
+	if _, ok := readSegment(p); !ok {
+		return
+	}
+	c.tcp = c.tcp.Plus(n)
+	id, from := endpointsOf(p)
+	if conn := c.all[id]; conn != nil {
+		conn.side[from].chosen = true
+	}
+}
+
+// endpointsOf returns the endpoints of a packet, and which of them sent it.
+func endpointsOf(p *dataplane.Packet) (id endpoints, from int) {
+	if later(p.Src, p.Dst, p.SrcPort, p.DstPort) {
+		return endpoints{p.Kind, p.Dst, p.Src, p.DstPort, p.SrcPort}, 1
+	}
+	return endpoints{p.Kind, p.Src, p.Dst, p.SrcPort, p.DstPort}, 0
 }
 
 // later reports whether the source comes after the destination in the order of endpoints.
@@ -124,7 +140,7 @@ func later(src, dst dataplane.Addr, sport, dport uint16) bool {
 	return sport > dport
 }
 
-// packet adds a segment of sender from, at a time in ns, of n metered bytes.
+// packet adds a segment of sender from, at a time in ns, in a packet of n bytes.
 func (c *connection) packet(s *segment, from int, now, n int64) {
 	out, in := &c.side[from], &c.side[1-from]
 	if s.flags&rstFlag != 0 {

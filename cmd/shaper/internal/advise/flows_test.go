@@ -25,6 +25,7 @@ type options struct {
 	val, ecr    uint32 // timestamps; none if both are 0
 	sack        bool
 	toClient    bool
+	excluded    bool
 	payload     int
 	seq, acking uint32
 }
@@ -54,9 +55,12 @@ func (p *tape) send(at time.Duration, o options) {
 	if err := gopacket.SerializeLayers(buf, gopacket.SerializeOptions{FixLengths: true}, ip, seg, gopacket.Payload(make([]byte, o.payload))); err != nil {
 		p.t.Fatal(err)
 	}
-	packet := dataplane.Packet{Data: buf.Bytes(), WireLen: len(buf.Bytes()), Link: dataplane.LinkRaw}
+	packet := dataplane.Packet{Data: buf.Bytes(), WireLen: len(buf.Bytes()), Link: dataplane.LinkRaw, Time: int64(at)}
 	dataplane.Parse(&packet)
-	p.c.Add(&packet, &dataplane.Verdict{Now: int64(at), Length: packet.L3Len})
+	p.c.Watch(&packet)
+	if !o.excluded {
+		p.c.Choose(&packet, dataplane.Count{Packets: 1, Bytes: int64(packet.L3Len)})
+	}
 }
 
 // TestRTT measures 10 ms from the client to the capture and back, and 30 ms to the server and
@@ -185,6 +189,30 @@ func TestThrottled(t *testing.T) {
 	}
 }
 
+// TestExcluded excludes the acknowledgements, or the data: the RTT is known with the data only.
+func TestExcluded(t *testing.T) {
+	for _, excluded := range []options{{toClient: true}, {}} {
+		p := &tape{t, NewConnections()}
+		send := func(at time.Duration, o options) {
+			o.excluded = o.toClient == excluded.toClient
+			p.send(at, o)
+		}
+		send(0, options{syn: true, seq: 0})
+		send(30*time.Millisecond, options{toClient: true, syn: true, ack: true, acking: 1})
+		send(40*time.Millisecond, options{ack: true, seq: 1, acking: 1})
+		for n := range uint32(200) {
+			send(50*time.Millisecond, options{ack: true, seq: 1 + n*1000, payload: 1000, acking: 1})
+		}
+		want := Throttle{}
+		if excluded.toClient {
+			want = Throttle{Senders: 1, RTT: int64(40 * time.Millisecond)}
+		}
+		if got := p.c.Throttle(); got.Senders != want.Senders || got.RTT != want.RTT {
+			t.Errorf("without packets to the client: %v: got %+v, want %+v", excluded.toClient, got, want)
+		}
+	}
+}
+
 // TestPortsUsedAgain has two connections with the same ports, one after the other.
 func TestPortsUsedAgain(t *testing.T) {
 	p := &tape{t, NewConnections()}
@@ -206,9 +234,10 @@ func FuzzSegment(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c := NewConnections()
 		for i := range int64(3) {
-			p := dataplane.Packet{Data: data, WireLen: len(data), Link: dataplane.LinkRaw}
+			p := dataplane.Packet{Data: data, WireLen: len(data), Link: dataplane.LinkRaw, Time: i * 1e7}
 			dataplane.Parse(&p)
-			c.Add(&p, &dataplane.Verdict{Now: i * 1e7, Length: p.L3Len})
+			c.Watch(&p)
+			c.Choose(&p, dataplane.Count{Packets: 1, Bytes: int64(p.L3Len)})
 		}
 		if got := c.Throttle(); got.Rate < 0 || math.IsNaN(got.Rate) || math.IsInf(got.Rate, 0) {
 			t.Errorf("got a rate of %v", got.Rate)

@@ -2,7 +2,8 @@ package advise
 
 import "slices"
 
-// Throttle summarizes how TCP sent. A sender is a direction of a connection with bulkBytes or more.
+// Throttle summarizes how TCP sent. A sender is a chosen direction of a
+// connection with bulkBytes or more.
 type Throttle struct {
 	Share         float64 `json:"tcp_share"`  // of all bytes
 	Senders       int     `json:"senders"`    // of much data
@@ -27,7 +28,7 @@ func (c *Connections) Throttle() (t Throttle) {
 	for _, conn := range c.list {
 		for i := range conn.side {
 			h := &conn.side[i]
-			if h.payload < bulkBytes {
+			if h.payload < bulkBytes || !h.chosen {
 				continue
 			}
 			t.Senders++
