@@ -35,8 +35,8 @@ func TestCheckStrict(t *testing.T) {
 
 // TestSnapLengthNote checks that a capture of headers causes a note after the result, and no warning.
 func TestSnapLengthNote(t *testing.T) {
-	const capture = "../../testdata/pcaps/voice-bulk.pcapng" // 1,120 of its packets have 96 bytes
-	const note = "shaper: note: " + capture + ": 1,120 packets (first: 1): truncated by the snap length; metered by original length\n"
+	const capture = "../../testdata/pcaps/bursts.pcap"
+	const note = "shaper: note: " + capture + ": 1,570 packets (first: 1): truncated by the snap length; metered by original length\n"
 	const one = "token-bucket rate=1mbit burst=20ms"
 	for _, args := range [][]string{
 		{"replay", capture, "--meter", one, "--red", "pass"},

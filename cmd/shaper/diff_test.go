@@ -170,7 +170,7 @@ func TestDiffMarks(t *testing.T) {
 	if code := run([]string{"diff", a, b, capture, "--direction", "ingress"}, streams{nil, &out, &out}); code != exitDone {
 		t.Fatal(&out)
 	}
-	want := "  shaper why " + capture + " 1 --policy '" + strings.ReplaceAll(a, "'", `'\''`) + "' --direction ingress\n"
+	want := "  shaper why " + capture + " 1 --direction ingress --policy '" + strings.ReplaceAll(a, "'", `'\''`) + "'\n"
 	if !strings.Contains(out.String(), want) {
 		t.Errorf("%s\nlacks %s", &out, want)
 	}
