@@ -30,16 +30,7 @@ func readSegment(p *dataplane.Packet) (s segment, ok bool) {
 	if p.Proto != tcp || !p.HasPorts || p.Fragmented {
 		return s, false
 	}
-	at := p.L3
-	switch p.Kind {
-	case dataplane.IPv4:
-		at += int(p.Data[p.L3]&0xf) * 4
-	case dataplane.IPv6:
-		at += 40
-		if p.Data[p.L3+6] != tcp {
-			return s, false // extension headers
-		}
-	}
+	at := p.L4
 	if len(p.Data) < at+20 {
 		return s, false
 	}
