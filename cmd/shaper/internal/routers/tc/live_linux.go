@@ -266,7 +266,7 @@ func liveOptions(o *liveObject) (s string) {
 // cakeOptions writes the options of cake (TCA_CAKE_... in linux/pkt_sched.h).
 func cakeOptions(a liveAttrs) string {
 	pick := func(t uint16, names ...string) string {
-		if v := a.u32(t); int(v) < len(names) {
+		if v := a.u32(t); v < uint32(len(names)) {
 			return names[v]
 		}
 		return fmt.Sprintf(" attribute-%d=%d", t, a.u32(t))

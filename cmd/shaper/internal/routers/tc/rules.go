@@ -248,7 +248,7 @@ func uniteMatch(a, b dataplane.Match, mixed bool) (m dataplane.Match, ok bool) {
 
 // joinRanges sorts ranges and joins those that touch.
 func joinRanges(list []dataplane.Range) (out []dataplane.Range) {
-	slices.SortFunc(list, func(a, b dataplane.Range) int { return int(int64(a.First) - int64(b.First)) })
+	slices.SortFunc(list, func(a, b dataplane.Range) int { return cmp.Compare(a.First, b.First) })
 	for _, r := range list {
 		if n := len(out); n > 0 && uint64(r.First) <= uint64(out[n-1].Last)+1 {
 			out[n-1].Last = max(out[n-1].Last, r.Last)
