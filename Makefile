@@ -101,7 +101,7 @@ apidiff: ## print how the API differs from the last tagged version
 # long tests with a single goroutine: comparisons with models, loading programs, qdiscs.
 race: export CGO_ENABLED = 1
 race: ## tests with several goroutines, under the race detector
-	$(GO) test -race -skip '^Test(Live|Docs|AgainstOracle|LongRun|Random|Misses|OneTruth|Spray|FarStamps|Budget(OneTruth|Change)|Lease(OneTruth|Bound)|Why(Against|Random)|Queue(Inherits|Rows|Wraps)|Loads|ManyClasses|Qdisc|IFB|Spin)' $$($(GO) list ./... | grep -v -e /internal/chaos -e /internal/livetest)
+	$(GO) test -race -skip '^Test(Live|Docs|AgainstOracle|LongRun|Random|Misses|OneTruth|Spray|FarStamps|Budget(OneTruth|Change)|Lease(OneTruth|Bound)|Why(Against|Random)|AdviseReplayed|EpisodesAreTheRows|ReportTiles|Queue(Inherits|Rows|Wraps)|Loads|ManyClasses|Qdisc|IFB|Spin)' $$($(GO) list ./... | grep -v -e /internal/chaos -e /internal/livetest -e /internal/routers -e /internal/tcpmodel)
 
 # 6.12 has fq, and qdiscs beside TCX; the running kernel may lack fq, and 6.1 lacks TCX. The
 # skipped tests are of code that no kernel changes: parsing, and arithmetic of the program.
