@@ -26,7 +26,7 @@ func newExport(s streams) *cobra.Command {
 		GroupID: "plan",
 		Short:   "Turn a policy into the configuration of a router, or of tc",
 		Long: `Print a policy as a configuration that shaper import turns into the same policy.
-Notes on standard error say what the box may round or clamp.
+Notes on standard error list the values that the router may round or clamp.
 
 If the dialect cannot express a part of the policy, print it with the reason,
 write nothing and exit with 1. With --lossy, omit it and continue.`,

@@ -86,7 +86,7 @@ func TestImportFile(t *testing.T) {
 	}
 }
 
-// TestExportErrors checks what a dialect cannot express, and --lossy.
+// TestExportErrors exports policies that a dialect cannot express, with and without --lossy.
 func TestExportErrors(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

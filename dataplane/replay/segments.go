@@ -46,7 +46,7 @@ type sizes struct{ small, large int }
 //
 // The payload of a segment is the MSS less the TCP and IP options (RFC 6691). The MSS is the
 // smaller one of those in both SYNs: Linux announces its own limit in its SYN, and it also
-// applies to what it sends. A packet that fits the larger one is not cut, because routers that
+// applies to the segments that it sends. A packet that fits the larger one is not cut, because routers that
 // lower the MSS in SYNs make it differ from the one in use.
 type cutter struct {
 	unknown sizes // of connections whose SYN was not captured

@@ -7,7 +7,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// demand is what a stream takes from a token bucket of a rate.
+// demand is the demand of a stream on a token bucket of a rate.
 //
 // A bucket of any size lacks at most as much as a bucket that never drops. So when that one is
 // full, all are, and a busy period begins with the next packet. A bucket drops nothing in a period

@@ -107,8 +107,8 @@ func (c *Connections) Watch(p *dataplane.Packet) {
 	conn.packet(&segment, from, p.Time, int64(p.L3Len))
 }
 
-// Choose adds the metered bytes of a packet that was watched, and is one of those that the advice is
-// about. Their acknowledgements need not be chosen.
+// Choose adds the metered bytes of a watched packet that passed --filter and --direction. Its
+// acknowledgement need not pass them.
 func (c *Connections) Choose(p *dataplane.Packet, n dataplane.Count) {
 	c.any = c.any.Plus(n)
 	if _, ok := readSegment(p); !ok {

@@ -24,7 +24,7 @@ type Tracker struct {
 
 	plan  *dataplane.Plan
 	parse bool                     // packets are not parsed
-	open  [][]*Episode             // by class and kind; in order of time, those that may go on
+	open  [][]*Episode             // episodes that may continue, by class and kind, in order of time
 	most  int                      // maximum length of a list in open
 	flows map[int64]dataplane.Flow // flows of packets that a link may drop, by number; nil if none can
 	worst [kinds][]*Episode        // finished ones, in order

@@ -14,7 +14,7 @@ func init() { importers["cisco-show"] = ciscoShow{} }
 // configuration, and its counters are kept.
 type ciscoShow struct{}
 
-// Counter has what a router counted for a class.
+// Counter has a router's counters of a class.
 type Counter struct {
 	Class  string
 	Line   int

@@ -40,7 +40,7 @@ func (c *congestion) loss() int64 {
 	return max(2, c.cwnd*7/10) // RFC 9438 §4.6
 }
 
-// timeout forgets what was learned before a retransmission timeout (RFC 9438 §4.8).
+// timeout resets the state after a retransmission timeout (RFC 9438 §4.8).
 func (c *congestion) timeout() {
 	c.cubic, c.hystart, c.minRTT, c.credit = cubic{}, hystart{}, infinite, 0
 }

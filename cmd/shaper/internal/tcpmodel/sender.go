@@ -120,7 +120,7 @@ func (f *flow) transmitNew(now, n int64) {
 	}
 }
 
-// push sends what the window allows: lost segments first, then new ones.
+// push sends segments until the window is full: lost ones first, then new ones.
 func (f *flow) push(now int64) {
 	for f.inflight < f.cwnd && !f.paces(now) {
 		seq, ok := f.nextLost()

@@ -252,7 +252,7 @@ func (f *tcFilter) mirred(a *tcArgs) {
 	f.actions = append(f.actions, tcAction{redirect: device})
 }
 
-// tcOutcome is what the actions of a filter do with a packet of a color.
+// tcOutcome is the result of the actions of a filter for a color.
 type tcOutcome struct {
 	verdict verdict // tcOK, tcDrop or tcContinue
 	marks   []dataplane.Mark

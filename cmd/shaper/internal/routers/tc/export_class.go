@@ -15,7 +15,7 @@ type exportedMeter struct {
 	plan    string // controls of the actions
 }
 
-// fate is what the actions of a filter do with a color.
+// fate is the result of the actions of a filter for a color.
 type fate struct {
 	verdict verdict
 	action  dataplane.Action
