@@ -156,12 +156,9 @@ func (f *adviseFlags) run(cmd *cobra.Command, s streams, args []string) error {
 		collector.Packet(p, v)
 		return nil
 	}
-	summary, cut, err := input.replay(cmd.Context(), s, replay.Go{Pipeline: dataplane.NewPipeline(plan)}, cfg)
+	summary, cut, err := f.replay(cmd.Context(), s, input, replay.Go{Pipeline: dataplane.NewPipeline(plan)}, cfg)
 	if err != nil {
 		return err
-	}
-	if err := f.finish(&summary); err != nil {
-		return fmt.Errorf("%s: %w", input.name, err)
 	}
 	answer, err := computed(s, func() (*advise.Advice, error) { return collector.Advise(o) })
 	if err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -62,6 +63,18 @@ func (f *captureFlags) config(shared []bool) (replay.Config, error) {
 		return program.Match(p)
 	}
 	return cfg, nil
+}
+
+// replay replays the chosen packets, and completes the warnings. cut is as in input.replay.
+func (f *captureFlags) replay(ctx context.Context, s streams, i *input, e replay.Engine, cfg replay.Config) (summary replay.Summary, cut, err error) {
+	summary, cut, err = i.replay(ctx, s, e, cfg)
+	if err != nil {
+		return summary, nil, err
+	}
+	if err := f.finish(&summary); err != nil {
+		return summary, nil, fmt.Errorf("%s: %w", i.name, err)
+	}
+	return summary, cut, nil
 }
 
 // finish completes the warnings of a replay. It returns an error if a direction was chosen, but

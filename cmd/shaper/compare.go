@@ -121,12 +121,9 @@ func (f *compareFlags) run(cmd *cobra.Command, s streams, in string) error {
 	defer page.Abort()
 	defer picture.Abort()
 
-	summary, cut, err := input.replay(cmd.Context(), s, c, cfg)
+	summary, cut, err := f.replay(cmd.Context(), s, input, c, cfg)
 	if err != nil {
 		return err
-	}
-	if err := f.finish(&summary); err != nil {
-		return fmt.Errorf("%s: %w", input.name, err)
 	}
 	data := c.Report(in, version(), summary)
 	if page != nil {

@@ -81,12 +81,9 @@ func (f *compareFlags) runShow(cmd *cobra.Command, s streams, in string) error {
 		return err
 	}
 	pipeline := dataplane.NewPipeline(plan)
-	summary, cut, err := input.replay(cmd.Context(), s, replay.Go{Pipeline: pipeline}, cfg)
+	summary, cut, err := f.replay(cmd.Context(), s, input, replay.Go{Pipeline: pipeline}, cfg)
 	if err != nil {
 		return err
-	}
-	if err := f.finish(&summary); err != nil {
-		return fmt.Errorf("%s: %w", input.name, err)
 	}
 	input.warn(s, summary)
 	result := shownJSON{Policy: draft.Name, Warnings: append([]string{}, summary.Warnings...)}

@@ -75,12 +75,9 @@ func (f *diffFlags) run(cmd *cobra.Command, s streams, args []string) error {
 		sides[i] = diff.Side{Plan: plan, Engine: newGoEngine(plan)}
 	}
 	fates := diff.NewFates(sides[0], sides[1])
-	summary, cut, err := input.replay(cmd.Context(), s, fates, cfg)
+	summary, cut, err := f.replay(cmd.Context(), s, input, fates, cfg)
 	if err != nil {
 		return err
-	}
-	if err := f.finish(&summary); err != nil {
-		return fmt.Errorf("%s: %w", input.name, err)
 	}
 	for _, policy := range policies {
 		if policy.HasRules() { // one warning, even if both have rules

@@ -151,16 +151,13 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 	}
 	flush := files.stream(&cfg, policy.Plan, rows)
 
-	summary, cut, err := input.replay(cmd.Context(), s, engine, cfg)
+	summary, cut, err := f.replay(cmd.Context(), s, input, engine, cfg)
 	var failed *replay.OutputError
 	switch {
 	case errors.As(err, &failed):
 		return files.out.Wrap(failed.Err)
 	case err != nil:
 		return err
-	}
-	if err := f.finish(&summary); err != nil {
-		return fmt.Errorf("%s: %w", input.name, err)
 	}
 	n := replayed{Summary: summary}
 	if n.stats, err = engine.Stats(); err != nil {

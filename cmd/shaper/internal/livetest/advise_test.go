@@ -123,23 +123,8 @@ func rateOf(frames []nettest.Frame) float64 {
 // of packets that TCP sent again.
 func (p *tcpPath) transfer(n int64) (repeated uint32) {
 	p.t.Helper()
-	var listener net.Listener
-	var out net.Conn
-	var err error
-	p.to.Do(func() { listener, err = net.Listen("tcp4", p.at.String()+":0") })
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	defer listener.Close()
-	p.from.Do(func() { out, err = net.Dial("tcp4", listener.Addr().String()) })
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	out, in := p.connect(&net.Dialer{})
 	defer out.Close()
-	in, err := listener.Accept()
-	if err != nil {
-		p.t.Fatal(err)
-	}
 	defer in.Close()
 	go func() { _, _ = out.Write(make([]byte, n)) }() // the reader counts
 	if got, err := io.CopyN(io.Discard, in, n); err != nil {

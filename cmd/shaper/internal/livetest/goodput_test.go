@@ -96,8 +96,8 @@ func (c tcpCase) attach(t *testing.T) (p *tcpPath, end func()) {
 	return p, p.runShaper("--policy", writePolicy(t, policy)).stopBySIGTERM
 }
 
-// goodput returns the goodput of new flows, Mbit/s, and how late the delay was.
-func (p *tcpPath) goodput(control tcpmodel.Control, c tcpCase) (rate float64, late time.Duration) {
+// connect connects the sender with the receiver.
+func (p *tcpPath) connect(dialer *net.Dialer) (out, in net.Conn) {
 	p.t.Helper()
 	var listener net.Listener
 	var err error
@@ -106,6 +106,20 @@ func (p *tcpPath) goodput(control tcpmodel.Control, c tcpCase) (rate float64, la
 		p.t.Fatal(err)
 	}
 	defer listener.Close()
+	p.from.Do(func() { out, err = dialer.Dial("tcp4", listener.Addr().String()) })
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if in, err = listener.Accept(); err != nil {
+		out.Close()
+		p.t.Fatal(err)
+	}
+	return out, in
+}
+
+// goodput returns the goodput of new flows, Mbit/s, and how late the delay was.
+func (p *tcpPath) goodput(control tcpmodel.Control, c tcpCase) (rate float64, late time.Duration) {
+	p.t.Helper()
 	// The algorithm is set before the connection begins: one that begins with BBR keeps pacing.
 	dialer := net.Dialer{Control: func(_, _ string, conn syscall.RawConn) error {
 		var err error
@@ -122,16 +136,8 @@ func (p *tcpPath) goodput(control tcpmodel.Control, c tcpCase) (rate float64, la
 	p.back.lateness() // of earlier flows
 	begin := time.Now()
 	for range max(1, c.flows) {
-		var out net.Conn
-		p.from.Do(func() { out, err = dialer.Dial("tcp4", listener.Addr().String()) })
-		if err != nil {
-			p.t.Fatal(err)
-		}
+		out, in := p.connect(&dialer)
 		defer out.Close()
-		in, err := listener.Accept()
-		if err != nil {
-			p.t.Fatal(err)
-		}
 		defer in.Close()
 		go func() {
 			buf := make([]byte, 1<<17)

@@ -63,22 +63,31 @@ func (c *ciscoList) add(l Line, inside bool) bool {
 }
 
 // match returns the conditions of the permitted packets.
-func (c *ciscoList) match() (all []Match, err error) {
-	for i, l := range c.lines {
+func (c *ciscoList) match() ([]Match, error) {
+	return permitted(c.lines, "entries", func(l Line) (permit bool, m Match, err error) {
 		a := &args{l.Words}
-		permit := a.next() == "permit"
-		m, err := c.entry(l, a)
+		permit = a.next() == "permit"
+		m, err = c.entry(l, a)
+		return permit, m, err
+	})
+}
+
+// permitted returns the conditions of the packets that an access list permits. It must only permit,
+// except that it may end with a line that denies all. read reads a line; what names the lines.
+func permitted(lines []Line, what string, read func(l Line) (permit bool, m Match, err error)) (all []Match, err error) {
+	for i, l := range lines {
+		permit, m, err := read(l)
 		if err != nil {
 			return nil, fmt.Errorf("line %d: %s: %w", l.Number, l.Text(), err)
 		}
 		switch {
 		case permit:
 			all = append(all, m)
-		case i < len(c.lines)-1 || len(m) > 1:
+		case i < len(lines)-1 || len(m) > 1:
 			return nil, fmt.Errorf("line %d: %s: a policy has no negation", l.Number, l.Text())
 		}
 		if len(all) > maxAlternatives {
-			return nil, fmt.Errorf("it has more than %d entries", maxAlternatives)
+			return nil, fmt.Errorf("it has more than %d %s", maxAlternatives, what)
 		}
 	}
 	if all == nil {

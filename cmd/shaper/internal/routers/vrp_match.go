@@ -153,32 +153,17 @@ func vlanRanges(a *args) (values []string, err error) {
 }
 
 // listMatch returns the conditions of the permitted packets.
-func (c *vrpConfig) listMatch(list *vrpList) (all []Match, err error) {
-	for i, l := range list.lines {
+func (c *vrpConfig) listMatch(list *vrpList) ([]Match, error) {
+	return permitted(list.lines, "rules", func(l Line) (permit bool, m Match, err error) {
 		a := &args{l.Words[1:]}
 		a.number()
 		kind := a.take("permit", "deny")
-		m, err := list.rule(l, a)
+		m, err = list.rule(l, a)
 		if err == nil && kind == "" {
 			err = errors.New("it neither permits nor denies")
 		}
-		if err != nil {
-			return nil, fmt.Errorf("line %d: %s: %w", l.Number, l.Text(), err)
-		}
-		switch {
-		case kind == "permit":
-			all = append(all, m)
-		case i < len(list.lines)-1 || len(m) > 1:
-			return nil, fmt.Errorf("line %d: %s: a policy has no negation", l.Number, l.Text())
-		}
-		if len(all) > maxAlternatives {
-			return nil, fmt.Errorf("it has more than %d rules", maxAlternatives)
-		}
-	}
-	if all == nil {
-		return nil, errors.New("the access list permits nothing")
-	}
-	return all, nil
+		return kind == "permit", m, err
+	})
 }
 
 // rule reads the condition of a rule, behind permit or deny.
