@@ -56,6 +56,7 @@ const (
 	BudgetMapCounters      = "counters"
 	BudgetMapCustomers     = "customers"
 	BudgetMapExpiry        = "expiry"
+	BudgetMapFlows         = "flows"
 	BudgetMapGranted       = "granted"
 	BudgetMapHighs         = "highs"
 	BudgetMapIncoming      = "incoming"
@@ -80,6 +81,7 @@ const (
 	BudgetProgShaperDraw   = "shaper_draw"
 	BudgetProgShaperLease  = "shaper_lease"
 	BudgetProgShaperMove   = "shaper_move"
+	BudgetProgShaperRefund = "shaper_refund"
 	BudgetVarPolicy        = "policy"
 )
 
@@ -131,6 +133,7 @@ type BudgetProgramSpecs struct {
 	ShaperDraw   *ebpf.ProgramSpec `ebpf:"shaper_draw"`
 	ShaperLease  *ebpf.ProgramSpec `ebpf:"shaper_lease"`
 	ShaperMove   *ebpf.ProgramSpec `ebpf:"shaper_move"`
+	ShaperRefund *ebpf.ProgramSpec `ebpf:"shaper_refund"`
 }
 
 // BudgetMapSpecs contains maps before they are loaded into the kernel.
@@ -145,6 +148,7 @@ type BudgetMapSpecs struct {
 	Counters  *ebpf.MapSpec `ebpf:"counters"`
 	Customers *ebpf.MapSpec `ebpf:"customers"`
 	Expiry    *ebpf.MapSpec `ebpf:"expiry"`
+	Flows     *ebpf.MapSpec `ebpf:"flows"`
 	Granted   *ebpf.MapSpec `ebpf:"granted"`
 	Highs     *ebpf.MapSpec `ebpf:"highs"`
 	Incoming  *ebpf.MapSpec `ebpf:"incoming"`
@@ -200,6 +204,7 @@ type BudgetMaps struct {
 	Counters  *ebpf.Map `ebpf:"counters"`
 	Customers *ebpf.Map `ebpf:"customers"`
 	Expiry    *ebpf.Map `ebpf:"expiry"`
+	Flows     *ebpf.Map `ebpf:"flows"`
 	Granted   *ebpf.Map `ebpf:"granted"`
 	Highs     *ebpf.Map `ebpf:"highs"`
 	Incoming  *ebpf.Map `ebpf:"incoming"`
@@ -230,6 +235,7 @@ func (m *BudgetMaps) Close() error {
 		m.Counters,
 		m.Customers,
 		m.Expiry,
+		m.Flows,
 		m.Granted,
 		m.Highs,
 		m.Incoming,
@@ -268,6 +274,7 @@ type BudgetPrograms struct {
 	ShaperDraw   *ebpf.Program `ebpf:"shaper_draw"`
 	ShaperLease  *ebpf.Program `ebpf:"shaper_lease"`
 	ShaperMove   *ebpf.Program `ebpf:"shaper_move"`
+	ShaperRefund *ebpf.Program `ebpf:"shaper_refund"`
 }
 
 func (p *BudgetPrograms) Close() error {
@@ -278,6 +285,7 @@ func (p *BudgetPrograms) Close() error {
 		p.ShaperDraw,
 		p.ShaperLease,
 		p.ShaperMove,
+		p.ShaperRefund,
 	)
 }
 

@@ -54,6 +54,7 @@ type ShaperBacklog struct {
 	Drawn     uint64
 	End       uint64
 	Bytes     uint64
+	Packets   uint64
 }
 
 type ShaperBound struct {
@@ -122,7 +123,8 @@ type ShaperConstants struct {
 	Dst6        ShaperSearch6
 	Customers   uint8
 	Paced       uint8
-	Pad         [6]uint8
+	Spread      uint8
+	Pad         [5]uint8
 }
 
 type ShaperCount struct {
@@ -158,9 +160,10 @@ type ShaperCustomer struct {
 }
 
 type ShaperDeparture struct {
-	_      structs.HostLayout
-	At     uint64
-	Before uint64
+	_       structs.HostLayout
+	At      uint64
+	Before  uint64
+	Packets uint64
 }
 
 type ShaperEarly struct {
@@ -168,6 +171,12 @@ type ShaperEarly struct {
 	Min         uint64
 	Max         uint64
 	Probability uint64
+}
+
+type ShaperFlow struct {
+	_    structs.HostLayout
+	Used uint64
+	Held uint64
 }
 
 type ShaperHigh struct {
@@ -247,25 +256,29 @@ type ShaperProfile struct {
 }
 
 type ShaperQueue struct {
-	_        structs.HostLayout
-	Paces    [2]ShaperPace
-	Time     uint64
-	Bytes    uint64
-	Capacity uint64
-	Mask     uint64
-	Seed     uint64
-	Target   uint64
-	Interval uint64
-	Wred     [3]ShaperEarly
-	Ring     uint32
-	Slot     uint32
-	ClassId  uint32
-	Axis     uint8
-	Ecn      uint8
-	Linked   uint8
-	Pad      uint8
-	Version  uint32
-	Pad2     uint32
+	_         structs.HostLayout
+	Paces     [2]ShaperPace
+	Time      uint64
+	Bytes     uint64
+	Capacity  uint64
+	Mask      uint64
+	Seed      uint64
+	Target    uint64
+	Interval  uint64
+	Wred      [3]ShaperEarly
+	Ring      uint32
+	Slot      uint32
+	ClassId   uint32
+	Axis      uint8
+	Ecn       uint8
+	Linked    uint8
+	Pad       uint8
+	Version   uint32
+	Flows     uint32
+	FlowsId   uint32
+	FlowsSlot uint32
+	Pad2      uint32
+	_         [4]byte
 }
 
 type ShaperRecord struct {
@@ -291,6 +304,8 @@ type ShaperRecord struct {
 	Delay    uint64
 	Customer uint32
 	Segment  uint32
+	Segments uint32
+	Pad      uint32
 	Word     [2]uint64
 	Stamp    uint64
 }
@@ -352,6 +367,7 @@ const (
 	ShaperMapCounters       = "counters"
 	ShaperMapCustomers      = "customers"
 	ShaperMapExpiry         = "expiry"
+	ShaperMapFlows          = "flows"
 	ShaperMapHighs          = "highs"
 	ShaperMapKnownKeys      = "known_keys"
 	ShaperMapLeases         = "leases"
@@ -431,6 +447,7 @@ type ShaperMapSpecs struct {
 	Counters  *ebpf.MapSpec `ebpf:"counters"`
 	Customers *ebpf.MapSpec `ebpf:"customers"`
 	Expiry    *ebpf.MapSpec `ebpf:"expiry"`
+	Flows     *ebpf.MapSpec `ebpf:"flows"`
 	Highs     *ebpf.MapSpec `ebpf:"highs"`
 	KnownKeys *ebpf.MapSpec `ebpf:"known_keys"`
 	Leases    *ebpf.MapSpec `ebpf:"leases"`
@@ -482,6 +499,7 @@ type ShaperMaps struct {
 	Counters  *ebpf.Map `ebpf:"counters"`
 	Customers *ebpf.Map `ebpf:"customers"`
 	Expiry    *ebpf.Map `ebpf:"expiry"`
+	Flows     *ebpf.Map `ebpf:"flows"`
 	Highs     *ebpf.Map `ebpf:"highs"`
 	KnownKeys *ebpf.Map `ebpf:"known_keys"`
 	Leases    *ebpf.Map `ebpf:"leases"`
@@ -508,6 +526,7 @@ func (m *ShaperMaps) Close() error {
 		m.Counters,
 		m.Customers,
 		m.Expiry,
+		m.Flows,
 		m.Highs,
 		m.KnownKeys,
 		m.Leases,

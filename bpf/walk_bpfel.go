@@ -23,6 +23,7 @@ const (
 	WalkMapCounters    = "counters"
 	WalkMapCustomers   = "customers"
 	WalkMapExpiry      = "expiry"
+	WalkMapFlows       = "flows"
 	WalkMapFrames      = "frames"
 	WalkMapHighs       = "highs"
 	WalkMapKnownKeys   = "known_keys"
@@ -99,6 +100,7 @@ type WalkMapSpecs struct {
 	Counters  *ebpf.MapSpec `ebpf:"counters"`
 	Customers *ebpf.MapSpec `ebpf:"customers"`
 	Expiry    *ebpf.MapSpec `ebpf:"expiry"`
+	Flows     *ebpf.MapSpec `ebpf:"flows"`
 	Frames    *ebpf.MapSpec `ebpf:"frames"`
 	Highs     *ebpf.MapSpec `ebpf:"highs"`
 	KnownKeys *ebpf.MapSpec `ebpf:"known_keys"`
@@ -151,6 +153,7 @@ type WalkMaps struct {
 	Counters  *ebpf.Map `ebpf:"counters"`
 	Customers *ebpf.Map `ebpf:"customers"`
 	Expiry    *ebpf.Map `ebpf:"expiry"`
+	Flows     *ebpf.Map `ebpf:"flows"`
 	Frames    *ebpf.Map `ebpf:"frames"`
 	Highs     *ebpf.Map `ebpf:"highs"`
 	KnownKeys *ebpf.Map `ebpf:"known_keys"`
@@ -178,6 +181,7 @@ func (m *WalkMaps) Close() error {
 		m.Counters,
 		m.Customers,
 		m.Expiry,
+		m.Flows,
 		m.Frames,
 		m.Highs,
 		m.KnownKeys,

@@ -119,6 +119,8 @@ func invalidName(name string) string {
 type Shared interface {
 	// Color is meter.Meter.Color. It must not allocate.
 	Color(now int64, n int, in meter.Color) meter.Color
+	// Refund is meter.Meter.Refund. It must not allocate.
+	Refund(c meter.Charge)
 	// Tokens is meter.Meter.Tokens.
 	Tokens(now int64) (tc, te int64)
 }

@@ -44,6 +44,7 @@ func Compile(policy *Policy) (*Plan, error) {
 	}
 	c.compileCustomers(policy.Customers)
 	c.compileEnvelopes()
+	c.findQueues()
 	if c.errorList == nil {
 		c.errorList = policy.checkUnused(c)
 	}
@@ -209,6 +210,7 @@ func (c *compiler) addStage(m *Meter, customers bool) int {
 // belong to.
 func (c *compiler) compileTokens(s *PlanStage, m *Meter, p *meter.Profile) {
 	s.Profile, s.Kind, s.Buckets = p, p.Kind(), outlineBuckets(m.Params)
+	s.peak = s.Kind.Info().Peak
 	if b := m.Budget; b != nil {
 		b.check(&c.errorList, m, s.Kind)
 		if c.budgets[b.Name] {

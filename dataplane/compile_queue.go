@@ -1,6 +1,10 @@
 package dataplane
 
-import "github.com/a-seed-32e5a53f/shaper/queue"
+import (
+	"slices"
+
+	"github.com/a-seed-32e5a53f/shaper/queue"
+)
 
 // compileQueue compiles a queue and its link, and returns its index.
 func (c *compiler) compileQueue(q *Queue) int {
@@ -56,4 +60,24 @@ func (c *compiler) compileLink(l *Link) int {
 		c.addError(l, "rate", err)
 	}
 	return i
+}
+
+// findQueues finds the classes whose packets are queued: by an action of the class, or by a plan
+// of customers.
+func (c *compiler) findQueues() {
+	queues := func(a *PlanAction) bool { return a != nil && a.Queue >= 0 }
+	plans := false
+	if customers := c.plan.Customers; customers != nil {
+		for i := range customers.Plans {
+			s := &customers.Plans[i]
+			plans = plans || s.Profile == nil || slices.ContainsFunc(s.Actions[:], queues)
+		}
+	}
+	for i := range c.plan.Classes {
+		class := &c.plan.Classes[i]
+		for color := range class.Actions {
+			class.Queues = class.Queues || queues(&class.Actions[color])
+		}
+		class.Queues = class.Queues || class.Customers && plans
+	}
 }

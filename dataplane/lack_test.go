@@ -32,7 +32,7 @@ func TestLack(t *testing.T) {
 				t.Fatal(err)
 			}
 			measured, explained, unmeasured := NewPipeline(plan), NewPipeline(plan), NewPipeline(plan)
-			measured.MeasureLack()
+			measured.MeasureLack(0)
 			lacked, now := map[meter.Color]int{}, int64(0)
 			for i := range 3000 {
 				now += r.Int64N([]int64{4e6, 14e6}[i/1500])                  // overload, then about the rate
@@ -59,6 +59,70 @@ func TestLack(t *testing.T) {
 				t.Errorf("%T, aware %v: only %v packets lacked tokens", params, aware, lacked)
 			}
 		}
+	}
+}
+
+// TestLackRuns compares the largest lack of each run of a class and color with that of a pipeline
+// that measures every packet, for fates that depend on the color alone and for others.
+func TestLackRuns(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	kbit := func(n int64) meter.Rate { return meter.BitRate(n * 1000) }
+	const gap = 100 * time.Millisecond
+	skipped := 0
+	for round := range 40 {
+		params := []meter.Params{
+			meter.TokenBucket{Rate: kbit(800), Burst: 4000},
+			meter.SRTCM{CIR: kbit(800), CBS: 3000, EBS: 5000},
+			meter.TRTCM{CIR: kbit(400), CBS: 3000, PIR: kbit(800), PBS: 4000},
+			meter.TRTCM4115{CIR: kbit(400), CBS: 3000, EIR: kbit(400), EBS: 4000, Coupling: true},
+			meter.SlidingCounter{Limit: 8000, Window: 20 * time.Millisecond},
+		}[round%5]
+		class := Class{Name: "all", Meter: &Meter{Params: params, Aware: round%2 == 0}}
+		if round%3 == 0 {
+			class.Red, class.Yellow = &Action{ECN: CEOrDrop}, &Action{ECN: CEOrDrop}
+		}
+		plan, err := Compile(&Policy{Classes: []Class{class}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		each, runs := NewPipeline(plan), NewPipeline(plan)
+		each.MeasureLack(0)
+		runs.MeasureLack(gap)
+		type state struct {
+			last       int64
+			want, most int32
+		}
+		states, now := map[meter.Color]*state{}, int64(0)
+		for range 2000 {
+			now += r.Int64N([]int64{4e6, 14e6, 150e6}[r.IntN(60)%(r.IntN(3)+1)])
+			n, dscp := 100+r.IntN(1300), []byte{0, 0, 12, 14}[r.IntN(4)]
+			packet := func() *Packet {
+				return &Packet{Data: append([]byte{0x45, dscp << 2, byte(n >> 8), byte(n)}, make([]byte, 16)...), WireLen: n, Time: now, Link: LinkRaw}
+			}
+			var v, w Verdict
+			each.Process(packet(), &v)
+			runs.Process(packet(), &w)
+			if w.Lack != 0 && w.Lack != v.Lack {
+				t.Fatalf("%T: got a lack of %d, want %d", params, w.Lack, v.Lack)
+			}
+			s := states[v.Color]
+			if s == nil || now-s.last >= int64(gap) {
+				s = &state{}
+				states[v.Color] = s
+			}
+			s.last, s.want, s.most = now, max(s.want, v.Lack), max(s.most, w.Lack)
+			if s.want != s.most {
+				t.Fatalf("%T, %v: a run lacked at most %d, want %d", params, v.Color, s.most, s.want)
+			}
+			if v.Lack != w.Lack {
+				skipped++
+			}
+		}
+	}
+	if skipped == 0 {
+		t.Error("no packet was skipped")
 	}
 }
 

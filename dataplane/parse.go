@@ -284,13 +284,38 @@ func (p *Packet) parseIPv6() {
 // parsePorts reads the ports at off in the network packet h, if they were captured and are
 // not padding.
 func (p *Packet) parsePorts(h []byte, off int) {
-	switch p.Proto {
-	case protoTCP, protoUDP, protoDCCP, protoSCTP, protoUDPLite:
-		if end := min(len(h), p.L3Len); off+4 <= end {
-			p.SrcPort, p.DstPort = be16(h[off:]), be16(h[off+2:])
-			p.HasPorts, p.L4 = true, p.L3+off
-		}
+	if end := min(len(h), p.L3Len); protoHasPorts[p.Proto] && off+4 <= end {
+		p.SrcPort, p.DstPort = be16(h[off:]), be16(h[off+2:])
+		p.HasPorts, p.L4 = true, p.L3+off
 	}
+}
+
+// protoHasPorts is a table, because branches on the protocol would be mispredicted in mixed traffic.
+var protoHasPorts = [256]bool{protoTCP: true, protoUDP: true, protoDCCP: true, protoSCTP: true, protoUDPLite: true}
+
+// HeadersCut reports whether a packet of which len(p.Data) bytes were captured may lack headers, so
+// that Parse would have found something else in the whole packet. If Parse was not called, which
+// leaves a new Packet Malformed, it calls it.
+func (p *Packet) HeadersCut() bool {
+	if p.Kind == Malformed {
+		Parse(p)
+	}
+	if len(p.Data) >= p.WireLen || p.HasPorts || p.Fragment {
+		return false
+	}
+	switch p.Kind {
+	case Malformed:
+		return len(p.Data) < p.L3+40 // up to the end of an IPv6 header
+	case IPv6:
+		switch p.Proto {
+		case 0, 43, 44, 51, 60, 135, 139, 140:
+			return true
+		}
+		fallthrough
+	case IPv4:
+		return protoHasPorts[p.Proto]
+	}
+	return false
 }
 
 // trim removes link-layer padding from the l3 length. Ethernet pads short frames to 60

@@ -240,7 +240,7 @@ func TestL3Length(t *testing.T) {
 }
 
 // TestParseCut truncates frames with many headers after every byte. Parse must not read the
-// memory after the end.
+// memory after the end, and HeadersCut must tell whether it found less than in the whole frame.
 func TestParseCut(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -267,6 +267,8 @@ func TestParseCut(t *testing.T) {
 		{"PPPoE, one byte of protocol", LinkEthernet, concat(ethernet(etherPPPoE), compressed(0x21), v4{proto: protoTCP}.packet(padTo(udp, 60))), 21, 41},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			all := Packet{Data: test.frame, Link: test.link}
+			Parse(&all)
 			for n := range len(test.frame) + 1 {
 				p := Packet{Data: slices.Clip(test.frame[:n]), WireLen: len(test.frame), Link: test.link}
 				Parse(&p)
@@ -274,6 +276,10 @@ func TestParseCut(t *testing.T) {
 				q := Packet{Data: padTo(test.frame[:n], 200)[:n], WireLen: len(test.frame), Link: test.link}
 				if Parse(&q); describe(&q) != got {
 					t.Errorf("%d bytes: got %s, but %s with other memory behind the capture", n, got, describe(&q))
+				}
+				unparsed := Packet{Data: p.Data, WireLen: p.WireLen, Link: p.Link}
+				if want := got != describe(&all); p.HeadersCut() != want || unparsed.HeadersCut() != want {
+					t.Errorf("%d bytes: got %s, %s of all bytes: want headers cut %v", n, got, describe(&all), want)
 				}
 				if whole := n >= test.ip; p.IsIP() != whole || !whole && p.Kind != Malformed {
 					t.Errorf("%d bytes: got %s, want IP from %d bytes on, malformed below", n, got, test.ip)
@@ -365,6 +371,12 @@ func FuzzParse(f *testing.F) {
 		}
 		if Parse(&p); describe(&p) != once {
 			t.Fatalf("first %s\nsecond %s", once, describe(&p))
+		}
+		for n := range len(data) {
+			cut := Packet{Data: slices.Clip(data[:n]), WireLen: p.WireLen, Link: p.Link}
+			if Parse(&cut); describe(&cut) != once && !cut.HeadersCut() {
+				t.Fatalf("got %s of all bytes, %s of %d without cut headers", once, describe(&cut), n)
+			}
 		}
 	})
 }

@@ -14,13 +14,16 @@ type Pipeline struct {
 	plan      *Plan
 	stages    []stage
 	queues    []pacedQueue
-	links     []*queue.Link[Verdict]
+	links     []*queue.Link[waiting]
 	customers *customers   // nil if the policy has none
 	stats     []ClassStats // by class; the last one counts unclassified packets
 	now       int64        // the latest arrival time, ns
 	steps     *[]Step      // result of Explain; nil during Process
 	tables    []*keyTable  // by class: the first table of keys in its chain of meters; nil if there are none
-	lacks     bool         // set Verdict.Lack
+	lacks     *LackRuns    // nil: Verdict.Lack is not measured
+	held      heldTokens   // of packets that a queue may still drop
+	settled   []Verdict    // decisions of links that Settle has not returned
+	returned  int          // length of the part of settled that Settle has returned
 }
 
 // pacedQueue is the state of a queue of the plan: a leaky bucket, or a queue of a link.
@@ -81,7 +84,7 @@ func NewPipeline(plan *Plan) *Pipeline {
 		for k, q := range p.Queues {
 			l.queues[q].linkIndex = k
 		}
-		link, _ := queue.NewLink[Verdict](p.Rate, plan.linkQueues(p)) // Compile has checked it
+		link, _ := queue.NewLink[waiting](p.Rate, plan.linkQueues(p)) // Compile has checked it
 		l.links = append(l.links, link)
 	}
 	return l
@@ -138,29 +141,61 @@ func (l *Pipeline) decide(p *Packet, v *Verdict) {
 		v.Done = Pass
 		return
 	}
+	if len(l.links) > 0 {
+		l.decideLinks(v.Now) // packets that they drop give their tokens back before this one is metered
+	}
 	class := &l.plan.Classes[v.Class]
+	if class.Customers {
+		v.Customer = p.Customer
+		if c := l.customers.customer(v.Customer); c.paced() && !l.tryQueue(class.Stage, c.queue(), p, v) {
+			return
+		}
+	}
+	taken := noTokens
 	if class.Stage < 0 {
 		v.Reason = NoMeter
 	} else {
-		l.meter(class.Stage, p, v)
+		taken = l.meter(class.Stage, p, v, class.Queues)
 	}
 	action := &class.Actions[v.Color]
 	if class.Customers {
-		v.Customer = p.Customer
 		if own := l.customers.customer(v.Customer).service.Actions[v.Color]; own != nil {
 			action = own
 		}
 	}
-	l.act(action, p, v)
+	l.act(action, p, v, taken)
+	if taken != noTokens && v.Done&Waiting == 0 {
+		l.held.end(l, taken, v, v.Now)
+	}
+}
+
+// tryQueue lets the own queue of a customer decide before any meter. It reports whether the
+// queue would admit the packet; if not, the packet is dropped with its input color.
+func (l *Pipeline) tryQueue(stage int, q *queue.Leaky, p *Packet, v *Verdict) bool {
+	v.Pre = l.inputColor(stage, p)
+	fate := q.Try(v.Now, queue.Packet{Bytes: v.Length, Segments: v.Packets, Color: v.Pre, ECN: p.ECNCapable()})
+	if !fate.Dropped() {
+		return true
+	}
+	v.Color = v.Pre
+	l.countColor(v)
+	l.applyFate(fate, v)
+	return false
+}
+
+// inputColor returns the input color of a packet for the chain of meters from a stage on.
+func (l *Pipeline) inputColor(stage int, p *Packet) meter.Color {
+	if s := l.stages[stage].plan; s.Aware {
+		return s.Input.color(p)
+	}
+	return meter.Green
 }
 
 // meter colors the packet by a chain of meters, from stage i on. A red packet skips the
-// rest of the chain.
-func (l *Pipeline) meter(i int, p *Packet, v *Verdict) {
+// rest of the chain. With hold it returns the tokens that the packet has taken.
+func (l *Pipeline) meter(i int, p *Packet, v *Verdict, hold bool) (taken tokens) {
 	s := &l.stages[i]
-	if s.plan.Aware {
-		v.Pre = s.plan.Input.color(p)
-	}
+	v.Pre = l.inputColor(i, p)
 	v.Color = v.Pre
 	for {
 		n := v.Length
@@ -168,6 +203,10 @@ func (l *Pipeline) meter(i int, p *Packet, v *Verdict) {
 			n = v.Packets
 		}
 		in := v.Color
+		refused := uint64(0)
+		if hold {
+			refused = s.refused()
+		}
 		switch kind, metered := s.kind(p); {
 		case !metered:
 			v.Reason = NoMeter
@@ -183,14 +222,19 @@ func (l *Pipeline) meter(i int, p *Packet, v *Verdict) {
 		}
 		if v.Reason != NoMeter {
 			v.Stage = int32(i)
-		}
-		if l.lacks {
-			if v.Lack = 0; v.Color != in {
-				v.Lack = s.lack(v.Now, n, in, v.Color)
+			if hold && v.Color != meter.Red {
+				var e *held
+				e, taken = l.held.add(taken)
+				e.Charge = meter.Charge{At: v.Now, N: n, In: in, Color: v.Color}
+				e.stage, e.customer = int32(i), p.Customer
+				e.setKey(s, p, refused)
 			}
 		}
 		if i = s.plan.Then; i < 0 || v.Color == meter.Red {
-			return
+			if l.lacks != nil && v.Color != in {
+				s.measureLack(l.lacks, v, n, in)
+			}
+			return taken
 		}
 		s = &l.stages[i]
 	}
@@ -218,12 +262,18 @@ func (c *InputColors) color(p *Packet) meter.Color {
 	return c.High[value]
 }
 
-// act applies the action for the packet's color and counts the packet.
-func (l *Pipeline) act(a *PlanAction, p *Packet, v *Verdict) {
+// countColor counts a packet by its color.
+func (l *Pipeline) countColor(v *Verdict) {
 	l.stats[v.Class].Colors[v.Color].add(v.count())
 	if v.Customer != 0 {
 		l.customers.customer(v.Customer).stats.Colors[v.Color].add(v.count())
 	}
+}
+
+// act applies the action for the packet's color and counts the packet. A link keeps the
+// taken tokens with the packet.
+func (l *Pipeline) act(a *PlanAction, p *Packet, v *Verdict, taken tokens) {
+	l.countColor(v)
 	if a.Drop {
 		l.countDrop(v, CauseColor)
 		return
@@ -254,7 +304,7 @@ func (l *Pipeline) act(a *PlanAction, p *Packet, v *Verdict) {
 		}
 	}
 	if a.Queue >= 0 {
-		l.enqueue(&l.queues[a.Queue], p, v)
+		l.enqueue(&l.queues[a.Queue], p, v, taken)
 		return
 	}
 	l.countSent(v)
@@ -264,7 +314,7 @@ func (l *Pipeline) act(a *PlanAction, p *Packet, v *Verdict) {
 func (l *Pipeline) admit(q *queue.Leaky, p *Packet, v *Verdict) {
 	var fate queue.Fate
 	v.Done |= Queued
-	v.Departure, fate = q.Admit(v.Now, queue.Packet{Bytes: v.Length, Color: v.Color, ECN: p.ECNCapable()})
+	v.Departure, fate = q.Admit(v.Now, queue.Packet{Bytes: v.Length, Segments: v.Packets, Color: v.Color, ECN: p.ECNCapable()})
 	l.applyFate(fate, v)
 	if v.Done&ECNSet != 0 {
 		p.SetCE()
@@ -272,17 +322,17 @@ func (l *Pipeline) admit(q *queue.Leaky, p *Packet, v *Verdict) {
 }
 
 // enqueue puts the packet into a queue, which may drop it.
-func (l *Pipeline) enqueue(q *pacedQueue, p *Packet, v *Verdict) {
+func (l *Pipeline) enqueue(q *pacedQueue, p *Packet, v *Verdict, taken tokens) {
 	if q.leaky != nil {
 		l.admit(q.leaky, p, v)
 		return
 	}
 	v.Done |= Queued
-	packet := queue.Packet{Bytes: v.Length, Color: v.Color, ECN: p.ECNCapable()}
+	packet := queue.Packet{Bytes: v.Length, Segments: v.Packets, Color: v.Color, ECN: p.ECNCapable()}
 	if q.plan.Fair {
 		packet.Flow = q.flows.flowNumber(p, q.plan.Seed)
 	}
-	fate := l.links[q.plan.Link].Admit(v.Now, q.linkIndex, packet, *v)
+	fate := l.links[q.plan.Link].Admit(v.Now, q.linkIndex, packet, waiting{*v, taken})
 	if fate.Dropped() {
 		l.applyFate(fate, v)
 		return
@@ -324,31 +374,4 @@ func (l *Pipeline) countSent(v *Verdict) {
 	if v.Done&ECNSet != 0 {
 		stats.CE[v.Color].add(v.count())
 	}
-}
-
-// Settle returns the decision about a packet that was Waiting: it completes its verdict in
-// v, with the departure or the drop. It returns false if there are no more decisions up
-// to now, in ns. The caller finds the packet by v.ID, and must call its SetCE if v.Done
-// contains ECNSet.
-func (l *Pipeline) Settle(now int64, v *Verdict) bool {
-	for _, link := range l.links {
-		if d, ok := link.Decide(now); ok {
-			*v = d.Value
-			v.Departure = d.Depart
-			l.applyFate(d.Fate, v)
-			return true
-		}
-	}
-	return false
-}
-
-// Due returns the time of the next decision of Settle, in ns, or false if no packet is
-// queued in a link.
-func (l *Pipeline) Due() (at int64, ok bool) {
-	for _, link := range l.links {
-		if t, queued := link.Due(); queued && (!ok || t < at) {
-			at, ok = t, true
-		}
-	}
-	return at, ok
 }

@@ -52,9 +52,9 @@ func (l *Pipeline) Tokens(stage int) (tc, te int64) {
 	return l.stages[stage].tokens(l.now)
 }
 
-// MeasureLack makes the pipeline set Verdict.Lack. A packet that gets a worse color then
-// takes a few ns longer.
-func (l *Pipeline) MeasureLack() { l.lacks = true }
+// MeasureLack makes the pipeline set Verdict.Lack, except where LackRuns skips it. With gap 0 it is
+// set for every packet.
+func (l *Pipeline) MeasureLack(gap time.Duration) { l.lacks = NewLackRuns(l.plan, gap) }
 
 // Keys returns the counters of the key table of a stage of the plan. They are zero if the
 // stage has no keys, and for stage -1.

@@ -31,6 +31,7 @@ type PlanClass struct {
 	Name      string
 	Stage     int           // index of the first meter of the chain, or -1
 	Customers bool          // the first meter is that of the customer's plan
+	Queues    bool          // some packets of the class are queued
 	Actions   [3]PlanAction // by color
 	Source    *Class
 }
@@ -54,6 +55,8 @@ type PlanStage struct {
 	Flow     int            // index of the flow within the envelope
 	Budget   *Budget        // with its defaults; nil for none
 	Source   *Meter
+
+	peak bool // the second bucket contains the first, as that of PIR does
 }
 
 // InputColors maps the values of a field to the input colors of a color-aware meter. A

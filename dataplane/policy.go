@@ -55,6 +55,9 @@ const (
 
 // packetLength returns the metered length of a packet, bytes: the sum over its segments.
 func (r LengthRule) packetLength(p *Packet) int {
+	if r == (LengthRule{}) && p.Segments <= 1 {
+		return capLength(int64(p.L3Len))
+	}
 	if p.Segments <= 1 {
 		return capLength(r.frameLength(int64(p.WireLen), int64(p.L3Len)))
 	}

@@ -12,11 +12,13 @@ import (
 )
 
 // WithRates returns a copy of the plan with other rates of queues and links, by name, for
-// SetRates of a running shaper. Limits in time stay times. Everything else is shared with p,
+// SetRates of a running shaper. The rate of a queue that is alone on a link of its own name is that of
+// the link. Limits in time stay times. Everything else is shared with p,
 // the Sources included: they have the rates of the policy. The error joins a FieldError for
 // each rate that is invalid or cannot be set.
 func (p *Plan) WithRates(queues, links map[string]meter.Rate) (*Plan, error) {
 	var errs errorList
+	queues, links = p.ownLinks(&errs, queues, links)
 	out := *p
 	out.Queues, out.Links = slices.Clone(p.Queues), slices.Clone(p.Links)
 	queuesOf, linksOf := map[string]int{}, map[string]int{}
@@ -60,6 +62,28 @@ func (p *Plan) WithRates(queues, links map[string]meter.Rate) (*Plan, error) {
 		return nil, errors.Join(errs...)
 	}
 	return &out, nil
+}
+
+// ownLinks moves the rates of queues that are alone on a link of their own name to those links: the link
+// is the rate of a fair queue.
+func (p *Plan) ownLinks(errs *errorList, queues, links map[string]meter.Rate) (ofQueues, ofLinks map[string]meter.Rate) {
+	ofQueues, ofLinks = maps.Clone(queues), maps.Clone(links)
+	for i := range p.Queues {
+		q := &p.Queues[i]
+		rate, given := queues[q.Name]
+		if !given || q.Link < 0 || p.Links[q.Link].Name != q.Name || len(p.Links[q.Link].Queues) > 1 {
+			continue
+		}
+		if other, both := links[q.Name]; both && other.Cmp(rate) != 0 {
+			errs.add(q.Source, "rate", fmt.Sprintf("is also set for link %q, its own: reset that first", q.Name))
+		}
+		delete(ofQueues, q.Name)
+		if ofLinks == nil {
+			ofLinks = map[string]meter.Rate{}
+		}
+		ofLinks[q.Name] = rate
+	}
+	return ofQueues, ofLinks
 }
 
 // checkNames adds an error for each name of rates that not exactly one part of a plan has. count

@@ -182,6 +182,21 @@ func (m *Meter) Tokens(now int64) (tc, te int64) {
 	return m.profile.tokens(m.state, m.profile.log, now)
 }
 
+// Holds reports whether the buckets hold n tokens each at now: n <= tc and n <= te of Tokens, without
+// its divisions. n must not be negative.
+func (m *Meter) Holds(now int64, n int) (c, e bool) {
+	p := m.profile
+	dt := uint64(now) - uint64(m.epoch)
+	if dt >= p.horizon {
+		tc, te := m.Tokens(now)
+		return int64(n) <= tc, int64(n) <= te
+	}
+	gainedC, gainedE := int64(dt)*p.c.rate, int64(dt)*p.e.rate
+	owedC, owedE := p.overflow(m.first, m.second, gainedC)
+	cost := p.cost(n)
+	return owedC+cost < gainedC+p.c.tooLarge, max(owedE, gainedE)+cost < gainedE+p.e.tooLarge
+}
+
 func (p *Profile) tokens(s state, log []entry, now int64) (tc, te int64) {
 	if p.rule != nil {
 		return p.rule.tokens(s, log, now)

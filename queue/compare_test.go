@@ -94,7 +94,7 @@ func (pick choices) config(rate meter.Rate) Config {
 	}
 	if pick.n(2) == 0 {
 		during := func() time.Duration { return time.Duration(max(ceilOf(sendTime(rate, int64(pick.bytes()))), 1)) }
-		c.CoDel = CoDel{Target: during(), Interval: min(during(), maxInterval)}
+		c.CoDel = CoDel{Target: during(), Interval: min(during(), MaxInterval)}
 	}
 	return c
 }
@@ -107,7 +107,11 @@ func (pick choices) packet() Packet {
 			n = pick.n(1600)
 		}
 	}
-	return Packet{Bytes: n, Color: meter.Color(pick.n(3)), ECN: pick.n(2) == 0, Flow: uint16(pick.oneOf(0, 1, 2, Flows-1))}
+	segments := 0
+	if pick.n(4) == 0 {
+		segments = int(pick.oneOf(1, 2, 3, 45))
+	}
+	return Packet{Bytes: n, Segments: segments, Color: meter.Color(pick.n(3)), ECN: pick.n(2) == 0, Flow: uint16(pick.oneOf(0, 1, 2, Flows-1))}
 }
 
 // gap returns the time until the next packet.
@@ -247,8 +251,8 @@ func sameLink(t testing.TB, pick choices, packets int) (fates [AdmitCE + 1]int) 
 			collect(now, false)
 		}
 		q := m.queues[queue]
-		if packets, bytes := l.Backlog(queue); packets != int64(len(q.backlog)) || bytes != q.bytes() {
-			t.Fatalf("got a backlog of %d packets, %d B, want %d, %d B", packets, bytes, len(q.backlog), q.bytes())
+		if packets, bytes := l.Backlog(queue); packets != q.packets() || bytes != q.bytes() {
+			t.Fatalf("got a backlog of %d packets, %d B, want %d, %d B", packets, bytes, q.packets(), q.bytes())
 		}
 		if l.backlog+l.decided.len+dropped+collected != i+1 {
 			t.Fatalf("%d packets: %d dropped, %d queued, %d decided, %d of them collected", i+1, dropped, l.backlog, collected+l.decided.len, collected)

@@ -3,7 +3,10 @@ package queue
 import (
 	"fmt"
 	"math"
+	"math/big"
 	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
 // Certain is the probability 1.
@@ -75,8 +78,37 @@ func (e *Early) drops(backlog int64, d *dice) (victim, certain bool) {
 // nothing.
 type CoDel struct{ Target, Interval time.Duration }
 
-// maxInterval keeps the square of an interval, in ns, below 2^63.
-const maxInterval = 3 * time.Second
+// MaxInterval is the maximum of CoDel.Interval. It keeps the square of an interval, in ns, below 2^63.
+const MaxInterval = 3 * time.Second
+
+// Defaults of CoDel (RFC 8289 §4.3, §4.4).
+const (
+	defaultTarget   = 5 * time.Millisecond
+	defaultInterval = 100 * time.Millisecond
+	defaultMTU      = 1500 // bytes
+)
+
+// CoDelAt returns the defaults of CoDel at a rate, those of RFC 8289. At low rates the target is the
+// time of two packets of 1500 bytes, up to a ms more: with less, CoDel would drop although one packet is
+// queued behind the one that is sent. The rate may be invalid: then they are the defaults of high rates.
+func CoDelAt(r meter.Rate) CoDel {
+	target := defaultTarget
+	if r.Bytes > 0 && r.Period > 0 {
+		ns := new(big.Int).Mul(big.NewInt(2*defaultMTU), big.NewInt(int64(r.Period)))
+		ns.Quo(ns.Add(ns, big.NewInt(r.Bytes-1)), big.NewInt(r.Bytes))
+		ms := new(big.Int).Add(ns, big.NewInt(int64(time.Millisecond-1)))
+		if ms.Quo(ms, big.NewInt(int64(time.Millisecond))); ms.Cmp(big.NewInt(int64(MaxInterval/2/time.Millisecond))) > 0 {
+			return CoDelOf(MaxInterval / 2)
+		}
+		target = max(target, time.Duration(ms.Int64())*time.Millisecond)
+	}
+	return CoDelOf(target)
+}
+
+// CoDelOf returns a target with the default of its interval: 100 ms, but at least two targets.
+func CoDelOf(target time.Duration) CoDel {
+	return CoDel{target, max(defaultInterval, 2*min(target, MaxInterval/2))}
+}
 
 func (c CoDel) check() string {
 	switch {
@@ -84,7 +116,7 @@ func (c CoDel) check() string {
 		return ""
 	case c.Target <= 0 || c.Interval <= 0:
 		return "target and interval must be above zero, for example 5ms and 100ms"
-	case c.Interval > maxInterval:
+	case c.Interval > MaxInterval:
 		return "interval must be at most 3s"
 	}
 	return ""
@@ -107,8 +139,10 @@ const never = math.MinInt64
 func newCoDel(c CoDel) codel { return codel{CoDel: c, firstAbove: never} }
 
 // drops reports whether a packet that departs at now after a delay, both in ns,
-// is to be dropped or marked. Packets must be passed in order of departure.
-func (c *codel) drops(now, delay int64) bool {
+// is to be dropped or marked. Packets must be passed in order of departure. A GSO
+// packet of several packets on the wire counts as so many drops: the next drop is due
+// after so many steps. Otherwise flows with large GSO packets would lose less.
+func (c *codel) drops(now, delay int64, packets int) bool {
 	switch {
 	case c.Target == 0:
 		return false
@@ -125,8 +159,8 @@ func (c *codel) drops(now, delay int64) bool {
 	case c.dropping && now < c.dropNext:
 		return false
 	case c.dropping:
-		c.count++
-		c.dropNext += c.step()
+		c.count = saturated(c.count, packets)
+		c.dropNext += int64(packets) * c.step()
 		return true
 	}
 	// If the last drops were recent, resume near the rate at which they worked.
@@ -136,8 +170,14 @@ func (c *codel) drops(now, delay int64) bool {
 		c.count = 1
 	}
 	c.lastCount, c.dropping = c.count, true
-	c.dropNext = now + c.step()
+	c.count = saturated(c.count, packets-1)
+	c.dropNext = now + int64(packets)*c.step()
 	return true
+}
+
+// saturated returns count + packets, or the largest count.
+func saturated(count uint32, packets int) uint32 {
+	return uint32(min(uint64(count)+uint64(packets), math.MaxUint32))
 }
 
 // step is the time between two drops, interval/sqrt(count), rounded down, in

@@ -181,7 +181,7 @@ func TestCoDelTrace(t *testing.T) {
 	} {
 		c := newCoDel(CoDel{5 * time.Millisecond, 100 * time.Millisecond})
 		for i, r := range test.rows {
-			if got := c.drops(r.now, r.delay); got != r.victim || c.count != r.count || c.dropNext != r.next {
+			if got := c.drops(r.now, r.delay, 1); got != r.victim || c.count != r.count || c.dropNext != r.next {
 				t.Errorf("%s, row %d: drop %v, count %d, next %d; want %v, %d, %d", test.name, i, got, c.count, c.dropNext, r.victim, r.count, r.next)
 			}
 		}
@@ -290,5 +290,40 @@ func TestCoDelCountsMarkedPackets(t *testing.T) {
 	depart, f := q.Admit(0, Packet{Bytes: 1000, Color: meter.Yellow, ECN: true})
 	if depart != 2e6 || f != AdmitCE || q.dice.drawn != 1 || q.codel.count != 1 {
 		t.Errorf("departs at %d, fate %v, %d numbers drawn, CoDel count %d; want 2e6, AdmitCE, 1, 1", depart, f, q.dice.drawn, q.codel.count)
+	}
+}
+
+// TestCoDelSaturates lets CoDel count more packets than 32 bits hold.
+func TestCoDelSaturates(t *testing.T) {
+	c := newCoDel(CoDel{time.Millisecond, time.Millisecond})
+	c.drops(0, 2e6, 1) // above the target from here on
+	for now := int64(1e6); c.count < math.MaxUint32; now = max(now, c.dropNext) {
+		if !c.drops(now, 2e6, 1<<30) {
+			t.Fatalf("no drop at %d ns", now)
+		}
+	}
+	if next := c.dropNext; !c.drops(next, 2e6, 1) || c.count != math.MaxUint32 {
+		t.Errorf("the count is %d, want 2^32-1", c.count)
+	}
+}
+
+// TestHugePackets checks that packets whose sizes overflow a sum are not admitted.
+func TestHugePackets(t *testing.T) {
+	rate := meter.BitRate(8e6)
+	for name, test := range map[string]struct {
+		c Config
+		p Packet
+	}{
+		"packets":    {Config{Packets: 9}, Packet{Bytes: 1000, Segments: math.MaxInt}},
+		"bytes":      {Config{Bytes: 9000}, Packet{Bytes: math.MaxInt}},
+		"bytes only": {Config{Bytes: 9000, Time: time.Hour}, Packet{Bytes: math.MaxInt}},
+	} {
+		test.c.Rate = rate
+		q := newLeaky(t, test.c)
+		q.Admit(0, Packet{Bytes: 1000})
+		q.Admit(0, Packet{Bytes: 1000})
+		if _, fate := q.Admit(0, test.p); fate != Full {
+			t.Errorf("%s: fate %v, want Full", name, fate)
+		}
 	}
 }

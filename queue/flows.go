@@ -59,7 +59,7 @@ func (f *flows[T]) push(p queued[T]) {
 	}
 	to.packets.push(p)
 	to.bytes += int64(p.Bytes)
-	f.packets++
+	f.packets += p.Packet.packets()
 	f.bytes += int64(p.Bytes)
 }
 
@@ -103,7 +103,7 @@ func (f *flows[T]) pop() (queued[T], *flow[T]) {
 func (f *flows[T]) removeFrom(from *flow[T]) queued[T] {
 	p := from.packets.pop()
 	from.bytes -= int64(p.Bytes)
-	f.packets--
+	f.packets -= p.Packet.packets()
 	f.bytes -= int64(p.Bytes)
 	if from.packets.len == 0 && f.head == from {
 		f.head = nil

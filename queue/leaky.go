@@ -17,11 +17,13 @@ type Leaky struct {
 	codel    codel
 	backlog  ring[departure] // admitted packets that have not departed; empty if capacity is 0
 	bytes    int64           // bytes in backlog
+	packets  int             // packets in backlog
 }
 
 type departure struct {
-	at    int64 // ns, rounded up
-	bytes int64
+	at      int64 // ns, rounded up
+	bytes   int64
+	packets int
 }
 
 // New returns an empty queue. The error joins all errors in cfg, as
@@ -56,6 +58,33 @@ func (q *Leaky) SetRate(rate meter.Rate) error {
 // rounded up to a ns. Admit allocates only if the queue has a limit in bytes or
 // packets and more packets are queued than ever before.
 func (q *Leaky) Admit(now int64, p Packet) (depart int64, f Fate) {
+	depart, next, f := q.decide(now, p)
+	if f.Dropped() {
+		return 0, f
+	}
+	if q.capacity > 0 && depart > now {
+		q.backlog.push(departure{depart, int64(p.Bytes), p.packets()})
+		q.bytes += int64(p.Bytes)
+		q.packets += p.packets()
+	}
+	q.pace.instant = next
+	return depart, f
+}
+
+// Try is Admit for a packet that something else may still drop. A drop is final. Otherwise
+// Try leaves the queue as it is, and Admit at the same time has the same fate.
+func (q *Leaky) Try(now int64, p Packet) Fate {
+	codel, dice := q.codel, q.dice
+	_, _, f := q.decide(now, p)
+	if !f.Dropped() {
+		q.codel, q.dice = codel, dice
+	}
+	return f
+}
+
+// decide returns the departure of a packet, and the time at which the queue is free after
+// it. It changes only CoDel and the number of random numbers.
+func (q *Leaky) decide(now int64, p Packet) (depart int64, next instant, f Fate) {
 	q.pace.notBefore(now) // has no effect on later packets if this one is dropped
 	depart = q.pace.due()
 	delay := depart - now
@@ -63,23 +92,15 @@ func (q *Leaky) Admit(now int64, p Packet) (depart int64, f Fate) {
 		q.removeDeparted(now)
 	}
 	next, ok := q.pace.after(p.Bytes)
-	if !ok || q.full(delay, int64(p.Bytes)) {
-		return 0, Full
+	if !ok || q.full(delay, &p) {
+		return 0, next, Full
 	}
-	depth := [...]int64{delay, q.bytes, int64(q.backlog.len)}[q.cfg.Axis()]
+	depth := [...]int64{delay, q.bytes, int64(q.packets)}[q.cfg.Axis()]
 	f = q.cfg.applyWRED(p, depth, &q.dice)
-	if !f.Dropped() && q.codel.drops(depart, delay) {
+	if !f.Dropped() && q.codel.drops(depart, delay, p.packets()) {
 		f = q.cfg.markOrDrop(p, Stale)
 	}
-	if f.Dropped() {
-		return 0, f
-	}
-	if q.capacity > 0 && delay > 0 {
-		q.backlog.push(departure{depart, int64(p.Bytes)})
-		q.bytes += int64(p.Bytes)
-	}
-	q.pace.instant = next
-	return depart, f
+	return depart, next, f
 }
 
 // Delay returns the queueing delay of a packet that would arrive at now.
@@ -89,18 +110,19 @@ func (q *Leaky) Delay(now int64) time.Duration {
 	return time.Duration(start.due() - now)
 }
 
-// full reports whether a packet of n bytes with this delay, in ns, would exceed
-// a limit.
-func (q *Leaky) full(delay, n int64) bool {
+// full reports whether a packet with this delay, in ns, would exceed a limit.
+func (q *Leaky) full(delay int64, p *Packet) bool {
 	return q.cfg.Time > 0 && delay > int64(q.cfg.Time) ||
-		q.cfg.Bytes > 0 && q.bytes+n > q.cfg.Bytes ||
-		q.capacity > 0 && q.backlog.len >= q.capacity
+		q.cfg.Bytes > 0 && int64(p.Bytes) > q.cfg.Bytes-q.bytes ||
+		q.capacity > 0 && q.packets+p.packets() > q.capacity
 }
 
 // removeDeparted removes the packets that have departed by now from the
 // backlog.
 func (q *Leaky) removeDeparted(now int64) {
 	for q.backlog.len > 0 && q.backlog.item(0).at <= now {
-		q.bytes -= q.backlog.pop().bytes
+		d := q.backlog.pop()
+		q.bytes -= d.bytes
+		q.packets -= d.packets
 	}
 }

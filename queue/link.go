@@ -171,7 +171,8 @@ func (l *Link[T]) SetRate(now int64, rate meter.Rate, queues []LinkQueue) error 
 func (l *Link[T]) Admit(now int64, queue int, p Packet, value T) Fate {
 	l.run(now)
 	q := &l.queues[queue]
-	if int64(p.Bytes) > MaxBytes || q.full(p.Bytes) && (!q.Fair || q.Bytes > 0 && int64(p.Bytes) > q.Bytes) {
+	tooLarge := q.Bytes > 0 && int64(p.Bytes) > q.Bytes || p.packets() > q.capacity
+	if int64(p.Bytes) > MaxBytes || q.full(&p) && (!q.Fair || tooLarge) {
 		return Full
 	}
 	depth := q.bytes
@@ -183,7 +184,7 @@ func (l *Link[T]) Admit(now int64, queue int, p Packet, value T) Fate {
 		return f
 	}
 	idle := q.packets == 0
-	for q.full(p.Bytes) {
+	for q.full(&p) {
 		victim := q.shed()
 		l.backlog--
 		l.decided.push(Decision[T]{victim.value, now, Full})
@@ -198,9 +199,9 @@ func (l *Link[T]) Admit(now int64, queue int, p Packet, value T) Fate {
 	return f
 }
 
-// full reports whether a packet of n bytes would exceed a limit.
-func (q *queueState[T]) full(n int) bool {
-	return q.Bytes > 0 && q.bytes+int64(n) > q.Bytes || q.packets >= q.capacity
+// full reports whether a packet would exceed a limit.
+func (q *queueState[T]) full(p *Packet) bool {
+	return q.Bytes > 0 && q.bytes+int64(p.Bytes) > q.Bytes || q.packets+p.packets() > q.capacity
 }
 
 // Decide returns the next decision made by now, in order of departure, or false if
@@ -265,7 +266,7 @@ func (l *Link[T]) send() {
 	switch {
 	case !ok:
 		d.Fate = Full
-	case flow.codel.drops(depart, delay):
+	case flow.codel.drops(depart, delay, p.packets()):
 		d.Fate = q.markOrDrop(p.Packet, Stale)
 	}
 	if !d.Fate.Dropped() {

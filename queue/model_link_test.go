@@ -84,12 +84,12 @@ func (m *modelLink) admit(now int64, queue int, p Packet, value int) Fate {
 	q := m.queues[queue]
 	limit := q.modelEarly.Bytes
 	over := func() bool {
-		return limit > 0 && q.bytes()+int64(p.Bytes) > limit || len(q.backlog)+1 > q.capacity()
+		return limit > 0 && q.bytes()+int64(p.Bytes) > limit || q.packets()+onWire(p) > int64(q.capacity())
 	}
-	if over() && !q.Fair || limit > 0 && int64(p.Bytes) > limit {
+	if over() && !q.Fair || limit > 0 && int64(p.Bytes) > limit || onWire(p) > int64(q.capacity()) {
 		return Full
 	}
-	b := int64(len(q.backlog))
+	b := q.packets()
 	if limit > 0 {
 		b = q.bytes()
 	}
@@ -171,6 +171,14 @@ func (q *modelShare) packetsOf(f *modelFlow) (list []modelQueued) {
 }
 
 func (q *modelShare) bytes() int64 { return totalBytes(q.backlog) }
+
+// packets is the backlog in packets on the wire.
+func (q *modelShare) packets() (n int64) {
+	for _, w := range q.backlog {
+		n += onWire(w.Packet)
+	}
+	return n
+}
 
 // flow returns the flow of a packet.
 func (q *modelShare) flow(p Packet) *modelFlow {

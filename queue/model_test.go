@@ -115,8 +115,8 @@ func (m *modelEarly) stale(p Packet, t, delay int64, f Fate) Fate {
 		return f
 	}
 	if m.dropping {
-		m.count++
-		m.dropNext += step()
+		m.count += onWire(p)
+		m.dropNext += onWire(p) * step()
 	} else {
 		if d := m.count - m.last; d > 1 && t-m.dropNext < 16*interval {
 			m.count = d
@@ -124,7 +124,8 @@ func (m *modelEarly) stale(p Packet, t, delay int64, f Fate) Fate {
 			m.count = 1
 		}
 		m.last, m.dropping = m.count, true
-		m.dropNext = t + step()
+		m.count += onWire(p) - 1
+		m.dropNext = t + onWire(p)*step()
 	}
 	return m.strike(p, Stale)
 }
@@ -140,6 +141,9 @@ func (m *modelEarly) capacity() int {
 	}
 	return int(n)
 }
+
+// onWire is the number of packets as which a packet leaves.
+func onWire(p Packet) int64 { return max(int64(p.Segments), 1) }
 
 // model is a model of Leaky.
 type model struct {
@@ -171,14 +175,14 @@ func (m *model) admit(now int64, p Packet) (int64, Fate) {
 	packets, bytes := 0, int64(0)
 	for _, d := range m.admitted {
 		if d.at > now {
-			packets++
+			packets += d.packets
 			bytes += d.bytes
 		}
 	}
 	switch {
 	case m.Time > 0 && delay > int64(m.Time),
 		m.Bytes > 0 && bytes+int64(p.Bytes) > m.Bytes,
-		m.Bytes+m.Packets > 0 && packets+1 > m.capacity():
+		m.Bytes+m.Packets > 0 && packets+int(onWire(p)) > m.capacity():
 		return 0, Full
 	}
 	b := int64(packets)
@@ -194,7 +198,7 @@ func (m *model) admit(now int64, p Packet) (int64, Fate) {
 	if f.Dropped() {
 		return 0, f
 	}
-	m.admitted = append(m.admitted, departure{depart, int64(p.Bytes)})
+	m.admitted = append(m.admitted, departure{depart, int64(p.Bytes), int(onWire(p))})
 	m.next = new(big.Rat).Add(start, sendTime(m.Rate, int64(p.Bytes)))
 	return depart, f
 }

@@ -89,10 +89,17 @@ func (c *Config) Limit() int64 { return [...]int64{int64(c.Time), c.Bytes, c.Pac
 // Packet is a packet as a queue sees it.
 type Packet struct {
 	Bytes int
-	Color meter.Color
-	ECN   bool   // ECN-capable
-	Flow  uint16 // flow number in a fair queue, below Flows; see Flow
+	// Segments is the number of packets as which a GSO packet leaves the device. It counts as so many in
+	// limits in packets, WRED and CoDel. 0 means 1.
+	Segments int
+	Color    meter.Color
+	ECN      bool   // ECN-capable
+	Flow     uint16 // flow number in a fair queue, below Flows; see Flow
 }
+
+// packets returns the number of packets as which p counts. More than MaxPackets are one more,
+// which no limit in packets admits.
+func (p *Packet) packets() int { return min(max(p.Segments, 1), MaxPackets+1) }
 
 // Fate is a queue's decision about a packet. The zero Fate is a drop.
 type Fate uint8

@@ -5,6 +5,7 @@
 #include "customer.h"
 #include "parse.h"
 #include "queue.h"
+#include "refund_chain.h"
 
 #define VLAN_DEI 0x1000
 #define VLAN_PCP_SHIFT 13
@@ -144,33 +145,44 @@ static __always_inline __u32 enqueue(struct packet *p, __u32 i, __u64 color, __u
 		return FULL;
 	out = ADMIT;
 	if (!q->linked)
-		out = admit(i, p->now, n, color, p->h->kind >= IPV4 && tos & 3);
+		out = admit(i, p->now, size_of(p, n), color, p->h->kind >= IPV4 && tos & 3);
 	FORGET(p, out);
 	if ((out & 7) < ADMIT)
 		return out & 7;
 	p->delay = out >> 3;
 	if (!policy.dry)
-		set_departure(p, q, p->now + p->delay);
+		set_departure(p, q, p->now + p->delay, n);
 	return out & 7;
 }
 
 /* enqueue_customer is enqueue for the queue of the packet's customer. */
-static __always_inline __u32 enqueue_customer(struct packet *p, __u64 color, __u8 tos, __u32 n)
+static __always_inline __u32 enqueue_customer(struct packet *p, __u8 tos, __u32 n)
 {
-	__u64 out = admit_customer(p->customer, p->now, n, color, p->h->kind >= IPV4 && tos & 3);
+	__u64 out = admit_customer(p->customer, p->now, n, p->segments, p->h->kind >= IPV4 && tos & 3 ? CAPABLE : 0);
 
 	FORGET(p, out);
 	if ((out & 7) < ADMIT)
 		return out & 7;
 	p->delay = out >> 3;
 	if (!policy.dry)
-		set_departure(p, NULL, p->now + p->delay);
+		set_departure(p, NULL, p->now + p->delay, n);
 	return out & 7;
 }
 
-/* act applies the class's action for the packet's color, and counts it. */
-static __always_inline __u8 act(struct packet *p, const struct class *class, __u64 color, __u32 n)
+/* try_customer is enqueue_customer before the meters: the packet's fate, which is final if it
+ * is a drop. */
+static __always_inline __u32 try_customer(struct packet *p, __u32 n)
 {
+	__u8 capable = p->h->kind >= IPV4 && p->h->traffic_class & 3 ? CAPABLE : 0;
+
+	return admit_customer(p->customer, p->now, n, p->segments, capable | TRY) & 7;
+}
+
+/* act applies the class's action for the packet's color, and counts it. fate is that of
+ * try_customer. */
+static __always_inline __u8 act(struct packet *p, const struct class *class, const struct metered *m, __u32 fate, __u32 n)
+{
+	__u64 color = m->color;
 	__u32 slot = class->slot;
 	struct counts *counts = bpf_map_lookup_elem(&counters, &slot);
 	const struct action *a;
@@ -188,6 +200,8 @@ static __always_inline __u8 act(struct packet *p, const struct class *class, __u
 		a = &own;
 	}
 	add_count(&counts->colors[color], segments, n);
+	if (policy.paced && fate < ADMIT)
+		return count_drop(p, counts, color, CAUSE_QUEUE + fate, n);
 	if (a->drop)
 		return count_drop(p, counts, color, CAUSE_COLOR, n);
 	if (policy.ecn && a->ecn) {
@@ -199,10 +213,12 @@ static __always_inline __u8 act(struct packet *p, const struct class *class, __u
 		}
 	}
 	if ((policy.paced && paced) || (policy.queues && a->queue >= 0)) {
-		__u32 fate = policy.paced && paced ? enqueue_customer(p, color, tos, n) : enqueue(p, a->queue, color, tos, n);
-
-		if (fate < ADMIT)
+		fate = policy.paced && paced ? enqueue_customer(p, tos, n) : enqueue(p, a->queue, color, tos, n);
+		if (fate < ADMIT) {
+			if (class->stage >= 0)
+				give_back(class->stage, p->now, (__u64)segments << 32 | n, m->taken, p->customer);
 			return count_drop(p, counts, color, CAUSE_QUEUE + fate, n);
+		}
 		if (fate == ADMIT_CE) {
 			tos |= 3;
 			done |= ECN_SET;

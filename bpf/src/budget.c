@@ -3,6 +3,7 @@
  * BPF_PROG_RUN: no operation under a kernel lock is left incomplete if a
  * process ends. */
 #include "lease.h"
+#include "refund.h"
 
 /* 0 -> the new parameters of a budget. Written by user space before a run. */
 struct {
@@ -49,6 +50,15 @@ int shaper_draw(struct __sk_buff *skb)
 	t.cost = t.n ? cost_of(&b->profile.buckets[i], t.n) : 0;
 	draw_locked((struct state *)b, b, &g->lock, &b->profile, i, time_of(skb), &t);
 	return t.fits;
+}
+
+/* shaper_refund gives back what a packet with color cb[4] took from the budget at the time. */
+SEC("tc")
+int shaper_refund(struct __sk_buff *skb)
+{
+	if (skb->cb[4] < RED)
+		refund_budget(skb->cb[0], time_of(skb), skb->cb[3], skb->cb[4]);
+	return 0;
 }
 
 /* shaper_change changes the parameters of the budget in slot cb[0], now or at
@@ -177,8 +187,20 @@ static __always_inline void exchange_words(struct words *w, const struct profile
 	w->e = to->window ? 0 : now * to->buckets[1].num;
 }
 
+/* begin_codel forgets the state of CoDel. The caller holds the lock. */
+static __always_inline void begin_codel(struct backlog *b)
+{
+	b->first_above = 0;
+	b->drop_next = 0;
+	b->count = 0;
+	b->last_count = 0;
+	b->above = 0;
+	b->dropping = 0;
+}
+
 /* change_plan converts the state of a customer for another plan. Buckets keep their
- * tokens, capped at the new bursts, and a queue is free when it would have been. A
+ * tokens, capped at the new bursts, and a queue is free when it would have been; CoDel
+ * begins anew unless only the rate differs. A
  * customer whose queue becomes a meter begins with full buckets, and so does one
  * without packets so far. The caller holds the lock. */
 static __always_inline void change_plan(struct customer *c, const struct plan *from, const struct plan *to, __u64 now)
@@ -188,6 +210,9 @@ static __always_inline void change_plan(struct customer *c, const struct plan *f
 	if (from->paced && to->paced) {
 		c->word[0] += c->word[1] > 0; /* next and its fraction */
 		c->word[1] = 0;
+		if (from->queue.target != to->queue.target || from->queue.interval != to->queue.interval ||
+		    from->queue.time != to->queue.time || from->queue.ecn != to->queue.ecn)
+			begin_codel((struct backlog *)c);
 		return;
 	}
 	if (to->paced)

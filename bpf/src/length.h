@@ -41,9 +41,9 @@ static __always_inline void count_segments(struct packet *p)
 	struct __sk_buff *skb = p->ctx;
 	__u64 split;
 
+	if (p->source == FROM_FRAMES)
+		return; /* step has set them */
 	p->segments = 1;
-	if (p->source == FROM_FRAMES && p->segment)
-		p->segments = (p->wire + p->segment - 1) / p->segment;
 	if (p->source != FROM_SKB || !skb->gso_size)
 		return;
 	split = segments_of(skb, p->h->l4, p->h->proto, p->h->removed, p->egress | p->outside << 1);

@@ -80,6 +80,15 @@ struct {
 	__type(value, struct departure);
 } waiting SEC(".maps");
 
+/* flows_slot * flows + flow number -> flow. Written by the programs without
+ * synchronisation: a lost update only sends a packet first, or not. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct flow);
+} flows SEC(".maps");
+
 /* Maps that outlive a policy. User space sizes the maps indexed by slot for a
  * policy and the previous one. */
 

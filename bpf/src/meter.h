@@ -242,9 +242,14 @@ static __always_inline __u8 input_color(struct packet *p, __u32 stage)
 	return color ? *color : GREEN;
 }
 
+#define TAKEN 3		/* bits for each stage of a chain */
+#define TAKEN_COLOR 3	/* 1 + color of the packet; 0 after the last stage */
+#define TAKEN_SHARED 4	/* the packet had no key or no room in the table */
+
 struct metered {
 	__s32 stage; /* stage that decided */
 	__u8 pre, in, color;
+	__u32 taken; /* for give_back */
 };
 
 /* meter passes the packet through a chain. A red packet skips the rest. */
@@ -281,8 +286,15 @@ static __always_inline struct metered meter(struct packet *p, __s32 first, __u32
 				out.color = color_of_lease(m->slot, p->now, cost, out.in);
 			}
 		}
-		if (out.color > RED)
+		if (out.color > RED) {
 			out.color = color_of(i, p->now, cost, out.in);
+			if ((policy.queues || policy.paced) && m && m->table >= 0)
+				out.taken |= TAKEN_SHARED << TAKEN * k;
+		}
+		if (policy.queues || policy.paced) {
+			out.taken |= (out.color + 1) << TAKEN * k;
+			FORGET(p, out.taken);
+		}
 		if (!policy.chained || m->then < 0 || out.color == RED)
 			break;
 		i = m->then;

@@ -120,7 +120,8 @@ struct constants {
 	struct search6 src6, dst6;
 	__u8 customers; /* enum customer_key */
 	__u8 paced;	/* some customer may have a queue */
-	__u8 pad[6];
+	__u8 spread;	/* some queue has leaves for flows */
+	__u8 pad[5];
 };
 
 const volatile struct constants policy = {};
@@ -273,7 +274,16 @@ struct queue {
 	__u8 linked; /* HTB queues the packets and decides drops */
 	__u8 pad;
 	__u32 version; /* of the rate */
+	__u32 flows; /* number of leaves for flows, a power of two; 0: none, one leaf has all packets */
+	__u32 flows_id; /* of the first of them */
+	__u32 flows_slot; /* their entries in flows begin at flows_slot * flows */
 	__u32 pad2;
+};
+
+/* flow is the state of the flows with one number in a queue with leaves for flows. */
+struct flow {
+	__u64 used; /* time until which they have used up their part of the rate, ns */
+	__u64 held; /* time of their latest packet in a leaf of their own, ns */
 };
 
 /* backlog is the state of a queue. Up to version it is also the start of a
@@ -294,12 +304,14 @@ struct backlog {
 	__u64 drawn; /* random numbers drawn */
 	__u64 end;   /* packets queued so far; the ring ends there */
 	__u64 bytes; /* bytes queued so far */
+	__u64 packets; /* packets on the wire queued so far */
 };
 
 /* departure is a queued packet. */
 struct departure {
 	__u64 at;     /* departure time, ns */
 	__u64 before; /* bytes queued before it, since the start */
+	__u64 packets; /* packets on the wire, likewise */
 };
 
 struct count {
@@ -381,7 +393,9 @@ struct record {
 	__u8 cause; /* reason of a drop */
 	__u64 delay; /* queueing delay, ns */
 	__u32 customer; /* number of the customer that was metered, 0: none */
-	__u32 segment; /* length of each segment except the last, 0: not a GSO packet */
+	__u32 segment; /* length of each segment except the last, if there are several */
+	__u32 segments;
+	__u32 pad;
 	/* of the meter that decided, if the color is not green: see copy_state */
 	__u64 word[2];
 	__u64 stamp;

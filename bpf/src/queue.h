@@ -25,7 +25,7 @@ struct backlog_count {
 static __always_inline struct backlog_count count_backlog(const struct queue *q, struct backlog *b, __u64 now)
 {
 	struct backlog_count out = {};
-	__u64 end = READ(b->end), bytes = READ(b->bytes), low, high = end;
+	__u64 end = READ(b->end), bytes = READ(b->bytes), packets = READ(b->packets), low, high = end;
 	struct departure *w;
 	__u32 i;
 
@@ -48,7 +48,7 @@ static __always_inline struct backlog_count count_backlog(const struct queue *q,
 	w = bpf_map_lookup_elem(&waiting, &i);
 	if (!w)
 		return out;
-	out.packets = end - low;
+	out.packets = packets - w->packets;
 	out.bytes = bytes - w->before;
 	return out;
 }
@@ -77,9 +77,16 @@ static __always_inline __u64 square_root(__u64 n)
 	return root;
 }
 
+/* saturated returns count + packets, or the largest count. */
+static __always_inline __u32 saturated(__u64 count, __u32 packets)
+{
+	count += packets;
+	return count >> 32 ? ~0U : count;
+}
+
 /* codel_drops returns whether a packet that departs at now after a delay is to be
- * dropped or marked. */
-static __always_inline __u32 codel_drops(const struct queue *q, struct backlog *b, __u64 now, __u64 delay)
+ * dropped or marked. packets is the number of packets as which it leaves. */
+static __always_inline __u32 codel_drops(const struct queue *q, struct backlog *b, __u64 now, __u64 delay, __u32 packets)
 {
 	__u32 again;
 
@@ -98,17 +105,17 @@ static __always_inline __u32 codel_drops(const struct queue *q, struct backlog *
 	if (b->dropping) {
 		if ((__s64)(now - b->drop_next) < 0)
 			return 0;
-		b->count++;
+		b->count = saturated(b->count, packets);
 		now = b->drop_next;
 	} else {
 		again = b->count - b->last_count;
 		if (again <= 1 || (__s64)(now - b->drop_next) >= (__s64)(16 * q->interval))
 			again = 1;
-		b->count = again;
+		b->count = saturated(again, packets - 1);
 		b->last_count = again;
 		b->dropping = 1;
 	}
-	b->drop_next = now + square_root(q->interval * q->interval / b->count);
+	b->drop_next = now + packets * square_root(q->interval * q->interval / b->count);
 	return 1;
 }
 
@@ -130,11 +137,12 @@ static __always_inline __u32 wred_fate(const struct queue *q, struct backlog *b,
 	return q->ecn ? ADMIT_CE : THIN;
 }
 
-/* pace_packet is queue.Leaky.Admit for a queue with a backlog. It returns the fate in the
- * low 3 bits, and the packet's queueing delay in ns above them. entry is the packet's
- * departure if the queue counts its packets. The caller holds the lock. */
+/* pace_packet is queue.Leaky.Admit for a queue with a backlog; without commit, an admitted
+ * packet takes no time. It returns the fate in the low 3 bits, and the packet's queueing delay
+ * in ns above them. entry is the packet's departure if the queue counts its packets. The caller
+ * holds the lock. */
 static __always_inline __u64 pace_packet(const struct queue *q, struct backlog *b, const struct backlog_count *before, struct departure *entry,
-				  __u64 now, __u32 n, __u32 color, __u32 capable)
+				  __u64 now, __u32 n, __u32 packets, __u32 color, __u32 capable, __u32 commit)
 {
 	__u64 next, frac, delay, at;
 	__u32 fate, version = READ(q->version);
@@ -158,9 +166,9 @@ static __always_inline __u64 pace_packet(const struct queue *q, struct backlog *
 	fate = wred_fate(q, b, color, q->axis == BY_TIME ? delay : q->axis == BY_BYTES ? before->bytes : before->packets);
 	if (fate == ADMIT_CE && !capable)
 		fate = THIN;
-	if (fate >= ADMIT && codel_drops(q, b, at, delay))
+	if (fate >= ADMIT && codel_drops(q, b, at, delay, packets))
 		fate = q->ecn && capable ? ADMIT_CE : STALE;
-	if (fate < ADMIT)
+	if (fate < ADMIT || !commit)
 		goto out;
 	frac += n * pace->rest;
 	b->next = next + n * pace->ns + frac / pace->den;
@@ -170,17 +178,27 @@ static __always_inline __u64 pace_packet(const struct queue *q, struct backlog *
 	if (q->capacity && delay) {
 		entry->at = at;
 		entry->before = b->bytes;
+		entry->packets = b->packets;
 		b->bytes += n;
+		b->packets += packets;
 	}
 out:
 	return delay << 3 | fate;
 }
 
-/* admit decides about a packet for a queue of the policy, as pace_packet.
+/* size_of returns the length of a packet, and the number of packets as which it leaves, as
+ * one argument for admit: a global function has at most five. */
+static __always_inline __u64 size_of(const struct packet *p, __u32 n)
+{
+	return (__u64)p->segments << 32 | n;
+}
+
+/* admit decides about a packet of a size for a queue of the policy, as pace_packet.
  *
  * It is a global function, so the verifier verifies it once. */
-__noinline __u64 admit(__u32 index, __u64 now, __u32 n, __u32 color, __u32 capable)
+__noinline __u64 admit(__u32 index, __u64 now, __u64 size, __u32 color, __u32 capable)
 {
+	__u32 n = size, packets = size >> 32;
 	const struct queue *q = bpf_map_lookup_elem(&queues, &index);
 	struct backlog_count before = {};
 	struct departure entry = {};
@@ -197,11 +215,11 @@ __noinline __u64 admit(__u32 index, __u64 now, __u32 n, __u32 color, __u32 capab
 		n = MAX_LENGTH;
 	if (q->capacity) {
 		before = count_backlog(q, b, now);
-		if (before.packets >= q->capacity || (q->bytes && before.bytes + n > q->bytes))
+		if (before.packets + packets > q->capacity || (q->bytes && before.bytes + n > q->bytes))
 			return FULL;
 	}
 	bpf_spin_lock(&b->lock);
-	out = pace_packet(q, b, &before, &entry, now, n, color, capable);
+	out = pace_packet(q, b, &before, &entry, now, n, packets, color, capable, 1);
 	if (entry.at)
 		i = q->ring + (b->end++ & q->mask);
 	bpf_spin_unlock(&b->lock);
@@ -210,42 +228,91 @@ __noinline __u64 admit(__u32 index, __u64 now, __u32 n, __u32 color, __u32 capab
 	return out;
 }
 
-/* admit_customer is admit for the queue of a customer, by its number. If the customer
- * gets another plan at this moment, the packet passes at once. */
-__noinline __u64 admit_customer(__u32 number, __u64 now, __u32 n, __u32 color, __u32 capable)
+#define CAPABLE 1 /* the packet is ECN-capable */
+#define TRY 2	  /* something else may still drop the packet */
+
+/* admit_customer is admit for the queue of a customer, by its number; with TRY it is
+ * queue.Leaky.Try. A customer with a meter admits everything, as one that gets another plan at
+ * this moment does. The queue has no WRED, so the color does not matter. */
+__noinline __u64 admit_customer(__u32 number, __u64 now, __u32 n, __u32 packets, __u32 flags)
 {
 	struct backlog_count before = {};
 	struct departure entry = {};
-	__u32 slot = number - 1, plan;
+	__u32 slot = number - 1, plan, count, last_count;
 	struct customer *c = bpf_map_lookup_elem(&customers, &slot);
+	struct backlog *b = (struct backlog *)c;
+	__u64 out = ADMIT, first_above, drop_next;
+	__u8 above, dropping;
 	const struct plan *m;
-	__u64 out = ADMIT;
 
-	if (!c || color > RED)
+	if (!c)
 		return FULL;
 	plan = READ(c->plan);
 	m = bpf_map_lookup_elem(&plans, &plan);
 	if (!m)
 		return FULL;
+	if (!m->paced)
+		return ADMIT;
 	if (n > MAX_LENGTH)
 		n = MAX_LENGTH;
 	bpf_spin_lock(&c->lock);
-	if (c->plan == plan)
-		out = pace_packet(&m->queue, (struct backlog *)c, &before, &entry, now, n, color, capable);
+	if (c->plan == plan) {
+		first_above = b->first_above;
+		drop_next = b->drop_next;
+		count = b->count;
+		last_count = b->last_count;
+		above = b->above;
+		dropping = b->dropping;
+		out = pace_packet(&m->queue, b, &before, &entry, now, n, packets, GREEN, flags & CAPABLE, !(flags & TRY));
+		if (flags & TRY && (out & 7) >= ADMIT) {
+			b->first_above = first_above;
+			b->drop_next = drop_next;
+			b->count = count;
+			b->last_count = last_count;
+			b->above = above;
+			b->dropping = dropping;
+		}
+	}
 	bpf_spin_unlock(&c->lock);
 	return out;
 }
 
+#define FLOW_HOLD 1000000000 /* ns for which a flow stays in its own leaf */
+#define FLOW_QUANTUM 1514    /* bytes that a flow may send at once beyond its part of the rate */
+
+/* flow_leaf returns the ID of the HTB leaf for a packet of a queue with leaves for flows. A
+ * flow that sends less than its part of the rate, and had no packet in its own leaf for so
+ * long that they have left it, uses the queue's leaf, which is sent first. */
+static __always_inline __u32 flow_leaf(struct packet *p, const struct queue *q, __u32 n)
+{
+	__u32 number = bpf_get_hash_recalc(p->ctx) & (q->flows - 1);
+	__u32 i = q->flows_slot * q->flows + number;
+	struct flow *f = bpf_map_lookup_elem(&flows, &i);
+	__u64 pace = q->paces[READ(q->version) & 1].ns, used, now = p->now;
+
+	if (!f)
+		return q->class_id;
+	used = READ(f->used);
+	if ((__s64)(used - now) < 0)
+		used = now;
+	if ((__s64)(now - READ(f->held)) > FLOW_HOLD && used - now <= pace * FLOW_QUANTUM) {
+		f->used = used + pace * n;
+		return q->class_id;
+	}
+	f->held = now;
+	return q->flows_id + number;
+}
+
 /* set_departure makes the kernel hold a packet until it departs: by its time, for fq, or
  * in an HTB leaf with the rate. */
-static __always_inline void set_departure(struct packet *p, const struct queue *q, __u64 at)
+static __always_inline void set_departure(struct packet *p, const struct queue *q, __u64 at, __u32 n)
 {
 	struct __sk_buff *skb = p->ctx;
 
 	if (p->source != FROM_SKB)
 		return;
 	if (policy.pacer == HTB)
-		skb->priority = q->class_id;
+		skb->priority = policy.spread && q->flows ? flow_leaf(p, q, n) : q->class_id;
 	/* A later time set by the sender is kept, but a distant one is on another clock. */
 	else if (policy.pacer == FQ && skb->tstamp - at > MAX_AHEAD &&
 		 bpf_skb_set_tstamp(skb, at, BPF_SKB_TSTAMP_DELIVERY_MONO))

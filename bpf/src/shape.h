@@ -16,7 +16,7 @@ static __always_inline __u8 shape(struct packet *p, struct record *r)
 	struct metered m = {.stage = -1};
 	struct class *class;
 	__u8 done = PASS;
-	__u32 n;
+	__u32 n, fate = ADMIT;
 	__s32 i;
 
 	p->nothing = nothing;
@@ -41,10 +41,19 @@ static __always_inline __u8 shape(struct packet *p, struct record *r)
 	if (class) {
 		if (policy.customers && class->customers)
 			p->customer = p->h->customer;
-		if (class->stage >= 0)
+		if (policy.paced && p->customer) {
+			if (policy.inputs)
+				m.color = m.pre = input_color(p, class->stage);
+			fate = try_customer(p, n);
+			FORGET(p, fate);
+			fate &= 7; /* a bound that older verifiers keep */
+		}
+		if (class->stage >= 0 && fate >= ADMIT)
 			m = meter(p, class->stage, n);
 		FORGET(p, m.color);
-		done = act(p, class, m.color, n);
+		FORGET(p, m.taken);
+		FORGET(p, m.stage);
+		done = act(p, class, &m, fate, n);
 	} else {
 		__u32 untaken = 0;
 		struct counts *counts = bpf_map_lookup_elem(&counters, &untaken);

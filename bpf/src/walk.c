@@ -67,6 +67,7 @@ static long step(__u32 i, void *ctx __attribute__((unused)))
 	p.captured = r->captured;
 	p.wire = r->wire;
 	p.segment = r->segment;
+	p.segments = r->segments;
 	p.now = r->time;
 	p.link = r->link;
 	h.mark = r->mark;

@@ -173,7 +173,6 @@ func (f *adviseFlags) run(cmd *cobra.Command, s streams, args []string) error {
 	if err := f.print(s, answer); err != nil {
 		return err
 	}
-	input.note(s, summary)
 	if cut != nil {
 		return fmt.Errorf("%s: %w: the advice is for the %d packets before that", input.name, cut, summary.Packets)
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/pattern"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
@@ -257,7 +257,7 @@ func unitOfBudget(b *shared.BudgetInfo) budgets.Unit {
 // setBudget changes the given parameters of a budget and keeps the others.
 func setBudget(ctx context.Context, s streams, c shared.Client, name string, assigns []string) error {
 	b, missing := shared.ShowBudget(ctx, c, name)
-	u := budgets.Unit(slices.ContainsFunc(assigns, packetRate.MatchString))
+	u := budgets.Unit(slices.ContainsFunc(assigns, packetRate().MatchString))
 	if missing == nil && len(b.Hosts) > 0 {
 		u = unitOfBudget(b)
 	}
@@ -283,7 +283,7 @@ func setBudget(ctx context.Context, s streams, c shared.Client, name string, ass
 }
 
 // packetRate matches a rate in packets, such as rate=100p/1s.
-var packetRate = regexp.MustCompile(`=[0-9.]+p/`)
+var packetRate = pattern.Lazy(`=[0-9.]+p/`)
 
 // parseSize reads parameters such as rate=10mbit. rates and bursts report which were given.
 func parseSize(u budgets.Unit, assigns []string) (size lease.Amounts, rates, bursts [2]bool, err error) {

@@ -36,7 +36,7 @@ func TestLivePipes(t *testing.T) {
 			if strings.HasPrefix(name, "kernel") {
 				needRoot(t)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			defer cancel()
 			cmd := exec.CommandContext(ctx, "shaper", slices.Concat([]string{"replay", "-", "--meter", "token-bucket rate=1gbit burst=1MB"}, flags)...)
 			in, err := cmd.StdinPipe()

@@ -86,15 +86,19 @@ func writeCheck(w io.Writer, policy *policyfile.Compiled, findings []lint.Findin
 	}
 	for _, q := range policy.Policy.Queues {
 		p.Printf("\nqueue %s\n", q.Name)
-		parts := say.QueueParts(q)
-		if q.Link != nil {
-			parts = append(parts, say.ServiceOf(q, policy.Policy.Queues, mtu).Parts(q)...)
+		queues := policy.Policy.Queues
+		parts := say.QueueParts(q, queues)
+		if q.Fair.By != dataplane.NoKey {
+			parts = append(parts, say.Part{Key: "planes", Text: say.Planes(q, queues)})
+		}
+		if q.Link != nil && !say.OwnLink(q, queues) {
+			parts = append(parts, say.ServiceOf(q, queues, mtu).Parts(q)...)
 		}
 		for _, part := range parts {
 			p.Printf("  %-7s %s\n", part.Key, part.Text)
 		}
 	}
-	for _, link := range policy.Policy.Links {
+	for _, link := range say.SharedLinks(policy.Policy) {
 		p.link(link, policy.Policy.Queues)
 	}
 	for _, e := range policy.Policy.Envelopes {
@@ -194,8 +198,8 @@ type checkBucketJSON struct {
 	PeriodNS int64  `json:"rate_period_ns"`
 }
 
-// checkQueueJSON has the thresholds of WRED in the unit of the limit. On a link, a limit in
-// time is given in bytes.
+// checkQueueJSON has the thresholds of WRED in the unit of the limit. On a link, and in a fair queue, a
+// limit in time is given in bytes.
 type checkQueueJSON struct {
 	Name     string                   `json:"name"`
 	Link     string                   `json:"link,omitempty"`
@@ -245,7 +249,7 @@ func queueJSON(q *dataplane.Queue, queues []*dataplane.Queue, mtu int64) checkQu
 		LimitNS: int64(c.Time), Bytes: c.Bytes, Packets: c.Capacity(), WRED: map[string]checkWREDJSON{}, ECN: q.ECN, Seed: q.Seed,
 		Fair: q.Fair.String(),
 	}
-	if q.Link != nil {
+	if q.Link != nil && !say.OwnLink(q, queues) {
 		out.Link = q.Link.Name
 		s := say.ServiceOf(q, queues, mtu)
 		if s.Wait != nil {
@@ -298,7 +302,7 @@ func writeCheckJSON(w io.Writer, policy *policyfile.Compiled, findings []lint.Fi
 	for _, q := range policy.Policy.Queues {
 		out.Queues = append(out.Queues, queueJSON(q, policy.Policy.Queues, mtu))
 	}
-	for _, link := range policy.Policy.Links {
+	for _, link := range say.SharedLinks(policy.Policy) {
 		out.Links = append(out.Links, linkJSON(link, policy.Policy.Queues))
 	}
 	out.Customers = customersJSON(policy.File, mtu)

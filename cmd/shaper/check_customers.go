@@ -163,7 +163,7 @@ func (p *printer) customers(file *policyfile.File) {
 			p.Printf("  meter   %s: %s\n", plan.Params.Kind(), say.Meter(planMeter(policy, plan)))
 		} else {
 			p.Printf("  queue   one for each customer\n")
-			for _, part := range say.QueueParts(planQueue(plan)) {
+			for _, part := range say.QueueParts(planQueue(plan), nil) {
 				p.Printf("  %-7s %s\n", part.Key, part.Text)
 			}
 		}

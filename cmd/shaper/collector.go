@@ -116,7 +116,7 @@ func newCollector(policy *policyfile.Compiled, e engine, parsed bool) *collector
 // packet adds a packet.
 func (c *collector) packet(p *dataplane.Packet, v *dataplane.Verdict) error {
 	at, n := c.Bin(v.Now), int64(v.Length)
-	tiled := report.TilePacket{At: v.Now, Length: v.Length, Class: v.Class, Color: uint8(v.Color)}
+	tiled := report.TilePacket{Number: v.ID, At: v.Now, Length: v.Length, Class: v.Class, Color: uint8(v.Color)}
 	tiled.SetOutcome(v)
 	if v.Class < 0 {
 		if !v.Done.Dropped() {
@@ -146,7 +146,7 @@ func (c *collector) packet(p *dataplane.Packet, v *dataplane.Verdict) error {
 			c.outcome(v)
 		}
 	}
-	c.recorder.packet(tiled, v.ID)
+	c.recorder.packet(tiled)
 	c.count(p, v)
 	return nil
 }

@@ -66,7 +66,7 @@ func (c *collector) write(w io.Writer, in, version string, n replayed) error {
 	}
 	for _, q := range c.queues {
 		d.Queues = append(d.Queues, report.Queue{
-			Name: q.queue.Name, Params: say.Queue(q.queue.Source),
+			Name: q.queue.Name, Params: say.Queue(q.queue.Source, c.policy.Policy.Queues),
 			Delay: c.Used(q.delay), Waiting: q.backlog.Means(&c.Axis),
 			Full: q.full, WRED: q.early, CoDel: q.stale,
 		})
@@ -123,8 +123,8 @@ func (c *collector) means(sum, packets *bins.Series) []int64 {
 
 // addEpisodes adds the worst episodes and the packets around them.
 func (c *collector) addEpisodes(d *report.Data, n replayed) {
-	for i, t := range n.episodes {
-		e := n.worst[i]
+	for i, e := range n.worst {
+		t := &n.episodes.Episodes[i]
 		d.Episodes = append(d.Episodes, report.Episode{
 			Kind: t.Kind, Class: t.Class, By: t.by, Reason: t.reasons(), At: t.when(), Length: say.Time(t.DurationNS), Count: t.Count, Lack: t.lack(),
 			Flow: t.Flow.text(), Why: t.Why, From: e.First, To: e.Last,

@@ -143,7 +143,6 @@ func (f *compareFlags) run(cmd *cobra.Command, s streams, in string) error {
 	if err := f.print(s, c, summary); err != nil {
 		return err
 	}
-	input.note(s, summary)
 	if cut != nil {
 		return fmt.Errorf("%s: %w: the %d packets before that were compared", input.name, cut, summary.Packets)
 	}

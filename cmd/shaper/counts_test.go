@@ -35,7 +35,7 @@ classes:
 		"queue": `
 queues:
   early: {rate: 3mbit, limit: 60ms, ecn: true, wred: {green: {min: 0ms, max: 40ms, probability: 0.9}}}
-  stale: {rate: 3mbit, limit: 60ms, ecn: true, codel: {target: 100us, interval: 1ms}}
+  stale: {rate: 3mbit, limit: 60ms, ecn: true, codel: {target: 100us, interval: 1ms}, fair: false}
 classes:
   - {name: tcp, match: {proto: tcp}, green: {queue: early}}
   - {name: udp, match: {proto: udp}, green: {queue: stale, dscp: af11}}`,

@@ -94,7 +94,6 @@ func (f *diffFlags) run(cmd *cobra.Command, s streams, args []string) error {
 	if err := f.print(s, result); err != nil {
 		return err
 	}
-	input.note(s, summary)
 	if cut != nil {
 		return fmt.Errorf("%s: %w: the %d packets before that were compared", input.name, cut, summary.Packets)
 	}

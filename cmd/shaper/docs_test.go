@@ -16,7 +16,7 @@ import (
 //
 // In a block marked sh, each line is a command. In a block marked console, a line with $ is a
 // command, and the lines after it must be its output; a line of ... stands for any lines.
-// Targets of make must exist, but are not run. A block marked shell changes the system and is
+// Targets of make must exist, but are not run. A shaper in the foreground gets --for 2s. A block marked shell changes the system and is
 // not run. Commands run in their own network namespace with an interface eth0.
 func TestDocs(t *testing.T) {
 	needRoot(t)
@@ -136,11 +136,20 @@ func docCommands(page string) []docCommand {
 	return out
 }
 
+// A command that matches foreground shapes until it is interrupted, unless detaches matches too.
+var (
+	foreground = regexp.MustCompile(`^shaper (run|tap) `)
+	detaches   = regexp.MustCompile(` --(background|pin|for)\b`)
+)
+
 func (c docCommand) run(t *testing.T, page, dir, bin, namespace string) {
 	t.Helper()
 	text := strings.TrimSpace(c.text)
 	if rest, ok := strings.CutPrefix(text, "make "); ok {
 		text = "make -n " + rest
+	}
+	if foreground.MatchString(text) && !detaches.MatchString(text) {
+		text += " --for 2s"
 	}
 	cmd := exec.Command("ip", "netns", "exec", namespace, "bash", "-c", text)
 	cmd.Dir = dir

@@ -2,6 +2,7 @@ package main
 
 import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/episodes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/replay"
@@ -28,7 +29,9 @@ type engine interface {
 func (f *replayFlags) newEngine(policy *policyfile.Compiled) (engine, error) {
 	if f.engine == "go" {
 		e := newGoEngine(policy.Plan)
-		e.MeasureLack()
+		if !f.noEpisodes {
+			e.MeasureLack(episodes.Gap)
+		}
 		// The report shows tokens after each packet.
 		e.single = e.single || f.report != ""
 		return e, nil

@@ -2,6 +2,7 @@ package main
 
 import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/episodes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
@@ -21,7 +22,9 @@ func (f *replayFlags) newKernelEngine(policy *policyfile.Compiled) (engine, erro
 	if err != nil {
 		return nil, explainIn(policy, err)
 	}
-	w.MeasureLack()
+	if !f.noEpisodes {
+		w.MeasureLack(episodes.Gap)
+	}
 	return kernelEngine{w, policy.Plan}, nil
 }
 

@@ -13,6 +13,14 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
+// EpisodeLists are the episodes of a replay as --json prints them. It is exported because encoding/json cannot
+// set an embedded pointer to an unexported type.
+type EpisodeLists struct {
+	DropEpisodes   int64           `json:"drop_episodes"`   // number of all
+	YellowEpisodes int64           `json:"yellow_episodes"` // number of all
+	Episodes       []episodeTotals `json:"episodes"`        // the worst ones
+}
+
 // episodeTotals is an episode as replay --json prints it.
 type episodeTotals struct {
 	Kind        string `json:"kind"` // drop or yellow
@@ -38,14 +46,27 @@ type flowTotals struct {
 	Flow string `json:"flow"`
 	dataplane.Count
 	AtLeast bool `json:"at_least"` // the counts may lack packets
+	Sampled bool `json:"sampled"`  // the counts are estimates from a sample of the packets
 }
 
 func (f *flowTotals) text() string {
-	atLeast := ""
-	if f.AtLeast {
-		atLeast = "at least "
+	n, prefix := f.Count, ""
+	switch {
+	case f.Sampled:
+		n, prefix = dataplane.Count{Packets: twoDigits(n.Packets), Bytes: twoDigits(n.Bytes)}, "about "
+	case f.AtLeast:
+		prefix = "at least "
 	}
-	return fmt.Sprintf("%s: %s%s, %s", f.Flow, atLeast, say.Count(f.Packets, "packet"), say.Count(f.Bytes, "byte"))
+	return fmt.Sprintf("%s: %s%s, %s", f.Flow, prefix, say.Count(n.Packets, "packet"), say.Count(n.Bytes, "byte"))
+}
+
+// twoDigits rounds n to two significant digits.
+func twoDigits(n int64) int64 {
+	unit := int64(1)
+	for n/unit >= 100 {
+		unit *= 10
+	}
+	return (n + unit/2) / unit * unit
 }
 
 // episodesOf describes the worst episodes. start is the time of the first packet, ns.
@@ -55,7 +76,7 @@ func episodesOf(plan *dataplane.Plan, list []*episodes.Episode, start int64, why
 		t := episodeTotals{
 			Kind: e.Kind.String(), Class: say.Unclassified, Count: e.Count,
 			StartNS: e.First - start, DurationNS: e.Last - e.First, FirstPacket: e.FirstPacket, LastPacket: e.LastPacket,
-			Reasons: map[string]dataplane.Count{}, Flow: flowTotals{e.Flow.Key.String(), e.Flow.Count, e.Flow.Partial}, Why: why(e.FirstPacket),
+			Reasons: map[string]dataplane.Count{}, Flow: flowTotals{e.Flow.Key.String(), e.Flow.Count, e.Flow.Partial && !e.Sampled, e.Sampled}, Why: why(e.FirstPacket),
 		}
 		if e.Class < len(plan.Classes) {
 			t.Class = plan.Classes[e.Class].Name
@@ -131,24 +152,26 @@ func (t *episodeTotals) when() string {
 
 // writeEpisodes prints the worst episodes.
 func writeEpisodes(p *printer, n *replayed) {
-	if len(n.episodes) == 0 {
+	if n.episodes == nil || len(n.episodes.Episodes) == 0 {
 		return
 	}
 	var all []string
-	for kind, count := range n.episodeCounts {
-		if count > 0 {
-			all = append(all, say.Count(count, episodes.Kind(kind).String()+" episode"))
-		}
+	if count := n.episodes.DropEpisodes; count > 0 {
+		all = append(all, say.Count(count, "drop episode"))
+	}
+	if count := n.episodes.YellowEpisodes; count > 0 {
+		all = append(all, say.Count(count, "yellow episode"))
 	}
 	g := say.Table{Header: []any{"#", "class", "by", "reason", "at", "length", "packets", "bytes", "lack"}, First: 5, Names: []int{1, 2}}
 	var notes strings.Builder
-	for i := range n.episodes {
-		t := &n.episodes[i]
+	list := n.episodes.Episodes
+	for i := range list {
+		t := &list[i]
 		g.Add(fmt.Sprint(i+1), t.Class, t.by, t.reasons(), t.when(), say.Time(t.DurationNS), say.Number(t.Packets), say.Number(t.Bytes), t.lack())
 		fmt.Fprintf(&notes, "%d  %s\n   %s\n", i+1, t.Flow.text(), t.Why)
 	}
 	heading := strings.Join(all, " and ")
-	if n.episodeCounts[0]+n.episodeCounts[1] > int64(len(n.episodes)) {
+	if n.episodes.DropEpisodes+n.episodes.YellowEpisodes > int64(len(list)) {
 		heading = "Worst of " + heading
 	}
 	p.Printf("\n%s:\n\n%s\n\n%s", heading, g.Render(say.IsTerminal(p.W)), notes.String())

@@ -25,7 +25,7 @@ func TestInterruptedCompile(t *testing.T) {
 		for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
 			t.Run(name+" "+sig.String(), func(t *testing.T) {
 				t.Parallel()
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 				defer cancel()
 				cmd := exec.CommandContext(ctx, "shaper", args...)
 				cmd.Dir = t.TempDir()

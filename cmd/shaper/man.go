@@ -4,11 +4,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/pattern"
 )
 
 // newMan returns the command that writes man pages, for make man.
@@ -86,7 +87,7 @@ func (m *manWriter) printf(format string, args ...any) { fmt.Fprintf(m, format, 
 
 func (m *manWriter) section(name string) { m.printf(".SH %s\n", name) }
 
-var aligned = regexp.MustCompile(`(?m)^( |.*\S  +\S)`)
+var aligned = pattern.Lazy(`(?m)^( |.*\S  +\S)`)
 
 // text writes paragraphs. Paragraphs with aligned columns keep their lines.
 func (m *manWriter) text(text string) {
@@ -94,7 +95,7 @@ func (m *manWriter) text(text string) {
 		if i > 0 {
 			m.printf(".PP\n")
 		}
-		if aligned.MatchString(paragraph) {
+		if aligned().MatchString(paragraph) {
 			m.verbatim(paragraph)
 		} else {
 			m.printf("%s\n", roff(paragraph))

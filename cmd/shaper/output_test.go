@@ -49,7 +49,7 @@ func directoryNames(t *testing.T, dir string) (names []string) {
 // its temporary files.
 func startStuckReplay(t *testing.T) (cmd *exec.Cmd, out io.ReadCloser, dir string, stderr *bytes.Buffer) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
 	dir, stderr = t.TempDir(), &bytes.Buffer{}
 	cmd = exec.CommandContext(ctx, "shaper", append([]string{

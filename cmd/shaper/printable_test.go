@@ -22,7 +22,7 @@ func TestFileNamesAreEscaped(t *testing.T) {
 		}
 		return path
 	}
-	raw, err := os.ReadFile("../../testdata/pcaps/bursts.pcap") // causes a warning
+	raw, err := os.ReadFile("../../testdata/pcaps/voice-bulk.pcapng") // causes a warning
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -21,14 +22,9 @@ const (
 	tapCapabilities = 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_NET_RAW
 )
 
-// dropPrivileges executes a command of root again in the same process, with only the
-// capabilities in keep, and with NoNewPrivs, so that no program it starts can gain any.
-//
-// A thread can only change its own capabilities, and Go cannot change those of all its
-// threads if it is linked with cgo. After exec, a process has the capabilities of the
-// calling thread. That must be the main thread: while another thread calls exec, the process
-// looks like a zombie. A process of another user has nothing to drop, and would lose file
-// capabilities by exec.
+// dropPrivileges drops all capabilities of root but those in keep, in all threads, and sets
+// NoNewPrivs, so that no program that the process starts can gain any. A process of another user
+// has nothing to drop.
 func dropPrivileges(s streams, keep uint64, policy *policyFlags, metrics string, control *controlFlags, state *stateFlag) {
 	defer runtime.UnlockOSThread() // locked by init
 	nameProcess()
@@ -39,7 +35,7 @@ func dropPrivileges(s streams, keep uint64, policy *policyFlags, metrics string,
 		keep |= 1 << unix.CAP_NET_BIND_SERVICE // the port may be below 1024
 	}
 	groups, _ := control.groups() // check found them
-	if err := restartWith(keep, policy.file, append(control.paths(), state.paths()...), groups); err != nil {
+	if err := dropTo(keep, policy.file, append(control.paths(), state.paths()...), groups); err != nil {
 		fmt.Fprintf(s.err, "shaper: warning: keeping all capabilities: %v\n", err)
 	}
 }
@@ -48,10 +44,21 @@ func dropPrivileges(s streams, keep uint64, policy *policyFlags, metrics string,
 // exe.
 func nameProcess() { _ = os.WriteFile("/proc/self/comm", []byte("shaper"), 0) }
 
-// restartWith restarts the process with the capabilities in keep, as a member of groups, so that
-// it can give sockets to them. It returns nil if there is nothing to drop, and an error if it
-// fails; otherwise it does not return.
-func restartWith(keep uint64, policy string, sockets []string, groups []int) error {
+// inAllThreads makes a system call in all threads.
+func inAllThreads(trap, a1, a2, a3 uintptr) error {
+	if _, _, e := syscall.AllThreadsSyscall(trap, a1, a2, a3); e != 0 {
+		return e
+	}
+	return nil
+}
+
+// dropTo drops the capabilities that are not in keep, and makes the process a member of groups, so
+// that it can give sockets to them.
+//
+// Go cannot change the capabilities of all threads of a program that is linked with cgo. Then the
+// process executes itself again with those of the calling thread, and dropTo does not return. That
+// must be the main thread: while another thread calls exec, the process looks like a zombie.
+func dropTo(keep uint64, policy string, sockets []string, groups []int) error {
 	now, err := capabilities()
 	if err != nil {
 		return err
@@ -66,41 +73,50 @@ func restartWith(keep uint64, policy string, sockets []string, groups []int) err
 	if now.permitted&^keep == 0 && none == 1 {
 		return nil
 	}
+	prctl, again := inAllThreads, false
+	if errors.Is(prctl(unix.SYS_PRCTL, unix.PR_GET_NO_NEW_PRIVS, 0, 0), unix.ENOTSUP) {
+		again = true
+		prctl = func(trap, a1, a2, a3 uintptr) error { return unix.Prctl(int(a1), a2, a3, 0, 0) }
+	}
 	for c := range uint64(unix.CAP_LAST_CAP + 1) {
 		if keep&(1<<c) != 0 {
 			continue
 		}
 		// EPERM: no CAP_SETPCAP; then no_new_privs limits exec to the capabilities that
 		// are permitted now. EINVAL: the kernel does not know this capability.
-		err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(c), 0, 0, 0)
+		err := prctl(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, uintptr(c), 0)
 		if err != nil && !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EINVAL) {
 			return fmt.Errorf("PR_CAPBSET_DROP %d: %w", c, err)
 		}
 	}
-	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
+	if err := prctl(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0); err != nil {
 		return fmt.Errorf("PR_CAP_AMBIENT_CLEAR_ALL: %w", err)
 	}
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+	if err := prctl(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0); err != nil {
 		return fmt.Errorf("PR_SET_NO_NEW_PRIVS: %w", err)
 	}
 	if err := joinGroups(groups); err != nil && !errors.Is(err, unix.EPERM) { // EPERM: it may be a member
 		return err
 	}
 	kept := now.permitted & keep
-	if err := (capabilitySets{effective: kept, permitted: kept}).set(); err != nil {
+	sets := capabilitySets{effective: kept, permitted: kept}
+	if !again {
+		return sets.setAll()
+	}
+	if err := sets.set(); err != nil {
 		return err
 	}
 	return fmt.Errorf("exec: %w", syscall.Exec("/proc/self/exe", os.Args, os.Environ()))
 }
 
-// joinGroups adds groups to those of the calling thread, which a process has after exec.
+// joinGroups adds groups to those of the process.
 func joinGroups(groups []int) error {
 	if len(groups) == 0 {
 		return nil
 	}
 	now, err := unix.Getgroups()
 	if err == nil {
-		err = unix.Setgroups(append(now, groups...))
+		err = syscall.Setgroups(append(now, groups...))
 	}
 	if err != nil {
 		return fmt.Errorf("setgroups: %w", err)
@@ -149,14 +165,28 @@ func capabilities() (capabilitySets, error) {
 	}, nil
 }
 
+// encode returns them as capset takes them.
+func (s capabilitySets) encode() (header unix.CapUserHeader, data [2]unix.CapUserData) {
+	header.Version = unix.LINUX_CAPABILITY_VERSION_3
+	data[0] = unix.CapUserData{Effective: uint32(s.effective), Permitted: uint32(s.permitted), Inheritable: uint32(s.inheritable)}
+	data[1] = unix.CapUserData{Effective: uint32(s.effective >> 32), Permitted: uint32(s.permitted >> 32), Inheritable: uint32(s.inheritable >> 32)}
+	return header, data
+}
+
 // set sets the capabilities of the calling thread.
 func (s capabilitySets) set() error {
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	data := [2]unix.CapUserData{
-		{Effective: uint32(s.effective), Permitted: uint32(s.permitted), Inheritable: uint32(s.inheritable)},
-		{Effective: uint32(s.effective >> 32), Permitted: uint32(s.permitted >> 32), Inheritable: uint32(s.inheritable >> 32)},
-	}
+	header, data := s.encode()
 	if err := unix.Capset(&header, &data[0]); err != nil {
+		return fmt.Errorf("capset: %w", err)
+	}
+	return nil
+}
+
+// setAll sets the capabilities of all threads.
+func (s capabilitySets) setAll() error {
+	header, data := s.encode()
+	_, _, err := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&data[0])), 0)
+	if err != 0 {
 		return fmt.Errorf("capset: %w", err)
 	}
 	return nil

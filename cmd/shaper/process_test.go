@@ -27,7 +27,7 @@ func TestInterrupted(t *testing.T) {
 		t.Run(sig.String(), func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			defer cancel()
 			cmd := exec.CommandContext(ctx, "shaper", "replay", "-", "-o", "out.pcap", "--decisions", "rows.csv", "--json",
 				"--meter", "token-bucket rate=10mbit burst=64KiB", "--red", "pass")
@@ -78,7 +78,7 @@ func TestInterrupted(t *testing.T) {
 // a capture.
 func TestInterruptedBeforeTheHeader(t *testing.T) {
 	dir := t.TempDir()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "shaper", "replay", "-", "-o", "out.pcap", "--meter", "token-bucket rate=10mbit burst=64KiB")
 	cmd.Dir = dir
@@ -115,20 +115,48 @@ func TestInterruptedBeforeTheHeader(t *testing.T) {
 // awaitInputRead waits until a process has read all of its input so far.
 func awaitInputRead(t *testing.T, pid int) {
 	t.Helper()
-	for range 1000 {
-		time.Sleep(5 * time.Millisecond)
+	idle, before := 0, ""
+	for deadline := time.Now().Add(5 * time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		info, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
 		if err != nil {
 			t.Skipf("needs /proc to see what a process has read: %v", err)
 		}
 		// rchar counts the bytes read from the pipe, and a few at the start.
 		var rchar int64
-		if fmt.Sscanf(string(info), "rchar: %d", &rchar); rchar > 24+500*(16+64) {
-			time.Sleep(50 * time.Millisecond)
+		if fmt.Sscanf(string(info), "rchar: %d", &rchar); rchar <= 24+500*(16+64) {
+			continue
+		}
+		// It has processed what it read if its threads sleep and use no CPU for a while.
+		threads, asleep := threadsOf(t, pid)
+		if idle++; !asleep || threads != before {
+			idle, before = 0, threads
+		}
+		if idle == 30 {
 			return
 		}
 	}
 	t.Fatal("the process reads nothing")
+}
+
+// threadsOf returns the threads of a process with their CPU times, and whether all of them sleep.
+func threadsOf(t *testing.T, pid int) (threads string, asleep bool) {
+	t.Helper()
+	stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil || len(stats) == 0 {
+		t.Fatalf("the process has no threads: %v", err)
+	}
+	asleep = true
+	for _, path := range stats {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return "", false // the thread has ended
+		}
+		_, rest, _ := strings.Cut(string(text), ") ")
+		f := strings.Fields(rest)
+		threads += fmt.Sprintln(path, f[11], f[12]) // utime, stime
+		asleep = asleep && f[0] == "S"
+	}
+	return threads, asleep
 }
 
 func lastLine(s string) string {

@@ -43,7 +43,7 @@ classes:
 meters:
   control: {type: token-bucket, rate: 1mbit, burst: 65536, color: aware}
 queues:
-  all: {rate: 20mbit, limit: 105ms, codel: {target: 53ms, interval: 106ms}, ecn: true}
+  all: {rate: 20mbit, limit: 100ms, fair: flow, codel: {target: 5ms, interval: 100ms}, ecn: true}
 `
 
 // rateCapture offers 40 Mbit/s of UDP for two seconds, and control traffic: a

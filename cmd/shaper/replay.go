@@ -25,7 +25,7 @@ type replayFlags struct {
 	captureFlags
 	out, decisions, report, annotate string
 	engine                           string
-	json                             bool
+	json, noEpisodes                 bool
 	eachPacket                       bool
 }
 
@@ -42,7 +42,8 @@ and color, and the worst drop episodes: runs of drops of a class with gaps below
 With -o, write the capture as it would have left the box: without dropped
 packets, with marks in the headers, and with queued packets at their departure
 times. It has the format of IN, and is gzipped if its name ends in .gz.`,
-		Example: `  shaper replay testdata/pcaps/bursts.pcap -o sent.pcap \
+		Example: `  shaper replay testdata/pcaps/bursts.pcap --rate 10mbit --report report.html
+  shaper replay testdata/pcaps/bursts.pcap -o sent.pcap \
     --meter "trtcm cir=10mbit cbs=64KiB pir=20mbit pbs=128KiB" --yellow dscp=af12
   shaper replay testdata/pcaps/office.pcap --rate 1mbit --filter "net 192.0.2.0/24" \
     --direction out --inside 192.0.2.0/24 --annotate verdicts.pcapng`,
@@ -58,6 +59,7 @@ times. It has the format of IN, and is gzipped if its name ends in .gz.`,
 	flags.StringVar(&f.report, "report", "", "write a report to `FILE.html`")
 	flags.StringVar(&f.engine, "engine", "go", "metering `ENGINE`: go, or bpf for the program in the kernel (needs root)")
 	flags.BoolVar(&f.json, "json", false, "print the totals as JSON")
+	flags.BoolVar(&f.noEpisodes, "no-episodes", false, "do not look for the worst drop episodes")
 	flags.BoolVarP(&f.eachPacket, "packet-buffered", "U", false, "write each packet and row at once, not when the input pauses for 100 ms")
 	return cmd
 }
@@ -121,10 +123,13 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 	if files.report != nil {
 		series = newCollector(policy, engine, f.engine == "go")
 	}
-	tracker := episodes.New(policy.Plan, f.engine == "go")
-	cfg.Notable = tracker.Packet
-	if series != nil {
-		tracker.Begin = series.recorder.begin
+	var tracker *episodes.Tracker
+	if !f.noEpisodes {
+		tracker = episodes.New(policy.Plan, f.engine == "go")
+		cfg.Batch = tracker.Packets
+		if series != nil {
+			tracker.Begin = series.recorder.begin
+		}
 	}
 	if rows != nil || series != nil {
 		cfg.Each = func(p *dataplane.Packet, v *dataplane.Verdict) error {
@@ -140,7 +145,9 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 		}
 	}
 	cfg.Settled = func(v *dataplane.Verdict) error {
-		tracker.Settled(v)
+		if tracker != nil {
+			tracker.Settled(v)
+		}
 		if series != nil {
 			series.settled(v)
 		}
@@ -164,8 +171,13 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 		return err
 	}
 	n.keys = keysOf(policy.Plan, engine)
-	n.worst = tracker.Worst()
-	n.episodes, n.episodeCounts = episodesOf(policy.Plan, n.worst, summary.First, whyCommand(cmd, s, in)), tracker.Counts
+	if tracker != nil {
+		n.worst = tracker.Worst()
+		n.episodes = &EpisodeLists{
+			tracker.Counts[episodes.Drop], tracker.Counts[episodes.Yellow],
+			episodesOf(policy.Plan, n.worst, summary.First, whyCommand(cmd, s, in)),
+		}
+	}
 	over, err := tooManyKeys(policy.Plan, engine)
 	if err != nil {
 		return err
@@ -190,7 +202,6 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 	if err := f.print(s, policy, n); err != nil {
 		return err
 	}
-	input.note(s, summary)
 	if cut != nil {
 		return fmt.Errorf("%s: %w: the %d packets before that were replayed", input.name, cut, summary.Packets)
 	}
@@ -273,13 +284,6 @@ func (i *input) warn(s streams, summary replay.Summary) {
 	}
 	if summary.Cut > 0 {
 		fmt.Fprintf(s.err, "shaper: note: %s: %s of TSO or GRO, metered as the segments on the wire\n", i.name, say.Count(summary.Cut, "super-packet"))
-	}
-}
-
-// note prints the notes of a replay, after its result.
-func (i *input) note(s streams, summary replay.Summary) {
-	for _, n := range summary.Notes {
-		fmt.Fprintf(s.err, "shaper: note: %s: %s\n", i.name, n)
 	}
 }
 

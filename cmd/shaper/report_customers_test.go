@@ -25,7 +25,7 @@ plans:
   paced: {queue: {rate: 500kbit, limit: 20ms}}
 queues:
   unused: {rate: 1gbit, limit: 20ms}
-  excess: {rate: 200kbit, limit: 20ms}
+  excess: {rate: 200kbit, limit: 100ms}
 meters:
   uplink: {type: token-bucket, rate: 100mbit, burst: 64kB, color: aware}
 `,

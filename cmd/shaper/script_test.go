@@ -16,9 +16,12 @@ import (
 	"github.com/google/gopacket"
 	"github.com/google/gopacket/pcapgo"
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
 
 func TestMain(m *testing.M) {
+	nettest.Isolate()
 	testscript.Main(m, map[string]func(){"shaper": main})
 }
 

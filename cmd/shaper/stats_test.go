@@ -186,7 +186,7 @@ queues:
 func TestStatsTable(t *testing.T) {
 	policy, err := policyfile.Source{Name: "p.yaml", Text: `
 classes: [{name: a, match: {dscp: ef}, meter: {type: token-bucket, rate: 1mbit, burst: 3000}}, {name: b, match: {dscp: 1}, green: {queue: q}}]
-queues: {q: {rate: 1mbit, limit: 20ms}}`}.Compile()
+queues: {q: {rate: 1mbit, limit: 20ms, fair: false}}`}.Compile()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,6 +24,7 @@ type statusJSON struct {
 	ProgramID   uint32     `json:"program_id"`
 	Kernel      string     `json:"kernel"`
 	Pacer       string     `json:"pacer,omitempty"`
+	Fair        string     `json:"fair,omitempty"`      // scheduler of fair queues: fq_codel or htb
 	GSOLimit    uint32     `json:"gso_limit,omitempty"` // bytes
 	Policy      string     `json:"policy"`
 	Since       time.Time  `json:"since"`
@@ -63,7 +64,7 @@ func statusOf(sh live.Shaper) statusJSON {
 	out := statusJSON{
 		Interface: about.Interface, Direction: about.Direction.String(), State: live.State(sh), Attached: attached,
 		Hook: about.Place.Hook, XDPMode: about.Place.Mode, ProgramID: uint32(about.Program), Kernel: live.KernelRelease(),
-		Pacer: string(about.Pacer), GSOLimit: about.GSOLimit, Peer: about.Peer,
+		Pacer: string(about.Pacer), Fair: string(about.Fair), GSOLimit: about.GSOLimit, Peer: about.Peer,
 		classes: len(about.Outline.Classes), Since: about.Since, Loaded: about.Loaded, DryRun: about.Dry, Pinned: about.Pinned, Process: about.Process,
 	}
 	if owned, err := sh.Owned(); err == nil && !owned {

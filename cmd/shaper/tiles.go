@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/episodes"
@@ -18,15 +19,17 @@ const (
 // recorder records the packets around the beginning of episodes. Its memory is bounded: all
 // packets are in recent chunks, and episodes keep theirs.
 type recorder struct {
-	recent [recentChunks]*chunk
-	now    *chunk
-	kept   []*episodes.Episode // their Detail is a tile
-	old    map[int64]*chunk    // chunks of kept that are no longer recent, by number
+	packets int64 // so far
+	recent  [recentChunks]*chunk
+	now     *chunk
+	kept    []*episodes.Episode // their Detail is a tile
+	old     []*chunk            // chunks of kept that are no longer recent, in order
 }
 
-// chunk has chunkPackets packets in the order of the capture.
+// chunk has chunkPackets packets in the order of the capture. Their numbers may have gaps, because a
+// replay can leave packets out.
 type chunk struct {
-	number  int64 // packets number * chunkPackets + 1 and following
+	index   int64 // among all chunks
 	packets []report.TilePacket
 }
 
@@ -36,60 +39,85 @@ type tile struct {
 }
 
 // packet adds a packet.
-func (r *recorder) packet(p report.TilePacket, id int64) {
-	if number := (id - 1) / chunkPackets; r.now == nil || r.now.number != number {
-		r.next(number)
+func (r *recorder) packet(p report.TilePacket) {
+	if r.packets%chunkPackets == 0 {
+		r.next(r.packets / chunkPackets)
 	}
+	r.packets++
 	r.now.packets = append(r.now.packets, p)
 }
 
 // next begins a chunk.
-func (r *recorder) next(number int64) {
-	r.now = &chunk{number: number, packets: make([]report.TilePacket, 0, chunkPackets)}
-	r.recent[number%recentChunks] = r.now
+func (r *recorder) next(index int64) {
+	r.now = &chunk{index: index, packets: make([]report.TilePacket, 0, chunkPackets)}
+	r.recent[index%recentChunks] = r.now
 	r.kept = slices.DeleteFunc(r.kept, func(e *episodes.Episode) bool { return e.Detail == nil })
-	r.old = map[int64]*chunk{}
+	clear(r.old) // episodes that are no longer kept release their chunks
+	r.old = r.old[:0]
 	for _, e := range r.kept {
 		t := e.Detail.(*tile)
 		if len(t.chunks) < tileChunks {
 			t.chunks = append(t.chunks, r.now)
 		}
 		for _, c := range t.chunks {
-			if c.number <= number-recentChunks {
-				r.old[c.number] = c
+			if c.index <= index-recentChunks {
+				r.old = append(r.old, c)
 			}
 		}
 	}
+	r.old = inOrder(r.old)
 }
 
-// find returns the chunk of a packet, or nil if it is not kept.
-func (r *recorder) find(id int64) *chunk {
-	number := (id - 1) / chunkPackets
-	if c := r.recent[number%recentChunks]; c != nil && c.number == number {
-		return c
+// inOrder sorts chunks and removes duplicates.
+func inOrder(list []*chunk) []*chunk {
+	slices.SortFunc(list, func(a, b *chunk) int { return cmp.Compare(a.index, b.index) })
+	return slices.Compact(list)
+}
+
+// recentOf returns the index of the recent chunk that has a packet, or would have it if no packet was left
+// out, and of the first recent chunk for earlier packets.
+func (r *recorder) recentOf(number int64) int64 {
+	index, first := r.now.index, max(r.now.index-recentChunks+1, 0)
+	for index > first && r.recent[index%recentChunks].packets[0].Number > number {
+		index--
 	}
-	return r.old[number]
+	return index
+}
+
+// find returns a packet by its number, or nil if it is not kept.
+func (r *recorder) find(number int64) *report.TilePacket {
+	c := r.recent[r.recentOf(number)%recentChunks]
+	if c.packets[0].Number > number {
+		after, _ := slices.BinarySearchFunc(r.old, number+1, func(c *chunk, n int64) int { return cmp.Compare(c.packets[0].Number, n) })
+		if after == 0 {
+			return nil
+		}
+		c = r.old[after-1]
+	}
+	i, found := slices.BinarySearchFunc(c.packets, number, func(p report.TilePacket, n int64) int { return cmp.Compare(p.Number, n) })
+	if !found {
+		return nil
+	}
+	return &c.packets[i]
 }
 
 // settled adds the departure of a packet that a link decided later.
 func (r *recorder) settled(v *dataplane.Verdict) {
-	if c := r.find(v.ID); c != nil {
-		c.packets[(v.ID-1)%chunkPackets].SetOutcome(v)
+	if p := r.find(v.ID); p != nil {
+		p.SetOutcome(v)
 	}
 }
 
 // begin starts the tile of an episode.
 func (r *recorder) begin(e *episodes.Episode) {
 	t := &tile{}
-	first := max((e.FirstPacket-1)/chunkPackets-1, r.now.number-recentChunks+1, 0)
-	for number := first; number <= r.now.number && len(t.chunks) < tileChunks; number++ {
-		if c := r.recent[number%recentChunks]; c.number == number {
-			t.chunks = append(t.chunks, c)
-		}
+	first := max(r.recentOf(e.FirstPacket)-1, r.now.index-recentChunks+1, 0)
+	for index := first; index <= r.now.index && len(t.chunks) < tileChunks; index++ {
+		t.chunks = append(t.chunks, r.recent[index%recentChunks])
 	}
 	e.Detail = t
 	if len(r.kept) == maxTiles {
-		least := slices.MinFunc(r.kept, func(a, b *episodes.Episode) int { return int(min(max(a.Bytes-b.Bytes, -1), 1)) })
+		least := slices.MinFunc(r.kept, func(a, b *episodes.Episode) int { return cmp.Compare(a.Total().Bytes, b.Total().Bytes) })
 		least.Detail = nil
 		r.kept = slices.DeleteFunc(r.kept, func(e *episodes.Episode) bool { return e.Detail == nil })
 	}
@@ -104,11 +132,10 @@ func (r *recorder) tiles(list []*episodes.Episode) (out []report.Tile) {
 			all = append(all, t.chunks...)
 		}
 	}
-	slices.SortFunc(all, func(a, b *chunk) int { return int(min(max(a.number-b.number, -1), 1)) })
-	all = slices.Compact(all)
+	all = inOrder(all)
 	for i, c := range all {
-		if i == 0 || all[i-1].number+1 != c.number {
-			out = append(out, report.Tile{First: c.number*chunkPackets + 1})
+		if i == 0 || all[i-1].index+1 != c.index {
+			out = append(out, report.Tile{})
 		}
 		t := &out[len(out)-1]
 		t.Packets = append(t.Packets, c.packets...)

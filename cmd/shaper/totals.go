@@ -36,13 +36,10 @@ type totals struct {
 	Classes    []classTotals `json:"classes"`
 	Meters     []*keyTotals  `json:"meters,omitempty"` // per-key meters
 	// SuperPackets is the number of packets that were cut into segments.
-	SuperPackets int64    `json:"super_packets,omitempty"`
-	Warnings     []string `json:"warnings"`
-	Notes        []string `json:"notes"`
-	// Numbers of episodes, and the worst of them.
-	DropEpisodes   int64           `json:"drop_episodes"`
-	YellowEpisodes int64           `json:"yellow_episodes"`
-	Episodes       []episodeTotals `json:"episodes"`
+	SuperPackets  int64    `json:"super_packets,omitempty"`
+	Warnings      []string `json:"warnings"`
+	Notes         []string `json:"notes"`
+	*EpisodeLists          // nil with --no-episodes
 }
 
 // replayed is the result of a replay.
@@ -51,15 +48,14 @@ type replayed struct {
 	stats []dataplane.ClassStats
 	keys  []*keyTotals
 
-	worst         []*episodes.Episode
-	episodes      []episodeTotals // of worst
-	episodeCounts [2]int64        // by episodes.Kind
+	worst    []*episodes.Episode
+	episodes *EpisodeLists // of worst; nil with --no-episodes
 }
 
 func totalsOf(plan *dataplane.Outline, n replayed) totals {
 	t := totals{
 		DurationNS: n.Last - n.First, Meters: n.keys, SuperPackets: n.Cut, Warnings: append([]string{}, n.Warnings...), Notes: append([]string{}, n.Notes...),
-		DropEpisodes: n.episodeCounts[episodes.Drop], YellowEpisodes: n.episodeCounts[episodes.Yellow], Episodes: n.episodes,
+		EpisodeLists: n.episodes,
 	}
 	for i := range n.stats {
 		st := &n.stats[i]

@@ -31,7 +31,7 @@ explain its verdict step by step: its arrival, headers and metered length, the
 class that matched and why earlier classes did not, each meter's tokens before
 and after with the clause of the RFC, the action, the queue, and the outcome.
 IN is pcap or pcapng, gzipped or not; - is standard input.`,
-		Example: `  shaper why testdata/pcaps/voice-bulk.pcapng 38 --policy docs/customer.yaml
+		Example: `  shaper why testdata/pcaps/voice-bulk.pcapng 32 --policy docs/customer.yaml
   shaper why testdata/pcaps/bursts.pcap 400 \
     --meter "trtcm cir=10mbit cbs=64KiB pir=20mbit pbs=128KiB" --yellow dscp=af12`,
 		Args: wantArgs(2, 2, "a capture and a packet number"),

@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/explain"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
 
 // whyJSON runs why --json.
@@ -84,6 +85,9 @@ func TestWhyAgainstDecisions(t *testing.T) {
 			if name == "cooked.pcapng" && strings.Contains(policy, "ethernet") {
 				continue // replay rejects the capture
 			}
+			if !nettest.Deep() {
+				step *= 4
+			}
 			rows := whyAgainstDecisions(t, policy, filepath.Join("../../testdata/pcaps", name), step)
 			for _, row := range rows {
 				reasons[row.Reason]++
@@ -95,7 +99,7 @@ func TestWhyAgainstDecisions(t *testing.T) {
 // TestWhyRandom is TestWhyAgainstDecisions for random policies.
 func TestWhyRandom(t *testing.T) {
 	r, path := seededRand(t), filepath.Join(t.TempDir(), "policy.yaml")
-	for range *randomPolicyCount / 20 {
+	for range max(*randomPolicyCount/20, 1) {
 		policy := randomPolicy(r, "wan", "lan")
 		if err := os.WriteFile(path, []byte(policy), 0o600); err != nil {
 			t.Fatal(err)

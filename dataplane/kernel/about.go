@@ -43,6 +43,7 @@ type About struct {
 
 	Asked  Pacer         `json:",omitempty"` // Config.Pacer
 	Pacer  Pacer         `json:",omitempty"` // root qdisc in use; "" without queues
+	Fair   FairScheduler `json:",omitempty"` // "" without fair queues
 	Queued []queueRecord `json:",omitempty"` // by queue of the outline
 	Links  []uint16      `json:",omitempty"` // HTB class minor, by link of the outline
 	Ring   int           `json:",omitempty"` // total number of ring entries
@@ -91,7 +92,7 @@ type queueRecord struct {
 // slots, profiles and qdisc classes.
 func (a *About) recordImage(g *image) {
 	a.Outline, a.Slots, a.Stages, a.Queued = *g.plan.Outline(), g.counterSlots(), nil, nil
-	a.Links, a.Ring, a.Pacer = g.linkIDs, g.ring, g.pacer
+	a.Links, a.Ring, a.Pacer, a.Fair = g.linkIDs, g.ring, g.pacer, g.fair
 	a.Customers = g.constants.Customers
 	for i, q := range g.queues {
 		a.Queued = append(a.Queued, queueRecord{q, g.feeders[i]})

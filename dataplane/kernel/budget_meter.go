@@ -164,6 +164,17 @@ func (m *budgetMeter) drawSecond(i int, now uint64, n uint32, credit int64) bool
 	return err == nil && code == 1
 }
 
+// Refund implements dataplane.Shared, as meter.Meter.Refund.
+func (m *budgetMeter) Refund(c meter.Charge) {
+	if c.Color >= meter.Red {
+		return
+	}
+	r := &m.run
+	now := uint64(c.At - m.clockOffset)
+	r.Cb = [5]uint32{m.slot, uint32(now), uint32(now >> 32), uint32(c.N), uint32(c.Color)}
+	_, _ = r.run(m.maps.loaded[2].Programs[bpf.BudgetProgShaperRefund].FD()) // a failure costs tokens only
+}
+
 // colorByProgram meters a packet by an eBPF program. It returns Red if the program fails.
 func (m *budgetMeter) colorByProgram(now uint64, n uint32, in meter.Color) meter.Color {
 	r := &m.run

@@ -33,8 +33,10 @@ func (u *budgetUser) String() string { return fmt.Sprintf("%s (process %d)", u.n
 
 // registryTemp returns the name of the temporary file in which the user writes the registry.
 func (u *budgetUser) registryTemp() string {
-	return iface{u.Namespace, u.Index}.registryTemp(u.Direction)
+	return u.at().registryTemp(u.Direction)
 }
+
+func (u *budgetUser) at() iface { return iface{u.Namespace, u.Index} }
 
 // registryTemp returns a name that contains the interface, so a survey can attribute the
 // file to the interface if its writer was killed.

@@ -77,7 +77,7 @@ type lockedRegistry struct {
 	temp     string       // name of the temporary file for the next contents
 	maps     [2]*ebpf.Map // open if openMaps was called
 	unpinned bool         // the maps are new, and not pinned yet
-	pruned   []Left       // budgets of removed users
+	pruned   []leftBudget // budgets of removed users
 }
 
 // registryExists reports whether the registry exists, or the lock file of a killed process.
@@ -154,8 +154,14 @@ func (b *lockedRegistry) pruneGone() error {
 }
 
 // leftover describes a budget whose user u is gone.
-func (r *budgetRecord) leftover(u *budgetUser) Left {
-	return Left{u.Interface, u.Direction, fmt.Sprintf("budget %s", r.Name)}
+func (r *budgetRecord) leftover(u *budgetUser) leftBudget {
+	return leftBudget{u.Namespace, Left{u.Interface, u.Direction, fmt.Sprintf("budget %s", r.Name)}}
+}
+
+// leftBudget is a budget whose user is gone.
+type leftBudget struct {
+	namespace uint64 // of the user
+	Left
 }
 
 // dropUnused removes budgets without users.
@@ -303,8 +309,9 @@ func (b *lockedRegistry) close() error {
 }
 
 // releaseBudgets removes users from all budgets, by their lock files, and users that are
-// gone. It returns the budgets of the removed users. temp is the argument of openRegistry.
-func releaseBudgets(temp string, users ...string) (left []Left, err error) {
+// gone. It returns the budgets of the removed users in the namespace of at.
+func releaseBudgets(at iface, direction Direction, users ...string) (left []Left, err error) {
+	temp := at.registryTemp(direction)
 	if err := removeState(temp); err != nil { // left by a killed process
 		return nil, err
 	}
@@ -325,7 +332,12 @@ func releaseBudgets(temp string, users ...string) (left []Left, err error) {
 		})
 	}
 	b.dropUnused()
-	return b.pruned, errors.Join(b.save(), b.close())
+	for _, u := range b.pruned {
+		if u.namespace == at.Namespace {
+			left = append(left, u.Left)
+		}
+	}
+	return left, errors.Join(b.save(), b.close())
 }
 
 // leftBudgets returns the budgets in a network namespace whose users are gone. accept
@@ -346,7 +358,7 @@ func leftBudgets(namespace uint64, accept func(index int) bool) (left []Left, er
 				return nil, err
 			}
 			if gone {
-				left = append(left, b.leftover(u))
+				left = append(left, b.leftover(u).Left)
 			}
 		}
 	}

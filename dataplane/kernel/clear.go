@@ -95,7 +95,8 @@ func (st *site) clearUnlessPinned(direction Direction) error {
 
 // removeOrphans removes leftovers of deleted interfaces of this network namespace: ifb
 // devices, pins of detached links, users of budgets, journals and locks. It returns a
-// line for each that a user may care about.
+// line for each that a user may care about. Pins and users of budgets of other
+// namespaces, which may be gone, are removed without a line.
 func removeOrphans() (removed []string, err error) {
 	namespace, err := currentNamespace()
 	if err != nil {
@@ -125,11 +126,14 @@ func removeOrphans() (removed []string, err error) {
 	pins, err := removeOrphanPins()
 	errs = append(errs, err)
 	for _, name := range pins {
+		if !strings.HasPrefix(name, fmt.Sprintf("%d-", namespace)) {
+			continue // of another namespace: nothing that this user asked about
+		}
 		removed = append(removed, fmt.Sprintf("pin %s of a deleted interface", filepath.Join(pinDir, name)))
 	}
 	// The programs of removed pins can still exist for a moment, so releaseBudgets gets
 	// the names of their users.
-	left, err := releaseBudgets(iface{namespace, 0}.registryTemp(Egress), pins...)
+	left, err := releaseBudgets(iface{namespace, 0}, Egress, pins...)
 	errs = append(errs, err)
 	for _, l := range left {
 		removed = append(removed, l.String())

@@ -71,7 +71,7 @@ func (e *encoder) service(from *dataplane.PlanService) (out bpf.ShaperPlan) {
 		case e.entry == xdpEntry:
 			e.refuse(from.Source, "queue", "cannot run in XDP, which has no queues", UseTC)
 		case e.pacer == HTB:
-			e.refuse(from.Source, "queue", "of each customer needs qdisc fq: this kernel lacks it, or the policy has links", UseUserSpace)
+			e.refuse(from.Source, "queue", "of each customer needs qdisc fq: this kernel lacks it, or the policy has links, or queues without fair: false", UseUserSpace)
 		case e.pacer == FQ && from.Queue.Time > maxFQDelay:
 			e.refuse(from.Source, "limit", fmt.Sprintf("allows queueing delays above %v, the maximum of fq", maxFQDelay), UseUserSpace)
 		}

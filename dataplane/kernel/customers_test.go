@@ -169,6 +169,77 @@ func TestChangeCustomers(t *testing.T) {
 	t.Logf("%d times with new maps", remade)
 }
 
+// customerMaps returns the image and the maps of a policy with plans and one customer, "a".
+func customerMaps(t *testing.T, plans []*dataplane.ServicePlan, plan uint32) (*image, *stateMaps) {
+	t.Helper()
+	policy := customerPolicy([]dataplane.Customer{{Name: "a", Plan: plans[plan]}})
+	policy.Customers.Plans = plans
+	g, err := encodePolicy(policy, ingressEntry, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	maps, err := newStateMaps()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { maps.close() })
+	if err := g.initialize(maps); err != nil {
+		t.Fatal(err)
+	}
+	return g, maps
+}
+
+// TestMoveBeginsCoDel changes the plans of a customer with a queue. CoDel begins anew unless only the
+// rate differs, as in the pipeline.
+func TestMoveBeginsCoDel(t *testing.T) {
+	needRoot(t)
+	t.Parallel()
+	paced := func(name string, rate int64, limit time.Duration, codel queue.CoDel) *dataplane.ServicePlan {
+		return &dataplane.ServicePlan{Name: name, Queue: &queue.Config{Rate: meter.BitRate(rate), Time: limit, CoDel: codel}}
+	}
+	fast := queue.CoDelAt(meter.BitRate(20e6))
+	ecn := paced("ecn", 20e6, time.Second, fast)
+	ecn.Queue.ECN = true
+	plans := []*dataplane.ServicePlan{
+		paced("before", 20e6, time.Second, fast),
+		paced("rate", 10e6, time.Second, fast),
+		paced("target", 1e6, time.Second, queue.CoDelAt(meter.BitRate(1e6))),
+		paced("limit", 20e6, time.Minute, fast),
+		paced("interval", 20e6, time.Second, queue.CoDel{Target: fast.Target, Interval: 2 * fast.Interval}),
+		ecn,
+	}
+	for to, plan := range plans {
+		t.Run(plan.Name, func(t *testing.T) {
+			_, maps := customerMaps(t, plans, 0)
+			now := uint64(clock(t))
+			const begun, above, dropping = 1, 1 << 8, 1 << 16 // bytes of the rest of a backlog
+			before := bpf.ShaperCustomer{
+				Word: [2]uint64{now, 0}, Stamp: now - 1e9, // first above
+				Queue: [3]uint64{now + 1e6, 50<<32 | 60, begun | above | dropping}, // next drop, counts
+				Id:    customerID("a"),
+			}
+			if err := maps.customers.Put(uint32(0), &before); err != nil {
+				t.Fatal(err)
+			}
+			if err := maps.move([]bpf.BudgetMove{{Customer: 1, Plan: uint32(to)}}); err != nil {
+				t.Fatal(err)
+			}
+			var c bpf.ShaperCustomer
+			if err := maps.customers.LookupWithFlags(uint32(0), &c, ebpf.LookupLock); err != nil {
+				t.Fatal(err)
+			}
+			want := before
+			want.Plan = uint32(to)
+			if to > 1 {
+				want.Stamp, want.Queue = 0, [3]uint64{2: begun}
+			}
+			if c.Word != want.Word || c.Stamp != want.Stamp || c.Queue != want.Queue || c.Plan != want.Plan {
+				t.Errorf("state %v, %d, %v, want %v, %d, %v", c.Word, c.Stamp, c.Queue, want.Word, want.Stamp, want.Queue)
+			}
+		})
+	}
+}
+
 // TestMoveKeepsTokens changes the plans of customers, whose buckets refill so slowly that the time
 // does not matter.
 func TestMoveKeepsTokens(t *testing.T) {
@@ -211,21 +282,7 @@ func TestMoveKeepsTokens(t *testing.T) {
 		{"window to bucket before the first packet", win, large, unstarted, levels{10000}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			list := []dataplane.Customer{{Name: "a"}}
-			policy := customerPolicy(list)
-			policy.Customers.Plans, list[0].Plan = plans, plans[test.from]
-			g, err := encodePolicy(policy, ingressEntry, "")
-			if err != nil {
-				t.Fatal(err)
-			}
-			maps, err := newStateMaps()
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer maps.close()
-			if err := g.initialize(maps); err != nil {
-				t.Fatal(err)
-			}
+			g, maps := customerMaps(t, plans, test.from)
 			from, to := &g.customerImage.plans[test.from].Profile, &g.customerImage.plans[test.to].Profile
 			now := uint64(clock(t))
 			var c bpf.ShaperCustomer

@@ -274,32 +274,33 @@ func (i *inspection) checkTree() error {
 		return err
 	}
 	var missing []string
-	for name, id := range i.expectedClasses() {
-		if !there[id] || id&qdisc.Over == 0 && !there[id|qdisc.Over] && !i.isLinkLeaf(id) {
+	for id, name := range i.expectedClasses() {
+		if !there[id] {
 			missing = append(missing, name)
 		}
 	}
 	if len(missing) > 0 {
 		slices.Sort(missing)
+		missing = slices.Compact(missing)
 		i.addProblem(classMissing, CallRepair, "HTB classes are missing: those of %s", strings.Join(missing, ", "))
 	}
 	return nil
 }
 
-// expectedClasses returns the handles of the HTB classes of queues and links, by name.
-func (i *inspection) expectedClasses() map[string]uint32 {
-	out := map[string]uint32{}
-	for at, q := range i.Queued {
-		out["queue "+i.Outline.Queues[at].Name] = q.ClassId
+// expectedClasses returns the names of queues and links by the handles of their HTB classes.
+func (i *inspection) expectedClasses() map[uint32]string {
+	out := map[uint32]string{}
+	for at := range i.Queued {
+		q, name := &i.Queued[at], "queue "+i.Outline.Queues[at].Name
+		for id := range flowIDs(&q.ShaperQueue) {
+			out[qdisc.Handle(id)] = name
+		}
+		if q.Linked == 0 {
+			out[q.ClassId|qdisc.Over] = name // a parent of its own
+		}
 	}
 	for at, id := range i.Links {
-		out["link "+i.Outline.Links[at]] = qdisc.Handle(id)
+		out[qdisc.Handle(id)], out[qdisc.Handle(id|qdisc.Over)] = "link "+i.Outline.Links[at], "link "+i.Outline.Links[at]
 	}
 	return out
-}
-
-// isLinkLeaf reports whether a class belongs to a queue of a link. Other queues have a
-// parent class of their own.
-func (i *inspection) isLinkLeaf(handle uint32) bool {
-	return slices.ContainsFunc(i.Queued, func(q queueRecord) bool { return q.ClassId == handle && q.Linked != 0 })
 }

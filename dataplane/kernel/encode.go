@@ -58,13 +58,15 @@ type image struct {
 	changesCustomers bool           // the maps of customers are those of the previous policy
 	copied           *customerTable // state of the previous policy's customers when it was copied to new maps; nil if it was not
 
-	ring int // total number of ring entries
+	ring   int    // total number of ring entries
+	spread uint32 // number of queues with leaves for flows
 
 	plan    *dataplane.Plan
 	source  *dataplane.Plan // of which plan is one direction
 	entry   entry
 	asked   Pacer                // pacer for which the plan was encoded
 	pacer   Pacer                // pacer in use; "" if no packets are queued
+	fair    FairScheduler        // of the fair queues; "" without one
 	feeders []feeder             // by queue
 	linkIDs []uint16             // HTB class minor, by link
 	from    dataplane.Succession // parts of the previous policy that the plan continues
@@ -74,7 +76,12 @@ type image struct {
 // assign slots: inherit does. The error joins a dataplane.FieldError for each part that
 // the kernel plane cannot run.
 func encode(plan *dataplane.Plan, to entry, pacer Pacer) (*image, error) {
-	e := encoder{image: &image{plan: plan, entry: to, asked: pacer, pacer: pacer, highs: map[bpf.ShaperHigh]uint32{}, linkIDs: make([]uint16, len(plan.Links))}}
+	return encodeFair(plan, to, pacer, fairScheduler(plan, pacer))
+}
+
+// encodeFair is encode with a scheduler of fair queues.
+func encodeFair(plan *dataplane.Plan, to entry, pacer Pacer, fair FairScheduler) (*image, error) {
+	e := encoder{image: &image{plan: plan, fair: fair, entry: to, asked: pacer, pacer: pacer, highs: map[bpf.ShaperHigh]uint32{}, linkIDs: make([]uint16, len(plan.Links))}}
 	c := &e.constants
 	c.Base, c.Overhead, c.Mpu = uint8(plan.Length.Base), int32(plan.Length.Overhead), uint32(plan.Length.MPU)
 	c.DropUntaken, c.Queues, c.Pacer, c.Major = flag(plan.DropUnclassified), flag(len(plan.Queues) > 0), pacerNumber[pacer], qdisc.Major

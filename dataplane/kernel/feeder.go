@@ -50,7 +50,7 @@ func (f feeder) merge(other feeder) feeder {
 // HTB counts packets, no bytes, and counts a GSO packet as one.
 func (a *About) countQdiscDrops(stats []dataplane.ClassStats, leaves map[uint16]qdisc.Counts) {
 	for _, q := range a.Queued {
-		dropped := int64(leaves[uint16(q.ClassId)].Drops)
+		dropped := int64(countsOf(leaves, &q.ShaperQueue).Drops)
 		for i := range a.Outline.Classes {
 			if a.Outline.Classes[i].Name != q.Class {
 				continue

@@ -56,7 +56,7 @@ func writeRecord(m *ebpf.Map, text []byte) error {
 
 // recordVersion is the version of the record's format, which consists of About and the
 // structs of bpf/src/policy.h in it. TestRecordVersion fails if they change without it.
-const recordVersion = 8
+const recordVersion = 9
 
 // VersionError reports that a shaper was attached by another version of this package,
 // whose record this one cannot read. Clear detaches such a shaper, and Attach replaces

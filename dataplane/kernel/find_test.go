@@ -39,7 +39,7 @@ func jsonLayout(t reflect.Type, seen map[reflect.Type]bool) string {
 // TestRecordVersion checks that a change of the records' layout comes with another version: a
 // binary of the old version would read missing fields as zeros.
 func TestRecordVersion(t *testing.T) {
-	const version, want = 8, "6098c0175c549639"
+	const version, want = 9, "abd34b11348b335e"
 	text := jsonLayout(reflect.TypeFor[About](), map[reflect.Type]bool{})
 	if got := fmt.Sprintf("%x", sha256.Sum256([]byte(text)))[:16]; version != recordVersion || got != want {
 		t.Errorf("got layout %s and version %d, want %s and %d: increase recordVersion and update this test: %s", got, recordVersion, want, version, text)
@@ -93,7 +93,7 @@ func TestParseRecord(t *testing.T) {
 			t.Errorf("wrong %q: got %+v and error %v", name, got, err)
 		}
 	}
-	for _, text := range []string{"", "{", `{"Version":8,"Stages":[{}]}`, `{"Version":8,"Outline":{"Stages":[{"Then":-1}]},"Stages":"AAAA"}`} {
+	for _, text := range []string{"", "{", `{"Version":9,"Stages":[{}]}`, `{"Version":9,"Outline":{"Stages":[{"Then":-1}]},"Stages":"AAAA"}`} {
 		if _, err := parseRecord([]byte(text)); !errors.As(err, new(*DamageError)) {
 			t.Errorf("%q: got error %v, want one about damage", text, err)
 		}

@@ -24,10 +24,13 @@ func needRoot(t testing.TB) {
 // inVM is true in an emulated machine. It is about ten times slower and has imprecise clocks.
 var inVM = nettest.InVM
 
-// rounds is n, or a tenth of it in a VM.
+// rounds is n, or a tenth of it in a VM. Without nettest.Deep it is a third.
 func rounds(n int) int {
-	if inVM {
+	switch {
+	case inVM:
 		return max(n/10, 1)
+	case !nettest.Deep():
+		return max(n/3, 1)
 	}
 	return n
 }

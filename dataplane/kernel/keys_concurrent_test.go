@@ -150,8 +150,9 @@ func (c *contended) run(t *testing.T, cpus []int) {
 	if c.whole { // otherwise the overflow is unknown
 		overflow, _ := elsewhere.Float64()
 		missed = overflow / length / float64(packets)
-		if missed > 0.005 && !inVM {
-			t.Errorf("a share of %.6f of the packets used the shared overflow meter, want at most 0.005", missed)
+		// A CPU that the host stops for some ms while it holds the lock sends all packets of the other there.
+		if missed > 0.1 && !inVM {
+			t.Errorf("a share of %.6f of the packets used the shared overflow meter, want at most 0.1", missed)
 		}
 	}
 	t.Logf("%d packets, granted %.4f of the limit, %.2g of them by the overflow meter; ns per packet: one CPU %d, two CPUs %d and %d",

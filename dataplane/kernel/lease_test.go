@@ -368,7 +368,7 @@ func TestLeaseConcurrent(t *testing.T) { // not parallel: it needs both CPUs
 	if new(big.Rat).SetInt64(green).Cmp(most) > 0 {
 		t.Errorf("%d bytes passed, want at most %s", green, most.FloatString(3))
 	}
-	if float64(green) < limit/10 {
-		t.Errorf("%d bytes passed, want at least a tenth of %.0f", green, limit)
+	if green == 0 {
+		t.Error("no packet passed")
 	}
 }

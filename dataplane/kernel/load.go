@@ -190,6 +190,7 @@ func (g *image) newPolicyMaps() (map[string]*ebpf.Map, error) {
 		addArray(out, bpf.ShaperMapBounds6, g.bounds),
 		addArray(out, bpf.ShaperMapClasses, g.classes),
 		addArray(out, bpf.ShaperMapStages, g.stages),
+		addArray(out, bpf.ShaperMapFlows, make([]bpf.ShaperFlow, int(g.spread)*flowLeaves)),
 		addHash(out, bpf.ShaperMapHighs, g.highs),
 	} {
 		if err != nil {

@@ -107,9 +107,10 @@ func TestHasOwner(t *testing.T) {
 	}
 }
 
-// TestLockTurns checks that a process waits for a lock as long as its holders change, and not
+// TestQuietLockTurns checks that a process waits for a lock as long as its holders change, and not
 // longer than its patience for one holder.
-func TestLockTurns(t *testing.T) {
+func TestQuietLockTurns(t *testing.T) {
+	nettest.Quiet(t)
 	needRoot(t)
 	t.Parallel()
 	nettest.Steady(t, func() error { return takeTurns(t, iface{Namespace: 1, Index: 1<<30 + 2}, time.Second) })

@@ -37,7 +37,7 @@ type memberMaps struct {
 	maps   [2]*ebpf.Map // in the order of budgetMaps
 	id     ebpf.MapID   // ID of the first map
 	memory []byte       // contents of the first map
-	loaded [2]*ebpf.Collection
+	loaded [3]*ebpf.Collection
 }
 
 // NewMember returns a member that other users see by the name of a device and a direction.
@@ -194,7 +194,7 @@ func (m *Member) Close() error {
 	if m.maps != nil {
 		m.maps.close()
 	}
-	_, err := releaseBudgets(m.user.registryTemp(), m.user.File)
+	_, err := releaseBudgets(m.user.at(), m.user.Direction, m.user.File)
 	return errors.Join(err, m.lock.Close())
 }
 
@@ -215,7 +215,7 @@ func openMemberMaps(maps [2]*ebpf.Map) (m *memberMaps, err error) {
 			return m, err
 		}
 	}
-	for i, name := range []string{bpf.BudgetProgShaperColor, bpf.BudgetProgShaperDraw} {
+	for i, name := range []string{bpf.BudgetProgShaperColor, bpf.BudgetProgShaperDraw, bpf.BudgetProgShaperRefund} {
 		if m.loaded[i], err = loadBudgetProgram(name, budgetMapsByName(maps)); err != nil {
 			return m, err
 		}

@@ -2,7 +2,9 @@ package kernel
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"math/big"
 	"math/bits"
@@ -14,6 +16,25 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
+
+// FairScheduler is the part of the kernel that schedules the flows of fair queues.
+type FairScheduler string
+
+const (
+	FairByFQCoDel FairScheduler = qdisc.FQCoDel // fq_codel in an HTB leaf
+	FairByHTB     FairScheduler = qdisc.HTB     // HTB leaves by flow hash, in a kernel without fq_codel
+)
+
+// fairScheduler returns the scheduler of a plan's fair queues; "" without one.
+func fairScheduler(plan *dataplane.Plan, pacer Pacer) FairScheduler {
+	switch _, fair := linkedAndFair(plan); {
+	case fair == nil || pacer != HTB:
+		return ""
+	case errors.As(qdisc.Have(qdisc.FQCoDel), new(*qdisc.MissingError)):
+		return FairByHTB
+	}
+	return FairByFQCoDel
+}
 
 // Pacer is the root qdisc that holds queued packets until they depart.
 type Pacer string
@@ -55,11 +76,67 @@ func choosePacer(requested Pacer, plan *dataplane.Plan) (Pacer, error) {
 	}
 	err := qdisc.Have(string(requested))
 	if err == nil && fair != nil && requested == HTB {
-		if err = qdisc.Have(qdisc.FQCoDel); err != nil {
+		if err = qdisc.Have(qdisc.FQCoDel); errors.As(err, new(*qdisc.MissingError)) {
+			err = nil // flows get leaves of HTB
+		} else if err != nil {
 			err = fmt.Errorf("queue %s is fair: %w", fair.Name, err)
 		}
 	}
 	return requested, err
+}
+
+// Without fq_codel, the flows of a fair queue are spread over leaves of HTB, which take turns. Flows that
+// send little share the leaf of the queue itself, which is sent first: the program keeps the time at which
+// a flow has used up its part.
+const (
+	flowLeaves = queue.Flows
+	flowPart   = 32       // a flow is sent first up to 1/flowPart of the rate
+	firstParts = 4        // flows that are sent first have at most 1 - 1/firstParts of the rate
+	flowLimit  = 2        // limit of a leaf: this part of the queue's limit
+	flowRoom   = 80 << 10 // and at least a GSO packet with the headers of its segments, bytes
+	flowQueues = 15       // queues with such leaves: those of two policies have IDs below qdisc.Over
+)
+
+// flowIDs returns the IDs of the classes of a queue: its own, and those of its leaves for flows.
+func flowIDs(q *bpf.ShaperQueue) iter.Seq[uint16] {
+	return func(yield func(uint16) bool) {
+		if !yield(uint16(q.ClassId)) {
+			return
+		}
+		for i := range q.Flows {
+			if !yield(uint16(q.FlowsId + i)) {
+				return
+			}
+		}
+	}
+}
+
+// countsOf returns the sum of the counters of a queue's classes.
+func countsOf(leaves map[uint16]qdisc.Counts, q *bpf.ShaperQueue) (sum qdisc.Counts) {
+	for id := range flowIDs(q) {
+		sum.Add(leaves[id])
+	}
+	return sum
+}
+
+// alone reports whether a fair queue is alone on its link.
+func (g *image) alone(q *dataplane.PlanQueue) bool {
+	return q.Fair && len(g.plan.Links[q.Link].Queues) == 1
+}
+
+// spreads reports whether a fair queue needs leaves for its flows.
+func (e *encoder) spreads(q *dataplane.PlanQueue) bool {
+	if !q.Fair || e.fair != FairByHTB {
+		return false
+	}
+	const missing = ", which needs fq_codel: this kernel has no fq_codel qdisc, and no module sch_fq_codel"
+	switch {
+	case !e.alone(q):
+		e.fail(q.Source, "fair", "shares its link with other queues"+missing)
+	case e.spread == flowQueues:
+		e.fail(q.Source, "fair", fmt.Sprintf("is the case for more than %d queues%s", flowQueues, missing))
+	}
+	return true
 }
 
 // queue encodes a queue and gives it a ring of departures if its limit needs one.
@@ -68,6 +145,12 @@ func (e *encoder) queue(q *dataplane.PlanQueue) {
 	if q.Link >= 0 {
 		out.Linked, out.Capacity, out.Paces[0] = 1, 0, bpf.ShaperPace{}
 		e.checkLinked(q)
+	}
+	if e.spreads(q) {
+		out.Flows, out.FlowsSlot = flowLeaves, e.spread
+		e.spread++
+		e.constants.Spread = 1
+		out.Paces[0].Ns = flowPart * uint64(time.Second) / min(bytesPerSecond(q.Drain), flowPart*uint64(time.Second))
 	}
 	if e.pacer == FQ && maxDelay(q) > maxFQDelay {
 		e.refuse(q.Source, "limit", fmt.Sprintf("allows queueing delays above %v, the maximum of fq", maxFQDelay), UseHTB)
@@ -97,7 +180,11 @@ func encodeQueue(c *queue.Config, rate meter.Rate) bpf.ShaperQueue {
 
 // checkLinked rejects options that HTB does not support in a queue of a link.
 func (e *encoder) checkLinked(q *dataplane.PlanQueue) {
-	if e.pacer == FQ {
+	switch {
+	case e.pacer != FQ:
+	case e.alone(q):
+		e.refuse(q.Source, "fair", "needs HTB; with fair: false, fq can queue the packets", UseHTB)
+	default:
 		e.refuse(q.Source, "link", "needs HTB", UseHTB)
 	}
 	if q.Fair && q.Key.By != dataplane.ByFlow {
@@ -110,7 +197,7 @@ func (e *encoder) checkLinked(q *dataplane.PlanQueue) {
 		}
 		e.fail(q.Source, field, "is not supported in a queue of a link in the kernel plane, because HTB does not report the backlog: give the queue a rate of its own")
 	}
-	if q.Packets > 0 {
+	if q.Packets > 0 && !q.Fair {
 		e.fail(q.Source, "limit", "of a link's queue cannot be in packets in the kernel plane: give a size, such as 64KiB, or a time")
 	}
 }
@@ -207,12 +294,44 @@ func (g *image) tree(d *device) *qdisc.Tree {
 		}
 		leaf.Parent, leaf.Priority = g.linkIDs[q.Link], uint32(q.Priority)
 		leaf.Quantum, leaf.Limit = g.quantum(q, longest), uint32(min(q.Bytes, math.MaxUint32))
-		if q.Fair {
-			leaf.Fair = &qdisc.Fair{CoDel: q.CoDel, ECN: q.ECN, Packets: uint32(q.Capacity())}
+		switch {
+		case g.queues[i].Flows > 0:
+			t.Leaves = append(t.Leaves, flowLeavesOf(q, leaf, uint16(g.queues[i].FlowsId))...)
+			continue
+		case q.Fair:
+			leaf.Fair = &qdisc.Fair{CoDel: q.CoDel, ECN: q.ECN, Packets: uint32(q.Capacity()), Quantum: flowQuantum(q.Drain)}
 		}
 		t.Leaves = append(t.Leaves, leaf)
 	}
 	return t
+}
+
+// flowQuantum returns fq_codel's quantum at a rate, as cake chooses it. At low rates a flow with small packets
+// would wait long while each other flow sends a packet of the MTU. With a small quantum a large packet needs
+// several turns, and a small one does not.
+func flowQuantum(rate meter.Rate) uint32 {
+	return uint32(min(max(bytesPerSecond(rate)>>12, 300), queue.Quantum))
+}
+
+// flowLeavesOf returns the leaves of a fair queue: first, that of flows which send little, and one for each
+// flow number, with IDs from id on.
+func flowLeavesOf(q *dataplane.PlanQueue, first qdisc.Leaf, id uint16) []qdisc.Leaf {
+	bytes := q.Bytes
+	if bytes == 0 {
+		bytes = q.Packets * 1500
+	}
+	first.Rate = max(bytesPerSecond(q.Drain)/firstParts*(firstParts-1), 1) // 0 is unlimited, as for limits
+	first.Limit = uint32(min(bytes, math.MaxInt32))
+	first.Priority = 0 // the queue is alone on its link
+	leaf := first
+	leaf.Rate, leaf.Priority = 0, 1
+	leaf.Limit = uint32(min(max(bytes/flowLimit, flowRoom), math.MaxInt32))
+	out := []qdisc.Leaf{first}
+	for i := range uint16(flowLeaves) {
+		leaf.ID = id + i
+		out = append(out, leaf)
+	}
+	return out
 }
 
 // quantum returns the bytes that a queue of a link may send in its turn. The queue with the

@@ -12,9 +12,9 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// TestQueueConcurrent queues packets on two CPUs in one queue, with the kernel's clock. Departures
+// TestQuietQueueConcurrent queues packets on two CPUs in one queue, with the kernel's clock. Departures
 // never overlap, and the queued packets keep to the rate and the limit.
-func TestQueueConcurrent(t *testing.T) { // not parallel: it needs both CPUs
+func TestQuietQueueConcurrent(t *testing.T) { // not parallel: it needs both CPUs
 	needRoot(t)
 	cpus := allowedCPUs(t)
 	if len(cpus) < 2 {

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -27,7 +28,7 @@ func TestQueueTree(t *testing.T) {
 			Fair: dataplane.Key{By: dataplane.ByFlow},
 		}}},
 	}}
-	g, err := encodePolicy(policy, egressEntry, HTB)
+	g, err := encodeFair(compiled(t, policy), egressEntry, HTB, FairByFQCoDel)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +44,7 @@ func TestQueueTree(t *testing.T) {
 			{ID: id(3), Parent: g.linkIDs[0], Priority: 1, Quantum: 1514, Limit: 30_000},
 		},
 	}
-	if f, want := *got.Leaves[3].Fair, (qdisc.Fair{CoDel: queue.CoDel{Target: 5, Interval: 6}, ECN: true, Packets: 1500}); f != want {
+	if f, want := *got.Leaves[3].Fair, (qdisc.Fair{CoDel: queue.CoDel{Target: 5, Interval: 6}, ECN: true, Packets: 1500, Quantum: 1514}); f != want {
 		t.Errorf("fair queue: got %+v, want %+v", f, want)
 	}
 	got.Leaves[3].Fair = nil
@@ -105,6 +106,77 @@ func TestQueueQuantum(t *testing.T) {
 			if got := leaves[i].Quantum; got != want {
 				t.Errorf("weights %v, MTU %d: queue %d: got a quantum of %d bytes, want %d", test.weights, test.mtu, i, got, want)
 			}
+		}
+	}
+}
+
+// TestFlowLeaves checks the leaves of a fair queue in a kernel without fq_codel: the first, which is sent
+// first, has at most 3/4 of the rate. The limit of another is half that of the queue, but at least 80 KiB.
+func TestFlowLeaves(t *testing.T) {
+	t.Parallel()
+	fair := func(name string, c queue.Config, rate meter.Rate) dataplane.Class {
+		c.CoDel = queue.CoDelAt(rate)
+		q := &dataplane.Queue{Name: name, Config: c, Link: &dataplane.Link{Name: name, Rate: rate}, Fair: dataplane.Key{By: dataplane.ByFlow}}
+		return dataplane.Class{Name: name, Match: dataplane.Match{DSCP: []dataplane.Range{{First: 1, Last: 1}}}, Green: &dataplane.Action{Queue: q}}
+	}
+	rows := []struct {
+		c           queue.Config
+		rate        int64 // bit/s
+		first       uint64
+		limit, each uint32 // bytes
+	}{
+		{queue.Config{Bytes: 30_000}, 80e6, 7_500_000, 30_000, 80 << 10},
+		{queue.Config{Bytes: 200_000}, 16, 1, 200_000, 100_000}, // 2 bytes per second
+		{queue.Config{Time: time.Second}, 16e6, 1_500_000, 2_000_000, 1_000_000},
+		{queue.Config{Packets: 1000}, 16e6, 1_500_000, 1_500_000, 750_000},
+	}
+	policy := &dataplane.Policy{}
+	for i, row := range rows {
+		policy.Classes = append(policy.Classes, fair(fmt.Sprint("q", i), row.c, bps(row.rate)))
+	}
+	g, err := encodeFair(compiled(t, policy), egressEntry, HTB, FairByHTB)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.inherit(&About{})
+	leaves, seen := g.tree(&device{mtu: 1500, linkType: dataplane.LinkEthernet}).Leaves, map[uint16]bool{}
+	if len(leaves) != len(rows)*(1+1024) {
+		t.Fatalf("%d leaves", len(leaves))
+	}
+	for i, leaf := range leaves {
+		at := i / 1025
+		row, first := rows[at], i%1025 == 0
+		want := qdisc.Leaf{ID: uint16(g.queues[at].FlowsId) + uint16(i%1025) - 1, Parent: g.linkIDs[at], Priority: 1, Quantum: 1514, Limit: row.each}
+		if first {
+			want = qdisc.Leaf{ID: uint16(g.queues[at].ClassId), Parent: g.linkIDs[at], Rate: row.first, Quantum: 1514, Limit: row.limit}
+		}
+		if fmt.Sprintf("%+v", leaf) != fmt.Sprintf("%+v", want) {
+			t.Fatalf("leaf %d of queue %d: got %+v, want %+v", i%1025, at, leaf, want)
+		}
+		if leaf.ID == 0 || leaf.ID >= qdisc.Over || seen[leaf.ID] {
+			t.Fatalf("leaf %d of queue %d: ID %d is 0, too large or used", i%1025, at, leaf.ID)
+		}
+		seen[leaf.ID] = true
+	}
+
+	shared := fair("a", queue.Config{Bytes: 30_000}, mega)
+	other := fair("b", queue.Config{Bytes: 30_000}, mega)
+	other.Green.Queue.Link = shared.Green.Queue.Link
+	many := &dataplane.Policy{}
+	for i := range flowQueues + 1 {
+		many.Classes = append(many.Classes, fair(fmt.Sprint("q", i), queue.Config{Bytes: 30_000}, mega))
+	}
+	for reason, policy := range map[string]*dataplane.Policy{
+		"shares its link with other queues, which needs fq_codel": {Classes: []dataplane.Class{shared, other}},
+		"is the case for more than 15 queues":                     many,
+	} {
+		_, err := encodeFair(compiled(t, policy), egressEntry, HTB, FairByHTB)
+		errs := fieldErrors(err)
+		if len(errs) == 0 || errs[0].Field != "fair" || !strings.Contains(errs[0].Reason, reason) {
+			t.Errorf("got error %v, want %q", err, reason)
+		}
+		if _, err := encodeFair(compiled(t, policy), egressEntry, HTB, FairByFQCoDel); err != nil {
+			t.Errorf("with fq_codel: %v", err)
 		}
 	}
 }

@@ -31,7 +31,7 @@ func (s *Shaper) queues(leaves map[uint16]qdisc.Counts) ([]dataplane.QueueState,
 	out := make([]dataplane.QueueState, len(s.Queued))
 	for i, q := range s.Queued {
 		out[i].Name = s.Outline.Queues[i].Name
-		leaf := leaves[uint16(q.ClassId)]
+		leaf := countsOf(leaves, &q.ShaperQueue)
 		out[i].Sent = dataplane.Count{Packets: int64(leaf.Packets), Bytes: int64(leaf.Bytes)}
 		out[i].Dropped, out[i].Class = int64(leaf.Drops), q.Class
 		if q.Linked != 0 {
@@ -88,6 +88,10 @@ func (g *image) inheritQueues(before *About) {
 		}
 	}
 	outline := g.plan.Outline()
+	blocks := slotAllocator{used: map[uint32]bool{0: true, 1: true}} // of IDs of leaves for flows; smaller IDs are those of queues and links
+	for i := range before.Queued {
+		blocks.used[before.Queued[i].FlowsId&math.MaxUint16/flowLeaves] = true
+	}
 	for i, from := range g.from.Queues {
 		q := &g.queues[i]
 		feeder := feederOf(outline, i)
@@ -103,6 +107,13 @@ func (g *image) inheritQueues(before *About) {
 				q.Slot = slots.allocate()
 			}
 		}
+		switch {
+		case q.Flows == 0:
+		case from >= 0 && before.Queued[from].Flows > 0:
+			q.FlowsId = before.Queued[from].FlowsId
+		default:
+			q.FlowsId = qdisc.Handle(uint16(blocks.allocate() * flowLeaves))
+		}
 		g.feeders = append(g.feeders, feeder)
 	}
 }
@@ -112,6 +123,7 @@ func (g *image) inheritQueues(before *About) {
 func sameQueue(a, b *bpf.ShaperQueue) bool {
 	x, y := *a, *b
 	x.Slot, x.ClassId, x.Ring, x.Paces, x.Version = y.Slot, y.ClassId, y.Ring, y.Paces, y.Version
+	x.FlowsId, x.FlowsSlot = y.FlowsId, y.FlowsSlot
 	return x == y
 }
 

@@ -19,10 +19,9 @@ import (
 // With fq, queued packets keep their departures. With HTB, they are sent at the new rate. A queue
 // is free for later packets at the time at which it would have been free. Limits in time stay
 // times: a slower queue or link that contains more than its limit accepts packets again when the
-// excess has been sent, and a fair queue drops the excess. The GSO limit changes with the
-// next Reload.
+// excess has been sent, and a fair queue drops the excess. The GSO limit is adjusted, as by Reload.
 //
-// The record of the shaper does not change: pass plans with the new rates to later calls of
+// The record of the shaper does not change, except for the GSO limit: pass plans with the new rates to later calls of
 // Reload and Repair.
 //
 // After an error some rates may have changed; SetRates can be called again. The error wraps
@@ -41,16 +40,33 @@ func (s *Shaper) SetRates(plan *dataplane.Plan) error {
 	if err != nil {
 		return err
 	}
-	if s.Pacer != "" {
-		d, err := deviceByIndex(s.iface())
-		if err != nil {
-			return err
-		}
-		if err := g.tree(d).Change(s.Place.Index); err != nil {
-			return err
-		}
+	if s.Pacer == "" {
+		return s.writeRates(g.queues)
 	}
-	return s.writeRates(g.queues)
+	d, err := deviceByIndex(s.iface())
+	if err != nil {
+		return err
+	}
+	if err := g.tree(d).Change(s.Place.Index); err != nil {
+		return err
+	}
+	if err := s.writeRates(g.queues); err != nil {
+		return err
+	}
+	return s.setGSOLimit(st, g, d.mtu)
+}
+
+// setGSOLimit gives the device the GSO limit that suits new rates. The record has it, for all processes.
+func (s *Shaper) setGSOLimit(st *site, g *image, mtu int) error {
+	limit, err := st.gsoLimit(&s.About, g, mtu)
+	if err != nil || limit == s.GSOLimit {
+		return err
+	}
+	if err := st.setGSO(s.Direction, limit); err != nil {
+		return err
+	}
+	s.GSOLimit = limit
+	return writeAbout(s.about, &s.About)
 }
 
 // encodeRates returns an image with the queues and links of a plan, as new rates of those in
@@ -59,7 +75,7 @@ func (a *About) encodeRates(plan *dataplane.Plan) (*image, error) {
 	if len(a.Queued) == 0 {
 		return nil, fmt.Errorf("%s %v: the active policy has no queues, so no rate can be set", a.Interface, a.Direction)
 	}
-	e := encoder{image: &image{plan: plan, pacer: a.Pacer, linkIDs: a.Links}}
+	e := encoder{image: &image{plan: plan, pacer: a.Pacer, fair: a.Fair, linkIDs: a.Links}}
 	for i := range plan.Queues {
 		e.queue(&plan.Queues[i])
 	}
@@ -72,7 +88,7 @@ func (a *About) encodeRates(plan *dataplane.Plan) (*image, error) {
 	}
 	for i := 0; same && i < len(e.queues); i++ {
 		q, was := &e.queues[i], a.Queued[i].ShaperQueue
-		q.Slot, q.ClassId = was.Slot, was.ClassId
+		q.Slot, q.ClassId, q.FlowsId = was.Slot, was.ClassId, was.FlowsId
 		continueRate(q, &was)
 		if q.Linked != 0 {
 			was.Bytes = q.Bytes // follows from the rate of the link

@@ -242,8 +242,8 @@ func TestRatesConcurrent(t *testing.T) { // not parallel: it needs both CPUs
 	if err != nil {
 		t.Fatal(err)
 	}
-	if in := all[0].Queued[0]; in.Packets < 1000 {
-		t.Errorf("got %+v queued, want many packets", in)
+	if in := all[0].Queued[0]; in.Packets < 100 { // that many fit into the empty queue
+		t.Errorf("got %+v queued, want at least 100 packets", in)
 	}
 }
 

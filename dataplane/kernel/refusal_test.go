@@ -169,7 +169,7 @@ func TestQueueRefusals(t *testing.T) {
 		{"codel in a link", one(ofLink(func(q *dataplane.Queue) { q.CoDel = queue.CoDel{Target: 1, Interval: 1} })), []Pacer{HTB}, "codel", &dataplane.Queue{}, "a rate of its own"},
 		{"fair by flow", one(ofLink(func(q *dataplane.Queue) {
 			q.Fair, q.CoDel = dataplane.Key{By: dataplane.ByFlow}, queue.CoDel{Target: 1, Interval: 1}
-		})), []Pacer{FQ}, "link", &dataplane.Queue{}, string(UseHTB)},
+		})), []Pacer{FQ}, "fair", &dataplane.Queue{}, "with fair: false, fq can queue the packets: " + string(UseHTB)},
 		{"fair by source", one(ofLink(func(q *dataplane.Queue) { q.Fair = dataplane.Key{By: dataplane.BySrc} })), []Pacer{HTB}, "fair", &dataplane.Queue{}, "write fair: flow"},
 		{"fair with wred", one(ofLink(func(q *dataplane.Queue) {
 			q.Fair, q.WRED[1] = dataplane.Key{By: dataplane.ByFlow}, queue.Early{Max: 10, Probability: 1}

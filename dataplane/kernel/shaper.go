@@ -158,7 +158,7 @@ func (s *Shaper) detachLocked(st *site) error {
 	s.finalLeafCounts, _ = s.leafCounts() // clear removes HTB with its counters
 	err = errors.Join(err, st.clear(s.Direction))
 	s.Lost.add(st.Lost)
-	s.hook, s.GSOLimit, s.Pacer = nil, 0, ""
+	s.hook, s.GSOLimit, s.Pacer, s.Fair = nil, 0, "", ""
 	return err
 }
 
@@ -192,7 +192,7 @@ func (a *About) encode(plan *dataplane.Plan, ready *image) (*image, error) {
 		}
 	}
 	if err == nil && a.Dry {
-		g.pacer, g.constants.Pacer = "", 0 // a dry run queues nothing
+		g.pacer, g.fair, g.constants.Pacer = "", "", 0 // a dry run queues nothing
 	}
 	return g, err
 }

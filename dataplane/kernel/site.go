@@ -133,7 +133,7 @@ func (st *site) clearOnce(direction Direction) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	left, err := releaseBudgets(st.registryTemp(direction), st.fileName(direction.String()))
+	left, err := releaseBudgets(st.iface, direction, st.fileName(direction.String()))
 	for _, l := range left {
 		st.addRemoved("%v", l)
 	}

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"fmt"
+	"time"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
@@ -36,7 +37,7 @@ type Walker struct {
 	mapped  [][]byte
 	batch   int
 	now     int64
-	lacks   bool // set Verdict.Lack
+	lacks   *dataplane.LackRuns // nil: Verdict.Lack is not measured
 }
 
 // NewWalker loads the program of a plan into the kernel, without attaching it. batch is
@@ -45,11 +46,11 @@ type Walker struct {
 // rejected as well.
 func NewWalker(plan *dataplane.Plan, batch int) (*Walker, error) {
 	if q, fair := linkedAndFair(plan); q != nil {
-		field := "link"
+		field, but := "link", ""
 		if fair != nil {
-			q, field = fair, "fair"
+			q, field, but = fair, "fair", " (but fair: false can)"
 		}
-		return nil, &RemedyError{&dataplane.FieldError{Object: q.Source, Field: field, Reason: "is scheduled by the kernel's qdiscs, which cannot run in virtual time"}, UseUserSpace}
+		return nil, &RemedyError{&dataplane.FieldError{Object: q.Source, Field: field, Reason: "is scheduled by the kernel's qdiscs, which cannot run in virtual time" + but}, UseUserSpace}
 	}
 	g, err := encode(plan, ingressEntry, "")
 	if err != nil {
@@ -166,20 +167,11 @@ func (w *Walker) writePackets(packets []dataplane.Packet) int {
 		copy(w.frames[start:], p.Data[:size])
 		w.records[i] = bpf.ShaperRecord{
 			Time: uint64(w.now), Wire: uint32(p.WireLen), Captured: uint32(size), Start: uint32(start),
-			Mark: p.Mark, Link: uint16(p.Link), Segment: segmentOf(p),
+			Mark: p.Mark, Link: uint16(p.Link), Segment: uint32(p.Segment), Segments: uint32(max(p.Segments, 1)),
 		}
 		start += (size + 7) &^ 7
 	}
 	return len(packets)
-}
-
-// segmentOf returns the length of the segments of a GSO packet, or 0. The program computes
-// their number.
-func segmentOf(p *dataplane.Packet) uint32 {
-	if p.Segments > 1 {
-		return uint32(p.Segment)
-	}
-	return 0
 }
 
 // readVerdict reads the verdict and the marks of a packet.
@@ -192,20 +184,23 @@ func (w *Walker) readVerdict(r *bpf.ShaperRecord, p *dataplane.Packet, v *datapl
 }
 
 // MeasureLack is as in dataplane.Pipeline.
-func (w *Walker) MeasureLack() { w.lacks = true }
+func (w *Walker) MeasureLack(gap time.Duration) { w.lacks = dataplane.NewLackRuns(w.plan, gap) }
 
-// lack returns the tokens that the packet lacked at its last meter.
-func (w *Walker) lack(r *bpf.ShaperRecord, p *dataplane.Packet) int32 {
+// measureLack sets the tokens that the packet lacked at its last meter.
+func (w *Walker) measureLack(r *bpf.ShaperRecord, p *dataplane.Packet, v *dataplane.Verdict) {
 	stage, s := &w.plan.Stages[r.Stage], &w.stages[r.Stage]
 	if s.Table != storePrivate {
-		return 0
+		return
 	}
 	n := int(r.Length)
 	if stage.Packets {
 		n = max(p.Segments, 1)
 	}
+	if w.lacks.Skip(v, n) {
+		return
+	}
 	tc, te := levelsAt(&bpf.ShaperState{Word: r.Word, Stamp: r.Stamp}, &s.Profile, r.Time).tokens(&s.Profile)
-	return stage.Lack(n, meter.Color(r.In), meter.Color(r.Color), tc, te)
+	w.lacks.Set(v, stage.Lack(n, meter.Color(r.In), v.Color, tc, te))
 }
 
 // Settle returns false: NewWalker rejects links, so no verdict is ever pending.
@@ -231,8 +226,8 @@ func (w *Walker) decodeVerdict(r *bpf.ShaperRecord, p *dataplane.Packet, v *data
 		Customer:  r.Customer,
 		Stage:     r.Stage,
 	}
-	if w.lacks && v.Color != meter.Green && r.Stage >= 0 {
-		v.Lack = w.lack(r, p)
+	if w.lacks != nil && v.Color != meter.Green && r.Stage >= 0 {
+		w.measureLack(r, p, v)
 	}
 	switch {
 	case r.Class < 0:

@@ -41,7 +41,7 @@ func TestWatch(t *testing.T) {
 			select {
 			case <-w.C:
 				return true
-			case <-time.After(20 * time.Second):
+			case <-time.After(patient):
 				return false
 			}
 		}
@@ -86,7 +86,7 @@ func TestWatchLost(t *testing.T) {
 		go w.run()
 		select {
 		case <-w.C:
-		case <-time.After(20 * time.Second):
+		case <-time.After(patient):
 			t.Error("no announcement after lost notifications")
 		}
 	})

@@ -123,7 +123,7 @@ func (w *wire) receive(port int) *net.UDPConn {
 }
 
 // patient is the time limit of an event that normally takes milliseconds.
-const patient = 20 * time.Second
+const patient = 5 * time.Minute
 
 // addVLAN adds a VLAN and returns far's address in it, or nil if the kernel has no VLANs.
 func (w *wire) addVLAN() []string {

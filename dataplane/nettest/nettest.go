@@ -24,9 +24,8 @@ import (
 )
 
 const (
-	runLimit  = time.Minute      // maximum duration of a command of Run
-	waitLimit = 20 * time.Second // maximum time until the kernel reaches an expected state
-	waitDelay = time.Second      // time to read the pipes of an ended command, which its children may keep open
+	waitLimit = 5 * time.Minute // maximum time of a command of Run, and until the kernel reaches an expected state
+	waitDelay = time.Second     // time to read the pipes of an ended command, which its children may keep open
 )
 
 // TB is the part of testing.TB that namespaces use. A program that is not a test can implement
@@ -73,6 +72,7 @@ func New(t TB) *Namespace {
 		t.Fatalf("create a network namespace: %v", err)
 	}
 	defer n.restore(back)
+	needIsolation(t)
 	if n.fd, err = openNamespace(); err != nil {
 		t.Fatalf("open the new network namespace: %v", err)
 	}
@@ -136,10 +136,10 @@ func (n *Namespace) Cookie() (cookie uint64) {
 }
 
 // Run runs a command in the namespace and returns its standard output. If the command fails
-// or takes longer than a minute, the test fails.
+// or takes longer than five minutes, the test fails.
 func (n *Namespace) Run(name string, args ...string) string {
 	n.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), runLimit)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.WaitDelay = waitLimit // the command has no children, but a busy machine is slow

@@ -86,8 +86,8 @@ func TestEcho(t *testing.T) {
 	}
 }
 
-// TestQuiet checks that a new pair carries no frames that the test did not send.
-func TestQuiet(t *testing.T) {
+// TestSilent checks that a new pair carries no frames that the test did not send.
+func TestSilent(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t)
 	sa, sb := a.Sniff("v0"), b.Sniff("v0")

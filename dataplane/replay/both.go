@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"hash/maphash"
 	"net/netip"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -24,17 +25,23 @@ const BothSample = 1 << 14
 type bothCounter struct {
 	known   map[int32]*[2]int64 // packets by class, received and sent
 	sampled int                 // packets of unknown direction
-	tcp     map[classConnection]*[2]int64
+	flagged bool                // some packet has flags, which may tell its direction
+	tcp     map[uint64]int32    // indexes of counts, by the hash of class and connection
+	counts  [][2]int64          // packets of connections, by direction
 }
+
+// connections is the seed of the hash of connections.
+var connections = maphash.MakeSeed()
 
 type classConnection struct {
 	class int32
 	connection
 }
 
-// skips reports quickly that the sample is complete and a packet has no direction.
-func (b *bothCounter) skips(rec *record, inside []netip.Prefix) bool {
-	return b.sampled == BothSample && rec.flags == 0 && rec.Link == dataplane.LinkEthernet && len(inside) == 0
+// complete reports that no packet of the batch can add anything: the sample is complete, and no packet of
+// the capture so far, of this link type and with so many networks inside, has a direction.
+func (b *bothCounter) complete(link dataplane.LinkType, inside int) bool {
+	return b.sampled == BothSample && !b.flagged && link == dataplane.LinkEthernet && inside == 0
 }
 
 // packet counts a packet of a class.
@@ -61,18 +68,19 @@ func (b *bothCounter) packet(rec *record, class int32, inside []netip.Prefix) {
 	}
 	c, back := connectionOf(rec.Packet)
 	if b.tcp == nil {
-		b.tcp = map[classConnection]*[2]int64{}
+		b.tcp = map[uint64]int32{}
 	}
-	key := classConnection{class, c}
-	n := b.tcp[key]
-	if n == nil {
-		n = new([2]int64)
-		b.tcp[key] = n
+	key := maphash.Comparable(connections, classConnection{class, c})
+	i, known := b.tcp[key]
+	if !known {
+		i = int32(len(b.counts))
+		b.tcp[key] = i
+		b.counts = append(b.counts, [2]int64{})
 	}
 	if back {
-		n[1]++
+		b.counts[i][1]++
 	} else {
-		n[0]++
+		b.counts[i][0]++
 	}
 }
 
@@ -86,7 +94,7 @@ func (b *bothCounter) result() (out Both) {
 	if b.known != nil {
 		return out
 	}
-	for _, n := range b.tcp {
+	for _, n := range b.counts {
 		if n[0] > 0 && n[1] > 0 {
 			out.ToServers += n[0]
 			out.ToClients += n[1]

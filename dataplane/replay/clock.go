@@ -1,5 +1,7 @@
 package replay
 
+import "github.com/a-seed-32e5a53f/shaper/dataplane"
+
 // count counts a packet of the input. A packet without a time gets that of the previous one.
 func (r *run) count(rec *record) {
 	s := &r.summary
@@ -9,6 +11,20 @@ func (r *run) count(rec *record) {
 	}
 	r.last = rec.Time
 	rec.Mark, rec.Segments, rec.ID = 0, 0, s.Read
+	rec.Kind = dataplane.Malformed // until it is parsed
+	if rec.flags != 0 {
+		r.both.flagged = true
+	}
+}
+
+// noteHeaders notes the packets of a batch whose headers are truncated.
+func (r *run) noteHeaders(n int) {
+	r.truncated = false
+	for i := range n {
+		if rec := &r.records[i]; len(rec.Data) < rec.WireLen && rec.HeadersCut() {
+			r.noteOf(rec.ID, headersCut)
+		}
+	}
 }
 
 // advanceClock checks the timestamp and the lengths of a packet to replay.
@@ -51,6 +67,7 @@ func (r *run) oddRecord(rec *record) {
 	}
 	if len(rec.Data) < rec.WireLen {
 		r.note(truncated)
+		r.truncated = true
 	}
 	if len(rec.Data) > rec.WireLen {
 		r.note(longer)

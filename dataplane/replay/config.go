@@ -30,9 +30,9 @@ type Config struct {
 	// number in the input, from 1. The arguments are valid until it returns. nil:
 	// not called.
 	Each func(p *dataplane.Packet, v *dataplane.Verdict) error
-	// Notable is Each for those packets only that were dropped, are yellow or red, or are
-	// Waiting. It is called after Each.
-	Notable func(p *dataplane.Packet, v *dataplane.Verdict)
+	// Batch is called with the packets for which Each was called since its last call, and their
+	// verdicts, before Settled is called for any of them. nil: not called.
+	Batch func(packets []dataplane.Packet, verdicts []dataplane.Verdict)
 	// Settled is called with the outcome of every packet that was Waiting when
 	// Each was called, identified by v.ID. nil: not called.
 	Settled func(v *dataplane.Verdict) error

@@ -14,6 +14,7 @@ const (
 	overflowing
 	outside
 	truncated
+	headersCut
 	longer
 	unknownLink
 	uncut
@@ -25,6 +26,7 @@ var oddities = [...]string{
 	overflowing: "sub-second field is 1 s or more; the excess was added to the seconds",
 	outside:     "timestamp is before 1970 or after 2261; metered at the nearest time in that range",
 	truncated:   "truncated by the snap length; metered by original length",
+	headersCut:  "headers truncated by the snap length; classified by the bytes that were captured",
 	longer:      "more bytes captured than the original length; metered by captured length",
 	unknownLink: "unknown link type %d; counted as non-IP",
 	uncut:       "longer than 1,500 bytes, of a TCP connection whose SYN was not captured; metered as one packet, although TSO or GRO may have combined several",
@@ -37,10 +39,13 @@ type occurrences struct {
 	text    string // of the warning
 }
 
-func (r *run) note(o oddity) {
+func (r *run) note(o oddity) { r.noteOf(r.summary.Read, o) }
+
+// noteOf counts an oddity of a packet, by its number.
+func (r *run) noteOf(number int64, o oddity) {
 	s := &r.seen[o]
 	if s.packets == 0 {
-		s.first, s.text = r.summary.Read, oddities[o]
+		s.first, s.text = number, oddities[o]
 		switch o {
 		case farFuture:
 			s.text = fmt.Sprintf(oddities[o], r.cfg.MaxGap)
@@ -62,8 +67,8 @@ func (r *run) warnings() []string {
 	return out
 }
 
-// notes returns the texts of oddities after which nothing is wrong: a capture of headers is metered
-// exactly.
+// notes returns the texts of oddities after which nothing is wrong: a capture of complete headers is
+// metered exactly.
 func (r *run) notes() []string { return r.appendText(nil, truncated) }
 
 // appendText appends the text of an oddity, if a packet has it.

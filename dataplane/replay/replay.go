@@ -115,6 +115,7 @@ type run struct {
 	waiting      int  // packets that the engine has not settled
 	held         held // their records
 	seen         [len(oddities)]occurrences
+	truncated    bool // a packet of the batch is
 	cutter       cutter
 	both         bothCounter
 
@@ -195,7 +196,6 @@ func (r *run) take(rec *record) error {
 			return err
 		}
 	}
-	r.cutter.packet(r, rec.Packet)
 	if r.out != nil && rec.fcs != 0 {
 		rec.checkFCS()
 	}
@@ -243,22 +243,34 @@ func (r *run) process() error {
 		return nil
 	}
 	r.n = 0
+	for i := range n { // all at once, so that the cache misses of their headers overlap
+		if p := &r.packets[i]; !r.cutter.plain(p) {
+			r.cutter.packet(r, p)
+		}
+	}
 	if err := r.engine.Process(r.packets[:n], r.verdicts[:n]); err != nil {
 		return err
 	}
+	if r.truncated {
+		r.noteHeaders(n)
+	}
+	shared := r.cfg.Shared
+	if r.both.complete(r.link, len(r.cfg.Select.Inside)) {
+		shared = nil
+	}
+	for i := 0; i < n && r.cfg.Each != nil; i++ {
+		if err := r.cfg.Each(&r.packets[i], &r.verdicts[i]); err != nil {
+			r.summary.Packets -= int64(n - 1 - i) // later packets of the batch
+			r.summary.Read = r.packets[i].ID
+			return err
+		}
+	}
+	if r.cfg.Batch != nil {
+		r.cfg.Batch(r.packets[:n], r.verdicts[:n])
+	}
 	for i := range n {
 		rec, v := &r.records[i], &r.verdicts[i]
-		if r.cfg.Each != nil {
-			if err := r.cfg.Each(&r.packets[i], v); err != nil {
-				r.summary.Packets -= int64(n - 1 - i) // later packets of the batch
-				r.summary.Read = r.packets[i].ID
-				return err
-			}
-		}
-		if r.cfg.Notable != nil && (v.Color != 0 || v.Done.Dropped() || v.Done&dataplane.Waiting != 0) {
-			r.cfg.Notable(&r.packets[i], v)
-		}
-		if r.cfg.Shared != nil && v.Class >= 0 && r.cfg.Shared[v.Class] && !r.both.skips(rec, r.cfg.Select.Inside) {
+		if shared != nil && v.Class >= 0 && shared[v.Class] {
 			r.both.packet(rec, v.Class, r.cfg.Select.Inside)
 		}
 		if v.Done&dataplane.Waiting != 0 {

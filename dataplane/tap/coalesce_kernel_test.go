@@ -82,7 +82,7 @@ func TestCoalesceSocket(t *testing.T) {
 		var conn *net.UDPConn
 		listen := func() { conn, err = net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP(addr), Port: 4789}) }
 		ns.Do(listen)
-		for end := time.Now().Add(20 * time.Second); errors.Is(err, unix.EADDRNOTAVAIL) && time.Now().Before(end); ns.Do(listen) {
+		for end := time.Now().Add(kernelLimit); errors.Is(err, unix.EADDRNOTAVAIL) && time.Now().Before(end); ns.Do(listen) {
 			time.Sleep(10 * time.Millisecond) // new addresses are tentative at first
 		}
 		if err != nil {
@@ -91,7 +91,7 @@ func TestCoalesceSocket(t *testing.T) {
 		defer conn.Close()
 		frames := kernelBatch(udpPacket{v6: addr == "fd00::1", ttl: 64, host: 2, port: 1000})
 		writeSuper(t, taps[0], frames)
-		if err := conn.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		if err := conn.SetReadDeadline(time.Now().Add(kernelLimit)); err != nil {
 			t.Fatal(err)
 		}
 		b := make([]byte, 2000)
@@ -141,7 +141,7 @@ func TestCoalesceWire(t *testing.T) {
 				}
 				writeSuper(t, taps[0], frames)
 				into := [][]byte{make([]byte, MaxFrame)}
-				deadline := Now() + int64(5*time.Second)
+				deadline := Now() + int64(kernelLimit)
 				for i := 0; i < len(want); {
 					n, err := port.Read(into)
 					if err == nil && n == 0 && Now() < deadline {

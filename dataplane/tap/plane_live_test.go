@@ -113,9 +113,10 @@ func TestPlaneTCP(t *testing.T) {
 	}
 }
 
-// TestPlaneFair sends TCP beside a flood of UDP through one queue. If the queue is
+// TestQuietPlaneFair sends TCP beside a flood of UDP through one queue. If the queue is
 // fair, TCP gets about half of the rate.
-func TestPlaneFair(t *testing.T) {
+func TestQuietPlaneFair(t *testing.T) {
+	nettest.Quiet(t)
 	rates := map[dataplane.KeyField]float64{}
 	for _, by := range []dataplane.KeyField{dataplane.NoKey, dataplane.ByFlow} {
 		a, b := nettest.New(t), nettest.New(t)
@@ -200,22 +201,20 @@ func TestPlaneDatagrams(t *testing.T) {
 	}
 	defer unix.Close(fd)
 	const bursts, each = 40, 50 // a burst fits into the device's ring
-	packet := make([]byte, 64-42)
-	for i := range bursts * each {
-		binary.BigEndian.PutUint32(packet, uint32(i))
-		if err := unix.Sendto(fd, packet, 0, &unix.SockaddrInet4{Port: 4000, Addr: [4]byte{10, 0, 0, 2}}); err != nil {
-			t.Fatal(err)
+	packet, got := make([]byte, 64-42), make([]byte, 2000)
+	for burst := range bursts {
+		for i := range each {
+			binary.BigEndian.PutUint32(packet, uint32(burst*each+i))
+			if err := unix.Sendto(fd, packet, 0, &unix.SockaddrInet4{Port: 4000, Addr: [4]byte{10, 0, 0, 2}}); err != nil {
+				t.Fatal(err)
+			}
 		}
-		if i%each == each-1 {
-			time.Sleep(2 * time.Millisecond)
-		}
-	}
-	got := make([]byte, 2000)
-	for i := range bursts * each {
-		binary.BigEndian.PutUint32(packet, uint32(i))
-		n, _, err := in.ReadFromUDP(got)
-		if err != nil || !bytes.Equal(got[:n], packet) {
-			t.Fatalf("datagram %d: got % x, %v: want % x", i, got[:n], err, packet)
+		for i := range each {
+			binary.BigEndian.PutUint32(packet, uint32(burst*each+i))
+			n, _, err := in.ReadFromUDP(got)
+			if err != nil || !bytes.Equal(got[:n], packet) {
+				t.Fatalf("datagram %d: got % x, %v: want % x", burst*each+i, got[:n], err, packet)
+			}
 		}
 	}
 	if err := r.stopPlane(); err != nil {
@@ -223,10 +222,11 @@ func TestPlaneDatagrams(t *testing.T) {
 	}
 }
 
-// TestPlaneRate checks that packets depart through an uplink at the rate of their
+// TestQuietPlaneRate checks that packets depart through an uplink at the rate of their
 // queue, by the kernel's timestamps. It makes five attempts, because a busy machine
 // delays packets.
-func TestPlaneRate(t *testing.T) {
+func TestQuietPlaneRate(t *testing.T) {
+	nettest.Quiet(t)
 	const count = 400 // of 1250 bytes, 1 ms each; a TAP device queues up to 500
 	var frames [][]byte
 	for i := range count {
@@ -278,7 +278,7 @@ func TestPlaneDeleted(t *testing.T) {
 			t.Run(fmt.Sprintf("%s %d", which, queues), func(t *testing.T) {
 				a, middle, b := nettest.New(t), nettest.New(t), nettest.New(t)
 				middle.Veth(b)
-				s := newShaper(t, oneQueue(queue.Config{Rate: meter.BitRate(50e3), Time: time.Hour}), 0)
+				s := newShaper(t, oneQueue(queue.Config{Rate: meter.BitRate(1e3), Time: time.Hour}), 0)
 				inside := openTAP(t, a, Config{Name: "t0", Queues: queues})
 				r := runPlane(t, Plane{Inside: inside, Outside: uplinkIn(t, middle, "v0", queues), Egress: s, Drain: time.Second})
 				var frames [][]byte

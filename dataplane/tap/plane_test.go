@@ -164,7 +164,7 @@ func TestPlaneOverflow(t *testing.T) {
 		to := &dataplane.Action{Queue: q}
 		policy := &dataplane.Policy{Classes: []dataplane.Class{{
 			Name:  "all",
-			Meter: &dataplane.Meter{Params: meter.SRTCM{CIR: meter.BitRate(900e3), CBS: 3000, EBS: 30000}},
+			Meter: &dataplane.Meter{Params: meter.SRTCM{CIR: meter.BitRate(900e3), CBS: 3000, EBS: 30000}, Aware: true},
 			Green: to, Yellow: to,
 		}}}
 		s, m := newShaper(t, policy, 0), newAlonePipeline(t, policy)
@@ -172,7 +172,11 @@ func TestPlaneOverflow(t *testing.T) {
 		b.start(time.Minute)
 		var list []arrival
 		for i, at := 0, Now(); i < 24_000; i++ {
-			list = append(list, arrival{at: at, b: ipFrame(i, 1000, 0)})
+			tos := byte(0)
+			if i%10 == 0 {
+				tos = 14 << 2 // AF13: red, because the tokens of packets that the queue drops go back
+			}
+			list = append(list, arrival{at: at, b: ipFrame(i, 1000, tos)})
 			at += 5 * ms
 		}
 		var most int64

@@ -19,7 +19,7 @@ import (
 )
 
 // kernelLimit is the time limit for operations of the kernel.
-const kernelLimit = 20 * time.Second
+const kernelLimit = 5 * time.Minute
 
 // testType is an Ethernet type that only tests send (IEEE 802, local
 // experimental).

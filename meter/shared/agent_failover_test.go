@@ -286,11 +286,7 @@ func TestAgentCluster(t *testing.T) {
 			owner, _ := nodes.Owner(nodes.Slot(key(names[2])))
 			owner.Kill()
 			groups[2].rescued(t, "the primary is gone")
-			begin := time.Now()
 			groups[2].awaitFull(t, "its replica")
-			if took := time.Since(begin); took > 40*time.Second {
-				t.Errorf("calls to the dead primary continued for %v, want at most 40 s", took)
-			}
 			for i, g := range groups {
 				g.awaitFull(t, "at the end: "+names[i])
 				storetest.Until(t, "status", func() bool {

@@ -342,7 +342,7 @@ func TestManyAgents(t *testing.T) {
 			calls += n
 		}
 		var served uint64
-		if _, err := fmt.Sscanf(s.Info("commandstats", "cmdstat_evalsha"), "calls=%d", &served); err != nil || served > calls || served < calls*9/10 { // the last call may be in progress
+		if _, err := fmt.Sscanf(s.Info("commandstats", "cmdstat_evalsha"), "calls=%d", &served); err != nil || served > calls || served+100 < calls { // the last call of each may be in progress
 			t.Errorf("got %d calls at the server, %v, want the %d of the agents", served, err, calls)
 		}
 	})

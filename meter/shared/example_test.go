@@ -20,7 +20,7 @@ func useLimit(ctx context.Context, w io.Writer, url string) error {
 		return err
 	}
 	defer client.Close()
-	store, err := shared.New(client, shared.Config{Deadline: time.Second})
+	store, err := shared.New(client, shared.Config{Deadline: 10 * time.Second})
 	if err != nil {
 		return err
 	}

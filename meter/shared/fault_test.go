@@ -37,7 +37,7 @@ type losses struct {
 
 func (l *losses) config() Config {
 	return Config{
-		Deadline: 5 * time.Second, Retry: 50 * time.Millisecond,
+		Deadline: 10 * time.Second, Retry: 50 * time.Millisecond,
 		OnLost:  func(loss Loss) { l.mu.Lock(); defer l.mu.Unlock(); l.lost = append(l.lost, loss) },
 		OnFound: func(loss Loss) { l.mu.Lock(); defer l.mu.Unlock(); l.found = append(l.found, loss) },
 	}
@@ -121,7 +121,7 @@ func TestDecisionRights(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, server *storetest.Server) {
 		s := newTestStore(t, openClient(t, server.URLOf("shaper", secretWord)), Config{})
 		var all []Request
-		for i, p := range family {
+		for i, p := range lasting {
 			l := newTestLimiter(t, s, Limit{Name: fmt.Sprint("limit", i), Params: p})
 			all = append(all, Request{Limiter: l, Budget: "customer-42", N: 1})
 			for n := range 7 {
@@ -131,7 +131,7 @@ func TestDecisionRights(t *testing.T) {
 			}
 		}
 		few := newTestStore(t, openClient(t, server.URLOf("bucket", secretWord)), Config{})
-		d, err := newTestLimiter(t, few, Limit{Name: "few", Params: family[4]}).Decide(ctx, "customer-42", 1)
+		d, err := newTestLimiter(t, few, Limit{Name: "few", Params: lasting[4]}).Decide(ctx, "customer-42", 1)
 		if err != nil || d.Err == nil || !strings.Contains(d.Err.Error(), logRights) || few.Stats().Lost != 0 {
 			t.Errorf("sliding log without its rights: got %+v, %v, want %q", d, err, logRights)
 		}
@@ -338,7 +338,7 @@ func TestCallerGivesUp(t *testing.T) {
 	server := storetest.Start(t, storetest.Kinds(t)[0])
 	proxy := storetest.Proxy(t, server.Addr)
 	// go-redis notices a canceled context only at the deadline.
-	s := newTestStore(t, openClient(t, "redis://"+proxy.Addr), Config{Deadline: time.Second})
+	s := newTestStore(t, openClient(t, "redis://"+proxy.Addr), Config{Deadline: 5 * time.Second})
 	l := newTestLimiter(t, s, Limit{Name: "limit", Params: family[0]})
 	_, err := l.Decide(ctx, "customer-42", 1)
 	noError(t, err)

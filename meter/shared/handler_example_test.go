@@ -127,7 +127,7 @@ func service(url string, fail shared.Fail) (*shared.Store, http.Handler, error) 
 	if err != nil {
 		return nil, nil, err
 	}
-	store, err := shared.New(client, shared.Config{Deadline: time.Second})
+	store, err := shared.New(client, shared.Config{Deadline: 10 * time.Second})
 	if err != nil {
 		return nil, nil, err
 	}

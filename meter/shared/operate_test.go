@@ -2,6 +2,7 @@ package shared
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -32,10 +33,17 @@ func TestOperate(t *testing.T) {
 		}
 		g := joinHosts(t, 3, Server{URL: s.URL()})
 		g.awaitSettled(t, "the size that is set", budget/4)
-		b, err := ShowBudget(ctx, client, "b")
-		if err != nil || len(b.Hosts) != 3 || *b.Set != small || b.Size != small || b.Late != 0 || b.Smallest != "" ||
+		var b *BudgetInfo
+		var err error
+		storetest.Until(t, "no host is late", func() bool { // on a busy machine it may be, for a while
+			b, err = ShowBudget(ctx, client, "b")
+			noError(t, err)
+			late := func(h HostInfo) bool { return h.Late || h.Called > b.Lease }
+			return len(b.Hosts) == 3 && b.Late == 0 && !slices.ContainsFunc(b.Hosts, late)
+		})
+		if *b.Set != small || b.Size != small || b.Smallest != "" ||
 			b.Interval != 100*time.Millisecond || b.Deadline != 90*time.Millisecond || b.Lease != 505*time.Millisecond || b.Replicas != 0 {
-			t.Fatalf("got %+v, %v, want 3 hosts, the set size and the times of the terms", b, err)
+			t.Fatalf("got %+v, want the set size and the times of the terms", b)
 		}
 		if since := time.Since(b.Began); since < 0 || since > time.Minute {
 			t.Errorf("got Began %v ago, want at most a minute", since)
@@ -43,9 +51,9 @@ func TestOperate(t *testing.T) {
 		var sum lease.Amounts
 		for i, h := range b.Hosts {
 			sum = sum.Plus(h.Share)
-			if h.Name != g.agents[i].Status()[0].Host || h.Late || h.Called > b.Lease || h.Weight != 1 || h.Floor != testTerms().Floor || h.Demand[0] < small.Rate[0]/3 ||
+			if h.Name != g.agents[i].Status()[0].Host || h.Weight != 1 || h.Floor != testTerms().Floor || h.Demand[0] < small.Rate[0]/3 ||
 				h.Size != testTerms().Size || h.Rescue.Rate[0] != small.Rate[0]/30 {
-				t.Errorf("got %+v, want the terms of %s and a call within a lease", h, g.agents[i].Status()[0].Host)
+				t.Errorf("got %+v, want the terms of %s", h, g.agents[i].Status()[0].Host)
 			}
 		}
 		if sum != b.Held || sum.Rate[0] > small.Rate[0] {
@@ -63,9 +71,17 @@ func TestOperate(t *testing.T) {
 			t.Errorf("got a TTL of %v for the key of a budget, want at least an hour", ttl)
 		}
 
-		if err := DropHost(ctx, client, "b", "host-0"); err == nil || !strings.Contains(err.Error(), "stop its shaper") {
-			t.Errorf("DropHost of a running host: got %v, want \"stop its shaper\"", err)
-		}
+		storetest.Until(t, "DropHost of a running host fails", func() bool { // unless it is late at this moment
+			err := DropHost(ctx, client, "b", "host-0")
+			if err == nil {
+				g.awaitFull(t, "it has joined again")
+				return false
+			}
+			if !strings.Contains(err.Error(), "stop its shaper") {
+				t.Fatalf("DropHost of a running host: got %v, want \"stop its shaper\"", err)
+			}
+			return true
+		})
 		if err := DropHost(ctx, client, "b", "host-9"); !errors.Is(err, ErrNoHost) {
 			t.Errorf("DropHost of an unknown host: got %v, want ErrNoHost", err)
 		}

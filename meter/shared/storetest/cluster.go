@@ -23,14 +23,14 @@ type Nodes struct {
 
 // Cluster starts a cluster of three primaries that share all slots, and a
 // number of replicas, and waits until all of them agree. A node counts as down
-// after 1 s. kind is one returned by Kinds.
+// after 5 s. kind is one returned by Kinds.
 func Cluster(t testing.TB, kind string, replicas int, opts ...Option) *Nodes {
 	t.Helper()
 	c := &Nodes{t: t}
 	const primaries = 3
 	for i := range primaries + replicas {
 		node := start(t, kind, append(opts, Config(
-			"cluster-enabled yes", "cluster-config-file nodes.conf", "cluster-node-timeout 1000",
+			"cluster-enabled yes", "cluster-config-file nodes.conf", "cluster-node-timeout 5000",
 		))...)
 		if i < primaries {
 			c.Primaries = append(c.Primaries, node)

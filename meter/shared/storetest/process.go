@@ -43,12 +43,15 @@ func spawn(name string, args ...string) (*process, error) {
 	return p, <-started
 }
 
-// Until polls until the condition holds. It fails the test after a minute.
+// limit is the time after which only a defect keeps a condition from holding.
+const limit = 5 * time.Minute
+
+// Until polls until the condition holds. It fails the test after limit.
 func Until(t testing.TB, event string, condition func() bool) {
 	t.Helper()
-	for end, wait := time.Now().Add(time.Minute), time.Millisecond; !condition(); wait = min(2*wait, 20*time.Millisecond) {
+	for end, wait := time.Now().Add(limit), time.Millisecond; !condition(); wait = min(2*wait, 20*time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("waited for a minute: %s", event)
+			t.Fatalf("waited for %v: %s", limit, event)
 		}
 		time.Sleep(wait)
 	}

@@ -60,14 +60,14 @@ type Sentinels struct {
 
 // Sentinel starts n Sentinels that watch a primary, and waits until all of them
 // know each other and the primary's replicas. They consider a primary down
-// after 500 ms, and fail over if more than half of them agree. Start the
+// after 5 s, and fail over if more than half of them agree. Start the
 // replicas first.
 func Sentinel(t testing.TB, primary *Server, n int) *Sentinels {
 	t.Helper()
 	w := &Sentinels{Name: "shaper", t: t, primary: primary}
 	lines := []string{
 		fmt.Sprintf("sentinel monitor %s 127.0.0.1 %d %d", w.Name, primary.Port, n/2+1),
-		fmt.Sprintf("sentinel down-after-milliseconds %s 500", w.Name),
+		fmt.Sprintf("sentinel down-after-milliseconds %s 5000", w.Name),
 		fmt.Sprintf("sentinel failover-timeout %s 3000", w.Name),
 	}
 	if p := primary.options.password; p != "" {

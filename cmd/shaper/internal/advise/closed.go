@@ -126,7 +126,7 @@ func (c *ClosedLoop) search(o Options) (err error) {
 		if i == 0 {
 			t.Burst, _, err = tcpmodel.SmallestBurst(path, o.Rate, t.BPS)
 		} else {
-			t.Delay, _, err = tcpmodel.SmallestQueue(path, o.Rate, t.BPS)
+			t.Delay, _, err = tcpmodel.SmallestQueue(path, fairQueue(o.Rate), t.BPS)
 		}
 		return err
 	})
@@ -135,10 +135,18 @@ func (c *ClosedLoop) search(o Options) (err error) {
 // MaxFlows is the maximum number of flows.
 const MaxFlows = tcpmodel.MaxFlows
 
+// fairQueue is the default queue of policies, without its limit: CoDel of each flow works as that of the
+// one queue of the model.
+func fairQueue(rate meter.Rate) queue.Config {
+	return queue.Config{Rate: rate, CoDel: queue.CoDelAt(rate)}
+}
+
 // bottleneck returns the policer or the queue.
 func (g *Gate) bottleneck(rate meter.Rate) (tcpmodel.Bottleneck, error) {
 	if g.Delay > 0 {
-		return tcpmodel.Queue(queue.Config{Rate: rate, Time: g.Delay}), nil
+		c := fairQueue(rate)
+		c.Time = g.Delay
+		return tcpmodel.Queue(c), nil
 	}
 	p, err := meter.TokenBucket{Rate: rate, Burst: g.Burst}.Profile()
 	if err != nil {

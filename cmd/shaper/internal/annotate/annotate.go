@@ -7,15 +7,11 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"time"
-
-	"github.com/google/gopacket"
-	"github.com/google/gopacket/layers"
-	"github.com/google/gopacket/pcapgo"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/decisions"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
@@ -34,8 +30,7 @@ const overhead = 256
 type Writer struct {
 	out     *bufio.Writer
 	plan    *dataplane.Plan
-	blocks  bytes.Buffer // written by ng, and not yet to out
-	ng      *pcapgo.NgWriter
+	block   []byte // memory for a block
 	ifaces  map[dataplane.LinkType]int
 	version string
 
@@ -128,7 +123,7 @@ func (w *Writer) comment(v *dataplane.Verdict) string {
 
 // Flush writes all packets whose verdict is known, if those before them have one.
 func (w *Writer) Flush() error {
-	if w.ng == nil {
+	if len(w.ifaces) == 0 {
 		if _, err := w.iface(dataplane.LinkEthernet); err != nil {
 			return err
 		}
@@ -141,31 +136,25 @@ func (w *Writer) iface(link dataplane.LinkType) (int, error) {
 	if n, ok := w.ifaces[link]; ok {
 		return n, nil
 	}
-	i := pcapgo.NgInterface{Name: link.String(), LinkType: layers.LinkType(link)}
-	n, block := 0, 0
-	var err error
-	if w.ng == nil {
-		section := pcapgo.NgSectionInfo{Application: "shaper " + w.version}
-		w.ng, err = pcapgo.NewNgWriterInterface(&w.blocks, i, pcapgo.NgWriterOptions{SectionInfo: section})
-	} else {
-		n, err = w.ng.AddInterface(i)
+	if len(w.ifaces) == 0 {
+		w.begin(blockSection)
+		w.put32(sectionMagic)
+		w.put16(1, 0)           // version
+		w.put32(math.MaxUint32) // the length of the section
+		w.put32(math.MaxUint32) // is not known
+		w.option(optionApplication, "shaper "+w.version)
+		if err := w.end(); err != nil {
+			return 0, err
+		}
 	}
-	if err := errors.Join(err, w.ng.Flush()); err != nil {
-		return 0, err
-	}
-	written := w.blocks.Bytes()
-	if n == 0 { // the section header is before it
-		block = int(order.Uint32(written[lengthAt:]))
-	}
-	order.PutUint16(written[block+linkAt:], uint16(link))
+	n := len(w.ifaces)
 	w.ifaces[link] = n
-	return n, w.copy()
-}
-
-// copy copies the written blocks to out.
-func (w *Writer) copy() error {
-	_, err := w.blocks.WriteTo(w.out)
-	return err
+	w.begin(blockInterface)
+	w.put16(uint16(link), 0)
+	w.put32(0) // no snap length
+	w.option(optionName, link.String())
+	w.option(optionTSResol, "\x09") // ns
+	return n, w.end()
 }
 
 func (w *Writer) write(a *arrived) error {
@@ -173,41 +162,64 @@ func (w *Writer) write(a *arrived) error {
 	if err != nil {
 		return err
 	}
-	info := gopacket.CaptureInfo{
-		Timestamp: time.Unix(0, a.time), CaptureLength: len(a.data), Length: max(a.wire, len(a.data)), InterfaceIndex: n,
-	}
-	if err := w.ng.WritePacket(info, a.data); err != nil {
-		return err
-	}
-	if err := w.ng.Flush(); err != nil {
-		return err
-	}
-	w.addComment(a.comment)
-	return w.copy()
+	w.begin(blockPacket)
+	w.put32(uint32(n))
+	w.put32(uint32(a.time >> 32))
+	w.put32(uint32(a.time))
+	w.put32(uint32(len(a.data)))
+	w.put32(uint32(max(a.wire, len(a.data))))
+	w.block = append(w.block, a.data...)
+	w.pad()
+	w.option(optionComment, a.comment)
+	return w.end()
 }
 
-// NgWriter of gopacket v1.1.19 writes packets without options, and 8 bits of a link type.
-// These are the places to complete its blocks (draft-ietf-opsawg-pcapng §3.1, §3.5, §4.2).
+// Block types and options of draft-ietf-opsawg-pcapng, and the magic of §4.1.
 const (
-	lengthAt      = 4 // length of a block
-	linkAt        = 8 // link type of an interface description
-	lengthSize    = 4 // of the block's length, which is repeated at its end
-	optionComment = 1 // opt_comment
+	blockSection   = 0x0a0d0d0a
+	blockInterface = 1
+	blockPacket    = 6
+
+	optionEnd         = 0
+	optionComment     = 1
+	optionName        = 2 // if_name
+	optionApplication = 4 // shb_userappl
+	optionTSResol     = 9 // if_tsresol
+
+	sectionMagic = 0x1a2b3c4d
+	lengthAt     = 4 // offset of a block's length
 )
 
-// order is the byte order of NgWriter.
-var order = binary.LittleEndian
+// begin begins a block. Its length follows at the end.
+func (w *Writer) begin(kind uint32) {
+	w.block = w.block[:0]
+	w.put32(kind)
+	w.put32(0)
+}
 
-// addComment adds options to the enhanced packet block in blocks.
-func (w *Writer) addComment(comment string) {
-	w.blocks.Truncate(w.blocks.Len() - lengthSize)
-	var b []byte
-	b = order.AppendUint16(b, optionComment)
-	b = order.AppendUint16(b, uint16(len(comment)))
-	b = append(b, comment...)
-	b = append(b, make([]byte, -len(comment)&3)...)
-	b = append(b, 0, 0, 0, 0) // opt_endofopt
-	length := uint32(w.blocks.Len() + len(b) + lengthSize)
-	w.blocks.Write(order.AppendUint32(b, length))
-	order.PutUint32(w.blocks.Bytes()[lengthAt:], length)
+func (w *Writer) put16(values ...uint16) {
+	for _, v := range values {
+		w.block = binary.LittleEndian.AppendUint16(w.block, v)
+	}
+}
+
+func (w *Writer) put32(v uint32) { w.block = binary.LittleEndian.AppendUint32(w.block, v) }
+
+// pad continues at a multiple of 4 bytes.
+func (w *Writer) pad() { w.block = append(w.block, make([]byte, -len(w.block)&3)...) }
+
+func (w *Writer) option(code uint16, value string) {
+	w.put16(code, uint16(len(value)))
+	w.block = append(w.block, value...)
+	w.pad()
+}
+
+// end writes the block.
+func (w *Writer) end() error {
+	w.put16(optionEnd, 0)
+	length := uint32(len(w.block) + 4)
+	w.put32(length)
+	binary.LittleEndian.PutUint32(w.block[lengthAt:], length)
+	_, err := w.out.Write(w.block)
+	return err
 }

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -82,26 +83,50 @@ func costOf(p *ebpf.Program) (float64, error) {
 	return float64(d), err
 }
 
-// onCPUs returns the median time of one run while n CPUs run the program concurrently.
-func onCPUs(p *ebpf.Program, n int) (float64, error) {
-	var all, ready sync.WaitGroup
-	ready.Add(n)
-	costs, errs := make([]float64, n), make([]error, n)
-	for i := range n {
-		all.Go(func() {
-			runtime.LockOSThread() // not unlocked, because the thread is pinned
-			var set unix.CPUSet
-			set.Set(i)
-			errs[i] = unix.SchedSetaffinity(0, &set)
-			ready.Done()
-			ready.Wait()
-			if errs[i] == nil {
-				costs[i], errs[i] = costOf(p)
-			}
+// onCPUs returns the time of one run on the first CPU, while n - 1 others run the program from before its
+// first run until after its last one.
+func onCPUs(p *ebpf.Program, n int) (cost float64, err error) {
+	var others, ready sync.WaitGroup
+	var ended atomic.Bool
+	pinned := func(cpu int, run func() error) error {
+		runtime.LockOSThread() // not unlocked, because the thread is pinned
+		var set unix.CPUSet
+		set.Set(cpu)
+		if err := unix.SchedSetaffinity(0, &set); err != nil {
+			return err
+		}
+		return run()
+	}
+	errs := make([]error, n)
+	for i := 1; i < n; i++ {
+		ready.Add(1)
+		others.Go(func() {
+			begun := sync.OnceFunc(ready.Done)
+			defer begun()
+			errs[i] = pinned(i, func() error {
+				for !ended.Load() {
+					if _, _, err := p.Benchmark(smallFrame, 20_000, nil); err != nil {
+						return err
+					}
+					begun()
+				}
+				return nil
+			})
 		})
 	}
-	all.Wait()
-	return median(costs), errors.Join(errs...)
+	ready.Wait()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		errs[0] = pinned(0, func() (err error) {
+			cost, err = costOf(p)
+			return err
+		})
+	}()
+	<-done
+	ended.Store(true)
+	others.Wait()
+	return cost, errors.Join(errs...)
 }
 
 const markActions = `green: {dscp: af11}, yellow: {dscp: af12}`

@@ -96,7 +96,7 @@ func run(o options) error {
 	}
 	p := page{Rounds: o.rounds}
 	p.describe()
-	fmt.Printf("%s, %s, %d rounds: median [least..most]\n", p.Machine, p.Commit, p.Rounds)
+	fmt.Printf("%s, load %s, %s, %s, %d rounds: median [least..most]\n", p.Machine, p.Load, p.Others, p.Commit, p.Rounds)
 	p.measure(all, os.Stdout)
 	if o.write == "" {
 		return nil

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"text/template"
@@ -29,6 +30,8 @@ var pageText string
 // page is docs/BENCHMARKS.md with its picture.
 type page struct {
 	Machine, Date, Commit string
+	Load                  string // averages of 1, 5 and 15 minutes before the first figure
+	Others                string // versions of the other programs
 	Rounds                int
 
 	tables  map[string]string // by the name of the group
@@ -107,8 +110,11 @@ func (p *page) missed() string {
 	return strings.TrimSpace(b.String())
 }
 
-// describe sets the machine, the date and the commit.
+// describe sets the machine, its load, the other programs, the date and the commit.
 func (p *page) describe() {
+	load := strings.Fields(firstLine("/proc/loadavg"))
+	p.Load = strings.Join(load[:min(3, len(load))], ", ")
+	p.Others = versions()
 	p.Machine = fmt.Sprintf("%s, %d cores, Linux %s, %s", cpu(), runtime.NumCPU(), firstLine("/proc/sys/kernel/osrelease"), runtime.Version())
 	p.Date = time.Now().UTC().Format(time.DateOnly)
 	p.Commit = "an unknown commit"
@@ -119,6 +125,27 @@ func (p *page) describe() {
 		}
 	}
 }
+
+// versions returns the versions of the other programs that are installed.
+func versions() string {
+	var all []string
+	for _, o := range []struct{ name, command string }{
+		{"DPDK", "pkg-config --modversion libdpdk"},
+		{"tcpdump", "tcpdump --version"},
+		{"iperf3", "iperf3 --version"},
+		{"Redis", "redis-server --version"},
+		{"Valkey", "valkey-server --version"},
+	} {
+		arg := strings.Fields(o.command)
+		text, err := exec.Command(arg[0], arg[1:]...).CombinedOutput()
+		if version := versionNumber.FindString(string(text)); err == nil && version != "" {
+			all = append(all, o.name+" "+version)
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+var versionNumber = regexp.MustCompile(`\d+(\.\d+)+`)
 
 func cpu() string {
 	info, _ := os.ReadFile("/proc/cpuinfo")

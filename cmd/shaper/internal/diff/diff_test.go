@@ -94,9 +94,25 @@ func TestChanges(t *testing.T) {
 			"queue", queues + "queues: {q: {rate: 1mbit, limit: 100ms, wred: {red: {min: 1ms, max: 2ms, probability: 0.5}}}}", queues + "queues: {q: {rate: 2mbit, limit: 100ms, codel: true, ecn: true}}", "", "",
 			[]string{
 				"queue q: rate: 1mbit -> 2mbit",
-				"queue q: codel: none -> target 5ms, interval 100ms",
+				"queue q: fair: none -> flow: an equal share for each, with its own codel",
+				"queue q: codel: none -> target 12ms, interval 100ms",
 				"queue q: ecn: none -> CE instead of an early drop",
 				"queue q: wred red: from 1ms to 2ms, probability 0.5 -> none",
+			},
+		},
+		{
+			"rate of a fair queue", queues + "queues: {q: {rate: 6mbit, limit: 10ms}}", queues + "queues: {q: {rate: 7mbit, limit: 10ms}}", "", "",
+			[]string{"queue q: rate: 6mbit -> 7mbit"},
+		},
+		{
+			"a fair queue's own link gets another queue", queues + "queues: {q: {link: q, limit: 10ms, fair: flow}}\nlinks: {q: {rate: 6mbit}}",
+			strings.Replace(queues, "[", "[{name: b, match: {dscp: 1}, green: {queue: r}}, ", 1) + "queues: {q: {link: q, limit: 10ms, fair: flow}, r: {link: q, limit: 10ms}}\nlinks: {q: {rate: 6mbit}}", "", "",
+			[]string{
+				"class b: added before a (takes packets that match both from a): match dscp 1; meter none: every packet is green; green queue=r; yellow pass; red drop",
+				"queue q: link: none -> q, priority 0, weight 1",
+				"queue q: rate: 6mbit -> none",
+				"queue r: added: link q, priority 0, weight 1; limit 10ms at the link's rate (7500 B), at most 375 packets",
+				"link q: added: rate 6mbit",
 			},
 		},
 		{
@@ -104,7 +120,7 @@ func TestChanges(t *testing.T) {
 			[]string{
 				"queue q: link: l, priority 0, weight 1 -> l, priority 0, weight 2",
 				"queue q: fair: none -> src: an equal share for each, with its own codel",
-				"queue q: codel: none -> target 5ms, interval 100ms",
+				"queue q: codel: none -> target 8ms, interval 100ms",
 				"link l: rate: 1mbit -> 3mbit",
 			},
 		},
@@ -151,7 +167,7 @@ classes:
 meters: {m: {type: sliding-log, limit: 1000, window: 1s, entries: 10, color: aware}}
 queues:
   q: {link: l, priority: 1, weight: 2, limit: 1000, fair: "src/24,64", seed: 1, ecn: true, codel: true, wred: {green: {min: 100, max: 200, probability: 0.5}}}
-  r: {rate: 1mbit, limit: 10ms}
+  r: {rate: 1mbit, limit: 10ms, fair: false}
 links: {l: {rate: 1mbit}}
 envelopes: {e: {cirmax: 1mbit, eirmax: 1mbit}}
 length: {base: l2, overhead: 4, mpu: 64}

@@ -67,10 +67,10 @@ func parts(file *policyfile.File) []part {
 	}
 	for _, q := range p.Queues {
 		named := part{kind: "queue", name: q.Name}
-		named.addQueue(q)
+		named.addQueue(q, p.Queues)
 		out = append(out, named)
 	}
-	for _, l := range p.Links {
+	for _, l := range say.SharedLinks(p) {
 		named := part{kind: "link", name: l.Name}
 		named.add("rate", l.Rate.String(), l.Rate)
 		out = append(out, named)
@@ -243,14 +243,14 @@ func envelopePart(e *dataplane.Envelope) part {
 	return out
 }
 
-// addQueue adds the properties of a queue.
-func (p *part) addQueue(q *dataplane.Queue) {
-	for _, v := range say.QueueParts(q) {
+// addQueue adds the properties of a queue of a policy with the given queues.
+func (p *part) addQueue(q *dataplane.Queue, queues []*dataplane.Queue) {
+	for _, v := range say.QueueParts(q, queues) {
 		key, text := v.Key, v.Text
 		exact := any(text)
 		switch key {
 		case "rate":
-			exact = q.Rate
+			exact = q.Drain()
 		case "limit":
 			exact = [...]int64{int64(q.Time), q.Bytes, q.Packets}
 		case "fair":
@@ -305,5 +305,5 @@ func (p *part) addService(plan *dataplane.ServicePlan, packets bool) {
 		return
 	}
 	p.add("meter", "none: a queue for each customer", "queue")
-	p.addQueue(&dataplane.Queue{Name: plan.Name, Config: *plan.Queue})
+	p.addQueue(&dataplane.Queue{Name: plan.Name, Config: *plan.Queue}, nil)
 }

@@ -31,14 +31,18 @@ type Episode struct {
 	Class                   int   // index in the plan; len(Plan.Classes) for unclassified packets
 	First, Last             int64 // arrival of the first and the last packet, ns
 	FirstPacket, LastPacket int64 // their numbers in the capture
-	dataplane.Count
-	Lack      int64 // most tokens that a packet lacked; 0 if no meter decided, or not measured
-	LackStage int   // stage of that meter
-	Parts     []Part
-	Flow      Item[dataplane.Flow] // the flow that lost most bytes
-	Detail    any                  // for Tracker.Begin; nil if the episode is not among the worst
+	dataplane.Count               // of all parts; valid after Total or Tracker.Worst
+	Lack                    int64 // most tokens that a packet lacked; 0 if no meter decided, or not measured
+	LackStage               int   // stage of that meter
+	Parts                   []Part
+	Flow                    Item[dataplane.Flow] // the flow that lost most bytes
+	Sampled                 bool                 // Flow was counted in a sample of the packets, and is an estimate
+	Detail                  any                  // for Tracker.Begin; nil if the episode is not among the worst
 
+	key   uint64 // placeKey of the latest packet
+	part  int    // its index in Parts
 	flows Top[dataplane.Flow]
+	sampler
 }
 
 // Part has the packets of an episode that were dropped for one cause at one place.
@@ -54,32 +58,54 @@ type Place struct {
 	Queue int             // the queue that dropped it; -1 for none, or a customer's own queue
 }
 
-// put adds a packet.
-func (e *Episode) put(v *dataplane.Verdict, at Place, flow dataplane.Flow) {
+// placeKey is the same for packets of an episode that have the same place.
+func placeKey(v *dataplane.Verdict) uint64 {
+	return uint64(v.Customer)<<32 ^ uint64(uint32(v.Stage))<<12 ^ uint64(v.Reason)<<2 ^ uint64(v.Color)
+}
+
+// continues reports whether a packet directly follows the latest one, at the same place.
+func (e *Episode) continues(v *dataplane.Verdict) bool {
+	return e.key == placeKey(v) && v.ID > e.LastPacket && near(e.Last, v.Now)
+}
+
+// put adds a packet that no flow is counted of yet. Its place is that of Parts[e.part].
+func (e *Episode) put(v *dataplane.Verdict) {
+	p := &e.Parts[e.part]
+	p.Packets += int64(v.Packets)
+	p.Bytes += int64(v.Length)
+	if lack := int64(v.Lack); lack > e.Lack && p.Cause <= dataplane.CauseECN {
+		e.Lack, e.LackStage = lack, p.Stage
+	}
+}
+
+// extend moves the ends of the episode to include a packet.
+func (e *Episode) extend(v *dataplane.Verdict) {
 	if v.Now < e.First || v.Now == e.First && v.ID < e.FirstPacket {
 		e.First, e.FirstPacket = v.Now, v.ID
 	}
 	if v.Now > e.Last || v.Now == e.Last && v.ID > e.LastPacket {
 		e.Last, e.LastPacket = v.Now, v.ID
 	}
-	n := dataplane.Count{Packets: int64(v.Packets), Bytes: int64(v.Length)}
-	if lack := int64(v.Lack); at.Cause <= dataplane.CauseECN && lack > e.Lack {
-		e.Lack, e.LackStage = lack, at.Stage
-	}
-	e.count(Part{at, n})
-	e.flows.Add(flow, n)
 }
 
-// count adds a count to the episode and to its part.
-func (e *Episode) count(n Part) {
-	e.Count = e.Plus(n.Count)
+// find returns the index of the part of a place. It adds the part if it is missing.
+func (e *Episode) find(at Place) int {
 	for i := range e.Parts {
-		if p := &e.Parts[i]; p.Place == n.Place {
-			p.Count = p.Plus(n.Count)
-			return
+		if e.Parts[i].Place == at {
+			return i
 		}
 	}
-	e.Parts = append(e.Parts, n)
+	e.Parts = append(e.Parts, Part{Place: at})
+	return len(e.Parts) - 1
+}
+
+// Total sets Count to the sum of the parts so far, and returns it.
+func (e *Episode) Total() dataplane.Count {
+	e.Count = dataplane.Count{}
+	for i := range e.Parts {
+		e.Count = e.Plus(e.Parts[i].Count)
+	}
+	return e.Count
 }
 
 // join adds a later episode of the same class.
@@ -94,9 +120,11 @@ func (e *Episode) join(o *Episode) {
 		e.Lack, e.LackStage = o.Lack, o.LackStage
 	}
 	for _, p := range o.Parts {
-		e.count(p)
+		to := &e.Parts[e.find(p.Place)]
+		to.Count = to.Plus(p.Count)
 	}
 	e.flows.join(&o.flows)
+	e.Sampled = e.Sampled || o.Sampled
 	if e.Detail == nil {
 		e.Detail = o.Detail
 	}

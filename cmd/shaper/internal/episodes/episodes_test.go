@@ -122,13 +122,13 @@ func TestAgainstModel(t *testing.T) {
 			case kind == 2:
 				v.Done |= dataplane.Waiting | dataplane.Queued
 				waits = append(waits, wait{v, now + r.Int64N(300*ms), l.flow})
-				tracker.Packet(p, &v)
+				tracker.packet(p, &v)
 				continue
 			default:
 				continue
 			}
 			all = append(all, l)
-			tracker.Packet(p, &v)
+			tracker.packet(p, &v)
 		}
 		settle(now + 1e9)
 		if len(tracker.flows) > 0 {
@@ -169,9 +169,9 @@ func TestBounded(t *testing.T) {
 	tracker := New(linkPlan(t), true)
 	for i := range int64(400_000) {
 		v := dataplane.Verdict{Now: i/20*200*ms + i%20, ID: i + 1, Length: 100, Packets: 1, Class: 1, Color: meter.Red}
-		tracker.Packet(flowPacket(int(i%100_000)), &v)
+		tracker.packet(flowPacket(int(i%100_000)), &v)
 	}
-	if n := len(tracker.open[2]) + len(tracker.worst[Drop]); n > openMax+worst || len(tracker.flows) > 0 {
+	if n := len(tracker.open[4]) + len(tracker.worst[Drop]); n > openMax+worst || len(tracker.flows) > 0 {
 		t.Errorf("%d episodes and %d flows are kept", n, len(tracker.flows))
 	}
 	if got := tracker.Worst(); tracker.Counts[Drop] != 20_000 || got[0].Packets != 20 || got[4].FirstPacket != 81 {

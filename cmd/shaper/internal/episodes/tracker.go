@@ -22,18 +22,21 @@ type Tracker struct {
 	// Begin is called for each new episode, and may set its Detail. nil: not called.
 	Begin func(e *Episode)
 
-	plan  *dataplane.Plan
-	parse bool                     // packets are not parsed
-	open  [][]*Episode             // episodes that may continue, by class and kind, in order of time
-	most  int                      // maximum length of a list in open
-	flows map[int64]dataplane.Flow // flows of packets that a link may drop, by number; nil if none can
-	worst [kinds][]*Episode        // finished ones, in order
+	plan   *dataplane.Plan
+	parse  bool                     // packets are not parsed
+	open   [][]*Episode             // episodes that may continue, by class and kind, in order of time
+	latest []*Episode               // the last one of each list in open
+	most   int                      // maximum length of a list in open
+	flows  map[int64]dataplane.Flow // flows of packets that a link may drop, by number; nil if none can
+	worst  [kinds][]*Episode        // finished ones, in order
+	picked []int                    // of Packets: indexes
 }
 
 // New returns a tracker for packets through a plan. parsed is set if the engine parses the
 // packets.
 func New(plan *dataplane.Plan, parsed bool) *Tracker {
-	t := &Tracker{plan: plan, parse: !parsed, open: make([][]*Episode, (len(plan.Classes)+1)*int(kinds)), most: 1}
+	lists := (len(plan.Classes) + 1) * int(kinds)
+	t := &Tracker{plan: plan, parse: !parsed, open: make([][]*Episode, lists), latest: make([]*Episode, lists), most: 1}
 	for i := range plan.Queues {
 		if q := &plan.Queues[i]; q.Link >= 0 && (q.CoDel.Target > 0 || q.Fair) {
 			t.flows, t.most = map[int64]dataplane.Flow{}, openMax
@@ -42,19 +45,49 @@ func New(plan *dataplane.Plan, parsed bool) *Tracker {
 	return t
 }
 
-// Packet adds a packet on its arrival.
-func (t *Tracker) Packet(p *dataplane.Packet, v *dataplane.Verdict) {
-	switch waits := v.Done&dataplane.Waiting != 0 && t.flows != nil; {
-	case v.Done.Dropped():
-		t.add(Drop, v, t.flowOf(p))
-	case v.Color == meter.Yellow && v.Class >= 0:
-		flow := t.flowOf(p)
-		t.add(Yellow, v, flow)
-		if waits {
-			t.flows[v.ID] = flow
+// Packets adds packets on their arrival. It does not allocate, unless an episode begins or a packet is the
+// first one of its place.
+//
+// The colors of packets are random, so branches on them would be mispredicted. The packets that matter are
+// selected without one, and so are their episodes.
+func (t *Tracker) Packets(packets []dataplane.Packet, verdicts []dataplane.Verdict) {
+	if len(t.picked) < len(verdicts) {
+		t.picked = make([]int, len(verdicts))
+	}
+	n := 0
+	for i := range verdicts {
+		v := &verdicts[i]
+		t.picked[n] = i
+		if uint8(v.Color)|uint8(v.Done&(dataplane.Pass|dataplane.Waiting)^dataplane.Pass) != 0 { // yellow, red, dropped or Waiting
+			n++
 		}
-	case waits:
-		t.flows[v.ID] = t.flowOf(p)
+	}
+	for _, i := range t.picked[:n] {
+		t.packet(&packets[i], &verdicts[i])
+	}
+}
+
+func (t *Tracker) packet(p *dataplane.Packet, v *dataplane.Verdict) {
+	kind, passes := Drop, uint8(0)
+	if v.Done != 0 {
+		kind, passes = Yellow, 0xff
+	}
+	if passes&uint8(v.Color^meter.Yellow|meter.Color(v.Done&dataplane.Waiting)) != 0 || v.Class < 0 { // rare
+		if v.Done&dataplane.Waiting != 0 && t.flows != nil {
+			t.flows[v.ID] = t.flowOf(p)
+		}
+		if passes != 0 && (v.Color != meter.Yellow || v.Class < 0) {
+			return
+		}
+	}
+	e := t.latest[int(v.Class+1)*int(kinds)+int(kind)]
+	if e == nil || !e.continues(v) {
+		e = t.enter(kind, v)
+	}
+	e.Last, e.LastPacket = v.Now, v.ID
+	e.put(v)
+	if e.next() {
+		e.count(t.flowOf(p), v)
 	}
 }
 
@@ -71,7 +104,11 @@ func (t *Tracker) Settled(v *dataplane.Verdict) {
 		return
 	}
 	if v.Done.Dropped() {
-		t.add(Drop, v, t.flows[v.ID])
+		e := t.enter(Drop, v)
+		e.put(v)
+		if e.next() {
+			e.count(t.flows[v.ID], v)
+		}
 	}
 	delete(t.flows, v.ID)
 }
@@ -99,16 +136,19 @@ func (t *Tracker) place(kind Kind, v *dataplane.Verdict) Place {
 	return at
 }
 
-// add adds a packet to the episode of its class that it belongs to.
-func (t *Tracker) add(kind Kind, v *dataplane.Verdict, flow dataplane.Flow) {
-	class := int(v.Class)
+// enter finds or begins the episode of a packet, and prepares it for put.
+func (t *Tracker) enter(kind Kind, v *dataplane.Verdict) *Episode {
+	i, class := int(v.Class+1)*int(kinds)+int(kind), int(v.Class)
 	if class < 0 {
 		class = len(t.plan.Classes)
 	}
-	list := &t.open[class*int(kinds)+int(kind)]
+	list := &t.open[i]
 	e := t.find(list, v.Now)
 	if e == nil {
-		e = &Episode{Kind: kind, Class: class, First: v.Now, Last: v.Now, FirstPacket: v.ID, LastPacket: v.ID, flows: NewTop(flowSets, dataplane.Flow.Hash)}
+		e = &Episode{
+			Kind: kind, Class: class, First: v.Now, Last: v.Now, FirstPacket: v.ID, LastPacket: v.ID,
+			flows: NewTop(flowSets, dataplane.Flow.Hash), sampler: newSampler(),
+		}
 		if t.Begin != nil {
 			t.Begin(e)
 		}
@@ -122,7 +162,10 @@ func (t *Tracker) add(kind Kind, v *dataplane.Verdict, flow dataplane.Flow) {
 			*list = slices.Delete(*list, 0, 1)
 		}
 	}
-	e.put(v, t.place(kind, v), flow)
+	t.latest[i] = (*list)[len(*list)-1]
+	e.extend(v)
+	e.key, e.part = placeKey(v), e.find(t.place(kind, v))
+	return e
 }
 
 // find returns the open episode that a packet at now belongs to, or nil. If the packet
@@ -151,6 +194,7 @@ func near(a, b int64) bool { return uint64(b)-uint64(a) < uint64(Gap) }
 // finish keeps the episode if it is one of the worst.
 func (t *Tracker) finish(e *Episode) {
 	t.Counts[e.Kind]++
+	e.Total()
 	list := &t.worst[e.Kind]
 	at, _ := slices.BinarySearchFunc(*list, e, (*Episode).compare)
 	*list = slices.Insert(*list, at, e)
@@ -167,7 +211,7 @@ func (t *Tracker) Worst() []*Episode {
 		for _, e := range t.open[i] {
 			t.finish(e)
 		}
-		t.open[i] = nil
+		t.open[i], t.latest[i] = nil, nil
 	}
 	all := slices.Concat(t.worst[Drop], t.worst[Yellow])
 	all = all[:min(len(all), worst)]

@@ -85,6 +85,8 @@ type metered struct {
 	Color    string   `json:"color"`
 	Clause   string   `json:"clause"`
 	Text     string   `json:"text"`
+	// The packet's queue dropped it, so its tokens were given back: After is Before.
+	GivenBack bool `json:"given_back"`
 
 	average bool // the meter has no tokens
 }
@@ -141,17 +143,22 @@ func (w *Witness) Explain() *Explanation {
 	for i := range w.steps {
 		t.Meters = append(t.Meters, w.meter(i))
 	}
+	a, place := w.action()
+	if w.byOwnQueue() {
+		t.Queue = w.queue(w.ownQueue(&a))
+		t.Why = w.why(&a)
+		return t
+	}
 	if n := len(w.steps); n > 0 {
 		stages := w.plan.Stages
 		for i := stages[w.steps[n-1].Stage].Then; i >= 0; i = stages[i].Then {
 			t.Skipped = append(t.Skipped, stages[i].Name)
 		}
 	}
-	a, place := w.action()
 	t.Act, t.ActAt = say.Action(a), place
 	if s := w.service(v); s != nil && s.Profile == nil && !a.Drop {
 		t.Act += ", through the queue of customer " + w.customerName()
-		a.Queue = &dataplane.Queue{Name: "of customer " + w.customerName(), Config: s.Queue}
+		w.ownQueue(&a)
 	}
 	t.Acted = append(t.Acted, actionSteps(&a, p, v)...)
 	if a.Queue != nil && !(a.ECN == dataplane.CEOrDrop && !p.ECNCapable()) {
@@ -180,6 +187,26 @@ func (w *Witness) action() (a dataplane.Action, place string) {
 	return a, place
 }
 
+// byOwnQueue reports whether the own queue of the packet's customer has dropped it, before any
+// meter.
+func (w *Witness) byOwnQueue() bool {
+	s := w.service(&w.verdict)
+	return s != nil && s.Profile == nil && w.byQueue()
+}
+
+// byQueue reports whether a queue has dropped the packet.
+func (w *Witness) byQueue() bool {
+	v := &w.verdict
+	return v.Done.Dropped() && (v.Reason == dataplane.QueueFull || v.Reason == dataplane.WRED || v.Reason == dataplane.CoDel)
+}
+
+// ownQueue replaces the queue of an action by that of the packet's customer, and returns it.
+func (w *Witness) ownQueue(a *dataplane.Action) *dataplane.Queue {
+	a.Drop = false
+	a.Queue = &dataplane.Queue{Name: "of customer " + w.customerName(), Config: w.service(&w.verdict).Queue}
+	return a.Queue
+}
+
 // customerName returns the name of the packet's customer.
 func (w *Witness) customerName() string {
 	return w.plan.Customers.Source.List[w.verdict.Customer-1].Name
@@ -192,6 +219,8 @@ func (w *Witness) noMeter() string {
 	switch s := w.service(v); {
 	case first < 0:
 		return "none: every packet is green"
+	case w.byOwnQueue():
+		return fmt.Sprintf("none: the queue of plan %s decides first; input color %v (%s)", s.Name, v.Pre, w.inputText(w.plan.Stages[first].Source))
 	case s != nil && s.Profile == nil:
 		return fmt.Sprintf("none: plan %s has a queue instead; input color %v (%s)", s.Name, v.Pre, w.inputText(w.plan.Stages[first].Source))
 	}
@@ -259,6 +288,9 @@ func (w *Witness) meter(i int) metered {
 		out.Because = "the output of meter " + w.plan.Stages[w.steps[i-1].Stage].Name
 	}
 	tokens := [2][2]int64{{s.TcBefore, s.TcAfter}, {s.TeBefore, s.TeAfter}}
+	if out.GivenBack = w.byQueue() && !out.average && s.Color != meter.Red; out.GivenBack {
+		tokens[0][1], tokens[1][1] = s.TcBefore, s.TeBefore
+	}
 	for i, b := range buckets {
 		out.Buckets = append(out.Buckets, bucket{b.Name, tokens[i][0], tokens[i][1], b.Size})
 	}

@@ -72,7 +72,7 @@ func frames(t testing.TB) (links []uint16, data [][]byte) {
 func TestLayersOfAnything(t *testing.T) {
 	links, data := frames(t)
 	r := rand.New(rand.NewPCG(1, 2))
-	failures, unprinted := 0, 0
+	failures := 0
 	for range 40_000 {
 		i := r.IntN(len(data))
 		link, frame := links[i], append([]byte{}, data[i]...)
@@ -92,13 +92,10 @@ func TestLayersOfAnything(t *testing.T) {
 			if l.Type == "DecodeFailure" {
 				failures++
 			}
-			if l.Fields == "cannot be printed" {
-				unprinted++
-			}
 		}
 	}
-	if failures < 1000 || unprinted == 0 {
-		t.Errorf("%d packets could not be decoded, %d layers not printed: the test is too easy", failures, unprinted)
+	if failures < 1000 {
+		t.Errorf("%d packets could not be decoded: the test is too easy", failures)
 	}
 }
 

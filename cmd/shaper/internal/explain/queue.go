@@ -29,7 +29,7 @@ func (w *Witness) queue(source *dataplane.Queue) *QueuedJSON {
 		place = w.file.Place(w.service(v).Source, "queue")
 	}
 	out := &QueuedJSON{Name: q.Name, Place: place, Packets: b.packets, Bytes: b.bytes, Early: w.wredText(q, b)}
-	for _, p := range say.QueueParts(source) {
+	for _, p := range say.QueueParts(source, w.file.Policy.Queues) {
 		out.Settings = append(out.Settings, p.Key+" "+p.Text)
 	}
 	if q.Link >= 0 {

@@ -176,6 +176,9 @@ func (m *metered) lines(w *stepWriter) []string {
 		}
 		lines = append(lines, s)
 	}
+	if m.GivenBack {
+		lines = append(lines, "given back: the queue dropped the packet")
+	}
 	return append(lines, fmt.Sprintf("%s by %s: %s", w.color(m.Color), m.Clause, m.Text))
 }
 

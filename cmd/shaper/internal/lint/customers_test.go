@@ -58,7 +58,7 @@ func TestCustomers(t *testing.T) {
 // TestPlanQueues checks the findings about queues of plans: those of the plan itself have its place.
 func TestPlanQueues(t *testing.T) {
 	f, err := policyfile.LoadWith("p.yaml", []byte("classes: [{name: a, per: customer, meter: plan}]\ncustomers: {file: c.csv}\n"+
-		"plans:\n  good: {queue: {rate: 1mbit, limit: 12ms, codel: {target: 12ms}}}\n  bad: {queue: {rate: 1mbit, limit: 11ms, codel: true}}\n"),
+		"plans:\n  good: {queue: {rate: 1mbit, limit: 12ms, codel: {target: 12ms}}}\n  bad: {queue: {rate: 1mbit, limit: 11ms, codel: {target: 5ms}}}\n"),
 		func(string) (string, error) { return "customer,address,plan\n1,,good\n2,,bad\n", nil })
 	if err != nil {
 		t.Fatal(err)

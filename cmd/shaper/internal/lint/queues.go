@@ -50,7 +50,7 @@ func (l *linter) queueLimit(q *dataplane.Queue) {
 		}
 	default:
 		if bytes, fits := r.Burst(q.Time); fits && bytes < l.MTU {
-			l.add(Warning, q, "limit", "limit of %v is %d B at the link's rate, below the MTU: a packet of %d bytes never enters queue %s", q.Time, bytes, l.MTU, q.Name)
+			l.add(Warning, q, "limit", "limit of %v is %d B at %v, below the MTU: a packet of %d bytes never enters queue %s", q.Time, bytes, r, l.MTU, q.Name)
 		}
 	}
 }

@@ -25,7 +25,7 @@ func TestChild(t *testing.T) {
 	read := func(n int, want string) {
 		t.Helper()
 		var text []byte
-		for range 2000 {
+		for range 30_000 {
 			if text, _ = os.ReadFile(filepath.Join(dir, fmt.Sprint(n))); string(text) == want {
 				return
 			}

@@ -113,6 +113,12 @@ func Hook(a *kernel.About) string {
 // Pacer describes the qdisc of a shaper's queues.
 func Pacer(s *kernel.About) string {
 	out := map[kernel.Pacer]string{kernel.FQ: "fq, by departure time", kernel.HTB: "HTB, one leaf class per queue"}[s.Pacer]
+	switch s.Fair {
+	case kernel.FairByFQCoDel:
+		out += "; fair queues by fq_codel"
+	case kernel.FairByHTB:
+		out += "; fair queues by HTB leaves for flow hashes, without codel: this kernel has no fq_codel"
+	}
 	if s.Redirected() {
 		out += ", on an ifb device"
 	}

@@ -42,10 +42,11 @@ func writeCapture(t *testing.T, frames []nettest.Frame) string {
 	return path
 }
 
-// TestLiveAdvise advises on captures of a TCP connection, before and behind a policer. If its burst
+// TestQuietAdvise advises on captures of a TCP connection, before and behind a policer. If its burst
 // is small, they were throttled, at the RTT of the path and about the goodput of the receiver. A
 // transfer that fits the burst was not.
-func TestLiveAdvise(t *testing.T) {
+func TestQuietAdvise(t *testing.T) {
+	nettest.Quiet(t)
 	skipInVM(t)
 	t.Parallel()
 	const rtt = 20 * time.Millisecond

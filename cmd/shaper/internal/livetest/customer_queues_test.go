@@ -12,10 +12,11 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
 
-// TestLiveCustomerQueues checks that fq sends the packets of each customer with a queue at the
+// TestQuietCustomerQueues checks that fq sends the packets of each customer with a queue at the
 // rate of its plan, IPv4 and IPv6 together, whatever waits for others, and that plans can change
 // between queues and meters.
-func TestLiveCustomerQueues(t *testing.T) {
+func TestQuietCustomerQueues(t *testing.T) {
+	nettest.Quiet(t)
 	t.Parallel()
 	if !haveQdisc(t, "fq") {
 		t.Skip("this kernel has no fq")

@@ -366,7 +366,7 @@ func TestLiveCustomersRefused(t *testing.T) {
 	p := newPair(t)
 	before := p.deviceState()
 	policy, _ := writeTable(t, "green: pass", "  paced: {queue: {rate: 1mbit, limit: 1s}}\n", "customer,address,plan\na,192.0.2.1,paced\n")
-	const needs = `.*policy\.yaml:7:\d+: queue of each customer needs qdisc fq: this kernel lacks it, or the policy has links: use .*`
+	const needs = `.*policy\.yaml:7:\d+: queue of each customer needs qdisc fq: this kernel lacks it, or the policy has links, or queues without fair: false: use .*`
 	p.wantError(2, needs, "run", "v0", "--pacer", "htb", "--policy", policy)
 	if !haveQdisc(t, "fq") {
 		p.wantError(2, needs, "run", "v0", "--policy", policy)

@@ -185,7 +185,6 @@ func TestLiveNoFalseAlarm(t *testing.T) {
 	for _, hook := range []string{"auto", "tc"} {
 		t.Run(hook, func(t *testing.T) {
 			p := newQueuePair(t)
-			p.withBpffs()
 			plain := writePolicy(t, "classes:\n  - name: a\n    meter: {type: token-bucket, rate: 1mbit, burst: 9000}\n")
 			two := writePolicy(t, `
 classes:
@@ -233,4 +232,27 @@ queues: {rest: {link: l, limit: 100kB}, q: {rate: 2mbit, limit: 50ms}}
 			}
 		})
 	}
+}
+
+// TestLiveFlowLeafRemoved removes a leaf for flows of a fair queue in a kernel without fq_codel.
+func TestLiveFlowLeafRemoved(t *testing.T) {
+	skipInVM(t)
+	if haveQdisc(t, "fq_codel") {
+		t.Skip("this kernel has fq_codel, which needs no leaves for flows")
+	}
+	p := newQueuePair(t)
+	before, qdiscs := p.deviceState(), p.qdiscState()
+	r := p.runShaper("--rate", "20mbit")
+	leaf := regexp.MustCompile(`class htb (\w+:\w+) parent \S+ leaf \S+ prio 1`).FindStringSubmatch(p.near.Run("tc", "class", "show", "dev", "v0"))
+	if leaf == nil {
+		t.Fatal("there are no leaves for flows")
+	}
+	p.near.Run("tc", "class", "del", "dev", "v0", "classid", leaf[1])
+	out, _ := p.wantExit(0, "status", "--json")
+	const want = "HTB classes are missing: those of queue all"
+	if e := decodeJSON[effectJSON](t, out); e.Effective == nil || *e.Effective || len(e.Problems) != 1 || !strings.HasPrefix(e.Problems[0], want+":") {
+		t.Errorf("status %s: want %q", out, want)
+	}
+	r.stopBySIGTERM()
+	p.awaitClean(before, qdiscs)
 }

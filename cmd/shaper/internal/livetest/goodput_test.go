@@ -17,6 +17,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/tcpmodel"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
 
 // tcpCase is TCP through a policer, or with limit set, through a queue, of 50 Mbit/s.
@@ -92,7 +94,7 @@ func (c tcpCase) attach(t *testing.T) (p *tcpPath, end func()) {
 	if c.limit == 0 {
 		return p, p.runShaper("--meter", fmt.Sprintf("token-bucket rate=%dbit burst=%d", modelRate, c.burst)).stopBySIGTERM
 	}
-	policy := fmt.Sprintf("classes: [{name: all, green: {queue: q}}]\nqueues: {q: {rate: %dbit, limit: %v}}", modelRate, c.limit)
+	policy := fmt.Sprintf("classes: [{name: all, green: {queue: q}}]\nqueues: {q: {rate: %dbit, limit: %v, fair: false}}", modelRate, c.limit)
 	return p, p.runShaper("--policy", writePolicy(t, policy)).stopBySIGTERM
 }
 
@@ -158,10 +160,11 @@ func (p *tcpPath) goodput(control tcpmodel.Control, c tcpCase) (rate float64, la
 // quiet is the largest delay that does not count as a disturbed run.
 func (c tcpCase) quiet() time.Duration { return max(time.Millisecond, c.rtt/20) }
 
-// TestLiveTCPModel compares the model with paced TCP of this host, at ten pairs of RTT and burst and
+// TestQuietTCPModel compares the model with paced TCP of this host, at ten pairs of RTT and burst and
 // with queues. A run in which the delay was late does not count against the model. If the delay
 // was late in all runs, the case is skipped.
-func TestLiveTCPModel(t *testing.T) {
+func TestQuietTCPModel(t *testing.T) {
+	nettest.Quiet(t)
 	skipInVM(t)
 	for i, c := range append(slices.Clone(pairs), queues...) {
 		control := tcpmodel.Control((i + i/2) % 2)

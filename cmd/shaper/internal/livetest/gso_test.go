@@ -15,7 +15,6 @@ func TestLiveGSO(t *testing.T) {
 	for _, how := range []string{"TERM", "INT", "kill", "detach", "background", "two", "one then other"} {
 		t.Run(how, func(t *testing.T) {
 			p := newPair(t)
-			p.withBpffs()
 			before := p.deviceState()
 			limit := func(want int) {
 				t.Helper()
@@ -129,11 +128,10 @@ queues: {a: {link: l, limit: 64KiB}, b: {link: l, priority: 1, limit: 100ms}, c:
 		})
 	}
 	for _, how := range []string{
-		"TERM", "INT", "for", "kill", "kill both", "detach", "background", "confirm", "not confirmed", "rolled back", "reload", "taken over",
+		"TERM", "INT", "for", "kill", "kill both", "detach", "background", "confirm", "not confirmed", "rolled back", "reload", "set", "taken over",
 	} {
 		t.Run(how, func(t *testing.T) {
 			p := newPair(t)
-			p.withBpffs()
 			before := p.deviceState()
 			switch how {
 			case "background", "taken over":
@@ -151,8 +149,8 @@ queues: {a: {link: l, limit: 64KiB}, b: {link: l, priority: 1, limit: 100ms}, c:
 				p.wantExit(0, "detach", "v0")
 			case "rolled back":
 				r := p.runShaper("--policy", at("100mbit"))
-				back := p.startShaper("reload", "v0", "--policy", at("10mbit"), "--confirm", "8s")
-				back.out.awaitMatch(t, "waiting 8s")
+				back := p.startShaper("reload", "v0", "--policy", at("10mbit"), "--confirm", "30s")
+				back.out.awaitMatch(t, "waiting 30s")
 				limit(p, slow)
 				back.waitForExit()
 				limit(p, fast)
@@ -204,6 +202,19 @@ queues: {a: {link: l, limit: 64KiB}, b: {link: l, priority: 1, limit: 100ms}, c:
 					} {
 						p.wantExit(0, "reload", "v0", "--policy", c.policy)
 						limit(p, c.want)
+					}
+					r.stopBySIGTERM()
+				case "set": // as reload, and status prints it
+					for _, c := range []struct {
+						rate string
+						want int
+					}{{"10mbit", slow}, {"200mbit", 200e6/8/1000 + headers}, {"1gbit", most}, {"100mbit", fast}} {
+						p.wantExit(0, "set", "v0", "queue", "q", "rate="+c.rate)
+						limit(p, c.want)
+						status, _ := p.wantExit(0, "status", "--json")
+						if said := strings.Contains(status, fmt.Sprintf(`"gso_limit":%d`, c.want)); said != (c.want != most) || !strings.Contains(status, `"effective":true`) {
+							t.Errorf("rate %s: status prints\n%s", c.rate, status)
+						}
 					}
 					r.stopBySIGTERM()
 				}

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
 
 // inVM is true if the test runs in an emulated machine, which is about ten times slower.
@@ -23,6 +25,7 @@ var inVM = os.Getenv("SHAPER_VM") != ""
 var buildDir string
 
 func TestMain(m *testing.M) {
+	nettest.Isolate()
 	code := m.Run()
 	if buildDir != "" {
 		_ = os.RemoveAll(buildDir)
@@ -79,9 +82,8 @@ func (o *output) unfiltered() string {
 	return o.b.String()
 }
 
-// waitLimit is the maximum time to wait for an expected state. Only a defect, or a machine that
-// is many times overloaded, takes longer.
-const waitLimit = time.Minute
+// waitLimit is the maximum time to wait for an expected state. Only a defect takes longer.
+const waitLimit = 5 * time.Minute
 
 // skipInVM skips a test in a VM if it takes long there and does not depend on the kernel.
 func skipInVM(t *testing.T) {
@@ -137,17 +139,21 @@ func (r *process) awaitAttached() {
 	r.awaitPrinted("attached by")
 }
 
-// awaitPrinted waits until the process has printed a text. The process must not end.
+// awaitPrinted waits until the process has printed a text. The process must not end without it.
 func (r *process) awaitPrinted(text string) {
 	r.t.Helper()
 	eventually(r.t, func() error {
-		if r.hasExited() {
+		ended := r.hasExited()
+		if ended {
+			r.waitForExit() // for all of its output
+		}
+		if strings.Contains(r.out.String(), text) {
+			return nil
+		}
+		if ended {
 			r.t.Fatalf("%v ended: %q, stderr %q", r.cmd.Args, &r.out, &r.err)
 		}
-		if !strings.Contains(r.out.String(), text) {
-			return fmt.Errorf("not %q: %q, stderr %q", text, &r.out, &r.err)
-		}
-		return nil
+		return fmt.Errorf("not %q: %q, stderr %q", text, &r.out, &r.err)
 	})
 }
 

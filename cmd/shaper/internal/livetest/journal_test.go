@@ -43,7 +43,6 @@ func TestLiveInterfaceRecreated(t *testing.T) {
 	for _, how := range []string{"--background", "--pin"} {
 		t.Run(how, func(t *testing.T) {
 			p := newPair(t)
-			p.withBpffs()
 			args := append([]string{"run", "v0", "--hook", "tcx", how}, dropAll...)
 			start := func() {
 				if how == "--background" {
@@ -106,6 +105,25 @@ func TestLiveTornJournal(t *testing.T) {
 			}
 			p.wantError(1, "v0 is not shaped: .*", "detach", "v0")
 		})
+	}
+}
+
+// TestLiveOtherNamespace checks that detach removes leftovers of another network namespace, which
+// may be gone, and still says that its own interface is not shaped.
+func TestLiveOtherNamespace(t *testing.T) {
+	skipInVM(t)
+	other := newBudgetHost(t)
+	p := anotherPair(t)
+	p.wrap = other.wrap
+	policy := budgetPolicy(t, "type: token-bucket, rate: 1bit, burst: 3000")
+	for _, name := range []string{"v0", "v7"} { // v7 does not exist
+		other.wantExit(0, "run", "v0", "--hook", "tcx", "--policy", policy, "--background")
+		other.near.Delete("v0")
+		if out, _ := p.wantExit(1, "detach", name); out != "" {
+			t.Errorf("detach %s prints %q", name, out)
+		}
+		other.awaitNoBudgets()
+		other.near.Veth(other.far)
 	}
 }
 

@@ -22,7 +22,6 @@ func TestLiveKeysTakenOver(t *testing.T) {
 		t.Run(hook, func(t *testing.T) {
 			placement{hook, ""}.skipIfUnsupported(t)
 			p := newPair(t)
-			p.withBpffs()
 			before := p.deviceState()
 			m := placement{hook, "egress"}
 			_, at := p.addresses(m, false)
@@ -76,7 +75,7 @@ func TestLiveKeysConfirm(t *testing.T) {
 	}
 	first := p.onlyKeyTable()
 	other := writePolicy(t, keyedPolicy("burst: 600, per: dscp, keys: 9"))
-	w := p.startShaper("reload", "--confirm", "5s", "--policy", other)
+	w := p.startShaper("reload", "--confirm", "30s", "--policy", other)
 	w.out.awaitMatch(t, "waiting")
 	second := p.onlyKeyTable()
 	if x, y := countPassed(t, a, in, 1), countPassed(t, b, in, 4); x != 0 || y != 3 {

@@ -96,7 +96,6 @@ func TestLivePinned(t *testing.T) {
 					skipInVM(t)
 				}
 				p := newPair(t)
-				p.withBpffs()
 				from, to := p.senderAndReceiver(m)
 				_, at := p.addresses(m, false)
 				before := p.deviceState()
@@ -143,7 +142,7 @@ func TestLivePinned(t *testing.T) {
 // TestLiveWithoutBpffs checks that without bpffs only a tc filter can be pinned.
 func TestLiveWithoutBpffs(t *testing.T) {
 	p := newPair(t)
-	p.skipWithBpffs()
+	p.withMounts("umount /sys/fs/bpf")
 	before := p.deviceState()
 	p.wantError(1, "bpffs, .*, is not mounted: mount -t bpf -o mode=0700 bpf /sys/fs/bpf, or use --hook tc", "run", "v0", "--pin", "--hook", "tcx", "--meter", unlimitedMeter)
 	p.wantError(1, "bpffs, .*", "run", "v0", "--pin", "--hook", "xdp", "--direction", "ingress", "--meter", unlimitedMeter)

@@ -182,13 +182,13 @@ func listenUDP(t *testing.T, n *nettest.Namespace, at net.IP) *receiver {
 	return &receiver{t, conn, make([]byte, 1<<16), make([]byte, 256)}
 }
 
-// quietTime is the maximum time until a sent packet arrives.
-var quietTime = func() time.Duration {
+// quietTime returns the maximum time until a sent packet arrives.
+func quietTime() time.Duration {
 	if inVM {
 		return time.Second
 	}
-	return 200 * time.Millisecond
-}()
+	return nettest.Slower(200 * time.Millisecond)
+}
 
 // receive returns the next packet, or false if none arrives within quietTime. It polls, because
 // a read deadline can expire while packets are waiting to be read.
@@ -196,7 +196,7 @@ func (r *receiver) receive() (d datagram, there bool) {
 	r.t.Helper()
 	withFD(r.t, r.conn, func(fd int) error {
 		for {
-			n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(quietTime.Milliseconds()))
+			n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(quietTime().Milliseconds()))
 			if err != unix.EINTR {
 				there = n > 0
 				return err

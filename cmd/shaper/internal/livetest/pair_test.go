@@ -13,7 +13,6 @@ import (
 	"github.com/cilium/ebpf/features"
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
@@ -50,24 +49,6 @@ func newTAPPair(t *testing.T) *pair {
 	return newPair(t)
 }
 
-// withBpffs gives the commands a bpffs. If the machine has none, they get one in a mount
-// namespace.
-func (p *pair) withBpffs() {
-	var s unix.Statfs_t
-	if unix.Statfs("/sys/fs/bpf", &s) == nil && s.Type == unix.BPF_FS_MAGIC {
-		return
-	}
-	p.withMounts("mount -t bpf bpf /sys/fs/bpf")
-}
-
-// skipWithBpffs skips the test if the machine has a bpffs.
-func (p *pair) skipWithBpffs() {
-	var s unix.Statfs_t
-	if unix.Statfs("/sys/fs/bpf", &s) == nil && s.Type == unix.BPF_FS_MAGIC {
-		p.t.Skip("bpffs is mounted here")
-	}
-}
-
 func (p *pair) shaperCommand(args ...string) *exec.Cmd {
 	p.t.Helper()
 	path, err := buildShaper()
@@ -81,7 +62,11 @@ func (p *pair) shaperCommand(args ...string) *exec.Cmd {
 // startShaper starts the command. It is killed when the test ends.
 func (p *pair) startShaper(args ...string) *process {
 	p.t.Helper()
-	return p.startCommand(p.shaperCommand(args...))
+	cmd := p.shaperCommand(args...)
+	if len(args) > 0 && slices.Contains([]string{"confirm", "detach", "set", "stats", "status"}, args[0]) {
+		cmd.WaitDelay = waitLimit // it has no children that keep its pipes open
+	}
+	return p.startCommand(cmd)
 }
 
 func (p *pair) startCommand(cmd *exec.Cmd) *process {
@@ -241,7 +226,7 @@ func clsactQdisc(index int) netlink.Qdisc {
 // withMounts runs all later commands in a mount namespace, which a script prepares.
 func (p *pair) withMounts(script string) {
 	p.t.Helper()
-	holder := exec.Command("unshare", "-m", "sh", "-ec", script+"; echo ready; exec sleep 1000")
+	holder := exec.Command("unshare", "-m", "sh", "-ec", script+"; echo ready; exec sleep infinity")
 	out := &output{}
 	holder.Stdout, holder.Stderr = out, out
 	p.near.Start(holder)

@@ -102,6 +102,33 @@ func TestLiveRootDrops(t *testing.T) {
 	p.wantState(before)
 }
 
+// TestLiveStartsOnce checks that shaper run starts the program once, and once more for a guard.
+// Each start prints the init of package main.
+func TestLiveStartsOnce(t *testing.T) {
+	skipInVM(t)
+	p := newPair(t)
+	for _, tt := range []struct {
+		starts int
+		args   []string
+	}{
+		{1, []string{"--hook", "tcx", "--meter", unlimitedMeter}},
+		{2, []string{"--hook", "tc", "--meter", unlimitedMeter}},
+	} {
+		if tt.args[1] == "tcx" && !haveTCX() {
+			continue
+		}
+		cmd := p.shaperCommand(append([]string{"run", "v0"}, tt.args...)...)
+		cmd.Env = append(os.Environ(), "GODEBUG=inittrace=1")
+		r := p.startCommand(cmd)
+		r.awaitAttached()
+		r.err.awaitMatch(t, strings.Repeat(`(?s)\ninit main @.*`, tt.starts)) // the guard is not killed earlier
+		r.stopBySIGTERM()
+		if n := strings.Count(r.err.String(), "\ninit main @"); n != tt.starts {
+			t.Errorf("%v: the program starts %d times, want %d", tt.args, n, tt.starts)
+		}
+	}
+}
+
 // TestLiveRootReadsHomes checks that root can read a policy in a directory that is open only to
 // another user, at the start and on SIGHUP.
 func TestLiveRootReadsHomes(t *testing.T) {

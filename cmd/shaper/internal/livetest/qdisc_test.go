@@ -126,7 +126,7 @@ func availablePacers(t *testing.T) []string {
 // slowQueue is a policy with one queue of 10 Mbit/s; the limit is to be filled in.
 const slowQueue = `
 classes: [{name: a, green: {queue: q}}]
-queues: {q: {rate: 10mbit, limit: %s}}
+queues: {q: {rate: 10mbit, limit: %s, fair: false}}
 `
 
 // killWithGuard kills a process and its guard, so that no process cleans up.

@@ -7,11 +7,14 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
 
-// TestLiveQueueReload changes the rate under load, and checks that only the policy drops
+// TestQuietQueueReload changes the rate under load, and checks that only the policy drops
 // packets.
-func TestLiveQueueReload(t *testing.T) {
+func TestQuietQueueReload(t *testing.T) {
+	nettest.Quiet(t)
 	t.Parallel()
 	skipInVM(t)
 	for _, direction := range []string{"egress", "ingress"} {
@@ -21,7 +24,7 @@ func TestLiveQueueReload(t *testing.T) {
 			from, to := p.senderAndReceiver(m)
 			_, at := p.addresses(m, false)
 			policy := func(rate int) string {
-				return fmt.Sprintf("classes: [{name: a, green: {queue: q}}]\nqueues: {q: {rate: %dmbit, limit: 40ms}}", rate)
+				return fmt.Sprintf("classes: [{name: a, green: {queue: q}}]\nqueues: {q: {rate: %dmbit, limit: 40ms, fair: false}}", rate)
 			}
 			path := writePolicy(t, policy(10))
 			r := p.runShaper("--direction", direction, "--policy", path)
@@ -190,7 +193,7 @@ func TestLiveQueueReloadConfirm(t *testing.T) {
 			before, clean := p.deviceState(), p.qdiscState()
 			r := p.runShaper("--policy", writePolicy(t, order[0]))
 			qdiscs := p.qdiscState()
-			w := p.startShaper("reload", "--confirm", "700ms", "--policy", writePolicy(t, order[1]))
+			w := p.startShaper("reload", "--confirm", "30s", "--policy", writePolicy(t, order[1]))
 			w.out.awaitMatch(t, "waiting")
 			if now := p.qdiscState(); now == qdiscs {
 				t.Errorf("tc lists\n%s\nas before the reload", now)
@@ -214,10 +217,9 @@ func TestLiveQueueConfirmPacer(t *testing.T) {
 		t.Skip("this kernel has no fq")
 	}
 	p := newQueuePair(t)
-	p.withBpffs()
 	before, qdiscs := p.deviceState(), p.qdiscState()
 	p.runShaper("--pacer", "htb", "--pin", "--policy", writePolicy(t, "classes: [{name: a, green: {queue: q}}]\nlinks: {l: {rate: 100mbit}}\nqueues: {q: {link: l, limit: 64KiB}}")).stopBySIGTERM()
-	r := p.runShaper("--pacer", "fq", "--confirm", "10s", "--policy", writePolicy(t, fmt.Sprintf(slowQueue, "50ms")))
+	r := p.runShaper("--pacer", "fq", "--confirm", "30s", "--policy", writePolicy(t, fmt.Sprintf(slowQueue, "50ms")))
 	if s := p.stats(); s.Pacer != "fq" {
 		t.Errorf("status %+v: want fq", s)
 	}

@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
 
 // TestLiveReloadReplaced checks that a reload waiting for its confirmation reports that another
@@ -207,10 +209,11 @@ classes:
 	}
 }
 
-// TestLiveReloadKeepsBound checks that a reload that changes a meter passes no more than the
+// TestQuietReloadKeepsBound checks that a reload that changes a meter passes no more than the
 // meter allows plus the traffic during the swap of programs, up to 20 ms (XDP). A busy machine may
 // take longer for a swap, so it has several attempts, each with a full bucket.
-func TestLiveReloadKeepsBound(t *testing.T) {
+func TestQuietReloadKeepsBound(t *testing.T) {
+	nettest.Quiet(t)
 	skipInVM(t)
 	for _, m := range placements {
 		t.Run(m.hook+"-"+m.direction, func(t *testing.T) {
@@ -273,7 +276,6 @@ func TestLiveReloadAllOrNone(t *testing.T) {
 func TestLiveReloadOwnPolicy(t *testing.T) {
 	skipInVM(t)
 	p := newPair(t)
-	p.withBpffs()
 	a, b := writePolicy(t, "classes: [{name: a}]"), writePolicy(t, "classes: [{name: b}]")
 	p.wantExit(0, "run", "v0", "--background", "--policy", a)
 	p.wantExit(0, "run", "v0", "--background", "--policy", b, "--direction", "ingress")

@@ -104,7 +104,7 @@ func TestLiveErrors(t *testing.T) {
 		args         []string
 	}{
 		"many":      {many.String(), `:\d+:\d+: .*1025 exceed .* 1024`, nil},
-		"xdp queue": {"classes:\n  - name: a\n    red: {queue: q}\nqueues: {q: {rate: 1mbit, limit: 10ms}}", `:3:\d+: .*queue.*`, []string{"--hook", "xdp", "--direction", "ingress"}},
+		"xdp queue": {"classes:\n  - name: a\n    red: {queue: q}\nqueues: {q: {rate: 1mbit, limit: 10ms, fair: false}}", `:3:\d+: .*queue.*`, []string{"--hook", "xdp", "--direction", "ingress"}},
 		"link wred": {"classes:\n  - name: a\n    red: {queue: q}\nlinks: {l: {rate: 1mbit}}\nqueues: {q: {link: l, limit: 1s, codel: true}}", `:5:\d+: codel is not supported in a queue of a link .*`, nil},
 		"xdp mark":  {"classes:\n  - name: a\n    green: {mark: 7}", `:3:\d+: .*mark.*`, []string{"--hook", "xdp", "--direction", "ingress"}},
 		"xdp match": {"classes:\n  - name: a\n    match: {mark: 7}", `:3:\d+: .*mark.*`, []string{"--hook", "xdp", "--direction", "ingress"}},
@@ -231,7 +231,6 @@ func TestLiveFor(t *testing.T) {
 		t.Run(hook, func(t *testing.T) {
 			placement{hook, ""}.skipIfUnsupported(t)
 			p := newPair(t)
-			p.withBpffs()
 			before := p.deviceState()
 			for _, pin := range []string{"--pin=false", "--pin"} {
 				begin := time.Now()
@@ -268,7 +267,7 @@ func TestLiveStoppedTerminal(t *testing.T) {
 			fillPipe(t, write)
 			args := []string{"run", "v0", "--policy", path}
 			if how == "--for" {
-				args = append(args, "--for", "3s")
+				args = append(args, "--for", "30s")
 			}
 			cmd := p.shaperCommand(args...)
 			cmd.Stdout, cmd.Stderr = write, write

@@ -341,7 +341,6 @@ func TestLiveSetErrors(t *testing.T) {
 func TestLiveSetPinned(t *testing.T) {
 	skipInVM(t)
 	p := newPair(t)
-	p.withBpffs()
 	policy, _ := writeTable(t, "green: pass", setPlans, setTable)
 	p.wantExit(0, "run", "v0", "--policy", policy, "--background")
 	p.wantExit(0, "set", "v0", "customer", "a", "off")

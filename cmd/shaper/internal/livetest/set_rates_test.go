@@ -17,6 +17,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
 
 // ratedShaper is a shaper with one queue, whose rate is that of the queue or of its link. Two
@@ -225,8 +227,9 @@ func sendNumbered(t *testing.T, conn *net.UDPConn, enough *atomic.Bool) (n uint6
 	return n
 }
 
-// TestLiveSetRatesSpeed checks that packets of an overloaded queue or link arrive at each new rate.
-func TestLiveSetRatesSpeed(t *testing.T) {
+// TestQuietSetRatesSpeed checks that packets of an overloaded queue or link arrive at each new rate.
+func TestQuietSetRatesSpeed(t *testing.T) {
+	nettest.Quiet(t)
 	t.Parallel()
 	skipInVM(t)
 	for _, kind := range ratedKinds(t) {
@@ -260,9 +263,10 @@ func TestLiveSetRatesSpeed(t *testing.T) {
 	}
 }
 
-// TestLiveSetRatesTime logs how long a change takes: the median of 1000. To measure, run one of its
+// TestQuietSetRatesTime logs how long a change takes: the median of 1000. To measure, run one of its
 // subtests alone.
-func TestLiveSetRatesTime(t *testing.T) {
+func TestQuietSetRatesTime(t *testing.T) {
+	nettest.Quiet(t)
 	skipInVM(t)
 	for _, kind := range ratedKinds(t) {
 		t.Run(kind, func(t *testing.T) {

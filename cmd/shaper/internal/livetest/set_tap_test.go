@@ -97,9 +97,13 @@ func TestLiveTapSet(t *testing.T) {
 // a change of the rate of the queue or of its link. The rate stays when the policy is reloaded.
 func TestLiveSetRateCommand(t *testing.T) {
 	for _, shaper := range []string{"run", "tap"} {
-		for _, kind := range []string{"queue", "link"} {
+		for _, kind := range []string{"queue", "link", "fair queue"} {
 			t.Run(shaper+"-"+kind, func(t *testing.T) {
-				text := "classes: [{name: all, green: {queue: q}}]\nqueues: {q: {rate: 800bit, limit: 100kB}}\n"
+				text := "classes: [{name: all, green: {queue: q}}]\nqueues: {q: {rate: 800bit, limit: 100kB, fair: false}}\n"
+				part := kind
+				if kind == "fair queue" {
+					part, text = "queue", strings.Replace(text, "fair: false", "codel: false", 1)
+				}
 				if kind == "link" {
 					text = "classes: [{name: all, green: {queue: q}}]\nqueues: {q: {link: q, limit: 100kB}}\nlinks: {q: {rate: 800bit}}\n"
 				}
@@ -116,7 +120,7 @@ func TestLiveSetRateCommand(t *testing.T) {
 					r = p.runShaper("--policy", policy, "--pacer", "htb")
 				}
 				name := map[string]string{"tap": "t0", "run": "v0"}[shaper]
-				change := func() { p.wantExit(0, "set", name, kind, "q", "rate=1gbit") }
+				change := func() { p.wantExit(0, "set", name, part, "q", "rate=1gbit") }
 				s := p.far.Sniff("v0")
 				if shaper+kind == "tapqueue" { // packets in it keep their departures
 					change()
@@ -128,9 +132,9 @@ func TestLiveSetRateCommand(t *testing.T) {
 				s = p.far.Sniff("v0")
 				sendQueued(p, device)
 				wantQueued(t, s)
-				p.wantChanges(name, kind+` "q": rate 1gbit`)
-				p.wantError(1, name+`: `+kind+` "q": rate: .*`, "set", name, kind, "q", "rate=1")
-				p.wantExit(0, "set", name, kind, "q", "reset")
+				p.wantChanges(name, part+` "q": rate 1gbit`)
+				p.wantError(1, name+`: `+part+` "q": rate: .*`, "set", name, part, "q", "rate=1")
+				p.wantExit(0, "set", name, part, "q", "reset")
 				p.wantChanges(name)
 				p.wantExit(0, "detach", name)
 				r.wantExit(0)
@@ -140,7 +144,7 @@ func TestLiveSetRateCommand(t *testing.T) {
 }
 
 // queuedFrames take longer than waitLimit at the rate of the policy.
-const queuedFrames = 100
+const queuedFrames = 400
 
 // sendQueued sends frames to a device.
 func sendQueued(p *pair, device string) {

@@ -135,13 +135,13 @@ func frameOfProtocol(protocol byte) []byte {
 	return frame
 }
 
-// TestLiveShare checks that two hosts share a budget on a real server: normally, after reloads
+// TestQuietShare checks that two hosts share a budget on a real server: normally, after reloads
 // by another process, while the server does not answer, and after their processes were killed.
 // Together they must never pass more than the budget, and status must show the share of each.
-func TestLiveShare(t *testing.T) {
+func TestQuietShare(t *testing.T) {
+	nettest.Quiet(t)
 	skipInVM(t)
 	p := newPair(t)
-	p.withBpffs()
 	other := &pair{t: t, near: nettest.New(t), far: nettest.New(t)}
 	other.near.Veth(other.far)
 	other.wrap = []string{"unshare", "-u", "sh", "-c", `hostname other-host && exec "$@"`, "sh"} // host names must differ
@@ -316,9 +316,10 @@ func TestLiveShareWithoutServer(t *testing.T) {
 	r.stopBySIGTERM()
 }
 
-// TestLiveShareAddedByReload adds the first budget on a server by a reload. The first packet of
+// TestQuietShareAddedByReload adds the first budget on a server by a reload. The first packet of
 // its class must have a share.
-func TestLiveShareAddedByReload(t *testing.T) {
+func TestQuietShareAddedByReload(t *testing.T) {
+	nettest.Quiet(t)
 	skipInVM(t)
 	p := newPair(t)
 	socket := filepath.Join(t.TempDir(), "store")

@@ -113,12 +113,12 @@ func TestLiveStatsJSON(t *testing.T) {
 	r.stopBySIGTERM()
 }
 
-// TestLiveRateInterval checks that rates are those since the latest reading: of attaching, of
+// TestQuietRateInterval checks that rates are those since the latest reading: of attaching, of
 // an earlier stats, and of a reload.
-func TestLiveRateInterval(t *testing.T) {
+func TestQuietRateInterval(t *testing.T) {
+	nettest.Quiet(t)
 	skipInVM(t)
 	p := newPair(t)
-	p.withBpffs()
 	_, at := p.addresses(placements[0], false)
 	const size = 1000 // of an IP packet
 	listenUDP(t, p.far, at)
@@ -142,8 +142,9 @@ func TestLiveRateInterval(t *testing.T) {
 	})
 }
 
-// TestLiveRates checks the rates of a steady load.
-func TestLiveRates(t *testing.T) {
+// TestQuietRates checks the rates of a steady load.
+func TestQuietRates(t *testing.T) {
+	nettest.Quiet(t)
 	skipInVM(t)
 	p := newPair(t)
 	_, at := p.addresses(placements[0], false)

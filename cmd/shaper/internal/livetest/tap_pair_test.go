@@ -91,7 +91,7 @@ func (p *pair) metricsReader(r *process) func() (string, error) {
 }
 
 // slowTapQueue is a policy with a queue in which a packet of 1000 bytes takes 100 ms.
-const slowTapQueue = "queues: {q: {rate: 80kbit, limit: 100s}}\nclasses: [{name: all, green: {queue: q}}]\n"
+const slowTapQueue = "queues: {q: {rate: 80kbit, limit: 100s, fair: false}}\nclasses: [{name: all, green: {queue: q}}]\n"
 
 // nobodyUser is a user without privilege.
 const nobodyUser = 65534

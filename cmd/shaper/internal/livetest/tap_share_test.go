@@ -13,10 +13,11 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/storetest"
 )
 
-// TestLiveTapShare checks that two shapers, each in its own pair, share 8 Mbit/s on a real
+// TestQuietTapShare checks that two shapers, each in its own pair, share 8 Mbit/s on a real
 // server. At full load they must use the budget and never exceed it. When the server does not
 // answer, each must fall to its rescue share.
-func TestLiveTapShare(t *testing.T) {
+func TestQuietTapShare(t *testing.T) {
+	nettest.Quiet(t)
 	pairs := []*pair{newTAPPair(t), anotherPair(t)}
 	socket := filepath.Join(t.TempDir(), "store")
 	server := storetest.Start(t, storetest.Kinds(t)[0], storetest.Config("unixsocket "+socket, "unixsocketperm 777"))

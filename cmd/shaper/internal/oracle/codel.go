@@ -61,8 +61,10 @@ func (c *codel) pause() *big.Int {
 	return square.Sqrt(square.Div(square, big.NewInt(c.count)))
 }
 
-// parseCodel reads true, false, which is nil, or the times.
-func parseCodel(n *yaml.Node) (*codel, error) {
+// parseCodel reads true, false, which is nil, or the times. The default of the target is 5 ms, or the
+// time of 3000 bytes at the rate in bytes per ns, rounded up to ms; that of the interval is 100 ms, or two
+// targets. Neither default makes an interval above 3 s.
+func parseCodel(n *yaml.Node, rate *big.Rat) (*codel, error) {
 	switch {
 	case n.Kind == yaml.ScalarNode && n.Value == "false":
 		return nil, nil
@@ -74,22 +76,37 @@ func parseCodel(n *yaml.Node) (*codel, error) {
 		return nil, err
 	}
 	c := &codel{dropNext: new(big.Int)}
-	for _, of := range []struct {
-		key, otherwise string
-		into           **big.Int
-	}{{"target", "5ms", &c.target}, {"interval", "100ms", &c.interval}} {
-		s, err := optional(entries, of.key, of.otherwise)
-		if err != nil {
-			return nil, err
+	duration := func(key string, otherwise *big.Int) *big.Int {
+		s, e := optional(entries, key, otherwise.String()+"ns")
+		ns, isTime, e2 := parseTime(s)
+		if err = errors.Join(err, e, e2); err != nil || !isTime || !ns.IsInt() {
+			err = errors.Join(err, at(n, fmt.Errorf("%s: %q is not a time", key, s)))
+			return otherwise
 		}
-		ns, isTime, err := parseTime(s)
-		if err != nil || !isTime || !ns.IsInt() {
-			return nil, at(n, fmt.Errorf("%s: %q is not a time", of.key, s))
-		}
-		*of.into = ns.Num()
+		return ns.Num()
+	}
+	const ms = 1_000_000
+	packets := sending(3000, rate)
+	target := ceil(packets.Quo(packets, whole(ms)))
+	target.Mul(target, big.NewInt(ms))
+	c.target = duration("target", within(target, 5*ms, 1500*ms))
+	c.interval = duration("interval", within(new(big.Int).Lsh(c.target, 1), 100*ms, 3000*ms))
+	if err != nil {
+		return nil, err
 	}
 	if c.interval.Sign() == 0 || c.interval.Cmp(big.NewInt(4e9)) > 0 {
 		return nil, at(n, errors.New("interval: not above 0 and up to 4 s"))
 	}
 	return c, nil
+}
+
+// within returns n, or the bound that it exceeds.
+func within(n *big.Int, low, high int64) *big.Int {
+	switch {
+	case n.Cmp(big.NewInt(low)) < 0:
+		return big.NewInt(low)
+	case n.Cmp(big.NewInt(high)) > 0:
+		return big.NewInt(high)
+	}
+	return n
 }

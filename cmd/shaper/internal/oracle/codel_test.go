@@ -42,7 +42,7 @@ func TestCodelByHand(t *testing.T) {
 		{2_761 * ms, 5 * ms, false, 3, 2_756_891_408},
 		{4_356_891_407, 5 * ms, true, 2, 4_427_602_085}, // 1 ns less: 3 - 1
 	}
-	c := mustParse(t, "queues: {q: {rate: 8mbit, limit: 1s, codel: {}}}").queues["q"].codel
+	c := mustParse(t, "queues: {q: {rate: 8mbit, limit: 1s, codel: {}, fair: false}}").queues["q"].codel
 	for i, s := range steps {
 		victim := c.victim(big.NewInt(s.t), big.NewInt(s.wait))
 		if victim != s.victim || c.count != s.count || c.dropNext.Int64() != s.dropNext {
@@ -55,7 +55,7 @@ func TestCodelByHand(t *testing.T) {
 func TestCodelQueue(t *testing.T) {
 	const codel = "codel: {target: 2ms, interval: 4ms}"
 	runByHand(t, []handTest{
-		{"drop", "queues: {q: {rate: 8mbit, limit: 1s, " + codel + "}}", `
+		{"drop", "queues: {q: {rate: 8mbit, limit: 1s, " + codel + ", fair: false}}", `
 			0 q 1000 green^ 0
 			0 q 1000 green  1000000
 			0 q 1000 green  2000000   waits the target: above it from 6 ms on
@@ -76,7 +76,7 @@ func TestCodelQueue(t *testing.T) {
 			0 q 1000 green  14000000
 			0 q 1000 green  15000000
 			0 q 1000 green  codel     at 16`},
-		{"CE", "queues: {q: {rate: 8mbit, limit: 1s, ecn: true, " + codel + "}}", `
+		{"CE", "queues: {q: {rate: 8mbit, limit: 1s, ecn: true, " + codel + ", fair: false}}", `
 			0 q 1000 green^ 0
 			0 q 1000 green^ 1000000
 			0 q 1000 green^ 2000000
@@ -122,4 +122,44 @@ func TestCodelQueue(t *testing.T) {
 			0 q 1000 green   codel
 			0 q 1000 green   6000000`},
 	})
+}
+
+// TestDefaults has the defaults of queues: fair by flow with a rate of its own and without wred, and CoDel
+// by the rate. At 400kbit, 3000 bytes take 60 ms; at 99kbit 242.4 ms; at 8kbit 3 s.
+func TestDefaults(t *testing.T) {
+	const ms = 1_000_000
+	const wred = "wred: {red: {min: 1ms, max: 2ms, probability: 1}}"
+	for text, want := range map[string]struct {
+		fair             bool
+		target, interval int64 // 0: no CoDel
+	}{
+		"rate: 10mbit, limit: 1s":                            {true, 5 * ms, 100 * ms},
+		"rate: 4800kbit, limit: 1s":                          {true, 5 * ms, 100 * ms},
+		"rate: 4799999bit, limit: 1s":                        {true, 6 * ms, 100 * ms},
+		"rate: 400kbit, limit: 1s":                           {true, 60 * ms, 120 * ms},
+		"rate: 99kbit, limit: 9p":                            {true, 243 * ms, 486 * ms},
+		"rate: 8kbit, limit: 1s":                             {true, 1500 * ms, 3000 * ms},
+		"rate: 400kbit, limit: 1s, codel: {target: 70ms}":    {true, 70 * ms, 140 * ms},
+		"rate: 400kbit, limit: 1s, codel: {interval: 7ms}":   {true, 60 * ms, 7 * ms},
+		"rate: 400kbit, limit: 1s, codel: {target: 2s}":      {true, 2000 * ms, 3000 * ms},
+		"rate: 400kbit, limit: 1s, codel: false":             {true, 0, 0},
+		"rate: 400kbit, limit: 1s, fair: src":                {true, 60 * ms, 120 * ms},
+		"rate: 400kbit, limit: 1s, fair: false":              {},
+		"rate: 400kbit, limit: 1s, fair: false, codel: true": {false, 60 * ms, 120 * ms},
+		"rate: 400kbit, limit: 1s, " + wred:                  {},
+		"rate: 400kbit, limit: 1s, fair: flow, " + wred:      {true, 60 * ms, 120 * ms},
+		"link: l, limit: 1s":                                 {},
+		"link: l, limit: 1s, fair: false":                    {},
+		"link: l, limit: 1s, codel: {}":                      {false, 24 * ms, 100 * ms},
+		"link: l, limit: 1s, fair: flow":                     {true, 24 * ms, 100 * ms},
+	} {
+		q := mustParse(t, "links: {l: {rate: 1mbit}}\nqueues: {q: {"+text+"}}").queues["q"]
+		var target, interval int64
+		if q.codel != nil {
+			target, interval = q.codel.target.Int64(), q.codel.interval.Int64()
+		}
+		if fair := q.key != nil; fair != want.fair || target != want.target || interval != want.interval {
+			t.Errorf("%s: fair %v, target %d, interval %d; want %+v", text, fair, target, interval, want)
+		}
+	}
 }

@@ -260,7 +260,7 @@ classes:
     yellow: {dscp: 1, queue: shared}
     red: {dscp: 2, queue: shared}
   - {name: c, per: customer, meter: plan, green: {queue: shared}}
-queues: {shared: {rate: 8kbit, limit: 1s}}
+queues: {shared: {rate: 8kbit, limit: 1s, fair: false}}
 meters: {all: {type: srtcm, cir: 8kbit, cbs: 28, ebs: 28, color: aware}}
 plans:
   p: {queue: {rate: 8kbit, limit: 28ms}}

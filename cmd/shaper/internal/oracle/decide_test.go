@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math/rand/v2"
 	"os"
@@ -42,7 +43,10 @@ type packetRecord struct {
 func TestRows(t *testing.T) {
 	afx1 := hexBytes(t, macs, "0800", udp4)                                       // DSCP 10, ECN 1
 	notECN := hexBytes(t, macs, "0800", strings.Replace(udp4, "4529", "4528", 1)) // DSCP 10, ECN 0
-	afx2 := hexBytes(t, macs, "0800", strings.Replace(udp4, "4529", "4531", 1))   // DSCP 12, ECN 1
+	longer := hexBytes(t, macs, "0800", strings.Replace(udp4, "001c", "001d", 1), "00")
+	longerNotECN := bytes.Clone(longer)
+	longerNotECN[15] = 0x28
+	afx2 := hexBytes(t, macs, "0800", strings.Replace(udp4, "4529", "4531", 1)) // DSCP 12, ECN 1
 	arp := hexBytes(t, macs, "0806", hexZeros(46))
 	tagged := hexBytes(t, macs, "8100 6064 0806", hexZeros(28))
 	broken := hexBytes(t, macs, "0800 4500")
@@ -122,7 +126,7 @@ classes:
   - name: all
     green: {ecn: ce, queue: q}
 queues:
-  q: {rate: 8kbit, limit: 28ms}`,
+  q: {rate: 8kbit, limit: 28ms, fair: false}`,
 			[]packetRecord{{5000, 0, afx1}, {4000, 0, notECN}, {5000, 0, afx1}, {1005001, 0, afx2}, {28005001, 0, afx2}},
 			`
 28,all,green,green,ecn+queue,10,10,5000,no-meter
@@ -144,15 +148,15 @@ queues:
   q: {rate: 8kbit, limit: 2p, ecn: true, seed: 7, wred: {yellow: {min: 0p, max: 0p, probability: 0}, red: {min: 0p, max: 2p, probability: 1}}}`,
 			// Only red draws: number 1 of seed 7 with an empty queue; 2 is below 1/2, 3 is not.
 			[]packetRecord{
-				{1000, 0, afx1}, {1000, 0, afx1}, {1000, 0, afx1}, {1000, 0, notECN}, {1000, 0, afx1}, {1000, 0, afx1},
+				{1000, 0, afx1}, {1000, 0, afx1}, {1000, 0, longer}, {1000, 0, longerNotECN}, {1000, 0, longer}, {1000, 0, longer},
 			},
 			`
 28,all,green,green,queue,10,10,1000,rfc2697-green
 28,all,green,yellow,drop,10,,,wred
-28,all,green,red,ecn+mark+queue,10,14,28001000,rfc2697-red
-28,all,green,red,drop,10,,,wred
-28,all,green,red,ecn+mark+queue,10,14,56001000,rfc2697-red
-28,all,green,red,drop,10,,,queue-full`,
+29,all,green,red,ecn+mark+queue,10,14,28001000,rfc2697-red
+29,all,green,red,drop,10,,,wred
+29,all,green,red,ecn+mark+queue,10,14,57001000,rfc2697-red
+29,all,green,red,drop,10,,,queue-full`,
 		},
 		{
 			"link: what is decided later",
@@ -189,19 +193,25 @@ queues:
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			rows, err := Decide([]byte(test.policy), writePcap(t, 1, test.records))
-			if err != nil {
-				t.Fatal(err)
-			}
-			var got []string
-			for _, row := range rows {
-				got = append(got, strings.Join(row[2:11], ","))
-			}
-			want := strings.Split(strings.TrimSpace(test.want), "\n")
-			if !slices.Equal(got, want) {
-				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-			}
+			checkRows(t, Site{}, test.policy, test.records, test.want)
 		})
+	}
+}
+
+// checkRows compares fields 3 to 11 of each row of a capture with lines.
+func checkRows(t *testing.T, s Site, policy string, records []packetRecord, lines string) {
+	t.Helper()
+	rows, err := s.Decide([]byte(policy), writePcap(t, 1, records))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, row := range rows {
+		got = append(got, strings.Join(row[2:11], ","))
+	}
+	want := strings.Split(strings.TrimSpace(lines), "\n")
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 

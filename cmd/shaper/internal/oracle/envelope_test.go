@@ -24,7 +24,7 @@ func runFlows(t *testing.T, policy string, steps []flowStep) {
 		t.Fatal(err)
 	}
 	for i, s := range steps {
-		_, reason := p.classes[s.flow].chain[0].decide(frame{}, whole(s.at), s.length, s.in)
+		_, reason, _ := p.classes[s.flow].chain[0].decide(frame{}, whole(s.at), s.length, s.in)
 		var tokens []string
 		for _, c := range p.classes {
 			if m, ok := c.chain[0].state.(*member); ok {

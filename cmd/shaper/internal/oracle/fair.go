@@ -93,8 +93,8 @@ func (f *flow) bytes() (n int64) {
 	return n
 }
 
-// shed drops the first packet of the flow with the most bytes.
-func (q *queue) shed() {
+// shed drops the first packet of the flow with the most bytes, and returns it.
+func (q *queue) shed() *queued {
 	var most *flow
 	for number := range uint64(1024) {
 		if f := q.flows[number]; f != nil && len(f.waiting) > 0 && (most == nil || f.bytes() > most.bytes()) {
@@ -104,6 +104,7 @@ func (q *queue) shed() {
 	p := most.waiting[0]
 	q.remove(p)
 	p.drop("queue-full")
+	return p
 }
 
 // flow returns the flow whose packet is next. It stays the same until that packet is removed.

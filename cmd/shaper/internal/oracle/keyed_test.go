@@ -33,7 +33,7 @@ func keyed(t *testing.T, text string, steps []keyedStep) {
 		if s.x > 0 {
 			f = frame{kind: ipv4, src: netip.AddrFrom4([4]byte{10, 0, 0, s.x})}
 		}
-		if got, _ := m.decide(f, whole(s.at), 1, s.in); got != s.want {
+		if got, _, _ := m.decide(f, whole(s.at), 1, s.in); got != s.want {
 			t.Errorf("%s: step %d, %+v: got %s, want %s", text, i, s, got, s.want)
 		}
 	}
@@ -195,7 +195,7 @@ func TestKeys(t *testing.T) {
 	} {
 		m := meterOf(t, `{type: token-bucket, rate: 1bit, burst: 1, per: "`+test.per+`"}`)
 		m.decide(test.a, whole(0), 1, green)
-		if color, _ := m.decide(test.b, whole(0), 1, green); (color == red) != test.same {
+		if color, _, _ := m.decide(test.b, whole(0), 1, green); (color == red) != test.same {
 			t.Errorf("per %s: %+v and %+v: got %s, want one meter: %v", test.per, test.a, test.b, color, test.same)
 		}
 	}
@@ -224,7 +224,7 @@ classes:
 		{1, "10.0.0.2", green},
 		{0, "10.0.0.1", green},
 	} {
-		if _, got, _ := p.classes[step.class].meter(frameFrom(step.src), whole(0), 1, nil); got != step.want {
+		if _, got, _ := p.classes[step.class].meter(&row{frame: frameFrom(step.src)}, whole(0), 1, nil); got != step.want {
 			t.Errorf("step %d: got %s, want %s", i, got, step.want)
 		}
 	}

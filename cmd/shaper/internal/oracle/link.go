@@ -12,6 +12,8 @@ type link struct {
 	free   *big.Rat // end of the transmission so far; nil before the first packet
 	levels [8]level // by priority
 	busy   *level   // priority of the packet being sent
+
+	dropped []*queued // whose tokens must go back
 }
 
 // level has the queues of one priority. Its times are virtual, in 1/2^20 of a byte per weight.
@@ -71,6 +73,7 @@ func (l *link) offer(q *queue, p *queued) {
 	now := new(big.Rat).SetInt(p.arrival)
 	l.run(now)
 	if !q.room(p) || !q.early(p, q.backlog(q.waiting, nil)) {
+		l.drop(p, p.arrival)
 		return
 	}
 	v := &l.levels[q.priority]
@@ -81,13 +84,19 @@ func (l *link) offer(q *queue, p *queued) {
 		q.start = largest(q.start, v.now)
 	}
 	for q.breaks(p, q.backlog(q.waiting, nil), len(q.waiting)) {
-		q.shed()
+		l.drop(q.shed(), p.arrival)
 	}
 	q.take(p)
 	if l.free == nil || l.free.Cmp(now) < 0 { // idle
 		l.free = now
 	}
 	l.run(now)
+}
+
+// drop remembers a packet that was dropped at a time.
+func (l *link) drop(p *queued, t *big.Int) {
+	p.droppedAt = t
+	l.dropped = append(l.dropped, p)
 }
 
 // room reports whether a queue of a link has room for a packet. A fair queue makes room, unless
@@ -138,6 +147,7 @@ func (l *link) send(v *level) {
 	q.remove(p)
 	t := ceil(l.free)
 	if !q.control(p, t, f) {
+		l.drop(p, t)
 		return
 	}
 	p.leave(t)

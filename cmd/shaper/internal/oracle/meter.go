@@ -33,7 +33,7 @@ type state interface {
 var reasonPrefix = map[string]string{"srtcm": "rfc2697", "trtcm": "rfc2698", "trtcm4115": "rfc4115"}
 
 // decide colors one packet.
-func (m *meter) decide(f frame, now *big.Rat, length int64, pre color) (after color, reason string) {
+func (m *meter) decide(f frame, now *big.Rat, length int64, pre color) (after color, reason string, paid charge) {
 	cost := whole(length)
 	if m.packets {
 		cost = whole(1)
@@ -41,14 +41,21 @@ func (m *meter) decide(f frame, now *big.Rat, length int64, pre color) (after co
 	if !m.aware {
 		pre = green
 	}
+	paid = charge{state: m.state, at: now, cost: cost, in: pre}
 	switch {
 	case m.keys == nil:
 		after = m.state.decide(now, cost, pre)
 	case pre == red: // no key is used
 		after = red
 	default:
-		after = m.keys.of(f, now).decide(now, cost, pre)
+		paid.state = m.keys.of(f, now)
+		if paid.state != m.keys.shared {
+			paid.keys = m.keys
+			paid.key, _ = m.keys.key(f)
+		}
+		after = paid.state.decide(now, cost, pre)
 	}
+	paid.after = after
 
 	prefix := reasonPrefix[m.kind]
 	if prefix == "" {
@@ -56,9 +63,9 @@ func (m *meter) decide(f frame, now *big.Rat, length int64, pre color) (after co
 	}
 	switch {
 	case pre == red:
-		return after, prefix + "-pre-red"
+		return after, prefix + "-pre-red", paid
 	case pre == yellow && after == yellow:
-		return after, prefix + "-pre-yellow"
+		return after, prefix + "-pre-yellow", paid
 	}
-	return after, prefix + "-" + after.String()
+	return after, prefix + "-" + after.String(), paid
 }

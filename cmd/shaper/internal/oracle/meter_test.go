@@ -146,7 +146,7 @@ func TestMeterByHand(t *testing.T) {
 			m := meterOf(t, test.meter)
 			for i, s := range test.steps {
 				now := whole(s.at * 1e6)
-				_, reason := m.decide(frame{}, now, s.length, s.pre)
+				_, reason, _ := m.decide(frame{}, now, s.length, s.pre)
 				b, x := m.state.(*buckets), ""
 				if b.e != nil {
 					x = b.e.tokens.RatString()

@@ -52,7 +52,7 @@ func (s Site) replay(text []byte, capture string) ([]*row, error) {
 			clock = packet.time
 		}
 		if i > 0 && packet.section != packets[i-1].section {
-			p.empty() // at the end of a section the queues are emptied
+			p.settle(clock, true) // at the end of a section the queues are emptied
 		}
 		r, failed := p.decide(packet, clock)
 		if failed != nil {
@@ -61,15 +61,10 @@ func (s Site) replay(text []byte, capture string) ([]*row, error) {
 		}
 		rows = append(rows, r)
 	}
-	p.empty()
-	return rows, err
-}
-
-// empty sends all packets that are queued on links.
-func (p *policy) empty() {
-	for _, l := range p.links {
-		l.run(nil)
+	if clock != nil {
+		p.settle(clock, true)
 	}
+	return rows, err
 }
 
 // row is the decision about one packet. Empty strings are empty fields.
@@ -87,6 +82,7 @@ type row struct {
 	queued  bool
 	reason  string
 	key     string // customer or key in words
+	charges []charge
 
 	departure *big.Int
 	sent      *big.Int // departure on the clock, which may be later than the packet's own timestamp
@@ -176,31 +172,39 @@ func (p *policy) decide(packet packet, clock *big.Int) (*row, error) {
 	r.class = class.name
 	r.key = class.key(f, who)
 
-	pre, after, reason := class.meter(f, new(big.Rat).SetInt(clock), length, who)
-	r.pre, r.color, r.reason = pre.String(), after.String(), reason
-	r.action = class.actions[after]
+	p.settle(clock, false)
 	var own *queue // queue of a paced customer
 	if class.perCustomer {
 		own = who.queue
+	}
+	if own != nil {
+		pre := class.chain[0].input(f)
+		p := &queued{row: r, arrival: clock, capable: f.isIP() && f.ecn() != 0, color: pre}
+		if own.refuses(p) {
+			r.pre, r.color = pre.String(), pre.String()
+			return r, nil
+		}
+	}
+	pre, after, reason := class.meter(r, new(big.Rat).SetInt(clock), length, who)
+	r.pre, r.color, r.reason = pre.String(), after.String(), reason
+	r.action = class.actions[after]
+	if class.perCustomer {
 		if a := who.plan.actions[after]; a != nil {
 			r.action = *a
 		}
 	}
 	p.act(r, after, clock, own)
+	p.returnTokens(clock)
 	return r, nil
 }
 
 // meter runs the packet through the class's chain of meters. A red packet skips later meters.
 // The reason is that of the last meter that saw the packet. A paced plan is no meter.
-func (c *class) meter(f frame, now *big.Rat, length int64, who *customer) (pre, after color, reason string) {
+func (c *class) meter(r *row, now *big.Rat, length int64, who *customer) (pre, after color, reason string) {
 	if len(c.chain) == 0 {
 		return green, green, "no-meter"
 	}
-	first := c.chain[0]
-	pre = green
-	if first.aware {
-		pre = first.precolor.of(f)
-	}
+	pre = c.chain[0].input(r.frame)
 	after, reason = pre, "no-meter"
 	for i, m := range c.chain {
 		if i > 0 && after == red {
@@ -212,9 +216,19 @@ func (c *class) meter(f frame, now *big.Rat, length int64, who *customer) (pre, 
 			}
 			m = who.meter(m)
 		}
-		after, reason = m.decide(f, now, length, after)
+		var paid charge
+		after, reason, paid = m.decide(r.frame, now, length, after)
+		r.charges = append(r.charges, paid)
 	}
 	return pre, after, reason
+}
+
+// input returns the input color of a packet for a chain that begins with the meter.
+func (m *meter) input(f frame) color {
+	if m.aware {
+		return m.precolor.of(f)
+	}
+	return green
 }
 
 // act applies the action for the color, in the order ecn, mark, queue. A customer's own queue

@@ -56,7 +56,7 @@ func (p *plan) build(own map[string]string, packets bool) (state, *queue, error)
 	}
 
 	if p.kind == "queue" {
-		q, err := parseQueue(n, nil)
+		q, err := parseQueue(n, nil, true)
 		if err == nil && q.axis != inTime {
 			err = errors.New("the limit of a paced plan is not a time")
 		}

@@ -131,7 +131,7 @@ func (s Site) parse(text []byte) (*policy, error) {
 			return nil, err
 		}
 		for name, n := range entries {
-			q, err := parseQueue(n, p.links)
+			q, err := parseQueue(n, p.links, false)
 			if err != nil {
 				return nil, err
 			}

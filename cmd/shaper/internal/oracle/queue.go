@@ -60,6 +60,26 @@ type queued struct {
 	arrival *big.Int // on the clock
 	capable bool     // ECN-capable
 	color   color
+
+	droppedAt *big.Int // by a link
+}
+
+// refuses lets a customer's own queue decide before the meters. It reports whether the queue drops
+// the packet. Otherwise the queue stays as it was.
+func (q *queue) refuses(p *queued) bool {
+	try, as := *q, *p.row
+	if q.codel != nil {
+		own := *q.codel
+		try.codel = &own
+	}
+	try.inside = slices.Clone(q.inside)
+	trial := *p
+	trial.row = &as
+	if try.offer(&trial); !as.dropped {
+		return false
+	}
+	q.offer(p)
+	return true
 }
 
 // offer passes an arriving packet to the queue.
@@ -83,9 +103,11 @@ func (q *queue) offer(p *queued) {
 	backlog := q.backlog(q.inside, wait)
 	if q.breaks(p, backlog, len(q.inside)) {
 		p.drop("queue-full")
-		return
+	} else if q.early(p, backlog) && q.codel != nil && q.codel.victim(depart, wait) {
+		q.strike(p, "codel")
 	}
-	if !q.early(p, backlog) || q.codel != nil && q.codel.victim(depart, wait) && !q.strike(p, "codel") {
+	if p.dropped {
+		p.refund(p.arrival)
 		return
 	}
 	q.next = new(big.Rat).Add(start, sending(p.length, q.rate))
@@ -191,7 +213,16 @@ func sending(length int64, rate *big.Rat) *big.Rat {
 	return new(big.Rat).Quo(whole(length), rate)
 }
 
-func parseQueue(n *yaml.Node, links map[string]*link) (*queue, error) {
+// speed returns the rate at which a queue is sent, or that of its link.
+func (q *queue) speed() *big.Rat {
+	if q.link != nil {
+		return q.link.rate
+	}
+	return q.rate
+}
+
+// parseQueue reads a queue, or that of a plan, which is first in, first out.
+func parseQueue(n *yaml.Node, links map[string]*link, plan bool) (*queue, error) {
 	entries, err := mapping(n, "rate", "link", "priority", "weight", "limit", "wred", "codel", "ecn", "seed", "fair")
 	if err != nil {
 		return nil, err
@@ -210,9 +241,16 @@ func parseQueue(n *yaml.Node, links map[string]*link) (*queue, error) {
 	} else if q.link = links[entries["link"].Value]; q.link == nil {
 		return nil, at(n, fmt.Errorf("no link %q", entries["link"].Value))
 	}
+	key := "false"
+	if entries["rate"] != nil && entries["wred"] == nil && !plan {
+		key = "flow"
+	}
 	if node := entries["fair"]; node != nil {
-		if q.key, err = parseFair(node.Value); err != nil {
-			return nil, at(node, err)
+		key = node.Value
+	}
+	if key != "false" {
+		if q.key, err = parseFair(key); err != nil {
+			return nil, at(n, err)
 		}
 		if q.link == nil {
 			q.link = newLink(q.rate)
@@ -286,11 +324,11 @@ func parseQueue(n *yaml.Node, links map[string]*link) (*queue, error) {
 		}
 	}
 	if node := entries["codel"]; node != nil {
-		if q.codel, err = parseCodel(node); err != nil {
+		if q.codel, err = parseCodel(node, q.speed()); err != nil {
 			return nil, err
 		}
 	} else if q.key != nil {
-		q.codel, _ = parseCodel(&yaml.Node{Kind: yaml.MappingNode})
+		q.codel, _ = parseCodel(&yaml.Node{Kind: yaml.MappingNode}, q.speed())
 	}
 	return q, nil
 }

@@ -43,7 +43,7 @@ func arrive(t *testing.T, p *policy, lines []string) []string {
 		p.queues[field[1]].offer(&queued{row: r, arrival: at, capable: capable, color: color(c)})
 		rows = append(rows, r)
 	}
-	p.empty()
+	p.settle(new(big.Int), true)
 	var out []string
 	for _, r := range rows {
 		switch {
@@ -82,7 +82,7 @@ func runByHand(t *testing.T, tests []handTest) {
 // At 8mbit a byte takes 1000 ns; at 3gbit a byte takes 8/3 ns.
 func TestQueue(t *testing.T) {
 	runByHand(t, []handTest{
-		{"time", "queues: {q: {rate: 8mbit, limit: 1ms}}", `
+		{"time", "queues: {q: {rate: 8mbit, limit: 1ms, fair: false}}", `
 			5       q 1000 green 5
 			5       q 1    green 1000005     waits 1 ms: the limit itself
 			5       q 1    green queue-full
@@ -90,7 +90,7 @@ func TestQueue(t *testing.T) {
 			2000000 q 5000 green 2000000     idle since: now
 			5999999 q 1    green queue-full
 			6000000 q 1    green 7000000`},
-		{"bytes", "queues: {q: {rate: 8mbit, limit: 1000}}", `
+		{"bytes", "queues: {q: {rate: 8mbit, limit: 1000, fair: false}}", `
 			0       q 1001 green queue-full
 			0       q 1000 green 0           leaves at once, does not wait
 			0       q 600  green 1000000
@@ -99,20 +99,20 @@ func TestQueue(t *testing.T) {
 			999999  q 1    green queue-full
 			1000000 q 601  green queue-full  the 600 leave now
 			1000000 q 600  green 2000000`},
-		{"packets", "queues: {q: {rate: 8mbit, limit: 2p}}", `
+		{"packets", "queues: {q: {rate: 8mbit, limit: 2p, fair: false}}", `
 			0       q 1000 green 0
 			0       q 1000 green 1000000
 			0       q 1000 green 2000000
 			0       q 1000 green queue-full
 			1000000 q 1000 green 3000000
 			1000000 q 1000 green queue-full`},
-		{"fractions", "queues: {q: {rate: 3gbit, limit: 1s}}", `
+		{"fractions", "queues: {q: {rate: 3gbit, limit: 1s, fair: false}}", `
 			0 q 1 green 0
 			0 q 1 green 3     8/3
 			0 q 1 green 6     16/3: not 8/3 rounded up and added
 			0 q 1 green 8     24/3
 			8 q 1 green 11    32/3`},
-		{"three small packets in 79 bytes", "queues: {q: {rate: 8mbit, limit: 79}}", `
+		{"three small packets in 79 bytes", "queues: {q: {rate: 8mbit, limit: 79, fair: false}}", `
 			0     q 10 green 0
 			0     q 10 green 10000
 			0     q 10 green 20000
@@ -120,11 +120,11 @@ func TestQueue(t *testing.T) {
 			0     q 10 green queue-full
 			9999  q 10 green queue-full
 			10000 q 10 green 40000`},
-		{"one small packet in 10 bytes", "queues: {q: {rate: 8mbit, limit: 10}}", `
+		{"one small packet in 10 bytes", "queues: {q: {rate: 8mbit, limit: 10, fair: false}}", `
 			0 q 4 green 0
 			0 q 4 green 4000
 			0 q 4 green queue-full`},
-		{"time has no such bound", "queues: {q: {rate: 8mbit, limit: 4us}}", `
+		{"time has no such bound", "queues: {q: {rate: 8mbit, limit: 4us, fair: false}}", `
 			0 q 1 green 0
 			0 q 1 green 1000
 			0 q 1 green 2000

@@ -90,7 +90,7 @@ func TestTSWShares(t *testing.T) {
 	m := meterOf(t, "{type: tswtcm, cir: 1B/1ns, pir: 2B/1ns, window: 100us, seed: 9}")
 	seen := [3]int{}
 	for i := range int64(30_000) {
-		color, _ := m.decide(frame{}, whole(i*100), 400, green) // 4 bytes per ns
+		color, _, _ := m.decide(frame{}, whole(i*100), 400, green) // 4 bytes per ns
 		if i >= 10_000 {
 			seen[color]++
 		}

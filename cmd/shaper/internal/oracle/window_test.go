@@ -19,7 +19,7 @@ func verdicts(t *testing.T, text string, want []verdict) *meter {
 	t.Helper()
 	m := meterOf(t, text)
 	for i, v := range want {
-		if _, reason := m.decide(frame{}, whole(v.at), v.length, v.in); reason != v.reason {
+		if _, reason, _ := m.decide(frame{}, whole(v.at), v.length, v.in); reason != v.reason {
 			t.Errorf("%s: packet %d, %+v: got %s, want %s", text, i, v, reason, v.reason)
 		}
 	}
@@ -162,8 +162,8 @@ func TestWindowsAgree(t *testing.T) {
 		seen := [3]int{}
 		for i := range int64(2000) {
 			now, length := whole(i*i%37+i*13), i*i*7%61
-			was, _ := a.decide(frame{}, now, length, green)
-			is, _ := b.decide(frame{}, now, length, green)
+			was, _, _ := a.decide(frame{}, now, length, green)
+			is, _, _ := b.decide(frame{}, now, length, green)
 			if seen[was]++; was != is {
 				t.Fatalf("%q: packet %d: got %s and %s, want equal colors", pair, i, was, is)
 			}
@@ -181,7 +181,7 @@ func TestExactWindow(t *testing.T) {
 	last := int64(8784*3600e9 - 1)
 	step := func(at, length int64, want color) {
 		t.Helper()
-		if got, _ := m.decide(frame{}, new(big.Rat).SetInt64(at), length, green); got != want {
+		if got, _, _ := m.decide(frame{}, new(big.Rat).SetInt64(at), length, green); got != want {
 			t.Errorf("%d B at %d: got %s, want %s", length, at, got, want)
 		}
 	}

@@ -154,9 +154,10 @@ func TestAmendedEnded(t *testing.T) {
 func TestAmendedRate(t *testing.T) {
 	c := compileTable(t, `classes:
   - {name: a, match: {proto: tcp}, green: {queue: own}}
-  - {name: b, green: {queue: shared}}
+  - {name: b, match: {proto: udp}, green: {queue: fifo}}
+  - {name: c, green: {queue: shared}}
 links: {wan: {rate: 1mbit}}
-queues: {own: {rate: 1mbit, limit: 1s}, shared: {link: wan, limit: 1s}}
+queues: {own: {rate: 1mbit, limit: 1s}, fifo: {rate: 1mbit, limit: 1s, fair: false}, shared: {link: wan, limit: 1s}}
 `, "")
 	for _, test := range []struct {
 		kind       changes.Kind
@@ -166,6 +167,7 @@ queues: {own: {rate: 1mbit, limit: 1s}, shared: {link: wan, limit: 1s}}
 		{changes.Link, "wan", "5", `link "wan": rate: "5" is a rate without a unit`},
 		{changes.Link, "wan", "0bit", `link "wan": rate must be above zero`},
 		{changes.Queue, "own", "0bit", `queue "own": rate must be above zero`},
+		{changes.Queue, "fifo", "0bit", `queue "fifo": rate must be above zero`},
 		{changes.Queue, "shared", "1mbit", `queue "shared": rate cannot be set`},
 	} {
 		target, book := changes.Target{Kind: test.kind, Name: test.name}, changes.Book{}

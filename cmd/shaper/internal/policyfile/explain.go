@@ -49,7 +49,7 @@ func (f *syntaxProblem) explain() (position, string) {
 	case "did not find expected ',' or '}'":
 		return f.bracket("}")
 	}
-	switch name := unknownAnchor.FindStringSubmatch(f.problem); {
+	switch name := unknownAnchor().FindStringSubmatch(f.problem); {
 	case name != nil:
 		return f.at, fmt.Sprintf("alias *%s has no anchor &%[1]s before it: put a value that begins with * in quotes", name[1])
 	case strings.HasPrefix(f.problem, "exceeded max depth"):

@@ -61,8 +61,16 @@ func (l *loader) keys(m *dataplane.Meter, d *draft) {
 	}
 }
 
-func parseKey(s string) (dataplane.Key, error)  { return keyOf(s, keyFields) }
-func parseFair(s string) (dataplane.Key, error) { return keyOf(s, fairFields) }
+func parseKey(s string) (dataplane.Key, error) { return keyOf(s, keyFields) }
+
+// parseFair reads the key of a fair queue.
+func parseFair(s string) (dataplane.Key, error) {
+	k, err := keyOf(s, fairFields)
+	if err != nil {
+		err = fmt.Errorf("%w; or false for first in, first out", err)
+	}
+	return k, err
+}
 
 // keyOf reads a key such as src, src/24 or src/24,64.
 func keyOf(s string, fields map[string]dataplane.KeyField) (dataplane.Key, error) {

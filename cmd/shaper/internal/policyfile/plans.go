@@ -27,9 +27,10 @@ var planTypes = func() (names []string) {
 // plan is a plan while customers are read.
 type plan struct {
 	*dataplane.ServicePlan
-	what  string   // the plan in words
-	own   []string // names of the parameters that a customer may replace
-	draft draft    // of the meter
+	what  string     // the plan in words
+	own   []string   // names of the parameters that a customer may replace
+	draft draft      // of the meter
+	codel *yaml.Node // of the queue; nil: none
 	rules Rules
 }
 
@@ -54,7 +55,7 @@ func (l *loader) plan(name string, n *yaml.Node, packets bool) {
 		p.what, p.own = "a queue", []string{"rate", "limit"}
 		l.mapping(n, "a plan with a queue", append(options, entry{"queue", func(n *yaml.Node) {
 			l.keepInner(p.ServicePlan, n)
-			p.Queue = l.pacing(n)
+			p.Queue = l.pacing(p, n)
 		}}))
 	case lookup(n, "type") == nil:
 		l.fail(n, "plan %q needs a meter type, such as type: trtcm, or a queue, such as queue: {rate: 20mbit, limit: 50ms}", name)
@@ -92,20 +93,20 @@ func (l *loader) planMeter(p *plan, n *yaml.Node, options keys, packets bool) {
 }
 
 // pacing reads the queue of a plan.
-func (l *loader) pacing(n *yaml.Node) *queue.Config {
+func (l *loader) pacing(p *plan, n *yaml.Node) *queue.Config {
 	c := &queue.Config{}
-	var codel *yaml.Node
+	codel := &p.codel
 	rate, limit := false, false
 	if !l.mapping(n, "the queue of a plan", keys{
 		{"rate", func(n *yaml.Node) { rate = true; c.Rate, _ = parsed(l, n, "rate", ParseRate) }},
 		{"limit", func(n *yaml.Node) { limit = true; c.Time = l.timeLimit(n) }},
-		{"codel", func(n *yaml.Node) { codel = n }},
+		{"codel", func(n *yaml.Node) { *codel = n }},
 		{"ecn", func(n *yaml.Node) { c.ECN, _ = l.boolean(n, "ecn") }},
 	}) {
 		return c
 	}
-	if codel != nil {
-		l.codel(&c.CoDel, codel)
+	if *codel != nil {
+		l.codel(&c.CoDel, *codel, c.Rate)
 	}
 	if !rate {
 		l.fail(n, "the queue of a plan needs a rate, such as rate: 20mbit")
@@ -140,17 +141,20 @@ func (l *loader) variant(p *plan, names, cells []string) *dataplane.ServicePlan 
 	}
 	own := *p.ServicePlan
 	if own.Queue != nil {
-		own.Queue = l.ownQueue(*own.Queue, cell["rate"], cell["limit"])
+		own.Queue = l.ownQueue(*own.Queue, p.codel, cell["rate"], cell["limit"])
 	} else {
 		own.Params = l.ownParameters(p.draft, cell)
 	}
 	return &own
 }
 
-// ownQueue replaces the parameters that are not nil.
-func (l *loader) ownQueue(c queue.Config, rate, limit *yaml.Node) *queue.Config {
+// ownQueue replaces the parameters that are not nil. codel, of the plan, may depend on the rate.
+func (l *loader) ownQueue(c queue.Config, codel, rate, limit *yaml.Node) *queue.Config {
 	if rate != nil {
 		c.Rate, _ = parsed(l, rate, "rate", ParseRate)
+		if codel != nil {
+			l.codel(&c.CoDel, codel, c.Rate)
+		}
 	}
 	if limit != nil {
 		c.Time = l.timeLimit(limit)

@@ -60,13 +60,15 @@ func (l *loader) queue(name string, n *yaml.Node) {
 		{"codel", func(n *yaml.Node) { codel = n }},
 		{"fair", func(n *yaml.Node) {
 			fair = n
-			q.Fair, _ = parsed(l, n, "fair", parseFair)
+			if n.Value != "false" {
+				q.Fair, _ = parsed(l, n, "fair", parseFair)
+			}
 		}},
 		{"ecn", func(n *yaml.Node) { q.ECN, _ = l.boolean(n, "ecn") }},
 		{"seed", func(n *yaml.Node) { q.Seed, _ = parsed(l, n, "seed", parseSeed) }},
 	})
-	if codel != nil || fair != nil {
-		l.codel(&q.CoDel, codel)
+	if fair == nil && rate != nil && link == nil && wred == nil {
+		q.Fair.By = dataplane.ByFlow
 	}
 	switch {
 	case !ok:
@@ -79,8 +81,11 @@ func (l *loader) queue(name string, n *yaml.Node) {
 		l.setLink(q, link)
 	case share != nil:
 		l.fail(share, "priority and weight need a link: queue %q has its own rate", name)
-	case fair != nil:
+	case q.Fair.By != dataplane.NoKey:
 		l.addLink(q, rate)
+	}
+	if codel != nil || q.Fair.By != dataplane.NoKey {
+		l.codel(&q.CoDel, codel, q.Drain())
 	}
 	if limit == nil {
 		l.fail(n, "queue %q needs a limit, such as limit: 100ms (or 64KiB, or 100p)", name)
@@ -111,7 +116,7 @@ func (l *loader) setLink(q *dataplane.Queue, n *yaml.Node) {
 // addLink adds a link for a fair queue with its own rate: only queues of links can be fair.
 func (l *loader) addLink(q *dataplane.Queue, rate *yaml.Node) {
 	if l.links[q.Name] != nil {
-		l.fail(rate, "fair queue %q gets a link of the same name, but another link has that name: rename one, or write link: %[1]s", q.Name)
+		l.fail(rate, "fair queue %q gets a link of the same name, but another link has that name: rename one, or write link: %[1]s, or fair: false", q.Name)
 		return
 	}
 	q.Link = &dataplane.Link{Name: q.Name, Rate: q.Rate}
@@ -219,10 +224,11 @@ func parseProbability(s string) (uint32, error) {
 	return uint32(new(big.Int).Quo(value.Num(), value.Denom()).Uint64()), nil
 }
 
-// codel reads true or false, or target and interval, whose defaults are those of RFC 8289
-// §4. A nil node means true.
-func (l *loader) codel(c *queue.CoDel, n *yaml.Node) {
-	*c = queue.CoDel{Target: 5 * time.Millisecond, Interval: 100 * time.Millisecond}
+// codel reads true or false, or target and interval, whose defaults depend on the rate. A nil node
+// means true.
+func (l *loader) codel(c *queue.CoDel, n *yaml.Node, rate meter.Rate) {
+	*c = queue.CoDelAt(rate)
+	var interval *yaml.Node
 	if n == nil {
 		return
 	}
@@ -237,7 +243,13 @@ func (l *loader) codel(c *queue.CoDel, n *yaml.Node) {
 		return
 	}
 	l.mapping(n, "codel", keys{
-		{"target", func(n *yaml.Node) { c.Target, _ = parsed(l, n, "target", ParseDuration) }},
-		{"interval", func(n *yaml.Node) { c.Interval, _ = parsed(l, n, "interval", ParseDuration) }},
+		{"target", func(n *yaml.Node) {
+			c.Target, _ = parsed(l, n, "target", ParseDuration)
+			c.Interval = queue.CoDelOf(c.Target).Interval
+		}},
+		{"interval", func(n *yaml.Node) { interval = n }},
 	})
+	if interval != nil {
+		c.Interval, _ = parsed(l, interval, "interval", ParseDuration)
+	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// ratePolicyText is the policy of --rate: one queue for everything except control traffic,
+// ratePolicyText is the policy of --rate: one fair queue for everything except control traffic,
 // which is sent at once. A meter bounds control traffic, because a sender could otherwise
 // bypass the rate by marking packets CS6; the excess is queued like the rest. The ports are
 // those of DHCP, BGP, DHCPv6, LDP, BFD and multihop BFD (IANA).
@@ -24,7 +24,7 @@ classes:
 meters:
   control: {type: token-bucket, rate: %dbit, burst: 64KiB}
 queues:
-  all: {rate: %q, limit: %dms, codel: {target: %dms, interval: %dms}, ecn: true}
+  all: {rate: %q, limit: %dms, ecn: true}
 `
 
 const (
@@ -32,23 +32,12 @@ const (
 	// exceed its maximum of 3 s.
 	leastRate = 16_000
 
-	// The kernel sends GSO packets of up to 64 KiB. If one is being sent and another is
-	// queued, CoDel must not drop, or TCP does not reach the rate: the target is the time
-	// of two GSO packets, and the limit that of four. At low rates these would be too
-	// long, and slowTarget and slowLimit bound them.
-	rateGSO    = 64 << 10 // bytes
-	slowTarget = 250 * time.Millisecond
-	slowLimit  = 500 * time.Millisecond
-
-	// rateRoom is the minimum limit, in bytes: a GSO packet, the headers of its 45
+	// rateRoom is the minimum limit, in bytes: a forwarded GSO packet, the headers of its 45
 	// segments, and eight packets of the MTU.
 	rateRoom = 80 << 10
 
-	rateMTU       = 1500 // bytes
-	rateLimit     = 100 * time.Millisecond
-	codelTarget   = 5 * time.Millisecond   // RFC 8289 §4.4
-	codelInterval = 100 * time.Millisecond // RFC 8289 §4.3
-	controlPart   = 20                     // control traffic gets 1/20 of the rate
+	rateLimit   = 100 * time.Millisecond
+	controlPart = 20 // control traffic gets 1/20 of the rate
 )
 
 // ratePolicy returns the nodes of the policy of --rate. Their place is that of n.
@@ -61,12 +50,10 @@ func (l *loader) ratePolicy(n *yaml.Node) *yaml.Node {
 		l.fail(n, "rate: %s is below %v, the minimum of --rate: use --queue or a policy file", n.Value, meter.BitRate(leastRate))
 		return nil
 	}
-	limit := max(rateLimit, timeOf(rateRoom, r), min(timeOf(4*rateGSO, r), slowLimit))
-	target := max(codelTarget, timeOf(2*rateMTU, r), min(timeOf(2*rateGSO, r), slowTarget))
-	interval := max(codelInterval, 2*target)
+	limit := max(rateLimit, timeOf(rateRoom, r))
 
 	var doc yaml.Node
-	text := fmt.Sprintf(ratePolicyText, max(bitRate(r)/controlPart, leastRate), n.Value, limit.Milliseconds(), target.Milliseconds(), interval.Milliseconds())
+	text := fmt.Sprintf(ratePolicyText, max(bitRate(r)/controlPart, leastRate), n.Value, limit.Milliseconds())
 	if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
 		panic(err) // the text is constant, and the rate was parsed
 	}

@@ -22,10 +22,9 @@ func byRate(t *testing.T, rate string) *File {
 	return f
 }
 
-// TestRate checks the policy of --rate. T(n) is the time that n bytes take. The limit is
-// max(100 ms, T(80 KiB), min(T(256 KiB), 500 ms)). CoDel's target is max(5 ms, T(3000 B),
-// min(T(128 KiB), 250 ms)), its interval max(100 ms, two targets). Control traffic has a
-// twentieth of the rate, but at least 16 kbit/s.
+// TestRate checks the policy of --rate. T(n) is the time that n bytes take, rounded up to a ms. The limit
+// is max(100 ms, T(80 KiB)). CoDel's target is max(5 ms, T(3000 B)), its interval max(100 ms, two targets).
+// Control traffic has a twentieth of the rate, but at least 16 kbit/s.
 func TestRate(t *testing.T) {
 	const ms = time.Millisecond
 	for _, test := range []struct {
@@ -34,25 +33,23 @@ func TestRate(t *testing.T) {
 		limit, target, interval time.Duration
 		control                 int64 // bit/s
 	}{
-		{"16kbit", 16e3, 40960 * ms, 1500 * ms, 3000 * ms, 16e3},
-		{"64kbit", 64e3, 10240 * ms, 375 * ms, 750 * ms, 16e3},
-		{"320kbit", 320e3, 2048 * ms, 250 * ms, 500 * ms, 16e3},
-		{"320020bit", 320020, 2048 * ms, 250 * ms, 500 * ms, 16001},
-		{"1MB/8s", 1e6, 656 * ms, 250 * ms, 500 * ms, 50e3},
-		{"4194304bit", 4194304, 500 * ms, 250 * ms, 500 * ms, 209715},
-		{"5mbit", 5e6, 420 * ms, 210 * ms, 420 * ms, 250e3},
-		{"20mbit", 20e6, 105 * ms, 53 * ms, 106 * ms, 1e6},
-		{"20971519bit", 20971519, 101 * ms, 51 * ms, 102 * ms, 1048575},
-		{"20971520bit", 20971520, 100 * ms, 50 * ms, 100 * ms, 1048576},
-		{"50mbit", 50e6, 100 * ms, 21 * ms, 100 * ms, 2.5e6},
-		{"209715199bit", 209715199, 100 * ms, 6 * ms, 100 * ms, 10485759},
-		{"209715200bit", 209715200, 100 * ms, 5 * ms, 100 * ms, 10485760},
-		{"12.5GB/s", 100e9, 100 * ms, 5 * ms, 100 * ms, 5e9},
+		{"16kbit", 16000, 40960 * ms, 1500 * ms, 3000 * ms, 16e3},
+		{"64kbit", 64000, 10240 * ms, 375 * ms, 750 * ms, 16e3},
+		{"320kbit", 320000, 2048 * ms, 75 * ms, 150 * ms, 16e3},
+		{"320020bit", 320020, 2048 * ms, 75 * ms, 150 * ms, 16001},
+		{"1MB/8s", 1000000, 656 * ms, 24 * ms, 100 * ms, 50e3},
+		{"4194304bit", 4194304, 157 * ms, 6 * ms, 100 * ms, 209715},
+		{"5mbit", 5000000, 132 * ms, 5 * ms, 100 * ms, 250e3},
+		{"6553600bit", 6553600, 100 * ms, 5 * ms, 100 * ms, 327680},
+		{"6553599bit", 6553599, 101 * ms, 5 * ms, 100 * ms, 327679},
+		{"20mbit", 20000000, 100 * ms, 5 * ms, 100 * ms, 1e6},
+		{"50mbit", 50000000, 100 * ms, 5 * ms, 100 * ms, 2.5e6},
+		{"12.5GB/s", 100000000000, 100 * ms, 5 * ms, 100 * ms, 5e9},
 	} {
 		f := byRate(t, test.rate)
 		want := queue.Config{Rate: meter.BitRate(test.bits), Time: test.limit, CoDel: queue.CoDel{Target: test.target, Interval: test.interval}, ECN: true}
 		q := f.Policy.Queues[0]
-		if got := q.Config; got.Rate.Cmp(want.Rate) != 0 || got.Time != want.Time || got.CoDel != want.CoDel || got.ECN != want.ECN || got.Bytes+got.Packets != 0 {
+		if got := q.Config; q.Drain().Cmp(want.Rate) != 0 || q.Fair != (dataplane.Key{By: dataplane.ByFlow}) || got.Time != want.Time || got.CoDel != want.CoDel || got.ECN != want.ECN || got.Bytes+got.Packets != 0 {
 			t.Errorf("%s: queue %+v, want %+v", test.rate, got, want)
 		}
 		control := f.Policy.Meters[0].Params.(meter.TokenBucket)
@@ -75,16 +72,17 @@ func TestRate(t *testing.T) {
 // 64 KiB and eight packets right behind it.
 func TestRateHoldsGSO(t *testing.T) {
 	for _, rate := range []string{"16kbit", "64kbit", "1mbit", "5mbit", "6553600bit", "50mbit", "1gbit", "100gbit"} {
-		q, err := queue.New(byRate(t, rate).Policy.Queues[0].Config)
+		c := byRate(t, rate).Policy.Queues[0]
+		q, err := queue.NewLink[int](c.Drain(), []queue.LinkQueue{c.LinkQueue()})
 		if err != nil {
 			t.Fatal(err)
 		}
 		const segments = 46 // of 1448 bytes, with 52 bytes of headers each
-		if _, f := q.Admit(0, queue.Packet{Bytes: 65536 + segments*52}); f.Dropped() {
+		if f := q.Admit(0, 0, queue.Packet{Bytes: 65536 + segments*52}, 0); f.Dropped() {
 			t.Errorf("%s: the GSO packet was dropped", rate)
 		}
 		for i := range 8 {
-			if _, f := q.Admit(0, queue.Packet{Bytes: 1500}); f == queue.Full {
+			if f := q.Admit(0, 0, queue.Packet{Bytes: 1500}, 0); f == queue.Full {
 				t.Errorf("%s: the queue was full for packet %d behind the GSO packet", rate, i)
 			}
 		}

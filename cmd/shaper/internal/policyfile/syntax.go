@@ -7,12 +7,13 @@ import (
 	"fmt"
 	"io"
 	"reflect"
-	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/pattern"
 )
 
 // position is a place in a text. Lines and columns count from 1, columns in characters. Without
@@ -65,21 +66,21 @@ func syntaxError(name string, text []byte, what string, decoder *yaml.Decoder, e
 }
 
 var (
-	libraryError  = regexp.MustCompile(`^(?:yaml: )?(?:line ([0-9]+): )?(.*)$`)
-	unknownAnchor = regexp.MustCompile(`^unknown anchor '(.*)' referenced$`)
+	libraryError  = pattern.Lazy(`^(?:yaml: )?(?:line ([0-9]+): )?(.*)$`)
+	unknownAnchor = pattern.Lazy(`^unknown anchor '(.*)' referenced$`)
 )
 
 // read reads the problem and its places from the decoder. The library's error has only a
 // line, which may be that of the context. If another version of the library stores the
 // places elsewhere, that line is used.
 func (f *syntaxProblem) read(decoder *yaml.Decoder, err error) {
-	m := libraryError.FindStringSubmatch(strings.ReplaceAll(err.Error(), "\n", " "))
+	m := libraryError().FindStringSubmatch(strings.ReplaceAll(err.Error(), "\n", " "))
 	line, _ := strconv.Atoi(m[1])
 	f.problem, f.at = m[2], position{max(line, 1), 1}
 	f.begins = f.at
 	parser := field(reflect.ValueOf(decoder), "parser")
 	scanner := field(parser, "parser")
-	if unknownAnchor.MatchString(f.problem) {
+	if unknownAnchor().MatchString(f.problem) {
 		if at, ok := positionOf(field(parser, "event", "start_mark")); ok {
 			f.at = at
 		}

@@ -4,10 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
-	"regexp"
 	"strings"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/pattern"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
@@ -104,7 +104,7 @@ func parseFraction(s, amount, period string, units map[string]int64, want string
 		factor, known = bits, true
 		value.Quo(value, big.NewRat(8, 1))
 	}
-	if ok && !known && unit != "" && units["B"] != 0 && short.MatchString(unit) {
+	if ok && !known && unit != "" && units["B"] != 0 && short().MatchString(unit) {
 		return meter.Rate{}, refuseRate(number, unit)
 	}
 	if !ok || !known {
@@ -213,7 +213,7 @@ var scale = map[byte]struct{ bits, decimal, binary, word string }{
 	't': {"tbit", "TB", "TiB", "tera"},
 }
 
-var short = regexp.MustCompile(`^(?i)([kmgt])?i?(b|bp|bps|bits?|bits?/s|bytes?)?$`)
+var short = pattern.Lazy(`^(?i)([kmgt])?i?(b|bp|bps|bits?|bits?/s|bytes?)?$`)
 
 // refuseRate returns the error of a unit that is not a rate, or that tools interpret
 // differently.
@@ -224,7 +224,7 @@ func refuseRate(number, unit string) error {
 	if exact := strings.ToLower(unit); bitUnits[exact] != 0 {
 		return fmt.Errorf("unit %q: units are case-sensitive, write %s%s", unit, number, exact)
 	}
-	m := short.FindStringSubmatch(unit)
+	m := short().FindStringSubmatch(unit)
 	switch {
 	case m == nil:
 		return fmt.Errorf("%q is not a unit of rate: write one of bit kbit mbit gbit tbit, or a size in a time such as 125MB/s", unit)
@@ -239,7 +239,7 @@ func refuseRate(number, unit string) error {
 // ambiguousSize returns the error of a size unit that tools interpret differently, or nil
 // for other units.
 func ambiguousSize(number, unit string) error {
-	m := short.FindStringSubmatch(unit)
+	m := short().FindStringSubmatch(unit)
 	if m == nil || unit == "" {
 		return nil
 	}

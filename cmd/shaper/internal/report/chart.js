@@ -3,6 +3,7 @@ const page = (() => {
 	"use strict";
 
 	const printWidth = 680; // px: A4 and Letter within the page margins
+	const laneHeight = 20; // height of a mark and the space below it, px
 	const root = document.documentElement;
 	const charts = [];
 
@@ -82,7 +83,8 @@ const page = (() => {
 	// chart draws into a figure. Each line has a label, a swatch (a class of
 	// page.css), and functions of a view: values of its cells or null, and what is drawn
 	// (the values, unless they are stacked). idle is the value in the legend when no cell is
-	// pointed at, and top the end of the axis in a view.
+	// pointed at, and top the end of the axis in a view. marks puts elements into lanes above
+	// the plot, and returns the number of lanes.
 	function chart(figure, { lines, top, height, axis, text, idle, idleText, limits = [], marks, label }) {
 		let view = views.whole;
 		const legend = figure.appendChild(document.createElement("div"));
@@ -120,10 +122,18 @@ const page = (() => {
 		const grid = { stroke: () => ink.line, width: 1 };
 		const tick = { ...grid, size: 5 };
 		const common = { stroke: () => ink.muted, font: "12px system-ui, sans-serif", grid, ticks: tick };
+		let lanes = 0;
+		const size = (width) => ({ width: width || plot.clientWidth, height: height + lanes * laneHeight });
+		function placeMarks(u) {
+			const wanted = marks(u);
+			if (wanted === lanes) return;
+			lanes = wanted;
+			queueMicrotask(() => u.setSize(size(u.width)));
+		}
 		const u = new uPlot({
-			width: plot.clientWidth, height,
+			...size(),
 			legend: { show: false },
-			padding: [10, 16, 0, 0],
+			padding: [() => 10 + lanes * laneHeight, 16, 0, 0],
 			scales: { x: { time: false }, y: { range: () => [0, top(view)] } },
 			axes: [
 				{ ...common, size: 30, space: 56, values: (_, ticks) => ticks.map(seconds) },
@@ -139,12 +149,11 @@ const page = (() => {
 			}))],
 			cursor: { y: false, points: { show: false }, sync: { key: "time", scales: ["x", null] } },
 			hooks: {
-				draw: [(u) => drawLimits(u, limits), (u) => marks && marks(u)],
+				draw: [(u) => drawLimits(u, limits), (u) => marks && placeMarks(u)],
 				setCursor: [point],
 				setScale: [(u, key) => key === "x" && queueMicrotask(refine)],
 			},
 		}, data(), plot);
-		charts.push({ u, plot, height });
 		point(u);
 
 		function data() {
@@ -163,6 +172,7 @@ const page = (() => {
 			point(u);
 		}
 		plot.setAttribute("aria-label", label + ": " + lines.map((line, i) => line.label + " " + values[i].textContent).join(", ") + " (" + idleText + ")");
+		charts.push({ u, size });
 	}
 
 	const viewOf = views.memo((range) => {
@@ -173,7 +183,7 @@ const page = (() => {
 	// packetsIn names the packets of a cell in a tile.
 	function packetsIn({ tile, i, j }) {
 		if (!tile || i === j) return "";
-		const number = (k) => (tile.first + k).toLocaleString("en-US");
+		const number = (k) => tile.number[k].toLocaleString("en-US");
 		return j === i + 1 ? ", packet " + number(i) : ", packets " + number(i) + " to " + number(j - 1);
 	}
 
@@ -215,10 +225,17 @@ const page = (() => {
 
 	const highest = (values) => values.reduce((a, b) => (b != null && (a == null || b > a) ? b : a), null);
 	const lowest = (values) => values.reduce((a, b) => (b != null && (a == null || b < a) ? b : a), null);
-	// drawAll calls for every figure the function of its kind.
+	// drawAll calls for every figure the function of its kind. If one fails, the others are drawn.
 	function drawAll(draw) {
 		readPalette();
-		for (const figure of document.querySelectorAll("figure")) draw[figure.dataset.chart](figure, figure.dataset.index);
+		for (const figure of document.querySelectorAll("figure")) {
+			try {
+				draw[figure.dataset.chart](figure, figure.dataset.index);
+			} catch (error) {
+				for (const part of figure.querySelectorAll(".legend, .plot")) part.remove();
+				reportError(error);
+			}
+		}
 	}
 
 	function redraw() {
@@ -226,7 +243,7 @@ const page = (() => {
 		for (const { u } of charts) u.redraw();
 	}
 	function fit(w) {
-		for (const { u, plot, height } of charts) u.setSize({ width: w || plot.clientWidth, height });
+		for (const { u, size } of charts) u.setSize(size(w));
 	}
 	matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 	addEventListener("resize", () => fit());
@@ -241,5 +258,5 @@ const page = (() => {
 		fit();
 		redraw();
 	});
-	return { chart, charts, zoom, drawAll, highest, lowest, scaled, bitrate, bytes, millis };
+	return { chart, laneHeight, zoom, drawAll, highest, lowest, scaled, bitrate, bytes, millis };
 })();

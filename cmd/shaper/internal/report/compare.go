@@ -143,7 +143,7 @@ func (c Comparison) page() (*page, error) {
 		p.chart("passed", i, m.Name, m.Params)
 	}
 	p.endSection()
-	return p, p.end(s)
+	return p, p.end(&s)
 }
 
 // title names the page and the picture.

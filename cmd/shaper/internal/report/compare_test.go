@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/chrome"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
@@ -57,27 +58,27 @@ func picture(t *testing.T, c Comparison) []byte {
 }
 
 func TestBrowserCompare(t *testing.T) {
-	b := newBrowser(t)
+	b := chrome.Open(t)
 	c := sampleComparison()
 	for _, tt := range []struct {
 		name, scheme string
 		px           int64
 	}{{"light", "light", 1200}, {"dark", "dark", 1200}, {"narrow", "light", 360}} {
 		t.Run(tt.name, func(t *testing.T) {
-			b.scheme(t, tt.scheme, "")
-			b.width(t, tt.px)
-			b.load(t, "compare.html", comparisonPage(t, c))
-			b.charts(t, len(c.Meters))
-			b.checkFits(t)
-			if got := evaluate[contrast](t, b, contrastScript); got.Contrast < 4.5 {
+			b.Scheme(t, tt.scheme, "")
+			b.Width(t, tt.px)
+			b.Load(t, "compare.html", comparisonPage(t, c))
+			b.Charts(t, len(c.Meters))
+			checkFits(t, b)
+			if got := chrome.Evaluate[contrast](t, b, contrastScript); got.Contrast < 4.5 {
 				t.Errorf("%q on %s has contrast %.2f, want 4.5 or more", got.Text, got.Back, got.Contrast)
 			}
-			b.shot(t, "compare-"+tt.name)
-			b.quiet(t)
+			b.Shot(t, "compare-"+tt.name)
+			b.Quiet(t)
 		})
 	}
 	t.Run("table", func(t *testing.T) {
-		got := evaluate[[]string](t, b, `[...document.querySelectorAll("tbody tr")].map((r) => [...r.cells].map((c) => c.textContent).join(" "))`)
+		got := chrome.Evaluate[[]string](t, b, `[...document.querySelectorAll("tbody tr")].map((r) => [...r.cells].map((c) => c.textContent).join(" "))`)
 		want := "fixed-windowlimit=500kB window=1s " + fmt.Sprintf("300%s B100 %%", say.Grouped(c.Meters[0].Green.Bytes)) +
 			" 0 3000 B0 % 1,000,000 B2.00 × the rate 0 32 B"
 		if len(got) != len(c.Meters) || got[0] != want {
@@ -85,11 +86,11 @@ func TestBrowserCompare(t *testing.T) {
 		}
 	})
 	t.Run("svg", func(t *testing.T) {
-		b.scheme(t, "light", "")
-		b.width(t, 900)
-		b.load(t, "compare.svg", string(picture(t, c)))
+		b.Scheme(t, "light", "")
+		b.Width(t, 900)
+		b.Load(t, "compare.svg", string(picture(t, c)))
 		// All texts are within the picture.
-		if out := evaluate[[]string](t, b, `(() => {
+		if out := chrome.Evaluate[[]string](t, b, `(() => {
 			const all = document.documentElement.getBoundingClientRect();
 			return [...document.querySelectorAll("text")].filter((e) => {
 				const r = e.getBoundingClientRect();
@@ -99,7 +100,7 @@ func TestBrowserCompare(t *testing.T) {
 			t.Errorf("text outside the picture: %q", out)
 		}
 		// No text overlaps another one or a panel.
-		if over := evaluate[[]string](t, b, `(() => {
+		if over := chrome.Evaluate[[]string](t, b, `(() => {
 			const boxes = [...document.querySelectorAll("text, .grid")].map((e) => [e.getBoundingClientRect(), e.textContent]);
 			const out = [];
 			boxes.forEach(([a, text], i) => boxes.slice(i + 1).forEach(([b, other]) => {
@@ -109,7 +110,7 @@ func TestBrowserCompare(t *testing.T) {
 		})()`); len(over) > 0 {
 			t.Errorf("texts that overlap: %q", over)
 		}
-		b.quiet(t)
+		b.Quiet(t)
 	})
 }
 
@@ -183,8 +184,8 @@ func TestCompareEscapes(t *testing.T) {
 			t.Errorf("the page contains %q", bad)
 		}
 	}
-	if n := strings.Count(html, "<script"); n != 3 {
-		t.Errorf("got %d scripts, want 3", n)
+	if n := strings.Count(html, "<script"); n != 4 {
+		t.Errorf("got %d scripts, want 4", n)
 	}
 	empty := comparisonPage(t, Comparison{Window: 1})
 	if strings.Contains(empty, "<script") || !strings.Contains(empty, "nothing to draw") {

@@ -138,7 +138,7 @@ func (p *page) rates(d Data) {
 // classes writes the section of the rates by class, and returns the data of its charts: of the
 // classes with most bytes, in policy order. A single class has no chart, because its
 // traffic is that of all packets.
-func (p *page) classes(all []Rates) []classSeries {
+func (p *page) classes(all []Rates) (out []classSeries) {
 	var used []int
 	bytes := map[int]int64{}
 	for i, c := range all {
@@ -155,9 +155,8 @@ func (p *page) classes(all []Rates) []classSeries {
 	slices.SortStableFunc(used, func(a, b int) int { return cmp.Compare(bytes[b], bytes[a]) })
 	used = used[:min(total, maxCharts)]
 	slices.Sort(used)
-	out := []classSeries{}
 	for _, i := range used {
-		s := classSeries{Name: all[i].Name, Index: i, Offered: all[i].Offered, Sent: all[i].Sent, Limits: []limitSeries{}}
+		s := classSeries{Name: all[i].Name, Index: i, Offered: all[i].Offered, Sent: all[i].Sent}
 		for _, l := range all[i].Limits {
 			s.Limits = append(s.Limits, limitSeries{l.Text, l.BitRate})
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/chromedp/cdproto/input"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/chrome"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
@@ -25,7 +26,7 @@ func burstSample(delay int64) Data {
 		Episodes: []Episode{{Kind: "drop", Class: "b", By: "meter m", Reason: "color", At: "4.000000 s", Length: "20 ms", Count: dataplane.Count{Packets: 1000, Bytes: 1e6}, Lack: "9 B", Flow: "10.0.0.1 > 10.0.0.2: 5 packets", Why: "shaper why burst.pcap 4002"}},
 		Flows:    []Top{{Name: "10.0.0.1:1 > 10.0.0.2:2 proto 17", Count: dataplane.Count{Packets: 9, Bytes: 9000}, Dropped: dataplane.Count{Packets: 3, Bytes: 3000}, AtLeast: true}},
 		Keys:     []Top{{Name: "src 10.0.0.1", Count: dataplane.Count{Packets: 10_000, Bytes: 1e7}}},
-		Tiles:    []Tile{{First: 3900}},
+		Tiles:    []Tile{{}},
 	}
 	for i := range d.Offered {
 		d.Offered[i], d.Passed[i] = zero(), zero()
@@ -36,7 +37,7 @@ func burstSample(delay int64) Data {
 	at := int64(0)
 	for n := int64(1); n <= 10_000; n++ {
 		class, color, bin := int(n%2), 0, at/width
-		p := TilePacket{At: d.Start + at, Length: 1000, Class: int32(class), Fate: Sent, Left: d.Start + at + delay}
+		p := TilePacket{Number: n, At: d.Start + at, Length: 1000, Class: int32(class), Fate: Sent, Left: d.Start + at + delay}
 		if burst := n > 4000 && n <= 6000; burst && class == 1 {
 			color, p.Color, p.Fate = 2, 2, Dropped
 		}
@@ -55,7 +56,7 @@ func burstSample(delay int64) Data {
 		m.C.Mean[bin] = (m.C.Mean[bin]*m.Packets[bin] + level) / (m.Packets[bin] + 1)
 		m.Packets[bin]++
 		p.Levels = []Level{{0, level, 0}}
-		if t := &d.Tiles[0]; n >= t.First && n < t.First+1000 {
+		if t := &d.Tiles[0]; n >= 3900 && n < 4900 {
 			t.Packets = append(t.Packets, p)
 		}
 		if n == 4001 {
@@ -95,15 +96,15 @@ const viewScript = `(() => {
 // TestViews divides a report into cells at several scales. Cells never overlap, and their bytes
 // add up to those of the bins. In a tile, cells have the bytes of their packets.
 func TestViews(t *testing.T) {
-	b := newBrowser(t)
+	b := chrome.Open(t)
 	for _, delay := range []int64{0, 5e6} {
 		d := burstSample(delay)
-		b.width(t, 1000)
-		b.openPage(t, "views", d)
+		b.Width(t, 1000)
+		openPage(t, b, "views", d)
 		first := float64(d.Episodes[0].From-d.Start) / 1e9
 		for _, view := range [][2]float64{{0, 99}, {1, 7}, {first - 0.5, first + 0.5}, {first - 0.01, first + 0.02}, {first, first + 0.0001}} {
 			script := strings.NewReplacer("MIN", strconv.FormatFloat(view[0], 'f', -1, 64), "MAX", strconv.FormatFloat(view[1], 'f', -1, 64)).Replace(viewScript)
-			cells := evaluate[[]viewCell](t, b, script)
+			cells := chrome.Evaluate[[]viewCell](t, b, script)
 			want := make([]float64, 6)
 			for i := range 3 {
 				for k := range d.Offered[i] {
@@ -145,49 +146,49 @@ func TestViews(t *testing.T) {
 				t.Errorf("view %v: the narrowest cell has %v ns", view, narrowest)
 			}
 		}
-		b.quiet(t)
+		b.Quiet(t)
 	}
 }
 
 // TestEpisodesInBrowser clicks on the mark of an episode and on its buttons.
 func TestEpisodesInBrowser(t *testing.T) {
-	b := newBrowser(t)
+	b := chrome.Open(t)
 	d := burstSample(0)
-	b.width(t, 1000)
-	b.openPage(t, "episodes", d)
-	b.charts(t, 5) // offered, sent, two classes, a meter
-	b.shot(t, "episodes")
+	b.Width(t, 1000)
+	openPage(t, b, "episodes", d)
+	b.Charts(t, 5) // offered, sent, two classes, a meter
+	b.Shot(t, "episodes")
 	canvases := `[...document.querySelectorAll("canvas")].map((c) => c.toDataURL())`
-	before := evaluate[[]string](t, b, canvases)
+	before := chrome.Evaluate[[]string](t, b, canvases)
 	for _, step := range []struct{ name, click string }{
 		{"mark", `document.querySelector(".mark")`},
 		{"packets", `document.querySelectorAll(".episodes button")[1]`},
 	} {
-		evaluate[bool](t, b, step.click+`.click() || true`)
-		b.settle(t)
-		b.charts(t, 5)
-		after := evaluate[[]string](t, b, canvases)
+		chrome.Evaluate[bool](t, b, step.click+`.click() || true`)
+		b.Settle(t)
+		b.Charts(t, 5)
+		after := chrome.Evaluate[[]string](t, b, canvases)
 		for i := range after {
 			if after[i] == before[i] {
 				t.Errorf("%s: chart %d did not zoom", step.name, i)
 			}
 		}
-		b.shot(t, "episodes-"+step.name)
+		b.Shot(t, "episodes-"+step.name)
 	}
-	b.mouse(t, input.DispatchMouseEventTypeMouseMoved, 0.5)
-	if when := evaluate[string](t, b, `document.querySelector(".when").textContent`); !strings.Contains(when, "packet") {
+	b.Mouse(t, input.DispatchMouseEventTypeMouseMoved, 0.5)
+	if when := chrome.Evaluate[string](t, b, `document.querySelector(".when").textContent`); !strings.Contains(when, "packet") {
 		t.Errorf("the legend reads %q, want packets", when)
 	}
-	evaluate[bool](t, b, `document.querySelector("button[data-whole]").click() || true`)
-	b.mouse(t, input.DispatchMouseEventTypeMouseMoved, -0.5)
-	b.settle(t)
-	if after := evaluate[[]string](t, b, canvases); !slices.Equal(after, before) {
+	chrome.Evaluate[bool](t, b, `document.querySelector("button[data-whole]").click() || true`)
+	b.Mouse(t, input.DispatchMouseEventTypeMouseMoved, -0.5)
+	b.Settle(t)
+	if after := chrome.Evaluate[[]string](t, b, canvases); !slices.Equal(after, before) {
 		t.Error("the charts differ after \"Show all\"")
 	}
-	b.width(t, 360)
-	b.checkFits(t)
-	b.shot(t, "episodes-narrow")
-	b.quiet(t)
+	b.Width(t, 360)
+	checkFits(t, b)
+	b.Shot(t, "episodes-narrow")
+	b.Quiet(t)
 }
 
 // TestEpisodesEscaped checks that names in episodes and tables are text.
@@ -221,9 +222,9 @@ func TestSize(t *testing.T) {
 		d.Queues = append(d.Queues, Queue{Name: "queue", Delay: delay, Waiting: full})
 	}
 	for range 5 {
-		tile := Tile{First: 11_000_000}
+		tile := Tile{}
 		for i := range int64(2048) {
-			tile.Packets = append(tile.Packets, TilePacket{At: i * 300_000, Length: 1500, Class: 11, Fate: Sent, Left: i * 300_000, Levels: []Level{{11, 1_000_000, 1_000_000}}})
+			tile.Packets = append(tile.Packets, TilePacket{Number: 11_000_000 + i, At: i * 300_000, Length: 1500, Class: 11, Fate: Sent, Left: i * 300_000, Levels: []Level{{11, 1_000_000, 1_000_000}}})
 		}
 		d.Tiles = append(d.Tiles, tile)
 	}

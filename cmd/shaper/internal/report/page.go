@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
@@ -14,6 +15,9 @@ import (
 
 //go:embed page.css
 var pageCSS string
+
+//go:embed error.js
+var errorJS string
 
 //go:embed chart.js
 var chartJS string
@@ -45,8 +49,9 @@ type page struct {
 
 // begin writes the beginning of the page up to the header's first line.
 func (p *page) begin(title string) {
-	policy := "default-src 'none'; script-src " + source(uplotJS) + " " + source(p.script) +
-		"; style-src " + source(uplotCSS) + " " + source(pageCSS) + "; base-uri 'none'; form-action 'none'"
+	scripts := source(errorJS) + " " + source(uplotJS) + " " + source(p.script)
+	policy := "default-src 'none'; script-src " + scripts + "; style-src " + source(uplotCSS) + " " + source(pageCSS) +
+		"; base-uri 'none'; form-action 'none'"
 	p.printf(`<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -73,19 +78,45 @@ func (p *page) main() {
 	p.printf("shaper %s</p>\n</header>\n<main>\n", p.version)
 }
 
-// end writes the rest of the page: series is the data of the charts, if there are any.
+// end writes the rest of the page: series points to the data of the charts, if there are any.
 func (p *page) end(series any) error {
 	p.printf("</main>\n")
 	if p.bins > 0 {
+		fill(reflect.ValueOf(series).Elem())
 		data, err := json.Marshal(series) // escapes <, > and &
 		if err != nil {
 			return fmt.Errorf("report: %w", err)
 		}
-		p.printf("<script type=\"application/json\" id=\"series\">%s</script>\n<script>%s</script>\n<script>%s</script>\n",
-			markup(data), markup(uplotJS), markup(p.script))
+		p.printf("<script type=\"application/json\" id=\"series\">%s</script>\n", markup(data))
+		for _, script := range []string{errorJS, uplotJS, p.script} {
+			p.printf("<script>%s</script>\n", markup(script))
+		}
 	}
 	p.printf("</body>\n</html>\n")
 	return nil
+}
+
+// fill replaces nil slices in v, at any depth, by empty ones. JSON has null for a nil slice, but
+// scripts read a list.
+func fill(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			fill(v.Field(i))
+		}
+	case reflect.Slice:
+		if v.IsNil() {
+			v.Set(reflect.MakeSlice(v.Type(), 0, 0))
+		}
+		fallthrough
+	case reflect.Array:
+		switch v.Type().Elem().Kind() {
+		case reflect.Struct, reflect.Slice, reflect.Array:
+			for i := range v.Len() {
+				fill(v.Index(i))
+			}
+		}
+	}
 }
 
 // source is the CSP source expression that allows exactly this inline text.

@@ -2,7 +2,7 @@
 (() => {
 	"use strict";
 
-	const { chart, zoom, drawAll, highest, lowest, scaled, bitrate, bytes, millis } = page;
+	const { chart, laneHeight, zoom, drawAll, highest, lowest, scaled, bitrate, bytes, millis } = page;
 	const { series, end, first, memo, arriving, leaving, each, perSecond } = views;
 	const colors = ["green", "yellow", "red", "unclassified"];
 
@@ -10,13 +10,12 @@
 	function stack(lists) {
 		let below = memo(({ cells }) => cells.map(() => 0));
 		return lists.map((values, color) => {
-			if (!values) return null;
 			const rate = perSecond(values);
 			const base = below;
 			below = memo((view) => rate(view).map((v, i) => v + base(view)[i]));
 			const swatch = color === 3 ? "none" : colors[color];
 			return { label: colors[color], swatch, fill: swatch, values: rate, drawn: below };
-		}).filter(Boolean);
+		});
 	}
 
 	// peak is the end of the axis of lines: the largest value in view, or a limit near it.
@@ -31,14 +30,15 @@
 	});
 
 	const ofColor = (color) => (t, i) => (t.color[i] === color ? t.length[i] : 0);
-	const unmetered = series.unmetered && series.unmetered.some((v) => v > 0) ? series.unmetered : null;
-	const offered = stack([...series.offered.map((v, c) => arriving(v, ofColor(c))), unmetered && arriving(unmetered, ofColor(3))]);
-	const passed = stack([...series.passed.map((v, c) => leaving(v, ofColor(c))), unmetered && leaving(unmetered, ofColor(3))]);
-	const limitsOf = (list) => (list || []).map(({ text, rate }, i) => ({ value: rate, text, color: ["second", "first"][i] }));
+	const unmetered = series.unmetered.some((v) => v > 0) ? [series.unmetered] : [];
+	const offered = stack([...series.offered, ...unmetered].map((v, c) => arriving(v, ofColor(c))));
+	const passed = stack([...series.passed, ...unmetered].map((v, c) => leaving(v, ofColor(c))));
+	const limitsOf = (list) => list.map(({ text, rate }, i) => ({ value: rate, text, color: ["second", "first"][i] }));
 	const only = series.classes.length === 1 ? limitsOf(series.classes[0].limits) : [];
 	const top = peak([offered.at(-1), passed.at(-1)], only);
 
-	// marks are the numbers of the episodes, which zoom to them.
+	// marks puts the numbers of the episodes in view, which zoom to them, into lanes above the plot,
+	// and returns the number of lanes.
 	function marks(u) {
 		let buttons = u.over.querySelectorAll(".mark");
 		if (!buttons.length) {
@@ -52,17 +52,21 @@
 			}
 			buttons = u.over.querySelectorAll(".mark");
 		}
-		const free = [];
+		const width = u.over.clientWidth;
+		const ends = []; // of the last mark in each lane, px
 		series.episodes.map((e, i) => [u.valToPos(e.from, "x"), u.valToPos(e.to, "x"), buttons[i]]).sort((a, b) => a[0] - b[0]).forEach(([from, to, b]) => {
-			b.hidden = to < 0 || from > u.over.clientWidth;
-			const left = Math.max(0, from);
-			let row = 0;
-			while (free[row] > left) row++;
-			free[row] = left + Math.max(20, to - left);
+			b.hidden = to < 0 || from > width;
+			if (b.hidden) return;
+			const left = Math.min(Math.max(0, from), width - 18);
+			const right = Math.max(left + 18, Math.min(to, width));
+			let row = ends.findIndex((end) => end < left);
+			if (row < 0) row = ends.length;
+			ends[row] = right + 2;
 			b.style.left = left + "px";
-			b.style.top = row * 20 + "px";
-			b.style.width = Math.max(18, Math.min(to, u.over.clientWidth) - left) + "px";
+			b.style.top = -(row + 1) * laneHeight + "px";
+			b.style.width = right - left + "px";
 		});
+		return ends.length;
 	}
 
 	function zoomTo({ from, to }) {

@@ -9,31 +9,10 @@ import (
 
 	"github.com/chromedp/cdproto/input"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/chrome"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
-
-// inkScript counts, for every canvas, the colors and the pixels that differ from the most
-// frequent color.
-const inkScript = `[...document.querySelectorAll("figure")].map((figure) => {
-	const canvas = figure.querySelector("canvas");
-	if (!canvas || !canvas.width || !canvas.height) return { chart: figure.dataset.chart, width: 0, ink: 0, colors: 0 };
-	const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d", { willReadFrequently: true });
-	copy.drawImage(canvas, 0, 0);
-	const pixels = new Uint32Array(copy.getImageData(0, 0, canvas.width, canvas.height).data.buffer);
-	const count = new Map();
-	for (const p of pixels) count.set(p, (count.get(p) || 0) + 1);
-	return {
-		chart: figure.dataset.chart, width: canvas.getBoundingClientRect().width,
-		ink: pixels.length - Math.max(...count.values()), colors: count.size,
-	};
-})`
-
-type chartInk struct {
-	Chart       string
-	Width       float64
-	Ink, Colors int
-}
 
 // contrastScript returns the lowest WCAG 2 contrast of any text in the page, and that text.
 const contrastScript = `(() => {
@@ -64,43 +43,35 @@ type contrast struct {
 	Text, Back string
 }
 
-func (b *browser) charts(t *testing.T, want int) {
+func openPage(t *testing.T, b *chrome.Tab, name string, d Data) {
 	t.Helper()
-	inks := evaluate[[]chartInk](t, b, inkScript)
-	if len(inks) != want {
-		t.Errorf("got %d charts, want %d", len(inks), want)
-	}
-	for i, c := range inks {
-		if c.Width < 200 || c.Ink < 500 || c.Colors < 3 {
-			t.Errorf("chart %d (%s): got a width of %v px and %d drawn pixels in %d colors", i, c.Chart, c.Width, c.Ink, c.Colors)
-		}
-	}
+	b.Load(t, name+".html", write(t, d))
 }
 
-func (b *browser) checkFits(t *testing.T) {
+func checkFits(t *testing.T, b *chrome.Tab) {
 	t.Helper()
-	if over := evaluate[int](t, b, `document.documentElement.scrollWidth - innerWidth`); over > 0 {
+	if over := chrome.Evaluate[int](t, b, `document.documentElement.scrollWidth - innerWidth`); over > 0 {
 		t.Errorf("the page is %d px wider than the window, want 0", over)
 	}
 }
 
 func TestBrowser(t *testing.T) {
-	b := newBrowser(t)
+	b := chrome.Open(t)
 	d := sample()
 
 	t.Run("sample", func(t *testing.T) {
-		b.scheme(t, "light", "")
-		b.width(t, 1400)
-		b.openPage(t, "sample", d)
-		b.charts(t, 2+len(d.Meters)+2*len(d.Queues))
-		b.checkFits(t)
-		b.cells(t, d)
-		b.shot(t, "light")
+		b.Scheme(t, "light", "")
+		b.Width(t, 1400)
+		openPage(t, b, "sample", d)
+		b.Charts(t, 2+len(d.Meters)+2*len(d.Queues))
+		checkFits(t, b)
+		cells(t, b, d)
+		b.Shot(t, "light")
 
-		light := evaluate[contrast](t, b, contrastScript)
-		before := evaluate[string](t, b, `document.querySelector("canvas").toDataURL()`)
-		b.scheme(t, "dark", "")
-		dark := evaluate[contrast](t, b, contrastScript)
+		light := chrome.Evaluate[contrast](t, b, contrastScript)
+		before := chrome.Evaluate[string](t, b, `document.querySelector("canvas").toDataURL()`)
+		b.Scheme(t, "dark", "")
+		dark := chrome.Evaluate[contrast](t, b, contrastScript)
 		if light.Back == dark.Back {
 			t.Errorf("got background %s for both light and dark", light.Back)
 		}
@@ -109,96 +80,96 @@ func TestBrowser(t *testing.T) {
 				t.Errorf("%q on %s has contrast %.2f, want 4.5 or more", c.Text, c.Back, c.Contrast)
 			}
 		}
-		if evaluate[string](t, b, `document.querySelector("canvas").toDataURL()`) == before {
+		if chrome.Evaluate[string](t, b, `document.querySelector("canvas").toDataURL()`) == before {
 			t.Error("the charts kept their colors when the color scheme changed")
 		}
-		b.shot(t, "dark")
-		b.quiet(t)
+		b.Shot(t, "dark")
+		b.Quiet(t)
 	})
 
 	t.Run("narrow", func(t *testing.T) {
-		b.width(t, 360) // makes the wide page narrow
-		b.charts(t, 2+len(d.Meters)+2*len(d.Queues))
-		b.checkFits(t)
-		b.shot(t, "narrow-dark")
-		b.scheme(t, "light", "")
-		b.openPage(t, "narrow", d)
-		b.charts(t, 2+len(d.Meters)+2*len(d.Queues))
-		b.checkFits(t)
-		b.cells(t, d)
-		b.shot(t, "narrow")
-		b.quiet(t)
+		b.Width(t, 360) // makes the wide page narrow
+		b.Charts(t, 2+len(d.Meters)+2*len(d.Queues))
+		checkFits(t, b)
+		b.Shot(t, "narrow-dark")
+		b.Scheme(t, "light", "")
+		openPage(t, b, "narrow", d)
+		b.Charts(t, 2+len(d.Meters)+2*len(d.Queues))
+		checkFits(t, b)
+		cells(t, b, d)
+		b.Shot(t, "narrow")
+		b.Quiet(t)
 	})
 
 	t.Run("cursor", func(t *testing.T) {
-		b.width(t, 1400)
-		b.openPage(t, "cursor", d)
+		b.Width(t, 1400)
+		openPage(t, b, "cursor", d)
 		const legends = `[...document.querySelectorAll("figure")].map((f) => f.querySelector(".when").textContent)`
-		idle := evaluate[[]string](t, b, legends)
-		b.mouse(t, input.DispatchMouseEventTypeMouseMoved, 152.5/sampleBins)
-		for i, when := range evaluate[[]string](t, b, legends) {
+		idle := chrome.Evaluate[[]string](t, b, legends)
+		b.Mouse(t, input.DispatchMouseEventTypeMouseMoved, 152.5/sampleBins)
+		for i, when := range chrome.Evaluate[[]string](t, b, legends) {
 			if when != "at 15.2 s" || idle[i] == when {
 				t.Errorf("chart %d: got legend %q with the cursor, %q without", i, when, idle[i])
 			}
 		}
-		got := evaluate[string](t, b, `document.querySelector("figure .legend b").textContent`)
+		got := chrome.Evaluate[string](t, b, `document.querySelector("figure .legend b").textContent`)
 		rate := float64(d.Offered[0][152]) * 8 / (float64(sampleBin) / 1e9)
 		if want := fmt.Sprintf("%.3g Mbit/s", rate/1e6); got != want {
 			t.Errorf("green under the cursor is %q, want %q", got, want)
 		}
-		b.shot(t, "cursor")
-		b.quiet(t)
+		b.Shot(t, "cursor")
+		b.Quiet(t)
 	})
 
 	t.Run("zoom", func(t *testing.T) {
-		b.openPage(t, "zoom", d)
+		openPage(t, b, "zoom", d)
 		const canvases = `[...document.querySelectorAll("canvas")].map((c) => c.toDataURL())`
-		before := evaluate[[]string](t, b, canvases)
-		b.mouse(t, input.DispatchMouseEventTypeMouseMoved, 0.35)
-		b.mouse(t, input.DispatchMouseEventTypeMousePressed, 0.35)
-		b.mouse(t, input.DispatchMouseEventTypeMouseMoved, 0.5)
-		b.mouse(t, input.DispatchMouseEventTypeMouseReleased, 0.5)
-		for i, c := range evaluate[[]string](t, b, canvases) {
+		before := chrome.Evaluate[[]string](t, b, canvases)
+		b.Mouse(t, input.DispatchMouseEventTypeMouseMoved, 0.35)
+		b.Mouse(t, input.DispatchMouseEventTypeMousePressed, 0.35)
+		b.Mouse(t, input.DispatchMouseEventTypeMouseMoved, 0.5)
+		b.Mouse(t, input.DispatchMouseEventTypeMouseReleased, 0.5)
+		for i, c := range chrome.Evaluate[[]string](t, b, canvases) {
 			if c == before[i] {
 				t.Errorf("chart %d did not zoom with the first one", i)
 			}
 		}
-		b.shot(t, "zoom")
-		b.quiet(t)
+		b.Shot(t, "zoom")
+		b.Quiet(t)
 	})
 
 	t.Run("print", func(t *testing.T) {
-		b.scheme(t, "dark", "print")
-		b.width(t, 688) // A4 within the page margins
-		b.openPage(t, "print", d)
-		evaluate[bool](t, b, `dispatchEvent(new Event("beforeprint"))`)
-		b.settle(t)
-		b.charts(t, 2+len(d.Meters)+2*len(d.Queues))
-		b.checkFits(t)
-		if c := evaluate[contrast](t, b, contrastScript); c.Back != "rgb(255, 255, 255)" || c.Contrast < 4.5 {
+		b.Scheme(t, "dark", "print")
+		b.Width(t, 688) // A4 within the page margins
+		openPage(t, b, "print", d)
+		chrome.Evaluate[bool](t, b, `dispatchEvent(new Event("beforeprint"))`)
+		b.Settle(t)
+		b.Charts(t, 2+len(d.Meters)+2*len(d.Queues))
+		checkFits(t, b)
+		if c := chrome.Evaluate[contrast](t, b, contrastScript); c.Back != "rgb(255, 255, 255)" || c.Contrast < 4.5 {
 			t.Errorf("on paper: got %+v, want white and a contrast of 4.5 or more", c)
 		}
-		b.shot(t, "print")
-		evaluate[bool](t, b, `dispatchEvent(new Event("afterprint"))`)
-		b.scheme(t, "light", "")
-		b.quiet(t)
+		b.Shot(t, "print")
+		chrome.Evaluate[bool](t, b, `dispatchEvent(new Event("afterprint"))`)
+		b.Scheme(t, "light", "")
+		b.Quiet(t)
 	})
 
 	t.Run("single bin", func(t *testing.T) {
-		b.width(t, 1000)
-		b.openPage(t, "single", singleBin())
-		b.charts(t, 5)
-		b.checkFits(t)
-		b.shot(t, "single")
-		b.quiet(t)
+		b.Width(t, 1000)
+		openPage(t, b, "single", singleBin())
+		b.Charts(t, 5)
+		checkFits(t, b)
+		b.Shot(t, "single")
+		b.Quiet(t)
 	})
 
 	t.Run("empty", func(t *testing.T) {
-		b.openPage(t, "empty", Data{Input: "empty.pcap", Policy: "uplink.toml", Version: "1.0.0"})
-		b.charts(t, 0)
-		b.checkFits(t)
-		b.shot(t, "empty")
-		b.quiet(t)
+		openPage(t, b, "empty", Data{Input: "empty.pcap", Policy: "uplink.toml", Version: "1.0.0"})
+		b.Charts(t, 0)
+		checkFits(t, b)
+		b.Shot(t, "empty")
+		b.Quiet(t)
 	})
 
 	t.Run("large", func(t *testing.T) {
@@ -215,33 +186,33 @@ func TestBrowser(t *testing.T) {
 				d.Offered[i][j] *= 100_000
 			}
 		}
-		b.openPage(t, "large", d)
+		openPage(t, b, "large", d)
 		for _, px := range []int64{1400, 900, 360} {
-			b.width(t, px)
-			b.charts(t, 2+len(d.Meters)+2*len(d.Queues))
-			b.checkFits(t)
-			if em := evaluate[float64](t, b, `document.querySelector("tbody th").clientWidth / 15`); em < 8 {
+			b.Width(t, px)
+			b.Charts(t, 2+len(d.Meters)+2*len(d.Queues))
+			checkFits(t, b)
+			if em := chrome.Evaluate[float64](t, b, `document.querySelector("tbody th").clientWidth / 15`); em < 8 {
 				t.Errorf("at %d px: got class names of %.1f em, want 8 or more", px, em)
 			}
-			b.shot(t, fmt.Sprintf("large-%d", px))
+			b.Shot(t, fmt.Sprintf("large-%d", px))
 		}
-		b.quiet(t)
+		b.Quiet(t)
 	})
 
 	t.Run("hostile", func(t *testing.T) {
-		b.width(t, 360)
+		b.Width(t, 360)
 		d := hostileSample()
-		b.openPage(t, "hostile", d)
-		b.charts(t, 2+len(d.Meters)+2*len(d.Queues))
-		b.checkFits(t)
-		if got := evaluate[string](t, b, `document.querySelector("h1").textContent`); got != hostile {
+		openPage(t, b, "hostile", d)
+		b.Charts(t, 2+len(d.Meters)+2*len(d.Queues))
+		checkFits(t, b)
+		if got := chrome.Evaluate[string](t, b, `document.querySelector("h1").textContent`); got != hostile {
 			t.Errorf("heading %q, want %q", got, hostile)
 		}
-		if got := evaluate[int](t, b, `document.querySelectorAll("img, body script:not([type])").length`); got != 2 {
-			t.Errorf("got %d images and scripts, want the 2 scripts of the page", got)
+		if got := chrome.Evaluate[int](t, b, `document.querySelectorAll("img, body script:not([type])").length`); got != 3 {
+			t.Errorf("got %d images and scripts, want the 3 scripts of the page", got)
 		}
-		b.shot(t, "hostile")
-		b.quiet(t)
+		b.Shot(t, "hostile")
+		b.Quiet(t)
 	})
 
 	// A page could not load anything.
@@ -254,8 +225,8 @@ func TestBrowser(t *testing.T) {
 			mu.Unlock()
 		}))
 		defer server.Close()
-		b.openPage(t, "policy", d)
-		tried := evaluate[string](t, b, fmt.Sprintf(`(async () => {
+		openPage(t, b, "policy", d)
+		tried := chrome.Evaluate[string](t, b, fmt.Sprintf(`(async () => {
 			const image = new Image();
 			const refused = new Promise((done) => image.onerror = () => done("image "));
 			image.src = %[1]q;
@@ -277,9 +248,9 @@ func TestBrowser(t *testing.T) {
 }
 
 // cells compares the table with d.
-func (b *browser) cells(t *testing.T, d Data) {
+func cells(t *testing.T, b *chrome.Tab, d Data) {
 	t.Helper()
-	got := evaluate[[][]string](t, b, `[...document.querySelector("tbody").rows].map((r) =>
+	got := chrome.Evaluate[[][]string](t, b, `[...document.querySelector("tbody").rows].map((r) =>
 		[r.cells[0].firstChild.data, ...[...r.querySelectorAll("td")].map((c) => [...c.children].map((e) => e.textContent).join("|"))])`)
 	if len(got) != len(d.Classes) {
 		t.Fatalf("got %d rows, want %d", len(got), len(d.Classes))

@@ -263,7 +263,6 @@ func (d Data) page() (*page, error) {
 	s := series{
 		Bins: p.bins, BinWidth: d.BinWidth, Offered: d.Offered, Passed: d.Passed, Unmetered: d.Unmetered,
 		Classes: p.classes(d.Rates), Meters: p.meters(d.Meters), Queues: p.queues(d.Queues),
-		Episodes: []episodeSeries{}, Tiles: []tileSeries{},
 	}
 	for _, m := range d.Meters[:min(len(d.Meters), maxCharts)] {
 		s.Packets = append(s.Packets, m.Packets)
@@ -276,7 +275,7 @@ func (d Data) page() (*page, error) {
 	}
 	p.top("Top flows", "Flow", d.Flows, d.Bytes)
 	p.top("Top keys", "Key", d.Keys, d.Bytes)
-	return p, p.end(s)
+	return p, p.end(&s)
 }
 
 // meters writes the section of the meters, and returns the data of its charts.

@@ -43,10 +43,10 @@ func TestEscapes(t *testing.T) {
 			t.Errorf("the page contains %q: …%s…", bad, html[max(0, i-60):min(len(html), i+60)])
 		}
 	}
-	if got, want := strings.Count(html, "<script"), 3; got != want {
+	if got, want := strings.Count(html, "<script"), 4; got != want {
 		t.Errorf("got %d scripts, want %d", got, want)
 	}
-	if got, want := strings.Count(html, "</script"), 3; got != want {
+	if got, want := strings.Count(html, "</script"), 4; got != want {
 		t.Errorf("got %d ends of scripts, want %d", got, want)
 	}
 }

@@ -4,14 +4,12 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// Tile has consecutive packets of the capture.
-type Tile struct {
-	First   int64 // number of the first packet
-	Packets []TilePacket
-}
+// Tile has consecutive packets of a replay.
+type Tile struct{ Packets []TilePacket }
 
 // TilePacket is a packet of a tile.
 type TilePacket struct {
+	Number int64 // in the capture
 	At     int64 // arrival by the clock of the meters, ns since the epoch
 	Length int   // metered bytes
 	Class  int32 // index in Data.Rates; -1 for unclassified packets
@@ -51,7 +49,7 @@ func (p *TilePacket) SetOutcome(v *dataplane.Verdict) {
 // tileSeries is a tile as the script reads it. Lists have one value per packet. Times
 // are in ns since the start; each arrival is after the previous one.
 type tileSeries struct {
-	First  int64         `json:"first"`
+	Number []int64       `json:"number"`
 	From   int64         `json:"from"`  // arrival of the first packet
 	After  []int64       `json:"after"` // arrival, since the previous packet
 	Length []int         `json:"length"`
@@ -66,7 +64,7 @@ type tileLevel [3]int64
 
 // series converts a tile for the script. meters is the number of meters that are drawn.
 func (t *Tile) series(start int64, meters int) tileSeries {
-	out := tileSeries{First: t.First, From: t.Packets[0].At - start, Levels: make([][]tileLevel, meters)}
+	out := tileSeries{From: t.Packets[0].At - start, Levels: make([][]tileLevel, meters)}
 	before := t.Packets[0].At
 	for i, p := range t.Packets {
 		color, left := int(p.Color), int64(-1)
@@ -76,6 +74,7 @@ func (t *Tile) series(start int64, meters int) tileSeries {
 		if p.Fate == Sent {
 			left = p.Left - p.At
 		}
+		out.Number = append(out.Number, p.Number)
 		out.After, before = append(out.After, p.At-before), p.At
 		out.Length, out.Class = append(out.Length, p.Length), append(out.Class, p.Class)
 		out.Color, out.Left = append(out.Color, color), append(out.Left, left)

@@ -1,10 +1,10 @@
 package routers
 
 import (
-	"regexp"
 	"strconv"
 	"strings"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/pattern"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
@@ -75,26 +75,26 @@ func (ciscoShow) Import(src Source) (*Import, error) {
 }
 
 var (
-	showPolicy  = regexp.MustCompile(`(?i)^service-policy(?: (input|output))? ?: *(\S.*)$`)
-	showClass   = regexp.MustCompile(`(?i)^class-map: (\S+) *(?:\((match-any|match-all)\))?`)
-	showCounter = regexp.MustCompile(`(?i)^(conformed|exceeded|violated) (?:(\d+) packets?,? ?)?(?:(\d+) bytes?)?; action`)
-	showPercent = regexp.MustCompile(`(?i)^(bandwidth(?: remaining)?) (\d+) ?%`)
-	showDevice  = regexp.MustCompile(`^(?:[A-Z][A-Za-z-]+ ?\d[\d/.:]*|Control Plane)$`)
-	inBrackets  = regexp.MustCompile(` *\([^)]*\)`)
+	showPolicy  = pattern.Lazy(`(?i)^service-policy(?: (input|output))? ?: *(\S.*)$`)
+	showClass   = pattern.Lazy(`(?i)^class-map: (\S+) *(?:\((match-any|match-all)\))?`)
+	showCounter = pattern.Lazy(`(?i)^(conformed|exceeded|violated) (?:(\d+) packets?,? ?)?(?:(\d+) bytes?)?; action`)
+	showPercent = pattern.Lazy(`(?i)^(bandwidth(?: remaining)?) (\d+) ?%`)
+	showDevice  = pattern.Lazy(`^(?:[A-Z][A-Za-z-]+ ?\d[\d/.:]*|Control Plane)$`)
+	inBrackets  = pattern.Lazy(` *\([^)]*\)`)
 )
 
 func (r *showReader) read(l Line) {
 	text := l.Text()
-	if m := showPolicy.FindStringSubmatch(text); m != nil {
+	if m := showPolicy().FindStringSubmatch(text); m != nil {
 		r.begin(l, m[1], m[2])
 		return
 	}
-	if m := showClass.FindStringSubmatch(text); m != nil {
+	if m := showClass().FindStringSubmatch(text); m != nil {
 		r.beginClass(l, m[1], strings.EqualFold(m[2], "match-any"))
 		return
 	}
 	switch {
-	case showDevice.MatchString(text):
+	case showDevice().MatchString(text):
 		r.device, r.stack, r.class = text, nil, nil
 	case r.class != nil:
 		r.statement(l, text)
@@ -156,14 +156,14 @@ func (r *showReader) add(l Line, words ...string) {
 func (r *showReader) statement(l Line, text string) {
 	text = strings.TrimSuffix(text, ",")
 	lower := strings.ToLower(text)
-	if m := showCounter.FindStringSubmatch(text); m != nil {
+	if m := showCounter().FindStringSubmatch(text); m != nil {
 		r.count(l, m)
 		return
 	}
-	switch words := strings.Fields(strings.ToLower(inBrackets.ReplaceAllString(text, ""))); {
+	switch words := strings.Fields(strings.ToLower(inBrackets().ReplaceAllString(text, ""))); {
 	case strings.HasPrefix(lower, "match:"):
 		if m := r.classMaps[r.class.name]; m != nil {
-			m.lines = append(m.lines, Line{Number: l.Number, Words: append([]string{"match"}, strings.Fields(inBrackets.ReplaceAllString(text, ""))[1:]...)})
+			m.lines = append(m.lines, Line{Number: l.Number, Words: append([]string{"match"}, strings.Fields(inBrackets().ReplaceAllString(text, ""))[1:]...)})
 		}
 	case strings.HasPrefix(lower, "police:"):
 		r.section, r.color, r.police = "police", "", len(r.class.lines)
@@ -238,7 +238,7 @@ func (r *showReader) queue(l Line, text string, words []string) {
 			r.add(l, "priority")
 		}
 	default:
-		if m := showPercent.FindStringSubmatch(text); m != nil {
+		if m := showPercent().FindStringSubmatch(text); m != nil {
 			words = append(strings.Fields(strings.ToLower(m[1])), "percent", m[2])
 		}
 		r.add(l, words...)

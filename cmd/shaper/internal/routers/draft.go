@@ -2,11 +2,11 @@ package routers
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/pattern"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
@@ -88,13 +88,13 @@ func (e *Entry) Map(key string) *Entry {
 }
 
 // plainText matches texts that YAML reads as themselves without quotes.
-var plainText = regexp.MustCompile(`^[A-Za-z_][\w./+-]*$`)
+var plainText = pattern.Lazy(`^[A-Za-z_][\w./+-]*$`)
 
 // Quote writes a text as a YAML value that is read as that text. The escapes of Go are also those
 // of YAML (YAML 1.2 §5.7).
 func Quote(text string) string {
 	word := strings.ToLower(text)
-	if plainText.MatchString(text) && !slices.Contains([]string{"true", "false", "yes", "no", "on", "off", "y", "n", "null"}, word) {
+	if plainText().MatchString(text) && !slices.Contains([]string{"true", "false", "yes", "no", "on", "off", "y", "n", "null"}, word) {
 		return text
 	}
 	return strconv.Quote(text)

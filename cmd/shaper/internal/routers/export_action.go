@@ -68,7 +68,7 @@ func (e *exporter) checkQueue(p *dataplane.Policy, q *dataplane.Queue) {
 		}
 	}
 	if q.CoDel.Interval != 0 {
-		e.Cannot("queue %s: codel", q.Name)
+		e.Cannot("queue %s: codel: the router has none: write codel: false", q.Name)
 	}
 }
 

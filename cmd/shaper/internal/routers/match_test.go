@@ -139,7 +139,7 @@ links: {link: {rate: 10mbit}}
     Class class-default
       Average Rate Traffic Shaping
       cir 80%
-`, "classes: [{name: class-default, green: {queue: q}}]\nqueues: {q: {rate: 800mbit, limit: 64p}}"},
+`, "classes: [{name: class-default, green: {queue: q}}]\nqueues: {q: {rate: 800mbit, limit: 64p, fair: false}}"},
 		{"show policy-map interface", "cisco-show", `
  GigabitEthernet0/1
   Service-policy output: P
@@ -162,7 +162,7 @@ links: {link: {rate: 10mbit}}
         exceeded 2 packets, 200 bytes; actions:
           set-dscp-transmit af12
         conformed 0000 bps, exceeded 0000 bps
-`, "classes: [{name: V, match: {dscp: [ef, cs5]}, meter: {type: token-bucket, rate: 100mbit, burst: 3125000}, green: {dscp: af11, queue: q}, red: {dscp: af12, queue: q}}]\nqueues: {q: {rate: 5mbit, limit: 32p}}"},
+`, "classes: [{name: V, match: {dscp: [ef, cs5]}, meter: {type: token-bucket, rate: 100mbit, burst: 3125000}, green: {dscp: af11, queue: q}, red: {dscp: af12, queue: q}}]\nqueues: {q: {rate: 5mbit, limit: 32p, fair: false}}"},
 
 		{"prefix lists and implicit discard", "junos", `
 policy-options { prefix-list L { 192.0.2.0/24; 198.51.100.0/24; } }
@@ -214,7 +214,7 @@ traffic behavior s
 traffic policy P match-order config
  classifier x behavior b
  classifier y behavior s
-`, "classes: [{name: x, match: {proto: tcp, src: 192.0.2.0/24, dst: 203.0.113.9, dport: [80, 8000-8080], vlan: 10-12}, " + green + "}, {name: y, match: {pcp: [5, 6]}, green: {queue: q}}]\nqueues: {q: {rate: 1mbit, limit: 64p}}"},
+`, "classes: [{name: x, match: {proto: tcp, src: 192.0.2.0/24, dst: 203.0.113.9, dport: [80, 8000-8080], vlan: 10-12}, " + green + "}, {name: y, match: {pcp: [5, 6]}, green: {queue: q}}]\nqueues: {q: {rate: 1mbit, limit: 64p, fair: false}}"},
 		{"precedence", "huawei", `
 traffic classifier x
  if-match any
@@ -243,7 +243,7 @@ traffic behavior b
 qos policy P
  classifier x behavior b
 `, "classes: [{name: x-1, match: {src: 192.0.2.0/24}, meter: x}, {name: x-2, match: {proto: udp, dst: \"2001:db8::/32\"}, meter: x}]\nmeters: {x: {type: token-bucket, rate: 8kbit, burst: 1500}}"},
-		{"an interface", "huawei", "interface GE1\n qos lr cir 2000 cbs 16000 outbound\n", "classes: [{name: all, green: {queue: q}}]\nqueues: {q: {rate: 2mbit, limit: 100ms}}"},
+		{"an interface", "huawei", "interface GE1\n qos lr cir 2000 cbs 16000 outbound\n", "classes: [{name: all, green: {queue: q}}]\nqueues: {q: {rate: 2mbit, limit: 100ms, fair: false}}"},
 		{"a profile", "huawei", "qos car c cir 8 pir 8 cbs 1500 pbs 1500\ninterface GE1\n qos car inbound c\n", "classes: [{name: all, " + green + "}]"},
 		{"an interface", "h3c", "interface GE1\n qos car inbound any cir 8 cbs 1500 ebs 0 green pass red discard\n", "classes: [{name: all, " + green + "}]"},
 	} {

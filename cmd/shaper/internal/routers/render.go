@@ -41,6 +41,11 @@ func (d *Draft) Render(title string) *Rendered {
 		w.line(1, "- name: "+class.Key, class.Line, class.Comment)
 		w.entries(2, class.Entries)
 	}
+	for _, q := range d.Queues {
+		if q.Get("rate") != nil && q.Get("fair") == nil {
+			q.Set("fair", "false", 0, "") // the queue of a router is a FIFO, unless it says otherwise
+		}
+	}
 	for _, part := range []struct {
 		name    string
 		entries []*Entry

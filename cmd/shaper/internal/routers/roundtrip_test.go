@@ -208,8 +208,13 @@ func randomPolicy(r *rand.Rand, dialect string, able ability) string {
 			limit = pick(r, limit, fmt.Sprintf("%dms", 1+r.IntN(900)), fmt.Sprintf("%d", 1500+r.IntN(100000)), fmt.Sprintf("%dus", 1000+r.IntN(9000)))
 		}
 		fmt.Fprintf(&queues, "  %s: {limit: %s", name, limit)
-		if able.fair && r.IntN(3) == 0 {
+		switch {
+		case able.fair && r.IntN(3) == 0:
 			queues.WriteString(", fair: flow, codel: false")
+		case able.fair && !linked && r.IntN(3) == 0:
+			queues.WriteString(", codel: false") // fair by default
+		case !linked:
+			queues.WriteString(", fair: false")
 		}
 		switch {
 		case !linked:

@@ -293,7 +293,7 @@ func (e *vrpExporter) gts(p *dataplane.Policy, q *dataplane.Queue) {
 		e.Cannot("queue %s: the shares of a link are not exported", q.Name)
 	}
 	if q.Fair.By != dataplane.NoKey {
-		e.Cannot("queue %s: fair: a shaper of the router is first in, first out", q.Name)
+		e.Cannot("queue %s: fair: a shaper of the router is first in, first out: write fair: false", q.Name)
 	}
 	rate := e.kbits("queue "+q.Name, e.bits("queue "+q.Name, q.Drain()))
 	if q.Packets == 0 || q.Bytes > 0 || q.Time > 0 {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/big"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -120,7 +121,7 @@ func TestFairIsDescribed(t *testing.T) {
 			Config: queue.Config{Bytes: 1 << 20, CoDel: codel}, Link: &dataplane.Link{Rate: meter.BitRate(1e6)},
 			Fair: dataplane.Key{By: dataplane.ByFlow},
 		}
-		if got := Queue(q); !strings.Contains(got, want) || codel == (queue.CoDel{}) && strings.Contains(got, "codel") {
+		if got := Queue(q, nil); !strings.Contains(got, want) || codel == (queue.CoDel{}) && strings.Contains(got, "codel") {
 			t.Errorf("got %q, want %q", got, want)
 		}
 		for _, p := range ServiceOf(q, []*dataplane.Queue{q}, 1500).Parts(q) {
@@ -128,5 +129,47 @@ func TestFairIsDescribed(t *testing.T) {
 				t.Errorf("a fair queue: got a delay of %s, want none", p.Text)
 			}
 		}
+	}
+}
+
+// TestOwnLink checks which links count as the rate of their queue, and what is said about the planes.
+func TestOwnLink(t *testing.T) {
+	flow, src := dataplane.Key{By: dataplane.ByFlow}, dataplane.Key{By: dataplane.BySrc}
+	own, wan := &dataplane.Link{Name: "own", Rate: meter.BitRate(1e6)}, &dataplane.Link{Name: "wan", Rate: meter.BitRate(1e6)}
+	on := func(name string, l *dataplane.Link, by dataplane.Key, priority, weight int) *dataplane.Queue {
+		return &dataplane.Queue{Name: name, Link: l, Fair: by, Priority: priority, Weight: weight, Config: queue.Config{Bytes: 1 << 20}}
+	}
+	const alone, shared = "fq_codel; in a kernel without it, HTB leaves by flow hash, without codel", "fq_codel"
+	for _, test := range []struct {
+		name   string
+		queues []*dataplane.Queue
+		own    bool
+		kernel string
+	}{
+		{"own", []*dataplane.Queue{on("own", own, flow, 0, 0)}, true, alone},
+		{"weight 1", []*dataplane.Queue{on("own", own, flow, 0, 1)}, true, alone},
+		{"by source", []*dataplane.Queue{on("own", own, src, 0, 0)}, true, "not supported, because fq_codel knows flows only"},
+		{"beside one of another link", []*dataplane.Queue{on("own", own, flow, 0, 0), on("other", wan, flow, 0, 0)}, true, alone},
+		{"another name", []*dataplane.Queue{on("q", own, flow, 0, 0)}, false, shared},
+		{"shared", []*dataplane.Queue{on("own", own, flow, 0, 0), on("other", own, flow, 0, 0)}, false, shared},
+		{"priority", []*dataplane.Queue{on("own", own, flow, 1, 0)}, false, shared},
+		{"weight", []*dataplane.Queue{on("own", own, flow, 0, 2)}, false, shared},
+	} {
+		q := test.queues[0]
+		if got := OwnLink(q, test.queues); got != test.own {
+			t.Errorf("%s: own link %v", test.name, got)
+		}
+		if got := slices.Contains(SharedLinks(&dataplane.Policy{Queues: test.queues, Links: []*dataplane.Link{own, wan}}), own); got == test.own {
+			t.Errorf("%s: the link is shared: %v", test.name, got)
+		}
+		if got, want := Planes(q, test.queues), "replay, tap: FQ-CoDel; run: "+test.kernel; got != want {
+			t.Errorf("%s: got %q, want %q", test.name, got, want)
+		}
+		if text := Queue(q, test.queues); strings.HasPrefix(text, "rate 1mbit; limit 1048576 B") != test.own {
+			t.Errorf("%s: %s", test.name, text)
+		}
+	}
+	if OwnLink(on("own", own, dataplane.Key{}, 0, 0), nil) || OwnLink(on("own", nil, dataplane.Key{}, 0, 0), nil) {
+		t.Error("a queue that is not fair, or without a link, has a link of its own")
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,31 +22,60 @@ func resolved(q *dataplane.Queue) queue.Config {
 // Part is a line of a description.
 type Part struct{ Key, Text string }
 
-// Queue writes a queue on one line.
-func Queue(q *dataplane.Queue) string {
+// Queue writes a queue of a policy with the given queues on one line.
+func Queue(q *dataplane.Queue, queues []*dataplane.Queue) string {
 	var out []string
-	for _, p := range QueueParts(q) {
+	for _, p := range QueueParts(q, queues) {
 		out = append(out, p.Key+" "+p.Text)
 	}
 	return strings.Join(out, "; ")
 }
 
-// QueueParts writes a queue in exact units.
-func QueueParts(q *dataplane.Queue) []Part {
+// OwnLink reports whether a queue of a policy with the given queues is alone on a link of its own name.
+// For people, this link is the rate of the fair queue.
+func OwnLink(q *dataplane.Queue, queues []*dataplane.Queue) bool {
+	if q.Link == nil || q.Link.Name != q.Name || q.Fair.By == dataplane.NoKey || q.Priority != 0 || q.LinkQueue().Weight != 1 {
+		return false
+	}
+	return !slices.ContainsFunc(queues, func(other *dataplane.Queue) bool { return other != q && other.Link == q.Link })
+}
+
+// SharedLinks returns the links of a policy, except for the own ones of queues.
+func SharedLinks(p *dataplane.Policy) []*dataplane.Link {
+	return slices.DeleteFunc(slices.Clone(p.Links), func(l *dataplane.Link) bool {
+		return slices.ContainsFunc(p.Queues, func(q *dataplane.Queue) bool { return q.Link == l && OwnLink(q, p.Queues) })
+	})
+}
+
+// Planes describes how each plane schedules the flows of a fair queue.
+func Planes(q *dataplane.Queue, queues []*dataplane.Queue) string {
+	kernel := "fq_codel"
+	switch {
+	case q.Fair != dataplane.Key{By: dataplane.ByFlow}:
+		kernel = "not supported, because fq_codel knows flows only"
+	case OwnLink(q, queues):
+		kernel += "; in a kernel without it, HTB leaves by flow hash, without codel"
+	}
+	return "replay, tap: FQ-CoDel; run: " + kernel
+}
+
+// QueueParts writes a queue of a policy with the given queues in exact units.
+func QueueParts(q *dataplane.Queue, queues []*dataplane.Queue) []Part {
 	var parts []Part
 	add := func(key, format string, args ...any) { parts = append(parts, Part{key, fmt.Sprintf(format, args...)}) }
-	if q.Link == nil {
-		add("rate", "%v", q.Rate)
+	own := OwnLink(q, queues)
+	if q.Link == nil || own {
+		add("rate", "%v", q.Drain())
 	} else {
 		add("link", "%s, priority %d, weight %d", q.Link.Name, q.Priority, q.LinkQueue().Weight)
 	}
-	add("limit", "%s", describeLimit(q))
+	add("limit", "%s", describeLimit(q, own))
 	if q.Fair.By != dataplane.NoKey {
-		own := ""
+		each := ""
 		if q.CoDel != (queue.CoDel{}) {
-			own = ", with its own codel"
+			each = ", with its own codel"
 		}
-		add("fair", "%v: an equal share for each%s", q.Fair, own)
+		add("fair", "%v: an equal share for each%s", q.Fair, each)
 	}
 	wred := resolved(q)
 	for color, e := range q.WRED {
@@ -71,8 +101,8 @@ func QueueParts(q *dataplane.Queue) []Part {
 func Probability(e queue.Early) float64 { return float64(e.Probability) / queue.Certain }
 
 // describeLimit writes a limit with its equivalents: a time in bytes, bytes in time and
-// packets.
-func describeLimit(q *dataplane.Queue) string {
+// packets. own means that the queue has a link of its own.
+func describeLimit(q *dataplane.Queue, own bool) string {
 	rate, c := q.Drain(), resolved(q)
 	switch q.Axis() {
 	case queue.ByPackets:
@@ -80,7 +110,10 @@ func describeLimit(q *dataplane.Queue) string {
 	case queue.ByBytes:
 		return fmt.Sprintf("%d B (%s), at most %d packets", q.Bytes, FillTime(q.Bytes, rate), c.Capacity())
 	}
-	if q.Link != nil {
+	switch {
+	case own:
+		return fmt.Sprintf("%v (%d B), at most %d packets", q.Time, c.Bytes, c.Capacity())
+	case q.Link != nil:
 		return fmt.Sprintf("%v at the link's rate (%d B), at most %d packets", q.Time, c.Bytes, c.Capacity())
 	}
 	if n, fits := rate.Burst(q.Time); fits {

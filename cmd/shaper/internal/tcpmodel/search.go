@@ -34,12 +34,13 @@ func SmallestBurst(p Path, rate meter.Rate, target int64) (burst int64, r Result
 	})
 }
 
-// SmallestQueue is SmallestBurst for a queue with a rate: it returns the smallest limit, as
-// queueing delay.
-func SmallestQueue(p Path, rate meter.Rate, target int64) (limit time.Duration, r Result, err error) {
+// SmallestQueue is SmallestBurst for a queue with a rate, and with CoDel if it is set: it returns the
+// smallest limit, as queueing delay.
+func SmallestQueue(p Path, c queue.Config, target int64) (limit time.Duration, r Result, err error) {
 	const least = 10 * time.Microsecond
 	d, r, err := smallest(int64(least), int64(longest), target, func(limit int64) (Result, error) {
-		return Run(p, Queue(queue.Config{Rate: rate, Time: time.Duration(limit)}))
+		c.Time = time.Duration(limit)
+		return Run(p, Queue(c))
 	})
 	return time.Duration(d), r, err
 }

@@ -248,7 +248,7 @@ func TestSmallest(t *testing.T) {
 		}
 		last = burst
 	}
-	limit, r, err := SmallestQueue(p, rate, 9.6e6)
+	limit, r, err := SmallestQueue(p, queue.Config{Rate: rate}, 9.6e6)
 	if err != nil || r.Goodput < 9.6e6 || limit > 40*ms || limit < ms {
 		t.Errorf("queue of %v, %+v, %v", limit, r, err)
 	}
@@ -256,7 +256,7 @@ func TestSmallest(t *testing.T) {
 	if burst, r, err := SmallestBurst(p, rate, 10e6); err != nil || burst != 0 || r.Packets != 0 {
 		t.Errorf("burst %d for all of the rate, %+v, %v", burst, r, err)
 	}
-	if limit, _, err := SmallestQueue(p, rate, 10e6); err != nil || limit != 0 {
+	if limit, _, err := SmallestQueue(p, queue.Config{Rate: rate}, 10e6); err != nil || limit != 0 {
 		t.Errorf("queue %v for all of the rate, %v", limit, err)
 	}
 }

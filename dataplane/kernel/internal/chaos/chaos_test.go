@@ -16,6 +16,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
 
 // command is the path of the tested build of the command.
@@ -36,6 +38,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	nettest.Isolate()
 	os.Exit(runTests(m))
 }
 
@@ -61,6 +64,7 @@ func runTests(m *testing.M) int {
 // settings are the values of the environment variables.
 type settings struct {
 	all       bool
+	more      bool // the larger sample
 	killsOnly bool // leave out the faults at points
 	seed      uint64
 	only      string        // a part of scenario names, or one case
@@ -86,11 +90,16 @@ func setting[T any](t *testing.T, name string, otherwise T, parse func(string) (
 func newSettings(t *testing.T) settings {
 	t.Helper()
 	s := settings{only: os.Getenv("SHAPER_CHAOS_ONLY")}
-	switch os.Getenv("SHAPER_CHAOS") {
+	switch kind := os.Getenv("SHAPER_CHAOS"); kind {
+	case "":
+	case "more":
+		s.more = true
 	case "all":
 		s.all = true
 	case "kills":
 		s.all, s.killsOnly = true, true
+	default:
+		t.Fatalf("SHAPER_CHAOS=%s: want more, all or kills", kind)
 	}
 	seed := uint64(1) // a fixed sample: a new failure is caused by a change of the program
 	if s.all {
@@ -129,7 +138,7 @@ func TestLiveFaults(t *testing.T) {
 	}
 	if sample {
 		random.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
-		list = list[:sampled]
+		list = list[:s.sampled()]
 	}
 	name, text, one := strings.Cut(s.only, "/")
 	list = slices.DeleteFunc(list, func(x *scenario) bool { return !strings.Contains(x.name, name) || one && x.name != name })
@@ -165,18 +174,20 @@ func TestLiveFaults(t *testing.T) {
 	random.Shuffle(len(faults), func(i, j int) { faults[i], faults[j] = faults[j], faults[i] })
 	t.Logf("%d scenarios, %d faults to choose from", len(counting), len(faults))
 	if sample {
-		faults = faults[:min(sampledFaults, len(faults))]
+		faults = faults[:min(8*s.sampled(), len(faults))]
 	}
 	s.run(t, r, faults, deadline)
 	r.print(t)
 }
 
-// Numbers of scenarios and faults in a sample. They do not depend on time, so that every machine
-// tests the same sample.
-const (
-	sampled       = 8
-	sampledFaults = 64
-)
+// sampled returns the number of scenarios in a sample, for each of which it has 8 faults. It does not
+// depend on time, so that every machine tests the same sample.
+func (s *settings) sampled() int {
+	if s.more {
+		return 8
+	}
+	return 2
+}
 
 // faults returns the faults at the points of a scenario, with a random error at each point.
 func (s *settings) faults(counted *attempt, random *rand.Rand) []*attempt {

@@ -8,6 +8,7 @@
 // go test runs a sample, the same each time. make chaos runs all cases in a random order, and
 // logs its seed. These environment variables select cases:
 //
+//	SHAPER_CHAOS=more       a larger sample
 //	SHAPER_CHAOS=all        every fault, and 1,000 random kills
 //	SHAPER_CHAOS=kills      random kills only
 //	SHAPER_CHAOS_SEED=N     seed of the sample, or of the order

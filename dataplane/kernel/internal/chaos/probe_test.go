@@ -28,8 +28,8 @@ const (
 	policyB = "b"
 )
 
-// grace is how much later a packet can arrive than one that was sent after it.
-const grace = 40 * time.Millisecond
+// grace returns how much later a packet can arrive than one that was sent after it.
+func grace() time.Duration { return nettest.Slower(40 * time.Millisecond) }
 
 // prober sends packets through the veth pair in both directions.
 type prober struct {
@@ -97,14 +97,14 @@ func (p *prober) dropped(d direction) string {
 	for _, port := range ports {
 		send(port)
 	}
-	if !p.arrives(to, portOther, time.Second) {
+	if !p.arrives(to, portOther, patience) {
 		send(portOther)
-		if !p.arrives(to, portOther, time.Second) {
+		if !p.arrives(to, portOther, patience) {
 			return "no packet passes"
 		}
 	}
 	var missing []int
-	limit := grace
+	limit := grace()
 	for _, port := range []int{portQueued, portA, portB} {
 		if !p.arrives(to, port, limit) {
 			missing = append(missing, port)

@@ -25,7 +25,7 @@ import (
 )
 
 // patience is the time limit of an event that normally takes milliseconds.
-const patience = time.Minute
+const patience = 5 * time.Minute
 
 // world is an isolated machine for commands: two network namespaces connected by a veth pair, v0 in
 // both. The near one also has a mount namespace with its own /run and bpffs, and a PID namespace, so

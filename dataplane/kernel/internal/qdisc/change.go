@@ -87,7 +87,7 @@ func (t *Tree) differences(index int) (list []*Object, err error) {
 		l := &t.Leaves[i]
 		var kinds []uint16
 		if l.Fair != nil {
-			kinds = []uint16{nl.TCA_FQ_CODEL_LIMIT, nl.TCA_FQ_CODEL_MEMORY_LIMIT}
+			kinds = []uint16{nl.TCA_FQ_CODEL_LIMIT, nl.TCA_FQ_CODEL_MEMORY_LIMIT, nl.TCA_FQ_CODEL_QUANTUM}
 		}
 		if err := errors.Join(addClass(t.leaf(l)), addQdisc(inLeaf[Handle(l.ID)], l.qdisc(), kinds...)); err != nil {
 			return nil, err

@@ -23,7 +23,7 @@ func rated(own, link uint64) *Tree {
 		},
 	}
 	if Have(FQCoDel) == nil {
-		fair := &Fair{CoDel: codel, ECN: true, Packets: uint32(link / 100)}
+		fair := &Fair{CoDel: codel, ECN: true, Packets: uint32(link / 100), Quantum: uint32(300 + link%1000)}
 		tree.Leaves = append(tree.Leaves, Leaf{ID: 4, Parent: 1, Priority: 1, Quantum: 3028, Limit: uint32(link / 5), Fair: fair})
 	}
 	return tree

@@ -16,6 +16,12 @@ type Counts struct {
 	Backlog        uint32 // bytes queued now
 }
 
+// Add adds the counters of another class.
+func (c *Counts) Add(o Counts) {
+	c.Packets, c.Bytes, c.Drops = c.Packets+o.Packets, c.Bytes+o.Bytes, c.Drops+o.Drops
+	c.Queued, c.Backlog = c.Queued+o.Queued, c.Backlog+o.Backlog
+}
+
 // LeafCounts returns the counters of our HTB classes by ID. Bytes are lengths of frames, plus
 // the tree's overhead if that is negative. Drops are from the qdisc in each leaf, because a
 // class does not count packets that fq_codel drops after it has queued them.

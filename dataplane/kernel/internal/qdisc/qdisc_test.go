@@ -89,8 +89,8 @@ func TestQdiscChange(t *testing.T) {
 		Leaves: []Leaf{
 			{ID: 1, Rate: bitRate(100_000), Limit: 100_000},
 			{ID: 2, Parent: 0x100, Priority: 3, Quantum: 2000},
-			{ID: 3, Rate: bitRate(8000)},
-			{ID: 4, Rate: bitRate(8000)},
+			{ID: 3, Rate: bitRate(800)}, // a packet takes 10 s
+			{ID: 4, Rate: bitRate(800)},
 		},
 	})
 	sniffer := w.Far.Sniff("v0")

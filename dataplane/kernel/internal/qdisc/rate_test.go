@@ -14,8 +14,9 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// TestQdiscRate checks the rate of a leaf, for several overheads per packet.
-func TestQdiscRate(t *testing.T) {
+// TestQuietQdiscRate checks the rate of a leaf, for several overheads per packet.
+func TestQuietQdiscRate(t *testing.T) {
+	nettest.Quiet(t)
 	for _, rows := range []struct {
 		bits     uint64
 		overhead int
@@ -52,7 +53,7 @@ func TestQdiscRate(t *testing.T) {
 func TestQdiscUnqueued(t *testing.T) {
 	t.Parallel()
 	w := newWire(t)
-	w.install(&Tree{Kind: HTB, Leaves: []Leaf{{ID: 1, Rate: 1000}}})
+	w.install(&Tree{Kind: HTB, Leaves: []Leaf{{ID: 1, Rate: 100}}})
 	sniffer := w.Far.Sniff("v0")
 	slow, fast := w.Socket(9, Handle(1)), w.Socket(10, 0)
 	for range 20 {
@@ -72,8 +73,9 @@ func TestQdiscUnqueued(t *testing.T) {
 	}
 }
 
-// TestQdiscLink checks that queues share a link by priority, then by quantum.
-func TestQdiscLink(t *testing.T) {
+// TestQuietQdiscLink checks that queues share a link by priority, then by quantum.
+func TestQuietQdiscLink(t *testing.T) {
+	nettest.Quiet(t)
 	allow := 0.01
 	if nettest.InVM {
 		allow = 0.1
@@ -119,9 +121,10 @@ func TestQdiscLink(t *testing.T) {
 	})
 }
 
-// TestQdiscFair sends a flood and a slow flow through one queue. The slow flow loses no packet if
+// TestQuietQdiscFair sends a flood and a slow flow through one queue. The slow flow loses no packet if
 // the queue is fair, and some if it is not.
-func TestQdiscFair(t *testing.T) {
+func TestQuietQdiscFair(t *testing.T) {
+	nettest.Quiet(t)
 	newWire(t).Do(func() error {
 		if err := Have(FQCoDel); err != nil {
 			t.Skip(err)
@@ -135,7 +138,7 @@ func TestQdiscFair(t *testing.T) {
 			var q *Saved
 			leaf := Leaf{ID: 1, Parent: 0x100, Quantum: 1514, Limit: 100_000}
 			if isFair {
-				leaf.Fair = &Fair{CoDel: queue.CoDel{Target: 5 * time.Millisecond, Interval: 100 * time.Millisecond}, Packets: 5000}
+				leaf.Fair = &Fair{CoDel: queue.CoDel{Target: 5 * time.Millisecond, Interval: 100 * time.Millisecond}, Packets: 5000, Quantum: 1514}
 			}
 			nettest.Steady(t, func() error {
 				w = newWire(t)
@@ -165,7 +168,7 @@ func TestQdiscFair(t *testing.T) {
 			})
 			leaf.Limit, leaf.Fair = 50_000, nil
 			if isFair {
-				leaf.Fair = &Fair{CoDel: queue.CoDel{Target: time.Millisecond, Interval: 10 * time.Millisecond}, ECN: true, Packets: 100}
+				leaf.Fair = &Fair{CoDel: queue.CoDel{Target: time.Millisecond, Interval: 10 * time.Millisecond}, ECN: true, Packets: 100, Quantum: 1514}
 			}
 			w.change(q, &Tree{Kind: HTB, Links: []Link{{ID: 0x100, Rate: bitRate(4_000_000), Credit: credit}}, Leaves: []Leaf{leaf}})
 			if want := "qdisc fq_codel .* parent 5ade:1 limit 100p .* target \\S+ interval 10ms memory_limit 100000b ecn"; isFair && !regexp.MustCompile(want).MatchString(w.Shown()) {
@@ -175,9 +178,10 @@ func TestQdiscFair(t *testing.T) {
 	}
 }
 
-// TestQdiscDeparture checks that FQ sends packets at their departure times, that it holds as many
+// TestQuietQdiscDeparture checks that FQ sends packets at their departure times, that it holds as many
 // packets of one flow as a queue, and that a change loses none.
-func TestQdiscDeparture(t *testing.T) {
+func TestQuietQdiscDeparture(t *testing.T) {
+	nettest.Quiet(t)
 	nettest.Steady(t, func() error { return departures(newWire(t)) })
 }
 

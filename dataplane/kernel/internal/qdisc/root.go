@@ -80,9 +80,16 @@ func Have(kind string) error {
 	case errors.Is(err, unix.EINVAL):
 		return nil
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EOPNOTSUPP):
-		return fmt.Errorf("this kernel has no %s qdisc, and no module sch_%[1]s", kind)
+		return &MissingError{kind}
 	}
 	return cause.Of(err)
+}
+
+// MissingError reports that the kernel does not support a kind of qdisc.
+type MissingError struct{ Kind string }
+
+func (e *MissingError) Error() string {
+	return fmt.Sprintf("this kernel has no %s qdisc, and no module sch_%[1]s", e.Kind)
 }
 
 const loopback = 1 // its index in every namespace

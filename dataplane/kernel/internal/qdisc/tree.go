@@ -53,6 +53,7 @@ type Fair struct {
 	CoDel   queue.CoDel // of each flow
 	ECN     bool        // mark packets of ECN-capable flows instead of dropping them
 	Packets uint32      // maximum backlog of all flows, packets
+	Quantum uint32      // bytes that a flow may send per turn
 }
 
 // Over is added to the ID of a link, or of a leaf outside links, to get the ID of the class

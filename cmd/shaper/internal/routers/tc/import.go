@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/pattern"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
@@ -29,7 +29,7 @@ func (Dialect) Import(s routers.Source) (*routers.Import, error) {
 		t.command(c)
 	}
 	switch {
-	case !t.found && shown.MatchString(s.Text):
+	case !t.found && shown().MatchString(s.Text):
 		return nil, errors.New("it is what tc prints, which lacks details: give the interface instead of a file, such as --from tc eth0, or the commands")
 	case !t.found:
 		return nil, errors.New("it has no tc command")
@@ -41,7 +41,7 @@ func (Dialect) Import(s routers.Source) (*routers.Import, error) {
 }
 
 // shown is a line that tc qdisc show, tc class show or tc filter show prints.
-var shown = regexp.MustCompile(`(?m)^(qdisc \w+ [0-9a-f]+:|class \w+ [0-9a-f]+:|filter (parent|protocol|dev|block) )`)
+var shown = pattern.Lazy(`(?m)^(qdisc \w+ [0-9a-f]+:|class \w+ [0-9a-f]+:|filter (parent|protocol|dev|block) )`)
 
 // drafts makes the policies of an interface: one for its qdiscs, one for each hook of clsact.
 func (t *tcImport) drafts(d *tcDevice) {

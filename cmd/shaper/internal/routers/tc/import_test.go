@@ -63,8 +63,8 @@ filter add dev eth0 parent 1: protocol all pref 3 matchall classid 1:4`,
 			{name: a, match: {ethertype: ipv4, mark: 1}, green: {queue: q2}},
 			{name: b, match: {ethertype: ipv4, mark: 2-3}, green: {queue: q3}},
 			{name: c, match: {length: 0-4294967295}, green: {queue: q4}}],
-			queues: {q2: {rate: 20mbit, limit: 65536}, q3: {rate: 80mbit, limit: 100p},
-			q4: {rate: 3mbit, limit: 1000p, codel: true}}}`,
+			queues: {q2: {rate: 20mbit, limit: 65536, fair: false}, q3: {rate: 80mbit, limit: 100p, fair: false},
+			q4: {rate: 3mbit, limit: 1000p, codel: {target: 5ms}, fair: false}}}`,
 	},
 	{
 		name: "later filters without pref come first",
@@ -75,13 +75,13 @@ tc filter add dev eth0 parent 1: protocol ip u32 match u32 0 0 flowid 1:1`,
 		policy: `{length: l2, classes: [
 			{name: a, match: {ethertype: ipv4}, green: {queue: q}},
 			{name: b, match: {ethertype: ipv4, dscp: 4}}],
-			queues: {q: {rate: 1mbit, limit: 1000p}}}`,
+			queues: {q: {rate: 1mbit, limit: 1000p, fair: false}}}`,
 	},
 	{
 		name:   "tbf",
 		script: "tc qdisc add dev ppp0 root tbf rate 220kbit latency 50ms burst 1540",
 		draft:  "ppp0",
-		policy: `{length: l2, classes: [{name: a, match: {length: 0-4294967295}, green: {queue: q}}], queues: {q: {rate: 220kbit, limit: 50ms}}}`,
+		policy: `{length: l2, classes: [{name: a, match: {length: 0-4294967295}, green: {queue: q}}], queues: {q: {rate: 220kbit, limit: 50ms, fair: false}}}`,
 	},
 	{
 		name: "tbf with fq_codel",
@@ -99,7 +99,7 @@ tc qdisc add dev eth0 parent 1:1 handle 10: fq_codel`,
 	{
 		name:   "percent of the link, and its default limit",
 		script: "tc qdisc add dev eth0 root cake bandwidth 100mbit besteffort flowblind\ntc qdisc replace dev eth0 root tbf rate 12.5% burst 10k limit 1",
-		policy: `{length: l2, classes: [{name: a, match: {length: 0-4294967295}, green: {queue: q}}], queues: {q: {rate: 125mbit, limit: 1}}}`,
+		policy: `{length: l2, classes: [{name: a, match: {length: 0-4294967295}, green: {queue: q}}], queues: {q: {rate: 125mbit, limit: 1, fair: false}}}`,
 		link:   1e9,
 	},
 	{
@@ -126,7 +126,7 @@ tc filter add dev eth0 parent 1: pref 5 protocol ipv6 u32 match ip6 dst 2001:db8
 		policy: `{length: {base: l3, overhead: 4}, classes: [
 			{name: a, match: {src: [192.0.2.1, 198.51.100.0/24]}, meter: {type: token-bucket, count: packets, rate: 100p/1s, burst: 50}, red: {queue: q}},
 			{name: b, match: {dst: "2001:db8::/33", dscp: 8-15}, green: drop}],
-			queues: {q: {rate: 5mbit, limit: 1000p}}}`,
+			queues: {q: {rate: 5mbit, limit: 1000p, fair: false}}}`,
 	},
 	{
 		name: "priorities of a link, and prio below a minimum rate",

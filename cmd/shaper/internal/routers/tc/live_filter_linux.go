@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"maps"
+	"math"
 	"math/bits"
 	"net/netip"
 	"slices"
@@ -55,7 +56,11 @@ func (l *liveTC) filter(o *liveObject) {
 		s += " matchall" + l.actions(a, 2, 0) + rest(a, 1, 2, 3, 4, 5)
 	case "fw": // TCA_FW_...: classid, police, interface, action, mask
 		flow(1)
-		s = strings.Replace(s, " pref", fmt.Sprintf(" handle %#x/%#x pref", o.handle, a.u32(5)), 1)
+		mask := uint32(math.MaxUint32) // which the kernel leaves out
+		if a[5] != nil {
+			mask = a.u32(5)
+		}
+		s = strings.Replace(s, " pref", fmt.Sprintf(" handle %#x/%#x pref", o.handle, mask), 1)
 		s += " fw" + l.actions(a, 4, 2) + rest(a, 1, 2, 4, 5)
 	case "basic": // TCA_BASIC_...: classid, matches, action, police, count, pad
 		flow(1)

@@ -234,8 +234,11 @@ func (r random) queue(i int, links []*dataplane.Link) *dataplane.Queue {
 		q.Packets = 1 + r.Int64N(queue.MaxPackets)
 		q.CoDel = queue.CoDel{Target: time.Duration(1+r.IntN(1e5)) * time.Microsecond, Interval: time.Duration(1+r.IntN(3e6)) * time.Microsecond}
 		q.ECN = r.chance(50)
-		if q.Link != nil && r.chance(50) {
+		if r.chance(50) {
 			q.Fair = dataplane.Key{By: dataplane.ByFlow}
+			if q.Link == nil { // as policyfile does
+				q.Link, q.Rate = &dataplane.Link{Name: q.Name, Rate: q.Rate}, meter.Rate{}
+			}
 		}
 	}
 	return q

@@ -1,11 +1,11 @@
 package tc
 
 import (
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/pattern"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
 )
 
@@ -76,7 +76,7 @@ func (s *tcScript) line(number int, text string) {
 		return
 	}
 	var words []string
-	for rest := blankRedirection.ReplaceAllString(text, "$1"); ; {
+	for rest := blankRedirection().ReplaceAllString(text, "$1"); ; {
 		word, after, ok := s.word(rest)
 		if !ok {
 			s.command(number, words)
@@ -134,27 +134,27 @@ func (s *tcScript) word(line string) (w tcWord, rest string, ok bool) {
 
 // split splits the value of a word without quotes at blanks, as the shell does.
 func (s *tcScript) split(text string, quoted bool) tcWord {
-	if !quoted && redirection.MatchString(text) {
+	if !quoted && redirection().MatchString(text) {
 		return tcWord{}
 	}
-	if quoted || assignment.MatchString(text) {
+	if quoted || assignment().MatchString(text) {
 		return tcWord{values: []string{text}}
 	}
 	return tcWord{values: strings.Fields(text)}
 }
 
 var (
-	assignment  = regexp.MustCompile(`^[A-Za-z_]\w*=`)
-	redirection = regexp.MustCompile(`^\d*[<>]`)
+	assignment  = pattern.Lazy(`^[A-Za-z_]\w*=`)
+	redirection = pattern.Lazy(`^\d*[<>]`)
 	// a redirection with a blank before the name of its file
-	blankRedirection = regexp.MustCompile(`( \d*>>?) +`)
-	variable         = regexp.MustCompile(`^\$(\w+|\{(\w+)(:?[-=]([^}]*))?\})`)
+	blankRedirection = pattern.Lazy(`( \d*>>?) +`)
+	variable         = pattern.Lazy(`^\$(\w+|\{(\w+)(:?[-=]([^}]*))?\})`)
 )
 
 // expand returns the value of the variable that a text begins with, and the length of its name.
 // A variable without a known value stays as it is.
 func (s *tcScript) expand(text string) (value string, length int) {
-	m := variable.FindStringSubmatch(text)
+	m := variable().FindStringSubmatch(text)
 	if m == nil {
 		return "$", 1
 	}
@@ -215,7 +215,7 @@ func (s *tcScript) command(number int, words []string) {
 
 // assign handles assignments, and the command after them.
 func (s *tcScript) assign(number int, words []string) {
-	n := slices.IndexFunc(words, func(w string) bool { return !assignment.MatchString(w) })
+	n := slices.IndexFunc(words, func(w string) bool { return !assignment().MatchString(w) })
 	if n >= 0 {
 		c := tcCommand{Line: routers.Line{Number: number, Words: words[n:]}, labels: s.labels}
 		if len(s.blocks) > 0 {

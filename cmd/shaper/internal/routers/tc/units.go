@@ -3,11 +3,11 @@ package tc
 import (
 	"fmt"
 	"math/big"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/pattern"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
@@ -32,11 +32,11 @@ var (
 	}
 )
 
-var tcNumber = regexp.MustCompile(`^(\d{1,18}\.?\d{0,18}|\.\d{1,18})([eE]\+?\d{1,2})?`)
+var tcNumber = pattern.Lazy(`^(\d{1,18}\.?\d{0,18}|\.\d{1,18})([eE]\+?\d{1,2})?`)
 
 // quantity reads a number with a unit, and rounds n/per down.
 func quantity(s, what string, units map[string]int64, per int64) (n int64, exact bool, err error) {
-	number := tcNumber.FindString(s)
+	number := tcNumber().FindString(s)
 	factor, ok := units[strings.ToLower(s[len(number):])]
 	value, isNumber := new(big.Rat).SetString(number)
 	if !ok || !isNumber {

@@ -1,4 +1,5 @@
-package report
+// Package chrome opens pages in Chromium: for tests only.
+package chrome
 
 import (
 	"context"
@@ -20,11 +21,11 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// shots is the folder for screenshots of TestBrowser; "" for none.
+// shots is the folder for screenshots; "" for none.
 var shots = os.Getenv("REPORT_SHOTS")
 
-// browser is one tab of Chromium, and the errors in it.
-type browser struct {
+// Tab is one tab of Chromium, and the errors in it.
+type Tab struct {
 	ctx context.Context
 	dir string
 
@@ -34,7 +35,8 @@ type browser struct {
 	faults   []string
 }
 
-func newBrowser(t *testing.T) *browser {
+// Open starts Chromium. Without one it skips the test, or fails it in CI.
+func Open(t *testing.T) *Tab {
 	var path string
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
 		if p, err := exec.LookPath(name); err == nil {
@@ -49,7 +51,7 @@ func newBrowser(t *testing.T) *browser {
 		}
 		t.Skip(missing)
 	}
-	b := &browser{dir: t.TempDir()}
+	b := &Tab{dir: t.TempDir()}
 	options := []chromedp.ExecAllocatorOption{chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir())}
 	for _, flag := range []string{
 		"headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-background-networking",
@@ -57,7 +59,7 @@ func newBrowser(t *testing.T) *browser {
 	} {
 		options = append(options, chromedp.Flag(flag, true))
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	t.Cleanup(cancel)
 	ctx, stop := chromedp.NewExecAllocator(ctx, options...)
 	t.Cleanup(stop)
@@ -76,7 +78,7 @@ func newBrowser(t *testing.T) *browser {
 
 // event collects errors: a request other than that of the page, a message on the console, or
 // an exception.
-func (b *browser) event(event any) {
+func (b *Tab) event(event any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch e := event.(type) {
@@ -95,14 +97,8 @@ func (b *browser) event(event any) {
 	}
 }
 
-// openPage writes the report of d and loads it.
-func (b *browser) openPage(t *testing.T, name string, d Data) {
-	t.Helper()
-	b.load(t, name+".html", write(t, d))
-}
-
-// load writes a file and loads it.
-func (b *browser) load(t *testing.T, name, text string) {
+// Load writes a file and loads it.
+func (b *Tab) Load(t *testing.T, name, text string) {
 	t.Helper()
 	path := filepath.Join(b.dir, name)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -115,17 +111,17 @@ func (b *browser) load(t *testing.T, name, text string) {
 	if err := chromedp.Do(b.ctx, chromedp.Navigate(b.page)); err != nil {
 		t.Fatal(err)
 	}
-	b.settle(t)
+	b.Settle(t)
 }
 
-// settle waits for two frames. Charts are drawn in the first.
-func (b *browser) settle(t *testing.T) {
+// Settle waits for two frames. Charts are drawn in the first.
+func (b *Tab) Settle(t *testing.T) {
 	t.Helper()
-	evaluate[bool](t, b, `new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))`)
+	Evaluate[bool](t, b, `new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))`)
 }
 
-// quiet fails if event collected errors since openPage.
-func (b *browser) quiet(t *testing.T) {
+// Quiet fails if event collected errors since Load.
+func (b *Tab) Quiet(t *testing.T) {
 	t.Helper()
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -137,7 +133,8 @@ func (b *browser) quiet(t *testing.T) {
 	}
 }
 
-func (b *browser) scheme(t *testing.T, scheme, media string) {
+// Scheme emulates a color scheme, light or dark, and a medium: "print", or "" for the screen.
+func (b *Tab) Scheme(t *testing.T, scheme, media string) {
 	t.Helper()
 	err := chromedp.Do(b.ctx, command(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
 		Media: media, Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
@@ -145,21 +142,22 @@ func (b *browser) scheme(t *testing.T, scheme, media string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.settle(t)
+	b.Settle(t)
 }
 
-func (b *browser) width(t *testing.T, px int64) {
+// Width sets the width of the window.
+func (b *Tab) Width(t *testing.T, px int64) {
 	t.Helper()
 	if err := chromedp.Do(b.ctx, chromedp.EmulateViewport(px, 900)); err != nil {
 		t.Fatal(err)
 	}
-	b.settle(t)
+	b.Settle(t)
 }
 
-// mouse sends a mouse event to the first chart, at a fraction of its width.
-func (b *browser) mouse(t *testing.T, kind input.DispatchMouseEventType, at float64) {
+// Mouse sends a mouse event to the first chart, at a fraction of its width.
+func (b *Tab) Mouse(t *testing.T, kind input.DispatchMouseEventType, at float64) {
 	t.Helper()
-	p := evaluate[struct{ X, Y float64 }](t, b, fmt.Sprintf(`(() => {
+	p := Evaluate[struct{ X, Y float64 }](t, b, fmt.Sprintf(`(() => {
 		const over = document.querySelector(".u-over");
 		over.scrollIntoView({ block: "center" });
 		const r = over.getBoundingClientRect();
@@ -172,10 +170,11 @@ func (b *browser) mouse(t *testing.T, kind input.DispatchMouseEventType, at floa
 	if err := chromedp.Do(b.ctx, command(input.DispatchMouseEvent, event)); err != nil {
 		t.Fatal(err)
 	}
-	b.settle(t)
+	b.Settle(t)
 }
 
-func (b *browser) shot(t *testing.T, name string) {
+// Shot writes a screenshot to the folder in REPORT_SHOTS, if it is set.
+func (b *Tab) Shot(t *testing.T, name string) {
 	t.Helper()
 	if shots == "" {
 		return
@@ -189,6 +188,55 @@ func (b *browser) shot(t *testing.T, name string) {
 	}
 }
 
+// drawnScript counts, for every chart, the pixels that are drawn and their colors, and lists the
+// headings of parts of the page without a chart, a row or an item.
+const drawnScript = `(() => {
+	const charts = [...document.querySelectorAll("figure")].map((figure) => {
+		const canvas = figure.querySelector("canvas");
+		const chart = figure.dataset.chart + " " + figure.dataset.index;
+		if (!canvas || !canvas.width || !canvas.height) return { chart, width: 0, ink: 0, colors: 0 };
+		const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d");
+		copy.drawImage(canvas, 0, 0);
+		const pixels = new Uint32Array(copy.getImageData(0, 0, canvas.width, canvas.height).data.buffer);
+		const colors = new Set();
+		let ink = 0;
+		for (const p of pixels) {
+			if (!p) continue; // transparent
+			ink++;
+			colors.add(p);
+		}
+		return { chart, width: canvas.clientWidth, ink, colors: colors.size };
+	});
+	const headings = [...document.querySelectorAll("h2, h3")];
+	const empty = headings.filter((h) => !h.closest("figure, section").querySelector("canvas, tbody tr, li"));
+	return { charts, empty: empty.map((h) => h.textContent) };
+})()`
+
+// Charts fails unless all charts of the page are drawn, and every heading has content. It fails
+// unless there are want charts; -1 is any number.
+func (b *Tab) Charts(t *testing.T, want int) {
+	t.Helper()
+	page := Evaluate[struct {
+		Charts []struct {
+			Chart       string
+			Width       float64
+			Ink, Colors int
+		}
+		Empty []string
+	}](t, b, drawnScript)
+	if want >= 0 && len(page.Charts) != want {
+		t.Errorf("got %d charts, want %d", len(page.Charts), want)
+	}
+	for _, c := range page.Charts {
+		if c.Width < 200 || c.Ink < 500 || c.Colors < 3 {
+			t.Errorf("chart %s: got %v px wide, with %d drawn pixels in %d colors", c.Chart, c.Width, c.Ink, c.Colors)
+		}
+	}
+	for _, heading := range page.Empty {
+		t.Errorf("nothing below the heading %q", heading)
+	}
+}
+
 func command[P any](c cdp.Command[P, cdp.Empty], params P) chromedp.Action[chromedp.Void] {
 	return chromedp.Func(func(ctx context.Context, tab *chromedp.Target) error {
 		_, err := cdp.Call(ctx, tab, c, params)
@@ -196,7 +244,8 @@ func command[P any](c cdp.Command[P, cdp.Empty], params P) chromedp.Action[chrom
 	})
 }
 
-func evaluate[T any](t *testing.T, b *browser, script string) T {
+// Evaluate returns the value of a script, which may be a promise.
+func Evaluate[T any](t *testing.T, b *Tab, script string) T {
 	t.Helper()
 	v, err := chromedp.Run(b.ctx, chromedp.Evaluate[T](script, chromedp.EvalAwaitPromise))
 	if err != nil {

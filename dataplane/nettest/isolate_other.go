@@ -1,0 +1,6 @@
+//go:build !linux
+
+package nettest
+
+// Isolate has an effect on Linux only.
+func Isolate() {}

@@ -1,0 +1,8 @@
+package nettest
+
+import "testing"
+
+func TestMain(m *testing.M) {
+	Isolate()
+	m.Run()
+}
