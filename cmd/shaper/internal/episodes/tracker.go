@@ -22,14 +22,14 @@ type Tracker struct {
 	// Begin is called for each new episode, and may set its Detail. nil: not called.
 	Begin func(e *Episode)
 
-	plan   *dataplane.Plan
-	parse  bool                     // packets are not parsed
-	open   [][]*Episode             // episodes that may continue, by class and kind, in order of time
-	latest []*Episode               // the last one of each list in open
-	most   int                      // maximum length of a list in open
-	flows  map[int64]dataplane.Flow // flows of packets that a link may drop, by number; nil if none can
-	worst  [kinds][]*Episode        // finished ones, in order
-	picked []int                    // of Packets: indexes
+	plan    *dataplane.Plan
+	parse   bool              // packets are not parsed
+	open    [][]*Episode      // episodes that may continue, by class and kind, in order of time
+	latest  []*Episode        // the last one of each list in open
+	most    int               // maximum length of a list in open
+	waiting *waiting          // flows of packets that a link may drop; nil if none can
+	worst   [kinds][]*Episode // finished ones, in order
+	picked  []int             // of Packets: indexes
 }
 
 // New returns a tracker for packets through a plan. parsed is set if the engine parses the
@@ -39,7 +39,7 @@ func New(plan *dataplane.Plan, parsed bool) *Tracker {
 	t := &Tracker{plan: plan, parse: !parsed, open: make([][]*Episode, lists), latest: make([]*Episode, lists), most: 1}
 	for i := range plan.Queues {
 		if q := &plan.Queues[i]; q.Link >= 0 && (q.CoDel.Target > 0 || q.Fair) {
-			t.flows, t.most = map[int64]dataplane.Flow{}, openMax
+			t.waiting, t.most = newWaiting(), openMax
 		}
 	}
 	return t
@@ -73,20 +73,14 @@ func (t *Tracker) packet(p *dataplane.Packet, v *dataplane.Verdict) {
 		kind, passes = Yellow, 0xff
 	}
 	if passes&uint8(v.Color^meter.Yellow|meter.Color(v.Done&dataplane.Waiting)) != 0 || v.Class < 0 { // rare
-		if v.Done&dataplane.Waiting != 0 && t.flows != nil {
-			t.flows[v.ID] = t.flowOf(p)
+		if v.Done&dataplane.Waiting != 0 && t.waiting != nil {
+			t.waiting.put(v.ID, t.flowOf(p))
 		}
 		if passes != 0 && (v.Color != meter.Yellow || v.Class < 0) {
 			return
 		}
 	}
-	e := t.latest[int(v.Class+1)*int(kinds)+int(kind)]
-	if e == nil || !e.continues(v) {
-		e = t.enter(kind, v)
-	}
-	e.Last, e.LastPacket = v.Now, v.ID
-	e.put(v)
-	if e.next() {
+	if e := t.add(kind, v); e.next() {
 		e.count(t.flowOf(p), v)
 	}
 }
@@ -100,17 +94,27 @@ func (t *Tracker) flowOf(p *dataplane.Packet) dataplane.Flow {
 
 // Settled adds the decision of a link about a packet.
 func (t *Tracker) Settled(v *dataplane.Verdict) {
-	if t.flows == nil {
+	if t.waiting == nil {
 		return
 	}
+	flow := t.waiting.take(v.ID)
 	if v.Done.Dropped() {
-		e := t.enter(Drop, v)
-		e.put(v)
-		if e.next() {
-			e.count(t.flows[v.ID], v)
+		if e := t.add(Drop, v); e.next() {
+			e.count(flow, v)
 		}
 	}
-	delete(t.flows, v.ID)
+}
+
+// add adds a packet to its episode, which it returns.
+func (t *Tracker) add(kind Kind, v *dataplane.Verdict) *Episode {
+	e := t.latest[int(v.Class+1)*int(kinds)+int(kind)]
+	if e == nil || !e.continues(v) {
+		e = t.enter(kind, v)
+	} else {
+		e.Last, e.LastPacket = v.Now, v.ID
+	}
+	e.put(v)
+	return e
 }
 
 // place returns the place that decided about a packet.
