@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"errors"
 	"math"
 
 	"github.com/a-seed-32e5a53f/shaper/queue"
@@ -41,20 +42,28 @@ func (l *Pipeline) Inherit(before *Pipeline) []Change {
 }
 
 // inherit makes the queue free at the time at which its predecessor would have been. If it
-// differs in nothing but the rate, it also keeps the backlog, CoDel and random numbers.
+// differs in nothing but the rate and the times of CoDel, it also keeps the backlog, CoDel and random numbers.
 func (q *pacedQueue) inherit(was *pacedQueue) {
 	switch {
 	case q.leaky == nil || was.leaky == nil:
 	case sameButRate(q.plan.Config, was.plan.Config):
 		q.leaky = was.leaky
-		_ = q.leaky.SetRate(q.plan.Rate) // Compile has checked it
+		q.setRate()
 	default:
 		q.leaky.Follow(was.leaky)
 	}
 }
 
-// sameButRate reports whether queues differ in nothing but the rate, or not at all.
+// setRate gives a queue with a rate of its own the rate and CoDel of its plan.
+func (q *pacedQueue) setRate() {
+	_ = errors.Join(q.leaky.SetRate(q.plan.Rate), q.leaky.SetCoDel(q.plan.CoDel)) // Compile or WithRates has checked them
+}
+
+// sameButRate reports whether queues differ in nothing but the rate and the times of CoDel, or not at all.
 func sameButRate(a, b queue.Config) bool {
 	a.Rate = b.Rate
+	if a.CoDel.Target > 0 && b.CoDel.Target > 0 {
+		a.CoDel = b.CoDel
+	}
 	return a == b
 }

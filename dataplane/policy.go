@@ -274,6 +274,7 @@ func (a *Action) check(errs *errorList) {
 type Queue struct {
 	Name string
 	queue.Config
+	CoDelAtRate bool // CoDel is queue.CoDelAt of the rate, also after SetRates
 
 	// For a queue of a link. Priority and Weight are those of queue.LinkQueue; weight 0
 	// means 1.

@@ -13,7 +13,7 @@ import (
 
 // WithRates returns a copy of the plan with other rates of queues and links, by name, for
 // SetRates of a running shaper. The rate of a queue that is alone on a link of its own name is that of
-// the link. Limits in time stay times. Everything else is shared with p,
+// the link. Limits in time stay times, and the defaults of CoDel are those of the new rate. Everything else is shared with p,
 // the Sources included: they have the rates of the policy. The error joins a FieldError for
 // each rate that is invalid or cannot be set.
 func (p *Plan) WithRates(queues, links map[string]meter.Rate) (*Plan, error) {
@@ -38,7 +38,7 @@ func (p *Plan) WithRates(queues, links map[string]meter.Rate) (*Plan, error) {
 			if q.LinkQueue, err = q.Source.LinkQueue().Resolve(rate); err != nil {
 				errs.addError(q.Source, "limit", err)
 			}
-			q.Drain = rate
+			q.setDrain(rate)
 		}
 	}
 	for i := range out.Queues {
@@ -51,7 +51,8 @@ func (p *Plan) WithRates(queues, links map[string]meter.Rate) (*Plan, error) {
 			errs.add(q.Source, "rate", fmt.Sprintf("cannot be set: the queue is sent at the rate of link %q, so set that", p.Links[q.Link].Name))
 			continue
 		}
-		q.Config.Rate, q.Drain = rate, rate
+		q.Config.Rate = rate
+		q.setDrain(rate)
 		if _, err := queue.New(q.Config); err != nil {
 			errs.addError(q.Source, "rate", err)
 		}
@@ -62,6 +63,14 @@ func (p *Plan) WithRates(queues, links map[string]meter.Rate) (*Plan, error) {
 		return nil, errors.Join(errs...)
 	}
 	return &out, nil
+}
+
+// setDrain sets the rate at which the queue is sent.
+func (q *PlanQueue) setDrain(rate meter.Rate) {
+	q.Drain = rate
+	if q.Source.CoDelAtRate {
+		q.CoDel = queue.CoDelAt(rate)
+	}
 }
 
 // ownLinks moves the rates of queues that are alone on a link of their own name to those links: the link
@@ -101,7 +110,7 @@ func (l *errorList) checkNames(policy *Policy, kind string, rates map[string]met
 }
 
 // checkRatesOnly returns an error unless the queues and links of both plans differ in nothing
-// but rates, and in limits that follow from a link's rate.
+// but rates, the times of CoDel, and limits that follow from a link's rate.
 func (p *Plan) checkRatesOnly(before *Plan) error {
 	if len(p.Queues) != len(before.Queues) || len(p.Links) != len(before.Links) {
 		return fmt.Errorf("the plan has %d queues and %d links instead of %d and %d: reload it", len(p.Queues), len(p.Links), len(before.Queues), len(before.Links))
@@ -114,11 +123,12 @@ func (p *Plan) checkRatesOnly(before *Plan) error {
 	for i := range p.Queues {
 		q, was := &p.Queues[i], &before.Queues[i]
 		same := was.LinkQueue
-		same.Rate = q.Rate
 		if q.Link >= 0 {
 			same.Bytes, same.WRED = q.Bytes, q.WRED
 		}
-		if q.QueueOutline != was.QueueOutline || q.LinkQueue != same || q.Key != was.Key {
+		sameConfig := sameButRate(q.Config, same.Config)
+		same.Config = q.Config
+		if q.QueueOutline != was.QueueOutline || q.LinkQueue != same || !sameConfig || q.Key != was.Key {
 			return fmt.Errorf("queue %q differs in more than its rate: reload the plan", q.Name)
 		}
 	}
@@ -130,7 +140,7 @@ func (p *Plan) checkRatesOnly(before *Plan) error {
 // Those of a queue with a rate keep their departures; those of a link are sent at the new rate.
 // A queue or link is free at the time at which it would have been free. Parts of the plan other
 // than queues and links are not used. Nothing changes on an error: the queues or
-// links differ in more than rates.
+// links differ in more than rates and the times of CoDel.
 func (l *Pipeline) SetRates(now int64, plan *Plan) error {
 	if err := plan.checkRatesOnly(l.plan); err != nil {
 		return err
@@ -146,7 +156,7 @@ func (l *Pipeline) SetRates(now int64, plan *Plan) error {
 		q := &l.queues[i]
 		q.plan = &next.Queues[i]
 		if q.leaky != nil {
-			_ = q.leaky.SetRate(q.plan.Rate) // Compile or WithRates has checked it
+			q.setRate()
 		}
 	}
 	for i, link := range l.links {

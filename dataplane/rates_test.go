@@ -44,6 +44,9 @@ func TestWithRates(t *testing.T) {
 			&Queue{Name: "b", Config: queue.Config{Time: 5 * time.Millisecond, WRED: red}, Link: link},
 			&Queue{Name: "c", Config: queue.Config{Bytes: 5000}, Link: link, Priority: 3},
 			&Queue{Name: "d", Config: queue.Config{Rate: mega, Packets: 5}},
+			&Queue{Name: "e", Config: queue.Config{Rate: a, Packets: 5, CoDel: queue.CoDelAt(a)}, CoDelAtRate: true},
+			&Queue{Name: "f", Config: queue.Config{Bytes: 5000, CoDel: queue.CoDelAt(wan)}, CoDelAtRate: true, Link: link, Fair: Key{By: ByFlow}},
+			&Queue{Name: "g", Config: queue.Config{Bytes: 5000, CoDel: queue.CoDelAt(mega)}, Link: link},
 		)
 	}
 	parts := func(p *Plan) (s string) {
@@ -57,12 +60,15 @@ func TestWithRates(t *testing.T) {
 	}
 	before, fast, slow := compiled(t, policy(mega, mega)), meter.BitRate(80e6), meter.BitRate(1e6)
 	original := parts(before)
-	after, err := before.WithRates(map[string]meter.Rate{"a": fast}, map[string]meter.Rate{"wan": slow})
+	after, err := before.WithRates(map[string]meter.Rate{"a": fast, "e": fast}, map[string]meter.Rate{"wan": slow})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got, want := parts(after), parts(compiled(t, policy(fast, slow))); got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
+	}
+	if got := after.Queues[5].CoDel; got != (queue.CoDel{Target: 24 * time.Millisecond, Interval: 100 * time.Millisecond}) { // 3000 bytes at 1 Mbit/s
+		t.Errorf("got CoDel %v at 1 Mbit/s", got)
 	}
 	if got := parts(before); got != original {
 		t.Errorf("the original is now\n%swant\n%s", got, original)
@@ -103,12 +109,12 @@ func TestWithRatesErrors(t *testing.T) {
 // all verdicts are the same, and so are the states of the queues.
 func TestSetRates(t *testing.T) {
 	r := seeded(t)
-	codel := queue.CoDel{Target: 2 * time.Millisecond, Interval: 10 * time.Millisecond}
+	codels := []queue.CoDel{{Target: 2 * time.Millisecond, Interval: 10 * time.Millisecond}, {Target: time.Millisecond, Interval: 5 * time.Millisecond}}
 	early := [3]queue.Early{{Min: 1000, Max: 15_000, Probability: queue.Certain / 4}}
 	for range 20 {
 		configs := []queue.Config{
-			{Time: time.Duration(1+r.IntN(30)) * time.Millisecond, CoDel: codel},
-			{Bytes: 20_000, WRED: early, Seed: r.Uint64(), CoDel: codel},
+			{Time: time.Duration(1+r.IntN(30)) * time.Millisecond, CoDel: codels[0]},
+			{Bytes: 20_000, WRED: early, Seed: r.Uint64(), CoDel: codels[0]},
 			{Packets: 1 + r.Int64N(30)},
 		}
 		rates := func() (out []meter.Rate) {
@@ -131,8 +137,14 @@ func TestSetRates(t *testing.T) {
 		for i := range 2000 {
 			if r.IntN(10) == 0 {
 				next := rates()
+				for i := range 2 {
+					configs[i].CoDel = codels[r.IntN(2)]
+				}
 				plan, err := one.Plan().WithRates(map[string]meter.Rate{"0": next[0], "1": next[1], "2": next[2]}, nil)
 				if err == nil {
+					for i := range 2 {
+						plan.Queues[i].CoDel = configs[i].CoDel
+					}
 					err = one.SetRates(at+r.Int64N(1000), plan)
 				}
 				if err != nil {
@@ -213,9 +225,11 @@ func TestSetRatesRefused(t *testing.T) {
 	}
 	l := newPipeline(t, base(func(a, b *Queue) {}))
 	before := l.Plan()
+	codel := queue.CoDelAt(mega)
 	for name, policy := range map[string]*Policy{
 		"name":     base(func(a, _ *Queue) { a.Name = "x" }),
 		"limit":    base(func(a, _ *Queue) { a.Time = time.Minute }),
+		"codel":    base(func(a, _ *Queue) { a.CoDel = codel }),
 		"priority": base(func(_, b *Queue) { b.Priority = 1 }),
 		"link":     base(func(_, b *Queue) { b.Link = &Link{Name: "lan", Rate: mega} }),
 		"fewer":    queuesOf(&Queue{Name: "a", Config: queue.Config{Rate: mega, Time: time.Second}}),

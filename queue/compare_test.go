@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"errors"
 	"flag"
 	"math/big"
 	"math/rand/v2"
@@ -92,9 +93,15 @@ func (pick choices) config(rate meter.Rate) Config {
 			}
 		}
 	}
+	c.CoDel = pick.codel(rate)
+	return c
+}
+
+// codel returns no CoDel, or one with the times of a few packets.
+func (pick choices) codel(rate meter.Rate) (c CoDel) {
 	if pick.n(2) == 0 {
 		during := func() time.Duration { return time.Duration(max(ceilOf(sendTime(rate, int64(pick.bytes()))), 1)) }
-		c.CoDel = CoDel{Target: during(), Interval: min(during(), MaxInterval)}
+		c = CoDel{Target: during(), Interval: min(during(), MaxInterval)}
 	}
 	return c
 }
@@ -143,10 +150,12 @@ func sameLeaky(t testing.TB, pick choices, packets int) (fates [AdmitCE + 1]int)
 	for i := range packets {
 		if pick.n(16) == 0 {
 			rate = pick.oneRate()
-			if err := q.SetRate(rate); err != nil {
+			codel := pick.codel(rate)
+			if err := errors.Join(q.SetRate(rate), q.SetCoDel(codel)); err != nil {
 				t.Fatal(err)
 			}
 			m.setRate(rate)
+			m.CoDel = codel
 			begin, sent, least, most = now+int64(q.Delay(now)), 0, 1<<62, -1<<62
 		}
 		p := pick.packet()
@@ -227,6 +236,9 @@ func sameLink(t testing.TB, pick choices, packets int) (fates [AdmitCE + 1]int) 
 	for i := range packets {
 		if next := pick.oneRate(); pick.n(16) == 0 && resolves(shares, next) {
 			rate = next
+			for i := range shares {
+				shares[i].CoDel = pick.codel(rate)
+			}
 			if err := l.SetRate(now, rate, shares); err != nil {
 				t.Fatal(err)
 			}

@@ -53,6 +53,16 @@ func (q *Leaky) SetRate(rate meter.Rate) error {
 	return nil
 }
 
+// SetCoDel changes the target and the interval of CoDel, whose state continues. Nothing changes on
+// an error, which is a meter.FieldError of codel.
+func (q *Leaky) SetCoDel(c CoDel) error {
+	if reason := c.check(); reason != "" {
+		return &meter.FieldError{Field: "codel", Reason: reason}
+	}
+	q.cfg.CoDel, q.codel.CoDel = c, c
+	return nil
+}
+
 // Admit decides about a packet that arrives at now (ns, on a clock that does
 // not go back). If the packet is admitted, depart is its departure time,
 // rounded up to a ns. Admit allocates only if the queue has a limit in bytes or

@@ -70,7 +70,7 @@ func readBacklog(backlogs *ebpf.Map, slot uint32) (b bpf.ShaperBacklog, err erro
 
 // inheritQueues assigns slots to queues, and HTB classes to queues and links. A queue or link
 // that continues one of the previous policy keeps its class. A queue keeps its slot if its
-// parameters are the same, too, except for the rate.
+// parameters are the same, too, except for the rate and the times of CoDel.
 func (g *image) inheritQueues(before *About) {
 	slots, classes := slotAllocator{used: map[uint32]bool{}}, slotAllocator{used: map[uint32]bool{0: true}}
 	for i := range before.Queued {
@@ -119,9 +119,12 @@ func (g *image) inheritQueues(before *About) {
 }
 
 // sameQueue reports whether a backlog has the same meaning with both parameters: they differ
-// in nothing but the rate.
+// in nothing but the rate and the times of CoDel.
 func sameQueue(a, b *bpf.ShaperQueue) bool {
 	x, y := *a, *b
+	if x.Target > 0 && y.Target > 0 {
+		x.Target, x.Interval = y.Target, y.Interval
+	}
 	x.Slot, x.ClassId, x.Ring, x.Paces, x.Version = y.Slot, y.ClassId, y.Ring, y.Paces, y.Version
 	x.FlowsId, x.FlowsSlot = y.FlowsId, y.FlowsSlot
 	return x == y

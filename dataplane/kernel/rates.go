@@ -10,8 +10,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// SetRates changes the rates of queues and links to those of a plan, such as one of
-// dataplane.Plan.WithRates, and writes only what differs. The plan may differ from the active
+// SetRates changes the rates of queues and links, and the times of their CoDel, to those of a plan, such as
+// one of dataplane.Plan.WithRates, and writes only what differs. The plan may differ from the active
 // policy in nothing else; SetRates checks that for queues and links. It is far cheaper than
 // Reload, which would have the same result: the program stays, and so do queued packets and
 // their order.

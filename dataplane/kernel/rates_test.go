@@ -79,6 +79,11 @@ func TestRates(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			for i := range plan.Queues {
+				if c := &plan.Queues[i].CoDel; *c != (queue.CoDel{}) && r.IntN(2) == 0 {
+					*c = queue.CoDel{Target: time.Duration(500+r.IntN(1000)) * time.Microsecond, Interval: time.Duration(2+r.IntN(5)) * time.Millisecond}
+				}
+			}
 			if step%50 == 49 {
 				var reloaded []*dataplane.Queue
 				for i := range plan.Queues {

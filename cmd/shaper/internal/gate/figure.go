@@ -49,6 +49,7 @@ func figures(dir string) []*figure {
 		{name: "shaper version: memory", unit: "MiB", peak: true, once: memory},
 		{name: "shaper version: CPU", unit: "ms", once: func(path string) (float64, error) { return cpu(allTime, path, "version") }},
 		replay("IMIX with marks", imix, marks...),
+		replay("IMIX with a report", imix, append(marks, "--report", filepath.Join(dir, "report.html"))...),
 		replay("64 B with marks", small, marks...),
 		replay("64 B, a meter per source", small, "--policy", policy),
 		replay("IMIX through a queue", imix, "--meter", meterArgs, "--green", "queue", "--yellow", "queue", "--red", "queue", "--queue", "rate=2900mbit limit=50ms"),

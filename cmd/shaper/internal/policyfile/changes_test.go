@@ -11,6 +11,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
 const amendedTable = `customer,address,plan,rate,cir
@@ -176,6 +177,32 @@ queues: {own: {rate: 1mbit, limit: 1s}, fifo: {rate: 1mbit, limit: 1s, fair: fal
 		var terms *TermsError
 		if !errors.As(err, &terms) || terms.Target != target || !strings.HasPrefix(err.Error(), test.want) {
 			t.Errorf("%v %s: got %v, want a TermsError %q", target, test.rate, err, test.want)
+		}
+	}
+}
+
+// TestAmendedCoDel checks that the defaults of CoDel are those of a changed rate, and that what the policy
+// says stays.
+func TestAmendedCoDel(t *testing.T) {
+	const ms = time.Millisecond
+	for codel, want := range map[string]queue.CoDel{
+		"":                                      {Target: 24 * ms, Interval: 100 * ms}, // 3000 bytes at 1 Mbit/s
+		"fair: false":                           {},
+		"codel: true, fair: false":              {Target: 24 * ms, Interval: 100 * ms},
+		"codel: {}":                             {Target: 24 * ms, Interval: 100 * ms},
+		"codel: false":                          {},
+		"codel: {target: 7ms}":                  {Target: 7 * ms, Interval: 100 * ms},
+		"codel: {interval: 90ms}":               {Target: 5 * ms, Interval: 90 * ms},
+		"codel: {target: 5ms, interval: 100ms}": {Target: 5 * ms, Interval: 100 * ms},
+		"codel: {target: 200ms}, fair: false":   {Target: 200 * ms, Interval: 400 * ms},
+		"codel: {target: 1ms, interval: 100ms}": {Target: ms, Interval: 100 * ms},
+	} {
+		c := compileTable(t, "classes: [{name: a, green: {queue: q}}]\nqueues: {q: {rate: 20mbit, limit: 1s, "+codel+"}}\n", "")
+		target, book := changes.Target{Kind: changes.Queue, Name: "q"}, changes.Book{}
+		book.Apply(changes.Change{Target: target, Terms: changes.Terms{Parameters: map[string]string{"rate": "1mbit"}}})
+		plan, stale := c.Amender(book, time.Now()).Rates()
+		if len(stale) > 0 || plan.Queues[0].CoDel != want {
+			t.Errorf("%q: got %v, %v, want %v", codel, plan.Queues[0].CoDel, stale, want)
 		}
 	}
 }

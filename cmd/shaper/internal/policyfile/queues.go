@@ -85,7 +85,7 @@ func (l *loader) queue(name string, n *yaml.Node) {
 		l.addLink(q, rate)
 	}
 	if codel != nil || q.Fair.By != dataplane.NoKey {
-		l.codel(&q.CoDel, codel, q.Drain())
+		q.CoDelAtRate = l.codel(&q.CoDel, codel, q.Drain())
 	}
 	if limit == nil {
 		l.fail(n, "queue %q needs a limit, such as limit: 100ms (or 64KiB, or 100p)", name)
@@ -225,25 +225,27 @@ func parseProbability(s string) (uint32, error) {
 }
 
 // codel reads true or false, or target and interval, whose defaults depend on the rate. A nil node
-// means true.
-func (l *loader) codel(c *queue.CoDel, n *yaml.Node, rate meter.Rate) {
+// means true. It reports whether both are the defaults.
+func (l *loader) codel(c *queue.CoDel, n *yaml.Node, rate meter.Rate) (atRate bool) {
 	*c = queue.CoDelAt(rate)
-	var interval *yaml.Node
 	if n == nil {
-		return
+		return true
 	}
 	if n.Kind == yaml.ScalarNode {
 		switch n.Value {
 		case "true":
+			return true
 		case "false":
 			*c = queue.CoDel{}
 		default:
 			l.fail(n, "codel must be true, false, or a mapping such as {target: 5ms, interval: 100ms}, not %s", kindName(n))
 		}
-		return
+		return false
 	}
+	var target, interval *yaml.Node
 	l.mapping(n, "codel", keys{
 		{"target", func(n *yaml.Node) {
+			target = n
 			c.Target, _ = parsed(l, n, "target", ParseDuration)
 			c.Interval = queue.CoDelOf(c.Target).Interval
 		}},
@@ -252,4 +254,5 @@ func (l *loader) codel(c *queue.CoDel, n *yaml.Node, rate meter.Rate) {
 	if interval != nil {
 		c.Interval, _ = parsed(l, interval, "interval", ParseDuration)
 	}
+	return target == nil && interval == nil
 }

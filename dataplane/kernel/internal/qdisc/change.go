@@ -12,7 +12,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 )
 
-// Change gives our tree on an interface the rates and limits of t, which has the same kind,
+// Change gives our tree on an interface the rates, limits and times of t, which has the same kind,
 // links and leaves, and sends only what differs. Queued packets stay, except that fq_codel drops
 // those above a smaller limit.
 func (t *Tree) Change(index int) error {
@@ -32,7 +32,7 @@ func (t *Tree) Change(index int) error {
 	return nil
 }
 
-// differences returns the qdiscs and classes of t whose rates or limits differ from those on the
+// differences returns the qdiscs and classes of t whose rates, limits or times differ from those on the
 // interface, in the order in which Change sends them: links before queues.
 func (t *Tree) differences(index int) (list []*Object, err error) {
 	qdiscs, err := dump(unix.RTM_GETQDISC, index, 0)
@@ -87,7 +87,7 @@ func (t *Tree) differences(index int) (list []*Object, err error) {
 		l := &t.Leaves[i]
 		var kinds []uint16
 		if l.Fair != nil {
-			kinds = []uint16{nl.TCA_FQ_CODEL_LIMIT, nl.TCA_FQ_CODEL_MEMORY_LIMIT, nl.TCA_FQ_CODEL_QUANTUM}
+			kinds = []uint16{nl.TCA_FQ_CODEL_LIMIT, nl.TCA_FQ_CODEL_MEMORY_LIMIT, nl.TCA_FQ_CODEL_QUANTUM, nl.TCA_FQ_CODEL_TARGET, nl.TCA_FQ_CODEL_INTERVAL}
 		}
 		if err := errors.Join(addClass(t.leaf(l)), addQdisc(inLeaf[Handle(l.ID)], l.qdisc(), kinds...)); err != nil {
 			return nil, err
@@ -121,21 +121,31 @@ func ratesOf(class *Object) (r classRates, err error) {
 	return classRates{large(nl.TCA_HTB_RATE64, o.Rate.Rate), large(nl.TCA_HTB_CEIL64, o.Ceil.Rate), o.Buffer, o.Cbuffer}, nil
 }
 
-// sameOptions reports whether two qdiscs have the same attributes of these kinds; without kinds,
-// whether all options are the same.
-func sameOptions(a, b *Object, kinds []uint16) (same bool, err error) {
+// sameOptions reports whether a qdisc of the kernel has the same attributes of these kinds as another
+// one; without kinds, whether all options are the same.
+func sameOptions(there, next *Object, kinds []uint16) (same bool, err error) {
 	if kinds == nil {
-		return bytes.Equal(a.Options, b.Options), nil
+		return bytes.Equal(there.Options, next.Options), nil
 	}
-	x, err := Attributes(a.Options)
+	has, err := Attributes(there.Options)
 	if err != nil {
 		return false, err
 	}
-	y, err := Attributes(b.Options)
+	want, err := Attributes(next.Options)
 	for _, k := range kinds {
-		if !bytes.Equal(x[k], y[k]) {
+		value := want[k]
+		if next.Kind == FQCoDel && (k == nl.TCA_FQ_CODEL_TARGET || k == nl.TCA_FQ_CODEL_INTERVAL) {
+			value = shownTime(value)
+		}
+		if !bytes.Equal(has[k], value) {
 			return false, err
 		}
 	}
 	return true, err
+}
+
+// shownTime returns a time of fq_codel, in µs, as the kernel shows it: it keeps units of 1024 ns.
+func shownTime(us []byte) []byte {
+	ns := uint64(binary.NativeEndian.Uint32(us)) * 1000
+	return binary.NativeEndian.AppendUint32(nil, uint32(ns/1024*1024/1000))
 }

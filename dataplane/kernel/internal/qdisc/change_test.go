@@ -14,7 +14,7 @@ import (
 // rated is a tree with these rates, bytes/s, and limits that follow from them. It has a fair leaf if
 // the kernel has fq_codel.
 func rated(own, link uint64) *Tree {
-	codel := queue.CoDel{Target: 5 * time.Millisecond, Interval: 100 * time.Millisecond}
+	codel := queue.CoDelOf(time.Duration(5_000+link%9_997) * time.Microsecond)
 	tree := &Tree{
 		Kind: HTB, MTU: 1500, Links: []Link{{ID: 1, Rate: link, Credit: credit}},
 		Leaves: []Leaf{
