@@ -95,7 +95,7 @@ func TestChanges(t *testing.T) {
 			[]string{
 				"queue q: rate: 1mbit -> 2mbit",
 				"queue q: fair: none -> flow: an equal share for each, with its own codel",
-				"queue q: codel: none -> target 12ms, interval 100ms",
+				"queue q: codel: none -> target 12ms, interval 100ms (defaults)",
 				"queue q: ecn: none -> CE instead of an early drop",
 				"queue q: wred red: from 1ms to 2ms, probability 0.5 -> none",
 			},
@@ -120,7 +120,7 @@ func TestChanges(t *testing.T) {
 			[]string{
 				"queue q: link: l, priority 0, weight 1 -> l, priority 0, weight 2",
 				"queue q: fair: none -> src: an equal share for each, with its own codel",
-				"queue q: codel: none -> target 8ms, interval 100ms",
+				"queue q: codel: none -> target 8ms, interval 100ms (defaults)",
 				"link l: rate: 1mbit -> 3mbit",
 			},
 		},
@@ -223,7 +223,8 @@ func unused(v reflect.Value, field, path string) bool {
 	case dataplane.Key:
 		return field != "By" && x.By == dataplane.NoKey
 	case dataplane.Queue:
-		return x.Link == nil && slices.Contains([]string{"Priority", "Weight", "Fair"}, field)
+		return x.Link == nil && slices.Contains([]string{"Priority", "Weight", "Fair"}, field) ||
+			field == "CoDelAtRate" && x.CoDel == (queue.CoDel{})
 	case queue.Config:
 		return field == "Rate" && x.Rate.Bytes == 0 // of a link's queue
 	}

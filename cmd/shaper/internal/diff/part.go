@@ -259,7 +259,10 @@ func (p *part) addQueue(q *dataplane.Queue, queues []*dataplane.Queue) {
 			color, thresholds, _ := strings.Cut(text, " ")
 			key, text, exact = key+" "+color, thresholds, earlyOf(q, color)
 		case "codel":
-			exact = q.CoDel
+			exact = []any{q.CoDel, q.CoDelAtRate}
+			if q.CoDelAtRate {
+				text += " (defaults)"
+			}
 		}
 		p.add(key, text, exact)
 	}
