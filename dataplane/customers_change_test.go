@@ -58,21 +58,29 @@ func TestSetCustomerPlans(t *testing.T) {
 }
 
 // TestCustomerQueueRate compares the queue of a customer with a queue of the policy, while the rate of
-// both changes, by a reload or without. CoDel continues in both.
+// both changes, by a reload or without. CoDel continues in both. With other times, the customer's begins anew,
+// and so does the queue, by a limit that it never reaches.
 func TestCustomerQueueRate(t *testing.T) {
 	r := seeded(t)
 	config := queue.Config{Rate: mega, Time: 50 * time.Millisecond, CoDel: queue.CoDel{Target: time.Millisecond, Interval: 5 * time.Millisecond}}
 	customers := func() *Policy {
 		return customersPolicy(&Customers{List: []Customer{{Name: "a", Prefixes: prefixes("192.0.2.1/32"), Plan: &ServicePlan{Name: "p", Queue: &config}}}})
 	}
+	anew := int64(0)
 	queues := func() *Policy {
-		return &Policy{Classes: []Class{{Name: "a", Green: &Action{Queue: &Queue{Name: "q", Config: config}}}}}
+		c := config
+		c.Bytes = 1e9 + anew
+		return &Policy{Classes: []Class{{Name: "a", Green: &Action{Queue: &Queue{Name: "q", Config: c}}}}}
 	}
 	one, other := newPipeline(t, customers()), newPipeline(t, queues())
 	at, dropped := int64(0), 0
 	for i := range 20_000 {
 		if r.IntN(20) == 0 {
 			config.Rate = meter.BitRate(7e6 + r.Int64N(2e6))
+			if r.IntN(4) == 0 {
+				config.CoDel.Target = time.Duration(500+r.IntN(1000)) * time.Microsecond
+				anew++
+			}
 			other, _ = inherited(t, other, queues())
 			if next := newPipeline(t, customers()); r.IntN(2) == 0 {
 				one.SetCustomerPlans([]CustomerPlan{{"a", &next.plan.Customers.Plans[0]}})

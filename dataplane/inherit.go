@@ -46,7 +46,7 @@ func (l *Pipeline) Inherit(before *Pipeline) []Change {
 func (q *pacedQueue) inherit(was *pacedQueue) {
 	switch {
 	case q.leaky == nil || was.leaky == nil:
-	case sameButRate(q.plan.Config, was.plan.Config):
+	case sameButTimes(q.plan.Config, was.plan.Config):
 		q.leaky = was.leaky
 		q.setRate()
 	default:
@@ -59,8 +59,8 @@ func (q *pacedQueue) setRate() {
 	_ = errors.Join(q.leaky.SetRate(q.plan.Rate), q.leaky.SetCoDel(q.plan.CoDel)) // Compile or WithRates has checked them
 }
 
-// sameButRate reports whether queues differ in nothing but the rate and the times of CoDel, or not at all.
-func sameButRate(a, b queue.Config) bool {
+// sameButTimes reports whether queues differ in nothing but the rate and the times of CoDel, or not at all.
+func sameButTimes(a, b queue.Config) bool {
 	a.Rate = b.Rate
 	if a.CoDel.Target > 0 && b.CoDel.Target > 0 {
 		a.CoDel = b.CoDel

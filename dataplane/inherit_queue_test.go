@@ -12,9 +12,9 @@ import (
 
 // TestInheritQueues checks that a queue becomes free at the same time as the old queue of
 // its name: later packets depart after the queued ones. Queued packets count against the limit
-// only if nothing but the rate changes.
+// only if nothing but the rate and the times of CoDel changes.
 func TestInheritQueues(t *testing.T) {
-	config := queue.Config{Rate: mega, Bytes: 3000}
+	config := queue.Config{Rate: mega, Bytes: 3000, CoDel: queue.CoDel{Target: time.Second, Interval: time.Second}}
 	policy := func(name string, edit func(*queue.Config)) *Policy {
 		c := config
 		edit(&c)
@@ -30,6 +30,8 @@ func TestInheritQueues(t *testing.T) {
 		"same queue":    {policy("q", same), [4]int64{2000 * µs, 3000 * µs, 0, 0}},
 		"another name":  {policy("p", same), [4]int64{0, 1000 * µs, 2000 * µs, 3000 * µs}},
 		"another rate":  {policy("q", func(c *queue.Config) { c.Rate = meter.BitRate(80e6) }), [4]int64{2000 * µs, 2100 * µs, 0, 0}},
+		"other times":   {policy("q", func(c *queue.Config) { c.CoDel = queue.CoDelAt(mega) }), [4]int64{2000 * µs, 3000 * µs, 0, 0}},
+		"no codel":      {policy("q", func(c *queue.Config) { c.CoDel = queue.CoDel{} }), [4]int64{2000 * µs, 3000 * µs, 4000 * µs, 0}},
 		"smaller limit": {policy("q", func(c *queue.Config) { c.Bytes = 1000 }), [4]int64{2000 * µs, 0, 0, 0}},
 		"limit in time": {policy("q", func(c *queue.Config) { c.Bytes, c.Time = 0, 3*time.Millisecond }), [4]int64{2000 * µs, 3000 * µs, 0, 0}},
 		"short time":    {policy("q", func(c *queue.Config) { c.Bytes, c.Time = 0, time.Millisecond }), [4]int64{0, 0, 0, 0}},

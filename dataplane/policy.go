@@ -274,7 +274,8 @@ func (a *Action) check(errs *errorList) {
 type Queue struct {
 	Name string
 	queue.Config
-	CoDelAtRate bool // CoDel is queue.CoDelAt of the rate, also after SetRates
+	// Plan.WithRates sets these times of CoDel to those of queue.CoDelAt.
+	TargetAtRate, IntervalAtRate bool
 
 	// For a queue of a link. Priority and Weight are those of queue.LinkQueue; weight 0
 	// means 1.

@@ -13,9 +13,9 @@ import (
 
 // WithRates returns a copy of the plan with other rates of queues and links, by name, for
 // SetRates of a running shaper. The rate of a queue that is alone on a link of its own name is that of
-// the link. Limits in time stay times, and the defaults of CoDel are those of the new rate. Everything else is shared with p,
-// the Sources included: they have the rates of the policy. The error joins a FieldError for
-// each rate that is invalid or cannot be set.
+// the link. Limits in time stay times; times of CoDel follow the rate if Queue.TargetAtRate or
+// IntervalAtRate says so. Everything else is shared with p, the Sources included: they have the rates and
+// CoDel of the policy. The error joins a FieldError for each rate that is invalid or cannot be set.
 func (p *Plan) WithRates(queues, links map[string]meter.Rate) (*Plan, error) {
 	var errs errorList
 	queues, links = p.ownLinks(&errs, queues, links)
@@ -68,8 +68,12 @@ func (p *Plan) WithRates(queues, links map[string]meter.Rate) (*Plan, error) {
 // setDrain sets the rate at which the queue is sent.
 func (q *PlanQueue) setDrain(rate meter.Rate) {
 	q.Drain = rate
-	if q.Source.CoDelAtRate {
-		q.CoDel = queue.CoDelAt(rate)
+	next := queue.CoDelAt(rate)
+	if q.Source.TargetAtRate {
+		q.CoDel.Target = next.Target
+	}
+	if q.Source.IntervalAtRate {
+		q.CoDel.Interval = next.Interval
 	}
 }
 
@@ -126,17 +130,17 @@ func (p *Plan) checkRatesOnly(before *Plan) error {
 		if q.Link >= 0 {
 			same.Bytes, same.WRED = q.Bytes, q.WRED
 		}
-		sameConfig := sameButRate(q.Config, same.Config)
+		sameConfig := sameButTimes(q.Config, same.Config)
 		same.Config = q.Config
 		if q.QueueOutline != was.QueueOutline || q.LinkQueue != same || !sameConfig || q.Key != was.Key {
-			return fmt.Errorf("queue %q differs in more than its rate: reload the plan", q.Name)
+			return fmt.Errorf("queue %q differs in more than its rate and the times of codel: reload the plan", q.Name)
 		}
 	}
 	return nil
 }
 
-// SetRates changes the rates of queues and links at now (ns, on the clock of the packets) to
-// those of a plan, such as one of Plan.WithRates. Queued packets stay queued, in their order.
+// SetRates changes the rates of queues and links, and the times of CoDel, at now (ns, on the clock of the
+// packets) to those of a plan, such as one of Plan.WithRates. Queued packets stay queued, in their order.
 // Those of a queue with a rate keep their departures; those of a link are sent at the new rate.
 // A queue or link is free at the time at which it would have been free. Parts of the plan other
 // than queues and links are not used. Nothing changes on an error: the queues or
@@ -160,9 +164,8 @@ func (l *Pipeline) SetRates(now int64, plan *Plan) error {
 		}
 	}
 	for i, link := range l.links {
-		if p := &next.Links[i]; p.Rate != before.Links[i].Rate {
-			_ = link.SetRate(l.now, p.Rate, next.linkQueues(p)) // as above
-		}
+		p := &next.Links[i]
+		_ = link.SetRate(l.now, p.Rate, next.linkQueues(p)) // as above
 	}
 	return nil
 }

@@ -44,8 +44,8 @@ func TestWithRates(t *testing.T) {
 			&Queue{Name: "b", Config: queue.Config{Time: 5 * time.Millisecond, WRED: red}, Link: link},
 			&Queue{Name: "c", Config: queue.Config{Bytes: 5000}, Link: link, Priority: 3},
 			&Queue{Name: "d", Config: queue.Config{Rate: mega, Packets: 5}},
-			&Queue{Name: "e", Config: queue.Config{Rate: a, Packets: 5, CoDel: queue.CoDelAt(a)}, CoDelAtRate: true},
-			&Queue{Name: "f", Config: queue.Config{Bytes: 5000, CoDel: queue.CoDelAt(wan)}, CoDelAtRate: true, Link: link, Fair: Key{By: ByFlow}},
+			&Queue{Name: "e", Config: queue.Config{Rate: a, Packets: 5, CoDel: queue.CoDelAt(a)}, TargetAtRate: true, IntervalAtRate: true},
+			&Queue{Name: "f", Config: queue.Config{Bytes: 5000, CoDel: queue.CoDelAt(wan)}, TargetAtRate: true, IntervalAtRate: true, Link: link, Fair: Key{By: ByFlow}},
 			&Queue{Name: "g", Config: queue.Config{Bytes: 5000, CoDel: queue.CoDelAt(mega)}, Link: link},
 		)
 	}
@@ -165,6 +165,44 @@ func TestSetRates(t *testing.T) {
 	}
 }
 
+// TestSetRatesCoDel checks that the times of CoDel follow the plan, in a queue with a rate and in one of a
+// link, whose rate does not change.
+func TestSetRatesCoDel(t *testing.T) {
+	short, long := queue.CoDel{Target: time.Millisecond, Interval: 10 * time.Millisecond}, queue.CoDel{Target: time.Second, Interval: 2 * time.Second}
+	link := &Link{Name: "wan", Rate: mega}
+	plan := compiled(t, queuesOf(
+		&Queue{Name: "own", Config: queue.Config{Rate: mega, Time: time.Second, CoDel: short}},
+		&Queue{Name: "linked", Config: queue.Config{Bytes: 1e6, CoDel: short}, Link: link},
+	))
+	for class := range uint8(2) {
+		for _, codel := range []queue.CoDel{short, long} {
+			l, drops := NewPipeline(plan), 0
+			next, err := plan.WithRates(nil, nil)
+			if err == nil {
+				next.Queues[class].CoDel = codel
+				err = l.SetRates(0, next)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			count := func(v Verdict) {
+				if v.Reason == CoDel {
+					drops++
+				}
+			}
+			for range 50 { // 1 ms each
+				count(verdictOf(l, &Packet{Data: ipPacket(class, 1000), Link: LinkEthernet}))
+			}
+			for v := (Verdict{}); l.Settle(math.MaxInt64, &v); {
+				count(v)
+			}
+			if drops > 0 != (codel == short) {
+				t.Errorf("class %d with %v: %d drops", class, codel, drops)
+			}
+		}
+	}
+}
+
 // TestSetRatesLink checks that queued packets of a link are sent at the new rate in the order of
 // priorities, and that limits in time follow the rate.
 func TestSetRatesLink(t *testing.T) {
@@ -214,7 +252,7 @@ func TestSetRatesLink(t *testing.T) {
 	}
 }
 
-// TestSetRatesRefused checks that a plan that differs in more than rates changes nothing.
+// TestSetRatesRefused checks that a plan that differs in more than rates and the times of CoDel changes nothing.
 func TestSetRatesRefused(t *testing.T) {
 	link := &Link{Name: "wan", Rate: mega}
 	base := func(edit func(a, b *Queue)) *Policy {

@@ -155,7 +155,7 @@ func sameLeaky(t testing.TB, pick choices, packets int) (fates [AdmitCE + 1]int)
 				t.Fatal(err)
 			}
 			m.setRate(rate)
-			m.CoDel = codel
+			m.setCoDel(codel)
 			begin, sent, least, most = now+int64(q.Delay(now)), 0, 1<<62, -1<<62
 		}
 		p := pick.packet()

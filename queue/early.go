@@ -138,6 +138,14 @@ const never = math.MinInt64
 
 func newCoDel(c CoDel) codel { return codel{CoDel: c, firstAbove: never} }
 
+// change sets the target and the interval.
+func (c *codel) change(next CoDel) {
+	if c.Target == 0 || next.Target == 0 {
+		*c = newCoDel(next)
+	}
+	c.CoDel = next
+}
+
 // drops reports whether a packet that departs at now after a delay, both in ns,
 // is to be dropped or marked. Packets must be passed in order of departure. A GSO
 // packet of several packets on the wire counts as so many drops: the next drop is due

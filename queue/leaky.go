@@ -53,13 +53,14 @@ func (q *Leaky) SetRate(rate meter.Rate) error {
 	return nil
 }
 
-// SetCoDel changes the target and the interval of CoDel, whose state continues. Nothing changes on
-// an error, which is a meter.FieldError of codel.
+// SetCoDel changes the target and the interval of CoDel. Its state continues, unless it is switched on or
+// off. Nothing changes on an error, which is a meter.FieldError of codel.
 func (q *Leaky) SetCoDel(c CoDel) error {
 	if reason := c.check(); reason != "" {
 		return &meter.FieldError{Field: "codel", Reason: reason}
 	}
-	q.cfg.CoDel, q.codel.CoDel = c, c
+	q.cfg.CoDel = c
+	q.codel.change(c)
 	return nil
 }
 

@@ -136,9 +136,10 @@ func bytesDuring(r meter.Rate, t time.Duration) int64 {
 func (l *Link[T]) Follow(before *Link[T]) { l.pace.follow(&before.pace) }
 
 // SetRate changes the rate at now, in ns, and converts the queues' limits in time to bytes
-// at that rate. queues are those of NewLink, whose CoDel may differ. The packet that is being sent ends
-// at the time at which it would have ended. Queued packets stay queued, even above a smaller limit, and
-// are sent at the new rate. The state of CoDel continues. Nothing changes on an error, which is one of NewLink.
+// at that rate. queues may differ from those of NewLink only in CoDel, whose state continues unless it is
+// switched on or off. The packet that is being sent ends at the time at which it would have ended. Queued
+// packets stay queued, even above a smaller limit, and are sent at the new rate. Nothing changes on an
+// error, which is one of NewLink.
 func (l *Link[T]) SetRate(now int64, rate meter.Rate, queues []LinkQueue) error {
 	p, err := newPace(rate)
 	if err != nil {
@@ -158,7 +159,7 @@ func (l *Link[T]) SetRate(now int64, rate meter.Rate, queues []LinkQueue) error 
 		q := &l.queues[i]
 		q.Bytes, q.WRED, q.CoDel, q.capacity = s.Bytes, s.WRED, s.CoDel, s.Capacity()
 		for f := range q.list {
-			q.list[f].codel.CoDel = s.CoDel
+			q.list[f].codel.change(s.CoDel)
 		}
 	}
 	return nil

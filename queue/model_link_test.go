@@ -285,9 +285,10 @@ func (m *modelLink) setRate(now int64, rate meter.Rate, shares []LinkQueue) {
 	m.rate = rate
 	for i, q := range m.queues {
 		limits := limitsOf(rate, shares[i])
-		q.modelEarly.Bytes, q.wred, q.modelEarly.CoDel = limits.Bytes, limits.wred, shares[i].CoDel
+		q.modelEarly.Bytes, q.wred = limits.Bytes, limits.wred
+		q.modelEarly.setCoDel(shares[i].CoDel)
 		for _, f := range q.flows {
-			f.early.CoDel = shares[i].CoDel
+			f.early.setCoDel(shares[i].CoDel)
 		}
 	}
 }

@@ -130,6 +130,14 @@ func (m *modelEarly) stale(p Packet, t, delay int64, f Fate) Fate {
 	return m.strike(p, Stale)
 }
 
+// setCoDel changes the times of CoDel. If it was off, or is off now, it forgets all.
+func (m *modelEarly) setCoDel(c CoDel) {
+	if m.CoDel == (CoDel{}) || c == (CoDel{}) {
+		m.firstAbove, m.dropping, m.count, m.last, m.dropNext = nil, false, 0, 0, 0
+	}
+	m.CoDel = c
+}
+
 // capacity is the maximum backlog in packets.
 func (m *modelEarly) capacity() int {
 	n := int64(MaxPackets)

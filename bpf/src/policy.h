@@ -256,7 +256,8 @@ struct pace {
 };
 
 /* queue is queue.Config. User space changes the rate while programs run: it writes the
- * pace that is not in use, and then increases the version. */
+ * pace that is not in use, and then increases the version. It writes the times of CoDel
+ * in place. */
 struct queue {
 	struct pace paces[2]; /* paces[version & 1] is in use */
 	__u64 time;	/* limits; 0: none */

@@ -96,7 +96,7 @@ func (a *About) encodeRates(plan *dataplane.Plan) (*image, error) {
 		same = plan.Queues[i].QueueOutline == a.Outline.Queues[i] && q.Ring == was.Ring && sameQueue(q, &was)
 	}
 	if !same {
-		return nil, fmt.Errorf("%s %v: the queues and links of the plan differ from the active ones in more than rates: reload the plan", a.Interface, a.Direction)
+		return nil, fmt.Errorf("%s %v: the queues and links of the plan differ from the active ones in more than rates and the times of codel: reload the plan", a.Interface, a.Direction)
 	}
 	return e.image, nil
 }
@@ -112,7 +112,7 @@ func (s *Shaper) writeRates(queues []bpf.ShaperQueue) error {
 		}
 		if q.Version != was.Version {
 			staged := *q
-			staged.Version = was.Version
+			staged.Version, staged.Target, staged.Interval = was.Version, was.Target, was.Interval
 			if _, err := readBacklog(s.maps.backlogs, q.Slot); err != nil {
 				return err
 			}

@@ -147,7 +147,7 @@ func TestRatesRead(t *testing.T) {
 	}
 }
 
-// TestRatesRefused checks that encodeRates rejects plans that differ in more than rates, and
+// TestRatesRefused checks that encodeRates rejects plans that differ in more than rates and times of CoDel, and
 // rates that the pacer does not support.
 func TestRatesRefused(t *testing.T) {
 	t.Parallel()

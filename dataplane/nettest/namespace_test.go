@@ -120,24 +120,28 @@ func TestRunStart(t *testing.T) {
 }
 
 // TestCleanup checks that a namespace with sockets, a process and a sniffer is deleted after its
-// test: the other end of its veth pair disappears, and no process refers to its inode.
+// test: the other end of its veth pair disappears, and neither this process nor the other one refers to it.
 func TestCleanup(t *testing.T) {
 	outer := New(t)
 	outer.Sniff("lo").Stop() // opens descriptors that stay open
 	descriptors := countEntries(t, "/proc/self/fd")
 	var inode uint64
+	sleep := exec.Command("sleep", "100")
 	t.Run("inner", func(t *testing.T) {
 		inner := New(t)
 		inode = inner.Inode()
 		outer.Veth(inner)
 		inner.Sniff("v0")
-		inner.Start(exec.Command("sleep", "100"))
+		inner.Start(sleep)
 		outer.Inject("v0", ethernet(60, 0x0800))
-		if left := holders(t, inode); len(left) == 0 {
-			t.Error("got no reference to the namespace, want some")
+		for _, pid := range []int{os.Getpid(), sleep.Process.Pid} {
+			if left := holders(t, inode, pid); len(left) == 0 {
+				t.Errorf("got no reference of process %d to the namespace, want some", pid)
+			}
 		}
 	})
-	for _, path := range holders(t, inode) {
+	// A namespace of another test may have the same inode number by now.
+	for _, path := range holders(t, inode, os.Getpid(), sleep.Process.Pid) {
 		t.Errorf("%s still refers to the namespace", path)
 	}
 	outer.await("deletion of v0", func() bool {
@@ -162,17 +166,19 @@ func countEntries(t *testing.T, dir string) int {
 	return len(entries)
 }
 
-// holders returns the threads and file descriptors that refer to a network namespace.
-func holders(t *testing.T, inode uint64) (paths []string) {
+// holders returns the threads and file descriptors of processes that refer to a network namespace.
+func holders(t *testing.T, inode uint64, pids ...int) (paths []string) {
 	t.Helper()
-	for _, pattern := range []string{"/proc/[0-9]*/task/*/ns/net", "/proc/[0-9]*/fd/*"} {
-		matches, err := filepath.Glob(pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, path := range matches {
-			if link, err := os.Readlink(path); err == nil && link == fmt.Sprintf("net:[%d]", inode) {
-				paths = append(paths, path)
+	for _, pid := range pids {
+		for _, pattern := range []string{"/proc/%d/task/*/ns/net", "/proc/%d/fd/*"} {
+			matches, err := filepath.Glob(fmt.Sprintf(pattern, pid))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, path := range matches {
+				if link, err := os.Readlink(path); err == nil && link == fmt.Sprintf("net:[%d]", inode) {
+					paths = append(paths, path)
+				}
 			}
 		}
 	}

@@ -123,7 +123,7 @@ func (s *Shaper) replace(next *dataplane.Pipeline) []dataplane.Change {
 	return changes
 }
 
-// SetRates changes the rates of queues and links to those of a plan, such as one of
+// SetRates changes the rates of queues and links, and the times of CoDel, to those of a plan, such as one of
 // dataplane.Plan.WithRates, as dataplane.Pipeline.SetRates does. Queued packets of a queue with
 // a rate keep their departures; those of a link are sent at the new rate. Nothing changes on an
 // error. Pass plans with the new rates to later calls of Reload.

@@ -224,7 +224,7 @@ func unused(v reflect.Value, field, path string) bool {
 		return field != "By" && x.By == dataplane.NoKey
 	case dataplane.Queue:
 		return x.Link == nil && slices.Contains([]string{"Priority", "Weight", "Fair"}, field) ||
-			field == "CoDelAtRate" && x.CoDel == (queue.CoDel{})
+			(field == "TargetAtRate" || field == "IntervalAtRate") && x.CoDel == (queue.CoDel{})
 	case queue.Config:
 		return field == "Rate" && x.Rate.Bytes == 0 // of a link's queue
 	}

@@ -259,9 +259,12 @@ func (p *part) addQueue(q *dataplane.Queue, queues []*dataplane.Queue) {
 			color, thresholds, _ := strings.Cut(text, " ")
 			key, text, exact = key+" "+color, thresholds, earlyOf(q, color)
 		case "codel":
-			exact = []any{q.CoDel, q.CoDelAtRate}
-			if q.CoDelAtRate {
+			exact = []any{q.CoDel, q.TargetAtRate, q.IntervalAtRate}
+			switch {
+			case q.TargetAtRate && q.IntervalAtRate:
 				text += " (defaults)"
+			case q.TargetAtRate:
+				text += " (default target)"
 			}
 		}
 		p.add(key, text, exact)

@@ -2,8 +2,8 @@ package episodes
 
 import "github.com/a-seed-32e5a53f/shaper/dataplane"
 
-// waiting has the flows of packets that a link may drop later, by number. Most packets leave before
-// ringSize others arrive: those are in a ring, which is faster than a map.
+// waiting has the flows of packets that a link may drop later, by number. They are in a ring, which is
+// faster than a map. A packet whose place another one needs moves to a map.
 type waiting struct {
 	ring  [ringSize]waitingFlow
 	older map[int64]dataplane.Flow

@@ -192,7 +192,7 @@ func TestAmendedCoDel(t *testing.T) {
 		"codel: {}":                             {Target: 24 * ms, Interval: 100 * ms},
 		"codel: false":                          {},
 		"codel: {target: 7ms}":                  {Target: 7 * ms, Interval: 100 * ms},
-		"codel: {interval: 90ms}":               {Target: 5 * ms, Interval: 90 * ms},
+		"codel: {interval: 90ms}":               {Target: 24 * ms, Interval: 90 * ms},
 		"codel: {target: 5ms, interval: 100ms}": {Target: 5 * ms, Interval: 100 * ms},
 		"codel: {target: 200ms}, fair: false":   {Target: 200 * ms, Interval: 400 * ms},
 		"codel: {target: 1ms, interval: 100ms}": {Target: ms, Interval: 100 * ms},

@@ -104,16 +104,16 @@ links:
 		{Name: "size", Config: queue.Config{
 			Rate: meter.Rate{Bytes: 1, Period: 8}, Bytes: 65536, CoDel: normal, Seed: 1<<64 - 1,
 			WRED: [3]queue.Early{meter.Green: {Min: 1000, Max: 65536}},
-		}, CoDelAtRate: true},
+		}, TargetAtRate: true, IntervalAtRate: true},
 		{Name: "packets", Config: queue.Config{
 			Rate: meter.Rate{Bytes: 1, Period: 8e9}, Packets: 65536, CoDel: queue.CoDel{Target: 12 * time.Millisecond, Interval: normal.Interval},
 			WRED: [3]queue.Early{meter.Red: {Max: 65536, Probability: 1}},
 		}},
-		{Name: "voice", Link: wan, Config: queue.Config{Bytes: 65536, CoDel: queue.CoDel{Target: normal.Target, Interval: 3 * time.Second}, ECN: true}},
+		{Name: "voice", Link: wan, Config: queue.Config{Bytes: 65536, CoDel: queue.CoDel{Target: normal.Target, Interval: 3 * time.Second}, ECN: true}, TargetAtRate: true},
 		{Name: "web", Link: wan, Priority: 7, Weight: 1000, Config: queue.Config{
 			Time: 10 * time.Minute, WRED: [3]queue.Early{meter.Red: {Min: 549e9, Max: 549.7e9, Probability: 1 << 23}},
 		}},
-		{Name: "rest", Link: wan, Weight: 1, Config: queue.Config{Packets: 1, CoDel: normal}, CoDelAtRate: true},
+		{Name: "rest", Link: wan, Weight: 1, Config: queue.Config{Packets: 1, CoDel: normal}, TargetAtRate: true, IntervalAtRate: true},
 	}
 	for i, q := range f.Policy.Queues {
 		got, want := *q, want[i]

@@ -85,7 +85,7 @@ func (l *loader) queue(name string, n *yaml.Node) {
 		l.addLink(q, rate)
 	}
 	if codel != nil || q.Fair.By != dataplane.NoKey {
-		q.CoDelAtRate = l.codel(&q.CoDel, codel, q.Drain())
+		q.TargetAtRate, q.IntervalAtRate = l.codel(&q.CoDel, codel, q.Drain())
 	}
 	if limit == nil {
 		l.fail(n, "queue %q needs a limit, such as limit: 100ms (or 64KiB, or 100p)", name)
@@ -225,34 +225,36 @@ func parseProbability(s string) (uint32, error) {
 }
 
 // codel reads true or false, or target and interval, whose defaults depend on the rate. A nil node
-// means true. It reports whether both are the defaults.
-func (l *loader) codel(c *queue.CoDel, n *yaml.Node, rate meter.Rate) (atRate bool) {
+// means true. It reports which of them depend on it.
+func (l *loader) codel(c *queue.CoDel, n *yaml.Node, rate meter.Rate) (target, interval bool) {
 	*c = queue.CoDelAt(rate)
 	if n == nil {
-		return true
+		return true, true
 	}
 	if n.Kind == yaml.ScalarNode {
 		switch n.Value {
 		case "true":
-			return true
+			return true, true
 		case "false":
 			*c = queue.CoDel{}
 		default:
 			l.fail(n, "codel must be true, false, or a mapping such as {target: 5ms, interval: 100ms}, not %s", kindName(n))
 		}
-		return false
+		return false, false
 	}
-	var target, interval *yaml.Node
+	target, interval = true, true
+	var last *yaml.Node
 	l.mapping(n, "codel", keys{
 		{"target", func(n *yaml.Node) {
-			target = n
+			target, interval = false, false
 			c.Target, _ = parsed(l, n, "target", ParseDuration)
 			c.Interval = queue.CoDelOf(c.Target).Interval
 		}},
-		{"interval", func(n *yaml.Node) { interval = n }},
+		{"interval", func(n *yaml.Node) { last = n }},
 	})
-	if interval != nil {
-		c.Interval, _ = parsed(l, interval, "interval", ParseDuration)
+	if last != nil {
+		interval = false
+		c.Interval, _ = parsed(l, last, "interval", ParseDuration)
 	}
-	return target == nil && interval == nil
+	return target, interval
 }

@@ -11,10 +11,9 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// rated is a tree with these rates, bytes/s, and limits that follow from them. It has a fair leaf if
-// the kernel has fq_codel.
-func rated(own, link uint64) *Tree {
-	codel := queue.CoDelOf(time.Duration(5_000+link%9_997) * time.Microsecond)
+// rated is a tree with these rates, bytes/s, and limits that follow from them. It has a fair leaf with
+// CoDel if the kernel has fq_codel.
+func rated(own, link uint64, codel queue.CoDel) *Tree {
 	tree := &Tree{
 		Kind: HTB, MTU: 1500, Links: []Link{{ID: 1, Rate: link, Credit: credit}},
 		Leaves: []Leaf{
@@ -34,13 +33,13 @@ func rated(own, link uint64) *Tree {
 func TestQdiscNewRates(t *testing.T) {
 	t.Parallel()
 	w, other := newWire(t), newWire(t)
-	w.install(rated(10_000, 20_000))
+	w.install(rated(10_000, 20_000, queue.CoDelOf(5*time.Millisecond)))
 	conn := w.Socket(9, Handle(2))
 	for range 5 {
 		_, _ = conn.Write(make([]byte, 900))
 	}
 	for _, r := range [][2]uint64{{10_000, 20_000}, {1 << 33, 20_000}, {1 << 34, 20_000}, {1000, 1 << 34}, {2000, 20_000}, {2000, 30_000}} {
-		tree := rated(r[0], r[1])
+		tree := rated(r[0], r[1], queue.CoDelOf(time.Duration(5_000+r[1]%9_997)*time.Microsecond))
 		w.Do(func() error { return tree.Change(w.Index) })
 		other.install(tree)
 		if got, want := w.shownUnnumbered(), other.shownUnnumbered(); got != want {
@@ -52,7 +51,7 @@ func TestQdiscNewRates(t *testing.T) {
 	}
 	w.Do(func() error { return Remove(w.Index) })
 	var err error
-	w.Near.Do(func() { err = rated(1, 1).Change(w.Index) })
+	w.Near.Do(func() { err = rated(1, 1, queue.CoDel{}).Change(w.Index) })
 	if !errors.Is(err, errForeign) {
 		t.Errorf("without our root: got error %v, want errForeign", err)
 	}
@@ -62,18 +61,29 @@ func TestQdiscNewRates(t *testing.T) {
 func TestQdiscNewRatesSent(t *testing.T) {
 	t.Parallel()
 	w := newWire(t)
-	w.install(rated(10_000, 20_000))
+	codel := func(target, interval time.Duration) queue.CoDel {
+		return queue.CoDel{Target: target * time.Microsecond, Interval: interval * time.Microsecond}
+	}
+	fair := "" // what differs only in the times of CoDel
+	if Have(FQCoDel) == nil {
+		fair = "qdisc 4 "
+	}
+	w.install(rated(10_000, 20_000, codel(5006, 100_003)))
 	for _, r := range []struct {
 		own, link uint64
+		codel     queue.CoDel
 		want      string
 	}{
-		{10_000, 20_000, ""},
-		{20_000, 20_000, "class 8002 class 2 qdisc 2 "},
-		{20_000, 40_000, "class 8001 class 1 qdisc 3 "},
+		{10_000, 20_000, codel(5006, 100_003), ""},
+		{10_000, 20_000, codel(6007, 100_003), fair},
+		{10_000, 20_000, codel(6007, 200_005), fair},
+		{10_000, 20_000, codel(6007, 200_005), ""},
+		{20_000, 20_000, codel(6007, 200_005), "class 8002 class 2 qdisc 2 "},
+		{20_000, 40_000, codel(6007, 200_005), "class 8001 class 1 qdisc 3 "},
 	} {
 		var list []*Object
 		w.Do(func() (err error) {
-			list, err = rated(r.own, r.link).differences(w.Index)
+			list, err = rated(r.own, r.link, r.codel).differences(w.Index)
 			return err
 		})
 		got := ""
@@ -86,9 +96,9 @@ func TestQdiscNewRatesSent(t *testing.T) {
 		}
 		got = strings.Replace(got, "qdisc 3 qdisc 4", "qdisc 3", 1) // with fq_codel
 		if got != r.want {
-			t.Errorf("rates %d, %d: got %s, want %s", r.own, r.link, got, r.want)
+			t.Errorf("rates %d, %d, %v: got %s, want %s", r.own, r.link, r.codel, got, r.want)
 		}
-		w.Do(func() error { return rated(r.own, r.link).Change(w.Index) })
+		w.Do(func() error { return rated(r.own, r.link, r.codel).Change(w.Index) })
 	}
 }
 
