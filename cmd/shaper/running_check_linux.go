@@ -67,14 +67,13 @@ func (r *running) check() condition {
 
 // checkShaper checks one shaper, and adopts changes that other processes made.
 func (r *running) checkShaper(sh *kernel.Shaper) (condition, error) {
-	name := sh.Interface
 	switch gone, err := sh.Gone(); {
 	case err != nil:
 		return attached, err
 	case gone:
 		return interfaceGone, nil
-	case sh.Interface != name:
-		r.warn("%s is now called %s", name, sh.Interface)
+	case sh.Interface != r.name: // other calls update the name of the shaper, too
+		r.warn("%s is now called %s", r.name, sh.Interface)
 		r.name = sh.Interface
 	}
 	switch err := sh.Refresh(); {
