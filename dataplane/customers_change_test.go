@@ -78,8 +78,8 @@ func TestCustomerQueueRate(t *testing.T) {
 		if r.IntN(20) == 0 {
 			config.Rate = meter.BitRate(7e6 + r.Int64N(2e6))
 			if r.IntN(4) == 0 {
-				config.CoDel.Target = time.Duration(500+r.IntN(1000)) * time.Microsecond
 				anew++
+				config.CoDel.Target = time.Millisecond + time.Duration(anew) // another one each time
 			}
 			other, _ = inherited(t, other, queues())
 			if next := newPipeline(t, customers()); r.IntN(2) == 0 {
