@@ -152,7 +152,7 @@ func parsePolice(l Line, o Options) (*ciscoPolice, error) {
 		case "account":
 			err = errors.New("account adds bytes to the length of packets: set length in the policy")
 		default:
-			if w[0] < '0' || '9' < w[0] {
+			if w < "0" || w >= ":" { // no digit, or empty
 				return p, fmt.Errorf("%q is not understood", a.next())
 			}
 			to := &p.bc // the bursts may stand without keywords

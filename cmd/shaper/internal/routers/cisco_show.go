@@ -207,7 +207,9 @@ func (r *showReader) policeLine(l Line, lower string, words []string) {
 		r.section = "" // the current rates are the last line
 	case r.color == "":
 		for _, w := range words {
-			police.Words = append(police.Words, strings.Trim(w, ","))
+			if w = strings.Trim(w, ","); w != "" {
+				police.Words = append(police.Words, w)
+			}
 		}
 	default:
 		if len(words) > 1 && strings.HasPrefix(words[0], "set-") && (words[1] == "dscp" || words[1] == "cos") {
