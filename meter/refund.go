@@ -14,9 +14,8 @@ type Charge struct {
 //
 // A bucket gets the bytes that were taken from it, up to its burst. What exceeds CBS goes to
 // the excess bucket of an SRTCM, and of a TRTCM4115 with Coupling, like arriving tokens. A
-// window or a log no longer counts the bytes in the place where it counted them; nothing
-// changes if that place is out of view. The average of a TSWTCM includes all packets, so it
-// does not change.
+// window or a log subtracts the bytes where it had added them, unless that part is out of view
+// by now. The average of a TSWTCM includes all packets, so it does not change.
 //
 // A packet that is given back has still begun the clock, and ended the pause of a warm-up.
 func (m *Meter) Refund(c Charge) { m.profile.made().refund(&m.state, m.profile.log, c) }

@@ -140,7 +140,7 @@ func newCoDel(c CoDel) codel { return codel{CoDel: c, firstAbove: never} }
 
 // change sets the target and the interval.
 func (c *codel) change(next CoDel) {
-	if c.Target == 0 || next.Target == 0 {
+	if c.Target == 0 || next.Target == 0 { // switched on or off
 		*c = newCoDel(next)
 	}
 	c.CoDel = next

@@ -114,7 +114,7 @@ func TestQueueFirstISP(t *testing.T) {
 
 // TestQueueDropsPayNothing sends 100 Mbit/s to a queue of 10 Mbit/s and 30 Mbit/s past it, all
 // through one meter of 41 Mbit/s. The 30 Mbit/s lose nothing, whatever the queue and the meter
-// are: what the queue drops is not charged.
+// are: the meters are not charged for what the queue drops.
 func TestQueueDropsPayNothing(t *testing.T) {
 	t.Parallel()
 	capture := writeTraffic(t, sender{3, 100}, sender{1, 30})

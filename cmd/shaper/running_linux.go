@@ -105,7 +105,6 @@ func (r *running) attach() error {
 		if err != nil && !errors.As(err, &active) {
 			return explainIn(r.policy, err)
 		}
-		r.name = sh.Interface // an alternative name was given
 		r.list = append(r.list, sh)
 		if !sh.TookOver {
 			r.changer.Restarted(direction)

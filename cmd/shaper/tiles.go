@@ -74,8 +74,8 @@ func inOrder(list []*chunk) []*chunk {
 	return slices.Compact(list)
 }
 
-// recentOf returns the index of the recent chunk that has a packet, or would have it if no packet was left
-// out, and of the first recent chunk for earlier packets.
+// recentOf returns the index of the recent chunk of a packet, also if the packet itself was left out. For
+// packets before all recent chunks it is the first one.
 func (r *recorder) recentOf(number int64) int64 {
 	index, first := r.now.index, max(r.now.index-recentChunks+1, 0)
 	for index > first && r.recent[index%recentChunks].packets[0].Number > number {

@@ -12,7 +12,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// firstType is the first number of those that gopacket reserves for programs.
+// firstType is the smallest layer type that gopacket leaves to programs.
 const firstType = 1000
 
 // Layer types of this package.
