@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/signal"
 	"slices"
 	"syscall"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/control"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/output"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
@@ -63,6 +65,7 @@ type changed struct {
 	Program   uint32             `json:"program_id"`
 	Policy    string             `json:"policy"`
 	Classes   []dataplane.Change `json:"classes"`
+	Kept      []control.Change   `json:"changes"` // by shaper set, still in force
 }
 
 // reload gives new policies to the shapers of an interface. With confirm it then waits, and
@@ -77,11 +80,11 @@ func (f *liveFlags) reload(ctx context.Context, s streams, name string, flags *p
 	if err != nil {
 		return err
 	}
-	unlock, err := amendFor(s, list, policies)
+	amended, err := amendFor(s, list, policies, flags.one.Rate != "")
 	if err != nil {
 		return err
 	}
-	defer unlock() // again does nothing
+	defer amended.end() // again does nothing
 	for i, sh := range list {
 		if err := checkPolicy(policies[i], []live.Shaper{sh}); err != nil {
 			return err
@@ -92,7 +95,7 @@ func (f *liveFlags) reload(ctx context.Context, s streams, name string, flags *p
 		if confirm > 0 && sh.Info().Place.Hook == live.ByTap {
 			return live.ErrNoConfirm
 		}
-		owned, err := sh.Owned()
+		owned, err := live.Owned(sh)
 		if err == nil && !owned && policies[i].HasRules() {
 			return fmt.Errorf("%s: %w", live.Name(sh.Info()), errNoRules)
 		}
@@ -103,14 +106,13 @@ func (f *liveFlags) reload(ctx context.Context, s streams, name string, flags *p
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+	live.Announce(list, live.Reload, live.Author("shaper reload"))
 	if confirm == 0 {
-		incomplete, err := reloadEach(s, list, policies, time.Time{}, asJSON)
-		unlock()
-		return errors.Join(incomplete, err)
+		return amended.reload(s, list, policies, time.Time{}, asJSON)
 	}
 	name = list[0].Info().Interface
 	signal.Ignore(syscall.SIGHUP) // the new policy may cut off the terminal
-	guard, err := live.StartGuard(name, nil)
+	guard, err := live.StartGuard(name, nil, os.Stderr)
 	if err == nil {
 		err = guard.Instruct(live.Instructions{Stays: true})
 	}
@@ -130,46 +132,73 @@ func (f *liveFlags) reload(ctx context.Context, s streams, name string, flags *p
 	s.out = out
 	defer func() { err = errors.Join(err, out.Flush()) }()
 	until := time.Now().Add(confirm).Round(0)
-	incomplete, err := reloadEach(s, list, policies, until, asJSON)
-	unlock()
-	if err != nil {
-		return errors.Join(incomplete, err)
+	err = amended.reload(s, list, policies, until, asJSON)
+	if err != nil && !errors.As(err, new(*incompleteError)) {
+		return err
 	}
 	if !asJSON {
 		fmt.Fprintf(s.out, "waiting %v for shaper confirm %s\n", confirm, name)
 	}
-	settled, err = awaitConfirm(ctx, list, until)
-	return errors.Join(incomplete, err)
+	settled, waited := awaitConfirm(ctx, list, until)
+	return errors.Join(err, waited)
 }
 
-// reloadEach gives each shaper its policy, until the first error, and prints the changes. The
-// errors in incomplete are those of shapers whose policy is in force nevertheless.
-func reloadEach(s streams, list []live.Shaper, policies []*policyfile.Compiled, until time.Time, asJSON bool) (incomplete, err error) {
-	p := newPrinter(s.out)
+// incompleteError means that a policy is in force, but something about it failed.
+type incompleteError struct{ error }
+
+func (e *incompleteError) Unwrap() error { return e.error }
+
+// reload gives each shaper its policy, until the first error, and then prints the changes.
+func (a *amendment) reload(s streams, list []live.Shaper, policies []*policyfile.Compiled, until time.Time, asJSON bool) (err error) {
+	var loaded [][]dataplane.Change
+	var incomplete []error
 	for i, sh := range list {
 		done := live.PrepareRun(sh, policies[i])
-		changes, err := sh.Reload(policies[i].Plan, live.Label(policies[i], sh.Info().Interface), until)
+		var changes []dataplane.Change
+		changes, err = sh.Reload(policies[i].Plan, live.Label(policies[i], sh.Info().Interface), until)
 		done()
 		var active *dataplane.ActiveError
 		if err != nil && !errors.As(err, &active) {
-			return incomplete, explainIn(policies[i], err)
+			err = explainIn(policies[i], err)
+			break
 		}
 		if err := live.Keep(sh, policies[i]); err != nil {
-			incomplete = errors.Join(incomplete, fmt.Errorf("%s: the copy of the customers: %w", live.Name(sh.Info()), err))
+			fmt.Fprintf(s.err, "shaper: warning: %s: the copy of the customers: %v\n", live.Name(sh.Info()), err)
 		}
 		if active != nil {
-			incomplete = errors.Join(incomplete, fmt.Errorf("%s: %w", live.Name(sh.Info()), active))
+			incomplete = append(incomplete, fmt.Errorf("%s: %w", live.Name(sh.Info()), active))
 		}
+		err = nil
+		loaded = append(loaded, changes)
+	}
+	if len(loaded) == len(list) {
+		if err := a.settle(); err != nil {
+			fmt.Fprintf(s.err, "shaper: warning: %v\n", err)
+		}
+	}
+	p := newPrinter(s.out)
+	for i, changes := range loaded {
+		sh, about := list[i], list[i].Info()
 		if k, ok := sh.(*kernel.Shaper); ok {
 			printNotes(s.err, live.Name(&k.About), k.Notes)
 		}
+		all := a.books[sh]
+		inForce, _ := all.InForce(policies[i], time.Now())
+		printNotes(s.err, live.Name(about), keptNotes(inForce, about.Interface))
 		if !asJSON {
-			p.reloaded(sh.Info(), policies[i], changes)
-		} else if err := say.WriteJSON(s.out, changed{sh.Info().Interface, sh.Info().Direction.String(), uint32(sh.Info().Program), policies[i].Name, changes}); err != nil {
-			return incomplete, err
+			p.reloaded(about, policies[i], changes)
+			continue
 		}
+		row := changed{about.Interface, about.Direction.String(), uint32(about.Program), policies[i].Name, changes, []control.Change{}}
+		for i := range inForce {
+			row.Kept = append(row.Kept, inForceJSON(&inForce[i]))
+		}
+		p.Err = errors.Join(p.Err, say.WriteJSON(s.out, row))
 	}
-	return incomplete, p.Err
+	if err := errors.Join(incomplete...); err != nil {
+		incomplete = []error{&incompleteError{err}}
+	}
+	return errors.Join(append(incomplete, err, afterChange(p.Err))...)
 }
 
 // loadFor returns a policy for each shaper: the policy in the flags, or the one that the
@@ -260,6 +289,7 @@ rolled back already.`,
 				return err
 			}
 			defer live.CloseAll(list)
+			live.Announce(list, live.Confirm, live.Author("shaper confirm"))
 			confirmed, err := kernel.Confirm(inKernel(list)...)
 			p := newPrinter(s.out)
 			for _, sh := range confirmed {
@@ -268,7 +298,7 @@ rolled back already.`,
 			if err == nil && len(confirmed) == 0 {
 				err = fmt.Errorf("%s: nothing to confirm: confirmed already, rolled back, or applied without --confirm", list[0].Info().Interface)
 			}
-			return errors.Join(err, p.Err)
+			return errors.Join(err, afterChange(p.Err))
 		},
 	}
 	f.add(cmd)
@@ -323,6 +353,7 @@ func (f *liveFlags) detach(s streams, name string) error {
 	if directions == nil {
 		directions = []kernel.Direction{kernel.Egress, kernel.Ingress}
 	}
+	live.Announce(v.List, live.Detach, live.Author("shaper detach"))
 	cleared, err := kernel.Clear(name, directions...)
 	if errors.As(err, new(*kernel.NoInterfaceError)) && len(v.Away)+len(v.List)+len(v.Left)+len(cleared.Removed) > 0 {
 		err = nil
@@ -352,5 +383,5 @@ func (f *liveFlags) detach(s streams, name string) error {
 	if len(v.List)+len(v.Left)+len(v.Away)+len(cleared.Removed) == 0 && err == nil {
 		return f.noneError(name)
 	}
-	return errors.Join(append(errs, p.Err)...)
+	return errors.Join(append(errs, afterChange(p.Err))...)
 }

@@ -157,7 +157,7 @@ func rejected(err error) error {
 
 // statsOfAll reads shapers twice, unless earlier readings of them exist. shapers calls a function
 // with them.
-func statsOfAll(ctx context.Context, shapers func(func([]live.Shaper) error) error) ([]statsJSON, error) {
+func statsOfAll(ctx context.Context, look changesLook, shapers func(func([]live.Shaper) error) error) ([]statsJSON, error) {
 	var out []statsJSON
 	last := map[string]live.Sample{}
 	for round := 0; ; round++ {
@@ -169,7 +169,7 @@ func statsOfAll(ctx context.Context, shapers func(func([]live.Shaper) error) err
 			}
 			out = []statsJSON{}
 			for i, sh := range list {
-				out = append(out, statsOf(sh, of[i].before, of[i].now))
+				out = append(out, statsOf(sh, of[i].before, of[i].now, look))
 			}
 			return nil
 		})

@@ -34,7 +34,7 @@ func (c runControl) Status(ctx context.Context) (any, error) {
 	out := []any{}
 	err := askOwner(ctx, c.r.reads, func() error {
 		for _, sh := range c.r.list {
-			out = append(out, statusOf(sh))
+			out = append(out, statusOf(sh, c.r.changesLook))
 		}
 		if len(out) > 0 {
 			return nil
@@ -49,7 +49,7 @@ func (c runControl) Status(ctx context.Context) (any, error) {
 
 // Stats returns the counters of all shapers, as shaper stats --json does.
 func (c runControl) Stats(ctx context.Context) (any, error) {
-	return statsOfAll(ctx, func(f func([]live.Shaper) error) error {
+	return statsOfAll(ctx, c.r.changesLook, func(f func([]live.Shaper) error) error {
 		return c.read(ctx, func(list []*kernel.Shaper) error {
 			var all []live.Shaper
 			for _, sh := range list {

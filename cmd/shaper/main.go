@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -72,6 +73,28 @@ func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(fo
 // errInterrupted is the cause of a context that was canceled by a signal.
 var errInterrupted = errors.New("interrupted")
 
+// unprintedError is the error of printing a change that is in force. The exit code is that of the change.
+type unprintedError struct{ err error }
+
+func (e *unprintedError) Error() string { return e.err.Error() }
+
+// afterChange returns the error of printing after a change.
+func afterChange(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &unprintedError{err}
+}
+
+// isUnprinted reports whether nothing but printing failed, after a change.
+func isUnprinted(err error) bool {
+	if list, ok := err.(interface{ Unwrap() []error }); ok {
+		return !slices.ContainsFunc(list.Unwrap(), func(err error) bool { return !isUnprinted(err) })
+	}
+	_, ok := err.(*unprintedError)
+	return ok
+}
+
 // run runs a command and returns the exit code.
 func run(args []string, s streams) int {
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -97,6 +120,9 @@ func run(args []string, s streams) int {
 	}
 	writeErr := out.FirstError()
 	switch {
+	case isUnprinted(err):
+		fmt.Fprintf(s.err, "shaper: warning: the change is in force, but could not be printed: %v\n", err)
+		return exitDone
 	case output.IsClosed(writeErr) && output.OnlyClosed(err):
 		return exitPipe
 	case writeErr != nil && (err == nil || err == writeErr):

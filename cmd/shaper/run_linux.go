@@ -3,11 +3,8 @@ package main
 import (
 	"context"
 	"errors"
-	"os"
-	"os/signal"
 	"runtime/debug"
 	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -45,8 +42,9 @@ func newRun(s streams) *cobra.Command {
 		Long: `Attach a policy to an interface and shape the packets that leave through it, or
 those that arrive. shaper stays in the foreground and detaches when it ends;
 with --pin the policy stays in force. Either way shaper stats, reload, confirm
-and detach can reach it from another terminal, and SIGHUP makes it read the
-policy file again. It needs root, or CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON.`,
+and detach can reach it from another terminal. Without a controlling terminal,
+SIGHUP makes it read the policy file again; otherwise it ends as with Ctrl-C. It
+needs root, or CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON.`,
 		Example: `  shaper run eth0 --rate 50mbit
   shaper run eth0 --policy docs/uplink.yaml
   shaper run eth0 --direction ingress --dry-run --meter "token-bucket rate=50mbit burst=1MiB"
@@ -88,8 +86,8 @@ func (f *runFlags) run(ctx context.Context, s streams, name string) (err error) 
 		return usagef("--pacer %q: want auto, fq or htb", f.pacer)
 	}
 	switch {
-	case f.background && (f.span > 0 || f.confirm > 0 || f.metrics != metricsFlags{} || f.control.on() || f.state.dir != "" || f.repair):
-		return usagef("--background leaves no process for --for, --confirm, --metrics, --metrics-customers, --control, --state or --repair")
+	case f.background && (f.span > 0 || f.metrics != metricsFlags{} || f.control.on() || f.state.dir != "" || f.repair):
+		return usagef("--background leaves no process for --for, --metrics, --metrics-customers, --control, --state or --repair")
 	case f.hook == "xdp" && f.directions.String() != "ingress":
 		return usagef("--hook xdp sees only arriving packets: add --direction ingress")
 	}
@@ -121,6 +119,11 @@ func (f *runFlags) run(ctx context.Context, s streams, name string) (err error) 
 	if budgets.OnServer(policy.Plan) && f.dry {
 		return usagef("--dry-run would take a share of a budget from hosts that need it: test the policy on a capture with shaper replay")
 	}
+	if f.background {
+		if err := checkBackground(); err != nil {
+			return err
+		}
+	}
 	f.pin = f.pin || f.background
 	r := newRunning(f, s, notify, name, policy)
 	f.warn(r.err, policy, name)
@@ -135,9 +138,8 @@ func (f *runFlags) run(ctx context.Context, s streams, name string) (err error) 
 		}
 		defer server.Close()
 	}
-	hup := make(chan os.Signal, 1)
-	signal.Notify(hup, syscall.SIGHUP)
-	defer signal.Stop(hup)
+	hup := watchHangups(notify)
+	defer hup.stop()
 	defer func() { err = errors.Join(err, r.detach()) }()
 	collect := delayCollection(policy)
 	if attached, err := r.start(ctx); err != nil || !attached {

@@ -52,10 +52,16 @@ func (r *running) openChanges() error {
 		}
 		return out
 	})
+	r.changer.Report = r.logChanges
 	if err := state.restoreQuotas(r.stateName(), r.changer); err != nil {
 		r.warn("%v", err)
 	}
 	return nil
+}
+
+// changesLook returns the changes in the shapers of this process.
+func (r *running) changesLook(live.Shaper) (live.Changes, error) {
+	return live.Changes{Book: r.changer.Book, Problem: string(r.changeProblem)}, nil
 }
 
 // stateName is the name of the files of state of this command.
@@ -102,10 +108,10 @@ func (r *running) pinnedBefore(path string) (inForce changes.Book, pinned bool, 
 	inForce = changes.Book{}
 	for _, sh := range v.List {
 		source, sourceErr := policyfile.SourceOf(sh.Info().Label)
-		if owned, ownedErr := sh.Owned(); sourceErr != nil || ownedErr != nil || owned || source.Changes == path {
+		if owned, ownedErr := live.Owned(sh); sourceErr != nil || ownedErr != nil || owned || source.Changes == path {
 			continue // attaching will explain the errors
 		}
-		book, readErr := changes.Read(source.Changes)
+		book, _, readErr := changes.Read(source.Changes) // attaching puts interrupted changes into force
 		maps.Copy(inForce, book)
 		err = errors.Join(err, readErr)
 	}
@@ -226,10 +232,14 @@ func (r *running) advanceChanges() {
 	if r.flags.state.due() {
 		err = errors.Join(err, r.saveState())
 	}
-	if r.changeProblem.isNew(err) {
+	was := r.changeProblem
+	switch {
+	case r.changeProblem.isNew(err):
 		r.warn(changesFailed, err)
+	case err == nil && was != "":
+		r.warn("changes, quotas, schedules and state work again")
 	}
 }
 
 // changesFailed is the format of an error of advanceChanges.
-const changesFailed = "quotas, schedules, ends of changes and state: %v"
+const changesFailed = "changes, quotas, schedules and state: %v"

@@ -5,7 +5,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
@@ -83,7 +85,7 @@ func (r *running) checkShaper(sh *kernel.Shaper) (condition, error) {
 	case errors.Is(err, kernel.ErrDetached):
 		by := "detached: another program removed the eBPF program"
 		if sh.Ended() {
-			by = "detached by another process"
+			by = "detached by " + r.heard.By(live.Detach, sh.Direction)
 		}
 		r.warn("%s: %s", live.Name(&sh.About), by)
 		return detached, nil
@@ -92,6 +94,10 @@ func (r *running) checkShaper(sh *kernel.Shaper) (condition, error) {
 	}
 	if r.deadlineWithin(0) {
 		return attached, nil
+	}
+	if !r.until.IsZero() && !r.confirmed[sh.Direction] && sh.Until.IsZero() {
+		r.confirmed[sh.Direction] = true
+		r.warn("%s: confirmed by %s", live.Name(&sh.About), r.heard.By(live.Confirm, sh.Direction))
 	}
 	lines, repaired := r.watchdog.check(sh)
 	if len(lines) > 0 { // they are wrong if the interface has disappeared meanwhile
@@ -103,6 +109,9 @@ func (r *running) checkShaper(sh *kernel.Shaper) (condition, error) {
 		r.warn("%s", line)
 	}
 	if repaired || !sh.Loaded.Equal(r.checked[sh.Direction]) { // or another process reloaded it
+		if !repaired {
+			r.logReload(sh)
+		}
 		r.checked[sh.Direction] = sh.Loaded
 		if err := r.instructGuard(); err != nil {
 			r.warn("%s: cannot start the guard: %v", live.Name(&sh.About), err)
@@ -112,6 +121,31 @@ func (r *running) checkShaper(sh *kernel.Shaper) (condition, error) {
 		}
 	}
 	return attached, nil
+}
+
+// logReload prints who has loaded another policy.
+func (r *running) logReload(sh *kernel.Shaper) {
+	name := "unknown"
+	if source, err := policyfile.SourceOf(sh.Label); err == nil {
+		name = source.Name
+	}
+	r.warn("%s: reloaded by %s, policy %s", live.Name(&sh.About), r.heard.By(live.Reload, sh.Direction), name)
+}
+
+// logChanges prints changes that were just made.
+func (r *running) logChanges(list []changes.Change) { logChanges(r.warn, r.name, list) }
+
+// logChanges prints changes of an interface by warn.
+func logChanges(warn func(string, ...any), iface string, list []changes.Change) {
+	for i := range list {
+		if i == shownChanges {
+			warn("%s: and %d more changes", iface, len(list)-i)
+			return
+		}
+		c := list[i]
+		c.Since = time.Time{}
+		warn("%s: %s", iface, inWords(&c))
+	}
 }
 
 // deadlineWithin reports whether a deadline passes within a time, or has passed.

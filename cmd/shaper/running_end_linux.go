@@ -15,7 +15,11 @@ import (
 // startGuard starts the guard unless it runs already.
 func (r *running) startGuard() (err error) {
 	if r.guard == nil {
-		r.guard, err = live.StartGuard(r.name, r.flags.directions.list)
+		stderr := os.Stderr
+		if r.flags.background { // who reads the output of this process must not wait for the guard
+			stderr = nil
+		}
+		r.guard, err = live.StartGuard(r.name, r.flags.directions.list, stderr)
 	}
 	return err
 }
@@ -31,17 +35,32 @@ func (r *running) instructGuard() error {
 	return r.guard.Instruct(live.Instructions{Stays: r.flags.pin})
 }
 
+// errBackground means that the user of a shaper run --background could do nothing about it afterwards.
+var errBackground = errors.New("--background: this user could neither see nor detach the shaper afterwards, which needs CAP_SYS_ADMIN: run without --background, or as root")
+
+// checkBackground checks that other commands of this user will find a shaper without a process.
+func checkBackground() error {
+	v, err := kernel.Look()
+	if errors.Is(err, os.ErrPermission) {
+		return errBackground
+	}
+	if err == nil {
+		v.Close()
+	}
+	return err
+}
+
 // exitBackground ends a shaper run --background and leaves the policy attached. It checks that
 // other commands can find the shapers.
 func (r *running) exitBackground() error {
 	list := r.list
 	r.list = nil
 	live.CloseAll(list)
-	r.guard.End()
-	v, err := kernel.Look()
-	if errors.Is(err, os.ErrPermission) {
-		return nil
+	if r.until.IsZero() { // otherwise the guard rolls back unless the policy is confirmed
+		r.guard.End()
 	}
+	r.guard, r.until = nil, time.Time{}
+	v, err := kernel.Look()
 	if err != nil {
 		return err
 	}

@@ -38,9 +38,12 @@ type running struct {
 	policies      [2]loadedPolicy    // by direction
 	rules         [2]loadedRules     // by direction
 	checked       [2]time.Time       // About.Loaded at the last check, by direction
+	confirmed     [2]bool            // another process has confirmed the policy, by direction
 	both          []kernel.Direction // directions at the start
 	changer       *live.Changer      // nil until the interface exists
 	changeProblem problem            // of advanceChanges
+	kept          keptPrinter
+	heard         live.Heard         // what other processes announced
 	calls         chan func()        // calls of other goroutines while the interface exists
 	reads         chan func()        // calls of other goroutines at any time
 	watchdog      watchdog
@@ -125,7 +128,7 @@ func (r *running) attach() error {
 		if err := kernel.Postpone(until, r.list...); err != nil {
 			return err // detach rolls back the shapers with the earlier time
 		}
-		r.until = until
+		r.until, r.confirmed = until, [2]bool{}
 	}
 	if r.flags.span > 0 && r.end.IsZero() {
 		r.end = time.Now().Add(r.flags.span)
@@ -140,8 +143,8 @@ func (r *running) attach() error {
 	if err := errors.Join(r.instructGuard(), r.followLeases()); err != nil {
 		return err
 	}
-	if err := r.changer.Save(); err != nil { // attaching to an interface that was gone removes the file
-		return err
+	if err := r.changer.Keep(); err != nil { // attaching to an interface that was gone removes the file
+		r.warn("changes are %v", err)
 	}
 	r.started = true
 	for _, sh := range r.list {
@@ -188,9 +191,14 @@ func (r *running) status() string { return "shaping " + r.name + " " + r.flags.d
 // errRolledBack means that the policy was not confirmed.
 var errRolledBack = errors.New("not confirmed in time: rolled back")
 
+// settled reports whether no policy waits for confirmation.
+func (r *running) settled() bool {
+	return r.until.IsZero() || !slices.ContainsFunc(r.list, func(sh *kernel.Shaper) bool { return !r.confirmed[sh.Direction] })
+}
+
 // watch waits for the end. Until then it checks the shapers, reloads on SIGHUP and publishes
-// metrics.
-func (r *running) watch(ctx context.Context, hup <-chan os.Signal) error {
+// metrics. A lost terminal is the end, too, but it may be lost because of the policy: then the rollback comes first.
+func (r *running) watch(ctx context.Context, hup *hangups) error {
 	var end, rollback <-chan time.Time
 	if !r.end.IsZero() {
 		end = time.After(time.Until(r.end))
@@ -200,8 +208,8 @@ func (r *running) watch(ctx context.Context, hup <-chan os.Signal) error {
 	}
 	poll, stop := r.watchdog.poll(live.PollInterval)
 	defer stop()
-	asked := false
-	for {
+	asked, lost := false, false
+	for !lost || !r.settled() {
 		var checked chan struct{}
 		select {
 		case <-ctx.Done():
@@ -218,7 +226,9 @@ func (r *running) watch(ctx context.Context, hup <-chan os.Signal) error {
 			if len(back) > 0 {
 				r.warn("%v, except the direction that was confirmed", errRolledBack)
 			}
-		case <-hup:
+		case <-hup.lost:
+			lost = true
+		case <-hup.reload:
 			if err := r.notify.reload(r.status(), func() error { return r.rereadPolicy(ctx) }); err != nil {
 				r.warn("%v: the policy is unchanged", err)
 			}
@@ -257,6 +267,7 @@ func (r *running) watch(ctx context.Context, hup <-chan os.Signal) error {
 			r.board.Publish(r.observe())
 		}
 	}
+	return nil
 }
 
 // observe reads all shapers for the metrics.
@@ -272,6 +283,12 @@ func (r *running) observe() (out []metrics.Observation, err error) {
 			return nil, err
 		}
 		o.Shares = r.shares.Statuses(r.host, sh.Direction.String())
+		policy, err := r.policyOf(sh)
+		if err != nil {
+			return nil, err
+		}
+		now, _ := r.changesLook(sh)
+		o.Changes = now.Count(policy, time.Now())
 		if r.board.Customers() {
 			var policy func() *policyfile.Compiled // not known if another process has loaded it
 			if p := &r.policies[sh.Direction]; p.loaded.Equal(sh.Loaded) {
@@ -323,7 +340,7 @@ func (r *running) rereadPolicy(ctx context.Context) error {
 			return errors.Join(explainIn(policy, err), r.followLeases())
 		}
 		r.loaded(sh, policy)
-		r.print().reloaded(&sh.About, policy, changes)
+		r.print().reloadedLine(&sh.About, policy, changes)
 		printNotes(r.err, live.Name(&sh.About), sh.Notes)
 		if active != nil {
 			r.warn("%s: %v", live.Name(&sh.About), active)
@@ -333,6 +350,7 @@ func (r *running) rereadPolicy(ctx context.Context) error {
 	for _, sh := range r.list {
 		r.keepCustomers(sh)
 	}
+	r.kept.print(r.err, r.changer, policy, r.name)
 	return errors.Join(r.followLeases(), r.instructGuard())
 }
 
@@ -350,7 +368,7 @@ func (r *running) serveControl() {
 		return
 	}
 	r.served = true
-	control, err := (&live.Run{Shares: r.shares, Name: r.host, Wake: r.wake, Calls: r.calls, Changer: r.changer}).Serve(os.Getpid())
+	control, err := (&live.Run{Shares: r.shares, Name: r.host, Wake: r.wake, Calls: r.calls, Changer: r.changer, Problem: func() string { return string(r.changeProblem) }, Heard: &r.heard}).Serve(os.Getpid())
 	switch {
 	case err == nil:
 		r.control = control

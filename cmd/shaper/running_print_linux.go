@@ -3,7 +3,9 @@ package main
 import (
 	"fmt"
 	"io"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
@@ -80,6 +82,26 @@ func (p *printer) reloaded(about *kernel.About, policy *policyfile.Compiled, cha
 	p.Printf("policy %s\n", policy.Name)
 	p.gso(about)
 	p.changes(about, changes)
+}
+
+// reloadedLine is reloaded in one line, for logs: it names the classes that are not kept.
+func (p *printer) reloadedLine(about *kernel.About, policy *policyfile.Compiled, changes []dataplane.Change) {
+	by := map[string][]string{}
+	for _, c := range changes {
+		by[c.What] = append(by[c.What], say.Printable(c.Class))
+	}
+	parts := []string{"policy " + policy.Name}
+	for _, what := range slices.Sorted(maps.Keys(by)) {
+		classes := by[what]
+		switch {
+		case what == "kept":
+			continue
+		case len(classes) > shownChanges:
+			classes = append(classes[:shownChanges:shownChanges], fmt.Sprintf("and %d more", len(classes)-shownChanges))
+		}
+		parts = append(parts, fmt.Sprintf("%s %s", what, strings.Join(classes, ", ")))
+	}
+	p.Printf("%s: reloaded, %s\n", live.Name(about), strings.Join(parts, "; "))
 }
 
 // gso prints the cap of the device's GSO size, unless the user set it.

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/control"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
@@ -195,49 +196,67 @@ func (f *liveFlags) set(s streams, name string, list []changes.Change, asJSON bo
 	if list == nil {
 		return listChanges(s, shapers, asJSON)
 	}
+	now, author := time.Now().Round(0), live.Author("shaper set")
+	for i := range list {
+		list[i].Since, list[i].Author = now, author
+	}
 	if len(list) > 0 {
-		if err := live.Set(shapers, list); err != nil {
+		err := live.Set(shapers, list)
+		var unkept *changes.UnkeptError
+		if errors.As(err, &unkept) {
+			fmt.Fprintf(s.err, "shaper: warning: %s: %v\n", name, unkept)
+		} else if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
 	p := newPrinter(s.out)
 	switch {
 	case asJSON:
-		for i := range list {
-			if err := say.WriteJSON(s.out, list[i]); err != nil {
-				return err
-			}
+		for _, row := range control.ListChanges(list, now) {
+			p.Err = errors.Join(p.Err, say.WriteJSON(s.out, row))
 		}
 	case len(list) == 1:
 		p.Printf("%s: %s\n", name, inWords(&list[0]))
 	default:
 		p.Printf("%s: %s made\n", name, say.Count(len(list), "change"))
 	}
-	return p.Err
+	return afterChange(p.Err)
 }
 
-// listChanges prints the changes in force.
+// listChanges prints the changes in shapers of one interface.
 func listChanges(s streams, shapers []live.Shaper, asJSON bool) error {
 	p := newPrinter(s.out)
 	seen := map[string]bool{} // shapers of one command have the same changes
+	now := time.Now()
+	print := func(line string, row control.Change) error {
+		if seen[line] {
+			return nil
+		}
+		seen[line] = true
+		if asJSON {
+			return say.WriteJSON(s.out, row)
+		}
+		p.Printf("%s\n", line)
+		return p.Err
+	}
 	for _, sh := range shapers {
-		book, err := live.Changes(sh)
+		all, err := live.ChangesOf(sh)
 		if err != nil {
 			return fmt.Errorf("%s: %w", live.Name(sh.Info()), err)
 		}
-		for c := range book.All() {
+		if all.Problem != "" {
+			fmt.Fprintf(s.err, "shaper: warning: %s: %s\n", live.Name(sh.Info()), say.Printable(all.Problem))
+		}
+		for c, state := range all.States(now) {
+			row := control.ChangeOf(&c)
+			row.State = state
 			line := sh.Info().Interface + ": " + inWords(&c)
-			if seen[line] || !c.Until.IsZero() && !time.Now().Before(c.Until) {
-				continue
+			if state != "" {
+				line += ": " + state
 			}
-			seen[line] = true
-			if asJSON {
-				if err := say.WriteJSON(s.out, c); err != nil {
-					return err
-				}
-				continue
+			if err := print(line, row); err != nil {
+				return err
 			}
-			p.Printf("%s\n", line)
 		}
 	}
 	if len(seen) == 0 && !asJSON {
@@ -256,6 +275,12 @@ func inWords(c *changes.Change) string {
 	text := say.Printable(c.Target.String()) + ": " + say.Printable(strings.Join(parts, ", "))
 	if !c.Until.IsZero() {
 		text += ", until " + c.Until.Local().Format(time.DateTime)
+	}
+	if !c.Since.IsZero() {
+		text += ", since " + c.Since.Local().Format(time.DateTime)
+	}
+	if by := c.Author.String(); by != "" {
+		text += " by " + say.Printable(by)
 	}
 	if c.By == changes.ByQuota {
 		text += " (quota)"

@@ -129,7 +129,7 @@ func printSamples(s streams, list []live.Shaper, of []samples, asJSON bool, roun
 	p := newPrinter(s.out)
 	for i, sh := range list {
 		if asJSON {
-			if err := say.WriteJSON(s.out, statsOf(sh, of[i].before, of[i].now)); err != nil {
+			if err := say.WriteJSON(s.out, statsOf(sh, of[i].before, of[i].now, live.ChangesOf)); err != nil {
 				return err
 			}
 			continue
@@ -203,9 +203,9 @@ type bucketStatJSON struct {
 }
 
 // statsOf returns the counters of a shaper, and its rates between two samples.
-func statsOf(sh live.Shaper, before, now live.Sample) statsJSON {
+func statsOf(sh live.Shaper, before, now live.Sample, look changesLook) statsJSON {
 	seen := interval{sh.Info(), &before, &now}
-	out := statsJSON{statusJSON: statusOf(sh), Interval: seen.dt(), Dropped: now.Dropped(), Queues: []queueStatJSON{}}
+	out := statsJSON{statusJSON: statusOf(sh, look), Interval: seen.dt(), Dropped: now.Dropped(), Queues: []queueStatJSON{}}
 	plan := &sh.Info().Outline
 	for i, q := range now.Queues {
 		out.Queues = append(out.Queues, queueStatJSON{q.Name, int64(q.Delay), q.Bytes, q.Dropped, seen.sent(i), q.Class})

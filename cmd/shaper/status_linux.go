@@ -35,6 +35,8 @@ type statusJSON struct {
 	Unconfirmed *time.Time `json:"unconfirmed_until,omitempty"`
 	Peer        string     `json:"peer,omitempty"`
 
+	changesJSON
+
 	Budgets []hostBudgetJSON `json:"budgets,omitempty"` // budgets of the host
 	Shares  []budgets.State  `json:"shares,omitempty"`  // shares of budgets on servers
 
@@ -57,8 +59,8 @@ type remainsJSON struct {
 	Policy    string `json:"policy,omitempty"`
 }
 
-// statusOf returns the status of a shaper.
-func statusOf(sh live.Shaper) statusJSON {
+// statusOf returns the status of a shaper. look returns its changes.
+func statusOf(sh live.Shaper, look changesLook) statusJSON {
 	about := sh.Info()
 	attached, _ := sh.Attached()
 	out := statusJSON{
@@ -67,7 +69,7 @@ func statusOf(sh live.Shaper) statusJSON {
 		Pacer: string(about.Pacer), Fair: string(about.Fair), GSOLimit: about.GSOLimit, Peer: about.Peer,
 		classes: len(about.Outline.Classes), Since: about.Since, Loaded: about.Loaded, DryRun: about.Dry, Pinned: about.Pinned, Process: about.Process,
 	}
-	if owned, err := sh.Owned(); err == nil && !owned {
+	if owned, err := live.Owned(sh); err == nil && !owned {
 		out.Process = 0
 	}
 	if l, err := policyfile.SourceOf(about.Label); err == nil {
@@ -87,6 +89,7 @@ func statusOf(sh live.Shaper) statusJSON {
 	if until := about.Until; !until.IsZero() {
 		out.Unconfirmed = &until
 	}
+	out.changesJSON = changesIn(sh, look)
 	out.effect(sh)
 	return out
 }
@@ -127,7 +130,7 @@ func printSurvey(v *live.Survey, s streams, asJSON bool) error {
 		p.Printf("no shaper is attached in this network namespace\n")
 	}
 	for i, sh := range v.List {
-		st := statusOf(sh)
+		st := statusOf(sh, live.ChangesOf)
 		if asJSON {
 			if err := say.WriteJSON(s.out, st); err != nil {
 				return err
@@ -183,6 +186,7 @@ func (p *printer) status(about *kernel.About, st *statusJSON) {
 		p.Printf("  queues   in %s\n", live.Pacer(about))
 	}
 	p.Printf("  policy   %s (%s), loaded %s\n", st.Policy, say.Count(st.classes, "class"), st.Loaded.Format(time.DateTime))
+	p.changesInForce(&st.changesJSON, about.Interface)
 	for _, b := range st.Budgets {
 		p.Printf("  budget   %s: %s; used by %s\n", b.Name, b.Params, strings.Join(b.Users, ", "))
 	}

@@ -26,6 +26,9 @@ func (c *runningTap) openChanges() {
 		}
 		return out
 	})}
+	c.changes.Report = func(list []changes.Change) {
+		logChanges(func(format string, args ...any) { fmt.Fprintf(c.s.err, "shaper: "+format+"\n", args...) }, c.name, list)
+	}
 	if err := state.restoreQuotas(c.name, c.changes.Changer); err != nil {
 		fmt.Fprintf(c.s.err, "shaper: %v\n", err)
 	}
@@ -71,7 +74,12 @@ func (c *runningTap) advanceChanges() {
 	if c.flags.state.due() {
 		err = errors.Join(err, c.saveState())
 	}
-	if c.changeProblem.isNew(err) {
+	was := c.changeProblem
+	switch {
+	case c.changeProblem.isNew(err):
 		fmt.Fprintf(c.s.err, "shaper: "+changesFailed+"\n", err)
+	case err == nil && was != "":
+		fmt.Fprintf(c.s.err, "shaper: changes, quotas, schedules and state work again\n")
 	}
+	c.changes.SetProblem(string(c.changeProblem))
 }

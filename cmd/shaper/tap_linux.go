@@ -5,9 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -45,9 +42,10 @@ func newTap(s streams) *cobra.Command {
 		Long: `Create a TAP device and move frames between it and an interface, or a second TAP
 device, through a policy. Egress is traffic that leaves through the uplink,
 ingress is traffic that arrives there. shaper stays in the foreground; shaper
-stats, status, reload and detach find it by the device's name, and SIGHUP makes
-it read the policy file again. When it ends, queued packets get the time of
---drain to leave. It needs CAP_NET_ADMIN and, for an uplink, CAP_NET_RAW.`,
+stats, status, reload and detach find it by the device's name. Without a
+controlling terminal, SIGHUP makes it read the policy file again; otherwise it
+ends as with Ctrl-C. When it ends, queued packets get the time of --drain to
+leave. It needs CAP_NET_ADMIN and, for an uplink, CAP_NET_RAW.`,
 		Example: `  shaper tap tap0 --uplink eth0 --policy docs/uplink.yaml
   shaper tap tap0 --peer tap1 --meter "token-bucket rate=50mbit burst=1MiB"`,
 		Args: oneArg("TAP device"),
@@ -85,6 +83,8 @@ type runningTap struct {
 	calls   chan func() // calls of other goroutines
 
 	changeProblem problem // of advanceChanges
+	heard         live.Heard
+	kept          keptPrinter
 
 	members []*kernel.Member // members of budgets of the host, by direction
 }
@@ -133,9 +133,8 @@ func (f *tapFlags) run(ctx context.Context, s streams, name string) (err error) 
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	hup := make(chan os.Signal, 1)
-	signal.Notify(hup, syscall.SIGHUP)
-	defer signal.Stop(hup)
+	hup := watchHangups(c.notify)
+	defer hup.stop()
 	defer c.notify.stopping()
 	if f.uplink != "" {
 		if err := awaitNew(ctx, s, c.notify, f.uplink, f.await); err != nil {
@@ -153,7 +152,7 @@ func (f *tapFlags) run(ctx context.Context, s streams, name string) (err error) 
 		return err
 	}
 	defer c.shares.End(true)
-	control, err := live.ServeTap(name, c.list, c.shares, c.changes, stop, func() error { return c.followLeases(ctx) })
+	control, err := live.ServeTap(name, c.list, c.shares, c.changes, &c.heard, stop, func() error { return c.followLeases(ctx) })
 	if err != nil {
 		return err
 	}
@@ -178,7 +177,7 @@ func (f *tapFlags) run(ctx context.Context, s streams, name string) (err error) 
 		ctx, end = context.WithTimeout(ctx, f.span)
 		defer end()
 	}
-	go c.serve(ctx, hup)
+	go c.serve(ctx, stop, hup)
 	err = c.moveFrames(ctx)
 	c.changes.Lock()
 	defer c.changes.Unlock()
@@ -287,8 +286,8 @@ func (c *runningTap) moveFrames(ctx context.Context) error {
 	}
 }
 
-// serve reads the policy again on each SIGHUP, and publishes metrics.
-func (c *runningTap) serve(ctx context.Context, hup <-chan os.Signal) {
+// serve reads the policy again on each SIGHUP, publishes metrics, and stops when the terminal is lost.
+func (c *runningTap) serve(ctx context.Context, stop func(), hup *hangups) {
 	poll := time.NewTicker(live.PollInterval)
 	defer poll.Stop()
 	for {
@@ -301,7 +300,9 @@ func (c *runningTap) serve(ctx context.Context, hup <-chan os.Signal) {
 			call()
 		case <-c.board.Asked():
 			c.board.Publish(c.observe())
-		case <-hup:
+		case <-hup.lost:
+			stop()
+		case <-hup.reload:
 			if err := c.notify.reload(c.status(), func() error { return c.rereadPolicy(ctx) }); err != nil {
 				fmt.Fprintf(c.s.err, "shaper: %v: the policy is unchanged\n", err)
 			}
@@ -333,9 +334,10 @@ func (c *runningTap) rereadPolicy(ctx context.Context) error {
 		if err != nil && !errors.As(err, new(*dataplane.ActiveError)) {
 			return errors.Join(explainIn(policy, err), c.followLeases(ctx))
 		}
-		p.reloaded(sh.Info(), policy, changes)
+		p.reloadedLine(sh.Info(), policy, changes)
 		errs = append(errs, err)
 	}
+	c.kept.print(c.s.err, c.changes.Changer, policy, c.name)
 	return errors.Join(append(errs, c.followLeases(ctx), p.Err)...)
 }
 
@@ -347,6 +349,12 @@ func (c *runningTap) observe() (out []metrics.Observation, err error) {
 			return nil, err
 		}
 		o.Shares = c.shares.Statuses(o.About.Interface, o.About.Direction.String())
+		policy, err := sh.Policy()
+		if err != nil {
+			return nil, err
+		}
+		now := live.Changes{Book: c.changes.Copy(), Problem: c.changes.Problem()}
+		o.Changes = now.Count(policy, time.Now())
 		if c.board.Customers() {
 			o.AddTapCustomers(sh, c.changes)
 		}

@@ -17,9 +17,10 @@ import (
 // tokens and counters, and no packet is metered twice or not at all. Customers that the
 // shaper does not have are left out. The error joins dataplane.FieldErrors if the kernel plane
 // rejects a plan; then no plan is changed. It wraps ErrDetached if the shaper is no longer
-// attached, and ErrNoRoom if a reload is needed.
+// attached, and ErrNoRoom if a reload is needed. For the owner of the shaper it may be an *UnlockedError: then all
+// plans are changed.
 func (s *Shaper) SetCustomerPlans(list []dataplane.CustomerPlan) error {
-	change, err := takeChangeLock(s.iface()) // lockSite also asks for the interface: that waits for every change of the network
+	change, unlocked, err := s.lockToSet() // lockSite also asks for the interface: that waits for every change of the network
 	if err != nil {
 		return err
 	}
@@ -41,8 +42,9 @@ func (s *Shaper) SetCustomerPlans(list []dataplane.CustomerPlan) error {
 	if err = index.set(list, plans); err != nil {
 		index.close() // it may differ from the maps now
 		s.index = nil
+		return err
 	}
-	return err
+	return unlocked
 }
 
 // PrepareCustomerPlans makes the next call of SetCustomerPlans fast: without it, the first call

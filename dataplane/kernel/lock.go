@@ -16,7 +16,12 @@ type lock struct{ *os.File }
 
 // Close releases the lock. It removes the file first: a process that waits for the lock
 // notices that and creates a new file.
-func (l lock) Close() error { return errors.Join(os.Remove(l.Name()), l.File.Close()) }
+func (l lock) Close() error {
+	if l.File == nil {
+		return nil
+	}
+	return errors.Join(os.Remove(l.Name()), l.File.Close())
+}
 
 var errLocked = errors.New("locked")
 
@@ -137,6 +142,32 @@ func takeChangeLock(at iface) (lock, error) { return takeLock(at.fileName("chang
 // process holds the lock.
 func tryTakeChangeLock(at iface) (lock, error) {
 	return takeLock(at.fileName("change"), unix.LOCK_EX|unix.LOCK_NB)
+}
+
+// UnlockedError means that rates or plans are changed, but without the change lock: another process keeps it,
+// or its directory cannot be used. That process may replace the policy by one without the change, so the
+// caller must make it again until there is no error.
+type UnlockedError struct{ Err error }
+
+func (e *UnlockedError) Error() string { return "changed without the lock of the interface: " + e.Err.Error() }
+func (e *UnlockedError) Unwrap() error { return e.Err }
+
+// ownerPatience is the maximum time that the owner of a shaper waits for the change lock to change rates and
+// plans. It continues without: the end of a change must not depend on other processes.
+const ownerPatience = 300 * time.Millisecond
+
+// lockToSet takes the change lock to change rates or plans. For the owner of the shaper the lock may be empty, with
+// an *UnlockedError.
+func (s *Shaper) lockToSet() (l lock, unlocked, err error) {
+	if s.owner.File == nil {
+		l, err = takeChangeLock(s.iface())
+		return l, nil, err
+	}
+	l, err = takeLockWithin(s.iface().fileName("change"), unix.LOCK_EX, ownerPatience)
+	if err != nil {
+		return lock{}, &UnlockedError{err}, nil
+	}
+	return l, nil, nil
 }
 
 // lockPatience is the maximum time that a process waits for one holder of a lock. A

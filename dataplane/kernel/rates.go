@@ -26,13 +26,19 @@ import (
 //
 // After an error some rates may have changed; SetRates can be called again. The error wraps
 // ErrDetached if the shaper is no longer attached, and joins dataplane.FieldErrors if the kernel
-// plane rejects a rate.
+// plane rejects a rate. For the owner of the shaper it may be an *UnlockedError: then all rates have changed, but
+// not the GSO limit.
 func (s *Shaper) SetRates(plan *dataplane.Plan) error {
-	st, err := s.lockSite()
+	change, unlocked, err := s.lockToSet()
+	if err != nil {
+		return err
+	}
+	st, err := lockedSite(s.iface(), change)
 	if err != nil {
 		return err
 	}
 	defer st.close()
+	st.guard = s.guard
 	if err := s.Refresh(); err != nil {
 		return err
 	}
@@ -41,7 +47,10 @@ func (s *Shaper) SetRates(plan *dataplane.Plan) error {
 		return err
 	}
 	if s.Pacer == "" {
-		return s.writeRates(g.queues)
+		if err := s.writeRates(g.queues); err != nil {
+			return err
+		}
+		return unlocked
 	}
 	d, err := deviceByIndex(s.iface())
 	if err != nil {
@@ -52,6 +61,9 @@ func (s *Shaper) SetRates(plan *dataplane.Plan) error {
 	}
 	if err := s.writeRates(g.queues); err != nil {
 		return err
+	}
+	if unlocked != nil {
+		return unlocked
 	}
 	return s.setGSOLimit(st, g, d.mtu)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"reflect"
 	"slices"
 	"time"
 )
@@ -53,6 +54,16 @@ func (t Terms) with(next Terms) Terms {
 	return t
 }
 
+// HiddenBy reports whether later changes leave nothing of the terms in force.
+func (t *Terms) HiddenBy(later []Change) bool {
+	var alone Terms
+	both := *t
+	for i := range later {
+		alone, both = alone.with(later[i].Terms), both.with(later[i].Terms)
+	}
+	return reflect.DeepEqual(alone, both)
+}
+
 // IsOff reports whether all packets of a customer are dropped.
 func (t *Terms) IsOff() bool { return t.Off != nil && *t.Off }
 
@@ -60,9 +71,28 @@ func (t *Terms) IsOff() bool { return t.Off != nil && *t.Off }
 type Change struct {
 	Target
 	Terms
-	Reset bool      `json:"reset,omitempty"` // discards all changes of the target; with ByQuota those of its quota
-	Until time.Time `json:"until,omitzero"`  // the end of the change; zero means that it has none
-	By    Cause     `json:"by,omitempty"`    // what made the change
+	Reset  bool      `json:"reset,omitempty"` // discards all changes of the target; with ByQuota those of its quota
+	Ended  bool      `json:"ended,omitempty"` // discards the terms of the target that ended by Until
+	Until  time.Time `json:"until,omitzero"`  // the end of the change; zero means that it has none
+	By     Cause     `json:"by,omitempty"`    // what made the change
+	Since  time.Time `json:"since,omitzero"`  // time of the change; zero means unknown
+	Author Author    `json:"author,omitzero"`
+}
+
+// Author is who made a change; the zero value means unknown.
+type Author struct {
+	User string `json:"user,omitempty"` // name, or user ID
+	With string `json:"with,omitempty"` // the tool: shaper set or the API
+}
+
+func (a Author) String() string {
+	switch {
+	case a.User == "":
+		return a.With
+	case a.With == "":
+		return a.User
+	}
+	return a.User + " with " + a.With
 }
 
 // Cause is what made a change. Changes of a later cause hide those of an earlier one.
@@ -84,9 +114,11 @@ func (c *Change) Check() error {
 		return fmt.Errorf("%s: the name is missing", c.Kind)
 	case c.By > ByQuota:
 		return errors.New("the cause is unknown")
-	case c.Reset && (!c.empty() || !c.Until.IsZero()):
+	case c.Reset && (!c.empty() || c.Ended || !c.Until.IsZero()):
 		return fmt.Errorf("%v: reset cannot be combined with other changes", c.Target)
-	case c.empty() && !c.Reset:
+	case c.Ended && (!c.empty() || c.Until.IsZero()):
+		return fmt.Errorf("%v: an end needs a time, and nothing else", c.Target)
+	case c.empty() && !c.Reset && !c.Ended:
 		return fmt.Errorf("%v: nothing to change", c.Target)
 	}
 	if c.Kind == Customer {
@@ -117,8 +149,15 @@ func (l *layers) empty() bool {
 // layer are the changes of a target by one cause.
 type layer struct {
 	Terms
-	until time.Time
+	until  time.Time
+	since  time.Time // of the latest of them
+	author Author    // of the latest of them
 }
+
+func (l *layer) endedBy(now time.Time) bool { return !l.until.IsZero() && !now.Before(l.until) }
+
+// layerOf returns the layer of a change alone.
+func layerOf(c *Change) layer { return layer{c.Terms, c.Until, c.Since, c.Author} }
 
 // Apply adds a change. It must not have an error of Check.
 func (b Book) Apply(c Change) {
@@ -127,17 +166,24 @@ func (b Book) Apply(c Change) {
 		next = *at
 	}
 	switch {
+	case c.Ended:
+		for i := range next {
+			if next[i].endedBy(c.Until) {
+				next[i] = layer{}
+			}
+		}
 	case c.Reset && c.By == ByQuota:
 		next[ByQuota] = layer{}
 	case c.Reset:
 		next = layers{}
 	case c.By == ByQuota:
-		next[ByQuota] = layer{c.Terms, c.Until}
+		next[ByQuota] = layerOf(&c)
 	case !c.Until.IsZero():
-		next[temporarily] = layer{c.Terms, c.Until}
+		next[temporarily] = layerOf(&c)
 	default:
-		next[ByUser].Terms = next[ByUser].with(c.Terms)
-		next[temporarily] = layer{}
+		terms := next[ByUser].with(c.Terms)
+		next[ByUser] = layerOf(&c)
+		next[ByUser].Terms, next[temporarily] = terms, layer{}
 		if c.Plan != "" {
 			next[ByQuota] = layer{}
 		}
@@ -161,7 +207,7 @@ func (b Book) Terms(t Target, now time.Time) (out Terms) {
 		return out
 	}
 	for i := range at {
-		if l := &at[i]; l.until.IsZero() || now.Before(l.until) {
+		if l := &at[i]; !l.endedBy(now) {
 			out = out.with(l.Terms)
 		}
 	}
@@ -199,24 +245,22 @@ func (b Book) Next() (next time.Time) {
 	return next
 }
 
-// Expire removes the changes that end by now, and returns their targets.
-func (b Book) Expire(now time.Time) (out []Target) {
-	ended := func(l layer) bool { return !l.until.IsZero() && !now.Before(l.until) }
+// Ends returns changes that discard the terms that end by now, by target.
+func (b Book) Ends(now time.Time) (out []Change) {
 	for t, at := range b {
-		if !slices.ContainsFunc(at[:], ended) {
-			continue
+		if slices.ContainsFunc(at[:], func(l layer) bool { return l.endedBy(now) }) {
+			out = append(out, Change{Target: t, Ended: true, Until: now})
 		}
-		out = append(out, t)
-		next := *at
-		for i := range next {
-			if ended(next[i]) {
-				next[i] = layer{}
-			}
-		}
-		b.put(t, &next)
 	}
-	slices.SortFunc(out, Target.Compare)
+	slices.SortFunc(out, func(a, b Change) int { return a.Compare(b.Target) })
 	return out
+}
+
+// Expire discards the terms that end by now.
+func (b Book) Expire(now time.Time) {
+	for _, c := range b.Ends(now) {
+		b.Apply(c)
+	}
 }
 
 // Compare orders targets by kind and name.
@@ -246,7 +290,7 @@ func (b Book) Of(t Target) (out []Change) {
 		return nil
 	}
 	for cause, l := range b[t] {
-		c := Change{Target: t, Terms: l.Terms, Until: l.until, By: Cause(cause)}
+		c := Change{Target: t, Terms: l.Terms, Until: l.until, By: Cause(cause), Since: l.since, Author: l.author}
 		if cause == int(temporarily) {
 			c.By = ByUser
 		}

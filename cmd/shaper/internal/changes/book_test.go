@@ -132,10 +132,11 @@ func TestBook(t *testing.T) {
 				continue
 			}
 			next := b.Next()
-			for _, target := range b.Expire(now) {
-				if reflect.DeepEqual(m.terms(target, now), m.terms(target, next.Add(-1))) && len(m) == 1 {
-					t.Fatalf("%v did not end", target)
+			for _, c := range b.Ends(now) {
+				if reflect.DeepEqual(m.terms(c.Target, now), m.terms(c.Target, next.Add(-1))) && len(m) == 1 {
+					t.Fatalf("%v did not end", c.Target)
 				}
+				b.Apply(c)
 			}
 			if left := b.Next(); !left.IsZero() && !now.Before(left) {
 				t.Fatalf("a change that ended at %v is left at %v", left, now)
@@ -155,12 +156,14 @@ func TestExpire(t *testing.T) {
 	if got := b.Next(); got != now.Add(1) {
 		t.Errorf("the next end is %v", got)
 	}
-	if got := b.Expire(now); got != nil {
+	if got := b.Ends(now); got != nil {
 		t.Errorf("%v ended too early", got)
 	}
-	if got := b.Expire(now.Add(2)); !slices.Equal(got, []Target{a, c}) {
+	got := b.Ends(now.Add(2))
+	if len(got) != 2 || got[0].Target != a || got[1].Target != c {
 		t.Errorf("%v ended", got)
 	}
+	b.Expire(now.Add(2))
 	if got := b.Terms(a, now); got.Plan != "slow" || len(b) != 1 || !b.Next().IsZero() {
 		t.Errorf("left: %+v", b)
 	}
@@ -182,6 +185,10 @@ func TestCheck(t *testing.T) {
 		{Change{Target: customer}, `customer "a": nothing to change`},
 		{Change{Target: customer, Terms: rate, Reset: true}, `customer "a": reset cannot be combined with other changes`},
 		{Change{Target: customer, Reset: true, Until: time.Unix(1, 0)}, `customer "a": reset cannot be combined with other changes`},
+		{Change{Target: customer, Ended: true, Until: time.Unix(1, 0)}, ""},
+		{Change{Target: customer, Ended: true}, `customer "a": an end needs a time, and nothing else`},
+		{Change{Target: customer, Ended: true, Terms: rate, Until: time.Unix(1, 0)}, `customer "a": an end needs a time, and nothing else`},
+		{Change{Target: customer, Ended: true, Reset: true}, `customer "a": reset cannot be combined with other changes`},
 		{Change{Target: customer, Terms: rate, By: temporarily}, "the cause is unknown"},
 		{Change{Target: link, Terms: Terms{Plan: "p"}}, `link "l": want a rate, such as rate=35mbit`},
 		{Change{Target: link, Terms: Terms{Off: flag(true)}}, `link "l": want a rate, such as rate=35mbit`},

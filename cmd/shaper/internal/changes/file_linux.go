@@ -15,28 +15,46 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// header is the first line of a file of changes.
-const header = "shaper changes 1\n"
+// The lines of a file of changes: a header, then a line for each call of Add with a checksum. mark says that
+// the changes of all lines before it are in force. Without it, a process was killed while it made them.
+const (
+	header  = "shaper changes 2\n"
+	header1 = "shaper changes 1\n" // without marks
+	mark    = "done\n"
+)
 
 // maxGrowth is the size in bytes by which a file grows before it is written anew.
 const maxGrowth = 1 << 20
 
-// File is a book and the file that keeps it: a header, and a line for each call of Add, with a
-// checksum. So a call is kept as a whole or, if the process or the host stops before Add
-// returns, perhaps not at all.
+// File is a book and the file that keeps it. A call of Add is kept as a whole or, if the process
+// or the host stops before Add returns, perhaps not at all.
 type File struct {
 	Book Book
 	Path string // "": the book is not kept
+
+	// Interrupted lists the targets of changes whose process was killed while it made them. The book
+	// contains the changes, but they may not be in force. The next call of Add must put them into force, too.
+	Interrupted []Target
 
 	// Volatile says that the file is not used after a restart of the host, so Add does not wait
 	// until it is on the disk.
 	Volatile bool
 
-	size int64 // of the file, bytes
-	base int64 // size after it was written anew
+	// Required says that changes which cannot be kept are not made.
+	Required bool
+
+	size   int64 // of the file, bytes; 0: it must be written anew
+	base   int64 // size after it was written anew
+	behind bool  // the file lacks changes of the book
 
 	damaged bool // the file cannot be used, and is put aside
 }
+
+// UnkeptError means that changes are in force, but the file of changes lacks them.
+type UnkeptError struct{ Err error }
+
+func (e *UnkeptError) Error() string { return fmt.Sprintf("in force, but not kept: %v", e.Err) }
+func (e *UnkeptError) Unwrap() error { return e.Err }
 
 // DamageError means that a file of changes cannot be used.
 type DamageError struct {
@@ -55,56 +73,65 @@ func Open(path string) (*File, error) {
 	if path == "" {
 		return f, nil
 	}
-	book, size, err := read(path)
-	f.damaged = err != nil
-	if book != nil {
-		f.Book, f.size, f.base = book, size, size
+	err := f.read()
+	if f.damaged = err != nil; f.damaged {
+		*f = File{Book: Book{}, Path: path, damaged: true}
 	}
 	return f, err
 }
 
-// Read returns the book in a file, as Open does.
-func Read(path string) (Book, error) {
+// Read returns the book in a file, and the targets of interrupted changes, as Open does.
+func Read(path string) (book Book, interrupted []Target, err error) {
 	f, err := Open(path)
-	return f.Book, err
+	return f.Book, f.Interrupted, err
 }
 
-// read returns the book in a file, and the size of its complete lines.
-func read(path string) (Book, int64, error) {
-	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+// read reads the book in the file, and the size of its complete lines.
+func (f *File) read() error {
+	file, err := os.OpenFile(f.Path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, 0, nil
+		return nil
 	}
 	if err != nil {
-		return nil, 0, fmt.Errorf("file of changes: %w: its changes are not in force", err)
+		return fmt.Errorf("file of changes: %w: its changes are not in force", err)
 	}
 	defer file.Close()
 	text, err := io.ReadAll(file)
 	if err != nil {
-		return nil, 0, fmt.Errorf("file of changes: %w: its changes are not in force", err)
+		return fmt.Errorf("file of changes: %w: its changes are not in force", err)
 	}
-	damaged := func(reason string) (Book, int64, error) { return nil, 0, &DamageError{path, reason} }
 	rest, ok := bytes.CutPrefix(text, []byte(header))
 	if !ok {
-		return damaged("it is not of this version of shaper")
+		if rest, ok = bytes.CutPrefix(text, []byte(header1)); !ok {
+			return &DamageError{f.Path, "it is not of this version of shaper"}
+		}
+		rest = bytes.ReplaceAll(rest, []byte("\n"), []byte("\n"+mark))
+		defer func() { f.size = 0 }() // the next call writes it anew
 	}
-	book := Book{}
 	for n := 2; ; n++ {
 		line, next, complete := bytes.Cut(rest, []byte("\n"))
-		if !complete && n == 2 { // the first list is in the file from the beginning
-			return damaged("it is cut off")
+		if !complete && n == 2 { // the book is in the file from the beginning
+			return &DamageError{f.Path, "it is cut off"}
 		}
 		if !complete { // the call that wrote it did not return
-			return book, int64(len(text) - len(rest)), nil
+			f.size = int64(len(text) - len(rest))
+			f.base = f.size
+			return nil
 		}
 		list, err := decode(line)
 		if err != nil {
-			return damaged(fmt.Sprintf("line %d: %v", n, err))
+			return &DamageError{f.Path, fmt.Sprintf("line %d: %v", n, err)}
 		}
 		for _, c := range list {
-			book.Apply(c)
+			f.Book.Apply(c)
 		}
-		rest = next
+		if rest, complete = bytes.CutPrefix(next, []byte(mark)); complete {
+			f.Interrupted = nil
+			continue
+		}
+		for _, c := range list {
+			f.Interrupted = append(f.Interrupted, c.Target)
+		}
 	}
 }
 
@@ -134,65 +161,106 @@ func decode(line []byte) (list []Change, err error) {
 	return list, nil
 }
 
-// Add applies changes to the book, all or none, and keeps them. Then it calls do, which puts
-// them into force; if that fails, Add undoes them. It returns when they are on the disk, unless the
-// file is volatile.
+// Add applies changes to the book, all or none, and calls do, which puts them into force; if that
+// fails, Add undoes them. The caller must hold the lock. Add returns when the changes are on the disk, unless the
+// file is volatile. If the file cannot be written, the changes are in force nevertheless, and the error
+// is an *UnkeptError.
 func (f *File) Add(list []Change, do func() error) error {
+	var file *os.File
+	var line []byte
+	return f.add(list, do, func() (err error) {
+		if line, err = encode(list); err == nil {
+			file, err = f.begin(line)
+		}
+		return err
+	}, func(done bool) error {
+		if file == nil {
+			return nil
+		}
+		defer file.Close()
+		if !done {
+			return file.Truncate(f.size)
+		}
+		return f.confirm(file, len(line))
+	})
+}
+
+// AddUnkept is Add for a caller without the lock: the file lacks the changes until Keep.
+func (f *File) AddUnkept(list []Change, do func() error) error {
+	return f.add(list, do, func() error { return nil }, func(done bool) error {
+		f.behind = f.behind || done
+		return nil
+	})
+}
+
+// add applies changes and calls do. Before that it calls begin, and afterwards end.
+func (f *File) add(list []Change, do, begin func() error, end func(done bool) error) error {
 	for i := range list {
 		if err := list[i].Check(); err != nil {
 			return err
 		}
 	}
+	unkept := begin()
+	if unkept != nil && f.Required {
+		return fmt.Errorf("file of changes: %w", unkept)
+	}
 	undo := f.Book.apply(list)
-	line, err := encode(list)
-	applied := false
-	if err == nil {
-		err = f.write(line, func() error {
-			err := do()
-			applied = err == nil
-			return err
-		})
-	}
-	if !applied {
+	err := do()
+	if err != nil {
 		undo()
+	} else {
+		f.Interrupted = nil
 	}
-	return err
+	unkept = errors.Join(unkept, end(err == nil))
+	switch {
+	case err != nil:
+		return errors.Join(err, unkept)
+	case unkept != nil && f.Path != "":
+		f.behind = true
+		return &UnkeptError{fmt.Errorf("file of changes: %w", unkept)}
+	}
+	return nil
 }
 
-// write adds a line to the file and calls do.
-func (f *File) write(line []byte, do func() error) error {
+// begin adds a line to the file, without its mark. It returns nil if there is no file.
+func (f *File) begin(line []byte) (file *os.File, err error) {
 	if f.Path == "" {
-		return do()
+		return nil, nil
 	}
-	if f.size == 0 || f.size > 2*f.base+maxGrowth {
-		return f.rewrite(do)
-	}
-	file, err := os.OpenFile(f.Path, os.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if errors.Is(err, fs.ErrNotExist) { // it was removed together with the interface
-		return f.rewrite(do)
+	for {
+		if f.behind || f.size == 0 || f.size > 2*f.base+maxGrowth {
+			if err := f.rewrite(); err != nil {
+				return nil, err
+			}
+		}
+		file, err = os.OpenFile(f.Path, os.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+		if !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		f.size = 0 // it was removed together with the interface
 	}
 	if err != nil {
-		return fmt.Errorf("file of changes: %w", err)
+		return nil, err
 	}
-	defer file.Close()
-	undo := func(err error) error { return errors.Join(err, file.Truncate(f.size)) }
-	if err := file.Truncate(f.size); err != nil { // removes an incomplete line
-		return fmt.Errorf("file of changes: %w", err)
+	if err = file.Truncate(f.size); err == nil { // removes an incomplete line
+		_, err = file.WriteAt(line, f.size)
 	}
-	if _, err := file.WriteAt(line, f.size); err != nil {
-		return undo(fmt.Errorf("file of changes: %w", err))
+	if err != nil {
+		return nil, errors.Join(err, file.Truncate(f.size), file.Close())
 	}
-	if err := do(); err != nil {
-		return undo(err)
+	return file, nil
+}
+
+// confirm adds the mark of the last line, whose length is n.
+func (f *File) confirm(file *os.File, n int) error {
+	if _, err := file.WriteAt([]byte(mark), f.size+int64(n)); err != nil {
+		return err
 	}
-	f.size += int64(len(line))
+	f.size += int64(n + len(mark))
 	if f.Volatile {
 		return nil
 	}
-	if err := file.Sync(); err != nil {
-		return fmt.Errorf("the changes are in force, but may be lost: file of changes: %w", err)
-	}
-	return nil
+	return file.Sync()
 }
 
 // Include adds the changes of a book. They replace those of the same targets.
@@ -201,40 +269,47 @@ func (f *File) Include(book Book) error {
 		return nil
 	}
 	maps.Copy(f.Book, book)
-	return f.rewrite(func() error { return nil })
+	f.behind = true
+	return f.Keep()
 }
 
-// Save writes the file if it is missing and the book is not empty.
-func (f *File) Save() error {
-	if _, err := os.Lstat(f.Path); f.Path == "" || len(f.Book) == 0 || !errors.Is(err, fs.ErrNotExist) {
+// Keep writes the file if it lacks changes of the book. The caller must hold the lock.
+func (f *File) Keep() error {
+	_, err := os.Lstat(f.Path)
+	if missing := len(f.Book) > 0 && errors.Is(err, fs.ErrNotExist); f.Path == "" || !f.behind && !missing {
 		return nil
 	}
-	return f.rewrite(func() error { return nil })
+	if err := f.rewrite(); err != nil {
+		return &UnkeptError{fmt.Errorf("file of changes: %w", err)}
+	}
+	return nil
 }
 
-// rewrite writes the whole book to a new file, which then replaces the other one, and calls do.
-func (f *File) rewrite(do func() error) error {
-	text := []byte(header)
+// Behind reports whether the file lacks changes of the book.
+func (f *File) Behind() bool { return f.behind && f.Path != "" }
+
+// rewrite writes the whole book to a new file, which then replaces the other one.
+func (f *File) rewrite() error {
 	line, err := encode(slices.Collect(f.Book.All()))
 	if err != nil {
 		return err
 	}
-	prepared, err := prepare(f.Path, append(text, line...), f.Volatile)
-	if err != nil {
-		return fmt.Errorf("file of changes: %w", err)
+	text := append([]byte(header), line...)
+	if len(f.Interrupted) == 0 {
+		text = append(text, mark...)
 	}
-	defer prepared.discard()
-	if err := do(); err != nil {
+	prepared, err := prepare(f.Path, text, f.Volatile)
+	if err != nil {
 		return err
 	}
+	defer prepared.discard()
 	if f.damaged {
 		f.damaged = os.Rename(f.Path, f.Path+".damaged") != nil // for the user
 	}
 	f.size = 0 // if the next step fails, the next call tries again
 	if err := prepared.replace(f.Volatile); err != nil {
-		return fmt.Errorf("the changes are in force, but not kept: file of changes: %w", err)
+		return err
 	}
-	f.size = int64(len(text) + len(line))
-	f.base = f.size
+	f.size, f.base, f.behind = int64(len(text)), int64(len(text)), false
 	return nil
 }

@@ -23,7 +23,7 @@ func add(t *testing.T, f *File, list ...Change) {
 
 func read1(t *testing.T, path string) Book {
 	t.Helper()
-	b, err := Read(path)
+	b, _, err := Read(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,26 +93,112 @@ func TestCutFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for size := range info.Size() { // the file never had fewer bytes
+	empty := int64(len(header) + len("00000000 null\n") + len(mark)) // size of a file without changes
+	for size := range info.Size() {
 		if err := os.WriteFile(path, whole[:size], 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if f, err := Open(path); !errors.As(err, new(*DamageError)) || len(f.Book) != 0 {
+		f, err := Open(path)
+		if damaged := errors.As(err, new(*DamageError)); damaged && len(f.Book) != 0 || !damaged && (err != nil || size < int64(len(header))) {
 			t.Fatalf("%d bytes: got %v, %v, want an error", size, f.Book, err)
 		}
+		if interrupted := len(f.Interrupted) > 0; size >= empty && interrupted != (len(f.Book) > 0) {
+			t.Fatalf("%d bytes: got %v, interrupted %v", size, f.Book, f.Interrupted)
+		}
 	}
+	interrupted := 0
 	for size := info.Size(); size < int64(len(whole)); size++ {
 		if err := os.WriteFile(path, whole[:size], 0o600); err != nil {
 			t.Fatal(err)
 		}
 		f, err := Open(path)
-		if err != nil || !reflect.DeepEqual(f.Book, first) {
+		if err != nil || len(f.Interrupted) == 0 && !reflect.DeepEqual(f.Book, first) {
 			t.Fatalf("%d bytes: got %v, %v", size, f.Book, err)
 		}
-		add(t, f, change("c", "three"))
-		if b := read1(t, path); len(b) != 2 || b.Terms(Target{Customer, "c"}, time.Now()).Plan != "three" {
-			t.Fatalf("%d bytes: after another call got %v", size, b)
+		want := 2
+		if len(f.Interrupted) > 0 { // the line is complete, but not its mark
+			interrupted++
+			want = 3
+			if got := f.Interrupted; len(got) != 2 || got[0].Name != "a" || got[1].Name != "b" || f.Book.Terms(got[0], time.Now()).Plan != "two" {
+				t.Fatalf("%d bytes: interrupted %v, book %v", size, got, f.Book)
+			}
 		}
+		add(t, f, change("c", "three"))
+		b, left, err := Read(path)
+		if err != nil || len(left) != 0 || len(b) != want || b.Terms(Target{Customer, "c"}, time.Now()).Plan != "three" {
+			t.Fatalf("%d bytes: after another call got %v, interrupted %v, %v", size, b, left, err)
+		}
+	}
+	if interrupted != len(mark) {
+		t.Errorf("%d files end with a line without its mark: want %d", interrupted, len(mark))
+	}
+}
+
+// TestVersion1 reads a file of version 1, which has no marks, and adds to it.
+func TestVersion1(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "changes")
+	a, b := Change{Target: Target{Customer, "a"}, Terms: Terms{Plan: "one"}}, Change{Target: Target{Link, "l"}, Terms: Terms{Parameters: map[string]string{"rate": "1mbit"}}}
+	text := []byte(header1)
+	for _, list := range [][]Change{{a}, {b}} {
+		line, err := encode(list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = append(text, line...)
+	}
+	if err := os.WriteFile(path, append(text, "0000"...), 0o600); err != nil { // and a line that was cut off
+		t.Fatal(err)
+	}
+	f, err := Open(path)
+	if err != nil || len(f.Book) != 2 || len(f.Interrupted) != 0 {
+		t.Fatalf("got %v, interrupted %v, %v", f.Book, f.Interrupted, err)
+	}
+	add(t, f, Change{Target: a.Target, Reset: true})
+	if book := read1(t, path); !reflect.DeepEqual(book, f.Book) || len(book) != 1 {
+		t.Errorf("got %v", book)
+	}
+}
+
+// TestUnkept makes changes while the file cannot be written. They are in force, and kept when it can.
+func TestUnkept(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "gone")
+	f, err := Open(filepath.Join(dir, "changes"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	change := func(name string) []Change { return []Change{{Target: Target{Customer, name}, Terms: Terms{Plan: "p"}}} }
+	done := 0
+	do := func() error { done++; return nil }
+	if err := f.Add(change("a"), do); !errors.As(err, new(*UnkeptError)) || done != 1 || len(f.Book) != 1 || !f.Behind() {
+		t.Fatalf("got %v, %d, %v, behind %v", err, done, f.Book, f.Behind())
+	}
+	refused := errors.New("refused")
+	if err := f.Add(change("x"), func() error { return refused }); !errors.Is(err, refused) || errors.As(err, new(*UnkeptError)) || len(f.Book) != 1 {
+		t.Fatalf("got %v, %v", err, f.Book)
+	}
+	if err := f.AddUnkept(change("b"), do); err != nil || done != 2 || len(f.Book) != 2 {
+		t.Fatalf("got %v, %d, %v", err, done, f.Book)
+	}
+	if err := f.Keep(); !errors.As(err, new(*UnkeptError)) {
+		t.Fatalf("got %v", err)
+	}
+	if err := errors.Join(os.Mkdir(dir, 0o700), f.Keep()); err != nil || f.Behind() {
+		t.Fatalf("got %v, behind %v", err, f.Behind())
+	}
+	if b := read1(t, f.Path); !reflect.DeepEqual(b, f.Book) {
+		t.Errorf("got %v", b)
+	}
+	if err := f.AddUnkept(change("c"), do); err != nil || !f.Behind() {
+		t.Fatal(err)
+	}
+	add(t, f, change("d")...) // writes both
+	if b := read1(t, f.Path); len(b) != 4 {
+		t.Errorf("got %v", b)
+	}
+
+	f.Required = true
+	if err := errors.Join(os.RemoveAll(dir), f.Add(change("e"), do)); err == nil || done != 3 || len(f.Book) != 4 {
+		t.Errorf("got %v, %d, %v: want the change not to be made", err, done, f.Book)
 	}
 }
 
@@ -177,11 +263,11 @@ func TestMissingFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Save(); err != nil || len(read1(t, path)) != 0 {
+	if err := f.Keep(); err != nil || len(read1(t, path)) != 0 {
 		t.Fatal("an empty book needs no file")
 	}
 	add(t, f, Change{Target: Target{Customer, "a"}, Terms: Terms{Plan: "p"}})
-	for _, again := range []func() error{f.Save, func() error {
+	for _, again := range []func() error{f.Keep, func() error {
 		return f.Add([]Change{{Target: Target{Customer, "b"}, Terms: Terms{Plan: "p"}}}, func() error { return nil })
 	}} {
 		if err := errors.Join(os.Remove(path), again()); err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 )
 
@@ -22,23 +23,44 @@ type Change struct {
 	Reset      bool              `json:"reset,omitempty"`
 	Until      time.Time         `json:"until,omitzero"`
 	For        string            `json:"for,omitempty"` // duration instead of Until; not in answers
-	By         string            `json:"by,omitempty"`  // "quota"; only in answers
+
+	// Only in answers.
+	By       string    `json:"by,omitempty"`        // "quota", or the tool: "shaper set" or "the API"
+	User     string    `json:"user,omitempty"`      // who made the change
+	Since    time.Time `json:"since,omitzero"`      // time of the change
+	InPolicy *Terms    `json:"in_policy,omitempty"` // what the policy says instead
+	State    string    `json:"state,omitempty"`     // why the shaper may not be as the change says; "": it is
 }
 
-// ListChanges returns the JSON form of changes that are in force at a time.
+// Terms are the terms of a customer, link or queue in the policy.
+type Terms struct {
+	Plan       string            `json:"plan,omitempty"`
+	Parameters map[string]string `json:"parameters,omitempty"`
+}
+
+// ListChanges returns the JSON form of changes.
 func ListChanges(list []changes.Change, now time.Time) []Change {
 	out := []Change{}
-	for _, c := range list {
-		if !c.Until.IsZero() && !now.Before(c.Until) {
-			continue
-		}
-		row := Change{Kind: c.Kind, Name: c.Name, Plan: c.Plan, Parameters: c.Parameters, Off: c.Off, Reset: c.Reset, Until: c.Until}
-		if c.By == changes.ByQuota {
-			row.By = "quota"
+	for i := range list {
+		row := ChangeOf(&list[i])
+		if !row.Until.IsZero() && !now.Before(row.Until) {
+			row.State = live.StateEnded
 		}
 		out = append(out, row)
 	}
 	return out
+}
+
+// ChangeOf returns the JSON form of a change.
+func ChangeOf(c *changes.Change) Change {
+	row := Change{
+		Kind: c.Kind, Name: c.Name, Plan: c.Plan, Parameters: c.Parameters, Off: c.Off, Reset: c.Reset, Until: c.Until,
+		By: c.Author.With, User: c.Author.User, Since: c.Since,
+	}
+	if c.By == changes.ByQuota {
+		row.By = "quota"
+	}
+	return row
 }
 
 // parseChanges reads a change, or a list of changes.
@@ -80,8 +102,17 @@ func (c *Change) parse(now time.Time) (changes.Change, error) {
 		Target: changes.Target{Kind: c.Kind, Name: c.Name}, Reset: c.Reset, Until: c.Until.Round(0),
 		Terms: changes.Terms{Plan: c.Plan, Parameters: c.Parameters, Off: c.Off},
 	}
-	if c.By != "" {
+	switch {
+	case c.By != "":
 		return out, errors.New("by cannot be set")
+	case c.User != "":
+		return out, errors.New("user cannot be set")
+	case !c.Since.IsZero():
+		return out, errors.New("since cannot be set")
+	case c.InPolicy != nil:
+		return out, errors.New("in_policy cannot be set")
+	case c.State != "":
+		return out, errors.New("state cannot be set")
 	}
 	for name, value := range c.Parameters {
 		if value == "" {

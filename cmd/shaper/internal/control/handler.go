@@ -15,6 +15,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
 )
 
 // OpenAPI is the description of the API in the format of OpenAPI 3.1.
@@ -209,7 +211,15 @@ func (h *handler) postChanges(w http.ResponseWriter, q *http.Request) error {
 	if err != nil {
 		return &InputError{http.StatusBadRequest, err}
 	}
-	return respondValue(w, ListChanges(list, now), h.api.Set(q.Context(), list))
+	author := changes.Author{User: userOf(q.Context()), With: "the API"}
+	for i := range list {
+		list[i].Since, list[i].Author = now.Round(0), author
+	}
+	err = h.api.Set(q.Context(), list)
+	if errors.As(err, new(*changes.UnkeptError)) { // as the status says
+		err = nil
+	}
+	return respondValue(w, ListChanges(list, now), err)
 }
 
 func (h *handler) postReload(w http.ResponseWriter, q *http.Request) error {

@@ -105,6 +105,10 @@ func TestRequests(t *testing.T) {
 		{"POST", "/v1/changes", `{"kind":"customer","name":"a","parameters":{"rate":null}}`, 400, `parameter \"rate\" has no value`},
 		{"POST", "/v1/changes", `[{"kind":"customer","name":"a","off":true},{"kind":"x"}]`, 400, `change 2: \"x\"`},
 		{"POST", "/v1/changes", `{"kind":"customer","name":"a","off":true,"by":"quota"}`, 400, "by cannot be set"},
+		{"POST", "/v1/changes", `{"kind":"customer","name":"a","off":true,"user":"root"}`, 400, "user cannot be set"},
+		{"POST", "/v1/changes", `{"kind":"customer","name":"a","off":true,"since":"2001-01-01T00:00:00Z"}`, 400, "since cannot be set"},
+		{"POST", "/v1/changes", `{"kind":"customer","name":"a","off":true,"in_policy":{}}`, 400, "in_policy cannot be set"},
+		{"POST", "/v1/changes", `{"kind":"customer","name":"a","off":true,"state":"x"}`, 400, "state cannot be set"},
 		{"POST", "/v1/changes", `{"kind":"customer","name":"a","off":true,"for":"1"}`, 400, "for: "},
 		{"POST", "/v1/changes", `{"kind":"customer","name":"a","off":true,"for":"0s"}`, 400, "not a time to come"},
 		{"POST", "/v1/changes", `{"kind":"customer","name":"a","off":true,"for":"1h","until":"2099-01-01T00:00:00Z"}`, 400, "give for or until, not both"},
@@ -115,7 +119,7 @@ func TestRequests(t *testing.T) {
 		{"POST", "/v1/changes", large, 413, "larger than 16 MiB"},
 		{
 			"POST", "/v1/changes", ` {"kind":"customer","name":"a","plan":"p","parameters":{"rate":"5mbit"},"off":false,"until":"2099-01-01T00:00:00Z"}`, 200,
-			`[{"kind":"customer","name":"a","plan":"p","parameters":{"rate":"5mbit"},"off":false,"until":"2099-01-01T00:00:00Z"}]` + "\n",
+			`[{"kind":"customer","name":"a","plan":"p","parameters":{"rate":"5mbit"},"off":false,"until":"2099-01-01T00:00:00Z","by":"the API","since":`,
 		},
 	} {
 		api := &fakeAPI{}
@@ -199,13 +203,17 @@ func TestList(t *testing.T) {
 		if len(api.set) != 3 || !api.set[0].Until.Equal(time.Now().Add(90*time.Second)) || api.set[1].Parameters["rate"] != "1mbit" || !api.set[2].Reset {
 			t.Fatalf("got %+v", api.set)
 		}
-		want := `[{"kind":"customer","name":"a","plan":"b","until":"2000-01-01T00:01:30Z"},{"kind":"queue","name":"q","parameters":{"rate":"1mbit"}},{"kind":"customer","name":"a","reset":true}]` + "\n"
+		want := `[{"kind":"customer","name":"a","plan":"b","until":"2000-01-01T00:01:30Z",BY},{"kind":"queue","name":"q","parameters":{"rate":"1mbit"},BY},{"kind":"customer","name":"a","reset":true,BY}]` + "\n"
+		by := `"by":"the API","since":"2000-01-01T00:00:00Z"`
+		want = strings.ReplaceAll(want, "BY", by)
 		if w.Body.String() != want {
 			t.Errorf("got %s, want %s", w.Body, want)
 		}
 		api.set[1].By = changes.ByQuota
 		time.Sleep(90 * time.Second)
-		want = `[{"kind":"queue","name":"q","parameters":{"rate":"1mbit"},"by":"quota"},{"kind":"customer","name":"a","reset":true}]` + "\n"
+		want = `[{"kind":"customer","name":"a","plan":"b","until":"2000-01-01T00:01:30Z",BY,"state":"ended, still in force"},` +
+			`{"kind":"queue","name":"q","parameters":{"rate":"1mbit"},"by":"quota","since":"2000-01-01T00:00:00Z"},{"kind":"customer","name":"a","reset":true,BY}]` + "\n"
+		want = strings.ReplaceAll(want, "BY", by)
 		if w := ask(h, "GET", "/v1/changes", ""); w.Body.String() != want {
 			t.Errorf("after the end: got %s, want %s", w.Body, want)
 		}

@@ -39,6 +39,7 @@ func Serve(api API, sockets ...*Socket) *Server {
 			IdleTimeout:       keepAliveTime,
 			MaxHeaderBytes:    headerBytes,
 			ConnState:         conns.Changed,
+			ConnContext:       withPeer,
 			ErrorLog:          log.New(io.Discard, "", 0), // clients could fill the log
 		}
 		s.http = append(s.http, server)

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,6 +13,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 )
 
 // maxPath is the length of a socket's path that every program can use, bytes.
@@ -148,4 +151,33 @@ func (s *Socket) remove() error {
 		return nil
 	}
 	return os.Remove(s.path)
+}
+
+// peerKey is the key of the peer's user ID in the context of a connection.
+type peerKey struct{}
+
+// withPeer adds the user of the process at the other end of a connection.
+func withPeer(ctx context.Context, conn net.Conn) context.Context {
+	unixConn, ok := conn.(*net.UnixConn)
+	if !ok {
+		return ctx
+	}
+	raw, err := unixConn.SyscallConn()
+	if err != nil {
+		return ctx
+	}
+	var peer *unix.Ucred
+	if e := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); e != nil || err != nil {
+		return ctx
+	}
+	return context.WithValue(ctx, peerKey{}, int(peer.Uid))
+}
+
+// userOf returns the name of the peer's user, or its ID if it has none; "" if it is unknown.
+func userOf(ctx context.Context) string {
+	id, ok := ctx.Value(peerKey{}).(int)
+	if !ok {
+		return ""
+	}
+	return live.UserName(id)
 }

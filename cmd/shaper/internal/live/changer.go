@@ -32,23 +32,31 @@ type Changeable interface {
 	Replace(*policyfile.Compiled) error
 }
 
-// Changer changes the shapers of one process, and keeps the changes in a file. Its methods must
-// not be called concurrently.
+// Changer changes the shapers of one process, and keeps the changes in a file. The ends of changes, quotas and
+// schedules do not depend on the file: they are in force first, and kept when the file can be written. Its methods
+// must not be called concurrently.
 type Changer struct {
 	*changes.File
+	Report  func([]changes.Change) // called after Set if the changes are in force; nil: nothing
 	shapers func() []Changeable
 
 	next      time.Time        // the end of the next change to end; zero: none
-	ended     []changes.Target // targets of ended changes that are still in force
+	again     []changes.Target // targets that must be put into force again
+	unlocked  []changes.Target // targets that were put into force without a lock
+	loose     error            // why run had no lock of the interface; nil: it had
 	schedules string           // state of the schedules that is in force
-	quotas    quotas
+	unkept    error            // why the file lacks changes; nil: it has all
+	keepAt    time.Time        // time of the next attempt to write the file
+
+	lockedSince time.Time // time at which the lock was first found held by another process; zero: it is not
+	quotas      quotas
 }
 
 // NewChanger returns a Changer for shapers with a file of changes. A file in kernel.StateDir is
 // volatile.
 func NewChanger(file *changes.File, shapers func() []Changeable) *Changer {
 	file.Volatile = filepath.Dir(file.Path) == kernel.StateDir
-	return &Changer{File: file, shapers: shapers, next: file.Book.Next(), quotas: quotas{Ledger: quota.New()}}
+	return &Changer{File: file, shapers: shapers, next: file.Book.Next(), again: file.Interrupted, quotas: quotas{Ledger: quota.New()}}
 }
 
 // effect has the plans and rates that changes give to one shaper.
@@ -60,32 +68,50 @@ type effect struct {
 }
 
 // Set makes changes, all or none. The caller must hold the lock of the file. The error wraps
-// *policyfile.UnknownError if no shaper has a target.
+// *policyfile.UnknownError if no shaper has a target, and *changes.UnkeptError if the changes are in force but
+// the file cannot be written.
 func (c *Changer) Set(list []changes.Change) error {
-	now := time.Now()
+	err := c.set(list, true, time.Now())
+	if inForce(err) == nil && c.Report != nil {
+		c.Report(list)
+	}
+	return err
+}
+
+// set makes changes. Unless the lock of the file is held, the file is written later.
+func (c *Changer) set(list []changes.Change, locked bool, now time.Time) error {
 	var targets []changes.Target
 	needed := map[changes.Target]bool{} // false: errors of the target do not count
 	for i := range list {
 		t, until := list[i].Target, list[i].Until
-		if !until.IsZero() && !now.Before(until) {
+		if !until.IsZero() && !now.Before(until) && !list[i].Ended {
 			return fmt.Errorf("%v: the change would end before it begins", t)
 		}
 		if _, seen := needed[t]; !seen {
 			targets = append(targets, t)
 		}
-		needed[t] = needed[t] || list[i].By == changes.ByUser && (!list[i].Reset || c.Book[t] == nil)
+		needed[t] = needed[t] || list[i].By == changes.ByUser && !list[i].Ended && (!list[i].Reset || c.Book[t] == nil)
 	}
-	tried := false
-	err := c.Add(list, func() error {
-		effects, err := c.effects(targets, needed, now)
+	add, tried := c.Add, false
+	if !locked {
+		add = c.AddUnkept
+	}
+	err := add(list, func() error {
+		effects, err := c.effects(append(targets, c.again...), needed, now)
 		if err != nil {
 			return err
 		}
 		tried = true
 		return c.run(effects, now)
 	})
-	if err != nil && tried {
-		c.apply(targets, now) // as before, in case that one shaper was changed
+	switch {
+	case err == nil || errors.As(err, new(*changes.UnkeptError)):
+		c.again = nil
+		if !locked || c.loose != nil {
+			c.unlocked = append(c.unlocked, targets...)
+		}
+	case tried && slices.ContainsFunc(list, func(c changes.Change) bool { return !c.Ended }):
+		_ = c.apply(targets, now) // as before, in case that one shaper was changed
 	}
 	c.next = c.Book.Next()
 	return err
@@ -108,8 +134,8 @@ func (c *Changer) AmendLater(policy *policyfile.Compiled) func() *policyfile.Com
 }
 
 // Advance ends changes whose time is over, follows schedules, and counts the bytes of customers.
-// It should be called a few times a second. If another process has the lock of the file, a later
-// call does it.
+// It should be called a few times a second. It waits for nobody: if another process has the lock of the file, or the
+// file cannot be written, later calls keep what was done. The error is that of all of this that does not work now.
 func (c *Changer) Advance(now time.Time) error {
 	state, scheduled, rules, err := c.scheduled(now)
 	ends, counts := !c.next.IsZero() && !now.Before(c.next), !now.Before(c.quotas.next)
@@ -117,33 +143,82 @@ func (c *Changer) Advance(now time.Time) error {
 		c.quotas.next = now.Add(time.Second)
 		counts = len(c.Book.Planned(changes.ByQuota)) > 0 // of a policy before
 	}
-	if err != nil || !ends && !counts && c.ended == nil && state == c.schedules {
+	if err != nil || !ends && !counts && !c.lacks() && c.again == nil && state == c.schedules {
 		return err
 	}
-	lock, err := changes.TryLock(c.Path)
-	if errors.Is(err, changes.ErrLocked) {
-		return nil
+	lock, lockErr := changes.TryLock(c.Path)
+	locked := lockErr == nil
+	if locked {
+		defer lock.Close()
 	}
-	if err != nil {
-		return err
-	}
-	defer lock.Close()
-	var targets []changes.Target
+	var errs []error
 	if state != c.schedules {
-		targets = scheduled()
+		targets := scheduled()
+		if err = c.apply(targets, now); err == nil {
+			c.schedules = state
+		}
+		if c.loose != nil {
+			c.unlocked = append(c.unlocked, targets...)
+		}
+		errs = append(errs, err)
 	}
-	if ends {
-		c.ended = append(c.ended, c.Book.Expire(now)...)
-		c.next = c.Book.Next()
+	if ends || c.again != nil {
+		errs = append(errs, inForce(c.set(c.Book.Ends(now), locked, now)))
 	}
-	if err := c.apply(append(targets, c.ended...), now); err != nil {
+	if counts {
+		errs = append(errs, inForce(c.count(now, locked)))
+	}
+	if c.lacks() {
+		errs = append(errs, c.keep(now, lockErr))
+	}
+	return errors.Join(errs...)
+}
+
+// inForce returns the error of changes, nil if they are in force.
+func inForce(err error) error {
+	if errors.As(err, new(*changes.UnkeptError)) {
+		return nil // as keep reports
+	}
+	return err
+}
+
+// lacks reports whether the file lacks changes, or may do.
+func (c *Changer) lacks() bool { return c.Behind() || c.unlocked != nil }
+
+const (
+	keepInterval = time.Second     // time between two attempts to write the file
+	lockTime     = 3 * time.Second // time for which other processes may have its lock: a reload takes less
+)
+
+// keep writes the file, which lacks changes, and returns why it still does. lockErr is the error of taking its lock.
+func (c *Changer) keep(now time.Time, lockErr error) error {
+	if now.Before(c.keepAt) {
+		return c.unkept
+	}
+	c.keepAt = now.Add(keepInterval)
+	switch {
+	case errors.Is(lockErr, changes.ErrLocked):
+		if c.keepAt = now; c.lockedSince.IsZero() {
+			c.lockedSince = now
+		}
+		if now.Sub(c.lockedSince) >= lockTime {
+			c.unkept = &changes.UnkeptError{Err: fmt.Errorf("another process has held the lock of %q for %v: is it stopped?", c.Path, lockTime)}
+		}
+		return c.unkept
+	case lockErr != nil:
+		c.unkept = &changes.UnkeptError{Err: lockErr}
+		return c.unkept
+	}
+	// The process that had the lock may have loaded a policy without these changes.
+	if err := errors.Join(c.apply(c.unlocked, now), c.loose); err != nil {
+		c.unkept = err
 		return err
 	}
-	c.schedules, c.ended = state, nil
-	if counts {
-		return c.count(now)
+	c.unlocked, c.lockedSince = nil, time.Time{}
+	if c.unkept = c.Keep(); c.unkept == nil {
+		c.keepAt = now
 	}
-	return nil
+	return c.unkept
 }
 
 // scheduled returns the state of all schedules, the customers to whom they apply, and whether
@@ -177,14 +252,24 @@ func (c *Changer) apply(targets []changes.Target, now time.Time) error {
 	return errors.Join(err, c.run(effects, now))
 }
 
+// run puts effects into force.
 func (c *Changer) run(list []effect, now time.Time) error {
+	c.loose = nil
+	locked := func(err error) error {
+		var unlocked *kernel.UnlockedError
+		if errors.As(err, &unlocked) {
+			c.loose = unlocked
+			return nil
+		}
+		return err
+	}
 	for _, e := range list {
 		var err error
 		if len(e.customers) > 0 {
-			err = e.shaper.SetCustomerPlans(e.customers)
+			err = locked(e.shaper.SetCustomerPlans(e.customers))
 		}
 		if err == nil && e.rates != nil {
-			err = e.shaper.SetRates(e.rates)
+			err = locked(e.shaper.SetRates(e.rates))
 		}
 		if errors.Is(err, kernel.ErrNoRoom) {
 			policy, _ := e.policy.Amended(c.Path, c.Book, now)

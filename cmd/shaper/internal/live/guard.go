@@ -46,8 +46,9 @@ type Instructions struct {
 	Now   bool // do not wait for the end of the process
 }
 
-// StartGuard starts a guard for the directions of an interface; nil means both.
-func StartGuard(name string, directions []kernel.Direction) (*Guard, error) {
+// StartGuard starts a guard for the directions of an interface; nil means both. It writes errors to stderr, nil for
+// nowhere.
+func StartGuard(name string, directions []kernel.Direction, stderr *os.File) (*Guard, error) {
 	at, err := kernel.Identify(name)
 	if err != nil {
 		return nil, err
@@ -57,7 +58,9 @@ func StartGuard(name string, directions []kernel.Direction) (*Guard, error) {
 		cmd := exec.Command("/proc/self/exe", "guard", name)
 		cmd.Args[0] = "shaper"
 		cmd.Env = d.environ()
-		cmd.Stderr = os.Stderr
+		if stderr != nil { // not an interface with a nil pointer
+			cmd.Stderr = stderr
+		}
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // the terminal does not end it
 		return cmd
 	})

@@ -131,11 +131,24 @@ func guarded(s Shaper) bool {
 	return ok && (k.Guarded() || k.Refresh() == nil && k.Until.IsZero())
 }
 
+// Owned reports whether a process holds a shaper: by its lock or, if somebody has removed the file of the lock,
+// because the process serves.
+func Owned(s Shaper) (bool, error) {
+	owned, err := s.Owned()
+	if k, ok := s.(*kernel.Shaper); ok && !owned && err == nil && k.Process != 0 {
+		if client := connect(runSocket(k.Process), k.Process); client != nil {
+			client.Close()
+			return true, nil
+		}
+	}
+	return owned, err
+}
+
 // State describes the state of a shaper.
 func State(s Shaper) string {
 	about := s.Info()
 	text := ""
-	owned, err := s.Owned()
+	owned, err := Owned(s)
 	owned = owned || err != nil // if unknown, do not report it as left behind
 	switch {
 	case !about.Until.IsZero() && !owned && !guarded(s):

@@ -30,8 +30,8 @@ const changesAtOnce = 10_000
 func (c *Changer) Restarted(d kernel.Direction) { c.quotas.Restarted(int(d)) }
 
 // count reads the counters of customers with quotas, and gives those who have used theirs the
-// plan of the quota until its window ends. The caller must hold the lock of the file.
-func (c *Changer) count(now time.Time) error {
+// plan of the quota until its window ends. locked is that of set.
+func (c *Changer) count(now time.Time, locked bool) error {
 	begin := time.Now()
 	used, err := c.observe(now, true)
 	c.quotas.next = now.Add(max(time.Second, countShare*time.Since(begin)))
@@ -41,7 +41,7 @@ func (c *Changer) count(now time.Time) error {
 	if most := max(changesAtOnce, c.quotas.Len()/10); len(used) > most {
 		used, c.quotas.next = used[:most], now
 	}
-	return c.Set(used)
+	return c.set(used, locked, now)
 }
 
 // CountNow counts what customers have used since the last count, for SaveQuotas. It changes no
@@ -118,7 +118,7 @@ func (c *Changer) countShaper(source int, policies []*policyfile.Compiled, stats
 		name := plan.Source.List[i].Name
 		t := changes.Target{Kind: changes.Customer, Name: name}
 		counters := quota.Counters{All: stats[i].Total().Bytes, Dropped: stats[i].Dropped.Bytes}
-		change := changes.Change{Target: t, By: changes.ByQuota, Reset: true}
+		change := changes.Change{Target: t, By: changes.ByQuota, Reset: true, Since: now.Round(0)}
 		if q := policy.QuotaOf(name, amender.OwnPlan(uint32(i+1), t)); q != nil {
 			w := window{q.Every, q.Zone}
 			span, known := spans[w]

@@ -68,7 +68,7 @@ func TestQuota(t *testing.T) {
 	wantPlans(t, "after reset", down, map[string]string{"a": "slow", "b": "slow", "c": "fast"})
 
 	// The file has the changes, for a reload by another process.
-	book, err := changes.Read(c.Path)
+	book, _, err := changes.Read(c.Path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"time"
 
@@ -30,13 +31,15 @@ type Run struct {
 	Wake    chan<- chan struct{} // receives a channel to close after the next check of the shapers
 	Calls   chan<- func()        // receives functions to call
 	Changer *Changer             // used by Calls
+	Problem func() string        // used by Calls; as in Changes
+	Heard   *Heard               // announcements of other processes
 }
 
 // Serve lets other processes call this shaper run, whose process ID is process.
 func (c *Run) Serve(process int) (io.Closer, error) { return serve(runSocket(process), c.methods()) }
 
 func (c *Run) methods() methods {
-	return methods{"Take": method(c.take), "Prepare": method(c.prepare), "Look": method(c.look), "Set": method(c.set)}
+	return methods{"Take": method(c.take), "Prepare": method(c.prepare), "Look": method(c.look), "Set": method(c.set), "Changes": method(c.changes), "Announce": method(c.Heard.announce)}
 }
 
 // take returns the budgets of a direction.
@@ -72,12 +75,41 @@ func (c *Run) look(struct{}, *struct{}) error {
 }
 
 // set makes changes, a JSON list.
-func (c *Run) set(in json.RawMessage, _ *struct{}) error {
+func (c *Run) set(in json.RawMessage, out *setReply) error {
 	var list []changes.Change
 	if err := json.Unmarshal(in, &list); err != nil {
 		return err
 	}
-	return c.Set(list)
+	return out.of(c.Set(list))
+}
+
+// setReply is the answer to changes that are in force.
+type setReply struct {
+	Unkept string // why they are not kept; "": they are
+}
+
+// of returns the error of changes, unless they are in force.
+func (r *setReply) of(err error) error {
+	var unkept *changes.UnkeptError
+	if errors.As(err, &unkept) {
+		r.Unkept = unkept.Err.Error()
+		return nil
+	}
+	return err
+}
+
+// changes returns the changes in the shapers.
+func (c *Run) changes(_ struct{}, out *changesReply) error {
+	var now Changes
+	if err := c.call(func() error {
+		now = Changes{Book: maps.Clone(c.Changer.Book), Problem: c.Problem()}
+		return nil
+	}); err != nil {
+		return err
+	}
+	reply, err := now.reply()
+	*out = reply
+	return err
 }
 
 // Set makes changes, as Changer.Set does.

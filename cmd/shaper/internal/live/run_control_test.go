@@ -29,7 +29,7 @@ func TestRunSet(t *testing.T) {
 	if err := run.Set(fast); err != nil {
 		t.Fatal(err)
 	}
-	if book, err := changes.Read(moved); err != nil || len(book) != 1 {
+	if book, _, err := changes.Read(moved); err != nil || len(book) != 1 {
 		t.Errorf("the changes are %v, %v", book, err)
 	}
 }

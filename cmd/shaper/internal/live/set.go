@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -22,7 +23,7 @@ var ErrSeveralRuns = errors.New("its directions were started by separate command
 var ErrNoProcess = errors.New("--for needs a process, which ends the change: the shaper runs without one")
 
 // Set makes changes in the shapers of one interface, all or none: by their process, or by this
-// one if they are pinned and have none.
+// one if they are pinned and have none. The error wraps *changes.UnkeptError if they are in force nevertheless.
 func Set(list []Shaper, what []changes.Change) error {
 	if r, ok := list[0].(*Remote); ok {
 		return setBy(what, r.client)
@@ -40,7 +41,7 @@ func Set(list []Shaper, what []changes.Change) error {
 			return ErrSeveralRuns
 		}
 		path = source.Changes
-		owned, err := k.Owned()
+		owned, err := Owned(k)
 		if err != nil {
 			return err
 		}
@@ -76,10 +77,15 @@ func setBy(what []changes.Change, client *caller) error {
 		return err
 	}
 	client.within(setTimeout)
-	if err := client.call("Set", json.RawMessage(text), &struct{}{}); !errors.Is(err, os.ErrDeadlineExceeded) {
-		return err
+	var reply setReply
+	err = client.call("Set", json.RawMessage(text), &reply)
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return errSetLate
+	case err == nil && reply.Unkept != "":
+		return &changes.UnkeptError{Err: errors.New(reply.Unkept)}
 	}
-	return errSetLate
+	return err
 }
 
 // setHere makes changes in pinned shapers.
@@ -96,6 +102,7 @@ func setHere(list []*kernel.Shaper, path string, what []changes.Change) error {
 	if err != nil {
 		return err
 	}
+	file.Required = true // nothing else knows the changes
 	c := NewChanger(file, func() (out []Changeable) {
 		for _, sh := range list {
 			out = append(out, compiledHere{sh})
@@ -103,6 +110,24 @@ func setHere(list []*kernel.Shaper, path string, what []changes.Change) error {
 		return out
 	})
 	return c.Set(what)
+}
+
+// Settle notes in the file of changes of a shaper without a process that its policy was loaded with them: nothing is
+// interrupted any more, and what has ended is over. The caller must hold the lock.
+func Settle(sh *kernel.Shaper, path string) error {
+	if owned, err := Owned(sh); err != nil || owned || path == "" {
+		return err
+	}
+	file, err := changes.Open(path)
+	if err != nil {
+		return err
+	}
+	file.Volatile = filepath.Dir(path) == kernel.StateDir
+	ends := file.Book.Ends(time.Now())
+	if len(ends)+len(file.Interrupted) == 0 {
+		return nil
+	}
+	return file.Add(ends, func() error { return nil })
 }
 
 // compiledHere is a shaper whose policy this process compiles.
@@ -127,26 +152,4 @@ func (c compiledHere) Replace(policy *policyfile.Compiled) error { return Replac
 func Replace(sh *kernel.Shaper, policy *policyfile.Compiled) error {
 	_, err := sh.Reload(policy.Plan, Label(policy, sh.Interface), sh.Until)
 	return err
-}
-
-// Changes returns the changes in force in shapers of one interface.
-func Changes(sh Shaper) (changes.Book, error) {
-	if r, ok := sh.(*Remote); ok {
-		var text json.RawMessage
-		if err := r.client.call("Changes", struct{}{}, &text); err != nil {
-			return nil, err
-		}
-		var list []changes.Change
-		err := json.Unmarshal(text, &list)
-		book := changes.Book{}
-		for _, c := range list {
-			book.Apply(c)
-		}
-		return book, err
-	}
-	source, err := policyfile.SourceOf(sh.Info().Label)
-	if err != nil {
-		return nil, err
-	}
-	return changes.Read(source.Changes)
 }

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
@@ -42,6 +43,19 @@ type LocalTap struct {
 type TapChanges struct {
 	sync.Mutex
 	*Changer
+
+	problem atomic.Pointer[string]
+}
+
+// SetProblem notes why changes, quotas or schedules do not work, or are not kept; "": they do.
+func (t *TapChanges) SetProblem(text string) { t.problem.Store(&text) }
+
+// Problem returns the text of SetProblem. It does not need the lock.
+func (t *TapChanges) Problem() string {
+	if text := t.problem.Load(); text != nil {
+		return *text
+	}
+	return ""
 }
 
 // Copy returns a copy of the book. There may be many changes, and the lock is not held while the
@@ -145,18 +159,19 @@ type tapControl struct {
 	changed func() error // called after a reload
 	shares  *budgets.Agents
 	changes *TapChanges
+	heard   *Heard
 }
 
 // ServeTap lets other processes call the shaper tap of a device. stop ends it; changed is
 // called after each reload.
-func ServeTap(device string, list []*LocalTap, shares *budgets.Agents, changes *TapChanges, stop func(), changed func() error) (io.Closer, error) {
-	return serve(tapPrefix+device, (&tapControl{list, stop, changed, shares, changes}).methods())
+func ServeTap(device string, list []*LocalTap, shares *budgets.Agents, changes *TapChanges, heard *Heard, stop func(), changed func() error) (io.Closer, error) {
+	return serve(tapPrefix+device, (&tapControl{list, stop, changed, shares, changes, heard}).methods())
 }
 
 func (c *tapControl) methods() methods {
 	return methods{
 		"Take": method(c.Take), "Reload": method(c.Reload), "End": method(c.End), "Customers": method(c.Customers),
-		"Set": method(c.Set), "Changes": method(c.Changes),
+		"Set": method(c.Set), "Changes": method(c.Changes), "Announce": method(c.heard.announce),
 	}
 }
 
@@ -170,13 +185,14 @@ type Snapshot struct {
 	About   kernel.About
 	Now     tap.Snapshot
 	Shares  []budgets.State
+	Problem string // of changes
 }
 
 // Take returns the snapshots of all directions.
 func (c *tapControl) Take(_ struct{}, out *[]Snapshot) error {
 	for _, sh := range c.list {
 		s := sh.Snapshot()
-		s.Shares = c.shares.States(sh.Host())
+		s.Shares, s.Problem = c.shares.States(sh.Host()), c.changes.Problem()
 		*out = append(*out, s)
 	}
 	return nil
@@ -209,14 +225,14 @@ func (c *tapControl) Reload(in Policy, out *[]dataplane.Change) error {
 }
 
 // Set makes changes, a JSON list.
-func (c *tapControl) Set(in json.RawMessage, _ *struct{}) error {
+func (c *tapControl) Set(in json.RawMessage, out *setReply) error {
 	var list []changes.Change
 	if err := json.Unmarshal(in, &list); err != nil {
 		return err
 	}
 	c.changes.Lock()
 	defer c.changes.Unlock()
-	return c.changes.Set(list)
+	return out.of(c.changes.Set(list))
 }
 
 // Changes returns the changes in force, a JSON list.

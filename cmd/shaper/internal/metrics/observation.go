@@ -17,6 +17,7 @@ type Observation struct {
 	problem     string // reason why they do not, "" if effective
 	unconfirmed bool   // the policy rolls back unless it is confirmed
 	Shares      []shared.Status
+	Changes     live.ChangeCounts
 
 	counters customerCounters            // of customers; nil: not wanted, or already used
 	policy   func() *policyfile.Compiled // policy in force; nil: that of the label

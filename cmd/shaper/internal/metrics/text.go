@@ -45,6 +45,8 @@ var (
 	descAttached     = describe("shaper_attached", "1 if the shaper is attached, 0 while it waits for its interface.", perShaper)
 	descEffective    = describe("shaper_effective", "1 if packets go through the shaper, 0 if something on the interface makes them bypass it.", perShaper)
 	descUnconfirmed  = describe("shaper_unconfirmed", "1 if the policy is rolled back unless it is confirmed.", perShaper)
+	descChanges      = describe("shaper_changes", "Changes in force: by users (shaper set and the API), and customers who have used their quota.", with(perShaper, "by"))
+	descChangesWork  = describe("shaper_changes_work", "1 if ends of changes, quotas, schedules and state work and are kept, 0 if not: see shaper status.", perShaper)
 	descSince        = describe("shaper_start_time_seconds", "Unix time at which the shaper was attached.", perShaper)
 	descPackets      = describe("shaper_packets_total", "Packets by color after the meter.", perColor)
 	descBytes        = describe("shaper_bytes_total", "Metered bytes by color after the meter.", perColor)
@@ -171,6 +173,9 @@ func (e exposition) collect(o *Observation) {
 	if !o.attached {
 		return
 	}
+	e.count(descChanges, int64(o.Changes.Users), name, direction, "user")
+	e.count(descChanges, int64(o.Changes.Quotas), name, direction, "quota")
+	e.flag(descChangesWork, o.Changes.Problem == "", name, direction)
 	stats := o.sample.Stats
 	e.gauge(descInfo, 1, name, direction, live.Hook(about), strconv.Itoa(int(about.Program)), o.name, strconv.FormatBool(about.Dry))
 	e.gauge(descSince, float64(about.Since.UnixMilli())/1000, name, direction)

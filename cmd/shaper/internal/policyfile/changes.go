@@ -189,6 +189,30 @@ func (a *Amender) service(row *dataplane.PlanService, t changes.Terms) (*datapla
 	return service, nil
 }
 
+// Own returns the terms of a target in the policy without changes: the plan of a customer, or the rate of a link or
+// a queue. The error is an *UnknownError if the policy has no such part.
+func (c *Compiled) Own(t changes.Target) (changes.Terms, error) {
+	plan := c.Amender(nil, time.Time{}).base
+	rate := func(r meter.Rate) (changes.Terms, error) {
+		return changes.Terms{Parameters: map[string]string{"rate": r.String()}}, nil
+	}
+	switch t.Kind {
+	case changes.Customer:
+		if from := plan.Customers; from != nil && from.Number(t.Name) != 0 {
+			return changes.Terms{Plan: from.Service(from.Number(t.Name)).Name}, nil
+		}
+	case changes.Link:
+		if i := slices.IndexFunc(plan.Links, func(l dataplane.PlanLink) bool { return l.Name == t.Name }); i >= 0 {
+			return rate(plan.Links[i].Rate)
+		}
+	case changes.Queue:
+		if i := slices.IndexFunc(plan.Queues, func(q dataplane.PlanQueue) bool { return q.Source.Name == t.Name }); i >= 0 {
+			return rate(plan.Queues[i].Rate)
+		}
+	}
+	return changes.Terms{}, &UnknownError{t}
+}
+
 // OwnPlan returns the name of the plan of a customer, whatever quotas and schedules say.
 func (a *Amender) OwnPlan(number uint32, t changes.Target) string {
 	return cmp.Or(a.book.Plan(t, changes.ByUser), a.base.Customers.Service(number).Name)

@@ -34,7 +34,7 @@ func (s Source) compileWithChanges() (*Compiled, error) {
 	if err != nil || s.Changes == "" {
 		return c, err
 	}
-	book, _ := changes.Read(s.Changes)
+	book, _, _ := changes.Read(s.Changes)
 	c, _ = c.Amended(s.Changes, book, time.Now())
 	return c, nil
 }

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/control"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+)
+
+const (
+	shownChanges  = 10    // changes that status, reload and logs print; shaper set lists all
+	listedChanges = 1_000 // changes in the JSON of status; shaper set --json lists all
+)
+
+// changesLook returns the changes in a shaper, as live.ChangesOf does.
+type changesLook func(live.Shaper) (live.Changes, error)
+
+// changesJSON are the changes by shaper set and the API in the JSON of status and stats.
+type changesJSON struct {
+	Changes   []control.Change `json:"changes"`
+	More      int              `json:"more_changes,omitempty"` // changes that are not listed
+	OverQuota int              `json:"over_quota,omitempty"`   // customers who have used their quota
+	Problem   string           `json:"change_problem,omitempty"`
+
+	list []live.InForce
+}
+
+// changesIn returns the changes in force in a shaper. It compiles the policy only if there are any.
+func changesIn(sh live.Shaper, look changesLook) (out changesJSON) {
+	out.Changes = []control.Change{}
+	all, err := look(sh)
+	out.Problem = all.Problem
+	if err == nil && len(all.Book)+len(all.Interrupted) > 0 {
+		var policy *policyfile.Compiled
+		if policy, err = policyfile.CompileNames(sh.Info().Label); err == nil {
+			out.list, out.OverQuota = all.InForce(policy, time.Now())
+		}
+	}
+	if err != nil {
+		out.Problem = "changes by shaper set are unknown: " + err.Error()
+	}
+	for i := range out.list {
+		if i == listedChanges {
+			out.More = len(out.list) - i
+			break
+		}
+		out.Changes = append(out.Changes, inForceJSON(&out.list[i]))
+	}
+	return out
+}
+
+// inForceJSON returns the JSON form of a change in force.
+func inForceJSON(f *live.InForce) control.Change {
+	row := control.ChangeOf(&f.Change)
+	row.InPolicy, row.State = &control.Terms{Plan: f.Policy.Plan, Parameters: f.Policy.Parameters}, f.State
+	return row
+}
+
+// changesInForce prints the changes in force.
+func (p *printer) changesInForce(c *changesJSON, iface string) {
+	for i := range c.list {
+		if i == shownChanges {
+			p.Printf("  changed  and %d more: shaper set %s lists them\n", len(c.list)-i, iface)
+			break
+		}
+		p.Printf("  changed  %s\n", inForceWords(&c.list[i]))
+	}
+	if c.OverQuota > 0 {
+		p.Printf("  quota    used by %s\n", say.Count(c.OverQuota, "customer"))
+	}
+	if c.Problem != "" {
+		p.Printf("  problem  %s\n", say.Printable(c.Problem))
+	}
+}
+
+// inForceWords returns a change in force in words.
+func inForceWords(f *live.InForce) string {
+	text := inWords(&f.Change)
+	if own := policyWords(f); own != "" {
+		text += " (policy: " + own + ")"
+	}
+	if f.State != "" {
+		text += ": " + f.State
+	}
+	return text
+}
+
+// policyWords returns what the policy says about the terms of a change; "" if nothing.
+func policyWords(f *live.InForce) string {
+	own := changes.Terms{Plan: f.Policy.Plan}
+	if f.Kind != changes.Customer {
+		own = f.Policy
+	}
+	return say.Printable(strings.Join(own.Words(), ", "))
+}
+
+// keptNotes returns a line for each change that a policy which was just loaded does not change, because the
+// change wins.
+func keptNotes(list []live.InForce, iface string) (out []string) {
+	for i := range list {
+		f := &list[i]
+		if !f.Differs() || f.State != "" {
+			continue
+		}
+		if len(out) == shownChanges {
+			return append(out, fmt.Sprintf("and further changes: shaper set %s lists them", iface))
+		}
+		out = append(out, fmt.Sprintf("%s; to end it: shaper set %s %s %s reset", inForceWords(f), iface, f.Kind, say.Quoted(f.Name)))
+	}
+	return out
+}
+
+// keptPrinter prints which changes a reload by the process itself leaves in force, if they are others than before.
+type keptPrinter struct{ last []string }
+
+func (k *keptPrinter) print(to io.Writer, c *live.Changer, policy *policyfile.Compiled, iface string) {
+	all := live.Changes{Book: c.Book}
+	list, _ := all.InForce(policy, time.Now())
+	if notes := keptNotes(list, iface); !slices.Equal(notes, k.last) {
+		k.last = notes
+		printNotes(to, iface, notes)
+	}
+}

@@ -1,0 +1,101 @@
+package live
+
+import (
+	"sync"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+)
+
+// Act is what another process does to a shaper.
+type Act string
+
+// The acts of other processes.
+const (
+	Reload  Act = "reload"
+	Confirm Act = "confirm"
+	Detach  Act = "detach"
+)
+
+// announcement says that a process is about to act.
+type announcement struct {
+	Act       Act
+	Direction kernel.Direction
+	Author    changes.Author
+}
+
+// announceTime is the time to wait for a process that hears an announcement.
+const announceTime = time.Second
+
+// Announce tells the processes of shapers who is about to act, so that their logs can say so. A process
+// that does not answer is not waited for again.
+func Announce(list []Shaper, act Act, author changes.Author) {
+	silent := map[int]bool{}
+	for _, sh := range list {
+		about := sh.Info()
+		if silent[about.Process] {
+			continue
+		}
+		client := (*caller)(nil)
+		switch sh := sh.(type) {
+		case *Remote:
+			client = connect(tapPrefix+about.Interface, 0)
+		case *kernel.Shaper:
+			if owned, err := Owned(sh); err == nil && owned {
+				client = connect(runSocket(about.Process), about.Process)
+			}
+		}
+		if client == nil {
+			continue
+		}
+		client.within(announceTime)
+		silent[about.Process] = client.call("Announce", announcement{act, about.Direction, author}, &struct{}{}) != nil
+		client.Close()
+	}
+}
+
+// Heard keeps the announcements of other processes. The zero value is ready for use.
+type Heard struct {
+	mu   sync.Mutex
+	last map[heardKey]heard
+}
+
+type heardKey struct {
+	act       Act
+	direction kernel.Direction
+}
+
+type heard struct {
+	author changes.Author
+	at     time.Time
+}
+
+// heardTime is the time within which an announced act happens: it may wait for a lock.
+const heardTime = time.Minute
+
+func (h *Heard) announce(in announcement, _ *struct{}) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch in.Act {
+	case Reload, Confirm, Detach:
+		if h.last == nil {
+			h.last = map[heardKey]heard{}
+		}
+		h.last[heardKey{in.Act, in.Direction}] = heard{in.Author, time.Now()}
+	}
+	return nil
+}
+
+// By returns who acted on a direction, and forgets it.
+func (h *Heard) By(act Act, direction kernel.Direction) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	key := heardKey{act, direction}
+	last, ok := h.last[key]
+	delete(h.last, key)
+	if by := last.author.String(); ok && by != "" && time.Since(last.at) < heardTime {
+		return by
+	}
+	return "another process"
+}
