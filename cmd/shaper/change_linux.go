@@ -409,7 +409,9 @@ func (f *liveFlags) detach(s streams, name string, asJSON bool) error {
 	}
 	if err == nil {
 		for _, l := range v.Left {
-			out.Directions = append(out.Directions, detachedDirection{Direction: l.Direction.String(), State: "cleaned up", What: l.What})
+			out.Directions = append(out.Directions, detachedDirection{
+				Direction: l.Direction.String(), State: "cleaned up", What: l.What,
+			})
 		}
 	}
 	for _, note := range cleared.Notes {

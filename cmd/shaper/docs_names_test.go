@@ -96,6 +96,7 @@ func TestRateNames(t *testing.T) {
 	foreign := map[string]string{
 		"cmd/shaper/internal/bench/kernel.go": "bits_per_second", // of iperf3 --json
 	}
+	kinds := []string{".go", ".js", ".json", ".md", ".txt", ".csv", ".h", ".c"}
 	found := 0
 	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
 		switch {
@@ -103,7 +104,7 @@ func TestRateNames(t *testing.T) {
 			return err
 		case d.IsDir() && slices.Contains([]string{".git", ".bin", "fuzz", "node_modules"}, d.Name()):
 			return fs.SkipDir
-		case !d.Type().IsRegular() || !slices.Contains([]string{".go", ".js", ".json", ".md", ".txt", ".csv", ".h", ".c"}, filepath.Ext(path)):
+		case !d.Type().IsRegular() || !slices.Contains(kinds, filepath.Ext(path)):
 			return nil
 		case d.Name() == "CHANGELOG.md": // names the former names
 			return nil

@@ -145,18 +145,20 @@ func (f *importFlags) write(s streams, source routers.Source, in *routers.Import
 		return fmt.Errorf("%s: %w", source.Name, routers.Misread(err, f.from, source.Text))
 	}
 	f.reportSkipped(s, source, in)
+	none := []routers.Problem{}
 	result := importJSON{
-		From: f.from, Source: source.Name, Name: draft.Name, Remarks: append([]string{}, draft.Remarks...), Conversions: []routers.Conversion{},
-		Refused: []routers.Problem{}, Omitted: []routers.Problem{}, Skipped: append([]routers.Problem{}, in.Skipped...),
+		From: f.from, Source: source.Name, Name: draft.Name,
+		Remarks: append([]string{}, draft.Remarks...), Conversions: []routers.Conversion{},
+		Refused: none, Omitted: none, Skipped: append(none, in.Skipped...),
 	}
-	if !f.lossy && len(problems) > 0 {
-		return f.refuse(s, source, result, problems, fmt.Errorf("%s: %s cannot be expressed in a policy: nothing was written: --lossy omits them",
-			source.Name, say.Count(len(problems), "statement")))
+	if n := len(problems); !f.lossy && n > 0 {
+		const refused = "%s: %s cannot be expressed in a policy: nothing was written: --lossy omits them"
+		return f.refuse(s, source, result, problems, fmt.Errorf(refused, source.Name, say.Count(n, "statement")))
 	}
 	for _, err := range errorsAt(source, problems) {
 		fmt.Fprintf(s.err, "shaper: warning: omitted: %s\n", say.Printable(err.Error()))
 	}
-	result.Omitted = append(result.Omitted, problems...)
+	result.Omitted = append(none, problems...)
 	if f.length != "" {
 		draft.Length = f.length
 	}
@@ -179,7 +181,9 @@ func (f *importFlags) write(s streams, source routers.Source, in *routers.Import
 
 // refuse returns the problems as errors, followed by a last one, which may be nil. With --json it
 // prints them too.
-func (f *importFlags) refuse(s streams, source routers.Source, result importJSON, problems []routers.Problem, last error) error {
+func (f *importFlags) refuse(
+	s streams, source routers.Source, result importJSON, problems []routers.Problem, last error,
+) error {
 	err := errors.Join(append(errorsAt(source, problems), last)...)
 	if f.json {
 		result.Refused = problems

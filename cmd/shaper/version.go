@@ -61,7 +61,10 @@ func describe(info *debug.BuildInfo) versionJSON {
 	for _, s := range info.Settings {
 		set[s.Key] = s.Value
 	}
-	v := versionJSON{Version: info.Main.Version, Commit: set["vcs.revision"], Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH}
+	v := versionJSON{
+		Version: info.Main.Version, Commit: set["vcs.revision"],
+		Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH,
+	}
 	if modified, err := strconv.ParseBool(set["vcs.modified"]); err == nil {
 		v.Modified = &modified
 	}

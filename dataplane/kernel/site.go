@@ -211,7 +211,7 @@ func (st *site) removeTree(direction Direction) error {
 			return err
 		}
 		st.addRemoved("%s egress: root qdisc %x:", st.name(), qdisc.Major)
-		if root, err := qdisc.Root(st.Index); err == nil && root != nil {
+		if root, err := qdisc.Root(st.Index); err == nil && st.Qdiscs.HasRoot(root) {
 			st.addRestored("%s egress: root qdisc %s %x:", st.name(), root.Kind, root.Handle>>16)
 		}
 	}

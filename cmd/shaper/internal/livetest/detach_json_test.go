@@ -77,8 +77,8 @@ func TestLiveDetachJSON(t *testing.T) {
 				t.Fatalf("detach --json prints %+v: want v0", list)
 			}
 			l := list[0]
-			if got := l.states(); !slices.Equal(got[:min(2, len(got))], []string{"egress detached", "ingress detached"}) {
-				t.Errorf("got %q: want both directions detached", got)
+			if got := l.states(); len(got) < 2 || !slices.Equal(got[:2], []string{"egress detached", "ingress detached"}) {
+				t.Fatalf("got %q: want both directions detached", got)
 			}
 			for i, s := range status {
 				if d := l.Directions[i]; d.ProgramID != s.ProgramID || d.Policy != s.Policy {
@@ -126,10 +126,12 @@ func TestLiveDetachJSONLeft(t *testing.T) {
 	if len(list) != 2 || list[0].Interface != "v0" || list[1].Interface != "w0" {
 		t.Fatalf("detach --json prints %+v: want v0 and w0", list)
 	}
-	if d := list[0].Directions; len(d) != 1 || d[0].State != "no longer waiting" || d[0].Process != r.cmd.Process.Pid || d[0].Policy != "--meter "+unlimitedMeter {
+	d := list[0].Directions
+	if len(d) != 1 || d[0].State != "no longer waiting" || d[0].Process != r.cmd.Process.Pid || d[0].Policy != "--meter "+unlimitedMeter {
 		t.Errorf("v0: got %+v: want the process %d, no longer waiting", d, r.cmd.Process.Pid)
 	}
-	if d := list[1].Directions; len(d) != 1 || d[0].Direction != "egress" || d[0].State != "cleaned up" || d[0].What == "" || len(list[1].Removed) != 1 {
+	d = list[1].Directions
+	if len(d) != 1 || d[0].Direction != "egress" || d[0].State != "cleaned up" || d[0].What == "" || len(list[1].Removed) != 1 {
 		t.Errorf("w0: got %+v: want one program, cleaned up", list[1])
 	}
 	r.wantExit(0)
@@ -153,7 +155,8 @@ func TestLiveConfirmJSON(t *testing.T) {
 			args = append(args, "--direction", direction)
 		}
 		out, _ := p.wantExit(0, args...)
-		want := fmt.Sprintf(`{"interface":"v0","direction":"%s","state":"confirmed","program_id":%d,"policy":"--meter %s"}`+"\n", direction, s[0].ProgramID, unlimitedMeter)
+		const line = `{"interface":"v0","direction":"%s","state":"confirmed","program_id":%d,"policy":"--meter %s"}` + "\n"
+		want := fmt.Sprintf(line, direction, s[0].ProgramID, unlimitedMeter)
 		if out != want {
 			t.Errorf("confirm --json prints %q: want %q", out, want)
 		}
