@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -272,8 +274,18 @@ func awaitConfirm(ctx context.Context, list []live.Shaper, until time.Time) (boo
 	}
 }
 
+// confirmedJSON is the output of confirm --json, one line per confirmed direction.
+type confirmedJSON struct {
+	Interface string `json:"interface"`
+	Direction string `json:"direction"`
+	State     string `json:"state"` // "confirmed"
+	ProgramID uint32 `json:"program_id"`
+	Policy    string `json:"policy"`
+}
+
 func newConfirm(s streams) *cobra.Command {
 	var f liveFlags
+	asJSON := false
 	cmd := &cobra.Command{
 		Use:     "confirm [IFACE]",
 		GroupID: "shape",
@@ -293,6 +305,12 @@ rolled back already.`,
 			confirmed, err := kernel.Confirm(inKernel(list)...)
 			p := newPrinter(s.out)
 			for _, sh := range confirmed {
+				if asJSON {
+					err = errors.Join(err, afterChange(say.WriteJSON(s.out, confirmedJSON{
+						sh.Interface, sh.Direction.String(), "confirmed", uint32(sh.Program), policyName(&sh.About),
+					})))
+					continue
+				}
 				p.Printf("%s: confirmed\n", live.Name(sh.Info()))
 			}
 			if err == nil && len(confirmed) == 0 {
@@ -302,11 +320,19 @@ rolled back already.`,
 		},
 	}
 	f.add(cmd)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, one line per confirmed direction")
 	return cmd
+}
+
+// policyName returns the name of a shaper's policy, or "" if its record has none.
+func policyName(about *kernel.About) string {
+	source, _ := policyfile.SourceOf(about.Label)
+	return source.Name
 }
 
 func newDetach(s streams) *cobra.Command {
 	var f liveFlags
+	asJSON := false
 	all := allFlag{includeLeft: true}
 	cmd := &cobra.Command{
 		Use:     "detach [IFACE]",
@@ -317,16 +343,39 @@ It does the same for state that a killed shaper left behind, and ends a shaper
 that waits for its interface. You can omit IFACE if only one is shaped.`,
 		Example: "  shaper detach eth0",
 		Args:    atMostOne,
-		RunE:    all.each(&f, func(_ *cobra.Command, name string) error { return f.detach(s, name) }),
+		RunE:    all.each(&f, func(_ *cobra.Command, name string) error { return f.detach(s, name, asJSON) }),
 	}
 	f.add(cmd)
 	all.addAll(cmd, &f, "detach all shaped interfaces, and clean up those with something left behind")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, one line per interface")
 	return cmd
+}
+
+// detachedJSON is the output of detach --json, one line per interface.
+type detachedJSON struct {
+	Interface   string              `json:"interface"`
+	Directions  []detachedDirection `json:"directions"`
+	LostPackets uint32              `json:"lost_packets"` // dropped with their queues
+	LostAtMost  bool                `json:"lost_at_most"` // lost_packets is an upper bound
+	Removed     []string            `json:"removed"`
+	Restored    []string            `json:"restored"` // previous qdiscs and limits
+	Warnings    []string            `json:"warnings"`
+	Errors      []string            `json:"errors"`
+}
+
+// detachedDirection is a shaper, something that a killed shaper left behind, or a process that waited.
+type detachedDirection struct {
+	Direction string `json:"direction"`
+	State     string `json:"state"` // "detached", "cleaned up" or "no longer waiting"
+	What      string `json:"what,omitempty"`
+	ProgramID uint32 `json:"program_id,omitempty"`
+	Process   int    `json:"process,omitempty"` // ID of the process that waited
+	Policy    string `json:"policy,omitempty"`
 }
 
 // detach removes everything of shaper from an interface, or from the only one that has
 // something.
-func (f *liveFlags) detach(s streams, name string) error {
+func (f *liveFlags) detach(s streams, name string, asJSON bool) error {
 	v, err := live.Look()
 	if err != nil {
 		return err
@@ -344,10 +393,20 @@ func (f *liveFlags) detach(s streams, name string) error {
 		}
 	}
 	p := newPrinter(s.out)
+	if asJSON {
+		p = newPrinter(io.Discard)
+	}
+	out := detachedJSON{Interface: name, Directions: []detachedDirection{}, Errors: []string{}}
 	var errs []error
 	for _, a := range v.Away {
-		errs = append(errs, kernel.EndAway(a))
+		if err := kernel.EndAway(a); err != nil {
+			errs = append(errs, err)
+			continue
+		}
 		p.Printf("%s %v: process %d no longer waits for it\n", a.Interface, a.Direction, a.Process)
+		out.Directions = append(out.Directions, detachedDirection{
+			Direction: a.Direction.String(), State: "no longer waiting", Process: a.Process, Policy: a.Policy,
+		})
 	}
 	directions := f.list
 	if directions == nil {
@@ -359,14 +418,31 @@ func (f *liveFlags) detach(s streams, name string) error {
 		err = nil
 	}
 	errs = append(errs, err)
+	out.Removed, out.Restored = append([]string{}, cleared.Removed...), append([]string{}, cleared.Restored...)
+	out.Warnings = append([]string{}, cleared.Notes...)
+	out.LostPackets, out.LostAtMost = cleared.Lost.Packets, cleared.Lost.AtMost
 	for _, sh := range v.List {
+		failed := err
 		if _, ok := sh.(*live.Remote); ok {
-			errs = append(errs, sh.Detach())
+			failed = sh.Detach()
+			errs = append(errs, failed)
 		}
-		if err == nil {
-			sh.Info().Lost = cleared.Lost
-			cleared.Lost = kernel.Lost{}
-			p.detached(sh.Info())
+		if failed != nil {
+			continue
+		}
+		about := sh.Info()
+		about.Lost = cleared.Lost
+		cleared.Lost = kernel.Lost{}
+		p.detached(about)
+		out.Directions = append(out.Directions, detachedDirection{
+			Direction: about.Direction.String(), State: "detached", ProgramID: uint32(about.Program), Policy: policyName(about),
+		})
+	}
+	if err == nil {
+		for _, l := range v.Left {
+			out.Directions = append(out.Directions, detachedDirection{
+				Direction: l.Direction.String(), State: "cleaned up", What: l.What,
+			})
 		}
 	}
 	for _, note := range cleared.Notes {
@@ -380,8 +456,16 @@ func (f *liveFlags) detach(s streams, name string) error {
 			p.Printf("%s: cleaned up\n", name)
 		}
 	}
-	if len(v.List)+len(v.Left)+len(v.Away)+len(cleared.Removed) == 0 && err == nil {
+	found := len(v.List)+len(v.Left)+len(v.Away)+len(cleared.Removed) > 0
+	if !found && err == nil {
 		return f.noneError(name)
 	}
-	return errors.Join(append(errs, afterChange(p.Err))...)
+	err = errors.Join(errs...)
+	if asJSON && found {
+		if err != nil {
+			out.Errors = strings.Split(err.Error(), "\n")
+		}
+		return errors.Join(err, afterChange(say.WriteJSON(s.out, out)))
+	}
+	return errors.Join(err, afterChange(p.Err))
 }

@@ -217,7 +217,7 @@ type checkQueueJSON struct {
 	Fair     string                   `json:"fair,omitempty"`
 
 	// On a link, while the queues in After send nothing.
-	Guaranteed float64  `json:"guaranteed_bps,omitempty"`
+	Guaranteed float64  `json:"guaranteed_bit_s,omitempty"`
 	WaitNS     int64    `json:"worst_delay_ns,omitempty"`
 	After      []string `json:"served_after,omitempty"`
 }
@@ -255,8 +255,8 @@ func queueJSON(q *dataplane.Queue, queues []*dataplane.Queue, mtu int64) checkQu
 		if s.Wait != nil {
 			out.WaitNS = say.WholeNS(s.Wait)
 		}
-		bps := s.Part.Mul(s.Part, big.NewRat(q.Link.Rate.Bytes, int64(q.Link.Rate.Period)))
-		out.Guaranteed, _ = bps.Mul(bps, big.NewRat(8e9, 1)).Float64()
+		bits := s.Part.Mul(s.Part, big.NewRat(q.Link.Rate.Bytes, int64(q.Link.Rate.Period)))
+		out.Guaranteed, _ = bits.Mul(bits, big.NewRat(8e9, 1)).Float64()
 		for _, b := range s.Before {
 			out.After = append(out.After, b.Name)
 		}

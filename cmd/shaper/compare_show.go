@@ -107,17 +107,14 @@ func (f *compareFlags) shownPolicy(source routers.Source, draft *routers.Draft, 
 		p := policyFlags{file: f.policy}
 		return p.load()
 	}
-	var errs []error
-	for _, p := range problems {
-		errs = append(errs, fmt.Errorf("%s:%d: %v", source.Name, p.Line, p))
-	}
-	if errs != nil {
+	if errs := errorsAt(source, problems); errs != nil {
 		return nil, errors.Join(append(errs, fmt.Errorf("%s: the output does not contain the whole policy: give it with --policy FILE", source.Name))...)
 	}
 	if f.length != "" {
 		draft.Length = f.length
 	}
-	return compileImported(source, draft, draft.Render(source.Name))
+	policy, problems := compileImported(draft, draft.Render(source.Name))
+	return policy, errors.Join(errorsAt(source, problems)...)
 }
 
 // shownClass sums the counters of the classes that were made from a class of the router.

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -84,6 +85,46 @@ func TestReadmeFigures(t *testing.T) {
 	}
 	if found == 0 {
 		t.Error("no figure was found in README")
+	}
+}
+
+// TestRateNames checks that fields, metrics and columns with a rate in bit/s end in _bit_s, everywhere in the
+// tree. The shaper itself rejects "bps", which means bytes per second to tc.
+func TestRateNames(t *testing.T) {
+	t.Parallel()
+	other := regexp.MustCompile(`\b\w+_(?i:[kmgt]?bps|bits?_per_s\w*|bits?_ps|bits_s)\b|\b\w*[B]PS\b`)
+	foreign := map[string]string{
+		"cmd/shaper/internal/bench/kernel.go": "bits_per_second", // of iperf3 --json
+	}
+	kinds := []string{".go", ".js", ".json", ".md", ".txt", ".csv", ".h", ".c"}
+	found := 0
+	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && slices.Contains([]string{".git", ".bin", "fuzz", "node_modules"}, d.Name()):
+			return fs.SkipDir
+		case !d.Type().IsRegular() || !slices.Contains(kinds, filepath.Ext(path)):
+			return nil
+		case d.Name() == "CHANGELOG.md": // names the former names
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		found += strings.Count(string(text), "_bit_s")
+		for i, line := range strings.Split(string(text), "\n") {
+			for _, name := range other.FindAllString(line, -1) {
+				if foreign[strings.TrimPrefix(path, "../../")] != name {
+					t.Errorf("%s:%d: %s: a rate in bit/s ends in _bit_s", path, i+1, name)
+				}
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found < 10 {
+		t.Errorf("only %d rates found", found)
 	}
 }
 

@@ -166,8 +166,12 @@ func (c docCommand) run(t *testing.T, page, dir, bin, namespace string) {
 	}
 }
 
+// anyTime matches a date with a time of day, which differs between runs.
+var anyTime = regexp.MustCompile(`\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?Z?`)
+
 // sameOutput compares output with a page, ignoring spaces at the ends of lines.
 func sameOutput(got, want string) bool {
+	got, want = anyTime.ReplaceAllString(got, "TIME"), anyTime.ReplaceAllString(want, "TIME")
 	var pattern strings.Builder
 	for line := range strings.Lines(strings.Trim(want, "\n")) {
 		if line = strings.TrimRight(line, " \n"); line == "..." {

@@ -20,7 +20,20 @@ import (
 // importFlags are the flags of shaper import.
 type importFlags struct {
 	from, name, link, length, out string
-	lossy, verbose                bool
+	lossy, verbose, json          bool
+}
+
+// importJSON is the output of import --json.
+type importJSON struct {
+	From        string               `json:"from"`   // dialect
+	Source      string               `json:"source"` // file or interface
+	Name        string               `json:"name"`   // of the policy in the configuration
+	Policy      string               `json:"policy"` // text; "" if statements were refused
+	Remarks     []string             `json:"remarks"`
+	Conversions []routers.Conversion `json:"conversions"`
+	Refused     []routers.Problem    `json:"refused"`
+	Omitted     []routers.Problem    `json:"omitted"` // with --lossy
+	Skipped     []routers.Problem    `json:"skipped"` // statements outside of policies
 }
 
 func newImport(s streams) *cobra.Command {
@@ -47,6 +60,7 @@ reason, write no policy and exit with 1. With --lossy, omit it and continue.`,
 	flags.StringVar(&f.length, "length", "", "the router counts packet lengths by `RULE`: l3, l2 or l1 (default l3)")
 	flags.BoolVar(&f.lossy, "lossy", false, "omit statements that a policy cannot express, and exit with 0")
 	flags.BoolVar(&f.verbose, "verbose", false, "print the statements that are skipped because they are outside of policies")
+	flags.BoolVar(&f.json, "json", false, "print the policy, its conversions and the refused statements as JSON")
 	flags.StringVarP(&f.out, "output", "o", "", "write the policy to `FILE`")
 	return cmd
 }
@@ -70,6 +84,8 @@ func (f *importFlags) run(s streams, path string) error {
 		return usagef("--from %q: want %s", f.from, listed(routers.ImportNames()))
 	case !slices.Contains([]string{"", "l3", "l2", "l1"}, f.length):
 		return usagef("--length %q: want l3, l2 or l1", f.length)
+	case f.out == "-" && f.json:
+		return usagef("only one of -o - and --json can write to standard output")
 	}
 	var o routers.Options
 	if f.link != "" {
@@ -129,30 +145,63 @@ func (f *importFlags) write(s streams, source routers.Source, in *routers.Import
 		return fmt.Errorf("%s: %w", source.Name, routers.Misread(err, f.from, source.Text))
 	}
 	f.reportSkipped(s, source, in)
-	var errs []error
-	for _, p := range problems {
-		place := source.Name
-		if p.Line > 0 {
-			place = fmt.Sprintf("%s:%d", place, p.Line)
-		}
-		if f.lossy {
-			fmt.Fprintf(s.err, "shaper: warning: omitted: %s\n", say.Printable(fmt.Sprintf("%s: %v", place, p)))
-			continue
-		}
-		errs = append(errs, fmt.Errorf("%s: %v", place, p))
+	none := []routers.Problem{}
+	result := importJSON{
+		From: f.from, Source: source.Name, Name: draft.Name,
+		Remarks: append([]string{}, draft.Remarks...), Conversions: []routers.Conversion{},
+		Refused: none, Omitted: none, Skipped: append(none, in.Skipped...),
 	}
-	if n := len(errs); n > 0 {
-		return errors.Join(append(errs, fmt.Errorf("%s: %s cannot be expressed in a policy: nothing was written: --lossy omits them", source.Name, say.Count(n, "statement")))...)
+	if n := len(problems); !f.lossy && n > 0 {
+		const refused = "%s: %s cannot be expressed in a policy: nothing was written: --lossy omits them"
+		return f.refuse(s, source, result, problems, fmt.Errorf(refused, source.Name, say.Count(n, "statement")))
 	}
+	for _, err := range errorsAt(source, problems) {
+		fmt.Fprintf(s.err, "shaper: warning: omitted: %s\n", say.Printable(err.Error()))
+	}
+	result.Omitted = append(none, problems...)
 	if f.length != "" {
 		draft.Length = f.length
 	}
 	title := fmt.Sprintf("Imported by shaper import --from %s from %s, policy %s.", f.from, source.Name, draft.Name)
 	rendered := draft.Render(title)
-	if _, err := compileImported(source, draft, rendered); err != nil {
-		return err
+	if _, problems := compileImported(draft, rendered); len(problems) > 0 {
+		return f.refuse(s, source, result, problems, nil)
 	}
-	return writeResult(s, "policy", f.out, rendered.Text)
+	if f.out != "" || !f.json {
+		if err := writeResult(s, "policy", f.out, rendered.Text); err != nil {
+			return err
+		}
+	}
+	if !f.json {
+		return nil
+	}
+	result.Policy, result.Conversions = rendered.Text, append(result.Conversions, rendered.Conversions...)
+	return say.WriteJSON(s.out, result)
+}
+
+// refuse returns the problems as errors, followed by a last one, which may be nil. With --json it
+// prints them too.
+func (f *importFlags) refuse(
+	s streams, source routers.Source, result importJSON, problems []routers.Problem, last error,
+) error {
+	err := errors.Join(append(errorsAt(source, problems), last)...)
+	if f.json {
+		result.Refused = problems
+		err = errors.Join(err, say.WriteJSON(s.out, result))
+	}
+	return err
+}
+
+// errorsAt returns problems as errors with their places.
+func errorsAt(source routers.Source, problems []routers.Problem) (errs []error) {
+	for _, p := range problems {
+		place := source.Name
+		if p.Line > 0 {
+			place = fmt.Sprintf("%s:%d", place, p.Line)
+		}
+		errs = append(errs, fmt.Errorf("%s: %v", place, p))
+	}
+	return errs
 }
 
 // reportSkipped counts or prints the statements outside of policies.
@@ -169,29 +218,24 @@ func (f *importFlags) reportSkipped(s streams, source routers.Source, in *router
 	}
 }
 
-// compileImported compiles an imported policy. Errors have the line of the configuration.
-func compileImported(source routers.Source, draft *routers.Draft, r *routers.Rendered) (*policyfile.Compiled, error) {
+// compileImported compiles an imported policy. Problems have the line of the configuration.
+func compileImported(draft *routers.Draft, r *routers.Rendered) (policy *policyfile.Compiled, problems []routers.Problem) {
 	if len(draft.Classes) == 0 {
-		return nil, fmt.Errorf("%s: nothing is left that a policy can express", source.Name)
+		return nil, []routers.Problem{{Reason: "nothing is left that a policy can express"}}
 	}
 	policy, err := policyfile.Source{Name: "imported", Text: r.Text}.Compile()
 	if err == nil {
 		return policy, nil
 	}
-	var errs []error
 	for text := range strings.Lines(err.Error()) {
-		reason := strings.TrimSuffix(text, "\n")
-		place := source.Name
-		if at, rest, ok := strings.Cut(reason, ": "); ok {
+		p := routers.Problem{Reason: strings.TrimSuffix(text, "\n")}
+		if at, rest, ok := strings.Cut(p.Reason, ": "); ok {
 			var line, column int
 			if _, err := fmt.Sscanf(at, "imported:%d:%d", &line, &column); err == nil {
-				reason = rest
-				if n := r.SourceLine(line); n > 0 {
-					place = fmt.Sprintf("%s:%d", place, n)
-				}
+				p.Line, p.Reason = r.SourceLine(line), rest
 			}
 		}
-		errs = append(errs, fmt.Errorf("%s: %s", place, reason))
+		problems = append(problems, p)
 	}
-	return nil, errors.Join(errs...)
+	return nil, problems
 }

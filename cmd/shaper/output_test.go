@@ -295,6 +295,7 @@ func TestFullOutput(t *testing.T) {
 		{"--version"},
 		{"help", "replay"},
 		{"version"},
+		{"version", "--json"},
 		{"completion", "bash"},
 		append([]string{"replay", capture}, passing...),
 		append([]string{"replay", capture, "--json"}, passing...),

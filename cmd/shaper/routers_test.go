@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -83,6 +85,85 @@ func TestImportFile(t *testing.T) {
 	}
 	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(after, before) {
 		t.Errorf("the file changed: %v", err)
+	}
+}
+
+// TestImportJSON checks that import --json has the policy of the text output, its comments as conversions, and
+// every statement that it refuses, omits or skips with its line. Exit codes and errors are as without --json.
+func TestImportJSON(t *testing.T) {
+	t.Parallel()
+	const good = "hostname r1\npolicy-map P\n class class-default\n  police cir 8000 bc 1500\n"
+	const qos = `[{"line":5,"text":"set qos-group 3","reason":"it is internal to the router"}]`
+	for _, tt := range []struct {
+		args, input, refused, omitted, skipped string
+	}{
+		{"--from cisco -", good, "[]", "[]", `[{"line":1,"text":"hostname r1"}]`},
+		{"--from cisco -", good + "  set qos-group 3\n", qos, "[]", `[{"line":1,"text":"hostname r1"}]`},
+		{"--from cisco --lossy -", good + "  set qos-group 3\n", "[]", qos, `[{"line":1,"text":"hostname r1"}]`},
+		{
+			"--from cisco -", "policy-map P\n class class-default\n  police cir 2000 pir 1000\n",
+			`[{"line":3,"reason":"pir 1kbit is below CIR 2kbit: it must be equal or greater (RFC 2698 §2)"}]`, "[]", "[]",
+		},
+		{
+			"--from cisco --lossy -", "interface e0\n rate-limit input 8000 1500 2000 conform-action transmit exceed-action drop\n",
+			`[{"reason":"nothing is left that a policy can express"}]`, "", `[{"line":1,"text":"interface e0"}]`,
+		},
+		{"--from cisco ../../docs/edge.cfg", "", "[]", "[]", ""},
+		{"--from cisco-show ../../docs/edge.show", "", "[]", "[]", ""},
+	} {
+		args := append([]string{"import"}, strings.Fields(tt.args)...)
+		wantCode, wantOut, wantErrs := command(tt.input, args...)
+		code, out, errs := command(tt.input, append(args, "--json")...)
+		if code != wantCode || errs != wantErrs {
+			t.Errorf("%s <%q: exit %d, stderr %q, without --json exit %d, %q", tt.args, tt.input, code, errs, wantCode, wantErrs)
+		}
+		var got map[string]json.RawMessage
+		var policy string
+		var conversions []routers.Conversion
+		err := json.Unmarshal([]byte(out), &got)
+		if err == nil {
+			err = errors.Join(json.Unmarshal(got["policy"], &policy), json.Unmarshal(got["conversions"], &conversions))
+		}
+		if err != nil || strings.Contains(out, "null") {
+			t.Errorf("%s <%q: %v: %s", tt.args, tt.input, err, out)
+			continue
+		}
+		if policy != wantOut {
+			t.Errorf("%s <%q: policy %q, want %q", tt.args, tt.input, policy, wantOut)
+		}
+		lines := strings.Split(policy, "\n")
+		if n := strings.Count(policy, " # line "); n != len(conversions) || (n == 0) != (policy == "") {
+			t.Errorf("%s <%q: %d conversions, want %d", tt.args, tt.input, len(conversions), n)
+		}
+		for _, c := range conversions {
+			want := strings.TrimSuffix(fmt.Sprintf("# line %d: %s", c.Line, c.Text), ": ")
+			if c.Policy < 1 || c.Policy > len(lines) || !strings.HasSuffix(lines[c.Policy-1], want) {
+				t.Errorf("%s <%q: line %d of the policy does not end in %q", tt.args, tt.input, c.Policy, want)
+			}
+		}
+		for name, want := range map[string]string{"refused": tt.refused, "omitted": tt.omitted, "skipped": tt.skipped} {
+			if want != "" && string(got[name]) != want {
+				t.Errorf("%s <%q: %s %s, want %s", tt.args, tt.input, name, got[name], want)
+			}
+		}
+	}
+}
+
+// TestImportJSONFile checks that import --json -o writes the policy that it prints, and that only one output can
+// be the standard output.
+func TestImportJSONFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "p.yaml")
+	code, out, errs := command("", "import", "--from", "cisco", "../../docs/edge.cfg", "--json", "-o", path)
+	var got importJSON
+	if err := json.Unmarshal([]byte(out), &got); err != nil || code != exitDone {
+		t.Fatalf("exit %d: %v: %s%s", code, err, out, errs)
+	}
+	if text, err := os.ReadFile(path); err != nil || string(text) != got.Policy || got.Policy == "" {
+		t.Errorf("%v: the file has %q, want %q", err, text, got.Policy)
+	}
+	if code, out, errs = command("", "import", "--from", "cisco", "../../docs/edge.cfg", "--json", "-o", "-"); code != exitUsage || out != "" {
+		t.Errorf("-o -: exit %d: %s%s, want %d", code, out, errs, exitUsage)
 	}
 }
 

@@ -43,9 +43,9 @@ type running struct {
 	changer       *live.Changer      // nil until the interface exists
 	changeProblem problem            // of advanceChanges
 	kept          keptPrinter
-	heard         live.Heard         // what other processes announced
-	calls         chan func()        // calls of other goroutines while the interface exists
-	reads         chan func()        // calls of other goroutines at any time
+	heard         live.Heard  // what other processes announced
+	calls         chan func() // calls of other goroutines while the interface exists
+	reads         chan func() // calls of other goroutines at any time
 	watchdog      watchdog
 	reading       time.Time // time of the next reading
 	shares        *budgets.Agents

@@ -90,7 +90,11 @@ func (p *printer) reloadedLine(about *kernel.About, policy *policyfile.Compiled,
 	for _, c := range changes {
 		by[c.What] = append(by[c.What], say.Printable(c.Class))
 	}
-	parts := []string{"policy " + policy.Name}
+	first := "policy " + policy.Name
+	if about.Program != 0 {
+		first = fmt.Sprintf("program %d, %s", about.Program, first)
+	}
+	parts := []string{first}
 	for _, what := range slices.Sorted(maps.Keys(by)) {
 		classes := by[what]
 		switch {

@@ -216,7 +216,9 @@ func (f *liveFlags) set(s streams, name string, list []changes.Change, asJSON bo
 			p.Err = errors.Join(p.Err, say.WriteJSON(s.out, row))
 		}
 	case len(list) == 1:
-		p.Printf("%s: %s\n", name, inWords(&list[0]))
+		c := list[0]
+		c.Since, c.Author = time.Time{}, changes.Author{}
+		p.Printf("%s: %s\n", name, inWords(&c))
 	default:
 		p.Printf("%s: %s made\n", name, say.Count(len(list), "change"))
 	}

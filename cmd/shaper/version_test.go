@@ -1,6 +1,8 @@
 package main
 
 import (
+	"encoding/json"
+	"runtime"
 	"runtime/debug"
 	"testing"
 )
@@ -26,8 +28,42 @@ func TestVersion(t *testing.T) {
 		{"(devel)", nil, "(devel)"}, // go build -buildvcs=false, go test
 		{"", nil, "unknown"},
 	} {
-		if got := versionOf(&debug.BuildInfo{Main: debug.Module{Version: tt.module}, Settings: tt.settings}); got != tt.want {
-			t.Errorf("%q, %v: %s, want %s", tt.module, tt.settings, got, tt.want)
+		got := describe(&debug.BuildInfo{Main: debug.Module{Version: tt.module}, Settings: tt.settings})
+		if got.Version != tt.want {
+			t.Errorf("%q, %v: %s, want %s", tt.module, tt.settings, got.Version, tt.want)
 		}
+	}
+}
+
+// TestVersionJSON checks that version --json names the commit in full, and omits what the build does not record.
+func TestVersionJSON(t *testing.T) {
+	t.Parallel()
+	const commit = "05416525d87dbe8e88698df474565d04366d1744"
+	built := `,"go":"` + runtime.Version() + `","os":"` + runtime.GOOS + `","arch":"` + runtime.GOARCH + `"}`
+	recorded := func(modified string) []debug.BuildSetting {
+		return []debug.BuildSetting{{Key: "vcs.revision", Value: commit}, {Key: "vcs.modified", Value: modified}}
+	}
+	for _, tt := range []struct {
+		module   string
+		settings []debug.BuildSetting
+		want     string
+	}{
+		{"v0.1.0", recorded("false"), `{"version":"v0.1.0","commit":"` + commit + `","modified":false`},
+		{"(devel)", recorded("true"), `{"version":"05416525d87d+dirty","commit":"` + commit + `","modified":true`},
+		{"(devel)", nil, `{"version":"(devel)"`},
+	} {
+		got, err := json.Marshal(describe(&debug.BuildInfo{Main: debug.Module{Version: tt.module}, Settings: tt.settings}))
+		if want := tt.want + built; err != nil || string(got) != want {
+			t.Errorf("%q, %v: %s (%v), want %s", tt.module, tt.settings, got, err, want)
+		}
+	}
+	_, text, _ := command("", "version")
+	code, out, errs := command("", "version", "--json")
+	var got versionJSON
+	if err := json.Unmarshal([]byte(out), &got); err != nil || code != exitDone || errs != "" {
+		t.Fatalf("exit %d: %v: %q, stderr %q", code, err, out, errs)
+	}
+	if want := "shaper " + got.Version + " " + got.Go + " " + got.OS + "/" + got.Arch + "\n"; text != want {
+		t.Errorf("version prints %q and --json %s", text, out)
 	}
 }

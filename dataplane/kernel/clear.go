@@ -16,9 +16,10 @@ import (
 
 // Cleared is the result of Clear.
 type Cleared struct {
-	Removed []string // descriptions of the removed objects, one line each
-	Notes   []string // unexpected events, one line each
-	Lost    Lost     // packets dropped with their queues
+	Removed  []string // descriptions of the removed objects, one line each
+	Restored []string // descriptions of the restored settings, one line each
+	Notes    []string // unexpected events, one line each
+	Lost     Lost     // packets dropped with their queues
 }
 
 // Clear removes everything of shaper from an interface in the given directions,
@@ -52,7 +53,7 @@ func Clear(name string, directions ...Direction) (out Cleared, err error) {
 	Unguard(Identity(at))
 	err = errors.Join(err, st.close())
 	orphans, e := removeOrphans()
-	return Cleared{append(st.Removed, orphans...), st.Notes, st.Lost}, errors.Join(err, e)
+	return Cleared{append(st.Removed, orphans...), st.Restored, st.Notes, st.Lost}, errors.Join(err, e)
 }
 
 // Rescue cleans up after a killed process. It clears the directions of an interface

@@ -163,6 +163,12 @@ func (st *site) setGSO(direction Direction, limit uint32) error {
 	st.GSO = &next
 	if next.smallestLimit() == 0 {
 		st.addRemoved("%s: GSO limit", now.Name)
+		if !keepAll {
+			st.addRestored("%s: gso_max_size %d", now.Name, all)
+		}
+		if !keepIPv4 {
+			st.addRestored("%s: gso_ipv4_max_size %d", now.Name, ipv4)
+		}
 		st.GSO = nil
 	}
 	return st.saveJournal(st.iface)

@@ -26,10 +26,11 @@ type site struct {
 	gone   bool // the interface was deleted, or moved to another network namespace
 
 	// guard is called before the first change that outlives the process; nil after that.
-	guard   func() error
-	Removed []string // descriptions of the removed objects, one line each
-	Notes   []string // unexpected events, one line each
-	Lost    Lost     // packets dropped with their queues
+	guard    func() error
+	Removed  []string // descriptions of the removed objects, one line each
+	Restored []string // descriptions of the restored settings, one line each
+	Notes    []string // unexpected events, one line each
+	Lost     Lost     // packets dropped with their queues
 }
 
 // openSite takes the change lock of an interface. The caller must call close.
@@ -90,6 +91,10 @@ func (st *site) saveBeforeChange() error {
 
 func (st *site) addRemoved(format string, args ...any) {
 	st.Removed = append(st.Removed, fmt.Sprintf(format, args...))
+}
+
+func (st *site) addRestored(format string, args ...any) {
+	st.Restored = append(st.Restored, fmt.Sprintf(format, args...))
 }
 
 // maxTries is the number of attempts at an operation that must not remain incomplete:
@@ -206,6 +211,9 @@ func (st *site) removeTree(direction Direction) error {
 			return err
 		}
 		st.addRemoved("%s egress: root qdisc %x:", st.name(), qdisc.Major)
+		if root, err := qdisc.Root(st.Index); err == nil && st.Qdiscs.HasRoot(root) {
+			st.addRestored("%s egress: root qdisc %s %x:", st.name(), root.Kind, root.Handle>>16)
+		}
 	}
 	if st.Qdiscs == nil && !st.Restoring {
 		return nil

@@ -110,7 +110,7 @@ func (c *Capture) Rate() float64 {
 // Bursts has the bursts that packets need at a rate.
 type Bursts struct {
 	Rate       string          `json:"rate"`
-	RateBPS    int64           `json:"rate_bps"`
+	RateBits   int64           `json:"rate_bit_s"`
 	Offered    dataplane.Count `json:"offered"`
 	Keys       int             `json:"keys,omitempty"` // of a per-key meter
 	LossFree   int64           `json:"loss_free_burst"`
@@ -128,7 +128,7 @@ type Suggestion struct {
 // AtRate has the bursts of a token bucket at a rate.
 type AtRate struct {
 	Rate     string `json:"rate"`
-	RateBPS  int64  `json:"rate_bps"`
+	RateBits int64  `json:"rate_bit_s"`
 	LossFree int64  `json:"loss_free_burst"`
 	Permille int64  `json:"burst_loss_0_1_percent"` // drops at most 0.1 % of the packets
 	Percent  int64  `json:"burst_loss_1_percent"`   // drops at most 1 %
@@ -244,7 +244,7 @@ func (s *Stream) bursts(rate meter.Rate, meters []meter.Params, w Want, throttle
 		return nil, err
 	}
 	b := &Bursts{Rate: rate.String(), Offered: s.Total(), Keys: len(s.keys), LossFree: d.lossFree, LowerBound: throttled, Meters: make([]Suggestion, len(meters))}
-	b.RateBPS, _ = rate.Bits()
+	b.RateBits, _ = rate.Bits()
 	if b.Frontier, err = d.frontier(); err != nil {
 		return nil, err
 	}
@@ -275,7 +275,7 @@ func (s *Stream) atRates(wanted meter.Rate, average float64) ([]AtRate, error) {
 	err := each(len(rates), func(i int) error {
 		r := rates[i]
 		list[i].Rate = r.String()
-		list[i].RateBPS, _ = r.Bits()
+		list[i].RateBits, _ = r.Bits()
 		d, err := s.at(r)
 		if err != nil {
 			return err
@@ -290,15 +290,15 @@ func (s *Stream) atRates(wanted meter.Rate, average float64) ([]AtRate, error) {
 }
 
 // twoDigits rounds a rate up to two significant digits, bit/s.
-func twoDigits(bps float64) int64 {
-	if bps < 1 || bps > 1e15 {
+func twoDigits(bits float64) int64 {
+	if bits < 1 || bits > 1e15 {
 		return 0
 	}
 	unit := int64(1)
-	for bps/float64(unit) >= 100 {
+	for bits/float64(unit) >= 100 {
 		unit *= 10
 	}
-	return int64(math.Ceil(bps/float64(unit))) * unit
+	return int64(math.Ceil(bits/float64(unit))) * unit
 }
 
 // oneLine writes a meter in the syntax of --meter.

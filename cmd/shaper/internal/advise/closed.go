@@ -13,12 +13,12 @@ import (
 
 // ClosedLoop is what TCP gets through policers and queues of a rate, by the model of tcpmodel.
 type ClosedLoop struct {
-	RateBPS int64         `json:"rate_bps"`
-	RTT     time.Duration `json:"rtt_ns"`
-	MSS     int           `json:"mss"`
-	BDP     int64         `json:"bdp_bytes"` // rate * RTT
-	Gates   []Gate        `json:"gates"`
-	Target  *Target       `json:"target,omitempty"`
+	Rate   int64         `json:"rate_bit_s"`
+	RTT    time.Duration `json:"rtt_ns"`
+	MSS    int           `json:"mss"`
+	BDP    int64         `json:"bdp_bytes"` // rate * RTT
+	Gates  []Gate        `json:"gates"`
+	Target *Target       `json:"target,omitempty"`
 }
 
 // Gate is a policer with a burst, or a queue with a delay.
@@ -32,9 +32,9 @@ type Gate struct {
 type Goodput struct {
 	Control string  `json:"congestion_control"`
 	Flows   int     `json:"flows"`
-	Paced   bool    `json:"paced"`       // packets are spread over the RTT, not sent in bursts
-	BPS     int64   `json:"goodput_bps"` // payload of all flows
-	Loss    float64 `json:"loss"`        // part of the packets
+	Paced   bool    `json:"paced"`         // packets are spread over the RTT, not sent in bursts
+	Bits    int64   `json:"goodput_bit_s"` // payload of all flows
+	Loss    float64 `json:"loss"`          // part of the packets
 }
 
 const (
@@ -48,11 +48,11 @@ const (
 
 // closedLoop computes what TCP gets at a rate. It returns nil for a rate that is too fast.
 func closedLoop(o Options, mss int64) (*ClosedLoop, error) {
-	bps, _ := o.Rate.Bits()
-	if bps > fastest {
+	bits, _ := o.Rate.Bits()
+	if bits > fastest {
 		return nil, nil
 	}
-	c := &ClosedLoop{RateBPS: bps, RTT: o.RTT, MSS: tcpmodel.DefaultMSS}
+	c := &ClosedLoop{Rate: bits, RTT: o.RTT, MSS: tcpmodel.DefaultMSS}
 	if mss > timestamps {
 		c.MSS = int(mss) - timestamps
 	}
@@ -64,7 +64,7 @@ func closedLoop(o Options, mss int64) (*ClosedLoop, error) {
 		return nil, err
 	}
 	controls, step := []tcpmodel.Control{tcpmodel.CUBIC, tcpmodel.Reno}, int64(2)
-	if bps > fast {
+	if bits > fast {
 		controls, step = controls[:1], 8
 	}
 	bursts := []int64{c.Target.Burst}
@@ -108,7 +108,7 @@ func closedLoop(o Options, mss int64) (*ClosedLoop, error) {
 		}
 		path := tcpmodel.Path{RTT: c.RTT, MSS: c.MSS, Flows: out.Flows, Paced: out.Paced, Control: control}
 		result, err := tcpmodel.Run(path, bottleneck)
-		out.BPS, out.Loss = result.Goodput, result.Loss()
+		out.Bits, out.Loss = result.Goodput, result.Loss()
 		return err
 	})
 	return c, err
@@ -116,17 +116,17 @@ func closedLoop(o Options, mss int64) (*ClosedLoop, error) {
 
 // search finds what the target needs. Without one it is 90 % of the rate.
 func (c *ClosedLoop) search(o Options) (err error) {
-	t := &Target{BPS: c.RateBPS * 9 / 10, Control: tcpmodel.CUBIC.String(), Flows: max(o.Flows, 1)}
+	t := &Target{Goodput: c.Rate * 9 / 10, Control: tcpmodel.CUBIC.String(), Flows: max(o.Flows, 1)}
 	if n, _ := o.Target.Bits(); n > 0 {
-		t.BPS = n
+		t.Goodput = n
 	}
 	c.Target = t
 	path := tcpmodel.Path{RTT: c.RTT, MSS: c.MSS, Flows: t.Flows}
 	return each(2, func(i int) (err error) {
 		if i == 0 {
-			t.Burst, _, err = tcpmodel.SmallestBurst(path, o.Rate, t.BPS)
+			t.Burst, _, err = tcpmodel.SmallestBurst(path, o.Rate, t.Goodput)
 		} else {
-			t.Delay, _, err = tcpmodel.SmallestQueue(path, fairQueue(o.Rate), t.BPS)
+			t.Delay, _, err = tcpmodel.SmallestQueue(path, fairQueue(o.Rate), t.Goodput)
 		}
 		return err
 	})
@@ -157,7 +157,7 @@ func (g *Gate) bottleneck(rate meter.Rate) (tcpmodel.Bottleneck, error) {
 
 // Target is the smallest burst and the smallest queue with which TCP reaches a goodput.
 type Target struct {
-	BPS     int64         `json:"goodput_bps"`
+	Goodput int64         `json:"goodput_bit_s"`
 	Control string        `json:"congestion_control"`
 	Flows   int           `json:"flows"`
 	Burst   int64         `json:"burst"`    // bytes; 0: none

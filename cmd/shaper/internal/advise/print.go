@@ -94,7 +94,7 @@ func (b *Bursts) write(p *say.Printer) {
 
 func (b *Bursts) writeFrontier(p *say.Printer) {
 	t := newTable(1, "burst", "fills in", "dropped", "%", "bytes", "%")
-	rate := meter.BitRate(b.RateBPS)
+	rate := meter.BitRate(b.RateBits)
 	step := max(1, (len(b.Frontier)+rowsOfFrontier-2)/(rowsOfFrontier-1))
 	for i, at := range b.Frontier {
 		if i%step != 0 && i != len(b.Frontier)-1 {
@@ -131,7 +131,7 @@ func writeRates(p *say.Printer, rates []AtRate) {
 	t := newTable(2, "rate", "no loss", "0.1 % lost", "1 % lost", "no loss fills in")
 	for _, r := range rates {
 		t.AppendRow(table.Row{
-			r.Rate, say.Grouped(r.LossFree), say.Grouped(r.Permille), say.Grouped(r.Percent), say.FillTime(r.LossFree, meter.BitRate(r.RateBPS)),
+			r.Rate, say.Grouped(r.LossFree), say.Grouped(r.Permille), say.Grouped(r.Percent), say.FillTime(r.LossFree, meter.BitRate(r.RateBits)),
 		})
 	}
 	p.Printf("%s\n\n", t.Render())
@@ -142,10 +142,10 @@ func (c *ClosedLoop) write(p *say.Printer) {
 		return
 	}
 	unit, size := "Mbit/s", 1e6
-	if c.RateBPS < 1e6 {
+	if c.Rate < 1e6 {
 		unit, size = "kbit/s", 1e3
 	}
-	p.Printf("What TCP gets at %v and an RTT of %s, %s of payload (model)\n\n", meter.BitRate(c.RateBPS), millis(c.RTT), unit)
+	p.Printf("What TCP gets at %v and an RTT of %s, %s of payload (model)\n\n", meter.BitRate(c.Rate), millis(c.RTT), unit)
 	header := []any{""}
 	for _, r := range c.Gates[0].Results {
 		if r.shown() {
@@ -160,7 +160,7 @@ func (c *ClosedLoop) write(p *say.Printer) {
 		}
 		for _, r := range g.Results {
 			if r.shown() {
-				row = append(row, fmt.Sprintf("%.1f", float64(r.BPS)/size))
+				row = append(row, fmt.Sprintf("%.1f", float64(r.Bits)/size))
 			}
 		}
 		t.AppendRow(row)
@@ -189,12 +189,12 @@ func (t *Target) text() string {
 
 // goal names the goodput and the flows.
 func (t *Target) goal() string {
-	return fmt.Sprintf("%v of payload (%s of %s, in bursts)", meter.BitRate(t.BPS), say.Count(t.Flows, "flow"), controlName(t.Control))
+	return fmt.Sprintf("%v of payload (%s of %s, in bursts)", meter.BitRate(t.Goodput), say.Count(t.Flows, "flow"), controlName(t.Control))
 }
 
-// speed writes a rate with three digits.
-func speed(bps float64) string {
-	text := say.Speed(int64(bps))
+// speed writes a rate in bit/s with three digits.
+func speed(bits float64) string {
+	text := say.Speed(int64(bits))
 	if !strings.Contains(text, " ") {
 		text += " "
 	}

@@ -22,8 +22,8 @@ func millions() (s *Stream, a *Advice, o Options) {
 		s.packets = append(s.packets, arrival{at, []int32{40, 40, 576, 1500}[r.IntN(4)], 0})
 	}
 	a = &Advice{Capture: &Capture{Count: s.Total(), DurationNS: at}}
-	bps := twoDigits(a.Capture.Rate() * 1.25)
-	o.Rate, o.Peak = meter.BitRate(bps), meter.BitRate(2*bps)
+	bits := twoDigits(a.Capture.Rate() * 1.25)
+	o.Rate, o.Peak = meter.BitRate(bits), meter.BitRate(2*bits)
 	o.Loss, o.Excess = dataplane.Fraction{Den: 1}, dataplane.Fraction{Num: 5, Den: 100}
 	return s, a, o
 }

@@ -14,7 +14,7 @@ type Throttle struct {
 	Retransmitted int64   `json:"retransmitted"`
 	Selective     int64   `json:"selective_acks"`
 	Flight        int64   `json:"bytes_in_flight"` // most of one sender; 0 if it is unknown
-	Rate          float64 `json:"rate_bps"`        // of the sender of the most bytes
+	Rate          float64 `json:"rate_bit_s"`      // of the sender of the most bytes
 	MSS           int64   `json:"mss"`             // its MSS; 0 if it is unknown
 }
 

@@ -79,7 +79,7 @@ func TestQuietAdvise(t *testing.T) {
 							Throttled bool
 							Senders   int
 							RTT       time.Duration `json:"rtt_ns"`
-							Rate      float64       `json:"rate_bps"`
+							Rate      float64       `json:"rate_bit_s"`
 						}
 					}
 					ClosedLoop *struct{} `json:"closed_loop"`

@@ -82,10 +82,10 @@ func TestLiveCustomersExport(t *testing.T) {
 		t.Fatal("the row to edit is missing")
 	}
 	rewriteFile(t, table, edited)
-	loaded := strings.Count(r.out.String(), "class customers: kept")
+	loaded := strings.Count(r.out.String(), ": reloaded, ")
 	r.sendSignal(syscall.SIGHUP)
 	eventually(t, func() error {
-		if strings.Count(r.out.String(), "class customers: kept") == loaded {
+		if strings.Count(r.out.String(), ": reloaded, ") == loaded {
 			return fmt.Errorf("not reloaded: %q, stderr %q", &r.out, &r.err)
 		}
 		return nil

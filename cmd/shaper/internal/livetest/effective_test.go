@@ -222,7 +222,7 @@ queues: {rest: {link: l, limit: 100kB}, q: {rate: 2mbit, limit: 50ms}}
 			r2.out.awaitMatch(t, "v0 ingress: attached")
 			check()
 			p.wantExit(0, "detach")
-			if code := r2.waitForExit(); code != 0 || !strings.Contains(r2.err.String(), "detached by another process") {
+			if code := r2.waitForExit(); code != 0 || !strings.Contains(r2.err.String(), ": detached by ") {
 				t.Errorf("exit %d, stderr %q: want that it was detached", code, &r2.err)
 			}
 			for _, e := range []*output{&r.err, &r2.err} {

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -73,6 +74,9 @@ func (p *pair) startCommand(cmd *exec.Cmd) *process {
 	p.t.Helper()
 	r := &process{t: p.t, cmd: cmd}
 	r.cmd.Stdout, r.cmd.Stderr = &r.out, &r.err
+	if r.cmd.SysProcAttr == nil { // without a terminal SIGHUP is a request to reload
+		r.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	}
 	p.near.Start(r.cmd)
 	return r
 }

@@ -48,10 +48,10 @@ func TestLiveTapSet(t *testing.T) {
 	p.wantExit(0, "reload", "t0")
 	p.wantChanges("t0", changes...)
 	send("c", "192.0.2.3", 1, 0)
-	loaded := strings.Count(r.out.String(), "class customers: kept")
+	loaded := strings.Count(r.out.String(), ": reloaded, ")
 	r.sendSignal(syscall.SIGHUP)
 	eventually(t, func() error {
-		if strings.Count(r.out.String(), "class customers: kept") == loaded {
+		if strings.Count(r.out.String(), ": reloaded, ") == loaded {
 			return fmt.Errorf("not reloaded: %q, stderr %q", &r.out, &r.err)
 		}
 		return nil

@@ -216,7 +216,9 @@ type statusLine struct {
 	Interface, Direction, State, What string
 	Attached, Pinned                  bool
 	Process                           int
+	ProgramID                         uint32 `json:"program_id"`
 	Policy, Pacer                     string
+	Unconfirmed                       *time.Time `json:"unconfirmed_until"`
 }
 
 func (p *pair) status(args ...string) (out []statusLine) {

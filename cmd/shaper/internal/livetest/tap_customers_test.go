@@ -141,7 +141,7 @@ func TestLiveTapCustomers(t *testing.T) {
 	count(25, 3, 3)
 	rewriteFile(t, table, "customer,address,plan,burst\nnew,192.0.2.9,metered,\n")
 	r.sendSignal(syscall.SIGHUP)
-	r.out.awaitMatch(t, `(?s)class customers: kept.*class customers: kept`)
+	r.out.awaitMatch(t, `(?s)reloaded, policy.*reloaded, policy`)
 	send("192.0.2.9")
 	send("192.0.2.9")
 	count(26, 4, 3)

@@ -31,7 +31,7 @@ func TestLiveTapReload(t *testing.T) {
 	tokens(500, 500)
 	rewriteFile(t, path, fmt.Sprintf(text, "all", 400))
 	r.sendSignal(syscall.SIGHUP)
-	r.out.awaitMatch(t, `class all: kept`)
+	r.out.awaitMatch(t, `t0 egress: reloaded, policy `)
 	tokens(400, 400)
 	p.awaitCounted(4)
 	rewriteFile(t, path, "classes:\n  - name: all\n    metre: {}\n")

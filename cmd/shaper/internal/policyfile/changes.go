@@ -207,7 +207,7 @@ func (c *Compiled) Own(t changes.Target) (changes.Terms, error) {
 		}
 	case changes.Queue:
 		if i := slices.IndexFunc(plan.Queues, func(q dataplane.PlanQueue) bool { return q.Source.Name == t.Name }); i >= 0 {
-			return rate(plan.Queues[i].Rate)
+			return rate(plan.Queues[i].Drain)
 		}
 	}
 	return changes.Terms{}, &UnknownError{t}

@@ -11,8 +11,16 @@ const commentColumn = 44
 
 // Rendered is the text of an imported policy.
 type Rendered struct {
-	Text  string
-	lines []int // lines of the configuration, by line of the text
+	Text        string
+	Conversions []Conversion // in the order of Text
+	lines       []int        // lines of the configuration, by line of Text
+}
+
+// Conversion is a line of an imported policy, with the statement it was made from.
+type Conversion struct {
+	Line   int    `json:"line"`        // in the configuration
+	Policy int    `json:"policy_line"` // in the policy, from 1
+	Text   string `json:"text"`        // the statement, and how its value was converted
 }
 
 // SourceLine returns the line of the configuration from which a line of the policy was made, or
@@ -55,12 +63,13 @@ func (d *Draft) Render(title string) *Rendered {
 			w.entries(1, part.entries)
 		}
 	}
-	return &Rendered{w.text.String(), w.lines}
+	return &Rendered{w.text.String(), w.conversions, w.lines}
 }
 
 type renderer struct {
-	text  strings.Builder
-	lines []int
+	text        strings.Builder
+	conversions []Conversion
+	lines       []int
 }
 
 func (w *renderer) entries(depth int, list []*Entry) {
@@ -77,6 +86,7 @@ func (w *renderer) entries(depth int, list []*Entry) {
 func (w *renderer) line(depth int, text string, source int, comment string) {
 	text = strings.Repeat("  ", depth) + text
 	if source > 0 {
+		w.conversions = append(w.conversions, Conversion{source, len(w.lines) + 1, comment})
 		comment = strings.TrimSuffix(fmt.Sprintf("line %d: %s", source, comment), ": ")
 	}
 	if comment != "" {

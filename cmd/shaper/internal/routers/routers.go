@@ -72,10 +72,10 @@ func ImportNames() []string {
 
 // Problem is a statement that was not translated.
 type Problem struct {
-	Line   int    // in the configuration; 0: none
-	Last   int    // last line that is omitted with the statement; 0: none
-	Text   string // the statement
-	Reason string
+	Line   int    `json:"line,omitempty"`      // in the configuration; 0: none
+	Last   int    `json:"last_line,omitempty"` // last line that is omitted with the statement; 0: none
+	Text   string `json:"text,omitempty"`      // the statement
+	Reason string `json:"reason,omitempty"`
 }
 
 func (p Problem) String() string {

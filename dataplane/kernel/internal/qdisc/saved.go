@@ -118,7 +118,7 @@ func (s *Saved) Restore(index int) error {
 	if err != nil || root == nil {
 		return err
 	}
-	if !root.Ours() && (s == nil || len(s.Before) < 2 || root.Handle != s.Before[0].Handle || root.Kind != s.Before[0].Kind) {
+	if !root.Ours() && (s == nil || len(s.Before) < 2 || !s.HasRoot(root)) {
 		return nil
 	}
 	if s == nil || len(s.Before) == 0 {
@@ -141,4 +141,16 @@ func (s *Saved) Restore(index int) error {
 		replace = 0
 	}
 	return nil
+}
+
+// HasRoot reports whether root is the saved root qdisc, by handle and kind. If nothing was
+// saved, it reports whether root is the kernel's default. s and root may be nil.
+func (s *Saved) HasRoot(root *Object) bool {
+	switch {
+	case root == nil:
+		return false
+	case s == nil || len(s.Before) == 0:
+		return root.Handle == 0
+	}
+	return root.Handle == s.Before[0].Handle && root.Kind == s.Before[0].Kind
 }
