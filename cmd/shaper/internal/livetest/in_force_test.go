@@ -477,3 +477,53 @@ func TestLiveCleanedRunDir(t *testing.T) {
 	r.killAndWait()
 	p.startShaper("detach", "v0").waitForExit()
 }
+
+// TestLiveLockedInterface holds the lock of an interface, as a stopped reload does. A change and its end are in
+// force nevertheless, and status says that somebody holds the lock.
+func TestLiveLockedInterface(t *testing.T) {
+	skipInVM(t)
+	p := newQueuePair(t)
+	path := writePolicy(t, fmt.Sprintf(shownPolicy, "50mbit"))
+	p.runShaper("--policy", path, "--pacer", "htb")
+	files, err := filepath.Glob(fmt.Sprintf("/run/shaper/%d-*-journal", p.near.Cookie()))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("journals: %q, %v", files, err)
+	}
+	lock, err := os.OpenFile(strings.TrimSuffix(files[0], "journal")+"change", os.O_RDWR|os.O_CREATE, 0o600)
+	if err == nil {
+		err = unix.Flock(int(lock.Fd()), unix.LOCK_EX)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	p.wantExit(0, "set", "v0", "queue", "all", "rate=5mbit", "--for", "2s")
+	rateBecomes := func(want string) {
+		t.Helper()
+		eventually(t, func() error {
+			if got := p.htbRate(); got != want {
+				return fmt.Errorf("the rate is %s, want %s", got, want)
+			}
+			return nil
+		})
+	}
+	rateBecomes("50Mbit") // it ends; before, set returned when it was in force
+	problemIs := func(want string) {
+		t.Helper()
+		eventually(t, func() error {
+			if got := p.inForce("status").Problem; (got == "") != (want == "") || !strings.Contains(got, want) {
+				return fmt.Errorf("status reports the problem %q, want %q", got, want)
+			}
+			return nil
+		})
+	}
+	problemIs("changed without the lock of the interface: another process has held the lock")
+	if err := errors.Join(os.Remove(lock.Name()), lock.Close()); err != nil {
+		t.Fatal(err)
+	}
+	problemIs("")
+	p.wantChanges("v0")
+	if got := p.htbRate(); got != "50Mbit" {
+		t.Errorf("the rate is %s", got)
+	}
+}
