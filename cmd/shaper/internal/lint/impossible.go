@@ -27,7 +27,7 @@ func (l *linter) impossible() {
 			l.add(Warning, &c.Match, key, "class %s matches no packet: %s", c.Name, why)
 			continue
 		}
-		if l.NoMarks != "" && c.Match.Mark != nil && !includes(c.Match.Mark, 0) {
+		if l.NoMarks != "" && len(c.Match.Mark) > 0 && !includes(c.Match.Mark, 0) {
 			l.add(Warning, &c.Match, "mark", "class %s matches no packet here: the mark of every packet is 0 in %s", c.Name, l.NoMarks)
 		}
 	}
@@ -47,8 +47,8 @@ func contradiction(m *dataplane.Match) (key, why string) {
 		key      string
 		prefixes []netip.Prefix
 	}{{"src", m.Src}, {"dst", m.Dst}} {
-		mapped := func(p netip.Prefix) bool { return p.Addr().Is4In6() && p.Bits() >= 96 }
-		if len(list.prefixes) > 0 && !slices.ContainsFunc(list.prefixes, func(p netip.Prefix) bool { return !mapped(p) }) {
+		wire := func(p netip.Prefix) bool { return !p.Addr().Is4In6() || p.Bits() < 96 }
+		if len(list.prefixes) > 0 && !slices.ContainsFunc(list.prefixes, wire) {
 			return list.key, "packets on the wire do not have IPv4-mapped addresses: write " + list.prefixes[0].Addr().Unmap().String()
 		}
 	}
@@ -58,20 +58,22 @@ func contradiction(m *dataplane.Match) (key, why string) {
 		return "dst", "src and dst have different IP versions"
 	}
 	needsIP := len(m.Src)+len(m.Dst)+len(m.Proto)+len(m.SPort)+len(m.DPort)+len(m.DSCP) > 0
-	if types := m.EtherType; types != nil {
-		carriers := slices.ContainsFunc([]uint32{etherMPLS, etherMPLSMulticast, etherPPPoE}, func(t uint32) bool { return includes(types, t) })
-		v4, v6 = v4 && (carriers || includes(types, etherIPv4)), v6 && (carriers || includes(types, etherIPv6))
+	if types := m.EtherType; len(types) > 0 {
+		either := includes(types, etherMPLS) || includes(types, etherMPLSMulticast) || includes(types, etherPPPoE)
+		v4 = v4 && (either || includes(types, etherIPv4))
+		v6 = v6 && (either || includes(types, etherIPv6))
 		if needsIP && !v4 && !v6 {
 			return "ethertype", "the other keys are those of IP packets, which have none of these EtherTypes"
 		}
 	}
 	switch {
-	case m.Proto == nil:
+	case len(m.Proto) == 0:
 	case !v6 && onlyOf(m.Proto, icmpv6):
 		return "proto", "IPv4 packets do not have the protocol icmpv6, but icmp"
 	case !v4 && onlyOf(m.Proto, icmp, igmp):
 		return "proto", "IPv6 packets do not have the protocols icmp and igmp, but icmpv6"
-	case len(m.SPort)+len(m.DPort) > 0 && !slices.ContainsFunc(withPorts, func(p uint32) bool { return includes(m.Proto, p) }):
+	case len(m.SPort)+len(m.DPort) > 0 &&
+		!slices.ContainsFunc(withPorts, func(p uint32) bool { return includes(m.Proto, p) }):
 		return "proto", "ports are only those of tcp, udp, dccp, sctp and udplite"
 	}
 	return "", ""
@@ -82,7 +84,7 @@ func versions(list []netip.Prefix) (v4, v6 bool) {
 	for _, p := range list {
 		v4, v6 = v4 || p.Addr().Is4(), v6 || !p.Addr().Is4()
 	}
-	return v4 || list == nil, v6 || list == nil
+	return v4 || len(list) == 0, v6 || len(list) == 0
 }
 
 func includes(list []dataplane.Range, v uint32) bool {
@@ -91,5 +93,7 @@ func includes(list []dataplane.Range, v uint32) bool {
 
 // onlyOf reports whether a list has no other values than these.
 func onlyOf(list []dataplane.Range, values ...uint32) bool {
-	return !slices.ContainsFunc(list, func(r dataplane.Range) bool { return r.First != r.Last || !slices.Contains(values, r.First) })
+	return !slices.ContainsFunc(list, func(r dataplane.Range) bool {
+		return r.First != r.Last || !slices.Contains(values, r.First)
+	})
 }
