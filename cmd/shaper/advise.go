@@ -45,7 +45,8 @@ sends less after losses. If the capture was made behind a limit, its bursts are
 lower bounds, and the model of TCP is the better answer. The RTT and the losses
 are measured from the TCP packets of the capture.
 
-With --policy, find the bursts of each class, at the rates of its meter.`,
+With --policy, find the bursts of each class, at the rates of its meter. If it
+has a meter per key, --loss and --excess are shares of the packets of each key.`,
 		Example: `  shaper advise testdata/pcaps/bursts.pcap --rate 10mbit
   shaper advise --rate 50mbit --rtt 40ms --target-rate 40mbit
   shaper advise testdata/pcaps/voice-bulk.pcapng --policy docs/customer.yaml`,

@@ -14,6 +14,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/pattern"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
@@ -78,7 +79,7 @@ command's arguments.`,
 	sub("set NAME PARAMETER=VALUE...", "Set the size of a budget for all hosts, overriding their policies",
 		"set customer-42 cir=100mbit cbs=1MiB --store redis://10.0.0.1:6379", wantArgs(2, math.MaxInt, "a budget and its parameters"),
 		func(ctx context.Context, c shared.Client, args []string) error {
-			return setBudget(ctx, s, c, args[0], args[1:])
+			return setBudget(ctx, s, c, args[0], policyfile.JoinUnits(args[1:]))
 		})
 	sub("unset NAME", "Let the policies of the hosts decide the size again", "unset customer-42 --store redis://10.0.0.1:6379", oneArg("budget"),
 		func(ctx context.Context, c shared.Client, args []string) error {
@@ -283,7 +284,7 @@ func setBudget(ctx context.Context, s streams, c shared.Client, name string, ass
 }
 
 // packetRate matches a rate in packets, such as rate=100p/1s.
-var packetRate = pattern.Lazy(`=[0-9.]+p/`)
+var packetRate = pattern.Lazy(`=[0-9.]+ ?p/`)
 
 // parseSize reads parameters such as rate=10mbit. rates and bursts report which were given.
 func parseSize(u budgets.Unit, assigns []string) (size lease.Amounts, rates, bursts [2]bool, err error) {

@@ -92,6 +92,9 @@ func (f *liveFlags) reload(ctx context.Context, s streams, name string, flags *p
 			return err
 		}
 		if i == 0 || policies[i] != policies[0] {
+			if sh.Info().Place.Hook == live.ByTap {
+				flags.noMarks = tapMarks
+			}
 			flags.warn(s.err, policies[i], sh.Info().Interface)
 		}
 		if confirm > 0 && sh.Info().Place.Hook == live.ByTap {

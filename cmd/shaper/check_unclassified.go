@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/lint"
@@ -10,11 +11,13 @@ import (
 // checkUnclassifiedJSON describes unclassified packets and their action.
 type checkUnclassifiedJSON struct {
 	Packets []string `json:"packets"`
-	Action  string   `json:"action"` // pass or drop
+	Action  string   `json:"action"`                // pass or drop
+	Before  []string `json:"before_drop,omitempty"` // classes to add before otherwise: drop, which drops ARP and neighbor discovery, too
 }
 
 func unclassified(policy *policyfile.Compiled) checkUnclassifiedJSON {
-	out := checkUnclassifiedJSON{append([]string{}, lint.Unclassified(policy.Plan)...), "pass"}
+	_, classes := lint.NotSpared(policy.Plan)
+	out := checkUnclassifiedJSON{append([]string{}, lint.Unclassified(policy.Plan)...), "pass", classes}
 	if policy.Policy.DropUnclassified {
 		out.Action = "drop"
 	}
@@ -29,7 +32,11 @@ func (p *printer) unclassified(policy *policyfile.Compiled) {
 	}
 	action := "drop"
 	if u.Action == "pass" {
-		action = "pass unmetered (to drop them, add otherwise: drop to the policy)"
+		action = "pass unmetered (to drop them, add otherwise: drop to the policy"
+		if names, classes := lint.NotSpared(policy.Plan); names != nil {
+			action += fmt.Sprintf("; it drops %s, too: add %s", strings.Join(names, " and "), strings.Join(classes, " and "))
+		}
+		action += ")"
 	}
 	p.Printf("\nunclassified (row -)\n  packets %s\n  action  %s\n", strings.Join(u.Packets, ", "), action)
 }

@@ -20,9 +20,10 @@ type policyFlags struct {
 	file string
 	one  policyfile.OneLiner
 
-	device string   // shaped interface
-	warned []string // warnings printed last
-	loaded bool     // load was called; the command may have started since
+	device  string   // shaped interface
+	noMarks string   // lint.Options.NoMarks
+	warned  []string // warnings printed last
+	loaded  bool     // load was called; the command may have started since
 }
 
 func (p *policyFlags) add(cmd *cobra.Command) {

@@ -50,7 +50,7 @@ func newRandomPlan(r *rand.Rand, packets bool, queues []string, kernel bool) ran
 		p.own = map[string]func() string{"limit": limit, "window": func() string { return randomTime(r) }}
 	default:
 		p.own = map[string]func() string{
-			"rate":  func() string { return pickWord(r, randomRate(r), "1mbit", "7777777bit", "33mbit") },
+			"rate":  func() string { return pickWord(r, randomRate(r), "1mbit", "7777777bit", "33 Mbit/s") },
 			"limit": func() string { return fmt.Sprintf("%dms", 1+r.IntN(200)) },
 		}
 		text := join(p.values(r)) + pickWord(r, "", ", codel: true", ", codel: {}", ", codel: {target: 1ms, interval: 3ms}", ", codel: {target: 100us, interval: 1us}") +

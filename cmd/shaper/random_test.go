@@ -175,7 +175,7 @@ func randomParts(r *rand.Rand, b *strings.Builder, links []string) (queues []str
 		b.WriteString("links:\n")
 	}
 	for _, link := range links {
-		fmt.Fprintf(b, "  %s: {rate: %s}\n", link, pickWord(r, "1mbit", "500kbit", "7777777bit", "33mbit", "12112kbit", "3gbit"))
+		fmt.Fprintf(b, "  %s: {rate: %s}\n", link, pickWord(r, "1mbit", "500 Kbit", "7777777bit", "33 Mbit/s", "12112kbit", "3Gbit"))
 	}
 	b.WriteString("queues:\n")
 	queues = []string{"q0", "q1", "q2", "q3"}

@@ -193,6 +193,7 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 	if err := files.commit(); err != nil {
 		return err
 	}
+	f.noMarks = "a replay"
 	f.warn(s.err, policy, "")
 	warnReplay(s.err, policy)
 	input.warn(s, summary)

@@ -85,7 +85,7 @@ func parseChange(words []string, now time.Time, span time.Duration) (c changes.C
 		return c, errors.New("want customer, link or queue, a name, and a change such as rate=50mbit")
 	}
 	c.Kind, c.Name = changes.Kind(words[0]), words[1]
-	for _, word := range words[2:] {
+	for _, word := range policyfile.JoinUnits(words[2:]) {
 		name, value, assigns := strings.Cut(word, "=")
 		switch {
 		case word == "off" || word == "on":

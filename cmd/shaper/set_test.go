@@ -45,6 +45,7 @@ func TestParseChange(t *testing.T) {
 		"customer a off":                         `{"kind":"customer","name":"a","off":true}`,
 		"customer a on rate=1mbit":               `{"kind":"customer","name":"a","parameters":{"rate":"1mbit"},"off":false}`,
 		"customer a rate=1mbit for=1h":           `{"kind":"customer","name":"a","parameters":{"rate":"1mbit"},"until":"2026-12-01T01:00:00Z"}`,
+		"customer a rate=50 Mbit/s for=1 h":      `{"kind":"customer","name":"a","parameters":{"rate":"50 Mbit/s"},"until":"2026-12-01T01:00:00Z"}`,
 		"customer a reset":                       `{"kind":"customer","name":"a","reset":true}`,
 		"link a rate=1mbit":                      `{"kind":"link","name":"a","parameters":{"rate":"1mbit"}}`,
 		"queue a reset":                          `{"kind":"queue","name":"a","reset":true}`,

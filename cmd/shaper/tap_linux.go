@@ -193,10 +193,14 @@ func (c *runningTap) leaveBudgets() error {
 	return errors.Join(errs...)
 }
 
+// tapMarks names the plane whose packets have no skb mark.
+const tapMarks = "shaper tap"
+
 // addDirections creates a shaper for each direction, and joins the budgets of the host.
 func (c *runningTap) addDirections(policy *policyfile.Compiled, memory int64) error {
 	defer interrupted.allowExit()()
 	f := c.flags
+	f.noMarks = tapMarks
 	f.warn(c.s.err, policy, cmp.Or(f.uplink, f.peer))
 	c.openChanges()
 	policy = c.amend(policy)

@@ -28,7 +28,7 @@ func (p *policyFlags) warn(w io.Writer, policy *policyfile.Compiled, device stri
 	if device != "" {
 		p.device = device
 	}
-	o := lint.Options{RTT: defaultRTT, MTU: defaultMTU}
+	o := lint.Options{RTT: defaultRTT, MTU: defaultMTU, NoMarks: p.noMarks}
 	if i, err := net.InterfaceByName(p.device); err == nil {
 		o.MTU = int64(i.MTU)
 	}

@@ -25,38 +25,75 @@ type Options struct {
 // FewPackets is the number of packets below which a capture is too short for advice.
 const FewPackets = 100
 
-// Collector collects the packets of a capture by class.
+// Collector collects the packets of a capture by meter.
 type Collector struct {
 	plan        *dataplane.Plan
-	classes     []*Stream // nil: not collected
+	classes     []*Stream // nil: not collected; the same one for classes that use one meter
 	connections *Connections
 	total       dataplane.Count
 	first, last int64 // ns
 }
 
-// NewCollector returns a collector for a plan. It collects the packets of classes with a meter, if
-// the meter has buckets of bytes that nothing else shares; or those of the only class.
+// NewCollector returns a collector for a plan. It collects the packets of classes whose meter can be
+// advised, or those of the only class.
 func NewCollector(plan *dataplane.Plan) *Collector {
 	c := &Collector{plan: plan, classes: make([]*Stream, len(plan.Classes)), connections: NewConnections()}
+	byStage := map[int]*Stream{}
 	for i := range plan.Classes {
 		at := plan.Classes[i].Stage
 		switch {
 		case at < 0 && len(plan.Classes) > 1:
 		case at < 0:
 			c.classes[i] = newStream(false)
-		case canAdvise(&plan.Stages[at]):
+		case byStage[at] != nil:
+			c.classes[i] = byStage[at]
+		case refusal(plan, at) == "":
 			c.classes[i] = newStream(plan.Stages[at].Keyed())
+			byStage[at] = c.classes[i]
 		}
 	}
 	return c
 }
 
-func canAdvise(s *dataplane.PlanStage) bool {
-	if s.Customers || s.Packets || s.BudgetName != "" || s.Envelope >= 0 || s.Profile.Kind().Info().State != meter.StateBuckets {
-		return false
+// refusal returns why there is no advice about a meter, or "". Advice needs buckets of bytes with a
+// constant rate, and all packets that draw from them.
+func refusal(plan *dataplane.Plan, stage int) string {
+	s := &plan.Stages[stage]
+	if s.Customers {
+		return "each customer has the meter of its plan"
 	}
-	bucket, single := s.Profile.Params().(meter.TokenBucket)
-	return !single || bucket.Warmup == 0
+	bucket, _ := s.Profile.Params().(meter.TokenBucket)
+	switch {
+	case s.Packets:
+		return "its meter counts packets"
+	case s.BudgetName != "":
+		return "other meters share its budget"
+	case s.Envelope >= 0:
+		return "other flows of its envelope share its tokens"
+	case s.Kind.Info().State != meter.StateBuckets:
+		return fmt.Sprintf("a %v has no burst", s.Kind)
+	case bucket.Warmup > 0:
+		return "the rate of its meter is not constant (warmup)"
+	case slices.ContainsFunc(plan.Stages, func(other dataplane.PlanStage) bool { return other.Then == stage }):
+		return "other meters are chained to its meter"
+	}
+	return ""
+}
+
+// caveats warns about properties of the meter of a class that the advice ignores.
+func (a *Advice) caveats(class string, plan *dataplane.Plan, s *dataplane.PlanStage, keys int) {
+	if s.Initial.Den != 0 {
+		a.warn("class %s: the bursts are for buckets that start full, not at %s", class, say.Percent(s.Initial.Num, s.Initial.Den)+" %")
+	}
+	if s.Aware {
+		a.warn("class %s: the bursts are for packets whose input color is green", class)
+	}
+	if s.Then >= 0 {
+		a.warn("class %s: the bursts are those of its first meter; meter %s behind it can color more packets", class, plan.Stages[s.Then].Name)
+	}
+	if s.Keyed() && keys > s.Keys {
+		a.warn("class %s: its meter has room for %s of the %s: the bursts are for a meter that keeps all keys", class, say.Grouped(int64(s.Keys)), say.Count(keys, "key"))
+	}
 }
 
 // Watch adds a packet of the capture, before Packet if it is chosen.
@@ -74,9 +111,14 @@ func (c *Collector) Packet(p *dataplane.Packet, v *dataplane.Verdict) {
 	n := dataplane.Count{Packets: 1, Bytes: int64(v.Length)}
 	c.total = c.total.Plus(n)
 	dataplane.Parse(p)
-	c.connections.Choose(p, n)
-	if v.Class >= 0 && c.classes[v.Class] != nil {
-		c.classes[v.Class].Add(c.plan, p, v)
+	h := c.connections.Choose(p, n)
+	if v.Class < 0 || c.classes[v.Class] == nil {
+		return
+	}
+	s := c.classes[v.Class]
+	number := s.Add(c.plan, p, v)
+	if h != nil {
+		h.stream, h.key = s, number
 	}
 }
 
@@ -112,16 +154,19 @@ type Bursts struct {
 	Rate       string          `json:"rate"`
 	RateBits   int64           `json:"rate_bit_s"`
 	Offered    dataplane.Count `json:"offered"`
-	Keys       int             `json:"keys,omitempty"` // of a per-key meter
+	Keys       int             `json:"keys,omitempty"`              // of a per-key meter
+	NoLoss     int             `json:"keys_without_loss,omitempty"` // keys of so few packets that the wanted loss is none
 	LossFree   int64           `json:"loss_free_burst"`
 	LowerBound bool            `json:"lower_bound"` // TCP had been throttled; otherwise it would send larger bursts
 	Frontier   []Point         `json:"frontier"`
-	Meters     []Suggestion    `json:"meters"` // with the smallest bursts for the wanted loss
+	Meters     []Suggestion    `json:"meters"` // with the smallest bursts for the wanted loss of each key
+	hungry     int32           // key that needs the loss-free burst
 }
 
 // Suggestion is a meter in the syntax of --meter.
 type Suggestion struct {
 	Meter  string       `json:"meter"`
+	Worst  *KeyColors   `json:"worst_key,omitempty"` // of a per-key meter: the key that loses the largest share
 	Params meter.Params `json:"-"`
 }
 
@@ -134,12 +179,14 @@ type AtRate struct {
 	Percent  int64  `json:"burst_loss_1_percent"`   // drops at most 1 %
 }
 
-// Class is the answer for a class of a policy.
+// Class is the answer for the classes of a policy that use one meter.
 type Class struct {
-	Name   string          `json:"name"`
-	Meter  string          `json:"meter"`  // its present parameters
-	Yellow dataplane.Count `json:"yellow"` // packets by these parameters
-	Red    dataplane.Count `json:"red"`
+	Name      string          `json:"name"`                     // of several classes, separated by commas
+	Meter     string          `json:"meter"`                    // its present parameters
+	Yellow    dataplane.Count `json:"yellow"`                   // packets by the present policy
+	Red       dataplane.Count `json:"red"`                      // likewise
+	Worst     *KeyColors      `json:"worst_key,omitempty"`      // likewise, of a per-key meter
+	Throttled int             `json:"throttled_keys,omitempty"` // keys whose TCP had been throttled
 	Bursts
 }
 
@@ -155,11 +202,17 @@ func (c *Collector) Advise(o Options) (*Advice, error) {
 	a := &Advice{Warnings: []string{}, Capture: &Capture{
 		Count: c.total, DurationNS: c.last - c.first, Enough: c.total.Packets >= FewPackets, TCP: c.connections.Throttle(),
 	}}
+	var done []*Stream
 	for i, s := range c.classes {
 		class := &c.plan.Classes[i]
-		if s == nil || len(s.packets) == 0 {
+		switch {
+		case s == nil && class.Stage >= 0:
+			a.warn("class %s: no advice: %s", class.Name, refusal(c.plan, class.Stage))
+			continue
+		case s == nil || len(s.packets) == 0 || slices.Contains(done, s):
 			continue
 		}
+		done = append(done, s)
 		s.group()
 		if class.Stage < 0 {
 			if err := s.whole(a, o); err != nil {
@@ -167,11 +220,16 @@ func (c *Collector) Advise(o Options) (*Advice, error) {
 			}
 			break
 		}
-		found, err := s.class(class.Name, c.plan.Stages[class.Stage].Profile, o, a.Capture.TCP.Throttled)
+		name, stage := c.names(s), &c.plan.Stages[class.Stage]
+		found, err := s.class(stage.Profile.Params(), o)
 		if err != nil {
-			return nil, fmt.Errorf("class %s: %w", class.Name, err)
+			return nil, fmt.Errorf("class %s: %w", name, err)
 		}
+		found.Name = name
+		found.Throttled = c.connections.throttledKeys(s)
+		found.LowerBound = a.Capture.TCP.Throttled || found.Throttled > 0
 		a.Classes = append(a.Classes, *found)
+		a.caveats(name, c.plan, stage, len(s.keys))
 	}
 	t := &a.Capture.TCP
 	if o.RTT == 0 {
@@ -190,6 +248,17 @@ func (c *Collector) Advise(o Options) (*Advice, error) {
 		return a, nil
 	}
 	return a, a.close(o, t.MSS)
+}
+
+// names returns the names of the classes of a stream.
+func (c *Collector) names(s *Stream) string {
+	var names []string
+	for i := range c.classes {
+		if c.classes[i] == s {
+			names = append(names, c.plan.Classes[i].Name)
+		}
+	}
+	return strings.Join(names, ", ")
 }
 
 // close adds what TCP gets, and the policy. mss is the MSS of the flows, or 0.
@@ -217,41 +286,62 @@ func (s *Stream) whole(a *Advice, o Options) (err error) {
 			meter.TRTCM{CIR: o.Rate, PIR: o.Peak},
 			meter.TRTCM4115{CIR: o.Rate, EIR: meter.BitRate(pir - cir)},
 		}
-		if a.Bursts, err = s.bursts(o.Rate, like, o.Want, a.Capture.TCP.Throttled); err != nil {
+		if a.Bursts, err = s.bursts(o.Rate, like, o.Want); err != nil {
 			return err
 		}
+		a.LowerBound = a.Capture.TCP.Throttled
 	}
 	a.Rates, err = s.atRates(o.Rate, a.Capture.Rate())
 	return err
 }
 
-// class answers for a class with a meter.
-func (s *Stream) class(name string, p *meter.Profile, o Options, throttled bool) (*Class, error) {
-	params := p.Params()
-	b, err := s.bursts(params.Buckets()[0].Rate, []meter.Params{params}, o.Want, throttled)
+// class answers for classes with a meter of these parameters.
+func (s *Stream) class(p meter.Params, o Options) (*Class, error) {
+	b, err := s.bursts(p.Buckets()[0].Rate, []meter.Params{p}, o.Want)
 	if err != nil {
 		return nil, err
 	}
-	var colors [3]dataplane.Count
-	s.through(p, func(c *[3]dataplane.Count) bool { colors = *c; return true })
-	return &Class{Name: name, Meter: oneLine(params), Yellow: colors[meter.Yellow], Red: colors[meter.Red], Bursts: *b}, nil
+	c := &Class{Meter: oneLine(p), Bursts: *b}
+	for i := range s.keys {
+		c.Yellow, c.Red = c.Yellow.Plus(s.keys[i].Yellow), c.Red.Plus(s.keys[i].Red)
+	}
+	if s.numbers != nil {
+		c.Worst = worstOf(s.keys, b.hungry)
+	}
+	return c, nil
 }
 
 // bursts returns the frontier at a rate, and the meters with the bursts that do what is wanted.
-func (s *Stream) bursts(rate meter.Rate, meters []meter.Params, w Want, throttled bool) (*Bursts, error) {
+func (s *Stream) bursts(rate meter.Rate, meters []meter.Params, w Want) (*Bursts, error) {
 	d, err := s.at(rate)
 	if err != nil {
 		return nil, err
 	}
-	b := &Bursts{Rate: rate.String(), Offered: s.Total(), Keys: len(s.keys), LossFree: d.lossFree, LowerBound: throttled, Meters: make([]Suggestion, len(meters))}
+	b := &Bursts{Rate: rate.String(), Offered: s.Total(), LossFree: d.lossFree, hungry: d.hungry, Meters: make([]Suggestion, len(meters))}
 	b.RateBits, _ = rate.Bits()
+	if s.numbers != nil {
+		b.Keys = len(s.keys)
+		for _, most := range s.allowed(w.Loss) {
+			if most == 0 && w.Loss.Num > 0 {
+				b.NoLoss++
+			}
+		}
+	}
 	if b.Frontier, err = d.frontier(); err != nil {
 		return nil, err
 	}
 	return b, each(len(meters), func(i int) error {
 		p, err := s.fit(meters[i], w)
+		if err != nil {
+			return err
+		}
+		b.Meters[i] = Suggestion{Meter: oneLine(p), Params: p}
+		if s.numbers == nil {
+			return nil
+		}
+		profile, err := p.Profile()
 		if err == nil {
-			b.Meters[i] = Suggestion{oneLine(p), p}
+			b.Meters[i].Worst = s.worst(profile, d.hungry)
 		}
 		return err
 	})
@@ -271,7 +361,8 @@ func (s *Stream) atRates(wanted meter.Rate, average float64) ([]AtRate, error) {
 	}
 	slices.SortFunc(rates, meter.Rate.Cmp)
 	rates = slices.CompactFunc(rates, func(a, b meter.Rate) bool { return a.Cmp(b) == 0 })
-	list, packets := make([]AtRate, len(rates)), int64(len(s.packets))
+	list := make([]AtRate, len(rates))
+	permille, percent := s.allowed(dataplane.Fraction{Num: 1, Den: 1000}), s.allowed(dataplane.Fraction{Num: 1, Den: 100})
 	err := each(len(rates), func(i int) error {
 		r := rates[i]
 		list[i].Rate = r.String()
@@ -281,8 +372,8 @@ func (s *Stream) atRates(wanted meter.Rate, average float64) ([]AtRate, error) {
 			return err
 		}
 		list[i].LossFree = d.lossFree
-		if list[i].Permille, err = d.smallest(packets / 1000); err == nil {
-			list[i].Percent, err = d.smallest(packets / 100)
+		if list[i].Permille, err = d.smallest(permille); err == nil {
+			list[i].Percent, err = d.smallest(percent)
 		}
 		return err
 	})
@@ -305,8 +396,10 @@ func twoDigits(bits float64) int64 {
 func oneLine(p meter.Params) string {
 	kind := p.Kind().Info()
 	words := []string{kind.Name}
-	for _, name := range kind.Required {
-		words = append(words, fmt.Sprintf("%s=%v", name, meter.Field(p, name)))
+	for _, name := range slices.Concat(kind.Required, kind.Optional) {
+		if v := meter.Field(p, name); slices.Contains(kind.Required, name) || v != meter.Field(kind.Defaults, name) {
+			words = append(words, fmt.Sprintf("%s=%v", name, v))
+		}
 	}
 	return strings.Join(words, " ")
 }

@@ -1,8 +1,6 @@
 package advise
 
 import (
-	"math"
-
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
@@ -17,6 +15,7 @@ type demand struct {
 	rate     meter.Rate
 	periods  []period
 	lossFree int64 // smallest burst that drops nothing, bytes: the highest peak
+	hungry   int32 // key of that peak
 }
 
 // period is a busy period.
@@ -47,38 +46,57 @@ func (s *Stream) at(rate meter.Rate) (*demand, error) {
 		}
 		last := &d.periods[len(d.periods)-1]
 		last.to, last.peak = i+1, max(last.peak, lack)
-		d.lossFree = max(d.lossFree, lack)
+		if lack > d.lossFree {
+			d.lossFree, d.hungry = lack, a.key
+		}
 	}
 	return d, nil
 }
 
-// dropped counts the packets that a burst drops. It stops after more than most, and returns false
-// then.
-func (d *demand) dropped(burst, most int64) (n dataplane.Count, all bool, err error) {
+// losses are the packets that a token bucket drops.
+type losses struct {
+	dataplane.Count
+	worst int32           // the key that loses the largest share of its packets
+	most  dataplane.Count // packets that it loses
+}
+
+// dropped counts the packets that a burst drops. It stops when a key has lost more packets than most
+// has for it, and returns false then. nil means no limit.
+func (d *demand) dropped(burst int64, most []int64) (n losses, all bool, err error) {
 	p, err := meter.TokenBucket{Rate: d.rate, Burst: max(burst, 1)}.Profile()
 	if err != nil {
 		return n, false, err
 	}
+	n.worst = d.hungry
+	lost, key := dataplane.Count{}, int32(-1) // of a key
 	for i := range d.periods {
 		busy := &d.periods[i]
 		if busy.peak <= burst {
 			continue
+		}
+		if k := d.packets[busy.from].key; k != key {
+			lost, key = dataplane.Count{}, k
 		}
 		m := meter.New(p)
 		for _, a := range d.packets[busy.from:busy.to] {
 			if m.Color(a.at, int(a.n), meter.Green) == meter.Green {
 				continue
 			}
-			if n = n.Plus(dataplane.Count{Packets: 1, Bytes: int64(a.n)}); n.Packets > most {
+			one := dataplane.Count{Packets: 1, Bytes: int64(a.n)}
+			n.Count, lost = n.Plus(one), lost.Plus(one)
+			if most != nil && lost.Packets > most[key] {
 				return n, false, nil
 			}
+		}
+		if compareShares(lost.Packets, d.keys[key].Offered.Packets, n.most.Packets, d.keys[n.worst].Offered.Packets) > 0 {
+			n.worst, n.most = key, lost
 		}
 	}
 	return n, true, nil
 }
 
-// smallest returns the smallest burst that drops at most a number of packets.
-func (d *demand) smallest(most int64) (int64, error) {
+// smallest returns the smallest burst that drops at most some packets of each key.
+func (d *demand) smallest(most []int64) (int64, error) {
 	return smallest(1, d.lossFree, func(burst int64) (bool, error) {
 		_, all, err := d.dropped(burst, most)
 		return all, err
@@ -87,8 +105,9 @@ func (d *demand) smallest(most int64) (int64, error) {
 
 // Point is a point of the frontier.
 type Point struct {
-	Burst   int64           `json:"burst"`   // bytes
-	Dropped dataplane.Count `json:"dropped"` // by a token bucket
+	Burst   int64           `json:"burst"`               // bytes
+	Dropped dataplane.Count `json:"dropped"`             // by a token bucket
+	Worst   *KeyColors      `json:"worst_key,omitempty"` // of a per-key meter: the key that loses the largest share
 }
 
 // perOctave is the number of bursts of a frontier between a burst and its double.
@@ -106,7 +125,12 @@ func (d *demand) frontier() ([]Point, error) {
 	}
 	points = append(points, Point{Burst: d.lossFree})
 	return points, each(len(points), func(i int) (err error) {
-		points[i].Dropped, _, err = d.dropped(points[i].Burst, math.MaxInt64)
+		n, _, err := d.dropped(points[i].Burst, nil)
+		points[i].Dropped = n.Count
+		if d.numbers != nil {
+			k := &d.keys[n.worst]
+			points[i].Worst = &KeyColors{Key: k.Key, Offered: k.Offered, Red: n.most}
+		}
 		return err
 	})
 }

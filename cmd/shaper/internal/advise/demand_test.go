@@ -42,9 +42,9 @@ func (e *exact) take(n int64) bool {
 	return true
 }
 
-// dropped counts the packets that a token bucket drops, with a bucket for each key.
-func dropped(s *Stream, rate meter.Rate, burst int64) (packets, bytes int64) {
-	buckets := map[int32]*exact{}
+// lost counts the packets of each key that a token bucket drops, with a bucket for each key.
+func lost(s *Stream, rate meter.Rate, burst int64) []dataplane.Count {
+	buckets, out := map[int32]*exact{}, make([]dataplane.Count, len(s.keys))
 	for _, a := range s.packets {
 		b := buckets[a.key]
 		if b == nil {
@@ -53,27 +53,63 @@ func dropped(s *Stream, rate meter.Rate, burst int64) (packets, bytes int64) {
 		}
 		b.refill(a.at)
 		if !b.take(int64(a.n)) {
-			packets++
-			bytes += int64(a.n)
+			out[a.key] = out[a.key].Plus(dataplane.Count{Packets: 1, Bytes: int64(a.n)})
 		}
 	}
-	return packets, bytes
+	return out
 }
 
-// randomStream has bursts of packets of several sizes, at times in order, of up to three keys.
+func sum(list []dataplane.Count) (n dataplane.Count) {
+	for _, c := range list {
+		n = n.Plus(c)
+	}
+	return n
+}
+
+// randomStream has bursts of packets of several sizes, at times in order, of up to eight keys, some
+// of them with few packets.
 func randomStream(r *rand.Rand, n int) *Stream {
-	keys := 1 + 2*r.Int32N(2)
+	keys := []int32{1, 3, 8}[r.IntN(3)]
 	s := newStream(keys > 1)
 	at := int64(1_700_000_000_000_000_000)
-	for range n {
+	for i := range n {
 		if r.IntN(10) == 0 {
 			at += r.Int64N(20_000_000)
 		} else {
 			at += r.Int64N(200_000)
 		}
-		s.packets = append(s.packets, arrival{at, []int32{40, 576, 1500, 1 + r.Int32N(9000)}[r.IntN(4)], r.Int32N(keys)})
+		key := min(r.Int32N(keys), r.Int32N(keys))
+		if i < int(keys) {
+			key = int32(i)
+		}
+		size := []int32{40, 576, 1500, 1 + r.Int32N(9000)}[r.IntN(4)]
+		if key == keys-1 {
+			size = 9000 // few packets, and large ones
+		}
+		s.add(arrival{at, size, key}, meter.Green)
 	}
 	return s
+}
+
+// most returns the packets that a key may lose: a share of its packets, rounded down.
+func most(s *Stream, key int, share dataplane.Fraction) int64 {
+	n := int64(0)
+	for _, a := range s.packets {
+		if int(a.key) == key {
+			n++
+		}
+	}
+	return n * share.Num / share.Den
+}
+
+// fits reports whether no key loses more than a share of its packets.
+func fits(s *Stream, lost []dataplane.Count, share dataplane.Fraction) bool {
+	for key, n := range lost {
+		if n.Packets > most(s, key, share) {
+			return false
+		}
+	}
+	return true
 }
 
 func randomRate(r *rand.Rand) meter.Rate {
@@ -94,10 +130,10 @@ func TestLossFree(t *testing.T) {
 			t.Fatal(err)
 		}
 		burst := d.lossFree
-		if n, _ := dropped(s, rate, burst); n != 0 {
+		if n := sum(lost(s, rate, burst)).Packets; n != 0 {
 			t.Fatalf("rate %v: a burst of %d drops %d packets, want none", rate, burst, n)
 		}
-		if n, _ := dropped(s, rate, burst-1); n == 0 {
+		if n := sum(lost(s, rate, burst-1)).Packets; n == 0 {
 			t.Fatalf("rate %v: a burst of %d drops nothing, so %d is not the smallest", rate, burst-1, burst)
 		}
 	}
@@ -118,10 +154,11 @@ func TestFrontier(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, p := range points {
-			packets, bytes := dropped(s, rate, p.Burst)
-			if want := (dataplane.Count{Packets: packets, Bytes: bytes}); p.Dropped != want {
+			n := lost(s, rate, p.Burst)
+			if want := sum(n); p.Dropped != want {
 				t.Fatalf("rate %v burst %d: got %v dropped, want %v", rate, p.Burst, p.Dropped, want)
 			}
+			checkWorst(t, s, p, n)
 			if i > 0 && p.Burst <= points[i-1].Burst {
 				t.Fatalf("bursts %d and %d are not in order", points[i-1].Burst, p.Burst)
 			}
@@ -132,7 +169,29 @@ func TestFrontier(t *testing.T) {
 	}
 }
 
-// TestSmallest checks that the wanted loss holds with the burst, and not with one byte less.
+// checkWorst checks the key of a point that loses the largest share of its packets.
+func checkWorst(t *testing.T, s *Stream, p Point, lost []dataplane.Count) {
+	t.Helper()
+	if (p.Worst != nil) != (len(s.keys) > 1) {
+		t.Fatalf("got %v as the worst of %d keys", p.Worst, len(s.keys))
+	}
+	if p.Worst == nil {
+		return
+	}
+	worst, found := new(big.Rat), false
+	for key, n := range lost {
+		share := big.NewRat(n.Packets, s.keys[key].Offered.Packets)
+		if share.Cmp(worst) > 0 {
+			worst = share
+		}
+		found = found || p.Worst.Red == n && p.Worst.Offered == s.keys[key].Offered
+	}
+	if got := big.NewRat(p.Worst.Red.Packets, p.Worst.Offered.Packets); got.Cmp(worst) != 0 || !found {
+		t.Fatalf("burst %d: got %v as the worst key, want a loss of %v", p.Burst, p.Worst, worst)
+	}
+}
+
+// TestSmallest checks that the wanted loss of each key holds with the burst, and not with one byte less.
 func TestSmallest(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for range 60 {
@@ -143,16 +202,15 @@ func TestSmallest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		most := 300 * loss.Num / loss.Den
-		burst, err := d.smallest(most)
+		burst, err := d.smallest(s.allowed(loss))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n, _ := dropped(s, rate, burst); n > most {
-			t.Fatalf("rate %v: a burst of %d drops %d packets, want at most %d", rate, burst, n, most)
+		if n := lost(s, rate, burst); !fits(s, n, loss) {
+			t.Fatalf("rate %v: a burst of %d drops %v, want at most %v of each key", rate, burst, n, loss)
 		}
-		if n, _ := dropped(s, rate, burst-1); n <= most {
-			t.Fatalf("rate %v: a burst of %d drops %d packets, so %d is not needed", rate, burst-1, n, burst)
+		if n := lost(s, rate, burst-1); fits(s, n, loss) {
+			t.Fatalf("rate %v: a burst of %d drops %v, so %d is not needed", rate, burst-1, n, burst)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -11,14 +12,14 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// Want is the share of the packets that a meter may color red, and yellow or red.
+// Want is the share of the packets of each key that a meter may color red, and yellow or red. A meter
+// without keys has one.
 type Want struct{ Loss, Excess dataplane.Fraction }
 
 // fit returns a meter like p with the smallest bursts that do what is wanted: with one byte less
 // in a burst, too many packets are red, or not green.
 func (s *Stream) fit(p meter.Params, w Want) (meter.Params, error) {
-	total := s.Total().Packets
-	red, excess := w.Loss.Of(total), w.Excess.Of(total)
+	red, excess := s.allowed(w.Loss), s.allowed(w.Excess)
 	at, err := s.at(p.Buckets()[0].Rate) // of C
 	if err != nil {
 		return nil, err
@@ -46,7 +47,7 @@ func (s *Stream) fit(p meter.Params, w Want) (meter.Params, error) {
 			return nil, err
 		}
 		p.CBS, err = smallest(1, at.lossFree, func(burst int64) (bool, error) {
-			if red == 0 {
+			if p.PBS == peak.lossFree { // C sees all packets
 				_, all, err := at.dropped(burst, excess)
 				return all, err
 			}
@@ -55,9 +56,7 @@ func (s *Stream) fit(p meter.Params, w Want) (meter.Params, error) {
 			if err != nil {
 				return false, err
 			}
-			return s.through(profile, func(colors *[3]dataplane.Count) bool {
-				return colors[meter.Yellow].Packets+colors[meter.Red].Packets <= excess
-			}), nil
+			return s.within(profile, meter.Yellow, excess), nil
 		})
 		return p, err
 	}
@@ -65,8 +64,8 @@ func (s *Stream) fit(p meter.Params, w Want) (meter.Params, error) {
 }
 
 // fitSecond returns the smallest burst of a meter's second bucket with which at most some packets
-// are red.
-func (s *Stream) fitSecond(red int64, with func(burst int64) meter.Params) (int64, error) {
+// of each key are red.
+func (s *Stream) fitSecond(red []int64, with func(burst int64) meter.Params) (int64, error) {
 	largest := s.Total().Bytes + 1
 	p, err := with(largest).Profile()
 	if err != nil {
@@ -79,7 +78,7 @@ func (s *Stream) fitSecond(red int64, with func(burst int64) meter.Params) (int6
 		return true
 	})
 	lossFree := largest - lowest
-	if red == 0 {
+	if slices.Max(red) == 0 {
 		return lossFree, nil
 	}
 	return smallest(0, lossFree, func(burst int64) (bool, error) {
@@ -87,7 +86,7 @@ func (s *Stream) fitSecond(red int64, with func(burst int64) meter.Params) (int6
 		if err != nil {
 			return false, err
 		}
-		return s.through(p, func(colors *[3]dataplane.Count) bool { return colors[meter.Red].Packets <= red }), nil
+		return s.within(p, meter.Red, red), nil
 	})
 }
 

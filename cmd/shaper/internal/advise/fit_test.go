@@ -8,8 +8,9 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// colors counts yellow and red packets by the rules of the RFCs, in exact fractions.
-func colors(s *Stream, p meter.Params) (yellow, red int64) {
+// colors counts the yellow and red packets of each key by the rules of the RFCs, in exact fractions.
+func colors(s *Stream, p meter.Params) (yellow, red []dataplane.Count) {
+	yellow, red = make([]dataplane.Count, len(s.keys)), make([]dataplane.Count, len(s.keys))
 	type pair struct{ c, e *exact }
 	meters := map[int32]pair{}
 	for _, a := range s.packets {
@@ -28,28 +29,29 @@ func colors(s *Stream, p meter.Params) (yellow, red int64) {
 			meters[a.key] = m
 		}
 		n := int64(a.n)
+		count := func(list []dataplane.Count) { list[a.key] = list[a.key].Plus(dataplane.Count{Packets: 1, Bytes: n}) }
 		switch p.(type) {
 		case meter.TokenBucket:
 			if m.c.refill(a.at); !m.c.take(n) {
-				red++
+				count(red)
 			}
 		case meter.TRTCM:
 			m.c.refill(a.at)
 			m.e.refill(a.at)
 			switch {
 			case !m.e.take(n):
-				red++
+				count(red)
 			case !m.c.take(n):
-				yellow++
+				count(yellow)
 			}
 		default:
 			overflow(m.c, m.e, a.at, p)
 			switch {
 			case m.c.take(n):
 			case m.e.take(n):
-				yellow++
+				count(yellow)
 			default:
-				red++
+				count(red)
 			}
 		}
 	}
@@ -77,75 +79,81 @@ func overflow(c, e *exact, at int64, p meter.Params) {
 	}
 }
 
-// TestFit checks that the wanted shares hold with the bursts, and not with one byte less.
-func TestFit(t *testing.T) {
-	r := rand.New(rand.NewPCG(7, 8))
-	const packets = 200
-	for range 25 {
-		s := randomStream(r, packets)
-		s.group()
-		rate := 1_000_000 * (1 + r.Int64N(100))
-		cir, eir := meter.BitRate(rate), meter.BitRate(1_000_000*(1+r.Int64N(100)))
-		pir := meter.BitRate(rate + 1_000_000*(1+r.Int64N(100)))
-		w := Want{
-			Loss: dataplane.Fraction{Num: r.Int64N(5), Den: 100}, Excess: dataplane.Fraction{Num: 5 + r.Int64N(20), Den: 100},
-		}
-		var list []meter.Params
-		for _, like := range []meter.Params{meter.TokenBucket{Rate: cir}, meter.SRTCM{CIR: cir}, meter.TRTCM{CIR: cir, PIR: pir}, meter.TRTCM4115{CIR: cir, EIR: eir}} {
-			p, err := s.fit(like, w)
-			if err != nil {
-				t.Fatal(err)
-			}
-			list = append(list, p)
-		}
-		red, excess := packets*w.Loss.Num/100, packets*w.Excess.Num/100
-		holds := func(p meter.Params, name string) {
-			t.Helper()
-			y, rd := colors(s, p)
-			if _, single := p.(meter.TokenBucket); rd > red || !single && y+rd > excess {
-				t.Errorf("%+v (%s): got %d yellow and %d red, want at most %d red, %d of both", p, name, y, rd, red, excess)
-			}
-		}
-		fails := func(p meter.Params, why string) {
-			t.Helper()
-			if y, rd := colors(s, p); rd <= red && y+rd <= excess {
-				t.Errorf("%+v has %s: got %d yellow and %d red, which holds", p, why, y, rd)
-			}
-		}
-		for _, p := range list {
-			holds(p, "advised")
-			switch p := p.(type) {
-			case meter.TokenBucket:
-				p.Burst--
-				if _, rd := colors(s, p); rd <= red {
-					t.Errorf("%+v has one byte less: got %d red, which holds", p, rd)
-				}
-			case meter.SRTCM:
-				less := p
-				if less.CBS--; less.CBS > 0 {
-					fails(less, "one byte less of CBS")
-				}
-				if less = p; less.EBS > 0 {
-					less.EBS--
-					fails(less, "one byte less of EBS")
-				}
-			case meter.TRTCM:
-				less := p
-				less.PBS--
-				fails(less, "one byte less of PBS")
-				less = p
-				less.CBS--
-				fails(less, "one byte less of CBS")
-			case meter.TRTCM4115:
-				less := p
-				if less.CBS--; less.CBS > 0 {
-					fails(less, "one byte less of CBS")
-				}
-				if less = p; less.EBS > 0 {
-					less.EBS--
-					fails(less, "one byte less of EBS")
-				}
-			}
+// holds reports whether the wanted shares hold for each key. A token bucket has no yellow.
+func (w Want) holds(s *Stream, p meter.Params) bool {
+	yellow, red := colors(s, p)
+	excess := make([]dataplane.Count, len(red))
+	for key := range red {
+		excess[key] = red[key].Plus(yellow[key])
+	}
+	_, single := p.(meter.TokenBucket)
+	return fits(s, red, w.Loss) && (single || fits(s, excess, w.Excess))
+}
+
+// less returns the meter with one byte less in each of its bursts that can have less.
+func less(p meter.Params) (list []meter.Params) {
+	shrunk := func(burst *int64, least int64, p func() meter.Params) {
+		if *burst > least {
+			*burst--
+			list = append(list, p())
+			*burst++
 		}
 	}
+	switch p := p.(type) {
+	case meter.TokenBucket:
+		shrunk(&p.Burst, 0, func() meter.Params { return p })
+	case meter.SRTCM:
+		shrunk(&p.CBS, 1, func() meter.Params { return p })
+		shrunk(&p.EBS, 0, func() meter.Params { return p })
+	case meter.TRTCM:
+		shrunk(&p.CBS, 0, func() meter.Params { return p })
+		shrunk(&p.PBS, 0, func() meter.Params { return p })
+	case meter.TRTCM4115:
+		shrunk(&p.CBS, 1, func() meter.Params { return p })
+		shrunk(&p.EBS, 0, func() meter.Params { return p })
+	}
+	return list
+}
+
+// checkFit checks that the wanted shares hold for each key with the advised bursts, and not with one
+// byte less in any of them, and that the worst key is one that loses the largest share.
+func checkFit(t *testing.T, seed uint64) {
+	r := rand.New(rand.NewPCG(seed, 8))
+	s := randomStream(r, 200)
+	s.group()
+	rate := 1_000_000 * (1 + r.Int64N(100))
+	cir, eir := meter.BitRate(rate), meter.BitRate(1_000_000*(1+r.Int64N(100)))
+	pir := meter.BitRate(rate + 1_000_000*(1+r.Int64N(100)))
+	w := Want{
+		Loss: dataplane.Fraction{Num: r.Int64N(20), Den: 100}, Excess: dataplane.Fraction{Num: 20 + r.Int64N(20), Den: 100},
+	}
+	found, err := s.bursts(cir, []meter.Params{
+		meter.TokenBucket{Rate: cir}, meter.SRTCM{CIR: cir}, meter.TRTCM{CIR: cir, PIR: pir}, meter.TRTCM4115{CIR: cir, EIR: eir},
+	}, w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range found.Meters {
+		if !w.holds(s, m.Params) {
+			t.Errorf("seed %d: %s does not hold for %v", seed, m.Meter, w)
+		}
+		for _, p := range less(m.Params) {
+			if w.holds(s, p) {
+				t.Errorf("seed %d: %+v has a byte less than the advised %s, and holds for %v", seed, p, m.Meter, w)
+			}
+		}
+		_, red := colors(s, m.Params)
+		checkWorst(t, s, Point{Worst: m.Worst}, red)
+	}
+}
+
+func TestFit(t *testing.T) {
+	for seed := range uint64(40) {
+		checkFit(t, seed)
+	}
+}
+
+func FuzzFit(f *testing.F) {
+	f.Add(uint64(40))
+	f.Fuzz(func(t *testing.T, seed uint64) { checkFit(t, seed) })
 }

@@ -54,6 +54,8 @@ type half struct {
 	selective     int64 // acknowledgements with SACK blocks (RFC 2018): data was lost or reordered
 	flight        int64 // most bytes sent and not acknowledged
 	mss           int64 // option of the SYN, bytes; 0 if it was not seen
+	stream        *Stream
+	key           int32 // of the stream: of the latest packet of a class with a meter
 	holes         []hole
 	echo          // of the sender's timestamps (RFC 7323) or sequence numbers
 }
@@ -108,17 +110,20 @@ func (c *Connections) Watch(p *dataplane.Packet) {
 }
 
 // Choose adds the metered bytes of a watched packet that passed --filter and --direction. Its
-// acknowledgement need not pass them.
-func (c *Connections) Choose(p *dataplane.Packet, n dataplane.Count) {
+// acknowledgement need not pass them. It returns the direction of the packet's connection, or nil.
+func (c *Connections) Choose(p *dataplane.Packet, n dataplane.Count) *half {
 	c.any = c.any.Plus(n)
 	if _, ok := readSegment(p); !ok {
-		return
+		return nil
 	}
 	c.tcp = c.tcp.Plus(n)
 	id, from := endpointsOf(p)
-	if conn := c.all[id]; conn != nil {
-		conn.side[from].chosen = true
+	conn := c.all[id]
+	if conn == nil {
+		return nil
 	}
+	conn.side[from].chosen = true
+	return &conn.side[from]
 }
 
 // endpointsOf returns the endpoints of a packet, and which of them sent it.

@@ -1,6 +1,7 @@
 package advise
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -85,26 +86,54 @@ func (b *Bursts) write(p *say.Printer) {
 	}
 	p.Printf("Burst and loss at %s%s\n\n", b.Rate, bound)
 	b.writeFrontier(p)
-	p.Printf("\nMeters with the smallest bursts for the wanted loss%s\n\n", bound)
+	each := ""
+	if b.Keys > 0 {
+		each = " of each key"
+	}
+	p.Printf("\nMeters with the smallest bursts for the wanted loss%s%s\n\n", each, bound)
 	for _, m := range b.Meters {
 		p.Printf("  %s\n", m.Meter)
+		if m.Worst != nil {
+			p.Printf("    worst key: %s\n", m.Worst)
+		}
 	}
 	p.Printf("\n")
+	if b.NoLoss > 0 {
+		p.Folded(fmt.Sprintf("%s of so few packets that a single one is more than the wanted loss: they lose none\n\n", say.Count(b.NoLoss, "key")))
+	}
+}
+
+// String names the key and the packets that it loses.
+func (k *KeyColors) String() string {
+	text := fmt.Sprintf("%s: %s of %s red (%s %%)", cmp.Or(k.Key, "packets without a key"),
+		say.Grouped(k.Red.Packets), say.Count(k.Offered.Packets, "packet"), say.Percent(k.Red.Packets, k.Offered.Packets))
+	if k.Yellow.Packets > 0 {
+		text += fmt.Sprintf(", %s yellow", say.Grouped(k.Yellow.Packets))
+	}
+	return text
 }
 
 func (b *Bursts) writeFrontier(p *say.Printer) {
-	t := newTable(1, "burst", "fills in", "dropped", "%", "bytes", "%")
+	header := []any{"burst", "fills in", "dropped", "%", "bytes", "%"}
+	if b.Keys > 0 {
+		header = append(header, "worst key, %")
+	}
+	t := newTable(1, header...)
 	rate := meter.BitRate(b.RateBits)
 	step := max(1, (len(b.Frontier)+rowsOfFrontier-2)/(rowsOfFrontier-1))
 	for i, at := range b.Frontier {
 		if i%step != 0 && i != len(b.Frontier)-1 {
 			continue
 		}
-		t.AppendRow(table.Row{
+		row := table.Row{
 			say.Grouped(at.Burst), say.FillTime(at.Burst, rate),
 			say.Grouped(at.Dropped.Packets), say.Percent(at.Dropped.Packets, b.Offered.Packets),
 			say.Grouped(at.Dropped.Bytes), say.Percent(at.Dropped.Bytes, b.Offered.Bytes),
-		})
+		}
+		if at.Worst != nil {
+			row = append(row, say.Percent(at.Worst.Red.Packets, at.Worst.Offered.Packets))
+		}
+		t.AppendRow(row)
 	}
 	p.Printf("%s\n", t.Render())
 }
@@ -112,14 +141,24 @@ func (b *Bursts) writeFrontier(p *say.Printer) {
 func (c *Class) write(p *say.Printer) {
 	p.Printf("Class %s: %s, %s bytes", c.Name, say.Count(c.Offered.Packets, "packet"), say.Grouped(c.Offered.Bytes))
 	if c.Keys > 0 {
-		p.Printf(", %s; bursts are for the worst one", say.Count(c.Keys, "key"))
+		p.Printf(", %s", say.Count(c.Keys, "key"))
 	}
 	p.Printf("\n")
 	now := fmt.Sprintf("now: %s: %s %% of the packets red", c.Meter, say.Percent(c.Red.Packets, c.Offered.Packets))
 	if c.Yellow.Packets > 0 {
 		now += fmt.Sprintf(", %s %% yellow", say.Percent(c.Yellow.Packets, c.Offered.Packets))
 	}
-	p.Folded(now + "\n\n")
+	if c.Worst != nil {
+		now += "; worst key: " + c.Worst.String()
+	}
+	p.Folded(now + "\n")
+	switch {
+	case c.Throttled > 0 && c.Keys > 0:
+		p.Folded(fmt.Sprintf("throttled: TCP of %s had slowed down before these packets were captured, so the bursts are lower bounds\n", say.Count(c.Throttled, "key")))
+	case c.Throttled > 0:
+		p.Folded("throttled: TCP of this class had slowed down before these packets were captured, so the bursts are lower bounds\n")
+	}
+	p.Printf("\n")
 	c.Bursts.write(p)
 }
 

@@ -8,11 +8,12 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// Stream has the metered packets of a class in the order of their arrival. It takes 16 bytes
+// Stream has the metered packets of a meter in the order of their arrival. It takes 16 bytes
 // per packet.
 type Stream struct {
 	packets []arrival
-	keys    map[string]int32 // numbers of keys; nil without per-key meters
+	keys    []KeyColors      // by number; one without per-key meters
+	numbers map[string]int32 // of keys; nil without per-key meters
 	key     []byte
 }
 
@@ -23,43 +24,83 @@ type arrival struct {
 	key int32 // number of its key
 }
 
+// KeyColors counts the packets of a key.
+type KeyColors struct {
+	Key     string          `json:"key"` // "": packets without the key
+	Offered dataplane.Count `json:"offered"`
+	Yellow  dataplane.Count `json:"yellow"`
+	Red     dataplane.Count `json:"red"`
+}
+
+func (k *KeyColors) add(c meter.Color, n int32) {
+	one := dataplane.Count{Packets: 1, Bytes: int64(n)}
+	k.Offered = k.Offered.Plus(one)
+	switch c {
+	case meter.Yellow:
+		k.Yellow = k.Yellow.Plus(one)
+	case meter.Red:
+		k.Red = k.Red.Plus(one)
+	}
+}
+
+// worse reports whether a larger share of k's packets is red than of other's, or an equal one, and
+// a larger share is yellow or red.
+func (k *KeyColors) worse(other *KeyColors) bool {
+	order := compareShares(k.Red.Packets, k.Offered.Packets, other.Red.Packets, other.Offered.Packets)
+	return cmp.Or(order, compareShares(k.Yellow.Packets+k.Red.Packets, k.Offered.Packets,
+		other.Yellow.Packets+other.Red.Packets, other.Offered.Packets)) > 0
+}
+
+// compareShares compares a/of with b/ofB. Streams have fewer than 2^31 packets.
+func compareShares(a, of, b, ofB int64) int { return cmp.Compare(a*ofB, b*of) }
+
 // newStream returns an empty stream. If it is keyed, each key has a meter of its own.
 func newStream(keyed bool) *Stream {
 	s := &Stream{}
 	if keyed {
-		s.keys = map[string]int32{}
+		s.numbers = map[string]int32{}
 	}
 	return s
 }
 
-// Add adds a packet with its verdict.
-func (s *Stream) Add(plan *dataplane.Plan, p *dataplane.Packet, v *dataplane.Verdict) {
-	a := arrival{at: v.Now, n: int32(v.Length)}
-	if s.keys != nil {
+// Add adds a packet with its verdict, and returns the number of its key.
+func (s *Stream) Add(plan *dataplane.Plan, p *dataplane.Packet, v *dataplane.Verdict) int32 {
+	number, known := int32(0), true
+	if s.numbers != nil {
 		s.key = plan.AppendKey(s.key[:0], p, v)
-		number, known := s.keys[string(s.key)]
-		if !known {
+		if number, known = s.numbers[string(s.key)]; !known {
 			number = int32(len(s.keys))
-			s.keys[string(s.key)] = number
 		}
-		a.key = number
 	}
+	s.add(arrival{v.Now, int32(v.Length), number}, v.Color)
+	if !known {
+		name := string(s.key)
+		s.numbers[name], s.keys[number].Key = number, name
+	}
+	return number
+}
+
+// add adds a packet of a key, at most one more than those so far, with its present color.
+func (s *Stream) add(a arrival, c meter.Color) {
+	if int(a.key) == len(s.keys) {
+		s.keys = append(s.keys, KeyColors{})
+	}
+	s.keys[a.key].add(c, a.n)
 	s.packets = append(s.packets, a)
 }
 
 // group sorts the packets by key, and keeps the order of packets with one key. So a single meter
 // can color the packets of all keys, one key after the other.
 func (s *Stream) group() {
-	if s.keys != nil {
+	if len(s.keys) > 1 {
 		slices.SortStableFunc(s.packets, func(a, b arrival) int { return cmp.Compare(a.key, b.key) })
 	}
 }
 
 // Total counts the packets.
-func (s *Stream) Total() dataplane.Count {
-	total := dataplane.Count{Packets: int64(len(s.packets))}
-	for _, a := range s.packets {
-		total.Bytes += int64(a.n)
+func (s *Stream) Total() (total dataplane.Count) {
+	for i := range s.keys {
+		total = total.Plus(s.keys[i].Offered)
 	}
 	return total
 }
@@ -71,6 +112,15 @@ func (s *Stream) largest() int64 {
 		n = max(n, a.n)
 	}
 	return int64(n)
+}
+
+// allowed returns the packets of each key that are a share of its packets, rounded down.
+func (s *Stream) allowed(share dataplane.Fraction) []int64 {
+	out := make([]int64, len(s.keys))
+	for i := range s.keys {
+		out[i] = share.Of(s.keys[i].Offered.Packets)
+	}
+	return out
 }
 
 // color runs the packets through meters that start full, one for each key, until f returns false.
@@ -88,11 +138,40 @@ func (s *Stream) color(p *meter.Profile, f func(m *meter.Meter, a arrival, c met
 	return true
 }
 
-// through counts the packets by color, until holds returns false for the counts.
-func (s *Stream) through(p *meter.Profile, holds func(colors *[3]dataplane.Count) bool) bool {
-	var colors [3]dataplane.Count
+// within reports whether of each key at most some packets have a color, or a worse one.
+func (s *Stream) within(p *meter.Profile, least meter.Color, most []int64) bool {
+	n, key := int64(0), int32(0)
 	return s.color(p, func(_ *meter.Meter, a arrival, c meter.Color) bool {
-		colors[c] = colors[c].Plus(dataplane.Count{Packets: 1, Bytes: int64(a.n)})
-		return holds(&colors)
+		if a.key != key {
+			n, key = 0, a.key
+		}
+		if c >= least {
+			n++
+		}
+		return n <= most[a.key]
 	})
+}
+
+// worst returns the key of which a meter colors the largest share of the packets red. Of several, it
+// is a preferred one.
+func (s *Stream) worst(p *meter.Profile, preferred int32) *KeyColors {
+	colors := make([]KeyColors, len(s.keys))
+	s.color(p, func(_ *meter.Meter, a arrival, c meter.Color) bool {
+		colors[a.key].add(c, a.n)
+		return true
+	})
+	for i := range colors {
+		colors[i].Key = s.keys[i].Key
+	}
+	return worstOf(colors, preferred)
+}
+
+func worstOf(keys []KeyColors, preferred int32) *KeyColors {
+	worst := &keys[preferred]
+	for i := range keys {
+		if keys[i].worse(worst) {
+			worst = &keys[i]
+		}
+	}
+	return worst
 }

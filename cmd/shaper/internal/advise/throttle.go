@@ -48,8 +48,30 @@ func (c *Connections) Throttle() (t Throttle) {
 		}
 	}
 	t.Concurrent = mostAtOnce(begin, end)
-	t.Throttled = lost > 0 && lost*10 >= c.any.Bytes
+	t.Throttled = throttled(lost, c.any.Bytes)
 	return t
+}
+
+// throttled reports whether senders that lost packets sent a tenth or more of all bytes.
+func throttled(lost, all int64) bool { return lost > 0 && lost*10 >= all }
+
+// throttledKeys returns the number of keys of a stream of which senders of a tenth or more of the bytes
+// lost packets.
+func (c *Connections) throttledKeys(s *Stream) (n int) {
+	lost := make([]int64, len(s.keys)) // bytes
+	for _, conn := range c.list {
+		for i := range conn.side {
+			if h := &conn.side[i]; h.stream == s && h.payload >= bulkBytes && h.retransmitted+h.selective > 0 {
+				lost[h.key] += h.bytes
+			}
+		}
+	}
+	for i := range lost {
+		if throttled(lost[i], s.keys[i].Offered.Bytes) {
+			n++
+		}
+	}
+	return n
 }
 
 // mostAtOnce returns the largest number of spans of time that overlap.

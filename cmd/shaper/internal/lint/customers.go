@@ -101,28 +101,48 @@ func (l *linter) planQueues() {
 		if text := l.onePacket(p.Queue); text != "" {
 			l.add(Warning, p, "limit", "%s", text)
 		}
+		if text := l.longBacklog(p.Queue, p.Queue.Rate); text != "" {
+			l.add(Warning, p, "limit", "plan %s: %s", p.Name, text)
+		}
 		l.codelTarget(p, p.Queue, p.Queue.Rate)
 	}
 }
 
 // ownLimits finds customers whose own parameters make a burst or a limit too small for packets of
-// the MTU. A burst that the plan gives as a time is small at a low rate.
+// the MTU, or many seconds long. A burst that the plan gives as a time is small at a low rate, one in bytes
+// long.
 func (l *linter) ownLimits() {
-	if c := l.perCustomer(); c == nil || c.Meter.Packets {
+	class := l.perCustomer()
+	if class == nil {
 		return
 	}
-	small := map[*dataplane.ServicePlan]string{} // by plan; "": none
+	packets := class.Meter.Packets
+	l.ownFindings(func(p *dataplane.ServicePlan) string {
+		if p.Queue != nil {
+			return l.longBacklog(p.Queue, p.Queue.Rate)
+		}
+		text, _ := l.longBurst(p.Params, packets)
+		return text
+	})
+	if !packets {
+		l.ownFindings(l.tooSmall)
+	}
+}
+
+// ownFindings warns about customers with own parameters for which describe returns a text.
+func (l *linter) ownFindings(describe func(*dataplane.ServicePlan) string) {
+	found := map[*dataplane.ServicePlan]string{} // by plan; "": none
 	for _, p := range l.Policy.Customers.Plans {
-		small[p] = "" // found by bursts or planQueues
+		found[p] = "" // found by other lints
 	}
 	var first *dataplane.Customer
 	more := 0
 	for i := range l.Policy.Customers.List {
 		c := &l.Policy.Customers.List[i]
-		text, known := small[c.Plan]
+		text, known := found[c.Plan]
 		if !known {
-			text = l.tooSmall(c.Plan)
-			small[c.Plan] = text
+			text = describe(c.Plan)
+			found[c.Plan] = text
 		}
 		switch {
 		case text == "":
@@ -139,7 +159,7 @@ func (l *linter) ownLimits() {
 	if more > 0 {
 		others = fmt.Sprintf(" and %s more", say.Grouped(int64(more)))
 	}
-	l.add(Warning, first, "", "customer %q%s: %s", first.Name, others, small[first.Plan])
+	l.add(Warning, first, "", "customer %q%s: %s", first.Name, others, found[first.Plan])
 }
 
 // tooSmall describes a burst or a limit of a plan that is too small for packets of the MTU, or is "".

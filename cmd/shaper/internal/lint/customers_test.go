@@ -82,6 +82,38 @@ func TestPlanQueues(t *testing.T) {
 	}
 }
 
+// TestLongPlans checks the findings about plans with a burst or a queue of many seconds.
+func TestLongPlans(t *testing.T) {
+	for plan, want := range map[string]string{
+		"type: token-bucket, rate: 1mbit, burst: 10s":                                           "",
+		"type: token-bucket, rate: 1mbit, burst: 11s":                                           "p.yaml:3:53: p: burst of 1,375,000 bytes is 11 s of its rate",
+		"type: trtcm, cir: 1mbit, cbs: 11s, pir: 2mbit, pbs: 100kB":                             "",
+		"type: trtcm, cir: 1mbit, cbs: 100kB, pir: 2mbit, pbs: 11s":                             "p.yaml:3:67: p: PBS of 2,750,000 bytes is 11 s of its rate",
+		"type: sliding-counter, limit: 11MB, window: 1h":                                        "",
+		"queue: {rate: 1mbit, limit: 11s}":                                                      "p.yaml:3:41: plan p: a full queue delays each packet by 11 s",
+		"queue: {rate: 1mbit, limit: 11s, codel: true}":                                         "",
+		"type: token-bucket, rate: 1mbit, burst: 11s, quota: {limit: 1TB, every: day, then: q}": "p.yaml:3:53: p: burst of",
+	} {
+		c, err := policyfile.Source{
+			Name:      "p.yaml",
+			Text:      "classes: [{name: a, per: customer, meter: plan}]\ncustomers: {file: c.csv}\nplans: {p: {" + plan + "}, q: {type: token-bucket, rate: 1mbit, burst: 100kB}}\n",
+			Customers: &policyfile.CustomerFile{Text: "customer,address,plan\n"},
+		}.Compile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, f := range Policy(c.File, c.Plan, Options{MTU: 1500, RTT: 50 * time.Millisecond}) {
+			if f.Level == Warning && (strings.Contains(f.Text, "of its rate") || strings.Contains(f.Text, "full queue")) {
+				got += f.Place + ": " + f.Text
+			}
+		}
+		if want == "" && got != "" || !strings.HasPrefix(got, want) {
+			t.Errorf("%s: got %q, want %q", plan, got, want)
+		}
+	}
+}
+
 // TestOwnLimits checks the finding about customers whose own parameters make a burst or a limit too
 // small.
 func TestOwnLimits(t *testing.T) {
@@ -93,6 +125,8 @@ func TestOwnLimits(t *testing.T) {
 		{"plan", "1,q,11kbit,,\n2,q,,,1ms\n", `c.csv:2: customer "1" and 1 more: limit of 1s is below the 1.090909091s that a packet of 1500 bytes takes at 11kbit: a packet right behind another is always dropped`},
 		{"plan", "1,p,,,\n2,p,900kbit,,\n", `c.csv:3: customer "2": burst of 1350 B` + never + " (RFC 2697 §2)"},
 		{"plan", "1,w,,,1499\n2,p,2mbit,1B,\n3,w,,,1499\n", `c.csv:2: customer "1" and 2 more: limit of 1499 B` + never},
+		{"plan", "1,p,1mbit,1250000,\n2,p,1mbit,1250001,\n3,q,1mbit,,11s\n", `c.csv:3: customer "2" and 1 more: burst of 1,250,001 bytes is 10 s of its rate: after a pause it passes at once, so for that long the limit does not hold`},
+		{"plan", "1,q,1mbit,,11s\n", `c.csv:2: customer "1": a full queue delays each packet by 11 s: TCP times out and sends again; use a shorter limit, or codel`},
 		{"{type: plan, count: packets}", "", ""},
 	} {
 		plans := fmt.Sprintf(policy, test.meter)
@@ -170,6 +204,8 @@ func TestPlansAlike(t *testing.T) {
 		{"meter: {type: plan, color: aware}", bucket, []string{yellow}},
 		{"meter: plan, then: m", bucket, []string{yellow}},
 		{"meter: plan, red: pass", two, []string{yellow, red}},
+		{"meter: plan, yellow: drop", two, []string{red}},
+		{"meter: plan, yellow: drop", "type: trtcm, cir: 1mbit, cbs: 200kB, pir: 2mbit, pbs: 100kB", nil},
 	} {
 		c, err := policyfile.Source{
 			Name: "p.yaml",

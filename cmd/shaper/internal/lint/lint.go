@@ -34,6 +34,8 @@ type Finding struct {
 type Options struct {
 	MTU int64         // largest IP packet, bytes
 	RTT time.Duration // round-trip time of TCP flows
+
+	NoMarks string // the plane, if its packets have no skb mark; else ""
 }
 
 // gsoMax is the default maximum size of a GSO packet in the kernel, in bytes
@@ -53,8 +55,10 @@ type linter struct {
 func Policy(f *policyfile.File, plan *dataplane.Plan, o Options) []Finding {
 	l := &linter{File: f, Options: o, plan: plan}
 	l.bursts()
+	l.longBursts()
 	l.rescueShares()
 	l.meterTypes()
+	l.impossible()
 	l.unreached()
 	for i := range f.Policy.Classes {
 		l.sameActions(&f.Policy.Classes[i])
@@ -157,9 +161,23 @@ func (l *linter) sameActions(c *dataplane.Class) {
 			continue
 		}
 		if before := colors[i]; sameAction(c.Action(before), c.Action(color)) && !differentWRED(c, before, color) {
+			if before == meter.Yellow && l.boosts(c) {
+				continue
+			}
 			l.add(Note, c, color.String(), "class %s treats %v and %v alike: the meter's distinction between them is lost", c.Name, before, color)
 		}
 	}
+}
+
+// boosts reports whether a class drops yellow packets for a speed boost.
+func (l *linter) boosts(c *dataplane.Class) bool {
+	if !c.Action(meter.Yellow).Drop {
+		return false
+	}
+	if c.Match.Customer {
+		return slices.ContainsFunc(l.Policy.Customers.Plans, func(p *dataplane.ServicePlan) bool { return p.Params != nil && boost(p.Params) })
+	}
+	return boost(c.Meter.Params)
 }
 
 // differentWRED reports whether the queue of two colors drops them differently.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
 // ample is a meter whose bursts cause no findings at an RTT of 50 ms.
@@ -77,6 +78,55 @@ func TestFindings(t *testing.T) {
 		{"packets are not bytes", class(udp + "meter: {type: token-bucket, rate: 1p/1s, burst: 9, count: packets}" + mild), nil},
 		{"a meter of two classes, once", "classes: [{name: a, " + udp + "meter: m" + mild + "}, {name: b, match: {proto: esp}, meter: m" + mild + "}]\nmeters: {m: {type: token-bucket, rate: 1mbit, burst: 9}}\n", []string{"p.yaml:2:54 warning burst of 9 B"}},
 		{"a meter of a chain", class(udp+"meter: {type: srtcm, cir: 1mbit, cbs: 64KiB, ebs: 64KiB, then: m}"+mild) + "meters: {m: {type: token-bucket, rate: 1mbit, burst: 9, color: aware}}\n", []string{"p.yaml:2:54 warning burst of 9 B"}},
+		// Bursts and backlogs of many seconds.
+		{"10 s of the rate", class(udp + "meter: {type: token-bucket, rate: 10mbit, burst: 12500000}"), nil},
+		{"a byte more than 10 s", class(udp + "meter: {type: token-bucket, rate: 10mbit, burst: 12500001}"), []string{"p.yaml:1:104 warning a: burst of 12,500,001 bytes is 10 s of its rate"}},
+		{"215 s of the rate", class(udp + "meter: {type: gcra, rate: 10mbit, burst: 268435456}"), []string{"warning a: burst of 268,435,456 bytes is 215 s of its rate: after a pause it passes at once, so for that long the limit does not hold"}},
+		{"a GSO packet at a slow rate", class(udp + "meter: {type: token-bucket, rate: 16kbit, burst: 64KiB}"), nil},
+		{"more than a GSO packet at a slow rate", class(udp + "meter: {type: token-bucket, rate: 16kbit, burst: 65537}"), []string{"warning burst of 65,537 bytes is 32.8 s"}},
+		{"EBS of minutes", class(udp + "meter: {type: srtcm, cir: 1mbit, cbs: 64KiB, ebs: 64MiB}" + mild), []string{"warning a: EBS of 67,108,864 bytes is 537 s"}},
+		{"CBS of minutes", class(udp + "meter: {type: trtcm4115, cir: 1mbit, cbs: 64MiB, eir: 1mbit, ebs: 64KiB}" + mild), []string{"warning a: CBS of"}},
+		{"PBS of minutes", class(udp + "meter: {type: trtcm, cir: 1mbit, cbs: 64KiB, pir: 1mbit, pbs: 64MiB}" + mild), []string{"warning a: PBS of"}},
+		{"no rate, no time", class(udp + "meter: {type: trtcm4115, cir: 1mbit, cbs: 64KiB, eir: 0bit, ebs: 64MiB}" + mild), nil},
+		{"a long burst for each key", class(udp + "meter: {type: token-bucket, rate: 1mbit, burst: 64MiB, per: src, evict: idle}"), []string{"warning a: burst of"}},
+		{"a long burst of a budget", class(udp + "meter: {type: token-bucket, rate: 1mbit, burst: 64MiB, share: {budget: b, store: host}}"), []string{"warning a: burst of"}},
+		{"a long burst behind a meter", class(udp+"meter: {type: srtcm, cir: 1mbit, cbs: 64KiB, ebs: 64KiB, then: m}"+mild) + "meters: {m: {type: token-bucket, rate: 1mbit, burst: 64MiB, color: aware}}\n", []string{"p.yaml:2:54 warning m: burst of"}},
+		{"a few packets at a slow rate", class(udp + "meter: {type: token-bucket, rate: 1p/1s, burst: 43, count: packets}"), nil},
+		{"many packets at a slow rate", class(udp + "meter: {type: token-bucket, rate: 1p/1s, burst: 44, count: packets}"), []string{"warning a: burst of 44 packets is 44 s of its rate"}},
+		{"many packets at a fast rate", class(udp + "meter: {type: token-bucket, rate: 1000p/1s, burst: 10000, count: packets}"), nil},
+		{"a window of a month", class(udp + "meter: {type: sliding-counter, limit: 500GB, window: 30d}"), nil},
+		{"a backlog of 10 s", queued("rate: 12mbit, limit: 10s, fair: false"), nil},
+		{"a backlog of more than 10 s", queued("rate: 12mbit, limit: 10001ms, fair: false"), []string{"p.yaml:2:35 warning queue q: a full queue delays each packet by 10 s"}},
+		{"a backlog of minutes in bytes", queued("rate: 12mbit, limit: 1GB, fair: false"), []string{"warning queue q: a full queue delays each packet by 667 s"}},
+		{"a backlog of seconds in packets", queued("rate: 1mbit, limit: 1000p, fair: false"), []string{"warning queue q: a full queue delays each packet by 12 s"}},
+		{"a backlog of minutes with codel", queued("rate: 12mbit, limit: 1min"), nil},
+		{"a backlog of minutes with wred", queued("rate: 12mbit, limit: 1min, wred: {green: {min: 1s, max: 2s, probability: 1}}"), nil},
+		// Speed boosts.
+		{"a speed boost", class(udp + "meter: {type: trtcm, cir: 100mbit, cbs: 187500000, pir: 400mbit, pbs: 2500000}, yellow: drop"), nil},
+		{"no boost: the first bucket is the stricter one", class(udp + "meter: {type: trtcm, cir: 100mbit, cbs: 2500000, pir: 400mbit, pbs: 2500000}, yellow: drop"), []string{"note class a treats yellow and red alike"}},
+		{"no boost: yellow passes", class(udp + "meter: {type: trtcm, cir: 100mbit, cbs: 125000000, pir: 400mbit, pbs: 2500000}"), []string{"note class a treats green and yellow alike"}},
+		{"no boost: both are marked", class(udp + "meter: {type: trtcm, cir: 100mbit, cbs: 125000000, pir: 400mbit, pbs: 2500000}, yellow: {dscp: 0}, red: {dscp: 0}"), []string{"note class a treats yellow and red alike"}},
+		{"no boost: an average", class(udp + "meter: {type: tswtcm, cir: 1mbit, pir: 2mbit, window: 1s}, yellow: drop"), []string{"note class a treats yellow and red alike"}},
+		// Matches that contradict themselves.
+		{"IPv4 and IPv6", class("match: {src: 10.0.0.0/8, dst: 2001:db8::/32}"), []string{"p.yaml:1:51 warning class a matches no packet: src and dst have different IP versions"}},
+		{"IPv4 and both", class("match: {src: 10.0.0.0/8, dst: [10.0.0.1, 2001:db8::/32]}"), nil},
+		{"icmpv6 with IPv4", class("match: {src: 10.0.0.0/8, proto: icmpv6}"), []string{"p.yaml:1:53 warning class a matches no packet: IPv4 packets do not have the protocol icmpv6, but icmp"}},
+		{"icmpv6 and icmp with IPv4", class("match: {src: 10.0.0.0/8, proto: [icmpv6, icmp]}"), nil},
+		{"icmp with IPv6", class("match: {dst: 2001:db8::/32, proto: [icmp, igmp]}"), []string{"warning IPv6 packets do not have the protocols icmp and igmp, but icmpv6"}},
+		{"icmpv6 with IPv6", class("match: {dst: 2001:db8::/32, proto: icmpv6}"), nil},
+		{"icmpv6 in the EtherType of IPv4", class("match: {ethertype: ipv4, proto: icmpv6}"), []string{"warning but icmp"}},
+		{"ports of protocols without ports", class("match: {proto: [icmp, gre], dport: 80}"), []string{"warning class a matches no packet: ports are only those of tcp, udp, dccp, sctp and udplite"}},
+		{"ports of some protocols", class("match: {proto: [gre, sctp], dport: 80}"), nil},
+		{"ports of a range of protocols", class("match: {proto: 0-20, dport: 80}"), nil},
+		{"IP in ARP", class("match: {ethertype: arp, src: 10.0.0.0/8}"), []string{"warning class a matches no packet: the other keys are those of IP packets, which have none of these EtherTypes"}},
+		{"DSCP of ARP", class("match: {ethertype: arp, dscp: ef}"), []string{"warning none of these EtherTypes"}},
+		{"IPv6 addresses in the EtherType of IPv4", class("match: {ethertype: ipv4, src: 2001:db8::/32}"), []string{"warning none of these EtherTypes"}},
+		{"IPv6 addresses in labels", class("match: {ethertype: mpls, src: 2001:db8::/32}"), nil},
+		{"ports in PPPoE", class("match: {ethertype: pppoe, dport: 80}"), nil},
+		{"ARP with a priority", class("match: {ethertype: arp, pcp: 3, vlan: 7, length: 0-100}"), nil},
+		{"lengths as EtherTypes", class("match: {ethertype: 0-0x5ff}"), nil},
+		{"all EtherTypes", class("match: {ethertype: 0-0xffff}"), nil},
+		{"a mapped address", class("match: {src: \"::ffff:10.0.0.1\"}"), []string{"warning class a matches no packet: packets on the wire do not have IPv4-mapped addresses: write 10.0.0.1"}},
 		// Classes that are never reached.
 		{"never reached", "classes: [{name: a, match: {proto: udp}}, {name: b, match: {proto: udp, dport: 53}}]", []string{"p.yaml:1:60 warning class b is never reached: class a"}},
 		{"never reached behind all", "classes: [{name: a}, {name: b, match: {src: 10.0.0.0/8}}]", []string{"p.yaml:1:39 warning class b is never reached"}},
@@ -283,11 +333,15 @@ func TestDropUnclassified(t *testing.T) {
 
 // TestUnclassified checks the descriptions of unclassified packets.
 func TestUnclassified(t *testing.T) {
+	const hidden = ", IP behind more than 16 MPLS labels, IP in MPLS pseudowires, IP in SNAP frames, IP in MAC-in-MAC frames, MACsec frames"
 	for classes, want := range map[string]string{
-		"{name: a}":                    "non-IP packets such as ARP, malformed packets, packets with more than 3 VLAN tags",
-		"{name: a, match: {dscp: ef}}": "IP packets that no class matches, non-IP packets such as ARP, malformed packets, packets with more than 3 VLAN tags",
-		"{name: a}, {name: b, match: {ethertype: arp}}": "non-IP packets, malformed packets, packets with more than 3 VLAN tags",
-		"{name: a}, {name: b, match: {vlan: 0-4095}}":   "non-IP packets such as ARP, malformed packets",
+		"{name: a}":                    "non-IP packets such as ARP, malformed packets, packets with more than 3 VLAN tags" + hidden,
+		"{name: a, match: {dscp: ef}}": "IP packets that no class matches, non-IP packets such as ARP, malformed packets, packets with more than 3 VLAN tags" + hidden,
+		"{name: a}, {name: b, match: {ethertype: arp}}": "non-IP packets, malformed packets, packets with more than 3 VLAN tags" + hidden,
+		"{name: a}, {name: b, match: {vlan: 0-4095}}":   "non-IP packets such as ARP, malformed packets" + hidden,
+		"{name: a}, {name: b, match: {ethertype: [mpls, 0x88e5]}}": "non-IP packets such as ARP, malformed packets, packets with more than 3 VLAN tags" +
+			", IP in SNAP frames, IP in MAC-in-MAC frames",
+		"{name: a}, {name: b, match: {length: 0-65535}}": "",
 	} {
 		f, err := policyfile.Load("p.yaml", []byte("classes: ["+classes+"]"))
 		if err != nil {
@@ -317,6 +371,55 @@ func TestOptions(t *testing.T) {
 	} {
 		if found := findings(t, text, test.o); len(found) != test.want {
 			t.Errorf("%+v: found %q, want %d", test.o, found, test.want)
+		}
+	}
+}
+
+// TestSpeedBoost meters a gigabit by the speed boost of docs/METERS.md: 400 Mbit/s pass until the boost is
+// used up, and 100 Mbit/s from then on.
+func TestSpeedBoost(t *testing.T) {
+	const text = "classes: [{name: a, match: {proto: udp, dport: 5000}, meter: {type: trtcm, cir: 100mbit, cbs: 187500000, pir: 400mbit, pbs: 2500000}, yellow: drop}]"
+	if found := findings(t, text, Options{MTU: 1500, RTT: 50 * time.Millisecond}); len(found) != 0 {
+		t.Errorf("found %q", found)
+	}
+	f, err := policyfile.Load("p.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := f.Policy.Classes[0].Meter.Params.Profile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const packet, gap = 1500, 12_000 // bytes and ns: 1 Gbit/s
+	m, passed := meter.New(p), int64(0)
+	for now := int64(0); now < 10e9; now += gap {
+		if m.Color(now, packet, meter.Green) == meter.Green {
+			passed += packet
+		}
+		want := min(2_500_000+now/20, 187_500_000+now/80) // bytes
+		if passed < want-2*packet && passed < (now/gap+1)*packet || passed > want {
+			t.Fatalf("after %v: got %d bytes, want %d", time.Duration(now), passed, want)
+		}
+	}
+}
+
+// TestNoMarks checks the warnings about marks in planes whose packets have none.
+func TestNoMarks(t *testing.T) {
+	for text, want := range map[string]string{
+		"classes: [{name: a, match: {mark: 7}}]":      "class a matches no packet here: the mark of every packet is 0 in a replay",
+		"classes: [{name: a, match: {mark: [0, 7]}}]": "",
+		"classes: [{name: a, match: {mark: 0-7}}]":    "",
+		"classes: [{name: a, match: {dscp: ef}, meter: {type: token-bucket, rate: 1mbit, burst: 64KiB, color: aware, precolor: {from: mark, map: {1: red}}}, yellow: {dscp: 0}}]": "meter a reads input colors from the mark, which is 0 for every packet in a replay",
+		"classes: [{name: a, match: {dscp: ef}, meter: {type: token-bucket, rate: 1mbit, burst: 64KiB, color: aware, precolor: {from: pcp, map: {1: red}}}, yellow: {dscp: 0}}]":  "",
+	} {
+		for _, plane := range []string{"", "a replay"} {
+			found := findings(t, text, Options{MTU: 1500, RTT: time.Millisecond, NoMarks: plane})
+			got := slices.ContainsFunc(found, func(f Finding) bool {
+				return f.Level == Warning && strings.Contains(f.Text, "mark") && strings.Contains(f.Text, want)
+			})
+			if got != (plane != "" && want != "") {
+				t.Errorf("%s, plane %q: got %q, want %q", text, plane, found, want)
+			}
 		}
 	}
 }

@@ -18,6 +18,9 @@ import (
 func (l *linter) queues() {
 	for _, q := range l.File.Policy.Queues {
 		l.queueLimit(q)
+		if text := l.longBacklog(&q.Config, q.Drain()); text != "" {
+			l.add(Warning, q, "limit", "queue %s: %s", q.Name, text)
+		}
 		l.codelTarget(q, &q.Config, q.Drain())
 		l.wredOrder(q)
 	}

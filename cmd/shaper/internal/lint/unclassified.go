@@ -27,6 +27,34 @@ var (
 		{"malformed packets", frame(0x0800, ipv4(17, nil)[:12])},
 		{"packets with more than 3 VLAN tags", append(append(make([]byte, 12), fourTags...), ipv4(17, nil)...)},
 	}
+
+	// Frames whose IP packet is not read.
+	hidden = []probe{
+		{"IP behind more than 16 MPLS labels", frame(etherMPLS, append(bytes.Repeat([]byte{0, 1, 0, 64}, 17), ipv4(17, nil)...))},
+		{"IP in MPLS pseudowires", frame(etherMPLS, append([]byte{0, 1, 1, 64, 0, 0, 0, 0}, frame(etherIPv4, ipv4(17, nil))...))}, // RFC 4448
+		{"IP in SNAP frames", frame(28, append([]byte{0xaa, 0xaa, 3, 0, 0, 0, 8, 0}, ipv4(17, nil)...))},                          // IEEE 802.2
+		{"IP in MAC-in-MAC frames", frame(0x88e7, append(make([]byte, 4), frame(etherIPv4, ipv4(17, nil))...))},                   // IEEE 802.1ah
+		{"MACsec frames", frame(0x88e5, make([]byte, 46))},                                                                        // IEEE 802.1AE
+	}
+)
+
+// NotSpared returns the names of packets that keep a link alive and that otherwise: drop would drop, and the
+// classes that spare them.
+func NotSpared(plan *dataplane.Plan) (names, classes []string) {
+	for _, need := range []struct {
+		probe
+		class string
+	}{{arp, arpClass}, {nd, ndClass}} {
+		if classOf(plan.Classifier, need.frame) < 0 {
+			names, classes = append(names, need.name), append(classes, need.class)
+		}
+	}
+	return names, classes
+}
+
+const (
+	arpClass = "{name: arp, match: {ethertype: arp}}"
+	ndClass  = "{name: nd, match: {proto: icmpv6}}"
 )
 
 // classOf returns the index of the first class that matches a frame, or -1.
@@ -54,6 +82,11 @@ func Unclassified(plan *dataplane.Plan) []string {
 		}
 		out = append(out, p.name)
 	}
+	for _, p := range hidden {
+		if classOf(c, p.frame) < 0 {
+			out = append(out, p.name)
+		}
+	}
 	return out
 }
 
@@ -66,10 +99,10 @@ func (l *linter) dropUnclassified() {
 	}
 	c := l.plan.Classifier
 	if classOf(c, arp.frame) < 0 {
-		l.add(Warning, p, "otherwise", "otherwise: drop drops ARP: IPv4 neighbors are lost within minutes and the link is dead; add the class {name: arp, match: {ethertype: arp}}")
+		l.add(Warning, p, "otherwise", "otherwise: drop drops ARP: IPv4 neighbors are lost within minutes and the link is dead; add the class "+arpClass)
 	}
 	if classOf(c, nd.frame) < 0 {
-		l.add(Warning, p, "otherwise", "otherwise: drop drops IPv6 neighbor discovery: IPv6 neighbors are lost within minutes and the link is dead for IPv6; add the class {name: nd, match: {proto: icmpv6}}")
+		l.add(Warning, p, "otherwise", "otherwise: drop drops IPv6 neighbor discovery: IPv6 neighbors are lost within minutes and the link is dead for IPv6; add the class "+ndClass)
 	}
 	var others []string
 	for _, other := range control[2:] {

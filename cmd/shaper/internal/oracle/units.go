@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-var quantity = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?)([A-Za-zµ%]*)$`)
+var quantity = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?)(?: ?([A-Za-zµ%]+))?$`)
 
 // split splits "1.5mbit" into an exact number and its unit.
 func split(s string) (*big.Rat, string, error) {
@@ -22,7 +22,7 @@ func split(s string) (*big.Rat, string, error) {
 	return n, m[2], nil
 }
 
-// Units in bytes, bits and nanoseconds. They are case-sensitive.
+// Units in bytes, bits and nanoseconds.
 var (
 	sizeUnits = map[string]int64{
 		"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9,
@@ -30,6 +30,7 @@ var (
 	}
 	bitUnits = map[string]int64{
 		"bit": 1, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9, "tbit": 1e12,
+		"Kbit": 1e3, "Mbit": 1e6, "Gbit": 1e9, "Tbit": 1e12,
 	}
 	timeUnits = map[string]int64{
 		"ns": 1, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9,

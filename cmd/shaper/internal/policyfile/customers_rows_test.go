@@ -30,6 +30,7 @@ of two lines"
 		lines [2]int // of the customers
 	}{
 		"plain":            {plain, [2]int{2, 3}},
+		"SI units":         {strings.Replace(plain, "250mbit", "250 Mbit/s", 1), [2]int{2, 3}},
 		"no line end":      {strings.TrimSpace(plain), [2]int{2, 3}},
 		"CRLF":             {strings.ReplaceAll(plain, "\n", "\r\n"), [2]int{2, 3}},
 		"CRLF, no end":     {strings.TrimSuffix(strings.ReplaceAll(plain, "\n", "\r\n"), "\n"), [2]int{2, 3}},

@@ -148,7 +148,8 @@ func (l *loader) assign(m, word *yaml.Node) {
 	put(m, scalar(key, word.Line, word.Column), scalar(value, word.Line, word.Column+len(key)+1))
 }
 
-// splitWords splits the value of a flag at spaces and commas. line is the number of the flag.
+// splitWords splits the value of a flag at spaces and commas, but not a number from its unit. line is the
+// number of the flag.
 func splitWords(s string, line int) []*yaml.Node {
 	var words []*yaml.Node
 	for i := 0; i < len(s); {
@@ -156,8 +157,13 @@ func splitWords(s string, line int) []*yaml.Node {
 		if end < 0 {
 			end = len(s) - i
 		}
-		if end > 0 {
-			words = append(words, scalar(s[i:i+end], line, i+1))
+		last := len(words) - 1
+		switch word := s[i : i+end]; {
+		case word == "":
+		case last >= 0 && s[i-1] == ' ' && words[last].Column+len(words[last].Value) == i && isSeparateUnit(words[last].Value, word):
+			words[last].Value += " " + word
+		default:
+			words = append(words, scalar(word, line, i+1))
 		}
 		i += end + 1
 	}

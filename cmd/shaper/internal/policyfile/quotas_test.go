@@ -147,7 +147,7 @@ func TestRuleErrors(t *testing.T) {
 		{"quota: {limit: 0, every: day, then: q}", `5:59: limit: a quota must be above zero`},
 		{"quota: {limit: 0GB, every: day, then: q}", `5:59: limit: a quota must be above zero`},
 		{"quota: {limit: -1, every: day, then: q}", `5:59: limit: "-1" is not a size: write a number of bytes, such as 500GB`},
-		{"quota: {limit: 500 GB, every: day, then: q}", `5:59: limit: "500 GB" is not a size: write a number of bytes, such as 500GB`},
+		{"quota: {limit: 500  GB, every: day, then: q}", `5:59: limit: "500  GB" is not a size: write a number of bytes, such as 500GB`},
 		{"quota: {limit: 1PB, every: day, then: q}", `5:59: limit: "1PB" is not a size: write a number of bytes, such as 500GB`},
 		{"quota: {limit: 1mbit, every: day, then: q}", `5:59: limit: "1mbit" is not a size: write a number of bytes, such as 500GB`},
 		{"quota: {limit: 20ms, every: day, then: q}", `5:59: limit: "20ms" is not a size: write a number of bytes, such as 500GB`},

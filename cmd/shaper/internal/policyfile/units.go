@@ -12,7 +12,11 @@ import (
 )
 
 var (
-	bitUnits  = map[string]int64{"bit": 1, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9, "tbit": 1e12}
+	// Those of tc, and those of SI with /s behind them.
+	bitUnits = map[string]int64{
+		"bit": 1, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9, "tbit": 1e12,
+		"Kbit": 1e3, "Mbit": 1e6, "Gbit": 1e9, "Tbit": 1e12,
+	}
 	sizeUnits = map[string]int64{
 		"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
 		"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40,
@@ -29,8 +33,8 @@ func leadingDigits(s string) int {
 	return len(s) - len(strings.TrimLeft(s, "0123456789"))
 }
 
-// cutQuantity splits a quantity into its number and its unit. A policy has many, so no
-// regular expression does it.
+// cutQuantity splits a quantity into its number and its unit, with or without a space between them. A
+// policy has many, so no regular expression does it.
 func cutQuantity(s string) (number, unit string, ok bool) {
 	n := min(leadingDigits(s), maxDigits)
 	if n == 0 || strings.Contains(s, "\n") {
@@ -41,7 +45,32 @@ func cutQuantity(s string) (number, unit string, ok bool) {
 			n += 1 + m
 		}
 	}
-	return s[:n], s[n:], true
+	if unit = s[n:]; len(unit) > 1 && unit[0] == ' ' && unit[1] != ' ' {
+		unit = unit[1:]
+	}
+	return s[:n], unit, true
+}
+
+// isSeparateUnit reports whether a word is the unit of the word before it, a number such as rate=50.
+func isSeparateUnit(before, word string) bool {
+	_, value, assigns := strings.Cut(before, "=")
+	if _, unit, ok := cutQuantity(value); !assigns || !ok || unit != "" {
+		return false
+	}
+	unit, _, _ := strings.Cut(word, "/")
+	return unit == "p" || unit != "" && (timeUnits[unit] != 0 || short().MatchString(unit))
+}
+
+// JoinUnits joins words that are a number and its unit, such as rate=50 and Mbit/s, with a space.
+func JoinUnits(words []string) (out []string) {
+	for _, w := range words {
+		if last := len(out) - 1; last >= 0 && isSeparateUnit(out[last], w) {
+			out[last] += " " + w
+		} else {
+			out = append(out, w)
+		}
+	}
+	return out
 }
 
 // splitQuantity splits a quantity into its exact number and its unit.
@@ -66,7 +95,7 @@ func tooLong(s string) error {
 }
 
 // ParseRate reads a rate: bits per second with the unit bit, kbit, mbit, gbit or tbit
-// (decimal), or an amount per time, such as 125MB/s or 10kB/1min.
+// (decimal, also Kbit, Mbit/s and so on), or an amount per time, such as 125MB/s or 10kB/1min.
 func ParseRate(s string) (meter.Rate, error) {
 	if err := tooLong(s); err != nil {
 		return meter.Rate{}, err
@@ -110,7 +139,7 @@ func parseFraction(s, amount, period string, units map[string]int64, want string
 	if !ok || !known {
 		return meter.Rate{}, fmt.Errorf("%q is not a rate: want %s before the slash", s, want)
 	}
-	if period != "" && (period[0] < '0' || '9' < period[0]) {
+	if period != "" && period[0] != ' ' && leadingDigits(period) == 0 {
 		period = "1" + period
 	}
 	d, err := ParseDuration(period)
@@ -221,11 +250,13 @@ func refuseRate(number, unit string) error {
 	if unit == "" {
 		return fmt.Errorf("%q is a rate without a unit: write %sbit for bits or %sB/s for bytes per second", number, number, number)
 	}
-	if exact := strings.ToLower(unit); bitUnits[exact] != 0 {
-		return fmt.Errorf("unit %q: units are case-sensitive, write %s%s", unit, number, exact)
+	if exact := strings.TrimSuffix(strings.ToLower(unit), "s"); bitUnits[exact] != 0 {
+		return fmt.Errorf("unknown unit %q: write %s%s", unit, number, exact)
 	}
 	m := short().FindStringSubmatch(unit)
 	switch {
+	case m != nil && strings.HasPrefix(strings.ToLower(m[2]), "bit"):
+		return fmt.Errorf("unknown unit %q: rates are decimal, write one of bit kbit mbit gbit tbit", unit)
 	case m == nil:
 		return fmt.Errorf("%q is not a unit of rate: write one of bit kbit mbit gbit tbit, or a size in a time such as 125MB/s", unit)
 	case m[1] == "":

@@ -89,8 +89,11 @@ func FillTime(n int64, r meter.Rate) string {
 // Time writes a time in ns with three digits.
 func Time(ns int64) string { return duration(float64(ns)) }
 
-// duration writes a time in ns with three digits.
+// duration writes a time in ns with three digits, from 1000 s on in whole seconds.
 func duration(ns float64) string {
+	if ns >= 999.5e9 {
+		return fmt.Sprintf("%.0f s", ns/1e9)
+	}
 	for _, u := range []struct {
 		ns   float64
 		name string
