@@ -63,6 +63,11 @@ const (
 	IPv6
 )
 
+// String returns malformed, other, IPv4 or IPv6.
+func (k Kind) String() string {
+	return enumName(k, "Kind", []string{"malformed", "other", "IPv4", "IPv6"})
+}
+
 // Untaken returns the reason of an unclassified packet.
 func (k Kind) Untaken() Reason {
 	return [...]Reason{Malformed: BadPacket, Other: NotIP, IPv4: NoMeter, IPv6: NoMeter}[k]
