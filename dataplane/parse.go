@@ -39,8 +39,9 @@ func be64(b []byte) uint64 { return binary.BigEndian.Uint64(b) }
 // Parse reads the headers in p.Data and sets the second group of fields of p: kind,
 // offsets, l3 length, addresses, protocol and ports. It reads nothing beyond len(p.Data),
 // does not allocate and cannot fail. A packet without IP is Other. A packet that ends
-// within the fixed IP header (20 or 40 bytes), or earlier, is Malformed. A packet that ends
-// later, in IPv4 options, IPv6 extension headers or ports, is IP without ports.
+// within the fixed IP header (20 or 40 bytes), or earlier, is Malformed, and so is one whose
+// IPv4 total length is below its header length, unless it is 0. A packet that ends later,
+// in IPv4 options, IPv6 extension headers or ports, is IP without ports.
 func Parse(p *Packet) {
 	p.Proto, p.Fragment, p.Fragmented, p.HasPorts = 0, false, false, false
 	p.Tags, p.HasEtherType, p.Tag, p.MPLS = 0, false, 0, 0
@@ -217,12 +218,12 @@ func (p *Packet) parseIPv4() {
 		p.Kind = Malformed
 		return
 	}
-	size := int(h[0]&0x0f) * 4
-	if size < 20 || size > p.L3Len {
+	size, total := int(h[0]&0x0f)*4, int(be16(h[2:]))
+	if size < 20 || size > p.L3Len || total < size && total != 0 { // 0: segmentation offload of more than 64 KiB
 		p.Kind = Malformed
 		return
 	}
-	p.trim(size, int(be16(h[2:])))
+	p.trim(size, total)
 	p.Src = Addr{Lo: uint64(be32(h[12:]))}
 	p.Dst = Addr{Lo: uint64(be32(h[16:]))}
 	p.Proto, p.FragmentProto = h[9], h[9]

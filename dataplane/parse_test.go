@@ -105,6 +105,11 @@ func TestParse(t *testing.T) {
 		{"second fragment", LinkEthernet, concat(ethernet(etherIPv4), v4{proto: protoUDP, frag: 0x2001}.packet(padTo(udp, 80))), "ipv4 14+100 0800 proto 17 fragment"},
 		{"last fragment", LinkEthernet, concat(ethernet(etherIPv4), v4{proto: protoUDP, frag: 0x1fff}.packet(padTo(udp, 80))), "ipv4 14+100 0800 proto 17 fragment"},
 		{"don't fragment, reserved bit", LinkEthernet, concat(ethernet(etherIPv4), v4{proto: protoUDP, frag: 0xc000}.packet(padTo(udp, 80))), "ipv4 14+100 0800 proto 17 1000>2000"},
+		{"total length of the header", LinkRaw, patched(v4{proto: protoUDP}.packet(udp), 2, 0, 20), "ipv4 0+28 0800 proto 17 1000>2000"},
+		{"total length below the header", LinkRaw, patched(v4{proto: protoUDP}.packet(udp), 2, 0, 19), "malformed 0+28 0800"},
+		{"total length 1", LinkRaw, patched(v4{proto: protoUDP}.packet(udp), 2, 0, 1), "malformed 0+28 0800"},
+		{"total length below the header with options", LinkRaw, patched(v4{proto: protoUDP, options: 20}.packet(udp), 2, 0, 39), "malformed 0+48 0800"},
+		{"total length 0, segmentation offload", LinkRaw, patched(v4{proto: protoUDP}.packet(udp), 2, 0, 0), "ipv4 0+28 0800 proto 17 1000>2000"},
 		{"IPv4 in IPv4", LinkRaw, v4{proto: 4}.packet(v4{proto: protoUDP, src: dst4, dst: src4}.packet(udp)), "ipv4 0+48 0800 proto 4"},
 		{"addresses", LinkRaw, v4{proto: 1, src: dst4, dst: netip.MustParseAddr("255.255.255.255")}.packet(nil), "ipv4 0+20 0800 proto 1 198.51.100.2>255.255.255.255"},
 
