@@ -83,6 +83,9 @@ func (p *Packet) parseLink() (Kind, int) {
 	case LinkIPv6:
 		return p.setEtherType(IPv6), 0
 	}
+	if p.Link.Known() {
+		return p.parseRareLink(&links[p.Link])
+	}
 	return Other, 0
 }
 
@@ -174,26 +177,30 @@ func (p *Packet) parseMPLS(l3 int) (Kind, int) {
 	return Other, l3
 }
 
-// parsePPPoE reads a session header and the PPP protocol (RFC 2516 §4, §7). The protocol
-// has two bytes, or one if its first byte is odd (RFC 1661 §6.5).
+// parsePPPoE reads a session header and the PPP protocol (RFC 2516 §4, §7).
 func (p *Packet) parsePPPoE(l3 int) (Kind, int) {
-	if l3+7 > len(p.Data) {
+	proto, size := p.pppProtocol(l3 + 6)
+	switch {
+	case size == 0:
 		return Malformed, l3
+	case proto == pppIPv4:
+		return IPv4, l3 + 6 + size
+	case proto == pppIPv6:
+		return IPv6, l3 + 6 + size
 	}
-	proto, size := uint16(p.Data[l3+6]), 7
-	if proto&1 == 0 {
-		if l3+8 > len(p.Data) {
-			return Malformed, l3
-		}
-		proto, size = be16(p.Data[l3+6:]), 8
+	return Other, l3 + 6 + size
+}
+
+// pppProtocol returns the PPP protocol at an offset, and its size: two bytes, or one if its first byte
+// is odd (RFC 1661 §6.5). Size 0 means that it was not captured.
+func (p *Packet) pppProtocol(at int) (proto uint16, size int) {
+	switch {
+	case at < len(p.Data) && p.Data[at]&1 == 1:
+		return uint16(p.Data[at]), 1
+	case at+1 < len(p.Data):
+		return be16(p.Data[at:]), 2
 	}
-	switch proto {
-	case pppIPv4:
-		return IPv4, l3 + size
-	case pppIPv6:
-		return IPv6, l3 + size
-	}
-	return Other, l3 + size
+	return 0, 0
 }
 
 // version returns the kind for the IP version at l3, or otherwise if it is neither 4 nor 6.
