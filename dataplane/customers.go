@@ -33,6 +33,11 @@ const (
 	ByTwoVLANs                       // IDs of the two outermost VLAN tags; a packet with one tag has no customer
 )
 
+// String returns the name as spelled in policy files, such as address or [svlan, cvlan].
+func (k CustomerKey) String() string {
+	return enumName(k, "CustomerKey", []string{"address", "src", "dst", "vlan", "[svlan, cvlan]"})
+}
+
 // byAddress reports whether customers have prefixes.
 func (k CustomerKey) byAddress() bool { return k <= ByDestination }
 

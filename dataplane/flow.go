@@ -26,7 +26,8 @@ func (f Flow) Hash() uint64 {
 	return h ^ h>>32
 }
 
-// String returns the flow for people, such as "10.0.0.1:5000 > 10.0.0.2:53 proto 17", or "not IP".
+// String returns the flow for people, such as "10.0.0.1:5000 > 10.0.0.2:53 udp" or
+// "[2001:db8::1]:5000 > [2001:db8::2]:53 udp" (RFC 5952 §6), or "not IP".
 func (f Flow) String() string {
 	if f == (Flow{}) {
 		return "not IP"

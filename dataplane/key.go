@@ -25,6 +25,9 @@ const (
 
 var keyNames = [...]string{"", "src", "dst", "flow", "vlan", "dscp", "hosts"}
 
+// String returns the name as spelled in policy files, "" for NoKey.
+func (f KeyField) String() string { return enumName(f, "KeyField", keyNames[:]) }
+
 // Key defines the keys of a meter or a fair queue.
 type Key struct {
 	By     KeyField
@@ -36,10 +39,7 @@ const DefaultKeys = 65536
 
 // String returns the key as spelled in policy files, such as src/24,64.
 func (k Key) String() string {
-	if int(k.By) >= len(keyNames) {
-		return fmt.Sprintf("KeyField(%d)", uint8(k.By))
-	}
-	switch name := keyNames[k.By]; {
+	switch name := k.By.String(); {
 	case k.V4 == 0 && k.V6 == 0:
 		return name
 	case k.V6 == 0:
@@ -183,11 +183,9 @@ func (k *keyReader) appendText(b []byte, key packetKey) []byte {
 	case ByDst:
 		return k.appendAddr(b, key.kind, key.dst)
 	case ByFlow:
-		b = k.appendAddr(b, key.kind, key.src)
-		b = strconv.AppendUint(append(b, ':'), uint64(key.sport), 10)
-		b = k.appendAddr(append(b, " > "...), key.kind, key.dst)
-		b = strconv.AppendUint(append(b, ':'), uint64(key.dport), 10)
-		return strconv.AppendUint(append(b, " proto "...), uint64(key.proto), 10)
+		b = netip.AddrPortFrom(key.src.netip(key.kind), key.sport).AppendTo(b)
+		b = netip.AddrPortFrom(key.dst.netip(key.kind), key.dport).AppendTo(append(b, " > "...))
+		return AppendProto(append(b, ' '), key.proto)
 	}
 	return strconv.AppendUint(b, key.src.Lo, 10)
 }

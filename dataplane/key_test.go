@@ -188,6 +188,7 @@ func TestForeignMeter(t *testing.T) {
 func TestExplainKeys(t *testing.T) {
 	tagged := concat(ethernet(etherVLAN), tag(0, 0, 7, etherIPv6), v6{class: 46 << 2, next: protoTCP}.packet(ports(1000, 80), make([]byte, 16)))
 	packet := concat(ethernet(etherIPv4), v4{tos: 10 << 2, proto: protoUDP}.packet(udp))
+	unnamed := concat(ethernet(etherIPv4), v4{proto: 253}.packet(udp))
 	for _, test := range []struct {
 		key   Key
 		frame []byte
@@ -201,8 +202,9 @@ func TestExplainKeys(t *testing.T) {
 		{Key{By: ByDst}, packet, "dst 198.51.100.2"},
 		{Key{By: ByDst, V4: 1, V6: 127}, tagged, "dst 2001:db8:ffff::2/127"},
 		{Key{By: ByDst, V4: 8}, packet, "dst 198.0.0.0/8"},
-		{Key{By: ByFlow}, packet, "flow 192.0.2.1:1000 > 198.51.100.2:2000 proto 17"},
-		{Key{By: ByFlow}, tagged, "flow 2001:db8::1:1000 > 2001:db8:ffff::2:80 proto 6"},
+		{Key{By: ByFlow}, packet, "flow 192.0.2.1:1000 > 198.51.100.2:2000 udp"},
+		{Key{By: ByFlow}, tagged, "flow [2001:db8::1]:1000 > [2001:db8:ffff::2]:80 tcp"},
+		{Key{By: ByFlow}, unnamed, "flow 192.0.2.1:0 > 198.51.100.2:0 proto 253"},
 		{Key{By: ByVLAN}, tagged, "vlan 7"},
 		{Key{By: ByVLAN}, packet, ""},
 		{Key{By: ByDSCP}, packet, "dscp 10"},

@@ -2,56 +2,10 @@ package dataplane
 
 import (
 	"encoding/binary"
-	"fmt"
 	"net/netip"
-	"strconv"
 
 	"github.com/a-seed-32e5a53f/shaper/marker"
 )
-
-// LinkType is the number of a link-layer header type in captures: a LINKTYPE_ or
-// DLT_ value of the pcap registry.
-type LinkType uint16
-
-// Link types that Parse supports. A packet of any other link type is of Kind Other, and
-// all of it counts as the network packet.
-const (
-	LinkNull     LinkType = 0 // BSD loopback; the address family may be in either byte order
-	LinkEthernet LinkType = 1
-	LinkRawBSD   LinkType = 12 // DLT_RAW
-	LinkRawOBSD  LinkType = 14 // DLT_RAW on OpenBSD
-	LinkRaw      LinkType = 101
-	LinkLoop     LinkType = 108 // OpenBSD loopback; the address family is in network byte order
-	LinkSLL      LinkType = 113 // Linux cooked v1
-	LinkIPv4     LinkType = 228
-	LinkIPv6     LinkType = 229
-	LinkSLL2     LinkType = 276 // Linux cooked v2
-)
-
-// Known reports whether Parse supports the link type.
-func (l LinkType) Known() bool {
-	switch l {
-	case LinkNull, LinkEthernet, LinkRawBSD, LinkRawOBSD, LinkRaw, LinkLoop, LinkSLL, LinkIPv4, LinkIPv6, LinkSLL2:
-		return true
-	}
-	return false
-}
-
-// linkNames are the names of common link types in the pcap registry.
-var linkNames = map[LinkType]string{
-	LinkNull: "NULL", LinkEthernet: "ETHERNET", LinkRawBSD: "RAW", LinkRawOBSD: "RAW", LinkRaw: "RAW", LinkLoop: "LOOP",
-	LinkSLL: "LINUX_SLL", LinkIPv4: "IPV4", LinkIPv6: "IPV6", LinkSLL2: "LINUX_SLL2",
-	9: "PPP", 104: "C_HDLC", 105: "IEEE802_11", 119: "IEEE802_11_PRISM", 127: "IEEE802_11_RADIOTAP", 163: "IEEE802_11_AVS",
-	189: "USB_LINUX", 195: "IEEE802_15_4_WITHFCS", 201: "BLUETOOTH_HCI_H4_WITH_PHDR", 220: "USB_LINUX_MMAPPED", 239: "NFLOG",
-}
-
-// String returns the number, and the name if the link type is a common one.
-func (l LinkType) String() string {
-	if name := linkNames[l]; name != "" {
-		return fmt.Sprintf("%d (%s)", uint16(l), name)
-	}
-	return strconv.Itoa(int(l))
-}
 
 // Kind is the kind of packet that follows the link header.
 type Kind uint8
@@ -62,6 +16,11 @@ const (
 	IPv4
 	IPv6
 )
+
+// String returns malformed, other, IPv4 or IPv6.
+func (k Kind) String() string {
+	return enumName(k, "Kind", []string{"malformed", "other", "IPv4", "IPv6"})
+}
 
 // Untaken returns the reason of an unclassified packet.
 func (k Kind) Untaken() Reason {

@@ -39,8 +39,9 @@ func be64(b []byte) uint64 { return binary.BigEndian.Uint64(b) }
 // Parse reads the headers in p.Data and sets the second group of fields of p: kind,
 // offsets, l3 length, addresses, protocol and ports. It reads nothing beyond len(p.Data),
 // does not allocate and cannot fail. A packet without IP is Other. A packet that ends
-// within the fixed IP header (20 or 40 bytes), or earlier, is Malformed. A packet that ends
-// later, in IPv4 options, IPv6 extension headers or ports, is IP without ports.
+// within the fixed IP header (20 or 40 bytes), or earlier, is Malformed, and so is one whose
+// IPv4 total length is below its header length, unless it is 0. A packet that ends later,
+// in IPv4 options, IPv6 extension headers or ports, is IP without ports.
 func Parse(p *Packet) {
 	p.Proto, p.Fragment, p.Fragmented, p.HasPorts = 0, false, false, false
 	p.Tags, p.HasEtherType, p.Tag, p.MPLS = 0, false, 0, 0
@@ -81,6 +82,9 @@ func (p *Packet) parseLink() (Kind, int) {
 		return p.setEtherType(IPv4), 0
 	case LinkIPv6:
 		return p.setEtherType(IPv6), 0
+	}
+	if p.Link.Known() {
+		return p.parseRareLink(&links[p.Link])
 	}
 	return Other, 0
 }
@@ -173,26 +177,30 @@ func (p *Packet) parseMPLS(l3 int) (Kind, int) {
 	return Other, l3
 }
 
-// parsePPPoE reads a session header and the PPP protocol (RFC 2516 §4, §7). The protocol
-// has two bytes, or one if its first byte is odd (RFC 1661 §6.5).
+// parsePPPoE reads a session header and the PPP protocol (RFC 2516 §4, §7).
 func (p *Packet) parsePPPoE(l3 int) (Kind, int) {
-	if l3+7 > len(p.Data) {
+	proto, size := p.pppProtocol(l3 + 6)
+	switch {
+	case size == 0:
 		return Malformed, l3
+	case proto == pppIPv4:
+		return IPv4, l3 + 6 + size
+	case proto == pppIPv6:
+		return IPv6, l3 + 6 + size
 	}
-	proto, size := uint16(p.Data[l3+6]), 7
-	if proto&1 == 0 {
-		if l3+8 > len(p.Data) {
-			return Malformed, l3
-		}
-		proto, size = be16(p.Data[l3+6:]), 8
+	return Other, l3 + 6 + size
+}
+
+// pppProtocol returns the PPP protocol at an offset, and its size: two bytes, or one if its first byte
+// is odd (RFC 1661 §6.5). Size 0 means that it was not captured.
+func (p *Packet) pppProtocol(at int) (proto uint16, size int) {
+	switch {
+	case at < len(p.Data) && p.Data[at]&1 == 1:
+		return uint16(p.Data[at]), 1
+	case at+1 < len(p.Data):
+		return be16(p.Data[at:]), 2
 	}
-	switch proto {
-	case pppIPv4:
-		return IPv4, l3 + size
-	case pppIPv6:
-		return IPv6, l3 + size
-	}
-	return Other, l3 + size
+	return 0, 0
 }
 
 // version returns the kind for the IP version at l3, or otherwise if it is neither 4 nor 6.
@@ -217,12 +225,12 @@ func (p *Packet) parseIPv4() {
 		p.Kind = Malformed
 		return
 	}
-	size := int(h[0]&0x0f) * 4
-	if size < 20 || size > p.L3Len {
+	size, total := int(h[0]&0x0f)*4, int(be16(h[2:]))
+	if size < 20 || size > p.L3Len || total < size && total != 0 { // 0: segmentation offload of more than 64 KiB
 		p.Kind = Malformed
 		return
 	}
-	p.trim(size, int(be16(h[2:])))
+	p.trim(size, total)
 	p.Src = Addr{Lo: uint64(be32(h[12:]))}
 	p.Dst = Addr{Lo: uint64(be32(h[16:]))}
 	p.Proto, p.FragmentProto = h[9], h[9]

@@ -59,6 +59,43 @@ func TestParse(t *testing.T) {
 		{"IPv4, version 6", LinkIPv4, v6udp, "malformed 0+48 0800"},
 		{"IPv6", LinkIPv6, v6udp, "ipv6 0+48 86dd proto 17 1000>2000"},
 		{"IPv6, version 4", LinkIPv6, long4, "malformed 0+100 86dd"},
+		{"PPP with address and control", LinkPPP, concat([]byte{0xff, 3, 0, 0x21}, v4udp), "ipv4 4+28 0800 proto 17 1000>2000"},
+		{"PPP", LinkPPP, concat([]byte{0, 0x57}, v6udp), "ipv6 2+48 86dd proto 17 1000>2000"},
+		{"PPP, one byte of protocol", LinkPPP, concat([]byte{0xff, 3, 0x21}, v4udp), "ipv4 3+28 0800 proto 17 1000>2000"},
+		{"PPP, label", LinkPPP, concat([]byte{0xff, 3, 2, 0x81}, mplsLabel(16, 0, 1), v4udp), "ipv4 8+28 8847 mpls 4 proto 17 1000>2000"},
+		{"PPP, LCP", LinkPPP, concat([]byte{0xff, 3, 0xc0, 0x21}, v4udp), "other 4+28"},
+		{"PPP, cut", LinkPPP, []byte{0xff, 3, 0}, "malformed 3+0"},
+		{"PPP, empty", LinkPPP, nil, "malformed 0+0"},
+		{"PPP in HDLC framing", LinkPPPHDLC, concat([]byte{0xff, 3, 0, 0x21}, v4udp), "ipv4 4+28 0800 proto 17 1000>2000"},
+		{"Cisco HDLC in PPP framing", LinkPPPHDLC, concat([]byte{0x0f, 0, 0x86, 0xdd}, v6udp), "ipv6 4+48 86dd proto 17 1000>2000"},
+		{"PPP of pppd", LinkPPPD, concat([]byte{1, 3, 0, 0x21}, v4udp), "ipv4 4+28 0800 proto 17 1000>2000"},
+		{"PPPoE link", LinkPPPoE, concat(pppoe(pppIPv4), v4udp), "ipv4 8+28 0800 proto 17 1000>2000"},
+		{"Cisco HDLC", LinkCiscoHDLC, concat([]byte{0x0f, 0, 8, 0}, v4udp), "ipv4 4+28 0800 proto 17 1000>2000"},
+		{"Cisco HDLC, SLARP", LinkCiscoHDLC, concat([]byte{0x8f, 0, 0x80, 0x35}, make([]byte, 18)), "other 4+18 8035"},
+		{"Cisco HDLC, cut", LinkCiscoHDLC, []byte{0x0f, 0, 8}, "malformed 3+0"},
+		{"frame relay", LinkFrameRelay, concat([]byte{0x18, 0x41, 3, 0xcc}, v4udp), "ipv4 4+28 0800 proto 17 1000>2000"},
+		{"frame relay, address of 4 bytes, padding, IPv6", LinkFrameRelay, concat([]byte{0x18, 0x40, 0x10, 0x41, 3, 0, 0x8e}, v6udp), "ipv6 7+48 86dd proto 17 1000>2000"},
+		{"frame relay, SNAP", LinkFrameRelay, concat([]byte{0x18, 0x41, 3, 0, 0x80, 0, 0, 0, 8, 0}, v4udp), "ipv4 10+28 0800 proto 17 1000>2000"},
+		{"frame relay, bridged", LinkFrameRelay, concat([]byte{0x18, 0x41, 3, 0, 0x80, 0, 0x80, 0xc2, 0, 7}, v4udp), "other 5+33"},
+		{"frame relay, PPP", LinkFrameRelay, concat([]byte{0x18, 0x41, 3, 0xcf, 0, 0x21}, v4udp), "ipv4 6+28 0800 proto 17 1000>2000"},
+		{"frame relay of Cisco", LinkFrameRelay, concat([]byte{0x18, 0x41, 8, 0}, v4udp), "ipv4 4+28 0800 proto 17 1000>2000"},
+		{"frame relay, signaling", LinkFrameRelay, concat([]byte{0, 1, 8, 0}, v4udp), "other 2+30"},
+		{"frame relay, Q.933", LinkFrameRelay, concat([]byte{0, 1, 3, 8}, v4udp), "other 4+28"},
+		{"frame relay, cut", LinkFrameRelay, []byte{0x18, 0x41, 3}, "malformed 3+0"},
+		{"ATM", LinkATM, concat([]byte{0xaa, 0xaa, 3, 0, 0, 0, 8, 0}, v4udp), "ipv4 8+28 0800 proto 17 1000>2000"},
+		{"ATM, bridged", LinkATM, concat([]byte{0xaa, 0xaa, 3, 0, 0x80, 0xc2, 0, 7}, v4udp), "other 0+36"},
+		{"classical IP over ATM", LinkATMCLIP, concat([]byte{0xaa, 0xaa, 3, 0, 0, 0, 0x86, 0xdd}, v6udp), "ipv6 8+48 86dd proto 17 1000>2000"},
+		{"classical IP over ATM without LLC", LinkATMCLIP, v4udp, "ipv4 0+28 0800 proto 17 1000>2000"},
+		{"SunATM", LinkSunATM, concat(make([]byte, 4), []byte{0xaa, 0xaa, 3, 0, 0, 0, 8, 0}, v4udp), "ipv4 12+28 0800 proto 17 1000>2000"},
+		{"FDDI", LinkFDDI, concat(make([]byte, 13), []byte{0xaa, 0xaa, 3, 0, 0, 0, 8, 0}, v4udp), "ipv4 21+28 0800 proto 17 1000>2000"},
+		{"IP over Fibre Channel", LinkIPOverFC, concat(make([]byte, 16), []byte{0xaa, 0xaa, 3, 0, 0, 0, 8, 0}, v4udp), "ipv4 24+28 0800 proto 17 1000>2000"},
+		{"FDDI, cut", LinkFDDI, make([]byte, 20), "malformed 20+0"},
+		{"IP over IEEE 1394", LinkIEEE1394, concat(make([]byte, 16), []byte{8, 0}, v4udp), "ipv4 18+28 0800 proto 17 1000>2000"},
+		{"IP over InfiniBand", LinkIPoIB, concat(make([]byte, 40), []byte{0x86, 0xdd, 0, 0}, v6udp), "ipv6 44+48 86dd proto 17 1000>2000"},
+		{"Symantec firewall", LinkSymantec, concat(make([]byte, 6), []byte{8, 0}, make([]byte, 36), v4udp), "ipv4 44+28 0800 proto 17 1000>2000"},
+		{"DSA", LinkDSA, concat(make([]byte, 16), []byte{8, 0}, v4udp), "ipv4 18+28 0800 proto 17 1000>2000"},
+		{"DSA of Broadcom, tag", LinkDSABrcm, concat(make([]byte, 16), []byte{0x81, 0}, tag(1, 0, 7, etherIPv4), v4udp), "ipv4 22+28 0800 tags 1@18 proto 17 1000>2000"},
+		{"DSA with an EtherType", LinkDSAEther, concat(make([]byte, 20), []byte{8, 0}, v4udp), "ipv4 22+28 0800 proto 17 1000>2000"},
 		{"unknown link type", 127, v4udp, "other 0+28"},
 
 		// VLAN tags.
@@ -105,6 +142,11 @@ func TestParse(t *testing.T) {
 		{"second fragment", LinkEthernet, concat(ethernet(etherIPv4), v4{proto: protoUDP, frag: 0x2001}.packet(padTo(udp, 80))), "ipv4 14+100 0800 proto 17 fragment"},
 		{"last fragment", LinkEthernet, concat(ethernet(etherIPv4), v4{proto: protoUDP, frag: 0x1fff}.packet(padTo(udp, 80))), "ipv4 14+100 0800 proto 17 fragment"},
 		{"don't fragment, reserved bit", LinkEthernet, concat(ethernet(etherIPv4), v4{proto: protoUDP, frag: 0xc000}.packet(padTo(udp, 80))), "ipv4 14+100 0800 proto 17 1000>2000"},
+		{"total length of the header", LinkRaw, patched(v4{proto: protoUDP}.packet(udp), 2, 0, 20), "ipv4 0+28 0800 proto 17 1000>2000"},
+		{"total length below the header", LinkRaw, patched(v4{proto: protoUDP}.packet(udp), 2, 0, 19), "malformed 0+28 0800"},
+		{"total length 1", LinkRaw, patched(v4{proto: protoUDP}.packet(udp), 2, 0, 1), "malformed 0+28 0800"},
+		{"total length below the header with options", LinkRaw, patched(v4{proto: protoUDP, options: 20}.packet(udp), 2, 0, 39), "malformed 0+48 0800"},
+		{"total length 0, segmentation offload", LinkRaw, patched(v4{proto: protoUDP}.packet(udp), 2, 0, 0), "ipv4 0+28 0800 proto 17 1000>2000"},
 		{"IPv4 in IPv4", LinkRaw, v4{proto: 4}.packet(v4{proto: protoUDP, src: dst4, dst: src4}.packet(udp)), "ipv4 0+48 0800 proto 4"},
 		{"addresses", LinkRaw, v4{proto: 1, src: dst4, dst: netip.MustParseAddr("255.255.255.255")}.packet(nil), "ipv4 0+20 0800 proto 1 198.51.100.2>255.255.255.255"},
 
@@ -158,7 +200,7 @@ func TestParse(t *testing.T) {
 
 // TestLinkTypeString checks the names of link types.
 func TestLinkTypeString(t *testing.T) {
-	for link, want := range map[LinkType]string{LinkEthernet: "1 (ETHERNET)", LinkSLL2: "276 (LINUX_SLL2)", 127: "127 (IEEE802_11_RADIOTAP)", 126: "126"} {
+	for link, want := range map[LinkType]string{LinkEthernet: "1 (ETHERNET)", LinkSLL2: "276 (LINUX_SLL2)", 127: "127 (IEEE802_11_RADIOTAP)", 126: "126 (AURORA)", 400: "400"} {
 		if got := link.String(); got != want {
 			t.Errorf("link type %d is %q, want %q", uint16(link), got, want)
 		}

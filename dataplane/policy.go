@@ -40,6 +40,9 @@ const (
 	L1                   // the Ethernet frame as it occupies the wire: max(60, L2) + 24
 )
 
+// String returns the name as spelled in policy files: l3, l2 or l1.
+func (b LengthBase) String() string { return enumName(b, "LengthBase", []string{"l3", "l2", "l1"}) }
+
 // LengthRule is the rule for the metered length of a packet: its base plus Overhead, but
 // at least MPU and at most 2^32-1 bytes.
 type LengthRule struct {
@@ -235,6 +238,9 @@ const (
 	CE           // mark ECN-capable packets Congestion Experienced; pass others
 	CEOrDrop     // mark ECN-capable packets Congestion Experienced; drop others
 )
+
+// String returns none, ce or ce-or-drop.
+func (e ECN) String() string { return enumName(e, "ECN", []string{"none", "ce", "ce-or-drop"}) }
 
 // Action is the treatment of packets of one color: Drop alone, or any of ECN, Marks and
 // Queue, which are applied in that order. The zero Action passes the packet.

@@ -38,7 +38,7 @@ const Unclassified = "unclassified"
 
 // String returns the cause as it is spelled in tables.
 func (c Cause) String() string {
-	return [...]string{"color", "ecn", QueueFull.String(), WRED.String(), CoDel.String()}[c]
+	return enumName(c, "Cause", []string{"color", "ecn", QueueFull.String(), WRED.String(), CoDel.String()})
 }
 
 // ClassStats counts the packets of one class, or unclassified packets. Arrays are

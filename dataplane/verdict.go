@@ -1,6 +1,11 @@
 package dataplane
 
-import "github.com/a-seed-32e5a53f/shaper/meter"
+import (
+	"cmp"
+	"strings"
+
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
 
 // Done is the set of things that were done to a packet. The zero Done is a drop.
 type Done uint8
@@ -15,6 +20,25 @@ const (
 
 // Dropped reports whether the packet is dropped.
 func (d Done) Dropped() bool { return d == 0 }
+
+// doneNames are the names of all sets.
+var doneNames = func() (names [2 * Waiting]string) {
+	for done := range names {
+		var parts []string
+		for bit, name := range []string{1: "ecn", "mark", "queue", "waiting"} {
+			if name != "" && done>>bit&1 != 0 {
+				parts = append(parts, name)
+			}
+		}
+		names[done] = cmp.Or(strings.Join(parts, "+"), "pass")
+	}
+	names[0] = "drop"
+	return names
+}()
+
+// String returns the set as it is spelled in decision files: drop, pass, or ecn, mark and queue joined
+// by plus signs. A packet that is Waiting adds waiting.
+func (d Done) String() string { return enumName(d, "Done", doneNames[:]) }
 
 // Reason is the reason for a verdict: a clause of the last meter (meter.Clause), or one
 // of the reasons below.

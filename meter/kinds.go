@@ -33,6 +33,14 @@ const (
 	StateAverage              // a moving average and a count of random numbers; no tokens
 )
 
+// String returns buckets, counts, log or average.
+func (s State) String() string {
+	if names := [...]string{"buckets", "counts", "log", "average"}; int(s) < len(names) {
+		return names[s]
+	}
+	return fmt.Sprintf("State(%d)", uint8(s))
+}
+
 // KindInfo describes a kind of meter to programs that read or print parameters.
 //
 // Parameters are the fields of a struct such as SRTCM, named in lower case. Field

@@ -21,6 +21,7 @@ package queue
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"time"
 
@@ -71,6 +72,14 @@ const (
 	ByPackets
 )
 
+// String returns time, bytes or packets.
+func (a Axis) String() string {
+	if names := [...]string{"time", "bytes", "packets"}; int(a) < len(names) {
+		return names[a]
+	}
+	return fmt.Sprintf("Axis(%d)", uint8(a))
+}
+
 // Axis returns the axis of the limit. If there are several limits, the first in the
 // order time, bytes, packets counts.
 func (c *Config) Axis() Axis {
@@ -114,6 +123,14 @@ const (
 
 // Dropped reports whether the packet is dropped.
 func (f Fate) Dropped() bool { return f < Admit }
+
+// String returns full, wred, codel, admit or admit-ce.
+func (f Fate) String() string {
+	if names := [...]string{"full", "wred", "codel", "admit", "admit-ce"}; int(f) < len(names) {
+		return names[f]
+	}
+	return fmt.Sprintf("Fate(%d)", uint8(f))
+}
 
 // applyWRED decides about a packet that arrives at a backlog.
 func (c *Config) applyWRED(p Packet, backlog int64, d *dice) Fate {

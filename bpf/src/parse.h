@@ -115,14 +115,17 @@ static __always_inline void parse_ports(struct packet *p, __u32 off)
 static __always_inline __u8 parse_ipv4(struct packet *p)
 {
 	struct ipv4 *ip = load_bytes(p, p->l3, sizeof(*ip));
-	__u32 size;
+	__u32 size, total;
 
 	if (!ip || ip->version_size >> 4 != 4)
 		return MALFORMED;
 	size = (ip->version_size & 0x0f) * 4;
+	total = bpf_ntohs(ip->total);
 	if (size < sizeof(*ip) || size > p->l3_len) /* the capture may be shorter */
 		return MALFORMED;
-	trim_padding(p, size, bpf_ntohs(ip->total));
+	if (total < size && total) /* 0: segmentation offload of more than 64 KiB */
+		return MALFORMED;
+	trim_padding(p, size, total);
 	p->h->traffic_class = ip->tos;
 	if (policy.reads & (1 << BY_SRC | 1 << BY_DST)) {
 		p->h->src.lo = bpf_ntohl(ip->src);

@@ -83,6 +83,9 @@ func (f *captureFlags) finish(s *replay.Summary) error {
 	if f.way.only != replay.AnyWay && !s.Directed && s.Undirected > 0 {
 		return errors.New("the capture does not tell the direction of packets: give the networks behind the interface, such as --inside 10.0.0.0/8")
 	}
+	if s.Packets > 0 && s.Unread == s.Packets {
+		return fmt.Errorf("link type %v cannot be read: all %s count as non-IP, and no class matches them", s.UnreadLink, say.Count(s.Unread, "packet"))
+	}
 	warn := func(format string, args ...any) { s.Warnings = append(s.Warnings, fmt.Sprintf(format, args...)) }
 	if s.Packets == 0 && s.Read > 0 {
 		warn("all %s are excluded by --filter or --direction", say.Count(s.Read, "packet"))
@@ -91,7 +94,7 @@ func (f *captureFlags) finish(s *replay.Summary) error {
 		warn("%s of unknown direction: excluded by --direction", say.Count(s.Undirected, "packet"))
 	}
 	if f.unfiltered > 0 {
-		warn("%s of a link type that --filter does not know: excluded", say.Count(f.unfiltered, "packet"))
+		warn("%s of a link type that --filter cannot read: excluded", say.Count(f.unfiltered, "packet"))
 	}
 	const share = "share the same tokens or queues: choose one with "
 	switch b := s.Both; {

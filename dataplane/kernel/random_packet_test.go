@@ -85,7 +85,7 @@ func randomPacket(r *rand.Rand, src4, dst4 [4]byte, src6, dst6 [16]byte) datapla
 	payload := pick(r, 0, 1, 3, r.IntN(60), r.IntN(1480), 1480)
 	total := payload
 	if r.IntN(8) == 0 {
-		total = r.IntN(1 << 16) // a wrong length in the header
+		total = pick(r, r.IntN(1<<16), -r.IntN(60)) // a wrong length in the header, also below its own
 	}
 	proto := pick[byte](r, 6, 6, 17, 17, 33, 132, 136, 1, byte(r.Uint32()))
 	fragment := pick[uint16](r, 0, 0, 0, 0x4000, 0x2000, uint16(r.Uint32()))

@@ -44,12 +44,14 @@ type Config struct {
 
 // Summary is the result of Run.
 type Summary struct {
-	Began       bool  // the file header was readable, so there is an output
-	Packets     int64 // replayed packets
-	Read        int64 // packets of the input
-	Directed    bool  // the direction of a packet was known; valid if Config.Select has a direction
-	Undirected  int64 // packets that were excluded because their direction is unknown
-	First, Last int64 // smallest and largest timestamp, ns since 1970
+	Began       bool               // the file header was readable, so there is an output
+	Packets     int64              // replayed packets
+	Read        int64              // packets of the input
+	Directed    bool               // the direction of a packet was known; valid if Config.Select has a direction
+	Unread      int64              // unclassified packets of link types that cannot be read
+	UnreadLink  dataplane.LinkType // of the last of them
+	Undirected  int64              // packets that were excluded because their direction is unknown
+	First, Last int64              // smallest and largest timestamp, ns since 1970
 	Both        Both
 	Cut         int64 // super-packets that were cut into segments
 	Warnings    []string

@@ -11,6 +11,10 @@
 // with a warning; the output keeps the original timestamp of a packet that is not
 // queued.
 //
+// Packets of some link types, such as NFLOG and PKTAP, begin with a pseudo-header: notes of the
+// system that captured them. A packet's Data, WireLen and Link are those of the packet behind it.
+// The output keeps the pseudo-header.
+//
 // A frame check sequence (FCS) that the capture declares is not part of a packet's
 // Data and WireLen. pcap has its length beside the link type
 // (draft-ietf-opsawg-pcap §4). pcapng has it in epb_flags, in bytes, or else in

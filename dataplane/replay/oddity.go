@@ -28,7 +28,7 @@ var oddities = [...]string{
 	truncated:   "truncated by the snap length; metered by original length",
 	headersCut:  "headers truncated by the snap length; classified by the bytes that were captured",
 	longer:      "more bytes captured than the original length; metered by captured length",
-	unknownLink: "unknown link type %d; counted as non-IP",
+	unknownLink: "link type %v cannot be read; counted as non-IP, which classes for IP do not meter",
 	uncut:       "longer than 1,500 bytes, of a TCP connection whose SYN was not captured; metered as one packet, although TSO or GRO may have combined several",
 }
 

@@ -30,6 +30,7 @@ type pcap struct {
 	unit    int64 // ns per unit of the fraction
 	link    dataplane.LinkType
 	fcs     int // FCS at the end of each packet, bytes
+	pseudo  *pseudo
 	started bool
 }
 
@@ -64,6 +65,10 @@ func (f *pcap) parse(r *record, raw []byte) {
 	if f.fcs != 0 {
 		r.withoutFCS(f.fcs)
 	}
+	if f.pseudo != nil {
+		r.flags = 0
+		r.unwrap(f.pseudo, f.order)
+	}
 }
 
 func (f *pcap) header(r *record) error {
@@ -76,6 +81,9 @@ func (f *pcap) header(r *record) error {
 	f.started = true
 	link := f.order.u32(f.w.data[20:])
 	f.link = dataplane.LinkType(link)
+	if f.pseudo = pseudos[f.link]; f.pseudo != nil {
+		f.fcs = f.pseudo.fcs
+	}
 	if link&fcsKnown != 0 {
 		f.fcs = 2 * int(link>>fcsShift)
 	}

@@ -57,7 +57,8 @@ type iface struct {
 	index   uint32
 	link    dataplane.LinkType
 	snap    uint32
-	fcs     int    // FCS at the end of each packet, bytes
+	fcs     int // FCS at the end of each packet, bytes
+	pseudo  *pseudo
 	perSec  uint64 // time units per second
 	offsetS int64  // offset to add to timestamps, seconds
 }
@@ -159,6 +160,9 @@ func (f *pcapng) addInterface(body []byte) string {
 		snap:   f.order.u32(body[4:]),
 		perSec: 1e6,
 	}
+	if i.pseudo = pseudos[i.link]; i.pseudo != nil {
+		i.fcs = i.pseudo.fcs
+	}
 	for o := body[8:]; len(o) >= 4; {
 		code, n := f.order.u16(o), int(f.order.u16(o[2:]))
 		padded := (n + 3) &^ 3
@@ -258,6 +262,9 @@ func (f *pcapng) enhancedPacket(r *record, body []byte) string {
 		fcs = i.fcs
 	}
 	r.withoutFCS(fcs)
+	if i.pseudo != nil {
+		r.unwrap(i.pseudo, f.order)
+	}
 	return ""
 }
 
@@ -278,7 +285,11 @@ func (f *pcapng) simplePacket(r *record, body []byte) string {
 	r.Time, r.outOfRange = i.ns(0)
 	r.Data = body[4 : 4+captured : 4+captured]
 	r.WireLen = wireLength(wire)
+	r.whole = r.Data
 	r.withoutFCS(i.fcs)
+	if i.pseudo != nil {
+		r.unwrap(i.pseudo, f.order)
+	}
 	return ""
 }
 
@@ -334,7 +345,7 @@ func (f *pcapng) restamp(r *record, ns int64) error {
 // enhance converts a simple packet block, which has no timestamp, to an
 // enhanced one.
 func (f *pcapng) enhance(r *record) {
-	captured := r.captured()
+	captured := r.whole
 	padded := (len(captured) + 3) &^ 3
 	size := enhancedHeader + padded + 4
 	f.enhanced = slices.Grow(f.enhanced[:0], size)

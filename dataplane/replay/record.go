@@ -32,13 +32,14 @@ type record struct {
 	*dataplane.Packet        // Data, a part of raw, WireLen, Time and Link are valid if isPacket; set by the caller of next
 	raw               []byte // valid until the window's next release
 	isPacket          bool
-	newSection        bool // raw starts a new section; queued packets are written first
-	fcs               int  // FCS on the wire, bytes
-	fcsCaptured       int  // captured bytes of the FCS, after Data
-	fcsCorrect        bool // the FCS was correct, and is corrected after marking
-	untimed           bool // the format has no timestamp; Time is the earliest possible
-	overflow          bool // the fraction is a second or more
-	outOfRange        bool // the timestamp is before 1970 or after 2261
+	newSection        bool   // raw starts a new section; queued packets are written first
+	fcs               int    // FCS on the wire, bytes
+	fcsCaptured       int    // captured bytes of the FCS, after Data
+	fcsCorrect        bool   // the FCS was correct, and is corrected after marking
+	whole             []byte // all captured bytes of a packet without a timestamp
+	untimed           bool   // the format has no timestamp; Time is the earliest possible
+	overflow          bool   // the fraction is a second or more
+	outOfRange        bool   // the timestamp is before 1970 or after 2261
 	iface             *iface
 	blockType         uint32 // of pcapng
 	flags             uint32 // epb_flags of pcapng
@@ -139,7 +140,11 @@ func openCapture(w *window) (format, error) {
 			return &pcap{w: w, order: o, unit: 1}, nil
 		}
 	}
-	return nil, &BrokenError{Offset: w.off, Reason: fmt.Sprintf("% x is neither pcap nor pcapng", magic)}
+	_ = w.need(longestMagic) // a short file has no such format
+	if name, remedy := foreignFormat(w.data); name != "" {
+		return nil, &BrokenError{Offset: w.off, Reason: fmt.Sprintf("this is %s: convert it first: %s", name, remedy)}
+	}
+	return nil, &BrokenError{Offset: w.off, Reason: fmt.Sprintf("% x is neither pcap nor pcapng; other formats: %s", magic, byEditcap)}
 }
 
 // broken turns an unexpected end of the stream, or a gzip error, into a

@@ -268,8 +268,13 @@ func (r *run) process() error {
 	if r.cfg.Batch != nil {
 		r.cfg.Batch(r.packets[:n], r.verdicts[:n])
 	}
+	unread := r.seen[unknownLink].packets > 0
 	for i := range n {
 		rec, v := &r.records[i], &r.verdicts[i]
+		if unread && v.Class < 0 && !rec.Link.Known() {
+			r.summary.Unread++
+			r.summary.UnreadLink = rec.Link
+		}
 		if shared != nil && v.Class >= 0 && shared[v.Class] {
 			r.both.packet(rec, v.Class, r.cfg.Select.Inside)
 		}

@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"fmt"
 	"net/netip"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -14,6 +15,14 @@ const (
 	In                // received
 	Out               // sent
 )
+
+// String returns any, in or out.
+func (w Way) String() string {
+	if names := [...]string{"any", "in", "out"}; int(w) < len(names) {
+		return names[w]
+	}
+	return fmt.Sprintf("Way(%d)", uint8(w))
+}
 
 // Selection chooses the packets that are replayed. All others are treated as if they were
 // not in the capture, except that packets keep their numbers. The zero Selection chooses all.

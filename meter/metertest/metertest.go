@@ -3,7 +3,10 @@
 // of this module, so it is independent of the meters that tests compare with it.
 package metertest
 
-import "math/big"
+import (
+	"fmt"
+	"math/big"
+)
 
 // Color is a drop precedence.
 type Color int
@@ -14,6 +17,14 @@ const (
 	Yellow
 	Red
 )
+
+// String returns green, yellow or red.
+func (c Color) String() string {
+	if names := [...]string{"green", "yellow", "red"}; 0 <= c && int(c) < len(names) {
+		return names[c]
+	}
+	return fmt.Sprintf("Color(%d)", int(c))
+}
 
 // Rule selects the buckets that a packet takes tokens from.
 type Rule int
@@ -26,6 +37,14 @@ const (
 	// BothBuckets takes from P, and from C as well for green: RFC 2698.
 	BothBuckets
 )
+
+// String returns one-bucket, either-bucket or both-buckets.
+func (r Rule) String() string {
+	if names := [...]string{"one-bucket", "either-bucket", "both-buckets"}; 0 <= r && int(r) < len(names) {
+		return names[r]
+	}
+	return fmt.Sprintf("Rule(%d)", int(r))
+}
 
 // Buckets is a model of a meter. Index 0 is bucket C, index 1 is bucket E or P.
 type Buckets struct {

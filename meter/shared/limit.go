@@ -28,6 +28,14 @@ const (
 	FailRescue             // a local meter allows a share of the limit
 )
 
+// String returns closed, open or rescue.
+func (f Fail) String() string {
+	if names := [...]string{"closed", "open", "rescue"}; int(f) < len(names) {
+		return names[f]
+	}
+	return fmt.Sprintf("Fail(%d)", uint8(f))
+}
+
 // Limit configures a Limiter.
 type Limit struct {
 	Name   string // part of its keys: 1 to 64 bytes

@@ -40,7 +40,13 @@ const (
 
 var kindNames = [eventKinds]string{"nothing", "joined", "lost", "found", "refused", "failed", "reset", "disagreed", "crowded", "unguarded"}
 
-func (k EventKind) String() string { return kindNames[k] }
+// String returns the name in lower case.
+func (k EventKind) String() string {
+	if k < eventKinds {
+		return kindNames[k]
+	}
+	return fmt.Sprintf("EventKind(%d)", uint8(k))
+}
 
 // Status is an agent's view of a budget.
 type Status struct {

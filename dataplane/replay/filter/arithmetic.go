@@ -127,16 +127,14 @@ func (p *parser) field(keyword token) operand {
 	p.expect("]")
 	protocol := protocols[keyword.text]
 	offset, tags := o.number, p.tags
-	guard := protocol.test(tags)
+	guard := protocol.hasField(tags)
 	var start func(v *view) uint64
 	switch protocol.index {
 	case indexLink:
-		guard = nil
 		start = func(*view) uint64 { return 0 }
 	case indexNetwork:
 		start = func(v *view) uint64 { return v.payload(tags) }
 	case indexTransport4:
-		guard = and(overIP(protocol.number, true, false, tags), firstFragment(tags))
 		start = func(v *view) uint64 { return v.transport(tags) }
 	case indexTransport6:
 		start = func(v *view) uint64 { return v.payload(tags) + 40 }

@@ -13,8 +13,9 @@
 // Names of hosts, networks and ports are rejected, as are all other words.
 //
 // As in libpcap, a test that reads beyond the captured bytes excludes the packet, even below
-// not. Links without an Ethernet header have no Ethernet addresses. A packet whose link type
-// dataplane does not know is excluded. Unlike in libpcap, a comparison is false if any of its
+// not. The tests are those before libpcap's optimizer, which omits some that read: net ::/0
+// reads an address. Links without an Ethernet header have no Ethernet addresses. A packet whose
+// link type dataplane does not know is excluded. Unlike in libpcap, a comparison is false if any of its
 // operands needs a header that the packet lacks; libpcap forgets it for the right side of an
 // operator.
 package filter

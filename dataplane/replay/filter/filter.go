@@ -36,17 +36,20 @@ func (f *Filter) Match(p *dataplane.Packet) bool {
 	if !p.Link.Known() {
 		return false
 	}
-	f.view = view{data: p.Data, link: p.Link, header: linkHeader(p.Link), wire: uint32(max(p.WireLen, 0))}
+	f.view = view{data: p.Data, link: p.Link, wire: uint32(max(p.WireLen, 0))}
+	f.view.readLink()
 	return f.test(&f.view) && !f.view.beyond
 }
 
 // view is a packet that is tested.
 type view struct {
-	data   []byte
-	link   dataplane.LinkType
-	header uint64 // length of the link header, bytes
-	wire   uint32 // length on the wire, bytes
-	beyond bool   // a test has read beyond the captured bytes
+	data      []byte
+	link      dataplane.LinkType
+	header    uint64 // length of the link header, bytes
+	parsed    bool   // dataplane read the link header: a network header of kind etherType follows it
+	etherType uint32 // valid if parsed; 0 for none
+	wire      uint32 // length on the wire, bytes
+	beyond    bool   // a test has read beyond the captured bytes
 }
 
 // test is a part of a filter.
@@ -71,19 +74,26 @@ func (v *view) load(offset uint64, size int) uint32 {
 	return binary.BigEndian.Uint32(b)
 }
 
-// linkHeader returns the length of a link header, bytes.
-func linkHeader(link dataplane.LinkType) uint64 {
-	switch link {
+// readLink finds the end of the link header.
+func (v *view) readLink() {
+	switch v.link {
 	case dataplane.LinkEthernet:
-		return 14
+		v.header = 14
 	case dataplane.LinkSLL:
-		return 16
+		v.header = 16
 	case dataplane.LinkSLL2:
-		return 20
+		v.header = 20
 	case dataplane.LinkNull, dataplane.LinkLoop:
-		return 4
+		v.header = 4
+	case dataplane.LinkRaw, dataplane.LinkRawBSD, dataplane.LinkRawOBSD, dataplane.LinkIPv4, dataplane.LinkIPv6:
+	default:
+		p := dataplane.Packet{Data: v.data, Link: v.link}
+		dataplane.Parse(&p)
+		v.parsed, v.header = true, uint64(p.L3)
+		if p.HasEtherType {
+			v.etherType = uint32(p.EtherType)
+		}
 	}
-	return 0
 }
 
 // payload returns the offset of the header after the link header and some VLAN tags.
@@ -99,6 +109,9 @@ const (
 // hasType tests the EtherType after some VLAN tags.
 func hasType(want uint32, tags int) test {
 	return func(v *view) bool {
+		if v.parsed {
+			return tags == 0 && v.etherType == want
+		}
 		switch v.link {
 		case dataplane.LinkEthernet, dataplane.LinkSLL:
 			return v.load(v.payload(tags)-2, 2) == want

@@ -54,6 +54,20 @@ var protocols = map[string]protocol{
 	"esp":   {0, 50, true, true, noIndex},
 }
 
+// hasField tests whether keyword[...] can read a packet, as libpcap does: the protocol follows the fixed
+// header, and a fragment is the first one. In IPv6 it may not be behind a fragment header.
+func (p protocol) hasField(tags int) test {
+	switch p.index {
+	case indexLink:
+		return nil
+	case indexTransport4:
+		return and(overIP(p.number, true, false, tags), firstFragment(tags))
+	case indexTransport6:
+		return and(hasType(etherIPv6, tags), equals(at(6, 1, tags), p.number))
+	}
+	return p.test(tags)
+}
+
 // test tests whether a packet has the protocol.
 func (p protocol) test(tags int) test {
 	if p.ether != 0 {
@@ -87,14 +101,13 @@ type network struct{ words, mask []uint32 }
 
 func (n network) is6() bool { return len(n.words) == 4 }
 
-// test tests an address at an offset after the link header.
+// test tests an address at an offset after the link header. It reads also the words of which the mask
+// has no bit, so that a packet that ends before them is excluded.
 func (n network) test(offset uint64, tags int) test {
 	t := test(func(*view) bool { return true })
 	for i, want := range n.words {
 		mask, word := n.mask[i], at(offset+uint64(i)*4, 4, tags)
-		if mask != 0 {
-			t = and(t, func(v *view) bool { return word(v)&mask == want })
-		}
+		t = and(t, func(v *view) bool { return word(v)&mask == want })
 	}
 	return t
 }

@@ -1,5 +1,7 @@
 package lease
 
+import "fmt"
+
 // Case is a failure of a store: a row of the table of bounds in
 // docs/SHARING.md.
 type Case int
@@ -15,6 +17,16 @@ const (
 	Back                 // the store's clock jumped back
 	Split                // two servers answer, each for some of the hosts
 )
+
+var caseNames = [...]string{"kept", "gone", "promoted", "behind", "lost", "ahead", "back", "split"}
+
+// String returns the name in lower case.
+func (c Case) String() string {
+	if 0 <= c && int(c) < len(caseNames) {
+		return caseNames[c]
+	}
+	return fmt.Sprintf("Case(%d)", int(c))
+}
 
 // Bound is the most that all hosts of a budget pass together.
 type Bound struct {

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"sync"
@@ -16,6 +17,19 @@ const (
 	ToClient
 	Both = ToServer | ToClient
 )
+
+// String returns to-server, to-client or both.
+func (d Direction) String() string {
+	switch d {
+	case ToServer:
+		return "to-server"
+	case ToClient:
+		return "to-client"
+	case Both:
+		return "both"
+	}
+	return fmt.Sprintf("Direction(%d)", int(d))
+}
 
 // TCPProxy forwards connections to a server, and can behave like a broken
 // network. Its methods are safe for concurrent use, and apply to open

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/decisions"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
@@ -105,7 +104,7 @@ func (w *Writer) comment(v *dataplane.Verdict) string {
 			s += fmt.Sprintf(", input color %v", v.Pre)
 		}
 	}
-	s += fmt.Sprintf(", %s (%v), %d bytes", decisions.Action(v.Done), v.Reason, v.Length)
+	s += fmt.Sprintf(", %v (%v), %d bytes", v.Done, v.Reason, v.Length)
 	if v.Packets > 1 {
 		s += fmt.Sprintf(" in %d segments", v.Packets)
 	}

@@ -131,7 +131,7 @@ func (d *Writer) write(time int64, key []byte, v *dataplane.Verdict) error {
 	d.text(class)
 	d.text(pre)
 	d.text(color)
-	d.text(actionNames[v.Done])
+	d.text(v.Done.String())
 	d.number(int64(v.DSCPIn), v.HasDSCP)
 	d.number(int64(v.DSCPOut), v.HasDSCP && !v.Done.Dropped())
 	d.number(departure, !v.Done.Dropped())
@@ -194,27 +194,6 @@ func (d *Writer) name(s []byte) {
 		d.row = append(d.row, '"')
 	}
 }
-
-// actionNames are the names of all combinations of actions, joined in their order.
-var actionNames = func() (names [16]string) {
-	for done := range names {
-		var parts []string
-		for _, part := range []struct {
-			bit  dataplane.Done
-			name string
-		}{{dataplane.ECNSet, "ecn"}, {dataplane.Marked, "mark"}, {dataplane.Queued, "queue"}} {
-			if dataplane.Done(done)&part.bit != 0 {
-				parts = append(parts, part.name)
-			}
-		}
-		names[done] = cmp.Or(strings.Join(parts, "+"), "pass")
-	}
-	names[0] = "drop"
-	return names
-}()
-
-// Action returns the name of what was done to a packet that is not Waiting, such as mark+queue.
-func Action(done dataplane.Done) string { return actionNames[done] }
 
 // reasonNames has the results of Reason.String, which allocates.
 var reasonNames = func() (names [256]string) {

@@ -70,7 +70,7 @@ func TestChanges(t *testing.T) {
 			"match", "classes: [{name: a, match: {dport: [80, 443], src: 10.0.0.0/8}}, {name: rest}]", "classes: [{name: a, match: {dport: [443, 8000-8080], proto: tcp}}, {name: rest}]", "", "",
 			[]string{
 				"class a: match src: 10.0.0.0/8 -> any",
-				"class a: match proto: any -> 6",
+				"class a: match proto: any -> tcp",
 				"class a: match dport: 443,80 -> 443,8000-8080",
 			},
 		},
@@ -87,7 +87,7 @@ func TestChanges(t *testing.T) {
 			"a class is replaced", "classes: [{name: a, match: {dscp: ef}}, {name: b, match: {proto: udp}}, {name: rest}]", "classes: [{name: b, match: {proto: udp}}, {name: web, match: {proto: tcp}, red: pass}, {name: rest}]", "", "",
 			[]string{
 				"class a: removed (its packets can match b, rest): match dscp ef; meter none: every packet is green; green pass; yellow pass; red drop",
-				"class web: added before rest (takes packets that match both from rest): match proto 6; meter none: every packet is green; green pass; yellow pass; red pass",
+				"class web: added before rest (takes packets that match both from rest): match proto tcp; meter none: every packet is green; green pass; yellow pass; red pass",
 			},
 		},
 		{

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/decisions"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/replay"
@@ -240,7 +239,7 @@ func colorOf(v *dataplane.Verdict) int8 {
 
 // fate describes what a side does with a packet.
 func (f *Fates) fate(side int, class int32, v *dataplane.Verdict) Fate {
-	out := Fate{Class: say.Unclassified, Action: decisions.Action(v.Done)}
+	out := Fate{Class: say.Unclassified, Action: v.Done.String()}
 	if class >= 0 {
 		out.Class, out.Color = f.sides[side].Plan.Classes[class].Name, v.Color.String()
 	}

@@ -80,7 +80,7 @@ func parts(file *policyfile.File) []part {
 	}
 	if c := p.Customers; c != nil {
 		table := part{kind: "customers"}
-		table.add("key", customerKeys[c.Key], c.Key)
+		table.add("key", c.Key.String(), c.Key)
 		table.add("nested", fmt.Sprint(c.Nested), c.Nested)
 		out = append(out, table)
 		packets := countsPackets(p)
@@ -89,12 +89,6 @@ func parts(file *policyfile.File) []part {
 		}
 	}
 	return out
-}
-
-// customerKeys are the keys of customers, as in policies.
-var customerKeys = map[dataplane.CustomerKey]string{
-	dataplane.ByInside: "address", dataplane.BySource: "src", dataplane.ByDestination: "dst",
-	dataplane.ByOuterVLAN: "vlan", dataplane.ByTwoVLANs: "[svlan, cvlan]",
 }
 
 func classPart(p *dataplane.Policy, c *dataplane.Class) part {

@@ -80,7 +80,7 @@ func TestLayersOfAnything(t *testing.T) {
 		case 0:
 			link = uint16(r.IntN(300))
 		case 1:
-			link = []uint16{0, 1, 9, 12, 14, 101, 105, 108, 113, 127, 220, 228, 229, 276}[r.IntN(14)]
+			link = []uint16{0, 1, 9, 10, 12, 14, 50, 51, 99, 101, 104, 105, 106, 107, 108, 113, 127, 166, 220, 228, 229, 242, 276, 285}[r.IntN(24)]
 		}
 		for range r.IntN(8) {
 			if len(frame) > 0 {

@@ -1,13 +1,11 @@
 package explain
 
 import (
-	"cmp"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"strings"
 
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/marker"
@@ -42,7 +40,7 @@ func headersOf(p *dataplane.Packet) string {
 		from, to = netip.AddrPortFrom(src, p.SrcPort).String(), netip.AddrPortFrom(dst, p.DstPort).String()
 	}
 	version := map[dataplane.Kind]string{dataplane.IPv4: "IPv4", dataplane.IPv6: "IPv6"}[p.Kind]
-	add("%s %s > %s %s", version, from, to, cmp.Or(policyfile.ValueName("proto", uint32(p.Proto)), fmt.Sprintf("proto %d", p.Proto)))
+	add("%s %s > %s %s", version, from, to, dataplane.AppendProto(nil, p.Proto))
 	add("%s", hasOf(p, "dscp", 0))
 	add("%s", ecnText(p))
 	switch {
@@ -79,11 +77,7 @@ func hasOf(p *dataplane.Packet, key string, n int) string {
 		if !ok {
 			return missingHeader(p, key)
 		}
-		text := key + " " + say.Value(key, v)
-		if name := policyfile.ValueName(key, v); name != "" && key != "dscp" {
-			text += " (" + name + ")"
-		}
-		return text
+		return key + " " + say.Value(key, v)
 	}
 	if !p.IsIP() {
 		return missingHeader(p, key)

@@ -25,6 +25,18 @@ const (
 	sll
 	sll2
 	loopback
+	ciscoHDLC
+	pppHDLC
+	pppd
+	frameRelay
+	ipoib
+	ieee1394
+	symantec
+	dsa
+	dsaEther
+	fddi
+	fibreChannel
+	sunATM
 	llc
 	snap
 	arp
@@ -72,6 +84,10 @@ var protocols = map[gopacket.LayerType]struct {
 }{
 	ethernet: {"Ethernet", readEthernet}, dot1Q: {"Dot1Q", readDot1Q}, mpls: {"MPLS", readMPLS}, pppoe: {"PPPoE", readPPPoE},
 	ppp: {"PPP", readPPP}, sll: {"Linux SLL", readSLL}, sll2: {"Linux SLL2", readSLL2}, loopback: {"Loopback", readLoopback},
+	ciscoHDLC: {"CiscoHDLC", readCiscoHDLC}, pppHDLC: {"PPP", readPPPHDLC}, pppd: {"PPP", readPPPD}, frameRelay: {"FrameRelay", readFrameRelay},
+	ipoib: {"IPoIB", readIPoIB}, ieee1394: {"IEEE1394", readIEEE1394}, symantec: {"Symantec", readSymantec},
+	dsa: {"DSA", switchTag(4)}, dsaEther: {"DSA", switchTag(8)},
+	fddi: {"FDDI", beforeLLC(13)}, fibreChannel: {"FibreChannel", beforeLLC(16)}, sunATM: {"SunATM", beforeLLC(4)},
 	llc: {"LLC", readLLC}, snap: {"SNAP", readSNAP}, arp: {"ARP", readARP},
 	ipv4: {"IPv4", readIPv4}, ipv6: {"IPv6", readIPv6}, ipv6HopByHop: {"IPv6HopByHop", readOptions},
 	ipv6Routing: {"IPv6Routing", readRouting}, ipv6Fragment: {"IPv6Fragment", readFragment}, ipv6Destination: {"IPv6Destination", readOptions},
@@ -111,11 +127,17 @@ func (d *decoded) LayerContents() []byte         { return d.data[:d.bit/8] }
 func (d *decoded) LayerPayload() []byte          { return d.data[d.bit/8:] }
 func (d *decoded) String() string                { return d.text.String() }
 
-// links are the decoders of the link types that dataplane.Parse reads, and PPP.
+// links are the decoders of the link types that dataplane.Parse reads.
 var links = map[dataplane.LinkType]gopacket.Decoder{
 	dataplane.LinkEthernet: ethernet, dataplane.LinkSLL: sll, dataplane.LinkSLL2: sll2, dataplane.LinkNull: loopback, dataplane.LinkLoop: loopback,
 	dataplane.LinkRaw: byVersion, dataplane.LinkRawBSD: byVersion, dataplane.LinkRawOBSD: byVersion,
-	dataplane.LinkIPv4: ipv4, dataplane.LinkIPv6: ipv6, 9: ppp,
+	dataplane.LinkIPv4: ipv4, dataplane.LinkIPv6: ipv6,
+	dataplane.LinkPPP: ppp, dataplane.LinkPPPHDLC: pppHDLC, dataplane.LinkPPPD: pppd, dataplane.LinkPPPoE: pppoe,
+	dataplane.LinkCiscoHDLC: ciscoHDLC, dataplane.LinkFrameRelay: frameRelay, dataplane.LinkIPoIB: ipoib,
+	dataplane.LinkIEEE1394: ieee1394, dataplane.LinkSymantec: symantec,
+	dataplane.LinkDSA: dsa, dataplane.LinkDSABrcm: dsa, dataplane.LinkDSAEther: dsaEther,
+	dataplane.LinkFDDI: fddi, dataplane.LinkIPOverFC: fibreChannel, dataplane.LinkSunATM: sunATM,
+	dataplane.LinkATM: llc, dataplane.LinkATMCLIP: atmCLIP,
 }
 
 // Decode returns the layers of a packet. The last one of a packet that cannot be decoded is a
@@ -125,7 +147,7 @@ func Decode(link dataplane.LinkType, data []byte) []gopacket.Layer {
 	first := links[link]
 	if first == nil {
 		first = gopacket.DecodeFunc(func([]byte, gopacket.PacketBuilder) error {
-			return fmt.Errorf("link type %v is not known", link)
+			return fmt.Errorf("link type %v cannot be read", link)
 		})
 	}
 	return gopacket.NewPacket(data, first, gopacket.NoCopy).Layers()

@@ -188,7 +188,10 @@ func readIPv4(h *header) gopacket.Decoder {
 	h.ip("DstIP", 4)
 	h.until("Options", size)
 	if length != 0 { // 0: set by segmentation offload
-		h.limit(max(length-size, 0))
+		if length < size {
+			h.fail("a total length of %d bytes is below the header's %d", length, size)
+		}
+		h.limit(length - size)
 	}
 	if offset > 0 || len(flags) > 0 && flags[len(flags)-1] == "MF" {
 		return gopacket.DecodeFragment

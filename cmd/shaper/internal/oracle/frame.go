@@ -248,7 +248,8 @@ func (p *parser) ip4() {
 	}
 	ip := p.rest()
 	headerLength := int(ip[0]&15) * 4
-	if ip[0]>>4 != 4 || headerLength < 20 || int64(headerLength) > p.wire-p.header {
+	total := be16(ip[2:]) // 0 after segmentation offload
+	if ip[0]>>4 != 4 || headerLength < 20 || int64(headerLength) > p.wire-p.header || 0 < total && total < headerLength {
 		p.kind = malformed
 		return
 	}
@@ -257,7 +258,7 @@ func (p *parser) ip4() {
 	p.src = netip.AddrFrom4([4]byte(ip[12:16]))
 	p.dst = netip.AddrFrom4([4]byte(ip[16:20]))
 	p.proto = int(ip[9])
-	p.setL3(int64(headerLength), int64(be16(ip[2:])))
+	p.setL3(int64(headerLength), int64(total))
 
 	offset, more := be16(ip[6:])&0x1fff, be16(ip[6:])&0x2000 != 0
 	p.fragmented, p.fragmentProto = more || offset > 0, p.proto

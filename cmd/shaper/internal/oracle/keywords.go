@@ -2,7 +2,9 @@ package oracle
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
+	"strconv"
 	"strings"
 )
 
@@ -48,7 +50,14 @@ func keyWords(per string, f frame) string {
 		if f.fragmented {
 			proto, sport, dport = f.fragmentProto, 0, 0
 		}
-		return fmt.Sprintf("flow %s:%d > %s:%d proto %d", f.src, sport, f.dst, dport, proto)
+		end := func(a netip.Addr, port int) string { return net.JoinHostPort(a.String(), strconv.Itoa(port)) }
+		name := fmt.Sprintf("proto %d", proto)
+		for known, number := range protocols {
+			if number == proto {
+				name = known
+			}
+		}
+		return fmt.Sprintf("flow %s > %s %s", end(f.src, sport), end(f.dst, dport), name)
 	case "vlan":
 		return fmt.Sprint("vlan ", f.vlan)
 	}

@@ -19,8 +19,8 @@ func TestKeyWords(t *testing.T) {
 		{"src/24", arrival{src: "2001:db8::2", dst: "::1"}, "src 2001:db8::2"},
 		{"dst/32,64", arrival{src: "10.0.0.1", dst: "10.0.0.2"}, "dst 10.0.0.2/32"},
 		{"dst/32,64", arrival{src: "::1", dst: "2001:db8::2"}, "dst 2001:db8::/64"},
-		{"flow", arrival{src: "10.0.0.1", dst: "10.0.0.2"}, "flow 10.0.0.1:53 > 10.0.0.2:53 proto 17"},
-		{"flow", arrival{src: "::1", dst: "::2"}, "flow ::1:53 > ::2:53 proto 17"},
+		{"flow", arrival{src: "10.0.0.1", dst: "10.0.0.2"}, "flow 10.0.0.1:53 > 10.0.0.2:53 udp"},
+		{"flow", arrival{src: "::1", dst: "::2"}, "flow [::1]:53 > [::2]:53 udp"},
 		{"vlan", arrival{src: "::1", dst: "::2", tags: "8100 000c"}, "vlan 12"},
 		{"vlan", arrival{src: "::1", dst: "::2"}, ""},
 		{"dscp", arrival{src: "::1", dst: "::2", dscp: 46}, "dscp 46"},
@@ -36,7 +36,7 @@ meters:
 	}
 	a := netip.MustParseAddr("10.0.0.1")
 	fragment := frame{src: a, dst: a, proto: 60, sport: 1, dport: 2, fragmented: true, fragmentProto: 17}
-	if got, want := keyWords("flow", fragment), "flow 10.0.0.1:0 > 10.0.0.1:0 proto 17"; got != want {
+	if got, want := keyWords("flow", fragment), "flow 10.0.0.1:0 > 10.0.0.1:0 udp"; got != want {
 		t.Errorf("fragment: got %s, want %s", got, want)
 	}
 }

@@ -13,14 +13,17 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/marker"
 )
 
-// valueNames are the names of protocols (IANA) and EtherTypes (IEEE) that policies can use,
-// by field.
+// valueNames are the names of protocols and EtherTypes (IEEE) that policies can use, by field.
 var valueNames = map[string]map[string]uint32{
-	"proto": {
-		"icmp": 1, "igmp": 2, "ipip": 4, "tcp": 6, "udp": 17, "dccp": 33, "rsvp": 46, "gre": 47,
-		"esp": 50, "ah": 51, "icmpv6": 58, "eigrp": 88, "ospf": 89, "pim": 103, "vrrp": 112,
-		"l2tp": 115, "sctp": 132, "udplite": 136,
-	},
+	"proto": func() map[string]uint32 {
+		numbers := map[string]uint32{}
+		for n, name := range dataplane.ProtoNames {
+			if name != "" {
+				numbers[name] = uint32(n)
+			}
+		}
+		return numbers
+	}(),
 	"ethertype": {
 		"ipv4": 0x0800, "arp": 0x0806, "ipv6": 0x86dd, "mpls": 0x8847, "pppoe-discovery": 0x8863,
 		"pppoe": 0x8864, "lldp": 0x88cc,

@@ -24,7 +24,7 @@ func burstSample(delay int64) Data {
 		Unmetered: zero(), Rates: []Rates{{Name: "a"}, {Name: "b", Limits: []Limit{{"CIR 4mbit", 4e6}, {"PIR 8mbit", 8e6}}}},
 		Meters:   []Meter{{Name: "m", Kind: "token-bucket", C: Bucket{"Tc", 5000, zero(), zero()}, Packets: zero()}},
 		Episodes: []Episode{{Kind: "drop", Class: "b", By: "meter m", Reason: "color", At: "4.000000 s", Length: "20 ms", Count: dataplane.Count{Packets: 1000, Bytes: 1e6}, Lack: "9 B", Flow: "10.0.0.1 > 10.0.0.2: 5 packets", Why: "shaper why burst.pcap 4002"}},
-		Flows:    []Top{{Name: "10.0.0.1:1 > 10.0.0.2:2 proto 17", Count: dataplane.Count{Packets: 9, Bytes: 9000}, Dropped: dataplane.Count{Packets: 3, Bytes: 3000}, AtLeast: true}},
+		Flows:    []Top{{Name: "10.0.0.1:1 > 10.0.0.2:2 udp", Count: dataplane.Count{Packets: 9, Bytes: 9000}, Dropped: dataplane.Count{Packets: 3, Bytes: 3000}, AtLeast: true}},
 		Keys:     []Top{{Name: "src 10.0.0.1", Count: dataplane.Count{Packets: 10_000, Bytes: 1e7}}},
 		Tiles:    []Tile{{}},
 	}

@@ -1,12 +1,13 @@
 package say
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"strings"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
-	"github.com/a-seed-32e5a53f/shaper/marker"
 )
 
 // Action writes an action as policies spell it.
@@ -87,20 +88,24 @@ func ranges(field string, list []dataplane.Range) []string {
 	return out
 }
 
-// Range writes a range of values of a field.
+// Range writes a range of values of a field. Names of protocols are no range: tcp-udp reads as both.
 func Range(field string, r dataplane.Range) string {
-	if r.First == r.Last {
+	switch {
+	case r.First == r.Last:
 		return Value(field, r.First)
+	case field == "dscp":
+		return Value(field, r.First) + "-" + Value(field, r.Last)
 	}
-	return Value(field, r.First) + "-" + Value(field, r.Last)
+	return number(field, r.First) + "-" + number(field, r.Last)
 }
 
-// Value writes a value of a field of matches or marks.
+// Value writes a value of a field of matches or marks, by its name if it has one.
 func Value(field string, v uint32) string {
-	switch field {
-	case "dscp":
-		return marker.DSCPName(uint8(v))
-	case "ethertype":
+	return cmp.Or(policyfile.ValueName(field, v), number(field, v))
+}
+
+func number(field string, v uint32) string {
+	if field == "ethertype" {
 		return fmt.Sprintf("0x%04x", v)
 	}
 	return fmt.Sprint(v)
