@@ -149,7 +149,9 @@ func tryTakeChangeLock(at iface) (lock, error) {
 // caller must make it again until there is no error.
 type UnlockedError struct{ Err error }
 
-func (e *UnlockedError) Error() string { return "changed without the lock of the interface: " + e.Err.Error() }
+func (e *UnlockedError) Error() string {
+	return "changed without the lock of the interface: " + e.Err.Error()
+}
 func (e *UnlockedError) Unwrap() error { return e.Err }
 
 // ownerPatience is the maximum time that the owner of a shaper waits for the change lock to change rates and
