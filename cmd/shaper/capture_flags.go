@@ -18,11 +18,11 @@ import (
 
 // captureFlags are the flags of commands that read a capture.
 type captureFlags struct {
-	filter string
-	way    wayFlag
-	inside prefixesFlag
-	mss    int // bytes
-	maxGap time.Duration
+	filter          string
+	way             wayFlag
+	inside          prefixesFlag
+	mss             int // bytes
+	maxGap, maxStep time.Duration
 
 	unfiltered int64 // packets that the filter excluded because of their link type
 }
@@ -33,16 +33,19 @@ func (f *captureFlags) add(cmd *cobra.Command) {
 	flags.Var(&f.way, "direction", "read only packets of this `DIRECTION`: in or out; ingress or egress (default) read all packets as received or sent")
 	flags.Var(&f.inside, "inside", "tell directions by addresses: packets from `NETWORK`, such as 10.0.0.0/8, go out (repeatable)")
 	flags.IntVar(&f.mss, "mss", 0, "cut super-packets of TSO and GRO by an MSS of `BYTES` if the connection's SYN is not in the capture")
-	flags.Var(newTimeFlag(&f.maxGap, replay.DefaultMaxGap), "max-gap", "warn if a timestamp is more than `TIME` ahead of all earlier ones")
+	flags.Var(newTimeFlag(&f.maxGap, replay.DefaultMaxGap), "max-gap", "treat a timestamp more than `TIME` ahead of earlier ones as a step of the clock, not a pause")
+	flags.Var(newTimeFlag(&f.maxStep, replay.DefaultMaxStep), "max-step", "treat a timestamp more than `TIME` behind earlier ones as a step of the clock, not reordering")
 }
 
 // config returns the part of a replay's configuration that the flags define. shared is as in
 // replay.Config; it is ignored if a direction was chosen.
 func (f *captureFlags) config(shared []bool) (replay.Config, error) {
-	cfg := replay.Config{MaxGap: f.maxGap, MSS: f.mss, Select: replay.Selection{Way: f.way.only, Inside: f.inside}}
+	cfg := replay.Config{MaxGap: f.maxGap, MaxStep: f.maxStep, MSS: f.mss, Select: replay.Selection{Way: f.way.only, Inside: f.inside}}
 	switch {
 	case f.maxGap <= 0:
 		return cfg, usagef("--max-gap must be above zero")
+	case f.maxStep <= 0:
+		return cfg, usagef("--max-step must be above zero")
 	case f.mss != 0 && (f.mss < replay.MinMSS || f.mss > 1<<16-1):
 		return cfg, usagef("--mss %d: want %d to 65535 bytes, such as 1460", f.mss, replay.MinMSS)
 	}
