@@ -29,6 +29,12 @@ type Config struct {
 	MaxStep, MaxGap time.Duration
 	Select          Selection // packets to replay
 	MSS             int       // maximum segment size of TCP connections whose SYN is not in the capture, bytes; 0: unknown
+	// UDPSegment is the payload of the segments of UDP super-packets, bytes; 0: unknown. The capture does not
+	// contain it, and a flow may use several.
+	UDPSegment int
+	// FCS is the number of bytes behind each Ethernet frame that are not metered: 4 for an FCS, at most MaxFCS;
+	// 0: as the capture declares; NoFCS: none.
+	FCS int
 	// Shared has true for each class of the policy whose packets draw from the same tokens
 	// or the same queue. Summary.Both counts their packets. nil: not counted.
 	Shared []bool

@@ -37,6 +37,7 @@ const (
 // so names, comments and statistics stay in the output.
 type pcapng struct {
 	w        *window
+	givenFCS int // Config.FCS
 	order    order
 	ifaces   []*iface // interfaces of the current section
 	section  bool
@@ -257,7 +258,7 @@ func (f *pcapng) enhancedPacket(r *record, body []byte) string {
 	if fcs == 0 {
 		fcs = i.fcs
 	}
-	r.withoutFCS(fcs)
+	r.withoutFCS(fcsLength(i.link, fcs, f.givenFCS))
 	return ""
 }
 
@@ -278,7 +279,7 @@ func (f *pcapng) simplePacket(r *record, body []byte) string {
 	r.Time, r.outOfRange = i.ns(0)
 	r.Data = body[4 : 4+captured : 4+captured]
 	r.WireLen = wireLength(wire)
-	r.withoutFCS(i.fcs)
+	r.withoutFCS(fcsLength(i.link, i.fcs, f.givenFCS))
 	return ""
 }
 

@@ -56,13 +56,16 @@ func Run(ctx context.Context, in io.Reader, engine Engine, cfg Config) (Summary,
 	if w.need(2) == nil && bytes.HasPrefix(w.data, []byte{0x1f, 0x8b}) {
 		w = newWindow(ctx, &unzip{from: &stream{w}})
 	}
-	r := run{engine: engine, cfg: cfg, window: w, held: held{pages: map[int64]*page{}}, cutter: newCutter(cfg.MSS)}
+	r := run{engine: engine, cfg: cfg, window: w, held: held{pages: map[int64]*page{}}, cutter: newCutter(cfg.MSS, cfg.UDPSegment)}
 	r.kept.Packet = new(dataplane.Packet)
 	r.timeline = newTimeline(cfg.MaxStep, cfg.MaxGap)
 	if cfg.Output != nil {
 		r.out = newOutput(cfg.Output)
 	}
-	f, err := openCapture(w)
+	if cfg.FCS != 0 {
+		r.trailers.next = math.MaxInt64
+	}
+	f, err := openCapture(w, cfg.FCS)
 	if err == nil {
 		r.format = f
 		r.makeBatch(engine.Batch())
@@ -115,6 +118,7 @@ type run struct {
 	seen         [len(oddities)]occurrences
 	truncated    bool // a packet of the batch is
 	cutter       cutter
+	trailers     trailers
 	both         bothCounter
 
 	// The next batch: n packets.
@@ -189,6 +193,9 @@ func (r *run) take(rec *record) error {
 		r.link, r.linkAccepted, r.linkUnknown = rec.Link, true, !rec.Link.Known()
 	}
 	r.begin(rec)
+	if rec.ID >= r.trailers.next {
+		r.trailers.look(r, rec)
+	}
 	if r.cfg.Arrived != nil {
 		if err := r.cfg.Arrived(rec.Packet); err != nil {
 			return err
