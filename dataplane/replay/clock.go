@@ -26,8 +26,9 @@ const maxClocks = 8
 // that clock. So a late packet, after which its clock continues, and interfaces with different clocks
 // add no time.
 type timeline struct {
+	now     int64   // latest time so far, ns; math.MinInt64 before the first packet
+	likely  uint64  // with one clock, a timestamp less than this ahead of now is the time, ns; otherwise 0
 	known   []clock // the latest used one first, at most maxClocks
-	likely  uint64  // a timestamp at most so far ahead of the latest used clock is of that clock, ns
 	maxStep int64   // step back that is reordering, ns
 	maxGap  int64   // step ahead that is a pause, ns
 	count   int64   // steps
@@ -36,8 +37,8 @@ type timeline struct {
 }
 
 func newTimeline(maxStep, maxGap time.Duration) timeline {
-	t := timeline{maxStep: int64(cmp.Or(maxStep, DefaultMaxStep)), maxGap: int64(cmp.Or(maxGap, DefaultMaxGap))}
-	t.known, t.likely = []clock{{last: math.MinInt64}}, uint64(t.maxGap)
+	t := timeline{now: math.MinInt64, maxStep: int64(cmp.Or(maxStep, DefaultMaxStep)), maxGap: int64(cmp.Or(maxGap, DefaultMaxGap))}
+	t.known, t.likely = []clock{{}}, uint64(t.maxGap)+1
 	return t
 }
 
@@ -49,14 +50,14 @@ func (c *clock) at(stamp int64) int64 {
 	return stamp + c.shift
 }
 
-// explains returns the clock to which a timestamp belongs, or -1. now is the latest time so far.
-func (t *timeline) explains(stamp, now int64) int {
-	best, nearest := -1, uint64(t.maxStep)+1
+// explains returns the clock to which a timestamp belongs, or -1.
+func (t *timeline) explains(stamp int64) int {
+	best, nearest := -1, uint64(min(t.maxStep, t.maxGap))+1
 	for i := range t.known {
 		c := &t.known[i]
 		at := c.at(stamp)
-		distance := uint64(max(at, now)) - uint64(min(at, now))
-		likely := distance < nearest && (at >= now || distance <= uint64(t.maxStep))
+		distance := uint64(max(at, t.now)) - uint64(min(at, t.now))
+		likely := distance < nearest && (at >= t.now || distance <= uint64(t.maxStep))
 		if by := stamp - c.last; i == 0 {
 			likely = by >= -t.maxStep && by <= t.maxGap
 		}
@@ -69,32 +70,27 @@ func (t *timeline) explains(stamp, now int64) int {
 
 // setTime turns the timestamp of a packet to replay into the time of the replay.
 func (r *run) setTime(rec *record) {
-	s, t := &r.summary, &r.timeline
-	if ahead := uint64(rec.Time) - uint64(t.known[0].last); ahead <= t.likely { // false if it is negative
-		t.known[0].last = rec.Time
-	} else {
-		r.findClock(rec.Time)
+	t := &r.timeline
+	if r.summary.Packets == 1 {
+		t.now, r.summary.First = rec.Time, rec.Time
+		return
 	}
-	if len(t.known) > 1 {
-		at := t.known[0].at(rec.Time)
-		rec.Time, rec.Shift = at, at-rec.Time
+	if len(t.known) == 1 {
+		t.known[0].last = t.now
 	}
-	if rec.Time < s.Last {
+	r.findClock(rec.Time)
+	at := t.known[0].at(rec.Time)
+	rec.Time, rec.Shift = at, at-rec.Time
+	if at < t.now {
 		r.note(backwards)
-	} else {
-		s.Last = rec.Time
 	}
+	t.now = max(t.now, at)
 }
 
 // findClock makes the clock of a timestamp the latest used one.
 func (r *run) findClock(stamp int64) {
-	s, t := &r.summary, &r.timeline
-	latest := &t.known[0]
-	if s.Packets == 1 {
-		latest.last, s.First, s.Last = stamp, stamp, stamp
-		return
-	}
-	if i := t.explains(stamp, s.Last); i >= 0 {
+	t := &r.timeline
+	if i := t.explains(stamp); i >= 0 {
 		c := t.known[i]
 		c.last = max(c.last, stamp)
 		copy(t.known[1:i+1], t.known)
@@ -104,7 +100,7 @@ func (r *run) findClock(stamp int64) {
 		}
 		return
 	}
-	if by := latest.last - stamp; by > 0 {
+	if by := t.known[0].last - stamp; by > 0 {
 		t.back = max(t.back, by)
 		r.note(steppedBack)
 	} else {
@@ -112,9 +108,8 @@ func (r *run) findClock(stamp int64) {
 		r.note(steppedAhead)
 	}
 	t.count++
-	t.known = slices.Insert(t.known, 0, clock{s.Last - stamp, stamp})
-	t.known = t.known[:min(len(t.known), maxClocks)]
-	t.likely = uint64(min(t.maxStep, t.maxGap))
+	t.known = slices.Insert(t.known, 0, clock{t.now - stamp, stamp})
+	t.known, t.likely = t.known[:min(len(t.known), maxClocks)], 0
 }
 
 // count counts a packet of the input. A packet without a time gets that of the previous one.
@@ -145,7 +140,11 @@ func (r *run) noteHeaders(n int) {
 // begin sets the time of a packet to replay, and notes what is odd about it.
 func (r *run) begin(rec *record) {
 	r.summary.Packets++
-	r.setTime(rec)
+	if t := &r.timeline; uint64(rec.Time)-uint64(t.now) < t.likely { // not if it is before now
+		t.now = rec.Time
+	} else {
+		r.setTime(rec)
+	}
 	if rec.overflow || rec.outOfRange || len(rec.Data) != rec.WireLen || r.linkUnknown {
 		r.oddRecord(rec)
 	}
