@@ -295,7 +295,8 @@ func distortReal(t *testing.T, path string) (original, changed []byte) {
 		all = append(all, record{at, raw[16 : 16+n]})
 		raw = raw[16+n:]
 	}
-	if len(all) == 0 || !slices.IsSortedFunc(all, func(a, b record) int { return cmp.Compare(a.at, b.at) }) || all[len(all)-1].at-all[0].at > 3600e9 {
+	inOrder := slices.IsSortedFunc(all, func(a, b record) int { return cmp.Compare(a.at, b.at) })
+	if len(all) == 0 || !inOrder || all[len(all)-1].at-all[0].at > 3600e9 {
 		return nil, nil
 	}
 	original, changed = pcapHeader(0xa1b23c4d), pcapHeader(0xa1b23c4d)

@@ -37,9 +37,8 @@ type timeline struct {
 }
 
 func newTimeline(maxStep, maxGap time.Duration) timeline {
-	t := timeline{now: math.MinInt64, maxStep: int64(cmp.Or(maxStep, DefaultMaxStep)), maxGap: int64(cmp.Or(maxGap, DefaultMaxGap))}
-	t.known, t.likely = []clock{{}}, uint64(t.maxGap)+1
-	return t
+	back, ahead := int64(cmp.Or(maxStep, DefaultMaxStep)), int64(cmp.Or(maxGap, DefaultMaxGap))
+	return timeline{now: math.MinInt64, likely: uint64(ahead) + 1, known: []clock{{}}, maxStep: back, maxGap: ahead}
 }
 
 // at returns the time of the replay at a timestamp, at most the end of the supported range.
@@ -52,7 +51,11 @@ func (c *clock) at(stamp int64) int64 {
 
 // explains returns the clock to which a timestamp belongs, or -1.
 func (t *timeline) explains(stamp int64) int {
-	best, nearest := -1, uint64(min(t.maxStep, t.maxGap))+1
+	near := min(t.maxStep, t.maxGap)
+	if by := stamp - t.known[0].last; by >= 0 && by <= near {
+		return 0
+	}
+	best, nearest := -1, uint64(near)+1
 	for i := range t.known {
 		c := &t.known[i]
 		at := c.at(stamp)

@@ -37,6 +37,7 @@ func TestClockSteps(t *testing.T) {
 	}{
 		{"reordering", []int64{5000, 4000, 5001}, []int64{5000, 4000, 5001}, 0},
 		{"set back", []int64{2 * hour, hour, hour + 10, hour + 500}, []int64{2 * hour, 2 * hour, 2*hour + 10, 2*hour + 500}, 1},
+		{"set back by little", []int64{10_000, 8500, 9400}, []int64{10_000, 10_000, 10_900}, 1},
 		{"set back, then a pause", []int64{2 * hour, hour, hour + hour/2}, []int64{2 * hour, 2 * hour, 2*hour + hour/2}, 1},
 		{"set back twice", []int64{5 * hour, 3 * hour, 3*hour + 10, hour, hour + 10}, []int64{5 * hour, 5 * hour, 5*hour + 10, 5*hour + 10, 5*hour + 20}, 2},
 		{"set back, and right again", []int64{5 * hour, hour, hour + 10, 5*hour + 30}, []int64{5 * hour, 5 * hour, 5*hour + 10, 5*hour + 30}, 1},

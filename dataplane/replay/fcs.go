@@ -54,10 +54,11 @@ func (t *trailers) look(r *run, rec *record) {
 		return
 	}
 	t.frames++
-	n := len(rec.Data) - ethernetFCSLen
-	if n > 0 && rec.fcs == 0 && len(rec.Data) >= rec.WireLen && crc32.ChecksumIEEE(rec.Data[:n]) == binary.LittleEndian.Uint32(rec.Data[n:]) {
-		r.note(undeclaredFCS)
-		return
+	if n := len(rec.Data) - ethernetFCSLen; n > 0 && rec.fcs == 0 && len(rec.Data) >= rec.WireLen {
+		if crc32.ChecksumIEEE(rec.Data[:n]) == binary.LittleEndian.Uint32(rec.Data[n:]) {
+			r.note(undeclaredFCS)
+			return
+		}
 	}
 	dataplane.Parse(rec.Packet)
 	length := statedLength(rec.Packet)

@@ -92,7 +92,8 @@ func Run(ctx context.Context, in io.Reader, engine Engine, cfg Config) (Summary,
 	if r.summary.Packets > 0 {
 		r.summary.Last = r.timeline.now
 	}
-	r.summary.Both, r.summary.Cut, r.summary.Steps, r.summary.Warnings, r.summary.Notes = r.both.result(), r.cutter.count, r.timeline.count, r.warnings(), r.notes()
+	r.summary.Both, r.summary.Cut, r.summary.Steps = r.both.result(), r.cutter.count, r.timeline.count
+	r.summary.Warnings, r.summary.Notes = r.warnings(), r.notes()
 	return r.summary, err
 }
 

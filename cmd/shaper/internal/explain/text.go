@@ -108,7 +108,8 @@ func (t *Explanation) arrivalLines() []string {
 		if t.ShiftNS > 0 {
 			ahead = "back"
 		}
-		lines = append(lines, fmt.Sprintf("the clock of the capture has been set %s by %v: its time is shifted by that", ahead, time.Duration(t.ShiftNS).Abs()))
+		by := time.Duration(t.ShiftNS).Abs()
+		lines = append(lines, fmt.Sprintf("the clock of the capture has been set %s by %v: its time is shifted by that", ahead, by))
 	}
 	if t.ClockNS != now {
 		lines = append(lines, fmt.Sprintf("its timestamp is %v behind the clock, which packet %d set to %s: meters and queues use the clock",
