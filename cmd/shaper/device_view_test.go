@@ -312,3 +312,39 @@ func distortReal(t *testing.T, path string) (original, changed []byte) {
 	}
 	return original, changed
 }
+
+// TestOneOrigin checks that the terminal, JSON, why, the report and compare count the time of a drop from the first
+// packet, although the second one has an earlier timestamp, and with a stepped clock.
+func TestOneOrigin(t *testing.T) {
+	t.Parallel()
+	for _, step := range []int64{0, -3600e9} {
+		in := filepath.Join(t.TempDir(), "in.pcap")
+		capture := pcapHeader(0xa1b23c4d)
+		for _, p := range []struct{ at, n int64 }{{10_005.5e9, 1000}, {10_005.0e9, 40}, {10_005.5e9 + step, 40}, {10_006.0e9 + step, 1000}} {
+			frame := slices.Concat(make([]byte, 12), []byte{8, 0, 0x45, 0, byte(p.n >> 8), byte(p.n)}, make([]byte, p.n-4))
+			capture = appendRecord(capture, p.at, frame)
+		}
+		if err := os.WriteFile(in, capture, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		report := filepath.Join(t.TempDir(), "report.html")
+		for _, test := range []struct {
+			args []string
+			want string
+		}{
+			{[]string{"replay", in, "--report", report}, " 0.500000 s "},
+			{[]string{"replay", in, "--json"}, `"start_ns":500000000,`},
+			{[]string{"why", in, "4"}, ", 500ms after packet 1\n"},
+			{[]string{"compare", in, "--json"}, `"worst":{"bytes":1080,"from_ns":0}`},
+		} {
+			var out, stderr bytes.Buffer
+			args := append(test.args, "--meter", "token-bucket rate=8kbit burst=1080")
+			if code := run(args, streams{nil, &out, &stderr}); code != exitDone || !strings.Contains(out.String(), test.want) {
+				t.Errorf("step %d: %v: exit %d, want %q: %s%s", step, args, code, test.want, &out, &stderr)
+			}
+		}
+		if page, err := os.ReadFile(report); err != nil || !bytes.Contains(page, []byte(`data-from="500000000"`)) {
+			t.Errorf("step %d: the report has no episode at 0.5 s: %v", step, err)
+		}
+	}
+}
