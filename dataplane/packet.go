@@ -36,6 +36,7 @@ type Packet struct {
 	Data    []byte // captured bytes, from the link header on, without FCS; marks are written here
 	WireLen int    // length on the wire, from the link header on, without FCS; Parse raises it to len(Data)
 	Time    int64  // arrival time, ns
+	Shift   int64  // Time minus the packet's timestamp, ns: not 0 after a step of the clock that stamped a capture
 	Link    LinkType
 	Mark    uint32 // skb mark
 	ID      int64  // any number; copied to Verdict.ID

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 	"time"
 
@@ -18,11 +20,12 @@ import (
 
 // captureFlags are the flags of commands that read a capture.
 type captureFlags struct {
-	filter string
-	way    wayFlag
-	inside prefixesFlag
-	mss    int // bytes
-	maxGap time.Duration
+	filter          string
+	way             wayFlag
+	inside          prefixesFlag
+	mss, udpSegment int // bytes
+	fcs             fcsFlag
+	maxGap, maxStep time.Duration
 
 	unfiltered int64 // packets that the filter excluded because of their link type
 }
@@ -33,18 +36,26 @@ func (f *captureFlags) add(cmd *cobra.Command) {
 	flags.Var(&f.way, "direction", "read only packets of this `DIRECTION`: in or out; ingress or egress (default) read all packets as received or sent")
 	flags.Var(&f.inside, "inside", "tell directions by addresses: packets from `NETWORK`, such as 10.0.0.0/8, go out (repeatable)")
 	flags.IntVar(&f.mss, "mss", 0, "cut super-packets of TSO and GRO by an MSS of `BYTES` if the connection's SYN is not in the capture")
-	flags.Var(newTimeFlag(&f.maxGap, replay.DefaultMaxGap), "max-gap", "warn if a timestamp is more than `TIME` ahead of all earlier ones")
+	flags.IntVar(&f.udpSegment, "udp-segment", 0, "cut super-packets of UDP GSO and GRO into datagrams with `BYTES` of payload")
+	flags.Var(&f.fcs, "fcs", "cut `BYTES` behind each Ethernet frame: 4 for an FCS, 0 for none (default: as the capture declares)")
+	flags.Var(newTimeFlag(&f.maxGap, replay.DefaultMaxGap), "max-gap", "treat a timestamp more than `TIME` ahead of earlier ones as a step of the clock, not a pause")
+	flags.Var(newTimeFlag(&f.maxStep, replay.DefaultMaxStep), "max-step", "treat a timestamp more than `TIME` behind earlier ones as a step of the clock, not reordering")
 }
 
 // config returns the part of a replay's configuration that the flags define. shared is as in
 // replay.Config; it is ignored if a direction was chosen.
 func (f *captureFlags) config(shared []bool) (replay.Config, error) {
-	cfg := replay.Config{MaxGap: f.maxGap, MSS: f.mss, Select: replay.Selection{Way: f.way.only, Inside: f.inside}}
+	cfg := replay.Config{MaxGap: f.maxGap, MaxStep: f.maxStep, MSS: f.mss, UDPSegment: f.udpSegment, FCS: int(f.fcs), Select: replay.Selection{Way: f.way.only, Inside: f.inside}}
 	switch {
 	case f.maxGap <= 0:
 		return cfg, usagef("--max-gap must be above zero")
+	case f.maxStep <= 0:
+		return cfg, usagef("--max-step must be above zero")
 	case f.mss != 0 && (f.mss < replay.MinMSS || f.mss > 1<<16-1):
 		return cfg, usagef("--mss %d: want %d to 65535 bytes, such as 1460", f.mss, replay.MinMSS)
+	}
+	if f.udpSegment < 0 || f.udpSegment > replay.MaxUDPSegment {
+		return cfg, usagef("--udp-segment %d: want 1 to %d bytes, such as 1200", f.udpSegment, replay.MaxUDPSegment)
 	}
 	if !f.way.given {
 		cfg.Shared = shared
@@ -136,6 +147,30 @@ func (w *wayFlag) Set(text string) error {
 	}
 	*w = way
 	w.text = text
+	return nil
+}
+
+// fcsFlag is a replay.Config.FCS.
+type fcsFlag int
+
+func (f *fcsFlag) Type() string { return "BYTES" }
+
+func (f *fcsFlag) String() string {
+	switch *f {
+	case 0:
+		return ""
+	case replay.NoFCS:
+		return "0"
+	}
+	return strconv.Itoa(int(*f))
+}
+
+func (f *fcsFlag) Set(text string) error {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 || n > replay.MaxFCS {
+		return fmt.Errorf("want 0 to %d bytes, such as 4", replay.MaxFCS)
+	}
+	*f = fcsFlag(cmp.Or(n, replay.NoFCS))
 	return nil
 }
 

@@ -69,7 +69,7 @@ func twoDigits(n int64) int64 {
 	return (n + unit/2) / unit * unit
 }
 
-// episodesOf describes the worst episodes. start is the time of the first packet, ns.
+// episodesOf describes the worst episodes. start is the start of the capture, ns: the time of its first packet.
 func episodesOf(plan *dataplane.Plan, list []*episodes.Episode, start int64, why func(packet int64) string) []episodeTotals {
 	out := []episodeTotals{}
 	for _, e := range list {

@@ -36,7 +36,9 @@ type totals struct {
 	Classes    []classTotals `json:"classes"`
 	Meters     []*keyTotals  `json:"meters,omitempty"` // per-key meters
 	// SuperPackets is the number of packets that were cut into segments.
-	SuperPackets  int64    `json:"super_packets,omitempty"`
+	SuperPackets int64 `json:"super_packets,omitempty"`
+	// ClockSteps is the number of times that the clock of the capture was set.
+	ClockSteps    int64    `json:"clock_steps,omitempty"`
 	Warnings      []string `json:"warnings"`
 	Notes         []string `json:"notes"`
 	*EpisodeLists          // nil with --no-episodes
@@ -54,7 +56,7 @@ type replayed struct {
 
 func totalsOf(plan *dataplane.Outline, n replayed) totals {
 	t := totals{
-		DurationNS: n.Last - n.First, Meters: n.keys, SuperPackets: n.Cut, Warnings: append([]string{}, n.Warnings...), Notes: append([]string{}, n.Notes...),
+		DurationNS: n.Last - n.First, Meters: n.keys, SuperPackets: n.Cut, ClockSteps: n.Steps, Warnings: append([]string{}, n.Warnings...), Notes: append([]string{}, n.Notes...),
 		EpisodeLists: n.episodes,
 	}
 	for i := range n.stats {

@@ -1,6 +1,119 @@
 package replay
 
-import "github.com/a-seed-32e5a53f/shaper/dataplane"
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+)
+
+// clock is a clock that stamped packets of the capture, from one step to the next.
+type clock struct {
+	shift int64 // time of the replay minus timestamp, ns
+	last  int64 // largest timestamp so far, ns
+}
+
+// maxClocks bounds the clocks of a capture that are known at a time.
+const maxClocks = 8
+
+// timeline turns the timestamps of a capture into the time of its replay. A timestamp far behind or far
+// ahead of all known clocks begins a new one. How much time really passed at a step is unknown, so the new
+// clock continues at the latest time so far: no meter refills for a time that may not have been.
+//
+// A timestamp that an earlier clock brings nearer to the latest time than the latest used clock does is of
+// that clock. So a late packet, after which its clock continues, and interfaces with different clocks
+// add no time.
+type timeline struct {
+	now     int64   // latest time so far, ns; math.MinInt64 before the first packet
+	likely  uint64  // with one clock, a timestamp less than this ahead of now is the time, ns; otherwise 0
+	known   []clock // the latest used one first, at most maxClocks
+	maxStep int64   // step back that is reordering, ns
+	maxGap  int64   // step ahead that is a pause, ns
+	count   int64   // steps
+	back    int64   // the largest step back, ns
+	ahead   int64   // the largest step ahead, ns
+}
+
+func newTimeline(maxStep, maxGap time.Duration) timeline {
+	back, ahead := int64(cmp.Or(maxStep, DefaultMaxStep)), int64(cmp.Or(maxGap, DefaultMaxGap))
+	return timeline{now: math.MinInt64, likely: uint64(ahead) + 1, known: []clock{{}}, maxStep: back, maxGap: ahead}
+}
+
+// at returns the time of the replay at a timestamp, at most the end of the supported range.
+func (c *clock) at(stamp int64) int64 {
+	if c.shift > 0 && stamp > lastTime-c.shift {
+		return lastTime
+	}
+	return stamp + c.shift
+}
+
+// explains returns the clock to which a timestamp belongs, or -1.
+func (t *timeline) explains(stamp int64) int {
+	near := min(t.maxStep, t.maxGap)
+	if by := stamp - t.known[0].last; by >= 0 && by <= near {
+		return 0
+	}
+	best, nearest := -1, uint64(near)+1
+	for i := range t.known {
+		c := &t.known[i]
+		at := c.at(stamp)
+		distance := uint64(max(at, t.now)) - uint64(min(at, t.now))
+		likely := distance < nearest && (at >= t.now || distance <= uint64(t.maxStep))
+		if by := stamp - c.last; i == 0 {
+			likely = by >= -t.maxStep && by <= t.maxGap
+		}
+		if likely {
+			best, nearest = i, distance
+		}
+	}
+	return best
+}
+
+// setTime turns the timestamp of a packet to replay into the time of the replay.
+func (r *run) setTime(rec *record) {
+	t := &r.timeline
+	if r.summary.Packets == 1 {
+		t.now, r.summary.First = rec.Time, rec.Time
+		return
+	}
+	if len(t.known) == 1 {
+		t.known[0].last = t.now
+	}
+	r.findClock(rec.Time)
+	at := t.known[0].at(rec.Time)
+	rec.Time, rec.Shift = at, at-rec.Time
+	if at < t.now {
+		r.note(backwards)
+	}
+	t.now = max(t.now, at)
+}
+
+// findClock makes the clock of a timestamp the latest used one.
+func (r *run) findClock(stamp int64) {
+	t := &r.timeline
+	if i := t.explains(stamp); i >= 0 {
+		c := t.known[i]
+		c.last = max(c.last, stamp)
+		copy(t.known[1:i+1], t.known)
+		t.known[0] = c
+		if i > 0 {
+			r.note(returned)
+		}
+		return
+	}
+	if by := t.known[0].last - stamp; by > 0 {
+		t.back = max(t.back, by)
+		r.note(steppedBack)
+	} else {
+		t.ahead = max(t.ahead, -by)
+		r.note(steppedAhead)
+	}
+	t.count++
+	t.known = slices.Insert(t.known, 0, clock{t.now - stamp, stamp})
+	t.known, t.likely = t.known[:min(len(t.known), maxClocks)], 0
+}
 
 // count counts a packet of the input. A packet without a time gets that of the previous one.
 func (r *run) count(rec *record) {
@@ -10,7 +123,7 @@ func (r *run) count(rec *record) {
 		rec.Time, rec.outOfRange = r.last, false
 	}
 	r.last = rec.Time
-	rec.Mark, rec.Segments, rec.ID = 0, 0, s.Read
+	rec.Mark, rec.Segments, rec.ID, rec.Shift = 0, 0, s.Read, 0
 	rec.Kind = dataplane.Malformed // until it is parsed
 	if rec.flags != 0 {
 		r.both.flagged = true
@@ -27,35 +140,17 @@ func (r *run) noteHeaders(n int) {
 	}
 }
 
-// advanceClock checks the timestamp and the lengths of a packet to replay.
-func (r *run) advanceClock(rec *record) {
-	s := &r.summary
-	s.Packets++
-	if gap := uint64(rec.Time) - uint64(r.now); gap > uint64(r.cfg.MaxGap) { // also if it is negative
-		r.oddTime(rec.Time)
+// begin sets the time of a packet to replay, and notes what is odd about it.
+func (r *run) begin(rec *record) {
+	r.summary.Packets++
+	if t := &r.timeline; uint64(rec.Time)-uint64(t.now) < t.likely { // not if it is before now
+		t.now = rec.Time
 	} else {
-		r.now, s.Last = rec.Time, rec.Time
+		r.setTime(rec)
 	}
 	if rec.overflow || rec.outOfRange || len(rec.Data) != rec.WireLen || r.linkUnknown {
 		r.oddRecord(rec)
 	}
-}
-
-// oddTime advances the clock if the timestamp is the first one, is before the latest one, or is far ahead of it.
-func (r *run) oddTime(time int64) {
-	s := &r.summary
-	switch {
-	case s.Packets == 1:
-		s.First = time
-		r.now = time
-	case time < r.now:
-		r.note(backwards)
-		s.First = min(s.First, time)
-	default:
-		r.note(farFuture)
-		r.now = time
-	}
-	s.Last = r.now
 }
 
 func (r *run) oddRecord(rec *record) {

@@ -7,8 +7,13 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// DefaultMaxGap is the largest step between two timestamps without a warning.
-const DefaultMaxGap = 24 * time.Hour
+const (
+	// DefaultMaxStep is far above the reordering of real captures and far below most steps of a clock:
+	// of 3,155 public captures, all but one that are neither edited nor fuzzed stay below 3 ms, and
+	// that one below 0.9 s.
+	DefaultMaxStep = time.Second
+	DefaultMaxGap  = 24 * time.Hour
+)
 
 // flushAfter is the pause of the input after which the output is flushed. A reader sees no
 // delay, and a capture that arrives at full speed is still written in large parts.
@@ -16,10 +21,20 @@ const flushAfter = 100 * time.Millisecond
 
 // Config has the options of Run. The zero Config only meters.
 type Config struct {
-	Output io.Writer     // receives the capture as it would have left the box; nil: none
-	MaxGap time.Duration // largest step between two timestamps without a warning; 0: DefaultMaxGap
-	Select Selection     // packets to replay
-	MSS    int           // maximum segment size of TCP connections whose SYN is not in the capture, bytes; 0: unknown
+	Output io.Writer // receives the capture as it would have left the box; nil: none
+	// A timestamp more than MaxStep behind, or more than MaxGap ahead of the previous ones means that the
+	// clock that stamped the packets was set. Time then continues at the latest time so far:
+	// Packet.Time, Verdict.Now and Verdict.Departure are Packet.Shift after the timestamps. The output
+	// keeps the timestamps. 0: DefaultMaxStep, DefaultMaxGap
+	MaxStep, MaxGap time.Duration
+	Select          Selection // packets to replay
+	MSS             int       // maximum segment size of TCP connections whose SYN is not in the capture, bytes; 0: unknown
+	// UDPSegment is the payload of the segments of UDP super-packets, bytes; 0: unknown. The capture does not
+	// contain it, and a flow may use several.
+	UDPSegment int
+	// FCS is the number of bytes behind each Ethernet frame that are not metered: 4 for an FCS, at most MaxFCS;
+	// 0: as the capture declares; NoFCS: none.
+	FCS int
 	// Shared has true for each class of the policy whose packets draw from the same tokens
 	// or the same queue. Summary.Both counts their packets. nil: not counted.
 	Shared []bool
@@ -44,14 +59,17 @@ type Config struct {
 
 // Summary is the result of Run.
 type Summary struct {
-	Began       bool               // the file header was readable, so there is an output
-	Packets     int64              // replayed packets
-	Read        int64              // packets of the input
-	Directed    bool               // the direction of a packet was known; valid if Config.Select has a direction
-	Unread      int64              // unclassified packets of link types that cannot be read
-	UnreadLink  dataplane.LinkType // of the last of them
-	Undirected  int64              // packets that were excluded because their direction is unknown
-	First, Last int64              // smallest and largest timestamp, ns since 1970
+	Began      bool               // the file header was readable, so there is an output
+	Packets    int64              // replayed packets
+	Read       int64              // packets of the input
+	Directed   bool               // the direction of a packet was known; valid if Config.Select has a direction
+	Unread     int64              // unclassified packets of link types that cannot be read
+	UnreadLink dataplane.LinkType // of the last of them
+	Undirected int64              // packets that were excluded because their direction is unknown
+	// First is the time of the first packet: the start of the capture. Last is the largest time. Both are in
+	// ns since 1970, by the clock of the first packet.
+	First, Last int64
+	Steps       int64 // steps of the clock that stamped the packets, see Config.MaxStep
 	Both        Both
 	Cut         int64 // super-packets that were cut into segments
 	Warnings    []string

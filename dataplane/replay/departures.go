@@ -19,7 +19,7 @@ func (r *run) schedule(rec *record, v *dataplane.Verdict) error {
 // finish completes the record of a queued packet.
 func (r *run) finish(rec *record, v *dataplane.Verdict) error {
 	rec.updateFCS()
-	if err := r.format.restamp(rec, v.Departure); err != nil {
+	if err := r.format.restamp(rec, v.Departure-rec.Shift); err != nil {
 		return fmt.Errorf("packet %d: %w", v.ID, err)
 	}
 	return nil

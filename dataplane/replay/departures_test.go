@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
 // TestDepartures schedules packets of several queues at random, and compares the output with
@@ -87,9 +89,9 @@ func TestHeld(t *testing.T) {
 			for i := range raw {
 				raw[i] = byte(rnd.Uint32())
 			}
-			rec := record{raw: raw, fcsCorrect: rnd.IntN(2) == 0}
+			rec := record{Packet: &dataplane.Packet{Shift: rnd.Int64()}, raw: raw, fcsCorrect: rnd.IntN(2) == 0}
 			h.put(number, &rec)
-			kept[number] = heldRecord{raw, rec.fcsCorrect}
+			kept[number] = heldRecord{raw, rec.fcsCorrect, rec.Shift}
 		}
 		for range rnd.IntN(3) {
 			n := max(number-int64(rnd.IntN(200)), 0)

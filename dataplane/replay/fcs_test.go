@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -208,5 +209,78 @@ func TestFCSOfLateCE(t *testing.T) {
 	}
 	if marked == 0 {
 		t.Error("no packet has CE: the test lost its purpose")
+	}
+}
+
+// TestFCSNoticed checks the warnings about an FCS or a trailer that the capture does not declare, and about a
+// declared FCS that is not there, and that Config.FCS decides.
+func TestFCSNoticed(t *testing.T) {
+	frame := func(i int) []byte { return padded(ethernetFrame(ipv4([...]int{40, 100, 1400}[i%3], 0, uint16(i)))) }
+	short := func(n int) func(i int) []byte { // without the last n bytes
+		return func(i int) []byte { f := ethernetFrame(ipv4(200, 0, uint16(i))); return f[:len(f)-n] }
+	}
+	odd := func(i int) []byte { return append(ethernetFrame(ipv4(200, 0, uint16(i))), make([]byte, i%4)...) }
+	for name, test := range map[string]struct {
+		link  uint32
+		given int
+		frame func(i int) []byte
+		wrong int    // bytes that each packet above 60 is metered too long
+		want  string // of the warning; "" for none
+	}{
+		"plain":                 {ethernet, 0, frame, 0, ""},
+		"declared":              {withFCS(4), 0, func(i int) []byte { return sealed(frame(i)) }, 0, ""},
+		"undeclared":            {ethernet, 0, func(i int) []byte { return sealed(frame(i)) }, 4, "300 packets (first: 1): the frame ends with its own CRC-32"},
+		"undeclared, given":     {ethernet, 4, func(i int) []byte { return sealed(frame(i)) }, 0, ""},
+		"undeclared, kept":      {ethernet, NoFCS, func(i int) []byte { return sealed(frame(i)) }, 4, ""},
+		"undeclared, wrong CRC": {ethernet, 0, func(i int) []byte { return append(frame(i), 1, 2, 3, 4) }, 4, "--fcs 4 removes them"},
+		"trailer":               {ethernet, 0, func(i int) []byte { return append(frame(i), make([]byte, 12)...) }, 12, "the frame has 12 bytes behind the IP packet"},
+		"trailer, given":        {ethernet, 12, func(i int) []byte { return append(frame(i), make([]byte, 12)...) }, 0, ""},
+		"odd padding":           {ethernet, 0, odd, 0, ""},
+		"declared, not there":   {withFCS(4), 0, short(0), -4, "reaches into the FCS that the capture declares"},
+		"declared, denied":      {withFCS(4), NoFCS, short(0), 0, ""},
+		"no Ethernet":           {rawIP, 4, func(i int) []byte { return ipv4(200, 0, uint16(i)) }, 0, ""},
+	} {
+		in := littleEndian().pcap(magicMicro, test.link)
+		ng := bigEndian().section()
+		var options [][]byte
+		if test.link>>28 > 0 {
+			options = append(options, ng.option(13, 32))
+		}
+		ng.iface(uint16(test.link), 0, options...)
+		for i := range 300 {
+			in.packet(1, 0, test.frame(i))
+			ng.enhanced(0, 1e6, test.frame(i))
+		}
+		for format, raw := range map[string][]byte{"pcap": in.bytes, "pcapng": ng.bytes} {
+			var wrong []int
+			s, err := Run(t.Context(), bytes.NewReader(raw), transparent(t), Config{FCS: test.given, Each: func(p *dataplane.Packet, v *dataplane.Verdict) error {
+				dataplane.Parse(p)
+				if stated := int(binary.BigEndian.Uint16(p.Data[p.L3+2:])); stated > 46 && v.Length-stated != test.wrong && name != "odd padding" {
+					wrong = append(wrong, v.Length-stated)
+				}
+				return nil
+			}})
+			if err != nil || len(wrong) > 0 {
+				t.Errorf("%s, %s: lengths are off by %v, want %d: %v", name, format, wrong, test.wrong, err)
+			}
+			if got := strings.Join(s.Warnings, "\n"); (test.want == "") != (got == "") || !strings.Contains(got, strings.Replace(test.want, "300", "256", 1)) {
+				t.Errorf("%s, %s: got %q, want %q", name, format, got, test.want)
+			}
+		}
+	}
+}
+
+// TestFCSLater checks that an FCS is noticed that only later frames have.
+func TestFCSLater(t *testing.T) {
+	in := littleEndian().pcap(magicMicro, ethernet)
+	for i := range 4000 {
+		frame := ethernetFrame(ipv4(100, 0, uint16(i)))
+		if i > 2000 {
+			frame = sealed(frame)
+		}
+		in.packet(1, 0, frame)
+	}
+	if _, s := mustReplay(t, in.bytes, transparent(t)); len(s.Warnings) != 1 || !strings.Contains(s.Warnings[0], "its own CRC-32") {
+		t.Errorf("got %q, want one about the CRC-32", s.Warnings)
 	}
 }

@@ -106,7 +106,7 @@ func clocks(ctx context.Context, raw []byte) int {
 	defer cancel()
 	seen := map[*iface]bool{}
 	w := newWindow(ctx, bytes.NewReader(raw))
-	f, err := openCapture(w)
+	f, err := openCapture(w, 0)
 	for r := (record{Packet: &dataplane.Packet{}}); err == nil; w.release() {
 		if err = f.next(&r); err == nil && r.isPacket {
 			seen[r.iface] = true

@@ -21,6 +21,7 @@ const pageSize = 32
 type heldRecord struct {
 	raw        []byte // nil if there is none
 	fcsCorrect bool   // as in record
+	shift      int64  // as in dataplane.Packet
 }
 
 // sizeClass rounds n up, by less than a quarter if it is above 128. It returns the rounded
@@ -49,7 +50,7 @@ func (h *held) put(number int64, rec *record) {
 	} else {
 		raw = make([]byte, 0, size)
 	}
-	p.records[number%pageSize] = heldRecord{append(raw[:0], rec.raw...), rec.fcsCorrect}
+	p.records[number%pageSize] = heldRecord{append(raw[:0], rec.raw...), rec.fcsCorrect, rec.Shift}
 	p.used++
 }
 

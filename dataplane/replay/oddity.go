@@ -3,6 +3,7 @@ package replay
 import (
 	"fmt"
 	"strconv"
+	"time"
 )
 
 // oddity is a property of packets that causes one warning or note per capture.
@@ -10,7 +11,9 @@ type oddity int
 
 const (
 	backwards oddity = iota
-	farFuture
+	steppedBack
+	steppedAhead
+	returned
 	overflowing
 	outside
 	truncated
@@ -18,18 +21,32 @@ const (
 	longer
 	unknownLink
 	uncut
+	uncutUDP
+	uncutOther
+	shortCut
+	undeclaredFCS
+	missingFCS
+	trailer
 )
 
 var oddities = [...]string{
-	backwards:   "timestamp goes backwards; metered at the latest timestamp so far",
-	farFuture:   "timestamp jumps ahead by more than %v; meters do not refill until later timestamps catch up",
-	overflowing: "sub-second field is 1 s or more; the excess was added to the seconds",
-	outside:     "timestamp is before 1970 or after 2261; metered at the nearest time in that range",
-	truncated:   "truncated by the snap length; metered by original length",
-	headersCut:  "headers truncated by the snap length; classified by the bytes that were captured",
-	longer:      "more bytes captured than the original length; metered by captured length",
-	unknownLink: "link type %v cannot be read; counted as non-IP, which classes for IP do not meter",
-	uncut:       "longer than 1,500 bytes, of a TCP connection whose SYN was not captured; metered as one packet, although TSO or GRO may have combined several",
+	backwards:     "timestamp goes backwards; metered at the latest time so far",
+	steppedBack:   "timestamp steps back by %v, more than %v: a new clock begins at the latest time so far; --max-step sets what is reordering",
+	steppedAhead:  "timestamp steps ahead by %v, more than %v: a new clock begins at the latest time so far; --max-gap sets what is a pause",
+	returned:      "timestamp continues an earlier clock",
+	overflowing:   "sub-second field is 1 s or more; the excess was added to the seconds",
+	outside:       "timestamp is before 1970 or after 2261; metered at the nearest time in that range",
+	truncated:     "truncated by the snap length; metered by original length",
+	headersCut:    "headers truncated by the snap length; classified by the bytes that were captured",
+	longer:        "more bytes captured than the original length; metered by captured length",
+	unknownLink:   "link type %v cannot be read; counted as non-IP, which classes for IP do not meter",
+	uncut:         "longer than 1,500 bytes, of a TCP connection whose SYN was not captured; metered as one packet, although TSO or GRO may have combined several",
+	uncutUDP:      "UDP longer than 1,500 bytes, not fragmented; metered as one packet, although UDP GSO or GRO may have combined several: --udp-segment BYTES cuts it",
+	uncutOther:    "longer than 1,500 bytes, neither TCP nor plain UDP (%s); metered as one packet, although the sender's or receiver's stack may have combined several",
+	shortCut:      "UDP of at most 1,500 bytes, cut by --udp-segment, although it may have been one packet",
+	undeclaredFCS: "the frame ends with its own CRC-32, an FCS that the capture does not declare; metered with it: --fcs %d removes it from all frames, --fcs 0 keeps it (%s frames looked at)",
+	missingFCS:    "the IP packet reaches into the FCS that the capture declares; metered without these bytes: --fcs 0 keeps them",
+	trailer:       "the frame has %[1]d bytes behind the IP packet; metered with them: --fcs %[1]d removes them from all frames, --fcs 0 keeps them (%[2]s frames looked at)",
 }
 
 // occurrences counts the packets with an oddity.
@@ -46,10 +63,7 @@ func (r *run) noteOf(number int64, o oddity) {
 	s := &r.seen[o]
 	if s.packets == 0 {
 		s.first, s.text = number, oddities[o]
-		switch o {
-		case farFuture:
-			s.text = fmt.Sprintf(oddities[o], r.cfg.MaxGap)
-		case unknownLink:
+		if o == unknownLink {
 			s.text = fmt.Sprintf(oddities[o], r.link)
 		}
 	}
@@ -58,6 +72,9 @@ func (r *run) noteOf(number int64, o oddity) {
 
 // warnings returns the texts of all oddities, apart from notes.
 func (r *run) warnings() []string {
+	r.trailers.finish(r)
+	r.seen[steppedBack].addStep(r.timeline.back, r.timeline.maxStep)
+	r.seen[steppedAhead].addStep(r.timeline.ahead, r.timeline.maxGap)
 	var out []string
 	for o := range r.seen {
 		if oddity(o) != truncated {
@@ -65,6 +82,17 @@ func (r *run) warnings() []string {
 		}
 	}
 	return out
+}
+
+// addStep adds the largest step and the bound that it exceeds, ns.
+func (s *occurrences) addStep(by, bound int64) {
+	if s.packets > 0 {
+		most := time.Duration(by).String()
+		if s.packets > 1 {
+			most = "up to " + most
+		}
+		s.text = fmt.Sprintf(s.text, most, time.Duration(bound))
+	}
 }
 
 // notes returns the texts of oddities after which nothing is wrong: a capture of complete headers is

@@ -25,13 +25,14 @@ const (
 // packets. Each packet follows its seconds, fraction, captured length and
 // original length.
 type pcap struct {
-	w       *window
-	order   order
-	unit    int64 // ns per unit of the fraction
-	link    dataplane.LinkType
-	fcs     int // FCS at the end of each packet, bytes
-	pseudo  *pseudo
-	started bool
+	w        *window
+	order    order
+	unit     int64 // ns per unit of the fraction
+	link     dataplane.LinkType
+	fcs      int // FCS at the end of each packet, bytes
+	givenFCS int // Config.FCS
+	pseudo   *pseudo
+	started  bool
 }
 
 func (f *pcap) next(r *record) error {
@@ -87,6 +88,7 @@ func (f *pcap) header(r *record) error {
 	if link&fcsKnown != 0 {
 		f.fcs = 2 * int(link>>fcsShift)
 	}
+	f.fcs = fcsLength(f.link, f.pseudo, f.fcs, f.givenFCS)
 	*r = record{Packet: r.Packet, raw: f.w.take(pcapHeader)}
 	return nil
 }

@@ -37,6 +37,7 @@ const (
 // so names, comments and statistics stay in the output.
 type pcapng struct {
 	w        *window
+	givenFCS int // Config.FCS
 	order    order
 	ifaces   []*iface // interfaces of the current section
 	section  bool
@@ -261,7 +262,7 @@ func (f *pcapng) enhancedPacket(r *record, body []byte) string {
 	if fcs == 0 {
 		fcs = i.fcs
 	}
-	r.withoutFCS(fcs)
+	r.withoutFCS(fcsLength(i.link, i.pseudo, fcs, f.givenFCS))
 	if i.pseudo != nil {
 		r.unwrap(i.pseudo, f.order)
 	}
@@ -286,7 +287,7 @@ func (f *pcapng) simplePacket(r *record, body []byte) string {
 	r.Data = body[4 : 4+captured : 4+captured]
 	r.WireLen = wireLength(wire)
 	r.whole = r.Data
-	r.withoutFCS(i.fcs)
+	r.withoutFCS(fcsLength(i.link, i.pseudo, i.fcs, f.givenFCS))
 	if i.pseudo != nil {
 		r.unwrap(i.pseudo, f.order)
 	}

@@ -123,21 +123,21 @@ func (o order) put32(b []byte, v uint32) {
 	binary.LittleEndian.PutUint32(b, v)
 }
 
-// openCapture detects the format by its first bytes.
-func openCapture(w *window) (format, error) {
+// openCapture detects the format by its first bytes. fcs is Config.FCS.
+func openCapture(w *window, fcs int) (format, error) {
 	if err := w.need(4); err != nil {
 		return nil, w.broken(err, "the file is too short")
 	}
 	magic := w.data[:4]
 	if binary.LittleEndian.Uint32(magic) == blockSection {
-		return &pcapng{w: w}, nil
+		return &pcapng{w: w, givenFCS: fcs}, nil
 	}
 	for _, o := range []order{{false}, {true}} {
 		switch o.u32(magic) {
 		case magicMicro:
-			return &pcap{w: w, order: o, unit: 1000}, nil
+			return &pcap{w: w, order: o, unit: 1000, givenFCS: fcs}, nil
 		case magicNano:
-			return &pcap{w: w, order: o, unit: 1}, nil
+			return &pcap{w: w, order: o, unit: 1, givenFCS: fcs}, nil
 		}
 	}
 	_ = w.need(longestMagic) // a short file has no such format

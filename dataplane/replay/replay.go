@@ -42,7 +42,7 @@ func (g Go) Process(packets []dataplane.Packet, verdicts []dataplane.Verdict) er
 }
 
 // Run replays a capture (pcap or pcapng, optionally gzipped) through an engine. The
-// packets' timestamps are the clock. The output has the format of the input. Dropped
+// packets' timestamps are the clock, see Config.MaxStep for its steps. The output has the format of the input. Dropped
 // packets are missing and marks are in the headers. The timestamp of a queued packet is
 // its departure, and records are in the order (departure, number).
 //
@@ -56,15 +56,16 @@ func Run(ctx context.Context, in io.Reader, engine Engine, cfg Config) (Summary,
 	if w.need(2) == nil && bytes.HasPrefix(w.data, []byte{0x1f, 0x8b}) {
 		w = newWindow(ctx, &unzip{from: &stream{w}})
 	}
-	r := run{engine: engine, cfg: cfg, window: w, now: math.MinInt64, held: held{pages: map[int64]*page{}}, cutter: newCutter(cfg.MSS)}
+	r := run{engine: engine, cfg: cfg, window: w, held: held{pages: map[int64]*page{}}, cutter: newCutter(cfg.MSS, cfg.UDPSegment)}
 	r.kept.Packet = new(dataplane.Packet)
-	if r.cfg.MaxGap == 0 {
-		r.cfg.MaxGap = DefaultMaxGap
-	}
+	r.timeline = newTimeline(cfg.MaxStep, cfg.MaxGap)
 	if cfg.Output != nil {
 		r.out = newOutput(cfg.Output)
 	}
-	f, err := openCapture(w)
+	if cfg.FCS != 0 {
+		r.trailers.next = math.MaxInt64
+	}
+	f, err := openCapture(w, cfg.FCS)
 	if err == nil {
 		r.format = f
 		r.makeBatch(engine.Batch())
@@ -88,7 +89,11 @@ func Run(ctx context.Context, in io.Reader, engine Engine, cfg Config) (Summary,
 			err = e
 		}
 	}
-	r.summary.Both, r.summary.Cut, r.summary.Warnings, r.summary.Notes = r.both.result(), r.cutter.count, r.warnings(), r.notes()
+	if r.summary.Packets > 0 {
+		r.summary.Last = r.timeline.now
+	}
+	r.summary.Both, r.summary.Cut, r.summary.Steps = r.both.result(), r.cutter.count, r.timeline.count
+	r.summary.Warnings, r.summary.Notes = r.warnings(), r.notes()
 	return r.summary, err
 }
 
@@ -110,13 +115,14 @@ type run struct {
 	linkAccepted bool  // link is the type of the previous packet
 	linkUnknown  bool  // dataplane does not know it
 	last         int64 // timestamp of the previous packet, ns
-	now          int64 // largest timestamp so far, ns
+	timeline     timeline
 	scheduled    departures
 	waiting      int  // packets that the engine has not settled
 	held         held // their records
 	seen         [len(oddities)]occurrences
 	truncated    bool // a packet of the batch is
 	cutter       cutter
+	trailers     trailers
 	both         bothCounter
 
 	// The next batch: n packets.
@@ -190,7 +196,10 @@ func (r *run) take(rec *record) error {
 		}
 		r.link, r.linkAccepted, r.linkUnknown = rec.Link, true, !rec.Link.Known()
 	}
-	r.advanceClock(rec)
+	r.begin(rec)
+	if rec.ID >= r.trailers.next {
+		r.trailers.look(r, rec)
+	}
 	if r.cfg.Arrived != nil {
 		if err := r.cfg.Arrived(rec.Packet); err != nil {
 			return err
@@ -315,7 +324,7 @@ func (r *run) collect(now int64) error {
 		}
 		rec := &r.kept
 		r.format.parse(rec, kept.raw)
-		rec.fcsCorrect = kept.fcsCorrect
+		rec.fcsCorrect, rec.Shift = kept.fcsCorrect, kept.shift
 		if v.Done&dataplane.ECNSet != 0 {
 			dataplane.Parse(rec.Packet)
 			rec.SetCE()
@@ -363,7 +372,7 @@ func (r *run) write(rec *record, v *dataplane.Verdict) error {
 		return r.out.copied(rec.raw)
 	}
 	if rec.overflow {
-		_ = r.format.restamp(rec, rec.Time) // kept as it is if the format has no room for the carry
+		_ = r.format.restamp(rec, rec.Time-rec.Shift) // kept as it is if the format has no room for the carry
 	}
 	if rec.fcsCorrect {
 		rec.updateFCS()

@@ -3,6 +3,7 @@ package replay
 import (
 	"cmp"
 	"encoding/binary"
+	"fmt"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
@@ -27,6 +28,13 @@ const (
 	// usualPacket is the size up to which a packet of a connection with unknown MSS is
 	// one packet: the MTU of Ethernet, bytes.
 	usualPacket = 1500
+	// encapsulation is the length of headers that a frame without IP, which may be in it, can have, bytes.
+	encapsulation = 64
+	udpHeader     = 8
+	// MaxUDPSegment is the largest payload of a UDP datagram over IPv4, bytes.
+	MaxUDPSegment = 1<<16 - 1 - 20 - udpHeader
+	// maxDatagrams is UDP_MAX_SEGMENTS of Linux.
+	maxDatagrams = 128
 	// largestPacket is GSO_MAX_SIZE of Linux, 8 * 65535 bytes. A larger packet has a
 	// forged length.
 	largestPacket = 8 * 65535
@@ -40,24 +48,28 @@ const (
 // was captured.
 type sizes struct{ small, large int }
 
-// cutter finds packets that were captured before segmentation (TSO) or after coalescing (GRO),
+// cutter finds packets that were captured before segmentation (TSO, UDP GSO) or after coalescing (GRO),
 // and describes them to the engine as the segments on the wire. Live planes count them in the
-// same way.
+// same way. It notes those that it cannot cut.
 //
-// The payload of a segment is the MSS less the TCP and IP options (RFC 6691). The MSS is the
+// The payload of a TCP segment is the MSS less the TCP and IP options (RFC 6691). The MSS is the
 // smaller one of those in both SYNs: Linux announces its own limit in its SYN, and it also
 // applies to the segments that it sends. A packet that fits the larger one is not cut, because routers that
 // lower the MSS in SYNs make it differ from the one in use.
 type cutter struct {
-	unknown sizes // of connections whose SYN was not captured
-	largest int   // packets up to this size need not be cut, bytes
-	latest  map[connection]sizes
-	earlier map[connection]sizes
-	count   int64 // packets that were cut
+	unknown  sizes // of connections whose SYN was not captured
+	datagram int   // payload of a segment of UDP, bytes; 0 if unknown
+	largest  int   // packets up to this size need not be cut, bytes
+	latest   map[connection]sizes
+	earlier  map[connection]sizes
+	count    int64 // packets that were cut
 }
 
-func newCutter(mss int) cutter {
-	c := cutter{unknown: sizes{mss, mss}, largest: usualPacket}
+func newCutter(mss, datagram int) cutter {
+	c := cutter{unknown: sizes{mss, mss}, datagram: datagram, largest: usualPacket}
+	if datagram > 0 {
+		c.largest = min(c.largest, 20+udpHeader+datagram)
+	}
 	if mss > 0 {
 		c.largest = min(c.largest, mss+20+tcpHeader)
 	}
@@ -73,13 +85,80 @@ func (c *cutter) plain(p *dataplane.Packet) bool {
 		d[12] == 0x08 && d[13] == 0 && d[l3] == 0x45 && (d[l3+9]^protoTCP)|(^d[l3+20+13]&tcpSYN) != 0
 }
 
-// packet cuts a packet if it is a super-packet, and reads the MSS of a SYN.
+// packet cuts a packet if it is a super-packet.
 func (c *cutter) packet(r *run, p *dataplane.Packet) {
 	if c.skips(p) {
 		return
 	}
 	dataplane.Parse(p)
-	if p.Proto != protoTCP || !p.HasPorts || p.Fragmented {
+	size := ipLength(p)
+	switch {
+	case p.Kind == dataplane.Malformed || p.Fragmented || size > largestPacket:
+	case p.Kind == dataplane.Other:
+		if p.Link.Known() && size > usualPacket+encapsulation {
+			r.noteUncut(p)
+		}
+	case p.Proto == protoTCP:
+		c.tcp(r, p, size)
+	case p.Proto == protoUDP && !isTunnel(p):
+		c.udp(r, p, size)
+	case size > usualPacket:
+		r.noteUncut(p)
+	}
+}
+
+// isTunnel reports that a UDP packet is probably of a tunnel. The segments of a super-packet in a
+// tunnel repeat the headers in it, too.
+func isTunnel(p *dataplane.Packet) bool {
+	switch p.DstPort {
+	case 2152, 4789, 6081, 8472: // GTP-U, VXLAN, Geneve, and VXLAN of Linux
+		return p.HasPorts
+	}
+	return false
+}
+
+// noteUncut notes a packet that cannot be cut.
+func (r *run) noteUncut(p *dataplane.Packet) {
+	r.noteOf(p.ID, uncutOther)
+	s := &r.seen[uncutOther]
+	switch {
+	case s.packets > 1:
+	case p.Kind == dataplane.Other:
+		s.text = fmt.Sprintf(s.text, fmt.Sprintf("EtherType %#04x", p.EtherType))
+	case p.Proto == protoUDP:
+		s.text = fmt.Sprintf(s.text, fmt.Sprintf("UDP port %d", p.DstPort))
+	default:
+		s.text = fmt.Sprintf(s.text, fmt.Sprintf("IP protocol %d", p.Proto))
+	}
+}
+
+// udp cuts a UDP packet of size bytes.
+func (c *cutter) udp(r *run, p *dataplane.Packet, size int) {
+	headers := p.L4 + udpHeader
+	payload := p.L3 + size - headers
+	n := 0
+	if c.datagram > 0 && p.HasPorts {
+		n = (payload + c.datagram - 1) / c.datagram
+	}
+	switch {
+	case n > 1 && n <= maxDatagrams:
+		p.Segments, p.Segment = n, headers+c.datagram
+		p.WireLen += (n - 1) * headers
+		c.count++
+		if size <= usualPacket {
+			r.noteOf(p.ID, shortCut)
+		}
+	case size > usualPacket:
+		r.noteOf(p.ID, uncutUDP)
+	}
+}
+
+// tcp cuts a TCP packet of size bytes, and reads the MSS of a SYN.
+func (c *cutter) tcp(r *run, p *dataplane.Packet, size int) {
+	if !p.HasPorts {
+		if size > usualPacket {
+			r.noteOf(p.ID, uncut)
+		}
 		return
 	}
 	conn, _ := connectionOf(p)
@@ -90,8 +169,7 @@ func (c *cutter) packet(r *run, p *dataplane.Packet) {
 			c.learn(conn, tcp[tcpHeader:min(header, len(tcp))], flags&tcpACK != 0)
 		}
 	}
-	switch mss, size := c.of(conn), ipLength(p); {
-	case size > largestPacket:
+	switch mss := c.of(conn); {
 	case mss != sizes{}:
 		c.cut(p, size, header, mss)
 	case size > usualPacket:
@@ -102,16 +180,23 @@ func (c *cutter) packet(r *run, p *dataplane.Packet) {
 // ipLength returns the length in the IP header, which excludes a trailer of the link, bytes. BIG
 // TCP and some drivers leave it 0.
 func ipLength(p *dataplane.Packet) int {
-	length := int(be16(p.Data[p.L3+2:]))
-	if p.Kind == dataplane.IPv6 {
-		if length = int(be16(p.Data[p.L3+4:])); length > 0 {
-			length += 40
+	if length := statedLength(p); length > 0 {
+		return min(length, p.L3Len)
+	}
+	return p.L3Len
+}
+
+// statedLength returns the length in the IP header, or 0 for none, bytes.
+func statedLength(p *dataplane.Packet) int {
+	switch p.Kind {
+	case dataplane.IPv4:
+		return int(be16(p.Data[p.L3+2:]))
+	case dataplane.IPv6:
+		if length := int(be16(p.Data[p.L3+4:])); length > 0 {
+			return length + 40
 		}
 	}
-	if length == 0 {
-		return p.L3Len
-	}
-	return min(length, p.L3Len)
+	return 0
 }
 
 // headerOf returns the length of an IP header without options, bytes.

@@ -177,7 +177,7 @@ func TestNotCut(t *testing.T) {
 		"other connection":        {[][]byte{syn(mssOption(1460)), tcp{port: 40001, peer: 443}.frame(flagACK, nil, 2920, false)}, 0, 0, 2, 1},
 		"new SYN":                 {[][]byte{syn(mssOption(1460)), syn(mssOption(8960)), c.frame(flagACK, timestamps, 2896, false), c.frame(flagACK, timestamps, 2*8948, false)}, 0, 1, 5, 0},
 		"fragment":                {[][]byte{syn(mssOption(1460)), fragment}, 0, 0, 2, 0},
-		"UDP":                     {[][]byte{syn(mssOption(1460)), udp}, 0, 0, 2, 0},
+		"UDP":                     {[][]byte{syn(mssOption(1460)), udp}, 0, 0, 2, 1},
 		"MSS of an attacker":      {[][]byte{syn(mssOption(1)), c.frame(flagACK, nil, 96, false)}, 0, 1, 3, 0},
 	} {
 		in := littleEndian().pcap(magicMicro, ethernet)
@@ -236,10 +236,10 @@ func TestCutBounded(t *testing.T) {
 		}
 	}
 	in.packet(1, 0, tcp{port: 65535, peer: 1002}.frame(flagACK, nil, 2920, false))
-	r := run{cutter: newCutter(0)}
+	r := run{cutter: newCutter(0, 0)}
 	most := 0
 	w := newWindow(t.Context(), bytes.NewReader(in.bytes))
-	f, err := openCapture(w)
+	f, err := openCapture(w, 0)
 	for rec := (record{Packet: &dataplane.Packet{}}); err == nil; w.release() {
 		if err = f.next(&rec); err == nil && rec.isPacket {
 			r.cutter.packet(&r, rec.Packet)
@@ -251,5 +251,100 @@ func TestCutBounded(t *testing.T) {
 	}
 	if most > 2*maxConnections {
 		t.Errorf("%d connections in memory, want at most %d", most, 2*maxConnections)
+	}
+}
+
+// datagram returns a frame with an IP packet of a protocol, with ports and n bytes behind the header of
+// UDP. With tags it has that number of VLAN tags.
+func datagram(v6 bool, tags int, proto byte, port uint16, n int) []byte {
+	frame := []byte{2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1}
+	for range tags {
+		frame = append(frame, 0x81, 0, 0, 5)
+	}
+	total := n + 8
+	body := append([]byte{0x9c, 0x40, byte(port >> 8), byte(port), byte(total >> 8), byte(total), 0, 0}, make([]byte, n)...)
+	if v6 {
+		ip := append([]byte{0x60, 0, 0, 0, byte(total >> 8), byte(total), proto, 64}, make([]byte, 32)...)
+		return slices.Concat(frame, []byte{0x86, 0xdd}, ip, body)
+	}
+	ip := []byte{0x45, 0, byte((total + 20) >> 8), byte(total + 20), 0, 0, 0x40, 0, 64, proto, 0, 0, 192, 0, 2, 1, 198, 51, 100, 1}
+	return slices.Concat(frame, []byte{8, 0}, ip, body)
+}
+
+// TestCutUDP compares captures with UDP super-packets and the captures of the same traffic after
+// segmentation: all lengths must be counted alike.
+func TestCutUDP(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	for range 60 {
+		size := 500 + r.IntN(950)
+		v6, tags := r.IntN(2) == 0, r.IntN(3)
+		super, wire := littleEndian().pcap(magicMicro, ethernet), littleEndian().pcap(magicMicro, ethernet)
+		cut := int64(0)
+		for range 1 + r.IntN(40) {
+			payload := r.IntN(size + 1)
+			if r.IntN(2) == 0 {
+				payload = 1 + r.IntN(min(maxDatagrams*size, 65_000))
+			}
+			super.packet(1, 0, datagram(v6, tags, 17, 443, payload))
+			if payload > size {
+				cut++
+			}
+			for first := true; first || payload > 0; first = false {
+				n := min(payload, size)
+				wire.packet(1, 0, datagram(v6, tags, 17, 443, n))
+				payload -= n
+			}
+		}
+		got, s := totals(t, super.bytes, Config{UDPSegment: size})
+		want, plain := totals(t, wire.bytes, Config{UDPSegment: size})
+		if got != want || s.Cut != cut || plain.Cut != 0 || len(plain.Warnings) > 0 {
+			t.Errorf("v6 %v, %d tags, segments of %d: got %v with %d cut, want %v with %d: %q", v6, tags, size, got, s.Cut, want, cut, plain.Warnings)
+		}
+	}
+}
+
+// TestSuperPacketWarnings checks that a packet longer than a link carries is cut, or named.
+func TestSuperPacketWarnings(t *testing.T) {
+	fragment := datagram(false, 0, 17, 443, 4000)
+	fragment[14+6] = 0x20
+	truncated := datagram(true, 0, 17, 443, 4000)
+	other := slices.Concat(make([]byte, 12), []byte{0x88, 0x63}, make([]byte, 2000))
+	baby := slices.Concat(make([]byte, 12), []byte{0x88, 0xe5}, make([]byte, 1532)) // MACsec
+	for name, test := range map[string]struct {
+		frame    []byte
+		captured int // 0 for all
+		size     int
+		cut      int64
+		want     string
+	}{
+		"UDP":                       {datagram(false, 0, 17, 443, 4000), 0, 0, 0, "packet 1: UDP longer than 1,500 bytes, not fragmented; "},
+		"UDP of 1,500 bytes":        {datagram(false, 0, 17, 443, 1472), 0, 0, 0, ""},
+		"UDP, cut":                  {datagram(false, 0, 17, 443, 4000), 0, 1200, 1, ""},
+		"UDP, short":                {datagram(false, 0, 17, 443, 1300), 0, 1200, 1, "packet 1: UDP of at most 1,500 bytes, cut by --udp-segment, "},
+		"UDP, one segment":          {datagram(false, 0, 17, 443, 1200), 0, 1200, 0, ""},
+		"UDP, too many segments":    {datagram(false, 0, 17, 443, 1300), 0, 10, 0, ""},
+		"UDP, far too many":         {datagram(false, 0, 17, 443, 20_000), 0, 100, 0, "UDP longer than 1,500 bytes"},
+		"UDP, no ports captured":    {truncated, 14 + 40 + 2, 1200, 0, "UDP longer than 1,500 bytes"},
+		"a fragment":                {fragment, 0, 1200, 0, ""},
+		"VXLAN":                     {datagram(false, 0, 17, 4789, 4000), 0, 1200, 0, "neither TCP nor plain UDP (UDP port 4789)"},
+		"VXLAN of 1,500 bytes":      {datagram(false, 0, 17, 4789, 1472), 0, 1200, 0, ""},
+		"SCTP":                      {datagram(true, 1, 132, 443, 4000), 0, 1200, 0, "neither TCP nor plain UDP (IP protocol 132)"},
+		"ESP":                       {datagram(false, 0, 50, 443, 4000), 0, 0, 0, "(IP protocol 50)"},
+		"TCP, no ports captured":    {datagram(false, 0, 6, 443, 4000), 14 + 20 + 2, 0, 0, "of a TCP connection whose SYN was not captured"},
+		"not IP":                    {other, 0, 0, 0, "(EtherType 0x8863)"},
+		"a frame in a larger frame": {baby, 0, 0, 0, ""},
+	} {
+		in := littleEndian().pcap(magicMicro, ethernet)
+		if test.captured == 0 {
+			test.captured = len(test.frame)
+		}
+		in.words(1, 0, uint32(test.captured), uint32(len(test.frame))).rawBytes(test.frame[:test.captured]...)
+		_, s := totals(t, in.bytes, Config{UDPSegment: test.size})
+		warnings := slices.DeleteFunc(s.Warnings, func(w string) bool { return strings.Contains(w, "headers truncated") })
+		if got := strings.Join(warnings, "\n"); s.Cut != test.cut || (got == "") != (test.want == "") || !strings.Contains(got, test.want) || strings.Contains(got, "%!") {
+			t.Errorf("%s: %d cut, warnings %q, want %d and %q", name, s.Cut, got, test.cut, test.want)
+		}
 	}
 }

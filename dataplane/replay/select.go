@@ -40,8 +40,14 @@ func (s *Selection) active() bool { return s.Filter != nil || s.Way != AnyWay }
 // selects reports whether a packet is replayed.
 func (r *run) selects(rec *record) bool {
 	s := &r.cfg.Select
-	if s.Filter != nil && !s.Filter(rec.Packet) {
-		return false
+	if s.Filter != nil {
+		stamp := rec.Time
+		rec.Time = r.timeline.known[0].at(stamp) // only a replayed packet shows that the clock was set
+		chosen := s.Filter(rec.Packet)
+		rec.Time = stamp
+		if !chosen {
+			return false
+		}
 	}
 	if s.Way == AnyWay {
 		return true

@@ -24,10 +24,12 @@ func TestWarnings(t *testing.T) {
 	}{
 		{"nothing odd", pcap().packet(1, 0, data).packet(1, 0, data).packet(1, 1, data), 0, nil},
 		{"a timestamp goes back", pcap().packet(2, 0, data).packet(1, 999_999, data), 0, []string{"packet 2: ...goes backwards"}},
-		{"timestamps behind the largest", pcap().packet(3, 0, data).packet(1, 0, data).packet(2, 0, data).packet(3, 0, data), 0, []string{"2 packets (first: 2): ...goes backwards"}},
+		{"timestamps behind the largest", pcap().packet(3, 0, data).packet(2, 0, data).packet(2, 1, data).packet(3, 0, data), 0, []string{"2 packets (first: 2): ...goes backwards"}},
 		{"a day ahead", pcap().packet(1, 0, data).packet(1+day, 0, data), 0, nil},
-		{"more than a day ahead", pcap().packet(1, 0, data).packet(1+day, 1, data).packet(2, 0, data), 0, []string{"packet 3: ...goes backwards", "packet 2: ...more than 24h0m0s"}},
-		{"MaxGap", pcap().packet(1, 0, data).packet(2, 0, data).packet(3, 1, data), time.Second, []string{"packet 3: ...more than 1s"}},
+		{"more than a day ahead", pcap().packet(1, 0, data).packet(1+day, 1, data).packet(2, 0, data), 0, []string{"packet 2: ...steps ahead by 24h0m0.000001s, more than 24h0m0s", "packet 3: ...an earlier clock"}},
+		{"steps back", pcap().packet(9, 0, data).packet(7, 0, data).packet(4, 0, data), 0, []string{"2 packets (first: 2): ...steps back by up to 3s, more than 1s"}},
+		{"late packets", pcap().packet(9, 0, data).packet(7, 0, data).packet(9, 1, data).packet(7, 1, data), 0, []string{"packet 2: ...steps back by 2s", "2 packets (first: 3): ...an earlier clock"}},
+		{"MaxGap", pcap().packet(1, 0, data).packet(2, 0, data).packet(3, 1, data), time.Second, []string{"packet 3: ...steps ahead by 1.000001s, more than 1s"}},
 		{"a first timestamp is never ahead", pcap().packet(4_000_000_000, 0, data), 0, nil},
 		{"a fraction over one second", pcap().packet(1, 1_000_000, data), 0, []string{"packet 1: ...added to the seconds"}},
 		{"truncated by the snap length", pcap().packet(1, 0, data).words(1, 0, 20, 54).rawBytes(data[:20]...), 0, []string{"packet 2: ...headers", "note: packet 2: ...original length"}},
@@ -108,12 +110,12 @@ func TestLengthRuleWantsEthernet(t *testing.T) {
 	}
 }
 
-// TestSummary checks the smallest and the largest timestamp.
+// TestSummary checks the start, which is the time of the first packet, and the largest time.
 func TestSummary(t *testing.T) {
 	data := ethernetFrame(ipv4(40, 0, 1))
-	in := littleEndian().pcap(magicNano, ethernet).packet(5, 7, data).packet(3, 1, data).packet(9, 2, data).packet(4, 4, data).bytes
+	in := littleEndian().pcap(magicNano, ethernet).packet(5, 7, data).packet(4, 999_999_999, data).packet(9, 2, data).packet(8, 4, data).bytes
 	_, s := mustReplay(t, in, transparent(t))
-	if s.Packets != 4 || s.First != 3e9+1 || s.Last != 9e9+2 {
-		t.Errorf("got %+v, want 4 packets from 3000000001 to 9000000002", s)
+	if s.Packets != 4 || s.First != 5e9+7 || s.Last != 9e9+2 || s.Steps != 0 {
+		t.Errorf("got %+v, want 4 packets from 5000000007 to 9000000002", s)
 	}
 }

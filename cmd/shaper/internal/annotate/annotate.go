@@ -62,7 +62,7 @@ func (w *Writer) Arrived(p *dataplane.Packet) error {
 		return fmt.Errorf("packet %d is still queued after %d MiB of later packets, which are written in order: replay without --annotate", w.pending[0].id, w.limit>>20)
 	}
 	w.bytes += size
-	w.pending = append(w.pending, arrived{id: p.ID, time: p.Time, link: p.Link, wire: p.WireLen, data: bytes.Clone(p.Data)})
+	w.pending = append(w.pending, arrived{id: p.ID, time: p.Time - p.Shift, link: p.Link, wire: p.WireLen, data: bytes.Clone(p.Data)})
 	return nil
 }
 

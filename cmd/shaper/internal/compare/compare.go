@@ -90,6 +90,7 @@ func (c *Comparison) packet(p *dataplane.Packet, v *dataplane.Verdict) {
 			passed |= 1 << i
 		}
 	}
+	bin := c.Bin(v.Now) // the first packet is the start, metered or not
 	one := dataplane.Count{Packets: int64(v.Packets), Bytes: int64(v.Length)}
 	if v.Class < 0 {
 		c.unmetered = c.unmetered.Plus(one)
@@ -97,7 +98,6 @@ func (c *Comparison) packet(p *dataplane.Packet, v *dataplane.Verdict) {
 	}
 	c.offered = c.offered.Plus(one)
 	c.spans.packet(sighting{v.Now, one.Bytes, passed}, c.measured)
-	bin := c.Bin(v.Now)
 	c.offeredBins.Put(bin, one.Bytes)
 	for i, s := range c.passedBins {
 		if passed&(1<<i) != 0 {

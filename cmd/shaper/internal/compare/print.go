@@ -38,12 +38,12 @@ type meterTotals struct {
 	Dropped dataplane.Count `json:"dropped"`
 	Worst   struct {
 		Bytes  int64   `json:"bytes"`
-		FromNS int64   `json:"from_ns"`
+		FromNS int64   `json:"from_ns"` // since the start of the capture
 		Ratio  float64 `json:"ratio,omitempty"`
 	} `json:"worst"`
 	Starved struct {
 		NS     int64 `json:"ns"`
-		FromNS int64 `json:"from_ns"`
+		FromNS int64 `json:"from_ns"` // since the start of the capture
 	} `json:"starved"`
 	State int `json:"state_bytes"`
 }
@@ -71,8 +71,8 @@ func (c *Comparison) Totals(s replay.Summary) Result {
 			Dropped: n.dropped,
 			State:   m.state,
 		}
-		row.Worst.Bytes, row.Worst.FromNS, row.Worst.Ratio = n.burst.bytes, n.burst.from, c.ratio(n.burst.bytes)
-		row.Starved.NS, row.Starved.FromNS = n.starved.ns, n.starved.from
+		row.Worst.Bytes, row.Worst.FromNS, row.Worst.Ratio = n.burst.bytes, max(n.burst.from-s.First, 0), c.ratio(n.burst.bytes)
+		row.Starved.NS, row.Starved.FromNS = n.starved.ns, max(n.starved.from-s.First, 0)
 		t.Meters = append(t.Meters, row)
 	}
 	return t

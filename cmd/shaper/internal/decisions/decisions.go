@@ -39,6 +39,7 @@ const maxPending = 1 << 22
 // pending is the row of a packet that follows an undecided one, or is undecided itself.
 type pending struct {
 	time    int64 // timestamp of the packet, ns
+	shift   int64 // as in dataplane.Packet
 	key     string
 	verdict dataplane.Verdict
 }
@@ -87,10 +88,10 @@ func (d *Writer) Packet(p *dataplane.Packet, v *dataplane.Verdict) error {
 		if len(d.pending)-d.written == d.maxPending {
 			return fmt.Errorf("packet %d is still queued after %d more packets, and rows must be in order: replay without --decisions", d.pending[d.written].verdict.ID, d.maxPending)
 		}
-		d.pending = append(d.pending, pending{p.Time, string(d.key), *v})
+		d.pending = append(d.pending, pending{p.Time - p.Shift, p.Shift, string(d.key), *v})
 		return nil
 	}
-	return d.write(p.Time, d.key, v)
+	return d.write(p.Time-p.Shift, p.Shift, d.key, v)
 }
 
 // Settled completes the row of an undecided packet.
@@ -103,7 +104,7 @@ func (d *Writer) Settled(v *dataplane.Verdict) error {
 			break
 		}
 		d.key = append(d.key[:0], p.key...)
-		if err := d.write(p.time, d.key, &p.verdict); err != nil {
+		if err := d.write(p.time, p.shift, d.key, &p.verdict); err != nil {
 			return err
 		}
 	}
@@ -114,13 +115,13 @@ func (d *Writer) Settled(v *dataplane.Verdict) error {
 	return nil
 }
 
-// write writes the row of one packet. time is its own timestamp.
-func (d *Writer) write(time int64, key []byte, v *dataplane.Verdict) error {
+// write writes the row of one packet. time is its own timestamp, and shift is as in dataplane.Packet.
+func (d *Writer) write(time, shift int64, key []byte, v *dataplane.Verdict) error {
 	class, pre, color := "-", "", ""
 	if v.Class >= 0 {
 		class, pre, color = d.classes[v.Class], v.Pre.String(), v.Color.String()
 	}
-	departure := v.Departure
+	departure := v.Departure - shift
 	if v.Done&dataplane.Queued == 0 {
 		departure = time // even if the clock of the meters is ahead
 	}

@@ -37,6 +37,7 @@ const mostFirst = 10
 // outcome has what both sides do with a packet.
 type outcome struct {
 	time    int64 // timestamp, ns
+	shift   int64 // as in dataplane.Packet
 	verdict [2]dataplane.Verdict
 	fields  differs // fields that differ after marking
 }
@@ -114,7 +115,7 @@ func (f *Fates) packet(p *dataplane.Packet) error {
 	f.copied = append(f.copied[:0], p.Data...)
 	f.packets = [2][1]dataplane.Packet{{*p}, {*p}}
 	f.packets[0][0].Data = f.copied
-	o := outcome{time: p.Time}
+	o := outcome{time: p.Time - p.Shift, shift: p.Shift}
 	for i := range f.sides {
 		if err := f.sides[i].Process(f.packets[i][:], f.verdict[i][:]); err != nil {
 			return err
@@ -224,7 +225,7 @@ func (o *outcome) differs() (d differs) {
 // departure returns the departure as in replay --decisions. The packet must not be dropped.
 func (o *outcome) departure(side int) int64 {
 	if v := &o.verdict[side]; v.Done&dataplane.Queued != 0 {
-		return v.Departure
+		return v.Departure - o.shift
 	}
 	return o.time // even if the clock of the meters is ahead
 }

@@ -20,6 +20,7 @@ type Explanation struct {
 	ClockPacket int64   `json:"clock_packet"` // packet whose timestamp that is
 	FirstNS     int64   `json:"first_ns"`     // timestamp of the first packet
 	FirstPacket int64   `json:"first_packet"` // its number: not 1 if packets were excluded
+	ShiftNS     int64   `json:"shift_ns"`     // time of the replay minus timestamp, after steps of the capture's clock
 	Headers     string  `json:"headers"`
 	Layers      []Layer `json:"layers,omitempty"` // only if wanted
 	Captured    int     `json:"captured"`         // captured length, bytes
@@ -118,7 +119,7 @@ type QueuedJSON struct {
 func (w *Witness) Explain() *Explanation {
 	p, v := &w.packet, &w.verdict
 	t := &Explanation{
-		Row: w.row(), ClockNS: v.Now, ClockPacket: w.ahead, FirstNS: w.first, FirstPacket: w.firstID, Segments: p.Segments, Segment: p.Segment,
+		Row: w.row(), ClockNS: v.Now, ClockPacket: w.ahead, FirstNS: w.first, FirstPacket: w.firstID, ShiftNS: p.Shift, Segments: p.Segments, Segment: p.Segment,
 		Headers: headersOf(p), Captured: len(p.Data), Wire: p.WireLen, LinkHeader: p.L3, L3: p.L3Len,
 		LengthRule: say.Length(w.plan.Source.Length),
 		Missed:     []missed{}, Meters: []metered{}, Skipped: []string{}, Acted: []string{},
@@ -321,7 +322,7 @@ func (w *Witness) why(a *dataplane.Action) string {
 	case v.Done.Dropped():
 		return "the packet is not ECN-capable: its action drops it instead of setting CE"
 	case v.Done&dataplane.Queued != 0:
-		return fmt.Sprintf("sent at %s, %v after its arrival", timestamp(v.Departure), time.Duration(v.Departure-v.Now))
+		return fmt.Sprintf("sent at %s, %v after its arrival", timestamp(v.Departure-w.packet.Shift), time.Duration(v.Departure-v.Now))
 	}
 	return "sent at once"
 }

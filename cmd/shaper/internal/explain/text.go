@@ -95,17 +95,27 @@ func (t *Explanation) Write(out io.Writer, colored bool) error {
 // arrivalLines describes the time of arrival.
 func (t *Explanation) arrivalLines() []string {
 	line := fmt.Sprintf("%d arrived %s", t.Packet, timestamp(t.TimeNS))
-	switch since := time.Duration(t.TimeNS - t.FirstNS); {
+	now := t.TimeNS + t.ShiftNS
+	switch since := time.Duration(now - t.FirstNS); {
 	case since < 0:
 		line += fmt.Sprintf(", %v before packet %d", -since, t.FirstPacket)
 	case t.Packet > t.FirstPacket:
 		line += fmt.Sprintf(", %v after packet %d", since, t.FirstPacket)
 	}
-	if t.ClockNS == t.TimeNS {
-		return []string{line}
+	lines := []string{line}
+	if t.ShiftNS != 0 {
+		ahead := "ahead"
+		if t.ShiftNS > 0 {
+			ahead = "back"
+		}
+		by := time.Duration(t.ShiftNS).Abs()
+		lines = append(lines, fmt.Sprintf("the clock of the capture has been set %s by %v: its time is shifted by that", ahead, by))
 	}
-	return []string{line, fmt.Sprintf("its timestamp is %v behind the clock, which packet %d set to %s: meters and queues use the clock",
-		time.Duration(t.ClockNS-t.TimeNS), t.ClockPacket, timestamp(t.ClockNS))}
+	if t.ClockNS != now {
+		lines = append(lines, fmt.Sprintf("its timestamp is %v behind the clock, which packet %d set to %s: meters and queues use the clock",
+			time.Duration(t.ClockNS-now), t.ClockPacket, timestamp(t.ClockNS-t.ShiftNS)))
+	}
+	return lines
 }
 
 // lengthText describes the parts of the packet's length.

@@ -192,9 +192,11 @@ func (d duty) cleanUp(stays bool) error {
 	return kernel.Rescue(d.At, d.Directions...)
 }
 
-// awaitDeadline waits until a policy is confirmed or its rollback is due.
+// awaitDeadline waits until a policy is confirmed or its rollback is due. A step of the wall clock
+// during the wait does not change its length.
 func awaitDeadline(sh *kernel.Shaper) {
-	for until := sh.Until; time.Now().Before(until); time.Sleep(PollInterval) {
+	until := sh.Until
+	for due := time.Now().Add(time.Until(until)); time.Now().Before(due); time.Sleep(PollInterval) {
 		if err := sh.Refresh(); errors.Is(err, kernel.ErrDetached) {
 			return
 		} else if err == nil && !sh.Until.Equal(until) {

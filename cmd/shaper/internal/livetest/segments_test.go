@@ -1,16 +1,24 @@
 package livetest
 
 import (
+	"bytes"
+	"cmp"
 	"fmt"
 	"net"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/google/gopacket"
+	"github.com/google/gopacket/layers"
+	"github.com/google/gopacket/pcapgo"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/replay"
 )
 
 // TestLiveBigTCP checks that a super-packet of more than 64 KiB (BIG TCP) is metered as its
@@ -145,7 +153,32 @@ func segmentsOf(ip []byte) (packets, bytes int64) {
 	return packets, length + (packets-1)*headers
 }
 
-// TestLiveUDPSegments checks that UDP GSO packets are metered as their segments.
+// replayed returns the counts of a replay of frames, in which UDP super-packets have segments of size bytes.
+func replayed(t *testing.T, frames []nettest.Frame, size int) packetCount {
+	t.Helper()
+	var in bytes.Buffer
+	w := pcapgo.NewWriterNanos(&in)
+	err := w.WriteFileHeader(1<<18, layers.LinkTypeEthernet)
+	for _, f := range frames {
+		info := gopacket.CaptureInfo{Timestamp: time.Unix(0, f.Time), CaptureLength: len(f.Data), Length: len(f.Data)}
+		err = cmp.Or(err, w.WritePacket(info, f.Data))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := dataplane.New(&dataplane.Policy{Classes: []dataplane.Class{{Name: "all"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := replay.Run(t.Context(), &in, replay.Go{Pipeline: p}, replay.Config{UDPSegment: size}); err != nil {
+		t.Fatal(err)
+	}
+	n := p.Stats()[0].Total()
+	return packetCount{n.Packets, n.Bytes}
+}
+
+// TestLiveUDPSegments checks that UDP GSO packets are metered as their segments, and counted alike by a replay
+// of their capture. With offload, the capture has the super-packet.
 func TestLiveUDPSegments(t *testing.T) {
 	t.Parallel()
 	for _, hook := range []string{"tcx", "tc"} {
@@ -161,6 +194,7 @@ func TestLiveUDPSegments(t *testing.T) {
 				r := p.runShaper("--hook", hook, "--meter", unlimitedMeter, "--green", "dscp=af11")
 				in := listenUDP(t, p.far, at)
 				conn := newSender(t, p.near, at, 0, 0)
+				sniffer := p.far.Sniff("v0")
 				withFD(t, conn, func(fd int) error { return unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_SEGMENT, 1000) })
 				if _, err := conn.Write(make([]byte, 10_500)); err != nil {
 					t.Fatal(err)
@@ -177,6 +211,13 @@ func TestLiveUDPSegments(t *testing.T) {
 				s := p.stats()
 				if got, want := s.classNamed(t, "all").packetCount, (packetCount{11, 10_500 + 11*28}); got != want {
 					t.Errorf("counted %+v: want %+v", got, want)
+				}
+				frames := slices.DeleteFunc(sniffer.Stop(), func(f nettest.Frame) bool { return len(f.Data) < 500 }) // neighbors
+				if want := map[bool]int{true: 1, false: 11}[offload]; len(frames) != want {
+					t.Errorf("%d frames captured: want %d", len(frames), want)
+				}
+				if got, want := replayed(t, frames, 1000), (packetCount{11, 10_500 + 11*28}); got != want {
+					t.Errorf("a replay counts %+v: want %+v", got, want)
 				}
 				r.stopBySIGTERM()
 			})

@@ -15,6 +15,7 @@ import (
 // packet is one record of a capture.
 type packet struct {
 	time     *big.Int // ns since the epoch
+	shift    big.Int  // time of the replay minus time, ns
 	section  int      // number of the section in a pcapng file
 	linkType int
 	wire     int64 // bytes on the wire, without FCS

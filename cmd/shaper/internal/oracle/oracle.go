@@ -44,13 +44,15 @@ func (s Site) replay(text []byte, capture string) ([]*row, error) {
 		return nil, err
 	}
 	packets, err := readCapture(capture)
+	times := timesOf(packets)
 
 	var rows []*row
-	var clock *big.Int // largest timestamp so far
+	var clock *big.Int // largest time so far
 	for i, packet := range packets {
-		if clock == nil || packet.time.Cmp(clock) > 0 {
-			clock = packet.time
+		if clock == nil || times[i].Cmp(clock) > 0 {
+			clock = times[i]
 		}
+		packet.shift.Sub(times[i], packet.time)
 		if i > 0 && packet.section != packets[i-1].section {
 			p.settle(clock, true) // at the end of a section the queues are emptied
 		}
@@ -94,7 +96,7 @@ func (r *row) drop(reason string) {
 }
 
 // leave completes the row of a packet that leaves its queue.
-func (r *row) leave(t *big.Int) { r.departure, r.sent = t, t }
+func (r *row) leave(t *big.Int) { r.departure, r.sent = new(big.Int).Sub(t, &r.packet.shift), t }
 
 func (r *row) fields(number int) []string {
 	var dscpIn, dscpOut, departure string
