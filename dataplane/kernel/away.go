@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/a-seed-32e5a53f/shaper/internal/safedir"
 )
 
 // AwayError reports that a process waits for an interface that does not exist.
@@ -136,7 +138,7 @@ func listAway(namespace uint64) (out []*AwayError, err error) {
 	}
 	for _, path := range names {
 		e, err := readAway(filepath.Base(path))
-		if err != nil && !errors.Is(err, errForeignFile) {
+		if err != nil && !errors.Is(err, safedir.ErrForeign) {
 			return nil, err
 		}
 		if e != nil {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
+	"github.com/a-seed-32e5a53f/shaper/internal/safedir"
 )
 
 // journal stores the settings of an interface before shaper changed them, since the
@@ -65,7 +66,7 @@ func peekJournal(at iface) (*journal, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return &journal{}, nil
 	}
-	if errors.Is(err, errForeignFile) {
+	if errors.Is(err, safedir.ErrForeign) {
 		return nil, &journalError{at.journalPath(), err}
 	}
 	if err != nil {
