@@ -11,8 +11,6 @@ import (
 	"maps"
 	"os"
 	"slices"
-
-	"golang.org/x/sys/unix"
 )
 
 // The lines of a file of changes: a header, then a line for each call of Add with a checksum. mark says that
@@ -88,7 +86,7 @@ func Read(path string) (book Book, interrupted []Target, err error) {
 
 // read reads the book in the file, and the size of its complete lines.
 func (f *File) read() error {
-	file, err := os.OpenFile(f.Path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	file, err := open(f.Path, os.O_RDONLY)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -233,7 +231,7 @@ func (f *File) begin(line []byte) (file *os.File, err error) {
 				return nil, err
 			}
 		}
-		file, err = os.OpenFile(f.Path, os.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+		file, err = open(f.Path, os.O_WRONLY)
 		if !errors.Is(err, fs.ErrNotExist) {
 			break
 		}
@@ -275,8 +273,7 @@ func (f *File) Include(book Book) error {
 
 // Keep writes the file if it lacks changes of the book. The caller must hold the lock.
 func (f *File) Keep() error {
-	_, err := os.Lstat(f.Path)
-	if missing := len(f.Book) > 0 && errors.Is(err, fs.ErrNotExist); f.Path == "" || !f.behind && !missing {
+	if missing := len(f.Book) > 0 && !exists(f.Path); f.Path == "" || !f.behind && !missing {
 		return nil
 	}
 	if err := f.rewrite(); err != nil {
@@ -304,7 +301,7 @@ func (f *File) rewrite() error {
 	}
 	defer prepared.discard()
 	if f.damaged {
-		f.damaged = os.Rename(f.Path, f.Path+".damaged") != nil // for the user
+		f.damaged = prepared.keepOld(".damaged") != nil // for the user
 	}
 	f.size = 0 // if the next step fails, the next call tries again
 	if err := prepared.replace(f.Volatile); err != nil {
