@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -86,15 +85,10 @@ func Read(path string) (book Book, interrupted []Target, err error) {
 
 // read reads the book in the file, and the size of its complete lines.
 func (f *File) read() error {
-	file, err := open(f.Path, os.O_RDONLY)
+	text, err := ReadFile(f.Path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("file of changes: %w: its changes are not in force", err)
-	}
-	defer file.Close()
-	text, err := io.ReadAll(file)
 	if err != nil {
 		return fmt.Errorf("file of changes: %w: its changes are not in force", err)
 	}

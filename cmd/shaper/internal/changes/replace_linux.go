@@ -2,6 +2,7 @@ package changes
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -44,6 +45,16 @@ func exists(path string) bool {
 	}
 	defer dir.Close()
 	return dir.Exists(name)
+}
+
+// ReadFile returns the content of a file.
+func ReadFile(path string) ([]byte, error) {
+	file, err := open(path, os.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return io.ReadAll(file)
 }
 
 // prepared is a file whose new text is beside it, on the disk unless it is volatile.
