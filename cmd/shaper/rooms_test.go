@@ -25,7 +25,8 @@ var rooms = []struct {
 	{"cmd/shaper/internal/chrome", nil, nil},
 	{"cmd/shaper/internal/report", []string{"cmd/shaper/internal/say", "dataplane"}, []string{"cmd/shaper/internal/chrome"}},
 	{"cmd/shaper/internal/say", []string{"cmd/shaper/internal/policyfile", "dataplane", "marker", "meter", "meter/shared", "queue"}, nil},
-	{"cmd/shaper/internal/changes", []string{"internal/safedir"}, nil},
+	{"cmd/shaper/internal/strictjson", nil, nil},
+	{"cmd/shaper/internal/changes", []string{"cmd/shaper/internal/strictjson", "internal/safedir"}, nil},
 	{"cmd/shaper/internal/pattern", nil, nil},
 	{"cmd/shaper/internal/policyfile", []string{"cmd/shaper/internal/calendar", "cmd/shaper/internal/changes", "cmd/shaper/internal/pattern", "dataplane", "marker", "meter", "queue"}, nil},
 	{

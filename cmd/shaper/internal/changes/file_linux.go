@@ -10,6 +10,8 @@ import (
 	"maps"
 	"os"
 	"slices"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/strictjson"
 )
 
 // The lines of a file of changes: a header, then a line for each call of Add with a checksum. mark says that
@@ -142,7 +144,7 @@ func decode(line []byte) (list []Change, err error) {
 	if !ok || string(sum) != fmt.Sprintf("%08x", crc32.ChecksumIEEE(text)) {
 		return nil, errors.New("its checksum does not match")
 	}
-	if err := json.Unmarshal(text, &list); err != nil {
+	if err := strictjson.Unmarshal(text, &list, 0); err != nil {
 		return nil, err
 	}
 	for i := range list {
