@@ -166,12 +166,14 @@ func readAway(name string) (*AwayError, error) {
 	if err != nil {
 		return nil, err
 	}
+	return parseAway(text), nil
+}
+
+// parseAway returns nil if the mark is not complete, or of another version.
+func parseAway(text []byte) *AwayError {
 	e := &AwayError{}
-	if err := json.Unmarshal(text, e); err != nil {
-		return nil, nil // the process is writing it
+	if json.Unmarshal(text, e) != nil || e.Direction > Ingress {
+		return nil
 	}
-	if e.Direction > Ingress {
-		return nil, nil // written by another version
-	}
-	return e, nil
+	return e
 }

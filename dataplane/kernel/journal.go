@@ -77,16 +77,20 @@ func peekJournal(at iface) (*journal, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := &journal{}
-	err = json.Unmarshal(text, j)
-	if err == nil && j.Version != journalVersion {
-		err = fmt.Errorf("its version %d is unknown", j.Version)
-	}
+	j, err := parseJournal(text)
 	if err != nil {
 		return nil, &journalError{file.Name(), err}
 	}
-	j.written = text
 	return j, nil
+}
+
+func parseJournal(text []byte) (*journal, error) {
+	j := &journal{written: text}
+	err := json.Unmarshal(text, j)
+	if err == nil && j.Version != journalVersion {
+		err = fmt.Errorf("its version %d is unknown", j.Version)
+	}
+	return j, err
 }
 
 // saveJournal writes the journal, or removes it if no setting is changed.

@@ -24,7 +24,7 @@ const (
 	// Shared accepts a sticky directory, such as /tmp: other users can create files there, but not
 	// replace ours.
 	Shared
-	// Link accepts a path that ends in a symbolic link.
+	// Link accepts a path that ends in a symbolic link. Without it only a link of systemd is accepted.
 	Link
 )
 

@@ -19,6 +19,10 @@ type UnsafeError struct {
 
 func (e *UnsafeError) Error() string { return e.Path + " " + e.Reason }
 
+// private is where systemd puts a directory of a service with DynamicUser, such as /run/shaper or
+// /var/lib/shaper. It makes a link to it.
+const private = "private/"
+
 // maxLinks is the number of symbolic links in a path that the kernel follows.
 const maxLinks = 40
 
@@ -107,7 +111,7 @@ func (w *walk) step(name string, last bool) (target string, err error) {
 	if err := w.trust(path, stat.Uid); err != nil {
 		return "", err
 	}
-	if last && w.rules&Link == 0 {
+	if last && w.rules&Link == 0 && target != private+name {
 		return "", &UnsafeError{path, fmt.Sprintf("is a symbolic link: give the directory itself, %q", target)}
 	}
 	if w.links++; w.links > maxLinks {

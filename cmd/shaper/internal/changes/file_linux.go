@@ -94,6 +94,11 @@ func (f *File) read() error {
 	if err != nil {
 		return fmt.Errorf("file of changes: %w: its changes are not in force", err)
 	}
+	return f.parse(text)
+}
+
+// parse is read for the text of the file.
+func (f *File) parse(text []byte) error {
 	rest, ok := bytes.CutPrefix(text, []byte(header))
 	if !ok {
 		if rest, ok = bytes.CutPrefix(text, []byte(header1)); !ok {

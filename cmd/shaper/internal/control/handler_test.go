@@ -387,3 +387,31 @@ func (s *slowWriter) Write(b []byte) (int, error) {
 	<-s.gate
 	return s.ResponseRecorder.Write(b)
 }
+
+// FuzzParseChanges parses bodies. What is accepted can be made, and has its end to come.
+func FuzzParseChanges(f *testing.F) {
+	f.Add([]byte(turnOff))
+	f.Add([]byte(`[{"kind":"customer","name":"a","plan":"b","parameters":{"rate":"1mbit"},"for":"1h"},{"kind":"link","name":"l","reset":true}]`))
+	f.Add([]byte(`{"kind":"queue","name":"q","parameters":{"rate":"1mbit"},"until":"2030-01-01T00:00:00Z"}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		now := time.Unix(1.7e9, 0)
+		list, err := parseChanges(body, now)
+		if err != nil {
+			if status := httpStatus(err); status < 400 || status >= 500 {
+				t.Errorf("%v: status %d", err, status)
+			}
+			return
+		}
+		for i := range list {
+			if err := list[i].Check(); err != nil {
+				t.Error(err)
+			}
+			if until := list[i].Until; !until.IsZero() && !now.Before(until) {
+				t.Errorf("ends at %v", until)
+			}
+		}
+		if ListChanges(list, now) == nil {
+			t.Error("no list")
+		}
+	})
+}
