@@ -1,7 +1,6 @@
 package changes
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"hash/crc32"
