@@ -265,3 +265,19 @@ func TestAllocations(t *testing.T) {
 		t.Errorf("got %v allocations, want 0", n)
 	}
 }
+
+// FuzzParseDSCP parses codepoints. What is accepted has a name that is the same codepoint.
+func FuzzParseDSCP(f *testing.F) {
+	for _, s := range []string{"be", "cs7", "af43", "ef", "63", "064", "+1"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		dscp, err := ParseDSCP(s)
+		if err != nil {
+			return
+		}
+		if again, err := ParseDSCP(DSCPName(dscp)); err != nil || again != dscp || dscp > 63 {
+			t.Errorf("%q is %d, named %s, which is %d, %v", s, dscp, DSCPName(dscp), again, err)
+		}
+	})
+}

@@ -377,3 +377,48 @@ func FuzzRestoreTable(f *testing.F) {
 		}
 	})
 }
+
+// FuzzRestoreShards restores shards from any bytes, with their checksum: each key is in the shard that
+// looks it up, and an error changes nothing.
+func FuzzRestoreShards(f *testing.F) {
+	p := compileProfile(f, TokenBucket{Rate: ByteRate(1000), Burst: 1000})
+	newShards := func() *Shards[string] {
+		s, err := NewShards[string](p, TableConfig{Keys: 8}, 2)
+		if err != nil {
+			f.Fatal(err)
+		}
+		return s
+	}
+	full := newShards()
+	for _, key := range []string{"a", "b", "c", "d"} {
+		full.Color(key, 5, 500, Green)
+	}
+	data, _ := full.AppendBinary(nil)
+	f.Add(data[:len(data)-4], int64(2000), 700)
+	f.Fuzz(func(t *testing.T, data []byte, now int64, n int) {
+		shards := newShards()
+		shards.Color("z", 0, 300, Green)
+		before, _ := shards.AppendBinary(nil)
+		if err := shards.UnmarshalBinary(appendChecksum(slices.Clone(data), 0)); err != nil {
+			if after, _ := shards.AppendBinary(nil); !slices.Equal(before, after) {
+				t.Errorf("%v: the shards changed", err)
+			}
+			return
+		}
+		keys := shards.Stats().Keys
+		saved, err := shards.AppendBinary(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		same := newShards()
+		if err := same.UnmarshalBinary(saved); err != nil || same.Stats().Keys != keys {
+			t.Fatalf("saved again: %v, %d keys, want %d", err, same.Stats().Keys, keys)
+		}
+		for i := range uint64(8) {
+			key := string(binary.AppendUvarint(nil, i+'a'))
+			if got, want := same.Color(key, now, n, Green), shards.Color(key, now, n, Green); got != want {
+				t.Fatalf("key %q: got %v after the shards were saved again, want %v", key, got, want)
+			}
+		}
+	})
+}

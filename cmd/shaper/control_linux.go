@@ -184,6 +184,13 @@ func statsOfAll(ctx context.Context, look changesLook, shapers func(func([]live.
 	}
 }
 
+func numberOfCustomers(policy *policyfile.Compiled) int {
+	if policy.Plan.Customers == nil {
+		return 0
+	}
+	return len(policy.Plan.Customers.Of)
+}
+
 // writeCustomers writes lists of customers as a JSON list, row by row: there may be a million.
 func writeCustomers(w io.Writer, list []rankedCustomers) error {
 	out := &failedWriter{w: w}

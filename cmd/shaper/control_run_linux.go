@@ -151,6 +151,22 @@ func (c runControl) Changes(ctx context.Context) ([]changes.Change, error) {
 	return slices.Collect(book.All()), err // in this goroutine: there may be many
 }
 
+// Sizes returns the numbers of customers in all shapers and of changed targets.
+func (c runControl) Sizes(ctx context.Context) (customers, changed int, err error) {
+	err = c.read(ctx, func(list []*kernel.Shaper) error {
+		changed = len(c.r.changer.Book)
+		for _, sh := range list {
+			policy, err := changeable{sh, c.r}.Policy()
+			if err != nil {
+				return err
+			}
+			customers += numberOfCustomers(policy)
+		}
+		return nil
+	})
+	return customers, changed, err
+}
+
 // Set makes changes, all or none.
 func (c runControl) Set(ctx context.Context, list []changes.Change) error {
 	var run *live.Run

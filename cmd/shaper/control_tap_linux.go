@@ -83,6 +83,17 @@ func (t tapControl) Changes(context.Context) ([]changes.Change, error) {
 	return slices.Collect(t.c.changes.Copy().All()), nil
 }
 
+// Sizes returns the numbers of customers in all directions and of changed targets.
+func (t tapControl) Sizes(context.Context) (customers, changed int, err error) {
+	for _, sh := range t.c.list {
+		policy, _ := sh.Policy()
+		customers += numberOfCustomers(policy)
+	}
+	t.c.changes.Lock()
+	defer t.c.changes.Unlock()
+	return customers, len(t.c.changes.Book), nil
+}
+
 // Set makes changes, all or none.
 func (t tapControl) Set(_ context.Context, list []changes.Change) error {
 	t.c.changes.Lock()

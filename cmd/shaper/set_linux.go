@@ -85,8 +85,17 @@ func parseChange(words []string, now time.Time, span time.Duration) (c changes.C
 		return c, errors.New("want customer, link or queue, a name, and a change such as rate=50mbit")
 	}
 	c.Kind, c.Name = changes.Kind(words[0]), words[1]
+	seen := map[string]bool{}
 	for _, word := range policyfile.JoinUnits(words[2:]) {
 		name, value, assigns := strings.Cut(word, "=")
+		key := name
+		if word == "off" || word == "on" {
+			key = "on or off"
+		}
+		if seen[key] {
+			return c, fmt.Errorf("%.80q: %s is given twice", word, key)
+		}
+		seen[key] = true
 		switch {
 		case word == "off" || word == "on":
 			off := word == "off"
@@ -151,6 +160,9 @@ func readChanges(path string, now time.Time, span time.Duration) (out []changes.
 		var c changes.Change
 		if err == nil {
 			c, err = parseChange(words, now, span)
+		}
+		if err == nil && len(out) == changes.MaxList {
+			return nil, usagef("--file %s: more than %d changes: split it", say.Printable(path), changes.MaxList)
 		}
 		if err != nil {
 			if errs = append(errs, fmt.Errorf("%s:%d: %w", say.Printable(path), n, err)); len(errs) == maxLineErrors {

@@ -55,6 +55,10 @@ func TestParseChange(t *testing.T) {
 		"customer a for=1h":                      `customer "a": nothing to change`,
 		"customer a off for=0s":                  `for=0s: it must be above zero`,
 		"customer a reset for=1h":                `customer "a": reset cannot be combined with other changes`,
+		"customer a rate=1mbit rate=2mbit":       `"rate=2mbit": rate is given twice`,
+		"customer a plan=a off plan=a":           `"plan=a": plan is given twice`,
+		"customer a on off":                      `"off": on or off is given twice`,
+		"customer a off for=1h for=2h":           `"for=2h": for is given twice`,
 		"class a off":                            `"class": want customer, link or queue`,
 		"link a burst=1kB":                       `link "a": burst cannot be changed, only the rate`,
 		"queue a off":                            `queue "a": want a rate, such as rate=35mbit`,
@@ -77,6 +81,42 @@ func TestParseChange(t *testing.T) {
 	c, err := parseChange([]string{"customer", "a", "off", "for=2h"}, now, time.Hour)
 	if err != nil || !c.Until.Equal(now.Add(2*time.Hour)) {
 		t.Errorf("got %v, %v, want the end of the line, not of the flag", c.Until, err)
+	}
+}
+
+// FuzzReadChanges checks that every change of a line is one that Check allows, and that nothing panics.
+func FuzzReadChanges(f *testing.F) {
+	f.Add("\ufeffcustomer \"a b\" plan=x rate=1mbit for=1h\n# comment\n\nlink l reset\n")
+	f.Add("queue q rate=1mbit")
+	f.Fuzz(func(t *testing.T, text string) {
+		path := filepath.Join(t.TempDir(), "changes.txt")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		now := time.Now()
+		list, err := readChanges(path, now, 0)
+		if err != nil {
+			return
+		}
+		for i := range list {
+			if err := list[i].Check(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// TestReadTooManyChanges reads as many changes as a call may have, and one more.
+func TestReadTooManyChanges(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "changes.txt")
+	for more, want := range []string{"", "more than 100000 changes: split it"} {
+		if err := os.WriteFile(path, []byte(strings.Repeat("customer a off\n", changes.MaxList+more)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		list, err := readChanges(path, time.Now(), 0)
+		if want == "" && (err != nil || len(list) != changes.MaxList) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%d more: got %d changes, %v", more, len(list), err)
+		}
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -15,8 +14,8 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/output"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+	"github.com/a-seed-32e5a53f/shaper/internal/safedir"
 )
 
 // stateFlag is the flag --state of a command. A file of state begins with a line with its content,
@@ -31,19 +30,18 @@ func (f *stateFlag) add(flags *pflag.FlagSet, command string) {
 	flags.StringVar(&f.dir, "state", "", "keep changes by shaper set, the quotas used and the tokens of customers in `DIR`, across a restart and a reboot")
 }
 
-// open makes the directory. Files in it are trusted, so it is an error if other users can
-// write to it.
-func (f *stateFlag) open() error {
+// open opens the directory, or makes it, until the process ends. Files in it are trusted, so it is an
+// error if another user controls it.
+func (f *stateFlag) open() (err error) {
 	if f.dir == "" {
 		return nil
 	}
-	f.dir = output.Absolute(f.dir)
-	if err := os.MkdirAll(f.dir, 0o700); err != nil {
-		return plainPathError("--state", err)
+	if f.dir, err = filepath.Abs(f.dir); err != nil {
+		return err
 	}
-	info, err := os.Stat(f.dir)
-	if err == nil && (!info.IsDir() || info.Mode()&0o022 != 0) {
-		return usagef("--state %q: not a directory that only its owner can write", f.dir)
+	err = safedir.Hold(f.dir, safedir.Create)
+	if errors.As(err, new(*safedir.UnsafeError)) {
+		return usagef("--state: %w", err)
 	}
 	return plainPathError("--state", err)
 }
@@ -85,7 +83,7 @@ func (f *stateFlag) read(name, kind string) ([]byte, error) {
 		return nil, nil
 	}
 	path := f.path(name, kind)
-	text, err := os.ReadFile(path)
+	text, err := changes.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -124,7 +124,11 @@ func TestTapStateWritten(t *testing.T) {
 
 // TestTapProblem checks that an error that does not go away is reported once.
 func TestTapProblem(t *testing.T) {
-	c, stderr := newStateTap(filepath.Join(t.TempDir(), "none"), statePolicy(t, `, when: {at: "00:00-24:00", plan: q}`))
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, stderr := newStateTap(filepath.Join(file, "dir"), statePolicy(t, `, when: {at: "00:00-24:00", plan: q}`))
 	for range 3 {
 		c.advanceChanges()
 	}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/a-seed-32e5a53f/shaper/internal/safedir"
 )
 
 // AwayError reports that a process waits for an interface that does not exist.
@@ -136,7 +138,7 @@ func listAway(namespace uint64) (out []*AwayError, err error) {
 	}
 	for _, path := range names {
 		e, err := readAway(filepath.Base(path))
-		if err != nil && !errors.Is(err, errForeignFile) {
+		if err != nil && !errors.Is(err, safedir.ErrForeign) {
 			return nil, err
 		}
 		if e != nil {
@@ -164,12 +166,14 @@ func readAway(name string) (*AwayError, error) {
 	if err != nil {
 		return nil, err
 	}
+	return parseAway(text), nil
+}
+
+// parseAway returns nil if the mark is not complete, or of another version.
+func parseAway(text []byte) *AwayError {
 	e := &AwayError{}
-	if err := json.Unmarshal(text, e); err != nil {
-		return nil, nil // the process is writing it
+	if json.Unmarshal(text, e) != nil || e.Direction > Ingress {
+		return nil
 	}
-	if e.Direction > Ingress {
-		return nil, nil // written by another version
-	}
-	return e, nil
+	return e
 }

@@ -124,10 +124,19 @@ func readRegistry() (r registry, text []byte, err error) {
 	if text, err = io.ReadAll(file); err != nil {
 		return r, nil, err
 	}
-	if err := json.Unmarshal(text, &r); err != nil {
+	if r, err = parseRegistry(text); err != nil {
 		return r, text, fmt.Errorf("%s cannot be read (%w): detach all shapers that use budgets of the host, then remove the file", file.Name(), err)
 	}
 	return r, text, nil
+}
+
+// parseRegistry decodes a registry. Budgets without users are left out.
+func parseRegistry(text []byte) (r registry, err error) {
+	if err := json.Unmarshal(text, &r); err != nil {
+		return registry{}, err
+	}
+	r.Budgets = slices.DeleteFunc(r.Budgets, func(b *budgetRecord) bool { return b == nil || len(b.Users) == 0 })
+	return r, nil
 }
 
 // pruneGone removes users that are gone, and budgets without users.

@@ -20,9 +20,11 @@ func ChangesPath(name string, directions []Direction) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if _, err := openStateDir(); err != nil {
+	dir, err := openStateDir()
+	if err != nil {
 		return "", err
 	}
+	defer dir.Close()
 	suffix := bothDirections
 	if len(directions) == 1 {
 		suffix = directions[0].String()

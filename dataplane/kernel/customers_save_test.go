@@ -15,7 +15,7 @@ import (
 )
 
 // savePlans are plans of customers: a bucket of 1,000 B/s, two buckets, a window and a queue.
-func savePlans(t *testing.T) []bpf.ShaperPlan {
+func savePlans(t testing.TB) []bpf.ShaperPlan {
 	t.Helper()
 	rate := meter.Rate{Bytes: 1000, Period: time.Second}
 	policy := customerPolicy(nil)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
+	"github.com/a-seed-32e5a53f/shaper/internal/safedir"
 )
 
 // journal stores the settings of an interface before shaper changed them, since the
@@ -65,7 +66,7 @@ func peekJournal(at iface) (*journal, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return &journal{}, nil
 	}
-	if errors.Is(err, errForeignFile) {
+	if errors.Is(err, safedir.ErrForeign) {
 		return nil, &journalError{at.journalPath(), err}
 	}
 	if err != nil {
@@ -76,16 +77,20 @@ func peekJournal(at iface) (*journal, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := &journal{}
-	err = json.Unmarshal(text, j)
-	if err == nil && j.Version != journalVersion {
-		err = fmt.Errorf("its version %d is unknown", j.Version)
-	}
+	j, err := parseJournal(text)
 	if err != nil {
 		return nil, &journalError{file.Name(), err}
 	}
-	j.written = text
 	return j, nil
+}
+
+func parseJournal(text []byte) (*journal, error) {
+	j := &journal{written: text}
+	err := json.Unmarshal(text, j)
+	if err == nil && j.Version != journalVersion {
+		err = fmt.Errorf("its version %d is unknown", j.Version)
+	}
+	return j, err
 }
 
 // saveJournal writes the journal, or removes it if no setting is changed.

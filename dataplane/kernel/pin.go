@@ -13,6 +13,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
+	"github.com/a-seed-32e5a53f/shaper/internal/safedir"
 )
 
 // Links that must outlive their process are pinned in a directory of bpffs.
@@ -37,21 +38,23 @@ func (at iface) pinPath(direction Direction) string {
 // ownsPinDir reports whether the pin directory belongs to this user and only this user
 // can write to it.
 func ownsPinDir() bool {
-	owner, err := safeDir(pinDir)
-	return err == nil && int(owner) == os.Geteuid()
+	dir, err := safedir.Open(pinDir, safedir.AnyOwner)
+	if err != nil {
+		return false
+	}
+	defer dir.Close()
+	return dir.Owner() == os.Geteuid()
 }
 
 // openPinDir creates the pin directory, or checks the existing one: a user who can
 // write to it can detach shapers.
 func openPinDir() error {
-	if err := os.Mkdir(pinDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	owner, err := safeDir(pinDir)
+	dir, err := safedir.Open(pinDir, safedir.Create|safedir.AnyOwner)
 	if err != nil {
 		return err
 	}
-	if owner != 0 && int(owner) != os.Geteuid() {
+	defer dir.Close()
+	if owner := dir.Owner(); owner != 0 && owner != os.Geteuid() {
 		return fmt.Errorf("%s belongs to user %d, who could detach shapers: remove it, and mount bpffs so that only root can write to it: mount -t bpf -o mode=0700 bpf %s", pinDir, owner, bpffs)
 	}
 	return nil

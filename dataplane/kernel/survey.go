@@ -16,6 +16,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
+	"github.com/a-seed-32e5a53f/shaper/internal/safedir"
 )
 
 // Survey lists everything of shaper in a network namespace.
@@ -83,7 +84,7 @@ func (v *Survey) addAll(namespace uint64, links []netlink.Link) error {
 			continue
 		}
 		err := v.addInterface(at, name)
-		if errors.Is(err, errForeignFile) { // affects only this interface
+		if errors.Is(err, safedir.ErrForeign) { // affects only this interface
 			v.Left = append(v.Left, Left{name, Egress, err.Error()})
 		} else if err != nil {
 			return fmt.Errorf("inspect %s: %w", name, err)

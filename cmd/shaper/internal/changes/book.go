@@ -11,6 +11,12 @@ import (
 	"time"
 )
 
+// MaxList is the number of changes that users can make at once: more would delay other work of the process.
+const MaxList = 100_000
+
+// ErrEnded means that the time of a change is over before it is made.
+var ErrEnded = errors.New("the change would end before it begins")
+
 // Kind is the kind of a part of a policy that can be changed.
 type Kind string
 

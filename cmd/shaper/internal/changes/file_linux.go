@@ -6,13 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
 	"slices"
 
-	"golang.org/x/sys/unix"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/strictjson"
 )
 
 // The lines of a file of changes: a header, then a line for each call of Add with a checksum. mark says that
@@ -88,18 +87,18 @@ func Read(path string) (book Book, interrupted []Target, err error) {
 
 // read reads the book in the file, and the size of its complete lines.
 func (f *File) read() error {
-	file, err := os.OpenFile(f.Path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	text, err := ReadFile(f.Path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("file of changes: %w: its changes are not in force", err)
 	}
-	defer file.Close()
-	text, err := io.ReadAll(file)
-	if err != nil {
-		return fmt.Errorf("file of changes: %w: its changes are not in force", err)
-	}
+	return f.parse(text)
+}
+
+// parse is read for the text of the file.
+func (f *File) parse(text []byte) error {
 	rest, ok := bytes.CutPrefix(text, []byte(header))
 	if !ok {
 		if rest, ok = bytes.CutPrefix(text, []byte(header1)); !ok {
@@ -150,7 +149,7 @@ func decode(line []byte) (list []Change, err error) {
 	if !ok || string(sum) != fmt.Sprintf("%08x", crc32.ChecksumIEEE(text)) {
 		return nil, errors.New("its checksum does not match")
 	}
-	if err := json.Unmarshal(text, &list); err != nil {
+	if err := strictjson.Unmarshal(text, &list, 0); err != nil {
 		return nil, err
 	}
 	for i := range list {
@@ -233,7 +232,7 @@ func (f *File) begin(line []byte) (file *os.File, err error) {
 				return nil, err
 			}
 		}
-		file, err = os.OpenFile(f.Path, os.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+		file, err = open(f.Path, os.O_WRONLY)
 		if !errors.Is(err, fs.ErrNotExist) {
 			break
 		}
@@ -275,8 +274,7 @@ func (f *File) Include(book Book) error {
 
 // Keep writes the file if it lacks changes of the book. The caller must hold the lock.
 func (f *File) Keep() error {
-	_, err := os.Lstat(f.Path)
-	if missing := len(f.Book) > 0 && errors.Is(err, fs.ErrNotExist); f.Path == "" || !f.behind && !missing {
+	if missing := len(f.Book) > 0 && !exists(f.Path); f.Path == "" || !f.behind && !missing {
 		return nil
 	}
 	if err := f.rewrite(); err != nil {
@@ -304,7 +302,7 @@ func (f *File) rewrite() error {
 	}
 	defer prepared.discard()
 	if f.damaged {
-		f.damaged = os.Rename(f.Path, f.Path+".damaged") != nil // for the user
+		f.damaged = prepared.keepOld(".damaged") != nil // for the user
 	}
 	f.size = 0 // if the next step fails, the next call tries again
 	if err := prepared.replace(f.Volatile); err != nil {

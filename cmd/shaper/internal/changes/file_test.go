@@ -2,11 +2,14 @@ package changes
 
 import (
 	"errors"
+	"fmt"
+	"hash/crc32"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -329,4 +332,30 @@ func TestLockReadOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Close()
+}
+
+// FuzzRead reads a file with a line of any list, with its checksum, and any bytes behind it. What is
+// accepted is the same after it was written again.
+func FuzzRead(f *testing.F) {
+	f.Add([]byte(`[{"kind":"customer","name":"a","plan":"b","parameters":{"rate":"1mbit"},"until":"2030-01-01T00:00:00Z"},{"kind":"link","name":"l","reset":true}]`), []byte("x"))
+	f.Add([]byte(`[{"kind":"customer","name":"a","off":true,"by":1}]`), []byte(mark))
+	f.Add([]byte(`[{"kind":"customer","name":"a","Off":true,"off":false}]`), []byte("\n"))
+	f.Fuzz(func(t *testing.T, list, rest []byte) {
+		line := fmt.Appendf([]byte(header), "%08x %s\n", crc32.ChecksumIEEE(list), list)
+		file := &File{Book: Book{}, Path: "file"}
+		if err := file.parse(append(line, rest...)); err != nil {
+			if !errors.As(err, new(*DamageError)) {
+				t.Fatalf("got %v", err)
+			}
+			return
+		}
+		again, err := encode(slices.Collect(file.Book.All()))
+		if err != nil {
+			return // a year above 9999
+		}
+		same := &File{Book: Book{}, Path: "file"}
+		if err := same.parse(append([]byte(header), again...)); err != nil || len(same.Book) != len(file.Book) {
+			t.Fatalf("%v, written again %v, %v", file.Book, same.Book, err)
+		}
+	})
 }

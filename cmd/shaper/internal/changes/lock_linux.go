@@ -39,7 +39,7 @@ func TryLock(path string) (io.Closer, error) {
 		return io.NopCloser(nil), nil
 	}
 	// It is not opened for writing: then it also works on a file system that became read-only.
-	file, err := os.OpenFile(path+".lock", os.O_RDONLY|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	file, err := open(path+".lock", os.O_RDONLY|os.O_CREATE)
 	if err != nil {
 		return nil, fmt.Errorf("file of changes: %w", err)
 	}

@@ -2,10 +2,12 @@ package changes
 
 import (
 	"errors"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
+	"github.com/a-seed-32e5a53f/shaper/internal/safedir"
 )
 
 // Replace replaces a file in one step: after a crash it has the previous text or the new one.
@@ -18,40 +20,93 @@ func Replace(path string, text []byte) error {
 	return p.replace(false)
 }
 
-// prepared is the path of a file whose new text is beside it, on the disk unless it is volatile.
-type prepared string
+// openDir opens the directory of a file. If this process does not hold it, its owner may be another user:
+// the shaper of a service keeps its changes in a directory of its own.
+func openDir(path string) (dir *safedir.Dir, name string, err error) {
+	dir, err = safedir.Open(filepath.Dir(path), safedir.AnyOwner)
+	return dir, filepath.Base(path), err
+}
+
+// open opens a file, as safedir.Dir.Open does.
+func open(path string, flags int) (*os.File, error) {
+	dir, name, err := openDir(path)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	return dir.Open(name, flags)
+}
+
+// exists reports whether there is a file, or anything else of its name.
+func exists(path string) bool {
+	dir, name, err := openDir(path)
+	if err != nil {
+		return !errors.Is(err, fs.ErrNotExist)
+	}
+	defer dir.Close()
+	return dir.Exists(name)
+}
+
+// ReadFile returns the content of a file.
+func ReadFile(path string) ([]byte, error) {
+	file, err := open(path, os.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return io.ReadAll(file)
+}
+
+// prepared is a file whose new text is beside it, on the disk unless it is volatile.
+type prepared struct {
+	dir  *safedir.Dir
+	name string
+}
 
 // prepare writes the new text of a file. Only one process may do it at a time.
-func prepare(path string, text []byte, volatile bool) (prepared, error) {
-	p := prepared(path)
-	temp, err := os.OpenFile(p.temp(), os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
+func prepare(path string, text []byte, volatile bool) (*prepared, error) {
+	dir, name, err := openDir(path)
 	if err != nil {
-		return "", err
+		return nil, err
+	}
+	p := &prepared{dir, name}
+	if err := p.write(text, volatile); err != nil {
+		p.discard()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *prepared) write(text []byte, volatile bool) error {
+	if err := p.dir.Remove(p.temp()); err != nil && !errors.Is(err, fs.ErrNotExist) { // left by a killed process
+		return err
+	}
+	temp, err := p.dir.Open(p.temp(), os.O_WRONLY|os.O_CREATE|os.O_EXCL)
+	if err != nil {
+		return err
 	}
 	_, err = temp.Write(text)
 	if err == nil && !volatile {
 		err = temp.Sync()
 	}
-	if err := errors.Join(err, temp.Close()); err != nil {
-		p.discard()
-		return "", err
-	}
-	return p, nil
+	return errors.Join(err, temp.Close())
 }
 
-func (p prepared) temp() string { return string(p) + ".new" }
+func (p *prepared) temp() string { return p.name + ".new" }
 
 // discard removes the new text, unless it is in the file.
-func (p prepared) discard() { _ = os.Remove(p.temp()) }
+func (p *prepared) discard() {
+	_ = p.dir.Remove(p.temp())
+	p.dir.Close()
+}
+
+// keepOld gives the previous file another name.
+func (p *prepared) keepOld(suffix string) error { return p.dir.Rename(p.name, p.name+suffix) }
 
 // replace makes the new text that of the file.
-func (p prepared) replace(volatile bool) error {
-	if err := os.Rename(p.temp(), string(p)); err != nil || volatile {
+func (p *prepared) replace(volatile bool) error {
+	if err := p.dir.Rename(p.temp(), p.name); err != nil || volatile {
 		return err
 	}
-	dir, err := os.Open(filepath.Dir(string(p)))
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
+	return p.dir.Sync()
 }

@@ -24,6 +24,9 @@ type API interface {
 	Customers(ctx context.Context, top int, by string) (write func(io.Writer) error, err error)
 	Customer(ctx context.Context, name string) (any, error)
 	Changes(context.Context) ([]changes.Change, error)
+	// Sizes returns the number of rows that Customers writes for all customers, and about the number
+	// of changes.
+	Sizes(context.Context) (customers, changes int, err error)
 	// Set makes changes, all or none.
 	Set(context.Context, []changes.Change) error
 	// Reload reads the policy file again.
@@ -43,8 +46,8 @@ func badRequest(format string, args ...any) error {
 	return &InputError{http.StatusBadRequest, fmt.Errorf(format, args...)}
 }
 
-// errBusyReading means that other clients read customers.
-var errBusyReading = errors.New("other clients are reading customers: try again")
+// errTurn means that other clients have the turn.
+var errTurn = errors.New("other clients are reading customers, or send or read a large list: try again")
 
 // httpStatus returns the HTTP status of an error.
 func httpStatus(err error) int {
@@ -52,11 +55,11 @@ func httpStatus(err error) int {
 	switch {
 	case errors.As(err, &input):
 		return input.Status
-	case errors.Is(err, live.ErrBusy), errors.Is(err, errBusyReading), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, live.ErrBusy), errors.Is(err, errTurn), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return http.StatusServiceUnavailable
 	case errors.As(err, new(*policyfile.UnknownError)), errors.Is(err, live.ErrNoCustomers):
 		return http.StatusNotFound
-	case errors.As(err, new(*policyfile.TermsError)), errors.As(err, new(*dataplane.FieldError)), errors.As(err, new(*policyfile.InvalidError)):
+	case errors.Is(err, changes.ErrEnded), errors.As(err, new(*policyfile.TermsError)), errors.As(err, new(*dataplane.FieldError)), errors.As(err, new(*policyfile.InvalidError)):
 		return http.StatusUnprocessableEntity
 	}
 	return http.StatusInternalServerError
@@ -76,7 +79,7 @@ func (t turn) take(ctx context.Context, wait time.Duration) error {
 	case t <- struct{}{}:
 		return nil
 	case <-late.C:
-		return errBusyReading
+		return errTurn
 	case <-ctx.Done():
 		return ctx.Err()
 	}

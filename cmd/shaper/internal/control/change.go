@@ -2,15 +2,15 @@ package control
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"net/http"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/strictjson"
 )
 
 // Change is the JSON form of a change.
@@ -63,56 +63,59 @@ func ChangeOf(c *changes.Change) Change {
 	return row
 }
 
+// request is a Change without the fields that are only in answers.
+type request struct {
+	Kind       changes.Kind      `json:"kind"`
+	Name       string            `json:"name"`
+	Plan       string            `json:"plan"`
+	Parameters map[string]string `json:"parameters"`
+	Off        *bool             `json:"off"`
+	Reset      bool              `json:"reset"`
+	Until      *time.Time        `json:"until"` // nil: none, unlike the zero time
+	For        string            `json:"for"`
+}
+
 // parseChanges reads a change, or a list of changes.
 func parseChanges(text []byte, now time.Time) ([]changes.Change, error) {
-	var list []Change
+	var list []request
 	var into any = &list
 	text = bytes.TrimLeft(text, " \t\r\n")
 	if !bytes.HasPrefix(text, []byte("[")) {
-		list = make([]Change, 1)
+		list = make([]request, 1)
 		into = &list[0]
 	}
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(into); errors.Is(err, io.EOF) {
-		return nil, errors.New("the body is empty: want a change, or a list of changes")
-	} else if err != nil {
-		return nil, fmt.Errorf("the body is not a change, or a list of changes: %w", err)
+	if len(text) == 0 {
+		return nil, badRequest("the body is empty: want a change, or a list of changes")
 	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("the body continues after its end: want one change, or one list of changes")
+	if err := strictjson.Unmarshal(text, into, changes.MaxList); errors.As(err, new(*strictjson.TooManyError)) {
+		return nil, &InputError{http.StatusRequestEntityTooLarge, fmt.Errorf("more than %d changes: send several lists", changes.MaxList)}
+	} else if err != nil {
+		return nil, badRequest("the body is not a change, or a list of changes: %w", err)
 	}
 	if len(list) == 0 {
-		return nil, errors.New("the list of changes is empty")
+		return nil, badRequest("the list of changes is empty")
 	}
 	out := make([]changes.Change, len(list))
 	for i := range list {
 		var err error
-		if out[i], err = list[i].parse(now); err != nil && len(list) > 1 {
-			return nil, fmt.Errorf("change %d: %w", i+1, err)
-		} else if err != nil {
-			return nil, err
+		if out[i], err = list[i].parse(now); err != nil {
+			if len(list) > 1 {
+				err = fmt.Errorf("change %d: %w", i+1, err)
+			}
+			status := http.StatusBadRequest
+			if errors.Is(err, changes.ErrEnded) {
+				status = http.StatusUnprocessableEntity
+			}
+			return nil, &InputError{status, err}
 		}
 	}
 	return out, nil
 }
 
-func (c *Change) parse(now time.Time) (changes.Change, error) {
+func (c *request) parse(now time.Time) (changes.Change, error) {
 	out := changes.Change{
-		Target: changes.Target{Kind: c.Kind, Name: c.Name}, Reset: c.Reset, Until: c.Until.Round(0),
+		Target: changes.Target{Kind: c.Kind, Name: c.Name}, Reset: c.Reset,
 		Terms: changes.Terms{Plan: c.Plan, Parameters: c.Parameters, Off: c.Off},
-	}
-	switch {
-	case c.By != "":
-		return out, errors.New("by cannot be set")
-	case c.User != "":
-		return out, errors.New("user cannot be set")
-	case !c.Since.IsZero():
-		return out, errors.New("since cannot be set")
-	case c.InPolicy != nil:
-		return out, errors.New("in_policy cannot be set")
-	case c.State != "":
-		return out, errors.New("state cannot be set")
 	}
 	for name, value := range c.Parameters {
 		if value == "" {
@@ -124,18 +127,17 @@ func (c *Change) parse(now time.Time) (changes.Change, error) {
 		switch {
 		case err != nil:
 			return out, fmt.Errorf("for: %w", err)
-		case span <= 0:
-			return out, fmt.Errorf("for: %q is not a time to come", c.For)
-		case !c.Until.IsZero():
+		case c.Until != nil:
 			return out, errors.New("give for or until, not both")
 		}
-		out.Until = now.Add(span).Round(0)
+		end := now.Add(span)
+		c.Until = &end
 	}
-	if err := out.Check(); err != nil {
-		return out, err
+	if c.Until != nil {
+		if !now.Before(*c.Until) { // also the zero time of a client in Go
+			return out, fmt.Errorf("%v: %w: it is %s", out.Target, changes.ErrEnded, now.UTC().Format(time.RFC3339))
+		}
+		out.Until = c.Until.Round(0)
 	}
-	if !out.Until.IsZero() && !now.Before(out.Until) {
-		return out, fmt.Errorf("%v: the change would end before it begins", out.Target)
-	}
-	return out, nil
+	return out, out.Check()
 }

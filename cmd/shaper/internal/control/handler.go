@@ -26,25 +26,30 @@ var OpenAPI []byte
 
 // Limits of requests.
 const (
-	maxBody     = 16 << 20               // bytes: more than 100,000 changes
+	maxBody     = 16 << 20               // bytes: as many as changes.MaxList need
+	smallBody   = 64 << 10               // bytes; one client at a time may send more
 	defaultTop  = 20                     // customers in an answer
-	largeTop    = 10_000                 // one client at a time may read more customers than this
+	largeList   = 10_000                 // one client of a socket at a time may read more rows
 	freshFor    = 200 * time.Millisecond // age up to which the same status and counters are sent again
 	restFactor  = 4                      // reading customers takes a fifth of the time at most
 	contentJSON = "application/json"
 )
 
-// handler answers requests of all sockets.
+// handler answers requests of a socket.
 type handler struct {
-	api           API
-	status, stats kept
-	reading       turn // one client at a time reads the list of customers
-	large         turn // for those who are sent a large list
+	shared
+	sending   turn // for clients that send a large list
+	receiving turn // for clients that are sent a large list
 }
 
-func newHandler(api API) *handler {
-	return &handler{api: api, reading: make(turn, 1), large: make(turn, 1)}
+// shared is what the handlers of all sockets share.
+type shared struct {
+	api           API
+	status, stats *kept
+	reading       turn // one client at a time reads the list of customers
 }
+
+func newShared(api API) shared { return shared{api, new(kept), new(kept), make(turn, 1)} }
 
 // endpoint answers a request. After an error it has sent nothing.
 type endpoint func(*handler, http.ResponseWriter, *http.Request) error
@@ -87,8 +92,10 @@ func Routes() (out []Route) {
 	return out
 }
 
-// serve returns the handler of a socket.
-func (h *handler) serve(readOnly bool) http.Handler {
+// serve returns the handler of a socket. Its clients do not wait for those of other sockets, unless both
+// read customers.
+func (s shared) serve(readOnly bool) http.Handler {
+	h := &handler{s, make(turn, 1), make(turn, 1)}
 	mux := http.NewServeMux()
 	for _, r := range routes {
 		mux.HandleFunc(r.path, func(w http.ResponseWriter, q *http.Request) {
@@ -160,11 +167,17 @@ func (h *handler) getCustomers(w http.ResponseWriter, q *http.Request) error {
 	default:
 		return badRequest("by %q: want bytes, dropped or rate", by)
 	}
-	if top == 0 || top > largeTop {
-		if err := h.large.take(q.Context(), patience); err != nil {
+	if top == 0 || top > largeList {
+		rows, _, err := h.api.Sizes(q.Context())
+		if err != nil {
 			return err
 		}
-		defer h.large.end()
+		if rows > largeList {
+			if err := h.receiving.take(q.Context(), patience); err != nil {
+				return err
+			}
+			defer h.receiving.end()
+		}
 	}
 	write, err := h.readCustomers(q.Context(), top, by)
 	if err != nil {
@@ -195,21 +208,43 @@ func (h *handler) getCustomer(w http.ResponseWriter, q *http.Request) error {
 }
 
 func (h *handler) getChanges(w http.ResponseWriter, q *http.Request) error {
+	_, n, err := h.api.Sizes(q.Context())
+	if err != nil {
+		return err
+	}
+	if n > largeList {
+		if err := h.receiving.take(q.Context(), patience); err != nil {
+			return err
+		}
+		defer h.receiving.end()
+	}
 	list, err := h.api.Changes(q.Context())
 	return respondValue(w, ListChanges(list, time.Now()), err)
 }
 
 func (h *handler) postChanges(w http.ResponseWriter, q *http.Request) error {
-	body, err := io.ReadAll(http.MaxBytesReader(w, q.Body, maxBody))
+	if q.ContentLength > maxBody {
+		return errBody
+	}
+	in := http.MaxBytesReader(w, q.Body, maxBody)
+	var body bytes.Buffer
+	_, err := io.CopyN(&body, in, smallBody)
+	if err == nil { // more may follow
+		if err := h.sending.take(q.Context(), patience); err != nil {
+			return err
+		}
+		defer h.sending.end() // after the answer, which is as large
+		_, err = body.ReadFrom(in)
+	}
 	if errors.As(err, new(*http.MaxBytesError)) {
-		return &InputError{http.StatusRequestEntityTooLarge, fmt.Errorf("the body is larger than %d MiB", maxBody>>20)}
-	} else if err != nil {
+		return errBody
+	} else if err != nil && !errors.Is(err, io.EOF) {
 		return badRequest("body: %w", err)
 	}
 	now := time.Now()
-	list, err := parseChanges(body, now)
+	list, err := parseChanges(body.Bytes(), now)
 	if err != nil {
-		return &InputError{http.StatusBadRequest, err}
+		return err
 	}
 	author := changes.Author{User: userOf(q.Context()), With: "the API"}
 	for i := range list {
@@ -221,6 +256,8 @@ func (h *handler) postChanges(w http.ResponseWriter, q *http.Request) error {
 	}
 	return respondValue(w, ListChanges(list, now), err)
 }
+
+var errBody = &InputError{http.StatusRequestEntityTooLarge, fmt.Errorf("the body is larger than %d MiB", maxBody>>20)}
 
 func (h *handler) postReload(w http.ResponseWriter, q *http.Request) error {
 	if n, _ := io.Copy(io.Discard, io.LimitReader(q.Body, 1)); n > 0 {

@@ -27,6 +27,7 @@ type fakeAPI struct {
 	set     []changes.Change // by the last call of Set
 	err     error            // of each call
 	reading time.Duration    // time that Customers takes
+	rows    int              // of all customers
 	top     int
 	by      string
 	name    string
@@ -50,12 +51,18 @@ func (f *fakeAPI) Customer(_ context.Context, name string) (any, error) {
 	return name, f.err
 }
 
+func (f *fakeAPI) Sizes(context.Context) (customers, changes int, err error) {
+	return f.rows, len(f.set), f.err
+}
+
 func (f *fakeAPI) Changes(context.Context) ([]changes.Change, error) { return f.set, f.err }
 
 func (f *fakeAPI) Set(_ context.Context, list []changes.Change) error {
 	f.set = list
 	return f.err
 }
+
+const turnOff = `{"kind":"customer","name":"a","off":true}`
 
 // ask sends a request to a handler.
 func ask(h http.Handler, method, path, body string) *httptest.ResponseRecorder {
@@ -104,18 +111,30 @@ func TestRequests(t *testing.T) {
 		{"POST", "/v1/changes", `{"kind":"customer","name":"a","parameters":{"rate":""}}`, 400, `parameter \"rate\" has no value`},
 		{"POST", "/v1/changes", `{"kind":"customer","name":"a","parameters":{"rate":null}}`, 400, `parameter \"rate\" has no value`},
 		{"POST", "/v1/changes", `[{"kind":"customer","name":"a","off":true},{"kind":"x"}]`, 400, `change 2: \"x\"`},
-		{"POST", "/v1/changes", `{"kind":"customer","name":"a","off":true,"by":"quota"}`, 400, "by cannot be set"},
-		{"POST", "/v1/changes", `{"kind":"customer","name":"a","off":true,"user":"root"}`, 400, "user cannot be set"},
-		{"POST", "/v1/changes", `{"kind":"customer","name":"a","off":true,"since":"2001-01-01T00:00:00Z"}`, 400, "since cannot be set"},
-		{"POST", "/v1/changes", `{"kind":"customer","name":"a","off":true,"in_policy":{}}`, 400, "in_policy cannot be set"},
-		{"POST", "/v1/changes", `{"kind":"customer","name":"a","off":true,"state":"x"}`, 400, "state cannot be set"},
+		{"POST", "/v1/changes", `{"kind":"customer","name":"a","off":true,"by":"quota"}`, 400, `unknown field \"by\"`},
+		{"POST", "/v1/changes", `{"kind":"customer","name":"a","off":true,"user":"root"}`, 400, `unknown field \"user\"`},
+		{"POST", "/v1/changes", `{"kind":"customer","name":"a","off":true,"since":"2001-01-01T00:00:00Z"}`, 400, `unknown field \"since\"`},
+		{"POST", "/v1/changes", `{"kind":"customer","name":"a","off":true,"in_policy":{}}`, 400, `unknown field \"in_policy\"`},
+		{"POST", "/v1/changes", `{"kind":"customer","name":"a","off":true,"state":"x"}`, 400, `unknown field \"state\"`},
 		{"POST", "/v1/changes", `{"kind":"customer","name":"a","off":true,"for":"1"}`, 400, "for: "},
-		{"POST", "/v1/changes", `{"kind":"customer","name":"a","off":true,"for":"0s"}`, 400, "not a time to come"},
+		{"POST", "/v1/changes", `{"kind":"customer","name":"a","off":true,"for":"0s"}`, 422, "would end before it begins"},
+		{"POST", "/v1/changes", `{"kind":"customer","name":"a","off":true,"for":"-1h"}`, 400, "for: "},
 		{"POST", "/v1/changes", `{"kind":"customer","name":"a","off":true,"for":"1h","until":"2099-01-01T00:00:00Z"}`, 400, "give for or until, not both"},
-		{"POST", "/v1/changes", `{"kind":"customer","name":"a","off":true,"until":"2001-01-01T00:00:00Z"}`, 400, "would end before it begins"},
+		{"POST", "/v1/changes", `{"kind":"customer","name":"a","off":true,"until":"2001-01-01T00:00:00Z"}`, 422, "would end before it begins: it is 20"},
+		{"POST", "/v1/changes", `{"kind":"customer","name":"a","off":true,"until":"0001-01-01T00:00:00Z"}`, 422, "would end before it begins"},
+		{"POST", "/v1/changes", `[{"kind":"customer","name":"b","off":true},{"kind":"customer","name":"a","off":true,"until":"0001-01-01T01:00:00+01:00"}]`, 422, "change 2: customer \\\"a\\\": the change would end"},
+		{"POST", "/v1/changes", `{"kind":"customer","name":"a","reset":true,"until":"0001-01-01T00:00:00Z"}`, 422, "would end before it begins"},
+		{"POST", "/v1/changes", `{"kind":"customer","name":"a","off":true,"until":null}`, 200, `"off":true,"by":"the API","since":"`},
 		{"POST", "/v1/changes", `{"kind":"customer","name":"a","reset":true,"off":true}`, 400, "reset cannot be combined"},
-		{"POST", "/v1/changes", `{"kind":"customer","name":"a","off":true} {}`, 400, "continues after its end"},
-		{"POST", "/v1/changes", `{"kind":"customer","name":"a","off":true`, 400, "unexpected EOF"},
+		{"POST", "/v1/changes", `{"kind":"customer","name":"a","off":true} {}`, 400, "after top-level value"},
+		{"POST", "/v1/changes", `{"Kind":"customer","name":"a","off":true}`, 400, `unknown field \"Kind\": want \"kind\"`},
+		{"POST", "/v1/changes", `{"kind":"customer","name":"a","off":true,"off":false}`, 400, `field \"off\" is there twice`},
+		{"POST", "/v1/changes", `{"kind":"customer","name":"a","parameters":{"rate":"1mbit","rate":"2mbit"}}`, 400, `field \"rate\" is there twice`},
+		{"POST", "/v1/changes", "{\"kind\":\"customer\",\"name\":\"\xff\",\"off\":true}", 400, "not UTF-8"},
+		{"POST", "/v1/changes", strings.Repeat("[", 1e6), 400, "exceeded max depth"},
+		{"POST", "/v1/changes", "[" + strings.Repeat(turnOff+",", changes.MaxList) + turnOff + "]", 413, "more than 100000 changes: send several lists"},
+		{"POST", "/v1/changes", "[" + strings.Repeat(turnOff+",", changes.MaxList-1) + turnOff + "]", 200, ""},
+		{"POST", "/v1/changes", `{"kind":"customer","name":"a","off":true`, 400, "unexpected end"},
 		{"POST", "/v1/changes", large, 413, "larger than 16 MiB"},
 		{
 			"POST", "/v1/changes", ` {"kind":"customer","name":"a","plan":"p","parameters":{"rate":"5mbit"},"off":false,"until":"2099-01-01T00:00:00Z"}`, 200,
@@ -123,7 +142,7 @@ func TestRequests(t *testing.T) {
 		},
 	} {
 		api := &fakeAPI{}
-		w := ask(newHandler(api).serve(false), row.method, row.path, row.body)
+		w := ask(newShared(api).serve(false), row.method, row.path, row.body)
 		got := w.Body.String()
 		if w.Code != row.status || !strings.Contains(got, row.want) || w.Header().Get("Content-Type") != contentJSON {
 			t.Errorf("%s %s %.100s: got %d %q, want %d %q", row.method, row.path, row.body, w.Code, got, row.status, row.want)
@@ -140,7 +159,7 @@ func TestRequests(t *testing.T) {
 // TestReadOnly checks that a socket for reading answers only GET.
 func TestReadOnly(t *testing.T) {
 	api := &fakeAPI{}
-	h := newHandler(api).serve(true)
+	h := newShared(api).serve(true)
 	for _, r := range Routes() {
 		path := strings.ReplaceAll(r.Path, "{name}", "a")
 		for _, method := range []string{"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "X"} {
@@ -171,6 +190,7 @@ func TestErrors(t *testing.T) {
 		{context.DeadlineExceeded, 503},
 		{&policyfile.UnknownError{Target: target}, 404},
 		{live.ErrNoCustomers, 404},
+		{changes.ErrEnded, 422},
 		{&policyfile.TermsError{Target: target, Err: errors.New("no such plan")}, 422},
 		{errors.Join(&dataplane.FieldError{Field: "rate", Reason: "too large"}), 422},
 		{badRequest("bad"), 400},
@@ -185,7 +205,7 @@ func TestErrors(t *testing.T) {
 				if r.Path == "/v1/changes" {
 					body = `{"kind":"customer","name":"a","off":true}`
 				}
-				h := newHandler(&fakeAPI{err: fmt.Errorf("v0: %w", row.err)}).serve(false)
+				h := newShared(&fakeAPI{err: fmt.Errorf("v0: %w", row.err)}).serve(false)
 				if w := ask(h, method, strings.ReplaceAll(r.Path, "{name}", "a"), body); w.Code != row.want {
 					t.Errorf("%s %s: %v: got %d, want %d", method, r.Path, row.err, w.Code, row.want)
 				}
@@ -198,7 +218,7 @@ func TestErrors(t *testing.T) {
 func TestList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := &fakeAPI{}
-		h := newHandler(api).serve(false)
+		h := newShared(api).serve(false)
 		w := ask(h, "POST", "/v1/changes", `[{"kind":"customer","name":"a","plan":"b","for":"90s"},{"kind":"queue","name":"q","parameters":{"rate":"1mbit"}},{"kind":"customer","name":"a","reset":true}]`)
 		if len(api.set) != 3 || !api.set[0].Until.Equal(time.Now().Add(90*time.Second)) || api.set[1].Parameters["rate"] != "1mbit" || !api.set[2].Reset {
 			t.Fatalf("got %+v", api.set)
@@ -224,7 +244,7 @@ func TestList(t *testing.T) {
 func TestKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := &fakeAPI{}
-		h := newHandler(api).serve(true)
+		h := newShared(api).serve(true)
 		read := func(want string) {
 			t.Helper()
 			if w := ask(h, "GET", "/v1/status", ""); w.Body.String() != want+"\n" {
@@ -238,7 +258,7 @@ func TestKept(t *testing.T) {
 		read("[2]")
 	})
 	api := &fakeAPI{}
-	h := newHandler(api).serve(false)
+	h := newShared(api).serve(false)
 	for want := range int64(3) {
 		ask(h, "GET", "/v1/status", "")
 		if got := api.calls.Load(); got != want+1 {
@@ -252,8 +272,8 @@ func TestKept(t *testing.T) {
 // that one that reads a large list slowly delays only others of its kind.
 func TestCustomersTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		api := &fakeAPI{reading: 100 * time.Millisecond}
-		h := newHandler(api).serve(true)
+		api := &fakeAPI{reading: 100 * time.Millisecond, rows: largeList + 1}
+		h := newShared(api).serve(true)
 		begin := time.Now()
 		ask(h, "GET", "/v1/customers?top=3&by=rate", "")
 		if api.top != 3 || api.by != "rate" {
@@ -284,6 +304,79 @@ func TestCustomersTurns(t *testing.T) {
 	})
 }
 
+// TestLargeTurns checks that clients that do not read large lists delay neither clients of another socket
+// nor those of short lists.
+func TestLargeTurns(t *testing.T) {
+	for _, path := range []string{"/v1/customers?top=0", "/v1/changes"} {
+		synctest.Test(t, func(t *testing.T) {
+			api := &fakeAPI{rows: largeList + 1, set: make([]changes.Change, largeList+1)}
+			both := newShared(api)
+			readers, writers := both.serve(true), both.serve(false)
+			slow := &slowWriter{ResponseRecorder: httptest.NewRecorder(), gate: make(chan struct{})}
+			go readers.ServeHTTP(slow, httptest.NewRequest("GET", path, nil))
+			synctest.Wait()
+			for h, want := range map[http.Handler]int{readers: 503, writers: 200} {
+				if w := ask(h, "GET", path, ""); w.Code != want {
+					t.Errorf("%s: got %d, want %d", path, w.Code, want)
+				}
+			}
+			api.rows, api.set = 3, api.set[:3]
+			if w := ask(readers, "GET", path, ""); w.Code != 200 {
+				t.Errorf("%s, a short list: got %d", path, w.Code)
+			}
+			close(slow.gate)
+			synctest.Wait()
+			time.Sleep(time.Second) // until the last pause is over
+		})
+	}
+}
+
+// TestLargeBodies checks that the bodies of one client at a time are read and applied if they are large,
+// and that others wait for neither.
+func TestLargeBodies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := &fakeAPI{}
+		h := newShared(api).serve(false)
+		list := "[" + strings.Repeat(turnOff+",", 2*smallBody/len(turnOff)) + turnOff + "]"
+		body, send := io.Pipe()
+		first := httptest.NewRecorder()
+		go h.ServeHTTP(first, httptest.NewRequest("POST", "/v1/changes", body))
+		if _, err := io.WriteString(send, list[:smallBody+1]); err != nil {
+			t.Fatal(err)
+		}
+		if w := ask(h, "POST", "/v1/changes", list); w.Code != 503 || !strings.Contains(w.Body.String(), "try again") || api.set != nil {
+			t.Errorf("another large list: got %d %s", w.Code, w.Body)
+		}
+		if w := ask(h, "POST", "/v1/changes", turnOff); w.Code != 200 || len(api.set) != 1 {
+			t.Errorf("one change: got %d %s", w.Code, w.Body)
+		}
+		if _, err := io.WriteString(send, list[smallBody+1:]); err != nil {
+			t.Fatal(err)
+		}
+		send.Close()
+		synctest.Wait()
+		if want := strings.Count(list, "{"); first.Code != 200 || len(api.set) != want {
+			t.Errorf("the first list: got %d and %d changes, want %d", first.Code, len(api.set), want)
+		}
+		slow := &slowWriter{ResponseRecorder: httptest.NewRecorder(), gate: make(chan struct{})}
+		go h.ServeHTTP(slow, httptest.NewRequest("POST", "/v1/changes", strings.NewReader(list)))
+		synctest.Wait()
+		if w := ask(h, "POST", "/v1/changes", list); w.Code != 503 { // the answer is as large
+			t.Errorf("while the first answer is not read: got %d", w.Code)
+		}
+		close(slow.gate)
+		synctest.Wait()
+		body, send = io.Pipe()
+		defer send.Close()
+		long := httptest.NewRequest("POST", "/v1/changes", body)
+		long.ContentLength = maxBody + 1
+		w := httptest.NewRecorder()
+		if h.ServeHTTP(w, long); w.Code != 413 { // nothing was read
+			t.Errorf("a length above the limit: got %d", w.Code)
+		}
+	})
+}
+
 // slowWriter is a client that reads nothing until gate is closed.
 type slowWriter struct {
 	*httptest.ResponseRecorder
@@ -293,4 +386,32 @@ type slowWriter struct {
 func (s *slowWriter) Write(b []byte) (int, error) {
 	<-s.gate
 	return s.ResponseRecorder.Write(b)
+}
+
+// FuzzParseChanges parses bodies. What is accepted can be made, and has its end to come.
+func FuzzParseChanges(f *testing.F) {
+	f.Add([]byte(turnOff))
+	f.Add([]byte(`[{"kind":"customer","name":"a","plan":"b","parameters":{"rate":"1mbit"},"for":"1h"},{"kind":"link","name":"l","reset":true}]`))
+	f.Add([]byte(`{"kind":"queue","name":"q","parameters":{"rate":"1mbit"},"until":"2030-01-01T00:00:00Z"}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		now := time.Unix(1.7e9, 0)
+		list, err := parseChanges(body, now)
+		if err != nil {
+			if status := httpStatus(err); status < 400 || status >= 500 {
+				t.Errorf("%v: status %d", err, status)
+			}
+			return
+		}
+		for i := range list {
+			if err := list[i].Check(); err != nil {
+				t.Error(err)
+			}
+			if until := list[i].Until; !until.IsZero() && !now.Before(until) {
+				t.Errorf("ends at %v", until)
+			}
+		}
+		if ListChanges(list, now) == nil {
+			t.Error("no list")
+		}
+	})
 }

@@ -28,7 +28,7 @@ type Server struct {
 // Serve serves an API. Each socket has connections of its own, so those who may read cannot
 // displace those who may write.
 func Serve(api API, sockets ...*Socket) *Server {
-	s, h := &Server{sockets: sockets}, newHandler(api)
+	s, h := &Server{sockets: sockets}, newShared(api)
 	for _, socket := range sockets {
 		conns := connections.New(min(maxConnections, connections.Max()))
 		server := &http.Server{

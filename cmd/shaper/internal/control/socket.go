@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
+	"github.com/a-seed-32e5a53f/shaper/internal/safedir"
 )
 
 // maxPath is the length of a socket's path that every program can use, bytes.
@@ -56,9 +57,11 @@ func Listen(path, group string, readOnly bool) (s *Socket, err error) {
 	if len(path) > maxPath {
 		return nil, fmt.Errorf("the path is longer than %d bytes", maxPath)
 	}
-	if err := checkDir(filepath.Dir(path)); err != nil {
+	dir, err := safedir.Open(filepath.Dir(path), safedir.Shared|safedir.Link) // nobody else can replace the socket
+	if err != nil {
 		return nil, err
 	}
+	dir.Close()
 	if err := removeStale(path); err != nil {
 		return nil, err
 	}
@@ -105,20 +108,6 @@ func (s *Socket) bind(fd int, group string) error {
 		return err
 	}
 	return unix.Listen(fd, unix.SOMAXCONN)
-}
-
-// checkDir refuses a directory in which every user can replace files.
-func checkDir(dir string) error {
-	info, err := os.Stat(dir)
-	switch {
-	case err != nil:
-		return err
-	case !info.IsDir():
-		return fmt.Errorf("%s is not a directory", dir)
-	case info.Mode()&0o002 != 0 && info.Mode()&os.ModeSticky == 0:
-		return fmt.Errorf("every user can replace files in %s (%v): choose another directory", dir, info.Mode())
-	}
-	return nil
 }
 
 // removeStale removes a socket that nobody listens on. Any other file is an error.

@@ -97,7 +97,7 @@ func TestSocketPath(t *testing.T) {
 	wantError(filepath.Join(dir, "none", "s"), "no such file or directory")
 	wantError(filepath.Join(dir, strings.Repeat("s", 108)), "longer than 107 bytes")
 	open := filepath.Join(dir, "open")
-	for mode, want := range map[os.FileMode]string{0o777: "every user can replace files", 0o777 | os.ModeSticky: "", 0o775: ""} {
+	for mode, want := range map[os.FileMode]string{0o777: "is writable by other users", 0o777 | os.ModeSticky: "", 0o770: "is writable by other users", 0o775: "is writable by other users", 0o755: ""} {
 		if err := os.MkdirAll(open, 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -114,6 +114,14 @@ func TestSocketPath(t *testing.T) {
 			continue
 		}
 		Serve(&fakeAPI{}, s).Close()
+	}
+	if os.Geteuid() == 0 {
+		for mode, owner := range map[os.FileMode]int{0o700: 65534, 0o777 | os.ModeSticky: 65534} {
+			if err := errors.Join(os.Chmod(open, mode), os.Chown(open, owner, -1)); err != nil {
+				t.Fatal(err)
+			}
+			wantError(filepath.Join(open, "s"), "belongs to user 65534")
+		}
 	}
 	if _, err := GroupID("no such group"); err == nil {
 		t.Error("found a group that does not exist")

@@ -1,11 +1,15 @@
 package live
 
 import (
+	"bytes"
+	"encoding/gob"
 	"errors"
+	"io"
 	"net"
 	"net/rpc"
 	"reflect"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -151,4 +155,59 @@ func TestCallEnds(t *testing.T) {
 	if err := client.call("Empty", struct{}{}, &struct{}{}); !errors.As(err, &late) || !late.Timeout() {
 		t.Errorf("a process that does not answer: got %v, want a timeout", err)
 	}
+}
+
+// FuzzCall sends any bytes to a server, and to a caller as an answer. Both return.
+func FuzzCall(f *testing.F) {
+	for _, method := range []string{"Double", "Snapshot", "Fail", "None"} {
+		var b bytes.Buffer
+		e := gob.NewEncoder(&b)
+		if err := errors.Join(e.Encode(callHeader{ServiceMethod: servicePrefix + method, Seq: 1}), e.Encode([]int{1})); err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b.Bytes())
+	}
+	f.Fuzz(func(t *testing.T, sent []byte) {
+		ends := [2]func(net.Conn){
+			new(callee).methods().serve,
+			func(conn net.Conn) {
+				defer conn.Close()
+				c := newCaller(conn)
+				for range 3 {
+					if c.call("Snapshot", "v0", new([]Snapshot)) != nil {
+						return
+					}
+				}
+			},
+		}
+		for _, end := range ends {
+			here, there := net.Pipe()
+			done := make(chan struct{})
+			go func() {
+				end(there)
+				close(done)
+			}()
+			go func() { _, _ = io.Copy(io.Discard, here) }()
+			_, _ = here.Write(sent)
+			here.Close()
+			<-done
+		}
+	})
+}
+
+// FuzzDuty reads the duty of a guard. The duty in its next environment is the same.
+func FuzzDuty(f *testing.F) {
+	f.Add(`{"Parent":5,"At":{"Namespace":1,"Index":2},"Directions":[0,1],"Last":{"Stays":true},"Tries":3}`)
+	f.Add("null")
+	f.Fuzz(func(t *testing.T, text string) {
+		d, err := parseDuty(text)
+		if err != nil {
+			return
+		}
+		environ := d.environ()
+		next, err := parseDuty(strings.TrimPrefix(environ[len(environ)-1], dutyVariable+"="))
+		if err != nil || len(next.Directions) != len(d.Directions) || next.Parent != d.Parent || next.At != d.At || next.Tries != d.Tries {
+			t.Errorf("%+v, next %+v, %v", d, next, err)
+		}
+	})
 }

@@ -85,7 +85,7 @@ func (c *Changer) set(list []changes.Change, locked bool, now time.Time) error {
 	for i := range list {
 		t, until := list[i].Target, list[i].Until
 		if !until.IsZero() && !now.Before(until) && !list[i].Ended {
-			return fmt.Errorf("%v: the change would end before it begins", t)
+			return fmt.Errorf("%v: %w", t, changes.ErrEnded)
 		}
 		if _, seen := needed[t]; !seen {
 			targets = append(targets, t)

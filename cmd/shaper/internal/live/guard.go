@@ -102,9 +102,9 @@ const guardTries = 9
 
 // RunGuard runs a guard: it waits for the end of its parent, and cleans up.
 func RunGuard(input io.Reader) error {
-	var d duty
-	if err := json.Unmarshal([]byte(os.Getenv(dutyVariable)), &d); err != nil {
-		return fmt.Errorf("%s: %w: only shaper run starts a guard", dutyVariable, err)
+	d, err := parseDuty(os.Getenv(dutyVariable))
+	if err != nil {
+		return err
 	}
 	if mark, e := kernel.Guard(d.At); e == nil { // only shaper status needs it
 		defer mark.Close()
@@ -123,6 +123,13 @@ func RunGuard(input io.Reader) error {
 		// Therefore a new process tries again.
 		_ = syscall.Exec("/proc/self/exe", os.Args, d.environ())
 	}
+}
+
+func parseDuty(text string) (d duty, err error) {
+	if err = json.Unmarshal([]byte(text), &d); err != nil {
+		err = fmt.Errorf("%s: %w: only shaper run starts a guard", dutyVariable, err)
+	}
+	return d, err
 }
 
 // environ returns the environment of a guard.

@@ -13,6 +13,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/strictjson"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared"
 )
@@ -77,7 +78,7 @@ func (c *Run) look(struct{}, *struct{}) error {
 // set makes changes, a JSON list.
 func (c *Run) set(in json.RawMessage, out *setReply) error {
 	var list []changes.Change
-	if err := json.Unmarshal(in, &list); err != nil {
+	if err := strictjson.Unmarshal(in, &list, changes.MaxList); err != nil {
 		return err
 	}
 	return out.of(c.Set(list))

@@ -18,6 +18,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/strictjson"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/tap"
@@ -227,7 +228,7 @@ func (c *tapControl) Reload(in Policy, out *[]dataplane.Change) error {
 // Set makes changes, a JSON list.
 func (c *tapControl) Set(in json.RawMessage, out *setReply) error {
 	var list []changes.Change
-	if err := json.Unmarshal(in, &list); err != nil {
+	if err := strictjson.Unmarshal(in, &list, changes.MaxList); err != nil {
 		return err
 	}
 	c.changes.Lock()

@@ -316,6 +316,54 @@ func TestLiveControlStuck(t *testing.T) {
 	p.wantNothingLeft()
 }
 
+// TestLiveControlLarge checks lists of changes at their limit: clients that stop in the middle of one, and
+// one that is being applied, delay neither one change nor the end.
+func TestLiveControlLarge(t *testing.T) {
+	skipInVM(t)
+	p := newPair(t)
+	s := newControlSockets(t)
+	const n = 100_000 // the limit
+	var rows, list strings.Builder
+	for i := range n {
+		fmt.Fprintf(&rows, "c%d,10.%d.%d.%d,metered,\n", i, i>>16, i>>8&255, i&255)
+		fmt.Fprintf(&list, `,{"kind":"customer","name":"c%d","off":true}`, i)
+	}
+	all := "[" + list.String()[1:] + "]"
+	policy, _ := writeMetered(t, rows.String())
+	for name, end := range map[string]func(*process){
+		"SIGTERM": func(r *process) { r.sendSignal(syscall.SIGTERM) },
+		"detach":  func(*process) { p.wantExit(0, "detach", "v0") },
+	} {
+		r := p.runShaper(s.flags("--policy", policy)...)
+		got := decodeJSON[[]map[string]any](t, wantAnswer(t, 200, s.write, "/v1/changes", all))
+		if len(got) != n {
+			t.Errorf("%s: the answer has %d changes, want %d", name, len(got), n)
+		}
+		wantAnswer(t, 413, s.write, "/v1/changes", "["+turnOff+list.String()+"]")
+		for range 10 {
+			conn, err := net.Dial("unix", s.write)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			go func() { // it waits until the end of the process
+				_, _ = fmt.Fprintf(conn, "POST /v1/changes HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(all), all[:len(all)-1])
+			}()
+		}
+		wantAnswer(t, 200, s.write, "/v1/changes", `{"kind":"customer","name":"c1","off":false}`)
+		go func() { // one list is being applied at the end
+			if conn, err := net.Dial("unix", s.write); err == nil {
+				_, _ = fmt.Fprintf(conn, "POST /v1/changes HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(all), all)
+				conn.Close()
+			}
+		}()
+		end(r)
+		r.wantExit(0)
+		s.wantGone(t)
+		p.wantNothingLeft()
+	}
+}
+
 // TestLiveControlAway checks the answers while the interface is gone, and that the sockets stay.
 func TestLiveControlAway(t *testing.T) {
 	skipInVM(t)

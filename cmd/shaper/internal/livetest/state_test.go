@@ -3,6 +3,7 @@ package livetest
 import (
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"os"
 	"path/filepath"
 	"strings"
@@ -31,14 +32,6 @@ func TestLiveState(t *testing.T) {
 		_, stderr := p.wantExit(2, "run", "v0", "--state", t.TempDir(), "--background", "--rate", "1mbit")
 		if !strings.Contains(stderr, "--background leaves no process for") {
 			t.Errorf("--background: %q", stderr)
-		}
-		open := t.TempDir()
-		if err := os.Chmod(open, 0o777); err != nil {
-			t.Fatal(err)
-		}
-		_, stderr = p.wantExit(2, "run", "v0", "--state", open, "--rate", "1mbit")
-		if !strings.Contains(stderr, "not a directory that only its owner can write") {
-			t.Errorf("open directory: %q", stderr)
 		}
 	})
 	for name, away := range map[string]bool{"run, detached by another process": false, "run, interface away": true} {
@@ -186,4 +179,113 @@ func TestLiveStateTakeOver(t *testing.T) {
 	r = p.runShaper("--both", "--policy", policy)
 	want("free", "shut")
 	r.stopBySIGTERM()
+}
+
+// TestLiveStateForeign starts shapers whose directory another user controls, or could replace. Nothing is
+// attached, and no file of the directory is used.
+func TestLiveStateForeign(t *testing.T) {
+	skipInVM(t)
+	p := newPair(t)
+	before := p.deviceState()
+	policy := writePolicy(t, statePolicy)
+	rewriteFile(t, filepath.Join(filepath.Dir(policy), "customers.csv"), "customer,address,plan\na,192.0.2.1,free\n")
+	line := `[{"kind":"customer","name":"a","off":true}]`
+	changes := fmt.Sprintf("shaper changes 1\n%08x %s\n", crc32.ChecksumIEEE([]byte(line)), line)
+	sticky := 0o777 | os.ModeSticky
+	for name, c := range map[string]struct {
+		above, mode os.FileMode
+		owner       int
+		link        bool
+		want        string
+	}{
+		"of nobody, in a sticky directory": {sticky, 0o700, nobodyUser, false, `.*/state belongs to user 65534, who controls what is there: .*`},
+		"of nobody":                        {0o755, 0o700, nobodyUser, false, `.*/state belongs to user 65534.*`},
+		"in an open directory":             {0o777, 0o700, 0, false, `.*/above is writable by other users .*`},
+		"open to a group":                  {0o755, 0o770, 0, false, `.*/state is writable by other users .*`},
+		"open to all":                      {0o755, 0o777, 0, false, `.*/state is writable by other users .*`},
+		"sticky":                           {0o755, sticky, 0, false, `.*/state is writable by other users .*`},
+		"a link":                           {0o755, 0o700, 0, true, `.*/state is a symbolic link: give the directory itself, "real"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			above := filepath.Join(t.TempDir(), "above")
+			dir := filepath.Join(above, "state")
+			real := dir
+			if c.link {
+				real = filepath.Join(above, "real")
+			}
+			if err := errors.Join(os.Mkdir(above, 0o700), os.Mkdir(real, 0o700)); err != nil {
+				t.Fatal(err)
+			}
+			if c.link {
+				if err := os.Symlink("real", dir); err != nil {
+					t.Fatal(err)
+				}
+			}
+			rewriteFile(t, filepath.Join(real, "v0-both.changes"), changes)
+			if err := errors.Join(os.Chmod(real, c.mode), os.Chown(real, c.owner, -1), os.Chmod(above, c.above)); err != nil {
+				t.Fatal(err)
+			}
+			p.wantError(2, "--state: "+c.want, "run", "v0", "--both", "--policy", policy, "--state", dir)
+			p.wantState(before)
+			if list, err := os.ReadDir(real); err != nil || len(list) != 1 {
+				t.Errorf("the directory contains %v, %v", list, err)
+			}
+		})
+	}
+}
+
+// TestLiveStateReplaced puts a link in the place of the directory while a shaper runs, and removes the
+// directory: changes are kept in the directory of the start, and then in a new one.
+func TestLiveStateReplaced(t *testing.T) {
+	skipInVM(t)
+	for _, plane := range []string{"run", "tap"} {
+		t.Run(plane, func(t *testing.T) {
+			policy, base := writePolicy(t, statePolicy), t.TempDir()
+			rewriteFile(t, filepath.Join(filepath.Dir(policy), "customers.csv"), "customer,address,plan\na,192.0.2.1,free\nb,192.0.2.2,free\n")
+			dir, moved, target := filepath.Join(base, "state"), filepath.Join(base, "moved"), filepath.Join(base, "target")
+			var p *pair
+			var r *process
+			name, file := "v0", "v0-both.changes"
+			if plane == "run" {
+				p = newPair(t)
+				r = p.runShaper("--both", "--policy", policy, "--state", dir)
+			} else {
+				p, name, file = newTAPPair(t), "t0", "t0.changes"
+				r = p.startTap("--uplink", "v0", "--both", "--policy", policy, "--state", dir)
+			}
+			has := func(dir string, want ...string) {
+				t.Helper()
+				text, err := os.ReadFile(filepath.Join(dir, file))
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, customer := range want {
+					if !strings.Contains(string(text), `"name":"`+customer+`"`) {
+						t.Errorf("%s has no change of customer %s: %q", dir, customer, text)
+					}
+				}
+			}
+			p.wantExit(0, "set", name, "customer", "a", "off")
+			has(dir, "a")
+			if err := errors.Join(os.Rename(dir, moved), os.Mkdir(target, 0o700), os.Symlink(target, dir)); err != nil {
+				t.Fatal(err)
+			}
+			p.wantExit(0, "set", name, "customer", "b", "off")
+			has(moved, "a", "b")
+			if list, err := os.ReadDir(target); err != nil || len(list) > 0 {
+				t.Errorf("behind the link: %v, %v", list, err)
+			}
+			if err := errors.Join(os.RemoveAll(moved), os.Remove(dir)); err != nil {
+				t.Fatal(err)
+			}
+			p.wantExit(0, "set", name, "customer", "b", "on")
+			has(dir, "a", "b")
+			r.stopBySIGTERM()
+			for _, kind := range []string{".quotas", ".changes"} {
+				if _, err := os.Stat(filepath.Join(dir, strings.TrimSuffix(file, ".changes")+kind)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
 }

@@ -362,3 +362,20 @@ func TestMetricsAddress(t *testing.T) {
 		}
 	}
 }
+
+// FuzzAddress parses addresses and hosts of requests. What is accepted can be listened on or asked for.
+func FuzzAddress(f *testing.F) {
+	for _, text := range []string{":9190", "127.0.0.1:9190", "[::1]:http", "localhost:1", "a.b_c-d:0", "[fe80::1%eth0]:80"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		a, err := ParseAddress(text)
+		if err == nil && (a.host == "" || a.port == "" || strings.ContainsAny(a.host+a.port, " \r\n\x00/")) {
+			t.Errorf("%q: %+v", text, a)
+		}
+		h := hosts{"localhost": true}
+		if h.accept(text) && strings.ContainsAny(text, "<>\r\n") && !strings.Contains(text, "%") {
+			t.Errorf("host %q is accepted", text)
+		}
+	})
+}

@@ -4,6 +4,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/meter"
@@ -117,4 +119,31 @@ func TestScenarioOfDocs(t *testing.T) {
 	if _, err := LoadScenario("simulate.yaml", text); err != nil {
 		t.Error(err)
 	}
+}
+
+// FuzzWho parses the hosts of events and the parts of replies. A part is from 0 to 1.
+func FuzzWho(f *testing.F) {
+	for _, s := range []string{"1", "all", "10%", "0.5%", "host-7", "100%", "1e3%", "-1%", "65536"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		part := func(p dataplane.Fraction) {
+			if p.Den == 0 || p.Num > p.Den {
+				t.Errorf("%q is %d/%d", s, p.Num, p.Den)
+			}
+		}
+		if p, err := ParsePart(s); err == nil {
+			part(p)
+		}
+		w, err := ParseWho(s)
+		if err != nil {
+			return
+		}
+		if w.Part != nil {
+			part(*w.Part)
+		}
+		if w.Part == nil && w.Name == "" && w.Number <= 0 {
+			t.Errorf("%q selects %+v", s, w)
+		}
+	})
 }
