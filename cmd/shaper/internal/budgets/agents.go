@@ -1,6 +1,7 @@
 package budgets
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"slices"
@@ -47,6 +48,7 @@ type sharing struct {
 type Shaper struct {
 	Plan *dataplane.Plan
 	Name string // name of the shaper among the hosts of its budgets
+	MTU  int    // MTU of the interface, bytes; 0: that of the last Follow, or 1500
 }
 
 // New returns Agents without shapers. Leases have times of the clock, in ns. notify prints
@@ -76,6 +78,11 @@ func (s *Agents) Prepare(ctx context.Context, policies ...Shaper) error {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	s.prepared = time.Now()
+	for i := range policies {
+		if len(s.list) > 0 && policies[i].MTU == 0 {
+			policies[i].MTU = s.list[0].MTU
+		}
+	}
 	shapers := append(slices.Clone(s.bound), make([]Leaser, len(policies))...)
 	return s.update(ctx, append(slices.Clone(s.list), policies...), shapers, true)
 }
@@ -232,6 +239,7 @@ func groupBudgets(list []Shaper) (out []*sharing) {
 			}
 			seen[key] = true
 			t, server := TermsOf(s), shared.Server(s.Budget.Store)
+			t.Packet = sh.packet(s)
 			at := slices.IndexFunc(out, func(g *sharing) bool {
 				return g.server == server && g.budgets[0].Terms.Interval == t.Interval
 			})
@@ -246,7 +254,15 @@ func groupBudgets(list []Shaper) (out []*sharing) {
 	return out
 }
 
-// TermsOf returns the terms of a stage's budget on a server.
+// packet returns the number of tokens of the largest packet at a stage.
+func (s *Shaper) packet(stage *dataplane.PlanStage) int64 {
+	if stage.Packets {
+		return 1
+	}
+	return int64(s.Plan.Length.PacketLength(cmp.Or(s.MTU, 1500)))
+}
+
+// TermsOf returns the terms of a stage's budget on a server, without those of the interface.
 func TermsOf(s *dataplane.PlanStage) lease.Terms {
 	b := s.Budget
 	return lease.Terms{
