@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -158,11 +159,14 @@ func TestHostileReplies(t *testing.T) {
 		calls = 1_000_000 / each
 	}
 	l := liar{rand.New(rand.NewPCG(1, 2))}
+	var lying sync.Mutex // guards l and lies
 	var lies [each]int
 	addr := storetest.Fake(t, func(command []string) []byte {
 		if command[0] == "WAIT" {
 			return []byte(":1\r\n")
 		}
+		lying.Lock()
+		defer lying.Unlock()
 		replies := make([]any, each)
 		for i := range replies {
 			replies[i], lies[i] = l.wrong()
@@ -176,6 +180,9 @@ func TestHostileReplies(t *testing.T) {
 	accepted, refused := 0, 0
 	for range calls {
 		a.call(t.Context())
+		lying.Lock()
+		lies := lies
+		lying.Unlock()
 		for i, m := range a.members {
 			m.check(t)
 			err := m.status.Err
