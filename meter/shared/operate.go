@@ -62,7 +62,10 @@ type HostInfo struct {
 	Late   bool          // it has received no reply for three intervals
 }
 
-// ListBudgets returns the names of the budgets in a store, sorted.
+const maxBudgets = 1 << 20 // of ListBudgets
+
+// ListBudgets returns the names of the budgets in a store, sorted. A name may be one that no
+// budget can have, if something else uses such keys; ShowBudget returns an error for it.
 func ListBudgets(ctx context.Context, client redis.UniversalClient) ([]string, error) {
 	var mu sync.Mutex
 	var names []string
@@ -70,6 +73,10 @@ func ListBudgets(ctx context.Context, client redis.UniversalClient) ([]string, e
 		keys := c.Scan(ctx, 0, key("*"), 1000).Iterator()
 		for keys.Next(ctx) {
 			mu.Lock()
+			if len(names) == maxBudgets {
+				mu.Unlock()
+				return fmt.Errorf("the store replied with more than %d budgets", maxBudgets)
+			}
 			names = append(names, strings.TrimSuffix(strings.TrimPrefix(keys.Val(), keyBegin), keyEnd))
 			mu.Unlock()
 		}

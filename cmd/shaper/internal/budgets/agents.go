@@ -3,6 +3,7 @@ package budgets
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -52,9 +53,11 @@ type Shaper struct {
 }
 
 // New returns Agents without shapers. Leases have times of the clock, in ns. notify prints
-// events for the operator.
+// events for the operator, in printable lines.
 func New(clock func() int64, notify func(string, ...any)) *Agents {
-	return &Agents{clock: clock, notify: notify}
+	return &Agents{clock: clock, notify: func(format string, args ...any) {
+		notify("%s", say.Printable(fmt.Sprintf(format, args...)))
+	}}
 }
 
 // Follow makes the meters of these shapers follow their leases. list has their current plans;
