@@ -323,8 +323,10 @@ func TestHostileDecisions(t *testing.T) {
 	defer store.Close()
 	fromStore := 0
 	for kind, p := range []Params{
-		meter.TokenBucket{Rate: meter.ByteRate(10), Burst: 20}, meter.FixedWindow{Limit: 20, Window: time.Minute},
-		meter.SlidingCounter{Limit: 20, Window: time.Minute}, meter.SlidingLog{Limit: 20, Window: time.Minute, Entries: 30},
+		meter.TokenBucket{Rate: meter.ByteRate(10), Burst: 20},
+		meter.FixedWindow{Limit: 20, Window: time.Minute},
+		meter.SlidingCounter{Limit: 20, Window: time.Minute},
+		meter.SlidingLog{Limit: 20, Window: time.Minute, Entries: 30},
 	} {
 		numbers.Store(int32(algorithms[kind].replies))
 		limit, err := store.Limiter(Limit{Name: "l", Params: p, Fail: FailRescue, Share: 0.5})
