@@ -32,8 +32,10 @@ const (
 	maxBudgetName   = 64 // bytes
 )
 
-// DefaultRescue is the default for Rescue.
-var DefaultRescue = Fraction{10, 100}
+// DefaultRescue is the default for Rescue. With half of the budget, neither the loss of the server
+// nor that of hosts costs much more than the other half: the server keeps the rescue shares of
+// hosts that died.
+var DefaultRescue = Fraction{50, 100}
 
 // Store is the place of a budget's state: a Redis or Valkey server, or the kernel of this
 // host if URL is empty.

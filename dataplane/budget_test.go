@@ -115,7 +115,7 @@ func TestBudgetName(t *testing.T) {
 
 // TestResolved checks the defaults of a budget.
 func TestResolved(t *testing.T) {
-	want := Budget{Name: "b", Store: server, Interval: 100 * time.Millisecond, Rescue: Fraction{10, 100}, Weight: 1, Hosts: 16}
+	want := Budget{Name: "b", Store: server, Interval: 100 * time.Millisecond, Rescue: Fraction{50, 100}, Weight: 1, Hosts: 16}
 	if got := (Budget{Name: "b", Store: server}).Resolved(); got != want {
 		t.Errorf("defaults %+v, want %+v", got, want)
 	}

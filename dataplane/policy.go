@@ -99,6 +99,13 @@ func (r LengthRule) frameLength(wire, l3 int64) int64 {
 	return max(n+int64(r.Overhead), int64(r.MPU), 0)
 }
 
+// PacketLength returns the metered length of the largest packet of an Ethernet interface with an
+// MTU and one VLAN tag, bytes.
+func (r LengthRule) PacketLength(mtu int) int {
+	const header = 14 + 4
+	return capLength(r.frameLength(int64(mtu)+header, int64(mtu)))
+}
+
 // Accepts returns an error if the rule does not apply to packets of a link type: L2 and
 // L1 apply to Ethernet only.
 func (r LengthRule) Accepts(link LinkType) error {

@@ -192,10 +192,14 @@ func (f *storeFlags) list(ctx context.Context, s streams, c shared.Client) error
 		return err
 	}
 	g := &say.Table{Header: []any{"budget", "rate", "burst", "held", "hosts", "late"}, First: 2, Names: []int{0}}
+	var errs []error // one damaged budget must not hide the others
 	for _, name := range names {
 		b, err := shared.ShowBudget(ctx, c, name)
 		if err != nil {
-			return err
+			if errs = append(errs, err); ctx.Err() != nil {
+				break
+			}
+			continue
 		}
 		if f.asJSON {
 			if err := say.WriteJSON(s.out, stateJSON(b)); err != nil {
@@ -206,13 +210,14 @@ func (f *storeFlags) list(ctx context.Context, s streams, c shared.Client) error
 		u := unitOfBudget(b)
 		g.Add(name, u.Rates(b.Size), u.Bursts(b.Size), u.Rates(b.Held), say.Number(len(b.Hosts)), say.Number(b.Late))
 	}
-	if f.asJSON {
-		return nil
+	switch {
+	case f.asJSON:
+	case len(names) == 0:
+		errs = append(errs, s.print(nil, "the server has no budgets\n"))
+	case len(errs) < len(names):
+		errs = append(errs, s.print(nil, "%s\n", g.Render(say.Colored(s.out))))
 	}
-	if len(names) == 0 {
-		return s.print(nil, "the server has no budgets\n")
-	}
-	return s.print(nil, "%s\n", g.Render(say.Colored(s.out)))
+	return errors.Join(errs...)
 }
 
 func (f *storeFlags) show(ctx context.Context, s streams, c shared.Client, name string) error {

@@ -172,6 +172,9 @@ func (r *running) followLeases() error {
 		}
 		list, shapers = append(list, budgets.Shaper{Plan: plan, Name: budgets.HostName(r.host, direction.String())}), append(shapers, shaper)
 	}
+	for i := range list {
+		list[i].MTU = live.MTU(r.name)
+	}
 	defer r.serveControl()
 	return r.shares.Follow(context.Background(), list, shapers)
 }

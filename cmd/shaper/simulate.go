@@ -72,7 +72,7 @@ The same seed gives the same result.`,
 	flags.StringVar(&f.scenario, "scenario", "", "read the scenario from `FILE` (YAML)")
 	flags.Var(newTimeFlag(&f.duration, time.Minute), "duration", "simulate `TIME`")
 	flags.Var(newTimeFlag(&f.interval, dataplane.DefaultInterval), "interval", "let each host report every `TIME`")
-	flags.StringVar(&f.rescue, "rescue", "10%", "let all hosts together use `PART` of the budget without the store")
+	flags.StringVar(&f.rescue, "rescue", "50%", "let all hosts together use `PART` of the budget without the store")
 	flags.Var(newTimeFlag(&f.delay, time.Millisecond), "delay", "delay messages by up to `TIME`")
 	flags.StringVar(&f.loss, "loss", "0%", "lose `PART` of the messages")
 	flags.Uint64Var(&f.seed, "seed", 1, "seed random choices with `NUMBER`")

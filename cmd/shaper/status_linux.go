@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
@@ -191,7 +192,7 @@ func (p *printer) status(about *kernel.About, st *statusJSON) {
 		p.Printf("  budget   %s: %s; used by %s\n", b.Name, b.Params, strings.Join(b.Users, ", "))
 	}
 	for i := range st.Shares {
-		p.Printf("  budget   %s at %s: %v\n", st.Shares[i].Name, st.Shares[i].Store, &st.Shares[i])
+		p.Printf("  budget   %s\n", say.Printable(fmt.Sprintf("%s at %s: %v", st.Shares[i].Name, st.Shares[i].Store, &st.Shares[i])))
 	}
 	p.Printf("  since    %s (%v)\n", st.Since.Format(time.DateTime), time.Since(st.Since).Round(time.Second))
 	if st.DryRun {

@@ -220,7 +220,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// call makes one call for all budgets.
+// call makes one call for all budgets. A panic on the way counts as a lost call.
 func (a *Agent) call(ctx context.Context) {
 	a.turn.Lock()
 	defer a.turn.Unlock()
@@ -228,33 +228,60 @@ func (a *Agent) call(ctx context.Context) {
 	var asked []*member
 	var requests []lease.Request
 	for _, m := range a.members {
-		m.fault = m.count()
-		r := m.host.Request(sent, m.counts)
-		if err := m.apply(); err != nil {
-			// The meter passes more than the request reports.
-			m.fault = err
-			m.host.Lost(sent)
-			a.record(m, sent, &answer{err: err, skipped: true})
+		var r lease.Request
+		if err := guard(func() (err error) { r, err = m.request(sent); return err }); err != nil {
+			a.fail(m, sent, err)
 			continue
 		}
 		asked, requests = append(asked, m), append(requests, r)
 	}
 	within, cancel := context.WithTimeout(ctx, a.deadline)
 	defer cancel()
-	answers := a.ask(within, asked, requests)
+	var answers []answer
+	failed := guard(func() error { answers = a.ask(within, asked, requests); return nil })
 	now := a.config.Clock()
 	for i, m := range asked {
-		r := &answers[i]
-		if took := now - sent; r.err == nil && took > int64(a.deadline) {
-			r.err, r.pending = a.explain(late(time.Duration(took), a.deadline)), true
+		err := failed
+		if err == nil {
+			err = guard(func() error { a.settle(m, sent, now, &answers[i]); return nil })
 		}
-		if r.err != nil {
-			m.host.Lost(now)
-		} else {
-			m.host.Reply(now, r.Reply, r.kept)
+		if err != nil {
+			a.fail(m, now, err)
 		}
-		m.fault = cmp.Or(m.apply(), m.fault)
-		a.record(m, now, r)
+	}
+}
+
+// request begins a call. If the meter does not follow the plan, it passes more
+// than the request reports, and there must be no call.
+func (m *member) request(now int64) (lease.Request, error) {
+	m.fault = m.count()
+	r := m.host.Request(now, m.counts)
+	return r, m.apply()
+}
+
+// settle ends a call that was sent at a time.
+func (a *Agent) settle(m *member, sent, now int64, r *answer) {
+	if took := now - sent; r.err == nil && took > int64(a.deadline) {
+		r.err, r.pending = a.explain(late(time.Duration(took), a.deadline)), true
+	}
+	if r.err != nil {
+		m.host.Lost(now)
+	} else {
+		m.host.Reply(now, r.Reply, r.kept)
+	}
+	m.fault = cmp.Or(m.apply(), m.fault)
+	a.record(m, now, r)
+}
+
+// fail ends a call that could not be made, or whose answer could not be used.
+// The meter's lease ends at its time.
+func (a *Agent) fail(m *member, now int64, err error) {
+	m.fault = err
+	m.host.Lost(now)
+	if guard(func() error { a.record(m, now, &answer{err: err, skipped: true}); return nil }) != nil {
+		a.mu.Lock()
+		m.status.Err = err
+		a.mu.Unlock()
 	}
 }
 

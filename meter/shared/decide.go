@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
 )
 
 // Request asks to take N from a limit.
@@ -58,7 +60,7 @@ func (s *Store) Each(ctx context.Context, requests []Request) ([]Decision, error
 	batches := s.batches(requests)
 	calls := make([]*call, len(batches))
 	for i, b := range batches {
-		calls[i] = b.call(s)
+		calls[i] = b.call(s, requests)
 	}
 	s.run(ctx, calls)
 	for i, b := range batches {
@@ -91,7 +93,7 @@ func (s *Store) All(ctx context.Context, requests []Request) ([]Decision, error)
 	if len(requests) == 0 {
 		return nil, nil
 	}
-	c := &call{script: s.scripts.all, budget: requests[0].Budget}
+	c := &call{script: s.scripts.all, budget: requests[0].Budget, requests: requests}
 	seen := map[string]bool{}
 	for _, r := range requests {
 		l := r.Limiter
@@ -197,9 +199,12 @@ func (s *Store) batches(requests []Request) []*batch {
 	return batches
 }
 
-func (b *batch) call(s *Store) *call {
+func (b *batch) call(s *Store, requests []Request) *call {
 	k := b.limiter.kind
-	c := &call{script: s.scripts.each[k], budget: b.budget, keys: b.keys, args: b.args, want: len(b.keys) * algorithms[k].replies}
+	c := &call{
+		script: s.scripts.each[k], budget: b.budget, keys: b.keys, args: b.args, want: len(b.keys) * algorithms[k].replies,
+		requests: requests, indexes: b.indexes,
+	}
 	if len(b.keys) == 1 {
 		c.script = s.scripts.one[k]
 	}
@@ -216,6 +221,9 @@ type call struct {
 	keys   []string
 	args   []any
 	want   int // numbers in the reply after the time
+
+	requests []Request // those of the keys, if indexes is nil
+	indexes  []int     // of the keys' requests
 
 	place *place
 	us    int64
@@ -283,24 +291,45 @@ func (s *Store) runAll(ctx context.Context, calls []*call) {
 // answer parses a reply: seconds, microseconds and further numbers.
 func (c *call) answer(cmd *redis.Cmd) {
 	text, err := cmd.Text()
-	if c.err = err; err != nil {
-		return
+	if err == nil {
+		err = c.parse(text)
 	}
+	c.err = err
+}
+
+func (c *call) parse(text string) error {
 	c.reply = make([]int64, 0, c.want+2)
 	for word := range strings.SplitSeq(text, " ") {
 		n, err := strconv.ParseInt(word, 10, 64)
 		if err != nil {
-			c.err = fmt.Errorf("unexpected reply of the script: %q: %w", text, err)
-			return
+			return fmt.Errorf("the store replied with %.80q instead of numbers", text)
+		}
+		if n < -1 || n > lease.MaxNumber || len(c.reply) == cap(c.reply) {
+			return fmt.Errorf("the store replied with the number %d, or with more than %d numbers", n, c.want+2)
 		}
 		c.reply = append(c.reply, n)
 	}
 	if len(c.reply) != c.want+2 {
-		c.err = fmt.Errorf("the script replied with %d numbers, want %d", len(c.reply), c.want+2)
-		return
+		return fmt.Errorf("the store replied with %d numbers instead of %d", len(c.reply), c.want+2)
 	}
-	c.us = c.reply[0]*1e6 + c.reply[1]
-	c.reply = c.reply[2:]
+	seconds, us := c.reply[0], c.reply[1]
+	if seconds < 0 || seconds > lease.MaxNumber/1_000_000 || us < 0 || us >= 1e6 {
+		return fmt.Errorf("the store replied with the time %d s %d µs", seconds, us)
+	}
+	c.us, c.reply = seconds*1e6+us, c.reply[2:]
+	rest := c.reply
+	for i := range c.keys {
+		if c.indexes != nil {
+			i = c.indexes[i]
+		}
+		r := &c.requests[i]
+		n := algorithms[r.Limiter.kind].replies
+		if !r.Limiter.possible(c.us, r.N, rest[:n]) {
+			return fmt.Errorf("the store replied with the impossible state %d of limit %q", rest[:n], r.Limiter.limit.Name)
+		}
+		rest = rest[n:]
+	}
+	return nil
 }
 
 // failed explains the error of a call. The server is lost if it cannot decide about any key,

@@ -2,6 +2,7 @@ package shared
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/meter"
@@ -53,6 +54,22 @@ func (l *Limiter) nextState(c *call) found {
 	f := found{l, c.us, c.reply[:n]}
 	c.reply = c.reply[n:]
 	return f
+}
+
+// possible reports whether the limit's script can reply with these numbers, which are from -1 to
+// lease.MaxNumber, to a request for n. Arithmetic with other numbers could overflow.
+func (l *Limiter) possible(us, n int64, state []int64) bool {
+	least := slices.Min(state)
+	switch l.kind {
+	case bucketKind:
+		return least >= 0 && state[0] <= l.args[0]
+	case windowKind, counterKind: // the number of the window, or of the next one if the clock went back
+		at := us / l.window
+		return least >= 0 && (state[0] == at || state[0] == at+1)
+	}
+	taken, remaining, retry, reset := state[0], state[1], state[2], state[3]
+	return 0 <= taken && taken <= min(n, l.most) && 0 <= remaining && remaining <= l.most &&
+		(retry >= 0 || n > l.most) && 0 <= reset
 }
 
 // fits reports whether all of n fits.

@@ -39,7 +39,14 @@ func newExchange(script *redis.Script, members []*member, requests []lease.Reque
 }
 
 // send makes the call.
-func (c *exchange) send(ctx context.Context, client redis.UniversalClient) *result {
+func (c *exchange) send(ctx context.Context, client redis.UniversalClient) (r *result) {
+	if err := guard(func() error { r = c.sendBy(ctx, client); return nil }); err != nil {
+		return c.failed(err)
+	}
+	return r
+}
+
+func (c *exchange) sendBy(ctx context.Context, client redis.UniversalClient) *result {
 	switch client := client.(type) {
 	case *redis.Client:
 		return c.sendTo(ctx, client, false)
@@ -91,31 +98,36 @@ func node(ctx context.Context, cluster *redis.ClusterClient, addr string) (found
 // the slot.
 func (c *exchange) sendTo(ctx context.Context, client *redis.Client, asking bool) *result {
 	conn := client.Conn() // WAIT covers writes of the same connection
+	waiting := false
+	defer func() {
+		if !waiting {
+			_ = conn.Close()
+		}
+	}()
 	list, err := c.run(ctx, conn, asking, c.script.EvalSha)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
 		list, err = c.run(ctx, conn, asking, c.script.Eval)
 	}
 	if err == nil && len(list) != len(c.keys) {
-		err = fmt.Errorf("the store replied for %d of %d budgets", len(list), len(c.keys))
+		err = fmt.Errorf("the store replied with %d answers for %d budgets", len(list), len(c.keys))
 	}
 	r := c.failed(err)
 	all := true
 	for i := range r.answers {
 		if a := &r.answers[i]; err == nil {
-			a.Reply, a.err = reply(list[i])
 			r := &c.requests[i]
+			a.Reply, a.err = reply(list[i], r.Leave)
 			a.kept = a.Replicas <= 0 || a.Share == a.Share.Min(r.Holds) && a.Rescue == a.Rescue.Min(r.Rescue)
 			all = all && a.kept
 		}
 	}
 	if all || err != nil || c.wait == 0 {
-		_ = conn.Close()
 		return r
 	}
-	r.replica = make(chan error, 1)
+	r.replica, waiting = make(chan error, 1), true
 	go func() {
 		defer conn.Close()
-		r.replica <- waitReplica(conn, c.wait)
+		r.replica <- guard(func() error { return waitReplica(conn, c.wait) })
 	}()
 	return r
 }

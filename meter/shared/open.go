@@ -198,7 +198,7 @@ func (s Server) options() (*redis.UniversalOptions, error) {
 		if err != nil {
 			return noConn{fmt.Errorf("connect: %w", err)}, nil // go-redis unwraps it once
 		}
-		return conn, nil
+		return newCheckedConn(conn), nil
 	}
 	return o, nil
 }

@@ -62,7 +62,10 @@ type HostInfo struct {
 	Late   bool          // it has received no reply for three intervals
 }
 
-// ListBudgets returns the names of the budgets in a store, sorted.
+const maxBudgets = 1 << 20 // of ListBudgets
+
+// ListBudgets returns the names of the budgets in a store, sorted. A name may be one that no
+// budget can have, if something else uses such keys; ShowBudget returns an error for it.
 func ListBudgets(ctx context.Context, client redis.UniversalClient) ([]string, error) {
 	var mu sync.Mutex
 	var names []string
@@ -70,6 +73,10 @@ func ListBudgets(ctx context.Context, client redis.UniversalClient) ([]string, e
 		keys := c.Scan(ctx, 0, key("*"), 1000).Iterator()
 		for keys.Next(ctx) {
 			mu.Lock()
+			if len(names) == maxBudgets {
+				mu.Unlock()
+				return fmt.Errorf("the store replied with more than %d budgets", maxBudgets)
+			}
 			names = append(names, strings.TrimSuffix(strings.TrimPrefix(keys.Val(), keyBegin), keyEnd))
 			mu.Unlock()
 		}
@@ -107,28 +114,32 @@ func ShowBudget(ctx context.Context, client redis.UniversalClient, name string) 
 		return fail(err)
 	}
 	b := &BudgetInfo{Name: name, Replicas: -1}
-	l := list{values: v}
+	l := listOf(v)
 	state, set := l.list(), l.list()
 	if len(set.values) > 0 {
-		size := set.amounts()
+		size := set.amounts(1)
 		b.Set, b.Size = &size, size
 	}
 	if len(state.values) > 0 {
-		b.Began, b.Called = time.UnixMicro(state.number()), state.duration()
+		b.Began, b.Called = time.UnixMicro(state.time()), state.duration()
 		b.Interval, b.Deadline, b.Lease = state.duration(), state.duration(), state.duration()
-		b.Learning, b.Replicas, b.Late = state.number() == 1, state.number(), int(state.number())
-		b.Smallest, b.Size, b.Held = state.text(), state.amounts(), state.amounts()
+		b.Learning, b.Replicas, b.Late = state.flag(), state.number(-1, lease.MaxNumber), int(state.number(0, lease.MaxHosts))
+		b.Smallest, b.Size, b.Held = state.name(), state.amounts(1), state.amounts(lease.MaxHosts)
 	}
-	for len(l.values) > 0 {
+	l.err = cmp.Or(l.err, state.err, set.err)
+	for len(l.values) > 0 && l.err == nil {
 		h := l.list()
 		b.Hosts = append(b.Hosts, HostInfo{
-			Name: h.text(), Called: h.duration(), Late: h.number() == 1, Weight: h.number(), Floor: h.number(), Demand: [2]int64{h.number(), h.number()},
-			Share: h.amounts(), Rescue: h.amounts(), Size: h.amounts(),
+			Name: h.name(), Called: h.duration(), Late: h.flag(), Weight: h.number(1, lease.MaxWeight), Floor: h.number(0, lease.MaxBurst),
+			Demand: [2]int64{h.number(0, lease.MaxRate), h.number(0, lease.MaxRate)}, Share: h.amounts(1), Rescue: h.amounts(1), Size: h.amounts(1),
 		})
 		l.err = cmp.Or(l.err, h.err)
 	}
-	if err := cmp.Or(l.err, state.err, set.err); err != nil {
-		return fail(err)
+	if n := len(b.Hosts); n > lease.MaxHosts || b.Late > n {
+		l.check(fmt.Errorf("%d hosts, %d of them late", n, b.Late))
+	}
+	if l.err != nil {
+		return fail(l.err)
 	}
 	slices.SortFunc(b.Hosts, func(a, b HostInfo) int { return cmp.Compare(a.Name, b.Name) })
 	return b, nil
@@ -179,8 +190,8 @@ func DropHost(ctx context.Context, client redis.UniversalClient, budget, host st
 	if err != nil {
 		return fail(err)
 	}
-	l := list{values: v}
-	ago, within, dropped := l.duration(), l.duration(), l.number() == 1
+	l := listOf(v)
+	ago, within, dropped := l.duration(), l.duration(), l.flag()
 	if l.err == nil && !dropped {
 		l.err = fmt.Errorf("it called %v ago: stop its shaper, then retry after %v", ago.Round(time.Millisecond), within)
 	}

@@ -2,6 +2,7 @@ package shared
 
 import (
 	_ "embed"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -54,64 +55,121 @@ func arguments(args []any, r *lease.Request) []any {
 	return append(args, r.Demand[0], r.Demand[1], leave)
 }
 
-// reply parses the result of store.lua for one budget.
-func reply(v any) (r lease.Reply, err error) {
-	values, ok := v.([]any)
-	if !ok {
-		return r, fmt.Errorf("the store replied with %T instead of a list", v)
-	}
-	l := list{values: values}
-	switch refused := lease.Refusal(l.number()); len(values) {
-	case 1:
+// reply parses the result of store.lua for the budget of a request. It returns
+// only replies that pass lease.Reply.Check.
+func reply(v any, leave bool) (r lease.Reply, err error) {
+	l := listOf(v)
+	refused := lease.Refusal(l.raw())
+	switch n := len(l.values) + 1; {
+	case l.err != nil:
+	case n == 1 && refused != lease.Granted:
 		r.Refused = refused
-		if l.err == nil && (refused <= lease.Granted || refused > lease.Stale) {
-			l.err = fmt.Errorf("the store replied with %d", refused)
-		}
-	case 3:
-		r.Time, r.Epoch = l.number(), l.number()
-	case 22:
+		l.check(r.Check())
+	case n == 3 && refused == lease.Granted && leave:
+		r.Time, r.Epoch = l.raw(), l.raw() // neither is used
+	case n == 22 && refused == lease.Granted && !leave:
 		r = lease.Reply{
-			Time: l.number(), Epoch: l.number(), Share: l.amounts(), Rescue: l.amounts(), Spare: [2]int64{l.number(), l.number()}, Size: l.amounts(),
-			Hosts: l.number(), Late: l.number(), Learning: l.number() == 1, Replicas: l.number(), Smallest: l.text(),
+			Time: l.raw(), Epoch: l.raw(), Share: l.four(), Rescue: l.four(), Spare: [2]int64{l.raw(), l.raw()}, Size: l.four(),
+			Hosts: l.raw(), Late: l.raw(), Learning: l.flag(), Replicas: l.raw(), Smallest: l.name(),
 		}
+		l.check(r.Check())
 	default:
-		l.err = fmt.Errorf("the store replied with a list of %d", len(values))
+		l.check(fmt.Errorf("a list of %d that begins with %d", n, refused))
 	}
-	return r, l.err
+	if l.err != nil {
+		return lease.Reply{}, l.err
+	}
+	return r, nil
 }
 
-// list parses the values of a list one by one. Its error is the first one.
+// list parses the values of a list one by one. Its error is the first one;
+// after an error it returns zeros. Callers of raw must check the number.
 type list struct {
 	values []any
 	err    error
 }
 
+// listOf returns a parser for a value that should be a list.
+func listOf(v any) *list {
+	values, ok := v.([]any)
+	l := &list{values: values}
+	if !ok {
+		l.check(fmt.Errorf("%T instead of a list", v))
+	}
+	return l
+}
+
+// check makes an error that describes a noun the list's, unless it has one.
+func (l *list) check(err error) {
+	if l.err == nil && err != nil {
+		l.err = fmt.Errorf("the store replied with %w", err)
+	}
+}
+
 func next[T any](l *list) (v T) {
+	if l.err != nil {
+		return v
+	}
 	if len(l.values) == 0 {
-		l.fail(fmt.Errorf("the store's reply is too short"))
+		l.check(errors.New("too short a list"))
 		return v
 	}
 	v, ok := l.values[0].(T)
 	if !ok {
-		l.fail(fmt.Errorf("the store replied with %T instead of %T", l.values[0], v))
+		l.check(fmt.Errorf("%T instead of %T", l.values[0], v))
 	}
 	l.values = l.values[1:]
 	return v
 }
 
-func (l *list) fail(err error) {
-	if l.err == nil {
-		l.err = err
+func (l *list) raw() int64 { return next[int64](l) }
+
+// number returns a number that is between least and most.
+func (l *list) number(least, most int64) int64 {
+	n := next[int64](l)
+	if l.err == nil && (n < least || n > most) {
+		l.check(fmt.Errorf("%d instead of a number from %d to %d", n, least, most))
 	}
+	if l.err != nil {
+		return 0
+	}
+	return n
 }
 
-func (l *list) number() int64 { return next[int64](l) }
-func (l *list) text() string  { return next[string](l) }
-func (l *list) list() list    { return list{values: next[[]any](l)} }
+func (l *list) flag() bool { return l.number(0, 1) == 1 }
+
+// time returns a number of µs that fits a time.Duration.
+func (l *list) time() int64 { return l.number(0, lease.MaxNumber) }
 
 // duration returns a number of µs.
-func (l *list) duration() time.Duration { return time.Duration(l.number()) * time.Microsecond }
+func (l *list) duration() time.Duration { return time.Duration(l.time()) * time.Microsecond }
 
-func (l *list) amounts() lease.Amounts {
-	return lease.Amounts{Rate: [2]int64{l.number(), l.number()}, Burst: [2]int64{l.number(), l.number()}}
+// name returns the name of a host, or "".
+func (l *list) name() string {
+	name := next[string](l)
+	if name != "" {
+		l.check(checkMember(name))
+	}
+	if l.err != nil {
+		return ""
+	}
+	return name
+}
+
+// list returns a parser for a list in the list.
+func (l *list) list() *list { return &list{values: next[[]any](l), err: l.err} }
+
+// four returns amounts that the caller must check.
+func (l *list) four() lease.Amounts {
+	return lease.Amounts{Rate: [2]int64{l.raw(), l.raw()}, Burst: [2]int64{l.raw(), l.raw()}}
+}
+
+// amounts returns amounts that n hosts together can hold.
+func (l *list) amounts(n int64) (a lease.Amounts) {
+	for _, of := range []*[2]int64{&a.Rate, &a.Burst} {
+		for i := range of {
+			of[i] = l.number(0, n*max(lease.MaxRate, lease.MaxBurst))
+		}
+	}
+	return a
 }

@@ -93,7 +93,7 @@ func TestScriptAgainstStore(t *testing.T) {
 				if err != nil {
 					t.Fatalf("seed %d: %v", seed, err)
 				}
-				got, err := reply(v.([]any)[0])
+				got, err := reply(v.([]any)[0], q.Leave)
 				want := model.Call(now, server, q)
 				if err != nil || got != want {
 					t.Fatalf("seed %d: got %+v\n%v\n%+v, want\n%+v", seed, *q, err, got, want)

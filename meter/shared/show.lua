@@ -5,11 +5,14 @@ local got = redis.call('HMGET', KEYS[1], '=', '+')
 if not got[1] and not got[2] then
 	return false
 end
-local set = got[2] and cmsgpack.unpack(got[2]) or {}
+local set = sound(unpack_size, got[2]) or {}
 if not got[1] then
 	return {{}, set}
 end
-local s = cmsgpack.unpack(got[1])
+local s = sound(unpack_state, got[1])
+if not s then
+	return redis.error_reply('ERR the record of the budget is damaged: the next call of a shaper replaces it')
+end
 local time = redis.call('TIME')
 local now = max(time[1] * 1000000 + time[2] + s[SHIFT], s[TIME])
 
@@ -19,15 +22,16 @@ end
 
 local late, sum = 0, {0, 0, 0, 0}
 local replies = {0, set}
-local all = redis.call('HGETALL', KEYS[1])
-for n = 1, #all, 2 do
-	if string.byte(all[n]) == 64 then
-		local m = cmsgpack.unpack(all[n + 1])
+local fields = redis.call('HGETALL', KEYS[1])
+for n = 1, #fields, 2 do
+	local name = host_name(fields[n])
+	local m = name and sound(unpack_host, fields[n + 1], now)
+	if m then
 		local is_late = now - m[SEEN] >= 3 * s[EVERY]
 		if is_late then
 			late = late + 1
 		end
-		local host = {string.sub(all[n], 2), now - m[CALLED], is_late and 1 or 0, m[WEIGHT], m[FLOOR], m[DEMAND + 1], m[DEMAND + 2]}
+		local host = {name, now - m[CALLED], is_late and 1 or 0, m[WEIGHT], m[FLOOR], m[DEMAND + 1], m[DEMAND + 2]}
 		for i = 1, 4 do
 			host[7 + i], host[11 + i], host[15 + i] = most_held(s, m, i), m[RESCUE + i], m[SIZE + i]
 			sum[i] = sum[i] + most_held(s, m, i)

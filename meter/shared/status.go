@@ -89,9 +89,27 @@ const minute = int64(time.Minute)
 
 // record stores the result of a call and reports changes.
 func (a *Agent) record(m *member, now int64, r *answer) {
+	last, _ := m.host.Heard()
+	a.update(m, now, r)
+	s, t := &m.status, &m.reported
+	a.reportState(m, now, r)
+	a.mu.Lock()
+	m.started = t.joined || t.state != nothing
+	a.mu.Unlock()
+	a.reportCondition(m, now, Failed, m.fault != nil, m.fault)
+	a.reportCondition(m, now, Reset, t.epoch != 0 && t.epoch != last.Epoch, nil)
+	a.reportCondition(m, now, Disagreed, s.Smallest != "", nil)
+	a.reportCondition(m, now, Crowded, s.Crowded, nil)
+	a.reportCondition(m, now, Unguarded, s.Replicas < 0, nil)
+	t.epoch = last.Epoch
+}
+
+// update stores the result of a call in a member's status.
+func (a *Agent) update(m *member, now int64, r *answer) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	last, heard := m.host.Heard()
 	plan := m.host.Plan()
-	a.mu.Lock()
 	s := &m.status
 	s.Err, s.Refused = cmp.Or(r.err, m.fault), r.Refused
 	if r.err == nil && r.Refused != lease.Granted {
@@ -109,19 +127,6 @@ func (a *Agent) record(m *member, now int64, r *answer) {
 		s.Crowded = crowded(&m.Terms, &last)
 	}
 	m.bound(now)
-	a.mu.Unlock()
-
-	t := &m.reported
-	a.reportState(m, now, r)
-	a.mu.Lock()
-	m.started = t.joined || t.state != nothing
-	a.mu.Unlock()
-	a.reportCondition(m, now, Failed, m.fault != nil, m.fault)
-	a.reportCondition(m, now, Reset, t.epoch != 0 && t.epoch != last.Epoch, nil)
-	a.reportCondition(m, now, Disagreed, s.Smallest != "", nil)
-	a.reportCondition(m, now, Crowded, s.Crowded, nil)
-	a.reportCondition(m, now, Unguarded, s.Replicas < 0, nil)
-	t.epoch = last.Epoch
 }
 
 // bound computes the current bounds, for the size in the last reply. If a host
@@ -140,13 +145,22 @@ func (m *member) bound(now int64) {
 	if s.Replicas < 0 {
 		present = lease.Behind
 	}
+	hosts := min(max(terms.Hosts, 1), lease.MaxHosts)
+	if s.Heard {
+		hosts = s.Hosts
+	}
 	s.Bound, s.Without = terms.Bound(present, 0), terms.Bound(lease.Gone, 0)
-	s.Bound.Sum, s.Without.Sum = s.Bound.Sum.Plus(m.stranger), s.Without.Sum.Plus(m.stranger)
+	for _, b := range []*lease.Bound{&s.Bound, &s.Without} {
+		b.Sum = b.Sum.Plus(m.stranger)
+		for i, burst := range s.Size.Burst {
+			b.Sum.Burst[i] += hosts * min(b.Packet, burst)
+		}
+	}
 }
 
 // crowded reports whether a host without demand cannot send a packet. The
 // floors of all hosts together are a quarter of the burst, and the floor of one
-// host is at most two packets.
+// host is at most two packets. lease.Reply.Check bounds the number of hosts.
 func crowded(t *lease.Terms, r *lease.Reply) bool {
 	for _, burst := range r.Size.Burst {
 		if packet := t.Floor / 2; burst >= packet && burst/(4*max(r.Hosts, 1)) < packet {
@@ -218,8 +232,14 @@ func (a *Agent) reportCondition(m *member, now int64, kind EventKind, holds bool
 }
 
 func (a *Agent) notify(m *member, kind EventKind, err error) {
-	if a.config.Notify != nil {
-		a.config.Notify(Event{m.Name, m.Host, kind, err, m.status})
+	if a.config.Notify == nil {
+		return
+	}
+	event := Event{m.Name, m.Host, kind, err, m.status}
+	if err := guard(func() error { a.config.Notify(event); return nil }); err != nil {
+		a.mu.Lock()
+		m.status.Err = err
+		a.mu.Unlock()
 	}
 }
 

@@ -43,6 +43,17 @@ func TestStatusBound(t *testing.T) {
 		}
 	}
 
+	// A packet of each host: of 3 that the store knows, of 4 that the policy assumes.
+	for hosts, s := range map[int64]Status{3: {Size: size, Heard: true, Hosts: 3, Rescue: rescue}, 4: {Size: size}} {
+		m := &member{Budget: Budget{Terms: terms}, status: s}
+		m.Terms.Packet = 1500
+		m.bound(7 * second)
+		want := [2]lease.Amounts{one(40e6, 400_000+1500*hosts), one(4e6, 40_000+1500*hosts)}
+		if got := [2]lease.Amounts{m.status.Bound.Sum, m.status.Without.Sum}; got != want {
+			t.Errorf("%d hosts with packets of 1500 bytes: got %+v, want %+v", hosts, got, want)
+		}
+	}
+
 	// A host that the store has just met is counted in addition, for a lease
 	// and half an interval.
 	m := &member{Budget: Budget{Terms: terms}, status: Status{Size: policy, Rescued: true, Rescue: one(2e6, 20_000)}}

@@ -173,7 +173,7 @@ func (s *Store) place(ctx context.Context, key string) (*place, error) {
 func (s *Store) placeOf(addr string) *place {
 	p, ok := s.places.Load(addr)
 	if !ok {
-		p, _ = s.places.LoadOrStore(addr, &place{addr: addr})
+		p, _ = s.places.LoadOrStore(addr, &place{addr: printable(addr)}) // a server names the others of its cluster
 	}
 	return p.(*place)
 }
@@ -224,7 +224,9 @@ func (s *Store) probe(budget string) error {
 	defer cancel()
 	const burst, perMicrosecond, cycle = 1, 1, 1 << 16
 	keys := []string{"{shaper:" + budget + "}:probe"}
-	return s.scripts.one[bucketKind].Run(ctx, s.client, keys, s.arguments([]any{burst, perMicrosecond, cycle, 1, 1})...).Err()
+	return guard(func() error {
+		return s.scripts.one[bucketKind].Run(ctx, s.client, keys, s.arguments([]any{burst, perMicrosecond, cycle, 1, 1})...).Err()
+	})
 }
 
 // arguments appends the time of a test's clock.

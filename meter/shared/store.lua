@@ -1,6 +1,8 @@
 -- The store's side of the lease protocol, for each budget in KEYS: the steps
 -- and the arithmetic of Store.Call in lease/store.go. ARGV has ARGS values for
 -- each budget. Times are in microseconds. All whole numbers are below 2^53.
+-- survey counts everything again that other calls keep up to date, so that a
+-- wrong number in the budget's record lasts for half an interval.
 
 -- server returns the replication ID and the number of replicas that are online:
 -- '' and -1 without the right to ask.
@@ -96,24 +98,31 @@ local function survey(s, now, key, name, mine, set)
 	s[TICK], s[REPLICAS] = now, replicas
 	s[COUNT], s[LATE], s[SMALLEST] = 0, 0, ''
 	for i = 1, 4 do
-		s[SUM + i] = 0
+		s[SUM + i], s[RESCUES + i] = 0, 0
 	end
 	local reserved, weight, weights, least, part = {0, 0, 0, 0}, 0, 0, 0, 0
 	local smallest, smallest_name, same = nil, '', true
 	local present = {}
-	local all = redis.call('HGETALL', key)
-	all[#all + 1], all[#all + 2] = name, mine
-	for n = 1, #all, 2 do
-		local field, m = all[n], all[n + 1]
-		if m == mine or field ~= name and string.byte(field) == 64 then
-			if m ~= mine then
-				m = cmsgpack.unpack(m)
-			end
+	local fields = redis.call('HGETALL', key)
+	fields[#fields + 1], fields[#fields + 2] = name, mine
+	for n = 1, #fields, 2 do
+		local field, m = fields[n], fields[n + 1]
+		if m ~= mine then
+			m = field ~= name and string.byte(field) == 64 and host_name(field) and sound(unpack_host, m, now)
+		end
+		if not m and field ~= name and field ~= '=' and field ~= '+' then
+			-- Nobody knows what the host of a damaged record holds. It reports that with its next call.
+			redis.call('HDEL', key, field)
+			s[LEARNS] = now + s[LEASE]
+		elseif m then
 			s[COUNT] = s[COUNT] + 1
 			local late = now - m[SEEN] >= 3 * s[EVERY]
 			for i = 1, 4 do
 				local holds = most_held(s, m, i)
 				s[SUM + i] = s[SUM + i] + holds
+				if m ~= mine then -- the caller adds its own
+					s[RESCUES + i] = s[RESCUES + i] + m[RESCUE + i]
+				end
 				if late then
 					reserved[i] = reserved[i] + holds
 				end
@@ -185,11 +194,11 @@ local function serve(key, at, now)
 	end
 	local name = '@' .. ARGV[at + 1]
 	local instance, sequence, seen, interval, deadline = arg(2), arg(3), arg(4), arg(5), arg(6)
-	local lease = 3 * interval + 2 * deadline + floor(interval / 4)
+	local lease = lease_of(interval, deadline)
 	local got = redis.call('HMGET', key, '=', '+', name)
-	local s, set, m = got[1] and cmsgpack.unpack(got[1]), got[2] and cmsgpack.unpack(got[2]), got[3] and cmsgpack.unpack(got[3])
+	local s, set, m = sound(unpack_state, got[1]), sound(unpack_size, got[2]), nil
 	if not s then
-		m = nil
+		got[3] = false
 		s = {now, now, now + lease, 0, interval, deadline, lease, 0, 0, 0, 0}
 		for i = 1, 4 do
 			s[TOTAL + i] = arg(9 + i)
@@ -207,6 +216,12 @@ local function serve(key, at, now)
 		end
 		s[EVERY], s[WITHIN], s[LEASE], s[LEARNS] = interval, deadline, lease, now + lease
 		s[TICK] = min(s[TICK], now - interval)
+	end
+	if got[3] then
+		m = sound(unpack_host, got[3], now)
+		if not m then -- as in survey
+			s[LEARNS], s[TICK] = now + s[LEASE], min(s[TICK], now - s[EVERY])
+		end
 	end
 	if not m then
 		if s[COUNT] >= MAX_HOSTS then
@@ -226,7 +241,7 @@ local function serve(key, at, now)
 		uncount(s, m)
 	end
 	if ARGV[at + 24] == '1' then
-		s[COUNT] = s[COUNT] - 1
+		s[COUNT] = max(s[COUNT] - 1, 0)
 		redis.call('HDEL', key, name)
 		return keep(s, {0, now, s[EPOCH]})
 	end
@@ -279,7 +294,7 @@ local function serve(key, at, now)
 		if learning then
 			rescue[i] = min(rescue[i], m[RESCUE + i])
 		end
-		rescue[i] = min(rescue[i], max(s[TOTAL + i] - s[RESCUES + i], 0))
+		rescue[i] = min(rescue[i], max(s[TOTAL + i] - max(s[RESCUES + i], 0), 0))
 		s[SUM + i] = s[SUM + i] - m[HOLDS + i]
 		m[HOLDS + i], m[RESCUE + i] = max(m[HOLDS + i], want[i]), max(m[RESCUE + i], rescue[i])
 		if deaf then
@@ -297,7 +312,7 @@ local function serve(key, at, now)
 	return {
 		0, now, s[EPOCH], want[1], want[2], want[3], want[4], rescue[1], rescue[2], rescue[3], rescue[4],
 		floor(m[WEIGHT] * s[SPARE + 1]), floor(m[WEIGHT] * s[SPARE + 2]), s[TOTAL + 1], s[TOTAL + 2], s[TOTAL + 3], s[TOTAL + 4],
-		s[COUNT], s[LATE], learning and 1 or 0, s[REPLICAS], s[SMALLEST],
+		s[COUNT], min(s[LATE], s[COUNT]), learning and 1 or 0, s[REPLICAS], s[SMALLEST],
 	}
 end
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -74,15 +75,14 @@ type Trouble struct {
 }
 
 func (t *Trouble) Error() string {
-	// A server's error may have several lines, and ends with the position in a
-	// script.
-	first, _, _ := strings.Cut(t.Err.Error(), "\n")
+	// A server's error ends with the position in a script.
+	first := firstOf(t.Err)
 	if at := strings.LastIndex(first, " script: "); at > 0 && strings.Contains(first[at:], "@user_script") {
 		first = first[:at]
 	}
 	text := t.What
 	if !strings.Contains(first, t.What) {
-		text += " (" + strings.TrimSpace(first) + ")"
+		text += " (" + printable(strings.TrimSpace(first)) + ")"
 	}
 	if t.Remedy != "" {
 		text += ": " + t.Remedy
@@ -90,10 +90,35 @@ func (t *Trouble) Error() string {
 	return text
 }
 
+// firstOf returns the first line of an error. That of a server may have several.
+func firstOf(err error) string {
+	first, _, _ := strings.Cut(err.Error(), "\n")
+	return first
+}
+
+// printable returns a text from outside, such as a server's error, with escapes for characters
+// that a terminal would obey. It is cut to maxText bytes.
+func printable(text string) string {
+	if len(text) > maxText {
+		text = strings.ToValidUTF8(text[:maxText], "") + "…"
+	}
+	quoted := strconv.Quote(text)
+	quoted = strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
+	return strings.ReplaceAll(quoted, `\\`, `\`)
+}
+
+const maxText = 256 // bytes
+
+// plainError is an error whose text may come from outside.
+type plainError struct{ err error }
+
+func (e *plainError) Error() string { return printable(firstOf(e.err)) }
+func (e *plainError) Unwrap() error { return e.err }
+
 func (t *Trouble) Unwrap() error { return t.Err }
 
 // explain describes an error of a server or a client with its remedy, in one
-// line. It returns other errors unchanged. acl is the command that grants the
+// printable line. It keeps the text of other errors. acl is the command that grants the
 // user its rights.
 func explain(err error, acl string) error {
 	if i := troubleOf(err); i >= 0 {
@@ -135,6 +160,9 @@ func explain(err error, acl string) error {
 		return &Trouble{"the server closed the connection", "if it requires TLS, use rediss:// in the URL", err}
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		return &Trouble{"no answer in time", "", err}
+	}
+	if text := err.Error(); printable(firstOf(err)) != text {
+		return &plainError{err}
 	}
 	return err
 }

@@ -41,12 +41,15 @@ type Bound struct {
 	// store since it lost its data. If the host has received a reply before,
 	// its own rescue share applies instead.
 	Stranger Amounts
+	// Packet is the number of tokens that this host passes in addition, once: its rescue share
+	// passes a packet, even if the store has reserved less. Other hosts have their own.
+	Packet int64
 }
 
 // Bound returns the bound in a case. by is the size of a clock jump in ns;
 // other cases ignore it.
 func (t *Terms) Bound(c Case, by int64) Bound {
-	b := Bound{Sum: t.Size, Stranger: t.rescue(t.Hosts)}
+	b := Bound{Sum: t.Size, Stranger: t.rescue(t.Hosts), Packet: t.Packet}
 	switch rescue := t.Size.Part(t.Rescue, million); c {
 	case Gone:
 		b.Sum = rescue

@@ -7,11 +7,15 @@ import (
 
 // Terms are the parameters of a budget at one of its hosts. Times are in ns.
 type Terms struct {
-	Size     Amounts
-	Beside   bool  // the second rate is in addition to the first (RFC 4115)
-	Weight   int64 // weight of this host's share
-	Floor    int64 // burst that a host without demand keeps if the budget has room for it, tokens
-	Rescue   int64 // part of the budget that all hosts share without the store, millionths
+	Size   Amounts
+	Beside bool  // the second rate is in addition to the first (RFC 4115)
+	Weight int64 // weight of this host's share
+	Floor  int64 // burst that a host without demand keeps if the budget has room for it, tokens
+	Rescue int64 // part of the budget that all hosts share without the store, millionths
+	// Packet is the number of tokens of this host's largest packet. A host that falls back to
+	// its rescue share, unless that has no rate, keeps a burst of at least a packet: a smaller
+	// one would pass nothing. See Bound.Packet. 0: rescue shares can be smaller than a packet.
+	Packet   int64
 	Hosts    int64 // number of hosts assumed until the store has reported it
 	Interval int64 // time between calls
 	Deadline int64 // time limit of a call
@@ -48,44 +52,6 @@ type Request struct {
 	Demand   [2]int64 // rates that it could use
 	Leave    bool     // the host uses nothing any more and exits
 }
-
-// Reply is the store's answer.
-type Reply struct {
-	Refused  Refusal
-	Time     int64 // store's clock, µs
-	Epoch    int64 // changes if the store loses its state
-	Share    Amounts
-	Rescue   Amounts
-	Spare    [2]int64 // rates that the host may keep in addition to its demand
-	Size     Amounts  // size of the budget: set by an operator, or the smallest of all hosts' policies
-	Hosts    int64    // number of hosts known to the store
-	Late     int64    // number of those hosts that are late
-	Learning bool
-	Replicas int64  // number of the server's replicas, -1: unknown
-	Smallest string // host with the smallest size, "" if all agree
-}
-
-// Refusal is the reason for which a store grants a host nothing.
-type Refusal int64
-
-// Refusals.
-const (
-	Granted  Refusal = iota
-	NameUsed         // another process uses the host's name
-	Interval         // the other hosts of the budget have another Interval or Deadline
-	TooMany          // the budget has MaxHosts hosts
-	Stale            // a later request of the host arrived before
-)
-
-var refusals = [...]string{
-	"granted", "another shaper uses the same host name", "other hosts of the budget use another interval or deadline",
-	"the budget has too many hosts", "a later request of this host arrived before",
-}
-
-func (r Refusal) String() string { return refusals[r] }
-
-// MaxHosts is the maximum number of hosts of a budget.
-const MaxHosts = 4096
 
 // Counts are the tokens requested from a host's meter since it started, by the
 // color of the packets.
@@ -161,7 +127,7 @@ func (h *Host) Request(now int64, counts Counts) Request {
 		for i, d := range demand {
 			share.Rate[i] = min(share.Rate[i], d+h.last.Spare[i])
 		}
-		h.plan.Phase[1] = share.Min(h.rescue)
+		h.fallBack()
 	}
 	h.request.Holds = h.plan.At(now)
 	h.request.Sequence++
@@ -169,6 +135,22 @@ func (h *Host) Request(now int64, counts Counts) Request {
 	h.request.Rescue = h.rescue
 	h.sent = now
 	return h.request
+}
+
+// fallBack sets the phases after the lease.
+func (h *Host) fallBack() {
+	size := h.terms.Size
+	if h.heard {
+		size = h.last.Size
+	}
+	for phase, a := range []Amounts{h.plan.Phase[0].Min(h.rescue), h.rescue} {
+		for i := range a.Burst {
+			if a.Rate != [2]int64{} {
+				a.Burst[i] = max(a.Burst[i], min(h.terms.Packet, size.Burst[i]))
+			}
+		}
+		h.plan.Phase[phase+1] = a
+	}
 }
 
 // demand returns the rates that the packets since the last request needed. If a
@@ -211,7 +193,7 @@ func perSecond(n uint64, ns int64) int64 {
 
 // Reply ends a call. increase reports whether enough replicas have stored an
 // increase; if not, the host does not use it yet. A refusal counts as a lost
-// call.
+// call. A granted reply must pass Check.
 func (h *Host) Reply(now int64, r Reply, increase bool) {
 	if now-h.sent > h.terms.Deadline || r.Refused != Granted {
 		h.Lost(now)
@@ -224,17 +206,15 @@ func (h *Host) Reply(now int64, r Reply, increase bool) {
 	}
 	h.rescue = r.Rescue
 	ends := h.sent + h.terms.Lease()
-	h.plan = Plan{
-		Phase: [3]Amounts{r.Share, r.Share.Min(h.rescue), h.rescue},
-		Until: [2]int64{ends, ends + h.terms.Grow()},
-	}
+	h.plan = Plan{Phase: [3]Amounts{r.Share}, Until: [2]int64{ends, ends + h.terms.Grow()}}
+	h.fallBack()
 }
 
 // Lost ends a call without a reply. A host that has never received a reply uses
 // its rescue share after its first failed call.
 func (h *Host) Lost(int64) {
 	if !h.heard {
-		h.plan.Phase[2] = h.rescue
+		h.fallBack()
 	}
 }
 
@@ -252,14 +232,19 @@ func (t *Terms) Check() error {
 		return err
 	}
 	switch {
-	case t.Weight < 1 || t.Weight > maxWeight:
-		return fmt.Errorf("weight %d is not between 1 and %d", t.Weight, maxWeight)
+	case t.Weight < 1 || t.Weight > MaxWeight:
+		return fmt.Errorf("weight %d is not between 1 and %d", t.Weight, MaxWeight)
 	case t.Rescue < 0 || t.Rescue > million:
 		return fmt.Errorf("rescue of %d millionths is not between 0 and %d", t.Rescue, million)
-	case t.Interval < 1e6 || t.Deadline < 1e5 || t.Deadline > t.Interval:
-		return fmt.Errorf("interval %d ns, deadline %d ns: the interval must be at least 1ms, the deadline at least 100µs and at most the interval", t.Interval, t.Deadline)
+	case t.Floor < 0 || t.Floor > MaxBurst || t.Packet < 0 || t.Packet > MaxBurst:
+		return fmt.Errorf("a floor of %d or a packet of %d tokens is not between 0 and %d", t.Floor, t.Packet, int64(MaxBurst))
+	case t.Interval < 1e6 || t.Interval > maxInterval || t.Deadline < 1e5 || t.Deadline > t.Interval:
+		return fmt.Errorf("interval %d ns, deadline %d ns: the interval must be 1ms to 1m, the deadline at least 100µs and at most the interval", t.Interval, t.Deadline)
 	}
 	return nil
 }
 
-const maxWeight = 1000
+// MaxWeight is the largest Terms.Weight.
+const MaxWeight = 1000
+
+const maxInterval = 60e9 // ns

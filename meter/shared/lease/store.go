@@ -141,7 +141,7 @@ func (s *Store) Call(now int64, server Server, r *Request) Reply {
 	s.rescues = s.rescues.Plus(m.rescue)
 	return Reply{
 		Time: now, Epoch: s.epoch, Share: share, Rescue: rescue, Spare: s.spareOf(m), Size: s.size,
-		Hosts: int64(len(s.hosts)), Late: s.late, Learning: learning, Replicas: s.replicas, Smallest: s.smallest,
+		Hosts: int64(len(s.hosts)), Late: min(s.late, int64(len(s.hosts))), Learning: learning, Replicas: s.replicas, Smallest: s.smallest,
 	}
 }
 

@@ -1,7 +1,9 @@
 package budgets
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -47,12 +49,15 @@ type sharing struct {
 type Shaper struct {
 	Plan *dataplane.Plan
 	Name string // name of the shaper among the hosts of its budgets
+	MTU  int    // MTU of the interface, bytes; 0: that of the last Follow, or 1500
 }
 
 // New returns Agents without shapers. Leases have times of the clock, in ns. notify prints
-// events for the operator.
+// events for the operator, in printable lines.
 func New(clock func() int64, notify func(string, ...any)) *Agents {
-	return &Agents{clock: clock, notify: notify}
+	return &Agents{clock: clock, notify: func(format string, args ...any) {
+		notify("%s", say.Printable(fmt.Sprintf(format, args...)))
+	}}
 }
 
 // Follow makes the meters of these shapers follow their leases. list has their current plans;
@@ -76,6 +81,11 @@ func (s *Agents) Prepare(ctx context.Context, policies ...Shaper) error {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	s.prepared = time.Now()
+	for i := range policies {
+		if len(s.list) > 0 && policies[i].MTU == 0 {
+			policies[i].MTU = s.list[0].MTU
+		}
+	}
 	shapers := append(slices.Clone(s.bound), make([]Leaser, len(policies))...)
 	return s.update(ctx, append(slices.Clone(s.list), policies...), shapers, true)
 }
@@ -232,6 +242,7 @@ func groupBudgets(list []Shaper) (out []*sharing) {
 			}
 			seen[key] = true
 			t, server := TermsOf(s), shared.Server(s.Budget.Store)
+			t.Packet = sh.packet(s)
 			at := slices.IndexFunc(out, func(g *sharing) bool {
 				return g.server == server && g.budgets[0].Terms.Interval == t.Interval
 			})
@@ -246,7 +257,15 @@ func groupBudgets(list []Shaper) (out []*sharing) {
 	return out
 }
 
-// TermsOf returns the terms of a stage's budget on a server.
+// packet returns the number of tokens of the largest packet at a stage.
+func (s *Shaper) packet(stage *dataplane.PlanStage) int64 {
+	if stage.Packets {
+		return 1
+	}
+	return int64(s.Plan.Length.PacketLength(cmp.Or(s.MTU, 1500)))
+}
+
+// TermsOf returns the terms of a stage's budget on a server, without those of the interface.
 func TermsOf(s *dataplane.PlanStage) lease.Terms {
 	b := s.Budget
 	return lease.Terms{

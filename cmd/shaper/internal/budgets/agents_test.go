@@ -57,7 +57,7 @@ func TestSharesPrepare(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return Shaper{plan, "host"}
+		return Shaper{Plan: plan, Name: "host"}
 	}
 	s := New(kernel.Now, t.Logf)
 	defer s.End(true)

@@ -57,6 +57,15 @@ func StateOf(st *shared.Status, store string) State {
 // rates writes rates in the budget's unit.
 func (b *State) rates(a Amounts) string { return Unit(b.Packets).Rates(lease.Amounts(a)) }
 
+// limits writes rates, and exact bursts, in the budget's unit.
+func (b *State) limits(a Amounts) string {
+	unit := " bytes"
+	if b.Packets {
+		unit = " packets"
+	}
+	return b.rates(a) + " with a burst of " + byBucket(a.Burst, say.Grouped) + unit
+}
+
 // String describes the state on one line, without the budget's name.
 func (b *State) String() string {
 	var out strings.Builder
@@ -76,9 +85,9 @@ func (b *State) String() string {
 		}
 	}
 	if b.Bound != none {
-		printf("; all together at most %s", b.rates(b.Bound))
+		printf("; all together at most %s", b.limits(b.Bound))
 		if b.Without != none {
-			printf(", %s if no host reaches the server", b.rates(b.Without))
+			printf(", %s if no host reaches the server", b.limits(b.Without))
 		}
 		if b.Once != [2]int64{} {
 			printf(", and once %s after a failover", Unit(b.Packets).Bursts(lease.Amounts{Burst: b.Once}))

@@ -38,13 +38,13 @@ func TestServerBudget(t *testing.T) {
 		packets bool
 		want    string
 	}{
-		{has, false, "52.5 Mbit/s of 100 Mbit/s, 3 hosts, 1 late; all together at most 100 Mbit/s"},
-		{has, true, "6,562,500 packets/s of 12,500,000 packets/s, 3 hosts, 1 late; all together at most 12,500,000 packets/s"},
-		{two, false, "40 Mbit/s + 50 Mbit/s of 80 Mbit/s + 100 Mbit/s, 3 hosts, 1 late; all together at most 80 Mbit/s + 100 Mbit/s"},
-		{lost, false, "the rescue share of 625 kbit/s; all together at most 100 Mbit/s, 10 Mbit/s if no host reaches the server; last call: no answer within 50ms"},
-		{falls, false, "500 kbit/s, then the rescue share of 625 kbit/s; all together at most 100 Mbit/s, 10 Mbit/s if no host reaches the server"},
-		{learns, false, "52.5 Mbit/s of 100 Mbit/s, 3 hosts; all together at most 100 Mbit/s; the server is learning the hosts' shares: no share grows; hosts disagree about the size: gw2:eth0:egress has the smallest"},
-		{behind, false, "52.5 Mbit/s of 100 Mbit/s, 3 hosts, 1 late; all together at most 100 Mbit/s, and once 7 MiB after a failover"},
+		{has, false, "52.5 Mbit/s of 100 Mbit/s, 3 hosts, 1 late; all together at most 100 Mbit/s with a burst of 2,000,000 bytes"},
+		{has, true, "6,562,500 packets/s of 12,500,000 packets/s, 3 hosts, 1 late; all together at most 12,500,000 packets/s with a burst of 2,000,000 packets"},
+		{two, false, "40 Mbit/s + 50 Mbit/s of 80 Mbit/s + 100 Mbit/s, 3 hosts, 1 late; all together at most 80 Mbit/s + 100 Mbit/s with a burst of 2,000,000 bytes"},
+		{lost, false, "the rescue share of 625 kbit/s; all together at most 100 Mbit/s with a burst of 2,000,000 bytes, 10 Mbit/s with a burst of 200,000 bytes if no host reaches the server; last call: no answer within 50ms"},
+		{falls, false, "500 kbit/s, then the rescue share of 625 kbit/s; all together at most 100 Mbit/s with a burst of 2,000,000 bytes, 10 Mbit/s with a burst of 200,000 bytes if no host reaches the server"},
+		{learns, false, "52.5 Mbit/s of 100 Mbit/s, 3 hosts; all together at most 100 Mbit/s with a burst of 2,000,000 bytes; the server is learning the hosts' shares: no share grows; hosts disagree about the size: gw2:eth0:egress has the smallest"},
+		{behind, false, "52.5 Mbit/s of 100 Mbit/s, 3 hosts, 1 late; all together at most 100 Mbit/s with a burst of 2,000,000 bytes, and once 7 MiB after a failover"},
 		{shared.Status{Rescued: true}, false, "no share"},
 	} {
 		row.st.Floor = budgets.Unit(row.packets).Floor()

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"os"
 	"slices"
 	"strings"
@@ -90,11 +91,19 @@ func (c *LocalTap) Host() string {
 	return budgets.HostName(c.about.Interface, c.about.Direction.String())
 }
 
+// MTU returns the MTU of an interface, bytes, or 0 if it is unknown.
+func MTU(name string) int {
+	if i, err := net.InterfaceByName(name); err == nil {
+		return i.MTU
+	}
+	return 0
+}
+
 // BudgetShaper returns the current plan with the name of this direction.
 func (c *LocalTap) BudgetShaper() budgets.Shaper {
 	c.lock.Lock()
 	defer c.lock.Unlock()
-	return budgets.Shaper{Plan: c.plan, Name: c.Host()}
+	return budgets.Shaper{Plan: c.plan, Name: c.Host(), MTU: MTU(c.about.Interface)}
 }
 
 // Snapshot returns a consistent state, without a reload in between.

@@ -171,7 +171,7 @@ func TestQuietShare(t *testing.T) {
 		t.Helper()
 		for _, p := range s.pairs {
 			status(p, "all is well", func(s shownShare) bool {
-				return s.Renewed && s.Heard && !s.Rescued && s.Store == "unix://"+socket && s.Size.Rate[0] == rate && s.Bound == s.Size &&
+				return s.Renewed && s.Heard && !s.Rescued && s.Store == "unix://"+socket && s.Size.Rate[0] == rate && s.Bound.Rate == s.Size.Rate && s.Bound.Burst[0] == s.Size.Burst[0]+2*1500 &&
 					s.Share.Rate[0] > rate/3 && s.Share.Rate[0] < rate*2/3 && s.Rescue.Rate[0] == rate/5 && s.Hosts == 2 && s.Late == 0 && s.Error == ""
 			})
 		}
@@ -297,7 +297,9 @@ func TestLiveShareWithoutServer(t *testing.T) {
 	}
 	text, _ := p.wantExit(0, "status")
 	text = strings.Join(strings.Fields(text), " ")
-	if want := "the rescue share of 1.6 Mbit/s; all together at most 9.6 Mbit/s, 4.8 Mbit/s if no host reaches the server; last call: "; !strings.Contains(text, want) {
+	// A budget of 64 KiB and a host that the server does not know, with a fifth of it; a rescue of two
+	// fifths and that host; and a packet of 1,500 bytes for each of two hosts.
+	if want := "the rescue share of 1.6 Mbit/s; all together at most 9.6 Mbit/s with a burst of 81,643 bytes, 4.8 Mbit/s with a burst of 42,321 bytes if no host reaches the server; last call: "; !strings.Contains(text, want) {
 		t.Errorf("status is %q: want %q", text, want)
 	}
 	sent := p.bytesSentBy("v0")

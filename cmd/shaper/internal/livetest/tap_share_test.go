@@ -89,7 +89,7 @@ func TestQuietTapShare(t *testing.T) {
 	}
 	within("both at full load", 0.95, 1.1)
 	eventually(t, func() error {
-		return shown(pairs[0], `budget customer at unix://.*: \S+ Mbit/s of 8 Mbit/s, 2 hosts; all together at most 8 Mbit/s since`)
+		return shown(pairs[0], `budget customer at unix://.*: \S+ Mbit/s of 8 Mbit/s, 2 hosts; all together at most 8 Mbit/s with a burst of 68,536 bytes since`)
 	})
 	server.Pause()
 	for _, r := range shapers {
@@ -97,7 +97,7 @@ func TestQuietTapShare(t *testing.T) {
 	}
 	within("without the server", 0.37, 0.44)
 	eventually(t, func() error {
-		return shown(pairs[0], `: the rescue share of 1.6 Mbit/s; all together at most 8 Mbit/s, 3.2 Mbit/s if no host reaches the server; last call: `)
+		return shown(pairs[0], `: the rescue share of 1.6 Mbit/s; all together at most 8 Mbit/s with a burst of 68,536 bytes, 3.2 Mbit/s with a burst of 29,214 bytes if no host reaches the server; last call: `)
 	})
 	server.Resume()
 	for _, r := range shapers {
