@@ -11,6 +11,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -86,17 +87,30 @@ func Read(path string) (book Book, interrupted []Target, err error) {
 	return f.Book, f.Interrupted, err
 }
 
+// readTries is the number of attempts to read a file: a rollback or a reload loads a policy without the changes that
+// cannot be read, and the kernel may be short of memory for a moment.
+const readTries = 3
+
+// readText returns the text of a file.
+func readText(path string) ([]byte, error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return io.ReadAll(file)
+}
+
 // read reads the book in the file, and the size of its complete lines.
 func (f *File) read() error {
-	file, err := os.OpenFile(f.Path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	text, err := readText(f.Path)
+	for try := 1; err != nil && try < readTries && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission); try++ {
+		time.Sleep(time.Duration(try) * 10 * time.Millisecond)
+		text, err = readText(f.Path)
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("file of changes: %w: its changes are not in force", err)
-	}
-	defer file.Close()
-	text, err := io.ReadAll(file)
 	if err != nil {
 		return fmt.Errorf("file of changes: %w: its changes are not in force", err)
 	}
