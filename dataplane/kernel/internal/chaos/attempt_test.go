@@ -26,6 +26,7 @@ type attempt struct {
 	hit      bool          // the fault was injected
 	problems []string      // violations found
 	took     time.Duration // duration of the attempt
+	server   *liar
 	late     time.Duration // time until an end or a quota was in force
 }
 
@@ -71,6 +72,9 @@ func (a *attempt) run() (clean bool) {
 
 // cleanUp removes what the world got for this scenario.
 func (a *attempt) cleanUp() {
+	if a.server != nil {
+		a.server.listener.Close()
+	}
 	a.w.inside(func() {
 		if a.s.disk != nil {
 			_ = a.s.disk.unmount() // it may be gone
@@ -83,6 +87,13 @@ func (a *attempt) cleanUp() {
 func (a *attempt) prepare() bool {
 	if a.s.disk != nil && !a.onDisk("mount", (*disk).mount) {
 		return false
+	}
+	if a.s.liar > 0 {
+		var err error
+		if a.server, err = a.w.newLiar(a.s.liar); err != nil {
+			a.problem("setup: %v", err)
+			return false
+		}
 	}
 	for _, args := range a.s.before {
 		if r, ok := a.w.runCommand(args...); !ok || r.code() != 0 {

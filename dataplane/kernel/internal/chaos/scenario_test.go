@@ -33,6 +33,7 @@ type scenario struct {
 	mayTerms  []string // allowed ones after a fault; nil: the same
 	ends      bool     // the change ends by itself, after which terms are in force
 	disk      *disk    // breaks while the run beside is active, which gets no other faults
+	liar      uint64   // seed of a lying server of budgets; 0: none
 }
 
 // outcome is whether the exit code is 1.
@@ -70,7 +71,7 @@ func scenarios() []*scenario { return slices.Concat(plainScenarios(), changedSce
 
 // plainScenarios are those without changes of customers and queues.
 func plainScenarios() []*scenario {
-	return slices.Concat(attaching(), pinning(), rollingBack(), changing(), looking(), ending(), orphans())
+	return slices.Concat(attaching(), pinning(), rollingBack(), changing(), looking(), ending(), orphans(), lying())
 }
 
 // changedScenarios are those with changes: by a process, by the command itself if the shapers are pinned, by quotas and

@@ -45,7 +45,7 @@ type world struct {
 
 // policies are written to folder in each world. Policy a drops UDP to portA, b drops UDP to portB.
 // A q in the name adds a queue, an s a budget of the host, an l a budget on a server that does not
-// exist, a c customers, an r rules: quotas and a schedule of customers. The others are files that they, or changes, need.
+// exist, a c customers, an r rules: quotas and a schedule of customers, a v a budget on a server that lies. The others are files that they, or changes, need.
 const folder = "/run/policies"
 
 var policies = map[string]string{
@@ -62,6 +62,7 @@ var policies = map[string]string{
 	"acq.yaml": withCustomers(policy(portA, true, 100), false),
 	"bcq.yaml": withCustomers(policy(portB, true, 50), false),
 	"acr.yaml": withCustomers(policy(portA, false, 0), true),
+	"av.yaml":  withBudget(policy(portA, false, 0), 50, "unix://"+liarSocket+", interval: 10ms"),
 	"c.csv":    customersTable,
 	changeFile: changeFileText,
 }
