@@ -71,8 +71,7 @@ struct {
 } queues SEC(".maps");
 
 /* index -> departure of a queued packet: a ring for each queue with a limit in packets or bytes.
- * Written by the programs; each entry by the CPU that reserved it under the
- * queue's lock. */
+ * Written by the programs under the queue's lock, and read without it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);

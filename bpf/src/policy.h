@@ -263,7 +263,7 @@ struct queue {
 	__u64 time;	/* limits; 0: none */
 	__u64 bytes;
 	__u64 capacity; /* maximum backlog, packets */
-	__u64 mask;	/* of its ring in waiting, whose length is a power of two */
+	__u64 mask;	/* of its ring in waiting, whose length is a power of two above capacity */
 	__u64 seed;
 	__u64 target, interval; /* of CoDel, ns; 0: none */
 	struct early wred[3];

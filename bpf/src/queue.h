@@ -6,51 +6,57 @@
  * The kernel holds a packet until it departs. The backlog follows from departure times:
  * a packet has departed when its time has passed. A decision is made under the queue's
  * lock, except for counting the backlog, which accesses other maps. If several CPUs
- * enqueue at the same moment, the count may miss the newest packets. */
+ * enqueue at the same moment, the count may miss one packet of each of the others. It never
+ * has too many. */
 #pragma once
 
 #include "packet.h"
 
-#define LOG_RING 16 /* of the maximum number of packets counted in a queue */
+#define LOG_CAPACITY 16 /* of the maximum number of packets counted in a queue */
 #define GOLDEN 0x9e3779b97f4a7c15ULL
 
 /* backlog_count is the backlog in front of a packet. */
 struct backlog_count {
 	__u64 packets;
 	__u64 bytes;
+	__u64 end; /* of the ring when it was counted */
 };
 
 /* count_backlog counts the backlog. It finds the first packet that has not
- * departed by binary search, because departures are in order. */
+ * departed by binary search, because departures are in order.
+ *
+ * Other CPUs may enqueue meanwhile. An entry is complete before the ring ends behind it. The ring has more entries
+ * than the queue holds packets, so a counted entry is overwritten only after the end has moved by as many. Then
+ * none are counted: other packets were admitted just now. */
 static __always_inline struct backlog_count count_backlog(const struct queue *q, struct backlog *b, __u64 now)
 {
-	struct backlog_count out = {};
 	__u64 end = READ(b->end), bytes = READ(b->bytes), packets = READ(b->packets), low, high = end;
+	struct backlog_count out = {.end = end}, none = out;
 	struct departure *w;
 	__u32 i;
 
-	low = end > q->mask ? end - q->mask - 1 : 0;
-	for (int k = 0; k <= LOG_RING && low < high; k++) {
+	low = end > q->capacity ? end - q->capacity : 0;
+	for (int k = 0; k <= LOG_CAPACITY && low < high; k++) {
 		__u64 middle = low + (high - low) / 2;
 
 		i = q->ring + (middle & q->mask);
 		w = bpf_map_lookup_elem(&waiting, &i);
 		if (!w)
-			return out;
-		if ((__s64)(w->at - now) > 0)
+			return none;
+		if ((__s64)(READ(w->at) - now) > 0)
 			high = middle;
 		else
 			low = middle + 1;
 	}
 	if (low >= end)
-		return out;
+		return none;
 	i = q->ring + (low & q->mask);
 	w = bpf_map_lookup_elem(&waiting, &i);
 	if (!w)
-		return out;
-	out.packets = packets - w->packets;
-	out.bytes = bytes - w->before;
-	return out;
+		return none;
+	out.packets = packets - READ(w->packets);
+	out.bytes = bytes - READ(w->before);
+	return READ(b->end) - end <= q->mask - q->capacity ? out : none;
 }
 
 /* random24 returns 24 random bits: SplitMix64. */
@@ -139,8 +145,9 @@ static __always_inline __u32 wred_fate(const struct queue *q, struct backlog *b,
 
 /* pace_packet is queue.Leaky.Admit for a queue with a backlog; without commit, an admitted
  * packet takes no time. It returns the fate in the low 3 bits, and the packet's queueing delay
- * in ns above them. entry is the packet's departure if the queue counts its packets. The caller
- * holds the lock. */
+ * in ns above them. entry is the packet's place in the ring if the queue counts its packets. If
+ * another CPU has taken it since the backlog was counted, the packet has no entry: it counts as
+ * departing with the packet before it. The caller holds the lock. */
 static __always_inline __u64 pace_packet(const struct queue *q, struct backlog *b, const struct backlog_count *before, struct departure *entry,
 				  __u64 now, __u32 n, __u32 packets, __u32 color, __u32 capable, __u32 commit)
 {
@@ -175,12 +182,17 @@ static __always_inline __u64 pace_packet(const struct queue *q, struct backlog *
 	b->frac = frac % pace->den;
 	b->version = version;
 	b->begun = 1;
-	if (q->capacity && delay) {
-		entry->at = at;
-		entry->before = b->bytes;
-		entry->packets = b->packets;
-		b->bytes += n;
-		b->packets += packets;
+	if (entry && q->capacity && delay) {
+		int own = b->end == before->end;
+
+		if (own) {
+			WRITE(entry->at, at);
+			WRITE(entry->before, b->bytes);
+			WRITE(entry->packets, b->packets);
+		}
+		WRITE(b->bytes, b->bytes + n);
+		WRITE(b->packets, b->packets + packets);
+		WRITE(b->end, b->end + own);
 	}
 out:
 	return delay << 3 | fate;
@@ -201,10 +213,10 @@ __noinline __u64 admit(__u32 index, __u64 now, __u64 size, __u32 color, __u32 ca
 	__u32 n = size, packets = size >> 32;
 	const struct queue *q = bpf_map_lookup_elem(&queues, &index);
 	struct backlog_count before = {};
-	struct departure entry = {};
+	struct departure *entry;
 	struct backlog *b;
-	__u32 i = 0;
 	__u64 out;
+	__u32 i;
 
 	if (!q || color > RED)
 		return FULL;
@@ -218,13 +230,13 @@ __noinline __u64 admit(__u32 index, __u64 now, __u64 size, __u32 color, __u32 ca
 		if (before.packets + packets > q->capacity || (q->bytes && before.bytes + n > q->bytes))
 			return FULL;
 	}
+	i = q->ring + (before.end & q->mask);
+	entry = bpf_map_lookup_elem(&waiting, &i);
+	if (!entry)
+		return FULL;
 	bpf_spin_lock(&b->lock);
-	out = pace_packet(q, b, &before, &entry, now, n, packets, color, capable, 1);
-	if (entry.at)
-		i = q->ring + (b->end++ & q->mask);
+	out = pace_packet(q, b, &before, entry, now, n, packets, color, capable, 1);
 	bpf_spin_unlock(&b->lock);
-	if (entry.at)
-		bpf_map_update_elem(&waiting, &i, &entry, 0);
 	return out;
 }
 
@@ -237,7 +249,6 @@ __noinline __u64 admit(__u32 index, __u64 now, __u64 size, __u32 color, __u32 ca
 __noinline __u64 admit_customer(__u32 number, __u64 now, __u32 n, __u32 packets, __u32 flags)
 {
 	struct backlog_count before = {};
-	struct departure entry = {};
 	__u32 slot = number - 1, plan, count, last_count;
 	struct customer *c = bpf_map_lookup_elem(&customers, &slot);
 	struct backlog *b = (struct backlog *)c;
@@ -263,7 +274,7 @@ __noinline __u64 admit_customer(__u32 number, __u64 now, __u32 n, __u32 packets,
 		last_count = b->last_count;
 		above = b->above;
 		dropping = b->dropping;
-		out = pace_packet(&m->queue, b, &before, &entry, now, n, packets, GREEN, flags & CAPABLE, !(flags & TRY));
+		out = pace_packet(&m->queue, b, &before, NULL, now, n, packets, GREEN, flags & CAPABLE, !(flags & TRY));
 		if (flags & TRY && (out & 7) >= ADMIT) {
 			b->first_above = first_above;
 			b->drop_next = drop_next;

@@ -32,7 +32,7 @@ func (r *running) openChanges() error {
 	}
 	inForce, pinned, err := r.pinnedBefore(path)
 	if err != nil {
-		r.warn("%v", err)
+		return err // nobody knows whether the changes are in force
 	}
 	if _, err := os.Lstat(path); err == nil && state.dir == "" && !pinned { // left behind by a killed process
 		if err := os.Remove(path); err != nil {
@@ -100,8 +100,11 @@ func (r *running) keepState() error {
 // their changes in other files than that at path: those stay in force.
 func (r *running) pinnedBefore(path string) (inForce changes.Book, pinned bool, err error) {
 	v, err := live.Look()
-	if err != nil {
+	if errors.Is(err, os.ErrPermission) {
 		return nil, false, nil // without the permission to look it cannot take over either
+	}
+	if err != nil {
+		return nil, false, err
 	}
 	defer func() { live.CloseAll(v.List) }()
 	v.Narrow(r.name, r.both)
@@ -113,9 +116,11 @@ func (r *running) pinnedBefore(path string) (inForce changes.Book, pinned bool, 
 		}
 		book, _, readErr := changes.Read(source.Changes) // attaching puts interrupted changes into force
 		maps.Copy(inForce, book)
-		err = errors.Join(err, readErr)
+		if readErr != nil {
+			r.warn("%v", readErr)
+		}
 	}
-	return inForce, len(v.List) > 0, err
+	return inForce, len(v.List) > 0, nil
 }
 
 // amend returns a policy with the changes in force.

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"errors"
+	"os"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
@@ -32,8 +33,9 @@ func ChangesPath(name string, directions []Direction) (string, error) {
 	return filepath.Join(StateDir, d.fileName(changesPrefix+suffix)), nil
 }
 
-// removeChanges removes the files of changes of a direction that was cleared.
-func (st *site) removeChanges(direction Direction) error {
+// removeChanges removes the files of changes of a direction that was cleared. With report it says so: a process without
+// a guard was killed and left them.
+func (st *site) removeChanges(direction Direction, report bool) error {
 	suffixes := []string{direction.String()}
 	other, err := attachments(st.Index, Egress+Ingress-direction)
 	if errors.Is(err, unix.EPERM) {
@@ -43,6 +45,9 @@ func (st *site) removeChanges(direction Direction) error {
 		suffixes = append(suffixes, bothDirections)
 	}
 	for _, suffix := range suffixes {
+		if _, e := os.Lstat(filepath.Join(StateDir, st.fileName(changesPrefix+suffix))); report && e == nil {
+			st.addRemoved("%s %s: changes by shaper set", st.name(), suffix)
+		}
 		for _, extra := range []string{"", temporary, ".lock"} {
 			err = errors.Join(err, removeState(st.fileName(changesPrefix+suffix)+extra))
 		}

@@ -156,12 +156,19 @@ func (e *encoder) queue(q *dataplane.PlanQueue) {
 		e.refuse(q.Source, "limit", fmt.Sprintf("allows queueing delays above %v, the maximum of fq", maxFQDelay), UseHTB)
 	}
 	if out.Capacity > 0 {
-		size := 1 << bits.Len64(out.Capacity-1)
+		size := ringSize(int(out.Capacity), ringSpare)
 		out.Ring, out.Mask = uint32(e.ring), uint64(size-1)
 		e.ring += size
 	}
 	e.queues = append(e.queues, out)
 }
+
+// ringSpare is the minimum number of entries of a queue's ring beyond its capacity: packets that other CPUs can
+// enqueue while one counts the backlog.
+const ringSpare = 64
+
+// ringSize is the number of entries in the ring of a queue, a power of two.
+func ringSize(capacity, spare int) int { return 1 << bits.Len(uint(capacity+spare-1)) }
 
 // encodeQueue encodes a queue with a rate.
 func encodeQueue(c *queue.Config, rate meter.Rate) bpf.ShaperQueue {

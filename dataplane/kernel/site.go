@@ -142,7 +142,7 @@ func (st *site) clearOnce(direction Direction) error {
 	for _, l := range left {
 		st.addRemoved("%v", l)
 	}
-	return errors.Join(err, st.pruneTexts(), st.removeChanges(direction), st.saveJournal(st.iface))
+	return errors.Join(err, st.pruneTexts(), st.removeChanges(direction, len(list) == 0), st.saveJournal(st.iface))
 }
 
 // name returns the current name of the interface.

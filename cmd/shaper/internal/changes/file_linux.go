@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/strictjson"
 )
@@ -85,9 +86,17 @@ func Read(path string) (book Book, interrupted []Target, err error) {
 	return f.Book, f.Interrupted, err
 }
 
+// readTries is the number of attempts to read a file: a rollback or a reload loads a policy without the changes that
+// cannot be read, and the kernel may be short of memory for a moment.
+const readTries = 3
+
 // read reads the book in the file, and the size of its complete lines.
 func (f *File) read() error {
 	text, err := ReadFile(f.Path)
+	for try := 1; err != nil && try < readTries && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission); try++ {
+		time.Sleep(time.Duration(try) * 10 * time.Millisecond)
+		text, err = ReadFile(f.Path)
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

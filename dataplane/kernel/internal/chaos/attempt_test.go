@@ -5,6 +5,7 @@ package chaos
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"regexp"
 	"strings"
 	"syscall"
@@ -25,6 +26,8 @@ type attempt struct {
 	hit      bool          // the fault was injected
 	problems []string      // violations found
 	took     time.Duration // duration of the attempt
+	server   *liar
+	late     time.Duration // time until an end or a quota was in force
 }
 
 func (a *attempt) name() string { return a.s.name + "/" + a.f.String() }
@@ -59,6 +62,7 @@ func (a *attempt) run() (clean bool) {
 		a.judge(a.allowed())
 	}
 	a.detach()
+	a.cleanUp()
 	if len(a.problems) == 0 && a.f.rerun() {
 		a.runAgain()
 	}
@@ -66,8 +70,31 @@ func (a *attempt) run() (clean bool) {
 	return len(a.problems) == 0
 }
 
+// cleanUp removes what the world got for this scenario.
+func (a *attempt) cleanUp() {
+	if a.server != nil {
+		a.server.listener.Close()
+	}
+	a.w.inside(func() {
+		if a.s.disk != nil {
+			_ = a.s.disk.unmount() // it may be gone
+		}
+		_ = os.RemoveAll(stateFolder)
+	})
+}
+
 // prepare runs the commands before the victim, and reports whether they succeed.
 func (a *attempt) prepare() bool {
+	if a.s.disk != nil && !a.onDisk("mount", (*disk).mount) {
+		return false
+	}
+	if a.s.liar > 0 {
+		var err error
+		if a.server, err = a.w.newLiar(a.s.liar); err != nil {
+			a.problem("setup: %v", err)
+			return false
+		}
+	}
 	for _, args := range a.s.before {
 		if r, ok := a.w.runCommand(args...); !ok || r.code() != 0 {
 			a.problem("setup: %s fails: %s", strings.Join(args, " "), r.stderr())
@@ -84,12 +111,33 @@ func (a *attempt) prepare() bool {
 		for pid := range a.w.commands() {
 			a.besides[pid] = true
 		}
+		if a.s.tap && !a.useTap() {
+			return false
+		}
+	}
+	if a.s.first != nil {
+		if r, ok := a.w.runCommand(a.s.first...); !ok || r.code() != 0 {
+			a.problem("setup: %s fails: %s", strings.Join(a.s.first, " "), r.stderr())
+			return false
+		}
 	}
 	return true
 }
 
-// attached is the number of directions that a run reports as attached.
-func (r *process) attached() int { return strings.Count(r.stdout(), "attached by") }
+// useTap sends the probes through the TAP device.
+func (a *attempt) useTap() bool {
+	err := a.w.useTap()
+	if err != nil && a.alive() {
+		a.problem("setup: use the TAP device: %v", err)
+	}
+	return err == nil
+}
+
+// attached is the number of directions that a run or a tap reports as attached.
+func (r *process) attached() int {
+	text := r.stdout()
+	return strings.Count(text, "attached by") + strings.Count(text, "moving frames to and from")
+}
 
 // runVictim runs the victim with its fault to its end.
 func (a *attempt) runVictim() {
@@ -113,8 +161,13 @@ func (a *attempt) runVictim() {
 			a.problem("hang: neither attached nor ended after %v: %s", patience, a.victim.stderr())
 		case a.cannotPrint(p):
 			eventually(time.Second, func() bool { return !a.victim.alive() })
-			a.s.then(a)
+			if !a.s.tap || a.useTap() {
+				a.s.then(a)
+			}
 		case a.victim.alive():
+			if a.s.tap && !a.useTap() {
+				break
+			}
 			a.checkActive()
 			a.s.then(a)
 		}
@@ -273,6 +326,12 @@ func (a *attempt) endBeside() {
 		a.problem("ended: the run beside has ended: exit %d: %s", a.beside.code(), a.beside.stderr())
 		return
 	}
+	if a.s.disk != nil {
+		a.judgeDisk()
+	}
+	if a.s.ends {
+		a.awaitTerms(a.s.terms)
+	}
 	a.judge(a.allowedBeside())
 	a.beside.signal(syscall.SIGTERM)
 	if !a.beside.wait() {
@@ -286,6 +345,9 @@ type row struct {
 	Interface, Direction, State, Policy string
 
 	Attached, Pinned bool
+	Changes          []change
+	OverQuota        int        `json:"over_quota"`
+	Problem          string     `json:"change_problem"`
 	DryRun           bool       `json:"dry_run"`
 	Unconfirmed      *time.Time `json:"unconfirmed_until"`
 }
@@ -307,8 +369,8 @@ func (a *attempt) status() map[string][]row {
 			a.problem("status: not JSON: %v: %s", err, r.stdout())
 			return nil
 		}
-		if next.Interface != "v0" {
-			a.problem("status: got interface %s, want v0", next.Interface)
+		if next.Interface != a.s.device() {
+			a.problem("status: got interface %s, want %s", next.Interface, a.s.device())
 			continue
 		}
 		rows[next.Direction] = append(rows[next.Direction], next)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -67,7 +68,7 @@ type settings struct {
 	more      bool // the larger sample
 	killsOnly bool // leave out the faults at points
 	seed      uint64
-	only      string        // a part of scenario names, or one case
+	only      string        // a regular expression of scenario names, or one case
 	budget    time.Duration // 0: unlimited
 	kills     int           // number of random kills
 	workers   int           // number of parallel cases
@@ -137,11 +138,14 @@ func TestLiveFaults(t *testing.T) {
 		deadline = time.Now().Add(s.budget)
 	}
 	if sample {
-		random.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
-		list = list[:s.sampled()]
+		list = s.sample(random)
 	}
 	name, text, one := strings.Cut(s.only, "/")
-	list = slices.DeleteFunc(list, func(x *scenario) bool { return !strings.Contains(x.name, name) || one && x.name != name })
+	pattern, err := regexp.Compile(name)
+	if err != nil {
+		t.Fatalf("SHAPER_CHAOS_ONLY: %v", err)
+	}
+	list = slices.DeleteFunc(list, func(x *scenario) bool { return !pattern.MatchString(x.name) || one && x.name != name })
 	if one {
 		f, err := parseFault(text)
 		if err != nil || len(list) == 0 {
@@ -164,7 +168,7 @@ func TestLiveFaults(t *testing.T) {
 	})
 	var faults []*attempt
 	for _, c := range counting {
-		if !s.killsOnly {
+		if !s.killsOnly && c.s.disk == nil {
 			faults = append(faults, s.faults(c, random)...)
 		}
 	}
@@ -178,6 +182,15 @@ func TestLiveFaults(t *testing.T) {
 	}
 	s.run(t, r, faults, deadline)
 	r.print(t)
+}
+
+// sample returns the scenarios of a sample, half of them with changes in force.
+func (s *settings) sample(random *rand.Rand) (out []*scenario) {
+	for _, group := range [][]*scenario{plainScenarios(), changedScenarios()} {
+		random.Shuffle(len(group), func(i, j int) { group[i], group[j] = group[j], group[i] })
+		out = append(out, group[:s.sampled()/2]...)
+	}
+	return out
 }
 
 // sampled returns the number of scenarios in a sample, for each of which it has 8 faults. It does not
@@ -197,6 +210,9 @@ func (s *settings) faults(counted *attempt, random *rand.Rand) []*attempt {
 		list = append(list, &attempt{s: counted.s, f: fault{kind: kind, point: point}})
 	}
 	for i, point := range counted.points {
+		if !selected(point) {
+			continue
+		}
 		if visible.MatchString(point) {
 			add(faultKill, point)
 			if counted.guarded >= 0 && i >= counted.guarded && !counted.s.orphan {
@@ -212,8 +228,8 @@ func (s *settings) faults(counted *attempt, random *rand.Rand) []*attempt {
 
 // randomKills returns signals at random moments of random scenarios.
 func (s *settings) randomKills(counted []*attempt, random *rand.Rand) []*attempt {
-	// An orphan's run is killed anyway.
-	counted = slices.DeleteFunc(slices.Clone(counted), func(c *attempt) bool { return c.s.orphan })
+	// An orphan's run is killed anyway, and a broken disk is a fault.
+	counted = slices.DeleteFunc(slices.Clone(counted), func(c *attempt) bool { return c.s.orphan || c.s.disk != nil })
 	if len(counted) == 0 {
 		return nil
 	}

@@ -3,7 +3,8 @@
 // The tests kill the command before each system call that reads or changes something
 // outside the process. They also make each of these calls fail once, and kill commands at
 // random moments. After each fault the interface must either shape or be as before, shaper
-// status must be correct, and one shaper detach must remove everything.
+// status must be correct, and one shaper detach must remove everything. The list of changes by shaper set
+// must be what is in force, and changes end, and quotas apply, whatever happens to the directory of their file.
 //
 // go test runs a sample, the same each time. make chaos runs all cases in a random order, and
 // logs its seed. These environment variables select cases:
@@ -12,8 +13,8 @@
 //	SHAPER_CHAOS=all        every fault, and 1,000 random kills
 //	SHAPER_CHAOS=kills      random kills only
 //	SHAPER_CHAOS_SEED=N     seed of the sample, or of the order
-//	SHAPER_CHAOS_ONLY=NAME  scenarios with NAME in their names, or a single case,
-//	                        SCENARIO/FAULT, as in the output of a failure
+//	SHAPER_CHAOS_ONLY=NAME  scenarios whose names match the regular expression NAME, or a
+//	                        single case, SCENARIO/FAULT, as in the output of a failure
 //	SHAPER_CHAOS_BUDGET=30s time after which no more cases are started
 //	SHAPER_CHAOS_KILLS=N    number of random kills
 //	SHAPER_CHAOS_WORKERS=N  number of cases run in parallel

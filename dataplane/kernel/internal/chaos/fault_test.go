@@ -57,6 +57,11 @@ func (f fault) class() string {
 	return "random " + f.kind
 }
 
+// kills reports whether the fault ends the victim at once.
+func (f fault) kills() bool {
+	return f.kind == faultKill || f.kind == faultKillAll || f.kind == "SIGKILL"
+}
+
 // rerun reports whether to run a shaper again after the fault. Only one in four faults does: it
 // takes long, and the next attempt in the same world does much the same.
 func (f fault) rerun() bool {

@@ -25,13 +25,18 @@ const (
 	partEgress  = "egress"  // programs and qdiscs
 	partIngress = "ingress" // programs and ifb devices
 	partClsact  = "clsact"  // qdisc that both directions can need
+	partTap     = "tap"     // the device of shaper tap
 	partPins    = "pins"    // in the bpffs
 	partNotes   = "notes"   // in /run/shaper
+	partChanges = "changes" // files of changes in /run/shaper
 	partLocks   = "locks"   // in /run/shaper, harmless
 )
 
-// lockName matches the names of lock files.
-var lockName = regexp.MustCompile(`(owner|change|lock)$`)
+// lockName matches the names of lock files, changesName those of files of changes.
+var (
+	lockName    = regexp.MustCompile(`(owner|change|lock)$`)
+	changesName = regexp.MustCompile(`changes-\w+$`)
+)
 
 // takePicture lists the current state of the interface.
 func (w *world) takePicture() picture {
@@ -62,6 +67,8 @@ func (p picture) listAll(add func(part, format string, args ...any)) error {
 			if a.Xdp != nil && a.Xdp.Attached {
 				add(partIngress, "xdp program")
 			}
+		case a.Name == tapDevice:
+			add(partTap, "device %s", a.Name)
 		case a.Name != "lo":
 			add(partIngress, "device %s", a.Name)
 		}
@@ -125,6 +132,9 @@ func (p picture) addFiles(add func(part, format string, args ...any), part, fold
 		if part == partNotes && lockName.MatchString(name) {
 			part = partLocks
 		}
+		if part == partNotes && changesName.MatchString(name) {
+			part = partChanges
+		}
 		if info, err := d.Info(); err == nil && info.Size() > 0 {
 			name += fmt.Sprintf(" (%d bytes)", info.Size())
 		}
@@ -147,7 +157,7 @@ func (p picture) differs(before picture, parts ...string) []string {
 
 // lasting are the parts other than locks, everything is all parts.
 var (
-	lasting    = []string{partGSO, partEgress, partIngress, partClsact, partPins, partNotes}
+	lasting    = []string{partGSO, partEgress, partIngress, partClsact, partTap, partPins, partNotes, partChanges}
 	everything = append([]string{partLocks}, lasting...)
 )
 

@@ -164,6 +164,14 @@ var listing = regexp.MustCompile(`_ID#|_INFO_|/fdinfo/|receive#|^(socket|bind)#`
 // failingListings is the number of listing points of one kind that fail.
 const failingListings = 3
 
+// selected reports whether a point gets faults. A call that is made a thousand times, as for the leaves of the flows of
+// a queue, gets them at the first ones and then at every 50th.
+func selected(point string) bool {
+	_, text, _ := strings.Cut(point, "#")
+	n, _ := strconv.Atoi(text)
+	return n <= 20 || n%50 == 0
+}
+
 // inAllThreads matches the calls that the command makes in all its threads, to drop privileges. The kernel
 // fails all of them or none. If one failed, Go's runtime would end the process, before it changes anything.
 var inAllThreads = regexp.MustCompile(`^(prctl|capset|setgroups)#`)

@@ -33,8 +33,9 @@ func grace() time.Duration { return nettest.Slower(40 * time.Millisecond) }
 
 // prober sends packets through the veth pair in both directions.
 type prober struct {
-	side  [2]side // near, far
-	round uint64
+	side      [2]side                 // near, far
+	customers map[string]*net.UDPConn // listeners at portOther
+	round     uint64
 }
 
 // side is one end of the veth pair.
@@ -47,21 +48,26 @@ type side struct {
 // newProber opens the sockets of both ends.
 func newProber(w *world) *prober {
 	w.t.Helper()
-	p := &prober{}
+	p := &prober{customers: map[string]*net.UDPConn{}}
 	for i, n := range []*nettest.Namespace{w.near, w.far} {
 		s := side{address: net.IP{10, 0, 0, byte(i + 1)}, listeners: map[int]*net.UDPConn{}}
-		open := func(port int) (conn *net.UDPConn) {
+		open := func(address net.IP, port int) (conn *net.UDPConn) {
 			var err error
-			n.Do(func() { conn, err = net.ListenUDP("udp4", &net.UDPAddr{IP: s.address, Port: port}) })
+			n.Do(func() { conn, err = net.ListenUDP("udp4", &net.UDPAddr{IP: address, Port: port}) })
 			if err != nil {
 				w.t.Fatal(err)
 			}
 			w.t.Cleanup(func() { conn.Close() })
 			return conn
 		}
-		s.sender = open(0)
+		s.sender = open(s.address, 0)
 		for _, port := range ports {
-			s.listeners[port] = open(port)
+			s.listeners[port] = open(s.address, port)
+		}
+		if n == w.far {
+			for name, address := range customers {
+				p.customers[name] = open(address, portOther)
+			}
 		}
 		p.side[i] = s
 	}

@@ -19,6 +19,7 @@ type report struct {
 	kinds   map[string]int    // number of attempts by kind of problem
 	failed  []string          // descriptions of failed attempts
 	begun   map[*attempt]bool // attempts in progress
+	late    time.Duration     // longest time until an end or a quota was in force
 }
 
 // tally counts the attempts of a class.
@@ -52,6 +53,7 @@ func (r *report) add(t *testing.T, a *attempt) {
 	}
 	c.made++
 	c.took += a.took
+	r.late = max(r.late, a.late)
 	if !a.hit && a.f.kind != "none" {
 		c.missed++
 	}
@@ -92,5 +94,6 @@ func (r *report) print(t *testing.T) {
 	for _, kind := range slices.Sorted(maps.Keys(r.kinds)) {
 		t.Logf("%-24s in %d cases", kind, r.kinds[kind])
 	}
+	t.Logf("ends of changes and quotas were seen in force after at most %v", r.late.Round(time.Millisecond))
 	t.Logf("%d cases, %d failed", made, len(r.failed))
 }

@@ -22,6 +22,18 @@ type scenario struct {
 	fails  outcome        // exit code without a fault
 	lists  bool           // the victim prints JSON that lists v0
 	orphan bool           // the victim is killed when it is ready, and its guard gets the fault
+
+	first      []string // a command that runs to its end once the run beside is attached
+	besideWant string   // policy in force beside after exit code 0; "": policyB
+
+	customers bool     // the policies have customers: the changes in force are judged
+	ruled     bool     // and a quota and a schedule
+	tap       bool     // shaper tap shapes, not shaper run
+	terms     string   // changes in force after exit code 0
+	mayTerms  []string // allowed ones after a fault; nil: the same
+	ends      bool     // the change ends by itself, after which terms are in force
+	disk      *disk    // breaks while the run beside is active, which gets no other faults
+	liar      uint64   // seed of a lying server of budgets; 0: none
 }
 
 // outcome is whether the exit code is 1.
@@ -55,8 +67,17 @@ func within(side string) []direction {
 }
 
 // scenarios returns all scenarios.
-func scenarios() []*scenario {
-	return slices.Concat(attaching(), pinning(), rollingBack(), changing(), looking(), ending(), orphans())
+func scenarios() []*scenario { return slices.Concat(plainScenarios(), changedScenarios()) }
+
+// plainScenarios are those without changes of customers and queues.
+func plainScenarios() []*scenario {
+	return slices.Concat(attaching(), pinning(), rollingBack(), changing(), looking(), ending(), orphans(), lying())
+}
+
+// changedScenarios are those with changes: by a process, by the command itself if the shapers are pinned, by quotas and
+// schedules, under other commands, and with a broken disk.
+func changedScenarios() []*scenario {
+	return slices.Concat(settingPinned(), settingBeside(), underChanges(), settingInside(), tapping(), breaking())
 }
 
 // attaching are runs in the foreground that SIGTERM ends.
@@ -267,11 +288,19 @@ func (s *scenario) foreground() bool {
 	return s.victim[0] == "run" && !slices.Contains(s.victim, "--background")
 }
 
+// device is the name by which commands find the shaper.
+func (s *scenario) device() string {
+	if s.tap {
+		return tapDevice
+	}
+	return "v0"
+}
+
 // plain is a run with the hook and direction of the scenario. It must succeed on an interface that
 // was cleaned up.
 func (s *scenario) plain() []string {
 	from := s.victim
-	if from[0] != "run" {
+	if from[0] != "run" && from[0] != "tap" {
 		from = s.beside
 	}
 	if from == nil {

@@ -45,7 +45,7 @@ type world struct {
 
 // policies are written to folder in each world. Policy a drops UDP to portA, b drops UDP to portB.
 // A q in the name adds a queue, an s a budget of the host, an l a budget on a server that does not
-// exist.
+// exist, a c customers, an r rules: quotas and a schedule of customers, a v a budget on a server that lies. The others are files that they, or changes, need.
 const folder = "/run/policies"
 
 var policies = map[string]string{
@@ -56,6 +56,15 @@ var policies = map[string]string{
 	"as.yaml": withBudget(policy(portA, false, 0), 50, "host"),
 	"bs.yaml": withBudget(policy(portB, false, 0), 40, "host"),
 	"al.yaml": withBudget(policy(portA, false, 0), 50, "unix:///run/none, interval: 10ms, rescue: 100%"),
+
+	"ac.yaml":  withCustomers(policy(portA, false, 0), false),
+	"bc.yaml":  withCustomers(policy(portB, false, 0), false),
+	"acq.yaml": withCustomers(policy(portA, true, 100), false),
+	"bcq.yaml": withCustomers(policy(portB, true, 50), false),
+	"acr.yaml": withCustomers(policy(portA, false, 0), true),
+	"av.yaml":  withBudget(policy(portA, false, 0), 50, "unix://"+liarSocket+", interval: 10ms"),
+	"c.csv":    customersTable,
+	changeFile: changeFileText,
 }
 
 // policy is a policy that drops UDP to a port.
@@ -75,6 +84,9 @@ func policy(port int, queue bool, rate int) string {
 func withBudget(policy string, rate int, store string) string {
 	return strings.Replace(policy, "rate: 50mbit, burst: 64KiB", fmt.Sprintf("rate: %dmbit, burst: 64KiB, share: {budget: all, store: %s}", rate, store), 1)
 }
+
+// farMAC is the address of v0 at the far end.
+const farMAC = "02:00:00:00:00:02"
 
 // initVariable makes this program the first process of a world.
 const initVariable = "SHAPER_CHAOS_INIT"
@@ -106,6 +118,10 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{t: t, near: nettest.New(t), far: nettest.New(t), dir: t.TempDir()}
 	w.near.Veth(w.far)
+	for _, ip := range customers {
+		w.far.Run("ip", "address", "add", ip.String()+"/24", "dev", "v0")
+		w.near.Run("ip", "neigh", "add", ip.String(), "lladdr", farMAC, "dev", "v0", "nud", "permanent") // v0 has no ARP
+	}
 	cmd := exec.Command(self(t))
 	cmd.Env = append(os.Environ(), initVariable+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID}
