@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -67,9 +68,12 @@ func TestRandomQueues(t *testing.T) {
 // randomPolicyCount is the number of random policies of a test.
 var randomPolicyCount = flag.Int("policies", map[bool]int{false: 15, true: 60}[nettest.Deep()], "random policies to test")
 
-// seededRand returns a random source and logs its seed.
+// seededRand returns a random source and logs its seed. SHAPER_SEED repeats a run.
 func seededRand(t *testing.T) *rand.Rand {
 	seed := uint64(time.Now().UnixNano())
+	if n, err := strconv.ParseUint(os.Getenv("SHAPER_SEED"), 10, 64); err == nil {
+		seed = n
+	}
 	t.Logf("seed %d", seed)
 	return rand.New(rand.NewPCG(seed, 0))
 }

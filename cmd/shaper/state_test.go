@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -129,6 +130,12 @@ func TestTapProblem(t *testing.T) {
 		t.Fatal(err)
 	}
 	c, stderr := newStateTap(filepath.Join(file, "dir"), statePolicy(t, `, when: {at: "00:00-24:00", plan: q}`))
+	off := true
+	change := changes.Change{Target: changes.Target{Kind: changes.Customer, Name: "a"}, Terms: changes.Terms{Off: &off}}
+	if err := c.changes.Set([]changes.Change{change}); !errors.As(err, new(*changes.UnkeptError)) {
+		t.Fatalf("got %v: want that it is not kept", err)
+	}
+	stderr.Reset()
 	for range 3 {
 		c.advanceChanges()
 	}

@@ -19,6 +19,7 @@ const (
 type frame struct {
 	kind   kind
 	wire   int64 // bytes on the wire, without FCS
+	unread bool  // of a link type that is not read
 	header int64 // bytes of link header, as far as it was parsed
 	l3     int64 // bytes of the IP packet, or of the data after the link header
 
@@ -55,8 +56,10 @@ func (f frame) ecn() int   { return int(f.trafficClass & 3) }
 const (
 	linkNull     = 0
 	linkEthernet = 1
+	linkPPP      = 9
 	linkRaw12    = 12
 	linkRaw14    = 14
+	linkPPPHDLC  = 50
 	linkRaw      = 101
 	linkLoop     = 108
 	linkSLL      = 113
@@ -119,6 +122,10 @@ func (p *parser) link(linkType int) {
 	case linkIPv6:
 		p.implied(etherIPv6)
 		p.ip6()
+	case linkPPP, linkPPPHDLC:
+		p.ppp(linkType)
+	default:
+		p.unread = true
 	case linkNull, linkLoop:
 		if !p.has(4) {
 			p.header = min(4, p.wire)
@@ -137,6 +144,43 @@ func (p *parser) link(linkType int) {
 			p.implied(etherIPv6)
 			p.ip6()
 		}
+	}
+}
+
+// ppp continues after the framing of RFC 1662: the address and control bytes may be left out, and so may the first
+// byte of the protocol (RFC 1661, 6.5). Cisco HDLC under the same link type begins with 0x0f or 0x8f.
+func (p *parser) ppp(linkType int) {
+	if linkType == linkPPPHDLC && len(p.data) >= 2 && (p.data[0] == 0x0f || p.data[0] == 0x8f) {
+		p.behind(4, 2)
+		return
+	}
+	if len(p.data) >= 2 && p.data[0] == 0xff && p.data[1] == 0x03 {
+		p.header = 2
+	}
+	proto, size := 0, int64(1)
+	if p.has(1) {
+		if proto = int(p.rest()[0]); proto%2 == 0 {
+			size = 2
+			if p.has(2) {
+				proto = be16(p.rest())
+			}
+		}
+	}
+	if p.kind == malformed {
+		p.header = min(p.header+2, p.wire)
+		return
+	}
+	p.header += size
+	switch proto {
+	case 0x0021:
+		p.implied(etherIPv4)
+		p.ip4()
+	case 0x0057:
+		p.implied(etherIPv6)
+		p.ip6()
+	case 0x0281, 0x0283:
+		p.implied(map[int]int{0x0281: etherMPLS, 0x0283: etherMPLSm}[proto])
+		p.mpls()
 	}
 }
 

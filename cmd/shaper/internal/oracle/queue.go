@@ -98,7 +98,7 @@ func (q *queue) offer(p *queued) {
 	wait := new(big.Int).Sub(depart, p.arrival)
 
 	q.inside = slices.DeleteFunc(q.inside, func(other *queued) bool {
-		return other.departure.Cmp(p.arrival) <= 0
+		return other.sent.Cmp(p.arrival) <= 0
 	})
 	backlog := q.backlog(q.inside, wait)
 	if q.breaks(p, backlog, len(q.inside)) {

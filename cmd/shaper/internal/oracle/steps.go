@@ -1,6 +1,9 @@
 package oracle
 
-import "math/big"
+import (
+	"math/big"
+	"slices"
+)
 
 // Bounds of reordering and of pauses: the defaults of --max-step and --max-gap.
 var (
@@ -14,52 +17,63 @@ type setting struct {
 	last  *big.Int // largest of its timestamps
 }
 
+// knownSettings is the number of settings that are remembered: the latest used ones.
+const knownSettings = 8
+
+// at returns the time that a setting gives a timestamp, at most the end of the supported range.
+func (s *setting) at(stamp *big.Int) *big.Int {
+	t := new(big.Int).Add(stamp, s.shift)
+	if t.Cmp(latest) > 0 {
+		return latest
+	}
+	return t
+}
+
 // timesOf returns the times at which the packets of a capture are metered: their timestamps, but without
 // the steps of the clock that stamped them.
 func timesOf(packets []packet) []*big.Int {
 	var out []*big.Int
-	var settings []*setting
-	var current *setting
-	now := new(big.Int) // largest time so far
+	var settings []*setting // the latest used one first
+	now := new(big.Int)     // largest time so far
 	for _, p := range packets {
-		if current == nil {
-			current = &setting{new(big.Int), p.time}
-			settings, now = append(settings, current), p.time
+		if settings == nil {
+			settings, now = []*setting{{new(big.Int), p.time}}, p.time
 		}
-		if next := choose(settings, current, p.time, now); next != nil {
-			current = next
-		} else {
-			current = &setting{new(big.Int).Sub(now, p.time), p.time}
-			settings = append(settings, current)
+		use := choose(settings, p.time, now)
+		if use == nil {
+			use = &setting{new(big.Int).Sub(now, p.time), p.time}
 		}
-		current.last = largest(current.last, p.time)
-		at := new(big.Int).Add(p.time, current.shift)
+		settings = slices.DeleteFunc(settings, func(s *setting) bool { return s == use })
+		settings = append([]*setting{use}, settings...)
+		settings = settings[:min(len(settings), knownSettings)]
+		use.last = largest(use.last, p.time)
+		at := use.at(p.time)
 		out, now = append(out, at), largest(now, at)
 	}
 	return out
 }
 
-// choose returns the setting to which a timestamp belongs, or nil for a new one.
-func choose(settings []*setting, current *setting, stamp, now *big.Int) *setting {
+// choose returns the setting to which a timestamp belongs, or nil for a new one: the current one if it goes on, or
+// the one that gives the time nearest to the latest one.
+func choose(settings []*setting, stamp, now *big.Int) *setting {
+	current := settings[0]
 	by := new(big.Int).Sub(stamp, current.last)
 	goesOn := by.Cmp(new(big.Int).Neg(maxStep)) >= 0 && by.Cmp(maxGap) <= 0
-	if goesOn && (len(settings) == 1 || by.Cmp(maxStep) <= 0 && by.Sign() >= 0) {
+	if goesOn && by.Cmp(maxStep) <= 0 && by.Sign() >= 0 {
 		return current
 	}
-	distance := func(s *setting) *big.Int { // of the time that a setting gives the packet from the latest one
-		return new(big.Int).Sub(new(big.Int).Add(stamp, s.shift), now)
-	}
+	distance := func(s *setting) *big.Int { return new(big.Int).Sub(s.at(stamp), now) }
 	var best *setting
 	if goesOn {
 		best = current
 	}
-	for _, s := range settings {
+	for _, s := range settings[1:] {
 		d := distance(s)
-		bound := maxStep
+		nearer := new(big.Int).Abs(d).Cmp(maxStep) <= 0
 		if best != nil {
-			bound = new(big.Int).Sub(new(big.Int).Abs(distance(best)), big.NewInt(1))
+			nearer = new(big.Int).Abs(d).Cmp(new(big.Int).Abs(distance(best))) < 0
 		}
-		if s != current && d.Cmp(new(big.Int).Neg(maxStep)) >= 0 && new(big.Int).Abs(d).Cmp(bound) <= 0 {
+		if nearer && d.Cmp(new(big.Int).Neg(maxStep)) >= 0 {
 			best = s
 		}
 	}
