@@ -4,11 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
@@ -16,7 +18,8 @@ import (
 // can make other changes.
 type amendment struct {
 	locks   []io.Closer
-	shapers map[string][]live.Shaper     // by file of changes
+	shapers map[string][]live.Shaper     // by file of changes; "" for a shaper tap
+	whole   map[string]bool              // a file's changes are those of these shapers only
 	books   map[live.Shaper]live.Changes // without the changes that the new policy overrules
 	resets  map[string][]changes.Change  // of overruled changes, by file of changes
 }
@@ -32,6 +35,10 @@ func (a *amendment) end() {
 // policies end the changes of links and queues that they have.
 func amendFor(s streams, list []live.Shaper, policies []*policyfile.Compiled, overrule bool) (*amendment, error) {
 	a := &amendment{shapers: map[string][]live.Shaper{}, books: map[live.Shaper]live.Changes{}, resets: map[string][]changes.Change{}}
+	var err error
+	if a.whole, err = wholeFiles(list); err != nil {
+		return nil, err
+	}
 	type amended struct {
 		*policyfile.Compiled
 		path string
@@ -69,7 +76,10 @@ func amendFor(s streams, list []live.Shaper, policies []*policyfile.Compiled, ov
 		if err != nil {
 			fmt.Fprintf(s.err, "shaper: warning: %v\n", err)
 		}
-		if overrule {
+		if all.Problem != "" {
+			fmt.Fprintf(s.err, "shaper: warning: %s: %s\n", live.Name(sh.Info()), say.Printable(all.Problem))
+		}
+		if overrule && a.whole[path] {
 			a.overrule(path, all.Book, policies[i])
 		}
 		a.books[sh] = all
@@ -97,23 +107,73 @@ func (a *amendment) overrule(path string, book changes.Book, policy *policyfile.
 	}
 }
 
+// wholeFiles returns the files of changes, as in amendment.shapers, whose shapers are all in a list, which are
+// those of one interface.
+func wholeFiles(list []live.Shaper) (map[string]bool, error) {
+	pathOf := func(sh live.Shaper) string {
+		if source, err := policyfile.SourceOf(sh.Info().Label); err == nil && sh.Info().Place.Hook != live.ByTap {
+			return source.Changes
+		}
+		return ""
+	}
+	v, err := live.Look()
+	if err != nil {
+		return nil, err
+	}
+	defer live.CloseAll(v.List)
+	out := map[string]bool{}
+	for _, sh := range list {
+		out[pathOf(sh)] = true
+	}
+	v.Narrow(list[0].Info().Interface, nil)
+	for _, sh := range v.List {
+		if !slices.ContainsFunc(list, func(o live.Shaper) bool { return o.Info().Direction == sh.Info().Direction }) {
+			out[pathOf(sh)] = false
+		}
+	}
+	return out, nil
+}
+
+// resetsOf returns the resets of the overruled changes of a file, and forgets them.
+func (a *amendment) resetsOf(path string) []changes.Change {
+	resets := a.resets[path]
+	delete(a.resets, path)
+	now, author := time.Now().Round(0), live.Author("shaper reload")
+	for i := range resets {
+		resets[i].Since, resets[i].Author = now, author
+	}
+	return resets
+}
+
+// overruleTap ends the overruled changes of a shaper tap: its process gives a new policy the changes that it has.
+func (a *amendment) overruleTap() error {
+	if resets := a.resetsOf(""); resets != nil {
+		return live.Set(a.shapers[""], resets)
+	}
+	return nil
+}
+
 // settle notes in the files of changes what the new policies have put into force, and ends the changes that they
-// overrule. The lock ends with it.
-func (a *amendment) settle() error {
+// overrule. failed are shapers without their new policy. The lock ends with it.
+func (a *amendment) settle(failed []live.Shaper) error {
 	var errs []error
+	done := func(path string) bool {
+		return a.whole[path] && !slices.ContainsFunc(a.shapers[path], func(sh live.Shaper) bool { return slices.Contains(failed, sh) })
+	}
 	for path, list := range a.shapers {
-		if k, ok := list[0].(*kernel.Shaper); ok {
+		if k, ok := list[0].(*kernel.Shaper); ok && done(path) {
 			errs = append(errs, live.Settle(k, path))
 		}
 	}
 	a.end()
-	now, author := time.Now().Round(0), live.Author("shaper reload")
-	for path, resets := range a.resets {
-		for i := range resets {
-			resets[i].Since, resets[i].Author = now, author
+	for path, list := range a.shapers {
+		if !done(path) {
+			continue
 		}
-		if err := live.Set(a.shapers[path], resets); err != nil {
-			errs = append(errs, fmt.Errorf("the new rate is in force, but shaper set still lists the change before: %w", err))
+		if resets := a.resetsOf(path); resets != nil {
+			if err := live.Set(list, resets); err != nil {
+				errs = append(errs, fmt.Errorf("the new rate is in force, but the change before is still listed by shaper set, and may return: %w", err))
+			}
 		}
 	}
 	return errors.Join(errs...)

@@ -87,6 +87,9 @@ func (f *liveFlags) reload(ctx context.Context, s streams, name string, flags *p
 		return err
 	}
 	defer amended.end() // again does nothing
+	if confirm > 0 && len(amended.resets) > 0 {
+		return usagef("--rate would end a change by shaper set, which a rollback cannot restore: leave out --confirm, or reset the change first (shaper set %s lists it)", list[0].Info().Interface)
+	}
 	for i, sh := range list {
 		if err := checkPolicy(policies[i], []live.Shaper{sh}); err != nil {
 			return err
@@ -135,7 +138,7 @@ func (f *liveFlags) reload(ctx context.Context, s streams, name string, flags *p
 	// A stopped terminal must not prevent the rollback.
 	out := output.NewOutbox(s.out)
 	s.out = out
-	defer func() { err = errors.Join(err, out.Flush()) }()
+	defer func() { err = errors.Join(err, afterChange(out.Flush())) }()
 	until := time.Now().Add(confirm).Round(0)
 	err = amended.reload(s, list, policies, until, asJSON)
 	if err != nil && !errors.As(err, new(*incompleteError)) {
@@ -157,6 +160,9 @@ func (e *incompleteError) Unwrap() error { return e.error }
 func (a *amendment) reload(s streams, list []live.Shaper, policies []*policyfile.Compiled, until time.Time, asJSON bool) (err error) {
 	var loaded [][]dataplane.Change
 	var incomplete []error
+	if err := a.overruleTap(); err != nil {
+		return err
+	}
 	for i, sh := range list {
 		done := live.PrepareRun(sh, policies[i])
 		var changes []dataplane.Change
@@ -176,10 +182,8 @@ func (a *amendment) reload(s streams, list []live.Shaper, policies []*policyfile
 		err = nil
 		loaded = append(loaded, changes)
 	}
-	if len(loaded) == len(list) {
-		if err := a.settle(); err != nil {
-			fmt.Fprintf(s.err, "shaper: warning: %v\n", err)
-		}
+	if err := a.settle(list[len(loaded):]); err != nil {
+		fmt.Fprintf(s.err, "shaper: warning: %v\n", err)
 	}
 	p := newPrinter(s.out)
 	for i, changes := range loaded {

@@ -123,7 +123,7 @@ func (c runControl) Customer(ctx context.Context, name string) (any, error) {
 	out := customerJSON{Name: name}
 	err := c.read(ctx, func(list []*kernel.Shaper) error {
 		now, book := time.Now(), c.r.changer.Book
-		out.Changes = control.ListChanges(book.Of(changes.Target{Kind: changes.Customer, Name: name}), now)
+		out.Changes = control.ListStates(book.Of(changes.Target{Kind: changes.Customer, Name: name}), now)
 		return out.add(len(list), func(i int) (row customerDirectionJSON, plan string, err error) {
 			sh := list[i]
 			policy, err := changeable{sh, c.r}.Policy()

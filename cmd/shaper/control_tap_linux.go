@@ -69,7 +69,7 @@ func (t tapControl) Customer(_ context.Context, name string) (any, error) {
 	t.c.changes.Lock()
 	defer t.c.changes.Unlock()
 	book := t.c.changes.Book
-	out := customerJSON{Name: name, Changes: control.ListChanges(book.Of(changes.Target{Kind: changes.Customer, Name: name}), time.Now())}
+	out := customerJSON{Name: name, Changes: control.ListStates(book.Of(changes.Target{Kind: changes.Customer, Name: name}), time.Now())}
 	err := out.add(len(t.c.list), func(i int) (row customerDirectionJSON, plan string, err error) {
 		sh := t.c.list[i]
 		customer, err := sh.Customer(name, book)

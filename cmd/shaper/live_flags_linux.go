@@ -89,7 +89,7 @@ func (f *liveFlags) choose(name string) ([]live.Shaper, error) {
 		live.CloseAll(v.List)
 		return nil, f.severalError(names)
 	case len(v.Away) > 0:
-		return nil, fmt.Errorf("%w; kill -HUP %d makes it read its policy again", v.Away[0], v.Away[0].Process)
+		return nil, fmt.Errorf("%w; unless it has a terminal, kill -HUP %d makes it read its policy again", v.Away[0], v.Away[0].Process)
 	}
 	return nil, f.noneError(name)
 }

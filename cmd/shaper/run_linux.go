@@ -130,7 +130,13 @@ func (f *runFlags) run(ctx context.Context, s streams, name string) (err error) 
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	defer func() { err = errors.Join(err, r.out.Flush(), r.err.Flush()) }()
+	defer func() {
+		printed := errors.Join(r.out.Flush(), r.err.Flush())
+		if f.background {
+			printed = afterChange(printed)
+		}
+		err = errors.Join(err, printed)
+	}()
 	if f.control.on() { // before anything is attached, and until nothing is
 		server, err := f.control.serve(runControl{r})
 		if err != nil {
@@ -140,6 +146,7 @@ func (f *runFlags) run(ctx context.Context, s streams, name string) (err error) 
 	}
 	hup := watchHangups(notify)
 	defer hup.stop()
+	r.hangups = hup
 	defer func() { err = errors.Join(err, r.detach()) }()
 	collect := delayCollection(policy)
 	if attached, err := r.start(ctx); err != nil || !attached {

@@ -235,8 +235,9 @@ func (r *running) advanceChanges() {
 		err = nil
 	}
 	if r.flags.state.due() {
-		err = errors.Join(err, r.saveState())
+		_ = r.saveState()
 	}
+	err = errors.Join(err, r.flags.state.failed)
 	was := r.changeProblem
 	switch {
 	case r.changeProblem.isNew(err):

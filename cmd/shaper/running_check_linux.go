@@ -111,6 +111,7 @@ func (r *running) checkShaper(sh *kernel.Shaper) (condition, error) {
 	if repaired || !sh.Loaded.Equal(r.checked[sh.Direction]) { // or another process reloaded it
 		if !repaired {
 			r.logReload(sh)
+			r.changer.Reloaded()
 		}
 		r.checked[sh.Direction] = sh.Loaded
 		if err := r.instructGuard(); err != nil {
@@ -120,6 +121,7 @@ func (r *running) checkShaper(sh *kernel.Shaper) (condition, error) {
 			r.warn("%s: %v", live.Name(&sh.About), err)
 		}
 	}
+	r.armed[sh.Direction] = !sh.Until.IsZero()
 	return attached, nil
 }
 
@@ -129,7 +131,12 @@ func (r *running) logReload(sh *kernel.Shaper) {
 	if source, err := policyfile.SourceOf(sh.Label); err == nil {
 		name = source.Name
 	}
-	r.warn("%s: reloaded by %s, policy %s", live.Name(&sh.About), r.heard.By(live.Reload, sh.Direction), name)
+	by := r.heard.By(live.Reload, sh.Direction)
+	if by == live.Unknown && r.armed[sh.Direction] && sh.Until.IsZero() {
+		r.warn("%s: not confirmed in time: rolled back to policy %s", live.Name(&sh.About), name)
+		return
+	}
+	r.warn("%s: reloaded by %s, policy %s", live.Name(&sh.About), by, name)
 }
 
 // logChanges prints changes that were just made.

@@ -38,6 +38,7 @@ type running struct {
 	policies      [2]loadedPolicy    // by direction
 	rules         [2]loadedRules     // by direction
 	checked       [2]time.Time       // About.Loaded at the last check, by direction
+	armed         [2]bool            // the policy was to be confirmed at the last check, by direction
 	confirmed     [2]bool            // another process has confirmed the policy, by direction
 	both          []kernel.Direction // directions at the start
 	changer       *live.Changer      // nil until the interface exists
@@ -46,6 +47,7 @@ type running struct {
 	heard         live.Heard  // what other processes announced
 	calls         chan func() // calls of other goroutines while the interface exists
 	reads         chan func() // calls of other goroutines at any time
+	hangups       *hangups
 	watchdog      watchdog
 	reading       time.Time // time of the next reading
 	shares        *budgets.Agents

@@ -224,7 +224,7 @@ func (f *liveFlags) set(s streams, name string, list []changes.Change, asJSON bo
 	p := newPrinter(s.out)
 	switch {
 	case asJSON:
-		for _, row := range control.ListChanges(list, now) {
+		for _, row := range control.ListChanges(list) {
 			p.Err = errors.Join(p.Err, say.WriteJSON(s.out, row))
 		}
 	case len(list) == 1:

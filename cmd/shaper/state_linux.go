@@ -23,6 +23,7 @@ import (
 type stateFlag struct {
 	command, dir string
 	saved        time.Time // of the last call of save
+	failed       error     // of the last call of save
 }
 
 func (f *stateFlag) add(flags *pflag.FlagSet, command string) {
@@ -150,5 +151,6 @@ func (f *stateFlag) save(name string, c *live.Changer, tokens map[string]func() 
 		keep(name, stateCustomers, content, err)
 	}
 	f.saved = begin.Add(200 * time.Since(begin)) // at most half a percent of the time
-	return errors.Join(errs...)
+	f.failed = errors.Join(errs...)
+	return f.failed
 }

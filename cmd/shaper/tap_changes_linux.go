@@ -72,8 +72,9 @@ func (c *runningTap) advanceChanges() {
 	defer c.changes.Unlock()
 	err := c.changes.Advance(time.Now())
 	if c.flags.state.due() {
-		err = errors.Join(err, c.saveState())
+		_ = c.saveState()
 	}
+	err = errors.Join(err, c.flags.state.failed)
 	was := c.changeProblem
 	switch {
 	case c.changeProblem.isNew(err):

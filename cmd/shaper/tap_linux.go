@@ -12,6 +12,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/metrics"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/output"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -76,6 +77,7 @@ type runningTap struct {
 	list    []*live.LocalTap
 	flags   *tapFlags
 	s       streams
+	colored bool // the output shows colors
 	notify  notifier
 	board   *metrics.Board // nil without --metrics
 	shares  *budgets.Agents
@@ -123,7 +125,13 @@ func (f *tapFlags) run(ctx context.Context, s streams, name string) (err error) 
 	if err := f.state.open(); err != nil {
 		return err
 	}
-	c := &runningTap{name: name, flags: f, s: s, notify: newNotifier(), calls: make(chan func())}
+	// A reader that stops, such as a terminal, must not stop the shaper.
+	out, errs := output.NewOutbox(s.out), output.NewOutbox(s.err)
+	defer func() { err = errors.Join(err, out.Flush(), errs.Flush()) }()
+	c := &runningTap{name: name, flags: f, colored: say.Colored(s.out), notify: newNotifier(), calls: make(chan func())}
+	s.out, s.err = out, errs
+	c.s = s
+	c.heard.Warn = func(format string, args ...any) { fmt.Fprintf(s.err, "shaper: "+format+"\n", args...) }
 	if f.metrics.address != "" {
 		c.board = metrics.NewBoard(f.metrics.customers)
 	}
@@ -137,7 +145,7 @@ func (f *tapFlags) run(ctx context.Context, s streams, name string) (err error) 
 	defer hup.stop()
 	defer c.notify.stopping()
 	if f.uplink != "" {
-		if err := awaitNew(ctx, s, c.notify, f.uplink, f.await); err != nil {
+		if err := awaitNew(ctx, s, c.notify, f.uplink, f.await, hup.lost); err != nil {
 			return fmt.Errorf("open uplink: %w", err)
 		}
 		if ctx.Err() != nil {
@@ -372,7 +380,7 @@ func (c *runningTap) printEnd() error {
 	p := newPrinter(c.s.out)
 	for _, sh := range c.list {
 		now := sh.Snapshot()
-		p.Printf("\n%s\n", countersOf(&now.About.Outline, now.Now.Stats, say.Colored(c.s.out)))
+		p.Printf("\n%s\n", countersOf(&now.About.Outline, now.Now.Stats, c.colored))
 		p.lost(&now.About, now.Now.Lost)
 		p.Printf("%s: ended\n", live.Name(&now.About))
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"time"
 
@@ -34,7 +35,7 @@ func announceWait(w io.Writer, name string, wait bool) error {
 
 // awaitNew returns when an interface of that name exists, or when ctx is done. If wait is
 // false and there is none, it returns an error.
-func awaitNew(ctx context.Context, s streams, n notifier, name string, wait bool) error {
+func awaitNew(ctx context.Context, s streams, n notifier, name string, wait bool, lost <-chan os.Signal) error {
 	if !isMissing(name) {
 		return nil
 	}
@@ -45,6 +46,8 @@ func awaitNew(ctx context.Context, s streams, n notifier, name string, wait bool
 	for isMissing(name) && ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
+		case <-lost:
+			return errInterrupted
 		case <-time.After(live.PollInterval):
 		}
 	}
@@ -77,6 +80,8 @@ func (r *running) attachWhenPresent(ctx context.Context, end <-chan time.Time) (
 		case <-ctx.Done():
 			return false, nil
 		case <-end:
+			return false, nil
+		case <-r.hangups.lost:
 			return false, nil
 		case <-r.board.Asked():
 			r.board.Publish(r.observe())

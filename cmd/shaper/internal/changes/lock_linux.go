@@ -17,14 +17,17 @@ const Patience = 10 * time.Second
 // Lock waits until no other process, and no other caller of Lock, changes a file of changes, or
 // loads a policy with it. Close releases the lock. For path "" there is nothing to lock. The error wraps ErrLocked
 // if the lock is still held after Patience.
-func Lock(path string) (io.Closer, error) {
-	for end := time.Now().Add(Patience); ; time.Sleep(2 * time.Millisecond) {
+func Lock(path string) (io.Closer, error) { return LockWithin(path, Patience) }
+
+// LockWithin is Lock with another patience.
+func LockWithin(path string, patience time.Duration) (io.Closer, error) {
+	for end := time.Now().Add(patience); ; time.Sleep(2 * time.Millisecond) {
 		l, err := TryLock(path)
 		if errors.Is(err, ErrLocked) && time.Now().Before(end) {
 			continue
 		}
 		if errors.Is(err, ErrLocked) {
-			err = fmt.Errorf("file of changes %q: another process has held its lock for %v: is it stopped? %w", path, Patience, err)
+			err = fmt.Errorf("file of changes %q: another process has held its lock for %v: is it stopped? %w", path, patience, err)
 		}
 		return l, err
 	}

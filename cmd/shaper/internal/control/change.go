@@ -38,14 +38,25 @@ type Terms struct {
 	Parameters map[string]string `json:"parameters,omitempty"`
 }
 
-// ListChanges returns the JSON form of changes.
-func ListChanges(list []changes.Change, now time.Time) []Change {
+// ListChanges returns the JSON form of changes that were made.
+func ListChanges(list []changes.Change) []Change {
 	out := []Change{}
 	for i := range list {
-		row := ChangeOf(&list[i])
-		if !row.Until.IsZero() && !now.Before(row.Until) {
-			row.State = live.StateEnded
-		}
+		out = append(out, ChangeOf(&list[i]))
+	}
+	return out
+}
+
+// ListStates returns the JSON form of all changes of some targets, with their states.
+func ListStates(list []changes.Change, now time.Time) []Change {
+	all := live.Changes{Book: changes.Book{}}
+	for _, c := range list {
+		all.Apply(c)
+	}
+	out := []Change{}
+	for c, state := range all.States(now) {
+		row := ChangeOf(&c)
+		row.State = state
 		out = append(out, row)
 	}
 	return out

@@ -219,7 +219,7 @@ func (h *handler) getChanges(w http.ResponseWriter, q *http.Request) error {
 		defer h.receiving.end()
 	}
 	list, err := h.api.Changes(q.Context())
-	return respondValue(w, ListChanges(list, time.Now()), err)
+	return respondValue(w, ListStates(list, time.Now()), err)
 }
 
 func (h *handler) postChanges(w http.ResponseWriter, q *http.Request) error {
@@ -254,7 +254,7 @@ func (h *handler) postChanges(w http.ResponseWriter, q *http.Request) error {
 	if errors.As(err, new(*changes.UnkeptError)) { // as the status says
 		err = nil
 	}
-	return respondValue(w, ListChanges(list, now), err)
+	return respondValue(w, ListChanges(list), err)
 }
 
 var errBody = &InputError{http.StatusRequestEntityTooLarge, fmt.Errorf("the body is larger than %d MiB", maxBody>>20)}

@@ -57,6 +57,8 @@ func Announce(list []Shaper, act Act, author changes.Author) {
 
 // Heard keeps the announcements of other processes. The zero value is ready for use.
 type Heard struct {
+	Warn func(format string, args ...any) // prints a line in the log; used by shaper tap
+
 	mu   sync.Mutex
 	last map[heardKey]heard
 }
@@ -97,5 +99,8 @@ func (h *Heard) By(act Act, direction kernel.Direction) string {
 	if by := last.author.String(); ok && by != "" && time.Since(last.at) < heardTime {
 		return by
 	}
-	return "another process"
+	return Unknown
 }
+
+// Unknown is who acted without an announcement.
+const Unknown = "another process"

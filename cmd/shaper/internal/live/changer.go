@@ -78,6 +78,19 @@ func (c *Changer) Set(list []changes.Change) error {
 	return err
 }
 
+// SetUnlocked is Set for a caller who cannot have the lock of the file, because of why. If the changes are in force,
+// the error is an *changes.UnkeptError.
+func (c *Changer) SetUnlocked(list []changes.Change, why error) error {
+	err := c.set(list, false, time.Now())
+	if err != nil {
+		return err
+	}
+	if c.Report != nil {
+		c.Report(list)
+	}
+	return &changes.UnkeptError{Err: why}
+}
+
 // set makes changes. Unless the lock of the file is held, the file is written later.
 func (c *Changer) set(list []changes.Change, locked bool, now time.Time) error {
 	var targets []changes.Target
@@ -157,21 +170,36 @@ func (c *Changer) Advance(now time.Time) error {
 		if err = c.apply(targets, now); err == nil {
 			c.schedules = state
 		}
-		if c.loose != nil {
+		if !locked || c.loose != nil {
 			c.unlocked = append(c.unlocked, targets...)
 		}
 		errs = append(errs, err)
 	}
 	if ends || c.again != nil {
-		errs = append(errs, inForce(c.set(c.Book.Ends(now), locked, now)))
+		list := c.Book.Ends(now)
+		err := inForce(c.set(list, locked, now))
+		for i := 0; err != nil && i < len(list) && len(list) > 1; i++ { // the others end nevertheless
+			_ = c.set(list[i:i+1], locked, now)
+		}
+		errs = append(errs, err)
 	}
 	if counts {
 		errs = append(errs, inForce(c.count(now, locked)))
 	}
 	if c.lacks() {
 		errs = append(errs, c.keep(now, lockErr))
+	} else {
+		c.unkept, c.lockedSince = nil, time.Time{}
 	}
 	return errors.Join(errs...)
+}
+
+// Reloaded must be called when another process has given a shaper a policy. That has the changes in the file, so those
+// that the file lacks are put into force again.
+func (c *Changer) Reloaded() {
+	if c.lacks() {
+		c.again = c.Book.Targets()
+	}
 }
 
 // inForce returns the error of changes, nil if they are in force.
@@ -205,14 +233,18 @@ func (c *Changer) keep(now time.Time, lockErr error) error {
 			c.unkept = &changes.UnkeptError{Err: fmt.Errorf("another process has held the lock of %q for %v: is it stopped?", c.Path, lockTime)}
 		}
 		return c.unkept
-	case lockErr != nil:
-		c.unkept = &changes.UnkeptError{Err: lockErr}
-		return c.unkept
 	}
-	// The process that had the lock may have loaded a policy without these changes.
-	if err := errors.Join(c.apply(c.unlocked, now), c.loose); err != nil {
-		c.unkept = err
-		return err
+	// A process that loaded a policy meanwhile did so without these changes.
+	slices.SortFunc(c.unlocked, changes.Target.Compare)
+	c.unlocked = slices.Compact(c.unlocked)
+	if c.unkept = c.apply(c.unlocked, now); c.unkept == nil {
+		c.unkept = c.loose
+	}
+	if c.unkept == nil && lockErr != nil {
+		c.unkept = &changes.UnkeptError{Err: lockErr}
+	}
+	if c.unkept != nil {
+		return c.unkept
 	}
 	c.unlocked, c.lockedSince = nil, time.Time{}
 	if c.unkept = c.Keep(); c.unkept == nil {

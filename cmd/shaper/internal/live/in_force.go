@@ -49,6 +49,8 @@ func (r *changesReply) read() (Changes, error) {
 func ChangesOf(sh Shaper) (Changes, error) {
 	if r, ok := sh.(*Remote); ok {
 		reply := changesReply{Problem: r.Problem}
+		r.client.within(askTimeout)
+		defer r.client.patiently()
 		if err := r.client.call("Changes", struct{}{}, &reply.List); err != nil {
 			return Changes{}, err
 		}

@@ -119,18 +119,23 @@ func (c *Run) Set(list []changes.Change) error {
 	if err := c.call(func() error { path = c.Changer.Path; return nil }); err != nil {
 		return err
 	}
-	lock, err := changes.Lock(path)
-	if err != nil {
-		return err
+	lock, unlocked := changes.LockWithin(path, setPatience)
+	if unlocked == nil {
+		defer lock.Close()
 	}
-	defer lock.Close()
 	return c.call(func() error {
-		if c.Changer.Path != path { // the interface has returned
+		switch {
+		case c.Changer.Path != path: // the interface has returned
 			return ErrBusy
+		case unlocked != nil:
+			return c.Changer.SetUnlocked(list, unlocked)
 		}
 		return c.Changer.Set(list)
 	})
 }
+
+// setPatience is the time that a change waits for the lock of the file. A reload takes less.
+const setPatience = time.Second
 
 // call calls f in the goroutine that owns the shapers.
 func (c *Run) call(f func() error) error {
@@ -172,7 +177,7 @@ func PrepareRun(sh Shaper, policy *policyfile.Compiled) (done func()) {
 	if !ok {
 		return func() {}
 	}
-	if owned, err := k.Owned(); err != nil || !owned { // its ID may belong to another process
+	if owned, err := Owned(sh); err != nil || !owned { // its ID may belong to another process
 		return func() {}
 	}
 	if budgets.OnServer(policy.Plan) {

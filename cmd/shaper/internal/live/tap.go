@@ -229,6 +229,9 @@ func (c *tapControl) Reload(in Policy, out *[]dataplane.Change) error {
 				return errors.Join(err, c.changed())
 			}
 			*out, err = sh.Reload(policy, policy.Label())
+			if err == nil || errors.As(err, new(*dataplane.ActiveError)) {
+				c.heard.Warn("%s: reloaded by %s, policy %s", Name(&sh.about), c.heard.By(Reload, in.Direction), policy.Name)
+			}
 		}
 	}
 	return errors.Join(err, c.changed())
@@ -253,6 +256,9 @@ func (c *tapControl) Changes(_ struct{}, out *json.RawMessage) (err error) {
 
 // End ends the command.
 func (c *tapControl) End(struct{}, *struct{}) error {
+	for _, sh := range c.list {
+		c.heard.Warn("%s: detached by %s", Name(&sh.about), c.heard.By(Detach, sh.about.Direction))
+	}
 	c.stop()
 	return nil
 }
