@@ -278,6 +278,7 @@ func (a *Agent) settle(m *member, sent, now int64, r *answer) {
 func (a *Agent) fail(m *member, now int64, err error) {
 	m.fault = err
 	m.host.Lost(now)
+	_ = guard(m.apply) // err is the cause
 	if guard(func() error { a.record(m, now, &answer{err: err, skipped: true}); return nil }) != nil {
 		a.mu.Lock()
 		m.status.Err = err

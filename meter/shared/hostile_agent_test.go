@@ -188,6 +188,36 @@ func TestAgentPanics(t *testing.T) {
 	storetest.Until(t, "both again", func() bool { return right.allowedRate() > budget*99/100 })
 }
 
+// TestAgentPanicsFirst makes a meter panic in the first call of an agent. It must follow its rescue
+// share as after any first call that fails.
+func TestAgentPanicsFirst(t *testing.T) {
+	t.Parallel()
+	client, err := Open(Server{URL: "redis://127.0.0.1:1"})
+	noError(t, err)
+	defer client.Close()
+	terms := testTerms()
+	terms.Hosts = 2
+	a, err := NewAgent(client, []Budget{{"a", "host", terms}}, AgentConfig{Clock: testClock})
+	noError(t, err)
+	g := &group{at: testClock()}
+	m := &panicking{fluid: &fluid{group: g}}
+	g.meters = []*fluid{m.fluid}
+	noError(t, a.Bind([]Meter{m}))
+	for _, row := range []struct {
+		at   int32
+		want int64
+	}{{2, 0}, {1, budget / 20}} {
+		m.at.Store(row.at)
+		a.call(t.Context())
+		if got := m.allowedRate(); got != row.want {
+			t.Errorf("a panic at %d: got %d bit/s, want %d", row.at, got, row.want)
+		}
+		if err := a.Status()[0].Err; err == nil {
+			t.Errorf("a panic at %d: got no error", row.at)
+		}
+	}
+}
+
 // TestGuardPlace checks the place in the error of a panic.
 func TestGuardPlace(t *testing.T) {
 	t.Parallel()

@@ -62,7 +62,12 @@ type HostInfo struct {
 	Late   bool          // it has received no reply for three intervals
 }
 
-const maxBudgets = 1 << 20 // of ListBudgets
+// Limits of ListBudgets.
+const (
+	maxBudgets = 1 << 20
+	maxPages   = 1 << 20 // of each server; keys of other programs leave pages empty
+	pageSize   = 1000    // keys
+)
 
 // ListBudgets returns the names of the budgets in a store, sorted. A name may be one that no
 // budget can have, if something else uses such keys; ShowBudget returns an error for it.
@@ -70,17 +75,26 @@ func ListBudgets(ctx context.Context, client redis.UniversalClient) ([]string, e
 	var mu sync.Mutex
 	var names []string
 	scan := func(ctx context.Context, c *redis.Client) error {
-		keys := c.Scan(ctx, 0, key("*"), 1000).Iterator()
-		for keys.Next(ctx) {
+		cursor := uint64(0)
+		for range maxPages {
+			keys, next, err := c.Scan(ctx, cursor, key("*"), pageSize).Result()
+			if err != nil {
+				return err
+			}
 			mu.Lock()
-			if len(names) == maxBudgets {
-				mu.Unlock()
+			for _, k := range keys {
+				names = append(names, strings.TrimSuffix(strings.TrimPrefix(k, keyBegin), keyEnd))
+			}
+			n := len(names)
+			mu.Unlock()
+			if n > maxBudgets {
 				return fmt.Errorf("the store replied with more than %d budgets", maxBudgets)
 			}
-			names = append(names, strings.TrimSuffix(strings.TrimPrefix(keys.Val(), keyBegin), keyEnd))
-			mu.Unlock()
+			if cursor = next; cursor == 0 {
+				return nil
+			}
 		}
-		return keys.Err()
+		return fmt.Errorf("the store replied with more than %d pages of keys", maxPages)
 	}
 	var err error
 	switch c := client.(type) {

@@ -1,11 +1,14 @@
 package shared
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/storetest"
@@ -129,4 +132,53 @@ func TestOperate(t *testing.T) {
 			t.Error("SetBudget accepted a negative rate")
 		}
 	}, storetest.User("agent", "s3cr3t", strings.Fields(Rights)...), storetest.User("operator", "s3cr3t", strings.Fields(Rights+" +scan +eval_ro")...))
+}
+
+// pages answers each SCAN with the next page of keys.
+type pages struct {
+	counting
+	keys [][]string
+	ends bool // with the last page; otherwise that is repeated indefinitely
+}
+
+func (p *pages) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(_ context.Context, cmd redis.Cmder) error {
+		n := int(p.n.Add(1))
+		cursor := uint64(n)
+		if p.ends && n == len(p.keys) {
+			cursor = 0
+		}
+		cmd.(*redis.ScanCmd).SetVal(p.keys[min(n, len(p.keys))-1], cursor)
+		return nil
+	}
+}
+
+// TestListPages lists budgets whose keys are between empty pages, and those of a server that
+// never ends the list.
+func TestListPages(t *testing.T) {
+	t.Parallel()
+	many := make([]string, 1<<16)
+	for i := range many {
+		many[i] = key("a")
+	}
+	for name, row := range map[string]struct {
+		pages *pages
+		want  string
+		calls int64
+	}{
+		"empty pages":       {&pages{keys: [][]string{{}, {key("b")}, {}, {}, {key("a"), key("b")}, {}}, ends: true}, "", 6},
+		"endless and empty": {&pages{keys: [][]string{{}}}, "more than 1048576 pages", 1 << 20},
+		"endless":           {&pages{keys: [][]string{many}}, "more than 1048576 budgets", 17},
+	} {
+		client := redis.NewClient(&redis.Options{})
+		client.AddHook(row.pages)
+		names, err := ListBudgets(t.Context(), client)
+		if row.want == "" && (err != nil || strings.Join(names, " ") != "a b") || row.want != "" && (err == nil || !strings.Contains(err.Error(), row.want)) {
+			t.Errorf("%s: got %d names and %v, want %q", name, len(names), err, row.want)
+		}
+		if n := row.pages.n.Load(); n != row.calls {
+			t.Errorf("%s: got %d calls, want %d", name, n, row.calls)
+		}
+		noError(t, client.Close())
+	}
 }

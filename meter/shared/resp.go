@@ -10,10 +10,11 @@ import (
 
 // Limits of one reply of a server. The client library allocates what a length in a reply
 // promises before it arrives. The longest replies of use are that of ShowBudget, with
-// lease.MaxHosts hosts of 21 values, and the slots of a large cluster.
+// lease.MaxHosts hosts of 21 values, and CLUSTER SLOTS: 16,384 ranges of 28 values if each has 5
+// nodes.
 const (
 	maxReply  = 8 << 20 // bytes
-	maxValues = 1 << 18 // values in all lists
+	maxValues = 1 << 20 // values in all lists
 	maxDepth  = 16      // lists in lists; COMMAND has 8
 	maxLine   = 4 << 10 // bytes of a line, such as an error or a length
 )

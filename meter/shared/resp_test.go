@@ -35,14 +35,17 @@ func readAll(text string, wrap func(io.Reader) io.Reader) error {
 func TestReplyLimits(t *testing.T) {
 	t.Parallel()
 	repeat := strings.Repeat
+	// CLUSTER SLOTS of a cluster with a range for each slot, at a primary and four replicas.
+	slots := "*7\r\n:16383\r\n:16383\r\n" + repeat("*4\r\n$9\r\n10.0.0.10\r\n:6379\r\n$40\r\n"+repeat("a", 40)+"\r\n*0\r\n", 5)
 	for name, row := range map[string]struct{ text, want string }{
 		"numbers and nulls":      {":1\r\n+OK\r\n$-1\r\n*-1\r\n_\r\n#t\r\n,1.5\r\n(12345678901234567890\r\n*0\r\n%0\r\n", ""},
 		"error":                  {"-ERR no\r\n!5\r\nERR x\r\n", ""},
 		"string":                 {"$5\r\na\r\nbc\r\n:1\r\n", ""},
-		"many replies":           {repeat("*2\r\n:1\r\n$3\r\nabc\r\n", maxValues), ""},
-		"most values":            {"*2\r\n:1\r\n*262142\r\n" + repeat(":1\r\n", 262142), ""},
-		"too many values":        {"*2\r\n:1\r\n*262143\r\n", "more than 262144 values"},
-		"too many in a map":      {"%131073\r\n", `a length of "131073", more than 131072`},
+		"many replies":           {repeat("*2\r\n:1\r\n$3\r\nabc\r\n", maxValues/2+1), ""},
+		"most values":            {"*2\r\n:1\r\n*1048574\r\n" + repeat(":1\r\n", 1048574), ""},
+		"a cluster's slots":      {"*16384\r\n" + repeat(slots, 16384), ""},
+		"too many values":        {"*2\r\n:1\r\n*1048575\r\n", "more than 1048576 values"},
+		"too many in a map":      {"%524289\r\n", `a length of "524289", more than 524288`},
 		"deepest":                {repeat("*1\r\n", maxDepth) + ":1\r\n", ""},
 		"too deep":               {repeat("*1\r\n", maxDepth+1) + ":1\r\n", "lists in more than 16 lists"},
 		"deep but done":          {repeat("*1\r\n*1\r\n*1\r\n:1\r\n", 20), ""},
@@ -50,10 +53,10 @@ func TestReplyLimits(t *testing.T) {
 		"huge string":            {"$536870912\r\nAAAA", `a length of "536870912", more than 8388`},
 		"huge string in a list":  {"*1\r\n$8388608\r\nAAAA", `a length of "8388608", more than 8388`},
 		"many strings":           {"*3\r\n" + repeat("$4000000\r\n"+repeat("a", 4_000_000)+"\r\n", 3), "a length of"},
-		"huge list":              {"*1000000000\r\n", `a length of "1000000000", more than 262144`},
+		"huge list":              {"*1000000000\r\n", `a length of "1000000000", more than 1048576`},
 		"huge set":               {"~9223372036854775807\r\n", "a length of"},
 		"huge push":              {">9223372036854775808\r\n", "a length of"},
-		"huge attribute":         {"|200000\r\n", "a length of"},
+		"huge attribute":         {"|600000\r\n", "a length of"},
 		"huge verbatim string":   {"=99999999\r\n", "a length of"},
 		"huge error":             {"!4097\r\n", `a length of "4097", more than 4096`},
 		"long line":              {"-ERR " + repeat("A", maxLine-8) + "\r\n" + ":1\r\n", ""},

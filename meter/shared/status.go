@@ -63,8 +63,8 @@ type Status struct {
 	Replicas     int64         // number of the server's replicas; -1: the user lacks the right to INFO, and a failover may exceed the budget
 	Smallest     string        // host whose policy has the smallest size, "" if all agree
 	Refused      lease.Refusal // refusal in the last call
-	Bound        lease.Bound   // of all hosts together, if the store keeps its data
-	Without      lease.Bound   // of all hosts together, if no host reaches the store
+	Bound        lease.Bound   // of all hosts together, if the store keeps its data and they have this host's Terms.Packet
+	Without      lease.Bound   // the same, if no host reaches the store
 	Calls, Lost  uint64        // number of calls, and of calls without an answer in time
 	Err          error         // error of the last call; nil if it was answered and not refused
 }
@@ -111,6 +111,7 @@ func (a *Agent) update(m *member, now int64, r *answer) {
 	last, heard := m.host.Heard()
 	plan := m.host.Plan()
 	s := &m.status
+	s.Floor = m.Terms.Floor
 	s.Err, s.Refused = cmp.Or(r.err, m.fault), r.Refused
 	if r.err == nil && r.Refused != lease.Granted {
 		s.Err = a.explain(refused{r.Refused, m.Host})
@@ -125,6 +126,8 @@ func (a *Agent) update(m *member, now int64, r *answer) {
 	if heard {
 		s.Size, s.Hosts, s.Late, s.Smallest, s.Learning, s.Replicas = last.Size, last.Hosts, last.Late, last.Smallest, last.Learning, last.Replicas
 		s.Crowded = crowded(&m.Terms, &last)
+	} else {
+		s.Size = m.Terms.Size
 	}
 	m.bound(now)
 }
@@ -132,7 +135,8 @@ func (a *Agent) update(m *member, now int64, r *answer) {
 // bound computes the current bounds, for the size in the last reply. If a host
 // uses its rescue share without the store's knowledge, the share is added. It
 // is also added for a while after the store has met the host, until the others
-// have made room.
+// have made room. The packets of other hosts are assumed to be as large as those
+// of this one.
 func (m *member) bound(now int64) {
 	s, terms := &m.status, m.Terms
 	terms.Size = s.Size

@@ -43,7 +43,8 @@ func TestStatusBound(t *testing.T) {
 		}
 	}
 
-	// A packet of each host: of 3 that the store knows, of 4 that the policy assumes.
+	// A packet of each host: of 3 that the store knows, of 4 that the policy assumes. Without rescue
+	// shares, none is raised to a packet.
 	for hosts, s := range map[int64]Status{3: {Size: size, Heard: true, Hosts: 3, Rescue: rescue}, 4: {Size: size}} {
 		m := &member{Budget: Budget{Terms: terms}, status: s}
 		m.Terms.Packet = 1500
@@ -51,6 +52,11 @@ func TestStatusBound(t *testing.T) {
 		want := [2]lease.Amounts{one(40e6, 400_000+1500*hosts), one(4e6, 40_000+1500*hosts)}
 		if got := [2]lease.Amounts{m.status.Bound.Sum, m.status.Without.Sum}; got != want {
 			t.Errorf("%d hosts with packets of 1500 bytes: got %+v, want %+v", hosts, got, want)
+		}
+		m.Terms.Rescue = 0
+		m.bound(7 * second)
+		if got, want := [2]lease.Amounts{m.status.Bound.Sum, m.status.Without.Sum}, [2]lease.Amounts{size}; got != want {
+			t.Errorf("%d hosts without rescue shares: got %+v, want %+v", hosts, got, want)
 		}
 	}
 
@@ -63,6 +69,29 @@ func TestStatusBound(t *testing.T) {
 		m.bound(7*second + row.after)
 		if got := m.status.Bound.Sum.Rate[0]; got != row.rate {
 			t.Errorf("bound %[2]d bit/s after %[1]d ns, want %[3]d", row.after, got, row.rate)
+		}
+	}
+}
+
+// TestStatusReload changes the terms of an agent that has never received a reply: its status must
+// show the new size and floor, and a bound for them.
+func TestStatusReload(t *testing.T) {
+	t.Parallel()
+	client, err := Open(Server{URL: "redis://127.0.0.1:1"})
+	noError(t, err)
+	defer client.Close()
+	terms := testTerms()
+	terms.Hosts = 2
+	a, err := NewAgent(client, []Budget{{"a", "host", terms}}, AgentConfig{Clock: testClock})
+	noError(t, err)
+	for _, part := range []int64{1, 10, 2} {
+		terms.Size, terms.Floor = testTerms().Size.Part(1, part), 100*part
+		noError(t, a.Replace([]Budget{{"a", "host", terms}}))
+		a.call(t.Context())
+		rescue := terms.Size.Part(1, 20)
+		s := a.Status()[0]
+		if s.Size != terms.Size || s.Floor != terms.Floor || s.Rescue != rescue || s.Bound.Sum != terms.Size.Plus(rescue) {
+			t.Errorf("1/%d of the budget: got %+v, want a size of %v and a rescue share of %v", part, s, terms.Size, rescue)
 		}
 	}
 }

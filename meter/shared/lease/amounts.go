@@ -49,11 +49,27 @@ func (a Amounts) Max(b Amounts) Amounts {
 
 // Part returns num/den of each number, rounded down; 0 <= num <= den.
 func (a Amounts) Part(num, den int64) Amounts {
-	return each(a, a, func(a, _ int64) int64 {
-		hi, lo := bits.Mul64(uint64(a), uint64(num))
-		q, _ := bits.Div64(hi, lo, uint64(den))
-		return int64(q)
-	})
+	return each(a, a, func(a, _ int64) int64 { return part(a, num, den) })
+}
+
+// scale returns a * num / den of each number, rounded down, but at most a.
+func (a Amounts) scale(num, den Amounts) Amounts {
+	for i := range a.Rate {
+		if num.Rate[i] < den.Rate[i] {
+			a.Rate[i] = part(a.Rate[i], num.Rate[i], den.Rate[i])
+		}
+		if num.Burst[i] < den.Burst[i] {
+			a.Burst[i] = part(a.Burst[i], num.Burst[i], den.Burst[i])
+		}
+	}
+	return a
+}
+
+// part returns a * num / den, rounded down; 0 <= num <= den.
+func part(a, num, den int64) int64 {
+	hi, lo := bits.Mul64(uint64(a), uint64(num))
+	q, _ := bits.Div64(hi, lo, uint64(den))
+	return int64(q)
 }
 
 // Check returns an error if the amounts are out of range for a budget.

@@ -42,15 +42,20 @@ type Bound struct {
 	// its own rescue share applies instead.
 	Stranger Amounts
 	// Packet is the number of tokens that this host passes in addition, once: its rescue share
-	// passes a packet, even if the store has reserved less. Other hosts have their own.
+	// passes a packet, even if the store has reserved less. Other hosts have their own. 0 if the
+	// budget has no rescue shares.
 	Packet int64
 }
 
 // Bound returns the bound in a case. by is the size of a clock jump in ns;
 // other cases ignore it.
 func (t *Terms) Bound(c Case, by int64) Bound {
+	rescue := t.Size.Part(t.Rescue, million)
 	b := Bound{Sum: t.Size, Stranger: t.rescue(t.Hosts), Packet: t.Packet}
-	switch rescue := t.Size.Part(t.Rescue, million); c {
+	if rescue.Rate == [2]int64{} {
+		b.Packet = 0
+	}
+	switch c {
 	case Gone:
 		b.Sum = rescue
 	case Split:

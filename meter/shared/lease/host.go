@@ -83,8 +83,10 @@ type Host struct {
 	terms    Terms
 	request  Request // the last request
 	plan     Plan
-	rescue   Amounts
-	last     Reply // the last reply received
+	size     Amounts // budget in the last reply, or in terms; the smaller one if terms changed since
+	rescues  Amounts // part of size that all hosts share without the store
+	rescue   Amounts // part of rescues
+	last     Reply   // the last reply received
 	heard    bool
 	sent     int64 // time of the last request, ns
 	counts   Counts
@@ -98,15 +100,34 @@ func NewHost(name string, instance int64, t Terms) *Host {
 	return &Host{
 		terms:   t,
 		request: Request{Host: name, Instance: instance, Terms: t},
+		size:    t.Size,
+		rescues: t.Size.Part(t.Rescue, million),
 		rescue:  t.rescue(t.Hosts),
 	}
 }
 
-// SetTerms changes the terms. Interval and Deadline must not change.
+// SetTerms changes the terms between calls. Interval and Deadline must not change. Smaller
+// amounts apply at once, also without the store: the rescue share shrinks with the budget's.
+// Nothing grows before a call has reported it, and after the first reply only the store grants
+// more.
 func (h *Host) SetTerms(t Terms) {
+	held, same := h.plan.Phase, t.Size == h.terms.Size && t.Rescue == h.terms.Rescue
 	h.terms, h.request.Terms = t, t
-	for i, a := range h.plan.Phase {
-		h.plan.Phase[i] = a.Min(t.Size)
+	rescues := t.Size.Part(t.Rescue, million)
+	switch {
+	case !h.heard:
+		h.size, h.rescues, h.rescue = t.Size, rescues, t.rescue(t.Hosts)
+	case same:
+		return // an operator may have set a larger size
+	default:
+		rescues = rescues.Min(h.rescues)
+		h.rescue = h.rescue.scale(rescues, h.rescues).Min(rescues)
+		h.size, h.rescues = h.size.Min(t.Size), rescues
+	}
+	h.plan.Phase[0] = held[0].Min(t.Size)
+	h.fallBack()
+	for i, a := range held {
+		h.plan.Phase[i] = h.plan.Phase[i].Min(a)
 	}
 }
 
@@ -139,14 +160,10 @@ func (h *Host) Request(now int64, counts Counts) Request {
 
 // fallBack sets the phases after the lease.
 func (h *Host) fallBack() {
-	size := h.terms.Size
-	if h.heard {
-		size = h.last.Size
-	}
 	for phase, a := range []Amounts{h.plan.Phase[0].Min(h.rescue), h.rescue} {
 		for i := range a.Burst {
 			if a.Rate != [2]int64{} {
-				a.Burst[i] = max(a.Burst[i], min(h.terms.Packet, size.Burst[i]))
+				a.Burst[i] = max(a.Burst[i], min(h.terms.Packet, h.size.Burst[i]))
 			}
 		}
 		h.plan.Phase[phase+1] = a
@@ -204,7 +221,7 @@ func (h *Host) Reply(now int64, r Reply, increase bool) {
 	if !increase {
 		r.Share, r.Rescue = r.Share.Min(h.request.Holds), r.Rescue.Min(h.rescue)
 	}
-	h.rescue = r.Rescue
+	h.size, h.rescues, h.rescue = r.Size, r.Size.Part(h.terms.Rescue, million), r.Rescue
 	ends := h.sent + h.terms.Lease()
 	h.plan = Plan{Phase: [3]Amounts{r.Share}, Until: [2]int64{ends, ends + h.terms.Grow()}}
 	h.fallBack()
