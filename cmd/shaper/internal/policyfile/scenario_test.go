@@ -4,9 +4,9 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
-	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
