@@ -124,8 +124,6 @@ func (p *parser) link(linkType int) {
 		p.ip6()
 	case linkPPP, linkPPPHDLC:
 		p.ppp(linkType)
-	default:
-		p.unread = true
 	case linkNull, linkLoop:
 		if !p.has(4) {
 			p.header = min(4, p.wire)
@@ -144,6 +142,8 @@ func (p *parser) link(linkType int) {
 			p.implied(etherIPv6)
 			p.ip6()
 		}
+	default:
+		p.unread = true
 	}
 }
 
