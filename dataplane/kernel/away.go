@@ -97,10 +97,7 @@ func (a *Away) Directions() (out []Direction) {
 	return out
 }
 
-func (m awayMark) removed() bool {
-	_, err := os.Lstat(m.Name())
-	return errors.Is(err, os.ErrNotExist)
-}
+func (m awayMark) removed() bool { return !hasName(m.File) }
 
 // End removes the remaining marks.
 func (a *Away) End() {

@@ -90,20 +90,11 @@ type Guarding struct{ *os.File }
 // Guard marks this process as a guard of an interface. The caller must close the
 // Guarding.
 func Guard(at Identity) (*Guarding, error) {
-	for {
-		file, err := openState(iface(at).fileName("guard-lock"), os.O_RDWR|os.O_CREATE)
-		if err != nil {
-			return nil, err
-		}
-		if err := flock(file, unix.LOCK_SH); err != nil {
-			file.Close()
-			return nil, err
-		}
-		if isCurrent(file) {
-			return &Guarding{file}, nil
-		}
-		file.Close() // the previous guard removed it meanwhile
+	l, err := takeLock(iface(at).fileName("guard-lock"), unix.LOCK_SH)
+	if err != nil {
+		return nil, err
 	}
+	return &Guarding{l.File}, nil
 }
 
 // Close releases the lock. The last guard removes the file.
@@ -193,11 +184,9 @@ func takeLockWithin(name string, how int, patience time.Duration) (lock, error) 
 			return lock{}, err
 		}
 		switch err := flock(file, how|unix.LOCK_NB); {
-		case err == nil && isCurrent(file):
+		case err == nil && hasName(file):
 			return lock{file}, nil
 		case err == nil: // its holder removed it meanwhile
-			file.Close()
-			continue
 		case err != unix.EWOULDBLOCK:
 			file.Close()
 			return lock{}, err
@@ -228,12 +217,9 @@ func flock(file *os.File, how int) error {
 	}
 }
 
-// isCurrent reports whether an open file still exists under its name.
-func isCurrent(file *os.File) bool {
-	ours, err := file.Stat()
-	if err != nil {
-		return false
-	}
-	named, err := os.Lstat(file.Name())
-	return err == nil && os.SameFile(ours, named)
+// hasName reports whether an open file was neither removed nor replaced. Its directory may have been renamed,
+// or another one may be mounted over it.
+func hasName(file *os.File) bool {
+	var stat unix.Stat_t
+	return unix.Fstat(int(file.Fd()), &stat) == nil && stat.Nlink > 0
 }

@@ -107,6 +107,31 @@ func TestHasOwner(t *testing.T) {
 	}
 }
 
+// TestHasName checks files whose directory is renamed, and that are removed and replaced.
+func TestHasName(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a")
+	open := func(path string) *os.File {
+		t.Helper()
+		file, err := os.Create(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { file.Close() })
+		return file
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	kept, removed, replaced := open(dir+"/kept"), open(dir+"/removed"), open(dir+"/replaced")
+	open(dir + "/new")
+	if err := errors.Join(os.Remove(dir+"/removed"), os.Rename(dir+"/new", dir+"/replaced"), os.Rename(dir, dir+"2")); err != nil {
+		t.Fatal(err)
+	}
+	if !hasName(kept) || hasName(removed) || hasName(replaced) {
+		t.Errorf("got %t, %t and %t, want true, false and false", hasName(kept), hasName(removed), hasName(replaced))
+	}
+}
+
 // TestQuietLockTurns checks that a process waits for a lock as long as its holders change, and not
 // longer than its patience for one holder.
 func TestQuietLockTurns(t *testing.T) {

@@ -37,7 +37,8 @@ type Dir struct {
 	file  *os.File // named by its path
 	owner uint32   // user
 	ours  bool     // the owner is this user or root
-	held  bool     // Close has no effect
+	rules Rules    // by which it was opened
+	held  string   // the path given to Hold: Close has no effect; "": not held
 }
 
 // Open opens a directory. The error is an *UnsafeError if another user could replace it, replace a
@@ -51,31 +52,26 @@ func Open(path string, rules Rules) (*Dir, error) {
 		return nil, err
 	}
 	holdings.Lock()
-	h, ok := holdings.dirs[path]
+	d, ok := holdings.dirs[path]
 	holdings.Unlock()
 	if !ok {
 		return open(path, rules)
 	}
-	if removed, err := h.removed(); err != nil || !removed {
-		return &h.Dir, err
+	removed, err := d.removed()
+	if removed {
+		err = d.again()
 	}
-	d, err := hold(path, h.rules)
 	if err != nil {
-		return nil, fmt.Errorf("it was removed, and cannot be made again: %w", err)
+		return nil, err
 	}
-	return d, nil
+	return &d, nil
 }
 
 // holdings are the directories that this process holds, by path.
 var holdings = struct {
 	sync.Mutex
-	dirs map[string]holding
-}{dirs: map[string]holding{}}
-
-type holding struct {
-	Dir
-	rules Rules
-}
+	dirs map[string]Dir
+}{dirs: map[string]Dir{}}
 
 // Hold opens a directory until the process ends. From now on, Open returns it for the same path, even if
 // another directory has its name. If it is removed, the next Open opens the path again, by the same rules.
@@ -92,11 +88,21 @@ func hold(path string, rules Rules) (*Dir, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.held = true
+	d.held = path
 	holdings.Lock()
 	defer holdings.Unlock()
-	holdings.dirs[path] = holding{*d, rules}
+	holdings.dirs[path] = *d
 	return d, nil
+}
+
+// again opens a held directory again, after it was removed.
+func (d *Dir) again() error {
+	next, err := hold(d.held, d.rules)
+	if err != nil {
+		return fmt.Errorf("it was removed, and cannot be made again: %w", err)
+	}
+	*d = *next
+	return nil
 }
 
 // open is Open for an absolute path without holdings.
@@ -109,14 +115,15 @@ func open(path string, rules Rules) (*Dir, error) {
 	w.trusted = append(w.trusted, w.stat.Uid)
 	ours := w.trusted
 	var last unix.Stat_t
-	if rules&AnyOwner != 0 && unix.Stat(path, &last) == nil {
+	// The slash mounts what an automount point is for.
+	if rules&AnyOwner != 0 && unix.Stat(path+"/", &last) == nil {
 		w.trusted = append(slices.Clone(ours), last.Uid)
 	}
 	if err := w.follow(path); err != nil {
 		w.at.Close()
 		return nil, err
 	}
-	return &Dir{file: w.at, owner: w.stat.Uid, ours: slices.Contains(ours, w.stat.Uid)}, nil
+	return &Dir{file: w.at, owner: w.stat.Uid, ours: slices.Contains(ours, w.stat.Uid), rules: rules}, nil
 }
 
 func (d *Dir) fd() int { return int(d.file.Fd()) }
@@ -125,12 +132,15 @@ func (d *Dir) fd() int { return int(d.file.Fd()) }
 func (d *Dir) removed() (bool, error) {
 	var stat unix.Stat_t
 	err := unix.Fstat(d.fd(), &stat)
-	return stat.Nlink == 0, err
+	if err == unix.ESTALE { // NFS
+		return true, nil
+	}
+	return err == nil && stat.Nlink == 0, err
 }
 
 // Close closes the directory, unless it is held.
 func (d *Dir) Close() {
-	if !d.held {
+	if d.held == "" {
 		d.file.Close()
 	}
 }
@@ -152,8 +162,19 @@ func (d *Dir) failed(op, name string, err error) error {
 // not a regular one, if others can write to it, or if it belongs to another user than this one, root and
 // the owner of the directory. flags are those of os.OpenFile; the mode of a new file is 0600, and its owner
 // that of the directory.
+//
+// Open of a new file makes a held directory again if it was removed.
 func (d *Dir) Open(name string, flags int) (*os.File, error) {
-	fd, err := unix.Openat(d.fd(), name, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
+	open := func() (int, error) {
+		return unix.Openat(d.fd(), name, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
+	}
+	fd, err := open()
+	if (err == unix.ENOENT || err == unix.ESTALE) && flags&os.O_CREATE != 0 && d.held != "" {
+		if err := d.again(); err != nil {
+			return nil, err
+		}
+		fd, err = open()
+	}
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EISDIR) || errors.Is(err, unix.ENXIO) {
 		return nil, fmt.Errorf("%s is %w: remove it", d.Path(name), ErrForeign)
 	}
@@ -206,9 +227,14 @@ func (d *Dir) Exists(name string) bool {
 
 // Sync waits until names of files are on the disk.
 func (d *Dir) Sync() error {
-	fd, err := unix.Openat(d.fd(), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	return d.failed("sync", "", syncAt(d.fd()))
+}
+
+// syncAt is Sync for a descriptor.
+func syncAt(dir int) error {
+	fd, err := unix.Openat(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err == nil {
 		err = errors.Join(unix.Fsync(fd), unix.Close(fd))
 	}
-	return d.failed("sync", "", err)
+	return err
 }

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -70,6 +71,10 @@ func TestOpen(t *testing.T) {
 		"link, made":                {[]part{{path: "l", target: "a"}}, "l", Create, "/l is a symbolic link"},
 		"link, accepted":            {[]part{{path: "a", mode: 0o700}, {path: "l", target: "./a/"}}, "l", Link, ""},
 		"of systemd":                {[]part{{path: "private", mode: 0o700}, {path: "private/l", mode: 0o700}, {path: "l", target: "private/l"}}, "l", 0, ""},
+		"of systemd, below":         {[]part{{path: "private", mode: 0o700}, {path: "private/a", mode: 0o755}, {path: "private/a/l", mode: 0o700}, {path: "a", mode: 0o755}, {path: "a/l", target: "../private/a/l"}}, "a/l", 0, ""},
+		"of systemd, absolute":      {[]part{{path: "private", mode: 0o700}, {path: "private/l", mode: 0o700}, {path: "l", target: "BASE/private/l"}}, "l", 0, ""},
+		"of systemd, writable":      {[]part{{path: "private", mode: 0o777}, {path: "private/l", mode: 0o700}, {path: "l", target: "private/l"}}, "l", 0, "/private is writable"},
+		"elsewhere in private":      {[]part{{path: "private", mode: 0o700}, {path: "private/b", mode: 0o755}, {path: "private/b/l", mode: 0o700}, {path: "a", mode: 0o755}, {path: "a/l", target: "../private/b/l"}}, "a/l", 0, "/l is a symbolic link"},
 		"like those of systemd":     {[]part{{path: "private", mode: 0o700}, {path: "private/a", mode: 0o700}, {path: "l", target: "private/a"}}, "l", 0, "/l is a symbolic link"},
 		"of systemd, another's":     {[]part{{path: "private", mode: 0o700}, {path: "private/l", mode: 0o700}, {path: "l", target: "private/l", owner: nobody}}, "l", 0, "/l belongs to user"},
 		"link above":                {[]part{{path: "a", mode: 0o700}, {path: "a/b", mode: 0o700}, {path: "l", target: "a/../a"}}, "l/b", 0, ""},
@@ -122,6 +127,41 @@ func TestOpen(t *testing.T) {
 	must(t, os.WriteFile(path, nil, 0o600))
 	if _, err := Open(path, Create); !errors.Is(err, unix.ENOTDIR) {
 		t.Errorf("a file: got %v", err)
+	}
+}
+
+// TestAutomount opens a directory where the kernel mounts a file system when it is used: that of traces.
+func TestAutomount(t *testing.T) {
+	base, missing := t.TempDir(), make(chan error)
+	go func() {
+		defer close(missing)
+		runtime.LockOSThread() // until the end: the thread has mounts of its own
+		err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS)
+		if err == nil {
+			err = unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
+		}
+		if err == nil {
+			err = unix.Mount("none", base, "debugfs", 0, "")
+		}
+		path := filepath.Join(base, "tracing")
+		if _, e := os.Stat(path); err != nil || e != nil {
+			missing <- errors.Join(err, e)
+			return
+		}
+		for name, rules := range map[string]Rules{path: 0, path + "/events": AnyOwner} {
+			d, err := Open(name, rules)
+			if err != nil {
+				t.Error(err)
+				continue
+			}
+			defer d.Close()
+			if !d.Exists("enable") && !d.Exists("trace") {
+				t.Errorf("%s: nothing is mounted", name)
+			}
+		}
+	}()
+	if err := <-missing; err != nil {
+		t.Skip("needs root, and debugfs with traces: ", err)
 	}
 }
 
@@ -226,5 +266,11 @@ func TestHold(t *testing.T) {
 	if err := d.Remove("five"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v", err)
 	}
+	must(t, os.RemoveAll(path))
+	f, err := d.Open("six", os.O_WRONLY|os.O_CREATE) // removed since Open
+	must(t, err)
+	f.Close()
+	exists("d/six")
+	must(t, os.WriteFile(filepath.Join(path, "four"), nil, 0o600))
 	must(t, d.Remove("four"), os.Mkdir(filepath.Join(path, "dir"), 0o700), d.Remove("dir"))
 }

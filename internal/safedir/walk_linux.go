@@ -19,9 +19,19 @@ type UnsafeError struct {
 
 func (e *UnsafeError) Error() string { return e.Path + " " + e.Reason }
 
-// private is where systemd puts a directory of a service with DynamicUser, such as /run/shaper or
-// /var/lib/shaper. It makes a link to it.
-const private = "private/"
+// ofSystemd reports whether a link from a path to a target is one that systemd makes for a service with
+// DynamicUser, such as from /var/lib/shaper/eth0 to ../private/shaper/eth0.
+func ofSystemd(path, target string) bool {
+	if !filepath.IsAbs(target) {
+		target = filepath.Join(filepath.Dir(path), target)
+	}
+	for i, c := range path {
+		if c == '/' && filepath.Clean(target) == path[:i]+"/private"+path[i:] {
+			return true
+		}
+	}
+	return false
+}
 
 // maxLinks is the number of symbolic links in a path that the kernel follows.
 const maxLinks = 40
@@ -81,15 +91,19 @@ func (w *walk) follow(path string) error {
 // step goes to a directory below, or returns the target of a symbolic link.
 func (w *walk) step(name string, last bool) (target string, err error) {
 	path := filepath.Join(w.at.Name(), name)
-	open := func() (int, error) {
-		return unix.Openat(int(w.at.Fd()), name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	open := func(kind int) (int, error) {
+		return unix.Openat(int(w.at.Fd()), name, kind|unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	}
-	fd, err := open()
+	fd, err := open(unix.O_DIRECTORY) // which mounts what an automount point is for
 	if err == unix.ENOENT && w.rules&Create != 0 {
 		if err = unix.Mkdirat(int(w.at.Fd()), name, 0o700); err != nil && err != unix.EEXIST {
 			return "", &fs.PathError{Op: "mkdir", Path: path, Err: err}
 		}
-		fd, err = open()
+		_ = syncAt(int(w.at.Fd())) // who cannot read the directory cannot sync it
+		fd, err = open(unix.O_DIRECTORY)
+	}
+	if err == unix.ENOTDIR {
+		fd, err = open(0)
 	}
 	if err != nil {
 		return "", &fs.PathError{Op: "open", Path: path, Err: err}
@@ -111,7 +125,7 @@ func (w *walk) step(name string, last bool) (target string, err error) {
 	if err := w.trust(path, stat.Uid); err != nil {
 		return "", err
 	}
-	if last && w.rules&Link == 0 && target != private+name {
+	if last && w.rules&Link == 0 && !ofSystemd(path, target) {
 		return "", &UnsafeError{path, fmt.Sprintf("is a symbolic link: give the directory itself, %q", target)}
 	}
 	if w.links++; w.links > maxLinks {

@@ -40,13 +40,14 @@ type handler struct {
 	shared
 	sending   turn // for clients that send a large list
 	receiving turn // for clients that are sent a large list
+	next      turn // for clients that read customers, or wait for shared.reading
 }
 
 // shared is what the handlers of all sockets share.
 type shared struct {
 	api           API
 	status, stats *kept
-	reading       turn // one client at a time reads the list of customers
+	reading       turn // for sockets of which a client reads customers
 }
 
 func newShared(api API) shared { return shared{api, new(kept), new(kept), make(turn, 1)} }
@@ -92,10 +93,10 @@ func Routes() (out []Route) {
 	return out
 }
 
-// serve returns the handler of a socket. Its clients do not wait for those of other sockets, unless both
-// read customers.
+// serve returns the handler of a socket. Its clients do not wait for those of other sockets, except for one
+// that reads customers.
 func (s shared) serve(readOnly bool) http.Handler {
-	h := &handler{s, make(turn, 1), make(turn, 1)}
+	h := &handler{s, make(turn, 1), make(turn, 1), make(turn, 1)}
 	mux := http.NewServeMux()
 	for _, r := range routes {
 		mux.HandleFunc(r.path, func(w http.ResponseWriter, q *http.Request) {
@@ -191,15 +192,24 @@ func (h *handler) getCustomers(w http.ResponseWriter, q *http.Request) error {
 }
 
 // readCustomers reads the list of customers, one client at a time. A pause follows, because
-// reading needs a lock that packets need, too, or time on the CPU.
+// reading needs a lock that packets need, too, or time on the CPU. Sockets alternate: one client of each
+// waits for the other socket, for one reading and its pause.
 func (h *handler) readCustomers(ctx context.Context, top int, by string) (func(io.Writer) error, error) {
-	if err := h.reading.take(ctx, patience); err != nil {
+	if err := h.next.take(ctx, patience); err != nil {
+		return nil, err
+	}
+	if err := h.reading.take(ctx, answerTime); err != nil {
+		h.next.end()
 		return nil, err
 	}
 	begin := time.Now()
-	write, err := h.api.Customers(ctx, top, by)
-	time.AfterFunc(restFactor*time.Since(begin), h.reading.end)
-	return write, err
+	defer func() { // also if Customers panics
+		time.AfterFunc(restFactor*time.Since(begin), func() {
+			h.reading.end() // first, so that it is the turn of the other socket
+			h.next.end()
+		})
+	}()
+	return h.api.Customers(ctx, top, by)
 }
 
 func (h *handler) getCustomer(w http.ResponseWriter, q *http.Request) error {

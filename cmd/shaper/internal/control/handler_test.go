@@ -27,6 +27,7 @@ type fakeAPI struct {
 	set     []changes.Change // by the last call of Set
 	err     error            // of each call
 	reading time.Duration    // time that Customers takes
+	broken  bool             // Customers panics
 	rows    int              // of all customers
 	top     int
 	by      string
@@ -39,6 +40,9 @@ func (f *fakeAPI) Reload(context.Context) (any, error) { return "reloaded", f.er
 
 func (f *fakeAPI) Customers(_ context.Context, top int, by string) (func(io.Writer) error, error) {
 	time.Sleep(f.reading)
+	if f.broken {
+		panic("broken")
+	}
 	f.top, f.by = top, by
 	return func(w io.Writer) error {
 		_, err := w.Write([]byte("[1]\n"))
@@ -302,6 +306,48 @@ func TestCustomersTurns(t *testing.T) {
 			t.Errorf("a large list afterwards: got %d %s, first %s", w.Code, w.Body, slow.Body)
 		}
 		time.Sleep(time.Second) // until the last pause is over
+	})
+}
+
+// TestCustomersOfSockets checks that many clients of a socket that read customers again and again, slowly,
+// delay a client of another socket by one reading and its pause, and that a panic ends its turn.
+func TestCustomersOfSockets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := &fakeAPI{reading: 2 * time.Second}
+		both := newShared(api)
+		readers, writers := both.serve(true), both.serve(false)
+		ctx, cancel := context.WithCancel(t.Context())
+		for range 32 {
+			go func() {
+				for ctx.Err() == nil {
+					readers.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, "GET", "/v1/customers?top=1", nil))
+				}
+			}()
+		}
+		for range 3 {
+			time.Sleep(21 * time.Second) // clients of the other socket wait again
+			begin := time.Now()
+			w := ask(writers, "GET", "/v1/customers", "")
+			if took := time.Since(begin); w.Code != 200 || took > 12*time.Second {
+				t.Errorf("got %d after %v, want 200 after at most 12s", w.Code, took)
+			}
+		}
+		cancel()
+		time.Sleep(time.Minute)
+
+		api.broken = true
+		func() {
+			defer func() { _ = recover() }() // as net/http does
+			ask(writers, "GET", "/v1/customers", "")
+		}()
+		api.broken = false
+		time.Sleep(time.Minute)
+		for _, h := range []http.Handler{readers, writers} {
+			if w := ask(h, "GET", "/v1/customers", ""); w.Code != 200 {
+				t.Errorf("after a panic: got %d %s", w.Code, w.Body)
+			}
+		}
+		time.Sleep(time.Minute) // until the last pause is over
 	})
 }
 

@@ -16,14 +16,17 @@ import (
 // maxDepth is the number of objects and lists that may contain each other. Those of shaper have three.
 const maxDepth = 16
 
+// maxNames is the number of names in an object. Those of shaper have fewer than 20.
+const maxNames = 100
+
 // TooManyError means that a list has too many elements.
 type TooManyError struct{ Most int }
 
 func (e *TooManyError) Error() string { return fmt.Sprintf("a list has more than %d elements", e.Most) }
 
 // Unmarshal is json.Unmarshal for a pointer to a type of structs, lists and maps. It is an error if an
-// object has a name twice, or one that is not exactly the name of a field, if values are nested deeply, or
-// if a list has more than most elements (0: no limit). Then into is as before.
+// object has a name twice, one that is not exactly the name of a field, or more than 100 names, if values are
+// nested deeply, or if a list has more than most elements (0: no limit). Then into is as before.
 func Unmarshal(text []byte, into any, most int) error {
 	if !utf8.Valid(text) {
 		return errors.New("it is not UTF-8")
@@ -121,6 +124,9 @@ func (s *scanner) object(t reflect.Type, depth int) error {
 		}
 		if seen[name] {
 			return fmt.Errorf("field %q is there twice", name)
+		}
+		if len(seen) == maxNames {
+			return fmt.Errorf("an object has more than %d names", maxNames)
 		}
 		seen[name] = true
 		field := element

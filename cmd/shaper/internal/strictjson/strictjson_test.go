@@ -3,6 +3,7 @@ package strictjson
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -31,6 +32,15 @@ type Inner struct {
 	Depth int `json:"depth"`
 }
 
+// names returns the content of an object with n names.
+func names(n int) string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = fmt.Sprintf(`"n%d":"v"`, i)
+	}
+	return strings.Join(all, ",")
+}
+
 // TestUnmarshal decodes texts that encoding/json accepts.
 func TestUnmarshal(t *testing.T) {
 	for text, want := range map[string]string{ // part of the error
@@ -54,6 +64,9 @@ func TestUnmarshal(t *testing.T) {
 		`{"list":[{},{"KIND":"b"}]}`:     `unknown field "KIND"`,
 		`{"list":[{},{},{},{}]}`:         "a list has more than 3 elements",
 		`{"any":[1,2,3]}`:                "",
+		`{"map":{` + names(100) + `}}`:   "",
+		`{"map":{` + names(101) + `}}`:   "an object has more than 100 names",
+		`{"raw":[{` + names(101) + `}]}`: "an object has more than 100 names",
 		`{"kind":"a"} {}`:                "after top-level value",
 		`{"kind":"a"`:                    "unexpected end",
 		``:                               "unexpected end",
