@@ -22,6 +22,12 @@
  * verifier requires. */
 #define HERE(x) asm volatile("" : "+r"(x))
 
+/* READ_FENCED and WRITE_FENCED are in order with all accesses before and after them on every CPU;
+ * those of READ and WRITE are on x86 only. The result of an atomic instruction must be needed: clang
+ * turns one without a result into one that is not a barrier. An exchange always has one. */
+#define READ_FENCED(x) ({ typeof(x) zero = 0; HERE(zero); __sync_fetch_and_add(&(x), zero); })
+#define WRITE_FENCED(x, v) __sync_lock_test_and_set(&(x), v)
+
 enum color { GREEN, YELLOW, RED };
 enum cause { CAUSE_COLOR, CAUSE_ECN, CAUSE_QUEUE, CAUSE_WRED, CAUSE_CODEL, CAUSES };
 enum ecn { NO_ECN, CE, CE_OR_DROP };

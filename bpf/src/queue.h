@@ -25,12 +25,13 @@ struct backlog_count {
 /* count_backlog counts the backlog. It finds the first packet that has not
  * departed by binary search, because departures are in order.
  *
- * Other CPUs may enqueue meanwhile. An entry is complete before the ring ends behind it. The ring has more entries
- * than the queue holds packets, so a counted entry is overwritten only after the end has moved by as many. Then
- * none are counted: other packets were admitted just now. */
+ * Other CPUs may enqueue meanwhile. An entry, and the counts with it, are complete before the ring ends behind it.
+ * The ring has more entries than the queue holds packets, so a counted entry is overwritten only after the end has
+ * moved by as many. Then none are counted: other packets were admitted just now. So are none if the entry is newer
+ * than the counts, as one that user space copied later may be. */
 static __always_inline struct backlog_count count_backlog(const struct queue *q, struct backlog *b, __u64 now)
 {
-	__u64 end = READ(b->end), bytes = READ(b->bytes), packets = READ(b->packets), low, high = end;
+	__u64 end = READ_FENCED(b->end), bytes = READ(b->bytes), packets = READ(b->packets), low, high = end;
 	struct backlog_count out = {.end = end}, none = out;
 	struct departure *w;
 	__u32 i;
@@ -56,7 +57,7 @@ static __always_inline struct backlog_count count_backlog(const struct queue *q,
 		return none;
 	out.packets = packets - READ(w->packets);
 	out.bytes = bytes - READ(w->before);
-	return READ(b->end) - end <= q->mask - q->capacity ? out : none;
+	return (__s64)out.packets >= 0 && READ_FENCED(b->end) - end <= q->mask - q->capacity ? out : none;
 }
 
 /* random24 returns 24 random bits: SplitMix64. */
@@ -192,7 +193,7 @@ static __always_inline __u64 pace_packet(const struct queue *q, struct backlog *
 		}
 		WRITE(b->bytes, b->bytes + n);
 		WRITE(b->packets, b->packets + packets);
-		WRITE(b->end, b->end + own);
+		WRITE_FENCED(b->end, b->end + own);
 	}
 out:
 	return delay << 3 | fate;
