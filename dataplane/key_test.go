@@ -241,7 +241,7 @@ func TestKeyString(t *testing.T) {
 		{By: BySrc, V6: 64}:          "src/32,64",
 		{By: BySrc, V4: 1, V6: 1}:    "src/1,1",
 		{By: ByHosts + 1}:            "KeyField(7)",
-		{By: ByHosts + 1, V4: 1}:     "KeyField(7)",
+		{By: ByHosts + 1, V4: 1}:     "KeyField(7)/1",
 		{By: BySrc, V4: 32, V6: 128}: "src/32,128",
 	} {
 		if got := key.String(); got != want {

@@ -340,7 +340,7 @@ func manyClasses(n int) []Class {
 func TestDefaultActions(t *testing.T) {
 	mark := &Action{Marks: []Mark{{DSCP, 1}}}
 	c := Class{Yellow: mark}
-	for color, want := range [3]string{"{false 0 [] <nil>}", fmt.Sprint(*mark), "{true 0 [] <nil>}"} {
+	for color, want := range [3]string{"{false none [] <nil>}", fmt.Sprint(*mark), "{true none [] <nil>}"} {
 		if got := fmt.Sprint(c.Action(meter.Color(color))); got != want {
 			t.Errorf("%v: got %s, want %s", meter.Color(color), got, want)
 		}
