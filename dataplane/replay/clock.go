@@ -22,9 +22,9 @@ const maxClocks = 8
 // ahead of all known clocks begins a new one. How much time really passed at a step is unknown, so the new
 // clock continues at the latest time so far: no meter refills for a time that may not have been.
 //
-// A timestamp that an earlier clock brings nearer to the latest time than the latest used clock does is of
-// that clock. So a late packet, after which its clock continues, and interfaces with different clocks
-// add no time.
+// A timestamp is of an earlier clock if that brings it near the latest time, by at most maxStep and maxGap, and
+// nearer than the latest used clock does. So a late packet, after which its clock continues, and
+// interfaces with different clocks add no time. Farther ahead it is a pause of the latest used clock.
 type timeline struct {
 	now     int64   // latest time so far, ns; math.MinInt64 before the first packet
 	likely  uint64  // with one clock, a timestamp less than this ahead of now is the time, ns; otherwise 0
@@ -51,24 +51,26 @@ func (c *clock) at(stamp int64) int64 {
 
 // explains returns the clock to which a timestamp belongs, or -1.
 func (t *timeline) explains(stamp int64) int {
-	near := min(t.maxStep, t.maxGap)
-	if by := stamp - t.known[0].last; by >= 0 && by <= near {
-		return 0
-	}
-	best, nearest := -1, uint64(near)+1
-	for i := range t.known {
-		c := &t.known[i]
-		at := c.at(stamp)
-		distance := uint64(max(at, t.now)) - uint64(min(at, t.now))
-		likely := distance < nearest && (at >= t.now || distance <= uint64(t.maxStep))
-		if by := stamp - c.last; i == 0 {
-			likely = by >= -t.maxStep && by <= t.maxGap
+	near, best, nearest := min(t.maxStep, t.maxGap), -1, uint64(math.MaxUint64)
+	if by := stamp - t.known[0].last; by >= -t.maxStep && by <= t.maxGap {
+		if by >= 0 && by <= near {
+			return 0
 		}
-		if likely {
-			best, nearest = i, distance
+		best, nearest = 0, t.distance(0, stamp)
+	}
+	nearest = min(nearest, uint64(near)+1)
+	for i := 1; i < len(t.known); i++ {
+		if d := t.distance(i, stamp); d < nearest {
+			best, nearest = i, d
 		}
 	}
 	return best
+}
+
+// distance returns how far the time at a timestamp, by a known clock, is from the latest time, ns.
+func (t *timeline) distance(clock int, stamp int64) uint64 {
+	at := t.known[clock].at(stamp)
+	return uint64(max(at, t.now)) - uint64(min(at, t.now))
 }
 
 // setTime turns the timestamp of a packet to replay into the time of the replay.

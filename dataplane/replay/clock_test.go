@@ -40,6 +40,8 @@ func TestClockSteps(t *testing.T) {
 		{"set back by little", []int64{10_000, 8500, 9400}, []int64{10_000, 10_000, 10_900}, 1},
 		{"set back, then a pause", []int64{2 * hour, hour, hour + hour/2}, []int64{2 * hour, 2 * hour, 2*hour + hour/2}, 1},
 		{"set back twice", []int64{5 * hour, 3 * hour, 3*hour + 10, hour, hour + 10}, []int64{5 * hour, 5 * hour, 5*hour + 10, 5*hour + 10, 5*hour + 20}, 2},
+		{"set back, then a pause that passes the earlier clock", []int64{100_000, 90_000, 101_001}, []int64{100_000, 100_000, 111_001}, 1},
+		{"set back, and right again after a second", []int64{100_000, 90_000, 101_000}, []int64{100_000, 100_000, 101_000}, 1},
 		{"set back, and right again", []int64{5 * hour, hour, hour + 10, 5*hour + 30}, []int64{5 * hour, 5 * hour, 5*hour + 10, 5*hour + 30}, 1},
 		{"a pause of a day", []int64{5, 5 + day}, []int64{5, 5 + day}, 0},
 		{"set ahead by more", []int64{5, 6 + day, 7 + day}, []int64{5, 5, 6}, 1},

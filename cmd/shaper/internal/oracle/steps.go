@@ -53,29 +53,26 @@ func timesOf(packets []packet) []*big.Int {
 	return out
 }
 
-// choose returns the setting to which a timestamp belongs, or nil for a new one: the current one if it goes on, or
-// the one that gives the time nearest to the latest one.
+// choose returns the setting to which a timestamp belongs, or nil for a new one: the one that gives the time nearest
+// to the latest one. The current one must continue. Any other must be within maxStep, because a longer pause is more
+// likely than the return to an earlier setting.
 func choose(settings []*setting, stamp, now *big.Int) *setting {
+	off := func(s *setting) *big.Int { d := new(big.Int).Sub(s.at(stamp), now); return d.Abs(d) }
+	var candidates []*setting
 	current := settings[0]
-	by := new(big.Int).Sub(stamp, current.last)
-	goesOn := by.Cmp(new(big.Int).Neg(maxStep)) >= 0 && by.Cmp(maxGap) <= 0
-	if goesOn && by.Cmp(maxStep) <= 0 && by.Sign() >= 0 {
-		return current
-	}
-	distance := func(s *setting) *big.Int { return new(big.Int).Sub(s.at(stamp), now) }
-	var best *setting
-	if goesOn {
-		best = current
+	if by := new(big.Int).Sub(stamp, current.last); new(big.Int).Neg(by).Cmp(maxStep) <= 0 && by.Cmp(maxGap) <= 0 {
+		if by.Sign() >= 0 && by.Cmp(maxStep) <= 0 {
+			return current
+		}
+		candidates = append(candidates, current)
 	}
 	for _, s := range settings[1:] {
-		d := distance(s)
-		nearer := new(big.Int).Abs(d).Cmp(maxStep) <= 0
-		if best != nil {
-			nearer = new(big.Int).Abs(d).Cmp(new(big.Int).Abs(distance(best))) < 0
-		}
-		if nearer && d.Cmp(new(big.Int).Neg(maxStep)) >= 0 {
-			best = s
+		if off(s).Cmp(maxStep) <= 0 {
+			candidates = append(candidates, s)
 		}
 	}
-	return best
+	if len(candidates) == 0 {
+		return nil
+	}
+	return slices.MinFunc(candidates, func(a, b *setting) int { return off(a).Cmp(off(b)) })
 }
