@@ -25,9 +25,9 @@
 // packet, header included, without the link header. So the l3 length is the length on
 // the wire, minus the link header with its VLAN tags, MPLS labels and PPPoE. It is not
 // the total length in the IP header: a sender could claim little and send much. There
-// is one exception. Ethernet pads short frames to 60 bytes, plus 4 for each VLAN tag. A
-// frame of at most that length counts the total length of the IP header, because the
-// rest is padding.
+// is one exception. Ethernet pads short frames to 60 bytes, plus 4 for each VLAN tag, plus
+// the tag of a switch. A frame of at most that length counts the total length of the IP header,
+// because the rest is padding.
 //
 // # Headers
 //

@@ -326,14 +326,25 @@ func (p *Packet) HeadersCut() bool {
 	return false
 }
 
-// trim removes link-layer padding from the l3 length. Ethernet pads short frames to 60
-// bytes, plus 4 for each VLAN tag. Longer frames have no padding: one whose IP header
-// claims a smaller length would cheat the meter.
+// trim removes link-layer padding from the l3 length. Longer frames have no padding: one whose IP
+// header claims a smaller length would cheat the meter.
 func (p *Packet) trim(header, total int) {
+	if p.WireLen <= p.PaddedLen() && header <= total && total <= p.L3Len {
+		p.L3Len = total
+	}
+}
+
+// PaddedLen returns the length to which the link pads shorter frames, without FCS, bytes: on Ethernet 60, plus 4 for
+// each VLAN tag, plus the tag of a switch. 0: the link does not pad.
+func (p *Packet) PaddedLen() int {
+	least := 60 + 4*int(p.Tags)
 	switch p.Link {
 	case LinkEthernet, LinkSLL, LinkSLL2:
-		if p.WireLen <= 60+4*int(p.Tags) && header <= total && total <= p.L3Len {
-			p.L3Len = total
-		}
+		return least
+	case LinkDSA, LinkDSABrcm:
+		return least + 4
+	case LinkDSAEther:
+		return least + 8
 	}
+	return 0
 }

@@ -96,6 +96,10 @@ func TestParse(t *testing.T) {
 		{"DSA", LinkDSA, concat(make([]byte, 16), []byte{8, 0}, v4udp), "ipv4 18+28 0800 proto 17 1000>2000"},
 		{"DSA of Broadcom, tag", LinkDSABrcm, concat(make([]byte, 16), []byte{0x81, 0}, tag(1, 0, 7, etherIPv4), v4udp), "ipv4 22+28 0800 tags 1@18 proto 17 1000>2000"},
 		{"DSA with an EtherType", LinkDSAEther, concat(make([]byte, 20), []byte{8, 0}, v4udp), "ipv4 22+28 0800 proto 17 1000>2000"},
+		{"DSA, padded", LinkDSA, padTo(concat(make([]byte, 16), []byte{8, 0}, v4udp), 64), "ipv4 18+28 0800 proto 17 1000>2000"},
+		{"DSA of Broadcom, tag, padded", LinkDSABrcm, padTo(concat(make([]byte, 16), []byte{0x81, 0}, tag(1, 0, 7, etherIPv4), v4udp), 68), "ipv4 22+28 0800 tags 1@18 proto 17 1000>2000"},
+		{"DSA with an EtherType, padded", LinkDSAEther, padTo(concat(make([]byte, 20), []byte{8, 0}, v4udp), 68), "ipv4 22+28 0800 proto 17 1000>2000"},
+		{"DSA, longer than padding", LinkDSA, padTo(concat(make([]byte, 16), []byte{8, 0}, v4udp), 65), "ipv4 18+47 0800 proto 17 1000>2000"},
 		{"unknown link type", 127, v4udp, "other 0+28"},
 
 		// VLAN tags.

@@ -15,17 +15,26 @@ const (
 	MaxFCS = 64
 
 	ethernetFCSLen = 4
-	leastFrame     = 60 // without FCS and tags, bytes; shorter ones are padded
+	fewFrames      = 4 // with fewer whole frames, a trailer of one length is no evidence
 
 	// All of the first frames are looked at, then one in a thousand: a capture may be several in one.
 	firstLooks = 256
 	laterLooks = 1024
 )
 
-// fcsLength returns the length of a packet's FCS in bytes. given is Config.FCS.
-func fcsLength(link dataplane.LinkType, p *pseudo, declared, given int) int {
+// isFrame reports whether packets of a link type are Ethernet frames, with or without the tag of a switch.
+func isFrame(link dataplane.LinkType) bool {
+	switch link {
+	case dataplane.LinkEthernet, dataplane.LinkDSA, dataplane.LinkDSABrcm, dataplane.LinkDSAEther:
+		return true
+	}
+	return false
+}
+
+// fcsLength returns the length of the FCS of a packet without its pseudo-header, bytes. given is Config.FCS.
+func fcsLength(link dataplane.LinkType, declared, given int) int {
 	switch {
-	case given == 0 || link != dataplane.LinkEthernet && (p == nil || p.fcs == 0): // not Ethernet
+	case given == 0 || !isFrame(link):
 		return declared
 	case given == NoFCS:
 		return 0
@@ -50,7 +59,7 @@ func (t *trailers) look(r *run, rec *record) {
 	if rec.ID >= firstLooks {
 		t.next = rec.ID + laterLooks
 	}
-	if rec.Link != dataplane.LinkEthernet {
+	if !isFrame(rec.Link) {
 		return
 	}
 	t.frames++
@@ -62,7 +71,7 @@ func (t *trailers) look(r *run, rec *record) {
 	}
 	dataplane.Parse(rec.Packet)
 	length := statedLength(rec.Packet)
-	if length == 0 || rec.L3+length < leastFrame+4*int(rec.Tags) {
+	if length == 0 || rec.L3+length < rec.PaddedLen() {
 		return
 	}
 	t.whole++
@@ -80,7 +89,7 @@ func (t *trailers) look(r *run, rec *record) {
 
 // finish completes the warnings. Trailers of several lengths, or of few frames, are padding.
 func (t *trailers) finish(r *run) {
-	if t.differs || 2*r.seen[trailer].packets <= t.whole {
+	if t.differs || t.whole < fewFrames || 2*r.seen[trailer].packets <= t.whole {
 		r.seen[trailer] = occurrences{}
 	}
 	for _, o := range []oddity{undeclaredFCS, trailer} {

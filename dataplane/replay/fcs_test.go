@@ -238,7 +238,8 @@ func TestFCSNoticed(t *testing.T) {
 		"odd padding":           {ethernet, 0, odd, 0, ""},
 		"declared, not there":   {withFCS(4), 0, short(0), -4, "reaches into the FCS that the capture declares"},
 		"declared, denied":      {withFCS(4), NoFCS, short(0), 0, ""},
-		"no Ethernet":           {rawIP, 4, func(i int) []byte { return ipv4(200, 0, uint16(i)) }, 0, ""},
+		"no Ethernet":           {rawIP, 4, func(i int) []byte { return ipv4(200, 0, uint16(i)) }, 0, "--fcs 4 removes nothing: no packet is an Ethernet frame"},
+		"no Ethernet, kept":     {rawIP, NoFCS, func(i int) []byte { return ipv4(200, 0, uint16(i)) }, 0, ""},
 	} {
 		in := littleEndian().pcap(magicMicro, test.link)
 		ng := bigEndian().section()
@@ -267,6 +268,82 @@ func TestFCSNoticed(t *testing.T) {
 				t.Errorf("%s, %s: got %q, want %q", name, format, got, test.want)
 			}
 		}
+	}
+}
+
+// TestFCSWrapped checks that Config.FCS removes the FCS of Ethernet frames behind a pseudo-header, and of those with the
+// tag of a switch, if the program advises it, that a marked packet gets a correct one, and that nothing is removed from
+// other packets.
+func TestFCSWrapped(t *testing.T) {
+	marking := pipeline(t, dataplane.Class{Name: "all", Green: &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: ef}}}})
+	frame := func(dscp byte, i int, tag ...byte) []byte {
+		return slices.Concat(macs, tag, ip0, ipv4(200, dscp, uint16(i)))
+	}
+	ppi := func(link byte) []byte { return []byte{0, 0, 8, 0, link, 0, 0, 0} }
+	pktap := append([]byte{108, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0}, make([]byte, 96)...)
+	for name, test := range map[string]struct {
+		link        uint32
+		before, tag []byte
+		raw         bool // the packet is no frame
+	}{
+		"Ethernet":                   {1, nil, nil, false},
+		"PKTAP":                      {258, pktap, nil, false},
+		"PPI":                        {192, ppi(1), nil, false},
+		"PPI, DSA":                   {192, []byte{0, 0, 8, 0, 28, 1, 0, 0}, make([]byte, 4), false},
+		"PPI, raw IP":                {192, ppi(101), nil, true},
+		"DSA of Broadcom, prepended": {282, make([]byte, 4), nil, false},
+		"DSA of Broadcom":            {281, nil, make([]byte, 4), false},
+		"DSA":                        {284, nil, make([]byte, 4), false},
+		"DSA with EtherType":         {285, nil, make([]byte, 8), false},
+	} {
+		packet := func(dscp byte, i int) []byte {
+			if test.raw {
+				return slices.Concat(test.before, ipv4(200, dscp, uint16(i)))
+			}
+			return slices.Concat(test.before, sealed(frame(dscp, i, test.tag...)))
+		}
+		captures := func(dscp byte) map[string][]byte {
+			in, ng := littleEndian().pcap(magicMicro, test.link), bigEndian().section()
+			ng.iface(uint16(test.link), 0)
+			for i := range 20 {
+				in.packet(1, 0, packet(dscp, i))
+				ng.enhanced(0, 1e6, packet(dscp, i)).simple(packet(dscp, i))
+			}
+			return map[string][]byte{"pcap": in.bytes, "pcapng": ng.bytes}
+		}
+		want := captures(ef)
+		for format, in := range captures(0) {
+			for _, given := range []int{0, 4} {
+				off, warns := 0, ""
+				switch {
+				case given == 0 && !test.raw:
+					off, warns = 4, "--fcs 4 removes it from all frames"
+				case given > 0 && test.raw:
+					warns = "--fcs 4 removes nothing"
+				}
+				var out bytes.Buffer
+				s, err := Run(t.Context(), bytes.NewReader(in), marking, Config{FCS: given, Output: &out, Each: func(_ *dataplane.Packet, v *dataplane.Verdict) error {
+					if v.Length != 200+off {
+						t.Errorf("%s, %s, --fcs %d: %d bytes, want %d", name, format, given, v.Length, 200+off)
+					}
+					return nil
+				}})
+				if got := strings.Join(s.Warnings, "\n"); err != nil || (warns == "") != (got == "") || !strings.Contains(got, warns) {
+					t.Errorf("%s, %s, --fcs %d: warnings %q, want %q: %v", name, format, given, got, warns, err)
+				}
+				if (given > 0 || test.raw) && !bytes.Equal(out.Bytes(), unsectioned(want[format])) {
+					t.Errorf("%s, %s: the output is not as if marked before the FCS", name, format)
+				}
+			}
+		}
+	}
+}
+
+// TestFCSFew checks that a trailer of one frame is no reason to advise --fcs.
+func TestFCSFew(t *testing.T) {
+	in := littleEndian().pcap(magicMicro, ethernet).packet(1, 0, append(ethernetFrame(ipv4(100, 0, 1)), make([]byte, 6)...))
+	if _, s := mustReplay(t, in.bytes, transparent(t)); len(s.Warnings) > 0 {
+		t.Errorf("got %q, want no warning", s.Warnings)
 	}
 }
 

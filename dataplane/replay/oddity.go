@@ -81,6 +81,9 @@ func (r *run) warnings() []string {
 			out = r.appendText(out, oddity(o))
 		}
 	}
+	if r.cfg.FCS > 0 && r.summary.Packets > 0 && !r.frames {
+		out = append(out, fmt.Sprintf("--fcs %d removes nothing: no packet is an Ethernet frame", r.cfg.FCS))
+	}
 	return out
 }
 

@@ -29,7 +29,7 @@ type pcap struct {
 	order    order
 	unit     int64 // ns per unit of the fraction
 	link     dataplane.LinkType
-	fcs      int // FCS at the end of each packet, bytes
+	fcs      int // FCS at the end of each packet that the capture declares, bytes
 	givenFCS int // Config.FCS
 	pseudo   *pseudo
 	started  bool
@@ -63,12 +63,9 @@ func (f *pcap) parse(r *record, raw []byte) {
 	r.Data, r.Link = raw[pcapRecord:len(raw):len(raw)], f.link
 	r.Time = int64(f.order.u32(raw))*1e9 + fraction
 	r.WireLen = wireLength(f.order.u32(raw[12:]))
-	if f.fcs != 0 {
-		r.withoutFCS(f.fcs)
-	}
-	if f.pseudo != nil {
+	if f.pseudo != nil || f.fcs != 0 || f.givenFCS != 0 {
 		r.flags = 0
-		r.unwrap(f.pseudo, f.order)
+		r.strip(f.pseudo, f.order, f.fcs, f.givenFCS)
 	}
 }
 
@@ -88,7 +85,6 @@ func (f *pcap) header(r *record) error {
 	if link&fcsKnown != 0 {
 		f.fcs = 2 * int(link>>fcsShift)
 	}
-	f.fcs = fcsLength(f.link, f.pseudo, f.fcs, f.givenFCS)
 	*r = record{Packet: r.Packet, raw: f.w.take(pcapHeader)}
 	return nil
 }

@@ -58,7 +58,7 @@ type iface struct {
 	index   uint32
 	link    dataplane.LinkType
 	snap    uint32
-	fcs     int // FCS at the end of each packet, bytes
+	fcs     int // FCS at the end of each packet that the capture declares, bytes
 	pseudo  *pseudo
 	perSec  uint64 // time units per second
 	offsetS int64  // offset to add to timestamps, seconds
@@ -262,10 +262,7 @@ func (f *pcapng) enhancedPacket(r *record, body []byte) string {
 	if fcs == 0 {
 		fcs = i.fcs
 	}
-	r.withoutFCS(fcsLength(i.link, i.pseudo, fcs, f.givenFCS))
-	if i.pseudo != nil {
-		r.unwrap(i.pseudo, f.order)
-	}
+	r.strip(i.pseudo, f.order, fcs, f.givenFCS)
 	return ""
 }
 
@@ -287,10 +284,7 @@ func (f *pcapng) simplePacket(r *record, body []byte) string {
 	r.Data = body[4 : 4+captured : 4+captured]
 	r.WireLen = wireLength(wire)
 	r.whole = r.Data
-	r.withoutFCS(fcsLength(i.link, i.pseudo, i.fcs, f.givenFCS))
-	if i.pseudo != nil {
-		r.unwrap(i.pseudo, f.order)
-	}
+	r.strip(i.pseudo, f.order, i.fcs, f.givenFCS)
 	return ""
 }
 

@@ -49,6 +49,14 @@ type record struct {
 // it is at most 2^31-1.
 func wireLength(n uint32) int { return int(min(int64(n), math.MaxInt)) }
 
+// strip removes a pseudo-header, nil for none, and the FCS, if it is declared or given by Config.FCS, bytes.
+func (r *record) strip(p *pseudo, o order, declared, given int) {
+	if p != nil {
+		r.unwrap(p, o)
+	}
+	r.withoutFCS(fcsLength(r.Link, declared, given))
+}
+
 // withoutFCS removes an FCS of n bytes at the end of the packet from both
 // lengths.
 func (r *record) withoutFCS(n int) {
@@ -64,7 +72,7 @@ func (r *record) captured() []byte { return r.Data[:len(r.Data)+r.fcsCaptured] }
 // ethernetFCS returns the four bytes of a captured FCS and their correct value
 // (IEEE 802.3 §3.2.9), or nil if the frame or its FCS was not captured whole.
 func (r *record) ethernetFCS() (fcs []byte, want uint32) {
-	if r.Link != dataplane.LinkEthernet || r.fcs != 4 || r.fcsCaptured != 4 {
+	if !isFrame(r.Link) || r.fcs != 4 || r.fcsCaptured != 4 {
 		return nil, 0
 	}
 	return r.captured()[len(r.Data):], crc32.ChecksumIEEE(r.Data)

@@ -114,6 +114,7 @@ type run struct {
 	link         dataplane.LinkType
 	linkAccepted bool  // link is the type of the previous packet
 	linkUnknown  bool  // dataplane does not know it
+	frames       bool  // some packet is an Ethernet frame
 	last         int64 // timestamp of the previous packet, ns
 	timeline     timeline
 	scheduled    departures
@@ -195,6 +196,7 @@ func (r *run) take(rec *record) error {
 			return err
 		}
 		r.link, r.linkAccepted, r.linkUnknown = rec.Link, true, !rec.Link.Known()
+		r.frames = r.frames || isFrame(rec.Link)
 	}
 	r.begin(rec)
 	if rec.ID >= r.trailers.next {
