@@ -69,10 +69,17 @@ func setWay(flags *uint32, in bool) {
 	}
 }
 
+// Minimum lengths that a pseudo-header can state, bytes.
+const (
+	leastPFLOG = 45 // of OpenBSD 3.4, as in tcpdump
+	leastPPI   = 8
+	leastPKTAP = 40 // up to the flags
+)
+
 // readPFLOG reads a header whose first byte is its length without padding.
 func readPFLOG(data []byte, flags *uint32) (int, dataplane.LinkType, bool) {
 	const way, in, out = 60, 1, 2
-	if len(data) == 0 {
+	if len(data) == 0 || data[0] < leastPFLOG {
 		return 0, 0, false
 	}
 	if size := int(data[0]); size > way && len(data) > way && (data[way] == in || data[way] == out) {
@@ -83,24 +90,27 @@ func readPFLOG(data []byte, flags *uint32) (int, dataplane.LinkType, bool) {
 
 // readPPI reads a header with its length and the link type of the packet.
 func readPPI(data []byte, _ *uint32) (int, dataplane.LinkType, bool) {
-	if len(data) < 8 {
+	if len(data) < leastPPI {
 		return 0, 0, false
 	}
-	link := binary.LittleEndian.Uint32(data[4:])
-	return int(binary.LittleEndian.Uint16(data[2:])), dataplane.LinkType(link), link>>16 == 0
+	size, link := int(binary.LittleEndian.Uint16(data[2:])), binary.LittleEndian.Uint32(data[4:])
+	return size, dataplane.LinkType(link), size >= leastPPI && link>>16 == 0
 }
 
 // readPKTAP reads a header with its length, the link type of the packet and its direction.
 func readPKTAP(data []byte, flags *uint32) (int, dataplane.LinkType, bool) {
 	const in, out = 1, 2
-	if len(data) < 40 {
+	if len(data) < leastPKTAP {
 		return 0, 0, false
 	}
 	size, link := binary.LittleEndian.Uint32(data), binary.LittleEndian.Uint32(data[8:])
+	if size < leastPKTAP || link>>16 != 0 {
+		return 0, 0, false
+	}
 	if way := binary.LittleEndian.Uint32(data[36:]) & (in | out); way == in || way == out {
 		setWay(flags, way == in)
 	}
-	return int(min(size, 1<<16)), dataplane.LinkType(link), link>>16 == 0
+	return int(min(size, 1<<16)), dataplane.LinkType(link), true
 }
 
 // unwrap removes the pseudo-header of a packet from both lengths, and sets the link type of the
@@ -114,7 +124,7 @@ func (r *record) unwrap(p *pseudo, o order) {
 	if p.read != nil {
 		size, link, ok = p.read(r.Data, &r.flags)
 	}
-	if !ok || !link.Known() {
+	if !ok {
 		return
 	}
 	r.Link = link

@@ -185,7 +185,16 @@ func TestWrappedLengths(t *testing.T) {
 		{"NFLOG truncated by the snap length", 239, nflog(ip)[:60], 1008, dataplane.IPv4, 1000},
 		{"NFLOG without a packet", 239, append([]byte{2, 0, 0, 5}, attribute(o, 10, []byte("prefix\x00"))...), 16, dataplane.Other, 16},
 		{"NFLOG, an attribute of 0 bytes", 239, []byte{2, 0, 0, 5, 0, 0, 0, 0}, 8, dataplane.Other, 8},
-		{"PKTAP of an unread link type", 258, append([]byte{108, 0, 0, 0, 1, 0, 0, 0, 127}, make([]byte, 199)...), 208, dataplane.Other, 208},
+		{"PKTAP of an unread link type", 258, append([]byte{108, 0, 0, 0, 1, 0, 0, 0, 127}, make([]byte, 199)...), 208, dataplane.Other, 100},
+		{"PKTAP of 39 bytes", 258, append([]byte{39, 0, 0, 0, 1, 0, 0, 0, 12}, make([]byte, 199)...), 208, dataplane.Other, 208},
+		{"PKTAP of 40 bytes", 258, slices.Concat([]byte{40, 0, 0, 0, 1, 0, 0, 0, 12}, make([]byte, 31), ip), 1040, dataplane.IPv4, 1000},
+		{"PPI of 0 bytes", 192, slices.Concat([]byte{0, 0, 0, 0, 101, 0, 0, 0}, ip), 1008, dataplane.Other, 1008},
+		{"PPI of 7 bytes", 192, slices.Concat([]byte{0, 0, 7, 0, 101, 0, 0, 0}, ip), 1008, dataplane.Other, 1008},
+		{"PPI of 8 bytes", 192, slices.Concat([]byte{0, 0, 8, 0, 101, 0, 0, 0}, ip), 1008, dataplane.IPv4, 1000},
+		{"PPI of an unread link type", 192, slices.Concat([]byte{0, 0, 8, 0, 105, 0, 0, 0}, ip), 1008, dataplane.Other, 1000},
+		{"pflog of 0 bytes", 117, slices.Concat([]byte{0, 2}, ip), 1002, dataplane.Other, 1002},
+		{"pflog of 44 bytes", 117, slices.Concat([]byte{44, 2}, make([]byte, 42), ip), 1044, dataplane.Other, 1044},
+		{"pflog of 45 bytes", 117, slices.Concat([]byte{45, 2}, make([]byte, 46), ip), 1048, dataplane.IPv4, 1000},
 		{"PKTAP, a length beyond the packet", 258, append([]byte{0, 0, 0, 0xff, 1, 0, 0, 0, 1}, make([]byte, 199)...), 208, dataplane.Malformed, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -200,6 +209,34 @@ func TestWrappedLengths(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
+	}
+}
+
+// TestWrappedUnread checks that the warning names the link type that cannot be read: that behind a pseudo-header, or the
+// pseudo-header's own if that is broken.
+func TestWrappedUnread(t *testing.T) {
+	pktap := func(size, link byte) []byte {
+		return append([]byte{size, 0, 0, 0, 1, 0, 0, 0, link}, make([]byte, 199)...)
+	}
+	none := pipeline(t, dataplane.Class{Name: "huge", Match: dataplane.Match{Length: []dataplane.Range{{First: 1 << 20, Last: 1 << 20}}}})
+	for _, test := range []struct {
+		link  uint32
+		data  []byte
+		names dataplane.LinkType
+	}{
+		{258, pktap(108, 127), 127},
+		{258, pktap(8, 127), 258},
+		{192, append([]byte{0, 0, 8, 0, 105, 0, 0, 0}, make([]byte, 40)...), 105},
+		{192, append([]byte{0, 0, 4, 0, 1, 0, 0, 0}, make([]byte, 40)...), 192},
+		{192, append([]byte{0, 0, 8, 0, 1, 0, 1, 0}, make([]byte, 40)...), 192},
+		{117, make([]byte, 80), 117},
+	} {
+		in := littleEndian().pcap(magicMicro, test.link).packet(1, 0, test.data).bytes
+		s, err := Run(t.Context(), bytes.NewReader(in), none, Config{})
+		want := fmt.Sprintf("packet 1: link type %v cannot be read", test.names)
+		if err != nil || len(s.Warnings) != 1 || !strings.HasPrefix(s.Warnings[0], want) || s.Unread != 1 || s.UnreadLink != test.names {
+			t.Errorf("%d, % x: warnings %q, unread %d of %v; want %q: %v", test.link, test.data[:9], s.Warnings, s.Unread, s.UnreadLink, want, err)
+		}
 	}
 }
 
