@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -24,6 +25,32 @@ func jsonOf[T any](t *testing.T, args ...string) (got T) {
 		t.Fatal(err)
 	}
 	return got
+}
+
+// TestAdviseForgedLength checks the burst for packets whose record claims more than 2^31 bytes.
+func TestAdviseForgedLength(t *testing.T) {
+	order := binary.LittleEndian
+	raw := order.AppendUint32(nil, 0xa1b2c3d4)
+	for _, v := range []uint32{2 | 4<<16, 0, 0, 1 << 18, 1} { // Ethernet
+		raw = order.AppendUint32(raw, v)
+	}
+	frame := append(make([]byte, 12), 8, 0, 0x45, 0, 0, 40, 0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2)
+	lengths := []uint32{1<<31 - 1, 1 << 31, 1<<32 - 1}
+	want := int64(0)
+	for _, n := range lengths {
+		for _, v := range []uint32{1, 0, uint32(len(frame)), n} { // all at one time
+			raw = order.AppendUint32(raw, v)
+		}
+		raw = append(raw, frame...)
+		want += int64(n) - 14
+	}
+	path := filepath.Join(t.TempDir(), "forged.pcap")
+	if err := os.WriteFile(path, raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if a := jsonOf[advise.Advice](t, "advise", path, "--json", "--rate", "1mbit"); a.LossFree != want {
+		t.Errorf("loss-free burst %d, want %d", a.LossFree, want)
+	}
 }
 
 // TestAdviseReplayed replays captures with the advised bursts: the wanted loss holds, and with one

@@ -22,6 +22,7 @@ const (
 	unknownLink
 	uncut
 	uncutUDP
+	uncutGiven
 	uncutOther
 	shortCut
 	undeclaredFCS
@@ -42,6 +43,7 @@ var oddities = [...]string{
 	unknownLink:   "link type %v cannot be read; counted as non-IP, which classes for IP do not meter",
 	uncut:         "longer than 1,500 bytes, of a TCP connection whose SYN was not captured; metered as one packet, although TSO or GRO may have combined several",
 	uncutUDP:      "UDP longer than 1,500 bytes, not fragmented; metered as one packet, although UDP GSO or GRO may have combined several: --udp-segment BYTES cuts it",
+	uncutGiven:    "UDP longer than 1,500 bytes, not fragmented, that --udp-segment does not cut: more than 128 segments, or truncated before its ports; metered as one packet, although UDP GSO or GRO may have combined several",
 	uncutOther:    "longer than 1,500 bytes, neither TCP nor plain UDP (%s); metered as one packet, although the sender's or receiver's stack may have combined several",
 	shortCut:      "UDP of at most 1,500 bytes, cut by --udp-segment, although it may have been one packet",
 	undeclaredFCS: "the frame ends with its own CRC-32, an FCS that the capture does not declare; metered with it: --fcs %d removes it from all frames, --fcs 0 keeps it (%s frames looked at)",

@@ -120,27 +120,35 @@ func isTunnel(p *dataplane.Packet) bool {
 // noteUncut notes a packet that cannot be cut.
 func (r *run) noteUncut(p *dataplane.Packet) {
 	r.noteOf(p.ID, uncutOther)
-	s := &r.seen[uncutOther]
-	switch {
-	case s.packets > 1:
-	case p.Kind == dataplane.Other:
-		s.text = fmt.Sprintf(s.text, fmt.Sprintf("EtherType %#04x", p.EtherType))
-	case p.Proto == protoUDP:
-		s.text = fmt.Sprintf(s.text, fmt.Sprintf("UDP port %d", p.DstPort))
-	default:
-		s.text = fmt.Sprintf(s.text, fmt.Sprintf("IP protocol %d", p.Proto))
+	if s := &r.seen[uncutOther]; s.packets == 1 {
+		s.text = fmt.Sprintf(s.text, protocolText(p))
 	}
+}
+
+// protocolText names the outermost protocol that is neither TCP nor plain UDP.
+func protocolText(p *dataplane.Packet) string {
+	const leastEtherType = 0x600 // smaller ones are lengths (IEEE 802.3 §3.2.6)
+	switch {
+	case p.Kind != dataplane.Other && p.Proto == protoUDP:
+		return fmt.Sprintf("UDP port %d", p.DstPort)
+	case p.Kind != dataplane.Other:
+		return string(dataplane.AppendProto(nil, p.Proto))
+	case p.HasEtherType && p.EtherType >= leastEtherType:
+		return fmt.Sprintf("EtherType %#04x", p.EtherType)
+	}
+	return "no IP packet"
 }
 
 // udp cuts a UDP packet of size bytes.
 func (c *cutter) udp(r *run, p *dataplane.Packet, size int) {
 	headers := p.L4 + udpHeader
 	payload := p.L3 + size - headers
-	n := 0
+	n := 0 // unknown
 	if c.datagram > 0 && p.HasPorts {
 		n = (payload + c.datagram - 1) / c.datagram
 	}
 	switch {
+	case n == 1:
 	case n > 1 && n <= maxDatagrams:
 		p.Segments, p.Segment = n, headers+c.datagram
 		p.WireLen += (n - 1) * headers
@@ -148,6 +156,8 @@ func (c *cutter) udp(r *run, p *dataplane.Packet, size int) {
 		if size <= usualPacket {
 			r.noteOf(p.ID, shortCut)
 		}
+	case size > usualPacket && c.datagram > 0:
+		r.noteOf(p.ID, uncutGiven)
 	case size > usualPacket:
 		r.noteOf(p.ID, uncutUDP)
 	}

@@ -305,12 +305,25 @@ func TestCutUDP(t *testing.T) {
 	}
 }
 
+// TestUncutWithoutEtherType checks that the warning about a long packet names no EtherType if there is none.
+func TestUncutWithoutEtherType(t *testing.T) {
+	for link, before := range map[uint32][]byte{0: {7, 0, 0, 0}, 9: {0xff, 3, 0xc0, 0x21}, 107: {0, 1, 3, 8}} {
+		in := littleEndian().pcap(magicMicro, link)
+		in.packet(1, 0, slices.Concat([]byte{2, 0, 0, 0}, ipv4(100, 0, 1))).packet(2, 0, append(before, make([]byte, 1700)...))
+		_, s := mustReplay(t, in.bytes, transparent(t))
+		if len(s.Warnings) != 1 || !strings.Contains(s.Warnings[0], "neither TCP nor plain UDP (no IP packet)") {
+			t.Errorf("link type %d: %q", link, s.Warnings)
+		}
+	}
+}
+
 // TestSuperPacketWarnings checks that a packet longer than a link carries is cut, or named.
 func TestSuperPacketWarnings(t *testing.T) {
 	fragment := datagram(false, 0, 17, 443, 4000)
 	fragment[14+6] = 0x20
 	truncated := datagram(true, 0, 17, 443, 4000)
 	other := slices.Concat(make([]byte, 12), []byte{0x88, 0x63}, make([]byte, 2000))
+	llc := slices.Concat(make([]byte, 12), []byte{5, 0xdc}, make([]byte, 2000))
 	baby := slices.Concat(make([]byte, 12), []byte{0x88, 0xe5}, make([]byte, 1532)) // MACsec
 	for name, test := range map[string]struct {
 		frame    []byte
@@ -325,15 +338,18 @@ func TestSuperPacketWarnings(t *testing.T) {
 		"UDP, short":                {datagram(false, 0, 17, 443, 1300), 0, 1200, 1, "packet 1: UDP of at most 1,500 bytes, cut by --udp-segment, "},
 		"UDP, one segment":          {datagram(false, 0, 17, 443, 1200), 0, 1200, 0, ""},
 		"UDP, too many segments":    {datagram(false, 0, 17, 443, 1300), 0, 10, 0, ""},
-		"UDP, far too many":         {datagram(false, 0, 17, 443, 20_000), 0, 100, 0, "UDP longer than 1,500 bytes"},
-		"UDP, no ports captured":    {truncated, 14 + 40 + 2, 1200, 0, "UDP longer than 1,500 bytes"},
+		"UDP, far too many":         {datagram(false, 0, 17, 443, 20_000), 0, 100, 0, "UDP longer than 1,500 bytes, not fragmented, that --udp-segment does not cut: more than 128 segments, "},
+		"UDP, no ports captured":    {truncated, 14 + 40 + 2, 1200, 0, "or truncated before its ports; "},
+		"UDP, one long segment":     {datagram(false, 0, 17, 443, 4000), 0, 4000, 0, ""},
 		"a fragment":                {fragment, 0, 1200, 0, ""},
 		"VXLAN":                     {datagram(false, 0, 17, 4789, 4000), 0, 1200, 0, "neither TCP nor plain UDP (UDP port 4789)"},
 		"VXLAN of 1,500 bytes":      {datagram(false, 0, 17, 4789, 1472), 0, 1200, 0, ""},
-		"SCTP":                      {datagram(true, 1, 132, 443, 4000), 0, 1200, 0, "neither TCP nor plain UDP (IP protocol 132)"},
-		"ESP":                       {datagram(false, 0, 50, 443, 4000), 0, 0, 0, "(IP protocol 50)"},
+		"SCTP":                      {datagram(true, 1, 132, 443, 4000), 0, 1200, 0, "neither TCP nor plain UDP (sctp)"},
+		"ESP":                       {datagram(false, 0, 50, 443, 4000), 0, 0, 0, "(esp)"},
 		"TCP, no ports captured":    {datagram(false, 0, 6, 443, 4000), 14 + 20 + 2, 0, 0, "of a TCP connection whose SYN was not captured"},
 		"not IP":                    {other, 0, 0, 0, "(EtherType 0x8863)"},
+		"a protocol without a name": {datagram(false, 0, 253, 443, 4000), 0, 0, 0, "(proto 253)"},
+		"not IP, with a length":     {llc, 0, 0, 0, "(no IP packet)"},
 		"a frame in a larger frame": {baby, 0, 0, 0, ""},
 	} {
 		in := littleEndian().pcap(magicMicro, ethernet)

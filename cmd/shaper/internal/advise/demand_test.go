@@ -82,7 +82,7 @@ func randomStream(r *rand.Rand, n int) *Stream {
 		if i < int(keys) {
 			key = int32(i)
 		}
-		size := []int32{40, 576, 1500, 1 + r.Int32N(9000)}[r.IntN(4)]
+		size := []uint32{40, 576, 1500, 1 + r.Uint32N(9000)}[r.IntN(4)]
 		if key == keys-1 {
 			size = 9000 // few packets, and large ones
 		}

@@ -19,7 +19,7 @@ func millions() (s *Stream, a *Advice, o Options) {
 		if r.IntN(5000) == 0 {
 			at += 20_000_000
 		}
-		s.add(arrival{at, []int32{40, 40, 576, 1500}[r.IntN(4)], 0}, meter.Green)
+		s.add(arrival{at, []uint32{40, 40, 576, 1500}[r.IntN(4)], 0}, meter.Green)
 	}
 	a = &Advice{Capture: &Capture{Count: s.Total(), DurationNS: at}}
 	bits := twoDigits(a.Capture.Rate() * 1.25)

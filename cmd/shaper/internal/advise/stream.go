@@ -19,9 +19,9 @@ type Stream struct {
 
 // arrival is a packet.
 type arrival struct {
-	at  int64 // ns
-	n   int32 // metered bytes
-	key int32 // number of its key
+	at  int64  // ns
+	n   uint32 // metered bytes, at most 2^32-1 as dataplane counts
+	key int32  // number of its key
 }
 
 // KeyColors counts the packets of a key.
@@ -32,7 +32,7 @@ type KeyColors struct {
 	Red     dataplane.Count `json:"red"`
 }
 
-func (k *KeyColors) add(c meter.Color, n int32) {
+func (k *KeyColors) add(c meter.Color, n uint32) {
 	one := dataplane.Count{Packets: 1, Bytes: int64(n)}
 	k.Offered = k.Offered.Plus(one)
 	switch c {
@@ -72,7 +72,7 @@ func (s *Stream) Add(plan *dataplane.Plan, p *dataplane.Packet, v *dataplane.Ver
 			number = int32(len(s.keys))
 		}
 	}
-	s.add(arrival{v.Now, int32(v.Length), number}, v.Color)
+	s.add(arrival{v.Now, uint32(v.Length), number}, v.Color)
 	if !known {
 		name := string(s.key)
 		s.numbers[name], s.keys[number].Key = number, name
@@ -107,7 +107,7 @@ func (s *Stream) Total() (total dataplane.Count) {
 
 // largest returns the length of the largest packet, bytes.
 func (s *Stream) largest() int64 {
-	n := int32(0)
+	n := uint32(0)
 	for _, a := range s.packets {
 		n = max(n, a.n)
 	}
