@@ -83,8 +83,11 @@ func (p *Packet) parsePPP(at int) (Kind, int) {
 func (p *Packet) parseFrameRelay() (Kind, int) {
 	const unnumbered = 3
 	d, at := p.Data, 1
-	for at < 4 && at < len(d) && d[at]&1 == 0 {
+	for at < 3 && at < len(d) && d[at]&1 == 0 {
 		at++
+	}
+	if at < len(d) && d[at]&1 == 0 {
+		return Malformed, at + 1
 	}
 	if at++; at+2 > len(d) {
 		return Malformed, at + 2

@@ -75,6 +75,7 @@ func TestParse(t *testing.T) {
 		{"Cisco HDLC, cut", LinkCiscoHDLC, []byte{0x0f, 0, 8}, "malformed 3+0"},
 		{"frame relay", LinkFrameRelay, concat([]byte{0x18, 0x41, 3, 0xcc}, v4udp), "ipv4 4+28 0800 proto 17 1000>2000"},
 		{"frame relay, address of 4 bytes, padding, IPv6", LinkFrameRelay, concat([]byte{0x18, 0x40, 0x10, 0x41, 3, 0, 0x8e}, v6udp), "ipv6 7+48 86dd proto 17 1000>2000"},
+		{"frame relay, address of 5 bytes", LinkFrameRelay, concat([]byte{0x18, 0x40, 0x10, 0x40, 0x41, 3, 0xcc}, v4udp), "malformed 4+31"},
 		{"frame relay, SNAP", LinkFrameRelay, concat([]byte{0x18, 0x41, 3, 0, 0x80, 0, 0, 0, 8, 0}, v4udp), "ipv4 10+28 0800 proto 17 1000>2000"},
 		{"frame relay, bridged", LinkFrameRelay, concat([]byte{0x18, 0x41, 3, 0, 0x80, 0, 0x80, 0xc2, 0, 7}, v4udp), "other 5+33"},
 		{"frame relay, PPP", LinkFrameRelay, concat([]byte{0x18, 0x41, 3, 0xcf, 0, 0x21}, v4udp), "ipv4 6+28 0800 proto 17 1000>2000"},

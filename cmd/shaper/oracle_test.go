@@ -174,6 +174,53 @@ func TestFarStamps(t *testing.T) {
 	}
 }
 
+// TestUntimedFirst compares rows with the model for captures that begin with packets without a timestamp.
+func TestUntimedFirst(t *testing.T) {
+	r, path := seededRand(t), filepath.Join(t.TempDir(), "policy.yaml")
+	capture := filepath.Join(t.TempDir(), "untimed.pcapng")
+	order := binary.BigEndian
+	rows := 0
+	for range 20 {
+		policy := randomPolicy(r, "wan")
+		if err := os.WriteFile(path, []byte(policy), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		raw := []byte{0x0a, 0x0d, 0x0d, 0x0a, 0, 0, 0, 28, 0x1a, 0x2b, 0x3c, 0x4d, 0, 1, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 28}
+		raw = append(raw, 0, 0, 0, 1, 0, 0, 0, 20, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 20)
+		at := uint64(1_700_000_000e6) // µs
+		for i := range 100 {
+			packet := append(make([]byte, 12), 8, 0, 0x45, byte(r.Uint32()), 2, 0, 0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, byte(r.IntN(3)), 203, 0, 113, 1, 0, 1, 0, 53)
+			packet = append(packet, make([]byte, 500)...)
+			n := uint32(len(packet))
+			padded := append(packet, make([]byte, -len(packet)&3)...)
+			if i < 10 || r.IntN(4) == 0 { // a simple packet block
+				size := uint32(16 + len(padded))
+				for _, v := range []uint32{3, size, n} {
+					raw = order.AppendUint32(raw, v)
+				}
+				raw = order.AppendUint32(append(raw, padded...), size)
+				continue
+			}
+			at += r.Uint64N(300_000)
+			size := uint32(32 + len(padded))
+			for _, v := range []uint32{6, size, 0, uint32(at >> 32), uint32(at), n, n} {
+				raw = order.AppendUint32(raw, v)
+			}
+			raw = order.AppendUint32(append(raw, padded...), size)
+		}
+		if err := os.WriteFile(capture, raw, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		rows += againstModel(t, policy, path, capture, dataplane.Egress)
+		if t.Failed() {
+			t.Fatal(policy)
+		}
+	}
+	if rows < 600 {
+		t.Errorf("only %d rows were compared", rows)
+	}
+}
+
 func compareRows(t *testing.T, capture string, got, want [][]string) {
 	t.Helper()
 	if len(got) != len(want) {

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -174,6 +175,36 @@ func earlyOf(q *explain.QueuedJSON) string {
 		return ""
 	}
 	return q.Early
+}
+
+// TestWhyOtherClock checks that the time of the clock is the timestamp of the packet that set it, although the
+// explained packet is of another clock.
+func TestWhyOtherClock(t *testing.T) {
+	order := binary.LittleEndian
+	raw := order.AppendUint32(nil, 0xa1b2c3d4)
+	for _, v := range []uint32{2 | 4<<16, 0, 0, 1 << 18, 1} { // Ethernet
+		raw = order.AppendUint32(raw, v)
+	}
+	for _, ms := range []uint32{100_000, 90_000, 100_500, 90_300} {
+		for _, v := range []uint32{ms / 1000, ms % 1000 * 1000, 60, 60} {
+			raw = order.AppendUint32(raw, v)
+		}
+		raw = append(raw, make([]byte, 60)...)
+	}
+	path := filepath.Join(t.TempDir(), "clocks.pcap")
+	if err := os.WriteFile(path, raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var stdout, stderr bytes.Buffer
+	if code := run([]string{"why", path, "4", "--rate", "1mbit"}, streams{nil, &stdout, &stderr}); code != exitDone {
+		t.Fatalf("exit %d: %s", code, &stderr)
+	}
+	got := strings.Join(strings.Fields(stdout.String()), " ")
+	want := "packet 4 arrived 1970-01-01T00:01:30.300000000Z, 300ms after packet 1 the clock of the capture has been set back by 10s: its time is shifted by that " +
+		"its timestamp is 200ms behind the clock, which packet 3 set to 1970-01-01T00:01:40.500000000Z: meters"
+	if !strings.HasPrefix(got, want) {
+		t.Errorf("got %s\nwant %s ...", got, want)
+	}
 }
 
 // TestWhyVerbose checks that the layers of every kind of packet are printed, and only if wanted.

@@ -26,7 +26,7 @@ const maxClocks = 8
 // nearer than the latest used clock does. So a late packet, after which its clock continues, and
 // interfaces with different clocks add no time. Farther ahead it is a pause of the latest used clock.
 type timeline struct {
-	now     int64   // latest time so far, ns; math.MinInt64 before the first packet
+	now     int64   // latest time so far, ns; math.MinInt64 before the first timestamp
 	likely  uint64  // with one clock, a timestamp less than this ahead of now is the time, ns; otherwise 0
 	known   []clock // the latest used one first, at most maxClocks
 	maxStep int64   // step back that is reordering, ns
@@ -76,8 +76,10 @@ func (t *timeline) distance(clock int, stamp int64) uint64 {
 // setTime turns the timestamp of a packet to replay into the time of the replay.
 func (r *run) setTime(rec *record) {
 	t := &r.timeline
-	if r.summary.Packets == 1 {
-		t.now, r.summary.First = rec.Time, rec.Time
+	if t.now == math.MinInt64 {
+		if !rec.untimed {
+			t.now, r.summary.First = rec.Time, rec.Time
+		}
 		return
 	}
 	if len(t.known) == 1 {
@@ -117,14 +119,15 @@ func (r *run) findClock(stamp int64) {
 	t.known, t.likely = t.known[:min(len(t.known), maxClocks)], 0
 }
 
-// count counts a packet of the input. A packet without a time gets that of the previous one.
+// count counts a packet of the input. A packet without a time gets that of the previous one, 0 before the first time.
 func (r *run) count(rec *record) {
 	s := &r.summary
 	s.Read++
-	if rec.untimed && s.Read > 1 {
-		rec.Time, rec.outOfRange = r.last, false
+	if rec.untimed {
+		rec.Time, rec.untimed = r.last, !r.timed
+	} else {
+		r.last, r.timed = rec.Time, true
 	}
-	r.last = rec.Time
 	rec.Mark, rec.Segments, rec.ID, rec.Shift = 0, 0, s.Read, 0
 	rec.Kind = dataplane.Malformed // until it is parsed
 	if rec.flags != 0 {

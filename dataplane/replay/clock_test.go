@@ -67,6 +67,50 @@ func TestClockSteps(t *testing.T) {
 	}
 }
 
+// TestClockUntimed checks that packets before the first timestamp have no clock: that timestamp is no step, and the capture
+// begins there.
+func TestClockUntimed(t *testing.T) {
+	const start = 1_700_000_000_000_000 // µs
+	frame := ethernetFrame(ipv4(100, 0, 1))
+	section := func() *capture {
+		c := littleEndian().section()
+		return c.iface(ethernet, 0, c.option(optionTSOffset, c.AppendUint64(nil, uint64(math.MaxUint64))...)) // -1 s
+	}
+	for name, test := range map[string]struct {
+		in          *capture
+		at          []int64 // ms after the first timestamp; -1: time 0
+		first, last int64   // ms after the first timestamp, -1: time 0
+	}{
+		"one first":    {section().simple(frame).enhanced(0, start, frame).enhanced(0, start+5000, frame), []int64{-1, 0, 5}, 0, 5},
+		"some first":   {section().simple(frame).simple(frame).enhanced(0, start, frame).simple(frame), []int64{-1, -1, 0, 0}, 0, 0},
+		"in 1970":      {section().simple(frame).enhanced(0, 5e6, frame).enhanced(0, 6e6, frame), []int64{-1, 0, 1000}, 0, 1000},
+		"all":          {section().simple(frame).simple(frame), []int64{-1, -1}, -1, -1},
+		"none":         {section().enhanced(0, start, frame), []int64{0}, 0, 0},
+		"late, behind": {section().simple(frame).enhanced(0, start, frame).enhanced(0, start-3000, frame).simple(frame), []int64{-1, 0, -3, -3}, 0, 0},
+	} {
+		zero := int64(start-1e6) * 1000 // of the first timestamp, ns
+		if name == "in 1970" {
+			zero = 4e9
+		}
+		ns := func(ms int64) int64 {
+			if ms == -1 {
+				return 0
+			}
+			return zero + ms*1e6
+		}
+		times, stamps, s := timesOf(t, test.in.bytes, Config{})
+		for i, ms := range test.at {
+			if want := ns(ms); times[i] != want || stamps[i] != want {
+				t.Errorf("%s: packet %d: time %d, timestamp %d, want %d", name, i+1, times[i], stamps[i], want)
+			}
+		}
+		behind := name == "late, behind"
+		if s.Steps != 0 || s.First != ns(test.first) || s.Last != ns(test.last) || len(s.Warnings) > 0 && !behind {
+			t.Errorf("%s: %d steps, from %d to %d, warnings %q", name, s.Steps, s.First, s.Last, s.Warnings)
+		}
+	}
+}
+
 // TestClockMonotonic compares the times of a replay with those of a device, which meters by a clock that
 // nobody sets: packets are apart by the same time, but for the pause at a step.
 func TestClockMonotonic(t *testing.T) {

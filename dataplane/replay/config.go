@@ -66,8 +66,8 @@ type Summary struct {
 	Unread     int64              // unclassified packets of link types that cannot be read
 	UnreadLink dataplane.LinkType // of the last of them
 	Undirected int64              // packets that were excluded because their direction is unknown
-	// First is the time of the first packet: the start of the capture. Last is the largest time. Both are in
-	// ns since 1970, by the clock of the first packet.
+	// First is the time of the first packet with a timestamp: the start of the capture. Last is the largest time.
+	// Both are in ns since 1970, by the clock of that packet, and 0 if there is none. Earlier packets are metered at 0.
 	First, Last int64
 	Steps       int64 // steps of the clock that stamped the packets, see Config.MaxStep
 	Both        Both

@@ -43,6 +43,8 @@ type Explanation struct {
 	Acted   []string    `json:"action_steps"` // effects of the action
 	Queue   *QueuedJSON `json:"queue"`
 	Why     string      `json:"why"`
+
+	clockShift int64 // ClockNS minus the timestamp of ClockPacket, ns
 }
 
 // Row is a row of replay --decisions.
@@ -119,7 +121,7 @@ type QueuedJSON struct {
 func (w *Witness) Explain() *Explanation {
 	p, v := &w.packet, &w.verdict
 	t := &Explanation{
-		Row: w.row(), ClockNS: v.Now, ClockPacket: w.ahead, FirstNS: w.first, FirstPacket: w.firstID, ShiftNS: p.Shift, Segments: p.Segments, Segment: p.Segment,
+		Row: w.row(), ClockNS: v.Now, ClockPacket: w.ahead, FirstNS: w.first, FirstPacket: w.firstID, ShiftNS: p.Shift, clockShift: w.shift, Segments: p.Segments, Segment: p.Segment,
 		Headers: headersOf(p), Captured: len(p.Data), Wire: p.WireLen, LinkHeader: p.L3, L3: p.L3Len,
 		LengthRule: say.Length(w.plan.Source.Length),
 		Missed:     []missed{}, Meters: []metered{}, Skipped: []string{}, Acted: []string{},

@@ -113,7 +113,7 @@ func (t *Explanation) arrivalLines() []string {
 	}
 	if t.ClockNS != now {
 		lines = append(lines, fmt.Sprintf("its timestamp is %v behind the clock, which packet %d set to %s: meters and queues use the clock",
-			time.Duration(t.ClockNS-now), t.ClockPacket, timestamp(t.ClockNS-t.ShiftNS)))
+			time.Duration(t.ClockNS-now), t.ClockPacket, timestamp(t.ClockNS-t.clockShift)))
 	}
 	return lines
 }

@@ -21,9 +21,10 @@ type Witness struct {
 	plan    *dataplane.Plan
 	number  int64               // number of the packet, from 1
 	until   func(now int64)     // called before each packet with its time, ns
-	firstID int64               // number of the first packet, 0 before it
+	firstID int64               // number of the first packet with a timestamp, or of the latest if there is none
 	first   int64               // its timestamp, ns
-	ahead   int64               // number of the packet with the latest timestamp, which is the clock
+	ahead   int64               // number of the packet with the latest time, which is the clock
+	shift   int64               // its time minus its timestamp, ns
 	backlog []backlog           // by queue of the plan
 	own     map[uint32]*backlog // of the queues of customers, by number
 	settled []dataplane.Verdict // verdicts that Settle must still return
@@ -72,12 +73,11 @@ func (*Witness) Batch() int { return 1 }
 func (w *Witness) Process(packets []dataplane.Packet, verdicts []dataplane.Verdict) error {
 	for i := range packets {
 		p, v := &packets[i], &verdicts[i]
-		first := w.firstID == 0
-		if first {
+		if w.first == 0 { // at 0 are packets before the first timestamp
 			w.firstID, w.first = p.ID, p.Time
 		}
-		if first || p.Time > w.Now() {
-			w.ahead = p.ID
+		if w.ahead == 0 || p.Time > w.Now() {
+			w.ahead, w.shift = p.ID, p.Shift
 		}
 		w.until(p.Time)
 		if p.ID == w.number {

@@ -16,6 +16,7 @@ import (
 type packet struct {
 	time     *big.Int // ns since the epoch
 	shift    big.Int  // time of the replay minus time, ns
+	untimed  bool     // neither it nor an earlier one has a timestamp
 	section  int      // number of the section in a pcapng file
 	linkType int
 	wire     int64 // bytes on the wire, without FCS
@@ -139,6 +140,7 @@ func readPcapng(data []byte) ([]packet, error) {
 	var order binary.ByteOrder
 	var ifaces []iface
 	last := new(big.Int) // time of the previous packet
+	untimed := true      // no packet so far has a timestamp
 	section := 0
 
 	for len(data) > 0 {
@@ -229,6 +231,7 @@ func readPcapng(data []byte) ([]packet, error) {
 			})
 		}
 		if stamp != nil {
+			untimed = false
 			ns := new(big.Rat).Mul(new(big.Rat).SetInt(stamp), i.tick)
 			last = new(big.Int).Add(floor(ns), i.offset)
 			if last.Cmp(earliest) < 0 {
@@ -239,6 +242,7 @@ func readPcapng(data []byte) ([]packet, error) {
 		}
 		packets = append(packets, packet{
 			time:     last,
+			untimed:  untimed,
 			section:  section,
 			linkType: i.linkType,
 			wire:     max(original, captured),

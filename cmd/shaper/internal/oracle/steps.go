@@ -36,6 +36,10 @@ func timesOf(packets []packet) []*big.Int {
 	var settings []*setting // the latest used one first
 	now := new(big.Int)     // largest time so far
 	for _, p := range packets {
+		if p.untimed {
+			out = append(out, p.time) // the clock is not known yet
+			continue
+		}
 		if settings == nil {
 			settings, now = []*setting{{new(big.Int), p.time}}, p.time
 		}
