@@ -78,9 +78,12 @@ func (r *run) setTime(rec *record) {
 	t := &r.timeline
 	if t.now == math.MinInt64 {
 		if !rec.untimed {
-			t.now, r.summary.First = rec.Time, rec.Time
+			t.now = max(rec.Time, r.summary.First)
 		}
-		return
+		if rec.untimed || rec.Time == t.now {
+			r.summary.First = rec.Time
+			return
+		}
 	}
 	if len(t.known) == 1 {
 		t.known[0].last = t.now
@@ -119,15 +122,19 @@ func (r *run) findClock(stamp int64) {
 	t.known, t.likely = t.known[:min(len(t.known), maxClocks)], 0
 }
 
-// count counts a packet of the input. A packet without a time gets that of the previous one, 0 before the first time.
+// count counts a packet of the input. A packet without a time gets that of the previous one.
 func (r *run) count(rec *record) {
 	s := &r.summary
 	s.Read++
 	if rec.untimed {
-		rec.Time, rec.untimed = r.last, !r.timed
+		if s.Read > 1 {
+			rec.Time = r.last
+		}
+		rec.untimed = !r.timed
 	} else {
-		r.last, r.timed = rec.Time, true
+		r.timed = true
 	}
+	r.last = rec.Time
 	rec.Mark, rec.Segments, rec.ID, rec.Shift = 0, 0, s.Read, 0
 	rec.Kind = dataplane.Malformed // until it is parsed
 	if rec.flags != 0 {

@@ -67,7 +67,8 @@ type Summary struct {
 	UnreadLink dataplane.LinkType // of the last of them
 	Undirected int64              // packets that were excluded because their direction is unknown
 	// First is the time of the first packet with a timestamp: the start of the capture. Last is the largest time.
-	// Both are in ns since 1970, by the clock of that packet, and 0 if there is none. Earlier packets are metered at 0.
+	// Both are in ns since 1970, by the clock of that packet. Earlier packets are metered at the earliest time that
+	// their interface can note, usually 0.
 	First, Last int64
 	Steps       int64 // steps of the clock that stamped the packets, see Config.MaxStep
 	Both        Both

@@ -280,6 +280,7 @@ func (f *pcapng) simplePacket(r *record, body []byte) string {
 		captured = min(captured, int64(i.snap))
 	}
 	r.isPacket, r.iface, r.Link, r.untimed = true, i, i.link, true
+	r.Time, _ = i.ns(0)
 	r.Data = body[4 : 4+captured : 4+captured]
 	r.WireLen = wireLength(wire)
 	r.whole = r.Data

@@ -37,7 +37,7 @@ type record struct {
 	fcsCaptured       int    // captured bytes of the FCS, after Data
 	fcsCorrect        bool   // the FCS was correct, and is corrected after marking
 	whole             []byte // all captured bytes of a packet without a timestamp
-	untimed           bool   // it has no timestamp; after count also no earlier packet has one, so Time is 0
+	untimed           bool   // it has no timestamp, and after count no earlier packet has one; Time is the earliest possible
 	overflow          bool   // the fraction is a second or more
 	outOfRange        bool   // the timestamp is before 1970 or after 2261
 	iface             *iface

@@ -90,7 +90,7 @@ func Run(ctx context.Context, in io.Reader, engine Engine, cfg Config) (Summary,
 		}
 	}
 	if r.summary.Packets > 0 {
-		r.summary.Last = max(r.timeline.now, 0)
+		r.summary.Last = max(r.timeline.now, r.summary.First)
 	}
 	r.summary.Both, r.summary.Cut, r.summary.Steps = r.both.result(), r.cutter.count, r.timeline.count
 	r.summary.Warnings, r.summary.Notes = r.warnings(), r.notes()
@@ -115,8 +115,8 @@ type run struct {
 	linkAccepted bool  // link is the type of the previous packet
 	linkUnknown  bool  // dataplane does not know it
 	frames       bool  // some packet is an Ethernet frame
-	last         int64 // latest timestamp that was read, ns
-	timed        bool  // there was one
+	last         int64 // time of the previous packet, ns
+	timed        bool  // a packet had a timestamp
 	timeline     timeline
 	scheduled    departures
 	waiting      int  // packets that the engine has not settled

@@ -230,8 +230,12 @@ func readPcapng(data []byte) ([]packet, error) {
 				}
 			})
 		}
-		if stamp != nil {
+		if stamp == nil && len(packets) == 0 {
+			stamp = new(big.Int) // the earliest possible
+		} else if stamp != nil {
 			untimed = false
+		}
+		if stamp != nil {
 			ns := new(big.Rat).Mul(new(big.Rat).SetInt(stamp), i.tick)
 			last = new(big.Int).Add(floor(ns), i.offset)
 			if last.Cmp(earliest) < 0 {
