@@ -120,7 +120,7 @@ func wholeFiles(list []live.Shaper) (map[string]bool, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer live.CloseAll(v.List)
+	defer func() { live.CloseAll(v.List) }()
 	out := map[string]bool{}
 	for _, sh := range list {
 		out[pathOf(sh)] = true

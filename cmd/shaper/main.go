@@ -130,8 +130,15 @@ func run(args []string, s streams) int {
 	case err == nil:
 		return exitDone
 	}
+	printed := map[string]bool{}
 	for line := range strings.Lines(advised(err).Error()) {
-		fmt.Fprintf(s.err, "shaper: %s\n", say.Printable(strings.TrimSuffix(line, "\n")))
+		line = strings.TrimSuffix(line, "\n")
+		// Without free file descriptors every step of the cleaning up fails, too.
+		again := len(printed) > 0 && strings.HasSuffix(line, syscall.EMFILE.Error())
+		if !printed[line] && !again {
+			fmt.Fprintf(s.err, "shaper: %s\n", say.Printable(line))
+		}
+		printed[line] = true
 	}
 	if isUsage(err) {
 		return exitUsage

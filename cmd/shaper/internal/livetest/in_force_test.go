@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -358,6 +359,8 @@ func TestLiveExitCodes(t *testing.T) {
 // confirmed is rolled back first, or confirmed.
 func TestLiveHangup(t *testing.T) {
 	skipInVM(t)
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // otherwise, under nohup, the children would ignore it
+	t.Cleanup(func() { signal.Reset(syscall.SIGHUP) })
 	for _, row := range []struct {
 		name    string
 		args    []string

@@ -170,7 +170,7 @@ func TestLiveInterfaceAway(t *testing.T) {
 		}
 		return nil
 	})
-	p.wantError(1, "v0 does not exist: process .* waits for it; kill -HUP .*", "reload", "v0")
+	p.wantError(1, "v0 does not exist: process .* waits for it; unless it has a terminal, kill -HUP .*", "reload", "v0")
 	second := p.startShaper("run", "v0", "--wait", "--meter", unlimitedMeter)
 	if code := second.waitForExit(); code != 1 || !strings.Contains(second.err.String(), "v0 does not exist: process") {
 		t.Errorf("a second run exits with %d: %q", code, second.err.String())
