@@ -19,7 +19,7 @@ import (
 type amendment struct {
 	locks   []io.Closer
 	shapers map[string][]live.Shaper     // by file of changes; "" for a shaper tap
-	whole   map[string]bool              // a file's changes are those of these shapers only
+	parts   map[string]bool              // files whose changes are those of other shapers, too
 	books   map[live.Shaper]live.Changes // without the changes that the new policy overrules
 	resets  map[string][]changes.Change  // of overruled changes, by file of changes
 }
@@ -32,12 +32,14 @@ func (a *amendment) end() {
 }
 
 // amendFor replaces the policies of shapers by policies with the changes in force. overrule says that the
-// policies end the changes of links and queues that they have.
-func amendFor(s streams, list []live.Shaper, policies []*policyfile.Compiled, overrule bool) (*amendment, error) {
+// policies end the changes of links and queues that they have, and all that the list has all shapers of the interface.
+func amendFor(s streams, list []live.Shaper, policies []*policyfile.Compiled, overrule, all bool) (*amendment, error) {
 	a := &amendment{shapers: map[string][]live.Shaper{}, books: map[live.Shaper]live.Changes{}, resets: map[string][]changes.Change{}}
-	var err error
-	if a.whole, err = wholeFiles(list); err != nil {
-		return nil, err
+	if !all {
+		var err error
+		if a.parts, err = partFiles(list); err != nil {
+			return nil, err
+		}
 	}
 	type amended struct {
 		*policyfile.Compiled
@@ -68,7 +70,7 @@ func amendFor(s streams, list []live.Shaper, policies []*policyfile.Compiled, ov
 			}
 		}
 		a.shapers[path] = append(a.shapers[path], sh)
-		all, err := live.ChangesOf(sh)
+		now, err := live.ChangesOf(sh)
 		if err != nil && !inKernel {
 			a.end()
 			return nil, err
@@ -76,17 +78,17 @@ func amendFor(s streams, list []live.Shaper, policies []*policyfile.Compiled, ov
 		if err != nil {
 			fmt.Fprintf(s.err, "shaper: warning: %v\n", err)
 		}
-		if all.Problem != "" {
-			fmt.Fprintf(s.err, "shaper: warning: %s: %s\n", live.Name(sh.Info()), say.Printable(all.Problem))
+		if now.Problem != "" {
+			fmt.Fprintf(s.err, "shaper: warning: %s: %s\n", live.Name(sh.Info()), say.Printable(now.Problem))
 		}
-		if overrule && a.whole[path] {
-			a.overrule(path, all.Book, policies[i])
+		if overrule && !a.parts[path] {
+			a.overrule(path, now.Book, policies[i])
 		}
-		a.books[sh] = all
+		a.books[sh] = now
 		key := amended{policies[i], path}
 		if done[key] == nil {
 			var stale []error
-			done[key], stale = policies[i].Amended(path, all.Book, time.Now())
+			done[key], stale = policies[i].Amended(path, now.Book, time.Now())
 			warnStale(s.err, stale)
 		}
 		if inKernel {
@@ -107,9 +109,8 @@ func (a *amendment) overrule(path string, book changes.Book, policy *policyfile.
 	}
 }
 
-// wholeFiles returns the files of changes, as in amendment.shapers, whose shapers are all in a list, which are
-// those of one interface.
-func wholeFiles(list []live.Shaper) (map[string]bool, error) {
+// partFiles returns the files of changes, as in amendment.shapers, of shapers of the interface that are not in a list.
+func partFiles(list []live.Shaper) (map[string]bool, error) {
 	pathOf := func(sh live.Shaper) string {
 		if source, err := policyfile.SourceOf(sh.Info().Label); err == nil && sh.Info().Place.Hook != live.ByTap {
 			return source.Changes
@@ -122,13 +123,10 @@ func wholeFiles(list []live.Shaper) (map[string]bool, error) {
 	}
 	defer func() { live.CloseAll(v.List) }()
 	out := map[string]bool{}
-	for _, sh := range list {
-		out[pathOf(sh)] = true
-	}
 	v.Narrow(list[0].Info().Interface, nil)
 	for _, sh := range v.List {
 		if !slices.ContainsFunc(list, func(o live.Shaper) bool { return o.Info().Direction == sh.Info().Direction }) {
-			out[pathOf(sh)] = false
+			out[pathOf(sh)] = true
 		}
 	}
 	return out, nil
@@ -158,7 +156,7 @@ func (a *amendment) overruleTap() error {
 func (a *amendment) settle(failed []live.Shaper) error {
 	var errs []error
 	done := func(path string) bool {
-		return a.whole[path] && !slices.ContainsFunc(a.shapers[path], func(sh live.Shaper) bool { return slices.Contains(failed, sh) })
+		return !a.parts[path] && !slices.ContainsFunc(a.shapers[path], func(sh live.Shaper) bool { return slices.Contains(failed, sh) })
 	}
 	for path, list := range a.shapers {
 		if k, ok := list[0].(*kernel.Shaper); ok && done(path) {

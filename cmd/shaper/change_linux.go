@@ -82,7 +82,7 @@ func (f *liveFlags) reload(ctx context.Context, s streams, name string, flags *p
 	if err != nil {
 		return err
 	}
-	amended, err := amendFor(s, list, policies, flags.one.Rate != "")
+	amended, err := amendFor(s, list, policies, flags.one.Rate != "", f.list == nil)
 	if err != nil {
 		return err
 	}

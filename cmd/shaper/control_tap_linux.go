@@ -29,14 +29,14 @@ func (t tapControl) Status(context.Context) (any, error) {
 	defer live.CloseAll(list)
 	out := []statusJSON{}
 	for _, sh := range list {
-		out = append(out, statusOf(sh, live.ChangesOf))
+		out = append(out, statusOf(sh, lookAtChanges))
 	}
 	return out, err
 }
 
 // Stats returns the counters of all directions, as shaper stats --json does.
 func (t tapControl) Stats(ctx context.Context) (any, error) {
-	return statsOfAll(ctx, live.ChangesOf, func(f func([]live.Shaper) error) error {
+	return statsOfAll(ctx, lookAtChanges, func(f func([]live.Shaper) error) error {
 		list, err := t.open()
 		if err != nil {
 			return err

@@ -19,8 +19,14 @@ const (
 	listedChanges = 1_000 // changes in the JSON of status; shaper set --json lists all
 )
 
-// changesLook returns the changes in a shaper, as live.ChangesOf does.
-type changesLook func(live.Shaper) (live.Changes, error)
+// changesLook returns the changes in a shaper, and a function that returns its policy, with or without them.
+type changesLook func(live.Shaper) (live.Changes, func() (*policyfile.Compiled, error), error)
+
+// lookAtChanges is a changesLook for any process.
+func lookAtChanges(sh live.Shaper) (live.Changes, func() (*policyfile.Compiled, error), error) {
+	now, err := live.ChangesOf(sh)
+	return now, func() (*policyfile.Compiled, error) { return policyfile.CompileNames(sh.Info().Label) }, err
+}
 
 // changesJSON are the changes by shaper set and the API in the JSON of status and stats.
 type changesJSON struct {
@@ -35,11 +41,11 @@ type changesJSON struct {
 // changesIn returns the changes in force in a shaper. It compiles the policy only if there are any.
 func changesIn(sh live.Shaper, look changesLook) (out changesJSON) {
 	out.Changes = []control.Change{}
-	all, err := look(sh)
+	all, policyOf, err := look(sh)
 	out.Problem = all.Problem
 	if err == nil && len(all.Book)+len(all.Interrupted) > 0 {
 		var policy *policyfile.Compiled
-		if policy, err = policyfile.CompileNames(sh.Info().Label); err == nil {
+		if policy, err = policyOf(); err == nil {
 			out.list, out.OverQuota = all.InForce(policy, time.Now())
 		}
 	}

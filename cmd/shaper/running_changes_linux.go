@@ -60,8 +60,9 @@ func (r *running) openChanges() error {
 }
 
 // changesLook returns the changes in the shapers of this process.
-func (r *running) changesLook(live.Shaper) (live.Changes, error) {
-	return live.Changes{Book: r.changer.Book, Problem: string(r.changeProblem)}, nil
+func (r *running) changesLook(sh live.Shaper) (live.Changes, func() (*policyfile.Compiled, error), error) {
+	policy := func() (*policyfile.Compiled, error) { return r.policyOf(sh.(*kernel.Shaper)) }
+	return live.Changes{Book: r.changer.Book, Problem: string(r.changeProblem)}, policy, nil
 }
 
 // stateName is the name of the files of state of this command.

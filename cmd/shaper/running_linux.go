@@ -292,7 +292,7 @@ func (r *running) observe() (out []metrics.Observation, err error) {
 		if err != nil {
 			return nil, err
 		}
-		now, _ := r.changesLook(sh)
+		now, _, _ := r.changesLook(sh)
 		o.Changes = now.Count(policy, time.Now())
 		if r.board.Customers() {
 			var policy func() *policyfile.Compiled // not known if another process has loaded it

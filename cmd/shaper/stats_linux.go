@@ -129,7 +129,7 @@ func printSamples(s streams, list []live.Shaper, of []samples, asJSON bool, roun
 	p := newPrinter(s.out)
 	for i, sh := range list {
 		if asJSON {
-			if err := say.WriteJSON(s.out, statsOf(sh, of[i].before, of[i].now, live.ChangesOf)); err != nil {
+			if err := say.WriteJSON(s.out, statsOf(sh, of[i].before, of[i].now, lookAtChanges)); err != nil {
 				return err
 			}
 			continue

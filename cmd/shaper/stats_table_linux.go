@@ -62,7 +62,7 @@ func (v *interval) passed(class int, color meter.Color) *int64 {
 
 // stats prints counters, rates and tokens for people.
 func (p *printer) stats(sh live.Shaper, before, now live.Sample) {
-	st := statusOf(sh, live.ChangesOf)
+	st := statusOf(sh, lookAtChanges)
 	p.status(sh.Info(), &st)
 	v := &interval{sh.Info(), &before, &now}
 	p.Printf("  rates    over the last %v\n", v.dt().Round(10*time.Millisecond))

@@ -131,7 +131,7 @@ func printSurvey(v *live.Survey, s streams, asJSON bool) error {
 		p.Printf("no shaper is attached in this network namespace\n")
 	}
 	for i, sh := range v.List {
-		st := statusOf(sh, live.ChangesOf)
+		st := statusOf(sh, lookAtChanges)
 		if asJSON {
 			if err := say.WriteJSON(s.out, st); err != nil {
 				return err
