@@ -113,6 +113,6 @@ func TestQuietTapShare(t *testing.T) {
 		name := fmt.Sprint("another", tries)
 		more := strings.NewReplacer("name: all", "name: other", "customer", name, "200ms", "100ms").Replace(strings.TrimPrefix(text, "classes:\n"))
 		pairs[0].wantExit(0, "reload", "--policy", writePolicy(t, text+more))
-		return shown(pairs[0], `budget `+name+` at unix://.*: \S+ Mbit/s of 8 Mbit/s, 1 host; all together at most 8 Mbit/s since`)
+		return shown(pairs[0], `budget `+name+` at unix://.*: \S+ Mbit/s of 8 Mbit/s, 1 host; all together at most 8 Mbit/s with a burst of 67,036 bytes since`)
 	})
 }
