@@ -125,11 +125,19 @@ func (f *stateFlag) restoreQuotas(name string, c *live.Changer) error {
 	return nil
 }
 
-// saveInterval is the time between two writes of the state.
-const saveInterval = time.Minute
+const (
+	saveInterval = time.Minute // time between two writes of the state
+	saveRetry    = time.Second // the same after an error
+)
 
 // due reports whether it is time to save.
-func (f *stateFlag) due() bool { return f.dir != "" && time.Since(f.saved) >= saveInterval }
+func (f *stateFlag) due() bool {
+	pause := saveInterval
+	if f.failed != nil {
+		pause = saveRetry
+	}
+	return f.dir != "" && time.Since(f.saved) >= pause
+}
 
 // save keeps what customers have used, and tokens, by the names of their files. A function returns
 // nil if there are none.

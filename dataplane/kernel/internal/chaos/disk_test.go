@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -63,11 +64,12 @@ func (d *disk) damage() error {
 		}
 		return d.empty()
 	}
-	locks, err := filepath.Glob(filepath.Join(d.folder, "*changes*lock"))
-	if err != nil || len(locks) != 1 {
-		return fmt.Errorf("got lock files %q, want one: %w", locks, err)
+	files, err := filepath.Glob(filepath.Join(d.folder, "*changes*"))
+	files = slices.DeleteFunc(files, func(path string) bool { return strings.HasSuffix(path, ".lock") })
+	if err != nil || len(files) != 1 {
+		return fmt.Errorf("got files of changes %q (%v), want one", files, err)
 	}
-	if d.held, err = os.Open(locks[0]); err != nil {
+	if d.held, err = os.OpenFile(files[0]+".lock", os.O_RDONLY|os.O_CREATE, 0o600); err != nil { // shaper tap may not have made it yet
 		return err
 	}
 	return unix.Flock(int(d.held.Fd()), unix.LOCK_EX)
@@ -122,7 +124,7 @@ func (d *disk) keepsNothing() bool {
 	case diskFull:
 		return !d.used
 	case diskRemoved:
-		return d.folder == stateFolder
+		return false // shaper makes it again
 	}
 	return true
 }
