@@ -151,8 +151,8 @@ func (a *amendment) overruleTap() error {
 	return nil
 }
 
-// settle notes in the files of changes what the new policies have put into force, and ends the changes that they
-// overrule. failed are shapers without their new policy. The lock ends with it.
+// settle marks the changes in the files as in force, because the new policies contain them, and ends the overruled
+// changes. failed lists the shapers without their new policy. settle releases the locks.
 func (a *amendment) settle(failed []live.Shaper) error {
 	var errs []error
 	done := func(path string) bool {

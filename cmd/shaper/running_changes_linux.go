@@ -239,14 +239,16 @@ func (r *running) advanceChanges() {
 		_ = r.saveState()
 	}
 	err = errors.Join(err, r.flags.state.failed)
-	was := r.changeProblem
-	switch {
-	case r.changeProblem.isNew(err):
-		r.warn(changesFailed, err)
-	case err == nil && was != "":
-		r.warn("changes, quotas, schedules and state work again")
-	}
+	r.changeProblem.report(err, r.warn)
 }
 
-// changesFailed is the format of an error of advanceChanges.
-const changesFailed = "changes, quotas, schedules and state: %v"
+// report prints a new error of advanceChanges, and the end of errors, by warn.
+func (p *problem) report(err error, warn func(string, ...any)) {
+	was := *p
+	switch {
+	case p.isNew(err):
+		warn("changes, quotas, schedules and state: %v", err)
+	case err == nil && was != "":
+		warn("changes, quotas, schedules and state work again")
+	}
+}

@@ -125,7 +125,7 @@ func (r *running) checkShaper(sh *kernel.Shaper) (condition, error) {
 	return attached, nil
 }
 
-// logReload prints who has loaded another policy.
+// logReload prints the author of a reload by another process.
 func (r *running) logReload(sh *kernel.Shaper) {
 	name := "unknown"
 	if source, err := policyfile.SourceOf(sh.Label); err == nil {

@@ -10,6 +10,11 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 )
 
+// warn prints a line on stderr.
+func (c *runningTap) warn(format string, args ...any) {
+	fmt.Fprintf(c.s.err, "shaper: "+format+"\n", args...)
+}
+
 // openChanges makes the book of changes. Without --state it ends with the process.
 func (c *runningTap) openChanges() {
 	state, path := &c.flags.state, ""
@@ -26,9 +31,7 @@ func (c *runningTap) openChanges() {
 		}
 		return out
 	})}
-	c.changes.Report = func(list []changes.Change) {
-		logChanges(func(format string, args ...any) { fmt.Fprintf(c.s.err, "shaper: "+format+"\n", args...) }, c.name, list)
-	}
+	c.changes.Report = func(list []changes.Change) { logChanges(c.warn, c.name, list) }
 	if err := state.restoreQuotas(c.name, c.changes.Changer); err != nil {
 		fmt.Fprintf(c.s.err, "shaper: %v\n", err)
 	}
@@ -75,12 +78,6 @@ func (c *runningTap) advanceChanges() {
 		_ = c.saveState()
 	}
 	err = errors.Join(err, c.flags.state.failed)
-	was := c.changeProblem
-	switch {
-	case c.changeProblem.isNew(err):
-		fmt.Fprintf(c.s.err, "shaper: "+changesFailed+"\n", err)
-	case err == nil && was != "":
-		fmt.Fprintf(c.s.err, "shaper: changes, quotas, schedules and state work again\n")
-	}
+	c.changeProblem.report(err, c.warn)
 	c.changes.SetProblem(string(c.changeProblem))
 }

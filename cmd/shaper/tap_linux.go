@@ -131,7 +131,7 @@ func (f *tapFlags) run(ctx context.Context, s streams, name string) (err error) 
 	c := &runningTap{name: name, flags: f, colored: say.Colored(s.out), notify: newNotifier(), calls: make(chan func())}
 	s.out, s.err = out, errs
 	c.s = s
-	c.heard.Warn = func(format string, args ...any) { fmt.Fprintf(s.err, "shaper: "+format+"\n", args...) }
+	c.heard.Warn = c.warn
 	if f.metrics.address != "" {
 		c.board = metrics.NewBoard(f.metrics.customers)
 	}
@@ -241,7 +241,7 @@ func (c *runningTap) followLeases(ctx context.Context) (err error) {
 		shapers = append(shapers, sh.Shaper)
 	}
 	if c.shares == nil {
-		c.shares = budgets.New(tap.Now, func(format string, args ...any) { fmt.Fprintf(c.s.err, "shaper: "+format+"\n", args...) })
+		c.shares = budgets.New(tap.Now, c.warn)
 	}
 	return c.shares.Follow(ctx, list, shapers)
 }

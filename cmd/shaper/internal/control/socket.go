@@ -147,19 +147,10 @@ type peerKey struct{}
 
 // withPeer adds the user of the process at the other end of a connection.
 func withPeer(ctx context.Context, conn net.Conn) context.Context {
-	unixConn, ok := conn.(*net.UnixConn)
-	if !ok {
-		return ctx
+	if peer := live.Peer(conn); peer != nil {
+		ctx = context.WithValue(ctx, peerKey{}, int(peer.Uid))
 	}
-	raw, err := unixConn.SyscallConn()
-	if err != nil {
-		return ctx
-	}
-	var peer *unix.Ucred
-	if e := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); e != nil || err != nil {
-		return ctx
-	}
-	return context.WithValue(ctx, peerKey{}, int(peer.Uid))
+	return ctx
 }
 
 // userOf returns the name of the peer's user, or its ID if it has none; "" if it is unknown.

@@ -72,22 +72,25 @@ type effect struct {
 // the file cannot be written.
 func (c *Changer) Set(list []changes.Change) error {
 	err := c.set(list, true, time.Now())
-	if inForce(err) == nil && c.Report != nil {
-		c.Report(list)
+	if inForce(err) == nil {
+		c.report(list)
 	}
 	return err
+}
+
+func (c *Changer) report(list []changes.Change) {
+	if c.Report != nil {
+		c.Report(list)
+	}
 }
 
 // SetUnlocked is Set for a caller who cannot have the lock of the file, because of why. If the changes are in force,
 // the error is an *changes.UnkeptError.
 func (c *Changer) SetUnlocked(list []changes.Change, why error) error {
-	err := c.set(list, false, time.Now())
-	if err != nil {
+	if err := c.set(list, false, time.Now()); err != nil {
 		return err
 	}
-	if c.Report != nil {
-		c.Report(list)
-	}
+	c.report(list)
 	return &changes.UnkeptError{Err: why}
 }
 
@@ -148,7 +151,7 @@ func (c *Changer) AmendLater(policy *policyfile.Compiled) func() *policyfile.Com
 
 // Advance ends changes whose time is over, follows schedules, and counts the bytes of customers.
 // It should be called a few times a second. It waits for nobody: if another process has the lock of the file, or the
-// file cannot be written, later calls keep what was done. The error is that of all of this that does not work now.
+// file cannot be written, a later call writes it. The error joins the errors of everything that does not work now.
 func (c *Changer) Advance(now time.Time) error {
 	state, scheduled, rules, err := c.scheduled(now)
 	ends, counts := !c.next.IsZero() && !now.Before(c.next), !now.Before(c.quotas.next)
@@ -224,8 +227,7 @@ func (c *Changer) keep(now time.Time, lockErr error) error {
 		return c.unkept
 	}
 	c.keepAt = now.Add(keepInterval)
-	switch {
-	case errors.Is(lockErr, changes.ErrLocked):
+	if errors.Is(lockErr, changes.ErrLocked) {
 		if c.keepAt = now; c.lockedSince.IsZero() {
 			c.lockedSince = now
 		}

@@ -35,15 +35,24 @@ func serve(name string, methods methods) (net.Listener, error) {
 // or to the process with the given ID (0: none). It must be checked because anybody may
 // create a socket of that name.
 func trusted(conn net.Conn, process int) bool {
-	raw, err := conn.(*net.UnixConn).SyscallConn()
+	peer := Peer(conn)
+	return peer != nil && (peer.Uid == 0 || int(peer.Uid) == os.Geteuid() || process != 0 && int(peer.Pid) == process)
+}
+
+// Peer returns the process at the other end of a unix socket, nil if it is unknown.
+func Peer(conn net.Conn) (peer *unix.Ucred) {
+	unixConn, ok := conn.(*net.UnixConn)
+	if !ok {
+		return nil
+	}
+	raw, err := unixConn.SyscallConn()
 	if err != nil {
-		return false
+		return nil
 	}
-	var peer *unix.Ucred
 	if e := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); e != nil || err != nil {
-		return false
+		return nil
 	}
-	return peer.Uid == 0 || int(peer.Uid) == os.Geteuid() || process != 0 && int(peer.Pid) == process
+	return peer
 }
 
 // connect connects to a process that serves. It returns nil if there is none, or if it is

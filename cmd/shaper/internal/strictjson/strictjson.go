@@ -1,4 +1,4 @@
-// Package strictjson decodes JSON that must mean what it says. encoding/json accepts a field in any case,
+// Package strictjson decodes JSON without ambiguity. encoding/json accepts a field in any case,
 // takes the last of several with the same name, and replaces invalid UTF-8.
 package strictjson
 
