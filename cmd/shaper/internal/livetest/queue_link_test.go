@@ -196,7 +196,7 @@ func TestQuietQueueFair(t *testing.T) {
 				t.Errorf("run prints\n%s\nand status\n%s\nwant %q", &r.out, status, want)
 			}
 			listenUDP(t, p.far, at) // no ICMP errors reach the sender
-			read := startTCP(t, p.near, p.far, at)
+			rateOver := startTCP(t, p.near, p.far, at)
 			conn := newSender(t, p.near, at, 0, 0)
 			done := make(chan bool)
 			var sending sync.WaitGroup
@@ -211,8 +211,8 @@ func TestQuietQueueFair(t *testing.T) {
 					}
 				}
 			})
-			read(2 * time.Second)
-			rate := read(4*time.Second) * 8 / 1e6
+			rateOver(2 * time.Second)
+			rate := rateOver(4*time.Second) * 8 / 1e6
 			close(done)
 			sending.Wait()
 			t.Logf("TCP with a flood of UDP through 10 Mbit/s%s: %.2f Mbit/s", fair, rate)
@@ -231,7 +231,7 @@ func TestQuietQueueFair(t *testing.T) {
 					t.Errorf("after a reload to%q:\n%s", next, now)
 				}
 				eventually(t, func() error { // TCP recovers from the losses of the flood
-					if rate := read(500*time.Millisecond) * 8 / 1e6; rate < 4 {
+					if rate := rateOver(500*time.Millisecond) * 8 / 1e6; rate < 4 {
 						return fmt.Errorf("after a reload to %q TCP gets %.2f of 12 Mbit/s", next, rate)
 					}
 					return nil
@@ -258,9 +258,9 @@ func TestQuietQueueTCP(t *testing.T) {
 classes: [{name: a, green: {queue: q}}]
 queues: {q: {rate: 100mbit, limit: 100ms, fair: false}}
 `))
-			read := startTCP(t, from, to, at)
-			read(time.Second)
-			nettest.Steady(t, func() error { return checkNear(t, "goodput", read(3*time.Second), 100e6/8*1448/1500, 0.01) })
+			rateOver := startTCP(t, from, to, at)
+			rateOver(time.Second)
+			nettest.Steady(t, func() error { return checkNear(t, "goodput", rateOver(3*time.Second), 100e6/8*1448/1500, 0.01) })
 			c := p.stats().Classes[0]
 			t.Logf("%+v", c)
 			r.stopBySIGTERM()
