@@ -38,9 +38,9 @@
 // A capture may contain only the beginning of a packet. If it ends within the fixed IP
 // header (20 or 40 bytes), the packet is malformed, like a packet whose headers
 // contradict each other: an IPv4 header whose total length is below its own length
-// (0 is what segmentation offload of more than 64 KiB writes, and is valid), or whose
-// own length is below 20 bytes or above what was on the wire. If it ends later, the packet is IP and is metered by its length
-// on the wire. Such a packet has no ports if they were cut off, and the protocol of an
+// or whose own length is below 20 bytes or exceeds the packet on the wire. A total length of
+// 0 is valid: segmentation offload writes it for packets above 64 KiB. If the capture ends
+// later, the packet is IP and is metered by its length on the wire. Such a packet has no ports if they were cut off, and the protocol of an
 // IPv6 packet is the last one that a captured header names.
 //
 // The first fragment of a packet has ports, and matches see them. Later fragments have

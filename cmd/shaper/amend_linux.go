@@ -52,18 +52,15 @@ func amendFor(s streams, list []live.Shaper, policies []*policyfile.Compiled, ov
 			a.end()
 			return nil, err
 		}
-		path := source.Changes
-		_, inKernel := sh.(*kernel.Shaper)
-		if !inKernel { // its process changes the policy, without warnings
-			path = ""
-		}
+		_, inKernel := sh.(*kernel.Shaper) // the process of a shaper tap changes its policy itself, without warnings
+		path := bookOf(sh, source)
 		if path != "" && a.shapers[path] == nil {
 			l, err := changes.Lock(path)
 			switch {
 			case errors.Is(err, changes.ErrLocked):
 				a.end()
 				return nil, err
-			case err != nil: // nobody can have it
+			case err != nil: // no process can hold it
 				fmt.Fprintf(s.err, "shaper: warning: %v\n", err)
 			default:
 				a.locks = append(a.locks, l)
@@ -109,14 +106,16 @@ func (a *amendment) overrule(path string, book changes.Book, policy *policyfile.
 	}
 }
 
-// partFiles returns the files of changes, as in amendment.shapers, of shapers of the interface that are not in a list.
-func partFiles(list []live.Shaper) (map[string]bool, error) {
-	pathOf := func(sh live.Shaper) string {
-		if source, err := policyfile.SourceOf(sh.Info().Label); err == nil && sh.Info().Place.Hook != live.ByTap {
-			return source.Changes
-		}
+// bookOf returns the file of a shaper's changes; "" for a shaper tap, whose process keeps them.
+func bookOf(sh live.Shaper, source policyfile.Source) string {
+	if sh.Info().Place.Hook == live.ByTap {
 		return ""
 	}
+	return source.Changes
+}
+
+// partFiles returns the files of changes, as in amendment.shapers, of shapers of the interface that are not in a list.
+func partFiles(list []live.Shaper) (map[string]bool, error) {
 	v, err := live.Look()
 	if err != nil {
 		return nil, err
@@ -126,7 +125,11 @@ func partFiles(list []live.Shaper) (map[string]bool, error) {
 	v.Narrow(list[0].Info().Interface, nil)
 	for _, sh := range v.List {
 		if !slices.ContainsFunc(list, func(o live.Shaper) bool { return o.Info().Direction == sh.Info().Direction }) {
-			out[pathOf(sh)] = true
+			source, err := policyfile.SourceOf(sh.Info().Label)
+			if err != nil {
+				source = policyfile.Source{} // of another program or version: it has no changes
+			}
+			out[bookOf(sh, source)] = true
 		}
 	}
 	return out, nil

@@ -72,7 +72,7 @@ func device(traffic []offered, packets bool) (rows []string) {
 	return rows
 }
 
-// distortion is what the capture of traffic does to it.
+// distortion describes how a capture differs from the traffic on the wire.
 type distortion struct {
 	fcs   bool  // frames end with an FCS
 	every int   // packets between steps of the clock; 0: none

@@ -35,7 +35,7 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// TestVersionJSON checks that version --json names the commit in full, and omits what the build does not record.
+// TestVersionJSON checks that version --json names the commit in full, and omits fields that the build does not record.
 func TestVersionJSON(t *testing.T) {
 	t.Parallel()
 	const commit = "05416525d87dbe8e88698df474565d04366d1744"

@@ -39,7 +39,7 @@ func FuzzRestoreCustomers(f *testing.F) {
 	})
 }
 
-// FuzzParseRecord reads records of shapers. What is accepted can be printed and used.
+// FuzzParseRecord reads records of shapers. Accepted records can be printed and used.
 func FuzzParseRecord(f *testing.F) {
 	f.Add([]byte(`{"Version":7,"Interface":"v0","Direction":1,"Outline":{"Classes":[{"Name":"a"}]},"Slots":[1]}`))
 	for version := range recordVersion + 1 {

@@ -186,8 +186,8 @@ func TestClockHostile(t *testing.T) {
 	}
 }
 
-// TestStepOutput checks that queued packets depart by the clock of their own timestamps, those that a
-// link settles after a step included.
+// TestStepOutput checks that queued packets depart by the clock of their own timestamps, also if a
+// link settles them after a step.
 func TestStepOutput(t *testing.T) {
 	in := littleEndian().pcap(magicMicro, ethernet)
 	for i, at := range []uint32{1000, 1000, 100, 100} { // s

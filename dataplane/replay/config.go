@@ -70,7 +70,7 @@ type Summary struct {
 	// Both are in ns since 1970, by the clock of that packet. Earlier packets are metered at the earliest time that
 	// their interface can note, usually 0.
 	First, Last int64
-	Steps       int64 // steps of the clock that stamped the packets, see Config.MaxStep
+	Steps       int64 // steps of the clock that stamped the packets (Config.MaxStep)
 	Both        Both
 	Cut         int64 // super-packets that were cut into segments
 	Warnings    []string

@@ -42,9 +42,10 @@ func (g Go) Process(packets []dataplane.Packet, verdicts []dataplane.Verdict) er
 }
 
 // Run replays a capture (pcap or pcapng, optionally gzipped) through an engine. The
-// packets' timestamps are the clock, see Config.MaxStep for its steps. The output has the format of the input. Dropped
-// packets are missing and marks are in the headers. The timestamp of a queued packet is
-// its departure, and records are in the order (departure, number).
+// packets' timestamps are the clock; Config.MaxStep handles its steps. The output has the
+// format of the input, without the dropped packets, and with marks in the headers. The
+// timestamp of a queued packet is its departure, and records are in the order (departure,
+// number).
 //
 // The output is a valid capture even if Run fails, or empty if the input has no readable
 // header. After a *BrokenError it contains all packets that could be read; after the end

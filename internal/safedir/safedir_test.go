@@ -130,7 +130,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// TestAutomount opens a directory where the kernel mounts a file system when it is used: that of traces.
+// TestAutomount opens the directory of traces, on which the kernel mounts a file system at the first use.
 func TestAutomount(t *testing.T) {
 	base, missing := t.TempDir(), make(chan error)
 	go func() {

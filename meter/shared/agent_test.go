@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/storetest"
 )
@@ -27,6 +29,25 @@ func testTerms() lease.Terms {
 		Weight: 1, Floor: 3028, Rescue: 100_000, Interval: 100e6, Deadline: 90e6,
 		Hosts: 1 << 40, // the rescue share of a host that never received a reply would be in addition to the budget
 	}
+}
+
+// openUnreachable opens a server that refuses connections.
+func openUnreachable(t *testing.T) redis.UniversalClient {
+	t.Helper()
+	client, err := Open(Server{URL: "redis://127.0.0.1:1"})
+	noError(t, err)
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// newLonelyAgent returns an agent of one of two hosts, without a server, and the terms of its budget.
+func newLonelyAgent(t *testing.T) (*Agent, lease.Terms) {
+	t.Helper()
+	terms := testTerms()
+	terms.Hosts = 2
+	a, err := NewAgent(openUnreachable(t), []Budget{{"a", "host", terms}}, AgentConfig{Clock: testClock})
+	noError(t, err)
+	return a, terms
 }
 
 // group is several hosts of budget b, each with an agent and senders that offer

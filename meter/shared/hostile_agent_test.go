@@ -192,13 +192,7 @@ func TestAgentPanics(t *testing.T) {
 // share as after any first call that fails.
 func TestAgentPanicsFirst(t *testing.T) {
 	t.Parallel()
-	client, err := Open(Server{URL: "redis://127.0.0.1:1"})
-	noError(t, err)
-	defer client.Close()
-	terms := testTerms()
-	terms.Hosts = 2
-	a, err := NewAgent(client, []Budget{{"a", "host", terms}}, AgentConfig{Clock: testClock})
-	noError(t, err)
+	a, _ := newLonelyAgent(t)
 	g := &group{at: testClock()}
 	m := &panicking{fluid: &fluid{group: g}}
 	g.meters = []*fluid{m.fluid}

@@ -77,13 +77,7 @@ func TestStatusBound(t *testing.T) {
 // show the new size and floor, and a bound for them.
 func TestStatusReload(t *testing.T) {
 	t.Parallel()
-	client, err := Open(Server{URL: "redis://127.0.0.1:1"})
-	noError(t, err)
-	defer client.Close()
-	terms := testTerms()
-	terms.Hosts = 2
-	a, err := NewAgent(client, []Budget{{"a", "host", terms}}, AgentConfig{Clock: testClock})
-	noError(t, err)
+	a, terms := newLonelyAgent(t)
 	for _, part := range []int64{1, 10, 2} {
 		terms.Size, terms.Floor = testTerms().Size.Part(1, part), 100*part
 		noError(t, a.Replace([]Budget{{"a", "host", terms}}))

@@ -24,10 +24,9 @@ type notes struct {
 func newNotes(t *testing.T, terms lease.Terms) *notes {
 	t.Helper()
 	n := &notes{now: 1e15, server: lease.Server{ID: "a"}}
-	client, err := Open(Server{URL: "redis://127.0.0.1:1"})
-	noError(t, err)
-	t.Cleanup(func() { _ = client.Close() })
+	client := openUnreachable(t)
 	notify := func(e Event) { n.events = append(n.events, e.Kind.String()) }
+	var err error
 	n.Agent, err = NewAgent(client, []Budget{{"b", "h", terms}}, AgentConfig{Clock: func() int64 { return n.now }, Notify: notify})
 	noError(t, err)
 	noError(t, n.Bind([]Meter{nil}))

@@ -190,9 +190,7 @@ func TestOpenErrors(t *testing.T) {
 
 func TestAgentErrors(t *testing.T) {
 	t.Parallel()
-	client, err := Open(Server{URL: "redis://127.0.0.1:1"})
-	noError(t, err)
-	defer client.Close()
+	client := openUnreachable(t)
 	other, weight := testTerms(), testTerms()
 	other.Interval *= 2
 	weight.Weight = 0

@@ -28,7 +28,7 @@ type Change struct {
 	By       string    `json:"by,omitempty"`        // "quota", or the tool: "shaper set" or "the API"
 	User     string    `json:"user,omitempty"`      // who made the change
 	Since    time.Time `json:"since,omitzero"`      // time of the change
-	InPolicy *Terms    `json:"in_policy,omitempty"` // what the policy says instead
+	InPolicy *Terms    `json:"in_policy,omitempty"` // terms of the policy without the change
 	State    string    `json:"state,omitempty"`     // why the shaper may not be as the change says; "": it is
 }
 

@@ -150,7 +150,7 @@ func (c *Changer) AmendLater(policy *policyfile.Compiled) func() *policyfile.Com
 }
 
 // Advance ends changes whose time is over, follows schedules, and counts the bytes of customers.
-// It should be called a few times a second. It waits for nobody: if another process has the lock of the file, or the
+// It should be called a few times a second. It never blocks: if another process holds the lock of the file, or the
 // file cannot be written, a later call writes it. The error joins the errors of everything that does not work now.
 func (c *Changer) Advance(now time.Time) error {
 	state, scheduled, rules, err := c.scheduled(now)

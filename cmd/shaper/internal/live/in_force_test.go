@@ -76,8 +76,8 @@ func TestHeard(t *testing.T) {
 	}
 }
 
-// TestLockedFile ends a change and follows a schedule while another process has the lock of the file. That process
-// loads a policy without them; when the lock is free, they are in force again, and kept.
+// TestLockedFile ends a change and follows a schedule while another process holds the lock of the file and
+// loads a policy without them. When the lock is free, they are in force again, and kept.
 func TestLockedFile(t *testing.T) {
 	policy := changerPolicy(t, "  home: {type: token-bucket, rate: 5mbit, burst: 10kB, when: {at: \"08:00-10:00\", plan: fast}}\n", "a,10.0.0.1,home,\nb,10.0.0.2,slow,\n")
 	s := newFakeShaper(policy)

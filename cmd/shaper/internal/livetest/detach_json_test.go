@@ -51,8 +51,8 @@ func (p *pair) detachJSON(args ...string) (out []detachLine) {
 	return out
 }
 
-// TestLiveDetachJSON checks that detach --json lists what is detached, removed and restored, as the kernel
-// and status list it.
+// TestLiveDetachJSON checks that detach --json lists the detached shapers and the removed and restored parts, as
+// the kernel and status list them.
 func TestLiveDetachJSON(t *testing.T) {
 	t.Parallel()
 	skipInVM(t)

@@ -285,8 +285,8 @@ func (a *attempt) judgeTerms(shaping bool, rows map[string][]row, may []string) 
 	}
 }
 
-// termsDiffer describes how the list of changes differs from what is in force, or both from may; "" if they agree. The
-// customers and queues of interrupted changes are left out.
+// termsDiffer compares the list of changes with the terms in force, and both with may. It describes a difference; ""
+// means none. It ignores the customers and queues of interrupted changes.
 func (a *attempt) termsDiffer(may []string) string {
 	var listed, found string
 	var names []string
