@@ -122,7 +122,20 @@ func TestBudgetOneTruth(t *testing.T) {
 		})
 	}
 	var seen [7][3]int
-	for k := range rounds(700) {
+	complete := func() bool {
+		for kind, colors := range seen {
+			for c, n := range colors {
+				if n < rounds(100) && (c != int(meter.Yellow) || kind < 5) {
+					return false
+				}
+			}
+		}
+		return true
+	}
+	for k := 0; k < rounds(700) || !complete(); k++ {
+		if k == rounds(70_000) {
+			t.Fatalf("packets by kind and color %v, want at least %d of each", seen, rounds(100))
+		}
 		kind := k % 7
 		m := anyMeter(r, min(kind, 4))
 		if kind >= 5 {
@@ -138,13 +151,6 @@ func TestBudgetOneTruth(t *testing.T) {
 		}
 	}
 	t.Logf("packets by kind and color %v", seen)
-	for kind, colors := range seen {
-		for c, n := range colors {
-			if n < rounds(100) && (c != int(meter.Yellow) || kind < 5) {
-				t.Errorf("kind %d: %d packets are %v, want at least %d", kind, n, meter.Color(c), rounds(100))
-			}
-		}
-	}
 }
 
 // budgetStream meters packets by a budget, each in a random one of the ways.

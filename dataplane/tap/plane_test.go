@@ -119,7 +119,7 @@ func TestPlanePaced(t *testing.T) {
 			s, m := newShaper(t, policy, 0), newAlonePipeline(t, policy)
 			b := newBench(t, s, nil, 1)
 			b.start(time.Duration(drain))
-			list := randomTraffic(r, 400, Now()+ms, 600_000, 1)
+			list := randomTraffic(r, 1000, Now()+ms, 600_000, 1) // the queue is near its limit at the end
 			b.sendAll(list)
 			m.processAll(list)
 			synctest.Wait()

@@ -150,7 +150,20 @@ func TestSameAsMeter(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, server *storetest.Server) {
 		random := rand.New(rand.NewPCG(uint64(seed), 0))
 		counted := map[string]int{}
-		for i := range 150 {
+		lacking := func() (lacking []string) {
+			for _, p := range []Params{meter.TokenBucket{}, meter.FixedWindow{}, meter.SlidingCounter{}, meter.SlidingLog{}} {
+				for _, kind := range []string{"allowed", "in part", "refused"} {
+					if name := fmt.Sprintf("%T %s", p, kind); counted[name] < 10 {
+						lacking = append(lacking, name)
+					}
+				}
+			}
+			return lacking
+		}
+		for i := 0; i < 150 || len(lacking()) > 0; i++ {
+			if i == 5000 {
+				t.Fatalf("seed %d: fewer than 10 decisions were %q: %v", seed, lacking(), counted)
+			}
 			v := newVirtual(t, server, 1_795_000_000_000_000+random.Int64N(1e12))
 			var tw *twin
 			for tw == nil {
@@ -188,13 +201,6 @@ func TestSameAsMeter(t *testing.T) {
 					counted[fmt.Sprintf("%T refused", tw.params)]++
 				}
 				v.us += randomWait(d[0], tw.l, random)
-			}
-		}
-		for _, p := range []Params{meter.TokenBucket{}, meter.FixedWindow{}, meter.SlidingCounter{}, meter.SlidingLog{}} {
-			for _, kind := range []string{"allowed", "in part", "refused"} {
-				if name := fmt.Sprintf("%T %s", p, kind); counted[name] < 10 {
-					t.Errorf("seed %d: %d decisions were %s, want at least 10", seed, counted[name], name)
-				}
 			}
 		}
 		t.Log(counted)
