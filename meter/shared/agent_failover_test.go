@@ -225,8 +225,12 @@ func TestSplitBrain(t *testing.T) {
 			}
 		}
 		old, other := halves[0], halves[1]
-		old.awaitSum(t, "half of the budget", budget*49/100, budget*51/100)
-		other.awaitSum(t, "half of the budget", budget*49/100, budget*51/100)
+		half := func(sum int64, rescue []int64) bool {
+			return budget*49/100 <= sum && sum <= budget*51/100 &&
+				budget/40-rounding <= slices.Min(rescue) && slices.Max(rescue) <= budget/40
+		}
+		old.await(t, "half of the budget", half)
+		other.await(t, "half of the budget", half)
 		storetest.Until(t, "hosts know of the replica", func() bool { return old.agents[0].Status()[0].Replicas == 1 })
 
 		p.link.Stall(storetest.Both)

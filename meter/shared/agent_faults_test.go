@@ -106,7 +106,7 @@ func TestPartition(t *testing.T) {
 				for range 2 {
 					g.addAgent(t, testTerms(), Server{URL: s.URL()})
 				}
-				g.awaitFull(t, "at first")
+				g.awaitSettled(t, "at first", budget)
 				storetest.Until(t, "equal shares", func() bool { return g.meters[0].allowedRate() > budget*33/100 })
 				test.fault(p)
 				rescue := budget / 30
@@ -154,7 +154,7 @@ func TestStoppedProcess(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
 		g := joinHosts(t, 3, Server{URL: s.URL()})
-		g.awaitFull(t, "at first")
+		g.awaitSettled(t, "at first", budget)
 		g.stop[0]()
 		rescue := budget / 30
 		storetest.Until(t, "it falls to its rescue share", func() bool { return g.meters[0].allowedRate() == rescue })
@@ -184,7 +184,7 @@ func TestClockJumps(t *testing.T) {
 			a.script = script
 			g.runAgent(t, a)
 		}
-		g.awaitFull(t, "at first")
+		g.awaitSettled(t, "at first", budget)
 		for i, seconds := range []int{10, 0, 200_000, 199_999} {
 			noError(t, s.Client().Set(t.Context(), "ahead", seconds, 0).Err())
 			g.shift(i % 3)

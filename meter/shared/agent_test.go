@@ -198,14 +198,15 @@ func (g *group) newAgent(t *testing.T, name string, terms lease.Terms, server Se
 // await waits until a condition holds for the rates that all hosts together may use, now
 // and after their leases have ended, and fails if they may use more than the budget before
 // that.
-func (g *group) await(t *testing.T, name string, condition func(sum, rescue int64) bool) {
+func (g *group) await(t *testing.T, name string, condition func(sum int64, rescue []int64) bool) {
 	t.Helper()
 	storetest.Until(t, name, func() bool {
-		var sum, rescue, top int64
+		var sum, top int64
+		var rescue []int64
 		g.doAtOnce(func() {
 			for _, m := range g.meters {
 				sum += m.plan.At(g.at).Rate[0]
-				rescue += m.plan.Phase[2].Rate[0]
+				rescue = append(rescue, m.plan.Phase[2].Rate[0])
 			}
 			top = g.most
 		})
@@ -219,7 +220,7 @@ func (g *group) await(t *testing.T, name string, condition func(sum, rescue int6
 // awaitSum waits until all hosts together may use between least and most.
 func (g *group) awaitSum(t *testing.T, name string, least, most int64) {
 	t.Helper()
-	g.await(t, name, func(sum, _ int64) bool { return least <= sum && sum <= most })
+	g.await(t, name, func(sum int64, _ []int64) bool { return least <= sum && sum <= most })
 }
 
 const full = budget * 99 / 100
@@ -244,8 +245,9 @@ func (g *group) rescued(t *testing.T, name string) {
 // gets nothing at first, and the others share the whole budget.
 func (g *group) awaitSettled(t *testing.T, name string, size int64) {
 	t.Helper()
-	g.await(t, name, func(sum, rescue int64) bool {
-		return size/100*99 <= sum && sum <= size && size/10-rounding <= rescue && rescue <= size/10
+	share := size / 10 / int64(len(g.meters))
+	g.await(t, name, func(sum int64, rescue []int64) bool {
+		return size/100*99 <= sum && sum <= size && share-rounding <= slices.Min(rescue) && slices.Max(rescue) <= share
 	})
 }
 
@@ -275,7 +277,8 @@ func (g *group) hasError(t *testing.T, host int, words ...string) {
 // starts calls Start until a host has a share.
 func (g *group) starts(t *testing.T, host int) {
 	t.Helper()
-	storetest.Until(t, "Start", func() bool { return g.agents[host].Start(t.Context()) == nil })
+	a := g.agents[host]
+	storetest.Until(t, "Start", func() bool { return a.Start(t.Context()) == nil && a.Status()[0].Share != (lease.Amounts{}) })
 }
 
 // awaitEvent waits for an event of a host.

@@ -93,17 +93,16 @@ func TestAgentLiedTo(t *testing.T) {
 			storetest.Until(t, "the share of the right replies", func() bool { return m.allowedRate() == budget/2 })
 			lying.Store(true)
 			g.awaitEvent(t, 0, Lost)
-			g.doAtOnce(func() {
-				for _, e := range g.events {
-					if e.Kind != Lost {
-						continue
-					}
-					got := e.Err.Error()
-					if !strings.HasPrefix(got, "redis://"+addr+": "+row.want) || len(got) > 350 || strings.ContainsFunc(got, func(r rune) bool { return r < ' ' }) {
-						t.Errorf("got %q, want %q", got, row.want)
-					}
+			var got string
+			storetest.Until(t, row.want, func() bool { // on a busy machine some answers are too late
+				if err := g.agents[0].Status()[0].Err; err != nil {
+					got = err.Error()
 				}
+				return strings.HasPrefix(got, "redis://"+addr+": "+row.want)
 			})
+			if len(got) > 350 || strings.ContainsFunc(got, func(r rune) bool { return r < ' ' }) {
+				t.Errorf("got %q, want one short line", got)
+			}
 			storetest.Until(t, "the rescue share", func() bool { return m.allowedRate() == budget/20 })
 			g.doAtOnce(func() {
 				if g.most > budget/2 {
@@ -167,12 +166,11 @@ func TestAgentPanics(t *testing.T) {
 		storetest.Until(t, "both have their budgets", func() bool { return wrong.allowedRate() > full && right.allowedRate() > full })
 		wrong.at.Store(int32(at + 1))
 		storetest.Until(t, "the rescue share", func() bool { return wrong.allowedRate() == budget/10 })
-		if err := a.Status()[0].Err; err == nil || !strings.HasPrefix(err.Error(), "internal error, please report it: "+place) {
-			t.Errorf("got %v, want the panic with its place", err)
-		}
-		if got := a.Status()[1]; got.Rescued {
-			t.Errorf("the other budget: got %+v, want its share", got)
-		}
+		storetest.Until(t, "the panic with its place", func() bool {
+			err := a.Status()[0].Err
+			return err != nil && strings.HasPrefix(err.Error(), "internal error, please report it: "+place)
+		})
+		storetest.Until(t, "the other budget's share", func() bool { return right.allowedRate() > full && !a.Status()[1].Rescued })
 		if at == 0 { // at most one a minute
 			if err := <-failed; !strings.Contains(err.Error(), place) {
 				t.Errorf("got the event %v, want the panic", err)

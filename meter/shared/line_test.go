@@ -77,13 +77,13 @@ func TestMeterFails(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
 		g := joinHosts(t, 2, Server{URL: s.URL()})
-		g.awaitFull(t, "two hosts")
+		g.awaitSettled(t, "two hosts", budget)
 		m := g.meters[0]
 		g.doAtOnce(func() { m.fail, m.offers = errors.New("no memory"), 0 })
 		checkWords(t, g.awaitEvent(t, 0, Failed).Err, "no memory")
 		g.awaitSum(t, "the lease of its last plan ends", budget*95/100-rounding, budget*95/100+budget/10)
 		storetest.Until(t, "the other has the rest", func() bool { return g.meters[1].allowedRate() > budget*90/100 })
-		storetest.Until(t, "it has its rescue share", func() bool { return g.meters[0].allowedRate() == budget/20 })
+		storetest.Until(t, "it has its rescue share", func() bool { return m.allowedRate() == budget/20 })
 		g.doAtOnce(func() { m.fail, m.offers = nil, budget })
 		storetest.Until(t, "both have a share again", func() bool { return g.meters[0].allowedRate() > budget*45/100 })
 		g.awaitFull(t, "two hosts again")

@@ -66,7 +66,7 @@ func TestOperate(t *testing.T) {
 		if err != nil || !was {
 			t.Errorf("UnsetBudget: got %v, %v, want true, nil", was, err)
 		}
-		g.awaitFull(t, "the policies' size")
+		g.awaitSettled(t, "the policies' size", budget)
 		if was, err = UnsetBudget(ctx, client, "b"); err != nil || was {
 			t.Errorf("UnsetBudget without a size: got %v, %v, want false, nil", was, err)
 		}
@@ -77,7 +77,7 @@ func TestOperate(t *testing.T) {
 		storetest.Until(t, "DropHost of a running host fails", func() bool { // unless it is late at this moment
 			err := DropHost(ctx, client, "b", "host-0")
 			if err == nil {
-				g.awaitFull(t, "it has joined again")
+				g.awaitSettled(t, "it has joined again", budget)
 				return false
 			}
 			if !strings.Contains(err.Error(), "stop its shaper") {
