@@ -64,7 +64,7 @@ func writePolicy(t *testing.T, text string) string {
 	return file
 }
 
-// keyLoss is the number of packets of a key, and of those that were not green.
+// keyLoss counts the packets of a key: all, not green, and red.
 type keyLoss struct{ packets, excess, red int64 }
 
 // lossOfKeys replays a capture through a meter for each source, and counts the rows of its decisions.

@@ -146,7 +146,7 @@ func (a *amendment) resetsOf(path string) []changes.Change {
 	return resets
 }
 
-// overruleTap ends the overruled changes of a shaper tap: its process gives a new policy the changes that it has.
+// overruleTap ends the overruled changes of a shaper tap: its process applies all its changes to a new policy.
 func (a *amendment) overruleTap() error {
 	if resets := a.resetsOf(""); resets != nil {
 		return live.Set(a.shapers[""], resets)

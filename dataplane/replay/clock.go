@@ -152,7 +152,7 @@ func (r *run) noteHeaders(n int) {
 	}
 }
 
-// begin sets the time of a packet to replay, and notes what is odd about it.
+// begin sets the time of a packet to replay, and notes an odd timestamp, length or link type.
 func (r *run) begin(rec *record) {
 	r.summary.Packets++
 	if t := &r.timeline; uint64(rec.Time)-uint64(t.now) < t.likely { // not if it is before now

@@ -11,8 +11,8 @@
 // with a warning; the output keeps the original timestamp of a packet that is not
 // queued.
 //
-// Packets of some link types, such as NFLOG and PKTAP, begin with a pseudo-header: notes of the
-// system that captured them. A packet's Data, WireLen and Link are those of the packet behind it.
+// Packets of some link types, such as NFLOG and PKTAP, begin with a pseudo-header,
+// written by the capturing system. Data, WireLen and Link describe the packet behind it.
 // The output keeps the pseudo-header.
 //
 // A frame check sequence (FCS) that the capture declares is not part of a packet's

@@ -6,8 +6,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// Link types of packets that begin with a pseudo-header: what the capturing system notes about
-// the packet, before a packet of another link type.
+// Link types of packets that begin with a pseudo-header. The capturing system writes it before
+// a packet of another link type.
 const (
 	linkSLIP        dataplane.LinkType = 8
 	linkENC         dataplane.LinkType = 109 // IPsec interface of the BSDs

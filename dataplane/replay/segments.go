@@ -50,7 +50,7 @@ type sizes struct{ small, large int }
 
 // cutter finds packets that were captured before segmentation (TSO, UDP GSO) or after coalescing (GRO),
 // and describes them to the engine as the segments on the wire. Live planes count them in the
-// same way. It notes those that it cannot cut.
+// same way. It counts long packets that it cannot cut.
 //
 // The payload of a TCP segment is the MSS less the TCP and IP options (RFC 6691). The MSS is the
 // smaller one of those in both SYNs: Linux announces its own limit in its SYN, and it also

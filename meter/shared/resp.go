@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// Limits of one reply of a server. The client library allocates what a length in a reply
-// promises before it arrives. The longest replies of use are that of ShowBudget, with
+// Limits of one reply of a server. The client library trusts the lengths in a reply and
+// allocates memory for them before the data arrives. The longest replies of use are that of ShowBudget, with
 // lease.MaxHosts hosts of 21 values, and CLUSTER SLOTS: 16,384 ranges of 28 values if each has 5
 // nodes.
 const (

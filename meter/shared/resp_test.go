@@ -30,8 +30,8 @@ func readAll(text string, wrap func(io.Reader) io.Reader) error {
 }
 
 // TestReplyLimits sends replies below and above each limit, at once and byte by
-// byte. The error must come before the client library could allocate memory for
-// what the reply promises.
+// byte. The error must come before the client library could allocate memory by a
+// length in the reply.
 func TestReplyLimits(t *testing.T) {
 	t.Parallel()
 	repeat := strings.Repeat

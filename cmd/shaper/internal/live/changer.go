@@ -197,8 +197,8 @@ func (c *Changer) Advance(now time.Time) error {
 	return errors.Join(errs...)
 }
 
-// Reloaded must be called when another process has given a shaper a policy. That has the changes in the file, so those
-// that the file lacks are put into force again.
+// Reloaded must be called after another process replaced a shaper's policy. That process applied the changes of the
+// file; Reloaded applies the missing ones again.
 func (c *Changer) Reloaded() {
 	if c.lacks() {
 		c.again = c.Book.Targets()

@@ -70,7 +70,7 @@ func (a *attempt) run() (clean bool) {
 	return len(a.problems) == 0
 }
 
-// cleanUp removes what the world got for this scenario.
+// cleanUp closes the scenario's server, and removes its disk and state.
 func (a *attempt) cleanUp() {
 	if a.server != nil {
 		a.server.listener.Close()

@@ -180,8 +180,8 @@ const c2Off = "customer c2 off"
 // patienceOfCommands is the time limit of a command while the disk does not work.
 const patienceOfCommands = 30 * time.Second
 
-// judgeDisk damages the disk. The change must end and the quota apply all the same; status reports the problem; commands
-// end, and leave the list of changes as what is in force.
+// judgeDisk damages the disk. The change must still end, the quota must still
+// apply, and status must report the problem. Afterwards commands must work, and list the changes in force.
 func (a *attempt) judgeDisk() {
 	if !a.onDisk("damage", (*disk).damage) {
 		return

@@ -4,7 +4,7 @@
 // outside the process. They also make each of these calls fail once, and kill commands at
 // random moments. After each fault the interface must either shape or be as before, shaper
 // status must be correct, and one shaper detach must remove everything. The list of changes by shaper set
-// must be what is in force, and changes end, and quotas apply, whatever happens to the directory of their file.
+// must match the rates in force. Changes must end and quotas must apply even if the directory of their file is damaged.
 //
 // go test runs a sample, the same each time. make chaos runs all cases in a random order, and
 // logs its seed. These environment variables select cases:

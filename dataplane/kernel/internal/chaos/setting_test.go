@@ -171,7 +171,7 @@ func changeInside(change, from, to string) func(*attempt) {
 	}
 }
 
-// inside makes a change while the victim runs. The list of changes must be what is in force, whether it fails or not.
+// inside makes a change while the victim runs. Even if it fails, the list of changes must match the rates in force.
 func (a *attempt) inside(change, from, to string) {
 	may := []string{to}
 	if strings.Contains(change, "--for") { // it may have ended by now
@@ -202,7 +202,7 @@ func (a *attempt) ending() bool {
 	return a.f.kind != "none" && eventually(time.Second, func() bool { return !a.victim.alive() })
 }
 
-// awaitTerms waits until the list of changes, and what is in force, are those.
+// awaitTerms waits until the list of changes and the terms in force are want.
 func (a *attempt) awaitTerms(want string) {
 	text, begin := "", time.Now()
 	var list []change

@@ -77,7 +77,7 @@ const (
 	hidden      = "not in force"
 )
 
-// termsOf returns what a list of changes says to be in force.
+// termsOf returns the terms that a list of changes implies.
 func termsOf(list []change) string {
 	var out []string
 	for _, c := range list {
@@ -248,8 +248,8 @@ func (s *scenario) withSchedule(listed string) string {
 	return listed + ", " + scheduled
 }
 
-// judgeTerms checks that the list of changes is what is in force at egress, and that both are among may. Without a shaper
-// there nothing may be in force.
+// judgeTerms checks that the list of changes matches the rates in force at egress, and that both are among may. Without a
+// shaper at egress, no change may be in force.
 func (a *attempt) judgeTerms(shaping bool, rows map[string][]row, may []string) {
 	if !a.s.customers {
 		return
