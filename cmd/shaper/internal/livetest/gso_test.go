@@ -117,12 +117,12 @@ queues: {a: {link: l, limit: 64KiB}, b: {link: l, priority: 1, limit: 100ms}, c:
 			r := p.runShaper(c.args...)
 			limit(p, c.want)
 			by := c.want != c.given && c.name != "given"
-			said := strings.Contains(r.out.String(), "gso capped at") && strings.Contains(r.out.String(), "slowest queue")
 			status, _ := p.wantExit(0, "status")
+			r.stopBySIGTERM()
+			said := strings.Contains(r.out.String(), "gso capped at") && strings.Contains(r.out.String(), "slowest queue")
 			if said != by || strings.Contains(status, "slowest queue") != by {
 				t.Errorf("stdout is\n%s\nand status is\n%s\nwant an automatic cap: %v", &r.out, status, by)
 			}
-			r.stopBySIGTERM()
 			p.awaitState(before)
 			p.wantNothingLeft()
 		})
@@ -140,10 +140,10 @@ queues: {a: {link: l, limit: 64KiB}, b: {link: l, priority: 1, limit: 100ms}, c:
 				if how == "taken over" {
 					r := p.runShaper("--policy", at("10mbit"))
 					limit(p, slow)
+					r.stopBySIGTERM()
 					if strings.Contains(r.err.String(), "left behind") {
 						t.Errorf("stderr is %s", &r.err)
 					}
-					r.stopBySIGTERM()
 					break
 				}
 				p.wantExit(0, "detach", "v0")

@@ -76,6 +76,19 @@ var warningLine = regexp.MustCompile(`(?m)^shaper: warning: .*\n`)
 
 func (o *output) warningLines() []string { return warningLine.FindAllString(o.unfiltered(), -1) }
 
+// awaitWarnings waits for at least n warnings and returns them. A process prints to stdout and
+// to stderr independently: what one of them shows says nothing about the other.
+func (o *output) awaitWarnings(t *testing.T, n int) (list []string) {
+	t.Helper()
+	eventually(t, func() error {
+		if list = o.warningLines(); len(list) < n {
+			return fmt.Errorf("warnings %q, want %d", list, n)
+		}
+		return nil
+	})
+	return list
+}
+
 func (o *output) unfiltered() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -192,8 +192,9 @@ func TestQuietQueueFair(t *testing.T) {
 			}
 			want := "in HTB, one leaf class per queue" + scheduler + "\n"
 			status, _ := p.wantExit(0, "status")
-			if !strings.Contains(r.out.String(), want) || !strings.Contains(strings.Join(strings.Fields(status), " "), strings.TrimSpace(want)) {
-				t.Errorf("run prints\n%s\nand status\n%s\nwant %q", &r.out, status, want)
+			r.out.awaitMatch(t, regexp.QuoteMeta(want))
+			if !strings.Contains(strings.Join(strings.Fields(status), " "), strings.TrimSpace(want)) {
+				t.Errorf("status prints\n%s\nwant %q", status, want)
 			}
 			listenUDP(t, p.far, at) // no ICMP errors reach the sender
 			rateOver := startTCP(t, p.near, p.far, at)

@@ -343,10 +343,10 @@ func TestLiveWait(t *testing.T) {
 	}
 	r.stopBySIGTERM()
 	r = p.runShaper("--wait", "--meter", unlimitedMeter) // the interface exists
+	r.stopBySIGTERM()
 	if r.err.String() != "" {
 		t.Errorf("stderr %q", &r.err)
 	}
-	r.stopBySIGTERM()
 }
 
 // TestLiveWarnings checks that run and reload print the warnings of shaper check for the MTU of
@@ -360,7 +360,7 @@ func TestLiveWarnings(t *testing.T) {
 	p.near.Run("ip", "link", "set", "v0", "mtu", "9000")
 	path := writePolicy(t, small)
 	r := p.runShaper("--policy", path)
-	if list := r.err.warningLines(); len(list) != 1 || !strings.HasPrefix(list[0], "shaper: warning: "+path+":1:") || !strings.Contains(list[0], warned) {
+	if list := r.err.awaitWarnings(t, 1); len(list) != 1 || !strings.HasPrefix(list[0], "shaper: warning: "+path+":1:") || !strings.Contains(list[0], warned) {
 		t.Fatalf("warnings %q, want that the %s", list, warned)
 	}
 	for i, test := range []struct {
@@ -370,7 +370,7 @@ func TestLiveWarnings(t *testing.T) {
 		rewriteFile(t, path, test.text)
 		r.sendSignal(syscall.SIGHUP)
 		r.out.awaitMatch(t, strings.Repeat(`(?s:v0 egress: reloaded.*)`, i+1))
-		if list := r.err.warningLines(); len(list) != test.want {
+		if list := r.err.awaitWarnings(t, test.want); len(list) != test.want {
 			t.Errorf("after SIGHUP %d: warnings %q, want %d", i+1, list, test.want)
 		}
 	}
@@ -379,4 +379,7 @@ func TestLiveWarnings(t *testing.T) {
 		t.Errorf("reload: exit %d, warnings %q, want one", code, e.err.warningLines())
 	}
 	r.stopBySIGTERM()
+	if list := r.err.warningLines(); len(list) != 2 {
+		t.Errorf("at the end: warnings %q, want 2", list)
+	}
 }

@@ -288,9 +288,7 @@ func TestLiveShareWithoutServer(t *testing.T) {
 	p.wrap = append(slices.Clone(root), "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps="+caps, "--ambient-caps="+caps)
 	r := p.runShaper("--policy", policy)
 	p.wrap = root
-	if !strings.Contains(r.err.String(), "limited to the rescue share of 1.6 Mbit/s") {
-		t.Errorf("stderr %q", &r.err)
-	}
+	r.err.awaitMatch(t, `limited to the rescue share of 1\.6 Mbit/s`)
 	limits, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", r.cmd.Process.Pid))
 	if !regexp.MustCompile(`Max core file size +0 +0 `).Match(limits) {
 		t.Errorf("a core dump could contain the password of a server: limits %s, %v", limits, err)

@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -126,9 +127,7 @@ func testState(t *testing.T, p *pair, name, files string, start func(flags ...st
 	row("b", func(c customerRow) bool { return c.Plan == "open" })
 	row("a", func(c customerRow) bool { return c.Packets == 0 })
 	for _, want := range []string{"its changes are not in force", "quotas begin anew", tokens + "\": written by another version or command, or damaged"} {
-		if stderr := r.err.String(); !strings.Contains(stderr, want) {
-			t.Errorf("stderr %q: want %q", stderr, want)
-		}
+		r.err.awaitMatch(t, regexp.QuoteMeta(want))
 	}
 	r.stopBySIGTERM()
 }
