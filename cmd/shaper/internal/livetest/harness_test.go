@@ -47,7 +47,9 @@ var buildShaper = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(buildDir, "shaper")
-	out, err := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, "github.com/a-seed-32e5a53f/shaper/cmd/shaper").CombinedOutput()
+	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, "github.com/a-seed-32e5a53f/shaper/cmd/shaper")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // with cgo the program starts itself once more: see dropTo
+	out, err := build.CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("go build: %w: %s", err, out)
 	}
