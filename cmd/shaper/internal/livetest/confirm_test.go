@@ -194,8 +194,7 @@ func TestLiveConfirmHUP(t *testing.T) {
 			path := writePolicy(t, "classes: [{name: a}]")
 			r := p.runShaper("--confirm", "30s", "--policy", path)
 			if how == "SIGHUP" {
-				r.sendSignal(syscall.SIGHUP)
-				r.out.awaitMatch(t, "reloaded")
+				r.reloadBySIGHUP()
 			} else {
 				p.wantExit(0, "reload")
 			}

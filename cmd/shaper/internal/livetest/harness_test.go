@@ -186,6 +186,20 @@ func (r *process) sendSignal(s os.Signal) {
 	}
 }
 
+// reloadBySIGHUP sends SIGHUP and waits until the process has printed that it reloaded once more.
+func (r *process) reloadBySIGHUP() {
+	r.t.Helper()
+	reloads := func() int { return strings.Count(r.out.String(), ": reloaded, ") }
+	want := reloads() + 1
+	r.sendSignal(syscall.SIGHUP)
+	eventually(r.t, func() error {
+		if n := reloads(); n != want {
+			return fmt.Errorf("reloaded %d times, want %d: %q, stderr %q", n, want, &r.out, &r.err)
+		}
+		return nil
+	})
+}
+
 // waitForExit waits for the end and returns the exit code.
 func (r *process) waitForExit() int {
 	r.t.Helper()

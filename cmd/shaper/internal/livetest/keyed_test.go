@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -119,13 +118,7 @@ func TestLiveKeysPrivileges(t *testing.T) {
 	}
 	table := p.onlyKeyTable()
 	rewriteFile(t, path, keyedPolicy("burst: 600, per: dscp, keys: 9"))
-	r.sendSignal(syscall.SIGHUP)
-	eventually(t, func() error {
-		if !strings.Contains(r.out.String(), "reloaded") {
-			return fmt.Errorf("not reloaded by a process that has %v: stderr %q", neededCapabilities, &r.err)
-		}
-		return nil
-	})
+	r.reloadBySIGHUP()
 	if now := p.onlyKeyTable(); now == table {
 		t.Errorf("the table is the same")
 	}

@@ -231,8 +231,7 @@ func TestLiveGuardDies(t *testing.T) {
 				}
 				return nil
 			})
-			r.sendSignal(syscall.SIGHUP)
-			r.out.awaitMatch(t, "reloaded")
+			r.reloadBySIGHUP()
 			if end == "kill" {
 				r.killAndWait()
 			} else {

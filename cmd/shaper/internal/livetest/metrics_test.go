@@ -61,8 +61,7 @@ func TestLiveMetricsIdle(t *testing.T) {
 	if got := len(in.receiveAll()); got != 3 {
 		t.Errorf("%d packets passed: want 3", got)
 	}
-	r.sendSignal(syscall.SIGHUP)
-	r.out.awaitMatch(t, "reloaded")
+	r.reloadBySIGHUP()
 	if got := p.scrapeMetrics(r)[`shaper_dropped_packets_total{class="a",color="red",direction="egress",interface="v0",reason="color"}`]; got != 2 {
 		t.Errorf("metrics count %v dropped packets: want 2", got)
 	}

@@ -147,8 +147,7 @@ func TestLiveRootReadsHomes(t *testing.T) {
 	wantCapabilities(t, "run", r.cmd.Process.Pid,
 		unix.CAP_NET_ADMIN, unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_SYS_ADMIN, unix.CAP_DAC_READ_SEARCH)
 	rewriteFile(t, path, "classes: [{name: b}]")
-	r.sendSignal(syscall.SIGHUP)
-	r.out.awaitMatch(t, "v0 egress: reloaded")
+	r.reloadBySIGHUP()
 	r.stopBySIGTERM()
 }
 
@@ -296,8 +295,7 @@ func TestLivePrivileges(t *testing.T) {
 				t.Errorf("%d packets passed: want 3", got)
 			}
 			rewriteFile(t, path, "classes: [{name: a, green: {dscp: af11}}, {name: b}]")
-			r.sendSignal(syscall.SIGHUP)
-			r.out.awaitMatch(t, "reloaded")
+			r.reloadBySIGHUP()
 			sendUDP(t, newSender(t, from, at, 0, 0), 3, 100)
 			if got := in.receiveAll(); len(got) != 3 || got[0].tos != af11 {
 				t.Errorf("%+v arrived after SIGHUP: want 3 packets marked", got)

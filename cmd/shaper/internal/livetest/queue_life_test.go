@@ -3,7 +3,6 @@ package livetest
 import (
 	"fmt"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -177,8 +176,7 @@ func TestLiveQueueKilledAfterReload(t *testing.T) {
 			r := p.runShaper("--hook", c.hook, "--policy", path)
 			rewriteFile(t, path, second)
 			if c.by == "SIGHUP" {
-				r.sendSignal(syscall.SIGHUP)
-				r.out.awaitMatch(t, "reloaded")
+				r.reloadBySIGHUP()
 			} else {
 				p.wantExit(0, "reload")
 			}

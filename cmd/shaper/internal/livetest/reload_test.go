@@ -186,13 +186,7 @@ classes:
 			}
 			for i := range reloads {
 				rewriteFile(t, path, policies[(i+1)%2])
-				r.sendSignal(syscall.SIGHUP)
-				eventually(t, func() error {
-					if n := strings.Count(r.out.String(), "reloaded"); n != i+1 {
-						return fmt.Errorf("reloaded %d times: want %d: stderr %q", n, i+1, &r.err)
-					}
-					return nil
-				})
+				r.reloadBySIGHUP()
 			}
 			stop.Store(true)
 			sent, tos := <-result, <-arrived

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -207,14 +206,7 @@ func TestLiveSetStays(t *testing.T) {
 	}
 	p.wantExit(0, "reload", "v0")
 	same("a reload")
-	loaded := strings.Count(r.out.String(), ": reloaded, ")
-	r.sendSignal(syscall.SIGHUP)
-	eventually(t, func() error {
-		if strings.Count(r.out.String(), ": reloaded, ") == loaded {
-			return fmt.Errorf("not reloaded: %q, stderr %q", &r.out, &r.err)
-		}
-		return nil
-	})
+	r.reloadBySIGHUP()
 	same("SIGHUP")
 	w := p.startShaper("reload", "--confirm", "1s")
 	if code := w.waitForExit(); code != 1 || !strings.Contains(w.err.String(), "not confirmed in time") {

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -209,10 +208,8 @@ func TestQuietShare(t *testing.T) {
 	})
 	nettest.Steady(t, func() error {
 		name := bring(func(text string) {
-			done := strings.Count(first.out.String(), "reloaded, ")
 			rewriteFile(t, started, text)
-			first.sendSignal(syscall.SIGHUP)
-			first.out.awaitMatch(t, fmt.Sprintf("(reloaded, [^$]*){%d}", done+1))
+			first.reloadBySIGHUP()
 		})
 		if s := p.budgetShares()[name]; !s.Renewed || !s.Heard || s.Hosts != 1 || s.Share.Rate[0] < 2e6 {
 			return fmt.Errorf("budget added by SIGHUP: status is %+v", s)
