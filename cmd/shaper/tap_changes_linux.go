@@ -23,7 +23,7 @@ func (c *runningTap) openChanges() {
 	}
 	file, err := changes.Open(path)
 	if err != nil {
-		fmt.Fprintf(c.s.err, "shaper: %v\n", err)
+		c.warn("%v", err)
 	}
 	c.changes = &live.TapChanges{Changer: live.NewChanger(file, func() (out []live.Changeable) {
 		for _, sh := range c.list {
@@ -33,7 +33,7 @@ func (c *runningTap) openChanges() {
 	})}
 	c.changes.Report = func(list []changes.Change) { logChanges(c.warn, c.name, list) }
 	if err := state.restoreQuotas(c.name, c.changes.Changer); err != nil {
-		fmt.Fprintf(c.s.err, "shaper: %v\n", err)
+		c.warn("%v", err)
 	}
 	for _, direction := range c.flags.directions.list {
 		c.changes.Restarted(direction)
@@ -57,7 +57,7 @@ func (c *runningTap) restoreCustomers() {
 			err = sh.Shaper.RestoreCustomers(text)
 		}
 		if err != nil {
-			fmt.Fprintf(c.s.err, "shaper: %s: %v: customers start anew\n", live.Name(sh.Info()), err)
+			c.warn("%s: %v: customers start anew", live.Name(sh.Info()), err)
 		}
 	}
 }

@@ -279,7 +279,7 @@ func (c *runningTap) moveFrames(ctx context.Context) error {
 		if !errors.As(err, &gone) || gone.Device != c.flags.uplink || c.flags.uplink == c.name {
 			return err
 		}
-		fmt.Fprintf(c.s.err, "shaper: %s is gone: waiting for it to come back\n", gone.Device)
+		c.warn("%s is gone: waiting for it to come back", gone.Device)
 		c.notify.ready("waiting for " + gone.Device)
 		_ = c.plane.Outside.Close() // the device is gone
 		for {
@@ -293,7 +293,7 @@ func (c *runningTap) moveFrames(ctx context.Context) error {
 				break
 			}
 		}
-		fmt.Fprintf(c.s.err, "shaper: %s is back\n", gone.Device)
+		c.warn("%s is back", gone.Device)
 		c.notify.ready(c.status())
 	}
 }
@@ -316,7 +316,7 @@ func (c *runningTap) serve(ctx context.Context, stop func(), hup *hangups) {
 			stop()
 		case <-hup.reload:
 			if err := c.notify.reload(c.status(), func() error { return c.rereadPolicy(ctx) }); err != nil {
-				fmt.Fprintf(c.s.err, "shaper: %v: the policy is unchanged\n", err)
+				c.warn("%v: the policy is unchanged", err)
 			}
 		}
 	}
