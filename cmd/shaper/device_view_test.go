@@ -227,8 +227,10 @@ func TestDeviceView(t *testing.T) {
 func TestDeviceViewOfReal(t *testing.T) {
 	t.Parallel()
 	captures := testCaptures(t)
+	least := 5
 	if _, err := os.Stat(sharedPcaps); err != nil {
 		t.Logf("only captures of this repository are distorted: %v", err)
+		least = 1
 	}
 	const policy = "classes:\n  - name: all\n    meter: {type: trtcm, cir: 1mbit, cbs: 3000, pir: 2mbit, pbs: 6000}\n    yellow: {dscp: af12}\n"
 	path := filepath.Join(t.TempDir(), "policy.yaml")
@@ -264,8 +266,8 @@ func TestDeviceViewOfReal(t *testing.T) {
 			t.Errorf("%s: no warning of the FCS and the step: %s", capture, stderr)
 		}
 	}
-	if distorted < 5 {
-		t.Errorf("only %d of %d captures could be distorted", distorted, len(captures))
+	if distorted < least {
+		t.Errorf("only %d of %d captures could be distorted, want %d", distorted, len(captures), least)
 	}
 }
 
