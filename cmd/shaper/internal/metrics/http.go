@@ -46,13 +46,20 @@ func ParseAddress(text string) (Address, error) {
 	return Address{host, port}, nil
 }
 
+const (
+	letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	digits  = "0123456789"
+)
+
 // validHost reports whether a host is empty, an IP address or a possible name.
 func validHost(host string) bool {
-	if _, err := netip.ParseAddr(host); err == nil || host == "" {
-		return true
-	}
-	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-	return strings.Trim(host, letters+"0123456789.-_") == "" && strings.ContainsAny(host, letters)
+	return host == "" || isIP(host) || strings.Trim(host, letters+digits+".-_") == "" && strings.ContainsAny(host, letters)
+}
+
+// isIP reports whether a host is an IP address. Its zone may only be a usual interface name.
+func isIP(host string) bool {
+	a, err := netip.ParseAddr(host)
+	return err == nil && strings.Trim(a.Zone(), letters+digits+".-_@") == ""
 }
 
 // metricsServer serves a board over HTTP. It never reads a shaper.
@@ -203,11 +210,14 @@ func hostNames(given string) hosts {
 
 // accept reports whether a Host header is allowed. Browsers always send one.
 func (h hosts) accept(host string) bool {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
+	if name, port, err := net.SplitHostPort(host); err == nil {
+		if host = name; strings.Trim(port, digits) != "" {
+			return false
+		}
+	} else if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") {
+		host = host[1 : len(host)-1]
 	}
-	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
-	if _, err := netip.ParseAddr(host); err == nil || host == "" {
+	if host == "" || isIP(host) {
 		return true
 	}
 	return h[strings.ToLower(strings.TrimSuffix(host, "."))]
