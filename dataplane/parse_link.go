@@ -40,7 +40,8 @@ func (p *Packet) parseSNAP(at int) (Kind, int) {
 func (p *Packet) parsePPPLink() (Kind, int) {
 	d, at := p.Data, 0
 	switch {
-	case len(d) < 2:
+	case len(d) < 2: // the byte is an address or a protocol
+		return Malformed, 2
 	case p.Link == LinkPPPHDLC && d[0]&0x7f == 0x0f: // unicast or multicast of Cisco HDLC (RFC 1547 §4.3.1)
 		return p.parseEtherType(2)
 	case d[1] == 3 && (d[0] == 0xff || p.Link == LinkPPPD):

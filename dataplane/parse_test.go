@@ -66,6 +66,9 @@ func TestParse(t *testing.T) {
 		{"PPP, LCP", LinkPPP, concat([]byte{0xff, 3, 0xc0, 0x21}, v4udp), "other 4+28"},
 		{"PPP, cut", LinkPPP, []byte{0xff, 3, 0}, "malformed 3+0"},
 		{"PPP, empty", LinkPPP, nil, "malformed 0+0"},
+		{"PPP, an address or a protocol", LinkPPP, []byte{0xff}, "malformed 1+0"},
+		{"PPP of pppd, a direction or a protocol", LinkPPPD, []byte{1}, "malformed 1+0"},
+		{"PPP in HDLC framing, an address of either", LinkPPPHDLC, []byte{0x0f}, "malformed 1+0"},
 		{"PPP in HDLC framing", LinkPPPHDLC, concat([]byte{0xff, 3, 0, 0x21}, v4udp), "ipv4 4+28 0800 proto 17 1000>2000"},
 		{"Cisco HDLC in PPP framing", LinkPPPHDLC, concat([]byte{0x0f, 0, 0x86, 0xdd}, v6udp), "ipv6 4+48 86dd proto 17 1000>2000"},
 		{"PPP of pppd", LinkPPPD, concat([]byte{1, 3, 0, 0x21}, v4udp), "ipv4 4+28 0800 proto 17 1000>2000"},
@@ -391,6 +394,8 @@ func FuzzParse(f *testing.F) {
 	f.Add(concat([]byte{0x86, 0xdd}, make([]byte, 18), v6{next: 51}.packet(extension(60, 16), extension(protoUDP, 8), udp)), uint16(LinkSLL2), 0)
 	f.Add(concat([]byte{2, 0, 0, 0}, v4{proto: protoSCTP}.packet(udp)), uint16(LinkNull), -1)
 	f.Add(v4{proto: protoTCP}.packet(udp), uint16(LinkRaw), min(1<<40, math.MaxInt))
+	f.Add(concat([]byte{0x45, 3, 0xe8}, udp), uint16(LinkPPPD), 200)
+	f.Add(concat([]byte{0x0f, 0, 8, 0}, v4{proto: protoTCP}.packet(udp)), uint16(LinkPPPHDLC), 200)
 	f.Fuzz(func(t *testing.T, data []byte, link uint16, wire int) {
 		p := Packet{Data: slices.Clip(bytes.Clone(data)), WireLen: wire, Link: LinkType(link)}
 		Parse(&p)

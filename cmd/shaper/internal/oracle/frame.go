@@ -150,11 +150,15 @@ func (p *parser) link(linkType int) {
 // ppp continues after the framing of RFC 1662: the address and control bytes may be left out, and so may the first
 // byte of the protocol (RFC 1661, 6.5). Cisco HDLC under the same link type begins with 0x0f or 0x8f.
 func (p *parser) ppp(linkType int) {
-	if linkType == linkPPPHDLC && len(p.data) >= 2 && (p.data[0] == 0x0f || p.data[0] == 0x8f) {
+	if !p.has(2) { // one byte may be the address, or a protocol of one byte
+		p.header = min(2, p.wire)
+		return
+	}
+	if linkType == linkPPPHDLC && (p.data[0] == 0x0f || p.data[0] == 0x8f) {
 		p.behind(4, 2)
 		return
 	}
-	if len(p.data) >= 2 && p.data[0] == 0xff && p.data[1] == 0x03 {
+	if p.data[0] == 0xff && p.data[1] == 0x03 {
 		p.header = 2
 	}
 	proto, size := 0, int64(1)
