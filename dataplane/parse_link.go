@@ -99,8 +99,10 @@ func (p *Packet) parseFrameRelay() (Kind, int) {
 		}
 		return p.parseEtherType(at)
 	}
-	if at++; d[at] == 0 && at+1 < len(d) { // padding
-		at++
+	if at++; d[at] == 0 { // padding
+		if at++; at == len(d) {
+			return Malformed, at
+		}
 	}
 	switch d[at] {
 	case nlpidIPv4:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"reflect"
 	"slices"
 	"testing"
 )
@@ -86,6 +87,7 @@ func TestParse(t *testing.T) {
 		{"frame relay, signaling", LinkFrameRelay, concat([]byte{0, 1, 8, 0}, v4udp), "other 2+30"},
 		{"frame relay, Q.933", LinkFrameRelay, concat([]byte{0, 1, 3, 8}, v4udp), "other 4+28"},
 		{"frame relay, cut", LinkFrameRelay, []byte{0x18, 0x41, 3}, "malformed 3+0"},
+		{"frame relay, cut after padding", LinkFrameRelay, []byte{0x18, 0x41, 3, 0}, "malformed 4+0"},
 		{"ATM", LinkATM, concat([]byte{0xaa, 0xaa, 3, 0, 0, 0, 8, 0}, v4udp), "ipv4 8+28 0800 proto 17 1000>2000"},
 		{"ATM, bridged", LinkATM, concat([]byte{0xaa, 0xaa, 3, 0, 0x80, 0xc2, 0, 7}, v4udp), "other 0+36"},
 		{"classical IP over ATM", LinkATMCLIP, concat([]byte{0xaa, 0xaa, 3, 0, 0, 0, 0x86, 0xdd}, v6udp), "ipv6 8+48 86dd proto 17 1000>2000"},
@@ -384,6 +386,38 @@ func TestParseResets(t *testing.T) {
 	Parse(&p)
 	if got, want := describe(&p), "other 0+0"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// TestCutLink cuts frames of each link type whose header has several forms, after every byte. Unless the
+// headers may be cut, Parse must find the same as in the whole frame. The frames are all sequences of
+// the bytes that select a form.
+func TestCutLink(t *testing.T) {
+	signs := []byte{0x00, 0x01, 0x02, 0x03, 0x08, 0x0f, 0x21, 0x45, 0x80, 0x8e, 0xcc, 0xcf, 0xff}
+	const length, wire = 5, 200
+	headers := func(frame []byte, link LinkType) (p Packet) {
+		p = Packet{Data: frame, WireLen: wire, Link: link}
+		Parse(&p)
+		return p
+	}
+	for link, before := range map[LinkType]int{LinkPPP: 0, LinkPPPHDLC: 0, LinkPPPD: 0, LinkPPPoE: 6, LinkFrameRelay: 0, LinkATMCLIP: 0} {
+		frame := make([]byte, before+length)
+		for n := range int(math.Pow(float64(len(signs)), length)) {
+			for i := before; i < len(frame); i++ {
+				frame[i] = signs[n%len(signs)]
+				n /= len(signs)
+			}
+			whole := headers(frame, link)
+			for size := range frame {
+				cut := headers(frame[:size], link)
+				if cut.HeadersCut() {
+					continue
+				}
+				if cut.Data = frame; !reflect.DeepEqual(cut, whole) {
+					t.Fatalf("link type %d, % x: got %s of %d bytes without cut headers, want %s", link, frame, describe(&cut), size, describe(&whole))
+				}
+			}
+		}
 	}
 }
 
