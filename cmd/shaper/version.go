@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -12,6 +11,9 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 )
 
+// release is the version of this source, the latest of CHANGELOG.md.
+const release = "v0.2.0"
+
 // versionJSON is the output of version --json. The commit is omitted if the build does not record it.
 type versionJSON struct {
 	Version  string `json:"version"`
@@ -20,6 +22,19 @@ type versionJSON struct {
 	Go       string `json:"go"`
 	OS       string `json:"os"`
 	Arch     string `json:"arch"`
+}
+
+// String returns the version and the short commit, such as v0.2.0 05416525d87d. The commit ends in
+// +modified if files differ from it.
+func (v versionJSON) String() string {
+	if v.Commit == "" {
+		return v.Version
+	}
+	text := v.Version + " " + v.Commit[:min(12, len(v.Commit))]
+	if v.Modified != nil && *v.Modified {
+		text += "+modified"
+	}
+	return text
 }
 
 func newVersion(s streams) *cobra.Command {
@@ -34,7 +49,7 @@ func newVersion(s streams) *cobra.Command {
 			if asJSON {
 				return say.WriteJSON(s.out, v)
 			}
-			_, err := fmt.Fprintf(s.out, "shaper %s %s %s/%s\n", v.Version, v.Go, v.OS, v.Arch)
+			_, err := fmt.Fprintf(s.out, "shaper %s %s %s/%s\n", v, v.Go, v.OS, v.Arch)
 			return err
 		},
 	}
@@ -42,8 +57,8 @@ func newVersion(s streams) *cobra.Command {
 	return cmd
 }
 
-// version returns the version of the module, or the commit.
-func version() string { return build().Version }
+// version returns the version and the commit.
+func version() string { return build().String() }
 
 // build describes the running command.
 func build() versionJSON {
@@ -54,29 +69,23 @@ func build() versionJSON {
 	return describe(info)
 }
 
-// describe describes a build. Its version is that of a tag, such as v0.1.0, or the ID of the
-// commit. If files differ from the commit, it ends in +dirty.
+// describe describes a build. A build in a clone records its commit; the version is that of the
+// source, because the clone may lack the tags. A build by go install MODULE@VERSION records no
+// commit; the version is the module's.
 func describe(info *debug.BuildInfo) versionJSON {
 	set := map[string]string{}
 	for _, s := range info.Settings {
 		set[s.Key] = s.Value
 	}
 	v := versionJSON{
-		Version: info.Main.Version, Commit: set["vcs.revision"],
+		Version: release, Commit: set["vcs.revision"],
 		Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH,
 	}
 	if modified, err := strconv.ParseBool(set["vcs.modified"]); err == nil {
 		v.Modified = &modified
 	}
-	switch {
-	case v.Version != "" && v.Version != "(devel)":
-	case v.Commit == "":
-		v.Version = cmp.Or(v.Version, "unknown")
-	default:
-		v.Version = v.Commit[:min(12, len(v.Commit))]
-		if v.Modified != nil && *v.Modified {
-			v.Version += "+dirty"
-		}
+	if module := info.Main.Version; v.Commit == "" && module != "" && module != "(devel)" {
+		v.Version = module
 	}
 	return v
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"encoding/json"
+	"os"
+	"regexp"
 	"runtime"
 	"runtime/debug"
 	"testing"
@@ -20,22 +22,29 @@ func TestVersion(t *testing.T) {
 		settings []debug.BuildSetting
 		want     string
 	}{
-		{"v0.1.0", set("vcs.revision", commit, "vcs.modified", "false"), "v0.1.0"},
-		{"v0.1.0+dirty", set("vcs.revision", commit, "vcs.modified", "true"), "v0.1.0+dirty"},
-		{"(devel)", set("vcs.modified", "false", "vcs.revision", commit), "05416525d87d"},
-		{"", set("vcs.modified", "true", "vcs.revision", commit), "05416525d87d+dirty"},
-		{"", set("vcs.revision", "0541"), "0541"},
-		{"(devel)", nil, "(devel)"}, // go build -buildvcs=false, go test
-		{"", nil, "unknown"},
+		// In a clone go build records a pseudo-version after the last tag, which may be missing.
+		{
+			"v0.0.0-20261127053845-05416525d87d", set("vcs.modified", "false", "vcs.revision", commit),
+			"v0.2.0 05416525d87d",
+		},
+		{"v0.2.0", set("vcs.revision", commit, "vcs.modified", "false"), "v0.2.0 05416525d87d"},
+		{"v0.2.0+dirty", set("vcs.revision", commit, "vcs.modified", "true"), "v0.2.0 05416525d87d+modified"},
+		{"(devel)", set("vcs.modified", "false", "vcs.revision", commit), "v0.2.0 05416525d87d"},
+		{"", set("vcs.revision", "0541"), "v0.2.0 0541"},
+		{"v0.1.7", nil, "v0.1.7"}, // go install MODULE@v0.1.7
+		{"v0.2.1-0.20261127053845-05416525d87d", nil, "v0.2.1-0.20261127053845-05416525d87d"},
+		{"(devel)", nil, "v0.2.0"}, // go build -buildvcs=false, go test
+		{"", nil, "v0.2.0"},
 	} {
 		got := describe(&debug.BuildInfo{Main: debug.Module{Version: tt.module}, Settings: tt.settings})
-		if got.Version != tt.want {
-			t.Errorf("%q, %v: %s, want %s", tt.module, tt.settings, got.Version, tt.want)
+		if got.String() != tt.want {
+			t.Errorf("%q, %v: %s, want %s", tt.module, tt.settings, got, tt.want)
 		}
 	}
 }
 
-// TestVersionJSON checks that version --json names the commit in full, and omits fields that the build does not record.
+// TestVersionJSON checks that version --json names the commit in full, and omits fields that the
+// build does not record.
 func TestVersionJSON(t *testing.T) {
 	t.Parallel()
 	const commit = "05416525d87dbe8e88698df474565d04366d1744"
@@ -48,9 +57,9 @@ func TestVersionJSON(t *testing.T) {
 		settings []debug.BuildSetting
 		want     string
 	}{
-		{"v0.1.0", recorded("false"), `{"version":"v0.1.0","commit":"` + commit + `","modified":false`},
-		{"(devel)", recorded("true"), `{"version":"05416525d87d+dirty","commit":"` + commit + `","modified":true`},
-		{"(devel)", nil, `{"version":"(devel)"`},
+		{"v0.1.0", recorded("false"), `{"version":"v0.2.0","commit":"` + commit + `","modified":false`},
+		{"(devel)", recorded("true"), `{"version":"v0.2.0","commit":"` + commit + `","modified":true`},
+		{"v0.1.7", nil, `{"version":"v0.1.7"`},
 	} {
 		got, err := json.Marshal(describe(&debug.BuildInfo{Main: debug.Module{Version: tt.module}, Settings: tt.settings}))
 		if want := tt.want + built; err != nil || string(got) != want {
@@ -63,7 +72,20 @@ func TestVersionJSON(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &got); err != nil || code != exitDone || errs != "" {
 		t.Fatalf("exit %d: %v: %q, stderr %q", code, err, out, errs)
 	}
-	if want := "shaper " + got.Version + " " + got.Go + " " + got.OS + "/" + got.Arch + "\n"; text != want {
+	if want := "shaper " + got.String() + " " + got.Go + " " + got.OS + "/" + got.Arch + "\n"; text != want {
 		t.Errorf("version prints %q and --json %s", text, out)
+	}
+}
+
+// TestReleaseOfChangelog checks that the version of the source is the latest of the changelog.
+func TestReleaseOfChangelog(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../CHANGELOG.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	latest := regexp.MustCompile(`(?m)^## \[([0-9.]+)\] - \d{4}-\d{2}-\d{2}$`).FindSubmatch(text)
+	if latest == nil || "v"+string(latest[1]) != release {
+		t.Errorf("the command's version is %s, the changelog's %q", release, latest)
 	}
 }
