@@ -13,7 +13,10 @@ export CGO_ENABLED = 0
 export GOFLAGS := -trimpath $(filter-out -trimpath,$(GOFLAGS))
 BUILD = $(GO) build -ldflags '$(LDFLAGS)'
 
-.PHONY: help setup build man size install generate third-party pictures fmt lint test live deep test-386 cross apidiff race vm chaos chaos-sample fuzz mutants golden bench bench-quick gate clean
+# Benchmarks against other programs are a module of their own: nobody else needs what they require.
+BENCH := cmd/shaper/internal/bench
+
+.PHONY: help setup build man size install generate third-party pictures fmt lint test live deep test-386 cross apidiff race vm chaos chaos-sample fuzz mutants golden bin/bench bench bench-quick gate clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,19 +78,21 @@ fmt: ## format the code
 
 lint: ## gofumpt, go vet, staticcheck, go mod tidy
 	@out=$$($(GO) tool gofumpt -l .); if [ -n "$$out" ]; then echo "not formatted, make fmt: $$out"; exit 1; fi
-	$(GO) vet ./...
-	$(GO) tool staticcheck ./...
-	$(GO) mod tidy -diff
+	@set -e; staticcheck=$$($(GO) tool -n staticcheck); for module in . $(BENCH); do (set -x; cd $$module; \
+		$(GO) vet ./...; \
+		$$staticcheck ./...; \
+		$(GO) mod tidy -diff); done
 
 # gotest prints each package when it ends, and what is running. Live tests mostly wait, so many of
 # them run at once. TALLY is a file to which it adds the numbers of tests.
-GOTEST = bin/gotest $(if $(TALLY),-tally $(TALLY)) -timeout 2h
+GOTEST = $(CURDIR)/bin/gotest $(if $(TALLY),-tally $(TALLY)) -timeout 2h
 
 bin/gotest: $(wildcard cmd/shaper/internal/gotest/*.go)
 	@.ci/beat "building bin/gotest" $(GO) build -o $@ ./cmd/shaper/internal/gotest
 
 # Results are not cached, because tests build the command, which the cache does not know.
 test: setup bin/gotest ## all tests that pass at any load of the machine
+	@cd $(BENCH) && $(GOTEST) -count=1 ./...
 	@$(GOTEST) -count=1 -p $$((2 * $$(nproc))) -parallel $$((4 * $$(nproc))) -skip '^Test(Quiet|Measure)' ./...
 
 live: setup bin/gotest ## tests of rates, delays and durations of live traffic; they need a quiet machine
@@ -153,9 +158,12 @@ golden: export SHAPER_DEEP = 1
 golden: ## compare the program with the reference model, row by row, on all captures
 	$(GO) test -count=1 -timeout 2h -run 'TestAgainstOracle|TestRandomPolicies' -v ./cmd/shaper
 
-bench: ## measure everything and write docs/BENCHMARKS.md and its picture; the kernel's figures need root
+bin/bench:
+	@cd $(BENCH) && $(GO) build -o $(CURDIR)/$@ .
+
+bench: bin/bench ## measure everything and write docs/BENCHMARKS.md and its picture; the kernel's figures need root
 	@.ci/packages libdpdk-dev pkg-config gcc tcpdump iproute2 iperf3 iputils-ping redis-server valkey-server
-	$(GO) run ./cmd/shaper/internal/bench -peers -rounds $(ROUNDS) -write docs
+	bin/bench -peers -rounds $(ROUNDS) -write docs
 
 bench-quick: ## compare the benchmarks with those of the last tagged version, or of BASE
 	@.ci/bench-quick

@@ -30,11 +30,6 @@ var rooms = []struct {
 	{"cmd/shaper/internal/pattern", nil, nil},
 	{"cmd/shaper/internal/policyfile", []string{"cmd/shaper/internal/calendar", "cmd/shaper/internal/changes", "cmd/shaper/internal/pattern", "dataplane", "marker", "meter", "queue"}, nil},
 	{
-		"cmd/shaper/internal/bench",
-		[]string{"cmd/shaper", "dataplane", "dataplane/kernel", "dataplane/nettest", "dataplane/replay", "meter", "meter/shared", "meter/shared/lease", "queue"},
-		nil,
-	},
-	{
 		"cmd/shaper",
 		[]string{"cmd/shaper", "dataplane", "dataplane/kernel", "dataplane/replay", "dataplane/replay/filter", "dataplane/tap", "internal/safedir", "marker", "meter", "meter/shared", "meter/shared/lease", "meter/shared/lease/world", "queue"},
 		[]string{"bpf", "dataplane/nettest", "meter/shared/storetest"},
@@ -87,7 +82,7 @@ func TestRooms(t *testing.T) {
 				}
 			} else if room == "meter" && strings.Contains(i, ".") {
 				t.Errorf("%s imports %s: meter is for embedding and has the standard library alone", path, i)
-			} else if strings.HasPrefix(i, "github.com/redis/") && room != "meter/shared" && path != "cmd/shaper/internal/bench" {
+			} else if strings.HasPrefix(i, "github.com/redis/") && room != "meter/shared" {
 				t.Errorf("%s imports %s: only meter/shared knows Redis", path, i)
 			}
 		}
