@@ -21,6 +21,9 @@
 //	budget.c      the programs by which user space meters by budgets and sets leases
 //
 // make generate compiles them; using this package needs no compiler.
+//
+// Package kernel is the interface to these programs. Versions promise nothing about this package:
+// any may change it.
 package bpf
 
 // The target is little-endian: amd64, arm64, riscv64. The compiler's version is

@@ -7,6 +7,8 @@
 // A namespace has no name. It exists as long as file descriptors, sockets or processes
 // refer to it. Errors end the test by t.Fatal, so methods must be called in the goroutine
 // of the test that was given to New, unless their documentation allows others.
+//
+// The package is for tests. Versions promise nothing about it: any may change it.
 package nettest
 
 import (

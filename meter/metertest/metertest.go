@@ -1,6 +1,8 @@
 // Package metertest has a model of meters in exact rational arithmetic, for tests. It is written
 // from the texts of RFC 2697 §3, RFC 2698 §3, RFC 4115 §3 and MEF 10.3 §12. It imports no package
 // of this module, so it is independent of the meters that tests compare with it.
+//
+// The package is for tests. Versions promise nothing about it: any may change it.
 package metertest
 
 import (

@@ -11,6 +11,8 @@
 // variable CI is set. No function sleeps for a fixed time: when a function returns,
 // everything that it started is ready. Servers die with the test process. go-redis logs
 // nothing in a test that imports this package.
+//
+// The package is for tests. Versions promise nothing about it: any may change it.
 package storetest
 
 import (

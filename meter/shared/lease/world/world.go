@@ -1,6 +1,9 @@
 // Package world runs the hosts and the store of one budget in virtual time,
 // over a network that delays, loses and partitions messages. It is
 // deterministic: the same Config and the same failures give the same result.
+//
+// The package is for tests and for shaper simulate. Versions promise nothing about it: any may
+// change it.
 package world
 
 import (
