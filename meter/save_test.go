@@ -3,6 +3,7 @@ package meter
 import (
 	"encoding"
 	"encoding/binary"
+	"encoding/hex"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -129,7 +130,7 @@ func TestMeterRestoreErrors(t *testing.T) {
 	check(append(slices.Clone(good), 0), "corrupt")
 	newer := slices.Clone(good)
 	newer[3]++
-	check(newer, "format 2, this program reads format 1")
+	check(newer, "format 3, this program reads formats 1 and 2")
 	check([]byte("mtt\x01 a table of keys"), "not a saved meter")
 	resum := func(change func(b []byte) []byte) []byte {
 		return appendChecksum(change(slices.Clone(good[:len(good)-4])), 0)
@@ -137,9 +138,9 @@ func TestMeterRestoreErrors(t *testing.T) {
 	check(resum(func(b []byte) []byte { return b[:len(b)-1] }), "corrupt")
 	check(resum(func(b []byte) []byte { return append(b, 0) }), "corrupt")
 	check(resum(func(b []byte) []byte { b[5]++; return b }), `unknown kind "tliding-log"`)
-	const limit = 4 + 1 + len("sliding-log")
+	const limit = 4 + 1 + len("sliding-log") + 1 + 1 + len("limit")
 	check(resum(func(b []byte) []byte { b[limit+7] = 0x80; return b }), "invalid: Limit must be above zero")
-	const epoch = limit + 3*8
+	const epoch = limit + 8 + 1 + len("window") + 8 + 1 + len("entries") + 8
 	for i, word := range []int64{math.MinInt64, 1101, 3} { // the epoch, the sum and the number of entries
 		check(resum(func(b []byte) []byte {
 			binary.LittleEndian.PutUint64(b[epoch+8*i:], uint64(word))
@@ -156,6 +157,8 @@ func FuzzRestoreMeter(f *testing.F) {
 		m.Color(1000, 500, Green)
 		data, _ := m.AppendBinary(nil)
 		f.Add(data[:len(data)-4], int64(2000), 700)
+		old, _ := hex.DecodeString(saved.format1)
+		f.Add(old[:len(old)-4], int64(2000), 700)
 	}
 	f.Fuzz(func(t *testing.T, data []byte, now int64, n int) {
 		var m Meter
