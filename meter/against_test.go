@@ -31,22 +31,22 @@ func randomParams(r *rand.Rand) compiler {
 		a, b := rate(), rate()
 		switch r.IntN(6) {
 		case 0, 1:
-			c = SRTCM{a, burst() - 1, burst()}
+			c = SRTCM{CIR: a, CBS: burst() - 1, EBS: burst()}
 		case 2:
 			if a.Cmp(b) > 0 {
 				a, b = b, a
 			}
-			c = TRTCM{a, burst(), b, burst()}
+			c = TRTCM{CIR: a, CBS: burst(), PIR: b, PBS: burst()}
 		case 3:
 			if r.IntN(4) == 0 {
 				a = Rate{}
 			}
-			c = TRTCM4115{a, burst(), b, burst() - 1, false}
+			c = TRTCM4115{CIR: a, CBS: burst(), EIR: b, EBS: burst() - 1}
 		case 4:
 			if r.IntN(4) == 0 {
 				b = Rate{}
 			}
-			c = TRTCM4115{a, burst(), b, burst() - 1, true}
+			c = TRTCM4115{CIR: a, CBS: burst(), EIR: b, EBS: burst() - 1, Coupling: true}
 		case 5:
 			c = TokenBucket{Rate: a, Burst: burst()}
 		}
@@ -109,10 +109,10 @@ func FuzzMeter(f *testing.F) {
 	f.Fuzz(func(t *testing.T, kind uint64, cir, cbs, eir, ebs int64, stream []byte) {
 		a, b := BitRate(cir), BitRate(eir)
 		c := []compiler{
-			SRTCM{a, cbs, ebs},
-			TRTCM{a, cbs, b, ebs},
-			TRTCM4115{a, cbs, b, ebs, false},
-			TRTCM4115{a, cbs, b, ebs, true},
+			SRTCM{CIR: a, CBS: cbs, EBS: ebs},
+			TRTCM{CIR: a, CBS: cbs, PIR: b, PBS: ebs},
+			TRTCM4115{CIR: a, CBS: cbs, EIR: b, EBS: ebs},
+			TRTCM4115{CIR: a, CBS: cbs, EIR: b, EBS: ebs, Coupling: true},
 			TokenBucket{Rate: a, Burst: cbs},
 		}[kind%5]
 		p, err := c.Profile()

@@ -21,10 +21,10 @@ func BenchmarkColorRandom(b *testing.B) {
 	lengths := burstLengths()
 	for _, c := range []compiler{
 		TokenBucket{Rate: BitRate(1e9), Burst: 65536},
-		SRTCM{BitRate(5e8), 65536, 65536},
-		TRTCM{BitRate(5e8), 65536, BitRate(1e9), 65536},
-		TRTCM4115{BitRate(5e8), 65536, BitRate(3e8), 65536, false},
-		TRTCM4115{BitRate(5e8), 65536, BitRate(3e8), 65536, true},
+		SRTCM{CIR: BitRate(5e8), CBS: 65536, EBS: 65536},
+		TRTCM{CIR: BitRate(5e8), CBS: 65536, PIR: BitRate(1e9), PBS: 65536},
+		TRTCM4115{CIR: BitRate(5e8), CBS: 65536, EIR: BitRate(3e8), EBS: 65536},
+		TRTCM4115{CIR: BitRate(5e8), CBS: 65536, EIR: BitRate(3e8), EBS: 65536, Coupling: true},
 	} {
 		p := compileProfile(b, c)
 		b.Run(p.Kind().String(), func(b *testing.B) {
@@ -42,8 +42,8 @@ func BenchmarkColorRandom(b *testing.B) {
 func BenchmarkColors(b *testing.B) {
 	lengths, colors := burstLengths(), make([]Color, 32)
 	for _, c := range []compiler{
-		SRTCM{BitRate(1e9), 65536, 65536},
-		TRTCM{BitRate(1e9), 65536, BitRate(2e9), 65536},
+		SRTCM{CIR: BitRate(1e9), CBS: 65536, EBS: 65536},
+		TRTCM{CIR: BitRate(1e9), CBS: 65536, PIR: BitRate(2e9), PBS: 65536},
 		TokenBucket{Rate: BitRate(99_999_999_999), Burst: 250e6},
 	} {
 		p := compileProfile(b, c)
@@ -59,7 +59,7 @@ func BenchmarkColors(b *testing.B) {
 
 // BenchmarkColorEach meters bursts of 32 packets by as many meters of 4096.
 func BenchmarkColorEach(b *testing.B) {
-	p := compileProfile(b, TRTCM{BitRate(1e9), 65536, BitRate(2e9), 65536})
+	p := compileProfile(b, TRTCM{CIR: BitRate(1e9), CBS: 65536, PIR: BitRate(2e9), PBS: 65536})
 	r := rand.New(rand.NewPCG(3, 4))
 	meters, picks := make([]Meter, 4096), make([]*Meter, 1<<14)
 	for i := range meters {
@@ -78,7 +78,7 @@ func BenchmarkColorEach(b *testing.B) {
 
 // BenchmarkLocked meters by one goroutine, without contention.
 func BenchmarkLocked(b *testing.B) {
-	l, now := NewLocked(compileProfile(b, SRTCM{BitRate(1e9), 65536, 65536})), int64(0)
+	l, now := NewLocked(compileProfile(b, SRTCM{CIR: BitRate(1e9), CBS: 65536, EBS: 65536})), int64(0)
 	for b.Loop() {
 		now += 1600
 		l.Color(now, 594, Green)
@@ -107,11 +107,11 @@ func BenchmarkShards(b *testing.B) {
 // BenchmarkFamily meters by the kinds that are not buckets of 64 bits.
 func BenchmarkFamily(b *testing.B) {
 	for _, c := range []compiler{
-		FixedWindow{125_000_000, time.Second},
-		SlidingWindow{125_000_000, time.Second, 10},
-		SlidingCounter{125_000_000, time.Second},
-		SlidingLog{1_000_000, 10 * time.Millisecond, 1 << 14},
-		TSWTCM{BitRate(1e9), BitRate(2e9), time.Second, 2859},
+		FixedWindow{Limit: 125_000_000, Window: time.Second},
+		SlidingWindow{Limit: 125_000_000, Window: time.Second, Slots: 10},
+		SlidingCounter{Limit: 125_000_000, Window: time.Second},
+		SlidingLog{Limit: 1_000_000, Window: 10 * time.Millisecond, Entries: 1 << 14},
+		TSWTCM{CIR: BitRate(1e9), PIR: BitRate(2e9), Window: time.Second, Seed: 2859},
 		TokenBucket{Rate: BitRate(1e9), Burst: 65536, Warmup: 2 * time.Second},
 	} {
 		p := compileProfile(b, c)
@@ -133,12 +133,12 @@ func BenchmarkFamily(b *testing.B) {
 func BenchmarkColor(b *testing.B) {
 	for _, c := range []compiler{
 		TokenBucket{Rate: BitRate(1e9), Burst: 65536},
-		SRTCM{BitRate(1e9), 65536, 65536},
-		TRTCM{BitRate(1e9), 65536, BitRate(2e9), 65536},
-		TRTCM4115{BitRate(5e8), 65536, BitRate(3e8), 65536, false},
-		TRTCM4115{BitRate(5e8), 65536, BitRate(3e8), 65536, true},
+		SRTCM{CIR: BitRate(1e9), CBS: 65536, EBS: 65536},
+		TRTCM{CIR: BitRate(1e9), CBS: 65536, PIR: BitRate(2e9), PBS: 65536},
+		TRTCM4115{CIR: BitRate(5e8), CBS: 65536, EIR: BitRate(3e8), EBS: 65536},
+		TRTCM4115{CIR: BitRate(5e8), CBS: 65536, EIR: BitRate(3e8), EBS: 65536, Coupling: true},
 		TokenBucket{Rate: BitRate(99_999_999_999), Burst: 250e6},
-		TRTCM{BitRate(999_999_999), 65536, BitRate(1e9), 1e9},
+		TRTCM{CIR: BitRate(999_999_999), CBS: 65536, PIR: BitRate(1e9), PBS: 1e9},
 	} {
 		p := compileProfile(b, c)
 		name := p.Kind().String()

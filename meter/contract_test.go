@@ -30,16 +30,16 @@ func wideParams(r *rand.Rand) compiler {
 		case 0, 1:
 			c = TokenBucket{Rate: a, Burst: burst(), GCRA: r.IntN(2) == 0}
 		case 2:
-			c = SRTCM{a, burst() - 1, burst()}
+			c = SRTCM{CIR: a, CBS: burst() - 1, EBS: burst()}
 		case 3:
 			if a.Cmp(b) > 0 {
 				a, b = b, a
 			}
-			c = TRTCM{a, burst(), b, burst()}
+			c = TRTCM{CIR: a, CBS: burst(), PIR: b, PBS: burst()}
 		case 4, 5:
-			c = TRTCM4115{pick(r, a, Rate{}), burst(), b, burst() - 1, r.IntN(2) == 0}
+			c = TRTCM4115{CIR: pick(r, a, Rate{}), CBS: burst(), EIR: b, EBS: burst() - 1, Coupling: r.IntN(2) == 0}
 		case 6: // P is too large for a common unit with C
-			c = TRTCM{Rate{999_999_937, 7999999993}, burst(), Rate{1, 1}, 1 << 50}
+			c = TRTCM{CIR: Rate{999_999_937, 7999999993}, CBS: burst(), PIR: Rate{1, 1}, PBS: 1 << 50}
 		}
 		if p, err := c.Profile(); err == nil && p.rule != nil {
 			return c
@@ -321,11 +321,11 @@ func TestFarApart(t *testing.T) {
 	times := []int64{math.MinInt64, math.MinInt64 + 1, math.MinInt64 + 2, firstWindow - 1, firstWindow, -1 << 62, -1, 0, 1, 1 << 62, math.MaxInt64 - 1e9, math.MaxInt64}
 	all := append([]compiler{
 		TokenBucket{Rate: Rate{1 << 30, 24 * time.Hour}, Burst: 1 << 30},
-		TRTCM4115{BitRate(99_999_999_999), 1 << 30, BitRate(7), 1 << 31, true},
+		TRTCM4115{CIR: BitRate(99_999_999_999), CBS: 1 << 30, EIR: BitRate(7), EBS: 1 << 31, Coupling: true},
 		TokenBucket{Rate: Unlimited, Burst: 100},
-		SlidingCounter{1 << 40, time.Microsecond},
-		SlidingCounter{1 << 47, maxWindow},
-		TSWTCM{BitRate(8e6), BitRate(8e6), time.Hour, 1},
+		SlidingCounter{Limit: 1 << 40, Window: time.Microsecond},
+		SlidingCounter{Limit: 1 << 47, Window: maxWindow},
+		TSWTCM{CIR: BitRate(8e6), PIR: BitRate(8e6), Window: time.Hour, Seed: 1},
 	}, allKinds...)
 	for _, params := range all {
 		p := compileProfile(t, params)
@@ -369,7 +369,7 @@ func TestFarApart(t *testing.T) {
 		}
 	}
 	// Windows are aligned at any time.
-	m := New(compileProfile(t, FixedWindow{100, time.Second}))
+	m := New(compileProfile(t, FixedWindow{Limit: 100, Window: time.Second}))
 	for _, now := range []int64{math.MinInt64, -1 << 62, 0} {
 		if n := m.TakeUpTo(now, 200); n != 100 {
 			t.Errorf("got %d of 100 at %d", n, now)

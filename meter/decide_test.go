@@ -44,12 +44,27 @@ func TestDecideByHand(t *testing.T) {
 	}{
 		{TokenBucket{Rate: BitRate(8e6), Burst: 100}, [2]Decision{{Green, 40, 0, 60 * µs}, {Red, 40, 20 * µs, 60 * µs}}},
 		{TokenBucket{Rate: BitRate(8e6), Burst: 100}, [2]Decision{{Green, 40, 0, 60 * µs}, {Red, 40, 20 * µs, 60 * µs}}},
-		{SRTCM{BitRate(8e6), 100, 100}, [2]Decision{{Green, 40, 0, 60 * µs}, {Yellow, 40, 20 * µs, 120 * µs}}},
-		{TRTCM{BitRate(8e6), 100, BitRate(8e6), 110}, [2]Decision{{Green, 40, 0, 60 * µs}, {Red, 40, 20 * µs, 60 * µs}}},
-		{TRTCM4115{BitRate(8e6), 100, BitRate(16e6), 100, false}, [2]Decision{{Green, 40, 0, 60 * µs}, {Yellow, 40, 20 * µs, 60 * µs}}},
+		{
+			SRTCM{CIR: BitRate(8e6), CBS: 100, EBS: 100},
+			[2]Decision{{Green, 40, 0, 60 * µs}, {Yellow, 40, 20 * µs, 120 * µs}},
+		},
+		{
+			TRTCM{CIR: BitRate(8e6), CBS: 100, PIR: BitRate(8e6), PBS: 110},
+			[2]Decision{{Green, 40, 0, 60 * µs}, {Red, 40, 20 * µs, 60 * µs}},
+		},
+		{
+			TRTCM4115{CIR: BitRate(8e6), CBS: 100, EIR: BitRate(16e6), EBS: 100},
+			[2]Decision{{Green, 40, 0, 60 * µs}, {Yellow, 40, 20 * µs, 60 * µs}},
+		},
 		{TRTCM4115{CBS: 100, EIR: BitRate(8e6), EBS: 100}, [2]Decision{{Green, 40, 0, Never}, {Yellow, 40, Never, Never}}},
-		{FixedWindow{100, time.Second}, [2]Decision{{Green, 40, 0, time.Second}, {Red, 40, time.Second, time.Second}}},
-		{SlidingLog{100, time.Second, 9}, [2]Decision{{Green, 40, 0, time.Second}, {Red, 40, time.Second, time.Second}}},
+		{
+			FixedWindow{Limit: 100, Window: time.Second},
+			[2]Decision{{Green, 40, 0, time.Second}, {Red, 40, time.Second, time.Second}},
+		},
+		{
+			SlidingLog{Limit: 100, Window: time.Second, Entries: 9},
+			[2]Decision{{Green, 40, 0, time.Second}, {Red, 40, time.Second, time.Second}},
+		},
 	} {
 		m := New(compileProfile(t, test.params))
 		for i, want := range test.want {
@@ -66,7 +81,7 @@ func TestDecideByHand(t *testing.T) {
 func TestDecideAllocatesNothing(t *testing.T) {
 	for _, params := range append([]compiler{
 		TokenBucket{Rate: BitRate(99_999_999_999), Burst: 250e6},
-		TRTCM4115{BitRate(7), 1 << 40, Unlimited, 1 << 59, true},
+		TRTCM4115{CIR: BitRate(7), CBS: 1 << 40, EIR: Unlimited, EBS: 1 << 59, Coupling: true},
 	}, allKinds...) {
 		m := New(compileProfile(t, params))
 		now := int64(0)

@@ -167,7 +167,7 @@ func TestEnvelopeFlags(t *testing.T) {
 				params := EnvelopeParams{Coupling: cf0}
 				for i := range n {
 					params.Flows = append(params.Flows, EnvelopeFlow{
-						TRTCM4115{BitRate(8e6), 100, BitRate(4e6), 150, flags>>i&1 == 1},
+						TRTCM4115{CIR: BitRate(8e6), CBS: 100, EIR: BitRate(4e6), EBS: 150, Coupling: flags>>i&1 == 1},
 						pick(r, nil, new(BitRate(12e6))), pick(r, nil, new(BitRate(7e6))),
 					})
 				}
@@ -190,7 +190,12 @@ func TestEnvelopeBounds(t *testing.T) {
 			params := EnvelopeParams{Coupling: coupling == "envelope"}
 			burst := int64(72057594 / 2 / flows)
 			for range flows {
-				params.Flows = append(params.Flows, EnvelopeFlow{Buckets: TRTCM4115{BitRate(1e9 + 1), burst, BitRate(1e9 + 1), burst, coupling == "flows"}})
+				flow := TRTCM4115{
+					CIR: BitRate(1e9 + 1), CBS: burst,
+					EIR: BitRate(1e9 + 1), EBS: burst,
+					Coupling: coupling == "flows",
+				}
+				params.Flows = append(params.Flows, EnvelopeFlow{Buckets: flow})
 			}
 			compareEnvelope(t, r, params, 4)
 			e, _ := NewEnvelope(params)

@@ -39,18 +39,18 @@ func familyParams(r *rand.Rand) compiler {
 	case 1, 2:
 		return TokenBucket{Rate: rate, Burst: burst, Warmup: window}
 	case 3:
-		return FixedWindow{burst, window}
+		return FixedWindow{Limit: burst, Window: window}
 	case 4:
-		return SlidingCounter{burst, window}
+		return SlidingCounter{Limit: burst, Window: window}
 	case 5:
 		slots := 1 + r.IntN(pick(r, 1, 3, 100))
 		slot := max(window/time.Duration(slots), 1000)
-		return SlidingWindow{burst, slot * time.Duration(slots), slots}
+		return SlidingWindow{Limit: burst, Window: slot * time.Duration(slots), Slots: slots}
 	case 6, 7:
-		return SlidingLog{burst, window, 1 + r.IntN(pick(r, 1, 3, 50))}
+		return SlidingLog{Limit: burst, Window: window, Entries: 1 + r.IntN(pick(r, 1, 3, 50))}
 	}
 	pir := Rate{rate.Bytes * (1 + r.Int64N(3)), rate.Period}
-	return TSWTCM{rate, pir, window, r.Uint64()}
+	return TSWTCM{CIR: rate, PIR: pir, Window: window, Seed: r.Uint64()}
 }
 
 // period returns the ns of which the borders of a meter are multiples.
@@ -205,11 +205,11 @@ func FuzzFamily(f *testing.F) {
 		params := []compiler{
 			TokenBucket{Rate: Rate{rate, w}, Burst: burst},
 			TokenBucket{Rate: Rate{rate, time.Duration(small)}, Burst: burst, Warmup: w},
-			FixedWindow{burst, w},
-			SlidingCounter{burst, w},
-			SlidingWindow{burst, w, int(small)},
-			SlidingLog{burst, w, int(small & 63)},
-			TSWTCM{Rate{rate, w}, Rate{small, w}, w, uint64(burst)},
+			FixedWindow{Limit: burst, Window: w},
+			SlidingCounter{Limit: burst, Window: w},
+			SlidingWindow{Limit: burst, Window: w, Slots: int(small)},
+			SlidingLog{Limit: burst, Window: w, Entries: int(small & 63)},
+			TSWTCM{CIR: Rate{rate, w}, PIR: Rate{small, w}, Window: w, Seed: uint64(burst)},
 			TokenBucket{Rate: Rate{rate, w}, Burst: burst},
 		}[kind%8]
 		p, err := params.Profile()

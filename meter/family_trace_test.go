@@ -41,7 +41,7 @@ func TestFamilyTrace(t *testing.T) {
 			{300*µs - 1, 0, Green, Green, 3000}, // a ns less than a pause
 			{400*µs - 1, 1001, Green, Red, 1000},
 		}},
-		{"a fixed window is empty at its border", FixedWindow{100, 10 * µs}, []row{
+		{"a fixed window is empty at its border", FixedWindow{Limit: 100, Window: 10 * µs}, []row{
 			{3 * µs, 101, Green, Red, 100},
 			{3 * µs, 60, Green, Green, 40},
 			{10*µs - 1, 41, Green, Red, 40},
@@ -51,13 +51,13 @@ func TestFamilyTrace(t *testing.T) {
 			{9 * µs, 1, Green, Red, 0},
 			{20 * µs, 1, Red, Red, 100},
 		}},
-		{"windows before time 0 are also aligned", FixedWindow{100, 10 * µs}, []row{
+		{"windows before time 0 are also aligned", FixedWindow{Limit: 100, Window: 10 * µs}, []row{
 			{-10*µs - 1, 100, Green, Green, 0},
 			{-10 * µs, 100, Green, Green, 0},
 			{-1, 1, Green, Red, 0},
 			{0, 100, Green, Green, 0},
 		}},
-		{"a slot leaves the window one window after it began", SlidingWindow{100, 10 * µs, 10}, []row{
+		{"a slot leaves the window one window after it began", SlidingWindow{Limit: 100, Window: 10 * µs, Slots: 10}, []row{
 			{1*µs + 999, 60, Green, Green, 40},
 			{2 * µs, 40, Green, Green, 0},
 			{11*µs - 1, 1, Green, Red, 0},
@@ -68,12 +68,12 @@ func TestFamilyTrace(t *testing.T) {
 			{5 * µs, 1, Green, Red, 0},
 			{22 * µs, 0, Red, Red, 100},
 		}},
-		{"a slot before time 0 leaves the window like all others", SlidingWindow{100, 10 * µs, 10}, []row{
+		{"a slot before time 0 leaves the window like all others", SlidingWindow{Limit: 100, Window: 10 * µs, Slots: 10}, []row{
 			{-5 * µs, 100, Green, Green, 0},
 			{-1, 1, Green, Red, 0},
 			{(1<<64 - 5) / 1000, 100, Green, Green, 0}, // 213 days later
 		}},
-		{"the share of the window before is rounded up", SlidingCounter{100, 10 * µs}, []row{
+		{"the share of the window before is rounded up", SlidingCounter{Limit: 100, Window: 10 * µs}, []row{
 			{9 * µs, 100, Green, Green, 0},
 			{10 * µs, 1, Green, Red, 0},
 			{10*µs + 99, 1, Green, Red, 0},
@@ -84,7 +84,7 @@ func TestFamilyTrace(t *testing.T) {
 			{20 * µs, 50, Green, Green, 0},
 			{40 * µs, 100, Green, Green, 0}, // the window between was empty
 		}},
-		{"a packet counts for a window; each ns has an entry", SlidingLog{100, 10 * µs, 2}, []row{
+		{"a packet counts for a window; each ns has an entry", SlidingLog{Limit: 100, Window: 10 * µs, Entries: 2}, []row{
 			{0, 10, Green, Green, 90},
 			{0, 10, Yellow, Yellow, 80},
 			{5 * µs, 10, Green, Green, 70},
@@ -97,7 +97,7 @@ func TestFamilyTrace(t *testing.T) {
 			{15 * µs, 20, Green, Green, 0},
 			{25 * µs, 0, Red, Red, 100},
 		}},
-		{"an average up to CIR is green; seed 0 draws e220a839...", TSWTCM{mega, mega, 100 * µs, 0}, []row{
+		{"an average up to CIR is green; seed 0 draws e220a839...", TSWTCM{CIR: mega, PIR: mega, Window: 100 * µs, Seed: 0}, []row{
 			{0, 100, Green, Green, 0},
 			{100 * µs, 100, Red, Red, 50},
 			{100 * µs, 100, Green, Green, 0},

@@ -1,6 +1,10 @@
 package meter
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -133,5 +137,36 @@ func TestFields(t *testing.T) {
 			}()
 			f()
 		}()
+	}
+}
+
+// TestKeyedLiterals refuses positional literals of parameters in this package, which every new
+// parameter would break. go vet refuses those of other packages.
+func TestKeyedLiterals(t *testing.T) {
+	params := map[string]bool{}
+	for _, k := range Kinds() {
+		params[reflect.TypeOf(k.Info().Defaults).Name()] = true
+	}
+	paths, err := filepath.Glob("*.go")
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("got no files: %v", err)
+	}
+	for _, path := range paths {
+		files := token.NewFileSet()
+		f, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			lit, ok := n.(*ast.CompositeLit)
+			if !ok || len(lit.Elts) == 0 {
+				return true
+			}
+			name, _ := lit.Type.(*ast.Ident)
+			if _, keyed := lit.Elts[0].(*ast.KeyValueExpr); !keyed && name != nil && params[name.Name] {
+				t.Errorf("%v: name the fields of %s", files.Position(lit.Pos()), name)
+			}
+			return true
+		})
 	}
 }

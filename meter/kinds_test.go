@@ -12,15 +12,15 @@ import (
 // allKinds has parameters of each kind with bursts of 100, in the order of Kind.
 var allKinds = []compiler{
 	TokenBucket{Rate: BitRate(8e6), Burst: 100},
-	SRTCM{BitRate(8e6), 100, 100},
-	TRTCM{BitRate(8e6), 100, BitRate(8e6), 200},
-	TRTCM4115{BitRate(8e6), 100, BitRate(8e6), 100, false},
+	SRTCM{CIR: BitRate(8e6), CBS: 100, EBS: 100},
+	TRTCM{CIR: BitRate(8e6), CBS: 100, PIR: BitRate(8e6), PBS: 200},
+	TRTCM4115{CIR: BitRate(8e6), CBS: 100, EIR: BitRate(8e6), EBS: 100},
 	TokenBucket{Rate: BitRate(8e6), Burst: 100, GCRA: true},
-	FixedWindow{100, 1e9},
-	SlidingWindow{100, 1e9, 10},
-	SlidingCounter{100, 1e9},
-	SlidingLog{100, 1e9, 10},
-	TSWTCM{BitRate(8e6), BitRate(16e6), 100_000, 1},
+	FixedWindow{Limit: 100, Window: 1e9},
+	SlidingWindow{Limit: 100, Window: 1e9, Slots: 10},
+	SlidingCounter{Limit: 100, Window: 1e9},
+	SlidingLog{Limit: 100, Window: 1e9, Entries: 10},
+	TSWTCM{CIR: BitRate(8e6), PIR: BitRate(16e6), Window: 100_000, Seed: 1},
 	TokenBucket{Rate: BitRate(8e6), Burst: 100, Warmup: 1e6}, // with a warm-up, after all kinds
 }
 
@@ -73,13 +73,13 @@ func TestSetProfileBetweenKinds(t *testing.T) {
 		}
 	}
 	// The same numbers in another kind mean something else.
-	m := New(compileProfile(t, SlidingWindow{100, 1000, 1000}))
-	m.SetProfile(0, compileProfile(t, SlidingLog{100, 1000, 1000}))
+	m := New(compileProfile(t, SlidingWindow{Limit: 100, Window: 1000, Slots: 1000}))
+	m.SetProfile(0, compileProfile(t, SlidingLog{Limit: 100, Window: 1000, Entries: 1000}))
 	if got := m.Profile().Kind(); got != kindSlidingLog {
 		t.Errorf("got kind %v after SetProfile of a sliding window, want %v", got, kindSlidingLog)
 	}
 	// Tokens are limited to the new limit.
-	m.SetProfile(0, compileProfile(t, FixedWindow{40, 1e9}))
+	m.SetProfile(0, compileProfile(t, FixedWindow{Limit: 40, Window: 1e9}))
 	if tc, _ := m.Tokens(0); tc != 40 {
 		t.Errorf("got %d tokens, want 40", tc)
 	}
@@ -158,29 +158,62 @@ func TestFamilyErrors(t *testing.T) {
 		{TokenBucket{Rate: BitRate(1), Burst: 38430, Warmup: 1001}, ""},
 		{TokenBucket{Rate: BitRate(1), Burst: 72057595, Warmup: day}, "Burst of 72057595 bytes exceeds the largest burst that 64 bits count exactly at this rate, 72057594 bytes"},
 		{TokenBucket{Rate: Unlimited, Burst: 1, Warmup: day}, "Burst has an unlimited rate, which 64 bits cannot express"},
-		{FixedWindow{0, 999}, "Limit must be above zero\nWindow of 999ns is not between 1µs and 8784h0m0s"},
-		{FixedWindow{1<<47 + 1, 366*day + 1}, "Limit is above 2^47 bytes\nWindow of 8784h0m0.000000001s is not between 1µs and 8784h0m0s"},
-		{FixedWindow{1 << 47, 366 * day}, ""},
-		{FixedWindow{1, 1000}, ""},
-		{SlidingCounter{-1, -5}, "Limit must be above zero\nWindow of -5ns is not between 1µs and 8784h0m0s"},
-		{SlidingCounter{1 << 47, 366 * day}, ""},
-		{SlidingWindow{1, 1000, 0}, "Slots 0 are not between 1 and 4096"},
-		{SlidingWindow{0, 0, 4097}, "Slots 4097 are not between 1 and 4096\nLimit must be above zero\nWindow of 0s is not between 1µs and 8784h0m0s"},
-		{SlidingWindow{1, 1000, 3}, "Slots 3 do not divide a window of 1µs into whole nanoseconds"},
-		{SlidingWindow{1, 4096, 4096}, ""},
-		{SlidingLog{1, 1000, 0}, "Entries 0 are not between 1 and 1048576"},
-		{SlidingLog{1, 999, 1<<20 + 1}, "Entries 1048577 are not between 1 and 1048576\nWindow of 999ns is not between 1µs and 8784h0m0s"},
-		{SlidingLog{1, 1000, 1 << 20}, ""},
+		{
+			FixedWindow{Limit: 0, Window: 999},
+			"Limit must be above zero\nWindow of 999ns is not between 1µs and 8784h0m0s",
+		},
+		{
+			FixedWindow{Limit: 1<<47 + 1, Window: 366*day + 1},
+			"Limit is above 2^47 bytes\nWindow of 8784h0m0.000000001s is not between 1µs and 8784h0m0s",
+		},
+		{FixedWindow{Limit: 1 << 47, Window: 366 * day}, ""},
+		{FixedWindow{Limit: 1, Window: 1000}, ""},
+		{
+			SlidingCounter{Limit: -1, Window: -5},
+			"Limit must be above zero\nWindow of -5ns is not between 1µs and 8784h0m0s",
+		},
+		{SlidingCounter{Limit: 1 << 47, Window: 366 * day}, ""},
+		{SlidingWindow{Limit: 1, Window: 1000, Slots: 0}, "Slots 0 are not between 1 and 4096"},
+		{
+			SlidingWindow{Limit: 0, Window: 0, Slots: 4097},
+			"Slots 4097 are not between 1 and 4096\n" +
+				"Limit must be above zero\n" +
+				"Window of 0s is not between 1µs and 8784h0m0s",
+		},
+		{
+			SlidingWindow{Limit: 1, Window: 1000, Slots: 3},
+			"Slots 3 do not divide a window of 1µs into whole nanoseconds",
+		},
+		{SlidingWindow{Limit: 1, Window: 4096, Slots: 4096}, ""},
+		{SlidingLog{Limit: 1, Window: 1000, Entries: 0}, "Entries 0 are not between 1 and 1048576"},
+		{
+			SlidingLog{Limit: 1, Window: 999, Entries: 1<<20 + 1},
+			"Entries 1048577 are not between 1 and 1048576\nWindow of 999ns is not between 1µs and 8784h0m0s",
+		},
+		{SlidingLog{Limit: 1, Window: 1000, Entries: 1 << 20}, ""},
 		{TSWTCM{}, "CIR must be above zero (RFC 2859 §2)\nPIR must be above zero (RFC 2859 §2)\nWindow of 0s is not between 1µs and 1h0m0s"},
-		{TSWTCM{ok, BitRate(8e6 - 1), time.Hour + 1, 0}, "PIR 7999999bit is below CIR 8mbit: it must be equal or greater (RFC 2859 §2)\nWindow of 1h0m0.000000001s is not between 1µs and 1h0m0s"},
-		{TSWTCM{ok, Rate{}, time.Hour, 0}, "PIR must be above zero (RFC 2859 §2)"},
-		{TSWTCM{Rate{5, 0}, ok, time.Hour, 0}, "CIR needs a period above zero"},
-		{TSWTCM{ok, ok, time.Hour, math.MaxUint64}, ""},
-		{TSWTCM{ok, ByteRate(1<<46/3600 + 1), time.Hour, 0}, "PIR allows more than 2^46 bytes in a window"},
-		{TSWTCM{ok, ByteRate(1 << 46 / 3600), time.Hour, 0}, ""},
-		{TSWTCM{ok, Rate{1<<46 + 1, time.Hour}, time.Hour, 0}, "PIR allows more than 2^46 bytes in a window"},
-		{TSWTCM{ok, Rate{1 << 46, time.Hour}, time.Hour, 0}, ""},
-		{TSWTCM{Unlimited, Unlimited, time.Hour, 0}, "CIR allows more than 2^46 bytes in a window\nPIR allows more than 2^46 bytes in a window"},
+		{
+			TSWTCM{CIR: ok, PIR: BitRate(8e6 - 1), Window: time.Hour + 1, Seed: 0},
+			"PIR 7999999bit is below CIR 8mbit: it must be equal or greater (RFC 2859 §2)\n" +
+				"Window of 1h0m0.000000001s is not between 1µs and 1h0m0s",
+		},
+		{TSWTCM{CIR: ok, PIR: Rate{}, Window: time.Hour, Seed: 0}, "PIR must be above zero (RFC 2859 §2)"},
+		{TSWTCM{CIR: Rate{5, 0}, PIR: ok, Window: time.Hour, Seed: 0}, "CIR needs a period above zero"},
+		{TSWTCM{CIR: ok, PIR: ok, Window: time.Hour, Seed: math.MaxUint64}, ""},
+		{
+			TSWTCM{CIR: ok, PIR: ByteRate(1<<46/3600 + 1), Window: time.Hour, Seed: 0},
+			"PIR allows more than 2^46 bytes in a window",
+		},
+		{TSWTCM{CIR: ok, PIR: ByteRate(1 << 46 / 3600), Window: time.Hour, Seed: 0}, ""},
+		{
+			TSWTCM{CIR: ok, PIR: Rate{1<<46 + 1, time.Hour}, Window: time.Hour, Seed: 0},
+			"PIR allows more than 2^46 bytes in a window",
+		},
+		{TSWTCM{CIR: ok, PIR: Rate{1 << 46, time.Hour}, Window: time.Hour, Seed: 0}, ""},
+		{
+			TSWTCM{CIR: Unlimited, PIR: Unlimited, Window: time.Hour, Seed: 0},
+			"CIR allows more than 2^46 bytes in a window\nPIR allows more than 2^46 bytes in a window",
+		},
 		{TokenBucket{Rate: Rate{}, Burst: 0, Warmup: -1}, "Warmup of -1ns is not between 1µs and 24h0m0s\nRate must be above zero\nBurst must be above zero"},
 	} {
 		p, err := test.params.Profile()
@@ -203,7 +236,7 @@ func TestFamilyErrors(t *testing.T) {
 
 func TestIntegersOfAllKinds(t *testing.T) {
 	// Each bucket fits 64 bits with its own unit, but not with a common one.
-	apart, err := compileProfile(t, TRTCM{BitRate(1e9 - 1), 1 << 26, BitRate(1e9), 1 << 50}).Integers()
+	apart, err := compileProfile(t, TRTCM{CIR: BitRate(1e9 - 1), CBS: 1 << 26, PIR: BitRate(1e9), PBS: 1 << 50}).Integers()
 	if want := (Integers{[2]int64{8e9, 8}, [2]int64{1e9 - 1, 1}, [2]int64{1 << 26, 1 << 50}, true, false, true, Green, 0, false}); err != nil || apart != want {
 		t.Errorf("got %+v, %v, want %+v", apart, err, want)
 	}
@@ -231,14 +264,20 @@ func TestIntegersBounds(t *testing.T) {
 		params compiler
 		want   string // begin of the error; empty if there is none
 	}{
-		{TRTCM{odd, 72057594, BitRate(1e9), 1 << 56}, ""},
-		{TRTCM{odd, 72057595, BitRate(1e9), 1 << 56}, "CBS of 72057595 bytes exceeds"},
-		{TRTCM{odd, 72057594, BitRate(1e9), 1<<56 + 1}, "PBS of 72057594037927937 bytes exceeds"},
-		{TRTCM{odd, 72057594, Rate{1 << 50, 1}, 1 << 59}, ""},
-		{TRTCM{odd, 72057594, Rate{1<<50 + 1, 1}, 1 << 59}, "PBS has a rate too fast or too fine"},
-		{TRTCM{odd, 1, Unlimited, 1}, "PBS has an unlimited rate"},
-		{TRTCM4115{odd, 1, Unlimited, 1, false}, "EBS has an unlimited rate"},
-		{SRTCM{Unlimited, 1, 1}, "CBS has an unlimited rate"},
+		{TRTCM{CIR: odd, CBS: 72057594, PIR: BitRate(1e9), PBS: 1 << 56}, ""},
+		{TRTCM{CIR: odd, CBS: 72057595, PIR: BitRate(1e9), PBS: 1 << 56}, "CBS of 72057595 bytes exceeds"},
+		{
+			TRTCM{CIR: odd, CBS: 72057594, PIR: BitRate(1e9), PBS: 1<<56 + 1},
+			"PBS of 72057594037927937 bytes exceeds",
+		},
+		{TRTCM{CIR: odd, CBS: 72057594, PIR: Rate{1 << 50, 1}, PBS: 1 << 59}, ""},
+		{
+			TRTCM{CIR: odd, CBS: 72057594, PIR: Rate{1<<50 + 1, 1}, PBS: 1 << 59},
+			"PBS has a rate too fast or too fine",
+		},
+		{TRTCM{CIR: odd, CBS: 1, PIR: Unlimited, PBS: 1}, "PBS has an unlimited rate"},
+		{TRTCM4115{CIR: odd, CBS: 1, EIR: Unlimited, EBS: 1}, "EBS has an unlimited rate"},
+		{SRTCM{CIR: Unlimited, CBS: 1, EBS: 1}, "CBS has an unlimited rate"},
 		{TokenBucket{Rate: Unlimited, Burst: 1}, "Burst has an unlimited rate"},
 	} {
 		_, err := compileProfile(t, test.params).Integers()

@@ -41,7 +41,7 @@ func TestStaleTimeGrantsNoMore(t *testing.T) {
 }
 
 func TestColorEach(t *testing.T) {
-	p := compileProfile(t, SRTCM{BitRate(1e6), 1500, 3000})
+	p := compileProfile(t, SRTCM{CIR: BitRate(1e6), CBS: 1500, EBS: 3000})
 	a, b := New(p), New(p)
 	colors := make([]Color, 4)
 	ColorEach([]*Meter{&a, &b, &a, &a}, 5, []int{1500, 1000, 3000, 1}, nil, colors)
@@ -51,7 +51,7 @@ func TestColorEach(t *testing.T) {
 }
 
 func TestNewWithTokens(t *testing.T) {
-	p := compileProfile(t, TRTCM{BitRate(8e6), 1000, BitRate(16e6), 2000})
+	p := compileProfile(t, TRTCM{CIR: BitRate(8e6), CBS: 1000, PIR: BitRate(16e6), PBS: 2000})
 	m := NewWithTokens(p, 0, -5)
 	if m.Begun() {
 		t.Error("the clock has begun before the first call")
@@ -69,16 +69,16 @@ func TestNewWithTokens(t *testing.T) {
 }
 
 func TestSetProfile(t *testing.T) {
-	slow := compileProfile(t, SRTCM{BitRate(1), 3000, 5000})
+	slow := compileProfile(t, SRTCM{CIR: BitRate(1), CBS: 3000, EBS: 5000})
 	for _, test := range []struct {
 		to     compiler
 		tc, te int64
 	}{
-		{SRTCM{BitRate(8e6), 3000, 5000}, 2000, 5000},
-		{SRTCM{BitRate(999_999_937), 1500, 9000}, 1500, 5000},
-		{TRTCM{BitRate(1), 2001, BitRate(7), 400}, 2000, 400},
+		{SRTCM{CIR: BitRate(8e6), CBS: 3000, EBS: 5000}, 2000, 5000},
+		{SRTCM{CIR: BitRate(999_999_937), CBS: 1500, EBS: 9000}, 1500, 5000},
+		{TRTCM{CIR: BitRate(1), CBS: 2001, PIR: BitRate(7), PBS: 400}, 2000, 400},
 		{TokenBucket{Rate: Rate{3, 7}, Burst: 1999}, 1999, 0},
-		{SRTCM{BitRate(8e9), 50e6, 1 << 30}, 2000, 5000},
+		{SRTCM{CIR: BitRate(8e9), CBS: 50e6, EBS: 1 << 30}, 2000, 5000},
 	} {
 		m := New(slow)
 		m.Color(0, 1000, Green)
@@ -90,7 +90,7 @@ func TestSetProfile(t *testing.T) {
 }
 
 func TestExplain(t *testing.T) {
-	p := compileProfile(t, TRTCM{BitRate(8e6), 1000, BitRate(16e6), 2000})
+	p := compileProfile(t, TRTCM{CIR: BitRate(8e6), CBS: 1000, PIR: BitRate(16e6), PBS: 2000})
 	m := New(p)
 	m.Color(0, 900, Green)
 	got := m.Explain(50_000, 200, Green)
@@ -122,18 +122,32 @@ func TestErrors(t *testing.T) {
 		params compiler
 		want   string
 	}{
-		{SRTCM{ok, 0, 0}, "CBS and EBS are both zero"},
-		{SRTCM{Rate{}, 1, 0}, "CIR must be above zero"},
-		{SRTCM{Rate{-1, 1}, -1, 0}, "CIR is negative\nCBS is negative"},
-		{SRTCM{Rate{1, 0}, 1, 0}, "CIR needs a period above zero"},
-		{TRTCM{ok, 0, ok, 0}, "CBS must be above zero (RFC 2698 §2)\nPBS must be above zero"},
-		{TRTCM{ok, 1, BitRate(1e6 - 1), 1}, "PIR 999999bit is below CIR 1mbit"},
-		{TRTCM4115{ok, 0, ok, 0, false}, "CBS and EBS are both zero"},
+		{SRTCM{CIR: ok, CBS: 0, EBS: 0}, "CBS and EBS are both zero"},
+		{SRTCM{CIR: Rate{}, CBS: 1, EBS: 0}, "CIR must be above zero"},
+		{SRTCM{CIR: Rate{-1, 1}, CBS: -1, EBS: 0}, "CIR is negative\nCBS is negative"},
+		{SRTCM{CIR: Rate{1, 0}, CBS: 1, EBS: 0}, "CIR needs a period above zero"},
+		{
+			TRTCM{CIR: ok, CBS: 0, PIR: ok, PBS: 0},
+			"CBS must be above zero (RFC 2698 §2)\nPBS must be above zero",
+		},
+		{TRTCM{CIR: ok, CBS: 1, PIR: BitRate(1e6 - 1), PBS: 1}, "PIR 999999bit is below CIR 1mbit"},
+		{TRTCM4115{CIR: ok, CBS: 0, EIR: ok, EBS: 0}, "CBS and EBS are both zero"},
 		{TokenBucket{Rate: ok}, "Burst must be above zero"},
-		{TRTCM{BitRate(20e6), 0, BitRate(10e6), 0}, "PIR 10mbit is below CIR 20mbit: it must be equal or greater (RFC 2698 §2)\nCBS must be above zero (RFC 2698 §2)\nPBS must be above zero (RFC 2698 §2)"},
+		{
+			TRTCM{CIR: BitRate(20e6), CBS: 0, PIR: BitRate(10e6), PBS: 0},
+			"PIR 10mbit is below CIR 20mbit: it must be equal or greater (RFC 2698 §2)\n" +
+				"CBS must be above zero (RFC 2698 §2)\n" +
+				"PBS must be above zero (RFC 2698 §2)",
+		},
 		{TokenBucket{Rate: BitRate(1), Burst: 1<<59 + 1}, "Burst of 576460752303423489 bytes is above 2^59"},
-		{TRTCM{Rate{}, 1, BitRate(1), 1<<59 + 1}, "CIR must be above zero (RFC 2698 §2)\nPBS of 576460752303423489 bytes is above 2^59"},
-		{TRTCM4115{Rate{1, math.MaxInt64}, 1, Rate{1, math.MaxInt64 - 1}, 1, true}, "EIR 1B/2562047h47m16.854775806s and CIR 1B/2562047h47m16.854775807s have no common unit that 64 bits count exactly, which coupling needs"},
+		{
+			TRTCM{CIR: Rate{}, CBS: 1, PIR: BitRate(1), PBS: 1<<59 + 1},
+			"CIR must be above zero (RFC 2698 §2)\nPBS of 576460752303423489 bytes is above 2^59",
+		},
+		{
+			TRTCM4115{CIR: Rate{1, math.MaxInt64}, CBS: 1, EIR: Rate{1, math.MaxInt64 - 1}, EBS: 1, Coupling: true},
+			"EIR 1B/2562047h47m16.854775806s and CIR 1B/2562047h47m16.854775807s have no common unit that 64 bits count exactly, which coupling needs",
+		},
 	} {
 		_, err := test.params.Profile()
 		var field *FieldError
@@ -143,11 +157,11 @@ func TestErrors(t *testing.T) {
 	}
 	// The largest values are valid.
 	compileProfile(t, TokenBucket{Rate: BitRate(1), Burst: 1 << 59})
-	compileProfile(t, TRTCM{Rate{1, math.MaxInt64}, 1 << 59, Rate{math.MaxInt64, 1}, 1 << 59})
+	compileProfile(t, TRTCM{CIR: Rate{1, math.MaxInt64}, CBS: 1 << 59, PIR: Rate{math.MaxInt64, 1}, PBS: 1 << 59})
 }
 
 func TestLengthsBeyondEveryBurst(t *testing.T) {
-	p := compileProfile(t, SRTCM{BitRate(1), 72057594, 72057594})
+	p := compileProfile(t, SRTCM{CIR: BitRate(1), CBS: 72057594, EBS: 72057594})
 	for _, n := range []int{-1, math.MinInt, math.MaxInt, 72057595} {
 		m := New(p)
 		if got := m.Color(0, n, Green); got != Red {
@@ -201,7 +215,7 @@ func TestParseColor(t *testing.T) {
 // TestLocked offers far more than the rate from several goroutines, each with its own clock
 // reading, and checks the bytes that passed against the bound.
 func TestLocked(t *testing.T) {
-	p := compileProfile(t, TRTCM{BitRate(80e6), 10_000, BitRate(160e6), 20_000})
+	p := compileProfile(t, TRTCM{CIR: BitRate(80e6), CBS: 10_000, PIR: BitRate(160e6), PBS: 20_000})
 	l := NewLocked(p)
 	begin := time.Now()
 	var mu sync.Mutex
@@ -240,7 +254,7 @@ func TestLocked(t *testing.T) {
 }
 
 func TestAllocations(t *testing.T) {
-	p := compileProfile(t, SRTCM{BitRate(1e9), 1500, 1500})
+	p := compileProfile(t, SRTCM{CIR: BitRate(1e9), CBS: 1500, EBS: 1500})
 	m := New(p)
 	l := NewLocked(p)
 	lengths, colors, meters := make([]int, 32), make([]Color, 32), make([]*Meter, 32)

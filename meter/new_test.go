@@ -14,7 +14,7 @@ import (
 // TestRestore restores meters. They have refilled since they were saved, as the originals
 // have, less a part of a byte in each bucket.
 func TestRestore(t *testing.T) {
-	p := compileProfile(t, SRTCM{BitRate(8e6), 5000, 3000}) // a byte per µs
+	p := compileProfile(t, SRTCM{CIR: BitRate(8e6), CBS: 5000, EBS: 3000}) // a byte per µs
 	m := Restore(p, 1_000_000, 2500, 0)
 	if tc, te := m.Tokens(2_234_567); tc != 3734 || te != 0 {
 		t.Errorf("got %d, %d tokens, want 3734, 0: 1234.567 µs after 2500, 0", tc, te)
@@ -44,7 +44,7 @@ func TestRestore(t *testing.T) {
 }
 
 func TestAllow(t *testing.T) {
-	m := New(compileProfile(t, SRTCM{BitRate(8e6), 100, 50}))
+	m := New(compileProfile(t, SRTCM{CIR: BitRate(8e6), CBS: 100, EBS: 50}))
 	for i, want := range []bool{true, true, false} { // green, yellow, red
 		if got := m.Allow(0, 50+50*(1-i%2)-50*(i/2)); got != want {
 			t.Errorf("packet %d: got %v, want %v", i, got, want)
@@ -66,12 +66,12 @@ func TestAllow(t *testing.T) {
 
 // TestInputColors checks that the old contents of the result slice are not input colors.
 func TestInputColors(t *testing.T) {
-	p := compileProfile(t, SRTCM{BitRate(8e6), 100, 100})
+	p := compileProfile(t, SRTCM{CIR: BitRate(8e6), CBS: 100, EBS: 100})
 	table, err := NewTable[int](p, TableConfig{Keys: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
-	rule := New(compileProfile(t, FixedWindow{200, time.Second}))
+	rule := New(compileProfile(t, FixedWindow{Limit: 200, Window: time.Second}))
 	for name, colors := range map[string]func(before, colors []Color){
 		"Colors":        func(before, colors []Color) { m := New(p); m.Colors(0, []int{100, 100, 100}, before, colors) },
 		"Locked.Colors": func(before, colors []Color) { NewLocked(p).Colors(0, []int{100, 100, 100}, before, colors) },
@@ -206,10 +206,10 @@ func TestUnlimited(t *testing.T) {
 	for _, params := range []compiler{
 		TokenBucket{Rate: Unlimited, Burst: 1500, GCRA: true},
 		TokenBucket{Rate: Unlimited, Burst: 1500},
-		SRTCM{Unlimited, 1500, 0},
-		SRTCM{Unlimited, 1500, 1 << 59},
-		TRTCM{Unlimited, 1500, Unlimited, 1500},
-		TRTCM4115{Unlimited, 1500, BitRate(7), 100, true},
+		SRTCM{CIR: Unlimited, CBS: 1500, EBS: 0},
+		SRTCM{CIR: Unlimited, CBS: 1500, EBS: 1 << 59},
+		TRTCM{CIR: Unlimited, CBS: 1500, PIR: Unlimited, PBS: 1500},
+		TRTCM4115{CIR: Unlimited, CBS: 1500, EIR: BitRate(7), EBS: 100, Coupling: true},
 	} {
 		p := compileProfile(t, params)
 		m := NewWithTokens(p, 0, 0)
@@ -226,7 +226,7 @@ func TestUnlimited(t *testing.T) {
 		}
 	}
 	// No packet is red by the peak rate, and none is green beyond CIR.
-	m := New(compileProfile(t, TRTCM{BitRate(8e6), 1500, Unlimited, 9000}))
+	m := New(compileProfile(t, TRTCM{CIR: BitRate(8e6), CBS: 1500, PIR: Unlimited, PBS: 9000}))
 	for i, want := range []Color{Green, Yellow, Yellow} {
 		if got := m.Color(0, 1500, Green); got != want {
 			t.Errorf("packet %d: got %v, want %v", i, got, want)

@@ -9,7 +9,11 @@ import (
 // set, nor change their verdicts, also if there is only one place for all others, or none.
 func TestTableSetSpray(t *testing.T) {
 	slow := compileProfile(t, TokenBucket{Rate: ByteRate(1000), Burst: 1000})
-	plans := []*Profile{slow, compileProfile(t, TokenBucket{Rate: ByteRate(5000), Burst: 2000}), compileProfile(t, SRTCM{ByteRate(500), 300, 700})}
+	plans := []*Profile{
+		slow,
+		compileProfile(t, TokenBucket{Rate: ByteRate(5000), Burst: 2000}),
+		compileProfile(t, SRTCM{CIR: ByteRate(500), CBS: 300, EBS: 700}),
+	}
 	for _, config := range []TableConfig{{Keys: 100}, {Keys: 100, Idle: true}, {Keys: 11}, {Keys: 10}, {Keys: 10, Idle: true}} {
 		table, err := NewTable[uint64](slow, config)
 		if err != nil {
@@ -61,7 +65,7 @@ func TestTableSetSpray(t *testing.T) {
 func TestTableSet(t *testing.T) {
 	small := compileProfile(t, TokenBucket{Rate: ByteRate(1000), Burst: 1000})
 	large := compileProfile(t, TokenBucket{Rate: ByteRate(2000), Burst: 5000})
-	srtcm := compileProfile(t, SRTCM{ByteRate(1000), 3000, 3000})
+	srtcm := compileProfile(t, SRTCM{CIR: ByteRate(1000), CBS: 3000, EBS: 3000})
 	table, _ := NewTable[string](small, TableConfig{Keys: 3})
 	has := func(key string, now, want int64) {
 		t.Helper()
@@ -125,7 +129,8 @@ func TestTableSet(t *testing.T) {
 		t.Errorf("Set of a NaN: got %v and %d keys", err, floats.Len())
 	}
 	logs, _ := NewTable[int](small, TableConfig{Keys: 65})
-	if err := logs.Set(1, 0, compileProfile(t, SlidingLog{10, 1e9, 1 << 20})); err == nil || logs.Len() != 0 {
+	long := compileProfile(t, SlidingLog{Limit: 10, Window: 1e9, Entries: 1 << 20})
+	if err := logs.Set(1, 0, long); err == nil || logs.Len() != 0 {
 		t.Errorf("Set of a log that is too large: got %v and %d keys", err, logs.Len())
 	}
 	if panicOf(func() { _ = table.Set("f", 0, nil) }) != noProfile {
@@ -182,7 +187,10 @@ func TestTableSetEach(t *testing.T) {
 // its first call, and if it needs a longer log.
 func TestTableSetAllocatesNothing(t *testing.T) {
 	p := compileProfile(t, TokenBucket{Rate: BitRate(8e6), Burst: 1000})
-	own := []*Profile{compileProfile(t, TRTCM{BitRate(8e6), 1000, BitRate(9e6), 1000}), compileProfile(t, SlidingLog{1000, 1e9, 3})}
+	own := []*Profile{
+		compileProfile(t, TRTCM{CIR: BitRate(8e6), CBS: 1000, PIR: BitRate(9e6), PBS: 1000}),
+		compileProfile(t, SlidingLog{Limit: 1000, Window: 1e9, Entries: 3}),
+	}
 	table, _ := NewTable[uint64](p, TableConfig{Keys: 3000})
 	shards, err := NewShards[uint64](p, TableConfig{Keys: 3000}, 3)
 	if err != nil {
@@ -236,9 +244,18 @@ func TestTableSetMemory(t *testing.T) {
 		want int // bytes
 	}{
 		{p, plain + 1000*pointerSize},
-		{compileProfile(t, SlidingLog{10, 1e9, 7}), plain + 1000*pointerSize + 1001*7*16},
-		{compileProfile(t, SlidingLog{10, 1e9, 3}), plain + 1000*pointerSize + 1001*7*16},
-		{compileProfile(t, SlidingLog{10, 1e9, 8}), plain + 1000*pointerSize + 1001*8*16},
+		{
+			compileProfile(t, SlidingLog{Limit: 10, Window: 1e9, Entries: 7}),
+			plain + 1000*pointerSize + 1001*7*16,
+		},
+		{
+			compileProfile(t, SlidingLog{Limit: 10, Window: 1e9, Entries: 3}),
+			plain + 1000*pointerSize + 1001*7*16,
+		},
+		{
+			compileProfile(t, SlidingLog{Limit: 10, Window: 1e9, Entries: 8}),
+			plain + 1000*pointerSize + 1001*8*16,
+		},
 	} {
 		if err := table.Set(uint64(i), 0, test.p); err != nil {
 			t.Fatal(err)
@@ -287,7 +304,7 @@ func TestShardsSet(t *testing.T) {
 		}
 	}
 	table, _ := NewShards[int](p, TableConfig{Keys: 2}, 2)
-	if err := table.SetProfile(0, compileProfile(t, SlidingLog{10, 1e9, 3})); err == nil {
+	if err := table.SetProfile(0, compileProfile(t, SlidingLog{Limit: 10, Window: 1e9, Entries: 3})); err == nil {
 		t.Error("SetProfile to a log succeeded")
 	}
 }
@@ -296,7 +313,9 @@ func TestShardsSet(t *testing.T) {
 // cannot bring one, unless all keys have had such logs from the beginning.
 func TestShardsLogs(t *testing.T) {
 	bucket := compileProfile(t, TokenBucket{Rate: ByteRate(1000), Burst: 1000})
-	log := func(entries int) *Profile { return compileProfile(t, SlidingLog{1000, 1e9, entries}) }
+	log := func(entries int) *Profile {
+		return compileProfile(t, SlidingLog{Limit: 1000, Window: 1e9, Entries: entries})
+	}
 	shards, err := NewShards[int](bucket, TableConfig{Keys: 1 << 20}, 1024)
 	if err != nil {
 		t.Fatal(err)

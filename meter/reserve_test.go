@@ -206,10 +206,10 @@ func TestSetProfileEndsReservations(t *testing.T) {
 		TokenBucket{Rate: BitRate(8e6), Burst: 100, GCRA: true},
 		nil, // the same profile
 		TokenBucket{Rate: Rate{1, 1000}, Burst: 1000},
-		SRTCM{Rate{1, 1000}, 100, 100},
-		FixedWindow{100, 1e9},
-		SlidingCounter{100, 1e9},
-		SlidingLog{100, 1e9, 10},
+		SRTCM{CIR: Rate{1, 1000}, CBS: 100, EBS: 100},
+		FixedWindow{Limit: 100, Window: 1e9},
+		SlidingCounter{Limit: 100, Window: 1e9},
+		SlidingLog{Limit: 100, Window: 1e9, Entries: 10},
 		TokenBucket{Rate: Rate{1, 1000}, Burst: 100, Warmup: 1e6},
 	} {
 		m := New(begin)

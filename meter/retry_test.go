@@ -137,7 +137,7 @@ func TestRetryAfter(t *testing.T) {
 
 // TestRetryAfterTSW has times at which the average is low enough.
 func TestRetryAfterTSW(t *testing.T) {
-	p := compileProfile(t, TSWTCM{BitRate(8e6), BitRate(16e6), time.Millisecond, 1})
+	p := compileProfile(t, TSWTCM{CIR: BitRate(8e6), PIR: BitRate(16e6), Window: time.Millisecond, Seed: 1})
 	m := New(p) // 1000 bytes per window
 	m.Color(0, 3000, Green)
 	after, ok := m.RetryAfter(0, 100)
@@ -161,7 +161,7 @@ func TestRetryAfterTSW(t *testing.T) {
 // TestResetAfterTSW has averages that end after more than half of the longest Duration, and
 // never within it. An average of a units ends when a * Window < Window + dt.
 func TestResetAfterTSW(t *testing.T) {
-	p := compileProfile(t, TSWTCM{BitRate(8e6), BitRate(16e6), time.Second, 1})
+	p := compileProfile(t, TSWTCM{CIR: BitRate(8e6), PIR: BitRate(16e6), Window: time.Second, Seed: 1})
 	for _, test := range []struct {
 		n     int
 		after int64
@@ -193,7 +193,7 @@ func TestRetryAfterBounds(t *testing.T) {
 	if after, ok := m.RetryAfter(at-1, 100); ok {
 		t.Errorf("100 bytes after more than a Duration: got %d, want none", after)
 	}
-	both := New(compileProfile(t, TRTCM{fast, 200, fast, 100}))
+	both := New(compileProfile(t, TRTCM{CIR: fast, CBS: 200, PIR: fast, PBS: 100}))
 	if after, ok := both.RetryAfter(0, 100); after != 0 || !ok {
 		t.Errorf("PBS bytes: got %v, %v, want 0, true", after, ok)
 	}
@@ -212,11 +212,11 @@ func TestRetryAfterBeforeBegin(t *testing.T) {
 		retry, reset int64
 	}{
 		{TokenBucket{Rate: BitRate(8e6), Burst: 100}, 10, 10 * µs, 100 * µs},
-		{SRTCM{BitRate(8e6), 100, 50}, 10, 10 * µs, 150 * µs},
-		{FixedWindow{100, 1000}, 10, 995, 995},
-		{SlidingCounter{100, 1000}, 10, 995 + 100, 995 + 1000},
-		{SlidingWindow{100, 1000, 10}, 10, 995, 995},
-		{SlidingLog{100, 1000, 2}, 10, 1000, 1000},
+		{SRTCM{CIR: BitRate(8e6), CBS: 100, EBS: 50}, 10, 10 * µs, 150 * µs},
+		{FixedWindow{Limit: 100, Window: 1000}, 10, 995, 995},
+		{SlidingCounter{Limit: 100, Window: 1000}, 10, 995 + 100, 995 + 1000},
+		{SlidingWindow{Limit: 100, Window: 1000, Slots: 10}, 10, 995, 995},
+		{SlidingLog{Limit: 100, Window: 1000, Entries: 2}, 10, 1000, 1000},
 	} {
 		m := NewWithTokens(compileProfile(t, test.params), 0, 0)
 		begun := cloneOf(&m)

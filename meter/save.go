@@ -8,24 +8,57 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"time"
 )
 
-// This file has the binary format of meters, format 1. All numbers are little-endian:
+// This file has the binary format of meters, format 2. All numbers are little-endian:
 //
-//	meter   = "mtr" format profile state crc
-//	profile = length name-of-kind parameters      each parameter 8 bytes, in the order of the struct
-//	state   = epoch first second [entries slot n slot n ...]
-//	format, length: 1 byte; epoch, first, second, slot, n: 8; entries: 4
-//	crc     = CRC-32C of all bytes before it, 4 bytes
+//	meter     = "mtr" format profile state crc
+//	profile   = length name-of-kind count parameter...     one parameter after another, in any order
+//	parameter = length name value
+//	value     = 8 bytes; of a Rate 16: Bytes, and then Period
+//	state     = epoch first second [entries slot n slot n ...]
+//	format, length, count: 1 byte; epoch, first, second, slot, n: 8; entries: 4
+//	crc       = CRC-32C of all bytes before it, 4 bytes
 //
-// Only kinds with a log have entries, from the oldest to the newest. save_table.go has the
-// format of tables.
+// Names of kinds and parameters are those of KindInfo. A parameter that is missing has its
+// default. Only kinds with a log have entries, from the oldest to the newest. save_table.go
+// has the format of tables.
+//
+// Format 1, which is only read, has no counts and no names of parameters:
+//
+//	profile = length name-of-kind value...                 in the order of paramsOfFormat1
 
 const (
 	savedMeter  = "mtr"
 	savedTable  = "mtt"
-	savedFormat = 1 // the only format that this program writes and reads
+	savedFormat = 2 // the format that is written
+	oldFormat   = 1 // is also read
 )
+
+// paramsOfFormat1 has the parameters of each kind in the order of format 1. Later kinds and
+// parameters are not in it.
+func paramsOfFormat1(kind string) []string {
+	switch kind {
+	case "token-bucket", "gcra":
+		return []string{"rate", "burst", "warmup", "gcra"}
+	case "srtcm":
+		return []string{"cir", "cbs", "ebs"}
+	case "trtcm":
+		return []string{"cir", "cbs", "pir", "pbs"}
+	case "trtcm4115":
+		return []string{"cir", "cbs", "eir", "ebs", "coupling"}
+	case "fixed-window", "sliding-counter":
+		return []string{"limit", "window"}
+	case "sliding-window":
+		return []string{"limit", "window", "slots"}
+	case "sliding-log":
+		return []string{"limit", "window", "entries"}
+	case "tswtcm":
+		return []string{"cir", "pir", "window", "seed"}
+	}
+	return nil
+}
 
 // castagnoli is made when it is first used. That takes 0.15 ms.
 var castagnoli = sync.OnceValue(func() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) })
@@ -45,13 +78,14 @@ func (m *Meter) AppendBinary(b []byte) ([]byte, error) {
 	return appendChecksum(b, start), nil
 }
 
-// UnmarshalBinary restores a meter that AppendBinary saved, with its parameters. From then on
+// UnmarshalBinary restores a meter that AppendBinary saved, with its parameters, also if an earlier
+// version saved it: parameters that did not exist yet have their defaults. From then on
 // it returns what the saved meter would have returned. It implements
 // encoding.BinaryUnmarshaler. The meter may be the zero Meter. If it already has the same
 // parameters, it keeps its Profile. To go on with other parameters, call SetProfile next.
 //
-// The error says whether the data are of another format, or corrupt. Then nothing has
-// changed. A Reservation from before cannot be canceled any more.
+// The error says whether the data are of another format, corrupt, or have a parameter that this
+// version does not know. Then nothing has changed. A Reservation from before cannot be canceled any more.
 func (m *Meter) UnmarshalBinary(data []byte) error {
 	r := openSaved(data, savedMeter)
 	p := r.profile(m.profile)
@@ -73,33 +107,35 @@ func appendChecksum(b []byte, start int) []byte {
 
 // appendParams appends the kind and the parameters.
 func (p *Profile) appendParams(b []byte) []byte {
-	name := p.kind.String()
-	b = append(append(b, byte(len(name))), name...)
-	for _, v := range paramValues(reflect.ValueOf(p.params)) {
-		var n uint64
-		switch {
-		case v.CanUint():
-			n = v.Uint()
-		case v.CanInt():
-			n = uint64(v.Int())
-		case v.Bool():
-			n = 1
+	kind, params := &kinds[p.kind], reflect.ValueOf(p.params)
+	b = appendName(b, kind.Name)
+	b = append(b, byte(len(kind.Required)+len(kind.Optional)))
+	for _, names := range [...][]string{kind.Required, kind.Optional} {
+		for _, name := range names {
+			b = appendValue(appendName(b, name), field(params, name))
 		}
-		b = binary.LittleEndian.AppendUint64(b, n)
 	}
 	return b
 }
 
-// paramValues returns the fields of a struct, those of a Rate one by one.
-func paramValues(v reflect.Value) (all []reflect.Value) {
-	for i := range v.NumField() {
-		if f := v.Field(i); f.Kind() == reflect.Struct {
-			all = append(all, paramValues(f)...)
-		} else {
-			all = append(all, f)
-		}
+func appendName(b []byte, name string) []byte { return append(append(b, byte(len(name))), name...) }
+
+// appendValue appends the value of a parameter.
+func appendValue(b []byte, v reflect.Value) []byte {
+	var n uint64
+	switch {
+	case v.Type() == reflect.TypeFor[Rate]():
+		rate := v.Interface().(Rate)
+		b = binary.LittleEndian.AppendUint64(b, uint64(rate.Bytes))
+		n = uint64(rate.Period)
+	case v.CanUint():
+		n = v.Uint()
+	case v.CanInt():
+		n = uint64(v.Int())
+	case v.Bool():
+		n = 1
 	}
-	return all
+	return binary.LittleEndian.AppendUint64(b, n)
 }
 
 // appendState appends the state of a meter and the used entries of its log.
@@ -131,9 +167,10 @@ func (p *Profile) appendState(b []byte, s state, log []entry) []byte {
 
 // savedReader reads what AppendBinary wrote. After an error it returns zeros.
 type savedReader struct {
-	rest []byte
-	log  []entry // of the latest state
-	err  error
+	rest   []byte
+	format byte
+	log    []entry // of the latest state
+	err    error
 }
 
 // openSaved checks the format and the checksum.
@@ -143,12 +180,13 @@ func openSaved(data []byte, magic string) *savedReader {
 	switch {
 	case len(data) < head+sum || string(data[:len(magic)]) != magic:
 		r.err = errors.New("not a saved " + map[string]string{savedMeter: "meter", savedTable: "table"}[magic])
-	case data[len(magic)] != savedFormat:
-		r.err = fmt.Errorf("saved state has format %d, this program reads format %d", data[len(magic)], savedFormat)
+	case data[len(magic)] != savedFormat && data[len(magic)] != oldFormat:
+		r.err = fmt.Errorf("saved state has format %d, this program reads formats %d and %d",
+			data[len(magic)], oldFormat, savedFormat)
 	case binary.LittleEndian.Uint32(data[len(data)-sum:]) != crc32.Checksum(data[:len(data)-sum], castagnoli()):
 		r.err = errCorrupt
 	default:
-		r.rest = data[head : len(data)-sum]
+		r.format, r.rest = data[len(magic)], data[head:len(data)-sum]
 	}
 	return r
 }
@@ -193,29 +231,29 @@ func (r *savedReader) int64() int64 {
 	return 0
 }
 
+func (r *savedReader) name() string {
+	if n := r.next(1); n != nil {
+		return string(r.next(int(n[0])))
+	}
+	return ""
+}
+
 // profile reads and compiles parameters. If those of like are the same, it returns like.
 func (r *savedReader) profile(like *Profile) *Profile {
-	var name string
-	if b := r.next(1); b != nil {
-		name = string(r.next(int(b[0])))
-	}
+	name := r.name()
 	k := slices.IndexFunc(kinds[:], func(k KindInfo) bool { return k.Name == name })
 	if k < 0 {
 		r.fail(fmt.Errorf("saved meter has the unknown kind %q", name))
 		return nil
 	}
 	v := reflect.New(reflect.TypeOf(kinds[k].Defaults)).Elem()
-	for _, f := range paramValues(v) {
-		switch n := r.int64(); {
-		case f.CanUint():
-			f.SetUint(uint64(n))
-		case f.CanInt() && f.OverflowInt(n):
-			r.fail(errCorrupt)
-		case f.CanInt():
-			f.SetInt(n)
-		default:
-			f.SetBool(n != 0)
+	v.Set(reflect.ValueOf(kinds[k].Defaults))
+	if r.format == oldFormat {
+		for _, name := range paramsOfFormat1(name) {
+			r.value(field(v, name))
 		}
+	} else {
+		r.params(v, &kinds[k])
 	}
 	params := v.Interface().(Params)
 	if like != nil && like.params == params {
@@ -231,6 +269,47 @@ func (r *savedReader) profile(like *Profile) *Profile {
 		r.fail(errCorrupt)
 	}
 	return p
+}
+
+// params reads the parameters of a kind into a struct with its defaults.
+func (r *savedReader) params(v reflect.Value, kind *KindInfo) {
+	count := r.next(1)
+	if count == nil {
+		return
+	}
+	left := slices.Concat(kind.Required, kind.Optional)
+	for range count[0] {
+		name := r.name()
+		i := slices.Index(left, name)
+		switch {
+		case r.err != nil:
+			return
+		case i < 0:
+			r.fail(fmt.Errorf("saved meter of kind %s has the parameter %q, which is unknown or repeated",
+				kind.Name, name))
+			return
+		}
+		left = slices.Delete(left, i, i+1)
+		r.value(field(v, name))
+	}
+}
+
+// value reads the value of a parameter.
+func (r *savedReader) value(v reflect.Value) {
+	if rate, ok := v.Addr().Interface().(*Rate); ok {
+		*rate = Rate{Bytes: r.int64(), Period: time.Duration(r.int64())}
+		return
+	}
+	switch n := r.int64(); {
+	case v.CanUint():
+		v.SetUint(uint64(n))
+	case v.CanInt() && v.OverflowInt(n):
+		r.fail(errCorrupt)
+	case v.CanInt():
+		v.SetInt(n)
+	default:
+		v.SetBool(n != 0)
+	}
 }
 
 // state reads the state of a meter with a profile. The log is valid until the next call.

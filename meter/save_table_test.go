@@ -42,7 +42,8 @@ func restoredTable[K comparable](t testing.TB, table *Table[K], p *Profile) *Tab
 // TestTableRestoreSmaller restores into a table with fewer keys. The most recently used keys and
 // those that were set stay.
 func TestTableRestoreSmaller(t *testing.T) {
-	p, own := compileProfile(t, TokenBucket{Rate: ByteRate(1), Burst: 1000}), compileProfile(t, SRTCM{ByteRate(1), 100, 100})
+	p := compileProfile(t, TokenBucket{Rate: ByteRate(1), Burst: 1000})
+	own := compileProfile(t, SRTCM{CIR: ByteRate(1), CBS: 100, EBS: 100})
 	table, _ := NewTable[int](p, TableConfig{Keys: 10})
 	for key := range 10 {
 		table.Color(key, 0, 10, Green)
@@ -89,7 +90,7 @@ func TestTableRestoreSmaller(t *testing.T) {
 
 // TestTableRestoreErrors has data that are not a saved table. The table stays as it was.
 func TestTableRestoreErrors(t *testing.T) {
-	p := compileProfile(t, SlidingLog{3000, time.Second, 10})
+	p := compileProfile(t, SlidingLog{Limit: 3000, Window: time.Second, Entries: 10})
 	table, _ := NewTable[uint16](p, TableConfig{Keys: 3})
 	if err := table.Set(2, 0, compileProfile(t, TokenBucket{Rate: ByteRate(1), Burst: 1000})); err != nil {
 		t.Fatal(err)
@@ -125,7 +126,8 @@ func TestTableRestoreErrors(t *testing.T) {
 	check(resum(6, 1), "corrupt")       //
 	check(resum(6+8+1, 128), "corrupt") // a negative debt
 	large, _ := NewTable[uint16](p, TableConfig{Keys: 65})
-	if err := large.Set(1, 0, compileProfile(t, SlidingLog{3000, time.Second, 1 << 19})); err != nil {
+	log := compileProfile(t, SlidingLog{Limit: 3000, Window: time.Second, Entries: 1 << 19})
+	if err := large.Set(1, 0, log); err != nil {
 		t.Fatal(err)
 	}
 	logs, _ := large.AppendBinary(nil)
@@ -138,7 +140,8 @@ func TestTableRestoreErrors(t *testing.T) {
 // TestShardsSaved restores Shards into another number of them, and into a Table and back.
 func TestShardsSaved(t *testing.T) {
 	r := logged(t)
-	p, own := compileProfile(t, TokenBucket{Rate: ByteRate(1), Burst: 1000}), compileProfile(t, SlidingLog{100, time.Second, 5})
+	p := compileProfile(t, TokenBucket{Rate: ByteRate(1), Burst: 1000})
+	own := compileProfile(t, SlidingLog{Limit: 100, Window: time.Second, Entries: 5})
 	newShards := func(n int) *Shards[string] {
 		shards, err := NewShards[string](p, TableConfig{Keys: 4000}, n)
 		if err != nil {

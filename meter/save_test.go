@@ -3,6 +3,7 @@ package meter
 import (
 	"encoding"
 	"encoding/binary"
+	"encoding/hex"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -102,12 +103,12 @@ func TestMeterSaved(t *testing.T) {
 
 // TestMeterRestoreErrors has data that are not a saved meter. The meter stays as it was.
 func TestMeterRestoreErrors(t *testing.T) {
-	p := compileProfile(t, SlidingLog{3000, time.Second, 10})
+	p := compileProfile(t, SlidingLog{Limit: 3000, Window: time.Second, Entries: 10})
 	m := New(p)
 	m.Color(1000, 500, Green)
 	m.Color(2000, 600, Green)
 	good, _ := m.AppendBinary(nil)
-	had := New(compileProfile(t, SRTCM{BitRate(8e6), 3000, 4000}))
+	had := New(compileProfile(t, SRTCM{CIR: BitRate(8e6), CBS: 3000, EBS: 4000}))
 	had.Color(5, 700, Green)
 	before := had.Clone()
 	check := func(data []byte, want string) {
@@ -129,7 +130,7 @@ func TestMeterRestoreErrors(t *testing.T) {
 	check(append(slices.Clone(good), 0), "corrupt")
 	newer := slices.Clone(good)
 	newer[3]++
-	check(newer, "format 2, this program reads format 1")
+	check(newer, "format 3, this program reads formats 1 and 2")
 	check([]byte("mtt\x01 a table of keys"), "not a saved meter")
 	resum := func(change func(b []byte) []byte) []byte {
 		return appendChecksum(change(slices.Clone(good[:len(good)-4])), 0)
@@ -137,9 +138,9 @@ func TestMeterRestoreErrors(t *testing.T) {
 	check(resum(func(b []byte) []byte { return b[:len(b)-1] }), "corrupt")
 	check(resum(func(b []byte) []byte { return append(b, 0) }), "corrupt")
 	check(resum(func(b []byte) []byte { b[5]++; return b }), `unknown kind "tliding-log"`)
-	const limit = 4 + 1 + len("sliding-log")
+	const limit = 4 + 1 + len("sliding-log") + 1 + 1 + len("limit")
 	check(resum(func(b []byte) []byte { b[limit+7] = 0x80; return b }), "invalid: Limit must be above zero")
-	const epoch = limit + 3*8
+	const epoch = limit + 8 + 1 + len("window") + 8 + 1 + len("entries") + 8
 	for i, word := range []int64{math.MinInt64, 1101, 3} { // the epoch, the sum and the number of entries
 		check(resum(func(b []byte) []byte {
 			binary.LittleEndian.PutUint64(b[epoch+8*i:], uint64(word))
@@ -156,6 +157,8 @@ func FuzzRestoreMeter(f *testing.F) {
 		m.Color(1000, 500, Green)
 		data, _ := m.AppendBinary(nil)
 		f.Add(data[:len(data)-4], int64(2000), 700)
+		old, _ := hex.DecodeString(saved.format1)
+		f.Add(old[:len(old)-4], int64(2000), 700)
 	}
 	f.Fuzz(func(t *testing.T, data []byte, now int64, n int) {
 		var m Meter
@@ -205,7 +208,7 @@ func useRestored(t *testing.T, m *Meter, now int64, n int) {
 		now += int64(n)
 	}
 	m.Shift(now, time.Duration(n)<<20)
-	m.SetProfile(now, compileProfile(t, TRTCM{BitRate(8e6), 3000, BitRate(9e6), 4000}))
+	m.SetProfile(now, compileProfile(t, TRTCM{CIR: BitRate(8e6), CBS: 3000, PIR: BitRate(9e6), PBS: 4000}))
 	if tc, te := m.Tokens(now); tc < 0 || tc > 3000 || te < 0 || te > 4000 {
 		t.Fatalf("got %d and %d tokens after SetProfile", tc, te)
 	}
@@ -216,11 +219,11 @@ func TestRestoreBounds(t *testing.T) {
 	bucket := TokenBucket{Rate: BitRate(8e6), Burst: 3000}
 	warm := TokenBucket{Rate: BitRate(8e6), Burst: 3000, Warmup: time.Second}
 	full := compileProfile(t, warm).rule.(warmUp).unit * 3000
-	wide1 := TokenBucket{Rate: BitRate(1), Burst: 1 << 59} // 8e9 units in a byte
-	wide2 := TRTCM{BitRate(1), 1 << 59, BitRate(2), 100}   // 8e9 and 4e9
+	wide1 := TokenBucket{Rate: BitRate(1), Burst: 1 << 59}                   // 8e9 units in a byte
+	wide2 := TRTCM{CIR: BitRate(1), CBS: 1 << 59, PIR: BitRate(2), PBS: 100} // 8e9 and 4e9
 	const most, far = maxGained + maxUnits, math.MaxInt64
-	log := SlidingLog{3000, time.Second, 3}
-	slots := SlidingWindow{3000, time.Second, 10}
+	log := SlidingLog{Limit: 3000, Window: time.Second, Entries: 3}
+	slots := SlidingWindow{Limit: 3000, Window: time.Second, Slots: 10}
 	for _, test := range []struct {
 		params compiler
 		ok     bool
@@ -257,18 +260,28 @@ func TestRestoreBounds(t *testing.T) {
 		{wide2, false, state{0, 0, -1}, []entry{{0, 0}}},
 		{wide2, false, state{0, 0, 0}, nil},
 		{wide2, false, state{0, 0, 0}, []entry{{0, 0}, {0, 0}}},
-		{FixedWindow{9, time.Second}, true, state{0, 9, 0}, nil},
-		{FixedWindow{9, time.Second}, false, state{0, 10, 0}, nil},
-		{FixedWindow{9, time.Second}, false, state{0, -1, 0}, nil},
-		{FixedWindow{9, time.Second}, false, state{0, 0, 1}, nil},
-		{SlidingCounter{9, time.Second}, true, state{0, 9, 9}, nil},
-		{SlidingCounter{9, time.Second}, false, state{0, 10, 9}, nil},
-		{SlidingCounter{9, time.Second}, false, state{0, 9, 10}, nil},
-		{SlidingCounter{9, time.Second}, false, state{0, -1, 0}, nil},
-		{SlidingCounter{9, time.Second}, false, state{0, 0, -1}, nil},
-		{TSWTCM{BitRate(8), BitRate(8), time.Second, 1}, true, state{0, maxAvg, -1}, nil},
-		{TSWTCM{BitRate(8), BitRate(8), time.Second, 1}, false, state{0, maxAvg + 1, 0}, nil},
-		{TSWTCM{BitRate(8), BitRate(8), time.Second, 1}, false, state{0, -1, 0}, nil},
+		{FixedWindow{Limit: 9, Window: time.Second}, true, state{0, 9, 0}, nil},
+		{FixedWindow{Limit: 9, Window: time.Second}, false, state{0, 10, 0}, nil},
+		{FixedWindow{Limit: 9, Window: time.Second}, false, state{0, -1, 0}, nil},
+		{FixedWindow{Limit: 9, Window: time.Second}, false, state{0, 0, 1}, nil},
+		{SlidingCounter{Limit: 9, Window: time.Second}, true, state{0, 9, 9}, nil},
+		{SlidingCounter{Limit: 9, Window: time.Second}, false, state{0, 10, 9}, nil},
+		{SlidingCounter{Limit: 9, Window: time.Second}, false, state{0, 9, 10}, nil},
+		{SlidingCounter{Limit: 9, Window: time.Second}, false, state{0, -1, 0}, nil},
+		{SlidingCounter{Limit: 9, Window: time.Second}, false, state{0, 0, -1}, nil},
+		{
+			TSWTCM{CIR: BitRate(8), PIR: BitRate(8), Window: time.Second, Seed: 1},
+			true,
+			state{0, maxAvg, -1},
+			nil,
+		},
+		{
+			TSWTCM{CIR: BitRate(8), PIR: BitRate(8), Window: time.Second, Seed: 1},
+			false,
+			state{0, maxAvg + 1, 0},
+			nil,
+		},
+		{TSWTCM{CIR: BitRate(8), PIR: BitRate(8), Window: time.Second, Seed: 1}, false, state{0, -1, 0}, nil},
 		{log, true, state{far, 3000, 3}, []entry{{1, 1}, {5, 1000}, {far, 1999}}},
 		{log, true, state{notBegun, 3000, 0}, nil},
 		{log, false, state{notBegun, 3001, 0}, nil},

@@ -158,7 +158,7 @@ func TestShardsKeys(t *testing.T) {
 // TestShardsConcurrent makes all calls for the same keys from several goroutines. At the end All
 // returns the keys that are in the table, and they can be deleted.
 func TestShardsConcurrent(t *testing.T) {
-	p := compileProfile(t, SlidingLog{1000, 1e9, 5})
+	p := compileProfile(t, SlidingLog{Limit: 1000, Window: 1e9, Entries: 5})
 	shards, err := NewShards[uint64](p, TableConfig{Keys: 64}, 4)
 	if err != nil {
 		t.Fatal(err)
@@ -242,7 +242,7 @@ func TestShardsSavedAtChange(t *testing.T) {
 // TestTableErrors has each error of a table.
 func TestTableErrors(t *testing.T) {
 	bucket := compileProfile(t, TokenBucket{Rate: BitRate(8e6), Burst: 10})
-	log := compileProfile(t, SlidingLog{10, 1e9, 1 << 20})
+	log := compileProfile(t, SlidingLog{Limit: 10, Window: 1e9, Entries: 1 << 20})
 	for _, test := range []struct {
 		p      *Profile
 		config TableConfig
@@ -276,7 +276,9 @@ func TestTableErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	table.Color(1, 0, 4, Green)
-	if err := table.SetProfile(0, compileProfile(t, SlidingLog{10, 1e9, 5})); err == nil || err.Error() != "type of a table cannot change to or from a kind with a log" {
+	otherLog := compileProfile(t, SlidingLog{Limit: 10, Window: 1e9, Entries: 5})
+	const want = "type of a table cannot change to or from a kind with a log"
+	if err := table.SetProfile(0, otherLog); err == nil || err.Error() != want {
 		t.Error(err)
 	}
 	if tc, _, _ := table.Tokens(1, 0); tc != 6 {
@@ -291,14 +293,14 @@ func TestMemory(t *testing.T) {
 		want   int
 	}{
 		{TokenBucket{Rate: BitRate(8e6), Burst: 10}, state},
-		{FixedWindow{10, 1e9}, state},
-		{SlidingWindow{10, 1e9, 10}, state + 160},
-		{SlidingLog{10, 1e9, 1000}, state + 16000},
+		{FixedWindow{Limit: 10, Window: 1e9}, state},
+		{SlidingWindow{Limit: 10, Window: 1e9, Slots: 10}, state + 160},
+		{SlidingLog{Limit: 10, Window: 1e9, Entries: 1000}, state + 16000},
 		// The largest rates of which 64 bits per bucket are enough, and those above.
-		{SRTCM{Rate{1 << 50, 1}, 10, 10}, state},
-		{SRTCM{Rate{1<<50 + 1, 1}, 10, 10}, state + 16},
-		{TRTCM{Rate{1, 1}, 10, Rate{1 << 50, 1}, 10}, state},
-		{TRTCM{Rate{1, 1}, 10, Rate{1<<50 + 1, 1}, 10}, state + 16},
+		{SRTCM{CIR: Rate{1 << 50, 1}, CBS: 10, EBS: 10}, state},
+		{SRTCM{CIR: Rate{1<<50 + 1, 1}, CBS: 10, EBS: 10}, state + 16},
+		{TRTCM{CIR: Rate{1, 1}, CBS: 10, PIR: Rate{1 << 50, 1}, PBS: 10}, state},
+		{TRTCM{CIR: Rate{1, 1}, CBS: 10, PIR: Rate{1<<50 + 1, 1}, PBS: 10}, state + 16},
 	} {
 		if got := compileProfile(t, test.params).Memory(); got != test.want {
 			t.Errorf("%+v: got %d, want %d", test.params, got, test.want)
@@ -308,7 +310,7 @@ func TestMemory(t *testing.T) {
 	if got := table.Memory(); got < 30_000*(8+24+8+5) || got > 30_000*(8+24+8+6+2)+100 {
 		t.Errorf("table of 30,000 keys: got %d bytes, want %d to %d", got, 30_000*(8+24+8+5), 30_000*(8+24+8+6+2)+100)
 	}
-	table, _ = NewTable[uint64](compileProfile(t, SlidingLog{10, 1e9, 7}), TableConfig{Keys: 1000})
+	table, _ = NewTable[uint64](compileProfile(t, SlidingLog{Limit: 10, Window: 1e9, Entries: 7}), TableConfig{Keys: 1000})
 	if got := table.Memory(); got < 1000*(8+24+8+5+7*16) || got > 1000*(8+24+8+6+2+7*16)+100 {
 		t.Errorf("table of 1000 logs: got %d bytes, want %d to %d", got, 1000*(8+24+8+5+7*16), 1000*(8+24+8+6+2+7*16)+100)
 	}
@@ -319,11 +321,11 @@ func TestFamilyAllocatesNothing(t *testing.T) {
 	for _, params := range []compiler{
 		TokenBucket{Rate: BitRate(8e6), Burst: 1000},
 		TokenBucket{Rate: BitRate(8e6), Burst: 1000, Warmup: 1e6},
-		FixedWindow{1000, 1e6},
-		SlidingWindow{1000, 1e6, 10},
-		SlidingCounter{1000, 1e6},
-		SlidingLog{1000, 1e6, 10},
-		TSWTCM{BitRate(8e6), BitRate(8e6), 1e6, 1},
+		FixedWindow{Limit: 1000, Window: 1e6},
+		SlidingWindow{Limit: 1000, Window: 1e6, Slots: 10},
+		SlidingCounter{Limit: 1000, Window: 1e6},
+		SlidingLog{Limit: 1000, Window: 1e6, Entries: 10},
+		TSWTCM{CIR: BitRate(8e6), PIR: BitRate(8e6), Window: 1e6, Seed: 1},
 	} {
 		p := compileProfile(t, params)
 		m := New(p)

@@ -37,7 +37,8 @@ func TestShift(t *testing.T) {
 
 // TestShiftTable shifts the meters of all keys, and the shared one.
 func TestShiftTable(t *testing.T) {
-	p, own := compileProfile(t, TokenBucket{Rate: ByteRate(1000), Burst: 5000}), compileProfile(t, SlidingLog{5000, time.Second, 5})
+	p := compileProfile(t, TokenBucket{Rate: ByteRate(1000), Burst: 5000})
+	own := compileProfile(t, SlidingLog{Limit: 5000, Window: time.Second, Entries: 5})
 	table, _ := NewTable[int](p, TableConfig{Keys: 3, Idle: true})
 	shards, err := NewShards[int](p, TableConfig{Keys: 400}, 4)
 	if err != nil {

@@ -21,7 +21,7 @@ func TestTrace(t *testing.T) {
 		params compiler
 		rows   []row
 	}{
-		{"srTCM: equal conforms, one more does not", SRTCM{mega, 100, 50}, []row{
+		{"srTCM: equal conforms, one more does not", SRTCM{CIR: mega, CBS: 100, EBS: 50}, []row{
 			{0, 101, Green, Red, 100, 50},
 			{0, 100, Green, Green, 0, 50},
 			{0, 51, Green, Red, 0, 50},
@@ -29,7 +29,7 @@ func TestTrace(t *testing.T) {
 			{0, 1, Green, Red, 0, 0},
 			{0, 0, Green, Green, 0, 0},
 		}},
-		{"srTCM: green does not debit E, C is filled before E", SRTCM{mega, 100, 50}, []row{
+		{"srTCM: green does not debit E, C is filled before E", SRTCM{CIR: mega, CBS: 100, EBS: 50}, []row{
 			{0, 60, Green, Green, 40, 50},
 			{0, 50, Green, Yellow, 40, 0},
 			{59 * µs, 99, Yellow, Red, 99, 0},
@@ -38,7 +38,7 @@ func TestTrace(t *testing.T) {
 			{61 * µs, 1, Yellow, Yellow, 100, 0},
 			{111 * µs, 100, Green, Green, 0, 50},
 		}},
-		{"srTCM: overflow counts once, whatever the verdict in between", SRTCM{mega, 100, 50}, []row{
+		{"srTCM: overflow counts once, whatever the verdict in between", SRTCM{CIR: mega, CBS: 100, EBS: 50}, []row{
 			{0, 50, Yellow, Yellow, 100, 0},
 			{10 * µs, 200, Green, Red, 100, 10},
 			{10 * µs, 200, Green, Red, 100, 10},
@@ -46,22 +46,22 @@ func TestTrace(t *testing.T) {
 			{20 * µs, 5, Red, Red, 100, 15},
 			{55 * µs, 50, Yellow, Yellow, 100, 0},
 		}},
-		{"srTCM: yellow never takes from C, red takes nothing", SRTCM{mega, 100, 50}, []row{
+		{"srTCM: yellow never takes from C, red takes nothing", SRTCM{CIR: mega, CBS: 100, EBS: 50}, []row{
 			{0, 51, Yellow, Red, 100, 50},
 			{0, 50, Yellow, Yellow, 100, 0},
 			{0, 10, Red, Red, 100, 0},
 			{0, 0, Red, Red, 100, 0},
 		}},
-		{"srTCM: CBS zero", SRTCM{mega, 0, 50}, []row{
+		{"srTCM: CBS zero", SRTCM{CIR: mega, CBS: 0, EBS: 50}, []row{
 			{0, 50, Green, Yellow, 0, 0},
 			{10 * µs, 11, Green, Red, 0, 10},
 			{10 * µs, 10, Green, Yellow, 0, 0},
 		}},
-		{"srTCM: EBS zero", SRTCM{mega, 100, 0}, []row{
+		{"srTCM: EBS zero", SRTCM{CIR: mega, CBS: 100, EBS: 0}, []row{
 			{0, 100, Green, Green, 0, 0},
 			{500 * µs, 1, Yellow, Red, 100, 0},
 		}},
-		{"trTCM: green debits both", TRTCM{mega, 100, BitRate(16e6), 150}, []row{
+		{"trTCM: green debits both", TRTCM{CIR: mega, CBS: 100, PIR: BitRate(16e6), PBS: 150}, []row{
 			{0, 151, Green, Red, 100, 150},
 			{0, 100, Green, Green, 0, 50},
 			{0, 51, Green, Red, 0, 50},
@@ -71,7 +71,7 @@ func TestTrace(t *testing.T) {
 			{10 * µs, 10, Green, Red, 10, 9},
 			{11 * µs, 11, Green, Green, 0, 0},
 		}},
-		{"trTCM: yellow spends only P, red nothing", TRTCM{mega, 100, mega, 100}, []row{
+		{"trTCM: yellow spends only P, red nothing", TRTCM{CIR: mega, CBS: 100, PIR: mega, PBS: 100}, []row{
 			{0, 100, Red, Red, 100, 100},
 			{0, 100, Yellow, Yellow, 100, 0},
 			{0, 1, Yellow, Red, 100, 0},
@@ -110,7 +110,7 @@ func TestTrace(t *testing.T) {
 			{1*µs + 999, 1, Green, Red, 0, 0},
 			{2 * µs, 1, Green, Green, 0, 0},
 		}},
-		{"a clock that steps back refills nothing and loses nothing", TRTCM{mega, 100, mega, 100}, []row{
+		{"a clock that steps back refills nothing and loses nothing", TRTCM{CIR: mega, CBS: 100, PIR: mega, PBS: 100}, []row{
 			{1000 * µs, 100, Green, Green, 0, 0},
 			{0, 1, Green, Red, 0, 0},
 			{999 * µs, 1, Green, Red, 0, 0},

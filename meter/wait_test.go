@@ -54,13 +54,13 @@ func TestWait(t *testing.T) {
 	for _, params := range []compiler{
 		TokenBucket{Rate: ByteRate(1000), Burst: 10},
 		TokenBucket{Rate: ByteRate(1000), Burst: 30, Warmup: time.Second},
-		SRTCM{ByteRate(1000), 10, 10},
-		TRTCM{ByteRate(1000), 10, ByteRate(1000), 10},
+		SRTCM{CIR: ByteRate(1000), CBS: 10, EBS: 10},
+		TRTCM{CIR: ByteRate(1000), CBS: 10, PIR: ByteRate(1000), PBS: 10},
 		TRTCM4115{CIR: ByteRate(1000), CBS: 10, EIR: ByteRate(1), EBS: 10},
-		FixedWindow{10, time.Second},
-		SlidingWindow{10, time.Second, 10},
-		SlidingCounter{10, time.Second},
-		SlidingLog{10, time.Second, 3},
+		FixedWindow{Limit: 10, Window: time.Second},
+		SlidingWindow{Limit: 10, Window: time.Second, Slots: 10},
+		SlidingCounter{Limit: 10, Window: time.Second},
+		SlidingLog{Limit: 10, Window: time.Second, Entries: 3},
 	} {
 		for _, begin := range []int64{10, 0} {
 			synctest.Test(t, func(t *testing.T) {
@@ -201,7 +201,10 @@ func TestWaitLongest(t *testing.T) {
 // TestWaitConcurrent waits in many goroutines, also for the race detector. Together they get no
 // more than burst and rate.
 func TestWaitConcurrent(t *testing.T) {
-	for _, params := range []compiler{TokenBucket{Rate: ByteRate(1000), Burst: 10}, FixedWindow{10, 10 * time.Millisecond}} {
+	for _, params := range []compiler{
+		TokenBucket{Rate: ByteRate(1000), Burst: 10},
+		FixedWindow{Limit: 10, Window: 10 * time.Millisecond},
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			clock := bubbleClock()
 			l := NewLocked(compileProfile(t, params))
