@@ -28,6 +28,8 @@ func (x *tcExport) matches(what string, match dataplane.Match) (list []exportedM
 	for _, p := range prefixLists {
 		*p.list(m) = separate(*p.list(m))
 	}
+	x.Unsaid(what, m, "tc has no such condition",
+		"Src", "Dst", "Proto", "SPort", "DPort", "DSCP", "VLAN", "PCP", "Mark", "EtherType", "Length", "Customer")
 	ip := needsIP(m)
 	vlan := len(m.VLAN)+len(m.PCP) > 0
 	all := slices.Equal(m.Length, anyLength) && !ip && !vlan && len(m.EtherType) == 0
