@@ -48,7 +48,7 @@ func (cisco) Export(p *dataplane.Policy, name string) *Export {
 // findLink finds the link that all queues share.
 func (e *ciscoExporter) findLink(p *dataplane.Policy) {
 	levels := map[int]int{}
-	for _, q := range p.Queues {
+	for _, q := range allQueues(p) {
 		if ownRate(q) {
 			continue
 		}
@@ -61,7 +61,7 @@ func (e *ciscoExporter) findLink(p *dataplane.Policy) {
 	if e.link == nil {
 		return
 	}
-	for _, q := range p.Queues {
+	for _, q := range allQueues(p) {
 		if ownRate(q) {
 			e.Cannot("queue %s has a rate of its own beside link %s, which all queues of the policy share", q.Name, e.link.Name)
 		}

@@ -92,6 +92,7 @@ func (e *ciscoExporter) etherType(c *dataplane.Class, name string) string {
 // lists writes the access lists for addresses, protocols and ports, and returns the statements
 // that refer to them.
 func (e *ciscoExporter) lists(c *dataplane.Class, name string) []string {
+	e.checkPorts(&c.Match, c.Name)
 	var groups []string
 	for _, family := range e.families(c) {
 		entries, ok := e.entries(&c.Match, family == 6)

@@ -243,6 +243,16 @@ func inAccessList(m *dataplane.Match) bool {
 	return len(m.Src)+len(m.Dst)+len(m.Proto)+len(m.SPort)+len(m.DPort) > 0
 }
 
+// checkPorts names ports of protocols that have none on routers: they refuse such a condition.
+func (e *exporter) checkPorts(m *dataplane.Match, class string) {
+	protocols, _ := singles(m.Proto, 256)
+	for _, n := range protocols {
+		if !slices.Contains([]uint32{6, 17, 132}, n) && len(m.SPort)+len(m.DPort) > 0 {
+			e.Cannot("class %s: ports of protocol %d: the router has those of tcp, udp and sctp", class, n)
+		}
+	}
+}
+
 // accessListFields returns the fields of a condition that lists for IP versions, see families,
 // express. The EtherTypes of other packets are not among them.
 func accessListFields(m *dataplane.Match) []string {

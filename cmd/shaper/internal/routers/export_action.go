@@ -53,6 +53,19 @@ func (e *exporter) queueOf(c *dataplane.Class, colors []meter.Color) (q *datapla
 	return q
 }
 
+// allQueues returns the queues of a policy: those with a name of their own, and others that actions use.
+func allQueues(p *dataplane.Policy) []*dataplane.Queue {
+	all := slices.Clone(p.Queues)
+	for i := range p.Classes {
+		for color := range meter.Red + 1 {
+			if q := p.Classes[i].Action(color).Queue; q != nil && !slices.Contains(all, q) {
+				all = append(all, q)
+			}
+		}
+	}
+	return all
+}
+
 // checkQueue names the parts of a queue that no router has.
 func (e *exporter) checkQueue(p *dataplane.Policy, q *dataplane.Queue) {
 	what := "queue " + q.Name

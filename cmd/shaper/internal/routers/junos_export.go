@@ -13,7 +13,7 @@ import (
 func (junos) Export(p *dataplane.Policy, name string) *Export {
 	e := &junosExporter{newExporter()}
 	e.checkPolicy(p)
-	for _, q := range p.Queues { // also those that no class uses
+	for _, q := range allQueues(p) {
 		e.Cannot("queue %s: the router shapes by class-of-service, which is not exported", q.Name)
 	}
 	name = e.checkName("name", name)
@@ -172,6 +172,7 @@ func (e *junosExporter) from(m *dataplane.Match, class, family string) (lines []
 	add("destination-port", values(m.DPort))
 	add(dscpKey, dscpWords(m.DSCP))
 	add("packet-length", values(m.Length))
+	e.checkPorts(m, class)
 	written := append(accessListFields(m), "DSCP", "Length")
 	e.Unsaid("class "+class, m, "a filter of an IP family has no such condition", written...)
 	return lines

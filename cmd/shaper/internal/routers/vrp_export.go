@@ -128,6 +128,7 @@ func (e *vrpExporter) protocols(c *dataplane.Class) (lines []string) {
 
 // accessLists writes access lists for addresses, protocols, ports and DSCPs.
 func (e *vrpExporter) accessLists(c *dataplane.Class) (lines []string) {
+	e.checkPorts(&c.Match, c.Name)
 	for _, family := range e.families(c) {
 		rules, ok := vrpRules(&c.Match, family == 6)
 		if !ok {
