@@ -24,15 +24,15 @@ var rooms = []struct {
 	{"cmd/shaper/internal/quota", nil, nil},
 	{"cmd/shaper/internal/chrome", nil, nil},
 	{"cmd/shaper/internal/report", []string{"cmd/shaper/internal/say", "dataplane"}, []string{"cmd/shaper/internal/chrome"}},
-	{"cmd/shaper/internal/say", []string{"cmd/shaper/internal/policyfile", "dataplane", "marker", "meter", "meter/shared", "queue"}, nil},
+	{"cmd/shaper/internal/say", []string{"cmd/shaper/internal/policyfile", "dataplane", "internal/unsaid", "marker", "meter", "meter/shared", "queue"}, []string{"internal/policytest"}},
 	{"cmd/shaper/internal/strictjson", nil, nil},
 	{"cmd/shaper/internal/changes", []string{"cmd/shaper/internal/strictjson", "internal/safedir"}, nil},
 	{"cmd/shaper/internal/pattern", nil, nil},
 	{"cmd/shaper/internal/policyfile", []string{"cmd/shaper/internal/calendar", "cmd/shaper/internal/changes", "cmd/shaper/internal/pattern", "dataplane", "marker", "meter", "queue"}, nil},
 	{
 		"cmd/shaper",
-		[]string{"cmd/shaper", "dataplane", "dataplane/kernel", "dataplane/replay", "dataplane/replay/filter", "dataplane/tap", "internal/safedir", "marker", "meter", "meter/shared", "meter/shared/lease", "meter/shared/lease/world", "queue"},
-		[]string{"bpf", "dataplane/nettest", "meter/shared/storetest"},
+		[]string{"cmd/shaper", "dataplane", "dataplane/kernel", "dataplane/replay", "dataplane/replay/filter", "dataplane/tap", "internal/safedir", "internal/unsaid", "marker", "meter", "meter/shared", "meter/shared/lease", "meter/shared/lease/world", "queue"},
+		[]string{"bpf", "dataplane/nettest", "internal/policytest", "meter/shared/storetest"},
 	},
 	{"dataplane/nettest", nil, nil},
 	{"dataplane/replay", []string{"dataplane"}, []string{"meter", "queue"}},
@@ -48,7 +48,9 @@ var rooms = []struct {
 	{"meter", nil, []string{"meter/metertest"}},
 	{"meter/metertest", nil, nil}, // the model shares no code
 	{"bpf", nil, nil},
+	{"internal/policytest", []string{"dataplane", "meter", "queue"}, nil},
 	{"internal/safedir", nil, nil},
+	{"internal/unsaid", nil, nil},
 }
 
 // TestRooms checks the direction of imports, also of tests, that meter imports only the

@@ -66,6 +66,17 @@ func customers(a, b *policyfile.File) (out []Change) {
 	return out
 }
 
+// knownCustomer has the fields that same and part compare: the conversion fails to compile if
+// there is another one.
+type knownCustomer struct {
+	Name     string
+	Prefixes []netip.Prefix
+	VLANs    []uint32
+	Plan     *dataplane.ServicePlan
+}
+
+var _ = knownCustomer(dataplane.Customer{})
+
 // same reports whether two customers are the same without a look at the order of their
 // addresses: most of a million are.
 func same(from, to *book, a, b *dataplane.Customer) bool {

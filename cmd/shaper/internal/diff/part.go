@@ -36,6 +36,13 @@ func (p *part) add(key, text string, exact any) {
 	p.properties = append(p.properties, property{key: key, text: text, exact: fmt.Sprint(exact)})
 }
 
+// addRest adds the fields of a part that are set and not in known.
+func (p *part) addRest(of any, known ...string) {
+	for _, rest := range say.Rest(of, known...) {
+		p.add(rest.Key, rest.Text, rest.Text)
+	}
+}
+
 // addList adds a list whose order has no meaning. none is the text of an empty list.
 func (p *part) addList(key, none string, list []string) {
 	slices.Sort(list)
@@ -56,6 +63,7 @@ func parts(file *policyfile.File) []part {
 	whole := part{kind: "policy"}
 	whole.add("length", say.Length(p.Length), p.Length)
 	whole.add("unclassified packets", map[bool]string{true: "drop", false: "pass"}[p.DropUnclassified], p.DropUnclassified)
+	whole.addRest(p, "Length", "DropUnclassified", "Classes", "Meters", "Queues", "Links", "Envelopes", "Customers")
 	out := []part{whole}
 	for i := range p.Classes {
 		out = append(out, classPart(p, &p.Classes[i]))
@@ -73,6 +81,7 @@ func parts(file *policyfile.File) []part {
 	for _, l := range say.SharedLinks(p) {
 		named := part{kind: "link", name: l.Name}
 		named.add("rate", l.Rate.String(), l.Rate)
+		named.addRest(l, "Name", "Rate")
 		out = append(out, named)
 	}
 	for _, e := range p.Envelopes {
@@ -82,6 +91,7 @@ func parts(file *policyfile.File) []part {
 		table := part{kind: "customers"}
 		table.add("key", c.Key.String(), c.Key)
 		table.add("nested", fmt.Sprint(c.Nested), c.Nested)
+		table.addRest(c, "Key", "Nested", "Plans", "List")
 		out = append(out, table)
 		packets := countsPackets(p)
 		for _, plan := range c.Plans {
@@ -103,6 +113,7 @@ func classPart(p *dataplane.Policy, c *dataplane.Class) part {
 		out.addMeter(c.Meter)
 	}
 	out.addActions([3]*dataplane.Action{new(c.Action(meter.Green)), new(c.Action(meter.Yellow)), new(c.Action(meter.Red))})
+	out.addRest(c, "Name", "Match", "Meter", "Green", "Yellow", "Red")
 	return out
 }
 
@@ -112,8 +123,13 @@ func (p *part) addMatch(m *dataplane.Match) {
 	}
 	p.addList("match src", "any", texts(m.Src, netip.Prefix.String))
 	p.addList("match dst", "any", texts(m.Dst, netip.Prefix.String))
+	rest := *m
 	for _, f := range dataplane.MatchFields {
 		p.addList("match "+f.Name, "any", texts(*f.List(m), func(r dataplane.Range) string { return say.Range(f.Name, r) }))
+		*f.List(&rest) = nil
+	}
+	for _, other := range say.Rest(&rest, "Src", "Dst", "Customer") {
+		p.add("match "+other.Key, other.Text, other.Text)
 	}
 }
 
@@ -159,11 +175,12 @@ func (p *part) addMeter(m *dataplane.Meter) {
 		}
 		p.addList("precolor", "all green", colors)
 		p.properties[len(p.properties)-1].of = "color"
+		p.addRest(m.PreColor, "From", "Map")
 	}
 	p.add("count", map[bool]string{true: "packets", false: "bytes"}[m.Packets], m.Packets)
 	p.add("initial", initialText(m.Initial), initialText(m.Initial))
 	if m.Per.By != dataplane.NoKey {
-		p.add("per", m.Per.String(), []any{m.Per.By, m.Per.Mask4(), m.Per.Mask6()})
+		p.add("per", m.Per.String(), exactKey(m.Per))
 		p.add("keys", say.Grouped(int64(policyfile.Keys(m))), policyfile.Keys(m))
 		p.add("evict", map[bool]string{true: "idle", false: "lru"}[m.Idle], m.Idle)
 	}
@@ -178,9 +195,17 @@ func (p *part) addMeter(m *dataplane.Meter) {
 	if m.Then != nil {
 		p.add("then", m.Then.Name, m.Then.Name)
 	}
+	p.addRest(m,
+		"Name", "Params", "Aware", "PreColor", "Initial", "Packets", "Then", "Per", "Keys", "Idle",
+		"Envelope", "Rank", "CIRMax", "EIRMax", "Budget")
 	for i := range p.properties[before:] {
 		p.properties[before+i].meter = true
 	}
+}
+
+// exactKey returns what differs between two keys: a length of 0 is that of the whole address.
+func exactKey(k dataplane.Key) []any {
+	return []any{k.By, k.Mask4(), k.Mask6(), say.Rest(k, "By", "V4", "V6")}
 }
 
 // addParameters adds the parameters of a meter.
@@ -234,6 +259,7 @@ func envelopePart(e *dataplane.Envelope) part {
 	out.addLimits(cirmax, eirmax, e.Packets, "no limit")
 	out.add("count", map[bool]string{true: "packets", false: "bytes"}[e.Packets], e.Packets)
 	out.add("coupling", fmt.Sprint(e.Coupling), e.Coupling)
+	out.addRest(e, "Name", "CIRMax", "EIRMax", "Packets", "Coupling")
 	return out
 }
 
@@ -248,7 +274,7 @@ func (p *part) addQueue(q *dataplane.Queue, queues []*dataplane.Queue) {
 		case "limit":
 			exact = [...]int64{int64(q.Time), q.Bytes, q.Packets}
 		case "fair":
-			exact = []any{q.Fair.By, q.Fair.Mask4(), q.Fair.Mask6()}
+			exact = exactKey(q.Fair)
 		case "wred":
 			color, thresholds, _ := strings.Cut(text, " ")
 			key, text, exact = key+" "+color, thresholds, earlyOf(q, color)
@@ -284,6 +310,7 @@ func planPart(plan *dataplane.ServicePlan, packets bool, rules policyfile.Rules)
 	out := part{kind: "plan", name: plan.Name}
 	out.addService(plan, packets)
 	out.addActions([3]*dataplane.Action{plan.Green, plan.Yellow, plan.Red})
+	out.addRest(plan, "Name", "Params", "Queue", "Green", "Yellow", "Red")
 	if q := rules.Quota; q != nil {
 		text := fmt.Sprintf("%s B every %v (%s), then plan %s", say.Grouped(q.Limit), q.Every, calendar.ZoneName(q.Zone), q.Then)
 		out.add("quota", text, text)

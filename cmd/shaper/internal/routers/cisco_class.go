@@ -176,7 +176,7 @@ func setMark(marks map[string]string, words []string) (err error) {
 		}
 	}
 	if field == "" {
-		return errors.New(unsaid(strings.Join(words, " ")))
+		return errors.New(noSuchAction(strings.Join(words, " ")))
 	}
 	if len(a.words) != 1 {
 		return errors.New("only a fixed value can be set")

@@ -48,7 +48,7 @@ func (cisco) Export(p *dataplane.Policy, name string) *Export {
 // findLink finds the link that all queues share.
 func (e *ciscoExporter) findLink(p *dataplane.Policy) {
 	levels := map[int]int{}
-	for _, q := range p.Queues {
+	for _, q := range allQueues(p) {
 		if ownRate(q) {
 			continue
 		}
@@ -61,7 +61,7 @@ func (e *ciscoExporter) findLink(p *dataplane.Policy) {
 	if e.link == nil {
 		return
 	}
-	for _, q := range p.Queues {
+	for _, q := range allQueues(p) {
 		if ownRate(q) {
 			e.Cannot("queue %s has a rate of its own beside link %s, which all queues of the policy share", q.Name, e.link.Name)
 		}
@@ -112,7 +112,7 @@ func (e *ciscoExporter) class(p *dataplane.Policy, i int) {
 			for _, mark := range sortedMarks(a) {
 				e.printf("  set %s\n", e.mark(c, mark, map[dataplane.Field]string{dataplane.DSCP: "dscp %s", dataplane.PCP: "cos %s", dataplane.MPLSTC: "mpls experimental topmost %s"}))
 			}
-			e.checkECN(c, a)
+			e.checkAction(c, a)
 		}
 	} else {
 		e.police(c, m)
@@ -146,7 +146,7 @@ func (e *ciscoExporter) police(c *dataplane.Class, m policer) {
 		for _, mark := range sortedMarks(a) {
 			e.printf("   %s-action %s\n", what, e.mark(c, mark, map[dataplane.Field]string{dataplane.DSCP: "set-dscp-transmit %s", dataplane.PCP: "set-cos-transmit %s", dataplane.MPLSTC: "set-mpls-exp-topmost-transmit %s"}))
 		}
-		e.checkECN(c, a)
+		e.checkAction(c, a)
 	}
 }
 
@@ -178,7 +178,7 @@ func (e *ciscoExporter) queue(p *dataplane.Policy, q *dataplane.Queue) {
 	}
 	switch {
 	case q.Fair == dataplane.Key{}:
-	case q.Fair.String() == "flow":
+	case q.Fair == dataplane.Key{By: dataplane.ByFlow}:
 		e.printf("  fair-queue\n")
 	default:
 		e.Cannot("queue %s: fair: %v: the router has queues for flows only", q.Name, q.Fair)

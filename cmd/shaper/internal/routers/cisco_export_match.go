@@ -18,6 +18,7 @@ const (
 // classMap writes the condition of a class. Parts with alternatives get a class map of their own.
 func (e *ciscoExporter) classMap(c *dataplane.Class, name string) {
 	m := &c.Match
+	written := []string{"DSCP", "PCP", "VLAN", "Length"}
 	var lines []string
 	if words := dscpWords(m.DSCP); len(words) > 0 {
 		lines = append(lines, e.either(name+"-DSCP", "match dscp", words, mostDSCP))
@@ -39,20 +40,17 @@ func (e *ciscoExporter) classMap(c *dataplane.Class, name string) {
 		}
 		lines = append(lines, fmt.Sprintf("match packet length min %d max %d", m.Length[0].First, m.Length[0].Last))
 	}
-	if len(m.Mark) > 0 {
-		e.Cannot("class %s: mark: the router has none", c.Name)
-	}
-	if m.Customer {
-		e.Cannot("class %s: per: customer", c.Name)
-	}
 	switch {
-	case len(m.Src)+len(m.Dst)+len(m.Proto)+len(m.SPort)+len(m.DPort) > 0:
+	case inAccessList(m):
+		written = append(written, accessListFields(m)...)
 		lines = append(lines, e.lists(c, name)...)
 	case len(m.EtherType) > 0:
+		written = append(written, "EtherType")
 		if v, ok := ipVersion(m.EtherType); !ok || v != 0 || len(m.Length) == 0 { // a length implies IP
 			lines = append(lines, e.etherType(c, name))
 		}
 	}
+	e.Unsaid("class "+c.Name, m, noCondition, written...)
 	if lines == nil {
 		lines = []string{"match any"}
 	}
@@ -94,6 +92,7 @@ func (e *ciscoExporter) etherType(c *dataplane.Class, name string) string {
 // lists writes the access lists for addresses, protocols and ports, and returns the statements
 // that refer to them.
 func (e *ciscoExporter) lists(c *dataplane.Class, name string) []string {
+	e.checkPorts(&c.Match, c.Name)
 	var groups []string
 	for _, family := range e.families(c) {
 		entries, ok := e.entries(&c.Match, family == 6)

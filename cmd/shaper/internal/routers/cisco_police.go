@@ -228,7 +228,7 @@ func policeAction(lines []Line, marks map[string]string) (drop bool, out map[str
 		case word == "drop":
 			drop = true
 		case !marked:
-			return false, nil, errors.New(unsaid(word))
+			return false, nil, errors.New(noSuchAction(word))
 		case len(l.Words) != 2:
 			return false, nil, errors.New("only a fixed value can be set")
 		default:
@@ -240,8 +240,8 @@ func policeAction(lines []Line, marks map[string]string) (drop bool, out map[str
 	return drop, out, nil
 }
 
-// unsaid is the reason why an action cannot be expressed.
-func unsaid(word string) string {
+// noSuchAction is the reason why an action cannot be expressed.
+func noSuchAction(word string) string {
 	switch {
 	case strings.Contains(word, "prec"):
 		return "it writes the three bits of the precedence and keeps the other three of the DSCP, and a policy writes the whole DSCP"

@@ -30,6 +30,9 @@ func (e *exporter) finish() *Export {
 
 // checkPolicy names the parts of a policy that no router has.
 func (e *exporter) checkPolicy(p *dataplane.Policy) {
+	e.Unsaid("policy", p, notOfRouters,
+		"Length", "Classes", "DropUnclassified", "Meters", "Queues", "Links", "Envelopes", "Customers")
+	e.Unsaid("length", &p.Length, notOfRouters, "Base", "Overhead", "MPU")
 	if p.Customers != nil {
 		e.Cannot("customers: a router has a policer for each of them in its subscriber management")
 	}
@@ -48,6 +51,7 @@ func (e *exporter) checkPolicy(p *dataplane.Policy) {
 		e.Note("the policy counts IP packets; if the router counts Ethernet headers too, it passes less IP traffic")
 	}
 	for i, c := range p.Classes {
+		e.Unsaid("class "+c.Name, &c, notOfRouters, "Name", "Match", "Meter", "Green", "Yellow", "Red")
 		for _, earlier := range p.Classes[:i] {
 			if c.Meter != nil && c.Meter == earlier.Meter {
 				e.Cannot("classes %s and %s share meter %s: the router has a policer for each class", earlier.Name, c.Name, c.Meter.Name)
@@ -55,6 +59,9 @@ func (e *exporter) checkPolicy(p *dataplane.Policy) {
 		}
 	}
 }
+
+// notOfRouters is the reason for fields that no exporter knows.
+const notOfRouters = "no configuration of a router expresses it"
 
 // policer is a meter as routers have it: one bucket, one rate and two buckets, or two rates.
 type policer struct {
@@ -91,18 +98,25 @@ func (e *exporter) policerOf(c *dataplane.Class) (p policer, ok bool) {
 	case m.Initial.Den != 0 && m.Initial.Num != m.Initial.Den:
 		cannot("initial: the buckets of the router are full at the start")
 	}
+	what := "class " + c.Name
+	e.Unsaid(what, m, notOfRouters,
+		"Name", "Params", "Aware", "PreColor", "Initial", "Packets", "Then", "Per", "Keys", "Idle",
+		"Envelope", "Rank", "CIRMax", "EIRMax", "Budget")
 	var rates []meter.Rate
 	switch t := m.Params.(type) {
 	case meter.TokenBucket:
 		if t.Warmup != 0 {
 			cannot("warmup")
 		}
+		e.Unsaid(what, t, notOfRouters, "Rate", "Burst", "Warmup", "GCRA")
 		rates, p.bc = []meter.Rate{t.Rate}, t.Burst
 		p.colors = []meter.Color{meter.Green, meter.Red}
 	case meter.SRTCM:
+		e.Unsaid(what, t, notOfRouters, "CIR", "CBS", "EBS")
 		rates, p.bc, p.be = []meter.Rate{t.CIR}, t.CBS, t.EBS
 		p.colors, p.twoBuckets = []meter.Color{meter.Green, meter.Yellow, meter.Red}, true
 	case meter.TRTCM:
+		e.Unsaid(what, t, notOfRouters, "CIR", "CBS", "PIR", "PBS")
 		rates, p.bc, p.be = []meter.Rate{t.CIR, t.PIR}, t.CBS, t.PBS
 		p.colors, p.twoBuckets = []meter.Color{meter.Green, meter.Yellow, meter.Red}, true
 	default:
@@ -206,7 +220,7 @@ func (e *exporter) families(c *dataplane.Class) []int {
 	for _, p := range slices.Concat(m.Src, m.Dst) {
 		needs[map[bool]int{false: 4, true: 6}[p.Addr().Is6()]] = true
 	}
-	if v, ok := ipVersion(m.EtherType); ok && v != 0 {
+	if v, _ := ipVersion(m.EtherType); v != 0 {
 		needs[v] = true
 	}
 	switch {
@@ -219,6 +233,34 @@ func (e *exporter) families(c *dataplane.Class) []int {
 		return []int{4}
 	}
 	return []int{4, 6}
+}
+
+// noCondition is the reason for fields of a match that an exporter does not write.
+const noCondition = "the router has no such condition"
+
+// inAccessList reports whether a condition needs access lists.
+func inAccessList(m *dataplane.Match) bool {
+	return len(m.Src)+len(m.Dst)+len(m.Proto)+len(m.SPort)+len(m.DPort) > 0
+}
+
+// checkPorts names ports of protocols that have none on routers: they refuse such a condition.
+func (e *exporter) checkPorts(m *dataplane.Match, class string) {
+	protocols, _ := singles(m.Proto, 256)
+	for _, n := range protocols {
+		if !slices.Contains([]uint32{6, 17, 132}, n) && len(m.SPort)+len(m.DPort) > 0 {
+			e.Cannot("class %s: ports of protocol %d: the router has those of tcp, udp and sctp", class, n)
+		}
+	}
+}
+
+// accessListFields returns the fields of a condition that lists for IP versions, see families,
+// express. The EtherTypes of other packets are not among them.
+func accessListFields(m *dataplane.Match) []string {
+	fields := []string{"Src", "Dst", "Proto", "SPort", "DPort"}
+	if _, ok := ipVersion(m.EtherType); ok {
+		fields = append(fields, "EtherType")
+	}
+	return fields
 }
 
 // prefixWords writes prefixes.
@@ -297,7 +339,8 @@ func ipVersion(list []dataplane.Range) (v int, ok bool) {
 // length of IP packets.
 func (e *exporter) checkLength(c *dataplane.Class) {
 	m := &c.Match
-	if len(m.Length) > 0 && len(m.Src)+len(m.Dst)+len(m.Proto)+len(m.SPort)+len(m.DPort)+len(m.DSCP)+len(m.EtherType) == 0 {
+	_, ip := ipVersion(m.EtherType)
+	if len(m.Length) > 0 && !ip && len(m.Src)+len(m.Dst)+len(m.Proto)+len(m.SPort)+len(m.DPort)+len(m.DSCP) == 0 {
 		e.Cannot("class %s: length alone also matches packets that are not IP: add ethertype: [ipv4, ipv6]", c.Name)
 	}
 }

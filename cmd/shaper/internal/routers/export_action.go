@@ -4,14 +4,17 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/internal/unsaid"
 	"github.com/a-seed-32e5a53f/shaper/marker"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
 // mark writes a mark in one of the formats by field.
 func (e *exporter) mark(c *dataplane.Class, m dataplane.Mark, formats map[dataplane.Field]string) string {
+	e.Unsaid("class "+c.Name, m, notOfRouters, "Field", "Value")
 	format, ok := formats[m.Field]
 	if !ok {
 		e.Cannot("class %s: %v: %d: the router does not write this field", c.Name, m.Field, m.Value)
@@ -26,7 +29,9 @@ func (e *exporter) mark(c *dataplane.Class, m dataplane.Mark, formats map[datapl
 	return fmt.Sprintf(format, value)
 }
 
-func (e *exporter) checkECN(c *dataplane.Class, a dataplane.Action) {
+// checkAction names the parts of an action that no router has.
+func (e *exporter) checkAction(c *dataplane.Class, a dataplane.Action) {
+	e.Unsaid("class "+c.Name, &a, notOfRouters, "Drop", "ECN", "Marks", "Queue")
 	if a.ECN != dataplane.NoECN {
 		e.Cannot("class %s: ecn: the router marks ECN in queues only", c.Name)
 	}
@@ -48,8 +53,32 @@ func (e *exporter) queueOf(c *dataplane.Class, colors []meter.Color) (q *datapla
 	return q
 }
 
+// allQueues returns the queues of a policy: those with a name of their own, and others that actions use.
+func allQueues(p *dataplane.Policy) []*dataplane.Queue {
+	all := slices.Clone(p.Queues)
+	for i := range p.Classes {
+		for color := range meter.Red + 1 {
+			if q := p.Classes[i].Action(color).Queue; q != nil && !slices.Contains(all, q) {
+				all = append(all, q)
+			}
+		}
+	}
+	return all
+}
+
 // checkQueue names the parts of a queue that no router has.
 func (e *exporter) checkQueue(p *dataplane.Policy, q *dataplane.Queue) {
+	what := "queue " + q.Name
+	// Seed and ECN have an effect with wred and codel only.
+	e.Unsaid(what, q, notOfRouters,
+		"Name", "Rate", "Time", "Bytes", "Packets", "WRED", "Seed", "CoDel", "ECN", "TargetAtRate", "IntervalAtRate",
+		"Link", "Priority", "Weight", "Fair")
+	if q.Link != nil {
+		e.Unsaid("link "+q.Link.Name, q.Link, notOfRouters, "Name", "Rate")
+	}
+	if n := min(q.Time, 1) + time.Duration(min(q.Bytes, 1)+min(q.Packets, 1)); n > 1 {
+		e.Cannot("%s: the router has one limit for a queue, and this has %d", what, n)
+	}
 	users := 0
 	for i := range p.Classes {
 		for color := meter.Green; color <= meter.Red; color++ {
@@ -74,15 +103,7 @@ func (e *exporter) checkQueue(p *dataplane.Policy, q *dataplane.Queue) {
 
 // matchesAll reports whether a condition is empty.
 func matchesAll(m *dataplane.Match) bool {
-	if len(m.Src)+len(m.Dst) > 0 || m.Customer {
-		return false
-	}
-	for _, f := range dataplane.MatchFields {
-		if len(*f.List(m)) > 0 {
-			return false
-		}
-	}
-	return true
+	return unsaid.Fields(m) == nil
 }
 
 // sortedMarks returns the marks of an action in the order of fields.

@@ -13,7 +13,7 @@ import (
 func (junos) Export(p *dataplane.Policy, name string) *Export {
 	e := &junosExporter{newExporter()}
 	e.checkPolicy(p)
-	for _, q := range p.Queues {
+	for _, q := range allQueues(p) {
 		e.Cannot("queue %s: the router shapes by class-of-service, which is not exported", q.Name)
 	}
 	name = e.checkName("name", name)
@@ -81,7 +81,7 @@ func (e *junosExporter) policer(c *dataplane.Class, both bool) {
 		if a.Drop && i < len(m.colors)-1 || len(a.Marks) > 0 {
 			e.Cannot("class %s: %v: the router forwards packets within a limit unchanged; it drops red ones or forwards them", c.Name, color)
 		}
-		e.checkECN(c, a)
+		e.checkAction(c, a)
 	}
 	e.policerFits(c, m, 1, span{8000, 100e9, 1}, span{1500, 100e9, 1}) // Junos CLI reference, bandwidth-limit and burst-size-limit
 	e.Note("line cards round rates and bursts to steps of their own: compare with show policer")
@@ -137,7 +137,7 @@ func (e *junosExporter) term(c *dataplane.Class, family string) {
 		for _, mark := range sortedMarks(a) {
 			then = append([]string{e.mark(c, mark, map[dataplane.Field]string{dataplane.DSCP: field + " %s;"})}, then...)
 		}
-		e.checkECN(c, a)
+		e.checkAction(c, a)
 	}
 	e.printf("                then {\n                    %s\n                }\n            }\n", strings.Join(then, "\n                    "))
 }
@@ -172,19 +172,8 @@ func (e *junosExporter) from(m *dataplane.Match, class, family string) (lines []
 	add("destination-port", values(m.DPort))
 	add(dscpKey, dscpWords(m.DSCP))
 	add("packet-length", values(m.Length))
-	for _, other := range []struct {
-		key  string
-		list []dataplane.Range
-	}{{"vlan", m.VLAN}, {"pcp", m.PCP}, {"mark", m.Mark}} {
-		if len(other.list) > 0 {
-			e.Cannot("class %s: %s: a filter of an IP family has no such condition", class, other.key)
-		}
-	}
-	if _, ok := ipVersion(m.EtherType); len(m.EtherType) > 0 && !ok {
-		e.Cannot("class %s: ethertype: a filter of an IP family has ipv4 and ipv6 only", class)
-	}
-	if m.Customer {
-		e.Cannot("class %s: per: customer", class)
-	}
+	e.checkPorts(m, class)
+	written := append(accessListFields(m), "DSCP", "Length")
+	e.Unsaid("class "+class, m, "a filter of an IP family has no such condition", written...)
 	return lines
 }

@@ -290,7 +290,7 @@ func (c *vrpConfig) behavior(d *Draft, class *Entry, b *vrpView) {
 func (c *vrpConfig) remark(marks map[string]string, a *args) (err error) {
 	field := map[string]string{"dscp": "dscp", "8021p": "pcp", "dot1p": "pcp"}[a.take("dscp", "8021p", "dot1p")]
 	if field == "" || len(a.words) != 1 {
-		return errors.New(unsaid(strings.Join(a.words, " ")))
+		return errors.New(noSuchAction(strings.Join(a.words, " ")))
 	}
 	marks[field], err = markValue(field, a.next())
 	return err

@@ -116,7 +116,7 @@ func (c *vrpConfig) carAction(a *args) (*vrpCarAction, error) {
 				return nil, err
 			}
 		default:
-			return nil, fmt.Errorf("%s: %s", w, unsaid(w))
+			return nil, fmt.Errorf("%s: %s", w, noSuchAction(w))
 		}
 	}
 	if words == nil {

@@ -49,6 +49,7 @@ func (v vrp) Export(p *dataplane.Policy, name string) *Export {
 // kinds must have one value each, because classifiers combine all conditions by or, or by and.
 func (e *vrpExporter) classifier(c *dataplane.Class, name string) {
 	m := &c.Match
+	written := []string{"DSCP", "PCP", "VLAN"}
 	var kinds [][]string
 	add := func(lines []string) {
 		if len(lines) > 0 {
@@ -56,7 +57,7 @@ func (e *vrpExporter) classifier(c *dataplane.Class, name string) {
 		}
 	}
 	words := map[bool][2]string{false: {"8021p", "vlan-id"}, true: {"service-dot1p", "service-vlan-id"}}[e.h3c]
-	inList := len(m.Src)+len(m.Dst)+len(m.Proto)+len(m.SPort)+len(m.DPort) > 0
+	inList := inAccessList(m)
 	if !inList {
 		add(oneLine("dscp", dscpWords(m.DSCP)))
 	}
@@ -77,21 +78,13 @@ func (e *vrpExporter) classifier(c *dataplane.Class, name string) {
 	add(vlans)
 	switch {
 	case inList:
+		written = append(written, accessListFields(m)...)
 		add(e.accessLists(c))
 	case len(m.EtherType) > 0:
+		written = append(written, "EtherType")
 		add(e.protocols(c))
 	}
-	for _, other := range []struct {
-		key  string
-		list []dataplane.Range
-	}{{"length", m.Length}, {"mark", m.Mark}} {
-		if len(other.list) > 0 {
-			e.Cannot("class %s: %s: the router has no such condition", c.Name, other.key)
-		}
-	}
-	if m.Customer {
-		e.Cannot("class %s: per: customer", c.Name)
-	}
+	e.Unsaid("class "+c.Name, m, noCondition, written...)
 	operator := "and"
 	if len(kinds) == 1 && len(kinds[0]) > 1 {
 		operator = "or"
@@ -135,6 +128,7 @@ func (e *vrpExporter) protocols(c *dataplane.Class) (lines []string) {
 
 // accessLists writes access lists for addresses, protocols, ports and DSCPs.
 func (e *vrpExporter) accessLists(c *dataplane.Class) (lines []string) {
+	e.checkPorts(&c.Match, c.Name)
 	for _, family := range e.families(c) {
 		rules, ok := vrpRules(&c.Match, family == 6)
 		if !ok {
@@ -219,7 +213,7 @@ func (e *vrpExporter) behavior(p *dataplane.Policy, c *dataplane.Class, name str
 		for _, mark := range sortedMarks(a) {
 			e.printf(" %s\n", e.mark(c, mark, map[dataplane.Field]string{dataplane.DSCP: "remark dscp %s", dataplane.PCP: pcp}))
 		}
-		e.checkECN(c, a)
+		e.checkAction(c, a)
 		if len(a.Marks) == 0 && queue == nil {
 			e.printf(" %s\n", map[bool]string{false: "permit", true: "filter permit"}[e.h3c])
 		}
@@ -281,7 +275,7 @@ func (e *vrpExporter) car(c *dataplane.Class, m policer) string {
 			}
 		}
 		words += fmt.Sprintf(" %v %s", color, action)
-		e.checkECN(c, a)
+		e.checkAction(c, a)
 	}
 	return words
 }

@@ -29,6 +29,10 @@ func Meter(m *dataplane.Meter) string {
 	if m.Budget != nil {
 		parts = append(parts, Budget(m.Budget))
 	}
+	// Mode describes the input color; callers print the rest of a chain, and the limits of a flow.
+	parts = append(parts, restWords(" ", m,
+		"Name", "Params", "Aware", "PreColor", "Initial", "Packets", "Then", "Per", "Keys", "Idle",
+		"Envelope", "Rank", "CIRMax", "EIRMax", "Budget")...)
 	return strings.Join(parts, ", ")
 }
 

@@ -24,10 +24,12 @@ func Action(a dataplane.Action) string {
 	}
 	for _, m := range a.Marks {
 		parts = append(parts, m.Field.String()+"="+Value(m.Field.String(), m.Value))
+		parts = append(parts, restWords("=", m, "Field", "Value")...)
 	}
 	if a.Queue != nil {
 		parts = append(parts, "queue="+a.Queue.Name)
 	}
+	parts = append(parts, restWords("=", &a, "Drop", "ECN", "Marks", "Queue")...)
 	if parts == nil {
 		return "pass"
 	}
@@ -52,10 +54,13 @@ func Match(m *dataplane.Match) string {
 	dst, moreDst := firstValues(m.Dst)
 	add("src", prefixes(src), moreSrc)
 	add("dst", prefixes(dst), moreDst)
+	rest := *m
 	for _, f := range dataplane.MatchFields {
 		list, more := firstValues(*f.List(m))
 		add(f.Name, ranges(f.Name, list), more)
+		*f.List(&rest) = nil
 	}
+	parts = append(parts, restWords(" ", &rest, "Src", "Dst", "Customer")...)
 	if parts == nil {
 		return "all remaining IP packets"
 	}
@@ -123,6 +128,9 @@ func Length(r dataplane.LengthRule) string {
 	}
 	if r.MPU != 0 {
 		s += fmt.Sprintf(", at least %d bytes", r.MPU)
+	}
+	for _, word := range restWords(" ", r, "Base", "Overhead", "MPU") {
+		s += ", " + word
 	}
 	return s
 }

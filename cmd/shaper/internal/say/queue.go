@@ -94,6 +94,9 @@ func QueueParts(q *dataplane.Queue, queues []*dataplane.Queue) []Part {
 	if q.Seed != 0 {
 		add("seed", "%d", q.Seed)
 	}
+	parts = append(parts, Rest(q,
+		"Name", "Rate", "Time", "Bytes", "Packets", "WRED", "Seed", "CoDel", "ECN", "TargetAtRate", "IntervalAtRate",
+		"Link", "Priority", "Weight", "Fair")...)
 	return parts
 }
 

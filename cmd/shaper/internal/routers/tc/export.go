@@ -9,6 +9,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/internal/unsaid"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
@@ -51,6 +52,12 @@ func (Dialect) Export(p *dataplane.Policy, name string) *routers.Export {
 	if p.DropUnclassified {
 		x.Cannot("otherwise: drop: write a last class with match: {length: 0-4294967295} and green: drop")
 	}
+	x.Unsaid("policy", p, notOfTC,
+		"Length", "Classes", "DropUnclassified", "Meters", "Queues", "Links", "Envelopes", "Customers")
+	for i := range p.Classes {
+		c := &p.Classes[i]
+		x.Unsaid("class "+c.Name, c, notOfTC, "Name", "Match", "Meter", "Green", "Yellow", "Red")
+	}
 	x.setLength(p.Length)
 	x.line("#!/bin/sh -e\n# Written by shaper export --to tc. To remove it: tc qdisc del dev %s root", name)
 	if !x.single(p) {
@@ -59,6 +66,9 @@ func (Dialect) Export(p *dataplane.Policy, name string) *routers.Export {
 	x.Text = x.text.String()
 	return x.Export
 }
+
+// notOfTC is the reason for fields that the exporter does not know.
+const notOfTC = "tc does not express it"
 
 func (x *tcExport) line(format string, args ...any) { fmt.Fprintf(&x.text, format+"\n", args...) }
 
@@ -73,6 +83,7 @@ func (x *tcExport) label(kind, name string) {
 // setLength finds the parameters for a length rule. tc counts frames; a size table with a negative
 // overhead makes it count IP packets.
 func (x *tcExport) setLength(r dataplane.LengthRule) {
+	x.Unsaid("length", r, notOfTC, "Base", "Overhead", "MPU")
 	l := tcLength{overhead: max(r.Overhead, 0), mpu: r.MPU, stab: min(r.Overhead, 0)}
 	switch {
 	case r.Base == dataplane.L3:
@@ -128,12 +139,12 @@ func (x *tcExport) single(p *dataplane.Policy) bool {
 	c := &p.Classes[0]
 	green := c.Action(meter.Green)
 	q := green.Queue
-	if !matchesAll(&c.Match) || c.Meter != nil || q == nil || q.Link != nil || len(green.Marks) > 0 || green.ECN != dataplane.NoECN {
+	if !matchesAll(&c.Match) || c.Meter != nil || q == nil || unsaid.Fields(green, "Queue") != nil {
 		return false
 	}
-	f := q.Config
-	f.Rate, f.Time, f.Bytes = meter.Rate{}, 0, 0
-	if f != (queue.Config{}) || q.Fair.By != dataplane.NoKey || q.Time > 0 && (q.Bytes > 0 || q.Time%time.Microsecond != 0) {
+	// Without a link, priority and weight have no effect.
+	other := unsaid.Fields(q, "Name", "Rate", "Time", "Bytes", "TargetAtRate", "IntervalAtRate", "Priority", "Weight")
+	if other != nil || q.Time > 0 && (q.Bytes > 0 || q.Time%time.Microsecond != 0) {
 		return false
 	}
 	rate, bytes := x.rate("queue "+q.Name, q.Rate)
@@ -214,6 +225,9 @@ func (x *tcExport) next() string {
 // queue writes a class for a queue, and one for its link.
 func (x *tcExport) queue(q *dataplane.Queue) {
 	what := "queue " + q.Name
+	x.Unsaid(what, q, notOfTC,
+		"Name", "Rate", "Time", "Bytes", "Packets", "WRED", "Seed", "CoDel", "ECN", "TargetAtRate", "IntervalAtRate",
+		"Link", "Priority", "Weight", "Fair")
 	x.line("")
 	if q.Link == nil {
 		rate, _ := x.rate(what, q.Rate)
@@ -224,6 +238,7 @@ func (x *tcExport) queue(q *dataplane.Queue) {
 		return
 	}
 	rate, bytes := x.rate("link "+q.Link.Name, q.Link.Rate)
+	x.Unsaid("link "+q.Link.Name, q.Link, notOfTC, "Name", "Rate")
 	link, ok := x.links[q.Link]
 	if !ok {
 		link = x.next()
@@ -257,6 +272,7 @@ func (x *tcExport) leaf(q *dataplane.Queue) {
 	if q.Seed != 0 {
 		x.Cannot("%s: seed", what)
 	}
+	x.Unsaid(what+": codel", c.CoDel, notOfTC, "Target", "Interval")
 	codel := c.CoDel != queue.CoDel{}
 	bytes := c.Bytes
 	if c.Time > 0 {

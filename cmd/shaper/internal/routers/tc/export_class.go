@@ -73,13 +73,19 @@ func (x *tcExport) plainMeter(what string, m *dataplane.Meter) *dataplane.Meter 
 			x.Cannot("%s: %s", what, part.name)
 		}
 	}
+	x.Unsaid(what, m, notOfTC,
+		"Name", "Params", "Aware", "PreColor", "Initial", "Packets", "Then", "Per", "Keys", "Idle",
+		"Envelope", "Rank", "CIRMax", "EIRMax", "Budget")
 	switch p := m.Params.(type) {
 	case meter.TokenBucket:
+		x.Unsaid(what, p, notOfTC, "Rate", "Burst", "Warmup", "GCRA")
 		if p.GCRA || p.Warmup != 0 {
 			x.Cannot("%s: gcra and warmup", what)
 		}
 	case meter.TRTCM:
+		x.Unsaid(what, p, notOfTC, "CIR", "CBS", "PIR", "PBS")
 	case meter.TRTCM4115:
+		x.Unsaid(what, p, notOfTC, "CIR", "CBS", "EIR", "EBS", "Coupling")
 		if p.Coupling {
 			x.Cannot("%s: coupling", what)
 		}
@@ -124,11 +130,13 @@ func (x *tcExport) fates(what string, c *dataplane.Class) (fates [3]fate, main d
 	have := false
 	for _, color := range all {
 		a := c.Action(color)
+		x.Unsaid(what, &a, notOfTC, "Drop", "ECN", "Marks", "Queue")
 		if a.ECN != dataplane.NoECN {
 			x.Cannot("%s: action ecn", what)
 			return
 		}
 		for _, m := range a.Marks {
+			x.Unsaid(what, m, notOfTC, "Field", "Value")
 			if m.Field != dataplane.DSCP && m.Field != dataplane.SKBMark {
 				x.Cannot("%s: action %v", what, m.Field)
 				return

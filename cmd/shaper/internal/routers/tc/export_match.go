@@ -15,6 +15,10 @@ type exportedMatch struct {
 	family   uint32 // etherIPv4, etherIPv6, or 0 if the packets may be others
 }
 
+// firstEtherType is the first EtherType (IEEE 802.3 §3.2.6). In policies smaller numbers are the length
+// field of a frame; tc has numbers of linux/if_ether.h there.
+const firstEtherType = 0x0600
+
 // maxFilters is the maximum number of filters for a class.
 const maxFilters = 1024
 
@@ -28,6 +32,8 @@ func (x *tcExport) matches(what string, match dataplane.Match) (list []exportedM
 	for _, p := range prefixLists {
 		*p.list(m) = separate(*p.list(m))
 	}
+	x.Unsaid(what, m, "tc has no such condition",
+		"Src", "Dst", "Proto", "SPort", "DPort", "DSCP", "VLAN", "PCP", "Mark", "EtherType", "Length", "Customer")
 	ip := needsIP(m)
 	vlan := len(m.VLAN)+len(m.PCP) > 0
 	all := slices.Equal(m.Length, anyLength) && !ip && !vlan && len(m.EtherType) == 0
@@ -54,6 +60,9 @@ func (x *tcExport) matches(what string, match dataplane.Match) (list []exportedM
 		protocols = []uint32{etherIPv4, etherIPv6}
 	}
 	for _, p := range protocols {
+		if p < firstEtherType && len(m.EtherType) > 0 {
+			x.Cannot("%s: match ethertype %#x: to tc it is no EtherType, but a number of Linux such as 3, all packets", what, p)
+		}
 		if ip && p != etherIPv4 && p != etherIPv6 {
 			x.Cannot("%s: match ethertype %#x with fields of IP", what, p)
 		}

@@ -1,0 +1,32 @@
+package routers
+
+import (
+	"reflect"
+	"strings"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/internal/unsaid"
+)
+
+// Unsaid adds every field of a part of a policy that is set and not known. An exporter knows the
+// fields that it wrote, and those that it refused with a better reason.
+func (e *Export) Unsaid(what string, part any, reason string, known ...string) {
+	for _, name := range unsaid.Fields(part, known...) {
+		e.Cannot("%s: %s: %s", what, policyKey(part, name), reason)
+	}
+}
+
+// policyKey returns a field's key in policies: for a match as in dataplane.MatchFields, otherwise the
+// name of the field in lower case.
+func policyKey(part any, name string) string {
+	if _, match := part.(*dataplane.Match); match {
+		var m dataplane.Match
+		field := reflect.ValueOf(&m).Elem().FieldByName(name).Addr().Interface()
+		for _, f := range dataplane.MatchFields {
+			if any(f.List(&m)) == field {
+				return f.Name
+			}
+		}
+	}
+	return strings.ToLower(name)
+}

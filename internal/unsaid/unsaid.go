@@ -1,0 +1,42 @@
+// Package unsaid closes the lists of fields that edges of the program write by hand. An edge turns
+// a part of a policy into something else: a router's configuration, a script of a server, a map of
+// the kernel. It names the fields it expressed; Fields returns every other field that is set, for
+// the edge to refuse. A field that is new in a struct is refused by all edges until they know it.
+package unsaid
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+)
+
+// Fields returns the fields of a struct, or of a pointer to one, that are set and not expressed,
+// by their Go names and in their order. A field is set unless it is zero or an empty list. Fields
+// of an embedded struct count as those of the struct, under their own names. Unexported fields are
+// ignored. Fields panics if an expressed name is none of the struct's fields.
+func Fields(part any, expressed ...string) (names []string) {
+	v := reflect.Indirect(reflect.ValueOf(part))
+	for _, f := range reflect.VisibleFields(v.Type()) {
+		if !f.IsExported() || f.Anonymous {
+			continue
+		}
+		if i := slices.Index(expressed, f.Name); i >= 0 {
+			expressed = slices.Delete(slices.Clone(expressed), i, i+1)
+		} else if set(v.FieldByIndex(f.Index)) {
+			names = append(names, f.Name)
+		}
+	}
+	if len(expressed) > 0 {
+		panic(fmt.Sprintf("unsaid: %v has no field %v", v.Type(), expressed))
+	}
+	return names
+}
+
+// set reports whether a field is neither zero nor an empty list.
+func set(v reflect.Value) bool {
+	switch v.Kind() {
+	case reflect.Slice, reflect.Map:
+		return v.Len() > 0
+	}
+	return !v.IsZero()
+}
