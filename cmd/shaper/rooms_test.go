@@ -26,7 +26,7 @@ var rooms = []struct {
 	{"cmd/shaper/internal/report", []string{"cmd/shaper/internal/say", "dataplane"}, []string{"cmd/shaper/internal/chrome"}},
 	{"cmd/shaper/internal/say", []string{"cmd/shaper/internal/policyfile", "dataplane", "marker", "meter", "meter/shared", "queue"}, nil},
 	{"cmd/shaper/internal/strictjson", nil, nil},
-	{"cmd/shaper/internal/changes", []string{"cmd/shaper/internal/strictjson", "internal/safedir"}, nil},
+	{"cmd/shaper/internal/changes", []string{"cmd/shaper/internal/strictjson", "dataplane/kernel/safedir"}, nil},
 	{"cmd/shaper/internal/pattern", nil, nil},
 	{"cmd/shaper/internal/policyfile", []string{"cmd/shaper/internal/calendar", "cmd/shaper/internal/changes", "cmd/shaper/internal/pattern", "dataplane", "marker", "meter", "queue"}, nil},
 	{
@@ -36,7 +36,7 @@ var rooms = []struct {
 	},
 	{
 		"cmd/shaper",
-		[]string{"cmd/shaper", "dataplane", "dataplane/kernel", "dataplane/replay", "dataplane/replay/filter", "dataplane/tap", "internal/safedir", "marker", "meter", "meter/shared", "meter/shared/lease", "meter/shared/lease/world", "queue"},
+		[]string{"cmd/shaper", "dataplane", "dataplane/kernel", "dataplane/kernel/safedir", "dataplane/replay", "dataplane/replay/filter", "dataplane/tap", "marker", "meter", "meter/shared", "meter/shared/lease", "meter/shared/lease/world", "queue"},
 		[]string{"bpf", "dataplane/nettest", "meter/shared/storetest"},
 	},
 	{"dataplane/nettest", nil, nil},
@@ -44,7 +44,8 @@ var rooms = []struct {
 	{"dataplane/kernel/internal/qdisc", []string{"dataplane/kernel/internal/cause", "queue"}, []string{"dataplane/nettest"}},
 	{"dataplane/kernel/internal/hook", []string{"dataplane/kernel/internal/cause", "dataplane/kernel/internal/qdisc"}, nil},
 	{"dataplane/kernel/internal/cause", nil, nil},
-	{"dataplane/kernel", []string{"bpf", "dataplane", "internal/safedir", "meter", "queue"}, []string{"dataplane/replay", "dataplane/nettest", "meter/metertest"}},
+	{"dataplane/kernel/safedir", nil, nil},
+	{"dataplane/kernel", []string{"bpf", "dataplane", "meter", "queue"}, []string{"dataplane/replay", "dataplane/nettest", "meter/metertest"}},
 	{"dataplane/tap", []string{"dataplane", "meter"}, []string{"dataplane/nettest", "queue"}},
 	{"dataplane", []string{"marker", "meter", "queue"}, nil},
 	{"queue", []string{"meter"}, nil},
@@ -53,7 +54,6 @@ var rooms = []struct {
 	{"meter", nil, []string{"meter/metertest"}},
 	{"meter/metertest", nil, nil}, // the model shares no code
 	{"bpf", nil, nil},
-	{"internal/safedir", nil, nil},
 }
 
 // TestRooms checks the direction of imports, also of tests, that meter imports only the
