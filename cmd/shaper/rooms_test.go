@@ -26,12 +26,12 @@ var rooms = []struct {
 	{"cmd/shaper/internal/report", []string{"cmd/shaper/internal/say", "dataplane"}, []string{"cmd/shaper/internal/chrome"}},
 	{"cmd/shaper/internal/say", []string{"cmd/shaper/internal/policyfile", "dataplane", "internal/unsaid", "marker", "meter", "meter/shared", "queue"}, []string{"internal/policytest"}},
 	{"cmd/shaper/internal/strictjson", nil, nil},
-	{"cmd/shaper/internal/changes", []string{"cmd/shaper/internal/strictjson", "internal/safedir"}, nil},
+	{"cmd/shaper/internal/changes", []string{"cmd/shaper/internal/strictjson", "dataplane/kernel/safedir"}, nil},
 	{"cmd/shaper/internal/pattern", nil, nil},
 	{"cmd/shaper/internal/policyfile", []string{"cmd/shaper/internal/calendar", "cmd/shaper/internal/changes", "cmd/shaper/internal/pattern", "dataplane", "marker", "meter", "queue"}, nil},
 	{
 		"cmd/shaper",
-		[]string{"cmd/shaper", "dataplane", "dataplane/kernel", "dataplane/replay", "dataplane/replay/filter", "dataplane/tap", "internal/safedir", "internal/unsaid", "marker", "meter", "meter/shared", "meter/shared/lease", "meter/shared/lease/world", "queue"},
+		[]string{"cmd/shaper", "dataplane", "dataplane/kernel", "dataplane/kernel/safedir", "dataplane/replay", "dataplane/replay/filter", "dataplane/tap", "internal/unsaid", "marker", "meter", "meter/shared", "meter/shared/lease", "meter/shared/lease/world", "queue"},
 		[]string{"bpf", "dataplane/nettest", "internal/policytest", "meter/shared/storetest"},
 	},
 	{"dataplane/nettest", nil, nil},
@@ -39,7 +39,8 @@ var rooms = []struct {
 	{"dataplane/kernel/internal/qdisc", []string{"dataplane/kernel/internal/cause", "queue"}, []string{"dataplane/nettest"}},
 	{"dataplane/kernel/internal/hook", []string{"dataplane/kernel/internal/cause", "dataplane/kernel/internal/qdisc"}, nil},
 	{"dataplane/kernel/internal/cause", nil, nil},
-	{"dataplane/kernel", []string{"bpf", "dataplane", "internal/safedir", "meter", "queue"}, []string{"dataplane/replay", "dataplane/nettest", "meter/metertest"}},
+	{"dataplane/kernel/safedir", nil, nil},
+	{"dataplane/kernel", []string{"bpf", "dataplane", "meter", "queue"}, []string{"dataplane/replay", "dataplane/nettest", "meter/metertest"}},
 	{"dataplane/tap", []string{"dataplane", "meter"}, []string{"dataplane/nettest", "queue"}},
 	{"dataplane", []string{"marker", "meter", "queue"}, nil},
 	{"queue", []string{"meter"}, nil},
@@ -49,7 +50,6 @@ var rooms = []struct {
 	{"meter/metertest", nil, nil}, // the model shares no code
 	{"bpf", nil, nil},
 	{"internal/policytest", []string{"dataplane", "meter", "queue"}, nil},
-	{"internal/safedir", nil, nil},
 	{"internal/unsaid", nil, nil},
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
-	"github.com/a-seed-32e5a53f/shaper/internal/safedir"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/safedir"
 )
 
 // stateFlag is the flag --state of a command. A file of state begins with a line with its content,

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
-	"github.com/a-seed-32e5a53f/shaper/internal/safedir"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/safedir"
 )
 
 // journal stores the settings of an interface before shaper changed them, since the

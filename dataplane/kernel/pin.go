@@ -13,7 +13,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
-	"github.com/a-seed-32e5a53f/shaper/internal/safedir"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/safedir"
 )
 
 // Links that must outlive their process are pinned in a directory of bpffs.

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
-	"github.com/a-seed-32e5a53f/shaper/internal/safedir"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/safedir"
 )
 
 // StateDir is the directory of locks, journals and the registry of budgets. It is the same

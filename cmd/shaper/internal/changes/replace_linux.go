@@ -7,7 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/a-seed-32e5a53f/shaper/internal/safedir"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/safedir"
 )
 
 // Replace replaces a file in one step: after a crash it has the previous text or the new one.
