@@ -3,8 +3,10 @@ package dataplane
 import (
 	"cmp"
 	"fmt"
+	"strings"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/internal/unsaid"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
@@ -82,6 +84,9 @@ func (b *Budget) check(errs *errorList, m *Meter, kind meter.Kind) {
 	if t, ok := m.Params.(meter.TokenBucket); ok && t.Warmup > 0 {
 		errs.add(m, "warmup", "cannot be combined with a budget on a server: the server sets the rate")
 	}
+	for _, name := range notLeased(m.Params) {
+		errs.add(m, strings.ToLower(name), "cannot be combined with a budget on a server: a lease has rates and bursts")
+	}
 	if m.Initial.Den != 0 {
 		errs.add(m, "initial", "cannot be combined with a budget on a server: each share begins empty")
 	}
@@ -97,6 +102,24 @@ func (b *Budget) check(errs *errorList, m *Meter, kind meter.Kind) {
 	if b.Hosts < 0 || b.Hosts > MaxHosts {
 		errs.add(b, "hosts", fmt.Sprintf("%d is not between 1 and %d", b.Hosts, MaxHosts))
 	}
+}
+
+// notLeased returns the parameters that are set, and that neither a lease nor a leased meter has.
+func notLeased(p Params) []string {
+	var leased []string
+	switch p.(type) {
+	case meter.TokenBucket:
+		leased = []string{"Rate", "Burst", "Warmup", "GCRA"} // Warmup is refused with its reason
+	case meter.SRTCM:
+		leased = []string{"CIR", "CBS", "EBS"}
+	case meter.TRTCM:
+		leased = []string{"CIR", "CBS", "PIR", "PBS"}
+	case meter.TRTCM4115:
+		leased = []string{"CIR", "CBS", "EIR", "EBS", "Coupling"}
+	default:
+		return nil // the kind is refused
+	}
+	return unsaid.Fields(p, leased...)
 }
 
 // invalidName returns the reason why a budget cannot have a name, or "". Names are part of

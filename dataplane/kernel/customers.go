@@ -29,7 +29,11 @@ func (e *encoder) customers() {
 	if from == nil {
 		return
 	}
-	e.constants.Customers, e.constants.Elsewhere = customerKeys[from.Key], 1
+	key, known := customerKeys[from.Key]
+	if !known {
+		e.refuse(from.Source, "key", from.Key.String()+" "+notInKernel, UseUserSpace)
+	}
+	e.constants.Customers, e.constants.Elsewhere = key, 1
 	switch from.Key {
 	case dataplane.ByInside, dataplane.BySource, dataplane.ByDestination:
 		e.constants.Reads |= 1<<bySrc | 1<<byDst
@@ -57,6 +61,7 @@ func (e *encoder) checkIDs(list []dataplane.Customer) {
 
 // service encodes a plan of customers.
 func (e *encoder) service(from *dataplane.PlanService) (out bpf.ShaperPlan) {
+	e.checkService(from.Source)
 	if from.Profile != nil {
 		profile, err := encodeMeter(from.Profile, from.Kind, from.Source)
 		if err != nil {

@@ -85,6 +85,7 @@ func encodeFair(plan *dataplane.Plan, to entry, pacer Pacer, fair FairScheduler)
 	c := &e.constants
 	c.Base, c.Overhead, c.Mpu = uint8(plan.Length.Base), int32(plan.Length.Overhead), uint32(plan.Length.MPU)
 	c.DropUntaken, c.Queues, c.Pacer, c.Major = flag(plan.DropUnclassified), flag(len(plan.Queues) > 0), pacerNumber[pacer], qdisc.Major
+	e.checkPolicy(plan.Source)
 	e.customers()
 	for i := range plan.Classes {
 		e.encodeClass(i)
@@ -164,6 +165,7 @@ func (e *encoder) encodeAction(a *dataplane.PlanAction) bpf.ShaperAction {
 	if e.entry == xdpEntry && a.Queue >= 0 {
 		e.refuse(a.Source, "queue", "cannot run in XDP, which has no queues", UseTC)
 	}
+	e.checkAction(a)
 	e.constants.Ecn |= out.Ecn
 	for _, m := range a.Marks {
 		out.Marks |= 1 << m.Field
@@ -182,6 +184,8 @@ func (e *encoder) encodeAction(a *dataplane.PlanAction) bpf.ShaperAction {
 			if e.entry == xdpEntry {
 				e.refuse(a.Source, "mark", noMark, UseTC)
 			}
+		default:
+			e.refuse(a.Source, m.Field.String(), notInKernel, UseUserSpace)
 		}
 	}
 	return out
@@ -189,6 +193,7 @@ func (e *encoder) encodeAction(a *dataplane.PlanAction) bpf.ShaperAction {
 
 func (e *encoder) encodeStage(i int) {
 	from := &e.plan.Stages[i]
+	e.checkMeter(from.Source)
 	profile, err := *blockingProfile(), error(nil)
 	if !from.Customers {
 		profile, err = profileOf(from)
@@ -248,6 +253,10 @@ func profileOf(s *dataplane.PlanStage) (bpf.ShaperProfile, error) {
 // encodeMeter encodes the parameters of a meter, which is defined by a part of the policy.
 // The error is a dataplane.FieldError, or wraps one.
 func encodeMeter(profile *meter.Profile, kind meter.Kind, source any) (bpf.ShaperProfile, error) {
+	if name := unsaidParameter(profile.Params()); name != "" {
+		err := &dataplane.FieldError{Object: source, Field: name, Reason: notInKernel}
+		return bpf.ShaperProfile{}, &RemedyError{err, UseUserSpace}
+	}
 	numbers, err := profile.Integers()
 	var fault *meter.FieldError
 	if errors.As(err, &fault) {

@@ -55,6 +55,8 @@ func (e *encoder) key(s *bpf.ShaperStage, from *dataplane.PlanStage) {
 			s.Tagged, k.Tag, k.Vlan = 1, 0, 0x0fff
 		case dataplane.ByDSCP:
 			k.Tag = dscp
+		default:
+			e.refuse(from.Source, "per", from.Key.String()+" "+notInKernel, UseUserSpace)
 		}
 	}
 }

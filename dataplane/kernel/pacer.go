@@ -141,6 +141,7 @@ func (e *encoder) spreads(q *dataplane.PlanQueue) bool {
 
 // queue encodes a queue and gives it a ring of departures if its limit needs one.
 func (e *encoder) queue(q *dataplane.PlanQueue) {
+	e.checkQueue(q)
 	out := encodeQueue(&q.Config, q.Drain)
 	if q.Link >= 0 {
 		out.Linked, out.Capacity, out.Paces[0] = 1, 0, bpf.ShaperPace{}

@@ -10,6 +10,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/a-seed-32e5a53f/shaper/internal/unsaid"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
@@ -100,6 +101,9 @@ func (l *Limiter) compile() error {
 	if _, err := l.limit.Params.Profile(); err != nil {
 		return err
 	}
+	if err := l.checkUnsaid(); err != nil {
+		return err
+	}
 	var err error
 	switch p := l.limit.Params.(type) {
 	case meter.TokenBucket:
@@ -121,6 +125,25 @@ func (l *Limiter) compile() error {
 		return fault("Params", "%T is not supported by a store: use TokenBucket, FixedWindow, SlidingCounter or SlidingLog", p)
 	}
 	return err
+}
+
+// checkUnsaid rejects parameters that the scripts do not have.
+func (l *Limiter) checkUnsaid() error {
+	var known []string
+	switch l.limit.Params.(type) {
+	case meter.TokenBucket:
+		known = []string{"Rate", "Burst", "Warmup", "GCRA"} // Warmup is refused, GCRA is a name
+	case meter.FixedWindow, meter.SlidingCounter:
+		known = []string{"Limit", "Window"}
+	case meter.SlidingLog:
+		known = []string{"Limit", "Window", "Entries"}
+	default:
+		return nil // compile refuses the type
+	}
+	for _, name := range unsaid.Fields(l.limit.Params, known...) {
+		return fault(name, "is not supported by a store: leave it out")
+	}
+	return nil
 }
 
 // bucket compiles a token bucket that gains per/den tokens per µs, a reduced

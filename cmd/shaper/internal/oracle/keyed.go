@@ -63,6 +63,9 @@ func parseTable(o *options, parse func(*options) func() state) *table {
 		o.fail("initial beside per")
 	}
 	begin := o.choice("new", "full", "empty")
+	if o.err != nil {
+		return nil
+	}
 	o.share, _ = parseShare(begin)
 	t := &table{
 		most: int(o.integer("keys", "65536", 1, 1<<22)),
