@@ -81,6 +81,26 @@ func TestRatio(t *testing.T) {
 	}
 }
 
+// TestWithin has samples that are clearly within the limit, and samples that need more.
+func TestWithin(t *testing.T) {
+	for _, tt := range []struct {
+		base, here []float64
+		limit      float64
+		want       bool
+	}{
+		{[]float64{10, 10, 10}, []float64{10, 10, 10}, 1.05, true},
+		{[]float64{10, 10}, []float64{9, 9}, 1.05, false}, // two pairs
+		{[]float64{10, 10, 10}, []float64{10.19, 10.19, 10.19}, 1.05, true},
+		{[]float64{10, 10, 10}, []float64{10.21, 10.21, 10.21}, 1.05, false},
+		{[]float64{10, 10, 10}, []float64{10.6, 10.6, 10.6}, 1.05, false},
+		{[]float64{10, 10, 10}, []float64{10.6, 10.6, 10.6}, 1.1, true}, // an accepted cost
+	} {
+		if got := within(tt.base, tt.here, tt.limit); got != tt.want {
+			t.Errorf("%v, %v, limit %v: %t", tt.base, tt.here, tt.limit, got)
+		}
+	}
+}
+
 // TestAccepted checks the file of the repository, and errors.
 func TestAccepted(t *testing.T) {
 	if _, err := readAccepted("../../../../.ci/gate-accepted"); err != nil {

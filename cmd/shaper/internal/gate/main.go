@@ -43,7 +43,7 @@ func main() {
 	flag.StringVar(&o.name, "name", "", "`COMMIT` of the earlier version")
 	flag.StringVar(&o.accepted, "accepted", ".ci/gate-accepted", "`FILE` of accepted costs")
 	flag.StringVar(&o.only, "only", "", "measure figures whose names contain `TEXT`")
-	flag.IntVar(&o.pairs, "pairs", 7, "samples of each version")
+	flag.IntVar(&o.pairs, "pairs", 7, "samples of each version, or 3 if they are clearly within the limit")
 	flag.DurationVar(&o.sample, "sample", time.Second, "CPU time of a sample")
 	flag.IntVar(&o.packets, "packets", 400_000, "packets of the captures")
 	flag.BoolVar(&o.private, "private", false, "network and /run belong to the gate")
@@ -174,6 +174,9 @@ func (o *options) compare(f *figure, out io.Writer) (bool, error) {
 				return false, fmt.Errorf("%s: %s: %w", f.name, path, err)
 			}
 			*to = append(*to, v)
+		}
+		if within(base, here, f.limit) {
+			break
 		}
 	}
 	r := ratioOf(base, here)
