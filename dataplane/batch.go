@@ -11,29 +11,48 @@ func (l *Pipeline) ProcessBatch(packets []Packet, verdicts []Verdict) {
 	verdicts = verdicts[:len(packets)]
 	for len(packets) > 0 {
 		n := min(len(packets), batchSize)
-		if l.customers == nil {
-			for i := range n {
-				l.classify(&packets[i], &verdicts[i])
-			}
-		} else {
-			l.classifyCustomers(packets[:n], verdicts)
-		}
-		if l.tables != nil {
-			l.prefetch(packets[:n], verdicts)
-		}
 		for i := range n {
-			l.decide(&packets[i], &verdicts[i])
+			Parse(&packets[i])
 		}
+		l.processParsed(packets[:n], verdicts)
 		packets, verdicts = packets[n:], verdicts[n:]
+	}
+}
+
+// ProcessParsed is ProcessBatch for packets of which some are parsed. It parses the others: see
+// Packet.Parsed.
+func (l *Pipeline) ProcessParsed(packets []Packet, verdicts []Verdict) {
+	verdicts = verdicts[:len(packets)]
+	for len(packets) > 0 {
+		n := min(len(packets), batchSize)
+		for i := range n {
+			ParseOnce(&packets[i])
+		}
+		l.processParsed(packets[:n], verdicts)
+		packets, verdicts = packets[n:], verdicts[n:]
+	}
+}
+
+// processParsed classifies and meters at most batchSize parsed packets.
+func (l *Pipeline) processParsed(packets []Packet, verdicts []Verdict) {
+	if l.customers == nil {
+		for i := range packets {
+			l.classify(&packets[i], &verdicts[i])
+		}
+	} else {
+		l.classifyCustomers(packets, verdicts)
+	}
+	if l.tables != nil {
+		l.prefetch(packets, verdicts)
+	}
+	for i := range packets {
+		l.decide(&packets[i], &verdicts[i])
 	}
 }
 
 // classifyCustomers is classify for a batch, if the policy has customers. The short loops let
 // the cache misses of several packets overlap.
 func (l *Pipeline) classifyCustomers(packets []Packet, verdicts []Verdict) {
-	for i := range packets {
-		Parse(&packets[i])
-	}
 	for i := range packets {
 		packets[i].Customer = l.plan.Customers.CustomerOf(&packets[i])
 	}

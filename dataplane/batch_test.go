@@ -34,7 +34,8 @@ func keyedPolicy(r *rand.Rand) *Policy {
 	return policy
 }
 
-// TestBatch compares ProcessBatch with a call of Process for each packet.
+// TestBatch compares ProcessBatch, and ProcessParsed with packets of which some are parsed, with a call of
+// Process for each packet.
 func TestBatch(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 7))
 	keys, evicted := 0, uint64(0)
@@ -60,7 +61,16 @@ func TestBatch(t *testing.T) {
 				got[i] = want[i]
 				got[i].Data = bytes.Clone(want[i].Data)
 			}
-			batched.ProcessBatch(got, verdicts)
+			if r.IntN(2) == 0 {
+				batched.ProcessBatch(got, verdicts)
+			} else {
+				for i := range got {
+					if r.IntN(2) == 0 {
+						Parse(&got[i])
+					}
+				}
+				batched.ProcessParsed(got, verdicts)
+			}
 			for i := range want {
 				v := verdictOf(single, &want[i])
 				if verdicts[i] != v || !reflect.DeepEqual(got[i], want[i]) {
@@ -106,5 +116,35 @@ func TestBatchAllocatesNothing(t *testing.T) {
 	}
 	if l.Keys(0).Evicted == 0 {
 		t.Error("no key was evicted")
+	}
+}
+
+// TestParsed reuses a Packet for another frame: Process and ProcessBatch parse it again, ProcessParsed if
+// Parsed is false.
+func TestParsed(t *testing.T) {
+	l := newPipeline(t, &Policy{Classes: []Class{
+		{Name: "a", Match: Match{Dst: prefixes("192.0.2.1/32")}},
+		{Name: "b", Match: Match{Dst: prefixes("192.0.2.2/32")}},
+	}})
+	packets, verdicts := make([]Packet, 1), make([]Verdict, 1)
+	p, v := &packets[0], &verdicts[0]
+	for name, test := range map[string]struct {
+		process func()
+		keep    bool  // Parsed
+		want    int32 // class of the second frame
+	}{
+		"Process":                 {func() { l.Process(p, v) }, true, 1},
+		"ProcessBatch":            {func() { l.ProcessBatch(packets, verdicts) }, true, 1},
+		"ProcessParsed, parsed":   {func() { l.ProcessParsed(packets, verdicts) }, true, 0},
+		"ProcessParsed, unparsed": {func() { l.ProcessParsed(packets, verdicts) }, false, 1},
+	} {
+		*p = Packet{Data: toward("192.0.2.1", 100), Link: LinkEthernet}
+		if test.process(); v.Class != 0 || !p.Parsed {
+			t.Errorf("%s: got class %d, parsed %v, want 0 and true", name, v.Class, p.Parsed)
+		}
+		p.Data, p.Parsed = toward("192.0.2.2", 100), test.keep
+		if test.process(); v.Class != test.want {
+			t.Errorf("%s, another frame: got class %d, want %d", name, v.Class, test.want)
+		}
 	}
 }

@@ -203,7 +203,7 @@ func (k *keyReader) appendAddr(b []byte, kind Kind, a Addr) []byte {
 
 // AppendKey appends the key of a packet with a verdict, for people: the name of its customer
 // if the class meters customers, else the key of the first meter of the class that has
-// keys. It appends nothing if there is none. The packet need not be parsed.
+// keys. It appends nothing if there is none. It calls ParseOnce.
 func (p *Plan) AppendKey(b []byte, packet *Packet, v *Verdict) []byte {
 	if v.Customer != 0 {
 		return append(b, p.Customers.Source.List[v.Customer-1].Name...)
@@ -216,7 +216,7 @@ func (p *Plan) AppendKey(b []byte, packet *Packet, v *Verdict) []byte {
 		if !s.Keyed() {
 			continue
 		}
-		Parse(packet)
+		ParseOnce(packet)
 		reader := newKeyReader(s.Key)
 		key, ok := reader.packetKey(packet)
 		if s.Key.By == ByDSCP {

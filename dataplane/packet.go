@@ -45,6 +45,10 @@ type Packet struct {
 	// shorter. WireLen is the sum of their lengths.
 	Segments, Segment int
 
+	// Parsed is true if this group belongs to the first one. Parse sets it. Process and
+	// ProcessBatch parse every packet; ProcessParsed and ParseOnce trust Parsed. A caller of
+	// these that changes Data, WireLen, Link or Segments sets it to false.
+	Parsed       bool
 	Kind         Kind
 	Proto        uint8  // upper-layer protocol; valid for IPv4 and IPv6
 	Fragment     bool   // a fragment other than the first, without ports

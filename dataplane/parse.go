@@ -44,7 +44,7 @@ func be64(b []byte) uint64 { return binary.BigEndian.Uint64(b) }
 // in IPv4 options, IPv6 extension headers or ports, is IP without ports.
 func Parse(p *Packet) {
 	p.Proto, p.Fragment, p.Fragmented, p.HasPorts = 0, false, false, false
-	p.Tags, p.HasEtherType, p.Tag, p.MPLS = 0, false, 0, 0
+	p.Tags, p.HasEtherType, p.Tag, p.MPLS, p.Parsed = 0, false, 0, 0, true
 	wire := max(p.WireLen, len(p.Data))
 	kind, l3 := p.parseLink()
 	l3 = min(l3, wire)
@@ -54,6 +54,13 @@ func Parse(p *Packet) {
 		p.parseIPv4()
 	case IPv6:
 		p.parseIPv6()
+	}
+}
+
+// ParseOnce parses a packet unless it is parsed already: see Packet.Parsed.
+func ParseOnce(p *Packet) {
+	if !p.Parsed {
+		Parse(p)
 	}
 }
 
@@ -302,12 +309,9 @@ func (p *Packet) parsePorts(h []byte, off int) {
 var protoHasPorts = [256]bool{protoTCP: true, protoUDP: true, protoDCCP: true, protoSCTP: true, protoUDPLite: true}
 
 // HeadersCut reports whether a packet of which len(p.Data) bytes were captured may lack headers, so
-// that Parse would have found something else in the whole packet. If Parse was not called, which
-// leaves a new Packet Malformed, it calls it.
+// that Parse would have found something else in the whole packet. It calls ParseOnce.
 func (p *Packet) HeadersCut() bool {
-	if p.Kind == Malformed {
-		Parse(p)
-	}
+	ParseOnce(p)
 	if len(p.Data) >= p.WireLen || p.HasPorts || p.Fragment {
 		return false
 	}

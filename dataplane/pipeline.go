@@ -101,13 +101,13 @@ func (l *Pipeline) Accepts(link LinkType) error { return l.plan.Length.Accepts(l
 // verdict to v and marks into p.Data. The pipeline's clock is the largest p.Time so far;
 // an earlier packet is treated as if it arrived at that time.
 func (l *Pipeline) Process(p *Packet, v *Verdict) {
+	Parse(p)
 	l.classify(p, v)
 	l.decide(p, v)
 }
 
-// classify is the part of Process that depends on nothing but the packet and the clock.
+// classify is the part of Process that depends on nothing but the parsed packet and the clock.
 func (l *Pipeline) classify(p *Packet, v *Verdict) {
-	Parse(p)
 	p.Customer = 0
 	if l.customers != nil {
 		p.Customer = l.plan.Customers.CustomerOf(p)

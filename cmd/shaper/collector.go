@@ -22,7 +22,6 @@ type collector struct {
 	queues          []*queueSeries
 	recorder        recorder
 
-	parse   bool // the engine does not parse packets
 	flows   episodes.Top[dataplane.Flow]
 	keys    episodes.Top[string]
 	key     []byte
@@ -64,10 +63,9 @@ const (
 
 var seed = maphash.MakeSeed()
 
-// newCollector returns a collector. parsed is set if the engine parses packets.
-func newCollector(policy *policyfile.Compiled, e engine, parsed bool) *collector {
+func newCollector(policy *policyfile.Compiled, e engine) *collector {
 	c := &collector{
-		policy: policy, engine: e, parse: !parsed, waiting: map[int64]queuedPacket{},
+		policy: policy, engine: e, waiting: map[int64]queuedPacket{},
 		flows: episodes.NewTop(topSets, dataplane.Flow.Hash),
 		keys:  episodes.NewTop(topSets, func(key string) uint64 { return maphash.String(seed, key) }),
 	}
@@ -153,9 +151,7 @@ func (c *collector) packet(p *dataplane.Packet, v *dataplane.Verdict) error {
 
 // count adds a packet to the tables of flows and keys.
 func (c *collector) count(p *dataplane.Packet, v *dataplane.Verdict) {
-	if c.parse {
-		dataplane.Parse(p)
-	}
+	dataplane.ParseOnce(p)
 	w := queuedPacket{flow: dataplane.FlowOf(p)}
 	n := dataplane.Count{Packets: int64(v.Packets), Bytes: int64(v.Length)}
 	dropped := dataplane.Count{}

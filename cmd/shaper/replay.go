@@ -121,11 +121,11 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 	}
 	var series *collector
 	if files.report != nil {
-		series = newCollector(policy, engine, f.engine == "go")
+		series = newCollector(policy, engine)
 	}
 	var tracker *episodes.Tracker
 	if !f.noEpisodes {
-		tracker = episodes.New(policy.Plan, f.engine == "go")
+		tracker = episodes.New(policy.Plan)
 		cfg.Batch = tracker.Packets
 		if series != nil {
 			tracker.Begin = series.recorder.begin

@@ -62,7 +62,7 @@ func (b *bothCounter) packet(rec *record, class int32, inside []netip.Prefix) {
 		return
 	}
 	b.sampled++
-	dataplane.Parse(rec.Packet) // an engine need not have done it
+	dataplane.ParseOnce(rec.Packet)
 	if rec.Proto != protoTCP || !rec.HasPorts {
 		return
 	}

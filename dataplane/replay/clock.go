@@ -5,8 +5,6 @@ import (
 	"math"
 	"slices"
 	"time"
-
-	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
 // clock is a clock that stamped packets of the capture, from one step to the next.
@@ -135,8 +133,7 @@ func (r *run) count(rec *record) {
 		r.timed = true
 	}
 	r.last = rec.Time
-	rec.Mark, rec.Segments, rec.ID, rec.Shift = 0, 0, s.Read, 0
-	rec.Kind = dataplane.Malformed // until it is parsed
+	rec.Mark, rec.Segments, rec.ID, rec.Shift, rec.Parsed = 0, 0, s.Read, 0, false
 	if rec.flags != 0 {
 		r.both.flagged = true
 	}

@@ -69,7 +69,7 @@ func (t *trailers) look(r *run, rec *record) {
 			return
 		}
 	}
-	dataplane.Parse(rec.Packet)
+	dataplane.ParseOnce(rec.Packet)
 	length := statedLength(rec.Packet)
 	if length == 0 || rec.L3+length < rec.PaddedLen() {
 		return

@@ -17,7 +17,7 @@ type Engine interface {
 	// Batch returns the maximum number of packets per call of Process.
 	Batch() int
 	// Process runs packets through a policy in order. It writes their outcome
-	// to verdicts and marks their Data.
+	// to verdicts and marks their Data. Some packets may be parsed: see Packet.Parsed.
 	Process(packets []dataplane.Packet, verdicts []dataplane.Verdict) error
 	// Settle is as in dataplane.Pipeline.
 	Settle(now int64, v *dataplane.Verdict) bool
@@ -37,7 +37,7 @@ func (g Go) Batch() int {
 
 // Process runs the packets through the pipeline.
 func (g Go) Process(packets []dataplane.Packet, verdicts []dataplane.Verdict) error {
-	g.ProcessBatch(packets, verdicts)
+	g.ProcessParsed(packets, verdicts)
 	return nil
 }
 

@@ -90,7 +90,7 @@ func (c *cutter) packet(r *run, p *dataplane.Packet) {
 	if c.skips(p) {
 		return
 	}
-	dataplane.Parse(p)
+	dataplane.ParseOnce(p)
 	size := ipLength(p)
 	switch {
 	case p.Kind == dataplane.Malformed || p.Fragmented || size > largestPacket:
@@ -150,8 +150,7 @@ func (c *cutter) udp(r *run, p *dataplane.Packet, size int) {
 	switch {
 	case n == 1:
 	case n > 1 && n <= maxDatagrams:
-		p.Segments, p.Segment = n, headers+c.datagram
-		p.WireLen += (n - 1) * headers
+		setSegments(p, n, headers+c.datagram, (n-1)*headers)
 		c.count++
 		if size <= usualPacket {
 			r.noteOf(p.ID, shortCut)
@@ -231,9 +230,15 @@ func (c *cutter) cut(p *dataplane.Packet, length, header int, mss sizes) {
 	}
 	n := (payload + size - 1) / size
 	headers -= jumbo
-	p.Segments, p.Segment = n, headers+size
-	p.WireLen += (n-1)*headers - jumbo
+	setSegments(p, n, headers+size, (n-1)*headers-jumbo)
 	c.count++
+}
+
+// setSegments describes a packet as n segments of size bytes, together more bytes longer than it. The
+// lengths that Parse found are not valid then.
+func setSegments(p *dataplane.Packet, n, size, more int) {
+	p.Segments, p.Segment, p.Parsed = n, size, false
+	p.WireLen += more
 }
 
 // skips reports quickly that a packet is small and has no SYN. It returns false if it does not

@@ -242,6 +242,7 @@ func TestCutBounded(t *testing.T) {
 	f, err := openCapture(w, 0)
 	for rec := (record{Packet: &dataplane.Packet{}}); err == nil; w.release() {
 		if err = f.next(&rec); err == nil && rec.isPacket {
+			r.count(&rec)
 			r.cutter.packet(&r, rec.Packet)
 			most = max(most, len(r.cutter.latest)+len(r.cutter.earlier))
 		}

@@ -107,7 +107,7 @@ func wayOfType(kind byte, valid bool) Way {
 
 // wayOf returns the direction of a packet by its addresses.
 func wayOf(p *dataplane.Packet, inside []netip.Prefix) Way {
-	dataplane.Parse(p)
+	dataplane.ParseOnce(p)
 	if !p.IsIP() {
 		return AnyWay
 	}

@@ -98,7 +98,7 @@ func (a *Advice) caveats(class string, plan *dataplane.Plan, s *dataplane.PlanSt
 
 // Watch adds a packet of the capture, before Packet if it is chosen.
 func (c *Collector) Watch(p *dataplane.Packet) {
-	dataplane.Parse(p)
+	dataplane.ParseOnce(p)
 	c.connections.Watch(p)
 }
 
@@ -110,7 +110,7 @@ func (c *Collector) Packet(p *dataplane.Packet, v *dataplane.Verdict) {
 	c.last = v.Now
 	n := dataplane.Count{Packets: 1, Bytes: int64(v.Length)}
 	c.total = c.total.Plus(n)
-	dataplane.Parse(p)
+	dataplane.ParseOnce(p)
 	h := c.connections.Choose(p, n)
 	if v.Class < 0 || c.classes[v.Class] == nil {
 		return

@@ -72,15 +72,17 @@ func (*Comparison) Settle(int64, *dataplane.Verdict) bool { return false }
 // Process runs packets through every meter. The verdicts are those of the last meter.
 func (c *Comparison) Process(packets []dataplane.Packet, verdicts []dataplane.Verdict) error {
 	for i := range packets {
-		c.packet(&packets[i], &verdicts[i])
+		c.packet(packets[i:i+1], verdicts[i:i+1])
 	}
 	return nil
 }
 
-func (c *Comparison) packet(p *dataplane.Packet, v *dataplane.Verdict) {
+// packet runs the one packet of a batch through every meter.
+func (c *Comparison) packet(packet []dataplane.Packet, verdict []dataplane.Verdict) {
+	v := &verdict[0]
 	var passed uint64
 	for i := range c.meters {
-		c.meters[i].pipeline.Process(p, v)
+		c.meters[i].pipeline.ProcessParsed(packet, verdict)
 		if v.Class < 0 {
 			continue
 		}

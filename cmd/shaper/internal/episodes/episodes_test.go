@@ -91,7 +91,7 @@ func TestAgainstModel(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	plan := linkPlan(t)
 	for round := range 300 {
-		tracker := New(plan, true)
+		tracker := New(plan)
 		begun := 0
 		tracker.Begin = func(*Episode) { begun++ }
 		var all []lost
@@ -178,7 +178,7 @@ func TestAgainstModel(t *testing.T) {
 
 // TestBounded checks that drops of 100,000 flows and 20,000 episodes take no more memory than few.
 func TestBounded(t *testing.T) {
-	tracker := New(linkPlan(t), true)
+	tracker := New(linkPlan(t))
 	for i := range int64(400_000) {
 		v := dataplane.Verdict{Now: i/20*200*ms + i%20, ID: i + 1, Length: 100, Packets: 1, Class: 1, Color: meter.Red}
 		tracker.packet(flowPacket(int(i%100_000)), &v)

@@ -10,7 +10,7 @@ import (
 // TestSampled checks the estimates of a long episode: its flows take turns, and one has a tenth of the
 // packets. Everything but the flow is exact.
 func TestSampled(t *testing.T) {
-	tracker := New(linkPlan(t), true)
+	tracker := New(linkPlan(t))
 	const packets = 1_000_000
 	for i := range int64(packets) {
 		flow := 1 + int(i%16) // a pattern that a fixed distance of samples would miss
@@ -31,7 +31,7 @@ func TestSampled(t *testing.T) {
 
 // TestExact checks that the flows of an episode with few packets are counted exactly.
 func TestExact(t *testing.T) {
-	tracker := New(linkPlan(t), true)
+	tracker := New(linkPlan(t))
 	for i := range int64(exactFlows) {
 		v := dataplane.Verdict{Now: i, ID: i + 1, Length: 100, Packets: 1, Class: 1, Color: meter.Red}
 		tracker.packet(flowPacket(int(i%4)), &v)
@@ -43,7 +43,7 @@ func TestExact(t *testing.T) {
 
 // TestPacketsAllocateNothing checks that packets of open episodes, and others, allocate nothing.
 func TestPacketsAllocateNothing(t *testing.T) {
-	tracker := New(linkPlan(t), true)
+	tracker := New(linkPlan(t))
 	id := int64(0)
 	verdicts := []dataplane.Verdict{
 		{Class: 0, Done: dataplane.Pass},

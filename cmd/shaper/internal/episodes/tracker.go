@@ -23,7 +23,6 @@ type Tracker struct {
 	Begin func(e *Episode)
 
 	plan    *dataplane.Plan
-	parse   bool              // packets are not parsed
 	open    [][]*Episode      // episodes that may continue, by class and kind, in order of time
 	latest  []*Episode        // the last one of each list in open
 	most    int               // maximum length of a list in open
@@ -32,11 +31,10 @@ type Tracker struct {
 	picked  []int             // of Packets: indexes
 }
 
-// New returns a tracker for packets through a plan. parsed is set if the engine parses the
-// packets.
-func New(plan *dataplane.Plan, parsed bool) *Tracker {
+// New returns a tracker for packets through a plan.
+func New(plan *dataplane.Plan) *Tracker {
 	lists := (len(plan.Classes) + 1) * int(kinds)
-	t := &Tracker{plan: plan, parse: !parsed, open: make([][]*Episode, lists), latest: make([]*Episode, lists), most: 1}
+	t := &Tracker{plan: plan, open: make([][]*Episode, lists), latest: make([]*Episode, lists), most: 1}
 	for i := range plan.Queues {
 		if q := &plan.Queues[i]; q.Link >= 0 && (q.CoDel.Target > 0 || q.Fair) {
 			t.waiting, t.most = newWaiting(), openMax
@@ -86,9 +84,7 @@ func (t *Tracker) packet(p *dataplane.Packet, v *dataplane.Verdict) {
 }
 
 func (t *Tracker) flowOf(p *dataplane.Packet) dataplane.Flow {
-	if t.parse {
-		dataplane.Parse(p)
-	}
+	dataplane.ParseOnce(p)
 	return dataplane.FlowOf(p)
 }
 
