@@ -34,7 +34,8 @@ func (e Early) check(limit int64) string {
 	case e.Max > limit:
 		return "max is above the queue's limit"
 	case e.Max >= maxThreshold:
-		return fmt.Sprintf("max must be below %v, %d bytes or %[2]d packets", time.Duration(maxThreshold), maxThreshold)
+		return fmt.Sprintf("max must be below %v, %d bytes or %[2]d packets", time.Duration(maxThreshold),
+			maxThreshold)
 	case e.Probability > Certain:
 		return "probability must be between 0 and 1"
 	}
@@ -97,7 +98,8 @@ func CoDelAt(r meter.Rate) CoDel {
 		ns := new(big.Int).Mul(big.NewInt(2*defaultMTU), big.NewInt(int64(r.Period)))
 		ns.Quo(ns.Add(ns, big.NewInt(r.Bytes-1)), big.NewInt(r.Bytes))
 		ms := new(big.Int).Add(ns, big.NewInt(int64(time.Millisecond-1)))
-		if ms.Quo(ms, big.NewInt(int64(time.Millisecond))); ms.Cmp(big.NewInt(int64(MaxInterval/2/time.Millisecond))) > 0 {
+		if ms.Quo(ms, big.NewInt(int64(time.Millisecond))); ms.Cmp(
+			big.NewInt(int64(MaxInterval/2/time.Millisecond))) > 0 {
 			return CoDelOf(MaxInterval / 2)
 		}
 		target = max(target, time.Duration(ms.Int64())*time.Millisecond)
@@ -127,7 +129,8 @@ func (c CoDel) check() string {
 // exception, so that a Leaky can decide on arrival; Link adds it.
 type codel struct {
 	CoDel
-	firstAbove int64 // ns: dropping starts if the delay stays at or above Target until then; never if it is below
+	// ns: dropping starts if the delay stays at or above Target until then; never if it is below
+	firstAbove int64
 	dropNext   int64 // ns: the next drop
 	count      uint32
 	lastCount  uint32

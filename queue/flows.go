@@ -127,7 +127,8 @@ func (f *flows[T]) shed() queued[T] {
 		for k := range turns.len {
 			i := *turns.item(k)
 			other := &f.list[i]
-			if other.packets.len > 0 && (most < 0 || other.bytes > f.list[most].bytes || other.bytes == f.list[most].bytes && i < most) {
+			if other.packets.len > 0 && (most < 0 || other.bytes > f.list[most].bytes ||
+				other.bytes == f.list[most].bytes && i < most) {
 				most = i
 			}
 		}

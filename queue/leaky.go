@@ -33,7 +33,9 @@ func New(cfg Config) (*Leaky, error) {
 	if err := errors.Join(err, cfg.check()); err != nil {
 		return nil, err
 	}
-	return &Leaky{cfg: cfg, capacity: cfg.Capacity(), pace: p, dice: dice{seed: cfg.Seed}, codel: newCoDel(cfg.CoDel)}, nil
+	return &Leaky{
+		cfg: cfg, capacity: cfg.Capacity(), pace: p, dice: dice{seed: cfg.Seed}, codel: newCoDel(cfg.CoDel),
+	}, nil
 }
 
 // Follow makes q continue the pacing of before, the queue that it replaces. The

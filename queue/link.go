@@ -74,7 +74,9 @@ func NewLink[T any](rate meter.Rate, queues []LinkQueue) (*Link[T], error) {
 			err = errors.Join(err, invalid)
 			continue
 		}
-		l.queues[i] = queueState[T]{LinkQueue: s, flows: newFlows[T](&s), capacity: s.Capacity(), dice: dice{seed: s.Seed}}
+		l.queues[i] = queueState[T]{
+			LinkQueue: s, flows: newFlows[T](&s), capacity: s.Capacity(), dice: dice{seed: s.Seed},
+		}
 		l.levels[s.Priority].weight += int64(s.Weight)
 	}
 	if err != nil {
@@ -114,7 +116,8 @@ func (s LinkQueue) Resolve(rate meter.Rate) (LinkQueue, error) {
 	for i := range s.WRED {
 		e := &s.WRED[i]
 		if e.Max > 0 && bytesDuring(rate, time.Duration(e.Max)) == 0 {
-			add("wred", fmt.Sprintf("max of %v is less than a byte at the link's rate of %v", time.Duration(e.Max), rate))
+			add("wred", fmt.Sprintf("max of %v is less than a byte at the link's rate of %v",
+				time.Duration(e.Max), rate))
 		}
 		e.Min, e.Max = bytesDuring(rate, time.Duration(e.Min)), bytesDuring(rate, time.Duration(e.Max))
 	}

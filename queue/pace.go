@@ -31,11 +31,15 @@ func newPace(r meter.Rate) (pace, error) {
 	case r.Bytes <= 0 || r.Period <= 0:
 		return pace{}, &meter.FieldError{Field: "rate", Reason: "must be above zero"}
 	case r == meter.Unlimited:
-		return pace{}, &meter.FieldError{Field: "rate", Reason: "must not be unlimited: a queue needs a finite rate"}
+		return pace{}, &meter.FieldError{
+			Field: "rate", Reason: "must not be unlimited: a queue needs a finite rate",
+		}
 	}
 	f := big.NewRat(int64(r.Period), r.Bytes)
 	if f.Num().Int64() > maxTerm || f.Denom().Int64() > maxTerm {
-		return pace{}, &meter.FieldError{Field: "rate", Reason: "is too fine to stay exact: choose a rounder rate"}
+		return pace{}, &meter.FieldError{
+			Field: "rate", Reason: "is too fine to stay exact: choose a rounder rate",
+		}
 	}
 	return pace{num: f.Num().Uint64(), den: f.Denom().Uint64()}, nil
 }

@@ -78,7 +78,9 @@ func sendAll(fd, index int, frames [][]byte) error {
 		if len(frame) < macsLen+2 {
 			return fmt.Errorf("frame %d has %d bytes, fewer than an Ethernet header", i, len(frame))
 		}
-		to := unix.SockaddrLinklayer{Protocol: networkOrder(binary.BigEndian.Uint16(frame[macsLen:])), Ifindex: index}
+		to := unix.SockaddrLinklayer{
+			Protocol: networkOrder(binary.BigEndian.Uint16(frame[macsLen:])), Ifindex: index,
+		}
 		err := unix.Sendto(fd, frame, 0, &to)
 		for errors.Is(err, unix.EINTR) {
 			err = unix.Sendto(fd, frame, 0, &to)

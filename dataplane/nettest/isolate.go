@@ -58,7 +58,8 @@ func enterIsolation() error {
 	for unix.Unmount("/sys/fs/bpf", unix.MNT_DETACH) == nil {
 	}
 	// A kernel without bpffs lacks the folder. Tests that need it say so.
-	if err := unix.Mount("bpf", "/sys/fs/bpf", "bpf", 0, "mode=0700"); err != nil && !errors.Is(err, unix.ENOENT) {
+	if err := unix.Mount("bpf", "/sys/fs/bpf", "bpf", 0, "mode=0700"); err != nil &&
+		!errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("mount a bpffs on /sys/fs/bpf: %w", err)
 	}
 	lo, err := netlink.LinkByName("lo")

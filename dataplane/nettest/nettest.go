@@ -24,8 +24,10 @@ import (
 )
 
 const (
-	waitLimit = 5 * time.Minute // maximum time of a command of Run, and until the kernel reaches an expected state
-	waitDelay = time.Second     // time to read the pipes of an ended command, which its children may keep open
+	// maximum time of a command of Run, and until the kernel reaches an expected state
+	waitLimit = 5 * time.Minute
+	// time to read the pipes of an ended command, which its children may keep open
+	waitDelay = time.Second
 )
 
 // TB is the part of testing.TB that namespaces use. A program that is not a test can implement

@@ -256,7 +256,8 @@ func (s *Sniffer) Stop() []Frame {
 		case err != nil:
 			s.err = errors.Join(s.err, err)
 		case stats.Drops > 0:
-			s.err = errors.Join(s.err, fmt.Errorf("the kernel dropped %d of %d frames", stats.Drops, stats.Packets))
+			s.err = errors.Join(s.err,
+				fmt.Errorf("the kernel dropped %d of %d frames", stats.Drops, stats.Packets))
 		}
 	})
 	if err := errors.Join(s.err, err, s.file.Close()); err != nil {

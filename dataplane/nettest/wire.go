@@ -47,9 +47,11 @@ func (w *Wire) Do(f func() error) {
 func (w *Wire) Shown() string {
 	w.T.Helper()
 	lines := strings.Split(w.Near.Run("tc", "-d", "qdisc", "show", "dev", "v0"), "\n")
-	for _, m := range regexp.MustCompile(`qdisc \w+ ([0-9a-f]+:)`).FindAllStringSubmatch(strings.Join(lines, "\n"), -1) {
+	for _, m := range regexp.MustCompile(`qdisc \w+ ([0-9a-f]+:)`).FindAllStringSubmatch(
+		strings.Join(lines, "\n"), -1) {
 		if m[1] != "0:" { // one qdisc at a time: a dump of all classes is incomplete
-			lines = append(lines, strings.Split(w.Near.Run("tc", "-d", "class", "show", "dev", "v0", "parent", m[1]), "\n")...)
+			lines = append(lines,
+				strings.Split(w.Near.Run("tc", "-d", "class", "show", "dev", "v0", "parent", m[1]), "\n")...)
 		}
 	}
 	slices.Sort(lines)

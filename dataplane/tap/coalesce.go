@@ -156,7 +156,8 @@ func (s *super) consistent(b []byte) bool {
 	if b[headerFlags]&^(needsCsum|dataValid) != 0 || b[headerGSO] != 0 {
 		return false
 	}
-	if b[headerFlags]&needsCsum != 0 && (int(host16(b[headerCsumStart:])) != s.udp-HeaderLen || host16(b[headerSum:]) != udpSum) {
+	if b[headerFlags]&needsCsum != 0 &&
+		(int(host16(b[headerCsumStart:])) != s.udp-HeaderLen || host16(b[headerSum:]) != udpSum) {
 		return false
 	}
 	at, from := s.lengthField()
@@ -260,7 +261,8 @@ func (s *super) finish(out [][]byte) {
 		setBE16(b[s.ip+10:], ^foldWords(addWords(0, b[s.ip:s.udp])))
 	}
 	setBE16(b[s.udp+4:], uint16(len(b)-s.udp))
-	setBE16(b[s.udp+udpSum:], foldWords(s.pseudo(b))) // partial sum: the kernel adds the rest and complements it
+	// partial sum: the kernel adds the rest and complements it
+	setBE16(b[s.udp+udpSum:], foldWords(s.pseudo(b)))
 }
 
 // addWords adds b to a sum, as big-endian 16-bit words, padded with a zero byte

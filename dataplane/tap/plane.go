@@ -37,7 +37,8 @@ func (e *GoneError) Unwrap() error { return ErrGone }
 func (p *Plane) Run(ctx context.Context) error {
 	inside, outside := p.Inside.Ports(), p.Outside.Ports()
 	if len(inside) != len(outside) {
-		return fmt.Errorf("%s has %d queues and %s has %d: the numbers must be equal", p.Inside.Name(), len(inside), p.Outside.Name(), len(outside))
+		return fmt.Errorf("%s has %d queues and %s has %d: the numbers must be equal", p.Inside.Name(),
+			len(inside), p.Outside.Name(), len(outside))
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

@@ -146,10 +146,12 @@ func openSocket(index int) (_ *socketPort, err error) {
 		return nil, err
 	}
 	promiscuous := unix.PacketMreq{Ifindex: int32(index), Type: unix.PACKET_MR_PROMISC}
-	if err := unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &promiscuous); err != nil {
+	if err := unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP,
+		&promiscuous); err != nil {
 		return nil, fmt.Errorf("PACKET_ADD_MEMBERSHIP: %w", err)
 	}
-	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: networkOrder(unix.ETH_P_ALL), Ifindex: index}); err != nil {
+	if err := unix.Bind(fd,
+		&unix.SockaddrLinklayer{Protocol: networkOrder(unix.ETH_P_ALL), Ifindex: index}); err != nil {
 		return nil, fmt.Errorf("bind: %w", err)
 	}
 	p := &socketPort{fd: fd}
@@ -196,7 +198,8 @@ type auxdata struct {
 
 // tag returns the VLAN tag that the kernel removed from the frame.
 func (n *auxdata) tag() (tpid, tci uint16, ok bool) {
-	if n.Level != unix.SOL_PACKET || n.Type != unix.PACKET_AUXDATA || n.Status&unix.TP_STATUS_VLAN_VALID == 0 {
+	if n.Level != unix.SOL_PACKET || n.Type != unix.PACKET_AUXDATA ||
+		n.Status&unix.TP_STATUS_VLAN_VALID == 0 {
 		return 0, 0, false
 	}
 	if n.Status&unix.TP_STATUS_VLAN_TPID_VALID == 0 {
@@ -221,7 +224,8 @@ func (b *batch) init() {
 // call makes a system call for the first n messages. It never blocks, so it
 // bypasses the Go scheduler.
 func (b *batch) call(trap uintptr, fd, n int) (int, error) {
-	done, _, errno := unix.RawSyscall6(trap, uintptr(fd), uintptr(unsafe.Pointer(&b.messages)), uintptr(n), unix.MSG_DONTWAIT, 0, 0)
+	done, _, errno := unix.RawSyscall6(trap, uintptr(fd), uintptr(unsafe.Pointer(&b.messages)), uintptr(n),
+		unix.MSG_DONTWAIT, 0, 0)
 	if errno != 0 {
 		return 0, errno
 	}
@@ -271,7 +275,8 @@ func (p *socketPort) Read(into [][]byte) (int, error) {
 			if tpid, tci, ok := p.notes[i].tag(); ok {
 				b = pushTag(b, tpid, tci)
 			}
-			rest[i], into[n] = into[n], b // swapped in this order: if no frame was truncated, both are the same element
+			// swapped in this order: if no frame was truncated, both are the same element
+			rest[i], into[n] = into[n], b
 			n++
 		}
 		if got < len(rest) {
@@ -322,7 +327,8 @@ func (p *socketPort) Wait(deadline int64) error {
 func (p *socketPort) gone() bool {
 	var address unix.RawSockaddrLinklayer // unix.Getsockname would allocate an address
 	size := uint32(unsafe.Sizeof(address))
-	_, _, errno := unix.RawSyscall(unix.SYS_GETSOCKNAME, uintptr(p.fd), uintptr(unsafe.Pointer(&address)), uintptr(unsafe.Pointer(&size)))
+	_, _, errno := unix.RawSyscall(unix.SYS_GETSOCKNAME, uintptr(p.fd), uintptr(unsafe.Pointer(&address)),
+		uintptr(unsafe.Pointer(&size)))
 	return errno == 0 && address.Ifindex <= 0
 }
 

@@ -54,7 +54,8 @@ func (w *waiter) open(fd int) (err error) {
 	if w.setFD, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return fmt.Errorf("epoll_create1: %w", err)
 	}
-	if w.timer, err = unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_CLOEXEC|unix.TFD_NONBLOCK); err != nil {
+	if w.timer, err = unix.TimerfdCreate(unix.CLOCK_MONOTONIC,
+		unix.TFD_CLOEXEC|unix.TFD_NONBLOCK); err != nil {
 		return fmt.Errorf("timerfd_create: %w", err)
 	}
 	if w.bell, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
@@ -131,7 +132,8 @@ func (w *waiter) arm() error {
 		return nil
 	}
 	event := unix.EpollEvent{Fd: int32(w.fd), Events: once}
-	_, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(w.setFD), unix.EPOLL_CTL_MOD, uintptr(w.fd), uintptr(unsafe.Pointer(&event)), 0, 0)
+	_, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(w.setFD), unix.EPOLL_CTL_MOD, uintptr(w.fd),
+		uintptr(unsafe.Pointer(&event)), 0, 0)
 	if errno != 0 {
 		return fmt.Errorf("epoll_ctl: %w", errno)
 	}
@@ -146,7 +148,8 @@ func (w *waiter) setTimer(deadline, left int64) error {
 		return nil
 	}
 	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(min(left-spin, maxSleep))}
-	_, _, errno := unix.RawSyscall6(unix.SYS_TIMERFD_SETTIME, uintptr(w.timer), 0, uintptr(unsafe.Pointer(&spec)), 0, 0, 0)
+	_, _, errno := unix.RawSyscall6(unix.SYS_TIMERFD_SETTIME, uintptr(w.timer), 0,
+		uintptr(unsafe.Pointer(&spec)), 0, 0, 0)
 	if errno != 0 {
 		return fmt.Errorf("timerfd_settime: %w", errno)
 	}
@@ -159,7 +162,8 @@ func (w *waiter) setTimer(deadline, left int64) error {
 // collect fills found with the events of the set. It does not block, so it
 // bypasses the Go scheduler.
 func (w *waiter) collect(set uintptr) (any bool) {
-	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, set, uintptr(unsafe.Pointer(&w.found)), uintptr(len(w.found)), 0, 0, 0)
+	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, set, uintptr(unsafe.Pointer(&w.found)),
+		uintptr(len(w.found)), 0, 0, 0)
 	if errno != 0 { // none is possible
 		n = 0
 	}

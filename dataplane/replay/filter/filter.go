@@ -85,7 +85,8 @@ func (v *view) readLink() {
 		v.header = 20
 	case dataplane.LinkNull, dataplane.LinkLoop:
 		v.header = 4
-	case dataplane.LinkRaw, dataplane.LinkRawBSD, dataplane.LinkRawOBSD, dataplane.LinkIPv4, dataplane.LinkIPv6:
+	case dataplane.LinkRaw, dataplane.LinkRawBSD, dataplane.LinkRawOBSD, dataplane.LinkIPv4,
+		dataplane.LinkIPv6:
 	default:
 		p := dataplane.Packet{Data: v.data, Link: v.link}
 		dataplane.Parse(&p)

@@ -149,7 +149,9 @@ func (p *parser) tested(o operand) test {
 	case o.literal && p.last != nil:
 		return p.value(*p.last, o.start)
 	}
-	p.fail(o.start.at, "%q is a number: compare it, as in len > 100, or write a keyword such as port before it", o.start.text)
+	p.fail(o.start.at,
+		"%q is a number: compare it, as in len > 100, or write a keyword such as port before it",
+		o.start.text)
 	return nil
 }
 
@@ -260,7 +262,9 @@ func (p *parser) unknown(word token) {
 		p.fail(word.at, "write host or net before %q", word.text)
 		return
 	}
-	p.fail(word.at, "unknown word %q: shaper supports host, net, port, portrange, proto, the names of protocols, vlan, less, greater and comparisons", word.text)
+	p.fail(word.at,
+		"unknown word %q: shaper supports host, net, port, portrange, proto, the names of protocols, vlan, less, greater and comparisons",
+		word.text)
 }
 
 // direction parses src, dst, src or dst, src and dst.

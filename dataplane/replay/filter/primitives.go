@@ -80,7 +80,8 @@ func (p protocol) test(tags int) test {
 func overIP(number uint32, v4, v6 bool, tags int) test {
 	in4 := and(hasType(etherIPv4, tags), equals(at(9, 1, tags), number))
 	next := at(6, 1, tags)
-	in6 := and(hasType(etherIPv6, tags), or(equals(next, number), and(equals(next, fragment6), equals(at(40, 1, tags), number))))
+	in6 := and(hasType(etherIPv6, tags),
+		or(equals(next, number), and(equals(next, fragment6), equals(at(40, 1, tags), number))))
 	switch {
 	case !v6:
 		return in4

@@ -254,9 +254,11 @@ func (t *Terms) Check() error {
 	case t.Rescue < 0 || t.Rescue > million:
 		return fmt.Errorf("rescue of %d millionths is not between 0 and %d", t.Rescue, million)
 	case t.Floor < 0 || t.Floor > MaxBurst || t.Packet < 0 || t.Packet > MaxBurst:
-		return fmt.Errorf("a floor of %d or a packet of %d tokens is not between 0 and %d", t.Floor, t.Packet, int64(MaxBurst))
+		return fmt.Errorf("a floor of %d or a packet of %d tokens is not between 0 and %d", t.Floor, t.Packet,
+			int64(MaxBurst))
 	case t.Interval < 1e6 || t.Interval > maxInterval || t.Deadline < 1e5 || t.Deadline > t.Interval:
-		return fmt.Errorf("interval %d ns, deadline %d ns: the interval must be 1ms to 1m, the deadline at least 100µs and at most the interval", t.Interval, t.Deadline)
+		return fmt.Errorf("interval %d ns, deadline %d ns: the interval must be 1ms to 1m, the deadline at least 100µs and at most the interval",
+			t.Interval, t.Deadline)
 	}
 	return nil
 }

@@ -31,8 +31,9 @@ const (
 )
 
 var refusals = [...]string{
-	"granted", "another shaper uses the same host name", "other hosts of the budget use another interval or deadline",
-	"the budget has too many hosts", "a later request of this host arrived before",
+	"granted", "another shaper uses the same host name",
+	"other hosts of the budget use another interval or deadline", "the budget has too many hosts",
+	"a later request of this host arrived before",
 }
 
 func (r Refusal) String() string {

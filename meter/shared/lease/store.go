@@ -141,7 +141,8 @@ func (s *Store) Call(now int64, server Server, r *Request) Reply {
 	s.rescues = s.rescues.Plus(m.rescue)
 	return Reply{
 		Time: now, Epoch: s.epoch, Share: share, Rescue: rescue, Spare: s.spareOf(m), Size: s.size,
-		Hosts: int64(len(s.hosts)), Late: min(s.late, int64(len(s.hosts))), Learning: learning, Replicas: s.replicas, Smallest: s.smallest,
+		Hosts: int64(len(s.hosts)), Late: min(s.late, int64(len(s.hosts))), Learning: learning,
+		Replicas: s.replicas, Smallest: s.smallest,
 	}
 }
 
@@ -207,10 +208,12 @@ func (s *Store) survey(now int64, server Server) {
 	for i := range 2 {
 		reserve := free.Rate[i] / 200
 		rest := s.fill(i, float64(free.Rate[i]-reserve), float64(weight))
-		rest = float64(rest*float64(s.present+1)) / float64(2*max(s.present, 1)) // with many hosts, half of the rest is kept for hosts whose demand rises first
+		// with many hosts, half of the rest is kept for hosts whose demand rises first
+		rest = float64(rest*float64(s.present+1)) / float64(2*max(s.present, 1))
 		s.spare[i] = (float64(reserve) + rest) / float64(max(weight, 1))
 		s.floor[i] = float64(min(floor, free.Burst[i]/(4*max(s.present, 1))))
-		s.burst[i] = (float64(free.Burst[i]) - float64(s.present)*s.floor[i]) / float64(max(free.Rate[s.paid(i)], 1))
+		s.burst[i] = (float64(
+			free.Burst[i]) - float64(s.present)*s.floor[i]) / float64(max(free.Rate[s.paid(i)], 1))
 		s.rescue.rate[i] = float64(s.size.Rate[i]) * float64(part) / million / float64(max(weights, 1))
 		s.rescue.burst[i] = float64(s.size.Burst[i]) * float64(part) / million / float64(max(weights, 1))
 	}
@@ -356,8 +359,10 @@ func (s *Store) grant(m *member, holds Amounts, before [2]int64, frozen bool) Am
 		return min(want, counted+free)
 	}
 	for i := range 2 {
-		want.Rate[i] = limit(want.Rate[i], must.Rate[i], holds.Rate[i], m.rescue.Rate[i], m.holds.Rate[i], free.Rate[i], s.curb.rate[i])
-		want.Burst[i] = limit(want.Burst[i], must.Burst[i], holds.Burst[i], m.rescue.Burst[i], m.holds.Burst[i], free.Burst[i], s.curb.burst[i])
+		want.Rate[i] = limit(want.Rate[i], must.Rate[i], holds.Rate[i], m.rescue.Rate[i], m.holds.Rate[i],
+			free.Rate[i], s.curb.rate[i])
+		want.Burst[i] = limit(want.Burst[i], must.Burst[i], holds.Burst[i], m.rescue.Burst[i],
+			m.holds.Burst[i], free.Burst[i], s.curb.burst[i])
 	}
 	return want
 }

@@ -194,7 +194,8 @@ func (s *Server) ownerOf(slot int) string {
 	for _, shard := range shards {
 		for _, r := range shard.Slots {
 			for _, n := range shard.Nodes {
-				if r.Start <= int64(slot) && int64(slot) <= r.End && n.Role == "master" && n.Health == "online" {
+				if r.Start <= int64(slot) && int64(slot) <= r.End && n.Role == "master" &&
+					n.Health == "online" {
 					return n.ID
 				}
 			}

@@ -79,7 +79,8 @@ func (s *Server) lines() string {
 		)
 	}
 	if !s.options.sentinel {
-		lines = append(lines, `save ""`, "appendonly no", "repl-diskless-sync-delay 0", "repl-ping-replica-period 1")
+		lines = append(lines, `save ""`, "appendonly no", "repl-diskless-sync-delay 0",
+			"repl-ping-replica-period 1")
 		if p := s.options.password; p != "" {
 			lines = append(lines, "requirepass "+p, "masterauth "+p)
 		}
@@ -134,7 +135,11 @@ func makeCerts(t testing.TB, dir string) *certs {
 	for _, f := range []struct {
 		name, kind string
 		der        []byte
-	}{{"ca.crt", "CERTIFICATE", caDER}, {"server.crt", "CERTIFICATE", der}, {"server.key", "PRIVATE KEY", keyDER}} {
+	}{
+		{"ca.crt", "CERTIFICATE", caDER},
+		{"server.crt", "CERTIFICATE", der},
+		{"server.key", "PRIVATE KEY", keyDER},
+	} {
 		block := pem.EncodeToMemory(&pem.Block{Type: f.kind, Bytes: f.der})
 		if err := os.WriteFile(c.path(f.name), block, 0o600); err != nil {
 			t.Fatal(err)

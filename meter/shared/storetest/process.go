@@ -49,7 +49,8 @@ const limit = 5 * time.Minute
 // Until polls until the condition holds. It fails the test after limit.
 func Until(t testing.TB, event string, condition func() bool) {
 	t.Helper()
-	for end, wait := time.Now().Add(limit), time.Millisecond; !condition(); wait = min(2*wait, 20*time.Millisecond) {
+	for end, wait := time.Now().Add(limit), time.Millisecond; !condition(); wait = min(2*wait,
+		20*time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("waited for %v: %s", limit, event)
 		}
@@ -69,7 +70,8 @@ func reserve(t testing.TB) int {
 	t.Cleanup(func() { _ = syscall.Close(fd) })
 	err = errors.Join(
 		syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}),
-		syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1), // after Bind, which would otherwise share the port
+		// after Bind, which would otherwise share the port
+		syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1),
 	)
 	if err != nil {
 		t.Fatal(err)

@@ -15,7 +15,8 @@ import (
 // password, and waits until it has the primary's data. It is read-only.
 func Replica(t testing.TB, primary *Server, opts ...Option) *Server {
 	t.Helper()
-	opts = append(primary.inherit(), append(opts, Config(fmt.Sprintf("replicaof 127.0.0.1 %d", primary.Port)))...)
+	opts = append(primary.inherit(),
+		append(opts, Config(fmt.Sprintf("replicaof 127.0.0.1 %d", primary.Port)))...)
 	r := start(t, primary.Kind, opts...)
 	primary.follows(r)
 	return r
@@ -29,7 +30,8 @@ func (s *Server) follows(r *Server) {
 	Until(s.t, "replica is online", func() bool {
 		for i := range 10 {
 			line := s.Info("replication", fmt.Sprint("slave", i))
-			if strings.Contains(line, fmt.Sprintf("port=%d,", r.Port)) && strings.Contains(line, "state=online") {
+			if strings.Contains(line, fmt.Sprintf("port=%d,", r.Port)) &&
+				strings.Contains(line, "state=online") {
 				return true
 			}
 		}
@@ -80,7 +82,8 @@ func Sentinel(t testing.TB, primary *Server, n int) *Sentinels {
 	Until(t, "Sentinels know each other and the replicas", func() bool {
 		for _, s := range w.Servers {
 			m, err := s.master(w.Name)
-			if err != nil || m["num-other-sentinels"] != fmt.Sprint(n-1) || m["num-slaves"] != replicas || m["flags"] != "master" {
+			if err != nil || m["num-other-sentinels"] != fmt.Sprint(n-1) || m["num-slaves"] != replicas ||
+				m["flags"] != "master" {
 				return false
 			}
 		}

@@ -74,7 +74,8 @@ func refusal(plan *dataplane.Plan, stage int) string {
 		return fmt.Sprintf("a %v has no burst", s.Kind)
 	case bucket.Warmup > 0:
 		return "the rate of its meter is not constant (warmup)"
-	case slices.ContainsFunc(plan.Stages, func(other dataplane.PlanStage) bool { return other.Then == stage }):
+	case slices.ContainsFunc(plan.Stages,
+		func(other dataplane.PlanStage) bool { return other.Then == stage }):
 		return "other meters are chained to its meter"
 	}
 	return ""
@@ -83,16 +84,20 @@ func refusal(plan *dataplane.Plan, stage int) string {
 // caveats warns about properties of the meter of a class that the advice ignores.
 func (a *Advice) caveats(class string, plan *dataplane.Plan, s *dataplane.PlanStage, keys int) {
 	if s.Initial.Den != 0 {
-		a.warn("class %s: the bursts are for buckets that start full, not at %s", class, say.Percent(s.Initial.Num, s.Initial.Den)+" %")
+		a.warn("class %s: the bursts are for buckets that start full, not at %s", class,
+			say.Percent(s.Initial.Num, s.Initial.Den)+" %")
 	}
 	if s.Aware {
 		a.warn("class %s: the bursts are for packets whose input color is green", class)
 	}
 	if s.Then >= 0 {
-		a.warn("class %s: the bursts are those of its first meter; meter %s behind it can color more packets", class, plan.Stages[s.Then].Name)
+		a.warn("class %s: the bursts are those of its first meter; meter %s behind it can color more packets",
+			class, plan.Stages[s.Then].Name)
 	}
 	if s.Keyed() && keys > s.Keys {
-		a.warn("class %s: its meter has room for %s of the %s: the bursts are for a meter that keeps all keys", class, say.Grouped(int64(s.Keys)), say.Count(keys, "key"))
+		a.warn(
+			"class %s: its meter has room for %s of the %s: the bursts are for a meter that keeps all keys",
+			class, say.Grouped(int64(s.Keys)), say.Count(keys, "key"))
 	}
 }
 
@@ -151,22 +156,25 @@ func (c *Capture) Rate() float64 {
 
 // Bursts has the bursts that packets need at a rate.
 type Bursts struct {
-	Rate       string          `json:"rate"`
-	RateBits   int64           `json:"rate_bit_s"`
-	Offered    dataplane.Count `json:"offered"`
-	Keys       int             `json:"keys,omitempty"`              // of a per-key meter
-	NoLoss     int             `json:"keys_without_loss,omitempty"` // keys of so few packets that the wanted loss is none
-	LossFree   int64           `json:"loss_free_burst"`
-	LowerBound bool            `json:"lower_bound"` // TCP had been throttled; otherwise it would send larger bursts
-	Frontier   []Point         `json:"frontier"`
-	Meters     []Suggestion    `json:"meters"` // with the smallest bursts for the wanted loss of each key
-	hungry     int32           // key that needs the loss-free burst
+	Rate     string          `json:"rate"`
+	RateBits int64           `json:"rate_bit_s"`
+	Offered  dataplane.Count `json:"offered"`
+	Keys     int             `json:"keys,omitempty"` // of a per-key meter
+	// keys of so few packets that the wanted loss is none
+	NoLoss   int   `json:"keys_without_loss,omitempty"`
+	LossFree int64 `json:"loss_free_burst"`
+	// TCP had been throttled; otherwise it would send larger bursts
+	LowerBound bool         `json:"lower_bound"`
+	Frontier   []Point      `json:"frontier"`
+	Meters     []Suggestion `json:"meters"` // with the smallest bursts for the wanted loss of each key
+	hungry     int32        // key that needs the loss-free burst
 }
 
 // Suggestion is a meter in the syntax of --meter.
 type Suggestion struct {
-	Meter  string       `json:"meter"`
-	Worst  *KeyColors   `json:"worst_key,omitempty"` // of a per-key meter: the key that loses the largest share
+	Meter string `json:"meter"`
+	// of a per-key meter: the key that loses the largest share
+	Worst  *KeyColors   `json:"worst_key,omitempty"`
 	Params meter.Params `json:"-"`
 }
 
@@ -200,7 +208,8 @@ func Without(o Options) (*Advice, error) {
 // are used instead of those of the options.
 func (c *Collector) Advise(o Options) (*Advice, error) {
 	a := &Advice{Warnings: []string{}, Capture: &Capture{
-		Count: c.total, DurationNS: c.last - c.first, Enough: c.total.Packets >= FewPackets, TCP: c.connections.Throttle(),
+		Count: c.total, DurationNS: c.last - c.first, Enough: c.total.Packets >= FewPackets,
+		TCP: c.connections.Throttle(),
 	}}
 	var done []*Stream
 	for i, s := range c.classes {
@@ -240,7 +249,8 @@ func (c *Collector) Advise(o Options) (*Advice, error) {
 	}
 	switch {
 	case !a.Capture.Enough:
-		a.warn("only %s: too few to advise a burst; the figures describe these packets and no others", say.Count(a.Capture.Packets, "packet"))
+		a.warn("only %s: too few to advise a burst; the figures describe these packets and no others",
+			say.Count(a.Capture.Packets, "packet"))
 	case o.RTT == 0 && t.Senders > 0:
 		a.warn("the RTT is unknown, because the capture has no handshake and no answers: give --rtt to see what TCP gets")
 	}
@@ -317,7 +327,10 @@ func (s *Stream) bursts(rate meter.Rate, meters []meter.Params, w Want) (*Bursts
 	if err != nil {
 		return nil, err
 	}
-	b := &Bursts{Rate: rate.String(), Offered: s.Total(), LossFree: d.lossFree, hungry: d.hungry, Meters: make([]Suggestion, len(meters))}
+	b := &Bursts{
+		Rate: rate.String(), Offered: s.Total(), LossFree: d.lossFree, hungry: d.hungry,
+		Meters: make([]Suggestion, len(meters)),
+	}
 	b.RateBits, _ = rate.Bits()
 	if s.numbers != nil {
 		b.Keys = len(s.keys)
@@ -362,7 +375,8 @@ func (s *Stream) atRates(wanted meter.Rate, average float64) ([]AtRate, error) {
 	slices.SortFunc(rates, meter.Rate.Cmp)
 	rates = slices.CompactFunc(rates, func(a, b meter.Rate) bool { return a.Cmp(b) == 0 })
 	list := make([]AtRate, len(rates))
-	permille, percent := s.allowed(dataplane.Fraction{Num: 1, Den: 1000}), s.allowed(dataplane.Fraction{Num: 1, Den: 100})
+	permille, percent := s.allowed(dataplane.Fraction{Num: 1, Den: 1000}),
+		s.allowed(dataplane.Fraction{Num: 1, Den: 100})
 	err := each(len(rates), func(i int) error {
 		r := rates[i]
 		list[i].Rate = r.String()
@@ -397,7 +411,8 @@ func oneLine(p meter.Params) string {
 	kind := p.Kind().Info()
 	words := []string{kind.Name}
 	for _, name := range slices.Concat(kind.Required, kind.Optional) {
-		if v := meter.Field(p, name); slices.Contains(kind.Required, name) || v != meter.Field(kind.Defaults, name) {
+		if v := meter.Field(p, name); slices.Contains(kind.Required, name) ||
+			v != meter.Field(kind.Defaults, name) {
 			words = append(words, fmt.Sprintf("%s=%v", name, v))
 		}
 	}

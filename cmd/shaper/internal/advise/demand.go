@@ -88,7 +88,8 @@ func (d *demand) dropped(burst int64, most []int64) (n losses, all bool, err err
 				return n, false, nil
 			}
 		}
-		if compareShares(lost.Packets, d.keys[key].Offered.Packets, n.most.Packets, d.keys[n.worst].Offered.Packets) > 0 {
+		if compareShares(lost.Packets, d.keys[key].Offered.Packets, n.most.Packets,
+			d.keys[n.worst].Offered.Packets) > 0 {
 			n.worst, n.most = key, lost
 		}
 	}
@@ -105,9 +106,10 @@ func (d *demand) smallest(most []int64) (int64, error) {
 
 // Point is a point of the frontier.
 type Point struct {
-	Burst   int64           `json:"burst"`               // bytes
-	Dropped dataplane.Count `json:"dropped"`             // by a token bucket
-	Worst   *KeyColors      `json:"worst_key,omitempty"` // of a per-key meter: the key that loses the largest share
+	Burst   int64           `json:"burst"`   // bytes
+	Dropped dataplane.Count `json:"dropped"` // by a token bucket
+	// of a per-key meter: the key that loses the largest share
+	Worst *KeyColors `json:"worst_key,omitempty"`
 }
 
 // perOctave is the number of bursts of a frontier between a burst and its double.
@@ -118,7 +120,8 @@ func (d *demand) frontier() ([]Point, error) {
 	var points []Point
 	for base := max(d.largest(), 1); base < d.lossFree; base *= 2 {
 		for i := int64(0); i < perOctave; i++ {
-			if b := base + base*i/perOctave; b < d.lossFree && (len(points) == 0 || b > points[len(points)-1].Burst) {
+			if b := base + base*i/perOctave; b < d.lossFree &&
+				(len(points) == 0 || b > points[len(points)-1].Burst) {
 				points = append(points, Point{Burst: b})
 			}
 		}

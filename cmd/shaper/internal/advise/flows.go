@@ -98,7 +98,9 @@ func (c *Connections) Watch(p *dataplane.Packet) {
 	}
 	id, from := endpointsOf(p)
 	conn := c.all[id]
-	if conn == nil || segment.flags&(synFlag|ackFlag) == synFlag && conn.side[from].payload+conn.side[1-from].payload > 0 { // or ports that are used again
+	// or ports that are used again
+	if conn == nil || segment.flags&(synFlag|ackFlag) == synFlag &&
+		conn.side[from].payload+conn.side[1-from].payload > 0 {
 		if len(c.list) == mostConnections {
 			return
 		}

@@ -61,7 +61,8 @@ func (s *segment) options(o []byte) {
 		case o[0] == 5 && len(body) >= 8:
 			s.selective = true
 		case o[0] == 8 && len(body) == 8:
-			s.stamped, s.tsVal, s.tsEc = true, binary.BigEndian.Uint32(body), binary.BigEndian.Uint32(body[4:])
+			s.stamped, s.tsVal, s.tsEc = true, binary.BigEndian.Uint32(body),
+				binary.BigEndian.Uint32(body[4:])
 		}
 		o = o[o[1]:]
 	}

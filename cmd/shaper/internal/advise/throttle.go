@@ -39,7 +39,8 @@ func (c *Connections) Throttle() (t Throttle) {
 			t.Flight = max(t.Flight, h.flight)
 			if h.bytes > most && h.last > h.first {
 				most = h.bytes
-				t.Rate, t.MSS = float64(h.bytes)*8e9/float64(h.last-h.first), least(conn.side[0].mss, conn.side[1].mss)
+				t.Rate, t.MSS = float64(h.bytes)*8e9/float64(h.last-h.first),
+					least(conn.side[0].mss, conn.side[1].mss)
 			}
 			if h.retransmitted+h.selective > 0 {
 				lost += h.bytes
@@ -61,7 +62,8 @@ func (c *Connections) throttledKeys(s *Stream) (n int) {
 	lost := make([]int64, len(s.keys)) // bytes
 	for _, conn := range c.list {
 		for i := range conn.side {
-			if h := &conn.side[i]; h.stream == s && h.payload >= bulkBytes && h.retransmitted+h.selective > 0 {
+			if h := &conn.side[i]; h.stream == s && h.payload >= bulkBytes &&
+				h.retransmitted+h.selective > 0 {
 				lost[h.key] += h.bytes
 			}
 		}

@@ -59,10 +59,12 @@ func New(to io.Writer, plan *dataplane.Plan, version string) *Writer {
 func (w *Writer) Arrived(p *dataplane.Packet) error {
 	size := len(p.Data) + overhead
 	if len(w.pending) > 0 && w.bytes+size > w.limit {
-		return fmt.Errorf("packet %d is still queued after %d MiB of later packets, which are written in order: replay without --annotate", w.pending[0].id, w.limit>>20)
+		return fmt.Errorf("packet %d is still queued after %d MiB of later packets, which are written in order: replay without --annotate",
+			w.pending[0].id, w.limit>>20)
 	}
 	w.bytes += size
-	w.pending = append(w.pending, arrived{id: p.ID, time: p.Time - p.Shift, link: p.Link, wire: p.WireLen, data: bytes.Clone(p.Data)})
+	w.pending = append(w.pending,
+		arrived{id: p.ID, time: p.Time - p.Shift, link: p.Link, wire: p.WireLen, data: bytes.Clone(p.Data)})
 	return nil
 }
 
@@ -76,7 +78,8 @@ func (w *Writer) Packet(v *dataplane.Verdict) error {
 
 // Settled adds the verdict of a packet that was queued in a link.
 func (w *Writer) Settled(v *dataplane.Verdict) error {
-	i, found := slices.BinarySearchFunc(w.pending, v.ID, func(a arrived, id int64) int { return cmp.Compare(a.id, id) })
+	i, found := slices.BinarySearchFunc(w.pending, v.ID,
+		func(a arrived, id int64) int { return cmp.Compare(a.id, id) })
 	if !found {
 		return fmt.Errorf("packet %d has two verdicts", v.ID)
 	}

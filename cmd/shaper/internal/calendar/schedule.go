@@ -35,7 +35,8 @@ func ParseSchedule(at string, zone *time.Location) (Schedule, error) {
 		return s, err
 	}
 	if len(words) != 1 {
-		return s, fmt.Errorf("%q is not days and a time, such as mon-fri 08:00-18:00, or a time such as 22:00-06:00", at)
+		return s, fmt.Errorf(
+			"%q is not days and a time, such as mon-fri 08:00-18:00, or a time such as 22:00-06:00", at)
 	}
 	from, to, ok := strings.Cut(words[0], "-")
 	if !ok {
@@ -49,9 +50,11 @@ func ParseSchedule(at string, zone *time.Location) (Schedule, error) {
 	}
 	switch {
 	case s.from == minutesOfDay:
-		return s, fmt.Errorf("%q: 24:00 can only be an end: write 00:00, the beginning of the next day", words[0])
+		return s, fmt.Errorf("%q: 24:00 can only be an end: write 00:00, the beginning of the next day",
+			words[0])
 	case s.from == s.to:
-		return s, fmt.Errorf("%q begins and ends at the same time: write 00:00-24:00 for whole days", words[0])
+		return s, fmt.Errorf("%q begins and ends at the same time: write 00:00-24:00 for whole days",
+			words[0])
 	}
 	return s, nil
 }
@@ -65,7 +68,9 @@ func parseDays(list string) (days uint8, err error) {
 		}
 		day, end := slices.Index(weekdays, first), slices.Index(weekdays, last)
 		if day < 0 || end < 0 {
-			return 0, fmt.Errorf("%q is not a day or a range of days, such as mon or mon-fri: want mon, tue, wed, thu, fri, sat or sun", word)
+			return 0,
+				fmt.Errorf("%q is not a day or a range of days, such as mon or mon-fri: want mon, tue, wed, thu, fri, sat or sun",
+					word)
 		}
 		for days |= 1 << day; day != end; days |= 1 << day {
 			day = (day + 1) % len(weekdays)

@@ -16,7 +16,9 @@ func Zone(name string) (*time.Location, error) {
 	case Local:
 		return time.Local, nil
 	case "", "Local": // LoadLocation would return UTC and the host's zone
-		return nil, fmt.Errorf("%q is not a time zone: write a name such as Europe/Berlin, UTC, or local for the host's zone", name)
+		return nil, fmt.Errorf(
+			"%q is not a time zone: write a name such as Europe/Berlin, UTC, or local for the host's zone",
+			name)
 	}
 	zone, err := time.LoadLocation(name)
 	if err == nil {
@@ -25,7 +27,9 @@ func Zone(name string) (*time.Location, error) {
 	if _, err := time.LoadLocation("Europe/London"); err != nil {
 		return nil, errors.New("this host has no time zone database: install tzdata, or write UTC or local")
 	}
-	return nil, fmt.Errorf("%q is not in the time zone database of this host: write a name such as Europe/Berlin, UTC, or local for the host's zone", name)
+	return nil,
+		fmt.Errorf("%q is not in the time zone database of this host: write a name such as Europe/Berlin, UTC, or local for the host's zone",
+			name)
 }
 
 // ZoneName returns the name of a zone in policies.

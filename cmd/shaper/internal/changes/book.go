@@ -36,9 +36,11 @@ func (t Target) String() string { return fmt.Sprintf("%s %q", t.Kind, t.Name) }
 
 // Terms are what changes have set. The zero value changes nothing.
 type Terms struct {
-	Plan       string            `json:"plan,omitempty"`       // name of a customer's plan; "" means that of the policy
-	Parameters map[string]string `json:"parameters,omitempty"` // in the syntax of policies, such as rate: 50mbit
-	Off        *bool             `json:"off,omitempty"`        // all packets of the customer are dropped
+	// name of a customer's plan; "" means that of the policy
+	Plan string `json:"plan,omitempty"`
+	// in the syntax of policies, such as rate: 50mbit
+	Parameters map[string]string `json:"parameters,omitempty"`
+	Off        *bool             `json:"off,omitempty"` // all packets of the customer are dropped
 }
 
 func (t *Terms) empty() bool { return t.Plan == "" && len(t.Parameters) == 0 && t.Off == nil }
@@ -77,7 +79,8 @@ func (t *Terms) IsOff() bool { return t.Off != nil && *t.Off }
 type Change struct {
 	Target
 	Terms
-	Reset  bool      `json:"reset,omitempty"` // discards all changes of the target; with ByQuota those of its quota
+	// discards all changes of the target; with ByQuota those of its quota
+	Reset  bool      `json:"reset,omitempty"`
 	Ended  bool      `json:"ended,omitempty"` // discards the terms of the target that ended by Until
 	Until  time.Time `json:"until,omitzero"`  // the end of the change; zero means that it has none
 	By     Cause     `json:"by,omitempty"`    // what made the change
@@ -296,7 +299,9 @@ func (b Book) Of(t Target) (out []Change) {
 		return nil
 	}
 	for cause, l := range b[t] {
-		c := Change{Target: t, Terms: l.Terms, Until: l.until, By: Cause(cause), Since: l.since, Author: l.author}
+		c := Change{
+			Target: t, Terms: l.Terms, Until: l.until, By: Cause(cause), Since: l.since, Author: l.author,
+		}
 		if cause == int(temporarily) {
 			c.By = ByUser
 		}

@@ -86,14 +86,15 @@ func Read(path string) (book Book, interrupted []Target, err error) {
 	return f.Book, f.Interrupted, err
 }
 
-// readTries is the number of attempts to read a file: a rollback or a reload loads a policy without the changes that
-// cannot be read, and the kernel may be short of memory for a moment.
+// readTries is the number of attempts to read a file: a rollback or a reload loads a policy without the
+// changes that cannot be read, and the kernel may be short of memory for a moment.
 const readTries = 3
 
 // read reads the book in the file, and the size of its complete lines.
 func (f *File) read() error {
 	text, err := ReadFile(f.Path)
-	for try := 1; err != nil && try < readTries && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission); try++ {
+	for try := 1; err != nil && try < readTries && !errors.Is(err, fs.ErrNotExist) &&
+		!errors.Is(err, fs.ErrPermission); try++ {
 		time.Sleep(time.Duration(try) * 10 * time.Millisecond)
 		text, err = ReadFile(f.Path)
 	}
@@ -169,10 +170,10 @@ func decode(line []byte) (list []Change, err error) {
 	return list, nil
 }
 
-// Add applies changes to the book, all or none, and calls do, which puts them into force; if that
-// fails, Add undoes them. The caller must hold the lock. Add returns when the changes are on the disk, unless the
-// file is volatile. If the file cannot be written, the changes are in force nevertheless, and the error
-// is an *UnkeptError.
+// Add applies changes to the book, all or none, and calls do, which puts them into force; if that fails,
+// Add undoes them. The caller must hold the lock. Add returns when the changes are on the disk, unless
+// the file is volatile. If the file cannot be written, the changes are in force nevertheless, and the
+// error is an *UnkeptError.
 func (f *File) Add(list []Change, do func() error) error {
 	var file *os.File
 	var line []byte

@@ -14,9 +14,9 @@ import (
 // process keeps the lock.
 const Patience = 10 * time.Second
 
-// Lock waits until no other process, and no other caller of Lock, changes a file of changes, or
-// loads a policy with it. Close releases the lock. For path "" there is nothing to lock. The error wraps ErrLocked
-// if the lock is still held after Patience.
+// Lock waits until no other process, and no other caller of Lock, changes a file of changes, or loads a
+// policy with it. Close releases the lock. For path "" there is nothing to lock. The error wraps
+// ErrLocked if the lock is still held after Patience.
 func Lock(path string) (io.Closer, error) { return LockWithin(path, Patience) }
 
 // LockWithin is Lock with another patience.
@@ -27,7 +27,9 @@ func LockWithin(path string, patience time.Duration) (io.Closer, error) {
 			continue
 		}
 		if errors.Is(err, ErrLocked) {
-			err = fmt.Errorf("file of changes %q: another process has held its lock for %v: is it stopped? %w", path, patience, err)
+			err = fmt.Errorf(
+				"file of changes %q: another process has held its lock for %v: is it stopped? %w", path,
+				patience, err)
 		}
 		return l, err
 	}

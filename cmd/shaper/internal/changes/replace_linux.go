@@ -78,7 +78,8 @@ func prepare(path string, text []byte, volatile bool) (*prepared, error) {
 }
 
 func (p *prepared) write(text []byte, volatile bool) error {
-	if err := p.dir.Remove(p.temp()); err != nil && !errors.Is(err, fs.ErrNotExist) { // left by a killed process
+	// left by a killed process
+	if err := p.dir.Remove(p.temp()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	temp, err := p.dir.Open(p.temp(), os.O_WRONLY|os.O_CREATE|os.O_EXCL)

@@ -15,9 +15,10 @@ import (
 
 // Limits of connections.
 const (
-	connectionsMax  = 64
-	connectionGrace = 25 * time.Millisecond // time to send a request, before a newer connection may replace this one
-	responseGrace   = time.Second           // time to read the response, likewise
+	connectionsMax = 64
+	// time to send a request, before a newer connection may replace this one
+	connectionGrace = 25 * time.Millisecond
+	responseGrace   = time.Second // time to read the response, likewise
 )
 
 // Max returns 64, or a quarter of the descriptors that the process may open. Shaping needs

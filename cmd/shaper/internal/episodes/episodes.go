@@ -36,8 +36,10 @@ type Episode struct {
 	LackStage               int   // stage of that meter
 	Parts                   []Part
 	Flow                    Item[dataplane.Flow] // the flow that lost most bytes
-	Sampled                 bool                 // Flow was counted in a sample of the packets, and is an estimate
-	Detail                  any                  // for Tracker.Begin; nil if the episode is not among the worst
+	// Flow was counted in a sample of the packets, and is an estimate
+	Sampled bool
+	// for Tracker.Begin; nil if the episode is not among the worst
+	Detail any
 
 	key   uint64 // placeKey of the latest packet
 	part  int    // its index in Parts

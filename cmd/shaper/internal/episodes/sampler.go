@@ -27,7 +27,8 @@ func (s *sampler) next() bool {
 
 // count counts a sample's flow for all packets that it represents.
 func (e *Episode) count(flow dataplane.Flow, v *dataplane.Verdict) {
-	e.flows.Add(flow, dataplane.Count{Packets: int64(v.Packets) * e.stride, Bytes: int64(v.Length) * e.stride})
+	e.flows.Add(flow,
+		dataplane.Count{Packets: int64(v.Packets) * e.stride, Bytes: int64(v.Length) * e.stride})
 	e.wait = 1
 	if e.left--; e.left == 0 {
 		e.stride, e.left, e.Sampled = max(2*e.stride, firstStride), perStride, true

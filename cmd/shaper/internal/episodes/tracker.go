@@ -36,7 +36,9 @@ type Tracker struct {
 // packets.
 func New(plan *dataplane.Plan, parsed bool) *Tracker {
 	lists := (len(plan.Classes) + 1) * int(kinds)
-	t := &Tracker{plan: plan, parse: !parsed, open: make([][]*Episode, lists), latest: make([]*Episode, lists), most: 1}
+	t := &Tracker{
+		plan: plan, parse: !parsed, open: make([][]*Episode, lists), latest: make([]*Episode, lists), most: 1,
+	}
 	for i := range plan.Queues {
 		if q := &plan.Queues[i]; q.Link >= 0 && (q.CoDel.Target > 0 || q.Fair) {
 			t.waiting, t.most = newWaiting(), openMax
@@ -58,7 +60,8 @@ func (t *Tracker) Packets(packets []dataplane.Packet, verdicts []dataplane.Verdi
 	for i := range verdicts {
 		v := &verdicts[i]
 		t.picked[n] = i
-		if uint8(v.Color)|uint8(v.Done&(dataplane.Pass|dataplane.Waiting)^dataplane.Pass) != 0 { // yellow, red, dropped or Waiting
+		// yellow, red, dropped or Waiting
+		if uint8(v.Color)|uint8(v.Done&(dataplane.Pass|dataplane.Waiting)^dataplane.Pass) != 0 {
 			n++
 		}
 	}

@@ -38,7 +38,8 @@ func layersOf(p *dataplane.Packet) []Layer {
 		if len(text) > mostLayerText {
 			text = strings.ToValidUTF8(text[:mostLayerText], "") + "…"
 		}
-		out = append(out, Layer{Type: l.LayerType().String(), Bytes: len(l.LayerContents()), Fields: say.Printable(text)})
+		out = append(out,
+			Layer{Type: l.LayerType().String(), Bytes: len(l.LayerContents()), Fields: say.Printable(text)})
 	}
 	return out
 }

@@ -17,11 +17,12 @@ var ErrSeen = errors.New("seen")
 // packet, and the packet's verdict.
 type Witness struct {
 	*dataplane.Pipeline
-	file    *policyfile.File
-	plan    *dataplane.Plan
-	number  int64               // number of the packet, from 1
-	until   func(now int64)     // called before each packet with its time, ns
-	firstID int64               // number of the first packet with a timestamp, or of the latest if there is none
+	file   *policyfile.File
+	plan   *dataplane.Plan
+	number int64           // number of the packet, from 1
+	until  func(now int64) // called before each packet with its time, ns
+	// number of the first packet with a timestamp, or of the latest if there is none
+	firstID int64
 	first   int64               // its timestamp, ns
 	ahead   int64               // number of the packet with the latest time, which is the clock
 	shift   int64               // its time minus its timestamp, ns
@@ -42,7 +43,10 @@ type Witness struct {
 // pipeline. until is called before each packet, with its time in ns.
 func New(file *policyfile.File, pipeline *dataplane.Pipeline, number int64, until func(now int64)) *Witness {
 	plan := pipeline.Plan()
-	return &Witness{Pipeline: pipeline, file: file, plan: plan, number: number, until: until, backlog: make([]backlog, len(plan.Queues)), own: map[uint32]*backlog{}}
+	return &Witness{
+		Pipeline: pipeline, file: file, plan: plan, number: number, until: until,
+		backlog: make([]backlog, len(plan.Queues)), own: map[uint32]*backlog{},
+	}
 }
 
 // backlog is the backlog of a queue. A queue of a link has neither delay nor departures.

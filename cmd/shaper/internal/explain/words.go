@@ -30,7 +30,10 @@ func headersOf(p *dataplane.Packet) string {
 		add("mpls label %d tc %d", binary.BigEndian.Uint32(p.Data[p.MPLS:])>>12, marker.TC(p.Data[p.MPLS:]))
 	}
 	if !p.IsIP() {
-		kind := map[dataplane.Kind]string{dataplane.Other: "not IP", dataplane.Malformed: "malformed: a header is truncated or contradicts the one before it"}[p.Kind]
+		kind := map[dataplane.Kind]string{
+			dataplane.Other:     "not IP",
+			dataplane.Malformed: "malformed: a header is truncated or contradicts the one before it",
+		}[p.Kind]
 		add("%s, %s", kind, hasOf(p, "ethertype", 0))
 		return strings.Join(parts, ", ")
 	}
@@ -61,7 +64,9 @@ func ecnText(p *dataplane.Packet) string {
 	case dataplane.IPv6:
 		ecn = marker.ECNv6(p.Data[p.L3:])
 	}
-	return [...]string{marker.NotECT: "not-ect", marker.ECT1: "ect(1)", marker.ECT0: "ect(0)", marker.CE: "ce"}[ecn]
+	return [...]string{
+		marker.NotECT: "not-ect", marker.ECT1: "ect(1)", marker.ECT0: "ect(0)", marker.CE: "ce",
+	}[ecn]
 }
 
 // hasOf writes a packet's value for a key of a match, or the reason why it has none.

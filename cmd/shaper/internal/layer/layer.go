@@ -82,23 +82,28 @@ var protocols = map[gopacket.LayerType]struct {
 	name string
 	read func(*header) gopacket.Decoder
 }{
-	ethernet: {"Ethernet", readEthernet}, dot1Q: {"Dot1Q", readDot1Q}, mpls: {"MPLS", readMPLS}, pppoe: {"PPPoE", readPPPoE},
-	ppp: {"PPP", readPPP}, sll: {"Linux SLL", readSLL}, sll2: {"Linux SLL2", readSLL2}, loopback: {"Loopback", readLoopback},
-	ciscoHDLC: {"CiscoHDLC", readCiscoHDLC}, pppHDLC: {"PPP", readPPPHDLC}, pppd: {"PPP", readPPPD}, frameRelay: {"FrameRelay", readFrameRelay},
-	ipoib: {"IPoIB", readIPoIB}, ieee1394: {"IEEE1394", readIEEE1394}, symantec: {"Symantec", readSymantec},
-	dsa: {"DSA", switchTag(4)}, dsaEther: {"DSA", switchTag(8)},
-	fddi: {"FDDI", beforeLLC(13)}, fibreChannel: {"FibreChannel", beforeLLC(16)}, sunATM: {"SunATM", beforeLLC(4)},
-	llc: {"LLC", readLLC}, snap: {"SNAP", readSNAP}, arp: {"ARP", readARP},
-	ipv4: {"IPv4", readIPv4}, ipv6: {"IPv6", readIPv6}, ipv6HopByHop: {"IPv6HopByHop", readOptions},
-	ipv6Routing: {"IPv6Routing", readRouting}, ipv6Fragment: {"IPv6Fragment", readFragment}, ipv6Destination: {"IPv6Destination", readOptions},
-	ipsecAH: {"IPSecAH", readAH}, ipsecESP: {"IPSecESP", readESP}, gre: {"GRE", readGRE}, etherIP: {"EtherIP", readEtherIP},
-	tcp: {"TCP", readTCP}, udp: {"UDP", readUDP}, udpLite: {"UDPLite", readUDPLite}, dccp: {"DCCP", readDCCP}, sctp: {"SCTP", readSCTP},
+	ethernet: {"Ethernet", readEthernet}, dot1Q: {"Dot1Q", readDot1Q}, mpls: {"MPLS", readMPLS},
+	pppoe: {"PPPoE", readPPPoE}, ppp: {"PPP", readPPP}, sll: {"Linux SLL", readSLL},
+	sll2: {"Linux SLL2", readSLL2}, loopback: {"Loopback", readLoopback},
+	ciscoHDLC: {"CiscoHDLC", readCiscoHDLC}, pppHDLC: {"PPP", readPPPHDLC}, pppd: {"PPP", readPPPD},
+	frameRelay: {"FrameRelay", readFrameRelay}, ipoib: {"IPoIB", readIPoIB},
+	ieee1394: {"IEEE1394", readIEEE1394}, symantec: {"Symantec", readSymantec}, dsa: {"DSA", switchTag(4)},
+	dsaEther: {"DSA", switchTag(8)}, fddi: {"FDDI", beforeLLC(13)},
+	fibreChannel: {"FibreChannel", beforeLLC(16)}, sunATM: {"SunATM", beforeLLC(4)}, llc: {"LLC", readLLC},
+	snap: {"SNAP", readSNAP}, arp: {"ARP", readARP}, ipv4: {"IPv4", readIPv4}, ipv6: {"IPv6", readIPv6},
+	ipv6HopByHop: {"IPv6HopByHop", readOptions}, ipv6Routing: {"IPv6Routing", readRouting},
+	ipv6Fragment: {"IPv6Fragment", readFragment}, ipv6Destination: {"IPv6Destination", readOptions},
+	ipsecAH: {"IPSecAH", readAH}, ipsecESP: {"IPSecESP", readESP}, gre: {"GRE", readGRE},
+	etherIP: {"EtherIP", readEtherIP}, tcp: {"TCP", readTCP}, udp: {"UDP", readUDP},
+	udpLite: {"UDPLite", readUDPLite}, dccp: {"DCCP", readDCCP}, sctp: {"SCTP", readSCTP},
 	sctpChunk: {"SCTPChunk", readSCTPChunk}, icmpv4: {"ICMPv4", readICMPv4}, icmpv6: {"ICMPv6", readICMPv6},
-	icmpv6Error: {"ICMPv6Error", readICMPv6Error}, icmpv6Echo: {"ICMPv6Echo", readICMPv6Echo}, icmpv6Neighbor: {"ICMPv6Neighbor", readICMPv6Neighbor},
-	igmp: {"IGMP", readIGMP}, ospf: {"OSPF", readOSPF}, vrrp: {"VRRP", readVRRP},
-	vxlan: {"VXLAN", readVXLAN}, geneve: {"Geneve", readGeneve}, gtpv1U: {"GTPv1U", readGTPv1U},
-	dns: {"DNS", readDNS}, ntp: {"NTP", readNTP}, dhcpv4: {"DHCPv4", readDHCPv4}, dhcpv6: {"DHCPv6", readDHCPv6},
-	sip: {"SIP", readSIP}, bfd: {"BFD", readBFD}, radius: {"RADIUS", readRADIUS},
+	icmpv6Error: {"ICMPv6Error", readICMPv6Error}, icmpv6Echo: {"ICMPv6Echo", readICMPv6Echo},
+	icmpv6Neighbor: {"ICMPv6Neighbor", readICMPv6Neighbor}, igmp: {"IGMP", readIGMP},
+	ospf: {"OSPF", readOSPF}, vrrp: {"VRRP", readVRRP}, vxlan: {"VXLAN", readVXLAN},
+	geneve: {"Geneve", readGeneve}, gtpv1U: {"GTPv1U", readGTPv1U}, dns: {"DNS", readDNS},
+	ntp: {"NTP", readNTP}, dhcpv4: {"DHCPv4", readDHCPv4}, dhcpv6: {"DHCPv6", readDHCPv6},
+	sip: {"SIP", readSIP}, bfd: {"BFD", readBFD},
+	radius: {"RADIUS", readRADIUS},
 }
 
 // register registers the layer types with gopacket.
@@ -129,15 +134,15 @@ func (d *decoded) String() string                { return d.text.String() }
 
 // links are the decoders of the link types that dataplane.Parse reads.
 var links = map[dataplane.LinkType]gopacket.Decoder{
-	dataplane.LinkEthernet: ethernet, dataplane.LinkSLL: sll, dataplane.LinkSLL2: sll2, dataplane.LinkNull: loopback, dataplane.LinkLoop: loopback,
-	dataplane.LinkRaw: byVersion, dataplane.LinkRawBSD: byVersion, dataplane.LinkRawOBSD: byVersion,
-	dataplane.LinkIPv4: ipv4, dataplane.LinkIPv6: ipv6,
-	dataplane.LinkPPP: ppp, dataplane.LinkPPPHDLC: pppHDLC, dataplane.LinkPPPD: pppd, dataplane.LinkPPPoE: pppoe,
-	dataplane.LinkCiscoHDLC: ciscoHDLC, dataplane.LinkFrameRelay: frameRelay, dataplane.LinkIPoIB: ipoib,
-	dataplane.LinkIEEE1394: ieee1394, dataplane.LinkSymantec: symantec,
-	dataplane.LinkDSA: dsa, dataplane.LinkDSABrcm: dsa, dataplane.LinkDSAEther: dsaEther,
-	dataplane.LinkFDDI: fddi, dataplane.LinkIPOverFC: fibreChannel, dataplane.LinkSunATM: sunATM,
-	dataplane.LinkATM: llc, dataplane.LinkATMCLIP: atmCLIP,
+	dataplane.LinkEthernet: ethernet, dataplane.LinkSLL: sll, dataplane.LinkSLL2: sll2,
+	dataplane.LinkNull: loopback, dataplane.LinkLoop: loopback, dataplane.LinkRaw: byVersion,
+	dataplane.LinkRawBSD: byVersion, dataplane.LinkRawOBSD: byVersion, dataplane.LinkIPv4: ipv4,
+	dataplane.LinkIPv6: ipv6, dataplane.LinkPPP: ppp, dataplane.LinkPPPHDLC: pppHDLC,
+	dataplane.LinkPPPD: pppd, dataplane.LinkPPPoE: pppoe, dataplane.LinkCiscoHDLC: ciscoHDLC,
+	dataplane.LinkFrameRelay: frameRelay, dataplane.LinkIPoIB: ipoib, dataplane.LinkIEEE1394: ieee1394,
+	dataplane.LinkSymantec: symantec, dataplane.LinkDSA: dsa, dataplane.LinkDSABrcm: dsa,
+	dataplane.LinkDSAEther: dsaEther, dataplane.LinkFDDI: fddi, dataplane.LinkIPOverFC: fibreChannel,
+	dataplane.LinkSunATM: sunATM, dataplane.LinkATM: llc, dataplane.LinkATMCLIP: atmCLIP,
 }
 
 // Decode returns the layers of a packet. The last one of a packet that cannot be decoded is a

@@ -74,7 +74,8 @@ func (l *linter) controlTraffic() {
 	}
 	for i := range classes {
 		if victims[i] != nil && canDrop(&classes[i]) && (mixed[i] || !passesGreen(&classes[i])) {
-			l.add(Warning, &classes[i], "name", "class %s can drop %s: put an unmetered class for control traffic before it",
+			l.add(Warning, &classes[i], "name",
+				"class %s can drop %s: put an unmetered class for control traffic before it",
 				classes[i].Name, strings.Join(victims[i], ", "))
 		}
 	}

@@ -56,7 +56,8 @@ func (l *linter) customers() {
 		return
 	}
 	if l.perCustomer() == nil {
-		l.add(Warning, l.Policy.Customers, "", "no class has per: customer, so customers are treated like all others")
+		l.add(Warning, l.Policy.Customers, "",
+			"no class has per: customer, so customers are treated like all others")
 	}
 	l.schedules()
 	l.ownLimits()
@@ -72,7 +73,10 @@ func (l *linter) customers() {
 	if n := len(columns) - len(names); n > 0 {
 		more = fmt.Sprintf(" and %d more", n)
 	}
-	l.found = append(l.found, Finding{place, Warning, fmt.Sprintf("%s ignored: %s%s", say.Count(len(columns), "column"), strings.Join(names, ", "), more)})
+	l.found = append(l.found, Finding{
+		place, Warning,
+		fmt.Sprintf("%s ignored: %s%s", say.Count(len(columns), "column"), strings.Join(names, ", "), more),
+	})
 }
 
 // schedules finds entries of when that contain all time.
@@ -82,9 +86,11 @@ func (l *linter) schedules() {
 		switch i := slices.IndexFunc(when, func(w policyfile.When) bool { return w.Schedule.Always() }); {
 		case i < 0:
 		case i < len(when)-1:
-			l.add(Warning, p, "when", "plan %s: %q is all the time, so the entries after it never apply", p.Name, when[i].Schedule)
+			l.add(Warning, p, "when", "plan %s: %q is all the time, so the entries after it never apply",
+				p.Name, when[i].Schedule)
 		case i == 0:
-			l.add(Warning, p, "when", "plan %s: %q is all the time, so plan %s always applies instead", p.Name, when[i].Schedule, when[i].Plan)
+			l.add(Warning, p, "when", "plan %s: %q is all the time, so plan %s always applies instead",
+				p.Name, when[i].Schedule, when[i].Plan)
 		}
 	}
 }

@@ -28,7 +28,8 @@ func (l *linter) impossible() {
 			continue
 		}
 		if l.NoMarks != "" && len(c.Match.Mark) > 0 && !includes(c.Match.Mark, 0) {
-			l.add(Warning, &c.Match, "mark", "class %s matches no packet here: the mark of every packet is 0 in %s", c.Name, l.NoMarks)
+			l.add(Warning, &c.Match, "mark",
+				"class %s matches no packet here: the mark of every packet is 0 in %s", c.Name, l.NoMarks)
 		}
 	}
 	if l.NoMarks == "" {
@@ -36,7 +37,9 @@ func (l *linter) impossible() {
 	}
 	for _, m := range l.plan.Meters() {
 		if m.Aware && m.PreColor.From == dataplane.SKBMark {
-			l.add(Warning, m, "precolor", "meter %s reads input colors from the mark, which is 0 for every packet in %s", m.Name, l.NoMarks)
+			l.add(Warning, m, "precolor",
+				"meter %s reads input colors from the mark, which is 0 for every packet in %s", m.Name,
+				l.NoMarks)
 		}
 	}
 }
@@ -49,7 +52,9 @@ func contradiction(m *dataplane.Match) (key, why string) {
 	}{{"src", m.Src}, {"dst", m.Dst}} {
 		wire := func(p netip.Prefix) bool { return !p.Addr().Is4In6() || p.Bits() < 96 }
 		if len(list.prefixes) > 0 && !slices.ContainsFunc(list.prefixes, wire) {
-			return list.key, "packets on the wire do not have IPv4-mapped addresses: write " + list.prefixes[0].Addr().Unmap().String()
+			return list.key,
+				"packets on the wire do not have IPv4-mapped addresses: write " +
+					list.prefixes[0].Addr().Unmap().String()
 		}
 	}
 	v4, v6 := versions(m.Src)
@@ -59,7 +64,8 @@ func contradiction(m *dataplane.Match) (key, why string) {
 	}
 	needsIP := len(m.Src)+len(m.Dst)+len(m.Proto)+len(m.SPort)+len(m.DPort)+len(m.DSCP) > 0
 	if types := m.EtherType; len(types) > 0 {
-		either := includes(types, etherMPLS) || includes(types, etherMPLSMulticast) || includes(types, etherPPPoE)
+		either := includes(types, etherMPLS) || includes(types, etherMPLSMulticast) ||
+			includes(types, etherPPPoE)
 		v4 = v4 && (either || includes(types, etherIPv4))
 		v6 = v6 && (either || includes(types, etherIPv6))
 		if needsIP && !v4 && !v6 {

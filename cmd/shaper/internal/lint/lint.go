@@ -118,13 +118,16 @@ func (l *linter) bursts() {
 		}
 	}
 	if small != nil {
-		l.add(Note, first, firstKey, "smaller than a GSO packet: %s: with TSO on, the kernel sends packets of up to %d bytes, which never fit", strings.Join(small, ", "), gsoMax)
+		l.add(Note, first, firstKey,
+			"smaller than a GSO packet: %s: with TSO on, the kernel sends packets of up to %d bytes, which never fit",
+			strings.Join(small, ", "), gsoMax)
 	}
 }
 
 // neverFits describes a burst below the MTU.
 func (l *linter) neverFits(b meter.Bucket) string {
-	return fmt.Sprintf("%s of %d B is below the MTU: a packet of %d bytes never fits, even on an idle link%s", b.BurstName, b.Burst, l.MTU, burstClause(strings.ToLower(b.BurstName)))
+	return fmt.Sprintf("%s of %d B is below the MTU: a packet of %d bytes never fits, even on an idle link%s",
+		b.BurstName, b.Burst, l.MTU, burstClause(strings.ToLower(b.BurstName)))
 }
 
 // burstClause cites the RFC that wants a burst of at least the MTU. Windows have no RFC.
@@ -157,14 +160,18 @@ func (l *linter) colors(c *dataplane.Class) []meter.Color {
 func (l *linter) sameActions(c *dataplane.Class) {
 	colors := l.colors(c)
 	for i, color := range colors[1:] {
-		if c.Match.Customer && (plansDiffer(l.Policy.Customers, colors[i]) || plansDiffer(l.Policy.Customers, color)) {
+		if c.Match.Customer &&
+			(plansDiffer(l.Policy.Customers, colors[i]) || plansDiffer(l.Policy.Customers, color)) {
 			continue
 		}
-		if before := colors[i]; sameAction(c.Action(before), c.Action(color)) && !differentWRED(c, before, color) {
+		if before := colors[i]; sameAction(c.Action(before), c.Action(color)) &&
+			!differentWRED(c, before, color) {
 			if before == meter.Yellow && l.boosts(c) {
 				continue
 			}
-			l.add(Note, c, color.String(), "class %s treats %v and %v alike: the meter's distinction between them is lost", c.Name, before, color)
+			l.add(Note, c, color.String(),
+				"class %s treats %v and %v alike: the meter's distinction between them is lost", c.Name,
+				before, color)
 		}
 	}
 }
@@ -175,7 +182,8 @@ func (l *linter) boosts(c *dataplane.Class) bool {
 		return false
 	}
 	if c.Match.Customer {
-		return slices.ContainsFunc(l.Policy.Customers.Plans, func(p *dataplane.ServicePlan) bool { return p.Params != nil && boost(p.Params) })
+		return slices.ContainsFunc(l.Policy.Customers.Plans,
+			func(p *dataplane.ServicePlan) bool { return p.Params != nil && boost(p.Params) })
 	}
 	return boost(c.Meter.Params)
 }
@@ -194,13 +202,15 @@ func sameAction(a, b dataplane.Action) bool {
 // that fills a rate keeps rate * RTT in flight. If the burst is smaller, the policer drops
 // packets before TCP reaches the rate.
 func (l *linter) tcpBurst(c *dataplane.Class) {
-	if c.Meter == nil || c.Match.Customer || c.Meter.Packets || !c.Action(meter.Red).Drop || !matchesTCP(&c.Match) {
+	if c.Meter == nil || c.Match.Customer || c.Meter.Packets || !c.Action(meter.Red).Drop ||
+		!matchesTCP(&c.Match) {
 		return
 	}
 	rate, burst, key := redLimit(c.Meter.Params)
 	need, ok := rate.Burst(l.RTT)
 	if ok && burst < need {
-		l.add(Warning, c.Meter, key, "class %s has a burst of %s bytes; a TCP flow needs %s bytes in flight to fill %v at a %v RTT and will fall short",
+		l.add(Warning, c.Meter, key,
+			"class %s has a burst of %s bytes; a TCP flow needs %s bytes in flight to fill %v at a %v RTT and will fall short",
 			c.Name, say.Grouped(burst), say.Grouped(need), rate, l.RTT)
 	}
 }
@@ -213,7 +223,8 @@ func redLimit(p dataplane.Params) (meter.Rate, int64, string) {
 		return meter.Rate{}, 0, ""
 	}
 	b := buckets[len(buckets)-1]
-	if first := buckets[0]; len(buckets) > 1 && !kind.Peak { // yellow packets take from the second bucket alone
+	// yellow packets take from the second bucket alone
+	if first := buckets[0]; len(buckets) > 1 && !kind.Peak {
 		b.Burst += first.Burst
 		if first.Rate.Cmp(b.Rate) > 0 {
 			b.Rate = first.Rate
@@ -223,7 +234,8 @@ func redLimit(p dataplane.Params) (meter.Rate, int64, string) {
 }
 
 func matchesTCP(m *dataplane.Match) bool {
-	return m.Proto == nil || slices.ContainsFunc(m.Proto, func(r dataplane.Range) bool { return r.First <= 6 && 6 <= r.Last })
+	return m.Proto == nil ||
+		slices.ContainsFunc(m.Proto, func(r dataplane.Range) bool { return r.First <= 6 && 6 <= r.Last })
 }
 
 // unused finds meters, queues and envelopes that no class uses.
@@ -255,7 +267,9 @@ func (l *linter) unused() {
 		case flows == 0:
 			l.add(Note, e, "", "envelope %s has no flow", e.Name)
 		case flows == 1 && e.Coupling:
-			l.add(Note, e, "coupling", "envelope %s has coupling, but only one flow: set coupling on that flow (MEF 10.3 [R142])", e.Name)
+			l.add(Note, e, "coupling",
+				"envelope %s has coupling, but only one flow: set coupling on that flow (MEF 10.3 [R142])",
+				e.Name)
 		}
 	}
 }

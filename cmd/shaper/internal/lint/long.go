@@ -42,7 +42,8 @@ func (l *linter) longBurst(p dataplane.Params, packets bool) (text, key string) 
 			unit = "packets"
 		}
 		return fmt.Sprintf("%s of %s %s is %s of its rate: after a pause it passes at once, so for that long the limit does not hold",
-			b.BurstName, say.Grouped(b.Burst), unit, say.FillTime(b.Burst, b.Rate)), strings.ToLower(b.BurstName)
+				b.BurstName, say.Grouped(b.Burst), unit, say.FillTime(b.Burst, b.Rate)),
+			strings.ToLower(b.BurstName)
 	}
 	return "", ""
 }
@@ -79,5 +80,7 @@ func (l *linter) longBacklog(c *queue.Config, r meter.Rate) string {
 	if !l.tooLong(n, r, false) {
 		return ""
 	}
-	return fmt.Sprintf("a full queue delays each packet by %s: TCP times out and sends again; use a shorter limit, or codel", say.FillTime(n, r))
+	return fmt.Sprintf(
+		"a full queue delays each packet by %s: TCP times out and sends again; use a shorter limit, or codel",
+		say.FillTime(n, r))
 }

@@ -27,7 +27,8 @@ func (l *linter) queues() {
 	l.planQueues()
 	for _, link := range l.File.Policy.Links {
 		l.starvation(link)
-		if !slices.ContainsFunc(l.File.Policy.Queues, func(q *dataplane.Queue) bool { return q.Link == link }) {
+		if !slices.ContainsFunc(l.File.Policy.Queues,
+			func(q *dataplane.Queue) bool { return q.Link == link }) {
 			l.add(Note, link, "", "no queue uses link %s", link.Name)
 		}
 	}
@@ -43,7 +44,9 @@ func (l *linter) packetTime(r meter.Rate) time.Duration {
 func (l *linter) queueLimit(q *dataplane.Queue) {
 	r := q.Drain()
 	if q.Bytes > 0 && q.Bytes < l.MTU {
-		l.add(Warning, q, "limit", "limit of %d B is below the MTU: a packet of %d bytes never enters queue %s", q.Bytes, l.MTU, q.Name)
+		l.add(Warning, q, "limit",
+			"limit of %d B is below the MTU: a packet of %d bytes never enters queue %s", q.Bytes, l.MTU,
+			q.Name)
 	}
 	switch {
 	case q.Time == 0:
@@ -53,7 +56,9 @@ func (l *linter) queueLimit(q *dataplane.Queue) {
 		}
 	default:
 		if bytes, fits := r.Burst(q.Time); fits && bytes < l.MTU {
-			l.add(Warning, q, "limit", "limit of %v is %d B at %v, below the MTU: a packet of %d bytes never enters queue %s", q.Time, bytes, r, l.MTU, q.Name)
+			l.add(Warning, q, "limit",
+				"limit of %v is %d B at %v, below the MTU: a packet of %d bytes never enters queue %s",
+				q.Time, bytes, r, l.MTU, q.Name)
 		}
 	}
 }
@@ -65,14 +70,16 @@ func (l *linter) onePacket(c *queue.Config) string {
 	if c.Time >= need {
 		return ""
 	}
-	return fmt.Sprintf("limit of %v is below the %v that a packet of %d bytes takes at %v: a packet right behind another is always dropped", c.Time, need, l.MTU, c.Rate)
+	return fmt.Sprintf("limit of %v is below the %v that a packet of %d bytes takes at %v: a packet right behind another is always dropped",
+		c.Time, need, l.MTU, c.Rate)
 }
 
 // codelTarget finds targets of CoDel that one packet being sent exceeds. object is the queue or the
 // plan.
 func (l *linter) codelTarget(object any, c *queue.Config, r meter.Rate) {
 	if need := l.packetTime(r); c.CoDel.Target > 0 && c.CoDel.Target < need {
-		l.add(Warning, object, "codel", "codel's target of %v is below the %v that a packet of %d bytes takes at %v: a backlog of one packet counts as a bad queue (RFC 8289 wants at least one MTU)",
+		l.add(Warning, object, "codel",
+			"codel's target of %v is below the %v that a packet of %d bytes takes at %v: a backlog of one packet counts as a bad queue (RFC 8289 wants at least one MTU)",
 			c.CoDel.Target, need, l.MTU, r)
 	}
 }
@@ -89,11 +96,14 @@ func (l *linter) wredOrder(q *dataplane.Queue) {
 		switch {
 		case enters[color]:
 			if better >= 0 && harsher(q.WRED[better], e) {
-				l.add(Warning, q, "wred", "wred drops %v before %v in queue %s: the worse color should be dropped first (RFC 2597 §2)", meter.Color(better), meter.Color(color), q.Name)
+				l.add(Warning, q, "wred",
+					"wred drops %v before %v in queue %s: the worse color should be dropped first (RFC 2597 §2)",
+					meter.Color(better), meter.Color(color), q.Name)
 			}
 			better = color
 		case e != queue.Early{}:
-			l.add(Note, q, "wred", "wred of %v has no effect: no %[1]v packet enters queue %s", meter.Color(color), q.Name)
+			l.add(Note, q, "wred", "wred of %v has no effect: no %[1]v packet enters queue %s",
+				meter.Color(color), q.Name)
 		}
 	}
 }
@@ -141,10 +151,14 @@ func (l *linter) starvation(link *dataplane.Link) {
 		n, class := l.maxRateInto(q)
 		switch used.Add(used, n); {
 		case class != "":
-			l.add(Warning, q, "priority", "queue %s is served before %s, and no meter limits the packets of class %s in it: it can starve the other queues of link %s", q.Name, last.Name, class, link.Name)
+			l.add(Warning, q, "priority",
+				"queue %s is served before %s, and no meter limits the packets of class %s in it: it can starve the other queues of link %s",
+				q.Name, last.Name, class, link.Name)
 			return
 		case used.Cmp(whole) >= 0:
-			l.add(Warning, q, "priority", "queue %s is served before %s, and the meters in front of it and of earlier queues pass the whole %v of link %s: the other queues can starve", q.Name, last.Name, link.Rate, link.Name)
+			l.add(Warning, q, "priority",
+				"queue %s is served before %s, and the meters in front of it and of earlier queues pass the whole %v of link %s: the other queues can starve",
+				q.Name, last.Name, link.Rate, link.Name)
 			return
 		}
 	}

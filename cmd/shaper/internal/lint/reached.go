@@ -33,11 +33,15 @@ func (l *linter) unreached() {
 				covers = a.Covers(b)
 			}
 			if !ok {
-				l.add(Note, &classes[i], "match", "not checked whether class %s and later classes are ever reached: the lists of the policy are too long", classes[i].Name)
+				l.add(Note, &classes[i], "match",
+					"not checked whether class %s and later classes are ever reached: the lists of the policy are too long",
+					classes[i].Name)
 				return
 			}
 			if covers {
-				l.add(Warning, &classes[i], "match", "class %s is never reached: class %s before it matches all of its packets", classes[i].Name, classes[j].Name)
+				l.add(Warning, &classes[i], "match",
+					"class %s is never reached: class %s before it matches all of its packets",
+					classes[i].Name, classes[j].Name)
 				break
 			}
 		}

@@ -53,7 +53,8 @@ const (
 
 // validHost reports whether a host is empty, an IP address or a possible name.
 func validHost(host string) bool {
-	return host == "" || isIP(host) || strings.Trim(host, letters+digits+".-_") == "" && strings.ContainsAny(host, letters)
+	return host == "" || isIP(host) || strings.Trim(host, letters+digits+".-_") == "" &&
+		strings.ContainsAny(host, letters)
 }
 
 // isIP reports whether a host is an IP address. Its zone may only be a usual interface name.
@@ -116,7 +117,8 @@ func (at Address) listen(ctx context.Context, out io.Writer) net.Listener {
 			return listener
 		}
 		if text := err.Error(); text != last && ctx.Err() == nil {
-			fmt.Fprintf(out, "shaper: --metrics: %s: shaping continues, trying again every %v\n", text, listenInterval)
+			fmt.Fprintf(out, "shaper: --metrics: %s: shaping continues, trying again every %v\n", text,
+				listenInterval)
 			last = text
 		}
 		select {
@@ -155,7 +157,9 @@ func metricsHandler(host string, b *Board) http.Handler {
 			w.Header().Set("Allow", "GET, HEAD")
 			http.Error(w, "only GET and HEAD are allowed", http.StatusMethodNotAllowed)
 		case !names.accept(r.Host):
-			http.Error(w, fmt.Sprintf("unknown host %q: use an IP address, localhost, or the host given by --metrics", r.Host), http.StatusForbidden)
+			http.Error(w, fmt.Sprintf(
+				"unknown host %q: use an IP address, localhost, or the host given by --metrics",
+				r.Host), http.StatusForbidden)
 		default:
 			mux.ServeHTTP(w, r)
 		}

@@ -33,7 +33,8 @@ func Observe(sh live.Shaper, problem string) (Observation, error) {
 		return Observation{}, err
 	}
 	out := Observation{
-		About: *about, name: l.Name, attached: true, effective: problem == "", problem: problem, unconfirmed: !about.Until.IsZero(),
+		About: *about, name: l.Name, attached: true, effective: problem == "", problem: problem,
+		unconfirmed: !about.Until.IsZero(),
 	}
 	out.sample, err = live.Read(sh)
 	return out, err

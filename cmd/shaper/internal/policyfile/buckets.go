@@ -38,7 +38,8 @@ func Colors(c *dataplane.Class) []meter.Color {
 	if c.Meter == nil {
 		return []meter.Color{meter.Green}
 	}
-	if two := !c.Match.Customer && len(c.Meter.Params.Buckets()) == 1; two && !c.Meter.Aware && c.Meter.Then == nil {
+	if two := !c.Match.Customer && len(c.Meter.Params.Buckets()) == 1; two && !c.Meter.Aware &&
+		c.Meter.Then == nil {
 		return []meter.Color{meter.Green, meter.Red}
 	}
 	return []meter.Color{meter.Green, meter.Yellow, meter.Red}

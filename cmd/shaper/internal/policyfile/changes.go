@@ -189,8 +189,8 @@ func (a *Amender) service(row *dataplane.PlanService, t changes.Terms) (*datapla
 	return service, nil
 }
 
-// Own returns the terms of a target in the policy without changes: the plan of a customer, or the rate of a link or
-// a queue. The error is an *UnknownError if the policy has no such part.
+// Own returns the terms of a target in the policy without changes: the plan of a customer, or the rate of
+// a link or a queue. The error is an *UnknownError if the policy has no such part.
 func (c *Compiled) Own(t changes.Target) (changes.Terms, error) {
 	plan := c.Amender(nil, time.Time{}).base
 	rate := func(r meter.Rate) (changes.Terms, error) {
@@ -202,11 +202,13 @@ func (c *Compiled) Own(t changes.Target) (changes.Terms, error) {
 			return changes.Terms{Plan: from.Service(from.Number(t.Name)).Name}, nil
 		}
 	case changes.Link:
-		if i := slices.IndexFunc(plan.Links, func(l dataplane.PlanLink) bool { return l.Name == t.Name }); i >= 0 {
+		if i := slices.IndexFunc(plan.Links,
+			func(l dataplane.PlanLink) bool { return l.Name == t.Name }); i >= 0 {
 			return rate(plan.Links[i].Rate)
 		}
 	case changes.Queue:
-		if i := slices.IndexFunc(plan.Queues, func(q dataplane.PlanQueue) bool { return q.Source.Name == t.Name }); i >= 0 {
+		if i := slices.IndexFunc(plan.Queues,
+			func(q dataplane.PlanQueue) bool { return q.Source.Name == t.Name }); i >= 0 {
 			return rate(plan.Queues[i].Drain)
 		}
 	}

@@ -13,7 +13,9 @@ import (
 )
 
 // fields are the header fields that can hold colors and marks.
-var fields = [...]dataplane.Field{dataplane.DSCP, dataplane.PCP, dataplane.DEI, dataplane.MPLSTC, dataplane.SKBMark}
+var fields = [...]dataplane.Field{
+	dataplane.DSCP, dataplane.PCP, dataplane.DEI, dataplane.MPLSTC, dataplane.SKBMark,
+}
 
 // preColor reads a source of input colors, such as {from: dscp, map: {af11: green}}.
 func (l *loader) preColor(n *yaml.Node) dataplane.PreColor {

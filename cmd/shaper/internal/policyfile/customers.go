@@ -123,7 +123,9 @@ func (l *loader) customersCount() (packets bool) {
 		case first == nil:
 			first, packets = c, c.Meter.Packets
 		case packets != c.Meter.Packets:
-			l.failAt(l.place(c.Meter, "count"), "class %q and class %q share the tokens of customers, so they need the same count", first.Name, c.Name)
+			l.failAt(l.place(c.Meter, "count"),
+				"class %q and class %q share the tokens of customers, so they need the same count",
+				first.Name, c.Name)
 		}
 	}
 	return packets

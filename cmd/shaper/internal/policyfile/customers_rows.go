@@ -73,8 +73,10 @@ func readRows(name, text string, table *dataplane.Customers, plans []*plan, name
 
 func newRowReader(name, text string, table *dataplane.Customers, plans []*plan) *rowReader {
 	r := &rowReader{
-		rows: &rows{name: name, table: table, own: map[*dataplane.ServicePlan]string{}, quotas: map[string]int64{}}, csv: newCSVReader(text),
-		plans: map[string]*plan{}, variants: map[string]*dataplane.ServicePlan{},
+		rows: &rows{
+			name: name, table: table, own: map[*dataplane.ServicePlan]string{}, quotas: map[string]int64{},
+		},
+		csv: newCSVReader(text), plans: map[string]*plan{}, variants: map[string]*dataplane.ServicePlan{},
 		byLimits: map[limits]*dataplane.ServicePlan{},
 		customer: -1, address: -1, vlan: -1, svlan: -1, cvlan: -1, plan: -1, quota: -1,
 	}
@@ -134,7 +136,8 @@ func (r *rowReader) read() {
 		switch {
 		case first && (!ok || problem != "" || !r.readHeader()):
 			if !ok {
-				r.failAt(1, "the file is empty: its first line must name the columns customer, plan and others")
+				r.failAt(1,
+					"the file is empty: its first line must name the columns customer, plan and others")
 			} else if problem != "" {
 				r.fail("%s", problem)
 			}
@@ -165,7 +168,8 @@ func (r *rowReader) readable() bool {
 	}
 	for at, c := range text {
 		if _, size := utf8.DecodeRuneInString(text[at:]); c == utf8.RuneError && size == 1 {
-			r.failAt(1+strings.Count(text[:at], "\n"), fmt.Sprintf("byte 0x%02x is not UTF-8: save the file as UTF-8", text[at]))
+			r.failAt(1+strings.Count(text[:at], "\n"),
+				fmt.Sprintf("byte 0x%02x is not UTF-8: save the file as UTF-8", text[at]))
 			break
 		}
 	}
@@ -211,11 +215,13 @@ func (r *rowReader) readHeader() bool {
 	other := func(cell string) bool { return strings.ContainsAny(cell, ";\t") }
 	for _, name := range need {
 		if *known[name] < 0 && r.csv.comma == ',' && slices.ContainsFunc(r.csv.cells, other) {
-			r.fail("the first line has a comma, so commas are the separators: put cells with a comma in quotes")
+			r.fail(
+				"the first line has a comma, so commas are the separators: put cells with a comma in quotes")
 			break
 		}
 		if *known[name] < 0 {
-			r.fail("column %s is missing: the first line must name the columns %s", name, strings.Join(need, ", "))
+			r.fail("column %s is missing: the first line must name the columns %s", name,
+				strings.Join(need, ", "))
 		}
 	}
 	if r.namesOnly {
@@ -236,7 +242,8 @@ func (r *rowReader) cell(column int) string {
 // row reads a customer.
 func (r *rowReader) row() {
 	if cells := r.csv.cells; len(cells) > r.columns && strings.Join(cells[r.columns:], "") != "" {
-		r.fail("the line has %d cells, the first line %d: put a cell that contains %q in quotes", len(cells), r.columns, r.csv.comma)
+		r.fail("the line has %d cells, the first line %d: put a cell that contains %q in quotes", len(cells),
+			r.columns, r.csv.comma)
 		return
 	}
 	c := dataplane.Customer{Name: r.customerName(), Plan: r.customerPlan()}
@@ -263,7 +270,8 @@ func (r *rowReader) customerName() string {
 	case s == "":
 		r.fail("customer is missing: each customer needs a name")
 	case len(s) > maxNameLength && utf8.RuneCountInString(s) > maxNameLength:
-		r.fail("customer: the name has %d characters, the maximum is %d", utf8.RuneCountInString(s), maxNameLength)
+		r.fail("customer: the name has %d characters, the maximum is %d", utf8.RuneCountInString(s),
+			maxNameLength)
 	default:
 		if strings.ContainsFunc(s, unprintable) {
 			r.fail("customer: name %q has unprintable characters", s)

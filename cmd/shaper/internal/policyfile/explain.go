@@ -22,7 +22,8 @@ func (f *syntaxProblem) explain() (position, string) {
 			return f.at, fmt.Sprintf("a value cannot begin with %s: put it in quotes", f.character(f.at))
 		}
 		return f.at, "a tab cannot indent a line or follow \"-\": use spaces"
-	case "found a tab character that violates indentation", "found a tab character where an indentation space is expected":
+	case "found a tab character that violates indentation",
+		"found a tab character where an indentation space is expected":
 		return f.at, "a tab cannot indent a line: use spaces"
 	case "found unexpected end of stream", "found unexpected document indicator":
 		return f.begins, "this quote is never closed"
@@ -35,7 +36,8 @@ func (f *syntaxProblem) explain() (position, string) {
 	case "found an indentation indicator equal to 0":
 		return f.at, fmt.Sprintf("the indentation after %s must be from 1 to 9", f.character(f.begins))
 	case "did not find expected alphabetic or numeric character": // an alias or an anchor
-		return f.begins, fmt.Sprintf("a name is missing after %s: put a value that begins with it in quotes", f.character(f.begins))
+		return f.begins, fmt.Sprintf("a name is missing after %s: put a value that begins with it in quotes",
+			f.character(f.begins))
 	case "did not find expected <document start>":
 		return f.afterEnd()
 	case "did not find expected node content":
@@ -51,15 +53,20 @@ func (f *syntaxProblem) explain() (position, string) {
 	}
 	switch name := unknownAnchor().FindStringSubmatch(f.problem); {
 	case name != nil:
-		return f.at, fmt.Sprintf("alias *%s has no anchor &%[1]s before it: put a value that begins with * in quotes", name[1])
+		return f.at, fmt.Sprintf(
+			"alias *%s has no anchor &%[1]s before it: put a value that begins with * in quotes", name[1])
 	case strings.HasPrefix(f.problem, "exceeded max depth"):
 		return f.at, "the values are nested too deeply"
-	case strings.HasSuffix(f.context, "directive"), strings.HasSuffix(f.problem, "directive"), f.problem == "found incompatible YAML document":
-		return position{f.at.line, 1}, fmt.Sprintf("a line that begins with %% is a directive: a %s has none", f.what)
+	case strings.HasSuffix(f.context, "directive"), strings.HasSuffix(f.problem, "directive"),
+		f.problem == "found incompatible YAML document":
+		return position{f.at.line, 1}, fmt.Sprintf("a line that begins with %% is a directive: a %s has none",
+			f.what)
 	case strings.HasSuffix(f.context, "tag"), f.problem == "found undefined tag handle":
-		return f.begins, fmt.Sprintf("! begins a tag, and a %s has none: put a value that begins with ! in quotes", f.what)
+		return f.begins, fmt.Sprintf(
+			"! begins a tag, and a %s has none: put a value that begins with ! in quotes", f.what)
 	case f.context == "while scanning a block scalar":
-		return f.at, fmt.Sprintf("after %s only -, + or an indentation from 1 to 9 can follow", f.character(f.begins))
+		return f.at, fmt.Sprintf("after %s only -, + or an indentation from 1 to 9 can follow",
+			f.character(f.begins))
 	}
 	return f.at, f.problem
 }
@@ -82,7 +89,8 @@ func (f *syntaxProblem) secondColon() (position, string) {
 	if text = strings.TrimSpace(text); !strings.Contains(text, ": ") && !strings.HasSuffix(text, ":") {
 		return f.noColon(begins)
 	}
-	return position{f.at.line, 1 + indentation(before)}, "this line is indented too far: keys of one mapping begin in the same column"
+	return position{f.at.line, 1 + indentation(before)},
+		"this line is indented too far: keys of one mapping begin in the same column"
 }
 
 // noColon explains a key without a colon.
@@ -152,7 +160,8 @@ func (f *syntaxProblem) bracket(end string) (position, string) {
 	case f.ends(f.at):
 		return f.begins, f.character(f.begins) + " is never closed"
 	case f.at.line > f.begins.line:
-		return f.begins, fmt.Sprintf(`%s is not closed: "," or "%s" is missing before line %d`, f.character(f.begins), end, f.at.line)
+		return f.begins, fmt.Sprintf(`%s is not closed: "," or "%s" is missing before line %d`,
+			f.character(f.begins), end, f.at.line)
 	case f.closer() != "":
 		return f.at, fmt.Sprintf(`want "%s" instead of %s`, end, f.closer())
 	case strings.HasPrefix(rest, ":"):

@@ -294,7 +294,9 @@ func (l *loader) namedMeter(n *yaml.Node) *dataplane.Meter {
 	m := l.meters[name]
 	switch {
 	case m == nil && name == planMeter:
-		l.fail(n, "no meter named %q: meter: plan, the meter of a customer's plan, needs per: customer in a class", name)
+		l.fail(n,
+			"no meter named %q: meter: plan, the meter of a customer's plan, needs per: customer in a class",
+			name)
 	case m == nil:
 		l.fail(n, "no meter named %q: define it under meters:", name)
 	}

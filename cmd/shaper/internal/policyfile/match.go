@@ -134,7 +134,8 @@ func parsePrefix(s string) (netip.Prefix, error) {
 		return p, fmt.Errorf("%q is not an address or a prefix such as 192.0.2.0/24", s)
 	}
 	if m := p.Masked(); m != p {
-		return p, fmt.Errorf("%v has bits beyond its length: write %v, or %v for the single address", p, m, p.Addr())
+		return p, fmt.Errorf("%v has bits beyond its length: write %v, or %v for the single address", p, m,
+			p.Addr())
 	}
 	return p, nil
 }

@@ -142,7 +142,8 @@ func (d *draft) suggestBurst(name string, r meter.Rate) string {
 func ParsePackets(s string) (int64, error) {
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || n < 0 {
-		return 0, fmt.Errorf("%q is not a number of packets: this meter counts packets, so give a bare number", s)
+		return 0, fmt.Errorf(
+			"%q is not a number of packets: this meter counts packets, so give a bare number", s)
 	}
 	return n, nil
 }

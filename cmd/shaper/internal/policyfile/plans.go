@@ -58,7 +58,9 @@ func (l *loader) plan(name string, n *yaml.Node, packets bool) {
 			p.Queue = l.pacing(p, n)
 		}}))
 	case lookup(n, "type") == nil:
-		l.fail(n, "plan %q needs a meter type, such as type: trtcm, or a queue, such as queue: {rate: 20mbit, limit: 50ms}", name)
+		l.fail(n,
+			"plan %q needs a meter type, such as type: trtcm, or a queue, such as queue: {rate: 20mbit, limit: 50ms}",
+			name)
 	default:
 		l.planMeter(p, n, options, packets)
 	}
@@ -71,17 +73,20 @@ func (l *loader) planMeter(p *plan, n *yaml.Node, options keys, packets bool) {
 		return
 	}
 	if !slices.Contains(planTypes, kind.Name) {
-		l.fail(target(lookup(n, "type")), "a plan cannot have type %s: want one of %s", kind.Name, strings.Join(planTypes, ", "))
+		l.fail(target(lookup(n, "type")), "a plan cannot have type %s: want one of %s", kind.Name,
+			strings.Join(planTypes, ", "))
 		return
 	}
-	kind.Optional = slices.DeleteFunc(slices.Clone(kind.Optional), func(name string) bool { return name == "warmup" })
+	kind.Optional = slices.DeleteFunc(slices.Clone(kind.Optional),
+		func(name string) bool { return name == "warmup" })
 	names := slices.Concat(kind.Required, kind.Optional)
 	what := "a plan of type " + kind.Name
 	l.entries(n, what, func(key, value *yaml.Node) {
 		switch {
 		case slices.Contains(names, key.Value), key.Value == "type":
 		case slices.Contains([]string{"count", "color", "precolor", "then"}, key.Value):
-			l.fail(key, "%s is an option of the class: write it there, as meter: {type: plan, %[1]s: ...}", key.Value)
+			l.fail(key, "%s is an option of the class: write it there, as meter: {type: plan, %[1]s: ...}",
+				key.Value)
 		default:
 			l.knownKey(key, value, what, options, append(names, "type")...)
 		}
@@ -136,7 +141,8 @@ func (l *loader) variant(p *plan, names, cells []string) *dataplane.ServicePlan 
 		case slices.Contains(p.own, name):
 			cell[name] = scalar(cells[i], 0, 0)
 		default:
-			l.failAt(position{}, "%s: plan %q has no such parameter: %s has %s", name, p.Name, p.what, strings.Join(p.own, ", "))
+			l.failAt(position{}, "%s: plan %q has no such parameter: %s has %s", name, p.Name, p.what,
+				strings.Join(p.own, ", "))
 		}
 	}
 	own := *p.ServicePlan

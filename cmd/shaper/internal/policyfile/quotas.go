@@ -115,7 +115,10 @@ func (l *loader) quota(p *plan, n *yaml.Node) *Quota {
 	limit, every := false, false
 	if !l.mapping(n, "a quota", keys{
 		{"limit", func(n *yaml.Node) { limit = true; q.Limit, _ = parsed(l, n, "limit", parseQuota) }},
-		{"every", func(n *yaml.Node) { every = true; q.Every, _ = parsed(l, n, "every", calendar.ParseWindow) }},
+		{
+			"every",
+			func(n *yaml.Node) { every = true; q.Every, _ = parsed(l, n, "every", calendar.ParseWindow) },
+		},
 		{"then", func(n *yaml.Node) { q.Then = l.ruledPlan(p, n, "then") }},
 		{"zone", func(n *yaml.Node) { q.Zone = l.zone(n) }},
 	}) {
@@ -152,7 +155,8 @@ func (l *loader) when(p *plan, n *yaml.Node) {
 		l.fail(n, "an entry of when needs the plan that it selects")
 		return
 	}
-	w.Schedule, _ = parsed(l, at, "at", func(s string) (calendar.Schedule, error) { return calendar.ParseSchedule(s, zone) })
+	w.Schedule, _ = parsed(l, at, "at",
+		func(s string) (calendar.Schedule, error) { return calendar.ParseSchedule(s, zone) })
 	p.rules.When = append(p.rules.When, w)
 }
 
@@ -190,7 +194,9 @@ func (l *loader) checkRules() {
 		case p == r.by:
 			l.fail(r.node, "%s: plan %q selects itself: name another plan", r.key, r.name)
 		case p.rules.Any():
-			l.fail(r.node, "%s: plan %q has a quota or when itself: the plan that a quota or when selects can have neither", r.key, r.name)
+			l.fail(r.node,
+				"%s: plan %q has a quota or when itself: the plan that a quota or when selects can have neither",
+				r.key, r.name)
 		}
 	}
 	l.ruled = nil // so that its nodes do not take memory to the end

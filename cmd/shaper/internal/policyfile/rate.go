@@ -47,7 +47,8 @@ func (l *loader) ratePolicy(n *yaml.Node) *yaml.Node {
 		return nil
 	}
 	if r.Cmp(meter.BitRate(leastRate)) < 0 {
-		l.fail(n, "rate: %s is below %v, the minimum of --rate: use --queue or a policy file", n.Value, meter.BitRate(leastRate))
+		l.fail(n, "rate: %s is below %v, the minimum of --rate: use --queue or a policy file", n.Value,
+			meter.BitRate(leastRate))
 		return nil
 	}
 	limit := max(rateLimit, timeOf(rateRoom, r))

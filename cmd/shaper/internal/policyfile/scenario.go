@@ -76,7 +76,10 @@ func LoadScenario(name string, text []byte) (*Scenario, error) {
 func (l *loader) scenario(s *Scenario, root *yaml.Node) {
 	l.mapping(root, "a scenario", keys{
 		{"hosts", func(n *yaml.Node) { s.Hosts = l.positive(n, "hosts", dataplane.MaxHosts) }},
-		{"assumed-hosts", func(n *yaml.Node) { s.Assumed = l.positive(n, "assumed-hosts", dataplane.MaxHosts) }},
+		{
+			"assumed-hosts",
+			func(n *yaml.Node) { s.Assumed = l.positive(n, "assumed-hosts", dataplane.MaxHosts) },
+		},
 		{"budget", func(n *yaml.Node) { l.size(s, n) }},
 		{"interval", func(n *yaml.Node) { s.Interval, _ = parsed(l, n, "interval", ParseDuration) }},
 		{"rescue", func(n *yaml.Node) { s.Rescue = pointer(parsed(l, n, "rescue", ParsePart)) }},
@@ -167,7 +170,8 @@ func ParseWho(s string) (Who, error) {
 			return w, nil
 		}
 	}
-	return w, fmt.Errorf("%q selects no hosts: write a number, a part such as 10%%, all, or a name such as host-7", s)
+	return w, fmt.Errorf(
+		"%q selects no hosts: write a number, a part such as 10%%, all, or a name such as host-7", s)
 }
 
 // event reads an event.
@@ -260,7 +264,8 @@ var actionsOf = map[string]string{
 
 func (l *loader) checkEvent(n *yaml.Node, e *Event, options map[string]*yaml.Node) {
 	if e.Does == "" {
-		l.fail(n, "an event needs an action: one of clock, crash, demand, failover, hang, heal, join, leave, partition, store, stray")
+		l.fail(n,
+			"an event needs an action: one of clock, crash, demand, failover, hang, heal, join, leave, partition, store, stray")
 		return
 	}
 	if options["at"] == nil && options["every"] == nil {
@@ -273,7 +278,8 @@ func (l *loader) checkEvent(n *yaml.Node, e *Event, options map[string]*yaml.Nod
 		l.fail(options["until"], "until needs every")
 	}
 	for _, option := range sorted(actionsOf) {
-		if at := options[option]; at != nil && !strings.Contains(", "+actionsOf[option]+",", ", "+e.Does+",") {
+		if at := options[option]; at != nil &&
+			!strings.Contains(", "+actionsOf[option]+",", ", "+e.Does+",") {
 			l.fail(at, "%s cannot be combined with %s", option, e.Does)
 		}
 	}

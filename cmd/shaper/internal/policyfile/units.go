@@ -105,7 +105,8 @@ func ParseRate(s string) (meter.Rate, error) {
 	}
 	number, unit, value, ok := splitQuantity(s)
 	if !ok {
-		return meter.Rate{}, fmt.Errorf("%q is not a rate: write a number with a unit, such as 10mbit or 1.25MB/s", s)
+		return meter.Rate{}, fmt.Errorf(
+			"%q is not a rate: write a number with a unit, such as 10mbit or 1.25MB/s", s)
 	}
 	factor, ok := bitUnits[unit]
 	if !ok {
@@ -121,9 +122,11 @@ func ParsePacketRate(s string) (meter.Rate, error) {
 	}
 	amount, period, ok := strings.Cut(s, "/")
 	if !ok {
-		return meter.Rate{}, fmt.Errorf("%q is not a rate in packets: a meter with count: packets needs one such as 100p/1s", s)
+		return meter.Rate{}, fmt.Errorf(
+			"%q is not a rate in packets: a meter with count: packets needs one such as 100p/1s", s)
 	}
-	return parseFraction(s, amount, period, map[string]int64{"p": 1}, "a number of packets, such as 100p, for a meter that counts packets")
+	return parseFraction(s, amount, period, map[string]int64{"p": 1},
+		"a number of packets, such as 100p, for a meter that counts packets")
 }
 
 func parseFraction(s, amount, period string, units map[string]int64, want string) (meter.Rate, error) {
@@ -178,7 +181,9 @@ func ParseSize(s string) (int64, error) {
 		if err := ambiguousSize(number, unit); err != nil {
 			return 0, err
 		}
-		return 0, &notSizeError{s, "a number with one of B kB MB GB KiB MiB GiB, a bare number of bytes, or a time such as 20ms"}
+		return 0, &notSizeError{
+			s, "a number with one of B kB MB GB KiB MiB GiB, a bare number of bytes, or a time such as 20ms",
+		}
 	}
 	value.Mul(value, big.NewRat(factor, 1))
 	if !value.IsInt() || !value.Num().IsInt64() {
@@ -248,7 +253,8 @@ var short = pattern.Lazy(`^(?i)([kmgt])?i?(b|bp|bps|bits?|bits?/s|bytes?)?$`)
 // differently.
 func refuseRate(number, unit string) error {
 	if unit == "" {
-		return fmt.Errorf("%q is a rate without a unit: write %sbit for bits or %sB/s for bytes per second", number, number, number)
+		return fmt.Errorf("%q is a rate without a unit: write %sbit for bits or %sB/s for bytes per second",
+			number, number, number)
 	}
 	if exact := strings.TrimSuffix(strings.ToLower(unit), "s"); bitUnits[exact] != 0 {
 		return fmt.Errorf("unknown unit %q: write %s%s", unit, number, exact)
@@ -258,9 +264,12 @@ func refuseRate(number, unit string) error {
 	case m != nil && strings.HasPrefix(strings.ToLower(m[2]), "bit"):
 		return fmt.Errorf("unknown unit %q: rates are decimal, write one of bit kbit mbit gbit tbit", unit)
 	case m == nil:
-		return fmt.Errorf("%q is not a unit of rate: write one of bit kbit mbit gbit tbit, or a size in a time such as 125MB/s", unit)
+		return fmt.Errorf("%q is not a unit of rate: write one of bit kbit mbit gbit tbit, or a size in a time such as 125MB/s",
+			unit)
 	case m[1] == "":
-		return fmt.Errorf("%q is ambiguous: bits to some tools, bytes per second to others (tc): write %sbit or %sB/s", unit, number, number)
+		return fmt.Errorf(
+			"%q is ambiguous: bits to some tools, bytes per second to others (tc): write %sbit or %sB/s",
+			unit, number, number)
 	}
 	s := scale[strings.ToLower(m[1])[0]]
 	return fmt.Errorf("%q is ambiguous: %sbits per second to some tools, %sbytes per second to others (tc): write %s%s or %s%s/s",
@@ -275,7 +284,8 @@ func ambiguousSize(number, unit string) error {
 		return nil
 	}
 	if bitUnits[strings.ToLower(unit)] != 0 {
-		return fmt.Errorf("%q is a unit of rate, not of size: write bytes, such as 64KiB, or a time, such as 20ms", unit)
+		return fmt.Errorf(
+			"%q is a unit of rate, not of size: write bytes, such as 64KiB, or a time, such as 20ms", unit)
 	}
 	if m[1] == "" {
 		return fmt.Errorf("%q is ambiguous: bits or bytes: write %sB for bytes", unit, number)

@@ -15,8 +15,9 @@ type Series struct {
 	Passed              []float64
 	Allowed             []float64 // maximum rate that all hosts together could use
 	Least, Median, Most []float64 // shares of the hosts that were up, at the end of the bin
-	Up, Rescued         []int     // hosts that were up, and those of them without a lease, at the end of the bin
-	Marks               []Mark
+	// hosts that were up, and those of them without a lease, at the end of the bin
+	Up, Rescued []int
+	Marks       []Mark
 }
 
 // Mark is the time of an event.

@@ -71,7 +71,8 @@ type simulation struct {
 func Run(ctx context.Context, c Config) (*Result, error) {
 	s := &simulation{Config: c, rand: rand.New(rand.NewPCG(c.Seed, 2))}
 	s.World = world.New(world.Config{
-		Hosts: c.Hosts, Terms: c.Terms, Seed: c.Seed, Delay: int64(c.Delay), Loss: c.Loss, Drift: 1e-4, Start: c.Terms.Interval,
+		Hosts: c.Hosts, Terms: c.Terms, Seed: c.Seed, Delay: int64(c.Delay), Loss: c.Loss, Drift: 1e-4,
+		Start:   c.Terms.Interval,
 		Replica: slices.ContainsFunc(c.Events, func(e policyfile.Event) bool { return e.Does == "failover" }),
 	})
 	for _, h := range s.World.Hosts {
@@ -97,9 +98,11 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 		}
 	}
 	r := &Result{
-		Excess: s.Stats.Excess[0], Bound: s.Stats.Bound[0], Utilization: 1, Fairness: s.fair.index(s), Hosts: len(s.World.Hosts),
-		Calls: s.Stats.Calls - before.Calls, Lost: min(s.Stats.Lost-before.Lost, s.Stats.Calls-before.Calls), Refused: s.Stats.Refused - before.Refused,
-		Passed: s.Stats.Passed - before.Passed, Time: c.Duration, Series: s.record.Series,
+		Excess: s.Stats.Excess[0], Bound: s.Stats.Bound[0], Utilization: 1, Fairness: s.fair.index(s),
+		Hosts: len(s.World.Hosts), Calls: s.Stats.Calls - before.Calls,
+		Lost:    min(s.Stats.Lost-before.Lost, s.Stats.Calls-before.Calls),
+		Refused: s.Stats.Refused - before.Refused, Passed: s.Stats.Passed - before.Passed, Time: c.Duration,
+		Series: s.record.Series,
 	}
 	if could := s.Stats.Could - before.Could; could > 0 {
 		r.Utilization = min(r.Passed/could, 1)
@@ -159,7 +162,8 @@ func (s *simulation) apply(e *policyfile.Event) {
 	switch e.Does {
 	case "join":
 		if len(s.World.Hosts)+e.Who.Number > maxHosts {
-			s.err = fmt.Errorf("%s: more than %d hosts at %v", e.Place, maxHosts, time.Duration(s.Now-s.begin))
+			s.err = fmt.Errorf("%s: more than %d hosts at %v", e.Place, maxHosts,
+				time.Duration(s.Now-s.begin))
 			return
 		}
 		for range e.Who.Number {

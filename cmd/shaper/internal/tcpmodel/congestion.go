@@ -25,7 +25,9 @@ const (
 )
 
 func newCongestion(c Control, limit int64) congestion {
-	return congestion{control: c, cwnd: min(initialWindow, limit), ssthresh: infinite, limit: limit, minRTT: infinite}
+	return congestion{
+		control: c, cwnd: min(initialWindow, limit), ssthresh: infinite, limit: limit, minRTT: infinite,
+	}
 }
 
 func (c *congestion) inSlowStart() bool { return c.cwnd < c.ssthresh }
@@ -49,7 +51,8 @@ func (c *congestion) timeout() {
 // acknowledged, next that of the next segment to send.
 func (c *congestion) sample(now, rtt, una, next int64) {
 	c.minRTT = min(c.minRTT, rtt)
-	if c.control == CUBIC && c.inSlowStart() && c.hystart.ends(now, rtt, c.minRTT, c.cwnd, una, next, c.paced) {
+	if c.control == CUBIC && c.inSlowStart() &&
+		c.hystart.ends(now, rtt, c.minRTT, c.cwnd, una, next, c.paced) {
 		c.ssthresh = c.cwnd
 	}
 }
@@ -174,8 +177,9 @@ const (
 	hystartMax     = int64(16 * time.Millisecond)
 )
 
-// ends reports whether a train of acknowledgments lasts for half of the round-trip time, or all of
-// it if the sender paces, so the window fills the path, or whether the round-trip times have grown by an eighth.
+// ends reports whether a train of acknowledgments lasts for half of the round-trip time, or all of it if
+// the sender paces, so the window fills the path, or whether the round-trip times have grown by an
+// eighth.
 func (h *hystart) ends(now, rtt, minRTT, cwnd, una, next int64, paced bool) bool {
 	if !h.begun || una >= h.end {
 		*h = hystart{begun: true, end: next, start: now, last: now, least: infinite}

@@ -33,7 +33,9 @@ func ParseControl(name string) (Control, error) {
 	case "reno", "newreno":
 		return Reno, nil
 	case "bbr", "bbr2", "bbr3":
-		return 0, fmt.Errorf("congestion control %q is not supported: it ignores most losses, so its throughput depends on its version; use cubic or reno", name)
+		return 0,
+			fmt.Errorf("congestion control %q is not supported: it ignores most losses, so its throughput depends on its version; use cubic or reno",
+				name)
 	}
 	return 0, fmt.Errorf("unknown congestion control %q: want cubic or reno", name)
 }
@@ -87,7 +89,8 @@ func (p Path) withDefaults() (Path, error) {
 	case p.RTT < 10*time.Microsecond || p.RTT > 10*time.Second:
 		return p, fmt.Errorf("rtt %v: want 10µs to 10s", p.RTT)
 	case p.MSS < 1 || p.MSS > 1<<16 || p.Header < 0 || p.Header > 1<<10:
-		return p, fmt.Errorf("mss %d and %d bytes of headers: want 1 to 65536 and at most 1024", p.MSS, p.Header)
+		return p, fmt.Errorf("mss %d and %d bytes of headers: want 1 to 65536 and at most 1024", p.MSS,
+			p.Header)
 	case p.Flows < 1 || p.Flows > MaxFlows:
 		return p, fmt.Errorf("%d flows: want 1 to %d", p.Flows, MaxFlows)
 	case p.Control > Reno:

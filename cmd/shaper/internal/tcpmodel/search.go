@@ -47,7 +47,9 @@ func SmallestQueue(p Path, c queue.Config, target int64) (limit time.Duration, r
 
 // smallest goes down from most in steps of 2^(1/4) until the target is missed, and then bisects
 // the last step to a fiftieth.
-func smallest(least, most, target int64, run func(size int64) (Result, error)) (size int64, best Result, err error) {
+func smallest(
+	least, most, target int64, run func(size int64) (Result, error),
+) (size int64, best Result, err error) {
 	missed := int64(0)
 	for at := most; missed == 0 || size-missed > max(1, size/50); {
 		r, err := run(at)

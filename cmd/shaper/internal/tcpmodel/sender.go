@@ -196,7 +196,8 @@ func (f *flow) chunk() int64 {
 // defers reports whether Linux waits for more acknowledgments before it sends less than a chunk:
 // if it is about to get one, has sent just now, and the room is below a third of the window.
 func (f *flow) defers(now, room int64) bool {
-	if f.state != open || room >= f.cwnd/3 || now-f.lastSent > int64(time.Millisecond) || f.segments.len() == 0 {
+	if f.state != open || room >= f.cwnd/3 || now-f.lastSent > int64(time.Millisecond) ||
+		f.segments.len() == 0 {
 		return false
 	}
 	head := f.sent.at(f.segments.at(f.segments.first).serial).at
@@ -243,7 +244,8 @@ func (f *flow) expire(now int64) {
 // expireRetransmission enters slow start with one segment, RFC 6298 §5.4 to §5.6.
 func (f *flow) expireRetransmission(now int64) {
 	f.timeouts++
-	if f.state != timedOut && (f.state == open || f.segments.first >= f.high) || f.state == timedOut && f.backoff == 0 {
+	if f.state != timedOut && (f.state == open || f.segments.first >= f.high) || f.state == timedOut &&
+		f.backoff == 0 {
 		f.ssthresh = f.congestion.loss()
 	}
 	f.congestion.timeout()

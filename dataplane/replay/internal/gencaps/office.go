@@ -178,7 +178,9 @@ func (c *capture) dns(rng *rand.Rand, at time.Duration, f flow, i int) {
 	c.add(at, f.frame(f.udp(serialize(&query))))
 	answer := query
 	answer.QR, answer.RA = true, true
-	answer.Answers = []layers.DNSResourceRecord{{Name: name, Type: kind, Class: layers.DNSClassIN, TTL: 300, IP: data}}
+	answer.Answers = []layers.DNSResourceRecord{
+		{Name: name, Type: kind, Class: layers.DNSClassIN, TTL: 300, IP: data},
+	}
 	r := f.reverse()
 	c.add(at+time.Duration(1+rng.IntN(20))*ms, r.frame(r.udp(serialize(&answer))))
 }
@@ -278,7 +280,8 @@ func (c *capture) pieces() {
 		extend(small, extHopByHop, padN(8)),
 		extend(small, extDestination, padN(16)),
 		extend(small, extRouting, []byte{0, 0, 4, 0, 0, 0, 0, 0}), // SRH type, no segments left
-		extend(extend(f6.tcp(layers.TCP{ACK: true, Window: 501}, nil), extDestination, padN(8)), extHopByHop, padN(8)),
+		extend(extend(f6.tcp(layers.TCP{ACK: true, Window: 501}, nil), extDestination, padN(8)), extHopByHop,
+			padN(8)),
 		multicastReport(),
 	} {
 		c.add(at+time.Duration(i)*50*ms, framed(ip))

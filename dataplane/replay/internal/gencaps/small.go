@@ -67,7 +67,8 @@ func back() []byte {
 // and other blocks between the packets.
 func cooked() []byte {
 	f := &pcapng{order: binary.LittleEndian}
-	f.section(f.option(optComment, []byte("six interfaces, five of them known")), f.option(optSectionProgram, []byte("gencaps")), f.option(optEnd, nil))
+	f.section(f.option(optComment, []byte("six interfaces, five of them known")),
+		f.option(optSectionProgram, []byte("gencaps")), f.option(optEnd, nil))
 	add := func(link uint16, name string, options ...[]byte) {
 		options = slices.Insert(options, 0, f.option(optInterfaceName, []byte(name)))
 		f.iface(link, 262144, append(options, f.option(optEnd, nil))...)
@@ -121,8 +122,10 @@ func cookedFrames(i int) [][]byte {
 	ip := f.marked(dscp).udp(filler(10 + 40*i))
 	kind := etherType(ip)
 	direction := byte(i & 1 * 4) // 0: to us, 4: sent by us
-	sll := slices.Concat([]byte{0, direction, 0, 1, 0, 6}, macA[:], []byte{0, 0}, be.AppendUint16(nil, kind), ip)
-	sll2 := slices.Concat(be.AppendUint16(nil, kind), []byte{0, 0, 0, 0, 0, 3, 0, 1, direction, 6}, macA[:], []byte{0, 0}, ip)
+	sll := slices.Concat([]byte{0, direction, 0, 1, 0, 6}, macA[:], []byte{0, 0}, be.AppendUint16(nil, kind),
+		ip)
+	sll2 := slices.Concat(be.AppendUint16(nil, kind), []byte{0, 0, 0, 0, 0, 3, 0, 1, direction, 6}, macA[:],
+		[]byte{0, 0}, ip)
 	if i == 5 { // a padded frame keeps its padding in the cooked format
 		small := flow4.udp(filler(1))
 		sll = pad(slices.Concat(sll[:14], be.AppendUint16(nil, typeIPv4), small), 62)

@@ -41,7 +41,8 @@ func tags() []byte {
 				add(mpls(typeMPLS, ip, labels[:n]...))
 			}
 			add(tagged(mpls(typeMPLS, ip, labels[:2]...), tag{typeVLAN, uint16(tc), 0, 30}))
-			add(tagged(mpls(typeMPLS, ip, labels[0]), tag{typeQinQ, uint16(tc), 1, 100}, tag{typeVLAN, 0, 0, 30}))
+			add(tagged(mpls(typeMPLS, ip, labels[0]), tag{typeQinQ, uint16(tc), 1, 100},
+				tag{typeVLAN, 0, 0, 30}))
 		}
 	}
 	add(mpls(typeMPLS, v4(dscpEF, 100), label{0, 5}))      // IPv4 explicit null

@@ -122,7 +122,8 @@ func (w *World) call(h *Host) {
 		return
 	}
 	w.flow(h)
-	request := h.Request(w.now(h), lease.Counts{uint64(h.counts[0]), uint64(h.counts[1]), uint64(h.counts[2])})
+	request := h.Request(w.now(h),
+		lease.Counts{uint64(h.counts[0]), uint64(h.counts[1]), uint64(h.counts[2])})
 	w.apply(h)
 	h.open = true
 	h.ends = w.Now + w.local(h, w.Terms.Deadline)

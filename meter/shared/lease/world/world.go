@@ -76,7 +76,10 @@ type Stats struct {
 
 // New returns a world at time 0.
 func New(c Config) *World {
-	w := &World{Config: c, rand: rand.New(rand.NewPCG(c.Seed, 1)), server: lease.Server{ID: "0"}, known: map[string]known{}}
+	w := &World{
+		Config: c, rand: rand.New(rand.NewPCG(c.Seed, 1)), server: lease.Server{ID: "0"},
+		known: map[string]known{},
+	}
 	w.Resume()
 	if c.Blind {
 		w.server = lease.Server{Replicas: -1}
