@@ -27,7 +27,7 @@ const control = `classes:
 // recommend adds the policy, unless the packets and the RTT tell too little.
 func (a *Advice) recommend(o Options) {
 	burst, why := int64(0), ""
-	// TCP that was throttled fills any bucket, so its packets do not tell how large one it needs.
+	// Throttled TCP fills any bucket, so its packets do not tell which burst it needs.
 	if a.Bursts != nil && a.Capture.Enough && !(a.Capture.TCP.Throttled && a.ClosedLoop != nil) {
 		burst = a.Bursts.Meters[0].Params.(meter.TokenBucket).Burst
 		why = "the smallest one with the wanted loss for the packets of the capture"

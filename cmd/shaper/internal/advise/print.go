@@ -108,7 +108,7 @@ func (b *Bursts) write(p *say.Printer) {
 	}
 }
 
-// String names the key and the packets that it loses.
+// String names the key and its lost packets.
 func (k *KeyColors) String() string {
 	text := fmt.Sprintf("%s: %s of %s red (%s %%)", cmp.Or(k.Key, "packets without a key"),
 		say.Grouped(k.Red.Packets), say.Count(k.Offered.Packets, "packet"),
@@ -197,22 +197,23 @@ func (c *ClosedLoop) write(p *say.Printer) {
 	p.Printf("What TCP gets at %v and an RTT of %s, %s of payload (model)\n\n", meter.BitRate(c.Rate),
 		millis(c.RTT), unit)
 	header := []any{""}
-	for _, r := range c.Gates[0].Results {
-		if r.shown() {
-			header = append(header, controlName(r.Control)+"\n"+say.Count(r.Flows,
-				"flow")+"\n"+map[bool]string{
-				false: "in bursts", true: "paced",
-			}[r.Paced])
+	for _, r := range c.Bottlenecks[0].Results {
+		if r.inTable() {
+			sending := "in bursts"
+			if r.Paced {
+				sending = "paced"
+			}
+			header = append(header, controlName(r.Control)+"\n"+say.Count(r.Flows, "flow")+"\n"+sending)
 		}
 	}
 	t := newTable(2, header...)
-	for _, g := range c.Gates {
-		row := table.Row{"burst " + say.Grouped(g.Burst)}
-		if g.Delay > 0 {
-			row = table.Row{"queue of " + millis(g.Delay)}
+	for _, b := range c.Bottlenecks {
+		row := table.Row{"burst " + say.Grouped(b.Burst)}
+		if b.Delay > 0 {
+			row = table.Row{"queue of " + millis(b.Delay)}
 		}
-		for _, r := range g.Results {
-			if r.shown() {
+		for _, r := range b.Results {
+			if r.inTable() {
 				row = append(row, fmt.Sprintf("%.1f", float64(r.Bits)/size))
 			}
 		}
@@ -224,9 +225,9 @@ func (c *ClosedLoop) write(p *say.Printer) {
 	}
 }
 
-// shown reports whether the table has the result. It has bursts of single flows only, because of
-// its width.
-func (r *Goodput) shown() bool { return r.Paced || r.Flows == 1 }
+// inTable reports whether the table lists the result. To save width, flows sending in bursts are
+// listed only alone.
+func (r *Goodput) inTable() bool { return r.Paced || r.Flows == 1 }
 
 // text describes the smallest burst and queue.
 func (t *Target) text() string {

@@ -14,7 +14,7 @@ const (
 	ackFlag = 0x10
 )
 
-// segment has the fields of a TCP header (RFC 9293 §3.1).
+// segment holds the fields read from a TCP header (RFC 9293 §3.1).
 type segment struct {
 	seq, ack    uint32
 	payload     uint32 // bytes of data on the wire
