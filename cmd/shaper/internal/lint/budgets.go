@@ -2,8 +2,8 @@ package lint
 
 import "strings"
 
-// rescueShares finds budgets whose rescue share is smaller than a packet, so that each host uses
-// more of the burst.
+// rescueShares finds budgets with a rescue share below one packet: each host then uses more of the
+// burst.
 func (l *linter) rescueShares() {
 	for _, m := range l.plan.Meters() {
 		if m.Budget == nil || m.Budget.OnHost() || m.Packets {

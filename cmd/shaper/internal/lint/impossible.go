@@ -7,7 +7,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// Protocols (IANA) and EtherTypes (IEEE) that impossible compares.
+// Protocols (IANA) and EtherTypes (IEEE) used by impossible.
 const (
 	icmp, igmp, icmpv6 = 1, 2, 58
 
@@ -19,7 +19,7 @@ const (
 // withPorts are the protocols whose ports are read ("Headers" in go doc ./dataplane).
 var withPorts = []uint32{6, 17, 33, 132, 136}
 
-// impossible finds classes whose match contradicts itself, so that no packet can match.
+// impossible finds classes with a contradictory match, which no packet can meet.
 func (l *linter) impossible() {
 	for i := range l.Policy.Classes {
 		c := &l.Policy.Classes[i]
@@ -44,7 +44,8 @@ func (l *linter) impossible() {
 	}
 }
 
-// contradiction returns the key of a match that contradicts the others, and why, or "" and "".
+// contradiction returns the key of a match in contradiction to others, and the reason, or "" and
+// "".
 func contradiction(m *dataplane.Match) (key, why string) {
 	for _, list := range []struct {
 		key      string
@@ -97,7 +98,7 @@ func includes(list []dataplane.Range, v uint32) bool {
 	return slices.ContainsFunc(list, func(r dataplane.Range) bool { return r.First <= v && v <= r.Last })
 }
 
-// onlyOf reports whether a list has no other values than these.
+// onlyOf reports whether a list contains only these values.
 func onlyOf(list []dataplane.Range, values ...uint32) bool {
 	return !slices.ContainsFunc(list, func(r dataplane.Range) bool {
 		return r.First != r.Last || !slices.Contains(values, r.First)

@@ -1,6 +1,5 @@
-// Package lint finds likely mistakes in policies that compile: bursts too small for a
-// packet, classes that are never reached, control traffic that can be dropped, and queues
-// that can starve others.
+// Package lint finds likely mistakes in valid policies: bursts too small for a packet, unreachable
+// classes, droppable control traffic, and queues able to starve others.
 package lint
 
 import (
@@ -130,7 +129,7 @@ func (l *linter) neverFits(b meter.Bucket) string {
 		b.BurstName, b.Burst, l.MTU, burstClause(strings.ToLower(b.BurstName)))
 }
 
-// burstClause cites the RFC that wants a burst of at least the MTU. Windows have no RFC.
+// burstClause cites the RFC requiring a burst of at least the MTU. There is none for windows.
 func burstClause(key string) string {
 	if key == "limit" {
 		return ""
@@ -138,14 +137,14 @@ func burstClause(key string) string {
 	return " (RFC 2697 §2)"
 }
 
-// plansDiffer reports whether a plan of customers has an action of its own for a color.
+// plansDiffer reports whether a customer plan gives a color an action of its own.
 func plansDiffer(c *dataplane.Customers, color meter.Color) bool {
 	return slices.ContainsFunc(c.Plans, func(p *dataplane.ServicePlan) bool {
 		return [...]*dataplane.Action{p.Green, p.Yellow, p.Red}[color] != nil
 	})
 }
 
-// colors is policyfile.Colors, but for customers only the colors that a plan can give.
+// colors is policyfile.Colors, but for customers only the colors given by their plans.
 func (l *linter) colors(c *dataplane.Class) []meter.Color {
 	two := c.Match.Customer && !c.Meter.Aware && c.Meter.Then == nil
 	if two && !slices.ContainsFunc(l.Policy.Customers.Plans, func(p *dataplane.ServicePlan) bool {
@@ -156,7 +155,7 @@ func (l *linter) colors(c *dataplane.Class) []meter.Color {
 	return policyfile.Colors(c)
 }
 
-// sameActions finds colors that a class treats alike.
+// sameActions finds colors treated alike by a class.
 func (l *linter) sameActions(c *dataplane.Class) {
 	colors := l.colors(c)
 	for i, color := range colors[1:] {
@@ -198,9 +197,9 @@ func sameAction(a, b dataplane.Action) bool {
 	return a.Drop == b.Drop && a.ECN == b.ECN && a.Queue == b.Queue && slices.Equal(a.Marks, b.Marks)
 }
 
-// tcpBurst compares the burst of a policer with the bytes that TCP has in flight. A flow
-// that fills a rate keeps rate * RTT in flight. If the burst is smaller, the policer drops
-// packets before TCP reaches the rate.
+// tcpBurst compares the burst of a policer with the bytes that TCP has in flight. To fill a rate, a
+// flow keeps rate * RTT in flight. If the burst is smaller, the policer drops packets before TCP
+// reaches the rate.
 func (l *linter) tcpBurst(c *dataplane.Class) {
 	if c.Meter == nil || c.Match.Customer || c.Meter.Packets || !c.Action(meter.Red).Drop ||
 		!matchesTCP(&c.Match) {
@@ -215,8 +214,8 @@ func (l *linter) tcpBurst(c *dataplane.Class) {
 	}
 }
 
-// redLimit returns the rate and the burst beyond which packets are red, and the name of the
-// burst. An average has no burst.
+// redLimit returns the rate and the burst beyond which packets are red, and the name of the burst.
+// Averages lack a burst.
 func redLimit(p dataplane.Params) (meter.Rate, int64, string) {
 	kind, buckets := p.Kind().Info(), p.Buckets()
 	if kind.State == meter.StateAverage {
@@ -238,7 +237,7 @@ func matchesTCP(m *dataplane.Match) bool {
 		slices.ContainsFunc(m.Proto, func(r dataplane.Range) bool { return r.First <= 6 && 6 <= r.Last })
 }
 
-// unused finds meters, queues and envelopes that no class uses.
+// unused finds meters, queues and envelopes without a class.
 func (l *linter) unused() {
 	used := l.plan.Meters()
 	for _, m := range l.File.Policy.Meters {

@@ -34,13 +34,13 @@ func (l *linter) queues() {
 	}
 }
 
-// packetTime returns the time that a packet of the MTU takes at a rate, rounded up.
+// packetTime returns the transmission time of a packet of the MTU at a rate, rounded up.
 func (l *linter) packetTime(r meter.Rate) time.Duration {
 	ns := big.NewRat(int64(r.Period), r.Bytes)
 	return time.Duration(say.WholeNS(ns.Mul(ns, big.NewRat(l.MTU, 1))))
 }
 
-// queueLimit finds limits that a packet of the MTU exceeds, alone or behind another one.
+// queueLimit finds limits exceeded by a packet of the MTU, alone or behind another one.
 func (l *linter) queueLimit(q *dataplane.Queue) {
 	r := q.Drain()
 	if q.Bytes > 0 && q.Bytes < l.MTU {
@@ -63,7 +63,7 @@ func (l *linter) queueLimit(q *dataplane.Queue) {
 	}
 }
 
-// onePacket describes a limit of a queue with a rate that lets only one packet of the MTU in at a
+// onePacket describes the limit of a queue with a rate if it admits only one packet of the MTU at a
 // time; "" if more fit.
 func (l *linter) onePacket(c *queue.Config) string {
 	need := l.packetTime(c.Rate)
@@ -74,8 +74,8 @@ func (l *linter) onePacket(c *queue.Config) string {
 		c.Time, need, l.MTU, c.Rate)
 }
 
-// codelTarget finds targets of CoDel that one packet being sent exceeds. object is the queue or the
-// plan.
+// codelTarget finds CoDel targets below the transmission time of one packet. object is the queue or
+// the plan.
 func (l *linter) codelTarget(object any, c *queue.Config, r meter.Rate) {
 	if need := l.packetTime(r); c.CoDel.Target > 0 && c.CoDel.Target < need {
 		l.add(Warning, object, "codel",
@@ -84,8 +84,8 @@ func (l *linter) codelTarget(object any, c *queue.Config, r meter.Rate) {
 	}
 }
 
-// wredOrder finds WRED that drops a color before a worse one, and WRED of colors that never
-// enter the queue.
+// wredOrder finds WRED dropping a color before a worse one, and WRED of colors which never enter
+// the queue.
 func (l *linter) wredOrder(q *dataplane.Queue) {
 	enters := l.colorsOf(q)
 	if enters == [3]bool{} {
@@ -121,7 +121,7 @@ func harsher(better, worse queue.Early) bool {
 	return better.Min == worse.Min && better.Max == worse.Max && better.Probability > worse.Probability
 }
 
-// colorsOf returns the colors of the packets that enter a queue.
+// colorsOf returns the colors of the packets sent into a queue.
 func (l *linter) colorsOf(q *dataplane.Queue) (colors [3]bool) {
 	for i := range l.File.Policy.Classes {
 		c := &l.File.Policy.Classes[i]
@@ -132,8 +132,7 @@ func (l *linter) colorsOf(q *dataplane.Queue) (colors [3]bool) {
 	return colors
 }
 
-// starvation finds queues that can take the whole rate of a link from queues of lower
-// priority.
+// starvation finds queues able to take the whole rate of a link from queues of lower priority.
 func (l *linter) starvation(link *dataplane.Link) {
 	var shared []*dataplane.Queue
 	for _, q := range l.File.Policy.Queues {
@@ -171,10 +170,10 @@ func bytesPerNS(r meter.Rate) *big.Rat {
 	return big.NewRat(r.Bytes, int64(r.Period))
 }
 
-// maxRateInto returns the rate, in bytes per ns, that meters pass into a queue. If no meter
-// bounds a class, it returns the name of that class.
+// maxRateInto returns the rate, in bytes per ns, passed into a queue by meters, or the name of a
+// class without such a bound.
 func (l *linter) maxRateInto(q *dataplane.Queue) (*big.Rat, string) {
-	colors := map[*dataplane.Meter]meter.Color{} // worst color that enters the queue, by meter
+	colors := map[*dataplane.Meter]meter.Color{} // worst color sent into the queue, by meter
 	for i := range l.File.Policy.Classes {
 		c := &l.File.Policy.Classes[i]
 		for _, color := range policyfile.Colors(c) {
@@ -198,7 +197,7 @@ func (l *linter) maxRateInto(q *dataplane.Queue) (*big.Rat, string) {
 	return sum, ""
 }
 
-// bounded reports whether a chain has a meter for all of its packets together.
+// bounded reports whether some meter of a chain meters all of its packets together.
 func bounded(m *dataplane.Meter) bool {
 	for m != nil && perKey(m) {
 		m = m.Then
@@ -209,7 +208,7 @@ func bounded(m *dataplane.Meter) bool {
 // perKey reports whether a meter is one for each key or customer.
 func perKey(m *dataplane.Meter) bool { return m.Per.By != dataplane.NoKey || m.Params == nil }
 
-// chainRate returns the rate that the strictest meter of a chain passes.
+// chainRate returns the rate passed by the strictest meter of a chain.
 func (l *linter) chainRate(m *dataplane.Meter, color meter.Color) *big.Rat {
 	var least *big.Rat
 	for ; m != nil; m = m.Then {
@@ -223,9 +222,8 @@ func (l *linter) chainRate(m *dataplane.Meter, color meter.Color) *big.Rat {
 	return least
 }
 
-// withLenders adds the meters that can lend tokens to the given ones. In an envelope these
-// are the flows of higher ranks. With coupling, green tokens of all other flows can become
-// yellow ones.
+// withLenders adds the meters able to lend tokens to the given ones. In an envelope these are the
+// flows of higher ranks. With coupling, green tokens of all other flows can become yellow ones.
 func (l *linter) withLenders(colors map[*dataplane.Meter]meter.Color) map[*dataplane.Meter]meter.Color {
 	out := maps.Clone(colors)
 	for to, color := range colors {

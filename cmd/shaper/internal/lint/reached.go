@@ -48,9 +48,8 @@ func (l *linter) unreached() {
 	}
 }
 
-// covers reports whether a matches all packets that b matches. If that would take too long,
-// ok is false. It compares the first values first, because most matches differ there
-// already.
+// covers reports whether a matches all packets matched by b. If the comparison would take too long,
+// ok is false. The first values are compared first, because most matches differ there.
 func (l *linter) covers(a, b *dataplane.Match) (covers, ok bool) {
 	first := *b
 	first.Src, first.Dst = b.Src[:min(len(b.Src), 1)], b.Dst[:min(len(b.Dst), 1)]

@@ -8,7 +8,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// probe is a frame of a kind of traffic that is easily forgotten in a policy.
+// probe is a frame of a kind of traffic easily forgotten in a policy.
 type probe struct {
 	name  string
 	frame []byte
@@ -54,8 +54,8 @@ var (
 	}
 )
 
-// NotSpared returns the names of packets that keep a link alive and that otherwise: drop would drop, and the
-// classes that spare them.
+// NotSpared returns the names of packets which keep a link alive but would be dropped by otherwise:
+// drop, and the classes to spare them.
 func NotSpared(plan *dataplane.Plan) (names, classes []string) {
 	for _, need := range []struct {
 		probe
@@ -73,7 +73,7 @@ const (
 	ndClass  = "{name: nd, match: {proto: icmpv6}}"
 )
 
-// classOf returns the index of the first class that matches a frame, or -1.
+// classOf returns the index of the first class to match a frame, or -1.
 func classOf(c *dataplane.Classifier, frame []byte) int {
 	p := dataplane.Packet{
 		Data: slices.Clone(frame), WireLen: max(len(frame), 60), Link: dataplane.LinkEthernet,
@@ -82,7 +82,7 @@ func classOf(c *dataplane.Classifier, frame []byte) int {
 	return c.Classify(&p, p.L3Len)
 }
 
-// Unclassified describes the packets that no class of a plan matches.
+// Unclassified describes the packets outside of all classes of a plan.
 func Unclassified(plan *dataplane.Plan) []string {
 	var out []string
 	all := func(c dataplane.PlanClass) bool { return c.Source.Match.Covers(&dataplane.Match{}) }

@@ -7,14 +7,14 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// longest is the largest burst, as time at the rate, and the largest queueing delay that are
-// tried. Larger ones would hide a rate for seconds, or delay packets for seconds.
+// longest is the largest burst tried, as time at the rate, and the largest queueing delay. Larger
+// ones would hide a rate for seconds, or delay packets for seconds.
 const longest = time.Second
 
-// SmallestBurst returns the smallest burst of a token bucket with a rate, in bytes, with which
-// the flows reach a goodput of target bit/s, and its result. Throughput does not always grow with
-// the burst, so all larger bursts that are tried, in steps of a fifth up to one second at the
-// rate, reach the target too. It returns 0 if there is none.
+// SmallestBurst returns the smallest burst of a token bucket with a rate, in bytes, with which the
+// flows reach a goodput of target bit/s, and its result. Throughput does not always grow with the
+// burst: all larger bursts tried, in steps of a fifth up to one second at the rate, also reach the
+// target. It returns 0 if there is none.
 func SmallestBurst(p Path, rate meter.Rate, target int64) (burst int64, r Result, err error) {
 	p, err = p.withDefaults()
 	if err != nil {
