@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	maxRowErrors  = 20 // errors in a file of customers that are reported
+	maxRowErrors  = 20 // maximum number of errors reported in a file of customers
 	maxNameLength = 64 // of a customer, in characters
 )
 
-// ownNames are the columns of parameters that a customer may have of its own.
+// ownNames are the columns of a customer's own parameters.
 var ownNames = []string{"rate", "burst", "cir", "cbs", "pir", "pbs", "eir", "ebs", "limit", "window"}
 
 // rows are the places and errors of a file of customers. They do not keep its text.
@@ -26,13 +26,13 @@ type rows struct {
 	table   *dataplane.Customers
 	lines   []int32  // line of each customer of the table
 	header  int      // line of the header
-	ignored []string // columns that were ignored
+	ignored []string // ignored columns
 	errs    []*Error // first maxRowErrors errors
 	more    int      // number of further errors
 
 	quotas map[string]int64 // own limits of customers, bytes
 
-	ownNames []string                          // names of the own parameters that the file has
+	ownNames []string                          // names of the own parameters with a column in the file
 	own      map[*dataplane.ServicePlan]string // keys in rowReader.variants of plans with own parameters
 }
 
@@ -107,7 +107,7 @@ func (r *rows) failAt(line int, reason string) {
 	r.errs = append(r.errs, &Error{r.place(line), reason, position{line: line}})
 }
 
-// joined returns the errors. The last one counts those that are not reported.
+// joined returns the errors. The last one counts the unreported ones.
 func (r *rows) joined() (out []error) {
 	for _, e := range r.errs {
 		out = append(out, e)
@@ -118,7 +118,7 @@ func (r *rows) joined() (out []error) {
 	return out
 }
 
-// rest is the error that counts errors beyond maxRowErrors.
+// rest is the error counting those beyond maxRowErrors.
 func (r *rows) rest(n int) error {
 	if n == 1 {
 		return fmt.Errorf("%s: and 1 more error", r.name)
@@ -225,7 +225,7 @@ func (r *rowReader) readHeader() bool {
 		}
 	}
 	if r.namesOnly {
-		r.address, r.vlan, r.svlan, r.cvlan = maxCells, maxCells, maxCells, maxCells // no row has that cell
+		r.address, r.vlan, r.svlan, r.cvlan = maxCells, maxCells, maxCells, maxCells // no row reaches this cell
 	}
 	r.ownCells = make([]string, len(r.ownNames))
 	return r.errs == nil
@@ -260,7 +260,7 @@ func (r *rowReader) row() {
 	}
 	if r.errs == nil {
 		r.table.List = append(r.table.List, c)
-		r.lines = append(r.lines, int32(r.csv.line)) // a file has fewer lines than 2^31
+		r.lines = append(r.lines, int32(r.csv.line)) // a file contains fewer lines than 2^31
 	}
 }
 
@@ -313,7 +313,7 @@ func (r *rowReader) prefixList(cell string) []netip.Prefix {
 	return r.prefixes.end()
 }
 
-// parseCustomerPrefix is parsePrefix without IPv4-mapped addresses, which no packet has.
+// parseCustomerPrefix is parsePrefix without IPv4-mapped addresses, which packets never carry.
 func parseCustomerPrefix(s string) (netip.Prefix, error) {
 	p, err := parsePrefix(s)
 	if a := p.Addr(); err == nil && a.Is4In6() {

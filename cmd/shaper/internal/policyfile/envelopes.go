@@ -9,9 +9,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// envelopeWords are the keys of a meter that make it a flow of an envelope. This package
-// accepts them for every type; dataplane.Compile rejects them for types that cannot be
-// flows.
+// envelopeWords are the keys with which a meter becomes a flow of an envelope. This package accepts
+// them for every type; dataplane.Compile rejects them for types unfit for flows.
 var envelopeWords = []string{"envelope", "rank", "cirmax", "eirmax"}
 
 // envelope reads an entry of envelopes. Its rates have the unit of its flows, bytes or

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// explain returns the place of the likely cause and its description. A problem that is not
-// listed here keeps the description of the library.
+// explain returns the place of the likely cause and its description. Other problems keep the
+// description of the library.
 func (f *syntaxProblem) explain() (position, string) {
 	switch f.problem {
 	case "mapping values are not allowed in this context":
@@ -71,7 +71,7 @@ func (f *syntaxProblem) explain() (position, string) {
 	return f.at, f.problem
 }
 
-// secondColon explains a key in a place that cannot have one.
+// secondColon explains a key in a place without room for one.
 func (f *syntaxProblem) secondColon() (position, string) {
 	before, _ := f.around(f.at)
 	if strings.Contains(before, ": ") {
@@ -115,7 +115,7 @@ func (f *syntaxProblem) afterEnd() (position, string) {
 	return f.at, "this line is indented less than the first one"
 }
 
-// inBrackets reports whether the innermost open collection has brackets.
+// inBrackets reports whether brackets enclose the innermost open collection.
 func (f *syntaxProblem) inBrackets() bool {
 	c := f.character(f.open)
 	return c == `"["` || c == `"{"`
@@ -135,8 +135,8 @@ func (f *syntaxProblem) noValue() (position, string) {
 	return f.at, fmt.Sprintf("a value is missing before %s", f.character(f.at))
 }
 
-// unexpected explains text that fits neither its line nor the lines above. inColumn is the
-// explanation if both begin in the same column.
+// unexpected explains text at odds with its line and the lines above. inColumn is the explanation
+// if both begin in the same column.
 func (f *syntaxProblem) unexpected(inColumn string) (position, string) {
 	before, _ := f.around(f.at)
 	before = strings.TrimSpace(before)
@@ -180,7 +180,7 @@ func (f *syntaxProblem) closer() string {
 
 func indentation(line string) int { return len(line) - len(strings.TrimLeft(line, " ")) }
 
-// isBlank reports whether a line has neither keys nor values.
+// isBlank reports whether a line lacks keys and values.
 func isBlank(line string) bool {
 	line = strings.TrimSpace(line)
 	return line == "" || strings.HasPrefix(line, "#")

@@ -12,7 +12,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// keyWords are the YAML keys that all meters may have for initial tokens and for tables.
+// keyWords are the YAML keys of all meters for initial tokens and for tables.
 var keyWords = []string{"initial", "per", "keys", "new", "evict"}
 
 var keyFields = map[string]dataplane.KeyField{

@@ -7,8 +7,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// OneLiner is a policy that is given by flags: one class, or a rate for all traffic.
-// Flags that were not given are empty.
+// OneLiner is a policy given by flags: one class, or a rate for all traffic. Flags not given are
+// empty.
 type OneLiner struct {
 	Rate string `json:",omitempty"` // "50mbit"; of the other flags only Length may be set
 	// "trtcm cir=10mbit cbs=64KiB pir=20mbit pbs=128KiB"; without one all packets are green
@@ -24,8 +24,7 @@ const (
 	oneQueue = "queue"
 )
 
-// Lines of nodes that were made from flags: the number of the flag. Their columns are those
-// in the flag.
+// Lines of nodes made from flags: the number of the flag. Their columns are those in the flag.
 const (
 	meterFlag = 1 + iota
 	greenFlag
@@ -36,8 +35,8 @@ const (
 	rateFlag
 )
 
-// Load converts the flags into the nodes of a file and reads those, so that files and flags
-// have one reader.
+// Load converts the flags into the nodes of a file and reads those, so files and flags share one
+// reader.
 func (o OneLiner) Load() (*File, error) {
 	flags := [...]struct{ name, text string }{
 		meterFlag:  {"--meter", o.Meter},

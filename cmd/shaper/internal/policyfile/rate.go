@@ -40,7 +40,7 @@ const (
 	controlPart = 20 // control traffic gets 1/20 of the rate
 )
 
-// ratePolicy returns the nodes of the policy of --rate. Their place is that of n.
+// ratePolicy returns the nodes of the policy of --rate. Their place is the place of n.
 func (l *loader) ratePolicy(n *yaml.Node) *yaml.Node {
 	r, ok := parsed(l, n, "rate", ParseRate)
 	if !ok {
@@ -63,7 +63,7 @@ func (l *loader) ratePolicy(n *yaml.Node) *yaml.Node {
 	return root
 }
 
-// timeOf returns the time that bytes take at a rate, rounded up to a ms.
+// timeOf returns the time of a number of bytes at a rate, rounded up to a ms.
 func timeOf(bytes int64, r meter.Rate) time.Duration {
 	ns := big.NewInt(bytes)
 	ns.Mul(ns, big.NewInt(int64(r.Period)))
@@ -81,7 +81,7 @@ func bitRate(r meter.Rate) int64 {
 	return 1<<63 - 1
 }
 
-// setPlace sets the place of all nodes of a tree to that of another node.
+// setPlace gives all nodes of a tree the place of another node.
 func setPlace(tree, to *yaml.Node) {
 	tree.Line, tree.Column = to.Line, to.Column
 	for _, c := range tree.Content {

@@ -13,19 +13,18 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// Scenario is a simulation of hosts that share a budget. Keys that the file does not have
-// are zero.
+// Scenario is a simulation of hosts that share a budget. Keys absent from the file are zero.
 type Scenario struct {
 	Hosts    int
 	Rate     meter.Rate // rate of the budget
 	Burst    int64      // burst of the budget, bytes
 	Interval time.Duration
 	Rescue   *dataplane.Fraction
-	Assumed  int           // number of hosts that a host assumes before its first reply
+	Assumed  int           // number of hosts assumed by a host before its first reply
 	Duration time.Duration // simulated time
 	Seed     *uint64
 	Delay    *time.Duration      // maximum delay of a message between a host and the store
-	Loss     *dataplane.Fraction // part of the messages that are lost
+	Loss     *dataplane.Fraction // part of the messages to be lost
 	Demand   *Demand             // demand of each host at the start
 	Events   []Event
 }
@@ -45,7 +44,7 @@ type Event struct {
 	Demand Demand
 	Ways   [2]bool       // partition: lost requests, lost replies
 	Behind time.Duration // failover: lag of the replica
-	Blind  bool          // failover: hosts used increases that the replica did not have
+	Blind  bool          // failover: hosts used increases unknown to the replica
 	Jump   time.Duration // jump of the store's clock
 }
 
@@ -253,8 +252,7 @@ func (l *loader) event(n *yaml.Node) Event {
 	return e
 }
 
-// actionsOf are the actions that each option can be combined with. at, every and until can
-// be combined with all.
+// actionsOf lists the actions for each option. at, every and until can be combined with all.
 var actionsOf = map[string]string{
 	"hosts": "demand",
 	"for":   "demand, crash, hang, partition, stray, down",

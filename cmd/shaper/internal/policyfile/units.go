@@ -28,13 +28,13 @@ var (
 
 const maxDigits = 18 // before and after the point of a number
 
-// leadingDigits returns the number of digits that s begins with.
+// leadingDigits returns the number of digits at the beginning of s.
 func leadingDigits(s string) int {
 	return len(s) - len(strings.TrimLeft(s, "0123456789"))
 }
 
-// cutQuantity splits a quantity into its number and its unit, with or without a space between them. A
-// policy has many, so no regular expression does it.
+// cutQuantity splits a quantity into its number and its unit, with or without a space between them.
+// A policy contains many, so no regular expression does it.
 func cutQuantity(s string) (number, unit string, ok bool) {
 	n := min(leadingDigits(s), maxDigits)
 	if n == 0 || strings.Contains(s, "\n") {
@@ -61,7 +61,7 @@ func isSeparateUnit(before, word string) bool {
 	return unit == "p" || unit != "" && (timeUnits[unit] != 0 || short().MatchString(unit))
 }
 
-// JoinUnits joins words that are a number and its unit, such as rate=50 and Mbit/s, with a space.
+// JoinUnits joins a number and its unit, such as rate=50 and Mbit/s, with a space.
 func JoinUnits(words []string) (out []string) {
 	for _, w := range words {
 		if last := len(out) - 1; last >= 0 && isSeparateUnit(out[last], w) {
@@ -192,15 +192,15 @@ func ParseSize(s string) (int64, error) {
 	return value.Num().Int64(), nil
 }
 
-// notSizeError means that a text is not a size, not even one with an ambiguous unit.
+// notSizeError is the error for a text which is not a size, not even one with an ambiguous unit.
 type notSizeError struct{ text, want string }
 
 func (e *notSizeError) Error() string {
 	return fmt.Sprintf("%q is not a size: write %s", e.text, e.want)
 }
 
-// parseBytes is ParseSize for a parameter that cannot be a time or a rate. want is what to write
-// instead.
+// parseBytes is ParseSize for a parameter other than a time or a rate. want describes a valid
+// value.
 func parseBytes(s, want string) (int64, error) {
 	v, err := ParseSize(s)
 	if err == nil {
@@ -212,7 +212,7 @@ func parseBytes(s, want string) (int64, error) {
 	return 0, err
 }
 
-// isDuration reports whether a quantity has a unit of time.
+// isDuration reports whether the unit of a quantity is one of time.
 func isDuration(s string) bool {
 	_, unit, ok := cutQuantity(s)
 	_, known := timeUnits[unit]
@@ -239,7 +239,7 @@ func ParseDuration(s string) (time.Duration, error) {
 	return time.Duration(value.Num().Int64()), nil
 }
 
-// scale has the possible meanings of a prefix in an ambiguous unit such as kb.
+// scale lists the possible meanings of a prefix in an ambiguous unit such as kb.
 var scale = map[byte]struct{ bits, decimal, binary, word string }{
 	'k': {"kbit", "kB", "KiB", "kilo"},
 	'm': {"mbit", "MB", "MiB", "mega"},
@@ -249,8 +249,7 @@ var scale = map[byte]struct{ bits, decimal, binary, word string }{
 
 var short = pattern.Lazy(`^(?i)([kmgt])?i?(b|bp|bps|bits?|bits?/s|bytes?)?$`)
 
-// refuseRate returns the error of a unit that is not a rate, or that tools interpret
-// differently.
+// refuseRate returns the error of a unit which is no unit of rate, or differs between tools.
 func refuseRate(number, unit string) error {
 	if unit == "" {
 		return fmt.Errorf("%q is a rate without a unit: write %sbit for bits or %sB/s for bytes per second",
@@ -276,7 +275,7 @@ func refuseRate(number, unit string) error {
 		unit, s.word, s.word, number, s.bits, number, s.decimal)
 }
 
-// ambiguousSize returns the error of a size unit that tools interpret differently, or nil
+// ambiguousSize returns the error of a size unit with different meanings in different tools, or nil
 // for other units.
 func ambiguousSize(number, unit string) error {
 	m := short().FindStringSubmatch(unit)
