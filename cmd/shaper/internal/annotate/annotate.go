@@ -18,7 +18,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// maxPending bounds the packets in memory that follow a queued one, bytes.
+// maxPending bounds the memory of packets behind a queued one, bytes.
 const maxPending = 1 << 30
 
 // overhead is the memory of a packet besides its data, bytes.
@@ -47,7 +47,7 @@ type arrived struct {
 	comment  string // "" until the verdict is known
 }
 
-// New returns a writer for the packets of a plan. version is that of this program.
+// New returns a writer for the packets of a plan. version is the version of this program.
 func New(to io.Writer, plan *dataplane.Plan, version string) *Writer {
 	return &Writer{
 		out: bufio.NewWriterSize(to, 1<<16), plan: plan, version: version,
@@ -76,7 +76,7 @@ func (w *Writer) Packet(v *dataplane.Verdict) error {
 	return w.Settled(v)
 }
 
-// Settled adds the verdict of a packet that was queued in a link.
+// Settled adds the verdict of a packet from the queue of a link.
 func (w *Writer) Settled(v *dataplane.Verdict) error {
 	i, found := slices.BinarySearchFunc(w.pending, v.ID,
 		func(a arrived, id int64) int { return cmp.Compare(a.id, id) })

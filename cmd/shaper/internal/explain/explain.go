@@ -17,7 +17,7 @@ import (
 type Explanation struct {
 	Row
 	ClockNS     int64 `json:"clock_ns"`     // clock of meters and queues
-	ClockPacket int64 `json:"clock_packet"` // packet whose timestamp that is
+	ClockPacket int64 `json:"clock_packet"` // packet with the timestamp clock_ns
 	FirstNS     int64 `json:"first_ns"`     // timestamp of the first packet
 	FirstPacket int64 `json:"first_packet"` // its number: not 1 if packets were excluded
 	// time of the replay minus timestamp, after steps of the capture's clock
@@ -34,11 +34,11 @@ type Explanation struct {
 	Segment int    `json:"segment,omitempty"`
 	Place   string `json:"place"`   // place of the class
 	Match   string `json:"match"`   // match of the class
-	Matched string `json:"matched"` // match without list entries that do not match the packet
+	Matched string `json:"matched"` // match reduced to the list entries which match the packet
 
 	Missed  []missed    `json:"missed"`       // earlier classes
 	NoMeter string      `json:"no_meter"`     // why the first meter is missing, "" if it is not
-	Meters  []metered   `json:"meters"`       // meters that the packet went through
+	Meters  []metered   `json:"meters"`       // meters of the packet, in order
 	Skipped []string    `json:"skipped"`      // later meters, which a red packet skips
 	Act     string      `json:"action_rule"`  // action for the packet's color
 	ActAt   string      `json:"action_place"` // place of the action, "" for a default
@@ -65,7 +65,7 @@ type Row struct {
 	Key         string `json:"key"`
 }
 
-// missed is an earlier class, with the first key that does not match the packet.
+// missed is an earlier class, with the first key at odds with the packet.
 type missed struct {
 	Class string `json:"class"`
 	Place string `json:"place"`
@@ -93,7 +93,7 @@ type metered struct {
 	// The packet's queue dropped it, so its tokens were given back: After is Before.
 	GivenBack bool `json:"given_back"`
 
-	average bool // the meter has no tokens
+	average bool // the meter works without tokens
 }
 
 type bucket struct {
@@ -118,8 +118,7 @@ type QueuedJSON struct {
 	Early  string `json:"early"`   // decision of WRED, "" if it had none
 }
 
-// Explain returns the explanation, once the replay has ended with ErrSeen or at the end of
-// the capture.
+// Explain returns the explanation, once the replay ended with ErrSeen or at the end of the capture.
 func (w *Witness) Explain() *Explanation {
 	p, v := &w.packet, &w.verdict
 	t := &Explanation{
@@ -194,21 +193,21 @@ func (w *Witness) action() (a dataplane.Action, place string) {
 	return a, place
 }
 
-// byOwnQueue reports whether the own queue of the packet's customer has dropped it, before any
-// meter.
+// byOwnQueue reports whether the own queue of the packet's customer dropped it, before any meter.
 func (w *Witness) byOwnQueue() bool {
 	s := w.service(&w.verdict)
 	return s != nil && s.Profile == nil && w.byQueue()
 }
 
-// byQueue reports whether a queue has dropped the packet.
+// byQueue reports whether a queue dropped the packet.
 func (w *Witness) byQueue() bool {
 	v := &w.verdict
 	return v.Done.Dropped() &&
 		(v.Reason == dataplane.QueueFull || v.Reason == dataplane.WRED || v.Reason == dataplane.CoDel)
 }
 
-// ownQueue replaces the queue of an action by that of the packet's customer, and returns it.
+// ownQueue replaces the queue of an action by the own queue of the packet's customer, and returns
+// it.
 func (w *Witness) ownQueue(a *dataplane.Action) *dataplane.Queue {
 	a.Drop = false
 	a.Queue = &dataplane.Queue{Name: "of customer " + w.customerName(), Config: w.service(&w.verdict).Queue}
@@ -267,7 +266,7 @@ func (w *Witness) row() Row {
 	var row Row
 	_ = d.Packet(&w.packet, &w.verdict) // writing to a Buffer cannot fail
 	_ = d.Flush()
-	_ = json.Unmarshal(text.Bytes(), &row) // tests check that it is valid
+	_ = json.Unmarshal(text.Bytes(), &row) // tests check its validity
 	return row
 }
 
@@ -338,13 +337,13 @@ func (w *Witness) why(a *dataplane.Action) string {
 	return "sent at once"
 }
 
-// dropsByPlan reports whether the action of the packet is that of its customer's plan.
+// dropsByPlan reports whether the packet's action is the action of its customer's plan.
 func (w *Witness) dropsByPlan() bool {
 	s := w.service(&w.verdict)
 	return s != nil && s.Actions[w.verdict.Color] != nil
 }
 
-// fullText names the limit that the packet would exceed.
+// fullText names the limit reached by the packet.
 func (w *Witness) fullText(source *dataplane.Queue) string {
 	c, b := w.find(source)
 	n := int64(w.verdict.Length)

@@ -138,7 +138,7 @@ func (t *Explanation) lengthText() string {
 	return s
 }
 
-// mostMissed is the maximum number of earlier classes that are shown.
+// mostMissed is the maximum number of earlier classes shown.
 const mostMissed = 4
 
 // classLines describes the class of the packet and the earlier classes.

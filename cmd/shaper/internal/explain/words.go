@@ -69,7 +69,7 @@ func ecnText(p *dataplane.Packet) string {
 	}[ecn]
 }
 
-// hasOf writes a packet's value for a key of a match, or the reason why it has none.
+// hasOf writes a packet's value for a key of a match, or the reason for its absence.
 func hasOf(p *dataplane.Packet, key string, n int) string {
 	if key == "customer" {
 		return "no customer"
@@ -94,7 +94,7 @@ func hasOf(p *dataplane.Packet, key string, n int) string {
 	return "dst " + dst.String()
 }
 
-// missingHeader names the header that a packet does not have for a key of a match.
+// missingHeader names the header without which a packet lacks a key of a match.
 func missingHeader(p *dataplane.Packet, key string) string {
 	switch {
 	case key == "ethertype":
@@ -130,7 +130,7 @@ type list struct {
 	set     func(m *dataplane.Match, entries []dataplane.Match) // replaces the list of m
 }
 
-// listOf returns the list of a match that pick selects.
+// listOf returns the list of a match selected by pick.
 func listOf[T any](m *dataplane.Match, key string, pick func(*dataplane.Match) *[]T) list {
 	l := list{key: key, set: func(m *dataplane.Match, entries []dataplane.Match) {
 		*pick(m) = nil
@@ -158,7 +158,7 @@ func lists(m *dataplane.Match) []list {
 	return out
 }
 
-// narrowed returns a match without the list entries that do not match a packet.
+// narrowed returns a match reduced to the list entries which match a packet.
 func narrowed(m *dataplane.Match, p *dataplane.Packet, n int) *dataplane.Match {
 	out := *m
 	for _, l := range lists(m) {
@@ -176,10 +176,10 @@ func narrowed(m *dataplane.Match, p *dataplane.Packet, n int) *dataplane.Match {
 	return &out
 }
 
-// mostWanted is the maximum number of list entries that are shown.
+// mostWanted is the maximum number of list entries shown.
 const mostWanted = 3
 
-// wantsOf writes the requirement of a match for a key that Misses returned.
+// wantsOf writes the requirement of a match for a key returned by Misses.
 func wantsOf(m *dataplane.Match, key string) string {
 	switch key {
 	case "ip":

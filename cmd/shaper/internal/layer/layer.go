@@ -1,6 +1,6 @@
 // Package layer decodes the headers of a packet for people. Its decoders are registered with
-// gopacket, which runs them one after the other. gopacket/layers has more of them, but linking it
-// costs every start of the program 4 ms and 8 MB: it fills two tables of 65,536 rows.
+// gopacket, which runs them one after the other. gopacket/layers decodes more, but linking it costs
+// every start of the program 4 ms and 8 MB: it fills two tables of 65,536 rows.
 package layer
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// firstType is the smallest layer type that gopacket leaves to programs.
+// firstType is the smallest layer type reserved for programs by gopacket.
 const firstType = 1000
 
 // Layer types of this package.
@@ -76,8 +76,8 @@ const (
 	radius
 )
 
-// protocols are the names of the layer types, most of them as in gopacket/layers, and the
-// functions that read a header. They return the decoder of the payload.
+// protocols are the names of the layer types, most of them as in gopacket/layers, and the functions
+// to read a header. They return the decoder of the payload.
 var protocols = map[gopacket.LayerType]struct {
 	name string
 	read func(*header) gopacket.Decoder
@@ -132,7 +132,7 @@ func (d *decoded) LayerContents() []byte         { return d.data[:d.bit/8] }
 func (d *decoded) LayerPayload() []byte          { return d.data[d.bit/8:] }
 func (d *decoded) String() string                { return d.text.String() }
 
-// links are the decoders of the link types that dataplane.Parse reads.
+// links are the decoders of the link types known to dataplane.Parse.
 var links = map[dataplane.LinkType]gopacket.Decoder{
 	dataplane.LinkEthernet: ethernet, dataplane.LinkSLL: sll, dataplane.LinkSLL2: sll2,
 	dataplane.LinkNull: loopback, dataplane.LinkLoop: loopback, dataplane.LinkRaw: byVersion,
@@ -145,8 +145,7 @@ var links = map[dataplane.LinkType]gopacket.Decoder{
 	dataplane.LinkSunATM: sunATM, dataplane.LinkATM: llc, dataplane.LinkATMCLIP: atmCLIP,
 }
 
-// Decode returns the layers of a packet. The last one of a packet that cannot be decoded is a
-// gopacket.DecodeFailure.
+// Decode returns the layers of a packet. After an error the last one is a gopacket.DecodeFailure.
 func Decode(link dataplane.LinkType, data []byte) []gopacket.Layer {
 	register()
 	first := links[link]

@@ -125,7 +125,7 @@ func (h *header) address(n int) {
 	h.put("Addr", fmt.Sprintf("%x", b[:min(n, len(b))]))
 }
 
-// readLoopback reads an address family in the byte order of the host that captured.
+// readLoopback reads an address family in the byte order of the capturing host.
 func readLoopback(h *header) gopacket.Decoder {
 	family := h.take(32)
 	if family > 0xffff {

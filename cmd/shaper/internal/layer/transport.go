@@ -138,7 +138,7 @@ func readICMPv4(h *header) gopacket.Decoder {
 	h.num("Id", 16)
 	h.num("Seq", 16)
 	switch kind {
-	case 3, 4, 5, 11, 12: // the packet that caused it
+	case 3, 4, 5, 11, 12: // the packet in error
 		return byVersion
 	}
 	return gopacket.LayerTypePayload
@@ -168,7 +168,7 @@ func readICMPv6(h *header) gopacket.Decoder {
 
 func readICMPv6Error(h *header) gopacket.Decoder {
 	h.num("Parameter", 32)
-	return byVersion // the packet that caused it
+	return byVersion // the packet in error
 }
 
 func readICMPv6Echo(h *header) gopacket.Decoder {

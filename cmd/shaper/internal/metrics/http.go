@@ -18,7 +18,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 )
 
-// Limits of the metrics server. They bound the resources of clients that never send, read or
+// Limits of the metrics server. They bound the resources of clients which never send, read or
 // close.
 const (
 	requestTime    = 5 * time.Second  // time to send a request
@@ -100,8 +100,8 @@ func Serve(out io.Writer, at Address, b *Board) *metricsServer {
 	return s
 }
 
-// Close stops the server and closes all connections. It does not wait for the goroutine that
-// prints, because its terminal may be stopped.
+// Close stops the server and closes all connections. It does not wait for the printing goroutine,
+// because its terminal may be stopped.
 func (s *metricsServer) Close() {
 	s.stop()
 	_ = s.http.Close() // the listener is closed anyway
@@ -200,8 +200,8 @@ func landing(now *snapshot) []byte {
 	return []byte(b.String())
 }
 
-// hosts are the host names that requests may use. With any other name, the request may come
-// from a web page whose name was made to resolve to this address (DNS rebinding).
+// hosts are the host names allowed in requests. A request with any other name may come from a web
+// page whose name was made to resolve to this address (DNS rebinding).
 type hosts map[string]bool
 
 func hostNames(given string) hosts {

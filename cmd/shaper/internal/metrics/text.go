@@ -37,7 +37,7 @@ var (
 	perCustomerColor = with(perCustomer, "color")
 )
 
-// families has all metrics in the order of the text.
+// families lists all metrics in the order of the text.
 var (
 	families []*metricFamily
 
@@ -142,9 +142,9 @@ func describe(name, help string, labels []string) *metricFamily {
 	return f
 }
 
-// exposition has the samples of each family in Prometheus' text format. It replaces
-// Prometheus' own library, which for 1,024 classes takes twelve times the CPU time and leaves
-// 75 MB of garbage per scrape. Tests check the text with Prometheus' parser.
+// exposition holds the samples of each family in Prometheus' text format. It replaces Prometheus'
+// own library, which for 1,024 classes takes twelve times the CPU time and leaves 75 MB of garbage
+// per scrape. Tests check the text with Prometheus' parser.
 type exposition map[*metricFamily][]byte
 
 // expose returns the metrics of all shapers.
@@ -333,7 +333,7 @@ func (e exposition) meters(o *Observation, class int) {
 		labels := []string{
 			o.About.Interface, o.About.Direction.String(), plan.Classes[class].Name, strconv.Itoa(k), m.Name,
 		}
-		if m.Keyed() { // each key has its own tokens
+		if m.Keyed() { // a bucket for each key
 			if now.Keys != nil { // the kernel does not count them
 				e.count(descKeys, int64(now.Keys[i].Keys), labels...)
 				e.count(descEvicted, int64(now.Keys[i].Evicted), labels...)
