@@ -40,7 +40,7 @@ func ZoneName(zone *time.Location) string {
 	return zone.String()
 }
 
-// A clock time is what the clock of a zone shows: a time.Time in UTC with the same date, hour,
+// A clock time is a reading of the clock of a zone: a time.Time in UTC with the same date, hour,
 // minute, second and nanosecond.
 
 // shown returns the clock time at t, in the zone of t.
@@ -73,7 +73,7 @@ func firstShown(clock time.Time, zone *time.Location) time.Time {
 func sameOffset(t time.Time) time.Time {
 	_, end := t.ZoneBounds()
 	if !end.IsZero() && !end.After(t) {
-		// For the last day of a leap year, Go 1.26 returns the beginning of that day.
+		// For the last day of a leap year, Go 1.26 returns the beginning of the day.
 		end = end.Add(24 * time.Hour)
 	}
 	return end

@@ -35,7 +35,7 @@ func LockWithin(path string, patience time.Duration) (io.Closer, error) {
 	}
 }
 
-// ErrLocked means that a file of changes is locked.
+// ErrLocked is the error for a locked file of changes.
 var ErrLocked = errors.New("locked")
 
 // TryLock is Lock without waiting. The error is ErrLocked if the file is locked.
@@ -43,7 +43,7 @@ func TryLock(path string) (io.Closer, error) {
 	if path == "" {
 		return io.NopCloser(nil), nil
 	}
-	// It is not opened for writing: then it also works on a file system that became read-only.
+	// It is not opened for writing, to work on a file system turned read-only, too.
 	file, err := open(path+".lock", os.O_RDONLY|os.O_CREATE)
 	if err != nil {
 		return nil, fmt.Errorf("file of changes: %w", err)

@@ -10,7 +10,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/internal/safedir"
 )
 
-// Replace replaces a file in one step: after a crash it has the previous text or the new one.
+// Replace replaces a file in one step: after a crash it contains the previous text or the new one.
 func Replace(path string, text []byte) error {
 	p, err := prepare(path, text, false)
 	if err != nil {
@@ -104,7 +104,7 @@ func (p *prepared) discard() {
 // keepOld gives the previous file another name.
 func (p *prepared) keepOld(suffix string) error { return p.dir.Rename(p.name, p.name+suffix) }
 
-// replace makes the new text that of the file.
+// replace puts the new text in place of the file's.
 func (p *prepared) replace(volatile bool) error {
 	if err := p.dir.Rename(p.temp(), p.name); err != nil || volatile {
 		return err
