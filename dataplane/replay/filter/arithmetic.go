@@ -18,8 +18,8 @@ var names = map[string]uint32{
 	"icmp6-neighborsolicit": 135, "icmp6-neighboradvert": 136, "icmp6-redirect": 137,
 }
 
-// precedence has the operators between numbers. In libpcap, % and ^ have none: they apply to
-// the operand before them and to everything after them.
+// precedence lists the operators between numbers. In libpcap, % and ^ are without precedence: they
+// apply to the operand before them and to everything after them.
 var precedence = map[string]int{
 	"|": 1, "&": 2, "<<": 3, ">>": 3, "+": 4, "-": 4, "*": 5, "/": 5, "%": greedy, "^": greedy,
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/google/gopacket/layers"
 )
 
-// edge is a frame that parsers easily get wrong. The names are those of the
-// table in the captures' README.
+// edge is a frame easily misread by parsers. The names are those of the table in the captures'
+// README.
 type edge struct {
 	name  string
 	frame []byte
@@ -86,8 +86,7 @@ func paddingEdges() []edge {
 	}
 }
 
-// lengthEdges returns IP headers that claim a length different from the
-// frame's.
+// lengthEdges returns IP headers with a length different from the frame's.
 func lengthEdges() []edge {
 	ip4 := func(claim int) []byte { return framed(totalLength(flow4.udp(filler(972)), claim)) }
 	short4 := func(claim int) []byte { return pad(framed(totalLength(flow4.udp(filler(12)), claim)), 60) }
@@ -264,7 +263,7 @@ func cutEdges() []edge {
 	}
 }
 
-// linkEdges returns frames that are short on the wire or have no IP packet.
+// linkEdges returns frames too short on the wire or without an IP packet.
 func linkEdges() []edge {
 	udp := flow4.udp(filler(100))
 	stp := []byte{0x42, 0x42, 3, 38: 0}

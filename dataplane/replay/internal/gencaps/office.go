@@ -66,8 +66,8 @@ type end struct {
 	seq  uint32
 }
 
-// tcp adds a whole connection: a request of up bytes, an answer of down bytes
-// in a window that doubles, and an acknowledgement for every two segments.
+// tcp adds a whole connection: a request of up bytes, an answer of down bytes in a doubling window,
+// and an acknowledgement for every two segments.
 func (c *capture) tcp(rng *rand.Rand, at time.Duration, f flow, rtt time.Duration, up, down int) {
 	if rng.IntN(3) == 0 {
 		f.ecn = 2 // ECT(0)
@@ -257,8 +257,7 @@ func hopLimit255(f flow, kind uint8, body []byte) []byte {
 	return f.frame(ip)
 }
 
-// pieces adds packets that are rare in an office: fragments, extension headers,
-// errors.
+// pieces adds packets seldom seen in an office: fragments, extension headers, errors.
 func (c *capture) pieces() {
 	f4, f6 := flow4.ports(41000, 2049), flow6.ports(41000, 2049)
 	at := 2 * time.Second

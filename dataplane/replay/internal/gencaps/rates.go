@@ -9,8 +9,8 @@ import (
 	"github.com/google/gopacket/layers"
 )
 
-// voiceBulk is a typical load for classes and queues: calls and video that must
-// not be delayed by bulk transfers, each with its DSCP.
+// voiceBulk is a typical load for classes and queues: calls and video, not to be delayed by bulk
+// transfers, each with its DSCP.
 func voiceBulk() []byte {
 	const length = 2300 * ms
 	rng := rand.New(rand.NewPCG(2, 2))

@@ -8,8 +8,8 @@ import (
 	"github.com/google/gopacket/layers"
 )
 
-// tags has every link header between Ethernet and IP that a shaper must parse,
-// with different values of its priority bits.
+// tags contains every link header between Ethernet and IP which a shaper must parse, with different
+// values of its priority bits.
 func tags() []byte {
 	c := &capture{}
 	at := time.Duration(0)
@@ -91,7 +91,7 @@ func (c *capture) pppoe(at *time.Duration) {
 		add(tagged(out(pppIPv6, v6.udp(filler(200))), tag{typeQinQ, 1, 1, 100}, tag{typeVLAN, 6, 0, 7}))
 		add(out(pppIPv4, v4.tcp(layers.TCP{ACK: true, Window: 501}, nil)))
 	}
-	add(out(pppIPv4, flow4.udp(filler(1492-28)))) // the longest packet that PPPoE allows
+	add(out(pppIPv4, flow4.udp(filler(1492-28)))) // the longest packet allowed by PPPoE
 	add(pad(out(pppLCP, []byte{9, 1, 0, 8, 0, 0, 0, 0}), 60))
 	add(discovery(macGateway, macA, 0xa7, session))
 }
