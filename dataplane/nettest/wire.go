@@ -24,7 +24,7 @@ type Wire struct {
 	Index     int // interface index of v0 in Near
 }
 
-// NewWire creates a Wire that is deleted when the test ends.
+// NewWire creates a Wire and deletes it when the test ends.
 func NewWire(t *testing.T) *Wire {
 	t.Helper()
 	w := &Wire{T: t, Near: New(t), Far: New(t)}
@@ -77,8 +77,8 @@ func (w *Wire) TC(lines ...string) {
 	}
 }
 
-// Sender sends UDP datagrams from Near to a port of Far. The socket is not connected: no
-// process listens on the port, and a connected socket would return errors for that.
+// Sender sends UDP datagrams from Near to a port of Far. The socket is not connected: no process
+// listens on the port, and a connected socket would then return errors.
 type Sender struct {
 	*net.UDPConn
 	To *net.UDPAddr

@@ -63,9 +63,9 @@ const tun = "/dev/net/tun"
 
 var errInUse = fmt.Errorf("%w: a program holds it: stop that program, or choose another name", unix.EBUSY)
 
-// Open creates a TAP device, or attaches to an existing one that no program
-// uses, in the network namespace of the calling thread. It sets the device up.
-// It needs CAP_NET_ADMIN, except for a persistent device owned by the user.
+// Open creates a TAP device, or attaches to an existing unused one, in the network namespace of the
+// calling thread. It sets the device up. It needs CAP_NET_ADMIN, except for a persistent device
+// owned by the user.
 func Open(c Config) (*Interface, error) {
 	i, err := c.open()
 	if err != nil {
