@@ -51,8 +51,7 @@ func Pace(r meter.Rate) (num, den uint64, err error) {
 	return p.num, p.den, err
 }
 
-// notBefore advances the pace to now if the rate has been free since before
-// now.
+// notBefore advances the pace to now if the rate was free before now.
 func (p *pace) notBefore(now int64) {
 	if !p.begun || p.next < now {
 		p.next, p.frac, p.begun = now, 0, true
