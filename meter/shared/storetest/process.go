@@ -14,13 +14,12 @@ import (
 // process is one run of a server.
 type process struct {
 	pid    int
-	ended  chan struct{} // closed when the process has been waited for
+	ended  chan struct{} // closed when the process was waited for
 	output *buffer
 }
 
-// spawn starts a process that the kernel kills when this one dies. The kernel
-// also kills it when the thread that started it ends, so one thread is kept for
-// the process.
+// spawn starts a process to be killed by the kernel when this one dies. The kernel also kills it at
+// the end of its starting thread, so one thread is kept for the process.
 func spawn(name string, args ...string) (*process, error) {
 	p := &process{ended: make(chan struct{}), output: new(buffer)}
 	started := make(chan error)
@@ -58,9 +57,8 @@ func Until(t testing.TB, event string, condition func() bool) {
 	}
 }
 
-// reserve returns a free port that stays reserved until the test ends. It is
-// held by a bound socket that does not listen: the kernel does not assign the
-// port to others, but lets a server bind it.
+// reserve returns a free port, reserved until the test ends. It is held by a bound socket without
+// listening: the kernel does not assign the port to others, but lets a server bind it.
 func reserve(t testing.TB) int {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)

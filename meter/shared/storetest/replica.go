@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Replica starts a replica of a primary, of the same kind and with the same
-// password, and waits until it has the primary's data. It is read-only.
+// Replica starts a replica of a primary, of the same kind and with the same password, and waits
+// until it holds the primary's data. It is read-only.
 func Replica(t testing.TB, primary *Server, opts ...Option) *Server {
 	t.Helper()
 	opts = append(primary.inherit(),
@@ -22,8 +22,7 @@ func Replica(t testing.TB, primary *Server, opts ...Option) *Server {
 	return r
 }
 
-// follows waits until a replica has the data of its primary and receives all
-// further writes.
+// follows waits until a replica holds the data of its primary and receives all further writes.
 func (s *Server) follows(r *Server) {
 	s.t.Helper()
 	Until(s.t, "replica is up", func() bool { return r.Info("replication", "master_link_status") == "up" })
@@ -39,7 +38,7 @@ func (s *Server) follows(r *Server) {
 	})
 }
 
-// inherit returns the options that a replica has in common with its primary.
+// inherit returns the options common to a replica and its primary.
 func (s *Server) inherit() []Option {
 	opts := []Option{Password(s.options.password)}
 	if s.certs != nil {
@@ -60,10 +59,9 @@ type Sentinels struct {
 	primary *Server
 }
 
-// Sentinel starts n Sentinels that watch a primary, and waits until all of them
-// know each other and the primary's replicas. They consider a primary down
-// after 5 s, and fail over if more than half of them agree. Start the
-// replicas first.
+// Sentinel starts n Sentinels to watch a primary, and waits until all of them know each other and
+// the primary's replicas. They consider a primary down after 5 s, and fail over if more than half
+// of them agree. Start the replicas first.
 func Sentinel(t testing.TB, primary *Server, n int) *Sentinels {
 	t.Helper()
 	w := &Sentinels{Name: "shaper", t: t, primary: primary}
@@ -115,8 +113,7 @@ func (w *Sentinels) Addrs() []string {
 	return addrs
 }
 
-// Options returns the options of a client that asks the Sentinels for the
-// primary.
+// Options returns the options for a client to ask the Sentinels for the primary.
 func (w *Sentinels) Options() *redis.FailoverOptions {
 	return &redis.FailoverOptions{
 		MasterName: w.Name, SentinelAddrs: w.Addrs(), Password: w.primary.options.password,
