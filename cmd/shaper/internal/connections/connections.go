@@ -32,7 +32,7 @@ func Max() int {
 }
 
 // Connections are the open connections of an HTTP server, oldest change of state first. At the
-// limit, a new connection replaces the oldest one in wait for a complete request, or else the
+// limit, a new connection replaces the oldest one without a complete request, or else the
 // oldest one whose response takes longer than responseGrace.
 type Connections struct {
 	max int

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// flow has the queued packets of one flow of a fair queue. A queue that is not fair has one flow.
+// flow holds the queued packets of one flow of a fair queue. An ordinary queue is a single flow.
 type flow struct {
 	number  uint64
 	waiting []*queued

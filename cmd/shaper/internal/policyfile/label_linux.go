@@ -19,7 +19,7 @@ func CompileLabel(label json.RawMessage) (*Compiled, error) {
 }
 
 // CompileNames is CompileLabel without the addresses and VLANs of customers, in half the time: for
-// names and plans. Its plan finds the customer of no packet.
+// names and plans. With this plan, packets find no customer.
 func CompileNames(label json.RawMessage) (*Compiled, error) {
 	s, err := SourceOf(label)
 	if err != nil {
