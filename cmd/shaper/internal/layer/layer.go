@@ -109,7 +109,7 @@ var protocols = map[gopacket.LayerType]struct {
 // register registers the layer types with gopacket.
 var register = sync.OnceFunc(func() {
 	for t, p := range protocols {
-		gopacket.RegisterLayerType(int(t), gopacket.LayerTypeMetadata{Name: p.name, Decoder: gopacket.DecodeFunc(func(data []byte, to gopacket.PacketBuilder) error {
+		decode := func(data []byte, to gopacket.PacketBuilder) error {
 			h := header{data: data}
 			next := p.read(&h)
 			to.AddLayer(&decoded{t, h}) // with the fields before an error
@@ -117,7 +117,9 @@ var register = sync.OnceFunc(func() {
 				return fmt.Errorf("%s: %w", p.name, h.err)
 			}
 			return to.NextDecoder(next)
-		})})
+		}
+		gopacket.RegisterLayerType(int(t),
+			gopacket.LayerTypeMetadata{Name: p.name, Decoder: gopacket.DecodeFunc(decode)})
 	}
 })
 

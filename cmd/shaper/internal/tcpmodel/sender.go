@@ -135,7 +135,8 @@ func (f *flow) push(now int64) {
 		}
 	}
 	goal := f.chunk()
-	for room := f.cwnd - f.inflight; room > 0 && len(f.waiting) == 0 && !f.paces(now); room = f.cwnd - f.inflight {
+	for f.inflight < f.cwnd && len(f.waiting) == 0 && !f.paces(now) {
+		room := f.cwnd - f.inflight
 		if room < goal && f.defers(now, room) {
 			return
 		}
