@@ -106,7 +106,7 @@ func (d *demand) smallest(most []int64) (int64, error) {
 	})
 }
 
-// Point is a point of the frontier.
+// Point is a burst and its loss, on the frontier between small bursts and few losses.
 type Point struct {
 	Burst   int64           `json:"burst"`   // bytes
 	Dropped dataplane.Count `json:"dropped"` // by a token bucket

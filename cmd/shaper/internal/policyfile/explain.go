@@ -71,7 +71,7 @@ func (f *syntaxProblem) explain() (position, string) {
 	return f.at, f.problem
 }
 
-// secondColon explains a key in a place without room for one.
+// secondColon explains a key where none is allowed.
 func (f *syntaxProblem) secondColon() (position, string) {
 	before, _ := f.around(f.at)
 	if strings.Contains(before, ": ") {
@@ -180,7 +180,7 @@ func (f *syntaxProblem) closer() string {
 
 func indentation(line string) int { return len(line) - len(strings.TrimLeft(line, " ")) }
 
-// isBlank reports whether a line lacks keys and values.
+// isBlank reports whether a line is without keys and values.
 func isBlank(line string) bool {
 	line = strings.TrimSpace(line)
 	return line == "" || strings.HasPrefix(line, "#")
