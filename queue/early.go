@@ -21,8 +21,8 @@ type Early struct {
 	Probability uint32 // in units of 1/Certain
 }
 
-// maxThreshold bounds Min and Max, so that the products in drops stay below
-// 2^63: a random number or a probability has up to 24 bits.
+// maxThreshold bounds Min and Max, to keep the products in drops below 2^63: a random number or a
+// probability has up to 24 bits.
 const maxThreshold int64 = 1 << 39
 
 func (e Early) check(limit int64) string {
@@ -34,7 +34,8 @@ func (e Early) check(limit int64) string {
 	case e.Max > limit:
 		return "max is above the queue's limit"
 	case e.Max >= maxThreshold:
-		return fmt.Sprintf("max must be below %v, %d bytes or %[2]d packets", time.Duration(maxThreshold), maxThreshold)
+		return fmt.Sprintf("max must be below %v, %d bytes or %[2]d packets", time.Duration(maxThreshold),
+			maxThreshold)
 	case e.Probability > Certain:
 		return "probability must be between 0 and 1"
 	}
@@ -61,8 +62,7 @@ func splitMix64(z uint64) uint64 {
 	return z ^ z>>31
 }
 
-// drops reports whether a packet that arrives at this backlog is dropped. It is
-// dropped for certain from Max on: then ECN does not save it (RFC 3168 §7).
+// drops reports whether a packet arriving at this backlog is dropped.
 func (e *Early) drops(backlog int64, d *dice) (victim, certain bool) {
 	switch {
 	case e.Max == 0 || backlog < e.Min:
@@ -73,9 +73,8 @@ func (e *Early) drops(backlog int64, d *dice) (victim, certain bool) {
 	return d.draw()*uint64(e.Max-e.Min) < uint64(e.Probability)*uint64(backlog-e.Min), false
 }
 
-// CoDel drops packets once the queueing delay has been at or above Target for
-// an Interval, then at a rising rate (RFC 8289 §5). The zero CoDel drops
-// nothing.
+// CoDel drops packets after a queueing delay at or above Target for an Interval, then at a rising
+// rate (RFC 8289 §5). The zero CoDel drops nothing.
 type CoDel struct{ Target, Interval time.Duration }
 
 // MaxInterval is the maximum of CoDel.Interval. It keeps the square of an interval, in ns, below 2^63.
@@ -88,16 +87,18 @@ const (
 	defaultMTU      = 1500 // bytes
 )
 
-// CoDelAt returns the defaults of CoDel at a rate, those of RFC 8289. At low rates the target is the
-// time of two packets of 1500 bytes, up to a ms more: with less, CoDel would drop although one packet is
-// queued behind the one that is sent. The rate may be invalid: then they are the defaults of high rates.
+// CoDelAt returns the defaults of CoDel at a rate, those of RFC 8289. At low rates the target is
+// the time of two packets of 1500 bytes, up to a ms more: with less, CoDel would drop although one
+// packet is queued behind the one being sent. The rate may be invalid: then they are the defaults
+// of high rates.
 func CoDelAt(r meter.Rate) CoDel {
 	target := defaultTarget
 	if r.Bytes > 0 && r.Period > 0 {
 		ns := new(big.Int).Mul(big.NewInt(2*defaultMTU), big.NewInt(int64(r.Period)))
 		ns.Quo(ns.Add(ns, big.NewInt(r.Bytes-1)), big.NewInt(r.Bytes))
 		ms := new(big.Int).Add(ns, big.NewInt(int64(time.Millisecond-1)))
-		if ms.Quo(ms, big.NewInt(int64(time.Millisecond))); ms.Cmp(big.NewInt(int64(MaxInterval/2/time.Millisecond))) > 0 {
+		if ms.Quo(ms, big.NewInt(int64(time.Millisecond))); ms.Cmp(
+			big.NewInt(int64(MaxInterval/2/time.Millisecond))) > 0 {
 			return CoDelOf(MaxInterval / 2)
 		}
 		target = max(target, time.Duration(ms.Int64())*time.Millisecond)
@@ -122,12 +123,13 @@ func (c CoDel) check() string {
 	return ""
 }
 
-// codel is the state of CoDel. RFC 8289 decides when a packet departs, and
-// spares it if less than a frame is queued behind it. This state has no such
-// exception, so that a Leaky can decide on arrival; Link adds it.
+// codel is the state of CoDel. RFC 8289 decides when a packet departs, and spares it if less than a
+// frame is queued behind it. This state knows no such exception, so a Leaky can decide on arrival;
+// Link adds it.
 type codel struct {
 	CoDel
-	firstAbove int64 // ns: dropping starts if the delay stays at or above Target until then; never if it is below
+	// ns: dropping starts if the delay stays at or above Target until then; never if it is below
+	firstAbove int64
 	dropNext   int64 // ns: the next drop
 	count      uint32
 	lastCount  uint32
@@ -146,10 +148,10 @@ func (c *codel) change(next CoDel) {
 	c.CoDel = next
 }
 
-// drops reports whether a packet that departs at now after a delay, both in ns,
-// is to be dropped or marked. Packets must be passed in order of departure. A GSO
-// packet of several packets on the wire counts as so many drops: the next drop is due
-// after so many steps. Otherwise flows with large GSO packets would lose less.
+// drops reports whether a packet departing at now after a delay, both in ns, is to be dropped or
+// marked. Packets must be passed in order of departure. A GSO packet of several packets on the wire
+// counts as so many drops: the next drop is due after so many steps. Otherwise flows with large GSO
+// packets would lose less.
 func (c *codel) drops(now, delay int64, packets int) bool {
 	switch {
 	case c.Target == 0:

@@ -1,12 +1,10 @@
 package queue
 
-// Flows is the number of flows that a fair queue distinguishes, as in RFC 8290
-// §5.2.5.
+// Flows is the number of flows distinguished by a fair queue, as in RFC 8290 §5.2.5.
 const Flows = 1024
 
-// Quantum is the number of bytes that a flow of a fair queue may send per turn.
-// CoDel spares a packet if no more than this is queued behind it. It is an
-// Ethernet frame with 1500 bytes of payload.
+// Quantum is the number of bytes per turn of a flow in a fair queue. CoDel spares a packet if no
+// more than this is queued behind it. It is an Ethernet frame with 1500 bytes of payload.
 const Quantum = 1514
 
 // Flow hashes header fields to a flow number for Packet.Flow: SplitMix64 over
@@ -18,9 +16,8 @@ func Flow(seed uint64, fields ...uint64) uint16 {
 	return uint16(seed % Flows)
 }
 
-// flows holds the backlog of a queue, a FIFO per flow. A queue that is not fair
-// has one flow. Flows take turns by deficit round robin, new flows before old
-// ones (RFC 8290 §4).
+// flows holds the backlog of a queue, a FIFO per flow. An ordinary queue is a single flow. Flows
+// take turns by deficit round robin, new flows before old ones (RFC 8290 §4).
 type flows[T any] struct {
 	list    []flow[T]
 	fresh   ring[int32] // new flows, as indexes into list
@@ -81,7 +78,7 @@ func (f *flows[T]) peek() *queued[T] {
 			f.old.push(i)
 		case next.packets.len > 0:
 			f.head = next
-		case turns == &f.fresh: // a new flow that empties becomes old, or it would get priority each time
+		case turns == &f.fresh: // an emptied new flow becomes old, or it would get priority each time
 			turns.pop()
 			f.old.push(i)
 		default:
@@ -127,7 +124,8 @@ func (f *flows[T]) shed() queued[T] {
 		for k := range turns.len {
 			i := *turns.item(k)
 			other := &f.list[i]
-			if other.packets.len > 0 && (most < 0 || other.bytes > f.list[most].bytes || other.bytes == f.list[most].bytes && i < most) {
+			if other.packets.len > 0 && (most < 0 || other.bytes > f.list[most].bytes ||
+				other.bytes == f.list[most].bytes && i < most) {
 				most = i
 			}
 		}

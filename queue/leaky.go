@@ -15,7 +15,7 @@ type Leaky struct {
 	pace     pace
 	dice     dice
 	codel    codel
-	backlog  ring[departure] // admitted packets that have not departed; empty if capacity is 0
+	backlog  ring[departure] // packets admitted and not yet departed; empty if capacity is 0
 	bytes    int64           // bytes in backlog
 	packets  int             // packets in backlog
 }
@@ -33,11 +33,13 @@ func New(cfg Config) (*Leaky, error) {
 	if err := errors.Join(err, cfg.check()); err != nil {
 		return nil, err
 	}
-	return &Leaky{cfg: cfg, capacity: cfg.Capacity(), pace: p, dice: dice{seed: cfg.Seed}, codel: newCoDel(cfg.CoDel)}, nil
+	return &Leaky{
+		cfg: cfg, capacity: cfg.Capacity(), pace: p, dice: dice{seed: cfg.Seed}, codel: newCoDel(cfg.CoDel),
+	}, nil
 }
 
-// Follow makes q continue the pacing of before, the queue that it replaces. The
-// packets queued in before do not count against q's limits.
+// Follow makes q continue the pacing of before, the replaced queue. The packets queued in before do
+// not count against q's limits.
 func (q *Leaky) Follow(before *Leaky) { q.pace.follow(&before.pace) }
 
 // SetRate changes the rate. The queue is free at the time at which it would have been
@@ -64,10 +66,9 @@ func (q *Leaky) SetCoDel(c CoDel) error {
 	return nil
 }
 
-// Admit decides about a packet that arrives at now (ns, on a clock that does
-// not go back). If the packet is admitted, depart is its departure time,
-// rounded up to a ns. Admit allocates only if the queue has a limit in bytes or
-// packets and more packets are queued than ever before.
+// Admit decides about a packet arriving at now (ns, on a clock which never goes back). If the
+// packet is admitted, depart is its departure time, rounded up to a ns. Admit allocates only if the
+// queue is limited in bytes or packets and more packets are queued than ever before.
 func (q *Leaky) Admit(now int64, p Packet) (depart int64, f Fate) {
 	depart, next, f := q.decide(now, p)
 	if f.Dropped() {
@@ -82,8 +83,8 @@ func (q *Leaky) Admit(now int64, p Packet) (depart int64, f Fate) {
 	return depart, f
 }
 
-// Try is Admit for a packet that something else may still drop. A drop is final. Otherwise
-// Try leaves the queue as it is, and Admit at the same time has the same fate.
+// Try is Admit for a packet with a drop still possible elsewhere. A drop is final. Otherwise Try
+// leaves the queue as it is, and Admit at the same time returns the same fate.
 func (q *Leaky) Try(now int64, p Packet) Fate {
 	codel, dice := q.codel, q.dice
 	_, _, f := q.decide(now, p)
@@ -96,7 +97,7 @@ func (q *Leaky) Try(now int64, p Packet) Fate {
 // decide returns the departure of a packet, and the time at which the queue is free after
 // it. It changes only CoDel and the number of random numbers.
 func (q *Leaky) decide(now int64, p Packet) (depart int64, next instant, f Fate) {
-	q.pace.notBefore(now) // has no effect on later packets if this one is dropped
+	q.pace.notBefore(now) // without effect on later packets if this one is dropped
 	depart = q.pace.due()
 	delay := depart - now
 	if q.capacity > 0 {
@@ -114,7 +115,7 @@ func (q *Leaky) decide(now int64, p Packet) (depart int64, next instant, f Fate)
 	return depart, next, f
 }
 
-// Delay returns the queueing delay of a packet that would arrive at now.
+// Delay returns the queueing delay of a packet arriving at now.
 func (q *Leaky) Delay(now int64) time.Duration {
 	start := q.pace
 	start.notBefore(now)
@@ -128,8 +129,7 @@ func (q *Leaky) full(delay int64, p *Packet) bool {
 		q.capacity > 0 && q.packets+p.packets() > q.capacity
 }
 
-// removeDeparted removes the packets that have departed by now from the
-// backlog.
+// removeDeparted removes the packets departed by now from the backlog.
 func (q *Leaky) removeDeparted(now int64) {
 	for q.backlog.len > 0 && q.backlog.item(0).at <= now {
 		d := q.backlog.pop()

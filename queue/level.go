@@ -2,15 +2,14 @@ package queue
 
 import "math"
 
-// level schedules the queues of one priority by WF2Q+ (Bennett and Zhang 1997).
-// The first packet of each queue has a start and a finish in virtual time,
-// n*grain/weight apart for n bytes. Among the packets whose start has been
-// reached, the one with the smallest finish is sent.
+// level schedules the queues of one priority by WF2Q+ (Bennett and Zhang 1997). Start and finish of
+// the first packet of each queue, in virtual time, are n*grain/weight apart for n bytes. Among the
+// packets whose start is reached, the one with the smallest finish is sent.
 type level struct {
 	weight  int64 // sum of the weights of all its queues
-	active  []int // indexes of the queues that have packets
+	active  []int // indexes of the queues with packets
 	now     int64 // virtual time
-	latest  int64 // largest finish of the packets that were sent
+	latest  int64 // largest finish of the packets sent
 	sending int64 // length of the packet being sent, in bytes, not yet included in now
 }
 
@@ -22,8 +21,8 @@ const (
 // virtualTime returns the virtual time of n bytes at a weight, rounded down.
 func virtualTime(n, weight int64) int64 { return n * grain / weight }
 
-// activate adds a queue that was empty and returns the start of its first
-// packet. last is the finish of the queue's previous packet.
+// activate adds a queue after a time without packets, and returns the start of its first packet.
+// last is the finish of its previous packet.
 func (v *level) activate(queue int, last int64) (start int64) {
 	if len(v.active) == 0 && v.sending == 0 { // the priority is idle: all queues start afresh
 		v.now = max(v.now, v.latest)
@@ -39,13 +38,13 @@ func (v *level) deactivate(i int) {
 	v.active = v.active[:last]
 }
 
-// startPacket notes that a packet of n bytes is being sent.
+// startPacket begins the sending of a packet of n bytes.
 func (v *level) startPacket(n int, finish int64) {
 	v.sending = int64(n)
 	v.latest = max(v.latest, finish)
 }
 
-// finishPacket advances virtual time by the packet that has been sent.
+// finishPacket advances virtual time by the packet sent.
 func (v *level) finishPacket() {
 	v.now += virtualTime(v.sending, v.weight)
 	v.sending = 0

@@ -22,12 +22,10 @@ type LinkQueue struct {
 	Fair     bool // its flows share the queue evenly (RFC 8290)
 }
 
-// Link is a rate that queues share: lower priority numbers first, queues of the
-// same priority by weight (WF2Q+; Bennett and Zhang 1997). Bandwidth that a
-// queue does not use goes to the others. A queue lags its part of the bytes
-// sent at its priority by at most the longest packet, whatever the scale of the
-// weights. T is the caller's value for a packet. A Link is for one goroutine at
-// a time.
+// Link is a rate shared by queues: lower priority numbers first, queues of the same priority by
+// weight (WF2Q+; Bennett and Zhang 1997). Bandwidth unused by a queue goes to the others. A queue
+// lags its part of the bytes sent at its priority by at most the longest packet, whatever the scale
+// of the weights. T is the caller's value for a packet. A Link is for one goroutine at a time.
 type Link[T any] struct {
 	pace    pace
 	queues  []queueState[T]
@@ -74,7 +72,9 @@ func NewLink[T any](rate meter.Rate, queues []LinkQueue) (*Link[T], error) {
 			err = errors.Join(err, invalid)
 			continue
 		}
-		l.queues[i] = queueState[T]{LinkQueue: s, flows: newFlows[T](&s), capacity: s.Capacity(), dice: dice{seed: s.Seed}}
+		l.queues[i] = queueState[T]{
+			LinkQueue: s, flows: newFlows[T](&s), capacity: s.Capacity(), dice: dice{seed: s.Seed},
+		}
 		l.levels[s.Priority].weight += int64(s.Weight)
 	}
 	if err != nil {
@@ -114,15 +114,15 @@ func (s LinkQueue) Resolve(rate meter.Rate) (LinkQueue, error) {
 	for i := range s.WRED {
 		e := &s.WRED[i]
 		if e.Max > 0 && bytesDuring(rate, time.Duration(e.Max)) == 0 {
-			add("wred", fmt.Sprintf("max of %v is less than a byte at the link's rate of %v", time.Duration(e.Max), rate))
+			add("wred", fmt.Sprintf("max of %v is less than a byte at the link's rate of %v",
+				time.Duration(e.Max), rate))
 		}
 		e.Min, e.Max = bytesDuring(rate, time.Duration(e.Min)), bytesDuring(rate, time.Duration(e.Max))
 	}
 	return s, err
 }
 
-// bytesDuring returns the number of whole bytes that a rate sends in a time, at
-// most 2^39-1.
+// bytesDuring returns the number of whole bytes in a time at a rate, at most 2^39-1.
 func bytesDuring(r meter.Rate, t time.Duration) int64 {
 	n, ok := r.Burst(t)
 	if !ok || n >= maxThreshold {
@@ -131,15 +131,15 @@ func bytesDuring(r meter.Rate, t time.Duration) int64 {
 	return n
 }
 
-// Follow makes l continue the pacing of before, the link that it replaces. Call
-// it after before has decided all its packets.
+// Follow makes l continue the pacing of before, the replaced link. Call it after before decided all
+// its packets.
 func (l *Link[T]) Follow(before *Link[T]) { l.pace.follow(&before.pace) }
 
-// SetRate changes the rate at now, in ns, and converts the queues' limits in time to bytes
-// at that rate. queues may differ from those of NewLink only in CoDel, whose state continues unless it is
-// switched on or off. The packet that is being sent ends at the time at which it would have ended. Queued
-// packets stay queued, even above a smaller limit, and are sent at the new rate. Nothing changes on an
-// error, which is one of NewLink.
+// SetRate changes the rate at now, in ns, and converts the queues' limits in time to bytes at this
+// rate. queues may differ from those of NewLink only in CoDel, whose state continues unless it is
+// switched on or off. The packet being sent keeps its end. Queued packets stay queued, even above a
+// smaller limit, and are sent at the new rate. Nothing changes on an error, which is one of
+// NewLink.
 func (l *Link[T]) SetRate(now int64, rate meter.Rate, queues []LinkQueue) error {
 	p, err := newPace(rate)
 	if err != nil {
@@ -165,10 +165,9 @@ func (l *Link[T]) SetRate(now int64, rate meter.Rate, queues []LinkQueue) error 
 	return nil
 }
 
-// Admit adds a packet that arrives at now (ns, on a clock that does not go
-// back) to a queue, or drops it. Only a drop is final: Decide returns the outcome
-// of an admitted packet, including any mark. Admit allocates only if more packets
-// of a flow are queued than ever before.
+// Admit adds a packet arriving at now (ns, on a clock which never goes back) to a queue, or drops
+// it. Only a drop is final: Decide returns the outcome of an admitted packet, including any mark.
+// Admit allocates only if more packets of a flow are queued than ever before.
 //
 // A full fair queue drops the first packet of the flow with the largest backlog
 // in bytes, not the arriving packet.
@@ -232,7 +231,7 @@ func (l *Link[T]) Backlog(queue int) (packets, bytes int64) {
 	return int64(q.packets), q.bytes
 }
 
-// run makes all selections that are due by now.
+// run makes all selections due by now.
 func (l *Link[T]) run(now int64) {
 	for l.pace.due() <= now {
 		if l.sending != nil {

@@ -31,11 +31,15 @@ func newPace(r meter.Rate) (pace, error) {
 	case r.Bytes <= 0 || r.Period <= 0:
 		return pace{}, &meter.FieldError{Field: "rate", Reason: "must be above zero"}
 	case r == meter.Unlimited:
-		return pace{}, &meter.FieldError{Field: "rate", Reason: "must not be unlimited: a queue needs a finite rate"}
+		return pace{}, &meter.FieldError{
+			Field: "rate", Reason: "must not be unlimited: a queue needs a finite rate",
+		}
 	}
 	f := big.NewRat(int64(r.Period), r.Bytes)
 	if f.Num().Int64() > maxTerm || f.Denom().Int64() > maxTerm {
-		return pace{}, &meter.FieldError{Field: "rate", Reason: "is too fine to stay exact: choose a rounder rate"}
+		return pace{}, &meter.FieldError{
+			Field: "rate", Reason: "is too fine to stay exact: choose a rounder rate",
+		}
 	}
 	return pace{num: f.Num().Uint64(), den: f.Denom().Uint64()}, nil
 }
@@ -47,8 +51,7 @@ func Pace(r meter.Rate) (num, den uint64, err error) {
 	return p.num, p.den, err
 }
 
-// notBefore advances the pace to now if the rate has been free since before
-// now.
+// notBefore advances the pace to now if the rate was free before now.
 func (p *pace) notBefore(now int64) {
 	if !p.begun || p.next < now {
 		p.next, p.frac, p.begun = now, 0, true

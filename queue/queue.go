@@ -2,17 +2,16 @@
 // after the other. A packet is dropped if its queue is full, or early, to keep the
 // queue short.
 //
-// A queue here is a rule for departure times, not a buffer. The caller holds the
-// packet until it departs: replay writes the time into the capture, a live plane
-// waits. Leaky has a rate of its own, so a packet's departure is known on arrival:
+// A queue here is a rule for departure times, not a buffer. The caller holds the packet until it
+// departs: replay writes the time into the capture, a live plane waits. Leaky sends at a rate of
+// its own, so a packet's departure is known on arrival:
 //
 //	depart = max(now, next)
 //	next   = depart + length/rate
 //
-// Link is a rate that several queues share by priority and weight. The next packet
-// is selected when the link becomes free. Times are exact: a departure keeps its
-// fraction of a nanosecond and is rounded up only where it is returned, so rounding
-// errors do not add up.
+// Link is a rate shared by several queues, by priority and weight. The next packet is selected when
+// the link becomes free. Times are exact: a departure keeps its fraction of a nanosecond and is
+// rounded up only where it is returned, so rounding errors do not add up.
 //
 // Early drop is color-aware (WRED; RFC 2597 §2: yellow before green, red before
 // yellow), by CoDel (RFC 8289), or both. ECN-capable packets can be marked instead
@@ -28,8 +27,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// Config describes a queue. At least one of the limits Time, Bytes and Packets
-// is above zero. A packet that would exceed a limit is dropped.
+// Config describes a queue. At least one of the limits Time, Bytes and Packets is above zero. A
+// packet is dropped if it would exceed a limit.
 type Config struct {
 	Rate    meter.Rate    // rate of a Leaky; unset for a queue of a Link
 	Time    time.Duration // maximum queueing delay; on a Link, converted to bytes at the link's rate
@@ -47,7 +46,7 @@ type Config struct {
 // the length of an IPv4 header.
 const MaxPackets = 1 << 16
 
-// MaxBytes is the length of the longest packet that a Link accepts.
+// MaxBytes is the maximum length of a packet in a Link.
 const MaxBytes = math.MaxUint32
 
 // Capacity returns the maximum backlog in packets, or 0 if the queue is limited
@@ -132,7 +131,7 @@ func (f Fate) String() string {
 	return fmt.Sprintf("Fate(%d)", uint8(f))
 }
 
-// applyWRED decides about a packet that arrives at a backlog.
+// applyWRED decides about a packet arriving at a backlog.
 func (c *Config) applyWRED(p Packet, backlog int64, d *dice) Fate {
 	victim, certain := c.WRED[p.Color].drops(backlog, d)
 	switch {

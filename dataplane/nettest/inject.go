@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Inject sends Ethernet frames from a device, in order. Each frame starts with the
-// destination address. The frames pass tc egress and the qdisc; if these drop a frame,
-// that is not an error. The maximum length is the MTU plus an Ethernet header and one VLAN
-// tag, so a frame with two tags has room for 4 bytes less payload.
+// Inject sends Ethernet frames from a device, in order. Each frame starts with the destination
+// address. The frames pass tc egress and the qdisc; a frame dropped there is not an error. The
+// maximum length is the MTU plus an Ethernet header and one VLAN tag, so a frame with two tags
+// carries up to 4 bytes less payload.
 func (n *Namespace) Inject(dev string, frames ...[]byte) {
 	n.t.Helper()
 	index := n.Index(dev)
@@ -27,8 +27,7 @@ func (n *Namespace) Inject(dev string, frames ...[]byte) {
 
 // inject sends frames. The caller must be in the namespace.
 func inject(index int, frames [][]byte) error {
-	// A veth pair has a queue for each CPU, so only frames sent on one CPU keep their
-	// order.
+	// A veth pair uses a queue for each CPU, so only frames sent on one CPU keep their order.
 	unpin, err := pinThread()
 	if err != nil {
 		return err
@@ -57,7 +56,7 @@ func (n *Namespace) Injector(dev string) (send func(frames ...[]byte) error) {
 	return func(frames ...[]byte) error { return sendAll(fd, index, frames) }
 }
 
-// openInjector opens a socket that sends frames.
+// openInjector opens a socket to send frames.
 func openInjector() (int, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -78,7 +77,9 @@ func sendAll(fd, index int, frames [][]byte) error {
 		if len(frame) < macsLen+2 {
 			return fmt.Errorf("frame %d has %d bytes, fewer than an Ethernet header", i, len(frame))
 		}
-		to := unix.SockaddrLinklayer{Protocol: networkOrder(binary.BigEndian.Uint16(frame[macsLen:])), Ifindex: index}
+		to := unix.SockaddrLinklayer{
+			Protocol: networkOrder(binary.BigEndian.Uint16(frame[macsLen:])), Ifindex: index,
+		}
 		err := unix.Sendto(fd, frame, 0, &to)
 		for errors.Is(err, unix.EINTR) {
 			err = unix.Sendto(fd, frame, 0, &to)

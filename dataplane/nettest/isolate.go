@@ -17,8 +17,8 @@ import (
 const isolated = "/run/.shaper-tests"
 
 // Isolate gives this process and its children a network with lo alone, an empty /run and an empty
-// bpffs, so that tests neither see nor change the shapers and budgets of the host, or those of
-// another package's tests. TestMain must call it before m.Run. Without privilege it has no effect.
+// bpffs, to keep tests from seeing or changing the shapers and budgets of the host, or those of
+// another package's tests. TestMain must call it before m.Run. Without privilege it does nothing.
 //
 // It starts the program again in new namespaces, in the same process: a thread of a running Go
 // program cannot take the others with it.
@@ -54,11 +54,12 @@ func enterIsolation() error {
 	if err := unix.Mount("tmpfs", "/run", "tmpfs", 0, "mode=0755"); err != nil {
 		return fmt.Errorf("mount a tmpfs on /run: %w", err)
 	}
-	// The host's bpffs is not left below ours: a test that unmounts ours must find none.
+	// The host's bpffs is not left below ours: a test unmounting ours must find none.
 	for unix.Unmount("/sys/fs/bpf", unix.MNT_DETACH) == nil {
 	}
-	// A kernel without bpffs lacks the folder. Tests that need it say so.
-	if err := unix.Mount("bpf", "/sys/fs/bpf", "bpf", 0, "mode=0700"); err != nil && !errors.Is(err, unix.ENOENT) {
+	// A kernel without bpffs lacks the folder. Tests in need of it say so.
+	if err := unix.Mount("bpf", "/sys/fs/bpf", "bpf", 0, "mode=0700"); err != nil &&
+		!errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("mount a bpffs on /sys/fs/bpf: %w", err)
 	}
 	lo, err := netlink.LinkByName("lo")

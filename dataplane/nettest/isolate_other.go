@@ -2,5 +2,5 @@
 
 package nettest
 
-// Isolate has an effect on Linux only.
+// Isolate does nothing on other systems than Linux.
 func Isolate() {}

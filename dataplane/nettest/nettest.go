@@ -4,9 +4,9 @@
 // It needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN), /proc and the veth module. Wire.TC and
 // Wire.Shown need tc.
 //
-// A namespace has no name. It exists as long as file descriptors, sockets or processes
-// refer to it. Errors end the test by t.Fatal, so methods must be called in the goroutine
-// of the test that was given to New, unless their documentation allows others.
+// Namespaces are nameless. One exists as long as file descriptors, sockets or processes refer to
+// it. Errors end the test by t.Fatal, so methods must be called in the goroutine of the test given
+// to New, unless their documentation allows others.
 //
 // The package is for tests. Versions promise nothing about it: any may change it.
 package nettest
@@ -26,12 +26,14 @@ import (
 )
 
 const (
-	waitLimit = 5 * time.Minute // maximum time of a command of Run, and until the kernel reaches an expected state
-	waitDelay = time.Second     // time to read the pipes of an ended command, which its children may keep open
+	// maximum time of a command of Run, and until the kernel reaches an expected state
+	waitLimit = 5 * time.Minute
+	// time to read the pipes of an ended command, which its children may keep open
+	waitDelay = time.Second
 )
 
-// TB is the part of testing.TB that namespaces use. A program that is not a test can implement
-// it. Fatal, Fatalf and Skipf must not return.
+// TB is the part of testing.TB used by namespaces. Programs other than tests can implement it.
+// Fatal, Fatalf and Skipf must not return.
 type TB interface {
 	Helper()
 	Cleanup(func())
@@ -48,7 +50,7 @@ type Namespace struct {
 	handle *netlink.Handle
 }
 
-// quiet contains the sysctls that keep new devices from sending IPv6 packets on their own.
+// quiet contains the sysctls to keep new devices from sending IPv6 packets on their own.
 var quiet = map[string]string{
 	"ipv6/conf/default/accept_dad":           "0",
 	"ipv6/conf/default/accept_ra":            "0",
@@ -56,8 +58,8 @@ var quiet = map[string]string{
 	"ipv6/conf/default/router_solicitations": "0",
 }
 
-// New creates a network namespace that is deleted when the test ends. Without the privilege
-// it skips the test, or fails it if CI=true and the user is root.
+// New creates a network namespace and deletes it when the test ends. Without the privilege it skips
+// the test, or fails it if CI=true and the user is root.
 func New(t TB) *Namespace {
 	t.Helper()
 	n := &Namespace{t: t, fd: -1}
@@ -120,7 +122,7 @@ func (n *Namespace) Do(f func()) {
 // Inode returns the inode number of the namespace, as in /proc/PID/ns/net.
 func (n *Namespace) Inode() uint64 { return n.inode }
 
-// Cookie returns the cookie of the namespace, a number that the kernel never reuses.
+// Cookie returns the cookie of the namespace, a number never reused by the kernel.
 func (n *Namespace) Cookie() (cookie uint64) {
 	n.t.Helper()
 	var err error
@@ -144,7 +146,7 @@ func (n *Namespace) Run(name string, args ...string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.WaitDelay = waitLimit // the command has no children, but a busy machine is slow
+	cmd.WaitDelay = waitLimit // the command starts no children, but a busy machine is slow
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	var err error
@@ -155,9 +157,9 @@ func (n *Namespace) Run(name string, args ...string) string {
 	return stdout.String()
 }
 
-// Start starts a command in the namespace. When the test ends, the process is killed and
-// waited for, but not its children. The test may also wait for the process, in one
-// goroutine that must end before the test.
+// Start starts a command in the namespace. When the test ends, the process is killed and waited
+// for, but not its children. The test may also wait for the process, in one goroutine, which must
+// end before the test.
 func (n *Namespace) Start(cmd *exec.Cmd) {
 	n.t.Helper()
 	if cmd.WaitDelay == 0 {

@@ -79,11 +79,13 @@ func (n *Namespace) Offload(dev, feature string, on bool) {
 		}
 		found = true
 		if active := after[block].active&bit != 0; active != on {
-			n.t.Fatalf("set feature %s of device %q: %s is %v after setting it to %v", feature, dev, name, active, on)
+			n.t.Fatalf("set feature %s of device %q: %s is %v after setting it to %v", feature, dev, name,
+				active, on)
 		}
 	}
 	if !found {
-		n.t.Fatalf("set feature %s of device %q: the device does not have it, or it cannot be changed", feature, dev)
+		n.t.Fatalf("set feature %s of device %q: the device does not have it, or it cannot be changed",
+			feature, dev)
 	}
 }
 
@@ -96,7 +98,8 @@ func getFeatures(fd int, dev string) ([]featureBlock, error) {
 		return nil, err
 	}
 	blocks := int(size[1])
-	get := make([]uint32, featuresHeader+4*blocks) // then {available, requested, active, never_changed} per block
+	// then {available, requested, active, never_changed} per block
+	get := make([]uint32, featuresHeader+4*blocks)
 	get[0], get[1] = unix.ETHTOOL_GFEATURES, uint32(blocks)
 	if err := ethtool(fd, dev, get); err != nil {
 		return nil, err
@@ -136,7 +139,8 @@ func ethtool(fd int, dev string, command []uint32) error {
 	}
 	copy(ifreq.name[:], dev)
 	ifreq.data = unsafe.Pointer(&command[0])
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&ifreq)))
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL,
+		uintptr(unsafe.Pointer(&ifreq)))
 	runtime.KeepAlive(command)
 	if errno != 0 {
 		return errno

@@ -28,15 +28,15 @@ type Frame struct {
 	Data []byte // bytes from the Ethernet header on, with all VLAN tags
 }
 
-// Sniffer captures the frames that arrive at a device. Wait and Stop must be called in the
-// goroutine of the test.
+// Sniffer captures the frames received by a device. Wait and Stop must be called in the goroutine
+// of the test.
 type Sniffer struct {
 	t       TB
 	file    *os.File
 	conn    syscall.RawConn
 	buf     []byte
 	oob     []byte
-	done    chan struct{} // closed when the reader has ended
+	done    chan struct{} // closed at the end of the reader
 	stopped bool
 
 	mu     sync.Mutex
@@ -44,10 +44,10 @@ type Sniffer struct {
 	err    error
 }
 
-// Sniff captures all frames that arrive at a device from now on, for any destination, but not
-// the frames that the device sends. It captures after XDP and before tc ingress, with the
-// kernel's timestamps. If the sender offloads segmentation or checksums (see Offload),
-// frames are longer than the MTU or have no checksum.
+// Sniff captures all frames received by a device from now on, for any destination, but not the
+// frames it sends. It captures after XDP and before tc ingress, with the kernel's timestamps. If
+// the sender offloads segmentation or checksums (see Offload), frames are longer than the MTU or
+// lack a checksum.
 func (n *Namespace) Sniff(dev string) *Sniffer {
 	n.t.Helper()
 	index := n.Index(dev)
@@ -115,8 +115,8 @@ var keepTimestamps = sync.OnceValue(func() error {
 	return <-result
 })
 
-// timestamped opens a UDP socket whose control messages contain the arrival time of a
-// datagram, if the kernel has timestamped it.
+// timestamped opens a UDP socket whose control messages contain the arrival time of a datagram, if
+// timestamped by the kernel.
 func timestamped() (fd int, err error) {
 	fd, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -130,8 +130,8 @@ func timestamped() (fd int, err error) {
 	return fd, nil
 }
 
-// awaitTimestamps sends datagrams to itself until the kernel timestamps arrivals. Before
-// that, SO_TIMESTAMPNS would return the time of reading.
+// awaitTimestamps sends datagrams to itself until the kernel timestamps arrivals. Earlier,
+// SO_TIMESTAMPNS would return the time of reading.
 func awaitTimestamps() error {
 	if err := keepTimestamps(); err != nil {
 		return err
@@ -167,7 +167,7 @@ func awaitTimestamps() error {
 	return fmt.Errorf("the kernel does not timestamp arrivals within %v", waitLimit)
 }
 
-// drain reads the frames that have arrived. It returns false after an error.
+// drain reads the received frames. It returns false after an error.
 func (s *Sniffer) drain(fd int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -192,8 +192,8 @@ func (s *Sniffer) drain(fd int) bool {
 	return false
 }
 
-// frameOf returns the frame that recvmsg received. It reads the time from the control
-// messages, and inserts the VLAN tag that the kernel removed.
+// frameOf returns the frame received by recvmsg. It reads the time from the control messages, and
+// inserts the VLAN tag removed by the kernel.
 func frameOf(data, oob []byte) (Frame, error) {
 	messages, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {
@@ -237,8 +237,8 @@ func (s *Sniffer) Wait(n int, limit time.Duration) bool {
 	}
 }
 
-// Stop ends the capture and returns all frames, in order of arrival. If the kernel has
-// dropped frames, the test fails. Stop may be called again.
+// Stop ends the capture and returns all frames, in order of arrival. If the kernel dropped frames,
+// the test fails. Stop may be called again.
 func (s *Sniffer) Stop() []Frame {
 	s.t.Helper()
 	if s.stopped {
@@ -256,7 +256,8 @@ func (s *Sniffer) Stop() []Frame {
 		case err != nil:
 			s.err = errors.Join(s.err, err)
 		case stats.Drops > 0:
-			s.err = errors.Join(s.err, fmt.Errorf("the kernel dropped %d of %d frames", stats.Drops, stats.Packets))
+			s.err = errors.Join(s.err,
+				fmt.Errorf("the kernel dropped %d of %d frames", stats.Drops, stats.Packets))
 		}
 	})
 	if err := errors.Join(s.err, err, s.file.Close()); err != nil {

@@ -35,7 +35,8 @@ func Slower(d time.Duration) time.Duration {
 	if err != nil {
 		return d
 	}
-	if _, err := fmt.Sscan(strings.ReplaceAll(string(text), "/", " "), &loads[0], &loads[1], &loads[2], &tasks); err != nil {
+	if _, err := fmt.Sscan(strings.ReplaceAll(string(text), "/", " "), &loads[0], &loads[1], &loads[2],
+		&tasks); err != nil {
 		return d
 	}
 	return d * time.Duration(min(max(tasks/runtime.NumCPU(), 1), 20))

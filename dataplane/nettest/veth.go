@@ -27,16 +27,16 @@ func (n *Namespace) Veth(other *Namespace) {
 	n.VethNamed("v0", other, "v0")
 }
 
-// VethNamed connects two namespaces by a veth pair. Both ends are up and have an MTU of 1500
-// bytes. Every pair has the same addresses:
+// VethNamed connects two namespaces by a veth pair. Both ends are up, with an MTU of 1500 bytes.
+// Every pair uses the same addresses:
 //
 //	n      02:00:00:00:00:01  10.0.0.1/24  fd00::1/64
 //	other  02:00:00:00:00:02  10.0.0.2/24  fd00::2/64
 //
-// The pair carries only packets that the test sends. Each end has the other as a permanent
-// neighbour, and sends no ARP and no neighbour discovery (IFF_NOARP). With that flag the
-// devices also join no multicast groups, and so send no reports. A device that is set down
-// loses its neighbours and its fd00:: address.
+// The pair carries only the packets of the test. Each end knows the other as a permanent neighbour,
+// and sends no ARP and no neighbour discovery (IFF_NOARP). With this flag the devices also join no
+// multicast groups, and so send no reports. Setting a device down removes its neighbours and its
+// fd00:: address.
 func (n *Namespace) VethNamed(name string, other *Namespace, otherName string) {
 	n.t.Helper()
 	attrs := netlink.NewLinkAttrs()
@@ -66,7 +66,7 @@ func (n *Namespace) Delete(name string) {
 	}
 }
 
-// Move moves a device to another namespace. The device is down there and has no addresses.
+// Move moves a device to another namespace. The device is down there, without addresses.
 func (n *Namespace) Move(name string, other *Namespace) {
 	n.t.Helper()
 	if err := n.handle.LinkSetNsFd(n.link(name), other.fd); err != nil {
@@ -83,8 +83,8 @@ func (n *Namespace) link(name string) netlink.Link {
 	return link
 }
 
-// setUp sets a device up. It turns ARP off first, so that the device never joins a
-// solicited-node multicast group.
+// setUp sets a device up. It turns ARP off first, so the device never joins a solicited-node
+// multicast group.
 func (n *Namespace) setUp(name string) {
 	n.t.Helper()
 	link := n.link(name)

@@ -24,7 +24,7 @@ type Wire struct {
 	Index     int // interface index of v0 in Near
 }
 
-// NewWire creates a Wire that is deleted when the test ends.
+// NewWire creates a Wire and deletes it when the test ends.
 func NewWire(t *testing.T) *Wire {
 	t.Helper()
 	w := &Wire{T: t, Near: New(t), Far: New(t)}
@@ -47,9 +47,11 @@ func (w *Wire) Do(f func() error) {
 func (w *Wire) Shown() string {
 	w.T.Helper()
 	lines := strings.Split(w.Near.Run("tc", "-d", "qdisc", "show", "dev", "v0"), "\n")
-	for _, m := range regexp.MustCompile(`qdisc \w+ ([0-9a-f]+:)`).FindAllStringSubmatch(strings.Join(lines, "\n"), -1) {
+	for _, m := range regexp.MustCompile(`qdisc \w+ ([0-9a-f]+:)`).FindAllStringSubmatch(
+		strings.Join(lines, "\n"), -1) {
 		if m[1] != "0:" { // one qdisc at a time: a dump of all classes is incomplete
-			lines = append(lines, strings.Split(w.Near.Run("tc", "-d", "class", "show", "dev", "v0", "parent", m[1]), "\n")...)
+			lines = append(lines,
+				strings.Split(w.Near.Run("tc", "-d", "class", "show", "dev", "v0", "parent", m[1]), "\n")...)
 		}
 	}
 	slices.Sort(lines)
@@ -75,8 +77,8 @@ func (w *Wire) TC(lines ...string) {
 	}
 }
 
-// Sender sends UDP datagrams from Near to a port of Far. The socket is not connected: no
-// process listens on the port, and a connected socket would return errors for that.
+// Sender sends UDP datagrams from Near to a port of Far. The socket is not connected: no process
+// listens on the port, and a connected socket would then return errors.
 type Sender struct {
 	*net.UDPConn
 	To *net.UDPAddr

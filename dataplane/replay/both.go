@@ -7,8 +7,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// Both counts packets of both directions in classes whose packets draw from the same tokens
-// or the same queue. It is zero if every such class has packets of one direction only, or of
+// Both counts packets of both directions in classes whose packets draw from the same tokens or the
+// same queue. It is zero if the packets of every such class are of one direction only, or of
 // unknown directions.
 type Both struct {
 	In, Out int64 // packets whose direction is known
@@ -18,14 +18,14 @@ type Both struct {
 }
 
 // BothSample bounds the work and the memory of finding TCP connections of both directions. A
-// capture with both directions has them from its beginning.
+// capture with both directions shows them from its beginning.
 const BothSample = 1 << 14
 
 // bothCounter computes Both.
 type bothCounter struct {
 	known   map[int32]*[2]int64 // packets by class, received and sent
 	sampled int                 // packets of unknown direction
-	flagged bool                // some packet has flags, which may tell its direction
+	flagged bool                // flags, which may tell a direction, were seen
 	tcp     map[uint64]int32    // indexes of counts, by the hash of class and connection
 	counts  [][2]int64          // packets of connections, by direction
 }
@@ -38,8 +38,9 @@ type classConnection struct {
 	connection
 }
 
-// complete reports that no packet of the batch can add anything: the sample is complete, and no packet of
-// the capture so far, of this link type and with so many networks inside, has a direction.
+// complete reports whether no packet of the batch can add anything: the sample is complete, and no
+// packet of the capture so far, of this link type and with so many networks inside, shows a
+// direction.
 func (b *bothCounter) complete(link dataplane.LinkType, inside int) bool {
 	return b.sampled == BothSample && !b.flagged && link == dataplane.LinkEthernet && inside == 0
 }
@@ -111,8 +112,8 @@ type connection struct {
 	ports          uint32
 }
 
-// connectionOf returns the connection of a packet with ports. back means that its server sent
-// the packet.
+// connectionOf returns the connection of a packet with ports. With back, its server sent the
+// packet.
 func connectionOf(p *dataplane.Packet) (c connection, back bool) {
 	src, dst, from, to := p.Src, p.Dst, p.SrcPort, p.DstPort
 	back = from < to || from == to && (src.Hi < dst.Hi || src.Hi == dst.Hi && src.Lo < dst.Lo)

@@ -7,28 +7,30 @@ import (
 	"time"
 )
 
-// clock is a clock that stamped packets of the capture, from one step to the next.
+// clock is the source of timestamps of the capture from one step to the next.
 type clock struct {
 	shift int64 // time of the replay minus timestamp, ns
 	last  int64 // largest timestamp so far, ns
 }
 
-// maxClocks bounds the clocks of a capture that are known at a time.
+// maxClocks is the maximum number of clocks known at a time.
 const maxClocks = 8
 
-// timeline turns the timestamps of a capture into the time of its replay. A timestamp far behind or far
-// ahead of all known clocks begins a new one. How much time really passed at a step is unknown, so the new
-// clock continues at the latest time so far: no meter refills for a time that may not have been.
+// timeline turns the timestamps of a capture into the time of its replay. A timestamp far behind or
+// far ahead of all known clocks begins a new one. How much time really passed at a step is unknown,
+// so the new clock continues at the latest time so far: no meter refills for a time which may not
+// have been.
 //
-// A timestamp is of an earlier clock if that brings it near the latest time, by at most maxStep and maxGap, and
-// nearer than the latest used clock does. So a late packet, after which its clock continues, and
-// interfaces with different clocks add no time. Farther ahead it is a pause of the latest used clock.
+// A timestamp belongs to an earlier clock if it is then near the latest time, by at most maxStep
+// and maxGap, and nearer than by the latest used clock. So a late packet, after which its clock
+// continues, and interfaces with different clocks add no time. Farther ahead it is a pause of the
+// latest used clock.
 type timeline struct {
 	now     int64   // latest time so far, ns; math.MinInt64 before the first timestamp
 	likely  uint64  // with one clock, a timestamp less than this ahead of now is the time, ns; otherwise 0
 	known   []clock // the latest used one first, at most maxClocks
-	maxStep int64   // step back that is reordering, ns
-	maxGap  int64   // step ahead that is a pause, ns
+	maxStep int64   // maximum step back taken for reordering, ns
+	maxGap  int64   // maximum step ahead taken for a pause, ns
 	count   int64   // steps
 	back    int64   // the largest step back, ns
 	ahead   int64   // the largest step ahead, ns
@@ -120,7 +122,7 @@ func (r *run) findClock(stamp int64) {
 	t.known, t.likely = t.known[:min(len(t.known), maxClocks)], 0
 }
 
-// count counts a packet of the input. A packet without a time gets that of the previous one.
+// count counts a packet of the input. A packet without a time gets the time of the previous one.
 func (r *run) count(rec *record) {
 	s := &r.summary
 	s.Read++

@@ -25,7 +25,7 @@ func (r *run) finish(rec *record, v *dataplane.Verdict) error {
 	return nil
 }
 
-// release writes the packets that have departed by now.
+// release writes the packets departed by now.
 func (r *run) release(now int64) error {
 	for r.scheduled.due(now) {
 		raw, last := r.scheduled.pop()
@@ -43,8 +43,8 @@ func (r *run) release(now int64) error {
 
 // departures are the records of scheduled packets, in the order (departure, number).
 //
-// Packets of one queue are scheduled in that order. So a record is appended to a list
-// whose last record departs earlier, and there are at most as many lists as queues.
+// Packets of one queue are scheduled in order of departure. So a record is appended to a list whose
+// last record departs earlier, and there are at most as many lists as queues.
 type departures struct {
 	lists  []*list  // by their last record, the latest first
 	heads  []*list  // the same lists: a heap by their first record
@@ -63,7 +63,7 @@ func (m moment) before(o moment) bool {
 type list struct {
 	first, last moment
 	head, tail  *segment // nil if the list is empty
-	done        int      // records of head that were removed
+	done        int      // records removed from head
 	read        int      // their bytes
 }
 
@@ -79,7 +79,7 @@ type entry struct {
 	end int // of its bytes in data
 }
 
-const segmentSize = 64 << 10 // bytes of records; a larger record has a segment of its own
+const segmentSize = 64 << 10 // bytes of records; a larger record gets a segment of its own
 
 // due reports whether a packet departs by now.
 func (d *departures) due(now int64) bool { return len(d.heads) > 0 && d.heads[0].first.at <= now }
@@ -105,9 +105,8 @@ func (d *departures) push(m moment, raw []byte) {
 	}
 }
 
-// pop removes the first record and returns its bytes. last means that they are the last ones
-// of their segment: then they, and all others that pop has returned from it, are valid until
-// the next push.
+// pop removes the first record and returns its bytes. last marks the end of their segment: its
+// bytes returned by pop are then valid until the next push.
 func (d *departures) pop() (raw []byte, last bool) {
 	l := d.heads[0]
 	s := l.head
@@ -189,7 +188,7 @@ func (d *departures) addSegment(l *list, size int) {
 	l.tail = s
 }
 
-// recycle keeps a segment for reuse, unless it has an unusual size.
+// recycle keeps a segment for reuse, unless its size is unusual.
 func (d *departures) recycle(s *segment) {
 	if cap(s.data) == segmentSize {
 		s.next, d.spare = d.spare, s

@@ -42,13 +42,13 @@ func fcsLength(link dataplane.LinkType, declared, given int) int {
 	return given
 }
 
-// trailers looks at a sample of the frames for an FCS or trailer that the capture does not declare, and
-// for a declared FCS that is not there. Both would be metered wrongly. It decides nothing: a stream is
-// metered before enough frames are known.
+// trailers looks at a sample of the frames for an undeclared FCS or trailer, and for a declared but
+// missing FCS. Both would be metered wrongly. It decides nothing: a stream is metered before enough
+// frames are known.
 type trailers struct {
 	next    int64 // number of the next packet to look at
 	frames  int64 // looked at
-	whole   int64 // of these, IP packets that need no padding
+	whole   int64 // of these, IP packets in no need of padding
 	length  int   // of the trailers, bytes
 	differs bool  // trailers have several lengths
 }

@@ -2,11 +2,10 @@ package replay
 
 import "bytes"
 
-// byEditcap is the command of Wireshark that converts most formats of captures.
+// byEditcap is Wireshark's command to convert most formats of captures.
 const byEditcap = "editcap -F pcap FILE OUT.pcap"
 
-// foreignFormats are formats of captures and of compressed files that cannot be read, by their
-// first bytes.
+// foreignFormats are unsupported formats of captures and of compressed files, by their first bytes.
 var foreignFormats = []struct{ magic, name, remedy string }{
 	{"\x28\xb5\x2f\xfd", "a zstd file", "zstd -dc FILE | shaper ... -"},
 	{"\xfd7zXZ\x00", "an xz file", "xz -dc FILE | shaper ... -"},

@@ -2,15 +2,15 @@ package replay
 
 import "math/bits"
 
-// held are copies of the records of packets that the engine has not settled.
+// held are copies of the records of packets not yet settled by the engine.
 type held struct {
 	pages      map[int64]*page // by packet number / pageSize
 	sparePages []*page         // for reuse
 	spare      [120][][]byte   // memory for reuse, by index of sizeClass
 }
 
-// page has the records of packets whose numbers follow each other. A map from each number
-// would take twice the time.
+// page holds the records of packets with consecutive numbers. A map from each number would take
+// twice the time.
 type page struct {
 	records [pageSize]heldRecord // by packet number % pageSize
 	used    int
@@ -54,8 +54,8 @@ func (h *held) put(number int64, rec *record) {
 	p.used++
 }
 
-// take removes a record. Its bytes are valid until the next put. It returns false if there
-// is no record of that number.
+// take removes a record. Its bytes are valid until the next put. It returns false if there is no
+// record of this number.
 func (h *held) take(number int64) (r heldRecord, ok bool) {
 	p := h.pages[number/pageSize]
 	if p == nil || p.records[number%pageSize].raw == nil {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// oddity is a property of packets that causes one warning or note per capture.
+// oddity is a property of packets worth one warning or note per capture.
 type oddity int
 
 const (
@@ -89,7 +89,7 @@ func (r *run) warnings() []string {
 	return out
 }
 
-// addStep adds the largest step and the bound that it exceeds, ns.
+// addStep adds the largest step and the exceeded bound, ns.
 func (s *occurrences) addStep(by, bound int64) {
 	if s.packets > 0 {
 		most := time.Duration(by).String()
@@ -104,7 +104,7 @@ func (s *occurrences) addStep(by, bound int64) {
 // metered exactly.
 func (r *run) notes() []string { return r.appendText(nil, truncated) }
 
-// appendText appends the text of an oddity, if a packet has it.
+// appendText appends the text of an oddity, if some packet showed it.
 func (r *run) appendText(out []string, o oddity) []string {
 	switch s := &r.seen[o]; {
 	case s.packets == 1:

@@ -3,12 +3,12 @@ package replay
 import "io"
 
 const (
-	outputSize = 256 << 10 // bytes that are collected before they are written
-	directSize = 32 << 10  // bytes that are written without a copy
+	outputSize = 256 << 10 // bytes collected before they are written
+	directSize = 32 << 10  // bytes from which on a record is written without a copy
 )
 
-// output writes the records of the resulting capture. Consecutive records that are adjacent
-// in memory, in the window or in a queue, are handled as one run of bytes.
+// output writes the resulting capture. Consecutive records that are adjacent in memory, in the
+// window or in a queue, are handled as one run of bytes.
 type output struct {
 	to  io.Writer
 	buf []byte // copies of bytes to write
@@ -17,7 +17,7 @@ type output struct {
 
 func newOutput(to io.Writer) *output { return &output{to: to, buf: make([]byte, 0, outputSize)} }
 
-// lent writes a record that stays unchanged until endRun.
+// lent writes a record left unchanged until endRun.
 func (o *output) lent(raw []byte) error {
 	n := len(o.run)
 	if total := n + len(raw); n > 0 && total <= cap(o.run) && &o.run[:total][n] == &raw[0] {
@@ -29,7 +29,7 @@ func (o *output) lent(raw []byte) error {
 	return err
 }
 
-// copied writes a record that may change afterwards.
+// copied writes a record open to changes afterwards.
 func (o *output) copied(raw []byte) error {
 	if err := o.endRun(); err != nil {
 		return err

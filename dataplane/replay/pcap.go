@@ -29,7 +29,7 @@ type pcap struct {
 	order    order
 	unit     int64 // ns per unit of the fraction
 	link     dataplane.LinkType
-	fcs      int // FCS at the end of each packet that the capture declares, bytes
+	fcs      int // declared FCS at the end of each packet, bytes
 	givenFCS int // Config.FCS
 	pseudo   *pseudo
 	started  bool

@@ -58,7 +58,7 @@ type iface struct {
 	index   uint32
 	link    dataplane.LinkType
 	snap    uint32
-	fcs     int // FCS at the end of each packet that the capture declares, bytes
+	fcs     int // declared FCS at the end of each packet, bytes
 	pseudo  *pseudo
 	perSec  uint64 // time units per second
 	offsetS int64  // offset to add to timestamps, seconds
@@ -337,8 +337,7 @@ func (f *pcapng) restamp(r *record, ns int64) error {
 	return nil
 }
 
-// enhance converts a simple packet block, which has no timestamp, to an
-// enhanced one.
+// enhance converts a simple packet block, which lacks a timestamp, to an enhanced one.
 func (f *pcapng) enhance(r *record) {
 	captured := r.whole
 	padded := (len(captured) + 3) &^ 3

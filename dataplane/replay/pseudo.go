@@ -6,8 +6,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// Link types of packets that begin with a pseudo-header. The capturing system writes it before
-// a packet of another link type.
+// Link types of packets behind a pseudo-header. The capturing system writes it before a packet of
+// another link type.
 const (
 	linkSLIP        dataplane.LinkType = 8
 	linkENC         dataplane.LinkType = 109 // IPsec interface of the BSDs
@@ -29,7 +29,7 @@ type pseudo struct {
 	size int // length, bytes; 0: read reads it
 	link dataplane.LinkType
 	read func(data []byte, flags *uint32) (size int, link dataplane.LinkType, ok bool)
-	fcs  int // FCS that every packet has, bytes
+	fcs  int // FCS of every packet, bytes
 }
 
 var pseudos = map[dataplane.LinkType]*pseudo{
@@ -58,7 +58,7 @@ func directed(size int, link dataplane.LinkType) func([]byte, *uint32) (int, dat
 	}
 }
 
-// setWay sets the direction in flags that have none.
+// setWay sets the direction in flags without one.
 func setWay(flags *uint32, in bool) {
 	switch {
 	case *flags&flagsDirection != 0:
@@ -69,7 +69,7 @@ func setWay(flags *uint32, in bool) {
 	}
 }
 
-// Minimum lengths that a pseudo-header can state, bytes.
+// Minimum lengths stated in a pseudo-header, bytes.
 const (
 	leastPFLOG = 45 // of OpenBSD 3.4, as in tcpdump
 	leastPPI   = 8
@@ -131,9 +131,9 @@ func (r *record) unwrap(p *pseudo, o order) {
 	r.Data, r.WireLen = r.Data[min(size, len(r.Data)):], max(r.WireLen-size, 0)
 }
 
-// unwrapNFLOG finds the packet in the attributes of an NFLOG message, which are in the byte order of the
-// capture. If only its beginning was
-// logged, its length on the wire is the one in its IP header, which the kernel has checked.
+// unwrapNFLOG finds the packet in the attributes of an NFLOG message, which are in the byte order
+// of the capture. If only its beginning was logged, its length on the wire is taken from its IP
+// header, which the kernel checked.
 func (r *record) unwrapNFLOG(o order) {
 	const (
 		header, attribute     = 4, 4 // bytes before the attributes, and before the value of one

@@ -26,8 +26,8 @@ func (e *BrokenError) Error() string {
 	return fmt.Sprintf("broken at byte %d: %s", e.Offset, e.Reason)
 }
 
-// record is one record of a capture. A file header, or a pcapng block without a
-// packet, has only raw.
+// record is one record of a capture. A file header, or a pcapng block without a packet, consists
+// only of raw.
 type record struct {
 	*dataplane.Packet        // Data, a part of raw, WireLen, Time and Link are valid if isPacket; set by the caller of next
 	raw               []byte // valid until the window's next release
@@ -37,7 +37,7 @@ type record struct {
 	fcsCaptured       int    // captured bytes of the FCS, after Data
 	fcsCorrect        bool   // the FCS was correct, and is corrected after marking
 	whole             []byte // all captured bytes of a packet without a timestamp
-	untimed           bool   // it has no timestamp, and after count no earlier packet has one; Time is the earliest possible
+	untimed           bool   // neither it nor, after count, an earlier packet carries a timestamp; Time is the earliest possible
 	overflow          bool   // the fraction is a second or more
 	outOfRange        bool   // the timestamp is before 1970 or after 2261
 	iface             *iface
@@ -45,8 +45,8 @@ type record struct {
 	flags             uint32 // epb_flags of pcapng
 }
 
-// wireLength converts the original length that a capture claims: on a 32-bit machine
-// it is at most 2^31-1.
+// wireLength converts an original length as given in a capture: on a 32-bit machine it is at most
+// 2^31-1.
 func wireLength(n uint32) int { return int(min(int64(n), math.MaxInt)) }
 
 // strip removes a pseudo-header, nil for none, and the FCS, if it is declared or given by Config.FCS, bytes.
@@ -85,7 +85,7 @@ func (r *record) checkFCS() {
 	r.fcsCorrect = fcs != nil && binary.LittleEndian.Uint32(fcs) == want
 }
 
-// updateFCS corrects the FCS of a marked packet. An FCS that was wrong is kept.
+// updateFCS corrects the FCS of a marked packet. A wrong FCS is kept.
 func (r *record) updateFCS() {
 	if r.fcsCorrect {
 		fcs, want := r.ethernetFCS()
@@ -98,11 +98,11 @@ type format interface {
 	// next reads the next record. It returns io.EOF at the end, a *BrokenError,
 	// or an error of the source.
 	next(r *record) error
-	// parse parses a packet's bytes, which next has returned, again. Since then next
-	// has not returned another packet of a new section.
+	// parse parses a packet's bytes, returned by next, again. Meanwhile next must not have returned
+	// a packet of a new section.
 	parse(r *record, raw []byte)
-	// restamp sets a packet's timestamp to ns, rounded up to the resolution of
-	// the format. It may replace r.raw, by memory that is valid until the next call.
+	// restamp sets a packet's timestamp to ns, rounded up to the resolution of the format. It may
+	// replace r.raw, by memory valid until the next call.
 	restamp(r *record, ns int64) error
 }
 
@@ -148,7 +148,7 @@ func openCapture(w *window, fcs int) (format, error) {
 			return &pcap{w: w, order: o, unit: 1, givenFCS: fcs}, nil
 		}
 	}
-	_ = w.need(longestMagic) // a short file has no such format
+	_ = w.need(longestMagic) // a short file is of none of these formats
 	if name, remedy := foreignFormat(w.data); name != "" {
 		return nil, &BrokenError{Offset: w.off, Reason: fmt.Sprintf("this is %s: convert it first: %s", name, remedy)}
 	}

@@ -23,7 +23,7 @@ type Engine interface {
 	Settle(now int64, v *dataplane.Verdict) bool
 }
 
-// Go is the Engine that runs a pipeline.
+// Go is the Engine of a pipeline.
 type Go struct{ *dataplane.Pipeline }
 
 // Batch returns 1 if the policy has links, because Settle must be called after each packet,
@@ -41,15 +41,14 @@ func (g Go) Process(packets []dataplane.Packet, verdicts []dataplane.Verdict) er
 	return nil
 }
 
-// Run replays a capture (pcap or pcapng, optionally gzipped) through an engine. The
-// packets' timestamps are the clock; Config.MaxStep handles its steps. The output has the
-// format of the input, without the dropped packets, and with marks in the headers. The
-// timestamp of a queued packet is its departure, and records are in the order (departure,
-// number).
+// Run replays a capture (pcap or pcapng, optionally gzipped) through an engine. The packets'
+// timestamps are the clock; Config.MaxStep handles its steps. The output is in the format of the
+// input, without the dropped packets, and with marks in the headers. The timestamp of a queued
+// packet is its departure, and records are in the order (departure, number).
 //
-// The output is a valid capture even if Run fails, or empty if the input has no readable
-// header. After a *BrokenError it contains all packets that could be read; after the end
-// of ctx, all packets up to then. Only after an *OutputError may it end within a record.
+// The output is a valid capture even if Run fails, or empty if the input lacks a readable header.
+// After a *BrokenError it contains all readable packets; after the end of ctx, all packets up to
+// then. Only after an *OutputError may it end within a record.
 func Run(ctx context.Context, in io.Reader, engine Engine, cfg Config) (Summary, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -120,7 +119,7 @@ type run struct {
 	timed        bool  // a packet had a timestamp
 	timeline     timeline
 	scheduled    departures
-	waiting      int  // packets that the engine has not settled
+	waiting      int  // packets not yet settled by the engine
 	held         held // their records
 	seen         [len(oddities)]occurrences
 	truncated    bool // a packet of the batch is
@@ -183,7 +182,7 @@ func (r *run) loop() error {
 	}
 }
 
-// take writes a record that is not a packet, or adds a packet to the batch.
+// take writes a record without a packet, or adds a packet to the batch.
 func (r *run) take(rec *record) error {
 	r.summary.Began = true
 	if !rec.isPacket {
@@ -219,7 +218,7 @@ func (r *run) take(rec *record) error {
 	return nil
 }
 
-// releaseWindow ends the use of the records that were read.
+// releaseWindow ends the use of the records read.
 func (r *run) releaseWindow() error {
 	if err := r.process(); err != nil {
 		return err
@@ -233,7 +232,7 @@ func (r *run) releaseWindow() error {
 	return nil
 }
 
-// flush writes all packets that were decided, for a reader at the end of a pipe.
+// flush writes all decided packets, for a reader at the end of a pipe.
 func (r *run) flush() error {
 	if err := r.process(); err != nil {
 		return err
@@ -256,7 +255,7 @@ func (r *run) process() error {
 		return nil
 	}
 	r.n = 0
-	for i := range n { // all at once, so that the cache misses of their headers overlap
+	for i := range n { // all at once, to overlap the cache misses of their headers
 		if p := &r.packets[i]; !r.cutter.plain(p) {
 			r.cutter.packet(r, p)
 		}
@@ -311,8 +310,7 @@ func (r *run) process() error {
 	return nil
 }
 
-// collect fetches the outcome of all packets that the engine has settled by
-// now.
+// collect fetches the outcome of all packets settled by the engine until now.
 func (r *run) collect(now int64) error {
 	v := &r.settled
 	for r.engine.Settle(now, v) {
@@ -340,7 +338,7 @@ func (r *run) collect(now int64) error {
 	return nil
 }
 
-// copyRecord writes a record that is not a packet.
+// copyRecord writes a record without a packet.
 func (r *run) copyRecord(rec record) error {
 	if err := r.process(); err != nil {
 		return err
@@ -376,7 +374,7 @@ func (r *run) write(rec *record, v *dataplane.Verdict) error {
 		return r.out.copied(rec.raw)
 	}
 	if rec.overflow {
-		_ = r.format.restamp(rec, rec.Time-rec.Shift) // kept as it is if the format has no room for the carry
+		_ = r.format.restamp(rec, rec.Time-rec.Shift) // kept as it is if the format leaves no room for the carry
 	}
 	if rec.fcsCorrect {
 		rec.updateFCS()

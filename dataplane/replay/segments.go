@@ -23,20 +23,21 @@ const (
 	MinMSS = 48
 	// leastSegment is the smallest payload of a segment if options fill the MSS, bytes.
 	leastSegment = 8
-	// jumboOption is the hop-by-hop header of BIG TCP (RFC 2675), which no segment has, bytes.
+	// jumboOption is the hop-by-hop header of BIG TCP (RFC 2675), which segments lack, bytes.
 	jumboOption = 8
 	// usualPacket is the size up to which a packet of a connection with unknown MSS is
 	// one packet: the MTU of Ethernet, bytes.
 	usualPacket = 1500
-	// encapsulation is the length of headers that a frame without IP, which may be in it, can have, bytes.
+	// encapsulation is the maximum length of headers in front of IP in a frame whose IP header is
+	// not found, bytes.
 	encapsulation = 64
 	udpHeader     = 8
 	// MaxUDPSegment is the largest payload of a UDP datagram over IPv4, bytes.
 	MaxUDPSegment = 1<<16 - 1 - 20 - udpHeader
 	// maxDatagrams is UDP_MAX_SEGMENTS of Linux.
 	maxDatagrams = 128
-	// largestPacket is GSO_MAX_SIZE of Linux, 8 * 65535 bytes. A larger packet has a
-	// forged length.
+	// largestPacket is GSO_MAX_SIZE of Linux, 8 * 65535 bytes. The length of a larger packet is
+	// forged.
 	largestPacket = 8 * 65535
 
 	// maxConnections bounds the table of connections: the cutter knows at least this
@@ -48,21 +49,21 @@ const (
 // was captured.
 type sizes struct{ small, large int }
 
-// cutter finds packets that were captured before segmentation (TSO, UDP GSO) or after coalescing (GRO),
-// and describes them to the engine as the segments on the wire. Live planes count them in the
-// same way. It counts long packets that it cannot cut.
+// cutter finds packets captured before segmentation (TSO, UDP GSO) or after coalescing (GRO), and
+// describes them to the engine as the segments on the wire. Live planes count them in the same way.
+// It counts long packets left uncut.
 //
 // The payload of a TCP segment is the MSS less the TCP and IP options (RFC 6691). The MSS is the
-// smaller one of those in both SYNs: Linux announces its own limit in its SYN, and it also
-// applies to the segments that it sends. A packet that fits the larger one is not cut, because routers that
-// lower the MSS in SYNs make it differ from the one in use.
+// smaller one of those in both SYNs: Linux announces its own limit in its SYN, which also applies
+// to its own segments. A packet within the larger one is not cut, because routers may lower the MSS
+// in SYNs, which then differs from the one in use.
 type cutter struct {
 	unknown  sizes // of connections whose SYN was not captured
 	datagram int   // payload of a segment of UDP, bytes; 0 if unknown
 	largest  int   // packets up to this size need not be cut, bytes
 	latest   map[connection]sizes
 	earlier  map[connection]sizes
-	count    int64 // packets that were cut
+	count    int64 // packets cut
 }
 
 func newCutter(mss, datagram int) cutter {
@@ -76,8 +77,8 @@ func newCutter(mss, datagram int) cutter {
 	return c
 }
 
-// plain reports that a packet is a small IPv4 packet without options, and no TCP SYN: most packets
-// are. It is inlined, and has no branch that depends on the protocol.
+// plain reports whether a packet is a small IPv4 packet without options, and no TCP SYN: most
+// packets are. It is inlined, and without branches on the protocol.
 func (c *cutter) plain(p *dataplane.Packet) bool {
 	const l3 = 14
 	d := p.Data
@@ -107,8 +108,8 @@ func (c *cutter) packet(r *run, p *dataplane.Packet) {
 	}
 }
 
-// isTunnel reports that a UDP packet is probably of a tunnel. The segments of a super-packet in a
-// tunnel repeat the headers in it, too.
+// isTunnel reports whether a UDP packet is probably part of a tunnel. The segments of a
+// super-packet in a tunnel repeat the headers in it, too.
 func isTunnel(p *dataplane.Packet) bool {
 	switch p.DstPort {
 	case 2152, 4789, 6081, 8472: // GTP-U, VXLAN, Geneve, and VXLAN of Linux
@@ -117,7 +118,7 @@ func isTunnel(p *dataplane.Packet) bool {
 	return false
 }
 
-// noteUncut notes a packet that cannot be cut.
+// noteUncut notes a packet left uncut.
 func (r *run) noteUncut(p *dataplane.Packet) {
 	r.noteOf(p.ID, uncutOther)
 	if s := &r.seen[uncutOther]; s.packets == 1 {
@@ -125,7 +126,7 @@ func (r *run) noteUncut(p *dataplane.Packet) {
 	}
 }
 
-// protocolText names the outermost protocol that is neither TCP nor plain UDP.
+// protocolText names the outermost protocol other than TCP and plain UDP.
 func protocolText(p *dataplane.Packet) string {
 	const leastEtherType = 0x600 // smaller ones are lengths (IEEE 802.3 §3.2.6)
 	switch {
@@ -241,8 +242,7 @@ func setSegments(p *dataplane.Packet, n, size, more int) {
 	p.WireLen += more
 }
 
-// skips reports quickly that a packet is small and has no SYN. It returns false if it does not
-// know.
+// skips reports quickly whether a packet is small and no SYN. It returns false if unsure.
 func (c *cutter) skips(p *dataplane.Packet) bool {
 	const l3 = 14
 	d := p.Data

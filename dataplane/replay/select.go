@@ -24,14 +24,12 @@ func (w Way) String() string {
 	return fmt.Sprintf("Way(%d)", uint8(w))
 }
 
-// Selection chooses the packets that are replayed. All others are treated as if they were
-// not in the capture, except that packets keep their numbers. The zero Selection chooses all.
+// Selection chooses the packets of the replay. All others are treated as absent from the capture,
+// except that packets keep their numbers. The zero Selection chooses all.
 type Selection struct {
 	Filter func(p *dataplane.Packet) bool // reports whether a packet is chosen; nil: every packet is
 	Way    Way                            // choose packets of this direction
-	// Inside has the networks behind the interface. A packet from there to another network
-	// was sent, and one from another network to there was received. For other packets, and
-	// without networks, the capture tells the direction.
+	// Inside lists the networks behind the interface.
 	Inside []netip.Prefix
 }
 
@@ -42,7 +40,7 @@ func (r *run) selects(rec *record) bool {
 	s := &r.cfg.Select
 	if s.Filter != nil {
 		stamp := rec.Time
-		rec.Time = r.timeline.known[0].at(stamp) // only a replayed packet shows that the clock was set
+		rec.Time = r.timeline.known[0].at(stamp) // only a replayed packet proves a step of the clock
 		chosen := s.Filter(rec.Packet)
 		rec.Time = stamp
 		if !chosen {

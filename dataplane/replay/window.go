@@ -13,23 +13,23 @@ const (
 	maxRecord = 1 << 20
 	chunkSize = 256 << 10
 	chunks    = 8
-	maxHeld   = chunks / 2 // chunks that are held before a release
+	maxHeld   = chunks / 2 // maximum number of chunks held before a release
 )
 
-// window is a sliding view of a stream. A goroutine reads chunks ahead, so that
-// reading from disk or decompressing runs in parallel with metering. Bytes are
-// taken in place; the caller may change them until the next release.
+// window is a sliding view of a stream. A goroutine reads chunks ahead, so reading from disk or
+// decompressing runs in parallel with metering. Bytes are taken in place; the caller may change
+// them until the next release.
 type window struct {
 	ctx  context.Context
 	full chan chunk
 	free chan []byte
-	held [][]byte // chunks with bytes that were taken since the last release, and that of data
-	data []byte   // bytes that were read but not consumed; their chunk has maxRecord spare bytes before
+	held [][]byte // chunks with bytes taken since the last release, and the chunk of data
+	data []byte   // bytes read but not consumed; maxRecord bytes of their chunk before them are spare
 	off  int64    // position of data in the stream, bytes
-	err  error    // the error that follows data
+	err  error    // the error behind data
 
 	pause  time.Duration // need returns errPaused after this time without input; 0: it waits
-	paused bool          // it has, since the last input
+	paused bool          // since the last input
 	timer  *time.Timer   // of pause; nil before the first one
 }
 
@@ -47,7 +47,7 @@ type chunk struct {
 func newWindow(ctx context.Context, src io.Reader) *window {
 	w := &window{ctx: ctx, full: make(chan chunk, chunks), free: make(chan []byte, chunks)}
 	for range chunks {
-		w.free <- nil // readAhead makes it, if the stream is that long
+		w.free <- nil // readAhead makes it, if the stream is long enough
 	}
 	go w.readAhead(src)
 	return w
@@ -110,7 +110,7 @@ func (w *window) fill(n int) error {
 			start := maxRecord - len(w.data)
 			copy(c.buf[start:], w.data)
 			w.data, w.err, w.paused = c.buf[start:maxRecord+c.n], c.err, false
-			if len(w.held) > first { // only this loop has used the last chunk
+			if len(w.held) > first { // only this loop used the last chunk
 				w.free <- w.held[first]
 				w.held = w.held[:first]
 			}
@@ -124,8 +124,7 @@ func (w *window) fill(n int) error {
 	return nil
 }
 
-// startTimer returns a channel that is ready after the pause, or nil if need must not return
-// then.
+// startTimer returns a channel ready after the pause, or nil if need must not return then.
 func (w *window) startTimer() <-chan time.Time {
 	switch {
 	case w.pause == 0 || w.paused || len(w.full) > 0:
@@ -138,8 +137,8 @@ func (w *window) startTimer() <-chan time.Time {
 	return w.timer.C
 }
 
-// take consumes the first n bytes of data and returns them. They are valid until the
-// next release. Their capacity may include the bytes that follow.
+// take consumes the first n bytes of data and returns them. They are valid until the next release.
+// Their capacity may include later bytes.
 func (w *window) take(n int) []byte {
 	raw := w.data[:n]
 	w.data = w.data[n:]
@@ -151,7 +150,7 @@ func (w *window) take(n int) []byte {
 // need.
 func (w *window) mustRelease() bool { return len(w.held) > maxHeld }
 
-// release ends the use of all bytes that were consumed.
+// release ends the use of all consumed bytes.
 func (w *window) release() {
 	last := len(w.held) - 1
 	for _, buf := range w.held[:last] {

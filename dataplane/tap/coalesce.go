@@ -10,7 +10,7 @@ import (
 // per flow. The kernel splits them into the same packets again (UDP GSO, Linux
 // 6.2).
 type coalescer struct {
-	open  []super // super packets of different flows that can still grow
+	open  []super // super packets of different flows, still able to grow
 	spare [][]byte
 }
 
@@ -33,11 +33,10 @@ func newCoalescer(spare int) *coalescer {
 // are two exceptions. A checksum left to the device is filled in, and an IPv4
 // packet with DF gets another id, which has no meaning there (RFC 6864 §4.1).
 //
-// Packets of a flow stay in order. No packet overtakes a frame that is not a
-// whole UDP packet, because that may be of any flow. A super packet takes the
-// position of its first packet. It grows in the buffer of that packet up to its
-// capacity, then in a spare buffer. The elements of frames are not changed, and
-// out must not share their array. coalesce allocates only if out grows.
+// Packets of a flow stay in order. No packet overtakes a frame other than a whole UDP packet,
+// because it may be of any flow. A super packet takes the position of its first packet. It grows in
+// the buffer of that packet up to its capacity, then in a spare buffer. The elements of frames are
+// not changed, and out must not share their array. coalesce allocates only if out grows.
 func (c *coalescer) coalesce(out, frames [][]byte) [][]byte {
 	spare := c.spare
 	for _, b := range frames {
@@ -84,8 +83,8 @@ func (c *coalescer) close(out [][]byte) {
 // maxSegments is UDP_MAX_SEGMENTS of kernels before 6.9; later ones accept 128.
 const maxSegments = 64
 
-// Headers of a super packet, whose IP header has no options, and fields of
-// struct virtio_net_hdr.
+// Headers of a super packet, whose IP header is without options, and fields of struct
+// virtio_net_hdr.
 const (
 	udpLen     = 8
 	udpSum     = 6 // offset of the checksum in the UDP header
@@ -156,15 +155,16 @@ func (s *super) consistent(b []byte) bool {
 	if b[headerFlags]&^(needsCsum|dataValid) != 0 || b[headerGSO] != 0 {
 		return false
 	}
-	if b[headerFlags]&needsCsum != 0 && (int(host16(b[headerCsumStart:])) != s.udp-HeaderLen || host16(b[headerSum:]) != udpSum) {
+	if b[headerFlags]&needsCsum != 0 &&
+		(int(host16(b[headerCsumStart:])) != s.udp-HeaderLen || host16(b[headerSum:]) != udpSum) {
 		return false
 	}
 	at, from := s.lengthField()
 	return int(be16(b[at:])) == len(b)-from && int(be16(b[s.udp+4:])) == len(b)-s.udp
 }
 
-// lengthField returns the offset of the length in the IP header, and the offset
-// from which that length counts.
+// lengthField returns the offset of the length in the IP header, and the offset of the first byte
+// counted.
 func (s *super) lengthField() (at, from int) {
 	if s.v4() {
 		return s.ip + 2, s.ip
@@ -178,8 +178,7 @@ func (s *super) ports() uint32 { return binary.NativeEndian.Uint32(s.b[s.udp:]) 
 
 func (s *super) addresses() []byte { return s.b[s.udp-s.addrs : s.udp] }
 
-// merge appends the payload of b, a consistent packet of the same flow, or
-// reports that it cannot.
+// merge appends the payload of b, a consistent packet of the same flow, or returns false.
 func (s *super) merge(b []byte, spare *[][]byte) bool {
 	payload := len(b) - s.udp - udpLen // negative if the headers of b are shorter
 	if payload <= 0 || payload > s.size || s.closed || s.n == maxSegments || len(s.b)+payload-s.ip > 1<<16-1 {
@@ -201,8 +200,8 @@ func (s *super) merge(b []byte, spare *[][]byte) bool {
 	return true
 }
 
-// sameHeaders compares the parts of the link and IP headers that the kernel
-// copies, and the IPv4 id, which it counts up.
+// sameHeaders compares the parts of the link and IP headers copied by the kernel, and the IPv4 id,
+// which it counts up.
 func (s *super) sameHeaders(b []byte) bool {
 	at, _ := s.lengthField()
 	rest := at + 2
@@ -218,8 +217,7 @@ func (s *super) sameHeaders(b []byte) bool {
 	return bytes.Equal(b[rest:s.udp], s.b[rest:s.udp]) && bytes.Equal(b[HeaderLen:at], s.b[HeaderLen:at])
 }
 
-// checksumsValid reports whether the checksums of a packet are those that the
-// kernel would write.
+// checksumsValid reports whether the checksums of a packet equal the kernel's.
 func (s *super) checksumsValid(b []byte) bool {
 	if s.v4() {
 		// The kernel writes a sum of 0 as 0, never as 0xffff.
@@ -260,7 +258,8 @@ func (s *super) finish(out [][]byte) {
 		setBE16(b[s.ip+10:], ^foldWords(addWords(0, b[s.ip:s.udp])))
 	}
 	setBE16(b[s.udp+4:], uint16(len(b)-s.udp))
-	setBE16(b[s.udp+udpSum:], foldWords(s.pseudo(b))) // partial sum: the kernel adds the rest and complements it
+	// partial sum: the kernel adds the rest and complements it
+	setBE16(b[s.udp+udpSum:], foldWords(s.pseudo(b)))
 }
 
 // addWords adds b to a sum, as big-endian 16-bit words, padded with a zero byte

@@ -63,9 +63,9 @@ const tun = "/dev/net/tun"
 
 var errInUse = fmt.Errorf("%w: a program holds it: stop that program, or choose another name", unix.EBUSY)
 
-// Open creates a TAP device, or attaches to an existing one that no program
-// uses, in the network namespace of the calling thread. It sets the device up.
-// It needs CAP_NET_ADMIN, except for a persistent device owned by the user.
+// Open creates a TAP device, or attaches to an existing unused one, in the network namespace of the
+// calling thread. It sets the device up. It needs CAP_NET_ADMIN, except for a persistent device
+// owned by the user.
 func Open(c Config) (*Interface, error) {
 	i, err := c.open()
 	if err != nil {
@@ -137,11 +137,14 @@ func (c Config) multiQueue(queues int) (multi bool, err error) {
 	case !ok:
 		return false, errors.New("a device of this name exists, and is not a TAP device: choose another name")
 	case device.Mode == netlink.TUNTAP_MODE_TUN:
-		return false, errors.New("a TUN device of this name exists, without Ethernet headers: choose another name")
+		return false, errors.New(
+			"a TUN device of this name exists, without Ethernet headers: choose another name")
 	case device.Queues > 0:
 		return false, errInUse
 	case multi && device.Flags&netlink.TUNTAP_MULTI_QUEUE == 0:
-		return false, fmt.Errorf("it was created with one queue, not %d: create it with ip tuntap add ... multi_queue, or use one queue", queues)
+		return false,
+			fmt.Errorf("it was created with one queue, not %d: create it with ip tuntap add ... multi_queue, or use one queue",
+				queues)
 	}
 	return device.Flags&netlink.TUNTAP_MULTI_QUEUE != 0, nil
 }
@@ -151,9 +154,11 @@ func attach(name string, flags uint16) (fd int, actual string, err error) {
 	fd, err = unix.Open(tun, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
-		return -1, "", fmt.Errorf("open %s: %w: modprobe tun; a container needs access to the device", tun, err)
+		return -1, "", fmt.Errorf("open %s: %w: modprobe tun; a container needs access to the device", tun,
+			err)
 	case errors.Is(err, unix.EACCES):
-		return -1, "", fmt.Errorf("open %s: %w: run as root, or with CAP_NET_ADMIN and access to it", tun, err)
+		return -1, "", fmt.Errorf("open %s: %w: run as root, or with CAP_NET_ADMIN and access to it", tun,
+			err)
 	case err != nil:
 		return -1, "", fmt.Errorf("open %s: %w", tun, err)
 	}

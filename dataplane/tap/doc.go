@@ -7,7 +7,7 @@
 // connects two devices through Shapers. A Fake is a device made of channels, which needs
 // no privilege.
 //
-// Frames keep the kernel's offloads: a frame whose checksum or segmentation is left to
-// the device (struct virtio_net_hdr) is forwarded in one piece and counts as the
-// segments that it will be split into. Frames stay in order within a queue of a device.
+// Frames keep the kernel's offloads: a frame whose checksum or segmentation is left to the device
+// (struct virtio_net_hdr) is forwarded in one piece and counts as its later segments. Frames stay
+// in order within a queue of a device.
 package tap

@@ -11,10 +11,9 @@ import (
 // fakeLen is the capacity of a queue of a Fake in each direction, in buffers.
 const fakeLen = 1024
 
-// Fake is a device made of channels, for tests: a test sends the frames that
-// ports read, and receives the frames written to ports. It needs no privilege.
-// In a testing/synctest bubble it is exact. All methods are safe for concurrent
-// use.
+// Fake is a device made of channels, for tests: a test sends the frames to be read from ports, and
+// receives the frames written to ports. It needs no privilege. In a testing/synctest bubble it is
+// exact. All methods are safe for concurrent use.
 type Fake struct {
 	name   string
 	ports  []*fakePort
@@ -122,7 +121,7 @@ type fakePort struct {
 	device  *Fake
 	in, out chan []byte
 	bell    chan struct{}
-	next    []byte // buffer that Wait received from in
+	next    []byte // buffer received from in by Wait
 }
 
 func (p *fakePort) Read(into [][]byte) (int, error) {

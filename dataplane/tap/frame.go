@@ -9,9 +9,8 @@ const (
 	gsoECN  = 0x80 // flag
 )
 
-// describe fills in a packet from a buffer, a virtio header and a frame. A GSO
-// frame counts as the segments that it will be split into (virtio 1.2
-// §5.1.6.2).
+// describe fills in a packet from a buffer, a virtio header and a frame. A GSO frame counts as its
+// later segments (virtio 1.2 §5.1.6.2).
 func describe(p *dataplane.Packet, b []byte) {
 	frame := b[HeaderLen:]
 	p.Data, p.WireLen, p.Link = frame, len(frame), dataplane.LinkEthernet

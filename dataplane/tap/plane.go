@@ -30,14 +30,14 @@ type GoneError struct{ Device string }
 func (e *GoneError) Error() string { return e.Device + ": " + ErrGone.Error() }
 func (e *GoneError) Unwrap() error { return ErrGone }
 
-// Run forwards frames until ctx ends, which is not an error, or a device is
-// gone. Then queued packets have Drain to depart, except packets that arrived
-// from a device that is gone. The rest are dropped and counted. The shapers
-// keep their state for another Run.
+// Run forwards frames until ctx ends, which is not an error, or a device is gone. Then queued
+// packets have Drain to depart, except packets from a device which is gone. The rest are dropped
+// and counted. The shapers keep their state for another Run.
 func (p *Plane) Run(ctx context.Context) error {
 	inside, outside := p.Inside.Ports(), p.Outside.Ports()
 	if len(inside) != len(outside) {
-		return fmt.Errorf("%s has %d queues and %s has %d: the numbers must be equal", p.Inside.Name(), len(inside), p.Outside.Name(), len(outside))
+		return fmt.Errorf("%s has %d queues and %s has %d: the numbers must be equal", p.Inside.Name(),
+			len(inside), p.Outside.Name(), len(outside))
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -67,10 +67,9 @@ func (p *Plane) Run(ctx context.Context) error {
 // burst is the maximum number of frames that a lane reads at once.
 const burst = 64
 
-// busy is the number of turns without a wait after which a lane calls the Go
-// scheduler. The thread that resumed the lane did so instead of watching the
-// ports of other lanes. The call makes another thread watch them; otherwise it
-// takes up to 10 ms until one does.
+// busy is the number of turns without a wait after which a lane calls the Go scheduler. The thread
+// of the lane watched the ports of other lanes before. The call makes another thread watch them;
+// otherwise it takes up to 10 ms until one does.
 const busy = 2
 
 // lane forwards frames from one port to another. One goroutine owns it.
@@ -107,8 +106,8 @@ const (
 	writing
 )
 
-// run forwards frames until ctx has ended and either all queued frames have
-// departed or drain has elapsed.
+// run forwards frames until the end of ctx, and then until all queued frames have departed or drain
+// has elapsed.
 func (l *lane) run(ctx context.Context, drain time.Duration) (side int, err error) {
 	defer l.unregister()
 	woken := make(chan struct{})
@@ -118,7 +117,7 @@ func (l *lane) run(ctx context.Context, drain time.Duration) (side int, err erro
 	})
 	defer func() {
 		if !stop() {
-			<-woken // no Wake after Run has returned: the port may be closed
+			<-woken // no Wake after Run returned: the port may be closed
 		}
 	}()
 	l.register()
@@ -161,7 +160,7 @@ func (l *lane) register() {
 	}
 }
 
-// unregister counts the frames that are still queued as lost.
+// unregister counts the frames still queued as lost.
 func (l *lane) unregister() {
 	s := l.shaper
 	if s == nil {
@@ -190,13 +189,13 @@ func (l *lane) unregister() {
 	s.orphans = nil
 }
 
-// lose counts a queued frame that will not depart.
+// lose counts a queued frame as lost.
 func (s *Shaper) lose(to *dataplane.Count, frame []byte) {
 	s.queuedBytes -= int64(cap(frame))
 	addFrame(to, frame)
 }
 
-// addFrame counts a frame as the segments that it would be split into.
+// addFrame counts a frame as its later segments.
 func addFrame(to *dataplane.Count, frame []byte) {
 	var p dataplane.Packet
 	describe(&p, frame)
@@ -204,8 +203,8 @@ func addFrame(to *dataplane.Count, frame []byte) {
 	to.Bytes += int64(p.WireLen)
 }
 
-// turn runs the n frames read through the policy and collects the frames that
-// depart now. It returns the time of the next departure.
+// turn runs the n frames read through the policy and collects the frames departing now. It returns
+// the time of the next departure.
 func (l *lane) turn(n int) (deadline int64) {
 	s := l.shaper
 	if s == nil {
@@ -272,7 +271,7 @@ func (l *lane) process(b []byte, now int64) {
 	}
 }
 
-// hold copies a frame that is queued. It returns nil if there is no memory.
+// hold copies a frame for its time in a queue. It returns nil if there is no memory.
 func (l *lane) hold(b []byte) []byte {
 	s := l.shaper
 	if s.queuedBytes+int64(sizes[sizeIndex(b)]) > s.memory {
@@ -312,8 +311,8 @@ func (l *lane) write() error {
 	return err
 }
 
-// unsent counts the frames that were refused, which Write cut to length 0, and
-// those not written because the device is gone.
+// unsent counts the refused frames, which Write cut to length 0, and those not written because the
+// device is gone.
 func (l *lane) unsent(frames [][]byte, sent int) {
 	s := l.shaper
 	s.lock.Lock()

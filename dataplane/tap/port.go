@@ -5,11 +5,10 @@ import (
 	"time"
 )
 
-// HeaderLen is the length in bytes of struct virtio_net_hdr
-// (linux/virtio_net.h), which precedes every frame in a buffer. Its fields are
-// in host byte order. It says which checksum the device must fill in, and the
-// segment size of a GSO frame. A forwarded frame keeps its header. A frame
-// without offloads has an all-zero header.
+// HeaderLen is the length in bytes of struct virtio_net_hdr (linux/virtio_net.h), which precedes
+// every frame in a buffer. Its fields are in host byte order. It names the checksum for the device
+// to fill in, and the segment size of a GSO frame. A forwarded frame keeps its header. The header
+// of a frame without offloads is all zero.
 const HeaderLen = 10
 
 // MaxFrame is the capacity in bytes of a buffer for the largest frame of a
@@ -17,10 +16,10 @@ const HeaderLen = 10
 // kernel merges no more unless gso_max_size or gro_max_size was raised.
 const MaxFrame = HeaderLen + 14 + 2*4 + 1<<16
 
-// ErrGone reports that a device no longer exists.
+// ErrGone is the error for a device which no longer exists.
 var ErrGone = errors.New("the device is gone")
 
-// Device sends and receives frames. Each frame has an Ethernet header.
+// Device sends and receives frames. Each frame begins with an Ethernet header.
 type Device interface {
 	// Name returns the name of the interface.
 	Name() string
@@ -35,17 +34,15 @@ type Device interface {
 // Port is one queue of a device. Read and Wait must be called by one goroutine, and
 // Write by one, which may be another. No method allocates memory.
 type Port interface {
-	// Read reads frames that have arrived, without waiting. Each buffer must
-	// have a capacity of at least MaxFrame; Read fills it with a header and a
-	// frame and sets its length. A frame that does not fit is lost. Read
-	// returns the number of buffers filled, also with an error. The error is
-	// ErrGone if the device no longer exists.
+	// Read reads received frames, without waiting. Each buffer must have a capacity of at least
+	// MaxFrame; Read fills it with a header and a frame and sets its length. A longer frame is
+	// lost. Read returns the number of buffers filled, also with an error. The error is ErrGone if
+	// the device no longer exists.
 	Read(into [][]byte) (int, error)
-	// Write sends buffers in order, each a header and a frame, and returns the
-	// number that the device accepted. It does not wait. A frame that the
-	// device refuses (queue full, device down, frame too long) is lost, and its
-	// buffer is cut to length 0. The error is ErrGone, or another one after
-	// which the port cannot be used.
+	// Write sends buffers in order, each a header and a frame, and returns the number accepted by
+	// the device. It does not wait. A frame refused by the device (queue full, device down, frame
+	// too long) is lost, and its buffer is cut to length 0. The error is ErrGone, or another one
+	// after which the port cannot be used.
 	Write(frames [][]byte) (int, error)
 	// Wait returns when frames can be read, when Now reaches deadline
 	// (math.MaxInt64: never), or after Wake. It may return early. The error is

@@ -19,15 +19,15 @@ type Shaper struct {
 
 	lock        sync.Mutex // guards all fields below
 	pipeline    *dataplane.Pipeline
-	tickets     slab             // packets that a link has not settled
-	orphans     []departing      // queued frames of lanes that have ended, for the next lane to take over
+	tickets     slab             // packets not yet settled by a link
+	orphans     []departing      // queued frames of ended lanes, for the next lane to take over
 	queuedBytes int64            // memory of queued packets, bytes
 	lost        Lost             // total
 	wake        map[*lane]func() // running lanes
 }
 
-// Lost counts packets that passed a policy and did not reach the other device.
-// Bytes are those of whole frames, except for Memory, which has metered bytes.
+// Lost counts packets passed by a policy which did not reach the other device. Bytes are those of
+// whole frames, except for Memory, which counts metered bytes.
 type Lost struct {
 	Refused dataplane.Count // refused by the device: full, down, or the frame too long
 	Memory  dataplane.Count // not queued for lack of memory
@@ -43,8 +43,7 @@ type departing struct {
 // DefaultMemory is the default memory for queued packets, in bytes.
 const DefaultMemory = 256 << 20
 
-// NewShaper returns a shaper that runs a plan. memory is the maximum for the
-// buffers of queued packets, in bytes; 0: DefaultMemory.
+// NewShaper returns a shaper for a plan.
 func NewShaper(plan *dataplane.Plan, memory int64) *Shaper {
 	if memory == 0 {
 		memory = DefaultMemory
@@ -52,16 +51,15 @@ func NewShaper(plan *dataplane.Plan, memory int64) *Shaper {
 	return &Shaper{memory: memory, pipeline: dataplane.NewPipeline(plan), wake: map[*lane]func(){}}
 }
 
-// Budgets gives access to the budgets of the host, which shapers share; a
-// kernel.Member implements it. Join returns the meters that replace the stages
-// of a plan with such a budget, by stage. The caller must call settle once the
-// plan is active.
+// Budgets gives access to the budgets of the host, which shapers share; a kernel.Member implements
+// it. Join returns the meters of the stages with such a budget in a plan, by stage. The caller must
+// call settle once the plan is active.
 type Budgets interface {
 	Join(plan *dataplane.Plan) (meters map[int]dataplane.Shared, settle func() error, err error)
 }
 
-// Join makes the shaper use the budgets of the host. It must be called before
-// the plane runs. Without it, the shaper has its own meters for them.
+// Join makes the shaper use the budgets of the host. It must be called before the plane runs.
+// Without it, the shaper uses its own meters for them.
 func (s *Shaper) Join(b Budgets) error {
 	meters, settle, err := b.Join(s.pipeline.Plan())
 	if err != nil {
@@ -133,8 +131,8 @@ func (s *Shaper) SetRates(plan *dataplane.Plan) error {
 	return s.pipeline.SetRates(Now(), plan)
 }
 
-// finish returns the frame of a packet that a link has settled and the lane
-// that read it, or nil if the packet was dropped or lost.
+// finish returns the frame of a packet settled by a link, and the lane of its port, or nil if the
+// packet was dropped or lost.
 func (s *Shaper) finish(v *dataplane.Verdict) (frame []byte, owner *lane) {
 	t := s.tickets.remove(v.ID)
 	switch {
@@ -153,7 +151,7 @@ func (s *Shaper) finish(v *dataplane.Verdict) (frame []byte, owner *lane) {
 	return t.frame, t.lane
 }
 
-// loseForMemory counts a packet that could not be queued for lack of memory.
+// loseForMemory counts a packet lost for lack of memory.
 func (s *Shaper) loseForMemory(v *dataplane.Verdict) {
 	s.lost.Memory = s.lost.Memory.Plus(dataplane.Count{Packets: int64(v.Packets), Bytes: int64(v.Length)})
 }
@@ -190,14 +188,14 @@ func (s *Shaper) Snapshot() Snapshot {
 	return out
 }
 
-// Numbers of customers that are read, changed or saved while packets wait: that takes about 0.2 ms.
+// Numbers of customers read, changed or saved while packets wait: about 0.2 ms.
 const (
 	customersAtOnce = 2048
 	customersSaved  = 256
 )
 
-// Customers returns the counters of all customers, in the order of the policy; nil if it has
-// none. Packets are metered meanwhile, so they are not the counters of one moment.
+// Customers returns the counters of all customers, in the order of the policy; nil without
+// customers. Packets are metered meanwhile, so they are not the counters of one moment.
 func (s *Shaper) Customers() (out []dataplane.CustomerStats) {
 	for from, at := range s.customerParts(customersAtOnce) {
 		plan := from.Plan().Customers
@@ -214,8 +212,8 @@ func (s *Shaper) Customers() (out []dataplane.CustomerStats) {
 	return out
 }
 
-// SaveCustomers returns the meters of the customers that had packets, for RestoreCustomers. Packets
-// are metered meanwhile.
+// SaveCustomers returns the meters of customers with packets, for RestoreCustomers. Packets are
+// metered meanwhile.
 func (s *Shaper) SaveCustomers() (all []byte) {
 	var part []byte
 	for from, at := range s.customerParts(customersSaved) {
@@ -230,8 +228,8 @@ func (s *Shaper) SaveCustomers() (all []byte) {
 	return all
 }
 
-// customerParts yields the pipeline and the first of each n customers, from 0, also of none. It starts
-// again if a reload has replaced the pipeline.
+// customerParts yields the pipeline and the first of each n customers, from 0, also of none. It
+// starts again after a reload.
 func (s *Shaper) customerParts(n int) iter.Seq2[*dataplane.Pipeline, int] {
 	current := func() (from *dataplane.Pipeline, customers int) {
 		s.lock.Lock()
@@ -305,10 +303,10 @@ func (s *Shaper) QueuedMemory() int64 {
 	return s.queuedBytes
 }
 
-// ticket is a packet that a link has not settled.
+// ticket is a packet not yet settled by a link.
 type ticket struct {
 	frame []byte // nil: there was no memory
-	lane  *lane  // lane that read it and will write it
+	lane  *lane  // lane which read it and will write it
 }
 
 // slab stores tickets by number.
@@ -317,7 +315,7 @@ type slab struct {
 	free    []int64
 }
 
-// next returns the number that the next put will use.
+// next returns the number for the next put.
 func (s *slab) next() int64 {
 	if n := len(s.free); n > 0 {
 		return s.free[n-1]

@@ -14,17 +14,17 @@ import (
 const (
 	batchLen     = 64       // frames per system call
 	socketBuffer = 16 << 20 // bytes, by the kernel's accounting
-	downCheck    = 100e6    // ns between checks whether a device that is down still exists
+	downCheck    = 100e6    // ns between checks whether a down device still exists
 )
 
-// OpenUplink opens an existing interface with one packet socket (packet(7)) per
-// queue; 0 queues means 1. Received packets are delivered; packets that other
-// programs send are not. The interface is looked up in the network namespace of
-// the calling thread. OpenUplink needs CAP_NET_RAW and CAP_NET_ADMIN.
+// OpenUplink opens an existing interface with one packet socket (packet(7)) per queue; 0 queues
+// means 1. Received packets are delivered; those sent by other programs are not. The interface is
+// looked up in the network namespace of the calling thread. OpenUplink needs CAP_NET_RAW and
+// CAP_NET_ADMIN.
 //
-// The ports read copies, and the host still receives its own packets. So the
-// interface should have no addresses and no other use. VLAN tags that the kernel has
-// removed are inserted again, and the offsets in the virtio header adjusted.
+// The ports read copies, and the host still receives its own packets. So the interface should be
+// without addresses and other uses. VLAN tags removed by the kernel are inserted again, and the
+// offsets in the virtio header adjusted.
 func OpenUplink(name string, queues int) (*Interface, error) {
 	i, err := openUplink(name, queues)
 	if err != nil {
@@ -74,9 +74,9 @@ func openUplink(name string, queues int) (_ *Interface, err error) {
 	return i, nil
 }
 
-// option is a socket option of a packet socket. PACKET_QDISC_BYPASS is not
-// used. Without the qdisc, the kernel drops GSO frames that the device cannot
-// split itself, and any frame that finds the device's ring full.
+// option is a socket option of a packet socket. PACKET_QDISC_BYPASS is not used. Without the qdisc,
+// the kernel drops GSO frames too hard for the device to split, and any frame on a full ring of the
+// device.
 type option struct {
 	name  string
 	level int
@@ -119,7 +119,7 @@ func setFilter(fd int, f []unix.SockFilter) error {
 	return nil
 }
 
-// openSocket opens a packet socket that does not accept frames yet.
+// openSocket opens a packet socket, not yet accepting frames.
 func openSocket(index int) (_ *socketPort, err error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if errors.Is(err, unix.EPERM) {
@@ -146,10 +146,12 @@ func openSocket(index int) (_ *socketPort, err error) {
 		return nil, err
 	}
 	promiscuous := unix.PacketMreq{Ifindex: int32(index), Type: unix.PACKET_MR_PROMISC}
-	if err := unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &promiscuous); err != nil {
+	if err := unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP,
+		&promiscuous); err != nil {
 		return nil, fmt.Errorf("PACKET_ADD_MEMBERSHIP: %w", err)
 	}
-	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: networkOrder(unix.ETH_P_ALL), Ifindex: index}); err != nil {
+	if err := unix.Bind(fd,
+		&unix.SockaddrLinklayer{Protocol: networkOrder(unix.ETH_P_ALL), Ifindex: index}); err != nil {
 		return nil, fmt.Errorf("bind: %w", err)
 	}
 	p := &socketPort{fd: fd}
@@ -164,10 +166,9 @@ func openSocket(index int) (_ *socketPort, err error) {
 	return p, nil
 }
 
-// joinGroup adds a socket to the fanout group over which the kernel distributes
-// received frames, by a flow hash that is equal for both directions. Group 0
-// creates a group. PACKET_IGNORE_OUTGOING of its sockets does not apply to a
-// group.
+// joinGroup adds a socket to the fanout group over which the kernel distributes received frames, by
+// a flow hash equal for both directions. Group 0 creates a group. PACKET_IGNORE_OUTGOING of its
+// sockets does not apply to a group.
 func joinGroup(fd, group int) (int, error) {
 	mode := unix.PACKET_FANOUT_HASH | unix.PACKET_FANOUT_FLAG_IGNORE_OUTGOING
 	if group == 0 {
@@ -194,9 +195,10 @@ type auxdata struct {
 	unix.TpacketAuxdata
 }
 
-// tag returns the VLAN tag that the kernel removed from the frame.
+// tag returns the VLAN tag removed from the frame by the kernel.
 func (n *auxdata) tag() (tpid, tci uint16, ok bool) {
-	if n.Level != unix.SOL_PACKET || n.Type != unix.PACKET_AUXDATA || n.Status&unix.TP_STATUS_VLAN_VALID == 0 {
+	if n.Level != unix.SOL_PACKET || n.Type != unix.PACKET_AUXDATA ||
+		n.Status&unix.TP_STATUS_VLAN_VALID == 0 {
 		return 0, 0, false
 	}
 	if n.Status&unix.TP_STATUS_VLAN_TPID_VALID == 0 {
@@ -221,7 +223,8 @@ func (b *batch) init() {
 // call makes a system call for the first n messages. It never blocks, so it
 // bypasses the Go scheduler.
 func (b *batch) call(trap uintptr, fd, n int) (int, error) {
-	done, _, errno := unix.RawSyscall6(trap, uintptr(fd), uintptr(unsafe.Pointer(&b.messages)), uintptr(n), unix.MSG_DONTWAIT, 0, 0)
+	done, _, errno := unix.RawSyscall6(trap, uintptr(fd), uintptr(unsafe.Pointer(&b.messages)), uintptr(n),
+		unix.MSG_DONTWAIT, 0, 0)
 	if errno != 0 {
 		return 0, errno
 	}
@@ -251,7 +254,7 @@ func (p *socketPort) Read(into [][]byte) (int, error) {
 		case err == nil:
 		case errors.Is(err, unix.EAGAIN):
 			return n, nil
-		case errors.Is(err, unix.EINVAL): // a frame that no virtio header can describe: lost
+		case errors.Is(err, unix.EINVAL): // no virtio header can describe the frame: lost
 			return n, nil
 		case p.gone():
 			return n, ErrGone
@@ -271,7 +274,8 @@ func (p *socketPort) Read(into [][]byte) (int, error) {
 			if tpid, tci, ok := p.notes[i].tag(); ok {
 				b = pushTag(b, tpid, tci)
 			}
-			rest[i], into[n] = into[n], b // swapped in this order: if no frame was truncated, both are the same element
+			// swapped in this order: if no frame was truncated, both are the same element
+			rest[i], into[n] = into[n], b
 			n++
 		}
 		if got < len(rest) {
@@ -307,7 +311,7 @@ func (p *socketPort) Write(frames [][]byte) (int, error) {
 }
 
 func (p *socketPort) Wait(deadline int64) error {
-	if p.down { // the kernel does not report the removal of a device that is down
+	if p.down { // the kernel does not report the removal of a down device
 		deadline = min(deadline, Now()+downCheck)
 	}
 	events, err := p.wait(deadline)
@@ -322,7 +326,8 @@ func (p *socketPort) Wait(deadline int64) error {
 func (p *socketPort) gone() bool {
 	var address unix.RawSockaddrLinklayer // unix.Getsockname would allocate an address
 	size := uint32(unsafe.Sizeof(address))
-	_, _, errno := unix.RawSyscall(unix.SYS_GETSOCKNAME, uintptr(p.fd), uintptr(unsafe.Pointer(&address)), uintptr(unsafe.Pointer(&size)))
+	_, _, errno := unix.RawSyscall(unix.SYS_GETSOCKNAME, uintptr(p.fd), uintptr(unsafe.Pointer(&address)),
+		uintptr(unsafe.Pointer(&size)))
 	return errno == 0 && address.Ifindex <= 0
 }
 

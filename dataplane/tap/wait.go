@@ -21,10 +21,9 @@ var spin int64 = 60_000
 // maxSleep is the longest sleep in ns. A 32-bit time_t can hold it.
 const maxSleep = int64(time.Hour)
 
-// waiter waits for a file, the clock and a bell. The three are in one epoll(7)
-// set, on which the goroutine waits like on any other file of the Go scheduler.
-// A goroutine that returns from a blocking system call instead wakes the
-// scheduler's monitor, which may move it to another thread first. The
+// waiter waits for a file, the clock and a bell. The three are in one epoll(7) set, on which the
+// goroutine waits like on any other file of the Go scheduler. A return from a blocking system call
+// instead wakes the scheduler's monitor, which may first move the goroutine to another thread. The
 // scheduler's own timers are up to 1 ms late.
 type waiter struct {
 	set   *os.File
@@ -41,7 +40,7 @@ type waiter struct {
 	rung  atomic.Bool // Wake was called since the last wait returned
 }
 
-// ring is the least that a write adds to an eventfd: the sum is never read.
+// ring is the smallest increment of an eventfd: the sum is never read.
 var ring = binary.NativeEndian.AppendUint64(nil, 1)
 
 func (w *waiter) open(fd int) (err error) {
@@ -54,7 +53,8 @@ func (w *waiter) open(fd int) (err error) {
 	if w.setFD, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return fmt.Errorf("epoll_create1: %w", err)
 	}
-	if w.timer, err = unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_CLOEXEC|unix.TFD_NONBLOCK); err != nil {
+	if w.timer, err = unix.TimerfdCreate(unix.CLOCK_MONOTONIC,
+		unix.TFD_CLOEXEC|unix.TFD_NONBLOCK); err != nil {
 		return fmt.Errorf("timerfd_create: %w", err)
 	}
 	if w.bell, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
@@ -80,8 +80,8 @@ func (w *waiter) open(fd int) (err error) {
 }
 
 const (
-	// once reports the file one time after each arm. While a port reads frames, those that
-	// arrive wake no thread.
+	// once reports the file one time after each arm. While a port reads frames, new ones wake no
+	// thread.
 	once = unix.EPOLLIN | unix.EPOLLONESHOT
 	// edge reports each expiry of the timer and each ring of the bell one time, so they need
 	// not be read.
@@ -131,7 +131,8 @@ func (w *waiter) arm() error {
 		return nil
 	}
 	event := unix.EpollEvent{Fd: int32(w.fd), Events: once}
-	_, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(w.setFD), unix.EPOLL_CTL_MOD, uintptr(w.fd), uintptr(unsafe.Pointer(&event)), 0, 0)
+	_, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(w.setFD), unix.EPOLL_CTL_MOD, uintptr(w.fd),
+		uintptr(unsafe.Pointer(&event)), 0, 0)
 	if errno != 0 {
 		return fmt.Errorf("epoll_ctl: %w", errno)
 	}
@@ -139,14 +140,15 @@ func (w *waiter) arm() error {
 	return nil
 }
 
-// setTimer makes the set report when it is time to poll for a deadline that is
-// left ns away. Without a deadline an earlier timer may expire, in vain.
+// setTimer makes the set report when it is time to poll for a deadline left ns away. Without a
+// deadline an earlier timer may expire, in vain.
 func (w *waiter) setTimer(deadline, left int64) error {
 	if deadline == w.timed || deadline == math.MaxInt64 {
 		return nil
 	}
 	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(min(left-spin, maxSleep))}
-	_, _, errno := unix.RawSyscall6(unix.SYS_TIMERFD_SETTIME, uintptr(w.timer), 0, uintptr(unsafe.Pointer(&spec)), 0, 0, 0)
+	_, _, errno := unix.RawSyscall6(unix.SYS_TIMERFD_SETTIME, uintptr(w.timer), 0,
+		uintptr(unsafe.Pointer(&spec)), 0, 0, 0)
 	if errno != 0 {
 		return fmt.Errorf("timerfd_settime: %w", errno)
 	}
@@ -159,7 +161,8 @@ func (w *waiter) setTimer(deadline, left int64) error {
 // collect fills found with the events of the set. It does not block, so it
 // bypasses the Go scheduler.
 func (w *waiter) collect(set uintptr) (any bool) {
-	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, set, uintptr(unsafe.Pointer(&w.found)), uintptr(len(w.found)), 0, 0, 0)
+	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, set, uintptr(unsafe.Pointer(&w.found)),
+		uintptr(len(w.found)), 0, 0, 0)
 	if errno != 0 { // none is possible
 		n = 0
 	}

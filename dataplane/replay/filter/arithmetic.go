@@ -18,9 +18,11 @@ var names = map[string]uint32{
 	"icmp6-neighborsolicit": 135, "icmp6-neighboradvert": 136, "icmp6-redirect": 137,
 }
 
-// precedence has the operators between numbers. In libpcap, % and ^ have none: they apply to
-// the operand before them and to everything after them.
-var precedence = map[string]int{"|": 1, "&": 2, "<<": 3, ">>": 3, "+": 4, "-": 4, "*": 5, "/": 5, "%": greedy, "^": greedy}
+// precedence lists the operators between numbers. In libpcap, % and ^ are without precedence: they
+// apply to the operand before them and to everything after them.
+var precedence = map[string]int{
+	"|": 1, "&": 2, "<<": 3, ">>": 3, "+": 4, "-": 4, "*": 5, "/": 5, "%": greedy, "^": greedy,
+}
 
 const greedy = 6
 
@@ -54,7 +56,10 @@ func (p *parser) sum(least int) operand {
 		if (operator.text == "<<" || operator.text == ">>") && right.known && right.constant > 31 {
 			p.fail(right.start.at, "shift by more than 31 bits")
 		}
-		left = operand{start: left.start, number: calculate(operator.text, left.number, right.number), guard: bothGuards(left, right)}
+		left = operand{
+			start: left.start, number: calculate(operator.text, left.number, right.number),
+			guard: bothGuards(left, right),
+		}
 	}
 	return left
 }

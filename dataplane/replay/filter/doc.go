@@ -1,6 +1,5 @@
-// Package filter implements the filter language of libpcap, which tcpdump and Wireshark use
-// to capture, for packets of dataplane. It follows pcap-filter(7) and the code that libpcap
-// compiles:
+// Package filter implements the filter language of libpcap, as used by tcpdump and Wireshark for
+// captures, for packets of dataplane. It follows pcap-filter(7) and the code compiled by libpcap:
 //
 //   - host, net (also with mask), port, portrange and proto, with src, dst, src or dst, and
 //     src and dst, and with ether, ip, ip6, arp, rarp, tcp, udp or sctp before them
@@ -12,10 +11,9 @@
 //
 // Names of hosts, networks and ports are rejected, as are all other words.
 //
-// As in libpcap, a test that reads beyond the captured bytes excludes the packet, even below
-// not. The tests are those before libpcap's optimizer, which omits some that read: net ::/0
-// reads an address. Links without an Ethernet header have no Ethernet addresses. A packet whose
-// link type dataplane does not know is excluded. Unlike in libpcap, a comparison is false if any of its
-// operands needs a header that the packet lacks; libpcap forgets it for the right side of an
-// operator.
+// As in libpcap, reading beyond the captured bytes excludes the packet, even below not. The tests
+// are those before libpcap's optimizer, which omits some reads: net ::/0 reads an address. Without
+// an Ethernet header there are no Ethernet addresses. A packet of a link type unknown to dataplane
+// is excluded. Unlike in libpcap, a comparison is false if any of its operands needs a header
+// missing in the packet; libpcap forgets it for the right side of an operator.
 package filter

@@ -41,7 +41,7 @@ func (f *Filter) Match(p *dataplane.Packet) bool {
 	return f.test(&f.view) && !f.view.beyond
 }
 
-// view is a packet that is tested.
+// view is a packet under test.
 type view struct {
 	data      []byte
 	link      dataplane.LinkType
@@ -49,7 +49,7 @@ type view struct {
 	parsed    bool   // dataplane read the link header: a network header of kind etherType follows it
 	etherType uint32 // valid if parsed; 0 for none
 	wire      uint32 // length on the wire, bytes
-	beyond    bool   // a test has read beyond the captured bytes
+	beyond    bool   // a test read beyond the captured bytes
 }
 
 // test is a part of a filter.
@@ -85,7 +85,8 @@ func (v *view) readLink() {
 		v.header = 20
 	case dataplane.LinkNull, dataplane.LinkLoop:
 		v.header = 4
-	case dataplane.LinkRaw, dataplane.LinkRawBSD, dataplane.LinkRawOBSD, dataplane.LinkIPv4, dataplane.LinkIPv6:
+	case dataplane.LinkRaw, dataplane.LinkRawBSD, dataplane.LinkRawOBSD, dataplane.LinkIPv4,
+		dataplane.LinkIPv6:
 	default:
 		p := dataplane.Packet{Data: v.data, Link: v.link}
 		dataplane.Parse(&p)
@@ -161,7 +162,7 @@ func equals(n number, want uint32) test { return func(v *view) bool { return n(v
 
 func and(a, b test) test { return func(v *view) bool { return a(v) && b(v) } }
 
-// or does not try b if a has read beyond the packet: libpcap excludes the packet at once.
+// or does not try b if a read beyond the packet: libpcap excludes the packet at once.
 func or(a, b test) test { return func(v *view) bool { return a(v) || !v.beyond && b(v) } }
 
 func not(a test) test { return func(v *view) bool { return !a(v) } }

@@ -9,7 +9,7 @@ import (
 type token struct {
 	text    string
 	at      int  // offset in the expression, bytes
-	word    bool // letters, digits and what joins them
+	word    bool // letters, digits and the characters between them
 	escaped bool // the word was preceded by \
 }
 

@@ -29,9 +29,9 @@ type operand struct {
 	start  token
 	test   test
 	number number
-	guard  test // tests whether the packet has the headers that number reads; nil: always
-	// constant is valid if the number is known, and literal if it is written as such, so
-	// that it can also be a value without keywords.
+	guard  test // tests for the headers read by number; nil: always
+	// constant is valid if the number is known, and literal if it is written as such, which can
+	// also be a value without keywords.
 	constant       uint32
 	known, literal bool
 }
@@ -42,7 +42,7 @@ type parser struct {
 	tok     token // the next one
 	failure *Error
 	tags    int         // VLAN tags of all vlan so far
-	last    *qualifiers // of the previous test, if it has a value
+	last    *qualifiers // of the previous test with a value
 	depth   int
 }
 
@@ -149,7 +149,9 @@ func (p *parser) tested(o operand) test {
 	case o.literal && p.last != nil:
 		return p.value(*p.last, o.start)
 	}
-	p.fail(o.start.at, "%q is a number: compare it, as in len > 100, or write a keyword such as port before it", o.start.text)
+	p.fail(o.start.at,
+		"%q is a number: compare it, as in len > 100, or write a keyword such as port before it",
+		o.start.text)
 	return nil
 }
 
@@ -187,7 +189,7 @@ func (p *parser) unit() operand {
 	return operand{start: start, test: t}
 }
 
-// primitive parses a test that begins with a word.
+// primitive parses a test from its first word.
 func (p *parser) primitive() test {
 	switch start := p.tok; {
 	case !start.word:
@@ -254,13 +256,15 @@ func (p *parser) qualified() test {
 	return p.values(q)
 }
 
-// unknown reports a word that starts no test.
+// unknown reports a word which cannot begin a test.
 func (p *parser) unknown(word token) {
 	if _, _, ok := parseNetwork(word.text); ok {
 		p.fail(word.at, "write host or net before %q", word.text)
 		return
 	}
-	p.fail(word.at, "unknown word %q: shaper supports host, net, port, portrange, proto, the names of protocols, vlan, less, greater and comparisons", word.text)
+	p.fail(word.at,
+		"unknown word %q: shaper supports host, net, port, portrange, proto, the names of protocols, vlan, less, greater and comparisons",
+		word.text)
 }
 
 // direction parses src, dst, src or dst, src and dst.

@@ -25,7 +25,7 @@ type protocol struct {
 	index  int    // keyword[...] reads this header
 }
 
-// Headers that keyword[...] reads.
+// Headers read by keyword[...].
 const (
 	noIndex = iota
 	indexLink
@@ -68,7 +68,7 @@ func (p protocol) hasField(tags int) test {
 	return p.test(tags)
 }
 
-// test tests whether a packet has the protocol.
+// test tests whether a packet is of the protocol.
 func (p protocol) test(tags int) test {
 	if p.ether != 0 {
 		return hasType(p.ether, tags)
@@ -80,7 +80,8 @@ func (p protocol) test(tags int) test {
 func overIP(number uint32, v4, v6 bool, tags int) test {
 	in4 := and(hasType(etherIPv4, tags), equals(at(9, 1, tags), number))
 	next := at(6, 1, tags)
-	in6 := and(hasType(etherIPv6, tags), or(equals(next, number), and(equals(next, fragment6), equals(at(40, 1, tags), number))))
+	in6 := and(hasType(etherIPv6, tags),
+		or(equals(next, number), and(equals(next, fragment6), equals(at(40, 1, tags), number))))
 	switch {
 	case !v6:
 		return in4
@@ -90,7 +91,7 @@ func overIP(number uint32, v4, v6 bool, tags int) test {
 	return or(in4, in6)
 }
 
-// firstFragment tests that an IPv4 packet is not a fragment with an offset.
+// firstFragment tests an IPv4 packet for being whole or a first fragment.
 func firstFragment(tags int) test {
 	offset := at(6, 2, tags)
 	return func(v *view) bool { return offset(v)&0x1fff == 0 }
@@ -101,8 +102,8 @@ type network struct{ words, mask []uint32 }
 
 func (n network) is6() bool { return len(n.words) == 4 }
 
-// test tests an address at an offset after the link header. It reads also the words of which the mask
-// has no bit, so that a packet that ends before them is excluded.
+// test tests an address at an offset after the link header. It also reads words without a bit in
+// the mask, so a packet ending before them is excluded.
 func (n network) test(offset uint64, tags int) test {
 	t := test(func(*view) bool { return true })
 	for i, want := range n.words {
@@ -112,7 +113,7 @@ func (n network) test(offset uint64, tags int) test {
 	return t
 }
 
-// hosts tests the addresses of a packet. ether is the protocol, or 0 for each that has such
+// hosts tests the addresses of a packet. ether is the protocol, or 0 for each one with such
 // addresses.
 func hosts(n network, ether uint32, d direction, tags int) test {
 	in := func(ether uint32, src, dst uint64) test {
@@ -177,7 +178,7 @@ func ports(from, to, number uint32, d direction, tags int) test {
 	return or(and(hasType(etherIPv6, tags), in6), and(hasType(etherIPv4, tags), in4))
 }
 
-// vlan tests for a tag after some others, and for its ID unless that is negative.
+// vlan tests for a tag after some others, and for its ID unless negative.
 func vlan(id int, tags int) test {
 	tagged := or(or(hasType(0x8100, tags), hasType(0x88a8, tags)), hasType(0x9100, tags))
 	if id < 0 {

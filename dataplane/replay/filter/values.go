@@ -174,7 +174,7 @@ func (n *network) setBits(bits int) {
 	}
 }
 
-// mask parses the mask after a network, and checks that it covers the network.
+// mask parses the mask after a network, and checks for bits of the network beyond it.
 func (p *parser) mask(n *network, t token) {
 	switch {
 	case p.accept("/"):

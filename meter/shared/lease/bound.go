@@ -11,7 +11,7 @@ const (
 	Kept     Case = iota // the store keeps its data; hosts, links and the server process may fail
 	Gone                 // no host reaches the store for longer than a lease
 	Promoted             // a replica with all increases took over
-	Behind               // a replica that lacks some increases took over
+	Behind               // a replica took over without some increases
 	Lost                 // the store lost all its data
 	Ahead                // the store's clock jumped ahead
 	Back                 // the store's clock jumped back
@@ -28,22 +28,19 @@ func (c Case) String() string {
 	return fmt.Sprintf("Case(%d)", int(c))
 }
 
-// Bound is the most that all hosts of a budget pass together.
+// Bound is the maximum passed by all hosts of a budget together.
 type Bound struct {
-	// Sum is the most that all hosts known to the store can use at any time.
+	// Sum is the maximum for all hosts known to the store, at any time.
 	Sum Amounts
-	// Once is the number of tokens that they pass in addition to Sum, each time
-	// the case occurs.
+	// Once is the number of tokens passed in addition to Sum, each time the case occurs.
 	Once [2]int64
-	// Stranger is what a host uses in addition while the store does not know
-	// it, and for one lease and half an interval after that. Such a host has
-	// started and never received a reply, or is refused, or has not reached the
-	// store since it lost its data. If the host has received a reply before,
-	// its own rescue share applies instead.
+	// Stranger is the additional use of a host unknown to the store, until one lease and half an
+	// interval after the store knows it. Such a host started and never received a reply, or is
+	// refused, or did not reach the store since the loss of its data. If the host received a reply
+	// before, its own rescue share applies instead.
 	Stranger Amounts
-	// Packet is the number of tokens that this host passes in addition, once: its rescue share
-	// passes a packet, even if the store has reserved less. Other hosts have their own. 0 if the
-	// budget has no rescue shares.
+	// Packet is the number of tokens passed by this host in addition, once: its rescue share passes
+	// a packet, even if the store reserved less. Each host adds its own. 0 without rescue shares.
 	Packet int64
 }
 
@@ -72,8 +69,7 @@ func (t *Terms) Bound(c Case, by int64) Bound {
 	return b
 }
 
-// during returns the tokens that a passes in a time, starting with full
-// buckets.
+// during returns the tokens passed by a in a time, starting with full buckets.
 func during(a Amounts, ns int64) (tokens [2]int64) {
 	for i := range tokens {
 		tokens[i] = a.Burst[i] + int64(float64(a.Rate[i])*float64(ns)/8e9)

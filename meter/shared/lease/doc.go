@@ -3,11 +3,10 @@
 // or a server. Package shared runs them with Redis or Valkey, and shaper simulate runs
 // them in virtual time.
 //
-// Every host calls the store once per Interval. It reports the most that it holds and its
-// demand, and receives a share. The share is valid for a Lease, measured on the host's own
-// monotonic clock from before the call. The store grants only capacity that no host holds.
-// Three rules keep the sum within the budget, whatever is lost, delayed or crashes, as
-// long as the store keeps its data:
+// Every host calls the store once per Interval. It reports its maximum holding and its demand, and
+// receives a share. The share is valid for a Lease, measured on the host's own monotonic clock from
+// before the call. The store grants only free capacity. Three rules keep the sum within the budget,
+// whatever is lost, delayed or crashes, as long as the store keeps its data:
 //
 //   - Shrink first, then report. A host releases capacity before it reports the release.
 //     Capacity that a reply takes away counts as held until a later call shows that the
@@ -18,6 +17,6 @@
 //     It rises to its rescue share only after Grow. By then, all leases granted to other
 //     hosts without regard to that rescue share have ended.
 //
-// A store that has lost its state, was replaced by a replica, or whose clock jumped, learns
-// for one lease: it grants no host more than the host already holds.
+// After a loss of its state, a failover to a replica, or a jump of its clock, a store learns for
+// one lease: it grants no host more than the host already holds.
 package lease

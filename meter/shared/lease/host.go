@@ -10,26 +10,24 @@ type Terms struct {
 	Size   Amounts
 	Beside bool  // the second rate is in addition to the first (RFC 4115)
 	Weight int64 // weight of this host's share
-	Floor  int64 // burst that a host without demand keeps if the budget has room for it, tokens
-	Rescue int64 // part of the budget that all hosts share without the store, millionths
-	// Packet is the number of tokens of this host's largest packet. A host that falls back to
-	// its rescue share, unless that has no rate, keeps a burst of at least a packet: a smaller
-	// one would pass nothing. See Bound.Packet. 0: rescue shares can be smaller than a packet.
+	Floor  int64 // burst left to a host without demand if the budget allows it, tokens
+	Rescue int64 // part of the budget shared by all hosts without the store, millionths
+	// Packet is the number of tokens of this host's largest packet. A host on its rescue share,
+	// unless its rate is zero, keeps a burst of at least a packet: a smaller one would pass
+	// nothing. See Bound.Packet. 0: rescue shares can be smaller than a packet.
 	Packet   int64
-	Hosts    int64 // number of hosts assumed until the store has reported it
+	Hosts    int64 // number of hosts assumed until the store reports it
 	Interval int64 // time between calls
 	Deadline int64 // time limit of a call
 }
 
-// Lease returns the validity of a share, counted from before the call that
-// returned it.
+// Lease returns the validity of a share, counted from before its call.
 func (t *Terms) Lease() int64 { return 3*t.Interval + 2*t.Deadline }
 
-// Grow returns the time from the end of its lease until a host may rise to its
-// rescue share. The store considers a host late at most four intervals after
-// the last call whose reply the host has received. By the end of Grow, leases
-// granted to other hosts before that have ended. A quarter of an interval
-// allows for clocks that run at different speeds.
+// Grow returns the time from the end of its lease until a host may rise to its rescue share. The
+// store considers a host late at most four intervals after the last call whose reply the host
+// received. By the end of Grow, earlier leases of other hosts have ended. A quarter of an interval
+// allows for clocks running at different speeds.
 func (t *Terms) Grow() int64 { return 4*t.Interval + t.Deadline + t.Interval/4 }
 
 // rescue returns this host's part of the rescue share of n hosts with equal
@@ -47,9 +45,9 @@ type Request struct {
 	Sequence int64 // increases with each request of an instance
 	Seen     int64 // Reply.Time of the last reply received, µs; 0: none
 	Terms    Terms
-	Holds    Amounts  // the most that the host uses, except for its rescue share after the lease
+	Holds    Amounts  // maximum used by the host, except for its rescue share after the lease
 	Rescue   Amounts  // rescue share
-	Demand   [2]int64 // rates that it could use
+	Demand   [2]int64 // rates the host could use
 	Leave    bool     // the host uses nothing any more and exits
 }
 
@@ -57,9 +55,8 @@ type Request struct {
 // color of the packets.
 type Counts [3]uint64
 
-// Plan is the amounts that a host may use from now on if it receives no further
-// reply: Phase[i] until Until[i], the last phase after that. Times are on the
-// host's monotonic clock, in ns.
+// Plan is the amounts allowed to a host from now on without further replies: Phase[i] until
+// Until[i], the last phase to the end. Times are on the host's monotonic clock, in ns.
 type Plan struct {
 	Phase [3]Amounts
 	Until [2]int64
@@ -84,7 +81,7 @@ type Host struct {
 	request  Request // the last request
 	plan     Plan
 	size     Amounts // budget in the last reply, or in terms; the smaller one if terms changed since
-	rescues  Amounts // part of size that all hosts share without the store
+	rescues  Amounts // part of size shared by all hosts without the store
 	rescue   Amounts // part of rescues
 	last     Reply   // the last reply received
 	heard    bool
@@ -94,8 +91,7 @@ type Host struct {
 	measured bool
 }
 
-// NewHost returns a host that holds nothing. Instance must differ between
-// processes.
+// NewHost returns a host without amounts. Instance must differ between processes.
 func NewHost(name string, instance int64, t Terms) *Host {
 	return &Host{
 		terms:   t,
@@ -106,10 +102,9 @@ func NewHost(name string, instance int64, t Terms) *Host {
 	}
 }
 
-// SetTerms changes the terms between calls. Interval and Deadline must not change. Smaller
-// amounts apply at once, also without the store: the rescue share shrinks with the budget's.
-// Nothing grows before a call has reported it, and after the first reply only the store grants
-// more.
+// SetTerms changes the terms between calls. Interval and Deadline must not change. Smaller amounts
+// apply at once, also without the store: the rescue share shrinks with the budget's. Nothing grows
+// before a call reported it, and after the first reply only the store grants more.
 func (h *Host) SetTerms(t Terms) {
 	held, same := h.plan.Phase, t.Size == h.terms.Size && t.Rescue == h.terms.Rescue
 	h.terms, h.request.Terms = t, t
@@ -131,17 +126,16 @@ func (h *Host) SetTerms(t Terms) {
 	}
 }
 
-// Plan returns the amounts that the host may use.
+// Plan returns the amounts allowed to the host.
 func (h *Host) Plan() Plan { return h.plan }
 
 // Heard returns the last reply received, and whether there was one.
 func (h *Host) Heard() (Reply, bool) { return h.last, h.heard }
 
-// Rescued reports whether the lease has ended.
+// Rescued reports whether the lease is over.
 func (h *Host) Rescued(now int64) bool { return now >= h.plan.Until[0] }
 
-// Request begins a call. It first releases the amounts that the host does not
-// need.
+// Request begins a call. It first releases the amounts unneeded by the host.
 func (h *Host) Request(now int64, counts Counts) Request {
 	demand := h.demand(now, counts)
 	if share := &h.plan.Phase[0]; !h.Rescued(now) {
@@ -170,9 +164,9 @@ func (h *Host) fallBack() {
 	}
 }
 
-// demand returns the rates that the packets since the last request needed. If a
-// bucket lacked tokens, the demand is at least one and a half times the share:
-// senders that adapt to the share never show how much more they could send.
+// demand returns the rates needed by the packets since the last request. If a bucket lacked tokens,
+// the demand is at least one and a half times the share: senders adapting to the share never show
+// how much more they could send.
 func (h *Host) demand(now int64, counts Counts) (demand [2]int64) {
 	elapsed, before := now-h.counted, h.counts
 	h.counted, h.counts = now, counts
@@ -227,8 +221,8 @@ func (h *Host) Reply(now int64, r Reply, increase bool) {
 	h.fallBack()
 }
 
-// Lost ends a call without a reply. A host that has never received a reply uses
-// its rescue share after its first failed call.
+// Lost ends a call without a reply. A host without any reply so far uses its rescue share after its
+// first failed call.
 func (h *Host) Lost(int64) {
 	if !h.heard {
 		h.fallBack()
@@ -254,9 +248,11 @@ func (t *Terms) Check() error {
 	case t.Rescue < 0 || t.Rescue > million:
 		return fmt.Errorf("rescue of %d millionths is not between 0 and %d", t.Rescue, million)
 	case t.Floor < 0 || t.Floor > MaxBurst || t.Packet < 0 || t.Packet > MaxBurst:
-		return fmt.Errorf("a floor of %d or a packet of %d tokens is not between 0 and %d", t.Floor, t.Packet, int64(MaxBurst))
+		return fmt.Errorf("a floor of %d or a packet of %d tokens is not between 0 and %d", t.Floor, t.Packet,
+			int64(MaxBurst))
 	case t.Interval < 1e6 || t.Interval > maxInterval || t.Deadline < 1e5 || t.Deadline > t.Interval:
-		return fmt.Errorf("interval %d ns, deadline %d ns: the interval must be 1ms to 1m, the deadline at least 100µs and at most the interval", t.Interval, t.Deadline)
+		return fmt.Errorf("interval %d ns, deadline %d ns: the interval must be 1ms to 1m, the deadline at least 100µs and at most the interval",
+			t.Interval, t.Deadline)
 	}
 	return nil
 }

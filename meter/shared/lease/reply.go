@@ -2,17 +2,17 @@ package lease
 
 import "fmt"
 
-// Reply is the store's answer. A host may use only one that passes Check.
+// Reply is the store's answer. A host may use a Reply only if it passes Check.
 type Reply struct {
 	Refused  Refusal
 	Time     int64 // store's clock, µs
 	Epoch    int64 // changes if the store loses its state
 	Share    Amounts
 	Rescue   Amounts
-	Spare    [2]int64 // rates that the host may keep in addition to its demand
+	Spare    [2]int64 // rates the host may keep in addition to its demand
 	Size     Amounts  // size of the budget: set by an operator, or the smallest of all hosts' policies
 	Hosts    int64    // number of hosts known to the store
-	Late     int64    // number of those hosts that are late
+	Late     int64    // number of late hosts among them
 	Learning bool
 	Replicas int64  // number of the server's replicas, -1: unknown
 	Smallest string // host with the smallest size, "" if all agree
@@ -26,13 +26,14 @@ const (
 	Granted  Refusal = iota
 	NameUsed         // another process uses the host's name
 	Interval         // the other hosts of the budget have another Interval or Deadline
-	TooMany          // the budget has MaxHosts hosts
+	TooMany          // the budget is full, with MaxHosts hosts
 	Stale            // a later request of the host arrived before
 )
 
 var refusals = [...]string{
-	"granted", "another shaper uses the same host name", "other hosts of the budget use another interval or deadline",
-	"the budget has too many hosts", "a later request of this host arrived before",
+	"granted", "another shaper uses the same host name",
+	"other hosts of the budget use another interval or deadline", "the budget has too many hosts",
+	"a later request of this host arrived before",
 }
 
 func (r Refusal) String() string {
@@ -89,5 +90,5 @@ func (r *Reply) Check() error {
 	return nil
 }
 
-// maxSpare is the largest Reply.Spare: a store computes it before it knows that a weight changed.
+// maxSpare is the largest Reply.Spare: a store computes it before it knows of a changed weight.
 const maxSpare = MaxRate * MaxWeight

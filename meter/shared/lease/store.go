@@ -2,9 +2,8 @@ package lease
 
 import "cmp"
 
-// Store is the state of one budget in a store. Call has the same steps and the
-// same arithmetic as store.lua on a server. Times are in µs. The zero Store has
-// lost its state.
+// Store is the state of one budget in a store. Call takes the same steps, in the same arithmetic,
+// as store.lua on a server. Times are in µs. The zero Store is a store after the loss of its state.
 type Store struct {
 	epoch              int64 // time of its first call
 	time               int64 // time of the last call; it never goes back
@@ -15,14 +14,14 @@ type Store struct {
 	size               Amounts
 	set                *Amounts   // size set by an operator
 	smallest           string     // host with the smallest size, "" if all agree
-	sum                Amounts    // the most that all hosts can hold; updated by each call
-	rescues            Amounts    // sum of the rescue shares that hosts may rise to; updated by each call
+	sum                Amounts    // maximum held by all hosts; updated by each call
+	rescues            Amounts    // sum of the rescue shares open to hosts; updated by each call
 	level              [2]float64 // rate per weight of hosts with a larger demand
 	spare              [2]float64 // rate per weight in addition to the demand
 	floor              [2]float64 // burst of a host without a rate
 	burst              [2]float64 // burst per rate, in addition to floor
 	rescue             amounts    // rescue share per weight
-	curb               amounts    // part of the demand beyond the amounts that hosts keep in any case
+	curb               amounts    // part of the demand beyond the amounts kept by hosts in any case
 	present, late      int64      // numbers of hosts
 	server             string     // the server's replication ID
 	replicas           int64
@@ -36,7 +35,7 @@ type amounts struct{ rate, burst [2]float64 }
 type member struct {
 	name                string
 	instance, sequence  int64
-	seen                int64 // time of the last reply that the host is known to have received
+	seen                int64 // time of the last reply known to have reached the host
 	called              int64 // time of its last call
 	weight, floor       int64
 	part                int64 // Terms.Rescue
@@ -50,9 +49,8 @@ type Server struct {
 	Replicas int64
 }
 
-// mostHeld returns the most that m can hold at the last survey. That is the
-// amount it reported. If the host is late, it may also rise to its rescue
-// share.
+// mostHeld returns the maximum held by m at the last survey: its reported amount or, if the host is
+// late, also its rescue share.
 func (s *Store) mostHeld(m *member) Amounts {
 	switch {
 	case m.called >= s.tick || s.tick-m.seen < s.lateness():
@@ -65,7 +63,7 @@ func (s *Store) mostHeld(m *member) Amounts {
 
 func (s *Store) lateness() int64 { return 3 * s.interval }
 
-// lease returns the time after which a lease has ended on any host's clock.
+// lease returns the time after which a lease is over on any host's clock.
 func (s *Store) lease() int64 { return 3*s.interval + 2*s.deadline + s.interval/4 }
 
 // Call processes a host's request at a time of the server's clock.
@@ -141,14 +139,14 @@ func (s *Store) Call(now int64, server Server, r *Request) Reply {
 	s.rescues = s.rescues.Plus(m.rescue)
 	return Reply{
 		Time: now, Epoch: s.epoch, Share: share, Rescue: rescue, Spare: s.spareOf(m), Size: s.size,
-		Hosts: int64(len(s.hosts)), Late: min(s.late, int64(len(s.hosts))), Learning: learning, Replicas: s.replicas, Smallest: s.smallest,
+		Hosts: int64(len(s.hosts)), Late: min(s.late, int64(len(s.hosts))), Learning: learning,
+		Replicas: s.replicas, Smallest: s.smallest,
 	}
 }
 
-// clock returns the time of a call. It never goes back: if the server's clock
-// does, time continues from the last call. Hosts call all the time. So after a
-// long time without a call, either the clock has jumped or no host could call,
-// and a silent host does not count as late.
+// clock returns the time of a call. It never goes back: if the server's clock does, time continues
+// from the last call. Hosts call all the time. So after a long time without a call, either the
+// clock has jumped or no host could call, and silent hosts do not count as late.
 func (s *Store) clock(server int64) int64 {
 	now := server + s.shift
 	switch {
@@ -207,10 +205,12 @@ func (s *Store) survey(now int64, server Server) {
 	for i := range 2 {
 		reserve := free.Rate[i] / 200
 		rest := s.fill(i, float64(free.Rate[i]-reserve), float64(weight))
-		rest = float64(rest*float64(s.present+1)) / float64(2*max(s.present, 1)) // with many hosts, half of the rest is kept for hosts whose demand rises first
+		// with many hosts, half of the rest is kept for hosts whose demand rises first
+		rest = float64(rest*float64(s.present+1)) / float64(2*max(s.present, 1))
 		s.spare[i] = (float64(reserve) + rest) / float64(max(weight, 1))
 		s.floor[i] = float64(min(floor, free.Burst[i]/(4*max(s.present, 1))))
-		s.burst[i] = (float64(free.Burst[i]) - float64(s.present)*s.floor[i]) / float64(max(free.Rate[s.paid(i)], 1))
+		s.burst[i] = (float64(
+			free.Burst[i]) - float64(s.present)*s.floor[i]) / float64(max(free.Rate[s.paid(i)], 1))
 		s.rescue.rate[i] = float64(s.size.Rate[i]) * float64(part) / million / float64(max(weights, 1))
 		s.rescue.burst[i] = float64(s.size.Burst[i]) * float64(part) / million / float64(max(weights, 1))
 	}
@@ -220,10 +220,9 @@ func (s *Store) survey(now int64, server Server) {
 	}
 }
 
-// curbs computes the shares if more is granted than the budget has. If the
-// lease of a host ends without another call, the host keeps the smaller of its
-// share and its rescue share until it rises to the rescue share. So no more
-// than the difference can be redistributed.
+// curbs computes the shares if more is granted than the budget holds. If the lease of a host ends
+// without another call, the host keeps the smaller of its share and its rescue share until it rises
+// to the rescue share. So no more than the difference can be redistributed.
 func (s *Store) curbs(free Amounts) {
 	var keep, beyond Amounts
 	for _, m := range s.hosts {
@@ -252,8 +251,7 @@ func less(a, b *member) bool {
 	) < 0
 }
 
-// paid returns the index of the rate that fills bucket i: that of C if E has
-// none (RFC 2697).
+// paid returns the index of the rate of bucket i: the rate of C if E is without one (RFC 2697).
 func (s *Store) paid(i int) int {
 	if s.size.Rate[i] == 0 {
 		return 0
@@ -261,9 +259,8 @@ func (s *Store) paid(i int) int {
 	return i
 }
 
-// fill computes the level of rate i: the rate per weight of the hosts that want
-// more, while all others get their demand (max-min fair). It returns the rate
-// that no host wants.
+// fill computes the level of rate i: the rate per weight of the hosts wanting more, while all
+// others get their demand (max-min fair). It returns the unwanted rate.
 func (s *Store) fill(i int, rate, weight float64) float64 {
 	level := rate / max(weight, 1)
 	for range maxRounds {
@@ -290,8 +287,8 @@ func (s *Store) fill(i int, rate, weight float64) float64 {
 	return 0
 }
 
-// maxRounds limits the search for a level. Each round satisfies at least one
-// more host. A remainder after that counts as free.
+// maxRounds limits the search for a level. Each round satisfies at least one more host. Then a
+// remainder counts as free.
 const maxRounds = 16
 
 // fair returns the share of a host with a demand.
@@ -307,7 +304,7 @@ func (s *Store) fair(m *member, demand [2]int64) (a Amounts) {
 	return a
 }
 
-// spareOf returns the rates that a host may keep in addition to its demand.
+// spareOf returns the rates a host may keep in addition to its demand.
 func (s *Store) spareOf(m *member) (spare [2]int64) {
 	for i := range spare {
 		spare[i] = int64(float64(m.weight) * s.spare[i])
@@ -315,10 +312,9 @@ func (s *Store) spareOf(m *member) (spare [2]int64) {
 	return spare
 }
 
-// rescueOf returns the new rescue share of a host that has one of has. All
-// rescue shares together stay within the budget: late hosts keep a share
-// granted when there were fewer hosts. A store that learns does not know all
-// hosts yet.
+// rescueOf returns the new rescue share of a host that has one of has. All rescue shares together
+// stay within the budget: late hosts keep a share granted when there were fewer hosts. A learning
+// store does not know all hosts yet.
 func (s *Store) rescueOf(m *member, has Amounts, learning bool) (a Amounts) {
 	for i := range 2 {
 		a.Rate[i] = int64(float64(m.weight) * s.rescue.rate[i])
@@ -335,10 +331,9 @@ func (s *Store) uncount(m *member) {
 	s.sum, s.rescues = s.sum.Minus(s.mostHeld(m)), s.rescues.Minus(m.rescue)
 }
 
-// grant returns the share of a host that holds at most holds. before is the
-// demand for which the level was computed. More may be granted than the budget
-// has, if a late host may rise to its rescue share; then every host gives back
-// its part.
+// grant returns the share of a host holding at most holds. before is the demand for which the level
+// was computed. More may be granted than the budget holds, if a late host may rise to its
+// rescue share; then every host gives back its part.
 func (s *Store) grant(m *member, holds Amounts, before [2]int64, frozen bool) Amounts {
 	free := s.size.Minus(s.sum)
 	want := s.fair(m, m.demand)
@@ -356,8 +351,10 @@ func (s *Store) grant(m *member, holds Amounts, before [2]int64, frozen bool) Am
 		return min(want, counted+free)
 	}
 	for i := range 2 {
-		want.Rate[i] = limit(want.Rate[i], must.Rate[i], holds.Rate[i], m.rescue.Rate[i], m.holds.Rate[i], free.Rate[i], s.curb.rate[i])
-		want.Burst[i] = limit(want.Burst[i], must.Burst[i], holds.Burst[i], m.rescue.Burst[i], m.holds.Burst[i], free.Burst[i], s.curb.burst[i])
+		want.Rate[i] = limit(want.Rate[i], must.Rate[i], holds.Rate[i], m.rescue.Rate[i], m.holds.Rate[i],
+			free.Rate[i], s.curb.rate[i])
+		want.Burst[i] = limit(want.Burst[i], must.Burst[i], holds.Burst[i], m.rescue.Burst[i],
+			m.holds.Burst[i], free.Burst[i], s.curb.burst[i])
 	}
 	return want
 }

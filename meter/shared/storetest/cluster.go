@@ -21,9 +21,8 @@ type Nodes struct {
 	client *redis.ClusterClient
 }
 
-// Cluster starts a cluster of three primaries that share all slots, and a
-// number of replicas, and waits until all of them agree. A node counts as down
-// after 5 s. kind is one returned by Kinds.
+// Cluster starts a cluster of three primaries which share all slots, and a number of replicas, and
+// waits until all of them agree. A node counts as down after 5 s. kind is one returned by Kinds.
 func Cluster(t testing.TB, kind string, replicas int, opts ...Option) *Nodes {
 	t.Helper()
 	c := &Nodes{t: t}
@@ -60,8 +59,7 @@ func Cluster(t testing.TB, kind string, replicas int, opts ...Option) *Nodes {
 	return c
 }
 
-// agree waits until every node reports that the cluster is ok, and knows n
-// nodes and the same replicas.
+// agree waits until every node reports the cluster as ok, and knows n nodes and the same replicas.
 func (c *Nodes) agree(n int) {
 	c.t.Helper()
 	Until(c.t, "cluster agrees", func() bool {
@@ -132,8 +130,7 @@ func (c *Nodes) Slot(key string) int {
 	return 0
 }
 
-// Owner returns the primary that owns a slot by its own account, and another
-// primary.
+// Owner returns the primary owning a slot by its own account, and another primary.
 func (c *Nodes) Owner(slot int) (owner, other *Server) {
 	c.t.Helper()
 	for _, s := range c.Primaries {
@@ -149,8 +146,8 @@ func (c *Nodes) Owner(slot int) (owner, other *Server) {
 	return owner, other
 }
 
-// Begin starts moving a slot to another primary: from then on the owner answers
-// ASK for keys of the slot that it does not have.
+// Begin starts moving a slot to another primary: from then on the owner answers ASK for missing
+// keys of the slot.
 func (c *Nodes) Begin(slot int, to *Server) {
 	c.t.Helper()
 	from, _ := c.Owner(slot)
@@ -175,7 +172,7 @@ func (c *Nodes) Move(slot int, to *Server) {
 		}
 		c.do(from, args...)
 	}
-	for _, s := range []*Server{to, from} { // the new owner first, so that the slot always has one
+	for _, s := range []*Server{to, from} { // the new owner first: the slot is never without one
 		c.do(s, "CLUSTER", "SETSLOT", slot, "NODE", c.ID(to))
 	}
 	Until(c.t, "all nodes know the slot's new owner", func() bool {
@@ -188,13 +185,14 @@ func (c *Nodes) Move(slot int, to *Server) {
 	})
 }
 
-// ownerOf returns the ID of the primary that owns a slot, as one node sees it.
+// ownerOf returns the ID of the primary owning a slot, as one node sees it.
 func (s *Server) ownerOf(slot int) string {
 	shards, _ := s.Client().ClusterShards(context.Background()).Result()
 	for _, shard := range shards {
 		for _, r := range shard.Slots {
 			for _, n := range shard.Nodes {
-				if r.Start <= int64(slot) && int64(slot) <= r.End && n.Role == "master" && n.Health == "online" {
+				if r.Start <= int64(slot) && int64(slot) <= r.End && n.Role == "master" &&
+					n.Health == "online" {
 					return n.ID
 				}
 			}

@@ -11,10 +11,9 @@ import (
 	"testing"
 )
 
-// Fake starts a server that answers each command with the bytes that answer
-// returns, which may be wrong in form or in content. It answers the commands by
-// which a client begins a connection itself. A nil answer closes the connection;
-// an empty one leaves the client without an answer. Calls of answer can be
+// Fake starts a server. Its replies are the bytes returned by answer, which may be wrong in form or
+// in content. It answers the first commands of a client's connection itself. A nil answer closes
+// the connection; an empty one leaves the client without an answer. Calls of answer can be
 // concurrent. It returns the address.
 func Fake(t testing.TB, answer func(command []string) []byte) (addr string) {
 	t.Helper()

@@ -19,8 +19,8 @@ import (
 	"time"
 )
 
-// Option changes the configuration of a server. By default it has no password,
-// no TLS, no memory limit, and stores nothing on disk.
+// Option changes the configuration of a server. By default it uses no password, no TLS and no
+// memory limit, and stores nothing on disk.
 type Option func(*options)
 
 type options struct {
@@ -35,8 +35,8 @@ func Password(password string) Option {
 	return func(o *options) { o.password = password }
 }
 
-// User adds a user with ACL rules, such as "~*", "+@all", "-evalsha". Without
-// rules it has all rights.
+// User adds a user with ACL rules, such as "~*", "+@all", "-evalsha". Without rules, all rights are
+// granted.
 func User(name, password string, rules ...string) Option {
 	if rules == nil {
 		rules = []string{"~*", "&*", "+@all"}
@@ -55,8 +55,8 @@ func MaxMemory(limit string) Option {
 	return Config("maxmemory "+limit, "maxmemory-policy noeviction")
 }
 
-// Persist keeps the data across Restart, in an append-only file that is synced
-// before each write is answered.
+// Persist keeps the data across Restart, in an append-only file, synced before each write is
+// answered.
 func Persist() Option {
 	return Config("appendonly yes", "appendfsync always")
 }
@@ -79,7 +79,8 @@ func (s *Server) lines() string {
 		)
 	}
 	if !s.options.sentinel {
-		lines = append(lines, `save ""`, "appendonly no", "repl-diskless-sync-delay 0", "repl-ping-replica-period 1")
+		lines = append(lines, `save ""`, "appendonly no", "repl-diskless-sync-delay 0",
+			"repl-ping-replica-period 1")
 		if p := s.options.password; p != "" {
 			lines = append(lines, "requirepass "+p, "masterauth "+p)
 		}
@@ -87,8 +88,7 @@ func (s *Server) lines() string {
 	return strings.Join(append(lines, s.options.lines...), "\n") + "\n"
 }
 
-// CertFile returns the file with the certificate of the authority that signed
-// the server's, in PEM.
+// CertFile returns the file with the certificate of the server's authority, in PEM.
 func (s *Server) CertFile() string { return s.certs.path("ca.crt") }
 
 // certs are the files of a server with TLS.
@@ -134,7 +134,11 @@ func makeCerts(t testing.TB, dir string) *certs {
 	for _, f := range []struct {
 		name, kind string
 		der        []byte
-	}{{"ca.crt", "CERTIFICATE", caDER}, {"server.crt", "CERTIFICATE", der}, {"server.key", "PRIVATE KEY", keyDER}} {
+	}{
+		{"ca.crt", "CERTIFICATE", caDER},
+		{"server.crt", "CERTIFICATE", der},
+		{"server.key", "PRIVATE KEY", keyDER},
+	} {
 		block := pem.EncodeToMemory(&pem.Block{Type: f.kind, Bytes: f.der})
 		if err := os.WriteFile(c.path(f.name), block, 0o600); err != nil {
 			t.Fatal(err)

@@ -14,13 +14,12 @@ import (
 // process is one run of a server.
 type process struct {
 	pid    int
-	ended  chan struct{} // closed when the process has been waited for
+	ended  chan struct{} // closed when the process was waited for
 	output *buffer
 }
 
-// spawn starts a process that the kernel kills when this one dies. The kernel
-// also kills it when the thread that started it ends, so one thread is kept for
-// the process.
+// spawn starts a process to be killed by the kernel when this one dies. The kernel also kills it at
+// the end of its starting thread, so one thread is kept for the process.
 func spawn(name string, args ...string) (*process, error) {
 	p := &process{ended: make(chan struct{}), output: new(buffer)}
 	started := make(chan error)
@@ -49,7 +48,8 @@ const limit = 5 * time.Minute
 // Until polls until the condition holds. It fails the test after limit.
 func Until(t testing.TB, event string, condition func() bool) {
 	t.Helper()
-	for end, wait := time.Now().Add(limit), time.Millisecond; !condition(); wait = min(2*wait, 20*time.Millisecond) {
+	for end, wait := time.Now().Add(limit), time.Millisecond; !condition(); wait = min(2*wait,
+		20*time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("waited for %v: %s", limit, event)
 		}
@@ -57,9 +57,8 @@ func Until(t testing.TB, event string, condition func() bool) {
 	}
 }
 
-// reserve returns a free port that stays reserved until the test ends. It is
-// held by a bound socket that does not listen: the kernel does not assign the
-// port to others, but lets a server bind it.
+// reserve returns a free port, reserved until the test ends. It is held by a bound socket without
+// listening: the kernel does not assign the port to others, but lets a server bind it.
 func reserve(t testing.TB) int {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
@@ -69,7 +68,8 @@ func reserve(t testing.TB) int {
 	t.Cleanup(func() { _ = syscall.Close(fd) })
 	err = errors.Join(
 		syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}),
-		syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1), // after Bind, which would otherwise share the port
+		// after Bind, which would otherwise share the port
+		syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1),
 	)
 	if err != nil {
 		t.Fatal(err)

@@ -78,12 +78,11 @@ func Proxy(t testing.TB, addr string) *TCPProxy {
 	return p
 }
 
-// Stall holds all bytes of a direction until Heal, like a network that loses
-// packets for a while: all bytes arrive in the end, but late.
+// Stall holds all bytes of a direction until Heal, like a network with losses for a while: all
+// bytes arrive in the end, but late.
 func (p *TCPProxy) Stall(d Direction) { p.change(func() { p.stalled |= d }) }
 
-// Cut discards all bytes of a direction until Heal. Then connections that have
-// lost bytes are closed.
+// Cut discards all bytes of a direction until Heal. Then connections with lost bytes are closed.
 func (p *TCPProxy) Cut(d Direction) { p.change(func() { p.cut |= d }) }
 
 // Delay delays the bytes of a direction.

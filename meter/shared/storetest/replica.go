@@ -11,25 +11,26 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Replica starts a replica of a primary, of the same kind and with the same
-// password, and waits until it has the primary's data. It is read-only.
+// Replica starts a replica of a primary, of the same kind and with the same password, and waits
+// until it holds the primary's data. It is read-only.
 func Replica(t testing.TB, primary *Server, opts ...Option) *Server {
 	t.Helper()
-	opts = append(primary.inherit(), append(opts, Config(fmt.Sprintf("replicaof 127.0.0.1 %d", primary.Port)))...)
+	opts = append(primary.inherit(),
+		append(opts, Config(fmt.Sprintf("replicaof 127.0.0.1 %d", primary.Port)))...)
 	r := start(t, primary.Kind, opts...)
 	primary.follows(r)
 	return r
 }
 
-// follows waits until a replica has the data of its primary and receives all
-// further writes.
+// follows waits until a replica holds the data of its primary and receives all further writes.
 func (s *Server) follows(r *Server) {
 	s.t.Helper()
 	Until(s.t, "replica is up", func() bool { return r.Info("replication", "master_link_status") == "up" })
 	Until(s.t, "replica is online", func() bool {
 		for i := range 10 {
 			line := s.Info("replication", fmt.Sprint("slave", i))
-			if strings.Contains(line, fmt.Sprintf("port=%d,", r.Port)) && strings.Contains(line, "state=online") {
+			if strings.Contains(line, fmt.Sprintf("port=%d,", r.Port)) &&
+				strings.Contains(line, "state=online") {
 				return true
 			}
 		}
@@ -37,7 +38,7 @@ func (s *Server) follows(r *Server) {
 	})
 }
 
-// inherit returns the options that a replica has in common with its primary.
+// inherit returns the options common to a replica and its primary.
 func (s *Server) inherit() []Option {
 	opts := []Option{Password(s.options.password)}
 	if s.certs != nil {
@@ -58,10 +59,9 @@ type Sentinels struct {
 	primary *Server
 }
 
-// Sentinel starts n Sentinels that watch a primary, and waits until all of them
-// know each other and the primary's replicas. They consider a primary down
-// after 5 s, and fail over if more than half of them agree. Start the
-// replicas first.
+// Sentinel starts n Sentinels to watch a primary, and waits until all of them know each other and
+// the primary's replicas. They consider a primary down after 5 s, and fail over if more than half
+// of them agree. Start the replicas first.
 func Sentinel(t testing.TB, primary *Server, n int) *Sentinels {
 	t.Helper()
 	w := &Sentinels{Name: "shaper", t: t, primary: primary}
@@ -80,7 +80,8 @@ func Sentinel(t testing.TB, primary *Server, n int) *Sentinels {
 	Until(t, "Sentinels know each other and the replicas", func() bool {
 		for _, s := range w.Servers {
 			m, err := s.master(w.Name)
-			if err != nil || m["num-other-sentinels"] != fmt.Sprint(n-1) || m["num-slaves"] != replicas || m["flags"] != "master" {
+			if err != nil || m["num-other-sentinels"] != fmt.Sprint(n-1) || m["num-slaves"] != replicas ||
+				m["flags"] != "master" {
 				return false
 			}
 		}
@@ -112,8 +113,7 @@ func (w *Sentinels) Addrs() []string {
 	return addrs
 }
 
-// Options returns the options of a client that asks the Sentinels for the
-// primary.
+// Options returns the options for a client to ask the Sentinels for the primary.
 func (w *Sentinels) Options() *redis.FailoverOptions {
 	return &redis.FailoverOptions{
 		MasterName: w.Name, SentinelAddrs: w.Addrs(), Password: w.primary.options.password,

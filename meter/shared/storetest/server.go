@@ -22,7 +22,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// programs are the servers that Each looks for, and how to install them.
+// programs are the servers run by Each, and how to install them.
 var programs = []struct{ name, install string }{
 	{"redis", "apt-get install redis-server"},
 	{"valkey", "apt-get install valkey-server"},
@@ -45,7 +45,7 @@ type Server struct {
 	client *redis.Client
 }
 
-// Each runs f for every installed server, in subtests that run in parallel.
+// Each runs f for every installed server, in parallel subtests.
 func Each(t *testing.T, f func(t *testing.T, s *Server), opts ...Option) {
 	t.Helper()
 	for _, p := range programs {
@@ -101,7 +101,7 @@ func need(t testing.TB, kind string) {
 			missing += p.install
 		}
 	}
-	if os.Getenv("CI") != "" && kind == programs[0].name { // not every release has the other
+	if os.Getenv("CI") != "" && kind == programs[0].name { // the other one is missing in some releases
 		t.Fatal(missing)
 	}
 	t.Skip(missing)
@@ -166,8 +166,7 @@ func (s *Server) launch() {
 	})
 }
 
-// answers reports whether the server answers PING with PONG, or with an error
-// other than that it is loading.
+// answers reports whether the server answers PING with PONG, or with an error other than loading.
 func (s *Server) answers() bool {
 	conn, err := net.DialTimeout("tcp", s.Addr, time.Second)
 	if err != nil {
@@ -233,7 +232,7 @@ func (s *Server) Pause() {
 	Until(s.t, s.Kind+" stops", func() bool { return s.state() == "T" })
 }
 
-// Resume continues a server that Pause stopped.
+// Resume continues a server after Pause.
 func (s *Server) Resume() {
 	s.t.Helper()
 	s.signal(syscall.SIGCONT)
@@ -299,8 +298,7 @@ func (s *Server) URLOf(user, password string) string {
 	return u.String()
 }
 
-// TLS returns a client configuration that trusts the server, or nil without the
-// option TLS.
+// TLS returns a client configuration trusting the server, or nil without the option TLS.
 func (s *Server) TLS() *tls.Config {
 	if s.certs == nil {
 		return nil

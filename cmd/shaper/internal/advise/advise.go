@@ -14,10 +14,10 @@ import (
 
 // Options are the questions.
 type Options struct {
-	Want
+	LossTarget
 	Rate   meter.Rate    // CIR; zero: none
 	Peak   meter.Rate    // PIR, and CIR + EIR
-	Target meter.Rate    // goodput that TCP is to reach; zero: none
+	Target meter.Rate    // goodput for TCP to reach; zero: none
 	RTT    time.Duration // 0: as measured in the capture
 	Flows  int           // TCP flows at one time; 0: as in the capture
 }
@@ -28,7 +28,7 @@ const FewPackets = 100
 // Collector collects the packets of a capture by meter.
 type Collector struct {
 	plan        *dataplane.Plan
-	classes     []*Stream // nil: not collected; the same one for classes that use one meter
+	classes     []*Stream // nil: not collected; classes sharing a meter share a stream
 	connections *Connections
 	total       dataplane.Count
 	first, last int64 // ns
@@ -55,8 +55,8 @@ func NewCollector(plan *dataplane.Plan) *Collector {
 	return c
 }
 
-// refusal returns why there is no advice about a meter, or "". Advice needs buckets of bytes with a
-// constant rate, and all packets that draw from them.
+// refusal returns the reason why a meter gets no advice, or "". Advice needs buckets of bytes with
+// a constant rate, and all packets drawing from them.
 func refusal(plan *dataplane.Plan, stage int) string {
 	s := &plan.Stages[stage]
 	if s.Customers {
@@ -74,25 +74,30 @@ func refusal(plan *dataplane.Plan, stage int) string {
 		return fmt.Sprintf("a %v has no burst", s.Kind)
 	case bucket.Warmup > 0:
 		return "the rate of its meter is not constant (warmup)"
-	case slices.ContainsFunc(plan.Stages, func(other dataplane.PlanStage) bool { return other.Then == stage }):
+	case slices.ContainsFunc(plan.Stages,
+		func(other dataplane.PlanStage) bool { return other.Then == stage }):
 		return "other meters are chained to its meter"
 	}
 	return ""
 }
 
-// caveats warns about properties of the meter of a class that the advice ignores.
+// caveats warns about properties of a class's meter beyond the advice.
 func (a *Advice) caveats(class string, plan *dataplane.Plan, s *dataplane.PlanStage, keys int) {
 	if s.Initial.Den != 0 {
-		a.warn("class %s: the bursts are for buckets that start full, not at %s", class, say.Percent(s.Initial.Num, s.Initial.Den)+" %")
+		a.warn("class %s: the bursts are for buckets that start full, not at %s", class,
+			say.Percent(s.Initial.Num, s.Initial.Den)+" %")
 	}
 	if s.Aware {
 		a.warn("class %s: the bursts are for packets whose input color is green", class)
 	}
 	if s.Then >= 0 {
-		a.warn("class %s: the bursts are those of its first meter; meter %s behind it can color more packets", class, plan.Stages[s.Then].Name)
+		a.warn("class %s: the bursts are those of its first meter; meter %s behind it can color more packets",
+			class, plan.Stages[s.Then].Name)
 	}
 	if s.Keyed() && keys > s.Keys {
-		a.warn("class %s: its meter has room for %s of the %s: the bursts are for a meter that keeps all keys", class, say.Grouped(int64(s.Keys)), say.Count(keys, "key"))
+		a.warn(
+			"class %s: its meter has room for %s of the %s: the bursts are for a meter that keeps all keys",
+			class, say.Grouped(int64(s.Keys)), say.Count(keys, "key"))
 	}
 }
 
@@ -149,28 +154,31 @@ func (c *Capture) Rate() float64 {
 	return float64(c.Bytes) * 8e9 / float64(c.DurationNS)
 }
 
-// Bursts has the bursts that packets need at a rate.
+// Bursts lists the bursts needed at a rate.
 type Bursts struct {
-	Rate       string          `json:"rate"`
-	RateBits   int64           `json:"rate_bit_s"`
-	Offered    dataplane.Count `json:"offered"`
-	Keys       int             `json:"keys,omitempty"`              // of a per-key meter
-	NoLoss     int             `json:"keys_without_loss,omitempty"` // keys of so few packets that the wanted loss is none
-	LossFree   int64           `json:"loss_free_burst"`
-	LowerBound bool            `json:"lower_bound"` // TCP had been throttled; otherwise it would send larger bursts
-	Frontier   []Point         `json:"frontier"`
-	Meters     []Suggestion    `json:"meters"` // with the smallest bursts for the wanted loss of each key
-	hungry     int32           // key that needs the loss-free burst
+	Rate     string          `json:"rate"`
+	RateBits int64           `json:"rate_bit_s"`
+	Offered  dataplane.Count `json:"offered"`
+	Keys     int             `json:"keys,omitempty"` // of a per-key meter
+	// keys of too few packets to lose any within the wanted loss
+	NoLoss   int   `json:"keys_without_loss,omitempty"`
+	LossFree int64 `json:"loss_free_burst"`
+	// TCP had been throttled; otherwise it would send larger bursts
+	LowerBound bool         `json:"lower_bound"`
+	Frontier   []Point      `json:"frontier"`
+	Meters     []Suggestion `json:"meters"` // with the smallest bursts for the wanted loss of each key
+	hungry     int32        // key needing the loss-free burst
 }
 
 // Suggestion is a meter in the syntax of --meter.
 type Suggestion struct {
-	Meter  string       `json:"meter"`
-	Worst  *KeyColors   `json:"worst_key,omitempty"` // of a per-key meter: the key that loses the largest share
+	Meter string `json:"meter"`
+	// of a per-key meter: the key losing the largest share
+	Worst  *KeyColors   `json:"worst_key,omitempty"`
 	Params meter.Params `json:"-"`
 }
 
-// AtRate has the bursts of a token bucket at a rate.
+// AtRate lists the bursts of a token bucket at a rate.
 type AtRate struct {
 	Rate     string `json:"rate"`
 	RateBits int64  `json:"rate_bit_s"`
@@ -179,7 +187,7 @@ type AtRate struct {
 	Percent  int64  `json:"burst_loss_1_percent"`   // drops at most 1 %
 }
 
-// Class is the answer for the classes of a policy that use one meter.
+// Class is the answer for all classes sharing a meter.
 type Class struct {
 	Name      string          `json:"name"`                     // of several classes, separated by commas
 	Meter     string          `json:"meter"`                    // its present parameters
@@ -196,11 +204,12 @@ func Without(o Options) (*Advice, error) {
 	return a, a.close(o, 0)
 }
 
-// Advise answers the questions about the packets so far. If the policy has meters, their rates
-// are used instead of those of the options.
+// Advise answers the questions about the packets so far. Rates of the policy's meters replace those
+// of the options.
 func (c *Collector) Advise(o Options) (*Advice, error) {
 	a := &Advice{Warnings: []string{}, Capture: &Capture{
-		Count: c.total, DurationNS: c.last - c.first, Enough: c.total.Packets >= FewPackets, TCP: c.connections.Throttle(),
+		Count: c.total, DurationNS: c.last - c.first, Enough: c.total.Packets >= FewPackets,
+		TCP: c.connections.Throttle(),
 	}}
 	var done []*Stream
 	for i, s := range c.classes {
@@ -240,7 +249,8 @@ func (c *Collector) Advise(o Options) (*Advice, error) {
 	}
 	switch {
 	case !a.Capture.Enough:
-		a.warn("only %s: too few to advise a burst; the figures describe these packets and no others", say.Count(a.Capture.Packets, "packet"))
+		a.warn("only %s: too few to advise a burst; the figures describe these packets and no others",
+			say.Count(a.Capture.Packets, "packet"))
 	case o.RTT == 0 && t.Senders > 0:
 		a.warn("the RTT is unknown, because the capture has no handshake and no answers: give --rtt to see what TCP gets")
 	}
@@ -261,7 +271,7 @@ func (c *Collector) names(s *Stream) string {
 	return strings.Join(names, ", ")
 }
 
-// close adds what TCP gets, and the policy. mss is the MSS of the flows, or 0.
+// close adds the closed loop and the policy. mss is the MSS of the flows, or 0.
 func (a *Advice) close(o Options, mss int64) (err error) {
 	if o.RTT > 0 {
 		if a.ClosedLoop, err = closedLoop(o, mss); err != nil {
@@ -286,7 +296,7 @@ func (s *Stream) whole(a *Advice, o Options) (err error) {
 			meter.TRTCM{CIR: o.Rate, PIR: o.Peak},
 			meter.TRTCM4115{CIR: o.Rate, EIR: meter.BitRate(pir - cir)},
 		}
-		if a.Bursts, err = s.bursts(o.Rate, like, o.Want); err != nil {
+		if a.Bursts, err = s.bursts(o.Rate, like, o.LossTarget); err != nil {
 			return err
 		}
 		a.LowerBound = a.Capture.TCP.Throttled
@@ -297,7 +307,7 @@ func (s *Stream) whole(a *Advice, o Options) (err error) {
 
 // class answers for classes with a meter of these parameters.
 func (s *Stream) class(p meter.Params, o Options) (*Class, error) {
-	b, err := s.bursts(p.Buckets()[0].Rate, []meter.Params{p}, o.Want)
+	b, err := s.bursts(p.Buckets()[0].Rate, []meter.Params{p}, o.LossTarget)
 	if err != nil {
 		return nil, err
 	}
@@ -311,13 +321,17 @@ func (s *Stream) class(p meter.Params, o Options) (*Class, error) {
 	return c, nil
 }
 
-// bursts returns the frontier at a rate, and the meters with the bursts that do what is wanted.
-func (s *Stream) bursts(rate meter.Rate, meters []meter.Params, w Want) (*Bursts, error) {
-	d, err := s.at(rate)
+// bursts returns the curve of burst and loss at a rate, and the meters with the smallest bursts
+// whose losses stay within w.
+func (s *Stream) bursts(rate meter.Rate, meters []meter.Params, w LossTarget) (*Bursts, error) {
+	d, err := s.demandAt(rate)
 	if err != nil {
 		return nil, err
 	}
-	b := &Bursts{Rate: rate.String(), Offered: s.Total(), LossFree: d.lossFree, hungry: d.hungry, Meters: make([]Suggestion, len(meters))}
+	b := &Bursts{
+		Rate: rate.String(), Offered: s.Total(), LossFree: d.lossFree, hungry: d.hungry,
+		Meters: make([]Suggestion, len(meters)),
+	}
 	b.RateBits, _ = rate.Bits()
 	if s.numbers != nil {
 		b.Keys = len(s.keys)
@@ -330,8 +344,8 @@ func (s *Stream) bursts(rate meter.Rate, meters []meter.Params, w Want) (*Bursts
 	if b.Frontier, err = d.frontier(); err != nil {
 		return nil, err
 	}
-	return b, each(len(meters), func(i int) error {
-		p, err := s.fit(meters[i], w)
+	return b, parallel(len(meters), func(i int) error {
+		p, err := s.fitBursts(meters[i], w)
 		if err != nil {
 			return err
 		}
@@ -362,12 +376,13 @@ func (s *Stream) atRates(wanted meter.Rate, average float64) ([]AtRate, error) {
 	slices.SortFunc(rates, meter.Rate.Cmp)
 	rates = slices.CompactFunc(rates, func(a, b meter.Rate) bool { return a.Cmp(b) == 0 })
 	list := make([]AtRate, len(rates))
-	permille, percent := s.allowed(dataplane.Fraction{Num: 1, Den: 1000}), s.allowed(dataplane.Fraction{Num: 1, Den: 100})
-	err := each(len(rates), func(i int) error {
+	permille, percent := s.allowed(dataplane.Fraction{Num: 1, Den: 1000}),
+		s.allowed(dataplane.Fraction{Num: 1, Den: 100})
+	err := parallel(len(rates), func(i int) error {
 		r := rates[i]
 		list[i].Rate = r.String()
 		list[i].RateBits, _ = r.Bits()
-		d, err := s.at(r)
+		d, err := s.demandAt(r)
 		if err != nil {
 			return err
 		}
@@ -397,7 +412,8 @@ func oneLine(p meter.Params) string {
 	kind := p.Kind().Info()
 	words := []string{kind.Name}
 	for _, name := range slices.Concat(kind.Required, kind.Optional) {
-		if v := meter.Field(p, name); slices.Contains(kind.Required, name) || v != meter.Field(kind.Defaults, name) {
+		if v := meter.Field(p, name); slices.Contains(kind.Required, name) ||
+			v != meter.Field(kind.Defaults, name) {
 			words = append(words, fmt.Sprintf("%s=%v", name, v))
 		}
 	}

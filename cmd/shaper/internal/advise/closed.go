@@ -11,24 +11,25 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// ClosedLoop is what TCP gets through policers and queues of a rate, by the model of tcpmodel.
+// ClosedLoop is the throughput of TCP through policers and queues of a rate, by the model of
+// tcpmodel.
 type ClosedLoop struct {
-	Rate   int64         `json:"rate_bit_s"`
-	RTT    time.Duration `json:"rtt_ns"`
-	MSS    int           `json:"mss"`
-	BDP    int64         `json:"bdp_bytes"` // rate * RTT
-	Gates  []Gate        `json:"gates"`
-	Target *Target       `json:"target,omitempty"`
+	Rate        int64         `json:"rate_bit_s"`
+	RTT         time.Duration `json:"rtt_ns"`
+	MSS         int           `json:"mss"`
+	BDP         int64         `json:"bdp_bytes"` // rate * RTT
+	Bottlenecks []Bottleneck  `json:"gates"`
+	Target      *Target       `json:"target,omitempty"`
 }
 
-// Gate is a policer with a burst, or a queue with a delay.
-type Gate struct {
+// Bottleneck is a policer with a burst, or a queue with a delay.
+type Bottleneck struct {
 	Burst   int64         `json:"burst,omitempty"`    // bytes
 	Delay   time.Duration `json:"limit_ns,omitempty"` // of the queue
 	Results []Goodput     `json:"results"`
 }
 
-// Goodput is what flows get.
+// Goodput is the payload rate delivered to the receivers of some TCP flows.
 type Goodput struct {
 	Control string  `json:"congestion_control"`
 	Flows   int     `json:"flows"`
@@ -38,7 +39,7 @@ type Goodput struct {
 }
 
 const (
-	timestamps = 12 // bytes of a packet that the MSS includes (RFC 6691 §2, RFC 7323 §3.2)
+	timestamps = 12 // bytes of options within the MSS (RFC 6691 §2, RFC 7323 §3.2)
 	manyFlows  = 4  // in the answer beside 1, if nothing tells their number
 	// The model takes a time in proportion to the rate, 0.1 to 0.2 s for each row at 1 Gbit/s. So fast
 	// rates have fewer rows, and faster ones none.
@@ -46,7 +47,7 @@ const (
 	fastest = 2_000_000_000
 )
 
-// closedLoop computes what TCP gets at a rate. It returns nil for a rate that is too fast.
+// closedLoop computes the throughput of TCP at a rate. It returns nil for rates above fastest.
 func closedLoop(o Options, mss int64) (*ClosedLoop, error) {
 	bits, _ := o.Rate.Bits()
 	if bits > fastest {
@@ -74,11 +75,11 @@ func closedLoop(o Options, mss int64) (*ClosedLoop, error) {
 	slices.Sort(bursts)
 	for _, b := range slices.Compact(bursts) {
 		if b >= int64(c.MSS)+tcpmodel.DefaultHeader {
-			c.Gates = append(c.Gates, Gate{Burst: b})
+			c.Bottlenecks = append(c.Bottlenecks, Bottleneck{Burst: b})
 		}
 	}
 	for _, d := range []time.Duration{20 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond} {
-		c.Gates = append(c.Gates, Gate{Delay: d})
+		c.Bottlenecks = append(c.Bottlenecks, Bottleneck{Delay: d})
 	}
 	flows := []int{1, cmp.Or(o.Flows, manyFlows)}
 	slices.Sort(flows)
@@ -91,14 +92,14 @@ func closedLoop(o Options, mss int64) (*ClosedLoop, error) {
 			}
 		}
 	}
-	for i := range c.Gates {
-		c.Gates[i].Results = slices.Clone(results)
+	for i := range c.Bottlenecks {
+		c.Bottlenecks[i].Results = slices.Clone(results)
 	}
-	columns := len(c.Gates[0].Results)
-	err := each(len(c.Gates)*columns, func(i int) error {
-		gate := &c.Gates[i/columns]
-		out := &gate.Results[i%columns]
-		bottleneck, err := gate.bottleneck(o.Rate)
+	columns := len(c.Bottlenecks[0].Results)
+	err := parallel(len(c.Bottlenecks)*columns, func(i int) error {
+		b := &c.Bottlenecks[i/columns]
+		out := &b.Results[i%columns]
+		bottleneck, err := b.model(o.Rate)
 		if err != nil {
 			return err
 		}
@@ -114,7 +115,8 @@ func closedLoop(o Options, mss int64) (*ClosedLoop, error) {
 	return c, err
 }
 
-// search finds what the target needs. Without one it is 90 % of the rate.
+// search finds the smallest burst and the smallest queue to reach o.Target, by default 90 % of the
+// rate.
 func (c *ClosedLoop) search(o Options) (err error) {
 	t := &Target{Goodput: c.Rate * 9 / 10, Control: tcpmodel.CUBIC.String(), Flows: max(o.Flows, 1)}
 	if n, _ := o.Target.Bits(); n > 0 {
@@ -122,7 +124,7 @@ func (c *ClosedLoop) search(o Options) (err error) {
 	}
 	c.Target = t
 	path := tcpmodel.Path{RTT: c.RTT, MSS: c.MSS, Flows: t.Flows}
-	return each(2, func(i int) (err error) {
+	return parallel(2, func(i int) (err error) {
 		if i == 0 {
 			t.Burst, _, err = tcpmodel.SmallestBurst(path, o.Rate, t.Goodput)
 		} else {
@@ -135,20 +137,20 @@ func (c *ClosedLoop) search(o Options) (err error) {
 // MaxFlows is the maximum number of flows.
 const MaxFlows = tcpmodel.MaxFlows
 
-// fairQueue is the default queue of policies, without its limit: CoDel of each flow works as that of the
-// one queue of the model.
+// fairQueue is the default queue of policies without its limit: each flow's CoDel works as the
+// CoDel of the model's single queue.
 func fairQueue(rate meter.Rate) queue.Config {
 	return queue.Config{Rate: rate, CoDel: queue.CoDelAt(rate)}
 }
 
-// bottleneck returns the policer or the queue.
-func (g *Gate) bottleneck(rate meter.Rate) (tcpmodel.Bottleneck, error) {
-	if g.Delay > 0 {
+// model returns the policer or the queue of package tcpmodel.
+func (b *Bottleneck) model(rate meter.Rate) (tcpmodel.Bottleneck, error) {
+	if b.Delay > 0 {
 		c := fairQueue(rate)
-		c.Time = g.Delay
+		c.Time = b.Delay
 		return tcpmodel.Queue(c), nil
 	}
-	p, err := meter.TokenBucket{Rate: rate, Burst: g.Burst}.Profile()
+	p, err := meter.TokenBucket{Rate: rate, Burst: b.Burst}.Profile()
 	if err != nil {
 		return nil, err
 	}

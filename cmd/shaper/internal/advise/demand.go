@@ -7,25 +7,26 @@ import (
 
 // demand is the demand of a stream on a token bucket of a rate.
 //
-// A bucket of any size lacks at most as much as a bucket that never drops. So when that one is
-// full, all are, and a busy period begins with the next packet. A bucket drops nothing in a period
-// whose peak it holds. So only the periods with larger peaks are run through a meter.
+// A bucket that drops packets is never short of more bytes than a bucket so large that it drops
+// none. If the large one is full, all are full, and the next packet starts a busy period. A bucket
+// as large as a period's peak drops nothing in it, so only periods with larger peaks are run
+// through a meter.
 type demand struct {
 	*Stream
 	rate     meter.Rate
 	periods  []period
-	lossFree int64 // smallest burst that drops nothing, bytes: the highest peak
-	hungry   int32 // key of that peak
+	lossFree int64 // smallest burst without drops, bytes: the highest peak
+	hungry   int32 // key with the highest peak
 }
 
 // period is a busy period.
 type period struct {
 	from, to int   // packets
-	peak     int64 // most that the bucket that never drops lacks to be full, bytes
+	peak     int64 // largest fill deficit of a bucket without drops, bytes
 }
 
-// at returns the demand at a rate. Each key has a bucket of its own.
-func (s *Stream) at(rate meter.Rate) (*demand, error) {
+// demandAt returns the demand at a rate, with a bucket for each key.
+func (s *Stream) demandAt(rate meter.Rate) (*demand, error) {
 	d := &demand{Stream: s, rate: rate}
 	largest := s.Total().Bytes + 1 // never drops
 	p, err := meter.TokenBucket{Rate: rate, Burst: largest}.Profile()
@@ -53,15 +54,15 @@ func (s *Stream) at(rate meter.Rate) (*demand, error) {
 	return d, nil
 }
 
-// losses are the packets that a token bucket drops.
+// losses are the packets dropped by a token bucket.
 type losses struct {
 	dataplane.Count
-	worst int32           // the key that loses the largest share of its packets
-	most  dataplane.Count // packets that it loses
+	worst int32           // key losing the largest share of its packets
+	most  dataplane.Count // packets lost by this key
 }
 
-// dropped counts the packets that a burst drops. It stops when a key has lost more packets than most
-// has for it, and returns false then. nil means no limit.
+// dropped counts the packets dropped with a burst. It stops and returns false if a key loses more
+// packets than most allows. A nil most is no limit.
 func (d *demand) dropped(burst int64, most []int64) (n losses, all bool, err error) {
 	p, err := meter.TokenBucket{Rate: d.rate, Burst: max(burst, 1)}.Profile()
 	if err != nil {
@@ -88,14 +89,16 @@ func (d *demand) dropped(burst int64, most []int64) (n losses, all bool, err err
 				return n, false, nil
 			}
 		}
-		if compareShares(lost.Packets, d.keys[key].Offered.Packets, n.most.Packets, d.keys[n.worst].Offered.Packets) > 0 {
+		if compareShares(lost.Packets, d.keys[key].Offered.Packets, n.most.Packets,
+			d.keys[n.worst].Offered.Packets) > 0 {
 			n.worst, n.most = key, lost
 		}
 	}
 	return n, true, nil
 }
 
-// smallest returns the smallest burst that drops at most some packets of each key.
+// smallest returns the smallest burst with which each key loses at most its number of packets in
+// most.
 func (d *demand) smallest(most []int64) (int64, error) {
 	return smallest(1, d.lossFree, func(burst int64) (bool, error) {
 		_, all, err := d.dropped(burst, most)
@@ -103,11 +106,12 @@ func (d *demand) smallest(most []int64) (int64, error) {
 	})
 }
 
-// Point is a point of the frontier.
+// Point is a burst and its loss, on the frontier between small bursts and few losses.
 type Point struct {
-	Burst   int64           `json:"burst"`               // bytes
-	Dropped dataplane.Count `json:"dropped"`             // by a token bucket
-	Worst   *KeyColors      `json:"worst_key,omitempty"` // of a per-key meter: the key that loses the largest share
+	Burst   int64           `json:"burst"`   // bytes
+	Dropped dataplane.Count `json:"dropped"` // by a token bucket
+	// of a per-key meter: the key losing the largest share
+	Worst *KeyColors `json:"worst_key,omitempty"`
 }
 
 // perOctave is the number of bursts of a frontier between a burst and its double.
@@ -118,13 +122,14 @@ func (d *demand) frontier() ([]Point, error) {
 	var points []Point
 	for base := max(d.largest(), 1); base < d.lossFree; base *= 2 {
 		for i := int64(0); i < perOctave; i++ {
-			if b := base + base*i/perOctave; b < d.lossFree && (len(points) == 0 || b > points[len(points)-1].Burst) {
+			if b := base + base*i/perOctave; b < d.lossFree &&
+				(len(points) == 0 || b > points[len(points)-1].Burst) {
 				points = append(points, Point{Burst: b})
 			}
 		}
 	}
 	points = append(points, Point{Burst: d.lossFree})
-	return points, each(len(points), func(i int) (err error) {
+	return points, parallel(len(points), func(i int) (err error) {
 		n, _, err := d.dropped(points[i].Burst, nil)
 		points[i].Dropped = n.Count
 		if d.numbers != nil {

@@ -125,7 +125,7 @@ func TestLossFree(t *testing.T) {
 	for range 100 {
 		s, rate := randomStream(r, 300), randomRate(r)
 		s.group()
-		d, err := s.at(rate)
+		d, err := s.demandAt(rate)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +145,7 @@ func TestFrontier(t *testing.T) {
 	for range 15 {
 		s, rate := randomStream(r, 200), randomRate(r)
 		s.group()
-		d, err := s.at(rate)
+		d, err := s.demandAt(rate)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -198,7 +198,7 @@ func TestSmallest(t *testing.T) {
 		s, rate := randomStream(r, 300), randomRate(r)
 		loss := dataplane.Fraction{Num: r.Int64N(20), Den: 100}
 		s.group()
-		d, err := s.at(rate)
+		d, err := s.demandAt(rate)
 		if err != nil {
 			t.Fatal(err)
 		}

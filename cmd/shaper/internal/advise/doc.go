@@ -1,3 +1,3 @@
-// Package advise finds the bursts of policers: those that the packets of a capture need, and
-// those that TCP needs to fill a rate.
+// Package advise finds bursts of policers: those needed by the packets of a capture, and those
+// needed by TCP to fill a rate.
 package advise

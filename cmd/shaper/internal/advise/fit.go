@@ -12,43 +12,43 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// Want is the share of the packets of each key that a meter may color red, and yellow or red. A meter
-// without keys has one.
-type Want struct{ Loss, Excess dataplane.Fraction }
+// LossTarget is the maximum share of each key's packets to be colored red, and yellow or red. A
+// meter without keys counts as one key.
+type LossTarget struct{ Loss, Excess dataplane.Fraction }
 
-// fit returns a meter like p with the smallest bursts that do what is wanted: with one byte less
-// in a burst, too many packets are red, or not green.
-func (s *Stream) fit(p meter.Params, w Want) (meter.Params, error) {
+// fitBursts returns a meter like p with the smallest bursts whose losses stay within w: with a
+// burst one byte smaller, too many packets are red, or not green.
+func (s *Stream) fitBursts(p meter.Params, w LossTarget) (meter.Params, error) {
 	red, excess := s.allowed(w.Loss), s.allowed(w.Excess)
-	at, err := s.at(p.Buckets()[0].Rate) // of C
+	committed, err := s.demandAt(p.Buckets()[0].Rate) // on bucket C
 	if err != nil {
 		return nil, err
 	}
 	switch p := p.(type) {
 	case meter.TokenBucket:
-		p.Burst, err = at.smallest(red)
+		p.Burst, err = committed.smallest(red)
 		return p, err
 	case meter.SRTCM: // C sees all packets, as a token bucket does (RFC 2697 §3)
-		if p.CBS, err = at.smallest(excess); err == nil {
+		if p.CBS, err = committed.smallest(excess); err == nil {
 			p.EBS, err = s.fitSecond(red, func(burst int64) meter.Params { p.EBS = burst; return p })
 		}
 		return p, err
 	case meter.TRTCM4115: // C sees all packets (RFC 4115 §3)
-		if p.CBS, err = at.smallest(excess); err == nil {
+		if p.CBS, err = committed.smallest(excess); err == nil {
 			p.EBS, err = s.fitSecond(red, func(burst int64) meter.Params { p.EBS = burst; return p })
 		}
 		return p, err
-	case meter.TRTCM: // P sees all packets, C those that fit P (RFC 2698 §3)
-		peak, err := s.at(p.PIR)
+	case meter.TRTCM: // P sees all packets, C those conforming to P (RFC 2698 §3)
+		peak, err := s.demandAt(p.PIR)
 		if err != nil {
 			return nil, err
 		}
 		if p.PBS, err = peak.smallest(red); err != nil {
 			return nil, err
 		}
-		p.CBS, err = smallest(1, at.lossFree, func(burst int64) (bool, error) {
+		p.CBS, err = smallest(1, committed.lossFree, func(burst int64) (bool, error) {
 			if p.PBS == peak.lossFree { // C sees all packets
-				_, all, err := at.dropped(burst, excess)
+				_, all, err := committed.dropped(burst, excess)
 				return all, err
 			}
 			p.CBS = burst
@@ -90,8 +90,9 @@ func (s *Stream) fitSecond(red []int64, with func(burst int64) meter.Params) (in
 	})
 }
 
-// smallest returns a burst from least to enough that holds, while one byte less does not. A larger
-// burst can lose more packets, so there may be several; enough holds.
+// smallest returns a burst between least and enough for which holds is true, but false for one byte
+// less. A larger burst can lose more packets, so there may be several. holds must be true for
+// enough.
 func smallest(least, enough int64, holds func(burst int64) (bool, error)) (int64, error) {
 	for least < enough {
 		middle := least + (enough-least)/2
@@ -108,8 +109,8 @@ func smallest(least, enough int64, holds func(burst int64) (bool, error)) (int64
 	return enough, nil
 }
 
-// each calls f with 0 to n-1 on all CPUs, and returns the errors.
-func each(n int, f func(i int) error) error {
+// parallel calls f with 0 to n-1 on all CPUs, and joins the errors.
+func parallel(n int, f func(i int) error) error {
 	errs := make([]error, n)
 	var next atomic.Int64
 	var wait sync.WaitGroup

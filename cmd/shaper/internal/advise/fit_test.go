@@ -80,7 +80,7 @@ func overflow(c, e *exact, at int64, p meter.Params) {
 }
 
 // holds reports whether the wanted shares hold for each key. A token bucket has no yellow.
-func (w Want) holds(s *Stream, p meter.Params) bool {
+func (w LossTarget) holds(s *Stream, p meter.Params) bool {
 	yellow, red := colors(s, p)
 	excess := make([]dataplane.Count, len(red))
 	for key := range red {
@@ -124,7 +124,7 @@ func checkFit(t *testing.T, seed uint64) {
 	rate := 1_000_000 * (1 + r.Int64N(100))
 	cir, eir := meter.BitRate(rate), meter.BitRate(1_000_000*(1+r.Int64N(100)))
 	pir := meter.BitRate(rate + 1_000_000*(1+r.Int64N(100)))
-	w := Want{
+	w := LossTarget{
 		Loss: dataplane.Fraction{Num: r.Int64N(20), Den: 100}, Excess: dataplane.Fraction{Num: 20 + r.Int64N(20), Den: 100},
 	}
 	found, err := s.bursts(cir, []meter.Params{

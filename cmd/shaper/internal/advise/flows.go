@@ -22,7 +22,7 @@ type Connections struct {
 	tcp, any dataplane.Count
 }
 
-// endpoints identify a connection. The endpoint that compares lower is first.
+// endpoints identify a connection. The lower endpoint is first.
 type endpoints struct {
 	kind         dataplane.Kind
 	a, b         dataplane.Addr
@@ -35,8 +35,8 @@ type connection struct {
 	side      [2]half
 	syn       int64 // time of the client's first SYN, ns; valid if opening
 	opening   bool
-	client    int   // the side that sent it
-	handshake int64 // ns from that SYN to the client's ACK; 0 if it was not seen
+	client    int   // side of the client
+	handshake int64 // ns from the first SYN to the client's ACK; 0 if it was not seen
 }
 
 // half is a direction of a connection: the data of one sender, and its acknowledgements by the
@@ -60,7 +60,7 @@ type half struct {
 	echo          // of the sender's timestamps (RFC 7323) or sequence numbers
 }
 
-// hole has sequence numbers that were skipped, and when.
+// hole is a gap in the sequence numbers, and the time at which it appeared.
 type hole struct {
 	from, to uint32
 	at       int64 // ns
@@ -73,7 +73,7 @@ type echo struct {
 	latest  uint32 // TSval of the latest packet
 	byStamp bool
 	pending bool
-	end     uint32 // sequence number that acknowledges the pending packet
+	end     uint32 // acknowledgement number expected for the pending packet
 	at      int64  // ns
 	least   int64  // ns, smallest measured; 0 for none
 }
@@ -90,7 +90,7 @@ func NewConnections() *Connections {
 	return &Connections{all: map[endpoints]*connection{}}
 }
 
-// Watch adds a packet that was parsed, chosen or not.
+// Watch adds a parsed packet, chosen or not.
 func (c *Connections) Watch(p *dataplane.Packet) {
 	segment, ok := readSegment(p)
 	if !ok {
@@ -98,7 +98,9 @@ func (c *Connections) Watch(p *dataplane.Packet) {
 	}
 	id, from := endpointsOf(p)
 	conn := c.all[id]
-	if conn == nil || segment.flags&(synFlag|ackFlag) == synFlag && conn.side[from].payload+conn.side[1-from].payload > 0 { // or ports that are used again
+	// or the ports are used again
+	if conn == nil || segment.flags&(synFlag|ackFlag) == synFlag &&
+		conn.side[from].payload+conn.side[1-from].payload > 0 {
 		if len(c.list) == mostConnections {
 			return
 		}
@@ -109,8 +111,9 @@ func (c *Connections) Watch(p *dataplane.Packet) {
 	conn.packet(&segment, from, p.Time, int64(p.L3Len))
 }
 
-// Choose adds the metered bytes of a watched packet that passed --filter and --direction. Its
-// acknowledgement need not pass them. It returns the direction of the packet's connection, or nil.
+// Choose adds the metered bytes of a watched packet selected by --filter and --direction. Its
+// acknowledgement need not be selected. It returns the direction of the packet's connection, or
+// nil.
 func (c *Connections) Choose(p *dataplane.Packet, n dataplane.Count) *half {
 	c.any = c.any.Plus(n)
 	if _, ok := readSegment(p); !ok {
@@ -172,7 +175,7 @@ func (c *connection) packet(s *segment, from int, now, n int64) {
 	}
 }
 
-// sent adds a segment of the sender that ends before sequence number end.
+// sent adds a segment of the sender. end is the next sequence number after it.
 func (h *half) sent(s *segment, end uint32, now, n int64) {
 	again := false
 	switch {
@@ -216,9 +219,9 @@ func (h *half) sent(s *segment, end uint32, now, n int64) {
 	}
 }
 
-// isRepeated reports whether a packet with earlier sequence numbers was sent again. Data that was
-// not captured before was lost before the place of the capture, or overtaken there: then it comes
-// soon.
+// isRepeated reports whether a packet with earlier sequence numbers was sent again. Data missing
+// from a gap was lost before it reached the place of the capture, or overtaken: then it arrives
+// within overtaken.
 func (h *half) isRepeated(seq, end uint32, now int64) bool {
 	for i, g := range h.holes {
 		if after(g.from, seq) || after(end, g.to) {
@@ -260,11 +263,11 @@ func (c *connection) rtt() int64 {
 	if a == 0 || b == 0 {
 		return c.handshake
 	}
-	return least(a+b, c.handshake)
+	return minKnown(a+b, c.handshake)
 }
 
-// least returns the smaller of two times of which 0 is unknown.
-func least(a, b int64) int64 {
+// minKnown returns the smaller of two positive values, of which 0 means unknown.
+func minKnown(a, b int64) int64 {
 	if a == 0 || b == 0 {
 		return max(a, b)
 	}

@@ -27,13 +27,15 @@ const control = `classes:
 // recommend adds the policy, unless the packets and the RTT tell too little.
 func (a *Advice) recommend(o Options) {
 	burst, why := int64(0), ""
-	// TCP that was throttled fills any bucket, so its packets do not tell how large one it needs.
+	// Throttled TCP fills any bucket, so its packets do not tell which burst it needs.
 	if a.Bursts != nil && a.Capture.Enough && !(a.Capture.TCP.Throttled && a.ClosedLoop != nil) {
 		burst = a.Bursts.Meters[0].Params.(meter.TokenBucket).Burst
 		why = "the smallest one with the wanted loss for the packets of the capture"
 	}
 	queued := ""
-	limit := func(t *Target) time.Duration { return (t.Delay + time.Millisecond - 1).Truncate(time.Millisecond) }
+	limit := func(t *Target) time.Duration {
+		return (t.Delay + time.Millisecond - 1).Truncate(time.Millisecond)
+	}
 	if a.ClosedLoop != nil {
 		t := a.ClosedLoop.Target
 		switch {
@@ -42,25 +44,30 @@ func (a *Advice) recommend(o Options) {
 			return
 		case t.Burst == 0:
 			a.Policy = fmt.Sprintf("%s  - name: all\n    green: {queue: line}\nqueues:\n", control) +
-				fmt.Sprintf("  # rate: as given\n  # limit: the smallest one with which TCP gets %s; no burst of a policer is enough\n", t.goal()) +
+				fmt.Sprintf("  # rate: as given\n  # limit: the smallest one with which TCP gets %s; no burst of a policer is enough\n",
+					t.goal()) +
 				fmt.Sprintf("  line: {rate: %v, limit: %v}\n", o.Rate, limit(t))
 			return
 		case t.Burst > burst:
 			burst, why = t.Burst, fmt.Sprintf("the smallest one with which TCP gets %s", t.goal())
 		}
 		if t.Delay > 0 {
-			queued = fmt.Sprintf("    # A queue of %s does so, too, and loses less: green: {queue: line}, and\n    # queues: {line: {rate: %v, limit: %v}}.\n", millis(limit(t)), o.Rate, limit(t))
+			queued = fmt.Sprintf("    # A queue of %s does so, too, and loses less: green: {queue: line}, and\n    # queues: {line: {rate: %v, limit: %v}}.\n",
+				millis(limit(t)), o.Rate, limit(t))
 		}
 		if burst < a.ClosedLoop.BDP {
-			a.warn("the burst is below the bandwidth-delay product, %s bytes: a single flow falls short of the rate", say.Grouped(a.ClosedLoop.BDP))
+			a.warn("the burst is below the bandwidth-delay product, %s bytes: a single flow falls short of the rate",
+				say.Grouped(a.ClosedLoop.BDP))
 		}
 	}
 	if burst == 0 {
 		return
 	}
-	a.Policy = fmt.Sprintf("%s  - name: all\n    # rate: as given\n    # burst: %s\n%s    meter: {type: token-bucket, rate: %v, burst: %d}\n", control, why, queued, o.Rate, burst)
+	a.Policy = fmt.Sprintf("%s  - name: all\n    # rate: as given\n    # burst: %s\n%s    meter: {type: token-bucket, rate: %v, burst: %d}\n",
+		control, why, queued, o.Rate, burst)
 	if burst < gsoMax {
-		a.warn("the burst is smaller than a GSO packet: with TSO on, the kernel sends packets of up to %d bytes, which never fit: shaper run --gso-limit auto caps them", gsoMax)
+		a.warn("the burst is smaller than a GSO packet: with TSO on, the kernel sends packets of up to %d bytes, which never fit: shaper run --gso-limit auto caps them",
+			gsoMax)
 	}
 	if burst < mtu {
 		a.warn("the burst is below the MTU, %d bytes: a full packet never fits (RFC 2697 §2)", mtu)

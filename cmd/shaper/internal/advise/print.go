@@ -44,14 +44,16 @@ func (a *Advice) Write(w io.Writer) error {
 }
 
 func (c *Capture) write(p *say.Printer) {
-	p.Printf("%s, %s bytes metered in %s", say.Count(c.Packets, "packet"), say.Grouped(c.Bytes), say.Seconds(c.DurationNS))
+	p.Printf("%s, %s bytes metered in %s", say.Count(c.Packets, "packet"), say.Grouped(c.Bytes),
+		say.Seconds(c.DurationNS))
 	if c.DurationNS > 0 {
 		p.Printf(", %s on average", speed(c.Rate()))
 	}
 	p.Printf("\n")
 	t := &c.TCP
 	if t.Senders == 0 {
-		p.Folded(fmt.Sprintf("open loop: no TCP connection sends much data here (%.1f %% of the bytes are TCP), so these packets do not depend on losses\n\n", 100*t.Share))
+		p.Folded(fmt.Sprintf("open loop: no TCP connection sends much data here (%.1f %% of the bytes are TCP), so these packets do not depend on losses\n\n",
+			100*t.Share))
 		return
 	}
 	rtt := "RTT unknown"
@@ -71,7 +73,8 @@ func (c *Capture) write(p *say.Printer) {
 	if t.Throttled {
 		p.Folded("throttled: TCP had slowed down before these packets were captured. With larger bursts it sends more, so bursts computed from the capture are lower bounds. What TCP gets is the better answer.\n")
 	} else {
-		p.Folded("not throttled: few losses. TCP still reacts to a new policer, so also look at what TCP gets.\n")
+		p.Folded(
+			"not throttled: few losses. TCP still reacts to a new policer, so also look at what TCP gets.\n")
 	}
 	p.Printf("\n")
 }
@@ -99,14 +102,17 @@ func (b *Bursts) write(p *say.Printer) {
 	}
 	p.Printf("\n")
 	if b.NoLoss > 0 {
-		p.Folded(fmt.Sprintf("%s of so few packets that a single one is more than the wanted loss: they lose none\n\n", say.Count(b.NoLoss, "key")))
+		p.Folded(fmt.Sprintf(
+			"%s of so few packets that a single one is more than the wanted loss: they lose none\n\n",
+			say.Count(b.NoLoss, "key")))
 	}
 }
 
-// String names the key and the packets that it loses.
+// String names the key and its lost packets.
 func (k *KeyColors) String() string {
 	text := fmt.Sprintf("%s: %s of %s red (%s %%)", cmp.Or(k.Key, "packets without a key"),
-		say.Grouped(k.Red.Packets), say.Count(k.Offered.Packets, "packet"), say.Percent(k.Red.Packets, k.Offered.Packets))
+		say.Grouped(k.Red.Packets), say.Count(k.Offered.Packets, "packet"),
+		say.Percent(k.Red.Packets, k.Offered.Packets))
 	if k.Yellow.Packets > 0 {
 		text += fmt.Sprintf(", %s yellow", say.Grouped(k.Yellow.Packets))
 	}
@@ -139,12 +145,14 @@ func (b *Bursts) writeFrontier(p *say.Printer) {
 }
 
 func (c *Class) write(p *say.Printer) {
-	p.Printf("Class %s: %s, %s bytes", c.Name, say.Count(c.Offered.Packets, "packet"), say.Grouped(c.Offered.Bytes))
+	p.Printf("Class %s: %s, %s bytes", c.Name, say.Count(c.Offered.Packets, "packet"),
+		say.Grouped(c.Offered.Bytes))
 	if c.Keys > 0 {
 		p.Printf(", %s", say.Count(c.Keys, "key"))
 	}
 	p.Printf("\n")
-	now := fmt.Sprintf("now: %s: %s %% of the packets red", c.Meter, say.Percent(c.Red.Packets, c.Offered.Packets))
+	now := fmt.Sprintf("now: %s: %s %% of the packets red", c.Meter,
+		say.Percent(c.Red.Packets, c.Offered.Packets))
 	if c.Yellow.Packets > 0 {
 		now += fmt.Sprintf(", %s %% yellow", say.Percent(c.Yellow.Packets, c.Offered.Packets))
 	}
@@ -154,7 +162,8 @@ func (c *Class) write(p *say.Printer) {
 	p.Folded(now + "\n")
 	switch {
 	case c.Throttled > 0 && c.Keys > 0:
-		p.Folded(fmt.Sprintf("throttled: TCP of %s had slowed down before these packets were captured, so the bursts are lower bounds\n", say.Count(c.Throttled, "key")))
+		p.Folded(fmt.Sprintf("throttled: TCP of %s had slowed down before these packets were captured, so the bursts are lower bounds\n",
+			say.Count(c.Throttled, "key")))
 	case c.Throttled > 0:
 		p.Folded("throttled: TCP of this class had slowed down before these packets were captured, so the bursts are lower bounds\n")
 	}
@@ -170,7 +179,8 @@ func writeRates(p *say.Printer, rates []AtRate) {
 	t := newTable(2, "rate", "no loss", "0.1 % lost", "1 % lost", "no loss fills in")
 	for _, r := range rates {
 		t.AppendRow(table.Row{
-			r.Rate, say.Grouped(r.LossFree), say.Grouped(r.Permille), say.Grouped(r.Percent), say.FillTime(r.LossFree, meter.BitRate(r.RateBits)),
+			r.Rate, say.Grouped(r.LossFree), say.Grouped(r.Permille), say.Grouped(r.Percent),
+			say.FillTime(r.LossFree, meter.BitRate(r.RateBits)),
 		})
 	}
 	p.Printf("%s\n\n", t.Render())
@@ -184,21 +194,26 @@ func (c *ClosedLoop) write(p *say.Printer) {
 	if c.Rate < 1e6 {
 		unit, size = "kbit/s", 1e3
 	}
-	p.Printf("What TCP gets at %v and an RTT of %s, %s of payload (model)\n\n", meter.BitRate(c.Rate), millis(c.RTT), unit)
+	p.Printf("What TCP gets at %v and an RTT of %s, %s of payload (model)\n\n", meter.BitRate(c.Rate),
+		millis(c.RTT), unit)
 	header := []any{""}
-	for _, r := range c.Gates[0].Results {
-		if r.shown() {
-			header = append(header, controlName(r.Control)+"\n"+say.Count(r.Flows, "flow")+"\n"+map[bool]string{false: "in bursts", true: "paced"}[r.Paced])
+	for _, r := range c.Bottlenecks[0].Results {
+		if r.inTable() {
+			sending := "in bursts"
+			if r.Paced {
+				sending = "paced"
+			}
+			header = append(header, controlName(r.Control)+"\n"+say.Count(r.Flows, "flow")+"\n"+sending)
 		}
 	}
 	t := newTable(2, header...)
-	for _, g := range c.Gates {
-		row := table.Row{"burst " + say.Grouped(g.Burst)}
-		if g.Delay > 0 {
-			row = table.Row{"queue of " + millis(g.Delay)}
+	for _, b := range c.Bottlenecks {
+		row := table.Row{"burst " + say.Grouped(b.Burst)}
+		if b.Delay > 0 {
+			row = table.Row{"queue of " + millis(b.Delay)}
 		}
-		for _, r := range g.Results {
-			if r.shown() {
+		for _, r := range b.Results {
+			if r.inTable() {
 				row = append(row, fmt.Sprintf("%.1f", float64(r.Bits)/size))
 			}
 		}
@@ -210,9 +225,9 @@ func (c *ClosedLoop) write(p *say.Printer) {
 	}
 }
 
-// shown reports whether the table has the result. It has bursts of single flows only, because of
-// its width.
-func (r *Goodput) shown() bool { return r.Paced || r.Flows == 1 }
+// inTable reports whether the table lists the result. To save width, flows sending in bursts are
+// listed only alone.
+func (r *Goodput) inTable() bool { return r.Paced || r.Flows == 1 }
 
 // text describes the smallest burst and queue.
 func (t *Target) text() string {
@@ -228,7 +243,8 @@ func (t *Target) text() string {
 
 // goal names the goodput and the flows.
 func (t *Target) goal() string {
-	return fmt.Sprintf("%v of payload (%s of %s, in bursts)", meter.BitRate(t.Goodput), say.Count(t.Flows, "flow"), controlName(t.Control))
+	return fmt.Sprintf("%v of payload (%s of %s, in bursts)", meter.BitRate(t.Goodput),
+		say.Count(t.Flows, "flow"), controlName(t.Control))
 }
 
 // speed writes a rate in bit/s with three digits.

@@ -14,7 +14,7 @@ const (
 	ackFlag = 0x10
 )
 
-// segment has the fields of a TCP header (RFC 9293 §3.1).
+// segment holds the fields read from a TCP header (RFC 9293 §3.1).
 type segment struct {
 	seq, ack    uint32
 	payload     uint32 // bytes of data on the wire
@@ -61,7 +61,8 @@ func (s *segment) options(o []byte) {
 		case o[0] == 5 && len(body) >= 8:
 			s.selective = true
 		case o[0] == 8 && len(body) == 8:
-			s.stamped, s.tsVal, s.tsEc = true, binary.BigEndian.Uint32(body), binary.BigEndian.Uint32(body[4:])
+			s.stamped, s.tsVal, s.tsEc = true, binary.BigEndian.Uint32(body),
+				binary.BigEndian.Uint32(body[4:])
 		}
 		o = o[o[1]:]
 	}

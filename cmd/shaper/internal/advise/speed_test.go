@@ -32,7 +32,7 @@ func millions() (s *Stream, a *Advice, o Options) {
 func BenchmarkFrontier(b *testing.B) {
 	s, _, o := millions()
 	for b.Loop() {
-		d, err := s.at(o.Rate)
+		d, err := s.demandAt(o.Rate)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -8,8 +8,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// Stream has the metered packets of a meter in the order of their arrival. It takes 16 bytes
-// per packet.
+// Stream holds a meter's packets in the order of arrival, 16 bytes per packet.
 type Stream struct {
 	packets []arrival
 	keys    []KeyColors      // by number; one without per-key meters
@@ -54,7 +53,7 @@ func (k *KeyColors) worse(other *KeyColors) bool {
 // compareShares compares a/of with b/ofB. Streams have fewer than 2^31 packets.
 func compareShares(a, of, b, ofB int64) int { return cmp.Compare(a*ofB, b*of) }
 
-// newStream returns an empty stream. If it is keyed, each key has a meter of its own.
+// newStream returns an empty stream, with a meter for each key if keyed.
 func newStream(keyed bool) *Stream {
 	s := &Stream{}
 	if keyed {
@@ -114,7 +113,7 @@ func (s *Stream) largest() int64 {
 	return int64(n)
 }
 
-// allowed returns the packets of each key that are a share of its packets, rounded down.
+// allowed returns, for each key, the number of packets of a share of its packets, rounded down.
 func (s *Stream) allowed(share dataplane.Fraction) []int64 {
 	out := make([]int64, len(s.keys))
 	for i := range s.keys {
@@ -123,8 +122,8 @@ func (s *Stream) allowed(share dataplane.Fraction) []int64 {
 	return out
 }
 
-// color runs the packets through meters that start full, one for each key, until f returns false.
-// f gets the meter after the packet.
+// color runs the packets through full meters, one for each key, until f returns false. f gets the
+// meter after the packet.
 func (s *Stream) color(p *meter.Profile, f func(m *meter.Meter, a arrival, c meter.Color) bool) bool {
 	m, key := meter.New(p), int32(0)
 	for _, a := range s.packets {

@@ -32,14 +32,15 @@ func (c *Connections) Throttle() (t Throttle) {
 				continue
 			}
 			t.Senders++
-			t.RTT = least(t.RTT, conn.rtt())
+			t.RTT = minKnown(t.RTT, conn.rtt())
 			t.Packets += h.packets
 			t.Retransmitted += h.retransmitted
 			t.Selective += h.selective
 			t.Flight = max(t.Flight, h.flight)
 			if h.bytes > most && h.last > h.first {
 				most = h.bytes
-				t.Rate, t.MSS = float64(h.bytes)*8e9/float64(h.last-h.first), least(conn.side[0].mss, conn.side[1].mss)
+				t.Rate, t.MSS = float64(h.bytes)*8e9/float64(h.last-h.first),
+					minKnown(conn.side[0].mss, conn.side[1].mss)
 			}
 			if h.retransmitted+h.selective > 0 {
 				lost += h.bytes
@@ -52,7 +53,7 @@ func (c *Connections) Throttle() (t Throttle) {
 	return t
 }
 
-// throttled reports whether senders that lost packets sent a tenth or more of all bytes.
+// throttled reports whether senders with losses sent a tenth or more of all bytes.
 func throttled(lost, all int64) bool { return lost > 0 && lost*10 >= all }
 
 // throttledKeys returns the number of keys of a stream of which senders of a tenth or more of the bytes
@@ -61,7 +62,8 @@ func (c *Connections) throttledKeys(s *Stream) (n int) {
 	lost := make([]int64, len(s.keys)) // bytes
 	for _, conn := range c.list {
 		for i := range conn.side {
-			if h := &conn.side[i]; h.stream == s && h.payload >= bulkBytes && h.retransmitted+h.selective > 0 {
+			if h := &conn.side[i]; h.stream == s && h.payload >= bulkBytes &&
+				h.retransmitted+h.selective > 0 {
 				lost[h.key] += h.bytes
 			}
 		}
@@ -74,7 +76,7 @@ func (c *Connections) throttledKeys(s *Stream) (n int) {
 	return n
 }
 
-// mostAtOnce returns the largest number of spans of time that overlap.
+// mostAtOnce returns the largest number of overlapping spans of time.
 func mostAtOnce(begin, end []int64) (most int) {
 	slices.Sort(begin)
 	slices.Sort(end)

@@ -18,7 +18,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// maxPending bounds the packets in memory that follow a queued one, bytes.
+// maxPending bounds the memory of packets behind a queued one, bytes.
 const maxPending = 1 << 30
 
 // overhead is the memory of a packet besides its data, bytes.
@@ -47,7 +47,7 @@ type arrived struct {
 	comment  string // "" until the verdict is known
 }
 
-// New returns a writer for the packets of a plan. version is that of this program.
+// New returns a writer for the packets of a plan. version is the version of this program.
 func New(to io.Writer, plan *dataplane.Plan, version string) *Writer {
 	return &Writer{
 		out: bufio.NewWriterSize(to, 1<<16), plan: plan, version: version,
@@ -59,10 +59,12 @@ func New(to io.Writer, plan *dataplane.Plan, version string) *Writer {
 func (w *Writer) Arrived(p *dataplane.Packet) error {
 	size := len(p.Data) + overhead
 	if len(w.pending) > 0 && w.bytes+size > w.limit {
-		return fmt.Errorf("packet %d is still queued after %d MiB of later packets, which are written in order: replay without --annotate", w.pending[0].id, w.limit>>20)
+		return fmt.Errorf("packet %d is still queued after %d MiB of later packets, which are written in order: replay without --annotate",
+			w.pending[0].id, w.limit>>20)
 	}
 	w.bytes += size
-	w.pending = append(w.pending, arrived{id: p.ID, time: p.Time - p.Shift, link: p.Link, wire: p.WireLen, data: bytes.Clone(p.Data)})
+	w.pending = append(w.pending,
+		arrived{id: p.ID, time: p.Time - p.Shift, link: p.Link, wire: p.WireLen, data: bytes.Clone(p.Data)})
 	return nil
 }
 
@@ -74,9 +76,10 @@ func (w *Writer) Packet(v *dataplane.Verdict) error {
 	return w.Settled(v)
 }
 
-// Settled adds the verdict of a packet that was queued in a link.
+// Settled adds the verdict of a packet from the queue of a link.
 func (w *Writer) Settled(v *dataplane.Verdict) error {
-	i, found := slices.BinarySearchFunc(w.pending, v.ID, func(a arrived, id int64) int { return cmp.Compare(a.id, id) })
+	i, found := slices.BinarySearchFunc(w.pending, v.ID,
+		func(a arrived, id int64) int { return cmp.Compare(a.id, id) })
 	if !found {
 		return fmt.Errorf("packet %d has two verdicts", v.ID)
 	}

@@ -45,7 +45,7 @@ func budgetFigures(get func() (*wire, error)) []figure {
 }
 
 // budgetError runs four shapers, each in its own process, which meter the packets of four senders.
-// It returns the number of packets that passed beyond the budget.
+// It returns the number of packets passed beyond the budget.
 func (w *wire) budgetError(d time.Duration) (beside float64, err error) {
 	path := filepath.Join(w.dir, "budget.yaml")
 	if err := os.WriteFile(path, []byte(sharedPolicy), 0o600); err != nil {
@@ -91,7 +91,7 @@ func (w *wire) budgetError(d time.Duration) (beside float64, err error) {
 	return max(allowed(at[2]-at[1])-float64(passed), 0) / sharedFrame, nil
 }
 
-// passedBytes returns the bytes that the first classes of all shapers passed.
+// passedBytes returns the bytes passed by the first classes of all shapers.
 func (w *wire) passedBytes() (bytes int64, err error) {
 	out, err := runIn(w.a, w.shaper, "stats", "--json")
 	for line := range strings.Lines(string(out)) {
@@ -106,8 +106,8 @@ func (w *wire) passedBytes() (bytes int64, err error) {
 	return bytes, err
 }
 
-// lostServerError kills the server of a budget and then offers twice the rescue share. It returns the
-// bytes that passed beyond the rescue share, in percent.
+// lostServerError kills the server of a budget and then offers twice the rescue share. It returns
+// the bytes passed beyond the rescue share, in percent.
 func (w *wire) lostServerError(d time.Duration) (percent float64, err error) {
 	socket := filepath.Join(w.dir, "store")
 	client, kill, err := startServer("redis-server", "--unixsocket", socket)
@@ -184,7 +184,7 @@ func (w *wire) lostServerError(d time.Duration) (percent float64, err error) {
 	return 100 * math.Abs((passed[1]-passed[0])/(lostRescue*(at[1]-at[0])/1e9)-1), nil
 }
 
-// floodBudget sends n frames that the policies meter.
+// floodBudget sends n frames for the policies to meter.
 func floodBudget(fd, n int) error {
 	frame := make([]byte, 14+sharedFrame)
 	copy(frame, []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 8, 0})
@@ -217,7 +217,7 @@ func fillBudget(senders []int, d time.Duration) (at [4]int64, err error) {
 	ended := monotonic()
 	stop.Store(true)
 	all.Wait()
-	// Packets that arrive on the other side of a veth pair are metered a little later.
+	// Packets are metered a little after their arrival on the other side of a veth pair.
 	time.Sleep(50 * time.Millisecond)
 	at[2] = monotonic()
 	err = errors.Join(err, floodBudget(senders[0], int((at[2]-ended)*sharedRate/1e9/sharedFrame)+100))
@@ -225,7 +225,7 @@ func fillBudget(senders []int, d time.Duration) (at [4]int64, err error) {
 	return at, errors.Join(append(errs, err)...)
 }
 
-// sendFrames opens a socket that sends from a device of a namespace.
+// sendFrames opens a socket to send from a device of a namespace.
 func sendFrames(ns *nettest.Namespace, dev string) (fd int, err error) {
 	err = doIn(ns, func() error {
 		link, err := net.InterfaceByName(dev)
@@ -240,7 +240,7 @@ func sendFrames(ns *nettest.Namespace, dev string) (fd int, err error) {
 	return fd, err
 }
 
-// monotonic returns the time of the clock that eBPF programs use, in ns.
+// monotonic returns the time of the clock of eBPF programs, in ns.
 func monotonic() int64 {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {

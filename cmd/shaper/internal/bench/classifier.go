@@ -73,7 +73,7 @@ func randomRule(r *rand.Rand) rule {
 	return out
 }
 
-// packet returns a packet that matches the rule.
+// packet returns a packet to match the rule.
 func (r *rule) packet(random *rand.Rand) dataplane.Packet {
 	in := func(span dataplane.Range) uint32 { return span.First + random.Uint32N(span.Last-span.First+1) }
 	return dataplane.Packet{
@@ -84,8 +84,8 @@ func (r *rule) packet(random *rand.Rand) dataplane.Packet {
 	}
 }
 
-// lookups has a list of rules, and packets that match random rules. One in eight packets
-// matches no rule.
+// lookups holds a list of rules, and packets for random rules. One in eight packets matches no
+// rule.
 type lookups struct {
 	rules      []rule
 	packets    []dataplane.Packet

@@ -87,7 +87,7 @@ func (w *wire) commandTime(command string, classes int) (ms float64, err error) 
 			{"detach", "v0"},
 		} {
 			if args[0] == "stats" {
-				time.Sleep(2 * kernel.MinReadingAge) // after that it does not wait
+				time.Sleep(2 * kernel.MinReadingAge) // from here on it does not wait
 			}
 			start := time.Now()
 			_, err := runIn(w.a, append([]string{w.shaper}, args...)...)
@@ -104,7 +104,7 @@ func (w *wire) commandTime(command string, classes int) (ms float64, err error) 
 	return ms, err
 }
 
-// withBpffs calls f in a thread with a bpffs, which it mounts if the machine has none. Without
+// withBpffs calls f in a thread with a bpffs, which it mounts if the machine lacks one. Without
 // one, shaper run --background attaches a tc filter.
 func withBpffs(f func() error) error {
 	const path = "/sys/fs/bpf"

@@ -18,10 +18,10 @@ import (
 // window is the time of about 10,000 packets of the stream, a third of which pass.
 const window = 10 * time.Millisecond
 
-// windowLimit is the number of bytes that byteRate allows in a window.
+// windowLimit is the number of bytes of byteRate in a window.
 const windowLimit = int64(byteRate * window / time.Second)
 
-// family has every kind of meter that kinds does not have, at a third of the stream's rate.
+// family lists every kind of meter missing in kinds, at a third of the stream's rate.
 var family = []kind{
 	{"token-bucket", must(meter.TokenBucket{Rate: meter.BitRate(1e9), Burst: bucket}.Profile())},
 	{"gcra", must(meter.TokenBucket{Rate: meter.BitRate(1e9), Burst: bucket, GCRA: true}.Profile())},
@@ -114,7 +114,7 @@ const (
 	requestsAtOnce = 1 << 20
 )
 
-// requests has a million names and a random sequence of them.
+// requests holds a million names and a random sequence of them.
 type requests struct {
 	all  []string // all names
 	each []string
@@ -132,7 +132,8 @@ func newRequests(n int) *requests {
 	return r
 }
 
-// perRequest is a rate that rejects few requests. throttled counts requests in whole ns.
+// perRequest is the time per request of a rate which rejects few. throttled counts requests in
+// whole ns.
 const perRequest = 10 * time.Nanosecond
 
 var requestRate = kind{"gcra", must(meter.TokenBucket{Rate: meter.Rate{Bytes: 1, Period: perRequest}, Burst: requestsAtOnce}.Profile())}
@@ -184,7 +185,7 @@ func (r *requests) sharded(clock func() int64) (float64, error) {
 	return ns, r.check(passed)
 }
 
-// throttled meters requests with throttled. Its store has at most as many names as ours, or no
+// throttled meters requests with throttled. Its store holds at most as many names as ours, or no
 // bound if bound is 0.
 func (r *requests) throttled(bound int) (float64, error) {
 	store, err := memstore.NewCtx(bound)

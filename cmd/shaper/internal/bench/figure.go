@@ -11,7 +11,7 @@ import (
 // side measures one side of a figure once.
 type side func() (float64, error)
 
-// onSource returns a side that measures what get returns, such as a server that get starts on its
+// onSource returns a side which measures the result of get, such as a server started by get on its
 // first call.
 func onSource[T any](get func() (T, error), f func(T) (float64, error)) side {
 	return func() (float64, error) {
@@ -36,7 +36,7 @@ type figure struct {
 	most     int                               // maximum number of rounds; 0: the default
 }
 
-// noAim is the aim of a figure that has only a bar.
+// noAim is the aim of a figure with only a bar.
 const noAim = -1
 
 // timeRatio is our time divided by theirs; smaller is better.
@@ -121,7 +121,7 @@ func (f *figure) barText() string {
 	return number(f.bar) + f.unit
 }
 
-// met returns the better one of bar and aim that was reached, "no", or "" if there is neither.
+// met returns the better one of bar and aim reached, "no", or "" if there is neither.
 func (r result) met() string {
 	reached := func(goal float64) bool {
 		return r.value <= goal && !r.more || r.value >= goal && r.more

@@ -24,7 +24,7 @@ var frames = sync.OnceValue(func() [][]byte {
 	return all
 })
 
-// services are some of the ports that classes match.
+// services are some of the ports matched by classes.
 var services = [...]uint16{22, 25, 53, 80, 80, 443, 443, 443, 443, 500, 587, 993, 3306, 5060, 8080, 16500, 51820}
 
 // codepoints are the DSCPs of arriving packets.

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// whileAttached returns a side that measures while a policy is attached.
+// whileAttached returns a side which measures under an attached policy.
 func whileAttached(get func() (*wire, error), policy string, f func(*wire) (float64, error)) side {
 	return onSource(get, func(w *wire) (float64, error) {
 		return w.whileShaped(policy, func() (float64, error) { return f(w) })
@@ -40,7 +40,7 @@ func (w *wire) whileShaped(policy string, f func() (float64, error)) (float64, e
 	return v, errors.Join(err, e)
 }
 
-// programOf returns a function that loads the program of a policy on its first call.
+// programOf returns a function to load the program of a policy on its first call.
 func programOf(get func() (*wire, error), policy string) func() (*ebpf.Program, error) {
 	return sync.OnceValues(func() (*ebpf.Program, error) {
 		w, err := get()
@@ -51,7 +51,7 @@ func programOf(get func() (*wire, error), policy string) func() (*ebpf.Program, 
 	})
 }
 
-// program returns the program that a policy attaches.
+// program returns the program attached by a policy.
 func (w *wire) program(policy string) (p *ebpf.Program, err error) {
 	_, err = w.whileShaped(policy, func() (float64, error) {
 		out, err := runIn(w.a, w.shaper, "status", "--json")
@@ -131,7 +131,7 @@ func onCPUs(p *ebpf.Program, n int) (cost float64, err error) {
 
 const markActions = `green: {dscp: af11}, yellow: {dscp: af12}`
 
-// oneClassPolicy has one class for all packets, at rates above the offered load.
+// oneClassPolicy puts all packets into one class, at rates above the offered load.
 const oneClassPolicy = `classes: [{name: all, meter: {type: trtcm, cir: 1gbit, cbs: 64KiB, pir: 2gbit, pbs: 64KiB}, ` + markActions + `}]`
 
 // classesOf returns a policy with n classes by address, protocol and port. The last class
@@ -251,7 +251,7 @@ func (w *wire) blast(size, rate int, d time.Duration) (b blasted, err error) {
 	return b, json.Unmarshal(out, &b)
 }
 
-// blast is the process that w.blast starts.
+// blast is the process started by w.blast.
 func blast(args string) error {
 	var size, rate, ms int
 	if _, err := fmt.Sscanf(args, "%d,%d,%d", &size, &rate, &ms); err != nil {
@@ -292,9 +292,8 @@ func (w *wire) cpuPerPacket() (float64, error) {
 	return float64(b.CPU) / float64(b.Packets), err
 }
 
-// overload offers twice the PIR. It returns the difference between the bytes that passed and
-// the bytes that burst and rate allow, in percent. The times are those of passed packets by the
-// kernel's clock.
+// overload offers twice the PIR. It returns the difference between the bytes passed and the bytes
+// allowed by burst and rate, in percent. Times are those of passed packets, by the kernel's clock.
 func (w *wire) overload() (float64, error) {
 	const (
 		pir, pbs = 50_000_000, 64 << 10

@@ -39,7 +39,7 @@ func newKeys() (*meter.Table[uint64], error) {
 
 // newKeyShards returns Shards in which all keys are in use.
 func newKeyShards() (*meter.Shards[uint64], error) {
-	// Keys do not spread evenly, so each shard has room for a few more.
+	// Keys do not spread evenly, so each shard is a little larger.
 	t, err := meter.NewShards[uint64](keyProfile, meter.TableConfig{Keys: numKeys + numKeys/4}, numShards)
 	if err != nil {
 		return nil, err
@@ -54,7 +54,7 @@ func tableFigures() []figure {
 	table := sync.OnceValues(newKeys)
 	shards := sync.OnceValues(newKeyShards)
 	full := sync.OnceValues(newKeys)
-	next := uint64(numKeys) // a key that the table has not seen
+	next := uint64(numKeys) // a key unknown to the table
 	hits := onSource(table, func(t *meter.Table[uint64]) (float64, error) {
 		s := stream()
 		ns := thread(len(s.ns), func() {
@@ -88,7 +88,7 @@ func tableFigures() []figure {
 			return ns, nil
 		})
 	}
-	// evict meters packets of new keys. It returns the mean time and that of the slowest
+	// evict meters packets of new keys. It returns the mean time and the time of the slowest
 	// packets.
 	evict := func() (each, longest float64, err error) {
 		t, err := full()
@@ -148,7 +148,7 @@ func shareKeys(t *meter.Shards[uint64], goroutines int) float64 {
 	return since(start, len(s.ns))
 }
 
-// keyMemory measures the heap memory per key of a full table, or of that which has it.
+// keyMemory measures the heap memory per key of a full table, or of its owner.
 func keyMemory[T any](table func() (T, error)) side {
 	return func() (float64, error) {
 		stream()
@@ -195,7 +195,7 @@ func (b batches) Process(packets []dataplane.Packet, verdicts []dataplane.Verdic
 	return nil
 }
 
-// newSources has a policy with one meter, or with one meter for each of n sources.
+// newSources sets up a policy with one meter, or with one meter for each of n sources.
 func newSources(per dataplane.Key, n uint32, inKernel bool) (*sources, error) {
 	m := &dataplane.Meter{Name: "m", Params: meter.TokenBucket{Rate: meter.BitRate(1e9), Burst: bucket}, Per: per}
 	if per.By != dataplane.NoKey {
@@ -268,8 +268,8 @@ func (s *sources) random() (float64, error) {
 	return ns, wrong
 }
 
-// overOneMeter is the time of a packet with a meter for each of a million sources, less that with
-// one meter for all.
+// overOneMeter is the time of a packet with a meter for each of a million sources, less the time
+// with one meter for all.
 func overOneMeter(what string, bar, aim float64, inKernel bool) figure {
 	with := func(per dataplane.Key) side {
 		return onSource(sync.OnceValues(func() (*sources, error) { return newSources(per, numKeys, inKernel) }), (*sources).random)
@@ -277,7 +277,7 @@ func overOneMeter(what string, bar, aim float64, inKernel bool) figure {
 	return more(what, bar, aim, with(dataplane.Key{By: dataplane.BySrc}), with(dataplane.Key{}))
 }
 
-// more is the time of ours, less that of the other.
+// more is the time of ours, less the time of the other.
 func more(what string, bar, aim float64, ours, other side) figure {
 	f := amount(what, bar, aim, " ns", ours, other)
 	f.measured = func(ours, other float64) float64 { return ours - other }

@@ -11,7 +11,7 @@ import (
 
 const (
 	limited = 1 << 20 // packets per run
-	sharers = 2       // goroutines that share a meter
+	sharers = 2       // goroutines sharing a meter
 )
 
 // times are the stream's arrivals as time.Time, for x/time/rate.

@@ -26,7 +26,7 @@ func openUDP(ns *nettest.Namespace) (fd int, err error) {
 	return fd, err
 }
 
-// errBehind means that the queue was empty at times.
+// errBehind is the error for a queue empty at times.
 var errBehind = errors.New("the sender fell behind: the machine is busy")
 
 // paced offers UDP at a fifth more than a rate in bit/s. It returns the packets' times of
@@ -88,8 +88,8 @@ func (w *wire) pacedOnce(rate int) ([]int64, error) {
 	return at, err
 }
 
-// offerPackets sends for pacedTime. It sends the first 20 ms at once, so that the queue is never
-// empty.
+// offerPackets sends for pacedTime. It sends the first 20 ms at once, to keep the queue from ever
+// running empty.
 func offerPackets(fd, rate, segments int) error {
 	data, sent := make([]byte, segments*pacedPayload), 0
 	perSecond := float64(rate) / 8 / pacedFrame // packets sent per second

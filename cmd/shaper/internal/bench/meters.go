@@ -15,7 +15,7 @@ const (
 	bucket    = 64 << 10
 )
 
-// imix has the number of packets per length, of twelve packets.
+// imix holds the number of packets per length, of twelve packets.
 var imix = [12]int{64, 64, 64, 64, 64, 64, 64, 594, 594, 594, 594, 1518}
 
 // arrivals is a stream of packets.
@@ -96,7 +96,7 @@ func (k *kind) bursts(s arrivals) float64 {
 	})
 }
 
-// touched returns a million meters that have each metered a packet.
+// touched returns a million meters after a packet each.
 func (k *kind) touched(s arrivals, all []meter.Meter) []meter.Meter {
 	for i := range all {
 		all[i] = meter.New(k.profile)

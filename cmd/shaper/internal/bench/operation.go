@@ -98,8 +98,9 @@ func (w *wire) memoryOf(policy string) (maps, process float64, err error) {
 	return maps, process, err
 }
 
-// mapsAfter returns the last ID of the machine's eBPF maps, and the memory of the maps after a given
-// ID, in bytes. New maps get higher IDs; old ones stay for a while after their process has ended.
+// mapsAfter returns the last ID of the machine's eBPF maps, and the memory of the maps after a
+// given ID, in bytes. New maps get higher IDs; old ones stay for a while after the end of their
+// process.
 func mapsAfter(id ebpf.MapID) (last ebpf.MapID, memory float64, err error) {
 	for {
 		next, err := ebpf.MapGetNextID(id)

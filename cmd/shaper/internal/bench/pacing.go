@@ -15,12 +15,12 @@ const (
 	evenRate     = 50_000_000 // bit/s
 )
 
-// queuedPolicy is a policy that puts all IP packets into one queue.
+// queuedPolicy is a policy with one queue for all IP packets.
 func queuedPolicy(rate int, length string) string {
 	return fmt.Sprintf("classes: [{name: all, green: {queue: q}}]\nqueues: {q: {rate: %dbit, limit: 100ms}}\nlength: %s\n", rate, length)
 }
 
-// htbClassOf writes the hand-configured HTB class for a rate that counts frames.
+// htbClassOf writes the hand-configured HTB class for a rate in bits of frames.
 func htbClassOf(rate int) string { return fmt.Sprintf("rate %dbit", rate) }
 
 // gapsAtEvenRate returns the gaps between packets at evenRate, without the first 100, in µs.
@@ -61,9 +61,9 @@ func spread(gaps []float64) float64 {
 	return off[len(off)*99/100]
 }
 
-// rateError compares a rate with the bytes that arrived after the packet at 200 ms, up to the
-// last one, in percent. Before that time HTB sends the credit of its burst. Packets with the
-// same time as that one are not counted.
+// rateError compares a rate with the bytes received after the packet at 200 ms, up to the last one,
+// in percent. Before 200 ms HTB sends the credit of its burst. Packets with the time of the first
+// packet are not counted.
 func (w *wire) rateError(rate int) (float64, error) {
 	at, err := w.paced(rate)
 	if err != nil {
@@ -94,7 +94,7 @@ func handMade(get func() (*wire, error), rate int, f func(*wire) (float64, error
 	})
 }
 
-// gapsFigure returns a side that measures the gaps.
+// gapsFigure returns a side to measure the gaps.
 func gapsFigure(how func([]float64) float64) func(*wire) (float64, error) {
 	return func(w *wire) (float64, error) {
 		gaps, err := w.gapsAtEvenRate()

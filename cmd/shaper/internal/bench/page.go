@@ -57,7 +57,7 @@ func (p *page) measure(groups []group, w io.Writer) {
 	}
 }
 
-// failed returns an error that names the figures that could not be measured.
+// failed returns an error with the names of figures which could not be measured.
 func (p *page) failed() error {
 	var all []error
 	for _, r := range p.results {
@@ -93,8 +93,8 @@ func (p *page) write(dir string) error {
 	)
 }
 
-// missed returns a table of the figures that did not reach their bar, and of those that did not
-// reach their aim for a known reason.
+// missed returns a table of the figures below their bar, and of those below their aim for a known
+// reason.
 func (p *page) missed() string {
 	var b strings.Builder
 	b.WriteString("| what | goal | measured | reason |\n|---|---|---|---|\n")
@@ -126,7 +126,7 @@ func (p *page) describe() {
 	}
 }
 
-// versions returns the versions of the other programs that are installed.
+// versions returns the versions of the other programs installed.
 func versions() string {
 	var all []string
 	for _, o := range []struct{ name, command string }{

@@ -30,8 +30,8 @@ func prefixes(list ...string) []netip.Prefix {
 	return out
 }
 
-// office is a policy with 16 classes. Every class marks every color with a codepoint that the
-// class matches, so the same frames can be processed again.
+// office is a policy with 16 classes. Every class marks every color with a codepoint of its match,
+// so the same frames can be processed again.
 func office() *dataplane.Policy {
 	tcp, udp := ports(6), ports(17)
 	matches := []struct {
@@ -77,7 +77,7 @@ func office() *dataplane.Policy {
 	return policy
 }
 
-// number of times that a run processes every frame
+// number of times a run processes every frame
 const passes = 64
 
 // officePipeline is the pipeline of the policy.

@@ -2,8 +2,8 @@ package main
 
 import "regexp"
 
-// reasons says why figures miss their bar or aim. The first pattern that matches the name of a
-// figure counts.
+// reasons says why figures miss their bar or aim. The first pattern to match the name of a figure
+// counts.
 var reasons = []struct {
 	figures *regexp.Regexp
 	reason  string

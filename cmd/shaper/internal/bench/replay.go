@@ -22,7 +22,7 @@ const (
 
 var replayArgs = []string{"-o", "/dev/null", "--meter", "trtcm cir=1gbit cbs=64KiB pir=2gbit pbs=64KiB", "--yellow", "dscp=af12"}
 
-// captures has two files with the same traffic, and the programs that read them.
+// captures holds two files with the same traffic, and the programs to read them.
 type captures struct {
 	long, short string
 	small       string // 64-byte frames

@@ -79,7 +79,7 @@ func (s *served) changeTime(quantile float64, of func(i int) control.Change) (fl
 	return float64(list[int(quantile*float64(len(list)))]) / 1e6, nil
 }
 
-// rateOfCustomer changes a rate of the customer that the flood is for.
+// rateOfCustomer changes a rate of the customer under flood.
 func rateOfCustomer(i int) control.Change {
 	return control.Change{Kind: "customer", Name: "2", Parameters: map[string]string{"cir": fmt.Sprintf("%dmbit", 40+i%2)}}
 }

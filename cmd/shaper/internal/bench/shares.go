@@ -16,7 +16,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
 )
 
-// A budget that hosts share by leases. Each host is an agent with a meter through which traffic
+// A budget shared by hosts with leases. Each host is an agent with a meter through which traffic
 // flows like a fluid.
 const (
 	shareRate     = 1_000_000_000 // bit/s
@@ -27,7 +27,7 @@ const (
 	shareRounds   = 5 // a round takes several seconds
 )
 
-// sharing has the hosts of a budget on a server.
+// sharing holds the hosts of a budget on a server.
 type sharing struct {
 	client *redis.Client
 	kill   func()
@@ -149,7 +149,7 @@ func (h *sharer) Counts() (c lease.Counts, err error) {
 	return c, nil
 }
 
-// rate returns the rate that all hosts, or one host, may use now.
+// rate returns the rate now allowed to all hosts, or to one host.
 func (s *sharing) rate(which ...int) (sum float64) {
 	s.do(func() {
 		for i, h := range s.hosts {
@@ -185,7 +185,7 @@ func (s *sharing) until(least, most float64, which ...int) error {
 	}
 }
 
-// sharesRun has the figures of one run.
+// sharesRun holds the figures of one run.
 type sharesRun struct {
 	lacks, excess float64 // largest lack and excess of bytes in a window of 1 s, percent of the budget
 	used          float64 // used part of the budget if all hosts want it, percent
@@ -194,7 +194,7 @@ type sharesRun struct {
 	err           error
 }
 
-// runShares runs ten hosts that share a budget for some seconds.
+// runShares runs ten hosts with a shared budget for some seconds.
 func runShares() (r sharesRun) {
 	s, err := startSharing("redis-server", shareHosts, 1, shareTerms())
 	if err != nil {

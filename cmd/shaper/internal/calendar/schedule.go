@@ -21,8 +21,8 @@ const minutesOfDay = 24 * 60
 // weekdays are the names of days, by time.Weekday.
 var weekdays = []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}
 
-// ParseSchedule reads days and a time: mon-fri 08:00-18:00, sat,sun 00:00-24:00, or 22:00-06:00
-// for every day. A time that crosses midnight belongs to the day on which it begins.
+// ParseSchedule reads days and a time: mon-fri 08:00-18:00, sat,sun 00:00-24:00, or 22:00-06:00 for
+// every day. A time across midnight belongs to the day on which it begins.
 func ParseSchedule(at string, zone *time.Location) (Schedule, error) {
 	words := strings.Fields(at)
 	s := Schedule{text: strings.Join(words, " "), zone: zone, days: 1<<len(weekdays) - 1}
@@ -35,7 +35,8 @@ func ParseSchedule(at string, zone *time.Location) (Schedule, error) {
 		return s, err
 	}
 	if len(words) != 1 {
-		return s, fmt.Errorf("%q is not days and a time, such as mon-fri 08:00-18:00, or a time such as 22:00-06:00", at)
+		return s, fmt.Errorf(
+			"%q is not days and a time, such as mon-fri 08:00-18:00, or a time such as 22:00-06:00", at)
 	}
 	from, to, ok := strings.Cut(words[0], "-")
 	if !ok {
@@ -49,9 +50,11 @@ func ParseSchedule(at string, zone *time.Location) (Schedule, error) {
 	}
 	switch {
 	case s.from == minutesOfDay:
-		return s, fmt.Errorf("%q: 24:00 can only be an end: write 00:00, the beginning of the next day", words[0])
+		return s, fmt.Errorf("%q: 24:00 can only be an end: write 00:00, the beginning of the next day",
+			words[0])
 	case s.from == s.to:
-		return s, fmt.Errorf("%q begins and ends at the same time: write 00:00-24:00 for whole days", words[0])
+		return s, fmt.Errorf("%q begins and ends at the same time: write 00:00-24:00 for whole days",
+			words[0])
 	}
 	return s, nil
 }
@@ -65,7 +68,9 @@ func parseDays(list string) (days uint8, err error) {
 		}
 		day, end := slices.Index(weekdays, first), slices.Index(weekdays, last)
 		if day < 0 || end < 0 {
-			return 0, fmt.Errorf("%q is not a day or a range of days, such as mon or mon-fri: want mon, tue, wed, thu, fri, sat or sun", word)
+			return 0,
+				fmt.Errorf("%q is not a day or a range of days, such as mon or mon-fri: want mon, tue, wed, thu, fri, sat or sun",
+					word)
 		}
 		for days |= 1 << day; day != end; days |= 1 << day {
 			day = (day + 1) % len(weekdays)
@@ -98,8 +103,8 @@ func (s Schedule) Always() bool {
 	return s.days == 1<<len(weekdays)-1 && s.from == 0 && s.to == minutesOfDay
 }
 
-// Contains reports whether the clock shows a time of the schedule at t. A time that the clock
-// shows twice is contained twice; one that it skips, never.
+// Contains reports whether the clock shows a time of the schedule at t. A time shown twice is
+// contained twice, and a skipped time never.
 func (s Schedule) Contains(t time.Time) bool {
 	t = t.In(s.zone)
 	minute := 60*t.Hour() + t.Minute()
@@ -109,7 +114,7 @@ func (s Schedule) Contains(t time.Time) bool {
 	return s.on(t.Weekday()) && s.from <= minute || s.on((t.Weekday()+6)%7) && minute < s.to
 }
 
-// on reports whether the schedule has a day.
+// on reports whether the schedule includes a day.
 func (s Schedule) on(day time.Weekday) bool { return s.days&(1<<day) != 0 }
 
 // Next returns the first moment after t at which Contains changes, or the zero time if it

@@ -1,5 +1,5 @@
-// Package calendar has the windows of quotas and the schedules of plans, by the clock of a time
-// zone. It follows daylight saving time.
+// Package calendar computes the windows of quotas and the schedules of plans, by the clock of a
+// time zone. It follows daylight saving time.
 package calendar
 
 import (
@@ -34,22 +34,21 @@ func ParseWindow(s string) (Window, error) {
 	return Window(i), nil
 }
 
-// Start returns the beginning of the window that contains t. A window begins at the first
-// moment at which the clock of the zone shows its beginning, or a later time if the clock
-// skips it. So an hour that the clock shows twice is one window of two hours, and a day
-// without a midnight begins at 01:00.
+// Start returns the beginning of the window around t. A window begins at the first moment at which
+// the clock of the zone shows its beginning, or a later time if the clock skips it. So an hour
+// shown twice is one window of two hours, and a day without a midnight begins at 01:00.
 func (w Window) Start(t time.Time, zone *time.Location) time.Time {
 	start, _ := w.Bounds(t, zone)
 	return start
 }
 
-// End returns the beginning of the window after the one that contains t. It is after t.
+// End returns the beginning of the window after the one around t. It is after t.
 func (w Window) End(t time.Time, zone *time.Location) time.Time {
 	_, end := w.Bounds(t, zone)
 	return end
 }
 
-// Bounds returns the beginning of the window that contains t, and that of the next window.
+// Bounds returns the beginning of the window around t, and of the next window.
 func (w Window) Bounds(t time.Time, zone *time.Location) (start, end time.Time) {
 	begin := w.begin(shown(t.In(zone)))
 	next := w.after(begin)
@@ -75,7 +74,7 @@ func (w Window) begin(clock time.Time) time.Time {
 	return time.Date(year, month, day, 0, 0, 0, 0, time.UTC)
 }
 
-// after returns the beginning of the window after the one that begins at a clock time.
+// after returns the beginning of the window after the one beginning at a clock time.
 func (w Window) after(begin time.Time) time.Time {
 	switch w {
 	case Hour:

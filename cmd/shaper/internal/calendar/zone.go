@@ -16,7 +16,9 @@ func Zone(name string) (*time.Location, error) {
 	case Local:
 		return time.Local, nil
 	case "", "Local": // LoadLocation would return UTC and the host's zone
-		return nil, fmt.Errorf("%q is not a time zone: write a name such as Europe/Berlin, UTC, or local for the host's zone", name)
+		return nil, fmt.Errorf(
+			"%q is not a time zone: write a name such as Europe/Berlin, UTC, or local for the host's zone",
+			name)
 	}
 	zone, err := time.LoadLocation(name)
 	if err == nil {
@@ -25,7 +27,9 @@ func Zone(name string) (*time.Location, error) {
 	if _, err := time.LoadLocation("Europe/London"); err != nil {
 		return nil, errors.New("this host has no time zone database: install tzdata, or write UTC or local")
 	}
-	return nil, fmt.Errorf("%q is not in the time zone database of this host: write a name such as Europe/Berlin, UTC, or local for the host's zone", name)
+	return nil,
+		fmt.Errorf("%q is not in the time zone database of this host: write a name such as Europe/Berlin, UTC, or local for the host's zone",
+			name)
 }
 
 // ZoneName returns the name of a zone in policies.
@@ -36,7 +40,7 @@ func ZoneName(zone *time.Location) string {
 	return zone.String()
 }
 
-// A clock time is what the clock of a zone shows: a time.Time in UTC with the same date, hour,
+// A clock time is a reading of the clock of a zone: a time.Time in UTC with the same date, hour,
 // minute, second and nanosecond.
 
 // shown returns the clock time at t, in the zone of t.
@@ -69,7 +73,7 @@ func firstShown(clock time.Time, zone *time.Location) time.Time {
 func sameOffset(t time.Time) time.Time {
 	_, end := t.ZoneBounds()
 	if !end.IsZero() && !end.After(t) {
-		// For the last day of a leap year, Go 1.26 returns the beginning of that day.
+		// For the last day of a leap year, Go 1.26 returns the beginning of the day.
 		end = end.Add(24 * time.Hour)
 	}
 	return end

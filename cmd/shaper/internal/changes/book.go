@@ -11,13 +11,14 @@ import (
 	"time"
 )
 
-// MaxList is the number of changes that users can make at once: more would delay other work of the process.
+// MaxList is the maximum number of changes at once by users: more would delay other work of the
+// process.
 const MaxList = 100_000
 
-// ErrEnded means that the time of a change is over before it is made.
+// ErrEnded is the error for a change over before it is made.
 var ErrEnded = errors.New("the change would end before it begins")
 
-// Kind is the kind of a part of a policy that can be changed.
+// Kind is the kind of a changeable part of a policy.
 type Kind string
 
 const (
@@ -26,7 +27,7 @@ const (
 	Queue    Kind = "queue"
 )
 
-// Target is a part of a policy that can be changed.
+// Target is a changeable part of a policy.
 type Target struct {
 	Kind Kind   `json:"kind"`
 	Name string `json:"name"`
@@ -34,11 +35,13 @@ type Target struct {
 
 func (t Target) String() string { return fmt.Sprintf("%s %q", t.Kind, t.Name) }
 
-// Terms are what changes have set. The zero value changes nothing.
+// Terms are the values set by changes. The zero value changes nothing.
 type Terms struct {
-	Plan       string            `json:"plan,omitempty"`       // name of a customer's plan; "" means that of the policy
-	Parameters map[string]string `json:"parameters,omitempty"` // in the syntax of policies, such as rate: 50mbit
-	Off        *bool             `json:"off,omitempty"`        // all packets of the customer are dropped
+	// name of a customer's plan; "" means the plan of the policy
+	Plan string `json:"plan,omitempty"`
+	// in the syntax of policies, such as rate: 50mbit
+	Parameters map[string]string `json:"parameters,omitempty"`
+	Off        *bool             `json:"off,omitempty"` // all packets of the customer are dropped
 }
 
 func (t *Terms) empty() bool { return t.Plan == "" && len(t.Parameters) == 0 && t.Off == nil }
@@ -77,10 +80,11 @@ func (t *Terms) IsOff() bool { return t.Off != nil && *t.Off }
 type Change struct {
 	Target
 	Terms
-	Reset  bool      `json:"reset,omitempty"` // discards all changes of the target; with ByQuota those of its quota
-	Ended  bool      `json:"ended,omitempty"` // discards the terms of the target that ended by Until
-	Until  time.Time `json:"until,omitzero"`  // the end of the change; zero means that it has none
-	By     Cause     `json:"by,omitempty"`    // what made the change
+	// discards all changes of the target; with ByQuota those of its quota
+	Reset  bool      `json:"reset,omitempty"`
+	Ended  bool      `json:"ended,omitempty"` // discards the terms of the target ended by Until
+	Until  time.Time `json:"until,omitzero"`  // the end of the change; zero for none
+	By     Cause     `json:"by,omitempty"`    // cause of the change
 	Since  time.Time `json:"since,omitzero"`  // time of the change; zero means unknown
 	Author Author    `json:"author,omitzero"`
 }
@@ -101,12 +105,12 @@ func (a Author) String() string {
 	return a.User + " with " + a.With
 }
 
-// Cause is what made a change. Changes of a later cause hide those of an earlier one.
+// Cause is the cause of a change. Changes of a later cause hide those of an earlier one.
 type Cause uint8
 
 const (
 	ByUser      Cause = iota
-	ByQuota           // the customer has used its quota
+	ByQuota           // the customer used up its quota
 	temporarily       // by a user, with an end
 	causes
 )
@@ -141,7 +145,7 @@ func (c *Change) Check() error {
 	return nil
 }
 
-// Book has the changes in force. A copy by maps.Clone does not change with it.
+// Book holds the changes in force. A copy by maps.Clone does not change with it.
 type Book map[Target]*layers
 
 // layers are the changes of a target, by cause. Those in a book are never modified: copies of it
@@ -206,7 +210,7 @@ func (b Book) put(t Target, next *layers) {
 	}
 }
 
-// Terms returns the terms of a target that are in force at a time.
+// Terms returns the terms of a target in force at a time.
 func (b Book) Terms(t Target, now time.Time) (out Terms) {
 	at := b[t]
 	if at == nil {
@@ -220,7 +224,7 @@ func (b Book) Terms(t Target, now time.Time) (out Terms) {
 	return out
 }
 
-// Planned returns the targets whose plan a cause has set, also if their time is over, in no order.
+// Planned returns the targets with a plan set by a cause, also if its time is over, in no order.
 func (b Book) Planned(by Cause) (out []Target) {
 	for t := range b {
 		if b.Plan(t, by) != "" {
@@ -251,7 +255,7 @@ func (b Book) Next() (next time.Time) {
 	return next
 }
 
-// Ends returns changes that discard the terms that end by now, by target.
+// Ends returns changes to discard the terms ending by now, by target.
 func (b Book) Ends(now time.Time) (out []Change) {
 	for t, at := range b {
 		if slices.ContainsFunc(at[:], func(l layer) bool { return l.endedBy(now) }) {
@@ -262,7 +266,7 @@ func (b Book) Ends(now time.Time) (out []Change) {
 	return out
 }
 
-// Expire discards the terms that end by now.
+// Expire discards the terms ending by now.
 func (b Book) Expire(now time.Time) {
 	for _, c := range b.Ends(now) {
 		b.Apply(c)
@@ -277,7 +281,7 @@ func (t Target) Compare(u Target) int {
 // Targets returns all targets, sorted.
 func (b Book) Targets() []Target { return slices.SortedFunc(maps.Keys(b), Target.Compare) }
 
-// All yields changes that make an empty book equal to this one, by target.
+// All yields the changes, by target, to make an empty book equal to this one.
 func (b Book) All() iter.Seq[Change] {
 	return func(yield func(Change) bool) {
 		for _, t := range b.Targets() {
@@ -290,13 +294,15 @@ func (b Book) All() iter.Seq[Change] {
 	}
 }
 
-// Of returns changes that make an empty book equal to this one for one target.
+// Of returns the changes to make an empty book equal to this one for one target.
 func (b Book) Of(t Target) (out []Change) {
 	if b[t] == nil {
 		return nil
 	}
 	for cause, l := range b[t] {
-		c := Change{Target: t, Terms: l.Terms, Until: l.until, By: Cause(cause), Since: l.since, Author: l.author}
+		c := Change{
+			Target: t, Terms: l.Terms, Until: l.until, By: Cause(cause), Since: l.since, Author: l.author,
+		}
 		if cause == int(temporarily) {
 			c.By = ByUser
 		}
@@ -307,7 +313,7 @@ func (b Book) Of(t Target) (out []Change) {
 	return out
 }
 
-// apply applies changes and returns a function that undoes them.
+// apply applies changes and returns a function to undo them.
 func (b Book) apply(list []Change) (undo func()) {
 	before := map[Target]*layers{}
 	for _, c := range list {

@@ -15,8 +15,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/strictjson"
 )
 
-// The lines of a file of changes: a header, then a line for each call of Add with a checksum. mark says that
-// the changes of all lines before it are in force. Without it, a process was killed while it made them.
+// The lines of a file of changes: a header, then a line for each call of Add with a checksum. mark
+// confirms the changes of all lines before it. Without it, a process was killed while it made them.
 const (
 	header  = "shaper changes 2\n"
 	header1 = "shaper changes 1\n" // without marks
@@ -26,8 +26,8 @@ const (
 // maxGrowth is the size in bytes by which a file grows before it is written anew.
 const maxGrowth = 1 << 20
 
-// File is a book and the file that keeps it. A call of Add is kept as a whole or, if the process
-// or the host stops before Add returns, perhaps not at all.
+// File is a book and its file on the disk. A call of Add is kept as a whole or, if the process or
+// the host stops before Add returns, perhaps not at all.
 type File struct {
 	Book Book
 	Path string // "": the book is not kept
@@ -36,11 +36,11 @@ type File struct {
 	// contains the changes, but they may not be in force. The next call of Add must put them into force, too.
 	Interrupted []Target
 
-	// Volatile says that the file is not used after a restart of the host, so Add does not wait
-	// until it is on the disk.
+	// Volatile files are not used after a restart of the host, so Add does not wait until they are
+	// on the disk.
 	Volatile bool
 
-	// Required says that changes which cannot be kept are not made.
+	// Required forbids changes without keeping them.
 	Required bool
 
 	size   int64 // of the file, bytes; 0: it must be written anew
@@ -50,13 +50,13 @@ type File struct {
 	damaged bool // the file cannot be used, and is put aside
 }
 
-// UnkeptError means that changes are in force, but the file of changes lacks them.
+// UnkeptError is the error for changes in force but absent from the file of changes.
 type UnkeptError struct{ Err error }
 
 func (e *UnkeptError) Error() string { return fmt.Sprintf("in force, but not kept: %v", e.Err) }
 func (e *UnkeptError) Unwrap() error { return e.Err }
 
-// DamageError means that a file of changes cannot be used.
+// DamageError is the error for an unusable file of changes.
 type DamageError struct {
 	Path   string
 	Reason string
@@ -86,14 +86,15 @@ func Read(path string) (book Book, interrupted []Target, err error) {
 	return f.Book, f.Interrupted, err
 }
 
-// readTries is the number of attempts to read a file: a rollback or a reload loads a policy without the changes that
-// cannot be read, and the kernel may be short of memory for a moment.
+// readTries is the number of attempts to read a file: a rollback or a reload loads a policy without
+// unreadable changes, and the kernel may be short of memory for a moment.
 const readTries = 3
 
 // read reads the book in the file, and the size of its complete lines.
 func (f *File) read() error {
 	text, err := ReadFile(f.Path)
-	for try := 1; err != nil && try < readTries && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission); try++ {
+	for try := 1; err != nil && try < readTries && !errors.Is(err, fs.ErrNotExist) &&
+		!errors.Is(err, fs.ErrPermission); try++ {
 		time.Sleep(time.Duration(try) * 10 * time.Millisecond)
 		text, err = ReadFile(f.Path)
 	}
@@ -121,7 +122,7 @@ func (f *File) parse(text []byte) error {
 		if !complete && n == 2 { // the book is in the file from the beginning
 			return &DamageError{f.Path, "it is cut off"}
 		}
-		if !complete { // the call that wrote it did not return
+		if !complete { // its call did not return
 			f.size = int64(len(text) - len(rest))
 			f.base = f.size
 			return nil
@@ -169,10 +170,10 @@ func decode(line []byte) (list []Change, err error) {
 	return list, nil
 }
 
-// Add applies changes to the book, all or none, and calls do, which puts them into force; if that
-// fails, Add undoes them. The caller must hold the lock. Add returns when the changes are on the disk, unless the
-// file is volatile. If the file cannot be written, the changes are in force nevertheless, and the error
-// is an *UnkeptError.
+// Add applies changes to the book, all or none, and calls do, which puts them into force; if do
+// fails, Add undoes them. The caller must hold the lock. Add returns when the changes are on the
+// disk, unless the file is volatile. If the file cannot be written, the changes are in force
+// nevertheless, and the error is an *UnkeptError.
 func (f *File) Add(list []Change, do func() error) error {
 	var file *os.File
 	var line []byte
@@ -201,7 +202,7 @@ func (f *File) AddUnkept(list []Change, do func() error) error {
 	})
 }
 
-// add applies changes and calls do. Before that it calls begin, and afterwards end.
+// add applies changes and calls do. Before do it calls begin, and afterwards end.
 func (f *File) add(list []Change, do, begin func() error, end func(done bool) error) error {
 	for i := range list {
 		if err := list[i].Check(); err != nil {

@@ -14,9 +14,9 @@ import (
 // process keeps the lock.
 const Patience = 10 * time.Second
 
-// Lock waits until no other process, and no other caller of Lock, changes a file of changes, or
-// loads a policy with it. Close releases the lock. For path "" there is nothing to lock. The error wraps ErrLocked
-// if the lock is still held after Patience.
+// Lock waits until no other process, and no other caller of Lock, changes a file of changes, or loads a
+// policy with it. Close releases the lock. For path "" there is nothing to lock. The error wraps
+// ErrLocked if the lock is still held after Patience.
 func Lock(path string) (io.Closer, error) { return LockWithin(path, Patience) }
 
 // LockWithin is Lock with another patience.
@@ -27,13 +27,15 @@ func LockWithin(path string, patience time.Duration) (io.Closer, error) {
 			continue
 		}
 		if errors.Is(err, ErrLocked) {
-			err = fmt.Errorf("file of changes %q: another process has held its lock for %v: is it stopped? %w", path, patience, err)
+			err = fmt.Errorf(
+				"file of changes %q: another process has held its lock for %v: is it stopped? %w", path,
+				patience, err)
 		}
 		return l, err
 	}
 }
 
-// ErrLocked means that a file of changes is locked.
+// ErrLocked is the error for a locked file of changes.
 var ErrLocked = errors.New("locked")
 
 // TryLock is Lock without waiting. The error is ErrLocked if the file is locked.
@@ -41,7 +43,7 @@ func TryLock(path string) (io.Closer, error) {
 	if path == "" {
 		return io.NopCloser(nil), nil
 	}
-	// It is not opened for writing: then it also works on a file system that became read-only.
+	// It is not opened for writing, to work on a file system turned read-only, too.
 	file, err := open(path+".lock", os.O_RDONLY|os.O_CREATE)
 	if err != nil {
 		return nil, fmt.Errorf("file of changes: %w", err)

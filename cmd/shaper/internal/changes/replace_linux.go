@@ -10,7 +10,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/safedir"
 )
 
-// Replace replaces a file in one step: after a crash it has the previous text or the new one.
+// Replace replaces a file in one step: after a crash it contains the previous text or the new one.
 func Replace(path string, text []byte) error {
 	p, err := prepare(path, text, false)
 	if err != nil {
@@ -78,7 +78,8 @@ func prepare(path string, text []byte, volatile bool) (*prepared, error) {
 }
 
 func (p *prepared) write(text []byte, volatile bool) error {
-	if err := p.dir.Remove(p.temp()); err != nil && !errors.Is(err, fs.ErrNotExist) { // left by a killed process
+	// left by a killed process
+	if err := p.dir.Remove(p.temp()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	temp, err := p.dir.Open(p.temp(), os.O_WRONLY|os.O_CREATE|os.O_EXCL)
@@ -103,7 +104,7 @@ func (p *prepared) discard() {
 // keepOld gives the previous file another name.
 func (p *prepared) keepOld(suffix string) error { return p.dir.Rename(p.name, p.name+suffix) }
 
-// replace makes the new text that of the file.
+// replace puts the new text in place of the file's.
 func (p *prepared) replace(volatile bool) error {
 	if err := p.dir.Rename(p.temp(), p.name); err != nil || volatile {
 		return err

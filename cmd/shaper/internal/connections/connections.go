@@ -1,5 +1,5 @@
-// Package connections bounds the open connections of an HTTP server, so that clients which never
-// send, read or close cannot use up the descriptors of the process.
+// Package connections bounds the open connections of an HTTP server. Otherwise clients which never
+// send, read or close could use up the descriptors of the process.
 package connections
 
 import (
@@ -15,13 +15,14 @@ import (
 
 // Limits of connections.
 const (
-	connectionsMax  = 64
-	connectionGrace = 25 * time.Millisecond // time to send a request, before a newer connection may replace this one
-	responseGrace   = time.Second           // time to read the response, likewise
+	connectionsMax = 64
+	// time to send a request, before a newer connection may replace this one
+	connectionGrace = 25 * time.Millisecond
+	responseGrace   = time.Second // time to read the response, likewise
 )
 
-// Max returns 64, or a quarter of the descriptors that the process may open. Shaping needs
-// descriptors too.
+// Max returns 64, or a quarter of the descriptors allowed to the process. Shaping needs descriptors
+// too.
 func Max() int {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
@@ -30,16 +31,15 @@ func Max() int {
 	return int(min(connectionsMax, max(1, limit.Cur/4)))
 }
 
-// Connections are the open connections of an HTTP server, oldest change of state first. At
-// the limit, a new connection replaces the oldest one that is idle or has not sent a complete
-// request. If there is none, it replaces the oldest one whose response takes longer than
-// responseGrace.
+// Connections are the open connections of an HTTP server, oldest change of state first. At the
+// limit, a new connection replaces the oldest one without a complete request, or else the
+// oldest one whose response takes longer than responseGrace.
 type Connections struct {
 	max int
 
 	mu    sync.Mutex
 	open  []connection
-	ended chan struct{} // has an element after a connection was closed
+	ended chan struct{} // holds an element after a connection was closed
 }
 
 type connection struct {
@@ -127,10 +127,10 @@ func (c *Connections) victim() (i int, wait time.Duration) {
 	return 0, wait
 }
 
-// Listener returns a listener that accepts a connection when there is room for it.
+// Listener returns a listener which accepts connections within the limit.
 func (c *Connections) Listener(l net.Listener) net.Listener { return &limitedListener{l, c} }
 
-// limitedListener accepts a connection when connections has room for it.
+// limitedListener accepts connections within the limit of connections.
 type limitedListener struct {
 	net.Listener
 	conns *Connections

@@ -14,8 +14,8 @@ import (
 type Change struct {
 	What     string `json:"what"`     // added, removed, moved or changed
 	Part     string `json:"part"`     // such as class or queue; policy for the policy itself
-	Name     string `json:"name"`     // of the part, "" if it has none
-	Property string `json:"property"` // what changed of the part, "" for other changes
+	Name     string `json:"name"`     // of the part, "" for a nameless one
+	Property string `json:"property"` // changed property of the part, "" for other changes
 	From     string `json:"from"`     // "" for an added part
 	To       string `json:"to"`       // "" for a removed part
 	// Entries of a list without an order, such as the prefixes of a match.
@@ -58,7 +58,7 @@ func find(list []part, p part) *part {
 	return &list[i]
 }
 
-// compare returns the properties that differ.
+// compare returns the different properties.
 func compare(a, b *part) (out []Change) {
 	differ := map[string]bool{}
 	metered := a.property("color").meter && b.property("color").meter
@@ -90,7 +90,7 @@ func keys(a, b *part) (out []string) {
 	return out
 }
 
-// property returns the property of a key. A part without it has none.
+// property returns the property of a key, or none for a part without it.
 func (p *part) property(key string) property {
 	for _, q := range p.properties {
 		if q.key == key {
@@ -100,7 +100,7 @@ func (p *part) property(key string) property {
 	return property{text: "none"}
 }
 
-// without returns the entries of list that are not in other. Both are sorted.
+// without returns the entries of list missing in other. Both are sorted.
 func without(list, other []string) (out []string) {
 	for _, v := range list {
 		if _, found := slices.BinarySearch(other, v); !found {
@@ -110,7 +110,7 @@ func without(list, other []string) (out []string) {
 	return out
 }
 
-// usual are properties that most parts have, and that are not written.
+// usual are properties of most parts, which are not written.
 var usual = []string{"color blind", "count bytes", "initial full"}
 
 // text writes a part on one line.

@@ -11,7 +11,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// book has the customers of a policy.
+// book holds the customers of a policy.
 type book struct {
 	file    *policyfile.File
 	list    []dataplane.Customer
@@ -114,7 +114,7 @@ func (b *book) part(c *dataplane.Customer) part {
 	return out
 }
 
-// mostCustomers is the number of changes of customers that are printed.
+// mostCustomers is the maximum number of changes of customers printed.
 const mostCustomers = 10
 
 // Shortened returns the changes without those of customers beyond the first mostCustomers, and

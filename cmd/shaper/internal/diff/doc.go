@@ -1,3 +1,3 @@
-// Package diff finds the differences between two policies, and the packets of a capture that
-// the policies treat differently.
+// Package diff finds the differences between two policies, and the packets of a capture they treat
+// differently.
 package diff

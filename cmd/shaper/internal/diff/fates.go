@@ -9,37 +9,38 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/replay"
 )
 
-// Side is one of the two policies: its plan, and an engine that runs it.
+// Side is one of the two policies: its plan, and an engine to run it.
 type Side struct {
 	Plan *dataplane.Plan
 	replay.Engine
 }
 
-// Fates is a replay.Engine that runs each packet through both policies and counts those with
-// another fate. The fate of a packet is its color, its action, its departure, and the fields that marks write.
+// Fates is a replay.Engine. It runs each packet through both policies and counts the packets with
+// different fates. The fate of a packet is its color, its action, its departure, and the fields
+// written by marks.
 type Fates struct {
 	sides   [2]Side
 	all     dataplane.Count
 	kinds   map[kind]dataplane.Count
-	dropped [2]dataplane.Count // packets that only this side drops
-	early   shift              // departures that are earlier with the second policy
+	dropped [2]dataplane.Count // packets dropped by this side only
+	early   shift              // departures earlier with the second policy
 	late    shift
 	first   []other // of the smallest numbers, in order
 	copied  []byte  // of the packet, for the first side
 	packets [2][1]dataplane.Packet
 	verdict [2][1]dataplane.Verdict
-	pending map[int64]*outcome // packets that a link has not decided yet, by ID
+	pending map[int64]*outcome // packets still undecided by a link, by ID
 }
 
-// mostFirst is the number of packets that are shown.
+// mostFirst is the maximum number of packets shown.
 const mostFirst = 10
 
-// outcome has what both sides do with a packet.
+// outcome is the fate of a packet on both sides.
 type outcome struct {
 	time    int64 // timestamp, ns
 	shift   int64 // as in dataplane.Packet
 	verdict [2]dataplane.Verdict
-	fields  differs // fields that differ after marking
+	fields  differs // fields with a difference after marking
 }
 
 // kind is a kind of difference.
@@ -50,7 +51,7 @@ type kind struct {
 	differs differs
 }
 
-// shift has the changes of departures in one direction.
+// shift counts the changes of departures in one direction.
 type shift struct {
 	dataplane.Count
 	most int64 // ns
@@ -164,12 +165,12 @@ func (f *Fates) settle(side int, now int64) {
 	}
 }
 
-// countOf returns the count of a packet. Its bytes are those that its policy meters.
+// countOf returns the count of a packet. Its bytes are those metered by its policy.
 func countOf(v *dataplane.Verdict) dataplane.Count {
 	return dataplane.Count{Packets: int64(v.Packets), Bytes: int64(v.Length)}
 }
 
-// decided counts a packet that both sides have decided.
+// decided counts a packet decided by both sides.
 func (f *Fates) decided(o *outcome) {
 	d := o.differs()
 	if d == 0 {
@@ -238,7 +239,7 @@ func colorOf(v *dataplane.Verdict) int8 {
 	return int8(v.Color)
 }
 
-// fate describes what a side does with a packet.
+// fate describes the fate of a packet on a side.
 func (f *Fates) fate(side int, class int32, v *dataplane.Verdict) Fate {
 	out := Fate{Class: say.Unclassified, Action: v.Done.String()}
 	if class >= 0 {

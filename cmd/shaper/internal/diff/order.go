@@ -9,7 +9,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// order compares the order of classes: a packet belongs to the first class that matches it.
+// order compares the order of classes: the first class to match a packet gets it.
 type order struct {
 	from, to []dataplane.Class
 	inFrom   map[string]int // indices by name
@@ -29,7 +29,7 @@ func indices(classes []dataplane.Class) map[string]int {
 	return out
 }
 
-// moved returns the changes of a class that is now before classes that were before it.
+// moved returns the changes of a class moved before classes it was behind.
 func (o *order) moved(name string) []Change {
 	i := o.inTo[name]
 	var overtaken, takes []string
@@ -53,7 +53,7 @@ func (o *order) moved(name string) []Change {
 	return []Change{{What: "moved", Part: "class", Name: name, From: "after " + before, To: "before " + before, Note: "before " + before + ": " + note}}
 }
 
-// added describes the place of a new class, and the classes that it can take packets from.
+// added describes the place of a new class, and the classes it may take packets from.
 func (o *order) added(p part) string {
 	if p.kind != "class" {
 		return ""
@@ -69,7 +69,7 @@ func (o *order) added(p part) string {
 	return place
 }
 
-// removed describes the classes that can get the packets of a class that was removed.
+// removed describes the classes in line for the packets of a removed class.
 func (o *order) removed(p part) string {
 	if p.kind != "class" {
 		return ""
@@ -81,8 +81,8 @@ func (o *order) removed(p part) string {
 	return "(no later class matches its packets)"
 }
 
-// overlapping returns the names of the classes that are also in the other policy, and that some
-// packet of m matches.
+// overlapping returns the names of the classes present in the other policy, too, which some packet
+// of m matches.
 func (o *order) overlapping(m *dataplane.Match, classes []dataplane.Class, other map[string]int) (out []string) {
 	for i := range classes {
 		c := &classes[i]
@@ -94,7 +94,7 @@ func (o *order) overlapping(m *dataplane.Match, classes []dataplane.Class, other
 }
 
 // mostWork bounds the comparisons of list entries, to less than a second. With aliases, a short
-// policy has a thousand classes with a thousand entries each.
+// policy can define a thousand classes with a thousand entries each.
 const mostWork = 1e8
 
 // overlap reports whether packets can match both. Beyond mostWork it is true without a look.

@@ -21,14 +21,14 @@ type part struct {
 	properties []property
 }
 
-// property is a property of a part. Two properties are equal if their exact values are: the text
-// of a burst also has a time that depends on the rate.
+// property is a property of a part. Two properties are equal if their exact values are: the text of
+// a burst also gives a time, which depends on the rate.
 type property struct {
 	key   string
 	text  string
 	exact string
 	list  []string // entries of a list in any order; nil for other properties
-	of    string   // key of the property of which this is a detail: compared only if that is equal
+	of    string   // key of the property of which this is a detail: compared only if it is equal
 	meter bool     // of a meter: compared only if both parts have a meter of their own
 }
 
@@ -43,7 +43,7 @@ func (p *part) addRest(of any, known ...string) {
 	}
 }
 
-// addList adds a list whose order has no meaning. none is the text of an empty list.
+// addList adds an unordered list. none is the text of an empty list.
 func (p *part) addList(key, none string, list []string) {
 	slices.Sort(list)
 	list = slices.Compact(list)
@@ -54,7 +54,7 @@ func (p *part) addList(key, none string, list []string) {
 	p.properties = append(p.properties, property{key: key, text: text, exact: strings.Join(list, ","), list: list})
 }
 
-// mostEntries is the number of entries of a list that are printed.
+// mostEntries is the maximum number of entries of a list printed.
 const mostEntries = 16
 
 // parts returns the parts of a policy, except for its customers.
@@ -141,7 +141,7 @@ func texts[T any](list []T, text func(T) string) []string {
 	return out
 }
 
-// ofClass is the text of an action that a plan does not have.
+// ofClass is the text of an action missing in a plan.
 const ofClass = "that of the class"
 
 // addActions adds actions by color.
@@ -152,7 +152,7 @@ func (p *part) addActions(actions [3]*dataplane.Action) {
 			continue
 		}
 		words := strings.Fields(say.Action(*a))
-		slices.Sort(words) // the order of marks has no effect
+		slices.Sort(words) // marks act in any order
 		p.add(meter.Color(color).String(), say.Action(*a), words)
 	}
 }
@@ -315,7 +315,7 @@ func planPart(plan *dataplane.ServicePlan, packets bool, rules policyfile.Rules)
 		text := fmt.Sprintf("%s B every %v (%s), then plan %s", say.Grouped(q.Limit), q.Every, calendar.ZoneName(q.Zone), q.Then)
 		out.add("quota", text, text)
 	}
-	var when []string // in order: the first that contains the moment applies
+	var when []string // in order: the first to contain the moment applies
 	for _, w := range rules.When {
 		when = append(when, fmt.Sprintf("%v (%s): plan %s", w.Schedule, calendar.ZoneName(w.Schedule.Zone()), w.Plan))
 	}

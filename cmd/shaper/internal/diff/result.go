@@ -42,7 +42,7 @@ type shiftJSON struct {
 	MostNS int64 `json:"most_ns"`
 }
 
-// Fate is what a policy does with packets.
+// Fate is the treatment of packets by a policy.
 type Fate struct {
 	Class  string `json:"class"` // - for unclassified packets
 	Color  string `json:"color"` // "" for unclassified packets
@@ -71,7 +71,7 @@ type Packet struct {
 	From    Verdict  `json:"from"`
 	To      Verdict  `json:"to"`
 	Differs []string `json:"differs"`
-	Why     []string `json:"why"` // commands that explain the two verdicts
+	Why     []string `json:"why"` // commands to explain the two verdicts
 }
 
 // Verdict is a fate of one packet with its reason.
@@ -82,7 +82,7 @@ type Verdict struct {
 	Reason      string `json:"reason"`
 }
 
-// Capture returns the result. why returns the commands that explain a packet, by its number.
+// Capture returns the result. why returns the commands to explain a packet, by its number.
 func (f *Fates) Capture(summary replay.Summary, why func(packet int64) []string) *Capture {
 	out := &Capture{
 		Count: f.all, OnlyA: f.dropped[0], OnlyB: f.dropped[1],
@@ -120,7 +120,7 @@ func (f *Fates) verdictOf(p *other, side int) Verdict {
 	return out
 }
 
-// mostRows is the number of rows of the matrix that are printed.
+// mostRows is the maximum number of rows of the matrix printed.
 const mostRows = 20
 
 // Write prints the result for people.
@@ -186,7 +186,7 @@ func (c *Capture) write(p *say.Printer) {
 	}
 }
 
-// text describes the fate of a packet that arrived at a time.
+// text describes the fate of a packet with its time of arrival.
 func (v Verdict) text(at int64) string {
 	text := fmt.Sprintf("class %s, %v (%s)", v.Class, v.Fate, v.Reason)
 	if v.DSCPOut != nil && strings.Contains(v.Action, "mark") {

@@ -1,8 +1,8 @@
 // Package episodes finds the worst runs of drops in a replay, and the largest flows.
 //
-// An episode is a run of dropped packets of one class, or of yellow packets that were not
-// dropped on arrival, with gaps below Gap. The clock is that of the meters. A packet that a
-// link's queue drops later counts at its arrival.
+// An episode is a run of dropped packets of one class, or of yellow packets not dropped on arrival,
+// with gaps below Gap, by the clock of the meters. If a link's queue drops a packet later, it
+// counts at its arrival.
 package episodes
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// Gap is the time without a packet that ends an episode.
+// Gap is the time without a packet after which an episode ends.
 const Gap = 100 * time.Millisecond
 
 // Kind is the kind of packets of an episode.
@@ -19,7 +19,7 @@ type Kind uint8
 
 const (
 	Drop   Kind = iota // dropped packets
-	Yellow             // yellow packets that were not dropped on arrival
+	Yellow             // yellow packets not dropped on arrival
 	kinds
 )
 
@@ -32,12 +32,14 @@ type Episode struct {
 	First, Last             int64 // arrival of the first and the last packet, ns
 	FirstPacket, LastPacket int64 // their numbers in the capture
 	dataplane.Count               // of all parts; valid after Total or Tracker.Worst
-	Lack                    int64 // most tokens that a packet lacked; 0 if no meter decided, or not measured
-	LackStage               int   // stage of that meter
+	Lack                    int64 // most tokens lacked by a packet; 0 if no meter decided, or not measured
+	LackStage               int   // stage of the meter
 	Parts                   []Part
-	Flow                    Item[dataplane.Flow] // the flow that lost most bytes
-	Sampled                 bool                 // Flow was counted in a sample of the packets, and is an estimate
-	Detail                  any                  // for Tracker.Begin; nil if the episode is not among the worst
+	Flow                    Item[dataplane.Flow] // flow with the most bytes lost
+	// Flow was counted in a sample of the packets, and is an estimate
+	Sampled bool
+	// for Tracker.Begin; nil if the episode is not among the worst
+	Detail any
 
 	key   uint64 // placeKey of the latest packet
 	part  int    // its index in Parts
@@ -45,7 +47,7 @@ type Episode struct {
 	sampler
 }
 
-// Part has the packets of an episode that were dropped for one cause at one place.
+// Part counts the packets of an episode dropped for one cause at one place.
 type Part struct {
 	Place
 	dataplane.Count
@@ -55,10 +57,10 @@ type Part struct {
 type Place struct {
 	Cause dataplane.Cause // dataplane.Causes for unclassified packets
 	Stage int             // the last meter of the packet; -1 for none
-	Queue int             // the queue that dropped it; -1 for none, or a customer's own queue
+	Queue int             // the queue with the drop; -1 for none, or a customer's own queue
 }
 
-// placeKey is the same for packets of an episode that have the same place.
+// placeKey is equal for packets of an episode with equal places.
 func placeKey(v *dataplane.Verdict) uint64 {
 	return uint64(v.Customer)<<32 ^ uint64(uint32(v.Stage))<<12 ^ uint64(v.Reason)<<2 ^ uint64(v.Color)
 }
@@ -68,7 +70,7 @@ func (e *Episode) continues(v *dataplane.Verdict) bool {
 	return e.key == placeKey(v) && v.ID > e.LastPacket && near(e.Last, v.Now)
 }
 
-// put adds a packet that no flow is counted of yet. Its place is that of Parts[e.part].
+// put adds a packet before its flow is counted. Its place is the place of Parts[e.part].
 func (e *Episode) put(v *dataplane.Verdict) {
 	p := &e.Parts[e.part]
 	p.Packets += int64(v.Packets)

@@ -8,8 +8,8 @@ const (
 	perStride   = 1 << 11 // samples until the distance doubles
 )
 
-// sampler selects the packets of an episode whose flows are counted: the first exactFlows, then fewer
-// and fewer, at random distances, so that a pattern of the traffic cannot hide a flow.
+// sampler selects the packets of an episode whose flows are counted: the first exactFlows, then
+// fewer and fewer, at random distances: no pattern of the traffic can hide a flow.
 type sampler struct {
 	wait   int64 // packets until the next sample
 	stride int64 // mean distance of samples
@@ -25,9 +25,10 @@ func (s *sampler) next() bool {
 	return s.wait == 0
 }
 
-// count counts a sample's flow for all packets that it represents.
+// count counts a sample's flow for all packets represented by the sample.
 func (e *Episode) count(flow dataplane.Flow, v *dataplane.Verdict) {
-	e.flows.Add(flow, dataplane.Count{Packets: int64(v.Packets) * e.stride, Bytes: int64(v.Length) * e.stride})
+	e.flows.Add(flow,
+		dataplane.Count{Packets: int64(v.Packets) * e.stride, Bytes: int64(v.Length) * e.stride})
 	e.wait = 1
 	if e.left--; e.left == 0 {
 		e.stride, e.left, e.Sampled = max(2*e.stride, firstStride), perStride, true

@@ -9,10 +9,10 @@ import (
 
 const ways = 8 // keys of a set
 
-// Top counts the packets of the keys with the most bytes, in bounded memory and in a few ns.
-// Each key belongs to a set of ways keys. If its set is full, it competes with the smallest key
-// there by the majority vote of Boyer and Moore: it replaces that key once new keys had more bytes. Its
-// count then lacks the packets from before. So counts are exact as long as no set overflows.
+// Top counts the packets of the keys with the most bytes, in bounded memory and in a few ns. Each
+// key belongs to a set of ways keys. If its set is full, it competes with the smallest key there by
+// the majority vote of Boyer and Moore: it takes the place once new keys had more bytes. Its count
+// then lacks the packets from before. So counts are exact as long as no set overflows.
 type Top[K comparable] struct {
 	hash  func(K) uint64
 	items []Item[K] // set by set; an item with packets is in use
@@ -24,7 +24,7 @@ type Item[K comparable] struct {
 	dataplane.Count
 	Dropped dataplane.Count // counted by the caller
 	Partial bool            // the counts may lack packets
-	votes   int64           // its bytes less those of keys that had no room
+	votes   int64           // its bytes less the bytes of keys without room
 	hash    uint64
 }
 

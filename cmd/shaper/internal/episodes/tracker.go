@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	worst    = 5 // episodes of a kind that are kept
-	openMax  = 8 // episodes of a class that a packet of a link's queue may still join
-	flowSets = 8 // sets of flows that are counted per episode
+	worst    = 5 // episodes kept of a kind
+	openMax  = 8 // episodes of a class still open to packets of a link's queue
+	flowSets = 8 // sets of flows counted per episode
 )
 
-// Tracker finds episodes. Its memory depends on the number of classes, not on the packets:
-// for each class it has the episode that may go on, and it keeps the worst ones.
+// Tracker finds episodes. Its memory depends on the number of classes, not on the packets: it keeps
+// the open episode of each class, and the worst ones.
 type Tracker struct {
 	// Counts are the numbers of episodes of each kind, after Worst.
 	Counts [kinds]int64
@@ -23,10 +23,10 @@ type Tracker struct {
 	Begin func(e *Episode)
 
 	plan    *dataplane.Plan
-	open    [][]*Episode      // episodes that may continue, by class and kind, in order of time
+	open    [][]*Episode      // episodes still open, by class and kind, in order of time
 	latest  []*Episode        // the last one of each list in open
 	most    int               // maximum length of a list in open
-	waiting *waiting          // flows of packets that a link may drop; nil if none can
+	waiting *waiting          // flows of packets a link may still drop; nil if none can
 	worst   [kinds][]*Episode // finished ones, in order
 	picked  []int             // of Packets: indexes
 }
@@ -46,8 +46,8 @@ func New(plan *dataplane.Plan) *Tracker {
 // Packets adds packets on their arrival. It does not allocate, unless an episode begins or a packet is the
 // first one of its place.
 //
-// The colors of packets are random, so branches on them would be mispredicted. The packets that matter are
-// selected without one, and so are their episodes.
+// The colors of packets are random, so branches on them would be mispredicted. So relevant packets
+// and their episodes are selected without branches.
 func (t *Tracker) Packets(packets []dataplane.Packet, verdicts []dataplane.Verdict) {
 	if len(t.picked) < len(verdicts) {
 		t.picked = make([]int, len(verdicts))
@@ -56,7 +56,8 @@ func (t *Tracker) Packets(packets []dataplane.Packet, verdicts []dataplane.Verdi
 	for i := range verdicts {
 		v := &verdicts[i]
 		t.picked[n] = i
-		if uint8(v.Color)|uint8(v.Done&(dataplane.Pass|dataplane.Waiting)^dataplane.Pass) != 0 { // yellow, red, dropped or Waiting
+		// yellow, red, dropped or Waiting
+		if uint8(v.Color)|uint8(v.Done&(dataplane.Pass|dataplane.Waiting)^dataplane.Pass) != 0 {
 			n++
 		}
 	}
@@ -113,7 +114,7 @@ func (t *Tracker) add(kind Kind, v *dataplane.Verdict) *Episode {
 	return e
 }
 
-// place returns the place that decided about a packet.
+// place returns the place of the decision about a packet.
 func (t *Tracker) place(kind Kind, v *dataplane.Verdict) Place {
 	at := Place{Stage: int(v.Stage), Queue: -1}
 	if v.Class < 0 {
@@ -168,8 +169,8 @@ func (t *Tracker) enter(kind Kind, v *dataplane.Verdict) *Episode {
 	return e
 }
 
-// find returns the open episode that a packet at now belongs to, or nil. If the packet
-// closes the gap between two, it joins them.
+// find returns the open episode of a packet at now, or nil. If the packet closes the gap between
+// two, it joins them.
 func (t *Tracker) find(list *[]*Episode, now int64) (found *Episode) {
 	for i := len(*list) - 1; i >= 0; i-- {
 		e := (*list)[i]

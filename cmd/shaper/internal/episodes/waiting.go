@@ -2,8 +2,8 @@ package episodes
 
 import "github.com/a-seed-32e5a53f/shaper/dataplane"
 
-// waiting has the flows of packets that a link may drop later, by number. They are in a ring, which is
-// faster than a map. A packet whose place another one needs moves to a map.
+// waiting holds the flows of packets a link may drop later, by number. They are in a ring, which is
+// faster than a map. If another packet needs its place, a packet moves to a map.
 type waiting struct {
 	ring  [ringSize]waitingFlow
 	older map[int64]dataplane.Flow

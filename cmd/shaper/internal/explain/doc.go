@@ -1,3 +1,2 @@
-// Package explain replays a capture up to one packet and explains that packet's verdict step
-// by step.
+// Package explain replays a capture up to one packet and explains its verdict step by step.
 package explain

@@ -16,27 +16,29 @@ import (
 // reasons for it in the order of the steps.
 type Explanation struct {
 	Row
-	ClockNS     int64   `json:"clock_ns"`     // clock of meters and queues
-	ClockPacket int64   `json:"clock_packet"` // packet whose timestamp that is
-	FirstNS     int64   `json:"first_ns"`     // timestamp of the first packet
-	FirstPacket int64   `json:"first_packet"` // its number: not 1 if packets were excluded
-	ShiftNS     int64   `json:"shift_ns"`     // time of the replay minus timestamp, after steps of the capture's clock
-	Headers     string  `json:"headers"`
-	Layers      []Layer `json:"layers,omitempty"` // only if wanted
-	Captured    int     `json:"captured"`         // captured length, bytes
-	Wire        int     `json:"wire"`             // original length with the link header, bytes
-	LinkHeader  int     `json:"link_header"`      // bytes
-	L3          int     `json:"l3"`               // length of the network packet, bytes
-	LengthRule  string  `json:"length_rule"`
-	Segments    int     `json:"segments,omitempty"` // of a super-packet
-	Segment     int     `json:"segment,omitempty"`  // length of each but the last, with the link header, bytes
-	Place       string  `json:"place"`              // place of the class
-	Match       string  `json:"match"`              // match of the class
-	Matched     string  `json:"matched"`            // match without list entries that do not match the packet
+	ClockNS     int64 `json:"clock_ns"`     // clock of meters and queues
+	ClockPacket int64 `json:"clock_packet"` // packet with the timestamp clock_ns
+	FirstNS     int64 `json:"first_ns"`     // timestamp of the first packet
+	FirstPacket int64 `json:"first_packet"` // its number: not 1 if packets were excluded
+	// time of the replay minus timestamp, after steps of the capture's clock
+	ShiftNS    int64   `json:"shift_ns"`
+	Headers    string  `json:"headers"`
+	Layers     []Layer `json:"layers,omitempty"` // only if wanted
+	Captured   int     `json:"captured"`         // captured length, bytes
+	Wire       int     `json:"wire"`             // original length with the link header, bytes
+	LinkHeader int     `json:"link_header"`      // bytes
+	L3         int     `json:"l3"`               // length of the network packet, bytes
+	LengthRule string  `json:"length_rule"`
+	Segments   int     `json:"segments,omitempty"` // of a super-packet
+	// length of each but the last, with the link header, bytes
+	Segment int    `json:"segment,omitempty"`
+	Place   string `json:"place"`   // place of the class
+	Match   string `json:"match"`   // match of the class
+	Matched string `json:"matched"` // match reduced to the list entries which match the packet
 
 	Missed  []missed    `json:"missed"`       // earlier classes
 	NoMeter string      `json:"no_meter"`     // why the first meter is missing, "" if it is not
-	Meters  []metered   `json:"meters"`       // meters that the packet went through
+	Meters  []metered   `json:"meters"`       // meters of the packet, in order
 	Skipped []string    `json:"skipped"`      // later meters, which a red packet skips
 	Act     string      `json:"action_rule"`  // action for the packet's color
 	ActAt   string      `json:"action_place"` // place of the action, "" for a default
@@ -63,7 +65,7 @@ type Row struct {
 	Key         string `json:"key"`
 }
 
-// missed is an earlier class, with the first key that does not match the packet.
+// missed is an earlier class, with the first key at odds with the packet.
 type missed struct {
 	Class string `json:"class"`
 	Place string `json:"place"`
@@ -91,7 +93,7 @@ type metered struct {
 	// The packet's queue dropped it, so its tokens were given back: After is Before.
 	GivenBack bool `json:"given_back"`
 
-	average bool // the meter has no tokens
+	average bool // the meter works without tokens
 }
 
 type bucket struct {
@@ -116,12 +118,12 @@ type QueuedJSON struct {
 	Early  string `json:"early"`   // decision of WRED, "" if it had none
 }
 
-// Explain returns the explanation, once the replay has ended with ErrSeen or at the end of
-// the capture.
+// Explain returns the explanation, once the replay ended with ErrSeen or at the end of the capture.
 func (w *Witness) Explain() *Explanation {
 	p, v := &w.packet, &w.verdict
 	t := &Explanation{
-		Row: w.row(), ClockNS: v.Now, ClockPacket: w.ahead, FirstNS: w.first, FirstPacket: w.firstID, ShiftNS: p.Shift, clockShift: w.shift, Segments: p.Segments, Segment: p.Segment,
+		Row: w.row(), ClockNS: v.Now, ClockPacket: w.ahead, FirstNS: w.first, FirstPacket: w.firstID,
+		ShiftNS: p.Shift, clockShift: w.shift, Segments: p.Segments, Segment: p.Segment,
 		Headers: headersOf(p), Captured: len(p.Data), Wire: p.WireLen, LinkHeader: p.L3, L3: p.L3Len,
 		LengthRule: say.Length(w.plan.Source.Length),
 		Missed:     []missed{}, Meters: []metered{}, Skipped: []string{}, Acted: []string{},
@@ -130,7 +132,8 @@ func (w *Witness) Explain() *Explanation {
 	for i := range classes {
 		c := &classes[i]
 		if i == int(v.Class) {
-			t.Place, t.Match, t.Matched = w.file.Place(c, "match"), say.Match(&c.Match), say.Match(narrowed(&c.Match, p, v.Length))
+			t.Place, t.Match, t.Matched = w.file.Place(c, "match"), say.Match(&c.Match),
+				say.Match(narrowed(&c.Match, p, v.Length))
 			break
 		}
 		t.Missed = append(t.Missed, w.missed(c))
@@ -190,20 +193,21 @@ func (w *Witness) action() (a dataplane.Action, place string) {
 	return a, place
 }
 
-// byOwnQueue reports whether the own queue of the packet's customer has dropped it, before any
-// meter.
+// byOwnQueue reports whether the own queue of the packet's customer dropped it, before any meter.
 func (w *Witness) byOwnQueue() bool {
 	s := w.service(&w.verdict)
 	return s != nil && s.Profile == nil && w.byQueue()
 }
 
-// byQueue reports whether a queue has dropped the packet.
+// byQueue reports whether a queue dropped the packet.
 func (w *Witness) byQueue() bool {
 	v := &w.verdict
-	return v.Done.Dropped() && (v.Reason == dataplane.QueueFull || v.Reason == dataplane.WRED || v.Reason == dataplane.CoDel)
+	return v.Done.Dropped() &&
+		(v.Reason == dataplane.QueueFull || v.Reason == dataplane.WRED || v.Reason == dataplane.CoDel)
 }
 
-// ownQueue replaces the queue of an action by that of the packet's customer, and returns it.
+// ownQueue replaces the queue of an action by the own queue of the packet's customer, and returns
+// it.
 func (w *Witness) ownQueue(a *dataplane.Action) *dataplane.Queue {
 	a.Drop = false
 	a.Queue = &dataplane.Queue{Name: "of customer " + w.customerName(), Config: w.service(&w.verdict).Queue}
@@ -223,9 +227,11 @@ func (w *Witness) noMeter() string {
 	case first < 0:
 		return "none: every packet is green"
 	case w.byOwnQueue():
-		return fmt.Sprintf("none: the queue of plan %s decides first; input color %v (%s)", s.Name, v.Pre, w.inputText(w.plan.Stages[first].Source))
+		return fmt.Sprintf("none: the queue of plan %s decides first; input color %v (%s)", s.Name, v.Pre,
+			w.inputText(w.plan.Stages[first].Source))
 	case s != nil && s.Profile == nil:
-		return fmt.Sprintf("none: plan %s has a queue instead; input color %v (%s)", s.Name, v.Pre, w.inputText(w.plan.Stages[first].Source))
+		return fmt.Sprintf("none: plan %s has a queue instead; input color %v (%s)", s.Name, v.Pre,
+			w.inputText(w.plan.Stages[first].Source))
 	}
 	return ""
 }
@@ -260,7 +266,7 @@ func (w *Witness) row() Row {
 	var row Row
 	_ = d.Packet(&w.packet, &w.verdict) // writing to a Buffer cannot fail
 	_ = d.Flush()
-	_ = json.Unmarshal(text.Bytes(), &row) // tests check that it is valid
+	_ = json.Unmarshal(text.Bytes(), &row) // tests check its validity
 	return row
 }
 
@@ -320,35 +326,40 @@ func (w *Witness) why(a *dataplane.Action) string {
 	case v.Reason == dataplane.WRED:
 		return fmt.Sprintf("queue %s drops %v packets early (WRED)", a.Queue.Name, v.Color)
 	case v.Reason == dataplane.CoDel:
-		return fmt.Sprintf("queue %s: the delay stayed above CoDel's target of %v for %v or more", a.Queue.Name, a.Queue.CoDel.Target, a.Queue.CoDel.Interval)
+		return fmt.Sprintf("queue %s: the delay stayed above CoDel's target of %v for %v or more",
+			a.Queue.Name, a.Queue.CoDel.Target, a.Queue.CoDel.Interval)
 	case v.Done.Dropped():
 		return "the packet is not ECN-capable: its action drops it instead of setting CE"
 	case v.Done&dataplane.Queued != 0:
-		return fmt.Sprintf("sent at %s, %v after its arrival", timestamp(v.Departure-w.packet.Shift), time.Duration(v.Departure-v.Now))
+		return fmt.Sprintf("sent at %s, %v after its arrival", timestamp(v.Departure-w.packet.Shift),
+			time.Duration(v.Departure-v.Now))
 	}
 	return "sent at once"
 }
 
-// dropsByPlan reports whether the action of the packet is that of its customer's plan.
+// dropsByPlan reports whether the packet's action is the action of its customer's plan.
 func (w *Witness) dropsByPlan() bool {
 	s := w.service(&w.verdict)
 	return s != nil && s.Actions[w.verdict.Color] != nil
 }
 
-// fullText names the limit that the packet would exceed.
+// fullText names the limit reached by the packet.
 func (w *Witness) fullText(source *dataplane.Queue) string {
 	c, b := w.find(source)
 	n := int64(w.verdict.Length)
 	name := "queue " + c.Name + " is full: "
 	switch capacity := int64(c.Capacity()); {
 	case c.Fair && (c.Bytes == 0 || n <= c.Bytes):
-		return "queue " + c.Name + " was full when a later packet arrived, and dropped this one, the first of the flow with the largest backlog"
+		return "queue " + c.Name +
+			" was full when a later packet arrived, and dropped this one, the first of the flow with the largest backlog"
 	case c.Fair:
 		return name + fmt.Sprintf("%s B exceed the limit of %s B", say.Grouped(n), say.Grouped(c.Bytes))
 	case c.Time > 0 && b.delay > c.Time:
 		return name + fmt.Sprintf("a delay of %v exceeds the limit of %v", b.delay, c.Time)
 	case c.Bytes > 0 && b.bytes+n > c.Bytes:
-		return name + fmt.Sprintf("its backlog of %s B and this packet's %s B are %s B, above the limit of %s B", say.Grouped(b.bytes), say.Grouped(n), say.Grouped(b.bytes+n), say.Grouped(c.Bytes))
+		return name + fmt.Sprintf(
+			"its backlog of %s B and this packet's %s B are %s B, above the limit of %s B",
+			say.Grouped(b.bytes), say.Grouped(n), say.Grouped(b.bytes+n), say.Grouped(c.Bytes))
 	case capacity > 0 && b.packets >= capacity:
 		return name + fmt.Sprintf("its backlog of %s is the maximum", say.Count(b.packets, "packet"))
 	}
@@ -375,7 +386,8 @@ func actionSteps(a *dataplane.Action, p *dataplane.Packet, v *dataplane.Verdict)
 	for _, m := range a.Marks {
 		value := say.Value(m.Field.String(), m.Value)
 		if old, has := p.Field(m.Field); has {
-			out = append(out, fmt.Sprintf("%v %s -> %s%s", m.Field, say.Value(m.Field.String(), old), value, dropped))
+			out = append(out,
+				fmt.Sprintf("%v %s -> %s%s", m.Field, say.Value(m.Field.String(), old), value, dropped))
 		} else {
 			out = append(out, fmt.Sprintf("%s: %v %s is not set", fieldText(p, m.Field), m.Field, value))
 		}

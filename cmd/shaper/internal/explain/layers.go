@@ -10,7 +10,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// Bounds of the layers that are shown.
+// Bounds of the layers shown.
 const (
 	mostDecoded   = 64 << 10 // bytes of a packet
 	mostLayers    = 32
@@ -24,8 +24,8 @@ type Layer struct {
 	Fields string `json:"fields"` // names and values
 }
 
-// Layers decodes the packet as it arrived. The last layer of a packet that cannot be decoded
-// is DecodeFailure, with the error.
+// Layers decodes the packet as it arrived. After an error the last layer is DecodeFailure, with the
+// error.
 func (w *Witness) Layers() []Layer { return layersOf(&w.packet) }
 
 func layersOf(p *dataplane.Packet) []Layer {
@@ -38,7 +38,8 @@ func layersOf(p *dataplane.Packet) []Layer {
 		if len(text) > mostLayerText {
 			text = strings.ToValidUTF8(text[:mostLayerText], "") + "…"
 		}
-		out = append(out, Layer{Type: l.LayerType().String(), Bytes: len(l.LayerContents()), Fields: say.Printable(text)})
+		out = append(out,
+			Layer{Type: l.LayerType().String(), Bytes: len(l.LayerContents()), Fields: say.Printable(text)})
 	}
 	return out
 }

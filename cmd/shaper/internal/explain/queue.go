@@ -15,7 +15,9 @@ func (w *Witness) find(source *dataplane.Queue) (q *dataplane.PlanQueue, b *back
 			return q, &w.queues[i]
 		}
 	}
-	q = &dataplane.PlanQueue{QueueOutline: dataplane.QueueOutline{Name: source.Name, Link: -1}, Source: source}
+	q = &dataplane.PlanQueue{
+		QueueOutline: dataplane.QueueOutline{Name: source.Name, Link: -1}, Source: source,
+	}
 	q.Config = source.Config
 	return q, &w.ownAt
 }
@@ -28,7 +30,9 @@ func (w *Witness) queue(source *dataplane.Queue) *QueuedJSON {
 	if b == &w.ownAt {
 		place = w.file.Place(w.service(v).Source, "queue")
 	}
-	out := &QueuedJSON{Name: q.Name, Place: place, Packets: b.packets, Bytes: b.bytes, Early: w.wredText(q, b)}
+	out := &QueuedJSON{
+		Name: q.Name, Place: place, Packets: b.packets, Bytes: b.bytes, Early: w.wredText(q, b),
+	}
 	for _, p := range say.QueueParts(source, w.file.Policy.Queues) {
 		out.Settings = append(out.Settings, p.Key+" "+p.Text)
 	}

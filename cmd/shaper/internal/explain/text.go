@@ -79,7 +79,9 @@ func (t *Explanation) Write(out io.Writer, colored bool) error {
 	w.step("class", t.classLines()...)
 	w.meters(t)
 	if t.Act != "" {
-		w.step("action", append([]string{fmt.Sprintf("%s: %s (%s)", w.color(t.Color), t.Act, cmp.Or(shortPlace(t.ActAt), "the default"))}, t.Acted...)...)
+		w.step("action", append([]string{
+			fmt.Sprintf("%s: %s (%s)", w.color(t.Color), t.Act, cmp.Or(shortPlace(t.ActAt), "the default")),
+		}, t.Acted...)...)
 	}
 	if t.Queue != nil {
 		w.step("queue", t.Queue.lines(t.DepartureNS == nil)...)
@@ -109,11 +111,13 @@ func (t *Explanation) arrivalLines() []string {
 			ahead = "back"
 		}
 		by := time.Duration(t.ShiftNS).Abs()
-		lines = append(lines, fmt.Sprintf("the clock of the capture has been set %s by %v: its time is shifted by that", ahead, by))
+		lines = append(lines, fmt.Sprintf(
+			"the clock of the capture has been set %s by %v: its time is shifted by that", ahead, by))
 	}
 	if t.ClockNS != now {
-		lines = append(lines, fmt.Sprintf("its timestamp is %v behind the clock, which packet %d set to %s: meters and queues use the clock",
-			time.Duration(t.ClockNS-now), t.ClockPacket, timestamp(t.ClockNS-t.clockShift)))
+		lines = append(lines,
+			fmt.Sprintf("its timestamp is %v behind the clock, which packet %d set to %s: meters and queues use the clock",
+				time.Duration(t.ClockNS-now), t.ClockPacket, timestamp(t.ClockNS-t.clockShift)))
 	}
 	return lines
 }
@@ -121,7 +125,8 @@ func (t *Explanation) arrivalLines() []string {
 // lengthText describes the parts of the packet's length.
 func (t *Explanation) lengthText() string {
 	if t.Segments > 1 {
-		return fmt.Sprintf("%d on the wire: a super-packet, cut into %d segments of at most %d; %d captured", t.Wire, t.Segments, t.Segment, t.Captured)
+		return fmt.Sprintf("%d on the wire: a super-packet, cut into %d segments of at most %d; %d captured",
+			t.Wire, t.Segments, t.Segment, t.Captured)
 	}
 	s := fmt.Sprintf("%d on the wire: %d link header, %d network packet", t.Wire, t.LinkHeader, t.L3)
 	if padding := t.Wire - t.LinkHeader - t.L3; padding > 0 {
@@ -133,7 +138,7 @@ func (t *Explanation) lengthText() string {
 	return s
 }
 
-// mostMissed is the maximum number of earlier classes that are shown.
+// mostMissed is the maximum number of earlier classes shown.
 const mostMissed = 4
 
 // classLines describes the class of the packet and the earlier classes.
@@ -151,7 +156,8 @@ func (t *Explanation) classLines() []string {
 			lines = append(lines, "nor "+say.Count(len(t.Missed)-mostMissed, "other earlier class"))
 			break
 		}
-		lines = append(lines, fmt.Sprintf("not %s (%s): wants %s, has %s", m.Class, shortPlace(m.Place), m.Wants, m.Has))
+		lines = append(lines,
+			fmt.Sprintf("not %s (%s): wants %s, has %s", m.Class, shortPlace(m.Place), m.Wants, m.Has))
 	}
 	return lines
 }
@@ -178,9 +184,11 @@ func (m *metered) lines(w *stepWriter) []string {
 	if m.Key != "" {
 		lines = append(lines, "key "+m.Key)
 	}
-	lines = append(lines, fmt.Sprintf("input color %s (%s); B = %d %s", w.color(m.In), m.Because, m.Length, m.Count))
+	lines = append(lines,
+		fmt.Sprintf("input color %s (%s); B = %d %s", w.color(m.In), m.Because, m.Length, m.Count))
 	for i, b := range m.Buckets {
-		s := fmt.Sprintf("%s %s -> %s of %s", b.Name, say.Grouped(b.Before), say.Grouped(b.After), say.Grouped(b.Burst))
+		s := fmt.Sprintf("%s %s -> %s of %s", b.Name, say.Grouped(b.Before), say.Grouped(b.After),
+			say.Grouped(b.Burst))
 		if lacks := int64(m.Length) - b.Before; lacks > 0 && m.tests(i) {
 			s += fmt.Sprintf(", %s short of B", say.Grouped(lacks))
 		}
@@ -209,7 +217,8 @@ func (q *QueuedJSON) lines(dropped bool) []string {
 		found = fmt.Sprintf("backlog %s, %s B", say.Count(q.Packets, "packet"), say.Grouped(q.Bytes))
 	}
 	if more := q.LinkPackets - q.Packets; more > 0 {
-		found += fmt.Sprintf("; %s, %s B in other queues of the link", say.Count(more, "packet"), say.Grouped(q.LinkBytes-q.Bytes))
+		found += fmt.Sprintf("; %s, %s B in other queues of the link", say.Count(more, "packet"),
+			say.Grouped(q.LinkBytes-q.Bytes))
 	}
 	switch {
 	case q.WaitNS == nil:
@@ -220,7 +229,9 @@ func (q *QueuedJSON) lines(dropped bool) []string {
 	default:
 		found += fmt.Sprintf("; delay %v", time.Duration(*q.WaitNS))
 	}
-	lines := []string{fmt.Sprintf("%s (%s): %s", q.Name, shortPlace(q.Place), strings.Join(q.Settings, "; ")), found}
+	lines := []string{
+		fmt.Sprintf("%s (%s): %s", q.Name, shortPlace(q.Place), strings.Join(q.Settings, "; ")), found,
+	}
 	if q.Early != "" {
 		lines = append(lines, "WRED: "+q.Early)
 	}

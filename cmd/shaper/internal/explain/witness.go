@@ -13,21 +13,22 @@ import (
 // ErrSeen ends a replay once the packet is decided.
 var ErrSeen = errors.New("seen")
 
-// Witness is a replay.Engine that records the state of the pipeline at the arrival of one
-// packet, and the packet's verdict.
+// Witness is a replay.Engine. It records the state of the pipeline at the arrival of one packet,
+// and the packet's verdict.
 type Witness struct {
 	*dataplane.Pipeline
-	file    *policyfile.File
-	plan    *dataplane.Plan
-	number  int64               // number of the packet, from 1
-	until   func(now int64)     // called before each packet with its time, ns
-	firstID int64               // number of the first packet with a timestamp, or of the latest if there is none
+	file   *policyfile.File
+	plan   *dataplane.Plan
+	number int64           // number of the packet, from 1
+	until  func(now int64) // called before each packet with its time, ns
+	// number of the first packet with a timestamp, or of the latest if there is none
+	firstID int64
 	first   int64               // its timestamp, ns
 	ahead   int64               // number of the packet with the latest time, which is the clock
 	shift   int64               // its time minus its timestamp, ns
 	backlog []backlog           // by queue of the plan
 	own     map[uint32]*backlog // of the queues of customers, by number
-	settled []dataplane.Verdict // verdicts that Settle must still return
+	settled []dataplane.Verdict // verdicts not yet returned by Settle
 
 	packet  dataplane.Packet // parsed, before any change
 	steps   []dataplane.Step // through the meters
@@ -35,26 +36,29 @@ type Witness struct {
 	ownAt   backlog          // of the queue of the packet's customer, at its arrival
 	verdict dataplane.Verdict
 	seen    bool // verdict is set
-	ending  bool // the capture has ended
+	ending  bool // the end of the capture was reached
 }
 
 // New returns the witness of a packet, by its number from 1. file is the policy of the
 // pipeline. until is called before each packet, with its time in ns.
 func New(file *policyfile.File, pipeline *dataplane.Pipeline, number int64, until func(now int64)) *Witness {
 	plan := pipeline.Plan()
-	return &Witness{Pipeline: pipeline, file: file, plan: plan, number: number, until: until, backlog: make([]backlog, len(plan.Queues)), own: map[uint32]*backlog{}}
+	return &Witness{
+		Pipeline: pipeline, file: file, plan: plan, number: number, until: until,
+		backlog: make([]backlog, len(plan.Queues)), own: map[uint32]*backlog{},
+	}
 }
 
-// backlog is the backlog of a queue. A queue of a link has neither delay nor departures.
+// backlog is the backlog of a queue. Delay and departures are unknown for a queue of a link.
 type backlog struct {
 	packets, bytes int64
-	delay          time.Duration // of a packet that arrives now
+	delay          time.Duration // of a packet arriving now
 	departures     []departure   // in order
 }
 
 type departure struct{ at, bytes int64 } // ns, bytes
 
-// removeDeparted removes the packets that have departed by now.
+// removeDeparted removes the packets sent by now.
 func (b *backlog) removeDeparted(now int64) {
 	for len(b.departures) > 0 && b.departures[0].at <= now {
 		b.packets--
@@ -90,8 +94,7 @@ func (w *Witness) Process(packets []dataplane.Packet, verdicts []dataplane.Verdi
 	return nil
 }
 
-// observe records the packet and the queues at its arrival. First it lets links decide up to
-// that time.
+// observe records the packet and the queues at its arrival. First it lets links decide up to then.
 func (w *Witness) observe(p *dataplane.Packet, v *dataplane.Verdict) {
 	now := max(w.Now(), p.Time)
 	for d := (dataplane.Verdict{}); w.settle(now, &d); {
@@ -112,7 +115,7 @@ func (w *Witness) observe(p *dataplane.Packet, v *dataplane.Verdict) {
 	w.steps = w.Pipeline.Explain(p, v)
 }
 
-// observeCustomer records the queue of the packet's customer, if it has one.
+// observeCustomer records the queue of the packet's customer, if any.
 func (w *Witness) observeCustomer(now int64) {
 	number := w.packet.Customer
 	if number == 0 {
@@ -133,7 +136,7 @@ func (w *Witness) ownBacklog(number uint32) *backlog {
 	return w.own[number]
 }
 
-// service returns the plan of a verdict's customer, or nil if it has none.
+// service returns the plan of a verdict's customer, or nil for none.
 func (w *Witness) service(v *dataplane.Verdict) *dataplane.PlanService {
 	if v.Customer == 0 {
 		return nil
@@ -169,8 +172,8 @@ func (w *Witness) countQueued(v *dataplane.Verdict) {
 	}
 }
 
-// Settle returns the verdicts of links, beginning with the verdicts that were settled before
-// the packet of interest arrived.
+// Settle returns the verdicts of links, beginning with the verdicts settled before the packet of
+// interest arrived.
 func (w *Witness) Settle(now int64, v *dataplane.Verdict) bool {
 	w.ending = now == math.MaxInt64
 	if len(w.settled) > 0 {
@@ -202,7 +205,7 @@ func (w *Witness) Each(p *dataplane.Packet, v *dataplane.Verdict) error {
 }
 
 // Settled ends the replay if the decided packet is the packet of interest. At the end of the
-// capture it returns nil, so that the replay reports an error of the capture.
+// capture it returns nil, so the replay can report an error of the capture.
 func (w *Witness) Settled(v *dataplane.Verdict) error {
 	if v.ID != w.number {
 		return nil

@@ -30,7 +30,10 @@ func headersOf(p *dataplane.Packet) string {
 		add("mpls label %d tc %d", binary.BigEndian.Uint32(p.Data[p.MPLS:])>>12, marker.TC(p.Data[p.MPLS:]))
 	}
 	if !p.IsIP() {
-		kind := map[dataplane.Kind]string{dataplane.Other: "not IP", dataplane.Malformed: "malformed: a header is truncated or contradicts the one before it"}[p.Kind]
+		kind := map[dataplane.Kind]string{
+			dataplane.Other:     "not IP",
+			dataplane.Malformed: "malformed: a header is truncated or contradicts the one before it",
+		}[p.Kind]
 		add("%s, %s", kind, hasOf(p, "ethertype", 0))
 		return strings.Join(parts, ", ")
 	}
@@ -61,10 +64,12 @@ func ecnText(p *dataplane.Packet) string {
 	case dataplane.IPv6:
 		ecn = marker.ECNv6(p.Data[p.L3:])
 	}
-	return [...]string{marker.NotECT: "not-ect", marker.ECT1: "ect(1)", marker.ECT0: "ect(0)", marker.CE: "ce"}[ecn]
+	return [...]string{
+		marker.NotECT: "not-ect", marker.ECT1: "ect(1)", marker.ECT0: "ect(0)", marker.CE: "ce",
+	}[ecn]
 }
 
-// hasOf writes a packet's value for a key of a match, or the reason why it has none.
+// hasOf writes a packet's value for a key of a match, or the reason for its absence.
 func hasOf(p *dataplane.Packet, key string, n int) string {
 	if key == "customer" {
 		return "no customer"
@@ -89,7 +94,7 @@ func hasOf(p *dataplane.Packet, key string, n int) string {
 	return "dst " + dst.String()
 }
 
-// missingHeader names the header that a packet does not have for a key of a match.
+// missingHeader names the header without which a packet lacks a key of a match.
 func missingHeader(p *dataplane.Packet, key string) string {
 	switch {
 	case key == "ethertype":
@@ -125,7 +130,7 @@ type list struct {
 	set     func(m *dataplane.Match, entries []dataplane.Match) // replaces the list of m
 }
 
-// listOf returns the list of a match that pick selects.
+// listOf returns the list of a match selected by pick.
 func listOf[T any](m *dataplane.Match, key string, pick func(*dataplane.Match) *[]T) list {
 	l := list{key: key, set: func(m *dataplane.Match, entries []dataplane.Match) {
 		*pick(m) = nil
@@ -153,7 +158,7 @@ func lists(m *dataplane.Match) []list {
 	return out
 }
 
-// narrowed returns a match without the list entries that do not match a packet.
+// narrowed returns a match reduced to the list entries which match a packet.
 func narrowed(m *dataplane.Match, p *dataplane.Packet, n int) *dataplane.Match {
 	out := *m
 	for _, l := range lists(m) {
@@ -171,10 +176,10 @@ func narrowed(m *dataplane.Match, p *dataplane.Packet, n int) *dataplane.Match {
 	return &out
 }
 
-// mostWanted is the maximum number of list entries that are shown.
+// mostWanted is the maximum number of list entries shown.
 const mostWanted = 3
 
-// wantsOf writes the requirement of a match for a key that Misses returned.
+// wantsOf writes the requirement of a match for a key returned by Misses.
 func wantsOf(m *dataplane.Match, key string) string {
 	switch key {
 	case "ip":

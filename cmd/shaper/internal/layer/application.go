@@ -33,7 +33,8 @@ func readGTPv1U(h *header) gopacket.Decoder {
 	h.num("Version", 3)
 	h.num("ProtocolType", 1)
 	h.num("Reserved", 1)
-	extension, sequence, npdu := h.flag("ExtensionHeaderFlag"), h.flag("SequenceNumberFlag"), h.flag("NPDUFlag")
+	extension, sequence, npdu := h.flag("ExtensionHeaderFlag"), h.flag("SequenceNumberFlag"),
+		h.flag("NPDUFlag")
 	kind := h.num("MessageType", 8)
 	h.num("MessageLength", 16)
 	h.num("TEID", 32)
@@ -52,7 +53,8 @@ func readGTPv1U(h *header) gopacket.Decoder {
 }
 
 var dnsTypes = map[int]string{
-	1: "A", 2: "NS", 5: "CNAME", 6: "SOA", 12: "PTR", 15: "MX", 16: "TXT", 28: "AAAA", 33: "SRV", 41: "OPT", 64: "SVCB", 65: "HTTPS", 255: "ANY",
+	1: "A", 2: "NS", 5: "CNAME", 6: "SOA", 12: "PTR", 15: "MX", 16: "TXT", 28: "AAAA", 33: "SRV", 41: "OPT",
+	64: "SVCB", 65: "HTTPS", 255: "ANY",
 }
 
 func readDNS(h *header) gopacket.Decoder {
@@ -61,7 +63,10 @@ func readDNS(h *header) gopacket.Decoder {
 	h.num("OpCode", 4)
 	h.flags("AA", "TC", "RD", "RA")
 	h.num("Z", 3)
-	h.enum("ResponseCode", 4, map[int]string{0: "No Error", 1: "Format Error", 2: "Server Failure", 3: "Non-Existent Domain", 4: "Not Implemented", 5: "Query Refused"})
+	h.enum("ResponseCode", 4, map[int]string{
+		0: "No Error", 1: "Format Error", 2: "Server Failure", 3: "Non-Existent Domain", 4: "Not Implemented",
+		5: "Query Refused",
+	})
 	questions := h.num("QDCount", 16)
 	h.num("ANCount", 16)
 	h.num("NSCount", 16)
@@ -134,7 +139,10 @@ func readDHCPv4(h *header) gopacket.Decoder {
 			h.bytes(h.left())
 		case 53:
 			h.take(8)
-			h.enum("MessageType", 8, map[int]string{1: "Discover", 2: "Offer", 3: "Request", 4: "Decline", 5: "Ack", 6: "Nak", 7: "Release", 8: "Inform"})
+			h.enum("MessageType", 8, map[int]string{
+				1: "Discover", 2: "Offer", 3: "Request", 4: "Decline", 5: "Ack", 6: "Nak", 7: "Release",
+				8: "Inform",
+			})
 		default:
 			h.hex(fmt.Sprintf("Option%d", code), int(h.take(8)))
 		}
@@ -189,7 +197,10 @@ func readBFD(h *header) gopacket.Decoder {
 }
 
 func readRADIUS(h *header) gopacket.Decoder {
-	h.enum("Code", 8, map[int]string{1: "Access-Request", 2: "Access-Accept", 3: "Access-Reject", 4: "Accounting-Request", 5: "Accounting-Response", 11: "Access-Challenge"})
+	h.enum("Code", 8, map[int]string{
+		1: "Access-Request", 2: "Access-Accept", 3: "Access-Reject", 4: "Accounting-Request",
+		5: "Accounting-Response", 11: "Access-Challenge",
+	})
 	h.num("Identifier", 8)
 	size := h.num("Length", 16)
 	h.hex("Authenticator", 16)

@@ -27,7 +27,7 @@ func (h *header) fail(format string, args ...any) {
 	}
 }
 
-// left returns the number of bytes that were not read.
+// left returns the number of unread bytes.
 func (h *header) left() int { return len(h.data) - h.bit/8 }
 
 // take reads up to 64 bits.
@@ -101,8 +101,8 @@ func (h *header) enum(name string, bits int, names map[int]string) int {
 	return v
 }
 
-// protocol reads the number of the next protocol. It returns its decoder: that of a payload if
-// the number is not in the table.
+// protocol reads the number of the next protocol. It returns its decoder, or the payload's for a
+// number outside of the table.
 func (h *header) protocol(name string, bits int, table map[int]gopacket.LayerType) gopacket.Decoder {
 	v := int(h.take(bits))
 	if t, ok := table[v]; ok {

@@ -11,14 +11,15 @@ import (
 // Tables of the protocols in the payload.
 var (
 	etherTypes = map[int]gopacket.LayerType{
-		0x0800: ipv4, 0x0806: arp, 0x6558: ethernet, 0x8100: dot1Q, 0x86dd: ipv6, 0x880b: ppp, 0x8847: mpls, 0x8848: mpls,
-		0x8863: pppoe, 0x8864: pppoe, 0x88a8: dot1Q, 0x9100: dot1Q,
+		0x0800: ipv4, 0x0806: arp, 0x6558: ethernet, 0x8100: dot1Q, 0x86dd: ipv6, 0x880b: ppp, 0x8847: mpls,
+		0x8848: mpls, 0x8863: pppoe, 0x8864: pppoe, 0x88a8: dot1Q, 0x9100: dot1Q,
 	}
 	linuxTypes  = withLLC(etherTypes) // of SLL and SLL2: small numbers are Linux's own, not lengths
 	pppTypes    = map[int]gopacket.LayerType{0x21: ipv4, 0x57: ipv6, 0x281: mpls, 0x283: mpls}
 	ipProtocols = map[int]gopacket.LayerType{
-		0: ipv6HopByHop, 1: icmpv4, 2: igmp, 4: ipv4, 6: tcp, 17: udp, 33: dccp, 41: ipv6, 43: ipv6Routing, 44: ipv6Fragment, 47: gre,
-		50: ipsecESP, 51: ipsecAH, 58: icmpv6, 60: ipv6Destination, 89: ospf, 94: ipv4, 97: etherIP, 112: vrrp, 132: sctp, 136: udpLite, 137: mpls,
+		0: ipv6HopByHop, 1: icmpv4, 2: igmp, 4: ipv4, 6: tcp, 17: udp, 33: dccp, 41: ipv6, 43: ipv6Routing,
+		44: ipv6Fragment, 47: gre, 50: ipsecESP, 51: ipsecAH, 58: icmpv6, 60: ipv6Destination, 89: ospf,
+		94: ipv4, 97: etherIP, 112: vrrp, 132: sctp, 136: udpLite, 137: mpls,
 	}
 )
 
@@ -78,7 +79,8 @@ func readMPLS(h *header) gopacket.Decoder {
 func readPPPoE(h *header) gopacket.Decoder {
 	h.num("Version", 4)
 	h.num("Type", 4)
-	code := h.enum("Code", 8, map[int]string{0: "PPP", 9: "PADI", 7: "PADO", 0x19: "PADR", 0x65: "PADS", 0xa7: "PADT"})
+	code := h.enum("Code", 8,
+		map[int]string{0: "PPP", 9: "PADI", 7: "PADO", 0x19: "PADR", 0x65: "PADS", 0xa7: "PADT"})
 	h.num("SessionId", 16)
 	h.limit(h.num("Length", 16))
 	if code == 0 {
@@ -123,7 +125,7 @@ func (h *header) address(n int) {
 	h.put("Addr", fmt.Sprintf("%x", b[:min(n, len(b))]))
 }
 
-// readLoopback reads an address family in the byte order of the host that captured.
+// readLoopback reads an address family in the byte order of the capturing host.
 func readLoopback(h *header) gopacket.Decoder {
 	family := h.take(32)
 	if family > 0xffff {
@@ -262,7 +264,8 @@ func readESP(h *header) gopacket.Decoder {
 }
 
 func readGRE(h *header) gopacket.Decoder {
-	checksum, routing, key, seq := h.flag("ChecksumPresent"), h.flag("RoutingPresent"), h.flag("KeyPresent"), h.flag("SeqPresent")
+	checksum, routing, key, seq := h.flag("ChecksumPresent"), h.flag("RoutingPresent"), h.flag("KeyPresent"),
+		h.flag("SeqPresent")
 	h.flag("StrictSourceRoute")
 	h.num("RecursionControl", 3)
 	ack := h.flag("AckPresent")
@@ -281,7 +284,8 @@ func readGRE(h *header) gopacket.Decoder {
 			h.num(f.name, 32)
 		}
 	}
-	for family, n := 1, 1; routing && h.err == nil && (family != 0 || n != 0); { // RFC 1701: a zero entry is the last
+	// RFC 1701: a zero entry is the last
+	for family, n := 1, 1; routing && h.err == nil && (family != 0 || n != 0); {
 		family = h.num("AddressFamily", 16)
 		h.num("SREOffset", 8)
 		n = h.num("SRELength", 8)

@@ -9,7 +9,8 @@ import (
 
 // udpPorts are the protocols in UDP, by port. The payload of TCP is a part of a stream.
 var udpPorts = map[int]gopacket.LayerType{
-	53: dns, 67: dhcpv4, 68: dhcpv4, 123: ntp, 546: dhcpv6, 547: dhcpv6, 1812: radius, 2152: gtpv1U, 3784: bfd, 4789: vxlan, 5060: sip, 6081: geneve,
+	53: dns, 67: dhcpv4, 68: dhcpv4, 123: ntp, 546: dhcpv6, 547: dhcpv6, 1812: radius, 2152: gtpv1U,
+	3784: bfd, 4789: vxlan, 5060: sip, 6081: geneve,
 }
 
 // ports reads the source port and the destination port.
@@ -33,7 +34,9 @@ func readTCP(h *header) gopacket.Decoder {
 	return gopacket.LayerTypePayload
 }
 
-var tcpOptionNames = map[byte]string{2: "MSS", 3: "WindowScale", 4: "SACKPermitted", 5: "SACK", 8: "Timestamps"}
+var tcpOptionNames = map[byte]string{
+	2: "MSS", 3: "WindowScale", 4: "SACKPermitted", 5: "SACK", 8: "Timestamps",
+}
 
 // tcpOptions lists the options except padding.
 func tcpOptions(b []byte) string {
@@ -110,8 +113,9 @@ func readSCTP(h *header) gopacket.Decoder {
 
 func readSCTPChunk(h *header) gopacket.Decoder {
 	h.enum("Type", 8, map[int]string{
-		0: "Data", 1: "Init", 2: "InitAck", 3: "Sack", 4: "Heartbeat", 5: "HeartbeatAck", 6: "Abort", 7: "Shutdown", 8: "ShutdownAck",
-		9: "Error", 10: "CookieEcho", 11: "CookieAck", 14: "ShutdownComplete",
+		0: "Data", 1: "Init", 2: "InitAck", 3: "Sack", 4: "Heartbeat", 5: "HeartbeatAck", 6: "Abort",
+		7: "Shutdown", 8: "ShutdownAck", 9: "Error", 10: "CookieEcho", 11: "CookieAck",
+		14: "ShutdownComplete",
 	})
 	h.num("Flags", 8)
 	size := h.num("Length", 16)
@@ -121,8 +125,10 @@ func readSCTPChunk(h *header) gopacket.Decoder {
 }
 
 var icmpv4Types = map[int]string{
-	0: "EchoReply", 3: "DestinationUnreachable", 4: "SourceQuench", 5: "Redirect", 8: "EchoRequest", 9: "RouterAdvertisement",
-	10: "RouterSolicitation", 11: "TimeExceeded", 12: "ParameterProblem", 13: "TimestampRequest", 14: "TimestampReply",
+	0: "EchoReply", 3: "DestinationUnreachable", 4: "SourceQuench", 5: "Redirect", 8: "EchoRequest",
+	9: "RouterAdvertisement", 10: "RouterSolicitation", 11: "TimeExceeded", 12: "ParameterProblem",
+	13: "TimestampRequest",
+	14: "TimestampReply",
 }
 
 func readICMPv4(h *header) gopacket.Decoder {
@@ -132,15 +138,16 @@ func readICMPv4(h *header) gopacket.Decoder {
 	h.num("Id", 16)
 	h.num("Seq", 16)
 	switch kind {
-	case 3, 4, 5, 11, 12: // the packet that caused it
+	case 3, 4, 5, 11, 12: // the packet in error
 		return byVersion
 	}
 	return gopacket.LayerTypePayload
 }
 
 var icmpv6Types = map[int]string{
-	1: "DestinationUnreachable", 2: "PacketTooBig", 3: "TimeExceeded", 4: "ParameterProblem", 128: "EchoRequest", 129: "EchoReply",
-	130: "MLDQuery", 131: "MLDReport", 132: "MLDDone", 133: "RouterSolicitation", 134: "RouterAdvertisement", 135: "NeighborSolicitation",
+	1: "DestinationUnreachable", 2: "PacketTooBig", 3: "TimeExceeded", 4: "ParameterProblem",
+	128: "EchoRequest", 129: "EchoReply", 130: "MLDQuery", 131: "MLDReport", 132: "MLDDone",
+	133: "RouterSolicitation", 134: "RouterAdvertisement", 135: "NeighborSolicitation",
 	136: "NeighborAdvertisement", 137: "Redirect", 143: "MLDv2Report",
 }
 
@@ -161,7 +168,7 @@ func readICMPv6(h *header) gopacket.Decoder {
 
 func readICMPv6Error(h *header) gopacket.Decoder {
 	h.num("Parameter", 32)
-	return byVersion // the packet that caused it
+	return byVersion // the packet in error
 }
 
 func readICMPv6Echo(h *header) gopacket.Decoder {
@@ -179,7 +186,10 @@ func readICMPv6Neighbor(h *header) gopacket.Decoder {
 }
 
 func readIGMP(h *header) gopacket.Decoder {
-	h.enum("Type", 8, map[int]string{0x11: "MembershipQuery", 0x12: "MembershipReportV1", 0x16: "MembershipReportV2", 0x17: "LeaveGroup", 0x22: "MembershipReportV3"})
+	h.enum("Type", 8, map[int]string{
+		0x11: "MembershipQuery", 0x12: "MembershipReportV1", 0x16: "MembershipReportV2", 0x17: "LeaveGroup",
+		0x22: "MembershipReportV3",
+	})
 	h.num("MaxResponseTime", 8)
 	h.num("Checksum", 16)
 	h.ip("GroupAddress", 4)
@@ -188,7 +198,10 @@ func readIGMP(h *header) gopacket.Decoder {
 
 func readOSPF(h *header) gopacket.Decoder {
 	h.num("Version", 8)
-	h.enum("Type", 8, map[int]string{1: "Hello", 2: "DatabaseDescription", 3: "LinkStateRequest", 4: "LinkStateUpdate", 5: "LinkStateAcknowledgment"})
+	h.enum("Type", 8, map[int]string{
+		1: "Hello", 2: "DatabaseDescription", 3: "LinkStateRequest", 4: "LinkStateUpdate",
+		5: "LinkStateAcknowledgment",
+	})
 	h.num("PacketLength", 16)
 	h.ip("RouterID", 4)
 	h.ip("AreaID", 4)

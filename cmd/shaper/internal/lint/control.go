@@ -9,8 +9,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// control is traffic that a network needs to stay up. Each entry is a real frame, so the
-// parser and the classifier treat it like any other.
+// control lists the traffic a network needs to stay up. Each entry is a real frame, so the parser
+// and the classifier treat it like any other.
 var control = []probe{
 	{"ARP", frame(0x0806, make([]byte, 28))},
 	{"IPv6 neighbor discovery", frame(0x86dd, ipv6(58, []byte{135, 0, 0, 0}))},
@@ -24,8 +24,8 @@ var control = []probe{
 	{"IS-IS", frame(0x0026, []byte{0xfe, 0xfe, 0x03, 0x83})},
 }
 
-// ordinary is traffic that no network needs to stay up. A class that matches none of it is
-// for control traffic alone.
+// ordinary lists traffic unnecessary for a network to stay up. A class matching none of it is for
+// control traffic alone.
 var ordinary = [][]byte{
 	frame(0x0800, ipv4(6, []byte{0x13, 0x88, 0x13, 0x88})),
 	frame(0x0800, ipv4(17, []byte{0x13, 0x88, 0x13, 0x88})),
@@ -56,7 +56,7 @@ func ipv6(proto byte, payload []byte) []byte {
 	return append(h, payload...)
 }
 
-// controlTraffic finds classes that can drop control traffic.
+// controlTraffic finds classes able to drop control traffic.
 func (l *linter) controlTraffic() {
 	classes := l.File.Policy.Classes
 	c := l.plan.Classifier
@@ -74,14 +74,15 @@ func (l *linter) controlTraffic() {
 	}
 	for i := range classes {
 		if victims[i] != nil && canDrop(&classes[i]) && (mixed[i] || !passesGreen(&classes[i])) {
-			l.add(Warning, &classes[i], "name", "class %s can drop %s: put an unmetered class for control traffic before it",
+			l.add(Warning, &classes[i], "name",
+				"class %s can drop %s: put an unmetered class for control traffic before it",
 				classes[i].Name, strings.Join(victims[i], ", "))
 		}
 	}
 }
 
-// passesGreen reports whether a class passes green packets at once and drops others only
-// in a queue. Such a class bounds the control traffic that is sent first.
+// passesGreen reports whether a class passes green packets at once and drops others only in a
+// queue. Such a class bounds the control traffic sent first.
 func passesGreen(c *dataplane.Class) bool {
 	return !slices.ContainsFunc(policyfile.Colors(c), func(color meter.Color) bool {
 		a := c.Action(color)

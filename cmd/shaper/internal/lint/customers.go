@@ -10,7 +10,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// mostColumns is the maximum number of ignored columns that a finding names.
+// mostColumns is the maximum number of ignored columns named in a finding.
 const mostColumns = 10
 
 // metered is a part of the policy with the parameters of a meter.
@@ -21,7 +21,7 @@ type metered struct {
 	packets bool
 }
 
-// metered returns the meters that classes use, and the plans of customers with a meter.
+// metered returns the meters used by classes, and the customer plans with a meter.
 func (l *linter) metered() (out []metered) {
 	for _, m := range l.plan.Meters() {
 		if m.Params != nil {
@@ -50,13 +50,14 @@ func (l *linter) perCustomer() *dataplane.Class {
 	return nil
 }
 
-// customers finds columns that were ignored, and a table that no class uses.
+// customers finds ignored columns, and a table unused by all classes.
 func (l *linter) customers() {
 	if l.Policy.Customers == nil {
 		return
 	}
 	if l.perCustomer() == nil {
-		l.add(Warning, l.Policy.Customers, "", "no class has per: customer, so customers are treated like all others")
+		l.add(Warning, l.Policy.Customers, "",
+			"no class has per: customer, so customers are treated like all others")
 	}
 	l.schedules()
 	l.ownLimits()
@@ -72,19 +73,24 @@ func (l *linter) customers() {
 	if n := len(columns) - len(names); n > 0 {
 		more = fmt.Sprintf(" and %d more", n)
 	}
-	l.found = append(l.found, Finding{place, Warning, fmt.Sprintf("%s ignored: %s%s", say.Count(len(columns), "column"), strings.Join(names, ", "), more)})
+	l.found = append(l.found, Finding{
+		place, Warning,
+		fmt.Sprintf("%s ignored: %s%s", say.Count(len(columns), "column"), strings.Join(names, ", "), more),
+	})
 }
 
-// schedules finds entries of when that contain all time.
+// schedules finds entries of when covering all time.
 func (l *linter) schedules() {
 	for _, p := range l.Policy.Customers.Plans {
 		when := l.Rules(p.Name).When
 		switch i := slices.IndexFunc(when, func(w policyfile.When) bool { return w.Schedule.Always() }); {
 		case i < 0:
 		case i < len(when)-1:
-			l.add(Warning, p, "when", "plan %s: %q is all the time, so the entries after it never apply", p.Name, when[i].Schedule)
+			l.add(Warning, p, "when", "plan %s: %q is all the time, so the entries after it never apply",
+				p.Name, when[i].Schedule)
 		case i == 0:
-			l.add(Warning, p, "when", "plan %s: %q is all the time, so plan %s always applies instead", p.Name, when[i].Schedule, when[i].Plan)
+			l.add(Warning, p, "when", "plan %s: %q is all the time, so plan %s always applies instead",
+				p.Name, when[i].Schedule, when[i].Plan)
 		}
 	}
 }
@@ -109,8 +115,8 @@ func (l *linter) planQueues() {
 }
 
 // ownLimits finds customers whose own parameters make a burst or a limit too small for packets of
-// the MTU, or many seconds long. A burst that the plan gives as a time is small at a low rate, one in bytes
-// long.
+// the MTU, or many seconds long. If the plan gives a burst as a time, it is small at a low rate; if
+// in bytes, long.
 func (l *linter) ownLimits() {
 	class := l.perCustomer()
 	if class == nil {
@@ -162,7 +168,8 @@ func (l *linter) ownFindings(describe func(*dataplane.ServicePlan) string) {
 	l.add(Warning, first, "", "customer %q%s: %s", first.Name, others, found[first.Plan])
 }
 
-// tooSmall describes a burst or a limit of a plan that is too small for packets of the MTU, or is "".
+// tooSmall describes a plan's burst or limit if it is too small for packets of the MTU; otherwise
+// it returns "".
 func (l *linter) tooSmall(p *dataplane.ServicePlan) string {
 	if p.Queue != nil {
 		return l.onePacket(p.Queue)

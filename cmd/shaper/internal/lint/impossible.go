@@ -7,7 +7,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// Protocols (IANA) and EtherTypes (IEEE) that impossible compares.
+// Protocols (IANA) and EtherTypes (IEEE) used by impossible.
 const (
 	icmp, igmp, icmpv6 = 1, 2, 58
 
@@ -19,7 +19,7 @@ const (
 // withPorts are the protocols whose ports are read ("Headers" in go doc ./dataplane).
 var withPorts = []uint32{6, 17, 33, 132, 136}
 
-// impossible finds classes whose match contradicts itself, so that no packet can match.
+// impossible finds classes with a contradictory match, which no packet can meet.
 func (l *linter) impossible() {
 	for i := range l.Policy.Classes {
 		c := &l.Policy.Classes[i]
@@ -28,7 +28,8 @@ func (l *linter) impossible() {
 			continue
 		}
 		if l.NoMarks != "" && len(c.Match.Mark) > 0 && !includes(c.Match.Mark, 0) {
-			l.add(Warning, &c.Match, "mark", "class %s matches no packet here: the mark of every packet is 0 in %s", c.Name, l.NoMarks)
+			l.add(Warning, &c.Match, "mark",
+				"class %s matches no packet here: the mark of every packet is 0 in %s", c.Name, l.NoMarks)
 		}
 	}
 	if l.NoMarks == "" {
@@ -36,12 +37,15 @@ func (l *linter) impossible() {
 	}
 	for _, m := range l.plan.Meters() {
 		if m.Aware && m.PreColor.From == dataplane.SKBMark {
-			l.add(Warning, m, "precolor", "meter %s reads input colors from the mark, which is 0 for every packet in %s", m.Name, l.NoMarks)
+			l.add(Warning, m, "precolor",
+				"meter %s reads input colors from the mark, which is 0 for every packet in %s", m.Name,
+				l.NoMarks)
 		}
 	}
 }
 
-// contradiction returns the key of a match that contradicts the others, and why, or "" and "".
+// contradiction returns the key of a match in contradiction to others, and the reason, or "" and
+// "".
 func contradiction(m *dataplane.Match) (key, why string) {
 	for _, list := range []struct {
 		key      string
@@ -49,7 +53,9 @@ func contradiction(m *dataplane.Match) (key, why string) {
 	}{{"src", m.Src}, {"dst", m.Dst}} {
 		wire := func(p netip.Prefix) bool { return !p.Addr().Is4In6() || p.Bits() < 96 }
 		if len(list.prefixes) > 0 && !slices.ContainsFunc(list.prefixes, wire) {
-			return list.key, "packets on the wire do not have IPv4-mapped addresses: write " + list.prefixes[0].Addr().Unmap().String()
+			return list.key,
+				"packets on the wire do not have IPv4-mapped addresses: write " +
+					list.prefixes[0].Addr().Unmap().String()
 		}
 	}
 	v4, v6 := versions(m.Src)
@@ -59,7 +65,8 @@ func contradiction(m *dataplane.Match) (key, why string) {
 	}
 	needsIP := len(m.Src)+len(m.Dst)+len(m.Proto)+len(m.SPort)+len(m.DPort)+len(m.DSCP) > 0
 	if types := m.EtherType; len(types) > 0 {
-		either := includes(types, etherMPLS) || includes(types, etherMPLSMulticast) || includes(types, etherPPPoE)
+		either := includes(types, etherMPLS) || includes(types, etherMPLSMulticast) ||
+			includes(types, etherPPPoE)
 		v4 = v4 && (either || includes(types, etherIPv4))
 		v6 = v6 && (either || includes(types, etherIPv6))
 		if needsIP && !v4 && !v6 {
@@ -91,7 +98,7 @@ func includes(list []dataplane.Range, v uint32) bool {
 	return slices.ContainsFunc(list, func(r dataplane.Range) bool { return r.First <= v && v <= r.Last })
 }
 
-// onlyOf reports whether a list has no other values than these.
+// onlyOf reports whether a list contains only these values.
 func onlyOf(list []dataplane.Range, values ...uint32) bool {
 	return !slices.ContainsFunc(list, func(r dataplane.Range) bool {
 		return r.First != r.Last || !slices.Contains(values, r.First)

@@ -1,6 +1,5 @@
-// Package lint finds likely mistakes in policies that compile: bursts too small for a
-// packet, classes that are never reached, control traffic that can be dropped, and queues
-// that can starve others.
+// Package lint finds likely mistakes in valid policies: bursts too small for a packet, unreachable
+// classes, droppable control traffic, and queues able to starve others.
 package lint
 
 import (
@@ -118,16 +117,19 @@ func (l *linter) bursts() {
 		}
 	}
 	if small != nil {
-		l.add(Note, first, firstKey, "smaller than a GSO packet: %s: with TSO on, the kernel sends packets of up to %d bytes, which never fit", strings.Join(small, ", "), gsoMax)
+		l.add(Note, first, firstKey,
+			"smaller than a GSO packet: %s: with TSO on, the kernel sends packets of up to %d bytes, which never fit",
+			strings.Join(small, ", "), gsoMax)
 	}
 }
 
 // neverFits describes a burst below the MTU.
 func (l *linter) neverFits(b meter.Bucket) string {
-	return fmt.Sprintf("%s of %d B is below the MTU: a packet of %d bytes never fits, even on an idle link%s", b.BurstName, b.Burst, l.MTU, burstClause(strings.ToLower(b.BurstName)))
+	return fmt.Sprintf("%s of %d B is below the MTU: a packet of %d bytes never fits, even on an idle link%s",
+		b.BurstName, b.Burst, l.MTU, burstClause(strings.ToLower(b.BurstName)))
 }
 
-// burstClause cites the RFC that wants a burst of at least the MTU. Windows have no RFC.
+// burstClause cites the RFC requiring a burst of at least the MTU. There is none for windows.
 func burstClause(key string) string {
 	if key == "limit" {
 		return ""
@@ -135,14 +137,14 @@ func burstClause(key string) string {
 	return " (RFC 2697 §2)"
 }
 
-// plansDiffer reports whether a plan of customers has an action of its own for a color.
+// plansDiffer reports whether a customer plan gives a color an action of its own.
 func plansDiffer(c *dataplane.Customers, color meter.Color) bool {
 	return slices.ContainsFunc(c.Plans, func(p *dataplane.ServicePlan) bool {
 		return [...]*dataplane.Action{p.Green, p.Yellow, p.Red}[color] != nil
 	})
 }
 
-// colors is policyfile.Colors, but for customers only the colors that a plan can give.
+// colors is policyfile.Colors, but for customers only the colors given by their plans.
 func (l *linter) colors(c *dataplane.Class) []meter.Color {
 	two := c.Match.Customer && !c.Meter.Aware && c.Meter.Then == nil
 	if two && !slices.ContainsFunc(l.Policy.Customers.Plans, func(p *dataplane.ServicePlan) bool {
@@ -153,18 +155,22 @@ func (l *linter) colors(c *dataplane.Class) []meter.Color {
 	return policyfile.Colors(c)
 }
 
-// sameActions finds colors that a class treats alike.
+// sameActions finds colors treated alike by a class.
 func (l *linter) sameActions(c *dataplane.Class) {
 	colors := l.colors(c)
 	for i, color := range colors[1:] {
-		if c.Match.Customer && (plansDiffer(l.Policy.Customers, colors[i]) || plansDiffer(l.Policy.Customers, color)) {
+		if c.Match.Customer &&
+			(plansDiffer(l.Policy.Customers, colors[i]) || plansDiffer(l.Policy.Customers, color)) {
 			continue
 		}
-		if before := colors[i]; sameAction(c.Action(before), c.Action(color)) && !differentWRED(c, before, color) {
+		if before := colors[i]; sameAction(c.Action(before), c.Action(color)) &&
+			!differentWRED(c, before, color) {
 			if before == meter.Yellow && l.boosts(c) {
 				continue
 			}
-			l.add(Note, c, color.String(), "class %s treats %v and %v alike: the meter's distinction between them is lost", c.Name, before, color)
+			l.add(Note, c, color.String(),
+				"class %s treats %v and %v alike: the meter's distinction between them is lost", c.Name,
+				before, color)
 		}
 	}
 }
@@ -175,7 +181,8 @@ func (l *linter) boosts(c *dataplane.Class) bool {
 		return false
 	}
 	if c.Match.Customer {
-		return slices.ContainsFunc(l.Policy.Customers.Plans, func(p *dataplane.ServicePlan) bool { return p.Params != nil && boost(p.Params) })
+		return slices.ContainsFunc(l.Policy.Customers.Plans,
+			func(p *dataplane.ServicePlan) bool { return p.Params != nil && boost(p.Params) })
 	}
 	return boost(c.Meter.Params)
 }
@@ -190,30 +197,33 @@ func sameAction(a, b dataplane.Action) bool {
 	return a.Drop == b.Drop && a.ECN == b.ECN && a.Queue == b.Queue && slices.Equal(a.Marks, b.Marks)
 }
 
-// tcpBurst compares the burst of a policer with the bytes that TCP has in flight. A flow
-// that fills a rate keeps rate * RTT in flight. If the burst is smaller, the policer drops
-// packets before TCP reaches the rate.
+// tcpBurst compares the burst of a policer with the bytes that TCP has in flight. To fill a rate, a
+// flow keeps rate * RTT in flight. If the burst is smaller, the policer drops packets before TCP
+// reaches the rate.
 func (l *linter) tcpBurst(c *dataplane.Class) {
-	if c.Meter == nil || c.Match.Customer || c.Meter.Packets || !c.Action(meter.Red).Drop || !matchesTCP(&c.Match) {
+	if c.Meter == nil || c.Match.Customer || c.Meter.Packets || !c.Action(meter.Red).Drop ||
+		!matchesTCP(&c.Match) {
 		return
 	}
 	rate, burst, key := redLimit(c.Meter.Params)
 	need, ok := rate.Burst(l.RTT)
 	if ok && burst < need {
-		l.add(Warning, c.Meter, key, "class %s has a burst of %s bytes; a TCP flow needs %s bytes in flight to fill %v at a %v RTT and will fall short",
+		l.add(Warning, c.Meter, key,
+			"class %s has a burst of %s bytes; a TCP flow needs %s bytes in flight to fill %v at a %v RTT and will fall short",
 			c.Name, say.Grouped(burst), say.Grouped(need), rate, l.RTT)
 	}
 }
 
-// redLimit returns the rate and the burst beyond which packets are red, and the name of the
-// burst. An average has no burst.
+// redLimit returns the rate and the burst beyond which packets are red, and the name of the burst.
+// Averages lack a burst.
 func redLimit(p dataplane.Params) (meter.Rate, int64, string) {
 	kind, buckets := p.Kind().Info(), p.Buckets()
 	if kind.State == meter.StateAverage {
 		return meter.Rate{}, 0, ""
 	}
 	b := buckets[len(buckets)-1]
-	if first := buckets[0]; len(buckets) > 1 && !kind.Peak { // yellow packets take from the second bucket alone
+	// yellow packets take from the second bucket alone
+	if first := buckets[0]; len(buckets) > 1 && !kind.Peak {
 		b.Burst += first.Burst
 		if first.Rate.Cmp(b.Rate) > 0 {
 			b.Rate = first.Rate
@@ -223,10 +233,11 @@ func redLimit(p dataplane.Params) (meter.Rate, int64, string) {
 }
 
 func matchesTCP(m *dataplane.Match) bool {
-	return m.Proto == nil || slices.ContainsFunc(m.Proto, func(r dataplane.Range) bool { return r.First <= 6 && 6 <= r.Last })
+	return m.Proto == nil ||
+		slices.ContainsFunc(m.Proto, func(r dataplane.Range) bool { return r.First <= 6 && 6 <= r.Last })
 }
 
-// unused finds meters, queues and envelopes that no class uses.
+// unused finds meters, queues and envelopes without a class.
 func (l *linter) unused() {
 	used := l.plan.Meters()
 	for _, m := range l.File.Policy.Meters {
@@ -255,7 +266,9 @@ func (l *linter) unused() {
 		case flows == 0:
 			l.add(Note, e, "", "envelope %s has no flow", e.Name)
 		case flows == 1 && e.Coupling:
-			l.add(Note, e, "coupling", "envelope %s has coupling, but only one flow: set coupling on that flow (MEF 10.3 [R142])", e.Name)
+			l.add(Note, e, "coupling",
+				"envelope %s has coupling, but only one flow: set coupling on that flow (MEF 10.3 [R142])",
+				e.Name)
 		}
 	}
 }

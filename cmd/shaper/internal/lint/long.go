@@ -11,9 +11,9 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// longest is the time of a rate above which a burst or a backlog is probably a mistake, such as bits for
-// bytes. Bursts that bridge an RTT take less than a second, and the speed boosts of providers 5 to 10 s.
-// Up to gsoMax bytes it may be longer: at slow rates a single GSO packet is.
+// longest is the time of a rate above which a burst or a backlog is probably a mistake, such as
+// bits for bytes. Bursts to bridge an RTT take less than a second, and the speed boosts of
+// providers 5 to 10 s. Up to gsoMax bytes it may be longer: at slow rates a single GSO packet is.
 const longest = 10 * time.Second
 
 // tooLong reports whether n bytes or packets take longer than longest at a rate, and are more bytes than a
@@ -27,8 +27,8 @@ func (l *linter) tooLong(n int64, r meter.Rate, packets bool) bool {
 	return r.Bytes > 0 && fits && n > most && bytes > gsoMax
 }
 
-// longBurst describes the first burst of a meter that is many seconds of its rate, and returns its name; or
-// "". The limit of a window is no burst: its time is written beside it.
+// longBurst describes the first burst of a meter worth many seconds of its rate, and returns its
+// name; or "". The limit of a window is no burst: its time is written beside it.
 func (l *linter) longBurst(p dataplane.Params, packets bool) (text, key string) {
 	if p.Kind().Info().State != meter.StateBuckets {
 		return "", ""
@@ -42,7 +42,8 @@ func (l *linter) longBurst(p dataplane.Params, packets bool) (text, key string) 
 			unit = "packets"
 		}
 		return fmt.Sprintf("%s of %s %s is %s of its rate: after a pause it passes at once, so for that long the limit does not hold",
-			b.BurstName, say.Grouped(b.Burst), unit, say.FillTime(b.Burst, b.Rate)), strings.ToLower(b.BurstName)
+				b.BurstName, say.Grouped(b.Burst), unit, say.FillTime(b.Burst, b.Rate)),
+			strings.ToLower(b.BurstName)
 	}
 	return "", ""
 }
@@ -79,5 +80,7 @@ func (l *linter) longBacklog(c *queue.Config, r meter.Rate) string {
 	if !l.tooLong(n, r, false) {
 		return ""
 	}
-	return fmt.Sprintf("a full queue delays each packet by %s: TCP times out and sends again; use a shorter limit, or codel", say.FillTime(n, r))
+	return fmt.Sprintf(
+		"a full queue delays each packet by %s: TCP times out and sends again; use a shorter limit, or codel",
+		say.FillTime(n, r))
 }

@@ -19,16 +19,22 @@ func (l *linter) meterTypes() {
 	for _, m := range l.plan.Meters() {
 		switch t := m.Params.(type) {
 		case meter.FixedWindow:
-			l.add(Warning, m, "type", "a fixed window can pass twice its limit, %s, at once around a window boundary: use a sliding-counter, which refills gradually and needs no more memory", tokens(2*t.Limit, m.Packets))
+			l.add(Warning, m, "type",
+				"a fixed window can pass twice its limit, %s, at once around a window boundary: use a sliding-counter, which refills gradually and needs no more memory",
+				tokens(2*t.Limit, m.Packets))
 		case meter.SlidingLog:
 			l.logEntries(m, t)
 		case meter.TokenBucket:
 			if third := t.Burst / 3; t.Warmup > 0 && !m.Packets && t.Burst >= l.MTU && third < l.MTU {
-				l.add(Warning, m, "burst", "after a pause of %v the bucket holds only a third of its burst, %d B, below the MTU: a first packet of %d bytes is always red", t.Warmup, third, l.MTU)
+				l.add(Warning, m, "burst",
+					"after a pause of %v the bucket holds only a third of its burst, %d B, below the MTU: a first packet of %d bytes is always red",
+					t.Warmup, third, l.MTU)
 			}
 		}
 		if n, entries := policyfile.Memory(m); n > muchBytes {
-			l.add(Warning, m, "keys", "the %s of meter %s take %d MiB of memory, used or not: reduce them, or use a sliding-counter, which has none", entries, m.Name, n>>20)
+			l.add(Warning, m, "keys",
+				"the %s of meter %s take %d MiB of memory, used or not: reduce them, or use a sliding-counter, which has none",
+				entries, m.Name, n>>20)
 		}
 		l.sprayedKeys(m)
 	}
@@ -41,7 +47,8 @@ func (l *linter) logEntries(m *dataplane.Meter, t meter.SlidingLog) {
 		full, size = int64(t.Entries), ""
 	}
 	if full < t.Limit {
-		l.add(Warning, m, "entries", "the entries of meter %s are full after %s%s: further packets are red although the limit is %s; increase entries",
+		l.add(Warning, m, "entries",
+			"the entries of meter %s are full after %s%s: further packets are red although the limit is %s; increase entries",
 			m.Name, tokens(full, m.Packets), size, tokens(t.Limit, m.Packets))
 	}
 }
@@ -52,9 +59,13 @@ func (l *linter) sprayedKeys(m *dataplane.Meter) {
 	switch {
 	case m.Per.By == dataplane.NoKey || !full || !evicts:
 	case m.Then == nil:
-		l.add(Warning, m, "per", "a sender that sprays keys (per %v) gets a full burst with each new key: start new keys empty (new: empty), and chain an aggregate meter behind it (then:)", m.Per)
+		l.add(Warning, m, "per",
+			"a sender that sprays keys (per %v) gets a full burst with each new key: start new keys empty (new: empty), and chain an aggregate meter behind it (then:)",
+			m.Per)
 	default:
-		l.add(Note, m, "per", "a sender that sprays keys (per %v) gets a full burst with each new key, and so uses up the tokens of meter %s that known keys need: start new keys empty (new: empty)", m.Per, m.Then.Name)
+		l.add(Note, m, "per",
+			"a sender that sprays keys (per %v) gets a full burst with each new key, and so uses up the tokens of meter %s that known keys need: start new keys empty (new: empty)",
+			m.Per, m.Then.Name)
 	}
 }
 

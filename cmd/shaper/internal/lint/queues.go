@@ -27,23 +27,26 @@ func (l *linter) queues() {
 	l.planQueues()
 	for _, link := range l.File.Policy.Links {
 		l.starvation(link)
-		if !slices.ContainsFunc(l.File.Policy.Queues, func(q *dataplane.Queue) bool { return q.Link == link }) {
+		if !slices.ContainsFunc(l.File.Policy.Queues,
+			func(q *dataplane.Queue) bool { return q.Link == link }) {
 			l.add(Note, link, "", "no queue uses link %s", link.Name)
 		}
 	}
 }
 
-// packetTime returns the time that a packet of the MTU takes at a rate, rounded up.
+// packetTime returns the transmission time of a packet of the MTU at a rate, rounded up.
 func (l *linter) packetTime(r meter.Rate) time.Duration {
 	ns := big.NewRat(int64(r.Period), r.Bytes)
 	return time.Duration(say.WholeNS(ns.Mul(ns, big.NewRat(l.MTU, 1))))
 }
 
-// queueLimit finds limits that a packet of the MTU exceeds, alone or behind another one.
+// queueLimit finds limits exceeded by a packet of the MTU, alone or behind another one.
 func (l *linter) queueLimit(q *dataplane.Queue) {
 	r := q.Drain()
 	if q.Bytes > 0 && q.Bytes < l.MTU {
-		l.add(Warning, q, "limit", "limit of %d B is below the MTU: a packet of %d bytes never enters queue %s", q.Bytes, l.MTU, q.Name)
+		l.add(Warning, q, "limit",
+			"limit of %d B is below the MTU: a packet of %d bytes never enters queue %s", q.Bytes, l.MTU,
+			q.Name)
 	}
 	switch {
 	case q.Time == 0:
@@ -53,32 +56,36 @@ func (l *linter) queueLimit(q *dataplane.Queue) {
 		}
 	default:
 		if bytes, fits := r.Burst(q.Time); fits && bytes < l.MTU {
-			l.add(Warning, q, "limit", "limit of %v is %d B at %v, below the MTU: a packet of %d bytes never enters queue %s", q.Time, bytes, r, l.MTU, q.Name)
+			l.add(Warning, q, "limit",
+				"limit of %v is %d B at %v, below the MTU: a packet of %d bytes never enters queue %s",
+				q.Time, bytes, r, l.MTU, q.Name)
 		}
 	}
 }
 
-// onePacket describes a limit of a queue with a rate that lets only one packet of the MTU in at a
+// onePacket describes the limit of a queue with a rate if it admits only one packet of the MTU at a
 // time; "" if more fit.
 func (l *linter) onePacket(c *queue.Config) string {
 	need := l.packetTime(c.Rate)
 	if c.Time >= need {
 		return ""
 	}
-	return fmt.Sprintf("limit of %v is below the %v that a packet of %d bytes takes at %v: a packet right behind another is always dropped", c.Time, need, l.MTU, c.Rate)
+	return fmt.Sprintf("limit of %v is below the %v that a packet of %d bytes takes at %v: a packet right behind another is always dropped",
+		c.Time, need, l.MTU, c.Rate)
 }
 
-// codelTarget finds targets of CoDel that one packet being sent exceeds. object is the queue or the
-// plan.
+// codelTarget finds CoDel targets below the transmission time of one packet. object is the queue or
+// the plan.
 func (l *linter) codelTarget(object any, c *queue.Config, r meter.Rate) {
 	if need := l.packetTime(r); c.CoDel.Target > 0 && c.CoDel.Target < need {
-		l.add(Warning, object, "codel", "codel's target of %v is below the %v that a packet of %d bytes takes at %v: a backlog of one packet counts as a bad queue (RFC 8289 wants at least one MTU)",
+		l.add(Warning, object, "codel",
+			"codel's target of %v is below the %v that a packet of %d bytes takes at %v: a backlog of one packet counts as a bad queue (RFC 8289 wants at least one MTU)",
 			c.CoDel.Target, need, l.MTU, r)
 	}
 }
 
-// wredOrder finds WRED that drops a color before a worse one, and WRED of colors that never
-// enter the queue.
+// wredOrder finds WRED dropping a color before a worse one, and WRED of colors which never enter
+// the queue.
 func (l *linter) wredOrder(q *dataplane.Queue) {
 	enters := l.colorsOf(q)
 	if enters == [3]bool{} {
@@ -89,11 +96,14 @@ func (l *linter) wredOrder(q *dataplane.Queue) {
 		switch {
 		case enters[color]:
 			if better >= 0 && harsher(q.WRED[better], e) {
-				l.add(Warning, q, "wred", "wred drops %v before %v in queue %s: the worse color should be dropped first (RFC 2597 §2)", meter.Color(better), meter.Color(color), q.Name)
+				l.add(Warning, q, "wred",
+					"wred drops %v before %v in queue %s: the worse color should be dropped first (RFC 2597 §2)",
+					meter.Color(better), meter.Color(color), q.Name)
 			}
 			better = color
 		case e != queue.Early{}:
-			l.add(Note, q, "wred", "wred of %v has no effect: no %[1]v packet enters queue %s", meter.Color(color), q.Name)
+			l.add(Note, q, "wred", "wred of %v has no effect: no %[1]v packet enters queue %s",
+				meter.Color(color), q.Name)
 		}
 	}
 }
@@ -111,7 +121,7 @@ func harsher(better, worse queue.Early) bool {
 	return better.Min == worse.Min && better.Max == worse.Max && better.Probability > worse.Probability
 }
 
-// colorsOf returns the colors of the packets that enter a queue.
+// colorsOf returns the colors of the packets sent into a queue.
 func (l *linter) colorsOf(q *dataplane.Queue) (colors [3]bool) {
 	for i := range l.File.Policy.Classes {
 		c := &l.File.Policy.Classes[i]
@@ -122,8 +132,7 @@ func (l *linter) colorsOf(q *dataplane.Queue) (colors [3]bool) {
 	return colors
 }
 
-// starvation finds queues that can take the whole rate of a link from queues of lower
-// priority.
+// starvation finds queues able to take the whole rate of a link from queues of lower priority.
 func (l *linter) starvation(link *dataplane.Link) {
 	var shared []*dataplane.Queue
 	for _, q := range l.File.Policy.Queues {
@@ -141,10 +150,14 @@ func (l *linter) starvation(link *dataplane.Link) {
 		n, class := l.maxRateInto(q)
 		switch used.Add(used, n); {
 		case class != "":
-			l.add(Warning, q, "priority", "queue %s is served before %s, and no meter limits the packets of class %s in it: it can starve the other queues of link %s", q.Name, last.Name, class, link.Name)
+			l.add(Warning, q, "priority",
+				"queue %s is served before %s, and no meter limits the packets of class %s in it: it can starve the other queues of link %s",
+				q.Name, last.Name, class, link.Name)
 			return
 		case used.Cmp(whole) >= 0:
-			l.add(Warning, q, "priority", "queue %s is served before %s, and the meters in front of it and of earlier queues pass the whole %v of link %s: the other queues can starve", q.Name, last.Name, link.Rate, link.Name)
+			l.add(Warning, q, "priority",
+				"queue %s is served before %s, and the meters in front of it and of earlier queues pass the whole %v of link %s: the other queues can starve",
+				q.Name, last.Name, link.Rate, link.Name)
 			return
 		}
 	}
@@ -157,10 +170,10 @@ func bytesPerNS(r meter.Rate) *big.Rat {
 	return big.NewRat(r.Bytes, int64(r.Period))
 }
 
-// maxRateInto returns the rate, in bytes per ns, that meters pass into a queue. If no meter
-// bounds a class, it returns the name of that class.
+// maxRateInto returns the rate, in bytes per ns, passed into a queue by meters, or the name of a
+// class without such a bound.
 func (l *linter) maxRateInto(q *dataplane.Queue) (*big.Rat, string) {
-	colors := map[*dataplane.Meter]meter.Color{} // worst color that enters the queue, by meter
+	colors := map[*dataplane.Meter]meter.Color{} // worst color sent into the queue, by meter
 	for i := range l.File.Policy.Classes {
 		c := &l.File.Policy.Classes[i]
 		for _, color := range policyfile.Colors(c) {
@@ -184,7 +197,7 @@ func (l *linter) maxRateInto(q *dataplane.Queue) (*big.Rat, string) {
 	return sum, ""
 }
 
-// bounded reports whether a chain has a meter for all of its packets together.
+// bounded reports whether some meter of a chain meters all of its packets together.
 func bounded(m *dataplane.Meter) bool {
 	for m != nil && perKey(m) {
 		m = m.Then
@@ -195,7 +208,7 @@ func bounded(m *dataplane.Meter) bool {
 // perKey reports whether a meter is one for each key or customer.
 func perKey(m *dataplane.Meter) bool { return m.Per.By != dataplane.NoKey || m.Params == nil }
 
-// chainRate returns the rate that the strictest meter of a chain passes.
+// chainRate returns the rate passed by the strictest meter of a chain.
 func (l *linter) chainRate(m *dataplane.Meter, color meter.Color) *big.Rat {
 	var least *big.Rat
 	for ; m != nil; m = m.Then {
@@ -209,9 +222,8 @@ func (l *linter) chainRate(m *dataplane.Meter, color meter.Color) *big.Rat {
 	return least
 }
 
-// withLenders adds the meters that can lend tokens to the given ones. In an envelope these
-// are the flows of higher ranks. With coupling, green tokens of all other flows can become
-// yellow ones.
+// withLenders adds the meters able to lend tokens to the given ones. In an envelope these are the
+// flows of higher ranks. With coupling, green tokens of all other flows can become yellow ones.
 func (l *linter) withLenders(colors map[*dataplane.Meter]meter.Color) map[*dataplane.Meter]meter.Color {
 	out := maps.Clone(colors)
 	for to, color := range colors {

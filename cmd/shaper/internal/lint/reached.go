@@ -33,20 +33,23 @@ func (l *linter) unreached() {
 				covers = a.Covers(b)
 			}
 			if !ok {
-				l.add(Note, &classes[i], "match", "not checked whether class %s and later classes are ever reached: the lists of the policy are too long", classes[i].Name)
+				l.add(Note, &classes[i], "match",
+					"not checked whether class %s and later classes are ever reached: the lists of the policy are too long",
+					classes[i].Name)
 				return
 			}
 			if covers {
-				l.add(Warning, &classes[i], "match", "class %s is never reached: class %s before it matches all of its packets", classes[i].Name, classes[j].Name)
+				l.add(Warning, &classes[i], "match",
+					"class %s is never reached: class %s before it matches all of its packets",
+					classes[i].Name, classes[j].Name)
 				break
 			}
 		}
 	}
 }
 
-// covers reports whether a matches all packets that b matches. If that would take too long,
-// ok is false. It compares the first values first, because most matches differ there
-// already.
+// covers reports whether a matches all packets matched by b. If the comparison would take too long,
+// ok is false. The first values are compared first, because most matches differ there.
 func (l *linter) covers(a, b *dataplane.Match) (covers, ok bool) {
 	first := *b
 	first.Src, first.Dst = b.Src[:min(len(b.Src), 1)], b.Dst[:min(len(b.Dst), 1)]

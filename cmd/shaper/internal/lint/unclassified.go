@@ -8,7 +8,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// probe is a frame of a kind of traffic that is easily forgotten in a policy.
+// probe is a frame of a kind of traffic easily forgotten in a policy.
 type probe struct {
 	name  string
 	frame []byte
@@ -25,21 +25,37 @@ var (
 		{nonIP, frame(0x88b5, make([]byte, 46))}, // an EtherType for experiments (IEEE 802)
 		{arp.name, arp.frame},
 		{"malformed packets", frame(0x0800, ipv4(17, nil)[:12])},
-		{"packets with more than 3 VLAN tags", append(append(make([]byte, 12), fourTags...), ipv4(17, nil)...)},
+		{
+			"packets with more than 3 VLAN tags",
+			append(append(make([]byte, 12), fourTags...), ipv4(17, nil)...),
+		},
 	}
 
 	// Frames whose IP packet is not read.
 	hidden = []probe{
-		{"IP behind more than 16 MPLS labels", frame(etherMPLS, append(bytes.Repeat([]byte{0, 1, 0, 64}, 17), ipv4(17, nil)...))},
-		{"IP in MPLS pseudowires", frame(etherMPLS, append([]byte{0, 1, 1, 64, 0, 0, 0, 0}, frame(etherIPv4, ipv4(17, nil))...))}, // RFC 4448
-		{"IP in SNAP frames", frame(28, append([]byte{0xaa, 0xaa, 3, 0, 0, 0, 8, 0}, ipv4(17, nil)...))},                          // IEEE 802.2
-		{"IP in MAC-in-MAC frames", frame(0x88e7, append(make([]byte, 4), frame(etherIPv4, ipv4(17, nil))...))},                   // IEEE 802.1ah
-		{"MACsec frames", frame(0x88e5, make([]byte, 46))},                                                                        // IEEE 802.1AE
+		{
+			"IP behind more than 16 MPLS labels",
+			frame(etherMPLS, append(bytes.Repeat([]byte{0, 1, 0, 64}, 17), ipv4(17, nil)...)),
+		},
+		// RFC 4448
+		{
+			"IP in MPLS pseudowires",
+			frame(etherMPLS, append([]byte{0, 1, 1, 64, 0, 0, 0, 0}, frame(etherIPv4, ipv4(17, nil))...)),
+		},
+		// IEEE 802.2
+		{"IP in SNAP frames", frame(28, append([]byte{0xaa, 0xaa, 3, 0, 0, 0, 8, 0}, ipv4(17, nil)...))},
+		// IEEE 802.1ah
+		{
+			"IP in MAC-in-MAC frames",
+			frame(0x88e7, append(make([]byte, 4), frame(etherIPv4, ipv4(17, nil))...)),
+		},
+		// IEEE 802.1AE
+		{"MACsec frames", frame(0x88e5, make([]byte, 46))},
 	}
 )
 
-// NotSpared returns the names of packets that keep a link alive and that otherwise: drop would drop, and the
-// classes that spare them.
+// NotSpared returns the names of packets which keep a link alive but would be dropped by otherwise:
+// drop, and the classes to spare them.
 func NotSpared(plan *dataplane.Plan) (names, classes []string) {
 	for _, need := range []struct {
 		probe
@@ -57,14 +73,16 @@ const (
 	ndClass  = "{name: nd, match: {proto: icmpv6}}"
 )
 
-// classOf returns the index of the first class that matches a frame, or -1.
+// classOf returns the index of the first class to match a frame, or -1.
 func classOf(c *dataplane.Classifier, frame []byte) int {
-	p := dataplane.Packet{Data: slices.Clone(frame), WireLen: max(len(frame), 60), Link: dataplane.LinkEthernet}
+	p := dataplane.Packet{
+		Data: slices.Clone(frame), WireLen: max(len(frame), 60), Link: dataplane.LinkEthernet,
+	}
 	dataplane.Parse(&p)
 	return c.Classify(&p, p.L3Len)
 }
 
-// Unclassified describes the packets that no class of a plan matches.
+// Unclassified describes the packets outside of all classes of a plan.
 func Unclassified(plan *dataplane.Plan) []string {
 	var out []string
 	all := func(c dataplane.PlanClass) bool { return c.Source.Match.Covers(&dataplane.Match{}) }
@@ -99,10 +117,14 @@ func (l *linter) dropUnclassified() {
 	}
 	c := l.plan.Classifier
 	if classOf(c, arp.frame) < 0 {
-		l.add(Warning, p, "otherwise", "otherwise: drop drops ARP: IPv4 neighbors are lost within minutes and the link is dead; add the class "+arpClass)
+		l.add(Warning, p, "otherwise",
+			"otherwise: drop drops ARP: IPv4 neighbors are lost within minutes and the link is dead; add the class "+
+				arpClass)
 	}
 	if classOf(c, nd.frame) < 0 {
-		l.add(Warning, p, "otherwise", "otherwise: drop drops IPv6 neighbor discovery: IPv6 neighbors are lost within minutes and the link is dead for IPv6; add the class "+ndClass)
+		l.add(Warning, p, "otherwise",
+			"otherwise: drop drops IPv6 neighbor discovery: IPv6 neighbors are lost within minutes and the link is dead for IPv6; add the class "+
+				ndClass)
 	}
 	var others []string
 	for _, other := range control[2:] {
@@ -111,6 +133,7 @@ func (l *linter) dropUnclassified() {
 		}
 	}
 	if others != nil {
-		l.add(Note, p, "otherwise", "otherwise: drop drops %s: add an unmetered class for those that you use", strings.Join(others, ", "))
+		l.add(Note, p, "otherwise", "otherwise: drop drops %s: add an unmetered class for those that you use",
+			strings.Join(others, ", "))
 	}
 }

@@ -15,19 +15,19 @@ const (
 	usableFor = 15 * time.Second // age up to which the last snapshot is used if the owner is late
 )
 
-// Board passes snapshots of shapers from the goroutine that owns them to HTTP handlers. The
-// owner never waits: it publishes when it is asked, at most once per freshFor. A handler
-// waits for at most publishIn. A nil board never asks.
+// Board passes snapshots of shapers from their owner, a goroutine, to HTTP handlers. The owner
+// never waits: it publishes when it is asked, at most once per freshFor. A handler waits for at
+// most publishIn. A nil board never asks.
 type Board struct {
-	ask  chan struct{} // has an element if a handler wants a snapshot
-	rank *ranking      // nil: no customer has metrics of its own
+	ask  chan struct{} // holds an element if a handler wants a snapshot
+	rank *ranking      // nil: customers are not exported singly
 
 	mu   sync.Mutex
 	next chan struct{} // closed when the next snapshot is published
 	last *snapshot
 }
 
-// snapshot has the counters of all shapers of a command at one moment.
+// snapshot holds the counters of all shapers of a command at one moment.
 type snapshot struct {
 	taken   time.Time
 	shapers []Observation
@@ -48,12 +48,12 @@ func NewBoard(customers int) *Board {
 	return b
 }
 
-// Customers reports whether customers have metrics of their own, so that the owner must
-// publish their counters.
+// Customers reports whether single customers are exported, for which the owner must publish their
+// counters.
 func (b *Board) Customers() bool { return b.rank != nil }
 
-// Asked returns a channel that receives when the owner must publish. The channel of a nil
-// board blocks indefinitely.
+// Asked returns a channel. The owner must publish for each value received from it. The channel of a
+// nil board blocks indefinitely.
 func (b *Board) Asked() <-chan struct{} {
 	if b == nil {
 		return nil
@@ -87,7 +87,7 @@ func (b *Board) latest(ctx context.Context) (*snapshot, error) {
 	}
 	select {
 	case b.ask <- struct{}{}:
-	default: // another handler has asked
+	default: // asked by another handler already
 	}
 	next := b.next
 	b.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// MaxCustomers is the maximum number of customers of a shaper with metrics of their own. Each
-// has 8 samples, so the text of one direction has about 10 MB.
+// MaxCustomers is the maximum number of customers of a shaper with metrics of their own. With 8
+// samples each, the text of one direction takes about 10 MB.
 const MaxCustomers = 10_000
 
 // customer is a customer with metrics of its own.
@@ -27,7 +27,7 @@ type customerCounters interface {
 	Close()
 }
 
-// readCounters are counters that were read, in the order of the plan.
+// readCounters are counters as read, in the order of the plan.
 type readCounters []dataplane.CustomerStats
 
 func (c readCounters) Of(*dataplane.PlanCustomers) ([]dataplane.CustomerStats, error) {
@@ -35,9 +35,9 @@ func (c readCounters) Of(*dataplane.PlanCustomers) ([]dataplane.CustomerStats, e
 }
 func (readCounters) Close() {}
 
-// ranking selects the customers with metrics of their own: those with the most bytes. It is
-// used by handlers, so that reading and sorting customers, or computing their plans, does not
-// delay the owner of the shapers.
+// ranking selects the customers with metrics of their own: those with the most bytes. It is used by
+// handlers: reading and sorting customers, or computing their plans, must not delay the owner of
+// the shapers.
 type ranking struct {
 	most int // maximum number of customers of a shaper
 
@@ -45,7 +45,7 @@ type ranking struct {
 	of [2]rankedShaper // by direction
 }
 
-// rankedShaper has the selected customers of one direction.
+// rankedShaper holds the selected customers of one direction.
 type rankedShaper struct {
 	loaded time.Time // time when the policy of plan was loaded
 	plan   *dataplane.PlanCustomers
@@ -68,9 +68,9 @@ func (r *ranking) rank(shapers []Observation) {
 	}
 }
 
-// rank returns the customers with the most bytes, in the order of the plan; never nil. The bytes
-// of one that was selected before count an eighth more, so that two customers with nearly the
-// same bytes do not displace each other again and again.
+// rank returns the customers with the most bytes, in the order of the plan; never nil. The bytes of
+// a customer selected before count an eighth more. Otherwise two customers with nearly the same
+// bytes would displace each other again and again.
 func (r *rankedShaper) rank(o *Observation, most int) ([]customer, error) {
 	if err := r.follow(o); err != nil {
 		return []customer{}, err
@@ -103,8 +103,8 @@ func (r *rankedShaper) rank(o *Observation, most int) ([]customer, error) {
 	return out, nil
 }
 
-// follow sets the plan to that of an observation. It compiles the policy only if the owner has
-// not, because another process has loaded it.
+// follow sets the plan to the plan of an observation. It compiles the policy only if the owner did
+// not, because another process loaded it.
 func (r *rankedShaper) follow(o *Observation) error {
 	if o.policy != nil {
 		r.plan, r.loaded = o.policy().Plan.Customers, o.About.Loaded

@@ -18,7 +18,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 )
 
-// Limits of the metrics server. They bound the resources of clients that never send, read or
+// Limits of the metrics server. They bound the resources of clients which never send, read or
 // close.
 const (
 	requestTime    = 5 * time.Second  // time to send a request
@@ -53,7 +53,8 @@ const (
 
 // validHost reports whether a host is empty, an IP address or a possible name.
 func validHost(host string) bool {
-	return host == "" || isIP(host) || strings.Trim(host, letters+digits+".-_") == "" && strings.ContainsAny(host, letters)
+	return host == "" || isIP(host) || strings.Trim(host, letters+digits+".-_") == "" &&
+		strings.ContainsAny(host, letters)
 }
 
 // isIP reports whether a host is an IP address. Its zone may only be a usual interface name.
@@ -99,8 +100,8 @@ func Serve(out io.Writer, at Address, b *Board) *metricsServer {
 	return s
 }
 
-// Close stops the server and closes all connections. It does not wait for the goroutine that
-// prints, because its terminal may be stopped.
+// Close stops the server and closes all connections. It does not wait for the printing goroutine,
+// because its terminal may be stopped.
 func (s *metricsServer) Close() {
 	s.stop()
 	_ = s.http.Close() // the listener is closed anyway
@@ -116,7 +117,8 @@ func (at Address) listen(ctx context.Context, out io.Writer) net.Listener {
 			return listener
 		}
 		if text := err.Error(); text != last && ctx.Err() == nil {
-			fmt.Fprintf(out, "shaper: --metrics: %s: shaping continues, trying again every %v\n", text, listenInterval)
+			fmt.Fprintf(out, "shaper: --metrics: %s: shaping continues, trying again every %v\n", text,
+				listenInterval)
 			last = text
 		}
 		select {
@@ -155,7 +157,9 @@ func metricsHandler(host string, b *Board) http.Handler {
 			w.Header().Set("Allow", "GET, HEAD")
 			http.Error(w, "only GET and HEAD are allowed", http.StatusMethodNotAllowed)
 		case !names.accept(r.Host):
-			http.Error(w, fmt.Sprintf("unknown host %q: use an IP address, localhost, or the host given by --metrics", r.Host), http.StatusForbidden)
+			http.Error(w, fmt.Sprintf(
+				"unknown host %q: use an IP address, localhost, or the host given by --metrics",
+				r.Host), http.StatusForbidden)
 		default:
 			mux.ServeHTTP(w, r)
 		}
@@ -196,8 +200,8 @@ func landing(now *snapshot) []byte {
 	return []byte(b.String())
 }
 
-// hosts are the host names that requests may use. With any other name, the request may come
-// from a web page whose name was made to resolve to this address (DNS rebinding).
+// hosts are the host names allowed in requests. A request with any other name may come from a web
+// page whose name was made to resolve to this address (DNS rebinding).
 type hosts map[string]bool
 
 func hostNames(given string) hosts {

@@ -20,7 +20,7 @@ type Observation struct {
 	Changes     live.ChangeCounts
 
 	counters customerCounters            // of customers; nil: not wanted, or already used
-	policy   func() *policyfile.Compiled // policy in force; nil: that of the label
+	policy   func() *policyfile.Compiled // policy in force; nil: the policy of the label
 	top      []customer                  // customers with metrics of their own; nil: not wanted
 	topError error                       // reason why top is empty
 }
@@ -33,20 +33,20 @@ func Observe(sh live.Shaper, problem string) (Observation, error) {
 		return Observation{}, err
 	}
 	out := Observation{
-		About: *about, name: l.Name, attached: true, effective: problem == "", problem: problem, unconfirmed: !about.Until.IsZero(),
+		About: *about, name: l.Name, attached: true, effective: problem == "", problem: problem,
+		unconfirmed: !about.Until.IsZero(),
 	}
 	out.sample, err = live.Read(sh)
 	return out, err
 }
 
-// Absent returns the observation of a shaper that is not attached now.
+// Absent returns the observation of a detached shaper.
 func Absent(name string, direction kernel.Direction, why string) Observation {
 	return Observation{About: kernel.About{Interface: name, Direction: direction}, problem: why}
 }
 
 // AddCustomers adds access to the counters of the customers of a shaper in the kernel, which a
-// handler reads. policy returns its policy, or is nil if that is not known: then the handler
-// compiles it.
+// handler reads. policy returns its policy, or is nil if unknown: then the handler compiles it.
 func (o *Observation) AddCustomers(sh *kernel.Shaper, policy func() *policyfile.Compiled) error {
 	c, err := sh.CustomerCounters()
 	if c == nil || err != nil {

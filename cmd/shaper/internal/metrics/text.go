@@ -37,53 +37,95 @@ var (
 	perCustomerColor = with(perCustomer, "color")
 )
 
-// families has all metrics in the order of the text.
+// families lists all metrics in the order of the text.
 var (
 	families []*metricFamily
 
-	descInfo         = describe("shaper_info", "1 for each shaper, with its properties.", with(perShaper, "hook", "program_id", "policy", "dry_run"))
-	descAttached     = describe("shaper_attached", "1 if the shaper is attached, 0 while it waits for its interface.", perShaper)
-	descEffective    = describe("shaper_effective", "1 if packets go through the shaper, 0 if something on the interface makes them bypass it.", perShaper)
-	descUnconfirmed  = describe("shaper_unconfirmed", "1 if the policy is rolled back unless it is confirmed.", perShaper)
-	descChanges      = describe("shaper_changes", "Changes in force: by users (shaper set and the API), and customers who have used their quota.", with(perShaper, "by"))
-	descChangesWork  = describe("shaper_changes_work", "1 if ends of changes, quotas, schedules and state work and are kept, 0 if not: see shaper status.", perShaper)
-	descSince        = describe("shaper_start_time_seconds", "Unix time at which the shaper was attached.", perShaper)
-	descPackets      = describe("shaper_packets_total", "Packets by color after the meter.", perColor)
-	descBytes        = describe("shaper_bytes_total", "Metered bytes by color after the meter.", perColor)
-	descDropped      = describe("shaper_dropped_packets_total", "Dropped packets by color and reason.", perCause)
-	descLost         = describe("shaper_dropped_bytes_total", "Metered bytes of dropped packets by color and reason.", perCause)
-	descMarked       = describe("shaper_marked_packets_total", "Marked packets by color.", perColor)
-	descQueued       = describe("shaper_queued_packets_total", "Queued packets by color.", perColor)
-	descCE           = describe("shaper_ce_marked_packets_total", "Packets in which Congestion Experienced was set (RFC 3168), by color.", perColor)
-	descDelay        = describe("shaper_queue_delay_seconds", "Current queueing delay; 0 for a queue of a link.", perQueue)
+	descInfo = describe("shaper_info", "1 for each shaper, with its properties.",
+		with(perShaper, "hook", "program_id", "policy", "dry_run"))
+	descAttached = describe("shaper_attached",
+		"1 if the shaper is attached, 0 while it waits for its interface.", perShaper)
+	descEffective = describe("shaper_effective",
+		"1 if packets go through the shaper, 0 if something on the interface makes them bypass it.",
+		perShaper)
+	descUnconfirmed = describe("shaper_unconfirmed",
+		"1 if the policy is rolled back unless it is confirmed.", perShaper)
+	descChanges = describe("shaper_changes",
+		"Changes in force: by users (shaper set and the API), and customers who have used their quota.",
+		with(perShaper, "by"))
+	descChangesWork = describe("shaper_changes_work",
+		"1 if ends of changes, quotas, schedules and state work and are kept, 0 if not: see shaper status.",
+		perShaper)
+	descSince = describe("shaper_start_time_seconds", "Unix time at which the shaper was attached.",
+		perShaper)
+	descPackets = describe("shaper_packets_total", "Packets by color after the meter.", perColor)
+	descBytes   = describe("shaper_bytes_total", "Metered bytes by color after the meter.", perColor)
+	descDropped = describe("shaper_dropped_packets_total", "Dropped packets by color and reason.",
+		perCause)
+	descLost = describe("shaper_dropped_bytes_total",
+		"Metered bytes of dropped packets by color and reason.", perCause)
+	descMarked = describe("shaper_marked_packets_total", "Marked packets by color.", perColor)
+	descQueued = describe("shaper_queued_packets_total", "Queued packets by color.", perColor)
+	descCE     = describe("shaper_ce_marked_packets_total",
+		"Packets in which Congestion Experienced was set (RFC 3168), by color.", perColor)
+	descDelay = describe("shaper_queue_delay_seconds",
+		"Current queueing delay; 0 for a queue of a link.", perQueue)
 	descBacklog      = describe("shaper_queue_bytes", "Bytes queued now.", perQueue)
-	descQdiscDropped = describe("shaper_queue_dropped_packets_total", "Packets dropped by the qdisc; also included in shaper_dropped_packets_total.", perQueue)
-	descUnclassified = describe("shaper_unclassified_packets_total", "Packets that match no class.", perShaper)
-	descTokens       = describe("shaper_tokens", "Tokens in a bucket, or the rest of a limit, in bytes (packets if the meter counts packets).", perBucket)
-	descBurst        = describe("shaper_burst", "Size of a bucket, or the limit, in bytes (packets if the meter counts packets).", perBucket)
-	descKeys         = describe("shaper_keys", "Keys in the per-key table; not counted in the kernel.", perStage)
-	descEvicted      = describe("shaper_keys_evicted_total", "Keys evicted from the per-key table.", perStage)
-	descShare        = describe("shaper_budget_share", "Rate that this host may use of a budget on a server, in bit/s (eighths of a packet per second if the meter counts packets).", with(perBudget, "bucket"))
-	descSize         = describe("shaper_budget_size", "Rate of the whole budget, in the unit of shaper_budget_share.", with(perBudget, "bucket"))
-	descBound        = describe("shaper_budget_bound", "Upper bound of the rate that all hosts of the budget use together now, in the unit of shaper_budget_share.", with(perBudget, "bucket"))
-	descRescued      = describe("shaper_budget_rescued", "1 if the host is limited to its rescue share because the server does not answer.", perBudget)
-	descHosts        = describe("shaper_budget_hosts", "Hosts that share the budget, according to the server's last reply.", perBudget)
-	descLate         = describe("shaper_budget_late_hosts", "Hosts of the budget that no longer call the server.", perBudget)
-	descCalls        = describe("shaper_budget_calls_total", "Calls to the server for the budget.", perBudget)
-	descLostCalls    = describe("shaper_budget_lost_calls_total", "Calls to the server without an answer in time.", perBudget)
-	descSmallest     = describe("shaper_budget_smallest", "1 if hosts disagree about the budget's size; host has the smallest size, which applies.", with(perBudget, "host"))
-	descRefused      = describe("shaper_keys_refused_total", "Packets whose key found no room in the per-key table.", perStage)
+	descQdiscDropped = describe("shaper_queue_dropped_packets_total",
+		"Packets dropped by the qdisc; also included in shaper_dropped_packets_total.", perQueue)
+	descUnclassified = describe("shaper_unclassified_packets_total", "Packets that match no class.",
+		perShaper)
+	descTokens = describe("shaper_tokens",
+		"Tokens in a bucket, or the rest of a limit, in bytes (packets if the meter counts packets).",
+		perBucket)
+	descBurst = describe("shaper_burst",
+		"Size of a bucket, or the limit, in bytes (packets if the meter counts packets).", perBucket)
+	descKeys = describe("shaper_keys", "Keys in the per-key table; not counted in the kernel.",
+		perStage)
+	descEvicted = describe("shaper_keys_evicted_total", "Keys evicted from the per-key table.", perStage)
+	descShare   = describe("shaper_budget_share",
+		"Rate that this host may use of a budget on a server, in bit/s (eighths of a packet per second if the meter counts packets).",
+		with(perBudget, "bucket"))
+	descSize = describe("shaper_budget_size",
+		"Rate of the whole budget, in the unit of shaper_budget_share.", with(perBudget, "bucket"))
+	descBound = describe("shaper_budget_bound",
+		"Upper bound of the rate that all hosts of the budget use together now, in the unit of shaper_budget_share.",
+		with(perBudget, "bucket"))
+	descRescued = describe("shaper_budget_rescued",
+		"1 if the host is limited to its rescue share because the server does not answer.", perBudget)
+	descHosts = describe("shaper_budget_hosts",
+		"Hosts that share the budget, according to the server's last reply.", perBudget)
+	descLate = describe("shaper_budget_late_hosts",
+		"Hosts of the budget that no longer call the server.", perBudget)
+	descCalls     = describe("shaper_budget_calls_total", "Calls to the server for the budget.", perBudget)
+	descLostCalls = describe("shaper_budget_lost_calls_total",
+		"Calls to the server without an answer in time.", perBudget)
+	descSmallest = describe("shaper_budget_smallest",
+		"1 if hosts disagree about the budget's size; host has the smallest size, which applies.",
+		with(perBudget, "host"))
+	descRefused = describe("shaper_keys_refused_total",
+		"Packets whose key found no room in the per-key table.", perStage)
 
 	descCustomers        = describe("shaper_customers", "Customers of the policy.", perShaper)
-	descCustomersPackets = describe("shaper_customers_packets_total", "Packets of all customers by color after the meter, those of removed customers included.", with(perShaper, "color"))
-	descCustomersBytes   = describe("shaper_customers_bytes_total", "Metered bytes of all customers by color after the meter.", with(perShaper, "color"))
-	descCustomersDropped = describe("shaper_customers_dropped_packets_total", "Dropped packets of all customers.", perShaper)
-	descCustomersLost    = describe("shaper_customers_dropped_bytes_total", "Metered bytes of dropped packets of all customers.", perShaper)
-	descExported         = describe("shaper_customers_exported", "Customers with metrics of their own.", perShaper)
-	descCustomerPackets  = describe("shaper_customer_packets_total", "Packets of a customer by color after the meter.", perCustomerColor)
-	descCustomerBytes    = describe("shaper_customer_bytes_total", "Metered bytes of a customer by color after the meter.", perCustomerColor)
-	descCustomerDropped  = describe("shaper_customer_dropped_packets_total", "Dropped packets of a customer.", perCustomer)
-	descCustomerLost     = describe("shaper_customer_dropped_bytes_total", "Metered bytes of dropped packets of a customer.", perCustomer)
+	descCustomersPackets = describe("shaper_customers_packets_total",
+		"Packets of all customers by color after the meter, those of removed customers included.",
+		with(perShaper, "color"))
+	descCustomersBytes = describe("shaper_customers_bytes_total",
+		"Metered bytes of all customers by color after the meter.", with(perShaper, "color"))
+	descCustomersDropped = describe("shaper_customers_dropped_packets_total",
+		"Dropped packets of all customers.", perShaper)
+	descCustomersLost = describe("shaper_customers_dropped_bytes_total",
+		"Metered bytes of dropped packets of all customers.", perShaper)
+	descExported = describe("shaper_customers_exported", "Customers with metrics of their own.",
+		perShaper)
+	descCustomerPackets = describe("shaper_customer_packets_total",
+		"Packets of a customer by color after the meter.", perCustomerColor)
+	descCustomerBytes = describe("shaper_customer_bytes_total",
+		"Metered bytes of a customer by color after the meter.", perCustomerColor)
+	descCustomerDropped = describe("shaper_customer_dropped_packets_total", "Dropped packets of a customer.",
+		perCustomer)
+	descCustomerLost = describe("shaper_customer_dropped_bytes_total",
+		"Metered bytes of dropped packets of a customer.", perCustomer)
 )
 
 func with(labels []string, more ...string) []string {
@@ -100,9 +142,9 @@ func describe(name, help string, labels []string) *metricFamily {
 	return f
 }
 
-// exposition has the samples of each family in Prometheus' text format. It replaces
-// Prometheus' own library, which for 1,024 classes takes twelve times the CPU time and leaves
-// 75 MB of garbage per scrape. Tests check the text with Prometheus' parser.
+// exposition holds the samples of each family in Prometheus' text format. It replaces Prometheus'
+// own library, which for 1,024 classes takes twelve times the CPU time and leaves 75 MB of garbage
+// per scrape. Tests check the text with Prometheus' parser.
 type exposition map[*metricFamily][]byte
 
 // expose returns the metrics of all shapers.
@@ -114,7 +156,8 @@ func expose(shapers []Observation) []byte {
 	var out []byte
 	for i := range shapers {
 		if o := &shapers[i]; o.topError != nil {
-			out = fmt.Appendf(out, "# %q\n", live.Name(&o.About)+": no metrics of single customers: "+o.topError.Error())
+			out = fmt.Appendf(out, "# %q\n",
+				live.Name(&o.About)+": no metrics of single customers: "+o.topError.Error())
 		}
 	}
 	for _, f := range families {
@@ -177,12 +220,15 @@ func (e exposition) collect(o *Observation) {
 	e.count(descChanges, int64(o.Changes.Quotas), name, direction, "quota")
 	e.flag(descChangesWork, o.Changes.Problem == "", name, direction)
 	stats := o.sample.Stats
-	e.gauge(descInfo, 1, name, direction, live.Hook(about), strconv.Itoa(int(about.Program)), o.name, strconv.FormatBool(about.Dry))
+	e.gauge(descInfo, 1, name, direction, live.Hook(about), strconv.Itoa(int(about.Program)), o.name,
+		strconv.FormatBool(about.Dry))
 	e.gauge(descSince, float64(about.Since.UnixMilli())/1000, name, direction)
 	rest := &stats[len(stats)-1] // unclassified packets
 	e.count(descUnclassified, rest.Untaken.Packets, name, direction)
-	e.count(descDropped, rest.UntakenDropped.Packets, name, direction, say.Unclassified, "", dataplane.Unclassified)
-	e.count(descLost, rest.UntakenDropped.Bytes, name, direction, say.Unclassified, "", dataplane.Unclassified)
+	e.count(descDropped, rest.UntakenDropped.Packets, name, direction, say.Unclassified, "",
+		dataplane.Unclassified)
+	e.count(descLost, rest.UntakenDropped.Bytes, name, direction, say.Unclassified, "",
+		dataplane.Unclassified)
 	for _, q := range o.sample.Queues {
 		e.gauge(descDelay, q.Delay.Seconds(), name, direction, q.Name)
 		e.count(descBacklog, q.Bytes, name, direction, q.Name)
@@ -284,8 +330,10 @@ func (e exposition) meters(o *Observation, class int) {
 	plan, now := &o.About.Outline, &o.sample
 	for k, i := range plan.Chain(class) {
 		m := &plan.Stages[i]
-		labels := []string{o.About.Interface, o.About.Direction.String(), plan.Classes[class].Name, strconv.Itoa(k), m.Name}
-		if m.Keyed() { // each key has its own tokens
+		labels := []string{
+			o.About.Interface, o.About.Direction.String(), plan.Classes[class].Name, strconv.Itoa(k), m.Name,
+		}
+		if m.Keyed() { // a bucket for each key
 			if now.Keys != nil { // the kernel does not count them
 				e.count(descKeys, int64(now.Keys[i].Keys), labels...)
 				e.count(descEvicted, int64(now.Keys[i].Evicted), labels...)

@@ -20,7 +20,7 @@ func (b *bucket) add(n *big.Rat) (overflow *big.Rat) {
 	return sum.Sub(sum, b.size)
 }
 
-// fits reports whether the bucket has at least cost tokens.
+// fits reports whether the bucket holds at least cost tokens.
 func (b *bucket) fits(cost *big.Rat) bool { return b.tokens.Cmp(cost) >= 0 }
 
 func (b *bucket) take(cost *big.Rat) { b.tokens = new(big.Rat).Sub(b.tokens, cost) }
@@ -116,7 +116,7 @@ func (b *buckets) rfc2698(cost *big.Rat, pre color) color {
 	return green
 }
 
-// tokenBucket has two colors of its own. A conforming packet keeps its input color.
+// tokenBucket knows two colors of its own. A conforming packet keeps its input color.
 func (b *buckets) tokenBucket(cost *big.Rat, pre color) color {
 	if pre == red || !b.c.fits(cost) {
 		return red

@@ -16,7 +16,7 @@ import (
 type packet struct {
 	time     *big.Int // ns since the epoch
 	shift    big.Int  // time of the replay minus time, ns
-	untimed  bool     // neither it nor an earlier one has a timestamp
+	untimed  bool     // neither it nor an earlier one carries a timestamp
 	section  int      // number of the section in a pcapng file
 	linkType int
 	wire     int64 // bytes on the wire, without FCS
@@ -140,7 +140,7 @@ func readPcapng(data []byte) ([]packet, error) {
 	var order binary.ByteOrder
 	var ifaces []iface
 	last := new(big.Int) // time of the previous packet
-	untimed := true      // no packet so far has a timestamp
+	untimed := true      // no timestamp so far
 	section := 0
 
 	for len(data) > 0 {
@@ -179,7 +179,7 @@ func readPcapng(data []byte) ([]packet, error) {
 			continue
 		}
 
-		// The fields of the three blocks that contain packets, at their offsets.
+		// The fields of the three blocks with packets, at their offsets.
 		var id, captured, original int64
 		var stamp *big.Int
 		var content []byte

@@ -18,7 +18,7 @@ type codel struct {
 	count, lastCount int64
 }
 
-// victim reports whether a packet that departs at t after a queueing delay must be dropped.
+// victim reports whether a packet departing at t after a queueing delay must be dropped.
 func (c *codel) victim(t, wait *big.Int) bool {
 	above := false
 	switch {
@@ -61,9 +61,9 @@ func (c *codel) pause() *big.Int {
 	return square.Sqrt(square.Div(square, big.NewInt(c.count)))
 }
 
-// parseCodel reads true, false, which is nil, or the times. The default of the target is 5 ms, or the
-// time of 3000 bytes at the rate in bytes per ns, rounded up to ms; that of the interval is 100 ms, or two
-// targets. Neither default makes an interval above 3 s.
+// parseCodel reads true, false, which is nil, or the times. The default of the target is 5 ms, or
+// the time of 3000 bytes at the rate in bytes per ns, rounded up to ms; the default of the interval
+// is 100 ms, or two targets. Neither default makes an interval above 3 s.
 func parseCodel(n *yaml.Node, rate *big.Rat) (*codel, error) {
 	switch {
 	case n.Kind == yaml.ScalarNode && n.Value == "false":
@@ -100,7 +100,7 @@ func parseCodel(n *yaml.Node, rate *big.Rat) (*codel, error) {
 	return c, nil
 }
 
-// within returns n, or the bound that it exceeds.
+// within returns n, or the bound exceeded by n.
 func within(n *big.Int, low, high int64) *big.Int {
 	switch {
 	case n.Cmp(big.NewInt(low)) < 0:

@@ -76,7 +76,7 @@ func readTable(path string) ([]line, error) {
 // quotes matches the parts of a line in quotes; the last may end on a later line.
 var quotes = regexp.MustCompile(`"[^"]*("|$)`)
 
-// separator returns the separator of the first line that is not skipped.
+// separator returns the separator of the first line not skipped.
 func separator(text []byte) rune {
 	for l := range strings.Lines(string(text)) {
 		if strings.TrimSpace(l) == "" || l[0] == '#' {

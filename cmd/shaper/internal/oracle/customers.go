@@ -19,7 +19,7 @@ type customers struct {
 	list    []*customer
 }
 
-// customerKeys has the values of `key`, with a blank between two tags.
+// customerKeys are the values of `key`, with a blank between two tags.
 var customerKeys = []string{"address", "src", "dst", "vlan", "svlan cvlan"}
 
 // customer is a row of the table, with the state of its plan.
@@ -60,7 +60,7 @@ func (c *customers) byVLAN(id int, tagged bool) *customer {
 	return nil
 }
 
-// byAddress returns the customer with the longest prefix that contains the address.
+// byAddress returns the customer with the longest prefix of the address.
 func (c *customers) byAddress(a netip.Addr) (best *customer) {
 	longest := -1
 	for _, who := range c.list {
@@ -96,8 +96,8 @@ func (c *customers) add(who *customer) error {
 	return nil
 }
 
-// parseTable reads the plans and the customers. Queues of links that plans name come after those
-// that classes name.
+// parseTable reads the plans and the customers. Queues of links named by plans come after those
+// named by classes.
 func (p *policy) parseTable(top map[string]*yaml.Node, s Site) error {
 	var plans []*plan
 	if n := top["plans"]; n != nil {

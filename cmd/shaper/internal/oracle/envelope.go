@@ -9,8 +9,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// envelope is the bandwidth that ranked flows share, MEF 10.3 §12. All flows are refilled
-// together. The overflow of a flow goes to the next lower rank.
+// envelope is the bandwidth shared by ranked flows, MEF 10.3 §12. All flows are refilled together.
+// The overflow of a flow goes to the next lower rank.
 type envelope struct {
 	cirmax, eirmax *big.Rat  // limits of flows without their own; nil: none
 	coupling       bool      // CF0: green overflow of the lowest rank becomes yellow of the highest
@@ -69,7 +69,7 @@ func (e *envelope) refill(now *big.Rat) {
 	}
 }
 
-// limitOf returns the limit of a flow, or else that of its envelope.
+// limitOf returns the limit of a flow, or else of its envelope.
 func limitOf(own, shared *big.Rat) *big.Rat {
 	if own != nil {
 		return own
@@ -85,7 +85,7 @@ func capped(tokens, rate, dt *big.Rat) *big.Rat {
 	return least(tokens, new(big.Rat).Mul(rate, dt))
 }
 
-// join adds the flow to the envelope. Meters that no class uses do not take part.
+// join adds the flow to the envelope. Meters without a class do not take part.
 func (m *member) join() error {
 	if slices.Contains(m.flows, m) {
 		return nil // two classes use the flow

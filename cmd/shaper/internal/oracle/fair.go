@@ -8,8 +8,7 @@ import (
 	"strings"
 )
 
-// flow has the queued packets of one flow of a fair queue. A queue that is not fair has one
-// flow.
+// flow holds the queued packets of one flow of a fair queue. An ordinary queue is a single flow.
 type flow struct {
 	number  uint64
 	waiting []*queued
@@ -107,7 +106,7 @@ func (q *queue) shed() *queued {
 	return p
 }
 
-// flow returns the flow whose packet is next. It stays the same until that packet is removed.
+// flow returns the flow whose packet is next. It stays the same until the packet is removed.
 func (q *queue) flow() *flow {
 	for q.turn == nil {
 		from := &q.fresh
@@ -132,8 +131,8 @@ func (q *queue) flow() *flow {
 	return q.turn
 }
 
-// standing returns the queueing delay that CoDel sees for a packet that departs at t. It is
-// zero if less than a frame is queued behind it.
+// standing returns the queueing delay seen by CoDel for a packet departing at t. It is zero if less
+// than a frame is queued behind it.
 func (f *flow) standing(p *queued, t *big.Int) *big.Int {
 	if f.bytes() <= fullFrame {
 		return new(big.Int)

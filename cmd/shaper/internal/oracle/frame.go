@@ -15,11 +15,11 @@ const (
 	ipv6
 )
 
-// frame has the fields of a captured packet's headers.
+// frame holds the fields of a captured packet's headers.
 type frame struct {
 	kind   kind
 	wire   int64 // bytes on the wire, without FCS
-	unread bool  // of a link type that is not read
+	unread bool  // of an unsupported link type
 	header int64 // bytes of link header, as far as it was parsed
 	l3     int64 // bytes of the IP packet, or of the data after the link header
 
@@ -44,7 +44,7 @@ type frame struct {
 	hasPorts     bool
 	sport, dport int
 
-	// In any fragment, also the first: the protocol that all fragments of the packet name.
+	// In any fragment, also the first: the protocol named by all fragments of the packet.
 	fragmented    bool
 	fragmentProto int
 }
@@ -188,8 +188,8 @@ func (p *parser) ppp(linkType int) {
 	}
 }
 
-// behind continues after a link header of n bytes with its type field at typeAt. A truncated
-// header still has its full size, which the link type determines.
+// behind continues after a link header of n bytes with its type field at typeAt. A truncated header
+// still counts in full, by the size of its link type.
 func (p *parser) behind(n int64, typeAt int) {
 	if !p.has(int(n)) {
 		p.header = min(n, p.wire)
@@ -351,7 +351,7 @@ func (p *parser) ip6() {
 			return
 		}
 		if n == 0 || len(rest) < 8 {
-			return // truncated: the protocol is that of the missing header
+			return // truncated: the protocol is the missing header's
 		}
 		laterFragment := p.proto == 44 && be16(rest[2:])>>3 != 0
 		anyFragment := laterFragment || p.proto == 44 && rest[3]&1 == 1
@@ -366,8 +366,8 @@ func (p *parser) ip6() {
 	}
 }
 
-// setL3 trims padding to the total length of the IP header, if the frame is so short that
-// Ethernet had to pad it, and the total length is plausible.
+// setL3 trims padding to the total length of the IP header, if the frame is short enough for
+// padding by Ethernet, and the total length is plausible.
 func (p *parser) setL3(headerLength, total int64) {
 	p.l3 = max(0, p.wire-p.header)
 	short := p.wire <= 60+4*int64(p.tags)

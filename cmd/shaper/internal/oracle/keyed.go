@@ -12,7 +12,7 @@ import (
 // table holds the states of a per-key meter, up to a maximum number.
 type table struct {
 	per  string                     // the value in the policy
-	key  func(frame) (string, bool) // false if the packet has no key
+	key  func(frame) (string, bool) // false for a packet without a key
 	most int
 	idle bool // evict a key only if nothing is lost
 	make func() keyable

@@ -25,8 +25,8 @@ func (c *class) key(f frame, who *customer) string {
 	return ""
 }
 
-// keyWords returns the key of a packet, for a value of `per`. A prefix has a length only if
-// `per` has one for its family.
+// keyWords returns the key of a packet, for a value of `per`. A prefix is shortened only if `per`
+// gives a length for its family.
 func keyWords(per string, f frame) string {
 	what, sizes, isPrefix := strings.Cut(per, "/")
 	addr := func(a netip.Addr) string {

@@ -16,7 +16,7 @@ type link struct {
 	dropped []*queued // whose tokens must go back
 }
 
-// level has the queues of one priority. Its times are virtual, in 1/2^20 of a byte per weight.
+// level holds the queues of one priority. Its times are virtual, in 1/2^20 of a byte per weight.
 type level struct {
 	queues    []*queue // in the order in which actions name them
 	now, last *big.Int // last is the largest finish time
@@ -93,14 +93,14 @@ func (l *link) offer(q *queue, p *queued) {
 	l.run(now)
 }
 
-// drop remembers a packet that was dropped at a time.
+// drop remembers a dropped packet and the time of its drop.
 func (l *link) drop(p *queued, t *big.Int) {
 	p.droppedAt = t
 	l.dropped = append(l.dropped, p)
 }
 
-// room reports whether a queue of a link has room for a packet. A fair queue makes room, unless
-// the packet alone is too long.
+// room reports whether a packet fits into a queue of a link. A fair queue makes room, unless the
+// packet alone is too long.
 func (q *queue) room(p *queued) bool {
 	backlog, packets := q.backlog(q.waiting, nil), len(q.waiting)
 	if q.key != nil {

@@ -21,7 +21,7 @@ func contains(spans []span, n int) bool {
 	return false
 }
 
-// match has the conditions of a class by key. All keys must match; of each key, one span or
+// match holds the conditions of a class by key. All keys must match; of each key, one span or
 // prefix must match.
 type match struct {
 	numbers  map[string][]span
@@ -38,7 +38,7 @@ func (m match) takesNonIP() bool {
 	return false
 }
 
-// classify returns the first class that matches, or nil. who is the packet's customer, or nil.
+// classify returns the first class to match, or nil. who is the packet's customer, or nil.
 func (p *policy) classify(f frame, length int64, who *customer) *class {
 	for _, c := range p.classes {
 		if c.perCustomer && who == nil {
@@ -89,7 +89,7 @@ func inAny(prefixes []netip.Prefix, addr netip.Addr) bool {
 	return false
 }
 
-// field returns the packet's value for a key, or false if it has none.
+// field returns the packet's value for a key, or false for none.
 func (f frame) field(key string, length int64) (int, bool) {
 	switch key {
 	case "proto":
@@ -135,7 +135,7 @@ func dscpNames() map[string]int {
 	return names
 }
 
-// keyRange has the largest value and the names of each key with numbers.
+// keyRange holds the largest value and the names of each key with numbers.
 var keyRange = map[string]struct {
 	largest uint64
 	names   map[string]int

@@ -12,7 +12,7 @@ const (
 
 func (c color) String() string { return [...]string{"green", "yellow", "red"}[c] }
 
-// meter is one stage of a chain. It has one state, or one per key.
+// meter is one stage of a chain, with one state, or one per key.
 type meter struct {
 	kind     string
 	aware    bool

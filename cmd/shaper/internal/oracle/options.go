@@ -11,7 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// meterKinds has the keys of each meter type, other than those of all meters, and the parser of
+// meterKinds holds the keys of each meter type, other than those of all meters, and the parser of
 // its state.
 var meterKinds = map[string]struct {
 	keys  string
@@ -136,7 +136,7 @@ func (o *options) rate(key string) *big.Rat {
 	return rate
 }
 
-// bucket reads one bucket. A burst that is a time is converted at the bucket's own rate.
+// bucket reads one bucket. A burst given as a time is converted at the bucket's own rate.
 func (o *options) bucket(rateKey, burstKey string) *bucket {
 	rate := o.rate(rateKey)
 	size, err := parseBurst(o.text(burstKey, ""), rate, o.packets)

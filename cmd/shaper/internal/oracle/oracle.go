@@ -39,7 +39,7 @@ func (s Site) Decide(policy []byte, capture string) ([][]string, error) {
 	return out, err
 }
 
-// replay decides the whole capture. At its end, every packet has left its queue.
+// replay decides the whole capture. In the end all queues are empty.
 func (s Site) replay(text []byte, capture string) ([]*row, error) {
 	p, err := s.parse(text)
 	if err != nil {
@@ -100,7 +100,7 @@ func (r *row) drop(reason string) {
 	r.reason = reason
 }
 
-// leave completes the row of a packet that leaves its queue.
+// leave completes the row of a packet on its way out of its queue.
 func (r *row) leave(t *big.Int) { r.departure, r.sent = new(big.Int).Sub(t, &r.packet.shift), t }
 
 func (r *row) fields(number int) []string {
@@ -205,8 +205,8 @@ func (p *policy) decide(packet packet, clock *big.Int) (*row, error) {
 	return r, nil
 }
 
-// meter runs the packet through the class's chain of meters. A red packet skips later meters.
-// The reason is that of the last meter that saw the packet. A paced plan is no meter.
+// meter runs the packet through the class's chain of meters. A red packet skips later meters. The
+// reason comes from the last meter in use. A paced plan is no meter.
 func (c *class) meter(r *row, now *big.Rat, length int64, who *customer) (pre, after color, reason string) {
 	if len(c.chain) == 0 {
 		return green, green, "no-meter"
@@ -230,7 +230,7 @@ func (c *class) meter(r *row, now *big.Rat, length int64, who *customer) (pre, a
 	return pre, after, reason
 }
 
-// input returns the input color of a packet for a chain that begins with the meter.
+// input returns the input color of a packet for a chain beginning with the meter.
 func (m *meter) input(f frame) color {
 	if m.aware {
 		return m.precolor.of(f)
@@ -262,13 +262,13 @@ func (p *policy) act(r *row, c color, clock *big.Int, own *queue) {
 	}
 }
 
-// floor returns the largest integer that is not above x.
+// floor returns the largest integer not above x.
 func floor(x *big.Rat) *big.Int {
 	// Div is Euclidean: with a positive divisor it rounds down.
 	return new(big.Int).Div(x.Num(), x.Denom())
 }
 
-// ceil returns the smallest integer that is not below x.
+// ceil returns the smallest integer not below x.
 func ceil(x *big.Rat) *big.Int {
 	n := floor(new(big.Rat).Neg(x))
 	return n.Neg(n)

@@ -18,7 +18,7 @@ type Sent struct {
 // Output is Site.Output for the zero Site.
 func Output(policy []byte, capture string) ([]Sent, error) { return Site{}.Output(policy, capture) }
 
-// Output returns the capture that `shaper replay -o` writes for the input of Decide, in the
+// Output returns the capture to be written by `shaper replay -o` for the input of Decide, in the
 // order of departures, section by section.
 func (s Site) Output(policy []byte, capture string) ([]Sent, error) {
 	rows, err := s.replay(policy, capture)
@@ -63,7 +63,7 @@ func ethernetFCS(frame []byte) []byte {
 	return binary.LittleEndian.AppendUint32(nil, ^sum)
 }
 
-// marks returns the packet with CE and the action's marks, in headers that exist.
+// marks returns the packet with CE and the action's marks, in existing headers.
 func (r *row) marks() []byte {
 	data := slices.Clone(r.packet.data)
 	if f := r.frame; f.isIP() {

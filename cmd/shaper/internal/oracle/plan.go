@@ -9,15 +9,15 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// plan has the parameters of a meter, or of a queue (a paced plan), and actions.
+// plan holds the parameters of a meter, or of a queue (a paced plan), and actions.
 type plan struct {
 	name    string
 	kind    string // meter type; "queue" if paced
 	values  *yaml.Node
-	actions [3]*action // by color; nil: that of the class
+	actions [3]*action // by color; nil: the action of the class
 }
 
-// planKeys has the parameters of each type of plan.
+// planKeys lists the parameters of each type of plan.
 var planKeys = map[string]string{
 	"srtcm":           "cir cbs ebs",
 	"trtcm":           "cir cbs pir pbs",
@@ -29,11 +29,11 @@ var planKeys = map[string]string{
 	"queue":           "rate limit codel ecn",
 }
 
-// ownParameters are the parameters that a customer can have.
+// ownParameters are the possible own parameters of a customer.
 var ownParameters = []string{"rate", "burst", "cir", "cbs", "pir", "pbs", "eir", "ebs", "limit", "window"}
 
-// build returns a new state of the plan for a customer: that of a meter, or a queue. The
-// customer's own parameters replace those of the plan.
+// build returns a new state of the plan for a customer: a meter's state, or a queue. The customer's
+// own parameters replace those of the plan.
 func (p *plan) build(own map[string]string, packets bool) (state, *queue, error) {
 	keys := strings.Fields(planKeys[p.kind])
 	n := &yaml.Node{Kind: yaml.MappingNode, Line: p.values.Line}
@@ -117,8 +117,8 @@ func (p *policy) parsePlan(name string, n *yaml.Node) (*plan, error) {
 	return out, nil
 }
 
-// parseStage reads `meter` of a class if it is the customer's plan. The result has the options
-// of the class and no state.
+// parseStage reads `meter` of a class if it is the customer's plan. The result holds the options of
+// the class and no state.
 func parseStage(n *yaml.Node) (*meter, error) {
 	m := &meter{kind: "plan", precolor: defaultPrecolor()}
 	if n.Kind == yaml.ScalarNode {
@@ -152,7 +152,7 @@ func isStage(n *yaml.Node) bool {
 	return err == nil && entries["type"] != nil && entries["type"].Value == "plan"
 }
 
-// meter returns the first stage of a class for the customer. It has the options of the class.
+// meter returns the first stage of a class for the customer. It uses the options of the class.
 func (who *customer) meter(options *meter) *meter {
 	m := *options
 	m.kind, m.state = who.plan.kind, who.state

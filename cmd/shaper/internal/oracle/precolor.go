@@ -38,8 +38,8 @@ func (p precolor) of(f frame) color {
 	return green
 }
 
-// parsePrecolor reads {from: dscp, map: {...}}, or the map of codepoints alone. Values that are
-// not in the map are green.
+// parsePrecolor reads {from: dscp, map: {...}}, or the map of codepoints alone. Values missing in
+// the map are green.
 func parsePrecolor(n *yaml.Node) (precolor, error) {
 	entries, err := mapping(n)
 	if err != nil {

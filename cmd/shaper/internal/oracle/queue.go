@@ -192,8 +192,8 @@ func splitmix64(z uint64) uint64 {
 	return z ^ z>>31
 }
 
-// control asks the flow's CoDel about a packet that departs from a link at t. It returns false
-// if the packet is dropped.
+// control asks the flow's CoDel about a packet departing from a link at t. It returns false if the
+// packet is dropped.
 func (q *queue) control(p *queued, t *big.Int, f *flow) bool {
 	return f.codel == nil || !f.codel.victim(t, f.standing(p, t)) || q.strike(p, "codel")
 }
@@ -208,12 +208,12 @@ func (q *queue) strike(p *queued, reason string) bool {
 	return false
 }
 
-// sending returns the time in ns that a packet takes at a rate.
+// sending returns the transmission time of a packet at a rate, in ns.
 func sending(length int64, rate *big.Rat) *big.Rat {
 	return new(big.Rat).Quo(whole(length), rate)
 }
 
-// speed returns the rate at which a queue is sent, or that of its link.
+// speed returns the rate of a queue, or of its link.
 func (q *queue) speed() *big.Rat {
 	if q.link != nil {
 		return q.link.rate
@@ -221,7 +221,7 @@ func (q *queue) speed() *big.Rat {
 	return q.rate
 }
 
-// parseQueue reads a queue, or that of a plan, which is first in, first out.
+// parseQueue reads a queue of a policy or of a plan. The queue of a plan is first in, first out.
 func parseQueue(n *yaml.Node, links map[string]*link, plan bool) (*queue, error) {
 	entries, err := mapping(n, "rate", "link", "priority", "weight", "limit", "wred", "codel", "ecn", "seed", "fair")
 	if err != nil {

@@ -5,21 +5,21 @@ import (
 	"slices"
 )
 
-// charge records the tokens that one packet took from a state.
+// charge records the tokens taken from a state by one packet.
 type charge struct {
 	state     state
-	keys      *table // nil unless the state is that of a key
+	keys      *table // nil unless the state belongs to a key
 	key       string // in keys
 	at, cost  *big.Rat
 	in, after color
 }
 
-// refundable is a state that gets tokens back. All others have none.
+// refundable is a state to which tokens can be returned. All others refund nothing.
 type refundable interface {
 	refund(now *big.Rat, c charge)
 }
 
-// refund gives back what a dropped packet has taken, at a time.
+// refund gives back the tokens taken by a dropped packet, at a time.
 func (r *row) refund(t *big.Int) {
 	for _, c := range r.charges {
 		if c.keys != nil {
@@ -59,7 +59,7 @@ func (b *buckets) paid(c charge) []*bucket {
 	return []*bucket{b.c}
 }
 
-// refund in an envelope loses what exceeds the burst.
+// refund in an envelope loses the tokens above the burst.
 func (m *member) refund(now *big.Rat, c charge) {
 	m.refill(now)
 	m.flow.paid(c)[0].add(c.cost)
@@ -80,8 +80,8 @@ func (w *window) refund(_ *big.Rat, c charge) {
 	}
 }
 
-// settle lets all links decide about packets that are due by the clock, and gives tokens back in the
-// order of the drops. all empties the links.
+// settle lets all links decide about packets due by the clock, and gives tokens back in the order
+// of the drops. all empties the links.
 func (p *policy) settle(clock *big.Int, all bool) {
 	until := new(big.Rat).SetInt(clock)
 	if all {

@@ -17,10 +17,10 @@ type setting struct {
 	last  *big.Int // largest of its timestamps
 }
 
-// knownSettings is the number of settings that are remembered: the latest used ones.
+// knownSettings is the number of settings remembered: the latest used ones.
 const knownSettings = 8
 
-// at returns the time that a setting gives a timestamp, at most the end of the supported range.
+// at returns the time of a timestamp under a setting, at most the end of the supported range.
 func (s *setting) at(stamp *big.Int) *big.Int {
 	t := new(big.Int).Add(stamp, s.shift)
 	if t.Cmp(latest) > 0 {
@@ -29,8 +29,8 @@ func (s *setting) at(stamp *big.Int) *big.Int {
 	return t
 }
 
-// timesOf returns the times at which the packets of a capture are metered: their timestamps, but without
-// the steps of the clock that stamped them.
+// timesOf returns the times at which the packets of a capture are metered: their timestamps, but
+// without the steps of the capture's clock.
 func timesOf(packets []packet) []*big.Int {
 	var out []*big.Int
 	var settings []*setting // the latest used one first
@@ -57,9 +57,9 @@ func timesOf(packets []packet) []*big.Int {
 	return out
 }
 
-// choose returns the setting to which a timestamp belongs, or nil for a new one: the one that gives the time nearest
-// to the latest one. The current one must continue. Any other must be within maxStep, because a longer pause is more
-// likely than the return to an earlier setting.
+// choose returns the setting to which a timestamp belongs, or nil for a new one: the one whose time
+// is nearest to the latest one. The current one must continue. Any other must be within maxStep,
+// because a longer pause is more likely than the return to an earlier setting.
 func choose(settings []*setting, stamp, now *big.Int) *setting {
 	off := func(s *setting) *big.Int { d := new(big.Int).Sub(s.at(stamp), now); return d.Abs(d) }
 	var candidates []*setting

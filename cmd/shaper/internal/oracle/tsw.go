@@ -10,7 +10,7 @@ type tsw struct {
 	seed      uint64
 
 	average *big.Int // units in the window
-	last    *big.Rat // nil before the first packet that is not red
+	last    *big.Rat // nil before the first packet other than red
 	drawn   uint64   // number of random numbers drawn
 }
 
@@ -54,8 +54,7 @@ func (s *tsw) mark() color {
 	return green
 }
 
-// hits reports whether a random number of 32 bits is below the part of the average that is
-// above a level.
+// hits reports whether a random number of 32 bits is below the part of the average above a level.
 func (s *tsw) hits(u uint64, level *big.Int) bool {
 	left := new(big.Int).SetUint64(u)
 	left.Mul(left, s.average)

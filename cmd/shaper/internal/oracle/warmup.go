@@ -2,8 +2,8 @@ package oracle
 
 import "math/big"
 
-// warmBucket is a token bucket whose rate rises in steps from a third to the full rate, during
-// its warm-up. It cools down if it is not used for that time.
+// warmBucket is a token bucket whose rate rises in steps from a third to the full rate, during its
+// warm-up. It cools down if unused for the time of a warm-up.
 type warmBucket struct {
 	bucket
 	warmup *big.Rat // ns

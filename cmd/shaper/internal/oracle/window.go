@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// window is the state of the four meters that count over a span of time. They divide time into
-// places of equal length, and remember the amount that was taken in each place in view. They
-// differ in the length of a place and in the number of places in view:
+// window is the state of the four meters counting over a span of time. They divide time into places
+// of equal length, and remember the amount taken in each place in view. They differ in the length
+// of a place and in the number of places in view:
 //
 //	fixed-window     a window   1
 //	sliding-window   a slot     slots
@@ -25,7 +25,7 @@ type window struct {
 	taken []portion // oldest first, none of zero
 }
 
-// portion is the amount that was taken in one place.
+// portion is the amount taken in one place.
 type portion struct {
 	place  *big.Int
 	tokens *big.Rat
@@ -53,7 +53,7 @@ func (w *window) likeNew(now *big.Rat) bool {
 	return len(w.taken) == 0
 }
 
-// look removes places that are out of view, and returns the current place.
+// look removes places out of view, and returns the current place.
 func (w *window) look(now *big.Rat) *big.Int {
 	place := floor(new(big.Rat).Quo(now, new(big.Rat).SetInt(w.place)))
 	w.taken = slices.DeleteFunc(w.taken, func(p portion) bool {
@@ -75,7 +75,7 @@ func (w *window) used(now *big.Rat, place *big.Int) *big.Rat {
 	return sum
 }
 
-// weight returns the part of the previous window that is still in view.
+// weight returns the part of the previous window still in view.
 func (w *window) weight(now *big.Rat, place *big.Int) *big.Rat {
 	length := new(big.Rat).SetInt(w.place)
 	start := new(big.Rat).SetInt(new(big.Int).Mul(place, w.place))

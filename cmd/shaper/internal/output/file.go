@@ -11,9 +11,9 @@ import (
 	"github.com/klauspost/pgzip"
 )
 
-// File is a file that is replaced as a whole: it is written to a temporary file in the same
-// directory, which is renamed at the end. Other files, such as pipes and /dev/null, are
-// written directly.
+// File is a file replaced as a whole: its text is written to a temporary file in the same
+// directory, which is renamed at the end. Other files, such as pipes and /dev/null, are written
+// directly.
 type File struct {
 	io.Writer
 	kind string // for errors
@@ -25,7 +25,7 @@ type File struct {
 	gzip *pgzip.Writer
 }
 
-// NameError says that a file of this name cannot be an output.
+// NameError is the error for a file name unfit for an output.
 type NameError struct{ err error }
 
 func (e *NameError) Error() string { return e.err.Error() }
@@ -72,8 +72,8 @@ func Create(kind, path string, stdout io.Writer, taken map[string]os.FileInfo) (
 	return o, nil
 }
 
-// followable returns an error if path leads through a symbolic link of another user than this
-// one or root. That user could make this process replace any file.
+// followable returns an error if path leads through a symbolic link of another user than this one
+// or root. Such a user could make this process replace any file.
 func followable(path string) error {
 	for range 40 { // as many links as the kernel follows
 		info, err := os.Lstat(path)
@@ -124,7 +124,7 @@ func (o *File) Commit() error {
 		inherit(o.file, o.old)
 	}
 	if err == nil && o.temp != "" {
-		err = o.file.Sync() // otherwise a crash could leave an incomplete file of that name
+		err = o.file.Sync() // otherwise a crash could leave an incomplete file of the name
 	}
 	err = errors.Join(err, o.file.Close())
 	if err == nil && o.temp != "" {
@@ -165,7 +165,7 @@ func (o *File) Wrap(err error) error {
 	return fmt.Errorf("%s %q: %w: nothing was written", o.kind, o.path, err)
 }
 
-// WithoutPath returns the reason in an error that names a file.
+// WithoutPath returns the reason in an error about a named file.
 func WithoutPath(err error) error {
 	var path *os.PathError
 	var link *os.LinkError
@@ -178,7 +178,7 @@ func WithoutPath(err error) error {
 	return err
 }
 
-// Absolute returns a path without symbolic links, so that paths can be compared.
+// Absolute returns a path without symbolic links, for comparisons of paths.
 func Absolute(path string) string {
 	abs, err := filepath.Abs(path)
 	if err != nil {

@@ -5,12 +5,11 @@ import (
 	"sync"
 )
 
-// outboxSize is the maximum number of bytes that an outbox buffers.
+// outboxSize is the maximum number of bytes buffered in an outbox.
 const outboxSize = 1 << 20
 
-// Outbox is a writer that never blocks: a stopped terminal, or a pipe that is not read, must
-// not delay the detaching of a shaper. Bytes beyond its size are lost. Flush waits for the
-// reader.
+// Outbox is a writer that never blocks: a stopped terminal, or an unread pipe, must not delay the
+// detaching of a shaper. Bytes beyond its size are lost. Flush waits for the reader.
 type Outbox struct {
 	to io.Writer
 
@@ -21,7 +20,7 @@ type Outbox struct {
 	err     error
 }
 
-// NewOutbox returns an outbox that writes to to.
+// NewOutbox returns an outbox in front of to.
 func NewOutbox(to io.Writer) *Outbox {
 	o := &Outbox{to: to}
 	o.changed.L = &o.mu

@@ -8,11 +8,10 @@ import (
 )
 
 // Stdout is the standard output of a command. It keeps the first error of writing, because the
-// packages that write help and tables do not report errors. It is safe for concurrent use if
-// Writer is.
+// packages for help and tables do not report errors. It is safe for concurrent use if Writer is.
 type Stdout struct {
 	io.Writer
-	Closed func() // called when the reader has closed it
+	Closed func() // called after the reader closed it
 	lock   sync.Mutex
 	err    error
 }
@@ -39,12 +38,10 @@ func (s *Stdout) FirstError() error {
 	return s.err
 }
 
-// ErrClosed is the cause of a context that was canceled because the reader closed the standard
-// output.
+// ErrClosed is the cause of a context canceled because the reader closed the standard output.
 var ErrClosed = errors.New("standard output is closed")
 
-// OnlyClosed reports whether err has no errors other than those of writing to a closed
-// standard output.
+// OnlyClosed reports whether all errors in err are of writing to a closed standard output.
 func OnlyClosed(err error) bool {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		return !slices.ContainsFunc(joined.Unwrap(), func(err error) bool { return !OnlyClosed(err) })

@@ -10,14 +10,13 @@ import (
 	"time"
 )
 
-// otherOwner returns the owner of a file, and whether that is another user than this one or root.
+// otherOwner returns the owner of a file, and whether it is a user other than this one or root.
 func otherOwner(info os.FileInfo) (uid int, other bool) {
 	uid = int(info.Sys().(*syscall.Stat_t).Uid)
 	return uid, uid != 0 && uid != os.Geteuid()
 }
 
-// inherit copies the owner, the group and the mode of the file to replace, as far as that is
-// permitted.
+// inherit copies the owner, the group and the mode of the file to replace, as far as permitted.
 func inherit(file *os.File, old os.FileInfo) {
 	mode := old.Mode().Perm()
 	stat := old.Sys().(*syscall.Stat_t)
@@ -28,7 +27,7 @@ func inherit(file *os.File, old os.FileInfo) {
 	_ = file.Chmod(mode)
 }
 
-// IsClosed reports whether err is an error of writing to a pipe whose reader has closed it.
+// IsClosed reports whether err is an error of writing to a pipe closed by its reader.
 func IsClosed(err error) bool { return errors.Is(err, syscall.EPIPE) }
 
 // dieBy ends the process by a signal, which the parent process can see.

@@ -10,8 +10,8 @@ import (
 // EntryBytes is the memory of a log entry or of a slot of a window, in bytes.
 const EntryBytes = 16
 
-// Memory returns the memory of a meter's log entries or slots, in bytes for all keys
-// together, and the name of the parameter that sets their number. Other meters need 0.
+// Memory returns the memory of a meter's log entries or slots, in bytes for all keys together, and
+// the parameter setting their number. Other meters need 0.
 func Memory(m *dataplane.Meter) (bytes int64, name string) {
 	if m.Params == nil { // of customers
 		return 0, ""
@@ -32,13 +32,13 @@ func Keys(m *dataplane.Meter) int {
 	return cmp.Or(m.Keys, dataplane.DefaultKeys)
 }
 
-// Colors returns the colors that a class can give its packets. Plans of customers can give
-// any.
+// Colors returns the colors possible for packets of a class. Plans of customers can give any.
 func Colors(c *dataplane.Class) []meter.Color {
 	if c.Meter == nil {
 		return []meter.Color{meter.Green}
 	}
-	if two := !c.Match.Customer && len(c.Meter.Params.Buckets()) == 1; two && !c.Meter.Aware && c.Meter.Then == nil {
+	if two := !c.Match.Customer && len(c.Meter.Params.Buckets()) == 1; two && !c.Meter.Aware &&
+		c.Meter.Then == nil {
 		return []meter.Color{meter.Green, meter.Red}
 	}
 	return []meter.Color{meter.Green, meter.Yellow, meter.Red}

@@ -33,7 +33,8 @@ func (l *loader) budget(m *dataplane.Meter, n *yaml.Node) {
 	case b.Name == "":
 		l.fail(n, "share needs the name of a budget, such as budget: customer-42")
 	case !store:
-		l.fail(n, "share needs a store: host for the interfaces of this host, or the URL of a server, such as redis://10.0.0.1:6379")
+		l.fail(n,
+			"share needs a store: host for the interfaces of this host, or the URL of a server, such as redis://10.0.0.1:6379")
 	case b.OnHost():
 		for _, key := range []string{"hosts", "interval", "rescue", "weight"} {
 			if value := lookup(n, key); value != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// Amended returns the policy with the changes of a file that are in force at a time. stale are the
-// errors of changes that the policy has no use for, such as that of a customer who was removed.
+// Amended returns the policy with the changes of a file in force at a time. stale lists the errors
+// of changes without a use in the policy, such as a change for a removed customer.
 func (c *Compiled) Amended(path string, book changes.Book, now time.Time) (out *Compiled, stale []error) {
 	book = maps.Clone(book)
 	book.Expire(now) // a change whose time is over is not stale
@@ -62,8 +62,8 @@ func (a *Amender) schedule(services map[uint32]*dataplane.PlanService) {
 	}
 }
 
-// Scheduled returns the customers whose plan depends on the time. state differs from that of
-// another time if any of their plans does.
+// Scheduled returns the customers whose plan depends on the time. The state of two moments differs
+// if any of these plans does.
 func (a *Amender) Scheduled() (state string, customers func() []changes.Target) {
 	for _, p := range a.loader.plans {
 		if rules := a.Rules(p.Name); rules.When != nil {
@@ -90,7 +90,7 @@ type Amender struct {
 	services map[string]*dataplane.PlanService // by terms
 }
 
-// Amender returns an Amender for the changes that are in force at a time.
+// Amender returns an Amender for the changes in force at a time.
 func (c *Compiled) Amender(book changes.Book, now time.Time) *Amender {
 	a := &Amender{c, c.base, book, now, map[string]*dataplane.PlanService{}}
 	if a.base == nil {
@@ -99,12 +99,12 @@ func (c *Compiled) Amender(book changes.Book, now time.Time) *Amender {
 	return a
 }
 
-// UnknownError means that the policy has no such part.
+// UnknownError means that the policy lacks the part.
 type UnknownError struct{ changes.Target }
 
 func (e *UnknownError) Error() string { return fmt.Sprintf("no %v in the policy", e.Target) }
 
-// TermsError means that the policy does not allow the terms of a change.
+// TermsError is the error for terms of a change beyond those allowed by the policy.
 type TermsError struct {
 	changes.Target
 	Err error
@@ -113,9 +113,9 @@ type TermsError struct {
 func (e *TermsError) Error() string { return fmt.Sprintf("%v: %v", e.Target, e.Err) }
 func (e *TermsError) Unwrap() error { return e.Err }
 
-// Service returns the number of a customer and its plan. Customers with equal terms have the
-// same plan. With a *TermsError the plan is that of the terms which the policy allows. It is nil
-// only with an *UnknownError.
+// Service returns the number of a customer and its plan. Customers with equal terms have the same
+// plan. With a *TermsError the plan follows the terms allowed by the policy. It is nil only with an
+// *UnknownError.
 func (a *Amender) Service(name string) (uint32, *dataplane.PlanService, error) {
 	t := changes.Target{Kind: changes.Customer, Name: name}
 	from := a.base.Customers
@@ -189,8 +189,8 @@ func (a *Amender) service(row *dataplane.PlanService, t changes.Terms) (*datapla
 	return service, nil
 }
 
-// Own returns the terms of a target in the policy without changes: the plan of a customer, or the rate of a link or
-// a queue. The error is an *UnknownError if the policy has no such part.
+// Own returns the terms of a target in the policy without changes: the plan of a customer, or the
+// rate of a link or a queue. The error is an *UnknownError if the policy lacks the part.
 func (c *Compiled) Own(t changes.Target) (changes.Terms, error) {
 	plan := c.Amender(nil, time.Time{}).base
 	rate := func(r meter.Rate) (changes.Terms, error) {
@@ -202,11 +202,13 @@ func (c *Compiled) Own(t changes.Target) (changes.Terms, error) {
 			return changes.Terms{Plan: from.Service(from.Number(t.Name)).Name}, nil
 		}
 	case changes.Link:
-		if i := slices.IndexFunc(plan.Links, func(l dataplane.PlanLink) bool { return l.Name == t.Name }); i >= 0 {
+		if i := slices.IndexFunc(plan.Links,
+			func(l dataplane.PlanLink) bool { return l.Name == t.Name }); i >= 0 {
 			return rate(plan.Links[i].Rate)
 		}
 	case changes.Queue:
-		if i := slices.IndexFunc(plan.Queues, func(q dataplane.PlanQueue) bool { return q.Source.Name == t.Name }); i >= 0 {
+		if i := slices.IndexFunc(plan.Queues,
+			func(q dataplane.PlanQueue) bool { return q.Source.Name == t.Name }); i >= 0 {
 			return rate(plan.Queues[i].Drain)
 		}
 	}
@@ -225,7 +227,7 @@ func (a *Amender) Rate(t changes.Target) error {
 }
 
 // Rates returns the plan with the changed rates of links and queues, and without changes of
-// customers. stale are the errors of changes that are left out.
+// customers. stale lists the errors of omitted changes.
 func (a *Amender) Rates() (plan *dataplane.Plan, stale []error) {
 	var valid []changes.Target
 	for _, t := range a.book.Targets() {

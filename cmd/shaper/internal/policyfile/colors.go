@@ -12,8 +12,10 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// fields are the header fields that can hold colors and marks.
-var fields = [...]dataplane.Field{dataplane.DSCP, dataplane.PCP, dataplane.DEI, dataplane.MPLSTC, dataplane.SKBMark}
+// fields are the header fields able to hold colors and marks.
+var fields = [...]dataplane.Field{
+	dataplane.DSCP, dataplane.PCP, dataplane.DEI, dataplane.MPLSTC, dataplane.SKBMark,
+}
 
 // preColor reads a source of input colors, such as {from: dscp, map: {af11: green}}.
 func (l *loader) preColor(n *yaml.Node) dataplane.PreColor {

@@ -2,8 +2,8 @@ package policyfile
 
 import "strings"
 
-// csvReader reads a CSV text (RFC 4180). Blanks around cells are removed. Rows without any
-// value, and lines that begin with #, are skipped.
+// csvReader reads a CSV text (RFC 4180). Blanks around cells are removed. Rows without any value,
+// and lines beginning with #, are skipped.
 type csvReader struct {
 	text  string
 	comma byte
@@ -24,8 +24,8 @@ const (
 	quoteAfter   = `text after a closing quote: double the quotes inside a cell`
 )
 
-// newCSVReader returns a reader of a text, without its byte order mark. The separator is that
-// of the first row, outside of quotes: a comma, or else a semicolon or a tab.
+// newCSVReader returns a reader of a text, without its byte order mark. The first row sets the
+// separator, outside of quotes: a comma, or else a semicolon or a tab.
 func newCSVReader(text string) *csvReader {
 	r := &csvReader{text: strings.TrimPrefix(text, "\ufeff"), next: 1}
 	header := *r
@@ -56,8 +56,8 @@ func withoutQuoted(line string) string {
 	return b.String()
 }
 
-// skip moves to the next line that is neither blank nor a comment, and returns it. ok is false
-// at the end of the text.
+// skip moves to the next line other than blanks and comments, and returns it. ok is false at the
+// end of the text.
 func (r *csvReader) skip() (line string, ok bool) {
 	for r.at < len(r.text) {
 		line = r.text[r.at:]
@@ -118,7 +118,7 @@ func (r *csvReader) plain(line string) (problem string) {
 	return tooManyCells
 }
 
-// quoted splits a row that has quotes, and so may have several lines.
+// quoted splits a row with quotes, which may contain line breaks.
 func (r *csvReader) quoted() (problem string) {
 	rest, lines := r.text[r.at:], 1
 	for len(r.cells) < maxCells {
@@ -156,7 +156,7 @@ func (r *csvReader) quoted() (problem string) {
 	return tooManyCells
 }
 
-// blanks returns the blanks that may surround a cell.
+// blanks returns the blanks allowed around a cell.
 func (r *csvReader) blanks() string {
 	if r.comma == '\t' {
 		return " "
@@ -164,8 +164,8 @@ func (r *csvReader) blanks() string {
 	return " \t"
 }
 
-// unquote returns the text up to the closing quote, and the number of bytes including that
-// quote; -1 if there is none.
+// unquote returns the text up to the closing quote, and the number of bytes including the quote; -1
+// if there is none.
 func unquote(s string) (string, int) {
 	doubled := false
 	for i := 0; ; i++ {

@@ -13,13 +13,13 @@ import (
 // planMeter is the name and the type of the meter of a customer's plan.
 const planMeter = "plan"
 
-// customerKeys are the parts of a packet that identify its customer.
+// customerKeys are the parts of a packet from which its customer is known.
 var customerKeys = map[string]dataplane.CustomerKey{
 	"address": dataplane.ByInside, "src": dataplane.BySource, "dst": dataplane.ByDestination,
 	"vlan": dataplane.ByOuterVLAN, "svlan, cvlan": dataplane.ByTwoVLANs,
 }
 
-// customers reads the key customers, and then the file that it names.
+// customers reads the key customers, and then the file named there.
 func (l *loader) customers(n *yaml.Node) {
 	c := l.file.Policy.Customers
 	l.keepPlaces(c, n)
@@ -85,8 +85,8 @@ func (l *loader) customerKey(n *yaml.Node) dataplane.CustomerKey {
 	return k
 }
 
-// perCustomer reads the meter of a class with per: customer. per is the value of that key, and
-// n that of meter, or nil.
+// perCustomer reads the meter of a class with per: customer. per is the value of per, n the value
+// of meter, or nil.
 func (l *loader) perCustomer(c *dataplane.Class, per, n *yaml.Node) {
 	if l.file.Policy.Customers == nil {
 		l.fail(per, "per: customer needs customers: define them under customers:")
@@ -123,7 +123,9 @@ func (l *loader) customersCount() (packets bool) {
 		case first == nil:
 			first, packets = c, c.Meter.Packets
 		case packets != c.Meter.Packets:
-			l.failAt(l.place(c.Meter, "count"), "class %q and class %q share the tokens of customers, so they need the same count", first.Name, c.Name)
+			l.failAt(l.place(c.Meter, "count"),
+				"class %q and class %q share the tokens of customers, so they need the same count",
+				first.Name, c.Name)
 		}
 	}
 	return packets
@@ -153,8 +155,7 @@ func (l *loader) rowPlace(object any) position {
 	return position{line: l.rows.header}
 }
 
-// Ignored returns the columns of the file of customers that were ignored, and the place of its
-// header.
+// Ignored returns the ignored columns of the file of customers, and the place of its header.
 func (f *File) Ignored() (place string, columns []string) {
 	if r := f.loader.rows; r != nil {
 		return r.place(r.header), r.ignored

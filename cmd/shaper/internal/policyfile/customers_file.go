@@ -25,11 +25,11 @@ type CustomerFile struct {
 	Copy   string `json:"copy,omitempty"` // path of a copy of a large file; "" if there is none
 }
 
-// Large reports whether the text is too large for a label. The file may be nil: a policy without
-// customers has none.
+// Large reports whether the text is too large for a label. The file may be nil: as in a policy
+// without customers.
 func (f *CustomerFile) Large() bool { return f != nil && f.Text == "" }
 
-// Read returns the text that the policy was compiled with.
+// Read returns the text with which the policy was compiled.
 func (f *CustomerFile) Read() (string, error) {
 	if f.Text != "" {
 		return f.Text, nil
@@ -63,8 +63,8 @@ func openCustomers(path string) (*CustomerFile, string, error) {
 	return out, text, nil
 }
 
-// readAndHash reads a whole file of at most a size in bytes. The file may be a device that does
-// not end.
+// readAndHash reads a whole file of at most a size in bytes. The limit also ends the reading of an
+// endless device.
 func readAndHash(path string, most int64) (text string, sum []byte, err error) {
 	file, err := os.Open(path)
 	if err != nil {

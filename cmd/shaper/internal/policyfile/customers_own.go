@@ -40,7 +40,7 @@ func (r *rowReader) customerPlan() *dataplane.ServicePlan {
 	return v
 }
 
-// ownQuota reads the limit that replaces that of the quota of the customer's plan.
+// ownQuota reads a customer's own limit, which replaces the limit of its plan's quota.
 func (r *rowReader) ownQuota(customer string) {
 	cell, p := r.cell(r.quota), r.plans[r.cell(r.plan)]
 	if cell == "" || p == nil { // customerPlan reports a wrong plan
@@ -72,8 +72,8 @@ func limitsOf(p *plan, v *dataplane.ServicePlan) limits {
 	return l
 }
 
-// newVariant returns the plan with own parameters: an existing one, if it has the same values.
-// It returns nil after an error.
+// newVariant returns the plan with own parameters: an existing one with the same values, if any. It
+// returns nil after an error.
 func (r *rowReader) newVariant(p *plan) *dataplane.ServicePlan {
 	l := r.own
 	v := l.variant(p, r.ownNames, r.ownCells)

@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	maxRowErrors  = 20 // errors in a file of customers that are reported
+	maxRowErrors  = 20 // maximum number of errors reported in a file of customers
 	maxNameLength = 64 // of a customer, in characters
 )
 
-// ownNames are the columns of parameters that a customer may have of its own.
+// ownNames are the columns of a customer's own parameters.
 var ownNames = []string{"rate", "burst", "cir", "cbs", "pir", "pbs", "eir", "ebs", "limit", "window"}
 
 // rows are the places and errors of a file of customers. They do not keep its text.
@@ -26,13 +26,13 @@ type rows struct {
 	table   *dataplane.Customers
 	lines   []int32  // line of each customer of the table
 	header  int      // line of the header
-	ignored []string // columns that were ignored
+	ignored []string // ignored columns
 	errs    []*Error // first maxRowErrors errors
 	more    int      // number of further errors
 
 	quotas map[string]int64 // own limits of customers, bytes
 
-	ownNames []string                          // names of the own parameters that the file has
+	ownNames []string                          // names of the own parameters with a column in the file
 	own      map[*dataplane.ServicePlan]string // keys in rowReader.variants of plans with own parameters
 }
 
@@ -73,8 +73,10 @@ func readRows(name, text string, table *dataplane.Customers, plans []*plan, name
 
 func newRowReader(name, text string, table *dataplane.Customers, plans []*plan) *rowReader {
 	r := &rowReader{
-		rows: &rows{name: name, table: table, own: map[*dataplane.ServicePlan]string{}, quotas: map[string]int64{}}, csv: newCSVReader(text),
-		plans: map[string]*plan{}, variants: map[string]*dataplane.ServicePlan{},
+		rows: &rows{
+			name: name, table: table, own: map[*dataplane.ServicePlan]string{}, quotas: map[string]int64{},
+		},
+		csv: newCSVReader(text), plans: map[string]*plan{}, variants: map[string]*dataplane.ServicePlan{},
 		byLimits: map[limits]*dataplane.ServicePlan{},
 		customer: -1, address: -1, vlan: -1, svlan: -1, cvlan: -1, plan: -1, quota: -1,
 	}
@@ -105,7 +107,7 @@ func (r *rows) failAt(line int, reason string) {
 	r.errs = append(r.errs, &Error{r.place(line), reason, position{line: line}})
 }
 
-// joined returns the errors. The last one counts those that are not reported.
+// joined returns the errors. The last one counts the unreported ones.
 func (r *rows) joined() (out []error) {
 	for _, e := range r.errs {
 		out = append(out, e)
@@ -116,7 +118,7 @@ func (r *rows) joined() (out []error) {
 	return out
 }
 
-// rest is the error that counts errors beyond maxRowErrors.
+// rest is the error counting those beyond maxRowErrors.
 func (r *rows) rest(n int) error {
 	if n == 1 {
 		return fmt.Errorf("%s: and 1 more error", r.name)
@@ -134,7 +136,8 @@ func (r *rowReader) read() {
 		switch {
 		case first && (!ok || problem != "" || !r.readHeader()):
 			if !ok {
-				r.failAt(1, "the file is empty: its first line must name the columns customer, plan and others")
+				r.failAt(1,
+					"the file is empty: its first line must name the columns customer, plan and others")
 			} else if problem != "" {
 				r.fail("%s", problem)
 			}
@@ -165,7 +168,8 @@ func (r *rowReader) readable() bool {
 	}
 	for at, c := range text {
 		if _, size := utf8.DecodeRuneInString(text[at:]); c == utf8.RuneError && size == 1 {
-			r.failAt(1+strings.Count(text[:at], "\n"), fmt.Sprintf("byte 0x%02x is not UTF-8: save the file as UTF-8", text[at]))
+			r.failAt(1+strings.Count(text[:at], "\n"),
+				fmt.Sprintf("byte 0x%02x is not UTF-8: save the file as UTF-8", text[at]))
 			break
 		}
 	}
@@ -211,15 +215,17 @@ func (r *rowReader) readHeader() bool {
 	other := func(cell string) bool { return strings.ContainsAny(cell, ";\t") }
 	for _, name := range need {
 		if *known[name] < 0 && r.csv.comma == ',' && slices.ContainsFunc(r.csv.cells, other) {
-			r.fail("the first line has a comma, so commas are the separators: put cells with a comma in quotes")
+			r.fail(
+				"the first line has a comma, so commas are the separators: put cells with a comma in quotes")
 			break
 		}
 		if *known[name] < 0 {
-			r.fail("column %s is missing: the first line must name the columns %s", name, strings.Join(need, ", "))
+			r.fail("column %s is missing: the first line must name the columns %s", name,
+				strings.Join(need, ", "))
 		}
 	}
 	if r.namesOnly {
-		r.address, r.vlan, r.svlan, r.cvlan = maxCells, maxCells, maxCells, maxCells // no row has that cell
+		r.address, r.vlan, r.svlan, r.cvlan = maxCells, maxCells, maxCells, maxCells // no row reaches this cell
 	}
 	r.ownCells = make([]string, len(r.ownNames))
 	return r.errs == nil
@@ -236,7 +242,8 @@ func (r *rowReader) cell(column int) string {
 // row reads a customer.
 func (r *rowReader) row() {
 	if cells := r.csv.cells; len(cells) > r.columns && strings.Join(cells[r.columns:], "") != "" {
-		r.fail("the line has %d cells, the first line %d: put a cell that contains %q in quotes", len(cells), r.columns, r.csv.comma)
+		r.fail("the line has %d cells, the first line %d: put a cell that contains %q in quotes", len(cells),
+			r.columns, r.csv.comma)
 		return
 	}
 	c := dataplane.Customer{Name: r.customerName(), Plan: r.customerPlan()}
@@ -253,7 +260,7 @@ func (r *rowReader) row() {
 	}
 	if r.errs == nil {
 		r.table.List = append(r.table.List, c)
-		r.lines = append(r.lines, int32(r.csv.line)) // a file has fewer lines than 2^31
+		r.lines = append(r.lines, int32(r.csv.line)) // a file contains fewer lines than 2^31
 	}
 }
 
@@ -263,7 +270,8 @@ func (r *rowReader) customerName() string {
 	case s == "":
 		r.fail("customer is missing: each customer needs a name")
 	case len(s) > maxNameLength && utf8.RuneCountInString(s) > maxNameLength:
-		r.fail("customer: the name has %d characters, the maximum is %d", utf8.RuneCountInString(s), maxNameLength)
+		r.fail("customer: the name has %d characters, the maximum is %d", utf8.RuneCountInString(s),
+			maxNameLength)
 	default:
 		if strings.ContainsFunc(s, unprintable) {
 			r.fail("customer: name %q has unprintable characters", s)
@@ -305,7 +313,7 @@ func (r *rowReader) prefixList(cell string) []netip.Prefix {
 	return r.prefixes.end()
 }
 
-// parseCustomerPrefix is parsePrefix without IPv4-mapped addresses, which no packet has.
+// parseCustomerPrefix is parsePrefix without IPv4-mapped addresses, which packets never carry.
 func parseCustomerPrefix(s string) (netip.Prefix, error) {
 	p, err := parsePrefix(s)
 	if a := p.Addr(); err == nil && a.Is4In6() {

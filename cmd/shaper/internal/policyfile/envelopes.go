@@ -9,9 +9,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// envelopeWords are the keys of a meter that make it a flow of an envelope. This package
-// accepts them for every type; dataplane.Compile rejects them for types that cannot be
-// flows.
+// envelopeWords are the keys with which a meter becomes a flow of an envelope. This package accepts
+// them for every type; dataplane.Compile rejects them for types unfit for flows.
 var envelopeWords = []string{"envelope", "rank", "cirmax", "eirmax"}
 
 // envelope reads an entry of envelopes. Its rates have the unit of its flows, bytes or
@@ -36,7 +35,8 @@ func (l *loader) envelope(name string, n *yaml.Node) {
 				l.fail(n, "%s must be above zero: omit it for no limit", what)
 			}
 			if before := e.Packets; limits > 0 && before != packets {
-				l.fail(n, "%s counts %s, the rate before it %s: both must use the unit of the flows", what, unitOf(packets), unitOf(before))
+				l.fail(n, "%s counts %s, the rate before it %s: both must use the unit of the flows", what,
+					unitOf(packets), unitOf(before))
 			}
 			e.Packets = packets
 			limits++
@@ -70,7 +70,8 @@ func (l *loader) flow(m *dataplane.Meter, d *draft) {
 	m.CIRMax, m.EIRMax = l.flowRate(d, "cirmax"), l.flowRate(d, "eirmax")
 	switch {
 	case rank == nil:
-		l.fail(envelope, "a flow in an envelope needs a rank, such as rank: 2 (larger ranks are served first)")
+		l.fail(envelope,
+			"a flow in an envelope needs a rank, such as rank: 2 (larger ranks are served first)")
 	default:
 		m.Rank, _ = parsed(l, rank, "rank", parseInt)
 	}

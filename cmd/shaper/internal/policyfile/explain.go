@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// explain returns the place of the likely cause and its description. A problem that is not
-// listed here keeps the description of the library.
+// explain returns the place of the likely cause and its description. Other problems keep the
+// description of the library.
 func (f *syntaxProblem) explain() (position, string) {
 	switch f.problem {
 	case "mapping values are not allowed in this context":
@@ -22,7 +22,8 @@ func (f *syntaxProblem) explain() (position, string) {
 			return f.at, fmt.Sprintf("a value cannot begin with %s: put it in quotes", f.character(f.at))
 		}
 		return f.at, "a tab cannot indent a line or follow \"-\": use spaces"
-	case "found a tab character that violates indentation", "found a tab character where an indentation space is expected":
+	case "found a tab character that violates indentation",
+		"found a tab character where an indentation space is expected":
 		return f.at, "a tab cannot indent a line: use spaces"
 	case "found unexpected end of stream", "found unexpected document indicator":
 		return f.begins, "this quote is never closed"
@@ -35,7 +36,8 @@ func (f *syntaxProblem) explain() (position, string) {
 	case "found an indentation indicator equal to 0":
 		return f.at, fmt.Sprintf("the indentation after %s must be from 1 to 9", f.character(f.begins))
 	case "did not find expected alphabetic or numeric character": // an alias or an anchor
-		return f.begins, fmt.Sprintf("a name is missing after %s: put a value that begins with it in quotes", f.character(f.begins))
+		return f.begins, fmt.Sprintf("a name is missing after %s: put a value that begins with it in quotes",
+			f.character(f.begins))
 	case "did not find expected <document start>":
 		return f.afterEnd()
 	case "did not find expected node content":
@@ -51,20 +53,25 @@ func (f *syntaxProblem) explain() (position, string) {
 	}
 	switch name := unknownAnchor().FindStringSubmatch(f.problem); {
 	case name != nil:
-		return f.at, fmt.Sprintf("alias *%s has no anchor &%[1]s before it: put a value that begins with * in quotes", name[1])
+		return f.at, fmt.Sprintf(
+			"alias *%s has no anchor &%[1]s before it: put a value that begins with * in quotes", name[1])
 	case strings.HasPrefix(f.problem, "exceeded max depth"):
 		return f.at, "the values are nested too deeply"
-	case strings.HasSuffix(f.context, "directive"), strings.HasSuffix(f.problem, "directive"), f.problem == "found incompatible YAML document":
-		return position{f.at.line, 1}, fmt.Sprintf("a line that begins with %% is a directive: a %s has none", f.what)
+	case strings.HasSuffix(f.context, "directive"), strings.HasSuffix(f.problem, "directive"),
+		f.problem == "found incompatible YAML document":
+		return position{f.at.line, 1}, fmt.Sprintf("a line that begins with %% is a directive: a %s has none",
+			f.what)
 	case strings.HasSuffix(f.context, "tag"), f.problem == "found undefined tag handle":
-		return f.begins, fmt.Sprintf("! begins a tag, and a %s has none: put a value that begins with ! in quotes", f.what)
+		return f.begins, fmt.Sprintf(
+			"! begins a tag, and a %s has none: put a value that begins with ! in quotes", f.what)
 	case f.context == "while scanning a block scalar":
-		return f.at, fmt.Sprintf("after %s only -, + or an indentation from 1 to 9 can follow", f.character(f.begins))
+		return f.at, fmt.Sprintf("after %s only -, + or an indentation from 1 to 9 can follow",
+			f.character(f.begins))
 	}
 	return f.at, f.problem
 }
 
-// secondColon explains a key in a place that cannot have one.
+// secondColon explains a key where none is allowed.
 func (f *syntaxProblem) secondColon() (position, string) {
 	before, _ := f.around(f.at)
 	if strings.Contains(before, ": ") {
@@ -82,7 +89,8 @@ func (f *syntaxProblem) secondColon() (position, string) {
 	if text = strings.TrimSpace(text); !strings.Contains(text, ": ") && !strings.HasSuffix(text, ":") {
 		return f.noColon(begins)
 	}
-	return position{f.at.line, 1 + indentation(before)}, "this line is indented too far: keys of one mapping begin in the same column"
+	return position{f.at.line, 1 + indentation(before)},
+		"this line is indented too far: keys of one mapping begin in the same column"
 }
 
 // noColon explains a key without a colon.
@@ -107,7 +115,7 @@ func (f *syntaxProblem) afterEnd() (position, string) {
 	return f.at, "this line is indented less than the first one"
 }
 
-// inBrackets reports whether the innermost open collection has brackets.
+// inBrackets reports whether brackets enclose the innermost open collection.
 func (f *syntaxProblem) inBrackets() bool {
 	c := f.character(f.open)
 	return c == `"["` || c == `"{"`
@@ -127,8 +135,8 @@ func (f *syntaxProblem) noValue() (position, string) {
 	return f.at, fmt.Sprintf("a value is missing before %s", f.character(f.at))
 }
 
-// unexpected explains text that fits neither its line nor the lines above. inColumn is the
-// explanation if both begin in the same column.
+// unexpected explains text at odds with its line and the lines above. inColumn is the explanation
+// if both begin in the same column.
 func (f *syntaxProblem) unexpected(inColumn string) (position, string) {
 	before, _ := f.around(f.at)
 	before = strings.TrimSpace(before)
@@ -152,7 +160,8 @@ func (f *syntaxProblem) bracket(end string) (position, string) {
 	case f.ends(f.at):
 		return f.begins, f.character(f.begins) + " is never closed"
 	case f.at.line > f.begins.line:
-		return f.begins, fmt.Sprintf(`%s is not closed: "," or "%s" is missing before line %d`, f.character(f.begins), end, f.at.line)
+		return f.begins, fmt.Sprintf(`%s is not closed: "," or "%s" is missing before line %d`,
+			f.character(f.begins), end, f.at.line)
 	case f.closer() != "":
 		return f.at, fmt.Sprintf(`want "%s" instead of %s`, end, f.closer())
 	case strings.HasPrefix(rest, ":"):
@@ -171,7 +180,7 @@ func (f *syntaxProblem) closer() string {
 
 func indentation(line string) int { return len(line) - len(strings.TrimLeft(line, " ")) }
 
-// isBlank reports whether a line has neither keys nor values.
+// isBlank reports whether a line is without keys and values.
 func isBlank(line string) bool {
 	line = strings.TrimSpace(line)
 	return line == "" || strings.HasPrefix(line, "#")

@@ -12,11 +12,12 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// keyWords are the YAML keys that all meters may have for initial tokens and for tables.
+// keyWords are the YAML keys of all meters for initial tokens and for tables.
 var keyWords = []string{"initial", "per", "keys", "new", "evict"}
 
 var keyFields = map[string]dataplane.KeyField{
-	"src": dataplane.BySrc, "dst": dataplane.ByDst, "flow": dataplane.ByFlow, "vlan": dataplane.ByVLAN, "dscp": dataplane.ByDSCP,
+	"src": dataplane.BySrc, "dst": dataplane.ByDst, "flow": dataplane.ByFlow, "vlan": dataplane.ByVLAN,
+	"dscp": dataplane.ByDSCP,
 }
 
 // fairFields are the keys of fair queues.
@@ -78,7 +79,9 @@ func keyOf(s string, fields map[string]dataplane.KeyField) (dataplane.Key, error
 	by, ok := fields[name]
 	switch {
 	case !ok:
-		return dataplane.Key{}, fmt.Errorf("%q is not a key: want one of %s, or a prefix such as src/24 or src/24,64", s, strings.Join(sorted(fields), ", "))
+		return dataplane.Key{}, fmt.Errorf(
+			"%q is not a key: want one of %s, or a prefix such as src/24 or src/24,64", s,
+			strings.Join(sorted(fields), ", "))
 	case !cut:
 		return dataplane.Key{By: by}, nil
 	case by != dataplane.BySrc && by != dataplane.ByDst:

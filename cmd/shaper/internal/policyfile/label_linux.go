@@ -8,8 +8,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// CompileLabel compiles the policy of a label, with the changes in force. Changes that cannot be
-// read or that are stale are ignored: the commands that make or reload a shaper report them.
+// CompileLabel compiles the policy of a label, with the changes in force. Unreadable and stale
+// changes are ignored: they are reported by the commands which make or reload a shaper.
 func CompileLabel(label json.RawMessage) (*Compiled, error) {
 	s, err := SourceOf(label)
 	if err != nil {
@@ -19,7 +19,7 @@ func CompileLabel(label json.RawMessage) (*Compiled, error) {
 }
 
 // CompileNames is CompileLabel without the addresses and VLANs of customers, in half the time: for
-// names and plans. No packet has a customer by its plan.
+// names and plans. With this plan, packets find no customer.
 func CompileNames(label json.RawMessage) (*Compiled, error) {
 	s, err := SourceOf(label)
 	if err != nil {

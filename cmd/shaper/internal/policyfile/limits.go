@@ -15,12 +15,12 @@ const (
 	MaxSize   = 4 << 20              // size of the text, bytes
 	maxNodes  = 1_000_000            // YAML values, counting an alias at each use
 	maxParts  = dataplane.MaxClasses // classes; also meters, queues, links and envelopes
-	maxErrors = 100                  // errors that are reported
+	maxErrors = 100                  // maximum number of errors reported
 )
 
-// tooLarge returns the limit that a text exceeds, or "". It runs before the text is parsed:
-// each entry of a collection has a separator before it, so the number of separators bounds
-// the number of nodes.
+// tooLarge returns the limit exceeded by a text, or "". It runs before the text is parsed: a
+// separator precedes each entry of a collection, so the number of separators bounds the number of
+// nodes.
 func tooLarge(text []byte) string {
 	if len(text) > MaxSize {
 		return fmt.Sprintf(" is larger than %d MiB, the maximum", MaxSize>>20)
@@ -35,11 +35,11 @@ func tooLarge(text []byte) string {
 	return ""
 }
 
-// checkAliases counts the nodes, including the target of an alias at each use, and rejects
-// an alias that contains itself.
+// checkAliases counts the nodes, including the target of an alias at each use, and rejects an alias
+// within itself.
 func (l *loader) checkAliases(root *yaml.Node) bool {
 	nodes, open := 0, map[*yaml.Node]bool{}
-	var walk func(n, alias *yaml.Node) bool // alias is the outermost one that leads to n, or nil
+	var walk func(n, alias *yaml.Node) bool // alias is the outermost one on the way to n, or nil
 	walk = func(n, alias *yaml.Node) bool {
 		at := cmp.Or(alias, n)
 		if nodes++; nodes > maxNodes {

@@ -10,7 +10,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// Error is an error in a policy. Its text has one line.
+// Error is an error in a policy. Its text is one line.
 type Error struct {
 	Place  string // file:line:column
 	Reason string
@@ -20,8 +20,8 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Place + ": " + shortened(e.Reason) }
 
-// shortened leaves out the middle of a reason that quotes a value of thousands of bytes. The end has
-// the remedy.
+// shortened leaves out the middle of a reason with a quoted value of thousands of bytes. The remedy
+// is at the end.
 func shortened(reason string) string {
 	const most, part = 1000, 400 // bytes
 	if len(reason) <= most {
@@ -52,8 +52,8 @@ func (f *File) Compile() (*dataplane.Plan, error) {
 	return plan, f.Placed(err)
 }
 
-// Placed adds places to errors in the policy that dataplane or a plane found. It removes
-// duplicates, because all parts of a policy by --rate have the same place.
+// Placed adds places to errors found in the policy by dataplane or a plane. It removes duplicates,
+// because all parts of a policy by --rate have the same place.
 func (f *File) Placed(err error) error {
 	return f.PlacedWith(err, func(error) string { return "" })
 }
@@ -112,8 +112,7 @@ func unjoin(err error) []error {
 	return []error{err}
 }
 
-// ReadFile returns the text of a file that a policy names. path is as in the policy. Errors
-// do not contain the path.
+// ReadFile returns the text of a file named in a policy.
 type ReadFile func(path string) (string, error)
 
 // Load reads a policy file without customers. Errors use name for the file. The returned
@@ -137,8 +136,8 @@ func load(name string, text []byte, readFile ReadFile, namesOnly bool) (*File, e
 // partKinds are the keys of a policy whose values are its parts.
 var partKinds = []string{"classes", "meters", "queues", "links", "envelopes", "plans"}
 
-// policy reads a whole policy. It reads links, queues and meters before the parts that name
-// them, in any order of the file.
+// policy reads a whole policy. It reads links, queues and meters before their users, in any order
+// of the file.
 func (l *loader) policy(root *yaml.Node) (*File, error) {
 	p := l.file.Policy
 	l.keepPlaces(p, root)
@@ -200,7 +199,7 @@ func (l *loader) policy(root *yaml.Node) (*File, error) {
 		p.Classes = make([]dataplane.Class, len(classes.Content))
 		for i, n := range classes.Content {
 			l.class(&p.Classes[i], n)
-			classes.Content[i] = nil // so that the nodes of a large policy do not take memory to the end
+			classes.Content[i] = nil // to free the nodes of a large policy early
 		}
 	}
 	packets := l.customersCount()
@@ -294,7 +293,9 @@ func (l *loader) namedMeter(n *yaml.Node) *dataplane.Meter {
 	m := l.meters[name]
 	switch {
 	case m == nil && name == planMeter:
-		l.fail(n, "no meter named %q: meter: plan, the meter of a customer's plan, needs per: customer in a class", name)
+		l.fail(n,
+			"no meter named %q: meter: plan, the meter of a customer's plan, needs per: customer in a class",
+			name)
 	case m == nil:
 		l.fail(n, "no meter named %q: define it under meters:", name)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/marker"
 )
 
-// valueNames are the names of protocols and EtherTypes (IEEE) that policies can use, by field.
+// valueNames are the names of protocols and EtherTypes (IEEE) in policies, by field.
 var valueNames = map[string]map[string]uint32{
 	"proto": func() map[string]uint32 {
 		numbers := map[string]uint32{}
@@ -72,7 +72,7 @@ func valueParser(field string) func(string) (uint32, error) {
 	return numberOrName(valueNames[field])
 }
 
-// ValueName returns the name of a value of a match field, or "" if it has none.
+// ValueName returns the name of a value of a match field, or "" for a nameless one.
 func ValueName(field string, v uint32) string {
 	if field == "dscp" {
 		return marker.DSCPName(uint8(v))
@@ -134,7 +134,8 @@ func parsePrefix(s string) (netip.Prefix, error) {
 		return p, fmt.Errorf("%q is not an address or a prefix such as 192.0.2.0/24", s)
 	}
 	if m := p.Masked(); m != p {
-		return p, fmt.Errorf("%v has bits beyond its length: write %v, or %v for the single address", p, m, p.Addr())
+		return p, fmt.Errorf("%v has bits beyond its length: write %v, or %v for the single address", p, m,
+			p.Addr())
 	}
 	return p, nil
 }

@@ -62,7 +62,7 @@ func (l *loader) meter(m *dataplane.Meter, n *yaml.Node) {
 	m.Params = d.params
 }
 
-// stageKeys are the keys that all meters have, also those of customers.
+// stageKeys are the keys of all meters, those of customers included.
 func (l *loader) stageKeys(m *dataplane.Meter) keys {
 	return keys{
 		{"type", func(*yaml.Node) {}},
@@ -80,7 +80,7 @@ func (l *loader) checkPreColor(m *dataplane.Meter, n *yaml.Node) {
 	}
 }
 
-// meterType returns the meter type that the key type names.
+// meterType returns the meter type named by the key type.
 func (l *loader) meterType(n *yaml.Node) (kind meter.KindInfo, ok bool) {
 	value := target(lookup(n, "type"))
 	if value == nil {

@@ -39,8 +39,8 @@ type loader struct {
 
 	namesOnly bool // customers get no addresses and VLANs
 
-	rules map[string]Rules // of plans that have some
-	ruled []ruled          // plans that rules select
+	rules map[string]Rules // of plans with rules
+	ruled []ruled          // plans selected by rules
 	zones map[string]*time.Location
 }
 
@@ -117,7 +117,7 @@ func (l *loader) placeText(at position) string {
 
 func placeOf(n *yaml.Node) position { return position{n.Line, n.Column} }
 
-// part has the places of a part of a policy. The nodes would take eight times the memory.
+// part holds the places of a part of a policy. The nodes would take eight times the memory.
 type part struct {
 	at   position
 	keys []keyPlace
@@ -172,7 +172,7 @@ func lookup(n *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-// keys are the keys that a mapping may have. A policy has thousands of mappings, so they are a
+// keys are the keys allowed in a mapping. A policy may contain thousands of mappings, so they are a
 // slice, which the compiler can keep on the stack.
 type keys []entry
 
@@ -182,13 +182,13 @@ type entry struct {
 	read func(*yaml.Node)
 }
 
-// mapping reads a mapping that may have only the known keys. what describes it in errors.
+// mapping reads a mapping of known keys only. Errors describe it as what.
 func (l *loader) mapping(n *yaml.Node, what string, known keys) bool {
 	return l.entries(n, what, func(key, value *yaml.Node) { l.knownKey(key, value, what, known) })
 }
 
-// knownKey reads the value of a key, which must be one of the known ones. others are keys that
-// the caller reads.
+// knownKey reads the value of a key, which must be one of the known ones. others are keys read by
+// the caller.
 func (l *loader) knownKey(key, value *yaml.Node, what string, known keys, others ...string) {
 	for _, k := range known {
 		if k.name == key.Value {
@@ -226,8 +226,8 @@ func (l *loader) entries(n *yaml.Node, what string, read func(key, value *yaml.N
 // sorted returns the keys of a map in alphabetical order.
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// target returns the value that a node stands for: that of its anchor if it is an alias. That
-// of nil is nil.
+// target returns the value for which a node stands: if it is an alias, the value of its anchor. The
+// target of nil is nil.
 func target(n *yaml.Node) *yaml.Node {
 	if n != nil && n.Kind == yaml.AliasNode {
 		return n.Alias
@@ -282,7 +282,7 @@ func parsed[T any](l *loader, n *yaml.Node, what string, parse func(string) (T, 
 	return v, true
 }
 
-// word reads a scalar that must be one of the given words.
+// word reads a scalar out of the given words.
 func (l *loader) word(n *yaml.Node, what string, words ...string) (string, bool) {
 	s, ok := l.text(n, what)
 	if ok && !slices.Contains(words, s) {

@@ -7,11 +7,12 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// OneLiner is a policy that is given by flags: one class, or a rate for all traffic.
-// Flags that were not given are empty.
+// OneLiner is a policy given by flags: one class, or a rate for all traffic. Flags not given are
+// empty.
 type OneLiner struct {
-	Rate               string `json:",omitempty"` // "50mbit"; of the other flags only Length may be set
-	Meter              string // "trtcm cir=10mbit cbs=64KiB pir=20mbit pbs=128KiB"; without one all packets are green
+	Rate string `json:",omitempty"` // "50mbit"; of the other flags only Length may be set
+	// "trtcm cir=10mbit cbs=64KiB pir=20mbit pbs=128KiB"; without one all packets are green
+	Meter              string
 	Green, Yellow, Red string // "drop", "dscp=af12,queue"
 	Queue              string // "rate=20mbit limit=100ms"
 	Length             string // "l2", "base=l2,overhead=4"
@@ -23,8 +24,7 @@ const (
 	oneQueue = "queue"
 )
 
-// Lines of nodes that were made from flags: the number of the flag. Their columns are those
-// in the flag.
+// Lines of nodes made from flags: the number of the flag. Their columns are those in the flag.
 const (
 	meterFlag = 1 + iota
 	greenFlag
@@ -35,8 +35,8 @@ const (
 	rateFlag
 )
 
-// Load converts the flags into the nodes of a file and reads those, so that files and flags
-// have one reader.
+// Load converts the flags into the nodes of a file and reads those, so files and flags share one
+// reader.
 func (o OneLiner) Load() (*File, error) {
 	flags := [...]struct{ name, text string }{
 		meterFlag:  {"--meter", o.Meter},
@@ -101,11 +101,13 @@ func (l *loader) oneClass(o OneLiner) *yaml.Node {
 	}
 	for i, text := range [...]string{o.Green, o.Yellow, o.Red} {
 		if words := splitWords(text, greenFlag+i); words != nil {
-			put(class, scalar([...]string{"green", "yellow", "red"}[i], greenFlag+i, 1), l.oneAction(words, greenFlag+i))
+			put(class, scalar([...]string{"green", "yellow", "red"}[i], greenFlag+i, 1),
+				l.oneAction(words, greenFlag+i))
 		}
 	}
 	root := mappingNode(at)
-	put(root, scalar("classes", at, 1), &yaml.Node{Kind: yaml.SequenceNode, Line: at, Column: 1, Content: []*yaml.Node{class}})
+	put(root, scalar("classes", at, 1),
+		&yaml.Node{Kind: yaml.SequenceNode, Line: at, Column: 1, Content: []*yaml.Node{class}})
 	if o.Queue != "" {
 		queue, queues := mappingNode(queueFlag), mappingNode(queueFlag)
 		for _, w := range splitWords(o.Queue, queueFlag) {
@@ -160,7 +162,8 @@ func splitWords(s string, line int) []*yaml.Node {
 		last := len(words) - 1
 		switch word := s[i : i+end]; {
 		case word == "":
-		case last >= 0 && s[i-1] == ' ' && words[last].Column+len(words[last].Value) == i && isSeparateUnit(words[last].Value, word):
+		case last >= 0 && s[i-1] == ' ' && words[last].Column+len(words[last].Value) == i &&
+			isSeparateUnit(words[last].Value, word):
 			words[last].Value += " " + word
 		default:
 			words = append(words, scalar(word, line, i+1))

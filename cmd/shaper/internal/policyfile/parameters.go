@@ -70,7 +70,7 @@ func (l *loader) depth(d *draft, name string, n *yaml.Node) (any, bool) {
 		}
 		r := meter.Field(d.params, rate).(meter.Rate)
 		if r == (meter.Rate{}) {
-			return nil, false // the rate has an error already
+			return nil, false // the error in the rate was reported already
 		}
 		return l.burstOf(n, name, r, span)
 	case d.packets:
@@ -81,7 +81,7 @@ func (l *loader) depth(d *draft, name string, n *yaml.Node) (any, bool) {
 	return parsed(l, n, name, parseLimit)
 }
 
-// rateOf returns the name of the rate that refills a burst.
+// rateOf returns the name of the rate at which a burst refills.
 func (d *draft) rateOf(burst string) (rate string, ok bool) {
 	for _, b := range d.Defaults.Buckets() {
 		rate = strings.ToLower(b.RateName)
@@ -126,8 +126,7 @@ func (d *draft) suggest(name string) string {
 	return "give a number, such as " + name + ": 10"
 }
 
-// suggestBurst suggests 20 ms at the rate of the bucket, or two packets of 1500 bytes if
-// that is more.
+// suggestBurst suggests 20 ms at the rate of the bucket, or two packets of 1500 bytes if more.
 func (d *draft) suggestBurst(name string, r meter.Rate) string {
 	if d.packets {
 		return fmt.Sprintf("give a number of packets, such as %s: 10", name)
@@ -142,7 +141,8 @@ func (d *draft) suggestBurst(name string, r meter.Rate) string {
 func ParsePackets(s string) (int64, error) {
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || n < 0 {
-		return 0, fmt.Errorf("%q is not a number of packets: this meter counts packets, so give a bare number", s)
+		return 0, fmt.Errorf(
+			"%q is not a number of packets: this meter counts packets, so give a bare number", s)
 	}
 	return n, nil
 }

@@ -12,8 +12,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// planTypes are the names of the meter types that plans can have: those whose state has a
-// fixed size.
+// planTypes are the names of the meter types for plans: those with a state of fixed size.
 var planTypes = func() (names []string) {
 	for name, kind := range meterTypes {
 		if kind.State == meter.StateBuckets || kind.State == meter.StateCounts {
@@ -28,13 +27,13 @@ var planTypes = func() (names []string) {
 type plan struct {
 	*dataplane.ServicePlan
 	what  string     // the plan in words
-	own   []string   // names of the parameters that a customer may replace
+	own   []string   // names of the parameters open to a customer's own values
 	draft draft      // of the meter
 	codel *yaml.Node // of the queue; nil: none
 	rules Rules
 }
 
-// plan reads an entry of plans. packets means that its meter counts packets.
+// plan reads an entry of plans. With packets its meter counts packets.
 func (l *loader) plan(name string, n *yaml.Node, packets bool) {
 	p := &plan{ServicePlan: &dataplane.ServicePlan{Name: name}}
 	l.plans = append(l.plans, p)
@@ -58,7 +57,9 @@ func (l *loader) plan(name string, n *yaml.Node, packets bool) {
 			p.Queue = l.pacing(p, n)
 		}}))
 	case lookup(n, "type") == nil:
-		l.fail(n, "plan %q needs a meter type, such as type: trtcm, or a queue, such as queue: {rate: 20mbit, limit: 50ms}", name)
+		l.fail(n,
+			"plan %q needs a meter type, such as type: trtcm, or a queue, such as queue: {rate: 20mbit, limit: 50ms}",
+			name)
 	default:
 		l.planMeter(p, n, options, packets)
 	}
@@ -71,17 +72,20 @@ func (l *loader) planMeter(p *plan, n *yaml.Node, options keys, packets bool) {
 		return
 	}
 	if !slices.Contains(planTypes, kind.Name) {
-		l.fail(target(lookup(n, "type")), "a plan cannot have type %s: want one of %s", kind.Name, strings.Join(planTypes, ", "))
+		l.fail(target(lookup(n, "type")), "a plan cannot have type %s: want one of %s", kind.Name,
+			strings.Join(planTypes, ", "))
 		return
 	}
-	kind.Optional = slices.DeleteFunc(slices.Clone(kind.Optional), func(name string) bool { return name == "warmup" })
+	kind.Optional = slices.DeleteFunc(slices.Clone(kind.Optional),
+		func(name string) bool { return name == "warmup" })
 	names := slices.Concat(kind.Required, kind.Optional)
 	what := "a plan of type " + kind.Name
 	l.entries(n, what, func(key, value *yaml.Node) {
 		switch {
 		case slices.Contains(names, key.Value), key.Value == "type":
 		case slices.Contains([]string{"count", "color", "precolor", "then"}, key.Value):
-			l.fail(key, "%s is an option of the class: write it there, as meter: {type: plan, %[1]s: ...}", key.Value)
+			l.fail(key, "%s is an option of the class: write it there, as meter: {type: plan, %[1]s: ...}",
+				key.Value)
 		default:
 			l.knownKey(key, value, what, options, append(names, "type")...)
 		}
@@ -136,7 +140,8 @@ func (l *loader) variant(p *plan, names, cells []string) *dataplane.ServicePlan 
 		case slices.Contains(p.own, name):
 			cell[name] = scalar(cells[i], 0, 0)
 		default:
-			l.failAt(position{}, "%s: plan %q has no such parameter: %s has %s", name, p.Name, p.what, strings.Join(p.own, ", "))
+			l.failAt(position{}, "%s: plan %q has no such parameter: %s has %s", name, p.Name, p.what,
+				strings.Join(p.own, ", "))
 		}
 	}
 	own := *p.ServicePlan
@@ -148,7 +153,7 @@ func (l *loader) variant(p *plan, names, cells []string) *dataplane.ServicePlan 
 	return &own
 }
 
-// ownQueue replaces the parameters that are not nil. codel, of the plan, may depend on the rate.
+// ownQueue replaces the parameters other than nil. codel, of the plan, may depend on the rate.
 func (l *loader) ownQueue(c queue.Config, codel, rate, limit *yaml.Node) *queue.Config {
 	if rate != nil {
 		c.Rate, _ = parsed(l, rate, "rate", ParseRate)
@@ -162,7 +167,7 @@ func (l *loader) ownQueue(c queue.Config, codel, rate, limit *yaml.Node) *queue.
 	return &c
 }
 
-// ownParameters replaces parameters. A burst that the plan gives as a time depends on the rate,
+// ownParameters replaces parameters. If the plan gives a burst as a time, it depends on the rate,
 // which is before it.
 func (l *loader) ownParameters(d draft, cell map[string]*yaml.Node) dataplane.Params {
 	for _, name := range d.Required {

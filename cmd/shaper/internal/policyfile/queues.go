@@ -116,7 +116,9 @@ func (l *loader) setLink(q *dataplane.Queue, n *yaml.Node) {
 // addLink adds a link for a fair queue with its own rate: only queues of links can be fair.
 func (l *loader) addLink(q *dataplane.Queue, rate *yaml.Node) {
 	if l.links[q.Name] != nil {
-		l.fail(rate, "fair queue %q gets a link of the same name, but another link has that name: rename one, or write link: %[1]s, or fair: false", q.Name)
+		l.fail(rate,
+			"fair queue %q gets a link of the same name, but another link has that name: rename one, or write link: %[1]s, or fair: false",
+			q.Name)
 		return
 	}
 	q.Link = &dataplane.Link{Name: q.Name, Rate: q.Rate}
@@ -170,7 +172,9 @@ func parsePacketCount(s string) (int64, error) {
 	return value.Num().Int64(), nil
 }
 
-var axisNames = [...]string{queue.ByTime: "a time", queue.ByBytes: "a size", queue.ByPackets: "packets, such as 20p"}
+var axisNames = [...]string{
+	queue.ByTime: "a time", queue.ByBytes: "a size", queue.ByPackets: "packets, such as 20p",
+}
 
 // wred reads thresholds by color. They have the unit of the limit.
 func (l *loader) wred(q *dataplane.Queue, limit amount, n *yaml.Node) {
@@ -201,7 +205,8 @@ func (l *loader) wred(q *dataplane.Queue, limit amount, n *yaml.Node) {
 			switch {
 			case len(l.errs) > before:
 			case has != [3]bool{true, true, true}:
-				l.fail(n, "wred needs min, max and probability, such as {min: 30ms, max: 80ms, probability: 0.1}")
+				l.fail(n,
+					"wred needs min, max and probability, such as {min: 30ms, max: 80ms, probability: 0.1}")
 			case e.Max == 0:
 				l.fail(n, "wred needs a max above zero")
 			case e.Min > e.Max:
@@ -238,7 +243,9 @@ func (l *loader) codel(c *queue.CoDel, n *yaml.Node, rate meter.Rate) (target, i
 		case "false":
 			*c = queue.CoDel{}
 		default:
-			l.fail(n, "codel must be true, false, or a mapping such as {target: 5ms, interval: 100ms}, not %s", kindName(n))
+			l.fail(n,
+				"codel must be true, false, or a mapping such as {target: 5ms, interval: 100ms}, not %s",
+				kindName(n))
 		}
 		return false, false
 	}

@@ -9,11 +9,11 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/calendar"
 )
 
-// Rules replace the plan of a customer for a time. The zero value has none. They are not part of
-// a dataplane.ServicePlan: a policy that was compiled treats customers by their own plans.
+// Rules replace the plan of a customer for a time. The zero value changes nothing. They are not
+// part of a dataplane.ServicePlan: a compiled policy treats customers by their own plans.
 type Rules struct {
 	Quota *Quota // nil: none
-	When  []When // the first that contains the moment selects the plan
+	When  []When // the first one to contain the moment selects the plan
 }
 
 // Quota limits the bytes of each customer of a plan in each window of the calendar.
@@ -21,7 +21,7 @@ type Quota struct {
 	Limit int64 // bytes, above 0
 	Every calendar.Window
 	Zone  *time.Location
-	Then  string // plan of a customer that has used the limit, until the window ends
+	Then  string // plan of a customer beyond the limit, until the window ends
 }
 
 // When selects another plan at some times.
@@ -33,8 +33,8 @@ type When struct {
 // Any reports whether there are rules.
 func (r Rules) Any() bool { return r.Quota != nil || r.When != nil }
 
-// Plan returns the name of the plan that applies at t instead of the customer's own; "" if the
-// own plan applies. used means that the quota is used up: its plan precedes those of When.
+// Plan returns the name of the plan in force at t instead of the customer's own; "" for the own
+// plan. used means a used-up quota: its plan precedes those of When.
 func (r Rules) Plan(t time.Time, used bool) string {
 	if used && r.Quota != nil {
 		return r.Quota.Then
@@ -61,13 +61,13 @@ func (r Rules) Next(t time.Time) (next time.Time) {
 	return next
 }
 
-// Rules returns the rules of a plan; none if no plan has the name.
+// Rules returns the rules of a plan; none for an unknown name.
 func (f *File) Rules(plan string) Rules { return f.loader.rules[plan] }
 
-// HasRules reports whether any plan has a quota or a schedule.
+// HasRules reports whether the file contains a plan with a quota or a schedule.
 func (f *File) HasRules() bool { return len(f.loader.rules) > 0 }
 
-// HasQuotas reports whether any plan has a quota.
+// HasQuotas reports whether the file contains a plan with a quota.
 func (f *File) HasQuotas() bool {
 	for _, r := range f.loader.rules {
 		if r.Quota != nil {
@@ -77,8 +77,8 @@ func (f *File) HasQuotas() bool {
 	return false
 }
 
-// QuotaOf returns the quota of a customer with a plan: that of the plan, with the limit of the
-// customer's own if it has one; nil if there is none.
+// QuotaOf returns the quota of a customer with a plan: the plan's quota, with the customer's own
+// limit, if any; nil for none.
 func (f *File) QuotaOf(customer, plan string) *Quota {
 	q := f.Rules(plan).Quota
 	if limit, own := f.OwnQuota(customer); q != nil && own {
@@ -87,7 +87,8 @@ func (f *File) QuotaOf(customer, plan string) *Quota {
 	return q
 }
 
-// OwnQuota returns the limit in bytes of a customer of the file that replaces that of its plan.
+// OwnQuota returns the own limit, in bytes, of a customer in the file, which replaces the limit of
+// its plan.
 func (f *File) OwnQuota(customer string) (limit int64, ok bool) {
 	if r := f.loader.rows; r != nil {
 		limit, ok = r.quotas[customer]
@@ -95,7 +96,7 @@ func (f *File) OwnQuota(customer string) (limit int64, ok bool) {
 	return limit, ok
 }
 
-// ruleKeys are the keys of a plan that are its rules.
+// ruleKeys are the keys of a plan for its rules.
 func (l *loader) ruleKeys(p *plan) keys {
 	return keys{
 		{"quota", func(n *yaml.Node) { p.rules.Quota = l.quota(p, n) }},
@@ -115,7 +116,10 @@ func (l *loader) quota(p *plan, n *yaml.Node) *Quota {
 	limit, every := false, false
 	if !l.mapping(n, "a quota", keys{
 		{"limit", func(n *yaml.Node) { limit = true; q.Limit, _ = parsed(l, n, "limit", parseQuota) }},
-		{"every", func(n *yaml.Node) { every = true; q.Every, _ = parsed(l, n, "every", calendar.ParseWindow) }},
+		{
+			"every",
+			func(n *yaml.Node) { every = true; q.Every, _ = parsed(l, n, "every", calendar.ParseWindow) },
+		},
 		{"then", func(n *yaml.Node) { q.Then = l.ruledPlan(p, n, "then") }},
 		{"zone", func(n *yaml.Node) { q.Zone = l.zone(n) }},
 	}) {
@@ -152,11 +156,12 @@ func (l *loader) when(p *plan, n *yaml.Node) {
 		l.fail(n, "an entry of when needs the plan that it selects")
 		return
 	}
-	w.Schedule, _ = parsed(l, at, "at", func(s string) (calendar.Schedule, error) { return calendar.ParseSchedule(s, zone) })
+	w.Schedule, _ = parsed(l, at, "at",
+		func(s string) (calendar.Schedule, error) { return calendar.ParseSchedule(s, zone) })
 	p.rules.When = append(p.rules.When, w)
 }
 
-// ruledPlan reads the name of the plan that a rule of p selects. checkRules checks it, because
+// ruledPlan reads the name of the plan selected by a rule of p. checkRules checks it later, because
 // the plan may follow.
 func (l *loader) ruledPlan(p *plan, n *yaml.Node, key string) string {
 	name, ok := l.text(n, key)
@@ -174,7 +179,7 @@ type ruled struct {
 	node *yaml.Node
 }
 
-// checkRules checks the plans that rules select, and keeps the rules.
+// checkRules checks the plans selected by rules, and keeps the rules.
 func (l *loader) checkRules() {
 	byName := make(map[string]*plan, len(l.plans))
 	for _, p := range l.plans {
@@ -190,10 +195,12 @@ func (l *loader) checkRules() {
 		case p == r.by:
 			l.fail(r.node, "%s: plan %q selects itself: name another plan", r.key, r.name)
 		case p.rules.Any():
-			l.fail(r.node, "%s: plan %q has a quota or when itself: the plan that a quota or when selects can have neither", r.key, r.name)
+			l.fail(r.node,
+				"%s: plan %q has a quota or when itself: the plan that a quota or when selects can have neither",
+				r.key, r.name)
 		}
 	}
-	l.ruled = nil // so that its nodes do not take memory to the end
+	l.ruled = nil // to free its nodes early
 }
 
 // zone reads a time zone. Many plans have the same, and each is a file.

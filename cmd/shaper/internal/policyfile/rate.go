@@ -40,14 +40,15 @@ const (
 	controlPart = 20 // control traffic gets 1/20 of the rate
 )
 
-// ratePolicy returns the nodes of the policy of --rate. Their place is that of n.
+// ratePolicy returns the nodes of the policy of --rate. Their place is the place of n.
 func (l *loader) ratePolicy(n *yaml.Node) *yaml.Node {
 	r, ok := parsed(l, n, "rate", ParseRate)
 	if !ok {
 		return nil
 	}
 	if r.Cmp(meter.BitRate(leastRate)) < 0 {
-		l.fail(n, "rate: %s is below %v, the minimum of --rate: use --queue or a policy file", n.Value, meter.BitRate(leastRate))
+		l.fail(n, "rate: %s is below %v, the minimum of --rate: use --queue or a policy file", n.Value,
+			meter.BitRate(leastRate))
 		return nil
 	}
 	limit := max(rateLimit, timeOf(rateRoom, r))
@@ -62,7 +63,7 @@ func (l *loader) ratePolicy(n *yaml.Node) *yaml.Node {
 	return root
 }
 
-// timeOf returns the time that bytes take at a rate, rounded up to a ms.
+// timeOf returns the time of a number of bytes at a rate, rounded up to a ms.
 func timeOf(bytes int64, r meter.Rate) time.Duration {
 	ns := big.NewInt(bytes)
 	ns.Mul(ns, big.NewInt(int64(r.Period)))
@@ -80,7 +81,7 @@ func bitRate(r meter.Rate) int64 {
 	return 1<<63 - 1
 }
 
-// setPlace sets the place of all nodes of a tree to that of another node.
+// setPlace gives all nodes of a tree the place of another node.
 func setPlace(tree, to *yaml.Node) {
 	tree.Line, tree.Column = to.Line, to.Column
 	for _, c := range tree.Content {

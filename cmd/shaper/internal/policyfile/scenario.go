@@ -13,19 +13,18 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// Scenario is a simulation of hosts that share a budget. Keys that the file does not have
-// are zero.
+// Scenario is a simulation of hosts that share a budget. Keys absent from the file are zero.
 type Scenario struct {
 	Hosts    int
 	Rate     meter.Rate // rate of the budget
 	Burst    int64      // burst of the budget, bytes
 	Interval time.Duration
 	Rescue   *dataplane.Fraction
-	Assumed  int           // number of hosts that a host assumes before its first reply
+	Assumed  int           // number of hosts assumed by a host before its first reply
 	Duration time.Duration // simulated time
 	Seed     *uint64
 	Delay    *time.Duration      // maximum delay of a message between a host and the store
-	Loss     *dataplane.Fraction // part of the messages that are lost
+	Loss     *dataplane.Fraction // part of the messages to be lost
 	Demand   *Demand             // demand of each host at the start
 	Events   []Event
 }
@@ -45,7 +44,7 @@ type Event struct {
 	Demand Demand
 	Ways   [2]bool       // partition: lost requests, lost replies
 	Behind time.Duration // failover: lag of the replica
-	Blind  bool          // failover: hosts used increases that the replica did not have
+	Blind  bool          // failover: hosts used increases unknown to the replica
 	Jump   time.Duration // jump of the store's clock
 }
 
@@ -76,7 +75,10 @@ func LoadScenario(name string, text []byte) (*Scenario, error) {
 func (l *loader) scenario(s *Scenario, root *yaml.Node) {
 	l.mapping(root, "a scenario", keys{
 		{"hosts", func(n *yaml.Node) { s.Hosts = l.positive(n, "hosts", dataplane.MaxHosts) }},
-		{"assumed-hosts", func(n *yaml.Node) { s.Assumed = l.positive(n, "assumed-hosts", dataplane.MaxHosts) }},
+		{
+			"assumed-hosts",
+			func(n *yaml.Node) { s.Assumed = l.positive(n, "assumed-hosts", dataplane.MaxHosts) },
+		},
 		{"budget", func(n *yaml.Node) { l.size(s, n) }},
 		{"interval", func(n *yaml.Node) { s.Interval, _ = parsed(l, n, "interval", ParseDuration) }},
 		{"rescue", func(n *yaml.Node) { s.Rescue = pointer(parsed(l, n, "rescue", ParsePart)) }},
@@ -167,7 +169,8 @@ func ParseWho(s string) (Who, error) {
 			return w, nil
 		}
 	}
-	return w, fmt.Errorf("%q selects no hosts: write a number, a part such as 10%%, all, or a name such as host-7", s)
+	return w, fmt.Errorf(
+		"%q selects no hosts: write a number, a part such as 10%%, all, or a name such as host-7", s)
 }
 
 // event reads an event.
@@ -249,8 +252,7 @@ func (l *loader) event(n *yaml.Node) Event {
 	return e
 }
 
-// actionsOf are the actions that each option can be combined with. at, every and until can
-// be combined with all.
+// actionsOf lists the actions for each option. at, every and until can be combined with all.
 var actionsOf = map[string]string{
 	"hosts": "demand",
 	"for":   "demand, crash, hang, partition, stray, down",
@@ -260,7 +262,8 @@ var actionsOf = map[string]string{
 
 func (l *loader) checkEvent(n *yaml.Node, e *Event, options map[string]*yaml.Node) {
 	if e.Does == "" {
-		l.fail(n, "an event needs an action: one of clock, crash, demand, failover, hang, heal, join, leave, partition, store, stray")
+		l.fail(n,
+			"an event needs an action: one of clock, crash, demand, failover, hang, heal, join, leave, partition, store, stray")
 		return
 	}
 	if options["at"] == nil && options["every"] == nil {
@@ -273,7 +276,8 @@ func (l *loader) checkEvent(n *yaml.Node, e *Event, options map[string]*yaml.Nod
 		l.fail(options["until"], "until needs every")
 	}
 	for _, option := range sorted(actionsOf) {
-		if at := options[option]; at != nil && !strings.Contains(", "+actionsOf[option]+",", ", "+e.Does+",") {
+		if at := options[option]; at != nil &&
+			!strings.Contains(", "+actionsOf[option]+",", ", "+e.Does+",") {
 			l.fail(at, "%s cannot be combined with %s", option, e.Does)
 		}
 	}

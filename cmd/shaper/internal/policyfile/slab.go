@@ -2,8 +2,8 @@ package policyfile
 
 import "strings"
 
-// A table of a million customers has millions of small strings and slices. Slabs allocate them
-// in chunks.
+// A table of a million customers consists of millions of small strings and slices. Slabs allocate
+// them in chunks.
 const (
 	textChunk  = 1 << 16 // bytes
 	entryChunk = 1 << 12 // entries

@@ -33,7 +33,7 @@ type Compiled struct {
 	base *dataplane.Plan // Plan without changes; nil if there are none
 }
 
-// InvalidError means that a policy does not compile.
+// InvalidError is the error for a policy that does not compile.
 type InvalidError struct{ Err error }
 
 func (e *InvalidError) Error() string { return e.Err.Error() }

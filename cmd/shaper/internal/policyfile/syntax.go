@@ -42,12 +42,12 @@ func parse(decoder *yaml.Decoder, n *yaml.Node) (err error) {
 	return decoder.Decode(n)
 }
 
-// syntaxProblem is an error that the library found in a text.
+// syntaxProblem is the library's error about a text.
 type syntaxProblem struct {
 	what    string // kind of the text, such as policy
 	lines   []string
 	problem string   // description by the library
-	context string   // construct that the library was reading, in its words
+	context string   // construct read by the library at the time, in its words
 	begins  position // beginning of the context
 	at      position // place of the problem
 	open    position // beginning of the innermost open collection; zero if unknown
@@ -70,9 +70,9 @@ var (
 	unknownAnchor = pattern.Lazy(`^unknown anchor '(.*)' referenced$`)
 )
 
-// read reads the problem and its places from the decoder. The library's error has only a
-// line, which may be that of the context. If another version of the library stores the
-// places elsewhere, that line is used.
+// read reads the problem and its places from the decoder. The library's error contains only a line,
+// perhaps the line of the context. It is used if another version of the library stores the places
+// elsewhere.
 func (f *syntaxProblem) read(decoder *yaml.Decoder, err error) {
 	m := libraryError().FindStringSubmatch(strings.ReplaceAll(err.Error(), "\n", " "))
 	line, _ := strconv.Atoi(m[1])
@@ -120,8 +120,7 @@ func positionOf(mark reflect.Value) (position, bool) {
 	return position{int(line.Int()) + 1, int(column.Int()) + 1}, true
 }
 
-// unreadable finds the first character that YAML does not allow. why is empty if there is
-// none.
+// unreadable finds the first character forbidden in YAML. why is empty if there is none.
 func unreadable(text []byte) (at position, why string) {
 	if bytes.HasPrefix(text, []byte("\xff\xfe")) || bytes.HasPrefix(text, []byte("\xfe\xff")) {
 		return position{1, 1}, "the text is UTF-16 with an error: save it as UTF-8"

@@ -28,13 +28,13 @@ var (
 
 const maxDigits = 18 // before and after the point of a number
 
-// leadingDigits returns the number of digits that s begins with.
+// leadingDigits returns the number of digits at the beginning of s.
 func leadingDigits(s string) int {
 	return len(s) - len(strings.TrimLeft(s, "0123456789"))
 }
 
-// cutQuantity splits a quantity into its number and its unit, with or without a space between them. A
-// policy has many, so no regular expression does it.
+// cutQuantity splits a quantity into its number and its unit, with or without a space between them.
+// A policy contains many, so no regular expression does it.
 func cutQuantity(s string) (number, unit string, ok bool) {
 	n := min(leadingDigits(s), maxDigits)
 	if n == 0 || strings.Contains(s, "\n") {
@@ -61,7 +61,7 @@ func isSeparateUnit(before, word string) bool {
 	return unit == "p" || unit != "" && (timeUnits[unit] != 0 || short().MatchString(unit))
 }
 
-// JoinUnits joins words that are a number and its unit, such as rate=50 and Mbit/s, with a space.
+// JoinUnits joins a number and its unit, such as rate=50 and Mbit/s, with a space.
 func JoinUnits(words []string) (out []string) {
 	for _, w := range words {
 		if last := len(out) - 1; last >= 0 && isSeparateUnit(out[last], w) {
@@ -105,7 +105,8 @@ func ParseRate(s string) (meter.Rate, error) {
 	}
 	number, unit, value, ok := splitQuantity(s)
 	if !ok {
-		return meter.Rate{}, fmt.Errorf("%q is not a rate: write a number with a unit, such as 10mbit or 1.25MB/s", s)
+		return meter.Rate{}, fmt.Errorf(
+			"%q is not a rate: write a number with a unit, such as 10mbit or 1.25MB/s", s)
 	}
 	factor, ok := bitUnits[unit]
 	if !ok {
@@ -121,9 +122,11 @@ func ParsePacketRate(s string) (meter.Rate, error) {
 	}
 	amount, period, ok := strings.Cut(s, "/")
 	if !ok {
-		return meter.Rate{}, fmt.Errorf("%q is not a rate in packets: a meter with count: packets needs one such as 100p/1s", s)
+		return meter.Rate{}, fmt.Errorf(
+			"%q is not a rate in packets: a meter with count: packets needs one such as 100p/1s", s)
 	}
-	return parseFraction(s, amount, period, map[string]int64{"p": 1}, "a number of packets, such as 100p, for a meter that counts packets")
+	return parseFraction(s, amount, period, map[string]int64{"p": 1},
+		"a number of packets, such as 100p, for a meter that counts packets")
 }
 
 func parseFraction(s, amount, period string, units map[string]int64, want string) (meter.Rate, error) {
@@ -178,7 +181,9 @@ func ParseSize(s string) (int64, error) {
 		if err := ambiguousSize(number, unit); err != nil {
 			return 0, err
 		}
-		return 0, &notSizeError{s, "a number with one of B kB MB GB KiB MiB GiB, a bare number of bytes, or a time such as 20ms"}
+		return 0, &notSizeError{
+			s, "a number with one of B kB MB GB KiB MiB GiB, a bare number of bytes, or a time such as 20ms",
+		}
 	}
 	value.Mul(value, big.NewRat(factor, 1))
 	if !value.IsInt() || !value.Num().IsInt64() {
@@ -187,15 +192,15 @@ func ParseSize(s string) (int64, error) {
 	return value.Num().Int64(), nil
 }
 
-// notSizeError means that a text is not a size, not even one with an ambiguous unit.
+// notSizeError is the error for a text which is not a size, not even one with an ambiguous unit.
 type notSizeError struct{ text, want string }
 
 func (e *notSizeError) Error() string {
 	return fmt.Sprintf("%q is not a size: write %s", e.text, e.want)
 }
 
-// parseBytes is ParseSize for a parameter that cannot be a time or a rate. want is what to write
-// instead.
+// parseBytes is ParseSize for a parameter other than a time or a rate. want describes a valid
+// value.
 func parseBytes(s, want string) (int64, error) {
 	v, err := ParseSize(s)
 	if err == nil {
@@ -207,7 +212,7 @@ func parseBytes(s, want string) (int64, error) {
 	return 0, err
 }
 
-// isDuration reports whether a quantity has a unit of time.
+// isDuration reports whether the unit of a quantity is one of time.
 func isDuration(s string) bool {
 	_, unit, ok := cutQuantity(s)
 	_, known := timeUnits[unit]
@@ -234,7 +239,7 @@ func ParseDuration(s string) (time.Duration, error) {
 	return time.Duration(value.Num().Int64()), nil
 }
 
-// scale has the possible meanings of a prefix in an ambiguous unit such as kb.
+// scale lists the possible meanings of a prefix in an ambiguous unit such as kb.
 var scale = map[byte]struct{ bits, decimal, binary, word string }{
 	'k': {"kbit", "kB", "KiB", "kilo"},
 	'm': {"mbit", "MB", "MiB", "mega"},
@@ -244,11 +249,11 @@ var scale = map[byte]struct{ bits, decimal, binary, word string }{
 
 var short = pattern.Lazy(`^(?i)([kmgt])?i?(b|bp|bps|bits?|bits?/s|bytes?)?$`)
 
-// refuseRate returns the error of a unit that is not a rate, or that tools interpret
-// differently.
+// refuseRate returns the error of a unit which is no unit of rate, or differs between tools.
 func refuseRate(number, unit string) error {
 	if unit == "" {
-		return fmt.Errorf("%q is a rate without a unit: write %sbit for bits or %sB/s for bytes per second", number, number, number)
+		return fmt.Errorf("%q is a rate without a unit: write %sbit for bits or %sB/s for bytes per second",
+			number, number, number)
 	}
 	if exact := strings.TrimSuffix(strings.ToLower(unit), "s"); bitUnits[exact] != 0 {
 		return fmt.Errorf("unknown unit %q: write %s%s", unit, number, exact)
@@ -258,16 +263,19 @@ func refuseRate(number, unit string) error {
 	case m != nil && strings.HasPrefix(strings.ToLower(m[2]), "bit"):
 		return fmt.Errorf("unknown unit %q: rates are decimal, write one of bit kbit mbit gbit tbit", unit)
 	case m == nil:
-		return fmt.Errorf("%q is not a unit of rate: write one of bit kbit mbit gbit tbit, or a size in a time such as 125MB/s", unit)
+		return fmt.Errorf("%q is not a unit of rate: write one of bit kbit mbit gbit tbit, or a size in a time such as 125MB/s",
+			unit)
 	case m[1] == "":
-		return fmt.Errorf("%q is ambiguous: bits to some tools, bytes per second to others (tc): write %sbit or %sB/s", unit, number, number)
+		return fmt.Errorf(
+			"%q is ambiguous: bits to some tools, bytes per second to others (tc): write %sbit or %sB/s",
+			unit, number, number)
 	}
 	s := scale[strings.ToLower(m[1])[0]]
 	return fmt.Errorf("%q is ambiguous: %sbits per second to some tools, %sbytes per second to others (tc): write %s%s or %s%s/s",
 		unit, s.word, s.word, number, s.bits, number, s.decimal)
 }
 
-// ambiguousSize returns the error of a size unit that tools interpret differently, or nil
+// ambiguousSize returns the error of a size unit with different meanings in different tools, or nil
 // for other units.
 func ambiguousSize(number, unit string) error {
 	m := short().FindStringSubmatch(unit)
@@ -275,7 +283,8 @@ func ambiguousSize(number, unit string) error {
 		return nil
 	}
 	if bitUnits[strings.ToLower(unit)] != 0 {
-		return fmt.Errorf("%q is a unit of rate, not of size: write bytes, such as 64KiB, or a time, such as 20ms", unit)
+		return fmt.Errorf(
+			"%q is a unit of rate, not of size: write bytes, such as 64KiB, or a time, such as 20ms", unit)
 	}
 	if m[1] == "" {
 		return fmt.Errorf("%q is ambiguous: bits or bytes: write %sB for bytes", unit, number)

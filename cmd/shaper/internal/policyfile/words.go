@@ -48,7 +48,8 @@ func parseShare(s string) (dataplane.Fraction, error) {
 	}
 	value.Mul(value, big.NewRat(1, 100))
 	if value.Cmp(big.NewRat(1, 1)) > 0 || !value.Denom().IsInt64() || value.Denom().Int64() > 1e9 {
-		return dataplane.Fraction{}, fmt.Errorf("%q is not a share from 0%% to 100%% with at most seven decimals", s)
+		return dataplane.Fraction{}, fmt.Errorf(
+			"%q is not a share from 0%% to 100%% with at most seven decimals", s)
 	}
 	return dataplane.Fraction{Num: value.Num().Int64(), Den: value.Denom().Int64()}, nil
 }

@@ -1,4 +1,4 @@
-// Package quota counts the bytes that customers have used in windows of the calendar.
+// Package quota counts the bytes used by customers in windows of the calendar.
 package quota
 
 import (
@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// Sources is the number of places that count the packets of a customer, such as one for each
+// Sources is the number of places where the packets of a customer are counted, such as one for each
 // direction.
 const Sources = 2
 
-// Ledger has the used bytes of customers by name. A customer has one count, for the window in
+// Ledger counts the used bytes of customers by name. Each customer's count is for the window in
 // which it was counted last; it begins at 0 in each window. A Ledger is not safe for concurrent
 // use.
 type Ledger struct {
@@ -26,8 +26,8 @@ type account struct {
 	seen [Sources]bool // in the present pass
 }
 
-// Counters are those of a customer at one source, in bytes. They grow while the source has the
-// customer.
+// Counters are the counters of a customer at one source, in bytes. They grow while the source knows
+// the customer.
 type Counters struct {
 	All     int64
 	Dropped int64 // part of All
@@ -54,10 +54,9 @@ func (l *Ledger) Empty() bool { return len(l.accounts) == 0 && l.known == [Sourc
 // Len returns the number of customers with a count.
 func (l *Ledger) Len() int { return len(l.accounts) }
 
-// Observe adds the bytes that passed at a source since the last call to the count of a customer,
-// and returns the bytes used in the window. If the counters are smaller than before, they began
-// again at 0. In another window than before the count begins at 0, with the growth since the last
-// call.
+// Observe adds the bytes passed at a source since the last call to the count of a customer, and
+// returns the bytes used in the window. If the counters are smaller than before, they began again
+// at 0. In another window than before the count begins at 0, with the growth since the last call.
 func (l *Ledger) Observe(customer string, source int, now Counters, window Span) (used int64) {
 	a := l.account(customer)
 	if a.Span == (Span{}) || a.Span != window && window.Start >= clockSet {
@@ -94,9 +93,9 @@ func (a *account) see(source int, now Counters) {
 	a.last[source], a.seen[source] = now, true
 }
 
-// End ends a pass, in which all customers of a source were observed or skipped. The source does
-// not have the others: its counters will begin at 0. End forgets customers that no source has
-// after their window. One that is removed and added again in the same window keeps its count.
+// End ends a pass, in which all customers of a source were observed or skipped. The source does not
+// know the others: its counters will begin at 0. End forgets customers unknown to all sources after
+// their window. A customer removed and added again in the same window keeps its count.
 func (l *Ledger) End(source int, now time.Time) {
 	for customer, a := range l.accounts {
 		if !a.seen[source] {
@@ -110,8 +109,8 @@ func (l *Ledger) End(source int, now time.Time) {
 	l.known[source] = true
 }
 
-// Restarted says that all counters of a source began at 0, as in new maps. Without it, a counter
-// that already exceeds its last value would lose the bytes up to that value.
+// Restarted marks the restart of all counters of a source at 0, as in new maps. Without it, a
+// counter already above its last value would lose the bytes up to this value.
 func (l *Ledger) Restarted(source int) {
 	for _, a := range l.accounts {
 		a.last[source] = Counters{}
@@ -119,6 +118,6 @@ func (l *Ledger) Restarted(source int) {
 	l.known[source] = true
 }
 
-// Unknown says that a source has counters that were not observed. In the next pass they are
-// taken as they are, and count from then on.
+// Unknown marks unobserved counters at a source. The next pass takes them as they are, and counts
+// from there on.
 func (l *Ledger) Unknown(source int) { l.known[source] = false }

@@ -11,11 +11,11 @@ type tick struct {
 	label string
 }
 
-// unit is a unit that axes count in.
+// unit is a unit of an axis.
 type unit struct {
 	name string
 	size float64 // in bit/s or s
-	from float64 // end of the shortest axis that uses it, in bit/s or s
+	from float64 // end of the shortest axis in this unit, in bit/s or s
 }
 
 var (

@@ -9,16 +9,16 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// Comparison is the result of one capture through several meters. Every series has one
-// value per bin, as in Data.
+// Comparison is the result of one capture through several meters. Every series holds one value per
+// bin, as in Data.
 type Comparison struct {
 	Input, Version  string
 	Start, BinWidth int64   // ns
-	Offered         []int64 // metered bytes that arrived in the bin
+	Offered         []int64 // metered bytes of the packets arriving in the bin
 
 	Window  int64  // ns, length of the worst span
 	Rate    string // reference rate; may be empty
-	Allowed int64  // bytes that Rate allows in Window; 0 without a rate
+	Allowed int64  // bytes allowed by Rate in Window; 0 without a rate
 
 	Meters    []Compared
 	Unmetered dataplane.Count // not metered and passed; included in the totals
@@ -31,14 +31,14 @@ type Comparison struct {
 // Compared is the result of one meter.
 type Compared struct {
 	Name, Params           string
-	Passed                 []int64         // bytes that passed in the bin
+	Passed                 []int64         // bytes passed in the bin
 	Green, Yellow, Dropped dataplane.Count // yellow packets passed too
-	Worst                  int64           // most bytes that passed in any Window
+	Worst                  int64           // most bytes passed in any Window
 	Starved                int64           // ns, the longest run of dropped packets
 	State                  int64           // bytes of memory of the meter
 }
 
-// passed counts the packets that passed.
+// passed counts the packets colored green or yellow.
 func (m Compared) passed() dataplane.Count { return m.Green.Plus(m.Yellow) }
 
 // offered counts the metered packets.

@@ -19,10 +19,10 @@ type Episode struct {
 	From, To        int64 // first and last arrival, ns since the epoch
 }
 
-// Rates has the traffic of a class.
+// Rates holds one class's traffic over time.
 type Rates struct {
 	Name    string
-	Offered [3][]int64 // bytes that arrived in the bin, by color
+	Offered [3][]int64 // bytes of the packets arriving in the bin, by color
 	Sent    []int64    // bytes sent in the bin
 	Limits  []Limit    // of its meter, at most two
 }
@@ -66,7 +66,7 @@ func (e *Episode) series(i int, start int64) episodeSeries {
 	return episodeSeries{float64(e.From-start) / 1e9, float64(e.To-start) / 1e9, title}
 }
 
-// zoomButton writes a button that zooms the charts to a time, in ns since the epoch.
+// zoomButton writes a button to zoom the charts to a time, in ns since the epoch.
 func (p *page) zoomButton(text string, from, to int64) {
 	p.printf(`<button type="button" data-from="%d" data-to="%d" data-scroll>%s</button> `, from-p.start, to-p.start, text)
 }
@@ -108,10 +108,10 @@ func (p *page) episodes(d Data) {
 	p.endSection()
 }
 
-// firstPackets is the number of packets of an episode that its second button zooms to.
+// firstPackets is the number of packets of an episode shown by its second button.
 const firstPackets = 32
 
-// tiled returns the end of the first packets of an episode, or false if no tile has them.
+// tiled returns the end of the first packets of an episode, or false if no tile contains them.
 func (d *Data) tiled(e Episode) (to int64, ok bool) {
 	for _, t := range d.Tiles {
 		at, _ := slices.BinarySearchFunc(t.Packets, e.From, func(p TilePacket, at int64) int { return cmp.Compare(p.At, at) })
@@ -136,8 +136,8 @@ func (p *page) rates(d Data) {
 }
 
 // classes writes the section of the rates by class, and returns the data of its charts: of the
-// classes with most bytes, in policy order. A single class has no chart, because its
-// traffic is that of all packets.
+// classes with most bytes, in policy order. A single class gets no chart, because the chart of all
+// packets shows its traffic.
 func (p *page) classes(all []Rates) (out []classSeries) {
 	var used []int
 	bytes := map[int]int64{}

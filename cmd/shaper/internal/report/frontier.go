@@ -17,7 +17,7 @@ type Frontier struct {
 	Loss        []float64 // part of the packets, 0 to 1
 }
 
-// WriteFrontier draws the loss over the burst, which has a logarithmic axis, as SVG.
+// WriteFrontier draws the loss over the burst, as SVG. The axis of the burst is logarithmic.
 func WriteFrontier(w io.Writer, f Frontier) error {
 	bad := len(f.Bursts) != len(f.Loss)
 	for i, last := 0, int64(0); i < len(f.Bursts); i++ {

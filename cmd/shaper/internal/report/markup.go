@@ -13,8 +13,8 @@ type markup string
 
 // document collects a page or a picture.
 //
-// It replaces html/template: a program that contains a template engine keeps
-// every exported method of every type it uses, which would add 8 MB to shaper.
+// It replaces html/template: a program with a template engine keeps every exported method of every
+// type it uses, which would add 8 MB to shaper.
 type document struct{ strings.Builder }
 
 // printf is fmt.Fprintf with every string escaped, unless it is markup. Attribute
@@ -36,8 +36,8 @@ func (d *document) writeTo(w io.Writer) error {
 	return nil
 }
 
-// escaped returns text for an element or a quoted attribute of HTML and XML.
-// Characters that XML does not allow become U+FFFD.
+// escaped returns text for an element or a quoted attribute of HTML and XML. Characters forbidden
+// in XML become U+FFFD.
 func escaped(s string) markup {
 	return markup(html.EscapeString(strings.Map(func(r rune) rune {
 		switch {

@@ -9,8 +9,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 )
 
-// percent is part of whole, to the nearest tenth. It is 0 or 100 only if that is exact, and a
-// dash if whole is 0.
+// percent is part of whole, to the nearest tenth. It is 0 or 100 only if exact, and a dash if whole
+// is 0.
 func percent(part, whole int64) string {
 	if whole == 0 {
 		return "–"

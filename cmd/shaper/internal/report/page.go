@@ -96,7 +96,7 @@ func (p *page) end(series any) error {
 	return nil
 }
 
-// fill replaces nil slices in v, at any depth, by empty ones. JSON has null for a nil slice, but
+// fill replaces nil slices in v, at any depth, by empty ones. JSON writes null for a nil slice, but
 // scripts read a list.
 func fill(v reflect.Value) {
 	switch v.Kind() {
@@ -119,7 +119,7 @@ func fill(v reflect.Value) {
 	}
 }
 
-// source is the CSP source expression that allows exactly this inline text.
+// source is the CSP source expression to allow exactly this inline text.
 func source(inline string) string {
 	sum := sha256.Sum256([]byte(inline))
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"

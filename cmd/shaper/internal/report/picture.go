@@ -8,8 +8,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 )
 
-// A picture has panels, one below the other, on a common time axis. Lengths are in
-// pixels.
+// A picture consists of panels, one below the other, on a common time axis. Lengths are in pixels.
 const (
 	pictureWidth = 880
 	sideMargin   = 8
@@ -50,8 +49,8 @@ type key struct {
 	class, text string
 }
 
-// drawPicture draws a whole picture. since describes the origin of the time axis. Without
-// panels or bins, the picture has only the text empty.
+// drawPicture draws a whole picture. since describes the origin of the time axis. Without panels or
+// bins, the picture shows only the text empty.
 func drawPicture(title, since, empty string, keys []key, bins int, seconds float64, panels []panel) *figure {
 	f := &figure{seconds: seconds}
 	if bins == 0 || len(panels) == 0 {
@@ -155,8 +154,8 @@ func (p *panel) grid(rates, times []tick) {
 	}
 }
 
-// area fills the space below values, one per bin. Its upper edge has a line if the class has
-// a stroke.
+// area fills the space below values, one per bin. Its upper edge is a line if the class defines a
+// stroke.
 func (p *panel) area(class string, values []float64) {
 	f := p.figure
 	path := steps(f.left, f.width/px(len(values)), values, p.height)
@@ -186,7 +185,7 @@ func (p *panel) limit(rate float64) {
 	}
 }
 
-// drawEvents draws a line for each event, and its name if a row has room.
+// drawEvents draws a line for each event, and its name if a row leaves room.
 func (p *panel) drawEvents() {
 	f := p.figure
 	var free [eventRows]px // beginning of the free space of each row
@@ -207,7 +206,7 @@ func (p *panel) drawEvents() {
 	}
 }
 
-// WritePicture draws the rate that passed each meter over time, as SVG.
+// WritePicture draws the rate passed by each meter over time, as SVG.
 func WritePicture(w io.Writer, c Comparison) error {
 	if err := c.check(); err != nil {
 		return err

@@ -31,9 +31,8 @@ const maxCharts = 12
 // MaxBins is a number of bins with which a report stays below 3 MB.
 const MaxBins = 1536
 
-// Data is the content of a report. Every series has one value per bin. The number of
-// bins is the length of Offered[0]: 0 if the capture has no packets. The last bin
-// holds the last departure.
+// Data is the content of a report. Every series holds one value per bin. The number of bins is the
+// length of Offered[0]: 0 for a capture without packets. The last bin holds the last departure.
 type Data struct {
 	Input   string // capture file
 	Policy  string // policy file or one-liner
@@ -42,7 +41,7 @@ type Data struct {
 	Start    int64 // ns since the epoch, of the first bin
 	BinWidth int64 // ns, above 0 if there are bins
 
-	Offered   [3][]int64 // bytes that arrived in the bin, by color: green, yellow, red
+	Offered   [3][]int64 // bytes of the packets arriving in the bin, by color: green, yellow, red
 	Passed    [3][]int64 // bytes sent in the bin, by color
 	Unmetered []int64    // unclassified bytes, which are sent on arrival; may be nil
 
@@ -68,7 +67,7 @@ type Meter struct {
 	Name   string
 	Kind   string // "srtcm"
 	Params string // "cir=8mbit/s cbs=64kB ebs=128kB"
-	C, E   Bucket // E.Size is 0 if the meter has one bucket
+	C, E   Bucket // E.Size is 0 for a meter with one bucket
 
 	Packets []int64 // metered in the bin
 }

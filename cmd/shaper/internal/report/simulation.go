@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// Simulation is the use of a budget and the shares of its hosts over time. Each series
-// has one value per bin, in bit/s.
+// Simulation is the use of a budget and the shares of its hosts over time. Each series holds one
+// value per bin, in bit/s.
 type Simulation struct {
 	Name     string
 	Rate     float64 // rate of the budget, bit/s
@@ -16,7 +16,7 @@ type Simulation struct {
 	Width    float64 // width of a bin, s
 
 	Offered, Passed     []float64
-	Allowed             []float64 // most that all hosts together could use
+	Allowed             []float64 // maximum for all hosts together
 	Least, Median, Most []float64 // shares of one host
 	Marks               []Mark    // in order of time
 

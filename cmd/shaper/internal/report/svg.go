@@ -45,7 +45,7 @@ text { font: 12px Liberation Sans, Arial, Helvetica, sans-serif; fill: #1b1f24; 
 .event { fill: none; stroke: #a03f82; stroke-width: .7; }
 `
 
-// anchor is the point of a text that its position refers to.
+// anchor is the point of a text at its position.
 type anchor string
 
 const (
@@ -54,8 +54,8 @@ const (
 	right  anchor = "end"
 )
 
-// text writes a line of text on a baseline, in a class of the style sheet. It has
-// the width that textWidth returns, whatever font the viewer has.
+// text writes a line of text on a baseline, in a class of the style sheet. Its width is the result
+// of textWidth, whatever font the viewer uses.
 func (s *svg) text(x, y px, at anchor, class, text string) {
 	if text == "" {
 		return

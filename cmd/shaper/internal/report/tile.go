@@ -4,7 +4,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// Tile has consecutive packets of a replay.
+// Tile holds consecutive packets of a replay.
 type Tile struct{ Packets []TilePacket }
 
 // TilePacket is a packet of a tile.
@@ -16,7 +16,7 @@ type TilePacket struct {
 	Color  uint8 // green, yellow or red
 	Fate   Fate
 	Left   int64   // departure, ns since the epoch; valid if Fate is Sent
-	Levels []Level // after the packet, of the meters of Data.Meters that it passed
+	Levels []Level // after the packet, of its meters among Data.Meters
 }
 
 // Fate is the outcome of a packet.
@@ -62,7 +62,7 @@ type tileSeries struct {
 // tileLevel is the index of a packet and the levels after it.
 type tileLevel [3]int64
 
-// series converts a tile for the script. meters is the number of meters that are drawn.
+// series converts a tile for the script. meters is the number of meters drawn.
 func (t *Tile) series(start int64, meters int) tileSeries {
 	out := tileSeries{From: t.Packets[0].At - start, Levels: make([][]tileLevel, meters)}
 	before := t.Packets[0].At

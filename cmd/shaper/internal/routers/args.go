@@ -9,7 +9,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// args are the words of a statement that have not been read yet.
+// args are the unread words of a statement.
 type args struct{ words []string }
 
 func (a *args) done() bool { return len(a.words) == 0 }

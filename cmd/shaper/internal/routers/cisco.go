@@ -13,7 +13,7 @@ func init() { All["cisco"] = cisco{} }
 // configuration or in show policy-map.
 type cisco struct{}
 
-// ciscoConfig has the parts of a configuration, by name.
+// ciscoConfig holds the parts of a configuration, by name.
 type ciscoConfig struct {
 	Options
 	in        *Import
@@ -38,7 +38,7 @@ type ciscoClass struct {
 	lines []Line
 }
 
-// ciscoClassMap has its match statements.
+// ciscoClassMap holds its match statements.
 type ciscoClassMap struct {
 	any   bool // match-any
 	lines []Line
@@ -109,7 +109,7 @@ type ciscoReader struct {
 	classMap *ciscoClassMap
 	list     *ciscoList
 	other    bool // a block without meters and queues
-	indent   int  // of the line that begins the block
+	indent   int  // of the first line of the block
 }
 
 func (r *ciscoReader) leave() {
@@ -154,7 +154,7 @@ func (r *ciscoReader) read(l Line) {
 	r.in.Skip(l)
 }
 
-// begins reads a line that begins a block.
+// begins reads the first line of a block.
 func (r *ciscoReader) begins(l Line) bool {
 	text := strings.ToLower(l.Text())
 	a := &args{l.Words}
@@ -290,7 +290,7 @@ func childOf(l Line) (string, bool) {
 	return l.Words[len(l.Words)-1], true
 }
 
-// parent returns the child of a policy that shapes all traffic, and the rate with its line.
+// parent returns the child of a policy which shapes all traffic, and the rate with its line.
 func (b *ciscoBuilder) parent(p *ciscoPolicy) (rate int64, line Line, child *ciscoPolicy) {
 	if len(p.classes) != 1 || p.classes[0].name != classDefault || len(p.classes[0].lines) != 2 {
 		return 0, line, nil

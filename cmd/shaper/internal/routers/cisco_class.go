@@ -76,7 +76,7 @@ func (b *ciscoBuilder) policy(p *ciscoPolicy) {
 	}
 }
 
-// allQueued reports whether each class has a queue of its own on the link.
+// allQueued reports whether each class uses a queue of its own on the link.
 func allQueued(parts []*ciscoParts) bool {
 	return !slices.ContainsFunc(parts, func(p *ciscoParts) bool { return !p.queue.onLink() && p.drop == nil })
 }
@@ -130,7 +130,7 @@ func (b *ciscoBuilder) statement(p *ciscoParts, l Line) (err error) {
 		return setMark(p.marks, l.Words[1:])
 	case "drop":
 		p.drop = &l
-	case "average", "cir": // show policy-map has two lines: Average Rate Traffic Shaping, and cir
+	case "average", "cir": // show policy-map prints two lines: Average Rate Traffic Shaping, and cir
 		if word == "average" {
 			return nil
 		}

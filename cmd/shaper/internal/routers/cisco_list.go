@@ -16,7 +16,7 @@ type ciscoList struct {
 	lines    []Line // beginning with permit or deny
 }
 
-// beginsList reads a line that begins an access list, or one of a numbered list.
+// beginsList reads the first line of an access list, or a line of a numbered list.
 func (r *ciscoReader) beginsList(l Line) bool {
 	a := &args{l.Words}
 	ip := a.take("ip", "ipv6")
@@ -72,8 +72,8 @@ func (c *ciscoList) match() ([]Match, error) {
 	})
 }
 
-// permitted returns the conditions of the packets that an access list permits. It must only permit,
-// except that it may end with a line that denies all. read reads a line; what names the lines.
+// permitted returns the conditions of the packets permitted by an access list. It must only permit,
+// but its last line may deny all. read reads a line; what names the lines.
 func permitted(lines []Line, what string, read func(l Line) (permit bool, m Match, err error)) (all []Match, err error) {
 	for i, l := range lines {
 		permit, m, err := read(l)
@@ -177,7 +177,7 @@ func address(a *args, v6 bool) (string, error) {
 		}
 		wildcard, err := netip.ParseAddr(a.peek())
 		if err != nil || !wildcard.Is4() {
-			return prefixText(word, v6) // a standard list has addresses without a mask
+			return prefixText(word, v6) // addresses in a standard list may come without a mask
 		}
 		a.next()
 		b := wildcard.As4()

@@ -75,7 +75,7 @@ func (b *ciscoBuilder) police(class *Entry, p *ciscoParts, queue string) {
 	}
 }
 
-// threeColors reports whether a single-rate police statement has three colors.
+// threeColors reports whether a single-rate police statement colors in three colors.
 func (p *ciscoPolice) threeColors() bool {
 	return p.violate && !(p.plain && p.actions[meter.Yellow] == nil)
 }
@@ -83,8 +83,8 @@ func (p *ciscoPolice) threeColors() bool {
 // leastBurst is the least default of a burst, in bytes.
 const leastBurst = 1500
 
-// defaults sets the bursts that are left out: CIR/32 and PIR/32 bytes, the bytes of 250 ms, but
-// at least 1500 (Cisco IOS Quality of Service Solutions Command Reference, police).
+// defaults sets missing bursts: CIR/32 and PIR/32 bytes, the bytes of 250 ms, but at least 1500
+// (Cisco IOS Quality of Service Solutions Command Reference, police).
 func (p *ciscoPolice) defaults() error {
 	if p.packets && (!p.bc.given || p.pir.given && !p.be.given) {
 		return fmt.Errorf("the default burst of a rate in packets differs between platforms: write burst N packets")

@@ -210,12 +210,12 @@ func (p *ciscoPolice) act(color string, l Line) {
 	p.actions[c] = append(p.actions[c], l)
 }
 
-// policeMarks are the actions of police that write a header field.
+// policeMarks are the actions of police to write a header field.
 var policeMarks = map[string]string{
 	"set-dscp-transmit": "dscp", "set-cos-transmit": "pcp", "set-mpls-exp-topmost-transmit": "mpls", "set-mpls-experimental-topmost-transmit": "mpls",
 }
 
-// policeAction translates the actions of a color. marks has those of set, which apply before.
+// policeAction translates the actions of a color. marks holds those of set, which apply before.
 func policeAction(lines []Line, marks map[string]string) (drop bool, out map[string]string, err error) {
 	if out = maps.Clone(marks); out == nil {
 		out = map[string]string{}

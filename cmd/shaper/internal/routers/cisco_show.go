@@ -14,7 +14,7 @@ func init() { importers["cisco-show"] = ciscoShow{} }
 // configuration, and its counters are kept.
 type ciscoShow struct{}
 
-// Counter has a router's counters of a class.
+// Counter holds a router's counters of a class.
 type Counter struct {
 	Class  string
 	Line   int
@@ -37,18 +37,18 @@ type showReader struct {
 	named    map[string]string // names of service policies, by the names of drafts
 	section  string            // police, set, or ""
 	color    string            // whose actions follow
-	queued   bool              // the class has a rate or a share, so its queue limit counts
+	queued   bool              // the class gets a rate or a share, so its queue limit counts
 	limit    Line              // the queue limit, if it was printed before the rate
 	police   int               // index of the police statement in the lines of the class; -1: none
 }
 
-// showLevel is a service policy. It ends with the first class that is indented less.
+// showLevel is a service policy. It ends with the first class indented less.
 type showLevel struct {
 	indent int
 	policy *ciscoPolicy
 }
 
-// Import reads the service policies of interfaces. A draft has the name of the interface with the
+// Import reads the service policies of interfaces. A draft is named after the interface and the
 // direction.
 func (ciscoShow) Import(src Source) (*Import, error) {
 	lines, err := ReadLines(src.Text)
@@ -103,7 +103,7 @@ func (r *showReader) read(l Line) {
 	}
 }
 
-// leave ends the service policies that are indented more than a line.
+// leave ends the service policies indented more than a line.
 func (r *showReader) leave(l Line) {
 	for len(r.stack) > 0 && l.Indent < r.stack[len(r.stack)-1].indent {
 		r.stack = r.stack[:len(r.stack)-1]
@@ -132,7 +132,7 @@ func (r *showReader) begin(l Line, direction, name string) {
 	r.stack = append(r.stack, showLevel{l.Indent, p})
 }
 
-// beginClass begins a class. An output for one class has no service policy.
+// beginClass begins a class. An output for one class shows no service policy.
 func (r *showReader) beginClass(l Line, name string, any bool) {
 	if r.leave(l); len(r.stack) == 0 {
 		r.begin(l, "", "")
@@ -219,7 +219,7 @@ func (r *showReader) policeLine(l Line, lower string, words []string) {
 	}
 }
 
-// queue reads the parameters of a queue. A queue limit alone is that of the interface.
+// queue reads the parameters of a queue. A queue limit alone belongs to the interface.
 func (r *showReader) queue(l Line, text string, words []string) {
 	switch {
 	case words[0] == "queue":
@@ -257,7 +257,7 @@ func (r *showReader) addLimit() {
 	}
 }
 
-// ColorOf returns the color that corresponds to a counter, for a meter with one bucket or two.
+// ColorOf returns the color of a counter, for a meter with one bucket or two.
 func ColorOf(counter, buckets int) meter.Color {
 	if counter == 1 && buckets == 1 {
 		return meter.Red

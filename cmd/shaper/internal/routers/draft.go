@@ -10,7 +10,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// Draft is a policy that is being imported.
+// Draft is a policy under import.
 type Draft struct {
 	Name string // in the configuration
 	Line int    // where it begins
@@ -24,12 +24,12 @@ type Draft struct {
 	Counters                       []Counter       // of show policy-map interface
 }
 
-// Cannot adds a statement that the policy cannot express, or that is not understood.
+// Cannot adds a statement beyond the policy language, or not understood.
 func (d *Draft) Cannot(line Line, format string, args ...any) {
 	d.Problems = append(d.Problems, Problem{Line: line.Number, Text: line.Text(), Reason: fmt.Sprintf(format, args...)})
 }
 
-// Omit adds a class that the policy cannot express, with its statements in the lines up to last.
+// Omit adds a class beyond the policy language, with its statements in the lines up to last.
 func (d *Draft) Omit(line Line, last int, reason error) {
 	d.Problems = append(d.Problems, Problem{line.Number, last, line.Text(), fmt.Sprintf("%v: the class is omitted", reason)})
 }
@@ -40,7 +40,7 @@ func (d *Draft) Remark(format string, args ...any) { add(&d.Remarks, fmt.Sprintf
 // Entry is a line of a policy file, or a mapping of several lines.
 type Entry struct {
 	Key     string
-	Value   string // in the syntax of policies and YAML; "" if it has Entries
+	Value   string // in the syntax of policies and YAML; "" with Entries
 	Entries []*Entry
 
 	Line    int    // of the statement in the configuration; 0: none
@@ -87,11 +87,10 @@ func (e *Entry) Map(key string) *Entry {
 	return n
 }
 
-// plainText matches texts that YAML reads as themselves without quotes.
+// plainText matches texts which YAML reads as themselves without quotes.
 var plainText = pattern.Lazy(`^[A-Za-z_][\w./+-]*$`)
 
-// Quote writes a text as a YAML value that is read as that text. The escapes of Go are also those
-// of YAML (YAML 1.2 §5.7).
+// Quote writes a text as a YAML value. The escapes of Go are also those of YAML (YAML 1.2 §5.7).
 func Quote(text string) string {
 	word := strings.ToLower(text)
 	if plainText().MatchString(text) && !slices.Contains([]string{"true", "false", "yes", "no", "on", "off", "y", "n", "null"}, word) {

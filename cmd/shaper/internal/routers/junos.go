@@ -12,7 +12,7 @@ func init() { All["junos"] = junos{} }
 // policers.
 type junos struct{}
 
-// junosConfig has the parts of a configuration.
+// junosConfig holds the parts of a configuration.
 type junosConfig struct {
 	Options
 	in       *Import
@@ -38,7 +38,7 @@ type junosTerm struct {
 	from, then []Line // without the words before them
 }
 
-// Import reads filters, and policers that no filter uses.
+// Import reads filters, and policers without a filter.
 func (junos) Import(src Source) (*Import, error) {
 	paths, err := junosPaths(src.Text)
 	if err != nil {
@@ -128,7 +128,7 @@ func (f *junosFilter) add(l Line, a *args) {
 	}
 }
 
-// hasPolicer reports whether a term of the filter has one.
+// hasPolicer reports whether some term of the filter uses a policer.
 func (f *junosFilter) hasPolicer() bool {
 	return slices.ContainsFunc(f.terms, func(t *junosTerm) bool {
 		return slices.ContainsFunc(t.then, func(l Line) bool { return l.Has("policer") || l.Has("three-color-policer") })

@@ -59,8 +59,8 @@ func junosTokens(text string) (tokens []junosToken, err error) {
 	return tokens, nil
 }
 
-// junosPaths reads a configuration with braces, or set commands. Each line that it returns is a
-// statement with the names of its hierarchy, as in show configuration | display set.
+// junosPaths reads a configuration with braces, or set commands. Each returned line is a statement
+// with the names of its hierarchy, as in show configuration | display set.
 func junosPaths(text string) ([]Line, error) {
 	lines, err := ReadLines(text)
 	if err != nil {
@@ -164,7 +164,7 @@ func junosTree(tokens []junosToken) (paths []Line, err error) {
 				inactive++
 			}
 			levels = append(levels, level{start, t.line})
-			if inactive == 0 && beginsPart(path) { // so that the part has the line of its name
+			if inactive == 0 && beginsPart(path) { // to give the part the line of its name
 				paths = append(paths, Line{Number: lineOf, Words: slices.Clone(path)})
 			}
 			start, values, inList = len(path), nil, false

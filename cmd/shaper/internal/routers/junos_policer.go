@@ -33,7 +33,7 @@ func (p *junosPolicer) has(words ...string) bool {
 }
 
 // join gives a class the meter of the policer. If several terms use it, they share it only with
-// filter-specific or logical-interface-policer; otherwise each term has one of its own.
+// filter-specific or logical-interface-policer; otherwise each term gets one of its own.
 func (p *junosPolicer) join(c *junosConfig, d *Draft, class *Entry, several bool) error {
 	if err := p.apply(c, d, class); err != nil {
 		return err
@@ -98,7 +98,7 @@ func (p *junosPolicer) twoColors(c *junosConfig, d *Draft, class *Entry) error {
 	return p.complete(m, "rate", "burst")
 }
 
-// parameter reads a rate or a burst. keys has the keys of the policy by parameter.
+// parameter reads a rate or a burst. keys holds the keys of the policy by parameter.
 func (p *junosPolicer) parameter(c *junosConfig, m *Entry, l Line, a *args, keys map[string]string) error {
 	name := a.peek()
 	a.next()
@@ -136,7 +136,7 @@ func (p *junosPolicer) parameter(c *junosConfig, m *Entry, l Line, a *args, keys
 	return nil
 }
 
-// complete checks that a meter has its parameters.
+// complete checks a meter for missing parameters.
 func (p *junosPolicer) complete(m *Entry, keys ...string) error {
 	for _, key := range keys {
 		if m.Get(key) == nil {

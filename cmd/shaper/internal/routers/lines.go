@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// Line is a line of a configuration that is not blank.
+// Line is a line of a configuration, not blank.
 type Line struct {
 	Number int
 	Indent int      // blanks before the first word; a tab fills up to a multiple of 8

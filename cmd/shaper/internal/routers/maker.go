@@ -20,7 +20,7 @@ var signs = []struct {
 	{"cisco", pattern.Lazy(`(?mi)^\s*(policy-map |class-map |service-policy |police (cir|rate|\d)|ip access-list |hostname |interface (Fast|Gigabit)Ethernet)`)},
 }
 
-// guess returns the language that a text looks like, or "".
+// guess returns the probable language of a text, or "".
 func guess(text string) string {
 	for _, s := range signs {
 		if s.sign().MatchString(text) {
@@ -30,7 +30,7 @@ func guess(text string) string {
 	return ""
 }
 
-// Misread adds the language that a text looks like to an error of importing it as another.
+// Misread adds the probable language of a text to an error of importing it as another.
 func Misread(err error, as, text string) error {
 	if is := guess(text); is != "" && is != as && From(is) != nil {
 		return fmt.Errorf("%w: it looks like %s: import it with --from %s", err, is, is)

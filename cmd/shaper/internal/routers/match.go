@@ -63,8 +63,8 @@ func Both(a, b []Match) (out []Match, ok bool) {
 	return out, len(out) > 0
 }
 
-// Merge joins successive conditions that differ in the values of one key, in any number of steps.
-// Conditions for IPv4 and for IPv6 that are otherwise the same become one for IP.
+// Merge joins successive conditions with differences in the values of one key, in any number of
+// steps. Otherwise equal conditions for IPv4 and for IPv6 become one for IP.
 func Merge(list []Match) []Match {
 	for changed := true; changed; {
 		changed = false
@@ -139,7 +139,7 @@ func (m Match) isIP() bool {
 	return len(m) == 0 || slices.ContainsFunc(m, func(c Cond) bool { return slices.Contains(ipKeys, c.Key) })
 }
 
-// ipKeys are keys that match IP packets only.
+// ipKeys are keys of IP packets only.
 var ipKeys = []string{"src", "dst", "proto", "sport", "dport", "dscp"}
 
 // maxComment is the length from which a comment is not extended, in bytes.
@@ -169,8 +169,8 @@ func (d *Draft) Class(class *Entry, when []Match) {
 	}
 }
 
-// unused returns the key of a name that no class has. The part of one class may have the name of
-// another.
+// unused returns the key of a name, changed if in use: the part of one class may be
+// named like another class.
 func (d *Draft) unused(name string) string {
 	for d.used[name] {
 		name += "-b"

@@ -96,7 +96,7 @@ func (w *renderer) line(depth int, text string, source int, comment string) {
 	w.lines = append(w.lines, source)
 }
 
-// printable replaces characters that YAML does not accept in a comment, or that end it.
+// printable replaces characters forbidden in a comment of YAML, or ending it.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

@@ -24,29 +24,29 @@ type Source struct {
 
 // Dialect is a language of configurations.
 type Dialect interface {
-	// Import reads a configuration. The error means that it is not in this language at all.
+	// Import reads a configuration. An error means another language.
 	Import(Source) (*Import, error)
-	// Export writes a policy that compiled. name is the name of the policy in the
-	// configuration, or of the interface for tc.
+	// Export writes a compiled policy. name is the name of the policy in the configuration, or of
+	// the interface for tc.
 	Export(p *dataplane.Policy, name string) *Export
 }
 
-// LiveDialect is a dialect that can read the configuration of an interface of this host.
+// LiveDialect is a dialect able to read the configuration of an interface of this host.
 type LiveDialect interface {
 	Dialect
-	// Live returns the configuration of an interface, as a text that Import reads.
+	// Live returns the configuration of an interface, as a text for Import.
 	Live(device string) (Source, error)
 }
 
-// Importer is a language that can only be imported.
+// Importer is a language for import only.
 type Importer interface {
 	Import(Source) (*Import, error)
 }
 
-// All has the dialects by name. tc is added by its own file.
+// All lists the dialects by name. tc is added by its own file.
 var All = map[string]Dialect{}
 
-// importers has the languages that can only be imported, by name.
+// importers lists the languages for import only, by name.
 var importers = map[string]Importer{}
 
 // From returns the importer of a name, or nil.
@@ -65,15 +65,15 @@ func ExportNames() []string {
 	return slices.DeleteFunc(slices.Clone(order), func(name string) bool { return All[name] == nil })
 }
 
-// ImportNames returns the names of all languages that can be imported.
+// ImportNames returns the names of all languages for import.
 func ImportNames() []string {
 	return slices.DeleteFunc(slices.Clone(order), func(name string) bool { return From(name) == nil })
 }
 
-// Problem is a statement that was not translated.
+// Problem is an untranslated statement.
 type Problem struct {
 	Line   int    `json:"line,omitempty"`      // in the configuration; 0: none
-	Last   int    `json:"last_line,omitempty"` // last line that is omitted with the statement; 0: none
+	Last   int    `json:"last_line,omitempty"` // last line omitted with the statement; 0: none
 	Text   string `json:"text,omitempty"`      // the statement
 	Reason string `json:"reason,omitempty"`
 }
@@ -88,16 +88,16 @@ func (p Problem) String() string {
 	return p.Text + ": " + p.Reason
 }
 
-// Import is a configuration that was read.
+// Import is the result of reading a configuration.
 type Import struct {
 	Drafts   []*Draft
-	Problems []Problem // statements outside of drafts that cannot be expressed
-	Skipped  []Problem // statements that have nothing to do with traffic
+	Problems []Problem // inexpressible statements outside of drafts
+	Skipped  []Problem // statements unrelated to traffic
 
 	byName map[string]*Draft
 }
 
-// Skip adds a statement that has nothing to do with traffic.
+// Skip adds a statement unrelated to traffic.
 func (i *Import) Skip(line Line) {
 	i.Skipped = append(i.Skipped, Problem{Line: line.Number, Text: line.Text()})
 }
@@ -116,14 +116,14 @@ func (i *Import) Draft(name string, line int) *Draft {
 	return d
 }
 
-// Export is a configuration that was written.
+// Export is a written configuration.
 type Export struct {
 	Text     string
-	Notes    []string // values that the box may round or clamp
-	Problems []string // parts that the dialect cannot express
+	Notes    []string // values which the box may round or clamp
+	Problems []string // parts beyond the dialect
 }
 
-// Cannot adds a part that the dialect cannot express.
+// Cannot adds a part beyond the dialect.
 func (e *Export) Cannot(format string, args ...any) {
 	add(&e.Problems, fmt.Sprintf(format, args...))
 }
@@ -137,8 +137,8 @@ func add(list *[]string, text string) {
 	}
 }
 
-// Pick returns the draft with a name, and the problems that apply. Without a name there must be
-// one draft that is not only a part of others.
+// Pick returns the draft with a name, and its problems. Without a name there must be exactly one
+// draft, apart from mere parts of others.
 func (i *Import) Pick(name string) (*Draft, []Problem, error) {
 	var names []string
 	for _, d := range i.Drafts {

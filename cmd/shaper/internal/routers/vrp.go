@@ -17,7 +17,7 @@ func init() {
 // behaviors and policies, and car, gts and lr of interfaces.
 type vrp struct{ h3c bool }
 
-// vrpConfig has the parts of a configuration, by name.
+// vrpConfig holds the parts of a configuration, by name.
 type vrpConfig struct {
 	vrp
 	Options
@@ -115,7 +115,7 @@ func (r *vrpReader) leave() {
 	r.view, r.classifier, r.list, r.member = nil, nil, nil, false
 }
 
-// begins reads a line that begins a view.
+// begins reads the first line of a view.
 func (r *vrpReader) begins(l Line) bool {
 	a := &args{l.Words}
 	first := a.take("traffic", "qos", "acl")
@@ -347,7 +347,7 @@ func (c *vrpConfig) carClass(class *Entry, l Line) error {
 	return c.meter(class, p, nil, "")
 }
 
-// unusedProfiles fills the drafts of profiles that no interface uses.
+// unusedProfiles fills the drafts of profiles without an interface.
 func (c *vrpConfig) unusedProfiles() {
 	for name, p := range c.profiles {
 		if p.used {

@@ -132,7 +132,7 @@ const (
 	mostH3CBurst    = 256_000_000
 )
 
-// defaults sets the bursts that are left out. cir and pir are in kbit/s there.
+// defaults sets missing bursts. cir and pir are in kbit/s there.
 //
 // Huawei (AR and S, car and qos car): CBS is 188 x CIR and PBS 313 x CIR, or with PIR 125 x CIR
 // and 125 x PIR. H3C (S6812, car): CBS is 62.5 x CIR, EBS is 0, or with PIR 62.5 x PIR; both

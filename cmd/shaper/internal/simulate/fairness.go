@@ -5,8 +5,7 @@ import (
 	"slices"
 )
 
-// fairness compares the bytes that hosts passed with their max-min fair shares of the
-// budget.
+// fairness compares the bytes passed by hosts with their max-min fair shares of the budget.
 type fairness struct {
 	fair   []float64 // fair share in bytes, by host
 	before []float64 // bytes passed before the start, by host
@@ -40,8 +39,7 @@ func (f *fairness) add(s *simulation) {
 	}
 }
 
-// level returns the maximum that each host gets if a rate is shared max-min fair. It sorts
-// wants.
+// level returns the maximum of each host if a rate is shared max-min fair. It sorts wants.
 func level(wants []int64, rate int64) int64 {
 	slices.Sort(wants)
 	for i, w := range wants {

@@ -7,16 +7,16 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 )
 
-// Series is the course of a simulation. Each series has one value per bin. Rates are in
-// bit/s.
+// Series is the course of a simulation. Each series holds one value per bin. Rates are in bit/s.
 type Series struct {
 	Width               time.Duration // width of a bin
-	Offered             []float64     // rate offered to all hosts that were up
+	Offered             []float64     // rate offered to all running hosts
 	Passed              []float64
-	Allowed             []float64 // maximum rate that all hosts together could use
-	Least, Median, Most []float64 // shares of the hosts that were up, at the end of the bin
-	Up, Rescued         []int     // hosts that were up, and those of them without a lease, at the end of the bin
-	Marks               []Mark
+	Allowed             []float64 // maximum rate for all hosts together
+	Least, Median, Most []float64 // shares of the running hosts, at the end of the bin
+	// running hosts, and those of them without a lease, at the end of the bin
+	Up, Rescued []int
+	Marks       []Mark
 }
 
 // Mark is the time of an event.

@@ -1,4 +1,4 @@
-// Package simulate runs many shapers that share a budget on one store, in virtual time, and
+// Package simulate runs many shapers with a shared budget on one store, in virtual time, and
 // measures excess, utilization and fairness.
 package simulate
 
@@ -23,7 +23,7 @@ type Config struct {
 	Duration time.Duration
 	Seed     uint64
 	Delay    time.Duration // maximum delay of a message
-	Loss     float64       // part of the messages that are lost
+	Loss     float64       // part of the messages to be lost
 	Demand   policyfile.Demand
 	Events   []policyfile.Event
 	Progress func(time.Duration) // called with the simulated time; may be nil
@@ -31,15 +31,15 @@ type Config struct {
 
 // Result is the result of a simulation.
 type Result struct {
-	Excess      float64 // bytes that could have passed beyond the budget
-	Bound       float64 // upper bound of Excess for the events that occurred, bytes
-	Utilization float64 // bytes passed, divided by the most that could have passed
+	Excess      float64 // bytes allowed beyond the budget
+	Bound       float64 // upper bound of Excess for the past events, bytes
+	Utilization float64 // bytes passed, divided by the most allowed
 	Fairness    float64 // Jain's index of each host's bytes divided by its max-min fair share
 	Calls       int64   // calls to the store
 	Lost        int64   // calls without a reply; at most Calls, although a few may be from before the start
-	Refused     int64   // calls that the store rejected
+	Refused     int64   // calls rejected by the store
 	Passed      float64 // bytes
-	Hosts       int     // number of hosts, including hosts that joined later
+	Hosts       int     // number of hosts, those joining later included
 	Time        time.Duration
 	Series      Series
 }
@@ -47,8 +47,7 @@ type Result struct {
 // CallsPerSecond returns the rate of calls to the store.
 func (r *Result) CallsPerSecond() float64 { return float64(r.Calls) / r.Time.Seconds() }
 
-// maxHosts bounds the memory of hosts that join. A store has at most lease.MaxHosts at a
-// time.
+// maxHosts bounds the memory of joining hosts. A store admits at most lease.MaxHosts at a time.
 const maxHosts = 4 * lease.MaxHosts
 
 // warmUp is the number of leases for which the world runs before a simulation begins. A new
@@ -71,7 +70,8 @@ type simulation struct {
 func Run(ctx context.Context, c Config) (*Result, error) {
 	s := &simulation{Config: c, rand: rand.New(rand.NewPCG(c.Seed, 2))}
 	s.World = world.New(world.Config{
-		Hosts: c.Hosts, Terms: c.Terms, Seed: c.Seed, Delay: int64(c.Delay), Loss: c.Loss, Drift: 1e-4, Start: c.Terms.Interval,
+		Hosts: c.Hosts, Terms: c.Terms, Seed: c.Seed, Delay: int64(c.Delay), Loss: c.Loss, Drift: 1e-4,
+		Start:   c.Terms.Interval,
 		Replica: slices.ContainsFunc(c.Events, func(e policyfile.Event) bool { return e.Does == "failover" }),
 	})
 	for _, h := range s.World.Hosts {
@@ -97,9 +97,11 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 		}
 	}
 	r := &Result{
-		Excess: s.Stats.Excess[0], Bound: s.Stats.Bound[0], Utilization: 1, Fairness: s.fair.index(s), Hosts: len(s.World.Hosts),
-		Calls: s.Stats.Calls - before.Calls, Lost: min(s.Stats.Lost-before.Lost, s.Stats.Calls-before.Calls), Refused: s.Stats.Refused - before.Refused,
-		Passed: s.Stats.Passed - before.Passed, Time: c.Duration, Series: s.record.Series,
+		Excess: s.Stats.Excess[0], Bound: s.Stats.Bound[0], Utilization: 1, Fairness: s.fair.index(s),
+		Hosts: len(s.World.Hosts), Calls: s.Stats.Calls - before.Calls,
+		Lost:    min(s.Stats.Lost-before.Lost, s.Stats.Calls-before.Calls),
+		Refused: s.Stats.Refused - before.Refused, Passed: s.Stats.Passed - before.Passed, Time: c.Duration,
+		Series: s.record.Series,
 	}
 	if could := s.Stats.Could - before.Could; could > 0 {
 		r.Utilization = min(r.Passed/could, 1)
@@ -145,7 +147,7 @@ func (s *simulation) schedule(e *policyfile.Event) {
 	next(e.At)
 }
 
-// after calls f at a time of the simulation, or now if that has passed.
+// after calls f at a time of the simulation, or now if it is over.
 func (s *simulation) after(at time.Duration, f func()) {
 	s.At(max(s.begin+int64(at)-s.Now, 0), f)
 }
@@ -159,7 +161,8 @@ func (s *simulation) apply(e *policyfile.Event) {
 	switch e.Does {
 	case "join":
 		if len(s.World.Hosts)+e.Who.Number > maxHosts {
-			s.err = fmt.Errorf("%s: more than %d hosts at %v", e.Place, maxHosts, time.Duration(s.Now-s.begin))
+			s.err = fmt.Errorf("%s: more than %d hosts at %v", e.Place, maxHosts,
+				time.Duration(s.Now-s.begin))
 			return
 		}
 		for range e.Who.Number {
@@ -221,8 +224,8 @@ func (s *simulation) undo(e *policyfile.Event, f func()) {
 	}
 }
 
-// selectHosts selects the hosts of an event at random, among the hosts that are up. heal
-// selects only partitioned hosts.
+// selectHosts selects the hosts of an event at random, among the running hosts. heal selects only
+// partitioned hosts.
 func (s *simulation) selectHosts(e *policyfile.Event) []*world.Host {
 	var candidates []*world.Host
 	for _, h := range s.World.Hosts {

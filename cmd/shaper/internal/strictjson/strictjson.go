@@ -13,20 +13,21 @@ import (
 	"unicode/utf8"
 )
 
-// maxDepth is the number of objects and lists that may contain each other. Those of shaper have three.
+// maxDepth is the maximum nesting of objects and lists. Those of shaper nest three deep.
 const maxDepth = 16
 
 // maxNames is the number of names in an object. Those of shaper have fewer than 20.
 const maxNames = 100
 
-// TooManyError means that a list has too many elements.
+// TooManyError is the error for a list with too many elements.
 type TooManyError struct{ Most int }
 
 func (e *TooManyError) Error() string { return fmt.Sprintf("a list has more than %d elements", e.Most) }
 
-// Unmarshal is json.Unmarshal for a pointer to a type of structs, lists and maps. It is an error if an
-// object has a name twice, one that is not exactly the name of a field, or more than 100 names, if values are
-// nested deeply, or if a list has more than most elements (0: no limit). Then into is as before.
+// Unmarshal is json.Unmarshal for a pointer to a type of structs, lists and maps. Errors are
+// duplicate names in an object, names other than exactly those of fields, more than 100 names,
+// deeply nested values, and lists longer than most elements (0: no limit). After an error, into is
+// unchanged.
 func Unmarshal(text []byte, into any, most int) error {
 	if !utf8.Valid(text) {
 		return errors.New("it is not UTF-8")
@@ -48,7 +49,7 @@ type scanner struct {
 	fields map[reflect.Type]map[string]reflect.Type
 }
 
-// next returns the next byte that is not blank.
+// next returns the next byte other than blanks.
 func (s *scanner) next() byte {
 	for strings.IndexByte(" \t\r\n", s.text[s.at]) >= 0 {
 		s.at++
@@ -56,7 +57,7 @@ func (s *scanner) next() byte {
 	return s.text[s.at]
 }
 
-// value skips a value that will be decoded into a type; nil means any.
+// value skips a value of a type; nil means any.
 func (s *scanner) value(t reflect.Type, depth int) error {
 	if depth > maxDepth {
 		return fmt.Errorf("more than %d objects and lists contain each other", maxDepth)

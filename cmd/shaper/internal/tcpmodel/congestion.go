@@ -25,12 +25,14 @@ const (
 )
 
 func newCongestion(c Control, limit int64) congestion {
-	return congestion{control: c, cwnd: min(initialWindow, limit), ssthresh: infinite, limit: limit, minRTT: infinite}
+	return congestion{
+		control: c, cwnd: min(initialWindow, limit), ssthresh: infinite, limit: limit, minRTT: infinite,
+	}
 }
 
 func (c *congestion) inSlowStart() bool { return c.cwnd < c.ssthresh }
 
-// loss returns the window after a loss, and keeps what CUBIC remembers about it.
+// loss returns the window after a loss, and stores the window before it for CUBIC.
 func (c *congestion) loss() int64 {
 	c.credit = 0
 	if c.control == Reno {
@@ -45,11 +47,12 @@ func (c *congestion) timeout() {
 	c.cubic, c.hystart, c.minRTT, c.credit = cubic{}, hystart{}, infinite, 0
 }
 
-// sample takes a round-trip time. una is the number of the first segment that is not
-// acknowledged, next that of the next segment to send.
+// sample takes a round-trip time. una is the number of the first unacknowledged segment, next the
+// number of the next segment to send.
 func (c *congestion) sample(now, rtt, una, next int64) {
 	c.minRTT = min(c.minRTT, rtt)
-	if c.control == CUBIC && c.inSlowStart() && c.hystart.ends(now, rtt, c.minRTT, c.cwnd, una, next, c.paced) {
+	if c.control == CUBIC && c.inSlowStart() &&
+		c.hystart.ends(now, rtt, c.minRTT, c.cwnd, una, next, c.paced) {
 		c.ssthresh = c.cwnd
 	}
 }
@@ -89,13 +92,13 @@ type cubic struct {
 	origin    int64 // plateau of this epoch, segments
 	k         int64 // time from the begin of the epoch to the plateau, 1/1024 s
 	friendly  int64 // W_est, Reno's window in this epoch
-	reno      int64 // segments acknowledged since friendly has grown, in 1/17 of those that it takes
+	reno      int64 // acknowledged segments since the last growth of friendly, in 1/17 of those needed for the next
 	window    int64 // window for which perWindow was computed
 	at        int64 // its time, ns
 	perWindow int64
 }
 
-// renewed is the time after which Linux computes the growth again if the window has not changed.
+// renewed is the time after which Linux computes the growth again for an unchanged window.
 const renewed = int64(time.Second / 32)
 
 // loss ends an epoch. A window below the previous maximum releases bandwidth
@@ -158,7 +161,7 @@ func cubeRoot(x uint64) int64 {
 // hystart ends slow start before it overflows the path.
 type hystart struct {
 	begun   bool
-	end     int64 // number of the segment that ends the round
+	end     int64 // number of the last segment of the round
 	start   int64 // begin of the round, ns
 	last    int64 // last acknowledgment of a train, ns
 	least   int64 // smallest round-trip time in the round, ns
@@ -166,16 +169,17 @@ type hystart struct {
 }
 
 const (
-	hystartWindow  = 16 // smallest window that ends slow start
+	hystartWindow  = 16 // smallest window to end slow start
 	hystartGap     = int64(2 * time.Millisecond)
-	hystartDelay   = int64(time.Millisecond) // for the delay of packets that are collected
+	hystartDelay   = int64(time.Millisecond) // for the delay of collected packets
 	hystartSamples = 8
-	hystartMin     = int64(4 * time.Millisecond) // limits of the delay that ends slow start
+	hystartMin     = int64(4 * time.Millisecond) // limits of the delay increase to end slow start
 	hystartMax     = int64(16 * time.Millisecond)
 )
 
-// ends reports whether a train of acknowledgments lasts for half of the round-trip time, or all of
-// it if the sender paces, so the window fills the path, or whether the round-trip times have grown by an eighth.
+// ends reports whether a train of acknowledgments lasts for half of the round-trip time, or all of it if
+// the sender paces, so the window fills the path, or whether the round-trip times have grown by an
+// eighth.
 func (h *hystart) ends(now, rtt, minRTT, cwnd, una, next int64, paced bool) bool {
 	if !h.begun || una >= h.end {
 		*h = hystart{begun: true, end: next, start: now, last: now, least: infinite}

@@ -3,9 +3,9 @@
 // the senders and receivers behave like those of Linux 6.x. Nothing is random, so the
 // same Path and Bottleneck always give the same Result.
 //
-// Senders always have data to send, and reach the bottleneck over a Line that all of them share.
-// The bottleneck drops packets; otherwise the path loses and reorders nothing, and
-// acknowledgments are never lost. The model implements, from these sources:
+// Senders always have data to send, and share a Line to the bottleneck. The bottleneck drops
+// packets; otherwise the path loses and reorders nothing, and acknowledgments are never lost. The
+// model implements, from these sources:
 //
 //   - Reno: slow start and congestion avoidance, RFC 5681
 //   - CUBIC: RFC 9438, with fast convergence and, as in Linux, a Reno-friendly region whose

@@ -33,7 +33,9 @@ func ParseControl(name string) (Control, error) {
 	case "reno", "newreno":
 		return Reno, nil
 	case "bbr", "bbr2", "bbr3":
-		return 0, fmt.Errorf("congestion control %q is not supported: it ignores most losses, so its throughput depends on its version; use cubic or reno", name)
+		return 0,
+			fmt.Errorf("congestion control %q is not supported: it ignores most losses, so its throughput depends on its version; use cubic or reno",
+				name)
 	}
 	return 0, fmt.Errorf("unknown congestion control %q: want cubic or reno", name)
 }
@@ -47,12 +49,12 @@ const (
 	DefaultWindow   = 32 << 20 // bytes; more than the receive buffers of most systems
 )
 
-// Path is TCP flows and the way that their packets take. A zero field other than RTT has its
-// default.
+// Path is a number of TCP flows and the path of their packets. Zero fields other than RTT have
+// defaults.
 type Path struct {
 	RTT     time.Duration // round-trip time without queueing, 10 µs to 10 s
 	MSS     int           // payload of a packet, bytes
-	Header  int           // bytes of a packet that are metered in addition to the payload
+	Header  int           // metered bytes of a packet in addition to the payload
 	Line    meter.Rate    // rate of the line before the bottleneck, in metered bytes; zero: unlimited
 	Flows   int           // flows, which start within one RTT; default 1, at most MaxFlows
 	Control Control
@@ -72,7 +74,7 @@ const MaxFlows = 1000
 // maxPackets limits the packets sent in one run, and so its time, to about 10 s.
 const maxPackets = 1 << 25
 
-// ErrTooFast is the error for a path that would need too many packets to be simulated.
+// ErrTooFast is the error for a path with too many packets to simulate.
 var ErrTooFast = errors.New("too many packets to simulate: use a shorter duration or a lower rate")
 
 // withDefaults returns the path with all fields set, or an error.
@@ -87,7 +89,8 @@ func (p Path) withDefaults() (Path, error) {
 	case p.RTT < 10*time.Microsecond || p.RTT > 10*time.Second:
 		return p, fmt.Errorf("rtt %v: want 10µs to 10s", p.RTT)
 	case p.MSS < 1 || p.MSS > 1<<16 || p.Header < 0 || p.Header > 1<<10:
-		return p, fmt.Errorf("mss %d and %d bytes of headers: want 1 to 65536 and at most 1024", p.MSS, p.Header)
+		return p, fmt.Errorf("mss %d and %d bytes of headers: want 1 to 65536 and at most 1024", p.MSS,
+			p.Header)
 	case p.Flows < 1 || p.Flows > MaxFlows:
 		return p, fmt.Errorf("%d flows: want 1 to %d", p.Flows, MaxFlows)
 	case p.Control > Reno:
@@ -113,11 +116,11 @@ func (p Path) packet() int { return p.MSS + p.Header }
 // Bottleneck makes the policer or queue of a run. See Policer and Queue.
 type Bottleneck func() (gate, error)
 
-// gate decides about packets that arrive at now, in ns. It returns the time of departure, or
-// false for a drop. Arrivals and departures are in order.
+// gate decides about packets arriving at now, in ns. It returns the time of departure, or false for
+// a drop. Arrivals and departures are in order.
 type gate func(now int64, bytes int) (depart int64, ok bool)
 
-// Policer is a meter that drops red packets. Green and yellow ones pass.
+// Policer drops the packets colored red by a meter. Green and yellow ones pass.
 func Policer(p *meter.Profile) Bottleneck {
 	return func() (gate, error) {
 		m := meter.New(p)
@@ -143,9 +146,9 @@ func Queue(c queue.Config) Bottleneck {
 
 // Result is the outcome of a run, measured over Path.Duration after Path.Settle.
 type Result struct {
-	Goodput     int64   // payload that arrived, of all flows, without duplicates, bit/s
-	Passed      int64   // metered bytes that passed the bottleneck, as bit/s
-	Packets     int64   // packets that arrived at the bottleneck
+	Goodput     int64   // payload arrived, of all flows, without duplicates, bit/s
+	Passed      int64   // metered bytes passed by the bottleneck, as bit/s
+	Packets     int64   // packets arrived at the bottleneck
 	Dropped     int64   // packets dropped by it
 	Retransmits int64   // packets sent again
 	Timeouts    int64   // retransmission timeouts

@@ -8,7 +8,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// event is a packet or an acknowledgment that arrives.
+// event is the arrival of a packet or an acknowledgment.
 type event struct {
 	at   int64 // ns
 	flow *flow
@@ -63,7 +63,7 @@ func (n *network) send(e event) {
 	if fate.Dropped() {
 		return
 	}
-	// A packet has arrived when its last bit has.
+	// A packet arrives with its last bit.
 	e.at += int64(n.line.Delay(e.at))
 	n.toGate.push(e)
 }
@@ -139,7 +139,7 @@ func (n *network) run(end int64) error {
 	}
 }
 
-// expire handles all timers that are due at now. Most were set again to a later time.
+// expire handles all timers due at now. Most were reset to a later time.
 func (n *network) expire(now int64) {
 	n.timers = infinite
 	for _, f := range n.flows[:n.started] {

@@ -4,13 +4,13 @@ import "time"
 
 // receiver is the receiving end of a flow.
 type receiver struct {
-	next     int64 // number of the first segment that has not arrived
-	beyond   int64 // segments that arrived beyond a gap
-	arrived  int64 // segments that arrived, each counted once
+	next     int64 // number of the first missing segment
+	beyond   int64 // segments received beyond a gap
+	arrived  int64 // segments received, each counted once
 	acked    int64 // next at the last acknowledgment
 	quick    int   // segments to acknowledge at once
 	gapAt    int64 // next at the last acknowledgment of segments beyond a gap
-	repeated int   // acknowledgments with that number
+	repeated int   // acknowledgments with this number
 	held     int   // acknowledgments held back since
 	delayed  int64 // time of the delayed acknowledgment, ns; infinite: none
 }
@@ -18,14 +18,14 @@ type receiver struct {
 const (
 	quickSegments = 16 // Linux, TCP_MAX_QUICKACKS
 	delayedAck    = int64(40 * time.Millisecond)
-	// Segments that arrive within this time are acknowledged together: by receive offload (GRO),
-	// or because the program has not yet read the first ones.
+	// Segments arriving within this time are acknowledged together: by receive offload (GRO), or
+	// because the program has not yet read the first ones.
 	coalesced = int64(20 * time.Microsecond)
 	heldAcks  = 44 // Linux, tcp_comp_sack_nr
 	heldFor   = int64(time.Millisecond)
 )
 
-// receive handles a segment that arrives, and reports whether it is acknowledged at once.
+// receive handles the arrival of a segment, and reports whether it is acknowledged at once.
 // Otherwise r.delayed is set.
 func (f *flow) receive(now, seq int64) bool {
 	r := &f.receiver

@@ -84,9 +84,9 @@ func (f *flow) advance(next int64) (progress bool) {
 	return progress
 }
 
-// detect marks segments as lost that were sent before one that has arrived (RACK, RFC 8985 §6.2),
-// and returns their number. The path does not reorder, so it does so at once when three segments
-// were delivered beyond a gap or a recovery has begun, otherwise after a quarter of the
+// detect marks segments as lost if they were sent before one known to have arrived (RACK, RFC 8985
+// §6.2), and returns their number. Without reordering on the path it does so at once if three
+// segments were delivered beyond a gap or a recovery has begun, otherwise after a quarter of the
 // round-trip time.
 func (f *flow) detect(now int64, timeout bool) (n int) {
 	for f.sent.first < min(f.newest+1, f.sent.end) {

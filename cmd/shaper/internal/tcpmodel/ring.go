@@ -1,6 +1,6 @@
 package tcpmodel
 
-// ring is a queue of values that are numbered without gaps.
+// ring is a queue of values numbered without gaps.
 type ring[T any] struct {
 	first, end int64 // numbers of the oldest value, and of the next one
 	values     []T   // power of two

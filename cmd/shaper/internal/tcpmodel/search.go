@@ -7,14 +7,14 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// longest is the largest burst, as time at the rate, and the largest queueing delay that are
-// tried. Larger ones would hide a rate for seconds, or delay packets for seconds.
+// longest is the largest burst tried, as time at the rate, and the largest queueing delay. Larger
+// ones would hide a rate for seconds, or delay packets for seconds.
 const longest = time.Second
 
-// SmallestBurst returns the smallest burst of a token bucket with a rate, in bytes, with which
-// the flows reach a goodput of target bit/s, and its result. Throughput does not always grow with
-// the burst, so all larger bursts that are tried, in steps of a fifth up to one second at the
-// rate, reach the target too. It returns 0 if there is none.
+// SmallestBurst returns the smallest burst of a token bucket with a rate, in bytes, with which the
+// flows reach a goodput of target bit/s, and its result. Throughput does not always grow with the
+// burst: all larger bursts tried, in steps of a fifth up to one second at the rate, also reach the
+// target. It returns 0 if there is none.
 func SmallestBurst(p Path, rate meter.Rate, target int64) (burst int64, r Result, err error) {
 	p, err = p.withDefaults()
 	if err != nil {
@@ -47,7 +47,9 @@ func SmallestQueue(p Path, c queue.Config, target int64) (limit time.Duration, r
 
 // smallest goes down from most in steps of 2^(1/4) until the target is missed, and then bisects
 // the last step to a fiftieth.
-func smallest(least, most, target int64, run func(size int64) (Result, error)) (size int64, best Result, err error) {
+func smallest(
+	least, most, target int64, run func(size int64) (Result, error),
+) (size int64, best Result, err error) {
 	missed := int64(0)
 	for at := most; missed == 0 || size-missed > max(1, size/50); {
 		r, err := run(at)

@@ -11,7 +11,7 @@ const (
 	timedOut         // slow start after a retransmission timeout, RFC 6298 §5
 )
 
-// fate is what a sender knows of a segment.
+// fate is the state of a segment as known to its sender.
 type fate uint8
 
 const (
@@ -55,9 +55,9 @@ type flow struct {
 	waiting  heap  // lost segments
 	inflight int64 // segments flying
 	marked   int64 // segments marked
-	sacked   int64 // segments delivered beyond the first one that is not
+	sacked   int64 // segments delivered beyond the first missing one
 	high     int64 // next new segment when the recovery began
-	newest   int64 // serial of the last transmission that is known to have arrived
+	newest   int64 // serial of the last transmission known to have arrived
 	newestAt int64 // its round-trip time
 
 	priorWindow, reduced, out int64 // of proportional rate reduction: RecoverFS, prr_delivered, prr_out
@@ -135,7 +135,8 @@ func (f *flow) push(now int64) {
 		}
 	}
 	goal := f.chunk()
-	for room := f.cwnd - f.inflight; room > 0 && len(f.waiting) == 0 && !f.paces(now); room = f.cwnd - f.inflight {
+	for f.inflight < f.cwnd && len(f.waiting) == 0 && !f.paces(now) {
+		room := f.cwnd - f.inflight
 		if room < goal && f.defers(now, room) {
 			return
 		}
@@ -155,8 +156,8 @@ func (f *flow) nextLost() (seq int64, ok bool) {
 	return 0, false
 }
 
-// rate returns the pacing rate of Linux in bytes/s: 1.2 times that of the window, or twice in
-// slow start.
+// rate returns the pacing rate of Linux in bytes/s: 1.2 times the window per round-trip time, or
+// twice in slow start.
 func (f *flow) rate() int64 {
 	tenths := int64(12)
 	if f.cwnd < f.ssthresh/2 {
@@ -174,7 +175,7 @@ func (f *flow) paces(now int64) bool {
 	return false
 }
 
-// pace notes that n segments were sent. A sender that is late makes up for up to a half.
+// pace notes that n segments were sent. A late sender catches up by at most a half.
 func (f *flow) pace(now, n int64) {
 	if late := max(0, now-f.free); f.sent.end > initialWindow {
 		gap := n * int64(f.path.MSS) * 1e9 / max(1, f.rate())
@@ -182,8 +183,8 @@ func (f *flow) pace(now, n int64) {
 	}
 }
 
-// chunk returns the segments that Linux collects before it sends: those of a 1024th of a second
-// at the pacing rate, and more at RTTs below 16 ms.
+// chunk returns the number of segments Linux collects before it sends: a 1024th of a second at the
+// pacing rate, and more at RTTs below 16 ms.
 func (f *flow) chunk() int64 {
 	const most = 1 << 16 // bytes of the largest packet
 	bytes := f.rate() / 1024
@@ -193,10 +194,11 @@ func (f *flow) chunk() int64 {
 	return max(2, min(bytes, most)/int64(f.path.MSS))
 }
 
-// defers reports whether Linux waits for more acknowledgments before it sends less than a chunk:
-// if it is about to get one, has sent just now, and the room is below a third of the window.
+// defers reports whether Linux waits for more acknowledgments before it sends less than a chunk: if
+// it is about to get one, just sent, and the room is below a third of the window.
 func (f *flow) defers(now, room int64) bool {
-	if f.state != open || room >= f.cwnd/3 || now-f.lastSent > int64(time.Millisecond) || f.segments.len() == 0 {
+	if f.state != open || room >= f.cwnd/3 || now-f.lastSent > int64(time.Millisecond) ||
+		f.segments.len() == 0 {
 		return false
 	}
 	head := f.sent.at(f.segments.at(f.segments.first).serial).at
@@ -243,7 +245,8 @@ func (f *flow) expire(now int64) {
 // expireRetransmission enters slow start with one segment, RFC 6298 §5.4 to §5.6.
 func (f *flow) expireRetransmission(now int64) {
 	f.timeouts++
-	if f.state != timedOut && (f.state == open || f.segments.first >= f.high) || f.state == timedOut && f.backoff == 0 {
+	if f.state != timedOut && (f.state == open || f.segments.first >= f.high) || f.state == timedOut &&
+		f.backoff == 0 {
 		f.ssthresh = f.congestion.loss()
 	}
 	f.congestion.timeout()

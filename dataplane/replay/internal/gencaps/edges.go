@@ -8,8 +8,8 @@ import (
 	"github.com/google/gopacket/layers"
 )
 
-// edge is a frame that parsers easily get wrong. The names are those of the
-// table in the captures' README.
+// edge is a frame easily misread by parsers. The names are those of the table in the captures'
+// README.
 type edge struct {
 	name  string
 	frame []byte
@@ -33,7 +33,8 @@ func edges() []byte {
 }
 
 func edgeRows() []edge {
-	return slices.Concat(paddingEdges(), lengthEdges(), headerEdges(), extensionEdges(), cutEdges(), linkEdges(), codepointEdges())
+	return slices.Concat(paddingEdges(), lengthEdges(), headerEdges(), extensionEdges(), cutEdges(),
+		linkEdges(), codepointEdges())
 }
 
 var (
@@ -61,17 +62,31 @@ func paddingEdges() []edge {
 		{name: "TCP ACK of 40 bytes in 61, one more than padding gives", frame: pad(framed(ack), 61)},
 		{name: "one VLAN tag, padded to 64", frame: pad(tagged(framed(ack), vlan10), 64)},
 		{name: "one VLAN tag, padded to 60", frame: pad(tagged(framed(ack), vlan10), 60)},
-		{name: "one VLAN tag, 65 bytes, one more than padding gives", frame: pad(tagged(framed(ack), vlan10), 65)},
-		{name: "two VLAN tags, padded to 68", frame: pad(tagged(framed(ack), tag{typeQinQ, 3, 0, 100}, vlan10), 68)},
-		{name: "two VLAN tags, 69 bytes, one more than padding gives", frame: pad(tagged(framed(ack), tag{typeQinQ, 3, 0, 100}, vlan10), 69)},
-		{name: "MPLS label, UDP of 29 bytes, padded to 60", frame: pad(mpls(typeMPLS, udp1, label{16001, 3}), 60)},
-		{name: "PPPoE, UDP of 29 bytes, padded to 60", frame: pad(ether(macGateway, macA, typePPPoE, pppoe(1, pppIPv4, udp1)), 60)},
+		{
+			name:  "one VLAN tag, 65 bytes, one more than padding gives",
+			frame: pad(tagged(framed(ack), vlan10), 65),
+		},
+		{
+			name:  "two VLAN tags, padded to 68",
+			frame: pad(tagged(framed(ack), tag{typeQinQ, 3, 0, 100}, vlan10), 68),
+		},
+		{
+			name:  "two VLAN tags, 69 bytes, one more than padding gives",
+			frame: pad(tagged(framed(ack), tag{typeQinQ, 3, 0, 100}, vlan10), 69),
+		},
+		{
+			name:  "MPLS label, UDP of 29 bytes, padded to 60",
+			frame: pad(mpls(typeMPLS, udp1, label{16001, 3}), 60),
+		},
+		{
+			name:  "PPPoE, UDP of 29 bytes, padded to 60",
+			frame: pad(ether(macGateway, macA, typePPPoE, pppoe(1, pppIPv4, udp1)), 60),
+		},
 		{name: "ARP, padded to 60", frame: pad(ether(macBroadcast, macA, typeARP, arpRequest), 60)},
 	}
 }
 
-// lengthEdges returns IP headers that claim a length different from the
-// frame's.
+// lengthEdges returns IP headers with a length different from the frame's.
 func lengthEdges() []edge {
 	ip4 := func(claim int) []byte { return framed(totalLength(flow4.udp(filler(972)), claim)) }
 	short4 := func(claim int) []byte { return pad(framed(totalLength(flow4.udp(filler(12)), claim)), 60) }
@@ -80,14 +95,22 @@ func lengthEdges() []edge {
 		be.PutUint16(ip[4:], claim)
 		return framed(ip)
 	}
-	segment4, segment6 := flow4.tcp(layers.TCP{ACK: true}, filler(200)), flow6.tcp(layers.TCP{ACK: true}, filler(200))
+	segment4, segment6 := flow4.tcp(layers.TCP{ACK: true}, filler(200)),
+		flow6.tcp(layers.TCP{ACK: true}, filler(200))
 	be.PutUint16(segment6[4:], 0)
-	jumbogram := extend(flow6.tcp(layers.TCP{ACK: true}, filler(200)), extHopByHop, []byte{0, 0, 0xc2, 4, 0, 1, 0x11, 0x48})
+	jumbogram := extend(flow6.tcp(layers.TCP{ACK: true}, filler(200)), extHopByHop,
+		[]byte{0, 0, 0xc2, 4, 0, 1, 0x11, 0x48})
 	be.PutUint16(jumbogram[4:], 0)
 	return []edge{
 		{name: "IPv4 total length 0, frame of 1014", frame: ip4(0)},
-		{name: "IPv4 total length 0, segment of 65550 on the wire", frame: framed(totalLength(segment4, 0)), cut: 96, wire: 65550},
-		{name: "IPv4 total length 0, BIG TCP of 131086 on the wire", frame: framed(totalLength(segment4, 0)), cut: 96, wire: 131086},
+		{
+			name:  "IPv4 total length 0, segment of 65550 on the wire",
+			frame: framed(totalLength(segment4, 0)), cut: 96, wire: 65550,
+		},
+		{
+			name:  "IPv4 total length 0, BIG TCP of 131086 on the wire",
+			frame: framed(totalLength(segment4, 0)), cut: 96, wire: 131086,
+		},
 		{name: "IPv4 total length 0, padded to 60", frame: short4(0)},
 		{name: "IPv4 total length 19, below its header, padded to 60", frame: short4(19)},
 		{name: "IPv4 total length 20, UDP header behind it, padded to 60", frame: short4(20)},
@@ -96,8 +119,14 @@ func lengthEdges() []edge {
 		{name: "IPv4 total length 1500 in a frame of 1014", frame: ip4(1500)},
 		{name: "IPv4 total length 999 in a frame of 1014", frame: ip4(999)},
 		{name: "IPv4 total length 40 in a frame of 1014, forged", frame: ip4(40)},
-		{name: "IPv6 payload length 0, BIG TCP of 70014 on the wire", frame: framed(segment6), cut: 96, wire: 70014},
-		{name: "IPv6 payload length 0, jumbo option (RFC 2675), 70014 on the wire", frame: framed(jumbogram), cut: 96, wire: 70014},
+		{
+			name: "IPv6 payload length 0, BIG TCP of 70014 on the wire", frame: framed(segment6), cut: 96,
+			wire: 70014,
+		},
+		{
+			name:  "IPv6 payload length 0, jumbo option (RFC 2675), 70014 on the wire",
+			frame: framed(jumbogram), cut: 96, wire: 70014,
+		},
 		{name: "IPv6 payload length 0 in a frame of 1022", frame: ip6(0)},
 		{name: "IPv6 payload length 1460 in a frame of 1022", frame: ip6(1460)},
 		{name: "IPv6 payload length 20 in a frame of 1022, forged", frame: ip6(20)},
@@ -143,22 +172,33 @@ func headerEdges() []edge {
 		{name: "IPv4 first fragment", frame: framed(pieces[0])},
 		{name: "IPv4 fragment in the middle", frame: framed(pieces[1])},
 		{name: "IPv4 last fragment", frame: framed(pieces[2])},
-		{name: "IPv4 UDP with 4 bytes of its header", frame: pad(framed(flow4.ip(layers.IPProtocolUDP, nil, filler(4))), 60)},
-		{name: "IPv4 TCP with 10 bytes of its header", frame: pad(framed(flow4.ip(layers.IPProtocolTCP, nil, filler(10))), 60)},
+		{
+			name:  "IPv4 UDP with 4 bytes of its header",
+			frame: pad(framed(flow4.ip(layers.IPProtocolUDP, nil, filler(4))), 60),
+		},
+		{
+			name:  "IPv4 TCP with 10 bytes of its header",
+			frame: pad(framed(flow4.ip(layers.IPProtocolTCP, nil, filler(10))), 60),
+		},
 		{name: "IPv4 TCP with a data offset of 4", frame: framed(shortOffset)},
 		{name: "IPv4 UDP with UDP length 0", frame: framed(zeroUDP)},
-		{name: "IPv4 GRE with IPv4 in it", frame: framed(flow4.ip(layers.IPProtocolGRE, nil, slices.Concat([]byte{0, 0, 8, 0}, udp())))},
+		{
+			name:  "IPv4 GRE with IPv4 in it",
+			frame: framed(flow4.ip(layers.IPProtocolGRE, nil, slices.Concat([]byte{0, 0, 8, 0}, udp()))),
+		},
 		{name: "IPv4 in IPv4", frame: framed(flow4.ip(layers.IPProtocolIPv4, nil, udp()))},
 		{name: "IPv6 in IPv4", frame: framed(flow4.ip(layers.IPProtocolIPv6, nil, flow6.udp(filler(100))))},
 		{name: "IPv4 ESP", frame: framed(flow4.ip(layers.IPProtocolESP, nil, filler(96)))},
-		{name: "IPv4 SCTP", frame: framed(flow4.ip(layers.IPProtocolSCTP, nil, slices.Concat([]byte{0x13, 0x89, 0x13, 0x8a}, make([]byte, 24))))},
+		{name: "IPv4 SCTP", frame: framed(flow4.ip(layers.IPProtocolSCTP, nil,
+			slices.Concat([]byte{0x13, 0x89, 0x13, 0x8a}, make([]byte, 24))))},
 	}
 }
 
 // extensionEdges returns IPv6 packets with chains of extension headers.
 func extensionEdges() []edge {
 	udp := flow6.udp(filler(100))
-	chain := extend(extend(extend(udp, extDestination, padN(8)), extRouting, make([]byte, 8)), extHopByHop, padN(16))
+	chain := extend(extend(extend(udp, extDestination, padN(8)), extRouting, make([]byte, 8)), extHopByHop,
+		padN(16))
 	many := udp
 	for range 12 {
 		many = extend(many, extDestination, padN(8))
@@ -169,7 +209,10 @@ func extensionEdges() []edge {
 	return []edge{
 		{name: "IPv6, hop-by-hop, routing, destination, UDP", frame: framed(chain)},
 		{name: "IPv6, twelve destination headers, UDP", frame: framed(many)},
-		{name: "IPv6, destination header of 256 bytes, UDP", frame: framed(extend(udp, extDestination, padN(256)))},
+		{
+			name:  "IPv6, destination header of 256 bytes, UDP",
+			frame: framed(extend(udp, extDestination, padN(256))),
+		},
 		{name: "IPv6, destination header longer than the frame", frame: framed(beyond)},
 		{name: "IPv6, chain cut in its second header", frame: framed(chain), cut: 14 + 40 + 16 + 4},
 		{name: "IPv6 first fragment", frame: framed(pieces[0])},
@@ -178,7 +221,10 @@ func extensionEdges() []edge {
 		{name: "IPv6 atomic fragment (RFC 6946)", frame: framed(fragment6(udp, 1, 0, false))},
 		{name: "IPv6, next header 253", frame: framed(flow6.ip(253, nil, filler(40)))},
 		{name: "IPv6, no next header, bytes behind it", frame: framed(flow6.ip(extNone, nil, filler(40)))},
-		{name: "IPv6 UDP with 4 bytes of its header", frame: framed(flow6.ip(layers.IPProtocolUDP, nil, filler(4)))},
+		{
+			name:  "IPv6 UDP with 4 bytes of its header",
+			frame: framed(flow6.ip(layers.IPProtocolUDP, nil, filler(4))),
+		},
 		{name: "IPv4 in IPv6", frame: framed(flow6.ip(layers.IPProtocolIPv4, nil, flow4.udp(filler(100))))},
 	}
 }
@@ -217,14 +263,15 @@ func cutEdges() []edge {
 	}
 }
 
-// linkEdges returns frames that are short on the wire or have no IP packet.
+// linkEdges returns frames too short on the wire or without an IP packet.
 func linkEdges() []edge {
 	udp := flow4.udp(filler(100))
 	stp := []byte{0x42, 0x42, 3, 38: 0}
 	snap := slices.Concat([]byte{0xaa, 0xaa, 3, 0, 0, 0, 8, 0}, udp)
 	bottomless := stack(nil, make([]label, 8)...)
 	bottomless[len(bottomless)-2] &^= 1
-	four := tagged(framed(udp), tag{typeVLAN, 0, 0, 1}, tag{typeVLAN, 1, 0, 2}, tag{typeVLAN, 2, 0, 3}, tag{typeVLAN, 3, 0, 4})
+	four := tagged(framed(udp), tag{typeVLAN, 0, 0, 1}, tag{typeVLAN, 1, 0, 2}, tag{typeVLAN, 2, 0, 3},
+		tag{typeVLAN, 3, 0, 4})
 	return []edge{
 		{name: "frame of 0 bytes", frame: nil},
 		{name: "frame of 1 byte", frame: []byte{2}},
@@ -234,18 +281,41 @@ func linkEdges() []edge {
 		{name: "frame of 53 bytes, IPv6 header one byte short", frame: framed(flow6.udp(filler(100)))[:53]},
 		{name: "frame of 16 bytes, ends in its VLAN tag", frame: tagged(framed(udp), vlan10)[:16]},
 		{name: "frame of 18 bytes, ends behind its VLAN tag", frame: tagged(framed(udp), vlan10)[:18]},
-		{name: "802.3 LLC, spanning tree, padded to 60", frame: pad(ether(macSTP, macA, uint16(len(stp)), stp), 60)},
+		{
+			name:  "802.3 LLC, spanning tree, padded to 60",
+			frame: pad(ether(macSTP, macA, uint16(len(stp)), stp), 60),
+		},
 		{name: "802.3 SNAP with IPv4 in it", frame: ether(macGateway, macA, uint16(len(snap)), snap)},
-		{name: "length field 1500, the largest", frame: ether(macGateway, macA, 1500, make([]byte, 1500)), cut: 96},
-		{name: "type field 1535, neither length nor EtherType", frame: ether(macGateway, macA, 1535, make([]byte, 64))},
-		{name: "LLDP", frame: pad(ether(macLLDP, macA, typeLLDP, []byte{2, 7, 4, 2, 0, 0, 0, 0, 1, 4, 2, 7, '1', 6, 2, 0, 120, 0, 0}), 60)},
+		{
+			name: "length field 1500, the largest", frame: ether(macGateway, macA, 1500, make([]byte, 1500)),
+			cut: 96,
+		},
+		{
+			name:  "type field 1535, neither length nor EtherType",
+			frame: ether(macGateway, macA, 1535, make([]byte, 64)),
+		},
+		{name: "LLDP", frame: pad(ether(macLLDP, macA, typeLLDP,
+			[]byte{2, 7, 4, 2, 0, 0, 0, 0, 1, 4, 2, 7, '1', 6, 2, 0, 120, 0, 0}), 60)},
 		{name: "EtherType 0x88b5, local experiment", frame: ether(macGateway, macA, typeLocal, filler(100))},
-		{name: "VLAN tag with ARP behind it", frame: tagged(ether(macBroadcast, macA, typeARP, arpRequest), vlan10)},
+		{
+			name:  "VLAN tag with ARP behind it",
+			frame: tagged(ether(macBroadcast, macA, typeARP, arpRequest), vlan10),
+		},
 		{name: "four VLAN tags", frame: four},
-		{name: "eight MPLS labels and no bottom of stack", frame: ether(macGateway, macA, typeMPLS, bottomless)},
-		{name: "PPPoE session with LCP", frame: pad(ether(macGateway, macA, typePPPoE, pppoe(1, pppLCP, []byte{9, 1, 0, 8, 0, 0, 0, 0})), 60)},
-		{name: "PPPoE length larger than the frame", frame: ether(macGateway, macA, typePPPoE, []byte{0x11, 0, 0, 1, 5, 0xdc, 0, 0x21}, udp)},
-		{name: "PPPoE version 2", frame: ether(macGateway, macA, typePPPoE, []byte{0x21, 0, 0, 1, 0, 130, 0, 0x21}, udp)},
+		{
+			name:  "eight MPLS labels and no bottom of stack",
+			frame: ether(macGateway, macA, typeMPLS, bottomless),
+		},
+		{name: "PPPoE session with LCP", frame: pad(
+			ether(macGateway, macA, typePPPoE, pppoe(1, pppLCP, []byte{9, 1, 0, 8, 0, 0, 0, 0})), 60)},
+		{
+			name:  "PPPoE length larger than the frame",
+			frame: ether(macGateway, macA, typePPPoE, []byte{0x11, 0, 0, 1, 5, 0xdc, 0, 0x21}, udp),
+		},
+		{
+			name:  "PPPoE version 2",
+			frame: ether(macGateway, macA, typePPPoE, []byte{0x21, 0, 0, 1, 0, 130, 0, 0x21}, udp),
+		},
 	}
 }
 

@@ -20,7 +20,7 @@ const (
 // base is the time zero of every capture.
 var base = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 
-// order is a byte order that can append.
+// order is a byte order for appending.
 type order = binary.AppendByteOrder
 
 // packet is a packet as captured.
@@ -54,7 +54,7 @@ func (c *capture) snap(n int) {
 	}
 }
 
-// pcapFormat has the parameters of a classic pcap file.
+// pcapFormat holds the parameters of a classic pcap file.
 type pcapFormat struct {
 	order order
 	nano  bool
@@ -193,8 +193,8 @@ func stamp2(at time.Duration, bits int) uint64 {
 	return ns/1e9<<bits | ns%1e9<<bits/1e9
 }
 
-// gzipStored wraps b in stored blocks (RFC 1951 §3.2.4), which do not depend on
-// the release of compress/flate. The header has no name and no time.
+// gzipStored wraps b in stored blocks (RFC 1951 §3.2.4), which do not depend on the release of
+// compress/flate. The header is without name and time.
 func gzipStored(b []byte) []byte {
 	le := binary.LittleEndian
 	out := []byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255}

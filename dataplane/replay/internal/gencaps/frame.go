@@ -72,7 +72,7 @@ func pad(frame []byte, n int) []byte {
 	return append(frame, make([]byte, max(0, n-len(frame)))...)
 }
 
-// filler returns n bytes of payload that are easy to recognize in a dump.
+// filler returns n bytes of payload, easy to recognize in a dump.
 func filler(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -104,7 +104,7 @@ type label struct {
 	value, tc uint32
 }
 
-// stack puts labels before payload. The last one has the bottom-of-stack bit.
+// stack puts labels before payload. The last one carries the bottom-of-stack bit.
 func stack(payload []byte, labels ...label) []byte {
 	var b []byte
 	for i, l := range labels {
@@ -221,7 +221,7 @@ func serialize(stack ...gopacket.SerializableLayer) []byte {
 	return slices.Clone(buf.Bytes())
 }
 
-// must reports errors that only a mistake in this program can cause.
+// must reports errors caused only by mistakes in this program.
 func must(err error) {
 	if err != nil {
 		panic(err)

@@ -66,8 +66,8 @@ type end struct {
 	seq  uint32
 }
 
-// tcp adds a whole connection: a request of up bytes, an answer of down bytes
-// in a window that doubles, and an acknowledgement for every two segments.
+// tcp adds a whole connection: a request of up bytes, an answer of down bytes in a doubling window,
+// and an acknowledgement for every two segments.
 func (c *capture) tcp(rng *rand.Rand, at time.Duration, f flow, rtt time.Duration, up, down int) {
 	if rng.IntN(3) == 0 {
 		f.ecn = 2 // ECT(0)
@@ -178,7 +178,9 @@ func (c *capture) dns(rng *rand.Rand, at time.Duration, f flow, i int) {
 	c.add(at, f.frame(f.udp(serialize(&query))))
 	answer := query
 	answer.QR, answer.RA = true, true
-	answer.Answers = []layers.DNSResourceRecord{{Name: name, Type: kind, Class: layers.DNSClassIN, TTL: 300, IP: data}}
+	answer.Answers = []layers.DNSResourceRecord{
+		{Name: name, Type: kind, Class: layers.DNSClassIN, TTL: 300, IP: data},
+	}
 	r := f.reverse()
 	c.add(at+time.Duration(1+rng.IntN(20))*ms, r.frame(r.udp(serialize(&answer))))
 }
@@ -255,8 +257,7 @@ func hopLimit255(f flow, kind uint8, body []byte) []byte {
 	return f.frame(ip)
 }
 
-// pieces adds packets that are rare in an office: fragments, extension headers,
-// errors.
+// pieces adds packets seldom seen in an office: fragments, extension headers, errors.
 func (c *capture) pieces() {
 	f4, f6 := flow4.ports(41000, 2049), flow6.ports(41000, 2049)
 	at := 2 * time.Second
@@ -278,7 +279,8 @@ func (c *capture) pieces() {
 		extend(small, extHopByHop, padN(8)),
 		extend(small, extDestination, padN(16)),
 		extend(small, extRouting, []byte{0, 0, 4, 0, 0, 0, 0, 0}), // SRH type, no segments left
-		extend(extend(f6.tcp(layers.TCP{ACK: true, Window: 501}, nil), extDestination, padN(8)), extHopByHop, padN(8)),
+		extend(extend(f6.tcp(layers.TCP{ACK: true, Window: 501}, nil), extDestination, padN(8)), extHopByHop,
+			padN(8)),
 		multicastReport(),
 	} {
 		c.add(at+time.Duration(i)*50*ms, framed(ip))

@@ -9,8 +9,8 @@ import (
 	"github.com/google/gopacket/layers"
 )
 
-// voiceBulk is a typical load for classes and queues: calls and video that must
-// not be delayed by bulk transfers, each with its DSCP.
+// voiceBulk is a typical load for classes and queues: calls and video, not to be delayed by bulk
+// transfers, each with its DSCP.
 func voiceBulk() []byte {
 	const length = 2300 * ms
 	rng := rand.New(rand.NewPCG(2, 2))
@@ -28,7 +28,8 @@ func voiceBulk() []byte {
 	for at, seq := 7*ms, uint16(0); at < length; at += 33 * ms {
 		packets := 1 + rng.IntN(4)
 		for i := range packets {
-			c.add(at+time.Duration(i)*130*us+jitter(20*us), video.frame(video.udp(rtp(96, seq, 3000, 900+rng.IntN(300)))))
+			c.add(at+time.Duration(i)*130*us+jitter(20*us),
+				video.frame(video.udp(rtp(96, seq, 3000, 900+rng.IntN(300)))))
 			seq++
 		}
 	}
@@ -51,7 +52,8 @@ func voiceBulk() []byte {
 func voiceBulkFile(packets []packet) []byte {
 	f := &pcapng{order: binary.LittleEndian}
 	f.section(
-		f.option(optComment, []byte("voice EF, video AF41, bulk AF11 AF12 AF13 and best effort on one uplink")),
+		f.option(optComment,
+			[]byte("voice EF, video AF41, bulk AF11 AF12 AF13 and best effort on one uplink")),
 		f.option(optSectionHardware, []byte("virtual")),
 		f.option(optSectionOS, []byte("none")),
 		f.option(optSectionProgram, []byte("gencaps")),

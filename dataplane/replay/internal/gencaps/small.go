@@ -33,7 +33,7 @@ func bigEndian() []byte {
 	return pcapFormat{order: binary.BigEndian, snap: 262144, link: linkEthernet}.file(c.packets)
 }
 
-// bigEndianNG has no if_tsresol, so its timestamps are in microseconds.
+// bigEndianNG lacks if_tsresol, so its timestamps are in microseconds.
 func bigEndianNG() []byte {
 	f := &pcapng{order: binary.BigEndian}
 	f.section(f.option(optComment, []byte("a section in the other byte order")), f.option(optEnd, nil))
@@ -47,8 +47,8 @@ func bigEndianNG() []byte {
 	return gzipStored(f.buf)
 }
 
-// back has all clock errors: small and large steps back, two packets at the
-// same time, a fraction over one second, and a timestamp far ahead at the end.
+// back contains all clock errors: small and large steps back, two packets at the same time, a
+// fraction over one second, and a timestamp far ahead at the end.
 func back() []byte {
 	c := mixed(9, 60, 10*ms)
 	c.snap(128)
@@ -63,11 +63,12 @@ func back() []byte {
 	return pcapFormat{order: binary.LittleEndian, snap: 128, link: linkEthernet}.file(p)
 }
 
-// cooked has interfaces of different link types and resolutions in one section,
-// and other blocks between the packets.
+// cooked mixes interfaces of different link types and resolutions in one section, and other blocks
+// between the packets.
 func cooked() []byte {
 	f := &pcapng{order: binary.LittleEndian}
-	f.section(f.option(optComment, []byte("six interfaces, five of them known")), f.option(optSectionProgram, []byte("gencaps")), f.option(optEnd, nil))
+	f.section(f.option(optComment, []byte("six interfaces, five of them known")),
+		f.option(optSectionProgram, []byte("gencaps")), f.option(optEnd, nil))
 	add := func(link uint16, name string, options ...[]byte) {
 		options = slices.Insert(options, 0, f.option(optInterfaceName, []byte(name)))
 		f.iface(link, 262144, append(options, f.option(optEnd, nil))...)
@@ -121,8 +122,10 @@ func cookedFrames(i int) [][]byte {
 	ip := f.marked(dscp).udp(filler(10 + 40*i))
 	kind := etherType(ip)
 	direction := byte(i & 1 * 4) // 0: to us, 4: sent by us
-	sll := slices.Concat([]byte{0, direction, 0, 1, 0, 6}, macA[:], []byte{0, 0}, be.AppendUint16(nil, kind), ip)
-	sll2 := slices.Concat(be.AppendUint16(nil, kind), []byte{0, 0, 0, 0, 0, 3, 0, 1, direction, 6}, macA[:], []byte{0, 0}, ip)
+	sll := slices.Concat([]byte{0, direction, 0, 1, 0, 6}, macA[:], []byte{0, 0}, be.AppendUint16(nil, kind),
+		ip)
+	sll2 := slices.Concat(be.AppendUint16(nil, kind), []byte{0, 0, 0, 0, 0, 3, 0, 1, direction, 6}, macA[:],
+		[]byte{0, 0}, ip)
 	if i == 5 { // a padded frame keeps its padding in the cooked format
 		small := flow4.udp(filler(1))
 		sll = pad(slices.Concat(sll[:14], be.AppendUint16(nil, typeIPv4), small), 62)
@@ -136,7 +139,7 @@ func cookedFrames(i int) [][]byte {
 	if kind == typeIPv6 {
 		family = []byte{24, 28, 30, 10}[i%4] // the BSDs, Darwin and Linux use different values
 	}
-	// LINKTYPE_NULL has the byte order of the capturing machine.
+	// LINKTYPE_NULL uses the byte order of the capturing machine.
 	null := slices.Concat([]byte{family, 0, 0, 0}, ip)
 	if i%2 == 1 {
 		null = slices.Concat([]byte{0, 0, 0, family}, ip)
@@ -159,7 +162,7 @@ func cookedExtra(f *pcapng, i int) {
 		f.block(blockCustom, f.words(pen), []byte("carried as it is"))
 	case 10:
 		f.block(blockLocal, []byte("a block type nobody knows"))
-	case 12: // no timestamp: that of the previous packet
+	case 12: // no timestamp: the previous packet's counts
 		frame := framed(flow4.udp(filler(101)))
 		f.block(blockSimple, f.words(uint32(len(frame))), frame)
 	}

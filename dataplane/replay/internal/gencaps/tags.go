@@ -8,8 +8,8 @@ import (
 	"github.com/google/gopacket/layers"
 )
 
-// tags has every link header between Ethernet and IP that a shaper must parse,
-// with different values of its priority bits.
+// tags contains every link header between Ethernet and IP which a shaper must parse, with different
+// values of its priority bits.
 func tags() []byte {
 	c := &capture{}
 	at := time.Duration(0)
@@ -41,7 +41,8 @@ func tags() []byte {
 				add(mpls(typeMPLS, ip, labels[:n]...))
 			}
 			add(tagged(mpls(typeMPLS, ip, labels[:2]...), tag{typeVLAN, uint16(tc), 0, 30}))
-			add(tagged(mpls(typeMPLS, ip, labels[0]), tag{typeQinQ, uint16(tc), 1, 100}, tag{typeVLAN, 0, 0, 30}))
+			add(tagged(mpls(typeMPLS, ip, labels[0]), tag{typeQinQ, uint16(tc), 1, 100},
+				tag{typeVLAN, 0, 0, 30}))
 		}
 	}
 	add(mpls(typeMPLS, v4(dscpEF, 100), label{0, 5}))      // IPv4 explicit null
@@ -90,7 +91,7 @@ func (c *capture) pppoe(at *time.Duration) {
 		add(tagged(out(pppIPv6, v6.udp(filler(200))), tag{typeQinQ, 1, 1, 100}, tag{typeVLAN, 6, 0, 7}))
 		add(out(pppIPv4, v4.tcp(layers.TCP{ACK: true, Window: 501}, nil)))
 	}
-	add(out(pppIPv4, flow4.udp(filler(1492-28)))) // the longest packet that PPPoE allows
+	add(out(pppIPv4, flow4.udp(filler(1492-28)))) // the longest packet allowed by PPPoE
 	add(pad(out(pppLCP, []byte{9, 1, 0, 8, 0, 0, 0, 0}), 60))
 	add(discovery(macGateway, macA, 0xa7, session))
 }

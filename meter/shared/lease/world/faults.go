@@ -19,8 +19,8 @@ func (w *World) Flush() {
 	w.lose(map[string]known{})
 }
 
-// Stall stops replication. If the primary notices, it reports no replica, so
-// hosts use increases that the replica lacks.
+// Stall stops replication. If the primary notices, it reports no replica, so hosts use increases
+// unknown to the replica.
 func (w *World) Stall(noticed bool) {
 	if !w.stalled {
 		w.stalled, w.replica, w.copied = true, w.Store.Clone(), maps.Clone(w.known)
@@ -47,7 +47,7 @@ func (w *World) Failover() {
 	}
 	if w.stalled {
 		w.Store = w.replica
-		if w.server.Replicas <= 0 { // it lacks increases that hosts use
+		if w.server.Replicas <= 0 { // it lacks increases already in use
 			w.fault(lease.Behind, 0)
 			w.copied = map[string]known{}
 		}
@@ -56,15 +56,15 @@ func (w *World) Failover() {
 	w.Resume()
 }
 
-// former is a server that was replaced at a failover but still answers.
+// former is a server replaced at a failover, but still answering.
 type former struct {
 	lease.Store
 	lease.Server
-	hosts int // number of hosts that call it, or whose leases from it are valid
+	hosts int // number of hosts calling it, or with valid leases from it
 }
 
-// Stray makes a host call the server that was replaced at the last failover,
-// which still answers, or return to the current one.
+// Stray makes a host call the server replaced at the last failover, which still answers, or return
+// to the current one.
 func (w *World) Stray(h *Host, strays bool) {
 	switch {
 	case strays && !h.strays:
@@ -85,7 +85,7 @@ func (w *World) Jump(by int64) {
 	}
 }
 
-// fault adds the amount that may pass beyond the budget because of a failure.
+// fault adds the amount allowed beyond the budget because of a failure.
 func (w *World) fault(c lease.Case, by int64) {
 	once := w.Terms.Bound(c, by).Once
 	for i := range once {
@@ -93,7 +93,7 @@ func (w *World) fault(c lease.Case, by int64) {
 	}
 }
 
-// granted notes that a call has made a host known to the store.
+// granted notes a host made known to the store by a call.
 func (w *World) granted(h *Host, m *message) {
 	if h.strays {
 		return
@@ -112,8 +112,8 @@ func (w *World) granted(h *Host, m *message) {
 	}
 }
 
-// regard returns the time after which all leases have ended that were granted
-// before the store knew of a host, or before its next survey.
+// regard returns the time after which all leases from before the store knew of a host, or from
+// before its next survey, are over.
 func (w *World) regard() int64 { return w.Terms.Lease() + w.Terms.Interval/2 }
 
 // refresh recomputes which hosts of a name, or of all names, are strangers.
@@ -126,10 +126,9 @@ func (w *World) refresh(name string) {
 	}
 }
 
-// stranger returns the amount that a host may use in addition to the store's
-// sum. The host has never received a reply, the store does not know it, or
-// there are leases from before the store knew it. A store that has lost its
-// data grants no host more than it holds, for one lease.
+// stranger returns the amount allowed to a host in addition to the store's sum. The host never
+// received a reply, the store does not know it, or there are leases from before the store knew it.
+// For one lease after a loss of its data, a store grants no host more than it holds.
 func (w *World) stranger(h *Host) lease.Amounts {
 	k := w.known[h.Name]
 	_, heard := h.Heard()
@@ -158,7 +157,7 @@ func (w *World) lose(left map[string]known) {
 	w.At(w.Terms.Lease(), func() { w.refresh("") })
 }
 
-// known is the process that the store knows under a name.
+// known is the process known to the store under a name.
 type known struct {
 	instance int64
 	until    int64 // end of the leases granted before the store knew it, ns

@@ -15,7 +15,7 @@ type Host struct {
 
 	index    int32
 	instance int64
-	strays   bool    // it calls the server that was replaced
+	strays   bool    // it calls the replaced server
 	begins   int64   // start of its clock, ns of World.Now
 	speed    float64 // of its clock, relative to World.Now
 	calls    uint32  // number of calls started; events of earlier calls are void
@@ -24,7 +24,7 @@ type Host struct {
 	wakes    int64   // time of its next expiry event, 0: none
 	until    int64   // traffic is accounted up to then
 	allowed  lease.Amounts
-	extra    lease.Amounts // part of allowed that counts as a stranger's
+	extra    lease.Amounts // part of allowed counted as a stranger's
 	unknown  int64         // time from which it is a stranger unless the store knows it again
 	strange  bool          // the store does not count its amounts
 	initial  lease.Amounts // its rescue share when it became a stranger
@@ -35,7 +35,7 @@ type Host struct {
 // Instance distinguishes processes with the same name.
 func (h *Host) Instance() int64 { return h.instance }
 
-// Allowed returns the amounts that the host may use now.
+// Allowed returns the amounts now allowed to the host.
 func (h *Host) Allowed() lease.Amounts { return h.allowed }
 
 // message is a request in transit, and later its reply.
@@ -86,7 +86,7 @@ func (w *World) Leave(h *Host) {
 	}
 }
 
-// Offer changes the rate that a host's senders offer, in eighths per second.
+// Offer changes the rate offered by a host's senders, in eighths per second.
 func (w *World) Offer(h *Host, rate int64) {
 	w.flow(h)
 	if h.Up {
@@ -122,7 +122,8 @@ func (w *World) call(h *Host) {
 		return
 	}
 	w.flow(h)
-	request := h.Request(w.now(h), lease.Counts{uint64(h.counts[0]), uint64(h.counts[1]), uint64(h.counts[2])})
+	request := h.Request(w.now(h),
+		lease.Counts{uint64(h.counts[0]), uint64(h.counts[1]), uint64(h.counts[2])})
 	w.apply(h)
 	h.open = true
 	h.ends = w.Now + w.local(h, w.Terms.Deadline)
@@ -201,7 +202,7 @@ func (w *World) giveUp(e event) {
 	}
 }
 
-// apply updates the amounts that a host may use, and schedules the next change.
+// apply updates the amounts allowed to a host, and schedules the next change.
 func (w *World) apply(h *Host) {
 	w.sum, w.strange = w.sum.Minus(h.allowed), w.strange.Minus(h.extra)
 	h.allowed, h.extra = lease.Amounts{}, lease.Amounts{}

@@ -1,6 +1,6 @@
-// Package world runs the hosts and the store of one budget in virtual time,
-// over a network that delays, loses and partitions messages. It is
-// deterministic: the same Config and the same failures give the same result.
+// Package world runs the hosts and the store of one budget in virtual time, over a network with
+// delays, losses and partitions. It is deterministic: the same Config and the same failures give
+// the same result.
 //
 // The package is for tests and for shaper simulate. Versions promise nothing about it: any may
 // change it.
@@ -19,10 +19,10 @@ type Config struct {
 	Terms   lease.Terms
 	Seed    uint64
 	Delay   int64   // maximum delay of a message
-	Loss    float64 // part of the messages that are lost, in each direction
-	Late    float64 // part of the messages that take up to 20 intervals
+	Loss    float64 // part of the messages lost, in each direction
+	Late    float64 // part of the messages delayed by up to 20 intervals
 	Drift   float64 // maximum relative error of the hosts' clocks, such as 1e-4
-	Replica bool    // the store has a replica; hosts use an increase only after the replica has it
+	Replica bool    // there is a replica; hosts use an increase only after it reached the replica
 	Blind   bool    // the store knows neither its server's identity nor its replicas
 	Start   int64   // hosts start at random times up to this one
 }
@@ -37,7 +37,7 @@ type World struct {
 	Down  bool // no host reaches the store
 	// Travel returns the delay of a message in ns. nil: random delays.
 	Travel func(h *Host, reply bool) int64
-	Check  func() // called after each call that the store has granted; nil: none
+	Check  func() // called after each call granted by the store; nil: none
 
 	rand     *rand.Rand
 	events   events
@@ -55,8 +55,8 @@ type World struct {
 	known   map[string]known // hosts known to the store, by name
 	copied  map[string]known // hosts known to the stalled replica, by name
 
-	sum, strange lease.Amounts // amounts that all hosts may use now, and strangers among them
-	over         [2]float64    // tokens that could have passed beyond the budget, in eighths
+	sum, strange lease.Amounts // amounts now allowed to all hosts, and to strangers among them
+	over         [2]float64    // tokens allowed beyond the budget, in eighths
 	bound        [2]float64    // tokens allowed by failures and by the rates of strangers so far
 	burst        [2]int64      // largest sum of strangers' bursts so far
 	peak         int64         // maximum of sum's first rate since the last call of Peak
@@ -66,20 +66,23 @@ type World struct {
 // Stats are the measurements of a world.
 type Stats struct {
 	Calls, Lost, Refused int64
-	// Excess is an upper bound for the tokens that all hosts together passed
-	// beyond the budget's burst and rate, by bucket. It holds for any traffic.
+	// Excess is an upper bound for the tokens passed by all hosts together beyond the budget's
+	// burst and rate, by bucket. It holds for any traffic.
 	Excess [2]float64
 	// Bound is the maximum allowed for Excess after the failures so far
 	// (lease.Terms.Bound).
 	Bound [2]float64
-	// Bytes passed, bytes offered to running hosts, and bytes that could have
-	// passed at the smaller of the offered and the budget's rate.
+	// Bytes passed, bytes offered to running hosts, and bytes allowed at the smaller of the offered
+	// and the budget's rate.
 	Passed, Offered, Could float64
 }
 
 // New returns a world at time 0.
 func New(c Config) *World {
-	w := &World{Config: c, rand: rand.New(rand.NewPCG(c.Seed, 1)), server: lease.Server{ID: "0"}, known: map[string]known{}}
+	w := &World{
+		Config: c, rand: rand.New(rand.NewPCG(c.Seed, 1)), server: lease.Server{ID: "0"},
+		known: map[string]known{},
+	}
 	w.Resume()
 	if c.Blind {
 		w.server = lease.Server{Replicas: -1}
@@ -102,7 +105,7 @@ func (w *World) Join(name string) *Host {
 	return h
 }
 
-// Sum returns the amounts that all hosts together may use now.
+// Sum returns the amounts now allowed to all hosts together.
 func (w *World) Sum() lease.Amounts { return w.sum }
 
 // Peak returns the maximum of Sum's first rate since the last call of Peak.
@@ -112,7 +115,7 @@ func (w *World) Peak() int64 {
 	return peak
 }
 
-// Rescued reports whether a host has no lease.
+// Rescued reports whether a host is without a lease.
 func (w *World) Rescued(h *Host) bool { return h.Host.Rescued(w.now(h)) }
 
 // upTo returns a random number from 0 to n.

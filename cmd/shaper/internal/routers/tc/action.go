@@ -9,7 +9,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// verdict is the control of an action: what happens to the packet after it.
+// verdict is the control of an action: the fate of the packet after it.
 type verdict string
 
 const (
@@ -62,7 +62,7 @@ func (a *tcArgs) control(otherwise verdict) verdict {
 type tcAction struct {
 	police   *tcPolice
 	mark     *dataplane.Mark
-	redirect string // interface that gets the packets
+	redirect string // interface for the redirected packets
 	then     verdict
 }
 
@@ -76,7 +76,7 @@ type tcPolice struct {
 	mtu             int64
 	length          tcLength
 	conform, exceed verdict
-	lost            []string // options that a policy cannot express
+	lost            []string // options beyond a policy
 }
 
 // actions reads actions.
@@ -122,7 +122,7 @@ func (f *tcFilter) readActions(a *tcArgs, t *tcImport) {
 	}
 }
 
-// police reads a police action, up to the first word that is not one of its options.
+// police reads a police action, up to the first word other than its options.
 func (a *tcArgs) police(t *tcImport) tcAction {
 	p := &tcPolice{conform: tcOK, exceed: tcDrop}
 	for a.more() {
@@ -216,7 +216,7 @@ func (f *tcFilter) skbedit(a *tcArgs) {
 	f.actions = append(f.actions, action)
 }
 
-// pedit reads a pedit action that sets the DSCP: munge ip dsfield set VALUE retain 0xfc.
+// pedit reads a pedit action on the DSCP: munge ip dsfield set VALUE retain 0xfc.
 func (f *tcFilter) pedit(a *tcArgs) {
 	if a.peek() == "ex" {
 		a.next()

@@ -114,8 +114,8 @@ func (d *tcDevice) leaves(parent uint32) (list []*tcClass) {
 	return list
 }
 
-// checkTree reports classes whose parent is missing, or that are their own ancestors, and removes
-// them.
+// checkTree reports and removes classes without their parent, and classes among their own
+// ancestors.
 func (d *tcDevice) checkTree() {
 	for again := true; again; {
 		again = false

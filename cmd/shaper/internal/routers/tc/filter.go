@@ -11,8 +11,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// firstPref is the priority that the kernel gives to the first filter without one. Later ones get
-// the lowest priority in use minus one, so they are evaluated before (tcf_auto_prio in
+// firstPref is the priority given by the kernel to the first filter without one. Later ones get the
+// lowest priority in use minus one, so they are evaluated before (tcf_auto_prio in
 // net/sched/cls_api.c).
 const firstPref = 0xc000
 
@@ -98,7 +98,7 @@ func (d *tcDevice) deleteFilters(f *tcFilter, a *tcArgs) {
 	})
 }
 
-// common reads an option that all kinds of filters have.
+// common reads an option common to all kinds of filters.
 func (f *tcFilter) common(w string, a *tcArgs, t *tcImport) {
 	switch {
 	case complete(w, []string{"classid"}) != "", complete(w, []string{"flowid"}) != "" && len(w) > 1:
@@ -212,8 +212,8 @@ func parseTCPorts(s string) (r dataplane.Range, err error) {
 	return r, err
 }
 
-// parseIPProto reads a protocol of IP for flower: a name, or a number that is hexadecimal even
-// without 0x (flower_parse_ip_proto).
+// parseIPProto reads a protocol of IP for flower: a name, or a number, hexadecimal even without 0x
+// (flower_parse_ip_proto).
 func parseIPProto(s string) (uint32, error) {
 	names := map[string]uint32{"tcp": 6, "udp": 17, "sctp": 132, "icmp": 1, "icmpv6": 58, "l2tp": 115, "esp": 50, "ah": 51}
 	if v, ok := names[s]; ok {

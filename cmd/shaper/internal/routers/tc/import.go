@@ -40,7 +40,7 @@ func (Dialect) Import(s routers.Source) (*routers.Import, error) {
 	return t.Import, nil
 }
 
-// shown is a line that tc qdisc show, tc class show or tc filter show prints.
+// shown is a line of the output of tc qdisc show, tc class show or tc filter show.
 var shown = pattern.Lazy(`(?m)^(qdisc \w+ [0-9a-f]+:|class \w+ [0-9a-f]+:|filter (parent|protocol|dev|block) )`)
 
 // drafts makes the policies of an interface: one for its qdiscs, one for each hook of clsact.
@@ -70,7 +70,7 @@ func (t *tcImport) drafts(d *tcDevice) {
 		redirects := len(h.filters) > 0 && !slices.ContainsFunc(h.filters, func(f *tcFilter) bool {
 			return len(f.actions) != 1 || f.actions[0].redirect == ""
 		})
-		if redirects && h.root == nil { // the policy is that of the other interface
+		if redirects && h.root == nil { // the policy belongs to the other interface
 			for _, f := range h.filters {
 				t.Skip(f.Line)
 			}
@@ -95,7 +95,7 @@ func (t *tcImport) drafts(d *tcDevice) {
 	if len(drafts) == 0 && len(d.problems) > 0 {
 		drafts = append(drafts, t.Draft(d.name, d.line))
 	}
-	for _, draft := range drafts { // the policy of a command that failed is not known
+	for _, draft := range drafts { // the policy of a failed command is unknown
 		draft.Problems = append(draft.Problems, d.problems...)
 	}
 }
@@ -141,7 +141,7 @@ func (b *tcBuilder) build(filters []*tcFilter) {
 	b.shareMeters()
 }
 
-// rest returns the rule of packets that no filter matches, or nil if they pass.
+// rest returns the rule of packets without a matching filter, or nil if they pass.
 func (b *tcBuilder) rest() *tcRule {
 	r := &tcRule{lines: []routers.Line{b.root.Line}, match: dataplane.Match{Length: anyLength}}
 	r.name = cmp.Or(b.root.labels.class, "all")
@@ -221,7 +221,7 @@ func (b *tcBuilder) setLength(line routers.Line, l tcLength) {
 
 const ethernetHeader = 14 // bytes
 
-// resolve completes police actions that name one of an earlier filter by its index, and checks the
+// resolve completes police actions naming one of an earlier filter by its index, and checks the
 // others.
 func (b *tcBuilder) resolve(f *tcFilter) bool {
 	for i, a := range f.actions {
@@ -288,7 +288,7 @@ func (b *tcBuilder) class(r *tcRule) {
 	b.Class(c, []routers.Match{conditions(&r.match, r.lines)})
 }
 
-// continued returns the queue of packets that continue with another rule, and sets their outcome.
+// continued returns the queue of packets going on to another rule, and sets their outcome.
 func (b *tcBuilder) continued(r *tcRule, o *tcOutcome) (queue string) {
 	if r.next == nil {
 		b.Cannot(r.lines[0], "continue: the next filter for these packets has a meter, or matches only some of them")

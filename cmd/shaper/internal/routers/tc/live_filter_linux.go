@@ -14,8 +14,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 )
 
-// filter writes a filter. Attributes that are not read are written by their number, so import names
-// them.
+// filter writes a filter. Unread attributes are written by their number, so import names them.
 func (l *liveTC) filter(o *liveObject) {
 	a := parseAttrs(o.options)
 	protocol := fmt.Sprintf("%#04x", bits.ReverseBytes16(uint16(o.info)))
@@ -71,7 +70,7 @@ func (l *liveTC) filter(o *liveObject) {
 	l.line("%s", s+class)
 }
 
-// Attributes that nl does not name.
+// Attributes without a name in nl.
 const (
 	u32Flags = 11 // TCA_U32_FLAGS
 	u32Pad   = 12 // TCA_U32_PAD
@@ -247,7 +246,7 @@ func liveVerdict(v int32) string {
 	return fmt.Sprintf("verdict-%d", v)
 }
 
-// Attributes of police that nl does not name.
+// Attributes of police without a name in nl.
 const (
 	policeTime       = 6 // TCA_POLICE_TM
 	policePad        = 7
@@ -280,7 +279,7 @@ func livePolice(a liveAttrs) string {
 	return s + fmt.Sprintf(" conform-exceed %s/%s", liveVerdict(int32(u32(b, 4))), liveVerdict(int32(a.u32(nl.TCA_POLICE_RESULT))))
 }
 
-// livePedit writes a pedit action that sets the DSCP, as export writes it: struct tc_pedit_sel and one
+// livePedit writes a pedit action on the DSCP, as export writes it: struct tc_pedit_sel and one
 // struct tc_pedit_key, with the type of the header in TCA_PEDIT_KEYS_EX.
 func livePedit(a liveAttrs) string {
 	const parms, keys, key, header = 4, 5, 6, 1 // TCA_PEDIT_PARMS_EX, ..._KEYS_EX, ..._KEY_EX, ..._KEY_EX_HTYPE

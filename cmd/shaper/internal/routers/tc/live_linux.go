@@ -15,8 +15,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// Live returns the qdiscs, classes and filters of an interface as tc commands. Values have the
-// units of the kernel: bytes, µs, and bursts that were rounded to its ticks.
+// Live returns the qdiscs, classes and filters of an interface as tc commands. Values are in the
+// units of the kernel: bytes, µs, and bursts rounded to its ticks.
 func (Dialect) Live(device string) (routers.Source, error) {
 	link, err := netlink.LinkByName(device)
 	if err != nil {
@@ -89,7 +89,7 @@ func (l *liveTC) dump(message int, parent uint32, f func(*liveObject)) error {
 		list, err = r.Execute(unix.NETLINK_ROUTE, 0)
 	}
 	if errors.Is(err, unix.EINVAL) && message == unix.RTM_GETTFILTER {
-		return nil // the qdisc has no filters, or there is no clsact
+		return nil // the qdisc is without filters, or there is no clsact
 	}
 	if err != nil {
 		return fmt.Errorf("list qdiscs, classes and filters: %w", err)

@@ -54,12 +54,12 @@ func matchProtocol(m *dataplane.Match, protocol uint32) {
 	plainMatch(m)
 }
 
-// needsIP reports whether a match has fields that only IP packets have.
+// needsIP reports whether a match contains fields of IP packets only.
 func needsIP(m *dataplane.Match) bool {
 	return len(m.Src)+len(m.Dst)+len(m.Proto)+len(m.SPort)+len(m.DPort)+len(m.DSCP) > 0
 }
 
-// plainMatch removes conditions that follow from others.
+// plainMatch removes conditions implied by others.
 func plainMatch(m *dataplane.Match) {
 	families := slices.Equal(m.EtherType, slices.Concat(one(etherIPv4), one(etherIPv6)))
 	if len(m.Src)+len(m.Dst) > 0 || families && (needsIP(m) || len(m.VLAN)+len(m.PCP)+len(m.Length) == 0) {
@@ -80,7 +80,7 @@ func maskRange(v, mask uint32, width int) (dataplane.Range, bool) {
 	return dataplane.Range{First: v & mask, Last: v&mask | rest}, true
 }
 
-// tcHeader is the part of a header that a u32 filter compares, from the network header on, or from
+// tcHeader is the part of a header compared by a u32 filter, from the network header on, or from
 // the transport header on.
 type tcHeader struct{ value, mask [64]byte }
 
@@ -171,7 +171,7 @@ func (h *tcHeader) match(m *dataplane.Match, next *tcHeader, protocol uint32) er
 	}
 	switch {
 	case protocol == etherIPv4:
-		v, mask := h.take(4, 4) // header length: 5 means that it has no options
+		v, mask := h.take(4, 4) // header length: 5 means no options
 		if mask != 0 && (v != 5 || mask != 15) {
 			return fmt.Errorf("a match of the header length cannot be expressed")
 		}
@@ -253,7 +253,7 @@ var tcFields = map[string]map[string][2]int{
 	"tcp": {"src": {0, 2}, "dst": {2, 2}}, "udp": {"src": {0, 2}, "dst": {2, 2}}, "icmp": {"type": {0, 1}, "code": {1, 1}},
 }
 
-// selector reads a match of u32, and returns the protocol that it supposes, or 0.
+// selector reads a match of u32, and returns its presumed protocol, or 0.
 func (a *tcArgs) selector(f *tcFilter, h, next *tcHeader) (protocol uint32) {
 	kind := a.next()
 	to, at, size := h, 0, 0

@@ -55,7 +55,7 @@ func (b *tcBuilder) bucket(m *routers.Entry, p *tcPolice, rate, burst string, li
 	m.Set(burst, fmt.Sprint(p.burst), line.Number, "%s", comment)
 }
 
-// maxPacket returns the length of the longest packet that can conform. Without mtu it follows from
+// maxPacket returns the length of the longest packet able to conform. Without mtu it follows from
 // the rate table, which tc makes for packets of 2047 bytes (tcf_police_init, tc_calc_rtable).
 func (p *tcPolice) maxPacket() int64 {
 	if p.mtu == 0 {
@@ -64,9 +64,9 @@ func (p *tcPolice) maxPacket() int64 {
 	return p.mtu
 }
 
-// storedBursts returns the smallest and the largest burst that the kernel may use for one in a
-// command. tc converts it to a time in ticks of 64 ns: rounded up to a tick, but before iproute2 6.15
-// down to a microsecond first (tc_calc_xmittime; commit d947f365).
+// storedBursts returns the smallest and the largest burst used by the kernel for one in a command.
+// tc converts it to a time in ticks of 64 ns: rounded up to a tick, but before iproute2 6.15 down
+// to a microsecond first (tc_calc_xmittime; commit d947f365).
 func storedBursts(rate, burst int64) (low, high int64) {
 	ns := new(big.Int).Mul(big.NewInt(burst), big.NewInt(second))
 	us := ns.Quo(ns, big.NewInt(rate)).Int64() / 1000
@@ -81,7 +81,7 @@ func countPackets(p *tcPolice, line int) []*routers.Entry {
 	return []*routers.Entry{{Key: "count", Value: "packets", Line: line, Comment: "pkts_rate"}}
 }
 
-// shared notes a meter that several filters may use by its index. shareMeters moves it.
+// shared notes a meter which several filters may use by its index. shareMeters moves it.
 func (b *tcBuilder) shared(c, m *routers.Entry, r *tcRule) {
 	var index []string
 	for _, p := range r.meters {
@@ -101,7 +101,7 @@ type indexedMeter struct {
 	class, meter *routers.Entry
 }
 
-// shareMeters moves meters that several classes use to the meters of the draft.
+// shareMeters moves meters used by several classes to the meters of the draft.
 func (b *tcBuilder) shareMeters() {
 	count := map[string]int{}
 	for _, i := range b.indexed {

@@ -30,7 +30,7 @@ type tcQdisc struct {
 	bands          uint32 // prio
 
 	remarks []string // differences from ours
-	lost    []string // options that a policy cannot express
+	lost    []string // options beyond a policy
 }
 
 // tcClass is a class of htb.
@@ -52,7 +52,7 @@ type tcFilter struct {
 	actions []tcAction
 }
 
-// tcLength is the number of bytes that are added to the length of each packet, and the minimum.
+// tcLength is the number of bytes added to the length of each packet, and the minimum.
 type tcLength struct {
 	stab          int // overhead of the size table
 	overhead, mpu int
@@ -101,7 +101,7 @@ var (
 	tcVerbs   = []string{"add", "replace", "change", "delete", "show", "list", "get", "link"}
 )
 
-// complete returns the first full word that s abbreviates, or "".
+// complete returns the first full word abbreviated by s, or "".
 func complete(s string, full []string) string {
 	if i := slices.IndexFunc(full, func(f string) bool { return s != "" && strings.HasPrefix(f, s) }); i >= 0 {
 		return full[i]

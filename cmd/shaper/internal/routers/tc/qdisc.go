@@ -135,7 +135,7 @@ func (q *tcQdisc) size(option string, a *tcArgs) bool {
 	return true
 }
 
-// kinds of qdiscs, with the functions that read an option. They return false for an unknown one.
+// kinds of qdiscs, with the functions to read an option. They return false for an unknown one.
 var tcKinds = map[string]func(q *tcQdisc, option string, a *tcArgs, t *tcImport) bool{
 	"htb":        (*tcQdisc).htb,
 	"tbf":        (*tcQdisc).tbf,

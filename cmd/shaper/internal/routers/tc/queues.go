@@ -21,7 +21,7 @@ type tcQueues struct {
 	owners map[uint32]string // links by class
 }
 
-// name returns a name that no other part of the kind has: that of a comment, or else a default.
+// name returns a name unused by other parts of the kind: from a comment, or else a default.
 func (b *tcQueues) name(kind, label, otherwise string) string {
 	first := cmp.Or(label, otherwise)
 	name := first
@@ -105,7 +105,7 @@ func (b *tcQueues) private(top *tcClass) bool {
 	return true
 }
 
-// own sets the rate of a queue, which a fair queue has from a link.
+// own sets the rate of a queue, which a fair queue takes from a link.
 func (b *tcQueues) own(q *routers.Entry, rate *tcRate, line int, d *tcQdisc) {
 	if d != nil && d.fair != "" {
 		link := routers.NewEntry(b.name("link", "", q.Name()), line, "a fair queue shares a link")
@@ -146,9 +146,9 @@ func (b *tcQueues) share(q *routers.Entry, k, top *tcClass, d *tcQdisc) {
 // not matter: the class borrows nearly everything.
 const smallPart = 1000
 
-// weight returns the priority and the weight of a class among those that share its link. HTB first
+// weight returns the priority and the weight of a class among the classes of its link. HTB first
 // grants each class its rate; then the class with the lowest prio borrows, and classes of the same
-// prio share by quantum, which is the rate divided by r2q if it is not given.
+// prio share by quantum, by default the rate divided by r2q.
 func (b *tcQueues) weight(k, top *tcClass) (priority uint32, weight int64, comment string) {
 	var peers []*tcClass
 	small, same := true, true
@@ -192,7 +192,7 @@ func gcd(a, b int64) int64 {
 }
 
 const (
-	minQuantum  = 1000 // bytes: the smallest quantum that htb computes (htb_change_class)
+	minQuantum  = 1000 // bytes: the smallest quantum computed by htb (htb_change_class)
 	quantumUnit = 1514 // bytes: export writes a quantum of this for each unit of weight
 )
 

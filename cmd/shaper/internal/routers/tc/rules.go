@@ -15,16 +15,16 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// tcRule is what one or several filters do: a class of the policy.
+// tcRule is the effect of one or several filters: a class of the policy.
 type tcRule struct {
 	name     string // of a comment, or ""
 	lines    []routers.Line
 	match    dataplane.Match
 	class    uint32
 	meters   []*tcPolice // none, or one; two are a meter of three colors
-	later    bool        // the second meter counts packets that exceed the first (RFC 4115)
+	later    bool        // the second meter counts packets in excess of the first (RFC 4115)
 	outcomes [3]tcOutcome
-	next     *tcRule // for colors that continue: the rule of a later filter for the same packets
+	next     *tcRule // for colors with continue: the rule of a later filter for the same packets
 }
 
 // rule returns the rule of a filter.
@@ -72,9 +72,9 @@ func (f *tcFilter) rule() (*tcRule, error) {
 	r.meters = append(r.meters, second)
 	conforms, exceeds := end(second.conform, rest, middle.marks), end(second.exceed, rest, middle.marks)
 	r.later = first.exceed == tcPipe
-	if r.later { // RFC 4115: what exceeds C may take from E
+	if r.later { // RFC 4115: packets in excess of C may take from E
 		r.outcomes = [3]tcOutcome{end(first.conform, nil, before.marks), conforms, exceeds}
-	} else { // RFC 2698: what exceeds P is red and takes nothing; C decides about the rest
+	} else { // RFC 2698: packets in excess of P are red and take nothing; C decides about the rest
 		r.outcomes = [3]tcOutcome{conforms, exceeds, end(first.exceed, nil, before.marks)}
 	}
 	return r, err
@@ -103,10 +103,10 @@ func (r *tcRule) continues() bool {
 	return slices.ContainsFunc(r.outcomes[:], func(o tcOutcome) bool { return o.verdict == tcContinue })
 }
 
-// followRules finds the rules with which rules that continue go on: the next filter for the same
-// packets. It removes those that no other packets reach.
+// followRules finds the successors of rules with continue: the next filter for the same packets. It
+// removes those reached by no other packets.
 func followRules(rules []*tcRule) (out []*tcRule) {
-	const window = 2 * maxFilters // export writes at most that many filters for a class
+	const window = 2 * maxFilters // export writes at most this number of filters for a class
 	followed := map[*tcRule]bool{}
 	for i, r := range rules {
 		if !r.continues() {
@@ -130,10 +130,10 @@ func followRules(rules []*tcRule) (out []*tcRule) {
 	return out
 }
 
-// passRule is the rule of packets that no filter takes.
+// passRule is the rule of packets beyond all filters.
 var passRule = &tcRule{outcomes: [3]tcOutcome{{verdict: tcOK}, {verdict: tcOK}, {verdict: tcOK}}}
 
-// disjoint reports whether a field shows that no packet matches both a and b.
+// disjoint reports whether some field keeps packets from matching both a and b.
 func disjoint(a, b *dataplane.Match) bool {
 	x, y := family(a), family(b)
 	if len(x) > 0 && len(y) > 0 && !overlap(x, y) {
@@ -205,8 +205,8 @@ func family(m *dataplane.Match) []dataplane.Range {
 	return one(etherIPv6)
 }
 
-// uniteMatch returns the match of packets that match a or b, if one field suffices for that. They
-// may be of different families if that is allowed.
+// uniteMatch returns the match of packets matching a or b, if one field suffices. With mixed they
+// may be of different families.
 func uniteMatch(a, b dataplane.Match, mixed bool) (m dataplane.Match, ok bool) {
 	m = a
 	x, y := family(&a), family(&b)
@@ -246,7 +246,7 @@ func uniteMatch(a, b dataplane.Match, mixed bool) (m dataplane.Match, ok bool) {
 	return m, differ <= 1
 }
 
-// joinRanges sorts ranges and joins those that touch.
+// joinRanges sorts ranges and joins touching ones.
 func joinRanges(list []dataplane.Range) (out []dataplane.Range) {
 	slices.SortFunc(list, func(a, b dataplane.Range) int { return cmp.Compare(a.First, b.First) })
 	for _, r := range list {

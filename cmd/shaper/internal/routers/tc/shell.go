@@ -30,8 +30,8 @@ type tcScript struct {
 	commands []tcCommand
 }
 
-// maxExpansion bounds the length of a line with its variables, so that variables cannot double
-// it over and over.
+// maxExpansion bounds the length of a line with its variables: otherwise variables could double it
+// over and over.
 const maxExpansion = 64 << 10
 
 func readScript(text string) ([]tcCommand, error) {
@@ -151,7 +151,7 @@ var (
 	variable         = pattern.Lazy(`^\$(\w+|\{(\w+)(:?[-=]([^}]*))?\})`)
 )
 
-// expand returns the value of the variable that a text begins with, and the length of its name.
+// expand returns the value of the variable at the beginning of a text, and the length of its name.
 // A variable without a known value stays as it is.
 func (s *tcScript) expand(text string) (value string, length int) {
 	m := variable().FindStringSubmatch(text)
@@ -171,7 +171,7 @@ func (s *tcScript) expand(text string) (value string, length int) {
 	return m[0], len(m[0])
 }
 
-// Words that open and close blocks of commands.
+// Words around blocks of commands.
 var (
 	openers      = []string{"if", "for", "while", "until", "case", "select"}
 	closers      = []string{"fi", "done", "esac", "}"}

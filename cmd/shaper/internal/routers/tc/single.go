@@ -7,7 +7,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// single makes the queue of a root qdisc that is a queue itself: tbf, cake and others.
+// single makes the queue of a root qdisc which is itself a queue: tbf, cake and others.
 func (b *tcQueues) single(root *tcQdisc) *routers.Entry {
 	q := routers.NewEntry(b.name("queue", root.labels.queue, b.device.name), root.Number, "qdisc %s", root.kind)
 	rate := root.rate

@@ -8,8 +8,8 @@ const (
 	second   = 1_000_000_000
 )
 
-// burstTicks returns the ticks that a number of bytes takes at a rate in bytes/s, rounded up, and
-// whether tc can store them.
+// burstTicks returns the ticks of a number of bytes at a rate in bytes/s, rounded up, and whether
+// tc can store them.
 func burstTicks(rate, bytes int64) (ticks int64, ok bool) {
 	if rate <= 0 {
 		return 0, false
@@ -22,8 +22,7 @@ func burstTicks(rate, bytes int64) (ticks int64, ok bool) {
 	return n.Int64(), n.IsInt64() && n.Int64() < maxTicks
 }
 
-// bytesOfTicks returns the bytes that arrive at a rate in bytes/s in a number of ticks, rounded
-// down.
+// bytesOfTicks returns the bytes of a number of ticks at a rate in bytes/s, rounded down.
 func bytesOfTicks(rate, ticks int64) int64 {
 	n := big.NewInt(rate)
 	n.Mul(n, big.NewInt(ticks)).Mul(n, big.NewInt(tickNS)).Quo(n, big.NewInt(second))

@@ -53,14 +53,14 @@ func quantity(s, what string, units map[string]int64, per int64) (n int64, exact
 	return whole.Int64(), value.IsInt(), nil
 }
 
-// tcRate is a rate that tc can have.
+// tcRate is a rate expressible in tc.
 type tcRate struct {
 	bytes int64 // per second
 	text  string
 }
 
-// parseTCRate reads a rate as tc does: tc has whole bytes per second and discards the rest. A
-// percentage is one of the link.
+// parseTCRate reads a rate as tc does: it stores whole bytes per second and discards the rest.
+// Percentages are of the link's rate.
 func parseTCRate(s string, link meter.Rate) (tcRate, error) {
 	if number, ok := strings.CutSuffix(s, "%"); ok {
 		part, ok := new(big.Rat).SetString(number)
@@ -99,7 +99,7 @@ func parseTCSize(s string) (int64, error) {
 	return n, err
 }
 
-// parseTCTime reads a time. tc has whole microseconds.
+// parseTCTime reads a time, in tc whole microseconds.
 func parseTCTime(s string) (time.Duration, error) {
 	n, _, err := quantity(s, "time", tcTimeUnits, 1)
 	if err == nil && n > 1<<32 {
