@@ -52,9 +52,6 @@ type About struct {
 	Lost      Lost  `json:"-"`          // packets dropped when queues were removed
 }
 
-// iface returns the interface to which the shaper was attached.
-func (a *About) iface() iface { return iface{a.Namespace, a.Index} }
-
 // Redirected reports whether ingress packets are redirected through an ifb device of
 // the shaper, which queues them.
 func (a *About) Redirected() bool { return a.Place.Index != 0 && a.Place.Index != a.Index }
@@ -88,33 +85,6 @@ type queueRecord struct {
 	feeder
 }
 
-// recordImage stores the parts of an encoded plan that other processes need: names,
-// slots, profiles and qdisc classes.
-func (a *About) recordImage(g *image) {
-	a.Outline, a.Slots, a.Stages, a.Queued = *g.plan.Outline(), g.counterSlots(), nil, nil
-	a.Links, a.Ring, a.Pacer, a.Fair = g.linkIDs, g.ring, g.pacer, g.fair
-	a.Customers = g.constants.Customers
-	for i, q := range g.queues {
-		a.Queued = append(a.Queued, queueRecord{q, g.feeders[i]})
-	}
-	for i, s := range g.stages {
-		r := stageRecord{ShaperStage: s}
-		if s.Table >= 0 {
-			r.Room = tableSize(&g.plan.Stages[i])
-		}
-		a.Stages = append(a.Stages, r)
-	}
-}
-
-// counterSlots returns the slots of the counters, by class.
-func (g *image) counterSlots() []uint32 {
-	out := make([]uint32, len(g.classes))
-	for i := range g.classes {
-		out[i] = g.classes[i].Slot
-	}
-	return out
-}
-
 // bpfStages returns the stages in the form of the program.
 func (a *About) bpfStages() []bpf.ShaperStage {
 	out := make([]bpf.ShaperStage, len(a.Stages))
@@ -123,3 +93,56 @@ func (a *About) bpfStages() []bpf.ShaperStage {
 	}
 	return out
 }
+
+// Identity returns the identity of the shaper's interface.
+func (a *About) Identity() iface { return iface{a.Namespace, a.Index} }
+
+// needsOtherDevice reports whether a program with this pacer must be attached to
+// another device: at ingress, a program with queues runs on an ifb device. A dry run
+// queues nothing.
+func (a *About) needsOtherDevice(pacer Pacer, dry bool) bool {
+	return a.Direction == dataplane.Ingress && a.Place.Index != 0 && (pacer != "" && !dry) != a.Redirected()
+}
+
+// armRollback arms a rollback to before at time until; a zero until does nothing. If a
+// rollback is already armed, its goal is kept and only its time changes.
+func (a *About) armRollback(before *Before, until time.Time) {
+	if until.IsZero() {
+		return
+	}
+	if a.Until.IsZero() {
+		a.Before = before
+	}
+	a.Until = until.Round(0)
+}
+
+// Budgets returns the names of the host budgets that the shaper uses.
+func (a *About) Budgets() []string { return a.budgetsIn(storeShared) }
+
+// OnServers returns the names of the budgets on servers whose leases the shaper follows.
+func (a *About) OnServers() []string { return a.budgetsIn(storeLeased) }
+
+func (a *About) budgetsIn(store int32) (names []string) {
+	for i := range a.Stages {
+		if s := &a.Stages[i]; s.Table == store {
+			names = append(names, a.Outline.Stages[i].BudgetName)
+		}
+	}
+	return names
+}
+
+// The map that contains the state of a stage without a table of keys: enum store in
+// bpf/src/policy.h.
+const (
+	storePrivate  = -1 // states
+	storeShared   = -2 // budgets
+	storeLeased   = -3 // leases
+	storeCustomer = -4 // customers
+)
+
+// inStates reports whether a stage with this table has a slot in the map states. A stage
+// with keys has one for packets without a key.
+func inStates(table int32) bool { return table >= storePrivate }
+
+// paceOf returns the rate of a queue.
+func paceOf(q *bpf.ShaperQueue) *bpf.ShaperPace { return &q.Paces[q.Version&1] }

@@ -173,22 +173,10 @@ func (cfg *Config) prepare(plan *dataplane.Plan) (*device, error) {
 	if err != nil {
 		return nil, err
 	}
-	if cfg.encoded, err = encode(plan.For(cfg.Direction), entryOf(cfg.Direction, cfg.Hook, pacer), pacer); err == nil {
+	if cfg.encoded, err = encode(plan.For(cfg.Direction), entryOf(cfg.Direction, string(cfg.Hook), pacer), pacer); err == nil {
 		cfg.encoded.source = plan
 	}
 	return d, err
-}
-
-// entryOf returns the program for a hook and direction. Ingress packets are queued in an
-// ifb device, so that program runs at the egress of the ifb.
-func entryOf(direction Direction, hook Hook, pacer Pacer) entry {
-	switch {
-	case hook == XDP:
-		return xdpEntry
-	case pacer != "":
-		return egressEntry
-	}
-	return entry(direction)
 }
 
 // takeOver installs the plan in an attached shaper whose process has ended. It returns
@@ -197,7 +185,7 @@ func entryOf(direction Direction, hook Hook, pacer Pacer) entry {
 func (cfg *Config) takeOver(st *site, plan *dataplane.Plan) (*Shaper, []dataplane.Change, error) {
 	s, err := findShaper(st.iface, cfg.Direction)
 	if errors.Is(err, unix.EPERM) {
-		return nil, nil, errors.Join(detachPinned(st.pinPath(cfg.Direction)), st.clear(cfg.Direction))
+		return nil, nil, errors.Join(detachPinned(pinPath(st.iface, cfg.Direction)), st.clear(cfg.Direction))
 	}
 	if err != nil {
 		return nil, nil, err

@@ -3,6 +3,7 @@ package kernel
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
@@ -122,3 +123,25 @@ func (r *programRun) run(program int) (uint32, error) {
 		}
 	}
 }
+
+// runOnList runs a program on a list, as many values at a time as the map has room for.
+func runOnList[T any](p *ebpf.Program, m *ebpf.Map, list []T) error {
+	for chunk := range slices.Chunk(list, int(m.MaxEntries())) {
+		if err := putArray(m, chunk); err != nil {
+			return err
+		}
+		var r programRun
+		r.Cb[0] = uint32(len(chunk))
+		done, err := r.run(p.FD())
+		if err == nil && done != uint32(len(chunk)) {
+			err = fmt.Errorf("%d of %d customers were changed", done, len(chunk))
+		}
+		if err != nil {
+			return cause.Of(err)
+		}
+	}
+	return nil
+}
+
+// budgetMaps are the names of the maps of all budgets.
+var budgetMaps = [2]string{bpf.ShaperMapBudgets, bpf.ShaperMapLocks}

@@ -45,8 +45,8 @@ func newBudgeted(t testing.TB, m *dataplane.Meter, hook entry, maps [2]*ebpf.Map
 	}
 	h := &hooked{Walker: Walker{image: g, batch: 1, now: math.MinInt64}, hook: hook, room: make([]byte, 1<<17)}
 	t.Cleanup(h.Close)
-	h.constants.Handed, h.constants.Link, h.constants.Elsewhere = handed, uint8(dataplane.LinkEthernet), 1
-	h.stages[0].Table, h.stages[0].Slot = storeShared, budgetSlot
+	h.image.constants.Handed, h.image.constants.Link, h.image.constants.Elsewhere = handed, uint8(dataplane.LinkEthernet), 1
+	h.image.stages[0].Table, h.image.stages[0].Slot = storeShared, budgetSlot
 	h.maps, err = newStateMaps()
 	if err != nil {
 		t.Fatal(err)
@@ -57,15 +57,15 @@ func newBudgeted(t testing.TB, m *dataplane.Meter, hook entry, maps [2]*ebpf.Map
 			t.Fatal(err)
 		}
 	}
-	h.inherit(&About{})
-	if err := h.initialize(h.maps); err != nil {
+	h.image.inherit(&About{})
+	if err := h.image.initialize(h.maps); err != nil {
 		t.Fatal(err)
 	}
 	spec, err := shaperSpec()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if h.loaded, err = h.loadProgram(spec, programs[hook], h.maps.byName()); err != nil {
+	if h.loaded, err = h.image.loadProgram(spec, programs[hook], h.maps.byName()); err != nil {
 		t.Fatal(err)
 	}
 	h.program = h.loaded.Programs[programs[hook]]

@@ -33,14 +33,14 @@ func (u *budgetUser) String() string { return fmt.Sprintf("%s (process %d)", u.n
 
 // registryTemp returns the name of the temporary file in which the user writes the registry.
 func (u *budgetUser) registryTemp() string {
-	return u.at().registryTemp(u.Direction)
+	return registryTemp(u.at(), u.Direction)
 }
 
 func (u *budgetUser) at() iface { return iface{u.Namespace, u.Index} }
 
 // registryTemp returns a name that contains the interface, so a survey can attribute the
 // file to the interface if its writer was killed.
-func (at iface) registryTemp(direction Direction) string {
+func registryTemp(at iface, direction Direction) string {
 	return at.fileName(direction.String()+"-"+registryFile) + temporary
 }
 
@@ -71,7 +71,7 @@ func (u *budgetUser) goneUnprivileged() (bool, error) {
 		return false, err
 	}
 	here, err := currentNamespace()
-	if err != nil || here != u.Namespace || fileExists(at.pinPath(u.Direction)) {
+	if err != nil || here != u.Namespace || fileExists(pinPath(at, u.Direction)) {
 		return false, err
 	}
 	list, err := hook.Filters(u.Index, hook.Parent(u.Direction == Ingress))

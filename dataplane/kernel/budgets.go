@@ -17,19 +17,6 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 )
 
-// The map that contains the state of a stage without a table of keys: enum store in
-// bpf/src/policy.h.
-const (
-	storePrivate  = -1 // states
-	storeShared   = -2 // budgets
-	storeLeased   = -3 // leases
-	storeCustomer = -4 // customers
-)
-
-// inStates reports whether a stage with this table has a slot in the map states. A stage
-// with keys has one for packets without a key.
-func inStates(table int32) bool { return table >= storePrivate }
-
 // maxBudgets is the maximum number of budgets of a host. Their maps take 600 kB.
 const maxBudgets = 4096
 
@@ -52,9 +39,6 @@ const (
 	registryFile = "budgets"
 	registryLock = registryFile + "-lock"
 )
-
-// budgetMaps are the names of the maps of all budgets.
-var budgetMaps = [2]string{bpf.ShaperMapBudgets, bpf.ShaperMapLocks}
 
 // memberFile is the prefix of the names of lock files held by planes in user space.
 const memberFile = registryFile + "-user-"
@@ -201,16 +185,6 @@ func (b *lockedRegistry) openMaps() (err error) {
 	return nil
 }
 
-// mapID returns the ID of a map.
-func mapID(m *ebpf.Map) (ebpf.MapID, error) {
-	info, err := m.Info()
-	if err != nil {
-		return 0, err
-	}
-	id, _ := info.ID()
-	return id, nil
-}
-
 // budgetPin returns the path of the pin of one of budgetMaps.
 func budgetPin(name string) string { return filepath.Join(pinDir, "shared-"+name) }
 
@@ -320,7 +294,7 @@ func (b *lockedRegistry) close() error {
 // releaseBudgets removes users from all budgets, by their lock files, and users that are
 // gone. It returns the budgets of the removed users in the namespace of at.
 func releaseBudgets(at iface, direction Direction, users ...string) (left []Left, err error) {
-	temp := at.registryTemp(direction)
+	temp := registryTemp(at, direction)
 	if err := removeState(temp); err != nil { // left by a killed process
 		return nil, err
 	}

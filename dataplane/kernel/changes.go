@@ -2,10 +2,7 @@ package kernel
 
 import (
 	"errors"
-	"os"
 	"path/filepath"
-
-	"golang.org/x/sys/unix"
 )
 
 // changesPrefix is the prefix of the names of files of changes, after that of the interface.
@@ -14,13 +11,9 @@ const changesPrefix = "changes-"
 // bothDirections is the suffix of a file of changes to shapers of both directions.
 const bothDirections = "both"
 
-// ChangesPath returns the path of a file in StateDir for changes to the shapers of an interface
-// in one direction, or in both. It is removed when none of them is attached any more.
-func ChangesPath(name string, directions []Direction) (string, error) {
-	d, err := deviceByName(name)
-	if err != nil {
-		return "", err
-	}
+// changesPath returns the path of a file in StateDir for changes to the shapers of an interface
+// in one direction, or in both. It makes the directory.
+func changesPath(at iface, directions []Direction) (string, error) {
 	dir, err := openStateDir()
 	if err != nil {
 		return "", err
@@ -30,27 +23,24 @@ func ChangesPath(name string, directions []Direction) (string, error) {
 	if len(directions) == 1 {
 		suffix = directions[0].String()
 	}
-	return filepath.Join(StateDir, d.fileName(changesPrefix+suffix)), nil
+	return filepath.Join(StateDir, at.fileName(changesPrefix+suffix)), nil
 }
 
-// removeChanges removes the files of changes of a direction that was cleared. With report it says so: a process without
-// a guard was killed and left them.
-func (st *site) removeChanges(direction Direction, report bool) error {
+// removeChanges removes the files of changes of a direction, and with both also those of both
+// directions. It returns the suffixes of those that existed.
+func removeChanges(at iface, direction Direction, both bool) (removed []string, err error) {
 	suffixes := []string{direction.String()}
-	other, err := attachments(st.Index, Egress+Ingress-direction)
-	if errors.Is(err, unix.EPERM) {
-		err = nil
-	}
-	if err == nil && len(other) == 0 {
+	if both {
 		suffixes = append(suffixes, bothDirections)
 	}
 	for _, suffix := range suffixes {
-		if _, e := os.Lstat(filepath.Join(StateDir, st.fileName(changesPrefix+suffix))); report && e == nil {
-			st.addRemoved("%s %s: changes by shaper set", st.name(), suffix)
+		name := at.fileName(changesPrefix + suffix)
+		if fileExists(filepath.Join(StateDir, name)) {
+			removed = append(removed, suffix)
 		}
 		for _, extra := range []string{"", temporary, ".lock"} {
-			err = errors.Join(err, removeState(st.fileName(changesPrefix+suffix)+extra))
+			err = errors.Join(err, removeState(name+extra))
 		}
 	}
-	return err
+	return removed, err
 }

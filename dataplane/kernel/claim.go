@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cilium/ebpf"
+
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
@@ -317,4 +319,43 @@ func Budgets() (out []BudgetUse, err error) {
 		}
 		return out, err
 	}
+}
+
+// newBudgetOf returns the claim of a stage if its budget is new, otherwise nil. c may be
+// nil.
+func (c *budgetClaims) newBudgetOf(stage int) *budgetClaim {
+	if c == nil {
+		return nil
+	}
+	for _, claim := range c.list {
+		if claim.stage == stage && claim.isNew {
+			return claim
+		}
+	}
+	return nil
+}
+
+// registerProgram registers a shaper with the attached program and the next one; previous
+// is 0 if none is attached. It first starts the guard. c may be nil.
+func (c *budgetClaims) registerProgram(startGuard func() error, previous, next ebpf.ProgramID) error {
+	if c == nil || len(c.list) == 0 {
+		return nil
+	}
+	if err := startGuard(); err != nil { // the budget outlives the process
+		return err
+	}
+	c.user.Programs = []ebpf.ProgramID{next}
+	if previous != 0 {
+		c.user.Programs = append(c.user.Programs, previous)
+	}
+	return c.register()
+}
+
+// commitProgram commits the claims of a shaper whose program is attached. c may be nil.
+func (c *budgetClaims) commitProgram(program ebpf.ProgramID) error {
+	if c == nil {
+		return nil
+	}
+	c.user.Programs = []ebpf.ProgramID{program}
+	return c.commit()
 }

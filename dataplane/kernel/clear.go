@@ -47,10 +47,10 @@ func Clear(name string, directions ...Direction) (out Cleared, err error) {
 	for _, direction := range directions {
 		err = errors.Join(err, st.clear(direction))
 		if yes, e := hasOwner(at, direction); !yes && e == nil { // a killed process left the file
-			err = errors.Join(err, removeState(at.ownerFile(direction)))
+			err = errors.Join(err, removeState(ownerFile(at, direction)))
 		}
 	}
-	Unguard(Identity(at))
+	Unguard(at)
 	err = errors.Join(err, st.close())
 	orphans, e := removeOrphans()
 	return Cleared{append(st.Removed, orphans...), st.Restored, st.Notes, st.Lost}, errors.Join(err, e)
@@ -58,8 +58,8 @@ func Clear(name string, directions ...Direction) (out Cleared, err error) {
 
 // Rescue cleans up after a killed process. It clears the directions of an interface
 // that no live process shapes, except for a pinned shaper, which stays attached.
-func Rescue(at Identity, directions ...Direction) error {
-	st, err := openSite(iface(at))
+func Rescue(at iface, directions ...Direction) error {
+	st, err := openSite(at)
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func Rescue(at Identity, directions ...Direction) error {
 			continue
 		}
 		err = errors.Join(err, st.clearUnlessPinned(direction))
-		err = errors.Join(err, removeState(st.ownerFile(direction)))
+		err = errors.Join(err, removeState(ownerFile(st.iface, direction)))
 	}
 	return errors.Join(err, st.close())
 }

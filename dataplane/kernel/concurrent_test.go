@@ -89,7 +89,7 @@ func (c *hammered) run(t *testing.T, cpus []int) {
 	two, busy := c.hammer(t, h.program, cpus, frame, 300*time.Millisecond)
 
 	var state bpf.ShaperState
-	stage := &h.stages[0]
+	stage := &h.image.stages[0]
 	if err := h.maps.states.LookupWithFlags(stage.Slot, &state, ebpf.LookupLock); err != nil {
 		t.Fatal(err)
 	}

@@ -10,18 +10,6 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
 )
 
-// armRollback arms a rollback to before at time until; a zero until does nothing. If a
-// rollback is already armed, its goal is kept and only its time changes.
-func (a *About) armRollback(before *Before, until time.Time) {
-	if until.IsZero() {
-		return
-	}
-	if a.Until.IsZero() {
-		a.Before = before
-	}
-	a.Until = until.Round(0)
-}
-
 // Confirm cancels the armed rollbacks of shapers, so that their policies become
 // permanent. The shapers must be of one interface. It returns the shapers that had an
 // armed rollback: none if all were confirmed or rolled back before. It fails if the
@@ -85,9 +73,9 @@ func Postpone(until time.Time, list ...*Shaper) error {
 
 // Pending returns the shapers of an interface that have an armed rollback. The caller
 // must close them.
-func Pending(at Identity) (out []*Shaper, err error) {
+func Pending(at iface) (out []*Shaper, err error) {
 	for _, direction := range []Direction{Egress, Ingress} {
-		s, err := findShaper(iface(at), direction)
+		s, err := findShaper(at, direction)
 		if err != nil {
 			for _, s := range out {
 				s.Close()

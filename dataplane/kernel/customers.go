@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"slices"
@@ -9,7 +10,6 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
-	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 )
 
 // customerKeys are the values of enum customer_key in bpf/src/policy.h.
@@ -97,61 +97,20 @@ func customerID(name string) uint64 {
 	return max(h.Sum64(), 1)
 }
 
-// putBatch writes entries to a map, many at a time.
-func putBatch[K, V any](m *ebpf.Map, keys []K, values []V) error {
-	const batch = 1 << 14
-	for len(keys) > 0 {
-		n := min(len(keys), batch)
-		if _, err := m.BatchUpdate(keys[:n], values[:n], nil); err != nil {
-			return cause.Of(fmt.Errorf("%v: %w", m, err))
-		}
-		keys, values = keys[n:], values[n:]
+func statsOfCustomer(c *bpf.ShaperCustomer) (out dataplane.CustomerStats) {
+	for color, n := range []bpf.ShaperCount{c.Green, c.Yellow, c.Red} {
+		addCount(&out.Colors[color], n)
 	}
-	return nil
+	addCount(&out.Dropped, c.Dropped)
+	return out
 }
 
-// putArray writes all values of an array map.
-func putArray[T any](m *ebpf.Map, values []T) error {
-	keys := make([]uint32, len(values))
-	for i := range keys {
-		keys[i] = uint32(i)
-	}
-	return putBatch(m, keys, values)
-}
-
-// Customers returns the counters of the customers of a plan, as CustomerCounters.Of does.
-func (s *Shaper) Customers(plan *dataplane.PlanCustomers) ([]dataplane.CustomerStats, error) {
-	if s.About.Customers == 0 {
-		return make([]dataplane.CustomerStats, len(plan.Of)), nil
-	}
-	return (&CustomerCounters{s.maps.customers}).Of(plan)
-}
-
-// CustomerCounters gives access to the counters of a shaper's customers without the shaper, so
-// a goroutine can read them while another one uses it. Reading 100,000 takes some 40 ms.
-type CustomerCounters struct{ list *ebpf.Map }
-
-// CustomerCounters returns access to the counters, or nil if the shaper has no customers. The
-// caller must close it; otherwise it is closed when it is garbage.
-func (s *Shaper) CustomerCounters() (*CustomerCounters, error) {
-	if s.About.Customers == 0 {
-		return nil, nil
-	}
-	list, err := s.maps.customers.Clone()
-	return &CustomerCounters{list}, cause.Of(err)
-}
-
-// Close ends the access.
-func (c *CustomerCounters) Close() { _ = c.list.Close() }
-
-// Of returns the counters of the customers of a plan, in its order. They are zero for a
-// customer that the shaper does not have. The counters of one customer are not read at the
-// same moment as those of another.
-func (c *CustomerCounters) Of(plan *dataplane.PlanCustomers) ([]dataplane.CustomerStats, error) {
+// customerStats returns the counters of the customers of a plan in a map, see CustomerCounters.Of.
+func customerStats(m *ebpf.Map, plan *dataplane.PlanCustomers) ([]dataplane.CustomerStats, error) {
 	list := plan.Source.List
 	out, found := make([]dataplane.CustomerStats, len(list)), make([]bool, len(list))
 	others := map[uint64]dataplane.CustomerStats{} // by ID: those in other places of the map than in the plan
-	err := eachChunk(c.list, ebpf.LookupLock, func(at int, values []bpf.ShaperCustomer) {
+	err := eachChunk(m, ebpf.LookupLock, func(at int, values []bpf.ShaperCustomer) {
 		for i := range values {
 			c, at := &values[i], at+i
 			switch {
@@ -173,31 +132,15 @@ func (c *CustomerCounters) Of(plan *dataplane.PlanCustomers) ([]dataplane.Custom
 	return out, nil
 }
 
-func statsOfCustomer(c *bpf.ShaperCustomer) (out dataplane.CustomerStats) {
-	for color, n := range []bpf.ShaperCount{c.Green, c.Yellow, c.Red} {
-		addCount(&out.Colors[color], n)
+// encodeServices encodes the plans of customers for a program and a pacer. The error joins a
+// dataplane.FieldError for each part that the kernel plane cannot run.
+func encodeServices(to entry, pacer Pacer, list []dataplane.CustomerPlan) (map[*dataplane.PlanService]bpf.ShaperPlan, error) {
+	e := encoder{image: &image{entry: to, pacer: pacer}}
+	plans := map[*dataplane.PlanService]bpf.ShaperPlan{}
+	for _, c := range list {
+		if _, known := plans[c.Plan]; !known {
+			plans[c.Plan] = e.service(c.Plan)
+		}
 	}
-	addCount(&out.Dropped, c.Dropped)
-	return out
-}
-
-// Customer returns the counters of a customer; zero if the shaper does not have it. The first
-// call after a reload reads all customers.
-func (s *Shaper) Customer(name string) (out dataplane.CustomerStats, err error) {
-	if s.About.Customers == 0 {
-		return out, nil
-	}
-	index, err := s.customerIndex()
-	if err != nil {
-		return out, err
-	}
-	number := index.numbers[customerID(name)]
-	if number == 0 {
-		return out, nil
-	}
-	var c bpf.ShaperCustomer
-	if err := index.customers.LookupWithFlags(number-1, &c, ebpf.LookupLock); err != nil {
-		return out, cause.Of(err)
-	}
-	return statsOfCustomer(&c), nil
+	return plans, errors.Join(e.faults...)
 }

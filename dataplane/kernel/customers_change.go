@@ -205,23 +205,6 @@ func (d *customerDiff) removeCustomers() error {
 	return nil
 }
 
-// awaitPrograms waits until all programs that run now have ended: the kernel does so when a map
-// of maps changes.
-func awaitPrograms() error {
-	inner := &ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1}
-	outer, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.ArrayOfMaps, KeySize: 4, ValueSize: 4, MaxEntries: 1, InnerMap: inner})
-	if err != nil {
-		return cause.Of(err)
-	}
-	defer outer.Close()
-	m, err := ebpf.NewMap(inner)
-	if err != nil {
-		return cause.Of(err)
-	}
-	defer m.Close()
-	return cause.Of(outer.Put(uint32(0), m))
-}
-
 // addCustomers gives new customers the lowest free numbers.
 func (d *customerDiff) addCustomers() error {
 	from, next := d.plan.Customers, 0
@@ -239,33 +222,6 @@ func (d *customerDiff) addCustomers() error {
 		}
 		d.t.customers[next] = c
 		d.numbers[i] = uint32(next + 1)
-	}
-	return nil
-}
-
-// readArray reads all values of an array map.
-func readArray[T any](m *ebpf.Map, flags ebpf.MapLookupFlags) ([]T, error) {
-	out := make([]T, m.MaxEntries())
-	return out, eachChunk(m, flags, func(at int, values []T) { copy(out[at:], values) })
-}
-
-// eachChunk calls f with all values of an array map, many at a time. at is the index of the first
-// value; the slice is used again after the call.
-func eachChunk[T any](m *ebpf.Map, flags ebpf.MapLookupFlags, f func(at int, values []T)) error {
-	const chunk = 1 << 12 // its values fit into the cache of a CPU
-	n := int(m.MaxEntries())
-	values, keys, cursor := make([]T, min(chunk, n)), make([]uint32, min(chunk, n)), new(ebpf.MapBatchCursor)
-	for at := 0; at < n; {
-		most := min(len(keys), n-at)
-		got, err := m.BatchLookup(cursor, keys[:most], values[:most], &ebpf.BatchOptions{ElemFlags: uint64(flags)})
-		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return cause.Of(fmt.Errorf("%v: %w", m, err))
-		}
-		if got == 0 {
-			return fmt.Errorf("%v: entries are missing", m)
-		}
-		f(at, values[:got])
-		at += got
 	}
 	return nil
 }

@@ -3,7 +3,6 @@ package kernel
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"os"
 	"strings"
 	"time"
@@ -37,13 +36,9 @@ func bootID() (id [36]byte, err error) {
 	return id, err
 }
 
-// SaveCustomers returns the tokens and delays of all customers, for Config.Restore, or nil if
-// the shaper has no customers. The bytes have no checksum. It may be called after Detach.
-func (s *Shaper) SaveCustomers() ([]byte, error) {
-	if s.About.Customers == 0 {
-		return nil, nil
-	}
-	t, err := s.maps.readCustomers()
+// saveCustomers encodes the state of all customers.
+func (s *stateMaps) saveCustomers() ([]byte, error) {
+	t, err := s.readCustomers()
 	if err != nil {
 		return nil, err
 	}
@@ -52,6 +47,15 @@ func (s *Shaper) SaveCustomers() ([]byte, error) {
 		return nil, err
 	}
 	return t.save(boot, Now(), time.Now().UnixNano())
+}
+
+// restoreNow decodes saved customers, as of now. Their counters are 0.
+func restoreNow(b []byte) (*customerTable, error) {
+	boot, err := bootID()
+	if err != nil {
+		return nil, err
+	}
+	return restoreCustomers(b, boot, Now(), time.Now().UnixNano())
 }
 
 // save encodes the table, as of a time.
@@ -130,20 +134,4 @@ func (c *savedCustomer) age(p *bpf.ShaperPlan, saved, since, now int64) {
 	}
 	state := levelsAt(&bpf.ShaperState{Word: c.Word, Stamp: c.Stamp}, &p.Profile, uint64(saved+since)).state(uint64(now), &p.Profile)
 	c.Word, c.Stamp = state.Word, state.Stamp
-}
-
-// restored returns the customers of Config.Restore.
-func (cfg *Config) restored() (*customerTable, error) {
-	if cfg.Restore == nil {
-		return nil, nil
-	}
-	boot, err := bootID()
-	if err != nil {
-		return nil, err
-	}
-	t, err := restoreCustomers(cfg.Restore, boot, Now(), time.Now().UnixNano())
-	if err != nil {
-		return nil, fmt.Errorf("%s %v: %w", cfg.Interface, cfg.Direction, err)
-	}
-	return t, nil
 }

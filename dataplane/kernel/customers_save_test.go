@@ -25,7 +25,7 @@ func savePlans(t testing.TB) []bpf.ShaperPlan {
 		{Name: "window", Params: meter.FixedWindow{Limit: 4000, Window: 10 * time.Second}},
 		{Name: "queue", Queue: &queue.Config{Rate: meter.BitRate(1e6), Time: time.Minute}},
 	}
-	g, err := encodePolicy(policy, ingressEntry, "")
+	g, err := encoded(policy, ingressEntry, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func TestRestoreCustomers(t *testing.T) {
 		for i, p := range plans {
 			list = append(list, dataplane.Customer{Name: fmt.Sprint(i), Plan: p})
 		}
-		g, err := encodePolicy(customerPolicy(list), ingressEntry, "")
+		g, err := encoded(customerPolicy(list), ingressEntry, "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -149,9 +149,8 @@ func TestRestoreCustomers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := Config{Restore: saved}
 	g := image(large, small, small)
-	if g.restored, err = cfg.restored(); err != nil {
+	if g.restored, err = restoreNow(saved); err != nil {
 		t.Fatal(err)
 	}
 	maps, err := newStateMaps()

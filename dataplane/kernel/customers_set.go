@@ -1,9 +1,6 @@
 package kernel
 
 import (
-	"errors"
-	"fmt"
-	"slices"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -12,67 +9,6 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 )
-
-// SetCustomerPlans changes the plans of customers of the attached program. Each keeps its
-// tokens and counters, and no packet is metered twice or not at all. Customers that the
-// shaper does not have are left out. The error joins dataplane.FieldErrors if the kernel plane
-// rejects a plan; then no plan is changed. It wraps ErrDetached if the shaper is no longer
-// attached, and ErrNoRoom if a reload is needed. For the owner of the shaper it may be an *UnlockedError: then all
-// plans are changed.
-func (s *Shaper) SetCustomerPlans(list []dataplane.CustomerPlan) error {
-	change, unlocked, err := s.lockToSet() // lockSite also asks for the interface: that waits for every change of the network
-	if err != nil {
-		return err
-	}
-	defer change.Close()
-	index, err := s.currentIndex()
-	if index == nil {
-		return err
-	}
-	e := encoder{image: &image{entry: entryOf(s.Direction, Hook(s.Place.Hook), s.Pacer), pacer: s.Pacer}}
-	plans := map[*dataplane.PlanService]bpf.ShaperPlan{}
-	for _, c := range list {
-		if _, known := plans[c.Plan]; !known {
-			plans[c.Plan] = e.service(c.Plan)
-		}
-	}
-	if e.faults != nil {
-		return errors.Join(e.faults...)
-	}
-	if err = index.set(list, plans); err != nil {
-		index.close() // it may differ from the maps now
-		s.index = nil
-		return err
-	}
-	return unlocked
-}
-
-// PrepareCustomerPlans makes the next call of SetCustomerPlans fast: without it, the first call
-// after each reload reads all customers. It does nothing while another process has the lock of
-// the interface.
-func (s *Shaper) PrepareCustomerPlans() error {
-	if s.About.Customers == 0 || s.index.fits(s) {
-		return nil
-	}
-	change, err := tryTakeChangeLock(s.iface())
-	if errors.Is(err, errLocked) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	_, err = s.currentIndex()
-	return errors.Join(err, change.Close())
-}
-
-// currentIndex returns the index of the maps of the attached program, or nil if it has no
-// customers. The interface must be locked.
-func (s *Shaper) currentIndex() (*customerIndex, error) {
-	if err := s.Refresh(); err != nil || s.About.Customers == 0 {
-		return nil, err
-	}
-	return s.customerIndex()
-}
 
 // customerIndex is a copy of the numbers and plans of customers in the maps. With it, a change
 // need not read all of them.
@@ -88,46 +24,9 @@ type customerIndex struct {
 	mover   *mover
 }
 
-// fits reports whether the index is that of the maps in use. The index may be nil.
-func (x *customerIndex) fits(s *Shaper) bool {
-	return x != nil && x.customers == s.maps.customers && x.loaded.Equal(s.Loaded)
-}
-
-// customerIndex returns the index of the maps in use.
-func (s *Shaper) customerIndex() (*customerIndex, error) {
-	if s.index.fits(s) {
-		return s.index, nil
-	}
-	s.index.close()
-	s.index = nil
-	t, err := s.maps.readCustomers()
-	if err != nil {
-		return nil, err
-	}
-	x := &customerIndex{
-		stateMaps: s.maps, loaded: s.Loaded, numbers: t.numbers, of: make([]uint32, len(t.customers)),
-		plans: t.plans, users: make([]int, len(t.plans)), known: map[bpf.ShaperPlan]uint32{},
-		slots: planSlots{await: awaitPrograms},
-	}
-	for _, number := range t.numbers {
-		at := t.customers[number-1].Plan
-		x.of[number-1] = at
-		x.users[at]++
-		x.known[t.plans[at]] = at
-	}
-	for at, users := range x.users {
-		if users == 0 {
-			x.slots.free = append(x.slots.free, uint32(at))
-		}
-	}
-	if err := awaitPrograms(); err != nil { // another process may have moved customers just now
-		return nil, err
-	}
-	if x.mover, err = s.maps.newMover(); err != nil {
-		return nil, err
-	}
-	s.index = x
-	return x, nil
+// fits reports whether the index is that of the maps in use, of a policy loaded at a time. The index may be nil.
+func (x *customerIndex) fits(m *stateMaps, loaded time.Time) bool {
+	return x != nil && x.customers == m.customers && x.loaded.Equal(loaded)
 }
 
 func (x *customerIndex) close() {
@@ -205,21 +104,46 @@ func (m *mover) move(moves []bpf.BudgetMove) error {
 	return runOnList(m.Programs[bpf.BudgetProgShaperMove], m.Maps[bpf.BudgetMapMoves], moves)
 }
 
-// runOnList runs a program on a list, as many values at a time as the map has room for.
-func runOnList[T any](p *ebpf.Program, m *ebpf.Map, list []T) error {
-	for chunk := range slices.Chunk(list, int(m.MaxEntries())) {
-		if err := putArray(m, chunk); err != nil {
-			return err
-		}
-		var r programRun
-		r.Cb[0] = uint32(len(chunk))
-		done, err := r.run(p.FD())
-		if err == nil && done != uint32(len(chunk)) {
-			err = fmt.Errorf("%d of %d customers were changed", done, len(chunk))
-		}
-		if err != nil {
-			return cause.Of(err)
+// newCustomerIndex reads the maps of customers of a policy that was loaded at a time.
+func newCustomerIndex(m *stateMaps, loaded time.Time) (*customerIndex, error) {
+	t, err := m.readCustomers()
+	if err != nil {
+		return nil, err
+	}
+	x := &customerIndex{
+		stateMaps: m, loaded: loaded, numbers: t.numbers, of: make([]uint32, len(t.customers)),
+		plans: t.plans, users: make([]int, len(t.plans)), known: map[bpf.ShaperPlan]uint32{},
+		slots: planSlots{await: awaitPrograms},
+	}
+	for _, number := range t.numbers {
+		at := t.customers[number-1].Plan
+		x.of[number-1] = at
+		x.users[at]++
+		x.known[t.plans[at]] = at
+	}
+	for at, users := range x.users {
+		if users == 0 {
+			x.slots.free = append(x.slots.free, uint32(at))
 		}
 	}
-	return nil
+	if err := awaitPrograms(); err != nil { // another process may have moved customers just now
+		return nil, err
+	}
+	if x.mover, err = m.newMover(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// stats returns the counters of a customer; zeros if the maps do not have it.
+func (x *customerIndex) stats(name string) (out dataplane.CustomerStats, err error) {
+	number := x.numbers[customerID(name)]
+	if number == 0 {
+		return out, nil
+	}
+	var c bpf.ShaperCustomer
+	if err := x.customers.LookupWithFlags(number-1, &c, ebpf.LookupLock); err != nil {
+		return out, cause.Of(err)
+	}
+	return statsOfCustomer(&c), nil
 }

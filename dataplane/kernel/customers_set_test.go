@@ -9,7 +9,6 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
-	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
@@ -33,7 +32,7 @@ func TestSetCustomers(t *testing.T) {
 		list[i] = dataplane.Customer{Name: fmt.Sprint(i), Plan: first}
 	}
 	encode := func() *image {
-		g, err := encodePolicy(customerPolicy(list), ingressEntry, "")
+		g, err := encoded(customerPolicy(list), ingressEntry, "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -47,10 +46,10 @@ func TestSetCustomers(t *testing.T) {
 	if err := g.initialize(maps); err != nil {
 		t.Fatal(err)
 	}
-	s := &Shaper{maps: maps}
+	var index *customerIndex // of maps; nil after they were replaced
 	defer func() {
-		s.index.close()
-		s.maps.close()
+		index.close()
+		maps.close()
 	}()
 	about := &About{Customers: g.constants.Customers}
 	remade := 0
@@ -76,27 +75,30 @@ func TestSetCustomers(t *testing.T) {
 			changes = append(changes, dataplane.CustomerPlan{Name: list[i].Name, Plan: services[p]})
 			list[i].Plan = p
 		}
-		index, err := s.customerIndex()
+		var err error
+		if index == nil {
+			index, err = newCustomerIndex(maps, time.Time{})
+		}
 		if err == nil {
 			err = index.set(changes, encoded)
 		}
 		if errors.Is(err, ErrNoRoom) {
 			remade++
-			s.index.close()
-			s.index = nil
+			index.close()
+			index = nil
 			for range 500 { // so that there is room again
 				list[r.IntN(n)].Plan = first
 			}
-			g, now := encode(), *s.maps
-			if err := errors.Join(now.makeCustomerMaps(g), g.copyCustomers(about, s.maps, &now)); err != nil {
+			g, now := encode(), *maps
+			if err := errors.Join(now.makeCustomerMaps(g), g.copyCustomers(about, maps, &now)); err != nil {
 				t.Fatal(err)
 			}
-			s.maps.closeExcept(&now)
-			s.maps = &now
+			maps.closeExcept(&now)
+			maps = &now
 		} else if err != nil {
 			t.Fatal(err)
 		}
-		table, err := s.maps.readCustomers()
+		table, err := maps.readCustomers()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -122,46 +124,4 @@ func compileOne(t *testing.T, p *dataplane.ServicePlan) *dataplane.PlanService {
 		t.Fatal(err)
 	}
 	return plan.Customers.Service(1)
-}
-
-// TestPrepareCustomerPlans checks that a change uses the index that was prepared for the attached
-// policy, and that preparing it does not wait for a lock.
-func TestPrepareCustomerPlans(t *testing.T) {
-	needRoot(t)
-	t.Parallel()
-	service := &dataplane.ServicePlan{Name: "plan", Params: meter.TokenBucket{Rate: meter.BitRate(1e6), Burst: 1000}}
-	plan := compiled(t, customerPolicy([]dataplane.Customer{{Name: "a", Plan: service}}))
-	w := nettest.NewWire(t)
-	w.Do(func() error {
-		s, _, err := Attach(Config{Interface: "v0", Direction: Ingress, Hook: TC}, plan)
-		if err != nil {
-			return err
-		}
-		defer s.Close()
-		defer func() { _ = s.Detach() }()
-		lock, err := takeChangeLock(s.iface())
-		if err != nil {
-			return err
-		}
-		if err := errors.Join(s.PrepareCustomerPlans(), lock.Close()); err != nil || s.index != nil {
-			t.Errorf("locked: prepared %v, error %v", s.index != nil, err)
-		}
-		for _, policy := range []string{"attached", "reloaded"} {
-			if err := s.PrepareCustomerPlans(); err != nil {
-				return err
-			}
-			prepared := s.index
-			change := []dataplane.CustomerPlan{{Name: "a", Plan: plan.Customers.Service(1)}}
-			if err := s.SetCustomerPlans(change); err != nil {
-				return err
-			}
-			if prepared == nil || s.index != prepared || !prepared.loaded.Equal(s.Loaded) {
-				t.Errorf("%s: the change read the customers again", policy)
-			}
-			if _, err := s.Reload(plan, nil, time.Time{}); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
 }

@@ -17,14 +17,6 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// customerPolicy returns a policy with these customers.
-func customerPolicy(list []dataplane.Customer) *dataplane.Policy {
-	return &dataplane.Policy{
-		Classes:   []dataplane.Class{{Name: "customers", Match: dataplane.Match{Customer: true}, Meter: &dataplane.Meter{Name: "customers"}}},
-		Customers: &dataplane.Customers{Key: dataplane.ByDestination, Nested: true, List: list},
-	}
-}
-
 // randomServices returns plans of all sorts.
 func randomServices(r *rand.Rand, n int) (plans []*dataplane.ServicePlan) {
 	for i := range n {
@@ -79,7 +71,7 @@ func TestChangeCustomers(t *testing.T) {
 		return list
 	}
 	image := func(list []dataplane.Customer) *image {
-		g, err := encodePolicy(customerPolicy(list), ingressEntry, "")
+		g, err := encoded(customerPolicy(list), ingressEntry, "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -117,11 +109,11 @@ func TestChangeCustomers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		counters, err := (&CustomerCounters{maps.customers}).Of(g.plan.Customers)
+		counters, err := customerStats(maps.customers, g.plan.Customers)
 		if err != nil {
 			t.Fatal(err)
 		}
-		prefixes, search := readPrefixes(t, maps)
+		prefixes, search := prefixesIn(t, maps)
 		if search.Below != g.customerImage.below {
 			t.Fatalf("lengths %v, want %v", search.Below, g.customerImage.below)
 		}
@@ -174,7 +166,7 @@ func customerMaps(t *testing.T, plans []*dataplane.ServicePlan, plan uint32) (*i
 	t.Helper()
 	policy := customerPolicy([]dataplane.Customer{{Name: "a", Plan: plans[plan]}})
 	policy.Customers.Plans = plans
-	g, err := encodePolicy(policy, ingressEntry, "")
+	g, err := encoded(policy, ingressEntry, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +203,7 @@ func TestMoveBeginsCoDel(t *testing.T) {
 	for to, plan := range plans {
 		t.Run(plan.Name, func(t *testing.T) {
 			_, maps := customerMaps(t, plans, 0)
-			now := uint64(clock(t))
+			now := uint64(programClock(t))
 			const begun, above, dropping = 1, 1 << 8, 1 << 16 // bytes of the rest of a backlog
 			before := bpf.ShaperCustomer{
 				Word: [2]uint64{now, 0}, Stamp: now - 1e9, // first above
@@ -284,7 +276,7 @@ func TestMoveKeepsTokens(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			g, maps := customerMaps(t, plans, test.from)
 			from, to := &g.customerImage.plans[test.from].Profile, &g.customerImage.plans[test.to].Profile
-			now := uint64(clock(t))
+			now := uint64(programClock(t))
 			var c bpf.ShaperCustomer
 			switch {
 			case test.from == queued:
@@ -309,7 +301,7 @@ func TestMoveKeepsTokens(t *testing.T) {
 			if err := maps.customers.LookupWithFlags(uint32(0), &c, ebpf.LookupLock); err != nil {
 				t.Fatal(err)
 			}
-			tc, te := levelsAt(&bpf.ShaperState{Word: c.Word, Stamp: c.Stamp}, to, uint64(clock(t))).tokens(to)
+			tc, te := levelsAt(&bpf.ShaperState{Word: c.Word, Stamp: c.Stamp}, to, uint64(programClock(t))).tokens(to)
 			if c.Plan != test.to || (levels{tc, te}) != test.want {
 				t.Errorf("plan %d with %d and %d tokens, want plan %d with %d", c.Plan, tc, te, test.to, test.want)
 			}
@@ -355,7 +347,7 @@ func TestManyCustomers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { maps.close() }()
-	g, err := encodePolicy(customerPolicy(list), ingressEntry, "")
+	g, err := encoded(customerPolicy(list), ingressEntry, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -366,7 +358,7 @@ func TestManyCustomers(t *testing.T) {
 	if err != nil || len(table.numbers) != n {
 		t.Fatalf("got %d customers, want %d: %v", len(table.numbers), n, err)
 	}
-	if prefixes, _ := readPrefixes(t, maps); len(prefixes) != n {
+	if prefixes, _ := prefixesIn(t, maps); len(prefixes) != n {
 		t.Fatalf("got %d prefixes, want %d", len(prefixes), n)
 	}
 }
@@ -379,7 +371,7 @@ func TestCustomerIDs(t *testing.T) {
 		t.Fatal("the names do not collide")
 	}
 	plan := &dataplane.ServicePlan{Name: "home", Params: meter.TokenBucket{Rate: meter.BitRate(1e6), Burst: 10000}}
-	_, err := encodePolicy(customerPolicy([]dataplane.Customer{{Name: a, Plan: plan}, {Name: b, Plan: plan}}), ingressEntry, "")
+	_, err := encoded(customerPolicy([]dataplane.Customer{{Name: a, Plan: plan}, {Name: b, Plan: plan}}), ingressEntry, "")
 	if err == nil || !strings.Contains(err.Error(), "has the same hash as") {
 		t.Errorf("got error %v", err)
 	}

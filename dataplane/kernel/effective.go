@@ -66,7 +66,7 @@ func (s *Shaper) Problems() ([]Problem, error) {
 		return nil, nil
 	}
 	// Another process may be in the middle of a change: inspect again under the change lock.
-	change, err := tryTakeChangeLock(s.iface())
+	change, err := tryTakeChangeLock(s.Identity())
 	if errors.Is(err, errLocked) {
 		return nil, ErrChanging
 	}

@@ -3,8 +3,6 @@ package kernel
 import (
 	"errors"
 	"fmt"
-	"math"
-	"strings"
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -21,26 +19,6 @@ const (
 	maxStates  = 4096    // meter states, for the previous and the new policy together
 	maxBounds  = 1 << 16 // bounds of prefixes or ranges in one match field
 )
-
-// Direction is the direction of the packets that a shaper meters.
-type Direction = dataplane.Direction
-
-const (
-	Egress  = dataplane.Egress  // packets sent through the interface
-	Ingress = dataplane.Ingress // packets received by the interface
-)
-
-// entry selects one of the programs: tc egress, tc ingress or XDP.
-type entry uint8
-
-const (
-	egressEntry  = entry(Egress)
-	ingressEntry = entry(Ingress)
-	xdpEntry     = ingressEntry + 1 // ingress packets before the kernel allocates an skb
-)
-
-// programs are the names of the programs, by entry.
-var programs = [...]string{bpf.ShaperProgShaperEgress, bpf.ShaperProgShaperIngress, bpf.ShaperProgShaperXdp}
 
 // image is a plan in the form that the programs read.
 type image struct {
@@ -230,72 +208,6 @@ func ruleOf(p *bpf.ShaperProfile) uint8 {
 		return 2
 	}
 	return 4
-}
-
-// The words of a state count halves of a profile's units: the lowest bit closes a word.
-// See bpf/src/bucket.h.
-const (
-	halves   = 2
-	maxReach = 1 << 61 // halves refilled within the horizon: words, modulo 2^64, stay unambiguous
-	fills    = 1 << 62 // halves that fill any bucket
-)
-
-// profileOf encodes the parameters of a stage's meter. The error is that of encodeMeter.
-func profileOf(s *dataplane.PlanStage) (bpf.ShaperProfile, error) {
-	return encodeMeter(s.Profile, s.Kind, s.Source)
-}
-
-// encodeMeter encodes the parameters of a meter, which is defined by a part of the policy.
-// The error is a dataplane.FieldError, or wraps one.
-func encodeMeter(profile *meter.Profile, kind meter.Kind, source any) (bpf.ShaperProfile, error) {
-	numbers, err := profile.Integers()
-	var fault *meter.FieldError
-	if errors.As(err, &fault) {
-		reason := fault.Reason
-		switch fault.Field {
-		case "type":
-			reason = kind.String() + " cannot run in the kernel"
-		case "Warmup":
-			reason = "cannot run in the kernel"
-		}
-		err = &RemedyError{&dataplane.FieldError{Object: source, Field: strings.ToLower(fault.Field), Reason: reason}, UseUserSpace}
-	}
-	return encodeProfile(numbers), err
-}
-
-func encodeProfile(p meter.Integers) bpf.ShaperProfile {
-	if p.Window > 0 { // windows count bytes, not halves of units
-		s := bpf.ShaperProfile{Window: uint64(p.Window), Sliding: flag(p.Sliding), Limit: uint8(p.Limit)}
-		s.Buckets[0].Den, s.Buckets[0].Size, s.Buckets[1].Den = 1, p.Burst[0], 1
-		return s
-	}
-	s := bpf.ShaperProfile{
-		Horizon: uint64(maxReach / (halves * max(p.Num[0], p.Num[1], 1))),
-		Excess:  flag(p.Excess),
-		Coupled: flag(p.Coupled),
-		Peak:    flag(p.Peak),
-		Limit:   uint8(p.Limit),
-	}
-	for i := range s.Buckets {
-		b := &s.Buckets[i]
-		b.Num = uint64(halves * p.Num[i])
-		b.Den = uint64(halves * p.Den[i])
-		b.Size = halves * p.Den[i] * p.Burst[i]
-		b.Over = uint64(p.Burst[i]) + 1
-		b.Full = math.MaxUint64
-		if b.Num > 0 {
-			b.Full = (fills + b.Num - 1) / b.Num
-		}
-	}
-	return s
-}
-
-// flag returns 1 for true and 0 for false, as the programs read booleans.
-func flag(b bool) uint8 {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 func (e *encoder) inputColors(s *bpf.ShaperStage, stage uint32, from *dataplane.PlanStage) {

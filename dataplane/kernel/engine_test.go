@@ -33,7 +33,7 @@ type hooked struct {
 // fitPacket truncates a packet so that the hook's test run accepts it, and reports whether it
 // does. At tc the kernel rejects frames shorter than the header of their EtherType.
 func (h *hooked) fitPacket(p *dataplane.Packet) bool {
-	link := dataplane.LinkType(h.constants.Link)
+	link := dataplane.LinkType(h.image.constants.Link)
 	if link == dataplane.LinkRaw && p.Link == dataplane.LinkEthernet && len(p.Data) >= 14 {
 		p.Link, p.Data, p.WireLen = link, p.Data[14:], p.WireLen-14
 	}
@@ -66,9 +66,9 @@ func newHooked(t testing.TB, policy *dataplane.Policy, hook entry, change func(*
 	}
 	h := &hooked{Walker: Walker{image: g, batch: 1, now: math.MinInt64}, hook: hook, room: make([]byte, 1<<17)}
 	t.Cleanup(h.Close)
-	h.constants.Handed, h.constants.Link = 1, uint8(dataplane.LinkEthernet)
+	h.image.constants.Handed, h.image.constants.Link = 1, uint8(dataplane.LinkEthernet)
 	if change != nil {
-		change(&h.constants)
+		change(&h.image.constants)
 	}
 	if err := h.open(); err != nil {
 		t.Fatal(err)
@@ -85,11 +85,11 @@ func (h *hooked) open() error {
 	if h.maps, err = newStateMaps(); err != nil {
 		return err
 	}
-	h.inherit(&About{})
-	if err := h.initialize(h.maps); err != nil {
+	h.image.inherit(&About{})
+	if err := h.image.initialize(h.maps); err != nil {
 		return err
 	}
-	h.loaded, err = h.loadProgram(spec, programs[h.hook], h.maps.byName())
+	h.loaded, err = h.image.loadProgram(spec, programs[h.hook], h.maps.byName())
 	if err != nil {
 		return err
 	}
@@ -137,7 +137,7 @@ func (h *hooked) run(p *dataplane.Packet, v *dataplane.Verdict, context skb) err
 		return err
 	}
 	h.decodeVerdict(&record, p, v)
-	drop := v.Done.Dropped() && h.constants.Dry == 0
+	drop := v.Done.Dropped() && h.image.constants.Dry == 0
 	want := h.returnCode(drop)
 	if drop && v.Reason == dataplane.CoDel && h.hook == egressEntry {
 		want = 7 // TC_ACT_REDIRECT, to no device
@@ -150,7 +150,7 @@ func (h *hooked) run(p *dataplane.Packet, v *dataplane.Verdict, context skb) err
 	}
 	copy(p.Data, options.DataOut)
 	p.Mark = record.Mark
-	if h.hook != xdpEntry && h.constants.Dry == 0 && after.Mark != p.Mark {
+	if h.hook != xdpEntry && h.image.constants.Dry == 0 && after.Mark != p.Mark {
 		return fmt.Errorf("the skb has mark %d, want %d", after.Mark, p.Mark)
 	}
 	return nil

@@ -8,14 +8,6 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// feeder is the class and the color of all packets that ever entered a queue. HTB
-// counts drops by queue, so a drop has a known class or color only if the queue never
-// had another one.
-type feeder struct {
-	Class string       `json:",omitempty"` // "" for several classes
-	Color *meter.Color `json:",omitempty"` // nil for several colors
-}
-
 // feederOf returns the feeder of a queue under one policy.
 func feederOf(plan *dataplane.Outline, queue int) (out feeder) {
 	fed := false
@@ -35,20 +27,9 @@ func feederOf(plan *dataplane.Outline, queue int) (out feeder) {
 	return out
 }
 
-// merge returns the feeder of a queue that had both f and other.
-func (f feeder) merge(other feeder) feeder {
-	switch {
-	case f.Class != other.Class:
-		return feeder{}
-	case f.Color == nil || other.Color == nil || *f.Color != *other.Color:
-		return feeder{Class: f.Class}
-	}
-	return f
-}
-
 // countQdiscDrops adds HTB's drops to the counters of the classes that fed its queues.
 // HTB counts packets, no bytes, and counts a GSO packet as one.
-func (a *About) countQdiscDrops(stats []dataplane.ClassStats, leaves map[uint16]qdisc.Counts) {
+func countQdiscDrops(a *About, stats []dataplane.ClassStats, leaves map[uint16]qdisc.Counts) {
 	for _, q := range a.Queued {
 		dropped := int64(countsOf(leaves, &q.ShaperQueue).Drops)
 		for i := range a.Outline.Classes {

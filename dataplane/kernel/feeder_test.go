@@ -35,13 +35,13 @@ func TestFeeder(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			about := &About{}
 			for _, classes := range test.classes {
-				g, err := encodePolicy(&dataplane.Policy{Classes: classes}, egressEntry, HTB)
+				g, err := encoded(&dataplane.Policy{Classes: classes}, egressEntry, HTB)
 				if err != nil {
 					t.Fatal(err)
 				}
 				g.inherit(about)
 				next := &About{}
-				next.recordImage(g)
+				g.describe(next)
 				raw, err := json.Marshal(next) // as the record is stored
 				if err != nil {
 					t.Fatal(err)

@@ -13,14 +13,6 @@ var (
 	from6, to6 = [16]byte{0x20, 1, 0xd, 0xb8, 15: 1}, [16]byte{0x20, 1, 0xd, 0xb8, 15: 2}
 )
 
-// be16 appends values in network byte order.
-func be16(b []byte, values ...uint16) []byte {
-	for _, v := range values {
-		b = binary.BigEndian.AppendUint16(b, v)
-	}
-	return b
-}
-
 // ethernet returns the addresses of a frame. The caller appends the EtherType.
 func ethernet() []byte { return []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2} }
 

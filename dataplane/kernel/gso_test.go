@@ -137,11 +137,11 @@ func TestSegments(t *testing.T) {
 					t.Errorf("got counters %+v, want %+v", got, pipeline.Stats())
 				}
 				for _, m := range []*dataplane.Meter{bytes, packets} {
-					gotTokens, _, err := h.Tokens(h.plan.Stage(m))
+					gotTokens, _, err := h.Tokens(h.image.plan.Stage(m))
 					if err != nil {
 						t.Fatal(err)
 					}
-					if want, _ := pipeline.Tokens(h.plan.Stage(m)); gotTokens != want {
+					if want, _ := pipeline.Tokens(h.image.plan.Stage(m)); gotTokens != want {
 						t.Errorf("meter %s: got %d tokens, want %d", m.Name, gotTokens, want)
 					}
 				}

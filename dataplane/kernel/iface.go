@@ -105,18 +105,12 @@ type NoInterfaceError struct{ Name string }
 
 func (e *NoInterfaceError) Error() string { return fmt.Sprintf("there is no interface %s", e.Name) }
 
-// Identity identifies an interface independently of its name. It is comparable.
-type Identity iface
-
-// Identity returns the identity of the shaper's interface.
-func (a *About) Identity() Identity { return Identity(a.iface()) }
-
-// Identify returns the identity of the named interface. The error is a
+// identify returns the identity of the named interface. The error is a
 // *NoInterfaceError if there is none.
-func Identify(name string) (Identity, error) {
+func identify(name string) (iface, error) {
 	d, err := deviceByName(name)
 	if err != nil {
-		return Identity{}, err
+		return iface{}, err
 	}
-	return Identity(d.iface), nil
+	return d.iface, nil
 }

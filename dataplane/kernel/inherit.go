@@ -58,21 +58,6 @@ func (g *image) inheritStates(before *About) {
 	}
 }
 
-// slotAllocator allocates the slots of a map, which has room for two policies.
-type slotAllocator struct {
-	used map[uint32]bool // by the previous policy
-	next uint32          // all lower slots are used or allocated
-}
-
-// allocate returns the lowest free slot.
-func (s *slotAllocator) allocate() uint32 {
-	for s.used[s.next] {
-		s.next++
-	}
-	s.next++
-	return s.next - 1
-}
-
 // sameProfile reports whether both meters interpret a state in the same way.
 func sameProfile(a, b *bpf.ShaperStage) bool {
 	p, q := &a.Profile, &b.Profile

@@ -64,9 +64,7 @@ type installation struct {
 	loaded  *ebpf.Collection
 	program *ebpf.Program // in loaded
 
-	// Of the new program; complete exchanges them for those of the previous one.
-	maps            *stateMaps
-	about, readings *ebpf.Map
+	generation // of the new program; after complete, of the previous one
 }
 
 // step is a part of an installation.
@@ -96,24 +94,20 @@ func (i *installation) run(steps ...step) error {
 // need: those of the previous policy, or after an error those of the new one. The kernel
 // holds the maps of an attached program.
 func (i *installation) closeUnused() {
-	i.about.Close()
-	i.readings.Close()
+	i.generation.closeUnused(&i.s.generation)
 	if i.loaded != nil {
 		i.loaded.Close()
-	}
-	if i.maps != nil {
-		i.maps.closeExcept(i.s.maps)
 	}
 }
 
 func (i *installation) encodePlan() (err error) {
-	if i.device, err = deviceByIndex(i.s.iface()); err != nil {
+	if i.device, err = deviceByIndex(i.s.Identity()); err != nil {
 		return err
 	}
 	if err := i.plan.Length.Accepts(i.device.linkType); err != nil {
 		return err
 	}
-	if i.image, err = i.next.encode(i.plan, i.s.encoded); err != nil {
+	if i.image, err = encodeFor(i.next, i.plan, i.s.encoded); err != nil {
 		return err
 	}
 	i.image.restored = i.s.restored
@@ -133,7 +127,7 @@ func (i *installation) restoreBudgets() error { return i.claims.unlock() }
 
 // assignSlots decides which parts of the new policy continue parts of the previous one.
 func (i *installation) assignSlots() (err error) {
-	if err := i.s.readQueues(); err != nil { // their rates may have changed since Refresh
+	if err := i.s.maps.readQueues(&i.s.About); err != nil { // their rates may have changed since Refresh
 		return err
 	}
 	i.changes = i.image.inherit(&i.s.About)
@@ -176,7 +170,7 @@ func (i *installation) loadProgram() error {
 	if err != nil {
 		return err
 	}
-	i.entry = entryOf(i.s.Direction, Hook(i.next.Place.Hook), i.image.pacer)
+	i.entry = entryOf(i.s.Direction, i.next.Place.Hook, i.image.pacer)
 	name := programs[i.entry]
 	if i.loaded, err = i.image.loadProgram(spec, name, i.maps.byName()); err != nil {
 		return err
@@ -190,7 +184,7 @@ func (i *installation) loadProgram() error {
 // if this one is killed.
 func (i *installation) makeRecord() (err error) {
 	i.next.Version, i.next.Begun, i.next.Loaded = recordVersion, true, time.Now().Round(0)
-	i.next.recordImage(i.image)
+	i.image.describe(i.next)
 	if i.about, err = newAbout(i.next, len(i.s.Label)); err != nil { // with room for Before, which contains that label
 		return err
 	}
@@ -236,7 +230,7 @@ func (i *installation) freeNewTables() error {
 }
 
 func (i *installation) registerUser() error {
-	return i.claims.registerProgram(i.st, i.s.Program, i.next.Program)
+	return i.claims.registerProgram(i.st.startGuard, i.s.Program, i.next.Program)
 }
 
 // swap replaces the attached program in one step, or attaches the first one.
@@ -256,11 +250,9 @@ func (i *installation) complete() error {
 	s.Notes = i.claims.notes()
 	hadQueues := s.Pacer != ""
 	s.About = *i.next
-	s.about, i.about = i.about, s.about
-	s.readings, i.readings = i.readings, s.readings
-	s.maps, i.maps = i.maps, s.maps
+	s.generation, i.generation = i.generation, s.generation
 	s.leases.useStages(s.maps.leases, &s.About)
-	errs = append(errs, i.image.addMissed(i.maps, s.maps)) // i.maps are the previous ones now
+	errs = append(errs, i.image.addMissed(i.maps, s.maps)) // from the previous generation
 	if i.image.changesCustomers {
 		errs = append(errs, s.maps.changeCustomers(i.image))
 	}
@@ -293,7 +285,7 @@ func (s *Shaper) completeAttach(st *site) error {
 		return err
 	}
 	st.Removed = removed // a removed limit was the previous policy's, not a leftover
-	path := st.pinPath(s.Direction)
+	path := pinPath(st.iface, s.Direction)
 	pinned := s.Pinned || !s.Until.IsZero() && s.Before != nil && s.Before.Pinned
 	if l, ok := s.hook.(*hook.BPFLink); ok && pinned {
 		if err := pinLink(l, path); err != nil {

@@ -57,7 +57,7 @@ func (e *journalError) Error() string {
 }
 
 // journalPath returns the path of the interface's journal.
-func (at iface) journalPath() string { return filepath.Join(StateDir, at.fileName("journal")) }
+func journalPath(at iface) string { return filepath.Join(StateDir, at.fileName("journal")) }
 
 // peekJournal is like readJournal, but changes no file. The error is a *journalError if
 // the journal cannot be used.
@@ -67,7 +67,7 @@ func peekJournal(at iface) (*journal, error) {
 		return &journal{}, nil
 	}
 	if errors.Is(err, safedir.ErrForeign) {
-		return nil, &journalError{at.journalPath(), err}
+		return nil, &journalError{journalPath(at), err}
 	}
 	if err != nil {
 		return nil, err
@@ -113,4 +113,30 @@ func (j *journal) saveJournal(at iface) error {
 	}
 	j.written = text
 	return nil
+}
+
+// gso is the journal's record of a device's GSO limits, in bytes.
+type gso struct {
+	Max, MaxIPv4 uint32    // the device's limits before the first change
+	Limits       [2]uint32 // limit that the shaper of each direction needs; 0 for none
+}
+
+// smallestLimit returns the smaller of the shapers' limits, or 0 if none needs one.
+func (g *gso) smallestLimit() uint32 {
+	out := uint32(0)
+	for _, l := range g.Limits {
+		if l != 0 && (out == 0 || l < out) {
+			out = l
+		}
+	}
+	return out
+}
+
+// targets returns the values that the device gets: the previous ones, lowered to the
+// smallest limit.
+func (g *gso) targets() (all, ipv4 uint32) {
+	if limit := g.smallestLimit(); limit != 0 {
+		return min(g.Max, limit), min(g.MaxIPv4, limit)
+	}
+	return g.Max, g.MaxIPv4
 }

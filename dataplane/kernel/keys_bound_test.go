@@ -138,14 +138,14 @@ func TestKeysOver(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			known, err := w.Keys(w.plan.Stage(m))
+			known, err := w.Keys(w.image.plan.Stage(m))
 			if err != nil || arrived <= keys && known != arrived || arrived > keys && (known <= keys || known > int(tableSize(onlyStage(t, m)))) {
 				t.Fatalf("keys %d, %d arrived: got %d known keys and error %v", keys, arrived, known, err)
 			}
 		}
 		other := &dataplane.Meter{Name: "other"}
-		n, err := w.Keys(w.plan.Stage(other))
-		tc, te, noTokens := w.Tokens(w.plan.Stage(other))
+		n, err := w.Keys(w.image.plan.Stage(other))
+		tc, te, noTokens := w.Tokens(w.image.plan.Stage(other))
 		if n != 0 || err != nil || tc != 0 || te != 0 || noTokens != nil {
 			t.Errorf("a meter of another policy: got %d keys (%v), %d and %d tokens (%v), want none", n, err, tc, te, noTokens)
 		}
@@ -197,7 +197,7 @@ func TestKeysSpray(t *testing.T) {
 				if verdicts[k].Color == meter.Green {
 					allowed += 100
 				}
-				if senders[k] >= 0 && int(w.records[k].Stage) != int(w.plan.Stage(class.Meter)) {
+				if senders[k] >= 0 && int(w.records[k].Stage) != int(w.image.plan.Stage(class.Meter)) {
 					passed[senders[k]]++
 				}
 			}
@@ -216,11 +216,11 @@ func TestKeysSpray(t *testing.T) {
 		for range 512 { // fills the last batch
 			send(-1, source)
 		}
-		entries := knownKeys(t, w.maps, w.stages[w.plan.Stage(class.Meter)].Table)
+		entries := knownKeys(t, w.maps, w.image.stages[w.image.plan.Stage(class.Meter)].Table)
 		if most := int(tableSize(onlyStage(t, class.Meter))); entries > most || entries <= min(keys, sprayed-1) {
 			t.Errorf("keys %d: got %d keys in the table after %d, want more than the bound and at most %d", keys, entries, sprayed, most)
 		}
-		if n, err := w.Keys(w.plan.Stage(class.Meter)); n != entries || err != nil {
+		if n, err := w.Keys(w.image.plan.Stage(class.Meter)); n != entries || err != nil {
 			t.Errorf("keys %d: got %d known keys and error %v, want %d", keys, n, err, entries)
 		}
 		t.Logf("keys %d: %d in the table; a key seen once per %v new keys passed %v times, of the 3 that its burst allows", keys, entries, every, passed)
@@ -271,7 +271,7 @@ func TestConcurrentSpray(t *testing.T) { // not parallel: it needs both CPUs
 	if granted > most {
 		t.Errorf("%d bytes passed, want at most %d", granted, most)
 	}
-	stage := &h.stages[h.plan.Stage(m)]
+	stage := &h.image.stages[h.image.plan.Stage(m)]
 	table, err := openTable(h.maps.keys, stage.Table)
 	if err != nil {
 		t.Fatal(err)

@@ -82,7 +82,7 @@ func (c *contended) run(t *testing.T, cpus []int) {
 	one, _ := hammer.hammer(t, h.program, cpus[:1], frame, 10*time.Millisecond) // for the log
 	two, _ := hammer.hammer(t, h.program, cpus, frame, 250*time.Millisecond)
 
-	stage := &h.stages[0]
+	stage := &h.image.stages[0]
 	var rest bpf.ShaperState
 	if err := h.maps.states.LookupWithFlags(stage.Slot, &rest, ebpf.LookupLock); err != nil {
 		t.Fatal(err)

@@ -233,7 +233,7 @@ func TestKeys(t *testing.T) {
 				break
 			}
 			delete(models[i], "")
-			if n := knownKeys(t, w.maps, w.stages[w.plan.Stage(m)].Table); n != len(models[i]) {
+			if n := knownKeys(t, w.maps, w.image.stages[w.image.plan.Stage(m)].Table); n != len(models[i]) {
 				t.Errorf("meter %s: got %d keys, want %d: those of packets of an input color other than red", m.Name, n, len(models[i]))
 			}
 		}

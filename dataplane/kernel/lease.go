@@ -54,14 +54,9 @@ func (l *leases) close() {
 	l.loaded, l.states, l.stages = nil, nil, nil
 }
 
-// SetLease replaces the limits of a meter whose budget is on a server. The previous limits
-// apply until now. Times are in ns of CLOCK_MONOTONIC; Now returns it. Phases begin and end
-// by the kernel's clock, even if this process ends. Before the first lease all packets are
-// red. A burst of more than 72,057,594 tokens is capped at that if the kernel cannot count
-// it exactly. SetLease does nothing if no class uses the budget. It is safe for concurrent
-// use.
-func (s *Shaper) SetLease(budget string, lease dataplane.Lease) error {
-	l := &s.leases
+// setLease sets the lease of the meter of a budget now. It does nothing if no class uses the
+// budget.
+func (l *leases) setLease(budget string, lease *dataplane.Lease) error {
 	l.lock.Lock()
 	defer l.lock.Unlock()
 	stage, ok := l.stages[budget]
@@ -71,7 +66,24 @@ func (s *Shaper) SetLease(budget string, lease dataplane.Lease) error {
 	if err := l.loadProgram(); err != nil {
 		return err
 	}
-	return l.set(stage, &lease, 0)
+	return l.set(stage, lease, 0)
+}
+
+// askedOf returns the tokens that packets have requested from the meter of a budget, by
+// resulting color.
+func (l *leases) askedOf(budget string) (asked [3]uint64, err error) {
+	l.lock.Lock()
+	defer l.lock.Unlock()
+	stage, ok := l.stages[budget]
+	if !ok {
+		return asked, nil
+	}
+	state, err := readLease(l.states, stage.slot)
+	if err != nil {
+		return asked, err
+	}
+	copy(asked[:], state.Asked[:])
+	return asked, nil
 }
 
 // loadProgram loads the program that sets leases.
@@ -135,25 +147,6 @@ func (s leasedStage) kindParams() dataplane.Params {
 	return p
 }
 
-// Asked returns the tokens that packets have requested from the meter of a budget on a
-// server, by resulting color, since the budget was added to the policy. It returns zeros if
-// no class uses the budget. It is safe for concurrent use.
-func (s *Shaper) Asked(budget string) (asked [3]uint64, err error) {
-	l := &s.leases
-	l.lock.Lock()
-	defer l.lock.Unlock()
-	stage, ok := l.stages[budget]
-	if !ok {
-		return asked, nil
-	}
-	state, err := readLease(l.states, stage.slot)
-	if err != nil {
-		return asked, err
-	}
-	copy(asked[:], state.Asked[:])
-	return asked, nil
-}
-
 // readLease reads the state of a meter with a lease.
 func readLease(states *ebpf.Map, slot uint32) (state bpf.ShaperLeased, err error) {
 	if err := states.LookupWithFlags(slot, &state, ebpf.LookupLock); err != nil {
@@ -184,11 +177,6 @@ func leaseLevels(states *ebpf.Map, slot uint32, now uint64) (levels, *bpf.Shaper
 		return levels{}, blockingProfile(), nil
 	}
 	return levelsAt(&state, p, now), p, nil
-}
-
-// blockingProfile returns the profile of a meter that passes nothing.
-func blockingProfile() *bpf.ShaperProfile {
-	return &bpf.ShaperProfile{Buckets: [2]bpf.ShaperBucket{{Den: 1}, {Den: 1}}}
 }
 
 // inheritLeases assigns slots to meters whose budgets are on servers. A budget that the
@@ -239,13 +227,12 @@ func (g *image) populateLeases(before *About, from, to *stateMaps) error {
 	return nil
 }
 
-// Leased returns the present limits of the meter of a budget on a server, and those after
-// its lease. Both are zero before the first lease, and if no class uses the budget. Rates
-// are rounded down. Another process may have set the lease.
-func (s *Shaper) Leased(budget string) (now, last dataplane.Limits, err error) {
-	for i := range s.Stages {
-		if at := &s.Stages[i]; at.Table == storeLeased && s.Outline.Stages[i].BudgetName == budget {
-			return leaseLimits(s.maps.leases, at.Slot, uint64(Now()))
+// leaseLimits returns the present limits of the meter of a budget on a server, and those after
+// its lease; zeros if no class uses the budget.
+func (s *stateMaps) leaseLimits(a *About, budget string) (now, last dataplane.Limits, err error) {
+	for i := range a.Stages {
+		if at := &a.Stages[i]; at.Table == storeLeased && a.Outline.Stages[i].BudgetName == budget {
+			return leaseLimits(s.leases, at.Slot, uint64(Now()))
 		}
 	}
 	return now, last, nil

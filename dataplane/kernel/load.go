@@ -1,12 +1,10 @@
 package kernel
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -106,33 +104,12 @@ func (s *stateMaps) forPlan(g *image, before *About, claims *budgetClaims) (*sta
 	return &out, nil
 }
 
-// parseShaper parses the object of the programs.
-var parseShaper = sync.OnceValues(bpf.LoadShaper)
-
-// shaperSpec returns the specification of the programs and their maps, for the caller to change.
-func shaperSpec() (*ebpf.CollectionSpec, error) {
-	spec, err := parseShaper()
-	return spec.Copy(), err
-}
-
-// newMap makes a map of the programs with room for n entries; 0: as many as its C declares.
-func newMap(name string, n uint32) (*ebpf.Map, error) {
-	all, err := parseShaper()
-	if err != nil {
-		return nil, err
-	}
-	spec := all.Maps[name].Copy()
-	spec.MaxEntries = cmp.Or(n, spec.MaxEntries)
-	m, err := ebpf.NewMap(spec)
-	if err != nil {
-		return nil, cause.Of(fmt.Errorf("create map %s with %d entries: %w", name, spec.MaxEntries, err))
-	}
-	return m, nil
-}
+// emptyStateMaps returns no maps, for the caller to set.
+func emptyStateMaps() *stateMaps { return &stateMaps{ownTables: new([MaxTables * 2]*ebpf.Map)} }
 
 // newStateMaps makes the maps whose size does not depend on the policy.
 func newStateMaps() (*stateMaps, error) {
-	s := &stateMaps{ownTables: new([MaxTables * 2]*ebpf.Map)}
+	s := emptyStateMaps()
 	for name, m := range s.mapFields() {
 		if maxSlots[name] != 0 {
 			continue // grow makes it
@@ -207,20 +184,6 @@ func addArray[T any](out map[string]*ebpf.Map, name string, values []T) error {
 		out[name] = m
 	}
 	return err
-}
-
-// newArray makes an array map with these values. The map is not frozen, because the verifier
-// would then read all values as constants.
-func newArray[T any](name string, values []T) (*ebpf.Map, error) {
-	m, err := newMap(name, uint32(len(values)))
-	if err != nil {
-		return nil, err
-	}
-	if err := putArray(m, values); err != nil {
-		m.Close()
-		return nil, err
-	}
-	return m, nil
 }
 
 // addHash makes a hash map with these entries and adds it to out.

@@ -97,7 +97,7 @@ func (h *hooked) checkVerified(t *testing.T, name string) uint32 {
 	}
 	n, _ := info.VerifiedInstructions()
 	if n > most/10 && !inVM {
-		t.Errorf("%s, hook %d, link %d: verified %d instructions, want at most a tenth of %d", name, h.hook, h.constants.Link, n, most)
+		t.Errorf("%s, hook %d, link %d: verified %d instructions, want at most a tenth of %d", name, h.hook, h.image.constants.Link, n, most)
 	}
 	return n
 }

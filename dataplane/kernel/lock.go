@@ -28,18 +28,18 @@ var errLocked = errors.New("locked")
 // takeOwnerLock takes the lock that a shaper's process holds. The error is errLocked if
 // another process holds it.
 func takeOwnerLock(at iface, direction Direction) (lock, error) {
-	return takeLock(at.ownerFile(direction), unix.LOCK_EX|unix.LOCK_NB)
+	return takeLock(ownerFile(at, direction), unix.LOCK_EX|unix.LOCK_NB)
 }
 
 // ownerFile returns the name of a direction's owner lock.
-func (at iface) ownerFile(direction Direction) string {
+func ownerFile(at iface, direction Direction) string {
 	return at.fileName(direction.String() + "-owner")
 }
 
 // hasOwner reports whether a process holds the owner lock. It creates no file. Its own
 // lock is a shared one, so that concurrent calls do not take each other for the owner.
 func hasOwner(at iface, direction Direction) (bool, error) {
-	file, err := lockExisting(at.ownerFile(direction), unix.LOCK_SH)
+	file, err := lockExisting(ownerFile(at, direction), unix.LOCK_SH)
 	file.Close()
 	if err == errLocked {
 		return true, nil
@@ -83,84 +83,19 @@ func lockExisting(name string, how int) (*os.File, error) {
 	return nil, err
 }
 
-// Guarding is the lock of a guard: a process that rolls back, or cleans up, after
-// another one. An interface can have several guards.
-type Guarding struct{ *os.File }
-
-// Guard marks this process as a guard of an interface. The caller must close the
-// Guarding.
-func Guard(at Identity) (*Guarding, error) {
-	l, err := takeLock(iface(at).fileName("guard-lock"), unix.LOCK_SH)
-	if err != nil {
-		return nil, err
-	}
-	return &Guarding{l.File}, nil
-}
-
-// Close releases the lock. The last guard removes the file.
-func (g *Guarding) Close() error {
-	if flock(g.File, unix.LOCK_EX|unix.LOCK_NB) == nil {
-		_ = os.Remove(g.Name())
-	}
-	return g.File.Close()
-}
-
-// Unguard removes the lock file of an interface if its guards were killed.
-func Unguard(at Identity) {
-	if file, err := openState(iface(at).fileName("guard-lock"), os.O_RDWR); err == nil {
-		_ = (&Guarding{file}).Close()
-	}
-}
-
-// hasGuard reports whether an interface has a guard. It creates no file.
-func hasGuard(at iface) bool {
-	for range 5 { // another call of hasGuard holds the lock for a moment
-		file, err := lockExisting(at.fileName("guard-lock"), unix.LOCK_EX)
-		file.Close()
-		if err != errLocked {
-			return false
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	return true
-}
-
 // takeChangeLock takes the change lock of an interface, which is held during each
 // change in either direction.
 func takeChangeLock(at iface) (lock, error) { return takeLock(at.fileName("change"), unix.LOCK_EX) }
+
+// takeChangeLockWithin is takeChangeLock with another patience than lockPatience.
+func takeChangeLockWithin(at iface, patience time.Duration) (lock, error) {
+	return takeLockWithin(at.fileName("change"), unix.LOCK_EX, patience)
+}
 
 // tryTakeChangeLock is takeChangeLock without waiting. The error is errLocked if another
 // process holds the lock.
 func tryTakeChangeLock(at iface) (lock, error) {
 	return takeLock(at.fileName("change"), unix.LOCK_EX|unix.LOCK_NB)
-}
-
-// UnlockedError means that rates or plans are changed, but without the change lock: another process keeps it,
-// or its directory cannot be used. That process may replace the policy by one without the change, so the
-// caller must make it again until there is no error.
-type UnlockedError struct{ Err error }
-
-func (e *UnlockedError) Error() string {
-	return "changed without the lock of the interface: " + e.Err.Error()
-}
-func (e *UnlockedError) Unwrap() error { return e.Err }
-
-// ownerPatience is the maximum time that the owner of a shaper waits for the change lock to change rates and
-// plans. It continues without: the end of a change must not depend on other processes.
-const ownerPatience = 300 * time.Millisecond
-
-// lockToSet takes the change lock to change rates or plans. For the owner of the shaper the lock may be empty, with
-// an *UnlockedError.
-func (s *Shaper) lockToSet() (l lock, unlocked, err error) {
-	if s.owner.File == nil {
-		l, err = takeChangeLock(s.iface())
-		return l, nil, err
-	}
-	l, err = takeLockWithin(s.iface().fileName("change"), unix.LOCK_EX, ownerPatience)
-	if err != nil {
-		return lock{}, &UnlockedError{err}, nil
-	}
-	return l, nil, nil
 }
 
 // lockPatience is the maximum time that a process waits for one holder of a lock. A

@@ -50,7 +50,7 @@ func TestMeters(t *testing.T) {
 		}
 		t.Cleanup(w.Close)
 		for i, m := range meters {
-			shortest = min(shortest, w.stages[w.plan.Stage(m)].Profile.Horizon)
+			shortest = min(shortest, w.image.stages[w.image.plan.Stage(m)].Profile.Horizon)
 			colors := meterStream(t, r, w, uint32(i), m, 200)
 			for c, n := range colors {
 				seen[i%5][c] += n
@@ -69,7 +69,7 @@ func TestMeters(t *testing.T) {
 
 // meterStream meters n random packets by a meter of a walker and counts them by color.
 func meterStream(t *testing.T, r *rand.Rand, w *Walker, mark uint32, m *dataplane.Meter, n int) (colors [3]int) {
-	stage := &w.stages[w.plan.Stage(m)]
+	stage := &w.image.stages[w.image.plan.Stage(m)]
 	profile, err := m.Params.Profile()
 	if err != nil {
 		t.Fatal(err)
@@ -130,7 +130,7 @@ func meterStream(t *testing.T, r *rand.Rand, w *Walker, mark uint32, m *dataplan
 				return colors
 			}
 		}
-		tc, te, err := w.Tokens(w.plan.Stage(m))
+		tc, te, err := w.Tokens(w.image.plan.Stage(m))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -185,7 +185,7 @@ func TestLateClocks(t *testing.T) {
 	}
 	t.Cleanup(w.Close)
 	for i, m := range meters {
-		stage := &w.stages[w.plan.Stage(m)]
+		stage := &w.image.stages[w.image.plan.Stage(m)]
 		model := newExact(m.Params, m.Initial)
 		var first, latest int64
 		var granted [3]int64

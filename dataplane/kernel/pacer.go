@@ -17,14 +17,6 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// FairScheduler is the part of the kernel that schedules the flows of fair queues.
-type FairScheduler string
-
-const (
-	FairByFQCoDel FairScheduler = qdisc.FQCoDel // fq_codel in an HTB leaf
-	FairByHTB     FairScheduler = qdisc.HTB     // HTB leaves by flow hash, in a kernel without fq_codel
-)
-
 // fairScheduler returns the scheduler of a plan's fair queues; "" without one.
 func fairScheduler(plan *dataplane.Plan, pacer Pacer) FairScheduler {
 	switch _, fair := linkedAndFair(plan); {
@@ -35,14 +27,6 @@ func fairScheduler(plan *dataplane.Plan, pacer Pacer) FairScheduler {
 	}
 	return FairByFQCoDel
 }
-
-// Pacer is the root qdisc that holds queued packets until they depart.
-type Pacer string
-
-const (
-	FQ  Pacer = qdisc.FQ  // the program sets a packet's departure time in skb->tstamp
-	HTB Pacer = qdisc.HTB // the program sets the class of a packet's queue in skb->priority
-)
 
 // pacerNumber has the values of enum pacer in bpf/src/policy.h.
 var pacerNumber = map[Pacer]uint32{FQ: 1, HTB: 2}

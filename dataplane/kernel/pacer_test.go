@@ -110,9 +110,9 @@ func TestQueueLeaves(t *testing.T) {
 		priority uint32
 		want     func(h *hooked) uint32
 	}{
-		{0, 0, func(h *hooked) uint32 { return h.queues[0].ClassId }},
-		{0, 7, func(h *hooked) uint32 { return h.queues[0].ClassId }},
-		{4, qdisc.Handle(99), func(h *hooked) uint32 { return h.queues[1].ClassId }},
+		{0, 0, func(h *hooked) uint32 { return h.image.queues[0].ClassId }},
+		{0, 7, func(h *hooked) uint32 { return h.image.queues[0].ClassId }},
+		{4, qdisc.Handle(99), func(h *hooked) uint32 { return h.image.queues[1].ClassId }},
 		{12, 0, func(*hooked) uint32 { return 0 }}, // policy class without a queue
 		{12, 7, func(*hooked) uint32 { return 7 }},
 		{12, qdisc.Handle(1), func(*hooked) uint32 { return 0 }},
@@ -123,7 +123,7 @@ func TestQueueLeaves(t *testing.T) {
 		{80, 6, func(*hooked) uint32 { return 6 }},
 	}
 	h := newPaced(t, policy, HTB, false)
-	if a, b := h.queues[0].ClassId, h.queues[1].ClassId; a == b || a>>16 != qdisc.Major || b>>16 != qdisc.Major {
+	if a, b := h.image.queues[0].ClassId, h.image.queues[1].ClassId; a == b || a>>16 != qdisc.Major || b>>16 != qdisc.Major {
 		t.Fatalf("got HTB classes %#x and %#x, want two of major %#x", a, b, qdisc.Major)
 	}
 	dry := newPaced(t, policy, "", true)

@@ -31,7 +31,7 @@ func bpffsMounted() bool {
 }
 
 // pinPath returns the path of the pin of a direction's link.
-func (at iface) pinPath(direction Direction) string {
+func pinPath(at iface, direction Direction) string {
 	return filepath.Join(pinDir, at.fileName(direction.String()))
 }
 

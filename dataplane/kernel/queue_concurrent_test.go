@@ -48,7 +48,7 @@ func TestQuietQueueConcurrent(t *testing.T) { // not parallel: it needs both CPU
 			first := clock(t)
 			_, busy := c.hammer(t, h.program, cpus, frame, 300*time.Millisecond)
 			var b bpf.ShaperBacklog
-			if err := h.maps.backlogs.LookupWithFlags(h.queues[0].Slot, &b, ebpf.LookupLock); err != nil {
+			if err := h.maps.backlogs.LookupWithFlags(h.image.queues[0].Slot, &b, ebpf.LookupLock); err != nil {
 				t.Fatal(err)
 			}
 			end := clock(t)
@@ -79,7 +79,7 @@ func TestQuietQueueConcurrent(t *testing.T) { // not parallel: it needs both CPU
 			if b.Bytes != b.Packets*length || b.Packets > uint64(in.Packets) || b.End > b.Packets {
 				t.Errorf("got %d entries, %d packets of %d bytes in the ring, want packets of %d bytes and at most %d", b.End, b.Packets, b.Bytes, length, in.Packets)
 			}
-			q := &h.queues[0]
+			q := &h.image.queues[0]
 			last := bpf.ShaperDeparture{}
 			n := 0
 			for k := b.End - min(b.End, q.Mask+1); k < b.End; k++ {

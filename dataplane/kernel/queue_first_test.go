@@ -143,7 +143,7 @@ func TestRefundConcurrent(t *testing.T) { // not parallel: it needs both CPUs
 				t.Fatalf("queued %d bytes and dropped %d of %+v", queued, dropped, all[0].Colors)
 			}
 			for i, full := range []int64{burst, maximal} {
-				tc, _, err := readTokens(h.maps, &h.stages[i], uint64(clock(t)))
+				tc, _, err := readTokens(h.maps, &h.image.stages[i], uint64(clock(t)))
 				if err != nil {
 					t.Fatal(err)
 				}

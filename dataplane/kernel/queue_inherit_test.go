@@ -20,8 +20,8 @@ func (h *hooked) successor(t *testing.T, about *About, policy *dataplane.Policy)
 		t.Fatal(err)
 	}
 	next := &hooked{Walker: Walker{image: g, batch: 1, now: h.now}, hook: egressEntry, room: make([]byte, 1<<17)}
-	next.constants.Handed, next.constants.Link = 1, uint8(dataplane.LinkEthernet)
-	next.inherit(about)
+	next.image.constants.Handed, next.image.constants.Link = 1, uint8(dataplane.LinkEthernet)
+	next.image.inherit(about)
 	maps, err := h.maps.forPlan(g, about, nil)
 	if err == nil {
 		err = g.populate(about, h.maps, maps, nil)
@@ -34,12 +34,12 @@ func (h *hooked) successor(t *testing.T, about *About, policy *dataplane.Policy)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if next.loaded, err = next.loadProgram(spec, programs[Egress], maps.byName()); err != nil {
+	if next.loaded, err = next.image.loadProgram(spec, programs[Egress], maps.byName()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(next.loaded.Close)
 	next.program = next.loaded.Programs[programs[Egress]]
-	about.recordImage(g)
+	g.describe(about)
 	return next
 }
 
@@ -130,7 +130,7 @@ func changeQueues(t *testing.T, cases []inheritCase, steps string) {
 		t.Fatal(err)
 	}
 	var about About
-	about.recordImage(h.image)
+	h.image.describe(&about)
 	r := rand.New(rand.NewPCG(1, 2))
 	at := int64(0)
 	compare := func(step string) {

@@ -12,11 +12,6 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-const ms = int64(time.Millisecond)
-
-// mega is a rate of one byte per microsecond.
-var mega = bps(8e6)
-
 // keepColors is a color-aware meter that never runs out, so a packet keeps its input color: DSCP 1
 // is yellow, 2 red.
 func keepColors() *dataplane.Meter {

@@ -96,7 +96,7 @@ func TestQueueQuantum(t *testing.T) {
 			add(fmt.Sprint("q", i), w, 1)
 		}
 		add("of another priority", 1, 0)
-		g, err := encodePolicy(policy, egressEntry, HTB)
+		g, err := encoded(policy, egressEntry, HTB)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,61 +4,12 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"time"
 
 	"github.com/cilium/ebpf"
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
-	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
-	"github.com/a-seed-32e5a53f/shaper/meter"
 )
-
-// Queues returns the state of each queue of the policy, like dataplane.Pipeline.Queues.
-func (s *Shaper) Queues() ([]dataplane.QueueState, error) {
-	leaves, err := s.leafCounts()
-	if err != nil {
-		return nil, err
-	}
-	return s.queues(leaves)
-}
-
-func (s *Shaper) queues(leaves map[uint16]qdisc.Counts) ([]dataplane.QueueState, error) {
-	now, err := monotonic()
-	if err != nil {
-		return nil, err
-	}
-	out := make([]dataplane.QueueState, len(s.Queued))
-	for i, q := range s.Queued {
-		out[i].Name = s.Outline.Queues[i].Name
-		leaf := countsOf(leaves, &q.ShaperQueue)
-		out[i].Sent = dataplane.Count{Packets: int64(leaf.Packets), Bytes: int64(leaf.Bytes)}
-		out[i].Dropped, out[i].Class = int64(leaf.Drops), q.Class
-		if q.Linked != 0 {
-			out[i].Bytes = int64(leaf.Backlog)
-			continue
-		}
-		b, err := readBacklog(s.maps.backlogs, q.Slot)
-		if err != nil {
-			return nil, err
-		}
-		if delay := int64(b.Next - now); b.Begun != 0 && delay > 0 {
-			out[i].Delay = time.Duration(delay)
-			p := paceOf(&q.ShaperQueue)
-			out[i].Bytes, _ = meter.Rate{Bytes: int64(p.Den), Period: time.Duration(p.Ns*p.Den + p.Rest)}.Burst(out[i].Delay)
-		}
-	}
-	return out, nil
-}
-
-// leafCounts returns the counters of HTB's leaves, by class ID. After Detach they are the
-// last ones; without HTB there are none.
-func (s *Shaper) leafCounts() (map[uint16]qdisc.Counts, error) {
-	if s.Pacer != HTB {
-		return s.finalLeafCounts, nil
-	}
-	return qdisc.LeafCounts(s.Place.Index)
-}
 
 // readBacklog returns the backlog in a slot.
 func readBacklog(backlogs *ebpf.Map, slot uint32) (b bpf.ShaperBacklog, err error) {
@@ -129,9 +80,6 @@ func sameQueue(a, b *bpf.ShaperQueue) bool {
 	x.FlowsId, x.FlowsSlot = y.FlowsId, y.FlowsSlot
 	return x == y
 }
-
-// paceOf returns the rate of a queue.
-func paceOf(q *bpf.ShaperQueue) *bpf.ShaperPace { return &q.Paces[q.Version&1] }
 
 // continueRate makes q, a queue with its first rate, a later version of another queue: its
 // rate takes effect in the backlog of that queue.

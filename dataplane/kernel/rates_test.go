@@ -29,12 +29,10 @@ func queuesByAddress(queues ...*dataplane.Queue) *dataplane.Policy {
 
 // setRates changes the rates of a loaded program as Shaper.SetRates does.
 func (h *hooked) setRates(about *About, plan *dataplane.Plan) error {
-	s := &Shaper{About: *about, maps: h.maps}
-	g, err := s.encodeRates(plan)
+	g, err := encodeRates(about, plan)
 	if err == nil {
-		err = s.writeRates(g.queues)
+		err = h.maps.writeRates(about, g.queues)
 	}
-	*about = s.About
 	return err
 }
 
@@ -69,9 +67,9 @@ func TestRates(t *testing.T) {
 		queues = append(queues, &dataplane.Queue{Name: fmt.Sprint(i), Config: c})
 	}
 	h := newHooked(t, queuesByAddress(queues...), egressEntry, nil)
-	l := dataplane.NewPipeline(h.plan)
+	l := dataplane.NewPipeline(h.image.plan)
 	var about About
-	about.recordImage(h.image)
+	h.image.describe(&about)
 	at := int64(0)
 	for step := range 150 {
 		for range 1 + r.IntN(3) {
@@ -127,22 +125,21 @@ func TestRatesRead(t *testing.T) {
 	own := &dataplane.Queue{Name: "own", Config: queue.Config{Rate: mega, Time: time.Second}}
 	h := newHooked(t, queuesByAddress(own), egressEntry, nil)
 	var about About
-	about.recordImage(h.image)
+	h.image.describe(&about)
 	record := about
 	record.Queued = []queueRecord{about.Queued[0]}
-	plan, err := h.plan.WithRates(map[string]meter.Rate{"own": bps(80e6)}, nil)
+	plan, err := h.image.plan.WithRates(map[string]meter.Rate{"own": bps(80e6)}, nil)
 	if err == nil {
 		err = h.setRates(&about, plan)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	other := &Shaper{About: record, maps: h.maps}
-	if err := other.readQueues(); err != nil {
+	if err := h.maps.readQueues(&record); err != nil {
 		t.Fatal(err)
 	}
 	want := bpf.ShaperPace{Ns: 100, Den: 1}
-	if q := &other.Queued[0].ShaperQueue; *paceOf(q) != want || q.Version != 1 || *q != about.Queued[0].ShaperQueue {
+	if q := &record.Queued[0].ShaperQueue; *paceOf(q) != want || q.Version != 1 || *q != about.Queued[0].ShaperQueue {
 		t.Errorf("got %+v, want version 1 of 100 ns for a byte", q)
 	}
 }
@@ -165,7 +162,7 @@ func TestRatesRefused(t *testing.T) {
 		}
 		g.inherit(&About{})
 		about := &About{Interface: "v0"}
-		about.recordImage(g)
+		g.describe(about)
 		return about, g.plan
 	}
 	about, plan := aboutOf(policy(func(a, b *dataplane.Queue) {}), HTB)
@@ -181,12 +178,12 @@ func TestRatesRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = about.encodeRates(other)
+		_, err = encodeRates(about, other)
 		if got := err != nil && strings.Contains(err.Error(), "reload the plan"); got != (name != "") {
 			t.Errorf("another %q: got error %v", name, err)
 		}
 	}
-	if _, err := new(About).encodeRates(plan); err == nil || !strings.Contains(err.Error(), "no queues") {
+	if _, err := encodeRates(new(About), plan); err == nil || !strings.Contains(err.Error(), "no queues") {
 		t.Errorf("without queues: got error %v, want one", err)
 	}
 	own := &dataplane.Queue{Name: "a", Config: queue.Config{Rate: mega, Bytes: 50_000}}
@@ -195,7 +192,7 @@ func TestRatesRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := about.encodeRates(slow); err == nil || !strings.Contains(err.Error(), "the maximum of fq") {
+	if _, err := encodeRates(about, slow); err == nil || !strings.Contains(err.Error(), "the maximum of fq") {
 		t.Errorf("83 minutes of delay: got error %v, want that of fq", err)
 	}
 }
@@ -213,13 +210,13 @@ func TestRatesConcurrent(t *testing.T) { // not parallel: it needs both CPUs
 	own := &dataplane.Queue{Name: "own", Config: queue.Config{Rate: rates[0], Time: limit}}
 	h := newHooked(t, queuesByAddress(own), egressEntry, func(c *bpf.ShaperConstants) { c.Handed, c.Pacer = 0, pacerNumber[HTB] })
 	var about About
-	about.recordImage(h.image)
+	h.image.describe(&about)
 	var stop atomic.Bool
 	changes := make(chan int)
 	go func() {
 		n := 0
 		for ; !stop.Load(); n++ {
-			plan, err := h.plan.WithRates(map[string]meter.Rate{"own": rates[n%len(rates)]}, nil)
+			plan, err := h.image.plan.WithRates(map[string]meter.Rate{"own": rates[n%len(rates)]}, nil)
 			if err == nil {
 				err = h.setRates(&about, plan)
 			}
@@ -235,7 +232,7 @@ func TestRatesConcurrent(t *testing.T) { // not parallel: it needs both CPUs
 	c.hammer(t, h.program, cpus, frame, 300*time.Millisecond)
 	stop.Store(true)
 	t.Logf("%d changes", <-changes)
-	b, err := readBacklog(h.maps.backlogs, h.queues[0].Slot)
+	b, err := readBacklog(h.maps.backlogs, h.image.queues[0].Slot)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,14 +263,14 @@ func TestRatesChecked(t *testing.T) {
 		t.Fatal(err)
 	}
 	about := &About{Asked: HTB}
-	g, err := about.encode(plan, nil)
+	g, err := encodeFor(about, plan, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := about.encode(plan, g); again != g || err != nil {
+	if again, err := encodeFor(about, plan, g); again != g || err != nil {
 		t.Errorf("the same plan: got another image or error %v", err)
 	}
-	if next, err := about.encode(other, g); err != nil || paceOf(&next.queues[0]).Ns != 100 {
+	if next, err := encodeFor(about, other, g); err != nil || paceOf(&next.queues[0]).Ns != 100 {
 		t.Errorf("another rate: got %+v and error %v, want 100 ns for a byte", next.queues, err)
 	}
 }

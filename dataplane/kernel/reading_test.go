@@ -35,7 +35,7 @@ func readingOf(n int64, at int64) Reading {
 }
 
 // isAll reports whether all counters of a reading are n.
-func (r *Reading) isAll(n int64) bool {
+func isAll(r *Reading, n int64) bool {
 	want := readingOf(n, r.At)
 	return len(r.Stats) == 2 && r.Stats[0] == want.Stats[0] && r.Stats[1] == want.Stats[1] && len(r.Queues) == 1 && r.Queues[0] == want.Queues[0]
 }
@@ -73,7 +73,7 @@ func TestEarlier(t *testing.T) {
 				}
 			}
 			got, ok := s.Earlier(readingOf(row.now, now))
-			if ok != (row.want != none) || ok && !got.isAll(row.want) {
+			if ok != (row.want != none) || ok && !isAll(&got, row.want) {
 				t.Fatalf("got %v, %v: want the counters %d", got, ok, row.want)
 			}
 			if age := time.Duration(now - got.At); ok && age != want {
@@ -115,7 +115,7 @@ func TestConcurrentReadings(t *testing.T) {
 			for n := range int64(2000) {
 				at := begin + n*int64(300*time.Millisecond)
 				s.Keep(readingOf(n, at))
-				if got, ok := s.Earlier(readingOf(n, at)); ok && !got.isAll(got.Queues[0].Dropped) {
+				if got, ok := s.Earlier(readingOf(n, at)); ok && !isAll(&got, got.Queues[0].Dropped) {
 					t.Errorf("got %v: want equal counters", got)
 					return
 				}

@@ -13,7 +13,7 @@ const (
 	UseIngress   Remedy = "use direction Ingress"
 	UseHTB       Remedy = "use pacer HTB"
 	UseUserSpace Remedy = "meter in user space, by dataplane.Pipeline"
-	MountBpffs   Remedy = "mount -t bpf -o mode=0700 bpf " + bpffs + ", or use hook TC"
+	MountBpffs   Remedy = "mount -t bpf -o mode=0700 bpf /sys/fs/bpf, or use hook TC"
 	MoveBack     Remedy = "move the interface back, or call Detach"
 	CallDetach   Remedy = "call Detach"
 	CallRepair   Remedy = "call Repair, or Detach and then Attach"

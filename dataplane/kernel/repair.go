@@ -23,14 +23,14 @@ import (
 // for some microseconds, packets that reach both are metered twice; the other order
 // would let packets pass unmetered.
 func (s *Shaper) Repair(compile func(json.RawMessage) (*dataplane.Plan, error)) error {
-	change, err := tryTakeChangeLock(s.iface())
+	change, err := tryTakeChangeLock(s.Identity())
 	if errors.Is(err, errLocked) {
 		return ErrChanging
 	}
 	if err != nil {
 		return err
 	}
-	st, err := lockedSite(s.iface(), change)
+	st, err := lockedSite(s.Identity(), change)
 	if err != nil {
 		return err
 	}
@@ -125,11 +125,11 @@ func setDeviceUp(index int) error {
 
 // rebuildTree restores the qdisc tree of an attached program.
 func (s *Shaper) rebuildTree(st *site, plan *dataplane.Plan) error {
-	d, err := deviceByIndex(s.iface())
+	d, err := deviceByIndex(s.Identity())
 	if err != nil {
 		return err
 	}
-	g, err := s.encode(plan, nil)
+	g, err := encodeFor(&s.About, plan, nil)
 	if err != nil {
 		return err
 	}

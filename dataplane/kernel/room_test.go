@@ -42,7 +42,7 @@ func TestMapSizes(t *testing.T) {
 	policy := sizedPolicy("a", 3, 2)
 	h := newHooked(t, policy, egressEntry, nil)
 	about := &About{}
-	about.recordImage(h.image)
+	h.image.describe(about)
 	pipeline, err := dataplane.New(policy)
 	if err != nil {
 		t.Fatal(err)

@@ -97,21 +97,6 @@ func (st *site) addRestored(format string, args ...any) {
 	st.Restored = append(st.Restored, fmt.Sprintf(format, args...))
 }
 
-// maxTries is the number of attempts at an operation that must not remain incomplete:
-// the kernel may be short of memory for a moment.
-const maxTries = 3
-
-// retry calls f until it succeeds, at most maxTries times.
-func retry(f func() error) (err error) {
-	for try := range maxTries {
-		if err = f(); err == nil {
-			return nil
-		}
-		time.Sleep(time.Duration(try) * 20 * time.Millisecond)
-	}
-	return err
-}
-
 // clear removes everything of shaper in one direction and restores the previous
 // settings. It changes nothing if it cannot list the attached programs.
 func (st *site) clear(direction Direction) error {
@@ -134,7 +119,7 @@ func (st *site) clearOnce(direction Direction) error {
 		st.addRemoved("%s %v: program %d by %s", st.name(), direction, a.Program, a.Hook)
 	}
 	errs = append(errs, st.removeTree(direction), st.setGSO(direction, 0), st.removeClsact())
-	errs = append(errs, removePin(st.pinPath(direction)))
+	errs = append(errs, removePin(pinPath(st.iface, direction)))
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}

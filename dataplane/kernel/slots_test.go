@@ -24,7 +24,7 @@ func largestImage(t *testing.T, name string) *image {
 			Meter: &dataplane.Meter{Name: fmt.Sprint(name, i), Params: params, Then: then},
 		})
 	}
-	g, err := encodePolicy(policy, egressEntry, "")
+	g, err := encoded(policy, egressEntry, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func TestSlots(t *testing.T) {
 		if want := map[bool]int{true: MaxClasses, false: MaxClasses + len(about.Slots)}[len(about.Slots) > 0 && about.Outline.Classes[0].Name == name+"0"]; len(changes) != want {
 			t.Fatalf("%s: got %d changes, want %d", name, len(changes), want)
 		}
-		about.recordImage(g)
+		g.describe(&about)
 	}
 }
 
@@ -95,7 +95,7 @@ func TestTableSlots(t *testing.T) {
 				policy.Classes[i].Meter = one
 			}
 		}
-		g, err := encodePolicy(policy, egressEntry, "")
+		g, err := encoded(policy, egressEntry, "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -119,7 +119,7 @@ func TestTableSlots(t *testing.T) {
 			}
 		}
 		old = now
-		about.recordImage(g)
+		g.describe(&about)
 	}
 }
 
@@ -163,7 +163,7 @@ func TestQueueSlots(t *testing.T) {
 		{"x y z", ""},
 		{"a", ""},
 	} {
-		g, err := encodePolicy(policyOf(strings.Fields(step.names)...), egressEntry, HTB)
+		g, err := encoded(policyOf(strings.Fields(step.names)...), egressEntry, HTB)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -196,7 +196,7 @@ func TestQueueSlots(t *testing.T) {
 			}
 			slots[name], classes[name] = q.Slot, q.ClassId
 		}
-		about.recordImage(g)
+		g.describe(&about)
 	}
 	// The slots suffice for the most queues beside those of the previous policy.
 	about = About{}
@@ -205,7 +205,7 @@ func TestQueueSlots(t *testing.T) {
 		for i := range MaxQueues {
 			names = append(names, fmt.Sprint(prefix, i))
 		}
-		g, err := encodePolicy(policyOf(names...), egressEntry, HTB)
+		g, err := encoded(policyOf(names...), egressEntry, HTB)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -217,6 +217,6 @@ func TestQueueSlots(t *testing.T) {
 			}
 			used[q.Slot] = true
 		}
-		about.recordImage(g)
+		g.describe(&about)
 	}
 }

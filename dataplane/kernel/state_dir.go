@@ -95,3 +95,8 @@ func removeState(name string) error {
 	}
 	return err
 }
+
+func fileExists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}

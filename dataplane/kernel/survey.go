@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -24,14 +23,6 @@ type Survey struct {
 	Shapers []*Shaper    // attached shapers
 	Left    []Left       // leftovers, which Clear removes
 	Away    []*AwayError // processes that wait for an interface
-}
-
-// Left is a leftover: something of shaper that no attached shaper needs, or a shaper
-// whose record this version cannot read.
-type Left struct {
-	Interface string
-	Direction Direction
-	What      string // description for the user
 }
 
 // Close closes all shapers.
@@ -250,14 +241,14 @@ func (s *leftoverSearch) addIFB() error {
 func (s *leftoverSearch) addFiles() {
 	for _, direction := range []Direction{Egress, Ingress} {
 		shaper := s.found[direction]
-		if pin := s.at.pinPath(direction); fileExists(pin) && (shaper == nil || shaper.Place.Hook == hook.TC) {
+		if pin := pinPath(s.at, direction); fileExists(pin) && (shaper == nil || shaper.Place.Hook == hook.TC) {
 			s.add(direction, "pin %s", pin)
 		}
-		if file := filepath.Join(StateDir, s.at.registryTemp(direction)); fileExists(file) {
+		if file := filepath.Join(StateDir, registryTemp(s.at, direction)); fileExists(file) {
 			s.add(direction, "registry of budgets %s", file)
 		}
 	}
-	if file := s.at.journalPath() + temporary; fileExists(file) {
+	if file := journalPath(s.at) + temporary; fileExists(file) {
 		s.add(Egress, "journal %s", file)
 	}
 }
@@ -286,18 +277,10 @@ func (s *leftoverSearch) addJournal(j *journal) error {
 		}
 	}
 	if obsolete {
-		s.add(Egress, "journal %s", s.at.journalPath())
+		s.add(Egress, "journal %s", journalPath(s.at))
 	}
 	return nil
 }
-
-func fileExists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
-}
-
-// String returns the interface, the direction and the description.
-func (l Left) String() string { return fmt.Sprintf("%s %v: %s", l.Interface, l.Direction, l.What) }
 
 // List returns all shapers of this thread's network namespace, whichever process
 // attached them, sorted by interface and direction. Its errors are those of Look. The

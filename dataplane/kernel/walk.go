@@ -28,7 +28,7 @@ const maxBatch = 512
 // that meters live packets. Its methods must not be called concurrently. The caller must
 // call Close.
 type Walker struct {
-	*image
+	image   *image
 	maps    *stateMaps
 	loaded  *ebpf.Collection
 	program *ebpf.Program
@@ -76,13 +76,13 @@ func (w *Walker) load() (err error) {
 	if w.maps, err = newStateMaps(); err != nil {
 		return err
 	}
-	w.inherit(&About{})
-	if err := w.initialize(w.maps); err != nil {
+	w.image.inherit(&About{})
+	if err := w.image.initialize(w.maps); err != nil {
 		return err
 	}
-	w.constants.Handed = 1
+	w.image.constants.Handed = 1
 	spec.Maps[bpf.WalkMapRecords].MaxEntries = uint32(w.batch)
-	w.loaded, err = w.loadProgram(spec, bpf.WalkProgShaperWalk, w.maps.byName())
+	w.loaded, err = w.image.loadProgram(spec, bpf.WalkProgShaperWalk, w.maps.byName())
 	if err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func (w *Walker) Batch() int { return w.batch }
 func (w *Walker) Accepts(link dataplane.LinkType) error {
 	switch link {
 	case dataplane.LinkEthernet, dataplane.LinkRaw, dataplane.LinkRawBSD, dataplane.LinkRawOBSD, dataplane.LinkIPv4, dataplane.LinkIPv6:
-		return w.plan.Length.Accepts(link)
+		return w.image.plan.Length.Accepts(link)
 	}
 	return UseUserSpace.errorf("no interface has packets of link type %v", link)
 }
@@ -184,11 +184,11 @@ func (w *Walker) readVerdict(r *bpf.ShaperRecord, p *dataplane.Packet, v *datapl
 }
 
 // MeasureLack is as in dataplane.Pipeline.
-func (w *Walker) MeasureLack(gap time.Duration) { w.lacks = dataplane.NewLackRuns(w.plan, gap) }
+func (w *Walker) MeasureLack(gap time.Duration) { w.lacks = dataplane.NewLackRuns(w.image.plan, gap) }
 
 // measureLack sets the tokens that the packet lacked at its last meter.
 func (w *Walker) measureLack(r *bpf.ShaperRecord, p *dataplane.Packet, v *dataplane.Verdict) {
-	stage, s := &w.plan.Stages[r.Stage], &w.stages[r.Stage]
+	stage, s := &w.image.plan.Stages[r.Stage], &w.image.stages[r.Stage]
 	if s.Table != storePrivate {
 		return
 	}
@@ -235,9 +235,9 @@ func (w *Walker) decodeVerdict(r *bpf.ShaperRecord, p *dataplane.Packet, v *data
 	case v.Done.Dropped() && r.Cause >= uint8(dataplane.CauseQueue):
 		v.Reason = dataplane.QueueFull + dataplane.Reason(r.Cause) - dataplane.Reason(dataplane.CauseQueue)
 	case r.Stage >= 0:
-		kind := w.plan.Stages[r.Stage].Kind
-		if w.plan.Stages[r.Stage].Customers {
-			service := w.plan.Customers.Service(r.Customer)
+		kind := w.image.plan.Stages[r.Stage].Kind
+		if w.image.plan.Stages[r.Stage].Customers {
+			service := w.image.plan.Customers.Service(r.Customer)
 			if service.Profile == nil {
 				v.Stage = -1
 				return // NoMeter
@@ -251,7 +251,7 @@ func (w *Walker) decodeVerdict(r *bpf.ShaperRecord, p *dataplane.Packet, v *data
 // Stats returns the counters of each class, in the order of the policy, followed by
 // those of unclassified packets, as dataplane.Pipeline.Stats does.
 func (w *Walker) Stats() ([]dataplane.ClassStats, error) {
-	return readStats(w.maps.counters, w.counterSlots())
+	return readStats(w.maps.counters, w.image.counterSlots())
 }
 
 // Keys returns the number of keys in the key table of a stage of the plan. It is 0 if
@@ -262,10 +262,10 @@ func (w *Walker) Stats() ([]dataplane.ClassStats, error) {
 // least recently used key. dataplane.Pipeline evicts exactly the least recently used
 // one, so the verdicts may differ from then on.
 func (w *Walker) Keys(stage int) (int, error) {
-	if stage < 0 || w.stages[stage].Table < 0 {
+	if stage < 0 || w.image.stages[stage].Table < 0 {
 		return 0, nil
 	}
-	return w.maps.countKeys(w.stages[stage].Table)
+	return w.maps.countKeys(w.image.stages[stage].Table)
 }
 
 // Tokens returns the tokens of both buckets of a stage of the plan at the largest
@@ -275,5 +275,5 @@ func (w *Walker) Tokens(stage int) (tc, te int64, err error) {
 	if stage < 0 {
 		return 0, 0, nil
 	}
-	return readTokens(w.maps, &w.stages[stage], uint64(w.now))
+	return readTokens(w.maps, &w.image.stages[stage], uint64(w.now))
 }

@@ -61,7 +61,7 @@ func TestWindows(t *testing.T) {
 
 // windowStream meters n random packets by a window of a walker and counts them by color.
 func windowStream(t *testing.T, r *rand.Rand, w *Walker, mark uint32, m *dataplane.Meter, now int64, n int) (colors [3]int) {
-	stage := &w.stages[w.plan.Stage(m)]
+	stage := &w.image.stages[w.image.plan.Stage(m)]
 	model := newCounting(m.Params, m.Initial)
 	profile, _ := m.Params.Profile()
 	ours := meter.NewWithTokens(profile, m.Initial.Of(model.limit), 0)
@@ -182,7 +182,7 @@ func TestWindowStates(t *testing.T) {
 	}
 	t.Cleanup(w.Close)
 	for i, m := range meters {
-		stage := &w.stages[w.plan.Stage(m)]
+		stage := &w.image.stages[w.image.plan.Stage(m)]
 		for range 20 {
 			model := newCounting(m.Params, dataplane.Fraction{})
 			model.begun, model.current = true, 3+r.Int64N(1<<61/model.window)

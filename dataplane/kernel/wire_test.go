@@ -122,9 +122,6 @@ func (w *wire) receive(port int) *net.UDPConn {
 	return conn
 }
 
-// patient is the time limit of an event that normally takes milliseconds.
-const patient = 5 * time.Minute
-
 // addVLAN adds a VLAN and returns far's address in it, or nil if the kernel has no VLANs.
 func (w *wire) addVLAN() []string {
 	w.T.Helper()

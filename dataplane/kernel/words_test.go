@@ -38,7 +38,7 @@ func TestWrites(t *testing.T) {
 				t.Fatalf("%s: %v", test.name, err)
 			}
 			var state bpf.ShaperState
-			if err := h.maps.states.LookupWithFlags(h.stages[0].Slot, &state, ebpf.LookupLock); err != nil {
+			if err := h.maps.states.LookupWithFlags(h.image.stages[0].Slot, &state, ebpf.LookupLock); err != nil {
 				t.Fatal(err)
 			}
 			words[i] = state.Word

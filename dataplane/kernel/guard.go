@@ -1,0 +1,50 @@
+package kernel
+
+import (
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Guarding is the lock of a guard: a process that rolls back, or cleans up, after
+// another one. An interface can have several guards.
+type Guarding struct{ *os.File }
+
+// Guard marks this process as a guard of an interface. The caller must close the
+// Guarding.
+func Guard(at iface) (*Guarding, error) {
+	l, err := takeLock(at.fileName("guard-lock"), unix.LOCK_SH)
+	if err != nil {
+		return nil, err
+	}
+	return &Guarding{l.File}, nil
+}
+
+// Close releases the lock. The last guard removes the file.
+func (g *Guarding) Close() error {
+	if flock(g.File, unix.LOCK_EX|unix.LOCK_NB) == nil {
+		_ = os.Remove(g.Name())
+	}
+	return g.File.Close()
+}
+
+// Unguard removes the lock file of an interface if its guards were killed.
+func Unguard(at iface) {
+	if file, err := openState(at.fileName("guard-lock"), os.O_RDWR); err == nil {
+		_ = (&Guarding{file}).Close()
+	}
+}
+
+// hasGuard reports whether an interface has a guard. It creates no file.
+func hasGuard(at iface) bool {
+	for range 5 { // another call of hasGuard holds the lock for a moment
+		file, err := lockExisting(at.fileName("guard-lock"), unix.LOCK_EX)
+		file.Close()
+		if err != errLocked {
+			return false
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	return true
+}

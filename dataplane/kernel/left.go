@@ -1,0 +1,14 @@
+package kernel
+
+import "fmt"
+
+// Left is a leftover: something of shaper that no attached shaper needs, or a shaper
+// whose record this version cannot read.
+type Left struct {
+	Interface string
+	Direction Direction
+	What      string // description for the user
+}
+
+// String returns the interface, the direction and the description.
+func (l Left) String() string { return fmt.Sprintf("%s %v: %s", l.Interface, l.Direction, l.What) }

@@ -1,0 +1,82 @@
+package kernel
+
+import (
+	"errors"
+	"math"
+	"strings"
+
+	"github.com/a-seed-32e5a53f/shaper/bpf"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// The words of a state count halves of a profile's units: the lowest bit closes a word.
+// See bpf/src/bucket.h.
+const (
+	halves   = 2
+	maxReach = 1 << 61 // halves refilled within the horizon: words, modulo 2^64, stay unambiguous
+	fills    = 1 << 62 // halves that fill any bucket
+)
+
+// profileOf encodes the parameters of a stage's meter. The error is that of encodeMeter.
+func profileOf(s *dataplane.PlanStage) (bpf.ShaperProfile, error) {
+	return encodeMeter(s.Profile, s.Kind, s.Source)
+}
+
+// encodeMeter encodes the parameters of a meter, which is defined by a part of the policy.
+// The error is a dataplane.FieldError, or wraps one.
+func encodeMeter(profile *meter.Profile, kind meter.Kind, source any) (bpf.ShaperProfile, error) {
+	numbers, err := profile.Integers()
+	var fault *meter.FieldError
+	if errors.As(err, &fault) {
+		reason := fault.Reason
+		switch fault.Field {
+		case "type":
+			reason = kind.String() + " cannot run in the kernel"
+		case "Warmup":
+			reason = "cannot run in the kernel"
+		}
+		err = &RemedyError{&dataplane.FieldError{Object: source, Field: strings.ToLower(fault.Field), Reason: reason}, UseUserSpace}
+	}
+	return encodeProfile(numbers), err
+}
+
+func encodeProfile(p meter.Integers) bpf.ShaperProfile {
+	if p.Window > 0 { // windows count bytes, not halves of units
+		s := bpf.ShaperProfile{Window: uint64(p.Window), Sliding: flag(p.Sliding), Limit: uint8(p.Limit)}
+		s.Buckets[0].Den, s.Buckets[0].Size, s.Buckets[1].Den = 1, p.Burst[0], 1
+		return s
+	}
+	s := bpf.ShaperProfile{
+		Horizon: uint64(maxReach / (halves * max(p.Num[0], p.Num[1], 1))),
+		Excess:  flag(p.Excess),
+		Coupled: flag(p.Coupled),
+		Peak:    flag(p.Peak),
+		Limit:   uint8(p.Limit),
+	}
+	for i := range s.Buckets {
+		b := &s.Buckets[i]
+		b.Num = uint64(halves * p.Num[i])
+		b.Den = uint64(halves * p.Den[i])
+		b.Size = halves * p.Den[i] * p.Burst[i]
+		b.Over = uint64(p.Burst[i]) + 1
+		b.Full = math.MaxUint64
+		if b.Num > 0 {
+			b.Full = (fills + b.Num - 1) / b.Num
+		}
+	}
+	return s
+}
+
+// flag returns 1 for true and 0 for false, as the programs read booleans.
+func flag(b bool) uint8 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// blockingProfile returns the profile of a meter that passes nothing.
+func blockingProfile() *bpf.ShaperProfile {
+	return &bpf.ShaperProfile{Buckets: [2]bpf.ShaperBucket{{Den: 1}, {Den: 1}}}
+}
