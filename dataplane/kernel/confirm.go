@@ -8,6 +8,10 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/iface"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/rundir"
 )
 
 // Confirm cancels the armed rollbacks of shapers, so that their policies become
@@ -57,7 +61,7 @@ func Postpone(until time.Time, list ...*Shaper) error {
 	}
 	defer st.close()
 	for _, s := range list {
-		err := retry(func() error {
+		err := rundir.Retry(func() error {
 			if err := s.Refresh(); err != nil || s.Until.IsZero() {
 				return err
 			}
@@ -73,8 +77,8 @@ func Postpone(until time.Time, list ...*Shaper) error {
 
 // Pending returns the shapers of an interface that have an armed rollback. The caller
 // must close them.
-func Pending(at iface) (out []*Shaper, err error) {
-	for _, direction := range []Direction{Egress, Ingress} {
+func Pending(at iface.ID) (out []*Shaper, err error) {
+	for _, direction := range []dataplane.Direction{Egress, Ingress} {
 		s, err := findShaper(at, direction)
 		if err != nil {
 			for _, s := range out {
@@ -119,7 +123,7 @@ func RollBack(compile func(json.RawMessage) (*dataplane.Plan, error), due time.T
 			continue
 		}
 		was := s.Before // an attempt that fails after the swap clears the field
-		err := retry(func() error { return s.rollBack(st, was, compile) })
+		err := rundir.Retry(func() error { return s.rollBack(st, was, compile) })
 		if err != nil {
 			errs = append(errs, err)
 		}
@@ -130,7 +134,7 @@ func RollBack(compile func(json.RawMessage) (*dataplane.Plan, error), due time.T
 	return rolledBack, errors.Join(errs...)
 }
 
-func (s *Shaper) rollBack(st *site, was *Before, compile func(json.RawMessage) (*dataplane.Plan, error)) error {
+func (s *Shaper) rollBack(st *site, was *record.Before, compile func(json.RawMessage) (*dataplane.Plan, error)) error {
 	if was == nil {
 		return s.detachLocked(st)
 	}
@@ -139,13 +143,13 @@ func (s *Shaper) rollBack(st *site, was *Before, compile func(json.RawMessage) (
 		return err
 	}
 	next := s.About
-	next.apply(was)
+	next.Apply(was)
 	next.Before, next.Until = nil, time.Time{}
-	pacer, err := choosePacer(next.Asked, plan)
+	pacer, err := image.ChoosePacer(next.Asked, plan)
 	if err != nil {
 		return err
 	}
-	if next.needsOtherDevice(pacer, next.Dry) {
+	if next.NeedsOtherDevice(pacer, next.Dry) {
 		if err := s.detachLocked(st); err != nil {
 			return err
 		}

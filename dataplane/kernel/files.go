@@ -4,16 +4,20 @@ import (
 	"errors"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/iface"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/rundir"
 )
 
 // TextPath returns the path of the copy of a text that Shaper.KeepText writes. The name must be unique for its content, such
 // as a hash.
 func TextPath(device, name string) (string, error) {
-	at, err := identify(device)
+	at, err := iface.Identify(device)
 	if err != nil {
 		return "", err
 	}
-	return textPath(at, name), nil
+	return rundir.TextPath(at, name), nil
 }
 
 // KeepText writes the copy of a text that the shaper's label mentions by its name, and removes
@@ -23,17 +27,17 @@ func (s *Shaper) KeepText(name, text string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(keepText(st.iface, name, text), st.pruneTexts(), st.close())
+	return errors.Join(rundir.KeepText(st.ID, name, text), st.pruneTexts(), st.close())
 }
 
-// pruneTexts removes the copies that no record of the interface mentions.
+// PruneTexts removes the copies that no record of the interface mentions.
 func (st *site) pruneTexts() error {
-	files, err := textPaths(st.iface)
+	files, err := rundir.TextPaths(st.ID)
 	if err != nil || len(files) == 0 {
 		return err
 	}
 	var records [][]byte
-	for _, direction := range []Direction{Egress, Ingress} {
+	for _, direction := range []dataplane.Direction{Egress, Ingress} {
 		list, err := attachments(st.Index, direction)
 		if err != nil {
 			return err
@@ -49,27 +53,27 @@ func (st *site) pruneTexts() error {
 			records = append(records, text)
 		}
 	}
-	return pruneTexts(st.iface, files, records)
+	return rundir.PruneTexts(st.ID, files, records)
 }
 
 // ChangesPath returns the path of a file in StateDir for changes to the shapers of an interface
 // in one direction, or in both. It is removed when none of them is attached any more.
-func ChangesPath(name string, directions []Direction) (string, error) {
-	at, err := identify(name)
+func ChangesPath(name string, directions []dataplane.Direction) (string, error) {
+	at, err := iface.Identify(name)
 	if err != nil {
 		return "", err
 	}
-	return changesPath(at, directions)
+	return rundir.ChangesPath(at, directions)
 }
 
-// removeChanges removes the files of changes of a direction that was cleared. With report it says so: a process without
+// RemoveChanges removes the files of changes of a direction that was cleared. With report it says so: a process without
 // a guard was killed and left them.
-func (st *site) removeChanges(direction Direction, report bool) error {
+func (st *site) removeChanges(direction dataplane.Direction, report bool) error {
 	other, err := attachments(st.Index, Egress+Ingress-direction)
 	if errors.Is(err, unix.EPERM) {
 		err = nil
 	}
-	removed, e := removeChanges(st.iface, direction, err == nil && len(other) == 0)
+	removed, e := rundir.RemoveChanges(st.ID, direction, err == nil && len(other) == 0)
 	for _, suffix := range removed {
 		if report {
 			st.addRemoved("%s %s: changes by shaper set", st.name(), suffix)

@@ -8,6 +8,9 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
 )
 
 // recordText returns the record of the attached program, or nil if the program has
@@ -18,7 +21,7 @@ func (a attachment) recordText() ([]byte, error) {
 		return nil, err
 	}
 	defer p.Close()
-	m, err := mapByName(p, aboutMap)
+	m, err := mapByName(p, record.MapName)
 	if m == nil || err != nil {
 		return nil, err
 	}
@@ -68,7 +71,7 @@ func eachMap(p *ebpf.Program, keep func(m *ebpf.Map, name string) bool) error {
 }
 
 // openShaper returns the shaper of an attachment, or nil if the program has no record:
-// it then is not ours, in spite of its name. If the record is unusable, isUnusable(err)
+// it then is not ours, in spite of its name. If the record is unusable, IsUnusable(err)
 // is true, and the program can only be detached.
 func (a attachment) openShaper() (*Shaper, error) {
 	p, err := ebpf.NewProgramFromID(a.Program)
@@ -76,16 +79,16 @@ func (a attachment) openShaper() (*Shaper, error) {
 		return nil, err
 	}
 	defer p.Close()
-	s := &Shaper{generation: generation{maps: emptyStateMaps()}}
+	s := &Shaper{generation: generation{maps: image.EmptyMaps()}}
 	if err := eachMap(p, func(m *ebpf.Map, name string) bool {
-		to := s.maps.mapFields()[name]
+		to := s.maps.MapFields()[name]
 		switch {
-		case name == aboutMap:
+		case name == record.MapName:
 			to = &s.about
-		case name == readingsMap:
+		case name == image.ReadingsMap:
 			to = &s.readings
-		case to == &s.maps.counters.Map:
-			s.maps.counters.add(m) // a program can have several
+		case to == &s.maps.Counters.Map:
+			s.maps.Counters.Add(m) // a program can have several
 			return true
 		}
 		if to == nil || *to != nil {
@@ -101,13 +104,13 @@ func (a attachment) openShaper() (*Shaper, error) {
 		s.Close()
 		return nil, nil
 	}
-	about, text, err := readAbout(s.about)
-	if err == nil && (s.readings == nil || slices.Contains(slices.Collect(maps.Values(s.maps.byName())), nil)) {
-		err = &VersionError{about.Version}
+	about, text, err := record.Read(s.about)
+	if err == nil && (s.readings == nil || slices.Contains(slices.Collect(maps.Values(s.maps.ByName())), nil)) {
+		err = &record.VersionError{Version: about.Version}
 	}
 	if err == nil {
 		s.About, s.recordText = *about, text
-		err = s.maps.readQueues(&s.About)
+		err = s.maps.ReadQueues(&s.About)
 	}
 	if err == nil {
 		s.hook, err = a.Open()

@@ -6,6 +6,10 @@ import (
 	"slices"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/rundir"
 )
 
 // NoGSOLimit is a Config.GSOLimit that leaves the device's limit unchanged.
@@ -18,16 +22,16 @@ const gsoHeaderBytes = 321
 // gsoLimit returns the GSO limit that the next policy needs, or 0 for none. Unless
 // Config.GSOLimit is set, it is the limit that suits the queues, if the device's own
 // limit is larger. At ingress there is none: other hosts choose the size of packets.
-func (st *site) gsoLimit(next *About, g *image, mtu int) (uint32, error) {
+func (st *site) gsoLimit(next *About, g *image.Image, mtu int) (uint32, error) {
 	switch {
 	case next.AskedGSO == NoGSOLimit:
 		return 0, nil
 	case next.AskedGSO != 0:
 		return next.AskedGSO, nil
-	case g.pacer == "" || next.Direction != Egress:
+	case g.Pacer == "" || next.Direction != Egress:
 		return 0, nil
 	}
-	size := g.gsoSize(mtu)
+	size := g.GsoSize(mtu)
 	if size == 0 {
 		return 0, nil
 	}
@@ -38,7 +42,7 @@ func (st *site) gsoLimit(next *About, g *image, mtu int) (uint32, error) {
 		if err != nil {
 			return 0, fmt.Errorf("interface %d: %w", st.Index, err)
 		}
-		before = &gso{Max: l.Attrs().GSOMaxSize, MaxIPv4: l.Attrs().GSOIPv4MaxSize}
+		before = &rundir.GSOLimits{Max: l.Attrs().GSOMaxSize, MaxIPv4: l.Attrs().GSOIPv4MaxSize}
 	}
 	if limit >= uint64(max(before.Max, before.MaxIPv4)) {
 		return 0, nil
@@ -49,20 +53,20 @@ func (st *site) gsoLimit(next *About, g *image, mtu int) (uint32, error) {
 // setGSO sets the limit of one direction's shaper; 0 removes it. When the last limit is
 // removed, the device gets its previous values back, except for one that another program
 // has changed meanwhile.
-func (st *site) setGSO(direction Direction, limit uint32) error {
+func (st *site) setGSO(direction dataplane.Direction, limit uint32) error {
 	if limit == 0 && (st.GSO == nil || st.GSO.Limits[direction] == 0) {
 		return nil
 	}
 	if st.gone {
 		st.GSO = nil
-		return st.saveJournal(st.iface)
+		return st.SaveJournal(st.ID)
 	}
 	l, err := netlink.LinkByIndex(st.Index)
 	if err != nil {
 		return fmt.Errorf("interface %d: %w", st.Index, err)
 	}
 	now := l.Attrs()
-	next := gso{Max: now.GSOMaxSize, MaxIPv4: now.GSOIPv4MaxSize}
+	next := rundir.GSOLimits{Max: now.GSOMaxSize, MaxIPv4: now.GSOIPv4MaxSize}
 	if st.GSO != nil {
 		next = *st.GSO
 	}
@@ -76,7 +80,7 @@ func (st *site) setGSO(direction Direction, limit uint32) error {
 			return err
 		}
 	}
-	all, ipv4 := next.targets()
+	all, ipv4 := next.Targets()
 	if keepAll {
 		all = now.GSOMaxSize
 	}
@@ -87,7 +91,7 @@ func (st *site) setGSO(direction Direction, limit uint32) error {
 		return err
 	}
 	st.GSO = &next
-	if next.smallestLimit() == 0 {
+	if next.SmallestLimit() == 0 {
 		st.addRemoved("%s: GSO limit", now.Name)
 		if !keepAll {
 			st.addRestored("%s: gso_max_size %d", now.Name, all)
@@ -97,7 +101,7 @@ func (st *site) setGSO(direction Direction, limit uint32) error {
 		}
 		st.GSO = nil
 	}
-	return st.saveJournal(st.iface)
+	return st.SaveJournal(st.ID)
 }
 
 // writeGSO sets both limits of a device. The one for IPv4 exists since kernel 6.3; 0

@@ -2,6 +2,9 @@ package kernel
 
 import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/iface"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
 )
 
 // SetRates changes the rates of queues and links, and the times of their CoDel, to those of a plan, such as
@@ -36,34 +39,34 @@ func (s *Shaper) SetRates(plan *dataplane.Plan) error {
 	if err := s.Refresh(); err != nil {
 		return err
 	}
-	g, err := encodeRates(&s.About, plan)
+	g, err := image.EncodeRates(&s.About, plan)
 	if err != nil {
 		return err
 	}
 	if s.Pacer == "" {
-		if err := s.maps.writeRates(&s.About, g.queues); err != nil {
+		if err := s.maps.WriteRates(&s.About, g.Queues); err != nil {
 			return err
 		}
 		return unlocked
 	}
-	d, err := deviceByIndex(s.Identity())
+	d, err := iface.ByIndex(s.Identity())
 	if err != nil {
 		return err
 	}
-	if err := g.tree(d).Change(s.Place.Index); err != nil {
+	if err := g.Tree(d).Change(s.Place.Index); err != nil {
 		return err
 	}
-	if err := s.maps.writeRates(&s.About, g.queues); err != nil {
+	if err := s.maps.WriteRates(&s.About, g.Queues); err != nil {
 		return err
 	}
 	if unlocked != nil {
 		return unlocked
 	}
-	return s.setGSOLimit(st, g, d.mtu)
+	return s.setGSOLimit(st, g, d.MTU)
 }
 
 // setGSOLimit gives the device the GSO limit that suits new rates. The record has it, for all processes.
-func (s *Shaper) setGSOLimit(st *site, g *image, mtu int) error {
+func (s *Shaper) setGSOLimit(st *site, g *image.Image, mtu int) error {
 	limit, err := st.gsoLimit(&s.About, g, mtu)
 	if err != nil || limit == s.GSOLimit {
 		return err
@@ -72,5 +75,5 @@ func (s *Shaper) setGSOLimit(st *site, g *image, mtu int) error {
 		return err
 	}
 	s.GSOLimit = limit
-	return writeAbout(s.about, &s.About)
+	return record.Write(s.about, &s.About)
 }

@@ -2,6 +2,8 @@ package kernel
 
 import (
 	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
 )
 
 // Read reads the counters.
@@ -18,14 +20,14 @@ func (s *Shaper) Read() (r Reading, err error) {
 }
 
 // kept returns the readings in the map.
-func (s *Shaper) kept() (out [keptReadings]keptReading, err error) {
+func (s *Shaper) kept() (out [image.KeptReadings]image.KeptReading, err error) {
 	for slot := range out {
-		k := emptyReading(&s.Outline)
+		k := image.EmptyReading(&s.Outline)
 		if err := s.readings.Lookup(uint32(slot), k); err != nil {
 			return out, err
 		}
-		if k.sum() != k[readingSum] {
-			k[readingTime] = 0
+		if k.Sum() != k[image.ReadingSum] {
+			k[image.ReadingTime] = 0
 		}
 		out[slot] = k
 	}
@@ -39,12 +41,12 @@ func (s *Shaper) Earlier(now Reading) (r Reading, ok bool) {
 	if err != nil {
 		return r, false
 	}
-	current := emptyReading(&s.Outline)
-	current.set(&now)
+	current := image.EmptyReading(&s.Outline)
+	current.Set(&now)
 	for _, k := range list {
-		age := time.Duration(now.At - k[readingTime])
-		if k[readingTime] > r.At && MinReadingAge <= age && age <= maxReadingAge && k.precedes(current) {
-			r, ok = k.reading(&now), true
+		age := time.Duration(now.At - k[image.ReadingTime])
+		if k[image.ReadingTime] > r.At && MinReadingAge <= age && age <= image.MaxReadingAge && k.Precedes(current) {
+			r, ok = k.Reading(&now), true
 		}
 	}
 	return r, ok
@@ -60,18 +62,18 @@ func (s *Shaper) Keep(r Reading) {
 	}
 	oldest, youngest := 0, 0
 	for slot, k := range list {
-		if k[readingTime] < list[oldest][readingTime] {
+		if k[image.ReadingTime] < list[oldest][image.ReadingTime] {
 			oldest = slot
 		}
-		if k[readingTime] > list[youngest][readingTime] {
+		if k[image.ReadingTime] > list[youngest][image.ReadingTime] {
 			youngest = slot
 		}
 	}
-	if time.Duration(r.At-list[youngest][readingTime]) < MinReadingAge {
+	if time.Duration(r.At-list[youngest][image.ReadingTime]) < MinReadingAge {
 		return
 	}
-	k := emptyReading(&s.Outline)
-	k.set(&r)
-	k[readingSum] = k.sum()
+	k := image.EmptyReading(&s.Outline)
+	k.Set(&r)
+	k[image.ReadingSum] = k.Sum()
 	_ = s.readings.Put(uint32(oldest), k)
 }

@@ -7,15 +7,17 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/kerneltest"
 )
 
 // readingsShaper returns a shaper of one class and one queue that has only a map of readings.
 func readingsShaper(t *testing.T) *Shaper {
 	t.Helper()
-	needRoot(t)
+	kerneltest.NeedRoot(t)
 	s := &Shaper{About: About{Outline: dataplane.Outline{Classes: make([]dataplane.ClassOutline, 1), Queues: make([]dataplane.QueueOutline, 1)}}}
 	var err error
-	if s.readings, err = newReadings(&s.Outline); err != nil {
+	if s.readings, err = image.NewReadings(&s.Outline); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.readings.Close() })
@@ -25,11 +27,11 @@ func readingsShaper(t *testing.T) *Shaper {
 // readingOf returns a reading whose counters are all n.
 func readingOf(n int64, at int64) Reading {
 	r := Reading{At: at, Stats: make([]dataplane.ClassStats, 2), Queues: make([]dataplane.QueueState, 1)}
-	words := emptyReading(&dataplane.Outline{Classes: make([]dataplane.ClassOutline, 1)})
+	words := image.EmptyReading(&dataplane.Outline{Classes: make([]dataplane.ClassOutline, 1)})
 	for i := range words {
 		words[i] = n
 	}
-	copy(r.Stats, words.classes(2))
+	copy(r.Stats, words.Classes(2))
 	r.Queues[0].Sent, r.Queues[0].Dropped = dataplane.Count{Packets: n, Bytes: n}, n
 	return r
 }
@@ -86,9 +88,9 @@ func TestEarlier(t *testing.T) {
 // TestTornReading checks that a reading is not used while it is written.
 func TestTornReading(t *testing.T) {
 	s, now := readingsShaper(t), Now()
-	for word := range emptyReading(&s.Outline) {
+	for word := range image.EmptyReading(&s.Outline) {
 		s.Keep(readingOf(3, now-int64(time.Second)))
-		k := emptyReading(&s.Outline)
+		k := image.EmptyReading(&s.Outline)
 		if err := s.readings.Lookup(uint32(0), k); err != nil {
 			t.Fatal(err)
 		}

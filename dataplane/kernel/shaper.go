@@ -14,7 +14,11 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/rundir"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/standby"
 )
 
 // Shaper is a policy attached to an interface in one direction. Attach returns a
@@ -24,14 +28,14 @@ type Shaper struct {
 	About
 	generation
 	hook            hook.Hook
-	owner           lock                    // held if this process attached the shaper
+	owner           rundir.Lock             // held if this process attached the shaper
 	guard           func() error            // Config.Guard
 	recordText      []byte                  // the record as last read
 	finalLeafCounts map[uint16]qdisc.Counts // HTB's counts at Detach
-	leases          leases
-	encoded         *image         // of the plan last passed to Check; nil after use
-	index           *customerIndex // nil until SetCustomerPlans needs it
-	restored        *customerTable // of Config.Restore; nil after Attach
+	leases          image.Leases
+	encoded         *image.Image         // of the plan last passed to Check; nil after use
+	index           *image.CustomerIndex // nil until SetCustomerPlans needs it
+	restored        *image.CustomerTable // of Config.Restore; nil after Attach
 
 	// TookOver reports whether Attach took the shaper over from another process.
 	TookOver bool
@@ -47,8 +51,8 @@ type Shaper struct {
 // attached; Detach removes them.
 func (s *Shaper) Close() {
 	closeHook(s.hook)
-	s.leases.close()
-	s.index.close()
+	s.leases.Close()
+	s.index.Close()
 	s.generation.close()
 	if s.owner.File != nil {
 		s.owner.Close()
@@ -64,15 +68,15 @@ func closeHook(h hook.Hook) {
 
 // generation is the maps of a loaded program, which a change of the policy replaces as a whole.
 type generation struct {
-	maps     *stateMaps // may be partly those of the previous generation
-	about    *ebpf.Map  // the record
+	maps     *image.Maps // may be partly those of the previous generation
+	about    *ebpf.Map   // the record
 	readings *ebpf.Map
 }
 
 // close closes all maps. The kernel keeps those of an attached program.
 func (g *generation) close() {
 	if g.maps != nil {
-		g.maps.close()
+		g.maps.Close()
 	}
 	g.about.Close()
 	g.readings.Close()
@@ -81,7 +85,7 @@ func (g *generation) close() {
 // closeUnused closes the maps that another generation does not use.
 func (g *generation) closeUnused(other *generation) {
 	if g.maps != nil {
-		g.maps.closeExcept(other.maps)
+		g.maps.CloseExcept(other.maps)
 	}
 	g.about.Close()
 	g.readings.Close()
@@ -135,12 +139,12 @@ func (s *Shaper) Owned() (bool, error) {
 	if s.owner.File != nil {
 		return true, nil
 	}
-	return hasOwner(s.Identity(), s.Direction)
+	return rundir.HasOwner(s.Identity(), s.Direction)
 }
 
 // Guarded reports whether the interface has a guard: a process that performs rollbacks,
 // and cleans up if the shaper's process is killed.
-func (s *Shaper) Guarded() bool { return hasGuard(s.Identity()) }
+func (s *Shaper) Guarded() bool { return standby.HasGuard(s.Identity()) }
 
 // Outlives reports whether a killed process would leave something to clean up or to
 // roll back: a tc filter, a GSO limit, qdiscs, budget users or an armed rollback.
@@ -182,7 +186,7 @@ func (s *Shaper) detachLocked(st *site) error {
 	}
 	s.finalLeafCounts, _ = s.leafCounts() // clear removes HTB with its counters
 	err = errors.Join(err, st.clear(s.Direction))
-	s.Lost.add(st.Lost)
+	s.Lost.Add(st.Lost)
 	s.hook, s.GSOLimit, s.Pacer, s.Fair = nil, 0, "", ""
 	return err
 }
@@ -191,7 +195,7 @@ func (s *Shaper) detachLocked(st *site) error {
 // dataplane.FieldErrors, and is a *BudgetError if the plan contradicts a shared budget.
 // Check changes nothing. A Reload of the same plan reuses its work.
 func (s *Shaper) Check(plan *dataplane.Plan) (err error) {
-	if s.encoded, err = encodeFor(&s.About, plan, nil); err != nil {
+	if s.encoded, err = image.EncodeFor(&s.About, plan, nil); err != nil {
 		return err
 	}
 	return s.checkBudgets(s.encoded)
@@ -220,7 +224,7 @@ func (s *Shaper) Reload(plan *dataplane.Plan, label json.RawMessage, until time.
 	}
 	next := s.About
 	next.Label = label
-	next.armRollback(s.rollbackGoal(), until)
+	next.ArmRollback(s.RollbackGoal(), until)
 	return s.install(st, plan, &next)
 }
 
@@ -285,15 +289,15 @@ func (s *Shaper) refreshAttached() error {
 func (s *Shaper) readRecord() error {
 	text, err := s.about.LookupBytes(uint32(0))
 	if err == nil && bytes.Equal(text, s.recordText) {
-		return s.maps.readQueues(&s.About)
+		return s.maps.ReadQueues(&s.About)
 	}
-	a, text, err := readAbout(s.about)
+	a, text, err := record.Read(s.about)
 	if err != nil {
 		return err
 	}
 	a.Program, a.Place, a.Interface = s.Program, s.Place, s.Interface
 	s.About, s.recordText = *a, text
-	return s.maps.readQueues(&s.About)
+	return s.maps.ReadQueues(&s.About)
 }
 
 // adoptAttached makes s describe the program that is attached now, in place of its
@@ -308,10 +312,10 @@ func (s *Shaper) adoptAttached(now attachment) error {
 	}
 	other.Interface = s.Interface
 	previous, link := s.generation, s.hook // even maps that this process made may have been replaced
-	s.leases.lock.Lock()
+	s.leases.Lock.Lock()
 	s.About, s.recordText, s.generation, s.hook = other.About, other.recordText, other.generation, other.hook
-	s.leases.useStages(s.maps.leases, &s.About)
-	s.leases.lock.Unlock()
+	s.leases.UseStages(s.maps.Leases, &s.About)
+	s.leases.Lock.Unlock()
 	previous.close()
 	closeHook(link)
 	return nil
@@ -329,7 +333,7 @@ func (s *Shaper) findReattached() error {
 	}
 	for _, a := range list {
 		other, err := a.openShaper()
-		if err != nil && !isUnusable(err) && !errors.Is(err, unix.ENOENT) {
+		if err != nil && !record.IsUnusable(err) && !errors.Is(err, unix.ENOENT) {
 			return err
 		}
 		if other == nil {

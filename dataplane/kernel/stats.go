@@ -4,7 +4,10 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/engine"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
@@ -18,27 +21,27 @@ func (s *Shaper) Queues() ([]dataplane.QueueState, error) {
 }
 
 func (s *Shaper) queues(leaves map[uint16]qdisc.Counts) ([]dataplane.QueueState, error) {
-	now, err := monotonic()
+	now, err := engine.Monotonic()
 	if err != nil {
 		return nil, err
 	}
 	out := make([]dataplane.QueueState, len(s.Queued))
 	for i, q := range s.Queued {
 		out[i].Name = s.Outline.Queues[i].Name
-		leaf := countsOf(leaves, &q.ShaperQueue)
+		leaf := image.CountsOf(leaves, &q.ShaperQueue)
 		out[i].Sent = dataplane.Count{Packets: int64(leaf.Packets), Bytes: int64(leaf.Bytes)}
 		out[i].Dropped, out[i].Class = int64(leaf.Drops), q.Class
 		if q.Linked != 0 {
 			out[i].Bytes = int64(leaf.Backlog)
 			continue
 		}
-		b, err := readBacklog(s.maps.backlogs, q.Slot)
+		b, err := image.ReadBacklog(s.maps.Backlogs, q.Slot)
 		if err != nil {
 			return nil, err
 		}
 		if delay := int64(b.Next - now); b.Begun != 0 && delay > 0 {
 			out[i].Delay = time.Duration(delay)
-			p := paceOf(&q.ShaperQueue)
+			p := record.PaceOf(&q.ShaperQueue)
 			out[i].Bytes, _ = meter.Rate{Bytes: int64(p.Den), Period: time.Duration(p.Ns*p.Den + p.Rest)}.Burst(out[i].Delay)
 		}
 	}
@@ -65,24 +68,24 @@ func (s *Shaper) Stats() ([]dataplane.ClassStats, error) {
 }
 
 func (s *Shaper) stats(leaves map[uint16]qdisc.Counts) ([]dataplane.ClassStats, error) {
-	out, err := readStats(s.maps.counters, s.Slots)
+	out, err := image.ReadStats(s.maps.Counters, s.Slots)
 	if err != nil {
 		return nil, err
 	}
-	countQdiscDrops(&s.About, out, leaves)
+	image.CountQdiscDrops(&s.About, out, leaves)
 	return out, nil
 }
 
 // Tokens returns the current tokens of both buckets of each meter, in whole bytes or
 // packets, indexed by stage of the Outline.
 func (s *Shaper) Tokens() ([][2]int64, error) {
-	now, err := monotonic()
+	now, err := engine.Monotonic()
 	if err != nil {
 		return nil, err
 	}
 	out := make([][2]int64, len(s.Stages))
 	for i := range s.Stages {
-		if out[i][0], out[i][1], err = readTokens(s.maps, &s.Stages[i].ShaperStage, now); err != nil {
+		if out[i][0], out[i][1], err = image.ReadTokens(s.maps, &s.Stages[i].ShaperStage, now); err != nil {
 			return nil, err
 		}
 	}

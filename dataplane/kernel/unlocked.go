@@ -1,6 +1,10 @@
 package kernel
 
-import "time"
+import (
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/rundir"
+)
 
 // UnlockedError means that rates or plans are changed, but without the change lock: another process keeps it,
 // or its directory cannot be used. That process may replace the policy by one without the change, so the
@@ -19,14 +23,14 @@ const ownerPatience = 300 * time.Millisecond
 
 // lockToSet takes the change lock to change rates or plans. For the owner of the shaper the lock may be empty, with
 // an *UnlockedError.
-func (s *Shaper) lockToSet() (l lock, unlocked, err error) {
+func (s *Shaper) lockToSet() (l rundir.Lock, unlocked, err error) {
 	if s.owner.File == nil {
-		l, err = takeChangeLock(s.Identity())
+		l, err = rundir.TakeChangeLock(s.Identity())
 		return l, nil, err
 	}
-	l, err = takeChangeLockWithin(s.Identity(), ownerPatience)
+	l, err = rundir.TakeChangeLockWithin(s.Identity(), ownerPatience)
 	if err != nil {
-		return lock{}, &UnlockedError{err}, nil
+		return rundir.Lock{}, &UnlockedError{err}, nil
 	}
 	return l, nil, nil
 }
