@@ -126,7 +126,8 @@ race-sample: ## those of packages that changed, and of some others
 
 # 6.12 has fq, and qdiscs beside TCX; the running kernel may lack fq, and 6.1 lacks TCX. The
 # skipped tests are of code that no kernel changes: parsing, and arithmetic of the program.
-VM = ./dataplane/kernel ./dataplane/kernel/internal/qdisc ./cmd/shaper/internal/livetest ./cmd/shaper/internal/routers/tc
+VM = ./dataplane/kernel ./dataplane/kernel/walk ./dataplane/kernel/internal/image ./dataplane/kernel/internal/qdisc ./dataplane/kernel/internal/rundir \
+	./dataplane/kernel/hostbudget ./dataplane/kernel/watch ./cmd/shaper/internal/livetest ./cmd/shaper/internal/routers/tc
 vm: ## the kernel plane's tests in qemu, on Debian's kernel 6.1, and the tests of queues on 6.12
 	.ci/vm -k '6.1,6.12=Loads|Truth|Queue|Qdisc|IFB|NoTCX|TCLive' -skip '^Test(OddHeaders|FarHeaders|Stack|Segments|Keys|Expiry|DryRun|Levels|Convert|WindowConvert|TCRandom)$$' $(VM) ./dataplane/nettest
 

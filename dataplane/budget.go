@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/a-seed-32e5a53f/shaper/internal/unsaid"
+	"github.com/a-seed-32e5a53f/shaper/meter/unsaid"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 

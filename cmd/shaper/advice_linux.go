@@ -5,24 +5,25 @@ import (
 	"strings"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/remedy"
 )
 
 // advice has the flags and commands for each remedy. IFACE stands for the interface.
-var advice = map[kernel.Remedy]string{
-	kernel.UseTC:        "use --hook tc",
-	kernel.UseTCX:       "use --hook tcx, or remove it",
-	kernel.UseIngress:   "use --direction ingress",
-	kernel.UseHTB:       "use --pacer htb",
-	kernel.UseUserSpace: "use shaper tap, or replay --engine go",
-	kernel.MountBpffs:   "mount -t bpf -o mode=0700 bpf /sys/fs/bpf, or use --hook tc",
-	kernel.MoveBack:     "move it back, or shaper detach IFACE here",
-	kernel.CallDetach:   "shaper detach IFACE",
-	kernel.CallRepair:   "--repair restores ours, or shaper detach IFACE and run it again",
-	kernel.Reattach:     "shaper detach IFACE, then run it again",
+var advice = map[remedy.Advice]string{
+	remedy.UseTC:        "use --hook tc",
+	remedy.UseTCX:       "use --hook tcx, or remove it",
+	remedy.UseIngress:   "use --direction ingress",
+	remedy.UseHTB:       "use --pacer htb",
+	remedy.UseUserSpace: "use shaper tap, or replay --engine go",
+	remedy.MountBpffs:   "mount -t bpf -o mode=0700 bpf /sys/fs/bpf, or use --hook tc",
+	remedy.MoveBack:     "move it back, or shaper detach IFACE here",
+	remedy.CallDetach:   "shaper detach IFACE",
+	remedy.CallRepair:   "--repair restores ours, or shaper detach IFACE and run it again",
+	remedy.Reattach:     "shaper detach IFACE, then run it again",
 }
 
 // adviceOf returns the advice for an interface; "" for any.
-func adviceOf(r kernel.Remedy, name string) string {
+func adviceOf(r remedy.Advice, name string) string {
 	text, known := advice[r]
 	if !known {
 		return string(r)
@@ -35,7 +36,7 @@ func adviceOf(r kernel.Remedy, name string) string {
 
 // adviceOn returns the advice on an error, after a colon, or "".
 func adviceOn(err error) string {
-	var r *kernel.RemedyError
+	var r *remedy.Error
 	var busy *kernel.BusyError
 	switch {
 	case errors.As(err, &r):

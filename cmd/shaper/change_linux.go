@@ -22,6 +22,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/standby"
 )
 
 func newReload(s streams) *cobra.Command {
@@ -406,7 +407,7 @@ func (f *liveFlags) detach(s streams, name string, asJSON bool) error {
 	out := detachedJSON{Interface: name, Directions: []detachedDirection{}, Errors: []string{}}
 	var errs []error
 	for _, a := range v.Away {
-		if err := kernel.EndAway(a); err != nil {
+		if err := standby.EndAway(a); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -417,7 +418,7 @@ func (f *liveFlags) detach(s streams, name string, asJSON bool) error {
 	}
 	directions := f.list
 	if directions == nil {
-		directions = []kernel.Direction{kernel.Egress, kernel.Ingress}
+		directions = []dataplane.Direction{kernel.Egress, kernel.Ingress}
 	}
 	live.Announce(v.List, live.Detach, live.Author("shaper detach"))
 	cleared, err := kernel.Clear(name, directions...)

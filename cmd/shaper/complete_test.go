@@ -15,6 +15,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/tap"
 )
@@ -140,7 +141,7 @@ func TestCompleteShaped(t *testing.T) {
 		t.Fatal(err)
 	}
 	var list []*live.LocalTap
-	for _, d := range []kernel.Direction{kernel.Egress, kernel.Ingress} {
+	for _, d := range []dataplane.Direction{kernel.Egress, kernel.Ingress} {
 		list = append(list, live.NewLocalTap("tap-complete", "", d, tap.NewShaper(policy.Plan, 0), policy))
 	}
 	listener, err := live.ServeTap("tap-complete", list, budgets.New(tap.Now, t.Logf), new(live.TapChanges), &live.Heard{Warn: t.Logf}, nil, nil)

@@ -5,7 +5,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/episodes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
-	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/walk"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
@@ -18,7 +18,7 @@ func (f *replayFlags) newKernelEngine(policy *policyfile.Compiled) (engine, erro
 	if f.report != "" {
 		batch = 1 // the report shows tokens after each packet
 	}
-	w, err := kernel.NewWalker(policy.Plan, batch)
+	w, err := walk.New(policy.Plan, batch)
 	if err != nil {
 		return nil, explainIn(policy, err)
 	}
@@ -30,7 +30,7 @@ func (f *replayFlags) newKernelEngine(policy *policyfile.Compiled) (engine, erro
 
 // kernelEngine runs packets through the eBPF program.
 type kernelEngine struct {
-	*kernel.Walker
+	*walk.Walker
 	plan *dataplane.Plan
 }
 

@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
-	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/hostbudget"
 )
 
 // onHost returns the names of a plan's budgets of this host.
@@ -29,7 +29,7 @@ func hostBudgets(names []string) (out []hostBudgetJSON) {
 	if len(names) == 0 {
 		return nil
 	}
-	all, err := kernel.Budgets()
+	all, err := hostbudget.InUse()
 	if err != nil {
 		return nil // attaching and detaching report the error
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // directions is the value of a flag: egress, ingress or both.
-type directions struct{ list []kernel.Direction }
+type directions struct{ list []dataplane.Direction }
 
 func (d *directions) String() string {
 	if len(d.list) == 2 {
@@ -33,11 +33,11 @@ func (d *directions) Type() string { return "DIRECTION" }
 func (d *directions) Set(s string) error {
 	switch s {
 	case "egress":
-		d.list = []kernel.Direction{kernel.Egress}
+		d.list = []dataplane.Direction{kernel.Egress}
 	case "ingress":
-		d.list = []kernel.Direction{kernel.Ingress}
+		d.list = []dataplane.Direction{kernel.Ingress}
 	case "both":
-		d.list = []kernel.Direction{kernel.Egress, kernel.Ingress}
+		d.list = []dataplane.Direction{kernel.Egress, kernel.Ingress}
 	default:
 		return fmt.Errorf("want egress, ingress or both")
 	}

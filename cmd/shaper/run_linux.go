@@ -12,6 +12,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/metrics"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
@@ -34,7 +35,7 @@ type runFlags struct {
 }
 
 func newRun(s streams) *cobra.Command {
-	f := runFlags{directions: directions{[]kernel.Direction{kernel.Egress}}}
+	f := runFlags{directions: directions{[]dataplane.Direction{kernel.Egress}}}
 	cmd := &cobra.Command{
 		Use:     "run IFACE",
 		GroupID: "shape",

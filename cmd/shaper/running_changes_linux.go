@@ -71,7 +71,7 @@ func (r *running) stateName() string {
 }
 
 // restore returns the saved customers of a direction.
-func (r *running) restore(direction kernel.Direction) []byte {
+func (r *running) restore(direction dataplane.Direction) []byte {
 	text, err := r.flags.state.read(directionName(r.host, direction), stateCustomers)
 	if err != nil {
 		r.warn("%v: customers start anew", err)

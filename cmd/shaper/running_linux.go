@@ -32,17 +32,17 @@ type running struct {
 	out, err      *output.Outbox
 	colored       bool
 	notify        notifier
-	started       bool               // the policy was attached in all directions
-	checkProblem  problem            // of checking the interface
-	board         *metrics.Board     // nil without --metrics
-	policies      [2]loadedPolicy    // by direction
-	rules         [2]loadedRules     // by direction
-	checked       [2]time.Time       // About.Loaded at the last check, by direction
-	armed         [2]bool            // the policy was to be confirmed at the last check, by direction
-	confirmed     [2]bool            // another process has confirmed the policy, by direction
-	both          []kernel.Direction // directions at the start
-	changer       *live.Changer      // nil until the interface exists
-	changeProblem problem            // of advanceChanges
+	started       bool                  // the policy was attached in all directions
+	checkProblem  problem               // of checking the interface
+	board         *metrics.Board        // nil without --metrics
+	policies      [2]loadedPolicy       // by direction
+	rules         [2]loadedRules        // by direction
+	checked       [2]time.Time          // About.Loaded at the last check, by direction
+	armed         [2]bool               // the policy was to be confirmed at the last check, by direction
+	confirmed     [2]bool               // another process has confirmed the policy, by direction
+	both          []dataplane.Direction // directions at the start
+	changer       *live.Changer         // nil until the interface exists
+	changeProblem problem               // of advanceChanges
 	kept          keptPrinter
 	heard         live.Heard  // what other processes announced
 	calls         chan func() // calls of other goroutines while the interface exists

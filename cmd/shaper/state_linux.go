@@ -14,7 +14,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
-	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/safedir"
 )
 
@@ -51,7 +51,7 @@ func (f *stateFlag) open() (err error) {
 func (f *stateFlag) path(name, kind string) string { return filepath.Join(f.dir, name+"."+kind) }
 
 // directionName returns the name of the files of one direction.
-func directionName(name string, d kernel.Direction) string { return name + "-" + d.String() }
+func directionName(name string, d dataplane.Direction) string { return name + "-" + d.String() }
 
 // paths returns a path in the directory, if there is one.
 func (f *stateFlag) paths() []string {

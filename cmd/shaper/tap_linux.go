@@ -17,6 +17,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/hostbudget"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/tap"
 )
 
@@ -35,7 +36,7 @@ type tapFlags struct {
 }
 
 func newTap(s streams) *cobra.Command {
-	f := tapFlags{directions: directions{[]kernel.Direction{kernel.Egress}}}
+	f := tapFlags{directions: directions{[]dataplane.Direction{kernel.Egress}}}
 	cmd := &cobra.Command{
 		Use:     "tap NAME --uplink IFACE",
 		GroupID: "shape",
@@ -88,7 +89,7 @@ type runningTap struct {
 	heard         live.Heard
 	kept          keptPrinter
 
-	members []*kernel.Member // members of budgets of the host, by direction
+	members []*hostbudget.Member // members of budgets of the host, by direction
 }
 
 func (f *tapFlags) run(ctx context.Context, s streams, name string) (err error) {
@@ -214,7 +215,7 @@ func (c *runningTap) addDirections(policy *policyfile.Compiled, memory int64) er
 	policy = c.amend(policy)
 	for i, direction := range f.directions.list {
 		shaper := tap.NewShaper(policy.Plan.For(direction), memory)
-		member := kernel.NewMember(c.name, direction, tap.Now)
+		member := hostbudget.NewMember(c.name, direction, tap.Now)
 		c.members = append(c.members, member)
 		if err := shaper.Join(member); err != nil {
 			return explainIn(policy, err)

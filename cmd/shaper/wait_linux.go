@@ -14,6 +14,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/standby"
 )
 
 // isMissing reports whether there is no interface of that name. It ignores other errors: the
@@ -67,7 +68,7 @@ func (r *running) waitForInterface(ctx context.Context, end <-chan time.Time) (b
 // shaper run must end before that.
 func (r *running) attachWhenPresent(ctx context.Context, end <-chan time.Time) (bool, error) {
 	r.notify.ready("waiting for " + r.name)
-	away, err := kernel.MarkAway(r.name, r.policy.Name, r.flags.directions.list...)
+	away, err := standby.MarkAway(r.name, r.policy.Name, r.flags.directions.list...)
 	if err != nil {
 		return false, err
 	}

@@ -11,14 +11,15 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/watch"
 )
 
 // watchdog checks whether the shapers of a shaper run are effective: whether all packets go
 // through them. It reports each change once, and repairs with --repair.
 type watchdog struct {
 	repair  bool
-	watcher *kernel.Watcher // nil if netlink cannot be used; then the check once a second must suffice
-	changes atomic.Uint64   // changes announced by netlink
+	watcher *watch.Watcher // nil if netlink cannot be used; then the check once a second must suffice
+	changes atomic.Uint64  // changes announced by netlink
 	shapers map[*kernel.Shaper]*watched
 }
 
@@ -46,7 +47,7 @@ const (
 func (v *watchdog) poll(interval time.Duration) (look <-chan struct{}, stop func()) {
 	v.shapers = map[*kernel.Shaper]*watched{}
 	announced := make(<-chan struct{})
-	watcher, err := kernel.Watch()
+	watcher, err := watch.New()
 	if err == nil {
 		v.watcher, announced = watcher, watcher.C
 	}

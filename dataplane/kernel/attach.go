@@ -15,6 +15,11 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/iface"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/rundir"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/remedy"
 )
 
 // Hook is the place in the kernel where a program is attached to an interface.
@@ -34,12 +39,12 @@ const Generic = hook.Generic
 
 // Config selects where and how Attach attaches a policy.
 type Config struct {
-	Interface string    // name
-	Direction Direction // Egress or Ingress
-	Hook      Hook      // "" means Auto
-	Pacer     Pacer     // root qdisc for queued packets; "" selects one that the kernel supports
-	Dry       bool      // count packets, but forward each one unchanged
-	Pin       bool      // stay attached when the process ends
+	Interface string              // name
+	Direction dataplane.Direction // Egress or Ingress
+	Hook      Hook                // "" means Auto
+	Pacer     Pacer               // root qdisc for queued packets; "" selects one that the kernel supports
+	Dry       bool                // count packets, but forward each one unchanged
+	Pin       bool                // stay attached when the process ends
 	// GSOLimit is the maximum size of a GSO packet that the stack passes to the
 	// device, in bytes. 0 selects a size that suits the rates of the queues;
 	// NoGSOLimit leaves the device's limit unchanged.
@@ -58,13 +63,13 @@ type Config struct {
 	// since. If it cannot be used, customers start anew, and Shaper.Notes says so.
 	Restore []byte
 
-	rollbackGoal *Before // of a shaper that was detached from another hook or device
-	encoded      *image  // of the plan
+	rollbackGoal *record.Before // of a shaper that was detached from another hook or device
+	encoded      *image.Image   // of the plan
 }
 
 // settings returns the part of the configuration that a shaper's record stores.
-func (cfg *Config) settings() *Before {
-	return &Before{Label: cfg.Label, Dry: cfg.Dry, Pinned: cfg.Pin, Asked: cfg.Pacer, AskedGSO: cfg.GSOLimit}
+func (cfg *Config) settings() *record.Before {
+	return &record.Before{Label: cfg.Label, Dry: cfg.Dry, Pinned: cfg.Pin, Asked: cfg.Pacer, AskedGSO: cfg.GSOLimit}
 }
 
 // BusyError reports that another process shapes the interface in this direction. Its
@@ -102,13 +107,13 @@ func Attach(cfg Config, plan *dataplane.Plan) (*Shaper, []dataplane.Change, erro
 	if err != nil {
 		return nil, nil, err
 	}
-	st, err := openSite(d.iface)
+	st, err := openSite(d.ID)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer st.close()
 	st.guard = cfg.Guard
-	owner, err := cfg.lockOwner(d.iface)
+	owner, err := cfg.lockOwner(d.ID)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -131,73 +136,61 @@ func Attach(cfg Config, plan *dataplane.Plan) (*Shaper, []dataplane.Change, erro
 
 // lockOwner takes the owner lock of the direction. If another process holds it, the
 // error is a *BusyError.
-func (cfg *Config) lockOwner(at iface) (lock, error) {
-	owner, err := takeOwnerLock(at, cfg.Direction)
-	for try := 0; errors.Is(err, errLocked) && try < 5; try++ { // hasOwner takes the lock for a moment
+func (cfg *Config) lockOwner(at iface.ID) (rundir.Lock, error) {
+	owner, err := rundir.TakeOwnerLock(at, cfg.Direction)
+	for try := 0; errors.Is(err, rundir.ErrLocked) && try < 5; try++ { // HasOwner takes the lock for a moment
 		time.Sleep(10 * time.Millisecond)
-		owner, err = takeOwnerLock(at, cfg.Direction)
+		owner, err = rundir.TakeOwnerLock(at, cfg.Direction)
 	}
-	if errors.Is(err, errLocked) {
+	if errors.Is(err, rundir.ErrLocked) {
 		busy := &BusyError{About{Interface: cfg.Interface, Direction: cfg.Direction}}
 		if other, err := findShaper(at, cfg.Direction); err == nil && other != nil {
 			busy.About = other.About
 			other.Close()
 		}
-		return lock{}, busy
+		return rundir.Lock{}, busy
 	}
 	return owner, err
 }
 
 // prepare finds the interface and encodes the plan. It rejects a configuration that
 // cannot work before anything is changed.
-func (cfg *Config) prepare(plan *dataplane.Plan) (*device, error) {
-	d, err := deviceByName(cfg.Interface)
+func (cfg *Config) prepare(plan *dataplane.Plan) (*iface.Device, error) {
+	d, err := iface.ByName(cfg.Interface)
 	if err != nil {
 		return nil, err
 	}
-	if err := plan.Length.Accepts(d.linkType); err != nil {
+	if err := plan.Length.Accepts(d.LinkType); err != nil {
 		return nil, err
 	}
 	if cfg.Hook == XDP && cfg.Direction == Egress {
-		return nil, UseIngress.errorf("XDP sees only ingress packets")
+		return nil, remedy.UseIngress.Errorf("XDP sees only ingress packets")
 	}
-	if cfg.Pin && !bpffsMounted() {
+	if cfg.Pin && !rundir.BpffsMounted() {
 		switch cfg.Hook {
 		case Auto:
 			cfg.Hook = TC // a filter stays attached without a pin
 		case TCX, XDP:
-			return nil, errNoBpffs
+			return nil, rundir.ErrNoBpffs
 		}
 	}
-	pacer, err := choosePacer(cfg.Pacer, plan)
+	pacer, err := image.ChoosePacer(cfg.Pacer, plan)
 	if err != nil {
 		return nil, err
 	}
-	if cfg.encoded, err = encode(plan.For(cfg.Direction), entryOf(cfg.Direction, cfg.Hook, pacer), pacer); err == nil {
-		cfg.encoded.source = plan
+	if cfg.encoded, err = image.Encode(plan.For(cfg.Direction), image.EntryOf(cfg.Direction, string(cfg.Hook), pacer), pacer); err == nil {
+		cfg.encoded.Source = plan
 	}
 	return d, err
-}
-
-// entryOf returns the program for a hook and direction. Ingress packets are queued in an
-// ifb device, so that program runs at the egress of the ifb.
-func entryOf(direction Direction, hook Hook, pacer Pacer) entry {
-	switch {
-	case hook == XDP:
-		return xdpEntry
-	case pacer != "":
-		return egressEntry
-	}
-	return entry(direction)
 }
 
 // takeOver installs the plan in an attached shaper whose process has ended. It returns
 // a nil Shaper if there is none. One that cannot be used, because its record is
 // unusable or the plan needs another hook or device, is removed first.
 func (cfg *Config) takeOver(st *site, plan *dataplane.Plan) (*Shaper, []dataplane.Change, error) {
-	s, err := findShaper(st.iface, cfg.Direction)
+	s, err := findShaper(st.ID, cfg.Direction)
 	if errors.Is(err, unix.EPERM) {
-		return nil, nil, errors.Join(detachPinned(st.pinPath(cfg.Direction)), st.clear(cfg.Direction))
+		return nil, nil, errors.Join(detachPinned(rundir.PinPath(st.ID, cfg.Direction)), st.clear(cfg.Direction))
 	}
 	if err != nil {
 		return nil, nil, err
@@ -213,8 +206,8 @@ func (cfg *Config) takeOver(st *site, plan *dataplane.Plan) (*Shaper, []dataplan
 	if !s.Until.IsZero() { // the process that would have rolled back has ended
 		next.Before, next.Until = nil, time.Time{}
 	}
-	next.armRollback(s.rollbackGoal(), cfg.Until)
-	next.apply(cfg.settings())
+	next.ArmRollback(s.RollbackGoal(), cfg.Until)
+	next.Apply(cfg.settings())
 	next.Namespace, next.Index, next.Process = st.Namespace, st.Index, os.Getpid()
 	s.TookOver, s.encoded = true, cfg.encoded
 	changes, err := s.install(st, plan, &next)
@@ -228,16 +221,16 @@ func (cfg *Config) takeOver(st *site, plan *dataplane.Plan) (*Shaper, []dataplan
 // prepareTakeOver reports whether the plan can run at the hook and device of shaper s. If
 // not, it detaches s.
 func (cfg *Config) prepareTakeOver(st *site, s *Shaper, plan *dataplane.Plan) (fits bool, err error) {
-	pacer, err := choosePacer(cfg.Pacer, plan)
+	pacer, err := image.ChoosePacer(cfg.Pacer, plan)
 	if err != nil {
 		return false, err
 	}
-	fits = (cfg.Hook == Auto || string(cfg.Hook) == s.Place.Hook) && !s.needsOtherDevice(pacer, cfg.Dry)
+	fits = (cfg.Hook == Auto || string(cfg.Hook) == s.Place.Hook) && !s.NeedsOtherDevice(pacer, cfg.Dry)
 	if !fits || s.Pinned && !cfg.Pin { // leftovers of the old shaper outlive this process
 		err = st.startGuard()
 	}
 	if !fits && err == nil {
-		cfg.rollbackGoal = s.rollbackGoal()
+		cfg.rollbackGoal = s.RollbackGoal()
 		err = s.detachLocked(st)
 	}
 	return fits, err
@@ -258,18 +251,18 @@ func detachPinned(path string) error {
 // attachNew attaches the first shaper of the direction.
 func (cfg *Config) attachNew(st *site, plan *dataplane.Plan) (s *Shaper, err error) {
 	s = &Shaper{About: About{
-		Version: recordVersion, Interface: cfg.Interface, Index: st.Index, Namespace: st.Namespace, Direction: cfg.Direction,
+		Version: record.Version, Interface: cfg.Interface, Index: st.Index, Namespace: st.Namespace, Direction: cfg.Direction,
 		Since: time.Now().Round(0), Process: os.Getpid(),
 	}, encoded: cfg.encoded}
 	var unusable error
 	s.restored, unusable = cfg.restored()
-	if s.maps, err = newStateMaps(); err != nil {
+	if s.maps, err = image.NewMaps(); err != nil {
 		return nil, err
 	}
 	next := s.About
-	next.apply(cfg.settings())
+	next.Apply(cfg.settings())
 	next.Place.Hook = string(cfg.Hook)
-	next.armRollback(cfg.rollbackGoal, cfg.Until)
+	next.ArmRollback(cfg.rollbackGoal, cfg.Until)
 	if _, err = s.install(st, plan, &next); err != nil {
 		// With no previous policy to keep, a partial installation is removed.
 		err = errors.Join(withoutActive(err), s.detachLocked(st))
@@ -293,16 +286,16 @@ func withoutActive(err error) error {
 
 // attachProgram attaches a program in front of all others of a hook. A packet that it
 // passes continues to the next program. d is the interface or its ifb.
-func (st *site) attachProgram(d *device, p *ebpf.Program, direction Direction, to Hook) (hook.Hook, hook.Place, error) {
+func (st *site) attachProgram(d *iface.Device, p *ebpf.Program, direction dataplane.Direction, to Hook) (hook.Hook, hook.Place, error) {
 	ingress := direction == Ingress
 	switch to {
 	case XDP:
-		if d.linkType != dataplane.LinkEthernet {
-			return nil, hook.Place{}, UseTC.errorf("interface %s has no Ethernet header, which XDP needs", d.name)
+		if d.LinkType != dataplane.LinkEthernet {
+			return nil, hook.Place{}, remedy.UseTC.Errorf("interface %s has no Ethernet header, which XDP needs", d.Name)
 		}
 		h, at, err := hook.AttachXDP(d.Index, p)
 		if errors.Is(err, hook.ErrXDPTaken) {
-			err = UseTC.errorf("interface %s %w", d.name, err)
+			err = remedy.UseTC.Errorf("interface %s %w", d.Name, err)
 		}
 		return h, at, err
 	case TC:
@@ -313,12 +306,12 @@ func (st *site) attachProgram(d *device, p *ebpf.Program, direction Direction, t
 	case errors.Is(err, hook.ErrNoTCX) && to == Auto:
 		return st.attachFilter(d, p, ingress)
 	case errors.Is(err, hook.ErrNoTCX):
-		err = UseTC.errorf("%w", err)
+		err = remedy.UseTC.Errorf("%w", err)
 	}
 	return h, at, err
 }
 
-func (st *site) attachFilter(d *device, p *ebpf.Program, ingress bool) (hook.Hook, hook.Place, error) {
+func (st *site) attachFilter(d *iface.Device, p *ebpf.Program, ingress bool) (hook.Hook, hook.Place, error) {
 	var err error
 	if d.Index == st.Index {
 		err = st.addClsact()
@@ -330,7 +323,7 @@ func (st *site) attachFilter(d *device, p *ebpf.Program, ingress bool) (hook.Hoo
 	}
 	h, at, err := hook.AttachFilter(d.Index, ingress, p, st.startGuard)
 	if err != nil {
-		err = fmt.Errorf("tc filter on %s: %w", d.name, err)
+		err = fmt.Errorf("tc filter on %s: %w", d.Name, err)
 	}
 	return h, at, err
 }

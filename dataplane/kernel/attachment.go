@@ -10,8 +10,10 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
 )
 
 // attachment is an attached program of shaper. Attachments are read from the interface
@@ -21,7 +23,7 @@ type attachment struct{ hook.Attached }
 // attachments returns our programs that shape one direction of an interface, whether
 // they are attached to the interface or to its ifb. Without CAP_SYS_ADMIN it returns
 // EPERM and the tc filters.
-func attachments(index int, direction Direction) ([]attachment, error) {
+func attachments(index int, direction dataplane.Direction) ([]attachment, error) {
 	list, err := attachedTo(index, direction)
 	if err != nil && !errors.Is(err, unix.EPERM) || direction == Egress {
 		return list, err
@@ -38,7 +40,7 @@ func attachments(index int, direction Direction) ([]attachment, error) {
 }
 
 // attachedTo returns our programs attached to one device, as attachments does.
-func attachedTo(index int, direction Direction) (out []attachment, err error) {
+func attachedTo(index int, direction dataplane.Direction) (out []attachment, err error) {
 	list, err := hook.Find(index, direction == Ingress, isOurs)
 	for _, a := range list {
 		out = append(out, attachment{a})
@@ -57,5 +59,5 @@ func isOurs(id ebpf.ProgramID) (bool, error) {
 	}
 	defer p.Close()
 	info, err := p.Info()
-	return err == nil && slices.Contains(programs[:], info.Name), err
+	return err == nil && slices.Contains(image.Programs[:], info.Name), err
 }

@@ -1,375 +1,50 @@
 package kernel
 
 import (
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
-	"slices"
 
-	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
-
-	"github.com/a-seed-32e5a53f/shaper/bpf"
-	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/registry"
 )
 
-// The map that contains the state of a stage without a table of keys: enum store in
-// bpf/src/policy.h.
-const (
-	storePrivate  = -1 // states
-	storeShared   = -2 // budgets
-	storeLeased   = -3 // leases
-	storeCustomer = -4 // customers
-)
-
-// inStates reports whether a stage with this table has a slot in the map states. A stage
-// with keys has one for packets without a key.
-func inStates(table int32) bool { return table >= storePrivate }
-
-// maxBudgets is the maximum number of budgets of a host. Their maps take 600 kB.
-const maxBudgets = 4096
-
-// registry lists the budgets of the host that are in use, with their slots and users. It is
-// a file in StateDir. The states of budgets are in maps. The maps are pinned, so processes
-// without CAP_SYS_ADMIN can open them. The last user to leave removes file and pins.
-type registry struct {
-	Version int
-	Maps    [2]ebpf.MapID // in the order of budgetMaps
-	Budgets []*budgetRecord
-}
-
-// registryVersion is the format of the registry and of struct budget in
-// bpf/src/policy.h.
-const registryVersion = 1
-
-// Names of the registry's file and of its lock file. They are separate because the
-// registry's file is replaced on each change.
-const (
-	registryFile = "budgets"
-	registryLock = registryFile + "-lock"
-)
-
-// budgetMaps are the names of the maps of all budgets.
-var budgetMaps = [2]string{bpf.ShaperMapBudgets, bpf.ShaperMapLocks}
-
-// memberFile is the prefix of the names of lock files held by planes in user space.
-const memberFile = registryFile + "-user-"
-
-// budgetRecord is a budget in use.
-type budgetRecord struct {
-	Name    string
-	Slot    uint32 // in budgetMaps
-	Packets uint8  // 1: counts packets, not bytes
-	Params  string // of the meter, in the one-line form of policy files
-	Profile bpf.ShaperProfile
-	Users   []budgetUser
-}
-
-// lockedRegistry is the registry while its lock is held.
-type lockedRegistry struct {
-	lock
-	registry
-	text     []byte       // contents of the file
-	temp     string       // name of the temporary file for the next contents
-	maps     [2]*ebpf.Map // open if openMaps was called
-	unpinned bool         // the maps are new, and not pinned yet
-	pruned   []leftBudget // budgets of removed users
-}
-
-// registryExists reports whether the registry exists, or the lock file of a killed process.
-func registryExists() bool {
-	for _, name := range []string{registryFile, registryLock} {
-		if _, err := os.Lstat(filepath.Join(StateDir, name)); !errors.Is(err, fs.ErrNotExist) {
-			return true
+// claimBudgets claims the host budgets of a plan for the shaper, and connects their stages
+// in the image. It returns nil if neither the plan nor the registry has a budget. A dry run
+// claims none: its meters have states of their own.
+func (s *Shaper) claimBudgets(g *image.Image, next *About) (*registry.Claims, error) {
+	var requests []*registry.Request
+	for i := range g.Stages {
+		request := registry.RequestFor(g.Plan, i, &g.Stages[i].Profile)
+		if request == nil || next.Dry {
+			continue
 		}
-	}
-	return false
-}
-
-// openRegistry takes the lock, reads the registry and removes users that are gone from it.
-// temp is the name of the temporary file for the next contents.
-func openRegistry(temp string) (*lockedRegistry, error) {
-	l, err := takeLock(registryLock, unix.LOCK_EX)
-	if err != nil {
-		return nil, err
-	}
-	b := &lockedRegistry{lock: l, temp: temp}
-	b.registry, b.text, err = readRegistry()
-	if err == nil {
-		err = b.pruneGone()
-	}
-	if err == nil && len(b.Budgets) > 0 && b.Version != registryVersion {
-		err = fmt.Errorf("budgets of this host are in use by another version of shaper (%v): detach it first", b.Budgets[0].Users[0].String())
-	}
-	if err != nil {
-		return nil, errors.Join(err, l.Close())
-	}
-	return b, nil
-}
-
-// readRegistry returns an empty registry if there is none.
-func readRegistry() (r registry, text []byte, err error) {
-	file, err := openState(registryFile, os.O_RDONLY)
-	if errors.Is(err, fs.ErrNotExist) {
-		return r, nil, nil
-	}
-	if err != nil {
-		return r, nil, err
-	}
-	defer file.Close()
-	if text, err = io.ReadAll(file); err != nil {
-		return r, nil, err
-	}
-	if r, err = parseRegistry(text); err != nil {
-		return r, text, fmt.Errorf("%s cannot be read (%w): detach all shapers that use budgets of the host, then remove the file", file.Name(), err)
-	}
-	return r, text, nil
-}
-
-// parseRegistry decodes a registry. Budgets without users are left out.
-func parseRegistry(text []byte) (r registry, err error) {
-	if err := json.Unmarshal(text, &r); err != nil {
-		return registry{}, err
-	}
-	r.Budgets = slices.DeleteFunc(r.Budgets, func(b *budgetRecord) bool { return b == nil || len(b.Users) == 0 })
-	return r, nil
-}
-
-// pruneGone removes users that are gone, and budgets without users.
-func (b *lockedRegistry) pruneGone() error {
-	goneByFile := map[string]bool{}
-	var errs []error
-	for _, r := range b.Budgets {
-		r.Users = slices.DeleteFunc(r.Users, func(u budgetUser) bool {
-			gone, ok := goneByFile[u.File]
-			if !ok {
-				var err error
-				gone, err = u.gone()
-				errs = append(errs, err)
-				goneByFile[u.File] = gone
-			}
-			if gone {
-				b.pruned = append(b.pruned, r.leftover(&u))
-			}
-			return gone
-		})
-	}
-	b.dropUnused()
-	return errors.Join(errs...)
-}
-
-// leftover describes a budget whose user u is gone.
-func (r *budgetRecord) leftover(u *budgetUser) leftBudget {
-	return leftBudget{u.Namespace, Left{u.Interface, u.Direction, fmt.Sprintf("budget %s", r.Name)}}
-}
-
-// leftBudget is a budget whose user is gone.
-type leftBudget struct {
-	namespace uint64 // of the user
-	Left
-}
-
-// dropUnused removes budgets without users.
-func (b *lockedRegistry) dropUnused() {
-	b.Budgets = slices.DeleteFunc(b.Budgets, func(r *budgetRecord) bool { return len(r.Users) == 0 })
-}
-
-// openMaps opens the maps, or makes them if no budget is in use.
-func (b *lockedRegistry) openMaps() (err error) {
-	if b.maps[0] != nil {
-		return nil
-	}
-	if len(b.Budgets) > 0 {
-		if b.maps, err = b.findMaps(); !errors.Is(err, unix.ENOENT) {
-			return err
-		}
-		b.Budgets = nil // a map exists as long as a program uses it, so there are no users
-	}
-	for i, name := range budgetMaps {
-		if b.maps[i], err = newMap(name, maxBudgets); err != nil {
-			return err
-		}
-		if b.Maps[i], err = mapID(b.maps[i]); err != nil {
-			return err
-		}
-	}
-	b.unpinned = true
-	return nil
-}
-
-// mapID returns the ID of a map.
-func mapID(m *ebpf.Map) (ebpf.MapID, error) {
-	info, err := m.Info()
-	if err != nil {
-		return 0, err
-	}
-	id, _ := info.ID()
-	return id, nil
-}
-
-// budgetPin returns the path of the pin of one of budgetMaps.
-func budgetPin(name string) string { return filepath.Join(pinDir, "shared-"+name) }
-
-// pinMaps pins new maps. Without a bpffs it requires CAP_SYS_ADMIN, with which processes
-// open the maps by ID.
-func (b *lockedRegistry) pinMaps() error {
-	if !b.unpinned {
-		return nil
-	}
-	b.unpinned = false
-	if !bpffsMounted() {
-		m, err := ebpf.NewMapFromID(b.Maps[0])
-		if errors.Is(err, unix.EPERM) {
-			return errors.New("budgets of the host need bpffs, or CAP_SYS_ADMIN: mount -t bpf -o mode=0700 bpf " + bpffs)
-		}
-		m.Close()
-		return cause.Of(err)
-	}
-	for i, name := range budgetMaps {
-		path := budgetPin(name)
-		if err := removePin(path); err != nil { // left by a killed process
-			return err
-		}
-		if err := openPinDir(); err != nil {
-			return fmt.Errorf("budgets of the host need a directory in bpffs: %w", err)
-		}
-		if err := b.maps[i].Pin(path); err != nil {
-			return fmt.Errorf("pin %s: %w", path, cause.Of(err))
-		}
-	}
-	return nil
-}
-
-// findMaps opens the maps in use, by their pins or their IDs.
-func (b *lockedRegistry) findMaps() (maps [2]*ebpf.Map, err error) {
-	for i, name := range budgetMaps {
-		m, e := ebpf.LoadPinnedMap(budgetPin(name), nil)
-		if e == nil {
-			if id, e := mapID(m); e != nil || id != b.Maps[i] {
-				m.Close()
-				m = nil
+		for k := range s.Stages {
+			if s.Stages[k].Table == record.StoreShared && s.Outline.Stages[k].BudgetName == request.Name {
+				request.Previous = &s.Stages[k].Profile
 			}
 		}
-		if m == nil {
-			m, err = ebpf.NewMapFromID(b.Maps[i])
-		}
-		if errors.Is(err, unix.EPERM) {
-			err = fmt.Errorf("map %s with the budgets of this host is not pinned here: %w: run with CAP_SYS_ADMIN, or with the bpffs and the user of %s", name, err, b.Budgets[0].Users[0].String())
-		}
-		if err != nil {
-			closeMaps(maps)
-			return [2]*ebpf.Map{}, err
-		}
-		maps[i] = m
+		requests = append(requests, request)
 	}
-	return maps, nil
-}
-
-// closeMaps closes maps; nil maps are allowed.
-func closeMaps(maps [2]*ebpf.Map) {
-	for _, m := range maps {
-		m.Close()
-	}
-}
-
-// save writes the registry, or removes it and the pins if no budget is in use. The registry
-// is written before the pins and removed after them, so a killed process never leaves a pin
-// without a registry.
-func (b *lockedRegistry) save() error {
-	if len(b.Budgets) == 0 {
-		var errs []error
-		for _, name := range budgetMaps {
-			errs = append(errs, removePin(budgetPin(name)))
-		}
-		if err := errors.Join(errs...); err != nil {
-			return err
-		}
-		b.text = nil
-		return removeState(registryFile)
-	}
-	b.Version = registryVersion
-	text, err := json.Marshal(b.registry)
-	if err != nil {
-		return err
-	}
-	if string(text) == string(b.text) {
-		return nil
-	}
-	return b.write(text)
-}
-
-// write replaces the registry's file.
-func (b *lockedRegistry) write(text []byte) error {
-	if err := replaceState(registryFile, b.temp, text); err != nil {
-		return fmt.Errorf("write the registry of budgets: %w", err)
-	}
-	b.text = text
-	return nil
-}
-
-// close closes the maps and releases the lock.
-func (b *lockedRegistry) close() error {
-	closeMaps(b.maps)
-	return b.lock.Close()
-}
-
-// releaseBudgets removes users from all budgets, by their lock files, and users that are
-// gone. It returns the budgets of the removed users in the namespace of at.
-func releaseBudgets(at iface, direction Direction, users ...string) (left []Left, err error) {
-	temp := at.registryTemp(direction)
-	if err := removeState(temp); err != nil { // left by a killed process
-		return nil, err
-	}
-	if !registryExists() {
+	if len(requests) == 0 && !registry.RegistryExists() {
 		return nil, nil
 	}
-	b, err := openRegistry(temp)
+	claims, err := registry.NewClaims(registry.User{
+		File: s.Identity().FileName(s.Direction.String()), Process: next.Process,
+		Namespace: s.Namespace, Index: s.Index, Interface: s.Interface, Direction: s.Direction,
+	}, requests, s.Begun)
 	if err != nil {
 		return nil, err
 	}
-	for _, r := range b.Budgets {
-		r.Users = slices.DeleteFunc(r.Users, func(u budgetUser) bool {
-			leaves := slices.Contains(users, u.File)
-			if leaves {
-				b.pruned = append(b.pruned, r.leftover(&u))
-			}
-			return leaves
-		})
+	for _, claim := range claims.List {
+		stage := &g.Stages[claim.Stage]
+		stage.Table, stage.Slot = record.StoreShared, claim.Record.Slot
+		g.Constants.Elsewhere = 1
 	}
-	b.dropUnused()
-	for _, u := range b.pruned {
-		if u.namespace == at.Namespace {
-			left = append(left, u.Left)
-		}
-	}
-	return left, errors.Join(b.save(), b.close())
+	return claims, nil
 }
 
-// leftBudgets returns the budgets in a network namespace whose users are gone. accept
-// selects users by the index of their interface, 0 for planes in user space.
-func leftBudgets(namespace uint64, accept func(index int) bool) (left []Left, err error) {
-	r, _, err := readRegistry()
-	if err != nil {
-		return nil, nil // it is being replaced, or openRegistry will report the error
-	}
-	for _, b := range r.Budgets {
-		for i := range b.Users {
-			u := &b.Users[i]
-			if u.Namespace != namespace || !accept(u.Index) {
-				continue
-			}
-			gone, err := u.gone()
-			if err != nil {
-				return nil, err
-			}
-			if gone {
-				left = append(left, b.leftover(u).Left)
-			}
-		}
-	}
-	return left, nil
+// checkBudgets returns the error of claimBudgets, and changes nothing.
+func (s *Shaper) checkBudgets(g *image.Image) error {
+	claims, err := s.claimBudgets(g, &s.About)
+	return errors.Join(err, claims.Unlock())
 }

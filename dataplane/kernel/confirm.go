@@ -8,19 +8,11 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/iface"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/rundir"
 )
-
-// armRollback arms a rollback to before at time until; a zero until does nothing. If a
-// rollback is already armed, its goal is kept and only its time changes.
-func (a *About) armRollback(before *Before, until time.Time) {
-	if until.IsZero() {
-		return
-	}
-	if a.Until.IsZero() {
-		a.Before = before
-	}
-	a.Until = until.Round(0)
-}
 
 // Confirm cancels the armed rollbacks of shapers, so that their policies become
 // permanent. The shapers must be of one interface. It returns the shapers that had an
@@ -69,7 +61,7 @@ func Postpone(until time.Time, list ...*Shaper) error {
 	}
 	defer st.close()
 	for _, s := range list {
-		err := retry(func() error {
+		err := rundir.Retry(func() error {
 			if err := s.Refresh(); err != nil || s.Until.IsZero() {
 				return err
 			}
@@ -85,9 +77,9 @@ func Postpone(until time.Time, list ...*Shaper) error {
 
 // Pending returns the shapers of an interface that have an armed rollback. The caller
 // must close them.
-func Pending(at Identity) (out []*Shaper, err error) {
-	for _, direction := range []Direction{Egress, Ingress} {
-		s, err := findShaper(iface(at), direction)
+func Pending(at iface.ID) (out []*Shaper, err error) {
+	for _, direction := range []dataplane.Direction{Egress, Ingress} {
+		s, err := findShaper(at, direction)
 		if err != nil {
 			for _, s := range out {
 				s.Close()
@@ -131,7 +123,7 @@ func RollBack(compile func(json.RawMessage) (*dataplane.Plan, error), due time.T
 			continue
 		}
 		was := s.Before // an attempt that fails after the swap clears the field
-		err := retry(func() error { return s.rollBack(st, was, compile) })
+		err := rundir.Retry(func() error { return s.rollBack(st, was, compile) })
 		if err != nil {
 			errs = append(errs, err)
 		}
@@ -142,7 +134,7 @@ func RollBack(compile func(json.RawMessage) (*dataplane.Plan, error), due time.T
 	return rolledBack, errors.Join(errs...)
 }
 
-func (s *Shaper) rollBack(st *site, was *Before, compile func(json.RawMessage) (*dataplane.Plan, error)) error {
+func (s *Shaper) rollBack(st *site, was *record.Before, compile func(json.RawMessage) (*dataplane.Plan, error)) error {
 	if was == nil {
 		return s.detachLocked(st)
 	}
@@ -151,13 +143,13 @@ func (s *Shaper) rollBack(st *site, was *Before, compile func(json.RawMessage) (
 		return err
 	}
 	next := s.About
-	next.apply(was)
+	next.Apply(was)
 	next.Before, next.Until = nil, time.Time{}
-	pacer, err := choosePacer(next.Asked, plan)
+	pacer, err := image.ChoosePacer(next.Asked, plan)
 	if err != nil {
 		return err
 	}
-	if next.needsOtherDevice(pacer, next.Dry) {
+	if next.NeedsOtherDevice(pacer, next.Dry) {
 		if err := s.detachLocked(st); err != nil {
 			return err
 		}

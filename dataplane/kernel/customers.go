@@ -1,135 +1,23 @@
 package kernel
 
 import (
+	"errors"
 	"fmt"
-	"hash/fnv"
-	"slices"
 
 	"github.com/cilium/ebpf"
 
-	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/rundir"
 )
-
-// customerKeys are the values of enum customer_key in bpf/src/policy.h.
-var customerKeys = map[dataplane.CustomerKey]uint8{
-	dataplane.BySource: 1, dataplane.ByInside: 2, dataplane.ByDestination: 2, dataplane.ByOuterVLAN: 3, dataplane.ByTwoVLANs: 4,
-}
-
-// customerImage is a customer table in the form that the programs read.
-type customerImage struct {
-	plans []bpf.ShaperPlan
-	below shorterLengths
-}
-
-// customers encodes the customers of the plan.
-func (e *encoder) customers() {
-	from := e.plan.Customers
-	if from == nil {
-		return
-	}
-	key, known := customerKeys[from.Key]
-	if !known {
-		e.refuse(from.Source, "key", from.Key.String()+" "+notInKernel, UseUserSpace)
-	}
-	e.constants.Customers, e.constants.Elsewhere = key, 1
-	switch from.Key {
-	case dataplane.ByInside, dataplane.BySource, dataplane.ByDestination:
-		e.constants.Reads |= 1<<bySrc | 1<<byDst
-	}
-	e.checkIDs(from.Source.List)
-	e.customerImage = &customerImage{below: lengthsOf(from.Source)}
-	for i := range from.Plans {
-		e.customerImage.plans = append(e.customerImage.plans, e.service(&from.Plans[i]))
-	}
-}
-
-// checkIDs rejects two customers with one ID, which happens by chance once in 10^9 tables of
-// 100,000 customers.
-func (e *encoder) checkIDs(list []dataplane.Customer) {
-	names := make(map[uint64]string, len(list))
-	for i := range list {
-		c := &list[i]
-		id := customerID(c.Name)
-		if other, taken := names[id]; taken {
-			e.fail(c, "customer", fmt.Sprintf("%q has the same hash as %q: rename one of them", c.Name, other))
-		}
-		names[id] = c.Name
-	}
-}
-
-// service encodes a plan of customers.
-func (e *encoder) service(from *dataplane.PlanService) (out bpf.ShaperPlan) {
-	e.checkService(from.Source)
-	if from.Profile != nil {
-		profile, err := encodeMeter(from.Profile, from.Kind, from.Source)
-		if err != nil {
-			e.faults = append(e.faults, err)
-		}
-		out.Profile = profile
-	} else {
-		out.Paced, e.constants.Paced = 1, 1
-		out.Profile = *blockingProfile()
-		out.Queue = encodeQueue(&from.Queue, from.Queue.Rate)
-		switch {
-		case e.entry == xdpEntry:
-			e.refuse(from.Source, "queue", "cannot run in XDP, which has no queues", UseTC)
-		case e.pacer == HTB:
-			e.refuse(from.Source, "queue", "of each customer needs qdisc fq: this kernel lacks it, or the policy has links, or queues without fair: false", UseUserSpace)
-		case e.pacer == FQ && from.Queue.Time > maxFQDelay:
-			e.refuse(from.Source, "limit", fmt.Sprintf("allows queueing delays above %v, the maximum of fq", maxFQDelay), UseUserSpace)
-		}
-	}
-	for color, a := range from.Actions {
-		if a != nil {
-			out.Own[color], out.Actions[color] = 1, e.encodeAction(a)
-		}
-	}
-	return out
-}
-
-// hasPaced reports whether a plan of customers has a queue.
-func hasPaced(plan *dataplane.Plan) bool {
-	return plan.Customers != nil && slices.ContainsFunc(plan.Customers.Plans, func(p dataplane.PlanService) bool { return p.Profile == nil })
-}
-
-// customerID returns the number by which the maps know the name of a customer, never 0: its
-// hash.
-func customerID(name string) uint64 {
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(name)) // never fails
-	return max(h.Sum64(), 1)
-}
-
-// putBatch writes entries to a map, many at a time.
-func putBatch[K, V any](m *ebpf.Map, keys []K, values []V) error {
-	const batch = 1 << 14
-	for len(keys) > 0 {
-		n := min(len(keys), batch)
-		if _, err := m.BatchUpdate(keys[:n], values[:n], nil); err != nil {
-			return cause.Of(fmt.Errorf("%v: %w", m, err))
-		}
-		keys, values = keys[n:], values[n:]
-	}
-	return nil
-}
-
-// putArray writes all values of an array map.
-func putArray[T any](m *ebpf.Map, values []T) error {
-	keys := make([]uint32, len(values))
-	for i := range keys {
-		keys[i] = uint32(i)
-	}
-	return putBatch(m, keys, values)
-}
 
 // Customers returns the counters of the customers of a plan, as CustomerCounters.Of does.
 func (s *Shaper) Customers(plan *dataplane.PlanCustomers) ([]dataplane.CustomerStats, error) {
 	if s.About.Customers == 0 {
 		return make([]dataplane.CustomerStats, len(plan.Of)), nil
 	}
-	return (&CustomerCounters{s.maps.customers}).Of(plan)
+	return (&CustomerCounters{s.maps.Customers}).Of(plan)
 }
 
 // CustomerCounters gives access to the counters of a shaper's customers without the shaper, so
@@ -142,7 +30,7 @@ func (s *Shaper) CustomerCounters() (*CustomerCounters, error) {
 	if s.About.Customers == 0 {
 		return nil, nil
 	}
-	list, err := s.maps.customers.Clone()
+	list, err := s.maps.Customers.Clone()
 	return &CustomerCounters{list}, cause.Of(err)
 }
 
@@ -153,37 +41,7 @@ func (c *CustomerCounters) Close() { _ = c.list.Close() }
 // customer that the shaper does not have. The counters of one customer are not read at the
 // same moment as those of another.
 func (c *CustomerCounters) Of(plan *dataplane.PlanCustomers) ([]dataplane.CustomerStats, error) {
-	list := plan.Source.List
-	out, found := make([]dataplane.CustomerStats, len(list)), make([]bool, len(list))
-	others := map[uint64]dataplane.CustomerStats{} // by ID: those in other places of the map than in the plan
-	err := eachChunk(c.list, ebpf.LookupLock, func(at int, values []bpf.ShaperCustomer) {
-		for i := range values {
-			c, at := &values[i], at+i
-			switch {
-			case at < len(list) && c.Id == customerID(list[at].Name):
-				out[at], found[at] = statsOfCustomer(c), true
-			case c.Id != 0:
-				others[c.Id] = statsOfCustomer(c)
-			}
-		}
-	})
-	if err != nil {
-		return nil, err
-	}
-	for i := range out {
-		if !found[i] {
-			out[i] = others[customerID(list[i].Name)]
-		}
-	}
-	return out, nil
-}
-
-func statsOfCustomer(c *bpf.ShaperCustomer) (out dataplane.CustomerStats) {
-	for color, n := range []bpf.ShaperCount{c.Green, c.Yellow, c.Red} {
-		addCount(&out.Colors[color], n)
-	}
-	addCount(&out.Dropped, c.Dropped)
-	return out
+	return image.CustomerStats(c.list, plan)
 }
 
 // Customer returns the counters of a customer; zero if the shaper does not have it. The first
@@ -196,13 +54,96 @@ func (s *Shaper) Customer(name string) (out dataplane.CustomerStats, err error) 
 	if err != nil {
 		return out, err
 	}
-	number := index.numbers[customerID(name)]
-	if number == 0 {
-		return out, nil
+	return index.Stats(name)
+}
+
+// SetCustomerPlans changes the plans of customers of the attached program. Each keeps its
+// tokens and counters, and no packet is metered twice or not at all. Customers that the
+// shaper does not have are left out. The error joins dataplane.FieldErrors if the kernel plane
+// rejects a plan; then no plan is changed. It wraps ErrDetached if the shaper is no longer
+// attached, and ErrNoRoom if a reload is needed. For the owner of the shaper it may be an *UnlockedError: then all
+// plans are changed.
+func (s *Shaper) SetCustomerPlans(list []dataplane.CustomerPlan) error {
+	change, unlocked, err := s.lockToSet() // lockSite also asks for the interface: that waits for every change of the network
+	if err != nil {
+		return err
 	}
-	var c bpf.ShaperCustomer
-	if err := index.customers.LookupWithFlags(number-1, &c, ebpf.LookupLock); err != nil {
-		return out, cause.Of(err)
+	defer change.Close()
+	index, err := s.currentIndex()
+	if index == nil {
+		return err
 	}
-	return statsOfCustomer(&c), nil
+	plans, err := image.EncodeServices(image.EntryOf(s.Direction, s.Place.Hook, s.Pacer), s.Pacer, list)
+	if err != nil {
+		return err
+	}
+	if err = index.Set(list, plans); err != nil {
+		index.Close() // it may differ from the maps now
+		s.index = nil
+		return err
+	}
+	return unlocked
+}
+
+// PrepareCustomerPlans makes the next call of SetCustomerPlans fast: without it, the first call
+// after each reload reads all customers. It does nothing while another process has the lock of
+// the interface.
+func (s *Shaper) PrepareCustomerPlans() error {
+	if s.About.Customers == 0 || s.index.Fits(s.maps, s.Loaded) {
+		return nil
+	}
+	change, err := rundir.TryTakeChangeLock(s.Identity())
+	if errors.Is(err, rundir.ErrLocked) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	_, err = s.currentIndex()
+	return errors.Join(err, change.Close())
+}
+
+// currentIndex returns the index of the maps of the attached program, or nil if it has no
+// customers. The interface must be locked.
+func (s *Shaper) currentIndex() (*image.CustomerIndex, error) {
+	if err := s.Refresh(); err != nil || s.About.Customers == 0 {
+		return nil, err
+	}
+	return s.customerIndex()
+}
+
+// CustomerIndex returns the index of the maps in use.
+func (s *Shaper) customerIndex() (*image.CustomerIndex, error) {
+	if s.index.Fits(s.maps, s.Loaded) {
+		return s.index, nil
+	}
+	s.index.Close()
+	s.index = nil
+	x, err := image.NewCustomerIndex(s.maps, s.Loaded)
+	if err != nil {
+		return nil, err
+	}
+	s.index = x
+	return x, nil
+}
+
+// SaveCustomers returns the tokens and delays of all customers, for Config.Restore, or nil if
+// the shaper has no customers. The bytes have no checksum. It may be called after Detach.
+func (s *Shaper) SaveCustomers() ([]byte, error) {
+	if s.About.Customers == 0 {
+		return nil, nil
+	}
+	return s.maps.SaveCustomers()
+}
+
+// restored returns the customers of Config.Restore.
+func (cfg *Config) restored() (*image.CustomerTable, error) {
+	if cfg.Restore == nil {
+		return nil, nil
+	}
+	t, err := image.RestoreNow(cfg.Restore)
+	if err != nil {
+		return nil, fmt.Errorf("%s %v: %w", cfg.Interface, cfg.Direction, err)
+	}
+	return t, nil
 }

@@ -6,7 +6,7 @@
 //
 // Attach attaches a policy; Shaper.Reload replaces it and Shaper.Detach removes it.
 // Look and List return the shapers of the network namespace. Clear removes
-// everything of shaper from an interface. A Walker runs the same programs over
+// everything of shaper from an interface. Package walk runs the same programs over
 // packets from memory.
 //
 // Most functions need root, or CAP_BPF and CAP_NET_ADMIN. They act on the network

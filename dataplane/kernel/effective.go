@@ -12,15 +12,18 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/rundir"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/remedy"
 )
 
 // Problem is an unexpected condition around an attached shaper, usually made by another
 // program.
 type Problem struct {
-	Found    string // one sentence, without a period
-	Remedy   Remedy // "" if nothing repairs it
-	Harmless bool   // packets are shaped nevertheless
+	Found    string        // one sentence, without a period
+	Remedy   remedy.Advice // "" if nothing repairs it
+	Harmless bool          // packets are shaped nevertheless
 	fault    fault
 }
 
@@ -66,8 +69,8 @@ func (s *Shaper) Problems() ([]Problem, error) {
 		return nil, nil
 	}
 	// Another process may be in the middle of a change: inspect again under the change lock.
-	change, err := tryTakeChangeLock(s.iface())
-	if errors.Is(err, errLocked) {
+	change, err := rundir.TryTakeChangeLock(s.Identity())
+	if errors.Is(err, rundir.ErrLocked) {
 		return nil, ErrChanging
 	}
 	if err != nil {
@@ -90,7 +93,7 @@ type inspection struct {
 	found []Problem
 }
 
-func (i *inspection) addProblem(f fault, remedy Remedy, format string, args ...any) {
+func (i *inspection) addProblem(f fault, remedy remedy.Advice, format string, args ...any) {
 	i.found = append(i.found, Problem{Found: fmt.Sprintf(format, args...), Remedy: remedy, Harmless: f == harmless, fault: f})
 }
 
@@ -99,7 +102,7 @@ func (s *Shaper) inspect() ([]Problem, error) {
 	l, err := netlink.LinkByIndex(s.Index)
 	if cause.NoDevice(err) {
 		if id, _ := s.hook.Program(); id != 0 && !s.Redirected() {
-			i.addProblem(interfaceAway, MoveBack, "interface %s was moved to another network namespace, with the program but without its qdiscs", s.Interface)
+			i.addProblem(interfaceAway, remedy.MoveBack, "interface %s was moved to another network namespace, with the program but without its qdiscs", s.Interface)
 		} else {
 			i.addProblem(interfaceAway, "", "interface %s is gone", s.Interface)
 		}
@@ -127,10 +130,10 @@ func (s *Shaper) inspect() ([]Problem, error) {
 	if over, err := s.deadlinePassed(); err != nil {
 		return nil, err
 	} else if over {
-		i.addProblem(deadlineOver, CallDetach, "its deadline has passed, and packets are not shaped")
+		i.addProblem(deadlineOver, remedy.CallDetach, "its deadline has passed, and packets are not shaped")
 	}
 	if s.GSOLimit != 0 && attrs.GSOMaxSize > s.GSOLimit {
-		i.addProblem(gsoRaised, CallRepair, "gso_max_size is %d bytes, not %d", attrs.GSOMaxSize, s.GSOLimit)
+		i.addProblem(gsoRaised, remedy.CallRepair, "gso_max_size is %d bytes, not %d", attrs.GSOMaxSize, s.GSOLimit)
 	}
 	err = i.checkTree()
 	return i.found, err
@@ -150,7 +153,7 @@ func (i *inspection) checkProgram() (ebpf.ProgramID, error) {
 	}
 	tcx, xdp := info.TCX(), info.XDP()
 	if (tcx == nil || tcx.Ifindex == 0) && (xdp == nil || xdp.Ifindex == 0) {
-		i.addProblem(hookGone, CallRepair, "the %s link of the program was detached", at.Hook)
+		i.addProblem(hookGone, remedy.CallRepair, "the %s link of the program was detached", at.Hook)
 		return 0, nil
 	}
 	if tcx == nil {
@@ -167,7 +170,7 @@ func (i *inspection) checkProgram() (ebpf.ProgramID, error) {
 		}
 	}
 	if len(programs) > 0 {
-		i.addProblem(notFirst, CallRepair, "%s before ours, which sees only packets that reach it", hook.DescribeRun(programs))
+		i.addProblem(notFirst, remedy.CallRepair, "%s before ours, which sees only packets that reach it", hook.DescribeRun(programs))
 	}
 	return info.Program, nil
 }
@@ -176,7 +179,7 @@ func (i *inspection) checkProgram() (ebpf.ProgramID, error) {
 func (i *inspection) checkFilter() (ebpf.ProgramID, error) {
 	at := i.Place
 	ingress := at.Parent == netlink.HANDLE_MIN_INGRESS
-	if err := i.checkTCXAhead(at.Index, ingress, "our tc filter", UseTCX); err != nil {
+	if err := i.checkTCXAhead(at.Index, ingress, "our tc filter", remedy.UseTCX); err != nil {
 		return 0, err
 	}
 	list, err := hook.FiltersInOrder(at.Index, at.Parent)
@@ -187,11 +190,11 @@ func (i *inspection) checkFilter() (ebpf.ProgramID, error) {
 		return f.Kind == "bpf" && f.Priority == at.Priority && f.Handle == at.Handle
 	})
 	if ours < 0 {
-		i.addProblem(hookGone, CallRepair, "the tc filter of shaper, pref %d, was removed", at.Priority)
+		i.addProblem(hookGone, remedy.CallRepair, "the tc filter of shaper, pref %d, was removed", at.Priority)
 		return 0, nil
 	}
 	if ours > 0 {
-		i.addProblem(notFirst, CallRepair, "%v runs before ours, which sees only packets that reach it", list[0])
+		i.addProblem(notFirst, remedy.CallRepair, "%v runs before ours, which sees only packets that reach it", list[0])
 	}
 	id, err := i.hook.Program()
 	if err == nil && id == 0 {
@@ -201,7 +204,7 @@ func (i *inspection) checkFilter() (ebpf.ProgramID, error) {
 }
 
 // checkTCXAhead reports TCX programs, which run before all tc filters.
-func (i *inspection) checkTCXAhead(index int, ingress bool, ours string, remedy Remedy) error {
+func (i *inspection) checkTCXAhead(index int, ingress bool, ours string, remedy remedy.Advice) error {
 	programs, err := hook.TCXPrograms(index, ingress)
 	if err != nil {
 		return err
@@ -217,14 +220,14 @@ func (i *inspection) checkTCXAhead(index int, ingress bool, ours string, remedy 
 func (i *inspection) checkIFB() (bool, error) {
 	l, err := netlink.LinkByIndex(i.Place.Index)
 	if cause.NoDevice(err) {
-		i.addProblem(deviceGone, CallRepair, "device %s is gone, and with it all packets that are redirected to it", hook.IFBName(i.Index))
+		i.addProblem(deviceGone, remedy.CallRepair, "device %s is gone, and with it all packets that are redirected to it", hook.IFBName(i.Index))
 		return false, nil
 	}
 	if err != nil {
 		return false, fmt.Errorf("device %s: %w", hook.IFBName(i.Index), err)
 	}
 	if l.Attrs().RawFlags&unix.IFF_UP == 0 {
-		i.addProblem(deviceDown, CallRepair, "device %s is down and drops all packets", l.Attrs().Name)
+		i.addProblem(deviceDown, remedy.CallRepair, "device %s is down and drops all packets", l.Attrs().Name)
 	}
 	list, err := hook.FiltersInOrder(i.Index, netlink.HANDLE_MIN_INGRESS)
 	if err != nil {
@@ -233,9 +236,9 @@ func (i *inspection) checkIFB() (bool, error) {
 	ours := slices.IndexFunc(list, hook.Filter.Redirects)
 	switch {
 	case ours < 0:
-		i.addProblem(redirectGone, CallRepair, "the filter that redirects packets to %s was removed", l.Attrs().Name)
+		i.addProblem(redirectGone, remedy.CallRepair, "the filter that redirects packets to %s was removed", l.Attrs().Name)
 	case ours > 0:
-		i.addProblem(foreignAhead, Remedy(fmt.Sprintf("remove it by tc filter del dev %s ingress pref %d", i.Interface, list[0].Priority)),
+		i.addProblem(foreignAhead, remedy.Advice(fmt.Sprintf("remove it by tc filter del dev %s ingress pref %d", i.Interface, list[0].Priority)),
 			"%v runs before the redirect to %s", list[0], l.Attrs().Name)
 	}
 	return true, i.checkTCXAhead(i.Index, true, "the redirect to "+l.Attrs().Name, "remove it")
@@ -257,13 +260,13 @@ func (i *inspection) checkTree() error {
 	}
 	switch {
 	case root == nil:
-		i.addProblem(rootReplaced, CallRepair, "there is no root qdisc%s", on)
+		i.addProblem(rootReplaced, remedy.CallRepair, "there is no root qdisc%s", on)
 		return nil
 	case root.Handle == 0:
-		i.addProblem(rootReplaced, CallRepair, "the root qdisc%s is %s, the kernel's default, not ours", on, root.Kind)
+		i.addProblem(rootReplaced, remedy.CallRepair, "the root qdisc%s is %s, the kernel's default, not ours", on, root.Kind)
 		return nil
 	case !root.Ours() || root.Kind != string(i.Pacer):
-		i.addProblem(rootReplaced, CallRepair, "the root qdisc%s is %s %x:, not ours", on, root.Kind, root.Handle>>16)
+		i.addProblem(rootReplaced, remedy.CallRepair, "the root qdisc%s is %s %x:, not ours", on, root.Kind, root.Handle>>16)
 		return nil
 	}
 	if i.Pacer != HTB {
@@ -282,7 +285,7 @@ func (i *inspection) checkTree() error {
 	if len(missing) > 0 {
 		slices.Sort(missing)
 		missing = slices.Compact(missing)
-		i.addProblem(classMissing, CallRepair, "HTB classes are missing: those of %s", strings.Join(missing, ", "))
+		i.addProblem(classMissing, remedy.CallRepair, "HTB classes are missing: those of %s", strings.Join(missing, ", "))
 	}
 	return nil
 }
@@ -292,7 +295,7 @@ func (i *inspection) expectedClasses() map[uint32]string {
 	out := map[uint32]string{}
 	for at := range i.Queued {
 		q, name := &i.Queued[at], "queue "+i.Outline.Queues[at].Name
-		for id := range flowIDs(&q.ShaperQueue) {
+		for id := range image.FlowIDs(&q.ShaperQueue) {
 			out[qdisc.Handle(id)] = name
 		}
 		if q.Linked == 0 {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/engine"
 )
 
 // Expire sets a deadline after which the program passes all packets without metering or
@@ -37,7 +38,7 @@ func toMonotonic(at time.Time) (uint64, error) {
 	if at.IsZero() {
 		return 0, nil
 	}
-	now, err := monotonic()
+	now, err := engine.Monotonic()
 	left := min(int64(time.Until(at)), math.MaxInt64-int64(now))
 	return uint64(max(int64(now)+left, 1)), err
 }
@@ -54,7 +55,7 @@ func (s *Shaper) writeDeadline() error {
 			deadline = until
 		}
 	}
-	if err := s.maps.expiry.Put(uint32(0), deadline); err != nil {
+	if err := s.maps.Expiry.Put(uint32(0), deadline); err != nil {
 		return fmt.Errorf("expiry: %w", cause.Of(err))
 	}
 	return nil
@@ -63,9 +64,9 @@ func (s *Shaper) writeDeadline() error {
 // deadlinePassed reports whether the program's deadline has passed.
 func (s *Shaper) deadlinePassed() (bool, error) {
 	var deadline uint64
-	if err := s.maps.expiry.Lookup(uint32(0), &deadline); err != nil {
+	if err := s.maps.Expiry.Lookup(uint32(0), &deadline); err != nil {
 		return false, fmt.Errorf("expiry: %w", err)
 	}
-	now, err := monotonic()
+	now, err := engine.Monotonic()
 	return deadline != 0 && now >= deadline, err
 }

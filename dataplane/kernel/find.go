@@ -2,133 +2,16 @@ package kernel
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
-	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
 )
-
-// aboutMap is the name of the map that stores a shaper's record. It is bound to the
-// program, which does not use it.
-const aboutMap = "about"
-
-// aboutRoom is the size of an about map beyond its first record, bytes: later records
-// may be longer.
-const aboutRoom = 1 << 10
-
-// newAbout makes the map that stores a, with room for more bytes beyond aboutRoom.
-func newAbout(a *About, room int) (*ebpf.Map, error) {
-	text, err := json.Marshal(a)
-	if err != nil {
-		return nil, err
-	}
-	m, err := ebpf.NewMap(&ebpf.MapSpec{
-		Name: aboutMap, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(len(text) + room + aboutRoom), MaxEntries: 1,
-	})
-	if err != nil {
-		return nil, cause.Of(err)
-	}
-	return m, writeRecord(m, text)
-}
-
-func writeAbout(m *ebpf.Map, a *About) error {
-	text, err := json.Marshal(a)
-	if err != nil {
-		return err
-	}
-	return writeRecord(m, text)
-}
-
-func writeRecord(m *ebpf.Map, text []byte) error {
-	if len(text) > int(m.ValueSize()) {
-		return fmt.Errorf("map %s: a record of %d bytes does not fit in %d", aboutMap, len(text), m.ValueSize())
-	}
-	padded := make([]byte, m.ValueSize())
-	copy(padded, text)
-	return cause.Of(m.Put(uint32(0), padded))
-}
-
-// recordVersion is the version of the record's format, which consists of About and the
-// structs of bpf/src/policy.h in it. TestRecordVersion fails if they change without it.
-const recordVersion = 9
-
-// VersionError reports that a shaper was attached by another version of this package,
-// whose record this one cannot read. Clear detaches such a shaper, and Attach replaces
-// it.
-type VersionError struct{ Version int }
-
-func (e *VersionError) Error() string {
-	return fmt.Sprintf("attached by another version of shaper (its record has format %d, this one reads %d)", e.Version, recordVersion)
-}
-
-// DamageError reports that the content of a record is invalid. Like a *VersionError it
-// is permanent; other errors of reading a record may be temporary.
-type DamageError struct{ Err error }
-
-func (e *DamageError) Error() string { return fmt.Sprintf("its record is damaged: %v", e.Err) }
-func (e *DamageError) Unwrap() error { return e.Err }
-
-// isUnusable reports whether this version can never read the record.
-func isUnusable(err error) bool {
-	return errors.As(err, new(*VersionError)) || errors.As(err, new(*DamageError))
-}
-
-// parseRecord decodes and validates a record.
-func parseRecord(text []byte) (*About, error) {
-	a := &About{}
-	err := json.Unmarshal(text, a)
-	if a.Version != recordVersion && (err == nil || a.Version != 0) {
-		return a, &VersionError{a.Version}
-	}
-	if err == nil {
-		err = a.validate()
-	}
-	if err != nil {
-		err = &DamageError{err}
-	}
-	return a, err
-}
-
-// validate rejects a record whose use would panic: one with mismatched lengths, or with
-// zero denominators.
-func (a *About) validate() error {
-	o := &a.Outline
-	ok := (a.Direction == Egress || a.Direction == Ingress) && o.Valid() &&
-		len(o.Classes) == len(a.Slots) && len(o.Stages) == len(a.Stages) && len(o.Queues) == len(a.Queued) && len(o.Links) == len(a.Links)
-	for _, s := range a.Stages {
-		for _, b := range s.Profile.Buckets {
-			ok = ok && b.Den > 0 && b.Size >= 0
-		}
-	}
-	for _, q := range a.Queued {
-		ok = ok && (paceOf(&q.ShaperQueue).Den > 0 || q.Linked != 0)
-	}
-	if !ok {
-		return errors.New("a number is out of range")
-	}
-	return nil
-}
-
-// readAbout returns the record in a map, also as the map contains it.
-func readAbout(m *ebpf.Map) (a *About, text []byte, err error) {
-	const tries = 5 // a read during a write returns a torn record
-	for try := 0; ; try++ {
-		text, err := m.LookupBytes(uint32(0))
-		if err != nil {
-			return nil, nil, cause.Of(err)
-		}
-		a, err := parseRecord(bytes.TrimRight(text, "\x00"))
-		if err == nil || errors.As(err, new(*VersionError)) || try == tries {
-			return a, text, err
-		}
-	}
-}
 
 // recordText returns the record of the attached program, or nil if the program has
 // none: it then is not ours, in spite of its name.
@@ -138,7 +21,7 @@ func (a attachment) recordText() ([]byte, error) {
 		return nil, err
 	}
 	defer p.Close()
-	m, err := mapByName(p, aboutMap)
+	m, err := mapByName(p, record.MapName)
 	if m == nil || err != nil {
 		return nil, err
 	}
@@ -188,7 +71,7 @@ func eachMap(p *ebpf.Program, keep func(m *ebpf.Map, name string) bool) error {
 }
 
 // openShaper returns the shaper of an attachment, or nil if the program has no record:
-// it then is not ours, in spite of its name. If the record is unusable, isUnusable(err)
+// it then is not ours, in spite of its name. If the record is unusable, IsUnusable(err)
 // is true, and the program can only be detached.
 func (a attachment) openShaper() (*Shaper, error) {
 	p, err := ebpf.NewProgramFromID(a.Program)
@@ -196,16 +79,16 @@ func (a attachment) openShaper() (*Shaper, error) {
 		return nil, err
 	}
 	defer p.Close()
-	s := &Shaper{maps: &stateMaps{ownTables: new([MaxTables * 2]*ebpf.Map)}}
+	s := &Shaper{generation: generation{maps: image.EmptyMaps()}}
 	if err := eachMap(p, func(m *ebpf.Map, name string) bool {
-		to := s.maps.mapFields()[name]
+		to := s.maps.MapFields()[name]
 		switch {
-		case name == aboutMap:
+		case name == record.MapName:
 			to = &s.about
-		case name == readingsMap:
+		case name == image.ReadingsMap:
 			to = &s.readings
-		case to == &s.maps.counters.Map:
-			s.maps.counters.add(m) // a program can have several
+		case to == &s.maps.Counters.Map:
+			s.maps.Counters.Add(m) // a program can have several
 			return true
 		}
 		if to == nil || *to != nil {
@@ -221,13 +104,13 @@ func (a attachment) openShaper() (*Shaper, error) {
 		s.Close()
 		return nil, nil
 	}
-	about, text, err := readAbout(s.about)
-	if err == nil && (s.readings == nil || slices.Contains(slices.Collect(maps.Values(s.maps.byName())), nil)) {
-		err = &VersionError{about.Version}
+	about, text, err := record.Read(s.about)
+	if err == nil && (s.readings == nil || slices.Contains(slices.Collect(maps.Values(s.maps.ByName())), nil)) {
+		err = &record.VersionError{Version: about.Version}
 	}
 	if err == nil {
 		s.About, s.recordText = *about, text
-		err = s.readQueues()
+		err = s.maps.ReadQueues(&s.About)
 	}
 	if err == nil {
 		s.hook, err = a.Open()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/kerneltest"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
 
@@ -26,11 +27,11 @@ func (i *interrupted) Program() (ebpf.ProgramID, error) {
 // TestRefreshGone checks that Refresh distinguishes a deleted interface from a detached program,
 // even if the interface is deleted during the call.
 func TestRefreshGone(t *testing.T) {
-	needRoot(t)
+	kerneltest.NeedRoot(t)
 	t.Parallel()
-	plan := compiled(t, &dataplane.Policy{Classes: []dataplane.Class{{Name: "all"}}})
+	plan := kerneltest.Compiled(t, &dataplane.Policy{Classes: []dataplane.Class{{Name: "all"}}})
 	for _, row := range []struct {
-		direction Direction
+		direction dataplane.Direction
 		method    Hook
 	}{{Egress, TCX}, {Egress, TC}, {Ingress, TC}, {Ingress, XDP}} {
 		t.Run(fmt.Sprintf("%s-%d", row.method, row.direction), func(t *testing.T) {

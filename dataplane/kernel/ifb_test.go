@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/iface"
 )
 
 // TestIFBUndone checks that removing the ifb restores the interface, also if it was added twice
@@ -71,7 +72,7 @@ func TestIFBClsact(t *testing.T) {
 	index := w.Far.Index("v0")
 	w.inFar(func() error {
 		return changeSite(index, func(st *site) error {
-			h, _, err := st.attachFilter(&device{name: "v0", iface: st.iface}, program, false)
+			h, _, err := st.attachFilter(&iface.Device{Name: "v0", ID: st.ID}, program, false)
 			if err != nil {
 				return err
 			}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/kerneltest"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
 
@@ -112,14 +113,14 @@ func TestIFBFrames(t *testing.T) {
 	head := []byte{2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 1}
 	payload := bytes.Repeat([]byte{0xa5}, 100)
 	sent := [][]byte{
-		append(be16(bytes.Clone(head), 0x88b5), payload...),
-		append(be16(bytes.Clone(head), 0x8100, 0x6005, 0x88b5), payload...),
-		append(be16(bytes.Clone(head), 0x88a8, 7, 0x8100, 8, 0x88b5), payload...),
-		append(be16(bytes.Clone(head), 0x8100, 0x6005, 0x88b5), bytes.Repeat(payload, 15)...),
+		append(kerneltest.Be16(bytes.Clone(head), 0x88b5), payload...),
+		append(kerneltest.Be16(bytes.Clone(head), 0x8100, 0x6005, 0x88b5), payload...),
+		append(kerneltest.Be16(bytes.Clone(head), 0x88a8, 7, 0x8100, 8, 0x88b5), payload...),
+		append(kerneltest.Be16(bytes.Clone(head), 0x8100, 0x6005, 0x88b5), bytes.Repeat(payload, 15)...),
 	}
 	sniffer := behind.Sniff("v0")
 	s.Near.Inject("v0", sent...)
-	sniffer.Wait(len(sent), patient)
+	sniffer.Wait(len(sent), kerneltest.Patient)
 	var arrived [][]byte
 	for _, f := range sniffer.Stop() {
 		if bytes.HasPrefix(f.Data, head) {
@@ -133,7 +134,7 @@ func TestIFBFrames(t *testing.T) {
 
 // TestIFBTraffic checks that no packet is lost while the ifb is removed and added under traffic.
 func TestIFBTraffic(t *testing.T) {
-	if inVM {
+	if kerneltest.InVM {
 		t.Skip("not in a VM: qemu sometimes misses that the kernel patches running code")
 	}
 	t.Parallel()
@@ -169,7 +170,7 @@ func TestIFBTraffic(t *testing.T) {
 	_, _ = from.Write(make([]byte, 5)) // marks the end
 	got := 0
 	for {
-		_ = conn.SetReadDeadline(time.Now().Add(patient))
+		_ = conn.SetReadDeadline(time.Now().Add(kerneltest.Patient))
 		b := make([]byte, 8)
 		n, err := conn.Read(b)
 		if err != nil {

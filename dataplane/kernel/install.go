@@ -10,7 +10,13 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/engine"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/iface"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/registry"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/rundir"
 )
 
 // install makes the shaper run a plan: it replaces the attached program, or attaches the
@@ -33,8 +39,8 @@ func (s *Shaper) install(st *site, plan *dataplane.Plan, next *About) ([]datapla
 	); err != nil {
 		return nil, err
 	}
-	s.leases.lock.Lock() // a lease set after its state is copied would be lost
-	defer s.leases.lock.Unlock()
+	s.leases.Lock.Lock() // a lease set after its state is copied would be lost
+	defer s.leases.Lock.Unlock()
 	if err := i.run(
 		step{i.copyState, i.freeNewTables},
 		step{i.registerUser, nil}, // restoreBudgets undoes it
@@ -56,17 +62,15 @@ type installation struct {
 	next *About
 	undo []func() error // of the steps begun so far
 
-	device  *device // where the program is attached: the interface or its ifb
-	image   *image
-	claims  *budgetClaims // nil if neither policy has a host budget
+	device  *iface.Device // where the program is attached: the interface or its ifb
+	image   *image.Image
+	claims  *registry.Claims // nil if neither policy has a host budget
 	changes []dataplane.Change
-	entry   entry
+	entry   image.Entry
 	loaded  *ebpf.Collection
 	program *ebpf.Program // in loaded
 
-	// Of the new program; complete exchanges them for those of the previous one.
-	maps            *stateMaps
-	about, readings *ebpf.Map
+	generation // of the new program; after complete, of the previous one
 }
 
 // step is a part of an installation.
@@ -96,29 +100,25 @@ func (i *installation) run(steps ...step) error {
 // need: those of the previous policy, or after an error those of the new one. The kernel
 // holds the maps of an attached program.
 func (i *installation) closeUnused() {
-	i.about.Close()
-	i.readings.Close()
+	i.generation.closeUnused(&i.s.generation)
 	if i.loaded != nil {
 		i.loaded.Close()
-	}
-	if i.maps != nil {
-		i.maps.closeExcept(i.s.maps)
 	}
 }
 
 func (i *installation) encodePlan() (err error) {
-	if i.device, err = deviceByIndex(i.s.iface()); err != nil {
+	if i.device, err = iface.ByIndex(i.s.Identity()); err != nil {
 		return err
 	}
-	if err := i.plan.Length.Accepts(i.device.linkType); err != nil {
+	if err := i.plan.Length.Accepts(i.device.LinkType); err != nil {
 		return err
 	}
-	if i.image, err = i.next.encode(i.plan, i.s.encoded); err != nil {
+	if i.image, err = image.EncodeFor(i.next, i.plan, i.s.encoded); err != nil {
 		return err
 	}
-	i.image.restored = i.s.restored
+	i.image.Restored = i.s.restored
 	i.s.encoded, i.s.restored = nil, nil
-	i.image.constants.Link, i.image.constants.Dry = uint8(i.device.linkType), flag(i.next.Dry)
+	i.image.Constants.Link, i.image.Constants.Dry = uint8(i.device.LinkType), engine.Flag(i.next.Dry)
 	return nil
 }
 
@@ -129,22 +129,22 @@ func (i *installation) lockBudgets() (err error) {
 	return err
 }
 
-func (i *installation) restoreBudgets() error { return i.claims.unlock() }
+func (i *installation) restoreBudgets() error { return i.claims.Unlock() }
 
 // assignSlots decides which parts of the new policy continue parts of the previous one.
 func (i *installation) assignSlots() (err error) {
-	if err := i.s.readQueues(); err != nil { // their rates may have changed since Refresh
+	if err := i.s.maps.ReadQueues(&i.s.About); err != nil { // their rates may have changed since Refresh
 		return err
 	}
-	i.changes = i.image.inherit(&i.s.About)
-	i.next.GSOLimit, err = i.st.gsoLimit(i.next, i.image, i.device.mtu)
+	i.changes = i.image.Inherit(&i.s.About)
+	i.next.GSOLimit, err = i.st.gsoLimit(i.next, i.image, i.device.MTU)
 	return err
 }
 
 // buildQueues makes the qdiscs and classes of the plan's queues, beside those in use.
 // For ingress it first makes the ifb device, to which the program is then attached.
 func (i *installation) buildQueues() error {
-	if i.image.pacer == "" {
+	if i.image.Pacer == "" {
 		return nil
 	}
 	if i.s.Direction == Ingress {
@@ -153,9 +153,9 @@ func (i *installation) buildQueues() error {
 			return err
 		}
 		d := i.device
-		i.device = &device{iface{d.Namespace, index}, hook.IFBName(d.Index), d.mtu, d.linkType}
+		i.device = &iface.Device{ID: iface.ID{Namespace: d.Namespace, Index: index}, Name: hook.IFBName(d.Index), MTU: d.MTU, LinkType: d.LinkType}
 	}
-	return i.st.buildTree(i.image.tree(i.device), i.device.Index)
+	return i.st.buildTree(i.image.Tree(i.device), i.device.Index)
 }
 
 // removeQueues undoes buildQueues, unless the active policy has queues.
@@ -167,18 +167,18 @@ func (i *installation) removeQueues() error {
 }
 
 func (i *installation) makeMaps() (err error) {
-	i.maps, err = i.s.maps.forPlan(i.image, &i.s.About, i.claims)
+	i.maps, err = i.s.maps.ForPlan(i.image, &i.s.About, i.claims)
 	return err
 }
 
 func (i *installation) loadProgram() error {
-	spec, err := shaperSpec()
+	spec, err := engine.ShaperSpec()
 	if err != nil {
 		return err
 	}
-	i.entry = entryOf(i.s.Direction, Hook(i.next.Place.Hook), i.image.pacer)
-	name := programs[i.entry]
-	if i.loaded, err = i.image.loadProgram(spec, name, i.maps.byName()); err != nil {
+	i.entry = image.EntryOf(i.s.Direction, i.next.Place.Hook, i.image.Pacer)
+	name := image.Programs[i.entry]
+	if i.loaded, err = i.image.LoadProgram(spec, name, i.maps.ByName()); err != nil {
 		return err
 	}
 	i.program = i.loaded.Programs[name]
@@ -189,15 +189,15 @@ func (i *installation) loadProgram() error {
 // complete except for Begun, so that another process can recognize and use the program
 // if this one is killed.
 func (i *installation) makeRecord() (err error) {
-	i.next.Version, i.next.Begun, i.next.Loaded = recordVersion, true, time.Now().Round(0)
-	i.next.recordImage(i.image)
-	if i.about, err = newAbout(i.next, len(i.s.Label)); err != nil { // with room for Before, which contains that label
+	i.next.Version, i.next.Begun, i.next.Loaded = record.Version, true, time.Now().Round(0)
+	i.image.Describe(i.next)
+	if i.about, err = record.New(i.next, len(i.s.Label)); err != nil { // with room for Before, which contains that label
 		return err
 	}
-	if i.readings, err = newReadings(&i.next.Outline); err != nil {
+	if i.readings, err = image.NewReadings(&i.next.Outline); err != nil {
 		return err
 	}
-	if err := errors.Join(cause.Of(i.program.BindMap(i.about)), cause.Of(i.program.BindMap(i.readings)), i.maps.counters.bindOlder(i.program)); err != nil {
+	if err := errors.Join(cause.Of(i.program.BindMap(i.about)), cause.Of(i.program.BindMap(i.readings)), i.maps.Counters.BindOlder(i.program)); err != nil {
 		return err
 	}
 	if err := checkNames(i.program, i.about); err != nil {
@@ -219,24 +219,24 @@ func checkNames(p *ebpf.Program, about *ebpf.Map) error {
 	if err != nil {
 		return err
 	}
-	record, err := about.Info()
-	if err == nil && (!slices.Contains(programs[:], program.Name) || record.Name != aboutMap) {
+	info, err := about.Info()
+	if err == nil && (!slices.Contains(image.Programs[:], program.Name) || info.Name != record.MapName) {
 		err = errors.New("the kernel did not name the program: out of memory, or too old")
 	}
 	return err
 }
 
 func (i *installation) copyState() error {
-	return i.image.populate(&i.s.About, i.s.maps, i.maps, i.claims)
+	return i.image.Populate(&i.s.About, i.s.maps, i.maps, i.claims)
 }
 
 // freeNewTables frees the tables of keys that copyState made.
 func (i *installation) freeNewTables() error {
-	return i.s.maps.freeTables(i.image.stages, i.s.bpfStages())
+	return i.s.maps.FreeTables(i.image.Stages, i.s.BpfStages())
 }
 
 func (i *installation) registerUser() error {
-	return i.claims.registerProgram(i.st, i.s.Program, i.next.Program)
+	return i.claims.RegisterProgram(i.st.startGuard, i.s.Program, i.next.Program)
 }
 
 // swap replaces the attached program in one step, or attaches the first one.
@@ -244,7 +244,7 @@ func (i *installation) swap() (err error) {
 	if i.s.hook != nil {
 		return i.s.hook.Replace(i.program)
 	}
-	i.s.hook, i.next.Place, err = i.st.attachProgram(i.device, i.program, Direction(i.entry), Hook(i.next.Place.Hook))
+	i.s.hook, i.next.Place, err = i.st.attachProgram(i.device, i.program, dataplane.Direction(i.entry), Hook(i.next.Place.Hook))
 	return err
 }
 
@@ -252,29 +252,27 @@ func (i *installation) swap() (err error) {
 // policy that the new one does not use. It continues after an error.
 func (i *installation) complete() error {
 	s, st := i.s, i.st
-	errs := []error{i.claims.commitProgram(i.next.Program), s.maps.freeTables(s.bpfStages(), i.image.stages)}
-	s.Notes = i.claims.notes()
+	errs := []error{i.claims.CommitProgram(i.next.Program), s.maps.FreeTables(s.BpfStages(), i.image.Stages)}
+	s.Notes = i.claims.Notes()
 	hadQueues := s.Pacer != ""
 	s.About = *i.next
-	s.about, i.about = i.about, s.about
-	s.readings, i.readings = i.readings, s.readings
-	s.maps, i.maps = i.maps, s.maps
-	s.leases.useStages(s.maps.leases, &s.About)
-	errs = append(errs, i.image.addMissed(i.maps, s.maps)) // i.maps are the previous ones now
-	if i.image.changesCustomers {
-		errs = append(errs, s.maps.changeCustomers(i.image))
+	s.generation, i.generation = i.generation, s.generation
+	s.leases.UseStages(s.maps.Leases, &s.About)
+	errs = append(errs, i.image.AddMissed(i.maps, s.maps)) // from the previous generation
+	if i.image.ChangesCustomers {
+		errs = append(errs, s.maps.ChangeCustomers(i.image))
 	}
-	if i.image.pacer == "" {
+	if i.image.Pacer == "" {
 		removed := st.Removed
 		errs = append(errs, st.removeTree(s.Direction))
 		if hadQueues { // of the previous policy, not leftovers
 			st.Removed = removed
 		}
-		s.Lost.add(st.Lost)
+		s.Lost.Add(st.Lost)
 	} else {
-		errs = append(errs, i.image.tree(i.device).Prune(i.device.Index))
+		errs = append(errs, i.image.Tree(i.device).Prune(i.device.Index))
 	}
-	errs = append(errs, s.completeAttach(st), i.claims.unlock())
+	errs = append(errs, s.completeAttach(st), i.claims.Unlock())
 	if first, err := s.Read(); err == nil {
 		s.Keep(first)
 	}
@@ -293,21 +291,21 @@ func (s *Shaper) completeAttach(st *site) error {
 		return err
 	}
 	st.Removed = removed // a removed limit was the previous policy's, not a leftover
-	path := st.pinPath(s.Direction)
+	path := rundir.PinPath(st.ID, s.Direction)
 	pinned := s.Pinned || !s.Until.IsZero() && s.Before != nil && s.Before.Pinned
 	if l, ok := s.hook.(*hook.BPFLink); ok && pinned {
-		if err := pinLink(l, path); err != nil {
+		if err := rundir.PinLink(l, path); err != nil {
 			return fmt.Errorf("pin %s: %w", path, err)
 		}
-		if same, err := isPinned(l, path); err != nil || !same {
+		if same, err := rundir.IsPinned(l, path); err != nil || !same {
 			return errors.Join(fmt.Errorf("pin %s: missing after it was created", path), err)
 		}
-	} else if err := removePin(path); err != nil {
+	} else if err := rundir.RemovePin(path); err != nil {
 		return err
 	}
 	if id, err := s.hook.Program(); err != nil || id != s.Program {
 		return errors.Join(fmt.Errorf("%s %v: the program is missing after it was attached", s.Interface, s.Direction), err)
 	}
 	s.Begun = false
-	return writeAbout(s.about, &s.About)
+	return record.Write(s.about, &s.About)
 }

@@ -1,13 +1,10 @@
 package kernel
 
 import (
-	"errors"
-	"fmt"
-
-	"github.com/cilium/ebpf"
-
-	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/iface"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
 )
 
 // SetRates changes the rates of queues and links, and the times of their CoDel, to those of a plan, such as
@@ -33,7 +30,7 @@ func (s *Shaper) SetRates(plan *dataplane.Plan) error {
 	if err != nil {
 		return err
 	}
-	st, err := lockedSite(s.iface(), change)
+	st, err := lockedSite(s.Identity(), change)
 	if err != nil {
 		return err
 	}
@@ -42,34 +39,34 @@ func (s *Shaper) SetRates(plan *dataplane.Plan) error {
 	if err := s.Refresh(); err != nil {
 		return err
 	}
-	g, err := s.encodeRates(plan)
+	g, err := image.EncodeRates(&s.About, plan)
 	if err != nil {
 		return err
 	}
 	if s.Pacer == "" {
-		if err := s.writeRates(g.queues); err != nil {
+		if err := s.maps.WriteRates(&s.About, g.Queues); err != nil {
 			return err
 		}
 		return unlocked
 	}
-	d, err := deviceByIndex(s.iface())
+	d, err := iface.ByIndex(s.Identity())
 	if err != nil {
 		return err
 	}
-	if err := g.tree(d).Change(s.Place.Index); err != nil {
+	if err := g.Tree(d).Change(s.Place.Index); err != nil {
 		return err
 	}
-	if err := s.writeRates(g.queues); err != nil {
+	if err := s.maps.WriteRates(&s.About, g.Queues); err != nil {
 		return err
 	}
 	if unlocked != nil {
 		return unlocked
 	}
-	return s.setGSOLimit(st, g, d.mtu)
+	return s.setGSOLimit(st, g, d.MTU)
 }
 
 // setGSOLimit gives the device the GSO limit that suits new rates. The record has it, for all processes.
-func (s *Shaper) setGSOLimit(st *site, g *image, mtu int) error {
+func (s *Shaper) setGSOLimit(st *site, g *image.Image, mtu int) error {
 	limit, err := st.gsoLimit(&s.About, g, mtu)
 	if err != nil || limit == s.GSOLimit {
 		return err
@@ -78,93 +75,5 @@ func (s *Shaper) setGSOLimit(st *site, g *image, mtu int) error {
 		return err
 	}
 	s.GSOLimit = limit
-	return writeAbout(s.about, &s.About)
-}
-
-// encodeRates returns an image with the queues and links of a plan, as new rates of those in
-// the maps of the program.
-func (a *About) encodeRates(plan *dataplane.Plan) (*image, error) {
-	if len(a.Queued) == 0 {
-		return nil, fmt.Errorf("%s %v: the active policy has no queues, so no rate can be set", a.Interface, a.Direction)
-	}
-	e := encoder{image: &image{plan: plan, pacer: a.Pacer, fair: a.Fair, linkIDs: a.Links}}
-	for i := range plan.Queues {
-		e.queue(&plan.Queues[i])
-	}
-	if e.faults != nil {
-		return nil, errors.Join(e.faults...)
-	}
-	same := len(e.queues) == len(a.Queued) && len(plan.Links) == len(a.Outline.Links)
-	for i := 0; same && i < len(plan.Links); i++ {
-		same = plan.Links[i].Name == a.Outline.Links[i]
-	}
-	for i := 0; same && i < len(e.queues); i++ {
-		q, was := &e.queues[i], a.Queued[i].ShaperQueue
-		q.Slot, q.ClassId, q.FlowsId = was.Slot, was.ClassId, was.FlowsId
-		continueRate(q, &was)
-		if q.Linked != 0 {
-			was.Bytes = q.Bytes // follows from the rate of the link
-		}
-		same = plan.Queues[i].QueueOutline == a.Outline.Queues[i] && q.Ring == was.Ring && sameQueue(q, &was)
-	}
-	if !same {
-		return nil, fmt.Errorf("%s %v: the queues and links of the plan differ from the active ones in more than rates and the times of codel: reload the plan", a.Interface, a.Direction)
-	}
-	return e.image, nil
-}
-
-// writeRates writes queues with new rates to the map of the program. Programs read the rate of a
-// queue under the lock of its backlog, so taking the lock waits until no program uses the
-// rate that is overwritten, and orders the writes.
-func (s *Shaper) writeRates(queues []bpf.ShaperQueue) error {
-	for i := range queues {
-		q, was := &queues[i], &s.Queued[i].ShaperQueue
-		if *q == *was {
-			continue
-		}
-		if q.Version != was.Version {
-			staged := *q
-			staged.Version, staged.Target, staged.Interval = was.Version, was.Target, was.Interval
-			if _, err := readBacklog(s.maps.backlogs, q.Slot); err != nil {
-				return err
-			}
-			if err := s.maps.putQueue(i, &staged); err != nil {
-				return err
-			}
-			if _, err := readBacklog(s.maps.backlogs, q.Slot); err != nil {
-				return err
-			}
-		}
-		if err := s.maps.putQueue(i, q); err != nil {
-			return err
-		}
-		*was = *q
-	}
-	return nil
-}
-
-func (s *stateMaps) putQueue(i int, q *bpf.ShaperQueue) error {
-	if err := s.queues.Update(uint32(i), q, ebpf.UpdateExist); err != nil {
-		return fmt.Errorf("queues: %w", err)
-	}
-	return nil
-}
-
-// readQueues updates the parameters of the queues: SetRates of any process changes them in the map
-// of the program, not in the record.
-func (s *Shaper) readQueues() error {
-	if len(s.Queued) == 0 {
-		return nil
-	}
-	if n := s.maps.queues.MaxEntries(); int(n) != len(s.Queued) {
-		return &DamageError{fmt.Errorf("it has %d queues, the program has %d", len(s.Queued), n)}
-	}
-	queues, err := readArray[bpf.ShaperQueue](s.maps.queues, 0)
-	if err != nil {
-		return err
-	}
-	for i := range queues {
-		s.Queued[i].ShaperQueue = queues[i]
-	}
-	return nil
+	return record.Write(s.about, &s.About)
 }

@@ -1,23 +1,10 @@
 package kernel
 
 import (
-	"math"
 	"time"
-	"unsafe"
 
-	"github.com/cilium/ebpf"
-
-	"github.com/a-seed-32e5a53f/shaper/dataplane"
-	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
 )
-
-// Reading has the counters of a shaper at one time. The difference of two readings gives
-// rates.
-type Reading struct {
-	At     int64                  // time of Now
-	Stats  []dataplane.ClassStats // as of Shaper.Stats
-	Queues []dataplane.QueueState // as of Shaper.Queues
-}
 
 // Read reads the counters.
 func (s *Shaper) Read() (r Reading, err error) {
@@ -32,99 +19,15 @@ func (s *Shaper) Read() (r Reading, err error) {
 	return r, err
 }
 
-// The last readings of a shaper are kept in a map beside its program, where every process
-// finds them. A new program has a new map, so all of them have the classes of its policy.
-const (
-	readingsMap  = "readings"
-	keptReadings = 2 // one can be replaced while the other is used
-
-	// MinReadingAge is the minimum age of a reading that rates are computed from. A rate over
-	// less time depends on single packets.
-	MinReadingAge = 250 * time.Millisecond
-	maxReadingAge = 10 * time.Second // a rate over more time is not a current one
-)
-
-// keptReading is a reading in the map: a checksum, the time, and the counters of classes and
-// queues. The checksum detects that another process wrote the reading meanwhile.
-type keptReading []int64
-
-// Words of a keptReading. Those of classes are the memory of their ClassStats.
-const (
-	readingSum  = 0 // of all other words
-	readingTime = 1 // Reading.At; 0: none
-	readingHead = 2
-	classWords  = int(unsafe.Sizeof(dataplane.ClassStats{}) / 8)
-	queueWords  = 3 // sent packets, sent bytes, dropped packets
-)
-
-func emptyReading(o *dataplane.Outline) keptReading {
-	return make(keptReading, readingHead+(len(o.Classes)+1)*classWords+len(o.Queues)*queueWords)
-}
-
-// newReadings makes the map of a policy's readings.
-func newReadings(o *dataplane.Outline) (*ebpf.Map, error) {
-	m, err := ebpf.NewMap(&ebpf.MapSpec{
-		Name: readingsMap, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(8 * len(emptyReading(o))), MaxEntries: keptReadings,
-	})
-	return m, cause.Of(err)
-}
-
-// sum returns the checksum, FNV-1a of whole words.
-func (k keptReading) sum() int64 {
-	h := uint64(14695981039346656037)
-	for _, w := range k[readingTime:] {
-		h = (h ^ uint64(w)) * 1099511628211
-	}
-	return int64(h)
-}
-
-// classes returns the part of k that has the counters of classes.
-func (k keptReading) classes(n int) []dataplane.ClassStats {
-	return unsafe.Slice((*dataplane.ClassStats)(unsafe.Pointer(&k[readingHead])), n)
-}
-
-// set sets everything except the checksum.
-func (k keptReading) set(r *Reading) {
-	k[readingTime] = r.At
-	copy(k.classes(len(r.Stats)), r.Stats)
-	words := k[readingHead+len(r.Stats)*classWords:]
-	for i, q := range r.Queues {
-		copy(words[i*queueWords:], []int64{q.Sent.Packets, q.Sent.Bytes, q.Dropped})
-	}
-}
-
-// reading returns the reading that is kept as k. Its queues have no backlogs.
-func (k keptReading) reading(now *Reading) Reading {
-	r := Reading{At: k[readingTime]}
-	r.Stats = k.classes(len(now.Stats))
-	words := k[readingHead+len(r.Stats)*classWords:]
-	for i, q := range now.Queues {
-		w := words[i*queueWords:]
-		r.Queues = append(r.Queues, dataplane.QueueState{Name: q.Name, Class: q.Class, Sent: dataplane.Count{Packets: w[0], Bytes: w[1]}, Dropped: w[2]})
-	}
-	return r
-}
-
-// precedes reports whether no counter in now is below the one in k. HTB's counters start
-// again at 0 if its qdiscs are replaced.
-func (k keptReading) precedes(now keptReading) bool {
-	for i := readingHead; i < len(k); i++ {
-		if (now[i]-k[i])&math.MaxInt64 > math.MaxInt64/2 { // counters wrap at 2^63
-			return false
-		}
-	}
-	return true
-}
-
 // kept returns the readings in the map.
-func (s *Shaper) kept() (out [keptReadings]keptReading, err error) {
+func (s *Shaper) kept() (out [image.KeptReadings]image.KeptReading, err error) {
 	for slot := range out {
-		k := emptyReading(&s.Outline)
+		k := image.EmptyReading(&s.Outline)
 		if err := s.readings.Lookup(uint32(slot), k); err != nil {
 			return out, err
 		}
-		if k.sum() != k[readingSum] {
-			k[readingTime] = 0
+		if k.Sum() != k[image.ReadingSum] {
+			k[image.ReadingTime] = 0
 		}
 		out[slot] = k
 	}
@@ -138,12 +41,12 @@ func (s *Shaper) Earlier(now Reading) (r Reading, ok bool) {
 	if err != nil {
 		return r, false
 	}
-	current := emptyReading(&s.Outline)
-	current.set(&now)
+	current := image.EmptyReading(&s.Outline)
+	current.Set(&now)
 	for _, k := range list {
-		age := time.Duration(now.At - k[readingTime])
-		if k[readingTime] > r.At && MinReadingAge <= age && age <= maxReadingAge && k.precedes(current) {
-			r, ok = k.reading(&now), true
+		age := time.Duration(now.At - k[image.ReadingTime])
+		if k[image.ReadingTime] > r.At && MinReadingAge <= age && age <= image.MaxReadingAge && k.Precedes(current) {
+			r, ok = k.Reading(&now), true
 		}
 	}
 	return r, ok
@@ -159,18 +62,18 @@ func (s *Shaper) Keep(r Reading) {
 	}
 	oldest, youngest := 0, 0
 	for slot, k := range list {
-		if k[readingTime] < list[oldest][readingTime] {
+		if k[image.ReadingTime] < list[oldest][image.ReadingTime] {
 			oldest = slot
 		}
-		if k[readingTime] > list[youngest][readingTime] {
+		if k[image.ReadingTime] > list[youngest][image.ReadingTime] {
 			youngest = slot
 		}
 	}
-	if time.Duration(r.At-list[youngest][readingTime]) < MinReadingAge {
+	if time.Duration(r.At-list[youngest][image.ReadingTime]) < MinReadingAge {
 		return
 	}
-	k := emptyReading(&s.Outline)
-	k.set(&r)
-	k[readingSum] = k.sum()
+	k := image.EmptyReading(&s.Outline)
+	k.Set(&r)
+	k[image.ReadingSum] = k.Sum()
 	_ = s.readings.Put(uint32(oldest), k)
 }

@@ -7,15 +7,17 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/kerneltest"
 )
 
 // readingsShaper returns a shaper of one class and one queue that has only a map of readings.
 func readingsShaper(t *testing.T) *Shaper {
 	t.Helper()
-	needRoot(t)
+	kerneltest.NeedRoot(t)
 	s := &Shaper{About: About{Outline: dataplane.Outline{Classes: make([]dataplane.ClassOutline, 1), Queues: make([]dataplane.QueueOutline, 1)}}}
 	var err error
-	if s.readings, err = newReadings(&s.Outline); err != nil {
+	if s.readings, err = image.NewReadings(&s.Outline); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.readings.Close() })
@@ -25,17 +27,17 @@ func readingsShaper(t *testing.T) *Shaper {
 // readingOf returns a reading whose counters are all n.
 func readingOf(n int64, at int64) Reading {
 	r := Reading{At: at, Stats: make([]dataplane.ClassStats, 2), Queues: make([]dataplane.QueueState, 1)}
-	words := emptyReading(&dataplane.Outline{Classes: make([]dataplane.ClassOutline, 1)})
+	words := image.EmptyReading(&dataplane.Outline{Classes: make([]dataplane.ClassOutline, 1)})
 	for i := range words {
 		words[i] = n
 	}
-	copy(r.Stats, words.classes(2))
+	copy(r.Stats, words.Classes(2))
 	r.Queues[0].Sent, r.Queues[0].Dropped = dataplane.Count{Packets: n, Bytes: n}, n
 	return r
 }
 
 // isAll reports whether all counters of a reading are n.
-func (r *Reading) isAll(n int64) bool {
+func isAll(r *Reading, n int64) bool {
 	want := readingOf(n, r.At)
 	return len(r.Stats) == 2 && r.Stats[0] == want.Stats[0] && r.Stats[1] == want.Stats[1] && len(r.Queues) == 1 && r.Queues[0] == want.Queues[0]
 }
@@ -73,7 +75,7 @@ func TestEarlier(t *testing.T) {
 				}
 			}
 			got, ok := s.Earlier(readingOf(row.now, now))
-			if ok != (row.want != none) || ok && !got.isAll(row.want) {
+			if ok != (row.want != none) || ok && !isAll(&got, row.want) {
 				t.Fatalf("got %v, %v: want the counters %d", got, ok, row.want)
 			}
 			if age := time.Duration(now - got.At); ok && age != want {
@@ -86,9 +88,9 @@ func TestEarlier(t *testing.T) {
 // TestTornReading checks that a reading is not used while it is written.
 func TestTornReading(t *testing.T) {
 	s, now := readingsShaper(t), Now()
-	for word := range emptyReading(&s.Outline) {
+	for word := range image.EmptyReading(&s.Outline) {
 		s.Keep(readingOf(3, now-int64(time.Second)))
-		k := emptyReading(&s.Outline)
+		k := image.EmptyReading(&s.Outline)
 		if err := s.readings.Lookup(uint32(0), k); err != nil {
 			t.Fatal(err)
 		}
@@ -115,7 +117,7 @@ func TestConcurrentReadings(t *testing.T) {
 			for n := range int64(2000) {
 				at := begin + n*int64(300*time.Millisecond)
 				s.Keep(readingOf(n, at))
-				if got, ok := s.Earlier(readingOf(n, at)); ok && !got.isAll(got.Queues[0].Dropped) {
+				if got, ok := s.Earlier(readingOf(n, at)); ok && !isAll(&got, got.Queues[0].Dropped) {
 					t.Errorf("got %v: want equal counters", got)
 					return
 				}

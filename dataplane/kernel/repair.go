@@ -10,6 +10,10 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/iface"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/rundir"
 )
 
 // Repair restores the shaper's program, qdiscs and GSO limit after another program
@@ -23,14 +27,14 @@ import (
 // for some microseconds, packets that reach both are metered twice; the other order
 // would let packets pass unmetered.
 func (s *Shaper) Repair(compile func(json.RawMessage) (*dataplane.Plan, error)) error {
-	change, err := tryTakeChangeLock(s.iface())
-	if errors.Is(err, errLocked) {
+	change, err := rundir.TryTakeChangeLock(s.Identity())
+	if errors.Is(err, rundir.ErrLocked) {
 		return ErrChanging
 	}
 	if err != nil {
 		return err
 	}
-	st, err := lockedSite(s.iface(), change)
+	st, err := lockedSite(s.Identity(), change)
 	if err != nil {
 		return err
 	}
@@ -105,7 +109,7 @@ func (s *Shaper) repairFaults(st *site, plan *dataplane.Plan, faults map[fault]b
 		limits := st.GSO.Limits
 		st.GSO = nil // Detach restores the limit that the other program set
 		for direction, limit := range limits {
-			err = errors.Join(err, st.setGSO(Direction(direction), limit))
+			err = errors.Join(err, st.setGSO(dataplane.Direction(direction), limit))
 		}
 	}
 	return err
@@ -125,17 +129,17 @@ func setDeviceUp(index int) error {
 
 // rebuildTree restores the qdisc tree of an attached program.
 func (s *Shaper) rebuildTree(st *site, plan *dataplane.Plan) error {
-	d, err := deviceByIndex(s.iface())
+	d, err := iface.ByIndex(s.Identity())
 	if err != nil {
 		return err
 	}
-	g, err := s.encode(plan, nil)
+	g, err := image.EncodeFor(&s.About, plan, nil)
 	if err != nil {
 		return err
 	}
-	g.inherit(&s.About)
+	g.Inherit(&s.About)
 	d.Index = s.Place.Index
-	return st.buildTree(g.tree(d), d.Index)
+	return st.buildTree(g.Tree(d), d.Index)
 }
 
 // attachAnew attaches the program again, in front of all others, and restores its qdisc
@@ -165,7 +169,7 @@ func (a attachment) markEnding() {
 	}
 	defer s.Close()
 	s.Ending = true
-	_ = writeAbout(s.about, &s.About) // best effort: without it, the process repairs once in vain
+	_ = record.Write(s.about, &s.About) // best effort: without it, the process repairs once in vain
 }
 
 // Ended reports whether shaper itself detached the program, in this process or another.

@@ -14,7 +14,11 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/rundir"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/standby"
 )
 
 // Shaper is a policy attached to an interface in one direction. Attach returns a
@@ -22,17 +26,16 @@ import (
 // called concurrently, except SetLease and Asked. The caller must call Close.
 type Shaper struct {
 	About
-	about, readings *ebpf.Map
-	maps            *stateMaps
+	generation
 	hook            hook.Hook
-	owner           lock                    // held if this process attached the shaper
+	owner           rundir.Lock             // held if this process attached the shaper
 	guard           func() error            // Config.Guard
 	recordText      []byte                  // the record as last read
 	finalLeafCounts map[uint16]qdisc.Counts // HTB's counts at Detach
-	leases          leases
-	encoded         *image         // of the plan last passed to Check; nil after use
-	index           *customerIndex // nil until SetCustomerPlans needs it
-	restored        *customerTable // of Config.Restore; nil after Attach
+	leases          image.Leases
+	encoded         *image.Image         // of the plan last passed to Check; nil after use
+	index           *image.CustomerIndex // nil until SetCustomerPlans needs it
+	restored        *image.CustomerTable // of Config.Restore; nil after Attach
 
 	// TookOver reports whether Attach took the shaper over from another process.
 	TookOver bool
@@ -47,19 +50,45 @@ type Shaper struct {
 // process attached by a link and did not pin. A tc filter and a pinned link stay
 // attached; Detach removes them.
 func (s *Shaper) Close() {
-	if l, ok := s.hook.(*hook.BPFLink); ok {
-		l.Close()
-	}
-	s.leases.close()
-	s.index.close()
-	if s.maps != nil {
-		s.maps.close()
-	}
-	s.about.Close()
-	s.readings.Close()
+	closeHook(s.hook)
+	s.leases.Close()
+	s.index.Close()
+	s.generation.close()
 	if s.owner.File != nil {
 		s.owner.Close()
 	}
+}
+
+// closeHook closes this process's reference to a link. A tc filter has none.
+func closeHook(h hook.Hook) {
+	if l, ok := h.(*hook.BPFLink); ok {
+		l.Close()
+	}
+}
+
+// generation is the maps of a loaded program, which a change of the policy replaces as a whole.
+type generation struct {
+	maps     *image.Maps // may be partly those of the previous generation
+	about    *ebpf.Map   // the record
+	readings *ebpf.Map
+}
+
+// close closes all maps. The kernel keeps those of an attached program.
+func (g *generation) close() {
+	if g.maps != nil {
+		g.maps.Close()
+	}
+	g.about.Close()
+	g.readings.Close()
+}
+
+// closeUnused closes the maps that another generation does not use.
+func (g *generation) closeUnused(other *generation) {
+	if g.maps != nil {
+		g.maps.CloseExcept(other.maps)
+	}
+	g.about.Close()
+	g.readings.Close()
 }
 
 // Info returns the description of the shaper, which Refresh updates.
@@ -110,12 +139,12 @@ func (s *Shaper) Owned() (bool, error) {
 	if s.owner.File != nil {
 		return true, nil
 	}
-	return hasOwner(s.iface(), s.Direction)
+	return rundir.HasOwner(s.Identity(), s.Direction)
 }
 
 // Guarded reports whether the interface has a guard: a process that performs rollbacks,
 // and cleans up if the shaper's process is killed.
-func (s *Shaper) Guarded() bool { return hasGuard(s.iface()) }
+func (s *Shaper) Guarded() bool { return standby.HasGuard(s.Identity()) }
 
 // Outlives reports whether a killed process would leave something to clean up or to
 // roll back: a tc filter, a GSO limit, qdiscs, budget users or an armed rollback.
@@ -125,7 +154,7 @@ func (s *Shaper) Outlives() bool {
 
 // lockSite takes the change lock of the interface.
 func (s *Shaper) lockSite() (*site, error) {
-	st, err := openSite(s.iface())
+	st, err := openSite(s.Identity())
 	if err == nil {
 		st.guard = s.guard
 	}
@@ -157,7 +186,7 @@ func (s *Shaper) detachLocked(st *site) error {
 	}
 	s.finalLeafCounts, _ = s.leafCounts() // clear removes HTB with its counters
 	err = errors.Join(err, st.clear(s.Direction))
-	s.Lost.add(st.Lost)
+	s.Lost.Add(st.Lost)
 	s.hook, s.GSOLimit, s.Pacer, s.Fair = nil, 0, "", ""
 	return err
 }
@@ -166,42 +195,10 @@ func (s *Shaper) detachLocked(st *site) error {
 // dataplane.FieldErrors, and is a *BudgetError if the plan contradicts a shared budget.
 // Check changes nothing. A Reload of the same plan reuses its work.
 func (s *Shaper) Check(plan *dataplane.Plan) (err error) {
-	if s.encoded, err = s.encode(plan, nil); err != nil {
+	if s.encoded, err = image.EncodeFor(&s.About, plan, nil); err != nil {
 		return err
 	}
 	return s.checkBudgets(s.encoded)
-}
-
-// encode encodes a plan for the shaper's hook and direction. ready is an unused image
-// that encode may return if it fits, or nil.
-func (a *About) encode(plan *dataplane.Plan, ready *image) (*image, error) {
-	source := plan
-	plan = plan.For(a.Direction)
-	pacer, err := choosePacer(a.Asked, plan)
-	if err != nil {
-		return nil, err
-	}
-	if a.needsOtherDevice(pacer, a.Dry) {
-		return nil, Reattach.errorf("%s ingress: a policy with queues needs an ifb device, one without needs none", a.Interface)
-	}
-	to := entryOf(a.Direction, Hook(a.Place.Hook), pacer)
-	g := ready
-	if g == nil || g.source != source || g.entry != to || g.asked != pacer {
-		if g, err = encode(plan, to, pacer); err == nil {
-			g.source = source
-		}
-	}
-	if err == nil && a.Dry {
-		g.pacer, g.fair, g.constants.Pacer = "", "", 0 // a dry run queues nothing
-	}
-	return g, err
-}
-
-// needsOtherDevice reports whether a program with this pacer must be attached to
-// another device: at ingress, a program with queues runs on an ifb device. A dry run
-// queues nothing.
-func (a *About) needsOtherDevice(pacer Pacer, dry bool) bool {
-	return a.Direction == Ingress && a.Place.Index != 0 && (pacer != "" && !dry) != a.Redirected()
 }
 
 // Reload replaces the policy atomically: each packet sees either the previous policy
@@ -227,7 +224,7 @@ func (s *Shaper) Reload(plan *dataplane.Plan, label json.RawMessage, until time.
 	}
 	next := s.About
 	next.Label = label
-	next.armRollback(s.rollbackGoal(), until)
+	next.ArmRollback(s.RollbackGoal(), until)
 	return s.install(st, plan, &next)
 }
 
@@ -292,15 +289,15 @@ func (s *Shaper) refreshAttached() error {
 func (s *Shaper) readRecord() error {
 	text, err := s.about.LookupBytes(uint32(0))
 	if err == nil && bytes.Equal(text, s.recordText) {
-		return s.readQueues()
+		return s.maps.ReadQueues(&s.About)
 	}
-	a, text, err := readAbout(s.about)
+	a, text, err := record.Read(s.about)
 	if err != nil {
 		return err
 	}
 	a.Program, a.Place, a.Interface = s.Program, s.Place, s.Interface
 	s.About, s.recordText = *a, text
-	return s.readQueues()
+	return s.maps.ReadQueues(&s.About)
 }
 
 // adoptAttached makes s describe the program that is attached now, in place of its
@@ -314,14 +311,13 @@ func (s *Shaper) adoptAttached(now attachment) error {
 		return err
 	}
 	other.Interface = s.Interface
-	s.About, s.about, other.about, s.recordText = other.About, other.about, s.about, other.recordText
-	s.readings, other.readings = other.readings, s.readings
-	s.hook, other.hook = other.hook, s.hook
-	s.leases.lock.Lock()
-	s.maps, other.maps = other.maps, s.maps // even maps that this process made may have been replaced
-	s.leases.useStages(s.maps.leases, &s.About)
-	s.leases.lock.Unlock()
-	other.Close()
+	previous, link := s.generation, s.hook // even maps that this process made may have been replaced
+	s.leases.Lock.Lock()
+	s.About, s.recordText, s.generation, s.hook = other.About, other.recordText, other.generation, other.hook
+	s.leases.UseStages(s.maps.Leases, &s.About)
+	s.leases.Lock.Unlock()
+	previous.close()
+	closeHook(link)
 	return nil
 }
 
@@ -337,52 +333,17 @@ func (s *Shaper) findReattached() error {
 	}
 	for _, a := range list {
 		other, err := a.openShaper()
-		if err != nil && !isUnusable(err) && !errors.Is(err, unix.ENOENT) {
+		if err != nil && !record.IsUnusable(err) && !errors.Is(err, unix.ENOENT) {
 			return err
 		}
 		if other == nil {
 			continue
 		}
-		same := other.Since.Equal(s.Since) && other.iface() == s.iface()
+		same := other.Since.Equal(s.Since) && other.Identity() == s.Identity()
 		other.Close()
 		if same {
 			return s.adoptAttached(a)
 		}
 	}
 	return s.detachedError()
-}
-
-// Stats returns the counters of each class, in the order of the policy, followed by
-// those of unclassified packets, as dataplane.Pipeline.Stats does.
-func (s *Shaper) Stats() ([]dataplane.ClassStats, error) {
-	leaves, err := s.leafCounts()
-	if err != nil {
-		return nil, err
-	}
-	return s.stats(leaves)
-}
-
-func (s *Shaper) stats(leaves map[uint16]qdisc.Counts) ([]dataplane.ClassStats, error) {
-	out, err := readStats(s.maps.counters, s.Slots)
-	if err != nil {
-		return nil, err
-	}
-	s.countQdiscDrops(out, leaves)
-	return out, nil
-}
-
-// Tokens returns the current tokens of both buckets of each meter, in whole bytes or
-// packets, indexed by stage of the Outline.
-func (s *Shaper) Tokens() ([][2]int64, error) {
-	now, err := monotonic()
-	if err != nil {
-		return nil, err
-	}
-	out := make([][2]int64, len(s.Stages))
-	for i := range s.Stages {
-		if out[i][0], out[i][1], err = readTokens(s.maps, &s.Stages[i].ShaperStage, now); err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
 }

@@ -11,18 +11,22 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/iface"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/registry"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/rundir"
 )
 
 // site is an interface with its change lock held. Its methods make and remove everything
 // that can outlive a process. They recognize leftovers by their properties, such as a
 // qdisc's handle, and therefore also remove those of a killed process.
 type site struct {
-	iface
-	journal
-	change lock
+	iface.ID
+	rundir.Journal
+	change rundir.Lock
 	gone   bool // the interface was deleted, or moved to another network namespace
 
 	// guard is called before the first change that outlives the process; nil after that.
@@ -34,9 +38,9 @@ type site struct {
 }
 
 // openSite takes the change lock of an interface. The caller must call close.
-func openSite(at iface) (st *site, err error) {
-	err = retry(func() error {
-		change, err := takeChangeLock(at)
+func openSite(at iface.ID) (st *site, err error) {
+	err = rundir.Retry(func() error {
+		change, err := rundir.TakeChangeLock(at)
 		if err == nil {
 			st, err = lockedSite(at, change)
 		}
@@ -47,11 +51,11 @@ func openSite(at iface) (st *site, err error) {
 
 // lockedSite is openSite for a caller that holds the change lock. It releases the lock
 // on an error.
-func lockedSite(at iface, change lock) (*site, error) {
-	st := &site{iface: at, change: change}
-	j, broken, err := readJournal(at)
+func lockedSite(at iface.ID, change rundir.Lock) (*site, error) {
+	st := &site{ID: at, change: change}
+	j, broken, err := rundir.ReadJournal(at)
 	if err == nil {
-		st.journal = *j
+		st.Journal = *j
 		if broken != "" {
 			st.Notes = append(st.Notes, broken)
 		}
@@ -86,7 +90,7 @@ func (st *site) saveBeforeChange() error {
 	if err := st.startGuard(); err != nil {
 		return err
 	}
-	return st.saveJournal(st.iface)
+	return st.SaveJournal(st.ID)
 }
 
 func (st *site) addRemoved(format string, args ...any) {
@@ -97,28 +101,13 @@ func (st *site) addRestored(format string, args ...any) {
 	st.Restored = append(st.Restored, fmt.Sprintf(format, args...))
 }
 
-// maxTries is the number of attempts at an operation that must not remain incomplete:
-// the kernel may be short of memory for a moment.
-const maxTries = 3
-
-// retry calls f until it succeeds, at most maxTries times.
-func retry(f func() error) (err error) {
-	for try := range maxTries {
-		if err = f(); err == nil {
-			return nil
-		}
-		time.Sleep(time.Duration(try) * 20 * time.Millisecond)
-	}
-	return err
-}
-
 // clear removes everything of shaper in one direction and restores the previous
 // settings. It changes nothing if it cannot list the attached programs.
-func (st *site) clear(direction Direction) error {
-	return retry(func() error { return st.clearOnce(direction) })
+func (st *site) clear(direction dataplane.Direction) error {
+	return rundir.Retry(func() error { return st.clearOnce(direction) })
 }
 
-func (st *site) clearOnce(direction Direction) error {
+func (st *site) clearOnce(direction dataplane.Direction) error {
 	list, err := attachments(st.Index, direction)
 	if err != nil && !errors.Is(err, unix.EPERM) { // without CAP_SYS_ADMIN the list has only filters; such a process leaves no links behind
 		return err
@@ -134,15 +123,15 @@ func (st *site) clearOnce(direction Direction) error {
 		st.addRemoved("%s %v: program %d by %s", st.name(), direction, a.Program, a.Hook)
 	}
 	errs = append(errs, st.removeTree(direction), st.setGSO(direction, 0), st.removeClsact())
-	errs = append(errs, removePin(st.pinPath(direction)))
+	errs = append(errs, rundir.RemovePin(rundir.PinPath(st.ID, direction)))
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	left, err := releaseBudgets(st.iface, direction, st.fileName(direction.String()))
+	left, err := registry.ReleaseBudgets(st.ID, direction, st.FileName(direction.String()))
 	for _, l := range left {
 		st.addRemoved("%v", l)
 	}
-	return errors.Join(err, st.pruneTexts(), st.removeChanges(direction, len(list) == 0), st.saveJournal(st.iface))
+	return errors.Join(err, st.pruneTexts(), st.removeChanges(direction, len(list) == 0), st.SaveJournal(st.ID))
 }
 
 // name returns the current name of the interface.
@@ -165,7 +154,7 @@ func (st *site) adoptOldRecord(a attachment) {
 	}
 	var old struct {
 		Version   int
-		Direction Direction
+		Direction dataplane.Direction
 		Qdiscs    *qdisc.Saved
 		GSO       *struct{ Limit, Max, MaxIPv4 uint32 }
 		Place     struct{ Clsact bool }
@@ -177,7 +166,7 @@ func (st *site) adoptOldRecord(a attachment) {
 		st.Qdiscs = old.Qdiscs
 	}
 	if st.GSO == nil && old.GSO != nil {
-		st.GSO = &gso{Max: old.GSO.Max, MaxIPv4: old.GSO.MaxIPv4}
+		st.GSO = &rundir.GSOLimits{Max: old.GSO.Max, MaxIPv4: old.GSO.MaxIPv4}
 		st.GSO.Limits[old.Direction] = old.GSO.Limit
 	}
 	st.Clsact = st.Clsact || old.Place.Clsact
@@ -189,7 +178,7 @@ const drainTime = time.Second
 
 // removeTree removes the qdisc tree of a direction, for ingress together with the ifb
 // device, and restores the previous root qdisc. It does nothing if there is no tree.
-func (st *site) removeTree(direction Direction) error {
+func (st *site) removeTree(direction dataplane.Direction) error {
 	if direction == Ingress {
 		return st.removeIFB()
 	}
@@ -204,7 +193,7 @@ func (st *site) removeTree(direction Direction) error {
 	if root.Ours() || st.Restoring {
 		st.drain(st.Index)
 		st.Restoring = true
-		if err := st.saveJournal(st.iface); err != nil {
+		if err := st.SaveJournal(st.ID); err != nil {
 			return err
 		}
 		if err := st.Qdiscs.Restore(st.Index); err != nil {
@@ -219,7 +208,7 @@ func (st *site) removeTree(direction Direction) error {
 		return nil
 	}
 	st.Qdiscs, st.Restoring = nil, false
-	return st.saveJournal(st.iface)
+	return st.SaveJournal(st.ID)
 }
 
 // drain waits until queued packets have left, for at most drainTime, and drops the rest.
@@ -227,7 +216,7 @@ func (st *site) drain(index int) {
 	for end := time.Now().Add(drainTime); time.Now().Before(end) && hasBacklog(index); {
 		time.Sleep(10 * time.Millisecond)
 	}
-	if err := st.Lost.discard(index); err != nil {
+	if err := st.Lost.Discard(index); err != nil {
 		st.Notes = append(st.Notes, fmt.Sprintf("queued packets were dropped and could not all be counted: %v", err))
 	}
 }
@@ -302,5 +291,5 @@ func (st *site) removeClsact() error {
 		}
 	}
 	st.Clsact = false
-	return st.saveJournal(st.iface)
+	return st.SaveJournal(st.ID)
 }

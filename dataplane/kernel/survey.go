@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,25 +12,23 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/iface"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/registry"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/rundir"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/safedir"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/standby"
 )
 
 // Survey lists everything of shaper in a network namespace.
 type Survey struct {
-	Shapers []*Shaper    // attached shapers
-	Left    []Left       // leftovers, which Clear removes
-	Away    []*AwayError // processes that wait for an interface
-}
-
-// Left is a leftover: something of shaper that no attached shaper needs, or a shaper
-// whose record this version cannot read.
-type Left struct {
-	Interface string
-	Direction Direction
-	What      string // description for the user
+	Shapers []*Shaper            // attached shapers
+	Left    []Left               // leftovers, which Clear removes
+	Away    []*standby.AwayError // processes that wait for an interface
 }
 
 // Close closes all shapers.
@@ -48,14 +45,14 @@ var errPrivilege = fmt.Errorf("%w: finding a shaper needs root, or CAP_SYS_ADMIN
 // made it. It changes nothing. In addition to the privileges that Attach needs, it needs
 // CAP_SYS_ADMIN; without them the error wraps EPERM. The caller must close the Survey.
 func Look() (*Survey, error) {
-	namespace, err := currentNamespace()
+	namespace, err := iface.CurrentNamespace()
 	if err != nil {
 		return nil, err
 	}
 	if _, err := ebpf.ProgramGetNextID(0); errors.Is(err, unix.EPERM) {
 		return nil, errPrivilege // even if there is nothing to find
 	}
-	links, err := listLinks()
+	links, err := iface.ListLinks()
 	if err != nil {
 		return nil, err
 	}
@@ -76,33 +73,33 @@ func (v *Survey) addAll(namespace uint64, links []netlink.Link) error {
 		exists[l.Attrs().Index] = true
 	}
 	for _, l := range links {
-		name, at := l.Attrs().Name, iface{namespace, l.Attrs().Index}
+		name, at := l.Attrs().Name, iface.ID{Namespace: namespace, Index: l.Attrs().Index}
 		if of := hook.InterfaceOf(l); of != 0 {
 			if !exists[of] {
-				v.Left = append(v.Left, Left{name, Ingress, "device of a deleted interface"})
+				v.Left = append(v.Left, Left{Interface: name, Direction: Ingress, What: "device of a deleted interface"})
 			}
 			continue
 		}
 		err := v.addInterface(at, name)
 		if errors.Is(err, safedir.ErrForeign) { // affects only this interface
-			v.Left = append(v.Left, Left{name, Egress, err.Error()})
+			v.Left = append(v.Left, Left{Interface: name, Direction: Egress, What: err.Error()})
 		} else if err != nil {
 			return fmt.Errorf("inspect %s: %w", name, err)
 		}
 	}
-	left, err := leftBudgets(namespace, func(index int) bool { return !exists[index] })
+	left, err := registry.LeftBudgets(namespace, func(index int) bool { return !exists[index] })
 	if err != nil {
 		return err
 	}
 	v.Left = append(v.Left, left...)
-	v.Away, err = listAway(namespace)
+	v.Away, err = standby.ListAway(namespace)
 	return err
 }
 
 // addInterface adds the shapers and leftovers of an interface.
-func (v *Survey) addInterface(at iface, name string) error {
+func (v *Survey) addInterface(at iface.ID, name string) error {
 	var found [2]*Shaper
-	for _, direction := range []Direction{Egress, Ingress} {
+	for _, direction := range []dataplane.Direction{Egress, Ingress} {
 		list, err := attachments(at.Index, direction)
 		if err != nil {
 			return err
@@ -112,17 +109,17 @@ func (v *Survey) addInterface(at iface, name string) error {
 			if errors.Is(err, unix.ENOENT) || s == nil && err == nil {
 				continue // it was detached meanwhile, or is not ours
 			}
-			if err != nil && !isUnusable(err) {
+			if err != nil && !record.IsUnusable(err) {
 				return err
 			}
 			if err != nil {
-				v.Left = append(v.Left, Left{name, direction, fmt.Sprintf("program %d by %s: %v", a.Program, a.Hook, err)})
+				v.Left = append(v.Left, Left{Interface: name, Direction: direction, What: fmt.Sprintf("program %d by %s: %v", a.Program, a.Hook, err)})
 				continue
 			}
 			s.Interface = name // the interface may have been renamed
 			if found[direction] != nil {
 				s.Close()
-				v.Left = append(v.Left, Left{name, direction, fmt.Sprintf("program %d by %s: a second shaper", a.Program, a.Hook)})
+				v.Left = append(v.Left, Left{Interface: name, Direction: direction, What: fmt.Sprintf("program %d by %s: a second shaper", a.Program, a.Hook)})
 				continue
 			}
 			found[direction] = s
@@ -143,9 +140,9 @@ func (v *Survey) addInterface(at iface, name string) error {
 // recheckLeftovers searches for leftovers again under the change lock, so that parts
 // which another process is just making or removing do not count. It returns none if the
 // interface is being changed.
-func (v *Survey) recheckLeftovers(at iface, found [2]*Shaper, left []Left) ([]Left, error) {
-	change, err := tryTakeChangeLock(at)
-	if errors.Is(err, errLocked) {
+func (v *Survey) recheckLeftovers(at iface.ID, found [2]*Shaper, left []Left) ([]Left, error) {
+	change, err := rundir.TryTakeChangeLock(at)
+	if errors.Is(err, rundir.ErrLocked) {
 		return nil, nil
 	}
 	if errors.Is(err, fs.ErrPermission) {
@@ -157,7 +154,7 @@ func (v *Survey) recheckLeftovers(at iface, found [2]*Shaper, left []Left) ([]Le
 	defer change.Close()
 	for direction, s := range found {
 		if s == nil {
-			if now, err := findShaper(at, Direction(direction)); err != nil {
+			if now, err := findShaper(at, dataplane.Direction(direction)); err != nil {
 				return nil, err
 			} else if now != nil { // attached meanwhile: the next Look returns it
 				now.Close()
@@ -176,7 +173,7 @@ func (v *Survey) recheckLeftovers(at iface, found [2]*Shaper, left []Left) ([]Le
 
 // findLeftovers returns the leftovers of an interface. found are its shapers, by
 // direction.
-func findLeftovers(at iface, found [2]*Shaper) ([]Left, error) {
+func findLeftovers(at iface.ID, found [2]*Shaper) ([]Left, error) {
 	root, err := qdisc.Root(at.Index)
 	if err != nil {
 		return nil, err
@@ -190,7 +187,7 @@ func findLeftovers(at iface, found [2]*Shaper) ([]Left, error) {
 			return nil, err
 		}
 	}
-	budgets, err := leftBudgets(at.Namespace, func(index int) bool { return index == at.Index })
+	budgets, err := registry.LeftBudgets(at.Namespace, func(index int) bool { return index == at.Index })
 	if err != nil {
 		return nil, err
 	}
@@ -200,9 +197,9 @@ func findLeftovers(at iface, found [2]*Shaper) ([]Left, error) {
 		}
 	}
 	s.addFiles()
-	j, err := peekJournal(at)
+	j, err := rundir.PeekJournal(at)
 	switch {
-	case errors.As(err, new(*journalError)):
+	case errors.As(err, new(*rundir.JournalError)):
 		s.add(Egress, "%v", err)
 	case err != nil:
 		return nil, err
@@ -216,18 +213,18 @@ func findLeftovers(at iface, found [2]*Shaper) ([]Left, error) {
 
 // leftoverSearch collects the leftovers of one interface.
 type leftoverSearch struct {
-	at      iface
+	at      iface.ID
 	found   [2]*Shaper
 	ownRoot bool // the root qdisc is ours
 	out     []Left
 }
 
-func (s *leftoverSearch) add(direction Direction, format string, args ...any) {
+func (s *leftoverSearch) add(direction dataplane.Direction, format string, args ...any) {
 	s.out = append(s.out, Left{Direction: direction, What: fmt.Sprintf(format, args...)})
 }
 
 // hasQueues reports whether a direction has a shaper with queues.
-func (s *leftoverSearch) hasQueues(direction Direction) bool {
+func (s *leftoverSearch) hasQueues(direction dataplane.Direction) bool {
 	return s.found[direction] != nil && s.found[direction].Pacer != ""
 }
 
@@ -248,26 +245,26 @@ func (s *leftoverSearch) addIFB() error {
 
 // addFiles adds pins without a shaper, and the temporary files of killed processes.
 func (s *leftoverSearch) addFiles() {
-	for _, direction := range []Direction{Egress, Ingress} {
+	for _, direction := range []dataplane.Direction{Egress, Ingress} {
 		shaper := s.found[direction]
-		if pin := s.at.pinPath(direction); fileExists(pin) && (shaper == nil || shaper.Place.Hook == hook.TC) {
+		if pin := rundir.PinPath(s.at, direction); rundir.FileExists(pin) && (shaper == nil || shaper.Place.Hook == hook.TC) {
 			s.add(direction, "pin %s", pin)
 		}
-		if file := filepath.Join(StateDir, s.at.registryTemp(direction)); fileExists(file) {
+		if file := filepath.Join(StateDir, registry.RegistryTemp(s.at, direction)); rundir.FileExists(file) {
 			s.add(direction, "registry of budgets %s", file)
 		}
 	}
-	if file := s.at.journalPath() + temporary; fileExists(file) {
+	if file := rundir.JournalPath(s.at) + rundir.Temporary; rundir.FileExists(file) {
 		s.add(Egress, "journal %s", file)
 	}
 }
 
 // addJournal adds the settings in the journal that no shaper needs, and the journal
 // itself if a setting in it has been restored or removed already.
-func (s *leftoverSearch) addJournal(j *journal) error {
+func (s *leftoverSearch) addJournal(j *rundir.Journal) error {
 	for direction, shaper := range s.found {
 		if j.GSO != nil && j.GSO.Limits[direction] != 0 && (shaper == nil || shaper.GSOLimit == 0) {
-			s.add(Direction(direction), "GSO limit of %d bytes", j.GSO.Limits[direction])
+			s.add(dataplane.Direction(direction), "GSO limit of %d bytes", j.GSO.Limits[direction])
 		}
 	}
 	obsolete := j.Qdiscs != nil && !s.ownRoot && !s.hasQueues(Egress)
@@ -286,18 +283,10 @@ func (s *leftoverSearch) addJournal(j *journal) error {
 		}
 	}
 	if obsolete {
-		s.add(Egress, "journal %s", s.at.journalPath())
+		s.add(Egress, "journal %s", rundir.JournalPath(s.at))
 	}
 	return nil
 }
-
-func fileExists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
-}
-
-// String returns the interface, the direction and the description.
-func (l Left) String() string { return fmt.Sprintf("%s %v: %s", l.Interface, l.Direction, l.What) }
 
 // List returns all shapers of this thread's network namespace, whichever process
 // attached them, sorted by interface and direction. Its errors are those of Look. The
@@ -315,14 +304,14 @@ func List() ([]*Shaper, error) {
 
 // findShaper returns the shaper of an interface in a direction, or nil if there is none
 // with a usable record. One whose record is unusable can only be cleared.
-func findShaper(at iface, direction Direction) (*Shaper, error) {
+func findShaper(at iface.ID, direction dataplane.Direction) (*Shaper, error) {
 	list, err := attachments(at.Index, direction)
 	if err != nil {
 		return nil, err
 	}
 	for _, a := range list {
 		s, err := a.openShaper()
-		if err != nil && !isUnusable(err) && !errors.Is(err, unix.ENOENT) {
+		if err != nil && !record.IsUnusable(err) && !errors.Is(err, unix.ENOENT) {
 			return nil, err
 		}
 		if s != nil {

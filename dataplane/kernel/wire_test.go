@@ -12,6 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/iface"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
@@ -57,11 +59,11 @@ func (w *wire) removeIFB(index int) {
 
 // changeSite calls f with an interface of this namespace, locked as each command does it.
 func changeSite(index int, f func(*site) error) error {
-	here, err := currentNamespace()
+	here, err := iface.CurrentNamespace()
 	if err != nil {
 		return err
 	}
-	st, err := openSite(iface{here, index})
+	st, err := openSite(iface.ID{Namespace: here, Index: index})
 	if err != nil {
 		return err
 	}
@@ -83,7 +85,7 @@ func (w *wire) inFar(f func() error) {
 func (s *shadowed) pace(rate uint64) {
 	s.T.Helper()
 	s.inFar(func() error {
-		tree := &qdisc.Tree{Kind: qdisc.HTB, Leaves: []qdisc.Leaf{{ID: 1, Rate: rate, Credit: leafCredit}}}
+		tree := &qdisc.Tree{Kind: qdisc.HTB, Leaves: []qdisc.Leaf{{ID: 1, Rate: rate, Credit: image.LeafCredit}}}
 		return tree.Plant(s.device, nil)
 	})
 	s.Far.Run("tc", "filter", "add", "dev", hook.IFBName(s.index), "parent", "5ade:", "protocol", "all", "u32", "match", "u32", "0", "0", "flowid", "5ade:1")
@@ -121,9 +123,6 @@ func (w *wire) receive(port int) *net.UDPConn {
 	w.T.Cleanup(func() { conn.Close() })
 	return conn
 }
-
-// patient is the time limit of an event that normally takes milliseconds.
-const patient = 5 * time.Minute
 
 // addVLAN adds a VLAN and returns far's address in it, or nil if the kernel has no VLANs.
 func (w *wire) addVLAN() []string {

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
-	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/walk"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/replay"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
@@ -87,7 +87,7 @@ func exactFigures() []figure {
 		if err != nil {
 			return nil, nil, err
 		}
-		w, err := kernel.NewWalker(plan, exactBatch)
+		w, err := walk.New(plan, exactBatch)
 		if err != nil {
 			return nil, nil, err
 		}

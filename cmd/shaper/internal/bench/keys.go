@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
-	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/walk"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
@@ -223,7 +223,7 @@ func newSources(per dataplane.Key, n uint32, inKernel bool) (*sources, error) {
 func runPlan(plan *dataplane.Plan, n uint32, inKernel bool, frames ...[]byte) (*sources, error) {
 	s, size := &sources{n: n, now: int64(time.Second)}, burst
 	if inKernel {
-		w, err := kernel.NewWalker(plan, 0)
+		w, err := walk.New(plan, 0)
 		if err != nil {
 			return nil, err
 		}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
-	"github.com/a-seed-32e5a53f/shaper/internal/policytest"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/policytest"
 )
 
 // TestEachFieldAlone checks that a difference in any single field of a policy shows, both ways.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
@@ -21,7 +22,7 @@ const (
 // announcement says that a process is about to act.
 type announcement struct {
 	Act       Act
-	Direction kernel.Direction
+	Direction dataplane.Direction
 	Author    changes.Author
 }
 
@@ -65,7 +66,7 @@ type Heard struct {
 
 type heardKey struct {
 	act       Act
-	direction kernel.Direction
+	direction dataplane.Direction
 }
 
 type heard struct {
@@ -90,7 +91,7 @@ func (h *Heard) announce(in announcement, _ *struct{}) error {
 }
 
 // By returns who acted on a direction, and forgets it.
-func (h *Heard) By(act Act, direction kernel.Direction) string {
+func (h *Heard) By(act Act, direction dataplane.Direction) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	key := heardKey{act, direction}

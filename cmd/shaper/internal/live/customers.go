@@ -57,7 +57,7 @@ func ListCustomers(plan *dataplane.PlanCustomers, stats []dataplane.CustomerStat
 }
 
 // Customers returns the customers of a direction, none if its policy has none.
-func (c *tapControl) Customers(direction kernel.Direction, out *[]Customer) error {
+func (c *tapControl) Customers(direction dataplane.Direction, out *[]Customer) error {
 	for _, sh := range c.list {
 		if sh.about.Direction == direction {
 			if plan, stats := sh.CustomerStats(c.changes); plan != nil {

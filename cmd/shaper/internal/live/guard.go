@@ -15,7 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/standby"
 )
 
 // Guard is a process that cleans up after its parent process is killed. Qdiscs, tc filters
@@ -31,7 +33,7 @@ type Guard struct {
 type duty struct {
 	Parent     int // process ID
 	At         kernel.Identity
-	Directions []kernel.Direction
+	Directions []dataplane.Direction
 
 	Last  *Instructions // last instructions; nil until the guard acts
 	Tries time.Duration // number of failed tries
@@ -48,7 +50,7 @@ type Instructions struct {
 
 // StartGuard starts a guard for the directions of an interface; nil means both. It writes errors to stderr, nil for
 // nowhere.
-func StartGuard(name string, directions []kernel.Direction, stderr *os.File) (*Guard, error) {
+func StartGuard(name string, directions []dataplane.Direction, stderr *os.File) (*Guard, error) {
 	at, err := kernel.Identify(name)
 	if err != nil {
 		return nil, err
@@ -82,7 +84,7 @@ func (g *Guard) Instruct(i Instructions) error {
 func (g *Guard) End() {
 	if g != nil {
 		g.kill()
-		kernel.Unguard(g.at)
+		standby.Unguard(g.at)
 	}
 }
 
@@ -106,7 +108,7 @@ func RunGuard(input io.Reader) error {
 	if err != nil {
 		return err
 	}
-	if mark, e := kernel.Guard(d.At); e == nil { // only shaper status needs it
+	if mark, e := standby.Guard(d.At); e == nil { // only shaper status needs it
 		defer mark.Close()
 	}
 	if d.Last == nil {

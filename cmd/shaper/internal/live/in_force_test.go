@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
@@ -59,7 +60,7 @@ func TestHeard(t *testing.T) {
 	}
 	for _, row := range []struct {
 		act       Act
-		direction kernel.Direction
+		direction dataplane.Direction
 		want      string
 	}{
 		{Reload, kernel.Ingress, Unknown},

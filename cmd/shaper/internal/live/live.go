@@ -11,6 +11,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/standby"
 )
 
 // Shaper is one direction of a running shaper, in the kernel or in a shaper tap process.
@@ -31,9 +32,9 @@ type Shaper interface {
 
 // Survey has everything of shaper in this network namespace.
 type Survey struct {
-	List []Shaper            // running shapers, by name
-	Left []kernel.Left       // state left behind by killed processes
-	Away []*kernel.AwayError // processes that wait for an interface
+	List []Shaper             // running shapers, by name
+	Left []kernel.Left        // state left behind by killed processes
+	Away []*standby.AwayError // processes that wait for an interface
 }
 
 // Look returns a survey. The caller must close its shapers.
@@ -52,8 +53,8 @@ func Look() (*Survey, error) {
 
 // Narrow removes everything that does not belong to an interface ("" for all) and to
 // directions (nil for both).
-func (v *Survey) Narrow(name string, directions []kernel.Direction) {
-	other := func(iface string, direction kernel.Direction) bool {
+func (v *Survey) Narrow(name string, directions []dataplane.Direction) {
+	other := func(iface string, direction dataplane.Direction) bool {
 		return name != "" && iface != name || directions != nil && !slices.Contains(directions, direction)
 	}
 	v.List = slices.DeleteFunc(v.List, func(sh Shaper) bool {
@@ -64,7 +65,7 @@ func (v *Survey) Narrow(name string, directions []kernel.Direction) {
 		return skip
 	})
 	v.Left = slices.DeleteFunc(v.Left, func(l kernel.Left) bool { return other(l.Interface, l.Direction) })
-	v.Away = slices.DeleteFunc(v.Away, func(a *kernel.AwayError) bool {
+	v.Away = slices.DeleteFunc(v.Away, func(a *standby.AwayError) bool {
 		return other(a.Interface, a.Direction)
 	})
 }

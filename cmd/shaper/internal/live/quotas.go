@@ -9,7 +9,6 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/quota"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
-	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
 // quotas counts what customers use. Both directions of a customer count together.
@@ -27,7 +26,7 @@ const countShare = 100
 const changesAtOnce = 10_000
 
 // Restarted must be called when the shaper of a direction has counters that began at 0.
-func (c *Changer) Restarted(d kernel.Direction) { c.quotas.Restarted(int(d)) }
+func (c *Changer) Restarted(d dataplane.Direction) { c.quotas.Restarted(int(d)) }
 
 // count reads the counters of customers with quotas, and gives those who have used theirs the
 // plan of the quota until its window ends. locked is that of set.

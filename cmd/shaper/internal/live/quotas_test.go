@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
@@ -112,7 +113,7 @@ func TestQuotaTakenOver(t *testing.T) {
 func TestQuotaDirections(t *testing.T) {
 	policy := changerPolicy(t, "  home: {type: token-bucket, rate: 5mbit, burst: 10kB, quota: {limit: 1kB, every: hour, then: slow}}\n", "a,10.0.0.1,home,\n")
 	other := changerPolicy(t, "", "a,10.0.0.1,fast,\n")
-	for _, ruled := range []kernel.Direction{kernel.Egress, kernel.Ingress} {
+	for _, ruled := range []dataplane.Direction{kernel.Egress, kernel.Ingress} {
 		list := []*fakeShaper{newFakeShaper(other), newFakeShaper(other)}
 		list[1].about.Direction = kernel.Ingress
 		list[ruled].use(policy)

@@ -14,6 +14,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/strictjson"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared"
 )
@@ -44,7 +45,7 @@ func (c *Run) methods() methods {
 }
 
 // take returns the budgets of a direction.
-func (c *Run) take(direction kernel.Direction, out *[]budgets.State) error {
+func (c *Run) take(direction dataplane.Direction, out *[]budgets.State) error {
 	*out = c.Shares.States(budgets.HostName(c.Name, direction.String()))
 	return nil
 }
@@ -199,7 +200,7 @@ func ServerBudgets(sh *kernel.Shaper, process int) (out []budgets.State) {
 	if process != 0 {
 		var answered bool
 		why = fmt.Sprintf("process %d does not answer", process)
-		if out, answered = askRun[kernel.Direction, []budgets.State](process, "Take", sh.Direction); answered {
+		if out, answered = askRun[dataplane.Direction, []budgets.State](process, "Take", sh.Direction); answered {
 			why = fmt.Sprintf("process %d has not asked for it yet", process)
 		}
 	}

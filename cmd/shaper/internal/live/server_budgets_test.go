@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
@@ -68,18 +69,18 @@ func TestServerBudget(t *testing.T) {
 func TestAskRun(t *testing.T) {
 	t.Parallel()
 	const process = -7 // no process has this ID
-	if _, ok := askRun[kernel.Direction, []budgets.State](process, "Take", kernel.Egress); ok {
+	if _, ok := askRun[dataplane.Direction, []budgets.State](process, "Take", kernel.Egress); ok {
 		t.Error("got an answer of a process that does not exist")
 	}
 	listener, err := (&Run{Shares: budgets.New(kernel.Now, t.Logf), Name: "eth0"}).Serve(process)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, ok := askRun[kernel.Direction, []budgets.State](process, "Take", kernel.Ingress); !ok || len(out) != 0 {
+	if out, ok := askRun[dataplane.Direction, []budgets.State](process, "Take", kernel.Ingress); !ok || len(out) != 0 {
 		t.Errorf("got %v, %v: want an answer without budgets", out, ok)
 	}
 	listener.Close()
-	if _, ok := askRun[kernel.Direction, []budgets.State](process, "Take", kernel.Ingress); ok {
+	if _, ok := askRun[dataplane.Direction, []budgets.State](process, "Take", kernel.Ingress); ok {
 		t.Error("got an answer of a process that no longer serves")
 	}
 }

@@ -69,7 +69,7 @@ func (t *TapChanges) Copy() changes.Book {
 }
 
 // NewLocalTap returns one direction of a shaper tap between name and peer.
-func NewLocalTap(name, peer string, direction kernel.Direction, shaper *tap.Shaper, policy *policyfile.Compiled) *LocalTap {
+func NewLocalTap(name, peer string, direction dataplane.Direction, shaper *tap.Shaper, policy *policyfile.Compiled) *LocalTap {
 	now := time.Now().Round(0)
 	c := &LocalTap{Shaper: shaper, policy: policy, plan: policy.Plan.For(direction), about: kernel.About{
 		Interface: name, Peer: peer, Direction: direction, Since: now, Loaded: now, Process: os.Getpid(), Label: policy.Label(), Outline: *policy.Plan.Outline(),
@@ -210,7 +210,7 @@ func (c *tapControl) Take(_ struct{}, out *[]Snapshot) error {
 
 // Policy is a policy for one direction, as the label of a shaper.
 type Policy struct {
-	Direction kernel.Direction
+	Direction dataplane.Direction
 	Label     json.RawMessage
 }
 

@@ -3,6 +3,7 @@ package metrics
 import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared"
 )
@@ -41,7 +42,7 @@ func Observe(sh live.Shaper, problem string) (Observation, error) {
 }
 
 // Absent returns the observation of a detached shaper.
-func Absent(name string, direction kernel.Direction, why string) Observation {
+func Absent(name string, direction dataplane.Direction, why string) Observation {
 	return Observation{About: kernel.About{Interface: name, Direction: direction}, problem: why}
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
 	_ "github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers/tc"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
-	"github.com/a-seed-32e5a53f/shaper/internal/policytest"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/policytest"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
-	"github.com/a-seed-32e5a53f/shaper/internal/unsaid"
+	"github.com/a-seed-32e5a53f/shaper/meter/unsaid"
 	"github.com/a-seed-32e5a53f/shaper/marker"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
-	"github.com/a-seed-32e5a53f/shaper/internal/unsaid"
+	"github.com/a-seed-32e5a53f/shaper/meter/unsaid"
 )
 
 // Unsaid adds every field of a part of a policy that is set and not known. An exporter knows the

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
-	"github.com/a-seed-32e5a53f/shaper/internal/policytest"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/policytest"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 

@@ -5,7 +5,7 @@ import (
 	"reflect"
 	"strings"
 
-	"github.com/a-seed-32e5a53f/shaper/internal/unsaid"
+	"github.com/a-seed-32e5a53f/shaper/meter/unsaid"
 )
 
 // Rest describes the fields of a struct that are set and not in known: those for which nobody wrote

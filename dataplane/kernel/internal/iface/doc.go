@@ -1,0 +1,3 @@
+// Package iface identifies network interfaces independently of their names, and reads their
+// properties.
+package iface

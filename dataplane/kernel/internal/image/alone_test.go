@@ -1,0 +1,68 @@
+package image
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/policytest"
+)
+
+// outsideImages are fields that have an effect, but not on the image that programs read when a policy is
+// loaded.
+var outsideImages = []string{
+	"Policy.Meters", "Policy.Queues", "Customers.Plans", // lists of parts that have a name
+	"TokenBucket.GCRA",                                 // the name of a token bucket
+	"Meter.Initial",                                    // tokens of a new state
+	"Meter.Keys",                                       // size of a table
+	"Queue.Priority", "Queue.Weight", "Config.Packets", // in the tree of HTB
+	"Queue.TargetAtRate", "Queue.IntervalAtRate", // read when a rate changes
+	"Meter.Budget", "Budget.Interval", "Budget.Rescue", "Budget.Weight", "Budget.Hosts", // of registry and agent
+	"Store.URL", "Store.PasswordFile", "Store.CAFile", "Store.CertFile", "Store.KeyFile",
+	"Customers.Key", "Customers.Nested", "Customers.List", "Customer.Prefixes", "Customer.VLANs", // in maps of their own
+}
+
+// TestEachFieldAlone checks that each field of a policy changes what the programs read, or is refused.
+func TestEachFieldAlone(t *testing.T) {
+	t.Parallel()
+	encoded, refused := 0, 0
+	for _, b := range policytest.Bases() {
+		pacer := record.FQ
+		without := imageOf(t, b.New(), pacer)
+		if without == nil {
+			pacer = record.HTB
+			without = imageOf(t, b.New(), pacer)
+		}
+		for _, s := range b.Settings() {
+			with := imageOf(t, b.With(s), pacer)
+			switch {
+			case with == nil:
+				refused++
+				continue
+			case strings.HasSuffix(s.Field, ".Name"), slices.Contains(outsideImages, s.Field):
+			case reflect.DeepEqual(with, without):
+				t.Errorf("%s: %v: no effect", b.Name, s)
+			}
+			encoded++
+		}
+	}
+	t.Logf("encoded %d, refused %d", encoded, refused)
+}
+
+// imageOf returns the image of a policy without its plan, or nil if it is refused.
+func imageOf(t *testing.T, p *dataplane.Policy, pacer record.Pacer) *Image {
+	t.Helper()
+	plan, err := dataplane.Compile(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := Encode(plan, EgressEntry, pacer)
+	if err != nil {
+		return nil
+	}
+	out.Plan, out.source = nil, nil
+	return out
+}

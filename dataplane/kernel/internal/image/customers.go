@@ -1,0 +1,154 @@
+package image
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"slices"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/a-seed-32e5a53f/shaper/bpf"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/engine"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/remedy"
+)
+
+// customerKeys are the values of enum customer_key in bpf/src/policy.h.
+var customerKeys = map[dataplane.CustomerKey]uint8{
+	dataplane.BySource: 1, dataplane.ByInside: 2, dataplane.ByDestination: 2, dataplane.ByOuterVLAN: 3, dataplane.ByTwoVLANs: 4,
+}
+
+// customerImage is a customer table in the form that the programs read.
+type customerImage struct {
+	plans []bpf.ShaperPlan
+	below shorterLengths
+}
+
+// customers encodes the customers of the plan.
+func (e *encoder) customers() {
+	from := e.Plan.Customers
+	if from == nil {
+		return
+	}
+	key, known := customerKeys[from.Key]
+	if !known {
+		e.refuse(from.Source, "key", from.Key.String()+" "+notInKernel, remedy.UseUserSpace)
+	}
+	e.Constants.Customers, e.Constants.Elsewhere = key, 1
+	switch from.Key {
+	case dataplane.ByInside, dataplane.BySource, dataplane.ByDestination:
+		e.Constants.Reads |= 1<<bySrc | 1<<byDst
+	}
+	e.checkIDs(from.Source.List)
+	e.customerImage = &customerImage{below: lengthsOf(from.Source)}
+	for i := range from.Plans {
+		e.customerImage.plans = append(e.customerImage.plans, e.service(&from.Plans[i]))
+	}
+}
+
+// checkIDs rejects two customers with one ID, which happens by chance once in 10^9 tables of
+// 100,000 customers.
+func (e *encoder) checkIDs(list []dataplane.Customer) {
+	names := make(map[uint64]string, len(list))
+	for i := range list {
+		c := &list[i]
+		id := CustomerID(c.Name)
+		if other, taken := names[id]; taken {
+			e.fail(c, "customer", fmt.Sprintf("%q has the same hash as %q: rename one of them", c.Name, other))
+		}
+		names[id] = c.Name
+	}
+}
+
+// service encodes a plan of customers.
+func (e *encoder) service(from *dataplane.PlanService) (out bpf.ShaperPlan) {
+	e.checkService(from.Source)
+	if from.Profile != nil {
+		profile, err := engine.EncodeMeter(from.Profile, from.Kind, from.Source)
+		if err != nil {
+			e.faults = append(e.faults, err)
+		}
+		out.Profile = profile
+	} else {
+		out.Paced, e.Constants.Paced = 1, 1
+		out.Profile = *engine.BlockingProfile()
+		out.Queue = encodeQueue(&from.Queue, from.Queue.Rate)
+		switch {
+		case e.entry == XdpEntry:
+			e.refuse(from.Source, "queue", "cannot run in XDP, which has no queues", remedy.UseTC)
+		case e.Pacer == record.HTB:
+			e.refuse(from.Source, "queue", "of each customer needs qdisc fq: this kernel lacks it, or the policy has links, or queues without fair: false", remedy.UseUserSpace)
+		case e.Pacer == record.FQ && from.Queue.Time > maxFQDelay:
+			e.refuse(from.Source, "limit", fmt.Sprintf("allows queueing delays above %v, the maximum of fq", maxFQDelay), remedy.UseUserSpace)
+		}
+	}
+	for color, a := range from.Actions {
+		if a != nil {
+			out.Own[color], out.Actions[color] = 1, e.encodeAction(a)
+		}
+	}
+	return out
+}
+
+// hasPaced reports whether a plan of customers has a queue.
+func hasPaced(plan *dataplane.Plan) bool {
+	return plan.Customers != nil && slices.ContainsFunc(plan.Customers.Plans, func(p dataplane.PlanService) bool { return p.Profile == nil })
+}
+
+// CustomerID returns the number by which the maps know the name of a customer, never 0: its
+// hash.
+func CustomerID(name string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(name)) // never fails
+	return max(h.Sum64(), 1)
+}
+
+func statsOfCustomer(c *bpf.ShaperCustomer) (out dataplane.CustomerStats) {
+	for color, n := range []bpf.ShaperCount{c.Green, c.Yellow, c.Red} {
+		addCount(&out.Colors[color], n)
+	}
+	addCount(&out.Dropped, c.Dropped)
+	return out
+}
+
+// CustomerStats returns the counters of the customers of a plan in a map, see CustomerCounters.Of.
+func CustomerStats(m *ebpf.Map, plan *dataplane.PlanCustomers) ([]dataplane.CustomerStats, error) {
+	list := plan.Source.List
+	out, found := make([]dataplane.CustomerStats, len(list)), make([]bool, len(list))
+	others := map[uint64]dataplane.CustomerStats{} // by ID: those in other places of the map than in the plan
+	err := engine.EachChunk(m, ebpf.LookupLock, func(at int, values []bpf.ShaperCustomer) {
+		for i := range values {
+			c, at := &values[i], at+i
+			switch {
+			case at < len(list) && c.Id == CustomerID(list[at].Name):
+				out[at], found[at] = statsOfCustomer(c), true
+			case c.Id != 0:
+				others[c.Id] = statsOfCustomer(c)
+			}
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i := range out {
+		if !found[i] {
+			out[i] = others[CustomerID(list[i].Name)]
+		}
+	}
+	return out, nil
+}
+
+// EncodeServices encodes the plans of customers for a program and a pacer. The error joins a
+// dataplane.FieldError for each part that the kernel plane cannot run.
+func EncodeServices(to Entry, pacer record.Pacer, list []dataplane.CustomerPlan) (map[*dataplane.PlanService]bpf.ShaperPlan, error) {
+	e := encoder{Image: &Image{entry: to, Pacer: pacer}}
+	plans := map[*dataplane.PlanService]bpf.ShaperPlan{}
+	for _, c := range list {
+		if _, known := plans[c.Plan]; !known {
+			plans[c.Plan] = e.service(c.Plan)
+		}
+	}
+	return plans, errors.Join(e.faults...)
+}

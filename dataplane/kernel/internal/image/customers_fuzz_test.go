@@ -1,0 +1,38 @@
+package image
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/a-seed-32e5a53f/shaper/bpf"
+)
+
+// FuzzRestoreCustomers restores customers of the same and of another boot. What is accepted refers to plans
+// that exist.
+func FuzzRestoreCustomers(f *testing.F) {
+	table := CustomerTable{plans: savePlans(f)}
+	for plan := range table.plans {
+		table.customers = append(table.customers, bpf.ShaperCustomer{Id: uint64(plan + 1), Plan: uint32(plan), Word: [2]uint64{3e9, 5}, Stamp: 7})
+	}
+	saved, err := table.save([36]byte{}, 4e9, 6e18)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(saved, int64(5e9), int64(7e18))
+	f.Fuzz(func(t *testing.T, b []byte, monotonic, wall int64) {
+		for _, boot := range [][36]byte{{}, {1}} {
+			c, err := restoreCustomers(b, boot, monotonic, wall)
+			if err != nil {
+				if !errors.Is(err, errSaved) {
+					t.Errorf("got %v", err)
+				}
+				continue
+			}
+			for i := range c.customers {
+				if int(c.customers[i].Plan) >= len(c.plans) || c.customers[i].Id == 0 {
+					t.Errorf("customer %d: %+v of %d plans", i, c.customers[i], len(c.plans))
+				}
+			}
+		}
+	})
+}

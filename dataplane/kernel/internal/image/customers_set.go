@@ -1,0 +1,150 @@
+package image
+
+import (
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/a-seed-32e5a53f/shaper/bpf"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/engine"
+)
+
+// CustomerIndex is a copy of the numbers and plans of customers in the maps. With it, a change
+// need not read all of them.
+type CustomerIndex struct {
+	*Maps
+	Loaded  time.Time // About.Loaded when it was read
+	numbers map[uint64]uint32
+	of      []uint32 // index of the plan, by number - 1
+	plans   []bpf.ShaperPlan
+	users   []int // number of customers with each plan
+	known   map[bpf.ShaperPlan]uint32
+	slots   planSlots
+	mover   *mover
+}
+
+// Fits reports whether the index is that of the maps in use, of a policy loaded at a time. The index may be nil.
+func (x *CustomerIndex) Fits(m *Maps, loaded time.Time) bool {
+	return x != nil && x.Customers == m.Customers && x.Loaded.Equal(loaded)
+}
+
+func (x *CustomerIndex) Close() {
+	if x != nil {
+		x.mover.Close()
+	}
+}
+
+// Set changes the plans of customers.
+func (x *CustomerIndex) Set(list []dataplane.CustomerPlan, encoded map[*dataplane.PlanService]bpf.ShaperPlan) error {
+	moves := make([]bpf.BudgetMove, 0, len(list))
+	indexes := map[*dataplane.PlanService]uint32{}
+	left := map[uint32]bool{} // plans that customers leave
+	for _, c := range list {
+		number := x.numbers[CustomerID(c.Name)]
+		if number == 0 {
+			continue
+		}
+		at, known := indexes[c.Plan]
+		if !known {
+			var err error
+			if at, err = x.add(encoded[c.Plan]); err != nil {
+				return err
+			}
+			indexes[c.Plan] = at
+		}
+		if x.of[number-1] != at {
+			moves = append(moves, bpf.BudgetMove{Customer: number, Plan: at})
+			x.users[at]++
+			before := x.of[number-1]
+			x.users[before]--
+			left[before] = true
+			x.of[number-1] = at
+		}
+	}
+	if err := x.mover.move(moves); err != nil {
+		return err
+	}
+	for at := range left {
+		if x.users[at] == 0 {
+			delete(x.known, x.plans[at])
+			x.slots.freed = append(x.slots.freed, at)
+		}
+	}
+	return nil
+}
+
+// add returns the index of a plan, and writes the plan if the map does not have it.
+func (x *CustomerIndex) add(p bpf.ShaperPlan) (uint32, error) {
+	if at, ok := x.known[p]; ok {
+		return at, nil
+	}
+	at, err := x.slots.take()
+	if err != nil {
+		return 0, err
+	}
+	if err := x.Maps.plans.Put(at, &p); err != nil {
+		return 0, cause.Of(err)
+	}
+	x.plans[at], x.known[p] = p, at
+	return at, nil
+}
+
+// mover changes plans of customers by a program that holds the lock of each customer.
+type mover struct{ *ebpf.Collection }
+
+func (s *Maps) newMover() (*mover, error) {
+	c, err := engine.LoadBudgetProgram(bpf.BudgetProgShaperMove, map[string]*ebpf.Map{bpf.ShaperMapCustomers: s.Customers, bpf.ShaperMapPlans: s.plans})
+	return &mover{c}, err
+}
+
+// move gives customers other plans. Each keeps its tokens, and no packet is charged twice or
+// not at all.
+func (m *mover) move(moves []bpf.BudgetMove) error {
+	return engine.RunOnList(m.Programs[bpf.BudgetProgShaperMove], m.Maps[bpf.BudgetMapMoves], moves)
+}
+
+// NewCustomerIndex reads the maps of customers of a policy that was loaded at a time.
+func NewCustomerIndex(m *Maps, loaded time.Time) (*CustomerIndex, error) {
+	t, err := m.ReadCustomers()
+	if err != nil {
+		return nil, err
+	}
+	x := &CustomerIndex{
+		Maps: m, Loaded: loaded, numbers: t.Numbers, of: make([]uint32, len(t.customers)),
+		plans: t.plans, users: make([]int, len(t.plans)), known: map[bpf.ShaperPlan]uint32{},
+		slots: planSlots{await: engine.AwaitPrograms},
+	}
+	for _, number := range t.Numbers {
+		at := t.customers[number-1].Plan
+		x.of[number-1] = at
+		x.users[at]++
+		x.known[t.plans[at]] = at
+	}
+	for at, users := range x.users {
+		if users == 0 {
+			x.slots.free = append(x.slots.free, uint32(at))
+		}
+	}
+	if err := engine.AwaitPrograms(); err != nil { // another process may have moved customers just now
+		return nil, err
+	}
+	if x.mover, err = m.newMover(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// Stats returns the counters of a customer; zeros if the maps do not have it.
+func (x *CustomerIndex) Stats(name string) (out dataplane.CustomerStats, err error) {
+	number := x.numbers[CustomerID(name)]
+	if number == 0 {
+		return out, nil
+	}
+	var c bpf.ShaperCustomer
+	if err := x.Customers.LookupWithFlags(number-1, &c, ebpf.LookupLock); err != nil {
+		return out, cause.Of(err)
+	}
+	return statsOfCustomer(&c), nil
+}

@@ -1,0 +1,50 @@
+package image
+
+import (
+	"testing"
+
+	"github.com/a-seed-32e5a53f/shaper/bpf"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/engine"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
+)
+
+// encoded compiles and encodes a policy.
+func encoded(policy *dataplane.Policy, to Entry, pacer record.Pacer) (*Image, error) {
+	plan, err := dataplane.Compile(policy)
+	if err != nil {
+		return nil, err
+	}
+	return Encode(plan, to, pacer)
+}
+
+// programClock reads the clock of the programs, ns.
+func programClock(t *testing.T) int64 {
+	t.Helper()
+	now, err := engine.Monotonic()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int64(now)
+}
+
+// prefixesIn reads the numbers of all keys, and how they are searched.
+func prefixesIn(t *testing.T, maps *Maps) (map[PrefixKey]uint32, *bpf.ShaperPrefixSearch) {
+	t.Helper()
+	table, err := maps.OpenPrefixes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer table.Close()
+	out := map[PrefixKey]uint32{}
+	for slot := range table.Slots() {
+		if slot.Customer() == NeverUsed || slot.Customer() == Removed {
+			continue
+		}
+		if out[slot.Key()] != 0 {
+			t.Fatalf("%v is in the table twice", slot.Key())
+		}
+		out[slot.Key()] = slot.Customer()
+	}
+	return out, &table.Search
+}

@@ -1,0 +1,162 @@
+package image
+
+import (
+	"fmt"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/a-seed-32e5a53f/shaper/bpf"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/engine"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/registry"
+)
+
+// Inherit assigns slots to classes, meters and queues. A part that continues one of the
+// previous policy gets its slot, the others get free slots.
+func (g *Image) Inherit(before *record.About) []dataplane.Change {
+	g.from = g.Plan.Succeed(&before.Outline)
+	counters := engine.SlotAllocator{Used: map[uint32]bool{0: true}} // slot 0 is for unclassified packets
+	for _, slot := range before.Slots {
+		counters.Used[slot] = true
+	}
+	for i, was := range g.from.Classes {
+		if was >= 0 {
+			g.classes[i].Slot = before.Slots[was]
+		} else {
+			g.classes[i].Slot = counters.Allocate()
+		}
+	}
+	g.inheritQueues(before)
+	g.inheritTables(before)
+	g.inheritLeases(before)
+	g.inheritStates(before)
+	return g.from.Changes
+}
+
+// inheritStates assigns the slots of meter states. If several meters continue the same
+// one, the first gets its slot.
+func (g *Image) inheritStates(before *record.About) {
+	states := engine.SlotAllocator{Used: map[uint32]bool{}}
+	for _, s := range before.Stages {
+		if record.InStates(s.Table) {
+			states.Used[s.Slot] = true
+		}
+	}
+	taken := map[uint32]bool{}
+	for i, from := range g.from.Stages {
+		s := &g.Stages[i]
+		if !record.InStates(s.Table) {
+			continue // inheritLeases or claimShares assigns its slot
+		}
+		if from >= 0 {
+			was := &before.Stages[from]
+			if record.InStates(was.Table) && sameProfile(s, &was.ShaperStage) && !taken[was.Slot] {
+				s.Slot = was.Slot
+				taken[was.Slot] = true
+				continue
+			}
+		}
+		s.Slot = states.Allocate()
+	}
+}
+
+// sameProfile reports whether both meters interpret a state in the same way.
+func sameProfile(a, b *bpf.ShaperStage) bool {
+	p, q := &a.Profile, &b.Profile
+	return p.Buckets == q.Buckets && p.Coupled == q.Coupled && a.Packets == b.Packets &&
+		p.Window == q.Window && p.Sliding == q.Sliding
+}
+
+// Populate writes the initial states and counters of all meters and classes that did
+// not inherit a slot. A meter whose parameters changed starts with its current tokens.
+// If a map was replaced by a larger one, populate copies the inherited slots.
+func (g *Image) Populate(before *record.About, from, to *Maps, c *registry.Claims) error {
+	if err := g.populateTables(before, to); err != nil { // first, because it takes long
+		return err
+	}
+	inherited := map[uint32]bool{}
+	for _, slot := range before.Slots {
+		inherited[slot] = true
+	}
+	for i := range g.classes {
+		if slot := g.classes[i].Slot; !inherited[slot] {
+			if err := from.Counters.clear(slot); err != nil { // a new map has zeros
+				return err
+			}
+		}
+	}
+	if err := g.copyCustomers(before, from, to); err != nil {
+		return err
+	}
+	if err := g.populateBacklogs(before, from, to); err != nil {
+		return err
+	}
+	if err := g.populateLeases(before, from, to); err != nil {
+		return err
+	}
+	return g.populateStates(before, from, to, c) // last: packets until the swap are not charged to copied states
+}
+
+// populateStates writes the states of meters, see populate.
+func (g *Image) populateStates(before *record.About, from, to *Maps, c *registry.Claims) error {
+	old := map[uint32]bool{}
+	for _, s := range before.Stages {
+		if record.InStates(s.Table) {
+			old[s.Slot] = true
+		}
+	}
+	now, err := engine.Monotonic()
+	if err != nil {
+		return err
+	}
+	for i := range g.Stages {
+		s := &g.Stages[i]
+		fresh := c.NewBudgetOf(i)
+		if !record.InStates(s.Table) && fresh == nil {
+			continue // the state exists, or populateLeases writes it
+		}
+		if old[s.Slot] && fresh == nil {
+			if err := copySlot[bpf.ShaperState](from.States, to.States, s.Slot); err != nil {
+				return err
+			}
+			continue
+		}
+		state := engine.InitialLevels(&g.Plan.Stages[i], &s.Profile).State(now, &s.Profile)
+		if fresh != nil {
+			state = fresh.Initial
+		}
+		if at := g.from.Stages[i]; at >= 0 {
+			previous, p, err := readLevels(from, &before.Stages[at].ShaperStage, now)
+			if err != nil {
+				return err
+			}
+			state = previous.Convert(p, &s.Profile).State(now, &s.Profile)
+		}
+		if fresh != nil {
+			err = c.WriteInitialState(fresh, now, state)
+		} else if err = to.States.Put(s.Slot, state); err != nil {
+			err = fmt.Errorf("states: %w", err)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copySlot copies a slot of the previous policy if its map was replaced.
+func copySlot[T any](from, to *ebpf.Map, slot uint32) error {
+	if from == to {
+		return nil
+	}
+	var v T
+	err := from.LookupWithFlags(slot, &v, ebpf.LookupLock)
+	if err == nil {
+		err = to.Put(slot, &v)
+	}
+	if err != nil {
+		return fmt.Errorf("slot %d of %v: %w", slot, to, err)
+	}
+	return nil
+}

@@ -1,0 +1,104 @@
+package image
+
+import (
+	"math"
+	"time"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
+)
+
+// The last readings of a shaper are kept in a map beside its program, where every process
+// finds them. A new program has a new map, so all of them have the classes of its policy.
+const (
+	ReadingsMap  = "readings"
+	KeptReadings = 2 // one can be replaced while the other is used
+
+	// MinReadingAge is the minimum age of a reading that rates are computed from. A rate over
+	// less time depends on single packets.
+	MinReadingAge = 250 * time.Millisecond
+	MaxReadingAge = 10 * time.Second // a rate over more time is not a current one
+)
+
+// KeptReading is a reading in the map: a checksum, the time, and the counters of classes and
+// queues. The checksum detects that another process wrote the reading meanwhile.
+type KeptReading []int64
+
+// Words of a KeptReading. Those of classes are the memory of their ClassStats.
+const (
+	ReadingSum  = 0 // of all other words
+	ReadingTime = 1 // Reading.At; 0: none
+	readingHead = 2
+	classWords  = int(unsafe.Sizeof(dataplane.ClassStats{}) / 8)
+	queueWords  = 3 // sent packets, sent bytes, dropped packets
+)
+
+func EmptyReading(o *dataplane.Outline) KeptReading {
+	return make(KeptReading, readingHead+(len(o.Classes)+1)*classWords+len(o.Queues)*queueWords)
+}
+
+// NewReadings makes the map of a policy's readings.
+func NewReadings(o *dataplane.Outline) (*ebpf.Map, error) {
+	m, err := ebpf.NewMap(&ebpf.MapSpec{
+		Name: ReadingsMap, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(8 * len(EmptyReading(o))), MaxEntries: KeptReadings,
+	})
+	return m, cause.Of(err)
+}
+
+// Sum returns the checksum, FNV-1a of whole words.
+func (k KeptReading) Sum() int64 {
+	h := uint64(14695981039346656037)
+	for _, w := range k[ReadingTime:] {
+		h = (h ^ uint64(w)) * 1099511628211
+	}
+	return int64(h)
+}
+
+// Classes returns the part of k that has the counters of classes.
+func (k KeptReading) Classes(n int) []dataplane.ClassStats {
+	return unsafe.Slice((*dataplane.ClassStats)(unsafe.Pointer(&k[readingHead])), n)
+}
+
+// Set sets everything except the checksum.
+func (k KeptReading) Set(r *Reading) {
+	k[ReadingTime] = r.At
+	copy(k.Classes(len(r.Stats)), r.Stats)
+	words := k[readingHead+len(r.Stats)*classWords:]
+	for i, q := range r.Queues {
+		copy(words[i*queueWords:], []int64{q.Sent.Packets, q.Sent.Bytes, q.Dropped})
+	}
+}
+
+// Reading returns the reading that is kept as k. Its queues have no backlogs.
+func (k KeptReading) Reading(now *Reading) Reading {
+	r := Reading{At: k[ReadingTime]}
+	r.Stats = k.Classes(len(now.Stats))
+	words := k[readingHead+len(r.Stats)*classWords:]
+	for i, q := range now.Queues {
+		w := words[i*queueWords:]
+		r.Queues = append(r.Queues, dataplane.QueueState{Name: q.Name, Class: q.Class, Sent: dataplane.Count{Packets: w[0], Bytes: w[1]}, Dropped: w[2]})
+	}
+	return r
+}
+
+// Precedes reports whether no counter in now is below the one in k. HTB's counters start
+// again at 0 if its qdiscs are replaced.
+func (k KeptReading) Precedes(now KeptReading) bool {
+	for i := readingHead; i < len(k); i++ {
+		if (now[i]-k[i])&math.MaxInt64 > math.MaxInt64/2 { // counters wrap at 2^63
+			return false
+		}
+	}
+	return true
+}
+
+// Reading has the counters of a shaper at one time. The difference of two readings gives
+// rates.
+type Reading struct {
+	At     int64                  // time of Now
+	Stats  []dataplane.ClassStats // as of Shaper.Stats
+	Queues []dataplane.QueueState // as of Shaper.Queues
+}

@@ -1,0 +1,79 @@
+package image
+
+import (
+	"strings"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/remedy"
+	"github.com/a-seed-32e5a53f/shaper/meter/unsaid"
+)
+
+// notInKernel is the reason for parts of a policy that the programs do not know.
+const notInKernel = "cannot run in the kernel"
+
+// unsaid refuses every field of a part that is set and not known. Known fields are encoded, refused with
+// a better reason, or read from the plan elsewhere in this package. object is the part of the policy.
+func (e *encoder) unsaid(object, part any, known ...string) {
+	for _, name := range unsaid.Fields(part, known...) {
+		e.refuse(object, strings.ToLower(name), notInKernel, remedy.UseUserSpace)
+	}
+}
+
+// checkPolicy refuses fields of the policy, its classes, links and customers that are not known.
+func (e *encoder) checkPolicy(p *dataplane.Policy) {
+	e.unsaid(p, p,
+		"Length", "Classes", "DropUnclassified", "Meters", "Queues", "Links", "Envelopes", "Customers")
+	e.unsaid(&p.Length, p.Length, "Base", "Overhead", "MPU")
+	for i := range e.Plan.Links {
+		e.unsaid(e.Plan.Links[i].Source, e.Plan.Links[i].Source, "Name", "Rate")
+	}
+	if c := p.Customers; c != nil {
+		e.unsaid(c, c, "Key", "Nested", "Plans", "List")
+	}
+	for i := range p.Classes {
+		c := &p.Classes[i]
+		e.unsaid(c, c, "Name", "Match", "Meter", "Green", "Yellow", "Red")
+		e.unsaid(&c.Match, c.Match,
+			"Src", "Dst", "Proto", "SPort", "DPort", "DSCP", "VLAN", "PCP", "Mark", "EtherType", "Length", "Customer")
+	}
+}
+
+// checkAction refuses fields of an action that are not known. Default actions have no source.
+func (e *encoder) checkAction(a *dataplane.PlanAction) {
+	if a.Source != nil {
+		e.unsaid(a.Source, a.Source, "Drop", "ECN", "Marks", "Queue")
+	}
+	for _, m := range a.Marks {
+		e.unsaid(a.Source, m, "Field", "Value")
+	}
+}
+
+// checkMeter refuses fields of a meter that are not known.
+func (e *encoder) checkMeter(m *dataplane.Meter) {
+	e.unsaid(m, m,
+		"Name", "Params", "Aware", "PreColor", "Initial", "Packets", "Then", "Per", "Keys", "Idle",
+		"Envelope", "Rank", "CIRMax", "EIRMax", "Budget")
+	e.unsaid(m, m.PreColor, "From", "Map")
+	e.unsaid(m, m.Per, "By", "V4", "V6")
+}
+
+// checkQueue refuses fields of a queue that are not known.
+func (e *encoder) checkQueue(q *dataplane.PlanQueue) {
+	e.unsaid(q.Source, q.Source,
+		"Name", "Rate", "Time", "Bytes", "Packets", "WRED", "Seed", "CoDel", "ECN", "TargetAtRate", "IntervalAtRate",
+		"Link", "Priority", "Weight", "Fair")
+	e.unsaid(q.Source, q.CoDel, "Target", "Interval")
+	for _, early := range q.WRED {
+		e.unsaid(q.Source, early, "Min", "Max", "Probability")
+	}
+	e.unsaid(q.Source, q.Key, "By", "V4", "V6")
+}
+
+// checkService refuses fields of a plan of customers that are not known.
+func (e *encoder) checkService(p *dataplane.ServicePlan) {
+	e.unsaid(p, p, "Name", "Params", "Queue", "Green", "Yellow", "Red")
+	if q := p.Queue; q != nil {
+		e.unsaid(p, q, "Rate", "Time", "Bytes", "Packets", "WRED", "Seed", "CoDel", "ECN")
+		e.unsaid(p, q.CoDel, "Target", "Interval")
+	}
+}

@@ -1,0 +1,2 @@
+// Package kerneltest holds helpers for the tests of the kernel plane.
+package kerneltest

@@ -1,0 +1,18 @@
+package record
+
+import (
+	"fmt"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+)
+
+// Left is a leftover: something of shaper that no attached shaper needs, or a shaper
+// whose record this version cannot read.
+type Left struct {
+	Interface string
+	Direction dataplane.Direction
+	What      string // description for the user
+}
+
+// String returns the interface, the direction and the description.
+func (l Left) String() string { return fmt.Sprintf("%s %v: %s", l.Interface, l.Direction, l.What) }

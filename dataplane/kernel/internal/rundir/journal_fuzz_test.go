@@ -1,0 +1,30 @@
+package rundir
+
+import (
+	"encoding/json"
+	"testing"
+)
+
+// FuzzParseJournal reads journals. What is accepted is the same after it was written again.
+func FuzzParseJournal(f *testing.F) {
+	f.Add([]byte(`{"Version":1,"Qdiscs":{"Before":[{"Kind":"htb","Handle":1}]},"GSO":{"Max":65536,"Limits":[1,2]},"Clsact":true}`))
+	f.Add([]byte("null"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		j, err := parseJournal(text)
+		if err != nil {
+			return
+		}
+		j.written = nil
+		again, _ := json.Marshal(j)
+		same, err := parseJournal(again)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if once, _ := json.Marshal(same); string(once) != string(again) {
+			t.Errorf("journal %s, again %s", again, once)
+		}
+		if j.GSO != nil {
+			j.GSO.SmallestLimit()
+		}
+	})
+}

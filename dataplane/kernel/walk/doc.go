@@ -1,0 +1,3 @@
+// Package walk runs packets from memory through the eBPF programs of the kernel plane, in virtual
+// time.
+package walk

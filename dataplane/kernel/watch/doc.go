@@ -1,0 +1,2 @@
+// Package watch announces changes of the interfaces of shapers.
+package watch
