@@ -43,6 +43,14 @@ func (a *args) take(words ...string) string {
 	return ""
 }
 
+// unread returns an error that names the words which have not been read, if there are any.
+func (a *args) unread() error {
+	if a.done() {
+		return nil
+	}
+	return fmt.Errorf("%q is not understood", strings.Join(a.words, " "))
+}
+
 // number reads a whole number of at most 18 digits, if the next word is one.
 func (a *args) number() (int64, bool) {
 	n, err := strconv.ParseUint(a.peek(), 10, 63)

@@ -117,7 +117,7 @@ func (r *ciscoReader) leave() {
 }
 
 func (r *ciscoReader) read(l Line) {
-	if strings.HasPrefix(l.Words[0], "!") || strings.EqualFold(l.Words[0], "end") {
+	if strings.HasPrefix(l.Words[0], "!") || strings.EqualFold(l.Text(), "end") {
 		if l.Indent == 0 {
 			r.leave()
 		}
@@ -224,6 +224,9 @@ func (r *ciscoReader) policyLine(l Line, inside bool) bool {
 			a.next()
 		}
 		name := strings.TrimSuffix(a.next(), ",")
+		if err := a.unread(); err != nil {
+			r.in.Problems = append(r.in.Problems, Problem{Line: l.Number, Text: l.Text(), Reason: err.Error()})
+		}
 		if r.class = r.policy.byName[name]; r.class == nil {
 			r.class = &ciscoClass{name: name, line: l}
 			r.policy.add(r.class)
@@ -284,10 +287,16 @@ func (c *ciscoConfig) findChildren() {
 
 // childOf returns the name of the policy in a service-policy statement.
 func childOf(l Line) (string, bool) {
-	if !l.Has("service-policy") || len(l.Words) < 2 {
+	a := &args{l.Words}
+	if a.take("service-policy") == "" {
 		return "", false
 	}
-	return l.Words[len(l.Words)-1], true
+	if a.take("type") != "" {
+		a.next()
+	}
+	a.take("input", "output")
+	name := a.next()
+	return name, name != "" && a.done()
 }
 
 // parent returns the child of a policy which shapes all traffic, and the rate with its line.
@@ -301,7 +310,10 @@ func (b *ciscoBuilder) parent(p *ciscoPolicy) (rate int64, line Line, child *cis
 		}
 		if l.Has("shape") {
 			line = l
-			rate, _ = b.shapeRate(l) // statement reports errors
+			var err error
+			if rate, err = b.shapeRate(l); err != nil {
+				return 0, line, nil // the policy is imported without its child, which reports the error
+			}
 		}
 	}
 	if rate == 0 {

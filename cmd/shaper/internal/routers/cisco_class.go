@@ -203,7 +203,19 @@ func (b *ciscoBuilder) shapeRate(l Line) (int64, error) {
 	if err == nil && p.packets {
 		err = errors.New("shaping in packets is not supported")
 	}
+	for err == nil && !a.done() {
+		if _, burst := a.number(); !burst && !slices.Contains(burstWords, a.peek()) {
+			err = a.unread()
+		} else if !burst {
+			a.next()
+		}
+	}
 	return rate.value * max(factor, 1), err
+}
+
+// burstWords are the words beside numbers in the bursts of a shaper, as in the configuration or in show.
+var burstWords = []string{
+	"bc", "be", "burst", "bps", "(bps)", "(bits)", "bits", "bytes", "(bytes)", "kbytes", "mbytes", "ms", "us", "(ms)", "packets",
 }
 
 // bandwidth reads a guaranteed share.
@@ -220,11 +232,13 @@ func (q *ciscoQueue) bandwidth(a *args, link meter.Rate) error {
 		q.kind = ""
 		return errors.New("its share is not understood")
 	}
-	if w := a.peek(); w == "(%)" || w == "%" {
+	if a.take("(%)", "%") != "" {
 		q.kind += " percent"
+	} else {
+		a.take("kbps", "(kbps)")
 	}
 	q.weight = n
-	return nil
+	return a.unread()
 }
 
 // setPriority reads priority, and priority level 2.
@@ -253,6 +267,10 @@ func (q *ciscoQueue) setLimit(a *args) error {
 	unit, known := units[a.peek()]
 	if !known {
 		return errors.New("its unit is not understood")
+	}
+	a.next()
+	if err := a.unread(); err != nil {
+		return err
 	}
 	q.limit = fmt.Sprintf("%d%s", n, unit)
 	return nil

@@ -37,6 +37,9 @@ func (r *ciscoReader) beginsList(l Line) bool {
 		}
 		return true
 	}
+	if !a.done() { // of the list as a whole, such as resequence
+		r.in.Skip(l)
+	}
 	r.leave()
 	r.indent, r.list = l.Indent, list
 	return true

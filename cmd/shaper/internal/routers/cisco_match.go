@@ -64,6 +64,15 @@ func (c *ciscoConfig) mapMatch(name string, depth int) ([]Match, error) {
 // match reads one match statement.
 func (c *ciscoConfig) match(l Line, depth int) ([]Match, error) {
 	a := &args{l.Words[1:]}
+	out, err := c.condition(l, a, depth)
+	if err == nil {
+		err = a.unread()
+	}
+	return out, err
+}
+
+// condition reads the words behind match.
+func (c *ciscoConfig) condition(l Line, a *args, depth int) ([]Match, error) {
 	if a.take("not") != "" {
 		return nil, errors.New("a policy has no negation")
 	}

@@ -30,6 +30,7 @@ type junosFilter struct {
 	line         Line
 	terms        []*junosTerm
 	byName       map[string]*junosTerm
+	unknown      []Line
 }
 
 type junosTerm struct {
@@ -104,9 +105,18 @@ func (c *junosConfig) filter(family, name string, l Line) *junosFilter {
 	return f
 }
 
+// filterOptions are statements of a filter that decide about no packet: where its counters and policers
+// are, and how the box stores it.
+var filterOptions = []string{
+	"", "interface-specific", "interface-shared", "physical-interface-filter", "accounting-profile", "enhanced-mode", "promote",
+}
+
 // add adds a statement of a filter.
 func (f *junosFilter) add(l Line, a *args) {
 	if a.take("term") == "" || a.done() {
+		if !slices.Contains(filterOptions, a.peek()) {
+			f.unknown = append(f.unknown, l)
+		}
 		return
 	}
 	name := a.next()
@@ -251,6 +261,11 @@ func (c *junosConfig) named(l Line) *junosPolicer {
 // filterDraft adds the classes of a filter, or of one for each IP version.
 func (c *junosConfig) filterDraft(d *Draft, group []*junosFilter, terms [][]*junosTerm) {
 	d.Remark("The router counts IP packets in filters of inet and inet6. With l2 filters, import with --length l2.")
+	for _, f := range group {
+		for _, l := range f.unknown {
+			d.Cannot(l, "it is not understood")
+		}
+	}
 	users := map[*junosPolicer]int{}
 	for _, side := range terms {
 		for _, p := range c.policersOf(side) {

@@ -18,6 +18,9 @@ func TestForeignEtherTypes(t *testing.T) {
 			"ethertype: mpls",
 			"ethertype: arp, length: 0-100",
 		} {
+			if name == "tc" && match == "ethertype: mpls" {
+				continue // filters have any protocol
+			}
 			policy := compiled(t, "classes: [{name: c, match: {"+match+"}, green: drop}]")
 			problems := strings.Join(dialect.Export(policy, "P").Problems, "\n")
 			if !strings.Contains(problems, "ethertype") && !strings.Contains(problems, "length") {

@@ -87,7 +87,7 @@ type vrpReader struct {
 func (r *vrpReader) read(l Line) {
 	text := l.Words[0]
 	switch {
-	case strings.HasPrefix(text, "#"), strings.HasPrefix(text, "!"), l.Has("quit"), l.Has("return"):
+	case strings.HasPrefix(text, "#"), strings.HasPrefix(text, "!"), strings.EqualFold(l.Text(), "quit"), strings.EqualFold(l.Text(), "return"):
 		if l.Indent == 0 {
 			r.leave()
 		}
@@ -132,7 +132,7 @@ func (r *vrpReader) begins(l Line) bool {
 		}
 	case "acl":
 		r.leave()
-		r.list = r.beginsList(a)
+		r.list = r.beginsList(l, a)
 		return r.list != nil
 	}
 	if kind == "" || a.done() {
@@ -148,24 +148,47 @@ func (r *vrpReader) begins(l Line) bool {
 			r.classifiers[name] = c
 		}
 		if a.take("operator") != "" {
-			c.or = a.next() == "or"
+			operator := a.take("or", "and", "logic-or", "logic-and")
+			if operator == "" {
+				r.outside(l, "the operator is not understood")
+			}
+			c.or = strings.HasSuffix(operator, "or")
 		}
+		r.unread(l, a)
 		r.classifier = c
 	case "behavior":
 		if r.behaviors[name] == nil {
 			r.behaviors[name] = &vrpView{name: name, line: l}
 		}
+		r.unread(l, a)
 		r.view, r.member = r.behaviors[name], true
 	case "policy":
 		if r.byName[name] == nil {
 			r.byName[name] = &vrpView{name: name, line: l}
 			r.policies = append(r.policies, r.byName[name])
 		}
+		if a.take("match-order") != "" && a.take("config") == "" {
+			r.outside(l, "the router sorts the classifiers: only match-order config is that of the policy")
+			a.next()
+		}
+		r.unread(l, a)
 		r.view, r.member = r.byName[name], true
 	case "car":
 		r.profiles[name] = &vrpProfile{line: Line{Number: l.Number, Words: append([]string{"car"}, a.words...)}}
 	}
 	return true
+}
+
+// outside adds a statement that is not understood.
+func (r *vrpReader) outside(l Line, reason string) {
+	r.in.Problems = append(r.in.Problems, Problem{Line: l.Number, Text: l.Text(), Reason: reason})
+}
+
+// unread adds the statement if words of it have not been read.
+func (r *vrpReader) unread(l Line, a *args) {
+	if err := a.unread(); err != nil {
+		r.outside(l, err.Error())
+	}
 }
 
 // inside reads a line of the view.
@@ -210,6 +233,12 @@ func (c *vrpConfig) policy(p *vrpView) {
 		a.take("behavior")
 		behavior := c.behaviors[a.next()]
 		when, err := c.classMatch(name)
+		if a.take("precedence") != "" {
+			a.number()
+		}
+		if err == nil {
+			err = a.unread()
+		}
 		switch {
 		case err != nil:
 			d.Omit(l, 0, err)
@@ -256,11 +285,20 @@ func (c *vrpConfig) behavior(d *Draft, class *Entry, b *vrpView) {
 			err = c.remark(marks, a)
 		case "deny":
 			class.Set("green", "drop", l.Number, "deny")
+			err = a.unread()
 		case "filter":
-			if a.peek() == "deny" {
+			switch a.take("deny", "permit") {
+			case "deny":
 				class.Set("green", "drop", l.Number, "filter deny")
+			case "":
+				err = errors.New("it is not understood")
 			}
-		case "permit", "statistic", "accounting", "traffic-statistic":
+			if err == nil {
+				err = a.unread()
+			}
+		case "permit":
+			err = a.unread()
+		case "statistic", "accounting", "traffic-statistic":
 		default:
 			err = errors.New("it is not understood")
 		}

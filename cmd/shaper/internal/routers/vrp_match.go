@@ -17,25 +17,34 @@ type vrpList struct {
 
 // beginsList reads the head of an access list: acl number 3000, acl ipv6 advanced name x. The
 // name of an IPv6 list begins with "ipv6 ".
-func (r *vrpReader) beginsList(a *args) *vrpList {
+func (r *vrpReader) beginsList(head Line, a *args) *vrpList {
 	l := &vrpList{}
 	name := ""
+	refuse := func(word string) { r.outside(head, fmt.Sprintf("%q is not understood", word)) }
 	for !a.done() {
 		switch w := a.next(); strings.ToLower(w) {
 		case "ipv6":
 			l.v6 = true
-		case "number", "advanced", "advance", "name":
+		case "number", "advanced", "advance":
+		case "name": // acl number 3000 name x also has a number
+			if w = a.next(); name == "" {
+				name = w
+			}
 		case "basic":
 			l.basic = true
 		case "match-order":
-			a.next()
+			if order := a.next(); order != "config" {
+				refuse("match-order " + order)
+			}
 		default:
 			if n, err := strconv.Atoi(w); err == nil && 2000 <= n && n < 3000 {
 				l.basic = true
 			}
-			if name == "" {
-				name = w
+			if name != "" {
+				refuse(w)
+				continue
 			}
+			name = w
 		}
 	}
 	if name == "" {
@@ -61,7 +70,11 @@ func (c *vrpConfig) classMatch(name string) ([]Match, error) {
 	}
 	var all []Match
 	for i, l := range m.lines {
-		one, err := c.ifMatch(l, &args{l.Words[1:]})
+		a := &args{l.Words[1:]}
+		one, err := c.ifMatch(l, a)
+		if err == nil {
+			err = a.unread()
+		}
 		if err != nil {
 			return nil, fmt.Errorf("line %d: %s: %w", l.Number, l.Text(), err)
 		}
@@ -90,6 +103,7 @@ func (c *vrpConfig) ifMatch(l Line, a *args) ([]Match, error) {
 	v6 := a.take("ipv6") != ""
 	switch word := a.peek(); word {
 	case "any":
+		a.next()
 		return []Match{{}}, nil
 	case "acl":
 		a.next()
@@ -125,8 +139,10 @@ func (c *vrpConfig) ifMatch(l Line, a *args) ([]Match, error) {
 		a.next()
 		switch v := a.peek(); v {
 		case "ip":
+			a.next()
 			return Keyed(l, "ethertype", "ipv4"), nil
 		case "ipv6", "arp":
+			a.next()
 			return Keyed(l, "ethertype", v), nil
 		}
 	}

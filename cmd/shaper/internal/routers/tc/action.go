@@ -79,7 +79,12 @@ type tcPolice struct {
 	lost            []string // options beyond a policy
 }
 
-// actions reads actions.
+// checksums are the words of action csum, which tc shows in parentheses.
+var checksums = []string{
+	"ip4h", "iph", "ipv4h", "icmp", "igmp", "tcp", "udp", "udplite", "sctp", "and", "or", "+", "empty", "?empty",
+}
+
+// readActions reads actions.
 func (f *tcFilter) readActions(a *tcArgs, t *tcImport) {
 	for a.more() {
 		w := a.peek()
@@ -104,10 +109,7 @@ func (f *tcFilter) readActions(a *tcArgs, t *tcImport) {
 		case "pedit":
 			f.pedit(a)
 		case "csum":
-			for a.more() && a.peek() != "action" {
-				if _, ok := parseVerdict(a.peek()); ok && a.peek() != "ip" {
-					break
-				}
+			for slices.Contains(checksums, strings.Trim(a.peek(), "(),")) {
 				a.next()
 			}
 			f.actions = append(f.actions, tcAction{then: a.control(tcOK)})
