@@ -133,7 +133,7 @@ vm: ## the kernel plane's tests in qemu, on Debian's kernel 6.1, and the tests o
 
 # On 6.1 those that depend on the verifier, and on hooks before TCX; on 6.12 those that need fq.
 vm-sample: ## the tests that may pass here, but not on one of these kernels
-	.ci/vm -k '6.1=^Test(Loads|Limits|ManyClasses|OneTruth|BudgetOneTruth|IFB(Clsact|Refused|Undone)|QdiscRestore|LiveNoTCX|LiveGenericXDP|LiveForeignXDP|LiveWithoutBpffs|TCLiveScripts)$$,6.12=^Test(Loads|QueueDepartures|Qdisc(Restore|PacerChange)|QuietQdisc(Departure|Fair)|LiveQueue(ConfirmPacer|Horizon)|LiveCustomerQueuesBoth)$$' $(VM)
+	.ci/vm -k '6.1=^Test(Loads|Limits|ManyClasses|OneTruth|BudgetOneTruth|IFB(Clsact|Refused|Undone)|QdiscRestore|LiveNoTCX|LiveGenericXDP|LiveForeignXDP|LiveWithoutBpffs|TCLiveScripts)$$,6.12=^Test(Loads|QueueDepartures|Qdisc(Restore|PacerChange)|QuietQdisc(Departure|Fair)|LiveQueueHorizon|LiveCustomerQueuesBoth)$$' $(VM)
 
 chaos-sample: ## make chaos with a fixed sample of 64 faults; that of make test has 16
 	SHAPER_CHAOS=more $(GO) test -count=1 -timeout 1h -run TestLiveFaults ./dataplane/kernel/internal/chaos
@@ -146,7 +146,7 @@ fuzz: ## run each fuzz target for FUZZTIME
 	@.ci/fuzz $(FUZZTIME)
 
 fuzz-sample: ## run the fuzz targets of changed packages for a second each
-	@packages=$$(.ci/changed -own) && { [ -z "$$packages" ] || .ci/fuzz 1s $$packages; }
+	@packages=$$(.ci/changed -own) && { [ -z "$$packages" ] || WORKERS=1 .ci/fuzz 1s $$packages; }
 
 # It takes more than an hour, and uses a copy of the last commit without the packages below
 # PKG. Mutants that time out loop or block, and count as killed. Each one that LIVED needs a

@@ -40,9 +40,11 @@ func TestQuietGSODelay(t *testing.T) {
 func TestQuietCoDelTCP(t *testing.T) {
 	nettest.Quiet(t)
 	skipInVM(t)
+	t.Parallel()
 	const rate = "50mbit"
 	for _, hook := range []string{"tcx", "tc"} {
 		t.Run(hook, func(t *testing.T) {
+			t.Parallel()
 			placement{hook, "egress"}.skipIfUnsupported(t)
 			p, byHand := newTCPPath(t, false, 0), newTCPPath(t, false, 0)
 			r := p.runShaper("--hook", hook, "--policy", writePolicy(t, fmt.Sprintf(codelPolicy, rate)))
