@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
-	"github.com/a-seed-32e5a53f/shaper/internal/policytest"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/policytest"
 )
 
 // TestStrangeWords inserts an unknown word at each place of configurations that Export wrote, and an unknown
