@@ -91,19 +91,19 @@ func (f *liveFlags) reload(ctx context.Context, s streams, name string, flags *p
 		return usagef("--rate would end a change by shaper set, which a rollback cannot restore: leave out --confirm, or reset the change first (shaper set %s lists it)", list[0].Info().Interface)
 	}
 	for i, sh := range list {
-		if err := checkPolicy(policies[i], []live.Shaper{sh}); err != nil {
+		if err := checkPolicy(policies[i], []live.Handle{sh}); err != nil {
 			return err
 		}
 		if i == 0 || policies[i] != policies[0] {
-			if sh.Info().Place.Hook == live.ByTap {
+			if live.IsTap(sh.Info()) {
 				flags.noMarks = tapMarks
 			}
 			flags.warn(s.err, policies[i], sh.Info().Interface)
 		}
-		if confirm > 0 && sh.Info().Place.Hook == live.ByTap {
+		if confirm > 0 && live.IsTap(sh.Info()) {
 			return live.ErrNoConfirm
 		}
-		owned, err := live.Owned(sh)
+		owned, err := sh.Owned()
 		if err == nil && !owned && policies[i].HasRules() {
 			return fmt.Errorf("%s: %w", live.Name(sh.Info()), errNoRules)
 		}
@@ -157,14 +157,14 @@ type incompleteError struct{ error }
 func (e *incompleteError) Unwrap() error { return e.error }
 
 // reload gives each shaper its policy, until the first error, and then prints the changes.
-func (a *amendment) reload(s streams, list []live.Shaper, policies []*policyfile.Compiled, until time.Time, asJSON bool) (err error) {
+func (a *amendment) reload(s streams, list []live.Handle, policies []*policyfile.Compiled, until time.Time, asJSON bool) (err error) {
 	var loaded [][]dataplane.Change
 	var incomplete []error
 	if err := a.overruleTap(); err != nil {
 		return err
 	}
 	for i, sh := range list {
-		done := live.PrepareRun(sh, policies[i])
+		done := sh.Prepare(policies[i])
 		var changes []dataplane.Change
 		changes, err = sh.Reload(policies[i].Plan, live.Label(policies[i], sh.Info().Interface), until)
 		done()
@@ -173,7 +173,7 @@ func (a *amendment) reload(s streams, list []live.Shaper, policies []*policyfile
 			err = explainIn(policies[i], err)
 			break
 		}
-		if err := live.Keep(sh, policies[i]); err != nil {
+		if err := sh.KeepCustomers(policies[i]); err != nil {
 			fmt.Fprintf(s.err, "shaper: warning: %s: the copy of the customers: %v\n", live.Name(sh.Info()), err)
 		}
 		if active != nil {
@@ -188,9 +188,7 @@ func (a *amendment) reload(s streams, list []live.Shaper, policies []*policyfile
 	p := newPrinter(s.out)
 	for i, changes := range loaded {
 		sh, about := list[i], list[i].Info()
-		if k, ok := sh.(*kernel.Shaper); ok {
-			printNotes(s.err, live.Name(&k.About), k.Notes)
-		}
+		printNotes(s.err, live.Name(about), sh.Notes())
 		all := a.books[sh]
 		inForce, _ := all.InForce(policies[i], time.Now())
 		printNotes(s.err, live.Name(about), keptNotes(inForce, about.Interface))
@@ -212,7 +210,7 @@ func (a *amendment) reload(s streams, list []live.Shaper, policies []*policyfile
 
 // loadFor returns a policy for each shaper: the policy in the flags, or the one that the
 // shaper was started with, whose file is read again.
-func (p *policyFlags) loadFor(list []live.Shaper) (out []*policyfile.Compiled, err error) {
+func (p *policyFlags) loadFor(list []live.Handle) (out []*policyfile.Compiled, err error) {
 	if p.given() {
 		c, err := p.load()
 		return slices.Repeat([]*policyfile.Compiled{c}, len(list)), err
@@ -239,19 +237,9 @@ func (p *policyFlags) loadFor(list []live.Shaper) (out []*policyfile.Compiled, e
 	return out, nil
 }
 
-// inKernel returns the shapers in the kernel.
-func inKernel(list []live.Shaper) (out []*kernel.Shaper) {
-	for _, sh := range list {
-		if k, ok := sh.(*kernel.Shaper); ok {
-			out = append(out, k)
-		}
-	}
-	return out
-}
-
 // awaitConfirm waits until the new policy is confirmed. At the deadline, or on a signal, it
 // rolls back. done reports that the policy was confirmed or rolled back.
-func awaitConfirm(ctx context.Context, list []live.Shaper, until time.Time) (bool, error) {
+func awaitConfirm(ctx context.Context, list []live.Handle, until time.Time) (bool, error) {
 	timeout := time.After(time.Until(until))
 	for {
 		confirmed, replaced := true, false
@@ -276,7 +264,7 @@ func awaitConfirm(ctx context.Context, list []live.Shaper, until time.Time) (boo
 		case <-ctx.Done():
 		case <-timeout:
 		}
-		back, err := kernel.RollBack(policyfile.PlanOf, until, inKernel(list)...)
+		back, err := live.RollBack(list, until)
 		return err == nil, errors.Join(rolledBack(back), err) // back is empty if it was confirmed just now
 	}
 }
@@ -309,7 +297,7 @@ rolled back already.`,
 			}
 			defer live.CloseAll(list)
 			live.Announce(list, live.Confirm, live.Author("shaper confirm"))
-			confirmed, err := kernel.Confirm(inKernel(list)...)
+			confirmed, err := live.ConfirmPolicies(list)
 			p := newPrinter(s.out)
 			for _, sh := range confirmed {
 				if asJSON {
@@ -430,7 +418,7 @@ func (f *liveFlags) detach(s streams, name string, asJSON bool) error {
 	out.LostPackets, out.LostAtMost = cleared.Lost.Packets, cleared.Lost.AtMost
 	for _, sh := range v.List {
 		failed := err
-		if _, ok := sh.(*live.Remote); ok {
+		if live.IsTap(sh.Info()) { // Clear removed the others
 			failed = sh.Detach()
 			errs = append(errs, failed)
 		}

@@ -238,7 +238,7 @@ func (f *liveFlags) set(s streams, name string, list []changes.Change, asJSON bo
 }
 
 // listChanges prints the changes in shapers of one interface.
-func listChanges(s streams, shapers []live.Shaper, asJSON bool) error {
+func listChanges(s streams, shapers []live.Handle, asJSON bool) error {
 	p := newPrinter(s.out)
 	seen := map[string]bool{} // shapers of one command have the same changes
 	now := time.Now()
@@ -254,7 +254,7 @@ func listChanges(s streams, shapers []live.Shaper, asJSON bool) error {
 		return p.Err
 	}
 	for _, sh := range shapers {
-		all, err := live.ChangesOf(sh)
+		all, err := sh.Changes()
 		if err != nil {
 			return fmt.Errorf("%s: %w", live.Name(sh.Info()), err)
 		}
