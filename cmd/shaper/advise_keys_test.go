@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/advise"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 )
 
 // sentPacket is a packet of a host 10.0.0.x: UDP, or a segment of TCP if it has a sequence number.
@@ -177,7 +178,7 @@ func TestAdviseLossOfKeys(t *testing.T) {
 func outputOf(t *testing.T, args ...string) (out, stderr string) {
 	t.Helper()
 	var a, b bytes.Buffer
-	if code := run(args, streams{nil, &a, &b}); code != exitDone {
+	if code := run(args, cli.Streams{Out: &a, Err: &b}); code != cli.ExitDone {
 		t.Fatalf("%v: exit %d: %s", args, code, &b)
 	}
 	return a.String(), b.String()

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/advise"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/report"
 )
 
@@ -18,7 +19,7 @@ import (
 func jsonOf[T any](t *testing.T, args ...string) (got T) {
 	t.Helper()
 	var out, stderr bytes.Buffer
-	if code := run(args, streams{nil, &out, &stderr}); code != exitDone {
+	if code := run(args, cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {
 		t.Fatalf("%v: exit %d: %s", args, code, &stderr)
 	}
 	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
@@ -120,7 +121,7 @@ func TestAdvisePolicy(t *testing.T) {
 			t.Fatal(err)
 		}
 		var out, stderr bytes.Buffer
-		if code := run([]string{"check", file, "--rtt", "1ms"}, streams{nil, &out, &stderr}); code != exitDone || bytes.Contains(out.Bytes(), []byte("warning:")) {
+		if code := run([]string{"check", file, "--rtt", "1ms"}, cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone || bytes.Contains(out.Bytes(), []byte("warning:")) {
 			t.Errorf("%v: exit %d: %s%s\n%s", args, code, &stderr, &out, a.Policy)
 		}
 	}
@@ -204,8 +205,8 @@ func TestAdviseUsage(t *testing.T) {
 		{[]string{capture, "--rate", "10mbit", "--policy", "../../docs/customer.yaml"}, "--policy"},
 	} {
 		var out, stderr bytes.Buffer
-		if code := run(append([]string{"advise"}, c.args...), streams{nil, &out, &stderr}); code != exitUsage || !strings.Contains(stderr.String(), c.want) || out.Len() > 0 {
-			t.Errorf("%v: exit %d, got %s%s, want exit %d and %q", c.args, code, &out, &stderr, exitUsage, c.want)
+		if code := run(append([]string{"advise"}, c.args...), cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitUsage || !strings.Contains(stderr.String(), c.want) || out.Len() > 0 {
+			t.Errorf("%v: exit %d, got %s%s, want exit %d and %q", c.args, code, &out, &stderr, cli.ExitUsage, c.want)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 )
 
@@ -22,7 +23,7 @@ func (e *allFlag) addAll(cmd *cobra.Command, f *liveFlags, what string) {
 // check rejects an interface beside --all.
 func (e *allFlag) check(args []string) error {
 	if e.all && len(args) > 0 {
-		return usagef("give %s or --all, not both", args[0])
+		return cli.Usagef("give %s or --all, not both", args[0])
 	}
 	return nil
 }
@@ -33,7 +34,7 @@ func (e *allFlag) names(f *liveFlags) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	v.Narrow("", f.list)
+	v.Narrow("", f.List)
 	defer live.CloseAll(v.List)
 	names := live.Names(v.List)
 	if e.includeLeft {
@@ -53,7 +54,7 @@ func (e *allFlag) each(f *liveFlags, do func(cmd *cobra.Command, name string) er
 			return err
 		}
 		if !e.all {
-			return do(cmd, interfaceArg(args))
+			return do(cmd, cli.InterfaceArg(args))
 		}
 		names, err := e.names(f)
 		for _, name := range names {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
@@ -33,7 +34,7 @@ func (a *amendment) end() {
 // amendFor replaces the policies of shapers by policies with the changes in force. overrule says that the
 // policies end the changes of links and queues that they have, and all that the list has all shapers of the interface.
 func amendFor(
-	s streams, list []live.Handle, policies []*policyfile.Compiled, overrule, all bool,
+	s cli.Streams, list []live.Handle, policies []*policyfile.Compiled, overrule, all bool,
 ) (*amendment, error) {
 	a := &amendment{shapers: map[string][]live.Handle{}, books: map[live.Handle]live.Changes{}, resets: map[string][]changes.Change{}}
 	if !all {
@@ -62,7 +63,7 @@ func amendFor(
 				a.end()
 				return nil, err
 			case err != nil: // no process can hold it
-				fmt.Fprintf(s.err, "shaper: warning: %v\n", err)
+				fmt.Fprintf(s.Err, "shaper: warning: %v\n", err)
 			default:
 				a.locks = append(a.locks, l)
 			}
@@ -74,10 +75,10 @@ func amendFor(
 			return nil, err
 		}
 		if err != nil {
-			fmt.Fprintf(s.err, "shaper: warning: %v\n", err)
+			fmt.Fprintf(s.Err, "shaper: warning: %v\n", err)
 		}
 		if now.Problem != "" {
-			fmt.Fprintf(s.err, "shaper: warning: %s: %s\n", live.Name(sh.Info()), say.Printable(now.Problem))
+			fmt.Fprintf(s.Err, "shaper: warning: %s: %s\n", live.Name(sh.Info()), say.Printable(now.Problem))
 		}
 		if overrule && !a.parts[path] {
 			a.overrule(path, now.Book, policies[i])
@@ -87,7 +88,7 @@ func amendFor(
 		if done[key] == nil {
 			var stale []error
 			done[key], stale = policies[i].Amended(path, now.Book, time.Now())
-			warnStale(s.err, stale)
+			cli.WarnStale(s.Err, stale)
 		}
 		if inKernel {
 			policies[i] = done[key]

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
@@ -37,7 +38,7 @@ func TestBudgetCommands(t *testing.T) {
 	}
 	command := func(args string) (code int, text string) {
 		var out, errs bytes.Buffer
-		code = run(append([]string{"budget"}, strings.Fields(args+" --store unix://"+socket)...), streams{nil, &out, &errs})
+		code = run(append([]string{"budget"}, strings.Fields(args+" --store unix://"+socket)...), cli.Streams{Out: &out, Err: &errs})
 		return code, strings.Join(strings.Fields(out.String()+errs.String()), " ")
 	}
 	prints := func(code int, args string, want ...string) {

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/control"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/output"
@@ -24,10 +25,10 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
-func newReload(s streams) *cobra.Command {
+func newReload(s cli.Streams) *cobra.Command {
 	var f liveFlags
 	var all allFlag
-	var policy policyFlags
+	var policy cli.PolicyFlags
 	var confirm time.Duration
 	asJSON := false
 	cmd := &cobra.Command{
@@ -41,10 +42,10 @@ that does not compile changes nothing. Without --policy, --rate or --meter, read
 the policy file again that the shaper was started with.`,
 		Example: `  shaper reload eth0 --policy docs/uplink.yaml
   shaper reload eth0 --policy docs/uplink.yaml --confirm 60s`,
-		Args: atMostOne,
+		Args: cli.AtMostOne,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if all.all && confirm > 0 {
-				return usagef("--confirm needs one interface: name it instead of --all")
+				return cli.Usagef("--confirm needs one interface: name it instead of --all")
 			}
 			return all.each(&f, func(cmd *cobra.Command, name string) error {
 				own := policy // each interface may have its own file
@@ -54,8 +55,8 @@ the policy file again that the shaper was started with.`,
 	}
 	f.add(cmd)
 	all.addAll(cmd, &f, "reload all shaped interfaces")
-	policy.add(cmd)
-	cmd.Flags().Var(newTimeFlag(&confirm, 0), "confirm", "wait, and roll back to the previous policy unless you run shaper confirm within `TIME`")
+	policy.Add(cmd)
+	cmd.Flags().Var(cli.NewTimeFlag(&confirm, 0), "confirm", "wait, and roll back to the previous policy unless you run shaper confirm within `TIME`")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the change of each class as JSON")
 	return cmd
 }
@@ -72,33 +73,33 @@ type changed struct {
 
 // reload gives new policies to the shapers of an interface. With confirm it then waits, and
 // rolls back unless they are confirmed in time.
-func (f *liveFlags) reload(ctx context.Context, s streams, name string, flags *policyFlags, confirm time.Duration, asJSON bool) (err error) {
+func (f *liveFlags) reload(ctx context.Context, s cli.Streams, name string, flags *cli.PolicyFlags, confirm time.Duration, asJSON bool) (err error) {
 	list, err := f.choose(name)
 	if err != nil {
 		return err
 	}
 	defer live.CloseAll(list)
-	policies, err := flags.loadFor(list)
+	policies, err := loadFor(flags, list)
 	if err != nil {
 		return err
 	}
-	amended, err := amendFor(s, list, policies, flags.one.Rate != "", f.list == nil)
+	amended, err := amendFor(s, list, policies, flags.One.Rate != "", f.List == nil)
 	if err != nil {
 		return err
 	}
 	defer amended.end() // again does nothing
 	if confirm > 0 && len(amended.resets) > 0 {
-		return usagef("--rate would end a change by shaper set, which a rollback cannot restore: leave out --confirm, or reset the change first (shaper set %s lists it)", list[0].Info().Interface)
+		return cli.Usagef("--rate would end a change by shaper set, which a rollback cannot restore: leave out --confirm, or reset the change first (shaper set %s lists it)", list[0].Info().Interface)
 	}
 	for i, sh := range list {
-		if err := checkPolicy(policies[i], []live.Handle{sh}); err != nil {
+		if err := cli.CheckPolicy(policies[i], []live.Handle{sh}); err != nil {
 			return err
 		}
 		if i == 0 || policies[i] != policies[0] {
 			if live.IsTap(sh.Info()) {
-				flags.noMarks = tapMarks
+				flags.NoMarks = tapMarks
 			}
-			flags.warn(s.err, policies[i], sh.Info().Interface)
+			flags.Warn(s.Err, policies[i], sh.Info().Interface)
 		}
 		if confirm > 0 && live.IsTap(sh.Info()) {
 			return live.ErrNoConfirm
@@ -108,7 +109,7 @@ func (f *liveFlags) reload(ctx context.Context, s streams, name string, flags *p
 			return fmt.Errorf("%s: %w", live.Name(sh.Info()), errNoRules)
 		}
 		if err == nil && !owned && budgets.OnServer(policies[i].Plan) {
-			return usagef("%s has no process to renew its share of a budget on a server: use shaper run", live.Name(sh.Info()))
+			return cli.Usagef("%s has no process to renew its share of a budget on a server: use shaper run", live.Name(sh.Info()))
 		}
 	}
 	if ctx.Err() != nil {
@@ -136,16 +137,16 @@ func (f *liveFlags) reload(ctx context.Context, s streams, name string, flags *p
 		}
 	}()
 	// A stopped terminal must not prevent the rollback.
-	out := output.NewOutbox(s.out)
-	s.out = out
-	defer func() { err = errors.Join(err, afterChange(out.Flush())) }()
+	out := output.NewOutbox(s.Out)
+	s.Out = out
+	defer func() { err = errors.Join(err, cli.AfterChange(out.Flush())) }()
 	until := time.Now().Add(confirm).Round(0)
 	err = amended.reload(s, list, policies, until, asJSON)
 	if err != nil && !errors.As(err, new(*incompleteError)) {
 		return err
 	}
 	if !asJSON {
-		fmt.Fprintf(s.out, "waiting %v for shaper confirm %s\n", confirm, name)
+		fmt.Fprintf(s.Out, "waiting %v for shaper confirm %s\n", confirm, name)
 	}
 	settled, waited := awaitConfirm(ctx, list, until)
 	return errors.Join(err, waited)
@@ -157,7 +158,7 @@ type incompleteError struct{ error }
 func (e *incompleteError) Unwrap() error { return e.error }
 
 // reload gives each shaper its policy, until the first error, and then prints the changes.
-func (a *amendment) reload(s streams, list []live.Handle, policies []*policyfile.Compiled, until time.Time, asJSON bool) (err error) {
+func (a *amendment) reload(s cli.Streams, list []live.Handle, policies []*policyfile.Compiled, until time.Time, asJSON bool) (err error) {
 	var loaded [][]dataplane.Change
 	var incomplete []error
 	if err := a.overruleTap(); err != nil {
@@ -170,11 +171,11 @@ func (a *amendment) reload(s streams, list []live.Handle, policies []*policyfile
 		done()
 		var active *dataplane.ActiveError
 		if err != nil && !errors.As(err, &active) {
-			err = explainIn(policies[i], err)
+			err = cli.ExplainIn(policies[i], err)
 			break
 		}
 		if err := sh.KeepCustomers(policies[i]); err != nil {
-			fmt.Fprintf(s.err, "shaper: warning: %s: the copy of the customers: %v\n", live.Name(sh.Info()), err)
+			fmt.Fprintf(s.Err, "shaper: warning: %s: the copy of the customers: %v\n", live.Name(sh.Info()), err)
 		}
 		if active != nil {
 			incomplete = append(incomplete, fmt.Errorf("%s: %w", live.Name(sh.Info()), active))
@@ -183,15 +184,15 @@ func (a *amendment) reload(s streams, list []live.Handle, policies []*policyfile
 		loaded = append(loaded, changes)
 	}
 	if err := a.settle(list[len(loaded):]); err != nil {
-		fmt.Fprintf(s.err, "shaper: warning: %v\n", err)
+		fmt.Fprintf(s.Err, "shaper: warning: %v\n", err)
 	}
-	p := newPrinter(s.out)
+	p := newPrinter(s.Out)
 	for i, changes := range loaded {
 		sh, about := list[i], list[i].Info()
-		printNotes(s.err, live.Name(about), sh.Notes())
+		printNotes(s.Err, live.Name(about), sh.Notes())
 		all := a.books[sh]
 		inForce, _ := all.InForce(policies[i], time.Now())
-		printNotes(s.err, live.Name(about), keptNotes(inForce, about.Interface))
+		printNotes(s.Err, live.Name(about), keptNotes(inForce, about.Interface))
 		if !asJSON {
 			p.reloaded(about, policies[i], changes)
 			continue
@@ -200,19 +201,19 @@ func (a *amendment) reload(s streams, list []live.Handle, policies []*policyfile
 		for i := range inForce {
 			row.Kept = append(row.Kept, inForceJSON(&inForce[i]))
 		}
-		p.Err = errors.Join(p.Err, say.WriteJSON(s.out, row))
+		p.Err = errors.Join(p.Err, say.WriteJSON(s.Out, row))
 	}
 	if err := errors.Join(incomplete...); err != nil {
 		incomplete = []error{&incompleteError{err}}
 	}
-	return errors.Join(append(incomplete, err, afterChange(p.Err))...)
+	return errors.Join(append(incomplete, err, cli.AfterChange(p.Err))...)
 }
 
 // loadFor returns a policy for each shaper: the policy in the flags, or the one that the
 // shaper was started with, whose file is read again.
-func (p *policyFlags) loadFor(list []live.Handle) (out []*policyfile.Compiled, err error) {
-	if p.given() {
-		c, err := p.load()
+func loadFor(p *cli.PolicyFlags, list []live.Handle) (out []*policyfile.Compiled, err error) {
+	if p.Given() {
+		c, err := p.Load()
 		return slices.Repeat([]*policyfile.Compiled{c}, len(list)), err
 	}
 	read := map[string]*policyfile.Compiled{} // by path
@@ -226,7 +227,7 @@ func (p *policyFlags) loadFor(list []live.Handle) (out []*policyfile.Compiled, e
 		case source.Path == "":
 			c, err = source.Compile() // a one-liner has no file
 		case c == nil:
-			c, err = (&policyFlags{file: source.Path}).load()
+			c, err = (&cli.PolicyFlags{File: source.Path}).Load()
 			read[source.Path] = c
 		}
 		if err != nil {
@@ -278,7 +279,7 @@ type confirmedJSON struct {
 	Policy    string `json:"policy"`
 }
 
-func newConfirm(s streams) *cobra.Command {
+func newConfirm(s cli.Streams) *cobra.Command {
 	var f liveFlags
 	asJSON := false
 	cmd := &cobra.Command{
@@ -289,19 +290,19 @@ func newConfirm(s streams) *cobra.Command {
 session: that proves that you can still log in. It fails if the policy was
 rolled back already.`,
 		Example: "  shaper confirm eth0",
-		Args:    atMostOne,
+		Args:    cli.AtMostOne,
 		RunE: func(_ *cobra.Command, args []string) error {
-			list, err := f.choose(interfaceArg(args))
+			list, err := f.choose(cli.InterfaceArg(args))
 			if err != nil {
 				return err
 			}
 			defer live.CloseAll(list)
 			live.Announce(list, live.Confirm, live.Author("shaper confirm"))
 			confirmed, err := live.ConfirmPolicies(list)
-			p := newPrinter(s.out)
+			p := newPrinter(s.Out)
 			for _, sh := range confirmed {
 				if asJSON {
-					err = errors.Join(err, afterChange(say.WriteJSON(s.out, confirmedJSON{
+					err = errors.Join(err, cli.AfterChange(say.WriteJSON(s.Out, confirmedJSON{
 						sh.Interface, sh.Direction.String(), "confirmed", uint32(sh.Program), policyName(&sh.About),
 					})))
 					continue
@@ -311,7 +312,7 @@ rolled back already.`,
 			if err == nil && len(confirmed) == 0 {
 				err = fmt.Errorf("%s: nothing to confirm: confirmed already, rolled back, or applied without --confirm", list[0].Info().Interface)
 			}
-			return errors.Join(err, afterChange(p.Err))
+			return errors.Join(err, cli.AfterChange(p.Err))
 		},
 	}
 	f.add(cmd)
@@ -325,7 +326,7 @@ func policyName(about *kernel.About) string {
 	return source.Name
 }
 
-func newDetach(s streams) *cobra.Command {
+func newDetach(s cli.Streams) *cobra.Command {
 	var f liveFlags
 	asJSON := false
 	all := allFlag{includeLeft: true}
@@ -337,7 +338,7 @@ func newDetach(s streams) *cobra.Command {
 It does the same for state that a killed shaper left behind, and ends a shaper
 that waits for its interface. You can omit IFACE if only one is shaped.`,
 		Example: "  shaper detach eth0",
-		Args:    atMostOne,
+		Args:    cli.AtMostOne,
 		RunE:    all.each(&f, func(_ *cobra.Command, name string) error { return f.detach(s, name, asJSON) }),
 	}
 	f.add(cmd)
@@ -370,13 +371,13 @@ type detachedDirection struct {
 
 // detach removes everything of shaper from an interface, or from the only one that has
 // something.
-func (f *liveFlags) detach(s streams, name string, asJSON bool) error {
+func (f *liveFlags) detach(s cli.Streams, name string, asJSON bool) error {
 	v, err := live.Look()
 	if err != nil {
 		return err
 	}
 	defer func() { live.CloseAll(v.List) }()
-	v.Narrow(name, f.list)
+	v.Narrow(name, f.List)
 	if name == "" {
 		switch names := v.Names(); len(names) {
 		case 0:
@@ -387,7 +388,7 @@ func (f *liveFlags) detach(s streams, name string, asJSON bool) error {
 			return f.severalError(names)
 		}
 	}
-	p := newPrinter(s.out)
+	p := newPrinter(s.Out)
 	if asJSON {
 		p = newPrinter(io.Discard)
 	}
@@ -403,7 +404,7 @@ func (f *liveFlags) detach(s streams, name string, asJSON bool) error {
 			Direction: a.Direction.String(), State: "no longer waiting", Process: a.Process, Policy: a.Policy,
 		})
 	}
-	directions := f.list
+	directions := f.List
 	if directions == nil {
 		directions = []kernel.Direction{kernel.Egress, kernel.Ingress}
 	}
@@ -441,7 +442,7 @@ func (f *liveFlags) detach(s streams, name string, asJSON bool) error {
 		}
 	}
 	for _, note := range cleared.Notes {
-		fmt.Fprintf(s.err, "shaper: warning: %s\n", note)
+		fmt.Fprintf(s.Err, "shaper: warning: %s\n", note)
 	}
 	if len(v.List) == 0 {
 		for _, what := range cleared.Removed {
@@ -460,7 +461,7 @@ func (f *liveFlags) detach(s streams, name string, asJSON bool) error {
 		if err != nil {
 			out.Errors = strings.Split(err.Error(), "\n")
 		}
-		return errors.Join(err, afterChange(say.WriteJSON(s.out, out)))
+		return errors.Join(err, cli.AfterChange(say.WriteJSON(s.Out, out)))
 	}
-	return errors.Join(err, afterChange(p.Err))
+	return errors.Join(err, cli.AfterChange(p.Err))
 }

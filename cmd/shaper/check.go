@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/lint"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
@@ -17,8 +18,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-func newCheck(s streams) *cobra.Command {
-	var f policyFlags
+func newCheck(s cli.Streams) *cobra.Command {
+	var f cli.PolicyFlags
 	asJSON, strict := false, false
 	o := lint.Options{}
 	cmd := &cobra.Command{
@@ -32,39 +33,39 @@ print each error with its position.`,
   shaper check --meter "srtcm cir=10mbit cbs=1000 ebs=64KiB" --yellow dscp=af12
   shaper check --rate 50mbit`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if f.given() {
-				return noArgs(cmd, args)
+			if f.Given() {
+				return cli.NoArgs(cmd, args)
 			}
-			return oneArg("policy file")(cmd, args)
+			return cli.OneArg("policy file")(cmd, args)
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
-			defer interrupted.allowExit()()
+			defer cli.Interrupted.AllowExit()()
 			if len(args) == 1 {
-				f.file = args[0]
+				f.File = args[0]
 			}
-			policy, err := f.load()
+			policy, err := f.Load()
 			if err != nil {
 				return err
 			}
 			return check(s, policy, o, asJSON, strict)
 		},
 	}
-	f.addOneLiner(cmd)
+	f.AddOneLiner(cmd)
 	flags := cmd.Flags()
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	flags.BoolVar(&strict, "strict", false, "fail if there are warnings")
-	flags.Var(newTimeFlag(&o.RTT, defaultRTT), "rtt", "round-trip `TIME` assumed when judging bursts for TCP")
-	flags.Int64Var(&o.MTU, "mtu", defaultMTU, "MTU assumed by warnings, in `BYTES`")
+	flags.Var(cli.NewTimeFlag(&o.RTT, cli.DefaultRTT), "rtt", "round-trip `TIME` assumed when judging bursts for TCP")
+	flags.Int64Var(&o.MTU, "mtu", cli.DefaultMTU, "MTU assumed by warnings, in `BYTES`")
 	return cmd
 }
 
 // check prints a policy and its findings. If strict is set, warnings are an error.
-func check(s streams, policy *policyfile.Compiled, o lint.Options, asJSON, strict bool) (err error) {
+func check(s cli.Streams, policy *policyfile.Compiled, o lint.Options, asJSON, strict bool) (err error) {
 	findings := lint.Policy(policy.File, policy.Plan, o)
 	if asJSON {
-		err = writeCheckJSON(s.out, policy, findings, o.MTU)
+		err = writeCheckJSON(s.Out, policy, findings, o.MTU)
 	} else {
-		out := bufio.NewWriterSize(s.out, 1<<16) // a large policy has thousands of lines
+		out := bufio.NewWriterSize(s.Out, 1<<16) // a large policy has thousands of lines
 		err = cmp.Or(writeCheck(out, policy, findings, o.MTU), out.Flush())
 	}
 	if n := lint.Warnings(findings); err == nil && strict && n > 0 {

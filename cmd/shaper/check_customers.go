@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/calendar"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -136,7 +137,7 @@ func (p *printer) customers(file *policyfile.File) {
 	if c == nil {
 		return
 	}
-	t := customersJSON(file, defaultMTU)
+	t := customersJSON(file, cli.DefaultMTU)
 	has := fmt.Sprintf("%s and prefixes", say.Count(t.Prefixes, "address"))
 	if c.Key == dataplane.ByOuterVLAN || c.Key == dataplane.ByTwoVLANs {
 		has = say.Count(t.VLANs, "VLAN")

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/lint"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 )
@@ -38,7 +39,7 @@ func checkedCustomers(t *testing.T) *policyfile.Compiled {
 func TestCheckCustomers(t *testing.T) {
 	c := checkedCustomers(t)
 	var out bytes.Buffer
-	if err := check(streams{out: &out}, c, lint.Options{MTU: defaultMTU, RTT: defaultRTT}, false, false); err != nil {
+	if err := check(cli.Streams{Out: &out}, c, lint.Options{MTU: cli.DefaultMTU, RTT: cli.DefaultRTT}, false, false); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{`
@@ -78,7 +79,7 @@ plan quiet
 		}
 	}
 	out.Reset()
-	if err := check(streams{out: &out}, c, lint.Options{MTU: defaultMTU, RTT: defaultRTT}, true, false); err != nil {
+	if err := check(cli.Streams{Out: &out}, c, lint.Options{MTU: cli.DefaultMTU, RTT: cli.DefaultRTT}, true, false); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
@@ -131,7 +132,7 @@ func TestCheckRules(t *testing.T) {
 		{"why --policy " + path + " " + capture + " 1", []string{warning}},
 	} {
 		var out, errs bytes.Buffer
-		if code := run(strings.Fields(test.args), streams{nil, &out, &errs}); code != 0 {
+		if code := run(strings.Fields(test.args), cli.Streams{Out: &out, Err: &errs}); code != 0 {
 			t.Errorf("%s: code %d: %s", test.args, code, errs.String())
 		}
 		for _, want := range test.want {
@@ -141,7 +142,7 @@ func TestCheckRules(t *testing.T) {
 		}
 	}
 	var errs bytes.Buffer
-	if code := run([]string{"replay", "--policy", "../../docs/isp.yaml", capture}, streams{nil, io.Discard, &errs}); code != 0 {
+	if code := run([]string{"replay", "--policy", "../../docs/isp.yaml", capture}, cli.Streams{Out: io.Discard, Err: &errs}); code != 0 {
 		t.Errorf("code %d", code)
 	}
 	if strings.Contains(errs.String(), "quotas") {

@@ -95,7 +95,7 @@ func (c *collector) write(w io.Writer, in, version string, n replayed) error {
 				row.Meter = first.Kind.String() + ": " + say.Meter(first.Source)
 			}
 			for _, k := range n.keys {
-				if slices.Contains(chain, k.stage) {
+				if slices.Contains(chain, k.Stage()) {
 					row.Meter += fmt.Sprintf("; %s: %s", k.Name, k)
 				}
 			}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/control"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
@@ -32,14 +33,14 @@ func (c *controlFlags) on() bool { return c.path != "" || c.readPath != "" }
 func (c *controlFlags) check() error {
 	switch {
 	case c.group != "" && c.path == "":
-		return usagef("--control-group needs --control")
+		return cli.Usagef("--control-group needs --control")
 	case c.readGroup != "" && c.readPath == "":
-		return usagef("--control-read-group needs --control-read")
+		return cli.Usagef("--control-read-group needs --control-read")
 	case c.on() && c.path == c.readPath:
-		return usagef("--control and --control-read need two paths")
+		return cli.Usagef("--control and --control-read need two paths")
 	}
 	if _, err := c.groups(); err != nil {
-		return &usageError{err}
+		return &cli.UsageError{Err: err}
 	}
 	return nil
 }
@@ -149,7 +150,7 @@ func askOwner(ctx context.Context, to chan<- func(), f func() error) error {
 
 // rejected marks an error of reloading that a policy causes.
 func rejected(err error) error {
-	if isUsage(err) || errors.As(err, new(*dataplane.FieldError)) {
+	if cli.IsUsage(err) || errors.As(err, new(*dataplane.FieldError)) {
 		return &control.InputError{Status: http.StatusUnprocessableEntity, Err: err}
 	}
 	return err

@@ -39,7 +39,7 @@ func (c runControl) Status(ctx context.Context) (any, error) {
 		if len(out) > 0 {
 			return nil
 		}
-		for _, direction := range c.r.flags.directions.list {
+		for _, direction := range c.r.flags.Directions.List {
 			out = append(out, remainsJSON{Interface: c.r.name, Direction: direction.String(), State: "waiting", Process: os.Getpid(), Policy: c.r.policy.Name})
 		}
 		return nil

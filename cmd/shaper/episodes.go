@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/episodes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -103,21 +104,13 @@ func episodesOf(plan *dataplane.Plan, list []*episodes.Episode, start int64, why
 				t.by = by
 			}
 			if e.Kind == episodes.Drop {
-				reason := causeName(part.Cause)
+				reason := say.CauseName(part.Cause)
 				t.Reasons[reason] = t.Reasons[reason].Plus(part.Count)
 			}
 		}
 		out = append(out, t)
 	}
 	return out
-}
-
-// causeName names a cause, or for dataplane.Causes that of unclassified packets.
-func causeName(c dataplane.Cause) string {
-	if c == dataplane.Causes {
-		return dataplane.Unclassified
-	}
-	return c.String()
 }
 
 // reasons lists the reasons of the drops in the order of the causes.
@@ -127,7 +120,7 @@ func (t *episodeTotals) reasons() string {
 	}
 	var names []string
 	for c := range dataplane.Causes + 1 {
-		if name := causeName(c); t.Reasons[name].Packets > 0 {
+		if name := say.CauseName(c); t.Reasons[name].Packets > 0 {
 			names = append(names, name)
 		}
 	}
@@ -179,7 +172,7 @@ func writeEpisodes(p *printer, n *replayed) {
 
 // whyCommand returns a function that writes the command that explains a packet: with the flags of
 // cmd that shaper why has too, and more words.
-func whyCommand(cmd *cobra.Command, s streams, in string, more ...string) func(packet int64) string {
+func whyCommand(cmd *cobra.Command, s cli.Streams, in string, more ...string) func(packet int64) string {
 	known := newWhy(s).Flags()
 	flags := ""
 	cmd.Flags().Visit(func(f *pflag.Flag) {

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
@@ -40,10 +41,10 @@ func TestNoEpisodes(t *testing.T) {
 			var out bytes.Buffer
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			code := run([]string{"replay", path, "--meter", "token-bucket rate=1mbit burst=3000", "--no-episodes", "--json"}, streams{nil, &out, io.Discard})
+			code := run([]string{"replay", path, "--meter", "token-bucket rate=1mbit burst=3000", "--no-episodes", "--json"}, cli.Streams{Out: &out, Err: io.Discard})
 			runtime.ReadMemStats(&after)
 			used[i] = min(used[i], after.Mallocs-before.Mallocs)
-			if code != exitDone || strings.Contains(out.String(), "episode") || !strings.Contains(out.String(), `"dropped"`) {
+			if code != cli.ExitDone || strings.Contains(out.String(), "episode") || !strings.Contains(out.String(), `"dropped"`) {
 				t.Fatalf("exit %d: %s", code, &out)
 			}
 		}
@@ -84,7 +85,7 @@ classes:
 		for _, policy := range []string{"../../docs/customer.yaml", "../../docs/link.yaml", filepath.Join(dir, fair)} {
 			rows := filepath.Join(dir, "rows.csv")
 			var out, stderr bytes.Buffer
-			if code := run([]string{"replay", capture, "-p", policy, "--json", "--decisions", rows}, streams{nil, &out, &stderr}); code != exitDone {
+			if code := run([]string{"replay", capture, "-p", policy, "--json", "--decisions", rows}, cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {
 				t.Fatalf("exit %d: %s", code, &stderr)
 			}
 			var got totals
@@ -201,7 +202,7 @@ func TestEpisodeLack(t *testing.T) {
 	const capture = "../../testdata/pcaps/bursts.pcap"
 	policy := []string{"--meter", "trtcm cir=10mbit cbs=64KiB pir=20mbit pbs=128KiB"}
 	var out, stderr bytes.Buffer
-	if code := run(append([]string{"replay", capture, "--json"}, policy...), streams{nil, &out, &stderr}); code != exitDone {
+	if code := run(append([]string{"replay", capture, "--json"}, policy...), cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {
 		t.Fatalf("exit %d: %s", code, &stderr)
 	}
 	var got totals
@@ -242,7 +243,7 @@ func TestReportTiles(t *testing.T) {
 		var out, stderr bytes.Buffer
 		args := []string{"replay", "../../testdata/pcaps/voice-bulk.pcapng", "--report", path, "--decisions", rows, "--json", "-p"}
 		args = append(args, more...)
-		if code := run(args, streams{nil, &out, &stderr}); code != exitDone {
+		if code := run(args, cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {
 			t.Fatalf("exit %d: %s", code, &stderr)
 		}
 		var got totals

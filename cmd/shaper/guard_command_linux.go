@@ -3,18 +3,19 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 )
 
-func newGuard(s streams) *cobra.Command {
+func newGuard(s cli.Streams) *cobra.Command {
 	return &cobra.Command{
 		Use:    "guard IFACE",
 		Short:  "Clean up after a shaper run that is killed",
 		Hidden: true,
-		Args:   oneArg("interface"),
+		Args:   cli.OneArg("interface"),
 		RunE: func(*cobra.Command, []string) error {
 			nameProcess()
-			return live.RunGuard(s.in)
+			return live.RunGuard(s.In)
 		},
 	}
 }

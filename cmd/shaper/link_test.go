@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 )
 
 // linkPolicy puts each color into its own queue of one link. At the link's rate, no packet
@@ -75,7 +77,7 @@ func TestLink(t *testing.T) {
 	replayed := func(args ...string) string {
 		var stdout, stderr bytes.Buffer
 		args = append([]string{"replay", "../../testdata/pcaps/bursts.pcap", "--policy", policy}, args...)
-		if code := run(args, streams{nil, &stdout, &stderr}); code != exitDone {
+		if code := run(args, cli.Streams{Out: &stdout, Err: &stderr}); code != cli.ExitDone {
 			t.Fatalf("exit %d: %s", code, &stderr)
 		}
 		return stdout.String()

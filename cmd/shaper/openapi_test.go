@@ -11,6 +11,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/control"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
@@ -19,7 +20,7 @@ var schemas = map[string]reflect.Type{
 	"Error": reflect.TypeFor[control.Error](), "Count": reflect.TypeFor[dataplane.Count](), "Status": reflect.TypeFor[statusJSON](),
 	"Waiting": reflect.TypeFor[remainsJSON](), "HostBudget": reflect.TypeFor[hostBudgetJSON](), "Amounts": reflect.TypeFor[budgets.Amounts](),
 	"Share": reflect.TypeFor[budgets.State](), "Stats": reflect.TypeFor[statsJSON](), "ClassStats": reflect.TypeFor[classStatsJSON](),
-	"ColorStats": reflect.TypeFor[colorStatsJSON](), "MeterStats": reflect.TypeFor[meterStatJSON](), "KeyStats": reflect.TypeFor[keyTotals](),
+	"ColorStats": reflect.TypeFor[colorStatsJSON](), "MeterStats": reflect.TypeFor[meterStatJSON](), "KeyStats": reflect.TypeFor[say.KeyCounts](),
 	"BucketStats": reflect.TypeFor[bucketStatJSON](), "QueueStats": reflect.TypeFor[queueStatJSON](), "Customers": reflect.TypeFor[customerStatsJSON](),
 	"CustomerStats": reflect.TypeFor[customerStatJSON](), "Customer": reflect.TypeFor[customerJSON](), "CustomerDirection": reflect.TypeFor[customerDirectionJSON](),
 	"Change": reflect.TypeFor[control.Change](), "Reload": reflect.TypeFor[reloadJSON](),

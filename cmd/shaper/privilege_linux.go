@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
@@ -25,7 +26,7 @@ const (
 // dropPrivileges drops all capabilities of root but those in keep, in all threads, and sets
 // NoNewPrivs, so that no program that the process starts can gain any. A process of another user
 // has nothing to drop.
-func dropPrivileges(s streams, keep uint64, policy *policyFlags, metrics string, control *controlFlags, state *stateFlag) {
+func dropPrivileges(s cli.Streams, keep uint64, policy *cli.PolicyFlags, metrics string, control *controlFlags, state *stateFlag) {
 	defer runtime.UnlockOSThread() // locked by init
 	nameProcess()
 	if os.Geteuid() != 0 {
@@ -35,8 +36,8 @@ func dropPrivileges(s streams, keep uint64, policy *policyFlags, metrics string,
 		keep |= 1 << unix.CAP_NET_BIND_SERVICE // the port may be below 1024
 	}
 	groups, _ := control.groups() // check found them
-	if err := dropTo(keep, policy.file, append(control.paths(), state.paths()...), groups); err != nil {
-		fmt.Fprintf(s.err, "shaper: warning: keeping all capabilities: %v\n", err)
+	if err := dropTo(keep, policy.File, append(control.paths(), state.paths()...), groups); err != nil {
+		fmt.Fprintf(s.Err, "shaper: warning: keeping all capabilities: %v\n", err)
 	}
 }
 

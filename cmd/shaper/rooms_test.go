@@ -30,6 +30,14 @@ var rooms = []struct {
 	{"cmd/shaper/internal/pattern", nil, nil},
 	{"cmd/shaper/internal/policyfile", []string{"cmd/shaper/internal/calendar", "cmd/shaper/internal/changes", "cmd/shaper/internal/pattern", "dataplane", "marker", "meter", "queue"}, nil},
 	{
+		"cmd/shaper/internal/cli",
+		[]string{
+			"cmd/shaper/internal/lint", "cmd/shaper/internal/output", "cmd/shaper/internal/policyfile",
+			"cmd/shaper/internal/say", "dataplane", "dataplane/kernel",
+		},
+		nil,
+	},
+	{
 		"cmd/shaper/internal/bench",
 		[]string{"cmd/shaper", "dataplane", "dataplane/kernel", "dataplane/nettest", "dataplane/replay", "meter", "meter/shared", "meter/shared/lease", "queue"},
 		nil,

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/metrics"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
@@ -17,8 +18,8 @@ import (
 
 // runFlags are the flags of shaper run.
 type runFlags struct {
-	policyFlags
-	directions
+	cli.PolicyFlags
+	cli.Directions
 	hook, pacer string
 	pin, dry    bool
 	background  bool
@@ -33,8 +34,8 @@ type runFlags struct {
 	gsoLimit    uint32 // parsed gso
 }
 
-func newRun(s streams) *cobra.Command {
-	f := runFlags{directions: directions{[]kernel.Direction{kernel.Egress}}}
+func newRun(s cli.Streams) *cobra.Command {
+	f := runFlags{Directions: cli.Directions{List: []kernel.Direction{kernel.Egress}}}
 	cmd := &cobra.Command{
 		Use:     "run IFACE",
 		GroupID: "shape",
@@ -49,13 +50,13 @@ needs root, or CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON.`,
   shaper run eth0 --policy docs/uplink.yaml
   shaper run eth0 --direction ingress --dry-run --meter "token-bucket rate=50mbit burst=1MiB"
   shaper run eth0 --policy docs/uplink.yaml --pin --confirm 60s`,
-		Args: oneArg("interface"),
+		Args: cli.OneArg("interface"),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), s, args[0]) },
 	}
-	f.policyFlags.add(cmd)
+	f.PolicyFlags.Add(cmd)
 	flags := cmd.Flags()
-	flags.Var(&f.directions, "direction", "shape this `DIRECTION`: egress, ingress or both; each has its own meters")
-	f.addBoth(cmd)
+	flags.Var(&f.Directions, "direction", "shape this `DIRECTION`: egress, ingress or both; each has its own meters")
+	f.AddBoth(cmd)
 	flags.StringVar(&f.hook, "hook", "auto", "attach at `HOOK`: tcx, tc or xdp (ingress only); auto is tcx, or tc before kernel 6.6")
 	flags.StringVar(&f.pacer, "pacer", "auto", "queue packets in `QDISC`: fq (departure times) or htb; auto is fq if the kernel has it and no link or fair queue needs htb")
 	flags.BoolVar(&f.pin, "pin", false, "keep the policy in force when shaper ends")
@@ -63,8 +64,8 @@ needs root, or CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON.`,
 	flags.BoolVar(&f.await, "wait", false, "wait for the interface to appear")
 	flags.BoolVar(&f.dry, "dry-run", false, "count the packets that would be dropped or marked, and change none")
 	flags.BoolVar(&f.repair, "repair", false, "restore the shaper if another program displaces it")
-	flags.Var(newTimeFlag(&f.span, 0), "for", "detach after `TIME`")
-	flags.Var(newTimeFlag(&f.confirm, 0), "confirm", "roll back to the previous state unless you run shaper confirm within `TIME`")
+	flags.Var(cli.NewTimeFlag(&f.span, 0), "for", "detach after `TIME`")
+	flags.Var(cli.NewTimeFlag(&f.confirm, 0), "confirm", "roll back to the previous state unless you run shaper confirm within `TIME`")
 	f.metrics.add(cmd)
 	f.control.add(flags)
 	f.state.add(flags, "run")
@@ -72,24 +73,24 @@ needs root, or CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON.`,
 	return cmd
 }
 
-func (f *runFlags) run(ctx context.Context, s streams, name string) (err error) {
+func (f *runFlags) run(ctx context.Context, s cli.Streams, name string) (err error) {
 	switch f.hook {
 	case "auto", "tcx", "tc", "xdp":
 	default:
-		return usagef("--hook %q: want auto, tcx, tc or xdp", f.hook)
+		return cli.Usagef("--hook %q: want auto, tcx, tc or xdp", f.hook)
 	}
 	switch f.pacer {
 	case "auto":
 		f.pacer = ""
 	case "fq", "htb":
 	default:
-		return usagef("--pacer %q: want auto, fq or htb", f.pacer)
+		return cli.Usagef("--pacer %q: want auto, fq or htb", f.pacer)
 	}
 	switch {
 	case f.background && (f.span > 0 || f.metrics != metricsFlags{} || f.control.on() || f.state.dir != "" || f.repair):
-		return usagef("--background leaves no process for --for, --metrics, --metrics-customers, --control, --state or --repair")
-	case f.hook == "xdp" && f.directions.String() != "ingress":
-		return usagef("--hook xdp sees only arriving packets: add --direction ingress")
+		return cli.Usagef("--background leaves no process for --for, --metrics, --metrics-customers, --control, --state or --repair")
+	case f.hook == "xdp" && f.Directions.String() != "ingress":
+		return cli.Usagef("--hook xdp sees only arriving packets: add --direction ingress")
 	}
 	if f.gsoLimit, err = parseGSOLimit(f.gso); err != nil {
 		return err
@@ -101,23 +102,23 @@ func (f *runFlags) run(ctx context.Context, s streams, name string) (err error) 
 	if err := f.control.check(); err != nil {
 		return err
 	}
-	dropPrivileges(s, runCapabilities, &f.policyFlags, f.metrics.address, &f.control, &f.state)
+	dropPrivileges(s, runCapabilities, &f.PolicyFlags, f.metrics.address, &f.control, &f.state)
 	if err := f.state.open(); err != nil {
 		return err
 	}
 	notify := newNotifier()
-	policy, err := f.load()
+	policy, err := f.Load()
 	if err != nil {
 		return err
 	}
 	if budgets.OnServer(policy.Plan) && f.background {
-		return usagef("a budget on a server needs a process that renews its share: run without --background")
+		return cli.Usagef("a budget on a server needs a process that renews its share: run without --background")
 	}
 	if policy.HasRules() && f.background {
 		return errNoRules
 	}
 	if budgets.OnServer(policy.Plan) && f.dry {
-		return usagef("--dry-run would take a share of a budget from hosts that need it: test the policy on a capture with shaper replay")
+		return cli.Usagef("--dry-run would take a share of a budget from hosts that need it: test the policy on a capture with shaper replay")
 	}
 	if f.background {
 		if err := checkBackground(); err != nil {
@@ -126,14 +127,14 @@ func (f *runFlags) run(ctx context.Context, s streams, name string) (err error) 
 	}
 	f.pin = f.pin || f.background
 	r := newRunning(f, s, notify, name, policy)
-	f.warn(r.err, policy, name)
+	f.Warn(r.err, policy, name)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	defer func() {
 		printed := errors.Join(r.out.Flush(), r.err.Flush())
 		if f.background {
-			printed = afterChange(printed)
+			printed = cli.AfterChange(printed)
 		}
 		err = errors.Join(err, printed)
 	}()
@@ -187,7 +188,7 @@ func parseGSOLimit(text string) (uint32, error) {
 	}
 	n, err := strconv.ParseUint(text, 10, 32)
 	if err != nil || n < 1500 || n > 524280 {
-		return 0, usagef("--gso-limit %q: want auto, off, or 1500 to 524280 bytes", text)
+		return 0, cli.Usagef("--gso-limit %q: want auto, off, or 1500 to 524280 bytes", text)
 	}
 	return uint32(n), nil
 }

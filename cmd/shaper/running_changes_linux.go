@@ -2,13 +2,12 @@ package main
 
 import (
 	"errors"
-	"fmt"
-	"io"
 	"maps"
 	"os"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -67,7 +66,7 @@ func (r *running) changesLook(sh live.Handle) (live.Changes, func() (*policyfile
 
 // stateName is the name of the files of state of this command.
 func (r *running) stateName() string {
-	return r.host + "-" + (&directions{r.both}).String()
+	return r.host + "-" + (&cli.Directions{List: r.both}).String()
 }
 
 // restore returns the saved customers of a direction.
@@ -127,19 +126,8 @@ func (r *running) pinnedBefore(path string) (inForce changes.Book, pinned bool, 
 // amend returns a policy with the changes in force.
 func (r *running) amend(policy *policyfile.Compiled) *policyfile.Compiled {
 	policy, stale := r.changer.Amend(policy)
-	warnStale(r.err, stale)
+	cli.WarnStale(r.err, stale)
 	return policy
-}
-
-// warnStale prints the changes that a policy has no use for.
-func warnStale(to io.Writer, stale []error) {
-	for i, err := range stale {
-		if i == maxLineErrors {
-			fmt.Fprintf(to, "shaper: warning: and %d more\n", len(stale)-i)
-			return
-		}
-		fmt.Fprintf(to, "shaper: warning: a change by shaper set is not in force: %v\n", err)
-	}
 }
 
 // changeable is a shaper of this process.
@@ -224,7 +212,7 @@ func (r *running) planOf(sh *kernel.Shaper) (*dataplane.Plan, error) {
 }
 
 // errNoRules is the error of a policy with rules for a shaper without a process.
-var errNoRules = usagef("quotas and schedules need a process that follows them: run without --background")
+var errNoRules = cli.Usagef("quotas and schedules need a process that follows them: run without --background")
 
 // advanceChanges ends changes whose time is over, and follows quotas and schedules.
 func (r *running) advanceChanges() {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
@@ -23,7 +24,7 @@ func TestRenamedDuringCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out, errs bytes.Buffer
-	r := newRunning(&runFlags{directions: directions{[]kernel.Direction{kernel.Egress, kernel.Ingress}}}, streams{nil, &out, &errs}, notifier{}, "v0", policy)
+	r := newRunning(&runFlags{Directions: cli.Directions{List: []kernel.Direction{kernel.Egress, kernel.Ingress}}}, cli.Streams{Out: &out, Err: &errs}, notifier{}, "v0", policy)
 	near.Do(func() {
 		if err := r.attach(); err != nil {
 			t.Fatal(err)

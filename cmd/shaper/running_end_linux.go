@@ -19,7 +19,7 @@ func (r *running) startGuard() (err error) {
 		if r.flags.background { // who reads the output of this process must not wait for the guard
 			stderr = nil
 		}
-		r.guard, err = live.StartGuard(r.name, r.flags.directions.list, stderr)
+		r.guard, err = live.StartGuard(r.name, r.flags.Directions.List, stderr)
 	}
 	return err
 }

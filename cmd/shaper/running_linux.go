@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/metrics"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/output"
@@ -57,10 +58,10 @@ type running struct {
 	host          string             // interface in the names of hosts of budgets; a rename does not change it
 }
 
-func newRunning(f *runFlags, s streams, n notifier, name string, policy *policyfile.Compiled) *running {
-	r := &running{flags: f, name: name, host: name, policy: policy, notify: n, watchdog: watchdog{repair: f.repair}, out: output.NewOutbox(s.out), err: output.NewOutbox(s.err), colored: say.Colored(s.out)}
+func newRunning(f *runFlags, s cli.Streams, n notifier, name string, policy *policyfile.Compiled) *running {
+	r := &running{flags: f, name: name, host: name, policy: policy, notify: n, watchdog: watchdog{repair: f.repair}, out: output.NewOutbox(s.Out), err: output.NewOutbox(s.Err), colored: say.Colored(s.Out)}
 	r.shares, r.wake, r.calls, r.reads = budgets.New(kernel.Now, r.warn), make(chan chan struct{}), make(chan func()), make(chan func())
-	r.both = slices.Clone(f.directions.list)
+	r.both = slices.Clone(f.Directions.List)
 	return r
 }
 
@@ -101,14 +102,14 @@ func (r *running) attach() error {
 		r.until = time.Now().Add(r.flags.confirm)
 	}
 	changes := map[*kernel.Shaper][]dataplane.Change{}
-	for _, direction := range r.flags.directions.list {
+	for _, direction := range r.flags.Directions.List {
 		sh, changed, err := kernel.Attach(kernel.Config{
 			Interface: r.name, Direction: direction, Hook: kernel.Hook(r.flags.hook), Pacer: kernel.Pacer(r.flags.pacer),
 			Dry: r.flags.dry, Pin: r.flags.pin, GSOLimit: r.flags.gsoLimit, Label: live.Label(r.policy, r.name), Restore: r.restore(direction), Until: r.until, Guard: r.startGuard,
 		}, r.policy.Plan)
 		var active *dataplane.ActiveError
 		if err != nil && !errors.As(err, &active) {
-			return explainIn(r.policy, err)
+			return cli.ExplainIn(r.policy, err)
 		}
 		r.list = append(r.list, sh)
 		if !sh.TookOver {
@@ -161,7 +162,7 @@ func (r *running) attach() error {
 func (r *running) followLeases() error {
 	var list []budgets.Host
 	var shapers []budgets.Leaser
-	for _, direction := range r.flags.directions.list {
+	for _, direction := range r.flags.Directions.List {
 		plan, shaper := r.policy.Plan, budgets.Leaser(nil)
 		for _, sh := range r.list {
 			if sh.Direction == direction {
@@ -191,7 +192,7 @@ func (r *running) prepareBudgets(ctx context.Context, policy *policyfile.Compile
 }
 
 // status returns the line that the service manager shows.
-func (r *running) status() string { return "shaping " + r.name + " " + r.flags.directions.String() }
+func (r *running) status() string { return "shaping " + r.name + " " + r.flags.Directions.String() }
 
 // errRolledBack means that the policy was not confirmed.
 var errRolledBack = errors.New("not confirmed in time: rolled back")
@@ -278,7 +279,7 @@ func (r *running) watch(ctx context.Context, hup *hangups) error {
 // observe reads all shapers for the metrics.
 func (r *running) observe() (out []metrics.Observation, err error) {
 	if len(r.list) == 0 {
-		for _, direction := range r.flags.directions.list {
+		for _, direction := range r.flags.Directions.List {
 			out = append(out, metrics.Absent(r.name, direction, "the interface is gone"))
 		}
 	}
@@ -326,13 +327,13 @@ func (r *running) keepReadings() {
 
 // rereadPolicy reads the policy file again and reloads all shapers.
 func (r *running) rereadPolicy(ctx context.Context) error {
-	policy, err := r.flags.load()
+	policy, err := r.flags.Load()
 	if err != nil {
 		return err
 	}
-	r.flags.warn(r.err, policy, "")
+	r.flags.Warn(r.err, policy, "")
 	policy = r.amend(policy)
-	if err := checkPolicy(policy, r.list); err != nil {
+	if err := cli.CheckPolicy(policy, r.list); err != nil {
 		return err
 	}
 	if err := r.prepareBudgets(ctx, policy); err != nil {
@@ -342,7 +343,7 @@ func (r *running) rereadPolicy(ctx context.Context) error {
 		changes, err := sh.Reload(policy.Plan, live.Label(policy, sh.Interface), time.Time{})
 		var active *dataplane.ActiveError
 		if err != nil && !errors.As(err, &active) {
-			return errors.Join(explainIn(policy, err), r.followLeases())
+			return errors.Join(cli.ExplainIn(policy, err), r.followLeases())
 		}
 		r.loaded(sh, policy)
 		r.print().reloadedLine(&sh.About, policy, changes)

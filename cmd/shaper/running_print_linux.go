@@ -47,7 +47,7 @@ func (r *running) printEnd(sh *kernel.Shaper, stays bool, failed error) error {
 	p := r.print()
 	stats, err := sh.Stats()
 	if err == nil {
-		p.Printf("\n%s\n", countersOf(&sh.Outline, stats, r.colored))
+		p.Printf("\n%s\n", say.Counters(&sh.Outline, stats, r.colored))
 	}
 	if queues, err := sh.Queues(); err == nil && live.Unassigned(queues) > 0 {
 		p.Printf("%s more packets were dropped in queues that several classes use\n", say.Grouped(live.Unassigned(queues)))

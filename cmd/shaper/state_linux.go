@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/internal/safedir"
@@ -42,9 +43,9 @@ func (f *stateFlag) open() (err error) {
 	}
 	err = safedir.Hold(f.dir, safedir.Create)
 	if errors.As(err, new(*safedir.UnsafeError)) {
-		return usagef("--state: %w", err)
+		return cli.Usagef("--state: %w", err)
 	}
-	return plainPathError("--state", err)
+	return cli.PlainPathError("--state", err)
 }
 
 // path returns the path of a file of state. name is that of the interface and its directions.
@@ -89,7 +90,7 @@ func (f *stateFlag) read(name, kind string) ([]byte, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, plainPathError("state", err)
+		return nil, cli.PlainPathError("state", err)
 	}
 	end := max(len(text)-4, 0)
 	content, ok := bytes.CutPrefix(text[:end], f.first(kind))
@@ -102,7 +103,7 @@ func (f *stateFlag) read(name, kind string) ([]byte, error) {
 // write replaces a file.
 func (f *stateFlag) write(name, kind string, content []byte) error {
 	text := append(f.first(kind), content...)
-	return plainPathError("state", changes.Replace(f.path(name, kind), append(text, stateSum(text)...)))
+	return cli.PlainPathError("state", changes.Replace(f.path(name, kind), append(text, stateSum(text)...)))
 }
 
 // The kinds of files.

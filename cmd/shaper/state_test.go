@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -85,7 +86,7 @@ plans:
 // newStateTap returns a shaper tap without devices, with its stderr.
 func newStateTap(dir string, policy *policyfile.Compiled) (*runningTap, *bytes.Buffer) {
 	stderr := &bytes.Buffer{}
-	c := &runningTap{name: "t0", s: streams{err: stderr}, flags: &tapFlags{state: stateFlag{command: "tap", dir: dir}}}
+	c := &runningTap{name: "t0", s: cli.Streams{Err: stderr}, flags: &tapFlags{state: stateFlag{command: "tap", dir: dir}}}
 	c.list = []*live.LocalTap{live.NewLocalTap("t0", "v0", kernel.Egress, tap.NewShaper(policy.Plan.For(kernel.Egress), 1<<20), policy)}
 	c.openChanges()
 	return c, stderr

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -34,11 +35,11 @@ func (c *customerFlags) add(cmd *cobra.Command) {
 func (c *customerFlags) given(cmd *cobra.Command) (bool, error) {
 	switch {
 	case !c.on && (cmd.Flags().Changed("top") || cmd.Flags().Changed("by")):
-		return false, usagef("--top and --by need --customers")
+		return false, cli.Usagef("--top and --by need --customers")
 	case c.top < 0:
-		return false, usagef("--top %d: want 0 or more", c.top)
+		return false, cli.Usagef("--top %d: want 0 or more", c.top)
 	case c.by != "bytes" && c.by != "dropped" && c.by != "rate":
-		return false, usagef("--by %q: want bytes, dropped or rate", c.by)
+		return false, cli.Usagef("--by %q: want bytes, dropped or rate", c.by)
 	}
 	return c.on, nil
 }
@@ -74,13 +75,13 @@ func countsOf(c *dataplane.CustomerStats) customerCountsJSON {
 }
 
 // customers prints the counters of customers.
-func (f *liveFlags) customers(ctx context.Context, s streams, name string, flags customerFlags, asJSON bool) error {
+func (f *liveFlags) customers(ctx context.Context, s cli.Streams, name string, flags customerFlags, asJSON bool) error {
 	list, err := f.choose(name)
 	if err != nil {
 		return err
 	}
 	defer live.CloseAll(list)
-	p := newPrinter(s.out)
+	p := newPrinter(s.Out)
 	for i, sh := range list {
 		out, err := flags.read(ctx, sh)
 		if err != nil {
@@ -88,7 +89,7 @@ func (f *liveFlags) customers(ctx context.Context, s streams, name string, flags
 		}
 		switch {
 		case asJSON:
-			if err := say.WriteJSON(s.out, out); err != nil {
+			if err := say.WriteJSON(s.Out, out); err != nil {
 				return err
 			}
 			continue

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -16,7 +17,7 @@ import (
 // watchInterval is the interval of stats --watch.
 const watchInterval = time.Second
 
-func newStats(s streams) *cobra.Command {
+func newStats(s cli.Streams) *cobra.Command {
 	f := liveFlags{several: true}
 	var all allFlag
 	var customers customerFlags
@@ -31,7 +32,7 @@ IFACE, show all shaped interfaces.`,
 		Example: `  shaper stats eth0
   shaper stats eth0 --watch
   shaper stats eth0 --customers --top 20 --by dropped`,
-		Args: atMostOne,
+		Args: cli.AtMostOne,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := all.check(args); err != nil {
 				return err
@@ -40,11 +41,11 @@ IFACE, show all shaped interfaces.`,
 			case err != nil:
 				return err
 			case on && watch:
-				return usagef("--customers cannot be combined with --watch")
+				return cli.Usagef("--customers cannot be combined with --watch")
 			case on:
-				return f.customers(cmd.Context(), s, interfaceArg(args), customers, asJSON)
+				return f.customers(cmd.Context(), s, cli.InterfaceArg(args), customers, asJSON)
 			}
-			return f.stats(cmd.Context(), s, interfaceArg(args), asJSON, watch)
+			return f.stats(cmd.Context(), s, cli.InterfaceArg(args), asJSON, watch)
 		},
 	}
 	f.add(cmd)
@@ -64,7 +65,7 @@ func bitRate(before, after dataplane.Count, dt time.Duration) int64 {
 	return int64(float64((after.Bytes-before.Bytes)&mask) * 8 / dt.Seconds())
 }
 
-func (f *liveFlags) stats(ctx context.Context, s streams, name string, asJSON, watch bool) error {
+func (f *liveFlags) stats(ctx context.Context, s cli.Streams, name string, asJSON, watch bool) error {
 	pause := kernel.MinReadingAge
 	if watch {
 		pause = watchInterval
@@ -123,16 +124,16 @@ func sampleAll(list []live.Handle, last map[string]live.Sample) (out []samples, 
 	return out, ready, nil
 }
 
-func printSamples(s streams, list []live.Handle, of []samples, asJSON bool, round int, watch bool) error {
-	p := newPrinter(s.out)
+func printSamples(s cli.Streams, list []live.Handle, of []samples, asJSON bool, round int, watch bool) error {
+	p := newPrinter(s.Out)
 	for i, sh := range list {
 		if asJSON {
-			if err := say.WriteJSON(s.out, statsOf(sh, of[i].before, of[i].now, lookAtChanges)); err != nil {
+			if err := say.WriteJSON(s.Out, statsOf(sh, of[i].before, of[i].now, lookAtChanges)); err != nil {
 				return err
 			}
 			continue
 		}
-		if i == 0 && watch && say.IsTerminal(s.out) {
+		if i == 0 && watch && say.IsTerminal(s.Out) {
 			p.Printf("\x1b[H\x1b[2J")
 		} else if i > 0 || round > 1 {
 			p.Printf("\n")
@@ -190,7 +191,7 @@ type meterStatJSON struct {
 	Packets bool             `json:"counts_packets"`
 	Per     string           `json:"per,omitempty"` // key of a per-key meter
 	Budget  string           `json:"budget,omitempty"`
-	Keys    *keyTotals       `json:"keys,omitempty"` // not counted in the kernel
+	Keys    *say.KeyCounts   `json:"keys,omitempty"` // not counted in the kernel
 	Buckets []bucketStatJSON `json:"buckets"`        // none for a per-key meter
 }
 
@@ -243,7 +244,7 @@ func metersOf(plan *dataplane.Outline, class int, now *live.Sample) []meterStatJ
 		if m.Keyed() {
 			row.Per = m.Key.String()
 			if now.Keys != nil {
-				row.Keys = newKeyTotals(m, i, now.Keys[i])
+				row.Keys = say.NewKeyCounts(m, i, now.Keys[i])
 			}
 		} else {
 			for b, bucket := range m.Buckets {

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
@@ -90,7 +91,7 @@ func statusOf(sh live.Handle, look changesLook) statusJSON {
 	return out
 }
 
-func newStatus(s streams) *cobra.Command {
+func newStatus(s cli.Streams) *cobra.Command {
 	f := liveFlags{several: true}
 	asJSON := false
 	cmd := &cobra.Command{
@@ -101,14 +102,14 @@ func newStatus(s streams) *cobra.Command {
 all packets go through them. Also show state that a killed shaper left behind,
 and shapers that wait for their interface.`,
 		Example: "  shaper status",
-		Args:    atMostOne,
+		Args:    cli.AtMostOne,
 		RunE: func(_ *cobra.Command, args []string) error {
 			v, err := live.Look()
 			if err != nil {
 				return err
 			}
 			defer func() { live.CloseAll(v.List) }()
-			v.Narrow(interfaceArg(args), f.list)
+			v.Narrow(cli.InterfaceArg(args), f.List)
 			if len(v.Names()) == 0 && len(args) > 0 {
 				return f.noneError(args[0])
 			}
@@ -120,15 +121,15 @@ and shapers that wait for their interface.`,
 	return cmd
 }
 
-func printSurvey(v *live.Survey, s streams, asJSON bool) error {
-	p := newPrinter(s.out)
+func printSurvey(v *live.Survey, s cli.Streams, asJSON bool) error {
+	p := newPrinter(s.Out)
 	if len(v.Names()) == 0 && !asJSON {
 		p.Printf("no shaper is attached in this network namespace\n")
 	}
 	for i, sh := range v.List {
 		st := statusOf(sh, lookAtChanges)
 		if asJSON {
-			if err := say.WriteJSON(s.out, st); err != nil {
+			if err := say.WriteJSON(s.Out, st); err != nil {
 				return err
 			}
 			continue
@@ -150,7 +151,7 @@ func printSurvey(v *live.Survey, s streams, asJSON bool) error {
 	return p.Err
 }
 
-func printRemains(v *live.Survey, s streams) error {
+func printRemains(v *live.Survey, s cli.Streams) error {
 	var out []remainsJSON
 	for _, a := range v.Away {
 		out = append(out, remainsJSON{Interface: a.Interface, Direction: a.Direction.String(), State: "waiting", Process: a.Process, Policy: a.Policy})
@@ -159,7 +160,7 @@ func printRemains(v *live.Survey, s streams) error {
 		out = append(out, remainsJSON{Interface: l.Interface, Direction: l.Direction.String(), State: "left behind", What: l.What})
 	}
 	for _, row := range out {
-		if err := say.WriteJSON(s.out, row); err != nil {
+		if err := say.WriteJSON(s.Out, row); err != nil {
 			return err
 		}
 	}

@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 )
 
 // warn prints a line on stderr.
 func (c *runningTap) warn(format string, args ...any) {
-	fmt.Fprintf(c.s.err, "shaper: "+format+"\n", args...)
+	fmt.Fprintf(c.s.Err, "shaper: "+format+"\n", args...)
 }
 
 // openChanges makes the book of changes. Without --state it ends with the process.
@@ -35,7 +36,7 @@ func (c *runningTap) openChanges() {
 	if err := state.restoreQuotas(c.name, c.changes.Changer); err != nil {
 		c.warn("%v", err)
 	}
-	for _, direction := range c.flags.directions.list {
+	for _, direction := range c.flags.Directions.List {
 		c.changes.Restarted(direction)
 	}
 }
@@ -65,7 +66,7 @@ func (c *runningTap) restoreCustomers() {
 // amend returns a policy with the changes in force.
 func (c *runningTap) amend(policy *policyfile.Compiled) *policyfile.Compiled {
 	policy, stale := c.changes.Amend(policy)
-	warnStale(c.s.err, stale)
+	cli.WarnStale(c.s.Err, stale)
 	return policy
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/metrics"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/output"
@@ -22,8 +23,8 @@ import (
 
 // tapFlags are the flags of shaper tap.
 type tapFlags struct {
-	policyFlags
-	directions
+	cli.PolicyFlags
+	cli.Directions
 	uplink, peer string
 	queues, mtu  int
 	memory       string
@@ -34,8 +35,8 @@ type tapFlags struct {
 	await        bool // wait for the uplink to appear
 }
 
-func newTap(s streams) *cobra.Command {
-	f := tapFlags{directions: directions{[]kernel.Direction{kernel.Egress}}}
+func newTap(s cli.Streams) *cobra.Command {
+	f := tapFlags{Directions: cli.Directions{List: []kernel.Direction{kernel.Egress}}}
 	cmd := &cobra.Command{
 		Use:     "tap NAME --uplink IFACE",
 		GroupID: "shape",
@@ -49,22 +50,22 @@ ends as with Ctrl-C. When it ends, queued packets get the time of --drain to
 leave. It needs CAP_NET_ADMIN and, for an uplink, CAP_NET_RAW.`,
 		Example: `  shaper tap tap0 --uplink eth0 --policy docs/uplink.yaml
   shaper tap tap0 --peer tap1 --meter "token-bucket rate=50mbit burst=1MiB"`,
-		Args: oneArg("TAP device"),
+		Args: cli.OneArg("TAP device"),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), s, args[0]) },
 	}
-	f.policyFlags.add(cmd)
+	f.PolicyFlags.Add(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&f.uplink, "uplink", "", "move frames to and from interface `IFACE`")
 	flags.BoolVar(&f.await, "wait", false, "wait for the uplink to appear")
 	flags.StringVar(&f.peer, "peer", "", "move frames to and from a second TAP device, `NAME`")
-	flags.Var(&f.directions, "direction", "shape this `DIRECTION`: egress, ingress or both; each has its own meters")
-	f.addBoth(cmd)
+	flags.Var(&f.Directions, "direction", "shape this `DIRECTION`: egress, ingress or both; each has its own meters")
+	f.AddBoth(cmd)
 	flags.IntVar(&f.queues, "queues", 1, "use `N` queues, each with its own thread per direction")
 	flags.IntVar(&f.mtu, "mtu", 0, "set the TAP device's MTU to `BYTES`")
 	f.state.add(flags, "tap")
 	flags.StringVar(&f.memory, "memory", "256MiB", "use at most `SIZE` of memory for queued packets, per direction")
-	flags.Var(newTimeFlag(&f.drain, time.Second), "drain", "let queued packets drain for `TIME` at the end")
-	flags.Var(newTimeFlag(&f.span, 0), "for", "end after `TIME`")
+	flags.Var(cli.NewTimeFlag(&f.drain, time.Second), "drain", "let queued packets drain for `TIME` at the end")
+	flags.Var(cli.NewTimeFlag(&f.span, 0), "for", "end after `TIME`")
 	f.metrics.add(cmd)
 	f.control.add(flags)
 	return cmd
@@ -76,7 +77,7 @@ type runningTap struct {
 	name    string
 	list    []*live.LocalTap
 	flags   *tapFlags
-	s       streams
+	s       cli.Streams
 	colored bool // the output shows colors
 	notify  notifier
 	board   *metrics.Board // nil without --metrics
@@ -91,20 +92,20 @@ type runningTap struct {
 	members []*kernel.Member // members of budgets of the host, by direction
 }
 
-func (f *tapFlags) run(ctx context.Context, s streams, name string) (err error) {
+func (f *tapFlags) run(ctx context.Context, s cli.Streams, name string) (err error) {
 	switch {
 	case f.uplink == "" && f.peer == "":
-		return usagef("give --uplink IFACE or --peer NAME")
+		return cli.Usagef("give --uplink IFACE or --peer NAME")
 	case f.uplink != "" && f.peer != "":
-		return usagef("give --uplink IFACE or --peer NAME, not both")
+		return cli.Usagef("give --uplink IFACE or --peer NAME, not both")
 	case f.queues < 1 || f.queues > 256:
-		return usagef("--queues %d: want 1 to 256", f.queues)
+		return cli.Usagef("--queues %d: want 1 to 256", f.queues)
 	case f.mtu != 0 && (f.mtu < 68 || f.mtu > 65521):
-		return usagef("--mtu %d: want 68 to 65521 bytes", f.mtu)
+		return cli.Usagef("--mtu %d: want 68 to 65521 bytes", f.mtu)
 	}
 	memory, err := policyfile.ParseSize(f.memory)
 	if err != nil || memory == 0 {
-		return usagef("--memory %q: want a size, such as 256MiB", f.memory)
+		return cli.Usagef("--memory %q: want a size, such as 256MiB", f.memory)
 	}
 	address, err := f.metrics.parse()
 	if err != nil {
@@ -113,7 +114,7 @@ func (f *tapFlags) run(ctx context.Context, s streams, name string) (err error) 
 	if err := f.control.check(); err != nil {
 		return err
 	}
-	policy, err := f.load()
+	policy, err := f.Load()
 	if err != nil {
 		return err
 	}
@@ -121,15 +122,15 @@ func (f *tapFlags) run(ctx context.Context, s streams, name string) (err error) 
 	if len(onHost(policy.Plan.Outline())) > 0 {
 		capabilities |= runCapabilities
 	}
-	dropPrivileges(s, capabilities, &f.policyFlags, f.metrics.address, &f.control, &f.state)
+	dropPrivileges(s, capabilities, &f.PolicyFlags, f.metrics.address, &f.control, &f.state)
 	if err := f.state.open(); err != nil {
 		return err
 	}
 	// A reader that stops, such as a terminal, must not stop the shaper.
-	out, errs := output.NewOutbox(s.out), output.NewOutbox(s.err)
+	out, errs := output.NewOutbox(s.Out), output.NewOutbox(s.Err)
 	defer func() { err = errors.Join(err, out.Flush(), errs.Flush()) }()
-	c := &runningTap{name: name, flags: f, colored: say.Colored(s.out), notify: newNotifier(), calls: make(chan func())}
-	s.out, s.err = out, errs
+	c := &runningTap{name: name, flags: f, colored: say.Colored(s.Out), notify: newNotifier(), calls: make(chan func())}
+	s.Out, s.Err = out, errs
 	c.s = s
 	c.heard.Warn = c.warn
 	if f.metrics.address != "" {
@@ -173,12 +174,12 @@ func (f *tapFlags) run(ctx context.Context, s streams, name string) (err error) 
 		defer server.Close()
 	}
 	for _, sh := range c.list {
-		fmt.Fprintf(s.out, "%s: moving frames to and from %s, policy %s (%s)\n", live.Name(sh.Info()), f.uplink+f.peer, policy.Name,
+		fmt.Fprintf(s.Out, "%s: moving frames to and from %s, policy %s (%s)\n", live.Name(sh.Info()), f.uplink+f.peer, policy.Name,
 			say.Count(len(policy.Policy.Classes), "class"))
 	}
 	c.notify.ready(c.status())
 	if c.board != nil {
-		defer metrics.Serve(s.err, address, c.board).Close()
+		defer metrics.Serve(s.Err, address, c.board).Close()
 	}
 	if f.span > 0 {
 		var end context.CancelFunc
@@ -206,21 +207,21 @@ const tapMarks = "shaper tap"
 
 // addDirections creates a shaper for each direction, and joins the budgets of the host.
 func (c *runningTap) addDirections(policy *policyfile.Compiled, memory int64) error {
-	defer interrupted.allowExit()()
+	defer cli.Interrupted.AllowExit()()
 	f := c.flags
-	f.noMarks = tapMarks
-	f.warn(c.s.err, policy, cmp.Or(f.uplink, f.peer))
+	f.NoMarks = tapMarks
+	f.Warn(c.s.Err, policy, cmp.Or(f.uplink, f.peer))
 	c.openChanges()
 	policy = c.amend(policy)
-	for i, direction := range f.directions.list {
+	for i, direction := range f.Directions.List {
 		shaper := tap.NewShaper(policy.Plan.For(direction), memory)
 		member := kernel.NewMember(c.name, direction, tap.Now)
 		c.members = append(c.members, member)
 		if err := shaper.Join(member); err != nil {
-			return explainIn(policy, err)
+			return cli.ExplainIn(policy, err)
 		}
 		c.list = append(c.list, live.NewLocalTap(c.name, f.uplink+f.peer, direction, shaper, policy))
-		c.list[i].Notes = func() { printNotes(c.s.err, c.name, member.Notes) }
+		c.list[i].Notes = func() { printNotes(c.s.Err, c.name, member.Notes) }
 		if direction == kernel.Egress {
 			c.plane.Egress = shaper
 		} else {
@@ -324,12 +325,12 @@ func (c *runningTap) serve(ctx context.Context, stop func(), hup *hangups) {
 
 // rereadPolicy reads the policy file again and reloads all directions.
 func (c *runningTap) rereadPolicy(ctx context.Context) error {
-	policy, err := c.flags.load()
+	policy, err := c.flags.Load()
 	if err != nil {
 		return err
 	}
-	c.flags.warn(c.s.err, policy, "")
-	p := newPrinter(c.s.out)
+	c.flags.Warn(c.s.Err, policy, "")
+	p := newPrinter(c.s.Out)
 	var errs []error
 	var list []budgets.Host
 	for _, sh := range c.list {
@@ -344,12 +345,12 @@ func (c *runningTap) rereadPolicy(ctx context.Context) error {
 	for _, sh := range c.list {
 		changes, err := sh.Reload(policy, policy.Label())
 		if err != nil && !errors.As(err, new(*dataplane.ActiveError)) {
-			return errors.Join(explainIn(policy, err), c.followLeases(ctx))
+			return errors.Join(cli.ExplainIn(policy, err), c.followLeases(ctx))
 		}
 		p.reloadedLine(sh.Info(), policy, changes)
 		errs = append(errs, err)
 	}
-	c.kept.print(c.s.err, c.changes.Changer, policy, c.name)
+	c.kept.print(c.s.Err, c.changes.Changer, policy, c.name)
 	return errors.Join(append(errs, c.followLeases(ctx), p.Err)...)
 }
 
@@ -377,10 +378,10 @@ func (c *runningTap) observe() (out []metrics.Observation, err error) {
 
 // printEnd prints the counters of all directions.
 func (c *runningTap) printEnd() error {
-	p := newPrinter(c.s.out)
+	p := newPrinter(c.s.Out)
 	for _, sh := range c.list {
 		now := sh.Snapshot()
-		p.Printf("\n%s\n", countersOf(&now.About.Outline, now.Now.Stats, c.colored))
+		p.Printf("\n%s\n", say.Counters(&now.About.Outline, now.Now.Stats, c.colored))
 		p.lost(&now.About, now.Now.Lost)
 		p.Printf("%s: ended\n", live.Name(&now.About))
 	}

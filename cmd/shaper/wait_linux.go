@@ -11,6 +11,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
@@ -35,11 +36,11 @@ func announceWait(w io.Writer, name string, wait bool) error {
 
 // awaitNew returns when an interface of that name exists, or when ctx is done. If wait is
 // false and there is none, it returns an error.
-func awaitNew(ctx context.Context, s streams, n notifier, name string, wait bool, lost <-chan os.Signal) error {
+func awaitNew(ctx context.Context, s cli.Streams, n notifier, name string, wait bool, lost <-chan os.Signal) error {
 	if !isMissing(name) {
 		return nil
 	}
-	if err := announceWait(s.err, name, wait); err != nil {
+	if err := announceWait(s.Err, name, wait); err != nil {
 		return err
 	}
 	n.ready("waiting for " + name)
@@ -47,7 +48,7 @@ func awaitNew(ctx context.Context, s streams, n notifier, name string, wait bool
 		select {
 		case <-ctx.Done():
 		case <-lost:
-			return errInterrupted
+			return cli.ErrInterrupted
 		case <-time.After(live.PollInterval):
 		}
 	}
@@ -67,7 +68,7 @@ func (r *running) waitForInterface(ctx context.Context, end <-chan time.Time) (b
 // shaper run must end before that.
 func (r *running) attachWhenPresent(ctx context.Context, end <-chan time.Time) (bool, error) {
 	r.notify.ready("waiting for " + r.name)
-	away, err := kernel.MarkAway(r.name, r.policy.Name, r.flags.directions.list...)
+	away, err := kernel.MarkAway(r.name, r.policy.Name, r.flags.Directions.List...)
 	if err != nil {
 		return false, err
 	}
@@ -96,7 +97,7 @@ func (r *running) attachWhenPresent(ctx context.Context, end <-chan time.Time) (
 			r.warn("%s: ended by another process", r.name)
 			return false, nil
 		}
-		r.flags.directions.list = left
+		r.flags.Directions.List = left
 		err := r.attach()
 		if err == nil || !errors.As(err, new(*kernel.NoInterfaceError)) {
 			return err == nil, err

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"errors"
@@ -21,8 +21,8 @@ var advice = map[kernel.Remedy]string{
 	kernel.Reattach:     "shaper detach IFACE, then run it again",
 }
 
-// adviceOf returns the advice for an interface; "" for any.
-func adviceOf(r kernel.Remedy, name string) string {
+// AdviceOf returns the advice for an interface; "" for any.
+func AdviceOf(r kernel.Remedy, name string) string {
 	text, known := advice[r]
 	if !known {
 		return string(r)
@@ -33,13 +33,13 @@ func adviceOf(r kernel.Remedy, name string) string {
 	return strings.ReplaceAll(text, "IFACE", name)
 }
 
-// adviceOn returns the advice on an error, after a colon, or "".
-func adviceOn(err error) string {
+// AdviceOn returns the advice on an error, after a colon, or "".
+func AdviceOn(err error) string {
 	var r *kernel.RemedyError
 	var busy *kernel.BusyError
 	switch {
 	case errors.As(err, &r):
-		return ": " + adviceOf(r.Remedy, "")
+		return ": " + AdviceOf(r.Remedy, "")
 	case errors.As(err, &busy):
 		return ": use shaper reload to change its policy, or shaper detach to end it"
 	}
@@ -49,20 +49,20 @@ func adviceOn(err error) string {
 // advisedError is an error with its advice.
 type advisedError struct{ error }
 
-func (e *advisedError) Error() string { return e.error.Error() + adviceOn(e.error) }
+func (e *advisedError) Error() string { return e.error.Error() + AdviceOn(e.error) }
 func (e *advisedError) Unwrap() error { return e.error }
 
-// advised adds the advice to an error, or to each joined error. It does nothing if the advice
+// Advised adds the advice to an error, or to each joined error. It does nothing if the advice
 // is there already.
-func advised(err error) error {
+func Advised(err error) error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		var out []error
 		for _, err := range joined.Unwrap() {
-			out = append(out, advised(err))
+			out = append(out, Advised(err))
 		}
 		return errors.Join(out...)
 	}
-	if err == nil || errors.As(err, new(*advisedError)) || adviceOn(err) == "" {
+	if err == nil || errors.As(err, new(*advisedError)) || AdviceOn(err) == "" {
 		return err
 	}
 	return &advisedError{err}

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"fmt"
@@ -17,11 +17,12 @@ type interrupt struct {
 	err      io.Writer
 }
 
-var interrupted interrupt
+// Interrupted receives the signals that end the command.
+var Interrupted interrupt
 
-// allowExit allows a signal to end the process, until end is called. If a signal was received
+// AllowExit allows a signal to end the process, until end is called. If a signal was received
 // before, the process ends now.
-func (i *interrupt) allowExit() (end func()) {
+func (i *interrupt) AllowExit() (end func()) {
 	i.lock.Lock()
 	defer i.lock.Unlock()
 	i.exitable++
@@ -35,8 +36,8 @@ func (i *interrupt) allowExit() (end func()) {
 	}
 }
 
-// signal handles a signal. err is for the message.
-func (i *interrupt) signal(err io.Writer) {
+// Signal handles a signal. err is for the message.
+func (i *interrupt) Signal(err io.Writer) {
 	i.lock.Lock()
 	defer i.lock.Unlock()
 	i.received, i.err = true, err
@@ -46,6 +47,6 @@ func (i *interrupt) signal(err io.Writer) {
 }
 
 func (i *interrupt) exit() {
-	fmt.Fprintf(i.err, "shaper: %v\n", errInterrupted)
-	os.Exit(exitFailed)
+	fmt.Fprintf(i.err, "shaper: %v\n", ErrInterrupted)
+	os.Exit(ExitFailed)
 }

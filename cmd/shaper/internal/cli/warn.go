@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"fmt"
@@ -14,21 +14,21 @@ import (
 
 // Defaults of lints.
 const (
-	defaultRTT = 50 * time.Millisecond
-	defaultMTU = 1500 // bytes
+	DefaultRTT = 50 * time.Millisecond
+	DefaultMTU = 1500 // bytes
 )
 
 // mostWarnings is the maximum number of warnings that a command other than check prints.
 const mostWarnings = 10
 
-// warn prints the warnings of check about a policy, unless they are the same as before: a
+// Warn prints the warnings of check about a policy, unless they are the same as before: a
 // policy is read again on each SIGHUP. device is the shaped interface, whose MTU is used; ""
 // is the device of the last call.
-func (p *policyFlags) warn(w io.Writer, policy *policyfile.Compiled, device string) {
+func (p *PolicyFlags) Warn(w io.Writer, policy *policyfile.Compiled, device string) {
 	if device != "" {
 		p.device = device
 	}
-	o := lint.Options{RTT: defaultRTT, MTU: defaultMTU, NoMarks: p.noMarks}
+	o := lint.Options{RTT: DefaultRTT, MTU: DefaultMTU, NoMarks: p.NoMarks}
 	if i, err := net.InterfaceByName(p.device); err == nil {
 		o.MTU = int64(i.MTU)
 	}
@@ -51,9 +51,23 @@ func (p *policyFlags) warn(w io.Writer, policy *policyfile.Compiled, device stri
 	}
 }
 
-// warnReplay warns about parts of a policy that do not apply in a replay.
-func warnReplay(w io.Writer, policy *policyfile.Compiled) {
+// WarnReplay warns about parts of a policy that do not apply in a replay.
+func WarnReplay(w io.Writer, policy *policyfile.Compiled) {
 	if policy.HasRules() {
 		fmt.Fprintln(w, "shaper: warning: quotas and schedules of plans are not applied in a replay: each customer has its own plan")
+	}
+}
+
+// mostStale is the maximum number of changes that WarnStale prints.
+const mostStale = 20
+
+// WarnStale prints the changes that a policy has no use for.
+func WarnStale(to io.Writer, stale []error) {
+	for i, err := range stale {
+		if i == mostStale {
+			fmt.Fprintf(to, "shaper: warning: and %d more\n", len(stale)-i)
+			return
+		}
+		fmt.Fprintf(to, "shaper: warning: a change by shaper set is not in force: %v\n", err)
 	}
 }
