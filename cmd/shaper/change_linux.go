@@ -20,6 +20,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/output"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/process"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
@@ -97,7 +98,7 @@ func (f *liveFlags) reload(ctx context.Context, s cli.Streams, name string, flag
 		}
 		if i == 0 || policies[i] != policies[0] {
 			if live.IsTap(sh.Info()) {
-				flags.NoMarks = tapMarks
+				flags.NoMarks = process.TapMarks
 			}
 			flags.Warn(s.Err, policies[i], sh.Info().Interface)
 		}
@@ -106,7 +107,7 @@ func (f *liveFlags) reload(ctx context.Context, s cli.Streams, name string, flag
 		}
 		owned, err := sh.Owned()
 		if err == nil && !owned && policies[i].HasRules() {
-			return fmt.Errorf("%s: %w", live.Name(sh.Info()), errNoRules)
+			return fmt.Errorf("%s: %w", live.Name(sh.Info()), process.ErrNoRules)
 		}
 		if err == nil && !owned && budgets.OnServer(policies[i].Plan) {
 			return cli.Usagef("%s has no process to renew its share of a budget on a server: use shaper run", live.Name(sh.Info()))
@@ -189,12 +190,12 @@ func (a *amendment) reload(s cli.Streams, list []live.Handle, policies []*policy
 	p := newPrinter(s.Out)
 	for i, changes := range loaded {
 		sh, about := list[i], list[i].Info()
-		printNotes(s.Err, live.Name(about), sh.Notes())
+		live.PrintNotes(s.Err, live.Name(about), sh.Notes())
 		all := a.books[sh]
 		inForce, _ := all.InForce(policies[i], time.Now())
-		printNotes(s.Err, live.Name(about), keptNotes(inForce, about.Interface))
+		live.PrintNotes(s.Err, live.Name(about), live.KeptNotes(inForce, about.Interface))
 		if !asJSON {
-			p.reloaded(about, policies[i], changes)
+			live.PrintReloaded(p.Printer, about, policies[i], changes)
 			continue
 		}
 		row := changed{about.Interface, about.Direction.String(), uint32(about.Program), policies[i].Name, changes, []control.Change{}}
@@ -265,8 +266,8 @@ func awaitConfirm(ctx context.Context, list []live.Handle, until time.Time) (boo
 		case <-ctx.Done():
 		case <-timeout:
 		}
-		back, err := live.RollBack(list, until)
-		return err == nil, errors.Join(rolledBack(back), err) // back is empty if it was confirmed just now
+		unconfirmed, err := live.RollBack(list, until)
+		return err == nil, errors.Join(unconfirmed, err) // unconfirmed is nil if it was confirmed just now
 	}
 }
 
@@ -429,7 +430,7 @@ func (f *liveFlags) detach(s cli.Streams, name string, asJSON bool) error {
 		about := sh.Info()
 		about.Lost = cleared.Lost
 		cleared.Lost = kernel.Lost{}
-		p.detached(about)
+		live.PrintDetached(p.Printer, about)
 		out.Directions = append(out.Directions, detachedDirection{
 			Direction: about.Direction.String(), State: "detached", ProgramID: uint32(about.Program), Policy: policyName(about),
 		})

@@ -144,7 +144,7 @@ func TestCompleteShaped(t *testing.T) {
 	for _, d := range []kernel.Direction{kernel.Egress, kernel.Ingress} {
 		list = append(list, live.NewLocalTap("tap-complete", "", d, tap.NewShaper(policy.Plan, 0), policy))
 	}
-	listener, err := live.ServeTap("tap-complete", list, budgets.New(tap.Now, t.Logf), new(live.TapChanges), &live.Heard{Warn: t.Logf}, nil, nil)
+	listener, err := live.ServeTap("tap-complete", list, budgets.New(tap.Now, t.Logf), new(live.LockedChanger), &live.Heard{Warn: t.Logf}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

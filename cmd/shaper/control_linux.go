@@ -6,88 +6,151 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"os"
+	"slices"
 	"time"
 
-	"github.com/spf13/pflag"
-
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/control"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/process"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
-// controlFlags are the flags of the sockets for other programs.
-type controlFlags struct{ path, group, readPath, readGroup string }
+// api answers the API of a process in the forms of shaper status and shaper stats.
+type api struct{ *process.Service }
 
-func (c *controlFlags) add(f *pflag.FlagSet) {
-	f.StringVar(&c.path, "control", "", "serve the API for reading and changing at the unix socket `PATH`")
-	f.StringVar(&c.group, "control-group", "", "let `GROUP` use the socket of --control, too")
-	f.StringVar(&c.readPath, "control-read", "", "serve the API for reading only at the unix socket `PATH`")
-	f.StringVar(&c.readGroup, "control-read-group", "", "let `GROUP` use the socket of --control-read, too")
+// newAPI returns the API of a service.
+func newAPI(s *process.Service) control.API { return api{s} }
+
+// Status returns the status of all directions, as shaper status --json does.
+func (a api) Status(ctx context.Context) (any, error) {
+	out := []any{}
+	err := a.ReadOrWait(ctx, func(list []process.Direction) error {
+		for _, d := range list {
+			out = append(out, statusOf(d.Handle(), a.Service.Changes))
+		}
+		return nil
+	}, func(name string, directions []kernel.Direction, policy string) {
+		for _, direction := range directions {
+			out = append(out, remainsJSON{
+				Interface: name, Direction: direction.String(), State: "waiting", Process: os.Getpid(), Policy: policy,
+			})
+		}
+	})
+	return out, err
 }
 
-func (c *controlFlags) on() bool { return c.path != "" || c.readPath != "" }
-
-func (c *controlFlags) check() error {
-	switch {
-	case c.group != "" && c.path == "":
-		return cli.Usagef("--control-group needs --control")
-	case c.readGroup != "" && c.readPath == "":
-		return cli.Usagef("--control-read-group needs --control-read")
-	case c.on() && c.path == c.readPath:
-		return cli.Usagef("--control and --control-read need two paths")
-	}
-	if _, err := c.groups(); err != nil {
-		return &cli.UsageError{Err: err}
-	}
-	return nil
-}
-
-// paths returns the paths of the sockets.
-func (c *controlFlags) paths() (out []string) {
-	for _, path := range []string{c.path, c.readPath} {
-		if path != "" {
-			out = append(out, path)
+// Stats reads all directions twice, unless earlier readings of them exist, and returns their counters,
+// as shaper stats --json does.
+func (a api) Stats(ctx context.Context) (any, error) {
+	var out []statsJSON
+	last := map[string]live.Sample{}
+	for round := 0; ; round++ {
+		ready := false
+		err := a.Read(ctx, func(list []process.Direction) error {
+			handles := process.Handles(list)
+			of, complete, err := sampleAll(handles, last)
+			if ready = complete || round > 0; err != nil || !ready {
+				return err
+			}
+			for i, sh := range handles {
+				out = append(out, statsOf(sh, of[i].before, of[i].now, a.Service.Changes))
+			}
+			return nil
+		})
+		if err != nil || ready {
+			return out, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(kernel.MinReadingAge):
 		}
 	}
-	return out
 }
 
-// groups returns the IDs of the groups.
-func (c *controlFlags) groups() (out []int, err error) {
-	for _, name := range []string{c.group, c.readGroup} {
-		if name == "" {
-			continue
+// Customers reads the customers of all directions in this goroutine.
+func (a api) Customers(ctx context.Context, top int, by string) (func(io.Writer) error, error) {
+	type source struct {
+		about kernel.About
+		read  process.CustomerReader
+	}
+	var sources []source
+	err := a.Read(ctx, func(list []process.Direction) error {
+		for _, d := range list {
+			read, err := d.CustomerReader()
+			if err != nil {
+				return err
+			}
+			sources = append(sources, source{*d.Info(), read})
 		}
-		id, err := control.GroupID(name)
+		return nil
+	})
+	defer func() {
+		for _, s := range sources {
+			s.read.Close()
+		}
+	}()
+	if err != nil {
+		return nil, err
+	}
+	var out []rankedCustomers
+	for _, s := range sources {
+		ranked, err := (&customerFlags{top: top, by: by}).rank(ctx, &s.about, s.read.Customers)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, id)
+		out = append(out, ranked)
 	}
-	return out, nil
+	return func(w io.Writer) error { return writeCustomers(w, out) }, nil
 }
 
-// serve creates the sockets and serves an API there. Close ends it.
-func (c *controlFlags) serve(api control.API) (*control.Server, error) {
-	var sockets []*control.Socket
-	for _, at := range []struct {
-		path, group string
-		readOnly    bool
-	}{{c.path, c.group, false}, {c.readPath, c.readGroup, true}} {
-		if at.path == "" {
-			continue
+// Customer returns one customer.
+func (a api) Customer(ctx context.Context, name string) (any, error) {
+	out := customerJSON{Name: name}
+	err := a.ReadBook(ctx, func(list []process.Direction, book changes.Book) error {
+		target := changes.Target{Kind: changes.Customer, Name: name}
+		out.Changes = control.ListStates(book.Of(target), time.Now())
+		return out.add(list, book)
+	})
+	return out, err
+}
+
+// Changes returns the changes, with those whose time is just over.
+func (a api) Changes(ctx context.Context) ([]changes.Change, error) {
+	book, err := a.Book(ctx)
+	return slices.Collect(book.All()), err // in this goroutine: there may be many
+}
+
+// Sizes returns the numbers of customers in all directions and of changed targets.
+func (a api) Sizes(ctx context.Context) (customers, changed int, err error) {
+	err = a.ReadBook(ctx, func(list []process.Direction, book changes.Book) error {
+		changed = len(book)
+		for _, d := range list {
+			policy, err := d.Policy()
+			if err != nil {
+				return err
+			}
+			if policy.Plan.Customers != nil {
+				customers += len(policy.Plan.Customers.Of)
+			}
 		}
-		s, err := control.Listen(at.path, at.group, at.readOnly)
-		if err != nil {
-			control.Serve(api, sockets...).Close()
-			return nil, err
-		}
-		sockets = append(sockets, s)
+		return nil
+	})
+	return customers, changed, err
+}
+
+// Reload reads the policy file again, as SIGHUP does.
+func (a api) Reload(ctx context.Context) (any, error) {
+	policy, err := a.Service.Reload(ctx)
+	if cli.IsUsage(err) || errors.As(err, new(*dataplane.FieldError)) {
+		err = &control.InputError{Status: http.StatusUnprocessableEntity, Err: err}
 	}
-	return control.Serve(api, sockets...), nil
+	return reloadJSON{policy}, err
 }
 
 // customerJSON is one customer, with its counters in each direction.
@@ -109,11 +172,11 @@ type reloadJSON struct {
 	Policy string `json:"policy"` // name
 }
 
-// add adds the directions that have a customer. If none has it, it returns the error of the last.
-func (c *customerJSON) add(directions int, read func(int) (row customerDirectionJSON, plan string, err error)) error {
+// add adds the directions that have the customer. If none has it, it returns the error of the last.
+func (c *customerJSON) add(list []process.Direction, book changes.Book) error {
 	var unknown error
-	for i := range directions {
-		row, plan, err := read(i)
+	for _, d := range list {
+		customer, err := d.Customer(c.Name, book)
 		if errors.As(err, new(*policyfile.UnknownError)) {
 			unknown = err
 			continue
@@ -121,75 +184,14 @@ func (c *customerJSON) add(directions int, read func(int) (row customerDirection
 		if err != nil {
 			return err
 		}
-		c.Plan, c.Directions = plan, append(c.Directions, row)
+		about := d.Info()
+		row := customerDirectionJSON{about.Interface, about.Direction.String(), countsOf(&customer.CustomerStats)}
+		c.Plan, c.Directions = customer.Plan, append(c.Directions, row)
 	}
 	if len(c.Directions) > 0 {
 		return nil
 	}
 	return unknown
-}
-
-// ownerTime is the time to wait until the goroutine that owns the shapers takes a request. It
-// may be reading a policy.
-const ownerTime = 3 * time.Second
-
-// askOwner calls a function in the goroutine that receives from a channel.
-func askOwner(ctx context.Context, to chan<- func(), f func() error) error {
-	done := make(chan error, 1)
-	late := time.NewTimer(ownerTime)
-	defer late.Stop()
-	select {
-	case to <- func() { done <- f() }:
-		return <-done
-	case <-late.C:
-		return live.ErrBusy
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// rejected marks an error of reloading that a policy causes.
-func rejected(err error) error {
-	if cli.IsUsage(err) || errors.As(err, new(*dataplane.FieldError)) {
-		return &control.InputError{Status: http.StatusUnprocessableEntity, Err: err}
-	}
-	return err
-}
-
-// statsOfAll reads shapers twice, unless earlier readings of them exist. shapers calls a function
-// with them.
-func statsOfAll(ctx context.Context, look changesLook, shapers func(func([]live.Handle) error) error) ([]statsJSON, error) {
-	var out []statsJSON
-	last := map[string]live.Sample{}
-	for round := 0; ; round++ {
-		ready := false
-		err := shapers(func(list []live.Handle) error {
-			of, complete, err := sampleAll(list, last)
-			if ready = complete || round > 0; err != nil || !ready {
-				return err
-			}
-			out = []statsJSON{}
-			for i, sh := range list {
-				out = append(out, statsOf(sh, of[i].before, of[i].now, look))
-			}
-			return nil
-		})
-		if err != nil || ready {
-			return out, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(kernel.MinReadingAge):
-		}
-	}
-}
-
-func numberOfCustomers(policy *policyfile.Compiled) int {
-	if policy.Plan.Customers == nil {
-		return 0
-	}
-	return len(policy.Plan.Customers.Of)
 }
 
 // writeCustomers writes lists of customers as a JSON list, row by row: there may be a million.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/process"
 )
 
 func newGuard(s cli.Streams) *cobra.Command {
@@ -14,7 +15,7 @@ func newGuard(s cli.Streams) *cobra.Command {
 		Hidden: true,
 		Args:   cli.OneArg("interface"),
 		RunE: func(*cobra.Command, []string) error {
-			nameProcess()
+			process.SetName()
 			return live.RunGuard(s.In)
 		},
 	}

@@ -3,19 +3,8 @@ package main
 import (
 	"slices"
 
-	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
-
-// onHost returns the names of a plan's budgets of this host.
-func onHost(plan *dataplane.Outline) (names []string) {
-	for i := range plan.Stages {
-		if s := &plan.Stages[i]; s.BudgetName != "" && !s.Leased {
-			names = append(names, s.BudgetName)
-		}
-	}
-	return names
-}
 
 // hostBudgetJSON is a budget of the host with the parameters in force.
 type hostBudgetJSON struct {

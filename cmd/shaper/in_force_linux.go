@@ -1,23 +1,16 @@
 package main
 
 import (
-	"fmt"
-	"io"
-	"slices"
-	"strings"
 	"time"
 
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/control"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 )
 
-const (
-	shownChanges  = 10    // changes that status, reload and logs print; shaper set lists all
-	listedChanges = 1_000 // changes in the JSON of status; shaper set --json lists all
-)
+// listedChanges is the number of changes in the JSON of status; shaper set --json lists all.
+const listedChanges = 1_000
 
 // changesLook returns the changes in a shaper, and a function that returns its policy, with or without them.
 type changesLook func(live.Handle) (live.Changes, func() (*policyfile.Compiled, error), error)
@@ -72,65 +65,16 @@ func inForceJSON(f *live.InForce) control.Change {
 // changesInForce prints the changes in force.
 func (p *printer) changesInForce(c *changesJSON, iface string) {
 	for i := range c.list {
-		if i == shownChanges {
+		if i == live.ShownChanges {
 			p.Printf("  changed  and %d more: shaper set %s lists them\n", len(c.list)-i, iface)
 			break
 		}
-		p.Printf("  changed  %s\n", inForceWords(&c.list[i]))
+		p.Printf("  changed  %s\n", c.list[i].Words())
 	}
 	if c.OverQuota > 0 {
 		p.Printf("  quota    used by %s\n", say.Count(c.OverQuota, "customer"))
 	}
 	if c.Problem != "" {
 		p.Printf("  problem  %s\n", say.Printable(c.Problem))
-	}
-}
-
-// inForceWords returns a change in force in words.
-func inForceWords(f *live.InForce) string {
-	text := inWords(&f.Change)
-	if own := policyWords(f); own != "" {
-		text += " (policy: " + own + ")"
-	}
-	if f.State != "" {
-		text += ": " + f.State
-	}
-	return text
-}
-
-// policyWords returns what the policy says about the terms of a change; "" if nothing.
-func policyWords(f *live.InForce) string {
-	own := changes.Terms{Plan: f.Policy.Plan}
-	if f.Kind != changes.Customer {
-		own = f.Policy
-	}
-	return say.Printable(strings.Join(own.Words(), ", "))
-}
-
-// keptNotes returns a line for each change that a policy which was just loaded does not change, because the
-// change wins.
-func keptNotes(list []live.InForce, iface string) (out []string) {
-	for i := range list {
-		f := &list[i]
-		if !f.Differs() || f.State != "" {
-			continue
-		}
-		if len(out) == shownChanges {
-			return append(out, fmt.Sprintf("and further changes: shaper set %s lists them", iface))
-		}
-		out = append(out, fmt.Sprintf("%s; to end it: shaper set %s %s %s reset", inForceWords(f), iface, f.Kind, say.Quoted(f.Name)))
-	}
-	return out
-}
-
-// keptPrinter prints which changes a reload by the process itself leaves in force, if they are others than before.
-type keptPrinter struct{ last []string }
-
-func (k *keptPrinter) print(to io.Writer, c *live.Changer, policy *policyfile.Compiled, iface string) {
-	all := live.Changes{Book: c.Book}
-	list, _ := all.InForce(policy, time.Now())
-	if notes := keptNotes(list, iface); !slices.Equal(notes, k.last) {
-		k.last = notes
-		printNotes(to, iface, notes)
 	}
 }

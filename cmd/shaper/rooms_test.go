@@ -38,6 +38,16 @@ var rooms = []struct {
 		nil,
 	},
 	{
+		"cmd/shaper/internal/process",
+		[]string{
+			"cmd/shaper/internal/budgets", "cmd/shaper/internal/changes", "cmd/shaper/internal/cli",
+			"cmd/shaper/internal/control", "cmd/shaper/internal/live", "cmd/shaper/internal/metrics",
+			"cmd/shaper/internal/output", "cmd/shaper/internal/policyfile", "cmd/shaper/internal/say",
+			"dataplane", "dataplane/kernel", "dataplane/tap", "internal/safedir",
+		},
+		[]string{"dataplane/nettest"},
+	},
+	{
 		"cmd/shaper/internal/bench",
 		[]string{"cmd/shaper", "dataplane", "dataplane/kernel", "dataplane/nettest", "dataplane/replay", "meter", "meter/shared", "meter/shared/lease", "queue"},
 		nil,

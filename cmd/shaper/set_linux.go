@@ -231,7 +231,7 @@ func (f *liveFlags) set(s cli.Streams, name string, list []changes.Change, asJSO
 	case len(list) == 1:
 		c := list[0]
 		c.Since, c.Author = time.Time{}, changes.Author{}
-		p.Printf("%s: %s\n", name, inWords(&c))
+		p.Printf("%s: %s\n", name, live.ChangeInWords(&c))
 	default:
 		p.Printf("%s: %s made\n", name, say.Count(len(list), "change"))
 	}
@@ -265,7 +265,7 @@ func listChanges(s cli.Streams, shapers []live.Handle, asJSON bool) error {
 		for c, state := range all.States(now) {
 			row := control.ChangeOf(&c)
 			row.State = state
-			line := sh.Info().Interface + ": " + inWords(&c)
+			line := sh.Info().Interface + ": " + live.ChangeInWords(&c)
 			if state != "" {
 				line += ": " + state
 			}
@@ -278,27 +278,4 @@ func listChanges(s cli.Streams, shapers []live.Handle, asJSON bool) error {
 		p.Printf("%s: no changes by shaper set\n", shapers[0].Info().Interface)
 	}
 	return p.Err
-}
-
-// inWords returns a change in words.
-func inWords(c *changes.Change) string {
-	var parts []string
-	if c.Reset {
-		parts = append(parts, "as in the policy")
-	}
-	parts = append(parts, c.Terms.Words()...)
-	text := say.Printable(c.Target.String()) + ": " + say.Printable(strings.Join(parts, ", "))
-	if !c.Until.IsZero() {
-		text += ", until " + c.Until.Local().Format(time.DateTime)
-	}
-	if !c.Since.IsZero() {
-		text += ", since " + c.Since.Local().Format(time.DateTime)
-	}
-	if by := c.Author.String(); by != "" {
-		text += " by " + say.Printable(by)
-	}
-	if c.By == changes.ByQuota {
-		text += " (quota)"
-	}
-	return text
 }

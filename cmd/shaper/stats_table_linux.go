@@ -72,7 +72,7 @@ func (p *printer) stats(sh live.Handle, before, now live.Sample) {
 		}
 		p.Folded(g.Foot)
 	}
-	p.lost(sh.Info(), sh.Lost())
+	live.PrintLost(p.Printer, sh.Info(), sh.Lost())
 }
 
 // traffic returns the table of offered, passed and dropped packets, by class and color.

@@ -165,7 +165,7 @@ queues:
 				before, now := samplePair(t, policy, n)
 				show := func(p *printer) {
 					p.stats(sh, before, now)
-					p.lost(&about, tap.Lost{Refused: dataplane.Count{Packets: n}, Memory: dataplane.Count{Packets: n}, Ended: dataplane.Count{Packets: n}})
+					live.PrintLost(p.Printer, &about, tap.Lost{Refused: dataplane.Count{Packets: n}, Memory: dataplane.Count{Packets: n}, Ended: dataplane.Count{Packets: n}})
 					if p.Err != nil {
 						t.Error(p.Err)
 					}

@@ -78,7 +78,7 @@ func statusOf(sh live.Handle, look changesLook) statusJSON {
 		out.Policy = l.Name
 		names := about.Budgets()
 		if live.IsTap(about) {
-			names = onHost(&about.Outline)
+			names = budgets.OnHost(&about.Outline)
 		}
 		out.Budgets = hostBudgets(names)
 	}

@@ -363,3 +363,13 @@ func OnServers(plan *dataplane.Plan) (out []*dataplane.PlanStage) {
 
 // OnServer reports whether a plan has budgets on servers.
 func OnServer(plan *dataplane.Plan) bool { return len(OnServers(plan)) > 0 }
+
+// OnHost returns the names of a plan's budgets of this host.
+func OnHost(plan *dataplane.Outline) (names []string) {
+	for i := range plan.Stages {
+		if s := &plan.Stages[i]; s.BudgetName != "" && !s.Leased {
+			names = append(names, s.BudgetName)
+		}
+	}
+	return names
+}

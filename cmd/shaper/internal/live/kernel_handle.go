@@ -1,6 +1,7 @@
 package live
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -35,10 +36,22 @@ func ConfirmPolicies(list []Handle) ([]*kernel.Shaper, error) {
 	return kernel.Confirm(inKernel(list)...)
 }
 
-// RollBack rolls back shapers in the kernel that were not confirmed until a time, as
-// kernel.RollBack does.
-func RollBack(list []Handle, until time.Time) ([]*kernel.Shaper, error) {
-	return kernel.RollBack(policyfile.PlanOf, until, inKernel(list)...)
+// ErrRolledBack means that a policy was not confirmed.
+var ErrRolledBack = errors.New("not confirmed in time: rolled back")
+
+// RolledBack returns ErrRolledBack if shapers were rolled back.
+func RolledBack(back []*kernel.Shaper) error {
+	if len(back) == 0 {
+		return nil
+	}
+	return ErrRolledBack
+}
+
+// RollBack rolls back the shapers in the kernel whose rollback is due at a time. unconfirmed is
+// ErrRolledBack if there are any.
+func RollBack(list []Handle, until time.Time) (unconfirmed, err error) {
+	back, err := kernel.RollBack(policyfile.PlanOf, until, inKernel(list)...)
+	return RolledBack(back), err
 }
 
 func (h kernelHandle) shaper() *kernel.Shaper { return h.Shaper }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
@@ -29,9 +28,8 @@ type Run struct {
 	Name    string               // interface in the names of hosts
 	Wake    chan<- chan struct{} // receives a channel to close after the next check of the shapers
 	Calls   chan<- func()        // receives functions to call
-	Changer *Changer             // used by Calls
-	Problem func() string        // used by Calls; as in Changes
-	Heard   *Heard               // announcements of other processes
+	Changer *LockedChanger
+	Heard   *Heard // announcements of other processes
 }
 
 // Serve lets other processes call this shaper run, whose process ID is process.
@@ -100,10 +98,7 @@ func (r *setReply) of(err error) error {
 // changes returns the changes in the shapers.
 func (c *Run) changes(_ struct{}, out *changesReply) error {
 	var now Changes
-	if err := c.call(func() error {
-		now = Changes{Book: maps.Clone(c.Changer.Book), Problem: c.Problem()}
-		return nil
-	}); err != nil {
+	if err := c.call(func() error { now = c.Changer.Now(); return nil }); err != nil {
 		return err
 	}
 	reply, err := now.reply()
@@ -122,6 +117,8 @@ func (c *Run) Set(list []changes.Change) error {
 		defer lock.Close()
 	}
 	return c.call(func() error {
+		c.Changer.Lock()
+		defer c.Changer.Unlock()
 		switch {
 		case c.Changer.Path != path: // the interface has returned
 			return ErrBusy

@@ -5,12 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"maps"
 	"net"
 	"os"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
@@ -29,40 +27,12 @@ const ByTap = "tap"
 type LocalTap struct {
 	Shaper  *tap.Shaper
 	Notes   func() // prints the effects of a reload on budgets of the host
-	Changes *TapChanges
+	Changes *LockedChanger
 
 	lock   sync.Mutex // protects the fields below, which a reload changes
 	about  kernel.About
 	policy *policyfile.Compiled
 	plan   *dataplane.Plan // of this direction
-}
-
-// TapChanges are the changes in a shaper tap. Its lock must be held while they are used, and
-// during a reload.
-type TapChanges struct {
-	sync.Mutex
-	*Changer
-
-	problem atomic.Pointer[string]
-}
-
-// SetProblem notes why changes, quotas or schedules do not work, or are not kept; "": they do.
-func (t *TapChanges) SetProblem(text string) { t.problem.Store(&text) }
-
-// Problem returns the text of SetProblem. It does not need the lock.
-func (t *TapChanges) Problem() string {
-	if text := t.problem.Load(); text != nil {
-		return *text
-	}
-	return ""
-}
-
-// Copy returns a copy of the book. There may be many changes, and the lock is not held while the
-// copy is used.
-func (t *TapChanges) Copy() changes.Book {
-	t.Lock()
-	defer t.Unlock()
-	return maps.Clone(t.Book)
 }
 
 // NewLocalTap returns one direction of a shaper tap between name and peer.
@@ -165,13 +135,13 @@ type tapControl struct {
 	stop    func()
 	changed func() error // called after a reload
 	shares  *budgets.Agents
-	changes *TapChanges
+	changes *LockedChanger
 	heard   *Heard
 }
 
 // ServeTap lets other processes call the shaper tap of a device. stop ends it; changed is
 // called after each reload.
-func ServeTap(device string, list []*LocalTap, shares *budgets.Agents, changes *TapChanges, heard *Heard, stop func(), changed func() error) (io.Closer, error) {
+func ServeTap(device string, list []*LocalTap, shares *budgets.Agents, changes *LockedChanger, heard *Heard, stop func(), changed func() error) (io.Closer, error) {
 	return serve(tapPrefix+device, (&tapControl{list, stop, changed, shares, changes, heard}).methods())
 }
 

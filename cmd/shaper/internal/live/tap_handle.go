@@ -80,11 +80,15 @@ func OpenTap(name string) (out []Handle) {
 	return out
 }
 
-// Handle returns a handle of this direction that can only be read. Its state is that of now.
-func (c *LocalTap) Handle() Handle { return &tapHandle{Snapshot: c.Snapshot()} }
+// Handle returns a handle of this direction that can only be read, with its shares of budgets on
+// servers. Its state is that of now.
+func (c *LocalTap) Handle(shares []budgets.State) Handle {
+	h := &tapHandle{Snapshot: c.Snapshot()}
+	h.Snapshot.Shares = shares
+	return h
+}
 
 func (h *tapHandle) Info() *kernel.About                      { return &h.About }
-func (h *tapHandle) Attached() (bool, error)                  { return h.Refresh() == nil, nil }
 func (h *tapHandle) Owned() (bool, error)                     { return true, nil }
 func (h *tapHandle) Guarded() bool                            { return false }
 func (h *tapHandle) Close()                                   { _ = h.client.Close() } // Detach may have closed it
@@ -96,6 +100,9 @@ func (h *tapHandle) Settle(string) error                      { return nil }
 func (h *tapHandle) shaper() *kernel.Shaper                   { return nil }
 func (h *tapHandle) keeper() (keeper, error)                  { return keeper{tap: h.client}, nil }
 func (h *tapHandle) announceTo() *caller                      { return connect(tapPrefix+h.About.Interface, 0) }
+
+// Attached reports whether the process still answers.
+func (h *tapHandle) Attached() (bool, error) { return h.client == nil || h.Refresh() == nil, nil }
 
 // Problems returns none: the process moves the frames itself.
 func (h *tapHandle) Problems() ([]kernel.Problem, error) { return nil, nil }

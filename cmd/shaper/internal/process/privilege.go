@@ -1,4 +1,4 @@
-package main
+package process
 
 import (
 	"errors"
@@ -26,24 +26,24 @@ const (
 // dropPrivileges drops all capabilities of root but those in keep, in all threads, and sets
 // NoNewPrivs, so that no program that the process starts can gain any. A process of another user
 // has nothing to drop.
-func dropPrivileges(s cli.Streams, keep uint64, policy *cli.PolicyFlags, metrics string, control *controlFlags, state *stateFlag) {
+func dropPrivileges(s cli.Streams, keep uint64, o *Options) {
 	defer runtime.UnlockOSThread() // locked by init
-	nameProcess()
+	SetName()
 	if os.Geteuid() != 0 {
 		return
 	}
-	if metrics != "" {
+	if o.Metrics.address != "" {
 		keep |= 1 << unix.CAP_NET_BIND_SERVICE // the port may be below 1024
 	}
-	groups, _ := control.groups() // check found them
-	if err := dropTo(keep, policy.File, append(control.paths(), state.paths()...), groups); err != nil {
+	groups, _ := o.Control.groups() // check found them
+	if err := dropTo(keep, o.Policy.File, append(o.Control.paths(), o.State.paths()...), groups); err != nil {
 		fmt.Fprintf(s.Err, "shaper: warning: keeping all capabilities: %v\n", err)
 	}
 }
 
-// nameProcess sets the name that ps and pgrep show. After executing /proc/self/exe it would be
+// SetName sets the name that ps and pgrep show. After executing /proc/self/exe it would be
 // exe.
-func nameProcess() { _ = os.WriteFile("/proc/self/comm", []byte("shaper"), 0) }
+func SetName() { _ = os.WriteFile("/proc/self/comm", []byte("shaper"), 0) }
 
 // inAllThreads makes a system call in all threads.
 func inAllThreads(trap, a1, a2, a3 uintptr) error {

@@ -1,6 +1,6 @@
 //go:build linux
 
-package main
+package process
 
 import (
 	"bytes"
@@ -24,7 +24,8 @@ func TestRenamedDuringCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out, errs bytes.Buffer
-	r := newRunning(&runFlags{Directions: cli.Directions{List: []kernel.Direction{kernel.Egress, kernel.Ingress}}}, cli.Streams{Out: &out, Err: &errs}, notifier{}, "v0", policy)
+	o := &RunOptions{Options: Options{Directions: cli.Directions{List: []kernel.Direction{kernel.Egress, kernel.Ingress}}}}
+	r := newKernelPlane(newProcess(cli.Streams{Out: &out, Err: &errs}, notifier{}), o, "v0", policy)
 	near.Do(func() {
 		if err := r.attach(); err != nil {
 			t.Fatal(err)
@@ -46,7 +47,7 @@ func TestRenamedDuringCheck(t *testing.T) {
 				}
 			}
 			for range 2 {
-				if got := r.check(); got != attached || r.name != name {
+				if got := r.checkAll(); got != attached || r.name != name {
 					t.Fatalf("check: %v with name %s, want %s", got, r.name, name)
 				}
 			}

@@ -1,11 +1,10 @@
-package main
+package process
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"time"
 
@@ -34,20 +33,20 @@ func announceWait(w io.Writer, name string, wait bool) error {
 	return nil
 }
 
-// awaitNew returns when an interface of that name exists, or when ctx is done. If wait is
+// awaitInterface returns when an interface of that name exists, or when ctx is done. If wait is
 // false and there is none, it returns an error.
-func awaitNew(ctx context.Context, s cli.Streams, n notifier, name string, wait bool, lost <-chan os.Signal) error {
+func (p *process) awaitInterface(ctx context.Context, name string, wait bool) error {
 	if !isMissing(name) {
 		return nil
 	}
-	if err := announceWait(s.Err, name, wait); err != nil {
+	if err := announceWait(p.err, name, wait); err != nil {
 		return err
 	}
-	n.ready("waiting for " + name)
+	p.notify.ready("waiting for " + name)
 	for isMissing(name) && ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
-		case <-lost:
+		case <-p.hangups.lost:
 			return cli.ErrInterrupted
 		case <-time.After(live.PollInterval):
 		}
@@ -56,76 +55,75 @@ func awaitNew(ctx context.Context, s cli.Streams, n notifier, name string, wait 
 }
 
 // waitForInterface cleans up after an interface that is gone, and attaches the policy again
-// when it is back. It returns false if shaper run must end before that. end is the time of
-// --for.
-func (r *running) waitForInterface(ctx context.Context, end <-chan time.Time) (bool, error) {
-	r.warn("%s is gone (deleted, or moved to another network namespace): waiting for it to come back", r.name)
-	r.dropShapers()
-	return r.attachWhenPresent(ctx, end)
+// when it is back. It returns false if shaper run must end before that.
+func (k *kernelPlane) waitForInterface(ctx context.Context) (bool, error) {
+	k.warn("%s is gone (deleted, or moved to another network namespace): waiting for it to come back", k.name)
+	k.dropShapers()
+	return k.attachWhenPresent(ctx)
 }
 
 // attachWhenPresent attaches the policy as soon as the interface exists. It returns false if
 // shaper run must end before that.
-func (r *running) attachWhenPresent(ctx context.Context, end <-chan time.Time) (bool, error) {
-	r.notify.ready("waiting for " + r.name)
-	away, err := kernel.MarkAway(r.name, r.policy.Name, r.flags.Directions.List...)
+func (k *kernelPlane) attachWhenPresent(ctx context.Context) (bool, error) {
+	k.notify.ready("waiting for " + k.name)
+	away, err := kernel.MarkAway(k.name, k.policy.Name, k.options.Directions.List...)
 	if err != nil {
 		return false, err
 	}
 	defer away.End()
-	r.board.Publish(r.observe())
+	k.board.Publish(k.observe())
 	poll := time.NewTicker(live.PollInterval) // clients that ask often must not delay it
 	defer poll.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return false, nil
-		case <-end:
+		case <-k.end:
 			return false, nil
-		case <-r.hangups.lost:
+		case <-k.hangups.lost:
 			return false, nil
-		case <-r.board.Asked():
-			r.board.Publish(r.observe())
+		case <-k.board.Asked():
+			k.board.Publish(k.observe())
 			continue
-		case read := <-r.reads:
+		case read := <-k.turns.reads:
 			read()
 			continue
 		case <-poll.C:
 		}
 		left := away.Directions()
 		if len(left) == 0 {
-			r.warn("%s: ended by another process", r.name)
+			k.warn("%s: ended by another process", k.name)
 			return false, nil
 		}
-		r.flags.Directions.List = left
-		err := r.attach()
+		k.options.Directions.List = left
+		err := k.attach()
 		if err == nil || !errors.As(err, new(*kernel.NoInterfaceError)) {
 			return err == nil, err
 		}
-		r.dropShapers()
+		k.dropShapers()
 	}
 }
 
 // dropShapers cleans up after an interface that is gone. It keeps the last policy, which
 // another process may have loaded.
-func (r *running) dropShapers() {
-	if err := r.keepState(); err != nil {
-		r.warn("%v", err)
+func (k *kernelPlane) dropShapers() {
+	if err := k.keepState(); err != nil {
+		k.warn("%v", err)
 	}
-	for _, sh := range r.list {
+	for _, sh := range k.list {
 		if policy, err := policyfile.CompileLabel(sh.Label); err == nil {
-			r.policy = policy
+			k.policy = policy
 		}
 		if err := sh.Detach(); err != nil {
-			r.warn("%s: %v", live.Name(&sh.About), err)
+			k.warn("%s: %v", live.Name(&sh.About), err)
 		}
 		sh.Close()
 	}
-	r.watchdog.reset()
-	if len(r.list) > 0 && !slices.ContainsFunc(r.list, func(sh *kernel.Shaper) bool { return !sh.Until.IsZero() }) {
-		r.until, r.flags.confirm = time.Time{}, 0 // it was confirmed
+	k.watchdog.reset()
+	if len(k.list) > 0 && !slices.ContainsFunc(k.list, func(sh *kernel.Shaper) bool { return !sh.Until.IsZero() }) {
+		k.deadline.rollback, k.options.Confirm = time.Time{}, 0 // it was confirmed
 	}
-	r.list = nil
-	r.guard.End()
-	r.guard = nil
+	k.list = nil
+	k.guard.End()
+	k.guard = nil
 }

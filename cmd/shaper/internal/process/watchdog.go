@@ -1,4 +1,4 @@
-package main
+package process
 
 import (
 	"errors"
@@ -46,11 +46,21 @@ const (
 // change.
 func (v *watchdog) poll(interval time.Duration) (look <-chan struct{}, stop func()) {
 	v.shapers = map[*kernel.Shaper]*watched{}
-	announced := make(<-chan struct{})
 	watcher, err := kernel.Watch()
-	if err == nil {
-		v.watcher, announced = watcher, watcher.C
+	if err != nil {
+		return poll(interval, nil, nil)
 	}
+	v.watcher = watcher
+	look, end := poll(interval, watcher.C, func() { v.changes.Add(1) })
+	return look, func() {
+		end()
+		watcher.Close()
+	}
+}
+
+// poll returns a channel that receives a value every interval and, after a call of note, when a change is
+// announced.
+func poll(interval time.Duration, announced <-chan struct{}, note func()) (look <-chan struct{}, stop func()) {
 	out, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		tick := time.NewTicker(interval)
@@ -61,7 +71,7 @@ func (v *watchdog) poll(interval time.Duration) (look <-chan struct{}, stop func
 				return
 			case <-tick.C:
 			case <-announced:
-				v.changes.Add(1)
+				note()
 			}
 			select {
 			case out <- struct{}{}:
@@ -70,12 +80,7 @@ func (v *watchdog) poll(interval time.Duration) (look <-chan struct{}, stop func
 			}
 		}
 	}()
-	return out, func() {
-		close(done)
-		if watcher != nil {
-			watcher.Close()
-		}
-	}
+	return out, func() { close(done) }
 }
 
 // check checks a shaper and returns lines to print. repaired reports that the setup changed,

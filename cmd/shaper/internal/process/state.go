@@ -1,4 +1,4 @@
-package main
+package process
 
 import (
 	"bytes"
@@ -19,29 +19,35 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/internal/safedir"
 )
 
-// stateFlag is the flag --state of a command. A file of state begins with a line with its content,
-// and ends with a CRC-32C of all bytes before.
-type stateFlag struct {
-	command, dir string
-	saved        time.Time // of the last call of save
-	failed       error     // of the last call of save
+// State is the option --state. A file of state begins with a line with its content, and ends with a
+// CRC-32C of all bytes before.
+type State struct{ command, dir string }
+
+// savedState is the state of one service, in files.
+type savedState struct {
+	*State
+	saved  time.Time // of the last call of save
+	failed error     // of the last call of save
 }
 
-func (f *stateFlag) add(flags *pflag.FlagSet, command string) {
-	f.command = command
-	flags.StringVar(&f.dir, "state", "", "keep changes by shaper set, the quotas used and the tokens of customers in `DIR`, across a restart and a reboot")
+func (s *State) add(flags *pflag.FlagSet, command string) {
+	s.command = command
+	flags.StringVar(&s.dir, "state", "", "keep changes by shaper set, the quotas used and the tokens of customers in `DIR`, across a restart and a reboot")
 }
+
+// Given reports whether the option was given.
+func (s *State) Given() bool { return s.dir != "" }
 
 // open opens the directory, or makes it, until the process ends. Files in it are trusted, so it is an
 // error if another user controls it.
-func (f *stateFlag) open() (err error) {
-	if f.dir == "" {
+func (s *State) open() (err error) {
+	if s.dir == "" {
 		return nil
 	}
-	if f.dir, err = filepath.Abs(f.dir); err != nil {
+	if s.dir, err = filepath.Abs(s.dir); err != nil {
 		return err
 	}
-	err = safedir.Hold(f.dir, safedir.Create)
+	err = safedir.Hold(s.dir, safedir.Create)
 	if errors.As(err, new(*safedir.UnsafeError)) {
 		return cli.Usagef("--state: %w", err)
 	}
@@ -49,17 +55,17 @@ func (f *stateFlag) open() (err error) {
 }
 
 // path returns the path of a file of state. name is that of the interface and its directions.
-func (f *stateFlag) path(name, kind string) string { return filepath.Join(f.dir, name+"."+kind) }
+func (s *State) path(name, kind string) string { return filepath.Join(s.dir, name+"."+kind) }
 
 // directionName returns the name of the files of one direction.
 func directionName(name string, d kernel.Direction) string { return name + "-" + d.String() }
 
 // paths returns a path in the directory, if there is one.
-func (f *stateFlag) paths() []string {
-	if f.dir == "" {
+func (s *State) paths() []string {
+	if s.dir == "" {
 		return nil
 	}
-	return []string{filepath.Join(f.dir, "file")}
+	return []string{filepath.Join(s.dir, "file")}
 }
 
 // stateVersion is the version of the content of all files.
@@ -67,8 +73,8 @@ const stateVersion = 1
 
 // first returns the first line of a file of a kind. The same name may be that of a TAP device and of
 // an interface.
-func (f *stateFlag) first(kind string) []byte {
-	return fmt.Appendf(nil, "shaper %s %s %d\n", f.command, kind, stateVersion)
+func (s *State) first(kind string) []byte {
+	return fmt.Appendf(nil, "shaper %s %s %d\n", s.command, kind, stateVersion)
 }
 
 // stateSum returns the checksum of a file.
@@ -80,11 +86,11 @@ func stateSum(text []byte) []byte {
 var errState = errors.New("written by another version or command, or damaged")
 
 // read returns the content of a file; nil if there is none.
-func (f *stateFlag) read(name, kind string) ([]byte, error) {
-	if f.dir == "" {
+func (s *State) read(name, kind string) ([]byte, error) {
+	if s.dir == "" {
 		return nil, nil
 	}
-	path := f.path(name, kind)
+	path := s.path(name, kind)
 	text, err := changes.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -93,7 +99,7 @@ func (f *stateFlag) read(name, kind string) ([]byte, error) {
 		return nil, cli.PlainPathError("state", err)
 	}
 	end := max(len(text)-4, 0)
-	content, ok := bytes.CutPrefix(text[:end], f.first(kind))
+	content, ok := bytes.CutPrefix(text[:end], s.first(kind))
 	if !ok || !bytes.Equal(text[end:], stateSum(text[:end])) {
 		return nil, fmt.Errorf("state %q: %w", path, errState)
 	}
@@ -101,9 +107,9 @@ func (f *stateFlag) read(name, kind string) ([]byte, error) {
 }
 
 // write replaces a file.
-func (f *stateFlag) write(name, kind string, content []byte) error {
-	text := append(f.first(kind), content...)
-	return cli.PlainPathError("state", changes.Replace(f.path(name, kind), append(text, stateSum(text)...)))
+func (s *State) write(name, kind string, content []byte) error {
+	text := append(s.first(kind), content...)
+	return cli.PlainPathError("state", changes.Replace(s.path(name, kind), append(text, stateSum(text)...)))
 }
 
 // The kinds of files.
@@ -115,8 +121,8 @@ const (
 
 // restoreQuotas reads what customers have used. It returns an error if the file cannot be used;
 // then the counts begin at 0.
-func (f *stateFlag) restoreQuotas(name string, c *live.Changer) error {
-	text, err := f.read(name, stateQuotas)
+func (s *State) restoreQuotas(name string, c *live.Changer) error {
+	text, err := s.read(name, stateQuotas)
 	if err == nil && text != nil {
 		err = c.RestoreQuotas(text)
 	}
@@ -132,25 +138,25 @@ const (
 )
 
 // due reports whether it is time to save.
-func (f *stateFlag) due() bool {
+func (s *savedState) due() bool {
 	pause := saveInterval
-	if f.failed != nil {
+	if s.failed != nil {
 		pause = saveRetry
 	}
-	return f.dir != "" && time.Since(f.saved) >= pause
+	return s.dir != "" && time.Since(s.saved) >= pause
 }
 
 // save keeps what customers have used, and tokens, by the names of their files. A function returns
 // nil if there are none.
-func (f *stateFlag) save(name string, c *live.Changer, tokens map[string]func() ([]byte, error)) error {
-	if f.dir == "" {
+func (s *savedState) save(name string, c *live.Changer, tokens map[string]func() ([]byte, error)) error {
+	if s.dir == "" {
 		return nil
 	}
 	begin := time.Now()
 	var errs []error
 	keep := func(name, kind string, content []byte, err error) {
 		if err == nil && content != nil {
-			err = f.write(name, kind, content)
+			err = s.write(name, kind, content)
 		}
 		errs = append(errs, err)
 	}
@@ -159,7 +165,7 @@ func (f *stateFlag) save(name string, c *live.Changer, tokens map[string]func() 
 		content, err := read()
 		keep(name, stateCustomers, content, err)
 	}
-	f.saved = begin.Add(200 * time.Since(begin)) // at most half a percent of the time
-	f.failed = errors.Join(errs...)
-	return f.failed
+	s.saved = begin.Add(200 * time.Since(begin)) // at most half a percent of the time
+	s.failed = errors.Join(errs...)
+	return s.failed
 }

@@ -1,8 +1,9 @@
-package main
+package process
 
 import (
 	"bytes"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,7 +22,7 @@ import (
 // TestStateFile writes and reads files of state. One that is damaged, or has another content, is
 // refused.
 func TestStateFile(t *testing.T) {
-	f := stateFlag{command: "run", dir: t.TempDir()}
+	f := State{command: "run", dir: t.TempDir()}
 	for _, content := range []string{"", "content\n"} {
 		if err := f.write("v0", stateQuotas, []byte(content)); err != nil {
 			t.Fatal(err)
@@ -38,7 +39,7 @@ func TestStateFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	refuse := func(what string, f stateFlag, kind string, text []byte) {
+	refuse := func(what string, f State, kind string, text []byte) {
 		t.Helper()
 		path := f.path("v0", kind)
 		if err := os.WriteFile(path, text, 0o600); err != nil {
@@ -49,7 +50,7 @@ func TestStateFile(t *testing.T) {
 		}
 	}
 	refuse("another kind", f, stateCustomers, text)
-	refuse("another command", stateFlag{command: "tap", dir: f.dir}, stateQuotas, text)
+	refuse("another command", State{command: "tap", dir: f.dir}, stateQuotas, text)
 	end := len(text) - 4
 	for _, version := range []string{"0", "2"} { // complete files of an older and of a later version
 		other := bytes.Replace(text[:end:end], []byte(" 1\n"), []byte(" "+version+"\n"), 1)
@@ -84,10 +85,12 @@ plans:
 }
 
 // newStateTap returns a shaper tap without devices, with its stderr.
-func newStateTap(dir string, policy *policyfile.Compiled) (*runningTap, *bytes.Buffer) {
+func newStateTap(dir string, policy *policyfile.Compiled) (*tapPlane, *bytes.Buffer) {
 	stderr := &bytes.Buffer{}
-	c := &runningTap{name: "t0", s: cli.Streams{Err: stderr}, flags: &tapFlags{state: stateFlag{command: "tap", dir: dir}}}
-	c.list = []*live.LocalTap{live.NewLocalTap("t0", "v0", kernel.Egress, tap.NewShaper(policy.Plan.For(kernel.Egress), 1<<20), policy)}
+	o := &TapOptions{Options: Options{State: State{command: "tap", dir: dir}}}
+	c := newTapPlane(newProcess(cli.Streams{Out: io.Discard, Err: stderr}, notifier{}), o, "t0")
+	shaper := tap.NewShaper(policy.Plan.For(kernel.Egress), 1<<20)
+	c.list = []*live.LocalTap{live.NewLocalTap("t0", "v0", kernel.Egress, shaper, policy)}
 	c.openChanges()
 	return c, stderr
 }
@@ -103,23 +106,23 @@ func TestTapStateWritten(t *testing.T) {
 	tokens := before.AppendCustomers(nil, 0, 1)
 
 	c, stderr := newStateTap(t.TempDir(), policy)
-	if err := c.flags.state.write("t0-egress", stateCustomers, tokens); err != nil {
+	if err := c.state.write("t0-egress", stateCustomers, tokens); err != nil {
 		t.Fatal(err)
 	}
 	c.restoreCustomers()
-	path := c.flags.state.path("t0-egress", stateCustomers)
+	path := c.state.path("t0-egress", stateCustomers)
 	for range 2 {
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
-		c.flags.state.saved = time.Now().Add(-saveInterval)
+		c.state.saved = time.Now().Add(-saveInterval)
 		c.advanceChanges()
-		if got, err := c.flags.state.read("t0-egress", stateCustomers); err != nil || len(got) != len(tokens) || len(got) == 0 {
+		if got, err := c.state.read("t0-egress", stateCustomers); err != nil || len(got) != len(tokens) || len(got) == 0 {
 			t.Errorf("%d bytes are kept, want %d: %v", len(got), len(tokens), err)
 		}
 	}
 	c.advanceChanges()
-	if stderr.Len() > 0 {
+	if err := c.flush(); err != nil || stderr.Len() > 0 {
 		t.Errorf("stderr %q", stderr)
 	}
 }
@@ -133,12 +136,18 @@ func TestTapProblem(t *testing.T) {
 	c, stderr := newStateTap(filepath.Join(file, "dir"), statePolicy(t, `, when: {at: "00:00-24:00", plan: q}`))
 	off := true
 	change := changes.Change{Target: changes.Target{Kind: changes.Customer, Name: "a"}, Terms: changes.Terms{Off: &off}}
-	if err := c.changes.Set([]changes.Change{change}); !errors.As(err, new(*changes.UnkeptError)) {
+	if err := c.changer.Set([]changes.Change{change}); !errors.As(err, new(*changes.UnkeptError)) {
 		t.Fatalf("got %v: want that it is not kept", err)
+	}
+	if err := c.flush(); err != nil {
+		t.Fatal(err)
 	}
 	stderr.Reset()
 	for range 3 {
 		c.advanceChanges()
+	}
+	if err := c.flush(); err != nil {
+		t.Fatal(err)
 	}
 	if n := strings.Count(stderr.String(), "\n"); n == 0 || strings.Count(stderr.String(), "state: ") != 1 {
 		t.Errorf("stderr %q, want one error", stderr)
