@@ -34,10 +34,11 @@ func (a api) Status(ctx context.Context) (any, error) {
 			out = append(out, statusOf(d.Handle(), a.Service.Changes))
 		}
 		return nil
-	}, func(name string, directions []kernel.Direction, policy string) {
-		for _, direction := range directions {
+	}, func(w process.Waiting) {
+		for _, direction := range w.Directions {
 			out = append(out, remainsJSON{
-				Interface: name, Direction: direction.String(), State: "waiting", Process: os.Getpid(), Policy: policy,
+				Interface: w.Interface, Direction: direction.String(), State: "waiting",
+				Process: os.Getpid(), Policy: w.Policy,
 			})
 		}
 	})
@@ -185,8 +186,10 @@ func (c *customerJSON) add(list []process.Direction, book changes.Book) error {
 			return err
 		}
 		about := d.Info()
-		row := customerDirectionJSON{about.Interface, about.Direction.String(), countsOf(&customer.CustomerStats)}
-		c.Plan, c.Directions = customer.Plan, append(c.Directions, row)
+		c.Plan = customer.Plan
+		c.Directions = append(c.Directions, customerDirectionJSON{
+			about.Interface, about.Direction.String(), countsOf(&customer.CustomerStats),
+		})
 	}
 	if len(c.Directions) > 0 {
 		return nil

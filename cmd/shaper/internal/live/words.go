@@ -74,7 +74,8 @@ func KeptNotes(list []InForce, iface string) (out []string) {
 		if len(out) == ShownChanges {
 			return append(out, fmt.Sprintf("and further changes: shaper set %s lists them", iface))
 		}
-		out = append(out, fmt.Sprintf("%s; to end it: shaper set %s %s %s reset", f.Words(), iface, f.Kind, say.Quoted(f.Name)))
+		reset := fmt.Sprintf("shaper set %s %s %s reset", iface, f.Kind, say.Quoted(f.Name))
+		out = append(out, f.Words()+"; to end it: "+reset)
 	}
 	return out
 }
@@ -99,7 +100,9 @@ func PrintDetached(p *say.Printer, about *kernel.About) {
 }
 
 // PrintReloaded prints that a shaper has a new policy, and the change of each class.
-func PrintReloaded(p *say.Printer, about *kernel.About, policy *policyfile.Compiled, list []dataplane.Change) {
+func PrintReloaded(
+	p *say.Printer, about *kernel.About, policy *policyfile.Compiled, list []dataplane.Change,
+) {
 	p.Printf("%s: reloaded, ", Name(about))
 	if about.Program != 0 {
 		p.Printf("program %d, ", about.Program)
@@ -110,7 +113,9 @@ func PrintReloaded(p *say.Printer, about *kernel.About, policy *policyfile.Compi
 }
 
 // PrintReloadedLine is PrintReloaded in one line, for logs: it names the classes that are not kept.
-func PrintReloadedLine(p *say.Printer, about *kernel.About, policy *policyfile.Compiled, list []dataplane.Change) {
+func PrintReloadedLine(
+	p *say.Printer, about *kernel.About, policy *policyfile.Compiled, list []dataplane.Change,
+) {
 	by := map[string][]string{}
 	for _, c := range list {
 		by[c.What] = append(by[c.What], say.Printable(c.Class))

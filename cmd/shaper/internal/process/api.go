@@ -24,14 +24,18 @@ func (s *Service) Read(ctx context.Context, f func([]Direction) error) error {
 	})
 }
 
-// ReadOrWait is Read, but calls waiting if no direction is attached, with the directions and the name
-// of the policy that are to be attached.
-func (s *Service) ReadOrWait(
-	ctx context.Context, f func([]Direction) error, waiting func(name string, of []kernel.Direction, policy string),
-) error {
+// Waiting describes a service whose interface does not exist.
+type Waiting struct {
+	Interface  string
+	Directions []kernel.Direction
+	Policy     string // name
+}
+
+// ReadOrWait is Read, but calls waiting if no direction is attached.
+func (s *Service) ReadOrWait(ctx context.Context, f func([]Direction) error, waiting func(Waiting)) error {
 	return s.plane.read(ctx, func(list []Direction) error {
 		if len(list) == 0 {
-			waiting(s.name, s.options.Directions.List, s.plane.policyName())
+			waiting(Waiting{s.name, s.options.Directions.List, s.plane.policyName()})
 			return nil
 		}
 		return f(list)

@@ -76,11 +76,13 @@ func (o *RunOptions) checkProcess(policy *policyfile.Compiled) error {
 	onServer := budgets.OnServer(policy.Plan)
 	switch {
 	case onServer && o.Background:
-		return cli.Usagef("a budget on a server needs a process that renews its share: run without --background")
+		return cli.Usagef("a budget on a server needs a process that renews its share: " +
+			"run without --background")
 	case policy.HasRules() && o.Background:
 		return ErrNoRules
 	case onServer && o.Dry:
-		return cli.Usagef("--dry-run would take a share of a budget from hosts that need it: test the policy on a capture with shaper replay")
+		return cli.Usagef("--dry-run would take a share of a budget from hosts that need it: " +
+			"test the policy on a capture with shaper replay")
 	case o.Background:
 		return checkBackground()
 	}
@@ -258,8 +260,9 @@ func (k *kernelPlane) attach() error {
 func (k *kernelPlane) attachDirection(d kernel.Direction) (*kernel.Shaper, []dataplane.Change, error) {
 	o := k.options
 	sh, changed, err := kernel.Attach(kernel.Config{
-		Interface: k.name, Direction: d, Hook: o.Hook, Pacer: o.Pacer, Dry: o.Dry, Pin: o.Pin, GSOLimit: o.GSOLimit,
-		Label: live.Label(k.policy, k.name), Restore: k.restore(d), Until: k.deadline.rollback, Guard: k.startGuard,
+		Interface: k.name, Direction: d, Hook: o.Hook, Pacer: o.Pacer,
+		Dry: o.Dry, Pin: o.Pin, GSOLimit: o.GSOLimit, Label: live.Label(k.policy, k.name),
+		Restore: k.restore(d), Until: k.deadline.rollback, Guard: k.startGuard,
 	}, k.policy.Plan)
 	var active *dataplane.ActiveError
 	if err != nil && !errors.As(err, &active) {
@@ -367,7 +370,8 @@ func (k *kernelPlane) serveCalls() {
 // caller returns the part of the process that other goroutines may call.
 func (k *kernelPlane) caller() *live.Run {
 	return &live.Run{
-		Shares: k.shares, Name: k.host, Wake: k.turns.looks, Calls: k.turns.calls, Changer: k.changer, Heard: &k.heard,
+		Shares: k.shares, Name: k.host, Wake: k.turns.looks, Calls: k.turns.calls,
+		Changer: k.changer, Heard: &k.heard,
 	}
 }
 

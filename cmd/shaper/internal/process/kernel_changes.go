@@ -72,7 +72,8 @@ func (k *kernelPlane) pinnedBefore(path string) (inForce changes.Book, pinned bo
 	inForce = changes.Book{}
 	for _, sh := range v.List {
 		source, sourceErr := policyfile.SourceOf(sh.Info().Label)
-		if owned, ownedErr := sh.Owned(); sourceErr != nil || ownedErr != nil || owned || source.Changes == path {
+		owned, ownedErr := sh.Owned()
+		if sourceErr != nil || ownedErr != nil || owned || source.Changes == path {
 			continue // attaching will explain the errors
 		}
 		book, _, readErr := changes.Read(source.Changes) // attaching puts interrupted changes into force

@@ -36,7 +36,8 @@ func (k *kernelPlane) instructGuard() error {
 }
 
 // errBackground means that the user of a shaper run --background could do nothing about it afterwards.
-var errBackground = errors.New("--background: this user could neither see nor detach the shaper afterwards, which needs CAP_SYS_ADMIN: run without --background, or as root")
+var errBackground = errors.New("--background: this user could neither see nor detach the shaper afterwards, " +
+	"which needs CAP_SYS_ADMIN: run without --background, or as root")
 
 // checkBackground checks that other commands of this user will find a shaper without a process.
 func checkBackground() error {
@@ -154,7 +155,9 @@ func (k *kernelPlane) detach() error {
 	if k.calls.server != nil {
 		errs = append(errs, k.calls.server.Close())
 	}
-	k.shares.End(!slices.ContainsFunc(k.list, func(sh *kernel.Shaper) bool { return stay[sh] || failed[sh] != nil }))
+	k.shares.End(!slices.ContainsFunc(k.list, func(sh *kernel.Shaper) bool {
+		return stay[sh] || failed[sh] != nil
+	}))
 	live.CloseAll(k.list) // before the guard acts, which skips shapers with an owner
 	k.list = nil
 	if clean {

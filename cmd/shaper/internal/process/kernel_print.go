@@ -10,8 +10,8 @@ import (
 // printAttached prints how a shaper is attached.
 func (k *kernelPlane) printAttached(sh *kernel.Shaper, changes []dataplane.Change) {
 	p, name := k.print(), live.Name(&sh.About)
-	p.Printf("%s: attached by %s, program %d, kernel %s, policy %s (%s)\n", name, live.Hook(&sh.About), sh.Program,
-		live.KernelRelease(), k.policy.Name, say.Count(len(sh.Outline.Classes), "class"))
+	p.Printf("%s: attached by %s, program %d, kernel %s, policy %s (%s)\n",
+		name, live.Hook(&sh.About), sh.Program, live.KernelRelease(), k.policy.Name, say.Count(len(sh.Outline.Classes), "class"))
 	if sh.Place.Mode == kernel.Generic {
 		p.Printf("%s: the driver does not support XDP: the kernel's generic XDP is slower than tc\n", name)
 	}
@@ -24,7 +24,8 @@ func (k *kernelPlane) printAttached(sh *kernel.Shaper, changes []dataplane.Chang
 	}
 	live.PrintClasses(p, &sh.About, changes)
 	if !k.deadline.rollback.IsZero() {
-		p.Printf("%s: rolls back in %v unless you run shaper confirm %s\n", name, k.options.Confirm, sh.Interface)
+		p.Printf("%s: rolls back in %v unless you run shaper confirm %s\n",
+			name, k.options.Confirm, sh.Interface)
 	}
 }
 
@@ -36,7 +37,8 @@ func (k *kernelPlane) printEnd(sh *kernel.Shaper, stays bool, failed error) erro
 		p.Printf("\n%s\n", say.Counters(&sh.Outline, stats, k.colored))
 	}
 	if queues, err := sh.Queues(); err == nil && live.Unassigned(queues) > 0 {
-		p.Printf("%s more packets were dropped in queues that several classes use\n", say.Grouped(live.Unassigned(queues)))
+		n := say.Grouped(live.Unassigned(queues))
+		p.Printf("%s more packets were dropped in queues that several classes use\n", n)
 	}
 	switch {
 	case stays:

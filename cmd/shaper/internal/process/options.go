@@ -30,7 +30,8 @@ func (o *Options) Add(cmd *cobra.Command) {
 	o.Directions.List = []kernel.Direction{kernel.Egress}
 	o.Policy.Add(cmd)
 	flags := cmd.Flags()
-	flags.Var(&o.Directions, "direction", "shape this `DIRECTION`: egress, ingress or both; each has its own meters")
+	flags.Var(&o.Directions, "direction",
+		"shape this `DIRECTION`: egress, ingress or both; each has its own meters")
 	o.Directions.AddBoth(cmd)
 	o.Metrics.add(flags)
 	o.Control.add(flags)
@@ -44,8 +45,10 @@ type Metrics struct {
 }
 
 func (m *Metrics) add(f *pflag.FlagSet) {
-	f.StringVar(&m.address, "metrics", "", "serve Prometheus metrics at `ADDRESS`, such as 127.0.0.1:9190; without a host, listen on loopback only")
-	f.IntVar(&m.customers, "metrics-customers", 0, "with --metrics, serve metrics of each of the `N` customers with the most bytes")
+	f.StringVar(&m.address, "metrics", "",
+		"serve Prometheus metrics at `ADDRESS`, such as 127.0.0.1:9190; without a host, listen on loopback only")
+	f.IntVar(&m.customers, "metrics-customers", 0,
+		"with --metrics, serve metrics of each of the `N` customers with the most bytes")
 }
 
 // Given reports whether any of the flags was given.

@@ -32,7 +32,8 @@ type savedState struct {
 
 func (s *State) add(flags *pflag.FlagSet, command string) {
 	s.command = command
-	flags.StringVar(&s.dir, "state", "", "keep changes by shaper set, the quotas used and the tokens of customers in `DIR`, across a restart and a reboot")
+	flags.StringVar(&s.dir, "state", "", "keep changes by shaper set, the quotas used and the tokens "+
+		"of customers in `DIR`, across a restart and a reboot")
 }
 
 // Given reports whether the option was given.

@@ -80,7 +80,9 @@ func newTapPlane(p *process, o *TapOptions, name string) *tapPlane {
 // Each of the next functions undoes what it did when the next one has ended.
 
 // join creates the shapers, which join the budgets of the host until no packet passes.
-func (t *tapPlane) join(ctx context.Context, policy *policyfile.Compiled, address metrics.Address) (err error) {
+func (t *tapPlane) join(
+	ctx context.Context, policy *policyfile.Compiled, address metrics.Address,
+) (err error) {
 	defer func() { err = errors.Join(err, t.leaveBudgets()) }()
 	if err := t.addDirections(policy); err != nil {
 		return err
@@ -119,7 +121,9 @@ func (t *tapPlane) shape(
 
 // answer answers other commands and the API, serves metrics, and moves frames until the end. stop ends
 // it.
-func (t *tapPlane) answer(ctx context.Context, stop func(), policy *policyfile.Compiled, address metrics.Address) error {
+func (t *tapPlane) answer(
+	ctx context.Context, stop func(), policy *policyfile.Compiled, address metrics.Address,
+) error {
 	follow := func() error { return t.follow(ctx) }
 	calls, err := live.ServeTap(t.name, t.list, t.shares, t.changer, &t.heard, stop, follow)
 	if err != nil {
@@ -133,9 +137,10 @@ func (t *tapPlane) answer(ctx context.Context, stop func(), policy *policyfile.C
 		}
 		defer server.Close()
 	}
+	classes := say.Count(len(policy.Policy.Classes), "class")
 	for _, sh := range t.list {
 		fmt.Fprintf(t.out, "%s: moving frames to and from %s, policy %s (%s)\n",
-			live.Name(sh.Info()), t.options.other(), policy.Name, say.Count(len(policy.Policy.Classes), "class"))
+			live.Name(sh.Info()), t.options.other(), policy.Name, classes)
 	}
 	t.notify.ready(t.status())
 	if t.board != nil {

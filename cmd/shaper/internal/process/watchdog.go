@@ -58,9 +58,11 @@ func (v *watchdog) poll(interval time.Duration) (look <-chan struct{}, stop func
 	}
 }
 
-// poll returns a channel that receives a value every interval and, after a call of note, when a change is
-// announced.
-func poll(interval time.Duration, announced <-chan struct{}, note func()) (look <-chan struct{}, stop func()) {
+// poll returns a channel that receives a value every interval and, after a call of note, when a change
+// is announced.
+func poll(
+	interval time.Duration, announced <-chan struct{}, note func(),
+) (look <-chan struct{}, stop func()) {
 	out, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		tick := time.NewTicker(interval)
