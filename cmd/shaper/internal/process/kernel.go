@@ -12,7 +12,6 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/metrics"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -36,11 +35,7 @@ var ErrNoRules = cli.Usagef("quotas and schedules need a process that follows th
 
 // Run runs a policy at an interface, in the kernel.
 func (o *RunOptions) Run(ctx context.Context, s cli.Streams, name string) (err error) {
-	address, err := o.Metrics.parse()
-	if err != nil {
-		return err
-	}
-	if err := o.Control.check(); err != nil {
+	if err := o.check(); err != nil {
 		return err
 	}
 	dropPrivileges(s, runCapabilities, &o.Options)
@@ -68,7 +63,8 @@ func (o *RunOptions) Run(ctx context.Context, s cli.Streams, name string) (err e
 		}
 		err = errors.Join(err, printed)
 	}()
-	return k.serveAPI(ctx, address)
+	// The API is served before anything is attached, and until nothing is.
+	return k.withAPI(func() error { return k.shape(ctx) })
 }
 
 // checkProcess returns an error if the options leave no process for a policy, or no effect.
@@ -143,24 +139,10 @@ func newKernelPlane(p *process, o *RunOptions, name string, policy *policyfile.C
 	return k
 }
 
-// Each of the next functions undoes what it did when the next one has ended.
-
-// serveAPI serves the API before anything is attached, and until nothing is.
-func (k *kernelPlane) serveAPI(ctx context.Context, address metrics.Address) error {
-	if k.options.Control.Given() {
-		server, err := k.options.Control.serve(k.options.API(k.Service))
-		if err != nil {
-			return err
-		}
-		defer server.Close()
-	}
+// shape attaches the policy, and detaches it at the end. Meanwhile SIGHUP does not kill the process.
+func (k *kernelPlane) shape(ctx context.Context) (err error) {
 	k.hangups = watchHangups(k.notify)
 	defer k.hangups.stop()
-	return k.shape(ctx, address)
-}
-
-// shape attaches the policy, and detaches it at the end.
-func (k *kernelPlane) shape(ctx context.Context, address metrics.Address) (err error) {
 	defer func() { err = errors.Join(err, k.detach()) }()
 	collect := delayCollection(k.policy)
 	if attached, err := k.start(ctx); err != nil || !attached {
@@ -173,12 +155,10 @@ func (k *kernelPlane) shape(ctx context.Context, address metrics.Address) (err e
 		return k.exitBackground()
 	}
 	collect()
-	if k.options.Metrics.address != "" {
-		k.board = metrics.NewBoard(k.options.Metrics.customers)
-		defer metrics.Serve(k.err, address, k.board).Close()
-	}
-	k.end, k.rollback = after(k.deadline.end), after(k.deadline.rollback)
-	return k.serve(ctx)
+	return k.withMetrics(func() error {
+		k.end, k.rollback = after(k.deadline.end), after(k.deadline.rollback)
+		return k.serve(ctx)
+	})
 }
 
 // after returns a channel that receives at a time; nil for none.

@@ -38,36 +38,45 @@ func (o *Options) Add(cmd *cobra.Command) {
 	o.State.add(flags, cmd.Name())
 }
 
+// check checks the options that need no policy.
+func (o *Options) check() error {
+	if err := o.Metrics.check(); err != nil {
+		return err
+	}
+	return o.Control.check()
+}
+
 // Metrics are the options of the metrics.
 type Metrics struct {
-	address   string // "" for none
+	text      string // address; "" for none
 	customers int    // number of customers with metrics of their own
+	address   metrics.Address
 }
 
 func (m *Metrics) add(f *pflag.FlagSet) {
-	f.StringVar(&m.address, "metrics", "",
+	f.StringVar(&m.text, "metrics", "",
 		"serve Prometheus metrics at `ADDRESS`, such as 127.0.0.1:9190; without a host, listen on loopback only")
 	f.IntVar(&m.customers, "metrics-customers", 0,
 		"with --metrics, serve metrics of each of the `N` customers with the most bytes")
 }
 
 // Given reports whether any of the flags was given.
-func (m *Metrics) Given() bool { return *m != Metrics{} }
+func (m *Metrics) Given() bool { return m.text != "" || m.customers != 0 }
 
-// parse checks the flags and returns the address.
-func (m *Metrics) parse() (address metrics.Address, err error) {
+// check checks the flags and sets the address.
+func (m *Metrics) check() (err error) {
 	switch {
 	case m.customers < 0 || m.customers > metrics.MaxCustomers:
-		return address, cli.Usagef("--metrics-customers %d: want 0 to %d", m.customers, metrics.MaxCustomers)
-	case m.address == "" && m.customers > 0:
-		return address, cli.Usagef("--metrics-customers needs --metrics")
-	case m.address == "":
-		return address, nil
+		return cli.Usagef("--metrics-customers %d: want 0 to %d", m.customers, metrics.MaxCustomers)
+	case m.text == "" && m.customers > 0:
+		return cli.Usagef("--metrics-customers needs --metrics")
+	case m.text == "":
+		return nil
 	}
-	if address, err = metrics.ParseAddress(m.address); err != nil {
-		err = &cli.UsageError{Err: err}
+	if m.address, err = metrics.ParseAddress(m.text); err != nil {
+		return &cli.UsageError{Err: err}
 	}
-	return address, err
+	return nil
 }
 
 // Control are the options of the sockets for other programs.

@@ -32,7 +32,7 @@ func dropPrivileges(s cli.Streams, keep uint64, o *Options) {
 	if os.Geteuid() != 0 {
 		return
 	}
-	if o.Metrics.address != "" {
+	if o.Metrics.text != "" {
 		keep |= 1 << unix.CAP_NET_BIND_SERVICE // the port may be below 1024
 	}
 	groups, _ := o.Control.groups() // check found them

@@ -95,6 +95,27 @@ func newService(p *process, o *Options, name string, clock func() int64) *Servic
 	}
 }
 
+// withAPI serves the API while next runs.
+func (s *Service) withAPI(next func() error) error {
+	if s.options.Control.Given() {
+		server, err := s.options.Control.serve(s.options.API(s))
+		if err != nil {
+			return err
+		}
+		defer server.Close()
+	}
+	return next()
+}
+
+// withMetrics serves the metrics while next runs.
+func (s *Service) withMetrics(next func() error) error {
+	if m := &s.options.Metrics; m.text != "" {
+		s.board = metrics.NewBoard(m.customers)
+		defer metrics.Serve(s.err, m.address, s.board).Close()
+	}
+	return next()
+}
+
 // serve waits for the end. Until then it checks the shapers, reloads on SIGHUP, answers other goroutines
 // and publishes metrics. A lost terminal is the end, too, but it may be lost because of the policy: then
 // the rollback comes first.

@@ -11,7 +11,6 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/metrics"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
@@ -32,11 +31,7 @@ func (o *TapOptions) other() string { return o.Uplink + o.Peer }
 
 // Run runs a policy between a TAP device and another device.
 func (o *TapOptions) Run(ctx context.Context, s cli.Streams, name string) (err error) {
-	address, err := o.Metrics.parse()
-	if err != nil {
-		return err
-	}
-	if err := o.Control.check(); err != nil {
+	if err := o.check(); err != nil {
 		return err
 	}
 	policy, err := o.Policy.Load()
@@ -53,10 +48,7 @@ func (o *TapOptions) Run(ctx context.Context, s cli.Streams, name string) (err e
 	}
 	t := newTapPlane(newProcess(s, newNotifier()), o, name)
 	defer func() { err = errors.Join(err, t.flush()) }()
-	if o.Metrics.address != "" {
-		t.board = metrics.NewBoard(o.Metrics.customers)
-	}
-	return t.join(ctx, policy, address)
+	return t.join(ctx, policy)
 }
 
 // tapPlane shapes the packets between two devices. The goroutine of Run moves the frames, and another
@@ -80,9 +72,7 @@ func newTapPlane(p *process, o *TapOptions, name string) *tapPlane {
 // Each of the next functions undoes what it did when the next one has ended.
 
 // join creates the shapers, which join the budgets of the host until no packet passes.
-func (t *tapPlane) join(
-	ctx context.Context, policy *policyfile.Compiled, address metrics.Address,
-) (err error) {
+func (t *tapPlane) join(ctx context.Context, policy *policyfile.Compiled) (err error) {
 	defer func() { err = errors.Join(err, t.leaveBudgets()) }()
 	if err := t.addDirections(policy); err != nil {
 		return err
@@ -100,14 +90,12 @@ func (t *tapPlane) join(
 			return nil
 		}
 	}
-	return t.shape(ctx, stop, policy, address)
+	return t.shape(ctx, stop, policy)
 }
 
 // shape opens the devices, and gets shares of budgets on servers, which it returns before the devices
 // are closed.
-func (t *tapPlane) shape(
-	ctx context.Context, stop func(), policy *policyfile.Compiled, address metrics.Address,
-) (err error) {
+func (t *tapPlane) shape(ctx context.Context, stop func(), policy *policyfile.Compiled) (err error) {
 	if err := t.open(); err != nil {
 		return err
 	}
@@ -116,36 +104,30 @@ func (t *tapPlane) shape(
 		return err
 	}
 	defer t.shares.End(true)
-	return t.answer(ctx, stop, policy, address)
+	return t.answer(ctx, stop, policy)
 }
 
-// answer answers other commands and the API, serves metrics, and moves frames until the end. stop ends
-// it.
-func (t *tapPlane) answer(
-	ctx context.Context, stop func(), policy *policyfile.Compiled, address metrics.Address,
-) error {
+// answer answers other commands and the API, and serves metrics. stop ends it.
+func (t *tapPlane) answer(ctx context.Context, stop func(), policy *policyfile.Compiled) error {
 	follow := func() error { return t.follow(ctx) }
 	calls, err := live.ServeTap(t.name, t.list, t.shares, t.changer, &t.heard, stop, follow)
 	if err != nil {
 		return err
 	}
 	defer calls.Close()
-	if t.options.Control.Given() {
-		server, err := t.options.Control.serve(t.options.API(t.Service))
-		if err != nil {
-			return err
+	return t.withAPI(func() error {
+		classes := say.Count(len(policy.Policy.Classes), "class")
+		for _, sh := range t.list {
+			fmt.Fprintf(t.out, "%s: moving frames to and from %s, policy %s (%s)\n",
+				live.Name(sh.Info()), t.options.other(), policy.Name, classes)
 		}
-		defer server.Close()
-	}
-	classes := say.Count(len(policy.Policy.Classes), "class")
-	for _, sh := range t.list {
-		fmt.Fprintf(t.out, "%s: moving frames to and from %s, policy %s (%s)\n",
-			live.Name(sh.Info()), t.options.other(), policy.Name, classes)
-	}
-	t.notify.ready(t.status())
-	if t.board != nil {
-		defer metrics.Serve(t.err, address, t.board).Close()
-	}
+		t.notify.ready(t.status())
+		return t.withMetrics(func() error { return t.move(ctx, stop) })
+	})
+}
+
+// move moves frames until the end, and then prints the counters.
+func (t *tapPlane) move(ctx context.Context, stop func()) error {
 	if t.options.Span > 0 {
 		t.end = time.After(t.options.Span)
 	}
