@@ -30,6 +30,14 @@ var rooms = []struct {
 	{"cmd/shaper/internal/pattern", nil, nil},
 	{"cmd/shaper/internal/policyfile", []string{"cmd/shaper/internal/calendar", "cmd/shaper/internal/changes", "cmd/shaper/internal/pattern", "dataplane", "marker", "meter", "queue"}, nil},
 	{
+		"cmd/shaper/internal/check",
+		[]string{
+			"cmd/shaper/internal/calendar", "cmd/shaper/internal/cli", "cmd/shaper/internal/lint", "cmd/shaper/internal/policyfile",
+			"cmd/shaper/internal/say", "dataplane", "meter", "meter/shared", "queue",
+		},
+		nil,
+	},
+	{
 		"cmd/shaper/internal/cli",
 		[]string{
 			"cmd/shaper/internal/lint", "cmd/shaper/internal/output", "cmd/shaper/internal/policyfile",

@@ -222,7 +222,7 @@ func (f *liveFlags) set(s cli.Streams, name string, list []changes.Change, asJSO
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	p := newPrinter(s.Out)
+	p := say.NewPrinter(s.Out)
 	switch {
 	case asJSON:
 		for _, row := range control.ListChanges(list) {
@@ -240,7 +240,7 @@ func (f *liveFlags) set(s cli.Streams, name string, list []changes.Change, asJSO
 
 // listChanges prints the changes in shapers of one interface.
 func listChanges(s cli.Streams, shapers []live.Shaper, asJSON bool) error {
-	p := newPrinter(s.Out)
+	p := say.NewPrinter(s.Out)
 	seen := map[string]bool{} // shapers of one command have the same changes
 	now := time.Now()
 	print := func(line string, row control.Change) error {
