@@ -34,7 +34,7 @@ func TestBudgetCommands(t *testing.T) {
 	}
 	var notes bytes.Buffer
 	s := budgets.New(kernel.Now, func(format string, args ...any) { say.NewPrinter(&notes).Printf(format+"\n", args...) })
-	if err := s.Follow(t.Context(), []budgets.Shaper{{Plan: policy.Plan, Name: "host"}}, []budgets.Leaser{leaseIgnorer{}}); err != nil {
+	if err := s.Follow(t.Context(), []budgets.Host{{Plan: policy.Plan, Name: "host"}}, []budgets.Leaser{leaseIgnorer{}}); err != nil {
 		t.Fatal(err)
 	}
 	command := func(args string) (code int, text string) {

@@ -92,19 +92,19 @@ func (f *liveFlags) reload(ctx context.Context, s cli.Streams, name string, flag
 		return cli.Usagef("--rate would end a change by shaper set, which a rollback cannot restore: leave out --confirm, or reset the change first (shaper set %s lists it)", list[0].Info().Interface)
 	}
 	for i, sh := range list {
-		if err := cli.CheckPolicy(policies[i], []live.Shaper{sh}); err != nil {
+		if err := cli.CheckPolicy(policies[i], []live.Handle{sh}); err != nil {
 			return err
 		}
 		if i == 0 || policies[i] != policies[0] {
-			if sh.Info().Place.Hook == live.ByTap {
+			if live.IsTap(sh.Info()) {
 				flags.NoMarks = tapMarks
 			}
 			flags.Warn(s.Err, policies[i], sh.Info().Interface)
 		}
-		if confirm > 0 && sh.Info().Place.Hook == live.ByTap {
+		if confirm > 0 && live.IsTap(sh.Info()) {
 			return live.ErrNoConfirm
 		}
-		owned, err := live.Owned(sh)
+		owned, err := sh.Owned()
 		if err == nil && !owned && policies[i].HasRules() {
 			return fmt.Errorf("%s: %w", live.Name(sh.Info()), errNoRules)
 		}
@@ -158,14 +158,14 @@ type incompleteError struct{ error }
 func (e *incompleteError) Unwrap() error { return e.error }
 
 // reload gives each shaper its policy, until the first error, and then prints the changes.
-func (a *amendment) reload(s cli.Streams, list []live.Shaper, policies []*policyfile.Compiled, until time.Time, asJSON bool) (err error) {
+func (a *amendment) reload(s cli.Streams, list []live.Handle, policies []*policyfile.Compiled, until time.Time, asJSON bool) (err error) {
 	var loaded [][]dataplane.Change
 	var incomplete []error
 	if err := a.overruleTap(); err != nil {
 		return err
 	}
 	for i, sh := range list {
-		done := live.PrepareRun(sh, policies[i])
+		done := sh.Prepare(policies[i])
 		var changes []dataplane.Change
 		changes, err = sh.Reload(policies[i].Plan, live.Label(policies[i], sh.Info().Interface), until)
 		done()
@@ -174,7 +174,7 @@ func (a *amendment) reload(s cli.Streams, list []live.Shaper, policies []*policy
 			err = cli.ExplainIn(policies[i], err)
 			break
 		}
-		if err := live.Keep(sh, policies[i]); err != nil {
+		if err := sh.KeepCustomers(policies[i]); err != nil {
 			fmt.Fprintf(s.Err, "shaper: warning: %s: the copy of the customers: %v\n", live.Name(sh.Info()), err)
 		}
 		if active != nil {
@@ -189,9 +189,7 @@ func (a *amendment) reload(s cli.Streams, list []live.Shaper, policies []*policy
 	p := newPrinter(s.Out)
 	for i, changes := range loaded {
 		sh, about := list[i], list[i].Info()
-		if k, ok := sh.(*kernel.Shaper); ok {
-			printNotes(s.Err, live.Name(&k.About), k.Notes)
-		}
+		printNotes(s.Err, live.Name(about), sh.Notes())
 		all := a.books[sh]
 		inForce, _ := all.InForce(policies[i], time.Now())
 		printNotes(s.Err, live.Name(about), keptNotes(inForce, about.Interface))
@@ -213,7 +211,7 @@ func (a *amendment) reload(s cli.Streams, list []live.Shaper, policies []*policy
 
 // loadFor returns a policy for each shaper: the policy in the flags, or the one that the
 // shaper was started with, whose file is read again.
-func loadFor(p *cli.PolicyFlags, list []live.Shaper) (out []*policyfile.Compiled, err error) {
+func loadFor(p *cli.PolicyFlags, list []live.Handle) (out []*policyfile.Compiled, err error) {
 	if p.Given() {
 		c, err := p.Load()
 		return slices.Repeat([]*policyfile.Compiled{c}, len(list)), err
@@ -240,19 +238,9 @@ func loadFor(p *cli.PolicyFlags, list []live.Shaper) (out []*policyfile.Compiled
 	return out, nil
 }
 
-// inKernel returns the shapers in the kernel.
-func inKernel(list []live.Shaper) (out []*kernel.Shaper) {
-	for _, sh := range list {
-		if k, ok := sh.(*kernel.Shaper); ok {
-			out = append(out, k)
-		}
-	}
-	return out
-}
-
 // awaitConfirm waits until the new policy is confirmed. At the deadline, or on a signal, it
 // rolls back. done reports that the policy was confirmed or rolled back.
-func awaitConfirm(ctx context.Context, list []live.Shaper, until time.Time) (bool, error) {
+func awaitConfirm(ctx context.Context, list []live.Handle, until time.Time) (bool, error) {
 	timeout := time.After(time.Until(until))
 	for {
 		confirmed, replaced := true, false
@@ -277,7 +265,7 @@ func awaitConfirm(ctx context.Context, list []live.Shaper, until time.Time) (boo
 		case <-ctx.Done():
 		case <-timeout:
 		}
-		back, err := kernel.RollBack(policyfile.PlanOf, until, inKernel(list)...)
+		back, err := live.RollBack(list, until)
 		return err == nil, errors.Join(rolledBack(back), err) // back is empty if it was confirmed just now
 	}
 }
@@ -310,7 +298,7 @@ rolled back already.`,
 			}
 			defer live.CloseAll(list)
 			live.Announce(list, live.Confirm, live.Author("shaper confirm"))
-			confirmed, err := kernel.Confirm(inKernel(list)...)
+			confirmed, err := live.ConfirmPolicies(list)
 			p := newPrinter(s.Out)
 			for _, sh := range confirmed {
 				if asJSON {
@@ -431,7 +419,7 @@ func (f *liveFlags) detach(s cli.Streams, name string, asJSON bool) error {
 	out.LostPackets, out.LostAtMost = cleared.Lost.Packets, cleared.Lost.AtMost
 	for _, sh := range v.List {
 		failed := err
-		if _, ok := sh.(*live.Remote); ok {
+		if live.IsTap(sh.Info()) { // Clear removed the others
 			failed = sh.Detach()
 			errs = append(errs, failed)
 		}

@@ -158,12 +158,12 @@ func rejected(err error) error {
 
 // statsOfAll reads shapers twice, unless earlier readings of them exist. shapers calls a function
 // with them.
-func statsOfAll(ctx context.Context, look changesLook, shapers func(func([]live.Shaper) error) error) ([]statsJSON, error) {
+func statsOfAll(ctx context.Context, look changesLook, shapers func(func([]live.Handle) error) error) ([]statsJSON, error) {
 	var out []statsJSON
 	last := map[string]live.Sample{}
 	for round := 0; ; round++ {
 		ready := false
-		err := shapers(func(list []live.Shaper) error {
+		err := shapers(func(list []live.Handle) error {
 			of, complete, err := sampleAll(list, last)
 			if ready = complete || round > 0; err != nil || !ready {
 				return err

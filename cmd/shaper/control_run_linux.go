@@ -34,7 +34,7 @@ func (c runControl) Status(ctx context.Context) (any, error) {
 	out := []any{}
 	err := askOwner(ctx, c.r.reads, func() error {
 		for _, sh := range c.r.list {
-			out = append(out, statusOf(sh, c.r.changesLook))
+			out = append(out, statusOf(live.InKernel(sh), c.r.changesLook))
 		}
 		if len(out) > 0 {
 			return nil
@@ -49,11 +49,11 @@ func (c runControl) Status(ctx context.Context) (any, error) {
 
 // Stats returns the counters of all shapers, as shaper stats --json does.
 func (c runControl) Stats(ctx context.Context) (any, error) {
-	return statsOfAll(ctx, c.r.changesLook, func(f func([]live.Shaper) error) error {
+	return statsOfAll(ctx, c.r.changesLook, func(f func([]live.Handle) error) error {
 		return c.read(ctx, func(list []*kernel.Shaper) error {
-			var all []live.Shaper
+			var all []live.Handle
 			for _, sh := range list {
-				all = append(all, sh)
+				all = append(all, live.InKernel(sh))
 			}
 			return f(all)
 		})

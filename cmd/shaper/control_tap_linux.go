@@ -15,7 +15,7 @@ import (
 type tapControl struct{ c *runningTap }
 
 // open returns all directions. The caller must close them.
-func (t tapControl) open() ([]live.Shaper, error) {
+func (t tapControl) open() ([]live.Handle, error) {
 	list := live.OpenTap(t.c.name)
 	if len(list) == 0 {
 		return nil, live.ErrBusy
@@ -36,7 +36,7 @@ func (t tapControl) Status(context.Context) (any, error) {
 
 // Stats returns the counters of all directions, as shaper stats --json does.
 func (t tapControl) Stats(ctx context.Context) (any, error) {
-	return statsOfAll(ctx, lookAtChanges, func(f func([]live.Shaper) error) error {
+	return statsOfAll(ctx, lookAtChanges, func(f func([]live.Handle) error) error {
 		list, err := t.open()
 		if err != nil {
 			return err
@@ -55,7 +55,7 @@ func (t tapControl) Customers(ctx context.Context, top int, by string) (func(io.
 	defer live.CloseAll(list)
 	var out []rankedCustomers
 	for _, sh := range list {
-		ranked, err := (&customerFlags{top: top, by: by}).rank(ctx, sh.Info(), func() (int64, []live.Customer, error) { return live.Customers(sh) })
+		ranked, err := (&customerFlags{top: top, by: by}).rank(ctx, sh.Info(), sh.Customers)
 		if err != nil {
 			return nil, err
 		}

@@ -11,17 +11,11 @@ import (
 
 // problemsOf returns the reasons why not all packets go through a shaper, and notes about its
 // interface. If it returns an error, this is unknown.
-func problemsOf(sh live.Shaper) (problems, notes []string, err error) {
-	s, ok := sh.(interface {
-		Problems() ([]kernel.Problem, error)
-	})
-	if !ok {
-		return nil, nil, nil // shaper tap moves the frames itself
-	}
-	list, err := s.Problems()
+func problemsOf(sh live.Handle) (problems, notes []string, err error) {
+	list, err := sh.Problems()
 	for try := 0; errors.Is(err, kernel.ErrChanging) && try < 40; try++ { // a reload takes less than 2 s
 		time.Sleep(50 * time.Millisecond)
-		list, err = s.Problems()
+		list, err = sh.Problems()
 	}
 	for _, p := range list {
 		text := p.Found
@@ -38,7 +32,7 @@ func problemsOf(sh live.Shaper) (problems, notes []string, err error) {
 }
 
 // effect sets the fields about whether a shaper is effective.
-func (st *statusJSON) effect(sh live.Shaper) {
+func (st *statusJSON) effect(sh live.Handle) {
 	problems, notes, err := problemsOf(sh)
 	if err != nil {
 		st.Problems = []string{err.Error()}

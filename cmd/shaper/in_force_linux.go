@@ -20,11 +20,11 @@ const (
 )
 
 // changesLook returns the changes in a shaper, and a function that returns its policy, with or without them.
-type changesLook func(live.Shaper) (live.Changes, func() (*policyfile.Compiled, error), error)
+type changesLook func(live.Handle) (live.Changes, func() (*policyfile.Compiled, error), error)
 
 // lookAtChanges is a changesLook for any process.
-func lookAtChanges(sh live.Shaper) (live.Changes, func() (*policyfile.Compiled, error), error) {
-	now, err := live.ChangesOf(sh)
+func lookAtChanges(sh live.Handle) (live.Changes, func() (*policyfile.Compiled, error), error) {
+	now, err := sh.Changes()
 	return now, func() (*policyfile.Compiled, error) { return policyfile.CompileNames(sh.Info().Label) }, err
 }
 
@@ -39,7 +39,7 @@ type changesJSON struct {
 }
 
 // changesIn returns the changes in force in a shaper. It compiles the policy only if there are any.
-func changesIn(sh live.Shaper, look changesLook) (out changesJSON) {
+func changesIn(sh live.Handle, look changesLook) (out changesJSON) {
 	out.Changes = []control.Change{}
 	all, policyOf, err := look(sh)
 	out.Problem = all.Problem

@@ -25,7 +25,7 @@ func (f *liveFlags) add(cmd *cobra.Command) {
 
 // choose returns the shapers of an interface, or for "" of the only shaped interface. The
 // caller must close them.
-func (f *liveFlags) choose(name string) ([]live.Shaper, error) {
+func (f *liveFlags) choose(name string) ([]live.Handle, error) {
 	v, err := live.Look()
 	if err != nil {
 		return nil, err

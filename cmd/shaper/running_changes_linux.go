@@ -59,8 +59,8 @@ func (r *running) openChanges() error {
 }
 
 // changesLook returns the changes in the shapers of this process.
-func (r *running) changesLook(sh live.Shaper) (live.Changes, func() (*policyfile.Compiled, error), error) {
-	policy := func() (*policyfile.Compiled, error) { return r.policyOf(sh.(*kernel.Shaper)) }
+func (r *running) changesLook(sh live.Handle) (live.Changes, func() (*policyfile.Compiled, error), error) {
+	policy := func() (*policyfile.Compiled, error) { return r.policyOf(sh.Info()) }
 	return live.Changes{Book: r.changer.Book, Problem: string(r.changeProblem)}, policy, nil
 }
 
@@ -111,7 +111,7 @@ func (r *running) pinnedBefore(path string) (inForce changes.Book, pinned bool, 
 	inForce = changes.Book{}
 	for _, sh := range v.List {
 		source, sourceErr := policyfile.SourceOf(sh.Info().Label)
-		if owned, ownedErr := live.Owned(sh); sourceErr != nil || ownedErr != nil || owned || source.Changes == path {
+		if owned, ownedErr := sh.Owned(); sourceErr != nil || ownedErr != nil || owned || source.Changes == path {
 			continue // attaching will explain the errors
 		}
 		book, _, readErr := changes.Read(source.Changes) // attaching puts interrupted changes into force
@@ -140,7 +140,7 @@ func (c changeable) Policy() (*policyfile.Compiled, error) {
 	if err := c.Refresh(); err != nil && !errors.Is(err, kernel.ErrDetached) { // it has its counters
 		return nil, err
 	}
-	return c.r.policyOf(c.Shaper)
+	return c.r.policyOf(&c.About)
 }
 
 // HasRules reports whether plans have quotas or schedules. It does not compile the policy.
@@ -186,7 +186,7 @@ func (r *running) loaded(sh *kernel.Shaper, policy *policyfile.Compiled) {
 
 // policyOf returns the policy of a shaper. It compiles the policy only if another process has
 // loaded it.
-func (r *running) policyOf(sh *kernel.Shaper) (*policyfile.Compiled, error) {
+func (r *running) policyOf(sh *kernel.About) (*policyfile.Compiled, error) {
 	cached := &r.policies[sh.Direction]
 	if !cached.loaded.Equal(sh.Loaded) {
 		policy, err := policyfile.CompileLabel(sh.Label)
@@ -204,7 +204,7 @@ func (r *running) planOf(sh *kernel.Shaper) (*dataplane.Plan, error) {
 	if len(sh.OnServers()) == 0 {
 		return &dataplane.Plan{}, nil
 	}
-	policy, err := r.policyOf(sh)
+	policy, err := r.policyOf(&sh.About)
 	if err != nil {
 		return nil, err
 	}

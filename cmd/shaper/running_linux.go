@@ -160,7 +160,7 @@ func (r *running) attach() error {
 // followLeases makes the meters of budgets on servers follow their leases, in the directions
 // that are attached.
 func (r *running) followLeases() error {
-	var list []budgets.Shaper
+	var list []budgets.Host
 	var shapers []budgets.Leaser
 	for _, direction := range r.flags.Directions.List {
 		plan, shaper := r.policy.Plan, budgets.Leaser(nil)
@@ -173,7 +173,7 @@ func (r *running) followLeases() error {
 				shaper = sh
 			}
 		}
-		list, shapers = append(list, budgets.Shaper{Plan: plan, Name: budgets.HostName(r.host, direction.String())}), append(shapers, shaper)
+		list, shapers = append(list, budgets.Host{Plan: plan, Name: budgets.HostName(r.host, direction.String())}), append(shapers, shaper)
 	}
 	for i := range list {
 		list[i].MTU = live.MTU(r.name)
@@ -184,9 +184,9 @@ func (r *running) followLeases() error {
 
 // prepareBudgets gets shares for the new budgets of a policy, before it is in force.
 func (r *running) prepareBudgets(ctx context.Context, policy *policyfile.Compiled) error {
-	var list []budgets.Shaper
+	var list []budgets.Host
 	for _, sh := range r.list {
-		list = append(list, budgets.Shaper{Plan: policy.Plan, Name: budgets.HostName(r.host, sh.Direction.String())})
+		list = append(list, budgets.Host{Plan: policy.Plan, Name: budgets.HostName(r.host, sh.Direction.String())})
 	}
 	return r.shares.Prepare(ctx, list...)
 }
@@ -284,16 +284,16 @@ func (r *running) observe() (out []metrics.Observation, err error) {
 		}
 	}
 	for _, sh := range r.list {
-		o, err := metrics.Observe(sh, r.watchdog.problem(sh))
+		o, err := metrics.Observe(live.InKernel(sh), r.watchdog.problem(sh))
 		if err != nil {
 			return nil, err
 		}
 		o.Shares = r.shares.Statuses(r.host, sh.Direction.String())
-		policy, err := r.policyOf(sh)
+		policy, err := r.policyOf(&sh.About)
 		if err != nil {
 			return nil, err
 		}
-		now, _, _ := r.changesLook(sh)
+		now, _, _ := r.changesLook(live.InKernel(sh))
 		o.Changes = now.Count(policy, time.Now())
 		if r.board.Customers() {
 			var policy func() *policyfile.Compiled // not known if another process has loaded it
@@ -362,7 +362,7 @@ func (r *running) rereadPolicy(ctx context.Context) error {
 
 // keepCustomers copies the file of customers of the policy in force.
 func (r *running) keepCustomers(sh *kernel.Shaper) {
-	if err := live.Keep(sh, r.policy); err != nil {
+	if err := live.InKernel(sh).KeepCustomers(r.policy); err != nil {
 		r.warn("%s: a rollback to this policy will need %s as it is now: %v", live.Name(&sh.About), say.Printable(r.policy.Source.Customers.Path), err)
 	}
 }

@@ -239,7 +239,7 @@ func (f *liveFlags) set(s cli.Streams, name string, list []changes.Change, asJSO
 }
 
 // listChanges prints the changes in shapers of one interface.
-func listChanges(s cli.Streams, shapers []live.Shaper, asJSON bool) error {
+func listChanges(s cli.Streams, shapers []live.Handle, asJSON bool) error {
 	p := say.NewPrinter(s.Out)
 	seen := map[string]bool{} // shapers of one command have the same changes
 	now := time.Now()
@@ -255,7 +255,7 @@ func listChanges(s cli.Streams, shapers []live.Shaper, asJSON bool) error {
 		return p.Err
 	}
 	for _, sh := range shapers {
-		all, err := live.ChangesOf(sh)
+		all, err := sh.Changes()
 		if err != nil {
 			return fmt.Errorf("%s: %w", live.Name(sh.Info()), err)
 		}

@@ -102,8 +102,8 @@ func (f *liveFlags) customers(ctx context.Context, s cli.Streams, name string, f
 }
 
 // read reads the customers of a shaper, sorts them and keeps the first.
-func (c *customerFlags) read(ctx context.Context, sh live.Shaper) (customerStatsJSON, error) {
-	r, err := c.rank(ctx, sh.Info(), func() (int64, []live.Customer, error) { return live.Customers(sh) })
+func (c *customerFlags) read(ctx context.Context, sh live.Handle) (customerStatsJSON, error) {
+	r, err := c.rank(ctx, sh.Info(), sh.Customers)
 	if err != nil {
 		return customerStatsJSON{}, err
 	}

@@ -102,22 +102,20 @@ type samples struct{ before, now live.Sample }
 // sampleAll samples all shapers. The earlier sample of a shaper is the one in last, or one
 // that any process kept. ready reports that every shaper has an earlier sample; those
 // without get the current one.
-func sampleAll(list []live.Shaper, last map[string]live.Sample) (out []samples, ready bool, err error) {
+func sampleAll(list []live.Handle, last map[string]live.Sample) (out []samples, ready bool, err error) {
 	ready = true
 	for _, sh := range list {
-		now, err := live.Read(sh)
+		now, err := sh.Sample()
 		if err != nil {
 			return nil, false, err
 		}
 		key := live.Name(sh.Info()) + sh.Info().Loaded.String()
 		before, ok := last[key]
 		last[key] = now
-		if k, inKernel := sh.(*kernel.Shaper); inKernel {
-			if !ok {
-				before.Reading, ok = k.Earlier(now.Reading)
-			}
-			k.Keep(now.Reading)
+		if !ok {
+			before.Reading, ok = sh.Earlier(now.Reading)
 		}
+		sh.Keep(now.Reading)
 		if !ok {
 			before, ready = now, false
 		}
@@ -126,7 +124,7 @@ func sampleAll(list []live.Shaper, last map[string]live.Sample) (out []samples, 
 	return out, ready, nil
 }
 
-func printSamples(s cli.Streams, list []live.Shaper, of []samples, asJSON bool, round int, watch bool) error {
+func printSamples(s cli.Streams, list []live.Handle, of []samples, asJSON bool, round int, watch bool) error {
 	p := newPrinter(s.Out)
 	for i, sh := range list {
 		if asJSON {
@@ -204,7 +202,7 @@ type bucketStatJSON struct {
 }
 
 // statsOf returns the counters of a shaper, and its rates between two samples.
-func statsOf(sh live.Shaper, before, now live.Sample, look changesLook) statsJSON {
+func statsOf(sh live.Handle, before, now live.Sample, look changesLook) statsJSON {
 	seen := interval{sh.Info(), &before, &now}
 	out := statsJSON{statusJSON: statusOf(sh, look), Interval: seen.dt(), Dropped: now.Dropped(), Queues: []queueStatJSON{}}
 	plan := &sh.Info().Outline

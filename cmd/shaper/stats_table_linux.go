@@ -61,7 +61,7 @@ func (v *interval) passed(class int, color meter.Color) *int64 {
 }
 
 // stats prints counters, rates and tokens for people.
-func (p *printer) stats(sh live.Shaper, before, now live.Sample) {
+func (p *printer) stats(sh live.Handle, before, now live.Sample) {
 	st := statusOf(sh, lookAtChanges)
 	p.status(sh.Info(), &st)
 	v := &interval{sh.Info(), &before, &now}
@@ -72,9 +72,7 @@ func (p *printer) stats(sh live.Shaper, before, now live.Sample) {
 		}
 		p.Folded(g.Foot)
 	}
-	if r, ok := sh.(*live.Remote); ok {
-		p.lost(&r.About, r.Now.Lost)
-	}
+	p.lost(sh.Info(), sh.Lost())
 }
 
 // traffic returns the table of offered, passed and dropped packets, by class and color.

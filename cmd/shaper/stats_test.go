@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
@@ -25,13 +26,23 @@ import (
 
 // idleShaper is a shaper whose counters do not change.
 type idleShaper struct {
-	live.Shaper
+	live.Handle
 	about kernel.About
 }
 
 func (s *idleShaper) Info() *kernel.About     { return &s.about }
 func (s *idleShaper) Attached() (bool, error) { return true, nil }
 func (s *idleShaper) Owned() (bool, error)    { return true, nil }
+
+func (s *idleShaper) Problems() ([]kernel.Problem, error) { return nil, nil }
+func (s *idleShaper) Shares(int) []budgets.State          { return nil }
+func (s *idleShaper) Lost() tap.Lost                      { return tap.Lost{} }
+
+// Changes returns the problem that is widest.
+func (s *idleShaper) Changes() (live.Changes, error) {
+	text := fmt.Sprintf("process %d does not answer: the changes are those in its file", s.about.Process)
+	return live.Changes{Problem: text}, nil
+}
 
 // onTerminal returns the output on a terminal.
 func onTerminal(t *testing.T, write func(w *os.File)) string {
@@ -145,7 +156,7 @@ queues:
 			about.Interface, about.Direction, about.Label = names.iface, kernel.Ingress, policy.Label()
 			about.Outline = *policy.Plan.Outline()
 			about.Place.Hook = "tcx"
-			var sh live.Shaper = &idleShaper{about: about}
+			var sh live.Handle = &idleShaper{about: about}
 			if about.Peer != "" {
 				about.Place.Hook = live.ByTap
 				sh = &idleShaper{about: about}

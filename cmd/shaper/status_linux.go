@@ -62,7 +62,7 @@ type remainsJSON struct {
 }
 
 // statusOf returns the status of a shaper. look returns its changes.
-func statusOf(sh live.Shaper, look changesLook) statusJSON {
+func statusOf(sh live.Handle, look changesLook) statusJSON {
 	about := sh.Info()
 	attached, _ := sh.Attached()
 	out := statusJSON{
@@ -71,23 +71,18 @@ func statusOf(sh live.Shaper, look changesLook) statusJSON {
 		Pacer: string(about.Pacer), Fair: string(about.Fair), GSOLimit: about.GSOLimit, Peer: about.Peer,
 		classes: len(about.Outline.Classes), Since: about.Since, Loaded: about.Loaded, DryRun: about.Dry, Pinned: about.Pinned, Process: about.Process,
 	}
-	if owned, err := live.Owned(sh); err == nil && !owned {
+	if owned, err := sh.Owned(); err == nil && !owned {
 		out.Process = 0
 	}
 	if l, err := policyfile.SourceOf(about.Label); err == nil {
 		out.Policy = l.Name
 		names := about.Budgets()
-		if about.Place.Hook == live.ByTap {
+		if live.IsTap(about) {
 			names = onHost(&about.Outline)
 		}
 		out.Budgets = hostBudgets(names)
 	}
-	switch sh := sh.(type) {
-	case *live.Remote:
-		out.Shares = sh.Shares
-	case *kernel.Shaper:
-		out.Shares = live.ServerBudgets(sh, out.Process)
-	}
+	out.Shares = sh.Shares(out.Process)
 	if until := about.Until; !until.IsZero() {
 		out.Unconfirmed = &until
 	}
@@ -178,7 +173,7 @@ func (p *printer) status(about *kernel.About, st *statusJSON) {
 	p = newPrinter(b)
 	defer func() { out.Folded(b.String()) }()
 	p.Printf("%s: %s\n", live.Name(about), st.State)
-	if about.Place.Hook == live.ByTap {
+	if live.IsTap(about) {
 		p.Printf("  between  %s and %s\n", about.Interface, about.Peer)
 	} else {
 		p.Printf("  hook     %s, program %d, kernel %s\n", live.Hook(about), st.ProgramID, st.Kernel)

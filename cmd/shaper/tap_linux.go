@@ -235,10 +235,10 @@ func (c *runningTap) addDirections(policy *policyfile.Compiled, memory int64) er
 
 // followLeases makes the meters of budgets on servers follow their leases.
 func (c *runningTap) followLeases(ctx context.Context) (err error) {
-	var list []budgets.Shaper
+	var list []budgets.Host
 	var shapers []budgets.Leaser
 	for _, sh := range c.list {
-		list = append(list, sh.BudgetShaper())
+		list = append(list, sh.BudgetHost())
 		shapers = append(shapers, sh.Shaper)
 	}
 	if c.shares == nil {
@@ -332,9 +332,9 @@ func (c *runningTap) rereadPolicy(ctx context.Context) error {
 	c.flags.Warn(c.s.Err, policy, "")
 	p := newPrinter(c.s.Out)
 	var errs []error
-	var list []budgets.Shaper
+	var list []budgets.Host
 	for _, sh := range c.list {
-		list = append(list, budgets.Shaper{Plan: policy.Plan, Name: sh.Host()})
+		list = append(list, budgets.Host{Plan: policy.Plan, Name: sh.Host()})
 	}
 	if err := c.shares.Prepare(ctx, list...); err != nil {
 		return errors.Join(err, c.followLeases(ctx))
@@ -357,7 +357,7 @@ func (c *runningTap) rereadPolicy(ctx context.Context) error {
 // observe reads all directions for the metrics.
 func (c *runningTap) observe() (out []metrics.Observation, err error) {
 	for _, sh := range c.list {
-		o, err := metrics.Observe(&live.Remote{Snapshot: sh.Snapshot()}, "")
+		o, err := metrics.Observe(sh.Handle(), "")
 		if err != nil {
 			return nil, err
 		}

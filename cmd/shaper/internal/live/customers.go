@@ -19,34 +19,6 @@ type Customer struct {
 // ErrNoCustomers means that the policy of a shaper has no customers.
 var ErrNoCustomers = errors.New("the policy has no customers")
 
-// Customers returns the customers of a shaper, in the order of their file, and the time of the
-// reading in ns. The error wraps ErrNoCustomers if the policy has none.
-func Customers(sh Shaper) (at int64, out []Customer, err error) {
-	if r, ok := sh.(*Remote); ok {
-		if err := r.readable(); err != nil {
-			return 0, nil, err
-		}
-		at = kernel.Now()
-		if err := r.client.call("Customers", r.About.Direction, &out); err != nil {
-			return 0, nil, err
-		}
-		if len(out) == 0 {
-			err = ErrNoCustomers
-		}
-		return at, out, err
-	}
-	policy, err := policyfile.CompileNames(sh.Info().Label)
-	if err != nil {
-		return 0, nil, err
-	}
-	if policy.Plan.Customers == nil {
-		return 0, nil, ErrNoCustomers
-	}
-	at = kernel.Now()
-	stats, err := sh.(*kernel.Shaper).Customers(policy.Plan.Customers)
-	return at, ListCustomers(policy.Plan.Customers, stats), err
-}
-
 // ListCustomers joins customers of a plan with their counters.
 func ListCustomers(plan *dataplane.PlanCustomers, stats []dataplane.CustomerStats) []Customer {
 	out := make([]Customer, len(stats))

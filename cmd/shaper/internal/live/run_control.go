@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"slices"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
@@ -15,7 +14,6 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/strictjson"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
-	"github.com/a-seed-32e5a53f/shaper/meter/shared"
 )
 
 // runPrefix is the beginning of the abstract socket name of a shaper run. The rest is its
@@ -56,7 +54,7 @@ func (c *Run) prepare(in Policy, _ *struct{}) error {
 	if err != nil {
 		return err
 	}
-	return c.Shares.Prepare(context.Background(), budgets.Shaper{Plan: policy.Plan, Name: budgets.HostName(c.Name, in.Direction.String())})
+	return c.Shares.Prepare(context.Background(), budgets.Host{Plan: policy.Plan, Name: budgets.HostName(c.Name, in.Direction.String())})
 }
 
 // look must be called after a direction got another policy. When it returns, this process
@@ -167,68 +165,4 @@ func askRun[In, Out any](process int, method string, in In) (out Out, ok bool) {
 		return *new(Out), false
 	}
 	return out, true
-}
-
-// PrepareRun prepares the process of a shaper for a new policy, if it has one. Without that,
-// new budgets would have no share for a moment. The caller must call done after the reload:
-// then the process knows the new program, and can tell later who detached it.
-func PrepareRun(sh Shaper, policy *policyfile.Compiled) (done func()) {
-	k, ok := sh.(*kernel.Shaper)
-	if !ok {
-		return func() {}
-	}
-	if owned, err := Owned(sh); err != nil || !owned { // its ID may belong to another process
-		return func() {}
-	}
-	if budgets.OnServer(policy.Plan) {
-		if _, ok := askRun[Policy, struct{}](k.Process, "Prepare", Policy{k.Direction, policy.Label()}); !ok {
-			return func() {}
-		}
-	}
-	return func() { askRun[struct{}, struct{}](k.Process, "Look", struct{}{}) }
-}
-
-// ServerBudgets returns the budgets on servers of a shaper in the kernel, as its process
-// reports them. If the process does not answer or is 0, it returns the data in the kernel.
-func ServerBudgets(sh *kernel.Shaper, process int) (out []budgets.State) {
-	names := sh.OnServers()
-	if len(names) == 0 {
-		return nil
-	}
-	why := "no process renews its share"
-	if process != 0 {
-		var answered bool
-		why = fmt.Sprintf("process %d does not answer", process)
-		if out, answered = askRun[kernel.Direction, []budgets.State](process, "Take", sh.Direction); answered {
-			why = fmt.Sprintf("process %d has not asked for it yet", process)
-		}
-	}
-	reported := func(name string) bool {
-		return slices.ContainsFunc(out, func(b budgets.State) bool { return b.Name == name })
-	}
-	out = slices.DeleteFunc(out, func(b budgets.State) bool { return !slices.Contains(names, b.Name) })
-	if len(out) == len(names) {
-		return out
-	}
-	policy, err := policyfile.CompileLabel(sh.Label)
-	if err != nil {
-		return out // statusOf omits the budgets, too
-	}
-	for _, s := range budgets.OnServers(policy.Plan) {
-		if reported(s.BudgetName) {
-			continue
-		}
-		b := budgets.State{
-			Name: s.BudgetName, Store: shared.Server(s.Budget.Store).String(), Host: budgets.HostName(sh.Interface, sh.Direction.String()), Packets: s.Packets,
-			Size: budgets.Amounts(budgets.TermsOf(s).Size), Error: why,
-		}
-		now, last, err := sh.Leased(b.Name)
-		if err != nil {
-			b.Error += "; " + err.Error()
-		}
-		b.Share, b.Rescue = budgets.Amounts(budgets.AmountsOf(now)), budgets.Amounts(budgets.AmountsOf(last))
-		b.Rescued = b.Share == b.Rescue
-		out = append(out, b)
-	}
-	return out
 }

@@ -1,17 +1,14 @@
 package live
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"maps"
 	"net"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -99,11 +96,11 @@ func MTU(name string) int {
 	return 0
 }
 
-// BudgetShaper returns the current plan with the name of this direction.
-func (c *LocalTap) BudgetShaper() budgets.Shaper {
+// BudgetHost returns the current plan with the name of this direction.
+func (c *LocalTap) BudgetHost() budgets.Host {
 	c.lock.Lock()
 	defer c.lock.Unlock()
-	return budgets.Shaper{Plan: c.plan, Name: c.Host(), MTU: MTU(c.about.Interface)}
+	return budgets.Host{Plan: c.plan, Name: c.Host(), MTU: MTU(c.about.Interface)}
 }
 
 // Snapshot returns a consistent state, without a reload in between.
@@ -225,7 +222,7 @@ func (c *tapControl) Reload(in Policy, out *[]dataplane.Change) error {
 	policy, _ = c.changes.Amend(policy) // the caller has printed the stale changes
 	for _, sh := range c.list {
 		if sh.about.Direction == in.Direction {
-			if err := c.shares.Prepare(context.Background(), budgets.Shaper{Plan: policy.Plan, Name: sh.Host()}); err != nil {
+			if err := c.shares.Prepare(context.Background(), budgets.Host{Plan: policy.Plan, Name: sh.Host()}); err != nil {
 				return errors.Join(err, c.changed())
 			}
 			*out, err = sh.Reload(policy, policy.Label())
@@ -261,125 +258,4 @@ func (c *tapControl) End(struct{}, *struct{}) error {
 	}
 	c.stop()
 	return nil
-}
-
-// Remote is one direction of another process's shaper tap. It implements Shaper.
-type Remote struct {
-	Snapshot
-	client *caller
-}
-
-// ErrNoConfirm means that a policy with a rollback timer was given to a shaper tap.
-var ErrNoConfirm = errors.New("--confirm is not supported by shaper tap")
-
-// listTaps returns all directions of shaper taps in this network namespace.
-func listTaps() []Shaper {
-	file, err := os.Open("/proc/thread-self/net/unix")
-	if err != nil {
-		return nil
-	}
-	defer file.Close()
-	var out []Shaper
-	seen := map[string]bool{}
-	for lines := bufio.NewScanner(file); lines.Scan(); {
-		_, name, ok := strings.Cut(lines.Text(), tapPrefix)
-		if !ok || seen[name] {
-			continue
-		}
-		seen[name] = true
-		out = append(out, OpenTap(name)...)
-	}
-	return out
-}
-
-// HasTap reports whether a device has a shaper tap, also one that does not answer.
-func HasTap(name string) bool {
-	client := connect(tapPrefix+name, 0)
-	if client != nil {
-		client.Close()
-	}
-	return client != nil
-}
-
-// OpenTap returns the directions of the shaper tap of a device; none if it is just
-// ending, or does not answer: a stopped process must not block the commands for other interfaces.
-func OpenTap(name string) (out []Shaper) {
-	client := connect(tapPrefix+name, 0)
-	if client == nil {
-		return nil
-	}
-	var list []Snapshot
-	client.within(askTimeout)
-	if err := client.call("Take", struct{}{}, &list); err != nil {
-		client.Close()
-		return nil
-	}
-	client.patiently()
-	for _, s := range list {
-		if client == nil { // each direction needs its own connection
-			if client = connect(tapPrefix+name, 0); client == nil {
-				break
-			}
-		}
-		out = append(out, &Remote{s, client})
-		client = nil
-	}
-	return out
-}
-
-func (r *Remote) Info() *kernel.About         { return &r.About }
-func (r *Remote) Attached() (bool, error)     { return r.Refresh() == nil, nil }
-func (r *Remote) Owned() (bool, error)        { return true, nil }
-func (r *Remote) Close()                      { _ = r.client.Close() } // Detach may have closed it
-func (r *Remote) Tokens() ([][2]int64, error) { return r.Now.Tokens, r.readable() }
-
-// Read returns the counters as of the last Refresh.
-func (r *Remote) Read() (kernel.Reading, error) {
-	return kernel.Reading{At: kernel.Now(), Stats: r.Now.Stats, Queues: r.Now.Queues}, r.readable()
-}
-
-// readable returns an error if the process has another version, whose counters cannot be
-// read.
-func (r *Remote) readable() error {
-	if r.Version != snapshotVersion {
-		return fmt.Errorf("process %d is another version of shaper: use that one, or restart it", r.About.Process)
-	}
-	return nil
-}
-
-// Check accepts every policy that compiles.
-func (r *Remote) Check(*dataplane.Plan) error { return nil }
-
-// Refresh reads the state again.
-func (r *Remote) Refresh() error {
-	var list []Snapshot
-	if err := r.client.call("Take", struct{}{}, &list); err != nil {
-		return kernel.ErrDetached
-	}
-	for _, s := range list {
-		if s.About.Direction == r.About.Direction {
-			r.Snapshot = s
-		}
-	}
-	return nil
-}
-
-// Reload replaces the policy of the direction. It does not support rollback timers.
-func (r *Remote) Reload(_ *dataplane.Plan, label json.RawMessage, until time.Time) ([]dataplane.Change, error) {
-	if !until.IsZero() {
-		return nil, ErrNoConfirm
-	}
-	var changes []dataplane.Change
-	err := r.client.call("Reload", Policy{r.About.Direction, label}, &changes)
-	return changes, errors.Join(err, r.Refresh())
-}
-
-// Detach ends the other process's command.
-func (r *Remote) Detach() error {
-	defer r.Close()
-	err := r.client.call("End", struct{}{}, &struct{}{})
-	if errors.Is(err, errProcessEnded) {
-		return nil
-	}
-	return err
 }

@@ -26,7 +26,7 @@ type Observation struct {
 }
 
 // Observe reads a shaper. problem is the reason why not all packets go through it, or "".
-func Observe(sh live.Shaper, problem string) (Observation, error) {
+func Observe(sh live.Handle, problem string) (Observation, error) {
 	about := sh.Info()
 	l, err := policyfile.SourceOf(about.Label)
 	if err != nil {
@@ -35,7 +35,7 @@ func Observe(sh live.Shaper, problem string) (Observation, error) {
 	out := Observation{
 		About: *about, name: l.Name, attached: true, effective: problem == "", problem: problem, unconfirmed: !about.Until.IsZero(),
 	}
-	out.sample, err = live.Read(sh)
+	out.sample, err = sh.Sample()
 	return out, err
 }
 
