@@ -14,6 +14,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/control"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/stats"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
@@ -101,7 +102,7 @@ type customerJSON struct {
 type customerDirectionJSON struct {
 	Interface string `json:"interface"`
 	Direction string `json:"direction"`
-	customerCountsJSON
+	stats.CustomerCounts
 }
 
 // reloadJSON is the answer to a reload.
@@ -158,19 +159,19 @@ func rejected(err error) error {
 
 // statsOfAll reads shapers twice, unless earlier readings of them exist. shapers calls a function
 // with them.
-func statsOfAll(ctx context.Context, look changesLook, shapers func(func([]live.Handle) error) error) ([]statsJSON, error) {
-	var out []statsJSON
+func statsOfAll(ctx context.Context, look stats.ChangesLook, shapers func(func([]live.Handle) error) error) ([]stats.Stats, error) {
+	var out []stats.Stats
 	last := map[string]live.Sample{}
 	for round := 0; ; round++ {
 		ready := false
 		err := shapers(func(list []live.Handle) error {
-			of, complete, err := sampleAll(list, last)
+			of, complete, err := stats.SampleAll(list, last)
 			if ready = complete || round > 0; err != nil || !ready {
 				return err
 			}
-			out = []statsJSON{}
+			out = []stats.Stats{}
 			for i, sh := range list {
-				out = append(out, statsOf(sh, of[i].before, of[i].now, look))
+				out = append(out, stats.Of(sh, of[i].Before, of[i].Now, look))
 			}
 			return nil
 		})
@@ -193,23 +194,23 @@ func numberOfCustomers(policy *policyfile.Compiled) int {
 }
 
 // writeCustomers writes lists of customers as a JSON list, row by row: there may be a million.
-func writeCustomers(w io.Writer, list []rankedCustomers) error {
+func writeCustomers(w io.Writer, list []stats.RankedCustomers) error {
 	out := &failedWriter{w: w}
 	out.text("[")
 	for i, c := range list {
 		if i > 0 {
 			out.text(",")
 		}
-		head, err := json.Marshal(c.head)
+		head, err := json.Marshal(c.Head)
 		if err != nil {
 			return err
 		}
 		out.bytes(head[:len(head)-len("]}")]) // the rows are the last field
-		for j := range c.order {
+		for j := range c.Order {
 			if j > 0 {
 				out.text(",")
 			}
-			row, err := json.Marshal(c.row(j))
+			row, err := json.Marshal(c.Row(j))
 			if err != nil {
 				return err
 			}

@@ -12,6 +12,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/control"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/stats"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
@@ -34,13 +35,13 @@ func (c runControl) Status(ctx context.Context) (any, error) {
 	out := []any{}
 	err := askOwner(ctx, c.r.reads, func() error {
 		for _, sh := range c.r.list {
-			out = append(out, statusOf(live.InKernel(sh), c.r.changesLook))
+			out = append(out, stats.StatusOf(live.InKernel(sh), c.r.changesLook))
 		}
 		if len(out) > 0 {
 			return nil
 		}
 		for _, direction := range c.r.flags.Directions.List {
-			out = append(out, remainsJSON{Interface: c.r.name, Direction: direction.String(), State: "waiting", Process: os.Getpid(), Policy: c.r.policy.Name})
+			out = append(out, stats.Remains{Interface: c.r.name, Direction: direction.String(), State: "waiting", Process: os.Getpid(), Policy: c.r.policy.Name})
 		}
 		return nil
 	})
@@ -94,9 +95,9 @@ func (c runControl) Customers(ctx context.Context, top int, by string) (func(io.
 	if err != nil {
 		return nil, err
 	}
-	var out []rankedCustomers
+	var out []stats.RankedCustomers
 	for _, s := range sources {
-		ranked, err := (&customerFlags{top: top, by: by}).rank(ctx, &s.about, s.read)
+		ranked, err := (&stats.CustomerFlags{Top: top, By: by}).Rank(ctx, &s.about, s.read)
 		if err != nil {
 			return nil, err
 		}
@@ -111,11 +112,11 @@ func (s *customerSource) read() (int64, []live.Customer, error) {
 		return 0, nil, live.ErrNoCustomers
 	}
 	at := kernel.Now()
-	stats, err := s.counters.Of(plan)
+	counted, err := s.counters.Of(plan)
 	if err != nil {
 		return 0, nil, err
 	}
-	return at, live.ListCustomers(plan, stats), nil
+	return at, live.ListCustomers(plan, counted), nil
 }
 
 // Customer returns one customer.
@@ -134,8 +135,8 @@ func (c runControl) Customer(ctx context.Context, name string) (any, error) {
 			if service == nil {
 				return row, "", err
 			}
-			stats, err := sh.Customer(name)
-			return customerDirectionJSON{sh.Interface, sh.Direction.String(), countsOf(&stats)}, service.Name, err
+			counted, err := sh.Customer(name)
+			return customerDirectionJSON{sh.Interface, sh.Direction.String(), stats.CountsOf(&counted)}, service.Name, err
 		})
 	})
 	return out, err

@@ -9,6 +9,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/control"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/stats"
 )
 
 // tapControl is the API of a shaper tap. It reads the shapers as other commands do.
@@ -27,16 +28,16 @@ func (t tapControl) open() ([]live.Handle, error) {
 func (t tapControl) Status(context.Context) (any, error) {
 	list, err := t.open()
 	defer live.CloseAll(list)
-	out := []statusJSON{}
+	out := []stats.Status{}
 	for _, sh := range list {
-		out = append(out, statusOf(sh, lookAtChanges))
+		out = append(out, stats.StatusOf(sh, stats.LookAtChanges))
 	}
 	return out, err
 }
 
 // Stats returns the counters of all directions, as shaper stats --json does.
 func (t tapControl) Stats(ctx context.Context) (any, error) {
-	return statsOfAll(ctx, lookAtChanges, func(f func([]live.Handle) error) error {
+	return statsOfAll(ctx, stats.LookAtChanges, func(f func([]live.Handle) error) error {
 		list, err := t.open()
 		if err != nil {
 			return err
@@ -53,9 +54,9 @@ func (t tapControl) Customers(ctx context.Context, top int, by string) (func(io.
 		return nil, err
 	}
 	defer live.CloseAll(list)
-	var out []rankedCustomers
+	var out []stats.RankedCustomers
 	for _, sh := range list {
-		ranked, err := (&customerFlags{top: top, by: by}).rank(ctx, sh.Info(), sh.Customers)
+		ranked, err := (&stats.CustomerFlags{Top: top, By: by}).Rank(ctx, sh.Info(), sh.Customers)
 		if err != nil {
 			return nil, err
 		}
@@ -73,7 +74,7 @@ func (t tapControl) Customer(_ context.Context, name string) (any, error) {
 	err := out.add(len(t.c.list), func(i int) (row customerDirectionJSON, plan string, err error) {
 		sh := t.c.list[i]
 		customer, err := sh.Customer(name, book)
-		return customerDirectionJSON{sh.Info().Interface, sh.Info().Direction.String(), countsOf(&customer.CustomerStats)}, customer.Plan, err
+		return customerDirectionJSON{sh.Info().Interface, sh.Info().Direction.String(), stats.CountsOf(&customer.CustomerStats)}, customer.Plan, err
 	})
 	return out, err
 }

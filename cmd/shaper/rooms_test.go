@@ -46,6 +46,24 @@ var rooms = []struct {
 		nil,
 	},
 	{
+		"cmd/shaper/internal/live",
+		[]string{
+			"cmd/shaper/internal/budgets", "cmd/shaper/internal/calendar", "cmd/shaper/internal/changes", "cmd/shaper/internal/cli",
+			"cmd/shaper/internal/connections", "cmd/shaper/internal/policyfile", "cmd/shaper/internal/quota", "cmd/shaper/internal/strictjson",
+			"dataplane", "dataplane/kernel", "dataplane/tap", "meter", "meter/shared",
+		},
+		[]string{"meter/shared/lease"},
+	},
+	{
+		"cmd/shaper/internal/stats",
+		[]string{
+			"cmd/shaper/internal/budgets", "cmd/shaper/internal/changes", "cmd/shaper/internal/cli", "cmd/shaper/internal/control",
+			"cmd/shaper/internal/live", "cmd/shaper/internal/policyfile", "cmd/shaper/internal/say", "dataplane", "dataplane/kernel",
+			"dataplane/tap", "meter",
+		},
+		nil,
+	},
+	{
 		"cmd/shaper/internal/bench",
 		[]string{"cmd/shaper", "dataplane", "dataplane/kernel", "dataplane/nettest", "dataplane/replay", "meter", "meter/shared", "meter/shared/lease", "queue"},
 		nil,

@@ -8,6 +8,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/stats"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
@@ -145,13 +146,13 @@ func (r *running) logChanges(list []changes.Change) { logChanges(r.warn, r.name,
 // logChanges prints changes of an interface by warn.
 func logChanges(warn func(string, ...any), iface string, list []changes.Change) {
 	for i := range list {
-		if i == shownChanges {
+		if i == stats.ShownChanges {
 			warn("%s: and %d more changes", iface, len(list)-i)
 			return
 		}
 		c := list[i]
 		c.Since = time.Time{}
-		warn("%s: %s", iface, inWords(&c))
+		warn("%s: %s", iface, stats.ChangeWords(&c))
 	}
 }
 

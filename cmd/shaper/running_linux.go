@@ -16,6 +16,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/output"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/stats"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
@@ -44,7 +45,7 @@ type running struct {
 	both          []kernel.Direction // directions at the start
 	changer       *live.Changer      // nil until the interface exists
 	changeProblem problem            // of advanceChanges
-	kept          keptPrinter
+	kept          stats.KeptPrinter
 	heard         live.Heard  // what other processes announced
 	calls         chan func() // calls of other goroutines while the interface exists
 	reads         chan func() // calls of other goroutines at any time
@@ -120,7 +121,7 @@ func (r *running) attach() error {
 		for _, what := range sh.Removed {
 			r.warn("cleaned up: %s", what)
 		}
-		printNotes(r.err, live.Name(&sh.About), sh.Notes)
+		cli.PrintNotes(r.err, live.Name(&sh.About), sh.Notes)
 		if active != nil {
 			r.warn("%s: %v", live.Name(&sh.About), active)
 		}
@@ -347,7 +348,7 @@ func (r *running) rereadPolicy(ctx context.Context) error {
 		}
 		r.loaded(sh, policy)
 		r.print().reloadedLine(&sh.About, policy, changes)
-		printNotes(r.err, live.Name(&sh.About), sh.Notes)
+		cli.PrintNotes(r.err, live.Name(&sh.About), sh.Notes)
 		if active != nil {
 			r.warn("%s: %v", live.Name(&sh.About), active)
 		}
@@ -356,7 +357,7 @@ func (r *running) rereadPolicy(ctx context.Context) error {
 	for _, sh := range r.list {
 		r.keepCustomers(sh)
 	}
-	r.kept.print(r.err, r.changer, policy, r.name)
+	r.kept.Print(r.err, r.changer, policy, r.name)
 	return errors.Join(r.followLeases(), r.instructGuard())
 }
 

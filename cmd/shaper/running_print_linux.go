@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -10,6 +9,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/stats"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
@@ -32,13 +32,6 @@ func (r *running) printAttached(sh *kernel.Shaper, changes []dataplane.Change) {
 	p.changes(&sh.About, changes)
 	if !r.until.IsZero() {
 		p.Printf("%s: rolls back in %v unless you run shaper confirm %s\n", live.Name(&sh.About), r.flags.confirm, sh.Interface)
-	}
-}
-
-// printNotes prints the effects of a shaper's policy on budgets that other shapers use.
-func printNotes(w io.Writer, name string, notes []string) {
-	for _, note := range notes {
-		fmt.Fprintf(w, "shaper: %s: %s\n", name, note)
 	}
 }
 
@@ -100,8 +93,8 @@ func (p *printer) reloadedLine(about *kernel.About, policy *policyfile.Compiled,
 		switch {
 		case what == "kept":
 			continue
-		case len(classes) > shownChanges:
-			classes = append(classes[:shownChanges:shownChanges], fmt.Sprintf("and %d more", len(classes)-shownChanges))
+		case len(classes) > stats.ShownChanges:
+			classes = append(classes[:stats.ShownChanges:stats.ShownChanges], fmt.Sprintf("and %d more", len(classes)-stats.ShownChanges))
 		}
 		parts = append(parts, fmt.Sprintf("%s %s", what, strings.Join(classes, ", ")))
 	}

@@ -18,10 +18,11 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/stats"
 )
 
 func newSet(s cli.Streams) *cobra.Command {
-	var f liveFlags
+	var f live.Flags
 	var span time.Duration
 	var file string
 	asJSON := false
@@ -50,10 +51,10 @@ queue is rate=RATE or reset.`,
 			if err != nil {
 				return err
 			}
-			return f.set(s, args[0], list, asJSON)
+			return set(s, &f, args[0], list, asJSON)
 		},
 	}
-	f.add(cmd)
+	f.Add(cmd)
 	cmd.Flags().StringVar(&file, "file", "", "make all changes in `FILE`, or none; a line is a change, such as customer 4711 rate=50mbit for=1h; -: standard input")
 	cmd.Flags().Var(cli.NewTimeFlag(&span, 0), "for", "end the change after `TIME`")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the changes as JSON, one a line")
@@ -200,8 +201,8 @@ func splitWords(line string) (words []string, err error) {
 }
 
 // set makes changes in the shapers of an interface, or lists those in force.
-func (f *liveFlags) set(s cli.Streams, name string, list []changes.Change, asJSON bool) error {
-	shapers, err := f.choose(name)
+func set(s cli.Streams, f *live.Flags, name string, list []changes.Change, asJSON bool) error {
+	shapers, err := f.Choose(name)
 	if err != nil {
 		return err
 	}
@@ -231,7 +232,7 @@ func (f *liveFlags) set(s cli.Streams, name string, list []changes.Change, asJSO
 	case len(list) == 1:
 		c := list[0]
 		c.Since, c.Author = time.Time{}, changes.Author{}
-		p.Printf("%s: %s\n", name, inWords(&c))
+		p.Printf("%s: %s\n", name, stats.ChangeWords(&c))
 	default:
 		p.Printf("%s: %s made\n", name, say.Count(len(list), "change"))
 	}
@@ -265,7 +266,7 @@ func listChanges(s cli.Streams, shapers []live.Handle, asJSON bool) error {
 		for c, state := range all.States(now) {
 			row := control.ChangeOf(&c)
 			row.State = state
-			line := sh.Info().Interface + ": " + inWords(&c)
+			line := sh.Info().Interface + ": " + stats.ChangeWords(&c)
 			if state != "" {
 				line += ": " + state
 			}
@@ -278,27 +279,4 @@ func listChanges(s cli.Streams, shapers []live.Handle, asJSON bool) error {
 		p.Printf("%s: no changes by shaper set\n", shapers[0].Info().Interface)
 	}
 	return p.Err
-}
-
-// inWords returns a change in words.
-func inWords(c *changes.Change) string {
-	var parts []string
-	if c.Reset {
-		parts = append(parts, "as in the policy")
-	}
-	parts = append(parts, c.Terms.Words()...)
-	text := say.Printable(c.Target.String()) + ": " + say.Printable(strings.Join(parts, ", "))
-	if !c.Until.IsZero() {
-		text += ", until " + c.Until.Local().Format(time.DateTime)
-	}
-	if !c.Since.IsZero() {
-		text += ", since " + c.Since.Local().Format(time.DateTime)
-	}
-	if by := c.Author.String(); by != "" {
-		text += " by " + say.Printable(by)
-	}
-	if c.By == changes.ByQuota {
-		text += " (quota)"
-	}
-	return text
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/output"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/stats"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/tap"
@@ -87,7 +88,7 @@ type runningTap struct {
 
 	changeProblem problem // of advanceChanges
 	heard         live.Heard
-	kept          keptPrinter
+	kept          stats.KeptPrinter
 
 	members []*kernel.Member // members of budgets of the host, by direction
 }
@@ -119,7 +120,7 @@ func (f *tapFlags) run(ctx context.Context, s cli.Streams, name string) (err err
 		return err
 	}
 	capabilities := uint64(tapCapabilities)
-	if len(onHost(policy.Plan.Outline())) > 0 {
+	if len(stats.OnHost(policy.Plan.Outline())) > 0 {
 		capabilities |= runCapabilities
 	}
 	dropPrivileges(s, capabilities, &f.PolicyFlags, f.metrics.address, &f.control, &f.state)
@@ -221,7 +222,7 @@ func (c *runningTap) addDirections(policy *policyfile.Compiled, memory int64) er
 			return cli.ExplainIn(policy, err)
 		}
 		c.list = append(c.list, live.NewLocalTap(c.name, f.uplink+f.peer, direction, shaper, policy))
-		c.list[i].Notes = func() { printNotes(c.s.Err, c.name, member.Notes) }
+		c.list[i].Notes = func() { cli.PrintNotes(c.s.Err, c.name, member.Notes) }
 		if direction == kernel.Egress {
 			c.plane.Egress = shaper
 		} else {
@@ -350,7 +351,7 @@ func (c *runningTap) rereadPolicy(ctx context.Context) error {
 		p.reloadedLine(sh.Info(), policy, changes)
 		errs = append(errs, err)
 	}
-	c.kept.print(c.s.Err, c.changes.Changer, policy, c.name)
+	c.kept.Print(c.s.Err, c.changes.Changer, policy, c.name)
 	return errors.Join(append(errs, c.followLeases(ctx), p.Err)...)
 }
 
@@ -382,7 +383,7 @@ func (c *runningTap) printEnd() error {
 	for _, sh := range c.list {
 		now := sh.Snapshot()
 		p.Printf("\n%s\n", say.Counters(&now.About.Outline, now.Now.Stats, c.colored))
-		p.lost(&now.About, now.Now.Lost)
+		stats.PrintLost(p.Printer, &now.About, now.Now.Lost)
 		p.Printf("%s: ended\n", live.Name(&now.About))
 	}
 	return p.Err

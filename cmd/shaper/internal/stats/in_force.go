@@ -1,4 +1,4 @@
-package main
+package stats
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/control"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
@@ -15,15 +16,15 @@ import (
 )
 
 const (
-	shownChanges  = 10    // changes that status, reload and logs print; shaper set lists all
+	ShownChanges  = 10    // changes that status, reload and logs print; shaper set lists all
 	listedChanges = 1_000 // changes in the JSON of status; shaper set --json lists all
 )
 
-// changesLook returns the changes in a shaper, and a function that returns its policy, with or without them.
-type changesLook func(live.Handle) (live.Changes, func() (*policyfile.Compiled, error), error)
+// ChangesLook returns the changes in a shaper, and a function that returns its policy, with or without them.
+type ChangesLook func(live.Handle) (live.Changes, func() (*policyfile.Compiled, error), error)
 
-// lookAtChanges is a changesLook for any process.
-func lookAtChanges(sh live.Handle) (live.Changes, func() (*policyfile.Compiled, error), error) {
+// LookAtChanges is a changesLook for any process.
+func LookAtChanges(sh live.Handle) (live.Changes, func() (*policyfile.Compiled, error), error) {
 	now, err := sh.Changes()
 	return now, func() (*policyfile.Compiled, error) { return policyfile.CompileNames(sh.Info().Label) }, err
 }
@@ -39,7 +40,7 @@ type changesJSON struct {
 }
 
 // changesIn returns the changes in force in a shaper. It compiles the policy only if there are any.
-func changesIn(sh live.Handle, look changesLook) (out changesJSON) {
+func changesIn(sh live.Handle, look ChangesLook) (out changesJSON) {
 	out.Changes = []control.Change{}
 	all, policyOf, err := look(sh)
 	out.Problem = all.Problem
@@ -57,22 +58,22 @@ func changesIn(sh live.Handle, look changesLook) (out changesJSON) {
 			out.More = len(out.list) - i
 			break
 		}
-		out.Changes = append(out.Changes, inForceJSON(&out.list[i]))
+		out.Changes = append(out.Changes, InForceJSON(&out.list[i]))
 	}
 	return out
 }
 
-// inForceJSON returns the JSON form of a change in force.
-func inForceJSON(f *live.InForce) control.Change {
+// InForceJSON returns the JSON form of a change in force.
+func InForceJSON(f *live.InForce) control.Change {
 	row := control.ChangeOf(&f.Change)
 	row.InPolicy, row.State = &control.Terms{Plan: f.Policy.Plan, Parameters: f.Policy.Parameters}, f.State
 	return row
 }
 
-// changesInForce prints the changes in force.
-func (p *printer) changesInForce(c *changesJSON, iface string) {
+// printChanges prints the changes in force.
+func printChanges(p *say.Printer, c *changesJSON, iface string) {
 	for i := range c.list {
-		if i == shownChanges {
+		if i == ShownChanges {
 			p.Printf("  changed  and %d more: shaper set %s lists them\n", len(c.list)-i, iface)
 			break
 		}
@@ -88,7 +89,7 @@ func (p *printer) changesInForce(c *changesJSON, iface string) {
 
 // inForceWords returns a change in force in words.
 func inForceWords(f *live.InForce) string {
-	text := inWords(&f.Change)
+	text := ChangeWords(&f.Change)
 	if own := policyWords(f); own != "" {
 		text += " (policy: " + own + ")"
 	}
@@ -107,15 +108,15 @@ func policyWords(f *live.InForce) string {
 	return say.Printable(strings.Join(own.Words(), ", "))
 }
 
-// keptNotes returns a line for each change that a policy which was just loaded does not change, because the
+// KeptNotes returns a line for each change that a policy which was just loaded does not change, because the
 // change wins.
-func keptNotes(list []live.InForce, iface string) (out []string) {
+func KeptNotes(list []live.InForce, iface string) (out []string) {
 	for i := range list {
 		f := &list[i]
 		if !f.Differs() || f.State != "" {
 			continue
 		}
-		if len(out) == shownChanges {
+		if len(out) == ShownChanges {
 			return append(out, fmt.Sprintf("and further changes: shaper set %s lists them", iface))
 		}
 		out = append(out, fmt.Sprintf("%s; to end it: shaper set %s %s %s reset", inForceWords(f), iface, f.Kind, say.Quoted(f.Name)))
@@ -123,14 +124,38 @@ func keptNotes(list []live.InForce, iface string) (out []string) {
 	return out
 }
 
-// keptPrinter prints which changes a reload by the process itself leaves in force, if they are others than before.
-type keptPrinter struct{ last []string }
+// KeptPrinter prints which changes a reload by the process itself leaves in force, if they are others than before.
+type KeptPrinter struct{ last []string }
 
-func (k *keptPrinter) print(to io.Writer, c *live.Changer, policy *policyfile.Compiled, iface string) {
+// Print prints the changes that a policy leaves in force, unless they are those of the last call.
+func (k *KeptPrinter) Print(to io.Writer, c *live.Changer, policy *policyfile.Compiled, iface string) {
 	all := live.Changes{Book: c.Book}
 	list, _ := all.InForce(policy, time.Now())
-	if notes := keptNotes(list, iface); !slices.Equal(notes, k.last) {
+	if notes := KeptNotes(list, iface); !slices.Equal(notes, k.last) {
 		k.last = notes
-		printNotes(to, iface, notes)
+		cli.PrintNotes(to, iface, notes)
 	}
+}
+
+// ChangeWords returns a change in words.
+func ChangeWords(c *changes.Change) string {
+	var parts []string
+	if c.Reset {
+		parts = append(parts, "as in the policy")
+	}
+	parts = append(parts, c.Terms.Words()...)
+	text := say.Printable(c.Target.String()) + ": " + say.Printable(strings.Join(parts, ", "))
+	if !c.Until.IsZero() {
+		text += ", until " + c.Until.Local().Format(time.DateTime)
+	}
+	if !c.Since.IsZero() {
+		text += ", since " + c.Since.Local().Format(time.DateTime)
+	}
+	if by := c.Author.String(); by != "" {
+		text += " by " + say.Printable(by)
+	}
+	if c.By == changes.ByQuota {
+		text += " (quota)"
+	}
+	return text
 }

@@ -1,4 +1,4 @@
-package main
+package stats
 
 import (
 	"fmt"
@@ -10,8 +10,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/tap"
 )
 
-// lost prints the numbers of lost packets, by reason.
-func (p *printer) lost(about *kernel.About, lost tap.Lost) {
+// PrintLost prints the numbers of lost packets, by reason.
+func PrintLost(p *say.Printer, about *kernel.About, lost tap.Lost) {
 	for _, n := range []struct {
 		dataplane.Count
 		why string
