@@ -229,7 +229,7 @@ func (f *storeFlags) show(ctx context.Context, s cli.Streams, c shared.Client, n
 	if f.asJSON {
 		return say.WriteJSON(s.Out, stateJSON(b))
 	}
-	p, u := newPrinter(s.Out), unitOfBudget(b)
+	p, u := say.NewPrinter(s.Out), unitOfBudget(b)
 	by := ", set by shaper budget set"
 	if b.Set == nil {
 		by = ", the smallest of the hosts' policies"

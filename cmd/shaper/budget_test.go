@@ -11,6 +11,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/storetest"
@@ -32,7 +33,7 @@ func TestBudgetCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	var notes bytes.Buffer
-	s := budgets.New(kernel.Now, func(format string, args ...any) { newPrinter(&notes).Printf(format+"\n", args...) })
+	s := budgets.New(kernel.Now, func(format string, args ...any) { say.NewPrinter(&notes).Printf(format+"\n", args...) })
 	if err := s.Follow(t.Context(), []budgets.Host{{Plan: policy.Plan, Name: "host"}}, []budgets.Leaser{leaseIgnorer{}}); err != nil {
 		t.Fatal(err)
 	}

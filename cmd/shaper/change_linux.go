@@ -22,13 +22,14 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/process"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/stats"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
 func newReload(s cli.Streams) *cobra.Command {
-	var f liveFlags
-	var all allFlag
+	var f live.Flags
+	var all live.AllFlag
 	var policy cli.PolicyFlags
 	var confirm time.Duration
 	asJSON := false
@@ -45,17 +46,17 @@ the policy file again that the shaper was started with.`,
   shaper reload eth0 --policy docs/uplink.yaml --confirm 60s`,
 		Args: cli.AtMostOne,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if all.all && confirm > 0 {
+			if all.All && confirm > 0 {
 				return cli.Usagef("--confirm needs one interface: name it instead of --all")
 			}
-			return all.each(&f, func(cmd *cobra.Command, name string) error {
+			return all.Each(&f, func(cmd *cobra.Command, name string) error {
 				own := policy // each interface may have its own file
-				return f.reload(cmd.Context(), s, name, &own, confirm, asJSON)
+				return reload(cmd.Context(), s, &f, name, &own, confirm, asJSON)
 			})(cmd, args)
 		},
 	}
-	f.add(cmd)
-	all.addAll(cmd, &f, "reload all shaped interfaces")
+	f.Add(cmd)
+	all.Add(cmd, &f, "reload all shaped interfaces")
 	policy.Add(cmd)
 	cmd.Flags().Var(cli.NewTimeFlag(&confirm, 0), "confirm", "wait, and roll back to the previous policy unless you run shaper confirm within `TIME`")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the change of each class as JSON")
@@ -74,8 +75,8 @@ type changed struct {
 
 // reload gives new policies to the shapers of an interface. With confirm it then waits, and
 // rolls back unless they are confirmed in time.
-func (f *liveFlags) reload(ctx context.Context, s cli.Streams, name string, flags *cli.PolicyFlags, confirm time.Duration, asJSON bool) (err error) {
-	list, err := f.choose(name)
+func reload(ctx context.Context, s cli.Streams, f *live.Flags, name string, flags *cli.PolicyFlags, confirm time.Duration, asJSON bool) (err error) {
+	list, err := f.Choose(name)
 	if err != nil {
 		return err
 	}
@@ -190,17 +191,17 @@ func (a *amendment) reload(s cli.Streams, list []live.Handle, policies []*policy
 	p := newPrinter(s.Out)
 	for i, changes := range loaded {
 		sh, about := list[i], list[i].Info()
-		live.PrintNotes(s.Err, live.Name(about), sh.Notes())
+		cli.PrintNotes(s.Err, live.Name(about), sh.Notes())
 		all := a.books[sh]
 		inForce, _ := all.InForce(policies[i], time.Now())
-		live.PrintNotes(s.Err, live.Name(about), live.KeptNotes(inForce, about.Interface))
+		cli.PrintNotes(s.Err, live.Name(about), live.KeptNotes(inForce, about.Interface))
 		if !asJSON {
 			live.PrintReloaded(p.Printer, about, policies[i], changes)
 			continue
 		}
 		row := changed{about.Interface, about.Direction.String(), uint32(about.Program), policies[i].Name, changes, []control.Change{}}
 		for i := range inForce {
-			row.Kept = append(row.Kept, inForceJSON(&inForce[i]))
+			row.Kept = append(row.Kept, stats.InForceJSON(&inForce[i]))
 		}
 		p.Err = errors.Join(p.Err, say.WriteJSON(s.Out, row))
 	}
@@ -281,7 +282,7 @@ type confirmedJSON struct {
 }
 
 func newConfirm(s cli.Streams) *cobra.Command {
-	var f liveFlags
+	var f live.Flags
 	asJSON := false
 	cmd := &cobra.Command{
 		Use:     "confirm [IFACE]",
@@ -293,7 +294,7 @@ rolled back already.`,
 		Example: "  shaper confirm eth0",
 		Args:    cli.AtMostOne,
 		RunE: func(_ *cobra.Command, args []string) error {
-			list, err := f.choose(cli.InterfaceArg(args))
+			list, err := f.Choose(cli.InterfaceArg(args))
 			if err != nil {
 				return err
 			}
@@ -316,7 +317,7 @@ rolled back already.`,
 			return errors.Join(err, cli.AfterChange(p.Err))
 		},
 	}
-	f.add(cmd)
+	f.Add(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, one line per confirmed direction")
 	return cmd
 }
@@ -328,9 +329,9 @@ func policyName(about *kernel.About) string {
 }
 
 func newDetach(s cli.Streams) *cobra.Command {
-	var f liveFlags
+	var f live.Flags
 	asJSON := false
-	all := allFlag{includeLeft: true}
+	all := live.AllFlag{IncludeLeft: true}
 	cmd := &cobra.Command{
 		Use:     "detach [IFACE]",
 		GroupID: "shape",
@@ -340,10 +341,10 @@ It does the same for state that a killed shaper left behind, and ends a shaper
 that waits for its interface. You can omit IFACE if only one is shaped.`,
 		Example: "  shaper detach eth0",
 		Args:    cli.AtMostOne,
-		RunE:    all.each(&f, func(_ *cobra.Command, name string) error { return f.detach(s, name, asJSON) }),
+		RunE:    all.Each(&f, func(_ *cobra.Command, name string) error { return detach(s, &f, name, asJSON) }),
 	}
-	f.add(cmd)
-	all.addAll(cmd, &f, "detach all shaped interfaces, and clean up those with something left behind")
+	f.Add(cmd)
+	all.Add(cmd, &f, "detach all shaped interfaces, and clean up those with something left behind")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, one line per interface")
 	return cmd
 }
@@ -372,7 +373,7 @@ type detachedDirection struct {
 
 // detach removes everything of shaper from an interface, or from the only one that has
 // something.
-func (f *liveFlags) detach(s cli.Streams, name string, asJSON bool) error {
+func detach(s cli.Streams, f *live.Flags, name string, asJSON bool) error {
 	v, err := live.Look()
 	if err != nil {
 		return err
@@ -382,11 +383,11 @@ func (f *liveFlags) detach(s cli.Streams, name string, asJSON bool) error {
 	if name == "" {
 		switch names := v.Names(); len(names) {
 		case 0:
-			return f.noneError("")
+			return f.NoneError("")
 		case 1:
 			name = names[0]
 		default:
-			return f.severalError(names)
+			return f.SeveralError(names)
 		}
 	}
 	p := newPrinter(s.Out)
@@ -455,7 +456,7 @@ func (f *liveFlags) detach(s cli.Streams, name string, asJSON bool) error {
 	}
 	found := len(v.List)+len(v.Left)+len(v.Away)+len(cleared.Removed) > 0
 	if !found && err == nil {
-		return f.noneError(name)
+		return f.NoneError(name)
 	}
 	err = errors.Join(errs...)
 	if asJSON && found {

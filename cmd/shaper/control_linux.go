@@ -16,6 +16,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/process"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/stats"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
@@ -31,12 +32,12 @@ func (a api) Status(ctx context.Context) (any, error) {
 	out := []any{}
 	err := a.ReadOrWait(ctx, func(list []process.Direction) error {
 		for _, d := range list {
-			out = append(out, statusOf(d.Handle(), a.Service.Changes))
+			out = append(out, stats.StatusOf(d.Handle(), a.Service.Changes))
 		}
 		return nil
 	}, func(w process.Waiting) {
 		for _, direction := range w.Directions {
-			out = append(out, remainsJSON{
+			out = append(out, stats.Remains{
 				Interface: w.Interface, Direction: direction.String(), State: "waiting",
 				Process: os.Getpid(), Policy: w.Policy,
 			})
@@ -48,18 +49,18 @@ func (a api) Status(ctx context.Context) (any, error) {
 // Stats reads all directions twice, unless earlier readings of them exist, and returns their counters,
 // as shaper stats --json does.
 func (a api) Stats(ctx context.Context) (any, error) {
-	var out []statsJSON
+	var out []stats.Stats
 	last := map[string]live.Sample{}
 	for round := 0; ; round++ {
 		ready := false
 		err := a.Read(ctx, func(list []process.Direction) error {
 			handles := process.Handles(list)
-			of, complete, err := sampleAll(handles, last)
+			of, complete, err := stats.SampleAll(handles, last)
 			if ready = complete || round > 0; err != nil || !ready {
 				return err
 			}
 			for i, sh := range handles {
-				out = append(out, statsOf(sh, of[i].before, of[i].now, a.Service.Changes))
+				out = append(out, stats.Of(sh, of[i].Before, of[i].Now, a.Service.Changes))
 			}
 			return nil
 		})
@@ -99,9 +100,9 @@ func (a api) Customers(ctx context.Context, top int, by string) (func(io.Writer)
 	if err != nil {
 		return nil, err
 	}
-	var out []rankedCustomers
+	var out []stats.RankedCustomers
 	for _, s := range sources {
-		ranked, err := (&customerFlags{top: top, by: by}).rank(ctx, &s.about, s.read.Customers)
+		ranked, err := (&stats.CustomerFlags{Top: top, By: by}).Rank(ctx, &s.about, s.read.Customers)
 		if err != nil {
 			return nil, err
 		}
@@ -165,7 +166,7 @@ type customerJSON struct {
 type customerDirectionJSON struct {
 	Interface string `json:"interface"`
 	Direction string `json:"direction"`
-	customerCountsJSON
+	stats.CustomerCounts
 }
 
 // reloadJSON is the answer to a reload.
@@ -188,7 +189,7 @@ func (c *customerJSON) add(list []process.Direction, book changes.Book) error {
 		about := d.Info()
 		c.Plan = customer.Plan
 		c.Directions = append(c.Directions, customerDirectionJSON{
-			about.Interface, about.Direction.String(), countsOf(&customer.CustomerStats),
+			about.Interface, about.Direction.String(), stats.CountsOf(&customer.CustomerStats),
 		})
 	}
 	if len(c.Directions) > 0 {
@@ -198,23 +199,23 @@ func (c *customerJSON) add(list []process.Direction, book changes.Book) error {
 }
 
 // writeCustomers writes lists of customers as a JSON list, row by row: there may be a million.
-func writeCustomers(w io.Writer, list []rankedCustomers) error {
+func writeCustomers(w io.Writer, list []stats.RankedCustomers) error {
 	out := &failedWriter{w: w}
 	out.text("[")
 	for i, c := range list {
 		if i > 0 {
 			out.text(",")
 		}
-		head, err := json.Marshal(c.head)
+		head, err := json.Marshal(c.Head)
 		if err != nil {
 			return err
 		}
 		out.bytes(head[:len(head)-len("]}")]) // the rows are the last field
-		for j := range c.order {
+		for j := range c.Order {
 			if j > 0 {
 				out.text(",")
 			}
-			row, err := json.Marshal(c.row(j))
+			row, err := json.Marshal(c.Row(j))
 			if err != nil {
 				return err
 			}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/stats"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
@@ -178,10 +179,10 @@ func TestNoPrivilege(t *testing.T) {
 func TestRateOverWrap(t *testing.T) {
 	before := dataplane.Count{Bytes: math.MaxInt64 - 499}
 	after := dataplane.Count{Bytes: 500}
-	if got := bitRate(before, after, time.Second); got != 8000 {
+	if got := stats.BitRate(before, after, time.Second); got != 8000 {
 		t.Errorf("%d bit/s: want 8000", got)
 	}
-	if got := bitRate(after, after, 0); got != 0 {
+	if got := stats.BitRate(after, after, 0); got != 0 {
 		t.Errorf("%d bit/s in no time", got)
 	}
 }

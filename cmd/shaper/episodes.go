@@ -144,7 +144,7 @@ func (t *episodeTotals) when() string {
 }
 
 // writeEpisodes prints the worst episodes.
-func writeEpisodes(p *printer, n *replayed) {
+func writeEpisodes(p *say.Printer, n *replayed) {
 	if n.episodes == nil || len(n.episodes.Episodes) == 0 {
 		return
 	}

@@ -4,9 +4,10 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 )
 
 // exitStatus describes the exit codes of commands, by command path. Commands that are not

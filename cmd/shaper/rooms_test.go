@@ -30,10 +30,37 @@ var rooms = []struct {
 	{"cmd/shaper/internal/pattern", nil, nil},
 	{"cmd/shaper/internal/policyfile", []string{"cmd/shaper/internal/calendar", "cmd/shaper/internal/changes", "cmd/shaper/internal/pattern", "dataplane", "marker", "meter", "queue"}, nil},
 	{
+		"cmd/shaper/internal/check",
+		[]string{
+			"cmd/shaper/internal/calendar", "cmd/shaper/internal/cli", "cmd/shaper/internal/lint", "cmd/shaper/internal/policyfile",
+			"cmd/shaper/internal/say", "dataplane", "meter", "meter/shared", "queue",
+		},
+		nil,
+	},
+	{
 		"cmd/shaper/internal/cli",
 		[]string{
 			"cmd/shaper/internal/lint", "cmd/shaper/internal/output", "cmd/shaper/internal/policyfile",
 			"cmd/shaper/internal/say", "dataplane", "dataplane/kernel",
+		},
+		nil,
+	},
+	{
+		"cmd/shaper/internal/live",
+		[]string{
+			"cmd/shaper/internal/budgets", "cmd/shaper/internal/calendar", "cmd/shaper/internal/changes", "cmd/shaper/internal/cli",
+			"cmd/shaper/internal/connections", "cmd/shaper/internal/policyfile", "cmd/shaper/internal/quota", "cmd/shaper/internal/say",
+			"cmd/shaper/internal/strictjson",
+			"dataplane", "dataplane/kernel", "dataplane/tap", "meter", "meter/shared",
+		},
+		[]string{"meter/shared/lease"},
+	},
+	{
+		"cmd/shaper/internal/stats",
+		[]string{
+			"cmd/shaper/internal/budgets", "cmd/shaper/internal/changes", "cmd/shaper/internal/cli", "cmd/shaper/internal/control",
+			"cmd/shaper/internal/live", "cmd/shaper/internal/policyfile", "cmd/shaper/internal/say", "dataplane", "dataplane/kernel",
+			"dataplane/tap", "meter",
 		},
 		nil,
 	},

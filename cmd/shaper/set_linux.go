@@ -21,7 +21,7 @@ import (
 )
 
 func newSet(s cli.Streams) *cobra.Command {
-	var f liveFlags
+	var f live.Flags
 	var span time.Duration
 	var file string
 	asJSON := false
@@ -50,10 +50,10 @@ queue is rate=RATE or reset.`,
 			if err != nil {
 				return err
 			}
-			return f.set(s, args[0], list, asJSON)
+			return set(s, &f, args[0], list, asJSON)
 		},
 	}
-	f.add(cmd)
+	f.Add(cmd)
 	cmd.Flags().StringVar(&file, "file", "", "make all changes in `FILE`, or none; a line is a change, such as customer 4711 rate=50mbit for=1h; -: standard input")
 	cmd.Flags().Var(cli.NewTimeFlag(&span, 0), "for", "end the change after `TIME`")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the changes as JSON, one a line")
@@ -200,8 +200,8 @@ func splitWords(line string) (words []string, err error) {
 }
 
 // set makes changes in the shapers of an interface, or lists those in force.
-func (f *liveFlags) set(s cli.Streams, name string, list []changes.Change, asJSON bool) error {
-	shapers, err := f.choose(name)
+func set(s cli.Streams, f *live.Flags, name string, list []changes.Change, asJSON bool) error {
+	shapers, err := f.Choose(name)
 	if err != nil {
 		return err
 	}
@@ -222,7 +222,7 @@ func (f *liveFlags) set(s cli.Streams, name string, list []changes.Change, asJSO
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	p := newPrinter(s.Out)
+	p := say.NewPrinter(s.Out)
 	switch {
 	case asJSON:
 		for _, row := range control.ListChanges(list) {
@@ -240,7 +240,7 @@ func (f *liveFlags) set(s cli.Streams, name string, list []changes.Change, asJSO
 
 // listChanges prints the changes in shapers of one interface.
 func listChanges(s cli.Streams, shapers []live.Handle, asJSON bool) error {
-	p := newPrinter(s.Out)
+	p := say.NewPrinter(s.Out)
 	seen := map[string]bool{} // shapers of one command have the same changes
 	now := time.Now()
 	print := func(line string, row control.Change) error {

@@ -81,7 +81,7 @@ func totalsOf(plan *dataplane.Outline, n replayed) totals {
 // writeTotals prints the table and the totals of a replay.
 func writeTotals(w io.Writer, plan *dataplane.Outline, n replayed, colored bool) error {
 	t := totalsOf(plan, n)
-	p := newPrinter(w)
+	p := say.NewPrinter(w)
 	p.Printf("%s\n\n", say.Counters(plan, n.stats, colored))
 	for _, k := range n.keys {
 		p.Printf("%s: %s\n", k.Name, k)

@@ -71,3 +71,10 @@ func WarnStale(to io.Writer, stale []error) {
 		fmt.Fprintf(to, "shaper: warning: a change by shaper set is not in force: %v\n", err)
 	}
 }
+
+// PrintNotes prints the effects of a shaper's policy on budgets that other shapers use.
+func PrintNotes(w io.Writer, name string, notes []string) {
+	for _, note := range notes {
+		fmt.Fprintf(w, "shaper: %s: %s\n", name, note)
+	}
+}

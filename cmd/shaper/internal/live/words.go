@@ -2,7 +2,6 @@ package live
 
 import (
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -78,13 +77,6 @@ func KeptNotes(list []InForce, iface string) (out []string) {
 		out = append(out, f.Words()+"; to end it: "+reset)
 	}
 	return out
-}
-
-// PrintNotes prints the effects of a shaper's policy on budgets that other shapers use.
-func PrintNotes(w io.Writer, name string, notes []string) {
-	for _, note := range notes {
-		fmt.Fprintf(w, "shaper: %s: %s\n", name, note)
-	}
 }
 
 // PrintDetached prints that a shaper is detached, and the number of lost packets.

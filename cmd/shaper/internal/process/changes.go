@@ -102,6 +102,6 @@ func (k *keptPrinter) print(to io.Writer, c *live.Changer, policy *policyfile.Co
 	list, _ := all.InForce(policy, time.Now())
 	if notes := live.KeptNotes(list, iface); !slices.Equal(notes, k.last) {
 		k.last = notes
-		live.PrintNotes(to, iface, notes)
+		cli.PrintNotes(to, iface, notes)
 	}
 }

@@ -256,7 +256,7 @@ func (k *kernelPlane) attachDirection(d kernel.Direction) (*kernel.Shaper, []dat
 	for _, what := range sh.Removed {
 		k.warn("cleaned up: %s", what)
 	}
-	live.PrintNotes(k.err, live.Name(&sh.About), sh.Notes)
+	cli.PrintNotes(k.err, live.Name(&sh.About), sh.Notes)
 	if active != nil {
 		k.warn("%s: %v", live.Name(&sh.About), active)
 	}

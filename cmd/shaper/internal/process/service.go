@@ -205,7 +205,7 @@ func (s *Service) reload(ctx context.Context) error {
 		}
 		about := d.Info()
 		live.PrintReloadedLine(p, about, policy, list)
-		live.PrintNotes(s.err, live.Name(about), d.Handle().Notes())
+		cli.PrintNotes(s.err, live.Name(about), d.Handle().Notes())
 		if active != nil {
 			s.warn("%s: %v", live.Name(about), active)
 		}

@@ -168,7 +168,7 @@ func (t *tapPlane) addDirections(policy *policyfile.Compiled) error {
 			return cli.ExplainIn(policy, err)
 		}
 		t.list = append(t.list, live.NewLocalTap(t.name, o.other(), direction, shaper, policy))
-		t.list[i].Notes = func() { live.PrintNotes(t.err, t.name, member.Notes) }
+		t.list[i].Notes = func() { cli.PrintNotes(t.err, t.name, member.Notes) }
 		if direction == kernel.Egress {
 			t.frames.Egress = shaper
 		} else {

@@ -1,4 +1,4 @@
-package main
+package stats
 
 import (
 	"time"
@@ -12,11 +12,11 @@ import (
 // listedChanges is the number of changes in the JSON of status; shaper set --json lists all.
 const listedChanges = 1_000
 
-// changesLook returns the changes in a shaper, and a function that returns its policy, with or without them.
-type changesLook func(live.Handle) (live.Changes, func() (*policyfile.Compiled, error), error)
+// ChangesLook returns the changes in a shaper, and a function that returns its policy, with or without them.
+type ChangesLook func(live.Handle) (live.Changes, func() (*policyfile.Compiled, error), error)
 
-// lookAtChanges is a changesLook for any process.
-func lookAtChanges(sh live.Handle) (live.Changes, func() (*policyfile.Compiled, error), error) {
+// LookAtChanges is a changesLook for any process.
+func LookAtChanges(sh live.Handle) (live.Changes, func() (*policyfile.Compiled, error), error) {
 	now, err := sh.Changes()
 	return now, func() (*policyfile.Compiled, error) { return policyfile.CompileNames(sh.Info().Label) }, err
 }
@@ -32,7 +32,7 @@ type changesJSON struct {
 }
 
 // changesIn returns the changes in force in a shaper. It compiles the policy only if there are any.
-func changesIn(sh live.Handle, look changesLook) (out changesJSON) {
+func changesIn(sh live.Handle, look ChangesLook) (out changesJSON) {
 	out.Changes = []control.Change{}
 	all, policyOf, err := look(sh)
 	out.Problem = all.Problem
@@ -50,20 +50,20 @@ func changesIn(sh live.Handle, look changesLook) (out changesJSON) {
 			out.More = len(out.list) - i
 			break
 		}
-		out.Changes = append(out.Changes, inForceJSON(&out.list[i]))
+		out.Changes = append(out.Changes, InForceJSON(&out.list[i]))
 	}
 	return out
 }
 
-// inForceJSON returns the JSON form of a change in force.
-func inForceJSON(f *live.InForce) control.Change {
+// InForceJSON returns the JSON form of a change in force.
+func InForceJSON(f *live.InForce) control.Change {
 	row := control.ChangeOf(&f.Change)
 	row.InPolicy, row.State = &control.Terms{Plan: f.Policy.Plan, Parameters: f.Policy.Parameters}, f.State
 	return row
 }
 
-// changesInForce prints the changes in force.
-func (p *printer) changesInForce(c *changesJSON, iface string) {
+// printChanges prints the changes in force.
+func printChanges(p *say.Printer, c *changesJSON, iface string) {
 	for i := range c.list {
 		if i == live.ShownChanges {
 			p.Printf("  changed  and %d more: shaper set %s lists them\n", len(c.list)-i, iface)

@@ -1,4 +1,4 @@
-package main
+package stats
 
 import (
 	"fmt"
@@ -36,7 +36,7 @@ func (v *interval) sent(queue int) *int64 {
 	if v.about.Pacer != kernel.HTB || queue >= len(v.before.Queues) {
 		return nil
 	}
-	bits := bitRate(v.before.Queues[queue].Sent, v.now.Queues[queue].Sent, v.dt())
+	bits := BitRate(v.before.Queues[queue].Sent, v.now.Queues[queue].Sent, v.dt())
 	return &bits
 }
 
@@ -56,14 +56,14 @@ func (v *interval) passed(class int, color meter.Color) *int64 {
 	passed := func(s *dataplane.ClassStats) dataplane.Count {
 		return dataplane.Count{Bytes: s.Colors[color].Bytes - s.Dropped(color).Bytes}
 	}
-	bits := bitRate(passed(a), passed(b), v.dt())
+	bits := BitRate(passed(a), passed(b), v.dt())
 	return &bits
 }
 
-// stats prints counters, rates and tokens for people.
-func (p *printer) stats(sh live.Handle, before, now live.Sample) {
-	st := statusOf(sh, lookAtChanges)
-	p.status(sh.Info(), &st)
+// printStats prints counters, rates and tokens for people.
+func printStats(p *say.Printer, sh live.Handle, before, now live.Sample) {
+	st := StatusOf(sh, LookAtChanges)
+	printStatus(p, sh.Info(), &st)
 	v := &interval{sh.Info(), &before, &now}
 	p.Printf("  rates    over the last %v\n", v.dt().Round(10*time.Millisecond))
 	for _, g := range []*say.Table{v.traffic(p), v.actions(p), v.meters(), v.queues()} {
@@ -72,11 +72,11 @@ func (p *printer) stats(sh live.Handle, before, now live.Sample) {
 		}
 		p.Folded(g.Foot)
 	}
-	live.PrintLost(p.Printer, sh.Info(), sh.Lost())
+	live.PrintLost(p, sh.Info(), sh.Lost())
 }
 
 // traffic returns the table of offered, passed and dropped packets, by class and color.
-func (v *interval) traffic(p *printer) *say.Table {
+func (v *interval) traffic(p *say.Printer) *say.Table {
 	g := &say.Table{
 		Header: []any{"class", "color", "packets", "bytes", "offered\nbit/s", "passed\nbit/s", "dropped\npackets", "dropped\nper s"},
 		First:  3, Names: []int{0},
@@ -85,7 +85,7 @@ func (v *interval) traffic(p *printer) *say.Table {
 		a, b := &v.before.Stats[i], &v.now.Stats[i]
 		if i == len(v.plan().Classes) {
 			if n := b.Untaken; n.Packets > 0 {
-				offered, passed := bitRate(a.Untaken, n, v.dt()), int64(0)
+				offered, passed := BitRate(a.Untaken, n, v.dt()), int64(0)
 				if !v.plan().DropUnclassified {
 					passed = offered
 				}
@@ -109,7 +109,7 @@ func (v *interval) traffic(p *printer) *say.Table {
 				passed = say.Speed(*bits)
 			}
 			dropped := b.Dropped(color).Packets
-			g.Add(name, say.Color(color, say.Colored(p.W)), say.Number(n.Packets), say.Number(n.Bytes), say.Speed(bitRate(a.Colors[color], n, v.dt())), passed,
+			g.Add(name, say.Color(color, say.Colored(p.W)), say.Number(n.Packets), say.Number(n.Bytes), say.Speed(BitRate(a.Colors[color], n, v.dt())), passed,
 				say.Number(dropped), say.Number(v.perSecond(a.Dropped(color).Packets, dropped)))
 			name = ""
 		}
@@ -121,7 +121,7 @@ func (v *interval) traffic(p *printer) *say.Table {
 }
 
 // actions returns the table of actions other than pass, with reasons of drops.
-func (v *interval) actions(p *printer) *say.Table {
+func (v *interval) actions(p *say.Printer) *say.Table {
 	g := &say.Table{Header: []any{"class", "color", "action", "packets", "bytes", "per s"}, First: 4, Names: []int{0}}
 	for i := range v.plan().Classes {
 		a, b := &v.before.Stats[i], &v.now.Stats[i]

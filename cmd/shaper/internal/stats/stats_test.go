@@ -1,4 +1,4 @@
-package main
+package stats
 
 import (
 	"bytes"
@@ -163,22 +163,22 @@ queues:
 			}
 			for _, n := range []int64{0, 1, 999_999, 1e9, 1e15, math.MaxInt64 / 16} {
 				before, now := samplePair(t, policy, n)
-				show := func(p *printer) {
-					p.stats(sh, before, now)
-					live.PrintLost(p.Printer, &about, tap.Lost{Refused: dataplane.Count{Packets: n}, Memory: dataplane.Count{Packets: n}, Ended: dataplane.Count{Packets: n}})
+				show := func(p *say.Printer) {
+					printStats(p, sh, before, now)
+					live.PrintLost(p, &about, tap.Lost{Refused: dataplane.Count{Packets: n}, Memory: dataplane.Count{Packets: n}, Ended: dataplane.Count{Packets: n}})
 					if p.Err != nil {
 						t.Error(p.Err)
 					}
 				}
 				var piped bytes.Buffer
-				show(newPrinter(&piped))
+				show(say.NewPrinter(&piped))
 				if line := widestLine(piped.String()); names.name == "short" && say.WidthOf(line) > 80 {
 					t.Errorf("%s, %d in a pipe: %d columns: %q", names.name, n, say.WidthOf(line), line)
 				}
 				if !strings.Contains(piped.String(), names.class) || !strings.Contains(piped.String(), names.path) {
 					t.Errorf("%s, %d in a pipe: a name was cut:\n%s", names.name, n, &piped)
 				}
-				seen := onTerminal(t, func(w *os.File) { show(newPrinter(w)) })
+				seen := onTerminal(t, func(w *os.File) { show(say.NewPrinter(w)) })
 				if line := widestLine(seen); say.WidthOf(line) > 80 {
 					t.Errorf("%s, %d on a terminal: %d columns: %q", names.name, n, say.WidthOf(line), line)
 				}
@@ -208,7 +208,7 @@ queues: {q: {rate: 1mbit, limit: 20ms, fair: false}}`}.Compile()
 	s.Drops[meter.Red][dataplane.CauseColor] = dataplane.Count{Packets: 600, Bytes: 600_000}
 	now.Stats[2].Untaken = dataplane.Count{Packets: 7, Bytes: 700}
 	var out bytes.Buffer
-	newPrinter(&out).stats(&idleShaper{about: kernel.About{Interface: "eth0", Outline: *policy.Plan.Outline()}}, before, now)
+	printStats(say.NewPrinter(&out), &idleShaper{about: kernel.About{Interface: "eth0", Outline: *policy.Plan.Outline()}}, before, now)
 	for _, want := range []string{
 		`(?m)^ a +green +1,000 +1,000,000 +8 M +4 M +500 +500$`,
 		`(?m)^ +red +600 +600,000 +4.8 M +0 +600 +600$`,

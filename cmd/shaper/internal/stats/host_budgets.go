@@ -1,4 +1,4 @@
-package main
+package stats
 
 import (
 	"slices"
@@ -6,15 +6,15 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
-// hostBudgetJSON is a budget of the host with the parameters in force.
-type hostBudgetJSON struct {
+// HostBudget is a budget of the host with the parameters in force.
+type HostBudget struct {
 	Name   string   `json:"name"`
 	Params string   `json:"parameters"` // in the syntax of --meter
 	Users  []string `json:"users"`      // all users, including this shaper
 }
 
 // hostBudgets returns the budgets of the host with the given names.
-func hostBudgets(names []string) (out []hostBudgetJSON) {
+func hostBudgets(names []string) (out []HostBudget) {
 	if len(names) == 0 {
 		return nil
 	}
@@ -24,7 +24,7 @@ func hostBudgets(names []string) (out []hostBudgetJSON) {
 	}
 	for _, b := range all {
 		if slices.Contains(names, b.Name) {
-			out = append(out, hostBudgetJSON(b))
+			out = append(out, HostBudget(b))
 		}
 	}
 	return out

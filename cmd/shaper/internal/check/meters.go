@@ -1,4 +1,4 @@
-package main
+package check
 
 import (
 	"slices"
@@ -137,7 +137,7 @@ func envelopeJSON(e *dataplane.Envelope, flows []*dataplane.Meter) checkEnvelope
 }
 
 // envelope prints an envelope and its flows from the highest rank to the lowest.
-func (p *printer) envelope(e *dataplane.Envelope, flows []*dataplane.Meter) {
+func (p policyPrinter) envelope(e *dataplane.Envelope, flows []*dataplane.Meter) {
 	rate := func(r *meter.Rate) string {
 		if r == nil {
 			return "no limit"

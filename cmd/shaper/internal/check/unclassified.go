@@ -1,4 +1,4 @@
-package main
+package check
 
 import (
 	"fmt"
@@ -25,7 +25,7 @@ func unclassified(policy *policyfile.Compiled) checkUnclassifiedJSON {
 }
 
 // unclassified prints unclassified packets and their action, if there are any.
-func (p *printer) unclassified(policy *policyfile.Compiled) {
+func (p policyPrinter) unclassified(policy *policyfile.Compiled) {
 	u := unclassified(policy)
 	if len(u.Packets) == 0 {
 		return

@@ -1,4 +1,4 @@
-package main
+package check
 
 import (
 	"fmt"
@@ -131,7 +131,7 @@ func planQueue(p *dataplane.ServicePlan) *dataplane.Queue {
 }
 
 // customers prints the table of customers and their plans.
-func (p *printer) customers(file *policyfile.File) {
+func (p policyPrinter) customers(file *policyfile.File) {
 	policy := file.Policy
 	c := policy.Customers
 	if c == nil {
@@ -197,7 +197,7 @@ func selectingPlans(plans []checkPlanJSON) map[string][]string {
 }
 
 // rules prints the quota and the schedules of a plan.
-func (p *printer) rules(plan *checkPlanJSON) {
+func (p policyPrinter) rules(plan *checkPlanJSON) {
 	if q := plan.Quota; q != nil {
 		own := ""
 		if q.Own > 0 {

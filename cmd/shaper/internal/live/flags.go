@@ -1,4 +1,4 @@
-package main
+package live
 
 import (
 	"errors"
@@ -8,62 +8,63 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
-// liveFlags select shapers of this network namespace.
-type liveFlags struct {
+// Flags select shapers of this network namespace.
+type Flags struct {
 	cli.Directions
-	several bool   // shapers of several interfaces can be selected
+	Several bool   // shapers of several interfaces can be selected
 	orAll   string // part of the error if several is not set, such as " or give --all"
 }
 
-func (f *liveFlags) add(cmd *cobra.Command) {
+// Add adds --direction to a command.
+func (f *Flags) Add(cmd *cobra.Command) {
 	cmd.Flags().Var(&f.Directions, "direction", "only this `DIRECTION`: egress or ingress (default: all that are shaped)")
 }
 
-// choose returns the shapers of an interface, or for "" of the only shaped interface. The
+// Choose returns the shapers of an interface, or for "" of the only shaped interface. The
 // caller must close them.
-func (f *liveFlags) choose(name string) ([]live.Handle, error) {
-	v, err := live.Look()
+func (f *Flags) Choose(name string) ([]Handle, error) {
+	v, err := Look()
 	if err != nil {
 		return nil, err
 	}
 	v.Narrow(name, f.List)
-	names := live.Names(v.List)
+	names := Names(v.List)
 	switch {
-	case len(names) == 1 || len(names) > 1 && f.several:
+	case len(names) == 1 || len(names) > 1 && f.Several:
 		return v.List, nil
 	case len(names) > 1:
-		live.CloseAll(v.List)
-		return nil, f.severalError(names)
+		CloseAll(v.List)
+		return nil, f.SeveralError(names)
 	case len(v.Away) > 0:
 		return nil, fmt.Errorf("%w; unless it has a terminal, kill -HUP %d makes it read its policy again", v.Away[0], v.Away[0].Process)
 	}
-	return nil, f.noneError(name)
+	return nil, f.NoneError(name)
 }
 
-func (f *liveFlags) severalError(names []string) error {
+// SeveralError is the error that several interfaces are shaped.
+func (f *Flags) SeveralError(names []string) error {
 	return cli.Usagef("several interfaces are shaped, name one%s: %s", f.orAll, strings.Join(names, ", "))
 }
 
-// noneError is the error that there is no shaper, with the command to start one.
-func (f *liveFlags) noneError(name string) error {
+// NoneError is the error that there is no shaper, with the command to start one.
+func (f *Flags) NoneError(name string) error {
 	if name == "" {
 		return fmt.Errorf("no shaper is attached%s: start one with shaper run IFACE --policy FILE", f.atDirection())
 	}
 	if _, err := kernel.Identify(name); errors.As(err, new(*kernel.NoInterfaceError)) {
 		return err
 	}
-	if live.HasTap(name) {
+	if HasTap(name) {
 		return fmt.Errorf("the shaper tap of %s does not answer: it is stopped, or just ending", name)
 	}
 	return fmt.Errorf("%s is not shaped%s: start a shaper with shaper run %[1]s --policy FILE", name, f.atDirection())
 }
 
 // atDirection is the part of an error that names the direction, if one was given.
-func (f *liveFlags) atDirection() string {
+func (f *Flags) atDirection() string {
 	if f.List == nil {
 		return ""
 	}

@@ -1,4 +1,4 @@
-package main
+package stats
 
 import (
 	"errors"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
@@ -32,7 +33,7 @@ func problemsOf(sh live.Handle) (problems, notes []string, err error) {
 }
 
 // effect sets the fields about whether a shaper is effective.
-func (st *statusJSON) effect(sh live.Handle) {
+func (st *Status) effect(sh live.Handle) {
 	problems, notes, err := problemsOf(sh)
 	if err != nil {
 		st.Problems = []string{err.Error()}
@@ -42,8 +43,8 @@ func (st *statusJSON) effect(sh live.Handle) {
 	st.Effective, st.Problems, st.Notes = &effective, problems, notes
 }
 
-// effect prints the problems and notes of a shaper.
-func (p *printer) effect(st *statusJSON) {
+// printEffect prints the problems and notes of a shaper.
+func printEffect(p *say.Printer, st *Status) {
 	for _, problem := range st.Problems {
 		if st.Effective == nil {
 			p.Printf("  cannot tell whether it is effective: %s\n", problem)

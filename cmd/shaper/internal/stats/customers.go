@@ -1,4 +1,4 @@
-package main
+package stats
 
 import (
 	"cmp"
@@ -17,50 +17,53 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// customerFlags are the flags of stats --customers.
-type customerFlags struct {
+// CustomerFlags are the flags of stats --customers.
+type CustomerFlags struct {
 	on  bool
-	top int
-	by  string
+	Top int
+	By  string
 }
 
-func (c *customerFlags) add(cmd *cobra.Command) {
+// Add adds the flags to a command.
+func (c *CustomerFlags) Add(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.BoolVar(&c.on, "customers", false, "show the counters of customers instead")
-	f.IntVar(&c.top, "top", 20, "with --customers, show the first `N` customers; 0: all")
-	f.StringVar(&c.by, "by", "bytes", "with --customers, sort by `COUNTER`: bytes, dropped or rate")
+	f.IntVar(&c.Top, "top", 20, "with --customers, show the first `N` customers; 0: all")
+	f.StringVar(&c.By, "by", "bytes", "with --customers, sort by `COUNTER`: bytes, dropped or rate")
 }
 
-// given reports whether --customers was given, and checks the other flags.
-func (c *customerFlags) given(cmd *cobra.Command) (bool, error) {
+// Given reports whether --customers was given, and checks the other flags.
+func (c *CustomerFlags) Given(cmd *cobra.Command) (bool, error) {
 	switch {
 	case !c.on && (cmd.Flags().Changed("top") || cmd.Flags().Changed("by")):
 		return false, cli.Usagef("--top and --by need --customers")
-	case c.top < 0:
-		return false, cli.Usagef("--top %d: want 0 or more", c.top)
-	case c.by != "bytes" && c.by != "dropped" && c.by != "rate":
-		return false, cli.Usagef("--by %q: want bytes, dropped or rate", c.by)
+	case c.Top < 0:
+		return false, cli.Usagef("--top %d: want 0 or more", c.Top)
+	case c.By != "bytes" && c.By != "dropped" && c.By != "rate":
+		return false, cli.Usagef("--by %q: want bytes, dropped or rate", c.By)
 	}
 	return c.on, nil
 }
 
-// customerStatsJSON is the output of stats --customers --json, one line per shaper.
-type customerStatsJSON struct {
-	Interface string             `json:"interface"`
-	Direction string             `json:"direction"`
-	Number    int                `json:"number"`                     // of all customers
-	Interval  time.Duration      `json:"rate_interval_ns,omitempty"` // the rates are averages over this time; 0 without rates
-	List      []customerStatJSON `json:"customers"`                  // the first of them
+// CustomerList is the output of stats --customers --json, one line per shaper.
+type CustomerList struct {
+	Interface string          `json:"interface"`
+	Direction string          `json:"direction"`
+	Number    int             `json:"number"`                     // of all customers
+	Interval  time.Duration   `json:"rate_interval_ns,omitempty"` // the rates are averages over this time; 0 without rates
+	List      []CustomerStats `json:"customers"`                  // the first of them
 }
 
-type customerStatJSON struct {
+// CustomerStats are the counters of a customer.
+type CustomerStats struct {
 	Name string `json:"name"`
 	Plan string `json:"plan"`
 	Rate *int64 `json:"rate_bit_s,omitempty"` // with --by rate
-	customerCountsJSON
+	CustomerCounts
 }
 
-type customerCountsJSON struct {
+// CustomerCounts are the packets of a customer, by color.
+type CustomerCounts struct {
 	dataplane.Count
 	Green   dataplane.Count `json:"green"`
 	Yellow  dataplane.Count `json:"yellow"`
@@ -68,20 +71,21 @@ type customerCountsJSON struct {
 	Dropped dataplane.Count `json:"dropped"`
 }
 
-func countsOf(c *dataplane.CustomerStats) customerCountsJSON {
-	return customerCountsJSON{
+// CountsOf returns the counts of a customer.
+func CountsOf(c *dataplane.CustomerStats) CustomerCounts {
+	return CustomerCounts{
 		Count: c.Total(), Dropped: c.Dropped, Green: c.Colors[meter.Green], Yellow: c.Colors[meter.Yellow], Red: c.Colors[meter.Red],
 	}
 }
 
-// customers prints the counters of customers.
-func (f *liveFlags) customers(ctx context.Context, s cli.Streams, name string, flags customerFlags, asJSON bool) error {
-	list, err := f.choose(name)
+// ShowCustomers prints the counters of customers.
+func ShowCustomers(ctx context.Context, s cli.Streams, f *live.Flags, name string, flags CustomerFlags, asJSON bool) error {
+	list, err := f.Choose(name)
 	if err != nil {
 		return err
 	}
 	defer live.CloseAll(list)
-	p := newPrinter(s.Out)
+	p := say.NewPrinter(s.Out)
 	for i, sh := range list {
 		out, err := flags.read(ctx, sh)
 		if err != nil {
@@ -96,39 +100,39 @@ func (f *liveFlags) customers(ctx context.Context, s cli.Streams, name string, f
 		case i > 0:
 			p.Printf("\n")
 		}
-		p.customerStats(out)
+		printCustomers(p, out)
 	}
 	return p.Err
 }
 
 // read reads the customers of a shaper, sorts them and keeps the first.
-func (c *customerFlags) read(ctx context.Context, sh live.Handle) (customerStatsJSON, error) {
-	r, err := c.rank(ctx, sh.Info(), sh.Customers)
+func (c *CustomerFlags) read(ctx context.Context, sh live.Handle) (CustomerList, error) {
+	r, err := c.Rank(ctx, sh.Info(), sh.Customers)
 	if err != nil {
-		return customerStatsJSON{}, err
+		return CustomerList{}, err
 	}
-	out := r.head
-	for i := range r.order {
-		out.List = append(out.List, r.row(i))
+	out := r.Head
+	for i := range r.Order {
+		out.List = append(out.List, r.Row(i))
 	}
 	return out, nil
 }
 
-// rankedCustomers are the first customers of a shaper.
-type rankedCustomers struct {
-	head  customerStatsJSON // without the list
-	order []ranked
+// RankedCustomers are the first customers of a shaper.
+type RankedCustomers struct {
+	Head  CustomerList // without the list
+	Order []ranked
 	rates bool
 }
 
-// rank sorts customers that read returns, and keeps the first.
-func (c *customerFlags) rank(ctx context.Context, about *kernel.About, read func() (int64, []live.Customer, error)) (out rankedCustomers, err error) {
+// Rank sorts customers that read returns, and keeps the first.
+func (c *CustomerFlags) Rank(ctx context.Context, about *kernel.About, read func() (int64, []live.Customer, error)) (out RankedCustomers, err error) {
 	at, list, err := read()
 	if err != nil {
 		return out, err
 	}
-	out.rates = c.by == "rate"
-	out.head = customerStatsJSON{Interface: about.Interface, Direction: about.Direction.String(), Number: len(list), List: []customerStatJSON{}}
+	out.rates = c.By == "rate"
+	out.Head = CustomerList{Interface: about.Interface, Direction: about.Direction.String(), Number: len(list), List: []CustomerStats{}}
 	var before map[string]dataplane.Count
 	if out.rates {
 		before = make(map[string]dataplane.Count, len(list))
@@ -144,17 +148,17 @@ func (c *customerFlags) rank(ctx context.Context, about *kernel.About, read func
 		if at, list, err = read(); err != nil {
 			return out, err
 		}
-		out.head.Interval = time.Duration(at - begin)
+		out.Head.Interval = time.Duration(at - begin)
 	}
-	first := firsts{most: c.top}
+	first := firsts{most: c.Top}
 	for i := range list {
 		customer := &list[i]
 		by := customer.Total().Bytes
-		switch c.by {
+		switch c.By {
 		case "dropped":
 			by = customer.Dropped.Bytes
 		case "rate":
-			by = bitRate(before[customer.Name], customer.Total(), out.head.Interval)
+			by = BitRate(before[customer.Name], customer.Total(), out.Head.Interval)
 		}
 		first.add(ranked{customer, by})
 	}
@@ -165,14 +169,14 @@ func (c *customerFlags) rank(ctx context.Context, about *kernel.About, read func
 			order[i].customer = &customer
 		}
 	}
-	out.order = order
+	out.Order = order
 	return out, nil
 }
 
-// row returns a row of the output.
-func (r *rankedCustomers) row(i int) customerStatJSON {
-	c := &r.order[i]
-	out := customerStatJSON{Name: c.customer.Name, Plan: c.customer.Plan, customerCountsJSON: countsOf(&c.customer.CustomerStats)}
+// Row returns a row of the output.
+func (r *RankedCustomers) Row(i int) CustomerStats {
+	c := &r.Order[i]
+	out := CustomerStats{Name: c.customer.Name, Plan: c.customer.Plan, CustomerCounts: CountsOf(&c.customer.CustomerStats)}
 	if r.rates {
 		out.Rate = &c.by
 	}
@@ -212,8 +216,8 @@ func (f *firsts) sorted() []ranked {
 	return f.list
 }
 
-// customerStats prints customers as a table.
-func (p *printer) customerStats(c customerStatsJSON) {
+// printCustomers prints customers as a table.
+func printCustomers(p *say.Printer, c CustomerList) {
 	p.Printf("%s %s: %s\n", c.Interface, c.Direction, say.Count(c.Number, "customer"))
 	g := &say.Table{Header: []any{"customer", "plan", "packets", "bytes", "green\nbytes", "yellow\nbytes", "red\nbytes", "dropped\npackets"}, First: 3, Names: []int{0, 1}}
 	if c.Interval > 0 {
