@@ -64,6 +64,14 @@ var rooms = []struct {
 		nil,
 	},
 	{
+		"cmd/shaper/internal/summary",
+		[]string{
+			"cmd/shaper/internal/bins", "cmd/shaper/internal/episodes", "cmd/shaper/internal/policyfile", "cmd/shaper/internal/report",
+			"cmd/shaper/internal/say", "dataplane", "dataplane/replay", "meter",
+		},
+		nil,
+	},
+	{
 		"cmd/shaper/internal/bench",
 		[]string{"cmd/shaper", "dataplane", "dataplane/kernel", "dataplane/nettest", "dataplane/replay", "meter", "meter/shared", "meter/shared/lease", "queue"},
 		nil,
