@@ -14,6 +14,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/advise"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/summary"
 )
 
 // sentPacket is a packet of a host 10.0.0.x: UDP, or a segment of TCP if it has a sequence number.
@@ -72,7 +73,7 @@ type keyLoss struct{ packets, excess, red int64 }
 func lossOfKeys(t *testing.T, capture, meter string) map[string]keyLoss {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "rows.csv")
-	jsonOf[totals](t, "replay", capture, "--json", "--meter", meter+" per=src", "--decisions", file)
+	jsonOf[summary.Totals](t, "replay", capture, "--json", "--meter", meter+" per=src", "--decisions", file)
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -274,7 +275,7 @@ func TestAdviseSharedMeter(t *testing.T) {
 	}
 	burst := a.Classes[0].LossFree
 	for b, want := range map[int64]bool{burst: false, burst - 1: true} {
-		got := jsonOf[totals](t, "replay", capture, "--json", "--policy", policy(b))
+		got := jsonOf[summary.Totals](t, "replay", capture, "--json", "--policy", policy(b))
 		if n := got.Classes[0].Dropped.Packets + got.Classes[1].Dropped.Packets; n > 0 != want {
 			t.Errorf("a burst of %d drops %d packets; the advised one is %d", b, n, burst)
 		}

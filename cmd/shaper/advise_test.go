@@ -13,6 +13,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/advise"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/report"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/summary"
 )
 
 // jsonOf runs a command and decodes its JSON.
@@ -63,12 +64,12 @@ func TestAdviseReplayed(t *testing.T) {
 	}
 	for _, capture := range captures {
 		for _, rate := range []string{"1mbit", "12345678bit"} {
-			all := jsonOf[totals](t, "replay", capture, "--json", "--green", "pass")
+			all := jsonOf[summary.Totals](t, "replay", capture, "--json", "--green", "pass")
 			if len(all.Classes) == 0 || all.Classes[0].Packets == 0 {
 				continue
 			}
 			lost := func(burst int64) int64 {
-				got := jsonOf[totals](t, "replay", capture, "--json", "--meter", fmt.Sprintf("token-bucket rate=%s burst=%d", rate, burst))
+				got := jsonOf[summary.Totals](t, "replay", capture, "--json", "--meter", fmt.Sprintf("token-bucket rate=%s burst=%d", rate, burst))
 				return got.Classes[0].Dropped.Packets
 			}
 			for _, percent := range []int64{0, 1, 10} {
@@ -131,7 +132,7 @@ func TestAdvisePolicy(t *testing.T) {
 func TestAdviseOfClasses(t *testing.T) {
 	const capture, policy = "../../testdata/pcaps/voice-bulk.pcapng", "../../docs/customer.yaml"
 	a := jsonOf[advise.Advice](t, "advise", capture, "--json", "--policy", policy)
-	want := jsonOf[totals](t, "replay", capture, "--json", "--policy", policy)
+	want := jsonOf[summary.Totals](t, "replay", capture, "--json", "--policy", policy)
 	if len(a.Classes) != 3 {
 		t.Fatalf("got %d classes, want 3", len(a.Classes))
 	}
@@ -175,7 +176,7 @@ func TestAdviseKeys(t *testing.T) {
 		t.Fatalf("got %d keys and a burst of %d, want several keys and more than a packet", a.Classes[0].Keys, burst)
 	}
 	for b, want := range map[int64]bool{burst: false, burst - 1: true} {
-		got := jsonOf[totals](t, "replay", capture, "--json", "--policy", write(b)).Classes[0].Dropped.Packets
+		got := jsonOf[summary.Totals](t, "replay", capture, "--json", "--policy", write(b)).Classes[0].Dropped.Packets
 		if got > 0 != want {
 			t.Errorf("a burst of %d drops %d packets; the advised one is %d", b, got, burst)
 		}

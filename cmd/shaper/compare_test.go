@@ -9,6 +9,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/compare"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/summary"
 )
 
 // compareJSON runs shaper compare --json.
@@ -45,7 +46,7 @@ func TestCompareAsReplay(t *testing.T) {
 			if code := run([]string{"replay", capture, "--json", "--meter", s}, cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {
 				t.Fatalf("exit %d: %s", code, &stderr)
 			}
-			var alone totals
+			var alone summary.Totals
 			if err := json.Unmarshal(out.Bytes(), &alone); err != nil {
 				t.Fatal(err)
 			}

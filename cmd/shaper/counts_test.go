@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/summary"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
@@ -54,7 +55,7 @@ classes:
 			if want["ce"]["tcp"] == 0 || want["ce"]["udp"] == 0 || want["drop"]["tcp"]+want["drop"]["udp"] == 0 || want["mark"]["tcp"]+want["mark"]["udp"] == 0 {
 				t.Errorf("%s, %s: a count is missing in the rows: %v", name, engine, want)
 			}
-			var got totals
+			var got summary.Totals
 			if err := json.Unmarshal(out.Bytes(), &got); err != nil {
 				t.Fatal(err)
 			}

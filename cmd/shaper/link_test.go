@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/summary"
 )
 
 // linkPolicy puts each color into its own queue of one link. At the link's rate, no packet
@@ -83,7 +84,7 @@ func TestLink(t *testing.T) {
 		return stdout.String()
 	}
 	rows := linkRows(t, replayed("--decisions", "-", "-o", out))
-	var sums totals
+	var sums summary.Totals
 	if err := json.Unmarshal([]byte(replayed("--json")), &sums); err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/output"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/summary"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/replay"
 )
@@ -120,22 +121,22 @@ func (f *replayFlags) run(cmd *cobra.Command, s cli.Streams, in string) error {
 	if files.decisions != nil {
 		rows = decisions.New(files.decisions, policy.Plan, strings.HasSuffix(strings.TrimSuffix(f.decisions, ".gz"), ".jsonl"))
 	}
-	var series *collector
+	var series *summary.Collector
 	if files.report != nil {
-		series = newCollector(policy, engine, f.engine == "go")
+		series = summary.NewCollector(policy, engine, f.engine == "go")
 	}
 	var tracker *episodes.Tracker
 	if !f.noEpisodes {
 		tracker = episodes.New(policy.Plan, f.engine == "go")
 		cfg.Batch = tracker.Packets
 		if series != nil {
-			tracker.Begin = series.recorder.begin
+			tracker.Begin = series.Begin
 		}
 	}
 	if rows != nil || series != nil {
 		cfg.Each = func(p *dataplane.Packet, v *dataplane.Verdict) error {
 			if series != nil {
-				if err := series.packet(p, v); err != nil {
+				if err := series.Packet(p, v); err != nil {
 					return err
 				}
 			}
@@ -150,7 +151,7 @@ func (f *replayFlags) run(cmd *cobra.Command, s cli.Streams, in string) error {
 			tracker.Settled(v)
 		}
 		if series != nil {
-			series.settled(v)
+			series.Settled(v)
 		}
 		if rows != nil {
 			return files.decisions.Wrap(rows.Settled(v))
@@ -159,7 +160,7 @@ func (f *replayFlags) run(cmd *cobra.Command, s cli.Streams, in string) error {
 	}
 	flush := files.stream(&cfg, policy.Plan, rows)
 
-	summary, cut, err := f.replay(cmd.Context(), s, input, engine, cfg)
+	result, cut, err := f.replay(cmd.Context(), s, input, engine, cfg)
 	var failed *replay.OutputError
 	switch {
 	case errors.As(err, &failed):
@@ -167,16 +168,16 @@ func (f *replayFlags) run(cmd *cobra.Command, s cli.Streams, in string) error {
 	case err != nil:
 		return err
 	}
-	n := replayed{Summary: summary}
-	if n.stats, err = engine.Stats(); err != nil {
+	n := summary.Replay{Summary: result}
+	if n.Stats, err = engine.Stats(); err != nil {
 		return err
 	}
-	n.keys = keysOf(policy.Plan, engine)
+	n.Keys = keysOf(policy.Plan, engine)
 	if tracker != nil {
-		n.worst = tracker.Worst()
-		n.episodes = &EpisodeLists{
-			tracker.Counts[episodes.Drop], tracker.Counts[episodes.Yellow],
-			episodesOf(policy.Plan, n.worst, summary.First, whyCommand(cmd, s, in)),
+		n.Worst = tracker.Worst()
+		n.Lists = &summary.EpisodeLists{
+			DropEpisodes: tracker.Counts[episodes.Drop], YellowEpisodes: tracker.Counts[episodes.Yellow],
+			Episodes: summary.Episodes(policy.Plan, n.Worst, result.First, whyCommand(cmd, s, in)),
 		}
 	}
 	over, err := tooManyKeys(policy.Plan, engine)
@@ -187,7 +188,7 @@ func (f *replayFlags) run(cmd *cobra.Command, s cli.Streams, in string) error {
 		return err
 	}
 	if series != nil {
-		if err := files.report.Wrap(series.write(files.report, in, version(), n)); err != nil {
+		if err := files.report.Wrap(series.Write(files.report, in, version(), n)); err != nil {
 			return err
 		}
 	}
@@ -197,7 +198,7 @@ func (f *replayFlags) run(cmd *cobra.Command, s cli.Streams, in string) error {
 	f.NoMarks = "a replay"
 	f.Warn(s.Err, policy, "")
 	cli.WarnReplay(s.Err, policy)
-	input.warn(s, summary)
+	input.warn(s, result)
 	for _, w := range over {
 		fmt.Fprintf(s.Err, "shaper: warning: %s\n", w)
 	}
@@ -205,7 +206,7 @@ func (f *replayFlags) run(cmd *cobra.Command, s cli.Streams, in string) error {
 		return err
 	}
 	if cut != nil {
-		return fmt.Errorf("%s: %w: the %d packets before that were replayed", input.name, cut, summary.Packets)
+		return fmt.Errorf("%s: %w: the %d packets before that were replayed", input.name, cut, result.Packets)
 	}
 	return nil
 }
@@ -216,15 +217,15 @@ func isPartial(err error) bool {
 }
 
 // print writes the totals, on stderr if another output is on stdout.
-func (f *replayFlags) print(s cli.Streams, policy *policyfile.Compiled, n replayed) error {
+func (f *replayFlags) print(s cli.Streams, policy *policyfile.Compiled, n summary.Replay) error {
 	if f.json {
-		return say.WriteJSON(s.Out, totalsOf(policy.Plan.Outline(), n))
+		return say.WriteJSON(s.Out, summary.TotalsOf(policy.Plan.Outline(), n))
 	}
 	w := s.Out
 	if f.out == "-" || f.decisions == "-" || f.report == "-" || f.annotate == "-" {
 		w = s.Err
 	}
-	return writeTotals(w, policy.Plan.Outline(), n, say.Colored(w))
+	return summary.WriteTotals(w, policy.Plan.Outline(), n, say.Colored(w))
 }
 
 // input is a capture to read.

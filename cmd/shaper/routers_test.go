@@ -12,6 +12,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/summary"
 )
 
 // command runs a command with a text on standard input.
@@ -225,7 +226,7 @@ func TestCompareShow(t *testing.T) {
 	if code != cli.ExitDone {
 		t.Fatalf("exit %d: %s", code, errs)
 	}
-	var want totals
+	var want summary.Totals
 	if err := json.Unmarshal([]byte(out), &want); err != nil {
 		t.Fatal(err)
 	}

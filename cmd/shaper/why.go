@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
@@ -99,4 +101,30 @@ func (f *whyFlags) run(cmd *cobra.Command, s cli.Streams, in, number string) err
 		return fmt.Errorf("%s: %w: packet %d was still queued then, and was decided as if no packet arrived later", input.name, cut, n)
 	}
 	return nil
+}
+
+// whyCommand returns a function that writes the command that explains a packet: with the flags of
+// cmd that shaper why has too, and more words.
+func whyCommand(cmd *cobra.Command, s cli.Streams, in string, more ...string) func(packet int64) string {
+	known := newWhy(s).Flags()
+	flags := ""
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if f.Name == "json" || known.Lookup(f.Name) == nil {
+			return
+		}
+		if f.NoOptDefVal != "" {
+			flags += fmt.Sprintf(" --%s=%s", f.Name, say.Quoted(f.Value.String()))
+			return
+		}
+		flags += fmt.Sprintf(" --%s %s", f.Name, say.Quoted(f.Value.String()))
+	})
+	for _, word := range more {
+		flags += " " + say.Quoted(word)
+	}
+	if strings.HasPrefix(in, "-") && in != "-" {
+		in = "./" + in
+	}
+	return func(packet int64) string {
+		return fmt.Sprintf("shaper why %s %d%s", say.Quoted(in), packet, flags)
+	}
 }

@@ -1,4 +1,4 @@
-package main
+package summary
 
 import (
 	"fmt"
@@ -18,12 +18,12 @@ import (
 // topRows are the rows of the tables of flows and keys.
 const topRows = 10
 
-// write writes the report. It first widens the bins until they have enough packets.
-func (c *collector) write(w io.Writer, in, version string, n replayed) error {
+// Write writes the report. It first widens the bins until they have enough packets.
+func (c *Collector) Write(w io.Writer, in, version string, n Replay) error {
 	c.Fit(n.Packets)
 	plan := c.policy.Plan
 	outline := plan.Outline()
-	t := totalsOf(outline, n)
+	t := TotalsOf(outline, n)
 	d := report.Data{
 		Input:     filepath.Base(say.Printable(in)),
 		Policy:    c.policy.Name,
@@ -94,7 +94,7 @@ func (c *collector) write(w io.Writer, in, version string, n replayed) error {
 			if !first.Customers {
 				row.Meter = first.Kind.String() + ": " + say.Meter(first.Source)
 			}
-			for _, k := range n.keys {
+			for _, k := range n.Keys {
 				if slices.Contains(chain, k.Stage()) {
 					row.Meter += fmt.Sprintf("; %s: %s", k.Name, k)
 				}
@@ -106,7 +106,7 @@ func (c *collector) write(w io.Writer, in, version string, n replayed) error {
 }
 
 // means divides the sum of each bin by its packets. It is -1 without packets, or without sums.
-func (c *collector) means(sum, packets *bins.Series) []int64 {
+func (c *Collector) means(sum, packets *bins.Series) []int64 {
 	if sum == nil {
 		return slices.Repeat([]int64{-1}, len(c.Used(packets)))
 	}
@@ -122,15 +122,15 @@ func (c *collector) means(sum, packets *bins.Series) []int64 {
 }
 
 // addEpisodes adds the worst episodes and the packets around them.
-func (c *collector) addEpisodes(d *report.Data, n replayed) {
-	for i, e := range n.worst {
-		t := &n.episodes.Episodes[i]
+func (c *Collector) addEpisodes(d *report.Data, n Replay) {
+	for i, e := range n.Worst {
+		t := &n.Lists.Episodes[i]
 		d.Episodes = append(d.Episodes, report.Episode{
 			Kind: t.Kind, Class: t.Class, By: t.by, Reason: t.reasons(), At: t.when(), Length: say.Time(t.DurationNS), Count: t.Count, Lack: t.lack(),
 			Flow: t.Flow.text(), Why: t.Why, From: e.First, To: e.Last,
 		})
 	}
-	d.Tiles = c.recorder.tiles(n.worst)
+	d.Tiles = c.recorder.tiles(n.Worst)
 }
 
 // topOf returns the first rows of a table.

@@ -1,4 +1,4 @@
-package main
+package summary
 
 import (
 	"io"
@@ -25,8 +25,8 @@ type classTotals struct {
 	Reasons map[string]dataplane.Count `json:"drop_reasons"`
 }
 
-// totals is the output of replay --json.
-type totals struct {
+// Totals is the output of replay --json.
+type Totals struct {
 	dataplane.Count
 	DurationNS int64            `json:"duration_ns"`
 	Classes    []classTotals    `json:"classes"`
@@ -40,23 +40,24 @@ type totals struct {
 	*EpisodeLists          // nil with --no-episodes
 }
 
-// replayed is the result of a replay.
-type replayed struct {
+// Replay is the result of a replay.
+type Replay struct {
 	replay.Summary
-	stats []dataplane.ClassStats
-	keys  []*say.KeyCounts
+	Stats []dataplane.ClassStats
+	Keys  []*say.KeyCounts
 
-	worst    []*episodes.Episode
-	episodes *EpisodeLists // of worst; nil with --no-episodes
+	Worst []*episodes.Episode
+	Lists *EpisodeLists // of worst; nil with --no-episodes
 }
 
-func totalsOf(plan *dataplane.Outline, n replayed) totals {
-	t := totals{
-		DurationNS: n.Last - n.First, Meters: n.keys, SuperPackets: n.Cut, ClockSteps: n.Steps, Warnings: append([]string{}, n.Warnings...), Notes: append([]string{}, n.Notes...),
-		EpisodeLists: n.episodes,
+// TotalsOf returns the totals of a replay. plan is that of its policy.
+func TotalsOf(plan *dataplane.Outline, n Replay) Totals {
+	t := Totals{
+		DurationNS: n.Last - n.First, Meters: n.Keys, SuperPackets: n.Cut, ClockSteps: n.Steps, Warnings: append([]string{}, n.Warnings...), Notes: append([]string{}, n.Notes...),
+		EpisodeLists: n.Lists,
 	}
-	for i := range n.stats {
-		st := &n.stats[i]
+	for i := range n.Stats {
+		st := &n.Stats[i]
 		name := say.Unclassified
 		if i < len(plan.Classes) {
 			name = plan.Classes[i].Name
@@ -78,12 +79,12 @@ func totalsOf(plan *dataplane.Outline, n replayed) totals {
 	return t
 }
 
-// writeTotals prints the table and the totals of a replay.
-func writeTotals(w io.Writer, plan *dataplane.Outline, n replayed, colored bool) error {
-	t := totalsOf(plan, n)
+// WriteTotals prints the table and the totals of a replay.
+func WriteTotals(w io.Writer, plan *dataplane.Outline, n Replay, colored bool) error {
+	t := TotalsOf(plan, n)
 	p := say.NewPrinter(w)
-	p.Printf("%s\n\n", say.Counters(plan, n.stats, colored))
-	for _, k := range n.keys {
+	p.Printf("%s\n\n", say.Counters(plan, n.Stats, colored))
+	for _, k := range n.Keys {
 		p.Printf("%s: %s\n", k.Name, k)
 	}
 	p.Printf("%s packets, %s bytes metered, %s\n", say.Grouped(t.Packets), say.Grouped(t.Bytes), say.Seconds(t.DurationNS))

@@ -1,4 +1,4 @@
-package main
+package summary
 
 import (
 	"hash/maphash"
@@ -10,11 +10,11 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// collector collects the series of the report, packet by packet.
-type collector struct {
+// Collector collects the series of the report, packet by packet.
+type Collector struct {
 	bins.Axis
 	policy          *policyfile.Compiled
-	engine          engine
+	engine          Levels
 	offered, passed [3]*bins.Series
 	unmetered       *bins.Series
 	classes         []classSeries
@@ -27,6 +27,12 @@ type collector struct {
 	keys    episodes.Top[string]
 	key     []byte
 	waiting map[int64]queuedPacket // packets in queues of links, by number
+}
+
+// Levels is an engine of a replay, of which the collector reads the tokens.
+type Levels interface {
+	// Tokens returns the tokens of a stage of the plan.
+	Tokens(stage int) (tc, te int64, err error)
 }
 
 // queuedPacket is what a drop by a link needs to know.
@@ -64,9 +70,9 @@ const (
 
 var seed = maphash.MakeSeed()
 
-// newCollector returns a collector. parsed is set if the engine parses packets.
-func newCollector(policy *policyfile.Compiled, e engine, parsed bool) *collector {
-	c := &collector{
+// NewCollector returns a collector. parsed is set if the engine parses packets.
+func NewCollector(policy *policyfile.Compiled, e Levels, parsed bool) *Collector {
+	c := &Collector{
 		policy: policy, engine: e, parse: !parsed, waiting: map[int64]queuedPacket{},
 		flows: episodes.NewTop(topSets, dataplane.Flow.Hash),
 		keys:  episodes.NewTop(topSets, func(key string) uint64 { return maphash.String(seed, key) }),
@@ -113,8 +119,8 @@ func newCollector(policy *policyfile.Compiled, e engine, parsed bool) *collector
 	return c
 }
 
-// packet adds a packet.
-func (c *collector) packet(p *dataplane.Packet, v *dataplane.Verdict) error {
+// Packet adds a packet.
+func (c *Collector) Packet(p *dataplane.Packet, v *dataplane.Verdict) error {
 	at, n := c.Bin(v.Now), int64(v.Length)
 	tiled := report.TilePacket{Number: v.ID, At: v.Now, Length: v.Length, Class: v.Class, Color: uint8(v.Color)}
 	tiled.SetOutcome(v)
@@ -152,7 +158,7 @@ func (c *collector) packet(p *dataplane.Packet, v *dataplane.Verdict) error {
 }
 
 // count adds a packet to the tables of flows and keys.
-func (c *collector) count(p *dataplane.Packet, v *dataplane.Verdict) {
+func (c *Collector) count(p *dataplane.Packet, v *dataplane.Verdict) {
 	if c.parse {
 		dataplane.Parse(p)
 	}
@@ -176,8 +182,8 @@ func (c *collector) count(p *dataplane.Packet, v *dataplane.Verdict) {
 	}
 }
 
-// settled adds the decision of a link about a packet.
-func (c *collector) settled(v *dataplane.Verdict) {
+// Settled adds the decision of a link about a packet.
+func (c *Collector) Settled(v *dataplane.Verdict) {
 	c.outcome(v)
 	c.recorder.settled(v)
 	w := c.waiting[v.ID]
@@ -194,9 +200,12 @@ func (c *collector) settled(v *dataplane.Verdict) {
 	}
 }
 
+// Begin starts to keep the packets around an episode.
+func (c *Collector) Begin(e *episodes.Episode) { c.recorder.begin(e) }
+
 // queueOf returns the queue for a packet with a class. It is nil if there is none, and for a
 // customer's own queue, which has no series.
-func (c *collector) queueOf(v *dataplane.Verdict) *queueSeries {
+func (c *Collector) queueOf(v *dataplane.Verdict) *queueSeries {
 	a, own := c.policy.Plan.ActionOf(v)
 	if own || a.Queue < 0 {
 		return nil
@@ -205,7 +214,7 @@ func (c *collector) queueOf(v *dataplane.Verdict) *queueSeries {
 }
 
 // outcome adds the outcome of a packet with a class.
-func (c *collector) outcome(v *dataplane.Verdict) {
+func (c *Collector) outcome(v *dataplane.Verdict) {
 	q := c.queueOf(v)
 	if v.Done.Dropped() {
 		if q != nil {

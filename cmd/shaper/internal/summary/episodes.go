@@ -1,14 +1,10 @@
-package main
+package summary
 
 import (
 	"cmp"
 	"fmt"
 	"strings"
 
-	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
-
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/episodes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -19,11 +15,11 @@ import (
 type EpisodeLists struct {
 	DropEpisodes   int64           `json:"drop_episodes"`   // number of all
 	YellowEpisodes int64           `json:"yellow_episodes"` // number of all
-	Episodes       []episodeTotals `json:"episodes"`        // the worst ones
+	Episodes       []EpisodeTotals `json:"episodes"`        // the worst ones
 }
 
-// episodeTotals is an episode as replay --json prints it.
-type episodeTotals struct {
+// EpisodeTotals is an episode as replay --json prints it.
+type EpisodeTotals struct {
 	Kind        string `json:"kind"` // drop or yellow
 	Class       string `json:"class"`
 	Meter       string `json:"meter"`       // whose color decided about most bytes; "" for none
@@ -70,11 +66,11 @@ func twoDigits(n int64) int64 {
 	return (n + unit/2) / unit * unit
 }
 
-// episodesOf describes the worst episodes. start is the start of the capture, ns: the time of its first packet.
-func episodesOf(plan *dataplane.Plan, list []*episodes.Episode, start int64, why func(packet int64) string) []episodeTotals {
-	out := []episodeTotals{}
+// Episodes describes the worst episodes. start is the start of the capture, ns: the time of its first packet.
+func Episodes(plan *dataplane.Plan, list []*episodes.Episode, start int64, why func(packet int64) string) []EpisodeTotals {
+	out := []EpisodeTotals{}
 	for _, e := range list {
-		t := episodeTotals{
+		t := EpisodeTotals{
 			Kind: e.Kind.String(), Class: say.Unclassified, Count: e.Count,
 			StartNS: e.First - start, DurationNS: e.Last - e.First, FirstPacket: e.FirstPacket, LastPacket: e.LastPacket,
 			Reasons: map[string]dataplane.Count{}, Flow: flowTotals{e.Flow.Key.String(), e.Flow.Count, e.Flow.Partial && !e.Sampled, e.Sampled}, Why: why(e.FirstPacket),
@@ -114,7 +110,7 @@ func episodesOf(plan *dataplane.Plan, list []*episodes.Episode, start int64, why
 }
 
 // reasons lists the reasons of the drops in the order of the causes.
-func (t *episodeTotals) reasons() string {
+func (t *EpisodeTotals) reasons() string {
 	if t.Kind != episodes.Drop.String() {
 		return t.Kind
 	}
@@ -128,7 +124,7 @@ func (t *episodeTotals) reasons() string {
 }
 
 // lack writes the lack with its unit.
-func (t *episodeTotals) lack() string {
+func (t *EpisodeTotals) lack() string {
 	switch {
 	case t.Lack == nil:
 		return ""
@@ -139,59 +135,33 @@ func (t *episodeTotals) lack() string {
 }
 
 // when writes the time since the start of the capture, to the µs.
-func (t *episodeTotals) when() string {
+func (t *EpisodeTotals) when() string {
 	return fmt.Sprintf("%d.%06d s", t.StartNS/1e9, t.StartNS%1e9/1e3)
 }
 
 // writeEpisodes prints the worst episodes.
-func writeEpisodes(p *say.Printer, n *replayed) {
-	if n.episodes == nil || len(n.episodes.Episodes) == 0 {
+func writeEpisodes(p *say.Printer, n *Replay) {
+	if n.Lists == nil || len(n.Lists.Episodes) == 0 {
 		return
 	}
 	var all []string
-	if count := n.episodes.DropEpisodes; count > 0 {
+	if count := n.Lists.DropEpisodes; count > 0 {
 		all = append(all, say.Count(count, "drop episode"))
 	}
-	if count := n.episodes.YellowEpisodes; count > 0 {
+	if count := n.Lists.YellowEpisodes; count > 0 {
 		all = append(all, say.Count(count, "yellow episode"))
 	}
 	g := say.Table{Header: []any{"#", "class", "by", "reason", "at", "length", "packets", "bytes", "lack"}, First: 5, Names: []int{1, 2}}
 	var notes strings.Builder
-	list := n.episodes.Episodes
+	list := n.Lists.Episodes
 	for i := range list {
 		t := &list[i]
 		g.Add(fmt.Sprint(i+1), t.Class, t.by, t.reasons(), t.when(), say.Time(t.DurationNS), say.Number(t.Packets), say.Number(t.Bytes), t.lack())
 		fmt.Fprintf(&notes, "%d  %s\n   %s\n", i+1, t.Flow.text(), t.Why)
 	}
 	heading := strings.Join(all, " and ")
-	if n.episodes.DropEpisodes+n.episodes.YellowEpisodes > int64(len(list)) {
+	if n.Lists.DropEpisodes+n.Lists.YellowEpisodes > int64(len(list)) {
 		heading = "Worst of " + heading
 	}
 	p.Printf("\n%s:\n\n%s\n\n%s", heading, g.Render(say.IsTerminal(p.W)), notes.String())
-}
-
-// whyCommand returns a function that writes the command that explains a packet: with the flags of
-// cmd that shaper why has too, and more words.
-func whyCommand(cmd *cobra.Command, s cli.Streams, in string, more ...string) func(packet int64) string {
-	known := newWhy(s).Flags()
-	flags := ""
-	cmd.Flags().Visit(func(f *pflag.Flag) {
-		if f.Name == "json" || known.Lookup(f.Name) == nil {
-			return
-		}
-		if f.NoOptDefVal != "" {
-			flags += fmt.Sprintf(" --%s=%s", f.Name, say.Quoted(f.Value.String()))
-			return
-		}
-		flags += fmt.Sprintf(" --%s %s", f.Name, say.Quoted(f.Value.String()))
-	})
-	for _, word := range more {
-		flags += " " + say.Quoted(word)
-	}
-	if strings.HasPrefix(in, "-") && in != "-" {
-		in = "./" + in
-	}
-	return func(packet int64) string {
-		return fmt.Sprintf("shaper why %s %d%s", say.Quoted(in), packet, flags)
-	}
 }
