@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/advise"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/output"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/report"
@@ -30,7 +31,7 @@ type adviseFlags struct {
 	json               bool
 }
 
-func newAdvise(s streams) *cobra.Command {
+func newAdvise(s cli.Streams) *cobra.Command {
 	var f adviseFlags
 	cmd := &cobra.Command{
 		Use:     "advise [IN]",
@@ -50,7 +51,7 @@ has a meter per key, --loss and --excess are shares of the packets of each key.`
 		Example: `  shaper advise testdata/pcaps/bursts.pcap --rate 10mbit
   shaper advise --rate 50mbit --rtt 40ms --target-rate 40mbit
   shaper advise testdata/pcaps/voice-bulk.pcapng --policy docs/customer.yaml`,
-		Args: wantArgs(0, 1, "at most one capture"),
+		Args: cli.WantArgs(0, 1, "at most one capture"),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, s, args) },
 	}
 	f.captureFlags.add(cmd)
@@ -60,7 +61,7 @@ has a meter per key, --loss and --excess are shares of the packets of each key.`
 	flags.StringVar(&f.peak, "peak", "", "`RATE` up to which excess is yellow: PIR, or CIR + EIR (default twice --rate)")
 	flags.StringVar(&f.loss, "loss", "0%", "let at most this `SHARE` of the packets be red, such as 0.1%")
 	flags.StringVar(&f.excess, "excess", "5%", "let at most this `SHARE` of the packets be yellow or red, in meters with three colors")
-	flags.Var(newTimeFlag(&f.rtt, 0), "rtt", "round-trip `TIME` of TCP (default: as measured in the capture)")
+	flags.Var(cli.NewTimeFlag(&f.rtt, 0), "rtt", "round-trip `TIME` of TCP (default: as measured in the capture)")
 	flags.IntVar(&f.flows, "flows", 0, "`NUMBER` of TCP flows at one time (default: as in the capture)")
 	flags.StringVar(&f.target, "target-rate", "", "find the smallest burst and queue with which TCP gets `RATE` (default 90 % of --rate)")
 	flags.StringVar(&f.length, "length", "", "count packet lengths by `RULE`: l3, l2, l1, or base=l2,overhead=4,mpu=64 (default l3)")
@@ -80,10 +81,10 @@ func (f *adviseFlags) options(capture bool) (o advise.Options, err error) {
 			continue
 		}
 		if *flag.to, err = policyfile.ParseRate(flag.text); err != nil {
-			return o, usagef("--%s: %w", flag.name, err)
+			return o, cli.Usagef("--%s: %w", flag.name, err)
 		}
 		if n, whole := flag.to.Bits(); !whole || n == 0 {
-			return o, usagef("--%s %s: want a whole number of bits per second above zero", flag.name, flag.text)
+			return o, cli.Usagef("--%s %s: want a whole number of bits per second above zero", flag.name, flag.text)
 		}
 	}
 	for _, flag := range []struct {
@@ -91,7 +92,7 @@ func (f *adviseFlags) options(capture bool) (o advise.Options, err error) {
 		to         *dataplane.Fraction
 	}{{"loss", f.loss, &o.Loss}, {"excess", f.excess, &o.Excess}} {
 		if *flag.to, err = policyfile.ParsePart(flag.text); err != nil {
-			return o, usagef("--%s: %w", flag.name, err)
+			return o, cli.Usagef("--%s: %w", flag.name, err)
 		}
 	}
 	if o.Rate.Bytes > 0 && f.peak == "" {
@@ -100,28 +101,28 @@ func (f *adviseFlags) options(capture bool) (o advise.Options, err error) {
 	}
 	switch {
 	case !capture && (f.rate == "" || f.rtt == 0):
-		return o, usagef("without a capture, give --rate and --rtt, such as --rate 50mbit --rtt 40ms")
+		return o, cli.Usagef("without a capture, give --rate and --rtt, such as --rate 50mbit --rtt 40ms")
 	case !capture && (f.policy != "" || f.picture != ""):
-		return o, usagef("--policy and --picture need a capture")
+		return o, cli.Usagef("--policy and --picture need a capture")
 	case f.policy != "" && (f.rate != "" || f.peak != "" || f.target != "" || f.length != "" || f.picture != ""):
-		return o, usagef("--policy has rates of its own: it cannot be combined with --rate, --peak, --target-rate, --length or --picture")
+		return o, cli.Usagef("--policy has rates of its own: it cannot be combined with --rate, --peak, --target-rate, --length or --picture")
 	case f.picture != "" && filepath.Ext(f.picture) != ".svg":
-		return o, usagef("picture %q: the name must end in .svg", f.picture)
+		return o, cli.Usagef("picture %q: the name must end in .svg", f.picture)
 	case f.rate == "" && (f.peak != "" || f.target != "" || f.picture != ""):
-		return o, usagef("--peak, --target-rate and --picture need --rate")
+		return o, cli.Usagef("--peak, --target-rate and --picture need --rate")
 	case o.Peak.Cmp(o.Rate) < 0:
-		return o, usagef("--peak %s is below --rate %s", f.peak, f.rate)
+		return o, cli.Usagef("--peak %s is below --rate %s", f.peak, f.rate)
 	case o.Target.Cmp(o.Rate) > 0:
-		return o, usagef("--target-rate %s is above --rate %s", f.target, f.rate)
+		return o, cli.Usagef("--target-rate %s is above --rate %s", f.target, f.rate)
 	case o.Excess.Of(1<<40) < o.Loss.Of(1<<40):
-		return o, usagef("--excess %s is below --loss %s, which it includes", f.excess, f.loss)
+		return o, cli.Usagef("--excess %s is below --loss %s, which it includes", f.excess, f.loss)
 	case f.flows < 0 || f.flows > advise.MaxFlows:
-		return o, usagef("--flows %d: want 1 to %d", f.flows, advise.MaxFlows)
+		return o, cli.Usagef("--flows %d: want 1 to %d", f.flows, advise.MaxFlows)
 	}
 	return o, nil
 }
 
-func (f *adviseFlags) run(cmd *cobra.Command, s streams, args []string) error {
+func (f *adviseFlags) run(cmd *cobra.Command, s cli.Streams, args []string) error {
 	o, err := f.options(len(args) > 0)
 	if err != nil {
 		return err
@@ -142,7 +143,7 @@ func (f *adviseFlags) run(cmd *cobra.Command, s streams, args []string) error {
 	if err != nil {
 		return err
 	}
-	input, err := openInput(args[0], s.in)
+	input, err := openInput(args[0], s.In)
 	if err != nil {
 		return err
 	}
@@ -181,7 +182,7 @@ func (f *adviseFlags) run(cmd *cobra.Command, s streams, args []string) error {
 }
 
 // draw writes the picture.
-func (f *adviseFlags) draw(s streams, input *input, answer *advise.Advice) error {
+func (f *adviseFlags) draw(s cli.Streams, input *input, answer *advise.Advice) error {
 	var picture *output.File
 	if err := createOutputs(s, input.taken(), outputFlag{"picture", f.picture, &picture}); err != nil {
 		return err
@@ -194,24 +195,24 @@ func (f *adviseFlags) draw(s streams, input *input, answer *advise.Advice) error
 }
 
 // computed returns the answer of f, which can take seconds.
-func computed(s streams, f func() (*advise.Advice, error)) (*advise.Advice, error) {
-	defer interrupted.allowExit()()
-	defer say.ShowProgress(s.err, say.Work{Name: "computing", Done: new(atomic.Int64)})()
+func computed(s cli.Streams, f func() (*advise.Advice, error)) (*advise.Advice, error) {
+	defer cli.Interrupted.AllowExit()()
+	defer say.ShowProgress(s.Err, say.Work{Name: "computing", Done: new(atomic.Int64)})()
 	return f()
 }
 
 // load returns the policy, or one that only counts lengths.
 func (f *adviseFlags) load() (*policyfile.Compiled, error) {
-	flags := policyFlags{file: f.policy}
+	flags := cli.PolicyFlags{File: f.policy}
 	if f.policy == "" {
-		flags.one = policyfile.OneLiner{Green: "pass", Length: f.length}
+		flags.One = policyfile.OneLiner{Green: "pass", Length: f.length}
 	}
-	return flags.load()
+	return flags.Load()
 }
 
-func (f *adviseFlags) print(s streams, answer *advise.Advice) error {
+func (f *adviseFlags) print(s cli.Streams, answer *advise.Advice) error {
 	if f.json {
-		return say.WriteJSON(s.out, answer)
+		return say.WriteJSON(s.Out, answer)
 	}
-	return answer.Write(s.out)
+	return answer.Write(s.Out)
 }

@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/advise"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/summary"
 )
 
 // sentPacket is a packet of a host 10.0.0.x: UDP, or a segment of TCP if it has a sequence number.
@@ -71,7 +73,7 @@ type keyLoss struct{ packets, excess, red int64 }
 func lossOfKeys(t *testing.T, capture, meter string) map[string]keyLoss {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "rows.csv")
-	jsonOf[totals](t, "replay", capture, "--json", "--meter", meter+" per=src", "--decisions", file)
+	jsonOf[summary.Totals](t, "replay", capture, "--json", "--meter", meter+" per=src", "--decisions", file)
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -177,7 +179,7 @@ func TestAdviseLossOfKeys(t *testing.T) {
 func outputOf(t *testing.T, args ...string) (out, stderr string) {
 	t.Helper()
 	var a, b bytes.Buffer
-	if code := run(args, streams{nil, &a, &b}); code != exitDone {
+	if code := run(args, cli.Streams{Out: &a, Err: &b}); code != cli.ExitDone {
 		t.Fatalf("%v: exit %d: %s", args, code, &b)
 	}
 	return a.String(), b.String()
@@ -273,7 +275,7 @@ func TestAdviseSharedMeter(t *testing.T) {
 	}
 	burst := a.Classes[0].LossFree
 	for b, want := range map[int64]bool{burst: false, burst - 1: true} {
-		got := jsonOf[totals](t, "replay", capture, "--json", "--policy", policy(b))
+		got := jsonOf[summary.Totals](t, "replay", capture, "--json", "--policy", policy(b))
 		if n := got.Classes[0].Dropped.Packets + got.Classes[1].Dropped.Packets; n > 0 != want {
 			t.Errorf("a burst of %d drops %d packets; the advised one is %d", b, n, burst)
 		}

@@ -11,14 +11,16 @@ import (
 	"testing"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/advise"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/report"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/summary"
 )
 
 // jsonOf runs a command and decodes its JSON.
 func jsonOf[T any](t *testing.T, args ...string) (got T) {
 	t.Helper()
 	var out, stderr bytes.Buffer
-	if code := run(args, streams{nil, &out, &stderr}); code != exitDone {
+	if code := run(args, cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {
 		t.Fatalf("%v: exit %d: %s", args, code, &stderr)
 	}
 	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
@@ -62,12 +64,12 @@ func TestAdviseReplayed(t *testing.T) {
 	}
 	for _, capture := range captures {
 		for _, rate := range []string{"1mbit", "12345678bit"} {
-			all := jsonOf[totals](t, "replay", capture, "--json", "--green", "pass")
+			all := jsonOf[summary.Totals](t, "replay", capture, "--json", "--green", "pass")
 			if len(all.Classes) == 0 || all.Classes[0].Packets == 0 {
 				continue
 			}
 			lost := func(burst int64) int64 {
-				got := jsonOf[totals](t, "replay", capture, "--json", "--meter", fmt.Sprintf("token-bucket rate=%s burst=%d", rate, burst))
+				got := jsonOf[summary.Totals](t, "replay", capture, "--json", "--meter", fmt.Sprintf("token-bucket rate=%s burst=%d", rate, burst))
 				return got.Classes[0].Dropped.Packets
 			}
 			for _, percent := range []int64{0, 1, 10} {
@@ -120,7 +122,7 @@ func TestAdvisePolicy(t *testing.T) {
 			t.Fatal(err)
 		}
 		var out, stderr bytes.Buffer
-		if code := run([]string{"check", file, "--rtt", "1ms"}, streams{nil, &out, &stderr}); code != exitDone || bytes.Contains(out.Bytes(), []byte("warning:")) {
+		if code := run([]string{"check", file, "--rtt", "1ms"}, cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone || bytes.Contains(out.Bytes(), []byte("warning:")) {
 			t.Errorf("%v: exit %d: %s%s\n%s", args, code, &stderr, &out, a.Policy)
 		}
 	}
@@ -130,7 +132,7 @@ func TestAdvisePolicy(t *testing.T) {
 func TestAdviseOfClasses(t *testing.T) {
 	const capture, policy = "../../testdata/pcaps/voice-bulk.pcapng", "../../docs/customer.yaml"
 	a := jsonOf[advise.Advice](t, "advise", capture, "--json", "--policy", policy)
-	want := jsonOf[totals](t, "replay", capture, "--json", "--policy", policy)
+	want := jsonOf[summary.Totals](t, "replay", capture, "--json", "--policy", policy)
 	if len(a.Classes) != 3 {
 		t.Fatalf("got %d classes, want 3", len(a.Classes))
 	}
@@ -174,7 +176,7 @@ func TestAdviseKeys(t *testing.T) {
 		t.Fatalf("got %d keys and a burst of %d, want several keys and more than a packet", a.Classes[0].Keys, burst)
 	}
 	for b, want := range map[int64]bool{burst: false, burst - 1: true} {
-		got := jsonOf[totals](t, "replay", capture, "--json", "--policy", write(b)).Classes[0].Dropped.Packets
+		got := jsonOf[summary.Totals](t, "replay", capture, "--json", "--policy", write(b)).Classes[0].Dropped.Packets
 		if got > 0 != want {
 			t.Errorf("a burst of %d drops %d packets; the advised one is %d", b, got, burst)
 		}
@@ -204,8 +206,8 @@ func TestAdviseUsage(t *testing.T) {
 		{[]string{capture, "--rate", "10mbit", "--policy", "../../docs/customer.yaml"}, "--policy"},
 	} {
 		var out, stderr bytes.Buffer
-		if code := run(append([]string{"advise"}, c.args...), streams{nil, &out, &stderr}); code != exitUsage || !strings.Contains(stderr.String(), c.want) || out.Len() > 0 {
-			t.Errorf("%v: exit %d, got %s%s, want exit %d and %q", c.args, code, &out, &stderr, exitUsage, c.want)
+		if code := run(append([]string{"advise"}, c.args...), cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitUsage || !strings.Contains(stderr.String(), c.want) || out.Len() > 0 {
+			t.Errorf("%v: exit %d, got %s%s, want exit %d and %q", c.args, code, &out, &stderr, cli.ExitUsage, c.want)
 		}
 	}
 }

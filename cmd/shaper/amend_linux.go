@@ -8,19 +8,19 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
-	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
 // amendment gives new policies the changes in force of the shapers that get them. Until end is called, no process
 // can make other changes.
 type amendment struct {
 	locks   []io.Closer
-	shapers map[string][]live.Shaper     // by file of changes; "" for a shaper tap
+	shapers map[string][]live.Handle     // by file of changes; "" for a shaper tap
 	parts   map[string]bool              // files whose changes are those of other shapers, too
-	books   map[live.Shaper]live.Changes // without the changes that the new policy overrules
+	books   map[live.Handle]live.Changes // without the changes that the new policy overrules
 	resets  map[string][]changes.Change  // of overruled changes, by file of changes
 }
 
@@ -33,8 +33,10 @@ func (a *amendment) end() {
 
 // amendFor replaces the policies of shapers by policies with the changes in force. overrule says that the
 // policies end the changes of links and queues that they have, and all that the list has all shapers of the interface.
-func amendFor(s streams, list []live.Shaper, policies []*policyfile.Compiled, overrule, all bool) (*amendment, error) {
-	a := &amendment{shapers: map[string][]live.Shaper{}, books: map[live.Shaper]live.Changes{}, resets: map[string][]changes.Change{}}
+func amendFor(
+	s cli.Streams, list []live.Handle, policies []*policyfile.Compiled, overrule, all bool,
+) (*amendment, error) {
+	a := &amendment{shapers: map[string][]live.Handle{}, books: map[live.Handle]live.Changes{}, resets: map[string][]changes.Change{}}
 	if !all {
 		var err error
 		if a.parts, err = partFiles(list); err != nil {
@@ -52,7 +54,7 @@ func amendFor(s streams, list []live.Shaper, policies []*policyfile.Compiled, ov
 			a.end()
 			return nil, err
 		}
-		_, inKernel := sh.(*kernel.Shaper) // the process of a shaper tap changes its policy itself, without warnings
+		inKernel := !live.IsTap(sh.Info()) // the process of a shaper tap changes its policy itself, without warnings
 		path := bookOf(sh, source)
 		if path != "" && a.shapers[path] == nil {
 			l, err := changes.Lock(path)
@@ -61,22 +63,22 @@ func amendFor(s streams, list []live.Shaper, policies []*policyfile.Compiled, ov
 				a.end()
 				return nil, err
 			case err != nil: // no process can hold it
-				fmt.Fprintf(s.err, "shaper: warning: %v\n", err)
+				fmt.Fprintf(s.Err, "shaper: warning: %v\n", err)
 			default:
 				a.locks = append(a.locks, l)
 			}
 		}
 		a.shapers[path] = append(a.shapers[path], sh)
-		now, err := live.ChangesOf(sh)
+		now, err := sh.Changes()
 		if err != nil && !inKernel {
 			a.end()
 			return nil, err
 		}
 		if err != nil {
-			fmt.Fprintf(s.err, "shaper: warning: %v\n", err)
+			fmt.Fprintf(s.Err, "shaper: warning: %v\n", err)
 		}
 		if now.Problem != "" {
-			fmt.Fprintf(s.err, "shaper: warning: %s: %s\n", live.Name(sh.Info()), say.Printable(now.Problem))
+			fmt.Fprintf(s.Err, "shaper: warning: %s: %s\n", live.Name(sh.Info()), say.Printable(now.Problem))
 		}
 		if overrule && !a.parts[path] {
 			a.overrule(path, now.Book, policies[i])
@@ -86,7 +88,7 @@ func amendFor(s streams, list []live.Shaper, policies []*policyfile.Compiled, ov
 		if done[key] == nil {
 			var stale []error
 			done[key], stale = policies[i].Amended(path, now.Book, time.Now())
-			warnStale(s.err, stale)
+			cli.WarnStale(s.Err, stale)
 		}
 		if inKernel {
 			policies[i] = done[key]
@@ -107,15 +109,15 @@ func (a *amendment) overrule(path string, book changes.Book, policy *policyfile.
 }
 
 // bookOf returns the file of a shaper's changes; "" for a shaper tap, whose process keeps them.
-func bookOf(sh live.Shaper, source policyfile.Source) string {
-	if sh.Info().Place.Hook == live.ByTap {
+func bookOf(sh live.Handle, source policyfile.Source) string {
+	if live.IsTap(sh.Info()) {
 		return ""
 	}
 	return source.Changes
 }
 
 // partFiles returns the files of changes, as in amendment.shapers, of shapers of the interface that are not in a list.
-func partFiles(list []live.Shaper) (map[string]bool, error) {
+func partFiles(list []live.Handle) (map[string]bool, error) {
 	v, err := live.Look()
 	if err != nil {
 		return nil, err
@@ -124,7 +126,7 @@ func partFiles(list []live.Shaper) (map[string]bool, error) {
 	out := map[string]bool{}
 	v.Narrow(list[0].Info().Interface, nil)
 	for _, sh := range v.List {
-		if !slices.ContainsFunc(list, func(o live.Shaper) bool { return o.Info().Direction == sh.Info().Direction }) {
+		if !slices.ContainsFunc(list, func(o live.Handle) bool { return o.Info().Direction == sh.Info().Direction }) {
 			source, err := policyfile.SourceOf(sh.Info().Label)
 			if err != nil {
 				source = policyfile.Source{} // of another program or version: it has no changes
@@ -156,14 +158,14 @@ func (a *amendment) overruleTap() error {
 
 // settle marks the changes in the files as in force, because the new policies contain them, and ends the overruled
 // changes. failed lists the shapers without their new policy. settle releases the locks.
-func (a *amendment) settle(failed []live.Shaper) error {
+func (a *amendment) settle(failed []live.Handle) error {
 	var errs []error
 	done := func(path string) bool {
-		return !a.parts[path] && !slices.ContainsFunc(a.shapers[path], func(sh live.Shaper) bool { return slices.Contains(failed, sh) })
+		return !a.parts[path] && !slices.ContainsFunc(a.shapers[path], func(sh live.Handle) bool { return slices.Contains(failed, sh) })
 	}
 	for path, list := range a.shapers {
-		if k, ok := list[0].(*kernel.Shaper); ok && done(path) {
-			errs = append(errs, live.Settle(k, path))
+		if done(path) {
+			errs = append(errs, list[0].Settle(path))
 		}
 	}
 	a.end()

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/replay"
 )
@@ -97,7 +98,7 @@ func TestAnnotate(t *testing.T) {
 			in := filepath.Join("../../testdata/pcaps", test.capture)
 			notes, rows := filepath.Join(dir, "notes.pcapng"), filepath.Join(dir, "rows.csv")
 			var out, stderr bytes.Buffer
-			if code := run([]string{"replay", in, "-p", "../../" + test.policy, "--annotate", notes, "--decisions", rows}, streams{nil, &out, &stderr}); code != exitDone {
+			if code := run([]string{"replay", in, "-p", "../../" + test.policy, "--annotate", notes, "--decisions", rows}, cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {
 				t.Fatalf("exit %d: %s", code, &stderr)
 			}
 			raw, err := os.ReadFile(notes)
@@ -178,7 +179,7 @@ func TestAnnotateSelected(t *testing.T) {
 	notes := filepath.Join(t.TempDir(), "notes.pcapng")
 	var out, stderr bytes.Buffer
 	args := []string{"replay", "../../testdata/pcaps/office.pcap", "--rate", "1mbit", "--annotate", notes, "--filter"}
-	if code := run(append(args, "icmp6 and icmp6[0] = 135"), streams{nil, &out, &stderr}); code != exitDone {
+	if code := run(append(args, "icmp6 and icmp6[0] = 135"), cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {
 		t.Fatalf("exit %d: %s", code, &stderr)
 	}
 	raw, err := os.ReadFile(notes)
@@ -196,7 +197,7 @@ func TestAnnotateSelected(t *testing.T) {
 	if len(want) == 0 || !slices.EqualFunc(got, want, func(p annotated, prefix string) bool { return strings.HasPrefix(p.comment, prefix) }) {
 		t.Errorf("got %d packets, want %d", len(got), len(want))
 	}
-	if code := run(append(args, "len = 1"), streams{nil, &out, &stderr}); code != exitDone {
+	if code := run(append(args, "len = 1"), cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {
 		t.Fatalf("exit %d: %s", code, &stderr)
 	}
 	if raw, err = os.ReadFile(notes); err != nil || len(readAnnotated(t, raw)) != 0 || len(raw) < 28+20 {

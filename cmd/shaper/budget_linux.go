@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/pattern"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
@@ -29,7 +30,7 @@ type storeFlags struct {
 	asJSON bool
 }
 
-func newBudget(s streams) *cobra.Command {
+func newBudget(s cli.Streams) *cobra.Command {
 	var f storeFlags
 	cmd := &cobra.Command{
 		Use:     "budget",
@@ -42,7 +43,7 @@ Put a password into --password-file or the policy, because every user can see a
 command's arguments.`,
 		Example: `  shaper budget list --store redis://10.0.0.1:6379
   shaper budget set customer-42 rate=200mbit --policy docs/shared.yaml`,
-		Args: noArgs,
+		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	flags := cmd.PersistentFlags()
@@ -67,9 +68,9 @@ command's arguments.`,
 		cmd.AddCommand(sub)
 		return sub
 	}
-	list := sub("list", "List the budgets of a server", "list --store redis://10.0.0.1:6379", noArgs,
+	list := sub("list", "List the budgets of a server", "list --store redis://10.0.0.1:6379", cli.NoArgs,
 		func(ctx context.Context, c shared.Client, _ []string) error { return f.list(ctx, s, c) })
-	show := sub("show NAME", "Show a budget and its hosts", "show customer-42 --store redis://10.0.0.1:6379", oneArg("budget"),
+	show := sub("show NAME", "Show a budget and its hosts", "show customer-42 --store redis://10.0.0.1:6379", cli.OneArg("budget"),
 		func(ctx context.Context, c shared.Client, args []string) error {
 			return f.show(ctx, s, c, args[0])
 		})
@@ -77,21 +78,21 @@ command's arguments.`,
 		cmd.Flags().BoolVar(&f.asJSON, "json", false, "print JSON, one line per budget")
 	}
 	sub("set NAME PARAMETER=VALUE...", "Set the size of a budget for all hosts, overriding their policies",
-		"set customer-42 cir=100mbit cbs=1MiB --store redis://10.0.0.1:6379", wantArgs(2, math.MaxInt, "a budget and its parameters"),
+		"set customer-42 cir=100mbit cbs=1MiB --store redis://10.0.0.1:6379", cli.WantArgs(2, math.MaxInt, "a budget and its parameters"),
 		func(ctx context.Context, c shared.Client, args []string) error {
 			return setBudget(ctx, s, c, args[0], policyfile.JoinUnits(args[1:]))
 		})
-	sub("unset NAME", "Let the policies of the hosts decide the size again", "unset customer-42 --store redis://10.0.0.1:6379", oneArg("budget"),
+	sub("unset NAME", "Let the policies of the hosts decide the size again", "unset customer-42 --store redis://10.0.0.1:6379", cli.OneArg("budget"),
 		func(ctx context.Context, c shared.Client, args []string) error {
 			was, err := shared.UnsetBudget(ctx, c, args[0])
 			if err == nil && !was {
 				err = fmt.Errorf("budget %s: no size was set", args[0])
 			}
-			return s.print(err, "budget %s: the smallest size in the hosts' policies applies\n", args[0])
+			return printDone(s, err, "budget %s: the smallest size in the hosts' policies applies\n", args[0])
 		})
-	sub("drop NAME HOST", "Drop a host that will not return, and free its rescue share", "drop customer-42 gw1:eth0:egress --store redis://10.0.0.1:6379", wantArgs(2, 2, "a budget and a host"),
+	sub("drop NAME HOST", "Drop a host that will not return, and free its rescue share", "drop customer-42 gw1:eth0:egress --store redis://10.0.0.1:6379", cli.WantArgs(2, 2, "a budget and a host"),
 		func(ctx context.Context, c shared.Client, args []string) error {
-			return s.print(shared.DropHost(ctx, c, args[0], args[1]), "budget %s: dropped host %s\n", args[0], args[1])
+			return printDone(s, shared.DropHost(ctx, c, args[0], args[1]), "budget %s: dropped host %s\n", args[0], args[1])
 		})
 	return cmd
 }
@@ -99,10 +100,10 @@ command's arguments.`,
 // storeTimeout is the time that a command waits for a server.
 const storeTimeout = 5 * time.Second
 
-// print prints a line unless there was an error.
-func (s streams) print(err error, format string, args ...any) error {
+// printDone prints a line unless there was an error.
+func printDone(s cli.Streams, err error, format string, args ...any) error {
 	if err == nil {
-		_, err = fmt.Fprintf(s.out, format, args...)
+		_, err = fmt.Fprintf(s.Out, format, args...)
 	}
 	return err
 }
@@ -111,11 +112,11 @@ func (s streams) print(err error, format string, args ...any) error {
 func (f *storeFlags) open() (shared.Client, error) {
 	switch {
 	case f.store.URL != "" && f.policy != "":
-		return nil, usagef("give --store URL or --policy FILE, not both")
+		return nil, cli.Usagef("give --store URL or --policy FILE, not both")
 	case f.store.URL == "" && f.policy == "":
-		return nil, usagef("a server is missing: give --store URL or --policy FILE")
+		return nil, cli.Usagef("a server is missing: give --store URL or --policy FILE")
 	case f.policy != "":
-		policy, err := (&policyFlags{file: f.policy}).load()
+		policy, err := (&cli.PolicyFlags{File: f.policy}).Load()
 		if err != nil {
 			return nil, err
 		}
@@ -123,12 +124,12 @@ func (f *storeFlags) open() (shared.Client, error) {
 	}
 	if u, err := url.Parse(f.store.URL); err == nil {
 		if _, ok := u.User.Password(); ok {
-			return nil, usagef("--store has a password, which every user can see in the list of processes: use --password-file or --policy")
+			return nil, cli.Usagef("--store has a password, which every user can see in the list of processes: use --password-file or --policy")
 		}
 	}
 	client, err := shared.Open(f.store)
 	if err != nil {
-		return nil, &usageError{err}
+		return nil, &cli.UsageError{Err: err}
 	}
 	return client, nil
 }
@@ -143,11 +144,11 @@ func openStoreOf(plan *dataplane.Plan) (shared.Client, error) {
 	}
 	switch len(stores) {
 	case 0:
-		return nil, usagef("the policy has no budget on a server")
+		return nil, cli.Usagef("the policy has no budget on a server")
 	case 1:
 		return shared.Open(shared.Server(stores[0]))
 	}
-	return nil, usagef("the budgets of the policy are on several servers: name one with --store")
+	return nil, cli.Usagef("the budgets of the policy are on several servers: name one with --store")
 }
 
 // budgetStateJSON is the output of list --json and show --json, one line per budget. Rates are
@@ -186,7 +187,7 @@ func stateJSON(b *shared.BudgetInfo) budgetStateJSON {
 	return out
 }
 
-func (f *storeFlags) list(ctx context.Context, s streams, c shared.Client) error {
+func (f *storeFlags) list(ctx context.Context, s cli.Streams, c shared.Client) error {
 	names, err := shared.ListBudgets(ctx, c)
 	if err != nil {
 		return err
@@ -202,7 +203,7 @@ func (f *storeFlags) list(ctx context.Context, s streams, c shared.Client) error
 			continue
 		}
 		if f.asJSON {
-			if err := say.WriteJSON(s.out, stateJSON(b)); err != nil {
+			if err := say.WriteJSON(s.Out, stateJSON(b)); err != nil {
 				return err
 			}
 			continue
@@ -213,22 +214,22 @@ func (f *storeFlags) list(ctx context.Context, s streams, c shared.Client) error
 	switch {
 	case f.asJSON:
 	case len(names) == 0:
-		errs = append(errs, s.print(nil, "the server has no budgets\n"))
+		errs = append(errs, printDone(s, nil, "the server has no budgets\n"))
 	case len(errs) < len(names):
-		errs = append(errs, s.print(nil, "%s\n", g.Render(say.Colored(s.out))))
+		errs = append(errs, printDone(s, nil, "%s\n", g.Render(say.Colored(s.Out))))
 	}
 	return errors.Join(errs...)
 }
 
-func (f *storeFlags) show(ctx context.Context, s streams, c shared.Client, name string) error {
+func (f *storeFlags) show(ctx context.Context, s cli.Streams, c shared.Client, name string) error {
 	b, err := shared.ShowBudget(ctx, c, name)
 	if err != nil {
 		return err
 	}
 	if f.asJSON {
-		return say.WriteJSON(s.out, stateJSON(b))
+		return say.WriteJSON(s.Out, stateJSON(b))
 	}
-	p, u := newPrinter(s.out), unitOfBudget(b)
+	p, u := say.NewPrinter(s.Out), unitOfBudget(b)
 	by := ", set by shaper budget set"
 	if b.Set == nil {
 		by = ", the smallest of the hosts' policies"
@@ -250,7 +251,7 @@ func (f *storeFlags) show(ctx context.Context, s streams, c shared.Client, name 
 			demand := lease.Amounts{Rate: h.Demand}
 			g.Add(h.Name, u.Rates(h.Share), u.Bursts(h.Share), u.Rates(demand), u.Rates(h.Rescue), say.Number(h.Weight), called)
 		}
-		p.Printf("\n%s\n", g.Render(say.Colored(s.out)))
+		p.Printf("\n%s\n", g.Render(say.Colored(s.Out)))
 	}
 	return p.Err
 }
@@ -261,7 +262,7 @@ func unitOfBudget(b *shared.BudgetInfo) budgets.Unit {
 }
 
 // setBudget changes the given parameters of a budget and keeps the others.
-func setBudget(ctx context.Context, s streams, c shared.Client, name string, assigns []string) error {
+func setBudget(ctx context.Context, s cli.Streams, c shared.Client, name string, assigns []string) error {
 	b, missing := shared.ShowBudget(ctx, c, name)
 	u := budgets.Unit(slices.ContainsFunc(assigns, packetRate().MatchString))
 	if missing == nil && len(b.Hosts) > 0 {
@@ -285,7 +286,7 @@ func setBudget(ctx context.Context, s streams, c shared.Client, name string, ass
 	} else if !rates[0] || !bursts[0] {
 		return fmt.Errorf("%w: give its rate and its burst", missing)
 	}
-	return s.print(shared.SetBudget(ctx, c, name, size), "budget %s: rate %s, burst %s for all hosts\n", name, u.Rates(size), u.Bursts(size))
+	return printDone(s, shared.SetBudget(ctx, c, name, size), "budget %s: rate %s, burst %s for all hosts\n", name, u.Rates(size), u.Bursts(size))
 }
 
 // packetRate matches a rate in packets, such as rate=100p/1s.
@@ -313,7 +314,7 @@ func parseSize(u budgets.Unit, assigns []string) (size lease.Amounts, rates, bur
 			err = errors.New("unknown parameter: want rate, burst, cir, cbs, pir, pbs, eir or ebs")
 		}
 		if err != nil {
-			return size, rates, bursts, usagef("%s: %w", a, err)
+			return size, rates, bursts, cli.Usagef("%s: %w", a, err)
 		}
 	}
 	return size, rates, bursts, nil

@@ -9,7 +9,9 @@ import (
 	"testing"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/storetest"
@@ -31,13 +33,13 @@ func TestBudgetCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	var notes bytes.Buffer
-	s := budgets.New(kernel.Now, func(format string, args ...any) { newPrinter(&notes).Printf(format+"\n", args...) })
-	if err := s.Follow(t.Context(), []budgets.Shaper{{Plan: policy.Plan, Name: "host"}}, []budgets.Leaser{leaseIgnorer{}}); err != nil {
+	s := budgets.New(kernel.Now, func(format string, args ...any) { say.NewPrinter(&notes).Printf(format+"\n", args...) })
+	if err := s.Follow(t.Context(), []budgets.Host{{Plan: policy.Plan, Name: "host"}}, []budgets.Leaser{leaseIgnorer{}}); err != nil {
 		t.Fatal(err)
 	}
 	command := func(args string) (code int, text string) {
 		var out, errs bytes.Buffer
-		code = run(append([]string{"budget"}, strings.Fields(args+" --store unix://"+socket)...), streams{nil, &out, &errs})
+		code = run(append([]string{"budget"}, strings.Fields(args+" --store unix://"+socket)...), cli.Streams{Out: &out, Err: &errs})
 		return code, strings.Join(strings.Fields(out.String()+errs.String()), " ")
 	}
 	prints := func(code int, args string, want ...string) {

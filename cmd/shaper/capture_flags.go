@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/replay"
@@ -38,8 +39,8 @@ func (f *captureFlags) add(cmd *cobra.Command) {
 	flags.IntVar(&f.mss, "mss", 0, "cut super-packets of TSO and GRO by an MSS of `BYTES` if the connection's SYN is not in the capture")
 	flags.IntVar(&f.udpSegment, "udp-segment", 0, "cut super-packets of UDP GSO and GRO into datagrams with `BYTES` of payload")
 	flags.Var(&f.fcs, "fcs", "cut `BYTES` behind each Ethernet frame: 4 for an FCS, 0 for none (default: as the capture declares)")
-	flags.Var(newTimeFlag(&f.maxGap, replay.DefaultMaxGap), "max-gap", "treat a timestamp more than `TIME` ahead of earlier ones as a step of the clock, not a pause")
-	flags.Var(newTimeFlag(&f.maxStep, replay.DefaultMaxStep), "max-step", "treat a timestamp more than `TIME` behind earlier ones as a step of the clock, not reordering")
+	flags.Var(cli.NewTimeFlag(&f.maxGap, replay.DefaultMaxGap), "max-gap", "treat a timestamp more than `TIME` ahead of earlier ones as a step of the clock, not a pause")
+	flags.Var(cli.NewTimeFlag(&f.maxStep, replay.DefaultMaxStep), "max-step", "treat a timestamp more than `TIME` behind earlier ones as a step of the clock, not reordering")
 }
 
 // config returns the part of a replay's configuration that the flags define. shared is as in
@@ -48,14 +49,14 @@ func (f *captureFlags) config(shared []bool) (replay.Config, error) {
 	cfg := replay.Config{MaxGap: f.maxGap, MaxStep: f.maxStep, MSS: f.mss, UDPSegment: f.udpSegment, FCS: int(f.fcs), Select: replay.Selection{Way: f.way.only, Inside: f.inside}}
 	switch {
 	case f.maxGap <= 0:
-		return cfg, usagef("--max-gap must be above zero")
+		return cfg, cli.Usagef("--max-gap must be above zero")
 	case f.maxStep <= 0:
-		return cfg, usagef("--max-step must be above zero")
+		return cfg, cli.Usagef("--max-step must be above zero")
 	case f.mss != 0 && (f.mss < replay.MinMSS || f.mss > 1<<16-1):
-		return cfg, usagef("--mss %d: want %d to 65535 bytes, such as 1460", f.mss, replay.MinMSS)
+		return cfg, cli.Usagef("--mss %d: want %d to 65535 bytes, such as 1460", f.mss, replay.MinMSS)
 	}
 	if f.udpSegment < 0 || f.udpSegment > replay.MaxUDPSegment {
-		return cfg, usagef("--udp-segment %d: want 1 to %d bytes, such as 1200", f.udpSegment, replay.MaxUDPSegment)
+		return cfg, cli.Usagef("--udp-segment %d: want 1 to %d bytes, such as 1200", f.udpSegment, replay.MaxUDPSegment)
 	}
 	if !f.way.given {
 		cfg.Shared = shared
@@ -65,7 +66,7 @@ func (f *captureFlags) config(shared []bool) (replay.Config, error) {
 	}
 	program, err := filter.New(f.filter)
 	if err != nil {
-		return cfg, usagef("--filter:1:%w", err)
+		return cfg, cli.Usagef("--filter:1:%w", err)
 	}
 	cfg.Select.Filter = func(p *dataplane.Packet) bool {
 		if !p.Link.Known() {
@@ -77,7 +78,7 @@ func (f *captureFlags) config(shared []bool) (replay.Config, error) {
 }
 
 // replay replays the chosen packets, and completes the warnings. cut is as in input.replay.
-func (f *captureFlags) replay(ctx context.Context, s streams, i *input, e replay.Engine, cfg replay.Config) (summary replay.Summary, cut, err error) {
+func (f *captureFlags) replay(ctx context.Context, s cli.Streams, i *input, e replay.Engine, cfg replay.Config) (summary replay.Summary, cut, err error) {
 	summary, cut, err = i.replay(ctx, s, e, cfg)
 	if err != nil {
 		return summary, nil, err

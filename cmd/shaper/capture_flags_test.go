@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 )
 
 // TestLivePipes sends packets to a process one by one, while its input stays open. Each packet,
@@ -159,7 +161,7 @@ func TestFilterAsTcpdump(t *testing.T) {
 					decisions, output := filepath.Join(dir, name+".csv"), filepath.Join(dir, name+".out")
 					var out, stderr bytes.Buffer
 					args := slices.Concat([]string{"replay", in, "-p", "../../" + policy, "--decisions", decisions, "-o", output}, flags)
-					if code := run(args, streams{nil, &out, &stderr}); code != exitDone {
+					if code := run(args, cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {
 						t.Fatalf("exit %d: %s", code, &stderr)
 					}
 					text, err := os.ReadFile(decisions)

@@ -15,20 +15,23 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/control"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/output"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/process"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/stats"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/standby"
 )
 
-func newReload(s streams) *cobra.Command {
-	var f liveFlags
-	var all allFlag
-	var policy policyFlags
+func newReload(s cli.Streams) *cobra.Command {
+	var f live.Flags
+	var all live.AllFlag
+	var policy cli.PolicyFlags
 	var confirm time.Duration
 	asJSON := false
 	cmd := &cobra.Command{
@@ -42,21 +45,21 @@ that does not compile changes nothing. Without --policy, --rate or --meter, read
 the policy file again that the shaper was started with.`,
 		Example: `  shaper reload eth0 --policy docs/uplink.yaml
   shaper reload eth0 --policy docs/uplink.yaml --confirm 60s`,
-		Args: atMostOne,
+		Args: cli.AtMostOne,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if all.all && confirm > 0 {
-				return usagef("--confirm needs one interface: name it instead of --all")
+			if all.All && confirm > 0 {
+				return cli.Usagef("--confirm needs one interface: name it instead of --all")
 			}
-			return all.each(&f, func(cmd *cobra.Command, name string) error {
+			return all.Each(&f, func(cmd *cobra.Command, name string) error {
 				own := policy // each interface may have its own file
-				return f.reload(cmd.Context(), s, name, &own, confirm, asJSON)
+				return reload(cmd.Context(), s, &f, name, &own, confirm, asJSON)
 			})(cmd, args)
 		},
 	}
-	f.add(cmd)
-	all.addAll(cmd, &f, "reload all shaped interfaces")
-	policy.add(cmd)
-	cmd.Flags().Var(newTimeFlag(&confirm, 0), "confirm", "wait, and roll back to the previous policy unless you run shaper confirm within `TIME`")
+	f.Add(cmd)
+	all.Add(cmd, &f, "reload all shaped interfaces")
+	policy.Add(cmd)
+	cmd.Flags().Var(cli.NewTimeFlag(&confirm, 0), "confirm", "wait, and roll back to the previous policy unless you run shaper confirm within `TIME`")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the change of each class as JSON")
 	return cmd
 }
@@ -73,43 +76,43 @@ type changed struct {
 
 // reload gives new policies to the shapers of an interface. With confirm it then waits, and
 // rolls back unless they are confirmed in time.
-func (f *liveFlags) reload(ctx context.Context, s streams, name string, flags *policyFlags, confirm time.Duration, asJSON bool) (err error) {
-	list, err := f.choose(name)
+func reload(ctx context.Context, s cli.Streams, f *live.Flags, name string, flags *cli.PolicyFlags, confirm time.Duration, asJSON bool) (err error) {
+	list, err := f.Choose(name)
 	if err != nil {
 		return err
 	}
 	defer live.CloseAll(list)
-	policies, err := flags.loadFor(list)
+	policies, err := loadFor(flags, list)
 	if err != nil {
 		return err
 	}
-	amended, err := amendFor(s, list, policies, flags.one.Rate != "", f.list == nil)
+	amended, err := amendFor(s, list, policies, flags.One.Rate != "", f.List == nil)
 	if err != nil {
 		return err
 	}
 	defer amended.end() // again does nothing
 	if confirm > 0 && len(amended.resets) > 0 {
-		return usagef("--rate would end a change by shaper set, which a rollback cannot restore: leave out --confirm, or reset the change first (shaper set %s lists it)", list[0].Info().Interface)
+		return cli.Usagef("--rate would end a change by shaper set, which a rollback cannot restore: leave out --confirm, or reset the change first (shaper set %s lists it)", list[0].Info().Interface)
 	}
 	for i, sh := range list {
-		if err := checkPolicy(policies[i], []live.Shaper{sh}); err != nil {
+		if err := cli.CheckPolicy(policies[i], []live.Handle{sh}); err != nil {
 			return err
 		}
 		if i == 0 || policies[i] != policies[0] {
-			if sh.Info().Place.Hook == live.ByTap {
-				flags.noMarks = tapMarks
+			if live.IsTap(sh.Info()) {
+				flags.NoMarks = process.TapMarks
 			}
-			flags.warn(s.err, policies[i], sh.Info().Interface)
+			flags.Warn(s.Err, policies[i], sh.Info().Interface)
 		}
-		if confirm > 0 && sh.Info().Place.Hook == live.ByTap {
+		if confirm > 0 && live.IsTap(sh.Info()) {
 			return live.ErrNoConfirm
 		}
-		owned, err := live.Owned(sh)
+		owned, err := sh.Owned()
 		if err == nil && !owned && policies[i].HasRules() {
-			return fmt.Errorf("%s: %w", live.Name(sh.Info()), errNoRules)
+			return fmt.Errorf("%s: %w", live.Name(sh.Info()), process.ErrNoRules)
 		}
 		if err == nil && !owned && budgets.OnServer(policies[i].Plan) {
-			return usagef("%s has no process to renew its share of a budget on a server: use shaper run", live.Name(sh.Info()))
+			return cli.Usagef("%s has no process to renew its share of a budget on a server: use shaper run", live.Name(sh.Info()))
 		}
 	}
 	if ctx.Err() != nil {
@@ -137,16 +140,16 @@ func (f *liveFlags) reload(ctx context.Context, s streams, name string, flags *p
 		}
 	}()
 	// A stopped terminal must not prevent the rollback.
-	out := output.NewOutbox(s.out)
-	s.out = out
-	defer func() { err = errors.Join(err, afterChange(out.Flush())) }()
+	out := output.NewOutbox(s.Out)
+	s.Out = out
+	defer func() { err = errors.Join(err, cli.AfterChange(out.Flush())) }()
 	until := time.Now().Add(confirm).Round(0)
 	err = amended.reload(s, list, policies, until, asJSON)
 	if err != nil && !errors.As(err, new(*incompleteError)) {
 		return err
 	}
 	if !asJSON {
-		fmt.Fprintf(s.out, "waiting %v for shaper confirm %s\n", confirm, name)
+		fmt.Fprintf(s.Out, "waiting %v for shaper confirm %s\n", confirm, name)
 	}
 	settled, waited := awaitConfirm(ctx, list, until)
 	return errors.Join(err, waited)
@@ -158,24 +161,24 @@ type incompleteError struct{ error }
 func (e *incompleteError) Unwrap() error { return e.error }
 
 // reload gives each shaper its policy, until the first error, and then prints the changes.
-func (a *amendment) reload(s streams, list []live.Shaper, policies []*policyfile.Compiled, until time.Time, asJSON bool) (err error) {
+func (a *amendment) reload(s cli.Streams, list []live.Handle, policies []*policyfile.Compiled, until time.Time, asJSON bool) (err error) {
 	var loaded [][]dataplane.Change
 	var incomplete []error
 	if err := a.overruleTap(); err != nil {
 		return err
 	}
 	for i, sh := range list {
-		done := live.PrepareRun(sh, policies[i])
+		done := sh.Prepare(policies[i])
 		var changes []dataplane.Change
 		changes, err = sh.Reload(policies[i].Plan, live.Label(policies[i], sh.Info().Interface), until)
 		done()
 		var active *dataplane.ActiveError
 		if err != nil && !errors.As(err, &active) {
-			err = explainIn(policies[i], err)
+			err = cli.ExplainIn(policies[i], err)
 			break
 		}
-		if err := live.Keep(sh, policies[i]); err != nil {
-			fmt.Fprintf(s.err, "shaper: warning: %s: the copy of the customers: %v\n", live.Name(sh.Info()), err)
+		if err := sh.KeepCustomers(policies[i]); err != nil {
+			fmt.Fprintf(s.Err, "shaper: warning: %s: the copy of the customers: %v\n", live.Name(sh.Info()), err)
 		}
 		if active != nil {
 			incomplete = append(incomplete, fmt.Errorf("%s: %w", live.Name(sh.Info()), active))
@@ -184,38 +187,36 @@ func (a *amendment) reload(s streams, list []live.Shaper, policies []*policyfile
 		loaded = append(loaded, changes)
 	}
 	if err := a.settle(list[len(loaded):]); err != nil {
-		fmt.Fprintf(s.err, "shaper: warning: %v\n", err)
+		fmt.Fprintf(s.Err, "shaper: warning: %v\n", err)
 	}
-	p := newPrinter(s.out)
+	p := newPrinter(s.Out)
 	for i, changes := range loaded {
 		sh, about := list[i], list[i].Info()
-		if k, ok := sh.(*kernel.Shaper); ok {
-			printNotes(s.err, live.Name(&k.About), k.Notes)
-		}
+		cli.PrintNotes(s.Err, live.Name(about), sh.Notes())
 		all := a.books[sh]
 		inForce, _ := all.InForce(policies[i], time.Now())
-		printNotes(s.err, live.Name(about), keptNotes(inForce, about.Interface))
+		cli.PrintNotes(s.Err, live.Name(about), live.KeptNotes(inForce, about.Interface))
 		if !asJSON {
-			p.reloaded(about, policies[i], changes)
+			live.PrintReloaded(p.Printer, about, policies[i], changes)
 			continue
 		}
 		row := changed{about.Interface, about.Direction.String(), uint32(about.Program), policies[i].Name, changes, []control.Change{}}
 		for i := range inForce {
-			row.Kept = append(row.Kept, inForceJSON(&inForce[i]))
+			row.Kept = append(row.Kept, stats.InForceJSON(&inForce[i]))
 		}
-		p.Err = errors.Join(p.Err, say.WriteJSON(s.out, row))
+		p.Err = errors.Join(p.Err, say.WriteJSON(s.Out, row))
 	}
 	if err := errors.Join(incomplete...); err != nil {
 		incomplete = []error{&incompleteError{err}}
 	}
-	return errors.Join(append(incomplete, err, afterChange(p.Err))...)
+	return errors.Join(append(incomplete, err, cli.AfterChange(p.Err))...)
 }
 
 // loadFor returns a policy for each shaper: the policy in the flags, or the one that the
 // shaper was started with, whose file is read again.
-func (p *policyFlags) loadFor(list []live.Shaper) (out []*policyfile.Compiled, err error) {
-	if p.given() {
-		c, err := p.load()
+func loadFor(p *cli.PolicyFlags, list []live.Handle) (out []*policyfile.Compiled, err error) {
+	if p.Given() {
+		c, err := p.Load()
 		return slices.Repeat([]*policyfile.Compiled{c}, len(list)), err
 	}
 	read := map[string]*policyfile.Compiled{} // by path
@@ -229,7 +230,7 @@ func (p *policyFlags) loadFor(list []live.Shaper) (out []*policyfile.Compiled, e
 		case source.Path == "":
 			c, err = source.Compile() // a one-liner has no file
 		case c == nil:
-			c, err = (&policyFlags{file: source.Path}).load()
+			c, err = (&cli.PolicyFlags{File: source.Path}).Load()
 			read[source.Path] = c
 		}
 		if err != nil {
@@ -240,19 +241,9 @@ func (p *policyFlags) loadFor(list []live.Shaper) (out []*policyfile.Compiled, e
 	return out, nil
 }
 
-// inKernel returns the shapers in the kernel.
-func inKernel(list []live.Shaper) (out []*kernel.Shaper) {
-	for _, sh := range list {
-		if k, ok := sh.(*kernel.Shaper); ok {
-			out = append(out, k)
-		}
-	}
-	return out
-}
-
 // awaitConfirm waits until the new policy is confirmed. At the deadline, or on a signal, it
 // rolls back. done reports that the policy was confirmed or rolled back.
-func awaitConfirm(ctx context.Context, list []live.Shaper, until time.Time) (bool, error) {
+func awaitConfirm(ctx context.Context, list []live.Handle, until time.Time) (bool, error) {
 	timeout := time.After(time.Until(until))
 	for {
 		confirmed, replaced := true, false
@@ -277,8 +268,8 @@ func awaitConfirm(ctx context.Context, list []live.Shaper, until time.Time) (boo
 		case <-ctx.Done():
 		case <-timeout:
 		}
-		back, err := kernel.RollBack(policyfile.PlanOf, until, inKernel(list)...)
-		return err == nil, errors.Join(rolledBack(back), err) // back is empty if it was confirmed just now
+		unconfirmed, err := live.RollBack(list, until)
+		return err == nil, errors.Join(unconfirmed, err) // unconfirmed is nil if it was confirmed just now
 	}
 }
 
@@ -291,8 +282,8 @@ type confirmedJSON struct {
 	Policy    string `json:"policy"`
 }
 
-func newConfirm(s streams) *cobra.Command {
-	var f liveFlags
+func newConfirm(s cli.Streams) *cobra.Command {
+	var f live.Flags
 	asJSON := false
 	cmd := &cobra.Command{
 		Use:     "confirm [IFACE]",
@@ -302,19 +293,19 @@ func newConfirm(s streams) *cobra.Command {
 session: that proves that you can still log in. It fails if the policy was
 rolled back already.`,
 		Example: "  shaper confirm eth0",
-		Args:    atMostOne,
+		Args:    cli.AtMostOne,
 		RunE: func(_ *cobra.Command, args []string) error {
-			list, err := f.choose(interfaceArg(args))
+			list, err := f.Choose(cli.InterfaceArg(args))
 			if err != nil {
 				return err
 			}
 			defer live.CloseAll(list)
 			live.Announce(list, live.Confirm, live.Author("shaper confirm"))
-			confirmed, err := kernel.Confirm(inKernel(list)...)
-			p := newPrinter(s.out)
+			confirmed, err := live.ConfirmPolicies(list)
+			p := newPrinter(s.Out)
 			for _, sh := range confirmed {
 				if asJSON {
-					err = errors.Join(err, afterChange(say.WriteJSON(s.out, confirmedJSON{
+					err = errors.Join(err, cli.AfterChange(say.WriteJSON(s.Out, confirmedJSON{
 						sh.Interface, sh.Direction.String(), "confirmed", uint32(sh.Program), policyName(&sh.About),
 					})))
 					continue
@@ -324,10 +315,10 @@ rolled back already.`,
 			if err == nil && len(confirmed) == 0 {
 				err = fmt.Errorf("%s: nothing to confirm: confirmed already, rolled back, or applied without --confirm", list[0].Info().Interface)
 			}
-			return errors.Join(err, afterChange(p.Err))
+			return errors.Join(err, cli.AfterChange(p.Err))
 		},
 	}
-	f.add(cmd)
+	f.Add(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, one line per confirmed direction")
 	return cmd
 }
@@ -338,10 +329,10 @@ func policyName(about *kernel.About) string {
 	return source.Name
 }
 
-func newDetach(s streams) *cobra.Command {
-	var f liveFlags
+func newDetach(s cli.Streams) *cobra.Command {
+	var f live.Flags
 	asJSON := false
-	all := allFlag{includeLeft: true}
+	all := live.AllFlag{IncludeLeft: true}
 	cmd := &cobra.Command{
 		Use:     "detach [IFACE]",
 		GroupID: "shape",
@@ -350,11 +341,11 @@ func newDetach(s streams) *cobra.Command {
 It does the same for state that a killed shaper left behind, and ends a shaper
 that waits for its interface. You can omit IFACE if only one is shaped.`,
 		Example: "  shaper detach eth0",
-		Args:    atMostOne,
-		RunE:    all.each(&f, func(_ *cobra.Command, name string) error { return f.detach(s, name, asJSON) }),
+		Args:    cli.AtMostOne,
+		RunE:    all.Each(&f, func(_ *cobra.Command, name string) error { return detach(s, &f, name, asJSON) }),
 	}
-	f.add(cmd)
-	all.addAll(cmd, &f, "detach all shaped interfaces, and clean up those with something left behind")
+	f.Add(cmd)
+	all.Add(cmd, &f, "detach all shaped interfaces, and clean up those with something left behind")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, one line per interface")
 	return cmd
 }
@@ -383,24 +374,24 @@ type detachedDirection struct {
 
 // detach removes everything of shaper from an interface, or from the only one that has
 // something.
-func (f *liveFlags) detach(s streams, name string, asJSON bool) error {
+func detach(s cli.Streams, f *live.Flags, name string, asJSON bool) error {
 	v, err := live.Look()
 	if err != nil {
 		return err
 	}
 	defer func() { live.CloseAll(v.List) }()
-	v.Narrow(name, f.list)
+	v.Narrow(name, f.List)
 	if name == "" {
 		switch names := v.Names(); len(names) {
 		case 0:
-			return f.noneError("")
+			return f.NoneError("")
 		case 1:
 			name = names[0]
 		default:
-			return f.severalError(names)
+			return f.SeveralError(names)
 		}
 	}
-	p := newPrinter(s.out)
+	p := newPrinter(s.Out)
 	if asJSON {
 		p = newPrinter(io.Discard)
 	}
@@ -416,7 +407,7 @@ func (f *liveFlags) detach(s streams, name string, asJSON bool) error {
 			Direction: a.Direction.String(), State: "no longer waiting", Process: a.Process, Policy: a.Policy,
 		})
 	}
-	directions := f.list
+	directions := f.List
 	if directions == nil {
 		directions = []dataplane.Direction{kernel.Egress, kernel.Ingress}
 	}
@@ -431,7 +422,7 @@ func (f *liveFlags) detach(s streams, name string, asJSON bool) error {
 	out.LostPackets, out.LostAtMost = cleared.Lost.Packets, cleared.Lost.AtMost
 	for _, sh := range v.List {
 		failed := err
-		if _, ok := sh.(*live.Remote); ok {
+		if live.IsTap(sh.Info()) { // Clear removed the others
 			failed = sh.Detach()
 			errs = append(errs, failed)
 		}
@@ -441,7 +432,7 @@ func (f *liveFlags) detach(s streams, name string, asJSON bool) error {
 		about := sh.Info()
 		about.Lost = cleared.Lost
 		cleared.Lost = kernel.Lost{}
-		p.detached(about)
+		live.PrintDetached(p.Printer, about)
 		out.Directions = append(out.Directions, detachedDirection{
 			Direction: about.Direction.String(), State: "detached", ProgramID: uint32(about.Program), Policy: policyName(about),
 		})
@@ -454,7 +445,7 @@ func (f *liveFlags) detach(s streams, name string, asJSON bool) error {
 		}
 	}
 	for _, note := range cleared.Notes {
-		fmt.Fprintf(s.err, "shaper: warning: %s\n", note)
+		fmt.Fprintf(s.Err, "shaper: warning: %s\n", note)
 	}
 	if len(v.List) == 0 {
 		for _, what := range cleared.Removed {
@@ -466,14 +457,14 @@ func (f *liveFlags) detach(s streams, name string, asJSON bool) error {
 	}
 	found := len(v.List)+len(v.Left)+len(v.Away)+len(cleared.Removed) > 0
 	if !found && err == nil {
-		return f.noneError(name)
+		return f.NoneError(name)
 	}
 	err = errors.Join(errs...)
 	if asJSON && found {
 		if err != nil {
 			out.Errors = strings.Split(err.Error(), "\n")
 		}
-		return errors.Join(err, afterChange(say.WriteJSON(s.out, out)))
+		return errors.Join(err, cli.AfterChange(say.WriteJSON(s.Out, out)))
 	}
-	return errors.Join(err, afterChange(p.Err))
+	return errors.Join(err, cli.AfterChange(p.Err))
 }

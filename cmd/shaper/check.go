@@ -1,24 +1,15 @@
 package main
 
 import (
-	"bufio"
-	"cmp"
-	"fmt"
-	"io"
-	"math/big"
-
 	"github.com/spf13/cobra"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/check"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/lint"
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
-	"github.com/a-seed-32e5a53f/shaper/dataplane"
-	"github.com/a-seed-32e5a53f/shaper/meter"
-	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-func newCheck(s streams) *cobra.Command {
-	var f policyFlags
+func newCheck(s cli.Streams) *cobra.Command {
+	var f cli.PolicyFlags
 	asJSON, strict := false, false
 	o := lint.Options{}
 	cmd := &cobra.Command{
@@ -32,282 +23,28 @@ print each error with its position.`,
   shaper check --meter "srtcm cir=10mbit cbs=1000 ebs=64KiB" --yellow dscp=af12
   shaper check --rate 50mbit`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if f.given() {
-				return noArgs(cmd, args)
+			if f.Given() {
+				return cli.NoArgs(cmd, args)
 			}
-			return oneArg("policy file")(cmd, args)
+			return cli.OneArg("policy file")(cmd, args)
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
-			defer interrupted.allowExit()()
+			defer cli.Interrupted.AllowExit()()
 			if len(args) == 1 {
-				f.file = args[0]
+				f.File = args[0]
 			}
-			policy, err := f.load()
+			policy, err := f.Load()
 			if err != nil {
 				return err
 			}
-			return check(s, policy, o, asJSON, strict)
+			return check.Policy(s, policy, o, asJSON, strict)
 		},
 	}
-	f.addOneLiner(cmd)
+	f.AddOneLiner(cmd)
 	flags := cmd.Flags()
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	flags.BoolVar(&strict, "strict", false, "fail if there are warnings")
-	flags.Var(newTimeFlag(&o.RTT, defaultRTT), "rtt", "round-trip `TIME` assumed when judging bursts for TCP")
-	flags.Int64Var(&o.MTU, "mtu", defaultMTU, "MTU assumed by warnings, in `BYTES`")
+	flags.Var(cli.NewTimeFlag(&o.RTT, cli.DefaultRTT), "rtt", "round-trip `TIME` assumed when judging bursts for TCP")
+	flags.Int64Var(&o.MTU, "mtu", cli.DefaultMTU, "MTU assumed by warnings, in `BYTES`")
 	return cmd
-}
-
-// check prints a policy and its findings. If strict is set, warnings are an error.
-func check(s streams, policy *policyfile.Compiled, o lint.Options, asJSON, strict bool) (err error) {
-	findings := lint.Policy(policy.File, policy.Plan, o)
-	if asJSON {
-		err = writeCheckJSON(s.out, policy, findings, o.MTU)
-	} else {
-		out := bufio.NewWriterSize(s.out, 1<<16) // a large policy has thousands of lines
-		err = cmp.Or(writeCheck(out, policy, findings, o.MTU), out.Flush())
-	}
-	if n := lint.Warnings(findings); err == nil && strict && n > 0 {
-		err = fmt.Errorf("%s, which --strict does not accept", say.Count(n, "warning"))
-	}
-	return err
-}
-
-func writeCheck(w io.Writer, policy *policyfile.Compiled, findings []lint.Finding, mtu int64) error {
-	p := newPrinter(w)
-	p.Printf("length  %s\n", say.Length(policy.Policy.Length))
-	for i := range policy.Policy.Classes {
-		c := &policy.Policy.Classes[i]
-		p.Printf("\nclass %s\n  match   %s\n", c.Name, say.Match(&c.Match))
-		p.meters(c.Meter)
-		for _, color := range policyfile.Colors(c) {
-			p.Printf("  %-7s %s\n", color, say.Action(c.Action(color)))
-		}
-	}
-	for _, q := range policy.Policy.Queues {
-		p.Printf("\nqueue %s\n", q.Name)
-		queues := policy.Policy.Queues
-		parts := say.QueueParts(q, queues)
-		if q.Fair.By != dataplane.NoKey {
-			parts = append(parts, say.Part{Key: "planes", Text: say.Planes(q, queues)})
-		}
-		if q.Link != nil && !say.OwnLink(q, queues) {
-			parts = append(parts, say.ServiceOf(q, queues, mtu).Parts(q)...)
-		}
-		for _, part := range parts {
-			p.Printf("  %-7s %s\n", part.Key, part.Text)
-		}
-	}
-	for _, link := range say.SharedLinks(policy.Policy) {
-		p.link(link, policy.Policy.Queues)
-	}
-	for _, e := range policy.Policy.Envelopes {
-		p.envelope(e, flowsOf(policy.Plan, e))
-	}
-	p.customers(policy.File)
-	p.unclassified(policy)
-	p.Printf("\n")
-	for _, f := range findings {
-		p.Printf("%s: %s: %s\n", f.Place, f.Level, f.Text)
-	}
-	p.Printf("%s\n", lint.Summary(findings))
-	return p.Err
-}
-
-// printer prints descriptions of policies and shapers.
-type printer struct{ *say.Printer }
-
-func newPrinter(w io.Writer) *printer { return &printer{&say.Printer{W: w}} }
-
-// mostChained is the maximum number of meters of a chain that are printed.
-const mostChained = 16
-
-// meters prints a chain of meters.
-func (p *printer) meters(m *dataplane.Meter) {
-	if m == nil {
-		p.Printf("  meter   none: every packet is green\n")
-	}
-	for label, n := "meter", 0; m != nil; m, label, n = m.Then, "then", n+1 {
-		if n == mostChained {
-			p.Printf("  then    %s and others\n", m.Name)
-			return
-		}
-		name := ""
-		if label == "then" {
-			name = m.Name + ": "
-		}
-		if m.Params == nil {
-			p.Printf("  %-7s the one of the customer's plan, %s\n", label, say.Mode(m))
-			continue
-		}
-		p.Printf("  %-7s %s%s, %s: %s\n", label, name, m.Params.Kind(), say.Mode(m), say.Meter(m))
-	}
-}
-
-// link prints a link and its queues in the order of service.
-func (p *printer) link(link *dataplane.Link, queues []*dataplane.Queue) {
-	p.Printf("\nlink %s\n  %-10s %v\n", link.Name, "rate", link.Rate)
-	for i, l := range say.Levels(link, queues) {
-		of := "of the rate"
-		if i > 0 {
-			of = "of the remaining rate"
-		}
-		p.Printf("  priority %d %s %s\n", l.Priority, say.Level(l, link.Rate), of)
-	}
-}
-
-// checkJSON is the output of check --json.
-type checkJSON struct {
-	Length   string           `json:"length"`
-	Classes  []checkClassJSON `json:"classes"`
-	Queues   []checkQueueJSON `json:"queues"`
-	Links    []checkLinkJSON  `json:"links"`
-	Findings []lint.Finding   `json:"findings"`
-
-	Unclassified checkUnclassifiedJSON `json:"unclassified"`
-
-	Envelopes []checkEnvelopeJSON `json:"envelopes,omitempty"`
-	Customers *checkCustomersJSON `json:"customers,omitempty"`
-}
-
-type checkClassJSON struct {
-	Name    string            `json:"name"`
-	Match   string            `json:"match"`
-	Meters  []checkMeterJSON  `json:"meters"`
-	Actions map[string]string `json:"actions"`
-}
-
-type checkMeterJSON struct {
-	Name    string            `json:"name"`
-	Type    string            `json:"type"`
-	Aware   bool              `json:"aware"`
-	Packets bool              `json:"packets"`
-	Buckets []checkBucketJSON `json:"buckets"`
-	*checkKeysJSON
-	Envelope string           `json:"envelope,omitempty"`
-	Rank     int              `json:"rank,omitempty"`
-	Budget   *checkBudgetJSON `json:"budget,omitempty"`
-	checkOptionsJSON
-}
-
-// checkBucketJSON has its rate as bytes (or packets) per period.
-type checkBucketJSON struct {
-	Name     string `json:"name"`
-	Burst    int64  `json:"burst"`
-	Amount   int64  `json:"rate_amount"`
-	PeriodNS int64  `json:"rate_period_ns"`
-}
-
-// checkQueueJSON has the thresholds of WRED in the unit of the limit. On a link, and in a fair queue, a
-// limit in time is given in bytes.
-type checkQueueJSON struct {
-	Name     string                   `json:"name"`
-	Link     string                   `json:"link,omitempty"`
-	Amount   int64                    `json:"rate_amount"` // rate of the queue, or of its link
-	PeriodNS int64                    `json:"rate_period_ns"`
-	Priority int                      `json:"priority"`
-	Weight   int                      `json:"weight"`
-	LimitNS  int64                    `json:"limit_ns,omitempty"`
-	Bytes    int64                    `json:"limit_bytes,omitempty"`
-	Packets  int                      `json:"limit_packets,omitempty"` // also set for a limit in bytes
-	WRED     map[string]checkWREDJSON `json:"wred"`                    // by color
-	CoDel    *checkCoDelJSON          `json:"codel"`
-	ECN      bool                     `json:"ecn"`
-	Seed     uint64                   `json:"seed"`
-	Fair     string                   `json:"fair,omitempty"`
-
-	// On a link, while the queues in After send nothing.
-	Guaranteed float64  `json:"guaranteed_bit_s,omitempty"`
-	WaitNS     int64    `json:"worst_delay_ns,omitempty"`
-	After      []string `json:"served_after,omitempty"`
-}
-
-type checkWREDJSON struct {
-	Min         int64   `json:"min"`
-	Max         int64   `json:"max"`
-	Probability float64 `json:"probability"` // exact multiple of 1/2^24
-}
-
-type checkCoDelJSON struct {
-	TargetNS   int64 `json:"target_ns"`
-	IntervalNS int64 `json:"interval_ns"`
-}
-
-// checkLinkJSON has its queues in the order of service.
-type checkLinkJSON struct {
-	Name     string   `json:"name"`
-	Amount   int64    `json:"rate_amount"`
-	PeriodNS int64    `json:"rate_period_ns"`
-	Queues   []string `json:"queues"`
-}
-
-func queueJSON(q *dataplane.Queue, queues []*dataplane.Queue, mtu int64) checkQueueJSON {
-	rate := q.Drain()
-	c, _ := q.Resolve() // cannot fail after compiling
-	out := checkQueueJSON{
-		Name: q.Name, Amount: rate.Bytes, PeriodNS: int64(rate.Period), Priority: q.Priority, Weight: q.LinkQueue().Weight,
-		LimitNS: int64(c.Time), Bytes: c.Bytes, Packets: c.Capacity(), WRED: map[string]checkWREDJSON{}, ECN: q.ECN, Seed: q.Seed,
-		Fair: q.Fair.String(),
-	}
-	if q.Link != nil && !say.OwnLink(q, queues) {
-		out.Link = q.Link.Name
-		s := say.ServiceOf(q, queues, mtu)
-		if s.Wait != nil {
-			out.WaitNS = say.WholeNS(s.Wait)
-		}
-		bits := s.Part.Mul(s.Part, big.NewRat(q.Link.Rate.Bytes, int64(q.Link.Rate.Period)))
-		out.Guaranteed, _ = bits.Mul(bits, big.NewRat(8e9, 1)).Float64()
-		for _, b := range s.Before {
-			out.After = append(out.After, b.Name)
-		}
-	}
-	for color, e := range c.WRED {
-		if e != (queue.Early{}) {
-			out.WRED[meter.Color(color).String()] = checkWREDJSON{e.Min, e.Max, say.Probability(e)}
-		}
-	}
-	if c.CoDel != (queue.CoDel{}) {
-		out.CoDel = &checkCoDelJSON{int64(c.CoDel.Target), int64(c.CoDel.Interval)}
-	}
-	return out
-}
-
-func linkJSON(link *dataplane.Link, queues []*dataplane.Queue) checkLinkJSON {
-	out := checkLinkJSON{Name: link.Name, Amount: link.Rate.Bytes, PeriodNS: int64(link.Rate.Period), Queues: []string{}}
-	for _, l := range say.Levels(link, queues) {
-		for _, q := range l.Queues {
-			out.Queues = append(out.Queues, q.Name)
-		}
-	}
-	return out
-}
-
-func writeCheckJSON(w io.Writer, policy *policyfile.Compiled, findings []lint.Finding, mtu int64) error {
-	out := checkJSON{
-		Unclassified: unclassified(policy),
-		Length:       say.Length(policy.Policy.Length),
-		Queues:       []checkQueueJSON{}, Links: []checkLinkJSON{}, Findings: append([]lint.Finding{}, findings...),
-	}
-	for i := range policy.Policy.Classes {
-		c := &policy.Policy.Classes[i]
-		class := checkClassJSON{Name: c.Name, Match: say.Match(&c.Match), Meters: []checkMeterJSON{}, Actions: map[string]string{}}
-		for m := c.Meter; m != nil && len(class.Meters) < mostChained; m = m.Then {
-			class.Meters = append(class.Meters, meterJSON(m))
-		}
-		for color := meter.Green; color <= meter.Red; color++ {
-			class.Actions[color.String()] = say.Action(c.Action(color))
-		}
-		out.Classes = append(out.Classes, class)
-	}
-	for _, q := range policy.Policy.Queues {
-		out.Queues = append(out.Queues, queueJSON(q, policy.Policy.Queues, mtu))
-	}
-	for _, link := range say.SharedLinks(policy.Policy) {
-		out.Links = append(out.Links, linkJSON(link, policy.Policy.Queues))
-	}
-	out.Customers = customersJSON(policy.File, mtu)
-	for _, e := range policy.Policy.Envelopes {
-		out.Envelopes = append(out.Envelopes, envelopeJSON(e, flowsOf(policy.Plan, e)))
-	}
-	return say.WriteJSON(w, out)
 }

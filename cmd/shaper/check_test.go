@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 )
 
 // TestCheckStrict checks that warnings fail only with --strict, notes never, and that the output is
@@ -16,18 +18,18 @@ func TestCheckStrict(t *testing.T) {
 		strict int
 		err    string
 	}{
-		{[]string{policy}, exitFailed, "shaper: 1 warning, which --strict does not accept\n"},
-		{[]string{policy, "--json"}, exitFailed, "shaper: 1 warning, which --strict does not accept\n"},
-		{[]string{"--green", "pass"}, exitDone, ""},
-		{[]string{"../../docs/customer.csv"}, exitUsage, "shaper: policy \"../../docs/customer.csv\": no such file or directory\n"},
+		{[]string{policy}, cli.ExitFailed, "shaper: 1 warning, which --strict does not accept\n"},
+		{[]string{policy, "--json"}, cli.ExitFailed, "shaper: 1 warning, which --strict does not accept\n"},
+		{[]string{"--green", "pass"}, cli.ExitDone, ""},
+		{[]string{"../../docs/customer.csv"}, cli.ExitUsage, "shaper: policy \"../../docs/customer.csv\": no such file or directory\n"},
 	} {
 		var loose, strict, stderr, ignored bytes.Buffer
-		code := run(append([]string{"check", "--strict"}, tt.args...), streams{nil, &strict, &stderr})
+		code := run(append([]string{"check", "--strict"}, tt.args...), cli.Streams{Out: &strict, Err: &stderr})
 		if code != tt.strict || stderr.String() != tt.err {
 			t.Errorf("%q: exit %d, %q; want %d, %q", tt.args, code, &stderr, tt.strict, tt.err)
 		}
-		code = run(append([]string{"check"}, tt.args...), streams{nil, &loose, &ignored})
-		if wantsZero := tt.strict == exitFailed; wantsZero && code != exitDone || loose.String() != strict.String() {
+		code = run(append([]string{"check"}, tt.args...), cli.Streams{Out: &loose, Err: &ignored})
+		if wantsZero := tt.strict == cli.ExitFailed; wantsZero && code != cli.ExitDone || loose.String() != strict.String() {
 			t.Errorf("%q: exit %d without --strict, output\n%s\nwith it\n%s", tt.args, code, &loose, &strict)
 		}
 	}
@@ -44,10 +46,10 @@ func TestSnapLength(t *testing.T) {
 		{"diff", one, one, capture},
 	} {
 		var text, out, stderr bytes.Buffer
-		if code := run(args, streams{nil, &text, &stderr}); code != exitDone || stderr.Len() > 0 {
+		if code := run(args, cli.Streams{Out: &text, Err: &stderr}); code != cli.ExitDone || stderr.Len() > 0 {
 			t.Errorf("%q: exit %d: %s", args, code, &stderr)
 		}
-		if code := run(append(args, "--json"), streams{nil, &out, &stderr}); code != exitDone || stderr.Len() > 0 {
+		if code := run(append(args, "--json"), cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone || stderr.Len() > 0 {
 			t.Errorf("%q --json: exit %d: %s", args, code, &stderr)
 		}
 		type notices struct{ Warnings, Notes []string }
@@ -66,8 +68,8 @@ func TestSnapLength(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	// By the README of the captures: 39, 66, and 75 to 97, but 86 and 91, which are cut behind the ports.
 	const want = "23 packets (first: 39): headers truncated by the snap length"
-	code := run([]string{"replay", cut, "--meter", one}, streams{nil, &stdout, &stderr})
-	if code != exitDone || !strings.Contains(stderr.String(), want) {
+	code := run([]string{"replay", cut, "--meter", one}, cli.Streams{Out: &stdout, Err: &stderr})
+	if code != cli.ExitDone || !strings.Contains(stderr.String(), want) {
 		t.Errorf("exit %d: %s, want %q", code, &stderr, want)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/compare"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/output"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/report"
@@ -27,7 +28,7 @@ type compareFlags struct {
 	json            bool
 }
 
-func newCompare(s streams) *cobra.Command {
+func newCompare(s cli.Streams) *cobra.Command {
 	var f compareFlags
 	cmd := &cobra.Command{
 		Use:     "compare IN",
@@ -55,7 +56,7 @@ conformed, exceeded and violated here and on the router.`,
     --meter "token-bucket rate=10mbit burst=64KiB" \
     --meter "trtcm cir=10mbit cbs=64KiB pir=20mbit pbs=128KiB"
   shaper compare testdata/pcaps/bursts.pcap --show docs/edge.show`,
-		Args: oneArg("capture"),
+		Args: cli.OneArg("capture"),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, s, args[0]) },
 	}
 	f.captureFlags.add(cmd)
@@ -63,7 +64,7 @@ conformed, exceeded and violated here and on the router.`,
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.meters, "meter", nil, "compare `METER`, such as \"token-bucket rate=10mbit burst=20ms\" (repeatable)")
 	flags.StringVar(&f.rate, "rate", "", "compare all kinds of meters at `RATE`, such as 10mbit; with --meter, used only as the reference rate of the \"worst\" column")
-	flags.Var(newTimeFlag(&f.window, time.Second), "window", "set the length of windows and of the worst span to `TIME`")
+	flags.Var(cli.NewTimeFlag(&f.window, time.Second), "window", "set the length of windows and of the worst span to `TIME`")
 	flags.StringVar(&f.length, "length", "", "count packet lengths by `RULE`: l3, l2, l1, or base=l2,overhead=4,mpu=64 (default l3)")
 	flags.StringVar(&f.report, "report", "", "write a report to `FILE.html`")
 	flags.StringVar(&f.picture, "picture", "", "draw the rate that passed over time to `FILE.svg`")
@@ -75,26 +76,26 @@ conformed, exceeded and violated here and on the router.`,
 func (f *compareFlags) check() error {
 	switch {
 	case f.show != "" && (len(f.meters) > 0 || f.rate != "" || f.report != "" || f.picture != ""):
-		return usagef("--show cannot be combined with --meter, --rate, --report and --picture")
+		return cli.Usagef("--show cannot be combined with --meter, --rate, --report and --picture")
 	case f.show != "":
 		return nil
 	case f.name != "" || f.policy != "":
-		return usagef("--name and --policy need --show FILE")
+		return cli.Usagef("--name and --policy need --show FILE")
 	case len(f.meters) == 0 && f.rate == "":
-		return usagef("nothing to compare: give --rate 10mbit for all kinds of meters, or --meter \"token-bucket rate=10mbit burst=20ms\" for each")
+		return cli.Usagef("nothing to compare: give --rate 10mbit for all kinds of meters, or --meter \"token-bucket rate=10mbit burst=20ms\" for each")
 	case len(f.meters) > compare.MaxMeters:
-		return usagef("%d meters: at most %d can be compared", len(f.meters), compare.MaxMeters)
+		return cli.Usagef("%d meters: at most %d can be compared", len(f.meters), compare.MaxMeters)
 	case f.window <= 0:
-		return usagef("--window must be above zero")
+		return cli.Usagef("--window must be above zero")
 	case f.picture != "" && filepath.Ext(f.picture) != ".svg":
-		return usagef("picture %q: the name must end in .svg", f.picture)
+		return cli.Usagef("picture %q: the name must end in .svg", f.picture)
 	case f.report == "-" && f.json:
-		return usagef("only one of --report - and --json can write to standard output")
+		return cli.Usagef("only one of --report - and --json can write to standard output")
 	}
 	return nil
 }
 
-func (f *compareFlags) run(cmd *cobra.Command, s streams, in string) error {
+func (f *compareFlags) run(cmd *cobra.Command, s cli.Streams, in string) error {
 	if err := f.check(); err != nil {
 		return err
 	}
@@ -107,9 +108,9 @@ func (f *compareFlags) run(cmd *cobra.Command, s streams, in string) error {
 	}
 	c, err := compare.New(f.meters, f.length, f.rate, f.window)
 	if err != nil {
-		return &usageError{err}
+		return &cli.UsageError{Err: err}
 	}
-	input, err := openInput(in, s.in)
+	input, err := openInput(in, s.In)
 	if err != nil {
 		return err
 	}
@@ -150,13 +151,13 @@ func (f *compareFlags) run(cmd *cobra.Command, s streams, in string) error {
 }
 
 // print writes the result, on stderr if the report is on stdout.
-func (f *compareFlags) print(s streams, c *compare.Comparison, summary replay.Summary) error {
+func (f *compareFlags) print(s cli.Streams, c *compare.Comparison, summary replay.Summary) error {
 	if f.json {
-		return say.WriteJSON(s.out, c.Totals(summary))
+		return say.WriteJSON(s.Out, c.Totals(summary))
 	}
-	var w io.Writer = s.out
+	var w io.Writer = s.Out
 	if f.report == "-" {
-		w = s.err
+		w = s.Err
 	}
 	return c.WriteTable(w, summary)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
@@ -48,8 +49,8 @@ type shownColorJSON struct {
 }
 
 // runShow replays a capture through the policy of a router, and prints the counters of both.
-func (f *compareFlags) runShow(cmd *cobra.Command, s streams, in string) error {
-	text, err := readLimited("output", f.show, maxConfiguration)
+func (f *compareFlags) runShow(cmd *cobra.Command, s cli.Streams, in string) error {
+	text, err := cli.ReadLimited("output", f.show, maxConfiguration)
 	if err != nil {
 		return err
 	}
@@ -70,7 +71,7 @@ func (f *compareFlags) runShow(cmd *cobra.Command, s streams, in string) error {
 	if err != nil {
 		return err
 	}
-	input, err := openInput(in, s.in)
+	input, err := openInput(in, s.In)
 	if err != nil {
 		return err
 	}
@@ -91,9 +92,9 @@ func (f *compareFlags) runShow(cmd *cobra.Command, s streams, in string) error {
 		result.Classes = append(result.Classes, shownClass(policy.Policy, pipeline.Stats(), c))
 	}
 	if f.json {
-		err = say.WriteJSON(s.out, result)
+		err = say.WriteJSON(s.Out, result)
 	} else {
-		_, err = fmt.Fprintln(s.out, result.table(say.Colored(s.out)))
+		_, err = fmt.Fprintln(s.Out, result.table(say.Colored(s.Out)))
 	}
 	if err == nil && cut != nil {
 		err = fmt.Errorf("%s: %w: the %d packets before that were compared", input.name, cut, summary.Packets)
@@ -104,8 +105,8 @@ func (f *compareFlags) runShow(cmd *cobra.Command, s streams, in string) error {
 // shownPolicy compiles the policy in the flags, or that of the router.
 func (f *compareFlags) shownPolicy(source routers.Source, draft *routers.Draft, problems []routers.Problem) (*policyfile.Compiled, error) {
 	if f.policy != "" {
-		p := policyFlags{file: f.policy}
-		return p.load()
+		p := cli.PolicyFlags{File: f.policy}
+		return p.Load()
 	}
 	if errs := errorsAt(source, problems); errs != nil {
 		return nil, errors.Join(append(errs, fmt.Errorf("%s: the output does not contain the whole policy: give it with --policy FILE", source.Name))...)

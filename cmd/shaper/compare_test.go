@@ -7,14 +7,16 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/compare"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/summary"
 )
 
 // compareJSON runs shaper compare --json.
 func compareJSON(t *testing.T, args ...string) compare.Result {
 	t.Helper()
 	var out, stderr bytes.Buffer
-	if code := run(append([]string{"compare", "--json"}, args...), streams{nil, &out, &stderr}); code != exitDone {
+	if code := run(append([]string{"compare", "--json"}, args...), cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {
 		t.Fatalf("exit %d: %s", code, &stderr)
 	}
 	var got compare.Result
@@ -41,10 +43,10 @@ func TestCompareAsReplay(t *testing.T) {
 		got := compareJSON(t, args...)
 		for i, s := range specs {
 			var out, stderr bytes.Buffer
-			if code := run([]string{"replay", capture, "--json", "--meter", s}, streams{nil, &out, &stderr}); code != exitDone {
+			if code := run([]string{"replay", capture, "--json", "--meter", s}, cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {
 				t.Fatalf("exit %d: %s", code, &stderr)
 			}
-			var alone totals
+			var alone summary.Totals
 			if err := json.Unmarshal(out.Bytes(), &alone); err != nil {
 				t.Fatal(err)
 			}

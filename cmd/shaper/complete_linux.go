@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 )
 
@@ -41,7 +42,7 @@ func completeBudgets(cmd *cobra.Command, _ []string, _ string) (names []string, 
 	if flag == nil || flag.Value.String() == "" {
 		return nil, directive
 	}
-	policy, err := (&policyFlags{file: flag.Value.String()}).load()
+	policy, err := (&cli.PolicyFlags{File: flag.Value.String()}).Load()
 	if err != nil {
 		return nil, directive
 	}

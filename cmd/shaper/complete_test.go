@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -25,7 +26,7 @@ import (
 func completeWords(t *testing.T, args ...string) string {
 	t.Helper()
 	var out, errs bytes.Buffer
-	if code := run(append([]string{cobra.ShellCompNoDescRequestCmd}, args...), streams{strings.NewReader(""), &out, &errs}); code != exitDone {
+	if code := run(append([]string{cobra.ShellCompNoDescRequestCmd}, args...), cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errs}); code != cli.ExitDone {
 		t.Fatalf("%q: exit %d: %s", args, code, &errs)
 	}
 	return strings.Join(strings.Fields(out.String()), " ")
@@ -144,7 +145,7 @@ func TestCompleteShaped(t *testing.T) {
 	for _, d := range []dataplane.Direction{kernel.Egress, kernel.Ingress} {
 		list = append(list, live.NewLocalTap("tap-complete", "", d, tap.NewShaper(policy.Plan, 0), policy))
 	}
-	listener, err := live.ServeTap("tap-complete", list, budgets.New(tap.Now, t.Logf), new(live.TapChanges), &live.Heard{Warn: t.Logf}, nil, nil)
+	listener, err := live.ServeTap("tap-complete", list, budgets.New(tap.Now, t.Logf), new(live.LockedChanger), &live.Heard{Warn: t.Logf}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +164,7 @@ func TestCompleteShaped(t *testing.T) {
 // flags with a value have a placeholder.
 func TestHelpTexts(t *testing.T) {
 	t.Parallel()
-	root := newRoot(streams{})
+	root := newRoot(cli.Streams{})
 	for path := range exitStatus {
 		if cmd, _, err := root.Find(strings.Fields(path)[1:]); err != nil || cmd.CommandPath() != path {
 			t.Errorf("the exit status is that of no command: %s", path)

@@ -6,170 +6,61 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"os"
+	"slices"
 	"time"
 
-	"github.com/spf13/pflag"
-
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/control"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/process"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/stats"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
-// controlFlags are the flags of the sockets for other programs.
-type controlFlags struct{ path, group, readPath, readGroup string }
+// api answers the API of a process in the forms of shaper status and shaper stats.
+type api struct{ *process.Service }
 
-func (c *controlFlags) add(f *pflag.FlagSet) {
-	f.StringVar(&c.path, "control", "", "serve the API for reading and changing at the unix socket `PATH`")
-	f.StringVar(&c.group, "control-group", "", "let `GROUP` use the socket of --control, too")
-	f.StringVar(&c.readPath, "control-read", "", "serve the API for reading only at the unix socket `PATH`")
-	f.StringVar(&c.readGroup, "control-read-group", "", "let `GROUP` use the socket of --control-read, too")
-}
+// newAPI returns the API of a service.
+func newAPI(s *process.Service) control.API { return api{s} }
 
-func (c *controlFlags) on() bool { return c.path != "" || c.readPath != "" }
-
-func (c *controlFlags) check() error {
-	switch {
-	case c.group != "" && c.path == "":
-		return usagef("--control-group needs --control")
-	case c.readGroup != "" && c.readPath == "":
-		return usagef("--control-read-group needs --control-read")
-	case c.on() && c.path == c.readPath:
-		return usagef("--control and --control-read need two paths")
-	}
-	if _, err := c.groups(); err != nil {
-		return &usageError{err}
-	}
-	return nil
-}
-
-// paths returns the paths of the sockets.
-func (c *controlFlags) paths() (out []string) {
-	for _, path := range []string{c.path, c.readPath} {
-		if path != "" {
-			out = append(out, path)
+// Status returns the status of all directions, as shaper status --json does.
+func (a api) Status(ctx context.Context) (any, error) {
+	out := []any{}
+	err := a.ReadOrWait(ctx, func(list []process.Direction) error {
+		for _, d := range list {
+			out = append(out, stats.StatusOf(d.Handle(), a.Service.Changes))
 		}
-	}
-	return out
-}
-
-// groups returns the IDs of the groups.
-func (c *controlFlags) groups() (out []int, err error) {
-	for _, name := range []string{c.group, c.readGroup} {
-		if name == "" {
-			continue
-		}
-		id, err := control.GroupID(name)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, id)
-	}
-	return out, nil
-}
-
-// serve creates the sockets and serves an API there. Close ends it.
-func (c *controlFlags) serve(api control.API) (*control.Server, error) {
-	var sockets []*control.Socket
-	for _, at := range []struct {
-		path, group string
-		readOnly    bool
-	}{{c.path, c.group, false}, {c.readPath, c.readGroup, true}} {
-		if at.path == "" {
-			continue
-		}
-		s, err := control.Listen(at.path, at.group, at.readOnly)
-		if err != nil {
-			control.Serve(api, sockets...).Close()
-			return nil, err
-		}
-		sockets = append(sockets, s)
-	}
-	return control.Serve(api, sockets...), nil
-}
-
-// customerJSON is one customer, with its counters in each direction.
-type customerJSON struct {
-	Name       string                  `json:"name"`
-	Plan       string                  `json:"plan"`
-	Changes    []control.Change        `json:"changes"` // in force
-	Directions []customerDirectionJSON `json:"directions"`
-}
-
-type customerDirectionJSON struct {
-	Interface string `json:"interface"`
-	Direction string `json:"direction"`
-	customerCountsJSON
-}
-
-// reloadJSON is the answer to a reload.
-type reloadJSON struct {
-	Policy string `json:"policy"` // name
-}
-
-// add adds the directions that have a customer. If none has it, it returns the error of the last.
-func (c *customerJSON) add(directions int, read func(int) (row customerDirectionJSON, plan string, err error)) error {
-	var unknown error
-	for i := range directions {
-		row, plan, err := read(i)
-		if errors.As(err, new(*policyfile.UnknownError)) {
-			unknown = err
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		c.Plan, c.Directions = plan, append(c.Directions, row)
-	}
-	if len(c.Directions) > 0 {
 		return nil
-	}
-	return unknown
+	}, func(w process.Waiting) {
+		for _, direction := range w.Directions {
+			out = append(out, stats.Remains{
+				Interface: w.Interface, Direction: direction.String(), State: "waiting",
+				Process: os.Getpid(), Policy: w.Policy,
+			})
+		}
+	})
+	return out, err
 }
 
-// ownerTime is the time to wait until the goroutine that owns the shapers takes a request. It
-// may be reading a policy.
-const ownerTime = 3 * time.Second
-
-// askOwner calls a function in the goroutine that receives from a channel.
-func askOwner(ctx context.Context, to chan<- func(), f func() error) error {
-	done := make(chan error, 1)
-	late := time.NewTimer(ownerTime)
-	defer late.Stop()
-	select {
-	case to <- func() { done <- f() }:
-		return <-done
-	case <-late.C:
-		return live.ErrBusy
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// rejected marks an error of reloading that a policy causes.
-func rejected(err error) error {
-	if isUsage(err) || errors.As(err, new(*dataplane.FieldError)) {
-		return &control.InputError{Status: http.StatusUnprocessableEntity, Err: err}
-	}
-	return err
-}
-
-// statsOfAll reads shapers twice, unless earlier readings of them exist. shapers calls a function
-// with them.
-func statsOfAll(ctx context.Context, look changesLook, shapers func(func([]live.Shaper) error) error) ([]statsJSON, error) {
-	var out []statsJSON
+// Stats reads all directions twice, unless earlier readings of them exist, and returns their counters,
+// as shaper stats --json does.
+func (a api) Stats(ctx context.Context) (any, error) {
+	var out []stats.Stats
 	last := map[string]live.Sample{}
 	for round := 0; ; round++ {
 		ready := false
-		err := shapers(func(list []live.Shaper) error {
-			of, complete, err := sampleAll(list, last)
+		err := a.Read(ctx, func(list []process.Direction) error {
+			handles := process.Handles(list)
+			of, complete, err := stats.SampleAll(handles, last)
 			if ready = complete || round > 0; err != nil || !ready {
 				return err
 			}
-			out = []statsJSON{}
-			for i, sh := range list {
-				out = append(out, statsOf(sh, of[i].before, of[i].now, look))
+			for i, sh := range handles {
+				out = append(out, stats.Of(sh, of[i].Before, of[i].Now, a.Service.Changes))
 			}
 			return nil
 		})
@@ -184,31 +75,147 @@ func statsOfAll(ctx context.Context, look changesLook, shapers func(func([]live.
 	}
 }
 
-func numberOfCustomers(policy *policyfile.Compiled) int {
-	if policy.Plan.Customers == nil {
-		return 0
+// Customers reads the customers of all directions in this goroutine.
+func (a api) Customers(ctx context.Context, top int, by string) (func(io.Writer) error, error) {
+	type source struct {
+		about kernel.About
+		read  process.CustomerReader
 	}
-	return len(policy.Plan.Customers.Of)
+	var sources []source
+	err := a.Read(ctx, func(list []process.Direction) error {
+		for _, d := range list {
+			read, err := d.CustomerReader()
+			if err != nil {
+				return err
+			}
+			sources = append(sources, source{*d.Info(), read})
+		}
+		return nil
+	})
+	defer func() {
+		for _, s := range sources {
+			s.read.Close()
+		}
+	}()
+	if err != nil {
+		return nil, err
+	}
+	var out []stats.RankedCustomers
+	for _, s := range sources {
+		ranked, err := (&stats.CustomerFlags{Top: top, By: by}).Rank(ctx, &s.about, s.read.Customers)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, ranked)
+	}
+	return func(w io.Writer) error { return writeCustomers(w, out) }, nil
+}
+
+// Customer returns one customer.
+func (a api) Customer(ctx context.Context, name string) (any, error) {
+	out := customerJSON{Name: name}
+	err := a.ReadBook(ctx, func(list []process.Direction, book changes.Book) error {
+		target := changes.Target{Kind: changes.Customer, Name: name}
+		out.Changes = control.ListStates(book.Of(target), time.Now())
+		return out.add(list, book)
+	})
+	return out, err
+}
+
+// Changes returns the changes, with those whose time is just over.
+func (a api) Changes(ctx context.Context) ([]changes.Change, error) {
+	book, err := a.Book(ctx)
+	return slices.Collect(book.All()), err // in this goroutine: there may be many
+}
+
+// Sizes returns the numbers of customers in all directions and of changed targets.
+func (a api) Sizes(ctx context.Context) (customers, changed int, err error) {
+	err = a.ReadBook(ctx, func(list []process.Direction, book changes.Book) error {
+		changed = len(book)
+		for _, d := range list {
+			policy, err := d.Policy()
+			if err != nil {
+				return err
+			}
+			if policy.Plan.Customers != nil {
+				customers += len(policy.Plan.Customers.Of)
+			}
+		}
+		return nil
+	})
+	return customers, changed, err
+}
+
+// Reload reads the policy file again, as SIGHUP does.
+func (a api) Reload(ctx context.Context) (any, error) {
+	policy, err := a.Service.Reload(ctx)
+	if cli.IsUsage(err) || errors.As(err, new(*dataplane.FieldError)) {
+		err = &control.InputError{Status: http.StatusUnprocessableEntity, Err: err}
+	}
+	return reloadJSON{policy}, err
+}
+
+// customerJSON is one customer, with its counters in each direction.
+type customerJSON struct {
+	Name       string                  `json:"name"`
+	Plan       string                  `json:"plan"`
+	Changes    []control.Change        `json:"changes"` // in force
+	Directions []customerDirectionJSON `json:"directions"`
+}
+
+type customerDirectionJSON struct {
+	Interface string `json:"interface"`
+	Direction string `json:"direction"`
+	stats.CustomerCounts
+}
+
+// reloadJSON is the answer to a reload.
+type reloadJSON struct {
+	Policy string `json:"policy"` // name
+}
+
+// add adds the directions that have the customer. If none has it, it returns the error of the last.
+func (c *customerJSON) add(list []process.Direction, book changes.Book) error {
+	var unknown error
+	for _, d := range list {
+		customer, err := d.Customer(c.Name, book)
+		if errors.As(err, new(*policyfile.UnknownError)) {
+			unknown = err
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		about := d.Info()
+		c.Plan = customer.Plan
+		c.Directions = append(c.Directions, customerDirectionJSON{
+			about.Interface, about.Direction.String(), stats.CountsOf(&customer.CustomerStats),
+		})
+	}
+	if len(c.Directions) > 0 {
+		return nil
+	}
+	return unknown
 }
 
 // writeCustomers writes lists of customers as a JSON list, row by row: there may be a million.
-func writeCustomers(w io.Writer, list []rankedCustomers) error {
+func writeCustomers(w io.Writer, list []stats.RankedCustomers) error {
 	out := &failedWriter{w: w}
 	out.text("[")
 	for i, c := range list {
 		if i > 0 {
 			out.text(",")
 		}
-		head, err := json.Marshal(c.head)
+		head, err := json.Marshal(c.Head)
 		if err != nil {
 			return err
 		}
 		out.bytes(head[:len(head)-len("]}")]) // the rows are the last field
-		for j := range c.order {
+		for j := range c.Order {
 			if j > 0 {
 				out.text(",")
 			}
-			row, err := json.Marshal(c.row(j))
+			row, err := json.Marshal(c.Row(j))
 			if err != nil {
 				return err
 			}

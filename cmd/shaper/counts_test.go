@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/summary"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
@@ -46,14 +48,14 @@ classes:
 		for _, engine := range engines {
 			rows := filepath.Join(t.TempDir(), "rows.csv")
 			var out, stderr bytes.Buffer
-			if code := run([]string{"replay", capture, "-p", path, "--engine", engine, "--json", "--decisions", rows}, streams{nil, &out, &stderr}); code != exitDone {
+			if code := run([]string{"replay", capture, "-p", path, "--engine", engine, "--json", "--decisions", rows}, cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {
 				t.Fatalf("%s, %s: exit %d: %s", name, engine, code, &stderr)
 			}
 			want := countRows(t, rows)
 			if want["ce"]["tcp"] == 0 || want["ce"]["udp"] == 0 || want["drop"]["tcp"]+want["drop"]["udp"] == 0 || want["mark"]["tcp"]+want["mark"]["udp"] == 0 {
 				t.Errorf("%s, %s: a count is missing in the rows: %v", name, engine, want)
 			}
-			var got totals
+			var got summary.Totals
 			if err := json.Unmarshal(out.Bytes(), &got); err != nil {
 				t.Fatal(err)
 			}
@@ -101,7 +103,7 @@ func TestTableShowsCE(t *testing.T) {
 	for action, want := range map[string]bool{"pass": false, "ecn=ce": true} {
 		var out, stderr bytes.Buffer
 		args := []string{"replay", capture, "--meter", "token-bucket rate=1gbit burst=1MiB", "--green", action, "--red", "pass"}
-		if code := run(args, streams{nil, &out, &stderr}); code != exitDone {
+		if code := run(args, cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {
 			t.Fatalf("exit %d: %s", code, &stderr)
 		}
 		lines := strings.Split(out.String(), "\n")

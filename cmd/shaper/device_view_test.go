@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/oracle"
 )
 
@@ -135,7 +136,7 @@ func replayRows(t *testing.T, capture []byte, columns []int, flags ...string) (r
 		t.Fatal(err)
 	}
 	var out, errors bytes.Buffer
-	if code := run(append([]string{"replay", path, "--decisions", "-"}, flags...), streams{nil, &out, &errors}); code != exitDone {
+	if code := run(append([]string{"replay", path, "--decisions", "-"}, flags...), cli.Streams{Out: &out, Err: &errors}); code != cli.ExitDone {
 		t.Fatalf("exit %d: %s", code, &errors)
 	}
 	all, err := csv.NewReader(&out).ReadAll()
@@ -341,7 +342,7 @@ func TestOneOrigin(t *testing.T) {
 		} {
 			var out, stderr bytes.Buffer
 			args := append(test.args, "--meter", "token-bucket rate=8kbit burst=1080")
-			if code := run(args, streams{nil, &out, &stderr}); code != exitDone || !strings.Contains(out.String(), test.want) {
+			if code := run(args, cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone || !strings.Contains(out.String(), test.want) {
 				t.Errorf("step %d: %v: exit %d, want %q: %s%s", step, args, code, test.want, &out, &stderr)
 			}
 		}

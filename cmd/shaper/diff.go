@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/diff"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
@@ -18,7 +19,7 @@ type diffFlags struct {
 	json bool
 }
 
-func newDiff(s streams) *cobra.Command {
+func newDiff(s cli.Streams) *cobra.Command {
 	var f diffFlags
 	cmd := &cobra.Command{
 		Use:     "diff A B [IN]",
@@ -36,7 +37,7 @@ not; - is standard input.`,
   shaper diff docs/customer.yaml docs/link.yaml testdata/pcaps/voice-bulk.pcapng
   shaper diff "token-bucket rate=1mbit burst=20ms" "token-bucket rate=1mbit burst=50ms" \
     testdata/pcaps/office.pcap`,
-		Args: wantArgs(2, 3, "two policies, and a capture or none"),
+		Args: cli.WantArgs(2, 3, "two policies, and a capture or none"),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, s, args) },
 	}
 	f.captureFlags.add(cmd)
@@ -44,13 +45,13 @@ not; - is standard input.`,
 	return cmd
 }
 
-func (f *diffFlags) run(cmd *cobra.Command, s streams, args []string) error {
-	var flags [2]policyFlags
+func (f *diffFlags) run(cmd *cobra.Command, s cli.Streams, args []string) error {
+	var flags [2]cli.PolicyFlags
 	var policies [2]*policyfile.Compiled
 	for i := range policies {
 		flags[i] = policyArgument(args[i])
 		var err error
-		if policies[i], err = flags[i].load(); err != nil {
+		if policies[i], err = flags[i].Load(); err != nil {
 			return err
 		}
 	}
@@ -64,7 +65,7 @@ func (f *diffFlags) run(cmd *cobra.Command, s streams, args []string) error {
 	if err != nil {
 		return err
 	}
-	input, err := openInput(in, s.in)
+	input, err := openInput(in, s.In)
 	if err != nil {
 		return err
 	}
@@ -81,14 +82,14 @@ func (f *diffFlags) run(cmd *cobra.Command, s streams, args []string) error {
 	}
 	for _, policy := range policies {
 		if policy.HasRules() { // one warning, even if both have rules
-			warnReplay(s.err, policy)
+			cli.WarnReplay(s.Err, policy)
 			break
 		}
 	}
 	input.warn(s, summary)
 	var why [2]func(packet int64) string
 	for i := range flags {
-		why[i] = whyCommand(cmd, s, in, flags[i].words()...)
+		why[i] = whyCommand(cmd, s, in, wordsOf(&flags[i])...)
 	}
 	result.Capture = fates.Capture(summary, func(packet int64) []string { return []string{why[0](packet), why[1](packet)} })
 	if err := f.print(s, result); err != nil {
@@ -100,27 +101,27 @@ func (f *diffFlags) run(cmd *cobra.Command, s streams, args []string) error {
 	return nil
 }
 
-func (f *diffFlags) print(s streams, result *diff.Result) error {
+func (f *diffFlags) print(s cli.Streams, result *diff.Result) error {
 	if f.json {
-		return say.WriteJSON(s.out, result)
+		return say.WriteJSON(s.Out, result)
 	}
-	return result.Write(s.out)
+	return result.Write(s.Out)
 }
 
 // policyArgument returns the flags of a policy that is an argument: a meter as of --meter, or a
 // file.
-func policyArgument(arg string) policyFlags {
+func policyArgument(arg string) cli.PolicyFlags {
 	kind, _, several := strings.Cut(arg, " ")
 	if several && slices.Contains(policyfile.MeterTypes(), kind) {
-		return policyFlags{one: policyfile.OneLiner{Meter: arg}}
+		return cli.PolicyFlags{One: policyfile.OneLiner{Meter: arg}}
 	}
-	return policyFlags{file: arg}
+	return cli.PolicyFlags{File: arg}
 }
 
-// words returns the flags of a policy of policyArgument.
-func (p *policyFlags) words() []string {
-	if p.file != "" {
-		return []string{"--policy", p.file}
+// wordsOf returns the flags of a policy of policyArgument.
+func wordsOf(p *cli.PolicyFlags) []string {
+	if p.File != "" {
+		return []string{"--policy", p.File}
 	}
-	return []string{"--meter", p.one.Meter}
+	return []string{"--meter", p.One.Meter}
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/diff"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
@@ -21,7 +22,7 @@ import (
 func diffJSON(t *testing.T, args ...string) diff.Result {
 	t.Helper()
 	var out, stderr bytes.Buffer
-	if code := run(append([]string{"diff", "--json"}, args...), streams{nil, &out, &stderr}); code != exitDone {
+	if code := run(append([]string{"diff", "--json"}, args...), cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {
 		t.Fatalf("%q: exit %d: %s", args, code, &stderr)
 	}
 	var got diff.Result
@@ -35,7 +36,7 @@ func diffJSON(t *testing.T, args ...string) diff.Result {
 func decisionRows(t *testing.T, args ...string) [][]string {
 	t.Helper()
 	var out, stderr bytes.Buffer
-	if code := run(append([]string{"replay", "--decisions", "-"}, args...), streams{nil, &out, &stderr}); code != exitDone {
+	if code := run(append([]string{"replay", "--decisions", "-"}, args...), cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {
 		t.Fatalf("%q: exit %d: %s", args, code, &stderr)
 	}
 	rows, err := csv.NewReader(&out).ReadAll()
@@ -84,7 +85,7 @@ func TestDiffAsReplays(t *testing.T) {
 // replays reports whether the policy accepts the capture.
 func replays(capture, policy string) bool {
 	var out, stderr bytes.Buffer
-	return run([]string{"replay", capture, "--policy", policy}, streams{nil, &out, &stderr}) == exitDone
+	return run([]string{"replay", capture, "--policy", policy}, cli.Streams{Out: &out, Err: &stderr}) == cli.ExitDone
 }
 
 // checkDiff compares shaper diff with two replays, and returns the number of packets with another
@@ -172,7 +173,7 @@ func TestDiffMarks(t *testing.T) {
 		t.Errorf("a policy differs from itself: %+v", got)
 	}
 	var out bytes.Buffer
-	if code := run([]string{"diff", a, b, capture, "--direction", "ingress"}, streams{nil, &out, &out}); code != exitDone {
+	if code := run([]string{"diff", a, b, capture, "--direction", "ingress"}, cli.Streams{Out: &out, Err: &out}); code != cli.ExitDone {
 		t.Fatal(&out)
 	}
 	want := "  shaper why " + capture + " 1 --direction ingress --policy '" + strings.ReplaceAll(a, "'", `'\''`) + "'\n"
@@ -198,17 +199,17 @@ func TestDiffCommand(t *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{one, one}, exitDone, "the policies are the same\n"},
-		{[]string{one, two}, exitDone, "class all: rate: 1mbit -> 2mbit\nclass all: burst: 2500 B (20 ms) -> 5000 B (20 ms)\n"},
-		{[]string{one, one, "../../testdata/pcaps/office.pcap"}, exitDone, "all have the same fate\n"},
-		{[]string{one}, exitUsage, "want two policies"},
-		{[]string{one, "missing.yaml"}, exitUsage, `policy "missing.yaml": no such file`},
-		{[]string{one, "token-bucket rate=1"}, exitUsage, "--meter:1:"},
-		{[]string{one, two, "missing.pcap"}, exitFailed, `capture "missing.pcap"`},
-		{[]string{one, two, broken}, exitFailed, "packets before that were compared"},
+		{[]string{one, one}, cli.ExitDone, "the policies are the same\n"},
+		{[]string{one, two}, cli.ExitDone, "class all: rate: 1mbit -> 2mbit\nclass all: burst: 2500 B (20 ms) -> 5000 B (20 ms)\n"},
+		{[]string{one, one, "../../testdata/pcaps/office.pcap"}, cli.ExitDone, "all have the same fate\n"},
+		{[]string{one}, cli.ExitUsage, "want two policies"},
+		{[]string{one, "missing.yaml"}, cli.ExitUsage, `policy "missing.yaml": no such file`},
+		{[]string{one, "token-bucket rate=1"}, cli.ExitUsage, "--meter:1:"},
+		{[]string{one, two, "missing.pcap"}, cli.ExitFailed, `capture "missing.pcap"`},
+		{[]string{one, two, broken}, cli.ExitFailed, "packets before that were compared"},
 	} {
 		var out bytes.Buffer
-		if code := run(append([]string{"diff"}, tt.args...), streams{strings.NewReader(""), &out, &out}); code != tt.code || !strings.Contains(out.String(), tt.want) {
+		if code := run(append([]string{"diff"}, tt.args...), cli.Streams{In: strings.NewReader(""), Out: &out, Err: &out}); code != tt.code || !strings.Contains(out.String(), tt.want) {
 			t.Errorf("%q: exit %d: %s\nwant %d with %q", tt.args, code, &out, tt.code, tt.want)
 		}
 	}

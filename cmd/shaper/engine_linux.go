@@ -2,6 +2,7 @@ package main
 
 import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/episodes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -12,7 +13,7 @@ import (
 // newKernelEngine returns the engine that runs the program in the kernel.
 func (f *replayFlags) newKernelEngine(policy *policyfile.Compiled) (engine, error) {
 	if budgets.OnServer(policy.Plan) {
-		return nil, usagef("--engine bpf does not support budgets on servers: use --engine go, which simulates a server")
+		return nil, cli.Usagef("--engine bpf does not support budgets on servers: use --engine go, which simulates a server")
 	}
 	batch := 0
 	if f.report != "" {
@@ -20,7 +21,7 @@ func (f *replayFlags) newKernelEngine(policy *policyfile.Compiled) (engine, erro
 	}
 	w, err := walk.New(policy.Plan, batch)
 	if err != nil {
-		return nil, explainIn(policy, err)
+		return nil, cli.ExplainIn(policy, err)
 	}
 	if !f.noEpisodes {
 		w.MeasureLack(episodes.Gap)

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/stats"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
@@ -81,7 +83,7 @@ func sameByBoth(t *testing.T, policy, capture string, more ...string) int {
 		rows, left := filepath.Join(dir, engine+".csv"), filepath.Join(dir, engine+".pcap")
 		var out, stderr bytes.Buffer
 		args := append([]string{"replay", capture, "-p", path, "--engine", engine, "--json", "--decisions", rows, "-o", left}, more...)
-		o.code = run(args, streams{nil, &out, &stderr})
+		o.code = run(args, cli.Streams{Out: &out, Err: &stderr})
 		o.totals, o.errors = keyCounts.ReplaceAllString(out.String(), ""), stderr.String()
 		o.rows, _ = os.ReadFile(rows)
 		o.left, _ = os.ReadFile(left)
@@ -89,7 +91,7 @@ func sameByBoth(t *testing.T, policy, capture string, more ...string) int {
 	}
 	inKernel := replay("bpf")
 	if strings.Contains(inKernel.errors, "no interface has packets of link type") {
-		if inKernel.code != exitFailed {
+		if inKernel.code != cli.ExitFailed {
 			t.Errorf("%s: exit %d: %s", capture, inKernel.code, inKernel.errors)
 		}
 		return 0
@@ -167,7 +169,7 @@ func TestNoPrivilege(t *testing.T) {
 		var stderr bytes.Buffer
 		cmd.Stderr = &stderr
 		err := cmd.Run()
-		if message := stderr.String(); cmd.ProcessState.ExitCode() != exitFailed || strings.Count(message, "\n") != 1 || !strings.Contains(message, "root") {
+		if message := stderr.String(); cmd.ProcessState.ExitCode() != cli.ExitFailed || strings.Count(message, "\n") != 1 || !strings.Contains(message, "root") {
 			t.Errorf("%v: %v: %s", args, err, message)
 		}
 	}
@@ -177,10 +179,10 @@ func TestNoPrivilege(t *testing.T) {
 func TestRateOverWrap(t *testing.T) {
 	before := dataplane.Count{Bytes: math.MaxInt64 - 499}
 	after := dataplane.Count{Bytes: 500}
-	if got := bitRate(before, after, time.Second); got != 8000 {
+	if got := stats.BitRate(before, after, time.Second); got != 8000 {
 		t.Errorf("%d bit/s: want 8000", got)
 	}
-	if got := bitRate(after, after, 0); got != 0 {
+	if got := stats.BitRate(after, after, 0); got != 0 {
 		t.Errorf("%d bit/s in no time", got)
 	}
 }

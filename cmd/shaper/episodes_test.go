@@ -17,6 +17,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/summary"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
@@ -40,10 +42,10 @@ func TestNoEpisodes(t *testing.T) {
 			var out bytes.Buffer
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			code := run([]string{"replay", path, "--meter", "token-bucket rate=1mbit burst=3000", "--no-episodes", "--json"}, streams{nil, &out, io.Discard})
+			code := run([]string{"replay", path, "--meter", "token-bucket rate=1mbit burst=3000", "--no-episodes", "--json"}, cli.Streams{Out: &out, Err: io.Discard})
 			runtime.ReadMemStats(&after)
 			used[i] = min(used[i], after.Mallocs-before.Mallocs)
-			if code != exitDone || strings.Contains(out.String(), "episode") || !strings.Contains(out.String(), `"dropped"`) {
+			if code != cli.ExitDone || strings.Contains(out.String(), "episode") || !strings.Contains(out.String(), `"dropped"`) {
 				t.Fatalf("exit %d: %s", code, &out)
 			}
 		}
@@ -84,10 +86,10 @@ classes:
 		for _, policy := range []string{"../../docs/customer.yaml", "../../docs/link.yaml", filepath.Join(dir, fair)} {
 			rows := filepath.Join(dir, "rows.csv")
 			var out, stderr bytes.Buffer
-			if code := run([]string{"replay", capture, "-p", policy, "--json", "--decisions", rows}, streams{nil, &out, &stderr}); code != exitDone {
+			if code := run([]string{"replay", capture, "-p", policy, "--json", "--decisions", rows}, cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {
 				t.Fatalf("exit %d: %s", code, &stderr)
 			}
-			var got totals
+			var got summary.Totals
 			if err := json.Unmarshal(out.Bytes(), &got); err != nil {
 				t.Fatal(err)
 			}
@@ -158,13 +160,13 @@ func readEpisodeRows(t *testing.T, path string) (list []episodeRow, reasons map[
 
 // compareEpisodes compares drop episodes with the rows. Rows do not tell whether a link dropped a
 // yellow packet on arrival or later; TestAgainstModel of package episodes has yellow ones.
-func compareEpisodes(t *testing.T, what string, got *totals, rows []episodeRow) {
+func compareEpisodes(t *testing.T, what string, got *summary.Totals, rows []episodeRow) {
 	t.Helper()
 	slices.SortStableFunc(rows, func(a, b episodeRow) int { return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.class, b.class)) })
-	var want []episodeTotals
+	var want []summary.EpisodeTotals
 	for i, r := range rows {
 		if i == 0 || rows[i-1].kind != r.kind || rows[i-1].class != r.class || r.at-rows[i-1].at >= 100e6 {
-			want = append(want, episodeTotals{Kind: r.kind, Class: r.class, StartNS: r.at, FirstPacket: r.packet, Reasons: map[string]dataplane.Count{}})
+			want = append(want, summary.EpisodeTotals{Kind: r.kind, Class: r.class, StartNS: r.at, FirstPacket: r.packet, Reasons: map[string]dataplane.Count{}})
 		}
 		e := &want[len(want)-1]
 		n := dataplane.Count{Packets: 1, Bytes: r.length}
@@ -173,8 +175,8 @@ func compareEpisodes(t *testing.T, what string, got *totals, rows []episodeRow) 
 			e.Reasons[r.reason] = e.Reasons[r.reason].Plus(n)
 		}
 	}
-	want = slices.DeleteFunc(want, func(e episodeTotals) bool { return e.Kind == "yellow" })
-	slices.SortStableFunc(want, func(a, b episodeTotals) int {
+	want = slices.DeleteFunc(want, func(e summary.EpisodeTotals) bool { return e.Kind == "yellow" })
+	slices.SortStableFunc(want, func(a, b summary.EpisodeTotals) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.StartNS, b.StartNS))
 	})
 	if got.DropEpisodes != int64(len(want)) {
@@ -201,10 +203,10 @@ func TestEpisodeLack(t *testing.T) {
 	const capture = "../../testdata/pcaps/bursts.pcap"
 	policy := []string{"--meter", "trtcm cir=10mbit cbs=64KiB pir=20mbit pbs=128KiB"}
 	var out, stderr bytes.Buffer
-	if code := run(append([]string{"replay", capture, "--json"}, policy...), streams{nil, &out, &stderr}); code != exitDone {
+	if code := run(append([]string{"replay", capture, "--json"}, policy...), cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {
 		t.Fatalf("exit %d: %s", code, &stderr)
 	}
-	var got totals
+	var got summary.Totals
 	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
 		t.Fatal(err)
 	}
@@ -242,10 +244,10 @@ func TestReportTiles(t *testing.T) {
 		var out, stderr bytes.Buffer
 		args := []string{"replay", "../../testdata/pcaps/voice-bulk.pcapng", "--report", path, "--decisions", rows, "--json", "-p"}
 		args = append(args, more...)
-		if code := run(args, streams{nil, &out, &stderr}); code != exitDone {
+		if code := run(args, cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {
 			t.Fatalf("exit %d: %s", code, &stderr)
 		}
-		var got totals
+		var got summary.Totals
 		if err := json.Unmarshal(out.Bytes(), &got); err != nil {
 			t.Fatal(err)
 		}

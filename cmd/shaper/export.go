@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/output"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
@@ -14,12 +15,12 @@ import (
 
 // exportFlags are the flags of shaper export.
 type exportFlags struct {
-	policyFlags
+	cli.PolicyFlags
 	to, name, out string
 	lossy         bool
 }
 
-func newExport(s streams) *cobra.Command {
+func newExport(s cli.Streams) *cobra.Command {
 	var f exportFlags
 	cmd := &cobra.Command{
 		Use:     "export --to DIALECT [POLICY]",
@@ -32,19 +33,19 @@ If the dialect cannot express a part of the policy, print it with the reason,
 write nothing and exit with 1. With --lossy, omit it and continue.`,
 		Example: `  shaper export --to junos --meter "trtcm cir=10mbit cbs=64KiB pir=20mbit pbs=128KiB"`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if f.given() {
-				return noArgs(cmd, args)
+			if f.Given() {
+				return cli.NoArgs(cmd, args)
 			}
-			return oneArg("policy file")(cmd, args)
+			return cli.OneArg("policy file")(cmd, args)
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 1 {
-				f.file = args[0]
+				f.File = args[0]
 			}
 			return f.run(s)
 		},
 	}
-	f.addOneLiner(cmd)
+	f.AddOneLiner(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&f.to, "to", "", "write the language `DIALECT`: "+listed(routers.ExportNames()))
 	flags.StringVar(&f.name, "name", "SHAPER", "call the policy `NAME`; for tc, the interface")
@@ -53,16 +54,16 @@ write nothing and exit with 1. With --lossy, omit it and continue.`,
 	return cmd
 }
 
-func (f *exportFlags) run(s streams) error {
-	defer interrupted.allowExit()()
+func (f *exportFlags) run(s cli.Streams) error {
+	defer cli.Interrupted.AllowExit()()
 	dialect := routers.All[f.to]
 	switch {
 	case f.to == "":
-		return usagef("--to is missing: want %s", listed(routers.ExportNames()))
+		return cli.Usagef("--to is missing: want %s", listed(routers.ExportNames()))
 	case dialect == nil:
-		return usagef("--to %q: want %s", f.to, listed(routers.ExportNames()))
+		return cli.Usagef("--to %q: want %s", f.to, listed(routers.ExportNames()))
 	}
-	policy, err := f.load()
+	policy, err := f.Load()
 	if err != nil {
 		return err
 	}
@@ -70,7 +71,7 @@ func (f *exportFlags) run(s streams) error {
 	var errs []error
 	for _, p := range e.Problems {
 		if f.lossy {
-			fmt.Fprintf(s.err, "shaper: warning: omitted: %s\n", say.Printable(policy.Name+": "+p))
+			fmt.Fprintf(s.Err, "shaper: warning: omitted: %s\n", say.Printable(policy.Name+": "+p))
 			continue
 		}
 		errs = append(errs, fmt.Errorf("%s: %s", policy.Name, p))
@@ -79,17 +80,17 @@ func (f *exportFlags) run(s streams) error {
 		return errors.Join(append(errs, fmt.Errorf("%s: %s cannot express %s: nothing was written: --lossy omits them", policy.Name, f.to, say.Count(n, "part")))...)
 	}
 	for _, note := range e.Notes {
-		fmt.Fprintf(s.err, "shaper: note: %s\n", say.Printable(note))
+		fmt.Fprintf(s.Err, "shaper: note: %s\n", say.Printable(note))
 	}
 	return writeResult(s, "configuration", f.out, e.Text)
 }
 
 // writeResult writes a text to a file, or to standard output for "" and "-".
-func writeResult(s streams, what, path, text string) error {
+func writeResult(s cli.Streams, what, path, text string) error {
 	if path == "" {
 		path = "-"
 	}
-	file, err := output.Create(what, path, s.out, nil)
+	file, err := output.Create(what, path, s.Out, nil)
 	if err != nil {
 		return err
 	}

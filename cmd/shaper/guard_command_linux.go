@@ -3,18 +3,20 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/process"
 )
 
-func newGuard(s streams) *cobra.Command {
+func newGuard(s cli.Streams) *cobra.Command {
 	return &cobra.Command{
 		Use:    "guard IFACE",
 		Short:  "Clean up after a shaper run that is killed",
 		Hidden: true,
-		Args:   oneArg("interface"),
+		Args:   cli.OneArg("interface"),
 		RunE: func(*cobra.Command, []string) error {
-			nameProcess()
-			return live.RunGuard(s.in)
+			process.SetName()
+			return live.RunGuard(s.In)
 		},
 	}
 }

@@ -6,6 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 )
 
 // exitStatus describes the exit codes of commands, by command path. Commands that are not
@@ -121,19 +123,5 @@ func unknownCommand(root *cobra.Command, args []string) error {
 	if err != nil || !cmd.HasSubCommands() || len(rest) == 0 || strings.HasPrefix(rest[0], "-") || strings.HasPrefix(rest[0], "__") {
 		return nil
 	}
-	return noArgs(cmd, rest)
-}
-
-// noArgs rejects arguments.
-func noArgs(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	if !cmd.HasSubCommands() {
-		return usagef("unexpected argument %q: see %s --help", args[0], cmd.CommandPath())
-	}
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		return usagef("unknown command %q: did you mean %s?", args[0], strings.Join(near, ", "))
-	}
-	return usagef("unknown command %q: see %s --help", args[0], cmd.CommandPath())
+	return cli.NoArgs(cmd, rest)
 }

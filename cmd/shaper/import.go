@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
 	_ "github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers/tc" // adds a dialect
@@ -36,7 +37,7 @@ type importJSON struct {
 	Skipped     []routers.Problem    `json:"skipped"` // statements outside of policies
 }
 
-func newImport(s streams) *cobra.Command {
+func newImport(s cli.Streams) *cobra.Command {
 	var f importFlags
 	cmd := &cobra.Command{
 		Use:     "import --from DIALECT FILE",
@@ -50,7 +51,7 @@ If a statement cannot be expressed in a policy, print it with its line and the
 reason, write no policy and exit with 1. With --lossy, omit it and continue.`,
 		Example: `  shaper import --from cisco docs/edge.cfg -o edge.yaml
   shaper check edge.yaml`,
-		Args: oneArg("configuration"),
+		Args: cli.OneArg("configuration"),
 		RunE: func(_ *cobra.Command, args []string) error { return f.run(s, args[0]) },
 	}
 	flags := cmd.Flags()
@@ -74,18 +75,18 @@ func listed(words []string) string {
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
-func (f *importFlags) run(s streams, path string) error {
-	defer interrupted.allowExit()()
+func (f *importFlags) run(s cli.Streams, path string) error {
+	defer cli.Interrupted.AllowExit()()
 	importer := routers.From(f.from)
 	switch {
 	case f.from == "":
-		return usagef("--from is missing: want %s", listed(routers.ImportNames()))
+		return cli.Usagef("--from is missing: want %s", listed(routers.ImportNames()))
 	case importer == nil:
-		return usagef("--from %q: want %s", f.from, listed(routers.ImportNames()))
+		return cli.Usagef("--from %q: want %s", f.from, listed(routers.ImportNames()))
 	case !slices.Contains([]string{"", "l3", "l2", "l1"}, f.length):
-		return usagef("--length %q: want l3, l2 or l1", f.length)
+		return cli.Usagef("--length %q: want l3, l2 or l1", f.length)
 	case f.out == "-" && f.json:
-		return usagef("only one of -o - and --json can write to standard output")
+		return cli.Usagef("only one of -o - and --json can write to standard output")
 	}
 	var o routers.Options
 	if f.link != "" {
@@ -94,7 +95,7 @@ func (f *importFlags) run(s streams, path string) error {
 			err = errors.New("it must be above zero")
 		}
 		if err != nil {
-			return usagef("--link: %w", err)
+			return cli.Usagef("--link: %w", err)
 		}
 		o.Link = link
 	}
@@ -111,9 +112,9 @@ func (f *importFlags) run(s streams, path string) error {
 }
 
 // read returns the configuration: a file, standard input, or that of an interface.
-func (f *importFlags) read(s streams, path string) (routers.Source, error) {
+func (f *importFlags) read(s cli.Streams, path string) (routers.Source, error) {
 	if path == "-" {
-		text, err := io.ReadAll(io.LimitReader(s.in, maxConfiguration+1))
+		text, err := io.ReadAll(io.LimitReader(s.In, maxConfiguration+1))
 		if err == nil && len(text) > maxConfiguration {
 			err = fmt.Errorf("it is larger than %d MiB, the maximum", maxConfiguration>>20)
 		}
@@ -131,7 +132,7 @@ func (f *importFlags) read(s streams, path string) (routers.Source, error) {
 			return source, nil
 		}
 	}
-	text, err := readLimited("configuration", path, maxConfiguration)
+	text, err := cli.ReadLimited("configuration", path, maxConfiguration)
 	return routers.Source{Name: say.Printable(path), Text: string(text)}, err
 }
 
@@ -139,7 +140,7 @@ func (f *importFlags) read(s streams, path string) (routers.Source, error) {
 const maxConfiguration = 64 << 20
 
 // write checks the chosen draft and writes it.
-func (f *importFlags) write(s streams, source routers.Source, in *routers.Import) error {
+func (f *importFlags) write(s cli.Streams, source routers.Source, in *routers.Import) error {
 	draft, problems, err := in.Pick(f.name)
 	if err != nil {
 		return fmt.Errorf("%s: %w", source.Name, routers.Misread(err, f.from, source.Text))
@@ -156,7 +157,7 @@ func (f *importFlags) write(s streams, source routers.Source, in *routers.Import
 		return f.refuse(s, source, result, problems, fmt.Errorf(refused, source.Name, say.Count(n, "statement")))
 	}
 	for _, err := range errorsAt(source, problems) {
-		fmt.Fprintf(s.err, "shaper: warning: omitted: %s\n", say.Printable(err.Error()))
+		fmt.Fprintf(s.Err, "shaper: warning: omitted: %s\n", say.Printable(err.Error()))
 	}
 	result.Omitted = append(none, problems...)
 	if f.length != "" {
@@ -176,18 +177,18 @@ func (f *importFlags) write(s streams, source routers.Source, in *routers.Import
 		return nil
 	}
 	result.Policy, result.Conversions = rendered.Text, append(result.Conversions, rendered.Conversions...)
-	return say.WriteJSON(s.out, result)
+	return say.WriteJSON(s.Out, result)
 }
 
 // refuse returns the problems as errors, followed by a last one, which may be nil. With --json it
 // prints them too.
 func (f *importFlags) refuse(
-	s streams, source routers.Source, result importJSON, problems []routers.Problem, last error,
+	s cli.Streams, source routers.Source, result importJSON, problems []routers.Problem, last error,
 ) error {
 	err := errors.Join(append(errorsAt(source, problems), last)...)
 	if f.json {
 		result.Refused = problems
-		err = errors.Join(err, say.WriteJSON(s.out, result))
+		err = errors.Join(err, say.WriteJSON(s.Out, result))
 	}
 	return err
 }
@@ -205,16 +206,16 @@ func errorsAt(source routers.Source, problems []routers.Problem) (errs []error) 
 }
 
 // reportSkipped counts or prints the statements outside of policies.
-func (f *importFlags) reportSkipped(s streams, source routers.Source, in *routers.Import) {
+func (f *importFlags) reportSkipped(s cli.Streams, source routers.Source, in *routers.Import) {
 	if len(in.Skipped) == 0 {
 		return
 	}
 	if !f.verbose {
-		fmt.Fprintf(s.err, "shaper: note: %s: skipped %s outside of policies: --verbose prints them\n", source.Name, say.Count(len(in.Skipped), "statement"))
+		fmt.Fprintf(s.Err, "shaper: note: %s: skipped %s outside of policies: --verbose prints them\n", source.Name, say.Count(len(in.Skipped), "statement"))
 		return
 	}
 	for _, p := range in.Skipped {
-		fmt.Fprintf(s.err, "shaper: note: %s:%d: skipped: %s\n", source.Name, p.Line, say.Printable(p.Text))
+		fmt.Fprintf(s.Err, "shaper: note: %s:%d: skipped: %s\n", source.Name, p.Line, say.Printable(p.Text))
 	}
 }
 

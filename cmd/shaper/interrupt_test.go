@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 )
 
 // TestInterruptedCompile sends a signal to commands while they compile their policy. They must
@@ -54,7 +56,7 @@ func TestInterruptedCompile(t *testing.T) {
 				}
 				err = cmd.Wait()
 				var exit *exec.ExitError
-				if !errors.As(err, &exit) || exit.ExitCode() != exitFailed || stderr.String() != "shaper: interrupted\n" || out.Len() > 0 {
+				if !errors.As(err, &exit) || exit.ExitCode() != cli.ExitFailed || stderr.String() != "shaper: interrupted\n" || out.Len() > 0 {
 					t.Errorf("%v, stdout %q, stderr %q: want exit code 1, interrupted", err, &out, &stderr)
 				}
 				if left, err := os.ReadDir(cmd.Dir); err != nil || len(left) > 0 {

@@ -11,6 +11,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/summary"
 )
 
 // linkPolicy puts each color into its own queue of one link. At the link's rate, no packet
@@ -75,13 +78,13 @@ func TestLink(t *testing.T) {
 	replayed := func(args ...string) string {
 		var stdout, stderr bytes.Buffer
 		args = append([]string{"replay", "../../testdata/pcaps/bursts.pcap", "--policy", policy}, args...)
-		if code := run(args, streams{nil, &stdout, &stderr}); code != exitDone {
+		if code := run(args, cli.Streams{Out: &stdout, Err: &stderr}); code != cli.ExitDone {
 			t.Fatalf("exit %d: %s", code, &stderr)
 		}
 		return stdout.String()
 	}
 	rows := linkRows(t, replayed("--decisions", "-", "-o", out))
-	var sums totals
+	var sums summary.Totals
 	if err := json.Unmarshal([]byte(replayed("--json")), &sums); err != nil {
 		t.Fatal(err)
 	}

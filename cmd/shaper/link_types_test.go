@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 )
 
 // writeCapture writes a pcap file of packets with one second between them.
@@ -48,18 +50,18 @@ func TestLinkTypes(t *testing.T) {
 		stdout string
 		stderr string
 	}{
-		{[]string{"replay", known, "--meter", meter}, exitDone, "3 packets, 384 bytes metered", ""},
-		{[]string{"replay", known, "--meter", meter, "--filter", "udp port 53"}, exitDone, "3 packets, 384 bytes metered", ""},
-		{[]string{"replay", writeCapture(t, 104, hdlc), "--meter", meter}, exitDone, "1 packets, 128 bytes metered", ""},
-		{[]string{"replay", writeCapture(t, 104, hdlc), "--meter", meter, "--length", "l2"}, exitFailed, "", "link type 104 (C_HDLC) is not Ethernet: use length: l3"},
-		{[]string{"why", known, "2", "--meter", meter, "--verbose"}, exitDone, "headers   link type 228 (IPV4), IPv4 192.0.2.1:1000 > 198.51.100.1:53 udp", ""},
-		{[]string{"why", writeCapture(t, 104, hdlc), "1", "--meter", meter, "--verbose"}, exitDone, "CiscoHDLC", ""},
-		{[]string{"replay", unknown, "--meter", meter}, exitFailed, "", "link type 105 (IEEE802_11) cannot be read: all 3 packets count as non-IP, and no class matches them"},
-		{[]string{"compare", unknown, "--rate", "1mbit"}, exitFailed, "", "link type 105 (IEEE802_11) cannot be read"},
-		{[]string{"replay", unknown, "--policy", byLength}, exitDone, "3 packets, 384 bytes metered", "3 packets (first: 1): link type 105 (IEEE802_11) cannot be read; counted as non-IP"},
+		{[]string{"replay", known, "--meter", meter}, cli.ExitDone, "3 packets, 384 bytes metered", ""},
+		{[]string{"replay", known, "--meter", meter, "--filter", "udp port 53"}, cli.ExitDone, "3 packets, 384 bytes metered", ""},
+		{[]string{"replay", writeCapture(t, 104, hdlc), "--meter", meter}, cli.ExitDone, "1 packets, 128 bytes metered", ""},
+		{[]string{"replay", writeCapture(t, 104, hdlc), "--meter", meter, "--length", "l2"}, cli.ExitFailed, "", "link type 104 (C_HDLC) is not Ethernet: use length: l3"},
+		{[]string{"why", known, "2", "--meter", meter, "--verbose"}, cli.ExitDone, "headers   link type 228 (IPV4), IPv4 192.0.2.1:1000 > 198.51.100.1:53 udp", ""},
+		{[]string{"why", writeCapture(t, 104, hdlc), "1", "--meter", meter, "--verbose"}, cli.ExitDone, "CiscoHDLC", ""},
+		{[]string{"replay", unknown, "--meter", meter}, cli.ExitFailed, "", "link type 105 (IEEE802_11) cannot be read: all 3 packets count as non-IP, and no class matches them"},
+		{[]string{"compare", unknown, "--rate", "1mbit"}, cli.ExitFailed, "", "link type 105 (IEEE802_11) cannot be read"},
+		{[]string{"replay", unknown, "--policy", byLength}, cli.ExitDone, "3 packets, 384 bytes metered", "3 packets (first: 1): link type 105 (IEEE802_11) cannot be read; counted as non-IP"},
 	} {
 		var out, stderr bytes.Buffer
-		if code := run(test.args, streams{nil, &out, &stderr}); code != test.code || !strings.Contains(out.String(), test.stdout) || !strings.Contains(stderr.String(), test.stderr) {
+		if code := run(test.args, cli.Streams{Out: &out, Err: &stderr}); code != test.code || !strings.Contains(out.String(), test.stdout) || !strings.Contains(stderr.String(), test.stderr) {
 			t.Errorf("%q: exit %d, want %d\n%s%s", test.args, code, test.code, &out, &stderr)
 		}
 	}

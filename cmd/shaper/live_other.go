@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 )
 
@@ -35,43 +36,43 @@ func needsLinux(what string) error {
 	return fmt.Errorf("%s needs Linux, and this is %s: run it on the host whose traffic is to be shaped", what, runtime.GOOS)
 }
 
-func newRun(streams) *cobra.Command {
+func newRun(cli.Streams) *cobra.Command {
 	return linuxOnly("run IFACE", "shape", "Shape live traffic on an interface, in the kernel")
 }
 
-func newTap(streams) *cobra.Command {
+func newTap(cli.Streams) *cobra.Command {
 	return linuxOnly("tap NAME --uplink IFACE", "shape", "Shape between a TAP device and an interface, in user space")
 }
 
-func newReload(streams) *cobra.Command {
+func newReload(cli.Streams) *cobra.Command {
 	return linuxOnly("reload [IFACE]", "shape", "Replace the policy of a running shaper")
 }
 
-func newSet(streams) *cobra.Command {
+func newSet(cli.Streams) *cobra.Command {
 	return linuxOnly("set IFACE [customer|link|queue NAME CHANGE...]", "shape", "Change a customer, link or queue while it is shaped")
 }
 
-func newConfirm(streams) *cobra.Command {
+func newConfirm(cli.Streams) *cobra.Command {
 	return linuxOnly("confirm [IFACE]", "shape", "Make a policy applied with --confirm permanent")
 }
 
-func newDetach(streams) *cobra.Command {
+func newDetach(cli.Streams) *cobra.Command {
 	return linuxOnly("detach [IFACE]", "shape", "Detach a running shaper, or clean up after one that died")
 }
 
-func newStatus(streams) *cobra.Command {
+func newStatus(cli.Streams) *cobra.Command {
 	return linuxOnly("status [IFACE]", "look", "Show what is attached, and where")
 }
 
-func newStats(streams) *cobra.Command {
+func newStats(cli.Streams) *cobra.Command {
 	return linuxOnly("stats [IFACE]", "look", "Show counters, rates and tokens of a running shaper")
 }
 
-func newBudget(streams) *cobra.Command {
+func newBudget(cli.Streams) *cobra.Command {
 	return linuxOnly("budget", "look", "Show and change budgets that hosts share on a server")
 }
 
-func newGuard(streams) *cobra.Command {
+func newGuard(cli.Streams) *cobra.Command {
 	return linuxOnly("guard IFACE", "", "Clean up after a shaper run that is killed")
 }
 
@@ -82,7 +83,3 @@ var liveArguments map[string]cobra.CompletionFunc
 func (*replayFlags) newKernelEngine(*policyfile.Compiled) (engine, error) {
 	return nil, needsLinux("--engine bpf")
 }
-
-// Errors of live commands have advice. There are none here.
-func adviceOn(error) string   { return "" }
-func advised(err error) error { return err }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/pattern"
 )
 
@@ -18,10 +19,10 @@ func newMan() *cobra.Command {
 		Use:    "man DIR",
 		Hidden: true,
 		Short:  "Write a man page for each command to a directory",
-		Args:   oneArg("directory"),
+		Args:   cli.OneArg("directory"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := os.MkdirAll(args[0], 0o755); err != nil {
-				return plainPathError("directory", err)
+				return cli.PlainPathError("directory", err)
 			}
 			var err error
 			walkCommands(cmd.Root(), func(cmd *cobra.Command) {

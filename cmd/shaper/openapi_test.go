@@ -11,17 +11,19 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/control"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/stats"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
 // schemas are the types of the schemas in openapi.json.
 var schemas = map[string]reflect.Type{
-	"Error": reflect.TypeFor[control.Error](), "Count": reflect.TypeFor[dataplane.Count](), "Status": reflect.TypeFor[statusJSON](),
-	"Waiting": reflect.TypeFor[remainsJSON](), "HostBudget": reflect.TypeFor[hostBudgetJSON](), "Amounts": reflect.TypeFor[budgets.Amounts](),
-	"Share": reflect.TypeFor[budgets.State](), "Stats": reflect.TypeFor[statsJSON](), "ClassStats": reflect.TypeFor[classStatsJSON](),
-	"ColorStats": reflect.TypeFor[colorStatsJSON](), "MeterStats": reflect.TypeFor[meterStatJSON](), "KeyStats": reflect.TypeFor[keyTotals](),
-	"BucketStats": reflect.TypeFor[bucketStatJSON](), "QueueStats": reflect.TypeFor[queueStatJSON](), "Customers": reflect.TypeFor[customerStatsJSON](),
-	"CustomerStats": reflect.TypeFor[customerStatJSON](), "Customer": reflect.TypeFor[customerJSON](), "CustomerDirection": reflect.TypeFor[customerDirectionJSON](),
+	"Error": reflect.TypeFor[control.Error](), "Count": reflect.TypeFor[dataplane.Count](), "Status": reflect.TypeFor[stats.Status](),
+	"Waiting": reflect.TypeFor[stats.Remains](), "HostBudget": reflect.TypeFor[stats.HostBudget](), "Amounts": reflect.TypeFor[budgets.Amounts](),
+	"Share": reflect.TypeFor[budgets.State](), "Stats": reflect.TypeFor[stats.Stats](), "ClassStats": reflect.TypeFor[stats.ClassStats](),
+	"ColorStats": reflect.TypeFor[stats.ColorStats](), "MeterStats": reflect.TypeFor[stats.MeterStats](), "KeyStats": reflect.TypeFor[say.KeyCounts](),
+	"BucketStats": reflect.TypeFor[stats.BucketStats](), "QueueStats": reflect.TypeFor[stats.QueueStats](), "Customers": reflect.TypeFor[stats.CustomerList](),
+	"CustomerStats": reflect.TypeFor[stats.CustomerStats](), "Customer": reflect.TypeFor[customerJSON](), "CustomerDirection": reflect.TypeFor[customerDirectionJSON](),
 	"Change": reflect.TypeFor[control.Change](), "Reload": reflect.TypeFor[reloadJSON](),
 }
 

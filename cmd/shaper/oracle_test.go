@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/gopacket/pcapgo"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/oracle"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
@@ -71,8 +72,8 @@ func againstModel(t *testing.T, policy, path, capture string, direction dataplan
 	t.Helper()
 	want, wantErr := oracle.Site{Dir: filepath.Dir(path), Ingress: direction == dataplane.Ingress}.Decide([]byte(policy), capture)
 	var out, stderr bytes.Buffer
-	code := run([]string{"replay", capture, "--policy", path, "--direction", direction.String(), "--decisions", "-"}, streams{nil, &out, &stderr})
-	if (code != exitDone) != (wantErr != nil) {
+	code := run([]string{"replay", capture, "--policy", path, "--direction", direction.String(), "--decisions", "-"}, cli.Streams{Out: &out, Err: &stderr})
+	if (code != cli.ExitDone) != (wantErr != nil) {
 		t.Errorf("%s: exit %d (%s), model: %v", capture, code, &stderr, wantErr)
 		return 0
 	}
@@ -97,7 +98,7 @@ func outputAgainstModel(t *testing.T, policy, path, capture string, direction da
 	}
 	out := filepath.Join(t.TempDir(), "out.pcap")
 	var stdout, stderr bytes.Buffer
-	if code := run([]string{"replay", capture, "--policy", path, "--direction", direction.String(), "-o", out}, streams{nil, &stdout, &stderr}); code != exitDone {
+	if code := run([]string{"replay", capture, "--policy", path, "--direction", direction.String(), "-o", out}, cli.Streams{Out: &stdout, Err: &stderr}); code != cli.ExitDone {
 		t.Fatalf("exit %d: %s", code, &stderr)
 	}
 	file, err := os.Open(out)

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 )
 
 var passing = []string{"--meter", "token-bucket rate=10mbit burst=64KiB", "--red", "pass"}
@@ -202,12 +204,12 @@ func TestForeignLinks(t *testing.T) {
 		}
 		for _, out := range []string{link, own} {
 			var stderr bytes.Buffer
-			code := run(append([]string{"replay", "../../testdata/pcaps/bursts.pcap", "--decisions", out}, passing...), streams{nil, io.Discard, &stderr})
+			code := run(append([]string{"replay", "../../testdata/pcaps/bursts.pcap", "--decisions", out}, passing...), cli.Streams{Out: io.Discard, Err: &stderr})
 			text, _ := os.ReadFile(victim)
-			if owner == 0 && (code != exitDone || string(text) == "precious") {
+			if owner == 0 && (code != cli.ExitDone || string(text) == "precious") {
 				t.Errorf("%s: exit %d: %s", out, code, &stderr)
 			}
-			if owner != 0 && (code != exitUsage || string(text) != "precious" || !strings.Contains(stderr.String(), "is a symbolic link of user 65534: use the name of its target")) {
+			if owner != 0 && (code != cli.ExitUsage || string(text) != "precious" || !strings.Contains(stderr.String(), "is a symbolic link of user 65534: use the name of its target")) {
 				t.Errorf("%s: exit %d: %q; the file has %d bytes", out, code, &stderr, len(text))
 			}
 		}
@@ -217,7 +219,7 @@ func TestForeignLinks(t *testing.T) {
 func mustRun(t *testing.T, args ...string) {
 	t.Helper()
 	var stderr bytes.Buffer
-	if code := run(args, streams{nil, io.Discard, &stderr}); code != exitDone {
+	if code := run(args, cli.Streams{Out: io.Discard, Err: &stderr}); code != cli.ExitDone {
 		t.Fatalf("%q: exit %d: %s", args, code, &stderr)
 	}
 }
@@ -310,12 +312,12 @@ func TestFullOutput(t *testing.T) {
 			t.Skip(err)
 		}
 		var stderr bytes.Buffer
-		code := run(args, streams{nil, full, &stderr})
+		code := run(args, cli.Streams{Out: full, Err: &stderr})
 		text := stderr.String()
 		if strings.HasPrefix(text, "shaper: warning: ") {
 			_, text, _ = strings.Cut(text, "\n")
 		}
-		if code != exitFailed || !strings.Contains(text, "no space left on device") || strings.Count(text, "\n") != 1 {
+		if code != cli.ExitFailed || !strings.Contains(text, "no space left on device") || strings.Count(text, "\n") != 1 {
 			t.Errorf("%q: exit %d: %q", args, code, text)
 		}
 		full.Close()

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 )
 
 // TestFileNamesAreEscaped uses files whose names would control a terminal. Output and messages
@@ -42,31 +44,31 @@ func TestFileNamesAreEscaped(t *testing.T) {
 		named bool // stderr has a name
 		args  []string
 	}{
-		{exitDone, true, []string{"replay", whole, "-p", policy, "--report", report}},
-		{exitDone, true, []string{"replay", whole, "-p", policy, "--json"}},
-		{exitFailed, true, []string{"replay", cut, "-p", policy}},
-		{exitFailed, true, []string{"replay", none, "-p", policy}},
-		{exitFailed, true, []string{"replay", missing, "-p", policy}},
-		{exitUsage, true, []string{"replay", whole, "-p", wrong}},
-		{exitUsage, true, []string{"replay", whole, "-p", missing}},
-		{exitUsage, false, []string{"replay", dir, "-p", policy, "-o", filepath.Join(missing, "out.pcap")}},
-		{exitFailed, true, []string{"replay", whole, "-p", policy, "-o", filepath.Join(missing, "out.pcap")}},
-		{exitUsage, true, []string{"replay", whole, "-p", policy, "-o", whole}},
-		{exitUsage, true, []string{"replay", whole, "-p", policy, "-o", policy}},
-		{exitUsage, true, []string{"replay", whole, "-p", policy, "-o", report, "--report", report}},
-		{exitDone, false, []string{"why", whole, "3", "-p", policy}},
-		{exitFailed, true, []string{"why", whole, "9999", "-p", policy}},
-		{exitFailed, true, []string{"why", cut, "9999", "-p", policy}},
-		{exitDone, false, []string{"check", policy}},
-		{exitUsage, true, []string{"check", wrong}},
-		{exitUsage, true, []string{"check", missing}},
-		{exitDone, true, []string{"compare", whole, "--rate", "10mbit", "--report", side, "--picture", picture}},
-		{exitFailed, true, []string{"compare", cut, "--rate", "10mbit"}},
-		{exitUsage, true, []string{evil}},
-		{exitUsage, false, []string{"replay", "--" + evil}},
+		{cli.ExitDone, true, []string{"replay", whole, "-p", policy, "--report", report}},
+		{cli.ExitDone, true, []string{"replay", whole, "-p", policy, "--json"}},
+		{cli.ExitFailed, true, []string{"replay", cut, "-p", policy}},
+		{cli.ExitFailed, true, []string{"replay", none, "-p", policy}},
+		{cli.ExitFailed, true, []string{"replay", missing, "-p", policy}},
+		{cli.ExitUsage, true, []string{"replay", whole, "-p", wrong}},
+		{cli.ExitUsage, true, []string{"replay", whole, "-p", missing}},
+		{cli.ExitUsage, false, []string{"replay", dir, "-p", policy, "-o", filepath.Join(missing, "out.pcap")}},
+		{cli.ExitFailed, true, []string{"replay", whole, "-p", policy, "-o", filepath.Join(missing, "out.pcap")}},
+		{cli.ExitUsage, true, []string{"replay", whole, "-p", policy, "-o", whole}},
+		{cli.ExitUsage, true, []string{"replay", whole, "-p", policy, "-o", policy}},
+		{cli.ExitUsage, true, []string{"replay", whole, "-p", policy, "-o", report, "--report", report}},
+		{cli.ExitDone, false, []string{"why", whole, "3", "-p", policy}},
+		{cli.ExitFailed, true, []string{"why", whole, "9999", "-p", policy}},
+		{cli.ExitFailed, true, []string{"why", cut, "9999", "-p", policy}},
+		{cli.ExitDone, false, []string{"check", policy}},
+		{cli.ExitUsage, true, []string{"check", wrong}},
+		{cli.ExitUsage, true, []string{"check", missing}},
+		{cli.ExitDone, true, []string{"compare", whole, "--rate", "10mbit", "--report", side, "--picture", picture}},
+		{cli.ExitFailed, true, []string{"compare", cut, "--rate", "10mbit"}},
+		{cli.ExitUsage, true, []string{evil}},
+		{cli.ExitUsage, false, []string{"replay", "--" + evil}},
 	} {
 		var out, stderr bytes.Buffer
-		if code := run(test.args, streams{nil, &out, &stderr}); code != test.code {
+		if code := run(test.args, cli.Streams{Out: &out, Err: &stderr}); code != test.code {
 			t.Errorf("%q: exit %d, want %d: %s", test.args, code, test.code, &stderr)
 		}
 		for name, text := range map[string]string{"stdout": out.String(), "stderr": stderr.String()} {

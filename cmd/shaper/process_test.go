@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 )
 
 // TestInterrupted sends a signal to a process that reads a slow capture. The outputs must have
@@ -50,7 +52,7 @@ func TestInterrupted(t *testing.T) {
 			}
 			err = cmd.Wait()
 			var exit *exec.ExitError
-			if !errors.As(err, &exit) || exit.ExitCode() != exitFailed {
+			if !errors.As(err, &exit) || exit.ExitCode() != cli.ExitFailed {
 				t.Errorf("%v, want exit code 1", err)
 			}
 			if last := lastLine(stderr.String()); !strings.HasPrefix(last, "shaper: ") || !strings.Contains(last, "interrupted") {
@@ -104,7 +106,7 @@ func TestInterruptedBeforeTheHeader(t *testing.T) {
 		t.Fatal(err)
 	}
 	var exit *exec.ExitError
-	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != exitFailed {
+	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != cli.ExitFailed {
 		t.Errorf("%v, want exit code 1", err)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
@@ -211,7 +213,7 @@ func TestFullDisk(t *testing.T) {
 				}
 			}
 			var stderr bytes.Buffer
-			if code := run(args, streams{nil, io.Discard, &stderr}); code != exitFailed {
+			if code := run(args, cli.Streams{Out: io.Discard, Err: &stderr}); code != cli.ExitFailed {
 				t.Errorf("%q: exit %d, want 1", flags, code)
 			}
 			if s := lastLine(stderr.String()); !strings.Contains(s, "no space left on device") || !strings.Contains(s, "out.pcap") {

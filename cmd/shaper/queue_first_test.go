@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 )
 
 // sender sends packets of 1200 bytes to 192.0.2.<to> for a second.
@@ -67,7 +69,7 @@ func writeTraffic(t *testing.T, senders ...sender) string {
 func shareOf(t *testing.T, capture, policy, engine string, column int) (arrived, passed map[string]int) {
 	t.Helper()
 	var out, stderr bytes.Buffer
-	if code := run([]string{"replay", capture, "--policy", policy, "--engine", engine, "--decisions", "-"}, streams{nil, &out, &stderr}); code != exitDone {
+	if code := run([]string{"replay", capture, "--policy", policy, "--engine", engine, "--decisions", "-"}, cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {
 		t.Fatalf("exit %d: %s", code, &stderr)
 	}
 	rows, err := csv.NewReader(&out).ReadAll()

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/oracle"
 )
 
@@ -97,7 +98,7 @@ func TestRateReplay(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out, stderr bytes.Buffer
-	if code := run([]string{"replay", capture, "--rate", "20mbit", "--decisions", "-"}, streams{nil, &out, &stderr}); code != exitDone {
+	if code := run([]string{"replay", capture, "--rate", "20mbit", "--decisions", "-"}, cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {
 		t.Fatalf("exit %d: %s", code, &stderr)
 	}
 	rows, err := csv.NewReader(&out).ReadAll()

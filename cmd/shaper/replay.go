@@ -10,18 +10,20 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/decisions"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/episodes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/output"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/summary"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/replay"
 )
 
 // replayFlags are the flags of shaper replay.
 type replayFlags struct {
-	policyFlags
+	cli.PolicyFlags
 	captureFlags
 	out, decisions, report, annotate string
 	engine                           string
@@ -29,7 +31,7 @@ type replayFlags struct {
 	eachPacket                       bool
 }
 
-func newReplay(s streams) *cobra.Command {
+func newReplay(s cli.Streams) *cobra.Command {
 	var f replayFlags
 	cmd := &cobra.Command{
 		Use:     "replay IN",
@@ -47,10 +49,10 @@ times. It has the format of IN, and is gzipped if its name ends in .gz.`,
     --meter "trtcm cir=10mbit cbs=64KiB pir=20mbit pbs=128KiB" --yellow dscp=af12
   shaper replay testdata/pcaps/office.pcap --rate 1mbit --filter "net 192.0.2.0/24" \
     --direction out --inside 192.0.2.0/24 --annotate verdicts.pcapng`,
-		Args: oneArg("capture"),
+		Args: cli.OneArg("capture"),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, s, args[0]) },
 	}
-	f.policyFlags.add(cmd)
+	f.PolicyFlags.Add(cmd)
 	f.captureFlags.add(cmd)
 	flags := cmd.Flags()
 	flags.StringVarP(&f.out, "output", "o", "", "write the resulting capture to `OUT`, or - for standard output")
@@ -74,18 +76,18 @@ func (f *replayFlags) check() error {
 	}
 	switch {
 	case stdout > 1:
-		return usagef("only one of -o -, --decisions -, --report -, --annotate - and --json can write to standard output")
+		return cli.Usagef("only one of -o -, --decisions -, --report -, --annotate - and --json can write to standard output")
 	case f.engine != "go" && f.engine != "bpf":
-		return usagef("--engine %q: want go or bpf", f.engine)
+		return cli.Usagef("--engine %q: want go or bpf", f.engine)
 	}
 	return nil
 }
 
-func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
+func (f *replayFlags) run(cmd *cobra.Command, s cli.Streams, in string) error {
 	if err := f.check(); err != nil {
 		return err
 	}
-	policy, err := f.load()
+	policy, err := f.Load()
 	if err != nil {
 		return err
 	}
@@ -100,7 +102,7 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 		return err
 	}
 	defer engine.Close()
-	input, err := openInput(in, s.in)
+	input, err := openInput(in, s.In)
 	if err != nil {
 		return err
 	}
@@ -119,22 +121,22 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 	if files.decisions != nil {
 		rows = decisions.New(files.decisions, policy.Plan, strings.HasSuffix(strings.TrimSuffix(f.decisions, ".gz"), ".jsonl"))
 	}
-	var series *collector
+	var series *summary.Collector
 	if files.report != nil {
-		series = newCollector(policy, engine)
+		series = summary.NewCollector(policy, engine)
 	}
 	var tracker *episodes.Tracker
 	if !f.noEpisodes {
 		tracker = episodes.New(policy.Plan)
 		cfg.Batch = tracker.Packets
 		if series != nil {
-			tracker.Begin = series.recorder.begin
+			tracker.Begin = series.Begin
 		}
 	}
 	if rows != nil || series != nil {
 		cfg.Each = func(p *dataplane.Packet, v *dataplane.Verdict) error {
 			if series != nil {
-				if err := series.packet(p, v); err != nil {
+				if err := series.Packet(p, v); err != nil {
 					return err
 				}
 			}
@@ -149,7 +151,7 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 			tracker.Settled(v)
 		}
 		if series != nil {
-			series.settled(v)
+			series.Settled(v)
 		}
 		if rows != nil {
 			return files.decisions.Wrap(rows.Settled(v))
@@ -158,7 +160,7 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 	}
 	flush := files.stream(&cfg, policy.Plan, rows)
 
-	summary, cut, err := f.replay(cmd.Context(), s, input, engine, cfg)
+	result, cut, err := f.replay(cmd.Context(), s, input, engine, cfg)
 	var failed *replay.OutputError
 	switch {
 	case errors.As(err, &failed):
@@ -166,16 +168,16 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 	case err != nil:
 		return err
 	}
-	n := replayed{Summary: summary}
-	if n.stats, err = engine.Stats(); err != nil {
+	n := summary.Replay{Summary: result}
+	if n.Stats, err = engine.Stats(); err != nil {
 		return err
 	}
-	n.keys = keysOf(policy.Plan, engine)
+	n.Keys = keysOf(policy.Plan, engine)
 	if tracker != nil {
-		n.worst = tracker.Worst()
-		n.episodes = &EpisodeLists{
-			tracker.Counts[episodes.Drop], tracker.Counts[episodes.Yellow],
-			episodesOf(policy.Plan, n.worst, summary.First, whyCommand(cmd, s, in)),
+		n.Worst = tracker.Worst()
+		n.Lists = &summary.EpisodeLists{
+			DropEpisodes: tracker.Counts[episodes.Drop], YellowEpisodes: tracker.Counts[episodes.Yellow],
+			Episodes: summary.Episodes(policy.Plan, n.Worst, result.First, whyCommand(cmd, s, in)),
 		}
 	}
 	over, err := tooManyKeys(policy.Plan, engine)
@@ -186,44 +188,44 @@ func (f *replayFlags) run(cmd *cobra.Command, s streams, in string) error {
 		return err
 	}
 	if series != nil {
-		if err := files.report.Wrap(series.write(files.report, in, version(), n)); err != nil {
+		if err := files.report.Wrap(series.Write(files.report, in, version(), n)); err != nil {
 			return err
 		}
 	}
 	if err := files.commit(); err != nil {
 		return err
 	}
-	f.noMarks = "a replay"
-	f.warn(s.err, policy, "")
-	warnReplay(s.err, policy)
-	input.warn(s, summary)
+	f.NoMarks = "a replay"
+	f.Warn(s.Err, policy, "")
+	cli.WarnReplay(s.Err, policy)
+	input.warn(s, result)
 	for _, w := range over {
-		fmt.Fprintf(s.err, "shaper: warning: %s\n", w)
+		fmt.Fprintf(s.Err, "shaper: warning: %s\n", w)
 	}
 	if err := f.print(s, policy, n); err != nil {
 		return err
 	}
 	if cut != nil {
-		return fmt.Errorf("%s: %w: the %d packets before that were replayed", input.name, cut, summary.Packets)
+		return fmt.Errorf("%s: %w: the %d packets before that were replayed", input.name, cut, result.Packets)
 	}
 	return nil
 }
 
 // isPartial reports whether the result up to an error is useful.
 func isPartial(err error) bool {
-	return errors.As(err, new(*replay.BrokenError)) || errors.Is(err, errInterrupted)
+	return errors.As(err, new(*replay.BrokenError)) || errors.Is(err, cli.ErrInterrupted)
 }
 
 // print writes the totals, on stderr if another output is on stdout.
-func (f *replayFlags) print(s streams, policy *policyfile.Compiled, n replayed) error {
+func (f *replayFlags) print(s cli.Streams, policy *policyfile.Compiled, n summary.Replay) error {
 	if f.json {
-		return say.WriteJSON(s.out, totalsOf(policy.Plan.Outline(), n))
+		return say.WriteJSON(s.Out, summary.TotalsOf(policy.Plan.Outline(), n))
 	}
-	w := s.out
+	w := s.Out
 	if f.out == "-" || f.decisions == "-" || f.report == "-" || f.annotate == "-" {
-		w = s.err
+		w = s.Err
 	}
-	return writeTotals(w, policy.Plan.Outline(), n, say.Colored(w))
+	return summary.WriteTotals(w, policy.Plan.Outline(), n, say.Colored(w))
 }
 
 // input is a capture to read.
@@ -240,13 +242,13 @@ func openInput(path string, stdin io.Reader) (*input, error) {
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, plainPathError("capture", err)
+		return nil, cli.PlainPathError("capture", err)
 	}
 	in := &input{Reader: f, name: say.Printable(path), file: f}
 	info, err := f.Stat()
 	if err == nil && info.IsDir() {
 		f.Close()
-		return nil, usagef("capture %q is a directory", path)
+		return nil, cli.Usagef("capture %q is a directory", path)
 	}
 	if err == nil && info.Mode().IsRegular() {
 		in.size = info.Size()
@@ -256,9 +258,9 @@ func openInput(path string, stdin io.Reader) (*input, error) {
 
 // replay replays the capture with a progress bar. cut is an error that ended it early with a
 // useful result; if err is set, there is none.
-func (i *input) replay(ctx context.Context, s streams, e replay.Engine, cfg replay.Config) (summary replay.Summary, cut, err error) {
+func (i *input) replay(ctx context.Context, s cli.Streams, e replay.Engine, cfg replay.Config) (summary replay.Summary, cut, err error) {
 	reader := &say.MeteredReader{Reader: i}
-	endProgress := say.ShowProgress(s.err, reader.Reading(i.size))
+	endProgress := say.ShowProgress(s.Err, reader.Reading(i.size))
 	summary, cut = replay.Run(ctx, reader, e, cfg)
 	endProgress()
 	if cut != nil && !(summary.Began && isPartial(cut)) {
@@ -279,12 +281,12 @@ func (i *input) taken() map[string]os.FileInfo {
 }
 
 // warn prints the warnings of a replay.
-func (i *input) warn(s streams, summary replay.Summary) {
+func (i *input) warn(s cli.Streams, summary replay.Summary) {
 	for _, w := range summary.Warnings {
-		fmt.Fprintf(s.err, "shaper: warning: %s: %s\n", i.name, w)
+		fmt.Fprintf(s.Err, "shaper: warning: %s: %s\n", i.name, w)
 	}
 	if summary.Cut > 0 {
-		fmt.Fprintf(s.err, "shaper: note: %s: %s of TSO or GRO, metered as the segments on the wire\n", i.name, say.Count(summary.Cut, "super-packet"))
+		fmt.Fprintf(s.Err, "shaper: note: %s: %s of TSO or GRO, metered as the segments on the wire\n", i.name, say.Count(summary.Cut, "super-packet"))
 	}
 }
 
@@ -302,16 +304,16 @@ type outputFlag struct {
 }
 
 // createOutputs creates the outputs, or none after an error. taken is as in output.Create.
-func createOutputs(s streams, taken map[string]os.FileInfo, list ...outputFlag) (err error) {
+func createOutputs(s cli.Streams, taken map[string]os.FileInfo, list ...outputFlag) (err error) {
 	paths := map[string]string{}
 	for i, o := range list {
 		if o.path == "" {
 			continue
 		}
 		if other := paths[output.Absolute(o.path)]; other != "" && !isDevice(o.path) {
-			err = usagef("%s and %s are both %q: choose two names", other, o.what, o.path)
+			err = cli.Usagef("%s and %s are both %q: choose two names", other, o.what, o.path)
 		} else {
-			*o.to, err = output.Create(o.what, o.path, s.out, taken)
+			*o.to, err = output.Create(o.what, o.path, s.Out, taken)
 		}
 		if err != nil {
 			for _, created := range list[:i] {
@@ -328,10 +330,10 @@ func createOutputs(s streams, taken map[string]os.FileInfo, list ...outputFlag) 
 type replayFiles struct{ out, decisions, report, annotate *output.File }
 
 // create creates the outputs.
-func (f *replayFlags) create(s streams, input *input) (*replayFiles, error) {
+func (f *replayFlags) create(s cli.Streams, input *input) (*replayFiles, error) {
 	taken := input.taken()
-	if info, err := os.Stat(f.file); err == nil && info.Mode().IsRegular() {
-		taken["the policy "+say.Printable(f.file)] = info
+	if info, err := os.Stat(f.File); err == nil && info.Mode().IsRegular() {
+		taken["the policy "+say.Printable(f.File)] = info
 	}
 	files := &replayFiles{}
 	return files, createOutputs(s, taken,

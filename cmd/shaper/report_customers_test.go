@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 )
 
 // TestReportCustomers writes a report of customers with a meter and with a queue. The report has
@@ -38,7 +40,7 @@ meters:
 	path := filepath.Join(dir, "report.html")
 	var stdout, stderr bytes.Buffer
 	args := []string{"replay", "../../testdata/pcaps/voice-bulk.pcapng", "--policy", filepath.Join(dir, "policy.yaml"), "--report", path, "--json"}
-	if code := run(args, streams{nil, &stdout, &stderr}); code != exitDone {
+	if code := run(args, cli.Streams{Out: &stdout, Err: &stderr}); code != cli.ExitDone {
 		t.Fatalf("exit %d: %s", code, &stderr)
 	}
 	// 164 packets are for a, 128 for b. Some of each are dropped, and some of b are queued.

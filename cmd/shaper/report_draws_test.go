@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/chrome"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 )
 
 // TestReportsDraw opens reports of the policies of the docs with all captures, of policies and captures
@@ -22,7 +23,7 @@ func TestReportsDraw(t *testing.T) {
 	open := func(name string, args ...string) {
 		t.Helper()
 		var page, stderr bytes.Buffer
-		if code := run(append(args, "--report", "-"), streams{nil, &page, &stderr}); code != exitDone {
+		if code := run(append(args, "--report", "-"), cli.Streams{Out: &page, Err: &stderr}); code != cli.ExitDone {
 			t.Fatalf("%s: exit %d: %s", name, code, &stderr)
 		}
 		t.Run(name, func(t *testing.T) {

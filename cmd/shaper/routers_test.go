@@ -10,13 +10,15 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/summary"
 )
 
 // command runs a command with a text on standard input.
 func command(input string, args ...string) (code int, out, errs string) {
 	var o, e bytes.Buffer
-	code = run(args, streams{strings.NewReader(input), &o, &e})
+	code = run(args, cli.Streams{In: strings.NewReader(input), Out: &o, Err: &e})
 	return code, o.String(), e.String()
 }
 
@@ -33,31 +35,31 @@ func TestImportErrors(t *testing.T) {
 		errs  string // contained
 		out   string // contained; "" means no output
 	}{
-		{"--from cisco -", good, exitDone, "", "rate: 8kbit"},
-		{"--from cisco -", strings.ReplaceAll(good, "\n", "\r\n"), exitDone, "", "rate: 8kbit"},
-		{"--from cisco -", "\ufeff" + good, exitDone, "", "rate: 8kbit"},
-		{"--from cisco -", "hostname r1\n" + good, exitDone, "skipped 1 statement outside of policies", "rate: 8kbit"},
-		{"--from cisco --verbose -", "hostname r1\n" + good, exitDone, "standard input:1: skipped: hostname r1", "rate: 8kbit"},
-		{"--from cisco -", lossy, exitFailed, "standard input:4: set qos-group 3: it is internal to the router", ""},
-		{"--from cisco -", lossy, exitFailed, "1 statement cannot be expressed in a policy: nothing was written", ""},
-		{"--from cisco --lossy -", lossy, exitDone, "warning: omitted: standard input:4: set qos-group 3", "rate: 8kbit"},
-		{"--from cisco -", two, exitFailed, `it has 2 policies: select one with --name: "P" "Q"`, ""},
-		{"--from cisco --name Q -", two, exitDone, "", "policy Q"},
-		{"--from cisco --name R -", two, exitFailed, `it has no policy named "R": its policies are "P" "Q"`, ""},
-		{"--from junos -", good, exitFailed, "it looks like cisco: import it with --from cisco", ""},
-		{"--from cisco -", "interface e0\n rate-limit input 8000 1500 2000 conform-action transmit exceed-action drop\n", exitFailed, "standard input:2: rate-limit input 8000", ""},
-		{"--from cisco --lossy -", "interface e0\n rate-limit input 8000 1500 2000 conform-action transmit exceed-action drop\n", exitFailed, "nothing is left", ""},
-		{"--from cisco -", "", exitFailed, "it has no policy, policer, shaper or queue", ""},
-		{"--from cisco -", "\x00\x01\xff", exitFailed, "it is not text", ""},
-		{"--from cisco -", "policy-map P\n class class-default\n  police cir 2000 pir 1000\n", exitFailed, "standard input:3: pir 1kbit is below CIR 2kbit", ""},
-		{"--from cisco none.cfg", "", exitFailed, `configuration "none.cfg": no such file`, ""},
-		{"--from mikrotik -", good, exitUsage, `--from "mikrotik": want`, ""},
-		{"-", good, exitUsage, "--from is missing", ""},
-		{"--from cisco", "", exitUsage, "want one configuration", ""},
-		{"--from cisco --link 10 -", good, exitUsage, "--link:", ""},
-		{"--from cisco --link 0bit -", good, exitUsage, "--link: it must be above zero", ""},
-		{"--from cisco --length l4 -", good, exitUsage, `--length "l4"`, ""},
-		{"--from cisco --length l2 -", good, exitDone, "", "length: l2"},
+		{"--from cisco -", good, cli.ExitDone, "", "rate: 8kbit"},
+		{"--from cisco -", strings.ReplaceAll(good, "\n", "\r\n"), cli.ExitDone, "", "rate: 8kbit"},
+		{"--from cisco -", "\ufeff" + good, cli.ExitDone, "", "rate: 8kbit"},
+		{"--from cisco -", "hostname r1\n" + good, cli.ExitDone, "skipped 1 statement outside of policies", "rate: 8kbit"},
+		{"--from cisco --verbose -", "hostname r1\n" + good, cli.ExitDone, "standard input:1: skipped: hostname r1", "rate: 8kbit"},
+		{"--from cisco -", lossy, cli.ExitFailed, "standard input:4: set qos-group 3: it is internal to the router", ""},
+		{"--from cisco -", lossy, cli.ExitFailed, "1 statement cannot be expressed in a policy: nothing was written", ""},
+		{"--from cisco --lossy -", lossy, cli.ExitDone, "warning: omitted: standard input:4: set qos-group 3", "rate: 8kbit"},
+		{"--from cisco -", two, cli.ExitFailed, `it has 2 policies: select one with --name: "P" "Q"`, ""},
+		{"--from cisco --name Q -", two, cli.ExitDone, "", "policy Q"},
+		{"--from cisco --name R -", two, cli.ExitFailed, `it has no policy named "R": its policies are "P" "Q"`, ""},
+		{"--from junos -", good, cli.ExitFailed, "it looks like cisco: import it with --from cisco", ""},
+		{"--from cisco -", "interface e0\n rate-limit input 8000 1500 2000 conform-action transmit exceed-action drop\n", cli.ExitFailed, "standard input:2: rate-limit input 8000", ""},
+		{"--from cisco --lossy -", "interface e0\n rate-limit input 8000 1500 2000 conform-action transmit exceed-action drop\n", cli.ExitFailed, "nothing is left", ""},
+		{"--from cisco -", "", cli.ExitFailed, "it has no policy, policer, shaper or queue", ""},
+		{"--from cisco -", "\x00\x01\xff", cli.ExitFailed, "it is not text", ""},
+		{"--from cisco -", "policy-map P\n class class-default\n  police cir 2000 pir 1000\n", cli.ExitFailed, "standard input:3: pir 1kbit is below CIR 2kbit", ""},
+		{"--from cisco none.cfg", "", cli.ExitFailed, `configuration "none.cfg": no such file`, ""},
+		{"--from mikrotik -", good, cli.ExitUsage, `--from "mikrotik": want`, ""},
+		{"-", good, cli.ExitUsage, "--from is missing", ""},
+		{"--from cisco", "", cli.ExitUsage, "want one configuration", ""},
+		{"--from cisco --link 10 -", good, cli.ExitUsage, "--link:", ""},
+		{"--from cisco --link 0bit -", good, cli.ExitUsage, "--link: it must be above zero", ""},
+		{"--from cisco --length l4 -", good, cli.ExitUsage, `--length "l4"`, ""},
+		{"--from cisco --length l2 -", good, cli.ExitDone, "", "length: l2"},
 	} {
 		code, out, errs := command(tt.input, append([]string{"import"}, strings.Fields(tt.args)...)...)
 		if code != tt.code || !strings.Contains(errs, tt.errs) || !strings.Contains(out, tt.out) || (out == "") != (tt.out == "") {
@@ -70,18 +72,18 @@ func TestImportErrors(t *testing.T) {
 func TestImportFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "p.yaml")
-	if code, out, errs := command("", "import", "--from", "cisco", "../../docs/edge.cfg", "-o", path); code != exitDone || out != "" {
+	if code, out, errs := command("", "import", "--from", "cisco", "../../docs/edge.cfg", "-o", path); code != cli.ExitDone || out != "" {
 		t.Fatalf("exit %d: %s%s", code, out, errs)
 	}
 	before, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if code, _, errs := command("", "check", path); code != exitDone {
+	if code, _, errs := command("", "check", path); code != cli.ExitDone {
 		t.Errorf("check: exit %d: %s", code, errs)
 	}
-	if code, _, _ := command("policy-map P\n class X\n", "import", "--from", "cisco", "-", "-o", path); code != exitFailed {
-		t.Errorf("got exit %d, want %d", code, exitFailed)
+	if code, _, _ := command("policy-map P\n class X\n", "import", "--from", "cisco", "-", "-o", path); code != cli.ExitFailed {
+		t.Errorf("got exit %d, want %d", code, cli.ExitFailed)
 	}
 	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(after, before) {
 		t.Errorf("the file changed: %v", err)
@@ -156,14 +158,14 @@ func TestImportJSONFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "p.yaml")
 	code, out, errs := command("", "import", "--from", "cisco", "../../docs/edge.cfg", "--json", "-o", path)
 	var got importJSON
-	if err := json.Unmarshal([]byte(out), &got); err != nil || code != exitDone {
+	if err := json.Unmarshal([]byte(out), &got); err != nil || code != cli.ExitDone {
 		t.Fatalf("exit %d: %v: %s%s", code, err, out, errs)
 	}
 	if text, err := os.ReadFile(path); err != nil || string(text) != got.Policy || got.Policy == "" {
 		t.Errorf("%v: the file has %q, want %q", err, text, got.Policy)
 	}
-	if code, out, errs = command("", "import", "--from", "cisco", "../../docs/edge.cfg", "--json", "-o", "-"); code != exitUsage || out != "" {
-		t.Errorf("-o -: exit %d: %s%s, want %d", code, out, errs, exitUsage)
+	if code, out, errs = command("", "import", "--from", "cisco", "../../docs/edge.cfg", "--json", "-o", "-"); code != cli.ExitUsage || out != "" {
+		t.Errorf("-o -: exit %d: %s%s, want %d", code, out, errs, cli.ExitUsage)
 	}
 }
 
@@ -176,25 +178,25 @@ func TestExportErrors(t *testing.T) {
 		errs         string
 		out          bool
 	}{
-		{"--to cisco", "classes: [{name: a, green: drop}]", exitDone, "", true},
-		{"--to cisco", "classes: [{name: a, meter: {type: token-bucket, rate: 8kbit, burst: 1500, per: src}}]", exitFailed, "class a: per: src", false},
-		{"--to cisco --lossy", "classes: [{name: a, meter: {type: token-bucket, rate: 8kbit, burst: 1500, per: src}}]", exitDone, "warning: omitted: ", true},
-		{"--to cisco", "classes: [{name: a, meter: {type: token-bucket, rate: 10B/3s, burst: 1500}}]", exitFailed, "not a whole number of bits", false},
-		{"--to huawei", "classes: [{name: a, meter: {type: token-bucket, rate: 1500bit, burst: 1500}}]", exitFailed, "not a whole number of kbit/s", false},
-		{"--to cisco", "classes: [{name: a b, green: drop}]", exitFailed, `class "a b"`, false},
-		{"--to cisco", "length: l1\nclasses: [{name: a, green: drop}]", exitFailed, "length", false},
-		{"--to cisco", "otherwise: drop\nclasses: [{name: a, green: drop}]", exitFailed, "otherwise", false},
-		{"--to cisco", "classes: [{name: a, meter: {type: trtcm4115, cir: 1mbit, cbs: 1500, eir: 1mbit, ebs: 1500}}]", exitFailed, "trtcm4115", false},
-		{"--to cisco", "classes: [{name: a, match: {dscp: ef}, meter: m}, {name: b, meter: m}]\nmeters: {m: {type: token-bucket, rate: 8kbit, burst: 1500}}", exitFailed, "share meter m", false},
-		{"--to cisco", "classes: [{name: a, green: {queue: q}}]\nqueues: {q: {rate: 1mbit, limit: 10p, codel: true}}", exitFailed, "codel", false},
-		{"--to junos", "classes: [{name: a, green: {queue: q}}]\nqueues: {q: {rate: 1mbit, limit: 10p}}", exitFailed, "class-of-service", false},
-		{"--to junos", "classes: [{name: a, meter: {type: token-bucket, rate: 8kbit, burst: 1500}, red: {dscp: 0}}]", exitFailed, "class a: red", false},
-		{"--to h3c", "classes: [{name: a, match: {dscp: [1, 2, 3, 4, 5, 6, 7, 8, 9], vlan: 1}}]", exitFailed, "split the class", false},
-		{"--to cisco", "classes: [{name: a, match: {src: [10.0.0.0/8, \"2001:db8::/32\"]}}]", exitFailed, "IPv4 and IPv6", false},
-		{"--to cisco", "classes: [{name: a, match: {length: 1-100}}]", exitFailed, "not IP", false},
-		{"--to cisco", "classes: []", exitUsage, "", false},
-		{"--to nokia", "classes: [{name: a}]", exitUsage, `--to "nokia"`, false},
-		{"", "classes: [{name: a}]", exitUsage, "--to is missing", false},
+		{"--to cisco", "classes: [{name: a, green: drop}]", cli.ExitDone, "", true},
+		{"--to cisco", "classes: [{name: a, meter: {type: token-bucket, rate: 8kbit, burst: 1500, per: src}}]", cli.ExitFailed, "class a: per: src", false},
+		{"--to cisco --lossy", "classes: [{name: a, meter: {type: token-bucket, rate: 8kbit, burst: 1500, per: src}}]", cli.ExitDone, "warning: omitted: ", true},
+		{"--to cisco", "classes: [{name: a, meter: {type: token-bucket, rate: 10B/3s, burst: 1500}}]", cli.ExitFailed, "not a whole number of bits", false},
+		{"--to huawei", "classes: [{name: a, meter: {type: token-bucket, rate: 1500bit, burst: 1500}}]", cli.ExitFailed, "not a whole number of kbit/s", false},
+		{"--to cisco", "classes: [{name: a b, green: drop}]", cli.ExitFailed, `class "a b"`, false},
+		{"--to cisco", "length: l1\nclasses: [{name: a, green: drop}]", cli.ExitFailed, "length", false},
+		{"--to cisco", "otherwise: drop\nclasses: [{name: a, green: drop}]", cli.ExitFailed, "otherwise", false},
+		{"--to cisco", "classes: [{name: a, meter: {type: trtcm4115, cir: 1mbit, cbs: 1500, eir: 1mbit, ebs: 1500}}]", cli.ExitFailed, "trtcm4115", false},
+		{"--to cisco", "classes: [{name: a, match: {dscp: ef}, meter: m}, {name: b, meter: m}]\nmeters: {m: {type: token-bucket, rate: 8kbit, burst: 1500}}", cli.ExitFailed, "share meter m", false},
+		{"--to cisco", "classes: [{name: a, green: {queue: q}}]\nqueues: {q: {rate: 1mbit, limit: 10p, codel: true}}", cli.ExitFailed, "codel", false},
+		{"--to junos", "classes: [{name: a, green: {queue: q}}]\nqueues: {q: {rate: 1mbit, limit: 10p}}", cli.ExitFailed, "class-of-service", false},
+		{"--to junos", "classes: [{name: a, meter: {type: token-bucket, rate: 8kbit, burst: 1500}, red: {dscp: 0}}]", cli.ExitFailed, "class a: red", false},
+		{"--to h3c", "classes: [{name: a, match: {dscp: [1, 2, 3, 4, 5, 6, 7, 8, 9], vlan: 1}}]", cli.ExitFailed, "split the class", false},
+		{"--to cisco", "classes: [{name: a, match: {src: [10.0.0.0/8, \"2001:db8::/32\"]}}]", cli.ExitFailed, "IPv4 and IPv6", false},
+		{"--to cisco", "classes: [{name: a, match: {length: 1-100}}]", cli.ExitFailed, "not IP", false},
+		{"--to cisco", "classes: []", cli.ExitUsage, "", false},
+		{"--to nokia", "classes: [{name: a}]", cli.ExitUsage, `--to "nokia"`, false},
+		{"", "classes: [{name: a}]", cli.ExitUsage, "--to is missing", false},
 	} {
 		path := filepath.Join(t.TempDir(), "p.yaml")
 		if err := os.WriteFile(path, []byte(tt.policy), 0o600); err != nil {
@@ -213,7 +215,7 @@ func TestCompareShow(t *testing.T) {
 	t.Parallel()
 	const capture = "../../testdata/pcaps/bursts.pcap"
 	code, out, errs := command("", "compare", capture, "--show", "../../docs/edge.show", "--json")
-	if code != exitDone {
+	if code != cli.ExitDone {
 		t.Fatalf("exit %d: %s", code, errs)
 	}
 	var got shownJSON
@@ -221,10 +223,10 @@ func TestCompareShow(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, out, errs = command("", "replay", capture, "--json", "--meter", "trtcm cir=10mbit cbs=64KiB pir=20mbit pbs=128KiB")
-	if code != exitDone {
+	if code != cli.ExitDone {
 		t.Fatalf("exit %d: %s", code, errs)
 	}
-	var want totals
+	var want summary.Totals
 	if err := json.Unmarshal([]byte(out), &want); err != nil {
 		t.Fatal(err)
 	}
@@ -244,18 +246,18 @@ func TestCompareShow(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, out, errs = command("", "compare", capture, "--show", "../../docs/edge.show", "--policy", policy)
-	if code != exitDone || !strings.Contains(out, "exceeded   red") {
+	if code != cli.ExitDone || !strings.Contains(out, "exceeded   red") {
 		t.Errorf("with two colors: exit %d: %s%s", code, out, errs)
 	}
 	for _, tt := range []struct {
 		args, errs string
 		code       int
 	}{
-		{"--show ../../docs/edge.show --rate 1mbit", "--show cannot be combined", exitUsage},
-		{"--name x --rate 1mbit", "need --show", exitUsage},
-		{"--show ../../docs/edge.cfg", "it looks like cisco", exitFailed},
-		{"--show none", `output "none": no such file`, exitFailed},
-		{"--show ../../docs/edge.show --name x", `no policy named "x"`, exitFailed},
+		{"--show ../../docs/edge.show --rate 1mbit", "--show cannot be combined", cli.ExitUsage},
+		{"--name x --rate 1mbit", "need --show", cli.ExitUsage},
+		{"--show ../../docs/edge.cfg", "it looks like cisco", cli.ExitFailed},
+		{"--show none", `output "none": no such file`, cli.ExitFailed},
+		{"--show ../../docs/edge.show --name x", `no policy named "x"`, cli.ExitFailed},
 	} {
 		code, out, errs := command("", append([]string{"compare", capture}, strings.Fields(tt.args)...)...)
 		if code != tt.code || !strings.Contains(errs, tt.errs) || out != "" {
@@ -273,7 +275,7 @@ func TestExportDocs(t *testing.T) {
 		t.Fatalf("%q, %v", policies, err)
 	}
 	edge := filepath.Join(t.TempDir(), "edge.yaml")
-	if code, _, errs := command("", "import", "--from", "cisco", "../../docs/edge.cfg", "-o", edge); code != exitDone {
+	if code, _, errs := command("", "import", "--from", "cisco", "../../docs/edge.cfg", "-o", edge); code != cli.ExitDone {
 		t.Fatalf("exit %d: %s", code, errs)
 	}
 	policies = append(policies, edge)
@@ -281,21 +283,21 @@ func TestExportDocs(t *testing.T) {
 	for _, policy := range policies {
 		for _, dialect := range routers.ExportNames() {
 			code, lossy, errs := command("", "export", "--to", dialect, "--lossy", policy)
-			if code == exitUsage {
+			if code == cli.ExitUsage {
 				break // a scenario of simulate
 			}
-			if code != exitDone || lossy == "" {
+			if code != cli.ExitDone || lossy == "" {
 				t.Errorf("%s to %s: exit %d: %s", policy, dialect, code, errs)
 			}
-			if code, _, errs := command(lossy, "import", "--from", dialect, "--lossy", "-"); code == exitUsage {
+			if code, _, errs := command(lossy, "import", "--from", dialect, "--lossy", "-"); code == cli.ExitUsage {
 				t.Errorf("%s to %s: import: exit %d: %s", policy, dialect, code, errs)
 			}
 			code, out, _ := command("", "export", "--to", dialect, policy)
-			if code != exitDone {
+			if code != cli.ExitDone {
 				continue
 			}
 			path := filepath.Join(t.TempDir(), "p.yaml")
-			if code, _, errs := command(out, "import", "--from", dialect, "-", "-o", path); code != exitDone {
+			if code, _, errs := command(out, "import", "--from", dialect, "-", "-o", path); code != cli.ExitDone {
 				t.Errorf("%s to %s: import: exit %d: %s", policy, dialect, code, errs)
 			} else if _, again, errs := command("", "export", "--to", dialect, path); again != out {
 				t.Errorf("%s to %s: got\n%s\nwant\n%s\n%s", policy, dialect, again, out, errs)
@@ -320,7 +322,7 @@ func TestExportNotes(t *testing.T) {
 		{"junos", "token-bucket rate=8kbit burst=1499", "burst 1499 is not between 1500"},
 	} {
 		code, _, errs := command("", "export", "--to", tt.dialect, "--meter", tt.meter)
-		if code != exitDone || !strings.Contains(errs, "note: class all: "+tt.want) {
+		if code != cli.ExitDone || !strings.Contains(errs, "note: class all: "+tt.want) {
 			t.Errorf("%s, %s: exit %d, %q, want %q", tt.dialect, tt.meter, code, errs, tt.want)
 		}
 	}

@@ -1,41 +1,23 @@
 package main
 
 import (
-	"context"
-	"errors"
-	"runtime/debug"
 	"strconv"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/metrics"
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
-	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/process"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
 // runFlags are the flags of shaper run.
 type runFlags struct {
-	policyFlags
-	directions
-	hook, pacer string
-	pin, dry    bool
-	background  bool
-	await       bool // wait for the interface to appear
-	repair      bool
-	span        time.Duration
-	confirm     time.Duration
-	metrics     metricsFlags
-	control     controlFlags
-	state       stateFlag
-	gso         string
-	gsoLimit    uint32 // parsed gso
+	process.RunOptions
+	hook, pacer, gso string
 }
 
-func newRun(s streams) *cobra.Command {
-	f := runFlags{directions: directions{[]dataplane.Direction{kernel.Egress}}}
+func newRun(s cli.Streams) *cobra.Command {
+	var f runFlags
 	cmd := &cobra.Command{
 		Use:     "run IFACE",
 		GroupID: "shape",
@@ -50,132 +32,53 @@ needs root, or CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON.`,
   shaper run eth0 --policy docs/uplink.yaml
   shaper run eth0 --direction ingress --dry-run --meter "token-bucket rate=50mbit burst=1MiB"
   shaper run eth0 --policy docs/uplink.yaml --pin --confirm 60s`,
-		Args: oneArg("interface"),
-		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), s, args[0]) },
+		Args: cli.OneArg("interface"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := f.check(); err != nil {
+				return err
+			}
+			return f.Run(cmd.Context(), s, args[0])
+		},
 	}
-	f.policyFlags.add(cmd)
+	f.API = newAPI
+	f.Add(cmd)
 	flags := cmd.Flags()
-	flags.Var(&f.directions, "direction", "shape this `DIRECTION`: egress, ingress or both; each has its own meters")
-	f.addBoth(cmd)
 	flags.StringVar(&f.hook, "hook", "auto", "attach at `HOOK`: tcx, tc or xdp (ingress only); auto is tcx, or tc before kernel 6.6")
 	flags.StringVar(&f.pacer, "pacer", "auto", "queue packets in `QDISC`: fq (departure times) or htb; auto is fq if the kernel has it and no link or fair queue needs htb")
-	flags.BoolVar(&f.pin, "pin", false, "keep the policy in force when shaper ends")
-	flags.BoolVar(&f.background, "background", false, "attach, pin (as --pin) and exit")
-	flags.BoolVar(&f.await, "wait", false, "wait for the interface to appear")
-	flags.BoolVar(&f.dry, "dry-run", false, "count the packets that would be dropped or marked, and change none")
-	flags.BoolVar(&f.repair, "repair", false, "restore the shaper if another program displaces it")
-	flags.Var(newTimeFlag(&f.span, 0), "for", "detach after `TIME`")
-	flags.Var(newTimeFlag(&f.confirm, 0), "confirm", "roll back to the previous state unless you run shaper confirm within `TIME`")
-	f.metrics.add(cmd)
-	f.control.add(flags)
-	f.state.add(flags, "run")
+	flags.BoolVar(&f.Pin, "pin", false, "keep the policy in force when shaper ends")
+	flags.BoolVar(&f.Background, "background", false, "attach, pin (as --pin) and exit")
+	flags.BoolVar(&f.Await, "wait", false, "wait for the interface to appear")
+	flags.BoolVar(&f.Dry, "dry-run", false, "count the packets that would be dropped or marked, and change none")
+	flags.BoolVar(&f.Repair, "repair", false, "restore the shaper if another program displaces it")
+	flags.Var(cli.NewTimeFlag(&f.Span, 0), "for", "detach after `TIME`")
+	flags.Var(cli.NewTimeFlag(&f.Confirm, 0), "confirm", "roll back to the previous state unless you run shaper confirm within `TIME`")
 	flags.StringVar(&f.gso, "gso-limit", "auto", "cap the device's GSO size at `BYTES` and restore it at the end; off: no cap; auto: 1 ms at the slowest rate if packets queue at egress")
 	return cmd
 }
 
-func (f *runFlags) run(ctx context.Context, s streams, name string) (err error) {
+// check checks the flags and completes the options.
+func (f *runFlags) check() (err error) {
 	switch f.hook {
 	case "auto", "tcx", "tc", "xdp":
+		f.Hook = kernel.Hook(f.hook)
 	default:
-		return usagef("--hook %q: want auto, tcx, tc or xdp", f.hook)
+		return cli.Usagef("--hook %q: want auto, tcx, tc or xdp", f.hook)
 	}
 	switch f.pacer {
 	case "auto":
-		f.pacer = ""
 	case "fq", "htb":
+		f.Pacer = kernel.Pacer(f.pacer)
 	default:
-		return usagef("--pacer %q: want auto, fq or htb", f.pacer)
+		return cli.Usagef("--pacer %q: want auto, fq or htb", f.pacer)
 	}
 	switch {
-	case f.background && (f.span > 0 || f.metrics != metricsFlags{} || f.control.on() || f.state.dir != "" || f.repair):
-		return usagef("--background leaves no process for --for, --metrics, --metrics-customers, --control, --state or --repair")
-	case f.hook == "xdp" && f.directions.String() != "ingress":
-		return usagef("--hook xdp sees only arriving packets: add --direction ingress")
+	case f.Background && (f.Span > 0 || f.Metrics.Given() || f.Control.Given() || f.State.Given() || f.Repair):
+		return cli.Usagef("--background leaves no process for --for, --metrics, --metrics-customers, --control, --state or --repair")
+	case f.hook == "xdp" && f.Directions.String() != "ingress":
+		return cli.Usagef("--hook xdp sees only arriving packets: add --direction ingress")
 	}
-	if f.gsoLimit, err = parseGSOLimit(f.gso); err != nil {
-		return err
-	}
-	address, err := f.metrics.parse()
-	if err != nil {
-		return err
-	}
-	if err := f.control.check(); err != nil {
-		return err
-	}
-	dropPrivileges(s, runCapabilities, &f.policyFlags, f.metrics.address, &f.control, &f.state)
-	if err := f.state.open(); err != nil {
-		return err
-	}
-	notify := newNotifier()
-	policy, err := f.load()
-	if err != nil {
-		return err
-	}
-	if budgets.OnServer(policy.Plan) && f.background {
-		return usagef("a budget on a server needs a process that renews its share: run without --background")
-	}
-	if policy.HasRules() && f.background {
-		return errNoRules
-	}
-	if budgets.OnServer(policy.Plan) && f.dry {
-		return usagef("--dry-run would take a share of a budget from hosts that need it: test the policy on a capture with shaper replay")
-	}
-	if f.background {
-		if err := checkBackground(); err != nil {
-			return err
-		}
-	}
-	f.pin = f.pin || f.background
-	r := newRunning(f, s, notify, name, policy)
-	f.warn(r.err, policy, name)
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	defer func() {
-		printed := errors.Join(r.out.Flush(), r.err.Flush())
-		if f.background {
-			printed = afterChange(printed)
-		}
-		err = errors.Join(err, printed)
-	}()
-	if f.control.on() { // before anything is attached, and until nothing is
-		server, err := f.control.serve(runControl{r})
-		if err != nil {
-			return err
-		}
-		defer server.Close()
-	}
-	hup := watchHangups(notify)
-	defer hup.stop()
-	r.hangups = hup
-	defer func() { err = errors.Join(err, r.detach()) }()
-	collect := delayCollection(policy)
-	if attached, err := r.start(ctx); err != nil || !attached {
-		if err == nil && f.background {
-			err = context.Cause(ctx) // nothing was attached
-		}
-		return err
-	}
-	if f.background {
-		return r.exitBackground()
-	}
-	collect()
-	if f.metrics.address != "" {
-		r.board = metrics.NewBoard(f.metrics.customers)
-		defer metrics.Serve(r.err, address, r.board).Close()
-	}
-	return r.watch(ctx, hup)
-}
-
-// delayCollection makes garbage collections rarer until collect is called, if the policy is small.
-// Reading the object of the program makes 8 MB of garbage; its collection takes 5 of 63 ms of CPU
-// time to attach a class.
-func delayCollection(policy *policyfile.Compiled) (collect func()) {
-	if len(policy.Plan.Classes) > 256 || policy.Plan.Customers != nil {
-		return func() {}
-	}
-	before := debug.SetGCPercent(400)
-	return func() { debug.SetGCPercent(before) }
+	f.GSOLimit, err = parseGSOLimit(f.gso)
+	return err
 }
 
 // parseGSOLimit reads a value of --gso-limit for kernel.Config.
@@ -188,7 +91,7 @@ func parseGSOLimit(text string) (uint32, error) {
 	}
 	n, err := strconv.ParseUint(text, 10, 32)
 	if err != nil || n < 1500 || n > 524280 {
-		return 0, usagef("--gso-limit %q: want auto, off, or 1500 to 524280 bytes", text)
+		return 0, cli.Usagef("--gso-limit %q: want auto, off, or 1500 to 524280 bytes", text)
 	}
 	return uint32(n), nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/google/gopacket/pcapgo"
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
 
@@ -141,9 +142,9 @@ func TestReportLoadsNothing(t *testing.T) {
 	code := run([]string{
 		"replay", "../../testdata/pcaps/bursts.pcap", "--report", path,
 		"--meter", "srtcm cir=10mbit cbs=64KiB ebs=64KiB", "--yellow", "queue", "--queue", "rate=5mbit limit=1s",
-	}, streams{nil, &out, &stderr})
+	}, cli.Streams{Out: &out, Err: &stderr})
 	page, err := os.ReadFile(path)
-	if code != exitDone || err != nil {
+	if code != cli.ExitDone || err != nil {
 		t.Fatalf("exit %d: %v: %s", code, err, &stderr)
 	}
 	if !bytes.Contains(page, []byte("<html")) || !bytes.Contains(page, []byte("bursts.pcap")) {

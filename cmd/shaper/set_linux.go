@@ -13,14 +13,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/control"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 )
 
-func newSet(s streams) *cobra.Command {
-	var f liveFlags
+func newSet(s cli.Streams) *cobra.Command {
+	var f live.Flags
 	var span time.Duration
 	var file string
 	asJSON := false
@@ -43,18 +44,18 @@ queue is rate=RATE or reset.`,
   shaper set eth0 link uplink rate=35mbit
   shaper set eth0 --file changes.txt
   shaper set eth0`,
-		Args: wantArgs(1, math.MaxInt, "an interface"),
+		Args: cli.WantArgs(1, math.MaxInt, "an interface"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			list, err := changesOf(args[1:], file, span)
 			if err != nil {
 				return err
 			}
-			return f.set(s, args[0], list, asJSON)
+			return set(s, &f, args[0], list, asJSON)
 		},
 	}
-	f.add(cmd)
+	f.Add(cmd)
 	cmd.Flags().StringVar(&file, "file", "", "make all changes in `FILE`, or none; a line is a change, such as customer 4711 rate=50mbit for=1h; -: standard input")
-	cmd.Flags().Var(newTimeFlag(&span, 0), "for", "end the change after `TIME`")
+	cmd.Flags().Var(cli.NewTimeFlag(&span, 0), "for", "end the change after `TIME`")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the changes as JSON, one a line")
 	return cmd
 }
@@ -64,17 +65,17 @@ func changesOf(words []string, file string, span time.Duration) ([]changes.Chang
 	now := time.Now()
 	switch {
 	case file != "" && len(words) > 0:
-		return nil, usagef("give a change or --file, not both")
+		return nil, cli.Usagef("give a change or --file, not both")
 	case file != "":
 		return readChanges(file, now, span)
 	case len(words) == 0 && span > 0:
-		return nil, usagef("--for needs a change")
+		return nil, cli.Usagef("--for needs a change")
 	case len(words) == 0:
 		return nil, nil
 	}
 	c, err := parseChange(words, now, span)
 	if err != nil {
-		return nil, &usageError{err}
+		return nil, &cli.UsageError{Err: err}
 	}
 	return []changes.Change{c}, nil
 }
@@ -137,7 +138,7 @@ func readChanges(path string, now time.Time, span time.Duration) (out []changes.
 	in := os.Stdin
 	if path != "-" {
 		if in, err = os.Open(path); err != nil {
-			return nil, &usageError{plainPathError("file of changes", err)}
+			return nil, &cli.UsageError{Err: cli.PlainPathError("file of changes", err)}
 		}
 		defer in.Close()
 	}
@@ -146,7 +147,7 @@ func readChanges(path string, now time.Time, span time.Duration) (out []changes.
 		return nil, err
 	}
 	if len(text) > maxChangesSize {
-		return nil, usagef("--file %s: larger than %d MiB, the maximum", say.Printable(path), maxChangesSize>>20)
+		return nil, cli.Usagef("--file %s: larger than %d MiB, the maximum", say.Printable(path), maxChangesSize>>20)
 	}
 	out = []changes.Change{} // not nil, which lists the changes in force
 	var errs []error
@@ -162,7 +163,7 @@ func readChanges(path string, now time.Time, span time.Duration) (out []changes.
 			c, err = parseChange(words, now, span)
 		}
 		if err == nil && len(out) == changes.MaxList {
-			return nil, usagef("--file %s: more than %d changes: split it", say.Printable(path), changes.MaxList)
+			return nil, cli.Usagef("--file %s: more than %d changes: split it", say.Printable(path), changes.MaxList)
 		}
 		if err != nil {
 			if errs = append(errs, fmt.Errorf("%s:%d: %w", say.Printable(path), n, err)); len(errs) == maxLineErrors {
@@ -172,7 +173,7 @@ func readChanges(path string, now time.Time, span time.Duration) (out []changes.
 		out = append(out, c)
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, &usageError{err}
+		return nil, &cli.UsageError{Err: err}
 	}
 	return out, nil
 }
@@ -199,8 +200,8 @@ func splitWords(line string) (words []string, err error) {
 }
 
 // set makes changes in the shapers of an interface, or lists those in force.
-func (f *liveFlags) set(s streams, name string, list []changes.Change, asJSON bool) error {
-	shapers, err := f.choose(name)
+func set(s cli.Streams, f *live.Flags, name string, list []changes.Change, asJSON bool) error {
+	shapers, err := f.Choose(name)
 	if err != nil {
 		return err
 	}
@@ -216,30 +217,30 @@ func (f *liveFlags) set(s streams, name string, list []changes.Change, asJSON bo
 		err := live.Set(shapers, list)
 		var unkept *changes.UnkeptError
 		if errors.As(err, &unkept) {
-			fmt.Fprintf(s.err, "shaper: warning: %s: %v\n", name, unkept)
+			fmt.Fprintf(s.Err, "shaper: warning: %s: %v\n", name, unkept)
 		} else if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	p := newPrinter(s.out)
+	p := say.NewPrinter(s.Out)
 	switch {
 	case asJSON:
 		for _, row := range control.ListChanges(list) {
-			p.Err = errors.Join(p.Err, say.WriteJSON(s.out, row))
+			p.Err = errors.Join(p.Err, say.WriteJSON(s.Out, row))
 		}
 	case len(list) == 1:
 		c := list[0]
 		c.Since, c.Author = time.Time{}, changes.Author{}
-		p.Printf("%s: %s\n", name, inWords(&c))
+		p.Printf("%s: %s\n", name, live.ChangeInWords(&c))
 	default:
 		p.Printf("%s: %s made\n", name, say.Count(len(list), "change"))
 	}
-	return afterChange(p.Err)
+	return cli.AfterChange(p.Err)
 }
 
 // listChanges prints the changes in shapers of one interface.
-func listChanges(s streams, shapers []live.Shaper, asJSON bool) error {
-	p := newPrinter(s.out)
+func listChanges(s cli.Streams, shapers []live.Handle, asJSON bool) error {
+	p := say.NewPrinter(s.Out)
 	seen := map[string]bool{} // shapers of one command have the same changes
 	now := time.Now()
 	print := func(line string, row control.Change) error {
@@ -248,23 +249,23 @@ func listChanges(s streams, shapers []live.Shaper, asJSON bool) error {
 		}
 		seen[line] = true
 		if asJSON {
-			return say.WriteJSON(s.out, row)
+			return say.WriteJSON(s.Out, row)
 		}
 		p.Printf("%s\n", line)
 		return p.Err
 	}
 	for _, sh := range shapers {
-		all, err := live.ChangesOf(sh)
+		all, err := sh.Changes()
 		if err != nil {
 			return fmt.Errorf("%s: %w", live.Name(sh.Info()), err)
 		}
 		if all.Problem != "" {
-			fmt.Fprintf(s.err, "shaper: warning: %s: %s\n", live.Name(sh.Info()), say.Printable(all.Problem))
+			fmt.Fprintf(s.Err, "shaper: warning: %s: %s\n", live.Name(sh.Info()), say.Printable(all.Problem))
 		}
 		for c, state := range all.States(now) {
 			row := control.ChangeOf(&c)
 			row.State = state
-			line := sh.Info().Interface + ": " + inWords(&c)
+			line := sh.Info().Interface + ": " + live.ChangeInWords(&c)
 			if state != "" {
 				line += ": " + state
 			}
@@ -277,27 +278,4 @@ func listChanges(s streams, shapers []live.Shaper, asJSON bool) error {
 		p.Printf("%s: no changes by shaper set\n", shapers[0].Info().Interface)
 	}
 	return p.Err
-}
-
-// inWords returns a change in words.
-func inWords(c *changes.Change) string {
-	var parts []string
-	if c.Reset {
-		parts = append(parts, "as in the policy")
-	}
-	parts = append(parts, c.Terms.Words()...)
-	text := say.Printable(c.Target.String()) + ": " + say.Printable(strings.Join(parts, ", "))
-	if !c.Until.IsZero() {
-		text += ", until " + c.Until.Local().Format(time.DateTime)
-	}
-	if !c.Since.IsZero() {
-		text += ", since " + c.Since.Local().Format(time.DateTime)
-	}
-	if by := c.Author.String(); by != "" {
-		text += " by " + say.Printable(by)
-	}
-	if c.By == changes.ByQuota {
-		text += " (quota)"
-	}
-	return text
 }

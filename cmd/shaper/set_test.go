@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 )
 
 func TestSplitWords(t *testing.T) {
@@ -136,7 +137,7 @@ func TestReadChanges(t *testing.T) {
 		t.Errorf("got %+v, %v, want changes of a and b c", list, err)
 	}
 	_, err = read("customer a off\ncustomer b " + strings.Repeat("x", 2<<20) + "\n")
-	if !isUsage(err) || !strings.HasPrefix(err.Error(), path+":2: ") || len(err.Error()) > 2000 {
+	if !cli.IsUsage(err) || !strings.HasPrefix(err.Error(), path+":2: ") || len(err.Error()) > 2000 {
 		t.Errorf("got an error of %d bytes, %.100v, want one that names line 2", len(fmt.Sprint(err)), err)
 	}
 }

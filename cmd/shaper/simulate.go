@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/output"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/report"
@@ -37,7 +38,7 @@ const (
 	simulatedBurst   = 20 * time.Millisecond
 )
 
-func newSimulate(s streams) *cobra.Command {
+func newSimulate(s cli.Streams) *cobra.Command {
 	var f simulateFlags
 	cmd := &cobra.Command{
 		Use:     "simulate",
@@ -59,7 +60,7 @@ fairness      Jain's index of each host's bytes divided by its max-min fair shar
 The same seed gives the same result.`,
 		Example: `  shaper simulate --hosts 1000 --budget 10gbit --duration 10s
   shaper simulate --scenario docs/simulate.yaml --picture simulate.svg`,
-		Args: noArgs,
+		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f.given = cmd.Flags().Changed
 			return f.run(cmd, s)
@@ -70,10 +71,10 @@ The same seed gives the same result.`,
 	flags.StringVar(&f.budget, "budget", "", "share `RATE`, such as 10gbit")
 	flags.StringVar(&f.burst, "burst", "", "share a burst of `SIZE`, such as 1MiB (default 20ms at the budget's rate)")
 	flags.StringVar(&f.scenario, "scenario", "", "read the scenario from `FILE` (YAML)")
-	flags.Var(newTimeFlag(&f.duration, time.Minute), "duration", "simulate `TIME`")
-	flags.Var(newTimeFlag(&f.interval, dataplane.DefaultInterval), "interval", "let each host report every `TIME`")
+	flags.Var(cli.NewTimeFlag(&f.duration, time.Minute), "duration", "simulate `TIME`")
+	flags.Var(cli.NewTimeFlag(&f.interval, dataplane.DefaultInterval), "interval", "let each host report every `TIME`")
 	flags.StringVar(&f.rescue, "rescue", "50%", "let all hosts together use `PART` of the budget without the store")
-	flags.Var(newTimeFlag(&f.delay, time.Millisecond), "delay", "delay messages by up to `TIME`")
+	flags.Var(cli.NewTimeFlag(&f.delay, time.Millisecond), "delay", "delay messages by up to `TIME`")
 	flags.StringVar(&f.loss, "loss", "0%", "lose `PART` of the messages")
 	flags.Uint64Var(&f.seed, "seed", 1, "seed random choices with `NUMBER`")
 	flags.StringVar(&f.picture, "picture", "", "draw utilization and shares over time to `FILE.svg`")
@@ -81,9 +82,9 @@ The same seed gives the same result.`,
 	return cmd
 }
 
-func (f *simulateFlags) run(cmd *cobra.Command, s streams) error {
+func (f *simulateFlags) run(cmd *cobra.Command, s cli.Streams) error {
 	if f.picture != "" && filepath.Ext(f.picture) != ".svg" {
-		return usagef("picture %q: the name must end in .svg", f.picture)
+		return cli.Usagef("picture %q: the name must end in .svg", f.picture)
 	}
 	c, err := f.config()
 	if err != nil {
@@ -91,14 +92,14 @@ func (f *simulateFlags) run(cmd *cobra.Command, s streams) error {
 	}
 	var picture *output.File
 	if f.picture != "" {
-		if picture, err = output.Create("picture", f.picture, s.out, nil); err != nil {
+		if picture, err = output.Create("picture", f.picture, s.Out, nil); err != nil {
 			return err
 		}
 		defer picture.Abort()
 	}
 	var done atomic.Int64
 	c.Progress = func(d time.Duration) { done.Store(int64(d / time.Second)) }
-	endProgress := say.ShowProgress(s.err, say.Work{Name: "simulating", Units: progress.UnitsDefault, Done: &done, All: int64(c.Duration / time.Second)})
+	endProgress := say.ShowProgress(s.Err, say.Work{Name: "simulating", Units: progress.UnitsDefault, Done: &done, All: int64(c.Duration / time.Second)})
 	r, err := simulate.Run(cmd.Context(), c)
 	endProgress()
 	if err != nil {
@@ -113,7 +114,7 @@ func (f *simulateFlags) run(cmd *cobra.Command, s streams) error {
 		}
 	}
 	if f.asJSON {
-		err = say.WriteJSON(s.out, f.totals(c, r))
+		err = say.WriteJSON(s.Out, f.totals(c, r))
 	} else {
 		err = f.print(s, c, r)
 	}
@@ -125,15 +126,15 @@ func (f *simulateFlags) run(cmd *cobra.Command, s streams) error {
 
 // config combines flags and scenario.
 func (f *simulateFlags) config() (c simulate.Config, err error) {
-	fail := func(flag string, err error) (simulate.Config, error) { return c, usagef("--%s: %w", flag, err) }
+	fail := func(flag string, err error) (simulate.Config, error) { return c, cli.Usagef("--%s: %w", flag, err) }
 	file := &policyfile.Scenario{}
 	if f.scenario != "" {
-		text, err := readText("scenario", f.scenario)
+		text, err := cli.ReadText("scenario", f.scenario)
 		if err == nil {
 			file, err = policyfile.LoadScenario(say.Printable(f.scenario), text)
 		}
 		if err != nil {
-			return c, &usageError{err}
+			return c, &cli.UsageError{Err: err}
 		}
 	}
 	c = simulate.Config{Hosts: f.hosts, Duration: f.duration, Seed: f.seed, Delay: f.delay, Events: file.Events}
@@ -168,17 +169,17 @@ func (f *simulateFlags) config() (c simulate.Config, err error) {
 	}
 	switch {
 	case rate.Period == 0:
-		return c, usagef("a budget is missing: give --budget RATE, such as 10gbit, or a scenario that has one")
+		return c, cli.Usagef("a budget is missing: give --budget RATE, such as 10gbit, or a scenario that has one")
 	case rate.Bytes == 0:
-		return c, usagef("the budget is 0: give a rate above zero")
+		return c, cli.Usagef("the budget is 0: give a rate above zero")
 	case c.Hosts < 1 || c.Hosts > dataplane.MaxHosts:
-		return c, usagef("--hosts: %d is not between 1 and %d", c.Hosts, dataplane.MaxHosts)
+		return c, cli.Usagef("--hosts: %d is not between 1 and %d", c.Hosts, dataplane.MaxHosts)
 	case f.interval < dataplane.MinInterval || f.interval > dataplane.MaxInterval:
-		return c, usagef("--interval: %v is not between %v and %v", f.interval, dataplane.MinInterval, dataplane.MaxInterval)
+		return c, cli.Usagef("--interval: %v is not between %v and %v", f.interval, dataplane.MinInterval, dataplane.MaxInterval)
 	case c.Duration <= 0 || c.Duration > maxSimulated:
-		return c, usagef("--duration: %v is not between 0 and %v", c.Duration, maxSimulated)
+		return c, cli.Usagef("--duration: %v is not between 0 and %v", c.Duration, maxSimulated)
 	case c.Delay > 10*f.interval:
-		return c, usagef("--delay: %v is more than ten intervals", c.Delay)
+		return c, cli.Usagef("--delay: %v is more than ten intervals", c.Delay)
 	}
 	if burst == 0 {
 		burst, _ = rate.Burst(simulatedBurst)
@@ -190,7 +191,7 @@ func (f *simulateFlags) config() (c simulate.Config, err error) {
 		Interval: int64(f.interval), Deadline: int64(f.interval / 2),
 	}
 	if err := c.Terms.Check(); err != nil {
-		return c, usagef("the budget: %w", err)
+		return c, cli.Usagef("the budget: %w", err)
 	}
 	f.demand(&c, file, rate)
 	return c, nil

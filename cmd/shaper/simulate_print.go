@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/report"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/simulate"
@@ -46,7 +47,7 @@ func wholeBytes(v float64) int64 { return int64(math.Ceil(v - 1e-3)) }
 func round6(v float64) float64 { return math.Round(v*1e6) / 1e6 }
 
 // print prints the result for people.
-func (f *simulateFlags) print(s streams, c simulate.Config, r *simulate.Result) error {
+func (f *simulateFlags) print(s cli.Streams, c simulate.Config, r *simulate.Result) error {
 	t := say.NewTable(2, "measure", "value", "bound")
 	t.AppendRow([]any{"worst excess", say.Grouped(wholeBytes(r.Excess)) + " B", say.Grouped(wholeBytes(r.Bound)) + " B"})
 	t.AppendRow([]any{"utilization", fmt.Sprintf("%.2f %%", 100*r.Utilization)})
@@ -57,7 +58,7 @@ func (f *simulateFlags) print(s streams, c simulate.Config, r *simulate.Result) 
 		t.AppendRow([]any{"refused calls", percentOf(r.Refused, r.Calls)})
 	}
 	t.SuppressTrailingSpaces()
-	_, err := fmt.Fprintf(s.out, "%s, %s bytes of burst, %v of virtual time, seed %d\n\n%s\n",
+	_, err := fmt.Fprintf(s.Out, "%s, %s bytes of burst, %v of virtual time, seed %d\n\n%s\n",
 		titleOf(c, r), say.Grouped(c.Terms.Size.Burst[0]), c.Duration, c.Seed, t.Render())
 	return err
 }

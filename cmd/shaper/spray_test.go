@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/replay"
@@ -114,15 +115,15 @@ func TestSpray(t *testing.T) {
 			text += "    then: all\nmeters:\n  all: {type: token-bucket, rate: " + test.then + ", burst: 256KiB, color: aware}\n"
 		}
 		f := replayFlags{}
-		f.file = filepath.Join(t.TempDir(), "policy.yaml")
-		if err := os.WriteFile(f.file, []byte(strings.ReplaceAll(text, ", }", "}")), 0o600); err != nil {
+		f.File = filepath.Join(t.TempDir(), "policy.yaml")
+		if err := os.WriteFile(f.File, []byte(strings.ReplaceAll(text, ", }", "}")), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		for _, f.engine = range []string{"go", "bpf"} {
 			if f.engine == "bpf" && (os.Geteuid() != 0 || test.options == "evict: idle") {
 				continue
 			}
-			policy, err := f.load()
+			policy, err := f.Load()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -185,7 +186,7 @@ meters: {m: {type: token-bucket, rate: 20kbit, burst: 300, per: dst, keys: 1, ne
 		}
 		for _, engine := range []string{"bpf", "go"} {
 			var out, stderr bytes.Buffer
-			if code := run([]string{"replay", capture, "-p", file, "--engine", engine}, streams{nil, &out, &stderr}); code != exitDone {
+			if code := run([]string{"replay", capture, "-p", file, "--engine", engine}, cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {
 				t.Fatalf("exit %d: %s", code, &stderr)
 			}
 			if engine == "go" {

@@ -1,102 +1,15 @@
 package main
 
 import (
-	"fmt"
-	"strings"
-	"time"
-
 	"github.com/spf13/cobra"
 
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
-	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/stats"
 )
 
-// statusJSON is the output of status --json, one line per shaper.
-type statusJSON struct {
-	Interface   string     `json:"interface"`
-	Direction   string     `json:"direction"`
-	State       string     `json:"state"`
-	Attached    bool       `json:"attached"`
-	Hook        string     `json:"hook"`
-	XDPMode     string     `json:"xdp_mode,omitempty"`
-	ProgramID   uint32     `json:"program_id"`
-	Kernel      string     `json:"kernel"`
-	Pacer       string     `json:"pacer,omitempty"`
-	Fair        string     `json:"fair,omitempty"`      // scheduler of fair queues: fq_codel or htb
-	GSOLimit    uint32     `json:"gso_limit,omitempty"` // bytes
-	Policy      string     `json:"policy"`
-	Since       time.Time  `json:"since"`
-	Loaded      time.Time  `json:"loaded"`
-	DryRun      bool       `json:"dry_run"`
-	Pinned      bool       `json:"pinned"`
-	Process     int        `json:"process"` // process ID; 0: none
-	Unconfirmed *time.Time `json:"unconfirmed_until,omitempty"`
-	Peer        string     `json:"peer,omitempty"`
-
-	changesJSON
-
-	Budgets []hostBudgetJSON `json:"budgets,omitempty"` // budgets of the host
-	Shares  []budgets.State  `json:"shares,omitempty"`  // shares of budgets on servers
-
-	Effective *bool    `json:"effective"` // null if unknown
-	Problems  []string `json:"problems,omitempty"`
-	Notes     []string `json:"notes,omitempty"`
-
-	classes int
-}
-
-// remainsJSON is the output of status --json for other entries: state left behind, or a
-// process that waits for its interface.
-type remainsJSON struct {
-	Interface string `json:"interface"`
-	Direction string `json:"direction,omitempty"`
-	State     string `json:"state"` // "left behind" or "waiting"
-	Attached  bool   `json:"attached"`
-	What      string `json:"what,omitempty"`
-	Process   int    `json:"process,omitempty"`
-	Policy    string `json:"policy,omitempty"`
-}
-
-// statusOf returns the status of a shaper. look returns its changes.
-func statusOf(sh live.Shaper, look changesLook) statusJSON {
-	about := sh.Info()
-	attached, _ := sh.Attached()
-	out := statusJSON{
-		Interface: about.Interface, Direction: about.Direction.String(), State: live.State(sh), Attached: attached,
-		Hook: about.Place.Hook, XDPMode: about.Place.Mode, ProgramID: uint32(about.Program), Kernel: live.KernelRelease(),
-		Pacer: string(about.Pacer), Fair: string(about.Fair), GSOLimit: about.GSOLimit, Peer: about.Peer,
-		classes: len(about.Outline.Classes), Since: about.Since, Loaded: about.Loaded, DryRun: about.Dry, Pinned: about.Pinned, Process: about.Process,
-	}
-	if owned, err := live.Owned(sh); err == nil && !owned {
-		out.Process = 0
-	}
-	if l, err := policyfile.SourceOf(about.Label); err == nil {
-		out.Policy = l.Name
-		names := about.Budgets()
-		if about.Place.Hook == live.ByTap {
-			names = onHost(&about.Outline)
-		}
-		out.Budgets = hostBudgets(names)
-	}
-	switch sh := sh.(type) {
-	case *live.Remote:
-		out.Shares = sh.Shares
-	case *kernel.Shaper:
-		out.Shares = live.ServerBudgets(sh, out.Process)
-	}
-	if until := about.Until; !until.IsZero() {
-		out.Unconfirmed = &until
-	}
-	out.changesJSON = changesIn(sh, look)
-	out.effect(sh)
-	return out
-}
-
-func newStatus(s streams) *cobra.Command {
-	f := liveFlags{several: true}
+func newStatus(s cli.Streams) *cobra.Command {
+	f := live.Flags{Several: true}
 	asJSON := false
 	cmd := &cobra.Command{
 		Use:     "status [IFACE]",
@@ -106,106 +19,21 @@ func newStatus(s streams) *cobra.Command {
 all packets go through them. Also show state that a killed shaper left behind,
 and shapers that wait for their interface.`,
 		Example: "  shaper status",
-		Args:    atMostOne,
+		Args:    cli.AtMostOne,
 		RunE: func(_ *cobra.Command, args []string) error {
 			v, err := live.Look()
 			if err != nil {
 				return err
 			}
 			defer func() { live.CloseAll(v.List) }()
-			v.Narrow(interfaceArg(args), f.list)
+			v.Narrow(cli.InterfaceArg(args), f.List)
 			if len(v.Names()) == 0 && len(args) > 0 {
-				return f.noneError(args[0])
+				return f.NoneError(args[0])
 			}
-			return printSurvey(v, s, asJSON)
+			return stats.PrintSurvey(v, s, asJSON)
 		},
 	}
-	f.add(cmd)
+	f.Add(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, one line per shaper")
 	return cmd
-}
-
-func printSurvey(v *live.Survey, s streams, asJSON bool) error {
-	p := newPrinter(s.out)
-	if len(v.Names()) == 0 && !asJSON {
-		p.Printf("no shaper is attached in this network namespace\n")
-	}
-	for i, sh := range v.List {
-		st := statusOf(sh, lookAtChanges)
-		if asJSON {
-			if err := say.WriteJSON(s.out, st); err != nil {
-				return err
-			}
-			continue
-		}
-		if i > 0 {
-			p.Printf("\n")
-		}
-		p.status(sh.Info(), &st)
-	}
-	if asJSON {
-		return printRemains(v, s)
-	}
-	for _, a := range v.Away {
-		p.Printf("%s %v: away: process %d is waiting for it, policy %s\n", a.Interface, a.Direction, a.Process, a.Policy)
-	}
-	for _, l := range v.Left {
-		p.Printf("%s %v: left behind: %s (shaper detach %s removes it)\n", l.Interface, l.Direction, l.What, l.Interface)
-	}
-	return p.Err
-}
-
-func printRemains(v *live.Survey, s streams) error {
-	var out []remainsJSON
-	for _, a := range v.Away {
-		out = append(out, remainsJSON{Interface: a.Interface, Direction: a.Direction.String(), State: "waiting", Process: a.Process, Policy: a.Policy})
-	}
-	for _, l := range v.Left {
-		out = append(out, remainsJSON{Interface: l.Interface, Direction: l.Direction.String(), State: "left behind", What: l.What})
-	}
-	for _, row := range out {
-		if err := say.WriteJSON(s.out, row); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// status prints the status of a shaper.
-func (p *printer) status(about *kernel.About, st *statusJSON) {
-	out, b := p, &strings.Builder{}
-	p = newPrinter(b)
-	defer func() { out.Folded(b.String()) }()
-	p.Printf("%s: %s\n", live.Name(about), st.State)
-	if about.Place.Hook == live.ByTap {
-		p.Printf("  between  %s and %s\n", about.Interface, about.Peer)
-	} else {
-		p.Printf("  hook     %s, program %d, kernel %s\n", live.Hook(about), st.ProgramID, st.Kernel)
-	}
-	p.effect(st)
-	if about.Pacer != "" {
-		p.Printf("  queues   in %s\n", live.Pacer(about))
-	}
-	p.Printf("  policy   %s (%s), loaded %s\n", st.Policy, say.Count(st.classes, "class"), st.Loaded.Format(time.DateTime))
-	p.changesInForce(&st.changesJSON, about.Interface)
-	for _, b := range st.Budgets {
-		p.Printf("  budget   %s: %s; used by %s\n", b.Name, b.Params, strings.Join(b.Users, ", "))
-	}
-	for i := range st.Shares {
-		p.Printf("  budget   %s\n", say.Printable(fmt.Sprintf("%s at %s: %v", st.Shares[i].Name, st.Shares[i].Store, &st.Shares[i])))
-	}
-	p.Printf("  since    %s (%v)\n", st.Since.Format(time.DateTime), time.Since(st.Since).Round(time.Second))
-	if st.DryRun {
-		p.Printf("  dry run  packets are counted, not changed\n")
-	}
-	if about.GSOLimit != 0 {
-		why := ""
-		if about.AskedGSO == 0 {
-			why = ", by the rate of the slowest queue"
-		}
-		p.Printf("  gso      capped at %s bytes%s\n", say.Grouped(int64(about.GSOLimit)), why)
-	}
-	if st.Unconfirmed != nil {
-		p.Printf("  confirm  by %s with shaper confirm %s, or it rolls back\n", st.Unconfirmed.Format(time.DateTime), about.Interface)
-	}
 }

@@ -1,42 +1,23 @@
 package main
 
 import (
-	"cmp"
-	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/metrics"
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/output"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
-	"github.com/a-seed-32e5a53f/shaper/dataplane"
-	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
-	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/hostbudget"
-	"github.com/a-seed-32e5a53f/shaper/dataplane/tap"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/process"
 )
 
 // tapFlags are the flags of shaper tap.
 type tapFlags struct {
-	policyFlags
-	directions
-	uplink, peer string
-	queues, mtu  int
-	memory       string
-	span, drain  time.Duration
-	metrics      metricsFlags
-	control      controlFlags
-	state        stateFlag
-	await        bool // wait for the uplink to appear
+	process.TapOptions
+	memory string
 }
 
-func newTap(s streams) *cobra.Command {
-	f := tapFlags{directions: directions{[]dataplane.Direction{kernel.Egress}}}
+func newTap(s cli.Streams) *cobra.Command {
+	var f tapFlags
 	cmd := &cobra.Command{
 		Use:     "tap NAME --uplink IFACE",
 		GroupID: "shape",
@@ -50,340 +31,43 @@ ends as with Ctrl-C. When it ends, queued packets get the time of --drain to
 leave. It needs CAP_NET_ADMIN and, for an uplink, CAP_NET_RAW.`,
 		Example: `  shaper tap tap0 --uplink eth0 --policy docs/uplink.yaml
   shaper tap tap0 --peer tap1 --meter "token-bucket rate=50mbit burst=1MiB"`,
-		Args: oneArg("TAP device"),
-		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), s, args[0]) },
+		Args: cli.OneArg("TAP device"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := f.check(); err != nil {
+				return err
+			}
+			return f.Run(cmd.Context(), s, args[0])
+		},
 	}
-	f.policyFlags.add(cmd)
+	f.API = newAPI
+	f.Add(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&f.uplink, "uplink", "", "move frames to and from interface `IFACE`")
-	flags.BoolVar(&f.await, "wait", false, "wait for the uplink to appear")
-	flags.StringVar(&f.peer, "peer", "", "move frames to and from a second TAP device, `NAME`")
-	flags.Var(&f.directions, "direction", "shape this `DIRECTION`: egress, ingress or both; each has its own meters")
-	f.addBoth(cmd)
-	flags.IntVar(&f.queues, "queues", 1, "use `N` queues, each with its own thread per direction")
-	flags.IntVar(&f.mtu, "mtu", 0, "set the TAP device's MTU to `BYTES`")
-	f.state.add(flags, "tap")
+	flags.StringVar(&f.Uplink, "uplink", "", "move frames to and from interface `IFACE`")
+	flags.BoolVar(&f.Await, "wait", false, "wait for the uplink to appear")
+	flags.StringVar(&f.Peer, "peer", "", "move frames to and from a second TAP device, `NAME`")
+	flags.IntVar(&f.Queues, "queues", 1, "use `N` queues, each with its own thread per direction")
+	flags.IntVar(&f.MTU, "mtu", 0, "set the TAP device's MTU to `BYTES`")
 	flags.StringVar(&f.memory, "memory", "256MiB", "use at most `SIZE` of memory for queued packets, per direction")
-	flags.Var(newTimeFlag(&f.drain, time.Second), "drain", "let queued packets drain for `TIME` at the end")
-	flags.Var(newTimeFlag(&f.span, 0), "for", "end after `TIME`")
-	f.metrics.add(cmd)
-	f.control.add(flags)
+	flags.Var(cli.NewTimeFlag(&f.Drain, time.Second), "drain", "let queued packets drain for `TIME` at the end")
+	flags.Var(cli.NewTimeFlag(&f.Span, 0), "for", "end after `TIME`")
 	return cmd
 }
 
-// runningTap is a shaper tap.
-type runningTap struct {
-	plane   tap.Plane
-	name    string
-	list    []*live.LocalTap
-	flags   *tapFlags
-	s       streams
-	colored bool // the output shows colors
-	notify  notifier
-	board   *metrics.Board // nil without --metrics
-	shares  *budgets.Agents
-	changes *live.TapChanges
-	calls   chan func() // calls of other goroutines
-
-	changeProblem problem // of advanceChanges
-	heard         live.Heard
-	kept          keptPrinter
-
-	members []*hostbudget.Member // members of budgets of the host, by direction
-}
-
-func (f *tapFlags) run(ctx context.Context, s streams, name string) (err error) {
+// check checks the flags and completes the options.
+func (f *tapFlags) check() (err error) {
 	switch {
-	case f.uplink == "" && f.peer == "":
-		return usagef("give --uplink IFACE or --peer NAME")
-	case f.uplink != "" && f.peer != "":
-		return usagef("give --uplink IFACE or --peer NAME, not both")
-	case f.queues < 1 || f.queues > 256:
-		return usagef("--queues %d: want 1 to 256", f.queues)
-	case f.mtu != 0 && (f.mtu < 68 || f.mtu > 65521):
-		return usagef("--mtu %d: want 68 to 65521 bytes", f.mtu)
+	case f.Uplink == "" && f.Peer == "":
+		return cli.Usagef("give --uplink IFACE or --peer NAME")
+	case f.Uplink != "" && f.Peer != "":
+		return cli.Usagef("give --uplink IFACE or --peer NAME, not both")
+	case f.Queues < 1 || f.Queues > 256:
+		return cli.Usagef("--queues %d: want 1 to 256", f.Queues)
+	case f.MTU != 0 && (f.MTU < 68 || f.MTU > 65521):
+		return cli.Usagef("--mtu %d: want 68 to 65521 bytes", f.MTU)
 	}
-	memory, err := policyfile.ParseSize(f.memory)
-	if err != nil || memory == 0 {
-		return usagef("--memory %q: want a size, such as 256MiB", f.memory)
+	f.Memory, err = policyfile.ParseSize(f.memory)
+	if err != nil || f.Memory == 0 {
+		return cli.Usagef("--memory %q: want a size, such as 256MiB", f.memory)
 	}
-	address, err := f.metrics.parse()
-	if err != nil {
-		return err
-	}
-	if err := f.control.check(); err != nil {
-		return err
-	}
-	policy, err := f.load()
-	if err != nil {
-		return err
-	}
-	capabilities := uint64(tapCapabilities)
-	if len(onHost(policy.Plan.Outline())) > 0 {
-		capabilities |= runCapabilities
-	}
-	dropPrivileges(s, capabilities, &f.policyFlags, f.metrics.address, &f.control, &f.state)
-	if err := f.state.open(); err != nil {
-		return err
-	}
-	// A reader that stops, such as a terminal, must not stop the shaper.
-	out, errs := output.NewOutbox(s.out), output.NewOutbox(s.err)
-	defer func() { err = errors.Join(err, out.Flush(), errs.Flush()) }()
-	c := &runningTap{name: name, flags: f, colored: say.Colored(s.out), notify: newNotifier(), calls: make(chan func())}
-	s.out, s.err = out, errs
-	c.s = s
-	c.heard.Warn = c.warn
-	if f.metrics.address != "" {
-		c.board = metrics.NewBoard(f.metrics.customers)
-	}
-	defer func() { err = errors.Join(err, c.leaveBudgets()) }()
-	if err := c.addDirections(policy, memory); err != nil {
-		return err
-	}
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	hup := watchHangups(c.notify)
-	defer hup.stop()
-	defer c.notify.stopping()
-	if f.uplink != "" {
-		if err := awaitNew(ctx, s, c.notify, f.uplink, f.await, hup.lost); err != nil {
-			return fmt.Errorf("open uplink: %w", err)
-		}
-		if ctx.Err() != nil {
-			return nil
-		}
-	}
-	if err := c.open(); err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, c.plane.Inside.Close(), c.plane.Outside.Close()) }()
-	if err := c.followLeases(ctx); err != nil {
-		return err
-	}
-	defer c.shares.End(true)
-	control, err := live.ServeTap(name, c.list, c.shares, c.changes, &c.heard, stop, func() error { return c.followLeases(ctx) })
-	if err != nil {
-		return err
-	}
-	defer control.Close()
-	if f.control.on() {
-		server, err := f.control.serve(tapControl{c})
-		if err != nil {
-			return err
-		}
-		defer server.Close()
-	}
-	for _, sh := range c.list {
-		fmt.Fprintf(s.out, "%s: moving frames to and from %s, policy %s (%s)\n", live.Name(sh.Info()), f.uplink+f.peer, policy.Name,
-			say.Count(len(policy.Policy.Classes), "class"))
-	}
-	c.notify.ready(c.status())
-	if c.board != nil {
-		defer metrics.Serve(s.err, address, c.board).Close()
-	}
-	if f.span > 0 {
-		var end context.CancelFunc
-		ctx, end = context.WithTimeout(ctx, f.span)
-		defer end()
-	}
-	go c.serve(ctx, stop, hup)
-	err = c.moveFrames(ctx)
-	c.changes.Lock()
-	defer c.changes.Unlock()
-	return errors.Join(err, c.changes.CountNow(), c.saveState(), c.printEnd())
-}
-
-// leaveBudgets leaves the budgets of the host.
-func (c *runningTap) leaveBudgets() error {
-	var errs []error
-	for _, m := range c.members {
-		errs = append(errs, m.Close())
-	}
-	return errors.Join(errs...)
-}
-
-// tapMarks names the plane whose packets have no skb mark.
-const tapMarks = "shaper tap"
-
-// addDirections creates a shaper for each direction, and joins the budgets of the host.
-func (c *runningTap) addDirections(policy *policyfile.Compiled, memory int64) error {
-	defer interrupted.allowExit()()
-	f := c.flags
-	f.noMarks = tapMarks
-	f.warn(c.s.err, policy, cmp.Or(f.uplink, f.peer))
-	c.openChanges()
-	policy = c.amend(policy)
-	for i, direction := range f.directions.list {
-		shaper := tap.NewShaper(policy.Plan.For(direction), memory)
-		member := hostbudget.NewMember(c.name, direction, tap.Now)
-		c.members = append(c.members, member)
-		if err := shaper.Join(member); err != nil {
-			return explainIn(policy, err)
-		}
-		c.list = append(c.list, live.NewLocalTap(c.name, f.uplink+f.peer, direction, shaper, policy))
-		c.list[i].Notes = func() { printNotes(c.s.err, c.name, member.Notes) }
-		if direction == kernel.Egress {
-			c.plane.Egress = shaper
-		} else {
-			c.plane.Ingress = shaper
-		}
-	}
-	c.restoreCustomers()
-	c.plane.Drain = f.drain
 	return nil
-}
-
-// followLeases makes the meters of budgets on servers follow their leases.
-func (c *runningTap) followLeases(ctx context.Context) (err error) {
-	var list []budgets.Shaper
-	var shapers []budgets.Leaser
-	for _, sh := range c.list {
-		list = append(list, sh.BudgetShaper())
-		shapers = append(shapers, sh.Shaper)
-	}
-	if c.shares == nil {
-		c.shares = budgets.New(tap.Now, c.warn)
-	}
-	return c.shares.Follow(ctx, list, shapers)
-}
-
-// status returns the line that the service manager shows.
-func (c *runningTap) status() string {
-	return "shaping between " + c.name + " and " + c.flags.uplink + c.flags.peer
-}
-
-// open opens both devices.
-func (c *runningTap) open() error {
-	inside, err := tap.Open(tap.Config{Name: c.name, Queues: c.flags.queues, MTU: c.flags.mtu})
-	if err != nil {
-		return err
-	}
-	c.plane.Inside = inside
-	var outside *tap.Interface
-	if c.flags.peer != "" {
-		outside, err = tap.Open(tap.Config{Name: c.flags.peer, Queues: c.flags.queues, MTU: c.flags.mtu})
-	} else {
-		outside, err = tap.OpenUplink(c.flags.uplink, c.flags.queues)
-	}
-	if err != nil {
-		return errors.Join(err, inside.Close())
-	}
-	c.plane.Outside = outside
-	return nil
-}
-
-// moveFrames moves frames until ctx ends. If the uplink disappears, it waits for it.
-func (c *runningTap) moveFrames(ctx context.Context) error {
-	for {
-		err := c.plane.Run(ctx)
-		var gone *tap.GoneError
-		if !errors.As(err, &gone) || gone.Device != c.flags.uplink || c.flags.uplink == c.name {
-			return err
-		}
-		c.warn("%s is gone: waiting for it to come back", gone.Device)
-		c.notify.ready("waiting for " + gone.Device)
-		_ = c.plane.Outside.Close() // the device is gone
-		for {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-time.After(live.PollInterval):
-			}
-			if outside, err := tap.OpenUplink(c.flags.uplink, c.flags.queues); err == nil {
-				c.plane.Outside = outside
-				break
-			}
-		}
-		c.warn("%s is back", gone.Device)
-		c.notify.ready(c.status())
-	}
-}
-
-// serve reads the policy again on each SIGHUP, publishes metrics, and stops when the terminal is lost.
-func (c *runningTap) serve(ctx context.Context, stop func(), hup *hangups) {
-	poll := time.NewTicker(live.PollInterval)
-	defer poll.Stop()
-	for {
-		select {
-		case <-poll.C:
-			c.advanceChanges()
-		case <-ctx.Done():
-			return
-		case call := <-c.calls:
-			call()
-		case <-c.board.Asked():
-			c.board.Publish(c.observe())
-		case <-hup.lost:
-			stop()
-		case <-hup.reload:
-			if err := c.notify.reload(c.status(), func() error { return c.rereadPolicy(ctx) }); err != nil {
-				c.warn("%v: the policy is unchanged", err)
-			}
-		}
-	}
-}
-
-// rereadPolicy reads the policy file again and reloads all directions.
-func (c *runningTap) rereadPolicy(ctx context.Context) error {
-	policy, err := c.flags.load()
-	if err != nil {
-		return err
-	}
-	c.flags.warn(c.s.err, policy, "")
-	p := newPrinter(c.s.out)
-	var errs []error
-	var list []budgets.Shaper
-	for _, sh := range c.list {
-		list = append(list, budgets.Shaper{Plan: policy.Plan, Name: sh.Host()})
-	}
-	if err := c.shares.Prepare(ctx, list...); err != nil {
-		return errors.Join(err, c.followLeases(ctx))
-	}
-	c.changes.Lock()
-	defer c.changes.Unlock()
-	policy = c.amend(policy)
-	for _, sh := range c.list {
-		changes, err := sh.Reload(policy, policy.Label())
-		if err != nil && !errors.As(err, new(*dataplane.ActiveError)) {
-			return errors.Join(explainIn(policy, err), c.followLeases(ctx))
-		}
-		p.reloadedLine(sh.Info(), policy, changes)
-		errs = append(errs, err)
-	}
-	c.kept.print(c.s.err, c.changes.Changer, policy, c.name)
-	return errors.Join(append(errs, c.followLeases(ctx), p.Err)...)
-}
-
-// observe reads all directions for the metrics.
-func (c *runningTap) observe() (out []metrics.Observation, err error) {
-	for _, sh := range c.list {
-		o, err := metrics.Observe(&live.Remote{Snapshot: sh.Snapshot()}, "")
-		if err != nil {
-			return nil, err
-		}
-		o.Shares = c.shares.Statuses(o.About.Interface, o.About.Direction.String())
-		policy, err := sh.Policy()
-		if err != nil {
-			return nil, err
-		}
-		now := live.Changes{Book: c.changes.Copy(), Problem: c.changes.Problem()}
-		o.Changes = now.Count(policy, time.Now())
-		if c.board.Customers() {
-			o.AddTapCustomers(sh, c.changes)
-		}
-		out = append(out, o)
-	}
-	return out, nil
-}
-
-// printEnd prints the counters of all directions.
-func (c *runningTap) printEnd() error {
-	p := newPrinter(c.s.out)
-	for _, sh := range c.list {
-		now := sh.Snapshot()
-		p.Printf("\n%s\n", countersOf(&now.About.Outline, now.Now.Stats, c.colored))
-		p.lost(&now.About, now.Now.Lost)
-		p.Printf("%s: ended\n", live.Name(&now.About))
-	}
-	return p.Err
 }

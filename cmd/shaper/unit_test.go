@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 )
 
 // installUnit installs the unit, and a script in place of the command.
@@ -56,7 +58,7 @@ func TestUnit(t *testing.T) {
 			continue
 		}
 		args := strings.Fields(strings.ReplaceAll(strings.ReplaceAll(command, "%i", "eth0"), "$OPTIONS", ""))
-		cmd, rest, err := newRoot(streams{nil, io.Discard, io.Discard}).Find(args)
+		cmd, rest, err := newRoot(cli.Streams{Out: io.Discard, Err: io.Discard}).Find(args)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,11 +99,11 @@ func TestCheckUnprivileged(t *testing.T) {
 	}
 	path := filepath.Join(dir, "eth0.yaml")
 	for policy, want := range map[string]int{
-		"classes: [{name: a}]": exitDone,
+		"classes: [{name: a}]": cli.ExitDone,
 		// Causes only a warning: ARP and other control traffic is dropped.
-		"classes: [{name: a, meter: {type: token-bucket, rate: 1mbit, burst: 100}}]": exitDone,
-		"classes: [{name: a, meter: {type: token-bucket, rate: 1}}]":                 exitUsage,
-		"classes: [{name: a},,": exitUsage,
+		"classes: [{name: a, meter: {type: token-bucket, rate: 1mbit, burst: 100}}]": cli.ExitDone,
+		"classes: [{name: a, meter: {type: token-bucket, rate: 1}}]":                 cli.ExitUsage,
+		"classes: [{name: a},,": cli.ExitUsage,
 	} {
 		if err := os.WriteFile(path, []byte(policy), 0o644); err != nil {
 			t.Fatal(err)

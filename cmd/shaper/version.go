@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 )
 
@@ -37,19 +38,19 @@ func (v versionJSON) String() string {
 	return text
 }
 
-func newVersion(s streams) *cobra.Command {
+func newVersion(s cli.Streams) *cobra.Command {
 	asJSON := false
 	cmd := &cobra.Command{
 		Use:     "version",
 		Short:   "Print the version",
 		Example: "  shaper version",
-		Args:    noArgs,
+		Args:    cli.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			v := build()
 			if asJSON {
-				return say.WriteJSON(s.out, v)
+				return say.WriteJSON(s.Out, v)
 			}
-			_, err := fmt.Fprintf(s.out, "shaper %s %s %s/%s\n", v, v.Go, v.OS, v.Arch)
+			_, err := fmt.Fprintf(s.Out, "shaper %s %s %s/%s\n", v, v.Go, v.OS, v.Arch)
 			return err
 		},
 	}

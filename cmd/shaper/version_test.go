@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"runtime/debug"
 	"testing"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 )
 
 func TestVersion(t *testing.T) {
@@ -69,7 +71,7 @@ func TestVersionJSON(t *testing.T) {
 	_, text, _ := command("", "version")
 	code, out, errs := command("", "version", "--json")
 	var got versionJSON
-	if err := json.Unmarshal([]byte(out), &got); err != nil || code != exitDone || errs != "" {
+	if err := json.Unmarshal([]byte(out), &got); err != nil || code != cli.ExitDone || errs != "" {
 		t.Fatalf("exit %d: %v: %q, stderr %q", code, err, out, errs)
 	}
 	if want := "shaper " + got.String() + " " + got.Go + " " + got.OS + "/" + got.Arch + "\n"; text != want {

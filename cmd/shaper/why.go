@@ -4,10 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/explain"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -15,12 +18,12 @@ import (
 
 // whyFlags are the flags of shaper why.
 type whyFlags struct {
-	policyFlags
+	cli.PolicyFlags
 	captureFlags
 	json, verbose bool
 }
 
-func newWhy(s streams) *cobra.Command {
+func newWhy(s cli.Streams) *cobra.Command {
 	var f whyFlags
 	cmd := &cobra.Command{
 		Use:     "why IN N",
@@ -34,30 +37,30 @@ IN is pcap or pcapng, gzipped or not; - is standard input.`,
 		Example: `  shaper why testdata/pcaps/voice-bulk.pcapng 32 --policy docs/customer.yaml
   shaper why testdata/pcaps/bursts.pcap 400 \
     --meter "trtcm cir=10mbit cbs=64KiB pir=20mbit pbs=128KiB" --yellow dscp=af12`,
-		Args: wantArgs(2, 2, "a capture and a packet number"),
+		Args: cli.WantArgs(2, 2, "a capture and a packet number"),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, s, args[0], args[1]) },
 	}
-	f.policyFlags.add(cmd)
+	f.PolicyFlags.Add(cmd)
 	f.captureFlags.add(cmd)
 	cmd.Flags().BoolVar(&f.json, "json", false, "print JSON")
 	cmd.Flags().BoolVar(&f.verbose, "verbose", false, "also print the fields of the packet's protocol layers")
 	return cmd
 }
 
-func (f *whyFlags) run(cmd *cobra.Command, s streams, in, number string) error {
+func (f *whyFlags) run(cmd *cobra.Command, s cli.Streams, in, number string) error {
 	n, err := strconv.ParseInt(number, 10, 64)
 	if err != nil || n < 1 {
-		return usagef("packet number must be 1 or more, not %q", number)
+		return cli.Usagef("packet number must be 1 or more, not %q", number)
 	}
 	cfg, err := f.config(nil)
 	if err != nil {
 		return err
 	}
-	policy, err := f.load()
+	policy, err := f.Load()
 	if err != nil {
 		return err
 	}
-	input, err := openInput(in, s.in)
+	input, err := openInput(in, s.In)
 	if err != nil {
 		return err
 	}
@@ -81,15 +84,15 @@ func (f *whyFlags) run(cmd *cobra.Command, s streams, in, number string) error {
 		}
 		return fmt.Errorf("%s: packet %d is excluded by --filter or --direction", input.name, n)
 	}
-	warnReplay(s.err, policy)
+	cli.WarnReplay(s.Err, policy)
 	explanation := w.Explain()
 	if f.verbose {
 		explanation.Layers = w.Layers()
 	}
 	if f.json {
-		err = say.WriteJSON(s.out, explanation)
+		err = say.WriteJSON(s.Out, explanation)
 	} else {
-		err = explanation.Write(s.out, say.Colored(s.out))
+		err = explanation.Write(s.Out, say.Colored(s.Out))
 	}
 	if err != nil {
 		return err
@@ -98,4 +101,30 @@ func (f *whyFlags) run(cmd *cobra.Command, s streams, in, number string) error {
 		return fmt.Errorf("%s: %w: packet %d was still queued then, and was decided as if no packet arrived later", input.name, cut, n)
 	}
 	return nil
+}
+
+// whyCommand returns a function that writes the command that explains a packet: with the flags of
+// cmd that shaper why has too, and more words.
+func whyCommand(cmd *cobra.Command, s cli.Streams, in string, more ...string) func(packet int64) string {
+	known := newWhy(s).Flags()
+	flags := ""
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if f.Name == "json" || known.Lookup(f.Name) == nil {
+			return
+		}
+		if f.NoOptDefVal != "" {
+			flags += fmt.Sprintf(" --%s=%s", f.Name, say.Quoted(f.Value.String()))
+			return
+		}
+		flags += fmt.Sprintf(" --%s %s", f.Name, say.Quoted(f.Value.String()))
+	})
+	for _, word := range more {
+		flags += " " + say.Quoted(word)
+	}
+	if strings.HasPrefix(in, "-") && in != "-" {
+		in = "./" + in
+	}
+	return func(packet int64) string {
+		return fmt.Sprintf("shaper why %s %d%s", say.Quoted(in), packet, flags)
+	}
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/explain"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
@@ -23,7 +24,7 @@ func whyJSON(t *testing.T, capture string, n int, policy ...string) *explain.Exp
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	args := append([]string{"why", capture, strconv.Itoa(n), "--json"}, policy...)
-	if code := run(args, streams{nil, &stdout, &stderr}); code != exitDone {
+	if code := run(args, cli.Streams{Out: &stdout, Err: &stderr}); code != cli.ExitDone {
 		t.Fatalf("%v: exit %d: %s", args, code, &stderr)
 	}
 	var out explain.Explanation
@@ -41,7 +42,7 @@ func decisionsOf(t *testing.T, capture string, policy ...string) (rows []explain
 	path := filepath.Join(t.TempDir(), "rows.jsonl")
 	var stdout, stderr bytes.Buffer
 	args := append([]string{"replay", capture, "--decisions", path}, policy...)
-	if code := run(args, streams{nil, &stdout, &stderr}); code != exitDone {
+	if code := run(args, cli.Streams{Out: &stdout, Err: &stderr}); code != cli.ExitDone {
 		t.Fatalf("%v: exit %d: %s", args, code, &stderr)
 	}
 	text, err := os.ReadFile(path)
@@ -196,7 +197,7 @@ func TestWhyOtherClock(t *testing.T) {
 		t.Fatal(err)
 	}
 	var stdout, stderr bytes.Buffer
-	if code := run([]string{"why", path, "4", "--rate", "1mbit"}, streams{nil, &stdout, &stderr}); code != exitDone {
+	if code := run([]string{"why", path, "4", "--rate", "1mbit"}, cli.Streams{Out: &stdout, Err: &stderr}); code != cli.ExitDone {
 		t.Fatalf("exit %d: %s", code, &stderr)
 	}
 	got := strings.Join(strings.Fields(stdout.String()), " ")
@@ -211,8 +212,8 @@ func TestWhyOtherClock(t *testing.T) {
 func TestWhyVerbose(t *testing.T) {
 	for _, capture := range testCaptures(t) {
 		var out, stderr bytes.Buffer
-		code := run([]string{"why", capture, "1", "--green", "pass", "--verbose"}, streams{nil, &out, &stderr})
-		if code == exitDone && !strings.Contains(out.String(), "\nlayers    ") {
+		code := run([]string{"why", capture, "1", "--green", "pass", "--verbose"}, cli.Streams{Out: &out, Err: &stderr})
+		if code == cli.ExitDone && !strings.Contains(out.String(), "\nlayers    ") {
 			t.Errorf("%s: no layers in\n%s", capture, &out)
 		}
 	}

@@ -31,7 +31,7 @@ type Agents struct {
 	followed bool       // Follow was called
 	ended    bool       // End was called
 	agents   []*sharing
-	list     []Shaper  // of the last Follow
+	list     []Host    // of the last Follow
 	bound    []Leaser  // of the last Follow
 	prepared time.Time // time of the last Prepare whose policy is not in force yet; 0: none
 }
@@ -45,8 +45,8 @@ type sharing struct {
 	stop    func()
 }
 
-// Shaper is the plan of a shaper, with a unique name.
-type Shaper struct {
+// Host is the plan of a shaper, which takes part in budgets under a name of its own.
+type Host struct {
 	Plan *dataplane.Plan
 	Name string // name of the shaper among the hosts of its budgets
 	MTU  int    // MTU of the interface, bytes; 0: that of the last Follow, or 1500
@@ -64,7 +64,7 @@ func New(clock func() int64, notify func(string, ...any)) *Agents {
 // an entry of shapers is nil while the shaper is not attached. Budgets that were there before
 // keep their shares. The first call waits until all budgets have their shares or rescue
 // shares, so a shaper that is attached afterwards passes packets at once.
-func (s *Agents) Follow(ctx context.Context, list []Shaper, shapers []Leaser) error {
+func (s *Agents) Follow(ctx context.Context, list []Host, shapers []Leaser) error {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	s.list, s.bound, s.prepared = list, shapers, time.Time{}
@@ -77,7 +77,7 @@ func (s *Agents) Follow(ctx context.Context, list []Shaper, shapers []Leaser) er
 // most a second. After a reload their meters then pass packets at once. The caller must call
 // Follow afterwards, even if the reload fails. Prepare does nothing for budgets that only
 // change their server or interval.
-func (s *Agents) Prepare(ctx context.Context, policies ...Shaper) error {
+func (s *Agents) Prepare(ctx context.Context, policies ...Host) error {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	s.prepared = time.Now()
@@ -103,7 +103,7 @@ const prepareTimeout = 10 * time.Second
 
 // update starts and stops agents so that they have exactly the budgets of list, and binds
 // them to the meters of the attached shapers. The caller holds the lock.
-func (s *Agents) update(ctx context.Context, list []Shaper, shapers []Leaser, wait bool) error {
+func (s *Agents) update(ctx context.Context, list []Host, shapers []Leaser, wait bool) error {
 	if s.ended {
 		return nil
 	}
@@ -231,7 +231,7 @@ const startTimeout = time.Second
 
 // groupBudgets groups the budgets by server and interval. Of several budgets with the same
 // name in one shaper, it uses the first.
-func groupBudgets(list []Shaper) (out []*sharing) {
+func groupBudgets(list []Host) (out []*sharing) {
 	type id struct{ budget, host string }
 	seen := map[id]bool{}
 	for i, sh := range list {
@@ -258,11 +258,11 @@ func groupBudgets(list []Shaper) (out []*sharing) {
 }
 
 // packet returns the number of tokens of the largest packet at a stage.
-func (s *Shaper) packet(stage *dataplane.PlanStage) int64 {
+func (h *Host) packet(stage *dataplane.PlanStage) int64 {
 	if stage.Packets {
 		return 1
 	}
-	return int64(s.Plan.Length.PacketLength(cmp.Or(s.MTU, 1500)))
+	return int64(h.Plan.Length.PacketLength(cmp.Or(h.MTU, 1500)))
 }
 
 // TermsOf returns the terms of a stage's budget on a server, without those of the interface.
@@ -363,3 +363,13 @@ func OnServers(plan *dataplane.Plan) (out []*dataplane.PlanStage) {
 
 // OnServer reports whether a plan has budgets on servers.
 func OnServer(plan *dataplane.Plan) bool { return len(OnServers(plan)) > 0 }
+
+// OnHost returns the names of a plan's budgets of this host.
+func OnHost(plan *dataplane.Outline) (names []string) {
+	for i := range plan.Stages {
+		if s := &plan.Stages[i]; s.BudgetName != "" && !s.Leased {
+			names = append(names, s.BudgetName)
+		}
+	}
+	return names
+}

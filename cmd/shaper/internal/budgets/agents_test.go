@@ -45,7 +45,7 @@ func TestSharesPrepare(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "store")
 	storetest.Start(t, storetest.Kinds(t)[0], storetest.Config("unixsocket "+socket))
-	of := func(budgets ...string) Shaper {
+	of := func(budgets ...string) Host {
 		p := &dataplane.Policy{}
 		for _, name := range budgets {
 			m := &dataplane.Meter{Name: name, Params: meter.TokenBucket{Rate: meter.BitRate(8e6), Burst: 1 << 20}, Budget: &dataplane.Budget{
@@ -57,14 +57,14 @@ func TestSharesPrepare(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return Shaper{Plan: plan, Name: "host"}
+		return Host{Plan: plan, Name: "host"}
 	}
 	s := New(kernel.Now, t.Logf)
 	defer s.End(true)
 	ctx, shaper := context.Background(), &leased{}
-	follow := func(list Shaper) {
+	follow := func(list Host) {
 		t.Helper()
-		if err := s.Follow(ctx, []Shaper{list}, []Leaser{shaper}); err != nil {
+		if err := s.Follow(ctx, []Host{list}, []Leaser{shaper}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -74,7 +74,7 @@ func TestSharesPrepare(t *testing.T) {
 		}
 		return out
 	}
-	prepare := func(list Shaper) {
+	prepare := func(list Host) {
 		t.Helper()
 		if err := s.Prepare(ctx, list); err != nil {
 			t.Fatal(err)

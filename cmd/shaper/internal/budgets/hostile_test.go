@@ -19,7 +19,7 @@ import (
 )
 
 // onServer returns a shaper with a budget of 8 Mbit/s and 64 KiB on a server.
-func onServer(t *testing.T, addr string, mtu int, length dataplane.LengthRule, count bool) Shaper {
+func onServer(t *testing.T, addr string, mtu int, length dataplane.LengthRule, count bool) Host {
 	t.Helper()
 	m := &dataplane.Meter{Name: "b", Packets: count, Params: meter.TokenBucket{Rate: meter.BitRate(8e6), Burst: 64 << 10}, Budget: &dataplane.Budget{
 		Name: "b", Store: dataplane.Store{URL: "redis://" + addr}, Interval: 20 * time.Millisecond, Rescue: dataplane.Fraction{Num: 1, Den: 100},
@@ -28,7 +28,7 @@ func onServer(t *testing.T, addr string, mtu int, length dataplane.LengthRule, c
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Shaper{Plan: plan, Name: "host", MTU: mtu}
+	return Host{Plan: plan, Name: "host", MTU: mtu}
 }
 
 // TestRescuePassesPackets starts a shaper whose server is not there. With 16 hosts and a hundredth
@@ -50,7 +50,7 @@ func TestRescuePassesPackets(t *testing.T) {
 	} {
 		shaper := &leased{}
 		s := New(kernel.Now, t.Logf)
-		if err := s.Follow(t.Context(), []Shaper{onServer(t, "127.0.0.1:1", row.mtu, row.length, row.count)}, []Leaser{shaper}); err != nil {
+		if err := s.Follow(t.Context(), []Host{onServer(t, "127.0.0.1:1", row.mtu, row.length, row.count)}, []Leaser{shaper}); err != nil {
 			t.Fatal(err)
 		}
 		shaper.lock.Lock()
@@ -100,7 +100,7 @@ func TestHostileTexts(t *testing.T) {
 		lines = append(lines, fmt.Sprintf(format, args...))
 	})
 	defer s.End(false)
-	if err := s.Follow(t.Context(), []Shaper{onServer(t, addr, 1500, dataplane.LengthRule{}, false)}, []Leaser{&leased{}}); err != nil {
+	if err := s.Follow(t.Context(), []Host{onServer(t, addr, 1500, dataplane.LengthRule{}, false)}, []Leaser{&leased{}}); err != nil {
 		t.Fatal(err)
 	}
 	const rate = `[\d.]+ [kMGT]?bit/s( \+ [\d.]+ [kMGT]?bit/s)?`

@@ -6,7 +6,6 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
-	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
 // Act is what another process does to a shaper.
@@ -31,22 +30,14 @@ const announceTime = time.Second
 
 // Announce tells the processes of shapers who is about to act, so that their logs can say so. A process
 // that does not answer is not waited for again.
-func Announce(list []Shaper, act Act, author changes.Author) {
+func Announce(list []Handle, act Act, author changes.Author) {
 	silent := map[int]bool{}
 	for _, sh := range list {
 		about := sh.Info()
 		if silent[about.Process] {
 			continue
 		}
-		client := (*caller)(nil)
-		switch sh := sh.(type) {
-		case *Remote:
-			client = connect(tapPrefix+about.Interface, 0)
-		case *kernel.Shaper:
-			if owned, err := Owned(sh); err == nil && owned {
-				client = connect(runSocket(about.Process), about.Process)
-			}
-		}
+		client := sh.announceTo()
 		if client == nil {
 			continue
 		}

@@ -7,7 +7,6 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
-	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
 // Customer is a customer of a running shaper with its counters.
@@ -18,34 +17,6 @@ type Customer struct {
 
 // ErrNoCustomers means that the policy of a shaper has no customers.
 var ErrNoCustomers = errors.New("the policy has no customers")
-
-// Customers returns the customers of a shaper, in the order of their file, and the time of the
-// reading in ns. The error wraps ErrNoCustomers if the policy has none.
-func Customers(sh Shaper) (at int64, out []Customer, err error) {
-	if r, ok := sh.(*Remote); ok {
-		if err := r.readable(); err != nil {
-			return 0, nil, err
-		}
-		at = kernel.Now()
-		if err := r.client.call("Customers", r.About.Direction, &out); err != nil {
-			return 0, nil, err
-		}
-		if len(out) == 0 {
-			err = ErrNoCustomers
-		}
-		return at, out, err
-	}
-	policy, err := policyfile.CompileNames(sh.Info().Label)
-	if err != nil {
-		return 0, nil, err
-	}
-	if policy.Plan.Customers == nil {
-		return 0, nil, ErrNoCustomers
-	}
-	at = kernel.Now()
-	stats, err := sh.(*kernel.Shaper).Customers(policy.Plan.Customers)
-	return at, ListCustomers(policy.Plan.Customers, stats), err
-}
 
 // ListCustomers joins customers of a plan with their counters.
 func ListCustomers(plan *dataplane.PlanCustomers, stats []dataplane.CustomerStats) []Customer {
@@ -70,7 +41,7 @@ func (c *tapControl) Customers(direction dataplane.Direction, out *[]Customer) e
 
 // CustomerStats returns the counters of customers, and a function that returns the policy in
 // force, as Changer.AmendLater does; nil if it has no customers.
-func (c *LocalTap) CustomerStats(all *TapChanges) (func() *policyfile.Compiled, []dataplane.CustomerStats) {
+func (c *LocalTap) CustomerStats(all *LockedChanger) (func() *policyfile.Compiled, []dataplane.CustomerStats) {
 	all.Lock()
 	defer all.Unlock()
 	c.lock.Lock()

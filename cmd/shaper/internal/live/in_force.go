@@ -2,7 +2,6 @@ package live
 
 import (
 	"encoding/json"
-	"fmt"
 	"iter"
 	"maps"
 	"os"
@@ -43,33 +42,6 @@ func (r *changesReply) read() (Changes, error) {
 		book.Apply(c)
 	}
 	return Changes{Book: book, Problem: r.Problem}, err
-}
-
-// ChangesOf returns the changes in a shaper: those of its process, or those in its file if it has none.
-func ChangesOf(sh Shaper) (Changes, error) {
-	if r, ok := sh.(*Remote); ok {
-		reply := changesReply{Problem: r.Problem}
-		r.client.within(askTimeout)
-		defer r.client.patiently()
-		if err := r.client.call("Changes", struct{}{}, &reply.List); err != nil {
-			return Changes{}, err
-		}
-		return reply.read()
-	}
-	about := sh.Info()
-	source, err := policyfile.SourceOf(about.Label)
-	if err != nil {
-		return Changes{}, err
-	}
-	problem := ""
-	if owned, err := Owned(sh); err == nil && owned {
-		if reply, ok := askRun[struct{}, changesReply](about.Process, "Changes", struct{}{}); ok {
-			return reply.read()
-		}
-		problem = fmt.Sprintf("process %d does not answer: the changes are those in its file", about.Process)
-	}
-	book, interrupted, err := changes.Read(source.Changes)
-	return Changes{book, interrupted, problem}, err
 }
 
 // InForce is a change in force in one shaper.

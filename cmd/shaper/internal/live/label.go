@@ -8,7 +8,7 @@ import (
 )
 
 // Label returns the label of a shaper in the kernel with a policy. It mentions the copy of a
-// large file of customers, which Keep makes.
+// large file of customers, which KeepCustomers makes.
 func Label(policy *policyfile.Compiled, iface string) json.RawMessage {
 	if c := policy.Source.Customers; c.Large() {
 		if path, err := kernel.TextPath(iface, c.SHA256); err == nil { // otherwise attaching will fail, too
@@ -16,19 +16,4 @@ func Label(policy *policyfile.Compiled, iface string) json.RawMessage {
 		}
 	}
 	return policy.Label()
-}
-
-// Keep copies the file of customers of the policy that a shaper was just given, so that a
-// rollback to it does not depend on the file.
-func Keep(sh Shaper, policy *policyfile.Compiled) error {
-	c := policy.Source.Customers
-	k, ok := sh.(*kernel.Shaper)
-	if !ok || !c.Large() {
-		return nil
-	}
-	text, err := c.Read()
-	if err != nil {
-		return err
-	}
-	return k.KeepText(c.SHA256, text)
 }

@@ -9,30 +9,68 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/standby"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/tap"
 )
 
-// Shaper is one direction of a running shaper, in the kernel or in a shaper tap process.
-type Shaper interface {
+// Handle is one direction of a running shaper, in the kernel or in a shaper tap process.
+type Handle interface {
 	Info() *kernel.About
 	Attached() (bool, error)
 	Owned() (bool, error) // a process holds it
-	Refresh() error       // reads the state again
-	Read() (kernel.Reading, error)
-	Tokens() ([][2]int64, error) // by stage of the outline
+	Guarded() bool        // a guard will roll it back, or has just done so
+	// Problems returns why not all packets go through it, and notes about its interface.
+	Problems() ([]kernel.Problem, error)
+	Refresh() error // reads the state again
+
+	Sample() (Sample, error)                           // reads the counters
+	Earlier(now kernel.Reading) (kernel.Reading, bool) // an earlier reading that any process kept
+	Keep(kernel.Reading)                               // keeps a reading for Earlier
+	Lost() tap.Lost                                    // packets lost by a shaper tap
+	// Customers returns the customers, in the order of their file, and the time of the reading in
+	// ns. The error wraps ErrNoCustomers if the policy has none.
+	Customers() (at int64, list []Customer, err error)
+	// Changes returns the changes of its process, or those in its file if it has none.
+	Changes() (Changes, error)
+	// Shares returns the shares of budgets on servers, as the process of this ID reports them. If
+	// that does not answer or is 0, they are those in the kernel.
+	Shares(process int) []budgets.State
+
 	Check(*dataplane.Plan) error // returns an error if it cannot run the plan
+	// Prepare prepares its process for a new policy, so that new budgets on servers have shares at
+	// once. The caller must call done after the reload: then the process knows the new program, and
+	// can tell later who detached it.
+	Prepare(policy *policyfile.Compiled) (done func())
 	// Reload replaces the policy. Unless until is zero, the policy rolls back then if it is
 	// not confirmed.
 	Reload(plan *dataplane.Plan, label json.RawMessage, until time.Time) ([]dataplane.Change, error)
+	Notes() []string // effects of the last Reload on budgets that other shapers use
+	// KeepCustomers copies the file of customers of the policy that the shaper was just given, so
+	// that a rollback to it does not depend on the file.
+	KeepCustomers(policy *policyfile.Compiled) error
+	// Settle notes in the file of changes of a shaper without a process that its policy was loaded
+	// with them: nothing is interrupted any more, and what has ended is over. The caller must hold
+	// the lock of the file.
+	Settle(path string) error
 	Detach() error
 	Close()
+
+	shaper() *kernel.Shaper  // nil for a shaper tap
+	keeper() (keeper, error) // process or file with its changes
+	announceTo() *caller     // new connection to its process; nil without one
 }
+
+// IsTap reports whether a shaper runs in a shaper tap, whose process moves the frames and applies
+// changes to new policies itself.
+func IsTap(a *kernel.About) bool { return a.Place.Hook == ByTap }
 
 // Survey has everything of shaper in this network namespace.
 type Survey struct {
-	List []Shaper             // running shapers, by name
+	List []Handle             // running shapers, by name
 	Left []kernel.Left        // state left behind by killed processes
 	Away []*standby.AwayError // processes that wait for an interface
 }
@@ -45,9 +83,11 @@ func Look() (*Survey, error) {
 	}
 	out := &Survey{listTaps(), v.Left, v.Away}
 	for _, sh := range v.Shapers {
-		out.List = append(out.List, sh)
+		out.List = append(out.List, InKernel(sh))
 	}
-	slices.SortStableFunc(out.List, func(a, b Shaper) int { return strings.Compare(Name(a.Info()), Name(b.Info())) })
+	slices.SortStableFunc(out.List, func(a, b Handle) int {
+		return strings.Compare(Name(a.Info()), Name(b.Info()))
+	})
 	return out, nil
 }
 
@@ -57,7 +97,7 @@ func (v *Survey) Narrow(name string, directions []dataplane.Direction) {
 	other := func(iface string, direction dataplane.Direction) bool {
 		return name != "" && iface != name || directions != nil && !slices.Contains(directions, direction)
 	}
-	v.List = slices.DeleteFunc(v.List, func(sh Shaper) bool {
+	v.List = slices.DeleteFunc(v.List, func(sh Handle) bool {
 		skip := other(sh.Info().Interface, sh.Info().Direction)
 		if skip {
 			sh.Close()
@@ -71,7 +111,7 @@ func (v *Survey) Narrow(name string, directions []dataplane.Direction) {
 }
 
 // Names returns the interfaces of shapers, sorted.
-func Names(list []Shaper) (out []string) {
+func Names(list []Handle) (out []string) {
 	for _, sh := range list {
 		out = append(out, sh.Info().Interface)
 	}
@@ -126,35 +166,16 @@ func Pacer(s *kernel.About) string {
 	return out
 }
 
-// guarded reports whether a guard will roll a shaper back, or has done so since s was read.
-func guarded(s Shaper) bool {
-	k, ok := s.(*kernel.Shaper)
-	return ok && (k.Guarded() || k.Refresh() == nil && k.Until.IsZero())
-}
-
-// Owned reports whether a process holds a shaper: by its lock or, if somebody has removed the file of the lock,
-// because the process serves.
-func Owned(s Shaper) (bool, error) {
-	owned, err := s.Owned()
-	if k, ok := s.(*kernel.Shaper); ok && !owned && err == nil && k.Process != 0 {
-		if client := connect(runSocket(k.Process), k.Process); client != nil {
-			client.Close()
-			return true, nil
-		}
-	}
-	return owned, err
-}
-
 // State describes the state of a shaper.
-func State(s Shaper) string {
+func State(s Handle) string {
 	about := s.Info()
 	text := ""
-	owned, err := Owned(s)
+	owned, err := s.Owned()
 	owned = owned || err != nil // if unknown, do not report it as left behind
 	switch {
-	case !about.Until.IsZero() && !owned && !guarded(s):
+	case !about.Until.IsZero() && !owned && !s.Guarded():
 		return "left behind: no process can roll it back: use shaper reload or detach"
-	case about.Place.Hook == ByTap:
+	case IsTap(about):
 		return fmt.Sprintf("running in process %d", about.Process)
 	case about.Pinned && !owned:
 		text = "attached, pinned"

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
@@ -15,8 +13,6 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/strictjson"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
-	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
-	"github.com/a-seed-32e5a53f/shaper/meter/shared"
 )
 
 // runPrefix is the beginning of the abstract socket name of a shaper run. The rest is its
@@ -32,9 +28,8 @@ type Run struct {
 	Name    string               // interface in the names of hosts
 	Wake    chan<- chan struct{} // receives a channel to close after the next check of the shapers
 	Calls   chan<- func()        // receives functions to call
-	Changer *Changer             // used by Calls
-	Problem func() string        // used by Calls; as in Changes
-	Heard   *Heard               // announcements of other processes
+	Changer *LockedChanger
+	Heard   *Heard // announcements of other processes
 }
 
 // Serve lets other processes call this shaper run, whose process ID is process.
@@ -57,7 +52,7 @@ func (c *Run) prepare(in Policy, _ *struct{}) error {
 	if err != nil {
 		return err
 	}
-	return c.Shares.Prepare(context.Background(), budgets.Shaper{Plan: policy.Plan, Name: budgets.HostName(c.Name, in.Direction.String())})
+	return c.Shares.Prepare(context.Background(), budgets.Host{Plan: policy.Plan, Name: budgets.HostName(c.Name, in.Direction.String())})
 }
 
 // look must be called after a direction got another policy. When it returns, this process
@@ -103,10 +98,7 @@ func (r *setReply) of(err error) error {
 // changes returns the changes in the shapers.
 func (c *Run) changes(_ struct{}, out *changesReply) error {
 	var now Changes
-	if err := c.call(func() error {
-		now = Changes{Book: maps.Clone(c.Changer.Book), Problem: c.Problem()}
-		return nil
-	}); err != nil {
+	if err := c.call(func() error { now = c.Changer.Now(); return nil }); err != nil {
 		return err
 	}
 	reply, err := now.reply()
@@ -125,6 +117,8 @@ func (c *Run) Set(list []changes.Change) error {
 		defer lock.Close()
 	}
 	return c.call(func() error {
+		c.Changer.Lock()
+		defer c.Changer.Unlock()
 		switch {
 		case c.Changer.Path != path: // the interface has returned
 			return ErrBusy
@@ -168,68 +162,4 @@ func askRun[In, Out any](process int, method string, in In) (out Out, ok bool) {
 		return *new(Out), false
 	}
 	return out, true
-}
-
-// PrepareRun prepares the process of a shaper for a new policy, if it has one. Without that,
-// new budgets would have no share for a moment. The caller must call done after the reload:
-// then the process knows the new program, and can tell later who detached it.
-func PrepareRun(sh Shaper, policy *policyfile.Compiled) (done func()) {
-	k, ok := sh.(*kernel.Shaper)
-	if !ok {
-		return func() {}
-	}
-	if owned, err := Owned(sh); err != nil || !owned { // its ID may belong to another process
-		return func() {}
-	}
-	if budgets.OnServer(policy.Plan) {
-		if _, ok := askRun[Policy, struct{}](k.Process, "Prepare", Policy{k.Direction, policy.Label()}); !ok {
-			return func() {}
-		}
-	}
-	return func() { askRun[struct{}, struct{}](k.Process, "Look", struct{}{}) }
-}
-
-// ServerBudgets returns the budgets on servers of a shaper in the kernel, as its process
-// reports them. If the process does not answer or is 0, it returns the data in the kernel.
-func ServerBudgets(sh *kernel.Shaper, process int) (out []budgets.State) {
-	names := sh.OnServers()
-	if len(names) == 0 {
-		return nil
-	}
-	why := "no process renews its share"
-	if process != 0 {
-		var answered bool
-		why = fmt.Sprintf("process %d does not answer", process)
-		if out, answered = askRun[dataplane.Direction, []budgets.State](process, "Take", sh.Direction); answered {
-			why = fmt.Sprintf("process %d has not asked for it yet", process)
-		}
-	}
-	reported := func(name string) bool {
-		return slices.ContainsFunc(out, func(b budgets.State) bool { return b.Name == name })
-	}
-	out = slices.DeleteFunc(out, func(b budgets.State) bool { return !slices.Contains(names, b.Name) })
-	if len(out) == len(names) {
-		return out
-	}
-	policy, err := policyfile.CompileLabel(sh.Label)
-	if err != nil {
-		return out // statusOf omits the budgets, too
-	}
-	for _, s := range budgets.OnServers(policy.Plan) {
-		if reported(s.BudgetName) {
-			continue
-		}
-		b := budgets.State{
-			Name: s.BudgetName, Store: shared.Server(s.Budget.Store).String(), Host: budgets.HostName(sh.Interface, sh.Direction.String()), Packets: s.Packets,
-			Size: budgets.Amounts(budgets.TermsOf(s).Size), Error: why,
-		}
-		now, last, err := sh.Leased(b.Name)
-		if err != nil {
-			b.Error += "; " + err.Error()
-		}
-		b.Share, b.Rescue = budgets.Amounts(budgets.AmountsOf(now)), budgets.Amounts(budgets.AmountsOf(last))
-		b.Rescued = b.Share == b.Rescue
-		out = append(out, b)
-	}
-	return out
 }

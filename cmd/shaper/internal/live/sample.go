@@ -11,15 +11,3 @@ type Sample struct {
 	Tokens [][2]int64         // by stage and bucket
 	Keys   []meter.TableStats // by stage; nil for a shaper in the kernel, which does not count keys
 }
-
-// Read reads the counters of a shaper.
-func Read(sh Shaper) (out Sample, err error) {
-	if out.Reading, err = sh.Read(); err != nil {
-		return out, err
-	}
-	if r, ok := sh.(*Remote); ok {
-		out.Keys = r.Now.Keys
-	}
-	out.Tokens, err = sh.Tokens()
-	return out, err
-}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -24,29 +23,21 @@ var ErrNoProcess = errors.New("--for needs a process, which ends the change: the
 
 // Set makes changes in the shapers of one interface, all or none: by their process, or by this
 // one if they are pinned and have none. The error wraps *changes.UnkeptError if they are in force nevertheless.
-func Set(list []Shaper, what []changes.Change) error {
-	if r, ok := list[0].(*Remote); ok {
-		return setBy(what, r.client)
-	}
-	var own []*kernel.Shaper
+func Set(list []Handle, what []changes.Change) error {
 	path, process := "", 0
 	for i, sh := range list {
-		k := sh.(*kernel.Shaper)
-		own = append(own, k)
-		source, err := policyfile.SourceOf(k.Label)
-		if err != nil {
+		k, err := sh.keeper()
+		switch {
+		case err != nil:
 			return err
-		}
-		if i > 0 && source.Changes != path {
+		case i == 0 && k.tap != nil:
+			return setBy(what, k.tap)
+		case i > 0 && k.path != path:
 			return ErrSeveralRuns
 		}
-		path = source.Changes
-		owned, err := Owned(k)
-		if err != nil {
-			return err
-		}
-		if owned {
-			process = k.Process
+		path = k.path
+		if k.process != 0 {
+			process = k.process
 		}
 	}
 	if process != 0 {
@@ -60,7 +51,14 @@ func Set(list []Shaper, what []changes.Change) error {
 	if slices.ContainsFunc(what, func(c changes.Change) bool { return !c.Until.IsZero() }) {
 		return ErrNoProcess
 	}
-	return setHere(own, path, what)
+	return setHere(inKernel(list), path, what)
+}
+
+// keeper is who makes the changes of a shaper and keeps them.
+type keeper struct {
+	tap     *caller // of a shaper tap; nil: the shaper is in the kernel
+	path    string  // file of changes
+	process int     // ID of the process that makes them; 0: none
 }
 
 // setTimeout is the time to wait for a process that makes changes. A reload by another process
@@ -110,24 +108,6 @@ func setHere(list []*kernel.Shaper, path string, what []changes.Change) error {
 		return out
 	})
 	return c.Set(what)
-}
-
-// Settle notes in the file of changes of a shaper without a process that its policy was loaded with them: nothing is
-// interrupted any more, and what has ended is over. The caller must hold the lock.
-func Settle(sh *kernel.Shaper, path string) error {
-	if owned, err := Owned(sh); err != nil || owned || path == "" {
-		return err
-	}
-	file, err := changes.Open(path)
-	if err != nil {
-		return err
-	}
-	file.Volatile = filepath.Dir(path) == kernel.StateDir
-	ends := file.Book.Ends(time.Now())
-	if len(ends)+len(file.Interrupted) == 0 {
-		return nil
-	}
-	return file.Add(ends, func() error { return nil })
 }
 
 // compiledHere is a shaper whose policy this process compiles.

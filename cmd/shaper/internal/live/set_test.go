@@ -20,3 +20,22 @@ func TestSetLate(t *testing.T) {
 		}
 	})
 }
+
+// keptBy is a shaper with a keeper.
+type keptBy struct {
+	Handle
+	k keeper
+}
+
+func (k keptBy) keeper() (keeper, error) { return k.k, nil }
+
+// TestSetSeveralRuns checks that directions of several commands are told apart, also if one of them is that of
+// a shaper tap.
+func TestSetSeveralRuns(t *testing.T) {
+	run := keptBy{k: keeper{path: "/run/a"}}
+	for _, other := range []Handle{&tapHandle{client: new(caller)}, keptBy{k: keeper{path: "/run/b"}}} {
+		if err := Set([]Handle{run, other}, nil); !errors.Is(err, ErrSeveralRuns) {
+			t.Errorf("%T: got %v", other, err)
+		}
+	}
+}

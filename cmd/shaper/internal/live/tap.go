@@ -1,19 +1,14 @@
 package live
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
-	"maps"
 	"net"
 	"os"
 	"slices"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
@@ -32,40 +27,12 @@ const ByTap = "tap"
 type LocalTap struct {
 	Shaper  *tap.Shaper
 	Notes   func() // prints the effects of a reload on budgets of the host
-	Changes *TapChanges
+	Changes *LockedChanger
 
 	lock   sync.Mutex // protects the fields below, which a reload changes
 	about  kernel.About
 	policy *policyfile.Compiled
 	plan   *dataplane.Plan // of this direction
-}
-
-// TapChanges are the changes in a shaper tap. Its lock must be held while they are used, and
-// during a reload.
-type TapChanges struct {
-	sync.Mutex
-	*Changer
-
-	problem atomic.Pointer[string]
-}
-
-// SetProblem notes why changes, quotas or schedules do not work, or are not kept; "": they do.
-func (t *TapChanges) SetProblem(text string) { t.problem.Store(&text) }
-
-// Problem returns the text of SetProblem. It does not need the lock.
-func (t *TapChanges) Problem() string {
-	if text := t.problem.Load(); text != nil {
-		return *text
-	}
-	return ""
-}
-
-// Copy returns a copy of the book. There may be many changes, and the lock is not held while the
-// copy is used.
-func (t *TapChanges) Copy() changes.Book {
-	t.Lock()
-	defer t.Unlock()
-	return maps.Clone(t.Book)
 }
 
 // NewLocalTap returns one direction of a shaper tap between name and peer.
@@ -99,11 +66,11 @@ func MTU(name string) int {
 	return 0
 }
 
-// BudgetShaper returns the current plan with the name of this direction.
-func (c *LocalTap) BudgetShaper() budgets.Shaper {
+// BudgetHost returns the current plan with the name of this direction.
+func (c *LocalTap) BudgetHost() budgets.Host {
 	c.lock.Lock()
 	defer c.lock.Unlock()
-	return budgets.Shaper{Plan: c.plan, Name: c.Host(), MTU: MTU(c.about.Interface)}
+	return budgets.Host{Plan: c.plan, Name: c.Host(), MTU: MTU(c.about.Interface)}
 }
 
 // Snapshot returns a consistent state, without a reload in between.
@@ -168,13 +135,13 @@ type tapControl struct {
 	stop    func()
 	changed func() error // called after a reload
 	shares  *budgets.Agents
-	changes *TapChanges
+	changes *LockedChanger
 	heard   *Heard
 }
 
 // ServeTap lets other processes call the shaper tap of a device. stop ends it; changed is
 // called after each reload.
-func ServeTap(device string, list []*LocalTap, shares *budgets.Agents, changes *TapChanges, heard *Heard, stop func(), changed func() error) (io.Closer, error) {
+func ServeTap(device string, list []*LocalTap, shares *budgets.Agents, changes *LockedChanger, heard *Heard, stop func(), changed func() error) (io.Closer, error) {
 	return serve(tapPrefix+device, (&tapControl{list, stop, changed, shares, changes, heard}).methods())
 }
 
@@ -225,7 +192,7 @@ func (c *tapControl) Reload(in Policy, out *[]dataplane.Change) error {
 	policy, _ = c.changes.Amend(policy) // the caller has printed the stale changes
 	for _, sh := range c.list {
 		if sh.about.Direction == in.Direction {
-			if err := c.shares.Prepare(context.Background(), budgets.Shaper{Plan: policy.Plan, Name: sh.Host()}); err != nil {
+			if err := c.shares.Prepare(context.Background(), budgets.Host{Plan: policy.Plan, Name: sh.Host()}); err != nil {
 				return errors.Join(err, c.changed())
 			}
 			*out, err = sh.Reload(policy, policy.Label())
@@ -261,125 +228,4 @@ func (c *tapControl) End(struct{}, *struct{}) error {
 	}
 	c.stop()
 	return nil
-}
-
-// Remote is one direction of another process's shaper tap. It implements Shaper.
-type Remote struct {
-	Snapshot
-	client *caller
-}
-
-// ErrNoConfirm means that a policy with a rollback timer was given to a shaper tap.
-var ErrNoConfirm = errors.New("--confirm is not supported by shaper tap")
-
-// listTaps returns all directions of shaper taps in this network namespace.
-func listTaps() []Shaper {
-	file, err := os.Open("/proc/thread-self/net/unix")
-	if err != nil {
-		return nil
-	}
-	defer file.Close()
-	var out []Shaper
-	seen := map[string]bool{}
-	for lines := bufio.NewScanner(file); lines.Scan(); {
-		_, name, ok := strings.Cut(lines.Text(), tapPrefix)
-		if !ok || seen[name] {
-			continue
-		}
-		seen[name] = true
-		out = append(out, OpenTap(name)...)
-	}
-	return out
-}
-
-// HasTap reports whether a device has a shaper tap, also one that does not answer.
-func HasTap(name string) bool {
-	client := connect(tapPrefix+name, 0)
-	if client != nil {
-		client.Close()
-	}
-	return client != nil
-}
-
-// OpenTap returns the directions of the shaper tap of a device; none if it is just
-// ending, or does not answer: a stopped process must not block the commands for other interfaces.
-func OpenTap(name string) (out []Shaper) {
-	client := connect(tapPrefix+name, 0)
-	if client == nil {
-		return nil
-	}
-	var list []Snapshot
-	client.within(askTimeout)
-	if err := client.call("Take", struct{}{}, &list); err != nil {
-		client.Close()
-		return nil
-	}
-	client.patiently()
-	for _, s := range list {
-		if client == nil { // each direction needs its own connection
-			if client = connect(tapPrefix+name, 0); client == nil {
-				break
-			}
-		}
-		out = append(out, &Remote{s, client})
-		client = nil
-	}
-	return out
-}
-
-func (r *Remote) Info() *kernel.About         { return &r.About }
-func (r *Remote) Attached() (bool, error)     { return r.Refresh() == nil, nil }
-func (r *Remote) Owned() (bool, error)        { return true, nil }
-func (r *Remote) Close()                      { _ = r.client.Close() } // Detach may have closed it
-func (r *Remote) Tokens() ([][2]int64, error) { return r.Now.Tokens, r.readable() }
-
-// Read returns the counters as of the last Refresh.
-func (r *Remote) Read() (kernel.Reading, error) {
-	return kernel.Reading{At: kernel.Now(), Stats: r.Now.Stats, Queues: r.Now.Queues}, r.readable()
-}
-
-// readable returns an error if the process has another version, whose counters cannot be
-// read.
-func (r *Remote) readable() error {
-	if r.Version != snapshotVersion {
-		return fmt.Errorf("process %d is another version of shaper: use that one, or restart it", r.About.Process)
-	}
-	return nil
-}
-
-// Check accepts every policy that compiles.
-func (r *Remote) Check(*dataplane.Plan) error { return nil }
-
-// Refresh reads the state again.
-func (r *Remote) Refresh() error {
-	var list []Snapshot
-	if err := r.client.call("Take", struct{}{}, &list); err != nil {
-		return kernel.ErrDetached
-	}
-	for _, s := range list {
-		if s.About.Direction == r.About.Direction {
-			r.Snapshot = s
-		}
-	}
-	return nil
-}
-
-// Reload replaces the policy of the direction. It does not support rollback timers.
-func (r *Remote) Reload(_ *dataplane.Plan, label json.RawMessage, until time.Time) ([]dataplane.Change, error) {
-	if !until.IsZero() {
-		return nil, ErrNoConfirm
-	}
-	var changes []dataplane.Change
-	err := r.client.call("Reload", Policy{r.About.Direction, label}, &changes)
-	return changes, errors.Join(err, r.Refresh())
-}
-
-// Detach ends the other process's command.
-func (r *Remote) Detach() error {
-	defer r.Close()
-	err := r.client.call("End", struct{}{}, &struct{}{})
-	if errors.Is(err, errProcessEnded) {
-		return nil
-	}
-	return err
 }

@@ -13,12 +13,12 @@ import (
 // TestOtherVersion checks that counters of a process of another version are an error, not
 // zeros.
 func TestOtherVersion(t *testing.T) {
-	r := &Remote{Snapshot: Snapshot{Version: snapshotVersion + 1, About: kernel.About{Process: 77}}}
-	if _, err := Read(r); err == nil || !strings.Contains(err.Error(), "process 77 is another version of shaper") {
+	r := &tapHandle{Snapshot: Snapshot{Version: snapshotVersion + 1, About: kernel.About{Process: 77}}}
+	if _, err := r.Sample(); err == nil || !strings.Contains(err.Error(), "process 77 is another version of shaper") {
 		t.Error(err)
 	}
 	r.Version = snapshotVersion
-	if _, err := Read(r); err != nil {
+	if _, err := r.Sample(); err != nil {
 		t.Error(err)
 	}
 }

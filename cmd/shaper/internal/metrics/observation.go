@@ -27,7 +27,7 @@ type Observation struct {
 }
 
 // Observe reads a shaper. problem is the reason why not all packets go through it, or "".
-func Observe(sh live.Shaper, problem string) (Observation, error) {
+func Observe(sh live.Handle, problem string) (Observation, error) {
 	about := sh.Info()
 	l, err := policyfile.SourceOf(about.Label)
 	if err != nil {
@@ -37,7 +37,7 @@ func Observe(sh live.Shaper, problem string) (Observation, error) {
 		About: *about, name: l.Name, attached: true, effective: problem == "", problem: problem,
 		unconfirmed: !about.Until.IsZero(),
 	}
-	out.sample, err = live.Read(sh)
+	out.sample, err = sh.Sample()
 	return out, err
 }
 
@@ -58,7 +58,7 @@ func (o *Observation) AddCustomers(sh *kernel.Shaper, policy func() *policyfile.
 }
 
 // AddTapCustomers adds the counters of the customers of a shaper tap.
-func (o *Observation) AddTapCustomers(sh *live.LocalTap, c *live.TapChanges) {
+func (o *Observation) AddTapCustomers(sh *live.LocalTap, c *live.LockedChanger) {
 	if policy, stats := sh.CustomerStats(c); policy != nil {
 		o.policy, o.counters = policy, readCounters(stats)
 	}

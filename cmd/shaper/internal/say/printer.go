@@ -12,6 +12,9 @@ type Printer struct {
 	Err error
 }
 
+// NewPrinter returns a printer to w.
+func NewPrinter(w io.Writer) *Printer { return &Printer{W: w} }
+
 // Printf prints unless an earlier write failed.
 func (p *Printer) Printf(format string, args ...any) {
 	if p.Err == nil {

@@ -1,0 +1,65 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"syscall"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/output"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+)
+
+// Exit codes.
+const (
+	ExitDone   = 0
+	ExitFailed = 1
+	ExitUsage  = 2
+	ExitPipe   = 128 + int(syscall.SIGPIPE) // the reader of the standard output closed it
+)
+
+// Streams are the standard streams of a command.
+type Streams struct {
+	In       io.Reader
+	Out, Err io.Writer
+}
+
+// UsageError is an error in the command line or in a policy.
+type UsageError struct{ Err error }
+
+func (e *UsageError) Error() string { return e.Err.Error() }
+func (e *UsageError) Unwrap() error { return e.Err }
+
+// Usagef returns a UsageError with a text as of fmt.Errorf.
+func Usagef(format string, args ...any) error { return &UsageError{Err: fmt.Errorf(format, args...)} }
+
+// ErrInterrupted is the cause of a context that was canceled by a signal.
+var ErrInterrupted = errors.New("interrupted")
+
+// unprintedError is the error of printing a change that is in force. The exit code is that of the change.
+type unprintedError struct{ err error }
+
+func (e *unprintedError) Error() string { return e.err.Error() }
+
+// AfterChange returns the error of printing after a change.
+func AfterChange(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &unprintedError{err}
+}
+
+// IsUnprinted reports whether nothing but printing failed, after a change.
+func IsUnprinted(err error) bool {
+	if list, ok := err.(interface{ Unwrap() []error }); ok {
+		return !slices.ContainsFunc(list.Unwrap(), func(err error) bool { return !IsUnprinted(err) })
+	}
+	_, ok := err.(*unprintedError)
+	return ok
+}
+
+// IsUsage reports whether an error is in the command line or in a policy.
+func IsUsage(err error) bool {
+	return errors.As(err, new(*UsageError)) || errors.As(err, new(*output.NameError)) || errors.As(err, new(*policyfile.InvalidError))
+}

@@ -1,0 +1,59 @@
+package cli
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+)
+
+// Directions is the value of a flag: egress, ingress or both.
+type Directions struct{ List []dataplane.Direction }
+
+func (d *Directions) String() string {
+	if len(d.List) == 2 {
+		return "both"
+	}
+	if len(d.List) == 1 {
+		return d.List[0].String()
+	}
+	return ""
+}
+
+func (d *Directions) Type() string { return "DIRECTION" }
+
+func (d *Directions) Set(s string) error {
+	switch s {
+	case "egress":
+		d.List = []dataplane.Direction{kernel.Egress}
+	case "ingress":
+		d.List = []dataplane.Direction{kernel.Ingress}
+	case "both":
+		d.List = []dataplane.Direction{kernel.Egress, kernel.Ingress}
+	default:
+		return fmt.Errorf("want egress, ingress or both")
+	}
+	return nil
+}
+
+// both is the value of the flag --both, which is short for --direction both.
+type both struct{ *Directions }
+
+// AddBoth adds the flag --both to a command.
+func (d *Directions) AddBoth(cmd *cobra.Command) {
+	cmd.Flags().VarPF(both{d}, "both", "", "shape both directions (same as --direction both)").NoOptDefVal = "true"
+}
+
+func (b both) String() string { return "false" }
+func (b both) Type() string   { return "bool" }
+
+func (b both) Set(text string) error {
+	yes, err := strconv.ParseBool(text)
+	if yes {
+		return b.Directions.Set("both")
+	}
+	return err
+}

@@ -1,0 +1,107 @@
+package process
+
+import (
+	"errors"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+)
+
+// useChanges makes the changer, with the changes in a file and the quotas that were saved.
+func (s *Service) useChanges(file *changes.File) {
+	s.changer = &live.LockedChanger{Changer: live.NewChanger(file, func() (out []live.Changeable) {
+		for _, d := range s.plane.directions() {
+			out = append(out, d)
+		}
+		return out
+	})}
+	s.changer.Report = s.logChanges
+	if err := s.state.restoreQuotas(s.stateName, s.changer.Changer); err != nil {
+		s.warn("%v", err)
+	}
+}
+
+// amend returns a policy with the changes in force. The lock of the changes must be held.
+func (s *Service) amend(policy *policyfile.Compiled) *policyfile.Compiled {
+	policy, stale := s.changer.Amend(policy)
+	cli.WarnStale(s.err, stale)
+	return policy
+}
+
+// advanceChanges ends changes whose time is over, and follows quotas and schedules.
+func (s *Service) advanceChanges() {
+	s.changer.Lock()
+	defer s.changer.Unlock()
+	err := s.changer.Advance(time.Now())
+	for _, d := range s.plane.directions() {
+		err = errors.Join(err, d.PrepareCustomerPlans())
+	}
+	if errors.Is(err, kernel.ErrDetached) { // which the next check reports
+		err = nil
+	}
+	if s.state.due() {
+		_ = s.saveState()
+	}
+	err = errors.Join(err, s.state.failed)
+	s.changeProblem.report(err, s.warn)
+	s.changer.SetProblem(string(s.changeProblem))
+}
+
+// report prints a new error of advanceChanges, and the end of errors, by warn.
+func (p *problem) report(err error, warn func(string, ...any)) {
+	was := *p
+	switch {
+	case p.isNew(err):
+		warn("changes, quotas, schedules and state: %v", err)
+	case err == nil && was != "":
+		warn("changes, quotas, schedules and state work again")
+	}
+}
+
+// keepState counts what customers have used, and saves the state.
+func (s *Service) keepState() error {
+	s.changer.Lock()
+	defer s.changer.Unlock()
+	return errors.Join(s.changer.CountNow(), s.saveState())
+}
+
+// saveState keeps what customers have used, and their tokens. The lock of the changes must be held.
+func (s *Service) saveState() error {
+	tokens := map[string]func() ([]byte, error){}
+	for _, d := range s.plane.directions() {
+		tokens[directionName(s.host, d.Info().Direction)] = d.SaveCustomers
+	}
+	return s.state.save(s.stateName, s.changer.Changer, tokens)
+}
+
+// logChanges prints changes that were just made.
+func (s *Service) logChanges(list []changes.Change) {
+	for i := range list {
+		if i == live.ShownChanges {
+			s.warn("%s: and %d more changes", s.name, len(list)-i)
+			return
+		}
+		c := list[i]
+		c.Since = time.Time{}
+		s.warn("%s: %s", s.name, live.ChangeInWords(&c))
+	}
+}
+
+// keptPrinter prints which changes a reload by the process itself leaves in force, if they are others than
+// before.
+type keptPrinter struct{ last []string }
+
+func (k *keptPrinter) print(to io.Writer, c *live.Changer, policy *policyfile.Compiled, iface string) {
+	all := live.Changes{Book: c.Book}
+	list, _ := all.InForce(policy, time.Now())
+	if notes := live.KeptNotes(list, iface); !slices.Equal(notes, k.last) {
+		k.last = notes
+		cli.PrintNotes(to, iface, notes)
+	}
+}

@@ -1,0 +1,393 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+)
+
+// RunOptions are the options of shaper run.
+type RunOptions struct {
+	Options
+	Hook       kernel.Hook
+	Pacer      kernel.Pacer // "": automatic
+	GSOLimit   uint32       // as in kernel.Config
+	Pin, Dry   bool
+	Background bool
+	Repair     bool
+	Confirm    time.Duration // 0: no rollback
+}
+
+// ErrNoRules is the error of a policy with rules for a shaper without a process.
+var ErrNoRules = cli.Usagef("quotas and schedules need a process that follows them: run without --background")
+
+// Run runs a policy at an interface, in the kernel.
+func (o *RunOptions) Run(ctx context.Context, s cli.Streams, name string) (err error) {
+	if err := o.check(); err != nil {
+		return err
+	}
+	dropPrivileges(s, runCapabilities, &o.Options)
+	if err := o.State.open(); err != nil {
+		return err
+	}
+	notify := newNotifier()
+	policy, err := o.Policy.Load()
+	if err != nil {
+		return err
+	}
+	if err := o.checkProcess(policy); err != nil {
+		return err
+	}
+	o.Pin = o.Pin || o.Background
+	k := newKernelPlane(newProcess(s, notify), o, name, policy)
+	o.Policy.Warn(k.err, policy, name)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	defer func() {
+		printed := k.flush()
+		if o.Background {
+			printed = cli.AfterChange(printed)
+		}
+		err = errors.Join(err, printed)
+	}()
+	// The API is served before anything is attached, and until nothing is.
+	return k.withAPI(func() error { return k.shape(ctx) })
+}
+
+// checkProcess returns an error if the options leave no process for a policy, or no effect.
+func (o *RunOptions) checkProcess(policy *policyfile.Compiled) error {
+	onServer := budgets.OnServer(policy.Plan)
+	switch {
+	case onServer && o.Background:
+		return cli.Usagef("a budget on a server needs a process that renews its share: " +
+			"run without --background")
+	case policy.HasRules() && o.Background:
+		return ErrNoRules
+	case onServer && o.Dry:
+		return cli.Usagef("--dry-run would take a share of a budget from hosts that need it: " +
+			"test the policy on a capture with shaper replay")
+	case o.Background:
+		return checkBackground()
+	}
+	return nil
+}
+
+// kernelPlane shapes the packets of an interface in the kernel. Its owner is the goroutine of Run.
+type kernelPlane struct {
+	*Service
+	options  *RunOptions
+	policy   *policyfile.Compiled  // last policy
+	both     []dataplane.Direction // directions at the start
+	list     []*kernel.Shaper
+	seen     [2]seen // by direction
+	started  bool    // the policy was attached in all directions
+	deadline deadlines
+	guard    *live.Guard
+	watchdog watchdog
+	reading  time.Time // time of the next reading
+	problem  problem   // of checking the interface
+	calls    callServer
+}
+
+// seen is what the process knows of the shaper of one direction, which other processes may change.
+type seen struct {
+	policy    loadedPolicy
+	rules     loadedRules
+	checked   time.Time // About.Loaded at the last check
+	armed     bool      // the policy was to be confirmed at the last check
+	confirmed bool      // another process has confirmed the policy
+}
+
+// deadlines are the times at which a service must do something; zero: never.
+type deadlines struct {
+	end      time.Time // end by --for
+	rollback time.Time // rollback by --confirm
+}
+
+// within reports whether a deadline passes within a time, or has passed.
+func (d *deadlines) within(span time.Duration) bool {
+	then := time.Now().Add(span)
+	return !d.end.IsZero() && !then.Before(d.end) || !d.rollback.IsZero() && !then.Before(d.rollback)
+}
+
+// callServer serves the calls of other commands.
+type callServer struct {
+	server io.Closer // nil: none
+	opened bool      // server was opened, or cannot be
+}
+
+func newKernelPlane(p *process, o *RunOptions, name string, policy *policyfile.Compiled) *kernelPlane {
+	k := &kernelPlane{
+		Service: newService(p, &o.Options, name, kernel.Now), options: o, policy: policy,
+		both: slices.Clone(o.Directions.List), watchdog: watchdog{repair: o.Repair},
+	}
+	k.plane = k
+	k.stateName = k.host + "-" + o.Directions.String()
+	return k
+}
+
+// shape attaches the policy, and detaches it at the end. Meanwhile SIGHUP does not kill the process.
+func (k *kernelPlane) shape(ctx context.Context) (err error) {
+	k.hangups = watchHangups(k.notify)
+	defer k.hangups.stop()
+	defer func() { err = errors.Join(err, k.detach()) }()
+	collect := delayCollection(k.policy)
+	if attached, err := k.start(ctx); err != nil || !attached {
+		if err == nil && k.options.Background {
+			err = context.Cause(ctx) // nothing was attached
+		}
+		return err
+	}
+	if k.options.Background {
+		return k.exitBackground()
+	}
+	collect()
+	return k.withMetrics(func() error {
+		k.end, k.rollback = after(k.deadline.end), after(k.deadline.rollback)
+		return k.serve(ctx)
+	})
+}
+
+// after returns a channel that receives at a time; nil for none.
+func after(t time.Time) <-chan time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return time.After(time.Until(t))
+}
+
+// delayCollection makes garbage collections rarer until collect is called, if the policy is small.
+// Reading the object of the program makes 8 MB of garbage; its collection takes 5 of 63 ms of CPU
+// time to attach a class.
+func delayCollection(policy *policyfile.Compiled) (collect func()) {
+	if len(policy.Plan.Classes) > 256 || policy.Plan.Customers != nil {
+		return func() {}
+	}
+	before := debug.SetGCPercent(400)
+	return func() { debug.SetGCPercent(before) }
+}
+
+// start attaches the policy for the first time. With --wait, it waits for the interface. It
+// returns false if shaper run must end before it is attached.
+func (k *kernelPlane) start(ctx context.Context) (bool, error) {
+	err := k.attach()
+	if err == nil || !errors.As(err, new(*kernel.NoInterfaceError)) {
+		return err == nil, err
+	}
+	if err := announceWait(k.err, k.name, k.options.Await); err != nil {
+		return false, err
+	}
+	return k.attachWhenPresent(ctx)
+}
+
+// attach attaches the policy in each direction, and then prints it.
+func (k *kernelPlane) attach() error {
+	if err := k.openChanges(); err != nil {
+		return err
+	}
+	k.changer.Lock()
+	defer k.changer.Unlock()
+	k.policy = k.amend(k.policy)
+	ctx := context.Background()
+	if err := k.follow(ctx); err != nil { // before packets need a share
+		return err
+	}
+	if k.options.Confirm > 0 {
+		if err := k.startGuard(); err != nil {
+			return err
+		}
+		k.deadline.rollback = time.Now().Add(k.options.Confirm)
+	}
+	changes := map[*kernel.Shaper][]dataplane.Change{}
+	for _, direction := range k.options.Directions.List {
+		sh, changed, err := k.attachDirection(direction)
+		if err != nil {
+			return err
+		}
+		changes[sh] = changed
+	}
+	if err := k.setDeadlines(); err != nil {
+		return err
+	}
+	if err := errors.Join(k.instructGuard(), k.follow(ctx)); err != nil {
+		return err
+	}
+	if err := k.changer.Keep(); err != nil { // attaching to an interface that was gone removes the file
+		k.warn("changes are %v", err)
+	}
+	k.started = true
+	for _, sh := range k.list {
+		k.printAttached(sh, changes[sh])
+	}
+	k.notify.ready(k.status())
+	return nil
+}
+
+// attachDirection attaches the policy in one direction.
+func (k *kernelPlane) attachDirection(d dataplane.Direction) (*kernel.Shaper, []dataplane.Change, error) {
+	o := k.options
+	sh, changed, err := kernel.Attach(kernel.Config{
+		Interface: k.name, Direction: d, Hook: o.Hook, Pacer: o.Pacer,
+		Dry: o.Dry, Pin: o.Pin, GSOLimit: o.GSOLimit, Label: live.Label(k.policy, k.name),
+		Restore: k.restore(d), Until: k.deadline.rollback, Guard: k.startGuard,
+	}, k.policy.Plan)
+	var active *dataplane.ActiveError
+	if err != nil && !errors.As(err, &active) {
+		return nil, nil, cli.ExplainIn(k.policy, err)
+	}
+	k.list = append(k.list, sh)
+	if !sh.TookOver {
+		k.changer.Restarted(d)
+	}
+	k.loaded(sh, k.policy)
+	for _, what := range sh.Removed {
+		k.warn("cleaned up: %s", what)
+	}
+	cli.PrintNotes(k.err, live.Name(&sh.About), sh.Notes)
+	if active != nil {
+		k.warn("%s: %v", live.Name(&sh.About), active)
+	}
+	k.keepCustomers(sh)
+	return sh, changed, nil
+}
+
+// setDeadlines starts the rollback timer, and the time of --for at the first call.
+func (k *kernelPlane) setDeadlines() error {
+	if k.options.Confirm > 0 {
+		until := time.Now().Add(k.options.Confirm)
+		if err := kernel.Postpone(until, k.list...); err != nil {
+			return err // detach rolls back the shapers with the earlier time
+		}
+		k.deadline.rollback = until
+		for d := range k.seen {
+			k.seen[d].confirmed = false
+		}
+	}
+	if k.options.Span > 0 && k.deadline.end.IsZero() {
+		k.deadline.end = time.Now().Add(k.options.Span)
+	}
+	for _, sh := range k.list {
+		if !k.deadline.end.IsZero() {
+			if err := sh.Expire(k.deadline.end); err != nil { // holds even if this process dies
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (k *kernelPlane) status() string {
+	return "shaping " + k.name + " " + k.options.Directions.String()
+}
+
+func (k *kernelPlane) policyName() string { return k.policy.Name }
+
+// follow makes the meters of budgets on servers follow their leases, in the directions that are
+// attached.
+func (k *kernelPlane) follow(ctx context.Context) error {
+	var hosts []budgets.Host
+	var leasers []budgets.Leaser
+	for _, direction := range k.options.Directions.List {
+		plan, leaser := k.policy.Plan, budgets.Leaser(nil)
+		for _, sh := range k.list {
+			if sh.Direction == direction {
+				var err error
+				if plan, err = k.leasedPlan(sh); err != nil {
+					return err
+				}
+				leaser = sh
+			}
+		}
+		hosts = append(hosts, budgets.Host{Plan: plan, Name: k.budgetHost(direction), MTU: live.MTU(k.name)})
+		leasers = append(leasers, leaser)
+	}
+	defer k.serveCalls()
+	return k.shares.Follow(context.WithoutCancel(ctx), hosts, leasers)
+}
+
+// leasedPlan returns the plan of a shaper with budgets on servers, and an empty plan of other
+// shapers.
+func (k *kernelPlane) leasedPlan(sh *kernel.Shaper) (*dataplane.Plan, error) {
+	if len(sh.OnServers()) == 0 {
+		return &dataplane.Plan{}, nil
+	}
+	policy, err := k.policyOf(&sh.About)
+	if err != nil {
+		return nil, err
+	}
+	return policy.Plan, nil
+}
+
+// serveCalls serves the calls of other commands. With it, shaper status shows budgets on servers and
+// shaper reload prepares new ones. The shaper works without it, too.
+func (k *kernelPlane) serveCalls() {
+	if k.calls.opened {
+		return
+	}
+	k.calls.opened = true
+	server, err := k.caller().Serve(os.Getpid())
+	switch {
+	case err == nil:
+		k.calls.server = server
+	case budgets.OnServer(k.policy.Plan):
+		k.warn("shaper status cannot show the budgets on servers: %v", err)
+	}
+}
+
+// caller returns the part of the process that other goroutines may call.
+func (k *kernelPlane) caller() *live.Run {
+	return &live.Run{
+		Shares: k.shares, Name: k.host, Wake: k.turns.looks, Calls: k.turns.calls,
+		Changer: k.changer, Heard: &k.heard,
+	}
+}
+
+// reloaded notes the policy of all directions, and copies its file of customers.
+func (k *kernelPlane) reloaded(policy *policyfile.Compiled) {
+	k.policy = policy
+	for _, sh := range k.list {
+		k.keepCustomers(sh)
+	}
+}
+
+// settle makes everything else fit the policies that were just attached.
+func (k *kernelPlane) settle(ctx context.Context) error {
+	return errors.Join(k.follow(ctx), k.instructGuard())
+}
+
+// keepCustomers copies the file of customers of the policy in force.
+func (k *kernelPlane) keepCustomers(sh *kernel.Shaper) {
+	if err := live.InKernel(sh).KeepCustomers(k.policy); err != nil {
+		file := say.Printable(k.policy.Source.Customers.Path)
+		k.warn("%s: a rollback to this policy will need %s as it is now: %v", live.Name(&sh.About), file, err)
+	}
+}
+
+// keepReadings keeps a reading of each shaper once a second, so that shaper stats has rates
+// without waiting. With many classes and CPUs it is less often: it takes half a percent of a
+// CPU at most.
+func (k *kernelPlane) keepReadings() {
+	begin := time.Now()
+	if begin.Before(k.reading) {
+		return
+	}
+	for _, sh := range k.list {
+		if now, err := sh.Read(); err == nil {
+			sh.Keep(now)
+		}
+	}
+	k.reading = begin.Add(max(time.Second, 200*time.Since(begin)))
+}

@@ -1,0 +1,87 @@
+package process
+
+import (
+	"errors"
+	"maps"
+	"os"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+)
+
+// openChanges opens the file of changes of the interface, before it is shaped. The file may be
+// that of an earlier process whose shapers are pinned.
+func (k *kernelPlane) openChanges() error {
+	path, err := kernel.ChangesPath(k.name, k.both)
+	if err != nil {
+		return err
+	}
+	state := &k.state
+	if state.dir != "" {
+		path = state.path(k.stateName, stateChanges)
+	}
+	if k.changer != nil { // the interface is back, and may have another number
+		k.changer.Lock()
+		defer k.changer.Unlock()
+		k.changer.Path = path
+		return nil
+	}
+	inForce, pinned, err := k.pinnedBefore(path)
+	if err != nil {
+		return err // nobody knows whether the changes are in force
+	}
+	if _, err := os.Lstat(path); err == nil && state.dir == "" && !pinned { // left behind by a killed process
+		if err := os.Remove(path); err != nil {
+			return err
+		}
+	}
+	file, err := changes.Open(path)
+	if err != nil && (state.dir != "" || !errors.Is(err, os.ErrPermission)) { // which attaching will explain
+		k.warn("%v", err)
+	}
+	if err := file.Include(inForce); err != nil {
+		k.warn("%v", err)
+	}
+	k.useChanges(file)
+	return nil
+}
+
+// restore returns the saved customers of a direction.
+func (k *kernelPlane) restore(direction dataplane.Direction) []byte {
+	text, err := k.state.read(directionName(k.host, direction), stateCustomers)
+	if err != nil {
+		k.warn("%v: customers start anew", err)
+	}
+	return text
+}
+
+// pinnedBefore reports whether there are shapers that this process may take over, and returns
+// their changes in other files than that at path: those stay in force.
+func (k *kernelPlane) pinnedBefore(path string) (inForce changes.Book, pinned bool, err error) {
+	v, err := live.Look()
+	if errors.Is(err, os.ErrPermission) {
+		return nil, false, nil // without the permission to look it cannot take over either
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	defer func() { live.CloseAll(v.List) }()
+	v.Narrow(k.name, k.both)
+	inForce = changes.Book{}
+	for _, sh := range v.List {
+		source, sourceErr := policyfile.SourceOf(sh.Info().Label)
+		owned, ownedErr := sh.Owned()
+		if sourceErr != nil || ownedErr != nil || owned || source.Changes == path {
+			continue // attaching will explain the errors
+		}
+		book, _, readErr := changes.Read(source.Changes) // attaching puts interrupted changes into force
+		maps.Copy(inForce, book)
+		if readErr != nil {
+			k.warn("%v", readErr)
+		}
+	}
+	return inForce, len(v.List) > 0, nil
+}

@@ -1,0 +1,169 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+)
+
+// startGuard starts the guard unless it runs already.
+func (k *kernelPlane) startGuard() (err error) {
+	if k.guard == nil {
+		stderr := os.Stderr
+		if k.options.Background { // who reads the output of this process must not wait for the guard
+			stderr = nil
+		}
+		k.guard, err = live.StartGuard(k.name, k.options.Directions.List, stderr)
+	}
+	return err
+}
+
+// instructGuard gives the guard instructions for the case that this process is killed. It
+// starts a guard if something attached outlives this process.
+func (k *kernelPlane) instructGuard() error {
+	if slices.ContainsFunc(k.list, (*kernel.Shaper).Outlives) {
+		if err := k.startGuard(); err != nil {
+			return err
+		}
+	}
+	return k.guard.Instruct(live.Instructions{Stays: k.options.Pin})
+}
+
+// errBackground means that the user of a shaper run --background could do nothing about it afterwards.
+var errBackground = errors.New("--background: this user could neither see nor detach the shaper afterwards, " +
+	"which needs CAP_SYS_ADMIN: run without --background, or as root")
+
+// checkBackground checks that other commands of this user will find a shaper without a process.
+func checkBackground() error {
+	v, err := kernel.Look()
+	if errors.Is(err, os.ErrPermission) {
+		return errBackground
+	}
+	if err == nil {
+		v.Close()
+	}
+	return err
+}
+
+// exitBackground ends a shaper run --background and leaves the policy attached. It checks that
+// other commands can find the shapers.
+func (k *kernelPlane) exitBackground() error {
+	list := k.list
+	k.list = nil
+	live.CloseAll(list)
+	if k.deadline.rollback.IsZero() { // otherwise the guard rolls back unless the policy is confirmed
+		k.guard.End()
+	}
+	k.guard, k.deadline.rollback = nil, time.Time{}
+	v, err := kernel.Look()
+	if err != nil {
+		return err
+	}
+	defer v.Close()
+	for _, sh := range list {
+		if !slices.ContainsFunc(v.Shapers, func(o *kernel.Shaper) bool {
+			return o.Interface == sh.Interface && o.Direction == sh.Direction && o.Program == sh.Program
+		}) {
+			return fmt.Errorf("%s: no longer attached: another process detached it", live.Name(&sh.About))
+		}
+	}
+	return nil
+}
+
+// rollBack rolls back the policy at the time of --confirm.
+func (k *kernelPlane) rollBack() (over bool, err error) {
+	unconfirmed, err := k.rollBackAll()
+	k.deadline.rollback = time.Time{} // the others are confirmed, or another process has armed their rollback
+	if err != nil || len(k.list) == 0 {
+		return true, errors.Join(unconfirmed, err)
+	}
+	if unconfirmed != nil {
+		k.warn("%v, except the direction that was confirmed", unconfirmed)
+	}
+	return false, nil
+}
+
+// rollBackAll rolls back all directions that are not confirmed. They do not belong to this process
+// any more. unconfirmed is live.ErrRolledBack if there are any.
+func (k *kernelPlane) rollBackAll() (unconfirmed, err error) {
+	back, err := kernel.RollBack(policyfile.PlanOf, k.deadline.rollback, k.list...)
+	for _, sh := range back {
+		k.release(sh)
+	}
+	return live.RolledBack(back), err
+}
+
+// release closes a shaper that does not belong to this process any more.
+func (k *kernelPlane) release(sh *kernel.Shaper) {
+	if err := k.keepState(); err != nil {
+		k.warn("%v", err)
+	}
+	k.list = slices.DeleteFunc(k.list, func(o *kernel.Shaper) bool { return o == sh })
+	sh.Close()
+}
+
+// keepState counts what customers have used, and saves the state. The shapers may be detached: this
+// process still has their maps.
+func (k *kernelPlane) keepState() error {
+	if !k.started {
+		return nil
+	}
+	return k.Service.keepState()
+}
+
+// expired makes detach remove the policy, also with --pin.
+func (k *kernelPlane) expired() { k.options.Pin = false }
+
+// detach detaches the shapers, unless the policy stays. Before that it prints nothing and
+// waits for nothing.
+func (k *kernelPlane) detach() error {
+	var errs []error
+	tookOver := slices.ContainsFunc(k.list, func(sh *kernel.Shaper) bool { return sh.Before != nil })
+	if !k.deadline.rollback.IsZero() && (k.options.Pin || tookOver) {
+		unconfirmed, err := k.rollBackAll()
+		errs = append(errs, unconfirmed, err)
+	}
+	clean := true
+	stay, failed := map[*kernel.Shaper]bool{}, map[*kernel.Shaper]error{}
+	for _, sh := range k.list {
+		stays, err := k.options.Pin && (k.started || sh.TookOver), error(nil)
+		if stays {
+			stays, err = sh.Attached()
+			stays = stays || err != nil
+		}
+		switch {
+		case !stays:
+			err = sh.Detach()
+			clean = clean && err == nil
+		case !k.deadline.end.IsZero(): // ended before --for: it stays without a deadline
+			err = sh.Expire(time.Time{})
+		}
+		stay[sh], failed[sh] = stays, err
+		errs = append(errs, err)
+	}
+	errs = append(errs, k.keepState())
+	for _, sh := range k.list {
+		errs = append(errs, k.printEnd(sh, stay[sh], failed[sh]))
+	}
+	k.notify.stopping()
+	if k.calls.server != nil {
+		errs = append(errs, k.calls.server.Close())
+	}
+	k.shares.End(!slices.ContainsFunc(k.list, func(sh *kernel.Shaper) bool {
+		return stay[sh] || failed[sh] != nil
+	}))
+	live.CloseAll(k.list) // before the guard acts, which skips shapers with an owner
+	k.list = nil
+	if clean {
+		k.guard.End()
+	} else {
+		k.guard.Release()
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,154 @@
+package process
+
+import (
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/control"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/metrics"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+)
+
+// Options are the options of shaper run and shaper tap.
+type Options struct {
+	Policy     cli.PolicyFlags
+	Directions cli.Directions
+	Await      bool          // wait for the interface to appear
+	Span       time.Duration // end after this time; 0: no end
+	Metrics    Metrics
+	Control    Control
+	State      State
+
+	API func(*Service) control.API // returns the API of Control
+}
+
+// Add adds the flags that both commands have in common.
+func (o *Options) Add(cmd *cobra.Command) {
+	o.Directions.List = []dataplane.Direction{kernel.Egress}
+	o.Policy.Add(cmd)
+	flags := cmd.Flags()
+	flags.Var(&o.Directions, "direction",
+		"shape this `DIRECTION`: egress, ingress or both; each has its own meters")
+	o.Directions.AddBoth(cmd)
+	o.Metrics.add(flags)
+	o.Control.add(flags)
+	o.State.add(flags, cmd.Name())
+}
+
+// check checks the options that need no policy.
+func (o *Options) check() error {
+	if err := o.Metrics.check(); err != nil {
+		return err
+	}
+	return o.Control.check()
+}
+
+// Metrics are the options of the metrics.
+type Metrics struct {
+	text      string // address; "" for none
+	customers int    // number of customers with metrics of their own
+	address   metrics.Address
+}
+
+func (m *Metrics) add(f *pflag.FlagSet) {
+	f.StringVar(&m.text, "metrics", "",
+		"serve Prometheus metrics at `ADDRESS`, such as 127.0.0.1:9190; without a host, listen on loopback only")
+	f.IntVar(&m.customers, "metrics-customers", 0,
+		"with --metrics, serve metrics of each of the `N` customers with the most bytes")
+}
+
+// Given reports whether any of the flags was given.
+func (m *Metrics) Given() bool { return m.text != "" || m.customers != 0 }
+
+// check checks the flags and sets the address.
+func (m *Metrics) check() (err error) {
+	switch {
+	case m.customers < 0 || m.customers > metrics.MaxCustomers:
+		return cli.Usagef("--metrics-customers %d: want 0 to %d", m.customers, metrics.MaxCustomers)
+	case m.text == "" && m.customers > 0:
+		return cli.Usagef("--metrics-customers needs --metrics")
+	case m.text == "":
+		return nil
+	}
+	if m.address, err = metrics.ParseAddress(m.text); err != nil {
+		return &cli.UsageError{Err: err}
+	}
+	return nil
+}
+
+// Control are the options of the sockets for other programs.
+type Control struct{ path, group, readPath, readGroup string }
+
+func (c *Control) add(f *pflag.FlagSet) {
+	f.StringVar(&c.path, "control", "", "serve the API for reading and changing at the unix socket `PATH`")
+	f.StringVar(&c.group, "control-group", "", "let `GROUP` use the socket of --control, too")
+	f.StringVar(&c.readPath, "control-read", "", "serve the API for reading only at the unix socket `PATH`")
+	f.StringVar(&c.readGroup, "control-read-group", "", "let `GROUP` use the socket of --control-read, too")
+}
+
+// Given reports whether there are any sockets.
+func (c *Control) Given() bool { return c.path != "" || c.readPath != "" }
+
+func (c *Control) check() error {
+	switch {
+	case c.group != "" && c.path == "":
+		return cli.Usagef("--control-group needs --control")
+	case c.readGroup != "" && c.readPath == "":
+		return cli.Usagef("--control-read-group needs --control-read")
+	case c.Given() && c.path == c.readPath:
+		return cli.Usagef("--control and --control-read need two paths")
+	}
+	if _, err := c.groups(); err != nil {
+		return &cli.UsageError{Err: err}
+	}
+	return nil
+}
+
+// paths returns the paths of the sockets.
+func (c *Control) paths() (out []string) {
+	for _, path := range []string{c.path, c.readPath} {
+		if path != "" {
+			out = append(out, path)
+		}
+	}
+	return out
+}
+
+// groups returns the IDs of the groups.
+func (c *Control) groups() (out []int, err error) {
+	for _, name := range []string{c.group, c.readGroup} {
+		if name == "" {
+			continue
+		}
+		id, err := control.GroupID(name)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, id)
+	}
+	return out, nil
+}
+
+// serve creates the sockets and serves an API there. Close ends it.
+func (c *Control) serve(api control.API) (*control.Server, error) {
+	var sockets []*control.Socket
+	for _, at := range []struct {
+		path, group string
+		readOnly    bool
+	}{{c.path, c.group, false}, {c.readPath, c.readGroup, true}} {
+		if at.path == "" {
+			continue
+		}
+		s, err := control.Listen(at.path, at.group, at.readOnly)
+		if err != nil {
+			control.Serve(api, sockets...).Close()
+			return nil, err
+		}
+		sockets = append(sockets, s)
+	}
+	return control.Serve(api, sockets...), nil
+}

@@ -1,0 +1,81 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/metrics"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/output"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+)
+
+// process holds what a process has once.
+type process struct {
+	out, err *output.Outbox // a reader that stops, such as a terminal, does not stop the shaper
+	colored  bool           // the output shows colors
+	notify   notifier
+	hangups  *hangups
+	board    *metrics.Board // nil without --metrics
+	turns    turns
+}
+
+func newProcess(s cli.Streams, n notifier) *process {
+	return &process{
+		out: output.NewOutbox(s.Out), err: output.NewOutbox(s.Err), colored: say.Colored(s.Out),
+		notify: n, turns: newTurns(),
+	}
+}
+
+// flush waits until everything is printed.
+func (p *process) flush() error { return errors.Join(p.out.Flush(), p.err.Flush()) }
+
+// print returns a printer on stdout.
+func (p *process) print() *say.Printer { return &say.Printer{W: p.out} }
+
+// warn prints a line on stderr.
+func (p *process) warn(format string, args ...any) {
+	fmt.Fprintf(p.err, "shaper: "+format+"\n", args...)
+}
+
+// problem is the error of the last attempt of something that is tried again and again; "": none.
+type problem string
+
+// isNew keeps the error of an attempt, or nil, and reports whether it is another one than before.
+func (p *problem) isNew(err error) bool {
+	was := *p
+	if *p = ""; err != nil {
+		*p = problem(err.Error())
+	}
+	return *p != "" && *p != was
+}
+
+// turns passes functions of other goroutines to the goroutine that owns a service.
+type turns struct {
+	calls chan func()        // received while the interface exists
+	reads chan func()        // received at any time
+	looks chan chan struct{} // requests for a check; the received channel is closed after it
+}
+
+func newTurns() turns { return turns{make(chan func()), make(chan func()), make(chan chan struct{})} }
+
+// turnTime is the time to wait until the owner takes a function. It may be reading a policy.
+const turnTime = 3 * time.Second
+
+// ask calls a function in the goroutine that receives from a channel.
+func ask(ctx context.Context, to chan<- func(), f func() error) error {
+	done := make(chan error, 1)
+	late := time.NewTimer(turnTime)
+	defer late.Stop()
+	select {
+	case to <- func() { done <- f() }:
+		return <-done
+	case <-late.C:
+		return live.ErrBusy
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

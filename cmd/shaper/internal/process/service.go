@@ -1,0 +1,262 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/metrics"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+)
+
+// plane is where the packets of a service are shaped.
+type plane interface {
+	directions() []Direction // attached now
+	// policyOf returns the policy of a direction, with or without changes.
+	policyOf(*kernel.About) (*policyfile.Compiled, error)
+	problemOf(*kernel.About) string // why not all packets go through a direction; "" if they do
+	policyName() string             // of the last policy
+	status() string                 // line for the service manager
+
+	// follow makes the meters of budgets on servers follow their leases.
+	follow(context.Context) error
+	// reloaded is called after all directions got a policy, and settle after everything about it
+	// was printed.
+	reloaded(*policyfile.Compiled)
+	settle(context.Context) error
+
+	// read calls a function with the directions, while nothing changes them nor the book of
+	// changes. It is called by other goroutines, and so is set, which makes changes.
+	read(context.Context, func([]Direction) error) error
+	set([]changes.Change) error
+
+	// poll returns a channel that receives when check must be called.
+	poll() (look <-chan struct{}, stop func())
+	// check checks whether the packets are still shaped. over means that the service must end.
+	check(context.Context) (over bool, err error)
+	dueWithin(time.Duration) bool     // a deadline passes within this time: check would delay it
+	settled() bool                    // no policy waits for confirmation
+	rollBack() (over bool, err error) // the time of confirmation has passed
+	expired()                         // the time of --for has passed
+	keepReadings()                    // keeps counters for other processes
+}
+
+// Direction is one direction of a service.
+type Direction interface {
+	live.Changeable
+	Handle() live.Handle
+	// Customer returns a customer with the changes of a book. The error is a
+	// *policyfile.UnknownError if there is none of that name.
+	Customer(name string, book changes.Book) (live.Customer, error)
+	// CustomerReader returns access to the counters of the customers, for use in another goroutine.
+	CustomerReader() (CustomerReader, error)
+
+	reload(*policyfile.Compiled) ([]dataplane.Change, error)
+	PrepareCustomerPlans() error    // prepares SetCustomerPlans for the next program
+	SaveCustomers() ([]byte, error) // returns their tokens; nil if there are none
+	observeCustomers(*metrics.Observation) error
+}
+
+// CustomerReader reads the customers of a direction, as live.Handle.Customers does.
+type CustomerReader interface {
+	Customers() (at int64, list []live.Customer, err error)
+	Close()
+}
+
+// Service is a policy at one interface or TAP device, with everything that its process keeps for it.
+type Service struct {
+	*process
+	plane   plane
+	options *Options
+	name    string // current name of the interface
+	host    string // name in the names of files and of hosts of budgets: a rename does not change it
+
+	changer       *live.LockedChanger // nil until the interface exists
+	changeProblem problem             // of advanceChanges
+	state         savedState
+	stateName     string // name of the files of state of all directions
+	kept          keptPrinter
+	heard         live.Heard // announcements of other processes
+	shares        *budgets.Agents
+
+	end, rollback <-chan time.Time // deadlines of serve; nil: none
+}
+
+func newService(p *process, o *Options, name string, clock func() int64) *Service {
+	return &Service{
+		process: p, options: o, name: name, host: name,
+		state: savedState{State: &o.State}, shares: budgets.New(clock, p.warn),
+	}
+}
+
+// withAPI serves the API while next runs.
+func (s *Service) withAPI(next func() error) error {
+	if s.options.Control.Given() {
+		server, err := s.options.Control.serve(s.options.API(s))
+		if err != nil {
+			return err
+		}
+		defer server.Close()
+	}
+	return next()
+}
+
+// withMetrics serves the metrics while next runs.
+func (s *Service) withMetrics(next func() error) error {
+	if m := &s.options.Metrics; m.text != "" {
+		s.board = metrics.NewBoard(m.customers)
+		defer metrics.Serve(s.err, m.address, s.board).Close()
+	}
+	return next()
+}
+
+// serve waits for the end. Until then it checks the shapers, reloads on SIGHUP, answers other goroutines
+// and publishes metrics. A lost terminal is the end, too, but it may be lost because of the policy: then
+// the rollback comes first.
+func (s *Service) serve(ctx context.Context) error {
+	look, stop := s.plane.poll()
+	defer stop()
+	asked, lost := false, false
+	for !lost || !s.plane.settled() {
+		var looked chan struct{}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.end:
+			s.plane.expired()
+			return nil
+		case <-s.rollback:
+			if over, err := s.plane.rollBack(); over {
+				return err
+			}
+		case <-s.hangups.lost:
+			lost = true
+		case <-s.hangups.reload:
+			if err := s.reread(ctx); err != nil {
+				s.warn("%v: the policy is unchanged", err)
+			}
+		case <-s.board.Asked():
+			asked = true
+		case <-look:
+		case looked = <-s.turns.looks:
+		case call := <-s.turns.calls:
+			call()
+			continue
+		case read := <-s.turns.reads:
+			read()
+			continue
+		}
+		if s.plane.dueWithin(live.PollInterval) {
+			continue
+		}
+		if over, err := s.plane.check(ctx); over {
+			return err
+		}
+		s.advanceChanges()
+		if looked != nil {
+			close(looked)
+		}
+		s.plane.keepReadings()
+		if asked {
+			asked = false
+			s.board.Publish(s.observe())
+		}
+	}
+	return nil
+}
+
+// reread reads the policy file again and reloads all directions.
+func (s *Service) reread(ctx context.Context) error {
+	return s.notify.reload(s.plane.status(), func() error { return s.reload(ctx) })
+}
+
+func (s *Service) reload(ctx context.Context) error {
+	policy, err := s.options.Policy.Load()
+	if err != nil {
+		return err
+	}
+	s.options.Policy.Warn(s.err, policy, "")
+	s.changer.Lock()
+	defer s.changer.Unlock()
+	policy = s.amend(policy)
+	list := s.plane.directions()
+	if err := cli.CheckPolicy(policy, Handles(list)); err != nil {
+		return err
+	}
+	var hosts []budgets.Host
+	for _, d := range list {
+		hosts = append(hosts, budgets.Host{Plan: policy.Plan, Name: s.budgetHost(d.Info().Direction)})
+	}
+	if err := s.shares.Prepare(ctx, hosts...); err != nil {
+		return errors.Join(err, s.plane.follow(ctx))
+	}
+	p := s.print()
+	for _, d := range list {
+		list, err := d.reload(policy)
+		var active *dataplane.ActiveError
+		if err != nil && !errors.As(err, &active) {
+			return errors.Join(cli.ExplainIn(policy, err), s.plane.follow(ctx))
+		}
+		about := d.Info()
+		live.PrintReloadedLine(p, about, policy, list)
+		cli.PrintNotes(s.err, live.Name(about), d.Handle().Notes())
+		if active != nil {
+			s.warn("%s: %v", live.Name(about), active)
+		}
+	}
+	s.plane.reloaded(policy)
+	s.kept.print(s.err, s.changer.Changer, policy, s.name)
+	return s.plane.settle(ctx)
+}
+
+// Handles returns the handles of directions.
+func Handles(list []Direction) (out []live.Handle) {
+	for _, d := range list {
+		out = append(out, d.Handle())
+	}
+	return out
+}
+
+// budgetHost returns the name of a direction among the hosts of budgets on servers.
+func (s *Service) budgetHost(d dataplane.Direction) string {
+	return budgets.HostName(s.host, d.String())
+}
+
+// observe reads all directions for the metrics.
+func (s *Service) observe() (out []metrics.Observation, err error) {
+	list := s.plane.directions()
+	if len(list) == 0 {
+		for _, direction := range s.options.Directions.List {
+			out = append(out, metrics.Absent(s.name, direction, "the interface is gone"))
+		}
+	}
+	for _, d := range list {
+		sh := d.Handle()
+		o, err := metrics.Observe(sh, s.plane.problemOf(sh.Info()))
+		if err != nil {
+			return nil, err
+		}
+		o.Shares = s.shares.Statuses(s.host, o.About.Direction.String())
+		policy, err := s.plane.policyOf(sh.Info())
+		if err != nil {
+			return nil, err
+		}
+		s.changer.Lock()
+		now := s.changes()
+		o.Changes = now.Count(policy, time.Now())
+		s.changer.Unlock()
+		if s.board.Customers() {
+			if err := d.observeCustomers(&o); err != nil {
+				return nil, err
+			}
+		}
+		out = append(out, o)
+	}
+	return out, nil
+}

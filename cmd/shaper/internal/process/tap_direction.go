@@ -1,0 +1,102 @@
+package process
+
+import (
+	"context"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/metrics"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+)
+
+func (t *tapPlane) directions() (out []Direction) {
+	for _, sh := range t.list {
+		out = append(out, tapDirection{sh, t})
+	}
+	return out
+}
+
+func (t *tapPlane) policyOf(about *kernel.About) (*policyfile.Compiled, error) {
+	for _, sh := range t.list {
+		if sh.Info().Direction == about.Direction {
+			return sh.Policy()
+		}
+	}
+	return nil, live.ErrBusy
+}
+
+func (t *tapPlane) policyName() string {
+	policy, _ := t.list[0].Policy() // no error
+	return policy.Name
+}
+
+// read holds the lock of the changes, which reloads and changes need.
+func (t *tapPlane) read(_ context.Context, f func([]Direction) error) error {
+	t.changer.Lock()
+	defer t.changer.Unlock()
+	return f(t.directions())
+}
+
+func (t *tapPlane) set(list []changes.Change) error {
+	t.changer.Lock()
+	defer t.changer.Unlock()
+	return t.changer.Set(list)
+}
+
+// The process moves the frames itself: no other can detach it, replace its policy or need its counters,
+// and it has no rollback.
+
+func (t *tapPlane) problemOf(*kernel.About) string      { return "" }
+func (t *tapPlane) reloaded(*policyfile.Compiled)       {}
+func (t *tapPlane) settle(ctx context.Context) error    { return t.follow(ctx) }
+func (t *tapPlane) check(context.Context) (bool, error) { return false, nil }
+func (t *tapPlane) dueWithin(time.Duration) bool        { return false }
+func (t *tapPlane) settled() bool                       { return true }
+func (t *tapPlane) rollBack() (over bool, err error)    { return false, nil }
+func (t *tapPlane) expired()                            {}
+func (t *tapPlane) keepReadings()                       {}
+
+func (t *tapPlane) poll() (look <-chan struct{}, stop func()) {
+	return poll(live.PollInterval, nil, nil)
+}
+
+// tapDirection is one direction of a tapPlane.
+type tapDirection struct {
+	*live.LocalTap
+	t *tapPlane
+}
+
+func (d tapDirection) Handle() live.Handle { return d.LocalTap.Handle(d.t.shares.States(d.Host())) }
+
+// PrepareCustomerPlans does nothing: SetCustomerPlans needs no preparation.
+func (d tapDirection) PrepareCustomerPlans() error { return nil }
+
+func (d tapDirection) SaveCustomers() ([]byte, error) { return d.Shaper.SaveCustomers(), nil }
+
+func (d tapDirection) CustomerReader() (CustomerReader, error) { return tapCustomers{d}, nil }
+
+// tapCustomers reads the customers of a tapDirection.
+type tapCustomers struct{ d tapDirection }
+
+func (c tapCustomers) Customers() (at int64, list []live.Customer, err error) {
+	at = kernel.Now()
+	policy, stats := c.d.CustomerStats(c.d.t.changer)
+	if policy == nil {
+		return 0, nil, live.ErrNoCustomers
+	}
+	return at, live.ListCustomers(policy().Plan.Customers, stats), nil
+}
+
+func (tapCustomers) Close() {}
+
+func (d tapDirection) reload(policy *policyfile.Compiled) ([]dataplane.Change, error) {
+	return d.Reload(policy, policy.Label())
+}
+
+func (d tapDirection) observeCustomers(o *metrics.Observation) error {
+	o.AddTapCustomers(d.LocalTap, d.t.changer)
+	return nil
+}

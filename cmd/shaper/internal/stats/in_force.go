@@ -1,0 +1,80 @@
+package stats
+
+import (
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/control"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+)
+
+// listedChanges is the number of changes in the JSON of status; shaper set --json lists all.
+const listedChanges = 1_000
+
+// ChangesLook returns the changes in a shaper, and a function that returns its policy, with or without them.
+type ChangesLook func(live.Handle) (live.Changes, func() (*policyfile.Compiled, error), error)
+
+// LookAtChanges is a changesLook for any process.
+func LookAtChanges(sh live.Handle) (live.Changes, func() (*policyfile.Compiled, error), error) {
+	now, err := sh.Changes()
+	return now, func() (*policyfile.Compiled, error) { return policyfile.CompileNames(sh.Info().Label) }, err
+}
+
+// changesJSON are the changes by shaper set and the API in the JSON of status and stats.
+type changesJSON struct {
+	Changes   []control.Change `json:"changes"`
+	More      int              `json:"more_changes,omitempty"` // changes that are not listed
+	OverQuota int              `json:"over_quota,omitempty"`   // customers who have used their quota
+	Problem   string           `json:"change_problem,omitempty"`
+
+	list []live.InForce
+}
+
+// changesIn returns the changes in force in a shaper. It compiles the policy only if there are any.
+func changesIn(sh live.Handle, look ChangesLook) (out changesJSON) {
+	out.Changes = []control.Change{}
+	all, policyOf, err := look(sh)
+	out.Problem = all.Problem
+	if err == nil && len(all.Book)+len(all.Interrupted) > 0 {
+		var policy *policyfile.Compiled
+		if policy, err = policyOf(); err == nil {
+			out.list, out.OverQuota = all.InForce(policy, time.Now())
+		}
+	}
+	if err != nil {
+		out.Problem = "changes by shaper set are unknown: " + err.Error()
+	}
+	for i := range out.list {
+		if i == listedChanges {
+			out.More = len(out.list) - i
+			break
+		}
+		out.Changes = append(out.Changes, InForceJSON(&out.list[i]))
+	}
+	return out
+}
+
+// InForceJSON returns the JSON form of a change in force.
+func InForceJSON(f *live.InForce) control.Change {
+	row := control.ChangeOf(&f.Change)
+	row.InPolicy, row.State = &control.Terms{Plan: f.Policy.Plan, Parameters: f.Policy.Parameters}, f.State
+	return row
+}
+
+// printChanges prints the changes in force.
+func printChanges(p *say.Printer, c *changesJSON, iface string) {
+	for i := range c.list {
+		if i == live.ShownChanges {
+			p.Printf("  changed  and %d more: shaper set %s lists them\n", len(c.list)-i, iface)
+			break
+		}
+		p.Printf("  changed  %s\n", c.list[i].Words())
+	}
+	if c.OverQuota > 0 {
+		p.Printf("  quota    used by %s\n", say.Count(c.OverQuota, "customer"))
+	}
+	if c.Problem != "" {
+		p.Printf("  problem  %s\n", say.Printable(c.Problem))
+	}
+}
