@@ -25,12 +25,25 @@ type Tables struct {
 	Start [4]uint32
 	// Direct contains a table for proto, sport, dport, dscp, vlan, pcp and ethertype;
 	// nil if no match uses the field.
-	Direct [numFields]Direct
+	Direct [numTables]Direct
 	Mark   Ranged[uint32]
 	Length Ranged[uint32]
 	Src    Addresses
 	Dst    Addresses
 }
+
+// Indexes of Tables.Direct, which are those of MatchFields. Mark and length follow: they have 32 bits, so the
+// classifier searches them.
+const (
+	protoTable = iota
+	sportTable
+	dportTable
+	dscpTable
+	vlanTable
+	pcpTable
+	ethertypeTable
+	numTables
+)
 
 // Direct contains the vector of each value of a field, and a last one for packets that do
 // not have the field.
@@ -88,28 +101,28 @@ func (c *Classifier) search(p *Packet, n int) int {
 	}
 	found.add(c.Start[start])
 	// A loop that reads the fields through matchFields would take 4 ns longer.
-	if t := c.Direct[proto]; t != nil {
+	if t := c.Direct[protoTable]; t != nil {
 		found.add(t.vector(uint32(p.Proto), ip))
 	}
-	if t := c.Direct[sport]; t != nil {
+	if t := c.Direct[sportTable]; t != nil {
 		found.add(t.vector(uint32(p.SrcPort), p.HasPorts))
 	}
-	if t := c.Direct[dport]; t != nil {
+	if t := c.Direct[dportTable]; t != nil {
 		found.add(t.vector(uint32(p.DstPort), p.HasPorts))
 	}
-	if t := c.Direct[dscp]; t != nil {
+	if t := c.Direct[dscpTable]; t != nil {
 		v, ok := p.DSCP()
 		found.add(t.vector(uint32(v), ok))
 	}
-	if t := c.Direct[vlan]; t != nil {
+	if t := c.Direct[vlanTable]; t != nil {
 		v, ok := p.VLAN()
 		found.add(t.vector(uint32(v), ok))
 	}
-	if t := c.Direct[pcp]; t != nil {
+	if t := c.Direct[pcpTable]; t != nil {
 		v, ok := p.PCP()
 		found.add(t.vector(uint32(v), ok))
 	}
-	if t := c.Direct[ethertype]; t != nil {
+	if t := c.Direct[ethertypeTable]; t != nil {
 		found.add(t.vector(uint32(p.EtherType), p.HasEtherType))
 	}
 	if r := &c.Mark; r.Bounds != nil {
@@ -129,7 +142,7 @@ func (c *Classifier) search(p *Packet, n int) int {
 
 // maxVectors is the maximum number of vectors that a packet selects: one of Start, one for
 // each direct table, mark and length, and two addresses.
-const maxVectors = 1 + int(numFields) + 2 + 2
+const maxVectors = 1 + int(numTables) + 2 + 2
 
 // vectorSet contains the vectors that a packet selects.
 type vectorSet struct {

@@ -16,18 +16,18 @@ func NewClassifier(matches []Match) *Classifier {
 	for k := range b.Start {
 		b.Start[k] = b.addVector(func(i int) bool {
 			m := &matches[i]
-			return (k&1 != 0 || m.matchesNonIP()) && (k&2 != 0 || !m.Customer)
+			return (k&1 != 0 || m.MatchesNonIP()) && (k&2 != 0 || !m.Customer)
 		})
 	}
 	for f := range b.Direct {
-		b.Direct[f] = b.directTable(fieldIndex(f), matches)
+		b.Direct[f] = b.directTable(&MatchFields[f], matches)
 	}
-	b.Mark = b.sweepField(mark, matches)
-	b.Length = b.sweepField(length, matches)
+	b.Mark = b.sweepField(&MatchFields[numTables], matches)
+	b.Length = b.sweepField(&MatchFields[numTables+1], matches)
 	b.Src = b.addressTables(matches, func(m *Match) []netip.Prefix { return m.Src })
 	b.Dst = b.addressTables(matches, func(m *Match) []netip.Prefix { return m.Dst })
 	if len(matches) > 0 {
-		b.firstTakesAll, b.customersOnly = matches[0].matchesAllIP(), matches[0].Customer
+		b.firstTakesAll, b.customersOnly = matches[0].MatchesAllIP(), matches[0].Customer
 	}
 	return b.Classifier
 }
@@ -142,17 +142,17 @@ func (b *builder) sweep32(edges []edge[uint32], open []int) Ranged[uint32] {
 
 // sweepField returns the vectors of the values of a field, or the zero Ranged if no match
 // uses the field.
-func (b *builder) sweepField(f fieldIndex, matches []Match) Ranged[uint32] {
+func (b *builder) sweepField(f *MatchField, matches []Match) Ranged[uint32] {
 	var edges []edge[uint32]
 	var open []int
 	for i := range matches {
-		list := f.ranges(&matches[i])
+		list := f.Ranges(&matches[i])
 		if len(list) == 0 {
 			open = append(open, i)
 		}
 		for _, r := range list {
 			edges = append(edges, edge[uint32]{r.First, i, true})
-			if r.Last < matchFields[f].Max {
+			if r.Last < f.Max {
 				edges = append(edges, edge[uint32]{r.Last + 1, i, false})
 			}
 		}
@@ -164,16 +164,16 @@ func (b *builder) sweepField(f fieldIndex, matches []Match) Ranged[uint32] {
 }
 
 // directTable returns the vector of each value of a field.
-func (b *builder) directTable(f fieldIndex, matches []Match) Direct {
+func (b *builder) directTable(f *MatchField, matches []Match) Direct {
 	r := b.sweepField(f, matches)
 	if r.Bounds == nil {
 		return nil
 	}
-	t := make(Direct, matchFields[f].Max+2)
-	for v := range t[:matchFields[f].Max+1] {
+	t := make(Direct, f.Max+2)
+	for v := range t[:f.Max+1] {
 		t[v] = search32(&r, uint32(v))
 	}
-	t[len(t)-1] = b.addVector(func(i int) bool { return len(f.ranges(&matches[i])) == 0 })
+	t[len(t)-1] = b.addVector(func(i int) bool { return len(f.Ranges(&matches[i])) == 0 })
 	return t
 }
 
@@ -207,7 +207,7 @@ func (b *builder) addressTables(matches []Match, list func(*Match) []netip.Prefi
 	}
 	return Addresses{
 		V4:   b.sweep32(v4, open),
-		V6:   sweep(b, Addr{}, v6, open, Addr.compare),
+		V6:   sweep(b, Addr{}, v6, open, compareAddrs),
 		None: b.addVector(func(i int) bool { return len(list(&matches[i])) == 0 }),
 	}
 }
@@ -219,19 +219,19 @@ func prefixBounds(p netip.Prefix) (first, above Addr) {
 	host := p.Addr().BitLen() - p.Bits()
 	if p.Addr().Is4() {
 		b := p.Addr().As4()
-		first.Lo = uint64(be32(b[:]))
+		first.Lo = uint64(binary.BigEndian.Uint32(b[:]))
 	} else {
 		b := p.Addr().As16()
-		first = Addr{be64(b[:]), be64(b[8:])}
+		first = Addr{Hi: binary.BigEndian.Uint64(b[:8]), Lo: binary.BigEndian.Uint64(b[8:])}
 	}
 	size := Addr{Lo: 1 << host} // a shift by 64 or more gives 0
 	if host >= 64 {
 		size.Hi = 1 << (host - 64)
 	}
 	lo, carry := bits.Add64(first.Lo, size.Lo, 0)
-	return first, Addr{first.Hi + size.Hi + carry, lo}
+	return first, Addr{Hi: first.Hi + size.Hi + carry, Lo: lo}
 }
 
-func (a Addr) compare(b Addr) int {
+func compareAddrs(a, b Addr) int {
 	return cmp.Or(cmp.Compare(a.Hi, b.Hi), cmp.Compare(a.Lo, b.Lo))
 }

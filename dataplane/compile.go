@@ -22,7 +22,7 @@ func Compile(policy *Policy) (*Plan, error) {
 	case n > MaxClasses:
 		c.add(policy, "classes", fmt.Sprintf("must contain at most %d classes, not %d", MaxClasses, n))
 	}
-	policy.Length.check(&c.errorList)
+	c.checkLength(&policy.Length)
 	c.plan.Classes = make([]PlanClass, 0, len(policy.Classes))
 	c.plan.Stages = make([]PlanStage, 0, len(policy.Classes)) // usually a class has one meter
 	names := map[string]bool{}
@@ -38,7 +38,7 @@ func Compile(policy *Policy) (*Plan, error) {
 			c.add(cl, "name", fmt.Sprintf("%q is the name of an earlier class: class names must differ", cl.Name))
 		}
 		names[cl.Name] = true
-		cl.Match.check(&c.errorList)
+		c.checkMatch(&cl.Match)
 		matches[i] = cl.Match
 		c.compileClass(cl)
 	}
@@ -46,7 +46,7 @@ func Compile(policy *Policy) (*Plan, error) {
 	c.compileEnvelopes()
 	c.findQueues()
 	if c.errorList == nil {
-		c.errorList = policy.checkUnused(c)
+		c.errorList = c.checkUnused(policy)
 	}
 	if c.errorList != nil {
 		return nil, errors.Join(c.errorList...)
@@ -57,7 +57,7 @@ func Compile(policy *Policy) (*Plan, error) {
 
 // checkUnused returns the errors of the named parts that no class uses. It compiles them
 // into a plan that is discarded.
-func (p *Policy) checkUnused(used *compiler) errorList {
+func (used *compiler) checkUnused(p *Policy) errorList {
 	c := newCompiler()
 	for _, m := range p.Meters {
 		if _, ok := used.stages[m]; !ok {
@@ -125,8 +125,8 @@ func (c *compiler) compileClass(cl *Class) {
 		}
 	}
 	sources := [3]*Action{cl.Green, cl.Yellow, cl.Red}
-	for color, a := range cl.resolvedActions() {
-		out.Actions[color] = c.compileAction(a, sources[color])
+	for color, source := range sources {
+		out.Actions[color] = c.compileAction(cl.Action(meter.Color(color)), source)
 	}
 	c.plan.Classes = append(c.plan.Classes, out)
 }
@@ -135,7 +135,7 @@ func (c *compiler) compileClass(cl *Class) {
 func (c *compiler) compileAction(a Action, source *Action) PlanAction {
 	if source != nil && !c.checked[source] {
 		c.checked[source] = true
-		source.check(&c.errorList)
+		c.checkAction(source)
 	}
 	out := PlanAction{a.Drop, a.ECN, a.Marks, -1, source}
 	if a.Queue != nil {
@@ -181,7 +181,7 @@ func (c *compiler) addStage(m *Meter, customers bool) int {
 		StageOutline: StageOutline{Name: m.Name, Packets: m.Packets, Then: -1, Key: m.Per, Initial: m.Initial, Idle: m.Idle, Customers: customers},
 		Aware:        m.Aware, Input: InputColors{From: m.PreColor.From}, Envelope: -1, Source: m,
 	}
-	if !m.Initial.valid() {
+	if !validFraction(m.Initial) {
 		c.add(m, "initial", "must be between 0 and 100 % of the burst")
 	}
 	c.compileInputColors(&s.Input, m)
@@ -212,7 +212,7 @@ func (c *compiler) compileTokens(s *PlanStage, m *Meter, p *meter.Profile) {
 	s.Profile, s.Kind, s.Buckets = p, p.Kind(), outlineBuckets(m.Params)
 	s.peak = s.Kind.Info().Peak
 	if b := m.Budget; b != nil {
-		b.check(&c.errorList, m, s.Kind)
+		c.checkBudget(b, m, s.Kind)
 		if c.budgets[b.Name] {
 			c.add(b, "budget", fmt.Sprintf("%q belongs to another meter of this policy: define one meter under meters: and name it in both classes", b.Name))
 		}
@@ -220,7 +220,7 @@ func (c *compiler) compileTokens(s *PlanStage, m *Meter, p *meter.Profile) {
 		resolved := b.Resolved()
 		s.Budget, s.BudgetName, s.Leased = &resolved, b.Name, !b.OnHost()
 	}
-	given := m.Initial.valid() && m.Initial.Den != 0
+	given := validFraction(m.Initial) && m.Initial.Den != 0
 	if given && s.Kind.Info().State == meter.StateAverage && m.Per.By == NoKey {
 		c.add(m, "initial", "cannot be combined with type "+s.Kind.String()+": it has an average rate instead of tokens (RFC 2859)")
 	}
@@ -255,7 +255,7 @@ func outlineBuckets(p Params) (out []BucketOutline) {
 // default.
 func (c *compiler) compileKeys(s *PlanStage, m *Meter, given bool) {
 	s.Keys = cmp.Or(m.Keys, DefaultKeys)
-	switch reason := m.Per.invalidReason(); {
+	switch reason := invalidKey(m.Per); {
 	case s.Kind.Info().State == meter.StateAverage:
 		c.add(m, "per", "cannot be combined with type "+s.Kind.String()+": an average never becomes idle, so no key could be evicted")
 		return
@@ -267,13 +267,13 @@ func (c *compiler) compileKeys(s *PlanStage, m *Meter, given bool) {
 	if given && m.Initial.Num != 0 {
 		c.add(m, "new", "must be full or empty")
 	}
-	if err := s.tableConfig().Validate(s.Profile); err != nil {
+	if err := s.TableConfig().Validate(s.Profile); err != nil {
 		c.addError(m, "per", err)
 	}
 }
 
-// tableConfig returns the configuration of the stage's key table.
-func (s *PlanStage) tableConfig() meter.TableConfig {
+// TableConfig returns the configuration of the stage's key table.
+func (s *PlanStage) TableConfig() meter.TableConfig {
 	return meter.TableConfig{Keys: s.Keys, Empty: s.Initial.Den != 0, Idle: s.Idle}
 }
 
@@ -297,7 +297,7 @@ func (c *compiler) compileFlows(out *PlanEnvelope) {
 	for i, stage := range out.Stages {
 		m := source(i)
 		flow, ok := m.Params.(meter.TRTCM4115)
-		if !ok || !m.Initial.valid() {
+		if !ok || !validFraction(m.Initial) {
 			return // compileMeter or compileTokens has added the error
 		}
 		c.plan.Stages[stage].Flow = i
@@ -338,7 +338,8 @@ func (c *compiler) compileThen(m *Meter) int {
 
 // compileInputColors fills the table of input colors of a meter.
 func (c *compiler) compileInputColors(in *InputColors, m *Meter) {
-	if !in.From.valid() {
+	largest, known := in.From.Max()
+	if !known {
 		c.add(m, "precolor", fmt.Sprintf("%v is not a known field", in.From))
 		return
 	}
@@ -354,8 +355,8 @@ func (c *compiler) compileInputColors(in *InputColors, m *Meter) {
 	for _, v := range slices.Sorted(maps.Keys(table)) {
 		color := table[v]
 		switch {
-		case v > fieldMax[in.From]:
-			c.add(m, "precolor", fmt.Sprintf("%d is above %d, the largest %v", v, fieldMax[in.From], in.From))
+		case v > largest:
+			c.add(m, "precolor", fmt.Sprintf("%d is above %d, the largest %v", v, largest, in.From))
 		case color > meter.Red:
 			c.add(m, "precolor", fmt.Sprintf("%v is not a color", color))
 		case v < uint32(len(in.Low)):

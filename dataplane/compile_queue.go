@@ -43,7 +43,7 @@ func (c *compiler) compileLinkQueue(out *PlanQueue, i int) {
 			c.addError(q, "limit", err)
 		}
 	}
-	if reason := q.Fair.invalidReason(); reason != "" {
+	if reason := invalidKey(q.Fair); reason != "" {
 		c.add(q, "fair", reason)
 	}
 }

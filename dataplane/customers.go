@@ -3,7 +3,6 @@ package dataplane
 import (
 	"net/netip"
 
-	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
@@ -38,9 +37,6 @@ func (k CustomerKey) String() string {
 	return enumName(k, "CustomerKey", []string{"address", "src", "dst", "vlan", "[svlan, cvlan]"})
 }
 
-// byAddress reports whether customers have prefixes.
-func (k CustomerKey) byAddress() bool { return k <= ByDestination }
-
 // Customer is a customer with its addresses or VLANs, and its plan.
 type Customer struct {
 	Name     string         // unique, 1 to 64 printable characters
@@ -58,55 +54,4 @@ type ServicePlan struct {
 	// Actions by color; nil means that of the class. A queue of the customer takes the
 	// place of a queue of the action.
 	Green, Yellow, Red *Action
-}
-
-// PlanCustomers are compiled Customers.
-type PlanCustomers struct {
-	Key    CustomerKey   // that of Source, or the one that Plan.For chose
-	Plans  []PlanService // Customers.Plans, then the others in the order of their first customer
-	Of     []uint32      // index of each customer's plan
-	Source *Customers
-	// Packets means that the meters count packets instead of bytes.
-	Packets bool
-
-	numbers map[string]uint32 // numbers of customers, from 1, by name
-	table   customerTable
-}
-
-// PlanService is a compiled ServicePlan.
-type PlanService struct {
-	Name    string
-	Kind    meter.Kind
-	Profile *meter.Profile // nil for a queue
-	Buckets []BucketOutline
-	Queue   queue.Config   // valid for a queue
-	Actions [3]*PlanAction // by color; nil: that of the class
-	Source  *ServicePlan
-}
-
-// Number returns the number of the customer of a name, from 1, or 0 if there is none.
-func (c *PlanCustomers) Number(name string) uint32 { return c.numbers[name] }
-
-// Service returns the plan of a customer.
-func (c *PlanCustomers) Service(number uint32) *PlanService { return &c.Plans[c.Of[number-1]] }
-
-// CustomerOf returns the number of the customer of a parsed packet, or 0 if it has none. With
-// ByInside the packet is one of egress.
-func (c *PlanCustomers) CustomerOf(p *Packet) uint32 {
-	switch c.Key {
-	case ByOuterVLAN:
-		if id, ok := p.VLAN(); ok {
-			return c.table.vlan.find(uint32(id), hash32(uint32(id)))
-		}
-		return 0
-	case ByTwoVLANs:
-		if outer, inner, ok := p.twoVLANs(); ok {
-			id := uint32(outer)<<12 | uint32(inner)
-			return c.table.vlan.find(id, hash32(id))
-		}
-		return 0
-	case BySource:
-		return c.table.find(p.Kind, p.Src)
-	}
-	return c.table.find(p.Kind, p.Dst)
 }

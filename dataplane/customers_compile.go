@@ -137,7 +137,7 @@ func (b *tableBuilder) add(customer *Customer, number uint32) {
 		b.fail(customer, "customer", fmt.Sprintf("%q is the name of an earlier customer: names must differ", name))
 	}
 	b.out.numbers[name] = number
-	if !b.out.Key.byAddress() {
+	if !byAddress(b.out.Key) {
 		b.addVLANs(customer, number)
 		return
 	}

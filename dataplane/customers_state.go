@@ -25,15 +25,6 @@ type customer struct {
 // begun reports whether the state differs from that of a new customer.
 func (c *customer) begun() bool { return c.restored || c.stats.Colors != [3]Count{} }
 
-// CustomerStats counts the packets of one customer that its plan treated.
-type CustomerStats struct {
-	Colors  [3]Count // all packets, by color after the last meter
-	Dropped Count    // for any cause
-}
-
-// Total returns all packets.
-func (s *CustomerStats) Total() Count { return Sum(s.Colors[:]) }
-
 func newCustomers(plan *PlanCustomers) *customers {
 	c := &customers{plan: plan, list: make([]customer, len(plan.Of))}
 	for i, at := range plan.Of {
@@ -103,4 +94,28 @@ func (c *customer) inherit(was *customer, now int64, sameUnit bool) {
 		c.Meter = was.Clone()
 		c.SetProfile(now, c.service.Profile)
 	}
+}
+
+// SetCustomerPlans gives customers other plans. Their tokens, backlogs and counters continue as
+// Inherit defines. Customers that the pipeline does not have are left out.
+func (l *Pipeline) SetCustomerPlans(list []CustomerPlan) {
+	if l.customers == nil {
+		return
+	}
+	for _, next := range list {
+		if number := l.plan.Customers.Number(next.Name); number != 0 {
+			l.customers.customer(number).change(next.Plan, l.now)
+		}
+	}
+}
+
+// change gives the customer another plan at a time.
+func (c *customer) change(service *PlanService, now int64) {
+	was := customer{service: c.service, leaky: c.leaky, stats: c.stats, restored: c.restored}
+	if !c.paced() {
+		was.Meter = c.Clone()
+	}
+	c.Meter, c.leaky, c.stats = meter.Meter{}, nil, CustomerStats{}
+	c.start(service)
+	c.inherit(&was, now, true)
 }

@@ -15,15 +15,3 @@ func (d Direction) String() string {
 	}
 	return "ingress"
 }
-
-// For returns the plan for packets of one direction. With customers ByInside it is a copy
-// that finds them by the address of that direction; otherwise it is p.
-func (p *Plan) For(d Direction) *Plan {
-	if p.Customers == nil || p.Customers.Key != ByInside {
-		return p
-	}
-	plan, customers := *p, *p.Customers
-	customers.Key = [...]CustomerKey{Egress: ByDestination, Ingress: BySource}[d]
-	plan.Customers = &customers
-	return &plan
-}

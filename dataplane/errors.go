@@ -1,11 +1,7 @@
 package dataplane
 
 import (
-	"errors"
 	"fmt"
-	"strings"
-
-	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
 // FieldError is an error in one field of a policy.
@@ -47,27 +43,3 @@ type ActiveError struct{ Err error }
 func (e *ActiveError) Error() string { return fmt.Sprintf("the new policy is active, but: %v", e.Err) }
 
 func (e *ActiveError) Unwrap() error { return e.Err }
-
-// errorList collects the errors of a policy.
-type errorList []error
-
-func (l *errorList) add(object any, field, reason string) {
-	*l = append(*l, &FieldError{object, field, reason})
-}
-
-// addError adds an error of package meter or queue. Each meter.FieldError in it keeps
-// its own field; any other error is an error of the given field.
-func (l *errorList) addError(object any, field string, err error) {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		for _, err := range joined.Unwrap() {
-			l.addError(object, field, err)
-		}
-		return
-	}
-	var e *meter.FieldError
-	if errors.As(err, &e) {
-		l.add(object, strings.ToLower(e.Field), e.Reason)
-		return
-	}
-	l.add(object, field, err.Error())
-}

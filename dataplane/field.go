@@ -25,13 +25,19 @@ var (
 
 // String returns the name as spelled in policy files.
 func (f Field) String() string {
-	if f.valid() {
+	if int(f) < len(fieldNames) {
 		return fieldNames[f]
 	}
 	return fmt.Sprintf("Field(%d)", uint8(f))
 }
 
-func (f Field) valid() bool { return int(f) < len(fieldNames) }
+// Max returns the largest value of the field, or false if the field is unknown.
+func (f Field) Max() (value uint32, known bool) {
+	if int(f) >= len(fieldMax) {
+		return 0, false
+	}
+	return fieldMax[f], true
+}
 
 // Mark writes Value to a field of the packets that have it. Other packets stay as they
 // are.
@@ -59,8 +65,8 @@ func (p *Packet) Field(f Field) (value uint32, ok bool) {
 	return 0, false
 }
 
-// mark writes a mark and reports whether the packet has the field.
-func (p *Packet) mark(m Mark) bool {
+// Write writes a mark, and reports whether the packet has the field. The packet must have been parsed.
+func (p *Packet) Write(m Mark) bool {
 	switch m.Field {
 	case DSCP:
 		switch p.Kind {

@@ -4,13 +4,13 @@ import "strings"
 
 // Flow is the key ByFlow of a packet: its addresses, protocol and ports. Flows are comparable.
 // All packets that are not IP have the zero Flow.
-type Flow struct{ key packetKey }
+type Flow struct{ key PacketKey }
 
-var flowReader = newKeyReader(Key{By: ByFlow})
+var flowReader = NewKeyReader(Key{By: ByFlow})
 
 // FlowOf returns the flow of a parsed packet.
 func FlowOf(p *Packet) Flow {
-	key, ok := flowReader.packetKey(p)
+	key, ok := flowReader.Key(p)
 	if !ok {
 		return Flow{}
 	}
@@ -32,5 +32,5 @@ func (f Flow) String() string {
 	if f == (Flow{}) {
 		return "not IP"
 	}
-	return strings.TrimPrefix(string(flowReader.appendText(nil, f.key)), "flow ")
+	return strings.TrimPrefix(string(flowReader.AppendText(nil, f.key)), "flow ")
 }

@@ -3,8 +3,6 @@ package dataplane
 import (
 	"errors"
 	"math"
-
-	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
 // Inherit moves the counters, tokens and backlogs of another pipeline into a new one, which
@@ -57,13 +55,4 @@ func (q *pacedQueue) inherit(was *pacedQueue) {
 // setRate gives a queue with a rate of its own the rate and CoDel of its plan.
 func (q *pacedQueue) setRate() {
 	_ = errors.Join(q.leaky.SetRate(q.plan.Rate), q.leaky.SetCoDel(q.plan.CoDel)) // Compile or WithRates has checked them
-}
-
-// sameButTimes reports whether queues differ in nothing but the rate and the times of CoDel, or not at all.
-func sameButTimes(a, b queue.Config) bool {
-	a.Rate = b.Rate
-	if a.CoDel.Target > 0 && b.CoDel.Target > 0 {
-		a.CoDel = b.CoDel
-	}
-	return a == b
 }

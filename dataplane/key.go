@@ -49,19 +49,6 @@ func (k Key) String() string {
 	}
 }
 
-// invalidReason returns the reason why the key is invalid, or "".
-func (k Key) invalidReason() string {
-	switch {
-	case k.By > ByHosts:
-		return "is unknown: use src, dst, flow, vlan, dscp or hosts"
-	case (k.V4 > 0 || k.V6 > 0) && k.By != BySrc && k.By != ByDst:
-		return "has a prefix length, but only src and dst can have one"
-	case k.V4 > 32 || k.V6 > 128:
-		return "has a prefix length above 32 for IPv4 or 128 for IPv6"
-	}
-	return ""
-}
-
 // Mask4 returns the mask of an IPv4 address: ones for the prefix, zeros for the rest.
 func (k Key) Mask4() uint32 { return ^uint32(0) << (32 - cmp.Or(k.V4, 32)) }
 
@@ -74,31 +61,33 @@ func (k Key) Mask6() Addr {
 	return Addr{Hi: ^uint64(0), Lo: ^uint64(0) << (128 - bits)}
 }
 
-// packetKey is the key of one packet. Fields that are not part of the key are zero.
-type packetKey struct {
+// PacketKey is the key of one packet, as a Key defines it. It is comparable.
+type PacketKey struct {
+	// Fields that are not part of the key are zero.
 	src, dst     Addr // src contains a VLAN ID or DSCP
 	sport, dport uint16
 	kind         Kind
 	proto        uint8
 }
 
-// keyReader reads the keys of packets.
-type keyReader struct {
+// KeyReader reads the keys of parsed packets.
+type KeyReader struct {
 	key   Key
 	mask4 uint64
 	mask6 Addr
 }
 
-func newKeyReader(k Key) keyReader {
-	return keyReader{key: k, mask4: uint64(k.Mask4()), mask6: k.Mask6()}
+// NewKeyReader returns a reader of the keys that k defines.
+func NewKeyReader(k Key) KeyReader {
+	return KeyReader{key: k, mask4: uint64(k.Mask4()), mask6: k.Mask6()}
 }
 
-// flowNumber returns the flow of a packet in a fair queue. All packets without a key are
+// FlowNumber returns the flow of a packet in a fair queue. All packets without a key are
 // one flow.
-func (k *keyReader) flowNumber(p *Packet, seed uint64) uint16 {
-	key, ok := k.packetKey(p)
+func (k *KeyReader) FlowNumber(p *Packet, seed uint64) uint16 {
+	key, ok := k.Key(p)
 	if !ok {
-		key = packetKey{}
+		key = PacketKey{}
 	}
 	version := uint64(0)
 	switch key.kind {
@@ -111,8 +100,8 @@ func (k *keyReader) flowNumber(p *Packet, seed uint64) uint16 {
 		uint64(key.sport)<<32|uint64(key.dport)<<16|uint64(key.proto)<<8|version)
 }
 
-// packetKey returns the key of a packet, or false if the packet has none.
-func (k *keyReader) packetKey(p *Packet) (out packetKey, ok bool) {
+// Key returns the key of a packet, or false if the packet has none.
+func (k *KeyReader) Key(p *Packet) (out PacketKey, ok bool) {
 	switch k.key.By {
 	case BySrc:
 		out.src, out.kind = k.maskAddr(p.Kind, p.Src), p.Kind
@@ -121,7 +110,7 @@ func (k *keyReader) packetKey(p *Packet) (out packetKey, ok bool) {
 	case ByHosts:
 		out.src, out.dst, out.kind = p.Src, p.Dst, p.Kind
 	case ByFlow:
-		out = packetKey{p.Src, p.Dst, 0, 0, p.Kind, p.Proto}
+		out = PacketKey{p.Src, p.Dst, 0, 0, p.Kind, p.Proto}
 		switch { // all fragments of a packet have one key
 		case p.Fragmented:
 			out.proto = p.FragmentProto
@@ -140,9 +129,9 @@ func (k *keyReader) packetKey(p *Packet) (out packetKey, ok bool) {
 	return out, p.IsIP()
 }
 
-// smallKey returns the key of a packet as a number, or false if it does not fit into one or
+// SmallKey returns the key of a packet as a number, or false if it does not fit into one or
 // the packet has none.
-func (k *keyReader) smallKey(p *Packet) (key uint64, ok bool) {
+func (k *KeyReader) SmallKey(p *Packet) (key uint64, ok bool) {
 	switch k.key.By {
 	case BySrc:
 		return p.Src.Lo & k.mask4, p.Kind == IPv4
@@ -158,24 +147,27 @@ func (k *keyReader) smallKey(p *Packet) (key uint64, ok bool) {
 	return 0, false
 }
 
-// fromSmall returns the key of an IPv4 packet whose smallKey is n.
-func (k *keyReader) fromSmall(n uint64) packetKey {
+// FromSmall returns the key of a packet whose SmallKey is n. With an address it is one of IPv4.
+func (k *KeyReader) FromSmall(n uint64) PacketKey {
 	if k.key.By == ByDst {
-		return packetKey{dst: Addr{Lo: n}, kind: IPv4}
+		return PacketKey{dst: Addr{Lo: n}, kind: IPv4}
 	}
-	return packetKey{src: Addr{Lo: n}, kind: IPv4}
+	return PacketKey{src: Addr{Lo: n}, kind: IPv4}
 }
 
+// Small returns n of a key that FromSmall returned.
+func (k *PacketKey) Small() uint64 { return k.src.Lo | k.dst.Lo }
+
 // maskAddr clears the bits of an address that are not part of the key.
-func (k *keyReader) maskAddr(kind Kind, a Addr) Addr {
+func (k *KeyReader) maskAddr(kind Kind, a Addr) Addr {
 	if kind == IPv4 {
 		return Addr{Lo: a.Lo & k.mask4}
 	}
 	return Addr{a.Hi & k.mask6.Hi, a.Lo & k.mask6.Lo}
 }
 
-// appendText appends a key in words, such as "src 10.0.0.0/8".
-func (k *keyReader) appendText(b []byte, key packetKey) []byte {
+// AppendText appends a key in words, such as "src 10.0.0.0/8".
+func (k *KeyReader) AppendText(b []byte, key PacketKey) []byte {
 	b = append(append(b, keyNames[k.key.By]...), ' ')
 	switch k.key.By {
 	case BySrc:
@@ -190,7 +182,7 @@ func (k *keyReader) appendText(b []byte, key packetKey) []byte {
 	return strconv.AppendUint(b, key.src.Lo, 10)
 }
 
-func (k *keyReader) appendAddr(b []byte, kind Kind, a Addr) []byte {
+func (k *KeyReader) appendAddr(b []byte, kind Kind, a Addr) []byte {
 	addr, bits := a.netip(kind), k.key.V6
 	if kind == IPv4 {
 		bits = k.key.V4
@@ -199,33 +191,4 @@ func (k *keyReader) appendAddr(b []byte, kind Kind, a Addr) []byte {
 		return addr.AppendTo(b)
 	}
 	return netip.PrefixFrom(addr, int(bits)).AppendTo(b)
-}
-
-// AppendKey appends the key of a packet with a verdict, for people: the name of its customer
-// if the class meters customers, else the key of the first meter of the class that has
-// keys. It appends nothing if there is none. It calls ParseOnce.
-func (p *Plan) AppendKey(b []byte, packet *Packet, v *Verdict) []byte {
-	if v.Customer != 0 {
-		return append(b, p.Customers.Source.List[v.Customer-1].Name...)
-	}
-	if v.Class < 0 {
-		return b
-	}
-	for i := p.Classes[v.Class].Stage; i >= 0; i = p.Stages[i].Then {
-		s := &p.Stages[i]
-		if !s.Keyed() {
-			continue
-		}
-		ParseOnce(packet)
-		reader := newKeyReader(s.Key)
-		key, ok := reader.packetKey(packet)
-		if s.Key.By == ByDSCP {
-			key.src.Lo = uint64(v.DSCPIn) // the packet may have another one by now
-		}
-		if ok {
-			b = reader.appendText(b, key)
-		}
-		return b
-	}
-	return b
 }

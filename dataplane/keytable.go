@@ -6,22 +6,22 @@ import "github.com/a-seed-32e5a53f/shaper/meter"
 // fit into 8 bytes. The first key that does not replaces the table of small keys by one of
 // all keys. So a table of IPv4 addresses takes half the memory and fewer cache misses.
 type keyTable struct {
-	keyReader
+	KeyReader
 	small *meter.Table[uint64]    // nil if there is a key that is not small
-	all   *meter.Table[packetKey] // nil if all keys are small
+	all   *meter.Table[PacketKey] // nil if all keys are small
 	moved bool                    // another pipeline has inherited the table
 
 	// Keys for prefetch.
 	smallBatch []uint64
-	batch      []packetKey
+	batch      []PacketKey
 }
 
 func newKeyTable(p *PlanStage) *keyTable {
-	k := &keyTable{keyReader: newKeyReader(p.Key), smallBatch: make([]uint64, 0, batchSize), batch: make([]packetKey, 0, batchSize)}
+	k := &keyTable{KeyReader: NewKeyReader(p.Key), smallBatch: make([]uint64, 0, batchSize), batch: make([]PacketKey, 0, batchSize)}
 	if p.Key.By == ByFlow {
-		k.all, _ = meter.NewTable[packetKey](p.Profile, p.tableConfig()) // Compile has checked it
+		k.all, _ = meter.NewTable[PacketKey](p.Profile, p.TableConfig()) // Compile has checked it
 	} else {
-		k.small, _ = meter.NewTable[uint64](p.Profile, p.tableConfig())
+		k.small, _ = meter.NewTable[uint64](p.Profile, p.TableConfig())
 	}
 	return k
 }
@@ -31,7 +31,7 @@ func (k *keyTable) enlarge() {
 	if k.small == nil {
 		return
 	}
-	k.all = meter.Rekey(k.small, k.fromSmall)
+	k.all = meter.Rekey(k.small, k.FromSmall)
 	k.small = nil
 }
 
@@ -42,11 +42,11 @@ func (k *keyTable) color(p *Packet, now int64, n int, in meter.Color) meter.Colo
 		return in
 	}
 	if k.small != nil {
-		if key, ok := k.smallKey(p); ok {
+		if key, ok := k.SmallKey(p); ok {
 			return k.small.Color(key, now, n, in)
 		}
 	}
-	key, ok := k.packetKey(p)
+	key, ok := k.Key(p)
 	if !ok {
 		return k.table().Rest().Color(now, n, in)
 	}
@@ -56,11 +56,11 @@ func (k *keyTable) color(p *Packet, now int64, n int, in meter.Color) meter.Colo
 
 // explain is color with an explanation and the key.
 func (k *keyTable) explain(p *Packet, now int64, n int, in meter.Color) (text string, e meter.Explanation) {
-	key, ok := k.packetKey(p)
+	key, ok := k.Key(p)
 	if ok {
-		text = string(k.appendText(nil, key))
+		text = string(k.AppendText(nil, key))
 	}
-	small, fits := k.smallKey(p)
+	small, fits := k.SmallKey(p)
 	switch {
 	case !ok && in != meter.Red:
 		return text, k.table().Rest().Explain(now, n, in)
@@ -75,11 +75,11 @@ func (k *keyTable) explain(p *Packet, now int64, n int, in meter.Color) (text st
 // first one.
 func (k *keyTable) prefetchLater(p *Packet) bool {
 	if k.small != nil {
-		if key, ok := k.smallKey(p); ok {
+		if key, ok := k.SmallKey(p); ok {
 			k.smallBatch = append(k.smallBatch, key)
 			return len(k.smallBatch) == 1
 		}
-	} else if key, ok := k.packetKey(p); ok {
+	} else if key, ok := k.Key(p); ok {
 		k.batch = append(k.batch, key)
 		return len(k.batch) == 1
 	}

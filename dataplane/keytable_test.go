@@ -32,7 +32,7 @@ func TestKeysOfBothFamilies(t *testing.T) {
 		params := meter.TokenBucket{Rate: meter.ByteRate(1e6), Burst: 150}
 		m := &Meter{Params: params, Per: Key{BySrc, uint8(r.IntN(33)), uint8(r.IntN(129))}, Keys: 1 + r.IntN(30), Idle: r.IntN(2) == 0}
 		l := newPipeline(t, &Policy{Classes: []Class{{Name: "a", Meter: m}}})
-		want, err := meter.NewTable[netip.Prefix](l.plan.Stages[0].Profile, l.plan.Stages[0].tableConfig())
+		want, err := meter.NewTable[netip.Prefix](l.plan.Stages[0].Profile, l.plan.Stages[0].TableConfig())
 		if err != nil {
 			t.Fatal(err)
 		}

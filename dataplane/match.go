@@ -1,7 +1,6 @@
 package dataplane
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 )
@@ -27,14 +26,14 @@ type Match struct {
 	Customer     bool    // only packets of a customer of the policy
 }
 
-// matchesNonIP reports whether packets without a valid IP header can match.
-func (m *Match) matchesNonIP() bool {
+// MatchesNonIP reports whether packets without a valid IP header can match.
+func (m *Match) MatchesNonIP() bool {
 	return len(m.EtherType)+len(m.VLAN)+len(m.PCP)+len(m.Length) > 0
 }
 
-// matchesAllIP reports whether every packet with a valid IP header matches, or every such
+// MatchesAllIP reports whether every packet with a valid IP header matches, or with Customer every such
 // packet of customers.
-func (m *Match) matchesAllIP() bool {
+func (m *Match) MatchesAllIP() bool {
 	limited := func(f MatchField) bool { return len(*f.List(m)) > 0 }
 	return len(m.Src)+len(m.Dst) == 0 && !slices.ContainsFunc(matchFields[:], limited)
 }
@@ -55,27 +54,21 @@ type MatchField struct {
 	value func(p *Packet, n int) (v uint32, ok bool)
 }
 
-// fieldIndex is an index into matchFields.
-type fieldIndex uint8
-
-// The fields up to ethertype have at most 16 bits, so the classifier has a table of their
-// values; some packets do not have them. Every packet has a mark and a length. Both have
-// 32 bits, so the classifier searches them.
+// Indexes of MatchFields.
 const (
-	proto fieldIndex = iota
+	proto = iota
 	sport
 	dport
 	dscp
 	vlan
 	pcp
 	ethertype
-	numFields
-
-	mark   = numFields
-	length = numFields + 1
+	mark
+	length
 )
 
-// MatchFields describes the numeric fields of Match. Do not change it.
+// MatchFields describes the numeric fields of Match: first those of at most 16 bits, which some packets do
+// not have, then mark and length, which every packet has. Do not change it.
 var MatchFields = matchFields[:]
 
 var matchFields = [...]MatchField{
@@ -121,35 +114,12 @@ var matchFields = [...]MatchField{
 // does not have the field.
 func (f *MatchField) Value(p *Packet, n int) (v uint32, ok bool) { return f.value(p, n) }
 
-// ranges returns the ranges of the field in a match, with the default.
-func (f fieldIndex) ranges(m *Match) []Range {
-	if f == proto {
+// Ranges returns the ranges of the field in a match, with the default.
+func (f *MatchField) Ranges(m *Match) []Range {
+	if f == &matchFields[proto] {
 		return m.protocols()
 	}
-	return *matchFields[f].List(m)
-}
-
-// check adds the errors of the match.
-func (m *Match) check(errs *errorList) {
-	for _, field := range matchFields {
-		for _, r := range *field.List(m) {
-			if r.First > r.Last {
-				errs.add(m, field.Name, fmt.Sprintf("range %d-%d is empty: put the smaller number first", r.First, r.Last))
-			} else if r.Last > field.Max {
-				errs.add(m, field.Name, fmt.Sprintf("%d is above %d", r.Last, field.Max))
-			}
-		}
-	}
-	m.checkPrefixes(errs, "src", m.Src)
-	m.checkPrefixes(errs, "dst", m.Dst)
-}
-
-func (m *Match) checkPrefixes(errs *errorList, name string, list []netip.Prefix) {
-	for _, p := range list {
-		if !p.IsValid() {
-			errs.add(m, name, "contains an invalid prefix")
-		}
-	}
+	return *f.List(m)
 }
 
 // Covers reports whether m matches every packet that other matches. It may return false
@@ -158,11 +128,11 @@ func (m *Match) Covers(other *Match) bool {
 	if m.Customer && !other.Customer {
 		return false
 	}
-	if !m.matchesNonIP() && other.matchesNonIP() && len(other.protocols())+len(other.Src)+len(other.Dst)+len(other.DSCP) == 0 {
+	if !m.MatchesNonIP() && other.MatchesNonIP() && len(other.protocols())+len(other.Src)+len(other.Dst)+len(other.DSCP) == 0 {
 		return false // other matches packets without an IP header
 	}
 	for f := range matchFields {
-		if f := fieldIndex(f); !covers(f.ranges(m), f.ranges(other), containsRange) {
+		if f := &matchFields[f]; !covers(f.Ranges(m), f.Ranges(other), containsRange) {
 			return false
 		}
 	}
@@ -198,7 +168,7 @@ func (m *Match) Misses(p *Packet, n int) string {
 		return "dst"
 	}
 	for f := range matchFields {
-		list := fieldIndex(f).ranges(m)
+		list := matchFields[f].Ranges(m)
 		if len(list) == 0 {
 			continue
 		}
@@ -207,7 +177,7 @@ func (m *Match) Misses(p *Packet, n int) string {
 			return matchFields[f].Name
 		}
 	}
-	if !p.IsIP() && !m.matchesNonIP() {
+	if !p.IsIP() && !m.MatchesNonIP() {
 		return "ip"
 	}
 	return ""
@@ -218,3 +188,24 @@ func (m *Match) Misses(p *Packet, n int) string {
 func (p *Packet) matchesPrefixes(list []netip.Prefix, a Addr) bool {
 	return len(list) == 0 || p.IsIP() && slices.ContainsFunc(list, func(r netip.Prefix) bool { return r.Contains(a.netip(p.Kind)) })
 }
+
+// Overlaps reports whether a packet can match both m and other. It may return true although none
+// can, if they want different protocols of the network layer.
+func (m *Match) Overlaps(other *Match) bool {
+	for f := range matchFields {
+		if f := &matchFields[f]; !overlap(f.Ranges(m), f.Ranges(other), rangesOverlap) {
+			return false
+		}
+	}
+	return overlap(m.Src, other.Src, netip.Prefix.Overlaps) && overlap(m.Dst, other.Dst, netip.Prefix.Overlaps)
+}
+
+// overlap reports whether a list is empty, and so accepts everything, or an entry of a overlaps
+// an entry of b.
+func overlap[T any](a, b []T, overlaps func(a, b T) bool) bool {
+	return len(a) == 0 || len(b) == 0 || slices.ContainsFunc(a, func(x T) bool {
+		return slices.ContainsFunc(b, func(y T) bool { return overlaps(x, y) })
+	})
+}
+
+func rangesOverlap(a, b Range) bool { return a.First <= b.Last && b.First <= a.Last }

@@ -4,7 +4,6 @@ import (
 	"iter"
 	"math/bits"
 	"net/netip"
-	"slices"
 )
 
 // MayCover returns the matches that may cover m, in order: all that accept the first entry of
@@ -13,7 +12,7 @@ func (c *Classifier) MayCover(m *Match) iter.Seq[int] {
 	var found vectorSet
 	found.add(c.Start[len(c.Start)-1]) // all matches
 	for f, t := range c.Direct {
-		if list := fieldIndex(f).ranges(m); t != nil && len(list) > 0 {
+		if list := MatchFields[f].Ranges(m); t != nil && len(list) > 0 {
 			found.add(t.vector(list[0].First, true))
 		} else if t != nil {
 			found.add(t.vector(0, false)) // matches that have no such list
@@ -57,24 +56,3 @@ func (s *vectorSet) addPrefixes(a *Addresses, list []netip.Prefix) {
 		s.add(a.vector(kind, first))
 	}
 }
-
-// Overlaps reports whether a packet can match both m and other. It may return true although none
-// can, if they want different protocols of the network layer.
-func (m *Match) Overlaps(other *Match) bool {
-	for f := range matchFields {
-		if f := fieldIndex(f); !overlap(f.ranges(m), f.ranges(other), rangesOverlap) {
-			return false
-		}
-	}
-	return overlap(m.Src, other.Src, netip.Prefix.Overlaps) && overlap(m.Dst, other.Dst, netip.Prefix.Overlaps)
-}
-
-// overlap reports whether a list is empty, and so accepts everything, or an entry of a overlaps
-// an entry of b.
-func overlap[T any](a, b []T, overlaps func(a, b T) bool) bool {
-	return len(a) == 0 || len(b) == 0 || slices.ContainsFunc(a, func(x T) bool {
-		return slices.ContainsFunc(b, func(y T) bool { return overlaps(x, y) })
-	})
-}
-
-func rangesOverlap(a, b Range) bool { return a.First <= b.Last && b.First <= a.Last }

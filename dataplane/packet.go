@@ -120,8 +120,8 @@ func (p *Packet) VLAN() (uint16, bool) {
 	return be16(p.Data[p.Tag:]) & 0x0fff, true
 }
 
-// twoVLANs returns the IDs of the two outermost VLAN tags, or false if the packet has fewer.
-func (p *Packet) twoVLANs() (outer, inner uint16, ok bool) {
+// TwoVLANs returns the IDs of the two outermost VLAN tags, or false if the packet has fewer.
+func (p *Packet) TwoVLANs() (outer, inner uint16, ok bool) {
 	if p.Tags < 2 {
 		return 0, 0, false
 	}

@@ -30,7 +30,7 @@ type Pipeline struct {
 type pacedQueue struct {
 	leaky     *queue.Leaky // nil for a queue of a link
 	linkIndex int          // index among the queues of the link
-	flows     keyReader    // reads flow keys; valid if the queue is fair
+	flows     KeyReader    // reads flow keys; valid if the queue is fair
 	plan      *PlanQueue
 }
 
@@ -76,7 +76,7 @@ func NewPipeline(plan *Plan) *Pipeline {
 		if q.plan = &plan.Queues[i]; q.plan.Link < 0 {
 			q.leaky, _ = queue.New(q.plan.Config) // Compile has checked it
 		} else if q.plan.Fair {
-			q.flows = newKeyReader(q.plan.Key)
+			q.flows = NewKeyReader(q.plan.Key)
 		}
 	}
 	for i := range plan.Links {
@@ -84,7 +84,7 @@ func NewPipeline(plan *Plan) *Pipeline {
 		for k, q := range p.Queues {
 			l.queues[q].linkIndex = k
 		}
-		link, _ := queue.NewLink[waiting](p.Rate, plan.linkQueues(p)) // Compile has checked it
+		link, _ := queue.NewLink[waiting](p.Rate, plan.LinkQueues(p)) // Compile has checked it
 		l.links = append(l.links, link)
 	}
 	return l
@@ -118,7 +118,7 @@ func (l *Pipeline) classify(p *Packet, v *Verdict) {
 // findClass is classify for a parsed packet whose customer is known.
 func (l *Pipeline) findClass(p *Packet, v *Verdict) {
 	l.now = max(l.now, p.Time)
-	n := l.plan.Length.packetLength(p)
+	n := l.plan.Length.Length(p)
 	*v = Verdict{} // in place; a literal with values would be made elsewhere and copied
 	v.Now, v.Departure, v.ID = l.now, l.now, p.ID
 	v.Length, v.Packets = n, max(p.Segments, 1)
@@ -133,9 +133,9 @@ func (l *Pipeline) decide(p *Packet, v *Verdict) {
 	if v.Class < 0 {
 		v.Reason = p.Kind.Untaken()
 		stats := &l.stats[len(l.stats)-1]
-		stats.Untaken.add(v.count())
+		stats.Untaken.Add(countOf(v))
 		if l.plan.DropUnclassified {
-			stats.UntakenDropped.add(v.count())
+			stats.UntakenDropped.Add(countOf(v))
 			return
 		}
 		v.Done = Pass
@@ -186,7 +186,7 @@ func (l *Pipeline) tryQueue(stage int, q *queue.Leaky, p *Packet, v *Verdict) bo
 // inputColor returns the input color of a packet for the chain of meters from a stage on.
 func (l *Pipeline) inputColor(stage int, p *Packet) meter.Color {
 	if s := l.stages[stage].plan; s.Aware {
-		return s.Input.color(p)
+		return s.Input.Color(p)
 	}
 	return meter.Green
 }
@@ -250,23 +250,11 @@ func (l *Pipeline) Explain(p *Packet, v *Verdict) []Step {
 	return steps
 }
 
-// color returns the input color of a packet.
-func (c *InputColors) color(p *Packet) meter.Color {
-	value, ok := p.Field(c.From)
-	switch {
-	case !ok:
-		return meter.Green
-	case value < uint32(len(c.Low)):
-		return c.Low[value]
-	}
-	return c.High[value]
-}
-
 // countColor counts a packet by its color.
 func (l *Pipeline) countColor(v *Verdict) {
-	l.stats[v.Class].Colors[v.Color].add(v.count())
+	l.stats[v.Class].Colors[v.Color].Add(countOf(v))
 	if v.Customer != 0 {
-		l.customers.customer(v.Customer).stats.Colors[v.Color].add(v.count())
+		l.customers.customer(v.Customer).stats.Colors[v.Color].Add(countOf(v))
 	}
 }
 
@@ -289,7 +277,7 @@ func (l *Pipeline) act(a *PlanAction, p *Packet, v *Verdict, taken tokens) {
 		}
 	}
 	for _, m := range a.Marks {
-		if p.mark(m) {
+		if p.Write(m) {
 			done |= Marked
 			if m.Field == DSCP {
 				v.DSCPOut = uint8(m.Value)
@@ -330,7 +318,7 @@ func (l *Pipeline) enqueue(q *pacedQueue, p *Packet, v *Verdict, taken tokens) {
 	v.Done |= Queued
 	packet := queue.Packet{Bytes: v.Length, Segments: v.Packets, Color: v.Color, ECN: p.ECNCapable()}
 	if q.plan.Fair {
-		packet.Flow = q.flows.flowNumber(p, q.plan.Seed)
+		packet.Flow = q.flows.FlowNumber(p, q.plan.Seed)
 	}
 	fate := l.links[q.plan.Link].Admit(v.Now, q.linkIndex, packet, waiting{*v, taken})
 	if fate.Dropped() {
@@ -356,9 +344,9 @@ func (l *Pipeline) applyFate(fate queue.Fate, v *Verdict) {
 
 // countDrop adds a dropped packet to the counters.
 func (l *Pipeline) countDrop(v *Verdict, cause Cause) {
-	l.stats[v.Class].Drops[v.Color][cause].add(v.count())
+	l.stats[v.Class].Drops[v.Color][cause].Add(countOf(v))
 	if v.Customer != 0 {
-		l.customers.customer(v.Customer).stats.Dropped.add(v.count())
+		l.customers.customer(v.Customer).stats.Dropped.Add(countOf(v))
 	}
 }
 
@@ -366,12 +354,15 @@ func (l *Pipeline) countDrop(v *Verdict, cause Cause) {
 func (l *Pipeline) countSent(v *Verdict) {
 	stats := &l.stats[v.Class]
 	if v.Done&Queued != 0 {
-		stats.Queued[v.Color].add(v.count())
+		stats.Queued[v.Color].Add(countOf(v))
 	}
 	if v.Done&Marked != 0 {
-		stats.Marked[v.Color].add(v.count())
+		stats.Marked[v.Color].Add(countOf(v))
 	}
 	if v.Done&ECNSet != 0 {
-		stats.CE[v.Color].add(v.count())
+		stats.CE[v.Color].Add(countOf(v))
 	}
 }
+
+// countOf returns the packets and bytes that a verdict adds to counters.
+func countOf(v *Verdict) Count { return Count{Packets: int64(v.Packets), Bytes: int64(v.Length)} }

@@ -86,3 +86,18 @@ func (l *Pipeline) Queues(now int64) []QueueState {
 // Now returns the pipeline's clock: the latest arrival time, in ns, or math.MinInt64 before
 // the first packet.
 func (l *Pipeline) Now() int64 { return l.now }
+
+// ReplaceMeter replaces the meter of a stage of the plan with s. By default a stage whose budget
+// is on the host has a meter of its own.
+func (l *Pipeline) ReplaceMeter(stage int, s Shared) { l.stages[stage].shared = s }
+
+// Shared is a meter whose state is outside the pipeline, such as a budget of the host. It
+// need not be safe for concurrent use.
+type Shared interface {
+	// Color is meter.Meter.Color. It must not allocate.
+	Color(now int64, n int, in meter.Color) meter.Color
+	// Refund is meter.Meter.Refund. It must not allocate.
+	Refund(c meter.Charge)
+	// Tokens is meter.Meter.Tokens.
+	Tokens(now int64) (tc, te int64)
+}

@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"math"
 	"slices"
 
 	"github.com/a-seed-32e5a53f/shaper/meter"
@@ -158,4 +159,86 @@ func (p *Plan) Budgets() (stages []int) {
 		}
 	}
 	return stages
+}
+
+// For returns the plan for packets of one direction. With customers ByInside it is a copy
+// that finds them by the address of that direction; otherwise it is p.
+func (p *Plan) For(d Direction) *Plan {
+	if p.Customers == nil || p.Customers.Key != ByInside {
+		return p
+	}
+	plan, customers := *p, *p.Customers
+	customers.Key = [...]CustomerKey{Egress: ByDestination, Ingress: BySource}[d]
+	plan.Customers = &customers
+	return &plan
+}
+
+// AppendKey appends the key of a packet with a verdict, for people: the name of its customer
+// if the class meters customers, else the key of the first meter of the class that has
+// keys. It appends nothing if there is none. The packet need not be parsed.
+func (p *Plan) AppendKey(b []byte, packet *Packet, v *Verdict) []byte {
+	if v.Customer != 0 {
+		return append(b, p.Customers.Source.List[v.Customer-1].Name...)
+	}
+	if v.Class < 0 {
+		return b
+	}
+	for i := p.Classes[v.Class].Stage; i >= 0; i = p.Stages[i].Then {
+		s := &p.Stages[i]
+		if !s.Keyed() {
+			continue
+		}
+		ParseOnce(packet)
+		reader := NewKeyReader(s.Key)
+		key, ok := reader.Key(packet)
+		if s.Key.By == ByDSCP {
+			key = reader.FromSmall(uint64(v.DSCPIn)) // the packet may have another one by now
+		}
+		if ok {
+			b = reader.AppendText(b, key)
+		}
+		return b
+	}
+	return b
+}
+
+// Color returns the input color of a packet.
+func (c *InputColors) Color(p *Packet) meter.Color {
+	value, ok := p.Field(c.From)
+	switch {
+	case !ok:
+		return meter.Green
+	case value < uint32(len(c.Low)):
+		return c.Low[value]
+	}
+	return c.High[value]
+}
+
+// Lack returns the number of tokens that a meter lacked to keep the input color of a packet of n bytes or
+// packets: of C if it made the packet yellow, and of the best bucket that it may use if it
+// made the packet red. tc and te are the tokens before the packet. It is 0 if the meter kept
+// the input color, or has no tokens.
+func (s *PlanStage) Lack(n int, in, out meter.Color, tc, te int64) int32 {
+	if in == out || s.Kind.Info().State == meter.StateAverage {
+		return 0
+	}
+	c, e := s.Better(in, out)
+	if !c {
+		tc = 0
+	}
+	if !e {
+		te = 0
+	}
+	return int32(min(max(int64(n)-max(tc, te), 0), math.MaxInt32))
+}
+
+// Better returns the buckets of which one had to hold a packet for a better color than out.
+func (s *PlanStage) Better(in, out meter.Color) (c, e bool) {
+	switch {
+	case out == meter.Yellow || len(s.Buckets) < 2:
+		return true, false
+	case s.peak || in == meter.Yellow:
+		return false, true
+	}
+	return true, true
 }

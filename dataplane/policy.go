@@ -51,13 +51,11 @@ type LengthRule struct {
 	MPU      int // minimum packet unit, bytes, 0 to 32768
 }
 
-const (
-	maxAdded  = 1 << 15   // bound of Overhead and MPU, bytes; far above any real header or frame
-	maxLength = 1<<32 - 1 // bound of the metered length, bytes; the kernel plane counts in 32 bits
-)
+// maxLength bounds the metered length, bytes: the kernel plane counts in 32 bits.
+const maxLength = 1<<32 - 1
 
-// packetLength returns the metered length of a packet, bytes: the sum over its segments.
-func (r LengthRule) packetLength(p *Packet) int {
+// Length returns the metered length of a parsed packet, bytes: the sum over its segments.
+func (r LengthRule) Length(p *Packet) int {
 	if r == (LengthRule{}) && p.Segments <= 1 {
 		return capLength(int64(p.L3Len))
 	}
@@ -71,21 +69,6 @@ func (r LengthRule) packetLength(p *Packet) int {
 
 // capLength caps a length at 32 bits, and at the largest int.
 func capLength(n int64) int { return int(min(n, min(maxLength, math.MaxInt))) }
-
-func (r *LengthRule) check(errs *errorList) {
-	if r.Base > L1 {
-		errs.add(r, "base", "is unknown: use L3, L2 or L1")
-	}
-	if r.Overhead < -maxAdded || r.Overhead > maxAdded {
-		errs.add(r, "overhead", fmt.Sprintf("%d is not between %d and %d bytes", r.Overhead, -maxAdded, maxAdded))
-	}
-	switch {
-	case r.MPU < 0:
-		errs.add(r, "mpu", fmt.Sprintf("%d is negative", r.MPU))
-	case r.MPU > maxAdded:
-		errs.add(r, "mpu", fmt.Sprintf("%d is above %d bytes", r.MPU, maxAdded))
-	}
-}
 
 // frameLength returns the metered length of one frame, bytes. It is never negative.
 func (r LengthRule) frameLength(wire, l3 int64) int64 {
@@ -187,14 +170,8 @@ func (e *Envelope) Limits() (cirmax, eirmax *meter.Rate) {
 	return cirmax, eirmax
 }
 
-// maxRank is the largest Rank. Ranks differ, so an envelope has at most 64 flows. Each
-// packet refills all of them.
-const maxRank = 64
-
 // Fraction is the fraction Num/Den of a whole. The zero Fraction is the whole.
 type Fraction struct{ Num, Den int64 }
-
-func (f Fraction) valid() bool { return 0 <= f.Num && f.Num <= f.Den }
 
 // Of returns the fraction of n, rounded down. The fraction must be between 0 and 1.
 func (f Fraction) Of(n int64) int64 {
@@ -258,30 +235,6 @@ type Action struct {
 	Queue *Queue
 }
 
-// check adds the errors of the action.
-func (a *Action) check(errs *errorList) {
-	if a.Drop && (a.ECN != NoECN || len(a.Marks) > 0 || a.Queue != nil) {
-		errs.add(a, "drop", "cannot be combined with other actions")
-	}
-	if a.ECN > CEOrDrop {
-		errs.add(a, "ecn", "is unknown: use NoECN, CE or CEOrDrop")
-	}
-	seen := map[Field]bool{}
-	for _, m := range a.Marks {
-		if !m.Field.valid() {
-			errs.add(a, "mark", fmt.Sprintf("%v is not a known field", m.Field))
-			continue
-		}
-		if m.Value > fieldMax[m.Field] {
-			errs.add(a, m.Field.String(), fmt.Sprintf("%d is above %d", m.Value, fieldMax[m.Field]))
-		}
-		if seen[m.Field] {
-			errs.add(a, m.Field.String(), "is set twice")
-		}
-		seen[m.Field] = true
-	}
-}
-
 // Queue is a paced queue. It has a Rate of its own, or shares the rate of a Link. Actions
 // that point to the same Queue share it.
 type Queue struct {
@@ -330,16 +283,10 @@ type Link struct {
 	Rate meter.Rate
 }
 
-// resolvedActions returns the actions of the class by color, with the defaults.
-func (c *Class) resolvedActions() [3]Action {
-	actions := [3]Action{meter.Red: {Drop: true}}
-	for color, a := range [3]*Action{c.Green, c.Yellow, c.Red} {
-		if a != nil {
-			actions[color] = *a
-		}
-	}
-	return actions
-}
-
 // Action returns the action for packets of a color, with the defaults.
-func (c *Class) Action(color meter.Color) Action { return c.resolvedActions()[color] }
+func (c *Class) Action(color meter.Color) Action {
+	if a := [3]*Action{c.Green, c.Yellow, c.Red}[color]; a != nil {
+		return *a
+	}
+	return Action{Drop: color == meter.Red}
+}

@@ -391,8 +391,8 @@ func TestFlowNumber(t *testing.T) {
 			words[2], words[3] = be(test.dst)
 		}
 		want := queue.Flow(seed, words[0], words[1], words[2], words[3], test.ports<<16|test.proto<<8|test.version)
-		reader := newKeyReader(test.key)
-		if got := reader.flowNumber(&p, seed); got != want {
+		reader := NewKeyReader(test.key)
+		if got := reader.FlowNumber(&p, seed); got != want {
 			t.Errorf("fair: %v, %s: flow %d, want %d", test.key, describe(&p), got, want)
 		}
 	}

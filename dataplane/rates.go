@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 
 	"github.com/a-seed-32e5a53f/shaper/meter"
@@ -113,65 +112,8 @@ func (l *errorList) checkNames(policy *Policy, kind string, rates map[string]met
 	}
 }
 
-// checkRatesOnly returns an error unless the queues and links of both plans differ in nothing
-// but rates, the times of CoDel, and limits that follow from a link's rate.
-func (p *Plan) checkRatesOnly(before *Plan) error {
-	if len(p.Queues) != len(before.Queues) || len(p.Links) != len(before.Links) {
-		return fmt.Errorf("the plan has %d queues and %d links instead of %d and %d: reload it", len(p.Queues), len(p.Links), len(before.Queues), len(before.Links))
-	}
-	for i := range p.Links {
-		if p.Links[i].Name != before.Links[i].Name {
-			return fmt.Errorf("the plan has link %q instead of %q: reload it", p.Links[i].Name, before.Links[i].Name)
-		}
-	}
-	for i := range p.Queues {
-		q, was := &p.Queues[i], &before.Queues[i]
-		same := was.LinkQueue
-		if q.Link >= 0 {
-			same.Bytes, same.WRED = q.Bytes, q.WRED
-		}
-		sameConfig := sameButTimes(q.Config, same.Config)
-		same.Config = q.Config
-		if q.QueueOutline != was.QueueOutline || q.LinkQueue != same || !sameConfig || q.Key != was.Key {
-			return fmt.Errorf("queue %q differs in more than its rate and the times of codel: reload the plan", q.Name)
-		}
-	}
-	return nil
-}
-
-// SetRates changes the rates of queues and links, and the times of CoDel, at now (ns, on the clock of the
-// packets) to those of a plan, such as one of Plan.WithRates. Queued packets stay queued, in their order.
-// Those of a queue with a rate keep their departures; those of a link are sent at the new rate.
-// A queue or link is free at the time at which it would have been free. Parts of the plan other
-// than queues and links are not used. Nothing changes on an error: the queues or
-// links differ in more than rates and the times of CoDel.
-func (l *Pipeline) SetRates(now int64, plan *Plan) error {
-	if err := plan.checkRatesOnly(l.plan); err != nil {
-		return err
-	}
-	if l.now > math.MinInt64 { // the clock starts with the first packet
-		l.now = max(l.now, now)
-	}
-	before := l.plan
-	next := *before
-	next.Queues, next.Links = plan.Queues, plan.Links
-	l.plan = &next
-	for i := range l.queues {
-		q := &l.queues[i]
-		q.plan = &next.Queues[i]
-		if q.leaky != nil {
-			q.setRate()
-		}
-	}
-	for i, link := range l.links {
-		p := &next.Links[i]
-		_ = link.SetRate(l.now, p.Rate, next.linkQueues(p)) // as above
-	}
-	return nil
-}
-
-// linkQueues returns the queues of a link.
-func (p *Plan) linkQueues(l *PlanLink) []queue.LinkQueue {
+// LinkQueues returns the queues of a link.
+func (p *Plan) LinkQueues(l *PlanLink) []queue.LinkQueue {
 	out := make([]queue.LinkQueue, len(l.Queues))
 	for i, q := range l.Queues {
 		out[i] = p.Queues[q].LinkQueue

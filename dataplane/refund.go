@@ -18,7 +18,7 @@ type held struct {
 
 // heldKey is the key of a packet at a meter per key.
 type heldKey struct {
-	packetKey
+	PacketKey
 	found bool // the key has a meter; false without keys
 }
 
@@ -74,7 +74,7 @@ func (s *stage) refused() uint64 {
 // before that.
 func (e *held) setKey(s *stage, p *Packet, refused uint64) {
 	if s.keyed != nil {
-		e.key.packetKey, e.key.found = s.keyed.packetKey(p)
+		e.key.PacketKey, e.key.found = s.keyed.Key(p)
 		e.key.found = e.key.found && s.refused() == refused
 	}
 }
@@ -84,7 +84,7 @@ func (s *stage) refund(e *held, now int64) {
 	m := &s.Meter
 	switch {
 	case s.keyed != nil && e.key.found:
-		s.keyed.refund(&e.key.packetKey, e.Charge)
+		s.keyed.refund(&e.key.PacketKey, e.Charge)
 		return
 	case s.keyed != nil:
 		m = s.keyed.table().Rest()
@@ -106,9 +106,9 @@ func (s *stage) refund(e *held, now int64) {
 }
 
 // refund gives tokens back to the meter of a key.
-func (k *keyTable) refund(key *packetKey, c meter.Charge) {
+func (k *keyTable) refund(key *PacketKey, c meter.Charge) {
 	if k.small != nil {
-		k.small.Refund(key.src.Lo|key.dst.Lo, c) // as fromSmall
+		k.small.Refund(key.Small(), c)
 		return
 	}
 	k.all.Refund(*key, c)

@@ -1,8 +1,6 @@
 package dataplane
 
 import (
-	"math"
-
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
@@ -126,41 +124,12 @@ func (s *stage) measureLack(runs *LackRuns, v *Verdict, n int, in meter.Color) {
 	}
 	if most >= 0 && s.ownMeter() { // does it lack more than the run did?
 		c, e := s.Holds(v.Now, n-most)
-		if useC, useE := s.plan.better(in, v.Color); useC && c || useE && e {
+		if useC, useE := s.plan.Better(in, v.Color); useC && c || useE && e {
 			return
 		}
 	}
 	tc, te := s.tokens(v.Now)
 	runs.Set(v, s.plan.Lack(n, in, v.Color, tc, te))
-}
-
-// Lack returns the number of tokens that a meter lacked to keep the input color of a packet of n bytes or
-// packets: of C if it made the packet yellow, and of the best bucket that it may use if it
-// made the packet red. tc and te are the tokens before the packet. It is 0 if the meter kept
-// the input color, or has no tokens.
-func (s *PlanStage) Lack(n int, in, out meter.Color, tc, te int64) int32 {
-	if in == out || s.Kind.Info().State == meter.StateAverage {
-		return 0
-	}
-	c, e := s.better(in, out)
-	if !c {
-		tc = 0
-	}
-	if !e {
-		te = 0
-	}
-	return int32(min(max(int64(n)-max(tc, te), 0), math.MaxInt32))
-}
-
-// better returns the buckets of which one had to hold a packet for a better color than out.
-func (s *PlanStage) better(in, out meter.Color) (c, e bool) {
-	switch {
-	case out == meter.Yellow || len(s.Buckets) < 2:
-		return true, false
-	case s.peak || in == meter.Yellow:
-		return false, true
-	}
-	return true, true
 }
 
 // inherit takes over the tokens of the stage's predecessor. A table of keys is taken over

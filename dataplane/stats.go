@@ -12,7 +12,8 @@ type Count struct {
 	Bytes   int64 `json:"bytes"`
 }
 
-func (c *Count) add(d Count) {
+// Add adds d to the count.
+func (c *Count) Add(d Count) {
 	c.Packets += d.Packets
 	c.Bytes += d.Bytes
 }
@@ -80,7 +81,7 @@ func (s *ClassStats) Dropped(c meter.Color) Count { return Sum(s.Drops[c][:]) }
 func (s *ClassStats) AllDropped() Count {
 	sum := s.Behind.Plus(s.UntakenDropped)
 	for c := range s.Drops {
-		sum.add(s.Dropped(meter.Color(c)))
+		sum.Add(s.Dropped(meter.Color(c)))
 	}
 	return sum
 }
@@ -92,7 +93,16 @@ func (s *ClassStats) Total() Count { return Sum(s.Colors[:]).Plus(s.Untaken) }
 func Sum(counts []Count) Count {
 	var sum Count
 	for _, c := range counts {
-		sum.add(c)
+		sum.Add(c)
 	}
 	return sum
 }
+
+// CustomerStats counts the packets of one customer that its plan treated.
+type CustomerStats struct {
+	Colors  [3]Count // all packets, by color after the last meter
+	Dropped Count    // for any cause
+}
+
+// Total returns all packets.
+func (s *CustomerStats) Total() Count { return Sum(s.Colors[:]) }

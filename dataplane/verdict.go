@@ -94,6 +94,3 @@ type Verdict struct {
 	DSCPIn  uint8 // DSCP on arrival
 	DSCPOut uint8 // DSCP on departure; not valid if dropped
 }
-
-// count returns the packets and bytes that the verdict adds to counters.
-func (v *Verdict) count() Count { return Count{int64(v.Packets), int64(v.Length)} }

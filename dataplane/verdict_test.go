@@ -60,13 +60,13 @@ func newTally(policy *Policy) *tally {
 func (c *tally) addVerdict(v Verdict) {
 	if v.Class < 0 {
 		s := &c.stats[len(c.stats)-1]
-		s.Untaken.add(v.count())
+		s.Untaken.Add(countOf(&v))
 		if v.Done.Dropped() {
-			s.UntakenDropped.add(v.count())
+			s.UntakenDropped.Add(countOf(&v))
 		}
 		return
 	}
-	c.stats[v.Class].Colors[v.Color].add(v.count())
+	c.stats[v.Class].Colors[v.Color].Add(countOf(&v))
 	if v.Done&Waiting == 0 {
 		c.settle(v)
 	}
@@ -87,18 +87,18 @@ func (c *tally) settle(v Verdict) {
 		case v.Reason == CoDel:
 			cause = CauseCoDel
 		}
-		s.Drops[v.Color][cause].add(v.count())
+		s.Drops[v.Color][cause].Add(countOf(&v))
 		return
 	}
-	c.sent[v.Class][v.Color].add(v.count())
+	c.sent[v.Class][v.Color].Add(countOf(&v))
 	if v.Done&Marked != 0 {
-		s.Marked[v.Color].add(v.count())
+		s.Marked[v.Color].Add(countOf(&v))
 	}
 	if v.Done&ECNSet != 0 {
-		s.CE[v.Color].add(v.count())
+		s.CE[v.Color].Add(countOf(&v))
 	}
 	if v.Done&Queued != 0 {
-		s.Queued[v.Color].add(v.count())
+		s.Queued[v.Color].Add(countOf(&v))
 	}
 }
 
