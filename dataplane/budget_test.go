@@ -14,8 +14,6 @@ func budgeted(p Params, b Budget) *Policy {
 	return &Policy{Classes: []Class{{Name: "a", Meter: &Meter{Name: "m", Params: p, Budget: &b}}}}
 }
 
-var server = Store{URL: "redis://h"}
-
 // TestBudgetErrors has rows at and next to each bound of a budget, with the fields that have
 // an error.
 func TestBudgetErrors(t *testing.T) {

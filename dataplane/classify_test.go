@@ -57,13 +57,6 @@ func TestClassifierAgainstScan(t *testing.T) {
 	}
 }
 
-// noPanic turns a panic into a failure, so that other tests continue.
-func noPanic(t *testing.T) {
-	if x := recover(); x != nil {
-		t.Errorf("panic: %v", x)
-	}
-}
-
 func TestClassifierWithoutMatches(t *testing.T) {
 	defer noPanic(t)
 	s := sample{kind: IPv4, ethertype: etherIPv4, src: src4, dst: dst4}

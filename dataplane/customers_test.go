@@ -4,22 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"testing"
-
-	"github.com/a-seed-32e5a53f/shaper/meter"
 )
-
-// customersPolicy has a class for customers and one for strangers.
-func customersPolicy(customers *Customers) *Policy {
-	return &Policy{Customers: customers, Classes: []Class{
-		{Name: "customers", Match: Match{Customer: true}, Meter: &Meter{}},
-		{Name: "strangers"},
-	}}
-}
-
-// bucketPlan is a plan of a bucket of 1 byte per microsecond.
-func bucketPlan(name string, burst int64) *ServicePlan {
-	return &ServicePlan{Name: name, Params: meter.TokenBucket{Rate: mega, Burst: burst}}
-}
 
 func TestPlanFor(t *testing.T) {
 	for _, test := range []struct {

@@ -76,7 +76,7 @@ func TestEnvelopeOrder(t *testing.T) {
 		for i, rank := range ranks {
 			list[i].Meter = &Meter{Params: flow, Envelope: e, Rank: rank}
 		}
-		plan := compilePlan(t, &Policy{Classes: list})
+		plan := compiled(t, &Policy{Classes: list})
 		var got []int
 		for i, stage := range plan.Envelopes[0].Stages {
 			if plan.Stages[stage].Flow != i || plan.Stages[stage].Envelope != 0 {

@@ -180,3 +180,22 @@ func address(k Kind, a Addr) netip.Addr {
 	b := binary.BigEndian.AppendUint64(nil, a.Hi)
 	return netip.AddrFrom16([16]byte(binary.BigEndian.AppendUint64(b, a.Lo)))
 }
+
+// values returns ranges of one value each.
+// values returns a range for each value.
+func values(values ...uint32) []Range {
+	list := make([]Range, len(values))
+	for i, v := range values {
+		list[i] = Range{v, v}
+	}
+	return list
+}
+
+// prefixes parses prefixes.
+func prefixes(texts ...string) []netip.Prefix {
+	list := make([]netip.Prefix, len(texts))
+	for i, s := range texts {
+		list[i] = netip.MustParsePrefix(s)
+	}
+	return list
+}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"encoding/binary"
 	"errors"
 	"io"
 	"os"
@@ -109,7 +110,7 @@ func agreesWithGopacket(t *testing.T, i int, p *Packet) bool {
 		if len(data) < 20 {
 			return false
 		}
-		first, data = layers.EthernetType(be16(data)), data[20:]
+		first, data = layers.EthernetType(binary.BigEndian.Uint16(data)), data[20:]
 	case LinkIPv4:
 		first = layers.LayerTypeIPv4
 	case LinkIPv6:
@@ -146,14 +147,14 @@ func agreesWithGopacket(t *testing.T, i int, p *Packet) bool {
 		}
 		stack = stack[1:]
 	}
-	check("enough tags", int(p.Tags) >= min(tags, maxTags), true)
+	check("enough tags", int(p.Tags) >= min(tags, 3), true)
 	if len(stack) == 0 {
 		return false
 	}
 	var proto layers.IPProtocol
 	switch ip := stack[0].(type) {
 	case *layers.IPv4:
-		if ip.Version != 4 || tags > maxTags {
+		if ip.Version != 4 || tags > 3 {
 			return false // gopacket does not check the version
 		}
 		check("kind", p.Kind, IPv4)
@@ -164,7 +165,7 @@ func agreesWithGopacket(t *testing.T, i int, p *Packet) bool {
 		check("DSCP", dscp, ip.TOS>>2)
 		proto = ip.Protocol
 	case *layers.IPv6:
-		if ip.Version != 6 || tags > maxTags {
+		if ip.Version != 6 || tags > 3 {
 			return false
 		}
 		check("kind", p.Kind, IPv6)

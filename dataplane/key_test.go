@@ -254,14 +254,14 @@ func TestKeyString(t *testing.T) {
 func TestMasks(t *testing.T) {
 	for bits := range uint8(129) {
 		ones, _ := netip.MustParseAddr("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff").Prefix(int(cmp.Or(bits, 128)))
-		if got := (Key{V6: bits}).Mask6().netip(IPv6); got != ones.Addr() {
+		if got := address(IPv6, (Key{V6: bits}).Mask6()); got != ones.Addr() {
 			t.Errorf("/%d of IPv6: mask %v, want %v", bits, got, ones.Addr())
 		}
 		if bits > 32 {
 			continue
 		}
 		four, _ := netip.MustParseAddr("255.255.255.255").Prefix(int(cmp.Or(bits, 32)))
-		if got := (Addr{Lo: uint64((Key{V4: bits}).Mask4())}).netip(IPv4); got != four.Addr() {
+		if got := address(IPv4, Addr{Lo: uint64((Key{V4: bits}).Mask4())}); got != four.Addr() {
 			t.Errorf("/%d of IPv4: mask %v, want %v", bits, got, four.Addr())
 		}
 	}

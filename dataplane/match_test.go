@@ -5,23 +5,6 @@ import (
 	"testing"
 )
 
-// values returns ranges of one value each.
-func values(values ...uint32) []Range {
-	list := make([]Range, len(values))
-	for i, v := range values {
-		list[i] = Range{v, v}
-	}
-	return list
-}
-
-func prefixes(texts ...string) []netip.Prefix {
-	list := make([]netip.Prefix, len(texts))
-	for i, s := range texts {
-		list[i] = netip.MustParsePrefix(s)
-	}
-	return list
-}
-
 // TestMatch has rows for the rules that involve several fields.
 func TestMatch(t *testing.T) {
 	tcp := sample{kind: IPv4, ethertype: etherIPv4, src: src4, dst: dst4, proto: protoTCP, ports: true, sport: 1000, dport: 80}

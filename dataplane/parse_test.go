@@ -449,7 +449,7 @@ func FuzzParse(f *testing.F) {
 		if p.IsIP() && (p.L3Len < 20 || data[p.L3]>>4 != map[Kind]byte{IPv4: 4, IPv6: 6}[p.Kind]) {
 			t.Fatalf("%s: wrong version or length: % x", once, data)
 		}
-		if p.Tags > maxTags || p.Tags > 0 && p.Tag+2 > len(data) || p.MPLS != 0 && p.MPLS+4 > len(data) {
+		if p.Tags > 3 || p.Tags > 0 && p.Tag+2 > len(data) || p.MPLS != 0 && p.MPLS+4 > len(data) {
 			t.Fatalf("%s: tag or label outside of the %d bytes", once, len(data))
 		}
 		if p.HasPorts && (!p.IsIP() || p.Fragment) {

@@ -11,11 +11,6 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// mega is one byte per microsecond.
-var mega = meter.BitRate(8e6)
-
-const µs = 1000
-
 // ipPacket returns a frame with an IPv4 packet of n bytes.
 func ipPacket(dscp uint8, n int) []byte {
 	return concat(ethernet(etherIPv4), v4{tos: dscp << 2, proto: protoUDP}.packet(make([]byte, n-20)))
@@ -282,3 +277,5 @@ func testChain(t *testing.T, totalFirst bool) {
 		}
 	}
 }
+
+const µs = 1000

@@ -3,7 +3,6 @@ package dataplane
 import (
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -116,29 +115,6 @@ func TestSucceedNone(t *testing.T) {
 	s := compilePlan(t, policyOf("a: m > n\nb", &Queue{Name: "q", Link: &Link{Name: "l", Rate: mega}, Config: queue.Config{Bytes: 9000}})).Succeed(&Outline{})
 	if !slices.Equal(s.Classes, []int{-1, -1, -1}) || !slices.Equal(s.Stages, []int{-1, -1}) || !slices.Equal(s.Queues, []int{-1}) || !slices.Equal(s.Links, []int{-1}) {
 		t.Errorf("succession %+v, want -1 for each part", s)
-	}
-}
-
-// TestPlanIsShared runs two pipelines with one plan, which must not change.
-func TestPlanIsShared(t *testing.T) {
-	r := seeded(t)
-	for range 20 {
-		policy := randomPolicy(r, true, anyField(r))
-		plan, again := compilePlan(t, policy), compilePlan(t, policy)
-		a, b := NewPipeline(plan), NewPipeline(plan)
-		for i := range 50 {
-			frame := randomFrame(r)
-			if v, _ := process(a, int64(i)*100*µs, frame); v.Class >= 0 {
-				process(b, int64(i)*200*µs, frame)
-			}
-		}
-		b.Inherit(a)
-		if !reflect.DeepEqual(plan.Outline(), again.Outline()) || !reflect.DeepEqual(plan.Queues, again.Queues) || !reflect.DeepEqual(plan.Links, again.Links) {
-			t.Fatal("the plan changed while its pipelines ran")
-		}
-		if !plan.Outline().Valid() {
-			t.Errorf("outline %+v is not valid", plan.Outline())
-		}
 	}
 }
 

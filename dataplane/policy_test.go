@@ -1,7 +1,6 @@
 package dataplane
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"math/big"
@@ -13,38 +12,6 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
-
-// validPolicy returns a policy with one of everything.
-func validPolicy() *Policy {
-	total := &Meter{Name: "total", Params: meter.TokenBucket{Rate: mega, Burst: 9000}, Aware: true}
-	return &Policy{Classes: []Class{
-		{
-			Name:  "voice",
-			Match: Match{Src: prefixes("192.0.2.0/24"), DSCP: values(46)},
-			Meter: &Meter{Name: "first", Params: meter.SRTCM{CIR: mega, CBS: 1500, EBS: 1500}, Then: total},
-			Red:   &Action{Marks: []Mark{{DSCP, 0}, {PCP, 7}}, Queue: &Queue{Name: "bulk", Config: queue.Config{Rate: mega, Time: time.Second}}},
-		},
-		{Name: "rest", Meter: total},
-	}}
-}
-
-// fieldErrors returns the errors that err joins.
-func fieldErrors(t *testing.T, err error) []*FieldError {
-	t.Helper()
-	joined, ok := err.(interface{ Unwrap() []error })
-	if !ok {
-		t.Fatalf("%v (%T) does not join errors", err, err)
-	}
-	var list []*FieldError
-	for _, err := range joined.Unwrap() {
-		var e *FieldError
-		if !errors.As(err, &e) {
-			t.Fatalf("%v (%T) is not a FieldError", err, err)
-		}
-		list = append(list, e)
-	}
-	return list
-}
 
 // invalid contains policies with one error each.
 var invalid = []struct {
@@ -244,9 +211,9 @@ func TestCompileRejects(t *testing.T) {
 			defer noPanic(t)
 			p := validPolicy()
 			object := test.spoil(p)
-			l, err := New(p)
-			if err == nil || l != nil {
-				t.Fatalf("New returned %v, %v, want an error and no pipeline", l, err)
+			plan, err := Compile(p)
+			if err == nil || plan != nil {
+				t.Fatalf("got plan %v, error %v, want an error and no plan", plan, err)
 			}
 			list := fieldErrors(t, err)
 			if len(list) != 1 {
@@ -274,7 +241,7 @@ func TestCompileJoinsErrors(t *testing.T) {
 	p.Classes[0].Red.Queue.Config = queue.Config{}
 	p.Classes[1].Name = "-"
 	p.Classes[1].Green = &Action{Marks: []Mark{{SKBMark + 1, 0}, {DSCP, 64}}}
-	_, err := New(p)
+	_, err := Compile(p)
 	fields := map[string]int{}
 	for _, e := range fieldErrors(t, err) {
 		fields[e.Field]++
@@ -288,7 +255,7 @@ func TestCompileJoinsErrors(t *testing.T) {
 		}
 	}
 	for range 30 {
-		if _, again := New(p); again.Error() != err.Error() {
+		if _, again := Compile(p); again.Error() != err.Error() {
 			t.Fatalf("the order of errors differs:\n%v\n\n%v", err, again)
 		}
 	}
@@ -323,7 +290,7 @@ func TestCompileAccepts(t *testing.T) {
 	} {
 		p := validPolicy()
 		edit(p)
-		if _, err := New(p); err != nil {
+		if _, err := Compile(p); err != nil {
 			t.Errorf("%s: got %v, want nil", name, err)
 		}
 	}

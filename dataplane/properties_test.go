@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -250,6 +251,29 @@ func TestExplainIsProcess(t *testing.T) {
 			if tc, te := b.Tokens(stage); tc != wantC || te != wantE {
 				t.Fatalf("stage %d: got %d and %d tokens, want %d and %d", stage, tc, te, wantC, wantE)
 			}
+		}
+	}
+}
+
+// TestPlanIsShared runs two pipelines with one plan, which must not change.
+func TestPlanIsShared(t *testing.T) {
+	r := seeded(t)
+	for range 20 {
+		policy := randomPolicy(r, true, anyField(r))
+		plan, again := compiled(t, policy), compiled(t, policy)
+		a, b := NewPipeline(plan), NewPipeline(plan)
+		for i := range 50 {
+			frame := randomFrame(r)
+			if v, _ := process(a, int64(i)*100*µs, frame); v.Class >= 0 {
+				process(b, int64(i)*200*µs, frame)
+			}
+		}
+		b.Inherit(a)
+		if !reflect.DeepEqual(plan.Outline(), again.Outline()) || !reflect.DeepEqual(plan.Queues, again.Queues) || !reflect.DeepEqual(plan.Links, again.Links) {
+			t.Fatal("the plan changed while its pipelines ran")
+		}
+		if !plan.Outline().Valid() {
+			t.Errorf("outline %+v is not valid", plan.Outline())
 		}
 	}
 }

@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"math"
 	"net/netip"
@@ -352,9 +353,9 @@ func TestFlowNumber(t *testing.T) {
 	be := func(a netip.Addr) (hi, lo uint64) {
 		b := a.As16()
 		if a.Is4() {
-			return 0, uint64(be32(b[12:]))
+			return 0, uint64(binary.BigEndian.Uint32(b[12:]))
 		}
-		return be64(b[:8]), be64(b[8:])
+		return binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])
 	}
 	seed := uint64(7)
 	for _, test := range []struct {

@@ -41,8 +41,8 @@ func randomAction(r *rand.Rand, queues []*Queue) *Action {
 		return &Action{Drop: true}
 	}
 	a := &Action{ECN: ECN(r.IntN(3))}
-	for _, f := range r.Perm(len(fieldMax))[:r.IntN(len(fieldMax)+1)] {
-		a.Marks = append(a.Marks, Mark{Field(f), uint32(r.Uint64N(uint64(fieldMax[f]) + 1))})
+	for _, f := range r.Perm(fields)[:r.IntN(fields+1)] {
+		a.Marks = append(a.Marks, Mark{Field(f), randomValue(r, Field(f))})
 	}
 	if r.IntN(2) == 0 {
 		a.Queue = queues[r.IntN(len(queues))]
@@ -95,11 +95,11 @@ func randomPolicy(r *rand.Rand, aware bool, from func() PreColor) *Policy {
 // anyField returns a source of random PreColors.
 func anyField(r *rand.Rand) func() PreColor {
 	return func() PreColor {
-		from := PreColor{From: Field(r.IntN(len(fieldMax)))}
+		from := PreColor{From: Field(r.IntN(fields))}
 		if r.IntN(2) == 0 {
 			from.Map = map[uint32]meter.Color{}
 			for range 8 {
-				from.Map[uint32(r.Uint64N(uint64(fieldMax[from.From])+1))] = meter.Color(r.IntN(3))
+				from.Map[randomValue(r, from.From)] = meter.Color(r.IntN(3))
 			}
 		}
 		return from
@@ -135,4 +135,13 @@ func randomFrame(r *rand.Rand) []byte {
 		frame = frame[:r.IntN(len(frame))]
 	}
 	return frame
+}
+
+// fields is the number of fields that marks are written to.
+const fields = int(SKBMark) + 1
+
+// randomValue returns a value of a field.
+func randomValue(r *rand.Rand, f Field) uint32 {
+	largest, _ := f.Max()
+	return uint32(r.Uint64N(uint64(largest) + 1))
 }

@@ -24,7 +24,7 @@ func queuesOf(queues ...*Queue) *Policy {
 	return &Policy{Classes: list}
 }
 
-func compiled(t *testing.T, policy *Policy) *Plan {
+func compiled(t testing.TB, policy *Policy) *Plan {
 	t.Helper()
 	plan, err := Compile(policy)
 	if err != nil {
