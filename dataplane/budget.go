@@ -8,8 +8,8 @@ import (
 // Budget is a limit that several meters share: meters of one host, or of all hosts that use
 // the same server.
 type Budget struct {
-	Name  string
-	Store Store
+	Name    string
+	Address Address
 
 	// For a budget on a server. Zero values mean the defaults below.
 	Interval time.Duration // time between two reports to the server
@@ -33,9 +33,9 @@ const (
 // hosts that died.
 var DefaultRescue = Fraction{50, 100}
 
-// Store is the place of a budget's state: a Redis or Valkey server, or the kernel of this
-// host if URL is empty.
-type Store struct {
+// Address is the place of a budget's state: a Redis or Valkey server, or the kernel of this
+// host if URL is empty. The files are for the program that connects to the server; planes do not read them.
+type Address struct {
 	URL          string // such as rediss://user:password@host:6379/0
 	PasswordFile string // file with the password in one line
 	CAFile       string // file with the certificates of trusted CAs, PEM
@@ -53,4 +53,4 @@ func (b Budget) Resolved() Budget {
 }
 
 // OnHost reports whether the budget is in the kernel of this host.
-func (b *Budget) OnHost() bool { return b.Store.URL == "" }
+func (b *Budget) OnHost() bool { return b.Address.URL == "" }

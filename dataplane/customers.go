@@ -3,6 +3,7 @@ package dataplane
 import (
 	"net/netip"
 
+	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
@@ -14,7 +15,7 @@ type Customers struct {
 	// Nested allows a prefix of a customer inside a prefix of another one. A packet
 	// belongs to the customer with the longest prefix.
 	Nested bool
-	Plans  []*ServicePlan // plans that have a name; Compile also checks those without customers
+	Plans  []*ServicePlan // plans that have a name; compiled.Compile also checks those without customers
 	List   []Customer     // at most MaxCustomers
 }
 
@@ -25,7 +26,7 @@ const MaxCustomers = 1 << 20
 type CustomerKey uint8
 
 const (
-	ByInside      CustomerKey = iota // the address of the side that the interface faces: destination at egress, source at ingress; see Plan.For
+	ByInside      CustomerKey = iota // the address of the side that the interface faces: destination at egress, source at ingress; see compiled.Plan.For
 	BySource                         // source address
 	ByDestination                    // destination address
 	ByOuterVLAN                      // ID of the outer VLAN tag
@@ -49,7 +50,7 @@ type Customer struct {
 // customer's own. With a queue, packets keep the input color of the class's meter.
 type ServicePlan struct {
 	Name   string
-	Params Params        // of the meter; nil for a queue
+	Params meter.Params  // of the meter; nil for a queue
 	Queue  *queue.Config // nil for a meter; its limit must be a time, and it has no WRED
 	// Actions by color; nil means that of the class. A queue of the customer takes the
 	// place of a queue of the action.

@@ -1,23 +1,32 @@
-// Package dataplane decides about one packet at a time. All planes share it: replay,
-// kernel and TAP. It needs no privilege, reads no clock and does no input or output.
+// Package dataplane is the language of all planes: policies, packets and verdicts, as plain data. Package pipeline
+// below it decides about packets in Go, package kernel in the kernel.
 //
 //	source -> parse -> classify -> meter -> act {pass | mark | queue | drop} -> sink
 //
-// A Policy is plain data: classes, meters, actions and queues. Compile checks it and
-// returns a Plan, which is immutable. NewPipeline adds the state: tokens, backlogs and
-// counters. Process takes one Packet, which arrives at a known time. The packet is
-// classified once, colored once and acted on once. The result is a Verdict, with the
-// time at which the packet departs.
+// A program that runs a policy needs these names, in this order:
 //
-//	plan, err := dataplane.Compile(&policy)
+//   - A [Policy] is a list of classes, in order. The first [Class] whose [Match] accepts a packet decides.
+//   - A [Meter] colors the packets of its class, with parameters of package meter. Meters may form a chain, have a
+//     key each, and be shared among classes.
+//   - An [Action] for each color passes, marks or drops packets, or sends them through a [Queue].
+//   - pipeline.New checks the policy and adds the state: tokens, backlogs and counters. Errors are [FieldError]s.
+//   - A [Packet] is a frame that arrives at a known time. [Parse] reads its headers.
+//   - pipeline.Pipeline.Process classifies, meters and marks the packet. It is the one call on the packet path.
+//   - A [Verdict] is the outcome for the packet: class, color, reason, and the time at which it departs.
+//   - [ClassStats] counts the packets of a class, by color and cause of drop.
+//
+// For example:
+//
+//	pl, err := pipeline.New(&policy)
 //	...
-//	pipeline := dataplane.NewPipeline(plan)
 //	packet := dataplane.Packet{Data: frame, WireLen: len(frame), Time: now, Link: dataplane.LinkEthernet}
-//	pipeline.Process(&packet, &verdict) // writes marks into frame
+//	pl.Process(&packet, &verdict) // writes marks into frame
 //
-// Pipelines can share a plan; each has its own tokens, backlogs and counters. To change
-// the policy, make a new pipeline and let it Inherit the state of the old one. If
-// packets are queued in a link, Settle returns their departures later.
+// # More of the language
+//
+// Queues may share the rate of a [Link], meters an [Envelope]. [Customers] have a [ServicePlan] each. A [Budget] is
+// a limit that several policies share. Package compiled contains policies in the form that planes run; only
+// programs that inspect policies, or planes of their own, need it.
 //
 // # Lengths
 //

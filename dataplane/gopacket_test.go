@@ -1,4 +1,4 @@
-package dataplane
+package dataplane_test
 
 import (
 	"bufio"
@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/internal/frametest"
 	"github.com/google/gopacket"
 	"github.com/google/gopacket/layers"
 	"github.com/google/gopacket/pcapgo"
@@ -27,9 +29,9 @@ func TestAgainstGopacket(t *testing.T) {
 		for _, file := range files {
 			t.Run(filepath.Base(file), func(t *testing.T) {
 				packets, compared := 0, 0
-				capture(t, file, func(p *Packet) {
+				capture(t, file, func(p *dataplane.Packet) {
 					packets++
-					Parse(p)
+					dataplane.Parse(p)
 					if agreesWithGopacket(t, packets, p) {
 						compared++
 					}
@@ -41,7 +43,7 @@ func TestAgainstGopacket(t *testing.T) {
 }
 
 // capture calls do for each packet of a file that pcapgo can read.
-func capture(t *testing.T, file string, do func(*Packet)) {
+func capture(t *testing.T, file string, do func(*dataplane.Packet)) {
 	f, err := os.Open(file)
 	if err != nil {
 		t.Fatal(err)
@@ -78,11 +80,11 @@ func capture(t *testing.T, file string, do func(*Packet)) {
 			}
 			return
 		}
-		link := LinkType(linkOf(ci))
-		if link == LinkSLL2&0xff { // pcapgo keeps 8 bits of the link type
-			link = LinkSLL2
+		link := dataplane.LinkType(linkOf(ci))
+		if link == dataplane.LinkSLL2&0xff { // pcapgo keeps 8 bits of the link type
+			link = dataplane.LinkSLL2
 		}
-		do(&Packet{Data: data, WireLen: ci.Length, Time: ci.Timestamp.UnixNano(), Link: link})
+		do(&dataplane.Packet{Data: data, WireLen: ci.Length, Time: ci.Timestamp.UnixNano(), Link: link})
 	}
 }
 
@@ -93,29 +95,29 @@ var outside = map[gopacket.LayerType]bool{
 }
 
 // agreesWithGopacket compares packet i and reports whether gopacket found an IP header.
-func agreesWithGopacket(t *testing.T, i int, p *Packet) bool {
+func agreesWithGopacket(t *testing.T, i int, p *dataplane.Packet) bool {
 	data := p.Data
 	var first gopacket.Decoder
 	switch p.Link {
-	case LinkEthernet:
+	case dataplane.LinkEthernet:
 		first = layers.LayerTypeEthernet
-	case LinkSLL:
+	case dataplane.LinkSLL:
 		first = layers.LayerTypeLinuxSLL
-	case LinkNull, LinkLoop:
+	case dataplane.LinkNull, dataplane.LinkLoop:
 		first = layers.LayerTypeLoopback
 		if len(data) >= 4 && max(data[0], data[3]) == 10 {
 			return false // AF_INET6 of Linux, which is not in the registry of link types
 		}
-	case LinkSLL2: // gopacket supports only its payload
+	case dataplane.LinkSLL2: // gopacket supports only its payload
 		if len(data) < 20 {
 			return false
 		}
 		first, data = layers.EthernetType(binary.BigEndian.Uint16(data)), data[20:]
-	case LinkIPv4:
+	case dataplane.LinkIPv4:
 		first = layers.LayerTypeIPv4
-	case LinkIPv6:
+	case dataplane.LinkIPv6:
 		first = layers.LayerTypeIPv6
-	case LinkRaw, LinkRawBSD, LinkRawOBSD:
+	case dataplane.LinkRaw, dataplane.LinkRawBSD, dataplane.LinkRawOBSD:
 		first = layers.LayerTypeIPv4
 		if len(data) > 0 && data[0]>>4 == 6 {
 			first = layers.LayerTypeIPv6
@@ -125,7 +127,7 @@ func agreesWithGopacket(t *testing.T, i int, p *Packet) bool {
 	}
 	check := func(what string, got, want any) {
 		if got != want {
-			t.Errorf("packet %d: %s is %v, in gopacket %v (%s)", i, what, got, want, describe(p))
+			t.Errorf("packet %d: %s is %v, in gopacket %v (%s)", i, what, got, want, frametest.Describe(p))
 		}
 	}
 	stack := gopacket.NewPacket(data, first, gopacket.NoCopy).Layers()
@@ -157,9 +159,9 @@ func agreesWithGopacket(t *testing.T, i int, p *Packet) bool {
 		if ip.Version != 4 || tags > 3 {
 			return false // gopacket does not check the version
 		}
-		check("kind", p.Kind, IPv4)
-		check("source", address(IPv4, p.Src).String(), ip.SrcIP.String())
-		check("destination", address(IPv4, p.Dst).String(), ip.DstIP.String())
+		check("kind", p.Kind, dataplane.IPv4)
+		check("source", frametest.Address(dataplane.IPv4, p.Src).String(), ip.SrcIP.String())
+		check("destination", frametest.Address(dataplane.IPv4, p.Dst).String(), ip.DstIP.String())
 		check("fragment", p.Fragment, ip.FragOffset != 0)
 		dscp, _ := p.DSCP()
 		check("DSCP", dscp, ip.TOS>>2)
@@ -168,9 +170,9 @@ func agreesWithGopacket(t *testing.T, i int, p *Packet) bool {
 		if ip.Version != 6 || tags > 3 {
 			return false
 		}
-		check("kind", p.Kind, IPv6)
-		check("source", address(IPv6, p.Src).String(), ip.SrcIP.String())
-		check("destination", address(IPv6, p.Dst).String(), ip.DstIP.String())
+		check("kind", p.Kind, dataplane.IPv6)
+		check("source", frametest.Address(dataplane.IPv6, p.Src).String(), ip.SrcIP.String())
+		check("destination", frametest.Address(dataplane.IPv6, p.Dst).String(), ip.DstIP.String())
 		dscp, _ := p.DSCP()
 		check("DSCP", dscp, ip.TrafficClass>>2)
 		proto = ip.NextHeader
@@ -187,7 +189,7 @@ func agreesWithGopacket(t *testing.T, i int, p *Packet) bool {
 		case *layers.IPv6Destination:
 			proto = l.NextHeader
 		case *layers.IPSecAH:
-			if p.Kind == IPv6 { // an upper-layer protocol in IPv4
+			if p.Kind == dataplane.IPv6 { // an upper-layer protocol in IPv4
 				proto = l.NextHeader
 			}
 		case *layers.IPv6Fragment:

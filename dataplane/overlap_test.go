@@ -1,20 +1,24 @@
-package dataplane
+package dataplane_test
 
 import (
 	"slices"
 	"testing"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/internal/frametest"
 )
 
 // TestMayCover checks that no match that covers another is left out, and that most others are.
 func TestMayCover(t *testing.T) {
-	r := seeded(t)
+	r := frametest.Seeded(t)
 	covers, candidates, pairs := 0, 0, 0
 	for range 100 {
-		list := make([]Match, 1+r.IntN(150))
+		list := make([]dataplane.Match, 1+r.IntN(150))
 		for i := range list {
-			if list[i] = randomMatch(r, 2+r.IntN(12)); i > 0 && r.IntN(3) == 0 { // an earlier one without some of its lists
+			if list[i] = frametest.RandomMatch(r, 2+r.IntN(12)); i > 0 && r.IntN(3) == 0 { // an earlier one without some of its lists
 				list[i] = list[r.IntN(i)]
-				for _, values := range lists(&list[i]) {
+				for _, values := range frametest.Lists(&list[i]) {
 					if r.IntN(3) == 0 {
 						*values = nil
 					}
@@ -27,7 +31,7 @@ func TestMayCover(t *testing.T) {
 				}
 			}
 		}
-		c := NewClassifier(list)
+		c := compiled.NewClassifier(list)
 		for i := range list {
 			found := slices.Collect(c.MayCover(&list[i]))
 			if !slices.IsSorted(found) {

@@ -69,7 +69,7 @@ type Packet struct {
 	// header or the IPv6 fragment header. It differs from Proto if more extension
 	// headers follow the IPv6 fragment header. Valid if Fragmented.
 	FragmentProto uint8
-	// Customer is the number of the packet's customer, from 1, or 0 for none. Pipeline sets
+	// Customer is the number of the packet's customer, from 1, or 0 for none. The pipeline sets
 	// it, because Parse does not know the customers.
 	Customer uint32
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// Policy defines the treatment of packets, as plain data for Compile. Classes and chains
+// Policy defines the treatment of packets, as plain data for compiled.Compile. Classes and chains
 // that point to the same Meter share it, as do actions that point to the same Queue and
 // queues that point to the same Link.
 type Policy struct {
@@ -21,7 +21,7 @@ type Policy struct {
 	// without metering.
 	DropUnclassified bool
 
-	// The parts that have a name of their own, in order. Compile also checks parts
+	// The parts that have a name of their own, in order. The compiler also checks parts
 	// that no class uses. Parts that classes use need not be listed.
 	Meters    []*Meter
 	Queues    []*Queue
@@ -107,14 +107,11 @@ type Class struct {
 	Green, Yellow, Red *Action
 }
 
-// Params are the parameters of a meter, such as meter.SRTCM.
-type Params = meter.Params
-
 // Meter is a meter of a policy. Classes and chains that point to the same Meter share its
 // tokens.
 type Meter struct {
 	Name   string
-	Params Params // nil: those of the customer's plan, as first meter of a class with Match.Customer
+	Params meter.Params // nil: those of the customer's plan, as first meter of a class with Match.Customer
 	// Aware makes the meter color-aware. The input color of a packet is then the color
 	// from the previous meter of the chain; for the first meter it comes from
 	// PreColor. Otherwise the input color is green.
@@ -240,7 +237,7 @@ type Action struct {
 type Queue struct {
 	Name string
 	queue.Config
-	// Plan.WithRates sets these times of CoDel to those of queue.CoDelAt.
+	// compiled.Plan.WithRates sets these times of CoDel to those of queue.CoDelAt.
 	TargetAtRate, IntervalAtRate bool
 
 	// For a queue of a link. Priority and Weight are those of queue.LinkQueue; weight 0

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The first class that matches a packet: dataplane/classify.go in C. */
+/* The first class that matches a packet: dataplane/compiled/classify.go in C. */
 #pragma once
 
 #include "packet.h"

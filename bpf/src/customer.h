@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The customers of a policy: dataplane/customers.go and customers_state.go in C. */
+/* The customers of a policy: dataplane/compiled/customers_table.go and dataplane/pipeline/customers_state.go in C. */
 #pragma once
 
 #include "bucket.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tokens of a packet that its queue drops go back to its chain of meters:
- * dataplane/refund.go in C. */
+ * dataplane/pipeline/refund.go in C. */
 #pragma once
 
 #include "meter.h"

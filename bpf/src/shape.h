@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One packet through the policy: dataplane/pipeline.go in C. */
+/* One packet through the policy: dataplane/pipeline/pipeline.go in C. */
 #pragma once
 
 #include "act.h"

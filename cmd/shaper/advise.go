@@ -6,8 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/advise"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/output"
@@ -15,8 +13,10 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/report"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/pipeline"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/replay"
 	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/spf13/cobra"
 )
 
 // adviseFlags are the flags of shaper advise.
@@ -158,7 +158,7 @@ func (f *adviseFlags) run(cmd *cobra.Command, s cli.Streams, args []string) erro
 		collector.Packet(p, v)
 		return nil
 	}
-	summary, cut, err := f.replay(cmd.Context(), s, input, replay.Go{Pipeline: dataplane.NewPipeline(plan)}, cfg)
+	summary, cut, err := f.replay(cmd.Context(), s, input, replay.Go{Pipeline: pipeline.FromPlan(plan)}, cfg)
 	if err != nil {
 		return err
 	}

@@ -6,12 +6,13 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/annotate"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/decisions"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/replay"
 )
 
 // stream adds the annotated capture to a replay, and flushes it and the rows whenever the input
 // pauses. rows may be nil. The caller must call flush at the end.
-func (f *replayFiles) stream(cfg *replay.Config, plan *dataplane.Plan, rows *decisions.Writer) (flush func() error) {
+func (f *replayFiles) stream(cfg *replay.Config, plan *compiled.Plan, rows *decisions.Writer) (flush func() error) {
 	var notes *annotate.Writer
 	if f.annotate != nil {
 		notes = annotate.New(f.annotate, plan, version())

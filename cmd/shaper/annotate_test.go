@@ -14,6 +14,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/pipeline"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/replay"
 )
 
@@ -68,7 +69,7 @@ func arrivals(t *testing.T, path string) (packets []annotated) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	pass, err := dataplane.New(&dataplane.Policy{Classes: []dataplane.Class{{Name: "all"}}})
+	pass, err := pipeline.New(&dataplane.Policy{Classes: []dataplane.Class{{Name: "all"}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,17 +10,17 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/pattern"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
+	"github.com/spf13/cobra"
 )
 
 // storeFlags name a server of budgets.
@@ -135,11 +135,11 @@ func (f *storeFlags) open() (shared.Client, error) {
 }
 
 // openStoreOf returns a client of the server of a plan's budgets. They must have one server.
-func openStoreOf(plan *dataplane.Plan) (shared.Client, error) {
-	var stores []dataplane.Store
+func openStoreOf(plan *compiled.Plan) (shared.Client, error) {
+	var stores []dataplane.Address
 	for _, s := range budgets.OnServers(plan) {
-		if len(stores) == 0 || stores[0] != s.Budget.Store {
-			stores = append(stores, s.Budget.Store)
+		if len(stores) == 0 || stores[0] != s.Budget.Address {
+			stores = append(stores, s.Budget.Address)
 		}
 	}
 	switch len(stores) {
@@ -305,7 +305,7 @@ func parseSize(u budgets.Unit, assigns []string) (size lease.Amounts, rates, bur
 		case "rate", "cir", "pir", "eir":
 			var r meter.Rate
 			if r, err = u.ParseRate(value); err == nil {
-				size.Rate[i], rates[i] = dataplane.LimitsOf(meter.TokenBucket{Rate: r})[0].Rate, true
+				size.Rate[i], rates[i] = compiled.LimitsOf(meter.TokenBucket{Rate: r})[0].Rate, true
 			}
 		case "burst", "cbs", "pbs", "ebs":
 			size.Burst[i], err = u.ParseBurst(value)

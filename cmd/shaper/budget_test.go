@@ -12,7 +12,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
-	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/storetest"
 )
@@ -91,5 +91,5 @@ func TestBudgetCommands(t *testing.T) {
 // leaseIgnorer ignores leases.
 type leaseIgnorer struct{}
 
-func (leaseIgnorer) SetLease(string, dataplane.Lease) error { return nil }
-func (leaseIgnorer) Asked(string) ([3]uint64, error)        { return [3]uint64{}, nil }
+func (leaseIgnorer) SetLease(string, compiled.Lease) error { return nil }
+func (leaseIgnorer) Asked(string) ([3]uint64, error)       { return [3]uint64{}, nil }

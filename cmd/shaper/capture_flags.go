@@ -10,13 +10,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/replay"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/replay/filter"
+	"github.com/spf13/cobra"
 )
 
 // captureFlags are the flags of commands that read a capture.
@@ -204,7 +204,7 @@ func (l *prefixesFlag) Set(text string) error {
 
 // sharedClasses has true for each class whose packets all draw from the same tokens or the same
 // queue.
-func sharedClasses(plan *dataplane.Plan) []bool {
+func sharedClasses(plan *compiled.Plan) []bool {
 	shared := make([]bool, len(plan.Classes))
 	for i := range plan.Classes {
 		c := &plan.Classes[i]

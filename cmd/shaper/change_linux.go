@@ -12,8 +12,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/control"
@@ -24,8 +22,10 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/stats"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/standby"
+	"github.com/spf13/cobra"
 )
 
 func newReload(s cli.Streams) *cobra.Command {
@@ -66,12 +66,12 @@ the policy file again that the shaper was started with.`,
 
 // changed is the output of reload --json, one line per shaper.
 type changed struct {
-	Interface string             `json:"interface"`
-	Direction string             `json:"direction"`
-	Program   uint32             `json:"program_id"`
-	Policy    string             `json:"policy"`
-	Classes   []dataplane.Change `json:"classes"`
-	Kept      []control.Change   `json:"changes"` // by shaper set, still in force
+	Interface string                 `json:"interface"`
+	Direction string                 `json:"direction"`
+	Program   uint32                 `json:"program_id"`
+	Policy    string                 `json:"policy"`
+	Classes   []compiled.ClassChange `json:"classes"`
+	Kept      []control.Change       `json:"changes"` // by shaper set, still in force
 }
 
 // reload gives new policies to the shapers of an interface. With confirm it then waits, and
@@ -162,14 +162,14 @@ func (e *incompleteError) Unwrap() error { return e.error }
 
 // reload gives each shaper its policy, until the first error, and then prints the changes.
 func (a *amendment) reload(s cli.Streams, list []live.Handle, policies []*policyfile.Compiled, until time.Time, asJSON bool) (err error) {
-	var loaded [][]dataplane.Change
+	var loaded [][]compiled.ClassChange
 	var incomplete []error
 	if err := a.overruleTap(); err != nil {
 		return err
 	}
 	for i, sh := range list {
 		done := sh.Prepare(policies[i])
-		var changes []dataplane.Change
+		var changes []compiled.ClassChange
 		changes, err = sh.Reload(policies[i].Plan, live.Label(policies[i], sh.Info().Interface), until)
 		done()
 		var active *dataplane.ActiveError

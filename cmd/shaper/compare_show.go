@@ -5,16 +5,16 @@ import (
 	"fmt"
 	"regexp"
 
-	"github.com/jedib0t/go-pretty/v6/table"
-	"github.com/spf13/cobra"
-
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/pipeline"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/replay"
 	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
 )
 
 // showFlags are the flags of shaper compare with the counters of a router.
@@ -81,15 +81,15 @@ func (f *compareFlags) runShow(cmd *cobra.Command, s cli.Streams, in string) err
 	if err != nil {
 		return err
 	}
-	pipeline := dataplane.NewPipeline(plan)
-	summary, cut, err := f.replay(cmd.Context(), s, input, replay.Go{Pipeline: pipeline}, cfg)
+	pl := pipeline.FromPlan(plan)
+	summary, cut, err := f.replay(cmd.Context(), s, input, replay.Go{Pipeline: pl}, cfg)
 	if err != nil {
 		return err
 	}
 	input.warn(s, summary)
 	result := shownJSON{Policy: draft.Name, Warnings: append([]string{}, summary.Warnings...)}
 	for _, c := range draft.Counters {
-		result.Classes = append(result.Classes, shownClass(policy.Policy, pipeline.Stats(), c))
+		result.Classes = append(result.Classes, shownClass(policy.Policy, pl.Stats(), c))
 	}
 	if f.json {
 		err = say.WriteJSON(s.Out, result)

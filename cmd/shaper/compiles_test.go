@@ -61,7 +61,7 @@ for engine in go bpf; do (counted replay-$engine; ./shaper replay $capture --pol
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	compile, encode := lineOf(t, "../../dataplane/compile.go", "func Compile("), lineOf(t, "../../dataplane/kernel/encode.go", "func encode(")
+	compile, encode := lineOf(t, "../../dataplane/compiled/compile.go", "func Compile("), lineOf(t, "../../dataplane/kernel/encode.go", "func encode(")
 	for command, want := range map[string][2]int{
 		"run": {1, 1}, "reload": {1, 1}, "stats": {0, 0}, "status": {0, 0}, "check": {1, 0},
 		"replay-go": {1, 0}, "replay-bpf": {1, 1}, "why": {1, 0},

@@ -5,6 +5,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/episodes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/pipeline"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/replay"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
@@ -46,10 +48,10 @@ type goEngine struct {
 	single bool // process one packet at a time
 }
 
-func newGoEngine(plan *dataplane.Plan) goEngine {
-	pipeline := dataplane.NewPipeline(plan)
-	store := budgets.NewReplayStore(pipeline)
-	return goEngine{Go: replay.Go{Pipeline: pipeline}, store: store, single: store != nil} // a server is called between packets
+func newGoEngine(plan *compiled.Plan) goEngine {
+	pl := pipeline.FromPlan(plan)
+	store := budgets.NewReplayStore(pl)
+	return goEngine{Go: replay.Go{Pipeline: pl}, store: store, single: store != nil} // a server is called between packets
 }
 
 // Batch returns the maximum number of packets per call of Process.

@@ -5,7 +5,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/episodes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
-	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/walk"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
@@ -32,7 +32,7 @@ func (f *replayFlags) newKernelEngine(policy *policyfile.Compiled) (engine, erro
 // kernelEngine runs packets through the eBPF program.
 type kernelEngine struct {
 	*walk.Walker
-	plan *dataplane.Plan
+	plan *compiled.Plan
 }
 
 // Keys returns nothing, because the kernel does not count keys.

@@ -4,11 +4,11 @@ import (
 	"fmt"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
-	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 )
 
 // keysOf returns the counts of all per-key meters, if the engine counts keys.
-func keysOf(plan *dataplane.Plan, e engine) (out []*say.KeyCounts) {
+func keysOf(plan *compiled.Plan, e engine) (out []*say.KeyCounts) {
 	for i := range plan.Stages {
 		s := &plan.Stages[i]
 		if n, ok := e.Keys(i); ok && s.Keyed() {
@@ -19,7 +19,7 @@ func keysOf(plan *dataplane.Plan, e engine) (out []*say.KeyCounts) {
 }
 
 // tooManyKeys returns a warning for each meter that saw more keys than its bound.
-func tooManyKeys(plan *dataplane.Plan, e engine) (warnings []string, err error) {
+func tooManyKeys(plan *compiled.Plan, e engine) (warnings []string, err error) {
 	for i := range plan.Stages {
 		n, err := e.KeysOverBound(i)
 		if err != nil {

@@ -6,14 +6,13 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
-
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/explain"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
-	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/pipeline"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // whyFlags are the flags of shaper why.
@@ -66,8 +65,8 @@ func (f *whyFlags) run(cmd *cobra.Command, s cli.Streams, in, number string) err
 	}
 	defer input.Close()
 
-	pipeline := dataplane.NewPipeline(policy.Plan.For(f.way.direction))
-	w := explain.New(policy.File, pipeline, n, budgets.NewReplayStore(pipeline).Until)
+	pl := pipeline.FromPlan(policy.Plan.For(f.way.direction))
+	w := explain.New(policy.File, pl, n, budgets.NewReplayStore(pl).Until)
 	cfg.Each, cfg.Settled = w.Each, w.Settled
 	summary, cut, err := input.replay(cmd.Context(), s, w, cfg)
 	switch {

@@ -8,11 +8,8 @@ import (
 	"os"
 	"time"
 
-	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
-	"golang.org/x/sys/unix"
-
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/iface"
@@ -20,6 +17,9 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/rundir"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/remedy"
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 )
 
 // Hook is the place in the kernel where a program is attached to an interface.
@@ -99,7 +99,7 @@ func (e *BusyError) Error() string {
 // *NoInterfaceError if there is no such interface, and a *RemedyError if something else
 // must be changed first. After a *dataplane.ActiveError the Shaper is returned and
 // active.
-func Attach(cfg Config, plan *dataplane.Plan) (*Shaper, []dataplane.Change, error) {
+func Attach(cfg Config, plan *compiled.Plan) (*Shaper, []compiled.ClassChange, error) {
 	if cfg.Hook == "" {
 		cfg.Hook = Auto
 	}
@@ -155,7 +155,7 @@ func (cfg *Config) lockOwner(at iface.ID) (rundir.Lock, error) {
 
 // prepare finds the interface and encodes the plan. It rejects a configuration that
 // cannot work before anything is changed.
-func (cfg *Config) prepare(plan *dataplane.Plan) (*iface.Device, error) {
+func (cfg *Config) prepare(plan *compiled.Plan) (*iface.Device, error) {
 	d, err := iface.ByName(cfg.Interface)
 	if err != nil {
 		return nil, err
@@ -187,7 +187,7 @@ func (cfg *Config) prepare(plan *dataplane.Plan) (*iface.Device, error) {
 // takeOver installs the plan in an attached shaper whose process has ended. It returns
 // a nil Shaper if there is none. One that cannot be used, because its record is
 // unusable or the plan needs another hook or device, is removed first.
-func (cfg *Config) takeOver(st *site, plan *dataplane.Plan) (*Shaper, []dataplane.Change, error) {
+func (cfg *Config) takeOver(st *site, plan *compiled.Plan) (*Shaper, []compiled.ClassChange, error) {
 	s, err := findShaper(st.ID, cfg.Direction)
 	if errors.Is(err, unix.EPERM) {
 		return nil, nil, errors.Join(detachPinned(rundir.PinPath(st.ID, cfg.Direction)), st.clear(cfg.Direction))
@@ -220,7 +220,7 @@ func (cfg *Config) takeOver(st *site, plan *dataplane.Plan) (*Shaper, []dataplan
 
 // prepareTakeOver reports whether the plan can run at the hook and device of shaper s. If
 // not, it detaches s.
-func (cfg *Config) prepareTakeOver(st *site, s *Shaper, plan *dataplane.Plan) (fits bool, err error) {
+func (cfg *Config) prepareTakeOver(st *site, s *Shaper, plan *compiled.Plan) (fits bool, err error) {
 	pacer, err := image.ChoosePacer(cfg.Pacer, plan)
 	if err != nil {
 		return false, err
@@ -249,7 +249,7 @@ func detachPinned(path string) error {
 }
 
 // attachNew attaches the first shaper of the direction.
-func (cfg *Config) attachNew(st *site, plan *dataplane.Plan) (s *Shaper, err error) {
+func (cfg *Config) attachNew(st *site, plan *compiled.Plan) (s *Shaper, err error) {
 	s = &Shaper{About: About{
 		Version: record.Version, Interface: cfg.Interface, Index: st.Index, Namespace: st.Namespace, Direction: cfg.Direction,
 		Since: time.Now().Round(0), Process: os.Getpid(),

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/iface"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
@@ -102,7 +103,7 @@ func Pending(at iface.ID) (out []*Shaper, err error) {
 // rollbacks were armed, and detaches a shaper that had none. It skips shapers that were
 // confirmed or detached, and those whose rollback is not armed for the time due. It
 // returns the shapers that it rolled back. compile returns the plan of a Config.Label.
-func RollBack(compile func(json.RawMessage) (*dataplane.Plan, error), due time.Time, list ...*Shaper) (rolledBack []*Shaper, err error) {
+func RollBack(compile func(json.RawMessage) (*compiled.Plan, error), due time.Time, list ...*Shaper) (rolledBack []*Shaper, err error) {
 	if len(list) == 0 {
 		return nil, nil
 	}
@@ -134,7 +135,7 @@ func RollBack(compile func(json.RawMessage) (*dataplane.Plan, error), due time.T
 	return rolledBack, errors.Join(errs...)
 }
 
-func (s *Shaper) rollBack(st *site, was *record.Before, compile func(json.RawMessage) (*dataplane.Plan, error)) error {
+func (s *Shaper) rollBack(st *site, was *record.Before, compile func(json.RawMessage) (*compiled.Plan, error)) error {
 	if was == nil {
 		return s.detachLocked(st)
 	}

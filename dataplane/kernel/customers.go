@@ -4,16 +4,16 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/cilium/ebpf"
-
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/rundir"
+	"github.com/cilium/ebpf"
 )
 
 // Customers returns the counters of the customers of a plan, as CustomerCounters.Of does.
-func (s *Shaper) Customers(plan *dataplane.PlanCustomers) ([]dataplane.CustomerStats, error) {
+func (s *Shaper) Customers(plan *compiled.Customers) ([]dataplane.CustomerStats, error) {
 	if s.About.Customers == 0 {
 		return make([]dataplane.CustomerStats, len(plan.Of)), nil
 	}
@@ -40,7 +40,7 @@ func (c *CustomerCounters) Close() { _ = c.list.Close() }
 // Of returns the counters of the customers of a plan, in its order. They are zero for a
 // customer that the shaper does not have. The counters of one customer are not read at the
 // same moment as those of another.
-func (c *CustomerCounters) Of(plan *dataplane.PlanCustomers) ([]dataplane.CustomerStats, error) {
+func (c *CustomerCounters) Of(plan *compiled.Customers) ([]dataplane.CustomerStats, error) {
 	return image.CustomerStats(c.list, plan)
 }
 
@@ -63,7 +63,7 @@ func (s *Shaper) Customer(name string) (out dataplane.CustomerStats, err error) 
 // rejects a plan; then no plan is changed. It wraps ErrDetached if the shaper is no longer
 // attached, and ErrNoRoom if a reload is needed. For the owner of the shaper it may be an *UnlockedError: then all
 // plans are changed.
-func (s *Shaper) SetCustomerPlans(list []dataplane.CustomerPlan) error {
+func (s *Shaper) SetCustomerPlans(list []compiled.CustomerService) error {
 	change, unlocked, err := s.lockToSet() // lockSite also asks for the interface: that waits for every change of the network
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/kerneltest"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/rundir"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
@@ -39,7 +40,7 @@ func TestPrepareCustomerPlans(t *testing.T) {
 				return err
 			}
 			prepared := s.index
-			change := []dataplane.CustomerPlan{{Name: "a", Plan: plan.Customers.Service(1)}}
+			change := []compiled.CustomerService{{Name: "a", Plan: plan.Customers.Service(1)}}
 			if err := s.SetCustomerPlans(change); err != nil {
 				return err
 			}

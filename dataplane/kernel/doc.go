@@ -1,4 +1,4 @@
-// Package kernel is the eBPF plane. It encodes a dataplane.Plan into the maps of
+// Package kernel is the eBPF plane. It encodes a compiled.Plan into the maps of
 // the programs in package bpf, attaches the programs to a network interface, and
 // replaces the policy while traffic flows. It also finds the shapers of other
 // processes, reads counters and meter levels, and removes leftovers of killed

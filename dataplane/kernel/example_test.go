@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
 // This program shapes the packets sent through eth0 for a minute.
 func ExampleAttach() {
-	plan, err := dataplane.Compile(&dataplane.Policy{Classes: []dataplane.Class{{
+	plan, err := compiled.Compile(&dataplane.Policy{Classes: []dataplane.Class{{
 		Name: "all",
 		Meter: &dataplane.Meter{Name: "all", Params: meter.TRTCM{
 			CIR: meter.BitRate(10_000_000), CBS: 128 << 10, PIR: meter.BitRate(20_000_000), PBS: 256 << 10,

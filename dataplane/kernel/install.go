@@ -6,9 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/cilium/ebpf"
-
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/engine"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
@@ -17,6 +16,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/registry"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/rundir"
+	"github.com/cilium/ebpf"
 )
 
 // install makes the shaper run a plan: it replaces the attached program, or attaches the
@@ -25,7 +25,7 @@ import (
 // Nothing that the attached program uses changes before the swap. If a step up to there
 // fails, that step and those before it are undone, last first. After the swap the new
 // policy is active, and any error is a *dataplane.ActiveError.
-func (s *Shaper) install(st *site, plan *dataplane.Plan, next *About) ([]dataplane.Change, error) {
+func (s *Shaper) install(st *site, plan *compiled.Plan, next *About) ([]compiled.ClassChange, error) {
 	i := &installation{s: s, st: st, plan: plan, next: next}
 	defer i.closeUnused()
 	if err := i.run(
@@ -58,14 +58,14 @@ func (s *Shaper) install(st *site, plan *dataplane.Plan, next *About) ([]datapla
 type installation struct {
 	s    *Shaper // runs the previous policy until complete
 	st   *site
-	plan *dataplane.Plan
+	plan *compiled.Plan
 	next *About
 	undo []func() error // of the steps begun so far
 
 	device  *iface.Device // where the program is attached: the interface or its ifb
 	image   *image.Image
 	claims  *registry.Claims // nil if neither policy has a host budget
-	changes []dataplane.Change
+	changes []compiled.ClassChange
 	entry   image.Entry
 	loaded  *ebpf.Collection
 	program *ebpf.Program // in loaded

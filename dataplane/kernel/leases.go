@@ -1,6 +1,8 @@
 package kernel
 
-import "github.com/a-seed-32e5a53f/shaper/dataplane"
+import (
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
+)
 
 // SetLease replaces the limits of a meter whose budget is on a server. The previous limits
 // apply until now. Times are in ns of CLOCK_MONOTONIC; Now returns it. Phases begin and end
@@ -8,7 +10,7 @@ import "github.com/a-seed-32e5a53f/shaper/dataplane"
 // red. A burst of more than 72,057,594 tokens is capped at that if the kernel cannot count
 // it exactly. SetLease does nothing if no class uses the budget. It is safe for concurrent
 // use.
-func (s *Shaper) SetLease(budget string, lease dataplane.Lease) error {
+func (s *Shaper) SetLease(budget string, lease compiled.Lease) error {
 	return s.leases.SetLease(budget, &lease)
 }
 
@@ -22,6 +24,6 @@ func (s *Shaper) Asked(budget string) (asked [3]uint64, err error) {
 // Leased returns the present limits of the meter of a budget on a server, and those after
 // its lease. Both are zero before the first lease, and if no class uses the budget. Rates
 // are rounded down. Another process may have set the lease.
-func (s *Shaper) Leased(budget string) (now, last dataplane.Limits, err error) {
+func (s *Shaper) Leased(budget string) (now, last compiled.Limits, err error) {
 	return s.maps.LeaseLimits(&s.About, budget)
 }

@@ -1,14 +1,14 @@
 package kernel
 
 import (
-	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/iface"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
 )
 
 // SetRates changes the rates of queues and links, and the times of their CoDel, to those of a plan, such as
-// one of dataplane.Plan.WithRates, and writes only what differs. The plan may differ from the active
+// one of compiled.Plan.WithRates, and writes only what differs. The plan may differ from the active
 // policy in nothing else; SetRates checks that for queues and links. It is far cheaper than
 // Reload, which would have the same result: the program stays, and so do queued packets and
 // their order.
@@ -25,7 +25,7 @@ import (
 // ErrDetached if the shaper is no longer attached, and joins dataplane.FieldErrors if the kernel
 // plane rejects a rate. For the owner of the shaper it may be an *UnlockedError: then all rates have changed, but
 // not the GSO limit.
-func (s *Shaper) SetRates(plan *dataplane.Plan) error {
+func (s *Shaper) SetRates(plan *compiled.Plan) error {
 	change, unlocked, err := s.lockToSet()
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/kerneltest"
 )
@@ -15,7 +16,7 @@ import (
 func readingsShaper(t *testing.T) *Shaper {
 	t.Helper()
 	kerneltest.NeedRoot(t)
-	s := &Shaper{About: About{Outline: dataplane.Outline{Classes: make([]dataplane.ClassOutline, 1), Queues: make([]dataplane.QueueOutline, 1)}}}
+	s := &Shaper{About: About{Outline: compiled.Outline{Classes: make([]compiled.ClassOutline, 1), Queues: make([]compiled.QueueOutline, 1)}}}
 	var err error
 	if s.readings, err = image.NewReadings(&s.Outline); err != nil {
 		t.Fatal(err)
@@ -27,7 +28,7 @@ func readingsShaper(t *testing.T) *Shaper {
 // readingOf returns a reading whose counters are all n.
 func readingOf(n int64, at int64) Reading {
 	r := Reading{At: at, Stats: make([]dataplane.ClassStats, 2), Queues: make([]dataplane.QueueState, 1)}
-	words := image.EmptyReading(&dataplane.Outline{Classes: make([]dataplane.ClassOutline, 1)})
+	words := image.EmptyReading(&compiled.Outline{Classes: make([]compiled.ClassOutline, 1)})
 	for i := range words {
 		words[i] = n
 	}

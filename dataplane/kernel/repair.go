@@ -5,15 +5,15 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/vishvananda/netlink"
-
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/iface"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/rundir"
+	"github.com/vishvananda/netlink"
 )
 
 // Repair restores the shaper's program, qdiscs and GSO limit after another program
@@ -26,7 +26,7 @@ import (
 // Repair attaches the program in front before it detaches the displaced one. In between,
 // for some microseconds, packets that reach both are metered twice; the other order
 // would let packets pass unmetered.
-func (s *Shaper) Repair(compile func(json.RawMessage) (*dataplane.Plan, error)) error {
+func (s *Shaper) Repair(compile func(json.RawMessage) (*compiled.Plan, error)) error {
 	change, err := rundir.TryTakeChangeLock(s.Identity())
 	if errors.Is(err, rundir.ErrLocked) {
 		return ErrChanging
@@ -92,7 +92,7 @@ func (s *Shaper) refreshDetached() error {
 }
 
 // repairFaults repairs the faults that Repair can repair.
-func (s *Shaper) repairFaults(st *site, plan *dataplane.Plan, faults map[fault]bool) error {
+func (s *Shaper) repairFaults(st *site, plan *compiled.Plan, faults map[fault]bool) error {
 	if faults[deviceDown] {
 		if err := setDeviceUp(s.Place.Index); err != nil {
 			return err
@@ -128,7 +128,7 @@ func setDeviceUp(index int) error {
 }
 
 // rebuildTree restores the qdisc tree of an attached program.
-func (s *Shaper) rebuildTree(st *site, plan *dataplane.Plan) error {
+func (s *Shaper) rebuildTree(st *site, plan *compiled.Plan) error {
 	d, err := iface.ByIndex(s.Identity())
 	if err != nil {
 		return err
@@ -144,7 +144,7 @@ func (s *Shaper) rebuildTree(st *site, plan *dataplane.Plan) error {
 
 // attachAnew attaches the program again, in front of all others, and restores its qdisc
 // tree.
-func (s *Shaper) attachAnew(st *site, plan *dataplane.Plan) error {
+func (s *Shaper) attachAnew(st *site, plan *compiled.Plan) error {
 	old := s.hook
 	s.hook = nil
 	next := s.About

@@ -7,11 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/cilium/ebpf"
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
-
-	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
@@ -19,6 +15,9 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/rundir"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/standby"
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // Shaper is a policy attached to an interface in one direction. Attach returns a
@@ -194,7 +193,7 @@ func (s *Shaper) detachLocked(st *site) error {
 // Check reports whether Reload would accept the plan. The error joins
 // dataplane.FieldErrors, and is a *BudgetError if the plan contradicts a shared budget.
 // Check changes nothing. A Reload of the same plan reuses its work.
-func (s *Shaper) Check(plan *dataplane.Plan) (err error) {
+func (s *Shaper) Check(plan *compiled.Plan) (err error) {
 	if s.encoded, err = image.EncodeFor(&s.About, plan, nil); err != nil {
 		return err
 	}
@@ -212,7 +211,7 @@ func (s *Shaper) Check(plan *dataplane.Plan) (err error) {
 // After a *dataplane.ActiveError the new policy is active. After any other error the
 // previous policy is. The error wraps ErrDetached if the shaper is no longer attached,
 // and joins dataplane.FieldErrors if the kernel plane rejects the plan.
-func (s *Shaper) Reload(plan *dataplane.Plan, label json.RawMessage, until time.Time) ([]dataplane.Change, error) {
+func (s *Shaper) Reload(plan *compiled.Plan, label json.RawMessage, until time.Time) ([]compiled.ClassChange, error) {
 	st, err := s.lockSite()
 	if err != nil {
 		return nil, err

@@ -11,7 +11,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// Queues returns the state of each queue of the policy, like dataplane.Pipeline.Queues.
+// Queues returns the state of each queue of the policy, like pipeline.Pipeline.Queues.
 func (s *Shaper) Queues() ([]dataplane.QueueState, error) {
 	leaves, err := s.leafCounts()
 	if err != nil {
@@ -58,7 +58,7 @@ func (s *Shaper) leafCounts() (map[uint16]qdisc.Counts, error) {
 }
 
 // Stats returns the counters of each class, in the order of the policy, followed by
-// those of unclassified packets, as dataplane.Pipeline.Stats does.
+// those of unclassified packets, as pipeline.Pipeline.Stats does.
 func (s *Shaper) Stats() ([]dataplane.ClassStats, error) {
 	leaves, err := s.leafCounts()
 	if err != nil {

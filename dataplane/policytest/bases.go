@@ -74,11 +74,11 @@ func Bases() []Base {
 			Meters: []*dataplane.Meter{a, b}, Envelopes: []*dataplane.Envelope{&e},
 		}
 	}
-	budget := func(s dataplane.Store) func() *dataplane.Policy {
+	budget := func(s dataplane.Address) func() *dataplane.Policy {
 		return func() *dataplane.Policy {
 			return metered(&dataplane.Meter{
 				Params: meter.TokenBucket{Rate: rate, Burst: burst},
-				Budget: &dataplane.Budget{Name: "office", Store: s},
+				Budget: &dataplane.Budget{Name: "office", Address: s},
 			})
 		}
 	}
@@ -117,8 +117,8 @@ func Bases() []Base {
 			return envelope(dataplane.Envelope{CIRMax: rate, EIRMax: rate})
 		}},
 		{"envelope without limits", func() *dataplane.Policy { return envelope(dataplane.Envelope{}) }},
-		{"budget of the host", budget(dataplane.Store{})},
-		{"budget on a server", budget(dataplane.Store{URL: "rediss://user@192.0.2.1:6379/0"})},
+		{"budget of the host", budget(dataplane.Address{})},
+		{"budget on a server", budget(dataplane.Address{URL: "rediss://user@192.0.2.1:6379/0"})},
 		{"queue", func() *dataplane.Policy {
 			return queued(&dataplane.Queue{Config: queue.Config{Rate: rate, Packets: 100}})
 		}},
@@ -173,7 +173,7 @@ func Bases() []Base {
 
 // Params returns parameters of a kind that compile. Required ones have a value by their type:
 // rates are rate, numbers of bytes burst, and times a second. The second rate is above the first.
-func Params(kind meter.Kind) dataplane.Params {
+func Params(kind meter.Kind) meter.Params {
 	info := kind.Info()
 	p := info.Defaults
 	for i, name := range info.Required {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
@@ -258,7 +259,7 @@ func (b Base) With(settings ...Setting) *dataplane.Policy {
 	for _, commit := range slices.Backward(w.commit) {
 		commit()
 	}
-	if _, err := dataplane.Compile(p); err != nil {
+	if _, err := compiled.Compile(p); err != nil {
 		return nil
 	}
 	return p

@@ -50,22 +50,22 @@ func TestRunAllocatesNothing(t *testing.T) {
 	}{
 		"transparent": {transparent, false},
 		"marks": {func(t testing.TB) Go {
-			return pipeline(t, dataplane.Class{Name: "all", Green: &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: af12}}}})
+			return newPipeline(t, dataplane.Class{Name: "all", Green: &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: af12}}}})
 		}, false},
 		"keys": {func(t testing.TB) Go {
-			return pipeline(t, dataplane.Class{Name: "all", Meter: &dataplane.Meter{
+			return newPipeline(t, dataplane.Class{Name: "all", Meter: &dataplane.Meter{
 				Params: meter.TokenBucket{Rate: byteRate, Burst: 1500}, Per: dataplane.Key{By: dataplane.BySrc},
 			}})
 		}, false},
 		"queue": {queued, true},
 		"full queue": {func(t testing.TB) Go {
-			return pipeline(t, dataplane.Class{Name: "all", Green: &dataplane.Action{Queue: &dataplane.Queue{
+			return newPipeline(t, dataplane.Class{Name: "all", Green: &dataplane.Action{Queue: &dataplane.Queue{
 				Name: "q", Config: queue.Config{Rate: meter.Rate{Bytes: 1, Period: 2000}, Packets: 300},
 			}}})
 		}, true},
 		"link": {linked, true},
 		"full link": {func(t testing.TB) Go {
-			return pipeline(t, dataplane.Class{Name: "all", Green: &dataplane.Action{Queue: &dataplane.Queue{
+			return newPipeline(t, dataplane.Class{Name: "all", Green: &dataplane.Action{Queue: &dataplane.Queue{
 				Name: "q", Config: queue.Config{Packets: 300}, Link: &dataplane.Link{Name: "wan", Rate: meter.Rate{Bytes: 1, Period: 2000}},
 			}}})
 		}, true},

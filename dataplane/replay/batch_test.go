@@ -25,7 +25,7 @@ func TestBatch(t *testing.T) {
 		class.Name = name
 		var want, got []dataplane.Verdict
 		settled := 0
-		if _, err := Run(t.Context(), bytes.NewReader(in), pipeline(t, class), Config{
+		if _, err := Run(t.Context(), bytes.NewReader(in), newPipeline(t, class), Config{
 			Each: func(p *dataplane.Packet, v *dataplane.Verdict) error {
 				want = append(want, *v)
 				return nil

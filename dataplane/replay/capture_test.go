@@ -8,12 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/gopacket"
-	"github.com/google/gopacket/pcapgo"
-
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/pipeline"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
+	"github.com/google/gopacket"
+	"github.com/google/gopacket/pcapgo"
 )
 
 type byteOrder interface {
@@ -208,9 +208,9 @@ const (
 // byteRate is one byte per microsecond.
 var byteRate = meter.BitRate(8e6)
 
-func pipeline(t testing.TB, classes ...dataplane.Class) Go {
+func newPipeline(t testing.TB, classes ...dataplane.Class) Go {
 	t.Helper()
-	p, err := dataplane.New(&dataplane.Policy{Classes: classes})
+	p, err := pipeline.New(&dataplane.Policy{Classes: classes})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,13 +220,13 @@ func pipeline(t testing.TB, classes ...dataplane.Class) Go {
 // transparent passes all packets unchanged.
 func transparent(t testing.TB) Go {
 	t.Helper()
-	return pipeline(t, dataplane.Class{Name: "all"})
+	return newPipeline(t, dataplane.Class{Name: "all"})
 }
 
 // queued paces all IP packets at one byte per microsecond.
 func queued(t testing.TB) Go {
 	t.Helper()
-	return pipeline(t, dataplane.Class{Name: "all", Green: toQueue()})
+	return newPipeline(t, dataplane.Class{Name: "all", Green: toQueue()})
 }
 
 func toQueue() *dataplane.Action {
@@ -236,14 +236,14 @@ func toQueue() *dataplane.Action {
 // bulkQueued paces packets without a DSCP and passes EF.
 func bulkQueued(t testing.TB) Go {
 	t.Helper()
-	return pipeline(t, dataplane.Class{Name: "bulk", Match: dataplane.Match{DSCP: []dataplane.Range{{}}}, Green: toQueue()},
+	return newPipeline(t, dataplane.Class{Name: "bulk", Match: dataplane.Match{DSCP: []dataplane.Range{{}}}, Green: toQueue()},
 		dataplane.Class{Name: "rest"})
 }
 
 // linked paces all IP packets by a link of one byte per microsecond.
 func linked(t testing.TB) Go {
 	t.Helper()
-	return pipeline(t, dataplane.Class{Name: "all", Green: &dataplane.Action{Queue: &dataplane.Queue{
+	return newPipeline(t, dataplane.Class{Name: "all", Green: &dataplane.Action{Queue: &dataplane.Queue{
 		Name: "q", Config: queue.Config{Packets: queue.MaxPackets}, Link: &dataplane.Link{Name: "wan", Rate: byteRate},
 	}}})
 }

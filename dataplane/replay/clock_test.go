@@ -198,7 +198,7 @@ func TestStepOutput(t *testing.T) {
 		if link == nil {
 			q.Rate = byteRate
 		}
-		out, _ := mustReplay(t, in.bytes, pipeline(t, dataplane.Class{Name: "all", Green: &dataplane.Action{Queue: q}}))
+		out, _ := mustReplay(t, in.bytes, newPipeline(t, dataplane.Class{Name: "all", Green: &dataplane.Action{Queue: q}}))
 		var got []int64
 		for _, p := range readBack(t, out) {
 			got = append(got, p.at)
@@ -221,7 +221,7 @@ func TestStepMeters(t *testing.T) {
 			}
 			in.packet(uint32(at/1e6), uint32(at%1e6), ethernetFrame(ipv4(100, 0, uint16(i))))
 		}
-		p := pipeline(t, dataplane.Class{Name: "all", Meter: &dataplane.Meter{Name: "m", Params: meter.TokenBucket{Rate: byteRate, Burst: 199}}})
+		p := newPipeline(t, dataplane.Class{Name: "all", Meter: &dataplane.Meter{Name: "m", Params: meter.TokenBucket{Rate: byteRate, Burst: 199}}})
 		if _, err := Run(t.Context(), bytes.NewReader(in.bytes), p, Config{}); err != nil {
 			t.Fatal(err)
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/pipeline"
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
@@ -44,7 +45,7 @@ func padded(frame []byte) []byte {
 // capture.
 func lengths(t *testing.T, in []byte, base dataplane.LengthBase) []int {
 	t.Helper()
-	l, err := dataplane.New(&dataplane.Policy{Length: dataplane.LengthRule{Base: base}, Classes: []dataplane.Class{{Name: "all"}}})
+	l, err := pipeline.New(&dataplane.Policy{Length: dataplane.LengthRule{Base: base}, Classes: []dataplane.Class{{Name: "all"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +141,7 @@ func TestFCSOfMarked(t *testing.T) {
 	}
 	mark := func(q *dataplane.Queue) func(testing.TB) Go {
 		return func(t testing.TB) Go {
-			return pipeline(t, dataplane.Class{Name: "all", Green: &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: ef}}, Queue: q}})
+			return newPipeline(t, dataplane.Class{Name: "all", Green: &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: ef}}, Queue: q}})
 		}
 	}
 	paced := &dataplane.Queue{Name: "q", Config: queue.Config{Rate: byteRate, Time: time.Hour}}
@@ -275,7 +276,7 @@ func TestFCSNoticed(t *testing.T) {
 // tag of a switch, if the program advises it, that a marked packet gets a correct one, and that nothing is removed from
 // other packets.
 func TestFCSWrapped(t *testing.T) {
-	marking := pipeline(t, dataplane.Class{Name: "all", Green: &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: ef}}}})
+	marking := newPipeline(t, dataplane.Class{Name: "all", Green: &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: ef}}}})
 	frame := func(dscp byte, i int, tag ...byte) []byte {
 		return slices.Concat(macs, tag, ip0, ipv4(200, dscp, uint16(i)))
 	}

@@ -37,7 +37,7 @@ func FuzzReplay(f *testing.F) {
 		f.Add(raw)
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
-		p := pipeline(t, dataplane.Class{
+		p := newPipeline(t, dataplane.Class{
 			Name:   "all",
 			Meter:  &dataplane.Meter{Name: "m", Params: meter.SRTCM{CIR: byteRate, CBS: 100, EBS: 1000}},
 			Green:  &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: af12}}},

@@ -25,7 +25,7 @@ func sharedLink(t testing.TB) Go {
 		return &dataplane.Action{Queue: &dataplane.Queue{Config: cfg, Link: link, Priority: priority}}
 	}
 	dscp := func(v uint32) dataplane.Match { return dataplane.Match{DSCP: []dataplane.Range{{First: v, Last: v}}} }
-	return pipeline(
+	return newPipeline(
 		t,
 		dataplane.Class{Name: "ef", Match: dscp(ef), Green: to(0, queue.Config{Packets: 100})},
 		dataplane.Class{Name: "af12", Match: dscp(af12)},
@@ -182,7 +182,7 @@ func TestLinkIsQueue(t *testing.T) {
 					o.verdicts[v.ID] = *v
 					return nil
 				}
-				p := pipeline(t, dataplane.Class{Name: "all", Green: &dataplane.Action{Queue: q, Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: af12}}}})
+				p := newPipeline(t, dataplane.Class{Name: "all", Green: &dataplane.Action{Queue: q, Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: af12}}}})
 				if _, err := Run(t.Context(), bytes.NewReader(in), p, Config{
 					Output: &out, Settled: keep,
 					Each: func(_ *dataplane.Packet, v *dataplane.Verdict) error { return keep(v) },
@@ -288,7 +288,7 @@ func TestLinkCancelled(t *testing.T) {
 	q := &dataplane.Queue{Config: queue.Config{Packets: queue.MaxPackets}, Link: &dataplane.Link{Rate: meter.BitRate(4e6)}}
 	var out bytes.Buffer
 	queued := int64(0)
-	s, err := Run(ctx, newEndless(100), pipeline(t, dataplane.Class{Name: "all", Green: &dataplane.Action{Queue: q}}), Config{
+	s, err := Run(ctx, newEndless(100), newPipeline(t, dataplane.Class{Name: "all", Green: &dataplane.Action{Queue: q}}), Config{
 		Output: &out,
 		Each: func(p *dataplane.Packet, _ *dataplane.Verdict) error {
 			queued++

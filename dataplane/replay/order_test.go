@@ -45,7 +45,7 @@ func TestOrder(t *testing.T) {
 // ns.
 func slowQueue(t *testing.T) Go {
 	t.Helper()
-	return pipeline(t, dataplane.Class{Name: "all", Green: &dataplane.Action{Queue: &dataplane.Queue{
+	return newPipeline(t, dataplane.Class{Name: "all", Green: &dataplane.Action{Queue: &dataplane.Queue{
 		Name: "q", Config: queue.Config{Rate: meter.Rate{Bytes: 3, Period: 7}, Packets: 10},
 	}}})
 }

@@ -96,7 +96,7 @@ var wrappings = []wrapping{
 // TestWrappings replays a packet of 60 bytes in the link header, or behind the pseudo-header, of each
 // link type, in all formats. Only the packet is metered and marked, and tshark finds it in the output.
 func TestWrappings(t *testing.T) {
-	marking := pipeline(t, dataplane.Class{Name: "all", Green: &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: 10}}}})
+	marking := newPipeline(t, dataplane.Class{Name: "all", Green: &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: 10}}}})
 	datagram := func(tosByte byte) []byte {
 		b := tos(60, tosByte, 1)
 		copy(b[20:], []byte{0x10, 0, 0x20, 0, 0, 40, 0, 0})
@@ -218,7 +218,7 @@ func TestWrappedUnread(t *testing.T) {
 	pktap := func(size, link byte) []byte {
 		return append([]byte{size, 0, 0, 0, 1, 0, 0, 0, link}, make([]byte, 199)...)
 	}
-	none := pipeline(t, dataplane.Class{Name: "huge", Match: dataplane.Match{Length: []dataplane.Range{{First: 1 << 20, Last: 1 << 20}}}})
+	none := newPipeline(t, dataplane.Class{Name: "huge", Match: dataplane.Match{Length: []dataplane.Range{{First: 1 << 20, Last: 1 << 20}}}})
 	for _, test := range []struct {
 		link  uint32
 		data  []byte

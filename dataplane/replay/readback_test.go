@@ -138,7 +138,7 @@ func TestDroppedMarkedQueued(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			raw := readCapture(t, filepath.Join(ownPcaps, name))
 			input := readBack(t, raw)
-			p := pipeline(t, dataplane.Class{
+			p := newPipeline(t, dataplane.Class{
 				Name:   "all",
 				Meter:  &dataplane.Meter{Name: "m", Params: meter.TRTCM{CIR: meter.BitRate(1e5), CBS: 4000, PIR: meter.BitRate(2e5), PBS: 9000}},
 				Green:  &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: af12}}},

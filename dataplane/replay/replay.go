@@ -8,6 +8,7 @@ import (
 	"math"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/pipeline"
 )
 
 // Engine meters packets: a pipeline in Go, or the kernel.
@@ -19,12 +20,12 @@ type Engine interface {
 	// Process runs packets through a policy in order. It writes their outcome
 	// to verdicts and marks their Data. Some packets may be parsed: see Packet.Parsed.
 	Process(packets []dataplane.Packet, verdicts []dataplane.Verdict) error
-	// Settle is as in dataplane.Pipeline.
+	// Settle is as in pipeline.Pipeline.
 	Settle(now int64, v *dataplane.Verdict) bool
 }
 
 // Go is the Engine of a pipeline.
-type Go struct{ *dataplane.Pipeline }
+type Go struct{ *pipeline.Pipeline }
 
 // Batch returns 1 if the policy has links, because Settle must be called after each packet,
 // and 32 otherwise.

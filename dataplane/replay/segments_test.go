@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/pipeline"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
@@ -60,7 +61,7 @@ var timestamps = []byte{1, 1, 8, 10, 1, 2, 3, 4, 5, 6, 7, 8}
 func totals(t *testing.T, in []byte, cfg Config) (counts [3]dataplane.Count, s Summary) {
 	t.Helper()
 	for i, base := range []dataplane.LengthBase{dataplane.L3, dataplane.L2, dataplane.L1} {
-		p, err := dataplane.New(&dataplane.Policy{
+		p, err := pipeline.New(&dataplane.Policy{
 			Classes: []dataplane.Class{{Name: "all", Meter: &dataplane.Meter{Name: "m", Params: meter.TokenBucket{Rate: byteRate, Burst: 1 << 30}}}},
 			Length:  dataplane.LengthRule{Base: base},
 		})
@@ -202,7 +203,7 @@ func TestCutOneVerdict(t *testing.T) {
 	for range 3 {
 		in.simple(c.frame(flagACK, nil, 14600, false))
 	}
-	p := pipeline(t, dataplane.Class{
+	p := newPipeline(t, dataplane.Class{
 		Name: "all", Meter: &dataplane.Meter{Name: "m", Params: meter.TokenBucket{Rate: byteRate, Burst: 2*15_000 + 48}},
 		Green: toQueue(), // restamps simple blocks
 	})

@@ -21,7 +21,7 @@ func TestSelect(t *testing.T) {
 	c.simple(ethernetFrame(ipv4(100, 0, 7))) // has the time of packet 6
 	excluded := []uint16{3, 5, 6}
 	filter := func(p *dataplane.Packet) bool { return !slices.Contains(excluded, packet{data: p.Data}.id()) }
-	p := pipeline(t, dataplane.Class{Name: "all", Meter: &dataplane.Meter{Name: "m", Params: meter.TokenBucket{Rate: byteRate, Burst: 250}}})
+	p := newPipeline(t, dataplane.Class{Name: "all", Meter: &dataplane.Meter{Name: "m", Params: meter.TokenBucket{Rate: byteRate, Burst: 250}}})
 	var out bytes.Buffer
 	var numbers []int64
 	var times []int64
@@ -205,7 +205,7 @@ func TestBoth(t *testing.T) {
 		}
 	}
 	// Classes by direction: each has one.
-	p := pipeline(t, dataplane.Class{Name: "up", Match: dataplane.Match{DPort: []dataplane.Range{{First: 443, Last: 443}}}}, dataplane.Class{Name: "rest"})
+	p := newPipeline(t, dataplane.Class{Name: "up", Match: dataplane.Match{DPort: []dataplane.Range{{First: 443, Last: 443}}}}, dataplane.Class{Name: "rest"})
 	if s, err := Run(t.Context(), bytes.NewReader(capture(ethernet, forth, back)), p, Config{Shared: []bool{true, true}}); err != nil || s.Both != (Both{}) {
 		t.Errorf("two classes: got %+v, %v", s.Both, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/pipeline"
 )
 
 // TestWarnings checks that each oddity of a capture causes one warning, or one note, with the
@@ -94,7 +95,7 @@ func TestLengths(t *testing.T) {
 // without frame lengths if the length rule counts frames.
 func TestLengthRuleWantsEthernet(t *testing.T) {
 	for _, base := range []dataplane.LengthBase{dataplane.L2, dataplane.L1} {
-		p, err := dataplane.New(&dataplane.Policy{Length: dataplane.LengthRule{Base: base}, Classes: []dataplane.Class{{Name: "all"}}})
+		p, err := pipeline.New(&dataplane.Policy{Length: dataplane.LengthRule{Base: base}, Classes: []dataplane.Class{{Name: "all"}}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/pipeline"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
@@ -82,9 +84,9 @@ func newShaper(t testing.TB, policy *dataplane.Policy, memory int64) *Shaper {
 	return NewShaper(compilePlan(t, policy), memory)
 }
 
-func compilePlan(t testing.TB, policy *dataplane.Policy) *dataplane.Plan {
+func compilePlan(t testing.TB, policy *dataplane.Policy) *compiled.Plan {
 	t.Helper()
-	plan, err := dataplane.Compile(policy)
+	plan, err := compiled.Compile(policy)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +232,7 @@ func sameArrivals(t *testing.T, got, want []arrival) {
 	}
 }
 
-func sameStats(t *testing.T, s *Shaper, l *dataplane.Pipeline) {
+func sameStats(t *testing.T, s *Shaper, l *pipeline.Pipeline) {
 	t.Helper()
 	if got, _ := s.Stats(); !slices.Equal(got, l.Stats()) {
 		t.Errorf("stats %+v, want %+v", got, l.Stats())

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
@@ -148,9 +149,9 @@ func TestShaperCustomersMany(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var list []dataplane.CustomerPlan
+		var list []compiled.CustomerService
 		for i := range n {
-			list = append(list, dataplane.CustomerPlan{Name: fmt.Sprint(i), Plan: off})
+			list = append(list, compiled.CustomerService{Name: fmt.Sprint(i), Plan: off})
 		}
 		if err := s.SetCustomerPlans(list); err != nil {
 			t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/tap"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
@@ -15,7 +16,7 @@ import (
 // depart one after the other at 1 Mbit/s.
 func Example() {
 	slow := &dataplane.Queue{Name: "slow", Config: queue.Config{Rate: meter.BitRate(1_000_000), Time: time.Second}}
-	plan, err := dataplane.Compile(&dataplane.Policy{Classes: []dataplane.Class{
+	plan, err := compiled.Compile(&dataplane.Policy{Classes: []dataplane.Class{
 		{Name: "all", Green: &dataplane.Action{Queue: slow}},
 	}})
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/pipeline"
 )
 
 // gsoFrame returns a buffer with a GSO frame, segmented into packets with size
@@ -139,7 +140,7 @@ func FuzzDescribe(f *testing.F) {
 		if len(b) <= HeaderLen || len(b) > MaxFrame {
 			return
 		}
-		l, err := dataplane.New(&dataplane.Policy{
+		l, err := pipeline.New(&dataplane.Policy{
 			Length:  dataplane.LengthRule{Base: dataplane.LengthBase(base % 3)},
 			Classes: []dataplane.Class{{Name: "all", Green: &dataplane.Action{ECN: dataplane.CE, Marks: []dataplane.Mark{{Value: 12}}}}},
 		})

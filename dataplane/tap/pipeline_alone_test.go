@@ -6,12 +6,13 @@ import (
 	"testing"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/pipeline"
 )
 
 // alonePipeline runs a pipeline without a plane.
 type alonePipeline struct {
 	t   *testing.T
-	l   *dataplane.Pipeline
+	l   *pipeline.Pipeline
 	in  [][]byte
 	out []arrival
 }
@@ -54,7 +55,7 @@ func (m *alonePipeline) settleAll() {
 func (m *alonePipeline) reload(policy *dataplane.Policy) {
 	m.t.Helper()
 	m.settleAll()
-	next, err := dataplane.New(policy)
+	next, err := pipeline.New(policy)
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -64,7 +65,7 @@ func (m *alonePipeline) reload(policy *dataplane.Policy) {
 
 func newAlonePipeline(t *testing.T, policy *dataplane.Policy) *alonePipeline {
 	t.Helper()
-	l, err := dataplane.New(policy)
+	l, err := pipeline.New(policy)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // In a testing/synctest bubble a plane is exact. Its output is compared with
-// that of dataplane.Pipeline alone, to the nanosecond.
+// that of pipeline.Pipeline alone, to the nanosecond.
 
 // TestPlanePasses checks that frames of any kind cross in both directions,
 // unchanged and in order, through their own queue.

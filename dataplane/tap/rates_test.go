@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
@@ -21,11 +22,11 @@ func TestPlaneRates(t *testing.T) {
 	}
 	for name, row := range map[string]struct {
 		policyOf func(meter.Rate) *dataplane.Policy
-		set      func(m *alonePipeline, plan *dataplane.Plan, rate meter.Rate)
+		set      func(m *alonePipeline, plan *compiled.Plan, rate meter.Rate)
 		links    bool
 	}{
-		"queue": {queueOf, func(m *alonePipeline, _ *dataplane.Plan, rate meter.Rate) { m.reload(queueOf(rate)) }, false},
-		"link": {linkOf, func(m *alonePipeline, plan *dataplane.Plan, _ meter.Rate) {
+		"queue": {queueOf, func(m *alonePipeline, _ *compiled.Plan, rate meter.Rate) { m.reload(queueOf(rate)) }, false},
+		"link": {linkOf, func(m *alonePipeline, plan *compiled.Plan, _ meter.Rate) {
 			if err := m.l.SetRates(Now(), plan); err != nil {
 				m.t.Fatal(err)
 			}

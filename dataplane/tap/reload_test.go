@@ -8,13 +8,15 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/pipeline"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
 // TestPlaneReload checks that packets queued during a reload keep their
 // departures, and that state is carried over as described at
-// dataplane.Pipeline.Inherit.
+// pipeline.Pipeline.Inherit.
 func TestPlaneReload(t *testing.T) {
 	slow := queue.Config{Rate: byteRateMega, Time: 200 * time.Millisecond}
 	fast := queue.Config{Rate: meter.BitRate(24e6), Time: 100 * time.Millisecond}
@@ -78,7 +80,7 @@ func TestPlaneReload(t *testing.T) {
 // plan on.
 type refusing struct{ plans int }
 
-func (r *refusing) Join(*dataplane.Plan) (map[int]dataplane.Shared, func() error, error) {
+func (r *refusing) Join(*compiled.Plan) (map[int]pipeline.Shared, func() error, error) {
 	if r.plans++; r.plans > 1 {
 		return nil, nil, errors.New("in use")
 	}

@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/pipeline"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
@@ -18,7 +20,7 @@ type Shaper struct {
 	budgets Budgets // nil: none
 
 	lock        sync.Mutex // guards all fields below
-	pipeline    *dataplane.Pipeline
+	pipeline    *pipeline.Pipeline
 	tickets     slab             // packets not yet settled by a link
 	orphans     []departing      // queued frames of ended lanes, for the next lane to take over
 	queuedBytes int64            // memory of queued packets, bytes
@@ -44,18 +46,18 @@ type departing struct {
 const DefaultMemory = 256 << 20
 
 // NewShaper returns a shaper for a plan.
-func NewShaper(plan *dataplane.Plan, memory int64) *Shaper {
+func NewShaper(plan *compiled.Plan, memory int64) *Shaper {
 	if memory == 0 {
 		memory = DefaultMemory
 	}
-	return &Shaper{memory: memory, pipeline: dataplane.NewPipeline(plan), wake: map[*lane]func(){}}
+	return &Shaper{memory: memory, pipeline: pipeline.FromPlan(plan), wake: map[*lane]func(){}}
 }
 
 // Budgets gives access to the budgets of the host, which shapers share; a kernel.Member implements
 // it. Join returns the meters of the stages with such a budget in a plan, by stage. The caller must
 // call settle once the plan is active.
 type Budgets interface {
-	Join(plan *dataplane.Plan) (meters map[int]dataplane.Shared, settle func() error, err error)
+	Join(plan *compiled.Plan) (meters map[int]pipeline.Shared, settle func() error, err error)
 }
 
 // Join makes the shaper use the budgets of the host. It must be called before the plane runs.
@@ -75,12 +77,12 @@ func (s *Shaper) Join(b Budgets) error {
 }
 
 // Reload replaces the policy atomically and carries over state as described at
-// dataplane.Pipeline.Inherit. Queued packets keep their departures. Reload
+// pipeline.Pipeline.Inherit. Queued packets keep their departures. Reload
 // fails without a change if other programs use a budget of the plan with other
 // parameters. After a *dataplane.ActiveError the new policy is active. Only one Reload
 // may run at a time.
-func (s *Shaper) Reload(plan *dataplane.Plan) ([]dataplane.Change, error) {
-	next := dataplane.NewPipeline(plan)
+func (s *Shaper) Reload(plan *compiled.Plan) ([]compiled.ClassChange, error) {
+	next := pipeline.FromPlan(plan)
 	settle := func() error { return nil }
 	if s.budgets != nil {
 		meters, settled, err := s.budgets.Join(plan)
@@ -100,7 +102,7 @@ func (s *Shaper) Reload(plan *dataplane.Plan) ([]dataplane.Change, error) {
 }
 
 // replace activates a pipeline in place of the previous one.
-func (s *Shaper) replace(next *dataplane.Pipeline) []dataplane.Change {
+func (s *Shaper) replace(next *pipeline.Pipeline) []compiled.ClassChange {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	var v dataplane.Verdict
@@ -122,10 +124,10 @@ func (s *Shaper) replace(next *dataplane.Pipeline) []dataplane.Change {
 }
 
 // SetRates changes the rates of queues and links, and the times of CoDel, to those of a plan, such as one of
-// dataplane.Plan.WithRates, as dataplane.Pipeline.SetRates does. Queued packets of a queue with
+// compiled.Plan.WithRates, as pipeline.Pipeline.SetRates does. Queued packets of a queue with
 // a rate keep their departures; those of a link are sent at the new rate. Nothing changes on an
 // error. Pass plans with the new rates to later calls of Reload.
-func (s *Shaper) SetRates(plan *dataplane.Plan) error {
+func (s *Shaper) SetRates(plan *compiled.Plan) error {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	return s.pipeline.SetRates(Now(), plan)
@@ -156,7 +158,7 @@ func (s *Shaper) loseForMemory(v *dataplane.Verdict) {
 	s.lost.Memory = s.lost.Memory.Plus(dataplane.Count{Packets: int64(v.Packets), Bytes: int64(v.Length)})
 }
 
-// Stats returns the counters of dataplane.Pipeline.Stats and the packets lost
+// Stats returns the counters of pipeline.Pipeline.Stats and the packets lost
 // after the policy.
 func (s *Shaper) Stats() ([]dataplane.ClassStats, Lost) {
 	now := s.Snapshot()
@@ -165,7 +167,7 @@ func (s *Shaper) Stats() ([]dataplane.ClassStats, Lost) {
 
 // Snapshot is the state of a shaper at one moment.
 type Snapshot struct {
-	Stats  []dataplane.ClassStats // as returned by dataplane.Pipeline.Stats
+	Stats  []dataplane.ClassStats // as returned by pipeline.Pipeline.Stats
 	Lost   Lost
 	Tokens [][2]int64         // by stage of the plan, whole bytes or packets
 	Keys   []meter.TableStats // by stage of the plan
@@ -230,8 +232,8 @@ func (s *Shaper) SaveCustomers() (all []byte) {
 
 // customerParts yields the pipeline and the first of each n customers, from 0, also of none. It
 // starts again after a reload.
-func (s *Shaper) customerParts(n int) iter.Seq2[*dataplane.Pipeline, int] {
-	current := func() (from *dataplane.Pipeline, customers int) {
+func (s *Shaper) customerParts(n int) iter.Seq2[*pipeline.Pipeline, int] {
+	current := func() (from *pipeline.Pipeline, customers int) {
 		s.lock.Lock()
 		defer s.lock.Unlock()
 		if plan := s.pipeline.Plan().Customers; plan != nil {
@@ -239,8 +241,8 @@ func (s *Shaper) customerParts(n int) iter.Seq2[*dataplane.Pipeline, int] {
 		}
 		return s.pipeline, customers
 	}
-	return func(yield func(*dataplane.Pipeline, int) bool) {
-		for from, at, more := (*dataplane.Pipeline)(nil), 0, true; more; {
+	return func(yield func(*pipeline.Pipeline, int) bool) {
+		for from, at, more := (*pipeline.Pipeline)(nil), 0, true; more; {
 			now, customers := current()
 			if now != from {
 				from, at = now, 0
@@ -252,44 +254,44 @@ func (s *Shaper) customerParts(n int) iter.Seq2[*dataplane.Pipeline, int] {
 	}
 }
 
-// Customer is dataplane.Pipeline.Customer.
+// Customer is pipeline.Pipeline.Customer.
 func (s *Shaper) Customer(number uint32) dataplane.CustomerStats {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	return s.pipeline.Customer(number)
 }
 
-// RestoreCustomers is dataplane.Pipeline.RestoreCustomers, for the time of Now.
+// RestoreCustomers is pipeline.Pipeline.RestoreCustomers, for the time of Now.
 func (s *Shaper) RestoreCustomers(b []byte) error {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	return s.pipeline.RestoreCustomers(b, Now())
 }
 
-// SetCustomerPlans is dataplane.Pipeline.SetCustomerPlans. Packets are metered between changes.
-func (s *Shaper) SetCustomerPlans(list []dataplane.CustomerPlan) error {
+// SetCustomerPlans is pipeline.Pipeline.SetCustomerPlans. Packets are metered between changes.
+func (s *Shaper) SetCustomerPlans(list []compiled.CustomerService) error {
 	for chunk := range slices.Chunk(list, customersAtOnce) {
 		s.setCustomerPlans(chunk)
 	}
 	return nil
 }
 
-func (s *Shaper) setCustomerPlans(list []dataplane.CustomerPlan) {
+func (s *Shaper) setCustomerPlans(list []compiled.CustomerService) {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	s.pipeline.SetCustomerPlans(list)
 }
 
 // SetLease sets the limits of a meter whose budget is on a server, as
-// dataplane.Pipeline.SetLease does. Times are those of Now.
-func (s *Shaper) SetLease(budget string, lease dataplane.Lease) error {
+// pipeline.Pipeline.SetLease does. Times are those of Now.
+func (s *Shaper) SetLease(budget string, lease compiled.Lease) error {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	s.pipeline.SetLease(Now(), budget, lease)
 	return nil
 }
 
-// Asked is dataplane.Pipeline.Asked.
+// Asked is pipeline.Pipeline.Asked.
 func (s *Shaper) Asked(budget string) ([3]uint64, error) {
 	s.lock.Lock()
 	defer s.lock.Unlock()

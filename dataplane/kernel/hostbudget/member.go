@@ -8,15 +8,16 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
-
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/engine"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/iface"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/registry"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/rundir"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/pipeline"
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 )
 
 // Member lets one direction of a plane in user space use the budgets of this host. Its
@@ -58,7 +59,7 @@ var members atomic.Uint32
 // those of Shaper.Reload, such as *BudgetError. Call settle when the new plan is in force:
 // it leaves the budgets of the previous plan. Until then other processes cannot change
 // their budgets. A meter must not be used concurrently.
-func (m *Member) Join(plan *dataplane.Plan) (meters map[int]dataplane.Shared, settle func() error, err error) {
+func (m *Member) Join(plan *compiled.Plan) (meters map[int]pipeline.Shared, settle func() error, err error) {
 	requests, err := m.requests(plan)
 	if err != nil {
 		return nil, nil, err
@@ -81,7 +82,7 @@ func (m *Member) Join(plan *dataplane.Plan) (meters map[int]dataplane.Shared, se
 }
 
 // requests returns the requests for the host budgets of a plan.
-func (m *Member) requests(plan *dataplane.Plan) (out []*registry.Request, err error) {
+func (m *Member) requests(plan *compiled.Plan) (out []*registry.Request, err error) {
 	var errs []error
 	for _, i := range plan.Budgets() {
 		if plan.Stages[i].Leased {
@@ -138,7 +139,7 @@ func measureOffset(clock func() int64) (ns int64, err error) {
 
 // register writes the states of new budgets, opens the maps and writes the member into the
 // registry. It returns the meters by stage.
-func (m *Member) register(claims *registry.Claims) (map[int]dataplane.Shared, error) {
+func (m *Member) register(claims *registry.Claims) (map[int]pipeline.Shared, error) {
 	if len(claims.List) == 0 {
 		return nil, nil
 	}
@@ -159,7 +160,7 @@ func (m *Member) register(claims *registry.Claims) (map[int]dataplane.Shared, er
 			return nil, err
 		}
 	}
-	meters := map[int]dataplane.Shared{}
+	meters := map[int]pipeline.Shared{}
 	for _, claim := range claims.List {
 		meters[claim.Stage] = maps.NewBudgetMeter(claim.Record.Slot, m.clockOffset)
 	}

@@ -52,7 +52,7 @@ func (m *BudgetMeter) refreshProfile() bool {
 	return true
 }
 
-// Color implements dataplane.Shared, as meter.Meter.Color.
+// Color implements pipeline.Shared, as meter.Meter.Color.
 func (m *BudgetMeter) Color(now int64, n int, in meter.Color) meter.Color {
 	if in >= meter.Red || n < 0 {
 		return meter.Red
@@ -165,7 +165,7 @@ func (m *BudgetMeter) drawSecond(i int, now uint64, n uint32, credit int64) bool
 	return err == nil && code == 1
 }
 
-// Refund implements dataplane.Shared, as meter.Meter.Refund.
+// Refund implements pipeline.Shared, as meter.Meter.Refund.
 func (m *BudgetMeter) Refund(c meter.Charge) {
 	if c.Color >= meter.Red {
 		return
@@ -187,7 +187,7 @@ func (m *BudgetMeter) ColorByProgram(now uint64, n uint32, in meter.Color) meter
 	return meter.Color(code)
 }
 
-// Tokens implements dataplane.Shared, as meter.Meter.Tokens.
+// Tokens implements pipeline.Shared, as meter.Meter.Tokens.
 func (m *BudgetMeter) Tokens(now int64) (tc, te int64) {
 	b := m.Budget
 	for !m.refreshProfile() { // a change takes microseconds

@@ -11,7 +11,7 @@ const (
 	UseTCX       Advice = "use hook TCX, or remove the other program"
 	UseIngress   Advice = "use direction Ingress"
 	UseHTB       Advice = "use pacer HTB"
-	UseUserSpace Advice = "meter in user space, by dataplane.Pipeline"
+	UseUserSpace Advice = "meter in user space, by pipeline.Pipeline"
 	MountBpffs   Advice = "mount -t bpf -o mode=0700 bpf /sys/fs/bpf, or use hook TC"
 	MoveBack     Advice = "move the interface back, or call Detach"
 	CallDetach   Advice = "call Detach"

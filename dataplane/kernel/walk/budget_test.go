@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cilium/ebpf"
-
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/hostbudget"
@@ -18,6 +16,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/registry"
 	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/cilium/ebpf"
 )
 
 // budgetSlot is a slot in the middle of the maps.
@@ -218,7 +217,7 @@ func TestBudgetSwaps(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(j.Close)
-	for _, params := range []dataplane.Params{
+	for _, params := range []meter.Params{
 		meter.TokenBucket{Rate: kerneltest.BPS(1e9), Burst: 1e6},
 		meter.SRTCM{CIR: kerneltest.BPS(1e9), CBS: 1e5, EBS: 1e5},
 		meter.TRTCM{CIR: kerneltest.BPS(1e8), CBS: 1e4, PIR: kerneltest.BPS(1e9), PBS: 1e6},

@@ -13,7 +13,7 @@ import (
 type exact struct{ *metertest.Buckets }
 
 // newExact returns a model whose buckets hold a share of their bursts.
-func newExact(params dataplane.Params, initial dataplane.Fraction) *exact {
+func newExact(params meter.Params, initial dataplane.Fraction) *exact {
 	bucket := func(rate meter.Rate, burst int64) metertest.Bucket {
 		return metertest.Bucket{Bytes: rate.Bytes, Period: int64(rate.Period), Burst: burst}
 	}
@@ -54,7 +54,7 @@ func (e *exact) limits(dt int64) [2]*big.Rat {
 
 // excess describes the limit of a meter's RFC that the granted bytes exceed. It is empty if
 // they exceed none.
-func excess(params dataplane.Params, limits [2]*big.Rat, granted [3]int64) string {
+func excess(params meter.Params, limits [2]*big.Rat, granted [3]int64) string {
 	green, yellow := granted[meter.Green], granted[meter.Yellow]
 	above := func(name string, n int64, limit *big.Rat) string {
 		if new(big.Rat).SetInt64(n).Cmp(limit) > 0 {
@@ -78,7 +78,7 @@ func excess(params dataplane.Params, limits [2]*big.Rat, granted [3]int64) strin
 }
 
 // missing is the number of bytes that could have been granted but were not.
-func missing(params dataplane.Params, limits [2]*big.Rat, granted [3]int64) *big.Rat {
+func missing(params meter.Params, limits [2]*big.Rat, granted [3]int64) *big.Rat {
 	n := granted[meter.Green] + granted[meter.Yellow]
 	lost := new(big.Rat).Add(limits[0], limits[1])
 	if _, ok := params.(meter.TRTCM); ok {
@@ -102,7 +102,7 @@ type counting struct {
 	begun   bool
 }
 
-func newCounting(params dataplane.Params, initial dataplane.Fraction) *counting {
+func newCounting(params meter.Params, initial dataplane.Fraction) *counting {
 	c := &counting{initial: initial, taken: map[int64]int64{}}
 	switch p := params.(type) {
 	case meter.FixedWindow:

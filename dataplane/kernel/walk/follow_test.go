@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/pipeline"
 )
 
 // followPipeline compares an engine with the pipeline: the verdict, bytes and mark of every
@@ -15,13 +16,13 @@ import (
 // the number of compared packets.
 func followPipeline(t *testing.T, policy *dataplane.Policy, e processor, packets []dataplane.Packet) int {
 	t.Helper()
-	pipeline, err := dataplane.New(policy)
+	pl, err := pipeline.New(policy)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, live := e.(*hooked); !live { // live programs do not measure it
 		e.(interface{ MeasureLack(time.Duration) }).MeasureLack(0)
-		pipeline.MeasureLack(0)
+		pl.MeasureLack(0)
 	}
 	packets = acceptedPackets(e, packets)
 	compared := 0
@@ -41,7 +42,7 @@ func followPipeline(t *testing.T, policy *dataplane.Policy, e processor, packets
 		for i := range batch {
 			var want dataplane.Verdict
 			before := slices.Clone(same[i].Data)
-			pipeline.Process(&same[i], &want)
+			pl.Process(&same[i], &want)
 			compared++
 			if verdicts[i] != want {
 				t.Errorf("packet %d:\ngot  %+v\nwant %+v\n%s", compared, verdicts[i], want, dumpPacket(&same[i], before))
@@ -56,17 +57,17 @@ func followPipeline(t *testing.T, policy *dataplane.Policy, e processor, packets
 				return compared
 			}
 		}
-		for i := range pipeline.Plan().Stages {
-			if pipeline.Plan().Stages[i].Customers {
+		for i := range pl.Plan().Stages {
+			if pl.Plan().Stages[i].Customers {
 				continue // the tokens are in the customers
 			}
 			tc, te, err := e.Tokens(i)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if wantC, wantE := pipeline.Tokens(i); tc != wantC || te != wantE {
+			if wantC, wantE := pl.Tokens(i); tc != wantC || te != wantE {
 				t.Errorf("after packet %d, at %d: meter %q %+v has %d and %d tokens, want %d and %d",
-					compared, pipeline.Now(), pipeline.Plan().Stages[i].Name, pipeline.Plan().Stages[i].Source.Params, tc, te, wantC, wantE)
+					compared, pl.Now(), pl.Plan().Stages[i].Name, pl.Plan().Stages[i].Source.Params, tc, te, wantC, wantE)
 				return compared
 			}
 		}
@@ -75,7 +76,7 @@ func followPipeline(t *testing.T, policy *dataplane.Policy, e processor, packets
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := pipeline.Stats(); !slices.Equal(got, want) {
+	if want := pl.Stats(); !slices.Equal(got, want) {
 		t.Errorf("counters:\ngot  %+v\nwant %+v", got, want)
 	}
 	return compared
@@ -87,7 +88,7 @@ func dumpPacket(p *dataplane.Packet, before []byte) string {
 }
 
 // sameVerdict runs a program and the pipeline on one packet and compares the verdicts.
-func sameVerdict(t *testing.T, h *hooked, pipeline *dataplane.Pipeline, p dataplane.Packet) bool {
+func sameVerdict(t *testing.T, h *hooked, pl *pipeline.Pipeline, p dataplane.Packet) bool {
 	t.Helper()
 	var got, want dataplane.Verdict
 	same := p
@@ -96,7 +97,7 @@ func sameVerdict(t *testing.T, h *hooked, pipeline *dataplane.Pipeline, p datapl
 		t.Error(err)
 		return false
 	}
-	pipeline.Process(&same, &want)
+	pl.Process(&same, &want)
 	if got != want {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/kerneltest"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/pipeline"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
@@ -121,12 +122,12 @@ func TestSegments(t *testing.T) {
 		for _, hook := range []image.Entry{image.EgressEntry, image.IngressEntry} {
 			t.Run(fmt.Sprintf("%+v/%d", rule, hook), func(t *testing.T) {
 				h := newHooked(t, policy, hook, nil)
-				pipeline, err := dataplane.New(policy)
+				pl, err := pipeline.New(policy)
 				if err != nil {
 					t.Fatal(err)
 				}
 				for range kerneltest.Rounds(1000) {
-					runSegmentable(t, r, h, pipeline)
+					runSegmentable(t, r, h, pl)
 					if t.Failed() {
 						return
 					}
@@ -135,15 +136,15 @@ func TestSegments(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if !slices.Equal(got, pipeline.Stats()) {
-					t.Errorf("got counters %+v, want %+v", got, pipeline.Stats())
+				if !slices.Equal(got, pl.Stats()) {
+					t.Errorf("got counters %+v, want %+v", got, pl.Stats())
 				}
 				for _, m := range []*dataplane.Meter{bytes, packets} {
 					gotTokens, _, err := h.Tokens(h.image.Plan.Stage(m))
 					if err != nil {
 						t.Fatal(err)
 					}
-					if want, _ := pipeline.Tokens(h.image.Plan.Stage(m)); gotTokens != want {
+					if want, _ := pl.Tokens(h.image.Plan.Stage(m)); gotTokens != want {
 						t.Errorf("meter %s: got %d tokens, want %d", m.Name, gotTokens, want)
 					}
 				}
@@ -153,7 +154,7 @@ func TestSegments(t *testing.T) {
 }
 
 // runSegmentable runs the program on a random super-packet and the pipeline on its segments.
-func runSegmentable(t *testing.T, r *rand.Rand, h *hooked, pipeline *dataplane.Pipeline) {
+func runSegmentable(t *testing.T, r *rand.Rand, h *hooked, pl *pipeline.Pipeline) {
 	c := segmentables[r.IntN(len(segmentables))]
 	if c.tunnel && h.hook == image.IngressEntry {
 		return // ingress has no length of the inner headers
@@ -179,7 +180,7 @@ func runSegmentable(t *testing.T, r *rand.Rand, h *hooked, pipeline *dataplane.P
 	want := 0
 	for _, data := range leave {
 		var v dataplane.Verdict
-		pipeline.Process(&dataplane.Packet{Data: data, Link: dataplane.LinkEthernet}, &v)
+		pl.Process(&dataplane.Packet{Data: data, Link: dataplane.LinkEthernet}, &v)
 		want += v.Length
 	}
 	context := skb{GSOSize: uint32(size), GSOSegs: uint32(len(leave))}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/engine"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/kerneltest"
@@ -37,14 +38,14 @@ func remedyOf(err error) remedy.Advice {
 }
 
 // onlyStage compiles a policy of one meter and returns its stage.
-func onlyStage(t testing.TB, m *dataplane.Meter) *dataplane.PlanStage {
+func onlyStage(t testing.TB, m *dataplane.Meter) *compiled.Stage {
 	t.Helper()
 	return &kerneltest.Compiled(t, &dataplane.Policy{Classes: []dataplane.Class{{Name: "a", Meter: m}}}).Stages[0]
 }
 
 // encodePolicy compiles and encodes a policy.
 func encodePolicy(policy *dataplane.Policy, hook image.Entry, pacer record.Pacer) (*image.Image, error) {
-	plan, err := dataplane.Compile(policy)
+	plan, err := compiled.Compile(policy)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +54,7 @@ func encodePolicy(policy *dataplane.Policy, hook image.Entry, pacer record.Pacer
 
 // newWalker compiles a policy and loads its walker.
 func newWalker(policy *dataplane.Policy, batch int) (*Walker, error) {
-	plan, err := dataplane.Compile(policy)
+	plan, err := compiled.Compile(policy)
 	if err != nil {
 		return nil, err
 	}

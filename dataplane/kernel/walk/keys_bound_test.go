@@ -6,14 +6,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cilium/ebpf"
-
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/engine"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/kerneltest"
 	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/cilium/ebpf"
 )
 
 // TestKeysBound compares the programs with the pipeline for tables that are exactly full, also
@@ -31,7 +30,7 @@ func TestKeysBound(t *testing.T) {
 		var m *dataplane.Meter
 		for k := range kerneltest.Pick(r, 1, 1, 2, image.MaxChain) {
 			m = &dataplane.Meter{
-				Name: fmt.Sprint(keys, " ", k), Params: kerneltest.Pick[dataplane.Params](r, meter.TokenBucket{Rate: kerneltest.BPS(8), Burst: 300}, meter.SlidingCounter{Limit: 300, Window: time.Minute}, meter.FixedWindow{Limit: 300, Window: year}),
+				Name: fmt.Sprint(keys, " ", k), Params: kerneltest.Pick[meter.Params](r, meter.TokenBucket{Rate: kerneltest.BPS(8), Burst: 300}, meter.SlidingCounter{Limit: 300, Window: time.Minute}, meter.FixedWindow{Limit: 300, Window: year}),
 				Aware: true, PreColor: dscpColors, Per: dataplane.Key{By: dataplane.BySrc}, Keys: keys, Then: m,
 			}
 		}

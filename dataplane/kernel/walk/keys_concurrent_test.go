@@ -5,20 +5,19 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cilium/ebpf"
-
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/engine"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/kerneltest"
 	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/cilium/ebpf"
 )
 
 // contended is a meter that two CPUs use at once, for one key or without keys.
 type contended struct {
 	name   string
-	params dataplane.Params
+	params meter.Params
 	input  [2]meter.Color // by CPU
 	keyed  bool
 	whole  bool // no bucket overflows and no window ends: every byte is accounted for

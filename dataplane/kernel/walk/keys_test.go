@@ -157,7 +157,7 @@ func TestKeys(t *testing.T) {
 	r := kerneltest.Seeded(t)
 	var meters []*dataplane.Meter
 	for _, key := range keyKinds {
-		for i, params := range []dataplane.Params{
+		for i, params := range []meter.Params{
 			meter.TokenBucket{Rate: kerneltest.BPS(100_003), Burst: 1900},
 			meter.TokenBucket{Rate: kerneltest.BPS(1e6), Burst: 1500, GCRA: true},
 			meter.SRTCM{CIR: kerneltest.BPS(40e3), CBS: 1500, EBS: 3000},

@@ -13,14 +13,16 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/kerneltest"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/pipeline"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/meter/metertest"
 )
 
 // leasedTypes has parameters of every type that can follow a lease.
-var leasedTypes = []dataplane.Params{
+var leasedTypes = []meter.Params{
 	meter.TokenBucket{Rate: kerneltest.BPS(1e9), Burst: 1e6},
 	meter.TokenBucket{Rate: kerneltest.BPS(1e9), Burst: 1e6, GCRA: true},
 	meter.SRTCM{CIR: kerneltest.BPS(1e9), CBS: 1e6, EBS: 1e6},
@@ -30,8 +32,8 @@ var leasedTypes = []dataplane.Params{
 }
 
 // leasedPolicy has one meter with a budget on a server.
-func leasedPolicy(p dataplane.Params) *dataplane.Policy {
-	m := &dataplane.Meter{Name: "m", Params: p, Aware: true, PreColor: dscpColors, Budget: &dataplane.Budget{Name: "b", Store: dataplane.Store{URL: "redis://h"}}}
+func leasedPolicy(p meter.Params) *dataplane.Policy {
+	m := &dataplane.Meter{Name: "m", Params: p, Aware: true, PreColor: dscpColors, Budget: &dataplane.Budget{Name: "b", Address: dataplane.Address{URL: "redis://h"}}}
 	return &dataplane.Policy{Length: dataplane.LengthRule{Overhead: -20}, Classes: []dataplane.Class{{Name: "all", Meter: m}}}
 }
 
@@ -53,7 +55,7 @@ func newFollowing(t testing.TB, hook image.Entry, handed uint8) *following {
 }
 
 // stage turns the program's meter into one with these parameters and without a lease.
-func (f *following) stage(t testing.TB, p dataplane.Params) image.LeasedStage {
+func (f *following) stage(t testing.TB, p meter.Params) image.LeasedStage {
 	t.Helper()
 	profile, err := p.Profile()
 	if err != nil {
@@ -68,10 +70,10 @@ func (f *following) stage(t testing.TB, p dataplane.Params) image.LeasedStage {
 
 // anyLease is a random lease. Its phases end shortly before or after now, or much later. The
 // second phase sometimes ends before the first.
-func anyLease(r *rand.Rand, now int64) (l dataplane.Lease) {
+func anyLease(r *rand.Rand, now int64) (l compiled.Lease) {
 	for i := range l.Limits {
 		for b := range l.Limits[i] {
-			l.Limits[i][b] = dataplane.Limit{
+			l.Limits[i][b] = compiled.Limit{
 				Rate:  kerneltest.Pick(r, 0, 1, 8, 12345, 1e6, 1e9, r.Int64N(1e9), 8*r.Int64N(1e10)),
 				Burst: kerneltest.Pick(r, 0, 1, 64, 1500, 3000, r.Int64N(100_000), image.MaxLeaseBurst),
 			}
@@ -103,13 +105,13 @@ func TestLeaseOneTruth(t *testing.T) {
 			params := leasedTypes[k%len(leasedTypes)]
 			stage := f.stage(t, params)
 			policy := leasedPolicy(params)
-			pipeline, err := dataplane.New(policy)
+			pl, err := pipeline.New(policy)
 			if err != nil {
 				t.Fatal(err)
 			}
 			now := int64(1e15) + r.Int64N(1e15)
 			f.now = math.MinInt64
-			lease := dataplane.Lease{}
+			lease := compiled.Lease{}
 			for i := range 60 {
 				now += kerneltest.Pick(r, 0, 1, r.Int64N(1000), r.Int64N(1e6), r.Int64N(1e9))
 				if until := lease.Until[r.IntN(2)] + r.Int64N(3) - 1; r.IntN(4) == 0 && until > now && until < now+1e10 {
@@ -120,7 +122,7 @@ func TestLeaseOneTruth(t *testing.T) {
 					if err := f.Set(stage, &lease, uint64(now)); err != nil {
 						t.Fatal(err)
 					}
-					pipeline.SetLease(now, "b", lease)
+					pl.SetLease(now, "b", lease)
 					installs++
 				}
 				p := framed(kerneltest.Pick(r, meter.Green, meter.Green, meter.Yellow, meter.Red), kerneltest.Pick(r, 1, 64, 1500, r.IntN(60_000)), now)
@@ -130,7 +132,7 @@ func TestLeaseOneTruth(t *testing.T) {
 				if err := f.run(&p, &got, skb{}); err != nil {
 					t.Fatal(err)
 				}
-				pipeline.Process(&q, &want)
+				pl.Process(&q, &want)
 				if got.Color != want.Color {
 					t.Fatalf("%v, %T, packet %d of %d bytes, input color %v, at %d: got %v, want %v; lease %+v", hook, params, i, want.Length, want.Pre, now, got.Color, want.Color, lease)
 				}
@@ -140,7 +142,7 @@ func TestLeaseOneTruth(t *testing.T) {
 					t.Fatal(err)
 				}
 				tc, te := l.Tokens(held)
-				if wantC, wantE := pipeline.Tokens(0); tc != wantC || te != wantE {
+				if wantC, wantE := pl.Tokens(0); tc != wantC || te != wantE {
 					t.Fatalf("%v, %T, packet %d at %d: got %d and %d tokens, want %d and %d; lease %+v", hook, params, i, now, tc, te, wantC, wantE, lease)
 				}
 			}
@@ -148,7 +150,7 @@ func TestLeaseOneTruth(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if want := pipeline.Asked("b"); [3]uint64(state.Asked[:3]) != want {
+			if want := pl.Asked("b"); [3]uint64(state.Asked[:3]) != want {
 				t.Fatalf("%v, %T: got a demand of %v bytes, want %v", hook, params, state.Asked, want)
 			}
 		}
@@ -161,7 +163,7 @@ func TestLeased(t *testing.T) {
 	kerneltest.NeedRoot(t)
 	t.Parallel()
 	f := newFollowing(t, image.EgressEntry, 1)
-	reads := func(what string, at int64, now, last dataplane.Limits) {
+	reads := func(what string, at int64, now, last compiled.Limits) {
 		t.Helper()
 		gotNow, gotLast, err := image.LeaseLimits(f.States, 0, uint64(at))
 		if err != nil || gotNow != now || gotLast != last {
@@ -170,15 +172,15 @@ func TestLeased(t *testing.T) {
 	}
 	for _, params := range leasedTypes {
 		stage, what := f.stage(t, params), fmt.Sprintf("%T", params)
-		reads(what+" without a lease", 1e15, dataplane.Limits{}, dataplane.Limits{})
-		l := dataplane.Lease{Until: [2]int64{1e15 + 10, 1e15 + 20}}
+		reads(what+" without a lease", 1e15, compiled.Limits{}, compiled.Limits{})
+		l := compiled.Lease{Until: [2]int64{1e15 + 10, 1e15 + 20}}
 		for i, n := range []int64{1_234_567, 0, 7} {
-			l.Limits[i] = dataplane.Limits{{Rate: n, Burst: 10 * n}, {Rate: 2 * n, Burst: 20 * n}}
+			l.Limits[i] = compiled.Limits{{Rate: n, Burst: 10 * n}, {Rate: 2 * n, Burst: 20 * n}}
 			switch params.(type) {
 			case meter.SRTCM:
 				l.Limits[i][1].Rate = 0
 			case meter.TokenBucket:
-				l.Limits[i][1] = dataplane.Limit{}
+				l.Limits[i][1] = compiled.Limit{}
 			}
 		}
 		if err := f.Set(stage, &l, 1e15); err != nil {
@@ -241,7 +243,7 @@ func TestLeaseBound(t *testing.T) {
 // leaseBound is an upper bound of the tokens of a meter that follows leases.
 type leaseBound struct {
 	*metertest.Buckets
-	lease dataplane.Lease
+	lease compiled.Lease
 	phase int
 }
 
@@ -264,7 +266,7 @@ func (b *leaseBound) advance(now int64) {
 }
 
 // startLease starts a lease at a time.
-func (b *leaseBound) startLease(now int64, lease *dataplane.Lease) {
+func (b *leaseBound) startLease(now int64, lease *compiled.Lease) {
 	b.advance(now)
 	b.lease, b.phase = *lease, 0
 	b.setPhase()
@@ -272,7 +274,7 @@ func (b *leaseBound) startLease(now int64, lease *dataplane.Lease) {
 }
 
 // debit takes granted bytes from their buckets. It describes a bucket that held too few.
-func (b *leaseBound) debit(params dataplane.Params, color meter.Color, n int64) string {
+func (b *leaseBound) debit(params meter.Params, color meter.Color, n int64) string {
 	take := func(i int) string {
 		if b.Tokens[i].Sub(b.Tokens[i], new(big.Rat).SetInt64(n)).Sign() < 0 {
 			return fmt.Sprintf("bucket %d is left with %v bytes", i, b.Tokens[i])
@@ -315,7 +317,7 @@ func TestLeaseConcurrent(t *testing.T) { // not parallel: it needs both CPUs
 		}))
 	}
 	most, leases := new(big.Rat), 0
-	var lease dataplane.Lease
+	var lease compiled.Lease
 	var at int64
 	addTokens := func(until int64) { // from at on
 		for i := range lease.Limits {
@@ -333,9 +335,9 @@ func TestLeaseConcurrent(t *testing.T) { // not parallel: it needs both CPUs
 		now := clock(t)
 		addTokens(now)
 		rate := func() int64 { return 1e8 + rand.Int64N(5e9) }
-		lease = dataplane.Lease{Until: [2]int64{now + rand.Int64N(200_000), now + rand.Int64N(400_000)}}
+		lease = compiled.Lease{Until: [2]int64{now + rand.Int64N(200_000), now + rand.Int64N(400_000)}}
 		for i := range lease.Limits {
-			lease.Limits[i][0] = dataplane.Limit{Rate: rate(), Burst: 10_000 + rand.Int64N(50_000)}
+			lease.Limits[i][0] = compiled.Limit{Rate: rate(), Burst: 10_000 + rand.Int64N(50_000)}
 		}
 		at = now
 		if err := f.Set(stage, &lease, uint64(now)); err != nil {

@@ -8,13 +8,12 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/cilium/ebpf"
-
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/engine"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/kerneltest"
 	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/cilium/ebpf"
 )
 
 // TestMeters compares the kernel's meters with package meter and with a model in exact
@@ -151,7 +150,7 @@ func TestFirstPacket(t *testing.T) {
 	var meters []*dataplane.Meter
 	var packets []dataplane.Packet
 	for _, in := range []meter.Color{meter.Green, meter.Yellow, meter.Red} {
-		for _, params := range []dataplane.Params{
+		for _, params := range []meter.Params{
 			meter.TokenBucket{Rate: kerneltest.BPS(8e3), Burst: 2000},
 			meter.SRTCM{CIR: kerneltest.BPS(8e3), CBS: 2000, EBS: 2000},
 			meter.TRTCM{CIR: kerneltest.BPS(8e3), CBS: 2000, PIR: kerneltest.BPS(9e3), PBS: 2000},

@@ -8,6 +8,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/kerneltest"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/pipeline"
 )
 
 // plane is a way to run packets through the programs.
@@ -67,7 +68,7 @@ func (w *mixedWalker) Batch() int {
 }
 
 // inGo is the pipeline as an engine.
-type inGo struct{ *dataplane.Pipeline }
+type inGo struct{ *pipeline.Pipeline }
 
 func (inGo) Accepts(dataplane.LinkType) error { return nil }
 
@@ -92,7 +93,7 @@ func planesWithQueues() []plane {
 	out := slices.DeleteFunc(slices.Clone(planes), func(p plane) bool { return !p.mark || p.name == "egress-raw" })
 	return append(out, plane{name: "go", open: func(t testing.TB, p *dataplane.Policy) processor {
 		t.Helper()
-		l, err := dataplane.New(p)
+		l, err := pipeline.New(p)
 		if err != nil {
 			t.Fatal(err)
 		}

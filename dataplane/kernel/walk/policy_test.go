@@ -34,7 +34,7 @@ func fixedPolicies() map[string]*dataplane.Policy {
 	mark := func(field dataplane.Field, value uint32) *dataplane.Action {
 		return &dataplane.Action{Marks: []dataplane.Mark{{Field: field, Value: value}}}
 	}
-	chain := func(n int, params func(i int) dataplane.Params) *dataplane.Meter {
+	chain := func(n int, params func(i int) meter.Params) *dataplane.Meter {
 		var next *dataplane.Meter
 		for i := n; i > 0; i-- {
 			next = &dataplane.Meter{Name: fmt.Sprint("m", i), Params: params(i), Aware: true, Then: next}
@@ -108,10 +108,10 @@ func fixedPolicies() map[string]*dataplane.Policy {
 			ECN: dataplane.CE, Marks: []dataplane.Mark{{Field: dataplane.SKBMark, Value: math.MaxUint32}},
 		}}}},
 		"chain": {Length: dataplane.LengthRule{Base: dataplane.L1}, Classes: []dataplane.Class{
-			{Name: "long", Match: dataplane.Match{Length: ranges(200, 1<<32-1)}, Meter: chain(image.MaxChain, func(i int) dataplane.Params {
+			{Name: "long", Match: dataplane.Match{Length: ranges(200, 1<<32-1)}, Meter: chain(image.MaxChain, func(i int) meter.Params {
 				return meter.TRTCM{CIR: kerneltest.BPS(int64(2e6 - i*1e5)), CBS: 9000, PIR: kerneltest.BPS(int64(3e6 - i*1e5)), PBS: 9000}
 			})},
-			{Name: "all", Match: dataplane.Match{Length: ranges(0, 1<<32-1)}, Meter: chain(3, func(i int) dataplane.Params {
+			{Name: "all", Match: dataplane.Match{Length: ranges(0, 1<<32-1)}, Meter: chain(3, func(i int) meter.Params {
 				return meter.SRTCM{CIR: kerneltest.BPS(int64(200e3 - i*1e4)), CBS: 1000, EBS: 500}
 			})},
 		}},

@@ -9,14 +9,14 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/cilium/ebpf"
-
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/kerneltest"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
 	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/cilium/ebpf"
 )
 
 // readPrefixes reads the numbers of all keys, and how they are searched.
@@ -68,7 +68,7 @@ type lookedUp struct {
 // newLookedUp loads the program of a policy with customers.
 func newLookedUp(t *testing.T, list []dataplane.Customer) *lookedUp {
 	t.Helper()
-	plan, err := dataplane.Compile(kerneltest.CustomerPolicy(list))
+	plan, err := compiled.Compile(kerneltest.CustomerPolicy(list))
 	if err != nil {
 		t.Fatal(err)
 	}

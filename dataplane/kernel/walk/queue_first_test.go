@@ -122,7 +122,7 @@ func TestRefundConcurrent(t *testing.T) { // not parallel: it needs both CPUs
 		t.Skip("needs two CPUs")
 	}
 	const burst = 500_000_000
-	for name, params := range map[string]dataplane.Params{
+	for name, params := range map[string]meter.Params{
 		"token-bucket": meter.TokenBucket{Rate: kerneltest.BPS(8), Burst: burst},
 		"srtcm":        meter.SRTCM{CIR: kerneltest.BPS(8), CBS: burst, EBS: 1000},
 		"trtcm":        meter.TRTCM{CIR: kerneltest.BPS(8), CBS: burst, PIR: kerneltest.BPS(16), PBS: burst},

@@ -12,6 +12,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/kerneltest"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/pipeline"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
@@ -129,7 +130,7 @@ func TestQueueInherits(t *testing.T) {
 func changeQueues(t *testing.T, cases []inheritCase, steps string) {
 	before, after := inheritPolicies(cases)
 	h := newHooked(t, before, image.EgressEntry, nil)
-	l, err := dataplane.New(before)
+	l, err := pipeline.New(before)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +157,7 @@ func changeQueues(t *testing.T, cases []inheritCase, steps string) {
 	compare("")
 	for i, step := range steps {
 		policy := map[rune]*dataplane.Policy{'a': after, 'b': before}[step]
-		next, err := dataplane.New(policy)
+		next, err := pipeline.New(policy)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -50,8 +50,8 @@ func anyMeter(r *rand.Rand, kind int) *dataplane.Meter {
 		if kind > 2 && r.IntN(6) == 0 {
 			b = meter.Rate{}
 		}
-		params := func(cb, eb int64) dataplane.Params {
-			return [...]dataplane.Params{
+		params := func(cb, eb int64) meter.Params {
+			return [...]meter.Params{
 				meter.TokenBucket{Rate: a, Burst: cb},
 				meter.TRTCM{CIR: a, CBS: cb, PIR: b, PBS: eb},
 				meter.SRTCM{CIR: a, CBS: cb, EBS: eb},
@@ -102,7 +102,7 @@ const (
 )
 
 // anyWindow is a random fixed or sliding window, of any order of magnitude.
-func anyWindow(r *rand.Rand, sliding bool) dataplane.Params {
+func anyWindow(r *rand.Rand, sliding bool) meter.Params {
 	fast := func(most float64) int64 { return int64(math.Exp(r.Float64() * math.Log(most))) }
 	limit := kerneltest.Pick(r, 1, 2, 1500, 1500+r.Int64N(1e5), 1<<31, 1<<32+1, maximal-1, maximal, fast(maximal), fast(1e6))
 	window := kerneltest.Pick(r, time.Microsecond, 1001, time.Millisecond, time.Second, 86_028_121, 1<<32, 1<<32-1, time.Hour, year-1, year, time.Duration(1000+fast(float64(year-1000))))

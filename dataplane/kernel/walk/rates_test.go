@@ -11,9 +11,11 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/kerneltest"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/pipeline"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
@@ -31,7 +33,7 @@ func queuesByAddress(queues ...*dataplane.Queue) *dataplane.Policy {
 }
 
 // setRates changes the rates of a loaded program as Shaper.SetRates does.
-func (h *hooked) setRates(about *record.About, plan *dataplane.Plan) error {
+func (h *hooked) setRates(about *record.About, plan *compiled.Plan) error {
 	g, err := image.EncodeRates(about, plan)
 	if err == nil {
 		err = h.maps.WriteRates(about, g.Queues)
@@ -70,7 +72,7 @@ func TestRates(t *testing.T) {
 		queues = append(queues, &dataplane.Queue{Name: fmt.Sprint(i), Config: c})
 	}
 	h := newHooked(t, queuesByAddress(queues...), image.EgressEntry, nil)
-	l := dataplane.NewPipeline(h.image.Plan)
+	l := pipeline.FromPlan(h.image.Plan)
 	var about record.About
 	h.image.Describe(&about)
 	at := int64(0)
@@ -91,7 +93,7 @@ func TestRates(t *testing.T) {
 					reloaded = append(reloaded, &dataplane.Queue{Name: plan.Queues[i].Name, Config: plan.Queues[i].Config})
 				}
 				policy := queuesByAddress(reloaded...)
-				next, err := dataplane.New(policy)
+				next, err := pipeline.New(policy)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -158,7 +160,7 @@ func TestRatesRefused(t *testing.T) {
 		edit(a, b)
 		return queuesByAddress(a, b)
 	}
-	aboutOf := func(policy *dataplane.Policy, pacer record.Pacer) (*record.About, *dataplane.Plan) {
+	aboutOf := func(policy *dataplane.Policy, pacer record.Pacer) (*record.About, *compiled.Plan) {
 		g, err := encodePolicy(policy, image.EgressEntry, pacer)
 		if err != nil {
 			t.Fatal(err)
@@ -177,7 +179,7 @@ func TestRatesRefused(t *testing.T) {
 		"link":     func(_, b *dataplane.Queue) { b.Link = &dataplane.Link{Name: "lan", Rate: kerneltest.EightMbit} },
 		"own rate": func(_, b *dataplane.Queue) { b.Link, b.Rate = nil, kerneltest.EightMbit },
 	} {
-		other, err := dataplane.Compile(policy(edit))
+		other, err := compiled.Compile(policy(edit))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -257,7 +259,7 @@ func TestRatesConcurrent(t *testing.T) { // not parallel: it needs both CPUs
 func TestRatesChecked(t *testing.T) {
 	t.Parallel()
 	own := &dataplane.Queue{Name: "own", Config: queue.Config{Rate: kerneltest.EightMbit, Time: time.Second}}
-	plan, err := dataplane.Compile(queuesByAddress(own))
+	plan, err := compiled.Compile(queuesByAddress(own))
 	if err != nil {
 		t.Fatal(err)
 	}

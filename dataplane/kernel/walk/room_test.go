@@ -11,6 +11,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/kerneltest"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/pipeline"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
@@ -47,7 +48,7 @@ func TestMapSizes(t *testing.T) {
 	h := newHooked(t, policy, image.EgressEntry, nil)
 	about := &record.About{}
 	h.image.Describe(about)
-	pipeline, err := dataplane.New(policy)
+	pl, err := pipeline.New(policy)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,32 +63,32 @@ func TestMapSizes(t *testing.T) {
 	} {
 		for range 100 {
 			now += r.Int64N(3 * kerneltest.Millisecond)
-			if !sameVerdict(t, h, pipeline, packetOfFirstClasses(r, policy, now)) {
+			if !sameVerdict(t, h, pl, packetOfFirstClasses(r, policy, now)) {
 				t.Fatalf("before step %d", step)
 			}
 		}
 		policy = next
 		before := h
 		h = h.successor(t, about, policy)
-		after, err := dataplane.New(policy)
+		after, err := pipeline.New(policy)
 		if err != nil {
 			t.Fatal(err)
 		}
-		after.Inherit(pipeline)
-		pipeline = after
+		after.Inherit(pl)
+		pl = after
 		before.maps.CloseExcept(h.maps)
 		entries = append(entries, h.maps.Counters.MaxEntries())
 		got, err := h.Stats()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !slices.Equal(got, pipeline.Stats()) {
-			t.Fatalf("step %d: got counters %+v, want %+v", step, got, pipeline.Stats())
+		if !slices.Equal(got, pl.Stats()) {
+			t.Fatalf("step %d: got counters %+v, want %+v", step, got, pl.Stats())
 		}
 	}
 	for range 100 {
 		now += r.Int64N(3 * kerneltest.Millisecond)
-		sameVerdict(t, h, pipeline, packetOfFirstClasses(r, policy, now))
+		sameVerdict(t, h, pl, packetOfFirstClasses(r, policy, now))
 	}
 	if entries[0] != image.MinSlots || entries[1] != image.MinSlots || entries[len(entries)-1] != 2*image.MaxClasses+1 {
 		t.Errorf("got maps of %d counters, want %d for few classes and %d for the most", entries, image.MinSlots, 2*image.MaxClasses+1)

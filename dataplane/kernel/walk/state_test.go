@@ -9,6 +9,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/engine"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/kerneltest"
+	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
 // TestConvert compares the conversion of levels to another profile with exact arithmetic: each
@@ -18,7 +19,7 @@ func TestConvert(t *testing.T) {
 	r := kerneltest.Seeded(t)
 	for range 20_000 {
 		var stages [2]bpf.ShaperProfile
-		var params [2]dataplane.Params
+		var params [2]meter.Params
 		for i := range stages {
 			params[i] = anyMeter(r, r.IntN(5)).Params
 			profile, err := params[i].Profile()

@@ -5,6 +5,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/kerneltest"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/pipeline"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
@@ -31,7 +32,7 @@ func TestTrailers(t *testing.T) {
 				Segments: segments, Segment: segment,
 			}}
 		}
-		l, err := dataplane.New(policy)
+		l, err := pipeline.New(policy)
 		if err != nil {
 			t.Fatal(err)
 		}

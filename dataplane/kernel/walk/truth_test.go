@@ -9,6 +9,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/kerneltest"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/pipeline"
 )
 
 // TestOneTruth compares every program with the pipeline on all captures, packet by packet, for
@@ -138,7 +139,7 @@ func TestDryRun(t *testing.T) {
 		}
 		policy := randomPolicy(r, hook != image.XdpEntry)
 		policy.Length = dataplane.LengthRule{}
-		pipeline, err := dataplane.New(policy)
+		pl, err := pipeline.New(policy)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -151,7 +152,7 @@ func TestDryRun(t *testing.T) {
 			if err := h.run(&p, &got, skb{}); err != nil {
 				t.Fatal(err)
 			}
-			pipeline.Process(&same, &want)
+			pl.Process(&same, &want)
 			if got != want {
 				t.Fatalf("hook %d:\ngot  %+v\nwant %+v\n%s", hook, got, want, dumpPacket(&p, before))
 			}
@@ -159,8 +160,8 @@ func TestDryRun(t *testing.T) {
 				t.Fatalf("hook %d: got packet %x, want %x", hook, p.Data, before)
 			}
 		}
-		if got, err := h.Stats(); err != nil || !slices.Equal(got, pipeline.Stats()) {
-			t.Errorf("hook %d: got counters %+v (%v), want %+v", hook, got, err, pipeline.Stats())
+		if got, err := h.Stats(); err != nil || !slices.Equal(got, pl.Stats()) {
+			t.Errorf("hook %d: got counters %+v (%v), want %+v", hook, got, err, pl.Stats())
 		}
 	}
 }

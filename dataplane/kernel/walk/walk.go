@@ -5,17 +5,18 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
-
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/engine"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/remedy"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/pipeline"
 	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 )
 
 // Limits of bpf/src/packet.h.
@@ -41,14 +42,14 @@ type Walker struct {
 	mapped  [][]byte
 	batch   int
 	now     int64
-	lacks   *dataplane.LackRuns // nil: Verdict.Lack is not measured
+	lacks   *pipeline.LackRuns // nil: Verdict.Lack is not measured
 }
 
 // New loads the program of a plan into the kernel, without attaching it. batch is
 // the maximum number of packets per system call; 0 means a fast default. The error joins
 // dataplane.FieldErrors if the kernel plane rejects the plan; fair queues and links are
 // rejected as well.
-func New(plan *dataplane.Plan, batch int) (*Walker, error) {
+func New(plan *compiled.Plan, batch int) (*Walker, error) {
 	if q, fair := image.LinkedAndFair(plan); q != nil {
 		field, but := "link", ""
 		if fair != nil {
@@ -187,8 +188,8 @@ func (w *Walker) readVerdict(r *bpf.ShaperRecord, p *dataplane.Packet, v *datapl
 	}
 }
 
-// MeasureLack is as in dataplane.Pipeline.
-func (w *Walker) MeasureLack(gap time.Duration) { w.lacks = dataplane.NewLackRuns(w.image.Plan, gap) }
+// MeasureLack is as in pipeline.Pipeline.
+func (w *Walker) MeasureLack(gap time.Duration) { w.lacks = pipeline.NewLackRuns(w.image.Plan, gap) }
 
 // measureLack sets the tokens that the packet lacked at its last meter.
 func (w *Walker) measureLack(r *bpf.ShaperRecord, p *dataplane.Packet, v *dataplane.Verdict) {
@@ -253,7 +254,7 @@ func (w *Walker) decodeVerdict(r *bpf.ShaperRecord, p *dataplane.Packet, v *data
 }
 
 // Stats returns the counters of each class, in the order of the policy, followed by
-// those of unclassified packets, as dataplane.Pipeline.Stats does.
+// those of unclassified packets, as pipeline.Pipeline.Stats does.
 func (w *Walker) Stats() ([]dataplane.ClassStats, error) {
 	return image.ReadStats(w.maps.Counters, w.image.CounterSlots())
 }
@@ -263,7 +264,7 @@ func (w *Walker) Stats() ([]dataplane.ClassStats, error) {
 //
 // The number exceeds the meter's Keys only if packets had more keys than that. The table
 // then holds up to 128 additional keys per possible CPU and evicts approximately the
-// least recently used key. dataplane.Pipeline evicts exactly the least recently used
+// least recently used key. pipeline.Pipeline evicts exactly the least recently used
 // one, so the verdicts may differ from then on.
 func (w *Walker) Keys(stage int) (int, error) {
 	if stage < 0 || w.image.Stages[stage].Table < 0 {
@@ -273,7 +274,7 @@ func (w *Walker) Keys(stage int) (int, error) {
 }
 
 // Tokens returns the tokens of both buckets of a stage of the plan at the largest
-// timestamp so far, in whole bytes or packets, as dataplane.Pipeline.Tokens does. They
+// timestamp so far, in whole bytes or packets, as pipeline.Pipeline.Tokens does. They
 // are 0 for stage -1.
 func (w *Walker) Tokens(stage int) (tc, te int64, err error) {
 	if stage < 0 {

@@ -6,13 +6,12 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/cilium/ebpf"
-
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/engine"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/kerneltest"
 	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/cilium/ebpf"
 )
 
 // TestWindows compares the kernel's windows with package meter and with a model in integers of any
@@ -127,7 +126,7 @@ func TestWindowRows(t *testing.T) {
 	}
 	var meters []*dataplane.Meter
 	var all [][]row
-	add := func(params dataplane.Params, initial dataplane.Fraction, rows ...row) {
+	add := func(params meter.Params, initial dataplane.Fraction, rows ...row) {
 		meters = append(meters, &dataplane.Meter{Params: params, Initial: initial, Aware: true, PreColor: dscpColors})
 		all = append(all, rows)
 	}

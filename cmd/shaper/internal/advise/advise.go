@@ -9,6 +9,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
@@ -27,7 +28,7 @@ const FewPackets = 100
 
 // Collector collects the packets of a capture by meter.
 type Collector struct {
-	plan        *dataplane.Plan
+	plan        *compiled.Plan
 	classes     []*Stream // nil: not collected; classes sharing a meter share a stream
 	connections *Connections
 	total       dataplane.Count
@@ -36,7 +37,7 @@ type Collector struct {
 
 // NewCollector returns a collector for a plan. It collects the packets of classes whose meter can be
 // advised, or those of the only class.
-func NewCollector(plan *dataplane.Plan) *Collector {
+func NewCollector(plan *compiled.Plan) *Collector {
 	c := &Collector{plan: plan, classes: make([]*Stream, len(plan.Classes)), connections: NewConnections()}
 	byStage := map[int]*Stream{}
 	for i := range plan.Classes {
@@ -57,7 +58,7 @@ func NewCollector(plan *dataplane.Plan) *Collector {
 
 // refusal returns the reason why a meter gets no advice, or "". Advice needs buckets of bytes with
 // a constant rate, and all packets drawing from them.
-func refusal(plan *dataplane.Plan, stage int) string {
+func refusal(plan *compiled.Plan, stage int) string {
 	s := &plan.Stages[stage]
 	if s.Customers {
 		return "each customer has the meter of its plan"
@@ -75,14 +76,14 @@ func refusal(plan *dataplane.Plan, stage int) string {
 	case bucket.Warmup > 0:
 		return "the rate of its meter is not constant (warmup)"
 	case slices.ContainsFunc(plan.Stages,
-		func(other dataplane.PlanStage) bool { return other.Then == stage }):
+		func(other compiled.Stage) bool { return other.Then == stage }):
 		return "other meters are chained to its meter"
 	}
 	return ""
 }
 
 // caveats warns about properties of a class's meter beyond the advice.
-func (a *Advice) caveats(class string, plan *dataplane.Plan, s *dataplane.PlanStage, keys int) {
+func (a *Advice) caveats(class string, plan *compiled.Plan, s *compiled.Stage, keys int) {
 	if s.Initial.Den != 0 {
 		a.warn("class %s: the bursts are for buckets that start full, not at %s", class,
 			say.Percent(s.Initial.Num, s.Initial.Den)+" %")

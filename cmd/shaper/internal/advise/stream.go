@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
@@ -63,7 +64,7 @@ func newStream(keyed bool) *Stream {
 }
 
 // Add adds a packet with its verdict, and returns the number of its key.
-func (s *Stream) Add(plan *dataplane.Plan, p *dataplane.Packet, v *dataplane.Verdict) int32 {
+func (s *Stream) Add(plan *compiled.Plan, p *dataplane.Packet, v *dataplane.Verdict) int32 {
 	number, known := int32(0), true
 	if s.numbers != nil {
 		s.key = plan.AppendKey(s.key[:0], p, v)

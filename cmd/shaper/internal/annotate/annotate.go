@@ -15,6 +15,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
@@ -28,7 +29,7 @@ const overhead = 256
 // which they arrived.
 type Writer struct {
 	out     *bufio.Writer
-	plan    *dataplane.Plan
+	plan    *compiled.Plan
 	block   []byte // memory for a block
 	ifaces  map[dataplane.LinkType]int
 	version string
@@ -48,7 +49,7 @@ type arrived struct {
 }
 
 // New returns a writer for the packets of a plan. version is the version of this program.
-func New(to io.Writer, plan *dataplane.Plan, version string) *Writer {
+func New(to io.Writer, plan *compiled.Plan, version string) *Writer {
 	return &Writer{
 		out: bufio.NewWriterSize(to, 1<<16), plan: plan, version: version,
 		ifaces: map[dataplane.LinkType]int{}, limit: maxPending,

@@ -5,16 +5,16 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/google/gopacket/layers"
 	"github.com/google/gopacket/pcapgo"
-
-	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
 // TestOrder gives verdicts late and in any order. Packets must be written in the order of their
 // arrival, as soon as all earlier ones have a verdict, and gopacket must read them.
 func TestOrder(t *testing.T) {
-	plan, err := dataplane.Compile(&dataplane.Policy{Classes: []dataplane.Class{{Name: "all"}}})
+	plan, err := compiled.Compile(&dataplane.Policy{Classes: []dataplane.Class{{Name: "all"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func TestOrder(t *testing.T) {
 
 // TestLimit checks that a packet that stays queued does not take all memory.
 func TestLimit(t *testing.T) {
-	plan, err := dataplane.Compile(&dataplane.Policy{Classes: []dataplane.Class{{Name: "all"}}})
+	plan, err := compiled.Compile(&dataplane.Policy{Classes: []dataplane.Class{{Name: "all"}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 )
 
 const (
@@ -89,7 +90,7 @@ func (r *rule) packet(random *rand.Rand) dataplane.Packet {
 type lookups struct {
 	rules      []rule
 	packets    []dataplane.Packet
-	classifier *dataplane.Classifier
+	classifier *compiled.Classifier
 }
 
 func newLookups(n int) (*lookups, error) {
@@ -108,7 +109,7 @@ func newLookups(n int) (*lookups, error) {
 		}
 		l.packets = append(l.packets, from.packet(r))
 	}
-	l.classifier = dataplane.NewClassifier(matches)
+	l.classifier = compiled.NewClassifier(matches)
 	hits := map[int]bool{}
 	for i := range l.packets {
 		got, want := l.classifier.Classify(&l.packets[i], l.packets[i].L3Len), l.scan(&l.packets[i])

@@ -11,11 +11,10 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
-	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+	"golang.org/x/sys/unix"
 )
 
 // commandFigures measures the time of commands from start to exit, with few and many classes.
@@ -33,7 +32,7 @@ func commandFigures(get func() (*wire, error)) (out []figure) {
 	large := func(measure func(name string, args ...string) (float64, error), command string) side {
 		return onSource(get, func(w *wire) (float64, error) {
 			path := filepath.Join(w.dir, "large.yaml")
-			if err := os.WriteFile(path, []byte(policyOfMeters(dataplane.MaxClasses)), 0o600); err != nil {
+			if err := os.WriteFile(path, []byte(policyOfMeters(compiled.MaxClasses)), 0o600); err != nil {
 				return 0, err
 			}
 			one := filepath.Join(w.dir, "one.pcap")

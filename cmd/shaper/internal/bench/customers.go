@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/pipeline"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
@@ -39,13 +41,13 @@ func pacedError() (float64, error) {
 		c.Plan = &dataplane.ServicePlan{Name: c.Name, Queue: &queue.Config{Rate: meter.BitRate(200_000 + 71*int64(i)), Time: 50 * time.Millisecond}}
 	}
 	list.Plans = nil
-	plan, err := dataplane.Compile(&dataplane.Policy{Customers: list, Classes: []dataplane.Class{
+	plan, err := compiled.Compile(&dataplane.Policy{Customers: list, Classes: []dataplane.Class{
 		{Name: "all", Match: dataplane.Match{Customer: true}, Meter: &dataplane.Meter{Name: "m"}},
 	}})
 	if err != nil {
 		return 0, err
 	}
-	l, v, worst := dataplane.NewPipeline(plan), dataplane.Verdict{}, 0.0
+	l, v, worst := pipeline.FromPlan(plan), dataplane.Verdict{}, 0.0
 	p := dataplane.Packet{Data: bytes.Clone(smallFrame), WireLen: 14 + size, Link: dataplane.LinkEthernet}
 	offered, first, last, bytes := [numPaced]float64{}, [numPaced]int64{}, [numPaced]int64{}, [numPaced]float64{}
 	for now := int64(0); now < int64(span); now += int64(time.Millisecond) {

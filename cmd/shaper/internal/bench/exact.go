@@ -5,7 +5,9 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/walk"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/pipeline"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/replay"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
@@ -79,11 +81,11 @@ func worst(start func(*dataplane.Policy) (engine, func(), error)) side {
 
 func exactFigures() []figure {
 	pipeline := worst(func(p *dataplane.Policy) (engine, func(), error) {
-		l, err := dataplane.New(p)
+		l, err := pipeline.New(p)
 		return replay.Go{Pipeline: l}, func() {}, err
 	})
 	walker := worst(func(p *dataplane.Policy) (engine, func(), error) {
-		plan, err := dataplane.Compile(p)
+		plan, err := compiled.Compile(p)
 		if err != nil {
 			return nil, nil, err
 		}

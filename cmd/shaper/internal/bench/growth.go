@@ -10,6 +10,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/pipeline"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
@@ -79,14 +80,14 @@ func (g *growth) packets() (chart, error) {
 func (g *growth) classes() (chart, error) {
 	c := chart{title: "Classes", x: "classes"}
 	err := c.add(nil, g, "Go", []int{1, 16, 256, 1024, 4096}, func(n int) side {
-		pipeline := sync.OnceValues(func() (*dataplane.Pipeline, error) {
+		pl := sync.OnceValues(func() (*pipeline.Pipeline, error) {
 			file, err := policyfile.Load("classes", []byte(classesOf(n)))
 			if err != nil {
 				return nil, err
 			}
-			return dataplane.New(file.Policy)
+			return pipeline.New(file.Policy)
 		})
-		return onSource(pipeline, func(l *dataplane.Pipeline) (float64, error) {
+		return onSource(pl, func(l *pipeline.Pipeline) (float64, error) {
 			const packets = 200_000
 			p, v := dataplane.Packet{Data: append([]byte(nil), smallFrame...), Link: dataplane.LinkEthernet}, dataplane.Verdict{}
 			start := time.Now()

@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/walk"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/pipeline"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
@@ -188,7 +190,7 @@ type processor interface {
 }
 
 // batches is a processor in user space.
-type batches struct{ *dataplane.Pipeline }
+type batches struct{ *pipeline.Pipeline }
 
 func (b batches) Process(packets []dataplane.Packet, verdicts []dataplane.Verdict) error {
 	b.ProcessBatch(packets, verdicts)
@@ -201,7 +203,7 @@ func newSources(per dataplane.Key, n uint32, inKernel bool) (*sources, error) {
 	if per.By != dataplane.NoKey {
 		m.Keys = numKeys
 	}
-	plan, err := dataplane.Compile(&dataplane.Policy{Classes: []dataplane.Class{{Name: "all", Meter: m}}})
+	plan, err := compiled.Compile(&dataplane.Policy{Classes: []dataplane.Class{{Name: "all", Meter: m}}})
 	if err != nil {
 		return nil, err
 	}
@@ -220,7 +222,7 @@ func newSources(per dataplane.Key, n uint32, inKernel bool) (*sources, error) {
 
 // runPlan returns a plan at work, in Go or in the kernel. Its packets are the frames by turns. The
 // caller sets address.
-func runPlan(plan *dataplane.Plan, n uint32, inKernel bool, frames ...[]byte) (*sources, error) {
+func runPlan(plan *compiled.Plan, n uint32, inKernel bool, frames ...[]byte) (*sources, error) {
 	s, size := &sources{n: n, now: int64(time.Second)}, burst
 	if inKernel {
 		w, err := walk.New(plan, 0)
@@ -229,7 +231,7 @@ func runPlan(plan *dataplane.Plan, n uint32, inKernel bool, frames ...[]byte) (*
 		}
 		s.engine, size = w, w.Batch()
 	} else {
-		s.engine = batches{dataplane.NewPipeline(plan)}
+		s.engine = batches{pipeline.FromPlan(plan)}
 	}
 	s.verdicts = make([]dataplane.Verdict, size)
 	for i := range size {

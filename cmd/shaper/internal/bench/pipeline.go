@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/pipeline"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
@@ -65,7 +66,7 @@ func office() *dataplane.Policy {
 			}
 			return &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: v}}}
 		}
-		var params dataplane.Params = meter.TRTCM{CIR: meter.BitRate(20e6), CBS: bucket, PIR: meter.BitRate(60e6), PBS: bucket}
+		var params meter.Params = meter.TRTCM{CIR: meter.BitRate(20e6), CBS: bucket, PIR: meter.BitRate(60e6), PBS: bucket}
 		if i%4 == 3 {
 			params = meter.SRTCM{CIR: meter.BitRate(20e6), CBS: bucket, EBS: bucket}
 		}
@@ -82,7 +83,7 @@ const passes = 64
 
 // officePipeline is the pipeline of the policy.
 type officePipeline struct {
-	*dataplane.Pipeline
+	*pipeline.Pipeline
 	packet  dataplane.Packet
 	verdict dataplane.Verdict
 	now     int64
@@ -117,7 +118,7 @@ func (o *officePipeline) check() error {
 
 func pipelineFigures() []figure {
 	start := sync.OnceValues(func() (*officePipeline, error) {
-		l, err := dataplane.New(office())
+		l, err := pipeline.New(office())
 		return &officePipeline{Pipeline: l}, err
 	})
 	ns := onSource(start, func(o *officePipeline) (float64, error) {

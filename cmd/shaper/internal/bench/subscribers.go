@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
@@ -57,7 +58,7 @@ func newSubscribers(each, inKernel bool) (*sources, error) {
 		class.Meter.Params = meter.TokenBucket{Rate: meter.BitRate(1e12), Burst: bucket}
 	}
 	policy.Classes = []dataplane.Class{class}
-	plan, err := dataplane.Compile(policy)
+	plan, err := compiled.Compile(policy)
 	if err != nil {
 		return nil, err
 	}

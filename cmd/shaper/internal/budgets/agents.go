@@ -11,14 +11,14 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
-	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
 )
 
 // Leaser is a shaper whose meters can follow leases of budgets on servers.
 type Leaser interface {
-	SetLease(budget string, l dataplane.Lease) error
+	SetLease(budget string, l compiled.Lease) error
 	Asked(budget string) ([3]uint64, error)
 }
 
@@ -47,7 +47,7 @@ type sharing struct {
 
 // Host is the plan of a shaper, which takes part in budgets under a name of its own.
 type Host struct {
-	Plan *dataplane.Plan
+	Plan *compiled.Plan
 	Name string // name of the shaper among the hosts of its budgets
 	MTU  int    // MTU of the interface, bytes; 0: that of the last Follow, or 1500
 }
@@ -241,7 +241,7 @@ func groupBudgets(list []Host) (out []*sharing) {
 				continue
 			}
 			seen[key] = true
-			t, server := TermsOf(s), shared.Server(s.Budget.Store)
+			t, server := TermsOf(s), shared.Server(s.Budget.Address)
 			t.Packet = sh.packet(s)
 			at := slices.IndexFunc(out, func(g *sharing) bool {
 				return g.server == server && g.budgets[0].Terms.Interval == t.Interval
@@ -258,7 +258,7 @@ func groupBudgets(list []Host) (out []*sharing) {
 }
 
 // packet returns the number of tokens of the largest packet at a stage.
-func (h *Host) packet(stage *dataplane.PlanStage) int64 {
+func (h *Host) packet(stage *compiled.Stage) int64 {
 	if stage.Packets {
 		return 1
 	}
@@ -266,11 +266,11 @@ func (h *Host) packet(stage *dataplane.PlanStage) int64 {
 }
 
 // TermsOf returns the terms of a stage's budget on a server, without those of the interface.
-func TermsOf(s *dataplane.PlanStage) lease.Terms {
+func TermsOf(s *compiled.Stage) lease.Terms {
 	b := s.Budget
 	return lease.Terms{
 		Weight: int64(b.Weight), Floor: Unit(s.Packets).Floor(), Rescue: b.Rescue.Of(1_000_000), Hosts: int64(b.Hosts),
-		Interval: int64(b.Interval), Deadline: int64(b.Interval / 2), Size: AmountsOf(dataplane.LimitsOf(s.Source.Params)),
+		Interval: int64(b.Interval), Deadline: int64(b.Interval / 2), Size: AmountsOf(compiled.LimitsOf(s.Source.Params)),
 		Beside: s.Kind.Info().Beside,
 	}
 }
@@ -300,7 +300,7 @@ type leasedMeter struct {
 }
 
 // AmountsOf converts the limits of a meter to amounts of package lease.
-func AmountsOf(l dataplane.Limits) (a lease.Amounts) {
+func AmountsOf(l compiled.Limits) (a lease.Amounts) {
 	for i := range l {
 		a.Rate[i], a.Burst[i] = l[i].Rate, l[i].Burst
 	}
@@ -308,11 +308,11 @@ func AmountsOf(l dataplane.Limits) (a lease.Amounts) {
 }
 
 // leaseOf converts a plan of package lease to the lease of a meter.
-func leaseOf(p lease.Plan) dataplane.Lease {
-	l := dataplane.Lease{Until: p.Until}
+func leaseOf(p lease.Plan) compiled.Lease {
+	l := compiled.Lease{Until: p.Until}
 	for i, a := range p.Phase {
 		for b := range a.Rate {
-			l.Limits[i][b] = dataplane.Limit{Rate: a.Rate[b], Burst: a.Burst[b]}
+			l.Limits[i][b] = compiled.Limit{Rate: a.Rate[b], Burst: a.Burst[b]}
 		}
 	}
 	return l
@@ -352,7 +352,7 @@ func (s *Agents) report(e shared.Event) {
 }
 
 // OnServers returns the stages of a plan whose budgets are on servers.
-func OnServers(plan *dataplane.Plan) (out []*dataplane.PlanStage) {
+func OnServers(plan *compiled.Plan) (out []*compiled.Stage) {
 	for _, i := range plan.Budgets() {
 		if s := &plan.Stages[i]; s.Leased {
 			out = append(out, s)
@@ -362,10 +362,10 @@ func OnServers(plan *dataplane.Plan) (out []*dataplane.PlanStage) {
 }
 
 // OnServer reports whether a plan has budgets on servers.
-func OnServer(plan *dataplane.Plan) bool { return len(OnServers(plan)) > 0 }
+func OnServer(plan *compiled.Plan) bool { return len(OnServers(plan)) > 0 }
 
 // OnHost returns the names of a plan's budgets of this host.
-func OnHost(plan *dataplane.Outline) (names []string) {
+func OnHost(plan *compiled.Outline) (names []string) {
 	for i := range plan.Stages {
 		if s := &plan.Stages[i]; s.BudgetName != "" && !s.Leased {
 			names = append(names, s.BudgetName)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/storetest"
@@ -17,14 +18,14 @@ import (
 // leased records the leases that a shaper gets.
 type leased struct {
 	lock sync.Mutex
-	of   map[string]dataplane.Lease
+	of   map[string]compiled.Lease
 }
 
-func (l *leased) SetLease(budget string, lease dataplane.Lease) error {
+func (l *leased) SetLease(budget string, lease compiled.Lease) error {
 	l.lock.Lock()
 	defer l.lock.Unlock()
 	if l.of == nil {
-		l.of = map[string]dataplane.Lease{}
+		l.of = map[string]compiled.Lease{}
 	}
 	l.of[budget] = lease
 	return nil
@@ -49,11 +50,11 @@ func TestSharesPrepare(t *testing.T) {
 		p := &dataplane.Policy{}
 		for _, name := range budgets {
 			m := &dataplane.Meter{Name: name, Params: meter.TokenBucket{Rate: meter.BitRate(8e6), Burst: 1 << 20}, Budget: &dataplane.Budget{
-				Name: name, Store: dataplane.Store{URL: "unix://" + socket},
+				Name: name, Address: dataplane.Address{URL: "unix://" + socket},
 			}}
 			p.Classes = append(p.Classes, dataplane.Class{Name: name, Meter: m})
 		}
-		plan, err := dataplane.Compile(p)
+		plan, err := compiled.Compile(p)
 		if err != nil {
 			t.Fatal(err)
 		}

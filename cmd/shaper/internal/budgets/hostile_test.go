@@ -11,6 +11,7 @@ import (
 	"unicode"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared"
@@ -22,9 +23,9 @@ import (
 func onServer(t *testing.T, addr string, mtu int, length dataplane.LengthRule, count bool) Host {
 	t.Helper()
 	m := &dataplane.Meter{Name: "b", Packets: count, Params: meter.TokenBucket{Rate: meter.BitRate(8e6), Burst: 64 << 10}, Budget: &dataplane.Budget{
-		Name: "b", Store: dataplane.Store{URL: "redis://" + addr}, Interval: 20 * time.Millisecond, Rescue: dataplane.Fraction{Num: 1, Den: 100},
+		Name: "b", Address: dataplane.Address{URL: "redis://" + addr}, Interval: 20 * time.Millisecond, Rescue: dataplane.Fraction{Num: 1, Den: 100},
 	}}
-	plan, err := dataplane.Compile(&dataplane.Policy{Length: length, Classes: []dataplane.Class{{Name: "all", Meter: m}}})
+	plan, err := compiled.Compile(&dataplane.Policy{Length: length, Classes: []dataplane.Class{{Name: "all", Meter: m}}})
 	if err != nil {
 		t.Fatal(err)
 	}

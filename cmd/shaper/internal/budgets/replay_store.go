@@ -1,14 +1,14 @@
 package budgets
 
 import (
-	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/pipeline"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
 )
 
 // ReplayStore simulates the server in a replay. This host is the only host of each budget,
 // and has been for a while when the capture begins. Times are those of the capture.
 type ReplayStore struct {
-	pipeline *dataplane.Pipeline
+	pipeline *pipeline.Pipeline
 	budgets  []*ownBudget
 	begun    bool
 }
@@ -24,7 +24,7 @@ type ownBudget struct {
 }
 
 // NewReplayStore returns the store of a pipeline, or nil if no budget is on a server.
-func NewReplayStore(p *dataplane.Pipeline) *ReplayStore {
+func NewReplayStore(p *pipeline.Pipeline) *ReplayStore {
 	var a *ReplayStore
 	for _, s := range OnServers(p.Plan()) {
 		if a == nil {

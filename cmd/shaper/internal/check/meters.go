@@ -7,6 +7,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared"
 )
@@ -65,7 +66,7 @@ func budgetJSON(b *dataplane.Budget) *checkBudgetJSON {
 		return &checkBudgetJSON{Name: b.Name, Store: "host"}
 	}
 	r := b.Resolved()
-	return &checkBudgetJSON{b.Name, shared.Server(b.Store).String(), int64(r.Interval), float64(r.Rescue.Num) / float64(r.Rescue.Den), r.Weight}
+	return &checkBudgetJSON{b.Name, shared.Server(b.Address).String(), int64(r.Interval), float64(r.Rescue.Num) / float64(r.Rescue.Den), r.Weight}
 }
 
 func meterJSON(m *dataplane.Meter) checkMeterJSON {
@@ -94,7 +95,7 @@ func meterJSON(m *dataplane.Meter) checkMeterJSON {
 	return out
 }
 
-func optionsJSON(p dataplane.Params) (out checkOptionsJSON) {
+func optionsJSON(p meter.Params) (out checkOptionsJSON) {
 	kind := p.Kind().Info()
 	for _, name := range slices.Concat(kind.Required, kind.Optional) {
 		switch v := meter.Field(p, name); name {
@@ -115,7 +116,7 @@ func optionsJSON(p dataplane.Params) (out checkOptionsJSON) {
 }
 
 // flowsOf returns the used flows of an envelope, from the highest rank to the lowest.
-func flowsOf(plan *dataplane.Plan, e *dataplane.Envelope) []*dataplane.Meter {
+func flowsOf(plan *compiled.Plan, e *dataplane.Envelope) []*dataplane.Meter {
 	flows := slices.DeleteFunc(plan.Meters(), func(m *dataplane.Meter) bool { return m.Envelope != e })
 	slices.SortFunc(flows, func(a, b *dataplane.Meter) int { return b.Rank - a.Rank })
 	return flows

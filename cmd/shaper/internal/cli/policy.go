@@ -3,12 +3,12 @@ package cli
 import (
 	"errors"
 
-	"github.com/spf13/cobra"
-
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/output"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
+	"github.com/spf13/cobra"
 )
 
 // PolicyFlags are the flags for a policy: a file or a one-liner.
@@ -91,7 +91,7 @@ func ExplainIn(c *policyfile.Compiled, err error) error {
 }
 
 // CheckPolicy returns an error if any of the shapers cannot run a policy.
-func CheckPolicy[S interface{ Check(*dataplane.Plan) error }](c *policyfile.Compiled, list []S) error {
+func CheckPolicy[S interface{ Check(*compiled.Plan) error }](c *policyfile.Compiled, list []S) error {
 	for _, sh := range list {
 		if err := sh.Check(c.Plan); err != nil {
 			return ExplainIn(c, err)

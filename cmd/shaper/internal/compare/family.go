@@ -7,7 +7,8 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
-	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/pipeline"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
@@ -68,7 +69,7 @@ func exactText(n int64, units ...string) string {
 // compared is one meter of a comparison. It has its own policy.
 type compared struct {
 	spec     string // one-liner
-	pipeline *dataplane.Pipeline
+	pipeline *pipeline.Pipeline
 	name     string // type, with a number if several meters have it
 	params   string // rest of the one-liner
 	state    int    // memory of the meter, bytes
@@ -84,7 +85,7 @@ func compareMeters(specs []string, length string) ([]compared, error) {
 			// There are several meters: name this one on every line.
 			return nil, errors.New(strings.ReplaceAll(err.Error(), "--meter:", fmt.Sprintf("--meter %q:", spec)))
 		}
-		m := compared{spec: spec, pipeline: dataplane.NewPipeline(plan), state: plan.Stages[0].Profile.Memory()}
+		m := compared{spec: spec, pipeline: pipeline.FromPlan(plan), state: plan.Stages[0].Profile.Memory()}
 		m.name, m.params = nameOf(spec)
 		types[m.name]++
 		meters[i] = m
@@ -100,7 +101,7 @@ func compareMeters(specs []string, length string) ([]compared, error) {
 	return meters, nil
 }
 
-func compileOne(one policyfile.OneLiner) (*dataplane.Plan, error) {
+func compileOne(one policyfile.OneLiner) (*compiled.Plan, error) {
 	file, err := one.Load()
 	if err != nil {
 		return nil, err

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 )
 
 // columns are the names of the columns, in order.
@@ -22,7 +23,7 @@ var columns = [...]string{
 // Writer writes one row per packet, as CSV or as JSON lines.
 type Writer struct {
 	w          *bufio.Writer
-	plan       *dataplane.Plan
+	plan       *compiled.Plan
 	classes    []string // names, quoted for the format
 	json       bool
 	row, key   []byte
@@ -45,7 +46,7 @@ type pending struct {
 }
 
 // New returns a writer of rows, for a plan's classes. It writes the CSV header first.
-func New(w io.Writer, plan *dataplane.Plan, asJSON bool) *Writer {
+func New(w io.Writer, plan *compiled.Plan, asJSON bool) *Writer {
 	d := &Writer{w: bufio.NewWriterSize(w, 1<<16), plan: plan, json: asJSON, maxPending: maxPending}
 	for i := range plan.Classes {
 		d.classes = append(d.classes, d.quote(plan.Classes[i].Name))

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 )
 
 // TestNoFormulas checks that no class name in CSV looks like a formula to a spreadsheet, and
@@ -15,9 +16,9 @@ import (
 func TestNoFormulas(t *testing.T) {
 	names := []string{`=cmd|'/C calc'!A0`, "+1+1", "-2", "@SUM(A1,A2)", `=HYPERLINK("x"), "y"`, "plain", "a=b", "'quoted'"}
 	cells := []string{`'=cmd|'/C calc'!A0`, "'+1+1", "'-2", "'@SUM(A1,A2)", `'=HYPERLINK("x"), "y"`, "plain", "a=b", "'quoted'"}
-	plan := &dataplane.Plan{}
+	plan := &compiled.Plan{}
 	for _, name := range names {
-		plan.Classes = append(plan.Classes, dataplane.PlanClass{Name: name, Stage: -1})
+		plan.Classes = append(plan.Classes, compiled.Class{Name: name, Stage: -1})
 	}
 	rows := func(asJSON bool) string {
 		var out strings.Builder
@@ -59,7 +60,7 @@ func TestNoFormulas(t *testing.T) {
 // packet is bounded.
 func TestPendingRowsAreBounded(t *testing.T) {
 	var out strings.Builder
-	d := New(&out, &dataplane.Plan{Classes: []dataplane.PlanClass{{Name: "all", Stage: -1}}}, false)
+	d := New(&out, &compiled.Plan{Classes: []compiled.Class{{Name: "all", Stage: -1}}}, false)
 	d.maxPending = 100
 	packet := func(id int64, done dataplane.Done) error {
 		return d.Packet(&dataplane.Packet{Time: 0}, &dataplane.Verdict{ID: id, Done: done})
@@ -85,7 +86,7 @@ func TestPendingRowsAreBounded(t *testing.T) {
 // that are decided later, out of order.
 func TestRowsAllocateNothing(t *testing.T) {
 	for _, asJSON := range []bool{false, true} {
-		d := New(io.Discard, &dataplane.Plan{Classes: []dataplane.PlanClass{{Name: "all", Stage: -1}}}, asJSON)
+		d := New(io.Discard, &compiled.Plan{Classes: []compiled.Class{{Name: "all", Stage: -1}}}, asJSON)
 		id := int64(0)
 		check := func(err error) {
 			if err != nil {

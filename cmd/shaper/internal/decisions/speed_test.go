@@ -5,11 +5,12 @@ import (
 	"testing"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 )
 
 // BenchmarkPacket writes the row of a packet.
 func BenchmarkPacket(b *testing.B) {
-	plan, err := dataplane.Compile(&dataplane.Policy{Classes: []dataplane.Class{{Name: "all"}}})
+	plan, err := compiled.Compile(&dataplane.Policy{Classes: []dataplane.Class{{Name: "all"}}})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -6,12 +6,13 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/replay"
 )
 
 // Side is one of the two policies: its plan, and an engine to run it.
 type Side struct {
-	Plan *dataplane.Plan
+	Plan *compiled.Plan
 	replay.Engine
 }
 

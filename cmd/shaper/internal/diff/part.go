@@ -209,7 +209,7 @@ func exactKey(k dataplane.Key) []any {
 }
 
 // addParameters adds the parameters of a meter.
-func (p *part) addParameters(params dataplane.Params, packets bool) {
+func (p *part) addParameters(params meter.Params, packets bool) {
 	const key = "meter"
 	all := say.Parameters(params, packets)
 	var words []string

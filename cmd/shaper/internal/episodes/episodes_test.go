@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
@@ -15,7 +16,7 @@ import (
 const ms = int64(time.Millisecond)
 
 // linkPlan has three classes with a meter. A link with CoDel can drop their packets.
-func linkPlan(t *testing.T) *dataplane.Plan {
+func linkPlan(t *testing.T) *compiled.Plan {
 	t.Helper()
 	link := &dataplane.Link{Name: "link", Rate: meter.BitRate(1_000_000)}
 	q := &dataplane.Queue{Name: "q", Link: link, Config: queue.Config{Bytes: 1 << 20, CoDel: queue.CoDel{Target: 5e6, Interval: 1e8}}}
@@ -27,7 +28,7 @@ func linkPlan(t *testing.T) *dataplane.Plan {
 			Green: &dataplane.Action{Queue: q},
 		})
 	}
-	plan, err := dataplane.Compile(policy)
+	plan, err := compiled.Compile(policy)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
@@ -22,7 +23,7 @@ type Tracker struct {
 	// Begin is called for each new episode, and may set its Detail. nil: not called.
 	Begin func(e *Episode)
 
-	plan    *dataplane.Plan
+	plan    *compiled.Plan
 	open    [][]*Episode      // episodes still open, by class and kind, in order of time
 	latest  []*Episode        // the last one of each list in open
 	most    int               // maximum length of a list in open
@@ -32,7 +33,7 @@ type Tracker struct {
 }
 
 // New returns a tracker for packets through a plan.
-func New(plan *dataplane.Plan) *Tracker {
+func New(plan *compiled.Plan) *Tracker {
 	lists := (len(plan.Classes) + 1) * int(kinds)
 	t := &Tracker{plan: plan, open: make([][]*Episode, lists), latest: make([]*Episode, lists), most: 1}
 	for i := range plan.Queues {

@@ -5,18 +5,19 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
 // find returns a queue of an action as compiled, and its backlog at the packet's arrival.
-func (w *Witness) find(source *dataplane.Queue) (q *dataplane.PlanQueue, b *backlog) {
+func (w *Witness) find(source *dataplane.Queue) (q *compiled.Queue, b *backlog) {
 	for i := range w.plan.Queues {
 		if q := &w.plan.Queues[i]; q.Source == source {
 			return q, &w.queues[i]
 		}
 	}
-	q = &dataplane.PlanQueue{
-		QueueOutline: dataplane.QueueOutline{Name: source.Name, Link: -1}, Source: source,
+	q = &compiled.Queue{
+		QueueOutline: compiled.QueueOutline{Name: source.Name, Link: -1}, Source: source,
 	}
 	q.Config = source.Config
 	return q, &w.ownAt
@@ -54,7 +55,7 @@ func (w *Witness) queue(source *dataplane.Queue) *QueuedJSON {
 }
 
 // wredText describes the decision of WRED, or returns "" if it had none.
-func (w *Witness) wredText(q *dataplane.PlanQueue, b *backlog) string {
+func (w *Witness) wredText(q *compiled.Queue, b *backlog) string {
 	v := &w.verdict
 	e := q.WRED[v.Color]
 	backlog, found := b.size(&q.Config)

@@ -8,6 +8,8 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/pipeline"
 )
 
 // ErrSeen ends a replay once the packet is decided.
@@ -16,9 +18,9 @@ var ErrSeen = errors.New("seen")
 // Witness is a replay.Engine. It records the state of the pipeline at the arrival of one packet,
 // and the packet's verdict.
 type Witness struct {
-	*dataplane.Pipeline
+	*pipeline.Pipeline
 	file   *policyfile.File
-	plan   *dataplane.Plan
+	plan   *compiled.Plan
 	number int64           // number of the packet, from 1
 	until  func(now int64) // called before each packet with its time, ns
 	// number of the first packet with a timestamp, or of the latest if there is none
@@ -31,7 +33,7 @@ type Witness struct {
 	settled []dataplane.Verdict // verdicts not yet returned by Settle
 
 	packet  dataplane.Packet // parsed, before any change
-	steps   []dataplane.Step // through the meters
+	steps   []pipeline.Step  // through the meters
 	queues  []backlog        // backlogs at the packet's arrival
 	ownAt   backlog          // of the queue of the packet's customer, at its arrival
 	verdict dataplane.Verdict
@@ -41,10 +43,10 @@ type Witness struct {
 
 // New returns the witness of a packet, by its number from 1. file is the policy of the
 // pipeline. until is called before each packet, with its time in ns.
-func New(file *policyfile.File, pipeline *dataplane.Pipeline, number int64, until func(now int64)) *Witness {
-	plan := pipeline.Plan()
+func New(file *policyfile.File, pl *pipeline.Pipeline, number int64, until func(now int64)) *Witness {
+	plan := pl.Plan()
 	return &Witness{
-		Pipeline: pipeline, file: file, plan: plan, number: number, until: until,
+		Pipeline: pl, file: file, plan: plan, number: number, until: until,
 		backlog: make([]backlog, len(plan.Queues)), own: map[uint32]*backlog{},
 	}
 }
@@ -137,7 +139,7 @@ func (w *Witness) ownBacklog(number uint32) *backlog {
 }
 
 // service returns the plan of a verdict's customer, or nil for none.
-func (w *Witness) service(v *dataplane.Verdict) *dataplane.PlanService {
+func (w *Witness) service(v *dataplane.Verdict) *compiled.Service {
 	if v.Customer == 0 {
 		return nil
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
 // mostColumns is the maximum number of ignored columns named in a finding.
@@ -17,7 +18,7 @@ const mostColumns = 10
 type metered struct {
 	object  any // *dataplane.Meter or *dataplane.ServicePlan
 	name    string
-	params  dataplane.Params
+	params  meter.Params
 	packets bool
 }
 

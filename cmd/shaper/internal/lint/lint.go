@@ -11,6 +11,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
@@ -45,13 +46,13 @@ const gsoMax = 65536
 type linter struct {
 	*policyfile.File
 	Options
-	plan   *dataplane.Plan
+	plan   *compiled.Plan
 	found  []Finding
 	effort int // comparisons made in unreached so far
 }
 
 // Policy returns the findings about a policy and its plan.
-func Policy(f *policyfile.File, plan *dataplane.Plan, o Options) []Finding {
+func Policy(f *policyfile.File, plan *compiled.Plan, o Options) []Finding {
 	l := &linter{File: f, Options: o, plan: plan}
 	l.bursts()
 	l.longBursts()
@@ -216,7 +217,7 @@ func (l *linter) tcpBurst(c *dataplane.Class) {
 
 // redLimit returns the rate and the burst beyond which packets are red, and the name of the burst.
 // Averages lack a burst.
-func redLimit(p dataplane.Params) (meter.Rate, int64, string) {
+func redLimit(p meter.Params) (meter.Rate, int64, string) {
 	kind, buckets := p.Kind().Info(), p.Buckets()
 	if kind.State == meter.StateAverage {
 		return meter.Rate{}, 0, ""
@@ -246,7 +247,7 @@ func (l *linter) unused() {
 		}
 	}
 	for _, q := range l.File.Policy.Queues {
-		if slices.ContainsFunc(l.plan.Queues, func(p dataplane.PlanQueue) bool { return p.Source == q }) {
+		if slices.ContainsFunc(l.plan.Queues, func(p compiled.Queue) bool { return p.Source == q }) {
 			continue
 		}
 		if l.Flags { // --queue was given, but the default actions police

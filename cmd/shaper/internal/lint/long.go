@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
-	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
@@ -29,7 +28,7 @@ func (l *linter) tooLong(n int64, r meter.Rate, packets bool) bool {
 
 // longBurst describes the first burst of a meter worth many seconds of its rate, and returns its
 // name; or "". The limit of a window is no burst: its time is written beside it.
-func (l *linter) longBurst(p dataplane.Params, packets bool) (text, key string) {
+func (l *linter) longBurst(p meter.Params, packets bool) (text, key string) {
 	if p.Kind().Info().State != meter.StateBuckets {
 		return "", ""
 	}
@@ -50,7 +49,7 @@ func (l *linter) longBurst(p dataplane.Params, packets bool) (text, key string) 
 
 // boost reports whether the burst of a meter's first bucket passes at a second, higher rate, as a speed
 // boost does. So it does not pass at once, and dropping yellow as well as red packets makes sense.
-func boost(p dataplane.Params) bool {
+func boost(p meter.Params) bool {
 	kind, b := p.Kind().Info(), p.Buckets()
 	return kind.State == meter.StateBuckets && kind.Peak && b[0].Burst > b[1].Burst
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 )
 
 // probe is a frame of a kind of traffic easily forgotten in a policy.
@@ -56,7 +57,7 @@ var (
 
 // NotSpared returns the names of packets which keep a link alive but would be dropped by otherwise:
 // drop, and the classes to spare them.
-func NotSpared(plan *dataplane.Plan) (names, classes []string) {
+func NotSpared(plan *compiled.Plan) (names, classes []string) {
 	for _, need := range []struct {
 		probe
 		class string
@@ -74,7 +75,7 @@ const (
 )
 
 // classOf returns the index of the first class to match a frame, or -1.
-func classOf(c *dataplane.Classifier, frame []byte) int {
+func classOf(c *compiled.Classifier, frame []byte) int {
 	p := dataplane.Packet{
 		Data: slices.Clone(frame), WireLen: max(len(frame), 60), Link: dataplane.LinkEthernet,
 	}
@@ -83,9 +84,9 @@ func classOf(c *dataplane.Classifier, frame []byte) int {
 }
 
 // Unclassified describes the packets outside of all classes of a plan.
-func Unclassified(plan *dataplane.Plan) []string {
+func Unclassified(plan *compiled.Plan) []string {
 	var out []string
-	all := func(c dataplane.PlanClass) bool { return c.Source.Match.Covers(&dataplane.Match{}) }
+	all := func(c compiled.Class) bool { return c.Source.Match.Covers(&dataplane.Match{}) }
 	if !slices.ContainsFunc(plan.Classes, all) {
 		out = append(out, "IP packets that no class matches")
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/quota"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
@@ -23,11 +24,11 @@ type Changeable interface {
 	HasRules() bool                        // the policy has quotas or schedules
 	// SetCustomerPlans changes the plans of customers. The error wraps kernel.ErrNoRoom if a
 	// reload is needed.
-	SetCustomerPlans([]dataplane.CustomerPlan) error
+	SetCustomerPlans([]compiled.CustomerService) error
 	// SetRates changes the rates of links and queues to those of a plan for both directions.
-	SetRates(*dataplane.Plan) error
+	SetRates(*compiled.Plan) error
 	// CountersOf returns the counters of the customers of a plan, in its order.
-	CountersOf(*dataplane.PlanCustomers) ([]dataplane.CustomerStats, error)
+	CountersOf(*compiled.Customers) ([]dataplane.CustomerStats, error)
 	// Replace reloads the shaper with a policy.
 	Replace(*policyfile.Compiled) error
 }
@@ -63,8 +64,8 @@ func NewChanger(file *changes.File, shapers func() []Changeable) *Changer {
 type effect struct {
 	shaper    Changeable
 	policy    *policyfile.Compiled
-	customers []dataplane.CustomerPlan
-	rates     *dataplane.Plan // nil: no rate changes
+	customers []compiled.CustomerService
+	rates     *compiled.Plan // nil: no rate changes
 }
 
 // Set makes changes, all or none. The caller must hold the lock of the file. The error wraps
@@ -329,7 +330,7 @@ func (c *Changer) effects(targets []changes.Target, needed map[changes.Target]bo
 		}
 		e, amender := effect{shaper: sh, policy: policy}, policy.Amender(c.Book, now)
 		for _, t := range targets {
-			var service *dataplane.PlanService
+			var service *compiled.Service
 			rate := t.Kind != changes.Customer
 			if rate {
 				err = amender.Rate(t)
@@ -348,7 +349,7 @@ func (c *Changer) effects(targets []changes.Target, needed map[changes.Target]bo
 			if rate {
 				e.rates, _ = amender.Rates()
 			} else {
-				e.customers = append(e.customers, dataplane.CustomerPlan{Name: t.Name, Plan: service})
+				e.customers = append(e.customers, compiled.CustomerService{Name: t.Name, Plan: service})
 			}
 		}
 		out = append(out, e)

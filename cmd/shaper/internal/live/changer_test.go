@@ -12,6 +12,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
@@ -44,9 +45,9 @@ func (s *fakeShaper) use(policy *policyfile.Compiled) {
 func (s *fakeShaper) Info() *kernel.About                   { return &s.about }
 func (s *fakeShaper) Policy() (*policyfile.Compiled, error) { return s.policy, nil }
 func (s *fakeShaper) HasRules() bool                        { return s.policy.HasRules() }
-func (s *fakeShaper) SetRates(*dataplane.Plan) error        { return nil }
+func (s *fakeShaper) SetRates(*compiled.Plan) error         { return nil }
 
-func (s *fakeShaper) SetCustomerPlans(list []dataplane.CustomerPlan) error {
+func (s *fakeShaper) SetCustomerPlans(list []compiled.CustomerService) error {
 	if err := s.err; err != nil {
 		s.err = nil
 		return err
@@ -63,7 +64,7 @@ func (s *fakeShaper) Replace(policy *policyfile.Compiled) error {
 	return nil
 }
 
-func (s *fakeShaper) CountersOf(plan *dataplane.PlanCustomers) ([]dataplane.CustomerStats, error) {
+func (s *fakeShaper) CountersOf(plan *compiled.Customers) ([]dataplane.CustomerStats, error) {
 	out := make([]dataplane.CustomerStats, len(plan.Of))
 	for i := range out {
 		n := s.counters[plan.Source.List[i].Name]

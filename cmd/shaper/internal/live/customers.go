@@ -7,6 +7,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 )
 
 // Customer is a customer of a running shaper with its counters.
@@ -19,7 +20,7 @@ type Customer struct {
 var ErrNoCustomers = errors.New("the policy has no customers")
 
 // ListCustomers joins customers of a plan with their counters.
-func ListCustomers(plan *dataplane.PlanCustomers, stats []dataplane.CustomerStats) []Customer {
+func ListCustomers(plan *compiled.Customers, stats []dataplane.CustomerStats) []Customer {
 	out := make([]Customer, len(stats))
 	for i := range stats {
 		out[i] = Customer{plan.Source.List[i].Name, plan.Service(uint32(i + 1)).Name, stats[i]}

@@ -113,7 +113,7 @@ func (h kernelHandle) Shares(process int) (out []budgets.State) {
 			continue
 		}
 		b := budgets.State{
-			Name: s.BudgetName, Store: shared.Server(s.Budget.Store).String(),
+			Name: s.BudgetName, Store: shared.Server(s.Budget.Address).String(),
 			Host: budgets.HostName(h.Interface, h.Direction.String()), Packets: s.Packets,
 			Size: budgets.Amounts(budgets.TermsOf(s).Size), Error: why,
 		}

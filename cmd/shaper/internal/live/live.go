@@ -7,14 +7,14 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/standby"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/tap"
+	"golang.org/x/sys/unix"
 )
 
 // Handle is one direction of a running shaper, in the kernel or in a shaper tap process.
@@ -40,14 +40,14 @@ type Handle interface {
 	// that does not answer or is 0, they are those in the kernel.
 	Shares(process int) []budgets.State
 
-	Check(*dataplane.Plan) error // returns an error if it cannot run the plan
+	Check(*compiled.Plan) error // returns an error if it cannot run the plan
 	// Prepare prepares its process for a new policy, so that new budgets on servers have shares at
 	// once. The caller must call done after the reload: then the process knows the new program, and
 	// can tell later who detached it.
 	Prepare(policy *policyfile.Compiled) (done func())
 	// Reload replaces the policy. Unless until is zero, the policy rolls back then if it is
 	// not confirmed.
-	Reload(plan *dataplane.Plan, label json.RawMessage, until time.Time) ([]dataplane.Change, error)
+	Reload(plan *compiled.Plan, label json.RawMessage, until time.Time) ([]compiled.ClassChange, error)
 	Notes() []string // effects of the last Reload on budgets that other shapers use
 	// KeepCustomers copies the file of customers of the policy that the shaper was just given, so
 	// that a rollback to it does not depend on the file.

@@ -11,6 +11,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
@@ -121,7 +122,7 @@ func (c compiledHere) Policy() (*policyfile.Compiled, error) {
 func (c compiledHere) HasRules() bool { return false }
 
 // CountersOf returns the counters of the customers of a plan.
-func (c compiledHere) CountersOf(plan *dataplane.PlanCustomers) ([]dataplane.CustomerStats, error) {
+func (c compiledHere) CountersOf(plan *compiled.Customers) ([]dataplane.CustomerStats, error) {
 	return c.Customers(plan)
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/strictjson"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/tap"
 )
@@ -32,7 +33,7 @@ type LocalTap struct {
 	lock   sync.Mutex // protects the fields below, which a reload changes
 	about  kernel.About
 	policy *policyfile.Compiled
-	plan   *dataplane.Plan // of this direction
+	plan   *compiled.Plan // of this direction
 }
 
 // NewLocalTap returns one direction of a shaper tap between name and peer.
@@ -94,15 +95,15 @@ func (c *LocalTap) HasRules() bool {
 }
 
 // SetCustomerPlans changes the plans of customers.
-func (c *LocalTap) SetCustomerPlans(list []dataplane.CustomerPlan) error {
+func (c *LocalTap) SetCustomerPlans(list []compiled.CustomerService) error {
 	return c.Shaper.SetCustomerPlans(list)
 }
 
 // SetRates changes the rates of links and queues.
-func (c *LocalTap) SetRates(plan *dataplane.Plan) error { return c.Shaper.SetRates(plan) }
+func (c *LocalTap) SetRates(plan *compiled.Plan) error { return c.Shaper.SetRates(plan) }
 
 // CountersOf returns the counters of the customers of the plan in force.
-func (c *LocalTap) CountersOf(*dataplane.PlanCustomers) ([]dataplane.CustomerStats, error) {
+func (c *LocalTap) CountersOf(*compiled.Customers) ([]dataplane.CustomerStats, error) {
 	return c.Shaper.Customers(), nil
 }
 
@@ -113,7 +114,7 @@ func (c *LocalTap) Replace(policy *policyfile.Compiled) error {
 }
 
 // Reload replaces the policy of this direction. The policy must have the changes in force.
-func (c *LocalTap) Reload(policy *policyfile.Compiled, label json.RawMessage) ([]dataplane.Change, error) {
+func (c *LocalTap) Reload(policy *policyfile.Compiled, label json.RawMessage) ([]compiled.ClassChange, error) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
 	plan := policy.Plan.For(c.about.Direction)
@@ -182,7 +183,7 @@ type Policy struct {
 }
 
 // Reload replaces the policy of a direction.
-func (c *tapControl) Reload(in Policy, out *[]dataplane.Change) error {
+func (c *tapControl) Reload(in Policy, out *[]compiled.ClassChange) error {
 	policy, err := policyfile.CompileLabel(in.Label)
 	if err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
-	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/tap"
 )
@@ -159,7 +159,7 @@ func (h *tapHandle) readable() error {
 }
 
 // Check accepts every policy that compiles.
-func (h *tapHandle) Check(*dataplane.Plan) error { return nil }
+func (h *tapHandle) Check(*compiled.Plan) error { return nil }
 
 // Refresh reads the state again.
 func (h *tapHandle) Refresh() error {
@@ -176,11 +176,11 @@ func (h *tapHandle) Refresh() error {
 }
 
 // Reload replaces the policy of the direction. It does not support rollback timers.
-func (h *tapHandle) Reload(_ *dataplane.Plan, label json.RawMessage, until time.Time) ([]dataplane.Change, error) {
+func (h *tapHandle) Reload(_ *compiled.Plan, label json.RawMessage, until time.Time) ([]compiled.ClassChange, error) {
 	if !until.IsZero() {
 		return nil, ErrNoConfirm
 	}
-	var changes []dataplane.Change
+	var changes []compiled.ClassChange
 	err := h.client.call("Reload", Policy{h.About.Direction, label}, &changes)
 	return changes, errors.Join(err, h.Refresh())
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/tap"
 )
@@ -93,7 +94,7 @@ func PrintDetached(p *say.Printer, about *kernel.About) {
 
 // PrintReloaded prints that a shaper has a new policy, and the change of each class.
 func PrintReloaded(
-	p *say.Printer, about *kernel.About, policy *policyfile.Compiled, list []dataplane.Change,
+	p *say.Printer, about *kernel.About, policy *policyfile.Compiled, list []compiled.ClassChange,
 ) {
 	p.Printf("%s: reloaded, ", Name(about))
 	if about.Program != 0 {
@@ -106,11 +107,11 @@ func PrintReloaded(
 
 // PrintReloadedLine is PrintReloaded in one line, for logs: it names the classes that are not kept.
 func PrintReloadedLine(
-	p *say.Printer, about *kernel.About, policy *policyfile.Compiled, list []dataplane.Change,
+	p *say.Printer, about *kernel.About, policy *policyfile.Compiled, list []compiled.ClassChange,
 ) {
 	by := map[string][]string{}
 	for _, c := range list {
-		by[c.What] = append(by[c.What], say.Printable(c.Class))
+		by[c.Effect] = append(by[c.Effect], say.Printable(c.Class))
 	}
 	first := "policy " + policy.Name
 	if about.Program != 0 {
@@ -140,12 +141,12 @@ func PrintGSO(p *say.Printer, about *kernel.About) {
 }
 
 // PrintClasses prints the change of each class, if there was a policy before.
-func PrintClasses(p *say.Printer, about *kernel.About, list []dataplane.Change) {
-	if !slices.ContainsFunc(list, func(c dataplane.Change) bool { return c.What != "new" }) {
+func PrintClasses(p *say.Printer, about *kernel.About, list []compiled.ClassChange) {
+	if !slices.ContainsFunc(list, func(c compiled.ClassChange) bool { return c.Effect != "new" }) {
 		return
 	}
 	for _, c := range list {
-		p.Printf("%s: class %s: %s\n", Name(about), c.Class, c.What)
+		p.Printf("%s: class %s: %s\n", Name(about), c.Class, c.Effect)
 	}
 }
 

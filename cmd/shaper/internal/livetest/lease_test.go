@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
@@ -14,7 +15,7 @@ import (
 func leasedPolicy(classes int) *dataplane.Policy {
 	p := policyOfClasses(classes)
 	m := &dataplane.Meter{Name: "m", Params: meter.TokenBucket{Rate: meter.BitRate(1e6), Burst: 1e6}}
-	m.Budget = &dataplane.Budget{Name: "customer", Store: dataplane.Store{URL: "redis://server"}}
+	m.Budget = &dataplane.Budget{Name: "customer", Address: dataplane.Address{URL: "redis://server"}}
 	match := dataplane.Match{Proto: []dataplane.Range{{First: 253, Last: 253}}}
 	p.Classes = append([]dataplane.Class{{Name: "customer", Match: match, Meter: m}}, p.Classes...)
 	return p
@@ -44,9 +45,9 @@ func TestLiveLease(t *testing.T) {
 			t.Errorf("%d of %d frames passed: want %d", got, n, want)
 		}
 	}
-	give := func(until int64, first, then dataplane.Limit) {
+	give := func(until int64, first, then compiled.Limit) {
 		t.Helper()
-		l := dataplane.Lease{Limits: [3]dataplane.Limits{{first}, {then}, {}}, Until: [2]int64{until, until + 1e12}}
+		l := compiled.Lease{Limits: [3]compiled.Limits{{first}, {then}, {}}, Until: [2]int64{until, until + 1e12}}
 		if err := s.SetLease("customer", l); err != nil {
 			t.Fatal(err)
 		}
@@ -69,7 +70,7 @@ func TestLiveLease(t *testing.T) {
 		}
 	}
 	const never = int64(1) << 62
-	quick, slow := dataplane.Limit{Rate: 8e12, Burst: 3 * budgetFrame}, dataplane.Limit{Rate: 8, Burst: 3 * budgetFrame}
+	quick, slow := compiled.Limit{Rate: 8e12, Burst: 3 * budgetFrame}, compiled.Limit{Rate: 8, Burst: 3 * budgetFrame}
 	passes(1, 0) // before the first lease
 	asked(0, budgetFrame)
 	give(never, quick, slow)
@@ -90,7 +91,7 @@ func TestLiveLease(t *testing.T) {
 	many := leasedPolicy(1)
 	for i := range 40 { // more budgets than fit into the map
 		m := *many.Classes[0].Meter
-		m.Budget = &dataplane.Budget{Name: "another" + string(rune('a'+i%26)) + string(rune('a'+i/26)), Store: m.Budget.Store}
+		m.Budget = &dataplane.Budget{Name: "another" + string(rune('a'+i%26)) + string(rune('a'+i/26)), Address: m.Budget.Address}
 		many.Classes = append(many.Classes, dataplane.Class{Name: m.Budget.Name, Match: many.Classes[0].Match, Meter: &m})
 	}
 	reload(many)
@@ -125,9 +126,9 @@ func TestLiveLease(t *testing.T) {
 }
 
 // compilePlan returns the plan of a policy.
-func compilePlan(t *testing.T, policy *dataplane.Policy) *dataplane.Plan {
+func compilePlan(t *testing.T, policy *dataplane.Policy) *compiled.Plan {
 	t.Helper()
-	plan, err := dataplane.Compile(policy)
+	plan, err := compiled.Compile(policy)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,16 +9,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/pipeline"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/replay"
 	"github.com/cilium/ebpf"
 	"github.com/google/gopacket"
 	"github.com/google/gopacket/layers"
 	"github.com/google/gopacket/pcapgo"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
-
-	"github.com/a-seed-32e5a53f/shaper/dataplane"
-	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
-	"github.com/a-seed-32e5a53f/shaper/dataplane/replay"
 )
 
 // TestLiveBigTCP checks that a super-packet of more than 64 KiB (BIG TCP) is metered as its
@@ -166,7 +166,7 @@ func replayed(t *testing.T, frames []nettest.Frame, size int) packetCount {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := dataplane.New(&dataplane.Policy{Classes: []dataplane.Class{{Name: "all"}}})
+	p, err := pipeline.New(&dataplane.Policy{Classes: []dataplane.Class{{Name: "all"}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,14 +11,13 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
-
-	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
+	"golang.org/x/sys/unix"
 )
 
 // ratedShaper is a shaper with one queue, whose rate is that of the queue or of its link. Two
@@ -26,7 +25,7 @@ import (
 type ratedShaper struct {
 	*pair
 	t       *testing.T
-	plan    *dataplane.Plan
+	plan    *compiled.Plan
 	link    bool
 	handles [2]*kernel.Shaper
 	calls   int
@@ -74,7 +73,7 @@ func (s *ratedShaper) inNear(f func() error) {
 }
 
 // at returns the plan at a rate.
-func (s *ratedShaper) at(rate meter.Rate) *dataplane.Plan {
+func (s *ratedShaper) at(rate meter.Rate) *compiled.Plan {
 	s.t.Helper()
 	queues, links := map[string]meter.Rate{"q": rate}, map[string]meter.Rate(nil)
 	if s.link {

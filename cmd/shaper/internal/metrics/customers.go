@@ -9,6 +9,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 )
 
 // MaxCustomers is the maximum number of customers of a shaper with metrics of their own. With 8
@@ -23,14 +24,14 @@ type customer struct {
 
 // customerCounters are counters of customers. A handler calls Of at most once, and then Close.
 type customerCounters interface {
-	Of(*dataplane.PlanCustomers) ([]dataplane.CustomerStats, error)
+	Of(*compiled.Customers) ([]dataplane.CustomerStats, error)
 	Close()
 }
 
 // readCounters are counters as read, in the order of the plan.
 type readCounters []dataplane.CustomerStats
 
-func (c readCounters) Of(*dataplane.PlanCustomers) ([]dataplane.CustomerStats, error) {
+func (c readCounters) Of(*compiled.Customers) ([]dataplane.CustomerStats, error) {
 	return c, nil
 }
 func (readCounters) Close() {}
@@ -48,7 +49,7 @@ type ranking struct {
 // rankedShaper holds the selected customers of one direction.
 type rankedShaper struct {
 	loaded time.Time // time when the policy of plan was loaded
-	plan   *dataplane.PlanCustomers
+	plan   *compiled.Customers
 	shown  []string // names of the selected customers
 }
 

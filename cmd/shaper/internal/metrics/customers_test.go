@@ -11,12 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
-
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 )
 
 const customerPolicy = `
@@ -34,7 +34,7 @@ plans:
 `
 
 // withCustomers is a shaper with customerPolicy and these lines in the file of customers.
-func withCustomers(t testing.TB, lines ...string) (Observation, *dataplane.PlanCustomers) {
+func withCustomers(t testing.TB, lines ...string) (Observation, *compiled.Customers) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "customers.csv")
 	if err := os.WriteFile(path, []byte("customer,address,plan\n"+strings.Join(lines, "\n")), 0o600); err != nil {
@@ -53,9 +53,9 @@ func withCustomers(t testing.TB, lines ...string) (Observation, *dataplane.PlanC
 }
 
 // known is a policy with these customers.
-func known(plan *dataplane.PlanCustomers) func() *policyfile.Compiled {
+func known(plan *compiled.Customers) func() *policyfile.Compiled {
 	return func() *policyfile.Compiled {
-		return &policyfile.Compiled{Plan: &dataplane.Plan{Customers: plan}}
+		return &policyfile.Compiled{Plan: &compiled.Plan{Customers: plan}}
 	}
 }
 
@@ -67,7 +67,7 @@ func (o *Observation) given(stats map[string]dataplane.CustomerStats) {
 // named are counters of customers by name.
 type named map[string]dataplane.CustomerStats
 
-func (n named) Of(plan *dataplane.PlanCustomers) ([]dataplane.CustomerStats, error) {
+func (n named) Of(plan *compiled.Customers) ([]dataplane.CustomerStats, error) {
 	out := make([]dataplane.CustomerStats, len(plan.Of))
 	for i := range out {
 		out[i] = n[plan.Source.List[i].Name]

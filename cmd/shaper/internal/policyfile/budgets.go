@@ -5,9 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"go.yaml.in/yaml/v3"
 )
 
 // storeSchemes are the URL schemes of servers.
@@ -21,7 +20,7 @@ func (l *loader) budget(m *dataplane.Meter, n *yaml.Node) {
 	store := false
 	if !l.mapping(n, "share", keys{
 		{"budget", func(n *yaml.Node) { b.Name, _ = l.text(n, "budget") }},
-		{"store", func(n *yaml.Node) { store = true; l.store(&b.Store, n) }},
+		{"store", func(n *yaml.Node) { store = true; l.store(&b.Address, n) }},
 		{"interval", func(n *yaml.Node) { b.Interval, _ = parsed(l, n, "interval", ParseDuration) }},
 		{"rescue", func(n *yaml.Node) { b.Rescue, _ = parsed(l, n, "rescue", parseShare) }},
 		{"weight", func(n *yaml.Node) { b.Weight = l.positive(n, "weight", dataplane.MaxWeight) }},
@@ -45,7 +44,7 @@ func (l *loader) budget(m *dataplane.Meter, n *yaml.Node) {
 }
 
 // store reads host, a URL, or a mapping with a URL and files.
-func (l *loader) store(s *dataplane.Store, n *yaml.Node) {
+func (l *loader) store(s *dataplane.Address, n *yaml.Node) {
 	if n.Kind != yaml.MappingNode {
 		l.storeURL(s, n)
 		return
@@ -73,7 +72,7 @@ func (l *loader) store(s *dataplane.Store, n *yaml.Node) {
 }
 
 // storeURL reads host or a URL. Errors do not show the URL, because it may have a password.
-func (l *loader) storeURL(s *dataplane.Store, n *yaml.Node) {
+func (l *loader) storeURL(s *dataplane.Address, n *yaml.Node) {
 	text, ok := l.text(n, "store")
 	if !ok || text == "host" {
 		return

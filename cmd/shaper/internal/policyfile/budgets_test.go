@@ -17,11 +17,11 @@ func TestBudget(t *testing.T) {
 	for text, want := range map[string]dataplane.Budget{
 		"{budget: uplinks, store: host}": {Name: "uplinks"},
 		"{budget: c:4.2@x, store: 'redis://u:p@h:1/2', interval: 50ms, rescue: 0.5%, weight: 3, hosts: 40}": {
-			Name: "c:4.2@x", Store: dataplane.Store{URL: "redis://u:p@h:1/2"},
+			Name: "c:4.2@x", Address: dataplane.Address{URL: "redis://u:p@h:1/2"},
 			Interval: 50 * time.Millisecond, Rescue: dataplane.Fraction{Num: 1, Den: 200}, Weight: 3, Hosts: 40,
 		},
 		"{budget: a, store: {url: 'rediss://h', password-file: /p, ca-file: /ca, cert-file: /c, key-file: /k}}": {
-			Name: "a", Store: dataplane.Store{URL: "rediss://h", PasswordFile: "/p", CAFile: "/ca", CertFile: "/c", KeyFile: "/k"},
+			Name: "a", Address: dataplane.Address{URL: "rediss://h", PasswordFile: "/p", CAFile: "/ca", CertFile: "/c", KeyFile: "/k"},
 		},
 	} {
 		f, err := loadAndCompile(shared(text))

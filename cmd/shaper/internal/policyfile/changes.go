@@ -11,6 +11,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
@@ -20,7 +21,7 @@ func (c *Compiled) Amended(path string, book changes.Book, now time.Time) (out *
 	book = maps.Clone(book)
 	book.Expire(now) // a change whose time is over is not stale
 	a := c.Amender(book, now)
-	services := map[uint32]*dataplane.PlanService{}
+	services := map[uint32]*compiled.Service{}
 	if a.base.Customers != nil {
 		a.schedule(services)
 	}
@@ -44,9 +45,9 @@ func (c *Compiled) Amended(path string, book changes.Book, now time.Time) (out *
 }
 
 // schedule adds the plans of customers whose plan another one replaces at this time.
-func (a *Amender) schedule(services map[uint32]*dataplane.PlanService) {
+func (a *Amender) schedule(services map[uint32]*compiled.Service) {
 	from := a.base.Customers
-	by := map[uint32]*dataplane.PlanService{} // by index of the replaced plan
+	by := map[uint32]*compiled.Service{} // by index of the replaced plan
 	for i := range from.Plans {
 		if row := &from.Plans[i]; a.Rules(row.Name).Plan(a.now, false) != "" {
 			by[uint32(i)], _ = a.service(row, changes.Terms{}) // no error: the plan is one of the policy
@@ -84,15 +85,15 @@ func (a *Amender) Scheduled() (state string, customers func() []changes.Target) 
 // Amender computes the plans and rates of a policy with changes.
 type Amender struct {
 	*Compiled
-	base     *dataplane.Plan
+	base     *compiled.Plan
 	book     changes.Book
 	now      time.Time
-	services map[string]*dataplane.PlanService // by terms
+	services map[string]*compiled.Service // by terms
 }
 
 // Amender returns an Amender for the changes in force at a time.
 func (c *Compiled) Amender(book changes.Book, now time.Time) *Amender {
-	a := &Amender{c, c.base, book, now, map[string]*dataplane.PlanService{}}
+	a := &Amender{c, c.base, book, now, map[string]*compiled.Service{}}
 	if a.base == nil {
 		a.base = c.Plan
 	}
@@ -116,7 +117,7 @@ func (e *TermsError) Unwrap() error { return e.Err }
 // Service returns the number of a customer and its plan. Customers with equal terms have the same
 // plan. With a *TermsError the plan follows the terms allowed by the policy. It is nil only with an
 // *UnknownError.
-func (a *Amender) Service(name string) (uint32, *dataplane.PlanService, error) {
+func (a *Amender) Service(name string) (uint32, *compiled.Service, error) {
 	t := changes.Target{Kind: changes.Customer, Name: name}
 	from := a.base.Customers
 	if from == nil || from.Number(name) == 0 {
@@ -133,7 +134,7 @@ func (a *Amender) Service(name string) (uint32, *dataplane.PlanService, error) {
 
 // allowed returns the plan of a customer whose terms have an error: without the parameters, or else
 // without the plan of the terms too.
-func (a *Amender) allowed(row *dataplane.PlanService, t changes.Terms) *dataplane.PlanService {
+func (a *Amender) allowed(row *compiled.Service, t changes.Terms) *compiled.Service {
 	for _, t := range []changes.Terms{{Plan: t.Plan, Off: t.Off}, {Off: t.Off}} {
 		if service, err := a.service(row, t); err == nil {
 			return service
@@ -143,7 +144,7 @@ func (a *Amender) allowed(row *dataplane.PlanService, t changes.Terms) *dataplan
 }
 
 // service returns the plan of a customer whose plan in the policy is row.
-func (a *Amender) service(row *dataplane.PlanService, t changes.Terms) (*dataplane.PlanService, error) {
+func (a *Amender) service(row *compiled.Service, t changes.Terms) (*compiled.Service, error) {
 	l := a.loader
 	name := cmp.Or(t.Plan, row.Name)
 	if by := a.Rules(name).Plan(a.now, false); by != "" { // it applies as it is written
@@ -203,12 +204,12 @@ func (c *Compiled) Own(t changes.Target) (changes.Terms, error) {
 		}
 	case changes.Link:
 		if i := slices.IndexFunc(plan.Links,
-			func(l dataplane.PlanLink) bool { return l.Name == t.Name }); i >= 0 {
+			func(l compiled.Link) bool { return l.Name == t.Name }); i >= 0 {
 			return rate(plan.Links[i].Rate)
 		}
 	case changes.Queue:
 		if i := slices.IndexFunc(plan.Queues,
-			func(q dataplane.PlanQueue) bool { return q.Source.Name == t.Name }); i >= 0 {
+			func(q compiled.Queue) bool { return q.Source.Name == t.Name }); i >= 0 {
 			return rate(plan.Queues[i].Drain)
 		}
 	}
@@ -228,7 +229,7 @@ func (a *Amender) Rate(t changes.Target) error {
 
 // Rates returns the plan with the changed rates of links and queues, and without changes of
 // customers. stale lists the errors of omitted changes.
-func (a *Amender) Rates() (plan *dataplane.Plan, stale []error) {
+func (a *Amender) Rates() (plan *compiled.Plan, stale []error) {
 	var valid []changes.Target
 	for _, t := range a.book.Targets() {
 		if t.Kind == changes.Customer {
@@ -248,7 +249,7 @@ func (a *Amender) Rates() (plan *dataplane.Plan, stale []error) {
 }
 
 // withRates returns the plan with the changed rates of some links and queues.
-func (a *Amender) withRates(targets ...changes.Target) (*dataplane.Plan, error) {
+func (a *Amender) withRates(targets ...changes.Target) (*compiled.Plan, error) {
 	if len(targets) == 0 {
 		return a.base, nil
 	}

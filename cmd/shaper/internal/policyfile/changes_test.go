@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
-	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
@@ -107,7 +107,7 @@ func TestAmendedService(t *testing.T) {
 func TestAmended(t *testing.T) {
 	c := compileTable(t, amendedPlans, amendedTable)
 	before := c.Plan.Customers
-	plans, of := append([]dataplane.PlanService(nil), before.Plans...), append([]uint32(nil), before.Of...)
+	plans, of := append([]compiled.Service(nil), before.Plans...), append([]uint32(nil), before.Of...)
 	book := changes.Book{}
 	change := func(name string, terms changes.Terms) {
 		book.Apply(changes.Change{Target: changes.Target{Kind: changes.Customer, Name: name}, Terms: terms})

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
@@ -60,7 +61,7 @@ func (r *rowReader) ownQuota(customer string) {
 // limits identify a plan with own parameters.
 type limits struct {
 	plan   *plan
-	params dataplane.Params
+	params meter.Params
 	queue  queue.Config
 }
 

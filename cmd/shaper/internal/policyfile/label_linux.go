@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
-	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 )
 
 // CompileLabel compiles the policy of a label, with the changes in force. Unreadable and stale
@@ -40,7 +40,7 @@ func (s Source) compileWithChanges() (*Compiled, error) {
 }
 
 // PlanOf compiles the policy of a label and returns its plan.
-func PlanOf(label json.RawMessage) (*dataplane.Plan, error) {
+func PlanOf(label json.RawMessage) (*compiled.Plan, error) {
 	c, err := CompileLabel(label)
 	if err != nil {
 		return nil, err

@@ -5,17 +5,16 @@ import (
 	"cmp"
 	"fmt"
 
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"go.yaml.in/yaml/v3"
-
-	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
 // Limits of a policy's text. They bound the time and memory for reading it.
 const (
-	MaxSize   = 4 << 20              // size of the text, bytes
-	maxNodes  = 1_000_000            // YAML values, counting an alias at each use
-	maxParts  = dataplane.MaxClasses // classes; also meters, queues, links and envelopes
-	maxErrors = 100                  // maximum number of errors reported
+	MaxSize   = 4 << 20             // size of the text, bytes
+	maxNodes  = 1_000_000           // YAML values, counting an alias at each use
+	maxParts  = compiled.MaxClasses // classes; also meters, queues, links and envelopes
+	maxErrors = 100                 // maximum number of errors reported
 )
 
 // tooLarge returns the limit exceeded by a text, or "". It runs before the text is parsed: a

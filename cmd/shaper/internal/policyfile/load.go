@@ -5,9 +5,9 @@ import (
 	"slices"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
+	"go.yaml.in/yaml/v3"
 )
 
 // Error is an error in a policy. Its text is one line.
@@ -47,8 +47,8 @@ func (f *File) Place(object any, key string) string {
 }
 
 // Compile compiles the policy. Its errors have places.
-func (f *File) Compile() (*dataplane.Plan, error) {
-	plan, err := dataplane.Compile(f.Policy)
+func (f *File) Compile() (*compiled.Plan, error) {
+	plan, err := compiled.Compile(f.Policy)
 	return plan, f.Placed(err)
 }
 

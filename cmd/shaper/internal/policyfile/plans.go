@@ -5,11 +5,10 @@ import (
 	"strings"
 	"time"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
+	"go.yaml.in/yaml/v3"
 )
 
 // planTypes are the names of the meter types for plans: those with a state of fixed size.
@@ -169,7 +168,7 @@ func (l *loader) ownQueue(c queue.Config, codel, rate, limit *yaml.Node) *queue.
 
 // ownParameters replaces parameters. If the plan gives a burst as a time, it depends on the rate,
 // which is before it.
-func (l *loader) ownParameters(d draft, cell map[string]*yaml.Node) dataplane.Params {
+func (l *loader) ownParameters(d draft, cell map[string]*yaml.Node) meter.Params {
 	for _, name := range d.Required {
 		n := cell[name]
 		if n == nil {

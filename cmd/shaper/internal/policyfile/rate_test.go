@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
@@ -96,7 +97,7 @@ func TestRateControl(t *testing.T) {
 	for i := range matches {
 		matches[i] = f.Policy.Classes[i].Match
 	}
-	classifier := dataplane.NewClassifier(matches)
+	classifier := compiled.NewClassifier(matches)
 	ip := func(proto, dscp byte, sport, dport uint16) []byte {
 		b := make([]byte, 12+2+20+8)
 		b[12], b[14], b[15], b[17], b[22], b[23] = 0x08, 0x45, dscp<<2, 28, 64, proto

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 )
 
 // Source is the text of a policy, or its flags. A running shaper keeps it as its label, so
@@ -28,9 +28,9 @@ type Source struct {
 type Compiled struct {
 	*File
 	Source
-	Plan *dataplane.Plan
+	Plan *compiled.Plan
 
-	base *dataplane.Plan // Plan without changes; nil if there are none
+	base *compiled.Plan // Plan without changes; nil if there are none
 }
 
 // InvalidError is the error for a policy that does not compile.

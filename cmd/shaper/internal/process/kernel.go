@@ -15,6 +15,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
@@ -211,7 +212,7 @@ func (k *kernelPlane) attach() error {
 		}
 		k.deadline.rollback = time.Now().Add(k.options.Confirm)
 	}
-	changes := map[*kernel.Shaper][]dataplane.Change{}
+	changes := map[*kernel.Shaper][]compiled.ClassChange{}
 	for _, direction := range k.options.Directions.List {
 		sh, changed, err := k.attachDirection(direction)
 		if err != nil {
@@ -237,7 +238,7 @@ func (k *kernelPlane) attach() error {
 }
 
 // attachDirection attaches the policy in one direction.
-func (k *kernelPlane) attachDirection(d dataplane.Direction) (*kernel.Shaper, []dataplane.Change, error) {
+func (k *kernelPlane) attachDirection(d dataplane.Direction) (*kernel.Shaper, []compiled.ClassChange, error) {
 	o := k.options
 	sh, changed, err := kernel.Attach(kernel.Config{
 		Interface: k.name, Direction: d, Hook: o.Hook, Pacer: o.Pacer,
@@ -320,9 +321,9 @@ func (k *kernelPlane) follow(ctx context.Context) error {
 
 // leasedPlan returns the plan of a shaper with budgets on servers, and an empty plan of other
 // shapers.
-func (k *kernelPlane) leasedPlan(sh *kernel.Shaper) (*dataplane.Plan, error) {
+func (k *kernelPlane) leasedPlan(sh *kernel.Shaper) (*compiled.Plan, error) {
 	if len(sh.OnServers()) == 0 {
-		return &dataplane.Plan{}, nil
+		return &compiled.Plan{}, nil
 	}
 	policy, err := k.policyOf(&sh.About)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/metrics"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
@@ -52,7 +53,7 @@ func (d kernelDirection) HasRules() bool {
 }
 
 // CountersOf returns the counters of the customers of a plan.
-func (d kernelDirection) CountersOf(plan *dataplane.PlanCustomers) ([]dataplane.CustomerStats, error) {
+func (d kernelDirection) CountersOf(plan *compiled.Customers) ([]dataplane.CustomerStats, error) {
 	return d.Customers(plan)
 }
 
@@ -149,7 +150,7 @@ func (c *kernelCustomers) Close() {
 	}
 }
 
-func (d kernelDirection) reload(policy *policyfile.Compiled) ([]dataplane.Change, error) {
+func (d kernelDirection) reload(policy *policyfile.Compiled) ([]compiled.ClassChange, error) {
 	list, err := d.Reload(policy.Plan, live.Label(policy, d.Interface), time.Time{})
 	if err == nil || errors.As(err, new(*dataplane.ActiveError)) {
 		d.k.loaded(d.Shaper, policy)

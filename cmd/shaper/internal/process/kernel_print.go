@@ -3,12 +3,12 @@ package process
 import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
-	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
 // printAttached prints how a shaper is attached.
-func (k *kernelPlane) printAttached(sh *kernel.Shaper, changes []dataplane.Change) {
+func (k *kernelPlane) printAttached(sh *kernel.Shaper, changes []compiled.ClassChange) {
 	p, name := k.print(), live.Name(&sh.About)
 	p.Printf("%s: attached by %s, program %d, kernel %s, policy %s (%s)\n",
 		name, live.Hook(&sh.About), sh.Program, live.KernelRelease(), k.policy.Name, say.Count(len(sh.Outline.Classes), "class"))

@@ -12,6 +12,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/metrics"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
@@ -57,7 +58,7 @@ type Direction interface {
 	// CustomerReader returns access to the counters of the customers, for use in another goroutine.
 	CustomerReader() (CustomerReader, error)
 
-	reload(*policyfile.Compiled) ([]dataplane.Change, error)
+	reload(*policyfile.Compiled) ([]compiled.ClassChange, error)
 	PrepareCustomerPlans() error    // prepares SetCustomerPlans for the next program
 	SaveCustomers() ([]byte, error) // returns their tokens; nil if there are none
 	observeCustomers(*metrics.Observation) error

@@ -13,6 +13,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
@@ -40,14 +41,14 @@ type fakeDirection struct {
 
 func (d fakeDirection) Info() *kernel.About { return &kernel.About{Interface: "v0"} }
 func (d fakeDirection) Handle() live.Handle { return fakeHandle{} }
-func (d fakeDirection) reload(*policyfile.Compiled) ([]dataplane.Change, error) {
+func (d fakeDirection) reload(*policyfile.Compiled) ([]compiled.ClassChange, error) {
 	return nil, d.p.err
 }
 
 type fakeHandle struct{ live.Handle }
 
-func (fakeHandle) Check(*dataplane.Plan) error { return nil }
-func (fakeHandle) Notes() []string             { return nil }
+func (fakeHandle) Check(*compiled.Plan) error { return nil }
+func (fakeHandle) Notes() []string            { return nil }
 
 // TestReloadErrors checks that a policy which is in force although something about it failed is
 // adopted with a warning, and that after any other error the policy before is kept.

@@ -16,6 +16,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/pipeline"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/tap"
 )
 
@@ -98,7 +99,7 @@ func newStateTap(dir string, policy *policyfile.Compiled) (*tapPlane, *bytes.Buf
 // TestTapStateWritten checks that a shaper tap keeps the tokens of customers while it runs.
 func TestTapStateWritten(t *testing.T) {
 	policy := statePolicy(t, "")
-	before := dataplane.NewPipeline(policy.Plan.For(kernel.Egress))
+	before := pipeline.FromPlan(policy.Plan.For(kernel.Egress))
 	frame := make([]byte, 34)
 	copy(frame[12:], []byte{8, 0, 0x45, 0, 0, 20})
 	copy(frame[26:], []byte{192, 0, 2, 1})

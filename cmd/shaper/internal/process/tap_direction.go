@@ -8,7 +8,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/metrics"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
-	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
@@ -92,7 +92,7 @@ func (c tapCustomers) Customers() (at int64, list []live.Customer, err error) {
 
 func (tapCustomers) Close() {}
 
-func (d tapDirection) reload(policy *policyfile.Compiled) ([]dataplane.Change, error) {
+func (d tapDirection) reload(policy *policyfile.Compiled) ([]compiled.ClassChange, error) {
 	return d.Reload(policy, policy.Label())
 }
 

@@ -243,7 +243,7 @@ func plainMatch(m *dataplane.Match) {
 }
 
 // plainParams returns parameters with rates in lowest terms. GCRA is a token bucket.
-func plainParams(p dataplane.Params) dataplane.Params {
+func plainParams(p meter.Params) meter.Params {
 	if t, ok := p.(meter.TokenBucket); ok {
 		t.GCRA = false
 		p = t
@@ -255,7 +255,7 @@ func plainParams(p dataplane.Params) dataplane.Params {
 			v.Field(i).Set(reflect.ValueOf(plainRate(r)))
 		}
 	}
-	return v.Interface().(dataplane.Params)
+	return v.Interface().(meter.Params)
 }
 
 // plainRate returns a rate in the form that has the fewest bytes in bit/s.

@@ -92,8 +92,8 @@ func TestMeters(t *testing.T) {
 				t.Errorf("%s: %s: %v %v", tt.dialect, tt.text, err, problems)
 				continue
 			}
-			got := resolved(compiled(t, d.Render("").Text))
-			if want := resolved(compiled(t, "classes: [{name: "+name+", "+tt.want+"}]")); strings.TrimSuffix(got, implicitDiscard) != want {
+			got := resolved(mustCompile(t, d.Render("").Text))
+			if want := resolved(mustCompile(t, "classes: [{name: "+name+", "+tt.want+"}]")); strings.TrimSuffix(got, implicitDiscard) != want {
 				t.Errorf("%s: %s: got\n%s\nwant\n%s", tt.dialect, tt.text, got, want)
 			}
 		}

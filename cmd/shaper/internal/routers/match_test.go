@@ -258,7 +258,7 @@ qos policy P
 			continue
 		}
 		out := d.Render("x").Text
-		if got, want := resolved(compiled(t, out)), resolved(compiled(t, tt.want)); got != want {
+		if got, want := resolved(mustCompile(t, out)), resolved(mustCompile(t, tt.want)); got != want {
 			t.Errorf("%s, %s: got\n%s\nwant\n%s\n%s", tt.dialect, tt.name, got, want, out)
 		}
 	}

@@ -51,7 +51,7 @@ func TestRoundTrip(t *testing.T) {
 			large := 0
 			for range rounds {
 				text := randomPolicy(r, name, able)
-				policy := compiled(t, text)
+				policy := mustCompile(t, text)
 				e := All[name].Export(policy, "P")
 				if len(e.Problems) == 1 && strings.Contains(e.Problems[0], "need more than 1024") {
 					large++
@@ -61,7 +61,7 @@ func TestRoundTrip(t *testing.T) {
 					t.Fatalf("%s\ncannot be exported: %q", text, e.Problems)
 				}
 				back := imported(t, name, e.Text)
-				again := compiled(t, back)
+				again := mustCompile(t, back)
 				if got, want := resolved(again), resolved(policy); got != want {
 					t.Fatalf("%s\nexported\n%s\nimported\n%s\ngot\n%s\nwant\n%s", text, e.Text, back, got, want)
 				}
@@ -76,7 +76,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-func compiled(t *testing.T, text string) *dataplane.Policy {
+func mustCompile(t *testing.T, text string) *dataplane.Policy {
 	t.Helper()
 	p, err := policyfile.Source{Name: "p", Text: text}.Compile()
 	if err != nil {

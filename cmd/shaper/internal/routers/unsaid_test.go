@@ -21,7 +21,7 @@ func TestForeignEtherTypes(t *testing.T) {
 			if name == "tc" && match == "ethertype: mpls" {
 				continue // filters have any protocol
 			}
-			policy := compiled(t, "classes: [{name: c, match: {"+match+"}, green: drop}]")
+			policy := mustCompile(t, "classes: [{name: c, match: {"+match+"}, green: drop}]")
 			problems := strings.Join(dialect.Export(policy, "P").Problems, "\n")
 			if !strings.Contains(problems, "ethertype") && !strings.Contains(problems, "length") {
 				t.Errorf("%s: %s: got problems %q", name, match, problems)

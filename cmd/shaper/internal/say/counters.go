@@ -4,10 +4,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/jedib0t/go-pretty/v6/table"
-
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/jedib0t/go-pretty/v6/table"
 )
 
 // DropReasons counts dropped packets by reason. drops has those of a class by cause, for each
@@ -45,7 +45,7 @@ func reasonNames(reasons map[string]dataplane.Count) string {
 
 // Counters draws the counters, one line per class and color. If packets got CE or were
 // dropped, it has a column for that.
-func Counters(plan *dataplane.Outline, stats []dataplane.ClassStats, colored bool) string {
+func Counters(plan *compiled.Outline, stats []dataplane.ClassStats, colored bool) string {
 	header := []any{"class", "color", "packets", "%", "bytes", "dropped", "marked", "queued"}
 	ce := slices.ContainsFunc(stats, func(st dataplane.ClassStats) bool { return dataplane.Sum(st.CE[:]).Packets > 0 })
 	if ce {

@@ -3,7 +3,7 @@ package say
 import (
 	"fmt"
 
-	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
@@ -18,7 +18,7 @@ type KeyCounts struct {
 }
 
 // NewKeyCounts returns the counts of a stage of a plan.
-func NewKeyCounts(s *dataplane.StageOutline, stage int, n meter.TableStats) *KeyCounts {
+func NewKeyCounts(s *compiled.StageOutline, stage int, n meter.TableStats) *KeyCounts {
 	return &KeyCounts{s.Name, n.Keys, n.Evicted, n.Refused, s.Keys, stage}
 }
 

@@ -42,7 +42,7 @@ func Budget(b *dataplane.Budget) string {
 		return "budget " + b.Name + " of this host"
 	}
 	r := b.Resolved()
-	text := fmt.Sprintf("budget %s on %v, reported every %v, rescue %s for all hosts together", b.Name, shared.Server(b.Store), r.Interval, portionOf(r.Rescue))
+	text := fmt.Sprintf("budget %s on %v, reported every %v, rescue %s for all hosts together", b.Name, shared.Server(b.Address), r.Interval, portionOf(r.Rescue))
 	if r.Weight != 1 {
 		text += fmt.Sprintf(", weight %d", r.Weight)
 	}
@@ -65,7 +65,7 @@ type Parameter struct {
 
 // Parameters returns the parameters of a meter, in the order of the table of kinds. packets means
 // that it counts packets.
-func Parameters(p dataplane.Params, packets bool) []Parameter {
+func Parameters(p meter.Params, packets bool) []Parameter {
 	kind := p.Kind().Info()
 	bursts := map[string]meter.Bucket{}
 	names := map[string]string{} // as RFCs spell them

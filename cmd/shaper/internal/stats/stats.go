@@ -8,6 +8,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
@@ -201,7 +202,7 @@ func Of(sh live.Handle, before, now live.Sample, look ChangesLook) Stats {
 }
 
 // metersOf returns the state of a class's chain of meters.
-func metersOf(plan *dataplane.Outline, class int, now *live.Sample) []MeterStats {
+func metersOf(plan *compiled.Outline, class int, now *live.Sample) []MeterStats {
 	out := []MeterStats{}
 	for _, i := range plan.Chain(class) {
 		m := &plan.Stages[i]

@@ -12,16 +12,16 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/pipeline"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/tap"
 	"github.com/a-seed-32e5a53f/shaper/meter"
+	"golang.org/x/sys/unix"
 )
 
 // idleShaper is a shaper whose counters do not change.
@@ -82,7 +82,7 @@ func samplePair(t *testing.T, policy *policyfile.Compiled, n int64) (before, now
 	classes, stages := policy.Plan.Classes, len(policy.Plan.Stages)
 	for _, s := range []*live.Sample{&before, &now} {
 		s.Stats = make([]dataplane.ClassStats, len(classes)+1)
-		s.Queues = dataplane.NewPipeline(policy.Plan).Queues(0)
+		s.Queues = pipeline.FromPlan(policy.Plan).Queues(0)
 		s.Tokens = slices.Repeat([][2]int64{{n, n}}, stages)
 		s.Keys = slices.Repeat([]meter.TableStats{{Keys: 65536, Evicted: uint64(n), Refused: uint64(n)}}, stages)
 	}

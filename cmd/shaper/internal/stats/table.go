@@ -9,6 +9,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
@@ -19,7 +20,7 @@ type interval struct {
 	before, now *live.Sample
 }
 
-func (v *interval) plan() *dataplane.Outline { return &v.about.Outline }
+func (v *interval) plan() *compiled.Outline { return &v.about.Outline }
 
 func (v *interval) dt() time.Duration { return time.Duration(v.now.At - v.before.At) }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/report"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 )
 
 // Collector collects the series of the report, packet by packet.
@@ -54,7 +55,7 @@ type meterSeries struct {
 }
 
 type queueSeries struct {
-	queue   *dataplane.PlanQueue
+	queue   *compiled.Queue
 	delay   *bins.Series
 	backlog bins.Area
 	// Dropped packets, by reason.

@@ -8,6 +8,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/episodes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 )
 
 // EpisodeLists are the episodes of a replay as --json prints them. It is exported because encoding/json cannot
@@ -67,7 +68,7 @@ func twoDigits(n int64) int64 {
 }
 
 // Episodes describes the worst episodes. start is the start of the capture, ns: the time of its first packet.
-func Episodes(plan *dataplane.Plan, list []*episodes.Episode, start int64, why func(packet int64) string) []EpisodeTotals {
+func Episodes(plan *compiled.Plan, list []*episodes.Episode, start int64, why func(packet int64) string) []EpisodeTotals {
 	out := []EpisodeTotals{}
 	for _, e := range list {
 		t := EpisodeTotals{

@@ -12,6 +12,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/report"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
@@ -144,7 +145,7 @@ func topOf[K comparable](top *episodes.Top[K], name func(K) string) (out []repor
 
 // limitsOf returns the rates of the first meter of a class that all its packets share: CIR, and PIR
 // or CIR + EIR. A window has the mean of its limit.
-func limitsOf(plan *dataplane.Plan, class int) (out []report.Limit) {
+func limitsOf(plan *compiled.Plan, class int) (out []report.Limit) {
 	at := plan.Classes[class].Stage
 	for at >= 0 && (plan.Stages[at].Keyed() || plan.Stages[at].Customers) {
 		at = plan.Stages[at].Then

@@ -6,6 +6,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/episodes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/replay"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
@@ -51,7 +52,7 @@ type Replay struct {
 }
 
 // TotalsOf returns the totals of a replay. plan is that of its policy.
-func TotalsOf(plan *dataplane.Outline, n Replay) Totals {
+func TotalsOf(plan *compiled.Outline, n Replay) Totals {
 	t := Totals{
 		DurationNS: n.Last - n.First, Meters: n.Keys, SuperPackets: n.Cut, ClockSteps: n.Steps, Warnings: append([]string{}, n.Warnings...), Notes: append([]string{}, n.Notes...),
 		EpisodeLists: n.Lists,
@@ -80,7 +81,7 @@ func TotalsOf(plan *dataplane.Outline, n Replay) Totals {
 }
 
 // WriteTotals prints the table and the totals of a replay.
-func WriteTotals(w io.Writer, plan *dataplane.Outline, n Replay, colored bool) error {
+func WriteTotals(w io.Writer, plan *compiled.Outline, n Replay, colored bool) error {
 	t := TotalsOf(plan, n)
 	p := say.NewPrinter(w)
 	p.Printf("%s\n\n", say.Counters(plan, n.Stats, colored))

@@ -4,7 +4,7 @@ import (
 	"math/bits"
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
-	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 )
 
 // Constants of bpf/src/bucket.h, which describes states.
@@ -18,7 +18,7 @@ const (
 type Levels [2]int64
 
 // InitialLevels returns the levels of a new meter.
-func InitialLevels(s *dataplane.PlanStage, p *bpf.ShaperProfile) Levels {
+func InitialLevels(s *compiled.Stage, p *bpf.ShaperProfile) Levels {
 	var l Levels
 	for i, b := range p.Buckets {
 		l[i] = s.Initial.Of(b.Size/int64(b.Den)) * int64(b.Den)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/remedy"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/meter/unsaid"
@@ -21,7 +22,7 @@ const (
 )
 
 // ProfileOf encodes the parameters of a stage's meter. The error is that of EncodeMeter.
-func ProfileOf(s *dataplane.PlanStage) (bpf.ShaperProfile, error) {
+func ProfileOf(s *compiled.Stage) (bpf.ShaperProfile, error) {
 	return EncodeMeter(s.Profile, s.Kind, s.Source)
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/policytest"
 )
@@ -55,7 +56,7 @@ func TestEachFieldAlone(t *testing.T) {
 // imageOf returns the image of a policy without its plan, or nil if it is refused.
 func imageOf(t *testing.T, p *dataplane.Policy, pacer record.Pacer) *Image {
 	t.Helper()
-	plan, err := dataplane.Compile(p)
+	plan, err := compiled.Compile(p)
 	if err != nil {
 		t.Fatal(err)
 	}

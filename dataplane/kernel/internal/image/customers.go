@@ -6,13 +6,13 @@ import (
 	"hash/fnv"
 	"slices"
 
-	"github.com/cilium/ebpf"
-
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/engine"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/remedy"
+	"github.com/cilium/ebpf"
 )
 
 // customerKeys are the values of enum customer_key in bpf/src/policy.h.
@@ -63,7 +63,7 @@ func (e *encoder) checkIDs(list []dataplane.Customer) {
 }
 
 // service encodes a plan of customers.
-func (e *encoder) service(from *dataplane.PlanService) (out bpf.ShaperPlan) {
+func (e *encoder) service(from *compiled.Service) (out bpf.ShaperPlan) {
 	e.checkService(from.Source)
 	if from.Profile != nil {
 		profile, err := engine.EncodeMeter(from.Profile, from.Kind, from.Source)
@@ -93,8 +93,8 @@ func (e *encoder) service(from *dataplane.PlanService) (out bpf.ShaperPlan) {
 }
 
 // hasPaced reports whether a plan of customers has a queue.
-func hasPaced(plan *dataplane.Plan) bool {
-	return plan.Customers != nil && slices.ContainsFunc(plan.Customers.Plans, func(p dataplane.PlanService) bool { return p.Profile == nil })
+func hasPaced(plan *compiled.Plan) bool {
+	return plan.Customers != nil && slices.ContainsFunc(plan.Customers.Plans, func(p compiled.Service) bool { return p.Profile == nil })
 }
 
 // CustomerID returns the number by which the maps know the name of a customer, never 0: its
@@ -114,7 +114,7 @@ func statsOfCustomer(c *bpf.ShaperCustomer) (out dataplane.CustomerStats) {
 }
 
 // CustomerStats returns the counters of the customers of a plan in a map, see CustomerCounters.Of.
-func CustomerStats(m *ebpf.Map, plan *dataplane.PlanCustomers) ([]dataplane.CustomerStats, error) {
+func CustomerStats(m *ebpf.Map, plan *compiled.Customers) ([]dataplane.CustomerStats, error) {
 	list := plan.Source.List
 	out, found := make([]dataplane.CustomerStats, len(list)), make([]bool, len(list))
 	others := map[uint64]dataplane.CustomerStats{} // by ID: those in other places of the map than in the plan
@@ -142,9 +142,9 @@ func CustomerStats(m *ebpf.Map, plan *dataplane.PlanCustomers) ([]dataplane.Cust
 
 // EncodeServices encodes the plans of customers for a program and a pacer. The error joins a
 // dataplane.FieldError for each part that the kernel plane cannot run.
-func EncodeServices(to Entry, pacer record.Pacer, list []dataplane.CustomerPlan) (map[*dataplane.PlanService]bpf.ShaperPlan, error) {
+func EncodeServices(to Entry, pacer record.Pacer, list []compiled.CustomerService) (map[*compiled.Service]bpf.ShaperPlan, error) {
 	e := encoder{Image: &Image{entry: to, Pacer: pacer}}
-	plans := map[*dataplane.PlanService]bpf.ShaperPlan{}
+	plans := map[*compiled.Service]bpf.ShaperPlan{}
 	for _, c := range list {
 		if _, known := plans[c.Plan]; !known {
 			plans[c.Plan] = e.service(c.Plan)

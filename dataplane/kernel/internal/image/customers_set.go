@@ -3,12 +3,12 @@ package image
 import (
 	"time"
 
-	"github.com/cilium/ebpf"
-
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/engine"
+	"github.com/cilium/ebpf"
 )
 
 // CustomerIndex is a copy of the numbers and plans of customers in the maps. With it, a change
@@ -37,9 +37,9 @@ func (x *CustomerIndex) Close() {
 }
 
 // Set changes the plans of customers.
-func (x *CustomerIndex) Set(list []dataplane.CustomerPlan, encoded map[*dataplane.PlanService]bpf.ShaperPlan) error {
+func (x *CustomerIndex) Set(list []compiled.CustomerService, encoded map[*compiled.Service]bpf.ShaperPlan) error {
 	moves := make([]bpf.BudgetMove, 0, len(list))
-	indexes := map[*dataplane.PlanService]uint32{}
+	indexes := map[*compiled.Service]uint32{}
 	left := map[uint32]bool{} // plans that customers leave
 	for _, c := range list {
 		number := x.numbers[CustomerID(c.Name)]

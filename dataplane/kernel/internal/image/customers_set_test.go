@@ -9,6 +9,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/kerneltest"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
 	"github.com/a-seed-32e5a53f/shaper/meter"
@@ -56,9 +57,9 @@ func TestSetCustomers(t *testing.T) {
 	about := &record.About{Customers: g.Constants.Customers}
 	remade := 0
 	for round := range 60 {
-		var changes []dataplane.CustomerPlan
-		services := map[*dataplane.ServicePlan]*dataplane.PlanService{}
-		encoded := map[*dataplane.PlanService]bpf.ShaperPlan{}
+		var changes []compiled.CustomerService
+		services := map[*dataplane.ServicePlan]*compiled.Service{}
+		encoded := map[*compiled.Service]bpf.ShaperPlan{}
 		plans := []*dataplane.ServicePlan{first}
 		for range 1 + r.IntN(300) {
 			p := fresh()
@@ -74,7 +75,7 @@ func TestSetCustomers(t *testing.T) {
 			if r.IntN(3) == 0 {
 				i = r.IntN(3) // a few customers change several times
 			}
-			changes = append(changes, dataplane.CustomerPlan{Name: list[i].Name, Plan: services[p]})
+			changes = append(changes, compiled.CustomerService{Name: list[i].Name, Plan: services[p]})
 			list[i].Plan = p
 		}
 		var err error
@@ -119,9 +120,9 @@ func TestSetCustomers(t *testing.T) {
 }
 
 // compileOne compiles a plan of customers.
-func compileOne(t *testing.T, p *dataplane.ServicePlan) *dataplane.PlanService {
+func compileOne(t *testing.T, p *dataplane.ServicePlan) *compiled.Service {
 	t.Helper()
-	plan, err := dataplane.Compile(kerneltest.CustomerPolicy([]dataplane.Customer{{Name: "a", Plan: p}}))
+	plan, err := compiled.Compile(kerneltest.CustomerPolicy([]dataplane.Customer{{Name: "a", Plan: p}}))
 	if plan == nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/engine"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
@@ -42,26 +43,26 @@ type Image struct {
 	ring   int    // total number of ring entries
 	spread uint32 // number of queues with leaves for flows
 
-	Plan    *dataplane.Plan
-	Source  *dataplane.Plan // of which plan is one direction
+	Plan    *compiled.Plan
+	Source  *compiled.Plan // of which plan is one direction
 	entry   Entry
 	asked   record.Pacer         // pacer for which the plan was encoded
 	Pacer   record.Pacer         // pacer in use; "" if no packets are queued
 	fair    record.FairScheduler // of the fair queues; "" without one
 	feeders []record.Feeder      // by queue
 	linkIDs []uint16             // HTB class minor, by link
-	from    dataplane.Succession // parts of the previous policy that the plan continues
+	from    compiled.Succession  // parts of the previous policy that the plan continues
 }
 
 // Encode encodes a plan for a program and a pacer, "" without queues. It does not
 // assign slots: inherit does. The error joins a dataplane.FieldError for each part that
 // the kernel plane cannot run.
-func Encode(plan *dataplane.Plan, to Entry, pacer record.Pacer) (*Image, error) {
+func Encode(plan *compiled.Plan, to Entry, pacer record.Pacer) (*Image, error) {
 	return encodeFair(plan, to, pacer, fairScheduler(plan, pacer))
 }
 
 // encodeFair is encode with a scheduler of fair queues.
-func encodeFair(plan *dataplane.Plan, to Entry, pacer record.Pacer, fair record.FairScheduler) (*Image, error) {
+func encodeFair(plan *compiled.Plan, to Entry, pacer record.Pacer, fair record.FairScheduler) (*Image, error) {
 	e := encoder{Image: &Image{Plan: plan, fair: fair, entry: to, asked: pacer, Pacer: pacer, highs: map[bpf.ShaperHigh]uint32{}, linkIDs: make([]uint16, len(plan.Links))}}
 	c := &e.Constants
 	c.Base, c.Overhead, c.Mpu = uint8(plan.Length.Base), int32(plan.Length.Overhead), uint32(plan.Length.MPU)
@@ -141,7 +142,7 @@ func (e *encoder) encodeClass(i int) {
 	e.classes = append(e.classes, out)
 }
 
-func (e *encoder) encodeAction(a *dataplane.PlanAction) bpf.ShaperAction {
+func (e *encoder) encodeAction(a *compiled.Action) bpf.ShaperAction {
 	out := bpf.ShaperAction{Drop: engine.Flag(a.Drop), Ecn: uint8(a.ECN), Queue: int32(a.Queue)}
 	if e.entry == XdpEntry && a.Queue >= 0 {
 		e.refuse(a.Source, "queue", "cannot run in XDP, which has no queues", remedy.UseTC)
@@ -218,7 +219,7 @@ func ruleOf(p *bpf.ShaperProfile) uint8 {
 	return 4
 }
 
-func (e *encoder) inputColors(s *bpf.ShaperStage, stage uint32, from *dataplane.PlanStage) {
+func (e *encoder) inputColors(s *bpf.ShaperStage, stage uint32, from *compiled.Stage) {
 	if e.entry == XdpEntry && from.Input.From == dataplane.SKBMark {
 		e.refuse(from.Source, "precolor", noMark, remedy.UseTC)
 	}
@@ -240,12 +241,12 @@ func (e *encoder) inputColors(s *bpf.ShaperStage, stage uint32, from *dataplane.
 // table, the others by search.
 const (
 	bySport = 1
-	byMark  = len(dataplane.Tables{}.Direct)
+	byMark  = len(compiled.Tables{}.Direct)
 	bySrc   = byMark + 2
 	byDst   = byMark + 3
 )
 
-func (e *encoder) encodeClassifier(t *dataplane.Tables) {
+func (e *encoder) encodeClassifier(t *compiled.Tables) {
 	c := &e.Constants
 	c.Stride, c.Start, e.vectors = uint32(t.Stride), t.Start, t.Words
 	for f, table := range t.Direct {
@@ -255,7 +256,7 @@ func (e *encoder) encodeClassifier(t *dataplane.Tables) {
 			e.tables = append(e.tables, table...)
 		}
 	}
-	for i, r := range []dataplane.Ranged[uint32]{t.Mark, t.Length, t.Src.V4, t.Dst.V4} {
+	for i, r := range []compiled.Ranged[uint32]{t.Mark, t.Length, t.Src.V4, t.Dst.V4} {
 		c.Search[i] = e.encodeSearch(r, byMark+i)
 	}
 	c.Src6 = e.encodeSearch6(&t.Src)
@@ -263,7 +264,7 @@ func (e *encoder) encodeClassifier(t *dataplane.Tables) {
 	c.Reads |= c.Fields
 }
 
-func (e *encoder) encodeSearch(r dataplane.Ranged[uint32], field int) bpf.ShaperSearch {
+func (e *encoder) encodeSearch(r compiled.Ranged[uint32], field int) bpf.ShaperSearch {
 	if r.Bounds == nil {
 		return bpf.ShaperSearch{}
 	}
@@ -280,7 +281,7 @@ func (e *encoder) encodeSearch(r dataplane.Ranged[uint32], field int) bpf.Shaper
 	}
 }
 
-func (e *encoder) encodeSearch6(a *dataplane.Addresses) bpf.ShaperSearch6 {
+func (e *encoder) encodeSearch6(a *compiled.Addresses) bpf.ShaperSearch6 {
 	e.checkBounds(len(a.V6.Bounds))
 	s := bpf.ShaperSearch6{First: uint32(len(e.bounds)), Count: uint32(len(a.V6.Bounds)), None: a.None}
 	for i, b := range a.V6.Bounds {

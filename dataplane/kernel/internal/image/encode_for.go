@@ -1,15 +1,14 @@
 package image
 
 import (
-	"github.com/a-seed-32e5a53f/shaper/dataplane"
-
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/remedy"
 )
 
 // EncodeFor encodes a plan for the hook and direction of a shaper. ready is an unused image
 // that EncodeFor may return if it fits, or nil.
-func EncodeFor(a *record.About, plan *dataplane.Plan, ready *Image) (*Image, error) {
+func EncodeFor(a *record.About, plan *compiled.Plan, ready *Image) (*Image, error) {
 	source := plan
 	plan = plan.For(a.Direction)
 	pacer, err := ChoosePacer(a.Asked, plan)

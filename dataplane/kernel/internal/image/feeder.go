@@ -4,13 +4,14 @@ import (
 	"math"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
 // feederOf returns the feeder of a queue under one policy.
-func feederOf(plan *dataplane.Outline, queue int) (out record.Feeder) {
+func feederOf(plan *compiled.Outline, queue int) (out record.Feeder) {
 	fed := false
 	for i := range plan.Classes {
 		c := &plan.Classes[i]

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
@@ -45,7 +46,7 @@ func (g *Image) GsoSize(mtu int) int64 {
 // queuesDefault reports whether the default traffic, which only a class without
 // conditions matches, is queued or dropped. If it bypasses the queues, it may be much
 // faster than they are, and a limit that suits them would be too small for it.
-func queuesDefault(plan *dataplane.Plan) bool {
+func queuesDefault(plan *compiled.Plan) bool {
 	for i := range plan.Classes {
 		c := &plan.Classes[i]
 		if !c.Source.Match.Covers(&dataplane.Match{}) {

@@ -3,18 +3,17 @@ package image
 import (
 	"fmt"
 
-	"github.com/cilium/ebpf"
-
 	"github.com/a-seed-32e5a53f/shaper/bpf"
-	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/engine"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/registry"
+	"github.com/cilium/ebpf"
 )
 
 // Inherit assigns slots to classes, meters and queues. A part that continues one of the
 // previous policy gets its slot, the others get free slots.
-func (g *Image) Inherit(before *record.About) []dataplane.Change {
+func (g *Image) Inherit(before *record.About) []compiled.ClassChange {
 	g.from = g.Plan.Succeed(&before.Outline)
 	counters := engine.SlotAllocator{Used: map[uint32]bool{0: true}} // slot 0 is for unclassified packets
 	for _, slot := range before.Slots {

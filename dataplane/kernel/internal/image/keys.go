@@ -6,15 +6,15 @@ import (
 	"math"
 	"unsafe"
 
-	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
-
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/engine"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/remedy"
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 )
 
 // KeyState is struct key_state of bpf/src/policy.h.
@@ -29,7 +29,7 @@ type KeyState struct {
 const SpareKeys = 128
 
 // key encodes the key of a stage, and gives the stage a table.
-func (e *encoder) key(s *bpf.ShaperStage, from *dataplane.PlanStage) {
+func (e *encoder) key(s *bpf.ShaperStage, from *compiled.Stage) {
 	s.Table, s.Empty = 0, engine.Flag(from.Initial.Den != 0)
 	e.Constants.Keyed, e.Constants.Elsewhere = 1, 1
 	e.keyed++
@@ -76,7 +76,7 @@ func addressMask(k dataplane.Key, family int) (out bpf.ShaperAddr) {
 }
 
 // TableSize returns the number of entries of a stage's table.
-func TableSize(s *dataplane.PlanStage) uint32 {
+func TableSize(s *compiled.Stage) uint32 {
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
 		cpus = 1

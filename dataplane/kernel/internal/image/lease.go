@@ -5,14 +5,13 @@ import (
 	"math/big"
 	"sync"
 
-	"github.com/cilium/ebpf"
-
 	"github.com/a-seed-32e5a53f/shaper/bpf"
-	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/engine"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
 	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/cilium/ebpf"
 )
 
 // Leases are the meters of a shaper whose budgets are on servers. They have a lock of their
@@ -58,7 +57,7 @@ func (l *Leases) Close() {
 
 // SetLease sets the lease of the meter of a budget now. It does nothing if no class uses the
 // budget.
-func (l *Leases) SetLease(budget string, lease *dataplane.Lease) error {
+func (l *Leases) SetLease(budget string, lease *compiled.Lease) error {
 	l.Lock.Lock()
 	defer l.Lock.Unlock()
 	stage, ok := l.stages[budget]
@@ -97,7 +96,7 @@ func (l *Leases) LoadProgram() (err error) {
 }
 
 // Set sets the lease of a stage at a time (ns of CLOCK_MONOTONIC), 0 for now.
-func (l *Leases) Set(stage LeasedStage, lease *dataplane.Lease, now uint64) error {
+func (l *Leases) Set(stage LeasedStage, lease *compiled.Lease, now uint64) error {
 	var granted bpf.ShaperLeased
 	for i, limits := range lease.Limits {
 		granted.Phases[i] = stage.profile(limits)
@@ -120,7 +119,7 @@ const MaxLeaseBurst = 1 << 59 / 8_000_000_000
 
 // profile returns the profile of a meter with these limits. Invalid limits return the zero
 // profile, which passes nothing.
-func (s LeasedStage) profile(l dataplane.Limits) bpf.ShaperProfile {
+func (s LeasedStage) profile(l compiled.Limits) bpf.ShaperProfile {
 	for capped := false; ; capped = true {
 		p, err := l.With(s.kindParams()).Profile()
 		if err != nil {
@@ -140,7 +139,7 @@ func (s LeasedStage) profile(l dataplane.Limits) bpf.ShaperProfile {
 }
 
 // kindParams returns the parameters of the stage's meter, without rates and bursts.
-func (s LeasedStage) kindParams() dataplane.Params {
+func (s LeasedStage) kindParams() meter.Params {
 	p := s.Kind.Info().Defaults
 	if t, ok := p.(meter.TRTCM4115); ok {
 		t.Coupling = s.Coupled
@@ -231,7 +230,7 @@ func (g *Image) populateLeases(before *record.About, from, to *Maps) error {
 
 // LeaseLimits returns the present limits of the meter of a budget on a server, and those after
 // its lease; zeros if no class uses the budget.
-func (s *Maps) LeaseLimits(a *record.About, budget string) (now, last dataplane.Limits, err error) {
+func (s *Maps) LeaseLimits(a *record.About, budget string) (now, last compiled.Limits, err error) {
 	for i := range a.Stages {
 		if at := &a.Stages[i]; at.Table == record.StoreLeased && a.Outline.Stages[i].BudgetName == budget {
 			return LeaseLimits(s.Leases, at.Slot, uint64(engine.Now()))
@@ -242,7 +241,7 @@ func (s *Maps) LeaseLimits(a *record.About, budget string) (now, last dataplane.
 
 // LeaseLimits returns the limits of the meter in a slot, at a time (ns of CLOCK_MONOTONIC)
 // and after its lease.
-func LeaseLimits(states *ebpf.Map, slot uint32, at uint64) (now, last dataplane.Limits, err error) {
+func LeaseLimits(states *ebpf.Map, slot uint32, at uint64) (now, last compiled.Limits, err error) {
 	state, err := ReadLease(states, slot)
 	if err != nil {
 		return now, last, err
@@ -256,7 +255,7 @@ func LeaseLimits(states *ebpf.Map, slot uint32, at uint64) (now, last dataplane.
 }
 
 // limitsOf returns the limits of a profile.
-func limitsOf(p *bpf.ShaperProfile) (out dataplane.Limits) {
+func limitsOf(p *bpf.ShaperProfile) (out compiled.Limits) {
 	for i := range out {
 		b := &p.Buckets[i]
 		if b.Den == 0 {
@@ -264,7 +263,7 @@ func limitsOf(p *bpf.ShaperProfile) (out dataplane.Limits) {
 		}
 		rate := new(big.Int).Mul(new(big.Int).SetUint64(b.Num), big.NewInt(8e9)) // eighths of a token per second
 		rate.Div(rate, new(big.Int).SetUint64(b.Den))
-		out[i] = dataplane.Limit{Rate: rate.Int64(), Burst: b.Size / int64(b.Den)}
+		out[i] = compiled.Limit{Rate: rate.Int64(), Burst: b.Size / int64(b.Den)}
 	}
 	return out
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/engine"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/iface"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
@@ -22,7 +23,7 @@ import (
 )
 
 // fairScheduler returns the scheduler of a plan's fair queues; "" without one.
-func fairScheduler(plan *dataplane.Plan, pacer record.Pacer) record.FairScheduler {
+func fairScheduler(plan *compiled.Plan, pacer record.Pacer) record.FairScheduler {
 	switch _, fair := LinkedAndFair(plan); {
 	case fair == nil || pacer != record.HTB:
 		return ""
@@ -37,7 +38,7 @@ var PacerNumber = map[record.Pacer]uint32{record.FQ: 1, record.HTB: 2}
 
 // LinkedAndFair returns the first queue of a plan that belongs to a link, and the first that
 // is fair; nil if there is none.
-func LinkedAndFair(plan *dataplane.Plan) (linked, fair *dataplane.PlanQueue) {
+func LinkedAndFair(plan *compiled.Plan) (linked, fair *compiled.Queue) {
 	for i := len(plan.Queues) - 1; i >= 0; i-- {
 		q := &plan.Queues[i]
 		if q.Link >= 0 {
@@ -52,7 +53,7 @@ func LinkedAndFair(plan *dataplane.Plan) (linked, fair *dataplane.PlanQueue) {
 
 // ChoosePacer returns the pacer for a plan: the requested one, or if that is "", one that
 // the kernel has and that supports the plan. It is "" for a plan without queues.
-func ChoosePacer(requested record.Pacer, plan *dataplane.Plan) (record.Pacer, error) {
+func ChoosePacer(requested record.Pacer, plan *compiled.Plan) (record.Pacer, error) {
 	linked, fair := LinkedAndFair(plan)
 	switch {
 	case len(plan.Queues) == 0 && !hasPaced(plan):
@@ -108,12 +109,12 @@ func CountsOf(leaves map[uint16]qdisc.Counts, q *bpf.ShaperQueue) (sum qdisc.Cou
 }
 
 // alone reports whether a fair queue is alone on its link.
-func (g *Image) alone(q *dataplane.PlanQueue) bool {
+func (g *Image) alone(q *compiled.Queue) bool {
 	return q.Fair && len(g.Plan.Links[q.Link].Queues) == 1
 }
 
 // spreads reports whether a fair queue needs leaves for its flows.
-func (e *encoder) spreads(q *dataplane.PlanQueue) bool {
+func (e *encoder) spreads(q *compiled.Queue) bool {
 	if !q.Fair || e.fair != record.FairByHTB {
 		return false
 	}
@@ -128,7 +129,7 @@ func (e *encoder) spreads(q *dataplane.PlanQueue) bool {
 }
 
 // queue encodes a queue and gives it a ring of departures if its limit needs one.
-func (e *encoder) queue(q *dataplane.PlanQueue) {
+func (e *encoder) queue(q *compiled.Queue) {
 	e.checkQueue(q)
 	out := encodeQueue(&q.Config, q.Drain)
 	if q.Link >= 0 {
@@ -175,7 +176,7 @@ func encodeQueue(c *queue.Config, rate meter.Rate) bpf.ShaperQueue {
 }
 
 // checkLinked rejects options that HTB does not support in a queue of a link.
-func (e *encoder) checkLinked(q *dataplane.PlanQueue) {
+func (e *encoder) checkLinked(q *compiled.Queue) {
 	switch {
 	case e.Pacer != record.FQ:
 	case e.alone(q):
@@ -202,7 +203,7 @@ func (e *encoder) checkLinked(q *dataplane.PlanQueue) {
 const maxFQDelay = time.Hour
 
 // maxDelay returns the maximum queueing delay of a queue, 0 for a queue of a link.
-func maxDelay(q *dataplane.PlanQueue) time.Duration {
+func maxDelay(q *compiled.Queue) time.Duration {
 	switch {
 	case q.Link >= 0:
 		return 0
@@ -225,7 +226,7 @@ const maxPacket = 1 << 16 // bytes; the maximum of GSO without BIG TCP
 
 // maxBacklog returns the maximum backlog of a queue, in bytes, if its packets have at most
 // packet bytes.
-func maxBacklog(q *dataplane.PlanQueue, packet int) (bytes int64) {
+func maxBacklog(q *compiled.Queue, packet int) (bytes int64) {
 	switch {
 	case q.Time > 0:
 		bytes, _ = q.Drain.Burst(min(q.Time, time.Hour))
@@ -311,7 +312,7 @@ func flowQuantum(rate meter.Rate) uint32 {
 
 // flowLeavesOf returns the leaves of a fair queue: first, that of flows which send little, and one for each
 // flow number, with IDs from id on.
-func flowLeavesOf(q *dataplane.PlanQueue, first qdisc.Leaf, id uint16) []qdisc.Leaf {
+func flowLeavesOf(q *compiled.Queue, first qdisc.Leaf, id uint16) []qdisc.Leaf {
 	bytes := q.Bytes
 	if bytes == 0 {
 		bytes = q.Packets * 1500
@@ -333,7 +334,7 @@ func flowLeavesOf(q *dataplane.PlanQueue, first qdisc.Leaf, id uint16) []qdisc.L
 // quantum returns the bytes that a queue of a link may send in its turn. The queue with the
 // smallest weight of its priority may send longest, because HTB needs a quantum of at least
 // the longest packet; the others send more, in proportion to their weights.
-func (g *Image) quantum(q *dataplane.PlanQueue, longest int) uint32 {
+func (g *Image) quantum(q *compiled.Queue, longest int) uint32 {
 	least := q.Weight
 	for _, i := range g.Plan.Links[q.Link].Queues {
 		if other := &g.Plan.Queues[i]; other.Priority == q.Priority {

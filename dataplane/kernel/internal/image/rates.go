@@ -4,17 +4,16 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/cilium/ebpf"
-
 	"github.com/a-seed-32e5a53f/shaper/bpf"
-	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/engine"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
+	"github.com/cilium/ebpf"
 )
 
 // EncodeRates returns an image with the queues and links of a plan, as new rates of those in
 // the maps of the program.
-func EncodeRates(a *record.About, plan *dataplane.Plan) (*Image, error) {
+func EncodeRates(a *record.About, plan *compiled.Plan) (*Image, error) {
 	if len(a.Queued) == 0 {
 		return nil, fmt.Errorf("%s %v: the active policy has no queues, so no rate can be set", a.Interface, a.Direction)
 	}

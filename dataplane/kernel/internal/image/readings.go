@@ -5,10 +5,10 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/cilium/ebpf"
-
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
+	"github.com/cilium/ebpf"
 )
 
 // The last readings of a shaper are kept in a map beside its program, where every process
@@ -36,12 +36,12 @@ const (
 	queueWords  = 3 // sent packets, sent bytes, dropped packets
 )
 
-func EmptyReading(o *dataplane.Outline) KeptReading {
+func EmptyReading(o *compiled.Outline) KeptReading {
 	return make(KeptReading, readingHead+(len(o.Classes)+1)*classWords+len(o.Queues)*queueWords)
 }
 
 // NewReadings makes the map of a policy's readings.
-func NewReadings(o *dataplane.Outline) (*ebpf.Map, error) {
+func NewReadings(o *compiled.Outline) (*ebpf.Map, error) {
 	m, err := ebpf.NewMap(&ebpf.MapSpec{
 		Name: ReadingsMap, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(8 * len(EmptyReading(o))), MaxEntries: KeptReadings,
 	})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/engine"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/kerneltest"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
@@ -193,7 +194,7 @@ func TestQueueSlots(t *testing.T) {
 				t.Errorf("step %d, %s: got class %#x (also of %q), want a free one of major %#x", i, name, q.ClassId, other, qdisc.Major)
 			}
 			usedClasses[q.ClassId] = name
-			was := slices.ContainsFunc(about.Outline.Queues, func(q dataplane.QueueOutline) bool { return q.Name == name })
+			was := slices.ContainsFunc(about.Outline.Queues, func(q compiled.QueueOutline) bool { return q.Name == name })
 			if was && q.ClassId != classes[name] {
 				t.Errorf("step %d, %s: got class %#x, want %#x as before", i, name, q.ClassId, classes[name])
 			}

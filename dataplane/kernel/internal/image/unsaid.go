@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/remedy"
 	"github.com/a-seed-32e5a53f/shaper/meter/unsaid"
 )
@@ -39,7 +40,7 @@ func (e *encoder) checkPolicy(p *dataplane.Policy) {
 }
 
 // checkAction refuses fields of an action that are not known. Default actions have no source.
-func (e *encoder) checkAction(a *dataplane.PlanAction) {
+func (e *encoder) checkAction(a *compiled.Action) {
 	if a.Source != nil {
 		e.unsaid(a.Source, a.Source, "Drop", "ECN", "Marks", "Queue")
 	}
@@ -58,7 +59,7 @@ func (e *encoder) checkMeter(m *dataplane.Meter) {
 }
 
 // checkQueue refuses fields of a queue that are not known.
-func (e *encoder) checkQueue(q *dataplane.PlanQueue) {
+func (e *encoder) checkQueue(q *compiled.Queue) {
 	e.unsaid(q.Source, q.Source,
 		"Name", "Rate", "Time", "Bytes", "Packets", "WRED", "Seed", "CoDel", "ECN", "TargetAtRate", "IntervalAtRate",
 		"Link", "Priority", "Weight", "Fair")

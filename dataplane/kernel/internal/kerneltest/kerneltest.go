@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
@@ -66,9 +67,9 @@ func FieldErrors(err error) []*dataplane.FieldError {
 }
 
 // Compiled compiles a policy.
-func Compiled(t testing.TB, policy *dataplane.Policy) *dataplane.Plan {
+func Compiled(t testing.TB, policy *dataplane.Policy) *compiled.Plan {
 	t.Helper()
-	plan, err := dataplane.Compile(policy)
+	plan, err := compiled.Compile(policy)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,12 +4,12 @@ import (
 	"encoding/json"
 	"time"
 
-	"github.com/cilium/ebpf"
-
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/iface"
+	"github.com/cilium/ebpf"
 )
 
 // About describes an attached shaper. It is stored beside the program as a JSON record,
@@ -37,10 +37,10 @@ type About struct {
 	AskedGSO  uint32              `json:",omitempty"` // Config.GSOLimit
 	GSOLimit  uint32              `json:",omitempty"` // GSO limit that this shaper needs, bytes; 0 for none
 
-	Place   hook.Place        // where the program is attached
-	Outline dataplane.Outline // names of the policy's parts
-	Slots   []uint32          // of the counters, by class of the outline
-	Stages  packed[Stage]     // by stage of the outline
+	Place   hook.Place       // where the program is attached
+	Outline compiled.Outline // names of the policy's parts
+	Slots   []uint32         // of the counters, by class of the outline
+	Stages  packed[Stage]    // by stage of the outline
 
 	Asked  Pacer         `json:",omitempty"` // Config.Pacer
 	Pacer  Pacer         `json:",omitempty"` // root qdisc in use; "" without queues

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 )
 
 // jsonLayout describes a type and its fields as JSON encodes them.
@@ -75,9 +75,9 @@ func TestParseRecord(t *testing.T) {
 		"number of their links": func(a *About) { a.Links = nil },
 	} {
 		a := About{Version: Version, Slots: []uint32{1, 2}, Stages: make(packed[Stage], 2), Queued: make([]Queue, 1), Links: []uint16{1}}
-		a.Outline = dataplane.Outline{
-			Classes: []dataplane.ClassOutline{{Stage: 0, Queues: [3]int{-1, 0, -1}}, {Stage: -1, Queues: [3]int{-1, -1, -1}}},
-			Stages:  []dataplane.StageOutline{{Then: 1}, {Then: -1}}, Queues: []dataplane.QueueOutline{{Link: 0}}, Links: []string{"l"},
+		a.Outline = compiled.Outline{
+			Classes: []compiled.ClassOutline{{Stage: 0, Queues: [3]int{-1, 0, -1}}, {Stage: -1, Queues: [3]int{-1, -1, -1}}},
+			Stages:  []compiled.StageOutline{{Then: 1}, {Then: -1}}, Queues: []compiled.QueueOutline{{Link: 0}}, Links: []string{"l"},
 		}
 		for i := range a.Stages {
 			a.Stages[i].Room, a.Stages[i].Profile.Buckets[0].Den, a.Stages[i].Profile.Buckets[1].Den = 7, 1, 2

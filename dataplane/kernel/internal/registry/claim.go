@@ -8,13 +8,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cilium/ebpf"
-
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/engine"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/rundir"
 	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/cilium/ebpf"
 )
 
 // Request is a stage of a plan whose meter is a budget of the host.
@@ -27,7 +27,7 @@ type Request struct {
 
 // RequestFor returns the request of a stage, or nil if its meter is not a budget of
 // the host.
-func RequestFor(plan *dataplane.Plan, stage int, p *bpf.ShaperProfile) *Request {
+func RequestFor(plan *compiled.Plan, stage int, p *bpf.ShaperProfile) *Request {
 	s := &plan.Stages[stage]
 	if s.Budget == nil || s.Leased {
 		return nil

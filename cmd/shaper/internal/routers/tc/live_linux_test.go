@@ -14,6 +14,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
@@ -77,7 +78,7 @@ tc qdisc replace dev v0 parent 1:1 codel
 	for seed := range uint64(rounds) {
 		r.Rand = rand.New(rand.NewPCG(seed, 2))
 		p := r.policy()
-		if _, err := dataplane.Compile(p); err != nil || mergeable(p) {
+		if _, err := compiled.Compile(p); err != nil || mergeable(p) {
 			continue
 		}
 		if e := (Dialect{}).Export(p, "v0"); len(e.Problems) == 0 {

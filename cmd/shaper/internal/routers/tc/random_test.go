@@ -13,6 +13,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
@@ -337,7 +338,7 @@ func TestTCRandom(t *testing.T) {
 	var reasons []string
 	for seed := range uint64(rounds) {
 		p := random{Rand: rand.New(rand.NewPCG(seed, 1))}.policy()
-		if _, err := dataplane.Compile(p); err != nil {
+		if _, err := compiled.Compile(p); err != nil {
 			continue
 		}
 		e := Dialect{}.Export(p, "eth0")

@@ -1,0 +1,265 @@
+package compiled
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/queue"
+)
+
+// maxCustomerErrors bounds the errors in the list of customers. A list with the wrong column
+// would have a million.
+const maxCustomerErrors = 1000
+
+// compileCustomers compiles the customer table and the plans.
+func (c *compiler) compileCustomers(from *dataplane.Customers) {
+	if from == nil {
+		return
+	}
+	out := &Customers{Key: from.Key, Source: from, Of: make([]uint32, len(from.List)), numbers: make(map[string]uint32, len(from.List))}
+	c.plan.Customers = out
+	out.Packets = slices.ContainsFunc(c.plan.Stages, func(s Stage) bool { return s.Customers && s.Packets })
+	switch {
+	case from.Key > dataplane.ByTwoVLANs:
+		c.add(from, "key", "is unknown: use ByInside, BySource, ByDestination, ByOuterVLAN or ByTwoVLANs")
+		return
+	case len(from.List) > dataplane.MaxCustomers:
+		c.add(from, "file", fmt.Sprintf("has %d customers: at most %d are allowed", len(from.List), dataplane.MaxCustomers))
+		return
+	}
+	indexes := map[*dataplane.ServicePlan]uint32{}
+	indexOf := func(p *dataplane.ServicePlan) uint32 {
+		i, ok := indexes[p]
+		if !ok {
+			i = uint32(len(out.Plans))
+			indexes[p] = i
+			out.Plans = append(out.Plans, c.compileService(p))
+		}
+		return i
+	}
+	names := map[string]bool{}
+	for _, p := range from.Plans {
+		if names[p.Name] {
+			c.add(p, "name", fmt.Sprintf("%q is the name of an earlier plan: plan names must differ", p.Name))
+		}
+		names[p.Name] = true
+		indexOf(p)
+	}
+	prefixes, vlans := 0, 0
+	for i := range from.List {
+		prefixes, vlans = prefixes+len(from.List[i].Prefixes), vlans+len(from.List[i].VLANs)
+	}
+	out.table.vlan = newNumberTable[uint32](vlans)
+	table := tableBuilder{compiler: c, out: out, prefixes: make([]owned, 0, prefixes)}
+	for i := range from.List {
+		customer := &from.List[i]
+		table.add(customer, uint32(i+1))
+		if customer.Plan == nil {
+			table.fail(customer, "plan", "is missing: name one")
+		} else {
+			out.Of[i] = indexOf(customer.Plan)
+		}
+	}
+	table.finish(from.Nested)
+}
+
+// compileService compiles a plan of customers.
+func (c *compiler) compileService(p *dataplane.ServicePlan) Service {
+	out := Service{Name: p.Name, Source: p}
+	switch {
+	case p.Params == nil && p.Queue == nil:
+		c.add(p, "type", "is missing: give the plan a type and its parameters, or a queue")
+	case p.Params != nil && p.Queue != nil:
+		c.add(p, "queue", "cannot be combined with a meter")
+	case p.Queue != nil:
+		out.Queue = *p.Queue
+		switch {
+		case p.Queue.Bytes != 0 || p.Queue.Packets != 0 || p.Queue.Time == 0:
+			c.add(p, "limit", "must be a time, such as 50ms")
+		case p.Queue.WRED != [3]queue.Early{}:
+			c.add(p, "wred", "is not for queues of customers: use codel")
+		}
+		if _, err := queue.New(*p.Queue); err != nil {
+			c.addError(p, "queue", err)
+		}
+	default:
+		profile, err := p.Params.Profile()
+		if err != nil {
+			c.addError(p, "type", err)
+			break
+		}
+		out.Profile, out.Kind, out.Buckets = profile, profile.Kind(), outlineBuckets(p.Params)
+	}
+	for color, a := range [3]*dataplane.Action{p.Green, p.Yellow, p.Red} {
+		if a != nil {
+			compiled := c.compileAction(*a, a)
+			out.Actions[color] = &compiled
+		}
+	}
+	return out
+}
+
+// tableBuilder fills the table of Customers and checks the customers.
+type tableBuilder struct {
+	*compiler
+	out      *Customers
+	prefixes []owned
+	errors   int
+}
+
+// owned is a prefix of a customer.
+type owned struct {
+	netip.Prefix
+	number uint32
+}
+
+// fail adds an error of a customer, unless there are too many.
+func (b *tableBuilder) fail(customer *dataplane.Customer, field, reason string) {
+	if b.errors++; b.errors <= maxCustomerErrors {
+		b.errorList.add(customer, field, reason)
+	}
+}
+
+// add adds a customer.
+func (b *tableBuilder) add(customer *dataplane.Customer, number uint32) {
+	name := customer.Name
+	switch other := b.out.numbers[name]; {
+	case name == "":
+		b.fail(customer, "customer", "is empty: give the customer a name")
+	case utf8.RuneCountInString(name) > 64 || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }):
+		b.fail(customer, "customer", fmt.Sprintf("%.80q is not a name of 1 to 64 printable characters", name))
+	case other != 0:
+		b.fail(customer, "customer", fmt.Sprintf("%q is the name of an earlier customer: names must differ", name))
+	}
+	b.out.numbers[name] = number
+	if !byAddress(b.out.Key) {
+		b.addVLANs(customer, number)
+		return
+	}
+	if len(customer.VLANs) > 0 {
+		b.fail(customer, "vlan", "is given, but customers are known by address")
+	}
+	for _, p := range customer.Prefixes {
+		switch a := p.Addr(); {
+		case !p.IsValid():
+			b.fail(customer, "address", "contains an invalid prefix")
+		case a.Is4In6() || a.Zone() != "":
+			b.fail(customer, "address", fmt.Sprintf("%v is not a plain IPv4 or IPv6 prefix", p))
+		case p != p.Masked():
+			b.fail(customer, "address", fmt.Sprintf("%v has bits after its length: write %v", p, p.Masked()))
+		default:
+			b.prefixes = append(b.prefixes, owned{p, number})
+		}
+	}
+}
+
+// addVLANs adds the VLANs of a customer.
+func (b *tableBuilder) addVLANs(customer *dataplane.Customer, number uint32) {
+	table := &b.out.table.vlan
+	if len(customer.Prefixes) > 0 {
+		b.fail(customer, "address", "is given, but customers are known by VLAN")
+	}
+	largest := uint32(1<<12 - 1)
+	if b.out.Key == dataplane.ByTwoVLANs {
+		largest = 1<<24 - 1
+	}
+	for _, id := range customer.VLANs {
+		switch other := table.find(id, hash32(id)); {
+		case id > largest:
+			b.fail(customer, "vlan", fmt.Sprintf("%d is above %d", id, largest))
+		case other != 0 && other != number:
+			text := fmt.Sprint(id)
+			if b.out.Key == dataplane.ByTwoVLANs {
+				text = fmt.Sprintf("%d, %d", id>>12, id&0xfff)
+			}
+			b.fail(customer, "vlan", fmt.Sprintf("%s belongs to customer %q too", text, b.name(other)))
+		}
+		table.set(id, hash32(id), number)
+	}
+}
+
+// name returns the name of a customer.
+func (b *tableBuilder) name(number uint32) string { return b.out.Source.List[number-1].Name }
+
+// finish checks that prefixes of different customers do not overlap, and makes the table of
+// prefixes.
+func (b *tableBuilder) finish(nested bool) {
+	slices.SortFunc(b.prefixes, func(x, y owned) int {
+		return cmp.Or(x.Addr().Compare(y.Addr()), cmp.Compare(x.Bits(), y.Bits()), cmp.Compare(x.number, y.number))
+	})
+	var around []owned                                          // the prefixes that contain the current one, the innermost last
+	v4, v6, nets := map[int]int{}, map[int]int{}, map[int]int{} // prefixes by length
+	for _, p := range b.prefixes {
+		for len(around) > 0 && !around[len(around)-1].Overlaps(p.Prefix) {
+			around = around[:len(around)-1]
+		}
+		if len(around) > 0 {
+			outer := around[len(around)-1]
+			switch {
+			case outer.number == p.number:
+			case outer.Prefix == p.Prefix:
+				b.fail(&b.out.Source.List[p.number-1], "address", fmt.Sprintf("%v belongs to customer %q too", printPrefix(p.Prefix), b.name(outer.number)))
+			case !nested:
+				b.fail(&b.out.Source.List[p.number-1], "address", fmt.Sprintf("%v lies inside %v of customer %q: set nested: true to allow it", printPrefix(p.Prefix), outer.Prefix, b.name(outer.number)))
+			}
+		}
+		around = append(around, p)
+		switch {
+		case p.Addr().Is4():
+			v4[p.Bits()]++
+		case p.Bits() > 64:
+			v6[p.Bits()]++
+		default:
+			nets[p.Bits()]++
+		}
+	}
+	t := &b.out.table
+	t.v4 = newLengths(v4, func(bits int) uint32 { return dataplane.Key{V4: uint8(bits)}.Mask4() })
+	t.v6 = newLengths(v6, func(bits int) dataplane.Addr { return dataplane.Key{V6: uint8(bits)}.Mask6() })
+	t.nets = newLengths(nets, func(bits int) uint64 { return ^uint64(0) << (64 - bits) })
+	for _, p := range b.prefixes {
+		first, _ := prefixBounds(p.Prefix)
+		switch bits := p.Bits(); {
+		case p.Addr().Is4():
+			ofLength(t.v4, bits).number.set(uint32(first.Lo), hash32(uint32(first.Lo)), p.number)
+		case bits > 64:
+			ofLength(t.v6, bits).number.set(first, hashAddr(first), p.number)
+		default:
+			ofLength(t.nets, bits).number.set(first.Hi, mix(first.Hi), p.number)
+		}
+	}
+}
+
+// printPrefix returns a prefix as people write it: an address without a length.
+func printPrefix(p netip.Prefix) string {
+	if p.IsSingleIP() {
+		return p.Addr().String()
+	}
+	return p.String()
+}
+
+// newLengths returns empty tables for prefixes of these lengths, the longest first, with
+// room for their numbers.
+func newLengths[K comparable](counts map[int]int, mask func(bits int) K) (out []byLength[K]) {
+	for bits, n := range counts {
+		p := byLength[K]{bits: bits, number: newNumberTable[K](n)}
+		if bits > 0 { // a mask of length 0 means the whole address
+			p.mask = mask(bits)
+		}
+		out = append(out, p)
+	}
+	slices.SortFunc(out, func(a, b byLength[K]) int { return b.bits - a.bits })
+	return out
+}
+
+// ofLength returns the table of a length.
+func ofLength[K comparable](list []byLength[K], bits int) *byLength[K] {
+	i := slices.IndexFunc(list, func(p byLength[K]) bool { return p.bits == bits })
+	return &list[i]
+}

@@ -1,0 +1,113 @@
+package compiled
+
+import (
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/queue"
+)
+
+// Customers are compiled dataplane.Customers.
+type Customers struct {
+	Key    dataplane.CustomerKey // that of Source, or the one that Plan.For chose
+	Plans  []Service             // Customers.Plans, then the others in the order of their first customer
+	Of     []uint32              // index of each customer's plan
+	Source *dataplane.Customers
+	// Packets means that the meters count packets instead of bytes.
+	Packets bool
+
+	numbers map[string]uint32 // numbers of customers, from 1, by name
+	table   customerTable
+}
+
+// Service is a compiled dataplane.ServicePlan.
+type Service struct {
+	Name    string
+	Kind    meter.Kind
+	Profile *meter.Profile // nil for a queue
+	Buckets []BucketOutline
+	Queue   queue.Config // valid for a queue
+	Actions [3]*Action   // by color; nil: that of the class
+	Source  *dataplane.ServicePlan
+}
+
+// Number returns the number of the customer of a name, from 1, or 0 if there is none.
+func (c *Customers) Number(name string) uint32 { return c.numbers[name] }
+
+// Service returns the plan of a customer.
+func (c *Customers) Service(number uint32) *Service { return &c.Plans[c.Of[number-1]] }
+
+// CustomerOf returns the number of the customer of a parsed packet, or 0 if it has none. With
+// ByInside the packet is one of egress.
+func (c *Customers) CustomerOf(p *dataplane.Packet) uint32 {
+	switch c.Key {
+	case dataplane.ByOuterVLAN:
+		if id, ok := p.VLAN(); ok {
+			return c.table.vlan.find(uint32(id), hash32(uint32(id)))
+		}
+		return 0
+	case dataplane.ByTwoVLANs:
+		if outer, inner, ok := p.TwoVLANs(); ok {
+			id := uint32(outer)<<12 | uint32(inner)
+			return c.table.vlan.find(id, hash32(id))
+		}
+		return 0
+	case dataplane.BySource:
+		return c.table.find(p.Kind, p.Src)
+	}
+	return c.table.find(p.Kind, p.Dst)
+}
+
+// CustomerService is a customer, by name, with its plan.
+type CustomerService struct {
+	Name string
+	Plan *Service
+}
+
+// Variant returns the plan with other parameters: those of p, whose kind of treatment must be
+// the same. off means that it drops all packets. The error joins a
+// dataplane.FieldError for each part that is invalid.
+func (s *Service) Variant(p *dataplane.ServicePlan, off bool) (*Service, error) {
+	c := newCompiler()
+	limits := *p
+	limits.Green, limits.Yellow, limits.Red = nil, nil, nil // they may name parts of the policy
+	out := c.compileService(&limits)
+	if c.errorList != nil {
+		return nil, errors.Join(c.errorList...)
+	}
+	out.Actions, out.Source = s.Actions, p
+	if off {
+		drop := &Action{Drop: true, Queue: -1}
+		out.Actions = [3]*Action{drop, drop, drop}
+	}
+	return &out, nil
+}
+
+// WithServices returns a plan whose customers, by number, have other plans. It shares
+// everything else with p.
+func (p *Plan) WithServices(of map[uint32]*Service) *Plan {
+	if len(of) == 0 {
+		return p
+	}
+	next, customers := *p, *p.Customers
+	customers.Plans, customers.Of = slices.Clone(customers.Plans), slices.Clone(customers.Of)
+	indexes := map[*Service]uint32{}
+	for i := range p.Customers.Plans {
+		indexes[&p.Customers.Plans[i]] = uint32(i)
+	}
+	for _, number := range slices.Sorted(maps.Keys(of)) {
+		service := of[number]
+		i, known := indexes[service]
+		if !known {
+			i = uint32(len(customers.Plans))
+			indexes[service] = i
+			customers.Plans = append(customers.Plans, *service)
+		}
+		customers.Of[number-1] = i
+	}
+	next.Customers = &customers
+	return &next
+}

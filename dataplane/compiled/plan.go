@@ -1,0 +1,245 @@
+package compiled
+
+import (
+	"math"
+	"slices"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/queue"
+)
+
+// Plan is a compiled dataplane.Policy. Defaults are filled in, limits are resolved, and each
+// reference to another part is an index, or -1 for none. A Plan is immutable: any number
+// of pipelines and goroutines may share it. Compile makes a Plan.
+//
+// Each part has a Source, the part of the policy that it was compiled from, for use in
+// error messages.
+type Plan struct {
+	Source           *dataplane.Policy
+	Length           dataplane.LengthRule
+	DropUnclassified bool
+	Classes          []Class
+	Stages           []Stage    // meters that classes use, in the order of their first use
+	Envelopes        []Envelope // in the order of their first flow
+	Queues           []Queue    // queues that actions use, in the order of their first use
+	Links            []Link     // in the order of their first queue
+	Classifier       *Classifier
+	Customers        *Customers // nil: no customers
+}
+
+// Class is a compiled dataplane.Class.
+type Class struct {
+	Name      string
+	Stage     int       // index of the first meter of the chain, or -1
+	Customers bool      // the first meter is that of the customer's plan
+	Queues    bool      // some packets of the class are queued
+	Actions   [3]Action // by color
+	Source    *dataplane.Class
+}
+
+// Action is the compiled action of a class for one color.
+type Action struct {
+	Drop   bool
+	ECN    dataplane.ECN
+	Marks  []dataplane.Mark
+	Queue  int               // index, or -1
+	Source *dataplane.Action // nil for a default action
+}
+
+// Stage is a compiled dataplane.Meter.
+type Stage struct {
+	StageOutline
+	Profile  *meter.Profile    // nil if Customers
+	Aware    bool              // the meter is color-aware
+	Input    InputColors       // valid if Aware
+	Envelope int               // index of the envelope, or -1
+	Flow     int               // index of the flow within the envelope
+	Budget   *dataplane.Budget // with its defaults; nil for none
+	Source   *dataplane.Meter
+
+	peak bool // the second bucket contains the first, as that of PIR does
+}
+
+// InputColors maps the values of a field to the input colors of a color-aware meter. A
+// value above 63 that High does not contain is green, as is a packet that does not have
+// the field.
+type InputColors struct {
+	From dataplane.Field
+	Low  [64]meter.Color        // colors of values below 64
+	High map[uint32]meter.Color // colors of larger values; nil if there are none
+}
+
+// Envelope is a compiled dataplane.Envelope.
+type Envelope struct {
+	meter.EnvelopeParams
+	Stages []int // stage of each flow
+	Source *dataplane.Envelope
+}
+
+// Queue is a compiled dataplane.Queue.
+type Queue struct {
+	QueueOutline
+	// LinkQueue has limits in bytes or packets if the queue has a link. Otherwise only its
+	// Config is set.
+	queue.LinkQueue
+	Drain  meter.Rate    // maximum rate at which packets leave: that of the queue or its link
+	Key    dataplane.Key // flow key; valid if Fair
+	Source *dataplane.Queue
+}
+
+// Link is a compiled dataplane.Link.
+type Link struct {
+	Name   string
+	Rate   meter.Rate
+	Queues []int // indexes of its queues
+	Source *dataplane.Link
+}
+
+// Outline returns the outline of the plan.
+func (p *Plan) Outline() *Outline {
+	o := &Outline{DropUnclassified: p.DropUnclassified}
+	for i := range p.Classes {
+		c := &p.Classes[i]
+		class := ClassOutline{Name: c.Name, Stage: c.Stage}
+		for color := range c.Actions {
+			class.Queues[color] = c.Actions[color].Queue
+			if c.Stage < 0 && meter.Color(color) != meter.Green {
+				class.Queues[color] = -1
+			}
+		}
+		o.Classes = append(o.Classes, class)
+	}
+	for i := range p.Stages {
+		o.Stages = append(o.Stages, p.Stages[i].StageOutline)
+	}
+	for i := range p.Queues {
+		o.Queues = append(o.Queues, p.Queues[i].QueueOutline)
+	}
+	for i := range p.Links {
+		o.Links = append(o.Links, p.Links[i].Name)
+	}
+	if p.Customers != nil {
+		o.Customers = len(p.Customers.Of)
+	}
+	return o
+}
+
+// ActionOf returns the action for a packet with a class: that of its customer's plan, or of
+// its class. ownQueue reports whether the customer's own queue replaces that of the action.
+func (p *Plan) ActionOf(v *dataplane.Verdict) (a *Action, ownQueue bool) {
+	if v.Customer != 0 {
+		service := p.Customers.Service(v.Customer)
+		ownQueue = service.Profile == nil
+		if a := service.Actions[v.Color]; a != nil {
+			return a, ownQueue
+		}
+	}
+	return &p.Classes[v.Class].Actions[v.Color], ownQueue
+}
+
+// Stage returns the stage of a meter of the policy, or -1 if no class uses the meter.
+func (p *Plan) Stage(m *dataplane.Meter) int {
+	return slices.IndexFunc(p.Stages, func(s Stage) bool { return s.Source == m })
+}
+
+// Meters returns the meters of the policy that classes use, by stage.
+func (p *Plan) Meters() []*dataplane.Meter {
+	out := make([]*dataplane.Meter, len(p.Stages))
+	for i := range p.Stages {
+		out[i] = p.Stages[i].Source
+	}
+	return out
+}
+
+// Budgets returns the stages whose meters have a budget.
+func (p *Plan) Budgets() (stages []int) {
+	for i := range p.Stages {
+		if p.Stages[i].Budget != nil {
+			stages = append(stages, i)
+		}
+	}
+	return stages
+}
+
+// For returns the plan for packets of one direction. With customers ByInside it is a copy
+// that finds them by the address of that direction; otherwise it is p.
+func (p *Plan) For(d dataplane.Direction) *Plan {
+	if p.Customers == nil || p.Customers.Key != dataplane.ByInside {
+		return p
+	}
+	plan, customers := *p, *p.Customers
+	customers.Key = [...]dataplane.CustomerKey{dataplane.Egress: dataplane.ByDestination, dataplane.Ingress: dataplane.BySource}[d]
+	plan.Customers = &customers
+	return &plan
+}
+
+// AppendKey appends the key of a packet with a verdict, for people: the name of its customer
+// if the class meters customers, else the key of the first meter of the class that has
+// keys. It appends nothing if there is none. The packet need not be parsed.
+func (p *Plan) AppendKey(b []byte, packet *dataplane.Packet, v *dataplane.Verdict) []byte {
+	if v.Customer != 0 {
+		return append(b, p.Customers.Source.List[v.Customer-1].Name...)
+	}
+	if v.Class < 0 {
+		return b
+	}
+	for i := p.Classes[v.Class].Stage; i >= 0; i = p.Stages[i].Then {
+		s := &p.Stages[i]
+		if !s.Keyed() {
+			continue
+		}
+		dataplane.ParseOnce(packet)
+		reader := dataplane.NewKeyReader(s.Key)
+		key, ok := reader.Key(packet)
+		if s.Key.By == dataplane.ByDSCP {
+			key = reader.FromSmall(uint64(v.DSCPIn)) // the packet may have another one by now
+		}
+		if ok {
+			b = reader.AppendText(b, key)
+		}
+		return b
+	}
+	return b
+}
+
+// Color returns the input color of a packet.
+func (c *InputColors) Color(p *dataplane.Packet) meter.Color {
+	value, ok := p.Field(c.From)
+	switch {
+	case !ok:
+		return meter.Green
+	case value < uint32(len(c.Low)):
+		return c.Low[value]
+	}
+	return c.High[value]
+}
+
+// Lack returns the number of tokens that a meter lacked to keep the input color of a packet of n bytes or
+// packets: of C if it made the packet yellow, and of the best bucket that it may use if it
+// made the packet red. tc and te are the tokens before the packet. It is 0 if the meter kept
+// the input color, or has no tokens.
+func (s *Stage) Lack(n int, in, out meter.Color, tc, te int64) int32 {
+	if in == out || s.Kind.Info().State == meter.StateAverage {
+		return 0
+	}
+	c, e := s.Better(in, out)
+	if !c {
+		tc = 0
+	}
+	if !e {
+		te = 0
+	}
+	return int32(min(max(int64(n)-max(tc, te), 0), math.MaxInt32))
+}
+
+// Better returns the buckets of which one had to hold a packet for a better color than out.
+func (s *Stage) Better(in, out meter.Color) (c, e bool) {
+	switch {
+	case out == meter.Yellow || len(s.Buckets) < 2:
+		return true, false
+	case s.peak || in == meter.Yellow:
+		return false, true
+	}
+	return true, true
+}

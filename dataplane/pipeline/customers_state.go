@@ -1,0 +1,123 @@
+package pipeline
+
+import (
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/queue"
+)
+
+// customers is the state of the customers of a pipeline.
+type customers struct {
+	plan   *compiled.Customers
+	list   []customer // by number - 1
+	loaded int        // a meaningless sum, which makes the CPU load its terms
+}
+
+// customer is the state of one customer. A green packet touches only the first 64 bytes.
+type customer struct {
+	meter.Meter // without a profile if the customer has a queue
+	service     *compiled.Service
+	leaky       *queue.Leaky // nil until the first packet, and with a meter
+	stats       dataplane.CustomerStats
+	restored    bool     // the meter continues one before the first packet
+	_           [15]byte // so that the size is 128 bytes
+}
+
+// begun reports whether the state differs from that of a new customer.
+func (c *customer) begun() bool { return c.restored || c.stats.Colors != [3]dataplane.Count{} }
+
+func newCustomers(plan *compiled.Customers) *customers {
+	c := &customers{plan: plan, list: make([]customer, len(plan.Of))}
+	for i, at := range plan.Of {
+		c.list[i].start(&plan.Plans[at])
+	}
+	return c
+}
+
+// start gives a new customer its plan.
+func (c *customer) start(service *compiled.Service) {
+	if c.service = service; !c.paced() {
+		c.Meter = meter.New(service.Profile)
+	}
+}
+
+// customer returns a customer by its number.
+func (c *customers) customer(number uint32) *customer { return &c.list[number-1] }
+
+// paced reports whether the customer has a queue instead of a meter.
+func (c *customer) paced() bool { return c.service.Profile == nil }
+
+// queue returns the queue of a paced customer.
+func (c *customer) queue() *queue.Leaky {
+	if c.leaky == nil {
+		c.leaky, _ = queue.New(c.service.Queue) // Compile has checked it
+	}
+	return c.leaky
+}
+
+// prefetch brings the memory of a customer into the CPU's cache.
+func (c *customers) prefetch(number uint32) {
+	if c.customer(number).paced() {
+		c.loaded++
+	}
+}
+
+// inherit takes over the state of the customers of the same names. A customer starts anew
+// if it had no packet yet, or if its meter counted bytes and now counts packets.
+func (c *customers) inherit(before *customers, now int64) {
+	sameUnit := c.plan.Packets == before.plan.Packets
+	number := uint32(0) // of the predecessor
+	for i := range c.list {
+		name := c.plan.Source.List[i].Name
+		// Most tables have the order of their predecessors. A look-up takes much longer.
+		if list := before.plan.Source.List; int(number) < len(list) && list[number].Name == name {
+			number++
+		} else if number = before.plan.Number(name); number == 0 {
+			continue
+		}
+		c.list[i].inherit(before.customer(number), now, sameUnit)
+	}
+}
+
+// inherit takes over the state of a customer at now. sameUnit means that both meters count
+// bytes, or both packets.
+func (c *customer) inherit(was *customer, now int64, sameUnit bool) {
+	c.stats, c.restored = was.stats, was.restored
+	switch {
+	case c.paced() && was.leaky == nil:
+		// Its first packet is still to come, or it had a meter.
+	case c.paced() && c.service.Queue.CoDel == was.service.Queue.CoDel && sameButTimes(c.service.Queue, was.service.Queue):
+		c.leaky = was.leaky
+		_ = c.leaky.SetRate(c.service.Queue.Rate) // Compile has checked it
+	case c.paced():
+		c.queue().Follow(was.leaky)
+	case !was.paced() && sameUnit && c.begun():
+		c.Meter = was.Clone()
+		c.SetProfile(now, c.service.Profile)
+	}
+}
+
+// SetCustomerPlans gives customers other plans. Their tokens, backlogs and counters continue as
+// Inherit defines. Customers that the pipeline does not have are left out.
+func (l *Pipeline) SetCustomerPlans(list []compiled.CustomerService) {
+	if l.customers == nil {
+		return
+	}
+	for _, next := range list {
+		if number := l.plan.Customers.Number(next.Name); number != 0 {
+			l.customers.customer(number).change(next.Plan, l.now)
+		}
+	}
+}
+
+// change gives the customer another plan at a time.
+func (c *customer) change(service *compiled.Service, now int64) {
+	was := customer{service: c.service, leaky: c.leaky, stats: c.stats, restored: c.restored}
+	if !c.paced() {
+		was.Meter = c.Clone()
+	}
+	c.Meter, c.leaky, c.stats = meter.Meter{}, nil, dataplane.CustomerStats{}
+	c.start(service)
+	c.inherit(&was, now, true)
+}

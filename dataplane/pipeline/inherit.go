@@ -1,0 +1,60 @@
+package pipeline
+
+import (
+	"errors"
+	"math"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
+)
+
+// Inherit moves the counters, tokens and backlogs of another pipeline into a new one, which
+// takes its place. Plan.Succeed defines which part continues which. First settle all
+// packets that are queued in links of the old pipeline: call Settle(math.MaxInt64, v)
+// until it returns false. Afterwards the old pipeline must not process packets.
+func (l *Pipeline) Inherit(before *Pipeline) []compiled.ClassChange {
+	s := l.plan.Succeed(before.plan.Outline())
+	l.now = before.now
+	l.stats[len(l.stats)-1] = before.stats[len(before.stats)-1]
+	for i, was := range s.Classes {
+		if was >= 0 {
+			l.stats[i] = before.stats[was]
+		}
+	}
+	for i, was := range s.Stages {
+		if was >= 0 && l.now > math.MinInt64 {
+			l.stages[i].inherit(&before.stages[was], l.now)
+		}
+	}
+	if l.customers != nil && before.customers != nil && l.now > math.MinInt64 {
+		l.customers.inherit(before.customers, l.now)
+	}
+	for i, was := range s.Queues {
+		if was >= 0 {
+			l.queues[i].inherit(&before.queues[was])
+		}
+	}
+	for i, was := range s.Links {
+		if was >= 0 {
+			l.links[i].Follow(before.links[was])
+		}
+	}
+	return s.Changes
+}
+
+// inherit makes the queue free at the time at which its predecessor would have been. If it
+// differs in nothing but the rate and the times of CoDel, it also keeps the backlog, CoDel and random numbers.
+func (q *pacedQueue) inherit(was *pacedQueue) {
+	switch {
+	case q.leaky == nil || was.leaky == nil:
+	case sameButTimes(q.plan.Config, was.plan.Config):
+		q.leaky = was.leaky
+		q.setRate()
+	default:
+		q.leaky.Follow(was.leaky)
+	}
+}
+
+// setRate gives a queue with a rate of its own the rate and CoDel of its plan.
+func (q *pacedQueue) setRate() {
+	_ = errors.Join(q.leaky.SetRate(q.plan.Rate), q.leaky.SetCoDel(q.plan.CoDel)) // Compile or WithRates has checked them
+}
