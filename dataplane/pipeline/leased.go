@@ -98,7 +98,7 @@ func (l *Pipeline) Asked(budget string) [3]uint64 {
 // leasedStage returns the stage with a budget on a server, or nil.
 func (l *Pipeline) leasedStage(budget string) *stage {
 	for i := range l.stages {
-		if s := &l.stages[i]; s.leased != nil && s.plan.BudgetName == budget {
+		if s := &l.stages[i]; s.source == onServer && s.plan.BudgetName == budget {
 			return s
 		}
 	}

@@ -330,12 +330,22 @@ func (l *Pipeline) enqueue(q *pacedQueue, p *dataplane.Packet, v *dataplane.Verd
 	v.Done |= dataplane.Waiting
 }
 
+// dropCauses and dropReasons are those of the fates that drop a packet.
+var (
+	dropCauses = [...]dataplane.Cause{
+		queue.Full: dataplane.CauseQueue, queue.Thin: dataplane.CauseWRED, queue.Stale: dataplane.CauseCoDel,
+	}
+	dropReasons = [...]dataplane.Reason{
+		queue.Full: dataplane.QueueFull, queue.Thin: dataplane.WRED, queue.Stale: dataplane.CoDel,
+	}
+)
+
 // applyFate completes a verdict with the decision of a queue, and counts the packet.
 func (l *Pipeline) applyFate(fate queue.Fate, v *dataplane.Verdict) {
 	if fate.Dropped() {
-		l.countDrop(v, [...]dataplane.Cause{queue.Full: dataplane.CauseQueue, queue.Thin: dataplane.CauseWRED, queue.Stale: dataplane.CauseCoDel}[fate])
+		l.countDrop(v, dropCauses[fate])
 		v.Departure, v.DSCPOut = v.Now, v.DSCPIn
-		v.Done, v.Reason = 0, [...]dataplane.Reason{queue.Full: dataplane.QueueFull, queue.Thin: dataplane.WRED, queue.Stale: dataplane.CoDel}[fate]
+		v.Done, v.Reason = 0, dropReasons[fate]
 		return
 	}
 	if fate == queue.AdmitCE {

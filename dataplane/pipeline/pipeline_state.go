@@ -92,7 +92,9 @@ func (l *Pipeline) Now() int64 { return l.now }
 
 // ReplaceMeter replaces the meter of a stage of the plan with s. By default a stage whose budget
 // is on the host has a meter of its own.
-func (l *Pipeline) ReplaceMeter(stage int, s Shared) { l.stages[stage].shared = s }
+func (l *Pipeline) ReplaceMeter(stage int, s Shared) {
+	l.stages[stage].source, l.stages[stage].shared = replaced, s
+}
 
 // Shared is a meter whose state is outside the pipeline, such as a budget of the host. It
 // need not be safe for concurrent use.

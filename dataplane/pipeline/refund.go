@@ -85,22 +85,23 @@ func (e *held) setKey(s *stage, p *dataplane.Packet, refused uint64) {
 // refund gives back what a packet has taken from the meter, at a time, ns.
 func (s *stage) refund(e *held, now int64) {
 	m := &s.Meter
-	switch {
-	case s.keyed != nil && e.key.found:
-		s.keyed.refund(&e.key.PacketKey, e.Charge)
-		return
-	case s.keyed != nil:
+	switch s.source {
+	case perKey:
+		if e.key.found {
+			s.keyed.refund(&e.key.PacketKey, e.Charge)
+			return
+		}
 		m = s.keyed.table().Rest()
-	case s.shared != nil:
+	case replaced:
 		s.shared.Refund(e.Charge)
 		return
-	case s.envelope != nil:
+	case inEnvelope:
 		s.envelope.Refund(s.plan.Flow, now, e.Charge)
 		return
-	case s.leased != nil:
+	case onServer:
 		s.leased.enterPhases(now)
 		m = &s.leased.meter
-	case s.customers != nil:
+	case perCustomer:
 		m = &s.customers.customer(e.customer).Meter
 	}
 	if m.Profile() != nil { // the plan of a customer, or a lease, may have changed

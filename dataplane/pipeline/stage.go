@@ -6,28 +6,43 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// stage is the state of a stage of the plan. Its tokens are in Meter, unless one of the
-// next five fields is set.
+// source is the holder of a stage's tokens.
+type source uint8
+
+const (
+	ownMeter    source = iota // stage.Meter
+	perKey                    // keyed: a meter for each key
+	replaced                  // shared: a meter of ReplaceMeter
+	inEnvelope                // envelope: that of this flow
+	onServer                  // leased: the lease of a budget on a server
+	perCustomer               // customers: the meters of customers
+)
+
+// stage is the state of a stage of the plan. Of its fields, source selects the one that holds the tokens; the
+// others are zero.
 type stage struct {
 	meter.Meter
-	keyed     *keyTable       // a meter for each key
-	shared    Shared          // set by Pipeline.Share
-	envelope  *meter.Envelope // the envelope of this flow
-	leased    *leased         // the lease of a budget on a server
-	customers *customers      // the meters of customers
+	source    source
+	keyed     *keyTable
+	shared    Shared
+	envelope  *meter.Envelope
+	leased    *leased
+	customers *customers
 	plan      *compiled.Stage
 }
 
-// initialize sets the initial state. The caller sets the envelope of a flow.
+// initialize sets the initial state. The caller sets the envelope of a flow, and the customers.
 func (s *stage) initialize(p *compiled.Stage) {
 	s.plan = p
 	switch {
 	case p.Envelope >= 0:
+		s.source = inEnvelope
 	case p.Keyed():
-		s.keyed = newKeyTable(p)
+		s.source, s.keyed = perKey, newKeyTable(p)
 	case p.Leased:
-		s.leased = new(leased)
-	case p.Customers: // NewPipeline sets them
+		s.source, s.leased = onServer, new(leased)
+	case p.Customers:
+		s.source = perCustomer
 	case p.Initial.Den != 0:
 		cb, eb := p.Profile.Bursts()
 		s.Meter = meter.NewWithTokens(p.Profile, p.Initial.Of(cb), p.Initial.Of(eb))
@@ -38,16 +53,16 @@ func (s *stage) initialize(p *compiled.Stage) {
 
 // color meters n bytes or packets of a packet with input color in, and returns the color.
 func (s *stage) color(p *dataplane.Packet, now int64, n int, in meter.Color) meter.Color {
-	switch {
-	case s.keyed != nil:
+	switch s.source {
+	case perKey:
 		return s.keyed.color(p, now, n, in)
-	case s.shared != nil:
+	case replaced:
 		return s.shared.Color(now, n, in)
-	case s.envelope != nil:
+	case inEnvelope:
 		return s.envelope.Color(s.plan.Flow, now, n, in)
-	case s.leased != nil:
+	case onServer:
 		return s.leased.color(now, n, in)
-	case s.customers != nil:
+	case perCustomer:
 		return s.customers.customer(p.Customer).Color(now, n, in)
 	}
 	return s.Color(now, n, in)
@@ -56,7 +71,7 @@ func (s *stage) color(p *dataplane.Packet, now int64, n int, in meter.Color) met
 // kind returns the kind of the meter for a packet, or false if its customer has a queue
 // instead of a meter.
 func (s *stage) kind(p *dataplane.Packet) (k meter.Kind, metered bool) {
-	if s.customers == nil {
+	if s.source != perCustomer {
 		return s.plan.Kind, true
 	}
 	c := s.customers.customer(p.Customer)
@@ -72,17 +87,17 @@ type Step struct {
 
 // explain is color with an explanation.
 func (s *stage) explain(p *dataplane.Packet, now int64, n int, in meter.Color) (step Step) {
-	switch {
-	case s.keyed != nil:
+	switch s.source {
+	case perKey:
 		step.Key, step.Explanation = s.keyed.explain(p, now, n, in)
-	case s.shared != nil:
+	case replaced:
 		step.Length, step.In, step.Color = n, in, s.shared.Color(now, n, in)
 		step.Clause = s.plan.Kind.Clause(in, step.Color)
-	case s.envelope != nil:
+	case inEnvelope:
 		step.Explanation = s.envelope.Explain(s.plan.Flow, now, n, in)
-	case s.leased != nil:
+	case onServer:
 		step.Explanation = s.leased.explain(now, n, in, s.plan.Kind)
-	case s.customers != nil:
+	case perCustomer:
 		step.Key = s.customers.plan.Source.List[p.Customer-1].Name
 		step.Explanation = s.customers.customer(p.Customer).Explain(now, n, in)
 	default:
@@ -95,16 +110,16 @@ func (s *stage) explain(p *dataplane.Packet, now int64, n int, in meter.Color) (
 // of the meter for packets without a key.
 func (s *stage) tokens(now int64) (tc, te int64) {
 	m := &s.Meter
-	switch {
-	case s.keyed != nil:
+	switch s.source {
+	case perKey:
 		m = s.keyed.table().Rest()
-	case s.shared != nil:
+	case replaced:
 		return s.shared.Tokens(now)
-	case s.envelope != nil:
+	case inEnvelope:
 		return s.envelope.Tokens(s.plan.Flow, now)
-	case s.leased != nil:
+	case onServer:
 		return s.leased.tokens(now)
-	case s.customers != nil:
+	case perCustomer:
 		return 0, 0
 	}
 	if !m.Begun() { // only a packet may start its clock
@@ -117,14 +132,14 @@ func (s *stage) tokens(now int64) (tc, te int64) {
 // measureLack sets v.Lack after the packet was metered. The color took no tokens from the bucket that
 // lacked them.
 func (s *stage) measureLack(runs *LackRuns, v *dataplane.Verdict, n int, in meter.Color) {
-	if s.keyed != nil || s.customers != nil {
+	if s.source == perKey || s.source == perCustomer {
 		return
 	}
 	most := runs.most(v)
 	if n <= most {
 		return
 	}
-	if most >= 0 && s.ownMeter() { // does it lack more than the run did?
+	if most >= 0 && s.source == ownMeter { // does it lack more than the run did?
 		c, e := s.Holds(v.Now, n-most)
 		if useC, useE := s.plan.Better(in, v.Color); useC && c || useE && e {
 			return
@@ -138,31 +153,26 @@ func (s *stage) measureLack(runs *LackRuns, v *dataplane.Verdict, n int, in mete
 // if neither the key nor the bounds of the table have changed.
 func (s *stage) inherit(was *stage, now int64) {
 	switch {
-	case s.keyed != nil && was.keyed != nil:
+	case s.source == perKey && was.source == perKey:
 		p, q := s.plan, was.plan
 		same := p.Key == q.Key && p.Keys == q.Keys && p.Idle == q.Idle && p.Initial == q.Initial
 		if same && !was.keyed.moved && was.keyed.table().SetProfile(now, p.Profile) == nil {
 			s.keyed.small, s.keyed.all, was.keyed.moved = was.keyed.small, was.keyed.all, true
 		}
-	case s.leased != nil && was.leased != nil && s.plan.BudgetName == was.plan.BudgetName:
+	case s.source == onServer && was.source == onServer && s.plan.BudgetName == was.plan.BudgetName:
 		s.leased = was.leased // no other stage takes it: a policy contains each budget once
-	case s.keyed != nil || s.leased != nil || s.shared != nil || s.customers != nil || was.customers != nil:
+	case s.source != ownMeter && s.source != inEnvelope || was.source == perCustomer:
 		// A new table or lease, or tokens that are not the stage's.
-	case s.envelope == nil && was.ownMeter():
+	case s.source == ownMeter && was.source == ownMeter:
 		s.Meter = was.Clone() // several stages may continue the same one
 		s.SetProfile(now, s.plan.Profile)
 	default:
 		tc, te := was.tokens(now)
-		if s.envelope != nil {
+		if s.source == inEnvelope {
 			s.envelope.SetTokens(s.plan.Flow, tc, te)
 		} else {
 			s.Meter = meter.NewWithTokens(s.plan.Profile, tc, te)
 		}
 		s.color(nil, now, 0, meter.Red) // starts its clock; a red packet takes no tokens
 	}
-}
-
-// ownMeter reports whether the tokens of the stage are in its Meter.
-func (s *stage) ownMeter() bool {
-	return s.keyed == nil && s.shared == nil && s.envelope == nil && s.leased == nil && s.customers == nil
 }
