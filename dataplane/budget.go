@@ -13,9 +13,10 @@ type Budget struct {
 
 	// For a budget on a server. Zero values mean the defaults below.
 	Interval time.Duration // time between two reports to the server
-	Rescue   Fraction      // share of the budget that all hosts together may use while the server is unreachable
-	Weight   int           // weight of this host, 1 to MaxWeight; 0 means 1
-	Hosts    int           // number of hosts, until the server reports it
+	// share of the budget that all hosts together may use while the server is unreachable
+	Rescue Fraction
+	Weight int // weight of this host, 1 to MaxWeight; 0 means 1
+	Hosts  int // number of hosts, until the server reports it
 }
 
 // Defaults and bounds of a Budget.

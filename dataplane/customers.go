@@ -26,11 +26,14 @@ const MaxCustomers = 1 << 20
 type CustomerKey uint8
 
 const (
-	ByInside      CustomerKey = iota // the address of the side that the interface faces: destination at egress, source at ingress; see compiled.Plan.For
-	BySource                         // source address
-	ByDestination                    // destination address
-	ByOuterVLAN                      // ID of the outer VLAN tag
-	ByTwoVLANs                       // IDs of the two outermost VLAN tags; a packet with one tag has no customer
+	// the address of the side that the interface faces: destination at egress, source at ingress; see
+	// compiled.Plan.For
+	ByInside      CustomerKey = iota
+	BySource                  // source address
+	ByDestination             // destination address
+	ByOuterVLAN               // ID of the outer VLAN tag
+	// IDs of the two outermost VLAN tags; a packet with one tag has no customer
+	ByTwoVLANs
 )
 
 // String returns the name as spelled in policy files, such as address or [svlan, cvlan].

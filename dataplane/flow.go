@@ -22,7 +22,8 @@ func (f Flow) Hash() uint64 {
 	k := &f.key
 	h := (k.src.Hi ^ k.dst.Hi<<1) * 0x9e3779b97f4a7c15
 	h = (h ^ h>>29 ^ k.src.Lo ^ k.dst.Lo<<32) * 0xff51afd7ed558ccd
-	h = (h ^ h>>32 ^ k.dst.Lo>>32 ^ uint64(k.sport)<<32 ^ uint64(k.dport)<<16 ^ uint64(k.proto)) * 0xc4ceb9fe1a85ec53
+	h = (h ^ h>>32 ^ k.dst.Lo>>32 ^ uint64(k.sport)<<32 ^ uint64(k.dport)<<16 ^
+		uint64(k.proto)) * 0xc4ceb9fe1a85ec53
 	return h ^ h>>32
 }
 

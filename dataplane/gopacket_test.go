@@ -64,7 +64,8 @@ func capture(t *testing.T, file string, do func(*dataplane.Packet)) {
 		if err != nil {
 			t.Skipf("pcapgo cannot read it: %v", err)
 		}
-		source, linkOf = ng, func(ci gopacket.CaptureInfo) layers.LinkType { return ci.AncillaryData[0].(layers.LinkType) }
+		source, linkOf = ng,
+			func(ci gopacket.CaptureInfo) layers.LinkType { return ci.AncillaryData[0].(layers.LinkType) }
 	} else {
 		old, err := pcapgo.NewReader(r)
 		if err != nil {
@@ -91,7 +92,8 @@ func capture(t *testing.T, file string, do func(*dataplane.Packet)) {
 // outside contains the layers that may precede the outer IP header.
 var outside = map[gopacket.LayerType]bool{
 	layers.LayerTypeEthernet: true, layers.LayerTypeLinuxSLL: true, layers.LayerTypeLoopback: true,
-	layers.LayerTypeDot1Q: true, layers.LayerTypeMPLS: true, layers.LayerTypePPPoE: true, layers.LayerTypePPP: true,
+	layers.LayerTypeDot1Q: true, layers.LayerTypeMPLS: true, layers.LayerTypePPPoE: true,
+	layers.LayerTypePPP: true,
 }
 
 // agreesWithGopacket compares packet i and reports whether gopacket found an IP header.

@@ -14,13 +14,14 @@ import (
 type KeyField uint8
 
 const (
-	NoKey   KeyField = iota // one meter for all packets
-	BySrc                   // source address
-	ByDst                   // destination address
-	ByFlow                  // addresses, protocol and ports; the ports are 0 if there are none, and in fragments
-	ByVLAN                  // ID of the outer VLAN tag
-	ByDSCP                  // DSCP of the outer IP header
-	ByHosts                 // both addresses; for fair queues only
+	NoKey KeyField = iota // one meter for all packets
+	BySrc                 // source address
+	ByDst                 // destination address
+	// addresses, protocol and ports; the ports are 0 if there are none, and in fragments
+	ByFlow
+	ByVLAN  // ID of the outer VLAN tag
+	ByDSCP  // DSCP of the outer IP header
+	ByHosts // both addresses; for fair queues only
 )
 
 var keyNames = [...]string{"", "src", "dst", "flow", "vlan", "dscp", "hosts"}

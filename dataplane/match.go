@@ -128,7 +128,8 @@ func (m *Match) Covers(other *Match) bool {
 	if m.Customer && !other.Customer {
 		return false
 	}
-	if !m.MatchesNonIP() && other.MatchesNonIP() && len(other.protocols())+len(other.Src)+len(other.Dst)+len(other.DSCP) == 0 {
+	if !m.MatchesNonIP() && other.MatchesNonIP() &&
+		len(other.protocols())+len(other.Src)+len(other.Dst)+len(other.DSCP) == 0 {
 		return false // other matches packets without an IP header
 	}
 	for f := range matchFields {
@@ -186,7 +187,8 @@ func (m *Match) Misses(p *Packet, n int) string {
 // matchesPrefixes reports whether a list of prefixes is empty or contains an address of
 // the packet.
 func (p *Packet) matchesPrefixes(list []netip.Prefix, a Addr) bool {
-	return len(list) == 0 || p.IsIP() && slices.ContainsFunc(list, func(r netip.Prefix) bool { return r.Contains(a.netip(p.Kind)) })
+	return len(list) == 0 || p.IsIP() &&
+		slices.ContainsFunc(list, func(r netip.Prefix) bool { return r.Contains(a.netip(p.Kind)) })
 }
 
 // Overlaps reports whether a packet can match both m and other. It may return true although none
@@ -197,7 +199,8 @@ func (m *Match) Overlaps(other *Match) bool {
 			return false
 		}
 	}
-	return overlap(m.Src, other.Src, netip.Prefix.Overlaps) && overlap(m.Dst, other.Dst, netip.Prefix.Overlaps)
+	return overlap(m.Src, other.Src, netip.Prefix.Overlaps) &&
+		overlap(m.Dst, other.Dst, netip.Prefix.Overlaps)
 }
 
 // overlap reports whether a list is empty, and so accepts everything, or an entry of a overlaps

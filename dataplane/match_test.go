@@ -11,7 +11,10 @@ import (
 
 // TestMatch has rows for the rules that involve several fields.
 func TestMatch(t *testing.T) {
-	tcp := frametest.Sample{Kind: dataplane.IPv4, Ethertype: frametest.EtherIPv4, Src: frametest.Src4, Dst: frametest.Dst4, Proto: frametest.ProtoTCP, Ports: true, Sport: 1000, Dport: 80}
+	tcp := frametest.Sample{
+		Kind: dataplane.IPv4, Ethertype: frametest.EtherIPv4, Src: frametest.Src4, Dst: frametest.Dst4,
+		Proto: frametest.ProtoTCP, Ports: true, Sport: 1000, Dport: 80,
+	}
 	with := func(edit func(*frametest.Sample)) frametest.Sample {
 		s := tcp
 		edit(&s)
@@ -20,7 +23,8 @@ func TestMatch(t *testing.T) {
 	sctp := with(func(s *frametest.Sample) { s.Proto = frametest.ProtoSCTP })
 	later := with(func(s *frametest.Sample) { s.Ports = false })
 	six := with(func(s *frametest.Sample) {
-		s.Kind, s.Ethertype, s.Src, s.Dst = dataplane.IPv6, frametest.EtherIPv6, frametest.Src6, frametest.Dst6
+		s.Kind, s.Ethertype, s.Src, s.Dst = dataplane.IPv6, frametest.EtherIPv6, frametest.Src6,
+			frametest.Dst6
 	})
 	tagged := with(func(s *frametest.Sample) { s.Tagged, s.Vlan, s.Pcp = true, 100, 5 })
 	arp := frametest.Sample{Kind: dataplane.Other, Ethertype: 0x0806, Length: 46}
@@ -34,10 +38,17 @@ func TestMatch(t *testing.T) {
 		no    []frametest.Sample
 	}{
 		{"zero match: IP", dataplane.Match{}, []frametest.Sample{tcp, sctp, later, six, tagged}, []frametest.Sample{arp, taggedARP, malformed, unknown}},
-		{"empty lists", dataplane.Match{
-			Src: []netip.Prefix{}, Dst: []netip.Prefix{}, Proto: []dataplane.Range{}, SPort: []dataplane.Range{}, DPort: []dataplane.Range{}, DSCP: []dataplane.Range{},
-			VLAN: []dataplane.Range{}, PCP: []dataplane.Range{}, Mark: []dataplane.Range{}, EtherType: []dataplane.Range{}, Length: []dataplane.Range{},
-		}, []frametest.Sample{tcp, sctp, later, six, tagged}, []frametest.Sample{arp, taggedARP, malformed, unknown}},
+		{
+			"empty lists",
+			dataplane.Match{
+				Src: []netip.Prefix{}, Dst: []netip.Prefix{}, Proto: []dataplane.Range{},
+				SPort: []dataplane.Range{}, DPort: []dataplane.Range{}, DSCP: []dataplane.Range{},
+				VLAN: []dataplane.Range{}, PCP: []dataplane.Range{}, Mark: []dataplane.Range{},
+				EtherType: []dataplane.Range{}, Length: []dataplane.Range{},
+			},
+			[]frametest.Sample{tcp, sctp, later, six, tagged},
+			[]frametest.Sample{arp, taggedARP, malformed, unknown},
+		},
 		{"port", dataplane.Match{DPort: frametest.Values(80)}, []frametest.Sample{tcp, six}, []frametest.Sample{sctp, later, arp, malformed}},
 		{"port and its protocol", dataplane.Match{DPort: frametest.Values(80), Proto: frametest.Values(frametest.ProtoSCTP)}, []frametest.Sample{sctp}, []frametest.Sample{tcp, later}},
 		{"port and any protocol", dataplane.Match{DPort: frametest.Values(80), Proto: []dataplane.Range{{First: 0, Last: 255}}}, []frametest.Sample{tcp, sctp}, []frametest.Sample{later}},
@@ -62,7 +73,8 @@ func TestMatch(t *testing.T) {
 				for _, s := range samples {
 					p := s.Packet()
 					if got := c.Classify(p, s.Length) + 1; got != want {
-						t.Errorf("%s, length %d: matched %d times, want %d", frametest.Describe(p), s.Length, got, want)
+						t.Errorf("%s, length %d: matched %d times, want %d", frametest.Describe(p), s.Length,
+							got, want)
 					}
 					if s.Matches(&test.match) != (want == 1) {
 						t.Errorf("%s, length %d: sample.matches disagrees", frametest.Describe(p), s.Length)
@@ -74,7 +86,9 @@ func TestMatch(t *testing.T) {
 }
 
 func TestCovers(t *testing.T) {
-	udp5000 := dataplane.Match{Proto: frametest.Values(frametest.ProtoUDP), DPort: []dataplane.Range{{First: 5000, Last: 5999}}}
+	udp5000 := dataplane.Match{
+		Proto: frametest.Values(frametest.ProtoUDP), DPort: []dataplane.Range{{First: 5000, Last: 5999}},
+	}
 	for _, test := range []struct {
 		name string
 		a, b dataplane.Match
@@ -141,7 +155,8 @@ func TestCoversAgainstScan(t *testing.T) {
 				m = &a
 			}
 			if s := frametest.AimedSample(r, m); s.Matches(&b) && !s.Matches(&a) {
-				t.Fatalf("%+v does not cover %+v: it does not match %s of length %d", a, b, frametest.Describe(s.Packet()), s.Length)
+				t.Fatalf("%+v does not cover %+v: it does not match %s of length %d", a, b,
+					frametest.Describe(s.Packet()), s.Length)
 			}
 		}
 	}
@@ -152,7 +167,10 @@ func TestCoversAgainstScan(t *testing.T) {
 
 // TestMisses checks the key that Misses returns.
 func TestMisses(t *testing.T) {
-	tcp := frametest.Sample{Kind: dataplane.IPv4, Ethertype: frametest.EtherIPv4, Src: frametest.Src4, Dst: frametest.Dst4, Proto: frametest.ProtoTCP, Ports: true, Sport: 1000, Dport: 80}
+	tcp := frametest.Sample{
+		Kind: dataplane.IPv4, Ethertype: frametest.EtherIPv4, Src: frametest.Src4, Dst: frametest.Dst4,
+		Proto: frametest.ProtoTCP, Ports: true, Sport: 1000, Dport: 80,
+	}
 	arp := frametest.Sample{Kind: dataplane.Other, Ethertype: 0x0806, Length: 46}
 	customer, customerARP := tcp, arp
 	customer.Customer, customerARP.Customer = true, true
@@ -181,7 +199,8 @@ func TestMisses(t *testing.T) {
 		{dataplane.Match{Customer: true}, customerARP, "ip"},
 	} {
 		if got := test.match.Misses(test.s.Packet(), test.s.Length); got != test.want {
-			t.Errorf("%+v, %s: missed %q, want %q", test.match, frametest.Describe(test.s.Packet()), got, test.want)
+			t.Errorf("%+v, %s: missed %q, want %q", test.match, frametest.Describe(test.s.Packet()), got,
+				test.want)
 		}
 	}
 }
@@ -198,7 +217,8 @@ func TestMissesAgainstClassifier(t *testing.T) {
 			p := s.Packet()
 			key := m.Misses(p, s.Length)
 			if (key == "") != (c.Classify(p, s.Length) == 0) {
-				t.Fatalf("%+v, %s of length %d: missed %q, but the classifier disagrees", m, frametest.Describe(p), s.Length, key)
+				t.Fatalf("%+v, %s of length %d: missed %q, but the classifier disagrees", m,
+					frametest.Describe(p), s.Length, key)
 			}
 			if key == "" {
 				matched++

@@ -16,7 +16,8 @@ func TestMayCover(t *testing.T) {
 	for range 100 {
 		list := make([]dataplane.Match, 1+r.IntN(150))
 		for i := range list {
-			if list[i] = frametest.RandomMatch(r, 2+r.IntN(12)); i > 0 && r.IntN(3) == 0 { // an earlier one without some of its lists
+			// an earlier one without some of its lists
+			if list[i] = frametest.RandomMatch(r, 2+r.IntN(12)); i > 0 && r.IntN(3) == 0 {
 				list[i] = list[r.IntN(i)]
 				for _, values := range frametest.Lists(&list[i]) {
 					if r.IntN(3) == 0 {

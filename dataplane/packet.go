@@ -36,10 +36,11 @@ type Packet struct {
 	Data    []byte // captured bytes, from the link header on, without FCS; marks are written here
 	WireLen int    // length on the wire, from the link header on, without FCS; Parse raises it to len(Data)
 	Time    int64  // arrival time, ns
-	Shift   int64  // Time minus the packet's timestamp, ns: not 0 after a step of the clock that stamped a capture
-	Link    LinkType
-	Mark    uint32 // skb mark
-	ID      int64  // any number; copied to Verdict.ID
+	// Time minus the packet's timestamp, ns: not 0 after a step of the clock that stamped a capture
+	Shift int64
+	Link  LinkType
+	Mark  uint32 // skb mark
+	ID    int64  // any number; copied to Verdict.ID
 	// Segments is the number of packets that a GSO packet is split into, each with its
 	// own link header; 0 means 1. Each is Segment bytes long, but the last may be
 	// shorter. WireLen is the sum of their lengths.

@@ -233,7 +233,8 @@ func (p *Packet) parseIPv4() {
 		return
 	}
 	size, total := int(h[0]&0x0f)*4, int(be16(h[2:]))
-	if size < 20 || size > p.L3Len || total < size && total != 0 { // 0: segmentation offload of more than 64 KiB
+	// 0: segmentation offload of more than 64 KiB
+	if size < 20 || size > p.L3Len || total < size && total != 0 {
 		p.Kind = Malformed
 		return
 	}
@@ -306,7 +307,9 @@ func (p *Packet) parsePorts(h []byte, off int) {
 }
 
 // protoHasPorts is a table, because branches on the protocol would be mispredicted in mixed traffic.
-var protoHasPorts = [256]bool{protoTCP: true, protoUDP: true, protoDCCP: true, protoSCTP: true, protoUDPLite: true}
+var protoHasPorts = [256]bool{
+	protoTCP: true, protoUDP: true, protoDCCP: true, protoSCTP: true, protoUDPLite: true,
+}
 
 // HeadersCut reports whether a packet of which len(p.Data) bytes were captured may lack headers, so
 // that Parse would have found something else in the whole packet. It calls ParseOnce.
@@ -338,8 +341,8 @@ func (p *Packet) trim(header, total int) {
 	}
 }
 
-// PaddedLen returns the length to which the link pads shorter frames, without FCS, bytes: on Ethernet 60, plus 4 for
-// each VLAN tag, plus the tag of a switch. 0: the link does not pad.
+// PaddedLen returns the length to which the link pads shorter frames, without FCS, bytes: on Ethernet 60,
+// plus 4 for each VLAN tag, plus the tag of a switch. 0: the link does not pad.
 func (p *Packet) PaddedLen() int {
 	least := 60 + 4*int(p.Tags)
 	switch p.Link {

@@ -19,7 +19,8 @@ func TestParse(t *testing.T) {
 	v6udp := frametest.V6{Next: frametest.ProtoUDP}.Packet(frametest.Udp)                       // 48 bytes
 	long4 := frametest.V4{Proto: frametest.ProtoUDP}.Packet(frametest.PadTo(frametest.Udp, 80)) // 100 bytes
 	long6 := frametest.V6{Next: frametest.ProtoUDP}.Packet(frametest.PadTo(frametest.Udp, 80))  // 120 bytes
-	v4eth, v6eth := frametest.Concat(frametest.Ethernet(frametest.EtherIPv4), long4), frametest.Concat(frametest.Ethernet(frametest.EtherIPv6), long6)
+	v4eth, v6eth := frametest.Concat(frametest.Ethernet(frametest.EtherIPv4), long4),
+		frametest.Concat(frametest.Ethernet(frametest.EtherIPv6), long6)
 	sll := func(t uint16) []byte {
 		return frametest.Concat(make([]byte, 14), binary.BigEndian.AppendUint16(nil, t))
 	}
@@ -217,7 +218,10 @@ func TestParse(t *testing.T) {
 
 // TestLinkTypeString checks the names of link types.
 func TestLinkTypeString(t *testing.T) {
-	for link, want := range map[dataplane.LinkType]string{dataplane.LinkEthernet: "1 (ETHERNET)", dataplane.LinkSLL2: "276 (LINUX_SLL2)", 127: "127 (IEEE802_11_RADIOTAP)", 126: "126 (AURORA)", 400: "400"} {
+	for link, want := range map[dataplane.LinkType]string{
+		dataplane.LinkEthernet: "1 (ETHERNET)", dataplane.LinkSLL2: "276 (LINUX_SLL2)",
+		127: "127 (IEEE802_11_RADIOTAP)", 126: "126 (AURORA)", 400: "400",
+	} {
 		if got := link.String(); got != want {
 			t.Errorf("link type %d is %q, want %q", uint16(link), got, want)
 		}
@@ -289,7 +293,9 @@ func TestL3Length(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			// The capture may contain the whole frame or only its headers.
 			for _, captured := range []int{len(test.head), min(test.wire, 2000)} {
-				p := dataplane.Packet{Data: frametest.PadTo(test.head, captured), WireLen: test.wire, Link: test.link}
+				p := dataplane.Packet{
+					Data: frametest.PadTo(test.head, captured), WireLen: test.wire, Link: test.link,
+				}
 				if dataplane.Parse(&p); p.L3Len != test.want {
 					t.Errorf("%d bytes captured: l3 length %d, want %d", captured, p.L3Len, test.want)
 				}
@@ -310,14 +316,21 @@ func TestParseCut(t *testing.T) {
 	}{
 		{
 			"tags, labels, IPv4 with options", dataplane.LinkEthernet,
-			frametest.Concat(frametest.Ethernet(frametest.EtherQinQ), frametest.Tag(1, 0, 1, frametest.EtherVLAN), frametest.Tag(2, 1, 2, frametest.EtherMPLS), frametest.MplsLabel(1, 1, 0), frametest.MplsLabel(2, 2, 1),
-				frametest.V4{Proto: frametest.ProtoUDP, Options: 12}.Packet(frametest.PadTo(frametest.Udp, 60))),
+			frametest.Concat(frametest.Ethernet(frametest.EtherQinQ),
+				frametest.Tag(1, 0, 1, frametest.EtherVLAN), frametest.Tag(2, 1, 2, frametest.EtherMPLS),
+				frametest.MplsLabel(1, 1, 0), frametest.MplsLabel(2, 2, 1),
+				frametest.V4{
+					Proto: frametest.ProtoUDP, Options: 12,
+				}.Packet(frametest.PadTo(frametest.Udp, 60))),
 			30, 50,
 		},
 		{
 			"tag, PPPoE, IPv6 with extensions", dataplane.LinkEthernet,
-			frametest.Concat(frametest.Ethernet(frametest.EtherVLAN), frametest.Tag(1, 0, 1, frametest.EtherPPPoE), frametest.Pppoe(frametest.PppIPv6),
-				frametest.V6{Next: 0}.Packet(frametest.Extension(51, 16), []byte{44, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, frametest.Fragment(frametest.ProtoTCP, 0), frametest.PadTo(frametest.Udp, 20))),
+			frametest.Concat(frametest.Ethernet(frametest.EtherVLAN),
+				frametest.Tag(1, 0, 1, frametest.EtherPPPoE), frametest.Pppoe(frametest.PppIPv6),
+				frametest.V6{Next: 0}.Packet(frametest.Extension(51, 16),
+					[]byte{44, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, frametest.Fragment(frametest.ProtoTCP, 0),
+					frametest.PadTo(frametest.Udp, 20))),
 			26, 66,
 		},
 		{"cooked v2", dataplane.LinkSLL2, frametest.Concat([]byte{8, 0}, make([]byte, 18), frametest.V4{Proto: frametest.ProtoTCP}.Packet(frametest.PadTo(frametest.Udp, 60))), 20, 40},
@@ -329,16 +342,23 @@ func TestParseCut(t *testing.T) {
 			all := dataplane.Packet{Data: test.frame, Link: test.link}
 			dataplane.Parse(&all)
 			for n := range len(test.frame) + 1 {
-				p := dataplane.Packet{Data: slices.Clip(test.frame[:n]), WireLen: len(test.frame), Link: test.link}
+				p := dataplane.Packet{
+					Data: slices.Clip(test.frame[:n]), WireLen: len(test.frame), Link: test.link,
+				}
 				dataplane.Parse(&p)
 				got := frametest.Describe(&p)
-				q := dataplane.Packet{Data: frametest.PadTo(test.frame[:n], 200)[:n], WireLen: len(test.frame), Link: test.link}
+				q := dataplane.Packet{
+					Data: frametest.PadTo(test.frame[:n], 200)[:n], WireLen: len(test.frame), Link: test.link,
+				}
 				if dataplane.Parse(&q); frametest.Describe(&q) != got {
-					t.Errorf("%d bytes: got %s, but %s with other memory behind the capture", n, got, frametest.Describe(&q))
+					t.Errorf("%d bytes: got %s, but %s with other memory behind the capture", n, got,
+						frametest.Describe(&q))
 				}
 				unparsed := dataplane.Packet{Data: p.Data, WireLen: p.WireLen, Link: p.Link}
-				if want := got != frametest.Describe(&all); p.HeadersCut() != want || unparsed.HeadersCut() != want {
-					t.Errorf("%d bytes: got %s, %s of all bytes: want headers cut %v", n, got, frametest.Describe(&all), want)
+				if want := got != frametest.Describe(&all); p.HeadersCut() != want ||
+					unparsed.HeadersCut() != want {
+					t.Errorf("%d bytes: got %s, %s of all bytes: want headers cut %v", n, got,
+						frametest.Describe(&all), want)
 				}
 				if whole := n >= test.ip; p.IsIP() != whole || !whole && p.Kind != dataplane.Malformed {
 					t.Errorf("%d bytes: got %s, want IP from %d bytes on, malformed below", n, got, test.ip)
@@ -354,10 +374,13 @@ func TestParseCut(t *testing.T) {
 // TestOptionsCut truncates a packet after every byte of its IPv4 options. The options must fit
 // the length on the wire.
 func TestOptionsCut(t *testing.T) {
-	packet := frametest.V4{Tos: 0xb8, Proto: frametest.ProtoUDP, Options: 40}.Packet(frametest.PadTo(frametest.Udp, 100))
+	packet := frametest.V4{
+		Tos: 0xb8, Proto: frametest.ProtoUDP, Options: 40,
+	}.Packet(frametest.PadTo(frametest.Udp, 100))
 	for captured := range 65 {
 		for wire, want := range map[int]string{
-			160: "ipv4 0+160 0800 proto 17", 64: "ipv4 0+64 0800 proto 17", 60: "ipv4 0+60 0800 proto 17", 59: "malformed 0+59 0800",
+			160: "ipv4 0+160 0800 proto 17", 64: "ipv4 0+64 0800 proto 17", 60: "ipv4 0+60 0800 proto 17",
+			59: "malformed 0+59 0800",
 		} {
 			switch {
 			case captured > wire:
@@ -367,9 +390,12 @@ func TestOptionsCut(t *testing.T) {
 			case captured >= 64 && wire >= 64:
 				want += " 1000>2000"
 			}
-			p := dataplane.Packet{Data: slices.Clip(packet[:captured]), WireLen: wire, Link: dataplane.LinkIPv4}
+			p := dataplane.Packet{
+				Data: slices.Clip(packet[:captured]), WireLen: wire, Link: dataplane.LinkIPv4,
+			}
 			if dataplane.Parse(&p); frametest.Describe(&p) != want {
-				t.Errorf("%d of %d bytes captured: got %s, want %s", captured, wire, frametest.Describe(&p), want)
+				t.Errorf("%d of %d bytes captured: got %s, want %s", captured, wire, frametest.Describe(&p),
+					want)
 			}
 			if dscp, ok := p.DSCP(); p.IsIP() && (!ok || dscp != 46) {
 				t.Errorf("%d of %d bytes captured: DSCP %d (valid %v), want 46", captured, wire, dscp, ok)
@@ -380,7 +406,9 @@ func TestOptionsCut(t *testing.T) {
 
 // TestParseResets checks that Parse overwrites the results of an earlier Parse.
 func TestParseResets(t *testing.T) {
-	p := dataplane.Packet{Data: frametest.Concat(frametest.Ethernet(frametest.EtherVLAN), frametest.Tag(1, 1, 1, frametest.EtherMPLS), frametest.MplsLabel(1, 1, 1), frametest.V4{Proto: frametest.ProtoUDP}.Packet(frametest.PadTo(frametest.Udp, 80)))}
+	p := dataplane.Packet{Data: frametest.Concat(frametest.Ethernet(frametest.EtherVLAN),
+		frametest.Tag(1, 1, 1, frametest.EtherMPLS), frametest.MplsLabel(1, 1, 1),
+		frametest.V4{Proto: frametest.ProtoUDP}.Packet(frametest.PadTo(frametest.Udp, 80)))}
 	p.Link = dataplane.LinkEthernet
 	dataplane.Parse(&p)
 	p.Data, p.WireLen = frametest.V4{Proto: 1, Frag: 1}.Packet(nil), 0
@@ -407,7 +435,10 @@ func TestCutLink(t *testing.T) {
 		dataplane.Parse(&p)
 		return p
 	}
-	for link, before := range map[dataplane.LinkType]int{dataplane.LinkPPP: 0, dataplane.LinkPPPHDLC: 0, dataplane.LinkPPPD: 0, dataplane.LinkPPPoE: 6, dataplane.LinkFrameRelay: 0, dataplane.LinkATMCLIP: 0} {
+	for link, before := range map[dataplane.LinkType]int{
+		dataplane.LinkPPP: 0, dataplane.LinkPPPHDLC: 0, dataplane.LinkPPPD: 0, dataplane.LinkPPPoE: 6,
+		dataplane.LinkFrameRelay: 0, dataplane.LinkATMCLIP: 0,
+	} {
 		frame := make([]byte, before+length)
 		for n := range int(math.Pow(float64(len(signs)), length)) {
 			for i := before; i < len(frame); i++ {
@@ -421,7 +452,8 @@ func TestCutLink(t *testing.T) {
 					continue
 				}
 				if cut.Data = frame; !reflect.DeepEqual(cut, whole) {
-					t.Fatalf("link type %d, % x: got %s of %d bytes without cut headers, want %s", link, frame, frametest.Describe(&cut), size, frametest.Describe(&whole))
+					t.Fatalf("link type %d, % x: got %s of %d bytes without cut headers, want %s", link,
+						frame, frametest.Describe(&cut), size, frametest.Describe(&whole))
 				}
 			}
 		}
@@ -429,31 +461,49 @@ func TestCutLink(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	deep := frametest.Concat(frametest.Ethernet(frametest.EtherQinQ), frametest.Tag(1, 0, 1, frametest.EtherVLAN), frametest.Tag(2, 1, 2, frametest.EtherMPLS), frametest.MplsLabel(1, 1, 0), frametest.MplsLabel(2, 2, 1))
-	f.Add(frametest.Concat(deep, frametest.V4{Proto: frametest.ProtoUDP, Options: 12}.Packet(frametest.Udp)), uint16(dataplane.LinkEthernet), 60)
-	f.Add(frametest.Concat(frametest.Ethernet(frametest.EtherPPPoE), frametest.Pppoe(frametest.PppIPv6), frametest.V6{Next: 0}.Packet(frametest.Extension(44, 8), frametest.Fragment(frametest.ProtoTCP, 0), frametest.Udp)), uint16(dataplane.LinkEthernet), 1500)
-	f.Add(frametest.Concat([]byte{0x86, 0xdd}, make([]byte, 18), frametest.V6{Next: 51}.Packet(frametest.Extension(60, 16), frametest.Extension(frametest.ProtoUDP, 8), frametest.Udp)), uint16(dataplane.LinkSLL2), 0)
-	f.Add(frametest.Concat([]byte{2, 0, 0, 0}, frametest.V4{Proto: frametest.ProtoSCTP}.Packet(frametest.Udp)), uint16(dataplane.LinkNull), -1)
-	f.Add(frametest.V4{Proto: frametest.ProtoTCP}.Packet(frametest.Udp), uint16(dataplane.LinkRaw), min(1<<40, math.MaxInt))
+	deep := frametest.Concat(frametest.Ethernet(frametest.EtherQinQ),
+		frametest.Tag(1, 0, 1, frametest.EtherVLAN), frametest.Tag(2, 1, 2, frametest.EtherMPLS),
+		frametest.MplsLabel(1, 1, 0), frametest.MplsLabel(2, 2, 1))
+	f.Add(frametest.Concat(deep, frametest.V4{Proto: frametest.ProtoUDP, Options: 12}.Packet(frametest.Udp)),
+		uint16(dataplane.LinkEthernet), 60)
+	f.Add(frametest.Concat(frametest.Ethernet(frametest.EtherPPPoE), frametest.Pppoe(frametest.PppIPv6),
+		frametest.V6{Next: 0}.Packet(
+			frametest.Extension(44, 8), frametest.Fragment(frametest.ProtoTCP, 0),
+			frametest.Udp)), uint16(dataplane.LinkEthernet), 1500)
+	f.Add(frametest.Concat([]byte{0x86, 0xdd}, make([]byte, 18), frametest.V6{Next: 51}.Packet(
+		frametest.Extension(60, 16), frametest.Extension(frametest.ProtoUDP, 8),
+		frametest.Udp)), uint16(dataplane.LinkSLL2), 0)
+	f.Add(
+		frametest.Concat([]byte{2, 0, 0, 0}, frametest.V4{Proto: frametest.ProtoSCTP}.Packet(frametest.Udp)),
+		uint16(dataplane.LinkNull), -1)
+	f.Add(frametest.V4{Proto: frametest.ProtoTCP}.Packet(frametest.Udp), uint16(dataplane.LinkRaw),
+		min(1<<40, math.MaxInt))
 	f.Add(frametest.Concat([]byte{0x45, 3, 0xe8}, frametest.Udp), uint16(dataplane.LinkPPPD), 200)
-	f.Add(frametest.Concat([]byte{0x0f, 0, 8, 0}, frametest.V4{Proto: frametest.ProtoTCP}.Packet(frametest.Udp)), uint16(dataplane.LinkPPPHDLC), 200)
+	f.Add(frametest.Concat([]byte{0x0f, 0, 8, 0},
+		frametest.V4{Proto: frametest.ProtoTCP}.Packet(frametest.Udp)), uint16(dataplane.LinkPPPHDLC), 200)
 	f.Fuzz(func(t *testing.T, data []byte, link uint16, wire int) {
-		p := dataplane.Packet{Data: slices.Clip(bytes.Clone(data)), WireLen: wire, Link: dataplane.LinkType(link)}
+		p := dataplane.Packet{
+			Data: slices.Clip(bytes.Clone(data)), WireLen: wire, Link: dataplane.LinkType(link),
+		}
 		dataplane.Parse(&p)
 		once := frametest.Describe(&p)
 		if !bytes.Equal(p.Data, data) {
 			t.Fatal("Parse wrote into the packet")
 		}
 		if p.WireLen != max(wire, len(data)) {
-			t.Fatalf("%s: got %d bytes on the wire, want the larger of %d and %d", once, p.WireLen, wire, len(data))
+			t.Fatalf("%s: got %d bytes on the wire, want the larger of %d and %d", once, p.WireLen, wire,
+				len(data))
 		}
 		if p.L3 < 0 || p.L3Len < 0 || p.L3+p.L3Len > p.WireLen {
 			t.Fatalf("%s: outside of the %d bytes of the frame", once, p.WireLen)
 		}
-		if size := [...]int{dataplane.IPv4: 20, dataplane.IPv6: 40}[max(p.Kind, dataplane.IPv4)]; p.IsIP() && p.L3+size > len(data) {
+		if size := [...]int{dataplane.IPv4: 20, dataplane.IPv6: 40}[max(p.Kind, dataplane.IPv4)]; p.IsIP() &&
+			p.L3+size > len(data) {
 			t.Fatalf("%s: a header of %d bytes in a capture of %d", once, size, len(data))
 		}
-		if p.IsIP() && (p.L3Len < 20 || data[p.L3]>>4 != map[dataplane.Kind]byte{dataplane.IPv4: 4, dataplane.IPv6: 6}[p.Kind]) {
+		if p.IsIP() &&
+			(p.L3Len < 20 ||
+				data[p.L3]>>4 != map[dataplane.Kind]byte{dataplane.IPv4: 4, dataplane.IPv6: 6}[p.Kind]) {
 			t.Fatalf("%s: wrong version or length: % x", once, data)
 		}
 		if p.Tags > 3 || p.Tags > 0 && p.Tag+2 > len(data) || p.MPLS != 0 && p.MPLS+4 > len(data) {
@@ -468,7 +518,8 @@ func FuzzParse(f *testing.F) {
 		for n := range len(data) {
 			cut := dataplane.Packet{Data: slices.Clip(data[:n]), WireLen: p.WireLen, Link: p.Link}
 			if dataplane.Parse(&cut); frametest.Describe(&cut) != once && !cut.HeadersCut() {
-				t.Fatalf("got %s of all bytes, %s of %d without cut headers", once, frametest.Describe(&cut), n)
+				t.Fatalf("got %s of all bytes, %s of %d without cut headers", once, frametest.Describe(&cut),
+					n)
 			}
 		}
 	})

@@ -93,7 +93,8 @@ func (r LengthRule) PacketLength(mtu int) int {
 // L1 apply to Ethernet only.
 func (r LengthRule) Accepts(link LinkType) error {
 	if r.Base != L3 && link != LinkEthernet {
-		return fmt.Errorf("the policy's length rule counts Ethernet frames, but link type %v is not Ethernet: use length: l3", link)
+		return fmt.Errorf("the policy's length rule counts Ethernet frames, but link type %v is not Ethernet: use length: l3",
+			link)
 	}
 	return nil
 }
@@ -271,7 +272,9 @@ func (q *Queue) Resolve() (queue.LinkQueue, error) {
 
 // LinkQueue returns the queue as its link sees it, with the default weight.
 func (q *Queue) LinkQueue() queue.LinkQueue {
-	return queue.LinkQueue{Config: q.Config, Priority: q.Priority, Weight: cmp.Or(q.Weight, 1), Fair: q.Fair.By != NoKey}
+	return queue.LinkQueue{
+		Config: q.Config, Priority: q.Priority, Weight: cmp.Or(q.Weight, 1), Fair: q.Fair.By != NoKey,
+	}
 }
 
 // Link is a rate that several queues share: all that point to the same Link.

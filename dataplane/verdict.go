@@ -45,12 +45,13 @@ func (d Done) String() string { return enumName(d, "Done", doneNames[:]) }
 type Reason uint8
 
 const (
-	NoMeter   Reason = Reason(meter.NumClauses) + iota // the class has no meter, or an IP packet is unclassified
-	NotIP                                              // unclassified, and not IP
-	BadPacket                                          // unclassified, and malformed
-	QueueFull                                          // dropped: the queue is full
-	WRED                                               // dropped early by WRED
-	CoDel                                              // dropped early by CoDel
+	// the class has no meter, or an IP packet is unclassified
+	NoMeter   Reason = Reason(meter.NumClauses) + iota
+	NotIP            // unclassified, and not IP
+	BadPacket        // unclassified, and malformed
+	QueueFull        // dropped: the queue is full
+	WRED             // dropped early by WRED
+	CoDel            // dropped early by CoDel
 )
 
 // String returns the reason as it is spelled in decision files.

@@ -54,7 +54,8 @@ func TestIPv4KeepsChecksumAndECN(t *testing.T) {
 			}
 			once[1], once[10], once[11] = before[1], before[10], before[11]
 			if !bytes.Equal(once, before) {
-				t.Fatalf("DSCP %d: got % x, want only the DSCP and checksum of % x changed", dscp, once, before)
+				t.Fatalf("DSCP %d: got % x, want only the DSCP and checksum of % x changed", dscp, once,
+					before)
 			}
 		}
 		capable := h[1]&3 != NotECT
@@ -115,7 +116,8 @@ func TestEveryChecksum(t *testing.T) {
 					want = 0xffff - inverse
 				}
 				if got := uint32(binary.BigEndian.Uint16(h[10:])); got != want || uint32(h[1]) != tos {
-					t.Fatalf("TOS %02x, DSCP %d, CE %v, checksum %04x: TOS %02x with checksum %04x, want %02x with %04x", test.tos, test.dscp, ce, sum, h[1], got, tos, want)
+					t.Fatalf("TOS %02x, DSCP %d, CE %v, checksum %04x: TOS %02x with checksum %04x, want %02x with %04x",
+						test.tos, test.dscp, ce, sum, h[1], got, tos, want)
 				}
 			}
 		}
@@ -196,7 +198,9 @@ func TestAFColors(t *testing.T) {
 }
 
 func TestDSCPNames(t *testing.T) {
-	for name, want := range map[string]uint8{"af11": 10, "af12": 12, "af13": 14, "af43": 38, "ef": 46, "cs6": 48, "be": 0, "63": 63, "le": 1} {
+	for name, want := range map[string]uint8{
+		"af11": 10, "af12": 12, "af13": 14, "af43": 38, "ef": 46, "cs6": 48, "be": 0, "63": 63, "le": 1,
+	} {
 		if got, err := ParseDSCP(name); got != want || err != nil {
 			t.Errorf("%s: got %d, %v; want %d", name, got, err, want)
 		}

@@ -138,7 +138,9 @@ func FuzzMeter(f *testing.F) {
 // TestLongRun compares the tokens granted to a backlogged stream with the closed form
 // CBS + CIR*t, at the oddest rates.
 func TestLongRun(t *testing.T) {
-	for _, bps := range []int64{1, 7, 64_000, 9_700_001, 999_999_999, 1e9, 9_999_999_999, 100e9, 399_999_999_999, 400e9} {
+	for _, bps := range []int64{
+		1, 7, 64_000, 9_700_001, 999_999_999, 1e9, 9_999_999_999, 100e9, 399_999_999_999, 400e9,
+	} {
 		t.Run(BitRate(bps).String(), func(t *testing.T) {
 			t.Parallel()
 			rate := BitRate(bps)
@@ -156,7 +158,8 @@ func TestLongRun(t *testing.T) {
 			earned := new(big.Rat).Mul(rational(rate), ratOf(now))
 			earned.Add(earned, ratOf(cbs))
 			if got := granted + tc; 3*granted < 2*n && bps > 7 || got != floorOf(earned) {
-				t.Errorf("%d granted and %d left after %d ns, want %v in all", granted, tc, now, earned.FloatString(3))
+				t.Errorf("%d granted and %d left after %d ns, want %v in all", granted, tc, now,
+					earned.FloatString(3))
 			}
 		})
 	}
@@ -208,7 +211,8 @@ func TestProperties(t *testing.T) {
 			}
 			most := new(big.Rat).Mul(rational(rate), ratOf(latest-first))
 			if most.Add(most, ratOf(cbs)); ratOf(green).Cmp(most) > 0 {
-				t.Fatalf("%+v: got %d green bytes in %d ns, want at most %s", c, green, latest-first, most.FloatString(0))
+				t.Fatalf("%+v: got %d green bytes in %d ns, want at most %s", c, green, latest-first,
+					most.FloatString(0))
 			}
 			now = laterTime(r, now)
 		}

@@ -87,7 +87,8 @@ func BenchmarkLocked(b *testing.B) {
 
 // BenchmarkShards meters random keys of 10,000 by one goroutine.
 func BenchmarkShards(b *testing.B) {
-	s, err := NewShards[uint64](compileProfile(b, TokenBucket{Rate: BitRate(1e9), Burst: 65536}), TableConfig{Keys: 10_000}, 1000)
+	s, err := NewShards[uint64](compileProfile(b, TokenBucket{Rate: BitRate(1e9), Burst: 65536}),
+		TableConfig{Keys: 10_000}, 1000)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -15,8 +15,10 @@ import (
 // wideParams returns buckets of which at least one needs more than 64 bits.
 func wideParams(r *rand.Rand) compiler {
 	rate := func() Rate {
-		return pick(r, BitRate(99_999_999_999), BitRate(1+r.Int64N(400e9)), Rate{1 << 30, 24 * time.Hour}, Rate{1, math.MaxInt64},
-			Rate{1 + r.Int64N(1e6), time.Duration(1 + r.Int64())}, ByteRate(math.MaxInt64), Rate{math.MaxInt64 - 1, 1}, Per(1, time.Second))
+		return pick(r, BitRate(99_999_999_999), BitRate(1+r.Int64N(400e9)), Rate{1 << 30, 24 * time.Hour},
+			Rate{1, math.MaxInt64},
+			Rate{1 + r.Int64N(1e6), time.Duration(1 + r.Int64())}, ByteRate(math.MaxInt64),
+			Rate{math.MaxInt64 - 1, 1}, Per(1, time.Second))
 	}
 	burst := func() int64 {
 		return pick(r, 1, 1500, 1<<30, 250e6, 1<<40, 1<<59, 1+r.Int64N(1<<59), 1+r.Int64N(1e6))
@@ -26,7 +28,10 @@ func wideParams(r *rand.Rand) compiler {
 		var c compiler
 		switch r.IntN(8) {
 		case 7: // a rule beside its bucket
-			c = TokenBucket{Rate: BitRate(1 + r.Int64N(400e9)), Burst: 1 + r.Int64N(3.8e6), Warmup: time.Duration(1+r.Int64N(1e7)) * 100}
+			c = TokenBucket{
+				Rate: BitRate(1 + r.Int64N(400e9)), Burst: 1 + r.Int64N(3.8e6),
+				Warmup: time.Duration(1+r.Int64N(1e7)) * 100,
+			}
 		case 0, 1:
 			c = TokenBucket{Rate: a, Burst: burst(), GCRA: r.IntN(2) == 0}
 		case 2:
@@ -37,7 +42,9 @@ func wideParams(r *rand.Rand) compiler {
 			}
 			c = TRTCM{CIR: a, CBS: burst(), PIR: b, PBS: burst()}
 		case 4, 5:
-			c = TRTCM4115{CIR: pick(r, a, Rate{}), CBS: burst(), EIR: b, EBS: burst() - 1, Coupling: r.IntN(2) == 0}
+			c = TRTCM4115{
+				CIR: pick(r, a, Rate{}), CBS: burst(), EIR: b, EBS: burst() - 1, Coupling: r.IntN(2) == 0,
+			}
 		case 6: // P is too large for a common unit with C
 			c = TRTCM{CIR: Rate{999_999_937, 7999999993}, CBS: burst(), PIR: Rate{1, 1}, PBS: 1 << 50}
 		}
@@ -81,7 +88,8 @@ func compareCalls(t testing.TB, r *rand.Rand, params compiler, calls int, back b
 		m, tc, te = New(p), c, e
 	}
 	model := newContract(params, tc, te)
-	now := pick(r, 0, -1, 1e18, r.Int64(), -r.Int64()/2, math.MaxInt64-1e9, -1<<63+1<<55+2+r.Int64N(1e12), -1<<63+1<<55+2)
+	now := pick(r, 0, -1, 1e18, r.Int64(), -r.Int64()/2, math.MaxInt64-1e9, -1<<63+1<<55+2+r.Int64N(1e12),
+		-1<<63+1<<55+2)
 	begin, granted := int64(0), new(big.Rat) // start of the bound, bytes that were green since
 	latest := int64(math.MinInt64)
 	var last Reservation
@@ -93,7 +101,8 @@ func compareCalls(t testing.TB, r *rand.Rand, params compiler, calls int, back b
 		granted.Add(granted, ratOf(int64(n)))
 		most := new(big.Rat).Mul(rational(rate), new(big.Rat).SetInt(nsSince(latest, begin)))
 		if most.Add(most, ratOf(burst)); buckets && granted.Cmp(most) > 0 {
-			t.Fatalf("%+v: got %s green bytes in %d ns, want at most %s", params, granted.FloatString(0), latest-begin, most.FloatString(0))
+			t.Fatalf("%+v: got %s green bytes in %d ns, want at most %s", params, granted.FloatString(0),
+				latest-begin, most.FloatString(0))
 		}
 	}
 	for i := range calls {
@@ -168,7 +177,9 @@ func compareCalls(t testing.TB, r *rand.Rand, params compiler, calls int, back b
 				break
 			}
 			now := model.green(seen, n)
-			should := n >= 0 && (now && longest >= 0 || single && ever && after <= longest && at+int64(after) >= at && model.counts(p, seen, n))
+			should := n >= 0 &&
+				(now && longest >= 0 || single && ever && after <= longest && at+int64(after) >= at &&
+					model.counts(p, seen, n))
 			got, want = say(res.OK, res.Delay), say(should, time.Duration(0))
 			if should && !now {
 				want = say(should, after)
@@ -244,7 +255,9 @@ func compareCalls(t testing.TB, r *rand.Rand, params compiler, calls int, back b
 			begin, granted = latest, new(big.Rat)
 		}
 		if got != want && !back {
-			t.Fatalf("%+v starting with %d, %d; call %d: %s at %d (latest %d) of %d B, input %v: %s; model: %s", params, tc, te, i, call, at, now, n, in, got, want)
+			t.Fatalf(
+				"%+v starting with %d, %d; call %d: %s at %d (latest %d) of %d B, input %v: %s; model: %s",
+				params, tc, te, i, call, at, now, n, in, got, want)
 		}
 		next := nextTime(r, params, now)
 		if r.IntN(20) == 0 {
@@ -272,7 +285,9 @@ func randomBuckets(r *rand.Rand) compiler {
 
 // retryWant returns the result of RetryAfter if the model confirms it: green then, and not a
 // ns earlier.
-func retryWant(r *rand.Rand, model *contract, p *Profile, at int64, n int, after time.Duration, ok bool) string {
+func retryWant(
+	r *rand.Rand, model *contract, p *Profile, at int64, n int, after time.Duration, ok bool,
+) string {
 	if p.kind == kindTSWTCM {
 		return fmt.Sprint(after, ok)
 	}
@@ -318,7 +333,10 @@ func FuzzContract(f *testing.F) {
 // more tokens than the latest.
 func TestFarApart(t *testing.T) {
 	r := logged(t)
-	times := []int64{math.MinInt64, math.MinInt64 + 1, math.MinInt64 + 2, firstWindow - 1, firstWindow, -1 << 62, -1, 0, 1, 1 << 62, math.MaxInt64 - 1e9, math.MaxInt64}
+	times := []int64{
+		math.MinInt64, math.MinInt64 + 1, math.MinInt64 + 2, firstWindow - 1, firstWindow, -1 << 62, -1, 0, 1,
+		1 << 62, math.MaxInt64 - 1e9, math.MaxInt64,
+	}
 	all := append([]compiler{
 		TokenBucket{Rate: Rate{1 << 30, 24 * time.Hour}, Burst: 1 << 30},
 		TRTCM4115{CIR: BitRate(99_999_999_999), CBS: 1 << 30, EIR: BitRate(7), EBS: 1 << 31, Coupling: true},
@@ -342,11 +360,15 @@ func TestFarApart(t *testing.T) {
 				latest := m.Clone()
 				late, _ := latest.Tokens(math.MaxInt64)
 				if early, _ := m.Tokens(now); early > max(late, c/2) && p.kind != kindTSWTCM && now < then {
-					t.Errorf("%+v: got %d tokens at %d, want at most the %d of the later time %d", params, early, now, late, then)
+					t.Errorf("%+v: got %d tokens at %d, want at most the %d of the later time %d", params,
+						early, now, late, then)
 				}
 				_, warm := p.rule.(warmUp)
-				if full, _ := m.Tokens(now); now > then && uint64(now)-uint64(then) > 1<<62 && !warm && full < c-c/1e6 { // an average has decayed for the most part
-					t.Errorf("%+v: got %d tokens at %d, want %d: the latest call was at %d", params, full, now, c, then)
+				// an average has decayed for the most part
+				if full, _ := m.Tokens(now); now > then && uint64(now)-uint64(then) > 1<<62 && !warm &&
+					full < c-c/1e6 {
+					t.Errorf("%+v: got %d tokens at %d, want %d: the latest call was at %d", params, full,
+						now, c, then)
 				}
 				m.Peek(now, 10, Yellow)
 				if n := m.TakeUpTo(now, 1); n < 0 || n > 1 {
@@ -355,8 +377,10 @@ func TestFarApart(t *testing.T) {
 				m.RetryAfter(now, int(c))
 				m.ResetAfter(now)
 				m.Cancel(now, m.Reserve(now, 20, math.MaxInt64))
-				if d := m.Decide(now, 5); d.Remaining < 0 || d.Remaining > c || d.RetryAfter < 0 || d.ResetAfter < 0 {
-					t.Errorf("%+v at %d, after %d: got %+v, want no number out of range", params, now, then, d)
+				if d := m.Decide(now, 5); d.Remaining < 0 || d.Remaining > c || d.RetryAfter < 0 ||
+					d.ResetAfter < 0 {
+					t.Errorf("%+v at %d, after %d: got %+v, want no number out of range", params, now, then,
+						d)
 				}
 				m.Explain(now, 5, Green)
 				m.Colors(now, []int{1, 2}, nil, make([]Color, 2))

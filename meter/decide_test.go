@@ -22,13 +22,15 @@ func TestDecide(t *testing.T) {
 			t.Fatalf("%+v: %d B: %+v, Color %v", params, n, got, want)
 		}
 		after, ever := one.RetryAfter(now, n)
-		if want := orNever(after, ever); got.Color != Green && got.RetryAfter != want || got.Color == Green && got.RetryAfter != 0 {
+		if want := orNever(after, ever); got.Color != Green && got.RetryAfter != want || got.Color == Green &&
+			got.RetryAfter != 0 {
 			t.Fatalf("%+v: %d B: %+v, RetryAfter %v", params, n, got, want)
 		}
 		if want := orNever(one.ResetAfter(now)); got.ResetAfter != want {
 			t.Fatalf("%+v: %d B: %+v, ResetAfter %v", params, n, got, want)
 		}
-		if left := one.TakeUpTo(now, math.MaxInt); one.profile.kind != kindTSWTCM && int64(left) != got.Remaining {
+		if left := one.TakeUpTo(now, math.MaxInt); one.profile.kind != kindTSWTCM &&
+			int64(left) != got.Remaining {
 			t.Fatalf("%+v: %d B: got %+v, but %d B more are green", params, n, got, left)
 		}
 	}

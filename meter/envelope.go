@@ -61,7 +61,8 @@ func NewEnvelope(t EnvelopeParams) (*Envelope, error) {
 	if len(t.Flows) == 0 {
 		f.add("flows", "are missing")
 	}
-	if t.Coupling && slices.ContainsFunc(t.Flows, func(flow EnvelopeFlow) bool { return flow.Buckets.Coupling }) {
+	if t.Coupling &&
+		slices.ContainsFunc(t.Flows, func(flow EnvelopeFlow) bool { return flow.Buckets.Coupling }) {
 		f.add("coupling", "of an envelope cannot be combined with coupling of a flow (MEF 10.3 [R150])")
 	}
 	var rates []Rate
@@ -90,11 +91,17 @@ func NewEnvelope(t EnvelopeParams) (*Envelope, error) {
 		sum.Add(sum, big.NewInt(flow.Buckets.EBS))
 	}
 	if sum.Mul(sum, den).Cmp(big.NewInt(maxUnits)) > 0 {
-		return nil, &FieldError{"CBS", fmt.Sprintf("and EBS of all flows together exceed the largest burst that 64 bits count exactly at their rates, %v bytes", new(big.Int).Quo(big.NewInt(maxUnits), den))}
+		return nil,
+			&FieldError{"CBS", fmt.Sprintf("and EBS of all flows together exceed the largest burst that 64 bits count exactly at their rates, %v bytes",
+				new(big.Int).Quo(big.NewInt(maxUnits), den))}
 	}
 	for _, rate := range rates {
 		if num := units(rate.rat(), den); num.Cmp(big.NewInt(maxRate)) > 0 {
-			return nil, &FieldError{"CIRMax", fmt.Sprintf("or another rate is too fast or too fine to be counted exactly with the others: %v over the denominator %v", rate, den)}
+			return nil, &FieldError{
+				"CIRMax",
+				fmt.Sprintf("or another rate is too fast or too fine to be counted exactly with the others: %v over the denominator %v",
+					rate, den),
+			}
 		}
 	}
 	e := &Envelope{den: den.Int64(), plenty: sum.Int64(), coupled: t.Coupling}

@@ -72,7 +72,8 @@ func (e *slowEnvelope) color(flow int, now int64, n int, in Color) Color {
 		if rank == ranks && couples(0) {
 			lowest = green[1]
 		}
-		yellow[rank] = receive(e.te[at(rank)], f.Buckets.EBS, dt, f.Buckets.EIR, f.EIRMax, yellow[rank+1], own, lowest)
+		yellow[rank] = receive(e.te[at(rank)], f.Buckets.EBS, dt, f.Buckets.EIR, f.EIRMax, yellow[rank+1],
+			own, lowest)
 	}
 
 	b := ratOf(int64(n))
@@ -94,7 +95,10 @@ func randomEnvelope(r *rand.Rand) EnvelopeParams {
 	all := [2]*Rate{limit(), limit()}
 	t := EnvelopeParams{Coupling: r.IntN(3) == 0}
 	for range 1 + r.IntN(pick(r, 3, 3, 3, 20)) {
-		f := TRTCM4115{CIR: rate(), CBS: r.Int64N(3000), EIR: rate(), EBS: 1 + r.Int64N(3000), Coupling: !t.Coupling && r.IntN(2) == 0}
+		f := TRTCM4115{
+			CIR: rate(), CBS: r.Int64N(3000), EIR: rate(), EBS: 1 + r.Int64N(3000),
+			Coupling: !t.Coupling && r.IntN(2) == 0,
+		}
 		if r.IntN(5) == 0 {
 			f.CBS, f.EBS = f.EBS, 0
 		}
@@ -128,19 +132,22 @@ func compareEnvelope(t *testing.T, r *rand.Rand, params EnvelopeParams, packets 
 		if x := (Explanation{}); r.IntN(2) == 0 {
 			x = e.Explain(flow, now, n, in)
 			got = x.Color
-			if x.TcBefore != tc || x.TeBefore != te || x.Clause.Text() == "" || !strings.HasPrefix(x.Clause.String(), "rfc4115-") {
+			if x.TcBefore != tc || x.TeBefore != te || x.Clause.Text() == "" ||
+				!strings.HasPrefix(x.Clause.String(), "rfc4115-") {
 				t.Fatalf("got %+v, want %d, %d tokens before and a clause of RFC 4115", x, tc, te)
 			}
 		} else {
 			got = e.Color(flow, now, n, in)
 		}
 		if want := o.color(flow, now, n, in); got != want {
-			t.Fatalf("%+v packet %d: flow %d, %d B at %d, input %v: %v, model %v", params, i, flow, n, now, in, got, want)
+			t.Fatalf("%+v packet %d: flow %d, %d B at %d, input %v: %v, model %v", params, i, flow, n, now,
+				in, got, want)
 		}
 		for j := range params.Flows {
 			tc, te := e.Tokens(j, now)
 			if wantC, wantE := floorOf(o.tc[j]), floorOf(o.te[j]); tc != wantC || te != wantE {
-				t.Fatalf("%+v packet %d at %d: flow %d of %d has %d, %d; model %d, %d", params, i, now, j, len(params.Flows), tc, te, wantC, wantE)
+				t.Fatalf("%+v packet %d at %d: flow %d of %d has %d, %d; model %d, %d", params, i, now, j,
+					len(params.Flows), tc, te, wantC, wantE)
 			}
 		}
 		now += pick(r, 0, 0, 1, r.Int64N(100), r.Int64N(1e4), r.Int64N(1e6), -r.Int64N(1000), r.Int64N(1e10))
@@ -167,13 +174,17 @@ func TestEnvelopeFlags(t *testing.T) {
 				params := EnvelopeParams{Coupling: cf0}
 				for i := range n {
 					params.Flows = append(params.Flows, EnvelopeFlow{
-						TRTCM4115{CIR: BitRate(8e6), CBS: 100, EIR: BitRate(4e6), EBS: 150, Coupling: flags>>i&1 == 1},
+						TRTCM4115{
+							CIR: BitRate(8e6), CBS: 100, EIR: BitRate(4e6), EBS: 150,
+							Coupling: flags>>i&1 == 1,
+						},
 						pick(r, nil, new(BitRate(12e6))), pick(r, nil, new(BitRate(7e6))),
 					})
 				}
 				refused := cf0 && flags != 0
 				if _, err := NewEnvelope(params); (err != nil) != refused {
-					t.Errorf("%d flows, CF %b, CF0 %v: got %v, want an error: %v", n, flags, cf0, err, refused)
+					t.Errorf("%d flows, CF %b, CF0 %v: got %v, want an error: %v", n, flags, cf0, err,
+						refused)
 				}
 				compareEnvelope(t, r, params, 30)
 			}

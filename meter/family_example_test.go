@@ -26,7 +26,8 @@ func ExampleFixedWindow() {
 func ExampleEnvelope() {
 	voice := meter.TRTCM4115{CIR: meter.BitRate(8_000_000), CBS: 1000}
 	video := meter.TRTCM4115{CBS: 5000} // no rate of its own
-	envelope, err := meter.NewEnvelope(meter.EnvelopeParams{Flows: []meter.EnvelopeFlow{{Buckets: voice}, {Buckets: video}}})
+	envelope, err := meter.NewEnvelope(
+		meter.EnvelopeParams{Flows: []meter.EnvelopeFlow{{Buckets: voice}, {Buckets: video}}})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -42,7 +43,8 @@ func ExampleEnvelope() {
 // At most 3000 bytes are in flight: sent but not yet acknowledged.
 func ExampleCreditWindow() {
 	window := meter.CreditWindow{Window: 3000}
-	fmt.Println(window.Color(1500, meter.Green), window.Color(1500, meter.Green), window.Color(1500, meter.Green))
+	fmt.Println(window.Color(1500, meter.Green), window.Color(1500, meter.Green),
+		window.Color(1500, meter.Green))
 	window.Return(1500) // acknowledged
 	fmt.Println(window.Color(1500, meter.Green))
 	// Output:

@@ -32,7 +32,10 @@ func newSlow(params compiler, tokens int64) slowMeter {
 		slot := int64(t.Window) / int64(t.Slots)
 		return &slowLog{limit: t.Limit, slot: slot, length: int64(t.Slots), first: takenOf(t.Limit, tokens)}
 	case SlidingLog:
-		return &slowLog{limit: t.Limit, slot: 1, length: int64(t.Window), entries: t.Entries, first: takenOf(t.Limit, tokens)}
+		return &slowLog{
+			limit: t.Limit, slot: 1, length: int64(t.Window), entries: t.Entries,
+			first: takenOf(t.Limit, tokens),
+		}
 	case TSWTCM:
 		return newSlowTSW(t)
 	}

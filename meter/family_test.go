@@ -30,7 +30,8 @@ func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
 // familyParams returns valid parameters of a kind that has a model. The numbers are small, so
 // that their bounds are reached often.
 func familyParams(r *rand.Rand) compiler {
-	rate := pick(r, BitRate(8e6), Rate{1, 7}, Rate{3, 1}, BitRate(1+r.Int64N(1e9)), ByteRate(1+r.Int64N(1000)), Rate{1 + r.Int64N(100), time.Duration(1 + r.Int64N(1e4))})
+	rate := pick(r, BitRate(8e6), Rate{1, 7}, Rate{3, 1}, BitRate(1+r.Int64N(1e9)),
+		ByteRate(1+r.Int64N(1000)), Rate{1 + r.Int64N(100), time.Duration(1 + r.Int64N(1e4))})
 	burst := 1 + r.Int64N(pick[int64](r, 3, 300, 5000))
 	window := time.Duration(1000 + r.Int64N(pick[int64](r, 1, 5, 1000, 1e9)))
 	switch r.IntN(9) {
@@ -82,7 +83,8 @@ func firstTime(r *rand.Rand, params compiler) int64 {
 func nextTime(r *rand.Rand, params compiler, now int64) int64 {
 	p := period(params)
 	border := now - now%p
-	next := now + pick(r, 0, 0, 1, r.Int64N(100), r.Int64N(p), p-1, p, p+1, p*r.Int64N(20), 2*p-1, 2*p, r.Int64N(1e10))
+	next := now +
+		pick(r, 0, 0, 1, r.Int64N(100), r.Int64N(p), p-1, p, p+1, p*r.Int64N(20), 2*p-1, 2*p, r.Int64N(1e10))
 	switch r.IntN(12) {
 	case 0, 1:
 		next = border + p*r.Int64N(4) + r.Int64N(3) - 1
@@ -99,7 +101,8 @@ func nextTime(r *rand.Rand, params compiler, now int64) int64 {
 
 // nextLength returns a length near the tokens, or near the bounds.
 func nextLength(r *rand.Rand, params compiler, tc, te, burst int64) int {
-	n := pick(r, tc+r.Int64N(3)-1, te+r.Int64N(3)-1, burst+r.Int64N(3)-1, r.Int64N(burst+1), r.Int64N(burst/8+2), r.Int64N(burst/8+2), 0)
+	n := pick(r, tc+r.Int64N(3)-1, te+r.Int64N(3)-1, burst+r.Int64N(3)-1, r.Int64N(burst+1),
+		r.Int64N(burst/8+2), r.Int64N(burst/8+2), 0)
 	if r.IntN(30) == 0 {
 		n = pick[int64](r, -1, math.MinInt64, math.MaxInt64, math.MinInt64+1, 1<<47)
 		if _, ok := params.(TSWTCM); ok { // an average counts up to 2^46 bytes
@@ -137,10 +140,13 @@ func compare(t testing.TB, r *rand.Rand, params compiler, packets int) {
 			stamp = now - pick(r, 1, r.Int64N(1e9), period(params), 1<<61)
 			early, late := cloneOf(&m), cloneOf(&m)
 			if tc, _ := early.Tokens(stamp); tc > firstOf(late.Tokens(now)) {
-				t.Fatalf("%+v starting with %d: got %d tokens at %d, want at most those of the latest time %d", params, begin, tc, stamp, now)
+				t.Fatalf(
+					"%+v starting with %d: got %d tokens at %d, want at most those of the latest time %d",
+					params, begin, tc, stamp, now)
 			}
 			if a, b := early.Color(stamp, n, in), late.Color(now, n, in); a < b {
-				t.Fatalf("%+v starting with %d: got %v at %d, better than %v at the latest time %d", params, begin, a, stamp, b, now)
+				t.Fatalf("%+v starting with %d: got %v at %d, better than %v at the latest time %d", params,
+					begin, a, stamp, b, now)
 			}
 			if less {
 				stamp = now
@@ -197,8 +203,10 @@ func TestAsGoodAsNew(t *testing.T) {
 // FuzzFamily compares parameters and streams of the fuzzer with the models.
 func FuzzFamily(f *testing.F) {
 	for kind := range uint8(8) {
-		f.Add(kind, int64(3), int64(100), int64(1000), int64(7), []byte("\x00\x01\x02\x03 seed of a stream of some packets, 8 bytes each"))
-		f.Add(kind, int64(1), int64(1), int64(4096), int64(1), []byte{0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 255, 255, 255, 3, 0, 1, 2, 3, 4, 5, 6, 7})
+		f.Add(kind, int64(3), int64(100), int64(1000), int64(7),
+			[]byte("\x00\x01\x02\x03 seed of a stream of some packets, 8 bytes each"))
+		f.Add(kind, int64(1), int64(1), int64(4096), int64(1),
+			[]byte{0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 255, 255, 255, 3, 0, 1, 2, 3, 4, 5, 6, 7})
 	}
 	f.Fuzz(func(t *testing.T, kind uint8, rate, burst, window, small int64, stream []byte) {
 		w := time.Duration(window)
@@ -227,7 +235,8 @@ func FuzzFamily(f *testing.F) {
 			got, want := m.Color(now, n, in), o.color(now, n, in)
 			tc, te := m.Tokens(now)
 			if wantC, wantE := o.tokens(); got != want || tc != wantC || te != wantE {
-				t.Fatalf("%+v: %d B at %d, input %v: %v with %d, %d; model %v with %d, %d", params, n, now, in, got, tc, te, want, wantC, wantE)
+				t.Fatalf("%+v: %d B at %d, input %v: %v with %d, %d; model %v with %d, %d", params, n, now,
+					in, got, tc, te, want, wantC, wantE)
 			}
 		}
 	})

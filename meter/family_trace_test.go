@@ -109,7 +109,8 @@ func TestFamilyTrace(t *testing.T) {
 			for i, r := range test.rows {
 				got := m.Color(r.at, r.n, r.in)
 				if tc, _ := m.Tokens(r.at); got != r.want || tc != r.tc {
-					t.Fatalf("row %d: %d B at %d, input %v: %v with %d left; want %v with %d", i, r.n, r.at, r.in, got, tc, r.want, r.tc)
+					t.Fatalf("row %d: %d B at %d, input %v: %v with %d left; want %v with %d", i, r.n, r.at,
+						r.in, got, tc, r.want, r.tc)
 				}
 			}
 		})

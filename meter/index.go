@@ -126,8 +126,8 @@ func (t *Table[K]) take(hash uint64, key K, now int64) (int, bool) {
 	return t.add(at, hash, key), true
 }
 
-// add adds a new key at the free place that find returned, and returns its slot. If the table is full, it evicts
-// the least recently used key, and there must be one that is not pinned.
+// add adds a new key at the free place that find returned, and returns its slot. If the table is full, it
+// evicts the least recently used key, and there must be one that is not pinned.
 func (t *Table[K]) add(at int, hash uint64, key K) int {
 	t.settle()
 	n := t.free

@@ -18,7 +18,8 @@ func TestKindsComplete(t *testing.T) {
 	described := map[reflect.Type]map[string]bool{} // parameters of each type
 	for _, k := range Kinds() {
 		info := k.Info()
-		if info.Name == "" || info.Name != k.String() || info.Name != strings.ToLower(info.Name) || names[info.Name] {
+		if info.Name == "" || info.Name != k.String() || info.Name != strings.ToLower(info.Name) ||
+			names[info.Name] {
 			t.Errorf("kind %d: got name %q, want the unique lower-case name %q", k, info.Name, k.String())
 			continue
 		}
@@ -55,7 +56,9 @@ func TestKindsComplete(t *testing.T) {
 			if b.RateName == "" || b.BurstName == "" || b.TokensName == "" {
 				t.Errorf("%v: got %+v, want all names", k, b)
 			}
-			if info.State == StateBuckets && (!slices.Contains(params, strings.ToLower(b.RateName)) || !slices.Contains(params, strings.ToLower(b.BurstName))) {
+			if info.State == StateBuckets &&
+				(!slices.Contains(params, strings.ToLower(b.RateName)) ||
+					!slices.Contains(params, strings.ToLower(b.BurstName))) {
 				t.Errorf("%v: got names of %+v that are no parameters", k, b)
 			}
 		}
@@ -77,7 +80,8 @@ func TestKindsComplete(t *testing.T) {
 		}
 	}
 	if len(described) != len(names)-1 { // GCRA is a token bucket
-		t.Errorf("got %d types for %d kinds, want one less: GCRA is a token bucket", len(described), len(names))
+		t.Errorf("got %d types for %d kinds, want one less: GCRA is a token bucket", len(described),
+			len(names))
 	}
 }
 
@@ -96,7 +100,8 @@ func TestKindsState(t *testing.T) {
 			t.Errorf("%v: got a log: %v, want %v", kind, got, !got)
 		}
 		_, warm := p.rule.(warmUp)
-		if _, err := p.Integers(); (err == nil) != (!warm && (info.State == StateBuckets || info.State == StateCounts)) {
+		if _, err := p.Integers(); (err == nil) != (!warm &&
+			(info.State == StateBuckets || info.State == StateCounts)) {
 			t.Errorf("%+v: Integers returned %v", params, err)
 		}
 		if _, average := p.rule.(tsw); average != (info.State == StateAverage) {
@@ -105,7 +110,8 @@ func TestKindsState(t *testing.T) {
 		c, e := p.Bursts()
 		for b, bucket := range params.(Params).Buckets() {
 			if burst := [2]int64{c, e}[b]; bucket.Burst != burst {
-				t.Errorf("%+v: bucket %d: got %s of %d, want %d", params, b, bucket.BurstName, bucket.Burst, burst)
+				t.Errorf("%+v: bucket %d: got %s of %d, want %d", params, b, bucket.BurstName, bucket.Burst,
+					burst)
 			}
 		}
 	}

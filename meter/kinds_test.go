@@ -45,17 +45,20 @@ func TestSetProfileBetweenKinds(t *testing.T) {
 					want = min(had, 33) // as cold as at its first packet
 				}
 				if got != want || m.Profile().Kind() != p.Kind() {
-					t.Errorf("%+v to %+v: got %d tokens, then %d, want %d; %v", from, to, had, got, want, m.Profile().Kind())
+					t.Errorf("%+v to %+v: got %d tokens, then %d, want %d; %v", from, to, had, got, want,
+						m.Profile().Kind())
 				}
 				if x := m.Explain(now, 1, Green); x.Clause != p.Kind().Clause(Green, x.Color) {
-					t.Errorf("%+v to %+v: got clause %v, want %v", from, to, x.Clause, p.Kind().Clause(Green, x.Color))
+					t.Errorf("%+v to %+v: got clause %v, want %v", from, to, x.Clause,
+						p.Kind().Clause(Green, x.Color))
 				}
 				// An earlier time gains nothing.
 				stale := New(compileProfile(t, from))
 				stale.Color(now, took, Green)
 				stale.SetProfile(now-1e12, p)
 				if got, _ := stale.Tokens(now); p.Kind() != kindTSWTCM && got > want {
-					t.Errorf("%+v to %+v at an earlier time: got %d tokens, want at most %d", from, to, got, want)
+					t.Errorf("%+v to %+v at an earlier time: got %d tokens, want at most %d", from, to, got,
+						want)
 				}
 				// SetProfile begins a clock that has not begun.
 				empty, asked := NewWithTokens(compileProfile(t, from), 0, 0), NewWithTokens(p, 0, 0)
@@ -65,8 +68,10 @@ func TestSetProfileBetweenKinds(t *testing.T) {
 					e := cloneOf(&empty)
 					got, _ := e.Tokens(at)
 					want, _ := asked.Tokens(at)
-					if p.Kind() != kindTSWTCM && old.Kind() != kindTSWTCM && (got != want || at == now && got != 0) {
-						t.Errorf("%+v to %+v: an empty one has %d tokens after %d ns, want %d", from, to, got, at-now, want)
+					if p.Kind() != kindTSWTCM && old.Kind() != kindTSWTCM &&
+						(got != want || at == now && got != 0) {
+						t.Errorf("%+v to %+v: an empty one has %d tokens after %d ns, want %d", from, to, got,
+							at-now, want)
 					}
 				}
 			}
@@ -106,7 +111,8 @@ func TestClauses(t *testing.T) {
 				case !strings.HasSuffix(name, "-"+x.Color.String()) || strings.Contains(name, "-pre-"):
 					t.Errorf("%v to %v: got clause %s, want -%[2]v", in, x.Color, name)
 				}
-				if text := x.Clause.Text(); text == "" || strings.HasSuffix(text, ": ") || !strings.Contains(x.String(), text) {
+				if text := x.Clause.Text(); text == "" || strings.HasSuffix(text, ": ") ||
+					!strings.Contains(x.String(), text) {
 					t.Errorf("%s: got text %q, not in %v", name, text, x)
 				}
 				if Kind(i) > kindTRTCM4115 && !strings.HasPrefix(name, p.Kind().String()+"-") {
@@ -130,7 +136,8 @@ func TestClauses(t *testing.T) {
 			t.Errorf("%v has no text", c)
 		}
 	}
-	if got := Clause(NumClauses).String(); got != "Clause(50)" || Clause(NumClauses).Text() != got || Kind(10).String() != "Kind(10)" {
+	if got := Clause(NumClauses).String(); got != "Clause(50)" || Clause(NumClauses).Text() != got ||
+		Kind(10).String() != "Kind(10)" {
 		t.Errorf("got %s and %v, want Clause(50) and Kind(10)", got, Kind(10))
 	}
 }
@@ -236,8 +243,16 @@ func TestFamilyErrors(t *testing.T) {
 
 func TestIntegersOfAllKinds(t *testing.T) {
 	// Each bucket fits 64 bits with its own unit, but not with a common one.
-	apart, err := compileProfile(t, TRTCM{CIR: BitRate(1e9 - 1), CBS: 1 << 26, PIR: BitRate(1e9), PBS: 1 << 50}).Integers()
-	if want := (Integers{[2]int64{8e9, 8}, [2]int64{1e9 - 1, 1}, [2]int64{1 << 26, 1 << 50}, true, false, true, Green, 0, false}); err != nil || apart != want {
+	apart, err := compileProfile(t,
+		TRTCM{CIR: BitRate(1e9 - 1), CBS: 1 << 26, PIR: BitRate(1e9), PBS: 1 << 50}).Integers()
+	if want := (Integers{
+		[2]int64{8e9, 8},
+		[2]int64{1e9 - 1, 1},
+		[2]int64{1 << 26, 1 << 50},
+		true, false, true, Green, 0,
+		false,
+	}); err != nil ||
+		apart != want {
 		t.Errorf("got %+v, %v, want %+v", apart, err, want)
 	}
 	two := Integers{Den: [2]int64{1000, 1000}, Num: [2]int64{1, 0}, Burst: [2]int64{100, 0}, Limit: Yellow}
@@ -281,7 +296,8 @@ func TestIntegersBounds(t *testing.T) {
 		{TokenBucket{Rate: Unlimited, Burst: 1}, "Burst has an unlimited rate"},
 	} {
 		_, err := compileProfile(t, test.params).Integers()
-		if got := fmt.Sprint(err); (err == nil) != (test.want == "") || err != nil && !strings.HasPrefix(got, test.want) {
+		if got := fmt.Sprint(err); (err == nil) != (test.want == "") || err != nil &&
+			!strings.HasPrefix(got, test.want) {
 			t.Errorf("%+v: got %v, want %q", test.params, err, test.want)
 		}
 	}

@@ -31,7 +31,8 @@ func ExampleMeter_Decide() {
 	m := meter.New(profile)
 	for range 3 {
 		d := m.Decide(0, 1)
-		fmt.Println(d.Color, "remaining", d.Remaining, "retry after", d.RetryAfter, "reset after", d.ResetAfter)
+		fmt.Println(d.Color, "remaining", d.Remaining, "retry after", d.RetryAfter, "reset after",
+			d.ResetAfter)
 	}
 	// Output:
 	// green remaining 1 retry after 0s reset after 200ms

@@ -56,7 +56,8 @@ func (t SlidingWindow) Profile() (*Profile, error) {
 	}
 	slot := int64(t.Window) / int64(t.Slots)
 	if t.Window >= minWindow && slot*int64(t.Slots) != int64(t.Window) {
-		f.add("Slots", fmt.Sprintf("%d do not divide a window of %v into whole nanoseconds", t.Slots, t.Window))
+		f.add("Slots",
+			fmt.Sprintf("%d do not divide a window of %v into whole nanoseconds", t.Slots, t.Window))
 	}
 	slot = max(slot, 1)
 	return f.window(t, slidingLog{t.Limit, int64(t.Window) / slot, slot, t.Slots}, t.Window)

@@ -111,7 +111,8 @@ func TestExplain(t *testing.T) {
 		{kindTokenBucket, Green, Red, "token-bucket-red"},
 	} {
 		if got := test.k.Clause(test.in, test.out); got.String() != test.want || got.Text() == "" {
-			t.Errorf("%v %v -> %v: got %v with text %q, want %s", test.k, test.in, test.out, got, got.Text(), test.want)
+			t.Errorf("%v %v -> %v: got %v with text %q, want %s", test.k, test.in, test.out, got, got.Text(),
+				test.want)
 		}
 	}
 }
@@ -145,7 +146,9 @@ func TestErrors(t *testing.T) {
 			"CIR must be above zero (RFC 2698 §2)\nPBS of 576460752303423489 bytes is above 2^59",
 		},
 		{
-			TRTCM4115{CIR: Rate{1, math.MaxInt64}, CBS: 1, EIR: Rate{1, math.MaxInt64 - 1}, EBS: 1, Coupling: true},
+			TRTCM4115{
+				CIR: Rate{1, math.MaxInt64}, CBS: 1, EIR: Rate{1, math.MaxInt64 - 1}, EBS: 1, Coupling: true,
+			},
 			"EIR 1B/2562047h47m16.854775806s and CIR 1B/2562047h47m16.854775807s have no common unit that 64 bits count exactly, which coupling needs",
 		},
 	} {
@@ -157,7 +160,8 @@ func TestErrors(t *testing.T) {
 	}
 	// The largest values are valid.
 	compileProfile(t, TokenBucket{Rate: BitRate(1), Burst: 1 << 59})
-	compileProfile(t, TRTCM{CIR: Rate{1, math.MaxInt64}, CBS: 1 << 59, PIR: Rate{math.MaxInt64, 1}, PBS: 1 << 59})
+	compileProfile(t,
+		TRTCM{CIR: Rate{1, math.MaxInt64}, CBS: 1 << 59, PIR: Rate{math.MaxInt64, 1}, PBS: 1 << 59})
 }
 
 func TestLengthsBeyondEveryBurst(t *testing.T) {

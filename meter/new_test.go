@@ -37,8 +37,10 @@ func TestRestore(t *testing.T) {
 			buckets = false
 		}
 		tc, te = m.Tokens(now)
-		if c, e := again.Tokens(now); buckets && (c > tc || c < tc-1 || e > te || e < te-2) { // E also gains the overflow of C
-			t.Fatalf("%+v: got %d, %d tokens of the restored meter, want %d, %d: %d ns later", params, c, e, tc, te, now-saved)
+		// E also gains the overflow of C
+		if c, e := again.Tokens(now); buckets && (c > tc || c < tc-1 || e > te || e < te-2) {
+			t.Fatalf("%+v: got %d, %d tokens of the restored meter, want %d, %d: %d ns later", params, c, e,
+				tc, te, now-saved)
 		}
 	}
 }
@@ -54,7 +56,9 @@ func TestAllow(t *testing.T) {
 		t.Errorf("got %d, %d tokens, want none", tc, te)
 	}
 	l := NewLocked(compileProfile(t, TokenBucket{Rate: Every(time.Second), Burst: 2}))
-	for i, want := range []Decision{{Green, 1, 0, time.Second}, {Green, 0, 0, 2 * time.Second}, {Red, 0, time.Second, 2 * time.Second}} {
+	for i, want := range []Decision{
+		{Green, 1, 0, time.Second}, {Green, 0, 0, 2 * time.Second}, {Red, 0, time.Second, 2 * time.Second},
+	} {
 		if got := l.Decide(0, 1); got != want {
 			t.Errorf("request %d: got %+v, want %+v", i, got, want)
 		}
@@ -89,8 +93,10 @@ func TestInputColors(t *testing.T) {
 			t.Errorf("%s, color-blind: got %v, want [green yellow red yellow]", name, stale)
 		}
 		before := []Color{Yellow, Red, Green}
-		if colors(before, stale); fmt.Sprint(stale, before) != "[yellow red green yellow] [yellow red green]" {
-			t.Errorf("%s, aware: got %v for input colors %v, want [yellow red green yellow]", name, stale, before)
+		if colors(before,
+			stale); fmt.Sprint(stale, before) != "[yellow red green yellow] [yellow red green]" {
+			t.Errorf("%s, aware: got %v for input colors %v, want [yellow red green yellow]", name, stale,
+				before)
 		}
 		if colors(before, before); fmt.Sprint(before) != "[yellow red green]" {
 			t.Errorf("%s, in place: got %v, want [yellow red green]", name, before)
@@ -201,7 +207,8 @@ func TestUnlimited(t *testing.T) {
 		t.Errorf("got %v, want the largest rate with the name unlimited", Unlimited)
 	}
 	if Per(5, time.Second) != ByteRate(5) || Every(time.Minute) != (Rate{1, time.Minute}) {
-		t.Errorf("got %v and %v, want 5 bytes per second and 1 per minute", Per(5, time.Second), Every(time.Minute))
+		t.Errorf("got %v and %v, want 5 bytes per second and 1 per minute", Per(5, time.Second),
+			Every(time.Minute))
 	}
 	for _, params := range []compiler{
 		TokenBucket{Rate: Unlimited, Burst: 1500, GCRA: true},

@@ -24,11 +24,17 @@ func newOracle(params any) *oracle {
 	}
 	switch t := params.(type) {
 	case SRTCM:
-		return &oracle{metertest.New(metertest.EitherBucket, true, bucket(t.CIR, t.CBS), bucket(Rate{}, t.EBS))}
+		return &oracle{
+			metertest.New(metertest.EitherBucket, true, bucket(t.CIR, t.CBS), bucket(Rate{}, t.EBS)),
+		}
 	case TRTCM:
-		return &oracle{metertest.New(metertest.BothBuckets, false, bucket(t.CIR, t.CBS), bucket(t.PIR, t.PBS))}
+		return &oracle{
+			metertest.New(metertest.BothBuckets, false, bucket(t.CIR, t.CBS), bucket(t.PIR, t.PBS)),
+		}
 	case TRTCM4115:
-		return &oracle{metertest.New(metertest.EitherBucket, t.Coupling, bucket(t.CIR, t.CBS), bucket(t.EIR, t.EBS))}
+		return &oracle{
+			metertest.New(metertest.EitherBucket, t.Coupling, bucket(t.CIR, t.CBS), bucket(t.EIR, t.EBS)),
+		}
 	case TokenBucket:
 		return &oracle{metertest.New(metertest.OneBucket, false, bucket(t.Rate, t.Burst))}
 	}

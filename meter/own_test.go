@@ -14,7 +14,9 @@ func TestTableSetSpray(t *testing.T) {
 		compileProfile(t, TokenBucket{Rate: ByteRate(5000), Burst: 2000}),
 		compileProfile(t, SRTCM{CIR: ByteRate(500), CBS: 300, EBS: 700}),
 	}
-	for _, config := range []TableConfig{{Keys: 100}, {Keys: 100, Idle: true}, {Keys: 11}, {Keys: 10}, {Keys: 10, Idle: true}} {
+	for _, config := range []TableConfig{
+		{Keys: 100}, {Keys: 100, Idle: true}, {Keys: 11}, {Keys: 10}, {Keys: 10, Idle: true},
+	} {
 		table, err := NewTable[uint64](slow, config)
 		if err != nil {
 			t.Fatal(err)
@@ -112,7 +114,8 @@ func TestTableSet(t *testing.T) {
 	if _, _, known := table.Tokens("known", 0); known || table.Stats().Evicted != 1 {
 		t.Errorf("key known is in the table: %v, %+v; want it evicted", known, table.Stats())
 	}
-	if err := table.Set("e", 0, small); err == nil || err.Error() != "keys 3 all have a profile of their own" {
+	if err := table.Set("e", 0, small); err == nil ||
+		err.Error() != "keys 3 all have a profile of their own" {
 		t.Errorf("Set in a table of set keys: got %v", err)
 	}
 	set("d", 0, large) // a known key needs no room
@@ -154,7 +157,9 @@ func TestTableSetEmpty(t *testing.T) {
 func TestTableSetEach(t *testing.T) {
 	r := logged(t)
 	for range 100 {
-		p, own := compileProfile(t, tableParams(r)), []*Profile{compileProfile(t, tableParams(r)), compileProfile(t, tableParams(r))}
+		p, own := compileProfile(t, tableParams(r)), []*Profile{
+			compileProfile(t, tableParams(r)), compileProfile(t, tableParams(r)),
+		}
 		one, _ := NewTable[uint64](p, TableConfig{Keys: 40})
 		each, _ := NewTable[uint64](p, TableConfig{Keys: 40})
 		now := int64(0)
@@ -166,7 +171,8 @@ func TestTableSetEach(t *testing.T) {
 				}
 			}
 			n := r.IntN(100)
-			keys, lengths, colors, want := make([]uint64, n), make([]int, n), make([]Color, n), make([]Color, n)
+			keys, lengths, colors, want := make([]uint64, n), make([]int, n), make([]Color, n),
+				make([]Color, n)
 			now += r.Int64N(1e9)
 			for i := range keys {
 				keys[i], lengths[i], colors[i] = r.Uint64N(50), r.IntN(2000), Color(r.IntN(3))
@@ -176,7 +182,8 @@ func TestTableSetEach(t *testing.T) {
 			each.ColorEach(keys, now, lengths, colors, colors)
 			for i := range want {
 				if colors[i] != want[i] {
-					t.Fatalf("%v, packet %d of key %d: got %v, want %v", p.Kind(), i, keys[i], colors[i], want[i])
+					t.Fatalf("%v, packet %d of key %d: got %v, want %v", p.Kind(), i, keys[i], colors[i],
+						want[i])
 				}
 			}
 		}
@@ -304,7 +311,8 @@ func TestShardsSet(t *testing.T) {
 		}
 	}
 	table, _ := NewShards[int](p, TableConfig{Keys: 2}, 2)
-	if err := table.SetProfile(0, compileProfile(t, SlidingLog{Limit: 10, Window: 1e9, Entries: 3})); err == nil {
+	if err := table.SetProfile(0,
+		compileProfile(t, SlidingLog{Limit: 10, Window: 1e9, Entries: 3})); err == nil {
 		t.Error("SetProfile to a log succeeded")
 	}
 }
@@ -322,7 +330,8 @@ func TestShardsLogs(t *testing.T) {
 	}
 	check := func(what string, err error) {
 		t.Helper()
-		if err == nil || err.Error() != "keys 1048576 with a log of 65 entries each exceed 67108864 entries in total" {
+		if err == nil ||
+			err.Error() != "keys 1048576 with a log of 65 entries each exceed 67108864 entries in total" {
 			t.Errorf("%s: got %v", what, err)
 		}
 	}

@@ -190,7 +190,9 @@ func (p *Profile) Integers() (Integers, error) {
 	case warmUp:
 		return Integers{}, &FieldError{"Warmup", "needs more state than two words of 64 bits"}
 	default:
-		return Integers{}, &FieldError{"type", p.kind.String() + " needs more state than two words of 64 bits"}
+		return Integers{}, &FieldError{
+			"type", p.kind.String() + " needs more state than two words of 64 bits",
+		}
 	}
 	return i, nil
 }

@@ -125,7 +125,8 @@ func TestRefund(t *testing.T) {
 					gotC, gotE := m.Tokens(now)
 					wantC, wantE := slow.tokens()
 					if got != want || gotC != wantC || gotE != wantE {
-						t.Fatalf("packet %d, %d bytes of %v: got %v, tokens %d and %d, want %v, %d and %d", i, n, in, got, gotC, gotE, want, wantC, wantE)
+						t.Fatalf("packet %d, %d bytes of %v: got %v, tokens %d and %d, want %v, %d and %d", i,
+							n, in, got, gotC, gotE, want, wantC, wantE)
 					}
 					if got != Red && r.IntN(3) == 0 {
 						held = append(held, Charge{now, int(n), in, got})
@@ -184,7 +185,8 @@ func TestRefundAtOnce(t *testing.T) {
 				t.Errorf("flow %d: %d bytes are %v, want %v", i, test.n, c.Color, test.want)
 			}
 			if tc, te := e.Tokens(i, 1e9); tc != test.tc || te != test.te {
-				t.Errorf("flow %d: tokens %d and %d after %d bytes, want %d and %d", i, tc, te, test.n, test.tc, test.te)
+				t.Errorf("flow %d: tokens %d and %d after %d bytes, want %d and %d", i, tc, te, test.n,
+					test.tc, test.te)
 			}
 		}
 	}

@@ -46,7 +46,8 @@ func TestReserve(t *testing.T) {
 			}
 			at := now + int64(res.Delay)
 			if res.Delay != after || at < last && n > 0 {
-				t.Fatalf("%+v: %d B: got a reservation at %d, want after %d and in %v", params, n, at, last, after)
+				t.Fatalf("%+v: %d B: got a reservation at %d, want after %d and in %v", params, n, at, last,
+					after)
 			}
 			if n > 0 {
 				last = at
@@ -137,7 +138,8 @@ func TestCancelRestores(t *testing.T) {
 			x, _ := m.RetryAfter(at, int(burst))
 			y, _ := without.RetryAfter(at, int(burst))
 			if a != b || x != y {
-				t.Fatalf("%+v: got %d tokens and %v after Cancel, want %d and %v as without the reservation", params, a, x, b, y)
+				t.Fatalf("%+v: got %d tokens and %v after Cancel, want %d and %v as without the reservation",
+					params, a, x, b, y)
 			}
 		}
 		// After the delay, Cancel returns nothing.
@@ -185,7 +187,8 @@ func TestCancelNeverOverfills(t *testing.T) {
 				granted.Add(granted, ratOf(n))
 				most := new(big.Rat).Mul(rational(rate), ratOf(now+int64(res.Delay)-begin))
 				if most.Add(most, ratOf(burst)); granted.Cmp(most) > 0 {
-					t.Fatalf("%+v: got %s bytes in %d ns, want at most %s", params, granted, now+int64(res.Delay)-begin, most)
+					t.Fatalf("%+v: got %s bytes in %d ns, want at most %s", params, granted,
+						now+int64(res.Delay)-begin, most)
 				}
 			}
 			if tc, _ := m.Tokens(now); tc > burst || tc < 0 {
@@ -248,7 +251,8 @@ func TestReserveOtherKinds(t *testing.T) {
 		after, ok := m.RetryAfter(now, n)
 		res := m.Reserve(now, n, math.MaxInt64)
 		if res.OK != (ok && after == 0) || res.Delay != 0 {
-			t.Fatalf("%+v: %d of %d B: got %+v, but RetryAfter returned %v, %v", params, n, tc, res, after, ok)
+			t.Fatalf("%+v: %d of %d B: got %+v, but RetryAfter returned %v, %v", params, n, tc, res, after,
+				ok)
 		}
 		if res.OK {
 			before.Color(now, n, Green)

@@ -116,16 +116,19 @@ func TestRetryAfter(t *testing.T) {
 			never++
 			for _, later := range []int64{0, 1, period(params), 3 * period(params), 1e12, 1e17} {
 				if green(at + later) {
-					t.Fatalf("%+v: RetryAfter of %d B at %d returned false, but they fit %d later", params, n, at, later)
+					t.Fatalf("%+v: RetryAfter of %d B at %d returned false, but they fit %d later", params, n,
+						at, later)
 				}
 			}
 		case after < 0 || !green(at+int64(after)):
-			t.Fatalf("%+v: RetryAfter of %d B at %d returned %v, but they do not fit then; %d tokens, latest packet %d", params, n, at, after, tc, now)
+			t.Fatalf("%+v: RetryAfter of %d B at %d returned %v, but they do not fit then; %d tokens, latest packet %d",
+				params, n, at, after, tc, now)
 		case after > 0:
 			later++
 			for _, early := range []int64{int64(after) - 1, r.Int64N(int64(after)), 0} {
 				if green(at + early) {
-					t.Fatalf("%+v: RetryAfter of %d B at %d returned %v, but they fit after %d; %d tokens, latest packet %d", params, n, at, after, early, tc, now)
+					t.Fatalf("%+v: RetryAfter of %d B at %d returned %v, but they fit after %d; %d tokens, latest packet %d",
+						params, n, at, after, early, tc, now)
 				}
 			}
 		}

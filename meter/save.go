@@ -179,11 +179,13 @@ func openSaved(data []byte, magic string) *savedReader {
 	r := &savedReader{}
 	switch {
 	case len(data) < head+sum || string(data[:len(magic)]) != magic:
-		r.err = errors.New("not a saved " + map[string]string{savedMeter: "meter", savedTable: "table"}[magic])
+		r.err = errors.New("not a saved " +
+			map[string]string{savedMeter: "meter", savedTable: "table"}[magic])
 	case data[len(magic)] != savedFormat && data[len(magic)] != oldFormat:
 		r.err = fmt.Errorf("saved state has format %d, this program reads formats %d and %d",
 			data[len(magic)], oldFormat, savedFormat)
-	case binary.LittleEndian.Uint32(data[len(data)-sum:]) != crc32.Checksum(data[:len(data)-sum], castagnoli()):
+	case binary.LittleEndian.Uint32(data[len(data)-sum:]) != crc32.Checksum(data[:len(data)-sum],
+		castagnoli()):
 		r.err = errCorrupt
 	default:
 		r.format, r.rest = data[len(magic)], data[head:len(data)-sum]

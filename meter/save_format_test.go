@@ -129,7 +129,8 @@ func TestSavedFormat(t *testing.T) {
 			}
 			params := m.Profile().Params()
 			if got := m.Explain(5000, 2000, Green); got != explained || params != saved.params {
-				t.Errorf("%s: got %+v with %+v, want %+v with %+v", text, got, params, explained, saved.params)
+				t.Errorf("%s: got %+v with %+v, want %+v with %+v", text, got, params, explained,
+					saved.params)
 			}
 		}
 		seen = append(seen, saved.params.Kind())
@@ -215,7 +216,8 @@ func TestSavedWithout(t *testing.T) {
 			got := r.profile(nil)
 			switch {
 			case (r.err == nil) != (invalid == nil):
-				t.Errorf("%v without %s: got error %v, want that of %+v: %v", kind.Name, name, r.err, params, invalid)
+				t.Errorf("%v without %s: got error %v, want that of %+v: %v", kind.Name, name, r.err, params,
+					invalid)
 			case invalid != nil && !strings.Contains(r.err.Error(), invalid.Error()):
 				t.Errorf("%v without %s: got error %v, want %v", kind.Name, name, r.err, invalid)
 			case invalid == nil && got.Params() != want.Params():

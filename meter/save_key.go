@@ -29,7 +29,9 @@ func appendKey(b []byte, key any) ([]byte, error) {
 	case fixedSize(v.Type()):
 		return binary.Append(b, binary.LittleEndian, key)
 	}
-	return b, fmt.Errorf("keys of type %v cannot be saved: implement encoding.BinaryAppender and encoding.BinaryUnmarshaler", v.Type())
+	return b, fmt.Errorf(
+		"keys of type %v cannot be saved: implement encoding.BinaryAppender and encoding.BinaryUnmarshaler",
+		v.Type())
 }
 
 // readKey sets the key that a pointer points to. It reports whether the data are a key.

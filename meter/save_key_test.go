@@ -68,7 +68,8 @@ func TestTableSavedKeys(t *testing.T) {
 	compareKeys(t, vlans{1, 2}, vlans{2, 1})
 	compareKeys(t, fiveTuple{Sport: 1}, fiveTuple{Dport: 1})
 	compareKeys(t, struct{}{})
-	compareKeys(t, netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("::ffff:192.0.2.1"), netip.MustParseAddr("fe80::1%eth0"), netip.Addr{})
+	compareKeys(t, netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("::ffff:192.0.2.1"),
+		netip.MustParseAddr("fe80::1%eth0"), netip.Addr{})
 	compareKeys(t, netip.MustParsePrefix("2001:db8::/48"), netip.MustParsePrefix("2001:db8::/49"))
 	compareKeys(t, custom{"a", "b"}, custom{"a", "c"})
 
@@ -78,7 +79,8 @@ func TestTableSavedKeys(t *testing.T) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
-	refuse(saveOne(t, hidden{1}), "keys of type meter.hidden cannot be saved: implement encoding.BinaryAppender")
+	refuse(saveOne(t, hidden{1}),
+		"keys of type meter.hidden cannot be saved: implement encoding.BinaryAppender")
 	refuse(saveOne(t, oneWay{}), "keys of type meter.oneWay cannot be saved")
 	refuse(saveOne[any](t, 1), "keys of type interface {} cannot be saved")
 	refuse(saveOne(t, struct{ N int }{1}), "cannot be saved")

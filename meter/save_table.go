@@ -15,7 +15,8 @@ import (
 // the profile follows. The keys of a table are in the order of use, the least recently used
 // first, and then those with profiles of their own.
 
-var errMixed = errors.New("shards have different profiles: use SetProfile of Shards, not of the table of a shard")
+var errMixed = errors.New(
+	"shards have different profiles: use SetProfile of Shards, not of the table of a shard")
 
 // AppendBinary appends the table to b: the parameters, all keys with the exact states of their
 // meters, the order of use, and a checksum. It implements encoding.BinaryAppender. Counts of
@@ -112,8 +113,8 @@ func (t *Table[K]) become(n *Table[K]) {
 	n.counts.Refused += t.counts.Refused
 	*t = Table[K]{
 		counts: n.counts, rest: Meter{profile: n.rest.profile, state: n.rest.state},
-		profile: n.profile, own: n.own, config: n.config, beside: n.beside, seed: n.seed, fresh: n.fresh, slots: n.slots,
-		order: n.order, logs: n.logs, entries: n.entries, index: n.index,
+		profile: n.profile, own: n.own, config: n.config, beside: n.beside, seed: n.seed, fresh: n.fresh,
+		slots: n.slots, order: n.order, logs: n.logs, entries: n.entries, index: n.index,
 	}
 }
 
@@ -190,7 +191,9 @@ type tableReader[K comparable] struct {
 }
 
 // readTables adds the saved keys to tables, which it initializes like the current ones.
-func readTables[K comparable](data []byte, current *Table[K], tables []Table[K], number func(hash uint64) int) error {
+func readTables[K comparable](
+	data []byte, current *Table[K], tables []Table[K], number func(hash uint64) int,
+) error {
 	r := tableReader[K]{savedReader: openSaved(data, savedTable), tables: tables, number: number}
 	r.shared = r.profile(current.profile)
 	saved := r.uint32()

@@ -34,7 +34,8 @@ func restoredTable[K comparable](t testing.TB, table *Table[K], p *Profile) *Tab
 		t.Fatal(err)
 	}
 	if out.profile.params != table.profile.params || out.profile.params == p.params && out.profile != p {
-		t.Fatalf("got the parameters %+v, want %+v and the same Profile if it has them", out.profile.params, table.profile.params)
+		t.Fatalf("got the parameters %+v, want %+v and the same Profile if it has them", out.profile.params,
+			table.profile.params)
 	}
 	return out
 }
@@ -63,7 +64,9 @@ func TestTableRestoreSmaller(t *testing.T) {
 		if err := small.UnmarshalBinary(data); err != nil {
 			t.Fatal(err)
 		}
-		if got, want := small.Stats(), (TableStats{Keys: config.Keys, Evicted: uint64(3 + 10 - config.Keys)}); !config.Idle && got != want {
+		if got, want := small.Stats(), (TableStats{
+			Keys: config.Keys, Evicted: uint64(3 + 10 - config.Keys),
+		}); !config.Idle && got != want {
 			t.Errorf("%+v: got %+v, want %+v", config, got, want)
 		}
 		var got []int
@@ -71,7 +74,8 @@ func TestTableRestoreSmaller(t *testing.T) {
 			got = append(got, key)
 		}
 		slices.Sort(got)
-		if want := []int{0, 3, 4, 8, 9}; config.Keys == 5 && !slices.Equal(got, want) || config.Keys == 2 && !slices.Equal(got, []int{3, 4}) {
+		if want := []int{0, 3, 4, 8, 9}; config.Keys == 5 && !slices.Equal(got, want) || config.Keys == 2 &&
+			!slices.Equal(got, []int{3, 4}) {
 			t.Errorf("%+v: got the keys %v, want %v", config, got, want)
 		}
 		if small.profile.params != p.params {
@@ -80,7 +84,8 @@ func TestTableRestoreSmaller(t *testing.T) {
 	}
 	small, _ := NewTable[int](own, TableConfig{Keys: 1})
 	small.Color(77, 0, 1, Green)
-	if err := small.UnmarshalBinary(data); err == nil || err.Error() != "keys 1 all have a profile of their own" {
+	if err := small.UnmarshalBinary(data); err == nil ||
+		err.Error() != "keys 1 all have a profile of their own" {
 		t.Errorf("got %v", err)
 	}
 	if tc, _, _ := small.Tokens(77, 0); tc != 99 || small.Len() != 1 {
@@ -181,11 +186,13 @@ func TestShardsSaved(t *testing.T) {
 			t.Fatal(err)
 		}
 		if shards.Len() != len(model) || rests(shards) != taken {
-			t.Fatalf("got %d keys and %d bytes taken from shared meters, want %d and %d", shards.Len(), rests(shards), len(model), taken)
+			t.Fatalf("got %d keys and %d bytes taken from shared meters, want %d and %d", shards.Len(),
+				rests(shards), len(model), taken)
 		}
 		for key, m := range shards.All() {
 			want := model[key].Clone()
-			if got, want := m.Decide(2000, 50), want.Decide(2000, 50); got != want || m.Profile().Params() != model[key].Profile().Params() {
+			if got, want := m.Decide(2000, 50), want.Decide(2000, 50); got != want ||
+				m.Profile().Params() != model[key].Profile().Params() {
 				t.Fatalf("key %s: got %+v, want %+v", key, got, want)
 			}
 		}
@@ -201,7 +208,8 @@ func TestShardsSaved(t *testing.T) {
 	saved, err = table.AppendBinary(nil)
 	check(newShards(9), saved, err, 0)
 	shards.Do("5", func(shard *Table[string]) {
-		if err := shard.SetProfile(0, compileProfile(t, TokenBucket{Rate: ByteRate(2), Burst: 1000})); err != nil {
+		if err := shard.SetProfile(0,
+			compileProfile(t, TokenBucket{Rate: ByteRate(2), Burst: 1000})); err != nil {
 			t.Error(err)
 		}
 	})
@@ -279,7 +287,8 @@ func TestShardsSavedMeanwhile(t *testing.T) {
 
 // TestShardsRestoredInAll restores fewer keys in the body of a loop over all keys, which then ends.
 func TestShardsRestoredInAll(t *testing.T) {
-	shards, err := NewShards[int](compileProfile(t, TokenBucket{Rate: ByteRate(1), Burst: 1000}), TableConfig{Keys: 10}, 1)
+	shards, err := NewShards[int](compileProfile(t, TokenBucket{Rate: ByteRate(1), Burst: 1000}),
+		TableConfig{Keys: 10}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -338,7 +347,8 @@ func TestShardsChangedTogether(t *testing.T) {
 // calls work, and the table can be saved and restored again.
 func FuzzRestoreTable(f *testing.F) {
 	for i, saved := range savedMeters {
-		p, own := compileProfile(f, saved.params), compileProfile(f, savedMeters[(i+1)%len(savedMeters)].params)
+		p, own := compileProfile(f, saved.params),
+			compileProfile(f, savedMeters[(i+1)%len(savedMeters)].params)
 		table, _ := NewTable[string](p, TableConfig{Keys: 4})
 		for _, key := range []string{"a", "b", "c"} {
 			if err := table.Set(key, 0, own); err != nil {
@@ -372,8 +382,10 @@ func FuzzRestoreTable(f *testing.F) {
 		}
 		for i := range uint64(8) {
 			key := string(binary.AppendUvarint(nil, i+'a'))
-			if got, want := same.Color(key, now, n, Green), table.Color(key, now, n, Green); got != want || same.Stats().Keys != table.Stats().Keys {
-				t.Fatalf("key %q: got %v and %+v after the table was saved again, want %v and %+v", key, got, same.Stats(), want, table.Stats())
+			if got, want := same.Color(key, now, n, Green), table.Color(key, now, n, Green); got != want ||
+				same.Stats().Keys != table.Stats().Keys {
+				t.Fatalf("key %q: got %v and %+v after the table was saved again, want %v and %+v", key, got,
+					same.Stats(), want, table.Stats())
 			}
 			same.Delete(key)
 			table.Delete(key)

@@ -37,8 +37,10 @@ func restored(t testing.TB, r *rand.Rand, m *Meter) *Meter {
 	if err := out.UnmarshalBinary(data[len(prefix):]); err != nil {
 		t.Fatalf("%+v: %v", m.Profile().Params(), err)
 	}
-	if out.Profile().Params() != m.Profile().Params() || had != nil && had.Params() == m.Profile().Params() && had != out.Profile() {
-		t.Fatalf("got the parameters %+v, want %+v and the same Profile if it has them", out.Profile().Params(), m.Profile().Params())
+	if out.Profile().Params() != m.Profile().Params() || had != nil && had.Params() == m.Profile().Params() &&
+		had != out.Profile() {
+		t.Fatalf("got the parameters %+v, want %+v and the same Profile if it has them",
+			out.Profile().Params(), m.Profile().Params())
 	}
 	return out
 }
@@ -185,7 +187,8 @@ func FuzzRestoreMeter(f *testing.F) {
 		}
 		for i := range 4 {
 			if got, want := same.Explain(now, n, Green), m.Explain(now, n, Green); got != want {
-				t.Fatalf("%+v: call %d after the meter was saved again: got %+v, want %+v", m.Profile().Params(), i, got, want)
+				t.Fatalf("%+v: call %d after the meter was saved again: got %+v, want %+v",
+					m.Profile().Params(), i, got, want)
 			}
 			now += int64(n)
 		}
@@ -301,7 +304,8 @@ func TestRestoreBounds(t *testing.T) {
 		{slots, false, state{-far/100_000_000 - 1, 0, 0}, nil},
 	} {
 		if got := compileProfile(t, test.params).validState(test.state, test.log); got != test.ok {
-			t.Errorf("%+v: state %+v with the log %v is valid: %v, want %v", test.params, test.state, test.log, got, test.ok)
+			t.Errorf("%+v: state %+v with the log %v is valid: %v, want %v", test.params, test.state,
+				test.log, got, test.ok)
 		}
 	}
 }

@@ -71,7 +71,8 @@ func TestShardsBound(t *testing.T) {
 			idle.Color(keyText(key), 0, 1, Green)
 		}
 		got := shards.Stats()
-		if got.Keys > c.keys || got.Keys < c.keys/c.shards*c.shards || got.Keys+int(got.Evicted) != 20*c.keys {
+		if got.Keys > c.keys || got.Keys < c.keys/c.shards*c.shards ||
+			got.Keys+int(got.Evicted) != 20*c.keys {
 			t.Errorf("%+v: got %+v, want full shards and %d keys in all", c, got, 20*c.keys)
 		}
 		got = idle.Stats()
@@ -123,7 +124,8 @@ func TestShardsKeys(t *testing.T) {
 				t.Fatalf("step %d: got %+v, want %+v", i, got, want)
 			}
 		default:
-			if got, want := shards.Color(key, now, n, Green), get(key, true).Color(now, n, Green); got != want {
+			if got, want := shards.Color(key, now, n, Green),
+				get(key, true).Color(now, n, Green); got != want {
 				t.Fatalf("step %d: got %v, want %v", i, got, want)
 			}
 		}
@@ -133,7 +135,8 @@ func TestShardsKeys(t *testing.T) {
 		seen := map[string]bool{}
 		for key, m := range shards.All() {
 			if want := model[key]; seen[key] || want == nil || tokensOf(m, now) != tokensOf(want, now) {
-				t.Fatalf("step %d: key %q: got %v, seen before: %v, want %+v", i, key, tokensOf(m, now), seen[key], want)
+				t.Fatalf("step %d: key %q: got %v, seen before: %v, want %+v", i, key, tokensOf(m, now),
+					seen[key], want)
 			}
 			seen[key] = true
 			shards.Peek(key, now, 1, Green) // would deadlock if a lock were held
@@ -141,8 +144,10 @@ func TestShardsKeys(t *testing.T) {
 				break
 			}
 		}
-		if len(seen) != min(len(model), 90) || shards.Len() != len(model) || shards.Stats().Keys != len(model) {
-			t.Fatalf("step %d: got %d keys seen, Len %d, %+v, want %d", i, len(seen), shards.Len(), shards.Stats(), len(model))
+		if len(seen) != min(len(model), 90) || shards.Len() != len(model) ||
+			shards.Stats().Keys != len(model) {
+			t.Fatalf("step %d: got %d keys seen, Len %d, %+v, want %d", i, len(seen), shards.Len(),
+				shards.Stats(), len(model))
 		}
 	}
 	if n := testing.AllocsPerRun(100, func() {
@@ -211,7 +216,8 @@ func TestShardsConcurrent(t *testing.T) {
 // TestShardsSavedAtChange saves while another goroutine changes the profile of all shards. All saved
 // shards have the same profile.
 func TestShardsSavedAtChange(t *testing.T) {
-	p, q := compileProfile(t, TokenBucket{Rate: ByteRate(1), Burst: 1000}), compileProfile(t, TokenBucket{Rate: ByteRate(2), Burst: 1000})
+	p, q := compileProfile(t, TokenBucket{Rate: ByteRate(1), Burst: 1000}),
+		compileProfile(t, TokenBucket{Rate: ByteRate(2), Burst: 1000})
 	shards, err := NewShards[int](p, TableConfig{Keys: 1000}, 100)
 	if err != nil {
 		t.Fatal(err)
@@ -306,13 +312,17 @@ func TestMemory(t *testing.T) {
 			t.Errorf("%+v: got %d, want %d", test.params, got, test.want)
 		}
 	}
-	table, _ := NewTable[uint64](compileProfile(t, TokenBucket{Rate: BitRate(8e6), Burst: 10}), TableConfig{Keys: 30_000})
+	table, _ := NewTable[uint64](compileProfile(t, TokenBucket{Rate: BitRate(8e6), Burst: 10}),
+		TableConfig{Keys: 30_000})
 	if got := table.Memory(); got < 30_000*(8+24+8+5) || got > 30_000*(8+24+8+6+2)+100 {
-		t.Errorf("table of 30,000 keys: got %d bytes, want %d to %d", got, 30_000*(8+24+8+5), 30_000*(8+24+8+6+2)+100)
+		t.Errorf("table of 30,000 keys: got %d bytes, want %d to %d", got, 30_000*(8+24+8+5),
+			30_000*(8+24+8+6+2)+100)
 	}
-	table, _ = NewTable[uint64](compileProfile(t, SlidingLog{Limit: 10, Window: 1e9, Entries: 7}), TableConfig{Keys: 1000})
+	table, _ = NewTable[uint64](compileProfile(t, SlidingLog{Limit: 10, Window: 1e9, Entries: 7}),
+		TableConfig{Keys: 1000})
 	if got := table.Memory(); got < 1000*(8+24+8+5+7*16) || got > 1000*(8+24+8+6+2+7*16)+100 {
-		t.Errorf("table of 1000 logs: got %d bytes, want %d to %d", got, 1000*(8+24+8+5+7*16), 1000*(8+24+8+6+2+7*16)+100)
+		t.Errorf("table of 1000 logs: got %d bytes, want %d to %d", got, 1000*(8+24+8+5+7*16),
+			1000*(8+24+8+6+2+7*16)+100)
 	}
 }
 

@@ -84,8 +84,10 @@ func TestShiftBounds(t *testing.T) {
 			m.Color(at, 1, Green)
 		}
 		before := m.Clone()
-		if m.Shift(max(at, 0), 0); m.Begun() && at >= firstWindow && p.latest(m.state) != p.latest(before.state) {
-			t.Fatalf("%+v: a shift by 0 moved the time from %d to %d", params, p.latest(before.state), p.latest(m.state))
+		if m.Shift(max(at, 0), 0); m.Begun() && at >= firstWindow &&
+			p.latest(m.state) != p.latest(before.state) {
+			t.Fatalf("%+v: a shift by 0 moved the time from %d to %d", params, p.latest(before.state),
+				p.latest(m.state))
 		}
 		now := pick(r, 0, math.MaxInt64, r.Int64()-r.Int64())
 		m.Shift(now, time.Duration(pick(r, math.MaxInt64, math.MinInt64, r.Int64()-r.Int64())))

@@ -90,13 +90,17 @@ func (c TableConfig) Validate(p *Profile) error {
 	case p.made().entries() > maxTableEntries/c.Keys:
 		return tooManyEntries(c.Keys, p)
 	case c.Idle && c.Empty:
-		return &FieldError{"new", "must be full if only idle keys are evicted: an evicted key would return with fewer tokens"}
+		return &FieldError{
+			"new",
+			"must be full if only idle keys are evicted: an evicted key would return with fewer tokens",
+		}
 	}
 	return nil
 }
 
 func tooManyEntries(keys int, p *Profile) error {
-	return &FieldError{"keys", fmt.Sprintf("%d with a log of %d entries each exceed %d entries in total", keys, p.entries(), maxTableEntries)}
+	return &FieldError{"keys", fmt.Sprintf("%d with a log of %d entries each exceed %d entries in total",
+		keys, p.entries(), maxTableEntries)}
 }
 
 func (t *Table[K]) init(p *Profile, config TableConfig, seed maphash.Seed) error {
@@ -316,9 +320,11 @@ func (t *Table[K]) Memory() int {
 func Rekey[K, L comparable](t *Table[K], rekey func(K) L) *Table[L] {
 	t.settle()
 	out := &Table[L]{
-		counts: t.counts, rest: Meter{profile: t.rest.profile, state: t.rest.state}, free: t.free, emptied: t.emptied,
-		profile: t.profile, own: t.own, config: t.config, beside: t.beside, seed: t.seed, fresh: t.fresh, order: t.order, logs: t.logs, entries: t.entries,
-		slots: make([]slot[L], len(t.slots), cap(t.slots)), index: make([]uint32, len(t.index)),
+		counts: t.counts, rest: Meter{profile: t.rest.profile, state: t.rest.state}, free: t.free,
+		emptied: t.emptied, profile: t.profile, own: t.own, config: t.config, beside: t.beside, seed: t.seed,
+		fresh: t.fresh, order: t.order, logs: t.logs, entries: t.entries,
+		slots: make([]slot[L], len(t.slots), cap(t.slots)),
+		index: make([]uint32, len(t.index)),
 	}
 	for i := range t.slots {
 		n := uint32(i + 1)

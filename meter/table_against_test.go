@@ -34,7 +34,9 @@ func compareTable[K comparable](t testing.TB, r *rand.Rand, make func(uint64) K,
 		t.Fatal(err)
 	}
 	slow := newSlowTable[K](p, config)
-	profiles := []*Profile{p, compileProfile(t, params), compileProfile(t, tableParams(r)), compileProfile(t, tableParams(r))}
+	profiles := []*Profile{
+		p, compileProfile(t, params), compileProfile(t, tableParams(r)), compileProfile(t, tableParams(r)),
+	}
 	if r.IntN(2) == 0 { // the lengths of packets are near the bounds of their meters
 		profiles = profiles[:2]
 	}
@@ -59,15 +61,19 @@ func compareTable[K comparable](t testing.TB, r *rand.Rand, make func(uint64) K,
 		asked := make(r.Uint64N(keys))
 		m := slow.would(asked, now)
 		if got, want := fast.Peek(asked, now, n, in), m.Peek(now, n, in); got != want {
-			t.Fatalf("%+v %+v packet %d: Peek of key %v, %d B at %d: %v, model %v", params, config, i, asked, n, now, got, want)
+			t.Fatalf("%+v %+v packet %d: Peek of key %v, %d B at %d: %v, model %v", params, config, i, asked,
+				n, now, got, want)
 		}
 		after, ever := fast.RetryAfter(asked, now, n)
 		if wantAfter, wantEver := m.RetryAfter(now, n); after != wantAfter || ever != wantEver {
-			t.Fatalf("%+v %+v packet %d: RetryAfter of key %v, %d B at %d: %v, %v, model %v, %v", params, config, i, asked, n, now, after, ever, wantAfter, wantEver)
+			t.Fatalf("%+v %+v packet %d: RetryAfter of key %v, %d B at %d: %v, %v, model %v, %v", params,
+				config, i, asked, n, now, after, ever, wantAfter, wantEver)
 		}
 		if r.IntN(20) == 0 {
-			if got, want := fast.Delete(asked), slow.delete(asked); got != want || fast.Len() != len(slow.meters) {
-				t.Fatalf("%+v packet %d: Delete of key %v: %v, then %d keys, model %v, %d", config, i, asked, got, fast.Len(), want, len(slow.meters))
+			if got, want := fast.Delete(asked), slow.delete(asked); got != want ||
+				fast.Len() != len(slow.meters) {
+				t.Fatalf("%+v packet %d: Delete of key %v: %v, then %d keys, model %v, %d", config, i, asked,
+					got, fast.Len(), want, len(slow.meters))
 			}
 		}
 		if r.IntN(10) == 0 {
@@ -93,7 +99,8 @@ func compareTable[K comparable](t testing.TB, r *rand.Rand, make func(uint64) K,
 		if r.IntN(4) == 0 && in == Green {
 			d := fast.Decide(key, now, n)
 			if want := slow.use(key, now).Decide(now, n); d != want {
-				t.Fatalf("%+v %+v packet %d: key %v, %d B at %d: %+v, model %+v", params, config, i, key, n, now, d, want)
+				t.Fatalf("%+v %+v packet %d: key %v, %d B at %d: %+v, model %+v", params, config, i, key, n,
+					now, d, want)
 			}
 			continue
 		}
@@ -148,8 +155,11 @@ func compareAll[K comparable](t testing.TB, fast *Table[K], slow *slowTable[K], 
 	seen := map[K]bool{}
 	for key, m := range fast.All() {
 		want := slow.find(key)
-		if seen[key] || want == nil || m.profile.kind != want.profile.kind || tokensOf(m, now) != tokensOf(want, now) || tokensOf(m, now+1000) != tokensOf(want, now+1000) || resetOf(m, now) != resetOf(want, now) {
-			t.Fatalf("All has key %v (seen twice: %v) with %v, %v, model %+v", key, seen[key], m.profile.kind, tokensOf(m, now), want)
+		if seen[key] || want == nil || m.profile.kind != want.profile.kind ||
+			tokensOf(m, now) != tokensOf(want, now) || tokensOf(m, now+1000) != tokensOf(want, now+1000) ||
+			resetOf(m, now) != resetOf(want, now) {
+			t.Fatalf("All has key %v (seen twice: %v) with %v, %v, model %+v", key, seen[key], m.profile.kind,
+				tokensOf(m, now), want)
 		}
 		seen[key] = true
 		for range 3 {

@@ -14,7 +14,8 @@ const manyKeys = 1_000_000
 // manyTable is a table with room for a million keys.
 func manyTable(tb testing.TB, seed maphash.Seed) *Table[uint64] {
 	t := &Table[uint64]{}
-	if err := t.init(compileProfile(tb, TokenBucket{Rate: BitRate(1e9), Burst: 65536}), TableConfig{Keys: manyKeys}, seed); err != nil {
+	if err := t.init(compileProfile(tb, TokenBucket{Rate: BitRate(1e9), Burst: 65536}),
+		TableConfig{Keys: manyKeys}, seed); err != nil {
 		tb.Fatal(err)
 	}
 	return t

@@ -86,19 +86,24 @@ func limited(next http.Handler, now func() int64) (http.Handler, error) {
 // A handler that limits each client address, with Retry-After.
 func ExampleShards_Decide() {
 	var now int64
-	handler, err := limited(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), func() int64 { return now })
+	handler, err := limited(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
+		func() int64 { return now })
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	for i, from := range []string{"192.0.2.1:5000", "192.0.2.1:5001", "192.0.2.1:5002", "192.0.2.1:5003", "[2001:db8::1]:5000", "192.0.2.1:5004"} {
+	for i, from := range []string{
+		"192.0.2.1:5000", "192.0.2.1:5001", "192.0.2.1:5002", "192.0.2.1:5003", "[2001:db8::1]:5000",
+		"192.0.2.1:5004",
+	} {
 		if i == 5 {
 			now = int64(time.Second)
 		}
 		r, w := httptest.NewRequest("GET", "/", nil), httptest.NewRecorder()
 		r.RemoteAddr = from
 		handler.ServeHTTP(w, r)
-		fmt.Printf("%s %d, %s left, retry after %q s\n", from, w.Code, w.Header().Get("RateLimit-Remaining"), w.Header().Get("Retry-After"))
+		fmt.Printf("%s %d, %s left, retry after %q s\n", from, w.Code, w.Header().Get("RateLimit-Remaining"),
+			w.Header().Get("Retry-After"))
 	}
 	// Output:
 	// 192.0.2.1:5000 200, 2 left, retry after "" s
@@ -136,7 +141,9 @@ func ExampleTable_All() {
 // table.
 func ExampleTable_Set() {
 	stranger, _ := meter.TokenBucket{Rate: meter.BitRate(1_000_000), Burst: 1500}.Profile()
-	home, _ := meter.TRTCM{CIR: meter.BitRate(50_000_000), CBS: 1 << 20, PIR: meter.BitRate(60_000_000), PBS: 1 << 20}.Profile()
+	home, _ := meter.TRTCM{
+		CIR: meter.BitRate(50_000_000), CBS: 1 << 20, PIR: meter.BitRate(60_000_000), PBS: 1 << 20,
+	}.Profile()
 	table, err := meter.NewTable[netip.Addr](stranger, meter.TableConfig{Keys: 1000})
 	if err != nil {
 		fmt.Println(err)

@@ -166,7 +166,9 @@ func TestTableSpray(t *testing.T) {
 		case idle && (busy != most || got.Refused == 0 || got.Keys != 100):
 			t.Errorf("idle: got %d green of %d and %+v, want all and 100 keys", busy, most, got)
 		case !idle && busy <= 10*most:
-			t.Errorf("LRU: got %d green, want more than 10 times %d: the spray did not evict the busy keys, %+v", busy, most, got)
+			t.Errorf(
+				"LRU: got %d green, want more than 10 times %d: the spray did not evict the busy keys, %+v",
+				busy, most, got)
 		}
 	}
 	// Without Idle, a key stays if fewer than Keys other keys come between two of its packets.
@@ -184,7 +186,8 @@ func TestTableSpray(t *testing.T) {
 }
 
 func TestTableNaN(t *testing.T) {
-	table, _ := NewTable[float64](compileProfile(t, TokenBucket{Rate: BitRate(8e6), Burst: 10}), TableConfig{Keys: 4})
+	table, _ := NewTable[float64](compileProfile(t, TokenBucket{Rate: BitRate(8e6), Burst: 10}),
+		TableConfig{Keys: 4})
 	green := 0
 	for range 100 {
 		if table.Color(math.NaN(), 0, 1, Green) == Green {
@@ -217,7 +220,8 @@ func TestTableColorEach(t *testing.T) {
 		now := int64(0)
 		for range 20 {
 			n := r.IntN(100)
-			keys, lengths, colors, want := make([]uint64, n), make([]int, n), make([]Color, n), make([]Color, n)
+			keys, lengths, colors, want := make([]uint64, n), make([]int, n), make([]Color, n),
+				make([]Color, n)
 			now += r.Int64N(1e9)
 			for i := range keys {
 				keys[i], lengths[i] = r.Uint64N(50), int(r.Int64N(min(c, 1e9)+2))
@@ -228,7 +232,8 @@ func TestTableColorEach(t *testing.T) {
 			each.ColorEach(keys, now, lengths, colors, colors)
 			for i := range want {
 				if colors[i] != want[i] {
-					t.Fatalf("%v, %+v, packet %d of key %d: got %v, want %v", p.Kind(), config, i, keys[i], colors[i], want[i])
+					t.Fatalf("%v, %+v, packet %d of key %d: got %v, want %v", p.Kind(), config, i, keys[i],
+						colors[i], want[i])
 				}
 			}
 			if one.Stats() != each.Stats() {
@@ -236,7 +241,8 @@ func TestTableColorEach(t *testing.T) {
 			}
 		}
 	}
-	table, _ := NewTable[uint64](compileProfile(t, TokenBucket{Rate: BitRate(1e6), Burst: 3000}), TableConfig{Keys: 8})
+	table, _ := NewTable[uint64](compileProfile(t, TokenBucket{Rate: BitRate(1e6), Burst: 3000}),
+		TableConfig{Keys: 8})
 	keys, lengths, colors := []uint64{1, 2, 3, 1}, []int{100, 100, 100, 100}, make([]Color, 4)
 	if n := testing.AllocsPerRun(100, func() { table.ColorEach(keys, 5, lengths, nil, colors) }); n != 0 {
 		t.Errorf("got %v allocations, want 0", n)
@@ -246,7 +252,8 @@ func TestTableColorEach(t *testing.T) {
 // TestTableColorEachZeroKey meters a burst of the zero key. It is also the key of a deleted
 // slot, which must not be taken for that of the key.
 func TestTableColorEachZeroKey(t *testing.T) {
-	table, _ := NewTable[int](compileProfile(t, TokenBucket{Rate: BitRate(1e6), Burst: 10}), TableConfig{Keys: 4})
+	table, _ := NewTable[int](compileProfile(t, TokenBucket{Rate: BitRate(1e6), Burst: 10}),
+		TableConfig{Keys: 4})
 	for _, key := range []int{7, 8, 0} {
 		table.Color(key, 0, 10, Green)
 	}

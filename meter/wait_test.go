@@ -17,7 +17,10 @@ func bubbleClock() func() int64 {
 }
 
 func TestWaitInOrder(t *testing.T) {
-	for _, params := range []compiler{TokenBucket{Rate: ByteRate(1000), Burst: 10}, TokenBucket{Rate: ByteRate(1000), Burst: 10, GCRA: true}} {
+	for _, params := range []compiler{
+		TokenBucket{Rate: ByteRate(1000), Burst: 10},
+		TokenBucket{Rate: ByteRate(1000), Burst: 10, GCRA: true},
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			clock := bubbleClock()
 			l := NewLocked(compileProfile(t, params))

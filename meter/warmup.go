@@ -32,7 +32,11 @@ func (p *Profile) warmUp(d time.Duration) (*Profile, error) {
 	}
 	const maxUnits = 1 << 62
 	if largest := maxUnits / fine / p.den; burst > largest {
-		return nil, &FieldError{"Burst", fmt.Sprintf("of %d bytes exceeds the largest burst that 64 bits count exactly at this rate with a warm-up of %v, %d bytes", burst, d, largest)}
+		return nil, &FieldError{
+			"Burst",
+			fmt.Sprintf("of %d bytes exceeds the largest burst that 64 bits count exactly at this rate with a warm-up of %v, %d bytes",
+				burst, d, largest),
+		}
 	}
 	return &Profile{params: p.params, kind: p.kind, rule: w}, nil
 }

@@ -30,7 +30,11 @@ func newWide(c, e bucketParams, coupled bool) (wide, error) {
 	}
 	unitsC, unitsE := units(rateC, denC), units(rateE, denE)
 	if !denC.IsInt64() || !unitsC.IsInt64() || !unitsE.IsInt64() {
-		return wide{}, &FieldError{"EIR", fmt.Sprintf("%v and CIR %v have no common unit that 64 bits count exactly, which coupling needs: choose rounder rates", e.rate, c.rate)}
+		return wide{}, &FieldError{
+			"EIR",
+			fmt.Sprintf("%v and CIR %v have no common unit that 64 bits count exactly, which coupling needs: choose rounder rates",
+				e.rate, c.rate),
+		}
 	}
 	w := wide{
 		c:       wideBucket{unitsC.Int64(), denC.Int64(), c.burst},
@@ -231,9 +235,14 @@ func (w *wide) tooWide(k Kind) error {
 		case b.num == endless:
 			return &FieldError{names[i], "has an unlimited rate, which 64 bits cannot express"}
 		case b.burst > largest:
-			return &FieldError{names[i], fmt.Sprintf("of %d bytes exceeds the largest burst that 64 bits count exactly at this rate, %d bytes", b.burst, largest)}
+			return &FieldError{names[i], fmt.Sprintf(
+				"of %d bytes exceeds the largest burst that 64 bits count exactly at this rate, %d bytes",
+				b.burst, largest)}
 		case b.num > maxRate:
-			return &FieldError{names[i], fmt.Sprintf("has a rate too fast or too fine for 64 bits: %d/%d bytes/ns", b.num, b.den)}
+			return &FieldError{
+				names[i],
+				fmt.Sprintf("has a rate too fast or too fine for 64 bits: %d/%d bytes/ns", b.num, b.den),
+			}
 		}
 	}
 	return nil

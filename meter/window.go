@@ -133,7 +133,8 @@ func (w slidingCounter) look(s *state, now int64, n int, in Color) Color {
 	case 2:
 		s.first, s.second = 0, 0
 	}
-	return keeps(in != Red && uint64(n) <= uint64(w.limit-s.first) && w.fits(s, now, w.limit-s.first-int64(n)), in)
+	return keeps(
+		in != Red && uint64(n) <= uint64(w.limit-s.first) && w.fits(s, now, w.limit-s.first-int64(n)), in)
 }
 
 // fits reports whether the share of the window before is at most left: second * inView /

@@ -100,7 +100,9 @@ func (pick choices) config(rate meter.Rate) Config {
 // codel returns no CoDel, or one with the times of a few packets.
 func (pick choices) codel(rate meter.Rate) (c CoDel) {
 	if pick.n(2) == 0 {
-		during := func() time.Duration { return time.Duration(max(ceilOf(sendTime(rate, int64(pick.bytes()))), 1)) }
+		during := func() time.Duration {
+			return time.Duration(max(ceilOf(sendTime(rate, int64(pick.bytes()))), 1))
+		}
 		c = CoDel{Target: during(), Interval: min(during(), MaxInterval)}
 	}
 	return c
@@ -118,7 +120,10 @@ func (pick choices) packet() Packet {
 	if pick.n(4) == 0 {
 		segments = int(pick.oneOf(1, 2, 3, 45))
 	}
-	return Packet{Bytes: n, Segments: segments, Color: meter.Color(pick.n(3)), ECN: pick.n(2) == 0, Flow: uint16(pick.oneOf(0, 1, 2, Flows-1))}
+	return Packet{
+		Bytes: n, Segments: segments, Color: meter.Color(pick.n(3)), ECN: pick.n(2) == 0,
+		Flow: uint16(pick.oneOf(0, 1, 2, Flows-1)),
+	}
 }
 
 // gap returns the time until the next packet.
@@ -165,12 +170,14 @@ func sameLeaky(t testing.TB, pick choices, packets int) (fates [AdmitCE + 1]int)
 		depart, f := q.Admit(now, p)
 		want, wantFate := m.admit(now, p)
 		if depart != want || f != wantFate {
-			t.Fatalf("%+v\npacket %d: %+v at %d: %d %v, model %d %v", cfg, i, p, now, depart, f, want, wantFate)
+			t.Fatalf("%+v\npacket %d: %+v at %d: %d %v, model %d %v", cfg, i, p, now, depart, f, want,
+				wantFate)
 		}
 		fates[f]++
 		if !f.Dropped() {
 			if depart < now || depart < last {
-				t.Fatalf("packet %d arrives at %d and departs at %d, its predecessor at %d", i, now, depart, last)
+				t.Fatalf("packet %d arrives at %d and departs at %d, its predecessor at %d", i, now, depart,
+					last)
 			}
 			last = depart
 			// The bytes sent from any packet up to this one are at most the
@@ -194,7 +201,10 @@ func sameLink(t testing.TB, pick choices, packets int) (fates [AdmitCE + 1]int) 
 	rate := pick.oneRate()
 	shares := make([]LinkQueue, 1+pick.n(5))
 	for i := range shares {
-		shares[i] = LinkQueue{pick.config(rate), int(pick.oneOf(0, 0, 1, 1, MaxPriority)), int(pick.oneOf(1, 1, 2, 3, MaxWeight)), pick.n(3) == 0}
+		shares[i] = LinkQueue{
+			pick.config(rate), int(pick.oneOf(0, 0, 1, 1, MaxPriority)),
+			int(pick.oneOf(1, 1, 2, 3, MaxWeight)), pick.n(3) == 0,
+		}
 		if _, err := shares[i].Resolve(rate); err != nil {
 			t.Fatalf("%+v on a link of %v: got %v, want nil", shares[i], rate, err)
 		}
@@ -220,7 +230,8 @@ func sameLink(t testing.TB, pick choices, packets int) (fates [AdmitCE + 1]int) 
 			}
 			d, ok := l.Decide(now)
 			if ok != (len(m.decided) > 0) || ok && d != m.decided[0] {
-				t.Fatalf("%v %+v\nby %d: got %+v (%v), want the first of %+v", rate, shares, now, d, ok, m.decided)
+				t.Fatalf("%v %+v\nby %d: got %+v (%v), want the first of %+v", rate, shares, now, d, ok,
+					m.decided)
 			}
 			if !ok {
 				return
@@ -248,7 +259,8 @@ func sameLink(t testing.TB, pick choices, packets int) (fates [AdmitCE + 1]int) 
 		p, queue := pick.packet(), pick.n(len(shares))
 		got, want := l.Admit(now, queue, p, i), m.admit(now, queue, p, i)
 		if got != want {
-			t.Fatalf("%v %+v\npacket %d, %+v into %d at %d: %v, model %v", rate, shares, i, p, queue, now, got, want)
+			t.Fatalf("%v %+v\npacket %d, %+v into %d at %d: %v, model %v", rate, shares, i, p, queue, now,
+				got, want)
 		}
 		if got.Dropped() {
 			dropped++
@@ -258,16 +270,21 @@ func sameLink(t testing.TB, pick choices, packets int) (fates [AdmitCE + 1]int) 
 		if shares[queue].Fair {
 			flow = int(p.Flow)
 		}
-		arrived[i] = outcome{number: i, queue: queue, flow: flow, shed: shares[queue].Fair, priority: shares[queue].Priority, arrived: now, bytes: p.Bytes}
+		arrived[i] = outcome{
+			number: i, queue: queue, flow: flow, shed: shares[queue].Fair, priority: shares[queue].Priority,
+			arrived: now, bytes: p.Bytes,
+		}
 		if pick.n(4) > 0 {
 			collect(now, false)
 		}
 		q := m.queues[queue]
 		if packets, bytes := l.Backlog(queue); packets != q.packets() || bytes != q.bytes() {
-			t.Fatalf("got a backlog of %d packets, %d B, want %d, %d B", packets, bytes, q.packets(), q.bytes())
+			t.Fatalf("got a backlog of %d packets, %d B, want %d, %d B", packets, bytes, q.packets(),
+				q.bytes())
 		}
 		if l.backlog+l.decided.len+dropped+collected != i+1 {
-			t.Fatalf("%d packets: %d dropped, %d queued, %d decided, %d of them collected", i+1, dropped, l.backlog, collected+l.decided.len, collected)
+			t.Fatalf("%d packets: %d dropped, %d queued, %d decided, %d of them collected", i+1, dropped,
+				l.backlog, collected+l.decided.len, collected)
 		}
 		now += pick.gap(rate, p)
 	}

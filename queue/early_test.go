@@ -13,7 +13,10 @@ import (
 // which they are the top 24 bits.
 func TestDraw(t *testing.T) {
 	d := dice{seed: 1234567}
-	for i, want := range []uint64{6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431, 16408922859458223821} {
+	for i, want := range []uint64{
+		6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431,
+		16408922859458223821,
+	} {
 		if got := d.draw(); got != want>>40 {
 			t.Errorf("number %d: got %d, want %d", i+1, got, want>>40)
 		}
@@ -69,7 +72,8 @@ func TestEarly(t *testing.T) {
 		var d dice // its first number is 0.88 of the range
 		victim, certain := test.e.drops(test.backlog, &d)
 		if victim != test.victim || certain != test.certain || d.drawn != test.drawn {
-			t.Errorf("%s: drop %v, certain %v, %d numbers drawn; want %v, %v, %d", test.name, victim, certain, d.drawn, test.victim, test.certain, test.drawn)
+			t.Errorf("%s: drop %v, certain %v, %d numbers drawn; want %v, %v, %d", test.name, victim, certain,
+				d.drawn, test.victim, test.certain, test.drawn)
 		}
 	}
 }
@@ -181,8 +185,10 @@ func TestCoDelTrace(t *testing.T) {
 	} {
 		c := newCoDel(CoDel{5 * time.Millisecond, 100 * time.Millisecond})
 		for i, r := range test.rows {
-			if got := c.drops(r.now, r.delay, 1); got != r.victim || c.count != r.count || c.dropNext != r.next {
-				t.Errorf("%s, row %d: drop %v, count %d, next %d; want %v, %d, %d", test.name, i, got, c.count, c.dropNext, r.victim, r.count, r.next)
+			if got := c.drops(r.now, r.delay, 1); got != r.victim || c.count != r.count ||
+				c.dropNext != r.next {
+				t.Errorf("%s, row %d: drop %v, count %d, next %d; want %v, %d, %d", test.name, i, got,
+					c.count, c.dropNext, r.victim, r.count, r.next)
 			}
 		}
 	}
@@ -192,7 +198,8 @@ func TestCoDelTrace(t *testing.T) {
 func TestLeakyEarly(t *testing.T) {
 	const ms = int64(time.Millisecond)
 	certain := [3]Early{meter.Yellow: {500, 1500, Certain}, meter.Red: {0, 500, 0}}
-	green, yellow, red := Packet{Bytes: 1000}, Packet{Bytes: 1000, Color: meter.Yellow}, Packet{Bytes: 1000, Color: meter.Red}
+	green, yellow, red := Packet{Bytes: 1000}, Packet{Bytes: 1000, Color: meter.Yellow},
+		Packet{Bytes: 1000, Color: meter.Red}
 	capable := func(p Packet) Packet { p.ECN = true; return p }
 	type row struct {
 		at   int64 // ns
@@ -262,7 +269,8 @@ func TestLeakyEarly(t *testing.T) {
 					t.Fatalf("row %d: got %v, want %v", i, f, r.want)
 				}
 				if f.Dropped() && (depart != 0 || q.pace != before.pace) {
-					t.Errorf("row %d: got departure %d and pace %+v of a dropped packet, want 0 and %+v", i, depart, q.pace, before.pace)
+					t.Errorf("row %d: got departure %d and pace %+v of a dropped packet, want 0 and %+v", i,
+						depart, q.pace, before.pace)
 				}
 			}
 			if q.dice.drawn != test.drawn {
@@ -289,7 +297,8 @@ func TestCoDelCountsMarkedPackets(t *testing.T) {
 	q.Admit(0, Packet{Bytes: 1000})
 	depart, f := q.Admit(0, Packet{Bytes: 1000, Color: meter.Yellow, ECN: true})
 	if depart != 2e6 || f != AdmitCE || q.dice.drawn != 1 || q.codel.count != 1 {
-		t.Errorf("departs at %d, fate %v, %d numbers drawn, CoDel count %d; want 2e6, AdmitCE, 1, 1", depart, f, q.dice.drawn, q.codel.count)
+		t.Errorf("departs at %d, fate %v, %d numbers drawn, CoDel count %d; want 2e6, AdmitCE, 1, 1", depart,
+			f, q.dice.drawn, q.codel.count)
 	}
 }
 

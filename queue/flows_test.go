@@ -209,7 +209,8 @@ func TestRewindBounds(t *testing.T) {
 		l.rewind(0)
 		after := [3]int64{l.queues[0].start, l.queues[1].start, l.queues[2].start}
 		if v.now != test.want || v.latest != test.want+9 || after != test.after {
-			t.Errorf("at %d: now %d, latest %d, starts %d; want %d, %d, %d", test.now, v.now, v.latest, after, test.want, test.want+9, test.after)
+			t.Errorf("at %d: now %d, latest %d, starts %d; want %d, %d, %d", test.now, v.now, v.latest, after,
+				test.want, test.want+9, test.after)
 		}
 	}
 }

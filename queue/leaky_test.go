@@ -172,8 +172,10 @@ func TestErrors(t *testing.T) {
 		{Config{CoDel: CoDel{1, 0}, WRED: [3]Early{{2, 1, 0}}}, []string{"rate", "limit", "wred", "codel"}, ""},
 	} {
 		_, err := New(test.cfg)
-		if got := fields(t, err); !slices.Equal(got, test.fields) || err != nil && !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%+v: %v: fields %q, want %q and the text %q", test.cfg, err, got, test.fields, test.want)
+		if got := fields(t, err); !slices.Equal(got, test.fields) || err != nil &&
+			!strings.Contains(err.Error(), test.want) {
+			t.Errorf("%+v: %v: fields %q, want %q and the text %q", test.cfg, err, got, test.fields,
+				test.want)
 		}
 	}
 }
@@ -196,8 +198,10 @@ func TestCapacity(t *testing.T) {
 		{Config{Bytes: 100, Packets: 4}, 4, ByBytes, 100},
 		{Config{Time: 9, Bytes: 100, Packets: 6}, 5, ByTime, 9},
 	} {
-		if got, axis, most := test.cfg.Capacity(), test.cfg.Axis(), test.cfg.Limit(); got != test.want || axis != test.axis || most != test.most {
-			t.Errorf("%+v: capacity %d, limit %d on axis %d; want %d, %d on axis %d", test.cfg, got, most, axis, test.want, test.most, test.axis)
+		if got, axis, most := test.cfg.Capacity(), test.cfg.Axis(), test.cfg.Limit(); got != test.want ||
+			axis != test.axis || most != test.most {
+			t.Errorf("%+v: capacity %d, limit %d on axis %d; want %d, %d on axis %d", test.cfg, got, most,
+				axis, test.want, test.most, test.axis)
 		}
 	}
 }
@@ -215,7 +219,8 @@ func TestEndOfTime(t *testing.T) {
 func TestAllocations(t *testing.T) {
 	q := newLeaky(t, Config{
 		Rate: meter.BitRate(8e6), Packets: 15, ECN: true,
-		WRED: [3]Early{{2, 14, Certain / 10}, {3, 15, 0}}, CoDel: CoDel{9 * time.Millisecond, 15 * time.Millisecond},
+		WRED:  [3]Early{{2, 14, Certain / 10}, {3, 15, 0}},
+		CoDel: CoDel{9 * time.Millisecond, 15 * time.Millisecond},
 	})
 	var now int64
 	var seen [AdmitCE + 1]int

@@ -39,7 +39,8 @@ func TestLinkErrors(t *testing.T) {
 			t.Errorf("%+v on %v: %v: fields %q, want %q", test.share, test.rate, err, got, test.fields)
 		}
 	}
-	_, err := NewLink[int](ok, []LinkQueue{{}, {Config: limited, Weight: 1}, {Config: limited, Priority: 8, Weight: 1}})
+	_, err := NewLink[int](ok,
+		[]LinkQueue{{}, {Config: limited, Weight: 1}, {Config: limited, Priority: 8, Weight: 1}})
 	if got := fields(t, err); !slices.Equal(got, []string{"limit", "weight", "priority"}) {
 		t.Errorf("got %v, want errors of limit, weight and priority", err)
 	}

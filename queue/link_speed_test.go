@@ -9,8 +9,12 @@ import (
 )
 
 func TestLinkAllocations(t *testing.T) {
-	early := Config{Bytes: 20_000, ECN: true, WRED: [3]Early{{1000, 10_000, Certain / 10}}, CoDel: CoDel{time.Millisecond, time.Millisecond}}
-	l := openLink(t, meter.BitRate(8e6), LinkQueue{Config: early}, LinkQueue{Config: early, Weight: 3}, LinkQueue{Config: Config{Packets: 9}, Priority: 1})
+	early := Config{
+		Bytes: 20_000, ECN: true, WRED: [3]Early{{1000, 10_000, Certain / 10}},
+		CoDel: CoDel{time.Millisecond, time.Millisecond},
+	}
+	l := openLink(t, meter.BitRate(8e6), LinkQueue{Config: early}, LinkQueue{Config: early, Weight: 3},
+		LinkQueue{Config: Config{Packets: 9}, Priority: 1})
 	var now int64
 	var seen [AdmitCE + 1]int
 	admit := func() {
@@ -44,7 +48,9 @@ func BenchmarkLink(b *testing.B) {
 		{"early", Config{Bytes: 1 << 16, WRED: [3]Early{{1000, 60_000, Certain / 10}}, CoDel: CoDel{5 * time.Millisecond, 100 * time.Millisecond}}},
 	} {
 		b.Run(bench.name, func(b *testing.B) {
-			l := openLink(b, meter.BitRate(1e9), LinkQueue{Config: bench.cfg}, LinkQueue{Config: bench.cfg, Priority: 1}, LinkQueue{Config: bench.cfg, Priority: 1, Weight: 3})
+			l := openLink(b, meter.BitRate(1e9), LinkQueue{Config: bench.cfg},
+				LinkQueue{Config: bench.cfg, Priority: 1},
+				LinkQueue{Config: bench.cfg, Priority: 1, Weight: 3})
 			now := int64(0)
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {

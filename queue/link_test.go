@@ -82,7 +82,14 @@ func TestLinkTrace(t *testing.T) {
 			{50 * µs, 0, 100, Admit},  // queued for one packet
 			{60 * µs, 0, 100, Admit},  // likewise
 			{300 * µs, 0, 100, Admit}, // arrives when packet 1 would be next, but 2's queue was selected at that time
-		}, []out{{0, 0, Admit}, {3, 100 * µs, Admit}, {4, 200 * µs, Admit}, {2, 300 * µs, Admit}, {5, 400 * µs, Admit}, {1, 500 * µs, Admit}}},
+		}, []out{
+			{0, 0, Admit},
+			{3, 100 * µs, Admit},
+			{4, 200 * µs, Admit},
+			{2, 300 * µs, Admit},
+			{5, 400 * µs, Admit},
+			{1, 500 * µs, Admit},
+		}},
 		{"weights 1 and 3 of one size", mega, []LinkQueue{weighted(0, 1), weighted(0, 3)}, []in{
 			{0, 0, 1514, Admit}, // sent at once, out of queue 0's share
 			{0, 0, 1514, Admit},
@@ -213,14 +220,26 @@ func TestLinkTrace(t *testing.T) {
 			{6, 814 * µs, Admit},
 			{7, 1814 * µs, Admit},
 		}},
-		{"CoDel, a ns below the target", mega, []LinkQueue{limited(Config{CoDel: CoDel{100 * µs, 100 * µs}})}, []in{
-			{0, 0, 100, Admit},
-			{1, 0, 100, Admit}, // delay 1 ns below the target
-			{1, 0, 614, Admit}, // 200 µs: the interval starts
-			{1, 0, 700, Admit},
-			{1, 0, 1000, Admit},
-			{1, 0, 1000, Admit},
-		}, []out{{0, 0, Admit}, {1, 100 * µs, Admit}, {2, 200 * µs, Admit}, {3, 814 * µs, Stale}, {4, 814 * µs, Admit}, {5, 1814 * µs, Admit}}},
+		{
+			"CoDel, a ns below the target", mega,
+			[]LinkQueue{limited(Config{CoDel: CoDel{100 * µs, 100 * µs}})},
+			[]in{
+				{0, 0, 100, Admit},
+				{1, 0, 100, Admit}, // delay 1 ns below the target
+				{1, 0, 614, Admit}, // 200 µs: the interval starts
+				{1, 0, 700, Admit},
+				{1, 0, 1000, Admit},
+				{1, 0, 1000, Admit},
+			},
+			[]out{
+				{0, 0, Admit},
+				{1, 100 * µs, Admit},
+				{2, 200 * µs, Admit},
+				{3, 814 * µs, Stale},
+				{4, 814 * µs, Admit},
+				{5, 1814 * µs, Admit},
+			},
+		},
 		{"CoDel, more than a frame queued behind", mega, []LinkQueue{limited(Config{CoDel: CoDel{100 * µs, 100 * µs}})}, []in{
 			{0, 0, 100, Admit}, {0, 0, 100, Admit}, {0, 0, 10, Admit}, {0, 0, 1515, Admit},
 		}, []out{{0, 0, Admit}, {1, 100 * µs, Admit}, {2, 200 * µs, Stale}, {3, 200 * µs, Admit}}},
@@ -241,7 +260,8 @@ func TestLinkTrace(t *testing.T) {
 					t.Skip("this needs an int of 64 bits")
 				}
 				if f := l.Admit(r.at, r.queue, Packet{Bytes: int(r.n)}, i); f != r.want {
-					t.Fatalf("packet %d: %d B into queue %d at %d: got %v, want %v", i, r.n, r.queue, r.at, f, r.want)
+					t.Fatalf("packet %d: %d B into queue %d at %d: got %v, want %v", i, r.n, r.queue, r.at, f,
+						r.want)
 				}
 			}
 			var got []out
@@ -288,12 +308,28 @@ func TestLinkMarks(t *testing.T) {
 	for i, in := range []struct {
 		Packet
 		want Fate
-	}{{p, Admit}, {p, Admit}, {yellow, AdmitCE}, {p, Admit}, {Packet{Bytes: 1000}, Admit}, {p, Admit}, {p, Admit}} {
+	}{
+		{p, Admit},
+		{p, Admit},
+		{yellow, AdmitCE},
+		{p, Admit},
+		{Packet{Bytes: 1000}, Admit},
+		{p, Admit},
+		{p, Admit},
+	} {
 		if f := l.Admit(0, 0, in.Packet, i); f != in.want {
 			t.Errorf("packet %d: got %v, want %v", i, f, in.want)
 		}
 	}
-	want := []Decision[int]{{0, 0, Admit}, {1, 1e6, Admit}, {2, 2e6, AdmitCE}, {3, 3e6, AdmitCE}, {4, 4e6, Stale}, {5, 4e6, Admit}, {6, 5e6, Admit}}
+	want := []Decision[int]{
+		{0, 0, Admit},
+		{1, 1e6, Admit},
+		{2, 2e6, AdmitCE},
+		{3, 3e6, AdmitCE},
+		{4, 4e6, Stale},
+		{5, 4e6, Admit},
+		{6, 5e6, Admit},
+	}
 	if got := decided(l, math.MaxInt64); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}

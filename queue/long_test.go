@@ -14,7 +14,16 @@ import (
 // share by weight by at most the longest packet.
 func TestLinkShares(t *testing.T) {
 	r := seeded(t)
-	for _, weights := range [][]int{{1, 1}, {1, 3}, {10, 30}, {1, 2, 5}, {1, 9, 90}, {1, 1000}, {7, 7, 7, 7}, {1, 1, 1, 1, 1, 1, 1, 1, 1, 100}} {
+	for _, weights := range [][]int{
+		{1, 1},
+		{1, 3},
+		{10, 30},
+		{1, 2, 5},
+		{1, 9, 90},
+		{1, 1000},
+		{7, 7, 7, 7},
+		{1, 1, 1, 1, 1, 1, 1, 1, 1, 100},
+	} {
 		const longest = 1514
 		shares := make([]LinkQueue, len(weights))
 		sum := 0
@@ -48,7 +57,8 @@ func TestLinkShares(t *testing.T) {
 			admit(at, queue)
 			for i, w := range weights { // before this packet is sent
 				if most := (longest + 1) * sum; ahead[i] < -most || ahead[i] > most {
-					t.Fatalf("weights %d: queue %d is %d B ahead, want at most %d", weights, i, ahead[i]/sum, longest+1)
+					t.Fatalf("weights %d: queue %d is %d B ahead, want at most %d", weights, i, ahead[i]/sum,
+						longest+1)
 				}
 				ahead[i] -= w * n
 				if i == queue {
@@ -103,7 +113,8 @@ func TestLinkFluid(t *testing.T) {
 				behind[p.queue] -= p.n * sum
 				for i := range shares {
 					if behind[i] > (longest+1)*sum {
-						t.Fatalf("%+v\nqueue %d is %d B behind its fluid at %d, want at most %d", shares, i, behind[i]/sum, now, longest+1)
+						t.Fatalf("%+v\nqueue %d is %d B behind its fluid at %d, want at most %d", shares, i,
+							behind[i]/sum, now, longest+1)
 					}
 				}
 			}
@@ -137,7 +148,8 @@ func TestRateError(t *testing.T) {
 				t.Fatalf("%v: packet %d of %s departs at %d, want %d", rate, i, name, depart, want)
 			}
 		}
-		q, l := newLeaky(t, Config{Rate: rate, Time: math.MaxInt64}), openLink(t, rate, LinkQueue{}, LinkQueue{Weight: 2})
+		q, l := newLeaky(t, Config{Rate: rate, Time: math.MaxInt64}),
+			openLink(t, rate, LinkQueue{}, LinkQueue{Weight: 2})
 		var bytes, linked, now int64
 		for i := range 1_000_000 {
 			n := sizes[i%len(sizes)]

@@ -57,7 +57,8 @@ func (m *modelLink) choose() {
 		}
 	}
 	level := ready[0].level
-	level.time = max(level.time, slices.MinFunc(ready, func(a, b *modelShare) int { return cmp.Compare(a.start, b.start) }).start)
+	level.time = max(level.time,
+		slices.MinFunc(ready, func(a, b *modelShare) int { return cmp.Compare(a.start, b.start) }).start)
 	ready = slices.DeleteFunc(ready, func(q *modelShare) bool { return q.start > level.time })
 	q := slices.MinFunc(ready, func(a, b *modelShare) int { return cmp.Compare(a.finish(), b.finish()) })
 	flow, finish := q.nextFlow(), q.finish()

@@ -46,8 +46,10 @@ func TestPaceAfter(t *testing.T) {
 			t.Fatalf("%s: %v", test.name, err)
 		}
 		p.next, p.frac = test.next, test.frac
-		if got, ok := p.after(test.n); ok != test.ok || ok && (got.next != test.want.next || got.frac != test.want.frac) {
-			t.Errorf("%s: got %d + %d/%d ns, %v; want %d + %d/%[4]d ns, %v", test.name, got.next, got.frac, p.den, ok, test.want.next, test.want.frac, test.ok)
+		if got, ok := p.after(test.n); ok != test.ok || ok &&
+			(got.next != test.want.next || got.frac != test.want.frac) {
+			t.Errorf("%s: got %d + %d/%d ns, %v; want %d + %d/%[4]d ns, %v", test.name, got.next, got.frac,
+				p.den, ok, test.want.next, test.want.frac, test.ok)
 		}
 	}
 }

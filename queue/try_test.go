@@ -14,7 +14,9 @@ func TestTry(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
-	early := [3]Early{{Min: 1e6, Max: 9e6, Probability: Certain / 2}, {Max: 5e6, Probability: Certain}, {Min: 2e6, Max: 9e6}}
+	early := [3]Early{
+		{Min: 1e6, Max: 9e6, Probability: Certain / 2}, {Max: 5e6, Probability: Certain}, {Min: 2e6, Max: 9e6},
+	}
 	bytes := Early{Min: 100, Max: 2000, Probability: Certain / 3}
 	counts := map[Fate]int{}
 	elsewhere := 0
@@ -41,7 +43,8 @@ func TestTry(t *testing.T) {
 			wantAt, want := plain.Admit(now, p)
 			counts[want]++
 			if got != want || fate != want || at != wantAt {
-				t.Fatalf("%+v: at %d: Try %v, then %v at %d, want %v at %d", cfg, now, fate, got, at, want, wantAt)
+				t.Fatalf("%+v: at %d: Try %v, then %v at %d, want %v at %d", cfg, now, fate, got, at, want,
+					wantAt)
 			}
 		}
 	}

@@ -56,15 +56,21 @@ has a meter per key, --loss and --excess are shares of the packets of each key.`
 	}
 	f.captureFlags.add(cmd)
 	flags := cmd.Flags()
-	flags.StringVarP(&f.policy, "policy", "p", "", "find bursts for the classes of the policy in `FILE` (YAML)")
+	flags.StringVarP(&f.policy, "policy", "p", "",
+		"find bursts for the classes of the policy in `FILE` (YAML)")
 	flags.StringVar(&f.rate, "rate", "", "find bursts at `RATE`, such as 50mbit (CIR)")
-	flags.StringVar(&f.peak, "peak", "", "`RATE` up to which excess is yellow: PIR, or CIR + EIR (default twice --rate)")
+	flags.StringVar(&f.peak, "peak", "",
+		"`RATE` up to which excess is yellow: PIR, or CIR + EIR (default twice --rate)")
 	flags.StringVar(&f.loss, "loss", "0%", "let at most this `SHARE` of the packets be red, such as 0.1%")
-	flags.StringVar(&f.excess, "excess", "5%", "let at most this `SHARE` of the packets be yellow or red, in meters with three colors")
-	flags.Var(cli.NewTimeFlag(&f.rtt, 0), "rtt", "round-trip `TIME` of TCP (default: as measured in the capture)")
+	flags.StringVar(&f.excess, "excess", "5%",
+		"let at most this `SHARE` of the packets be yellow or red, in meters with three colors")
+	flags.Var(cli.NewTimeFlag(&f.rtt, 0), "rtt",
+		"round-trip `TIME` of TCP (default: as measured in the capture)")
 	flags.IntVar(&f.flows, "flows", 0, "`NUMBER` of TCP flows at one time (default: as in the capture)")
-	flags.StringVar(&f.target, "target-rate", "", "find the smallest burst and queue with which TCP gets `RATE` (default 90 % of --rate)")
-	flags.StringVar(&f.length, "length", "", "count packet lengths by `RULE`: l3, l2, l1, or base=l2,overhead=4,mpu=64 (default l3)")
+	flags.StringVar(&f.target, "target-rate", "",
+		"find the smallest burst and queue with which TCP gets `RATE` (default 90 % of --rate)")
+	flags.StringVar(&f.length, "length", "",
+		"count packet lengths by `RULE`: l3, l2, l1, or base=l2,overhead=4,mpu=64 (default l3)")
 	flags.StringVar(&f.picture, "picture", "", "draw burst and loss to `FILE.svg`")
 	flags.BoolVar(&f.json, "json", false, "print JSON")
 	return cmd
@@ -84,7 +90,8 @@ func (f *adviseFlags) options(capture bool) (o advise.Options, err error) {
 			return o, cli.Usagef("--%s: %w", flag.name, err)
 		}
 		if n, whole := flag.to.Bits(); !whole || n == 0 {
-			return o, cli.Usagef("--%s %s: want a whole number of bits per second above zero", flag.name, flag.text)
+			return o, cli.Usagef("--%s %s: want a whole number of bits per second above zero", flag.name,
+				flag.text)
 		}
 	}
 	for _, flag := range []struct {
@@ -104,8 +111,10 @@ func (f *adviseFlags) options(capture bool) (o advise.Options, err error) {
 		return o, cli.Usagef("without a capture, give --rate and --rtt, such as --rate 50mbit --rtt 40ms")
 	case !capture && (f.policy != "" || f.picture != ""):
 		return o, cli.Usagef("--policy and --picture need a capture")
-	case f.policy != "" && (f.rate != "" || f.peak != "" || f.target != "" || f.length != "" || f.picture != ""):
-		return o, cli.Usagef("--policy has rates of its own: it cannot be combined with --rate, --peak, --target-rate, --length or --picture")
+	case f.policy != "" &&
+		(f.rate != "" || f.peak != "" || f.target != "" || f.length != "" || f.picture != ""):
+		return o,
+			cli.Usagef("--policy has rates of its own: it cannot be combined with --rate, --peak, --target-rate, --length or --picture")
 	case f.picture != "" && filepath.Ext(f.picture) != ".svg":
 		return o, cli.Usagef("picture %q: the name must end in .svg", f.picture)
 	case f.rate == "" && (f.peak != "" || f.target != "" || f.picture != ""):
@@ -176,7 +185,8 @@ func (f *adviseFlags) run(cmd *cobra.Command, s cli.Streams, args []string) erro
 		return err
 	}
 	if cut != nil {
-		return fmt.Errorf("%s: %w: the advice is for the %d packets before that", input.name, cut, summary.Packets)
+		return fmt.Errorf("%s: %w: the advice is for the %d packets before that", input.name, cut,
+			summary.Packets)
 	}
 	return nil
 }

@@ -117,7 +117,8 @@ func TestAdviseLossOfKeys(t *testing.T) {
 		for range 800 {
 			at += r.Int64N(4e6)
 			host := byte(1 + min(r.IntN(12), r.IntN(12)))
-			list = append(list, sentPacket{at: at, host: host, length: []int{40, 576, 1500, 100 * int(host)}[r.IntN(4)]})
+			list = append(list,
+				sentPacket{at: at, host: host, length: []int{40, 576, 1500, 100 * int(host)}[r.IntN(4)]})
 		}
 		captures = append(captures, writeSent(t, list))
 	}
@@ -129,21 +130,26 @@ func TestAdviseLossOfKeys(t *testing.T) {
 		} {
 			policy := writePolicy(t, "classes: [{name: hosts, meter: {"+m+", per: src}}]\n")
 			for _, loss := range []int64{0, 1, 10} {
-				a := jsonOf[advise.Advice](t, "advise", capture, "--json", "--policy", policy, "--loss", fmt.Sprintf("%d%%", loss), "--excess", "20%")
+				a := jsonOf[advise.Advice](t, "advise", capture, "--json", "--policy", policy, "--loss",
+					fmt.Sprintf("%d%%", loss), "--excess", "20%")
 				advised := a.Classes[0].Meters[0]
 				single := strings.Contains(m, "burst")
-				holds := func(n keyLoss) bool { return n.red*100 <= n.packets*loss && (single || n.excess*5 <= n.packets) }
+				holds := func(n keyLoss) bool {
+					return n.red*100 <= n.packets*loss && (single || n.excess*5 <= n.packets)
+				}
 				lost := lossOfKeys(t, capture, advised.Meter)
 				named := lost[advised.Worst.Key]
 				if named.red != advised.Worst.Red.Packets || named.packets != advised.Worst.Offered.Packets {
-					t.Errorf("%s: got %+v as the worst key, a replay has %+v", advised.Meter, advised.Worst, named)
+					t.Errorf("%s: got %+v as the worst key, a replay has %+v", advised.Meter, advised.Worst,
+						named)
 				}
 				for key, n := range lost {
 					if !holds(n) {
 						t.Errorf("%s at a loss of %d %%: %s has %+v", advised.Meter, loss, key, n)
 					}
 					if n.red*named.packets > named.red*n.packets {
-						t.Errorf("%s: %s has %+v, the worst key is said to be %+v", advised.Meter, key, n, advised.Worst)
+						t.Errorf("%s: %s has %+v, the worst key is said to be %+v", advised.Meter, key, n,
+							advised.Worst)
 					}
 				}
 				head, burst := "", int64(0)
@@ -163,13 +169,16 @@ func TestAdviseLossOfKeys(t *testing.T) {
 			}
 		}
 	}
-	out, _ := outputOf(t, "advise", captures[0], "--policy", writePolicy(t, "classes: [{name: hosts, meter: {type: gcra, rate: 1mbit, burst: 100, per: src}}]\n"), "--loss", "1%")
+	out, _ := outputOf(t, "advise", captures[0], "--policy",
+		writePolicy(t, "classes: [{name: hosts, meter: {type: gcra, rate: 1mbit, burst: 100, per: src}}]\n"),
+		"--loss", "1%")
 	for _, want := range []string{
 		"worst key: src 10.0.0.200: 20 of 20 packets red (100.0 %)\n",
 		"  gcra rate=1mbit burst=1500\n    worst key: src 10.0.0.200: 0 of 20 packets red (0.0 %)\n",
 		"100 keys of so few packets that a single one is more than the wanted loss",
 	} {
-		if !strings.Contains(strings.Join(strings.Fields(out), " "), strings.Join(strings.Fields(want), " ")) {
+		if !strings.Contains(strings.Join(strings.Fields(out), " "),
+			strings.Join(strings.Fields(want), " ")) {
 			t.Errorf("got\n%s\nwant %q", out, want)
 		}
 	}
@@ -210,11 +219,13 @@ func TestAdviseThrottledKey(t *testing.T) {
 			t.Fatalf("got %+v, want one sender of less than a tenth of the bytes", a.Capture.TCP)
 		}
 		if c := a.Classes[0]; c.LowerBound != again || c.Throttled > 0 != again {
-			t.Errorf("sent again %v: got lower bounds %v and %d throttled keys", again, c.LowerBound, c.Throttled)
+			t.Errorf("sent again %v: got lower bounds %v and %d throttled keys", again, c.LowerBound,
+				c.Throttled)
 		}
 	}
 	out, _ := outputOf(t, "advise", capture(true), "--policy", writePolicy(t, policy))
-	if !strings.Contains(out, "throttled: TCP of 1 key had slowed down") || !strings.Contains(out, "loss of each key, lower bounds") {
+	if !strings.Contains(out, "throttled: TCP of 1 key had slowed down") ||
+		!strings.Contains(out, "loss of each key, lower bounds") {
 		t.Errorf("got %s", out)
 	}
 }
@@ -222,7 +233,9 @@ func TestAdviseThrottledKey(t *testing.T) {
 // TestAdviseRefused checks that each class with a meter has advice or a reason why not, and that properties
 // of meters that the advice ignores are named.
 func TestAdviseRefused(t *testing.T) {
-	capture := writeSent(t, []sentPacket{{at: 0, host: 1, length: 100}, {at: 1e6, host: 2, length: 100}, {at: 2e6, host: 1, length: 100}})
+	capture := writeSent(t, []sentPacket{
+		{at: 0, host: 1, length: 100}, {at: 1e6, host: 2, length: 100}, {at: 2e6, host: 1, length: 100},
+	})
 	const bucket = "type: token-bucket, rate: 1mbit, burst: 3000"
 	for _, c := range []struct {
 		text    string // of the class after its name, and the rest of the policy
@@ -246,14 +259,17 @@ func TestAdviseRefused(t *testing.T) {
 		{"per: customer, meter: plan}]\ncustomers: {file: customers.csv}\nplans: {p: {" + bucket + "}}", false, "class a: no advice: each customer has the meter of its plan"},
 	} {
 		policy := writePolicy(t, "classes: [{name: a, "+c.text+"\n")
-		if err := os.WriteFile(filepath.Join(filepath.Dir(policy), "customers.csv"), []byte("customer,address,plan\nx,10.0.0.1,p\n"), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(filepath.Dir(policy), "customers.csv"),
+			[]byte("customer,address,plan\nx,10.0.0.1,p\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		a := jsonOf[advise.Advice](t, "advise", capture, "--json", "--policy", policy)
 		advised := slices.ContainsFunc(a.Classes, func(found advise.Class) bool { return found.Name == "a" })
 		warned := strings.Join(a.Warnings, "\n")
-		if advised != c.advised || !strings.Contains(warned, c.want) || c.want == "" && strings.Contains(warned, "class") {
-			t.Errorf("%s: advised %v, warnings %q; want %v, %q", c.text, advised, a.Warnings, c.advised, c.want)
+		if advised != c.advised || !strings.Contains(warned, c.want) || c.want == "" &&
+			strings.Contains(warned, "class") {
+			t.Errorf("%s: advised %v, warnings %q; want %v, %q", c.text, advised, a.Warnings, c.advised,
+				c.want)
 		}
 	}
 }
@@ -266,8 +282,9 @@ func TestAdviseSharedMeter(t *testing.T) {
 	}
 	capture := writeSent(t, list)
 	policy := func(burst int64) string {
-		return writePolicy(t, fmt.Sprintf("classes:\n  - {name: a, match: {src: 10.0.0.1}, meter: m}\n  - {name: b, match: {src: 10.0.0.2}, meter: m}\n"+
-			"meters: {m: {type: token-bucket, rate: 1mbit, burst: %d}}\n", burst))
+		return writePolicy(t,
+			fmt.Sprintf("classes:\n  - {name: a, match: {src: 10.0.0.1}, meter: m}\n  - {name: b, match: {src: 10.0.0.2}, meter: m}\n"+
+				"meters: {m: {type: token-bucket, rate: 1mbit, burst: %d}}\n", burst))
 	}
 	a := jsonOf[advise.Advice](t, "advise", capture, "--json", "--policy", policy(3000))
 	if len(a.Classes) != 1 || a.Classes[0].Name != "a, b" || a.Classes[0].Offered.Packets != 200 {

@@ -36,7 +36,8 @@ func TestAdviseForgedLength(t *testing.T) {
 	for _, v := range []uint32{2 | 4<<16, 0, 0, 1 << 18, 1} { // Ethernet
 		raw = order.AppendUint32(raw, v)
 	}
-	frame := append(make([]byte, 12), 8, 0, 0x45, 0, 0, 40, 0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2)
+	frame := append(make([]byte, 12), 8, 0, 0x45, 0, 0, 40, 0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1, 192, 0, 2,
+		2)
 	lengths := []uint32{1<<31 - 1, 1 << 31, 1<<32 - 1}
 	want := int64(0)
 	for _, n := range lengths {
@@ -69,30 +70,37 @@ func TestAdviseReplayed(t *testing.T) {
 				continue
 			}
 			lost := func(burst int64) int64 {
-				got := jsonOf[summary.Totals](t, "replay", capture, "--json", "--meter", fmt.Sprintf("token-bucket rate=%s burst=%d", rate, burst))
+				got := jsonOf[summary.Totals](t, "replay", capture, "--json", "--meter",
+					fmt.Sprintf("token-bucket rate=%s burst=%d", rate, burst))
 				return got.Classes[0].Dropped.Packets
 			}
 			for _, percent := range []int64{0, 1, 10} {
-				a := jsonOf[advise.Advice](t, "advise", capture, "--json", "--rate", rate, "--loss", fmt.Sprintf("%d%%", percent), "--excess", "20%")
+				a := jsonOf[advise.Advice](t, "advise", capture, "--json", "--rate", rate, "--loss",
+					fmt.Sprintf("%d%%", percent), "--excess", "20%")
 				most := all.Classes[0].Packets * percent / 100
 				var burst int64
-				if _, err := fmt.Sscanf(a.Meters[0].Meter, "token-bucket rate="+rate+" burst=%d", &burst); err != nil {
+				if _, err := fmt.Sscanf(a.Meters[0].Meter, "token-bucket rate="+rate+" burst=%d",
+					&burst); err != nil {
 					t.Fatal(a.Meters[0].Meter, err)
 				}
 				if percent == 0 && burst != a.LossFree {
-					t.Errorf("%s: loss-free burst %d, the one for a loss of 0 %% is %d", capture, a.LossFree, burst)
+					t.Errorf("%s: loss-free burst %d, the one for a loss of 0 %% is %d", capture, a.LossFree,
+						burst)
 				}
 				if n := lost(burst); n > most {
-					t.Errorf("%s at %s: the burst %d drops %d packets, want at most %d", capture, rate, burst, n, most)
+					t.Errorf("%s at %s: the burst %d drops %d packets, want at most %d", capture, rate, burst,
+						n, most)
 				}
 				if burst > 1 {
 					if n := lost(burst - 1); n <= most {
-						t.Errorf("%s at %s: the burst %d drops %d packets, so %d is not the smallest", capture, rate, burst-1, n, burst)
+						t.Errorf("%s at %s: the burst %d drops %d packets, so %d is not the smallest",
+							capture, rate, burst-1, n, burst)
 					}
 				}
 				for _, at := range []int{0, len(a.Frontier) / 2} {
 					if p := a.Frontier[at]; lost(p.Burst) != p.Dropped.Packets {
-						t.Errorf("%s at %s: the frontier has %d drops at %d, replay has %d", capture, rate, p.Dropped.Packets, p.Burst, lost(p.Burst))
+						t.Errorf("%s at %s: the frontier has %d drops at %d, replay has %d", capture, rate,
+							p.Dropped.Packets, p.Burst, lost(p.Burst))
 					}
 				}
 			}
@@ -122,7 +130,9 @@ func TestAdvisePolicy(t *testing.T) {
 			t.Fatal(err)
 		}
 		var out, stderr bytes.Buffer
-		if code := run([]string{"check", file, "--rtt", "1ms"}, cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone || bytes.Contains(out.Bytes(), []byte("warning:")) {
+		if code := run([]string{"check", file, "--rtt", "1ms"},
+			cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone ||
+			bytes.Contains(out.Bytes(), []byte("warning:")) {
 			t.Errorf("%v: exit %d: %s%s\n%s", args, code, &stderr, &out, a.Policy)
 		}
 	}
@@ -139,20 +149,27 @@ func TestAdviseOfClasses(t *testing.T) {
 	for i, c := range a.Classes {
 		w := want.Classes[i]
 		if c.Name != w.Name || c.Yellow != w.Yellow || c.Red != w.Red || c.Offered != w.Count {
-			t.Errorf("got %s: %v offered, %v yellow, %v red; a replay has %s: %v, %v, %v", c.Name, c.Offered, c.Yellow, c.Red, w.Name, w.Count, w.Yellow, w.Red)
+			t.Errorf("got %s: %v offered, %v yellow, %v red; a replay has %s: %v, %v, %v", c.Name, c.Offered,
+				c.Yellow, c.Red, w.Name, w.Count, w.Yellow, w.Red)
 		}
 	}
 }
 
 func TestFrontierPicture(t *testing.T) {
 	var out bytes.Buffer
-	if err := report.WriteFrontier(&out, report.Frontier{Input: "a<b", Rate: "1mbit", Bursts: []int64{1500, 3000, 6000}, Loss: []float64{0.5, 0.1, 0}}); err != nil {
+	if err := report.WriteFrontier(&out, report.Frontier{
+		Input: "a<b", Rate: "1mbit", Bursts: []int64{1500, 3000, 6000}, Loss: []float64{0.5, 0.1, 0},
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Contains(out.Bytes(), []byte("a&lt;b")) || bytes.Contains(out.Bytes(), []byte("NaN")) {
 		t.Errorf("got %s", &out)
 	}
-	for _, bad := range []report.Frontier{{Bursts: []int64{1}}, {Bursts: []int64{2, 1}, Loss: []float64{0, 0}}, {Bursts: []int64{0}, Loss: []float64{0}}} {
+	for _, bad := range []report.Frontier{
+		{Bursts: []int64{1}},
+		{Bursts: []int64{2, 1}, Loss: []float64{0, 0}},
+		{Bursts: []int64{0}, Loss: []float64{0}},
+	} {
 		if report.WriteFrontier(&out, bad) == nil {
 			t.Errorf("%+v: want an error", bad)
 		}
@@ -164,7 +181,9 @@ func TestAdviseKeys(t *testing.T) {
 	const capture = "../../testdata/pcaps/office.pcap"
 	write := func(burst int64) string {
 		file := filepath.Join(t.TempDir(), "hosts.yaml")
-		text := fmt.Sprintf("classes: [{name: hosts, meter: {type: token-bucket, rate: 200kbit, burst: %d, per: src}}]\n", burst)
+		text := fmt.Sprintf(
+			"classes: [{name: hosts, meter: {type: token-bucket, rate: 200kbit, burst: %d, per: src}}]\n",
+			burst)
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -173,10 +192,12 @@ func TestAdviseKeys(t *testing.T) {
 	a := jsonOf[advise.Advice](t, "advise", capture, "--json", "--policy", write(3000))
 	burst := a.Classes[0].LossFree
 	if a.Classes[0].Keys < 2 || burst < 1501 {
-		t.Fatalf("got %d keys and a burst of %d, want several keys and more than a packet", a.Classes[0].Keys, burst)
+		t.Fatalf("got %d keys and a burst of %d, want several keys and more than a packet", a.Classes[0].Keys,
+			burst)
 	}
 	for b, want := range map[int64]bool{burst: false, burst - 1: true} {
-		got := jsonOf[summary.Totals](t, "replay", capture, "--json", "--policy", write(b)).Classes[0].Dropped.Packets
+		got := jsonOf[summary.Totals](t, "replay", capture, "--json", "--policy",
+			write(b)).Classes[0].Dropped.Packets
 		if got > 0 != want {
 			t.Errorf("a burst of %d drops %d packets; the advised one is %d", b, got, burst)
 		}
@@ -206,8 +227,11 @@ func TestAdviseUsage(t *testing.T) {
 		{[]string{capture, "--rate", "10mbit", "--policy", "../../docs/customer.yaml"}, "--policy"},
 	} {
 		var out, stderr bytes.Buffer
-		if code := run(append([]string{"advise"}, c.args...), cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitUsage || !strings.Contains(stderr.String(), c.want) || out.Len() > 0 {
-			t.Errorf("%v: exit %d, got %s%s, want exit %d and %q", c.args, code, &out, &stderr, cli.ExitUsage, c.want)
+		if code := run(append([]string{"advise"}, c.args...),
+			cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitUsage ||
+			!strings.Contains(stderr.String(), c.want) || out.Len() > 0 {
+			t.Errorf("%v: exit %d, got %s%s, want exit %d and %q", c.args, code, &out, &stderr, cli.ExitUsage,
+				c.want)
 		}
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 )
 
-// amendment gives new policies the changes in force of the shapers that get them. Until end is called, no process
-// can make other changes.
+// amendment gives new policies the changes in force of the shapers that get them. Until end is called, no
+// process can make other changes.
 type amendment struct {
 	locks   []io.Closer
 	shapers map[string][]live.Handle     // by file of changes; "" for a shaper tap
@@ -32,11 +32,15 @@ func (a *amendment) end() {
 }
 
 // amendFor replaces the policies of shapers by policies with the changes in force. overrule says that the
-// policies end the changes of links and queues that they have, and all that the list has all shapers of the interface.
+// policies end the changes of links and queues that they have, and all that the list has all shapers of
+// the interface.
 func amendFor(
 	s cli.Streams, list []live.Handle, policies []*policyfile.Compiled, overrule, all bool,
 ) (*amendment, error) {
-	a := &amendment{shapers: map[string][]live.Handle{}, books: map[live.Handle]live.Changes{}, resets: map[string][]changes.Change{}}
+	a := &amendment{
+		shapers: map[string][]live.Handle{}, books: map[live.Handle]live.Changes{},
+		resets: map[string][]changes.Change{},
+	}
 	if !all {
 		var err error
 		if a.parts, err = partFiles(list); err != nil {
@@ -54,7 +58,8 @@ func amendFor(
 			a.end()
 			return nil, err
 		}
-		inKernel := !live.IsTap(sh.Info()) // the process of a shaper tap changes its policy itself, without warnings
+		// the process of a shaper tap changes its policy itself, without warnings
+		inKernel := !live.IsTap(sh.Info())
 		path := bookOf(sh, source)
 		if path != "" && a.shapers[path] == nil {
 			l, err := changes.Lock(path)
@@ -116,7 +121,8 @@ func bookOf(sh live.Handle, source policyfile.Source) string {
 	return source.Changes
 }
 
-// partFiles returns the files of changes, as in amendment.shapers, of shapers of the interface that are not in a list.
+// partFiles returns the files of changes, as in amendment.shapers, of shapers of the interface that are
+// not in a list.
 func partFiles(list []live.Handle) (map[string]bool, error) {
 	v, err := live.Look()
 	if err != nil {
@@ -126,7 +132,8 @@ func partFiles(list []live.Handle) (map[string]bool, error) {
 	out := map[string]bool{}
 	v.Narrow(list[0].Info().Interface, nil)
 	for _, sh := range v.List {
-		if !slices.ContainsFunc(list, func(o live.Handle) bool { return o.Info().Direction == sh.Info().Direction }) {
+		if !slices.ContainsFunc(list,
+			func(o live.Handle) bool { return o.Info().Direction == sh.Info().Direction }) {
 			source, err := policyfile.SourceOf(sh.Info().Label)
 			if err != nil {
 				source = policyfile.Source{} // of another program or version: it has no changes
@@ -148,7 +155,8 @@ func (a *amendment) resetsOf(path string) []changes.Change {
 	return resets
 }
 
-// overruleTap ends the overruled changes of a shaper tap: its process applies all its changes to a new policy.
+// overruleTap ends the overruled changes of a shaper tap: its process applies all its changes to a new
+// policy.
 func (a *amendment) overruleTap() error {
 	if resets := a.resetsOf(""); resets != nil {
 		return live.Set(a.shapers[""], resets)
@@ -156,12 +164,14 @@ func (a *amendment) overruleTap() error {
 	return nil
 }
 
-// settle marks the changes in the files as in force, because the new policies contain them, and ends the overruled
-// changes. failed lists the shapers without their new policy. settle releases the locks.
+// settle marks the changes in the files as in force, because the new policies contain them, and ends the
+// overruled changes. failed lists the shapers without their new policy. settle releases the locks.
 func (a *amendment) settle(failed []live.Handle) error {
 	var errs []error
 	done := func(path string) bool {
-		return !a.parts[path] && !slices.ContainsFunc(a.shapers[path], func(sh live.Handle) bool { return slices.Contains(failed, sh) })
+		return !a.parts[path] &&
+			!slices.ContainsFunc(a.shapers[path],
+				func(sh live.Handle) bool { return slices.Contains(failed, sh) })
 	}
 	for path, list := range a.shapers {
 		if done(path) {
@@ -175,7 +185,9 @@ func (a *amendment) settle(failed []live.Handle) error {
 		}
 		if resets := a.resetsOf(path); resets != nil {
 			if err := live.Set(list, resets); err != nil {
-				errs = append(errs, fmt.Errorf("the new rate is in force, but the change before is still listed by shaper set, and may return: %w", err))
+				errs = append(errs,
+					fmt.Errorf("the new rate is in force, but the change before is still listed by shaper set, and may return: %w",
+						err))
 			}
 		}
 	}

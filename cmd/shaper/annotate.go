@@ -12,7 +12,9 @@ import (
 
 // stream adds the annotated capture to a replay, and flushes it and the rows whenever the input
 // pauses. rows may be nil. The caller must call flush at the end.
-func (f *replayFiles) stream(cfg *replay.Config, plan *compiled.Plan, rows *decisions.Writer) (flush func() error) {
+func (f *replayFiles) stream(
+	cfg *replay.Config, plan *compiled.Plan, rows *decisions.Writer,
+) (flush func() error) {
 	var notes *annotate.Writer
 	if f.annotate != nil {
 		notes = annotate.New(f.annotate, plan, version())

@@ -45,8 +45,8 @@ func readAnnotated(t *testing.T, raw []byte) (packets []annotated) {
 		case 6:
 			n := int(le.Uint32(body[12:]))
 			p := annotated{
-				links[le.Uint32(body)], int64(le.Uint32(body[4:]))<<32 | int64(le.Uint32(body[8:])), int(le.Uint32(body[16:])),
-				body[20 : 20+n], "",
+				links[le.Uint32(body)], int64(le.Uint32(body[4:]))<<32 | int64(le.Uint32(body[8:])),
+				int(le.Uint32(body[16:])), body[20 : 20+n], "",
 			}
 			options := body[20+(n+3)&^3:]
 			if code, length := le.Uint16(options), int(le.Uint16(options[2:])); code == 1 {
@@ -73,10 +73,11 @@ func arrivals(t *testing.T, path string) (packets []annotated) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = replay.Run(t.Context(), file, replay.Go{Pipeline: pass}, replay.Config{Each: func(p *dataplane.Packet, _ *dataplane.Verdict) error {
-		packets = append(packets, annotated{uint16(p.Link), p.Time, p.WireLen, bytes.Clone(p.Data), ""})
-		return nil
-	}})
+	_, err = replay.Run(t.Context(), file, replay.Go{Pipeline: pass},
+		replay.Config{Each: func(p *dataplane.Packet, _ *dataplane.Verdict) error {
+			packets = append(packets, annotated{uint16(p.Link), p.Time, p.WireLen, bytes.Clone(p.Data), ""})
+			return nil
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +100,9 @@ func TestAnnotate(t *testing.T) {
 			in := filepath.Join("../../testdata/pcaps", test.capture)
 			notes, rows := filepath.Join(dir, "notes.pcapng"), filepath.Join(dir, "rows.csv")
 			var out, stderr bytes.Buffer
-			if code := run([]string{"replay", in, "-p", "../../" + test.policy, "--annotate", notes, "--decisions", rows}, cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {
+			if code := run([]string{
+				"replay", in, "-p", "../../" + test.policy, "--annotate", notes, "--decisions", rows,
+			}, cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {
 				t.Fatalf("exit %d: %s", code, &stderr)
 			}
 			raw, err := os.ReadFile(notes)
@@ -121,11 +124,14 @@ func TestAnnotate(t *testing.T) {
 			}
 			for i, p := range got {
 				comment := expectedComment(decided[i+1])
-				if p.link != want[i].link || p.time != want[i].time || p.wire != want[i].wire || !bytes.Equal(p.data, want[i].data) || !strings.HasPrefix(p.comment, comment) {
+				if p.link != want[i].link || p.time != want[i].time || p.wire != want[i].wire ||
+					!bytes.Equal(p.data, want[i].data) || !strings.HasPrefix(p.comment, comment) {
 					t.Fatalf("packet %d: got %+v, want %+v with %q", i+1, p, want[i], comment)
 				}
 				marked := decided[i+1][7] != decided[i+1][8] && decided[i+1][6] != "drop"
-				if strings.Contains(p.comment, "DSCP") != marked || strings.Contains(p.comment, "departs after") != strings.Contains(decided[i+1][6], "queue") {
+				if strings.Contains(p.comment, "DSCP") != marked ||
+					strings.Contains(p.comment,
+						"departs after") != strings.Contains(decided[i+1][6], "queue") {
 					t.Errorf("packet %d: %q, row %q", i+1, p.comment, decided[i+1])
 				}
 			}
@@ -137,13 +143,15 @@ func TestAnnotate(t *testing.T) {
 // expectedComment returns the beginning of the comment for a row of --decisions.
 func expectedComment(row []string) string {
 	if row[3] == "-" {
-		return fmt.Sprintf("shaper: packet %s: unclassified, %s (%s), %s bytes", row[0], row[6], row[10], row[2])
+		return fmt.Sprintf("shaper: packet %s: unclassified, %s (%s), %s bytes", row[0], row[6], row[10],
+			row[2])
 	}
 	input := ""
 	if row[4] != "green" {
 		input = ", input color " + row[4]
 	}
-	return fmt.Sprintf("shaper: packet %s: class %s, %s%s, %s (%s), %s bytes", row[0], row[3], row[5], input, row[6], row[10], row[2])
+	return fmt.Sprintf("shaper: packet %s: class %s, %s%s, %s (%s), %s bytes", row[0], row[3], row[5], input,
+		row[6], row[10], row[2])
 }
 
 // readByTshark checks that Wireshark reads the file, if it is installed.
@@ -153,7 +161,8 @@ func readByTshark(t *testing.T, path string, want []annotated) {
 		t.Log("not read by Wireshark: apt-get install tshark")
 		return
 	}
-	cmd := exec.Command("tshark", "-r", path, "-T", "fields", "-E", "separator=|", "-e", "frame.number", "-e", "frame.len", "-e", "frame.comment")
+	cmd := exec.Command("tshark", "-r", path, "-T", "fields", "-E", "separator=|", "-e", "frame.number", "-e",
+		"frame.len", "-e", "frame.comment")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -169,7 +178,8 @@ func readByTshark(t *testing.T, path string, want []annotated) {
 			t.Fatalf("tshark reads %q, want %q", line, wanted)
 		}
 	}
-	if out, err := exec.Command("capinfos", "-c", "-M", path).CombinedOutput(); err != nil || !strings.Contains(string(out), fmt.Sprintf("%d\n", len(want))) {
+	if out, err := exec.Command("capinfos", "-c", "-M", path).CombinedOutput(); err != nil ||
+		!strings.Contains(string(out), fmt.Sprintf("%d\n", len(want))) {
 		t.Errorf("capinfos: %v: %s", err, out)
 	}
 }
@@ -179,8 +189,11 @@ func readByTshark(t *testing.T, path string, want []annotated) {
 func TestAnnotateSelected(t *testing.T) {
 	notes := filepath.Join(t.TempDir(), "notes.pcapng")
 	var out, stderr bytes.Buffer
-	args := []string{"replay", "../../testdata/pcaps/office.pcap", "--rate", "1mbit", "--annotate", notes, "--filter"}
-	if code := run(append(args, "icmp6 and icmp6[0] = 135"), cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {
+	args := []string{
+		"replay", "../../testdata/pcaps/office.pcap", "--rate", "1mbit", "--annotate", notes, "--filter",
+	}
+	if code := run(append(args, "icmp6 and icmp6[0] = 135"),
+		cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {
 		t.Fatalf("exit %d: %s", code, &stderr)
 	}
 	raw, err := os.ReadFile(notes)
@@ -195,7 +208,9 @@ func TestAnnotateSelected(t *testing.T) {
 		}
 	}
 	got := readAnnotated(t, raw)
-	if len(want) == 0 || !slices.EqualFunc(got, want, func(p annotated, prefix string) bool { return strings.HasPrefix(p.comment, prefix) }) {
+	if len(want) == 0 ||
+		!slices.EqualFunc(got, want,
+			func(p annotated, prefix string) bool { return strings.HasPrefix(p.comment, prefix) }) {
 		t.Errorf("got %d packets, want %d", len(got), len(want))
 	}
 	if code := run(append(args, "len = 1"), cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {

@@ -47,13 +47,15 @@ command's arguments.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	flags := cmd.PersistentFlags()
-	flags.StringVar(&f.store.URL, "store", "", "connect to the server at `URL`, such as redis://10.0.0.1:6379 or rediss://… for TLS")
+	flags.StringVar(&f.store.URL, "store", "",
+		"connect to the server at `URL`, such as redis://10.0.0.1:6379 or rediss://… for TLS")
 	flags.StringVar(&f.store.PasswordFile, "password-file", "", "read the password from `FILE`")
 	flags.StringVar(&f.store.CAFile, "ca-file", "", "trust the certificates in `FILE` (PEM)")
 	flags.StringVar(&f.store.CertFile, "cert-file", "", "authenticate with the certificate in `FILE` (PEM)")
 	flags.StringVar(&f.store.KeyFile, "key-file", "", "use the private key in `FILE` (PEM) with --cert-file")
 	flags.StringVarP(&f.policy, "policy", "p", "", "use the server of the budgets in policy `FILE`")
-	sub := func(use, short, example string, args cobra.PositionalArgs, run func(ctx context.Context, c shared.Client, args []string) error) *cobra.Command {
+	type action = func(ctx context.Context, c shared.Client, args []string) error
+	sub := func(use, short, example string, args cobra.PositionalArgs, run action) *cobra.Command {
 		sub := &cobra.Command{Use: use, Short: short, Example: "  shaper budget " + example, Args: args}
 		sub.RunE = func(cmd *cobra.Command, args []string) error {
 			client, err := f.open()
@@ -70,7 +72,8 @@ command's arguments.`,
 	}
 	list := sub("list", "List the budgets of a server", "list --store redis://10.0.0.1:6379", cli.NoArgs,
 		func(ctx context.Context, c shared.Client, _ []string) error { return f.list(ctx, s, c) })
-	show := sub("show NAME", "Show a budget and its hosts", "show customer-42 --store redis://10.0.0.1:6379", cli.OneArg("budget"),
+	show := sub("show NAME", "Show a budget and its hosts", "show customer-42 --store redis://10.0.0.1:6379",
+		cli.OneArg("budget"),
 		func(ctx context.Context, c shared.Client, args []string) error {
 			return f.show(ctx, s, c, args[0])
 		})
@@ -78,11 +81,13 @@ command's arguments.`,
 		cmd.Flags().BoolVar(&f.asJSON, "json", false, "print JSON, one line per budget")
 	}
 	sub("set NAME PARAMETER=VALUE...", "Set the size of a budget for all hosts, overriding their policies",
-		"set customer-42 cir=100mbit cbs=1MiB --store redis://10.0.0.1:6379", cli.WantArgs(2, math.MaxInt, "a budget and its parameters"),
+		"set customer-42 cir=100mbit cbs=1MiB --store redis://10.0.0.1:6379",
+		cli.WantArgs(2, math.MaxInt, "a budget and its parameters"),
 		func(ctx context.Context, c shared.Client, args []string) error {
 			return setBudget(ctx, s, c, args[0], policyfile.JoinUnits(args[1:]))
 		})
-	sub("unset NAME", "Let the policies of the hosts decide the size again", "unset customer-42 --store redis://10.0.0.1:6379", cli.OneArg("budget"),
+	sub("unset NAME", "Let the policies of the hosts decide the size again",
+		"unset customer-42 --store redis://10.0.0.1:6379", cli.OneArg("budget"),
 		func(ctx context.Context, c shared.Client, args []string) error {
 			was, err := shared.UnsetBudget(ctx, c, args[0])
 			if err == nil && !was {
@@ -90,9 +95,12 @@ command's arguments.`,
 			}
 			return printDone(s, err, "budget %s: the smallest size in the hosts' policies applies\n", args[0])
 		})
-	sub("drop NAME HOST", "Drop a host that will not return, and free its rescue share", "drop customer-42 gw1:eth0:egress --store redis://10.0.0.1:6379", cli.WantArgs(2, 2, "a budget and a host"),
+	sub("drop NAME HOST", "Drop a host that will not return, and free its rescue share",
+		"drop customer-42 gw1:eth0:egress --store redis://10.0.0.1:6379",
+		cli.WantArgs(2, 2, "a budget and a host"),
 		func(ctx context.Context, c shared.Client, args []string) error {
-			return printDone(s, shared.DropHost(ctx, c, args[0], args[1]), "budget %s: dropped host %s\n", args[0], args[1])
+			return printDone(s, shared.DropHost(ctx, c, args[0], args[1]), "budget %s: dropped host %s\n",
+				args[0], args[1])
 		})
 	return cmd
 }
@@ -124,7 +132,8 @@ func (f *storeFlags) open() (shared.Client, error) {
 	}
 	if u, err := url.Parse(f.store.URL); err == nil {
 		if _, ok := u.User.Password(); ok {
-			return nil, cli.Usagef("--store has a password, which every user can see in the list of processes: use --password-file or --policy")
+			return nil,
+				cli.Usagef("--store has a password, which every user can see in the list of processes: use --password-file or --policy")
 		}
 	}
 	client, err := shared.Open(f.store)
@@ -178,11 +187,15 @@ type budgetHostJSON struct {
 
 func stateJSON(b *shared.BudgetInfo) budgetStateJSON {
 	out := budgetStateJSON{
-		Name: b.Name, Packets: bool(unitOfBudget(b)), Size: budgets.Amounts(b.Size), Set: b.Set != nil, Held: budgets.Amounts(b.Held), Learning: b.Learning, Late: b.Late,
-		Smallest: b.Smallest, Hosts: []budgetHostJSON{},
+		Name: b.Name, Packets: bool(unitOfBudget(b)), Size: budgets.Amounts(b.Size), Set: b.Set != nil,
+		Held: budgets.Amounts(b.Held), Learning: b.Learning, Late: b.Late, Smallest: b.Smallest,
+		Hosts: []budgetHostJSON{},
 	}
 	for _, h := range b.Hosts {
-		out.Hosts = append(out.Hosts, budgetHostJSON{h.Name, budgets.Amounts(h.Share), budgets.Amounts(h.Rescue), h.Demand, h.Weight, int64(h.Called), h.Late})
+		out.Hosts = append(out.Hosts, budgetHostJSON{
+			h.Name, budgets.Amounts(h.Share), budgets.Amounts(h.Rescue), h.Demand, h.Weight, int64(h.Called),
+			h.Late,
+		})
 	}
 	return out
 }
@@ -192,7 +205,9 @@ func (f *storeFlags) list(ctx context.Context, s cli.Streams, c shared.Client) e
 	if err != nil {
 		return err
 	}
-	g := &say.Table{Header: []any{"budget", "rate", "burst", "held", "hosts", "late"}, First: 2, Names: []int{0}}
+	g := &say.Table{
+		Header: []any{"budget", "rate", "burst", "held", "hosts", "late"}, First: 2, Names: []int{0},
+	}
 	var errs []error // one damaged budget must not hide the others
 	for _, name := range names {
 		b, err := shared.ShowBudget(ctx, c, name)
@@ -209,7 +224,8 @@ func (f *storeFlags) list(ctx context.Context, s cli.Streams, c shared.Client) e
 			continue
 		}
 		u := unitOfBudget(b)
-		g.Add(name, u.Rates(b.Size), u.Bursts(b.Size), u.Rates(b.Held), say.Number(len(b.Hosts)), say.Number(b.Late))
+		g.Add(name, u.Rates(b.Size), u.Bursts(b.Size), u.Rates(b.Held), say.Number(len(b.Hosts)),
+			say.Number(b.Late))
 	}
 	switch {
 	case f.asJSON:
@@ -234,7 +250,8 @@ func (f *storeFlags) show(ctx context.Context, s cli.Streams, c shared.Client, n
 	if b.Set == nil {
 		by = ", the smallest of the hosts' policies"
 	}
-	p.Printf("budget %s\n  rate   %s%s\n  burst  %s\n  held   %s\n", b.Name, u.Rates(b.Size), by, u.Bursts(b.Size), u.Rates(b.Held))
+	p.Printf("budget %s\n  rate   %s%s\n  burst  %s\n  held   %s\n", b.Name, u.Rates(b.Size), by,
+		u.Bursts(b.Size), u.Rates(b.Held))
 	if b.Smallest != "" {
 		p.Printf("  hosts disagree about the size: %s has the smallest\n", b.Smallest)
 	}
@@ -242,14 +259,18 @@ func (f *storeFlags) show(ctx context.Context, s cli.Streams, c shared.Client, n
 		p.Printf("  the server is learning the hosts' shares: no share grows\n")
 	}
 	if len(b.Hosts) > 0 {
-		g := &say.Table{Header: []any{"host", "share", "burst", "demand", "rescue", "weight", "called"}, First: 2, Names: []int{0}}
+		g := &say.Table{
+			Header: []any{"host", "share", "burst", "demand", "rescue", "weight", "called"}, First: 2,
+			Names: []int{0},
+		}
 		for _, h := range b.Hosts {
 			called := h.Called.Round(time.Millisecond).String() + " ago"
 			if h.Late {
 				called += ", late"
 			}
 			demand := lease.Amounts{Rate: h.Demand}
-			g.Add(h.Name, u.Rates(h.Share), u.Bursts(h.Share), u.Rates(demand), u.Rates(h.Rescue), say.Number(h.Weight), called)
+			g.Add(h.Name, u.Rates(h.Share), u.Bursts(h.Share), u.Rates(demand), u.Rates(h.Rescue),
+				say.Number(h.Weight), called)
 		}
 		p.Printf("\n%s\n", g.Render(say.Colored(s.Out)))
 	}
@@ -258,7 +279,8 @@ func (f *storeFlags) show(ctx context.Context, s cli.Streams, c shared.Client, n
 
 // unitOfBudget returns the unit of a budget; bytes if the budget has no hosts.
 func unitOfBudget(b *shared.BudgetInfo) budgets.Unit {
-	return budgets.Unit(slices.ContainsFunc(b.Hosts, func(h shared.HostInfo) bool { return budgets.UnitOf(h.Floor) == budgets.InPackets }))
+	return budgets.Unit(slices.ContainsFunc(b.Hosts,
+		func(h shared.HostInfo) bool { return budgets.UnitOf(h.Floor) == budgets.InPackets }))
 }
 
 // setBudget changes the given parameters of a budget and keeps the others.
@@ -286,7 +308,8 @@ func setBudget(ctx context.Context, s cli.Streams, c shared.Client, name string,
 	} else if !rates[0] || !bursts[0] {
 		return fmt.Errorf("%w: give its rate and its burst", missing)
 	}
-	return printDone(s, shared.SetBudget(ctx, c, name, size), "budget %s: rate %s, burst %s for all hosts\n", name, u.Rates(size), u.Bursts(size))
+	return printDone(s, shared.SetBudget(ctx, c, name, size), "budget %s: rate %s, burst %s for all hosts\n",
+		name, u.Rates(size), u.Bursts(size))
 }
 
 // packetRate matches a rate in packets, such as rate=100p/1s.

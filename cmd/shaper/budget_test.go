@@ -33,13 +33,16 @@ func TestBudgetCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	var notes bytes.Buffer
-	s := budgets.New(kernel.Now, func(format string, args ...any) { say.NewPrinter(&notes).Printf(format+"\n", args...) })
-	if err := s.Follow(t.Context(), []budgets.Host{{Plan: policy.Plan, Name: "host"}}, []budgets.Leaser{leaseIgnorer{}}); err != nil {
+	s := budgets.New(kernel.Now,
+		func(format string, args ...any) { say.NewPrinter(&notes).Printf(format+"\n", args...) })
+	if err := s.Follow(t.Context(), []budgets.Host{{Plan: policy.Plan, Name: "host"}},
+		[]budgets.Leaser{leaseIgnorer{}}); err != nil {
 		t.Fatal(err)
 	}
 	command := func(args string) (code int, text string) {
 		var out, errs bytes.Buffer
-		code = run(append([]string{"budget"}, strings.Fields(args+" --store unix://"+socket)...), cli.Streams{Out: &out, Err: &errs})
+		code = run(append([]string{"budget"}, strings.Fields(args+" --store unix://"+socket)...),
+			cli.Streams{Out: &out, Err: &errs})
 		return code, strings.Join(strings.Fields(out.String()+errs.String()), " ")
 	}
 	prints := func(code int, args string, want ...string) {
@@ -55,12 +58,16 @@ func TestBudgetCommands(t *testing.T) {
 		t.Helper()
 		storetest.Until(t, args+" shows "+want[0], func() bool {
 			code, text := command(args)
-			return code == 0 && !slices.ContainsFunc(want, func(w string) bool { return !strings.Contains(text, w) })
+			return code == 0 &&
+				!slices.ContainsFunc(want, func(w string) bool { return !strings.Contains(text, w) })
 		})
 	}
-	shows("list", "b 80 Mbit/s + 100 Mbit/s 1 MiB + 2 MiB 80 Mbit/s + 100 Mbit/s 1 0", "p 100 packets/s 400 packets")
-	shows("list --json", `{"name":"p","packets":true,"size":{"rate":[800,0],"burst":[400,0]}`, `{"name":"b","packets":false,"size":{"rate":[80000000,100000000]`)
-	shows("show p", "budget p rate 100 packets/s, the smallest of the hosts' policies burst 400 packets held", "host 100 packets/s")
+	shows("list", "b 80 Mbit/s + 100 Mbit/s 1 MiB + 2 MiB 80 Mbit/s + 100 Mbit/s 1 0",
+		"p 100 packets/s 400 packets")
+	shows("list --json", `{"name":"p","packets":true,"size":{"rate":[800,0],"burst":[400,0]}`,
+		`{"name":"b","packets":false,"size":{"rate":[80000000,100000000]`)
+	shows("show p", "budget p rate 100 packets/s, the smallest of the hosts' policies burst 400 packets held",
+		"host 100 packets/s")
 	prints(0, "set p rate=50p/1s", "budget p: rate 50 packets/s, burst 400 packets for all hosts")
 	storetest.Until(t, "the rate that is set is in force", func() bool {
 		_, text := command("show p")
@@ -68,7 +75,8 @@ func TestBudgetCommands(t *testing.T) {
 	})
 	prints(2, "set p rate=50mbit", `rate=50mbit: "50mbit" is not a rate in packets`)
 	prints(2, "set b rate=50p/1s", `rate=50p/1s: "50p/1s" is not a rate`)
-	prints(0, "set b pir=90mbit cbs=500kB", "budget b: rate 80 Mbit/s + 90 Mbit/s, burst 488.3 KiB + 2 MiB for all hosts")
+	prints(0, "set b pir=90mbit cbs=500kB",
+		"budget b: rate 80 Mbit/s + 90 Mbit/s, burst 488.3 KiB + 2 MiB for all hosts")
 	prints(0, "set new rate=10p/1s burst=20", "budget new: rate 10 packets/s, burst 20 packets for all hosts")
 	prints(1, "set other rate=10mbit", "the store has no such budget: give its rate and its burst")
 	prints(2, "set b color=red", "color=red: unknown parameter: want rate, ")
@@ -81,7 +89,10 @@ func TestBudgetCommands(t *testing.T) {
 	})
 	prints(1, "drop p host", "the budget has no such host")
 	prints(1, "show nothing", "the store has no such budget")
-	for _, want := range []string{`budget b: .*bit/s of 80 Mbit/s \+ 100 Mbit/s, with 1 host\n`, `budget p: .* packets/s of \d+ packets/s, with 1 host\n`} {
+	for _, want := range []string{
+		`budget b: .*bit/s of 80 Mbit/s \+ 100 Mbit/s, with 1 host\n`,
+		`budget p: .* packets/s of \d+ packets/s, with 1 host\n`,
+	} {
 		if !regexp.MustCompile(want).MatchString(notes.String()) {
 			t.Errorf("it says %q: want %q", notes.String(), want)
 		}

@@ -33,20 +33,31 @@ type captureFlags struct {
 
 func (f *captureFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.filter, "filter", "", "read only the packets that match `FILTER`, in tcpdump's language, such as \"host 192.0.2.1 and udp\"")
-	flags.Var(&f.way, "direction", "read only packets of this `DIRECTION`: in or out; ingress or egress (default) read all packets as received or sent")
-	flags.Var(&f.inside, "inside", "tell directions by addresses: packets from `NETWORK`, such as 10.0.0.0/8, go out (repeatable)")
-	flags.IntVar(&f.mss, "mss", 0, "cut super-packets of TSO and GRO by an MSS of `BYTES` if the connection's SYN is not in the capture")
-	flags.IntVar(&f.udpSegment, "udp-segment", 0, "cut super-packets of UDP GSO and GRO into datagrams with `BYTES` of payload")
-	flags.Var(&f.fcs, "fcs", "cut `BYTES` behind each Ethernet frame: 4 for an FCS, 0 for none (default: as the capture declares)")
-	flags.Var(cli.NewTimeFlag(&f.maxGap, replay.DefaultMaxGap), "max-gap", "treat a timestamp more than `TIME` ahead of earlier ones as a step of the clock, not a pause")
-	flags.Var(cli.NewTimeFlag(&f.maxStep, replay.DefaultMaxStep), "max-step", "treat a timestamp more than `TIME` behind earlier ones as a step of the clock, not reordering")
+	flags.StringVar(&f.filter, "filter", "",
+		"read only the packets that match `FILTER`, in tcpdump's language, such as \"host 192.0.2.1 and udp\"")
+	flags.Var(&f.way, "direction",
+		"read only packets of this `DIRECTION`: in or out; ingress or egress (default) read all packets as received or sent")
+	flags.Var(&f.inside, "inside",
+		"tell directions by addresses: packets from `NETWORK`, such as 10.0.0.0/8, go out (repeatable)")
+	flags.IntVar(&f.mss, "mss", 0,
+		"cut super-packets of TSO and GRO by an MSS of `BYTES` if the connection's SYN is not in the capture")
+	flags.IntVar(&f.udpSegment, "udp-segment", 0,
+		"cut super-packets of UDP GSO and GRO into datagrams with `BYTES` of payload")
+	flags.Var(&f.fcs, "fcs",
+		"cut `BYTES` behind each Ethernet frame: 4 for an FCS, 0 for none (default: as the capture declares)")
+	flags.Var(cli.NewTimeFlag(&f.maxGap, replay.DefaultMaxGap), "max-gap",
+		"treat a timestamp more than `TIME` ahead of earlier ones as a step of the clock, not a pause")
+	flags.Var(cli.NewTimeFlag(&f.maxStep, replay.DefaultMaxStep), "max-step",
+		"treat a timestamp more than `TIME` behind earlier ones as a step of the clock, not reordering")
 }
 
 // config returns the part of a replay's configuration that the flags define. shared is as in
 // replay.Config; it is ignored if a direction was chosen.
 func (f *captureFlags) config(shared []bool) (replay.Config, error) {
-	cfg := replay.Config{MaxGap: f.maxGap, MaxStep: f.maxStep, MSS: f.mss, UDPSegment: f.udpSegment, FCS: int(f.fcs), Select: replay.Selection{Way: f.way.only, Inside: f.inside}}
+	cfg := replay.Config{
+		MaxGap: f.maxGap, MaxStep: f.maxStep, MSS: f.mss, UDPSegment: f.udpSegment, FCS: int(f.fcs),
+		Select: replay.Selection{Way: f.way.only, Inside: f.inside},
+	}
 	switch {
 	case f.maxGap <= 0:
 		return cfg, cli.Usagef("--max-gap must be above zero")
@@ -56,7 +67,8 @@ func (f *captureFlags) config(shared []bool) (replay.Config, error) {
 		return cfg, cli.Usagef("--mss %d: want %d to 65535 bytes, such as 1460", f.mss, replay.MinMSS)
 	}
 	if f.udpSegment < 0 || f.udpSegment > replay.MaxUDPSegment {
-		return cfg, cli.Usagef("--udp-segment %d: want 1 to %d bytes, such as 1200", f.udpSegment, replay.MaxUDPSegment)
+		return cfg, cli.Usagef("--udp-segment %d: want 1 to %d bytes, such as 1200", f.udpSegment,
+			replay.MaxUDPSegment)
 	}
 	if !f.way.given {
 		cfg.Shared = shared
@@ -78,7 +90,9 @@ func (f *captureFlags) config(shared []bool) (replay.Config, error) {
 }
 
 // replay replays the chosen packets, and completes the warnings. cut is as in input.replay.
-func (f *captureFlags) replay(ctx context.Context, s cli.Streams, i *input, e replay.Engine, cfg replay.Config) (summary replay.Summary, cut, err error) {
+func (f *captureFlags) replay(
+	ctx context.Context, s cli.Streams, i *input, e replay.Engine, cfg replay.Config,
+) (summary replay.Summary, cut, err error) {
 	summary, cut, err = i.replay(ctx, s, e, cfg)
 	if err != nil {
 		return summary, nil, err
@@ -96,7 +110,8 @@ func (f *captureFlags) finish(s *replay.Summary) error {
 		return errors.New("the capture does not tell the direction of packets: give the networks behind the interface, such as --inside 10.0.0.0/8")
 	}
 	if s.Packets > 0 && s.Unread == s.Packets {
-		return fmt.Errorf("link type %v cannot be read: all %s count as non-IP, and no class matches them", s.UnreadLink, say.Count(s.Unread, "packet"))
+		return fmt.Errorf("link type %v cannot be read: all %s count as non-IP, and no class matches them",
+			s.UnreadLink, say.Count(s.Unread, "packet"))
 	}
 	warn := func(format string, args ...any) { s.Warnings = append(s.Warnings, fmt.Sprintf(format, args...)) }
 	if s.Packets == 0 && s.Read > 0 {
@@ -111,7 +126,8 @@ func (f *captureFlags) finish(s *replay.Summary) error {
 	const share = "share the same tokens or queues: choose one with "
 	switch b := s.Both; {
 	case b.In > 0:
-		warn("both directions, %s received and %s sent, "+share+"--direction in or out", say.Count(b.In, "packet"), say.Grouped(b.Out))
+		warn("both directions, %s received and %s sent, "+share+"--direction in or out",
+			say.Count(b.In, "packet"), say.Grouped(b.Out))
 	case b.ToServers > 0:
 		scope := ""
 		if s.Packets > replay.BothSample {

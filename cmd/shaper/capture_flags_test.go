@@ -40,7 +40,8 @@ func TestLivePipes(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			defer cancel()
-			cmd := exec.CommandContext(ctx, "shaper", slices.Concat([]string{"replay", "-", "--meter", "token-bucket rate=1gbit burst=1MB"}, flags)...)
+			cmd := exec.CommandContext(ctx, "shaper", slices.Concat(
+				[]string{"replay", "-", "--meter", "token-bucket rate=1gbit burst=1MB"}, flags)...)
 			in, err := cmd.StdinPipe()
 			if err != nil {
 				t.Fatal(err)
@@ -68,7 +69,9 @@ func TestLivePipes(t *testing.T) {
 				case strings.HasPrefix(name, "rows"):
 					arrived = func() bool { return strings.Contains(got.String(), "\n"+number+",") }
 				case strings.HasPrefix(name, "annotated"):
-					arrived = func() bool { return strings.Contains(got.String(), "shaper: packet "+number+":") }
+					arrived = func() bool {
+						return strings.Contains(got.String(), "shaper: packet "+number+":")
+					}
 				}
 				for chunk := make([]byte, 1<<16); !arrived(); {
 					n, err := out.Read(chunk)
@@ -98,7 +101,8 @@ func TestLivePipes(t *testing.T) {
 func TestEnginesCut(t *testing.T) {
 	needRoot(t)
 	le := binary.LittleEndian
-	raw := append(le.AppendUint32(nil, 0xa1b2c3d4), 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 1, 0, 0, 0)
+	raw := append(le.AppendUint32(nil, 0xa1b2c3d4), 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 1, 0, 0,
+		0)
 	frame := func(tag, syn bool, v6 bool, payload int) {
 		link := []byte{2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1}
 		if tag {
@@ -110,7 +114,10 @@ func TestEnginesCut(t *testing.T) {
 			tcp = append(tcp, 2, 4, 5, 0xb4)
 		}
 		n := len(tcp) + payload
-		ip := []byte{0x45, 0xb8, byte((20 + n) >> 8), byte(20 + n), 0, 0, 0, 0, 64, 6, 0, 0, 192, 0, 2, 1, 198, 51, 100, 1}
+		ip := []byte{
+			0x45, 0xb8, byte((20 + n) >> 8), byte(20 + n), 0, 0, 0, 0, 64, 6, 0, 0, 192, 0, 2, 1, 198, 51,
+			100, 1,
+		}
 		kind := []byte{8, 0}
 		if v6 {
 			ip = append([]byte{0x60, 0, 0, 0, byte(n >> 8), byte(n), 6, 64}, make([]byte, 32)...)
@@ -133,8 +140,12 @@ func TestEnginesCut(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, length := range []string{"l3", "l2", "l1", "{base: l2, overhead: 4, mpu: 64}"} {
-		for _, meter := range []string{"{type: token-bucket, rate: 1gbit, burst: 90kB}", "{type: token-bucket, rate: 100p/1s, burst: 70, count: packets}"} {
-			policy := "length: " + length + "\nclasses:\n  - {name: all, meter: " + meter + ", green: {dscp: af12}}\n"
+		for _, meter := range []string{
+			"{type: token-bucket, rate: 1gbit, burst: 90kB}",
+			"{type: token-bucket, rate: 100p/1s, burst: 70, count: packets}",
+		} {
+			policy := "length: " + length + "\nclasses:\n  - {name: all, meter: " + meter +
+				", green: {dscp: af12}}\n"
 			if rows := sameByBoth(t, policy, capture); rows != 36 {
 				t.Errorf("%s: %d rows are the same, want 36", policy, rows)
 			}
@@ -150,17 +161,23 @@ func TestFilterAsTcpdump(t *testing.T) {
 		t.Skip("needs tcpdump (apt-get install tcpdump)")
 	}
 	for _, capture := range []string{"office.pcap", "bursts.pcap", "voice-bulk.pcapng", "tags.pcap"} {
-		for _, filter := range []string{"udp", "tcp and ip[5] & 3 != 0", "vlan and ip or icmp6 or ip[8] = 64", "greater 500"} {
+		for _, filter := range []string{
+			"udp", "tcp and ip[5] & 3 != 0", "vlan and ip or icmp6 or ip[8] = 64", "greater 500",
+		} {
 			for _, policy := range []string{"docs/customer.yaml", "docs/link.yaml"} {
 				dir := t.TempDir()
-				in, chosen := filepath.Join("../../testdata/pcaps", capture), filepath.Join(dir, "chosen.pcap")
-				if out, err := exec.Command("tcpdump", "--time-stamp-precision=nano", "-r", in, "-w", chosen, filter).CombinedOutput(); err != nil {
+				in, chosen := filepath.Join("../../testdata/pcaps", capture),
+					filepath.Join(dir, "chosen.pcap")
+				if out, err := exec.Command("tcpdump", "--time-stamp-precision=nano", "-r", in, "-w", chosen,
+					filter).CombinedOutput(); err != nil {
 					t.Fatalf("tcpdump: %v: %s", err, out)
 				}
 				replay := func(name, in string, flags ...string) (rows []string, left []byte) {
 					decisions, output := filepath.Join(dir, name+".csv"), filepath.Join(dir, name+".out")
 					var out, stderr bytes.Buffer
-					args := slices.Concat([]string{"replay", in, "-p", "../../" + policy, "--decisions", decisions, "-o", output}, flags)
+					args := slices.Concat([]string{
+						"replay", in, "-p", "../../" + policy, "--decisions", decisions, "-o", output,
+					}, flags)
 					if code := run(args, cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {
 						t.Fatalf("exit %d: %s", code, &stderr)
 					}
@@ -180,11 +197,13 @@ func TestFilterAsTcpdump(t *testing.T) {
 				got, left := replay("filtered", in, "--filter", filter)
 				want, wantLeft := replay("chosen", chosen)
 				if !slices.Equal(got, want) {
-					t.Errorf("%s, %s, %s: %d rows differ from the %d of tcpdump's capture", capture, filter, policy, len(got), len(want))
+					t.Errorf("%s, %s, %s: %d rows differ from the %d of tcpdump's capture", capture, filter,
+						policy, len(got), len(want))
 				}
 				a, err := countPackets(left)
 				if b, e := countPackets(wantLeft); err != nil || e != nil || a != b {
-					t.Errorf("%s, %s, %s: %d packets left, want %d: %v %v", capture, filter, policy, a, b, err, e)
+					t.Errorf("%s, %s, %s: %d packets left, want %d: %v %v", capture, filter, policy, a, b,
+						err, e)
 				}
 			}
 		}

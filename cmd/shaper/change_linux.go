@@ -59,7 +59,8 @@ the policy file again that the shaper was started with.`,
 	f.Add(cmd)
 	all.Add(cmd, &f, "reload all shaped interfaces")
 	policy.Add(cmd)
-	cmd.Flags().Var(cli.NewTimeFlag(&confirm, 0), "confirm", "wait, and roll back to the previous policy unless you run shaper confirm within `TIME`")
+	cmd.Flags().Var(cli.NewTimeFlag(&confirm, 0), "confirm",
+		"wait, and roll back to the previous policy unless you run shaper confirm within `TIME`")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the change of each class as JSON")
 	return cmd
 }
@@ -76,7 +77,10 @@ type changed struct {
 
 // reload gives new policies to the shapers of an interface. With confirm it then waits, and
 // rolls back unless they are confirmed in time.
-func reload(ctx context.Context, s cli.Streams, f *live.Flags, name string, flags *cli.PolicyFlags, confirm time.Duration, asJSON bool) (err error) {
+func reload(
+	ctx context.Context, s cli.Streams, f *live.Flags, name string, flags *cli.PolicyFlags,
+	confirm time.Duration, asJSON bool,
+) (err error) {
 	list, err := f.Choose(name)
 	if err != nil {
 		return err
@@ -92,7 +96,8 @@ func reload(ctx context.Context, s cli.Streams, f *live.Flags, name string, flag
 	}
 	defer amended.end() // again does nothing
 	if confirm > 0 && len(amended.resets) > 0 {
-		return cli.Usagef("--rate would end a change by shaper set, which a rollback cannot restore: leave out --confirm, or reset the change first (shaper set %s lists it)", list[0].Info().Interface)
+		return cli.Usagef("--rate would end a change by shaper set, which a rollback cannot restore: leave out --confirm, or reset the change first (shaper set %s lists it)",
+			list[0].Info().Interface)
 	}
 	for i, sh := range list {
 		if err := cli.CheckPolicy(policies[i], []live.Handle{sh}); err != nil {
@@ -112,7 +117,8 @@ func reload(ctx context.Context, s cli.Streams, f *live.Flags, name string, flag
 			return fmt.Errorf("%s: %w", live.Name(sh.Info()), process.ErrNoRules)
 		}
 		if err == nil && !owned && budgets.OnServer(policies[i].Plan) {
-			return cli.Usagef("%s has no process to renew its share of a budget on a server: use shaper run", live.Name(sh.Info()))
+			return cli.Usagef("%s has no process to renew its share of a budget on a server: use shaper run",
+				live.Name(sh.Info()))
 		}
 	}
 	if ctx.Err() != nil {
@@ -161,7 +167,9 @@ type incompleteError struct{ error }
 func (e *incompleteError) Unwrap() error { return e.error }
 
 // reload gives each shaper its policy, until the first error, and then prints the changes.
-func (a *amendment) reload(s cli.Streams, list []live.Handle, policies []*policyfile.Compiled, until time.Time, asJSON bool) (err error) {
+func (a *amendment) reload(
+	s cli.Streams, list []live.Handle, policies []*policyfile.Compiled, until time.Time, asJSON bool,
+) (err error) {
 	var loaded [][]compiled.ClassChange
 	var incomplete []error
 	if err := a.overruleTap(); err != nil {
@@ -178,7 +186,8 @@ func (a *amendment) reload(s cli.Streams, list []live.Handle, policies []*policy
 			break
 		}
 		if err := sh.KeepCustomers(policies[i]); err != nil {
-			fmt.Fprintf(s.Err, "shaper: warning: %s: the copy of the customers: %v\n", live.Name(sh.Info()), err)
+			fmt.Fprintf(s.Err, "shaper: warning: %s: the copy of the customers: %v\n", live.Name(sh.Info()),
+				err)
 		}
 		if active != nil {
 			incomplete = append(incomplete, fmt.Errorf("%s: %w", live.Name(sh.Info()), active))
@@ -200,7 +209,10 @@ func (a *amendment) reload(s cli.Streams, list []live.Handle, policies []*policy
 			live.PrintReloaded(p.Printer, about, policies[i], changes)
 			continue
 		}
-		row := changed{about.Interface, about.Direction.String(), uint32(about.Program), policies[i].Name, changes, []control.Change{}}
+		row := changed{
+			about.Interface, about.Direction.String(), uint32(about.Program), policies[i].Name, changes,
+			[]control.Change{},
+		}
 		for i := range inForce {
 			row.Kept = append(row.Kept, stats.InForceJSON(&inForce[i]))
 		}
@@ -306,14 +318,17 @@ rolled back already.`,
 			for _, sh := range confirmed {
 				if asJSON {
 					err = errors.Join(err, cli.AfterChange(say.WriteJSON(s.Out, confirmedJSON{
-						sh.Interface, sh.Direction.String(), "confirmed", uint32(sh.Program), policyName(&sh.About),
+						sh.Interface, sh.Direction.String(), "confirmed", uint32(sh.Program),
+						policyName(&sh.About),
 					})))
 					continue
 				}
 				p.Printf("%s: confirmed\n", live.Name(sh.Info()))
 			}
 			if err == nil && len(confirmed) == 0 {
-				err = fmt.Errorf("%s: nothing to confirm: confirmed already, rolled back, or applied without --confirm", list[0].Info().Interface)
+				err = fmt.Errorf(
+					"%s: nothing to confirm: confirmed already, rolled back, or applied without --confirm",
+					list[0].Info().Interface)
 			}
 			return errors.Join(err, cli.AfterChange(p.Err))
 		},
@@ -342,7 +357,8 @@ It does the same for state that a killed shaper left behind, and ends a shaper
 that waits for its interface. You can omit IFACE if only one is shaped.`,
 		Example: "  shaper detach eth0",
 		Args:    cli.AtMostOne,
-		RunE:    all.Each(&f, func(_ *cobra.Command, name string) error { return detach(s, &f, name, asJSON) }),
+		RunE: all.Each(&f,
+			func(_ *cobra.Command, name string) error { return detach(s, &f, name, asJSON) }),
 	}
 	f.Add(cmd)
 	all.Add(cmd, &f, "detach all shaped interfaces, and clean up those with something left behind")
@@ -413,11 +429,13 @@ func detach(s cli.Streams, f *live.Flags, name string, asJSON bool) error {
 	}
 	live.Announce(v.List, live.Detach, live.Author("shaper detach"))
 	cleared, err := kernel.Clear(name, directions...)
-	if errors.As(err, new(*kernel.NoInterfaceError)) && len(v.Away)+len(v.List)+len(v.Left)+len(cleared.Removed) > 0 {
+	if errors.As(err, new(*kernel.NoInterfaceError)) &&
+		len(v.Away)+len(v.List)+len(v.Left)+len(cleared.Removed) > 0 {
 		err = nil
 	}
 	errs = append(errs, err)
-	out.Removed, out.Restored = append([]string{}, cleared.Removed...), append([]string{}, cleared.Restored...)
+	out.Removed, out.Restored = append([]string{}, cleared.Removed...),
+		append([]string{}, cleared.Restored...)
 	out.Warnings = append([]string{}, cleared.Notes...)
 	out.LostPackets, out.LostAtMost = cleared.Lost.Packets, cleared.Lost.AtMost
 	for _, sh := range v.List {
@@ -434,7 +452,8 @@ func detach(s cli.Streams, f *live.Flags, name string, asJSON bool) error {
 		cleared.Lost = kernel.Lost{}
 		live.PrintDetached(p.Printer, about)
 		out.Directions = append(out.Directions, detachedDirection{
-			Direction: about.Direction.String(), State: "detached", ProgramID: uint32(about.Program), Policy: policyName(about),
+			Direction: about.Direction.String(), State: "detached", ProgramID: uint32(about.Program),
+			Policy: policyName(about),
 		})
 	}
 	if err == nil {

@@ -44,7 +44,8 @@ print each error with its position.`,
 	flags := cmd.Flags()
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	flags.BoolVar(&strict, "strict", false, "fail if there are warnings")
-	flags.Var(cli.NewTimeFlag(&o.RTT, cli.DefaultRTT), "rtt", "round-trip `TIME` assumed when judging bursts for TCP")
+	flags.Var(cli.NewTimeFlag(&o.RTT, cli.DefaultRTT), "rtt",
+		"round-trip `TIME` assumed when judging bursts for TCP")
 	flags.Int64Var(&o.MTU, "mtu", cli.DefaultMTU, "MTU assumed by warnings, in `BYTES`")
 	return cmd
 }

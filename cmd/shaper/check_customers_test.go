@@ -18,7 +18,8 @@ func TestCheckRules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text = bytes.Replace(bytes.ReplaceAll(text, []byte("Europe/Berlin"), []byte("local")), []byte("then: slow, zone: local"), []byte("then: slow"), 1)
+	text = bytes.Replace(bytes.ReplaceAll(text, []byte("Europe/Berlin"), []byte("local")),
+		[]byte("then: slow, zone: local"), []byte("then: slow"), 1)
 	dir := t.TempDir()
 	path := dir + "/quotas.yaml"
 	csv, err := os.ReadFile("../../docs/quotas.csv")
@@ -60,7 +61,8 @@ func TestCheckRules(t *testing.T) {
 		}
 	}
 	var errs bytes.Buffer
-	if code := run([]string{"replay", "--policy", "../../docs/isp.yaml", capture}, cli.Streams{Out: io.Discard, Err: &errs}); code != 0 {
+	if code := run([]string{"replay", "--policy", "../../docs/isp.yaml", capture},
+		cli.Streams{Out: io.Discard, Err: &errs}); code != 0 {
 		t.Errorf("code %d", code)
 	}
 	if strings.Contains(errs.String(), "quotas") {

@@ -24,12 +24,14 @@ func TestCheckStrict(t *testing.T) {
 		{[]string{"../../docs/customer.csv"}, cli.ExitUsage, "shaper: policy \"../../docs/customer.csv\": no such file or directory\n"},
 	} {
 		var loose, strict, stderr, ignored bytes.Buffer
-		code := run(append([]string{"check", "--strict"}, tt.args...), cli.Streams{Out: &strict, Err: &stderr})
+		code := run(append([]string{"check", "--strict"}, tt.args...),
+			cli.Streams{Out: &strict, Err: &stderr})
 		if code != tt.strict || stderr.String() != tt.err {
 			t.Errorf("%q: exit %d, %q; want %d, %q", tt.args, code, &stderr, tt.strict, tt.err)
 		}
 		code = run(append([]string{"check"}, tt.args...), cli.Streams{Out: &loose, Err: &ignored})
-		if wantsZero := tt.strict == cli.ExitFailed; wantsZero && code != cli.ExitDone || loose.String() != strict.String() {
+		if wantsZero := tt.strict == cli.ExitFailed; wantsZero && code != cli.ExitDone ||
+			loose.String() != strict.String() {
 			t.Errorf("%q: exit %d without --strict, output\n%s\nwith it\n%s", tt.args, code, &loose, &strict)
 		}
 	}
@@ -46,10 +48,12 @@ func TestSnapLength(t *testing.T) {
 		{"diff", one, one, capture},
 	} {
 		var text, out, stderr bytes.Buffer
-		if code := run(args, cli.Streams{Out: &text, Err: &stderr}); code != cli.ExitDone || stderr.Len() > 0 {
+		if code := run(args, cli.Streams{Out: &text, Err: &stderr}); code != cli.ExitDone ||
+			stderr.Len() > 0 {
 			t.Errorf("%q: exit %d: %s", args, code, &stderr)
 		}
-		if code := run(append(args, "--json"), cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone || stderr.Len() > 0 {
+		if code := run(append(args, "--json"), cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone ||
+			stderr.Len() > 0 {
 			t.Errorf("%q --json: exit %d: %s", args, code, &stderr)
 		}
 		type notices struct{ Warnings, Notes []string }

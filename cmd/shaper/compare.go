@@ -62,10 +62,14 @@ conformed, exceeded and violated here and on the router.`,
 	f.captureFlags.add(cmd)
 	f.showFlags.add(cmd)
 	flags := cmd.Flags()
-	flags.StringArrayVar(&f.meters, "meter", nil, "compare `METER`, such as \"token-bucket rate=10mbit burst=20ms\" (repeatable)")
-	flags.StringVar(&f.rate, "rate", "", "compare all kinds of meters at `RATE`, such as 10mbit; with --meter, used only as the reference rate of the \"worst\" column")
-	flags.Var(cli.NewTimeFlag(&f.window, time.Second), "window", "set the length of windows and of the worst span to `TIME`")
-	flags.StringVar(&f.length, "length", "", "count packet lengths by `RULE`: l3, l2, l1, or base=l2,overhead=4,mpu=64 (default l3)")
+	flags.StringArrayVar(&f.meters, "meter", nil,
+		"compare `METER`, such as \"token-bucket rate=10mbit burst=20ms\" (repeatable)")
+	flags.StringVar(&f.rate, "rate", "",
+		"compare all kinds of meters at `RATE`, such as 10mbit; with --meter, used only as the reference rate of the \"worst\" column")
+	flags.Var(cli.NewTimeFlag(&f.window, time.Second), "window",
+		"set the length of windows and of the worst span to `TIME`")
+	flags.StringVar(&f.length, "length", "",
+		"count packet lengths by `RULE`: l3, l2, l1, or base=l2,overhead=4,mpu=64 (default l3)")
 	flags.StringVar(&f.report, "report", "", "write a report to `FILE.html`")
 	flags.StringVar(&f.picture, "picture", "", "draw the rate that passed over time to `FILE.svg`")
 	flags.BoolVar(&f.json, "json", false, "print JSON")
@@ -116,7 +120,8 @@ func (f *compareFlags) run(cmd *cobra.Command, s cli.Streams, in string) error {
 	}
 	defer input.Close()
 	var page, picture *output.File
-	if err := createOutputs(s, input.taken(), outputFlag{"report", f.report, &page}, outputFlag{"picture", f.picture, &picture}); err != nil {
+	if err := createOutputs(s, input.taken(), outputFlag{"report", f.report, &page},
+		outputFlag{"picture", f.picture, &picture}); err != nil {
 		return err
 	}
 	defer page.Abort()
@@ -145,7 +150,8 @@ func (f *compareFlags) run(cmd *cobra.Command, s cli.Streams, in string) error {
 		return err
 	}
 	if cut != nil {
-		return fmt.Errorf("%s: %w: the %d packets before that were compared", input.name, cut, summary.Packets)
+		return fmt.Errorf("%s: %w: the %d packets before that were compared", input.name, cut,
+			summary.Packets)
 	}
 	return nil
 }

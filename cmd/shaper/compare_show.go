@@ -22,9 +22,12 @@ type showFlags struct{ show, name, policy string }
 
 func (f *showFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.show, "show", "", "compare with the counters in `FILE`, an output of show policy-map interface of Cisco")
-	flags.StringVar(&f.name, "name", "", "with --show: the service policy `NAME` of an output with several, such as \"GigabitEthernet0/1 input\"")
-	flags.StringVar(&f.policy, "policy", "", "with --show: use the policy in `FILE`, with the router's names of classes, instead of the one in the output")
+	flags.StringVar(&f.show, "show", "",
+		"compare with the counters in `FILE`, an output of show policy-map interface of Cisco")
+	flags.StringVar(&f.name, "name", "",
+		"with --show: the service policy `NAME` of an output with several, such as \"GigabitEthernet0/1 input\"")
+	flags.StringVar(&f.policy, "policy", "",
+		"with --show: use the policy in `FILE`, with the router's names of classes, instead of the one in the output")
 }
 
 // shownJSON is the output of compare --show --json.
@@ -103,13 +106,16 @@ func (f *compareFlags) runShow(cmd *cobra.Command, s cli.Streams, in string) err
 }
 
 // shownPolicy compiles the policy in the flags, or that of the router.
-func (f *compareFlags) shownPolicy(source routers.Source, draft *routers.Draft, problems []routers.Problem) (*policyfile.Compiled, error) {
+func (f *compareFlags) shownPolicy(
+	source routers.Source, draft *routers.Draft, problems []routers.Problem,
+) (*policyfile.Compiled, error) {
 	if f.policy != "" {
 		p := cli.PolicyFlags{File: f.policy}
 		return p.Load()
 	}
 	if errs := errorsAt(source, problems); errs != nil {
-		return nil, errors.Join(append(errs, fmt.Errorf("%s: the output does not contain the whole policy: give it with --policy FILE", source.Name))...)
+		return nil, errors.Join(append(errs, fmt.Errorf(
+			"%s: the output does not contain the whole policy: give it with --policy FILE", source.Name))...)
 	}
 	if f.length != "" {
 		draft.Length = f.length
@@ -126,10 +132,14 @@ func shownClass(policy *dataplane.Policy, stats []dataplane.ClassStats, c router
 		if shown == nil {
 			continue
 		}
-		n := shownColorJSON{Counter: [...]string{"conformed", "exceeded", "violated"}[i], RouterPackets: shown.Packets, RouterBytes: shown.Bytes}
+		n := shownColorJSON{
+			Counter: [...]string{"conformed", "exceeded", "violated"}[i], RouterPackets: shown.Packets,
+			RouterBytes: shown.Bytes,
+		}
 		for j := range policy.Classes {
 			class := &policy.Classes[j]
-			if !part.MatchString(class.Name) || class.Meter == nil || class.Meter.Params == nil { // nil: of a customer's plan
+			// nil: of a customer's plan
+			if !part.MatchString(class.Name) || class.Meter == nil || class.Meter.Params == nil {
 				continue
 			}
 			color := routers.ColorOf(i, len(class.Meter.Params.Buckets()))
@@ -145,7 +155,8 @@ func shownClass(policy *dataplane.Policy, stats []dataplane.ClassStats, c router
 
 // table draws the counters of both, one line for each class and color.
 func (r *shownJSON) table(colored bool) string {
-	t := say.NewTable(4, "class", "router", "color", "packets", "router packets", "bytes", "router bytes", "bytes differ by")
+	t := say.NewTable(4, "class", "router", "color", "packets", "router packets", "bytes", "router bytes",
+		"bytes differ by")
 	t.SuppressTrailingSpaces()
 	for _, c := range r.Classes {
 		name := c.Name
@@ -155,7 +166,10 @@ func (r *shownJSON) table(colored bool) string {
 			if n.RouterBytes != nil && *n.RouterBytes > 0 {
 				differs = fmt.Sprintf("%+.2f %%", 100*(float64(n.Bytes)/float64(*n.RouterBytes)-1))
 			}
-			t.AppendRow(table.Row{name, n.Counter, say.Color(color, colored), say.Grouped(n.Packets), orDash(n.RouterPackets), say.Grouped(n.Bytes), orDash(n.RouterBytes), differs})
+			t.AppendRow(table.Row{
+				name, n.Counter, say.Color(color, colored), say.Grouped(n.Packets), orDash(n.RouterPackets),
+				say.Grouped(n.Bytes), orDash(n.RouterBytes), differs,
+			})
 			name = ""
 		}
 	}

@@ -16,7 +16,8 @@ import (
 func compareJSON(t *testing.T, args ...string) compare.Result {
 	t.Helper()
 	var out, stderr bytes.Buffer
-	if code := run(append([]string{"compare", "--json"}, args...), cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {
+	if code := run(append([]string{"compare", "--json"}, args...),
+		cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {
 		t.Fatalf("exit %d: %s", code, &stderr)
 	}
 	var got compare.Result
@@ -43,7 +44,8 @@ func TestCompareAsReplay(t *testing.T) {
 		got := compareJSON(t, args...)
 		for i, s := range specs {
 			var out, stderr bytes.Buffer
-			if code := run([]string{"replay", capture, "--json", "--meter", s}, cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {
+			if code := run([]string{"replay", capture, "--json", "--meter", s},
+				cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {
 				t.Fatalf("exit %d: %s", code, &stderr)
 			}
 			var alone summary.Totals
@@ -51,8 +53,10 @@ func TestCompareAsReplay(t *testing.T) {
 				t.Fatal(err)
 			}
 			m, want := got.Meters[i], alone.Classes[0]
-			if m.Green != want.Green || m.Yellow != want.Yellow || m.Dropped != want.Dropped || got.Count != alone.Count {
-				t.Errorf("%s: %s: %+v of %+v, replay has %+v of %+v", capture, s, m, got.Count, want, alone.Count)
+			if m.Green != want.Green || m.Yellow != want.Yellow || m.Dropped != want.Dropped ||
+				got.Count != alone.Count {
+				t.Errorf("%s: %s: %+v of %+v, replay has %+v of %+v", capture, s, m, got.Count, want,
+					alone.Count)
 			}
 		}
 	}
@@ -78,7 +82,8 @@ func TestFamily(t *testing.T) {
 	}
 	for _, m := range got.Meters {
 		if m.Worst.Ratio <= 0 || m.Worst.Ratio > most[m.Name] {
-			t.Errorf("%s let through %.3f times the rate, want %v at most", m.Name, m.Worst.Ratio, most[m.Name])
+			t.Errorf("%s let through %.3f times the rate, want %v at most", m.Name, m.Worst.Ratio,
+				most[m.Name])
 		}
 		if m.Passed.Packets+m.Dropped.Packets != got.Packets || m.State <= 0 {
 			t.Errorf("%+v of %d packets", m, got.Packets)

@@ -25,7 +25,8 @@ func TestCompiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "shaper")
-	build := exec.Command("go", "build", "-cover", "-covermode=count", "-coverpkg="+module+"dataplane,"+module+"dataplane/kernel,"+module+"cmd/shaper", "-o", path, ".")
+	build := exec.Command("go", "build", "-cover", "-covermode=count",
+		"-coverpkg="+module+"dataplane,"+module+"dataplane/kernel,"+module+"cmd/shaper", "-o", path, ".")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -61,13 +62,15 @@ for engine in go bpf; do (counted replay-$engine; ./shaper replay $capture --pol
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	compile, encode := lineOf(t, "../../dataplane/compiled/compile.go", "func Compile("), lineOf(t, "../../dataplane/kernel/encode.go", "func encode(")
+	compile, encode := lineOf(t, "../../dataplane/compiled/compile.go", "func Compile("),
+		lineOf(t, "../../dataplane/kernel/encode.go", "func encode(")
 	for command, want := range map[string][2]int{
 		"run": {1, 1}, "reload": {1, 1}, "stats": {0, 0}, "status": {0, 0}, "check": {1, 0},
 		"replay-go": {1, 0}, "replay-bpf": {1, 1}, "why": {1, 0},
 	} {
 		text := filepath.Join(dir, command+".txt")
-		if out, err := exec.Command("go", "tool", "covdata", "textfmt", "-i="+filepath.Join(dir, command), "-o="+text).CombinedOutput(); err != nil {
+		if out, err := exec.Command("go", "tool", "covdata", "textfmt", "-i="+filepath.Join(dir, command),
+			"-o="+text).CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
 		profile, err := os.ReadFile(text)
@@ -75,7 +78,8 @@ for engine in go bpf; do (counted replay-$engine; ./shaper replay $capture --pol
 			t.Fatal(err)
 		}
 		if got := [2]int{ranAt(t, profile, compile), ranAt(t, profile, encode)}; got != want {
-			t.Errorf("%s compiles %d times and encodes %d times: want %d and %d", command, got[0], got[1], want[0], want[1])
+			t.Errorf("%s compiles %d times and encodes %d times: want %d and %d", command, got[0], got[1],
+				want[0], want[1])
 		}
 	}
 }
@@ -91,7 +95,8 @@ func lineOf(t *testing.T, path, text string) string {
 	if !found {
 		t.Fatalf("%s has no %q", path, text)
 	}
-	return module + strings.TrimPrefix(path, "../../") + ":" + strconv.Itoa(bytes.Count(before, []byte("\n"))+1) + "."
+	return module + strings.TrimPrefix(path, "../../") + ":" +
+		strconv.Itoa(bytes.Count(before, []byte("\n"))+1) + "."
 }
 
 // ranAt returns how often the block at a place ran.

@@ -29,7 +29,9 @@ func filesWith(extensions ...string) cobra.CompletionFunc {
 // wordStarts completes with beginnings of words, such as dscp=.
 func wordStarts(list ...string) cobra.CompletionFunc {
 	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return list, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveKeepOrder
+		return list,
+			cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace |
+				cobra.ShellCompDirectiveKeepOrder
 	}
 }
 
@@ -44,7 +46,9 @@ func firstArgument(f cobra.CompletionFunc) cobra.CompletionFunc {
 }
 
 // policiesThenCapture completes two policies and a capture.
-func policiesThenCapture(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+func policiesThenCapture(
+	cmd *cobra.Command, args []string, typed string,
+) ([]string, cobra.ShellCompDirective) {
 	switch len(args) {
 	case 0, 1:
 		return policyFiles(cmd, args, typed)
@@ -128,7 +132,8 @@ func matching(f cobra.CompletionFunc) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 		list, directive := f(cmd, args, typed)
 		if directive&cobra.ShellCompDirectiveFilterFileExt == 0 {
-			list = slices.DeleteFunc(slices.Clone(list), func(word string) bool { return !strings.HasPrefix(word, typed) })
+			list = slices.DeleteFunc(slices.Clone(list),
+				func(word string) bool { return !strings.HasPrefix(word, typed) })
 		}
 		return list, directive
 	}
@@ -166,7 +171,8 @@ func completeValues(cmd *cobra.Command) {
 				f = fixedWords()
 			}
 			if flag.NoOptDefVal == "" { // it needs a value
-				_ = cmd.RegisterFlagCompletionFunc(flag.Name, matching(f)) // fails if the flag has completions already
+				// fails if the flag has completions already
+				_ = cmd.RegisterFlagCompletionFunc(flag.Name, matching(f))
 			}
 		})
 	}

@@ -26,7 +26,8 @@ import (
 func completeWords(t *testing.T, args ...string) string {
 	t.Helper()
 	var out, errs bytes.Buffer
-	if code := run(append([]string{cobra.ShellCompNoDescRequestCmd}, args...), cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errs}); code != cli.ExitDone {
+	if code := run(append([]string{cobra.ShellCompNoDescRequestCmd}, args...),
+		cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errs}); code != cli.ExitDone {
 		t.Fatalf("%q: exit %d: %s", args, code, &errs)
 	}
 	return strings.Join(strings.Fields(out.String()), " ")
@@ -117,7 +118,8 @@ func TestComplete(t *testing.T) {
 func TestCompleteInterfaces(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"run", ""}, {"tap", "tap0", "--uplink", ""}} {
-		if got := strings.Fields(completeWords(t, args...)); !slices.Contains(got, "lo") || got[len(got)-1] != ":4" {
+		if got := strings.Fields(completeWords(t, args...)); !slices.Contains(got, "lo") ||
+			got[len(got)-1] != ":4" {
 			t.Errorf("%q: %q, want lo among them", args, got)
 		}
 	}
@@ -145,7 +147,8 @@ func TestCompleteShaped(t *testing.T) {
 	for _, d := range []dataplane.Direction{kernel.Egress, kernel.Ingress} {
 		list = append(list, live.NewLocalTap("tap-complete", "", d, tap.NewShaper(policy.Plan, 0), policy))
 	}
-	listener, err := live.ServeTap("tap-complete", list, budgets.New(tap.Now, t.Logf), new(live.LockedChanger), &live.Heard{Warn: t.Logf}, nil, nil)
+	listener, err := live.ServeTap("tap-complete", list, budgets.New(tap.Now, t.Logf),
+		new(live.LockedChanger), &live.Heard{Warn: t.Logf}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +185,8 @@ func TestHelpTexts(t *testing.T) {
 			flags.VisitAll(func(flag *pflag.Flag) {
 				known[flag.Name] = true
 				texts = append(texts, flag.Usage)
-				if name := flag.Value.Type(); flag.NoOptDefVal == "" && strings.ToUpper(name[:1]) != name[:1] {
+				if name := flag.Value.Type(); flag.NoOptDefVal == "" &&
+					strings.ToUpper(name[:1]) != name[:1] {
 					t.Errorf("%s --%s %s: want a placeholder in capitals", cmd.CommandPath(), flag.Name, name)
 				}
 			})

@@ -48,11 +48,14 @@ classes:
 		for _, engine := range engines {
 			rows := filepath.Join(t.TempDir(), "rows.csv")
 			var out, stderr bytes.Buffer
-			if code := run([]string{"replay", capture, "-p", path, "--engine", engine, "--json", "--decisions", rows}, cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {
+			if code := run(
+				[]string{"replay", capture, "-p", path, "--engine", engine, "--json", "--decisions", rows},
+				cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {
 				t.Fatalf("%s, %s: exit %d: %s", name, engine, code, &stderr)
 			}
 			want := countRows(t, rows)
-			if want["ce"]["tcp"] == 0 || want["ce"]["udp"] == 0 || want["drop"]["tcp"]+want["drop"]["udp"] == 0 || want["mark"]["tcp"]+want["mark"]["udp"] == 0 {
+			if want["ce"]["tcp"] == 0 || want["ce"]["udp"] == 0 ||
+				want["drop"]["tcp"]+want["drop"]["udp"] == 0 || want["mark"]["tcp"]+want["mark"]["udp"] == 0 {
 				t.Errorf("%s, %s: a count is missing in the rows: %v", name, engine, want)
 			}
 			var got summary.Totals
@@ -60,9 +63,12 @@ classes:
 				t.Fatal(err)
 			}
 			for _, class := range got.Classes {
-				for what, n := range map[string]dataplane.Count{"drop": class.Dropped, "mark": class.Marked, "ce": class.CE, "queue": class.Queued} {
+				for what, n := range map[string]dataplane.Count{
+					"drop": class.Dropped, "mark": class.Marked, "ce": class.CE, "queue": class.Queued,
+				} {
 					if n.Packets != want[what][class.Name] {
-						t.Errorf("%s, %s: class %s counts %d of %s, its rows %d", name, engine, class.Name, n.Packets, what, want[what][class.Name])
+						t.Errorf("%s, %s: class %s counts %d of %s, its rows %d", name, engine, class.Name,
+							n.Packets, what, want[what][class.Name])
 					}
 				}
 			}
@@ -102,7 +108,10 @@ func TestTableShowsCE(t *testing.T) {
 	capture := randomCapture(t, rand.New(rand.NewPCG(1, 0)))
 	for action, want := range map[string]bool{"pass": false, "ecn=ce": true} {
 		var out, stderr bytes.Buffer
-		args := []string{"replay", capture, "--meter", "token-bucket rate=1gbit burst=1MiB", "--green", action, "--red", "pass"}
+		args := []string{
+			"replay", capture, "--meter", "token-bucket rate=1gbit burst=1MiB", "--green", action, "--red",
+			"pass",
+		}
 		if code := run(args, cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {
 			t.Fatalf("exit %d: %s", code, &stderr)
 		}

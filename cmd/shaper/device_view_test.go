@@ -88,7 +88,10 @@ func (d *distortion) capture(traffic []offered) []byte {
 		if d.every > 0 && i > 0 && i%d.every == 0 {
 			clock += d.step
 		}
-		ip := []byte{0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 17, 0, 0, 192, 0, 2, 1, 198, 51, 100, 1, 0x9c, 0x40, 1, 0xbb, 0, 0, 0, 0}
+		ip := []byte{
+			0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 17, 0, 0, 192, 0, 2, 1, 198, 51, 100, 1, 0x9c, 0x40, 1, 0xbb, 0,
+			0, 0, 0,
+		}
 		binary.BigEndian.PutUint16(ip[2:], uint16(offeredHeaders+o.payload))
 		binary.BigEndian.PutUint16(ip[24:], uint16(8+o.payload))
 		frame := slices.Concat([]byte{2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0}, ip, make([]byte, o.payload))
@@ -136,7 +139,8 @@ func replayRows(t *testing.T, capture []byte, columns []int, flags ...string) (r
 		t.Fatal(err)
 	}
 	var out, errors bytes.Buffer
-	if code := run(append([]string{"replay", path, "--decisions", "-"}, flags...), cli.Streams{Out: &out, Err: &errors}); code != cli.ExitDone {
+	if code := run(append([]string{"replay", path, "--decisions", "-"}, flags...),
+		cli.Streams{Out: &out, Err: &errors}); code != cli.ExitDone {
 		t.Fatalf("exit %d: %s", code, &errors)
 	}
 	all, err := csv.NewReader(&out).ReadAll()
@@ -192,10 +196,12 @@ func TestDeviceView(t *testing.T) {
 				if packets {
 					text = "meter: {type: token-bucket, rate: 1000p/s, burst: 50, count: packets}"
 				}
-				if err := os.WriteFile(policy, []byte("classes:\n  - name: all\n    "+text+"\n"), 0o600); err != nil {
+				if err := os.WriteFile(policy, []byte("classes:\n  - name: all\n    "+text+"\n"),
+					0o600); err != nil {
 					t.Fatal(err)
 				}
-				got, stderr := replayRows(t, test.distort.capture(traffic), []int{lengthColumn, colorColumn}, append(test.flags, "--policy", policy)...)
+				got, stderr := replayRows(t, test.distort.capture(traffic), []int{lengthColumn, colorColumn},
+					append(test.flags, "--policy", policy)...)
 				differ, supers := 0, 0
 				for i := range want {
 					if got[i] != want[i] {
@@ -208,7 +214,8 @@ func TestDeviceView(t *testing.T) {
 				if len(got) != len(want) || differ > 0 && test.warning == "" {
 					t.Errorf("%d of %d packets are metered differently: %s", differ, len(want), stderr)
 				}
-				begin, end, _ := strings.Cut(strings.Replace(test.warning, "%d", strconv.Itoa(supers), 1), "...")
+				begin, end, _ := strings.Cut(strings.Replace(test.warning, "%d", strconv.Itoa(supers), 1),
+					"...")
 				if !strings.Contains(stderr, begin) || !strings.Contains(stderr, end) {
 					t.Errorf("no warning %q: %s", test.warning, stderr)
 				}
@@ -258,12 +265,14 @@ func TestDeviceViewOfReal(t *testing.T) {
 		got, _ := replayRows(t, changed, columns, "--policy", path, "--fcs", "4")
 		for i := range want {
 			if i >= len(got) || got[i] != want[i] {
-				t.Errorf("%s: row %d of %d: got %q, want %q", capture, i+1, len(got), got[min(i, len(got)-1)], want[i])
+				t.Errorf("%s: row %d of %d: got %q, want %q", capture, i+1, len(got), got[min(i, len(got)-1)],
+					want[i])
 				break
 			}
 		}
 		_, stderr := replayRows(t, changed, columns, "--policy", path)
-		if !strings.Contains(stderr, "its own CRC-32") || len(want) > 1 && !strings.Contains(stderr, "timestamp steps back") {
+		if !strings.Contains(stderr, "its own CRC-32") || len(want) > 1 &&
+			!strings.Contains(stderr, "timestamp steps back") {
 			t.Errorf("%s: no warning of the FCS and the step: %s", capture, stderr)
 		}
 	}
@@ -281,7 +290,8 @@ func distortReal(t *testing.T, path string) (original, changed []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(raw) < 24 || binary.LittleEndian.Uint32(raw) != 0xa1b2c3d4 || binary.LittleEndian.Uint32(raw[20:]) != 1 {
+	if len(raw) < 24 || binary.LittleEndian.Uint32(raw) != 0xa1b2c3d4 ||
+		binary.LittleEndian.Uint32(raw[20:]) != 1 {
 		return nil, nil
 	}
 	type record struct {
@@ -311,20 +321,24 @@ func distortReal(t *testing.T, path string) (original, changed []byte) {
 			after -= 2 * 3600e9
 		}
 		original = appendRecord(original, before, p.frame)
-		changed = appendRecord(changed, after, binary.LittleEndian.AppendUint32(slices.Clone(p.frame), crc32.ChecksumIEEE(p.frame)))
+		changed = appendRecord(changed, after,
+			binary.LittleEndian.AppendUint32(slices.Clone(p.frame), crc32.ChecksumIEEE(p.frame)))
 	}
 	return original, changed
 }
 
-// TestOneOrigin checks that the terminal, JSON, why, the report and compare count the time of a drop from the first
-// packet, although the second one has an earlier timestamp, and with a stepped clock.
+// TestOneOrigin checks that the terminal, JSON, why, the report and compare count the time of a drop from
+// the first packet, although the second one has an earlier timestamp, and with a stepped clock.
 func TestOneOrigin(t *testing.T) {
 	t.Parallel()
 	for _, step := range []int64{0, -3600e9} {
 		in := filepath.Join(t.TempDir(), "in.pcap")
 		capture := pcapHeader(0xa1b23c4d)
-		for _, p := range []struct{ at, n int64 }{{10_005.5e9, 1000}, {10_005.0e9, 40}, {10_005.5e9 + step, 40}, {10_006.0e9 + step, 1000}} {
-			frame := slices.Concat(make([]byte, 12), []byte{8, 0, 0x45, 0, byte(p.n >> 8), byte(p.n)}, make([]byte, p.n-4))
+		for _, p := range []struct{ at, n int64 }{
+			{10_005.5e9, 1000}, {10_005.0e9, 40}, {10_005.5e9 + step, 40}, {10_006.0e9 + step, 1000},
+		} {
+			frame := slices.Concat(make([]byte, 12), []byte{8, 0, 0x45, 0, byte(p.n >> 8), byte(p.n)},
+				make([]byte, p.n-4))
 			capture = appendRecord(capture, p.at, frame)
 		}
 		if err := os.WriteFile(in, capture, 0o600); err != nil {
@@ -342,11 +356,13 @@ func TestOneOrigin(t *testing.T) {
 		} {
 			var out, stderr bytes.Buffer
 			args := append(test.args, "--meter", "token-bucket rate=8kbit burst=1080")
-			if code := run(args, cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone || !strings.Contains(out.String(), test.want) {
+			if code := run(args, cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone ||
+				!strings.Contains(out.String(), test.want) {
 				t.Errorf("step %d: %v: exit %d, want %q: %s%s", step, args, code, test.want, &out, &stderr)
 			}
 		}
-		if page, err := os.ReadFile(report); err != nil || !bytes.Contains(page, []byte(`data-from="500000000"`)) {
+		if page, err := os.ReadFile(report); err != nil ||
+			!bytes.Contains(page, []byte(`data-from="500000000"`)) {
 			t.Errorf("step %d: the report has no episode at 0.5 s: %v", step, err)
 		}
 	}

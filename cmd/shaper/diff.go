@@ -91,12 +91,14 @@ func (f *diffFlags) run(cmd *cobra.Command, s cli.Streams, args []string) error 
 	for i := range flags {
 		why[i] = whyCommand(cmd, s, in, wordsOf(&flags[i])...)
 	}
-	result.Capture = fates.Capture(summary, func(packet int64) []string { return []string{why[0](packet), why[1](packet)} })
+	result.Capture = fates.Capture(summary,
+		func(packet int64) []string { return []string{why[0](packet), why[1](packet)} })
 	if err := f.print(s, result); err != nil {
 		return err
 	}
 	if cut != nil {
-		return fmt.Errorf("%s: %w: the %d packets before that were compared", input.name, cut, summary.Packets)
+		return fmt.Errorf("%s: %w: the %d packets before that were compared", input.name, cut,
+			summary.Packets)
 	}
 	return nil
 }

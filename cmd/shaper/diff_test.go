@@ -22,7 +22,8 @@ import (
 func diffJSON(t *testing.T, args ...string) diff.Result {
 	t.Helper()
 	var out, stderr bytes.Buffer
-	if code := run(append([]string{"diff", "--json"}, args...), cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {
+	if code := run(append([]string{"diff", "--json"}, args...),
+		cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {
 		t.Fatalf("%q: exit %d: %s", args, code, &stderr)
 	}
 	var got diff.Result
@@ -36,7 +37,8 @@ func diffJSON(t *testing.T, args ...string) diff.Result {
 func decisionRows(t *testing.T, args ...string) [][]string {
 	t.Helper()
 	var out, stderr bytes.Buffer
-	if code := run(append([]string{"replay", "--decisions", "-"}, args...), cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {
+	if code := run(append([]string{"replay", "--decisions", "-"}, args...),
+		cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {
 		t.Fatalf("%q: exit %d: %s", args, code, &stderr)
 	}
 	rows, err := csv.NewReader(&out).ReadAll()
@@ -85,7 +87,8 @@ func TestDiffAsReplays(t *testing.T) {
 // replays reports whether the policy accepts the capture.
 func replays(capture, policy string) bool {
 	var out, stderr bytes.Buffer
-	return run([]string{"replay", capture, "--policy", policy}, cli.Streams{Out: &out, Err: &stderr}) == cli.ExitDone
+	return run([]string{"replay", capture, "--policy", policy},
+		cli.Streams{Out: &out, Err: &stderr}) == cli.ExitDone
 }
 
 // checkDiff compares shaper diff with two replays, and returns the number of packets with another
@@ -107,9 +110,15 @@ func checkDiff(t *testing.T, capture, a, b, direction string) int {
 		if slices.Equal(fate(row), fate(other)) {
 			continue
 		}
-		key := strings.Join([]string{row[columnClass], row[columnColor], row[columnAction], other[columnClass], other[columnColor], other[columnAction]}, " ")
+		key := strings.Join([]string{
+			row[columnClass], row[columnColor], row[columnAction], other[columnClass], other[columnColor],
+			other[columnAction],
+		}, " ")
 		want[key] = [2]int64{want[key][0] + 1, want[key][1] + length}
-		packets = append(packets, strings.Join([]string{row[columnPacket], row[columnReason], row[columnDeparture], other[columnReason], other[columnDeparture]}, " "))
+		packets = append(packets, strings.Join([]string{
+			row[columnPacket], row[columnReason], row[columnDeparture], other[columnReason],
+			other[columnDeparture],
+		}, " "))
 		if dropA, dropB := row[columnAction] == "drop", other[columnAction] == "drop"; dropA && !dropB {
 			onlyA++
 		} else if dropB && !dropA {
@@ -121,13 +130,16 @@ func checkDiff(t *testing.T, capture, a, b, direction string) int {
 		if !shown(r.Differs) {
 			continue
 		}
-		key := strings.Join([]string{r.From.Class, r.From.Color, r.From.Action, r.To.Class, r.To.Color, r.To.Action}, " ")
+		key := strings.Join(
+			[]string{r.From.Class, r.From.Color, r.From.Action, r.To.Class, r.To.Color, r.To.Action}, " ")
 		rows[key] = [2]int64{rows[key][0] + r.Packets, rows[key][1] + r.Bytes}
 		changed += r.Packets
 	}
-	if !maps.Equal(rows, want) || changed != int64(len(packets)) || got.Packets != int64(len(from)) || got.Bytes != size || got.OnlyA.Packets != onlyA || got.OnlyB.Packets != onlyB {
+	if !maps.Equal(rows, want) || changed != int64(len(packets)) || got.Packets != int64(len(from)) ||
+		got.Bytes != size || got.OnlyA.Packets != onlyA || got.OnlyB.Packets != onlyB {
 		t.Errorf("%s, %s, %s: %d of %d packets, %v; %d and %d dropped by one only\nreplays: %d of %d, %v; %d and %d",
-			capture, a, b, changed, got.Packets, rows, got.OnlyA.Packets, got.OnlyB.Packets, len(packets), len(from), want, onlyA, onlyB)
+			capture, a, b, changed, got.Packets, rows, got.OnlyA.Packets, got.OnlyB.Packets, len(packets),
+			len(from), want, onlyA, onlyB)
 	}
 	text := func(n *int64) string {
 		if n == nil {
@@ -138,7 +150,10 @@ func checkDiff(t *testing.T, capture, a, b, direction string) int {
 	var first []string
 	for _, p := range got.First {
 		if shown(p.Differs) {
-			first = append(first, strings.Join([]string{fmt.Sprint(p.Packet), p.From.Reason, text(p.From.DepartureNS), p.To.Reason, text(p.To.DepartureNS)}, " "))
+			first = append(first, strings.Join([]string{
+				fmt.Sprint(p.Packet), p.From.Reason, text(p.From.DepartureNS), p.To.Reason,
+				text(p.To.DepartureNS),
+			}, " "))
 		}
 	}
 	if n := min(10, len(packets)); len(first) == len(got.First) && !slices.Equal(first, packets[:n]) {
@@ -149,7 +164,8 @@ func checkDiff(t *testing.T, capture, a, b, direction string) int {
 
 // shown reports whether rows of decisions show a difference.
 func shown(differs []string) bool {
-	return slices.ContainsFunc([]string{"color", "action", "dscp", "departure"}, func(word string) bool { return slices.Contains(differs, word) })
+	return slices.ContainsFunc([]string{"color", "action", "dscp", "departure"},
+		func(word string) bool { return slices.Contains(differs, word) })
 }
 
 // TestDiffMarks checks marks that the DSCP does not show, and the commands that explain a packet.
@@ -173,10 +189,12 @@ func TestDiffMarks(t *testing.T) {
 		t.Errorf("a policy differs from itself: %+v", got)
 	}
 	var out bytes.Buffer
-	if code := run([]string{"diff", a, b, capture, "--direction", "ingress"}, cli.Streams{Out: &out, Err: &out}); code != cli.ExitDone {
+	if code := run([]string{"diff", a, b, capture, "--direction", "ingress"},
+		cli.Streams{Out: &out, Err: &out}); code != cli.ExitDone {
 		t.Fatal(&out)
 	}
-	want := "  shaper why " + capture + " 1 --direction ingress --policy '" + strings.ReplaceAll(a, "'", `'\''`) + "'\n"
+	want := "  shaper why " + capture + " 1 --direction ingress --policy '" +
+		strings.ReplaceAll(a, "'", `'\''`) + "'\n"
 	if !strings.Contains(out.String(), want) {
 		t.Errorf("%s\nlacks %s", &out, want)
 	}
@@ -209,7 +227,9 @@ func TestDiffCommand(t *testing.T) {
 		{[]string{one, two, broken}, cli.ExitFailed, "packets before that were compared"},
 	} {
 		var out bytes.Buffer
-		if code := run(append([]string{"diff"}, tt.args...), cli.Streams{In: strings.NewReader(""), Out: &out, Err: &out}); code != tt.code || !strings.Contains(out.String(), tt.want) {
+		if code := run(append([]string{"diff"}, tt.args...),
+			cli.Streams{In: strings.NewReader(""), Out: &out, Err: &out}); code != tt.code ||
+			!strings.Contains(out.String(), tt.want) {
 			t.Errorf("%q: exit %d: %s\nwant %d with %q", tt.args, code, &out, tt.code, tt.want)
 		}
 	}

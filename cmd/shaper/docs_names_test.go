@@ -75,7 +75,8 @@ func TestReadmeFigures(t *testing.T) {
 		t.Fatal(err)
 	}
 	found := 0
-	for _, m := range regexp.MustCompile(`\[([^]]*)\]\(docs/BENCHMARKS\.md\)`).FindAllStringSubmatch(string(readme), -1) {
+	for _, m := range regexp.MustCompile(
+		`\[([^]]*)\]\(docs/BENCHMARKS\.md\)`).FindAllStringSubmatch(string(readme), -1) {
 		for _, figure := range regexp.MustCompile(`\d[\d.]* ?(?:ns|x|%)`).FindAllString(m[1], -1) {
 			found++
 			if !strings.Contains(string(benchmarks), " "+figure+" ") {

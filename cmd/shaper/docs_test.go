@@ -14,10 +14,10 @@ import (
 
 // TestDocs runs every command of README and docs in a copy of the checkout.
 //
-// In a block marked sh, each line is a command. In a block marked console, a line with $ is a
-// command, and the lines after it must be its output; a line of ... stands for any lines.
-// Targets of make must exist, but are not run. A shaper in the foreground gets --for 2s. A block marked shell changes the system and is
-// not run. Commands run in their own network namespace with an interface eth0.
+// In a block marked sh, each line is a command. In a block marked console, a line with $ is a command,
+// and the lines after it must be its output; a line of ... stands for any lines. Targets of make must
+// exist, but are not run. A shaper in the foreground gets --for 2s. A block marked shell changes the
+// system and is not run. Commands run in their own network namespace with an interface eth0.
 func TestDocs(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
@@ -26,7 +26,8 @@ func TestDocs(t *testing.T) {
 		t.Fatal(err)
 	}
 	bin := t.TempDir()
-	if out, err := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(bin, "shaper"), ".").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(bin, "shaper"),
+		".").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	pages, err := filepath.Glob(filepath.Join(root, "docs/*.md"))
@@ -34,7 +35,8 @@ func TestDocs(t *testing.T) {
 		t.Fatal(err)
 	}
 	commands := 0
-	for _, page := range append(pages, filepath.Join(root, "README.md"), filepath.Join(root, "testdata/pcaps/README.md")) {
+	for _, page := range append(pages, filepath.Join(root, "README.md"),
+		filepath.Join(root, "testdata/pcaps/README.md")) {
 		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
@@ -180,5 +182,6 @@ func sameOutput(got, want string) bool {
 		}
 		pattern.WriteString(regexp.QuoteMeta(line) + ` *\n`)
 	}
-	return regexp.MustCompile(`^\n*` + pattern.String() + `\n*$`).MatchString(strings.TrimRight(got, " \n") + "\n")
+	return regexp.MustCompile(`^\n*` + pattern.String() + `\n*$`).MatchString(strings.TrimRight(got, " \n") +
+		"\n")
 }

@@ -51,7 +51,8 @@ type goEngine struct {
 func newGoEngine(plan *compiled.Plan) goEngine {
 	pl := pipeline.FromPlan(plan)
 	store := budgets.NewReplayStore(pl)
-	return goEngine{Go: replay.Go{Pipeline: pl}, store: store, single: store != nil} // a server is called between packets
+	// a server is called between packets
+	return goEngine{Go: replay.Go{Pipeline: pl}, store: store, single: store != nil}
 }
 
 // Batch returns the maximum number of packets per call of Process.

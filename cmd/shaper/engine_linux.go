@@ -13,7 +13,8 @@ import (
 // newKernelEngine returns the engine that runs the program in the kernel.
 func (f *replayFlags) newKernelEngine(policy *policyfile.Compiled) (engine, error) {
 	if budgets.OnServer(policy.Plan) {
-		return nil, cli.Usagef("--engine bpf does not support budgets on servers: use --engine go, which simulates a server")
+		return nil, cli.Usagef(
+			"--engine bpf does not support budgets on servers: use --engine go, which simulates a server")
 	}
 	batch := 0
 	if f.report != "" {

@@ -82,7 +82,9 @@ func sameByBoth(t *testing.T, policy, capture string, more ...string) int {
 	replay := func(engine string) (o outcome) {
 		rows, left := filepath.Join(dir, engine+".csv"), filepath.Join(dir, engine+".pcap")
 		var out, stderr bytes.Buffer
-		args := append([]string{"replay", capture, "-p", path, "--engine", engine, "--json", "--decisions", rows, "-o", left}, more...)
+		args := append([]string{
+			"replay", capture, "-p", path, "--engine", engine, "--json", "--decisions", rows, "-o", left,
+		}, more...)
 		o.code = run(args, cli.Streams{Out: &out, Err: &stderr})
 		o.totals, o.errors = keyCounts.ReplaceAllString(out.String(), ""), stderr.String()
 		o.rows, _ = os.ReadFile(rows)
@@ -98,7 +100,8 @@ func sameByBoth(t *testing.T, policy, capture string, more ...string) int {
 	}
 	inGo := replay("go")
 	if inKernel.code != inGo.code || inKernel.errors != inGo.errors || inKernel.totals != inGo.totals {
-		t.Errorf("%s:\nkernel %d %s%s\ngo     %d %s%s", capture, inKernel.code, inKernel.errors, inKernel.totals, inGo.code, inGo.errors, inGo.totals)
+		t.Errorf("%s:\nkernel %d %s%s\ngo     %d %s%s", capture, inKernel.code, inKernel.errors,
+			inKernel.totals, inGo.code, inGo.errors, inGo.totals)
 	}
 	got, want := strings.Split(string(inKernel.rows), "\n"), strings.Split(string(inGo.rows), "\n")
 	if len(got) != len(want) {
@@ -169,7 +172,8 @@ func TestNoPrivilege(t *testing.T) {
 		var stderr bytes.Buffer
 		cmd.Stderr = &stderr
 		err := cmd.Run()
-		if message := stderr.String(); cmd.ProcessState.ExitCode() != cli.ExitFailed || strings.Count(message, "\n") != 1 || !strings.Contains(message, "root") {
+		if message := stderr.String(); cmd.ProcessState.ExitCode() != cli.ExitFailed ||
+			strings.Count(message, "\n") != 1 || !strings.Contains(message, "root") {
 			t.Errorf("%v: %v: %s", args, err, message)
 		}
 	}

@@ -22,7 +22,9 @@ import (
 
 // TestEnumsHaveNames checks that every exported enumeration of a public package has a String method.
 func TestEnumsHaveNames(t *testing.T) {
-	integers := []string{"int", "int8", "int16", "int32", "int64", "uint", "uint8", "uint16", "uint32", "uint64", "byte"}
+	integers := []string{
+		"int", "int8", "int16", "int32", "int64", "uint", "uint8", "uint16", "uint32", "uint64", "byte",
+	}
 	var enums []string
 	named := map[string]bool{}
 	for _, room := range []string{"dataplane", "marker", "meter", "queue"} {

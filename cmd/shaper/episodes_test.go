@@ -34,7 +34,8 @@ func TestNoEpisodes(t *testing.T) {
 	var used [2]uint64
 	for i, repeats := range []int{1, 50} {
 		path := filepath.Join(dir, strconv.Itoa(i))
-		if err := os.WriteFile(path, append(one[:header:header], bytes.Repeat(one[header:], repeats)...), 0o600); err != nil {
+		if err := os.WriteFile(path, append(one[:header:header], bytes.Repeat(one[header:], repeats)...),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 		used[i] = math.MaxUint64
@@ -42,10 +43,13 @@ func TestNoEpisodes(t *testing.T) {
 			var out bytes.Buffer
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			code := run([]string{"replay", path, "--meter", "token-bucket rate=1mbit burst=3000", "--no-episodes", "--json"}, cli.Streams{Out: &out, Err: io.Discard})
+			code := run([]string{
+				"replay", path, "--meter", "token-bucket rate=1mbit burst=3000", "--no-episodes", "--json",
+			}, cli.Streams{Out: &out, Err: io.Discard})
 			runtime.ReadMemStats(&after)
 			used[i] = min(used[i], after.Mallocs-before.Mallocs)
-			if code != cli.ExitDone || strings.Contains(out.String(), "episode") || !strings.Contains(out.String(), `"dropped"`) {
+			if code != cli.ExitDone || strings.Contains(out.String(), "episode") ||
+				!strings.Contains(out.String(), `"dropped"`) {
 				t.Fatalf("exit %d: %s", code, &out)
 			}
 		}
@@ -65,7 +69,10 @@ type episodeRow struct {
 // --decisions, which other tests compare with the reference model.
 func TestEpisodesAreTheRows(t *testing.T) {
 	dir := t.TempDir()
-	captures := []string{"../../testdata/pcaps/voice-bulk.pcapng", "../../testdata/pcaps/bursts.pcap", randomCapture(t, rand.New(rand.NewPCG(7, 0)))}
+	captures := []string{
+		"../../testdata/pcaps/voice-bulk.pcapng", "../../testdata/pcaps/bursts.pcap",
+		randomCapture(t, rand.New(rand.NewPCG(7, 0))),
+	}
 	fair := "fair.yaml"
 	for name, text := range map[string]string{
 		fair: `
@@ -83,10 +90,13 @@ classes:
 	}
 	seen := map[string]int{}
 	for _, capture := range captures {
-		for _, policy := range []string{"../../docs/customer.yaml", "../../docs/link.yaml", filepath.Join(dir, fair)} {
+		for _, policy := range []string{
+			"../../docs/customer.yaml", "../../docs/link.yaml", filepath.Join(dir, fair),
+		} {
 			rows := filepath.Join(dir, "rows.csv")
 			var out, stderr bytes.Buffer
-			if code := run([]string{"replay", capture, "-p", policy, "--json", "--decisions", rows}, cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {
+			if code := run([]string{"replay", capture, "-p", policy, "--json", "--decisions", rows},
+				cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {
 				t.Fatalf("exit %d: %s", code, &stderr)
 			}
 			var got summary.Totals
@@ -95,8 +105,10 @@ classes:
 			}
 			list, reasons := readEpisodeRows(t, rows)
 			for _, class := range got.Classes {
-				if want := reasons[class.Name]; len(class.Reasons)+len(want) > 0 && !reflect.DeepEqual(class.Reasons, want) {
-					t.Errorf("%s, %s, class %s: got reasons %v, the rows %v", capture, policy, class.Name, class.Reasons, want)
+				if want := reasons[class.Name]; len(class.Reasons)+len(want) > 0 &&
+					!reflect.DeepEqual(class.Reasons, want) {
+					t.Errorf("%s, %s, class %s: got reasons %v, the rows %v", capture, policy, class.Name,
+						class.Reasons, want)
 				}
 				for reason := range class.Reasons {
 					seen[reason]++
@@ -114,7 +126,9 @@ classes:
 
 // readEpisodeRows returns the rows that belong to episodes, and the dropped packets by class and
 // reason. Clauses of meters are the reason color, or ecn if the color is green.
-func readEpisodeRows(t *testing.T, path string) (list []episodeRow, reasons map[string]map[string]dataplane.Count) {
+func readEpisodeRows(
+	t *testing.T, path string,
+) (list []episodeRow, reasons map[string]map[string]dataplane.Count) {
 	t.Helper()
 	file, err := os.Open(path)
 	if err != nil {
@@ -134,7 +148,10 @@ func readEpisodeRows(t *testing.T, path string) (list []episodeRow, reasons map[
 	clock := int64(0)
 	for _, row := range rows[1:] {
 		clock = max(clock, number(row, "time_ns"))
-		r := episodeRow{"drop", strings.TrimPrefix(column(row, "class"), "'"), column(row, "reason"), number(row, "packet"), clock, number(row, "length")}
+		r := episodeRow{
+			"drop", strings.TrimPrefix(column(row, "class"), "'"), column(row, "reason"),
+			number(row, "packet"), clock, number(row, "length"),
+		}
 		switch color := column(row, "color"); {
 		case column(row, "action") != "drop" && color != "yellow":
 			continue
@@ -152,7 +169,8 @@ func readEpisodeRows(t *testing.T, path string) (list []episodeRow, reasons map[
 			if reasons[r.class] == nil {
 				reasons[r.class] = map[string]dataplane.Count{}
 			}
-			reasons[r.class][r.reason] = reasons[r.class][r.reason].Plus(dataplane.Count{Packets: 1, Bytes: r.length})
+			reasons[r.class][r.reason] = reasons[r.class][r.reason].Plus(
+				dataplane.Count{Packets: 1, Bytes: r.length})
 		}
 	}
 	return list, reasons
@@ -162,11 +180,16 @@ func readEpisodeRows(t *testing.T, path string) (list []episodeRow, reasons map[
 // yellow packet on arrival or later; TestAgainstModel of package episodes has yellow ones.
 func compareEpisodes(t *testing.T, what string, got *summary.Totals, rows []episodeRow) {
 	t.Helper()
-	slices.SortStableFunc(rows, func(a, b episodeRow) int { return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.class, b.class)) })
+	slices.SortStableFunc(rows, func(a, b episodeRow) int {
+		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.class, b.class))
+	})
 	var want []summary.EpisodeTotals
 	for i, r := range rows {
 		if i == 0 || rows[i-1].kind != r.kind || rows[i-1].class != r.class || r.at-rows[i-1].at >= 100e6 {
-			want = append(want, summary.EpisodeTotals{Kind: r.kind, Class: r.class, StartNS: r.at, FirstPacket: r.packet, Reasons: map[string]dataplane.Count{}})
+			want = append(want, summary.EpisodeTotals{
+				Kind: r.kind, Class: r.class, StartNS: r.at, FirstPacket: r.packet,
+				Reasons: map[string]dataplane.Count{},
+			})
 		}
 		e := &want[len(want)-1]
 		n := dataplane.Count{Packets: 1, Bytes: r.length}
@@ -187,11 +210,13 @@ func compareEpisodes(t *testing.T, what string, got *summary.Totals, rows []epis
 	}
 	for i := range min(5, len(want)) {
 		g, w := &got.Episodes[i], &want[i]
-		if g.Kind != w.Kind || g.Class != w.Class || g.DurationNS != w.DurationNS || g.FirstPacket != w.FirstPacket || g.LastPacket != w.LastPacket ||
+		if g.Kind != w.Kind || g.Class != w.Class || g.DurationNS != w.DurationNS ||
+			g.FirstPacket != w.FirstPacket || g.LastPacket != w.LastPacket ||
 			g.Count != w.Count || !reflect.DeepEqual(g.Reasons, w.Reasons) {
 			t.Errorf("%s, episode %d:\ngot  %+v\nwant %+v", what, i+1, g, w)
 		}
-		if g.Flow.Bytes < 1 || g.Flow.Bytes > g.Bytes || !strings.Contains(g.Why, " "+strconv.FormatInt(g.FirstPacket, 10)+" ") {
+		if g.Flow.Bytes < 1 || g.Flow.Bytes > g.Bytes ||
+			!strings.Contains(g.Why, " "+strconv.FormatInt(g.FirstPacket, 10)+" ") {
 			t.Errorf("%s, episode %d: flow %+v, %s", what, i+1, g.Flow, g.Why)
 		}
 	}
@@ -203,7 +228,8 @@ func TestEpisodeLack(t *testing.T) {
 	const capture = "../../testdata/pcaps/bursts.pcap"
 	policy := []string{"--meter", "trtcm cir=10mbit cbs=64KiB pir=20mbit pbs=128KiB"}
 	var out, stderr bytes.Buffer
-	if code := run(append([]string{"replay", capture, "--json"}, policy...), cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {
+	if code := run(append([]string{"replay", capture, "--json"}, policy...),
+		cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {
 		t.Fatalf("exit %d: %s", code, &stderr)
 	}
 	var got summary.Totals
@@ -237,12 +263,18 @@ func TestEpisodeLack(t *testing.T) {
 // TestReportTiles compares the packets in the tiles of a report with the rows of --decisions. Each of
 // the worst episodes begins in a tile, also if a link drops its packets later, or packets are left out.
 func TestReportTiles(t *testing.T) {
-	for _, policy := range []string{"../../docs/customer.yaml", "../../docs/link.yaml", "../../docs/link.yaml --filter tcp", "../../docs/customer.yaml --filter udp"} {
+	for _, policy := range []string{
+		"../../docs/customer.yaml", "../../docs/link.yaml", "../../docs/link.yaml --filter tcp",
+		"../../docs/customer.yaml --filter udp",
+	} {
 		more := strings.Fields(policy)
 		dir := t.TempDir()
 		path, rows := filepath.Join(dir, "report.html"), filepath.Join(dir, "rows.csv")
 		var out, stderr bytes.Buffer
-		args := []string{"replay", "../../testdata/pcaps/voice-bulk.pcapng", "--report", path, "--decisions", rows, "--json", "-p"}
+		args := []string{
+			"replay", "../../testdata/pcaps/voice-bulk.pcapng", "--report", path, "--decisions", rows,
+			"--json", "-p",
+		}
 		args = append(args, more...)
 		if code := run(args, cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {
 			t.Fatalf("exit %d: %s", code, &stderr)
@@ -302,7 +334,9 @@ func TestReportTiles(t *testing.T) {
 					}
 				}
 				color := []string{"green", "yellow", "red", ""}[tile.Color[i]]
-				want := []string{number, strconv.FormatInt(at, 10), strconv.FormatInt(tile.Length[i], 10), class}
+				want := []string{
+					number, strconv.FormatInt(at, 10), strconv.FormatInt(tile.Length[i], 10), class,
+				}
 				if row == nil || !slices.Equal(row[:4], want) || row[5] != color || row[9] != left {
 					t.Fatalf("%s: packet %v, %s, departure %s is the row %v", policy, want, color, left, row)
 				}
@@ -313,12 +347,14 @@ func TestReportTiles(t *testing.T) {
 					begun++
 				}
 				if math.Abs(series.Episodes[i].From*1e9-float64(e.StartNS)) > 1 {
-					t.Errorf("%s: episode %d begins at %v s, want %d ns", policy, i, series.Episodes[i].From, e.StartNS)
+					t.Errorf("%s: episode %d begins at %v s, want %d ns", policy, i, series.Episodes[i].From,
+						e.StartNS)
 				}
 			}
 		}
 		if begun != len(got.Episodes) || begun != 5 || checked < 500 {
-			t.Errorf("%s: %d of %d episodes begin in a tile; %d packets", policy, begun, len(got.Episodes), checked)
+			t.Errorf("%s: %d of %d episodes begin in a tile; %d packets", policy, begun, len(got.Episodes),
+				checked)
 		}
 	}
 }

@@ -77,7 +77,9 @@ func (f *exportFlags) run(s cli.Streams) error {
 		errs = append(errs, fmt.Errorf("%s: %s", policy.Name, p))
 	}
 	if n := len(errs); n > 0 {
-		return errors.Join(append(errs, fmt.Errorf("%s: %s cannot express %s: nothing was written: --lossy omits them", policy.Name, f.to, say.Count(n, "part")))...)
+		return errors.Join(append(errs, fmt.Errorf(
+			"%s: %s cannot express %s: nothing was written: --lossy omits them", policy.Name, f.to,
+			say.Count(n, "part")))...)
 	}
 	for _, note := range e.Notes {
 		fmt.Fprintf(s.Err, "shaper: note: %s\n", say.Printable(note))

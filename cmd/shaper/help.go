@@ -120,7 +120,8 @@ func namePlaceholder(flag *pflag.Flag) {
 // would report the first flag after the name instead.
 func unknownCommand(root *cobra.Command, args []string) error {
 	cmd, rest, err := root.Find(args)
-	if err != nil || !cmd.HasSubCommands() || len(rest) == 0 || strings.HasPrefix(rest[0], "-") || strings.HasPrefix(rest[0], "__") {
+	if err != nil || !cmd.HasSubCommands() || len(rest) == 0 || strings.HasPrefix(rest[0], "-") ||
+		strings.HasPrefix(rest[0], "__") {
 		return nil
 	}
 	return cli.NoArgs(cmd, rest)

@@ -57,11 +57,15 @@ reason, write no policy and exit with 1. With --lossy, omit it and continue.`,
 	flags := cmd.Flags()
 	flags.StringVar(&f.from, "from", "", "the language of FILE is `DIALECT`: "+listed(routers.ImportNames()))
 	flags.StringVar(&f.name, "name", "", "import the policy `NAME` of a configuration that has several")
-	flags.StringVar(&f.link, "link", "", "the interface has `RATE`, such as 1gbit: needed for rates in percent and for shares of the bandwidth")
-	flags.StringVar(&f.length, "length", "", "the router counts packet lengths by `RULE`: l3, l2 or l1 (default l3)")
+	flags.StringVar(&f.link, "link", "",
+		"the interface has `RATE`, such as 1gbit: needed for rates in percent and for shares of the bandwidth")
+	flags.StringVar(&f.length, "length", "",
+		"the router counts packet lengths by `RULE`: l3, l2 or l1 (default l3)")
 	flags.BoolVar(&f.lossy, "lossy", false, "omit statements that a policy cannot express, and exit with 0")
-	flags.BoolVar(&f.verbose, "verbose", false, "print the statements that are skipped because they are outside of policies")
-	flags.BoolVar(&f.json, "json", false, "print the policy, its conversions and the refused statements as JSON")
+	flags.BoolVar(&f.verbose, "verbose", false,
+		"print the statements that are skipped because they are outside of policies")
+	flags.BoolVar(&f.json, "json", false,
+		"print the policy, its conversions and the refused statements as JSON")
 	flags.StringVarP(&f.out, "output", "o", "", "write the policy to `FILE`")
 	return cmd
 }
@@ -154,7 +158,8 @@ func (f *importFlags) write(s cli.Streams, source routers.Source, in *routers.Im
 	}
 	if n := len(problems); !f.lossy && n > 0 {
 		const refused = "%s: %s cannot be expressed in a policy: nothing was written: --lossy omits them"
-		return f.refuse(s, source, result, problems, fmt.Errorf(refused, source.Name, say.Count(n, "statement")))
+		return f.refuse(s, source, result, problems,
+			fmt.Errorf(refused, source.Name, say.Count(n, "statement")))
 	}
 	for _, err := range errorsAt(source, problems) {
 		fmt.Fprintf(s.Err, "shaper: warning: omitted: %s\n", say.Printable(err.Error()))
@@ -163,7 +168,8 @@ func (f *importFlags) write(s cli.Streams, source routers.Source, in *routers.Im
 	if f.length != "" {
 		draft.Length = f.length
 	}
-	title := fmt.Sprintf("Imported by shaper import --from %s from %s, policy %s.", f.from, source.Name, draft.Name)
+	title := fmt.Sprintf("Imported by shaper import --from %s from %s, policy %s.", f.from, source.Name,
+		draft.Name)
 	rendered := draft.Render(title)
 	if _, problems := compileImported(draft, rendered); len(problems) > 0 {
 		return f.refuse(s, source, result, problems, nil)
@@ -211,7 +217,8 @@ func (f *importFlags) reportSkipped(s cli.Streams, source routers.Source, in *ro
 		return
 	}
 	if !f.verbose {
-		fmt.Fprintf(s.Err, "shaper: note: %s: skipped %s outside of policies: --verbose prints them\n", source.Name, say.Count(len(in.Skipped), "statement"))
+		fmt.Fprintf(s.Err, "shaper: note: %s: skipped %s outside of policies: --verbose prints them\n",
+			source.Name, say.Count(len(in.Skipped), "statement"))
 		return
 	}
 	for _, p := range in.Skipped {
@@ -220,7 +227,9 @@ func (f *importFlags) reportSkipped(s cli.Streams, source routers.Source, in *ro
 }
 
 // compileImported compiles an imported policy. Problems have the line of the configuration.
-func compileImported(draft *routers.Draft, r *routers.Rendered) (policy *policyfile.Compiled, problems []routers.Problem) {
+func compileImported(
+	draft *routers.Draft, r *routers.Rendered,
+) (policy *policyfile.Compiled, problems []routers.Problem) {
 	if len(draft.Classes) == 0 {
 		return nil, []routers.Problem{{Reason: "nothing is left that a policy can express"}}
 	}

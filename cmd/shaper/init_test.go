@@ -72,7 +72,8 @@ func initTrace(t *testing.T, command string) map[string]initCost {
 func buildForInit(t *testing.T) string {
 	t.Helper()
 	command := filepath.Join(t.TempDir(), "shaper")
-	if out, err := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", command, ".").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", command,
+		".").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	return command
@@ -83,7 +84,8 @@ func TestInit(t *testing.T) {
 	costs := initTrace(t, buildForInit(t))
 	for name, c := range costs {
 		if (c.allocs > manyAllocs || c.bytes > manyBytes) && slowInit[name] == "" {
-			t.Errorf("the init of %s allocates %d times, %d bytes, in every start: make its tables when they are used, or give the reason here", name, c.allocs, c.bytes)
+			t.Errorf("the init of %s allocates %d times, %d bytes, in every start: make its tables when they are used, or give the reason here",
+				name, c.allocs, c.bytes)
 		}
 	}
 	for name := range slowInit {
@@ -117,6 +119,7 @@ func TestQuietInit(t *testing.T) {
 		}
 	}
 	for _, name := range slow() {
-		t.Errorf("the init of %s takes %v in every start, that of %s %v: make its tables when they are used, or give the reason here", name, shortest[name], reference, shortest[reference])
+		t.Errorf("the init of %s takes %v in every start, that of %s %v: make its tables when they are used, or give the reason here",
+			name, shortest[name], reference, shortest[reference])
 	}
 }

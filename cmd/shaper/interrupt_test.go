@@ -56,7 +56,8 @@ func TestInterruptedCompile(t *testing.T) {
 				}
 				err = cmd.Wait()
 				var exit *exec.ExitError
-				if !errors.As(err, &exit) || exit.ExitCode() != cli.ExitFailed || stderr.String() != "shaper: interrupted\n" || out.Len() > 0 {
+				if !errors.As(err, &exit) || exit.ExitCode() != cli.ExitFailed ||
+					stderr.String() != "shaper: interrupted\n" || out.Len() > 0 {
 					t.Errorf("%v, stdout %q, stderr %q: want exit code 1, interrupted", err, &out, &stderr)
 				}
 				if left, err := os.ReadDir(cmd.Dir); err != nil || len(left) > 0 {

@@ -27,8 +27,10 @@ func tooManyKeys(plan *compiled.Plan, e engine) (warnings []string, err error) {
 		}
 		if n > 0 {
 			s := &plan.Stages[i]
-			warnings = append(warnings, fmt.Sprintf("meter %s saw more than its %s: the kernel then evicts different keys than --engine go, "+
-				"and colors may differ from --engine go and from live traffic: increase keys", s.Name, say.Count(s.Keys, "key")))
+			warnings = append(warnings,
+				fmt.Sprintf("meter %s saw more than its %s: the kernel then evicts different keys than --engine go, "+
+					"and colors may differ from --engine go and from live traffic: increase keys", s.Name,
+					say.Count(s.Keys, "key")))
 		}
 	}
 	return warnings, nil

@@ -54,7 +54,9 @@ func linkRows(t *testing.T, text string) []linkRow {
 		return n
 	}
 	for _, f := range table[1:] {
-		r := linkRow{number: number(f[0]), now: number(f[1]), length: number(f[2]), color: f[5], reason: f[10]}
+		r := linkRow{
+			number: number(f[0]), now: number(f[1]), length: number(f[2]), color: f[5], reason: f[10],
+		}
 		switch f[6] {
 		case "drop":
 			r.dropped = true
@@ -118,7 +120,8 @@ func TestLink(t *testing.T) {
 	written, err := countPackets(file)
 	if all := sums.Classes[0]; err != nil || written != len(left) || all.Queued.Packets != int64(len(left)) ||
 		all.Dropped.Packets != int64(len(rows)-len(left)) || all.Packets != int64(len(rows)) {
-		t.Errorf("%d rows, %d leave, %d are written (%v); counted %+v", len(rows), len(left), written, err, all)
+		t.Errorf("%d rows, %d leave, %d are written (%v); counted %+v", len(rows), len(left), written, err,
+			all)
 	}
 
 	// The link sends one packet after the other, and is never idle while a packet is queued.
@@ -143,8 +146,10 @@ func TestLink(t *testing.T) {
 		}
 		last[r.color] = r.departure
 		for _, other := range left {
-			if r.color == "green" && other.color != "green" && r.now < other.departure-1 && other.departure < r.departure {
-				t.Fatalf("packet %d of gold waits while packet %d of %s is sent", r.number, other.number, other.color)
+			if r.color == "green" && other.color != "green" && r.now < other.departure-1 &&
+				other.departure < r.departure {
+				t.Fatalf("packet %d of gold waits while packet %d of %s is sent", r.number, other.number,
+					other.color)
 			}
 		}
 	}

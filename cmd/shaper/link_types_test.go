@@ -35,11 +35,15 @@ func writeCapture(t *testing.T, link uint32, packets ...[]byte) string {
 // TestLinkTypes replays captures of link types with a pseudo-header or another link header, and of one
 // that cannot be read: that is an error, unless a class matches its packets as non-IP.
 func TestLinkTypes(t *testing.T) {
-	ip := append([]byte{0x45, 0, 0, 128, 0, 1, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1, 198, 51, 100, 1, 3, 232, 0, 53, 0, 108, 0, 0}, make([]byte, 100)...)
+	ip := append([]byte{
+		0x45, 0, 0, 128, 0, 1, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1, 198, 51, 100, 1, 3, 232, 0, 53, 0, 108, 0, 0,
+	}, make([]byte, 100)...)
 	nflog := slices.Concat([]byte{2, 0, 0, 5, 8, 0, 1, 0, 8, 0, 1, 0, 132, 0, 9, 0}, ip)
 	hdlc := slices.Concat([]byte{0x0f, 0, 8, 0}, ip)
 	byLength := filepath.Join(t.TempDir(), "length.yaml")
-	if err := os.WriteFile(byLength, []byte("classes:\n  - {name: all, match: {length: 1-9000}, meter: {type: gcra, rate: 8kbit, burst: 1000}}\n"), 0o600); err != nil {
+	if err := os.WriteFile(byLength,
+		[]byte("classes:\n  - {name: all, match: {length: 1-9000}, meter: {type: gcra, rate: 8kbit, burst: 1000}}\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	const meter = "token-bucket rate=8kbit burst=1000"
@@ -61,7 +65,8 @@ func TestLinkTypes(t *testing.T) {
 		{[]string{"replay", unknown, "--policy", byLength}, cli.ExitDone, "3 packets, 384 bytes metered", "3 packets (first: 1): link type 105 (IEEE802_11) cannot be read; counted as non-IP"},
 	} {
 		var out, stderr bytes.Buffer
-		if code := run(test.args, cli.Streams{Out: &out, Err: &stderr}); code != test.code || !strings.Contains(out.String(), test.stdout) || !strings.Contains(stderr.String(), test.stderr) {
+		if code := run(test.args, cli.Streams{Out: &out, Err: &stderr}); code != test.code ||
+			!strings.Contains(out.String(), test.stdout) || !strings.Contains(stderr.String(), test.stderr) {
 			t.Errorf("%q: exit %d, want %d\n%s%s", test.args, code, test.code, &out, &stderr)
 		}
 	}

@@ -33,7 +33,8 @@ func linuxOnly(use, group, short string) *cobra.Command {
 }
 
 func needsLinux(what string) error {
-	return fmt.Errorf("%s needs Linux, and this is %s: run it on the host whose traffic is to be shaped", what, runtime.GOOS)
+	return fmt.Errorf("%s needs Linux, and this is %s: run it on the host whose traffic is to be shaped",
+		what, runtime.GOOS)
 }
 
 func newRun(cli.Streams) *cobra.Command {
@@ -41,7 +42,8 @@ func newRun(cli.Streams) *cobra.Command {
 }
 
 func newTap(cli.Streams) *cobra.Command {
-	return linuxOnly("tap NAME --uplink IFACE", "shape", "Shape between a TAP device and an interface, in user space")
+	return linuxOnly("tap NAME --uplink IFACE", "shape",
+		"Shape between a TAP device and an interface, in user space")
 }
 
 func newReload(cli.Streams) *cobra.Command {
@@ -49,7 +51,8 @@ func newReload(cli.Streams) *cobra.Command {
 }
 
 func newSet(cli.Streams) *cobra.Command {
-	return linuxOnly("set IFACE [customer|link|queue NAME CHANGE...]", "shape", "Change a customer, link or queue while it is shaped")
+	return linuxOnly("set IFACE [customer|link|queue NAME CHANGE...]", "shape",
+		"Change a customer, link or queue while it is shaped")
 }
 
 func newConfirm(cli.Streams) *cobra.Command {

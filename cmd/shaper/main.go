@@ -131,7 +131,8 @@ color.`,
 	})
 	root.AddCommand(
 		newRun(s), newTap(s), newReplay(s), newReload(s), newSet(s), newConfirm(s), newDetach(s),
-		newStatus(s), newStats(s), newWhy(s), newCompare(s), newBudget(s), newCheck(s), newAdvise(s), newDiff(s), newImport(s), newExport(s), newSimulate(s), newVersion(s), newGuard(s), newMan(),
+		newStatus(s), newStats(s), newWhy(s), newCompare(s), newBudget(s), newCheck(s), newAdvise(s),
+		newDiff(s), newImport(s), newExport(s), newSimulate(s), newVersion(s), newGuard(s), newMan(),
 	)
 	root.Flags().BoolP("version", "v", false, "print the version")
 	root.SetHelpCommand(newHelp(root))
@@ -147,7 +148,9 @@ func newHelp(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [command]",
 		Short: "Help about any command",
-		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) (names []string, _ cobra.ShellCompDirective) {
+		ValidArgsFunction: func(
+			_ *cobra.Command, args []string, _ string,
+		) (names []string, _ cobra.ShellCompDirective) {
 			if cmd, rest, err := root.Find(args); err == nil && len(rest) == 0 {
 				for _, sub := range cmd.Commands() {
 					if sub.IsAvailableCommand() {

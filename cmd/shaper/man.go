@@ -27,7 +27,8 @@ func newMan() *cobra.Command {
 			var err error
 			walkCommands(cmd.Root(), func(cmd *cobra.Command) {
 				if err == nil && documented(cmd) {
-					err = os.WriteFile(filepath.Join(args[0], pageName(cmd)+".1"), []byte(manPage(cmd)), 0o644)
+					err = os.WriteFile(filepath.Join(args[0], pageName(cmd)+".1"), []byte(manPage(cmd)),
+						0o644)
 				}
 			})
 			return err
@@ -38,7 +39,8 @@ func newMan() *cobra.Command {
 // documented reports whether a command has a man page. The subcommands of completion are in
 // the page of completion.
 func documented(cmd *cobra.Command) bool {
-	return !cmd.HasParent() || cmd.IsAvailableCommand() && cmd.Name() != "help" && cmd.Parent().Name() != "completion"
+	return !cmd.HasParent() || cmd.IsAvailableCommand() && cmd.Name() != "help" &&
+		cmd.Parent().Name() != "completion"
 }
 
 // pageName returns the name of a command's page, such as shaper-budget-set.
@@ -47,11 +49,13 @@ func pageName(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.Command
 // manPage returns the page of a command in the format of man(7).
 func manPage(cmd *cobra.Command) string {
 	var m manWriter
-	m.printf(".TH %s 1 \"\" %q %q\n", strings.ToUpper(roff(pageName(cmd))), "shaper "+version(), "Shaper manual")
+	m.printf(".TH %s 1 \"\" %q %q\n", strings.ToUpper(roff(pageName(cmd))), "shaper "+version(),
+		"Shaper manual")
 	m.section("NAME")
 	m.printf("%s \\- %s\n", roff(pageName(cmd)), roff(strings.ToLower(cmd.Short[:1])+cmd.Short[1:]))
 	m.section("SYNOPSIS")
-	if use := strings.TrimPrefix(cmd.UseLine(), cmd.CommandPath()); cmd.HasParent() && !cmd.HasAvailableSubCommands() {
+	if use := strings.TrimPrefix(cmd.UseLine(), cmd.CommandPath()); cmd.HasParent() &&
+		!cmd.HasAvailableSubCommands() {
 		m.printf(".B %s\n%s\n", roff(cmd.CommandPath()), roff(strings.TrimSpace(use)))
 	} else {
 		m.printf(".B %s\n.I command\n[flags]\n", roff(cmd.CommandPath()))
@@ -65,7 +69,8 @@ func manPage(cmd *cobra.Command) string {
 	m.commands(cmd)
 	m.flags("OPTIONS", cmd.LocalFlags())
 	if cmd.HasAvailableInheritedFlags() {
-		m.flags("OPTIONS OF ALL COMMANDS OF "+strings.ToUpper(roff(cmd.Parent().CommandPath())), cmd.InheritedFlags())
+		m.flags("OPTIONS OF ALL COMMANDS OF "+strings.ToUpper(roff(cmd.Parent().CommandPath())),
+			cmd.InheritedFlags())
 	}
 	m.section("EXIT STATUS")
 	for line := range strings.Lines(exitStatusOf(cmd)) {
@@ -171,7 +176,8 @@ func (m *manWriter) seeAlso(cmd *cobra.Command) {
 // roff escapes text: backslashes, hyphens and other characters that roff replaces by
 // typographic ones, and dots and quotes at the beginning of a line.
 func roff(text string) string {
-	text = strings.NewReplacer(`\`, `\e`, "-", `\-`, "\n.", "\n\\&.", "\n'", "\n\\&'", "^", `\(ha`, "~", `\(ti`).Replace(text)
+	text = strings.NewReplacer(`\`, `\e`, "-", `\-`, "\n.", "\n\\&.", "\n'", "\n\\&'", "^", `\(ha`, "~",
+		`\(ti`).Replace(text)
 	if strings.HasPrefix(text, ".") || strings.HasPrefix(text, "'") {
 		text = `\&` + text
 	}

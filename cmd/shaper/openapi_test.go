@@ -72,8 +72,10 @@ func TestOpenAPI(t *testing.T) {
 			if !slices.Equal(query, r.Query) {
 				t.Errorf("%s: got parameters %q, want %q", r.Path, query, r.Query)
 			}
-			if op.Responses["200"] == nil || op.Responses["400"] == nil || op.Responses["403"] == nil == (method == "post") {
-				t.Errorf("%s %s: got responses %v, want 200, 400, and for POST 403", method, r.Path, slices.Sorted(maps.Keys(op.Responses)))
+			if op.Responses["200"] == nil || op.Responses["400"] == nil ||
+				op.Responses["403"] == nil == (method == "post") {
+				t.Errorf("%s %s: got responses %v, want 200, 400, and for POST 403", method, r.Path,
+					slices.Sorted(maps.Keys(op.Responses)))
 			}
 		}
 		if slices.Sort(methods); !slices.Equal(methods, r.Methods) {

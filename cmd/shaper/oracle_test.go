@@ -70,9 +70,13 @@ func TestAgainstOracle(t *testing.T) {
 // with the model. It returns the number of rows.
 func againstModel(t *testing.T, policy, path, capture string, direction dataplane.Direction) int {
 	t.Helper()
-	want, wantErr := oracle.Site{Dir: filepath.Dir(path), Ingress: direction == dataplane.Ingress}.Decide([]byte(policy), capture)
+	want, wantErr := oracle.Site{
+		Dir: filepath.Dir(path), Ingress: direction == dataplane.Ingress,
+	}.Decide([]byte(policy), capture)
 	var out, stderr bytes.Buffer
-	code := run([]string{"replay", capture, "--policy", path, "--direction", direction.String(), "--decisions", "-"}, cli.Streams{Out: &out, Err: &stderr})
+	code := run(
+		[]string{"replay", capture, "--policy", path, "--direction", direction.String(), "--decisions", "-"},
+		cli.Streams{Out: &out, Err: &stderr})
 	if (code != cli.ExitDone) != (wantErr != nil) {
 		t.Errorf("%s: exit %d (%s), model: %v", capture, code, &stderr, wantErr)
 		return 0
@@ -92,13 +96,17 @@ func againstModel(t *testing.T, policy, path, capture string, direction dataplan
 // policy. The capture must be pcap.
 func outputAgainstModel(t *testing.T, policy, path, capture string, direction dataplane.Direction) {
 	t.Helper()
-	want, err := oracle.Site{Dir: filepath.Dir(path), Ingress: direction == dataplane.Ingress}.Output([]byte(policy), capture)
+	want, err := oracle.Site{
+		Dir: filepath.Dir(path), Ingress: direction == dataplane.Ingress,
+	}.Output([]byte(policy), capture)
 	if err != nil {
 		return
 	}
 	out := filepath.Join(t.TempDir(), "out.pcap")
 	var stdout, stderr bytes.Buffer
-	if code := run([]string{"replay", capture, "--policy", path, "--direction", direction.String(), "-o", out}, cli.Streams{Out: &stdout, Err: &stderr}); code != cli.ExitDone {
+	if code := run(
+		[]string{"replay", capture, "--policy", path, "--direction", direction.String(), "-o", out},
+		cli.Streams{Out: &stdout, Err: &stderr}); code != cli.ExitDone {
 		t.Fatalf("exit %d: %s", code, &stderr)
 	}
 	file, err := os.Open(out)
@@ -113,7 +121,8 @@ func outputAgainstModel(t *testing.T, policy, path, capture string, direction da
 	for i, w := range want {
 		data, info, err := reader.ReadPacketData()
 		if err != nil || info.Timestamp.UnixNano() != w.Time.Int64() || !bytes.Equal(data, w.Data) {
-			t.Errorf("%s: place %d of %d: at %v % x (%v), model: packet %d at %v % x", capture, i+1, len(want), info.Timestamp.UnixNano(), data, err, w.Packet, w.Time, w.Data)
+			t.Errorf("%s: place %d of %d: at %v % x (%v), model: packet %d at %v % x", capture, i+1,
+				len(want), info.Timestamp.UnixNano(), data, err, w.Packet, w.Time, w.Data)
 			return
 		}
 	}
@@ -135,8 +144,13 @@ func TestFarStamps(t *testing.T) {
 			t.Fatal(err)
 		}
 		order := binary.BigEndian
-		raw := []byte{0x0a, 0x0d, 0x0d, 0x0a, 0, 0, 0, 28, 0x1a, 0x2b, 0x3c, 0x4d, 0, 1, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 28}
-		seconds := []int64{-1e18, -1, 0, 1, 1e9, 9_214_646_398, 9_214_646_399, 9_214_646_400, math.MinInt64, math.MaxInt64}
+		raw := []byte{
+			0x0a, 0x0d, 0x0d, 0x0a, 0, 0, 0, 28, 0x1a, 0x2b, 0x3c, 0x4d, 0, 1, 0, 0, 0xff, 0xff, 0xff, 0xff,
+			0xff, 0xff, 0xff, 0xff, 0, 0, 0, 28,
+		}
+		seconds := []int64{
+			-1e18, -1, 0, 1, 1e9, 9_214_646_398, 9_214_646_399, 9_214_646_400, math.MinInt64, math.MaxInt64,
+		}
 		for i := range seconds { // one interface each, in ns
 			raw = append(raw, 0, 0, 0, 1, 0, 0, 0, 44, 0, 1, 0, 0, 0, 0, 0, 0, 0, 14, 0, 8)
 			raw = order.AppendUint64(raw, uint64(seconds[i]))
@@ -151,7 +165,8 @@ func TestFarStamps(t *testing.T) {
 			if r.IntN(20) == 0 {
 				which = r.Uint32N(uint32(len(seconds)))
 			}
-			packet := append(make([]byte, 12), 8, 0, 0x45, byte(r.Uint32()), 2, 0, 0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, byte(r.IntN(3)), 203, 0, 113, 1, 0, 1, 0, 53)
+			packet := append(make([]byte, 12), 8, 0, 0x45, byte(r.Uint32()), 2, 0, 0, 0, 0, 0, 64, 17, 0, 0,
+				192, 0, 2, byte(r.IntN(3)), 203, 0, 113, 1, 0, 1, 0, 53)
 			raw = append(raw, 0, 0, 0, 6, 0, 0, 0, 72)
 			for _, v := range []uint32{which, 0, r.Uint32N(3_000_000), uint32(len(packet)), 526} {
 				raw = order.AppendUint32(raw, v)
@@ -186,11 +201,15 @@ func TestUntimedFirst(t *testing.T) {
 		if err := os.WriteFile(path, []byte(policy), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		raw := []byte{0x0a, 0x0d, 0x0d, 0x0a, 0, 0, 0, 28, 0x1a, 0x2b, 0x3c, 0x4d, 0, 1, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 28}
+		raw := []byte{
+			0x0a, 0x0d, 0x0d, 0x0a, 0, 0, 0, 28, 0x1a, 0x2b, 0x3c, 0x4d, 0, 1, 0, 0, 0xff, 0xff, 0xff, 0xff,
+			0xff, 0xff, 0xff, 0xff, 0, 0, 0, 28,
+		}
 		raw = append(raw, 0, 0, 0, 1, 0, 0, 0, 20, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 20)
 		at := uint64(1_700_000_000e6) // µs
 		for i := range 100 {
-			packet := append(make([]byte, 12), 8, 0, 0x45, byte(r.Uint32()), 2, 0, 0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, byte(r.IntN(3)), 203, 0, 113, 1, 0, 1, 0, 53)
+			packet := append(make([]byte, 12), 8, 0, 0x45, byte(r.Uint32()), 2, 0, 0, 0, 0, 0, 64, 17, 0, 0,
+				192, 0, 2, byte(r.IntN(3)), 203, 0, 113, 1, 0, 1, 0, 53)
 			packet = append(packet, make([]byte, 500)...)
 			n := uint32(len(packet))
 			padded := append(packet, make([]byte, -len(packet)&3)...)

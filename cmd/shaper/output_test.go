@@ -103,7 +103,8 @@ func TestClosedPipe(t *testing.T) {
 // TestKilledWhileWriting sends signals to a process that cannot write. SIGHUP ends it at once,
 // other signals the second time.
 func TestKilledWhileWriting(t *testing.T) {
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // otherwise, under nohup, the child would ignore it
+	// otherwise, under nohup, the child would ignore it
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	defer signal.Reset(syscall.SIGHUP)
 	for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM} {
 		t.Run(sig.String(), func(t *testing.T) {
@@ -137,7 +138,8 @@ func TestKilledWhileWriting(t *testing.T) {
 // TestNohup checks that a process that is started with SIGHUP ignored keeps ignoring it.
 func TestNohup(t *testing.T) {
 	dir := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), "nohup", append([]string{"shaper", "replay", "-", "-o", "out.pcap"}, passing...)...)
+	cmd := exec.CommandContext(t.Context(), "nohup",
+		append([]string{"shaper", "replay", "-", "-o", "out.pcap"}, passing...)...)
 	cmd.Dir = dir
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -180,7 +182,8 @@ func TestPlantedLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := filepath.Join(dir, "d.csv")
-	mustRun(t, append([]string{"replay", "../../testdata/pcaps/bursts.pcap", "--decisions", out}, passing...)...)
+	mustRun(t,
+		append([]string{"replay", "../../testdata/pcaps/bursts.pcap", "--decisions", out}, passing...)...)
 	if text, err := os.ReadFile(victim); string(text) != "precious" {
 		t.Errorf("a file elsewhere has %d bytes of output: %v", len(text), err)
 	}
@@ -197,19 +200,24 @@ func TestForeignLinks(t *testing.T) {
 	}
 	for _, owner := range []int{0, 65534} {
 		dir := t.TempDir()
-		victim, link, own := filepath.Join(dir, "victim"), filepath.Join(dir, "link"), filepath.Join(dir, "own")
-		err := errors.Join(os.WriteFile(victim, []byte("precious"), 0o600), os.Symlink("victim", link), os.Lchown(link, owner, owner), os.Symlink(link, own))
+		victim, link, own := filepath.Join(dir, "victim"), filepath.Join(dir, "link"),
+			filepath.Join(dir, "own")
+		err := errors.Join(os.WriteFile(victim, []byte("precious"), 0o600), os.Symlink("victim", link),
+			os.Lchown(link, owner, owner), os.Symlink(link, own))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, out := range []string{link, own} {
 			var stderr bytes.Buffer
-			code := run(append([]string{"replay", "../../testdata/pcaps/bursts.pcap", "--decisions", out}, passing...), cli.Streams{Out: io.Discard, Err: &stderr})
+			code := run(append([]string{"replay", "../../testdata/pcaps/bursts.pcap", "--decisions", out},
+				passing...), cli.Streams{Out: io.Discard, Err: &stderr})
 			text, _ := os.ReadFile(victim)
 			if owner == 0 && (code != cli.ExitDone || string(text) == "precious") {
 				t.Errorf("%s: exit %d: %s", out, code, &stderr)
 			}
-			if owner != 0 && (code != cli.ExitUsage || string(text) != "precious" || !strings.Contains(stderr.String(), "is a symbolic link of user 65534: use the name of its target")) {
+			if owner != 0 &&
+				(code != cli.ExitUsage || string(text) != "precious" || !strings.Contains(stderr.String(),
+					"is a symbolic link of user 65534: use the name of its target")) {
 				t.Errorf("%s: exit %d: %q; the file has %d bytes", out, code, &stderr, len(text))
 			}
 		}
@@ -229,7 +237,9 @@ func TestLongNames(t *testing.T) {
 	dir := t.TempDir()
 	for _, length := range []int{250, 255} {
 		name := strings.Repeat("n", length-len(".csv")) + ".csv"
-		mustRun(t, append([]string{"replay", "../../testdata/pcaps/bursts.pcap", "--decisions", filepath.Join(dir, name)}, passing...)...)
+		mustRun(t, append(
+			[]string{"replay", "../../testdata/pcaps/bursts.pcap", "--decisions", filepath.Join(dir, name)},
+			passing...)...)
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
 			t.Error(err)
 		}
@@ -246,10 +256,12 @@ func TestOwnerIsKept(t *testing.T) {
 	}
 	for _, mode := range []os.FileMode{0o600, 0o640, 0o666} {
 		out := filepath.Join(t.TempDir(), "d.csv")
-		if err := errors.Join(os.WriteFile(out, []byte("old"), 0o600), os.Chown(out, 1234, 4321), os.Chmod(out, mode)); err != nil {
+		if err := errors.Join(os.WriteFile(out, []byte("old"), 0o600), os.Chown(out, 1234, 4321),
+			os.Chmod(out, mode)); err != nil {
 			t.Fatal(err)
 		}
-		mustRun(t, append([]string{"replay", "../../testdata/pcaps/bursts.pcap", "--decisions", out}, passing...)...)
+		mustRun(t,
+			append([]string{"replay", "../../testdata/pcaps/bursts.pcap", "--decisions", out}, passing...)...)
 		wantOwner(t, out, 1234, 4321, mode)
 	}
 }
@@ -263,7 +275,8 @@ func TestOwnerThatCannotBeKept(t *testing.T) {
 	for _, test := range []struct{ mode, want os.FileMode }{{0o660, 0o600}, {0o664, 0o644}, {0o606, 0o666}} {
 		dir := t.TempDir()
 		out := filepath.Join(dir, "d.csv")
-		if err := errors.Join(os.WriteFile(out, []byte("old"), 0o600), os.Chown(out, 1234, 4321), os.Chmod(out, test.mode)); err != nil {
+		if err := errors.Join(os.WriteFile(out, []byte("old"), 0o600), os.Chown(out, 1234, 4321),
+			os.Chmod(out, test.mode)); err != nil {
 			t.Fatal(err)
 		}
 		cmd := exec.CommandContext(t.Context(), "setpriv", append([]string{
@@ -284,7 +297,8 @@ func wantOwner(t *testing.T, path string, uid, gid int, mode os.FileMode) {
 	}
 	stat := info.Sys().(*syscall.Stat_t)
 	if int(stat.Uid) != uid || int(stat.Gid) != gid || info.Mode() != mode || info.Size() < 100 {
-		t.Errorf("%d bytes of %d:%d, mode %v; want %d:%d, %v", info.Size(), stat.Uid, stat.Gid, info.Mode(), uid, gid, mode)
+		t.Errorf("%d bytes of %d:%d, mode %v; want %d:%d, %v", info.Size(), stat.Uid, stat.Gid, info.Mode(),
+			uid, gid, mode)
 	}
 }
 
@@ -317,7 +331,8 @@ func TestFullOutput(t *testing.T) {
 		if strings.HasPrefix(text, "shaper: warning: ") {
 			_, text, _ = strings.Cut(text, "\n")
 		}
-		if code != cli.ExitFailed || !strings.Contains(text, "no space left on device") || strings.Count(text, "\n") != 1 {
+		if code != cli.ExitFailed || !strings.Contains(text, "no space left on device") ||
+			strings.Count(text, "\n") != 1 {
 			t.Errorf("%q: exit %d: %q", args, code, text)
 		}
 		full.Close()

@@ -29,11 +29,13 @@ func TestFileNamesAreEscaped(t *testing.T) {
 		t.Fatal(err)
 	}
 	var (
-		whole   = file("whole.pcap", raw)
-		cut     = file("cut.pcap", raw[:len(raw)-1])
-		none    = file("none.pcap", []byte("no capture"))
-		policy  = file("policy.yaml", []byte("classes:\n  - name: all\n    meter: {type: token-bucket, rate: 10mbit, burst: 1000}\n"))
-		wrong   = file("wrong.yaml", []byte("classes:\n  - name: all\n    meter: {type: token-bucket, rate: 10, burst: 1000}\n"))
+		whole  = file("whole.pcap", raw)
+		cut    = file("cut.pcap", raw[:len(raw)-1])
+		none   = file("none.pcap", []byte("no capture"))
+		policy = file("policy.yaml",
+			[]byte("classes:\n  - name: all\n    meter: {type: token-bucket, rate: 10mbit, burst: 1000}\n"))
+		wrong = file("wrong.yaml",
+			[]byte("classes:\n  - name: all\n    meter: {type: token-bucket, rate: 10, burst: 1000}\n"))
 		missing = filepath.Join(dir, evil+"missing")
 		report  = filepath.Join(dir, evil+"report.html")
 		side    = filepath.Join(dir, evil+"side.html")
@@ -85,7 +87,8 @@ func TestFileNamesAreEscaped(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if bytes.Contains(text, []byte("\x1b")) || bytes.Contains(text, []byte("\u202e")) || !utf8.Valid(text) {
+		if bytes.Contains(text, []byte("\x1b")) || bytes.Contains(text, []byte("\u202e")) ||
+			!utf8.Valid(text) {
 			t.Errorf("%q has control characters", path)
 		}
 	}

@@ -31,7 +31,8 @@ func TestInterrupted(t *testing.T) {
 			dir := t.TempDir()
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			defer cancel()
-			cmd := exec.CommandContext(ctx, "shaper", "replay", "-", "-o", "out.pcap", "--decisions", "rows.csv", "--json",
+			cmd := exec.CommandContext(ctx, "shaper", "replay", "-", "-o", "out.pcap", "--decisions",
+				"rows.csv", "--json",
 				"--meter", "token-bucket rate=10mbit burst=64KiB", "--red", "pass")
 			cmd.Dir = dir
 			in, err := cmd.StdinPipe()
@@ -55,7 +56,8 @@ func TestInterrupted(t *testing.T) {
 			if !errors.As(err, &exit) || exit.ExitCode() != cli.ExitFailed {
 				t.Errorf("%v, want exit code 1", err)
 			}
-			if last := lastLine(stderr.String()); !strings.HasPrefix(last, "shaper: ") || !strings.Contains(last, "interrupted") {
+			if last := lastLine(stderr.String()); !strings.HasPrefix(last, "shaper: ") ||
+				!strings.Contains(last, "interrupted") {
 				t.Errorf("stderr ends with %q", last)
 			}
 			if !strings.Contains(out.String(), `"packets":500,`) {
@@ -70,7 +72,8 @@ func TestInterrupted(t *testing.T) {
 			}
 			rows, err := os.ReadFile(filepath.Join(dir, "rows.csv"))
 			if err != nil || bytes.Count(rows, []byte("\n")) != 501 {
-				t.Errorf("%d rows of decisions, want 500 and a header: %v", bytes.Count(rows, []byte("\n")), err)
+				t.Errorf("%d rows of decisions, want 500 and a header: %v", bytes.Count(rows, []byte("\n")),
+					err)
 			}
 		})
 	}
@@ -82,7 +85,8 @@ func TestInterruptedBeforeTheHeader(t *testing.T) {
 	dir := t.TempDir()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "shaper", "replay", "-", "-o", "out.pcap", "--meter", "token-bucket rate=10mbit burst=64KiB")
+	cmd := exec.CommandContext(ctx, "shaper", "replay", "-", "-o", "out.pcap", "--meter",
+		"token-bucket rate=10mbit burst=64KiB")
 	cmd.Dir = dir
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -118,7 +122,8 @@ func TestInterruptedBeforeTheHeader(t *testing.T) {
 func awaitInputRead(t *testing.T, pid int) {
 	t.Helper()
 	idle, before := 0, ""
-	for deadline := time.Now().Add(5 * time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Minute); time.Now().Before(deadline); time.Sleep(
+		5 * time.Millisecond) {
 		info, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
 		if err != nil {
 			t.Skipf("needs /proc to see what a process has read: %v", err)
@@ -216,15 +221,18 @@ func TestFullDisk(t *testing.T) {
 			if code := run(args, cli.Streams{Out: io.Discard, Err: &stderr}); code != cli.ExitFailed {
 				t.Errorf("%q: exit %d, want 1", flags, code)
 			}
-			if s := lastLine(stderr.String()); !strings.Contains(s, "no space left on device") || !strings.Contains(s, "out.pcap") {
+			if s := lastLine(stderr.String()); !strings.Contains(s, "no space left on device") ||
+				!strings.Contains(s, "out.pcap") {
 				t.Errorf("%q: %q", flags, s)
 			}
 			entries, err := os.ReadDir(dir)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if text, _ := os.ReadFile(out); !bytes.Equal(text, before) || before == nil && len(entries) != 0 || len(entries) > 1 {
-				t.Errorf("%q: files %v, %d bytes in out.pcap, want what was there before", flags, entries, len(text))
+			if text, _ := os.ReadFile(out); !bytes.Equal(text, before) || before == nil &&
+				len(entries) != 0 || len(entries) > 1 {
+				t.Errorf("%q: files %v, %d bytes in out.pcap, want what was there before", flags, entries,
+					len(text))
 			}
 			os.Remove(out)
 		}

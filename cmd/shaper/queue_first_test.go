@@ -53,7 +53,8 @@ func writeTraffic(t *testing.T, senders ...sender) string {
 		for _, v := range []uint32{1_767_225_600, uint32(p.at), 28, length} {
 			data = order.AppendUint32(data, v)
 		}
-		data = append(data, 0x45, 0, length>>8, length&0xff, 0, 0, 0, 0, 64, 17, 0, 0, 203, 0, 113, 1, 192, 0, 2, senders[next].to)
+		data = append(data, 0x45, 0, length>>8, length&0xff, 0, 0, 0, 0, 64, 17, 0, 0, 203, 0, 113, 1, 192, 0,
+			2, senders[next].to)
 		data = append(data, 0x03, 0xe8, 0x13, 0x89, 0, 8, 0, 0)
 		p.at += p.gap * (0.9 + 0.2*p.r.Float64())
 	}
@@ -69,7 +70,8 @@ func writeTraffic(t *testing.T, senders ...sender) string {
 func shareOf(t *testing.T, capture, policy, engine string, column int) (arrived, passed map[string]int) {
 	t.Helper()
 	var out, stderr bytes.Buffer
-	if code := run([]string{"replay", capture, "--policy", policy, "--engine", engine, "--decisions", "-"}, cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {
+	if code := run([]string{"replay", capture, "--policy", policy, "--engine", engine, "--decisions", "-"},
+		cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {
 		t.Fatalf("exit %d: %s", code, &stderr)
 	}
 	rows, err := csv.NewReader(&out).ReadAll()
@@ -107,7 +109,8 @@ func TestQueueFirstISP(t *testing.T) {
 				t.Errorf("4711 got %d of %d bytes", passed["4711"], arrived["4711"])
 			}
 			// 20 Mbit/s for a second, the backlog of 50 ms, and the packet at its end.
-			if least, most := 2_500_000, 2_500_000+125_000+1200; passed["4713"] < least || passed["4713"] > most {
+			if least, most := 2_500_000, 2_500_000+125_000+1200; passed["4713"] < least ||
+				passed["4713"] > most {
 				t.Errorf("4713 got %d bytes, want %d to %d", passed["4713"], least, most)
 			}
 		})
@@ -153,7 +156,8 @@ func TestQueueDropsPayNothing(t *testing.T) {
 				text += "envelopes: {e: {}}\n"
 			}
 			for _, engine := range []string{"go", "bpf"} {
-				only := strings.Contains("warm-up sliding-window sliding-log envelope", meter) || strings.Contains(queueText, "fair") || strings.Contains(queueText, "link")
+				only := strings.Contains("warm-up sliding-window sliding-log envelope", meter) ||
+					strings.Contains(queueText, "fair") || strings.Contains(queueText, "link")
 				if engine == "bpf" && only {
 					continue
 				}
@@ -169,7 +173,8 @@ func TestQueueDropsPayNothing(t *testing.T) {
 					if arrived["rest"] < 3_600_000 || passed["rest"] != arrived["rest"] {
 						t.Errorf("rest got %d of %d bytes", passed["rest"], arrived["rest"])
 					}
-					if arrived["slow"] < 12_000_000 || passed["slow"] > 1_400_000 || passed["slow"] < 1_100_000 {
+					if arrived["slow"] < 12_000_000 || passed["slow"] > 1_400_000 ||
+						passed["slow"] < 1_100_000 {
 						t.Errorf("slow got %d of %d bytes, want 10 Mbit/s", passed["slow"], arrived["slow"])
 					}
 				})
@@ -195,7 +200,9 @@ meters: {sum: {type: token-bucket, rate: 1gbit, burst: 64KiB, color: aware, then
 queues: {q: {link: l, limit: 9kB, codel: {target: 1ms, interval: 4ms}}}
 links: {l: {rate: 10mbit}}
 `
-	for path, content := range map[string]string{policy: text, table: "customer,address,plan\na,192.0.2.3,paced\n"} {
+	for path, content := range map[string]string{
+		policy: text, table: "customer,address,plan\na,192.0.2.3,paced\n",
+	} {
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -208,12 +215,14 @@ links: {l: {rate: 10mbit}}
 		}
 		got := whyJSON(t, capture, i+1, "--policy", policy)
 		if row.Class == "own" {
-			if len(got.Meters) != 0 || got.NoMeter == "" || got.Queue == nil || !strings.Contains(got.Why, "queue of customer a") {
+			if len(got.Meters) != 0 || got.NoMeter == "" || got.Queue == nil ||
+				!strings.Contains(got.Why, "queue of customer a") {
 				t.Errorf("packet %d: %+v, want no meter and the customer's queue", i+1, got)
 			}
 			continue
 		}
-		if len(got.Meters) != 2 || !got.Meters[0].GivenBack || got.Meters[1].GivenBack || got.Meters[0].Buckets[0].Before != got.Meters[0].Buckets[0].After {
+		if len(got.Meters) != 2 || !got.Meters[0].GivenBack || got.Meters[1].GivenBack ||
+			got.Meters[0].Buckets[0].Before != got.Meters[0].Buckets[0].After {
 			t.Errorf("packet %d: %+v, want the tokens of the first meter back", i+1, got.Meters)
 		}
 	}

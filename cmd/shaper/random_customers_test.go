@@ -37,7 +37,9 @@ func TestRandomCustomersModel(t *testing.T) {
 	}
 	for n := 0; n < 3000 && len(missing) > 0; n++ {
 		policy, path := randomCustomers(t, r, "wan", "lan")
-		rows, err := oracle.Site{Dir: filepath.Dir(path), Ingress: r.IntN(4) == 0}.Decide([]byte(policy), customerCapture(t, r))
+		rows, err := oracle.Site{
+			Dir: filepath.Dir(path), Ingress: r.IntN(4) == 0,
+		}.Decide([]byte(policy), customerCapture(t, r))
 		if err != nil {
 			t.Fatalf("%v in\n%s", err, policy)
 		}
@@ -94,7 +96,8 @@ func TestRandomCustomersByBoth(t *testing.T) {
 	rows := 0
 	for range *randomPolicyCount / 4 {
 		policy, path := randomCustomers(t, r)
-		policy = strings.Replace(policy, "customers.csv", filepath.Join(filepath.Dir(path), "customers.csv"), 1)
+		policy = strings.Replace(policy, "customers.csv", filepath.Join(filepath.Dir(path), "customers.csv"),
+			1)
 		rows += sameByBoth(t, policy, customerCapture(t, r))
 		if t.Failed() {
 			t.Fatal(policy)
@@ -149,7 +152,9 @@ func randomCustomers(t *testing.T, r *rand.Rand, links ...string) (policy, path 
 
 	dir := t.TempDir()
 	path = filepath.Join(dir, "policy.yaml")
-	for name, text := range map[string]string{"policy.yaml": b.String(), "customers.csv": randomTable(r, key, nested, plans)} {
+	for name, text := range map[string]string{
+		"policy.yaml": b.String(), "customers.csv": randomTable(r, key, nested, plans),
+	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -205,7 +210,9 @@ func randomTable(r *rand.Rand, key string, nested bool, plans []randomPlan) stri
 	}
 
 	columns := append([]string{"customer", "plan", "note"}, sortedKeys(lists)...)
-	for _, name := range []string{"rate", "burst", "cir", "cbs", "pir", "pbs", "eir", "ebs", "limit", "window"} {
+	for _, name := range []string{
+		"rate", "burst", "cir", "cbs", "pir", "pbs", "eir", "ebs", "limit", "window",
+	} {
 		if r.IntN(5) > 0 {
 			columns = append(columns, name)
 		}
@@ -301,7 +308,9 @@ func addressLists(r *rand.Rand, nested bool) func() string {
 		var list []string
 		for range r.IntN(6) {
 			addr := netip.MustParseAddr(insideAddrs[r.IntN(len(insideAddrs))])
-			bits := []int{addr.BitLen(), addr.BitLen(), addr.BitLen() - r.IntN(5), r.IntN(addr.BitLen() + 1), r.IntN(9)}[r.IntN(5)]
+			bits := []int{
+				addr.BitLen(), addr.BitLen(), addr.BitLen() - r.IntN(5), r.IntN(addr.BitLen() + 1), r.IntN(9),
+			}[r.IntN(5)]
 			p := netip.PrefixFrom(addr, bits).Masked()
 			taken := used[p] != 0
 			for q, other := range used {

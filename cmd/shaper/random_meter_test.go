@@ -79,7 +79,8 @@ func randomKeys(r *rand.Rand, kernel bool) string {
 	if kernel {
 		return per + pickWord(r, "", ", new: empty", ", new: full, evict: lru")
 	}
-	return per + pickWord(r, "", ", new: empty", ", new: empty, evict: lru", ", evict: idle", ", new: full, evict: idle") +
+	return per + pickWord(r, "", ", new: empty", ", new: empty, evict: lru", ", evict: idle",
+		", new: full, evict: idle") +
 		pickWord(r, ", keys: 1", ", keys: 2", ", keys: 5", ", keys: 64")
 }
 
@@ -91,14 +92,18 @@ func randomBuckets(r *rand.Rand) string {
 	case 0:
 		return fmt.Sprintf("type: srtcm, cir: %s, cbs: %s, ebs: %s", randomRate(r), burst(), burst())
 	case 1:
-		return fmt.Sprintf("type: trtcm, cir: %sbit, cbs: %s, pir: %skbit, pbs: %s", rate, burst(), rate, burst())
+		return fmt.Sprintf("type: trtcm, cir: %sbit, cbs: %s, pir: %skbit, pbs: %s", rate, burst(), rate,
+			burst())
 	case 2:
-		return fmt.Sprintf("type: trtcm4115, cir: %s, cbs: %s, eir: %sbit, ebs: %s", randomRate(r), burst(), rate, burst())
+		return fmt.Sprintf("type: trtcm4115, cir: %s, cbs: %s, eir: %sbit, ebs: %s", randomRate(r), burst(),
+			rate, burst())
 	case 3:
-		return fmt.Sprintf("type: trtcm4115, cir: %sbit, cbs: %s, eir: 999kbit, ebs: %s, coupling: true", rate, burst(), burst())
+		return fmt.Sprintf("type: trtcm4115, cir: %sbit, cbs: %s, eir: 999kbit, ebs: %s, coupling: true",
+			rate, burst(), burst())
 	}
 	if r.IntN(3) == 0 {
-		return fmt.Sprintf("type: token-bucket, rate: %dp/%s, burst: %d, count: packets", 1+r.IntN(1000), pickWord(r, "1s", "300ms"), 1+r.IntN(20))
+		return fmt.Sprintf("type: token-bucket, rate: %dp/%s, burst: %d, count: packets", 1+r.IntN(1000),
+			pickWord(r, "1s", "300ms"), 1+r.IntN(20))
 	}
 	return fmt.Sprintf("type: token-bucket, rate: %s, burst: %s", randomRate(r), burst())
 }
@@ -107,11 +112,14 @@ func randomBuckets(r *rand.Rand) string {
 func randomFamily(r *rand.Rand) string {
 	switch r.IntN(3) {
 	case 0:
-		return fmt.Sprintf("type: gcra, rate: %s, burst: %s", randomRate(r), pickWord(r, "1500", "3000", "9KiB", "64", "100kB", "1"))
+		return fmt.Sprintf("type: gcra, rate: %s, burst: %s", randomRate(r),
+			pickWord(r, "1500", "3000", "9KiB", "64", "100kB", "1"))
 	case 1:
-		return fmt.Sprintf("type: gcra, rate: %dp/%s, burst: %d, count: packets", 1+r.IntN(1000), pickWord(r, "1s", "300ms"), 1+r.IntN(20))
+		return fmt.Sprintf("type: gcra, rate: %dp/%s, burst: %d, count: packets", 1+r.IntN(1000),
+			pickWord(r, "1s", "300ms"), 1+r.IntN(20))
 	}
-	return fmt.Sprintf("type: %s, %s, window: %s", pickWord(r, "fixed-window", "sliding-counter"), randomLimit(r), randomTime(r))
+	return fmt.Sprintf("type: %s, %s, window: %s", pickWord(r, "fixed-window", "sliding-counter"),
+		randomLimit(r), randomTime(r))
 }
 
 // randomSlow returns one of the meters that the eBPF program does not support.
@@ -122,11 +130,13 @@ func randomSlow(r *rand.Rand) string {
 		return pickWord(r,
 			fmt.Sprintf("type: srtcm, cir: %s, cbs: %s, ebs: 5GiB", odd, small),
 			fmt.Sprintf("type: trtcm, cir: %s, cbs: %s, pir: 7GiB/1h, pbs: 4GiB", odd, small),
-			fmt.Sprintf("type: trtcm4115, cir: %s, cbs: 5GiB, eir: %s, ebs: %s%s", odd, odd, small, pickWord(r, "", ", coupling: true")),
+			fmt.Sprintf("type: trtcm4115, cir: %s, cbs: 5GiB, eir: %s, ebs: %s%s", odd, odd, small,
+				pickWord(r, "", ", coupling: true")),
 			fmt.Sprintf("type: %s, rate: %s, burst: 5GiB", pickWord(r, "gcra", "token-bucket"), odd))
 	case 0:
 		rate := pickWord(r, randomRate(r), fmt.Sprintf("%dB/7ms", 1+r.IntN(9000)), "100kB/1min")
-		return fmt.Sprintf("type: token-bucket, rate: %s, burst: %s, warmup: %s", rate, pickWord(r, "1500", "9KiB", "4001"), randomTime(r))
+		return fmt.Sprintf("type: token-bucket, rate: %s, burst: %s, warmup: %s", rate,
+			pickWord(r, "1500", "9KiB", "4001"), randomTime(r))
 	case 1:
 		slots := []int{1, 2, 7, 10, 64}[r.IntN(5)]
 		slot := 1000 + r.Int64N([]int64{1e4, 1e6, 1e8}[r.IntN(3)])
@@ -136,13 +146,17 @@ func randomSlow(r *rand.Rand) string {
 		}
 		return fmt.Sprintf("%s, slots: %d", meter, slots)
 	case 2:
-		return fmt.Sprintf("type: sliding-log, %s, window: %s, entries: %d", randomLimit(r), randomTime(r), []int{1, 3, 50, 65536}[r.IntN(4)])
+		return fmt.Sprintf("type: sliding-log, %s, window: %s, entries: %d", randomLimit(r), randomTime(r),
+			[]int{1, 3, 50, 65536}[r.IntN(4)])
 	case 3:
 		cir := 1 + r.IntN(1000)
-		return fmt.Sprintf("type: tswtcm, cir: %dp/1s, pir: %dp/1s, window: %dms, count: packets", cir, cir+r.IntN(2*cir+1), 1+r.IntN(900))
+		return fmt.Sprintf("type: tswtcm, cir: %dp/1s, pir: %dp/1s, window: %dms, count: packets", cir,
+			cir+r.IntN(2*cir+1), 1+r.IntN(900))
 	}
 	cir := 1 + r.IntN(2_000_000)/(1+r.IntN(9))
-	return fmt.Sprintf("type: tswtcm, cir: %dB/s, pir: %dB/s, window: %s%s", cir, cir+r.IntN(2*cir+1), pickWord(r, randomTime(r), "70ms", "777777ns"), pickWord(r, "", fmt.Sprintf(", seed: %d", r.Uint64()>>r.IntN(64))))
+	return fmt.Sprintf("type: tswtcm, cir: %dB/s, pir: %dB/s, window: %s%s", cir, cir+r.IntN(2*cir+1),
+		pickWord(r, randomTime(r), "70ms", "777777ns"),
+		pickWord(r, "", fmt.Sprintf(", seed: %d", r.Uint64()>>r.IntN(64))))
 }
 
 // randomTime returns a window or a warm-up.

@@ -53,7 +53,8 @@ func newRandomPlan(r *rand.Rand, packets bool, queues []string, kernel bool) ran
 			"rate":  func() string { return pickWord(r, randomRate(r), "1mbit", "7777777bit", "33 Mbit/s") },
 			"limit": func() string { return fmt.Sprintf("%dms", 1+r.IntN(200)) },
 		}
-		text := join(p.values(r)) + pickWord(r, "", ", codel: true", ", codel: {}", ", codel: {target: 1ms, interval: 3ms}", ", codel: {target: 100us, interval: 1us}") +
+		text := join(p.values(r)) + pickWord(r, "", ", codel: true", ", codel: {}",
+			", codel: {target: 1ms, interval: 3ms}", ", codel: {target: 100us, interval: 1us}") +
 			pickWord(r, "", ", ecn: true")
 		p.text = "queue: {" + text + "}" + planActions(r, nil, kernel)
 		return p

@@ -66,7 +66,8 @@ func TestRandomQueues(t *testing.T) {
 }
 
 // randomPolicyCount is the number of random policies of a test.
-var randomPolicyCount = flag.Int("policies", map[bool]int{false: 15, true: 60}[nettest.Deep()], "random policies to test")
+var randomPolicyCount = flag.Int("policies", map[bool]int{false: 15, true: 60}[nettest.Deep()],
+	"random policies to test")
 
 // seededRand returns a random source and logs its seed. SHAPER_SEED repeats a run.
 func seededRand(t *testing.T) *rand.Rand {
@@ -87,7 +88,8 @@ func randomCapture(t *testing.T, r *rand.Rand) string {
 		frame = append(make([]byte, 12), 8, 0, 0x45, dscp<<2|byte(r.IntN(4)))
 		frame = binary.BigEndian.AppendUint16(frame, uint16(size))
 		fragment := []byte{0, 0, 0, 0, 0x20, 0x40}[r.IntN(6)]
-		frame = append(frame, 0, 0, fragment, byte(r.IntN(10)/9), 64, []byte{1, 6, 17}[r.IntN(3)], 0, 0, 192, 0, 2, byte(r.IntN(4)), 203, 0, 113, 1)
+		frame = append(frame, 0, 0, fragment, byte(r.IntN(10)/9), 64, []byte{1, 6, 17}[r.IntN(3)], 0, 0, 192,
+			0, 2, byte(r.IntN(4)), 203, 0, 113, 1)
 		frame = binary.BigEndian.AppendUint16(frame, uint16(r.Uint32()))
 		return append(frame, 0, 53, 0, 0, 0, 0), 14 + size
 	})
@@ -101,7 +103,8 @@ func burstCapture(t *testing.T, r *rand.Rand, next func(size int) (frame []byte,
 	raw := little.AppendUint32(nil, 0xa1b23c4d) // timestamps in ns
 	raw = append(raw, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 	fcs := 4 * r.IntN(2)
-	raw = append(raw, 0xff, 0xff, 0, 0, 1, 0, 0, byte(fcs)<<3|byte(fcs)) // Ethernet, with the length of the FCS
+	// Ethernet, with the length of the FCS
+	raw = append(raw, 0xff, 0xff, 0, 0, 1, 0, 0, byte(fcs)<<3|byte(fcs))
 	now := int64(1e18)
 	for range 100 + r.IntN(900) {
 		switch r.IntN(100) {
@@ -179,7 +182,8 @@ func randomParts(r *rand.Rand, b *strings.Builder, links []string) (queues []str
 		b.WriteString("links:\n")
 	}
 	for _, link := range links {
-		fmt.Fprintf(b, "  %s: {rate: %s}\n", link, pickWord(r, "1mbit", "500 Kbit", "7777777bit", "33 Mbit/s", "12112kbit", "3Gbit"))
+		fmt.Fprintf(b, "  %s: {rate: %s}\n", link,
+			pickWord(r, "1mbit", "500 Kbit", "7777777bit", "33 Mbit/s", "12112kbit", "3Gbit"))
 	}
 	b.WriteString("queues:\n")
 	queues = []string{"q0", "q1", "q2", "q3"}
@@ -210,7 +214,8 @@ func randomColor(r *rand.Rand) string {
 // randomRest writes the length rule and the action for unclassified packets.
 func randomRest(r *rand.Rand, b *strings.Builder) {
 	if r.IntN(3) == 0 {
-		fmt.Fprintf(b, "length: %s\n", pickWord(r, "l2", "l1", "{base: l3, overhead: -20}", "{base: l3, overhead: 38, mpu: 84}"))
+		fmt.Fprintf(b, "length: %s\n",
+			pickWord(r, "l2", "l1", "{base: l3, overhead: -20}", "{base: l3, overhead: 38, mpu: 84}"))
 	}
 	if r.IntN(4) == 0 {
 		fmt.Fprintf(b, "otherwise: %s\n", pickWord(r, "drop", "drop", "pass"))
@@ -218,14 +223,17 @@ func randomRest(r *rand.Rand, b *strings.Builder) {
 }
 
 func randomRate(r *rand.Rand) string {
-	return fmt.Sprintf(pickWord(r, "%dbit", "%dkbit", "%dB/s", "%dB/7ms", "%dkB/1min"), 1+r.IntN(1_000_000)/(1+r.IntN(1000)))
+	return fmt.Sprintf(pickWord(r, "%dbit", "%dkbit", "%dB/s", "%dB/7ms", "%dkB/1min"),
+		1+r.IntN(1_000_000)/(1+r.IntN(1000)))
 }
 
 func randomQueue(r *rand.Rand, links []string) string {
 	slow := randomRate(r) // may be too slow for a link
 	q := "rate: " + pickWord(r, slow, "10mbit", "7777777bit", "33mbit")
 	if links != nil && r.IntN(3) > 0 {
-		q = "link: " + pickWord(r, links...) + pickWord(r, "", fmt.Sprintf(", priority: %d", r.IntN(3)), ", priority: 7") + pickWord(r, "", fmt.Sprintf(", weight: %d", 1+r.IntN(4)))
+		q = "link: " + pickWord(r, links...) +
+			pickWord(r, "", fmt.Sprintf(", priority: %d", r.IntN(3)), ", priority: 7") +
+			pickWord(r, "", fmt.Sprintf(", weight: %d", 1+r.IntN(4)))
 	}
 	unit, most := "ms", 1+r.IntN(200)
 	switch r.IntN(3) {
@@ -239,7 +247,8 @@ func randomQueue(r *rand.Rand, links []string) string {
 	for _, color := range []string{"green", "yellow", "red"} {
 		if r.IntN(2) == 0 {
 			to := 1 + r.IntN(most)
-			early = append(early, fmt.Sprintf("%s: {min: %d%s, max: %d%[3]s, probability: %[5]s}", color, r.IntN(to+1), unit, to, pickWord(r, "0", "1", "0.1", "0.5", "0.123456789")))
+			early = append(early, fmt.Sprintf("%s: {min: %d%s, max: %d%[3]s, probability: %[5]s}", color,
+				r.IntN(to+1), unit, to, pickWord(r, "0", "1", "0.1", "0.5", "0.123456789")))
 		}
 	}
 	if early != nil {
@@ -253,14 +262,17 @@ func randomQueue(r *rand.Rand, links []string) string {
 	case links == nil || r.IntN(2) == 0 || strings.HasPrefix(q, "rate: "+slow): // else fair by default
 		q += ", fair: false"
 	}
-	return q + pickWord(r, "", ", codel: {}", ", codel: {target: 1ms, interval: 3ms}", ", codel: {target: 100us, interval: 1us}", ", codel: {target: 5us, interval: 3s}", ", codel: {interval: 77777ns}") +
+	return q + pickWord(r, "", ", codel: {}", ", codel: {target: 1ms, interval: 3ms}",
+		", codel: {target: 100us, interval: 1us}", ", codel: {target: 5us, interval: 3s}",
+		", codel: {interval: 77777ns}") +
 		pickWord(r, "", ", ecn: true") + pickWord(r, "", fmt.Sprintf(", seed: %d", r.Uint64()>>r.IntN(64)))
 }
 
 func randomMatch(r *rand.Rand) string {
 	keys := map[string]func() string{
 		"src": func() string {
-			return pickWord(r, "192.0.2.0/24", "198.51.100.0/24", "0.0.0.0/0", "2001:db8::/32", "'::/0'", "[192.0.2.1, 2001:db8::1]")
+			return pickWord(r, "192.0.2.0/24", "198.51.100.0/24", "0.0.0.0/0", "2001:db8::/32", "'::/0'",
+				"[192.0.2.1, 2001:db8::1]")
 		},
 		"dst":       func() string { return pickWord(r, "192.0.2.0/25", "203.0.113.0/24", "128.0.0.0/1", "2001:db8::/33") },
 		"proto":     func() string { return pickWord(r, "tcp", "udp", "icmp", "[tcp, udp]", "0-100", "58") },
@@ -274,7 +286,9 @@ func randomMatch(r *rand.Rand) string {
 		"length":    func() string { return pickWord(r, "0-100", "40", "1000-9000", "0-65535") },
 	}
 	var parts []string
-	for _, key := range []string{"src", "dst", "proto", "sport", "dport", "dscp", "vlan", "pcp", "mark", "ethertype", "length"} {
+	for _, key := range []string{
+		"src", "dst", "proto", "sport", "dport", "dscp", "vlan", "pcp", "mark", "ethertype", "length",
+	} {
 		if r.IntN(6) == 0 {
 			parts = append(parts, key+": "+keys[key]())
 		}

@@ -98,7 +98,8 @@ func TestRateReplay(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out, stderr bytes.Buffer
-	if code := run([]string{"replay", capture, "--rate", "20mbit", "--decisions", "-"}, cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {
+	if code := run([]string{"replay", capture, "--rate", "20mbit", "--decisions", "-"},
+		cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {
 		t.Fatalf("exit %d: %s", code, &stderr)
 	}
 	rows, err := csv.NewReader(&out).ReadAll()

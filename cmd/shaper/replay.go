@@ -55,14 +55,19 @@ times. It has the format of IN, and is gzipped if its name ends in .gz.`,
 	f.PolicyFlags.Add(cmd)
 	f.captureFlags.add(cmd)
 	flags := cmd.Flags()
-	flags.StringVarP(&f.out, "output", "o", "", "write the resulting capture to `OUT`, or - for standard output")
-	flags.StringVar(&f.decisions, "decisions", "", "write one row per packet to `FILE`: CSV, or JSON lines if it ends in .jsonl")
-	flags.StringVar(&f.annotate, "annotate", "", "write all packets to `FILE.pcapng`, with their verdicts as comments for Wireshark")
+	flags.StringVarP(&f.out, "output", "o", "",
+		"write the resulting capture to `OUT`, or - for standard output")
+	flags.StringVar(&f.decisions, "decisions", "",
+		"write one row per packet to `FILE`: CSV, or JSON lines if it ends in .jsonl")
+	flags.StringVar(&f.annotate, "annotate", "",
+		"write all packets to `FILE.pcapng`, with their verdicts as comments for Wireshark")
 	flags.StringVar(&f.report, "report", "", "write a report to `FILE.html`")
-	flags.StringVar(&f.engine, "engine", "go", "metering `ENGINE`: go, or bpf for the program in the kernel (needs root)")
+	flags.StringVar(&f.engine, "engine", "go",
+		"metering `ENGINE`: go, or bpf for the program in the kernel (needs root)")
 	flags.BoolVar(&f.json, "json", false, "print the totals as JSON")
 	flags.BoolVar(&f.noEpisodes, "no-episodes", false, "do not look for the worst drop episodes")
-	flags.BoolVarP(&f.eachPacket, "packet-buffered", "U", false, "write each packet and row at once, not when the input pauses for 100 ms")
+	flags.BoolVarP(&f.eachPacket, "packet-buffered", "U", false,
+		"write each packet and row at once, not when the input pauses for 100 ms")
 	return cmd
 }
 
@@ -119,7 +124,8 @@ func (f *replayFlags) run(cmd *cobra.Command, s cli.Streams, in string) error {
 	}
 	var rows *decisions.Writer
 	if files.decisions != nil {
-		rows = decisions.New(files.decisions, policy.Plan, strings.HasSuffix(strings.TrimSuffix(f.decisions, ".gz"), ".jsonl"))
+		rows = decisions.New(files.decisions, policy.Plan,
+			strings.HasSuffix(strings.TrimSuffix(f.decisions, ".gz"), ".jsonl"))
 	}
 	var series *summary.Collector
 	if files.report != nil {
@@ -258,7 +264,9 @@ func openInput(path string, stdin io.Reader) (*input, error) {
 
 // replay replays the capture with a progress bar. cut is an error that ended it early with a
 // useful result; if err is set, there is none.
-func (i *input) replay(ctx context.Context, s cli.Streams, e replay.Engine, cfg replay.Config) (summary replay.Summary, cut, err error) {
+func (i *input) replay(
+	ctx context.Context, s cli.Streams, e replay.Engine, cfg replay.Config,
+) (summary replay.Summary, cut, err error) {
 	reader := &say.MeteredReader{Reader: i}
 	endProgress := say.ShowProgress(s.Err, reader.Reading(i.size))
 	summary, cut = replay.Run(ctx, reader, e, cfg)
@@ -286,7 +294,8 @@ func (i *input) warn(s cli.Streams, summary replay.Summary) {
 		fmt.Fprintf(s.Err, "shaper: warning: %s: %s\n", i.name, w)
 	}
 	if summary.Cut > 0 {
-		fmt.Fprintf(s.Err, "shaper: note: %s: %s of TSO or GRO, metered as the segments on the wire\n", i.name, say.Count(summary.Cut, "super-packet"))
+		fmt.Fprintf(s.Err, "shaper: note: %s: %s of TSO or GRO, metered as the segments on the wire\n",
+			i.name, say.Count(summary.Cut, "super-packet"))
 	}
 }
 
@@ -337,7 +346,8 @@ func (f *replayFlags) create(s cli.Streams, input *input) (*replayFiles, error) 
 	}
 	files := &replayFiles{}
 	return files, createOutputs(s, taken,
-		outputFlag{"output", f.out, &files.out}, outputFlag{"decisions", f.decisions, &files.decisions}, outputFlag{"report", f.report, &files.report},
+		outputFlag{"output", f.out, &files.out}, outputFlag{"decisions", f.decisions, &files.decisions},
+		outputFlag{"report", f.report, &files.report},
 		outputFlag{"annotated capture", f.annotate, &files.annotate})
 }
 

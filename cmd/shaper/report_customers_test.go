@@ -39,13 +39,17 @@ meters:
 	}
 	path := filepath.Join(dir, "report.html")
 	var stdout, stderr bytes.Buffer
-	args := []string{"replay", "../../testdata/pcaps/voice-bulk.pcapng", "--policy", filepath.Join(dir, "policy.yaml"), "--report", path, "--json"}
+	args := []string{
+		"replay", "../../testdata/pcaps/voice-bulk.pcapng", "--policy", filepath.Join(dir, "policy.yaml"),
+		"--report", path, "--json",
+	}
 	if code := run(args, cli.Streams{Out: &stdout, Err: &stderr}); code != cli.ExitDone {
 		t.Fatalf("exit %d: %s", code, &stderr)
 	}
 	// 164 packets are for a, 128 for b. Some of each are dropped, and some of b are queued.
 	class, _, _ := strings.Cut(stdout.String(), `{"name":"strangers"`)
-	if strings.Contains(class, `"dropped":{"packets":0,`) || strings.Contains(class, `"queued":{"packets":0,`) {
+	if strings.Contains(class, `"dropped":{"packets":0,`) ||
+		strings.Contains(class, `"queued":{"packets":0,`) {
 		t.Errorf("counted %s: want dropped and queued packets", class)
 	}
 	html, err := os.ReadFile(path)
@@ -56,7 +60,8 @@ meters:
 	var series struct {
 		Queues []struct{ Delay, Waiting []int64 }
 	}
-	if err := json.NewDecoder(strings.NewReader(text)).Decode(&series); err != nil || len(series.Queues) != 2 {
+	if err := json.NewDecoder(strings.NewReader(text)).Decode(&series); err != nil ||
+		len(series.Queues) != 2 {
 		t.Fatalf("%d queues, %v", len(series.Queues), err)
 	}
 	for i, used := range []bool{false, true} {
@@ -65,7 +70,9 @@ meters:
 		}
 	}
 	// The shared meter has a chart of its level, and a line in the chart of the class's rate.
-	for want, times := range map[string]int{"the meter of the customer's plan": 1, "rate 100mbit": 2, "rate 100kbit": 0} {
+	for want, times := range map[string]int{
+		"the meter of the customer's plan": 1, "rate 100mbit": 2, "rate 100kbit": 0,
+	} {
 		if n := strings.Count(strings.ReplaceAll(string(html), "&#39;", "'"), want); n != times {
 			t.Errorf("the report has %q %d times, want %d", want, n, times)
 		}

@@ -23,7 +23,8 @@ func TestReportsDraw(t *testing.T) {
 	open := func(name string, args ...string) {
 		t.Helper()
 		var page, stderr bytes.Buffer
-		if code := run(append(args, "--report", "-"), cli.Streams{Out: &page, Err: &stderr}); code != cli.ExitDone {
+		if code := run(append(args, "--report", "-"),
+			cli.Streams{Out: &page, Err: &stderr}); code != cli.ExitDone {
 			t.Fatalf("%s: exit %d: %s", name, code, &stderr)
 		}
 		t.Run(name, func(t *testing.T) {

@@ -12,8 +12,9 @@ import (
 
 const module = "github.com/a-seed-32e5a53f/shaper/"
 
-// rooms has the packages of this module that each room may import, besides those in its
-// own folders, and the packages that only its tests may import. All other imports are errors. The row cmd/shaper is the command alone: each room below it has a row of its own.
+// rooms has the packages of this module that each room may import, besides those in its own folders, and
+// the packages that only its tests may import. All other imports are errors. The row cmd/shaper is the
+// command alone: each room below it has a row of its own.
 var rooms = []struct {
 	room       string
 	may, tests []string
@@ -84,7 +85,10 @@ var rooms = []struct {
 	},
 	{
 		"cmd/shaper/internal/bench",
-		[]string{"cmd/shaper", "dataplane", "dataplane/kernel", "dataplane/kernel/walk", "dataplane/nettest", "dataplane/replay", "meter", "meter/shared", "meter/shared/lease", "queue"},
+		[]string{
+			"cmd/shaper", "dataplane", "dataplane/kernel", "dataplane/kernel/walk", "dataplane/nettest",
+			"dataplane/replay", "meter", "meter/shared", "meter/shared/lease", "queue",
+		},
 		nil,
 	},
 	{
@@ -196,7 +200,13 @@ var rooms = []struct {
 	{"cmd/shaper/internal/thirdparty", nil, nil},
 	{
 		"cmd/shaper",
-		[]string{"cmd/shaper", "dataplane", "dataplane/kernel", "dataplane/kernel/hostbudget", "dataplane/kernel/remedy", "dataplane/kernel/safedir", "dataplane/kernel/standby", "dataplane/kernel/walk", "dataplane/kernel/watch", "dataplane/replay", "dataplane/replay/filter", "dataplane/tap", "marker", "meter", "meter/shared", "meter/shared/lease", "meter/shared/lease/world", "queue"},
+		[]string{
+			"cmd/shaper", "dataplane", "dataplane/kernel", "dataplane/kernel/hostbudget",
+			"dataplane/kernel/remedy", "dataplane/kernel/safedir", "dataplane/kernel/standby",
+			"dataplane/kernel/walk", "dataplane/kernel/watch", "dataplane/replay", "dataplane/replay/filter",
+			"dataplane/tap", "marker", "meter", "meter/shared", "meter/shared/lease",
+			"meter/shared/lease/world", "queue",
+		},
 		[]string{"bpf", "dataplane/nettest", "meter/shared/storetest"},
 	},
 	{"dataplane/nettest", nil, nil},
@@ -244,7 +254,10 @@ var rooms = []struct {
 	{"dataplane/kernel/internal/kerneltest", []string{"dataplane", "dataplane/nettest", "meter"}, nil},
 	{
 		"dataplane/kernel/standby",
-		[]string{"dataplane", "dataplane/kernel/internal/iface", "dataplane/kernel/internal/rundir", "dataplane/kernel/safedir"},
+		[]string{
+			"dataplane", "dataplane/kernel/internal/iface", "dataplane/kernel/internal/rundir",
+			"dataplane/kernel/safedir",
+		},
 		nil,
 	},
 	{
@@ -270,7 +283,10 @@ var rooms = []struct {
 	{
 		"dataplane/kernel/watch",
 		[]string{"dataplane/kernel"},
-		[]string{"dataplane/kernel/internal/hook", "dataplane/kernel/internal/kerneltest", "dataplane/kernel/internal/record", "dataplane/nettest"},
+		[]string{
+			"dataplane/kernel/internal/hook", "dataplane/kernel/internal/kerneltest",
+			"dataplane/kernel/internal/record", "dataplane/nettest",
+		},
 	},
 	{"dataplane/kernel", []string{"bpf", "dataplane", "meter", "queue"}, []string{"dataplane/replay", "dataplane/nettest", "meter/metertest"}},
 	{"dataplane/tap", []string{"dataplane", "dataplane/compiled", "dataplane/pipeline", "meter"}, []string{"dataplane/nettest", "queue"}},
@@ -317,12 +333,14 @@ func TestRooms(t *testing.T) {
 				}
 			} else if room == "meter" && strings.Contains(i, ".") {
 				t.Errorf("%s imports %s: meter is for embedding and has the standard library alone", path, i)
-			} else if strings.HasPrefix(i, "github.com/redis/") && room != "meter/shared" && path != "cmd/shaper/internal/bench" {
+			} else if strings.HasPrefix(i, "github.com/redis/") && room != "meter/shared" &&
+				path != "cmd/shaper/internal/bench" {
 				t.Errorf("%s imports %s: only meter/shared knows Redis", path, i)
 			}
 		}
 		for _, i := range slices.Concat(p.TestImports, p.XTestImports) {
-			if local, ours := strings.CutPrefix(i, module); ours && local != room && !allowed(local, room, slices.Concat(may, tests)) {
+			if local, ours := strings.CutPrefix(i, module); ours && local != room &&
+				!allowed(local, room, slices.Concat(may, tests)) {
 				t.Errorf("a test of %s imports %s", path, local)
 			}
 		}

@@ -62,8 +62,10 @@ func TestImportErrors(t *testing.T) {
 		{"--from cisco --length l2 -", good, cli.ExitDone, "", "length: l2"},
 	} {
 		code, out, errs := command(tt.input, append([]string{"import"}, strings.Fields(tt.args)...)...)
-		if code != tt.code || !strings.Contains(errs, tt.errs) || !strings.Contains(out, tt.out) || (out == "") != (tt.out == "") {
-			t.Errorf("%s <%q: exit %d, stdout %q, stderr %q, want exit %d, %q, %q", tt.args, tt.input, code, out, errs, tt.code, tt.out, tt.errs)
+		if code != tt.code || !strings.Contains(errs, tt.errs) || !strings.Contains(out, tt.out) ||
+			(out == "") != (tt.out == "") {
+			t.Errorf("%s <%q: exit %d, stdout %q, stderr %q, want exit %d, %q, %q", tt.args, tt.input, code,
+				out, errs, tt.code, tt.out, tt.errs)
 		}
 	}
 }
@@ -72,7 +74,9 @@ func TestImportErrors(t *testing.T) {
 func TestImportFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "p.yaml")
-	if code, out, errs := command("", "import", "--from", "cisco", "../../docs/edge.cfg", "-o", path); code != cli.ExitDone || out != "" {
+	if code, out, errs := command("", "import", "--from", "cisco", "../../docs/edge.cfg", "-o",
+		path); code != cli.ExitDone ||
+		out != "" {
 		t.Fatalf("exit %d: %s%s", code, out, errs)
 	}
 	before, err := os.ReadFile(path)
@@ -82,7 +86,8 @@ func TestImportFile(t *testing.T) {
 	if code, _, errs := command("", "check", path); code != cli.ExitDone {
 		t.Errorf("check: exit %d: %s", code, errs)
 	}
-	if code, _, _ := command("policy-map P\n class X\n", "import", "--from", "cisco", "-", "-o", path); code != cli.ExitFailed {
+	if code, _, _ := command("policy-map P\n class X\n", "import", "--from", "cisco", "-", "-o",
+		path); code != cli.ExitFailed {
 		t.Errorf("got exit %d, want %d", code, cli.ExitFailed)
 	}
 	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(after, before) {
@@ -90,8 +95,9 @@ func TestImportFile(t *testing.T) {
 	}
 }
 
-// TestImportJSON checks that import --json has the policy of the text output, its comments as conversions, and
-// every statement that it refuses, omits or skips with its line. Exit codes and errors are as without --json.
+// TestImportJSON checks that import --json has the policy of the text output, its comments as
+// conversions, and every statement that it refuses, omits or skips with its line. Exit codes and errors
+// are as without --json.
 func TestImportJSON(t *testing.T) {
 	t.Parallel()
 	const good = "hostname r1\npolicy-map P\n class class-default\n  police cir 8000 bc 1500\n"
@@ -117,14 +123,16 @@ func TestImportJSON(t *testing.T) {
 		wantCode, wantOut, wantErrs := command(tt.input, args...)
 		code, out, errs := command(tt.input, append(args, "--json")...)
 		if code != wantCode || errs != wantErrs {
-			t.Errorf("%s <%q: exit %d, stderr %q, without --json exit %d, %q", tt.args, tt.input, code, errs, wantCode, wantErrs)
+			t.Errorf("%s <%q: exit %d, stderr %q, without --json exit %d, %q", tt.args, tt.input, code, errs,
+				wantCode, wantErrs)
 		}
 		var got map[string]json.RawMessage
 		var policy string
 		var conversions []routers.Conversion
 		err := json.Unmarshal([]byte(out), &got)
 		if err == nil {
-			err = errors.Join(json.Unmarshal(got["policy"], &policy), json.Unmarshal(got["conversions"], &conversions))
+			err = errors.Join(json.Unmarshal(got["policy"], &policy),
+				json.Unmarshal(got["conversions"], &conversions))
 		}
 		if err != nil || strings.Contains(out, "null") {
 			t.Errorf("%s <%q: %v: %s", tt.args, tt.input, err, out)
@@ -140,10 +148,13 @@ func TestImportJSON(t *testing.T) {
 		for _, c := range conversions {
 			want := strings.TrimSuffix(fmt.Sprintf("# line %d: %s", c.Line, c.Text), ": ")
 			if c.Policy < 1 || c.Policy > len(lines) || !strings.HasSuffix(lines[c.Policy-1], want) {
-				t.Errorf("%s <%q: line %d of the policy does not end in %q", tt.args, tt.input, c.Policy, want)
+				t.Errorf("%s <%q: line %d of the policy does not end in %q", tt.args, tt.input, c.Policy,
+					want)
 			}
 		}
-		for name, want := range map[string]string{"refused": tt.refused, "omitted": tt.omitted, "skipped": tt.skipped} {
+		for name, want := range map[string]string{
+			"refused": tt.refused, "omitted": tt.omitted, "skipped": tt.skipped,
+		} {
 			if want != "" && string(got[name]) != want {
 				t.Errorf("%s <%q: %s %s, want %s", tt.args, tt.input, name, got[name], want)
 			}
@@ -151,8 +162,8 @@ func TestImportJSON(t *testing.T) {
 	}
 }
 
-// TestImportJSONFile checks that import --json -o writes the policy that it prints, and that only one output can
-// be the standard output.
+// TestImportJSONFile checks that import --json -o writes the policy that it prints, and that only one
+// output can be the standard output.
 func TestImportJSONFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "p.yaml")
@@ -164,7 +175,9 @@ func TestImportJSONFile(t *testing.T) {
 	if text, err := os.ReadFile(path); err != nil || string(text) != got.Policy || got.Policy == "" {
 		t.Errorf("%v: the file has %q, want %q", err, text, got.Policy)
 	}
-	if code, out, errs = command("", "import", "--from", "cisco", "../../docs/edge.cfg", "--json", "-o", "-"); code != cli.ExitUsage || out != "" {
+	if code, out, errs = command("", "import", "--from", "cisco", "../../docs/edge.cfg", "--json", "-o",
+		"-"); code != cli.ExitUsage ||
+		out != "" {
 		t.Errorf("-o -: exit %d: %s%s, want %d", code, out, errs, cli.ExitUsage)
 	}
 }
@@ -204,7 +217,8 @@ func TestExportErrors(t *testing.T) {
 		}
 		code, out, errs := command("", append([]string{"export", path}, strings.Fields(tt.args)...)...)
 		if code != tt.code || !strings.Contains(errs, tt.errs) || (out != "") != tt.out {
-			t.Errorf("%s of %s: exit %d, stdout %q, stderr %q, want exit %d, %q", tt.args, tt.policy, code, out, errs, tt.code, tt.errs)
+			t.Errorf("%s of %s: exit %d, stdout %q, stderr %q, want exit %d, %q", tt.args, tt.policy, code,
+				out, errs, tt.code, tt.errs)
 		}
 	}
 }
@@ -222,7 +236,8 @@ func TestCompareShow(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &got); err != nil {
 		t.Fatal(err)
 	}
-	code, out, errs = command("", "replay", capture, "--json", "--meter", "trtcm cir=10mbit cbs=64KiB pir=20mbit pbs=128KiB")
+	code, out, errs = command("", "replay", capture, "--json", "--meter",
+		"trtcm cir=10mbit cbs=64KiB pir=20mbit pbs=128KiB")
 	if code != cli.ExitDone {
 		t.Fatalf("exit %d: %s", code, errs)
 	}
@@ -234,7 +249,8 @@ func TestCompareShow(t *testing.T) {
 		t.Fatalf("got %+v", got)
 	}
 	colors := got.Classes[0].Colors
-	if colors[0].Count != want.Classes[0].Green || colors[1].Count != want.Classes[0].Yellow || colors[2].Count != want.Classes[0].Red {
+	if colors[0].Count != want.Classes[0].Green || colors[1].Count != want.Classes[0].Yellow ||
+		colors[2].Count != want.Classes[0].Red {
 		t.Errorf("got %+v, want %+v", colors, want.Classes[0])
 	}
 	if *colors[2].RouterPackets != 318 || *colors[2].RouterBytes != 322452 { // as in the file
@@ -242,7 +258,9 @@ func TestCompareShow(t *testing.T) {
 	}
 
 	policy := filepath.Join(t.TempDir(), "p.yaml")
-	if err := os.WriteFile(policy, []byte("classes: [{name: class-default, meter: {type: token-bucket, rate: 10mbit, burst: 64KiB}}]"), 0o600); err != nil {
+	if err := os.WriteFile(policy,
+		[]byte("classes: [{name: class-default, meter: {type: token-bucket, rate: 10mbit, burst: 64KiB}}]"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	code, out, errs = command("", "compare", capture, "--show", "../../docs/edge.show", "--policy", policy)
@@ -261,7 +279,8 @@ func TestCompareShow(t *testing.T) {
 	} {
 		code, out, errs := command("", append([]string{"compare", capture}, strings.Fields(tt.args)...)...)
 		if code != tt.code || !strings.Contains(errs, tt.errs) || out != "" {
-			t.Errorf("%s: exit %d, stdout %q, stderr %q, want exit %d, %q", tt.args, code, out, errs, tt.code, tt.errs)
+			t.Errorf("%s: exit %d, stdout %q, stderr %q, want exit %d, %q", tt.args, code, out, errs, tt.code,
+				tt.errs)
 		}
 	}
 }
@@ -275,7 +294,8 @@ func TestExportDocs(t *testing.T) {
 		t.Fatalf("%q, %v", policies, err)
 	}
 	edge := filepath.Join(t.TempDir(), "edge.yaml")
-	if code, _, errs := command("", "import", "--from", "cisco", "../../docs/edge.cfg", "-o", edge); code != cli.ExitDone {
+	if code, _, errs := command("", "import", "--from", "cisco", "../../docs/edge.cfg", "-o",
+		edge); code != cli.ExitDone {
 		t.Fatalf("exit %d: %s", code, errs)
 	}
 	policies = append(policies, edge)
@@ -289,7 +309,8 @@ func TestExportDocs(t *testing.T) {
 			if code != cli.ExitDone || lossy == "" {
 				t.Errorf("%s to %s: exit %d: %s", policy, dialect, code, errs)
 			}
-			if code, _, errs := command(lossy, "import", "--from", dialect, "--lossy", "-"); code == cli.ExitUsage {
+			if code, _, errs := command(lossy, "import", "--from", dialect, "--lossy",
+				"-"); code == cli.ExitUsage {
 				t.Errorf("%s to %s: import: exit %d: %s", policy, dialect, code, errs)
 			}
 			code, out, _ := command("", "export", "--to", dialect, policy)
@@ -297,7 +318,8 @@ func TestExportDocs(t *testing.T) {
 				continue
 			}
 			path := filepath.Join(t.TempDir(), "p.yaml")
-			if code, _, errs := command(out, "import", "--from", dialect, "-", "-o", path); code != cli.ExitDone {
+			if code, _, errs := command(out, "import", "--from", dialect, "-", "-o",
+				path); code != cli.ExitDone {
 				t.Errorf("%s to %s: import: exit %d: %s", policy, dialect, code, errs)
 			} else if _, again, errs := command("", "export", "--to", dialect, path); again != out {
 				t.Errorf("%s to %s: got\n%s\nwant\n%s\n%s", policy, dialect, again, out, errs)
@@ -326,7 +348,8 @@ func TestExportNotes(t *testing.T) {
 			t.Errorf("%s, %s: exit %d, %q, want %q", tt.dialect, tt.meter, code, errs, tt.want)
 		}
 	}
-	if _, _, errs := command("", "export", "--to", "h3c", "--meter", "token-bucket rate=16kbit burst=1024"); strings.Contains(errs, "class all") {
+	if _, _, errs := command("", "export", "--to", "h3c", "--meter",
+		"token-bucket rate=16kbit burst=1024"); strings.Contains(errs, "class all") {
 		t.Errorf("values that fit are noted: %q", errs)
 	}
 }

@@ -43,16 +43,21 @@ needs root, or CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON.`,
 	f.API = newAPI
 	f.Add(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&f.hook, "hook", "auto", "attach at `HOOK`: tcx, tc or xdp (ingress only); auto is tcx, or tc before kernel 6.6")
-	flags.StringVar(&f.pacer, "pacer", "auto", "queue packets in `QDISC`: fq (departure times) or htb; auto is fq if the kernel has it and no link or fair queue needs htb")
+	flags.StringVar(&f.hook, "hook", "auto",
+		"attach at `HOOK`: tcx, tc or xdp (ingress only); auto is tcx, or tc before kernel 6.6")
+	flags.StringVar(&f.pacer, "pacer", "auto",
+		"queue packets in `QDISC`: fq (departure times) or htb; auto is fq if the kernel has it and no link or fair queue needs htb")
 	flags.BoolVar(&f.Pin, "pin", false, "keep the policy in force when shaper ends")
 	flags.BoolVar(&f.Background, "background", false, "attach, pin (as --pin) and exit")
 	flags.BoolVar(&f.Await, "wait", false, "wait for the interface to appear")
-	flags.BoolVar(&f.Dry, "dry-run", false, "count the packets that would be dropped or marked, and change none")
+	flags.BoolVar(&f.Dry, "dry-run", false,
+		"count the packets that would be dropped or marked, and change none")
 	flags.BoolVar(&f.Repair, "repair", false, "restore the shaper if another program displaces it")
 	flags.Var(cli.NewTimeFlag(&f.Span, 0), "for", "detach after `TIME`")
-	flags.Var(cli.NewTimeFlag(&f.Confirm, 0), "confirm", "roll back to the previous state unless you run shaper confirm within `TIME`")
-	flags.StringVar(&f.gso, "gso-limit", "auto", "cap the device's GSO size at `BYTES` and restore it at the end; off: no cap; auto: 1 ms at the slowest rate if packets queue at egress")
+	flags.Var(cli.NewTimeFlag(&f.Confirm, 0), "confirm",
+		"roll back to the previous state unless you run shaper confirm within `TIME`")
+	flags.StringVar(&f.gso, "gso-limit", "auto",
+		"cap the device's GSO size at `BYTES` and restore it at the end; off: no cap; auto: 1 ms at the slowest rate if packets queue at egress")
 	return cmd
 }
 
@@ -72,7 +77,8 @@ func (f *runFlags) check() (err error) {
 		return cli.Usagef("--pacer %q: want auto, fq or htb", f.pacer)
 	}
 	switch {
-	case f.Background && (f.Span > 0 || f.Metrics.Given() || f.Control.Given() || f.State.Given() || f.Repair):
+	case f.Background &&
+		(f.Span > 0 || f.Metrics.Given() || f.Control.Given() || f.State.Given() || f.Repair):
 		return cli.Usagef("--background leaves no process for --for, --metrics, --metrics-customers, --control, --state or --repair")
 	case f.hook == "xdp" && f.Directions.String() != "ingress":
 		return cli.Usagef("--hook xdp sees only arriving packets: add --direction ingress")

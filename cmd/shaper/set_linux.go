@@ -54,7 +54,8 @@ queue is rate=RATE or reset.`,
 		},
 	}
 	f.Add(cmd)
-	cmd.Flags().StringVar(&file, "file", "", "make all changes in `FILE`, or none; a line is a change, such as customer 4711 rate=50mbit for=1h; -: standard input")
+	cmd.Flags().StringVar(&file, "file", "",
+		"make all changes in `FILE`, or none; a line is a change, such as customer 4711 rate=50mbit for=1h; -: standard input")
 	cmd.Flags().Var(cli.NewTimeFlag(&span, 0), "for", "end the change after `TIME`")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the changes as JSON, one a line")
 	return cmd
@@ -104,7 +105,8 @@ func parseChange(words []string, now time.Time, span time.Duration) (c changes.C
 		case word == "reset":
 			c.Reset = true
 		case !assigns || value == "":
-			return c, fmt.Errorf("%.80q: want plan=NAME, a parameter such as rate=50mbit, off, on or reset", word)
+			return c, fmt.Errorf("%.80q: want plan=NAME, a parameter such as rate=50mbit, off, on or reset",
+				word)
 		case name == "plan":
 			c.Plan = value
 		case name == "for":
@@ -147,7 +149,8 @@ func readChanges(path string, now time.Time, span time.Duration) (out []changes.
 		return nil, err
 	}
 	if len(text) > maxChangesSize {
-		return nil, cli.Usagef("--file %s: larger than %d MiB, the maximum", say.Printable(path), maxChangesSize>>20)
+		return nil, cli.Usagef("--file %s: larger than %d MiB, the maximum", say.Printable(path),
+			maxChangesSize>>20)
 	}
 	out = []changes.Change{} // not nil, which lists the changes in force
 	var errs []error
@@ -163,10 +166,12 @@ func readChanges(path string, now time.Time, span time.Duration) (out []changes.
 			c, err = parseChange(words, now, span)
 		}
 		if err == nil && len(out) == changes.MaxList {
-			return nil, cli.Usagef("--file %s: more than %d changes: split it", say.Printable(path), changes.MaxList)
+			return nil, cli.Usagef("--file %s: more than %d changes: split it", say.Printable(path),
+				changes.MaxList)
 		}
 		if err != nil {
-			if errs = append(errs, fmt.Errorf("%s:%d: %w", say.Printable(path), n, err)); len(errs) == maxLineErrors {
+			if errs = append(errs,
+				fmt.Errorf("%s:%d: %w", say.Printable(path), n, err)); len(errs) == maxLineErrors {
 				break
 			}
 		}

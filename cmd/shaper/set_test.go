@@ -111,11 +111,13 @@ func FuzzReadChanges(f *testing.F) {
 func TestReadTooManyChanges(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "changes.txt")
 	for more, want := range []string{"", "more than 100000 changes: split it"} {
-		if err := os.WriteFile(path, []byte(strings.Repeat("customer a off\n", changes.MaxList+more)), 0o600); err != nil {
+		if err := os.WriteFile(path, []byte(strings.Repeat("customer a off\n", changes.MaxList+more)),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 		list, err := readChanges(path, time.Now(), 0)
-		if want == "" && (err != nil || len(list) != changes.MaxList) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+		if want == "" && (err != nil || len(list) != changes.MaxList) || want != "" &&
+			(err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%d more: got %d changes, %v", more, len(list), err)
 		}
 	}

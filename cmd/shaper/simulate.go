@@ -69,11 +69,14 @@ The same seed gives the same result.`,
 	flags := cmd.Flags()
 	flags.IntVar(&f.hosts, "hosts", defaultSimulated, "simulate this `NUMBER` of hosts")
 	flags.StringVar(&f.budget, "budget", "", "share `RATE`, such as 10gbit")
-	flags.StringVar(&f.burst, "burst", "", "share a burst of `SIZE`, such as 1MiB (default 20ms at the budget's rate)")
+	flags.StringVar(&f.burst, "burst", "",
+		"share a burst of `SIZE`, such as 1MiB (default 20ms at the budget's rate)")
 	flags.StringVar(&f.scenario, "scenario", "", "read the scenario from `FILE` (YAML)")
 	flags.Var(cli.NewTimeFlag(&f.duration, time.Minute), "duration", "simulate `TIME`")
-	flags.Var(cli.NewTimeFlag(&f.interval, dataplane.DefaultInterval), "interval", "let each host report every `TIME`")
-	flags.StringVar(&f.rescue, "rescue", "50%", "let all hosts together use `PART` of the budget without the store")
+	flags.Var(cli.NewTimeFlag(&f.interval, dataplane.DefaultInterval), "interval",
+		"let each host report every `TIME`")
+	flags.StringVar(&f.rescue, "rescue", "50%",
+		"let all hosts together use `PART` of the budget without the store")
 	flags.Var(cli.NewTimeFlag(&f.delay, time.Millisecond), "delay", "delay messages by up to `TIME`")
 	flags.StringVar(&f.loss, "loss", "0%", "lose `PART` of the messages")
 	flags.Uint64Var(&f.seed, "seed", 1, "seed random choices with `NUMBER`")
@@ -99,7 +102,9 @@ func (f *simulateFlags) run(cmd *cobra.Command, s cli.Streams) error {
 	}
 	var done atomic.Int64
 	c.Progress = func(d time.Duration) { done.Store(int64(d / time.Second)) }
-	endProgress := say.ShowProgress(s.Err, say.Work{Name: "simulating", Units: progress.UnitsDefault, Done: &done, All: int64(c.Duration / time.Second)})
+	endProgress := say.ShowProgress(s.Err, say.Work{
+		Name: "simulating", Units: progress.UnitsDefault, Done: &done, All: int64(c.Duration / time.Second),
+	})
 	r, err := simulate.Run(cmd.Context(), c)
 	endProgress()
 	if err != nil {
@@ -119,14 +124,18 @@ func (f *simulateFlags) run(cmd *cobra.Command, s cli.Streams) error {
 		err = f.print(s, c, r)
 	}
 	if err == nil && r.Excess > r.Bound+1 {
-		err = fmt.Errorf("the excess is above the documented bound: please report it with the scenario and seed %d", c.Seed)
+		err = fmt.Errorf(
+			"the excess is above the documented bound: please report it with the scenario and seed %d",
+			c.Seed)
 	}
 	return err
 }
 
 // config combines flags and scenario.
 func (f *simulateFlags) config() (c simulate.Config, err error) {
-	fail := func(flag string, err error) (simulate.Config, error) { return c, cli.Usagef("--%s: %w", flag, err) }
+	fail := func(flag string, err error) (simulate.Config, error) {
+		return c, cli.Usagef("--%s: %w", flag, err)
+	}
 	file := &policyfile.Scenario{}
 	if f.scenario != "" {
 		text, err := cli.ReadText("scenario", f.scenario)
@@ -137,7 +146,9 @@ func (f *simulateFlags) config() (c simulate.Config, err error) {
 			return c, &cli.UsageError{Err: err}
 		}
 	}
-	c = simulate.Config{Hosts: f.hosts, Duration: f.duration, Seed: f.seed, Delay: f.delay, Events: file.Events}
+	c = simulate.Config{
+		Hosts: f.hosts, Duration: f.duration, Seed: f.seed, Delay: f.delay, Events: file.Events,
+	}
 	override(f.given("hosts"), &c.Hosts, file.Hosts)
 	override(f.given("duration"), &c.Duration, file.Duration)
 	override(f.given("interval"), &f.interval, file.Interval)
@@ -169,13 +180,15 @@ func (f *simulateFlags) config() (c simulate.Config, err error) {
 	}
 	switch {
 	case rate.Period == 0:
-		return c, cli.Usagef("a budget is missing: give --budget RATE, such as 10gbit, or a scenario that has one")
+		return c, cli.Usagef(
+			"a budget is missing: give --budget RATE, such as 10gbit, or a scenario that has one")
 	case rate.Bytes == 0:
 		return c, cli.Usagef("the budget is 0: give a rate above zero")
 	case c.Hosts < 1 || c.Hosts > dataplane.MaxHosts:
 		return c, cli.Usagef("--hosts: %d is not between 1 and %d", c.Hosts, dataplane.MaxHosts)
 	case f.interval < dataplane.MinInterval || f.interval > dataplane.MaxInterval:
-		return c, cli.Usagef("--interval: %v is not between %v and %v", f.interval, dataplane.MinInterval, dataplane.MaxInterval)
+		return c, cli.Usagef("--interval: %v is not between %v and %v", f.interval, dataplane.MinInterval,
+			dataplane.MaxInterval)
 	case c.Duration <= 0 || c.Duration > maxSimulated:
 		return c, cli.Usagef("--duration: %v is not between 0 and %v", c.Duration, maxSimulated)
 	case c.Delay > 10*f.interval:
@@ -187,8 +200,9 @@ func (f *simulateFlags) config() (c simulate.Config, err error) {
 	bits, _ := rate.Burst(8 * time.Second)
 	c.Terms = lease.Terms{
 		Size:   lease.Amounts{Rate: [2]int64{bits}, Burst: [2]int64{burst}},
-		Weight: 1, Floor: budgets.InBytes.Floor(), Rescue: rescue.Of(million), Hosts: int64(cmp.Or(file.Assumed, dataplane.DefaultHosts)),
-		Interval: int64(f.interval), Deadline: int64(f.interval / 2),
+		Weight: 1, Floor: budgets.InBytes.Floor(), Rescue: rescue.Of(million),
+		Hosts: int64(cmp.Or(file.Assumed, dataplane.DefaultHosts)), Interval: int64(f.interval),
+		Deadline: int64(f.interval / 2),
 	}
 	if err := c.Terms.Check(); err != nil {
 		return c, cli.Usagef("the budget: %w", err)
@@ -212,7 +226,8 @@ func (f *simulateFlags) demand(c *simulate.Config, file *policyfile.Scenario, ra
 	}
 	if f.scenario == "" {
 		c.Events = []policyfile.Event{{
-			At: time.Second, Every: time.Second, Does: "demand", Demand: c.Demand, Who: policyfile.Who{Part: &dataplane.Fraction{Num: 1, Den: 100}},
+			At: time.Second, Every: time.Second, Does: "demand", Demand: c.Demand,
+			Who: policyfile.Who{Part: &dataplane.Fraction{Num: 1, Den: 100}},
 		}}
 	}
 }

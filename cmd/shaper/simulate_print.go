@@ -34,10 +34,11 @@ type simulateTotals struct {
 
 func (f *simulateFlags) totals(c simulate.Config, r *simulate.Result) simulateTotals {
 	return simulateTotals{
-		Hosts: r.Hosts, Rate: c.Terms.Size.Rate[0], Burst: c.Terms.Size.Burst[0], IntervalNS: c.Terms.Interval,
-		DurationNS: int64(c.Duration), Seed: c.Seed, Excess: wholeBytes(r.Excess), Bound: wholeBytes(r.Bound), Passed: wholeBytes(r.Passed),
-		Utilization: round6(r.Utilization), Fairness: round6(r.Fairness), Calls: r.Calls, PerSecond: round6(r.CallsPerSecond()),
-		Lost: r.Lost, Refused: r.Refused,
+		Hosts: r.Hosts, Rate: c.Terms.Size.Rate[0], Burst: c.Terms.Size.Burst[0],
+		IntervalNS: c.Terms.Interval, DurationNS: int64(c.Duration), Seed: c.Seed,
+		Excess: wholeBytes(r.Excess), Bound: wholeBytes(r.Bound), Passed: wholeBytes(r.Passed),
+		Utilization: round6(r.Utilization), Fairness: round6(r.Fairness), Calls: r.Calls,
+		PerSecond: round6(r.CallsPerSecond()), Lost: r.Lost, Refused: r.Refused,
 	}
 }
 
@@ -49,7 +50,9 @@ func round6(v float64) float64 { return math.Round(v*1e6) / 1e6 }
 // print prints the result for people.
 func (f *simulateFlags) print(s cli.Streams, c simulate.Config, r *simulate.Result) error {
 	t := say.NewTable(2, "measure", "value", "bound")
-	t.AppendRow([]any{"worst excess", say.Grouped(wholeBytes(r.Excess)) + " B", say.Grouped(wholeBytes(r.Bound)) + " B"})
+	t.AppendRow([]any{
+		"worst excess", say.Grouped(wholeBytes(r.Excess)) + " B", say.Grouped(wholeBytes(r.Bound)) + " B",
+	})
 	t.AppendRow([]any{"utilization", fmt.Sprintf("%.2f %%", 100*r.Utilization)})
 	t.AppendRow([]any{"fairness (Jain)", fmt.Sprintf("%.4f", r.Fairness)})
 	t.AppendRow([]any{"store calls per second", say.Grouped(int64(math.Round(r.CallsPerSecond())))})
@@ -85,11 +88,12 @@ func (f *simulateFlags) pictureData(c simulate.Config, r *simulate.Result) repor
 		name = filepath.Base(say.Printable(f.scenario)) + ": " + name
 	}
 	p := report.Simulation{
-		Name: name, Rate: float64(c.Terms.Size.Rate[0]), RateText: budgetRate(c), Width: r.Series.Width.Seconds(),
-		Offered: r.Series.Offered, Passed: r.Series.Passed, Allowed: r.Series.Allowed,
-		Least: r.Series.Least, Median: r.Series.Median, Most: r.Series.Most,
-		Used:   fmt.Sprintf("utilization %.2f %%", 100*r.Utilization),
-		Excess: fmt.Sprintf("worst excess %s B, bound %s B", say.Grouped(wholeBytes(r.Excess)), say.Grouped(wholeBytes(r.Bound))),
+		Name: name, Rate: float64(c.Terms.Size.Rate[0]), RateText: budgetRate(c),
+		Width: r.Series.Width.Seconds(), Offered: r.Series.Offered, Passed: r.Series.Passed,
+		Allowed: r.Series.Allowed, Least: r.Series.Least, Median: r.Series.Median, Most: r.Series.Most,
+		Used: fmt.Sprintf("utilization %.2f %%", 100*r.Utilization),
+		Excess: fmt.Sprintf("worst excess %s B, bound %s B", say.Grouped(wholeBytes(r.Excess)),
+			say.Grouped(wholeBytes(r.Bound))),
 		Shares: fmt.Sprintf("fairness %.4f", r.Fairness),
 	}
 	for _, m := range r.Series.Marks {

@@ -33,7 +33,9 @@ func (c *ipCapture) add(at time.Duration, source uint32, length int) {
 	ip[0], ip[8], ip[9] = 0x45, 64, 17
 	binary.BigEndian.PutUint16(ip[2:], uint16(length))
 	binary.BigEndian.PutUint32(ip[12:], source)
-	for _, v := range []uint32{uint32(1e9 + at/time.Second), uint32(at % time.Second), uint32(len(ip)), uint32(length)} {
+	for _, v := range []uint32{
+		uint32(1e9 + at/time.Second), uint32(at % time.Second), uint32(len(ip)), uint32(length),
+	} {
 		c.file = binary.LittleEndian.AppendUint32(c.file, v)
 	}
 	c.file = append(c.file, ip[:]...)
@@ -110,9 +112,11 @@ func TestSpray(t *testing.T) {
 		if !nettest.Deep() && i%3 != 0 {
 			continue
 		}
-		text := "classes:\n  - name: host\n    meter: {type: token-bucket, rate: 100kbit, burst: 3kB, per: src, " + test.options + "}\n"
+		text := "classes:\n  - name: host\n    meter: {type: token-bucket, rate: 100kbit, burst: 3kB, per: src, " +
+			test.options + "}\n"
 		if test.then != "" {
-			text += "    then: all\nmeters:\n  all: {type: token-bucket, rate: " + test.then + ", burst: 256KiB, color: aware}\n"
+			text += "    then: all\nmeters:\n  all: {type: token-bucket, rate: " + test.then +
+				", burst: 256KiB, color: aware}\n"
 		}
 		f := replayFlags{}
 		f.File = filepath.Join(t.TempDir(), "policy.yaml")
@@ -132,13 +136,14 @@ func TestSpray(t *testing.T) {
 				t.Fatal(err)
 			}
 			var lost, sent [senders]int
-			_, err = replay.Run(context.Background(), bytes.NewReader(capture), e, replay.Config{Each: func(p *dataplane.Packet, v *dataplane.Verdict) error {
-				from := p.Data[12]
-				if sent[from]++; v.Color == meter.Red {
-					lost[from]++
-				}
-				return nil
-			}})
+			_, err = replay.Run(context.Background(), bytes.NewReader(capture), e,
+				replay.Config{Each: func(p *dataplane.Packet, v *dataplane.Verdict) error {
+					from := p.Data[12]
+					if sent[from]++; v.Color == meter.Red {
+						lost[from]++
+					}
+					return nil
+				}})
 			e.Close()
 			if err != nil {
 				t.Fatal(err)
@@ -148,11 +153,13 @@ func TestSpray(t *testing.T) {
 				from += large
 				percent[from] = 100 * float64(lost[from]) / float64(sent[from])
 				if percent[from] < want.least || percent[from] > want.most {
-					t.Errorf("%s {%s} then %s: %.2f %% lost from %d.0.0.0, want %v to %v", f.engine, test.options, test.then, percent[from], from, want.least, want.most)
+					t.Errorf("%s {%s} then %s: %.2f %% lost from %d.0.0.0, want %v to %v", f.engine,
+						test.options, test.then, percent[from], from, want.least, want.most)
 				}
 			}
 			t.Logf("%-3s {%s} then %s: %.1f %% lost of large packets, %.1f %% of hosts that pause, %.1f %% of small packets, %.1f %% of the spray",
-				f.engine, test.options, test.then, percent[large], percent[pausing], percent[small], percent[spray])
+				f.engine, test.options, test.then, percent[large], percent[pausing], percent[small],
+				percent[spray])
 		}
 	}
 }
@@ -171,7 +178,8 @@ meters: {m: {type: token-bucket, rate: 20kbit, burst: 300, per: dst, keys: 1, ne
 		t.Fatal(err)
 	}
 	for sources, want := range map[int]string{
-		1: "", 16: "", 17: "shaper: warning: meter a saw more than its 16 keys: ", 5000: "shaper: warning: meter a saw more than its 16 keys: ",
+		1: "", 16: "", 17: "shaper: warning: meter a saw more than its 16 keys: ",
+		5000: "shaper: warning: meter a saw more than its 16 keys: ",
 	} {
 		c := newIPCapture()
 		for i := range 20_000 {
@@ -186,13 +194,15 @@ meters: {m: {type: token-bucket, rate: 20kbit, burst: 300, per: dst, keys: 1, ne
 		}
 		for _, engine := range []string{"bpf", "go"} {
 			var out, stderr bytes.Buffer
-			if code := run([]string{"replay", capture, "-p", file, "--engine", engine}, cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {
+			if code := run([]string{"replay", capture, "-p", file, "--engine", engine},
+				cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {
 				t.Fatalf("exit %d: %s", code, &stderr)
 			}
 			if engine == "go" {
 				want = ""
 			}
-			if got := stderr.String(); want == "" && strings.Contains(got, "met more") || !strings.Contains(got, want) {
+			if got := stderr.String(); want == "" && strings.Contains(got, "met more") ||
+				!strings.Contains(got, want) {
 				t.Errorf("%s, %d sources: %q, want %q", engine, sources, got, want)
 			}
 		}

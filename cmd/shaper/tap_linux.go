@@ -47,8 +47,10 @@ leave. It needs CAP_NET_ADMIN and, for an uplink, CAP_NET_RAW.`,
 	flags.StringVar(&f.Peer, "peer", "", "move frames to and from a second TAP device, `NAME`")
 	flags.IntVar(&f.Queues, "queues", 1, "use `N` queues, each with its own thread per direction")
 	flags.IntVar(&f.MTU, "mtu", 0, "set the TAP device's MTU to `BYTES`")
-	flags.StringVar(&f.memory, "memory", "256MiB", "use at most `SIZE` of memory for queued packets, per direction")
-	flags.Var(cli.NewTimeFlag(&f.Drain, time.Second), "drain", "let queued packets drain for `TIME` at the end")
+	flags.StringVar(&f.memory, "memory", "256MiB",
+		"use at most `SIZE` of memory for queued packets, per direction")
+	flags.Var(cli.NewTimeFlag(&f.Drain, time.Second), "drain",
+		"let queued packets drain for `TIME` at the end")
 	flags.Var(cli.NewTimeFlag(&f.Span, 0), "for", "end after `TIME`")
 	return cmd
 }

@@ -19,7 +19,9 @@ func installUnit(t *testing.T) (prefix, unit string) {
 		t.Skip("needs make")
 	}
 	dir := t.TempDir()
-	for _, name := range []string{"Makefile", "LICENSE", "THIRD_PARTY", "docs/shaper@.service", "bin/shaper"} {
+	for _, name := range []string{
+		"Makefile", "LICENSE", "THIRD_PARTY", "docs/shaper@.service", "bin/shaper",
+	} {
 		text := []byte("#!/bin/sh\ntest \"$1\" != man || { mkdir -p $2; echo >$2/shaper.1; }\n")
 		if name != "bin/shaper" {
 			var err error
@@ -80,7 +82,9 @@ func TestUnit(t *testing.T) {
 	if err := os.Rename(unit, instance); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command("systemd-analyze", "verify", "--man=no", instance).CombinedOutput(); err != nil || len(out) > 0 {
+	if out, err := exec.Command("systemd-analyze", "verify", "--man=no",
+		instance).CombinedOutput(); err != nil ||
+		len(out) > 0 {
 		t.Errorf("systemd-analyze verify: %v: %s", err, out)
 	}
 }

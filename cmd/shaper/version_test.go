@@ -52,7 +52,9 @@ func TestVersionJSON(t *testing.T) {
 	const commit = "05416525d87dbe8e88698df474565d04366d1744"
 	built := `,"go":"` + runtime.Version() + `","os":"` + runtime.GOOS + `","arch":"` + runtime.GOARCH + `"}`
 	recorded := func(modified string) []debug.BuildSetting {
-		return []debug.BuildSetting{{Key: "vcs.revision", Value: commit}, {Key: "vcs.modified", Value: modified}}
+		return []debug.BuildSetting{
+			{Key: "vcs.revision", Value: commit}, {Key: "vcs.modified", Value: modified},
+		}
 	}
 	for _, tt := range []struct {
 		module   string
@@ -63,7 +65,8 @@ func TestVersionJSON(t *testing.T) {
 		{"(devel)", recorded("true"), `{"version":"v0.2.0","commit":"` + commit + `","modified":true`},
 		{"v0.1.7", nil, `{"version":"v0.1.7"`},
 	} {
-		got, err := json.Marshal(describe(&debug.BuildInfo{Main: debug.Module{Version: tt.module}, Settings: tt.settings}))
+		got, err := json.Marshal(
+			describe(&debug.BuildInfo{Main: debug.Module{Version: tt.module}, Settings: tt.settings}))
 		if want := tt.want + built; err != nil || string(got) != want {
 			t.Errorf("%q, %v: %s (%v), want %s", tt.module, tt.settings, got, err, want)
 		}

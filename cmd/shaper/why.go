@@ -74,9 +74,11 @@ func (f *whyFlags) run(cmd *cobra.Command, s cli.Streams, in, number string) err
 	case err != nil:
 		return err
 	case summary.Read < n && cut != nil:
-		return fmt.Errorf("%s: %w: packet %d is not among the %d packets before that", input.name, cut, n, summary.Read)
+		return fmt.Errorf("%s: %w: packet %d is not among the %d packets before that", input.name, cut, n,
+			summary.Read)
 	case summary.Read < n:
-		return fmt.Errorf("%s: there is no packet %d: the capture has %s", input.name, n, say.Count(summary.Read, "packet"))
+		return fmt.Errorf("%s: there is no packet %d: the capture has %s", input.name, n,
+			say.Count(summary.Read, "packet"))
 	case !w.Seen():
 		if err := f.finish(&summary); err != nil {
 			return fmt.Errorf("%s: %w", input.name, err)
@@ -97,7 +99,9 @@ func (f *whyFlags) run(cmd *cobra.Command, s cli.Streams, in, number string) err
 		return err
 	}
 	if cut != nil {
-		return fmt.Errorf("%s: %w: packet %d was still queued then, and was decided as if no packet arrived later", input.name, cut, n)
+		return fmt.Errorf(
+			"%s: %w: packet %d was still queued then, and was decided as if no packet arrived later",
+			input.name, cut, n)
 	}
 	return nil
 }

@@ -83,7 +83,10 @@ func TestWhyAgainstDecisions(t *testing.T) {
 		}
 	})
 	for _, policy := range policies {
-		for name, step := range map[string]int{"edges.pcap": 5, "cooked.pcapng": 7, "back.pcap": 4, "bursts.pcap": 71, "voice-bulk.pcapng": 73, "tags.pcap": 23} {
+		for name, step := range map[string]int{
+			"edges.pcap": 5, "cooked.pcapng": 7, "back.pcap": 4, "bursts.pcap": 71, "voice-bulk.pcapng": 73,
+			"tags.pcap": 23,
+		} {
 			if name == "cooked.pcapng" && strings.Contains(policy, "ethernet") {
 				continue // replay rejects the capture
 			}
@@ -150,8 +153,10 @@ func contradictions(t *explain.Explanation) (out []string) {
 	expect(t.Why != "" && t.Headers != "", "an empty text")
 	expect(!strings.Contains(t.Why, "end of time"), "a full queue whose limit was not found")
 	expect(t.Reason != "wred" || t.Queue.Early != "", "WRED without a chance")
-	expect(t.Reason != "wred" || !strings.Contains(t.Queue.Early, "spared"), "WRED that spared a dropped packet")
-	expect(t.Action == "drop" || !strings.Contains(earlyOf(t.Queue), "certain"), "certain WRED that dropped nothing")
+	expect(t.Reason != "wred" || !strings.Contains(t.Queue.Early, "spared"),
+		"WRED that spared a dropped packet")
+	expect(t.Action == "drop" || !strings.Contains(earlyOf(t.Queue), "certain"),
+		"certain WRED that dropped nothing")
 	if t.DepartureNS != nil && t.Queue != nil {
 		expect(*t.DepartureNS == t.ClockNS+*t.Queue.WaitNS, "the wait")
 		expect(*t.Queue.WaitNS > 0 || t.Queue.Packets == 0, "no wait behind others")
@@ -178,8 +183,8 @@ func earlyOf(q *explain.QueuedJSON) string {
 	return q.Early
 }
 
-// TestWhyOtherClock checks that the time of the clock is the timestamp of the packet that set it, although the
-// explained packet is of another clock.
+// TestWhyOtherClock checks that the time of the clock is the timestamp of the packet that set it,
+// although the explained packet is of another clock.
 func TestWhyOtherClock(t *testing.T) {
 	order := binary.LittleEndian
 	raw := order.AppendUint32(nil, 0xa1b2c3d4)
@@ -197,7 +202,8 @@ func TestWhyOtherClock(t *testing.T) {
 		t.Fatal(err)
 	}
 	var stdout, stderr bytes.Buffer
-	if code := run([]string{"why", path, "4", "--rate", "1mbit"}, cli.Streams{Out: &stdout, Err: &stderr}); code != cli.ExitDone {
+	if code := run([]string{"why", path, "4", "--rate", "1mbit"},
+		cli.Streams{Out: &stdout, Err: &stderr}); code != cli.ExitDone {
 		t.Fatalf("exit %d: %s", code, &stderr)
 	}
 	got := strings.Join(strings.Fields(stdout.String()), " ")
@@ -212,13 +218,15 @@ func TestWhyOtherClock(t *testing.T) {
 func TestWhyVerbose(t *testing.T) {
 	for _, capture := range testCaptures(t) {
 		var out, stderr bytes.Buffer
-		code := run([]string{"why", capture, "1", "--green", "pass", "--verbose"}, cli.Streams{Out: &out, Err: &stderr})
+		code := run([]string{"why", capture, "1", "--green", "pass", "--verbose"},
+			cli.Streams{Out: &out, Err: &stderr})
 		if code == cli.ExitDone && !strings.Contains(out.String(), "\nlayers    ") {
 			t.Errorf("%s: no layers in\n%s", capture, &out)
 		}
 	}
 	const capture = "../../testdata/pcaps/voice-bulk.pcapng"
-	if got := whyJSON(t, capture, 38, "--green", "pass", "--verbose").Layers; len(got) != 4 || got[1].Type != "IPv4" || got[1].Bytes != 20 || !strings.Contains(got[1].Fields, "SrcIP=192.0.2.15 ") {
+	if got := whyJSON(t, capture, 38, "--green", "pass", "--verbose").Layers; len(got) != 4 ||
+		got[1].Type != "IPv4" || got[1].Bytes != 20 || !strings.Contains(got[1].Fields, "SrcIP=192.0.2.15 ") {
 		t.Errorf("layers %+v", got)
 	}
 	if got := whyJSON(t, capture, 38, "--green", "pass").Layers; got != nil {

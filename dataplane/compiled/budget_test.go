@@ -13,7 +13,9 @@ import (
 
 // budgeted returns a policy of one meter with a budget.
 func budgeted(p meter.Params, b dataplane.Budget) *dataplane.Policy {
-	return &dataplane.Policy{Classes: []dataplane.Class{{Name: "a", Meter: &dataplane.Meter{Name: "m", Params: p, Budget: &b}}}}
+	return &dataplane.Policy{
+		Classes: []dataplane.Class{{Name: "a", Meter: &dataplane.Meter{Name: "m", Params: p, Budget: &b}}},
+	}
 }
 
 // TestBudgetErrors has rows at and next to each bound of a budget, with the fields that have
@@ -89,7 +91,8 @@ func TestBudgetErrors(t *testing.T) {
 // TestBudgetTwice checks that a policy cannot contain a budget in two meters, but one meter
 // of two classes.
 func TestBudgetTwice(t *testing.T) {
-	if _, err := Compile(policyOf("a: m=x\nb: n=x")); err == nil || !strings.Contains(err.Error(), "another meter") {
+	if _, err := Compile(policyOf("a: m=x\nb: n=x")); err == nil ||
+		!strings.Contains(err.Error(), "another meter") {
 		t.Errorf("a budget of two meters: got %v, want an error", err)
 	}
 	if _, err := Compile(policyOf("a: m=x\nb: m=x\nc: n=y")); err != nil {
@@ -117,11 +120,16 @@ func TestBudgetName(t *testing.T) {
 
 // TestResolved checks the defaults of a budget.
 func TestResolved(t *testing.T) {
-	want := dataplane.Budget{Name: "b", Address: frametest.Server, Interval: 100 * time.Millisecond, Rescue: dataplane.Fraction{Num: 50, Den: 100}, Weight: 1, Hosts: 16}
+	want := dataplane.Budget{
+		Name: "b", Address: frametest.Server, Interval: 100 * time.Millisecond,
+		Rescue: dataplane.Fraction{Num: 50, Den: 100}, Weight: 1, Hosts: 16,
+	}
 	if got := (dataplane.Budget{Name: "b", Address: frametest.Server}).Resolved(); got != want {
 		t.Errorf("defaults %+v, want %+v", got, want)
 	}
-	own := dataplane.Budget{Name: "b", Interval: time.Second, Rescue: dataplane.Fraction{Num: 0, Den: 1}, Weight: 2, Hosts: 3}
+	own := dataplane.Budget{
+		Name: "b", Interval: time.Second, Rescue: dataplane.Fraction{Num: 0, Den: 1}, Weight: 2, Hosts: 3,
+	}
 	if got := own.Resolved(); got != own {
 		t.Errorf("Resolved returned %+v, want %+v unchanged", got, own)
 	}
@@ -129,7 +137,9 @@ func TestResolved(t *testing.T) {
 	if got := p.Budgets(); !slices.Equal(got, []int{0, 2}) {
 		t.Errorf("stages with a budget %v, want 0 and 2", got)
 	}
-	if a, b := p.Stages[0], p.Stages[2]; a.Leased || !b.Leased || a.BudgetName != "x" || b.BudgetName != "y" || *b.Budget != (&dataplane.Budget{Name: "y", Address: frametest.Server}).Resolved() {
+	if a, b := p.Stages[0], p.Stages[2]; a.Leased || !b.Leased || a.BudgetName != "x" ||
+		b.BudgetName != "y" ||
+		*b.Budget != (&dataplane.Budget{Name: "y", Address: frametest.Server}).Resolved() {
 		t.Errorf("got stages %+v and %+v, want budget x without a lease and budget y with one", a, b)
 	}
 }

@@ -41,7 +41,8 @@ func (l *errorList) checkLength(r *dataplane.LengthRule) {
 		l.add(r, "base", "is unknown: use L3, L2 or L1")
 	}
 	if r.Overhead < -maxAdded || r.Overhead > maxAdded {
-		l.add(r, "overhead", fmt.Sprintf("%d is not between %d and %d bytes", r.Overhead, -maxAdded, maxAdded))
+		l.add(r, "overhead",
+			fmt.Sprintf("%d is not between %d and %d bytes", r.Overhead, -maxAdded, maxAdded))
 	}
 	switch {
 	case r.MPU < 0:
@@ -94,7 +95,8 @@ func (l *errorList) checkMatch(m *dataplane.Match) {
 	for _, field := range dataplane.MatchFields {
 		for _, r := range *field.List(m) {
 			if r.First > r.Last {
-				l.add(m, field.Name, fmt.Sprintf("range %d-%d is empty: put the smaller number first", r.First, r.Last))
+				l.add(m, field.Name,
+					fmt.Sprintf("range %d-%d is empty: put the smaller number first", r.First, r.Last))
 			} else if r.Last > field.Max {
 				l.add(m, field.Name, fmt.Sprintf("%d is above %d", r.Last, field.Max))
 			}
@@ -137,25 +139,30 @@ func (l *errorList) checkBudget(b *dataplane.Budget, m *dataplane.Meter, kind me
 	case m.Envelope != nil:
 		l.add(m, "share", "cannot be combined with envelope")
 	case state != meter.StateBuckets && state != meter.StateCounts:
-		l.add(m, "share", "is not supported by type "+kind.String()+": use token buckets, fixed-window or sliding-counter")
+		l.add(m, "share",
+			"is not supported by type "+kind.String()+": use token buckets, fixed-window or sliding-counter")
 	}
 	if b.OnHost() {
 		return
 	}
 	if state == meter.StateCounts {
-		l.add(m, "share", "cannot use a server with type "+kind.String()+": shares of a window's limit do not add up; use token-bucket, or store: host")
+		l.add(m, "share",
+			"cannot use a server with type "+kind.String()+
+				": shares of a window's limit do not add up; use token-bucket, or store: host")
 	}
 	if t, ok := m.Params.(meter.TokenBucket); ok && t.Warmup > 0 {
 		l.add(m, "warmup", "cannot be combined with a budget on a server: the server sets the rate")
 	}
 	for _, name := range notLeased(m.Params) {
-		l.add(m, strings.ToLower(name), "cannot be combined with a budget on a server: a lease has rates and bursts")
+		l.add(m, strings.ToLower(name),
+			"cannot be combined with a budget on a server: a lease has rates and bursts")
 	}
 	if m.Initial.Den != 0 {
 		l.add(m, "initial", "cannot be combined with a budget on a server: each share begins empty")
 	}
 	if b.Interval != 0 && (b.Interval < dataplane.MinInterval || b.Interval > dataplane.MaxInterval) {
-		l.add(b, "interval", fmt.Sprintf("%v is not between %v and %v", b.Interval, dataplane.MinInterval, dataplane.MaxInterval))
+		l.add(b, "interval", fmt.Sprintf("%v is not between %v and %v", b.Interval, dataplane.MinInterval,
+			dataplane.MaxInterval))
 	}
 	if !validFraction(b.Rescue) {
 		l.add(b, "rescue", "must be between 0 and 100 % of the budget")
@@ -197,7 +204,8 @@ func invalidName(name string) string {
 		case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9':
 		case i > 0 && (r == '.' || r == '_' || r == '-' || r == ':' || r == '@'):
 		default:
-			return fmt.Sprintf("%q contains other characters than letters, digits and . _ - : @, or does not begin with a letter or digit", name)
+			return fmt.Sprintf("%q contains other characters than letters, digits and . _ - : @, or does not begin with a letter or digit",
+				name)
 		}
 	}
 	return ""

@@ -36,8 +36,8 @@ type Tables struct {
 	Dst    Addresses
 }
 
-// Indexes of Tables.Direct, which are those of dataplane.MatchFields. Mark and length follow: they have 32 bits, so the
-// classifier searches them.
+// Indexes of Tables.Direct, which are those of dataplane.MatchFields. Mark and length follow: they have
+// 32 bits, so the classifier searches them.
 const (
 	protoTable = iota
 	sportTable

@@ -13,7 +13,10 @@ import (
 
 // NewClassifier compiles at most MaxClasses matches. Earlier matches take precedence.
 func NewClassifier(matches []dataplane.Match) *Classifier {
-	b := builder{Classifier: &Classifier{}, count: len(matches), seed: maphash.MakeSeed(), offsets: map[uint64]uint32{}}
+	b := builder{
+		Classifier: &Classifier{}, count: len(matches), seed: maphash.MakeSeed(),
+		offsets: map[uint64]uint32{},
+	}
 	b.Stride = 1 + max(1, (len(matches)+63)/64)
 	for k := range b.Start {
 		b.Start[k] = b.addVector(func(i int) bool {
@@ -181,7 +184,9 @@ func (b *builder) directTable(f *dataplane.MatchField, matches []dataplane.Match
 
 // addressTables returns the vectors of addresses, or the zero Addresses if no match has
 // prefixes.
-func (b *builder) addressTables(matches []dataplane.Match, list func(*dataplane.Match) []netip.Prefix) Addresses {
+func (b *builder) addressTables(
+	matches []dataplane.Match, list func(*dataplane.Match) []netip.Prefix,
+) Addresses {
 	var open []int
 	var v4 []edge[uint32]
 	var v6 []edge[dataplane.Addr]

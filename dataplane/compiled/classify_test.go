@@ -62,7 +62,9 @@ func TestClassifierAgainstScan(t *testing.T) {
 
 func TestClassifierWithoutMatches(t *testing.T) {
 	defer frametest.NoPanic(t)
-	s := frametest.Sample{Kind: dataplane.IPv4, Ethertype: frametest.EtherIPv4, Src: frametest.Src4, Dst: frametest.Dst4}
+	s := frametest.Sample{
+		Kind: dataplane.IPv4, Ethertype: frametest.EtherIPv4, Src: frametest.Src4, Dst: frametest.Dst4,
+	}
 	if got := NewClassifier(nil).Classify(s.Packet(), 24); got != -1 {
 		t.Errorf("a classifier without matches: got match %d, want -1", got)
 	}
@@ -76,7 +78,10 @@ func TestClassifierMaxClasses(t *testing.T) {
 	}
 	c := NewClassifier(matches)
 	for _, port := range []uint16{0, 63, 64, 4031, 4032, MaxClasses - 1} {
-		s := frametest.Sample{Kind: dataplane.IPv4, Ethertype: frametest.EtherIPv4, Proto: frametest.ProtoTCP, Ports: true, Sport: port, Src: frametest.Src4, Dst: frametest.Dst4}
+		s := frametest.Sample{
+			Kind: dataplane.IPv4, Ethertype: frametest.EtherIPv4, Proto: frametest.ProtoTCP, Ports: true,
+			Sport: port, Src: frametest.Src4, Dst: frametest.Dst4,
+		}
 		if got := c.Classify(s.Packet(), 24); got != int(port) {
 			t.Errorf("port %d: got class %d, want %[1]d", port, got)
 		}
@@ -88,13 +93,21 @@ func TestClassifierMaxClasses(t *testing.T) {
 func TestClassifierSummaries(t *testing.T) {
 	matches := make([]dataplane.Match, MaxClasses)
 	for i := range matches {
-		matches[i] = dataplane.Match{DSCP: frametest.Values(uint32(i % 2)), Proto: frametest.Values([]uint32{frametest.ProtoUDP, frametest.ProtoTCP}[i%2])}
+		matches[i] = dataplane.Match{
+			DSCP:  frametest.Values(uint32(i % 2)),
+			Proto: frametest.Values([]uint32{frametest.ProtoUDP, frametest.ProtoTCP}[i%2]),
+		}
 	}
-	s := frametest.Sample{Kind: dataplane.IPv4, Ethertype: frametest.EtherIPv4, Dscp: 1, Proto: frametest.ProtoUDP, Src: frametest.Src4, Dst: frametest.Dst4}
+	s := frametest.Sample{
+		Kind: dataplane.IPv4, Ethertype: frametest.EtherIPv4, Dscp: 1, Proto: frametest.ProtoUDP,
+		Src: frametest.Src4, Dst: frametest.Dst4,
+	}
 	if got := NewClassifier(matches).Classify(s.Packet(), 24); got != -1 {
 		t.Errorf("got class %d, want none", got)
 	}
-	matches[MaxClasses-1] = dataplane.Match{DSCP: frametest.Values(1), Proto: frametest.Values(frametest.ProtoUDP)}
+	matches[MaxClasses-1] = dataplane.Match{
+		DSCP: frametest.Values(1), Proto: frametest.Values(frametest.ProtoUDP),
+	}
 	if got := NewClassifier(matches).Classify(s.Packet(), 24); got != MaxClasses-1 {
 		t.Errorf("got class %d, want the last", got)
 	}
@@ -115,7 +128,8 @@ func BenchmarkClassify(b *testing.B) {
 			matches := make([]dataplane.Match, rules)
 			for i := range matches {
 				matches[i] = dataplane.Match{
-					Src:   []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(r.IntN(256)), byte(r.IntN(256))}), 24)},
+					Src: []netip.Prefix{netip.PrefixFrom(
+						netip.AddrFrom4([4]byte{10, byte(r.IntN(256)), byte(r.IntN(256))}), 24)},
 					Proto: []dataplane.Range{{First: frametest.ProtoTCP, Last: frametest.ProtoTCP}},
 					DPort: []dataplane.Range{{First: uint32(r.IntN(1 << 16)), Last: 0xffff}},
 				}
@@ -125,8 +139,9 @@ func BenchmarkClassify(b *testing.B) {
 			for i := range packets {
 				m := matches[r.IntN(rules)]
 				s := frametest.Sample{
-					Kind: dataplane.IPv4, Ethertype: frametest.EtherIPv4, Proto: frametest.ProtoTCP, Ports: true, Dst: frametest.Dst4,
-					Src: m.Src[0].Addr().Next(), Dport: uint16(frametest.NearBound(r, m.DPort, 0xffff)),
+					Kind: dataplane.IPv4, Ethertype: frametest.EtherIPv4, Proto: frametest.ProtoTCP,
+					Ports: true, Dst: frametest.Dst4, Src: m.Src[0].Addr().Next(),
+					Dport: uint16(frametest.NearBound(r, m.DPort, 0xffff)),
 				}
 				packets[i] = s.Packet()
 			}
@@ -149,7 +164,8 @@ func TestTables(t *testing.T) {
 		}
 		c := NewClassifier(matches)
 		if want := 1 + (len(matches)+63)/64; c.Stride != want || len(c.Words)%want != 0 {
-			t.Fatalf("%d matches: vectors of %d words in %d, want %d", len(matches), c.Stride, len(c.Words), want)
+			t.Fatalf("%d matches: vectors of %d words in %d, want %d", len(matches), c.Stride, len(c.Words),
+				want)
 		}
 		seen := map[string]bool{}
 		for v := 0; v < len(c.Words); v += c.Stride {
@@ -183,10 +199,12 @@ func checkJumps(t *testing.T, r *Ranged[uint32]) {
 	}
 	last := len(r.Bounds) - 1
 	if len(r.Offset) != last+1 || r.Bounds[0] != 0 || !slices.IsSorted(r.Bounds) {
-		t.Fatalf("got %d bounds from %d and %d offsets, want as many sorted bounds from 0 as offsets", last+1, r.Bounds[0], len(r.Offset))
+		t.Fatalf("got %d bounds from %d and %d offsets, want as many sorted bounds from 0 as offsets", last+1,
+			r.Bounds[0], len(r.Offset))
 	}
 	if n := len(r.Jump); n > maxJumps || r.Jump[0] != 0 || r.Jump[n-1] != uint32(last) {
-		t.Fatalf("jump table of %d entries from %d to %d, want at most %d from 0 to %d", n, r.Jump[0], r.Jump[n-1], maxJumps, last)
+		t.Fatalf("jump table of %d entries from %d to %d, want at most %d from 0 to %d", n, r.Jump[0],
+			r.Jump[n-1], maxJumps, last)
 	}
 	for i, jump := range r.Jump[1 : len(r.Jump)-1] {
 		at := uint64(r.Low) + uint64(i+1)<<r.Shift
@@ -203,19 +221,27 @@ func TestJumpShift(t *testing.T) {
 		for distance, shift := range map[uint32]uint8{
 			1: 0, maxJumps - 3: 0, maxJumps - 2: 1, 2*maxJumps - 5: 1, 2*maxJumps - 4: 2, 1 << 30: 19,
 		} {
-			c := NewClassifier([]dataplane.Match{{Mark: []dataplane.Range{{First: first, Last: first + distance - 1}}}})
+			c := NewClassifier(
+				[]dataplane.Match{{Mark: []dataplane.Range{{First: first, Last: first + distance - 1}}}})
 			if c.Mark.Shift != shift || c.Mark.Low != first-min(first, 1<<shift) {
-				t.Errorf("bounds %d and %d: steps of 1<<%d from %d on, want 1<<%d", first, first+distance, c.Mark.Shift, c.Mark.Low, shift)
+				t.Errorf("bounds %d and %d: steps of 1<<%d from %d on, want 1<<%d", first, first+distance,
+					c.Mark.Shift, c.Mark.Low, shift)
 			}
 			checkJumps(t, &c.Mark)
-			for _, mark := range []uint32{0, first - 1, first, first + distance - 1, first + distance, math.MaxUint32} {
+			for _, mark := range []uint32{
+				0, first - 1, first, first + distance - 1, first + distance, math.MaxUint32,
+			} {
 				want := -1
 				if mark >= first && mark < first+distance {
 					want = 0
 				}
-				s := frametest.Sample{Kind: dataplane.IPv4, Ethertype: frametest.EtherIPv4, Src: frametest.Src4, Dst: frametest.Dst4, Mark: mark}
+				s := frametest.Sample{
+					Kind: dataplane.IPv4, Ethertype: frametest.EtherIPv4, Src: frametest.Src4,
+					Dst: frametest.Dst4, Mark: mark,
+				}
 				if got := c.Classify(s.Packet(), 20); got != want {
-					t.Errorf("bounds %d and %d: mark %d is in class %d, want %d", first, first+distance, mark, got, want)
+					t.Errorf("bounds %d and %d: mark %d is in class %d, want %d", first, first+distance, mark,
+						got, want)
 				}
 			}
 		}

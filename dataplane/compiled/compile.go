@@ -36,7 +36,8 @@ func Compile(policy *dataplane.Policy) (*Plan, error) {
 		case cl.Name == "-":
 			c.add(cl, "name", `"-" is reserved for unclassified packets`)
 		case names[cl.Name]:
-			c.add(cl, "name", fmt.Sprintf("%q is the name of an earlier class: class names must differ", cl.Name))
+			c.add(cl, "name",
+				fmt.Sprintf("%q is the name of an earlier class: class names must differ", cl.Name))
 		}
 		names[cl.Name] = true
 		c.checkMatch(&cl.Match)
@@ -96,7 +97,8 @@ type compiler struct {
 func newCompiler() *compiler {
 	return &compiler{
 		plan:   &Plan{},
-		stages: map[*dataplane.Meter]int{}, queues: map[*dataplane.Queue]int{}, links: map[*dataplane.Link]int{}, envelopes: map[*dataplane.Envelope]int{},
+		stages: map[*dataplane.Meter]int{}, queues: map[*dataplane.Queue]int{},
+		links: map[*dataplane.Link]int{}, envelopes: map[*dataplane.Envelope]int{},
 		budgets: map[string]bool{}, checked: map[*dataplane.Action]bool{}, chain: map[*dataplane.Meter]bool{},
 	}
 }
@@ -159,7 +161,8 @@ func (c *compiler) compileCustomerMeter(m *dataplane.Meter) int {
 	}
 	for i := range c.plan.Stages {
 		if s := &c.plan.Stages[i]; s.Customers && s.Packets != m.Packets {
-			c.add(m, "count", "differs from that of another class of customers: they share the meters of customers")
+			c.add(m, "count",
+				"differs from that of another class of customers: they share the meters of customers")
 		}
 	}
 	return c.addStage(m, true)
@@ -179,8 +182,11 @@ func (c *compiler) addStage(m *dataplane.Meter, customers bool) int {
 	i := len(c.plan.Stages)
 	c.stages[m] = i
 	s := Stage{
-		StageOutline: StageOutline{Name: m.Name, Packets: m.Packets, Then: -1, Key: m.Per, Initial: m.Initial, Idle: m.Idle, Customers: customers},
-		Aware:        m.Aware, Input: InputColors{From: m.PreColor.From}, Envelope: -1, Source: m,
+		StageOutline: StageOutline{
+			Name: m.Name, Packets: m.Packets, Then: -1, Key: m.Per, Initial: m.Initial, Idle: m.Idle,
+			Customers: customers,
+		},
+		Aware: m.Aware, Input: InputColors{From: m.PreColor.From}, Envelope: -1, Source: m,
 	}
 	if !validFraction(m.Initial) {
 		c.add(m, "initial", "must be between 0 and 100 % of the burst")
@@ -215,7 +221,9 @@ func (c *compiler) compileTokens(s *Stage, m *dataplane.Meter, p *meter.Profile)
 	if b := m.Budget; b != nil {
 		c.checkBudget(b, m, s.Kind)
 		if c.budgets[b.Name] {
-			c.add(b, "budget", fmt.Sprintf("%q belongs to another meter of this policy: define one meter under meters: and name it in both classes", b.Name))
+			c.add(b, "budget",
+				fmt.Sprintf("%q belongs to another meter of this policy: define one meter under meters: and name it in both classes",
+					b.Name))
 		}
 		c.budgets[b.Name] = true
 		resolved := b.Resolved()
@@ -223,7 +231,9 @@ func (c *compiler) compileTokens(s *Stage, m *dataplane.Meter, p *meter.Profile)
 	}
 	given := validFraction(m.Initial) && m.Initial.Den != 0
 	if given && s.Kind.Info().State == meter.StateAverage && m.Per.By == dataplane.NoKey {
-		c.add(m, "initial", "cannot be combined with type "+s.Kind.String()+": it has an average rate instead of tokens (RFC 2859)")
+		c.add(m, "initial",
+			"cannot be combined with type "+s.Kind.String()+
+				": it has an average rate instead of tokens (RFC 2859)")
 	}
 	switch {
 	case m.Envelope != nil:
@@ -258,7 +268,9 @@ func (c *compiler) compileKeys(s *Stage, m *dataplane.Meter, given bool) {
 	s.Keys = cmp.Or(m.Keys, dataplane.DefaultKeys)
 	switch reason := invalidKey(m.Per); {
 	case s.Kind.Info().State == meter.StateAverage:
-		c.add(m, "per", "cannot be combined with type "+s.Kind.String()+": an average never becomes idle, so no key could be evicted")
+		c.add(m, "per",
+			"cannot be combined with type "+s.Kind.String()+
+				": an average never becomes idle, so no key could be evicted")
 		return
 	case reason != "":
 		c.add(m, "per", reason)
@@ -293,7 +305,8 @@ func (c *compiler) envelopeIndex(e *dataplane.Envelope) int {
 func (c *compiler) compileFlows(out *Envelope) {
 	envelope := out.Source
 	source := func(i int) *dataplane.Meter { return c.plan.Stages[out.Stages[i]].Source }
-	slices.SortStableFunc(out.Stages, func(a, b int) int { return c.plan.Stages[b].Source.Rank - c.plan.Stages[a].Source.Rank })
+	slices.SortStableFunc(out.Stages,
+		func(a, b int) int { return c.plan.Stages[b].Source.Rank - c.plan.Stages[a].Source.Rank })
 	out.Coupling = envelope.Coupling
 	for i, stage := range out.Stages {
 		m := source(i)
@@ -305,13 +318,20 @@ func (c *compiler) compileFlows(out *Envelope) {
 		cirmax, eirmax := m.Limits()
 		out.Flows = append(out.Flows, meter.EnvelopeFlow{Buckets: flow, CIRMax: cirmax, EIRMax: eirmax})
 		if i > 0 && m.Rank == source(i-1).Rank {
-			c.add(m, "rank", fmt.Sprintf("%d is also the rank of another flow of envelope %q: ranks must differ", m.Rank, envelope.Name))
+			c.add(m, "rank", fmt.Sprintf(
+				"%d is also the rank of another flow of envelope %q: ranks must differ", m.Rank,
+				envelope.Name))
 		}
 		if m.Packets != source(0).Packets {
-			c.add(m, "count", fmt.Sprintf("differs from that of another flow of envelope %q: count bytes in all, or packets in all", envelope.Name))
+			c.add(m, "count", fmt.Sprintf(
+				"differs from that of another flow of envelope %q: count bytes in all, or packets in all",
+				envelope.Name))
 		}
-		if capped := envelope.CIRMax.Bytes > 0 || envelope.EIRMax.Bytes > 0; capped && m.Packets != envelope.Packets {
-			c.add(m, "count", fmt.Sprintf("differs from the unit of the limits of envelope %q: use bytes for both, or packets for both", envelope.Name))
+		if capped := envelope.CIRMax.Bytes > 0 || envelope.EIRMax.Bytes > 0; capped &&
+			m.Packets != envelope.Packets {
+			c.add(m, "count", fmt.Sprintf(
+				"differs from the unit of the limits of envelope %q: use bytes for both, or packets for both",
+				envelope.Name))
 		}
 	}
 	if _, err := meter.NewEnvelope(out.EnvelopeParams); err != nil {
@@ -328,7 +348,9 @@ func (c *compiler) compileThen(m *dataplane.Meter) int {
 		return -1
 	}
 	if !m.Then.Aware {
-		c.add(m, "then", fmt.Sprintf("leads to meter %q, which is color-blind and would ignore the color from this meter: give it color: aware", m.Then.Name))
+		c.add(m, "then",
+			fmt.Sprintf("leads to meter %q, which is color-blind and would ignore the color from this meter: give it color: aware",
+				m.Then.Name))
 	}
 	i := c.compileMeter(m.Then)
 	if c.plan.Stages[i].Customers {

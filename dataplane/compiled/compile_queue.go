@@ -24,7 +24,8 @@ func (c *compiler) compileQueue(q *dataplane.Queue) int {
 			c.add(q, "rate", "cannot be combined with priority or weight: they are for queues of a link")
 		}
 		if q.Fair.By != dataplane.NoKey {
-			c.add(q, "fair", "needs a queue of a link: a queue with a rate fixes each departure on arrival, before later flows arrive")
+			c.add(q, "fair",
+				"needs a queue of a link: a queue with a rate fixes each departure on arrival, before later flows arrive")
 		}
 	} else {
 		c.compileLinkQueue(&out, i)

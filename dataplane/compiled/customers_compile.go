@@ -22,7 +22,10 @@ func (c *compiler) compileCustomers(from *dataplane.Customers) {
 	if from == nil {
 		return
 	}
-	out := &Customers{Key: from.Key, Source: from, Of: make([]uint32, len(from.List)), numbers: make(map[string]uint32, len(from.List))}
+	out := &Customers{
+		Key: from.Key, Source: from, Of: make([]uint32, len(from.List)),
+		numbers: make(map[string]uint32, len(from.List)),
+	}
 	c.plan.Customers = out
 	out.Packets = slices.ContainsFunc(c.plan.Stages, func(s Stage) bool { return s.Customers && s.Packets })
 	switch {
@@ -30,7 +33,8 @@ func (c *compiler) compileCustomers(from *dataplane.Customers) {
 		c.add(from, "key", "is unknown: use ByInside, BySource, ByDestination, ByOuterVLAN or ByTwoVLANs")
 		return
 	case len(from.List) > dataplane.MaxCustomers:
-		c.add(from, "file", fmt.Sprintf("has %d customers: at most %d are allowed", len(from.List), dataplane.MaxCustomers))
+		c.add(from, "file",
+			fmt.Sprintf("has %d customers: at most %d are allowed", len(from.List), dataplane.MaxCustomers))
 		return
 	}
 	indexes := map[*dataplane.ServicePlan]uint32{}
@@ -132,10 +136,12 @@ func (b *tableBuilder) add(customer *dataplane.Customer, number uint32) {
 	switch other := b.out.numbers[name]; {
 	case name == "":
 		b.fail(customer, "customer", "is empty: give the customer a name")
-	case utf8.RuneCountInString(name) > 64 || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }):
+	case utf8.RuneCountInString(name) > 64 ||
+		strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }):
 		b.fail(customer, "customer", fmt.Sprintf("%.80q is not a name of 1 to 64 printable characters", name))
 	case other != 0:
-		b.fail(customer, "customer", fmt.Sprintf("%q is the name of an earlier customer: names must differ", name))
+		b.fail(customer, "customer",
+			fmt.Sprintf("%q is the name of an earlier customer: names must differ", name))
 	}
 	b.out.numbers[name] = number
 	if !byAddress(b.out.Key) {
@@ -191,9 +197,11 @@ func (b *tableBuilder) name(number uint32) string { return b.out.Source.List[num
 // prefixes.
 func (b *tableBuilder) finish(nested bool) {
 	slices.SortFunc(b.prefixes, func(x, y owned) int {
-		return cmp.Or(x.Addr().Compare(y.Addr()), cmp.Compare(x.Bits(), y.Bits()), cmp.Compare(x.number, y.number))
+		return cmp.Or(x.Addr().Compare(y.Addr()), cmp.Compare(x.Bits(), y.Bits()),
+			cmp.Compare(x.number, y.number))
 	})
-	var around []owned                                          // the prefixes that contain the current one, the innermost last
+	// the prefixes that contain the current one, the innermost last
+	var around []owned
 	v4, v6, nets := map[int]int{}, map[int]int{}, map[int]int{} // prefixes by length
 	for _, p := range b.prefixes {
 		for len(around) > 0 && !around[len(around)-1].Overlaps(p.Prefix) {
@@ -204,9 +212,12 @@ func (b *tableBuilder) finish(nested bool) {
 			switch {
 			case outer.number == p.number:
 			case outer.Prefix == p.Prefix:
-				b.fail(&b.out.Source.List[p.number-1], "address", fmt.Sprintf("%v belongs to customer %q too", printPrefix(p.Prefix), b.name(outer.number)))
+				b.fail(&b.out.Source.List[p.number-1], "address",
+					fmt.Sprintf("%v belongs to customer %q too", printPrefix(p.Prefix), b.name(outer.number)))
 			case !nested:
-				b.fail(&b.out.Source.List[p.number-1], "address", fmt.Sprintf("%v lies inside %v of customer %q: set nested: true to allow it", printPrefix(p.Prefix), outer.Prefix, b.name(outer.number)))
+				b.fail(&b.out.Source.List[p.number-1], "address", fmt.Sprintf(
+					"%v lies inside %v of customer %q: set nested: true to allow it", printPrefix(p.Prefix),
+					outer.Prefix, b.name(outer.number)))
 			}
 		}
 		around = append(around, p)

@@ -16,8 +16,11 @@ import (
 
 // validCustomers returns a policy with three customers and two plans.
 func validCustomers() *dataplane.Policy {
-	bucket, paced := frametest.BucketPlan("bucket", 1500), &dataplane.ServicePlan{Name: "paced", Queue: &queue.Config{Rate: frametest.Mega, Time: time.Second}}
-	return frametest.CustomersPolicy(&dataplane.Customers{Plans: []*dataplane.ServicePlan{bucket, paced}, List: []dataplane.Customer{
+	bucket, paced := frametest.BucketPlan("bucket", 1500),
+		&dataplane.ServicePlan{Name: "paced", Queue: &queue.Config{Rate: frametest.Mega, Time: time.Second}}
+	return frametest.CustomersPolicy(&dataplane.Customers{Plans: []*dataplane.ServicePlan{
+		bucket, paced,
+	}, List: []dataplane.Customer{
 		{Name: "one", Prefixes: frametest.Prefixes("192.0.2.0/24", "192.0.2.7/32", "2001:db8::/32"), Plan: bucket},
 		{Name: "two", Prefixes: frametest.Prefixes("198.51.100.1/32"), Plan: paced},
 		{Name: "three", Plan: paced},
@@ -114,9 +117,12 @@ func TestInvalidCustomers(t *testing.T) {
 		{"nested through the first one's own", validCustomers, list(func(l []dataplane.Customer) {
 			l[2].Prefixes = frametest.Prefixes("192.0.2.7/32")
 			l[0].Prefixes = frametest.Prefixes("192.0.2.0/24", "192.0.2.0/25")
-		}), []string{`customer "three": address: 192.0.2.7 lies inside 192.0.2.0/25 of customer "one": set nested: true to allow it`}},
+		}), []string{
+			`customer "three": address: 192.0.2.7 lies inside 192.0.2.0/25 of customer "one": set nested: true to allow it`,
+		}},
 		{"nested", validCustomers, func(p *dataplane.Policy) {
-			p.Customers.Nested, p.Customers.List[2].Prefixes = true, frametest.Prefixes("0.0.0.0/0", "::/0", "192.0.2.8/29")
+			p.Customers.Nested, p.Customers.List[2].Prefixes = true,
+				frametest.Prefixes("0.0.0.0/0", "::/0", "192.0.2.8/29")
 		}, nil},
 		{"VLAN by address", validCustomers, first(func(c *dataplane.Customer) { c.VLANs = []uint32{1} }), []string{`customer "one": vlan: is given, but customers are known by address`}},
 
@@ -139,10 +145,13 @@ func TestInvalidCustomers(t *testing.T) {
 		}},
 		{"parameters", validCustomers, plan(func(p *dataplane.ServicePlan) { p.Params = meter.TokenBucket{Rate: frametest.Mega} }), []string{`plan "bucket": burst: must be above zero`}},
 		{"parameters of a plan without customers", validCustomers, func(p *dataplane.Policy) {
-			p.Customers.Plans = append(p.Customers.Plans, &dataplane.ServicePlan{Name: "idle", Params: meter.TokenBucket{Rate: frametest.Mega}})
+			p.Customers.Plans = append(p.Customers.Plans,
+				&dataplane.ServicePlan{Name: "idle", Params: meter.TokenBucket{Rate: frametest.Mega}})
 		}, []string{`plan "idle": burst: must be above zero`}},
 		{"parameters of one customer", validCustomers, func(p *dataplane.Policy) {
-			p.Customers.List[2].Plan = &dataplane.ServicePlan{Name: "bucket", Params: meter.TokenBucket{Rate: frametest.Mega}}
+			p.Customers.List[2].Plan = &dataplane.ServicePlan{
+				Name: "bucket", Params: meter.TokenBucket{Rate: frametest.Mega},
+			}
 		}, []string{`plan "bucket": burst: must be above zero`}},
 		{"action", validCustomers, plan(func(p *dataplane.ServicePlan) {
 			p.Yellow = &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: 64}}}
@@ -155,7 +164,9 @@ func TestInvalidCustomers(t *testing.T) {
 		{"CoDel", validCustomers, paced(func(c *queue.Config) { c.CoDel = queue.CoDel{Target: time.Millisecond, Interval: time.Second} }), nil},
 
 		{"no customers", validCustomers, func(p *dataplane.Policy) {
-			p.Customers, p.Classes = nil, []dataplane.Class{{Name: "a", Match: dataplane.Match{Customer: true}}}
+			p.Customers, p.Classes = nil, []dataplane.Class{
+				{Name: "a", Match: dataplane.Match{Customer: true}},
+			}
 		}, []string{
 			`class "a": per: customer needs the customers of the policy`,
 		}},
@@ -173,13 +184,24 @@ func TestInvalidCustomers(t *testing.T) {
 			`meter "": initial: cannot be combined with the plans of customers: their buckets start full`,
 		}},
 		{"packets and bytes", validCustomers, func(p *dataplane.Policy) {
-			p.Classes = append([]dataplane.Class{{Name: "a", Match: dataplane.Match{Customer: true, DSCP: frametest.Values(1)}, Meter: &dataplane.Meter{Name: "m", Packets: true}}}, p.Classes...)
-		}, []string{`meter "": count: differs from that of another class of customers: they share the meters of customers`}},
+			p.Classes = append([]dataplane.Class{{
+				Name: "a", Match: dataplane.Match{Customer: true, DSCP: frametest.Values(1)},
+				Meter: &dataplane.Meter{Name: "m", Packets: true},
+			}}, p.Classes...)
+		}, []string{
+			`meter "": count: differs from that of another class of customers: they share the meters of customers`,
+		}},
 		{"several classes", validCustomers, func(p *dataplane.Policy) {
-			p.Classes = append([]dataplane.Class{{Name: "a", Match: dataplane.Match{Customer: true, DSCP: frametest.Values(1)}, Meter: &dataplane.Meter{Name: "m", Aware: true}}}, p.Classes...)
+			p.Classes = append([]dataplane.Class{{
+				Name: "a", Match: dataplane.Match{Customer: true, DSCP: frametest.Values(1)},
+				Meter: &dataplane.Meter{Name: "m", Aware: true},
+			}}, p.Classes...)
 		}, nil},
 		{"customers later in a chain", validCustomers, func(p *dataplane.Policy) {
-			p.Classes[1].Meter = &dataplane.Meter{Name: "m", Params: meter.TokenBucket{Rate: frametest.Mega, Burst: 1}, Then: p.Classes[0].Meter}
+			p.Classes[1].Meter = &dataplane.Meter{
+				Name: "m", Params: meter.TokenBucket{Rate: frametest.Mega, Burst: 1},
+				Then: p.Classes[0].Meter,
+			}
 			p.Classes[0].Meter.Aware = true
 		}, []string{`meter "m": then: leads to the plans of customers: they come first in a chain`}},
 	} {
@@ -207,7 +229,8 @@ func TestManyInvalidCustomers(t *testing.T) {
 	p := validCustomers()
 	p.Customers.List = nil
 	for i := range 1500 {
-		p.Customers.List = append(p.Customers.List, dataplane.Customer{Name: fmt.Sprint(i), Plan: p.Customers.Plans[0], VLANs: []uint32{1}})
+		p.Customers.List = append(p.Customers.List,
+			dataplane.Customer{Name: fmt.Sprint(i), Plan: p.Customers.Plans[0], VLANs: []uint32{1}})
 	}
 	p.Customers.Plans[1].Queue.Time = -1
 	p.Classes[1].Name = ""

@@ -169,7 +169,9 @@ func (p *Plan) For(d dataplane.Direction) *Plan {
 		return p
 	}
 	plan, customers := *p, *p.Customers
-	customers.Key = [...]dataplane.CustomerKey{dataplane.Egress: dataplane.ByDestination, dataplane.Ingress: dataplane.BySource}[d]
+	customers.Key = [...]dataplane.CustomerKey{
+		dataplane.Egress: dataplane.ByDestination, dataplane.Ingress: dataplane.BySource,
+	}[d]
 	plan.Customers = &customers
 	return &plan
 }

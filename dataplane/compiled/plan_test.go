@@ -31,12 +31,17 @@ func policyOf(text string, queues ...*dataplane.Queue) *dataplane.Policy {
 	meters := map[string]*dataplane.Meter{}
 	for line := range strings.SplitSeq(text, "\n") {
 		name, chain, _ := strings.Cut(strings.TrimSpace(line), ": ")
-		c := dataplane.Class{Name: name, Match: dataplane.Match{DSCP: frametest.Values(uint32(len(p.Classes)))}}
+		c := dataplane.Class{
+			Name: name, Match: dataplane.Match{DSCP: frametest.Values(uint32(len(p.Classes)))},
+		}
 		var last *dataplane.Meter
 		for word := range strings.FieldsFuncSeq(chain, func(r rune) bool { return r == '>' || r == ' ' }) {
 			m := meters[word]
 			if m == nil {
-				m = &dataplane.Meter{Name: word, Params: meter.TokenBucket{Rate: frametest.Mega, Burst: 1000}, Aware: last != nil, Packets: strings.HasSuffix(word, "#")}
+				m = &dataplane.Meter{
+					Name: word, Params: meter.TokenBucket{Rate: frametest.Mega, Burst: 1000},
+					Aware: last != nil, Packets: strings.HasSuffix(word, "#"),
+				}
 				if _, budget, ok := strings.Cut(word, "="); ok {
 					m.Budget = &dataplane.Budget{Name: budget}
 				} else if _, budget, ok := strings.Cut(word, "@"); ok {
@@ -54,7 +59,11 @@ func policyOf(text string, queues ...*dataplane.Queue) *dataplane.Policy {
 		p.Classes = append(p.Classes, c)
 	}
 	for _, q := range queues {
-		p.Classes = append(p.Classes, dataplane.Class{Name: fmt.Sprint("to ", len(p.Classes)), Match: dataplane.Match{VLAN: frametest.Values(uint32(len(p.Classes)))}, Green: &dataplane.Action{Queue: q}})
+		p.Classes = append(p.Classes, dataplane.Class{
+			Name:  fmt.Sprint("to ", len(p.Classes)),
+			Match: dataplane.Match{VLAN: frametest.Values(uint32(len(p.Classes)))},
+			Green: &dataplane.Action{Queue: q},
+		})
 	}
 	return p
 }
@@ -87,8 +96,10 @@ func TestSucceed(t *testing.T) {
 			for _, c := range s.Changes {
 				changes = append(changes, c.Class+" "+c.Effect)
 			}
-			if !slices.Equal(s.Classes, test.classes) || !slices.Equal(s.Stages, test.stages) || strings.Join(changes, ", ") != test.changes {
-				t.Errorf("classes %v, stages %v, %q: want %v, %v, %q", s.Classes, s.Stages, changes, test.classes, test.stages, test.changes)
+			if !slices.Equal(s.Classes, test.classes) || !slices.Equal(s.Stages, test.stages) ||
+				strings.Join(changes, ", ") != test.changes {
+				t.Errorf("classes %v, stages %v, %q: want %v, %v, %q", s.Classes, s.Stages, changes,
+					test.classes, test.stages, test.changes)
 			}
 		})
 	}
@@ -97,7 +108,8 @@ func TestSucceed(t *testing.T) {
 // TestSucceedQueues checks that queues and links continue those of the same name, each
 // only once.
 func TestSucceedQueues(t *testing.T) {
-	wan, lan := &dataplane.Link{Name: "wan", Rate: frametest.Mega}, &dataplane.Link{Name: "lan", Rate: frametest.Mega}
+	wan, lan := &dataplane.Link{Name: "wan", Rate: frametest.Mega},
+		&dataplane.Link{Name: "lan", Rate: frametest.Mega}
 	own := func(name string) *dataplane.Queue {
 		return &dataplane.Queue{Name: name, Config: queue.Config{Rate: frametest.Mega, Time: time.Second}}
 	}
@@ -114,8 +126,11 @@ func TestSucceedQueues(t *testing.T) {
 
 // TestSucceedNone checks that all parts of a first plan start anew.
 func TestSucceedNone(t *testing.T) {
-	s := compilePlan(t, policyOf("a: m > n\nb", &dataplane.Queue{Name: "q", Link: &dataplane.Link{Name: "l", Rate: frametest.Mega}, Config: queue.Config{Bytes: 9000}})).Succeed(&Outline{})
-	if !slices.Equal(s.Classes, []int{-1, -1, -1}) || !slices.Equal(s.Stages, []int{-1, -1}) || !slices.Equal(s.Queues, []int{-1}) || !slices.Equal(s.Links, []int{-1}) {
+	s := compilePlan(t, policyOf("a: m > n\nb", &dataplane.Queue{
+		Name: "q", Link: &dataplane.Link{Name: "l", Rate: frametest.Mega}, Config: queue.Config{Bytes: 9000},
+	})).Succeed(&Outline{})
+	if !slices.Equal(s.Classes, []int{-1, -1, -1}) || !slices.Equal(s.Stages, []int{-1, -1}) ||
+		!slices.Equal(s.Queues, []int{-1}) || !slices.Equal(s.Links, []int{-1}) {
 		t.Errorf("succession %+v, want -1 for each part", s)
 	}
 }
@@ -124,12 +139,14 @@ func TestSucceedNone(t *testing.T) {
 func TestOutline(t *testing.T) {
 	q := &dataplane.Queue{Name: "q", Config: queue.Config{Rate: frametest.Mega, Time: time.Second}}
 	policy := policyOf("a: m > n\nb")
-	policy.Classes[0].Yellow, policy.Classes[1].Green, policy.Classes[1].Red = &dataplane.Action{Queue: q}, &dataplane.Action{Queue: q}, &dataplane.Action{Queue: q}
+	policy.Classes[0].Yellow, policy.Classes[1].Green, policy.Classes[1].Red = &dataplane.Action{Queue: q},
+		&dataplane.Action{Queue: q}, &dataplane.Action{Queue: q}
 	o := compilePlan(t, policy).Outline()
 	if got := o.Chain(0); !slices.Equal(got, []int{0, 1}) || o.Chain(1) != nil {
 		t.Errorf("chains %v and %v, want [0 1] and none", got, o.Chain(1))
 	}
-	if o.Classes[0].Queues != [3]int{-1, 0, -1} || o.Classes[1].Queues != [3]int{0, -1, -1} || o.Feeds(0) != 2 {
+	if o.Classes[0].Queues != [3]int{-1, 0, -1} || o.Classes[1].Queues != [3]int{0, -1, -1} ||
+		o.Feeds(0) != 2 {
 		t.Errorf("classes %+v, %d colors feed the queue, want 2", o.Classes, o.Feeds(0))
 	}
 	if b := o.Stages[0].Buckets; len(b) != 1 || b[0] != (BucketOutline{"Tc", 1000}) {
@@ -159,11 +176,13 @@ func TestUnusedParts(t *testing.T) {
 	policy.Meters = []*dataplane.Meter{policy.Classes[0].Meter, good}
 	policy.Queues = []*dataplane.Queue{{Name: "q", Config: queue.Config{Rate: frametest.Mega, Bytes: 1}}}
 	policy.Links = []*dataplane.Link{{Name: "l", Rate: frametest.Mega}}
-	if plan := compilePlan(t, policy); len(plan.Stages) != 1 || len(plan.Queues)+len(plan.Links) != 0 || plan.Stage(good) != -1 {
+	if plan := compilePlan(t, policy); len(plan.Stages) != 1 || len(plan.Queues)+len(plan.Links) != 0 ||
+		plan.Stage(good) != -1 {
 		t.Errorf("got %+v, want one stage and no unused part", plan.Outline())
 	}
 	bad := *policy
-	m, q, l := &dataplane.Meter{Name: "m", Params: meter.TokenBucket{Rate: frametest.Mega}}, &dataplane.Queue{Name: "q"}, &dataplane.Link{Name: "l"}
+	m, q, l := &dataplane.Meter{Name: "m", Params: meter.TokenBucket{Rate: frametest.Mega}},
+		&dataplane.Queue{Name: "q"}, &dataplane.Link{Name: "l"}
 	bad.Meters, bad.Queues, bad.Links = []*dataplane.Meter{m}, []*dataplane.Queue{q}, []*dataplane.Link{l}
 	_, err := Compile(&bad)
 	var objects []any

@@ -19,8 +19,9 @@ import (
 var invalid = []struct {
 	name  string
 	field string
-	text  string                                 // part of the message
-	spoil func(p *dataplane.Policy) (object any) // makes a valid policy invalid, and returns the object with the error
+	text  string // part of the message
+	// makes a valid policy invalid, and returns the object with the error
+	spoil func(p *dataplane.Policy) (object any)
 }{
 	{"no classes", "classes", "at least one", func(p *dataplane.Policy) any { p.Classes = nil; return p }},
 	{"too many classes", "classes", "at most 4096 classes, not 4097", func(p *dataplane.Policy) any {
@@ -98,12 +99,15 @@ var invalid = []struct {
 	}},
 	{"initial tokens of an average", "initial", "RFC 2859", func(p *dataplane.Policy) any {
 		m := p.Classes[0].Meter
-		m.Params, m.Initial = meter.TSWTCM{CIR: frametest.Mega, PIR: frametest.Mega, Window: time.Second}, dataplane.Fraction{Num: 1, Den: 2}
+		m.Params, m.Initial = meter.TSWTCM{CIR: frametest.Mega, PIR: frametest.Mega, Window: time.Second},
+			dataplane.Fraction{Num: 1, Den: 2}
 		return m
 	}},
 	{"initial tokens of an average per key", "per", "never becomes idle", func(p *dataplane.Policy) any {
 		m := p.Classes[0].Meter
-		m.Params, m.Initial, m.Per = meter.TSWTCM{CIR: frametest.Mega, PIR: frametest.Mega, Window: time.Second}, dataplane.Fraction{Num: 1, Den: 2}, dataplane.Key{By: dataplane.BySrc}
+		m.Params, m.Initial, m.Per = meter.TSWTCM{
+			CIR: frametest.Mega, PIR: frametest.Mega, Window: time.Second,
+		}, dataplane.Fraction{Num: 1, Den: 2}, dataplane.Key{By: dataplane.BySrc}
 		return m
 	}},
 	{"partial initial tokens per key", "new", "full or empty", func(p *dataplane.Policy) any {
@@ -158,7 +162,9 @@ var invalid = []struct {
 	}},
 	{"precolor of an unknown field", "precolor", "Field(5) is not a known field", func(p *dataplane.Policy) any {
 		m := p.Classes[0].Meter
-		m.PreColor = dataplane.PreColor{From: dataplane.SKBMark + 1, Map: map[uint32]meter.Color{2: meter.Red}}
+		m.PreColor = dataplane.PreColor{
+			From: dataplane.SKBMark + 1, Map: map[uint32]meter.Color{2: meter.Red},
+		}
 		return m
 	}},
 	{"chain that returns to its first meter", "then", "must end", func(p *dataplane.Policy) any {
@@ -193,7 +199,9 @@ var invalid = []struct {
 		return p.Classes[1].Green
 	}},
 	{"duplicate mark", "dscp", "twice", func(p *dataplane.Policy) any {
-		p.Classes[1].Yellow = &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: 1}, {Field: dataplane.DSCP, Value: 1}}}
+		p.Classes[1].Yellow = &dataplane.Action{
+			Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: 1}, {Field: dataplane.DSCP, Value: 1}},
+		}
 		return p.Classes[1].Yellow
 	}},
 	{"mark above the maximum", "mpls", "8 is above 7", func(p *dataplane.Policy) any {
@@ -201,7 +209,9 @@ var invalid = []struct {
 		return p.Classes[1].Green
 	}},
 	{"mark of an unknown field", "mark", "Field(5) is not a known field", func(p *dataplane.Policy) any {
-		p.Classes[1].Green = &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.SKBMark + 1, Value: 0}}}
+		p.Classes[1].Green = &dataplane.Action{
+			Marks: []dataplane.Mark{{Field: dataplane.SKBMark + 1, Value: 0}},
+		}
 		return p.Classes[1].Green
 	}},
 
@@ -258,8 +268,10 @@ func TestCompileRejects(t *testing.T) {
 			if len(list) != 1 {
 				t.Fatalf("got %d errors, want one:\n%v", len(list), err)
 			}
-			if e := list[0]; e.Object != object || e.Field != test.field || !strings.Contains(e.Reason, test.text) {
-				t.Errorf("%T %p, %s: got %s\nwant %T %p, %s: …%s…", e.Object, e.Object, e.Field, e.Reason, object, object, test.field, test.text)
+			if e := list[0]; e.Object != object || e.Field != test.field ||
+				!strings.Contains(e.Reason, test.text) {
+				t.Errorf("%T %p, %s: got %s\nwant %T %p, %s: …%s…", e.Object, e.Object, e.Field, e.Reason,
+					object, object, test.field, test.text)
 			}
 			if !strings.Contains(err.Error(), test.field+": ") {
 				t.Errorf("%q does not name %s", err, test.field)
@@ -279,13 +291,18 @@ func TestCompileJoinsErrors(t *testing.T) {
 	p.Classes[0].Meter.Params = meter.SRTCM{CIR: frametest.Mega, CBS: -1, EBS: -1}
 	p.Classes[0].Red.Queue.Config = queue.Config{}
 	p.Classes[1].Name = "-"
-	p.Classes[1].Green = &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.SKBMark + 1, Value: 0}, {Field: dataplane.DSCP, Value: 64}}}
+	p.Classes[1].Green = &dataplane.Action{
+		Marks: []dataplane.Mark{{Field: dataplane.SKBMark + 1, Value: 0}, {Field: dataplane.DSCP, Value: 64}},
+	}
 	_, err := Compile(p)
 	fields := map[string]int{}
 	for _, e := range frametest.FieldErrors(t, err) {
 		fields[e.Field]++
 	}
-	if want := map[string]int{"mpu": 1, "src": 1, "dst": 1, "proto": 2, "cbs": 1, "ebs": 1, "rate": 1, "limit": 1, "name": 1, "mark": 1, "dscp": 1}; fmt.Sprint(fields) != fmt.Sprint(want) {
+	if want := map[string]int{
+		"mpu": 1, "src": 1, "dst": 1, "proto": 2, "cbs": 1, "ebs": 1, "rate": 1, "limit": 1, "name": 1,
+		"mark": 1, "dscp": 1,
+	}; fmt.Sprint(fields) != fmt.Sprint(want) {
 		t.Errorf("errors by field %v, want %v:\n%v", fields, want, err)
 	}
 	for _, part := range []string{`meter "first": cbs: `, `queue "bulk": rate: `, `class "-": name: `} {
@@ -304,7 +321,11 @@ func TestCompileAccepts(t *testing.T) {
 	for name, edit := range map[string]func(p *dataplane.Policy){
 		"unchanged": func(*dataplane.Policy) {},
 		"largest values": func(p *dataplane.Policy) {
-			p.Classes[0].Match = dataplane.Match{Proto: frametest.Values(255), SPort: frametest.Values(65535), DSCP: frametest.Values(63), VLAN: frametest.Values(4095), PCP: frametest.Values(7), Mark: frametest.Values(1<<32 - 1), EtherType: frametest.Values(65535), Length: frametest.Values(1<<32 - 1)}
+			p.Classes[0].Match = dataplane.Match{
+				Proto: frametest.Values(255), SPort: frametest.Values(65535), DSCP: frametest.Values(63),
+				VLAN: frametest.Values(4095), PCP: frametest.Values(7), Mark: frametest.Values(1<<32 - 1),
+				EtherType: frametest.Values(65535), Length: frametest.Values(1<<32 - 1),
+			}
 		},
 		"initial share 1":           func(p *dataplane.Policy) { p.Classes[0].Meter.Initial = dataplane.Fraction{Num: 2, Den: 2} },
 		"initial share 0":           func(p *dataplane.Policy) { p.Classes[0].Meter.Initial = dataplane.Fraction{Num: 0, Den: 2} },
@@ -313,7 +334,13 @@ func TestCompileAccepts(t *testing.T) {
 		"largest overhead":          func(p *dataplane.Policy) { p.Length.Overhead, p.Length.MPU = 32768, 32768 },
 		"largest number of classes": func(p *dataplane.Policy) { p.Classes = manyClasses(MaxClasses) },
 		"largest marks": func(p *dataplane.Policy) {
-			p.Classes[0].Red.Marks = []dataplane.Mark{{Field: dataplane.DSCP, Value: 63}, {Field: dataplane.PCP, Value: 7}, {Field: dataplane.DEI, Value: 1}, {Field: dataplane.MPLSTC, Value: 7}, {Field: dataplane.SKBMark, Value: 1<<32 - 1}}
+			p.Classes[0].Red.Marks = []dataplane.Mark{
+				{Field: dataplane.DSCP, Value: 63},
+				{Field: dataplane.PCP, Value: 7},
+				{Field: dataplane.DEI, Value: 1},
+				{Field: dataplane.MPLSTC, Value: 7},
+				{Field: dataplane.SKBMark, Value: 1<<32 - 1},
+			}
 		},
 		"queue of a link":         func(p *dataplane.Policy) { linked(p) },
 		"queue of a link, bounds": func(p *dataplane.Policy) { q := linked(p); q.Priority, q.Weight, q.Time = 7, 1000, 1000 },
@@ -324,10 +351,12 @@ func TestCompileAccepts(t *testing.T) {
 		},
 		"shortest prefixes": func(p *dataplane.Policy) { p.Classes[0].Meter.Per = dataplane.Key{By: dataplane.ByDst, V4: 1, V6: 1} },
 		"most keys": func(p *dataplane.Policy) {
-			p.Classes[0].Meter.Per, p.Classes[0].Meter.Keys = dataplane.Key{By: dataplane.ByFlow}, meter.MaxKeys
+			p.Classes[0].Meter.Per, p.Classes[0].Meter.Keys = dataplane.Key{By: dataplane.ByFlow},
+				meter.MaxKeys
 		},
 		"empty new keys": func(p *dataplane.Policy) {
-			p.Classes[0].Meter.Per, p.Classes[0].Meter.Initial = dataplane.Key{By: dataplane.ByFlow}, dataplane.Fraction{Num: 0, Den: 1}
+			p.Classes[0].Meter.Per, p.Classes[0].Meter.Initial = dataplane.Key{By: dataplane.ByFlow},
+				dataplane.Fraction{Num: 0, Den: 1}
 		},
 		"drop and an empty list of marks": func(p *dataplane.Policy) { p.Classes[0].Red = &dataplane.Action{Drop: true, Marks: []dataplane.Mark{}} },
 	} {

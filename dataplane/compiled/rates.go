@@ -48,7 +48,8 @@ func (p *Plan) WithRates(queues, links map[string]meter.Rate) (*Plan, error) {
 			continue
 		}
 		if q.Link >= 0 {
-			errs.add(q.Source, "rate", fmt.Sprintf("cannot be set: the queue is sent at the rate of link %q, so set that", p.Links[q.Link].Name))
+			errs.add(q.Source, "rate", fmt.Sprintf(
+				"cannot be set: the queue is sent at the rate of link %q, so set that", p.Links[q.Link].Name))
 			continue
 		}
 		q.Config.Rate = rate
@@ -79,7 +80,9 @@ func (q *Queue) setDrain(rate meter.Rate) {
 
 // ownLinks moves the rates of queues that are alone on a link of their own name to those links: the link
 // is the rate of a fair queue.
-func (p *Plan) ownLinks(errs *errorList, queues, links map[string]meter.Rate) (ofQueues, ofLinks map[string]meter.Rate) {
+func (p *Plan) ownLinks(
+	errs *errorList, queues, links map[string]meter.Rate,
+) (ofQueues, ofLinks map[string]meter.Rate) {
 	ofQueues, ofLinks = maps.Clone(queues), maps.Clone(links)
 	for i := range p.Queues {
 		q := &p.Queues[i]
@@ -88,7 +91,8 @@ func (p *Plan) ownLinks(errs *errorList, queues, links map[string]meter.Rate) (o
 			continue
 		}
 		if other, both := links[q.Name]; both && other.Cmp(rate) != 0 {
-			errs.add(q.Source, "rate", fmt.Sprintf("is also set for link %q, its own: reset that first", q.Name))
+			errs.add(q.Source, "rate",
+				fmt.Sprintf("is also set for link %q, its own: reset that first", q.Name))
 		}
 		delete(ofQueues, q.Name)
 		if ofLinks == nil {
@@ -101,14 +105,17 @@ func (p *Plan) ownLinks(errs *errorList, queues, links map[string]meter.Rate) (o
 
 // checkNames adds an error for each name of rates that not exactly one part of a plan has. count
 // has the number of parts by name.
-func (l *errorList) checkNames(policy *dataplane.Policy, kind string, rates map[string]meter.Rate, count map[string]int) {
+func (l *errorList) checkNames(
+	policy *dataplane.Policy, kind string, rates map[string]meter.Rate, count map[string]int,
+) {
 	for _, name := range slices.Sorted(maps.Keys(rates)) {
 		switch count[name] {
 		case 1:
 		case 0:
 			l.add(policy, kind, fmt.Sprintf("do not contain %q, or no class uses it", name))
 		default:
-			l.add(policy, kind, fmt.Sprintf("contain %q %d times: names must differ to set a rate", name, count[name]))
+			l.add(policy, kind,
+				fmt.Sprintf("contain %q %d times: names must differ to set a rate", name, count[name]))
 		}
 	}
 }

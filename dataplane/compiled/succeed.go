@@ -13,7 +13,8 @@ type ClassChange struct {
 // anew.
 type Succession struct {
 	Classes []int // continued classes keep their counters
-	Stages  []int // continued meters keep their tokens, capped at the new bursts; several may continue the same one
+	// continued meters keep their tokens, capped at the new bursts; several may continue the same one
+	Stages  []int
 	Queues  []int // continued queues become free at the same time as before
 	Links   []int // continued links become free at the same time as before
 	Changes []ClassChange

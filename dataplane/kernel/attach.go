@@ -69,7 +69,9 @@ type Config struct {
 
 // settings returns the part of the configuration that a shaper's record stores.
 func (cfg *Config) settings() *record.Before {
-	return &record.Before{Label: cfg.Label, Dry: cfg.Dry, Pinned: cfg.Pin, Asked: cfg.Pacer, AskedGSO: cfg.GSOLimit}
+	return &record.Before{
+		Label: cfg.Label, Dry: cfg.Dry, Pinned: cfg.Pin, Asked: cfg.Pacer, AskedGSO: cfg.GSOLimit,
+	}
 }
 
 // BusyError reports that another process shapes the interface in this direction. Its
@@ -178,7 +180,8 @@ func (cfg *Config) prepare(plan *compiled.Plan) (*iface.Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	if cfg.encoded, err = image.Encode(plan.For(cfg.Direction), image.EntryOf(cfg.Direction, string(cfg.Hook), pacer), pacer); err == nil {
+	if cfg.encoded, err = image.Encode(plan.For(cfg.Direction),
+		image.EntryOf(cfg.Direction, string(cfg.Hook), pacer), pacer); err == nil {
 		cfg.encoded.Source = plan
 	}
 	return d, err
@@ -190,7 +193,8 @@ func (cfg *Config) prepare(plan *compiled.Plan) (*iface.Device, error) {
 func (cfg *Config) takeOver(st *site, plan *compiled.Plan) (*Shaper, []compiled.ClassChange, error) {
 	s, err := findShaper(st.ID, cfg.Direction)
 	if errors.Is(err, unix.EPERM) {
-		return nil, nil, errors.Join(detachPinned(rundir.PinPath(st.ID, cfg.Direction)), st.clear(cfg.Direction))
+		return nil, nil, errors.Join(detachPinned(rundir.PinPath(st.ID, cfg.Direction)),
+			st.clear(cfg.Direction))
 	}
 	if err != nil {
 		return nil, nil, err
@@ -251,8 +255,8 @@ func detachPinned(path string) error {
 // attachNew attaches the first shaper of the direction.
 func (cfg *Config) attachNew(st *site, plan *compiled.Plan) (s *Shaper, err error) {
 	s = &Shaper{About: About{
-		Version: record.Version, Interface: cfg.Interface, Index: st.Index, Namespace: st.Namespace, Direction: cfg.Direction,
-		Since: time.Now().Round(0), Process: os.Getpid(),
+		Version: record.Version, Interface: cfg.Interface, Index: st.Index, Namespace: st.Namespace,
+		Direction: cfg.Direction, Since: time.Now().Round(0), Process: os.Getpid(),
 	}, encoded: cfg.encoded}
 	var unusable error
 	s.restored, unusable = cfg.restored()
@@ -286,12 +290,15 @@ func withoutActive(err error) error {
 
 // attachProgram attaches a program in front of all others of a hook. A packet that it
 // passes continues to the next program. d is the interface or its ifb.
-func (st *site) attachProgram(d *iface.Device, p *ebpf.Program, direction dataplane.Direction, to Hook) (hook.Hook, hook.Place, error) {
+func (st *site) attachProgram(
+	d *iface.Device, p *ebpf.Program, direction dataplane.Direction, to Hook,
+) (hook.Hook, hook.Place, error) {
 	ingress := direction == Ingress
 	switch to {
 	case XDP:
 		if d.LinkType != dataplane.LinkEthernet {
-			return nil, hook.Place{}, remedy.UseTC.Errorf("interface %s has no Ethernet header, which XDP needs", d.Name)
+			return nil, hook.Place{}, remedy.UseTC.Errorf(
+				"interface %s has no Ethernet header, which XDP needs", d.Name)
 		}
 		h, at, err := hook.AttachXDP(d.Index, p)
 		if errors.Is(err, hook.ErrXDPTaken) {

@@ -135,7 +135,8 @@ func removeOrphans() (removed []string, err error) {
 		if !strings.HasPrefix(name, fmt.Sprintf("%d-", namespace)) {
 			continue // of another namespace: nothing that this user asked about
 		}
-		removed = append(removed, fmt.Sprintf("pin %s of a deleted interface", filepath.Join(rundir.PinDir, name)))
+		removed = append(removed,
+			fmt.Sprintf("pin %s of a deleted interface", filepath.Join(rundir.PinDir, name)))
 	}
 	// The programs of removed pins can still exist for a moment, so ReleaseBudgets gets
 	// the names of their users.
@@ -166,7 +167,8 @@ func removeOrphanFile(name string, namespace uint64, exists map[int]bool) error 
 	}
 	var at iface.ID
 	var suffix string
-	if n, _ := fmt.Sscanf(name, "%d-%d-%s", &at.Namespace, &at.Index, &suffix); n < 3 || at.Namespace != namespace || exists[at.Index] {
+	if n, _ := fmt.Sscanf(name, "%d-%d-%s", &at.Namespace, &at.Index, &suffix); n < 3 ||
+		at.Namespace != namespace || exists[at.Index] {
 		return nil
 	}
 	egress, err1 := rundir.HasOwner(at, Egress)

@@ -39,7 +39,8 @@ func Confirm(list ...*Shaper) (confirmed []*Shaper, err error) {
 			continue
 		}
 		if late := time.Since(s.Until); late > 0 {
-			return confirmed, fmt.Errorf("%s %v: too late: the time to confirm ended %v ago", s.Interface, s.Direction, late.Round(time.Second/10))
+			return confirmed, fmt.Errorf("%s %v: too late: the time to confirm ended %v ago", s.Interface,
+				s.Direction, late.Round(time.Second/10))
 		}
 		s.Before, s.Until = nil, time.Time{}
 		if err := s.completeAttach(st); err != nil {
@@ -103,7 +104,9 @@ func Pending(at iface.ID) (out []*Shaper, err error) {
 // rollbacks were armed, and detaches a shaper that had none. It skips shapers that were
 // confirmed or detached, and those whose rollback is not armed for the time due. It
 // returns the shapers that it rolled back. compile returns the plan of a Config.Label.
-func RollBack(compile func(json.RawMessage) (*compiled.Plan, error), due time.Time, list ...*Shaper) (rolledBack []*Shaper, err error) {
+func RollBack(
+	compile func(json.RawMessage) (*compiled.Plan, error), due time.Time, list ...*Shaper,
+) (rolledBack []*Shaper, err error) {
 	if len(list) == 0 {
 		return nil, nil
 	}
@@ -135,7 +138,9 @@ func RollBack(compile func(json.RawMessage) (*compiled.Plan, error), due time.Ti
 	return rolledBack, errors.Join(errs...)
 }
 
-func (s *Shaper) rollBack(st *site, was *record.Before, compile func(json.RawMessage) (*compiled.Plan, error)) error {
+func (s *Shaper) rollBack(
+	st *site, was *record.Before, compile func(json.RawMessage) (*compiled.Plan, error),
+) error {
 	if was == nil {
 		return s.detachLocked(st)
 	}

@@ -57,14 +57,14 @@ func (s *Shaper) Customer(name string) (out dataplane.CustomerStats, err error) 
 	return index.Stats(name)
 }
 
-// SetCustomerPlans changes the plans of customers of the attached program. Each keeps its
-// tokens and counters, and no packet is metered twice or not at all. Customers that the
-// shaper does not have are left out. The error joins dataplane.FieldErrors if the kernel plane
-// rejects a plan; then no plan is changed. It wraps ErrDetached if the shaper is no longer
-// attached, and ErrNoRoom if a reload is needed. For the owner of the shaper it may be an *UnlockedError: then all
-// plans are changed.
+// SetCustomerPlans changes the plans of customers of the attached program. Each keeps its tokens and
+// counters, and no packet is metered twice or not at all. Customers that the shaper does not have are
+// left out. The error joins dataplane.FieldErrors if the kernel plane rejects a plan; then no plan is
+// changed. It wraps ErrDetached if the shaper is no longer attached, and ErrNoRoom if a reload is needed.
+// For the owner of the shaper it may be an *UnlockedError: then all plans are changed.
 func (s *Shaper) SetCustomerPlans(list []compiled.CustomerService) error {
-	change, unlocked, err := s.lockToSet() // lockSite also asks for the interface: that waits for every change of the network
+	// lockSite also asks for the interface: that waits for every change of the network
+	change, unlocked, err := s.lockToSet()
 	if err != nil {
 		return err
 	}

@@ -18,8 +18,11 @@ import (
 func TestPrepareCustomerPlans(t *testing.T) {
 	kerneltest.NeedRoot(t)
 	t.Parallel()
-	service := &dataplane.ServicePlan{Name: "plan", Params: meter.TokenBucket{Rate: meter.BitRate(1e6), Burst: 1000}}
-	plan := kerneltest.Compiled(t, kerneltest.CustomerPolicy([]dataplane.Customer{{Name: "a", Plan: service}}))
+	service := &dataplane.ServicePlan{
+		Name: "plan", Params: meter.TokenBucket{Rate: meter.BitRate(1e6), Burst: 1000},
+	}
+	plan := kerneltest.Compiled(t,
+		kerneltest.CustomerPolicy([]dataplane.Customer{{Name: "a", Plan: service}}))
 	w := nettest.NewWire(t)
 	w.Do(func() error {
 		s, _, err := Attach(Config{Interface: "v0", Direction: Ingress, Hook: TC}, plan)

@@ -94,7 +94,8 @@ type inspection struct {
 }
 
 func (i *inspection) addProblem(f fault, remedy remedy.Advice, format string, args ...any) {
-	i.found = append(i.found, Problem{Found: fmt.Sprintf(format, args...), Remedy: remedy, Harmless: f == harmless, fault: f})
+	i.found = append(i.found,
+		Problem{Found: fmt.Sprintf(format, args...), Remedy: remedy, Harmless: f == harmless, fault: f})
 }
 
 func (s *Shaper) inspect() ([]Problem, error) {
@@ -102,7 +103,9 @@ func (s *Shaper) inspect() ([]Problem, error) {
 	l, err := netlink.LinkByIndex(s.Index)
 	if cause.NoDevice(err) {
 		if id, _ := s.hook.Program(); id != 0 && !s.Redirected() {
-			i.addProblem(interfaceAway, remedy.MoveBack, "interface %s was moved to another network namespace, with the program but without its qdiscs", s.Interface)
+			i.addProblem(interfaceAway, remedy.MoveBack,
+				"interface %s was moved to another network namespace, with the program but without its qdiscs",
+				s.Interface)
 		} else {
 			i.addProblem(interfaceAway, "", "interface %s is gone", s.Interface)
 		}
@@ -133,7 +136,8 @@ func (s *Shaper) inspect() ([]Problem, error) {
 		i.addProblem(deadlineOver, remedy.CallDetach, "its deadline has passed, and packets are not shaped")
 	}
 	if s.GSOLimit != 0 && attrs.GSOMaxSize > s.GSOLimit {
-		i.addProblem(gsoRaised, remedy.CallRepair, "gso_max_size is %d bytes, not %d", attrs.GSOMaxSize, s.GSOLimit)
+		i.addProblem(gsoRaised, remedy.CallRepair, "gso_max_size is %d bytes, not %d", attrs.GSOMaxSize,
+			s.GSOLimit)
 	}
 	err = i.checkTree()
 	return i.found, err
@@ -170,7 +174,8 @@ func (i *inspection) checkProgram() (ebpf.ProgramID, error) {
 		}
 	}
 	if len(programs) > 0 {
-		i.addProblem(notFirst, remedy.CallRepair, "%s before ours, which sees only packets that reach it", hook.DescribeRun(programs))
+		i.addProblem(notFirst, remedy.CallRepair, "%s before ours, which sees only packets that reach it",
+			hook.DescribeRun(programs))
 	}
 	return info.Program, nil
 }
@@ -190,11 +195,13 @@ func (i *inspection) checkFilter() (ebpf.ProgramID, error) {
 		return f.Kind == "bpf" && f.Priority == at.Priority && f.Handle == at.Handle
 	})
 	if ours < 0 {
-		i.addProblem(hookGone, remedy.CallRepair, "the tc filter of shaper, pref %d, was removed", at.Priority)
+		i.addProblem(hookGone, remedy.CallRepair, "the tc filter of shaper, pref %d, was removed",
+			at.Priority)
 		return 0, nil
 	}
 	if ours > 0 {
-		i.addProblem(notFirst, remedy.CallRepair, "%v runs before ours, which sees only packets that reach it", list[0])
+		i.addProblem(notFirst, remedy.CallRepair,
+			"%v runs before ours, which sees only packets that reach it", list[0])
 	}
 	id, err := i.hook.Program()
 	if err == nil && id == 0 {
@@ -210,7 +217,8 @@ func (i *inspection) checkTCXAhead(index int, ingress bool, ours string, remedy 
 		return err
 	}
 	if len(programs) > 0 {
-		i.addProblem(foreignAhead, remedy, "%s before %s, which sees only packets that reach it", hook.DescribeRun(programs), ours)
+		i.addProblem(foreignAhead, remedy, "%s before %s, which sees only packets that reach it",
+			hook.DescribeRun(programs), ours)
 	}
 	return nil
 }
@@ -220,7 +228,8 @@ func (i *inspection) checkTCXAhead(index int, ingress bool, ours string, remedy 
 func (i *inspection) checkIFB() (bool, error) {
 	l, err := netlink.LinkByIndex(i.Place.Index)
 	if cause.NoDevice(err) {
-		i.addProblem(deviceGone, remedy.CallRepair, "device %s is gone, and with it all packets that are redirected to it", hook.IFBName(i.Index))
+		i.addProblem(deviceGone, remedy.CallRepair,
+			"device %s is gone, and with it all packets that are redirected to it", hook.IFBName(i.Index))
 		return false, nil
 	}
 	if err != nil {
@@ -236,9 +245,11 @@ func (i *inspection) checkIFB() (bool, error) {
 	ours := slices.IndexFunc(list, hook.Filter.Redirects)
 	switch {
 	case ours < 0:
-		i.addProblem(redirectGone, remedy.CallRepair, "the filter that redirects packets to %s was removed", l.Attrs().Name)
+		i.addProblem(redirectGone, remedy.CallRepair, "the filter that redirects packets to %s was removed",
+			l.Attrs().Name)
 	case ours > 0:
-		i.addProblem(foreignAhead, remedy.Advice(fmt.Sprintf("remove it by tc filter del dev %s ingress pref %d", i.Interface, list[0].Priority)),
+		i.addProblem(foreignAhead, remedy.Advice(
+			fmt.Sprintf("remove it by tc filter del dev %s ingress pref %d", i.Interface, list[0].Priority)),
 			"%v runs before the redirect to %s", list[0], l.Attrs().Name)
 	}
 	return true, i.checkTCXAhead(i.Index, true, "the redirect to "+l.Attrs().Name, "remove it")
@@ -263,10 +274,12 @@ func (i *inspection) checkTree() error {
 		i.addProblem(rootReplaced, remedy.CallRepair, "there is no root qdisc%s", on)
 		return nil
 	case root.Handle == 0:
-		i.addProblem(rootReplaced, remedy.CallRepair, "the root qdisc%s is %s, the kernel's default, not ours", on, root.Kind)
+		i.addProblem(rootReplaced, remedy.CallRepair,
+			"the root qdisc%s is %s, the kernel's default, not ours", on, root.Kind)
 		return nil
 	case !root.Ours() || root.Kind != string(i.Pacer):
-		i.addProblem(rootReplaced, remedy.CallRepair, "the root qdisc%s is %s %x:, not ours", on, root.Kind, root.Handle>>16)
+		i.addProblem(rootReplaced, remedy.CallRepair, "the root qdisc%s is %s %x:, not ours", on, root.Kind,
+			root.Handle>>16)
 		return nil
 	}
 	if i.Pacer != HTB {
@@ -285,7 +298,8 @@ func (i *inspection) checkTree() error {
 	if len(missing) > 0 {
 		slices.Sort(missing)
 		missing = slices.Compact(missing)
-		i.addProblem(classMissing, remedy.CallRepair, "HTB classes are missing: those of %s", strings.Join(missing, ", "))
+		i.addProblem(classMissing, remedy.CallRepair, "HTB classes are missing: those of %s",
+			strings.Join(missing, ", "))
 	}
 	return nil
 }
@@ -303,7 +317,8 @@ func (i *inspection) expectedClasses() map[uint32]string {
 		}
 	}
 	for at, id := range i.Links {
-		out[qdisc.Handle(id)], out[qdisc.Handle(id|qdisc.Over)] = "link "+i.Outline.Links[at], "link "+i.Outline.Links[at]
+		out[qdisc.Handle(id)], out[qdisc.Handle(id|qdisc.Over)] = "link "+i.Outline.Links[at],
+			"link "+i.Outline.Links[at]
 	}
 	return out
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/rundir"
 )
 
-// TextPath returns the path of the copy of a text that Shaper.KeepText writes. The name must be unique for its content, such
-// as a hash.
+// TextPath returns the path of the copy of a text that Shaper.KeepText writes. The name must be unique
+// for its content, such as a hash.
 func TextPath(device, name string) (string, error) {
 	at, err := iface.Identify(device)
 	if err != nil {
@@ -66,8 +66,8 @@ func ChangesPath(name string, directions []dataplane.Direction) (string, error) 
 	return rundir.ChangesPath(at, directions)
 }
 
-// RemoveChanges removes the files of changes of a direction that was cleared. With report it says so: a process without
-// a guard was killed and left them.
+// RemoveChanges removes the files of changes of a direction that was cleared. With report it says so: a
+// process without a guard was killed and left them.
 func (st *site) removeChanges(direction dataplane.Direction, report bool) error {
 	other, err := attachments(st.Index, Egress+Ingress-direction)
 	if errors.Is(err, unix.EPERM) {

@@ -105,7 +105,8 @@ func (a attachment) openShaper() (*Shaper, error) {
 		return nil, nil
 	}
 	about, text, err := record.Read(s.about)
-	if err == nil && (s.readings == nil || slices.Contains(slices.Collect(maps.Values(s.maps.ByName())), nil)) {
+	if err == nil &&
+		(s.readings == nil || slices.Contains(slices.Collect(maps.Values(s.maps.ByName())), nil)) {
 		err = &record.VersionError{Version: about.Version}
 	}
 	if err == nil {

@@ -70,7 +70,9 @@ func (st *site) setGSO(direction dataplane.Direction, limit uint32) error {
 	if st.GSO != nil {
 		next = *st.GSO
 	}
-	foreign := func(value, before uint32) bool { return value != before && !slices.Contains(next.Limits[:], value) }
+	foreign := func(value, before uint32) bool {
+		return value != before && !slices.Contains(next.Limits[:], value)
+	}
 	keepAll := limit == 0 && foreign(now.GSOMaxSize, next.Max)
 	keepIPv4 := limit == 0 && foreign(now.GSOIPv4MaxSize, next.MaxIPv4) || next.MaxIPv4 == 0
 	next.Limits[direction] = limit

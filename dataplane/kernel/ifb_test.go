@@ -31,7 +31,9 @@ func TestIFBUndone(t *testing.T) {
 			before := w.farShown()
 			i, _ := w.addIFB()
 			during := w.farShown()
-			for _, text := range []string{"pref 1 u32", "Redirect to device " + hook.IFBName(i), "mtu 1500", "state U"} {
+			for _, text := range []string{
+				"pref 1 u32", "Redirect to device " + hook.IFBName(i), "mtu 1500", "state U",
+			} {
 				if !strings.Contains(during, text) {
 					t.Errorf("got\n%s\nwant %q in it", during, text)
 				}
@@ -90,7 +92,8 @@ func TestIFBRefused(t *testing.T) {
 	t.Parallel()
 	w := newWire(t)
 	w.Far.Run("tc", "qdisc", "add", "dev", "v0", "clsact")
-	w.Far.Run("tc", "filter", "add", "dev", "v0", "ingress", "pref", "1", "protocol", "ip", "u32", "match", "u32", "0", "0", "action", "mirred", "egress", "mirror", "dev", "lo")
+	w.Far.Run("tc", "filter", "add", "dev", "v0", "ingress", "pref", "1", "protocol", "ip", "u32", "match",
+		"u32", "0", "0", "action", "mirred", "egress", "mirror", "dev", "lo")
 	before := w.farShown()
 	var err error
 	index := w.Far.Index("v0")

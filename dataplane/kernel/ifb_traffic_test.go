@@ -81,7 +81,8 @@ func TestIFBStream(t *testing.T) {
 		_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
 		got, err := io.ReadAll(conn)
 		if err != nil || !bytes.Equal(got, sent) {
-			t.Errorf("%s: got %d bytes back and error %v, want the %d that were sent", host, len(got), err, len(sent))
+			t.Errorf("%s: got %d bytes back and error %v, want the %d that were sent", host, len(got), err,
+				len(sent))
 		}
 		conn.Close()
 	}
@@ -103,7 +104,9 @@ func TestIFBFrames(t *testing.T) {
 	s.Far.VethNamed("x0", behind, "v0")
 	var out []byte
 	var err error
-	s.Far.Do(func() { out, err = exec.Command("ip", "link", "add", "b0", "up", "type", "bridge").CombinedOutput() })
+	s.Far.Do(func() {
+		out, err = exec.Command("ip", "link", "add", "b0", "up", "type", "bridge").CombinedOutput()
+	})
 	if err != nil {
 		t.Skipf("needs bridges (CONFIG_BRIDGE): %s", out)
 	}

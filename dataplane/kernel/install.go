@@ -153,7 +153,10 @@ func (i *installation) buildQueues() error {
 			return err
 		}
 		d := i.device
-		i.device = &iface.Device{ID: iface.ID{Namespace: d.Namespace, Index: index}, Name: hook.IFBName(d.Index), MTU: d.MTU, LinkType: d.LinkType}
+		i.device = &iface.Device{
+			ID: iface.ID{Namespace: d.Namespace, Index: index}, Name: hook.IFBName(d.Index), MTU: d.MTU,
+			LinkType: d.LinkType,
+		}
 	}
 	return i.st.buildTree(i.image.Tree(i.device), i.device.Index)
 }
@@ -191,13 +194,15 @@ func (i *installation) loadProgram() error {
 func (i *installation) makeRecord() (err error) {
 	i.next.Version, i.next.Begun, i.next.Loaded = record.Version, true, time.Now().Round(0)
 	i.image.Describe(i.next)
-	if i.about, err = record.New(i.next, len(i.s.Label)); err != nil { // with room for Before, which contains that label
+	// with room for Before, which contains that label
+	if i.about, err = record.New(i.next, len(i.s.Label)); err != nil {
 		return err
 	}
 	if i.readings, err = image.NewReadings(&i.next.Outline); err != nil {
 		return err
 	}
-	if err := errors.Join(cause.Of(i.program.BindMap(i.about)), cause.Of(i.program.BindMap(i.readings)), i.maps.Counters.BindOlder(i.program)); err != nil {
+	if err := errors.Join(cause.Of(i.program.BindMap(i.about)), cause.Of(i.program.BindMap(i.readings)),
+		i.maps.Counters.BindOlder(i.program)); err != nil {
 		return err
 	}
 	if err := checkNames(i.program, i.about); err != nil {
@@ -244,7 +249,8 @@ func (i *installation) swap() (err error) {
 	if i.s.hook != nil {
 		return i.s.hook.Replace(i.program)
 	}
-	i.s.hook, i.next.Place, err = i.st.attachProgram(i.device, i.program, dataplane.Direction(i.entry), Hook(i.next.Place.Hook))
+	i.s.hook, i.next.Place, err = i.st.attachProgram(i.device, i.program, dataplane.Direction(i.entry),
+		Hook(i.next.Place.Hook))
 	return err
 }
 
@@ -304,7 +310,8 @@ func (s *Shaper) completeAttach(st *site) error {
 		return err
 	}
 	if id, err := s.hook.Program(); err != nil || id != s.Program {
-		return errors.Join(fmt.Errorf("%s %v: the program is missing after it was attached", s.Interface, s.Direction), err)
+		return errors.Join(
+			fmt.Errorf("%s %v: the program is missing after it was attached", s.Interface, s.Direction), err)
 	}
 	s.Begun = false
 	return record.Write(s.about, &s.About)

@@ -18,13 +18,13 @@ import (
 // times: a slower queue or link that contains more than its limit accepts packets again when the
 // excess has been sent, and a fair queue drops the excess. The GSO limit is adjusted, as by Reload.
 //
-// The record of the shaper does not change, except for the GSO limit: pass plans with the new rates to later calls of
-// Reload and Repair.
+// The record of the shaper does not change, except for the GSO limit: pass plans with the new rates to
+// later calls of Reload and Repair.
 //
-// After an error some rates may have changed; SetRates can be called again. The error wraps
-// ErrDetached if the shaper is no longer attached, and joins dataplane.FieldErrors if the kernel
-// plane rejects a rate. For the owner of the shaper it may be an *UnlockedError: then all rates have changed, but
-// not the GSO limit.
+// After an error some rates may have changed; SetRates can be called again. The error wraps ErrDetached
+// if the shaper is no longer attached, and joins dataplane.FieldErrors if the kernel plane rejects a
+// rate. For the owner of the shaper it may be an *UnlockedError: then all rates have changed, but not the
+// GSO limit.
 func (s *Shaper) SetRates(plan *compiled.Plan) error {
 	change, unlocked, err := s.lockToSet()
 	if err != nil {

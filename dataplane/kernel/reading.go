@@ -45,7 +45,8 @@ func (s *Shaper) Earlier(now Reading) (r Reading, ok bool) {
 	current.Set(&now)
 	for _, k := range list {
 		age := time.Duration(now.At - k[image.ReadingTime])
-		if k[image.ReadingTime] > r.At && MinReadingAge <= age && age <= image.MaxReadingAge && k.Precedes(current) {
+		if k[image.ReadingTime] > r.At && MinReadingAge <= age && age <= image.MaxReadingAge &&
+			k.Precedes(current) {
 			r, ok = k.Reading(&now), true
 		}
 	}

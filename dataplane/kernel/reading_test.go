@@ -16,7 +16,9 @@ import (
 func readingsShaper(t *testing.T) *Shaper {
 	t.Helper()
 	kerneltest.NeedRoot(t)
-	s := &Shaper{About: About{Outline: compiled.Outline{Classes: make([]compiled.ClassOutline, 1), Queues: make([]compiled.QueueOutline, 1)}}}
+	s := &Shaper{About: About{Outline: compiled.Outline{
+		Classes: make([]compiled.ClassOutline, 1), Queues: make([]compiled.QueueOutline, 1),
+	}}}
 	var err error
 	if s.readings, err = image.NewReadings(&s.Outline); err != nil {
 		t.Fatal(err)
@@ -40,7 +42,8 @@ func readingOf(n int64, at int64) Reading {
 // isAll reports whether all counters of a reading are n.
 func isAll(r *Reading, n int64) bool {
 	want := readingOf(n, r.At)
-	return len(r.Stats) == 2 && r.Stats[0] == want.Stats[0] && r.Stats[1] == want.Stats[1] && len(r.Queues) == 1 && r.Queues[0] == want.Queues[0]
+	return len(r.Stats) == 2 && r.Stats[0] == want.Stats[0] && r.Stats[1] == want.Stats[1] &&
+		len(r.Queues) == 1 && r.Queues[0] == want.Queues[0]
 }
 
 // TestEarlier checks which readings rates are computed from.

@@ -148,7 +148,9 @@ func (s *Shaper) Guarded() bool { return standby.HasGuard(s.Identity()) }
 // Outlives reports whether a killed process would leave something to clean up or to
 // roll back: a tc filter, a GSO limit, qdiscs, budget users or an armed rollback.
 func (s *Shaper) Outlives() bool {
-	return !s.Pinned && (s.Place.Hook == hook.TC || s.GSOLimit != 0 || s.Pacer != "" || len(s.Budgets()) > 0) || !s.Until.IsZero()
+	return !s.Pinned &&
+		(s.Place.Hook == hook.TC || s.GSOLimit != 0 || s.Pacer != "" || len(s.Budgets()) > 0) ||
+		!s.Until.IsZero()
 }
 
 // lockSite takes the change lock of the interface.
@@ -211,7 +213,9 @@ func (s *Shaper) Check(plan *compiled.Plan) (err error) {
 // After a *dataplane.ActiveError the new policy is active. After any other error the
 // previous policy is. The error wraps ErrDetached if the shaper is no longer attached,
 // and joins dataplane.FieldErrors if the kernel plane rejects the plan.
-func (s *Shaper) Reload(plan *compiled.Plan, label json.RawMessage, until time.Time) ([]compiled.ClassChange, error) {
+func (s *Shaper) Reload(
+	plan *compiled.Plan, label json.RawMessage, until time.Time,
+) ([]compiled.ClassChange, error) {
 	st, err := s.lockSite()
 	if err != nil {
 		return nil, err

@@ -109,7 +109,8 @@ func (st *site) clear(direction dataplane.Direction) error {
 
 func (st *site) clearOnce(direction dataplane.Direction) error {
 	list, err := attachments(st.Index, direction)
-	if err != nil && !errors.Is(err, unix.EPERM) { // without CAP_SYS_ADMIN the list has only filters; such a process leaves no links behind
+	// without CAP_SYS_ADMIN the list has only filters; such a process leaves no links behind
+	if err != nil && !errors.Is(err, unix.EPERM) {
 		return err
 	}
 	var errs []error
@@ -131,7 +132,8 @@ func (st *site) clearOnce(direction dataplane.Direction) error {
 	for _, l := range left {
 		st.addRemoved("%v", l)
 	}
-	return errors.Join(err, st.pruneTexts(), st.removeChanges(direction, len(list) == 0), st.SaveJournal(st.ID))
+	return errors.Join(err, st.pruneTexts(), st.removeChanges(direction, len(list) == 0),
+		st.SaveJournal(st.ID))
 }
 
 // name returns the current name of the interface.
@@ -217,7 +219,8 @@ func (st *site) drain(index int) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	if err := st.Lost.Discard(index); err != nil {
-		st.Notes = append(st.Notes, fmt.Sprintf("queued packets were dropped and could not all be counted: %v", err))
+		st.Notes = append(st.Notes,
+			fmt.Sprintf("queued packets were dropped and could not all be counted: %v", err))
 	}
 }
 

@@ -42,7 +42,9 @@ func (s *Shaper) queues(leaves map[uint16]qdisc.Counts) ([]dataplane.QueueState,
 		if delay := int64(b.Next - now); b.Begun != 0 && delay > 0 {
 			out[i].Delay = time.Duration(delay)
 			p := record.PaceOf(&q.ShaperQueue)
-			out[i].Bytes, _ = meter.Rate{Bytes: int64(p.Den), Period: time.Duration(p.Ns*p.Den + p.Rest)}.Burst(out[i].Delay)
+			out[i].Bytes, _ = meter.Rate{
+				Bytes: int64(p.Den), Period: time.Duration(p.Ns*p.Den + p.Rest),
+			}.Burst(out[i].Delay)
 		}
 	}
 	return out, nil

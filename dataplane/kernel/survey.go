@@ -39,7 +39,8 @@ func (v *Survey) Close() {
 }
 
 // errPrivilege reports the privileges that are needed to find a shaper.
-var errPrivilege = fmt.Errorf("%w: finding a shaper needs root, or CAP_SYS_ADMIN with CAP_BPF and CAP_NET_ADMIN", unix.EPERM)
+var errPrivilege = fmt.Errorf(
+	"%w: finding a shaper needs root, or CAP_SYS_ADMIN with CAP_BPF and CAP_NET_ADMIN", unix.EPERM)
 
 // Look finds everything of shaper in this thread's network namespace, whichever process
 // made it. It changes nothing. In addition to the privileges that Attach needs, it needs
@@ -76,7 +77,8 @@ func (v *Survey) addAll(namespace uint64, links []netlink.Link) error {
 		name, at := l.Attrs().Name, iface.ID{Namespace: namespace, Index: l.Attrs().Index}
 		if of := hook.InterfaceOf(l); of != 0 {
 			if !exists[of] {
-				v.Left = append(v.Left, Left{Interface: name, Direction: Ingress, What: "device of a deleted interface"})
+				v.Left = append(v.Left,
+					Left{Interface: name, Direction: Ingress, What: "device of a deleted interface"})
 			}
 			continue
 		}
@@ -113,13 +115,19 @@ func (v *Survey) addInterface(at iface.ID, name string) error {
 				return err
 			}
 			if err != nil {
-				v.Left = append(v.Left, Left{Interface: name, Direction: direction, What: fmt.Sprintf("program %d by %s: %v", a.Program, a.Hook, err)})
+				v.Left = append(v.Left, Left{
+					Interface: name, Direction: direction,
+					What: fmt.Sprintf("program %d by %s: %v", a.Program, a.Hook, err),
+				})
 				continue
 			}
 			s.Interface = name // the interface may have been renamed
 			if found[direction] != nil {
 				s.Close()
-				v.Left = append(v.Left, Left{Interface: name, Direction: direction, What: fmt.Sprintf("program %d by %s: a second shaper", a.Program, a.Hook)})
+				v.Left = append(v.Left, Left{
+					Interface: name, Direction: direction,
+					What: fmt.Sprintf("program %d by %s: a second shaper", a.Program, a.Hook),
+				})
 				continue
 			}
 			found[direction] = s
@@ -247,7 +255,8 @@ func (s *leftoverSearch) addIFB() error {
 func (s *leftoverSearch) addFiles() {
 	for _, direction := range []dataplane.Direction{Egress, Ingress} {
 		shaper := s.found[direction]
-		if pin := rundir.PinPath(s.at, direction); rundir.FileExists(pin) && (shaper == nil || shaper.Place.Hook == hook.TC) {
+		if pin := rundir.PinPath(s.at, direction); rundir.FileExists(pin) &&
+			(shaper == nil || shaper.Place.Hook == hook.TC) {
 			s.add(direction, "pin %s", pin)
 		}
 		if file := filepath.Join(StateDir, registry.RegistryTemp(s.at, direction)); rundir.FileExists(file) {

@@ -21,8 +21,8 @@ func (e *UnlockedError) Unwrap() error { return e.Err }
 // plans. It continues without: the end of a change must not depend on other processes.
 const ownerPatience = 300 * time.Millisecond
 
-// lockToSet takes the change lock to change rates or plans. For the owner of the shaper the lock may be empty, with
-// an *UnlockedError.
+// lockToSet takes the change lock to change rates or plans. For the owner of the shaper the lock may be
+// empty, with an *UnlockedError.
 func (s *Shaper) lockToSet() (l rundir.Lock, unlocked, err error) {
 	if s.owner.File == nil {
 		l, err = rundir.TakeChangeLock(s.Identity())

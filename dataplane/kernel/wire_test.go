@@ -85,10 +85,13 @@ func (w *wire) inFar(f func() error) {
 func (s *shadowed) pace(rate uint64) {
 	s.T.Helper()
 	s.inFar(func() error {
-		tree := &qdisc.Tree{Kind: qdisc.HTB, Leaves: []qdisc.Leaf{{ID: 1, Rate: rate, Credit: image.LeafCredit}}}
+		tree := &qdisc.Tree{
+			Kind: qdisc.HTB, Leaves: []qdisc.Leaf{{ID: 1, Rate: rate, Credit: image.LeafCredit}},
+		}
 		return tree.Plant(s.device, nil)
 	})
-	s.Far.Run("tc", "filter", "add", "dev", hook.IFBName(s.index), "parent", "5ade:", "protocol", "all", "u32", "match", "u32", "0", "0", "flowid", "5ade:1")
+	s.Far.Run("tc", "filter", "add", "dev", hook.IFBName(s.index), "parent", "5ade:", "protocol", "all",
+		"u32", "match", "u32", "0", "0", "flowid", "5ade:1")
 }
 
 // stats are the counters of the ifb's queue.
@@ -130,7 +133,8 @@ func (w *wire) addVLAN() []string {
 	for i, n := range []*nettest.Namespace{w.Near, w.Far} {
 		var err error
 		n.Do(func() {
-			err = exec.Command("ip", "link", "add", "link", "v0", "name", "v5", "type", "vlan", "id", "5").Run()
+			err = exec.Command("ip", "link", "add", "link", "v0", "name", "v5", "type", "vlan", "id",
+				"5").Run()
 		})
 		if err != nil {
 			w.T.Log("skipped: this kernel has no VLANs")
@@ -138,7 +142,8 @@ func (w *wire) addVLAN() []string {
 		}
 		n.Run("ip", "addr", "add", fmt.Sprintf("10.5.0.%d/24", i+1), "dev", "v5")
 		n.Run("ip", "link", "set", "v5", "up")
-		n.Run("ip", "neigh", "add", fmt.Sprintf("10.5.0.%d", 2-i), "dev", "v5", "lladdr", fmt.Sprintf("02:00:00:00:00:%02d", 2-i))
+		n.Run("ip", "neigh", "add", fmt.Sprintf("10.5.0.%d", 2-i), "dev", "v5", "lladdr",
+			fmt.Sprintf("02:00:00:00:00:%02d", 2-i))
 	}
 	return []string{"10.5.0.2"}
 }
@@ -171,7 +176,8 @@ func arrival(t *testing.T, conn *net.UDPConn) time.Time {
 	}
 	for _, m := range messages {
 		if m.Header.Level == unix.SOL_SOCKET && m.Header.Type == unix.SCM_TIMESTAMPNS {
-			return time.Unix(int64(binary.NativeEndian.Uint64(m.Data)), int64(binary.NativeEndian.Uint64(m.Data[8:])))
+			return time.Unix(int64(binary.NativeEndian.Uint64(m.Data)),
+				int64(binary.NativeEndian.Uint64(m.Data[8:])))
 		}
 	}
 	t.Fatal("a packet has no timestamp")

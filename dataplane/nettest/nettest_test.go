@@ -97,7 +97,8 @@ func TestSilent(t *testing.T) {
 	}
 	for _, n := range []*Namespace{a, b} {
 		if s := n.link("v0").Attrs().Statistics; s.RxPackets != 0 || s.TxPackets != 0 || s.TxDropped != 0 {
-			t.Errorf("%d packets received, %d sent, %d dropped, want none", s.RxPackets, s.TxPackets, s.TxDropped)
+			t.Errorf("%d packets received, %d sent, %d dropped, want none", s.RxPackets, s.TxPackets,
+				s.TxDropped)
 		}
 	}
 }
@@ -152,7 +153,8 @@ func TestOffload(t *testing.T) {
 		a.Offload("v0", "tso", on)
 		for _, addr := range []string{"10.0.0.2", "fd00::2"} {
 			if got := longest(transfer(t, a, b, addr, 1<<20)); got > 1514 != on {
-				t.Errorf("tso %v to %s: got a longest frame of %d bytes, want above 1514: %[1]v", on, addr, got)
+				t.Errorf("tso %v to %s: got a longest frame of %d bytes, want above 1514: %[1]v", on, addr,
+					got)
 			}
 		}
 	}

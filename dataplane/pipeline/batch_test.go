@@ -22,15 +22,20 @@ func keyedPolicy(r *rand.Rand) *dataplane.Policy {
 		for m := policy.Classes[i].Meter; !seen[m]; m = m.Then {
 			seen[m] = true
 			if r.IntN(2) == 0 {
-				m.Per, m.Keys, m.Initial = dataplane.Key{By: dataplane.KeyField(1 + r.IntN(int(dataplane.ByDSCP)))}, 1+r.IntN(20), dataplane.Fraction{Num: 0, Den: int64(r.IntN(2))}
+				m.Per, m.Keys, m.Initial = dataplane.Key{
+					By: dataplane.KeyField(1 + r.IntN(int(dataplane.ByDSCP))),
+				}, 1+r.IntN(20), dataplane.Fraction{Num: 0, Den: int64(r.IntN(2))}
 				m.Idle = m.Initial.Den == 0 && r.IntN(2) == 0
 			}
 		}
 	}
 	flow := meter.TRTCM4115{CIR: meter.BitRate(1e6), CBS: 3000, EIR: meter.BitRate(1e6), EBS: 3000}
 	policy.Classes = append(policy.Classes, dataplane.Class{
-		Name: "flow", Match: frametest.RandomMatch(r, 12), Meter: &dataplane.Meter{Params: flow, Envelope: &dataplane.Envelope{Name: "e"}, Rank: 1},
-		Green: &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: 10}, {Field: dataplane.SKBMark, Value: 3}}},
+		Name: "flow", Match: frametest.RandomMatch(r, 12),
+		Meter: &dataplane.Meter{Params: flow, Envelope: &dataplane.Envelope{Name: "e"}, Rank: 1},
+		Green: &dataplane.Action{
+			Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: 10}, {Field: dataplane.SKBMark, Value: 3}},
+		},
 	})
 	policy.DropUnclassified = r.IntN(2) == 0
 	return policy
@@ -53,7 +58,10 @@ func TestBatch(t *testing.T) {
 			want := make([]dataplane.Packet, r.IntN(3*batchSize))
 			for i := range want {
 				now += r.Int64N(2e6) - 1e5
-				want[i] = dataplane.Packet{Data: bytes.Clone(frames[r.IntN(len(frames))]), Link: dataplane.LinkEthernet, Time: now, Mark: r.Uint32N(4), ID: now}
+				want[i] = dataplane.Packet{
+					Data: bytes.Clone(frames[r.IntN(len(frames))]), Link: dataplane.LinkEthernet, Time: now,
+					Mark: r.Uint32N(4), ID: now,
+				}
 				if r.IntN(9) == 0 {
 					want[i].Segments, want[i].Segment = 3, 500
 				}
@@ -76,11 +84,13 @@ func TestBatch(t *testing.T) {
 			for i := range want {
 				v := verdictOf(single, &want[i])
 				if verdicts[i] != v || !reflect.DeepEqual(got[i], want[i]) {
-					t.Fatalf("packet %d: got %+v and %+v, want %+v and %+v", i, verdicts[i], got[i], v, want[i])
+					t.Fatalf("packet %d: got %+v and %+v, want %+v and %+v", i, verdicts[i], got[i], v,
+						want[i])
 				}
 			}
 			settle := []int64{now, math.MinInt64}[r.IntN(2)]
-			if got, want := settled(policy, batched, settle), settled(policy, single, settle); fmt.Sprint(got) != fmt.Sprint(want) {
+			if got, want := settled(policy, batched, settle),
+				settled(policy, single, settle); fmt.Sprint(got) != fmt.Sprint(want) {
 				t.Fatalf("settled %q, want %q", got, want)
 			}
 		}
@@ -106,7 +116,10 @@ func TestBatch(t *testing.T) {
 
 // TestBatchAllocatesNothing includes packets of new keys.
 func TestBatchAllocatesNothing(t *testing.T) {
-	policy := &dataplane.Policy{Classes: []dataplane.Class{{Name: "a", Meter: &dataplane.Meter{Params: meter.TokenBucket{Rate: frametest.Mega, Burst: 1500}, Per: dataplane.Key{By: dataplane.ByFlow}, Keys: 9}}}}
+	policy := &dataplane.Policy{Classes: []dataplane.Class{{Name: "a", Meter: &dataplane.Meter{
+		Params: meter.TokenBucket{Rate: frametest.Mega, Burst: 1500},
+		Per:    dataplane.Key{By: dataplane.ByFlow}, Keys: 9,
+	}}}}
 	l := newPipeline(t, policy)
 	packets, verdicts := make([]dataplane.Packet, 50), make([]dataplane.Verdict, 50)
 	r := rand.New(rand.NewPCG(1, 1))

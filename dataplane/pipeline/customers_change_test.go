@@ -18,7 +18,8 @@ import (
 func TestSetCustomerPlans(t *testing.T) {
 	r := frametest.Seeded(t)
 	plans := []*dataplane.ServicePlan{
-		frametest.BucketPlan("bucket", 3000), frametest.BucketPlan("small", 900), pacedPlan(frametest.Mega, 5*time.Millisecond),
+		frametest.BucketPlan("bucket", 3000), frametest.BucketPlan("small", 900),
+		pacedPlan(frametest.Mega, 5*time.Millisecond),
 		{Name: "trtcm", Params: meter.TRTCM{CIR: frametest.Mega, CBS: 2000, PIR: meter.BitRate(16e6), PBS: 4000}},
 		{Name: "window", Params: meter.FixedWindow{Limit: 3000, Window: time.Millisecond}},
 		{Name: "codel", Queue: &queue.Config{Rate: frametest.Mega, Time: 20 * time.Millisecond, CoDel: queue.CoDel{Target: time.Millisecond, Interval: 5 * time.Millisecond}}},
@@ -61,19 +62,27 @@ func TestSetCustomerPlans(t *testing.T) {
 }
 
 // TestCustomerQueueRate compares the queue of a customer with a queue of the policy, while the rate of
-// both changes, by a reload or without. CoDel continues in both. With other times, the customer's begins anew,
-// and so does the queue, by a limit that it never reaches.
+// both changes, by a reload or without. CoDel continues in both. With other times, the customer's begins
+// anew, and so does the queue, by a limit that it never reaches.
 func TestCustomerQueueRate(t *testing.T) {
 	r := frametest.Seeded(t)
-	config := queue.Config{Rate: frametest.Mega, Time: 50 * time.Millisecond, CoDel: queue.CoDel{Target: time.Millisecond, Interval: 5 * time.Millisecond}}
+	config := queue.Config{
+		Rate: frametest.Mega, Time: 50 * time.Millisecond,
+		CoDel: queue.CoDel{Target: time.Millisecond, Interval: 5 * time.Millisecond},
+	}
 	customers := func() *dataplane.Policy {
-		return frametest.CustomersPolicy(&dataplane.Customers{List: []dataplane.Customer{{Name: "a", Prefixes: frametest.Prefixes("192.0.2.1/32"), Plan: &dataplane.ServicePlan{Name: "p", Queue: &config}}}})
+		return frametest.CustomersPolicy(&dataplane.Customers{List: []dataplane.Customer{{
+			Name: "a", Prefixes: frametest.Prefixes("192.0.2.1/32"),
+			Plan: &dataplane.ServicePlan{Name: "p", Queue: &config},
+		}}})
 	}
 	anew := int64(0)
 	queues := func() *dataplane.Policy {
 		c := config
 		c.Bytes = 1e9 + anew
-		return &dataplane.Policy{Classes: []dataplane.Class{{Name: "a", Green: &dataplane.Action{Queue: &dataplane.Queue{Name: "q", Config: c}}}}}
+		return &dataplane.Policy{Classes: []dataplane.Class{
+			{Name: "a", Green: &dataplane.Action{Queue: &dataplane.Queue{Name: "q", Config: c}}},
+		}}
 	}
 	one, other := newPipeline(t, customers()), newPipeline(t, queues())
 	at, dropped := int64(0), 0
@@ -86,7 +95,8 @@ func TestCustomerQueueRate(t *testing.T) {
 			}
 			other, _ = inherited(t, other, queues())
 			if next := newPipeline(t, customers()); r.IntN(2) == 0 {
-				one.SetCustomerPlans([]compiled.CustomerService{{Name: "a", Plan: &next.plan.Customers.Plans[0]}})
+				one.SetCustomerPlans(
+					[]compiled.CustomerService{{Name: "a", Plan: &next.plan.Customers.Plans[0]}})
 			} else {
 				next.Inherit(one)
 				one = next

@@ -23,9 +23,13 @@ func TestCustomerIsolation(t *testing.T) {
 		span  = 500 * int64(time.Millisecond)
 	)
 	bucket, paced := frametest.BucketPlan("bucket", burst), pacedPlan(frametest.Mega, limit)
-	policy := frametest.CustomersPolicy(&dataplane.Customers{List: customersOf(count, func(i int) *dataplane.ServicePlan { return []*dataplane.ServicePlan{bucket, paced}[i%2] })})
+	policy := frametest.CustomersPolicy(&dataplane.Customers{List: customersOf(count,
+		func(i int) *dataplane.ServicePlan { return []*dataplane.ServicePlan{bucket, paced}[i%2] })})
 	// Strangers have a table of one key, which each packet evicts.
-	policy.Classes[1].Meter = &dataplane.Meter{Params: meter.TokenBucket{Rate: frametest.Mega, Burst: burst}, Per: dataplane.Key{By: dataplane.ByDst}, Keys: 1}
+	policy.Classes[1].Meter = &dataplane.Meter{
+		Params: meter.TokenBucket{Rate: frametest.Mega, Burst: burst},
+		Per:    dataplane.Key{By: dataplane.ByDst}, Keys: 1,
+	}
 	for greedy := range 2 { // one with a meter, and one with a queue
 		t.Run([]string{"meter", "queue"}[greedy], func(t *testing.T) {
 			r := rand.New(rand.NewPCG(1, uint64(greedy)))
@@ -89,11 +93,13 @@ func TestCustomerIsolation(t *testing.T) {
 					bound = int64(limit)/µs + size + span/µs
 				}
 				if got := sent[i].bytes; got > bound || got <= bound-size-size/3 || got < bound-bound/1000 {
-					t.Errorf("customer %d: %d bytes passed, want up to a packet and 0.1 %% less than %d", i, got, bound)
+					t.Errorf("customer %d: %d bytes passed, want up to a packet and 0.1 %% less than %d", i,
+						got, bound)
 				}
 			}
 			if all.Keys(1).Evicted < 1000 || dropped < 10_000 {
-				t.Errorf("%d keys of strangers were evicted and %d packets dropped: too few", all.Keys(1).Evicted, dropped)
+				t.Errorf("%d keys of strangers were evicted and %d packets dropped: too few",
+					all.Keys(1).Evicted, dropped)
 			}
 		})
 	}

@@ -79,7 +79,9 @@ func TestSaveCustomers(t *testing.T) {
 // TestRestoreCustomers restores customers under other plans, and refuses damaged data.
 func TestRestoreCustomers(t *testing.T) {
 	customers := func(plan *dataplane.ServicePlan) *dataplane.Policy {
-		return frametest.CustomersPolicy(&dataplane.Customers{List: []dataplane.Customer{{Name: "a", Prefixes: frametest.Prefixes("192.0.2.1/32"), Plan: plan}}})
+		return frametest.CustomersPolicy(&dataplane.Customers{
+			List: []dataplane.Customer{{Name: "a", Prefixes: frametest.Prefixes("192.0.2.1/32"), Plan: plan}},
+		})
 	}
 	first := newPipeline(t, customers(frametest.BucketPlan("large", 3000)))
 	wantVerdicts(t, first, 1e18, [2]string{"192.0.2.1 1000", greenCustomer})
@@ -99,7 +101,8 @@ func TestRestoreCustomers(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Log(test.what)
-		wantVerdicts(t, l, 1e18, [2]string{"192.0.2.1 1500", test.first}, [2]string{"192.0.2.1 500", test.then}, [2]string{"192.0.2.1 500", redCustomer})
+		wantVerdicts(t, l, 1e18, [2]string{"192.0.2.1 1500", test.first},
+			[2]string{"192.0.2.1 500", test.then}, [2]string{"192.0.2.1 500", redCustomer})
 	}
 	// The clock was set back by an hour. The bucket refills from now on.
 	rate := meter.Rate{Bytes: 1000, Period: time.Second}
@@ -112,7 +115,8 @@ func TestRestoreCustomers(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantVerdicts(t, l, now, [2]string{"192.0.2.1 500", redCustomer})
-	wantVerdicts(t, l, now+5e8, [2]string{"192.0.2.1 500", greenCustomer}, [2]string{"192.0.2.1 500", redCustomer})
+	wantVerdicts(t, l, now+5e8, [2]string{"192.0.2.1 500", greenCustomer},
+		[2]string{"192.0.2.1 500", redCustomer})
 	if n := len(save(newPipeline(t, customers(refilled)))); n != 0 {
 		t.Errorf("customers without packets take %d bytes", n)
 	}
@@ -150,7 +154,8 @@ func TestRestoreCustomersProfile(t *testing.T) {
 		meter.SlidingCounter{Limit: 2500, Window: 2 * time.Second},
 	} {
 		plan := &dataplane.ServicePlan{Name: "p", Params: params}
-		policy := frametest.CustomersPolicy(&dataplane.Customers{List: customersOf(100, func(int) *dataplane.ServicePlan { return plan })})
+		policy := frametest.CustomersPolicy(
+			&dataplane.Customers{List: customersOf(100, func(int) *dataplane.ServicePlan { return plan })})
 		first, second := newPipeline(t, policy), newPipeline(t, policy)
 		for i := range 100 {
 			process(first, 1e9, toward(fmt.Sprintf("10.0.0.%d", i), 500))

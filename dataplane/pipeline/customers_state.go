@@ -87,7 +87,8 @@ func (c *customer) inherit(was *customer, now int64, sameUnit bool) {
 	switch {
 	case c.paced() && was.leaky == nil:
 		// Its first packet is still to come, or it had a meter.
-	case c.paced() && c.service.Queue.CoDel == was.service.Queue.CoDel && sameButTimes(c.service.Queue, was.service.Queue):
+	case c.paced() && c.service.Queue.CoDel == was.service.Queue.CoDel &&
+		sameButTimes(c.service.Queue, was.service.Queue):
 		c.leaky = was.leaky
 		_ = c.leaky.SetRate(c.service.Queue.Rate) // Compile has checked it
 	case c.paced():

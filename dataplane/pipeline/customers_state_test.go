@@ -18,9 +18,11 @@ import (
 func toward(addr string, n int) []byte {
 	dst := netip.MustParseAddr(addr)
 	if dst.Is4() {
-		return frametest.Concat(frametest.Ethernet(frametest.EtherIPv4), frametest.V4{Proto: frametest.ProtoUDP, Dst: dst}.Packet(make([]byte, n-20)))
+		return frametest.Concat(frametest.Ethernet(frametest.EtherIPv4),
+			frametest.V4{Proto: frametest.ProtoUDP, Dst: dst}.Packet(make([]byte, n-20)))
 	}
-	return frametest.Concat(frametest.Ethernet(frametest.EtherIPv6), frametest.V6{Next: frametest.ProtoUDP, Dst: dst}.Packet(make([]byte, n-40)))
+	return frametest.Concat(frametest.Ethernet(frametest.EtherIPv6),
+		frametest.V6{Next: frametest.ProtoUDP, Dst: dst}.Packet(make([]byte, n-40)))
 }
 
 // pacedPlan is a plan with a queue.
@@ -76,7 +78,8 @@ func TestCustomerState(t *testing.T) {
 		{"192.0.2.5 1000", stranger},
 		{"2001:db8:2::1 1000", stranger},
 	}...)
-	wantVerdicts(t, l, 100*µs, [2]string{"2001:db8::8 100", greenCustomer}, [2]string{"192.0.2.0 21", redCustomer})
+	wantVerdicts(t, l, 100*µs, [2]string{"2001:db8::8 100", greenCustomer},
+		[2]string{"192.0.2.0 21", redCustomer})
 	for number, want := range []dataplane.CustomerStats{
 		{Colors: [3]dataplane.Count{{Packets: 4, Bytes: 1100}, {}, {Packets: 3, Bytes: 263}}, Dropped: dataplane.Count{Packets: 3, Bytes: 263}},
 		{Colors: [3]dataplane.Count{{Packets: 1, Bytes: 1000}, {}, {Packets: 1, Bytes: 21}}, Dropped: dataplane.Count{Packets: 1, Bytes: 21}},
@@ -87,7 +90,9 @@ func TestCustomerState(t *testing.T) {
 			t.Errorf("customer %d: got %+v, want %+v", number+1, got, want)
 		}
 	}
-	for number, want := range map[uint32]time.Duration{3: 2900 * time.Microsecond, 4: 900 * time.Microsecond} {
+	for number, want := range map[uint32]time.Duration{
+		3: 2900 * time.Microsecond, 4: 900 * time.Microsecond,
+	} {
 		if got, queued := l.CustomerDelay(number, 100*µs); got != want || !queued {
 			t.Errorf("customer %d: delay %v, %v, want %v", number, got, queued, want)
 		}
@@ -163,14 +168,17 @@ func TestInheritCustomers(t *testing.T) {
 // and now counts packets.
 func TestInheritCustomersUnit(t *testing.T) {
 	policy := func(packets bool, burst int64) *dataplane.Policy {
-		p := frametest.CustomersPolicy(&dataplane.Customers{List: []dataplane.Customer{{Name: "a", Prefixes: frametest.Prefixes("192.0.2.1/32"), Plan: frametest.BucketPlan("p", burst)}}})
+		p := frametest.CustomersPolicy(&dataplane.Customers{List: []dataplane.Customer{
+			{Name: "a", Prefixes: frametest.Prefixes("192.0.2.1/32"), Plan: frametest.BucketPlan("p", burst)},
+		}})
 		p.Classes[0].Meter.Packets = packets
 		return p
 	}
 	l := newPipeline(t, policy(false, 1000))
 	wantVerdicts(t, l, 0, [2]string{"192.0.2.1 999", greenCustomer})
 	l, _ = inherited(t, l, policy(true, 2))
-	wantVerdicts(t, l, 0, [2]string{"192.0.2.1 999", greenCustomer}, [2]string{"192.0.2.1 999", greenCustomer}, [2]string{"192.0.2.1 20", redCustomer})
+	wantVerdicts(t, l, 0, [2]string{"192.0.2.1 999", greenCustomer},
+		[2]string{"192.0.2.1 999", greenCustomer}, [2]string{"192.0.2.1 20", redCustomer})
 	l, _ = inherited(t, l, policy(false, 1000))
 	wantVerdicts(t, l, 0, [2]string{"192.0.2.1 1000", greenCustomer}, [2]string{"192.0.2.1 20", redCustomer})
 }
@@ -187,7 +195,10 @@ func TestInheritCustomersUnchanged(t *testing.T) {
 	}
 	var list []dataplane.Customer
 	for i := range 40 {
-		list = append(list, dataplane.Customer{Name: fmt.Sprint(i), Plan: plans[i%len(plans)], Prefixes: frametest.Prefixes(fmt.Sprintf("192.0.2.%d/32", i), fmt.Sprintf("2001:db8::%d/128", i))})
+		list = append(list, dataplane.Customer{
+			Name: fmt.Sprint(i), Plan: plans[i%len(plans)],
+			Prefixes: frametest.Prefixes(fmt.Sprintf("192.0.2.%d/32", i), fmt.Sprintf("2001:db8::%d/128", i)),
+		})
 	}
 	policy := func() *dataplane.Policy {
 		list := slices.Clone(list)
@@ -204,10 +215,13 @@ func TestInheritCustomersUnchanged(t *testing.T) {
 			other, _ = inherited(t, other, policy())
 		}
 		at += r.Int64N(40 * µs)
-		frame := toward(fmt.Sprintf([]string{"192.0.2.%d", "2001:db8::%d"}[r.IntN(2)], r.IntN(45)), 40+r.IntN(1400))
+		frame := toward(fmt.Sprintf([]string{"192.0.2.%d", "2001:db8::%d"}[r.IntN(2)], r.IntN(45)),
+			40+r.IntN(1400))
 		want, _ := process(one, at, frame)
 		got, _ := process(other, at, frame)
-		name := func(l *Pipeline, v *dataplane.Verdict) string { return string(l.plan.AppendKey(nil, nil, v)) }
+		name := func(l *Pipeline, v *dataplane.Verdict) string {
+			return string(l.plan.AppendKey(nil, nil, v))
+		}
 		if name(one, &want) != name(other, &got) {
 			t.Fatalf("packet %d: customer %q, want %q", i, name(other, &got), name(one, &want))
 		}
@@ -220,7 +234,8 @@ func TestInheritCustomersUnchanged(t *testing.T) {
 		t.Errorf("only these cases: %v", seen)
 	}
 	for _, c := range list {
-		got, want := other.Customers()[other.plan.Customers.Number(c.Name)-1], one.Customers()[one.plan.Customers.Number(c.Name)-1]
+		got, want := other.Customers()[other.plan.Customers.Number(c.Name)-1],
+			one.Customers()[one.plan.Customers.Number(c.Name)-1]
 		if got != want || got.Colors == [3]dataplane.Count{} {
 			t.Errorf("customer %s: got %+v, want %+v", c.Name, got, want)
 		}
@@ -233,7 +248,8 @@ func customersOf(n int, plan func(i int) *dataplane.ServicePlan) []dataplane.Cus
 	for i := range list {
 		list[i] = dataplane.Customer{Name: fmt.Sprint(i), Plan: plan(i), Prefixes: []netip.Prefix{
 			netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 32),
-			netip.PrefixFrom(netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, byte(i >> 16), byte(i >> 8), byte(i)}), 56),
+			netip.PrefixFrom(
+				netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, byte(i >> 16), byte(i >> 8), byte(i)}), 56),
 		}}
 	}
 	return list
@@ -244,21 +260,29 @@ func customersOf(n int, plan func(i int) *dataplane.ServicePlan) []dataplane.Cus
 func TestCustomersAllocateNothing(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	paced, bucket := pacedPlan(frametest.Mega, 10*time.Millisecond), frametest.BucketPlan("bucket", 3000)
-	policy := frametest.CustomersPolicy(&dataplane.Customers{List: customersOf(1000, func(i int) *dataplane.ServicePlan { return []*dataplane.ServicePlan{bucket, paced}[i%2] })})
-	policy.Classes[1].Meter = &dataplane.Meter{Params: meter.TokenBucket{Rate: frametest.Mega, Burst: 3000}, Per: dataplane.Key{By: dataplane.BySrc}}
+	policy := frametest.CustomersPolicy(&dataplane.Customers{List: customersOf(1000,
+		func(i int) *dataplane.ServicePlan { return []*dataplane.ServicePlan{bucket, paced}[i%2] })})
+	policy.Classes[1].Meter = &dataplane.Meter{
+		Params: meter.TokenBucket{Rate: frametest.Mega, Burst: 3000}, Per: dataplane.Key{By: dataplane.BySrc},
+	}
 	l := newPipeline(t, policy)
 	frames := make([][]byte, 4000)
 	for i := range frames {
 		n := r.IntN(1100)
-		to := []string{fmt.Sprintf("10.0.%d.%d", n>>8, n&255), fmt.Sprintf("2001:db8:%x:%x::1", n>>8, n&255<<8)}[i%2]
+		to := []string{
+			fmt.Sprintf("10.0.%d.%d", n>>8, n&255), fmt.Sprintf("2001:db8:%x:%x::1", n>>8, n&255<<8),
+		}[i%2]
 		frames[i] = toward(to, 40+r.IntN(1400))
 	}
-	packets, verdicts, key := make([]dataplane.Packet, 100), make([]dataplane.Verdict, 100), make([]byte, 0, 100)
+	packets, verdicts, key := make([]dataplane.Packet, 100), make([]dataplane.Verdict, 100),
+		make([]byte, 0, 100)
 	var cases [4]int
 	n := 0
 	batch := func() {
 		for i := range packets {
-			packets[i] = dataplane.Packet{Data: frames[n%len(frames)], Link: dataplane.LinkEthernet, Time: int64(n) * 100}
+			packets[i] = dataplane.Packet{
+				Data: frames[n%len(frames)], Link: dataplane.LinkEthernet, Time: int64(n) * 100,
+			}
 			n++
 		}
 		l.ProcessBatch(packets, verdicts)

@@ -21,8 +21,12 @@ func TestPlanFor(t *testing.T) {
 		{dataplane.ByOuterVLAN, dataplane.ByOuterVLAN, dataplane.ByOuterVLAN},
 		{dataplane.ByTwoVLANs, dataplane.ByTwoVLANs, dataplane.ByTwoVLANs},
 	} {
-		plan := newPipeline(t, frametest.CustomersPolicy(&dataplane.Customers{Key: test.key, List: []dataplane.Customer{{Name: "a", Plan: frametest.BucketPlan("p", 1500)}}})).Plan()
-		for direction, want := range map[dataplane.Direction]dataplane.CustomerKey{dataplane.Egress: test.egress, dataplane.Ingress: test.ingress} {
+		plan := newPipeline(t, frametest.CustomersPolicy(&dataplane.Customers{
+			Key: test.key, List: []dataplane.Customer{{Name: "a", Plan: frametest.BucketPlan("p", 1500)}},
+		})).Plan()
+		for direction, want := range map[dataplane.Direction]dataplane.CustomerKey{
+			dataplane.Egress: test.egress, dataplane.Ingress: test.ingress,
+		} {
 			got := plan.For(direction)
 			if got.Customers.Key != want || got.Customers.Number("a") != 1 || got.For(direction) != got {
 				t.Errorf("key %d at %v: got %d, want %d", test.key, direction, got.Customers.Key, want)
@@ -43,7 +47,9 @@ func TestCustomerOf(t *testing.T) {
 	r := frametest.Seeded(t)
 	found, deepest := 0, 0
 	for range 200 {
-		customers := &dataplane.Customers{Key: dataplane.CustomerKey(r.IntN(int(dataplane.ByDestination) + 1)), Nested: true}
+		customers := &dataplane.Customers{
+			Key: dataplane.CustomerKey(r.IntN(int(dataplane.ByDestination) + 1)), Nested: true,
+		}
 		used := map[netip.Prefix]bool{}
 		for i := range 1 + r.IntN(40) {
 			c := dataplane.Customer{Name: fmt.Sprint(i), Plan: frametest.BucketPlan("p", 1500)}
@@ -63,7 +69,8 @@ func TestCustomerOf(t *testing.T) {
 			p := frametest.AimedSample(r, &dataplane.Match{Src: c.Prefixes, Dst: c.Prefixes}).Packet()
 			direction := []dataplane.Direction{dataplane.Egress, dataplane.Ingress}[r.IntN(2)]
 			side := p.Dst
-			if customers.Key == dataplane.BySource || customers.Key == dataplane.ByInside && direction == dataplane.Ingress {
+			if customers.Key == dataplane.BySource || customers.Key == dataplane.ByInside &&
+				direction == dataplane.Ingress {
 				side = p.Src
 			}
 			want, longest, depth := uint32(0), -1, 0
@@ -78,7 +85,8 @@ func TestCustomerOf(t *testing.T) {
 				}
 			}
 			if got := plan.For(direction).Customers.CustomerOf(p); got != want {
-				t.Fatalf("key %d, %v, %s: got customer %d, want %d", customers.Key, direction, frametest.Describe(p), got, want)
+				t.Fatalf("key %d, %v, %s: got customer %d, want %d", customers.Key, direction,
+					frametest.Describe(p), got, want)
 			}
 			if want != 0 {
 				found++
@@ -94,7 +102,11 @@ func TestCustomerOf(t *testing.T) {
 // TestCustomerOfVLANs has packets with up to three tags.
 func TestCustomerOfVLANs(t *testing.T) {
 	compile := func(key dataplane.CustomerKey, vlan uint32) *compiled.Customers {
-		plan, err := compiled.Compile(frametest.CustomersPolicy(&dataplane.Customers{Key: key, List: []dataplane.Customer{{Name: "other", Plan: frametest.BucketPlan("p", 1500)}, {Name: "a", VLANs: []uint32{vlan}, Plan: frametest.BucketPlan("p", 1500)}}}))
+		list := []dataplane.Customer{
+			{Name: "other", Plan: frametest.BucketPlan("p", 1500)},
+			{Name: "a", VLANs: []uint32{vlan}, Plan: frametest.BucketPlan("p", 1500)},
+		}
+		plan, err := compiled.Compile(frametest.CustomersPolicy(&dataplane.Customers{Key: key, List: list}))
 		if plan == nil {
 			t.Fatal(err)
 		}
@@ -127,10 +139,13 @@ func TestCustomerOfVLANs(t *testing.T) {
 				frame = frametest.Concat(frametest.Tag(5, 1, test.tags[i], next), frame)
 				next = frametest.EtherVLAN
 			}
-			p := &dataplane.Packet{Data: frametest.Concat(frametest.Ethernet(next), frame), Link: dataplane.LinkEthernet}
+			p := &dataplane.Packet{
+				Data: frametest.Concat(frametest.Ethernet(next), frame), Link: dataplane.LinkEthernet,
+			}
 			dataplane.Parse(p)
 			if got := compile(test.key, test.vlan).CustomerOf(p); got != test.want {
-				t.Errorf("key %d, VLAN %#x, tags %v, EtherType %#x: got customer %d, want %d", test.key, test.vlan, test.tags, kind, got, test.want)
+				t.Errorf("key %d, VLAN %#x, tags %v, EtherType %#x: got customer %d, want %d", test.key,
+					test.vlan, test.tags, kind, got, test.want)
 			}
 		}
 	}

@@ -16,7 +16,10 @@ import (
 // the one of higher rank.
 func enveloped(e *dataplane.Envelope, high, low dataplane.Meter) *dataplane.Policy {
 	high.Envelope, high.Rank, low.Envelope, low.Rank = e, 2, e, 1
-	return &dataplane.Policy{Classes: []dataplane.Class{{Name: "high", Match: dataplane.Match{DSCP: []dataplane.Range{{First: 10, Last: 10}}}, Meter: &high}, {Name: "low", Meter: &low}}}
+	return &dataplane.Policy{Classes: []dataplane.Class{
+		{Name: "high", Match: dataplane.Match{DSCP: []dataplane.Range{{First: 10, Last: 10}}}, Meter: &high},
+		{Name: "low", Meter: &low},
+	}}
 }
 
 // TestEnvelopeCoupling is computed by hand: unused CIR of both flows becomes excess of the
@@ -35,7 +38,8 @@ func TestEnvelopeCoupling(t *testing.T) {
 		{"EIRMax of the flow", dataplane.Envelope{Coupling: true, EIRMax: meter.ByteRate(600)}, new(meter.ByteRate(800)), 400},
 		{"EIRMax 0 of the flow", dataplane.Envelope{Coupling: true}, new(meter.Rate{}), 0},
 	} {
-		p := newPipeline(t, enveloped(&test.e, dataplane.Meter{Params: flow, EIRMax: test.own}, dataplane.Meter{Params: flow}))
+		p := newPipeline(t, enveloped(&test.e, dataplane.Meter{Params: flow, EIRMax: test.own},
+			dataplane.Meter{Params: flow}))
 		high := &p.stages[p.plan.Classes[0].Stage]
 		high.envelope.SetTokens(high.plan.Flow, 1000, 0)
 		process(p, 0, ipPacket(0, 1001)) // red; starts the clock
@@ -46,7 +50,8 @@ func TestEnvelopeCoupling(t *testing.T) {
 }
 
 func TestEnvelopeErrors(t *testing.T) {
-	flow, coupled := meter.TRTCM4115{CIR: meter.ByteRate(1000), CBS: 1000}, meter.TRTCM4115{CIR: meter.ByteRate(1000), CBS: 1000, Coupling: true}
+	flow, coupled := meter.TRTCM4115{CIR: meter.ByteRate(1000), CBS: 1000},
+		meter.TRTCM4115{CIR: meter.ByteRate(1000), CBS: 1000, Coupling: true}
 	e := &dataplane.Envelope{Name: "e", Coupling: true}
 	alone := &dataplane.Meter{Params: flow, EIRMax: &meter.Rate{}}
 	for _, test := range []struct {
@@ -83,7 +88,8 @@ func TestEnvelopeOrder(t *testing.T) {
 		var got []int
 		for i, stage := range plan.Envelopes[0].Stages {
 			if plan.Stages[stage].Flow != i || plan.Stages[stage].Envelope != 0 {
-				t.Errorf("stage %d is flow %d of envelope %d, want flow %d of envelope 0", stage, plan.Stages[stage].Flow, plan.Stages[stage].Envelope, i)
+				t.Errorf("stage %d is flow %d of envelope %d, want flow %d of envelope 0", stage,
+					plan.Stages[stage].Flow, plan.Stages[stage].Envelope, i)
 			}
 			got = append(got, plan.Stages[stage].Source.Rank)
 		}
@@ -98,7 +104,8 @@ func TestEnvelopeOrder(t *testing.T) {
 func TestEnvelopeFields(t *testing.T) {
 	flow := meter.TRTCM4115{CIR: meter.ByteRate(1000), CBS: 1000}
 	policy := func(e dataplane.Envelope, edit func(high, low *dataplane.Meter)) *dataplane.Policy {
-		high, low := &dataplane.Meter{Params: flow, Envelope: &e, Rank: 2}, &dataplane.Meter{Params: flow, Envelope: &e, Rank: 1}
+		high, low := &dataplane.Meter{Params: flow, Envelope: &e, Rank: 2},
+			&dataplane.Meter{Params: flow, Envelope: &e, Rank: 1}
 		edit(high, low)
 		list := classes("high", "low")
 		list[0].Meter, list[1].Meter = high, low

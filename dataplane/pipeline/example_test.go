@@ -49,7 +49,8 @@ func Example() {
 		fmt.Println(p.Time, v.Color, "dropped:", v.Done.Dropped(), "DSCP:", p.Data[15]>>2, v.Reason)
 	}
 	all := pl.Stats()[0]
-	fmt.Println(all.Total().Packets, "received,", dataplane.Sum(all.Marked[:]).Packets, "marked,", all.Dropped(meter.Red).Packets, "dropped")
+	fmt.Println(all.Total().Packets, "received,", dataplane.Sum(all.Marked[:]).Packets, "marked,",
+		all.Dropped(meter.Red).Packets, "dropped")
 	// Output:
 	// 0 green dropped: false DSCP: 0 rfc2697-green
 	// 100000 green dropped: false DSCP: 0 rfc2697-green
@@ -129,8 +130,11 @@ func ExamplePipeline_Inherit() {
 // The queue of a link sends its packets one after the other. Settle returns the time of
 // each departure once it is known.
 func ExamplePipeline_Settle() {
-	q := &dataplane.Queue{Name: "all", Link: &dataplane.Link{Name: "uplink", Rate: mega}, Config: queue.Config{Bytes: 64_000}}
-	pl, err := pipeline.New(&dataplane.Policy{Classes: []dataplane.Class{{Name: "all", Green: &dataplane.Action{Queue: q}}}})
+	q := &dataplane.Queue{
+		Name: "all", Link: &dataplane.Link{Name: "uplink", Rate: mega}, Config: queue.Config{Bytes: 64_000},
+	}
+	pl, err := pipeline.New(
+		&dataplane.Policy{Classes: []dataplane.Class{{Name: "all", Green: &dataplane.Action{Queue: q}}}})
 	if err != nil {
 		fmt.Println(err)
 		return

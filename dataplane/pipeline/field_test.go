@@ -23,9 +23,12 @@ func TestPreColor(t *testing.T) {
 		return m
 	}
 	tagged := func(pcp, dei uint16) []byte {
-		return frametest.Concat(frametest.Ethernet(frametest.EtherQinQ), frametest.Tag(pcp, dei, 1, frametest.EtherVLAN), frametest.Tag(7, 1-dei, 2, frametest.EtherIPv4), ipPacket(14, 20)[14:])
+		return frametest.Concat(frametest.Ethernet(frametest.EtherQinQ),
+			frametest.Tag(pcp, dei, 1, frametest.EtherVLAN), frametest.Tag(7, 1-dei, 2, frametest.EtherIPv4),
+			ipPacket(14, 20)[14:])
 	}
-	labeled := frametest.Concat(frametest.Ethernet(frametest.EtherMPLS), frametest.MplsLabel(1, 5, 0), frametest.MplsLabel(2, 3, 1), ipPacket(14, 20)[14:])
+	labeled := frametest.Concat(frametest.Ethernet(frametest.EtherMPLS), frametest.MplsLabel(1, 5, 0),
+		frametest.MplsLabel(2, 3, 1), ipPacket(14, 20)[14:])
 	for _, test := range []struct {
 		name  string
 		from  dataplane.PreColor
@@ -66,15 +69,20 @@ func TestPreColor(t *testing.T) {
 		for _, aware := range []bool{true, false} {
 			l := newPipeline(t, &dataplane.Policy{Classes: []dataplane.Class{{
 				Name: "a", Match: dataplane.Match{Length: []dataplane.Range{{First: 0, Last: 1500}}},
-				Meter: &dataplane.Meter{Params: meter.TRTCM{CIR: frametest.Mega, CBS: 1500, PIR: frametest.Mega, PBS: 1500}, Aware: aware, PreColor: test.from},
+				Meter: &dataplane.Meter{
+					Params: meter.TRTCM{CIR: frametest.Mega, CBS: 1500, PIR: frametest.Mega, PBS: 1500},
+					Aware:  aware, PreColor: test.from,
+				},
 			}}})
 			want := green
 			if aware {
 				want = test.want
 			}
-			v := verdictOf(l, &dataplane.Packet{Data: test.frame, Link: dataplane.LinkEthernet, Mark: test.mark})
+			v := verdictOf(l,
+				&dataplane.Packet{Data: test.frame, Link: dataplane.LinkEthernet, Mark: test.mark})
 			if v.Pre != want || v.Color != want {
-				t.Errorf("%s, aware %v: input color %v, color %v, want %v", test.name, aware, v.Pre, v.Color, want)
+				t.Errorf("%s, aware %v: input color %v, color %v, want %v", test.name, aware, v.Pre, v.Color,
+					want)
 			}
 		}
 	}
@@ -85,15 +93,22 @@ func TestPreColor(t *testing.T) {
 func TestMarks(t *testing.T) {
 	payload := frametest.PadTo(frametest.Udp, 80)
 	plain := func(tos byte) []byte {
-		return frametest.Concat(frametest.Ethernet(frametest.EtherIPv4), frametest.V4{Tos: tos, Options: 8}.Packet(payload))
+		return frametest.Concat(frametest.Ethernet(frametest.EtherIPv4),
+			frametest.V4{Tos: tos, Options: 8}.Packet(payload))
 	}
 	six := func(class byte) []byte {
-		return frametest.Concat(frametest.Ethernet(frametest.EtherIPv6), frametest.V6{Class: class, Next: frametest.ProtoUDP}.Packet(payload))
+		return frametest.Concat(frametest.Ethernet(frametest.EtherIPv6),
+			frametest.V6{Class: class, Next: frametest.ProtoUDP}.Packet(payload))
 	}
 	deep := func(pcp, dei uint16, tc uint32, tos byte) []byte {
-		return frametest.Concat(frametest.Ethernet(frametest.EtherQinQ), frametest.Tag(pcp, dei, 0xabc, frametest.EtherVLAN), frametest.Tag(2, 0, 2, frametest.EtherMPLS), frametest.MplsLabel(0xfffff, tc, 0), frametest.MplsLabel(2, 2, 1), frametest.V4{Tos: tos}.Packet(payload))
+		return frametest.Concat(frametest.Ethernet(frametest.EtherQinQ),
+			frametest.Tag(pcp, dei, 0xabc, frametest.EtherVLAN), frametest.Tag(2, 0, 2, frametest.EtherMPLS),
+			frametest.MplsLabel(0xfffff, tc, 0), frametest.MplsLabel(2, 2, 1),
+			frametest.V4{Tos: tos}.Packet(payload))
 	}
-	dscp, tagged, labeled := []dataplane.Mark{{Field: dataplane.DSCP, Value: 46}}, []dataplane.Mark{{Field: dataplane.PCP, Value: 5}, {Field: dataplane.DEI, Value: 1}}, []dataplane.Mark{{Field: dataplane.MPLSTC, Value: 6}}
+	dscp, tagged, labeled := []dataplane.Mark{{Field: dataplane.DSCP, Value: 46}},
+		[]dataplane.Mark{{Field: dataplane.PCP, Value: 5}, {Field: dataplane.DEI, Value: 1}},
+		[]dataplane.Mark{{Field: dataplane.MPLSTC, Value: 6}}
 	for _, test := range []struct {
 		name   string
 		action dataplane.Action
@@ -126,7 +141,10 @@ func TestMarks(t *testing.T) {
 		{"ECN, no IP", dataplane.Action{ECN: dataplane.CE}, arp, arp, dataplane.Pass, -1, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			l := newPipeline(t, &dataplane.Policy{Classes: []dataplane.Class{{Name: "a", Match: dataplane.Match{Length: []dataplane.Range{{First: 0, Last: 1500}}}, Green: &test.action}}})
+			l := newPipeline(t, &dataplane.Policy{Classes: []dataplane.Class{{
+				Name: "a", Match: dataplane.Match{Length: []dataplane.Range{{First: 0, Last: 1500}}},
+				Green: &test.action,
+			}}})
 			p := dataplane.Packet{Data: bytes.Clone(test.frame), Link: dataplane.LinkEthernet}
 			v := verdictOf(l, &p)
 			if !bytes.Equal(p.Data, test.want) {

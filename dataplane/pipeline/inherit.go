@@ -41,8 +41,8 @@ func (l *Pipeline) Inherit(before *Pipeline) []compiled.ClassChange {
 	return s.Changes
 }
 
-// inherit makes the queue free at the time at which its predecessor would have been. If it
-// differs in nothing but the rate and the times of CoDel, it also keeps the backlog, CoDel and random numbers.
+// inherit makes the queue free at the time at which its predecessor would have been. If it differs in
+// nothing but the rate and the times of CoDel, it also keeps the backlog, CoDel and random numbers.
 func (q *pacedQueue) inherit(was *pacedQueue) {
 	switch {
 	case q.leaky == nil || was.leaky == nil:
@@ -56,5 +56,6 @@ func (q *pacedQueue) inherit(was *pacedQueue) {
 
 // setRate gives a queue with a rate of its own the rate and CoDel of its plan.
 func (q *pacedQueue) setRate() {
-	_ = errors.Join(q.leaky.SetRate(q.plan.Rate), q.leaky.SetCoDel(q.plan.CoDel)) // Compile or WithRates has checked them
+	// Compile or WithRates has checked them
+	_ = errors.Join(q.leaky.SetRate(q.plan.Rate), q.leaky.SetCoDel(q.plan.CoDel))
 }

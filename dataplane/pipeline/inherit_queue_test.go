@@ -16,7 +16,9 @@ import (
 // its name: later packets depart after the queued ones. Queued packets count against the limit
 // only if nothing but the rate and the times of CoDel changes.
 func TestInheritQueues(t *testing.T) {
-	config := queue.Config{Rate: frametest.Mega, Bytes: 3000, CoDel: queue.CoDel{Target: time.Second, Interval: time.Second}}
+	config := queue.Config{
+		Rate: frametest.Mega, Bytes: 3000, CoDel: queue.CoDel{Target: time.Second, Interval: time.Second},
+	}
 	policy := func(name string, edit func(*queue.Config)) *dataplane.Policy {
 		c := config
 		edit(&c)
@@ -67,7 +69,9 @@ func TestInheritQueueState(t *testing.T) {
 			CoDel: queue.CoDel{Target: 2 * time.Millisecond, Interval: 10 * time.Millisecond},
 		}
 		policy := func() *dataplane.Policy {
-			return &dataplane.Policy{Classes: []dataplane.Class{{Name: "a", Green: &dataplane.Action{Queue: &dataplane.Queue{Name: "q", Config: c}}}}}
+			return &dataplane.Policy{Classes: []dataplane.Class{
+				{Name: "a", Green: &dataplane.Action{Queue: &dataplane.Queue{Name: "q", Config: c}}},
+			}}
 		}
 		one, other := newPipeline(t, policy()), newPipeline(t, policy())
 		at := int64(0)
@@ -92,7 +96,9 @@ func TestInheritLinks(t *testing.T) {
 		link := &dataplane.Link{Name: name, Rate: rate}
 		list := classes(queues...)
 		for i, q := range queues {
-			list[i].Green = &dataplane.Action{Queue: &dataplane.Queue{Name: q, Config: queue.Config{Packets: 2}, Link: link, Priority: i}}
+			list[i].Green = &dataplane.Action{
+				Queue: &dataplane.Queue{Name: q, Config: queue.Config{Packets: 2}, Link: link, Priority: i},
+			}
 		}
 		return &dataplane.Policy{Classes: list}
 	}
@@ -151,10 +157,14 @@ func TestInheritUnnamed(t *testing.T) {
 	policy := func() *dataplane.Policy {
 		list := classes("a", "b", "c", "d")
 		for i := range list[:2] {
-			list[i].Green = &dataplane.Action{Queue: &dataplane.Queue{Config: queue.Config{Rate: frametest.Mega, Time: time.Second}}}
+			list[i].Green = &dataplane.Action{
+				Queue: &dataplane.Queue{Config: queue.Config{Rate: frametest.Mega, Time: time.Second}},
+			}
 		}
 		for i := range list[2:] {
-			list[2+i].Green = &dataplane.Action{Queue: &dataplane.Queue{Config: queue.Config{Packets: 9}, Link: &dataplane.Link{Rate: frametest.Mega}}}
+			list[2+i].Green = &dataplane.Action{Queue: &dataplane.Queue{
+				Config: queue.Config{Packets: 9}, Link: &dataplane.Link{Rate: frametest.Mega},
+			}}
 		}
 		return &dataplane.Policy{Classes: list}
 	}

@@ -22,7 +22,8 @@ func inherited(t *testing.T, before *Pipeline, policy *dataplane.Policy) (*Pipel
 // classes returns classes with names: the first for DSCP 0, the next for DSCP 1, and so on.
 func classes(names ...string) (list []dataplane.Class) {
 	for i, name := range names {
-		list = append(list, dataplane.Class{Name: name, Match: dataplane.Match{DSCP: frametest.Values(uint32(i))}})
+		list = append(list,
+			dataplane.Class{Name: name, Match: dataplane.Match{DSCP: frametest.Values(uint32(i))}})
 	}
 	return list
 }
@@ -35,7 +36,12 @@ func TestInheritClasses(t *testing.T) {
 	}
 	process(before, 7, ipPacket(9, 400))
 	l, changes := inherited(t, before, &dataplane.Policy{Classes: classes("new", "c", "a")})
-	want := []compiled.ClassChange{{Class: "new", Effect: "new"}, {Class: "c", Effect: "kept"}, {Class: "a", Effect: "kept"}, {Class: "b", Effect: "gone"}}
+	want := []compiled.ClassChange{
+		{Class: "new", Effect: "new"},
+		{Class: "c", Effect: "kept"},
+		{Class: "a", Effect: "kept"},
+		{Class: "b", Effect: "gone"},
+	}
 	if !slices.Equal(changes, want) {
 		t.Errorf("changes %v, want %v", changes, want)
 	}
@@ -50,12 +56,20 @@ func TestInheritClasses(t *testing.T) {
 		t.Errorf("the clock is %d, want 7", l.Now())
 	}
 	process(l, 8, ipPacket(1, 50))
-	if got, was := l.Stats()[1].Total(), before.Stats()[2].Total(); got != (dataplane.Count{Packets: 2, Bytes: 350}) || was != (dataplane.Count{Packets: 1, Bytes: 300}) {
+	if got, was := l.Stats()[1].Total(), before.Stats()[2].Total(); got != (dataplane.Count{
+		Packets: 2, Bytes: 350,
+	}) || was != (dataplane.Count{Packets: 1, Bytes: 300}) {
 		t.Errorf("counted %v, and %v in the old pipeline; want 350 and 300 bytes", got, was)
 	}
 	// A class that returns starts with zero counters.
 	l, changes = inherited(t, l, &dataplane.Policy{Classes: classes("b")})
-	if want := []compiled.ClassChange{{Class: "b", Effect: "new"}, {Class: "new", Effect: "gone"}, {Class: "c", Effect: "gone"}, {Class: "a", Effect: "gone"}}; !slices.Equal(changes, want) || l.Stats()[0].Total() != (dataplane.Count{}) {
+	if want := []compiled.ClassChange{
+		{Class: "b", Effect: "new"},
+		{Class: "new", Effect: "gone"},
+		{Class: "c", Effect: "gone"},
+		{Class: "a", Effect: "gone"},
+	}; !slices.Equal(changes, want) ||
+		l.Stats()[0].Total() != (dataplane.Count{}) {
 		t.Errorf("changes %v, want %v; counters %v", changes, want, l.Stats()[0])
 	}
 }
@@ -95,7 +109,8 @@ func TestInheritTokens(t *testing.T) {
 	}
 	with := func(m *dataplane.Meter, edit func(*dataplane.Meter)) *dataplane.Meter { edit(m); return m }
 	then := func(m, next *dataplane.Meter) *dataplane.Meter {
-		return with(m, func(m *dataplane.Meter) { m.Then = with(next, func(m *dataplane.Meter) { m.Aware = true }) })
+		return with(m,
+			func(m *dataplane.Meter) { m.Then = with(next, func(m *dataplane.Meter) { m.Aware = true }) })
 	}
 	packets := func(m *dataplane.Meter) *dataplane.Meter {
 		return with(m, func(m *dataplane.Meter) { m.Packets = true })
@@ -129,7 +144,8 @@ func TestInheritTokens(t *testing.T) {
 	} {
 		l := newPipeline(t, &dataplane.Policy{Classes: []dataplane.Class{{Name: "a", Meter: test.before}}})
 		process(l, 1e9, ipPacket(0, 400))
-		next, _ := inherited(t, l, &dataplane.Policy{Classes: []dataplane.Class{{Name: "a", Meter: test.after}}})
+		next, _ := inherited(t, l,
+			&dataplane.Policy{Classes: []dataplane.Class{{Name: "a", Meter: test.after}}})
 		m := test.after
 		for i, want := range test.want {
 			if tc, te := tokensOf(next, m); [2]int64{tc, te} != want {
@@ -142,7 +158,8 @@ func TestInheritTokens(t *testing.T) {
 			before := was()
 			process(next, 1e9, ipPacket(0, 100))
 			if now := was(); now != before || now == none && test.before.Initial.Den == 0 {
-				t.Errorf("%s: got %v tokens in the old pipeline, want %v, unchanged and known", name, now, before)
+				t.Errorf("%s: got %v tokens in the old pipeline, want %v, unchanged and known", name, now,
+					before)
 			}
 		}
 	}
@@ -169,7 +186,8 @@ func TestInheritRefills(t *testing.T) {
 	} {
 		v, _ := process(l, step.at, ipPacket(0, step.n))
 		if tc, _ := tokensOf(l, fast); v.Color != step.color || tc != step.tokens {
-			t.Errorf("at %d: %v with %d tokens left, want %v with %d", step.at, v.Color, tc, step.color, step.tokens)
+			t.Errorf("at %d: %v with %d tokens left, want %v with %d", step.at, v.Color, tc, step.color,
+				step.tokens)
 		}
 	}
 }
@@ -177,11 +195,14 @@ func TestInheritRefills(t *testing.T) {
 // TestInheritUnused checks that a pipeline without packets passes no tokens on.
 func TestInheritUnused(t *testing.T) {
 	policy := func(initial dataplane.Fraction) *dataplane.Policy {
-		return &dataplane.Policy{Classes: []dataplane.Class{{Name: "a", Meter: &dataplane.Meter{Initial: initial, Params: meter.TokenBucket{Rate: frametest.Mega, Burst: 1000}}}}}
+		return &dataplane.Policy{Classes: []dataplane.Class{{Name: "a", Meter: &dataplane.Meter{
+			Initial: initial, Params: meter.TokenBucket{Rate: frametest.Mega, Burst: 1000},
+		}}}}
 	}
 	next := policy(dataplane.Fraction{Num: 1, Den: 2})
 	l, changes := inherited(t, newPipeline(t, policy(dataplane.Fraction{Num: 0, Den: 1})), next)
-	if tc, _ := tokensOf(l, next.Classes[0].Meter); tc != 500 || len(changes) != 1 || changes[0].Effect != "kept" {
+	if tc, _ := tokensOf(l, next.Classes[0].Meter); tc != 500 || len(changes) != 1 ||
+		changes[0].Effect != "kept" {
 		t.Errorf("got %d tokens, changes %v; want 500 and a kept class", tc, changes)
 	}
 	if v, _ := process(l, 5, ipPacket(0, 500)); v.Color != meter.Green || l.Now() != 5 {
@@ -192,7 +213,9 @@ func TestInheritUnused(t *testing.T) {
 // TestInheritShared checks meters that several classes share, before or after the reload.
 func TestInheritShared(t *testing.T) {
 	m := func() *dataplane.Meter {
-		return &dataplane.Meter{Params: meter.TokenBucket{Rate: meter.Rate{Bytes: 1, Period: time.Hour}, Burst: 1000}}
+		return &dataplane.Meter{
+			Params: meter.TokenBucket{Rate: meter.Rate{Bytes: 1, Period: time.Hour}, Burst: 1000},
+		}
 	}
 	policy := func(a, b *dataplane.Meter) *dataplane.Policy {
 		list := classes("a", "b")
@@ -298,12 +321,16 @@ func TestInheritBetweenKinds(t *testing.T) {
 		t.Fatal(err)
 	}
 	own := func() *dataplane.Meter { return &dataplane.Meter{Params: bucket} }
-	shared := func() *dataplane.Meter { return &dataplane.Meter{Params: bucket, Budget: &dataplane.Budget{Name: "b"}} }
+	shared := func() *dataplane.Meter {
+		return &dataplane.Meter{Params: bucket, Budget: &dataplane.Budget{Name: "b"}}
+	}
 	keyed := func() *dataplane.Meter {
 		return &dataplane.Meter{Params: bucket, Per: dataplane.Key{By: dataplane.ByVLAN}}
 	}
 	leased := func() *dataplane.Meter {
-		return &dataplane.Meter{Params: bucket, Budget: &dataplane.Budget{Name: "b", Address: frametest.Server}}
+		return &dataplane.Meter{
+			Params: bucket, Budget: &dataplane.Budget{Name: "b", Address: frametest.Server},
+		}
 	}
 	share := func(l *Pipeline, m *dataplane.Meter) *outsideMeter {
 		outside := &outsideMeter{meter.New(profile)}

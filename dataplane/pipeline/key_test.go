@@ -28,7 +28,8 @@ func sharedMeter(separate bool, m dataplane.Meter) *dataplane.Policy {
 // TestFlowOfFragments checks that all fragments of a packet belong to one flow, and that
 // whole packets with the same addresses, protocol and ports belong to another.
 func TestFlowOfFragments(t *testing.T) {
-	inFragments := func(offsets ...uint16) [][]byte { // in units of 8 bytes; all but the last have More Fragments set
+	// in units of 8 bytes; all but the last have More Fragments set
+	inFragments := func(offsets ...uint16) [][]byte {
 		var out [][]byte
 		for i, offset := range offsets {
 			frag := offset | 0x2000
@@ -39,11 +40,13 @@ func TestFlowOfFragments(t *testing.T) {
 		}
 		return out
 	}
-	inFragments6 := func(first []byte, next byte) [][]byte { // an IPv6 packet in fragments; the fragment header names protocol next
+	// an IPv6 packet in fragments; the fragment header names protocol next
+	inFragments6 := func(first []byte, next byte) [][]byte {
 		return [][]byte{
 			frametest.V6{Next: 44}.Packet(frametest.Fragment(next, 0), first),
 			frametest.V6{Next: 44}.Packet(frametest.Fragment(next, 7), frametest.Udp),
-			frametest.V6{Next: 44}.Packet(frametest.Patched(frametest.Fragment(next, 9), 3, 9<<3), frametest.Udp),
+			frametest.V6{Next: 44}.Packet(frametest.Patched(frametest.Fragment(next, 9), 3, 9<<3),
+				frametest.Udp),
 		}
 	}
 	for name, packets := range map[string][][]byte{
@@ -53,7 +56,10 @@ func TestFlowOfFragments(t *testing.T) {
 		"IPv6, another extension header": inFragments6(frametest.Concat(frametest.Extension(frametest.ProtoUDP, 8), frametest.Udp), 60),
 		"IPv6, extension headers before and after": {frametest.V6{Next: 0}.Packet(frametest.Extension(44, 8), frametest.Fragment(60, 0), frametest.Extension(frametest.ProtoUDP, 8), frametest.Udp), inFragments6(frametest.Udp, 60)[1]},
 	} {
-		m := &dataplane.Meter{Params: meter.TokenBucket{Rate: meter.ByteRate(1), Burst: 1}, Packets: true, Per: dataplane.Key{By: dataplane.ByFlow}}
+		m := &dataplane.Meter{
+			Params: meter.TokenBucket{Rate: meter.ByteRate(1), Burst: 1}, Packets: true,
+			Per: dataplane.Key{By: dataplane.ByFlow},
+		}
 		l := newPipeline(t, &dataplane.Policy{Classes: []dataplane.Class{{Name: "a", Meter: m}}})
 		for i, data := range packets {
 			var v dataplane.Verdict
@@ -68,11 +74,16 @@ func TestFlowOfFragments(t *testing.T) {
 			whole = frametest.V6{Next: frametest.ProtoUDP}.Packet(frametest.Udp)
 		}
 		if l.Process(&dataplane.Packet{Data: whole, Link: dataplane.LinkRaw}, &v); v.Done.Dropped() {
-			t.Errorf("%s: a whole packet with these ports was dropped, want it in another flow than the fragments", name)
+			t.Errorf(
+				"%s: a whole packet with these ports was dropped, want it in another flow than the fragments",
+				name)
 		}
 	}
 	// A match by port still matches the first fragment.
-	l := newPipeline(t, &dataplane.Policy{Classes: []dataplane.Class{{Name: "port", Match: dataplane.Match{DPort: []dataplane.Range{{First: 2000, Last: 2000}}}}, {Name: "rest"}}})
+	l := newPipeline(t, &dataplane.Policy{Classes: []dataplane.Class{
+		{Name: "port", Match: dataplane.Match{DPort: []dataplane.Range{{First: 2000, Last: 2000}}}},
+		{Name: "rest"},
+	}})
 	for i, data := range inFragments(0, 1) {
 		var v dataplane.Verdict
 		if l.Process(&dataplane.Packet{Data: data, Link: dataplane.LinkRaw}, &v); int(v.Class) != i {
@@ -114,7 +125,10 @@ func TestInheritSplit(t *testing.T) {
 // the same, even if the burst differs.
 func TestInheritKeys(t *testing.T) {
 	policy := func(burst int64, keys int) *dataplane.Policy {
-		m := &dataplane.Meter{Params: meter.TokenBucket{Rate: meter.ByteRate(1), Burst: burst}, Per: dataplane.Key{By: dataplane.BySrc}, Keys: keys}
+		m := &dataplane.Meter{
+			Params: meter.TokenBucket{Rate: meter.ByteRate(1), Burst: burst},
+			Per:    dataplane.Key{By: dataplane.BySrc}, Keys: keys,
+		}
 		return &dataplane.Policy{Classes: []dataplane.Class{{Name: "a", Meter: m}}}
 	}
 	before := newPipeline(t, policy(1000, 5))
@@ -141,7 +155,10 @@ func TestInheritEnvelope(t *testing.T) {
 	flow := meter.TRTCM4115{CIR: meter.ByteRate(1000), CBS: 1000}
 	alone := &dataplane.Policy{Classes: []dataplane.Class{{Name: "a", Meter: &dataplane.Meter{Params: flow}}}}
 	within := func() *dataplane.Policy {
-		return &dataplane.Policy{Classes: []dataplane.Class{{Name: "a", Meter: &dataplane.Meter{Params: flow, Envelope: &dataplane.Envelope{Name: "e"}, Rank: 1}}}}
+		return &dataplane.Policy{Classes: []dataplane.Class{{
+			Name:  "a",
+			Meter: &dataplane.Meter{Params: flow, Envelope: &dataplane.Envelope{Name: "e"}, Rank: 1},
+		}}}
 	}
 	for name, policies := range map[string][2]*dataplane.Policy{
 		"into": {alone, within()}, "out of": {within(), alone}, "within": {within(), within()},
@@ -180,7 +197,9 @@ func TestForeignMeter(t *testing.T) {
 			}
 		}
 	}
-	if n := newPipeline(t, &dataplane.Policy{Classes: []dataplane.Class{{Name: "a", Meter: own}}}).Keys(0); n != (meter.TableStats{}) {
+	if n := newPipeline(t, &dataplane.Policy{
+		Classes: []dataplane.Class{{Name: "a", Meter: own}},
+	}).Keys(0); n != (meter.TableStats{}) {
 		t.Errorf("keys %+v before the first packet, want none", n)
 	}
 }
@@ -188,9 +207,14 @@ func TestForeignMeter(t *testing.T) {
 // TestExplainKeys checks the keys in the steps of Explain, also of packets that are red before
 // the meter, and of packets that have no key.
 func TestExplainKeys(t *testing.T) {
-	tagged := frametest.Concat(frametest.Ethernet(frametest.EtherVLAN), frametest.Tag(0, 0, 7, frametest.EtherIPv6), frametest.V6{Class: 46 << 2, Next: frametest.ProtoTCP}.Packet(frametest.Ports(1000, 80), make([]byte, 16)))
-	packet := frametest.Concat(frametest.Ethernet(frametest.EtherIPv4), frametest.V4{Tos: 10 << 2, Proto: frametest.ProtoUDP}.Packet(frametest.Udp))
-	unnamed := frametest.Concat(frametest.Ethernet(frametest.EtherIPv4), frametest.V4{Proto: 253}.Packet(frametest.Udp))
+	tagged := frametest.Concat(frametest.Ethernet(frametest.EtherVLAN),
+		frametest.Tag(0, 0, 7, frametest.EtherIPv6),
+		frametest.V6{Class: 46 << 2, Next: frametest.ProtoTCP}.Packet(frametest.Ports(1000, 80),
+			make([]byte, 16)))
+	packet := frametest.Concat(frametest.Ethernet(frametest.EtherIPv4),
+		frametest.V4{Tos: 10 << 2, Proto: frametest.ProtoUDP}.Packet(frametest.Udp))
+	unnamed := frametest.Concat(frametest.Ethernet(frametest.EtherIPv4),
+		frametest.V4{Proto: 253}.Packet(frametest.Udp))
 	for _, test := range []struct {
 		key   dataplane.Key
 		frame []byte
@@ -219,14 +243,20 @@ func TestExplainKeys(t *testing.T) {
 			Name: "a", Match: dataplane.Match{Length: []dataplane.Range{{First: 0, Last: math.MaxUint32}}},
 			Meter: &dataplane.Meter{
 				Params: meter.TokenBucket{Rate: frametest.Mega, Burst: 1500}, Per: test.key,
-				Aware: true, PreColor: dataplane.PreColor{From: dataplane.SKBMark, Map: map[uint32]meter.Color{1: meter.Red}},
+				Aware: true,
+				PreColor: dataplane.PreColor{
+					From: dataplane.SKBMark, Map: map[uint32]meter.Color{1: meter.Red},
+				},
 			},
 		}}})
 		for mark, want := range []meter.Color{meter.Green, meter.Red} {
 			var v dataplane.Verdict
-			steps := l.Explain(&dataplane.Packet{Data: bytes.Clone(test.frame), Link: dataplane.LinkEthernet, Mark: uint32(mark)}, &v)
+			steps := l.Explain(&dataplane.Packet{
+				Data: bytes.Clone(test.frame), Link: dataplane.LinkEthernet, Mark: uint32(mark),
+			}, &v)
 			if len(steps) != 1 || steps[0].Key != test.want || steps[0].Color != want {
-				t.Errorf("key %v, frame of %d bytes, input color %v: steps %+v, want key %q", test.key, len(test.frame), want, steps, test.want)
+				t.Errorf("key %v, frame of %d bytes, input color %v: steps %+v, want key %q", test.key,
+					len(test.frame), want, steps, test.want)
 			}
 		}
 	}
@@ -255,7 +285,8 @@ func TestKeyString(t *testing.T) {
 // TestMasks compares the masks of all prefix lengths with the standard library.
 func TestMasks(t *testing.T) {
 	for bits := range uint8(129) {
-		ones, _ := netip.MustParseAddr("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff").Prefix(int(cmp.Or(bits, 128)))
+		ones, _ := netip.MustParseAddr(
+			"ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff").Prefix(int(cmp.Or(bits, 128)))
 		if got := frametest.Address(dataplane.IPv6, (dataplane.Key{V6: bits}).Mask6()); got != ones.Addr() {
 			t.Errorf("/%d of IPv6: mask %v, want %v", bits, got, ones.Addr())
 		}
@@ -263,7 +294,8 @@ func TestMasks(t *testing.T) {
 			continue
 		}
 		four, _ := netip.MustParseAddr("255.255.255.255").Prefix(int(cmp.Or(bits, 32)))
-		if got := frametest.Address(dataplane.IPv4, dataplane.Addr{Lo: uint64((dataplane.Key{V4: bits}).Mask4())}); got != four.Addr() {
+		if got := frametest.Address(dataplane.IPv4,
+			dataplane.Addr{Lo: uint64((dataplane.Key{V4: bits}).Mask4())}); got != four.Addr() {
 			t.Errorf("/%d of IPv4: mask %v, want %v", bits, got, four.Addr())
 		}
 	}
@@ -298,9 +330,11 @@ func TestPrefixKeys(t *testing.T) {
 	} {
 		for _, by := range []dataplane.KeyField{dataplane.BySrc, dataplane.ByDst} {
 			test.key.By = by
-			l := newPipeline(t, &dataplane.Policy{Classes: []dataplane.Class{{Name: "a", Meter: &dataplane.Meter{
-				Params: meter.TokenBucket{Rate: meter.ByteRate(1), Burst: 1}, Packets: true, Per: test.key,
-			}}}})
+			l := newPipeline(t,
+				&dataplane.Policy{Classes: []dataplane.Class{{Name: "a", Meter: &dataplane.Meter{
+					Params: meter.TokenBucket{Rate: meter.ByteRate(1), Burst: 1}, Packets: true,
+					Per: test.key,
+				}}}})
 			var v [2]dataplane.Verdict
 			for i, addr := range []string{test.src1, test.src2} {
 				other := addr[:len(addr)-1] + string('4'+rune(i)) // the address that is not in the key
@@ -315,7 +349,8 @@ func TestPrefixKeys(t *testing.T) {
 				want = meter.Red
 			}
 			if v[0].Color != meter.Green || v[1].Color != want {
-				t.Errorf("key %v of %s and %s: got %v and %v, want green and %v", test.key, test.src1, test.src2, v[0].Color, v[1].Color, want)
+				t.Errorf("key %v of %s and %s: got %v and %v, want green and %v", test.key, test.src1,
+					test.src2, v[0].Color, v[1].Color, want)
 			}
 		}
 	}
@@ -325,10 +360,13 @@ func TestPrefixKeys(t *testing.T) {
 // Tokens returns, and add no key, also during Explain.
 func TestPacketsWithoutKey(t *testing.T) {
 	m := &dataplane.Meter{
-		Params: meter.TokenBucket{Rate: meter.ByteRate(1), Burst: 100}, Per: dataplane.Key{By: dataplane.BySrc},
-		Aware: true, PreColor: dataplane.PreColor{From: dataplane.SKBMark, Map: map[uint32]meter.Color{1: meter.Red}},
+		Params: meter.TokenBucket{Rate: meter.ByteRate(1), Burst: 100},
+		Per:    dataplane.Key{By: dataplane.BySrc}, Aware: true,
+		PreColor: dataplane.PreColor{From: dataplane.SKBMark, Map: map[uint32]meter.Color{1: meter.Red}},
 	}
-	policy := &dataplane.Policy{Classes: []dataplane.Class{{Name: "a", Match: dataplane.Match{Length: []dataplane.Range{{First: 0, Last: 1500}}}, Meter: m}}}
+	policy := &dataplane.Policy{Classes: []dataplane.Class{
+		{Name: "a", Match: dataplane.Match{Length: []dataplane.Range{{First: 0, Last: 1500}}}, Meter: m},
+	}}
 	l, explained := newPipeline(t, policy), newPipeline(t, policy)
 	for i, row := range []struct {
 		frame  []byte
@@ -345,13 +383,19 @@ func TestPacketsWithoutKey(t *testing.T) {
 		{arp, 0, meter.Green, 8, 1},
 		{arp, 0, meter.Red, 8, 1},
 	} {
-		v := verdictOf(l, &dataplane.Packet{Data: bytes.Clone(row.frame), Link: dataplane.LinkEthernet, Mark: row.mark})
-		if tokens, _ := tokensOf(l, m); v.Color != row.color || tokens != row.tokens || l.Keys(0).Keys != row.keys {
-			t.Errorf("packet %d: got %v, %d tokens, %d keys; want %v, %d, %d", i, v.Color, tokens, l.Keys(0).Keys, row.color, row.tokens, row.keys)
+		v := verdictOf(l,
+			&dataplane.Packet{Data: bytes.Clone(row.frame), Link: dataplane.LinkEthernet, Mark: row.mark})
+		if tokens, _ := tokensOf(l, m); v.Color != row.color || tokens != row.tokens ||
+			l.Keys(0).Keys != row.keys {
+			t.Errorf("packet %d: got %v, %d tokens, %d keys; want %v, %d, %d", i, v.Color, tokens,
+				l.Keys(0).Keys, row.color, row.tokens, row.keys)
 		}
-		explained.Explain(&dataplane.Packet{Data: bytes.Clone(row.frame), Link: dataplane.LinkEthernet, Mark: row.mark}, &v)
-		if tokens, _ := tokensOf(explained, m); v.Color != row.color || tokens != row.tokens || explained.Keys(0).Keys != row.keys {
-			t.Errorf("packet %d, Explain: got %v, %d tokens, %d keys; want %v, %d, %d", i, v.Color, tokens, explained.Keys(0).Keys, row.color, row.tokens, row.keys)
+		explained.Explain(
+			&dataplane.Packet{Data: bytes.Clone(row.frame), Link: dataplane.LinkEthernet, Mark: row.mark}, &v)
+		if tokens, _ := tokensOf(explained, m); v.Color != row.color || tokens != row.tokens ||
+			explained.Keys(0).Keys != row.keys {
+			t.Errorf("packet %d, Explain: got %v, %d tokens, %d keys; want %v, %d, %d", i, v.Color, tokens,
+				explained.Keys(0).Keys, row.color, row.tokens, row.keys)
 		}
 	}
 }

@@ -21,7 +21,10 @@ type keyTable struct {
 }
 
 func newKeyTable(p *compiled.Stage) *keyTable {
-	k := &keyTable{KeyReader: dataplane.NewKeyReader(p.Key), smallBatch: make([]uint64, 0, batchSize), batch: make([]dataplane.PacketKey, 0, batchSize)}
+	k := &keyTable{
+		KeyReader: dataplane.NewKeyReader(p.Key), smallBatch: make([]uint64, 0, batchSize),
+		batch: make([]dataplane.PacketKey, 0, batchSize),
+	}
 	if p.Key.By == dataplane.ByFlow {
 		k.all, _ = meter.NewTable[dataplane.PacketKey](p.Profile, p.TableConfig()) // Compile has checked it
 	} else {
@@ -59,7 +62,9 @@ func (k *keyTable) color(p *dataplane.Packet, now int64, n int, in meter.Color) 
 }
 
 // explain is color with an explanation and the key.
-func (k *keyTable) explain(p *dataplane.Packet, now int64, n int, in meter.Color) (text string, e meter.Explanation) {
+func (k *keyTable) explain(
+	p *dataplane.Packet, now int64, n int, in meter.Color,
+) (text string, e meter.Explanation) {
 	key, ok := k.Key(p)
 	if ok {
 		text = string(k.AppendText(nil, key))

@@ -18,10 +18,12 @@ func sourceFrame(ipv6 bool, n uint32) ([]byte, netip.Addr) {
 	binary.BigEndian.PutUint32(addr[12:], n)
 	if ipv6 {
 		src := netip.AddrFrom16(addr)
-		return frametest.Concat(frametest.Ethernet(frametest.EtherIPv6), frametest.V6{Next: frametest.ProtoUDP, Src: src}.Packet(make([]byte, 46))), src
+		return frametest.Concat(frametest.Ethernet(frametest.EtherIPv6),
+			frametest.V6{Next: frametest.ProtoUDP, Src: src}.Packet(make([]byte, 46))), src
 	}
 	src := netip.AddrFrom4([4]byte(addr[12:]))
-	return frametest.Concat(frametest.Ethernet(frametest.EtherIPv4), frametest.V4{Proto: frametest.ProtoUDP, Src: src}.Packet(make([]byte, 66))), src
+	return frametest.Concat(frametest.Ethernet(frametest.EtherIPv4),
+		frametest.V4{Proto: frametest.ProtoUDP, Src: src}.Packet(make([]byte, 66))), src
 }
 
 // TestKeysOfBothFamilies compares the keys of packets with a table of addresses. At first all
@@ -32,7 +34,11 @@ func TestKeysOfBothFamilies(t *testing.T) {
 	evicted, refused := uint64(0), uint64(0)
 	for round := range 100 {
 		params := meter.TokenBucket{Rate: meter.ByteRate(1e6), Burst: 150}
-		m := &dataplane.Meter{Params: params, Per: dataplane.Key{By: dataplane.BySrc, V4: uint8(r.IntN(33)), V6: uint8(r.IntN(129))}, Keys: 1 + r.IntN(30), Idle: r.IntN(2) == 0}
+		m := &dataplane.Meter{
+			Params: params,
+			Per:    dataplane.Key{By: dataplane.BySrc, V4: uint8(r.IntN(33)), V6: uint8(r.IntN(129))},
+			Keys:   1 + r.IntN(30), Idle: r.IntN(2) == 0,
+		}
 		l := newPipeline(t, &dataplane.Policy{Classes: []dataplane.Class{{Name: "a", Meter: m}}})
 		want, err := meter.NewTable[netip.Prefix](l.plan.Stages[0].Profile, l.plan.Stages[0].TableConfig())
 		if err != nil {
@@ -56,7 +62,8 @@ func TestKeysOfBothFamilies(t *testing.T) {
 				l.Process(p, &v)
 			}
 			if c := want.Color(prefix, p.Time, v.Length, meter.Green); v.Color != c {
-				t.Fatalf("round %d, %+v, packet %d of %v: got %v, want %v", round, m.Per, i, prefix, v.Color, c)
+				t.Fatalf("round %d, %+v, packet %d of %v: got %v, want %v", round, m.Per, i, prefix, v.Color,
+					c)
 			}
 			if l.Keys(0) != want.Stats() {
 				t.Fatalf("round %d, packet %d: got %+v, want %+v", round, i, l.Keys(0), want.Stats())
@@ -74,7 +81,10 @@ func TestKeysOfBothFamilies(t *testing.T) {
 
 // TestSmallKeysAllocateNothing has packets of both families, which arrive one by one.
 func TestSmallKeysAllocateNothing(t *testing.T) {
-	m := &dataplane.Meter{Params: meter.TokenBucket{Rate: frametest.Mega, Burst: 1500}, Per: dataplane.Key{By: dataplane.BySrc}, Keys: 5}
+	m := &dataplane.Meter{
+		Params: meter.TokenBucket{Rate: frametest.Mega, Burst: 1500}, Per: dataplane.Key{By: dataplane.BySrc},
+		Keys: 5,
+	}
 	l := newPipeline(t, &dataplane.Policy{Classes: []dataplane.Class{{Name: "a", Meter: m}}})
 	var frames [2][]byte
 	for i := range frames {
@@ -91,7 +101,8 @@ func TestSmallKeysAllocateNothing(t *testing.T) {
 			i++
 		})
 		if allocs != 0 || (l.stages[0].keyed.small == nil) != ipv6 {
-			t.Errorf("IPv6 %v: %v allocations per packet, small keys %v", ipv6, allocs, l.stages[0].keyed.small != nil)
+			t.Errorf("IPv6 %v: %v allocations per packet, small keys %v", ipv6, allocs,
+				l.stages[0].keyed.small != nil)
 		}
 	}
 	if n := l.Keys(0).Keys; n != 2 {

@@ -23,7 +23,10 @@ type lackRun struct {
 
 // NewLackRuns returns the runs of a plan's classes. With gap 0 every packet is measured.
 func NewLackRuns(plan *compiled.Plan, gap time.Duration) *LackRuns {
-	l := &LackRuns{gap: uint64(gap), runs: make([]lackRun, 3*len(plan.Classes)), each: make([][3]bool, len(plan.Classes))}
+	l := &LackRuns{
+		gap: uint64(gap), runs: make([]lackRun, 3*len(plan.Classes)),
+		each: make([][3]bool, len(plan.Classes)),
+	}
 	for i := range plan.Classes {
 		class := &plan.Classes[i]
 		for color := range class.Actions {

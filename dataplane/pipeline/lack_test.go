@@ -28,7 +28,9 @@ func TestLack(t *testing.T) {
 		meter.SlidingCounter{Limit: 8000, Window: 20 * time.Millisecond},
 	} {
 		for _, aware := range []bool{false, true} {
-			policy := &dataplane.Policy{Classes: []dataplane.Class{{Name: "all", Meter: &dataplane.Meter{Params: params, Aware: aware}}}}
+			policy := &dataplane.Policy{Classes: []dataplane.Class{
+				{Name: "all", Meter: &dataplane.Meter{Params: params, Aware: aware}},
+			}}
 			plan, err := compiled.Compile(policy)
 			if err != nil {
 				t.Fatal(err)
@@ -43,10 +45,14 @@ func TestLack(t *testing.T) {
 				if i == 300_000 {
 					t.Fatalf("%T, aware %v: only %v packets lacked tokens", params, aware, lacked)
 				}
-				now += r.Int64N([]int64{4e6, 14e6}[i/1500%2])                // overload and about the rate in turn
+				// overload and about the rate in turn
+				now += r.Int64N([]int64{4e6, 14e6}[i/1500%2])
 				n, dscp := 100+r.IntN(1300), []byte{0, 0, 12, 14}[r.IntN(4)] // af12 is yellow, af13 red
 				packet := func() *dataplane.Packet {
-					return &dataplane.Packet{Data: append([]byte{0x45, dscp << 2, byte(n >> 8), byte(n)}, make([]byte, 16)...), WireLen: n, Time: now, Link: dataplane.LinkRaw}
+					return &dataplane.Packet{
+						Data:    append([]byte{0x45, dscp << 2, byte(n >> 8), byte(n)}, make([]byte, 16)...),
+						WireLen: n, Time: now, Link: dataplane.LinkRaw,
+					}
 				}
 				var v, same dataplane.Verdict
 				measured.Process(packet(), &v)
@@ -86,7 +92,8 @@ func TestLackRuns(t *testing.T) {
 		}[round%5]
 		class := dataplane.Class{Name: "all", Meter: &dataplane.Meter{Params: params, Aware: round%2 == 0}}
 		if round%3 == 0 {
-			class.Red, class.Yellow = &dataplane.Action{ECN: dataplane.CEOrDrop}, &dataplane.Action{ECN: dataplane.CEOrDrop}
+			class.Red, class.Yellow = &dataplane.Action{ECN: dataplane.CEOrDrop},
+				&dataplane.Action{ECN: dataplane.CEOrDrop}
 		}
 		plan, err := compiled.Compile(&dataplane.Policy{Classes: []dataplane.Class{class}})
 		if err != nil {
@@ -104,7 +111,10 @@ func TestLackRuns(t *testing.T) {
 			now += r.Int64N([]int64{4e6, 14e6, 150e6}[r.IntN(60)%(r.IntN(3)+1)])
 			n, dscp := 100+r.IntN(1300), []byte{0, 0, 12, 14}[r.IntN(4)]
 			packet := func() *dataplane.Packet {
-				return &dataplane.Packet{Data: append([]byte{0x45, dscp << 2, byte(n >> 8), byte(n)}, make([]byte, 16)...), WireLen: n, Time: now, Link: dataplane.LinkRaw}
+				return &dataplane.Packet{
+					Data:    append([]byte{0x45, dscp << 2, byte(n >> 8), byte(n)}, make([]byte, 16)...),
+					WireLen: n, Time: now, Link: dataplane.LinkRaw,
+				}
 			}
 			var v, w dataplane.Verdict
 			each.Process(packet(), &v)
@@ -144,7 +154,8 @@ func wantLack(params meter.Params, s Step) int64 {
 			return 0
 		case s.Color == meter.Yellow && inC, s.Color == meter.Red && peak && inE:
 			return less
-		case s.Color == meter.Red && !peak && (inE || inC && (s.In == meter.Green || len(params.Buckets()) == 1)):
+		case s.Color == meter.Red && !peak &&
+			(inE || inC && (s.In == meter.Green || len(params.Buckets()) == 1)):
 			return less
 		}
 	}

@@ -14,7 +14,10 @@ import (
 
 // leasedPolicy returns a policy with one meter, which has a budget on a server.
 func leasedPolicy(p meter.Params) (*dataplane.Policy, *dataplane.Meter) {
-	m := &dataplane.Meter{Name: "m", Params: p, Budget: &dataplane.Budget{Name: "b", Address: dataplane.Address{URL: "redis://h"}}}
+	m := &dataplane.Meter{
+		Name: "m", Params: p,
+		Budget: &dataplane.Budget{Name: "b", Address: dataplane.Address{URL: "redis://h"}},
+	}
 	return &dataplane.Policy{Classes: []dataplane.Class{{Name: "a", Match: dataplane.Match{}, Meter: m}}}, m
 }
 
@@ -34,7 +37,8 @@ func TestLimitsOf(t *testing.T) {
 			t.Errorf("LimitsOf and With turned %#v into %#v", p, got)
 		}
 	}
-	odd := compiled.LimitsOf(meter.TokenBucket{Rate: meter.Rate{Bytes: 10, Period: 3 * time.Second}, Burst: 1})
+	odd := compiled.LimitsOf(
+		meter.TokenBucket{Rate: meter.Rate{Bytes: 10, Period: 3 * time.Second}, Burst: 1})
 	if odd[0].Rate != 26 { // 80/3 bit/s
 		t.Errorf("10 bytes in 3 s are %d bit/s, want 26", odd[0].Rate)
 	}
@@ -114,7 +118,8 @@ func TestLease(t *testing.T) {
 			case color == meter.Green:
 				level.Sub(level, want)
 			case level.Cmp(want.Add(want, new(big.Rat).SetInt64(changes))) >= 0:
-				t.Fatalf("seed %d: %d bytes did not pass with %v tokens, after %d changes", seed, n, level.FloatString(3), changes)
+				t.Fatalf("seed %d: %d bytes did not pass with %v tokens, after %d changes", seed, n,
+					level.FloatString(3), changes)
 			}
 		}
 		if got := l.Asked("b"); got[0] == 0 || got[2] == 0 {
@@ -124,14 +129,16 @@ func TestLease(t *testing.T) {
 }
 
 func TestLeaseAllocatesNothing(t *testing.T) {
-	policy, m := leasedPolicy(meter.TRTCM{CIR: meter.BitRate(1e6), CBS: 2000, PIR: meter.BitRate(2e6), PBS: 3000})
+	policy, m := leasedPolicy(
+		meter.TRTCM{CIR: meter.BitRate(1e6), CBS: 2000, PIR: meter.BitRate(2e6), PBS: 3000})
 	l, err := New(policy)
 	if err != nil {
 		t.Fatal(err)
 	}
 	limits := compiled.LimitsOf(m.Params)
 	now := int64(0)
-	l.SetLease(0, "b", compiled.Lease{Limits: [3]compiled.Limits{limits, {}, limits}, Until: [2]int64{1e6, 2e6}})
+	l.SetLease(0, "b",
+		compiled.Lease{Limits: [3]compiled.Limits{limits, {}, limits}, Until: [2]int64{1e6, 2e6}})
 	s := &l.stages[l.plan.Stage(m)]
 	if n := testing.AllocsPerRun(1000, func() { now += 10000; s.color(nil, now, 100, meter.Green) }); n > 0 {
 		t.Errorf("got %v allocations per packet, want 0", n)
@@ -146,7 +153,8 @@ func TestInheritLease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.SetLease(0, "b", compiled.Lease{Limits: [3]compiled.Limits{{{Rate: 8000, Burst: 5000}}}, Until: [2]int64{1e12, 1e12}})
+	l.SetLease(0, "b",
+		compiled.Lease{Limits: [3]compiled.Limits{{{Rate: 8000, Burst: 5000}}}, Until: [2]int64{1e12, 1e12}})
 	l.now = 2e9
 	policy, again := leasedPolicy(meter.TokenBucket{Rate: meter.BitRate(9000), Burst: 6000})
 	next, err := New(policy)
@@ -167,7 +175,8 @@ func TestInheritLease(t *testing.T) {
 func TestInheritFromLease(t *testing.T) {
 	policy, _ := leasedPolicy(meter.TokenBucket{Rate: meter.BitRate(8000), Burst: 5000})
 	l := newPipeline(t, policy)
-	l.SetLease(0, "b", compiled.Lease{Limits: [3]compiled.Limits{{{Rate: 8000, Burst: 5000}}}, Until: [2]int64{1e12, 1e12}})
+	l.SetLease(0, "b",
+		compiled.Lease{Limits: [3]compiled.Limits{{{Rate: 8000, Burst: 5000}}}, Until: [2]int64{1e12, 1e12}})
 	l.now = 2e9
 	policy, m := leasedPolicy(meter.TokenBucket{Rate: meter.BitRate(8000), Burst: 5000})
 	m.Budget = nil
@@ -220,9 +229,12 @@ func TestLeasePhases(t *testing.T) {
 func TestLeaseOfOthers(t *testing.T) {
 	policy, m := leasedPolicy(meter.TokenBucket{Rate: frametest.Mega, Burst: 1000})
 	l := newPipeline(t, policy)
-	l.SetLease(0, "a", compiled.Lease{Limits: [3]compiled.Limits{{{Rate: 8e6, Burst: 1000}}}, Until: [2]int64{1e9, 1e9}})
+	l.SetLease(0, "a",
+		compiled.Lease{Limits: [3]compiled.Limits{{{Rate: 8e6, Burst: 1000}}}, Until: [2]int64{1e9, 1e9}})
 	process(l, 5e8, ipPacket(0, 20))
-	if tc, _ := tokensOf(l, m); tc != 0 || l.Asked("a") != [3]uint64{} || l.Asked("b") != [3]uint64{meter.Red: 20} {
-		t.Errorf("got %d tokens, %v and %v requested; want 0, none and 20 red", tc, l.Asked("a"), l.Asked("b"))
+	if tc, _ := tokensOf(l, m); tc != 0 || l.Asked("a") != [3]uint64{} ||
+		l.Asked("b") != [3]uint64{meter.Red: 20} {
+		t.Errorf("got %d tokens, %v and %v requested; want 0, none and 20 red", tc, l.Asked("a"),
+			l.Asked("b"))
 	}
 }

@@ -50,17 +50,32 @@ func TestLengthRule(t *testing.T) {
 		if int64(int(test.wire)) != test.wire {
 			continue // an int has 32 bits
 		}
-		l := newPipeline(t, &dataplane.Policy{Length: test.rule, Classes: []dataplane.Class{{Name: "a", Match: dataplane.Match{Length: frametest.Values(uint32(test.want))}}}})
-		v := verdictOf(l, &dataplane.Packet{Data: test.frame, WireLen: int(test.wire), Link: dataplane.LinkEthernet})
-		if int64(v.Length) != test.want || v.Class != 0 || l.Stats()[0].Colors[meter.Green] != (dataplane.Count{Packets: 1, Bytes: test.want}) {
-			t.Errorf("%+v, frame of %d bytes: length %d (class %d, counters %+v), want %d", test.rule, max(int64(len(test.frame)), test.wire), v.Length, v.Class, l.Stats()[0], test.want)
+		l := newPipeline(t, &dataplane.Policy{Length: test.rule, Classes: []dataplane.Class{
+			{Name: "a", Match: dataplane.Match{Length: frametest.Values(uint32(test.want))}},
+		}})
+		v := verdictOf(l,
+			&dataplane.Packet{Data: test.frame, WireLen: int(test.wire), Link: dataplane.LinkEthernet})
+		if int64(v.Length) != test.want || v.Class != 0 ||
+			l.Stats()[0].Colors[meter.Green] != (dataplane.Count{Packets: 1, Bytes: test.want}) {
+			t.Errorf("%+v, frame of %d bytes: length %d (class %d, counters %+v), want %d", test.rule,
+				max(int64(len(test.frame)), test.wire), v.Length, v.Class, l.Stats()[0], test.want)
 		}
 	}
 }
 
 func TestAcceptsLinkType(t *testing.T) {
-	links := []dataplane.LinkType{dataplane.LinkNull, dataplane.LinkEthernet, dataplane.LinkRawBSD, dataplane.LinkRawOBSD, dataplane.LinkRaw, dataplane.LinkLoop, dataplane.LinkSLL, dataplane.LinkIPv4, dataplane.LinkIPv6, dataplane.LinkSLL2, 127}
-	for _, rule := range []dataplane.LengthRule{{}, {Overhead: 4, MPU: 64}, {Base: dataplane.L2}, {Base: dataplane.L1}, {Base: dataplane.L2, Overhead: 4}} {
+	links := []dataplane.LinkType{
+		dataplane.LinkNull, dataplane.LinkEthernet, dataplane.LinkRawBSD, dataplane.LinkRawOBSD,
+		dataplane.LinkRaw, dataplane.LinkLoop, dataplane.LinkSLL, dataplane.LinkIPv4, dataplane.LinkIPv6,
+		dataplane.LinkSLL2, 127,
+	}
+	for _, rule := range []dataplane.LengthRule{
+		{},
+		{Overhead: 4, MPU: 64},
+		{Base: dataplane.L2},
+		{Base: dataplane.L1},
+		{Base: dataplane.L2, Overhead: 4},
+	} {
 		l := newPipeline(t, &dataplane.Policy{Length: rule, Classes: []dataplane.Class{{Name: "a"}}})
 		for _, link := range links {
 			want := rule.Base == dataplane.L3 || link == dataplane.LinkEthernet
@@ -93,25 +108,42 @@ func TestSegments(t *testing.T) {
 	} {
 		policy := &dataplane.Policy{Length: test.rule, Classes: []dataplane.Class{{Name: "a"}}}
 		l := newPipeline(t, policy)
-		v := verdictOf(l, &dataplane.Packet{Data: ipPacket(0, 40), WireLen: 2*1514 + test.last, Link: dataplane.LinkEthernet, Segments: 3, Segment: 1514})
-		if v.Length != test.want || v.Packets != 3 || l.Stats()[0].Colors[meter.Green] != (dataplane.Count{Packets: 3, Bytes: int64(test.want)}) {
-			t.Errorf("%+v: %d bytes in %d packets, counted as %v; want %d bytes in 3", test.rule, v.Length, v.Packets, l.Stats()[0].Colors[meter.Green], test.want)
+		v := verdictOf(l, &dataplane.Packet{
+			Data: ipPacket(0, 40), WireLen: 2*1514 + test.last, Link: dataplane.LinkEthernet, Segments: 3,
+			Segment: 1514,
+		})
+		if v.Length != test.want || v.Packets != 3 ||
+			l.Stats()[0].Colors[meter.Green] != (dataplane.Count{Packets: 3, Bytes: int64(test.want)}) {
+			t.Errorf("%+v: %d bytes in %d packets, counted as %v; want %d bytes in 3", test.rule, v.Length,
+				v.Packets, l.Stats()[0].Colors[meter.Green], test.want)
 		}
 	}
-	most := newPipeline(t, &dataplane.Policy{Length: dataplane.LengthRule{Base: dataplane.L1, Overhead: 1 << 15}, Classes: []dataplane.Class{{Name: "a"}}})
-	if v := verdictOf(most, &dataplane.Packet{Data: ipPacket(0, 40), WireLen: 1 << 20, Link: dataplane.LinkEthernet, Segments: 1 << 18, Segment: 4}); v.Length != min(1<<32-1, math.MaxInt) {
+	most := newPipeline(t, &dataplane.Policy{
+		Length:  dataplane.LengthRule{Base: dataplane.L1, Overhead: 1 << 15},
+		Classes: []dataplane.Class{{Name: "a"}},
+	})
+	if v := verdictOf(most, &dataplane.Packet{
+		Data: ipPacket(0, 40), WireLen: 1 << 20, Link: dataplane.LinkEthernet, Segments: 1 << 18, Segment: 4,
+	}); v.Length != min(1<<32-1, math.MaxInt) {
 		t.Errorf("a length that does not fit 32 bits: got %d, want the largest", v.Length)
 	}
 	for segments := range 2 { // padded by Ethernet: 29 bytes in a frame of 60
 		padded := newPipeline(t, &dataplane.Policy{Classes: []dataplane.Class{{Name: "a"}}})
-		v := verdictOf(padded, &dataplane.Packet{Data: frametest.PadTo(ipPacket(0, 29), 60), Link: dataplane.LinkEthernet, Segments: segments, Segment: 1514})
+		v := verdictOf(padded, &dataplane.Packet{
+			Data: frametest.PadTo(ipPacket(0, 29), 60), Link: dataplane.LinkEthernet, Segments: segments,
+			Segment: 1514,
+		})
 		if v.Length != 29 || v.Packets != 1 {
 			t.Errorf("%d segments: got %d bytes in %d packets, want 29 in 1", segments, v.Length, v.Packets)
 		}
 	}
 	for segments := range 2 {
-		l := newPipeline(t, &dataplane.Policy{Length: dataplane.LengthRule{MPU: 64}, Classes: []dataplane.Class{{Name: "a"}}})
-		v := verdictOf(l, &dataplane.Packet{Data: ipPacket(0, 40), WireLen: 1014, Link: dataplane.LinkEthernet, Segments: segments, Segment: 1000})
+		l := newPipeline(t,
+			&dataplane.Policy{Length: dataplane.LengthRule{MPU: 64}, Classes: []dataplane.Class{{Name: "a"}}})
+		v := verdictOf(l, &dataplane.Packet{
+			Data: ipPacket(0, 40), WireLen: 1014, Link: dataplane.LinkEthernet, Segments: segments,
+			Segment: 1000,
+		})
 		if v.Length != 1000 || v.Packets != 1 {
 			t.Errorf("%d segments: got %d bytes in %d packets, want 1000 in 1", segments, v.Length, v.Packets)
 		}
@@ -123,13 +155,21 @@ func TestSegments(t *testing.T) {
 func TestSegmentsAreMetered(t *testing.T) {
 	q := &dataplane.Queue{Config: queue.Config{Rate: frametest.Mega, Time: time.Second}}
 	policy := &dataplane.Policy{Classes: []dataplane.Class{{
-		Name:  "a",
-		Meter: &dataplane.Meter{Params: meter.TokenBucket{Rate: meter.Rate{Bytes: 1, Period: time.Second}, Burst: 3}, Packets: true},
+		Name: "a",
+		Meter: &dataplane.Meter{
+			Params:  meter.TokenBucket{Rate: meter.Rate{Bytes: 1, Period: time.Second}, Burst: 3},
+			Packets: true,
+		},
 		Green: &dataplane.Action{Queue: q},
 	}}}
 	l, sum := newPipeline(t, policy), newTally(policy)
-	for i, want := range []string{"a green>green queue@0 token-bucket-green", "a green>red drop token-bucket-red"} {
-		v := verdictOf(l, &dataplane.Packet{Data: ipPacket(0, 40), WireLen: 1514 + 514, Link: dataplane.LinkEthernet, Segments: 2, Segment: 1514})
+	for i, want := range []string{
+		"a green>green queue@0 token-bucket-green", "a green>red drop token-bucket-red",
+	} {
+		v := verdictOf(l, &dataplane.Packet{
+			Data: ipPacket(0, 40), WireLen: 1514 + 514, Link: dataplane.LinkEthernet, Segments: 2,
+			Segment: 1514,
+		})
 		if got := verdict(policy, v); got != want {
 			t.Errorf("packet %d: got %s, want %s", i, got, want)
 		}
@@ -141,7 +181,9 @@ func TestSegmentsAreMetered(t *testing.T) {
 	}
 	sum.addVerdict(v)
 	sum.check(t, l)
-	if got := l.Stats()[0].Colors; got != [3]dataplane.Count{meter.Green: {Packets: 3, Bytes: 2040}, meter.Red: {Packets: 2, Bytes: 2000}} {
+	if got := l.Stats()[0].Colors; got != [3]dataplane.Count{
+		meter.Green: {Packets: 3, Bytes: 2040}, meter.Red: {Packets: 2, Bytes: 2000},
+	} {
 		t.Errorf("counters %v, want 3 green and 2 red packets", got)
 	}
 }

@@ -21,11 +21,12 @@ type Pipeline struct {
 	stats     []dataplane.ClassStats // by class; the last one counts unclassified packets
 	now       int64                  // the latest arrival time, ns
 	steps     *[]Step                // result of Explain; nil during Process
-	tables    []*keyTable            // by class: the first table of keys in its chain of meters; nil if there are none
-	lacks     *LackRuns              // nil: Verdict.Lack is not measured
-	held      heldTokens             // of packets that a queue may still drop
-	settled   []dataplane.Verdict    // decisions of links that Settle has not returned
-	returned  int                    // length of the part of settled that Settle has returned
+	// by class: the first table of keys in its chain of meters; nil if there are none
+	tables   []*keyTable
+	lacks    *LackRuns           // nil: Verdict.Lack is not measured
+	held     heldTokens          // of packets that a queue may still drop
+	settled  []dataplane.Verdict // decisions of links that Settle has not returned
+	returned int                 // length of the part of settled that Settle has returned
 }
 
 // pacedQueue is the state of a queue of the plan: a leaky bucket, or a queue of a link.
@@ -70,7 +71,8 @@ func FromPlan(plan *compiled.Plan) *Pipeline {
 		for flow, stage := range p.Stages {
 			s := &l.stages[stage]
 			s.envelope = e
-			e.SetTokens(flow, s.plan.Initial.Of(p.Flows[flow].Buckets.CBS), s.plan.Initial.Of(p.Flows[flow].Buckets.EBS))
+			e.SetTokens(flow, s.plan.Initial.Of(p.Flows[flow].Buckets.CBS),
+				s.plan.Initial.Of(p.Flows[flow].Buckets.EBS))
 		}
 	}
 	for i := range plan.Queues {
@@ -175,7 +177,8 @@ func (l *Pipeline) decide(p *dataplane.Packet, v *dataplane.Verdict) {
 // queue would admit the packet; if not, the packet is dropped with its input color.
 func (l *Pipeline) tryQueue(stage int, q *queue.Leaky, p *dataplane.Packet, v *dataplane.Verdict) bool {
 	v.Pre = l.inputColor(stage, p)
-	fate := q.Try(v.Now, queue.Packet{Bytes: v.Length, Segments: v.Packets, Color: v.Pre, ECN: p.ECNCapable()})
+	fate := q.Try(v.Now,
+		queue.Packet{Bytes: v.Length, Segments: v.Packets, Color: v.Pre, ECN: p.ECNCapable()})
 	if !fate.Dropped() {
 		return true
 	}
@@ -304,7 +307,8 @@ func (l *Pipeline) act(a *compiled.Action, p *dataplane.Packet, v *dataplane.Ver
 func (l *Pipeline) admit(q *queue.Leaky, p *dataplane.Packet, v *dataplane.Verdict) {
 	var fate queue.Fate
 	v.Done |= dataplane.Queued
-	v.Departure, fate = q.Admit(v.Now, queue.Packet{Bytes: v.Length, Segments: v.Packets, Color: v.Color, ECN: p.ECNCapable()})
+	v.Departure, fate = q.Admit(v.Now,
+		queue.Packet{Bytes: v.Length, Segments: v.Packets, Color: v.Color, ECN: p.ECNCapable()})
 	l.applyFate(fate, v)
 	if v.Done&dataplane.ECNSet != 0 {
 		p.SetCE()

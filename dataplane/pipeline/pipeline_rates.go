@@ -43,11 +43,13 @@ func (l *Pipeline) SetRates(now int64, plan *compiled.Plan) error {
 // but rates, the times of CoDel, and limits that follow from a link's rate.
 func checkRatesOnly(p, before *compiled.Plan) error {
 	if len(p.Queues) != len(before.Queues) || len(p.Links) != len(before.Links) {
-		return fmt.Errorf("the plan has %d queues and %d links instead of %d and %d: reload it", len(p.Queues), len(p.Links), len(before.Queues), len(before.Links))
+		return fmt.Errorf("the plan has %d queues and %d links instead of %d and %d: reload it",
+			len(p.Queues), len(p.Links), len(before.Queues), len(before.Links))
 	}
 	for i := range p.Links {
 		if p.Links[i].Name != before.Links[i].Name {
-			return fmt.Errorf("the plan has link %q instead of %q: reload it", p.Links[i].Name, before.Links[i].Name)
+			return fmt.Errorf("the plan has link %q instead of %q: reload it", p.Links[i].Name,
+				before.Links[i].Name)
 		}
 	}
 	for i := range p.Queues {
@@ -59,7 +61,8 @@ func checkRatesOnly(p, before *compiled.Plan) error {
 		sameConfig := sameButTimes(q.Config, same.Config)
 		same.Config = q.Config
 		if q.QueueOutline != was.QueueOutline || q.LinkQueue != same || !sameConfig || q.Key != was.Key {
-			return fmt.Errorf("queue %q differs in more than its rate and the times of codel: reload the plan", q.Name)
+			return fmt.Errorf(
+				"queue %q differs in more than its rate and the times of codel: reload the plan", q.Name)
 		}
 	}
 	return nil

@@ -15,7 +15,8 @@ import (
 
 // ipPacket returns a frame with an IPv4 packet of n bytes.
 func ipPacket(dscp uint8, n int) []byte {
-	return frametest.Concat(frametest.Ethernet(frametest.EtherIPv4), frametest.V4{Tos: dscp << 2, Proto: frametest.ProtoUDP}.Packet(make([]byte, n-20)))
+	return frametest.Concat(frametest.Ethernet(frametest.EtherIPv4),
+		frametest.V4{Tos: dscp << 2, Proto: frametest.ProtoUDP}.Packet(make([]byte, n-20)))
 }
 
 var arp = frametest.PadTo(frametest.Concat(frametest.Ethernet(0x0806), make([]byte, 28)), 60)
@@ -235,7 +236,8 @@ func TestDropUnclassified(t *testing.T) {
 		}
 	}
 	sum.check(t, l)
-	if got, all := l.Stats()[2].UntakenDropped.Packets, l.Stats()[2].AllDropped().Packets; got != 5 || all != 5 {
+	if got, all := l.Stats()[2].UntakenDropped.Packets, l.Stats()[2].AllDropped().Packets; got != 5 ||
+		all != 5 {
 		t.Errorf("%d of %d dropped packets were unclassified, want 5 of 5", got, all)
 	}
 }
@@ -249,9 +251,18 @@ func TestChain(t *testing.T) {
 
 // testChain tests a chain whose last meter is used by an earlier class too, or by a later one.
 func testChain(t *testing.T, totalFirst bool) {
-	total := &dataplane.Meter{Name: "total", Params: meter.SRTCM{CIR: frametest.Mega, CBS: 500, EBS: 400}, Aware: true, PreColor: dataplane.PreColor{Map: map[uint32]meter.Color{0: meter.Red}}}
-	first := &dataplane.Meter{Name: "first", Params: meter.TRTCM{CIR: frametest.Mega, CBS: 1000, PIR: frametest.Mega, PBS: 1200}, Aware: true, Then: total}
-	policy := &dataplane.Policy{Classes: []dataplane.Class{{Name: "a", Meter: first}, {Name: "unused", Match: dataplane.Match{DSCP: frametest.Values(1)}, Meter: total}}}
+	total := &dataplane.Meter{
+		Name: "total", Params: meter.SRTCM{CIR: frametest.Mega, CBS: 500, EBS: 400}, Aware: true,
+		PreColor: dataplane.PreColor{Map: map[uint32]meter.Color{0: meter.Red}},
+	}
+	first := &dataplane.Meter{
+		Name: "first", Params: meter.TRTCM{CIR: frametest.Mega, CBS: 1000, PIR: frametest.Mega, PBS: 1200},
+		Aware: true, Then: total,
+	}
+	policy := &dataplane.Policy{Classes: []dataplane.Class{
+		{Name: "a", Meter: first},
+		{Name: "unused", Match: dataplane.Match{DSCP: frametest.Values(1)}, Meter: total},
+	}}
 	if totalFirst {
 		slices.Reverse(policy.Classes)
 	}
@@ -277,7 +288,8 @@ func testChain(t *testing.T, totalFirst bool) {
 		v, _ := process(l, 0, row.frame)
 		tc, tp := tokensOf(l, first)
 		totalC, totalE := tokensOf(l, total)
-		if got := verdict(policy, v); got != row.want || tc != row.tc || tp != row.tp || totalC != row.totalC || totalE != row.totalE {
+		if got := verdict(policy, v); got != row.want || tc != row.tc || tp != row.tp ||
+			totalC != row.totalC || totalE != row.totalE {
 			t.Errorf("row %d: got %q with %d, %d and %d, %d tokens; want %q with %d, %d and %d, %d",
 				i, got, tc, tp, totalC, totalE, row.want, row.tc, row.tp, row.totalC, row.totalE)
 		}

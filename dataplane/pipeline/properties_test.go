@@ -28,7 +28,8 @@ func TestProperties(t *testing.T) {
 	var seen dataplane.Done
 	reasons := map[dataplane.Reason]int{}
 	complete := func() bool {
-		return seen == dataplane.Pass|dataplane.ECNSet|dataplane.Marked|dataplane.Queued|dataplane.Waiting && reasons[dataplane.QueueFull] > 0 && reasons[dataplane.WRED]+reasons[dataplane.CoDel] > 0
+		return seen == dataplane.Pass|dataplane.ECNSet|dataplane.Marked|dataplane.Queued|dataplane.Waiting &&
+			reasons[dataplane.QueueFull] > 0 && reasons[dataplane.WRED]+reasons[dataplane.CoDel] > 0
 	}
 	for n := 0; n < 150 || !complete(); n++ {
 		if n == 10_000 {
@@ -59,7 +60,9 @@ func TestProperties(t *testing.T) {
 		for i := range int64(150) {
 			now += r.Int64N(2e6) - 1e5
 			frame := frametest.RandomFrame(r)
-			p := dataplane.Packet{Data: bytes.Clone(frame), Time: now, Link: dataplane.LinkEthernet, Mark: r.Uint32N(3), ID: i}
+			p := dataplane.Packet{
+				Data: bytes.Clone(frame), Time: now, Link: dataplane.LinkEthernet, Mark: r.Uint32N(3), ID: i,
+			}
 			v := verdictOf(l, &p)
 			sum.addVerdict(v)
 			seen |= v.Done
@@ -100,7 +103,9 @@ func TestProperties(t *testing.T) {
 
 // checkMarked checks that marking keeps the length, the results of Parse, a valid checksum,
 // and the ECN field unless the action or the queue sets CE.
-func checkMarked(t *testing.T, action dataplane.Action, p *dataplane.Packet, frame []byte, v dataplane.Verdict) {
+func checkMarked(
+	t *testing.T, action dataplane.Action, p *dataplane.Packet, frame []byte, v dataplane.Verdict,
+) {
 	t.Helper()
 	q := dataplane.Packet{Data: frame, Link: dataplane.LinkEthernet}
 	dataplane.Parse(&q)
@@ -142,7 +147,10 @@ func checkMarked(t *testing.T, action dataplane.Action, p *dataplane.Packet, fra
 func checkAgain(t *testing.T, action dataplane.Action, marked []byte) {
 	t.Helper()
 	action.Queue = nil
-	l := newPipeline(t, &dataplane.Policy{Classes: []dataplane.Class{{Name: "a", Match: dataplane.Match{Length: []dataplane.Range{{First: 0, Last: math.MaxUint32}}}, Green: &action}}})
+	l := newPipeline(t, &dataplane.Policy{Classes: []dataplane.Class{{
+		Name: "a", Match: dataplane.Match{Length: []dataplane.Range{{First: 0, Last: math.MaxUint32}}},
+		Green: &action,
+	}}})
 	if _, again := process(l, 0, marked); !bytes.Equal(again, marked) {
 		t.Fatalf("%+v applied twice: % x, once: % x", action, again, marked)
 	}
@@ -195,7 +203,9 @@ func TestExplainIsProcess(t *testing.T) {
 				{Params: flow, Envelope: envelope, Rank: 2},
 				{Params: flow, Envelope: envelope, Rank: 1, Then: &dataplane.Meter{Params: meter.SRTCM{CIR: frametest.Mega, CBS: 2000, EBS: 500}, Aware: true}},
 			} {
-				list[j].Match, list[j].Meter = dataplane.Match{DSCP: []dataplane.Range{{First: uint32(9 * j), Last: uint32(9*j + 8)}}}, m
+				list[j].Match, list[j].Meter = dataplane.Match{
+					DSCP: []dataplane.Range{{First: uint32(9 * j), Last: uint32(9*j + 8)}},
+				}, m
 			}
 			policy = &dataplane.Policy{Classes: list}
 		}
@@ -207,7 +217,10 @@ func TestExplainIsProcess(t *testing.T) {
 					t.Fatal(err)
 				}
 				l.ReplaceMeter(2, &outsideMeter{meter.New(profile)})
-				l.SetLease(0, "s", compiled.Lease{Limits: [3]compiled.Limits{{{Rate: 8e6, Burst: 3000}}, {}, {{Rate: 8e6, Burst: 1000}}}, Until: [2]int64{1e7, 2e7}})
+				l.SetLease(0, "s", compiled.Lease{
+					Limits: [3]compiled.Limits{{{Rate: 8e6, Burst: 3000}}, {}, {{Rate: 8e6, Burst: 1000}}},
+					Until:  [2]int64{1e7, 2e7},
+				})
 			}
 		}
 		now := int64(0)
@@ -216,7 +229,8 @@ func TestExplainIsProcess(t *testing.T) {
 			frame := frametest.RandomFrame(r)
 			want, _ := process(a, now, frame)
 			var got dataplane.Verdict
-			steps := b.Explain(&dataplane.Packet{Data: bytes.Clone(frame), Time: now, Link: dataplane.LinkEthernet}, &got)
+			steps := b.Explain(
+				&dataplane.Packet{Data: bytes.Clone(frame), Time: now, Link: dataplane.LinkEthernet}, &got)
 			if got != want {
 				t.Fatalf("verdict %+v, want %+v", got, want)
 			}
@@ -226,14 +240,17 @@ func TestExplainIsProcess(t *testing.T) {
 				if b.plan.Stages[step.Stage].Packets {
 					n = got.Packets
 				}
-				if step.In != color || step.Length != n || dataplane.Reason(step.Clause) != dataplane.Reason(b.plan.Stages[step.Stage].Kind.Clause(step.In, step.Color)) {
+				if step.In != color || step.Length != n ||
+					dataplane.Reason(step.Clause) != dataplane.Reason(
+						b.plan.Stages[step.Stage].Kind.Clause(step.In, step.Color)) {
 					t.Fatalf("step %+v, input color %v, %d tokens", step, color, n)
 				}
 				color, chain = step.Color, append(chain, step.Stage)
 			}
 			if got.Class >= 0 && len(steps) > 0 {
 				whole := b.plan.Outline().Chain(int(got.Class))
-				if color != got.Color || got.Reason < dataplane.NoMeter && dataplane.Reason(steps[len(steps)-1].Clause) != got.Reason {
+				if color != got.Color || got.Reason < dataplane.NoMeter &&
+					dataplane.Reason(steps[len(steps)-1].Clause) != got.Reason {
 					t.Fatalf("the last step is %+v, the verdict %+v", steps[len(steps)-1], got)
 				}
 				if !slices.Equal(chain, whole[:len(chain)]) || len(chain) < len(whole) && color != meter.Red {
@@ -272,7 +289,8 @@ func TestPlanIsShared(t *testing.T) {
 			}
 		}
 		b.Inherit(a)
-		if !reflect.DeepEqual(plan.Outline(), again.Outline()) || !reflect.DeepEqual(plan.Queues, again.Queues) || !reflect.DeepEqual(plan.Links, again.Links) {
+		if !reflect.DeepEqual(plan.Outline(), again.Outline()) ||
+			!reflect.DeepEqual(plan.Queues, again.Queues) || !reflect.DeepEqual(plan.Links, again.Links) {
 			t.Fatal("the plan changed while its pipelines ran")
 		}
 		if !plan.Outline().Valid() {

@@ -19,7 +19,8 @@ import (
 
 // ecnPacket returns a frame with an ECN-capable IPv4 packet of n bytes.
 func ecnPacket(dscp uint8, n int) []byte {
-	return frametest.Concat(frametest.Ethernet(frametest.EtherIPv4), frametest.V4{Tos: dscp<<2 | 2, Proto: frametest.ProtoUDP}.Packet(make([]byte, n-20)))
+	return frametest.Concat(frametest.Ethernet(frametest.EtherIPv4),
+		frametest.V4{Tos: dscp<<2 | 2, Proto: frametest.ProtoUDP}.Packet(make([]byte, n-20)))
 }
 
 // settled returns the packets that are settled by now, each as its ID and verdict.
@@ -34,7 +35,10 @@ func settled(policy *dataplane.Policy, l *Pipeline, now int64) (list []string) {
 // microsecond.
 func TestLink(t *testing.T) {
 	link := func(edit func(*dataplane.Queue)) *dataplane.Queue {
-		q := &dataplane.Queue{Name: "q", Config: queue.Config{Packets: 100}, Link: &dataplane.Link{Name: "wan", Rate: frametest.Mega}}
+		q := &dataplane.Queue{
+			Name: "q", Config: queue.Config{Packets: 100},
+			Link: &dataplane.Link{Name: "wan", Rate: frametest.Mega},
+		}
 		edit(q)
 		return q
 	}
@@ -92,7 +96,11 @@ func TestLink(t *testing.T) {
 		},
 		{
 			"only yellow packets are queued",
-			[]dataplane.Class{{Name: "a", Meter: &dataplane.Meter{Params: meter.SRTCM{CIR: frametest.Mega, CBS: 1000, EBS: 1000}}, Yellow: to(plain)}},
+			[]dataplane.Class{{
+				Name:   "a",
+				Meter:  &dataplane.Meter{Params: meter.SRTCM{CIR: frametest.Mega, CBS: 1000, EBS: 1000}},
+				Yellow: to(plain),
+			}},
 			[]step{
 				{0, ipPacket(0, 1000), "a green>green pass rfc2697-green", nil},
 				{0, ipPacket(0, 1000), "a green>yellow wait rfc2697-yellow", []string{"2 a green>yellow queue@0 rfc2697-yellow"}},
@@ -105,7 +113,9 @@ func TestLink(t *testing.T) {
 		},
 		{
 			"a mark is written on arrival and counted on departure",
-			[]dataplane.Class{{Name: "a", Green: &dataplane.Action{ECN: dataplane.CE, Queue: plain, Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: 10}}}}},
+			[]dataplane.Class{{Name: "a", Green: &dataplane.Action{
+				ECN: dataplane.CE, Queue: plain, Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: 10}},
+			}}},
 			[]step{
 				{0, ecnPacket(0, 1000), "a green>green ecn+mark=10+wait no-meter", []string{"1 a green>green ecn+mark=10+queue@0 no-meter"}},
 				{0, ipPacket(0, 1000), "a green>green mark=10+wait no-meter", nil},
@@ -114,7 +124,8 @@ func TestLink(t *testing.T) {
 		},
 		{
 			"full",
-			[]dataplane.Class{{Name: "a", Green: to(link(func(q *dataplane.Queue) { q.Packets = 1 }), dataplane.Mark{Field: dataplane.DSCP, Value: 10})}},
+			[]dataplane.Class{{Name: "a", Green: to(link(func(q *dataplane.Queue) { q.Packets = 1 }),
+				dataplane.Mark{Field: dataplane.DSCP, Value: 10})}},
 			[]step{
 				{0, ipPacket(0, 1000), "a green>green mark=10+wait no-meter", []string{"1 a green>green mark=10+queue@0 no-meter"}},
 				{0, ipPacket(0, 1000), "a green>green mark=10+wait no-meter", nil},
@@ -124,7 +135,10 @@ func TestLink(t *testing.T) {
 		},
 		{
 			"WRED",
-			[]dataplane.Class{{Name: "a", Green: to(link(func(q *dataplane.Queue) { q.WRED[0] = queue.Early{Min: 1, Max: 1} }))}},
+			[]dataplane.Class{{
+				Name:  "a",
+				Green: to(link(func(q *dataplane.Queue) { q.WRED[0] = queue.Early{Min: 1, Max: 1} })),
+			}},
 			[]step{
 				{0, ipPacket(0, 1000), "a green>green wait no-meter", []string{"1 a green>green queue@0 no-meter"}},
 				{0, ipPacket(0, 1000), "a green>green wait no-meter", nil},
@@ -134,7 +148,8 @@ func TestLink(t *testing.T) {
 		},
 		{
 			"CoDel drops when the link becomes free",
-			[]dataplane.Class{{Name: "a", Green: to(link(func(q *dataplane.Queue) { q.CoDel = codel }), dataplane.Mark{Field: dataplane.DSCP, Value: 10})}},
+			[]dataplane.Class{{Name: "a", Green: to(link(func(q *dataplane.Queue) { q.CoDel = codel }),
+				dataplane.Mark{Field: dataplane.DSCP, Value: 10})}},
 			[]step{
 				{0, ipPacket(0, 1000), "a green>green mark=10+wait no-meter", []string{"1 a green>green mark=10+queue@0 no-meter"}},
 				{0, ipPacket(0, 1000), "a green>green mark=10+wait no-meter", nil},
@@ -145,11 +160,16 @@ func TestLink(t *testing.T) {
 				{2000*µs - 1, arp, "- pass not-ip", []string{"2 a green>green mark=10+queue@1000000 no-meter"}},
 				{2000 * µs, arp, "- pass not-ip", []string{"3 a green>green drop codel", "4 a green>green mark=10+queue@2000000 no-meter"}},
 			},
-			[]string{"5 a green>green mark=10+queue@3000000 no-meter", "6 a green>green mark=10+queue@4000000 no-meter"},
+			[]string{
+				"5 a green>green mark=10+queue@3000000 no-meter",
+				"6 a green>green mark=10+queue@4000000 no-meter",
+			},
 		},
 		{
 			"CoDel marks ECN-capable packets",
-			[]dataplane.Class{{Name: "a", Green: to(link(func(q *dataplane.Queue) { q.CoDel, q.ECN = codel, true }))}},
+			[]dataplane.Class{
+				{Name: "a", Green: to(link(func(q *dataplane.Queue) { q.CoDel, q.ECN = codel, true }))},
+			},
 			[]step{
 				{0, ecnPacket(0, 1000), "a green>green wait no-meter", []string{"1 a green>green queue@0 no-meter"}},
 				{0, ecnPacket(0, 1000), "a green>green wait no-meter", nil},
@@ -193,17 +213,23 @@ func TestLink(t *testing.T) {
 			l, sum := newPipeline(t, policy), newTally(policy)
 			again := newPipeline(t, policy) // settled at each due time, for the counters
 			for i, s := range test.steps {
-				v := verdictOf(l, &dataplane.Packet{Data: bytes.Clone(s.frame), Time: s.at, Link: dataplane.LinkEthernet, ID: int64(i + 1)})
+				v := verdictOf(l, &dataplane.Packet{
+					Data: bytes.Clone(s.frame), Time: s.at, Link: dataplane.LinkEthernet, ID: int64(i + 1),
+				})
 				if got := verdict(policy, v); got != s.want {
 					t.Errorf("packet %d: got %q, want %q", i+1, got, s.want)
 				}
 				if v.Done.Dropped() && (v.DSCPOut != v.DSCPIn || v.Departure != v.Now) {
-					t.Errorf("packet %d was dropped, but has DSCP %d and departure %d: want those of its arrival", i+1, v.DSCPOut, v.Departure)
+					t.Errorf(
+						"packet %d was dropped, but has DSCP %d and departure %d: want those of its arrival",
+						i+1, v.DSCPOut, v.Departure)
 				}
 				if got := settled(policy, l, l.Now()); !slices.Equal(got, s.settled) {
 					t.Errorf("after packet %d: got %q, want %q", i+1, got, s.settled)
 				}
-				sum.addVerdict(verdictOf(again, &dataplane.Packet{Data: bytes.Clone(s.frame), Time: s.at, Link: dataplane.LinkEthernet, ID: int64(i + 1)}))
+				sum.addVerdict(verdictOf(again, &dataplane.Packet{
+					Data: bytes.Clone(s.frame), Time: s.at, Link: dataplane.LinkEthernet, ID: int64(i + 1),
+				}))
 			}
 			if got := settled(policy, l, math.MaxInt64); !slices.Equal(got, test.rest) {
 				t.Errorf("at the end: got %q, want %q", got, test.rest)
@@ -217,7 +243,9 @@ func TestLink(t *testing.T) {
 					t.Fatalf("Settle at the due time %d returned false", at)
 				}
 				if v.Done.Dropped() && (v.DSCPOut != v.DSCPIn || v.Departure != v.Now) {
-					t.Errorf("packet %d was dropped, but has DSCP %d and departure %d: want those of its arrival", v.ID, v.DSCPOut, v.Departure)
+					t.Errorf(
+						"packet %d was dropped, but has DSCP %d and departure %d: want those of its arrival",
+						v.ID, v.DSCPOut, v.Departure)
 				}
 				sum.settle(v)
 			}
@@ -234,7 +262,9 @@ func TestQueueMarks(t *testing.T) {
 		CoDel: queue.CoDel{Target: 1000 * µs, Interval: 1000 * µs},
 	}}
 	for _, action := range []dataplane.ECN{dataplane.NoECN, dataplane.CE} {
-		policy := &dataplane.Policy{Classes: []dataplane.Class{{Name: "a", Green: &dataplane.Action{ECN: action, Queue: q, Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: 10}}}}}}
+		policy := &dataplane.Policy{Classes: []dataplane.Class{{Name: "a", Green: &dataplane.Action{
+			ECN: action, Queue: q, Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: 10}},
+		}}}}
 		l := newPipeline(t, policy)
 		process(l, 0, ipPacket(0, 1000))
 		process(l, 0, ipPacket(0, 1000))
@@ -242,12 +272,16 @@ func TestQueueMarks(t *testing.T) {
 		if got := verdict(policy, v); got != "a green>green ecn+mark=10+queue@2000000 no-meter" {
 			t.Errorf("action %d: got %q, want departure with ecn, mark and queue", action, got)
 		}
-		if want := frametest.Concat(frametest.Ethernet(frametest.EtherIPv4), frametest.V4{Tos: 10<<2 | 3, Proto: frametest.ProtoUDP}.Packet(make([]byte, 980))); !bytes.Equal(frame, want) {
+		if want := frametest.Concat(frametest.Ethernet(frametest.EtherIPv4), frametest.V4{
+			Tos: 10<<2 | 3, Proto: frametest.ProtoUDP,
+		}.Packet(make([]byte, 980))); !bytes.Equal(frame, want) {
 			t.Errorf("action %d: got\n% x, want\n% x", action, frame[:40], want[:40])
 		}
 		v, _ = process(l, 0, ipPacket(7, 1000)) // would depart at 3 ms
-		if got := verdict(policy, v); got != "a green>green drop codel" || v.DSCPOut != 7 || v.Departure != 0 {
-			t.Errorf("action %d: got %q, DSCP %d, departure %d, want a drop by codel, DSCP 7, departure 0", action, got, v.DSCPOut, v.Departure)
+		if got := verdict(policy, v); got != "a green>green drop codel" || v.DSCPOut != 7 ||
+			v.Departure != 0 {
+			t.Errorf("action %d: got %q, DSCP %d, departure %d, want a drop by codel, DSCP 7, departure 0",
+				action, got, v.DSCPOut, v.Departure)
 		}
 	}
 }
@@ -290,14 +324,18 @@ func TestPipelineDue(t *testing.T) {
 // TestQueues checks the backlogs of a queue with a rate and of a queue of a link.
 func TestQueues(t *testing.T) {
 	alone := &dataplane.Queue{Name: "alone", Config: queue.Config{Rate: frametest.Mega, Time: time.Second}}
-	shared := &dataplane.Queue{Name: "shared", Config: queue.Config{Packets: 9}, Link: &dataplane.Link{Rate: frametest.Mega}}
+	shared := &dataplane.Queue{
+		Name: "shared", Config: queue.Config{Packets: 9}, Link: &dataplane.Link{Rate: frametest.Mega},
+	}
 	l := newPipeline(t, &dataplane.Policy{Classes: []dataplane.Class{
 		{Name: "ef", Match: dataplane.Match{DSCP: frametest.Values(46)}, Green: &dataplane.Action{Queue: shared}},
 		{Name: "rest", Green: &dataplane.Action{Queue: alone}},
 	}})
 	check := func(now int64, delay time.Duration, bytes, linked int64) {
 		t.Helper()
-		want := []dataplane.QueueState{{Name: "shared", Bytes: linked}, {Name: "alone", Delay: delay, Bytes: bytes}}
+		want := []dataplane.QueueState{
+			{Name: "shared", Bytes: linked}, {Name: "alone", Delay: delay, Bytes: bytes},
+		}
 		if got := l.Queues(now); !slices.Equal(got, want) {
 			t.Errorf("at %d: got %+v, want %+v", now, got, want)
 		}
@@ -319,7 +357,8 @@ func TestQueues(t *testing.T) {
 // keys of other fields, or no key, make one flow, whose packets are sent in their order.
 func TestFairQueue(t *testing.T) {
 	from := func(src string, port uint16, n int) []byte {
-		return frametest.V4{Proto: frametest.ProtoUDP, Src: netip.MustParseAddr(src)}.Packet(frametest.Concat(frametest.Ports(port, 53), make([]byte, n-24)))
+		return frametest.V4{Proto: frametest.ProtoUDP, Src: netip.MustParseAddr(src)}.Packet(
+			frametest.Concat(frametest.Ports(port, 53), make([]byte, n-24)))
 	}
 	const fifo, turns = "0 1 2 3", "0 2 1 3"
 	for _, test := range []struct {
@@ -336,9 +375,16 @@ func TestFairQueue(t *testing.T) {
 		{dataplane.Key{By: dataplane.ByVLAN}, fifo},
 		{dataplane.Key{}, fifo},
 	} {
-		q := &dataplane.Queue{Name: "q", Config: queue.Config{Bytes: 90_000}, Link: &dataplane.Link{Name: "wan", Rate: frametest.Mega}, Fair: test.key}
-		l := newPipeline(t, &dataplane.Policy{Classes: []dataplane.Class{{Name: "a", Green: &dataplane.Action{Queue: q}}}})
-		for i, data := range [][]byte{from("10.0.0.1", 1, 1514), from("10.0.0.1", 1, 1514), from("10.0.0.2", 1, 1514), from("10.0.0.2", 1, 1514)} {
+		q := &dataplane.Queue{
+			Name: "q", Config: queue.Config{Bytes: 90_000},
+			Link: &dataplane.Link{Name: "wan", Rate: frametest.Mega}, Fair: test.key,
+		}
+		l := newPipeline(t,
+			&dataplane.Policy{Classes: []dataplane.Class{{Name: "a", Green: &dataplane.Action{Queue: q}}}})
+		for i, data := range [][]byte{
+			from("10.0.0.1", 1, 1514), from("10.0.0.1", 1, 1514), from("10.0.0.2", 1, 1514),
+			from("10.0.0.2", 1, 1514),
+		} {
 			verdictOf(l, &dataplane.Packet{Data: data, Link: dataplane.LinkRaw, ID: int64(i)})
 		}
 		var order []string
@@ -395,7 +441,8 @@ func TestFlowNumber(t *testing.T) {
 		if test.dst.IsValid() {
 			words[2], words[3] = be(test.dst)
 		}
-		want := queue.Flow(seed, words[0], words[1], words[2], words[3], test.ports<<16|test.proto<<8|test.version)
+		want := queue.Flow(seed, words[0], words[1], words[2], words[3],
+			test.ports<<16|test.proto<<8|test.version)
 		reader := dataplane.NewKeyReader(test.key)
 		if got := reader.FlowNumber(&p, seed); got != want {
 			t.Errorf("fair: %v, %s: flow %d, want %d", test.key, frametest.Describe(&p), got, want)

@@ -44,12 +44,23 @@ func TestWithRates(t *testing.T) {
 		red := [3]queue.Early{{Min: 1e6, Max: 4e6, Probability: 1}}
 		return queuesOf(
 			&dataplane.Queue{Name: "a", Config: queue.Config{Rate: a, Time: 5 * time.Millisecond, WRED: red}},
-			&dataplane.Queue{Name: "b", Config: queue.Config{Time: 5 * time.Millisecond, WRED: red}, Link: link},
+			&dataplane.Queue{
+				Name: "b", Config: queue.Config{Time: 5 * time.Millisecond, WRED: red}, Link: link,
+			},
 			&dataplane.Queue{Name: "c", Config: queue.Config{Bytes: 5000}, Link: link, Priority: 3},
 			&dataplane.Queue{Name: "d", Config: queue.Config{Rate: frametest.Mega, Packets: 5}},
-			&dataplane.Queue{Name: "e", Config: queue.Config{Rate: a, Packets: 5, CoDel: queue.CoDelAt(a)}, TargetAtRate: true, IntervalAtRate: true},
-			&dataplane.Queue{Name: "f", Config: queue.Config{Bytes: 5000, CoDel: queue.CoDelAt(wan)}, TargetAtRate: true, IntervalAtRate: true, Link: link, Fair: dataplane.Key{By: dataplane.ByFlow}},
-			&dataplane.Queue{Name: "g", Config: queue.Config{Bytes: 5000, CoDel: queue.CoDelAt(frametest.Mega)}, Link: link},
+			&dataplane.Queue{
+				Name: "e", Config: queue.Config{Rate: a, Packets: 5, CoDel: queue.CoDelAt(a)},
+				TargetAtRate: true, IntervalAtRate: true,
+			},
+			&dataplane.Queue{
+				Name: "f", Config: queue.Config{Bytes: 5000, CoDel: queue.CoDelAt(wan)}, TargetAtRate: true,
+				IntervalAtRate: true, Link: link, Fair: dataplane.Key{By: dataplane.ByFlow},
+			},
+			&dataplane.Queue{
+				Name: "g", Config: queue.Config{Bytes: 5000, CoDel: queue.CoDelAt(frametest.Mega)},
+				Link: link,
+			},
 		)
 	}
 	parts := func(p *compiled.Plan) (s string) {
@@ -61,16 +72,21 @@ func TestWithRates(t *testing.T) {
 		}
 		return s
 	}
-	before, fast, slow := compiledPlan(t, policy(frametest.Mega, frametest.Mega)), meter.BitRate(80e6), meter.BitRate(1e6)
+	before, fast, slow := compiledPlan(t, policy(frametest.Mega, frametest.Mega)), meter.BitRate(80e6),
+		meter.BitRate(1e6)
 	original := parts(before)
-	after, err := before.WithRates(map[string]meter.Rate{"a": fast, "e": fast}, map[string]meter.Rate{"wan": slow})
+	after, err := before.WithRates(map[string]meter.Rate{"a": fast, "e": fast},
+		map[string]meter.Rate{"wan": slow})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got, want := parts(after), parts(compiledPlan(t, policy(fast, slow))); got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
-	if got := after.Queues[5].CoDel; got != (queue.CoDel{Target: 24 * time.Millisecond, Interval: 100 * time.Millisecond}) { // 3000 bytes at 1 Mbit/s
+	// 3000 bytes at 1 Mbit/s
+	if got := after.Queues[5].CoDel; got != (queue.CoDel{
+		Target: 24 * time.Millisecond, Interval: 100 * time.Millisecond,
+	}) {
 		t.Errorf("got CoDel %v at 1 Mbit/s", got)
 	}
 	if got := parts(before); got != original {
@@ -99,11 +115,13 @@ func TestWithRatesErrors(t *testing.T) {
 		`links: do not contain "a"`:                                {nil, rates{"a": frametest.Mega}},
 		`queues: contain "twin" 2 times`:                           {rates{"twin": frametest.Mega}, nil},
 	} {
-		if _, err := plan.WithRates(test.queues, test.links); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := plan.WithRates(test.queues, test.links); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%v: got error %v, want %s", test, err, want)
 		}
 	}
-	if _, err := plan.WithRates(rates{"a": {}, "x": frametest.Mega}, rates{"y": frametest.Mega}); len(strings.Split(fmt.Sprint(err), "\n")) != 3 {
+	if _, err := plan.WithRates(rates{"a": {}, "x": frametest.Mega},
+		rates{"y": frametest.Mega}); len(strings.Split(fmt.Sprint(err), "\n")) != 3 {
 		t.Errorf("got %v, want all three errors", err)
 	}
 }
@@ -112,7 +130,10 @@ func TestWithRatesErrors(t *testing.T) {
 // all verdicts are the same, and so are the states of the queues.
 func TestSetRates(t *testing.T) {
 	r := frametest.Seeded(t)
-	codels := []queue.CoDel{{Target: 2 * time.Millisecond, Interval: 10 * time.Millisecond}, {Target: time.Millisecond, Interval: 5 * time.Millisecond}}
+	codels := []queue.CoDel{
+		{Target: 2 * time.Millisecond, Interval: 10 * time.Millisecond},
+		{Target: time.Millisecond, Interval: 5 * time.Millisecond},
+	}
 	early := [3]queue.Early{{Min: 1000, Max: 15_000, Probability: queue.Certain / 4}}
 	for range 20 {
 		configs := []queue.Config{
@@ -122,7 +143,8 @@ func TestSetRates(t *testing.T) {
 		}
 		rates := func() (out []meter.Rate) {
 			for range configs {
-				out = append(out, meter.Rate{Bytes: 1 + r.Int64N(7), Period: time.Duration(1 + r.IntN(20_000))})
+				out = append(out,
+					meter.Rate{Bytes: 1 + r.Int64N(7), Period: time.Duration(1 + r.IntN(20_000))})
 			}
 			return out
 		}
@@ -143,7 +165,8 @@ func TestSetRates(t *testing.T) {
 				for i := range 2 {
 					configs[i].CoDel = codels[r.IntN(2)]
 				}
-				plan, err := one.Plan().WithRates(map[string]meter.Rate{"0": next[0], "1": next[1], "2": next[2]}, nil)
+				plan, err := one.Plan().WithRates(
+					map[string]meter.Rate{"0": next[0], "1": next[1], "2": next[2]}, nil)
 				if err == nil {
 					for i := range 2 {
 						plan.Queues[i].CoDel = configs[i].CoDel
@@ -171,10 +194,13 @@ func TestSetRates(t *testing.T) {
 // TestSetRatesCoDel checks that the times of CoDel follow the plan, in a queue with a rate and in one of a
 // link, whose rate does not change.
 func TestSetRatesCoDel(t *testing.T) {
-	short, long := queue.CoDel{Target: time.Millisecond, Interval: 10 * time.Millisecond}, queue.CoDel{Target: time.Second, Interval: 2 * time.Second}
+	short, long := queue.CoDel{Target: time.Millisecond, Interval: 10 * time.Millisecond},
+		queue.CoDel{Target: time.Second, Interval: 2 * time.Second}
 	link := &dataplane.Link{Name: "wan", Rate: frametest.Mega}
 	plan := compiledPlan(t, queuesOf(
-		&dataplane.Queue{Name: "own", Config: queue.Config{Rate: frametest.Mega, Time: time.Second, CoDel: short}},
+		&dataplane.Queue{
+			Name: "own", Config: queue.Config{Rate: frametest.Mega, Time: time.Second, CoDel: short},
+		},
 		&dataplane.Queue{Name: "linked", Config: queue.Config{Bytes: 1e6, CoDel: short}, Link: link},
 	))
 	for class := range uint8(2) {
@@ -194,7 +220,8 @@ func TestSetRatesCoDel(t *testing.T) {
 				}
 			}
 			for range 50 { // 1 ms each
-				count(verdictOf(l, &dataplane.Packet{Data: ipPacket(class, 1000), Link: dataplane.LinkEthernet}))
+				count(verdictOf(l,
+					&dataplane.Packet{Data: ipPacket(class, 1000), Link: dataplane.LinkEthernet}))
 			}
 			for v := (dataplane.Verdict{}); l.Settle(math.MaxInt64, &v); {
 				count(v)
@@ -212,7 +239,9 @@ func TestSetRatesLink(t *testing.T) {
 	link := &dataplane.Link{Name: "wan", Rate: frametest.Mega}
 	plan := compiledPlan(t, queuesOf(
 		&dataplane.Queue{Name: "high", Config: queue.Config{Bytes: 9000}, Link: link},
-		&dataplane.Queue{Name: "low", Config: queue.Config{Time: 5 * time.Millisecond}, Link: link, Priority: 1},
+		&dataplane.Queue{
+			Name: "low", Config: queue.Config{Time: 5 * time.Millisecond}, Link: link, Priority: 1,
+		},
 	))
 	l := FromPlan(plan)
 	got := ""
@@ -226,7 +255,9 @@ func TestSetRatesLink(t *testing.T) {
 	arrive := func(at int64, class uint8) {
 		settle(at)
 		id++
-		if v := verdictOf(l, &dataplane.Packet{Data: ipPacket(class, 1000), Link: dataplane.LinkEthernet, ID: id, Time: at}); v.Done.Dropped() {
+		if v := verdictOf(l, &dataplane.Packet{
+			Data: ipPacket(class, 1000), Link: dataplane.LinkEthernet, ID: id, Time: at,
+		}); v.Done.Dropped() {
 			got += fmt.Sprintf(" %d:%v", id, v.Reason)
 		}
 	}
@@ -255,7 +286,8 @@ func TestSetRatesLink(t *testing.T) {
 	}
 }
 
-// TestSetRatesRefused checks that a plan that differs in more than rates and the times of CoDel changes nothing.
+// TestSetRatesRefused checks that a plan that differs in more than rates and the times of CoDel changes
+// nothing.
 func TestSetRatesRefused(t *testing.T) {
 	link := &dataplane.Link{Name: "wan", Rate: frametest.Mega}
 	base := func(edit func(a, b *dataplane.Queue)) *dataplane.Policy {

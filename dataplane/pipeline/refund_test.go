@@ -31,12 +31,16 @@ func TestRefundEverywhere(t *testing.T) {
 	} {
 		last := &dataplane.Meter{Name: "last", Params: bucket, Aware: true}
 		m.Name, m.Then = "first", last
-		full := &dataplane.Action{Queue: &dataplane.Queue{Name: "q", Config: queue.Config{Rate: frametest.Mega, Packets: 1}}}
+		full := &dataplane.Action{
+			Queue: &dataplane.Queue{Name: "q", Config: queue.Config{Rate: frametest.Mega, Packets: 1}},
+		}
 		l := newPipeline(t, &dataplane.Policy{Classes: []dataplane.Class{{Name: "a", Meter: m, Green: full}}})
 		if name == "budget" {
 			l.ReplaceMeter(l.plan.Stage(m), &outsideMeter{meter.New(profile)})
 		}
-		l.SetLease(0, "b", compiled.Lease{Limits: [3]compiled.Limits{compiled.LimitsOf(bucket)}, Until: [2]int64{1e18, 1e18}})
+		l.SetLease(0, "b", compiled.Lease{
+			Limits: [3]compiled.Limits{compiled.LimitsOf(bucket)}, Until: [2]int64{1e18, 1e18},
+		})
 		tokens := func() (first, last int64) {
 			s := &l.stages[l.plan.Stage(m)]
 			first, _ = s.tokens(l.now)
@@ -51,11 +55,13 @@ func TestRefundEverywhere(t *testing.T) {
 		}
 		wantFirst, wantLast := tokens()
 		for range 20 {
-			if v, _ := process(l, 1e9, ipPacket(0, 1000)); v.Reason != dataplane.QueueFull || v.Color != meter.Green || v.Stage < 0 {
+			if v, _ := process(l, 1e9, ipPacket(0, 1000)); v.Reason != dataplane.QueueFull ||
+				v.Color != meter.Green || v.Stage < 0 {
 				t.Fatalf("%s: %+v, want a green packet that finds the queue full", name, v)
 			}
 			if first, last := tokens(); first != wantFirst || last != wantLast {
-				t.Errorf("%s: %d and %d tokens after the drop, want %d and %d", name, first, last, wantFirst, wantLast)
+				t.Errorf("%s: %d and %d tokens after the drop, want %d and %d", name, first, last, wantFirst,
+					wantLast)
 			}
 		}
 		if wantFirst >= 5000 || wantLast != 3000 {
@@ -69,7 +75,10 @@ func TestRefundEverywhere(t *testing.T) {
 func TestRefundLater(t *testing.T) {
 	m := &dataplane.Meter{Name: "m", Params: meter.FixedWindow{Limit: 9000, Window: time.Hour}}
 	codel := queue.CoDel{Target: 1000 * µs, Interval: 1000 * µs}
-	q := &dataplane.Queue{Name: "q", Config: queue.Config{Packets: 100, CoDel: codel}, Link: &dataplane.Link{Name: "wan", Rate: frametest.Mega}}
+	q := &dataplane.Queue{
+		Name: "q", Config: queue.Config{Packets: 100, CoDel: codel},
+		Link: &dataplane.Link{Name: "wan", Rate: frametest.Mega},
+	}
 	l := newPipeline(t, &dataplane.Policy{Classes: []dataplane.Class{
 		{Name: "queued", Match: dataplane.Match{DSCP: frametest.Values(46)}, Meter: m, Green: &dataplane.Action{Queue: q}}, {Name: "rest", Meter: m},
 	}})
@@ -91,11 +100,18 @@ func TestRefundLater(t *testing.T) {
 // dropped by another packet, dropped at the head, and sent.
 func TestHeldTokensAllocateNothing(t *testing.T) {
 	fair := &dataplane.Queue{
-		Name: "q", Config: queue.Config{Packets: 20, CoDel: queue.CoDel{Target: 100 * µs, Interval: 100 * µs}},
-		Link: &dataplane.Link{Name: "wan", Rate: frametest.Mega}, Fair: dataplane.Key{By: dataplane.BySrc},
+		Name:   "q",
+		Config: queue.Config{Packets: 20, CoDel: queue.CoDel{Target: 100 * µs, Interval: 100 * µs}},
+		Link:   &dataplane.Link{Name: "wan", Rate: frametest.Mega}, Fair: dataplane.Key{By: dataplane.BySrc},
 	}
-	m := &dataplane.Meter{Params: meter.SRTCM{CIR: frametest.Mega, CBS: 1e6, EBS: 1e6}, Per: dataplane.Key{By: dataplane.BySrc}, Keys: 9}
-	m.Then = &dataplane.Meter{Name: "sum", Params: meter.SlidingLog{Limit: 1e9, Window: time.Millisecond, Entries: 9999}, Aware: true}
+	m := &dataplane.Meter{
+		Params: meter.SRTCM{CIR: frametest.Mega, CBS: 1e6, EBS: 1e6}, Per: dataplane.Key{By: dataplane.BySrc},
+		Keys: 9,
+	}
+	m.Then = &dataplane.Meter{
+		Name: "sum", Params: meter.SlidingLog{Limit: 1e9, Window: time.Millisecond, Entries: 9999},
+		Aware: true,
+	}
 	l := newPipeline(t, &dataplane.Policy{Classes: []dataplane.Class{
 		{Name: "fair", Match: dataplane.Match{DSCP: frametest.Values(46)}, Meter: m, Green: &dataplane.Action{Queue: fair}},
 		{Name: "paced", Meter: m, Green: &dataplane.Action{Queue: &dataplane.Queue{Name: "p", Config: queue.Config{Rate: frametest.Mega, Packets: 5}}}},

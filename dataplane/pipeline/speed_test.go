@@ -17,23 +17,51 @@ import (
 // workload returns a pipeline of 16 classes that uses all features, and frames that reach
 // all of them.
 func workload(t testing.TB) (*Pipeline, [][]byte) {
-	total := &dataplane.Meter{Name: "total", Params: meter.TRTCM{CIR: meter.BitRate(80e6), CBS: 1 << 20, PIR: meter.BitRate(100e6), PBS: 2 << 20}, Aware: true}
-	bulk := &dataplane.Queue{Name: "bulk", Config: queue.Config{Rate: meter.BitRate(20e6), Time: 100 * time.Millisecond}}
-	shared := &dataplane.Queue{Name: "shared", Config: queue.Config{Bytes: 30_000, ECN: true, CoDel: queue.CoDel{Target: time.Millisecond, Interval: time.Millisecond}}, Link: &dataplane.Link{Rate: meter.BitRate(4e6)}}
+	total := &dataplane.Meter{
+		Name:   "total",
+		Params: meter.TRTCM{CIR: meter.BitRate(80e6), CBS: 1 << 20, PIR: meter.BitRate(100e6), PBS: 2 << 20},
+		Aware:  true,
+	}
+	bulk := &dataplane.Queue{
+		Name: "bulk", Config: queue.Config{Rate: meter.BitRate(20e6), Time: 100 * time.Millisecond},
+	}
+	shared := &dataplane.Queue{Name: "shared", Config: queue.Config{
+		Bytes: 30_000, ECN: true, CoDel: queue.CoDel{Target: time.Millisecond, Interval: time.Millisecond},
+	}, Link: &dataplane.Link{Rate: meter.BitRate(4e6)}}
 	policy := &dataplane.Policy{}
 	for i := range uint32(15) {
 		policy.Classes = append(policy.Classes, dataplane.Class{
-			Name:   fmt.Sprint(i),
-			Match:  dataplane.Match{Proto: frametest.Values(frametest.ProtoTCP, frametest.ProtoUDP), DPort: []dataplane.Range{{First: i * 4000, Last: i*4000 + 3999}}, Dst: frametest.Prefixes("198.51.100.0/24", "2001:db8::/32")},
-			Meter:  &dataplane.Meter{Name: "own", Params: meter.SRTCM{CIR: meter.BitRate(8e6), CBS: 20_000, EBS: 40_000}, Aware: true, Then: total},
-			Green:  &dataplane.Action{ECN: dataplane.CE, Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: 10}, {Field: dataplane.PCP, Value: 1}, {Field: dataplane.MPLSTC, Value: 1}, {Field: dataplane.SKBMark, Value: 1}}},
-			Yellow: &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: 12}, {Field: dataplane.DEI, Value: 1}}, Queue: bulk},
-			Red:    &dataplane.Action{ECN: dataplane.CEOrDrop, Queue: shared},
+			Name: fmt.Sprint(i),
+			Match: dataplane.Match{
+				Proto: frametest.Values(frametest.ProtoTCP, frametest.ProtoUDP),
+				DPort: []dataplane.Range{{First: i * 4000, Last: i*4000 + 3999}},
+				Dst:   frametest.Prefixes("198.51.100.0/24", "2001:db8::/32"),
+			},
+			Meter: &dataplane.Meter{
+				Name: "own", Params: meter.SRTCM{CIR: meter.BitRate(8e6), CBS: 20_000, EBS: 40_000},
+				Aware: true, Then: total,
+			},
+			Green: &dataplane.Action{ECN: dataplane.CE, Marks: []dataplane.Mark{
+				{Field: dataplane.DSCP, Value: 10},
+				{Field: dataplane.PCP, Value: 1},
+				{Field: dataplane.MPLSTC, Value: 1},
+				{Field: dataplane.SKBMark, Value: 1},
+			}},
+			Yellow: &dataplane.Action{
+				Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: 12}, {Field: dataplane.DEI, Value: 1}},
+				Queue: bulk,
+			},
+			Red: &dataplane.Action{ECN: dataplane.CEOrDrop, Queue: shared},
 		})
 	}
 	policy.Classes = append(policy.Classes, dataplane.Class{
 		Name: "rest", Match: dataplane.Match{Length: []dataplane.Range{{First: 0, Last: 9000}}},
-		Meter: &dataplane.Meter{Name: "rest", Params: meter.TokenBucket{Rate: meter.BitRate(1e6), Burst: 9000}, Aware: true, PreColor: dataplane.PreColor{From: dataplane.SKBMark, Map: map[uint32]meter.Color{1000: meter.Red}}},
+		Meter: &dataplane.Meter{
+			Name: "rest", Params: meter.TokenBucket{Rate: meter.BitRate(1e6), Burst: 9000}, Aware: true,
+			PreColor: dataplane.PreColor{
+				From: dataplane.SKBMark, Map: map[uint32]meter.Color{1000: meter.Red},
+			},
+		},
 	})
 	r := rand.New(rand.NewPCG(1, 1))
 	frames := make([][]byte, 512)
@@ -68,7 +96,8 @@ func TestProcessAllocatesNothing(t *testing.T) {
 	if allocs := testing.AllocsPerRun(5000, process); allocs != 0 {
 		t.Errorf("got %v allocations per packet, want 0", allocs)
 	}
-	if seen != dataplane.Pass|dataplane.ECNSet|dataplane.Marked|dataplane.Queued|dataplane.Waiting || !dropped || !rest {
+	if seen != dataplane.Pass|dataplane.ECNSet|dataplane.Marked|dataplane.Queued|dataplane.Waiting ||
+		!dropped || !rest {
 		t.Errorf("a case did not occur: done %05b, dropped %v, last class %v", seen, dropped, rest)
 	}
 }
@@ -95,14 +124,24 @@ func BenchmarkKeys(b *testing.B) {
 		name string
 		per  dataplane.Key
 		kind dataplane.Kind
-	}{{"one meter", dataplane.Key{}, dataplane.IPv4}, {"src IPv4", dataplane.Key{By: dataplane.BySrc}, dataplane.IPv4}, {"src IPv6", dataplane.Key{By: dataplane.BySrc}, dataplane.IPv6}, {"flow IPv4", dataplane.Key{By: dataplane.ByFlow}, dataplane.IPv4}} {
+	}{
+		{"one meter", dataplane.Key{}, dataplane.IPv4},
+		{"src IPv4", dataplane.Key{By: dataplane.BySrc}, dataplane.IPv4},
+		{"src IPv6", dataplane.Key{By: dataplane.BySrc}, dataplane.IPv6},
+		{"flow IPv4", dataplane.Key{By: dataplane.ByFlow}, dataplane.IPv4},
+	} {
 		b.Run(test.name, func(b *testing.B) {
-			m := &dataplane.Meter{Params: meter.TRTCM{CIR: frametest.Mega, CBS: 1 << 16, PIR: frametest.Mega, PBS: 1 << 16}, Per: test.per, Keys: keys}
+			m := &dataplane.Meter{
+				Params: meter.TRTCM{CIR: frametest.Mega, CBS: 1 << 16, PIR: frametest.Mega, PBS: 1 << 16},
+				Per:    test.per, Keys: keys,
+			}
 			l := newPipeline(b, &dataplane.Policy{Classes: []dataplane.Class{{Name: "a", Meter: m}}})
 			packets, verdicts := make([]dataplane.Packet, batchSize), make([]dataplane.Verdict, batchSize)
-			frame, at := frametest.Concat(frametest.Ethernet(frametest.EtherIPv4), frametest.V4{Proto: frametest.ProtoUDP}.Packet(frametest.Udp)), 14+12
+			frame, at := frametest.Concat(frametest.Ethernet(frametest.EtherIPv4),
+				frametest.V4{Proto: frametest.ProtoUDP}.Packet(frametest.Udp)), 14+12
 			if test.kind == dataplane.IPv6 {
-				frame, at = frametest.Concat(frametest.Ethernet(frametest.EtherIPv6), frametest.V6{Next: frametest.ProtoUDP}.Packet(frametest.Udp)), 14+8+12
+				frame, at = frametest.Concat(frametest.Ethernet(frametest.EtherIPv6),
+					frametest.V6{Next: frametest.ProtoUDP}.Packet(frametest.Udp)), 14+8+12
 			}
 			for i := range packets {
 				packets[i] = dataplane.Packet{Data: bytes.Clone(frame), Link: dataplane.LinkEthernet}

@@ -120,7 +120,8 @@ func (c *tally) check(t testing.TB, l *Pipeline) {
 		for color := meter.Green; color <= meter.Red; color++ {
 			in = in.Plus(stats[i].Colors[color])
 			if sum := sent[color].Plus(stats[i].Dropped(color)); stats[i].Colors[color] != sum {
-				t.Errorf("class %d, %v: got %v, want %v, the packets sent and dropped", i, color, stats[i].Colors[color], sum)
+				t.Errorf("class %d, %v: got %v, want %v, the packets sent and dropped", i, color,
+					stats[i].Colors[color], sum)
 			}
 		}
 		if stats[i].Total() != in {
@@ -133,7 +134,9 @@ func TestZeroVerdict(t *testing.T) {
 	if !(dataplane.Verdict{}).Done.Dropped() {
 		t.Error("the zero Verdict does not drop")
 	}
-	for _, d := range []dataplane.Done{dataplane.Pass, dataplane.ECNSet, dataplane.Marked, dataplane.Queued, dataplane.Waiting} {
+	for _, d := range []dataplane.Done{
+		dataplane.Pass, dataplane.ECNSet, dataplane.Marked, dataplane.Queued, dataplane.Waiting,
+	} {
 		if d.Dropped() {
 			t.Errorf("Done %d drops, want no drop", d)
 		}

@@ -43,7 +43,9 @@ func queued(q *dataplane.Queue) *dataplane.Policy {
 }
 
 // withCustomers returns a policy with customers of one plan.
-func withCustomers(key dataplane.CustomerKey, c dataplane.Customer, plan *dataplane.ServicePlan) *dataplane.Policy {
+func withCustomers(
+	key dataplane.CustomerKey, c dataplane.Customer, plan *dataplane.ServicePlan,
+) *dataplane.Policy {
 	plan.Name, c.Name, c.Plan = "gold", "alice", plan
 	p := one(dataplane.Class{Match: dataplane.Match{Customer: true}, Meter: &dataplane.Meter{Name: "each"}})
 	p.Classes = append(p.Classes, dataplane.Class{Name: "rest"})
@@ -55,7 +57,9 @@ func withCustomers(key dataplane.CustomerKey, c dataplane.Customer, plan *datapl
 
 // Bases returns the policies whose fields are set: together they have a part of every type.
 func Bases() []Base {
-	early := queue.Early{Min: int64(30 * time.Millisecond), Max: int64(80 * time.Millisecond), Probability: queue.Certain / 10}
+	early := queue.Early{
+		Min: int64(30 * time.Millisecond), Max: int64(80 * time.Millisecond), Probability: queue.Certain / 10,
+	}
 	codel := queue.CoDel{Target: 5 * time.Millisecond, Interval: 100 * time.Millisecond}
 	envelope := func(e dataplane.Envelope) *dataplane.Policy {
 		e.Name = "e"
@@ -86,7 +90,8 @@ func Bases() []Base {
 	bases := []Base{
 		{"class", func() *dataplane.Policy { return one(dataplane.Class{}) }},
 		{"class of UDP", func() *dataplane.Policy {
-			return one(dataplane.Class{Match: dataplane.Match{Proto: []dataplane.Range{{First: 17, Last: 17}}}})
+			return one(
+				dataplane.Class{Match: dataplane.Match{Proto: []dataplane.Range{{First: 17, Last: 17}}}})
 		}},
 		{"action", func() *dataplane.Policy {
 			return one(dataplane.Class{
@@ -95,8 +100,11 @@ func Bases() []Base {
 			})
 		}},
 		{"actions of a meter", func() *dataplane.Policy {
-			p := metered(&dataplane.Meter{Params: meter.TRTCM{CIR: rate, CBS: burst, PIR: meter.BitRate(5e6), PBS: burst}})
-			p.Classes[0].Green, p.Classes[0].Yellow, p.Classes[0].Red = &dataplane.Action{}, &dataplane.Action{}, &dataplane.Action{}
+			p := metered(&dataplane.Meter{
+				Params: meter.TRTCM{CIR: rate, CBS: burst, PIR: meter.BitRate(5e6), PBS: burst},
+			})
+			p.Classes[0].Green, p.Classes[0].Yellow, p.Classes[0].Red = &dataplane.Action{},
+				&dataplane.Action{}, &dataplane.Action{}
 			return p
 		}},
 		{"keys", func() *dataplane.Policy {
@@ -108,7 +116,9 @@ func Bases() []Base {
 			return metered(&dataplane.Meter{Params: meter.TokenBucket{Rate: rate, Burst: burst}, Aware: true})
 		}},
 		{"chain", func() *dataplane.Policy {
-			then := &dataplane.Meter{Name: "sum", Params: meter.TokenBucket{Rate: rate, Burst: burst}, Aware: true}
+			then := &dataplane.Meter{
+				Name: "sum", Params: meter.TokenBucket{Rate: rate, Burst: burst}, Aware: true,
+			}
 			p := metered(&dataplane.Meter{Params: meter.TokenBucket{Rate: rate, Burst: burst}, Then: then})
 			p.Meters = append(p.Meters, then)
 			return p

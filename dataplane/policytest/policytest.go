@@ -149,7 +149,8 @@ func candidates(v reflect.Value) (out []reflect.Value) {
 	case []dataplane.Range:
 		add(one(6, 6), one(1, 1), one(3, 60), one(0x8847, 0x8847), one(0x0800, 0x0800), one(0x0806, 0x0806))
 	case []netip.Prefix:
-		add([]netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}, []netip.Prefix{netip.MustParsePrefix("2001:db8:7::/48")})
+		add([]netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")},
+			[]netip.Prefix{netip.MustParsePrefix("2001:db8:7::/48")})
 	case []uint32:
 		add([]uint32{7}, []uint32{7<<12 | 8})
 	case []dataplane.Mark:
@@ -161,7 +162,8 @@ func candidates(v reflect.Value) (out []reflect.Value) {
 	case *dataplane.Action:
 		add(&dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: 1}}})
 	case time.Duration:
-		add(2*x, x/2, time.Millisecond, 20*time.Millisecond, 200*time.Millisecond, time.Second, time.Duration(0))
+		add(2*x, x/2, time.Millisecond, 20*time.Millisecond, 200*time.Millisecond, time.Second,
+			time.Duration(0))
 	case string:
 		add(x+"x", "/x")
 	case bool:

@@ -50,24 +50,31 @@ func TestRunAllocatesNothing(t *testing.T) {
 	}{
 		"transparent": {transparent, false},
 		"marks": {func(t testing.TB) Go {
-			return newPipeline(t, dataplane.Class{Name: "all", Green: &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: af12}}}})
+			return newPipeline(t, dataplane.Class{
+				Name:  "all",
+				Green: &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: af12}}},
+			})
 		}, false},
 		"keys": {func(t testing.TB) Go {
 			return newPipeline(t, dataplane.Class{Name: "all", Meter: &dataplane.Meter{
-				Params: meter.TokenBucket{Rate: byteRate, Burst: 1500}, Per: dataplane.Key{By: dataplane.BySrc},
+				Params: meter.TokenBucket{Rate: byteRate, Burst: 1500},
+				Per:    dataplane.Key{By: dataplane.BySrc},
 			}})
 		}, false},
 		"queue": {queued, true},
 		"full queue": {func(t testing.TB) Go {
-			return newPipeline(t, dataplane.Class{Name: "all", Green: &dataplane.Action{Queue: &dataplane.Queue{
-				Name: "q", Config: queue.Config{Rate: meter.Rate{Bytes: 1, Period: 2000}, Packets: 300},
-			}}})
+			return newPipeline(t,
+				dataplane.Class{Name: "all", Green: &dataplane.Action{Queue: &dataplane.Queue{
+					Name: "q", Config: queue.Config{Rate: meter.Rate{Bytes: 1, Period: 2000}, Packets: 300},
+				}}})
 		}, true},
 		"link": {linked, true},
 		"full link": {func(t testing.TB) Go {
-			return newPipeline(t, dataplane.Class{Name: "all", Green: &dataplane.Action{Queue: &dataplane.Queue{
-				Name: "q", Config: queue.Config{Packets: 300}, Link: &dataplane.Link{Name: "wan", Rate: meter.Rate{Bytes: 1, Period: 2000}},
-			}}})
+			return newPipeline(t,
+				dataplane.Class{Name: "all", Green: &dataplane.Action{Queue: &dataplane.Queue{
+					Name: "q", Config: queue.Config{Packets: 300},
+					Link: &dataplane.Link{Name: "wan", Rate: meter.Rate{Bytes: 1, Period: 2000}},
+				}}})
 		}, true},
 	}
 	for format, capture := range captures {
@@ -81,7 +88,8 @@ func TestRunAllocatesNothing(t *testing.T) {
 							_, err := Run(t.Context(), bytes.NewReader(in), test.engine(t), Config{
 								Output: output,
 								Each: func(_ *dataplane.Packet, v *dataplane.Verdict) error {
-									delayed = delayed || v.Done&dataplane.Queued != 0 && v.Departure > v.Now || v.Done&dataplane.Waiting != 0
+									delayed = delayed || v.Done&dataplane.Queued != 0 &&
+										v.Departure > v.Now || v.Done&dataplane.Waiting != 0
 									return nil
 								},
 							})
@@ -91,7 +99,9 @@ func TestRunAllocatesNothing(t *testing.T) {
 						})
 					}
 					if few, many := count(short), count(long); many > few+packets/500 {
-						t.Errorf("got %v allocations for twice %d packets, want at most one per 500 more than %v", many, packets, few)
+						t.Errorf(
+							"got %v allocations for twice %d packets, want at most one per 500 more than %v",
+							many, packets, few)
 					}
 					if delayed != test.delayed {
 						t.Errorf("packets delayed: got %t, want %t", delayed, test.delayed)

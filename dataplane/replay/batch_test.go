@@ -15,7 +15,9 @@ import (
 // Settled.
 func TestBatch(t *testing.T) {
 	in := readCapture(t, filepath.Join(ownPcaps, "bursts.pcap"))
-	link := &dataplane.Queue{Link: &dataplane.Link{Rate: meter.BitRate(1e7)}, Config: queue.Config{Packets: 100}}
+	link := &dataplane.Queue{
+		Link: &dataplane.Link{Rate: meter.BitRate(1e7)}, Config: queue.Config{Packets: 100},
+	}
 	srtcm := &dataplane.Meter{Params: meter.SRTCM{CIR: meter.BitRate(5e6), CBS: 10_000, EBS: 20_000}}
 	for name, class := range map[string]dataplane.Class{
 		"green":   {},

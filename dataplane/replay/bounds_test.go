@@ -27,7 +27,8 @@ func TestManyInterfaces(t *testing.T) {
 	c.iface(ethernet, 0).enhanced(0, 0, ethernetFrame(ipv4(100, 0, 8)))
 	out, s, err := replay(t, c.bytes, transparent(t))
 	var broken *BrokenError
-	if !errors.As(err, &broken) || broken.Offset != at || !strings.Contains(broken.Reason, "more than 65536 interfaces") {
+	if !errors.As(err, &broken) || broken.Offset != at ||
+		!strings.Contains(broken.Reason, "more than 65536 interfaces") {
 		t.Errorf("one interface more: got %v, want an error about interfaces at byte %d", err, at)
 	}
 	if s.Packets != 2 || len(readBack(t, out)) != 2 {

@@ -84,13 +84,15 @@ func TestTruncated(t *testing.T) {
 					t.Errorf("cut at %d: got %v, want a broken capture at byte %d", cut, err, offset)
 				}
 				if !bytes.Equal(out, unsectioned(c.bytes[:offset])) {
-					t.Errorf("cut at %d: got %d bytes of output, want the %d of whole records", cut, len(out), offset)
+					t.Errorf("cut at %d: got %d bytes of output, want the %d of whole records", cut, len(out),
+						offset)
 				}
 				if i < 0 {
 					continue // without a header nothing can be read or written
 				}
 				if back, err := independent(out); err != nil || len(back) != want {
-					t.Errorf("cut at %d: gopacket reads %d packets of the output, want %d: %v", cut, len(back), want, err)
+					t.Errorf("cut at %d: gopacket reads %d packets of the output, want %d: %v", cut,
+						len(back), want, err)
 				}
 			}
 		})
@@ -100,7 +102,9 @@ func TestTruncated(t *testing.T) {
 // TestTruncatedGzip cuts a gzipped capture at every byte. All bytes
 // decompressed before the cut must be replayed.
 func TestTruncatedGzip(t *testing.T) {
-	for name, level := range map[string]int{"stored": gzip.NoCompression, "compressed": gzip.BestCompression} {
+	for name, level := range map[string]int{
+		"stored": gzip.NoCompression, "compressed": gzip.BestCompression,
+	} {
 		t.Run(name, func(t *testing.T) {
 			c := smallCaptures()["pcap"]
 			var zipped bytes.Buffer
@@ -117,12 +121,14 @@ func TestTruncatedGzip(t *testing.T) {
 				out, s, err := replay(t, zipped.Bytes()[:cut], transparent(t))
 				if !errors.As(err, new(*BrokenError)) {
 					if wrong++; wrong < 4 {
-						t.Errorf("cut at %d of %d, after %d packets: got %v (%T), want a BrokenError", cut, zipped.Len(), s.Packets, err, err)
+						t.Errorf("cut at %d of %d, after %d packets: got %v (%T), want a BrokenError", cut,
+							zipped.Len(), s.Packets, err, err)
 					}
 				}
 				if len(out) > 0 {
 					if back, err := independent(out); err != nil || int64(len(back)) != s.Packets {
-						t.Errorf("cut at %d: gopacket reads %d packets of the output, want %d: %v", cut, len(back), s.Packets, err)
+						t.Errorf("cut at %d: gopacket reads %d packets of the output, want %d: %v", cut,
+							len(back), s.Packets, err)
 					}
 				}
 			}
@@ -217,8 +223,10 @@ func TestBroken(t *testing.T) {
 			if !errors.As(err, &broken) {
 				t.Fatalf("got %v, want a BrokenError", err)
 			}
-			if broken.Offset != test.offset || s.Packets != test.packets || !strings.Contains(broken.Reason, test.reason) {
-				t.Errorf("after %d packets: got %v, want after %d at byte %d: ...%s...", s.Packets, err, test.packets, test.offset, test.reason)
+			if broken.Offset != test.offset || s.Packets != test.packets ||
+				!strings.Contains(broken.Reason, test.reason) {
+				t.Errorf("after %d packets: got %v, want after %d at byte %d: ...%s...", s.Packets, err,
+					test.packets, test.offset, test.reason)
 			}
 			if strings.Contains(err.Error(), "\n") {
 				t.Errorf("got %q, want one line", err)
@@ -228,7 +236,8 @@ func TestBroken(t *testing.T) {
 			}
 			if test.offset > 0 {
 				if back, err := independent(out); err != nil || int64(len(back)) != test.packets {
-					t.Errorf("gopacket reads %d packets of the output, %v, want %d", len(back), err, test.packets)
+					t.Errorf("gopacket reads %d packets of the output, %v, want %d", len(back), err,
+						test.packets)
 				}
 			}
 		})
@@ -238,7 +247,9 @@ func TestBroken(t *testing.T) {
 // TestFinestResolutions checks the finest and coarsest clocks that 64 bits can
 // count. Fractions of a nanosecond are lost if a packet is queued.
 func TestFinestResolutions(t *testing.T) {
-	for resol, want := range map[byte]uint64{0: 3 << 30, 19: 1e10, 0x80: 3 << 30, 0xbf: 1<<63/1_000_000_000 + 1} {
+	for resol, want := range map[byte]uint64{
+		0: 3 << 30, 19: 1e10, 0x80: 3 << 30, 0xbf: 1<<63/1_000_000_000 + 1,
+	} {
 		c := littleEndian().section()
 		units := want + 1
 		if resol == 0 || resol == 0x80 {

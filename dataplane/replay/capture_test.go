@@ -122,7 +122,10 @@ func ipv4(n int, dscp byte, id uint16) []byte { return tos(n, dscp<<2, id) }
 // tos returns an IP packet with a TOS byte: DSCP and ECN.
 func tos(n int, tos byte, id uint16) []byte {
 	b := make([]byte, n)
-	copy(b, []byte{0x45, tos, byte(n >> 8), byte(n), byte(id >> 8), byte(id), 0, 0, 64, 17, 0, 0, 192, 0, 2, 1, 198, 51, 100, 1})
+	copy(b, []byte{
+		0x45, tos, byte(n >> 8), byte(n), byte(id >> 8), byte(id), 0, 0, 64, 17, 0, 0, 192, 0, 2, 1, 198, 51,
+		100, 1,
+	})
 	var sum uint32
 	for i := 0; i < 20; i += 2 {
 		sum += uint32(b[i])<<8 | uint32(b[i+1])
@@ -153,7 +156,8 @@ func independent(raw []byte) ([]packet, error) {
 	var source gopacket.PacketDataSource
 	var err error
 	if bytes.HasPrefix(raw, []byte{0x0a, 0x0d, 0x0d, 0x0a}) {
-		source, err = pcapgo.NewNgReader(bytes.NewReader(raw), pcapgo.NgReaderOptions{WantMixedLinkType: true})
+		source, err = pcapgo.NewNgReader(bytes.NewReader(raw),
+			pcapgo.NgReaderOptions{WantMixedLinkType: true})
 	} else {
 		source, err = pcapgo.NewReader(bytes.NewReader(raw))
 	}
@@ -230,13 +234,16 @@ func queued(t testing.TB) Go {
 }
 
 func toQueue() *dataplane.Action {
-	return &dataplane.Action{Queue: &dataplane.Queue{Name: "q", Config: queue.Config{Rate: byteRate, Time: time.Hour}}}
+	return &dataplane.Action{
+		Queue: &dataplane.Queue{Name: "q", Config: queue.Config{Rate: byteRate, Time: time.Hour}},
+	}
 }
 
 // bulkQueued paces packets without a DSCP and passes EF.
 func bulkQueued(t testing.TB) Go {
 	t.Helper()
-	return newPipeline(t, dataplane.Class{Name: "bulk", Match: dataplane.Match{DSCP: []dataplane.Range{{}}}, Green: toQueue()},
+	return newPipeline(t,
+		dataplane.Class{Name: "bulk", Match: dataplane.Match{DSCP: []dataplane.Range{{}}}, Green: toQueue()},
 		dataplane.Class{Name: "rest"})
 }
 
@@ -244,7 +251,8 @@ func bulkQueued(t testing.TB) Go {
 func linked(t testing.TB) Go {
 	t.Helper()
 	return newPipeline(t, dataplane.Class{Name: "all", Green: &dataplane.Action{Queue: &dataplane.Queue{
-		Name: "q", Config: queue.Config{Packets: queue.MaxPackets}, Link: &dataplane.Link{Name: "wan", Rate: byteRate},
+		Name: "q", Config: queue.Config{Packets: queue.MaxPackets},
+		Link: &dataplane.Link{Name: "wan", Rate: byteRate},
 	}}})
 }
 

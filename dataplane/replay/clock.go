@@ -38,7 +38,9 @@ type timeline struct {
 
 func newTimeline(maxStep, maxGap time.Duration) timeline {
 	back, ahead := int64(cmp.Or(maxStep, DefaultMaxStep)), int64(cmp.Or(maxGap, DefaultMaxGap))
-	return timeline{now: math.MinInt64, likely: uint64(ahead) + 1, known: []clock{{}}, maxStep: back, maxGap: ahead}
+	return timeline{
+		now: math.MinInt64, likely: uint64(ahead) + 1, known: []clock{{}}, maxStep: back, maxGap: ahead,
+	}
 }
 
 // at returns the time of the replay at a timestamp, at most the end of the supported range.

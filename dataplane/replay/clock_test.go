@@ -57,7 +57,8 @@ func TestClockSteps(t *testing.T) {
 			times, stamps, s := timesOf(t, in.bytes, Config{})
 			for i := range times {
 				if times[i] != test.at[i]*1e6 || stamps[i] != test.stamps[i]*1e6 {
-					t.Errorf("packet %d: time %d, timestamp %d, want %d and %d ms", i+1, times[i], stamps[i], test.at[i], test.stamps[i])
+					t.Errorf("packet %d: time %d, timestamp %d, want %d and %d ms", i+1, times[i], stamps[i],
+						test.at[i], test.stamps[i])
 				}
 			}
 			if s.Steps != test.steps || s.First != times[0] || s.Last != slices.Max(times) {
@@ -67,14 +68,15 @@ func TestClockSteps(t *testing.T) {
 	}
 }
 
-// TestClockUntimed checks that packets before the first timestamp have no clock: that timestamp is no step, and the capture
-// begins there.
+// TestClockUntimed checks that packets before the first timestamp have no clock: that timestamp is no
+// step, and the capture begins there.
 func TestClockUntimed(t *testing.T) {
 	const start = 1_700_000_000_000_000 // µs
 	frame := ethernetFrame(ipv4(100, 0, 1))
 	section := func() *capture {
 		c := littleEndian().section()
-		return c.iface(ethernet, 0, c.option(optionTSOffset, c.AppendUint64(nil, uint64(math.MaxUint64))...)) // -1 s
+		// -1 s
+		return c.iface(ethernet, 0, c.option(optionTSOffset, c.AppendUint64(nil, uint64(math.MaxUint64))...))
 	}
 	for name, test := range map[string]struct {
 		in          *capture
@@ -101,11 +103,13 @@ func TestClockUntimed(t *testing.T) {
 		times, stamps, s := timesOf(t, test.in.bytes, Config{})
 		for i, ms := range test.at {
 			if want := ns(ms); times[i] != want || stamps[i] != want {
-				t.Errorf("%s: packet %d: time %d, timestamp %d, want %d", name, i+1, times[i], stamps[i], want)
+				t.Errorf("%s: packet %d: time %d, timestamp %d, want %d", name, i+1, times[i], stamps[i],
+					want)
 			}
 		}
 		behind := name == "late, behind"
-		if s.Steps != 0 || s.First != ns(test.first) || s.Last != ns(test.last) || len(s.Warnings) > 0 && !behind {
+		if s.Steps != 0 || s.First != ns(test.first) || s.Last != ns(test.last) || len(s.Warnings) > 0 &&
+			!behind {
 			t.Errorf("%s: %d steps, from %d to %d, warnings %q", name, s.Steps, s.First, s.Last, s.Warnings)
 		}
 	}
@@ -175,7 +179,8 @@ func TestClockHostile(t *testing.T) {
 			c.enhanced(0, stamp, ethernetFrame(ipv4(100, 0, uint16(i))))
 		}
 		gap := time.Duration(1 + r.Int64N(math.MaxInt64))
-		times, _, _ := timesOf(t, c.bytes, Config{MaxGap: gap, MaxStep: time.Duration(1 + r.Int64N(1<<uint(r.IntN(63))))})
+		times, _, _ := timesOf(t, c.bytes,
+			Config{MaxGap: gap, MaxStep: time.Duration(1 + r.Int64N(1<<uint(r.IntN(63))))})
 		latest := times[0]
 		for i, at := range times {
 			if at > lastTime || at > latest && at-latest > int64(gap) {
@@ -198,7 +203,8 @@ func TestStepOutput(t *testing.T) {
 		if link == nil {
 			q.Rate = byteRate
 		}
-		out, _ := mustReplay(t, in.bytes, newPipeline(t, dataplane.Class{Name: "all", Green: &dataplane.Action{Queue: q}}))
+		out, _ := mustReplay(t, in.bytes,
+			newPipeline(t, dataplane.Class{Name: "all", Green: &dataplane.Action{Queue: q}}))
 		var got []int64
 		for _, p := range readBack(t, out) {
 			got = append(got, p.at)
@@ -221,7 +227,10 @@ func TestStepMeters(t *testing.T) {
 			}
 			in.packet(uint32(at/1e6), uint32(at%1e6), ethernetFrame(ipv4(100, 0, uint16(i))))
 		}
-		p := newPipeline(t, dataplane.Class{Name: "all", Meter: &dataplane.Meter{Name: "m", Params: meter.TokenBucket{Rate: byteRate, Burst: 199}}})
+		p := newPipeline(t, dataplane.Class{
+			Name:  "all",
+			Meter: &dataplane.Meter{Name: "m", Params: meter.TokenBucket{Rate: byteRate, Burst: 199}},
+		})
 		if _, err := Run(t.Context(), bytes.NewReader(in.bytes), p, Config{}); err != nil {
 			t.Fatal(err)
 		}

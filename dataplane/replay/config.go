@@ -28,7 +28,8 @@ type Config struct {
 	// timestamps. 0: DefaultMaxStep, DefaultMaxGap
 	MaxStep, MaxGap time.Duration
 	Select          Selection // packets to replay
-	MSS             int       // maximum segment size of TCP connections whose SYN is not in the capture, bytes; 0: unknown
+	// maximum segment size of TCP connections whose SYN is not in the capture, bytes; 0: unknown
+	MSS int
 	// UDPSegment is the payload of the segments of UDP super-packets, bytes; 0: unknown. The capture does not
 	// contain it, and a flow may use several.
 	UDPSegment int
@@ -59,10 +60,11 @@ type Config struct {
 
 // Summary is the result of Run.
 type Summary struct {
-	Began      bool               // the file header was readable, so there is an output
-	Packets    int64              // replayed packets
-	Read       int64              // packets of the input
-	Directed   bool               // the direction of a packet was known; valid if Config.Select gives a direction
+	Began   bool  // the file header was readable, so there is an output
+	Packets int64 // replayed packets
+	Read    int64 // packets of the input
+	// the direction of a packet was known; valid if Config.Select gives a direction
+	Directed   bool
 	Unread     int64              // unclassified packets of unsupported link types
 	UnreadLink dataplane.LinkType // of the last of them
 	Undirected int64              // packets excluded for their unknown direction

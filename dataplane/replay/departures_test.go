@@ -89,7 +89,9 @@ func TestHeld(t *testing.T) {
 			for i := range raw {
 				raw[i] = byte(rnd.Uint32())
 			}
-			rec := record{Packet: &dataplane.Packet{Shift: rnd.Int64()}, raw: raw, fcsCorrect: rnd.IntN(2) == 0}
+			rec := record{
+				Packet: &dataplane.Packet{Shift: rnd.Int64()}, raw: raw, fcsCorrect: rnd.IntN(2) == 0,
+			}
 			h.put(number, &rec)
 			kept[number] = heldRecord{raw, rec.fcsCorrect, rec.Shift}
 		}
@@ -97,7 +99,8 @@ func TestHeld(t *testing.T) {
 			n := max(number-int64(rnd.IntN(200)), 0)
 			want, exists := kept[n]
 			delete(kept, n)
-			if got, ok := h.take(n); ok != exists || !bytes.Equal(got.raw, want.raw) || got.fcsCorrect != want.fcsCorrect {
+			if got, ok := h.take(n); ok != exists || !bytes.Equal(got.raw, want.raw) ||
+				got.fcsCorrect != want.fcsCorrect {
 				t.Fatalf("record %d differs, found %t", n, ok)
 			}
 		}

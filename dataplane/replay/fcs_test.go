@@ -45,15 +45,18 @@ func padded(frame []byte) []byte {
 // capture.
 func lengths(t *testing.T, in []byte, base dataplane.LengthBase) []int {
 	t.Helper()
-	l, err := pipeline.New(&dataplane.Policy{Length: dataplane.LengthRule{Base: base}, Classes: []dataplane.Class{{Name: "all"}}})
+	l, err := pipeline.New(&dataplane.Policy{
+		Length: dataplane.LengthRule{Base: base}, Classes: []dataplane.Class{{Name: "all"}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out []int
-	if _, err = Run(t.Context(), bytes.NewReader(in), Go{l}, Config{Each: func(_ *dataplane.Packet, v *dataplane.Verdict) error {
-		out = append(out, v.Length)
-		return nil
-	}}); err != nil {
+	if _, err = Run(t.Context(), bytes.NewReader(in), Go{l},
+		Config{Each: func(_ *dataplane.Packet, v *dataplane.Verdict) error {
+			out = append(out, v.Length)
+			return nil
+		}}); err != nil {
 		t.Fatal(err)
 	}
 	return out
@@ -75,7 +78,8 @@ func TestFCSIsNotMetered(t *testing.T) {
 		n := uint32(len(data))
 		b := c.body(0, 0, 0, n, n).rawBytes(data...).rawBytes(make([]byte, -len(data)&3)...)
 		comment := c.option(1, 'x')
-		return c.block(6, b.rawBytes(comment...).rawBytes(c.option(2, c.AppendUint32(nil, flags)...)...).words(0).bytes)
+		return c.block(6,
+			b.rawBytes(comment...).rawBytes(c.option(2, c.AppendUint32(nil, flags)...)...).words(0).bytes)
 	}
 	obsolete := func(c *capture, flags uint32) *capture {
 		data := sealed(f)
@@ -117,8 +121,10 @@ func TestFCSIsNotMetered(t *testing.T) {
 				t.Errorf("%s: by %d, %d bytes, want %d", test.name, base, got, want)
 			}
 		}
-		if out, s := mustReplay(t, test.in.bytes, transparent(t)); !bytes.Equal(out, unsectioned(test.in.bytes)) {
-			t.Errorf("%s: got another output % x for unmarked packets (warnings %v)", test.name, out, s.Warnings)
+		if out, s := mustReplay(t, test.in.bytes,
+			transparent(t)); !bytes.Equal(out, unsectioned(test.in.bytes)) {
+			t.Errorf("%s: got another output % x for unmarked packets (warnings %v)", test.name, out,
+				s.Warnings)
 		}
 	}
 }
@@ -127,7 +133,8 @@ func TestFCSIsNotMetered(t *testing.T) {
 // that a frame without only its FCS counts as whole.
 func TestFCSWarnings(t *testing.T) {
 	f := ethernetFrame(ipv4(100, 0, 1))
-	in := littleEndian().pcap(magicMicro, withFCS(4)).packet(1, 0, sealed(f)).words(1, 0, 114, 118).rawBytes(f...).bytes
+	in := littleEndian().pcap(magicMicro,
+		withFCS(4)).packet(1, 0, sealed(f)).words(1, 0, 114, 118).rawBytes(f...).bytes
 	if _, s := mustReplay(t, in, transparent(t)); len(s.Warnings) > 0 {
 		t.Errorf("got warnings %q, want none", s.Warnings)
 	}
@@ -141,17 +148,24 @@ func TestFCSOfMarked(t *testing.T) {
 	}
 	mark := func(q *dataplane.Queue) func(testing.TB) Go {
 		return func(t testing.TB) Go {
-			return newPipeline(t, dataplane.Class{Name: "all", Green: &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: ef}}, Queue: q}})
+			return newPipeline(t, dataplane.Class{Name: "all", Green: &dataplane.Action{
+				Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: ef}}, Queue: q,
+			}})
 		}
 	}
 	paced := &dataplane.Queue{Name: "q", Config: queue.Config{Rate: byteRate, Time: time.Hour}}
-	shared := &dataplane.Queue{Name: "q", Config: queue.Config{Packets: 1000}, Link: &dataplane.Link{Name: "wan", Rate: byteRate}}
+	shared := &dataplane.Queue{
+		Name: "q", Config: queue.Config{Packets: 1000}, Link: &dataplane.Link{Name: "wan", Rate: byteRate},
+	}
 	before, after := ethernetFrame(ipv4(101, 0, 1)), ethernetFrame(ipv4(101, ef, 1))
 	wrong := slices.Concat(before, []byte{1, 2, 3, 4})
-	for name, open := range map[string]func(testing.TB) Go{"passed": mark(nil), "queued": mark(paced), "linked": mark(shared)} {
+	for name, open := range map[string]func(testing.TB) Go{
+		"passed": mark(nil), "queued": mark(paced), "linked": mark(shared),
+	} {
 		for format, one := range map[string]func(data []byte, wire uint32) []byte{
 			"pcap": func(data []byte, wire uint32) []byte {
-				return bigEndian().pcap(magicMicro, withFCS(4)).words(1, 0, uint32(len(data)), wire).rawBytes(data...).bytes
+				return bigEndian().pcap(magicMicro, withFCS(4)).words(1, 0, uint32(len(data)),
+					wire).rawBytes(data...).bytes
 			},
 			"pcapng": func(data []byte, wire uint32) []byte {
 				c := littleEndian().section()
@@ -216,7 +230,9 @@ func TestFCSOfLateCE(t *testing.T) {
 // TestFCSNoticed checks the warnings about an FCS or a trailer that the capture does not declare, and about a
 // declared FCS that is not there, and that Config.FCS decides.
 func TestFCSNoticed(t *testing.T) {
-	frame := func(i int) []byte { return padded(ethernetFrame(ipv4([...]int{40, 100, 1400}[i%3], 0, uint16(i)))) }
+	frame := func(i int) []byte {
+		return padded(ethernetFrame(ipv4([...]int{40, 100, 1400}[i%3], 0, uint16(i))))
+	}
 	short := func(n int) func(i int) []byte { // without the last n bytes
 		return func(i int) []byte { f := ethernetFrame(ipv4(200, 0, uint16(i))); return f[:len(f)-n] }
 	}
@@ -255,28 +271,33 @@ func TestFCSNoticed(t *testing.T) {
 		}
 		for format, raw := range map[string][]byte{"pcap": in.bytes, "pcapng": ng.bytes} {
 			var wrong []int
-			s, err := Run(t.Context(), bytes.NewReader(raw), transparent(t), Config{FCS: test.given, Each: func(p *dataplane.Packet, v *dataplane.Verdict) error {
-				dataplane.Parse(p)
-				if stated := int(binary.BigEndian.Uint16(p.Data[p.L3+2:])); stated > 46 && v.Length-stated != test.wrong && name != "odd padding" {
-					wrong = append(wrong, v.Length-stated)
-				}
-				return nil
-			}})
+			s, err := Run(t.Context(), bytes.NewReader(raw), transparent(t),
+				Config{FCS: test.given, Each: func(p *dataplane.Packet, v *dataplane.Verdict) error {
+					dataplane.Parse(p)
+					if stated := int(binary.BigEndian.Uint16(p.Data[p.L3+2:])); stated > 46 &&
+						v.Length-stated != test.wrong && name != "odd padding" {
+						wrong = append(wrong, v.Length-stated)
+					}
+					return nil
+				}})
 			if err != nil || len(wrong) > 0 {
 				t.Errorf("%s, %s: lengths are off by %v, want %d: %v", name, format, wrong, test.wrong, err)
 			}
-			if got := strings.Join(s.Warnings, "\n"); (test.want == "") != (got == "") || !strings.Contains(got, strings.Replace(test.want, "300", "256", 1)) {
+			if got := strings.Join(s.Warnings, "\n"); (test.want == "") != (got == "") ||
+				!strings.Contains(got, strings.Replace(test.want, "300", "256", 1)) {
 				t.Errorf("%s, %s: got %q, want %q", name, format, got, test.want)
 			}
 		}
 	}
 }
 
-// TestFCSWrapped checks that Config.FCS removes the FCS of Ethernet frames behind a pseudo-header, and of those with the
-// tag of a switch, if the program advises it, that a marked packet gets a correct one, and that nothing is removed from
-// other packets.
+// TestFCSWrapped checks that Config.FCS removes the FCS of Ethernet frames behind a pseudo-header, and of
+// those with the tag of a switch, if the program advises it, that a marked packet gets a correct one, and
+// that nothing is removed from other packets.
 func TestFCSWrapped(t *testing.T) {
-	marking := newPipeline(t, dataplane.Class{Name: "all", Green: &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: ef}}}})
+	marking := newPipeline(t, dataplane.Class{
+		Name: "all", Green: &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: ef}}},
+	})
 	frame := func(dscp byte, i int, tag ...byte) []byte {
 		return slices.Concat(macs, tag, ip0, ipv4(200, dscp, uint16(i)))
 	}
@@ -323,14 +344,17 @@ func TestFCSWrapped(t *testing.T) {
 					warns = "--fcs 4 removes nothing"
 				}
 				var out bytes.Buffer
-				s, err := Run(t.Context(), bytes.NewReader(in), marking, Config{FCS: given, Output: &out, Each: func(_ *dataplane.Packet, v *dataplane.Verdict) error {
+				each := func(_ *dataplane.Packet, v *dataplane.Verdict) error {
 					if v.Length != 200+off {
 						t.Errorf("%s, %s, --fcs %d: %d bytes, want %d", name, format, given, v.Length, 200+off)
 					}
 					return nil
-				}})
-				if got := strings.Join(s.Warnings, "\n"); err != nil || (warns == "") != (got == "") || !strings.Contains(got, warns) {
-					t.Errorf("%s, %s, --fcs %d: warnings %q, want %q: %v", name, format, given, got, warns, err)
+				}
+				s, err := Run(t.Context(), bytes.NewReader(in), marking, Config{FCS: given, Output: &out, Each: each})
+				if got := strings.Join(s.Warnings, "\n"); err != nil || (warns == "") != (got == "") ||
+					!strings.Contains(got, warns) {
+					t.Errorf("%s, %s, --fcs %d: warnings %q, want %q: %v", name, format, given, got, warns,
+						err)
 				}
 				if (given > 0 || test.raw) && !bytes.Equal(out.Bytes(), unsectioned(want[format])) {
 					t.Errorf("%s, %s: the output is not as if marked before the FCS", name, format)
@@ -342,7 +366,8 @@ func TestFCSWrapped(t *testing.T) {
 
 // TestFCSFew checks that a trailer of one frame is no reason to advise --fcs.
 func TestFCSFew(t *testing.T) {
-	in := littleEndian().pcap(magicMicro, ethernet).packet(1, 0, append(ethernetFrame(ipv4(100, 0, 1)), make([]byte, 6)...))
+	in := littleEndian().pcap(magicMicro, ethernet).packet(1, 0,
+		append(ethernetFrame(ipv4(100, 0, 1)), make([]byte, 6)...))
 	if _, s := mustReplay(t, in.bytes, transparent(t)); len(s.Warnings) > 0 {
 		t.Errorf("got %q, want no warning", s.Warnings)
 	}
@@ -358,7 +383,8 @@ func TestFCSLater(t *testing.T) {
 		}
 		in.packet(1, 0, frame)
 	}
-	if _, s := mustReplay(t, in.bytes, transparent(t)); len(s.Warnings) != 1 || !strings.Contains(s.Warnings[0], "its own CRC-32") {
+	if _, s := mustReplay(t, in.bytes, transparent(t)); len(s.Warnings) != 1 ||
+		!strings.Contains(s.Warnings[0], "its own CRC-32") {
 		t.Errorf("got %q, want one about the CRC-32", s.Warnings)
 	}
 }

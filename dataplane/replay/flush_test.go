@@ -75,7 +75,8 @@ func TestLivePipe(t *testing.T) {
 					}
 					synctest.Wait()
 					if want := unsectioned(c.bytes); !bytes.Equal(out.Bytes(), want) {
-						t.Errorf("packet %d: %d bytes written %v after it, want %d", i, out.Len(), test.delay, len(want))
+						t.Errorf("packet %d: %d bytes written %v after it, want %d", i, out.Len(), test.delay,
+							len(want))
 					}
 					at := flushes
 					time.Sleep(time.Hour)
@@ -99,7 +100,8 @@ func TestNoPause(t *testing.T) {
 		c.packet(1, 0, ethernetFrame(ipv4(200, 0, 1)))
 	}
 	var out writes
-	if _, err := Run(t.Context(), bytes.NewReader(c.bytes), transparent(t), Config{Output: &out}); err != nil {
+	if _, err := Run(t.Context(), bytes.NewReader(c.bytes), transparent(t),
+		Config{Output: &out}); err != nil {
 		t.Fatal(err)
 	}
 	if most := len(c.bytes)/(128<<10) + 2; out.count > most {

@@ -67,7 +67,9 @@ func TestForeignFiles(t *testing.T) {
 		checkForeign(t, format, file, "this is ")
 		checkForeign(t, format, file, want)
 	}
-	for program, want := range map[string]string{"zstd": "a zstd file", "xz": "an xz file", "bzip2": "a bzip2 file", "lz4": "an lz4 file"} {
+	for program, want := range map[string]string{
+		"zstd": "a zstd file", "xz": "an xz file", "bzip2": "a bzip2 file", "lz4": "an lz4 file",
+	} {
 		path, err := exec.LookPath(program)
 		if err != nil {
 			t.Logf("without %s", program)

@@ -38,13 +38,18 @@ func FuzzReplay(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
 		p := newPipeline(t, dataplane.Class{
-			Name:   "all",
-			Meter:  &dataplane.Meter{Name: "m", Params: meter.SRTCM{CIR: byteRate, CBS: 100, EBS: 1000}},
-			Green:  &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: af12}}},
-			Yellow: &dataplane.Action{Queue: &dataplane.Queue{Name: "q", Config: queue.Config{Rate: byteRate, Time: time.Minute}}},
+			Name:  "all",
+			Meter: &dataplane.Meter{Name: "m", Params: meter.SRTCM{CIR: byteRate, CBS: 100, EBS: 1000}},
+			Green: &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: af12}}},
+			Yellow: &dataplane.Action{
+				Queue: &dataplane.Queue{Name: "q", Config: queue.Config{Rate: byteRate, Time: time.Minute}},
+			},
 			Red: &dataplane.Action{Queue: &dataplane.Queue{
 				Name: "shared", Link: &dataplane.Link{Name: "wan", Rate: byteRate},
-				Config: queue.Config{Time: time.Minute, ECN: true, CoDel: queue.CoDel{Target: time.Millisecond, Interval: time.Millisecond}},
+				Config: queue.Config{
+					Time: time.Minute, ECN: true,
+					CoDel: queue.CoDel{Target: time.Millisecond, Interval: time.Millisecond},
+				},
 			}},
 		})
 		var out bytes.Buffer

@@ -38,7 +38,8 @@ func (u *unzip) Read(b []byte) (n int, err error) {
 	if err == nil {
 		n, err = u.z.Read(b)
 	}
-	if errors.Is(err, gzip.ErrHeader) || errors.Is(err, gzip.ErrChecksum) || errors.Is(err, io.ErrUnexpectedEOF) ||
+	if errors.Is(err, gzip.ErrHeader) || errors.Is(err, gzip.ErrChecksum) ||
+		errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.As(err, new(flate.CorruptInputError)) {
 		err = &gzipError{fmt.Errorf("gzip: %w", err)}
 	}

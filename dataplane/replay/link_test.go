@@ -24,7 +24,9 @@ func sharedLink(t testing.TB) Go {
 	to := func(priority int, cfg queue.Config) *dataplane.Action {
 		return &dataplane.Action{Queue: &dataplane.Queue{Config: cfg, Link: link, Priority: priority}}
 	}
-	dscp := func(v uint32) dataplane.Match { return dataplane.Match{DSCP: []dataplane.Range{{First: v, Last: v}}} }
+	dscp := func(v uint32) dataplane.Match {
+		return dataplane.Match{DSCP: []dataplane.Range{{First: v, Last: v}}}
+	}
 	return newPipeline(
 		t,
 		dataplane.Class{Name: "ef", Match: dscp(ef), Green: to(0, queue.Config{Packets: 100})},
@@ -63,8 +65,11 @@ func TestLinkOrder(t *testing.T) {
 func TestLinkDropsAndMarks(t *testing.T) {
 	kilo := func(ecn byte, id uint16) []byte { return ethernetFrame(tos(1000, 20<<2|ecn, id)) }
 	want := [][]byte{kilo(2, 1), kilo(1, 2), kilo(3, 3), kilo(0, 5), kilo(0, 6), kilo(0, 8), kilo(0, 9)}
-	at := []int64{0, 1e6, 2e6, 3e6, 4e6, 5e6, 6e6} // 4 would depart at 3 ms: drops are at 2, 3, 3.7 ms and so on
-	for name, c := range map[string]*capture{"pcap": littleEndian().pcap(magicNano, ethernet), "pcapng": bigEndian().section()} {
+	// 4 would depart at 3 ms: drops are at 2, 3, 3.7 ms and so on
+	at := []int64{0, 1e6, 2e6, 3e6, 4e6, 5e6, 6e6}
+	for name, c := range map[string]*capture{
+		"pcap": littleEndian().pcap(magicNano, ethernet), "pcapng": bigEndian().section(),
+	} {
 		t.Run(name, func(t *testing.T) {
 			add := func(data []byte) { c.packet(0, 0, data) }
 			if name == "pcapng" {
@@ -88,7 +93,8 @@ func TestLinkDropsAndMarks(t *testing.T) {
 			}
 			for i, p := range got {
 				if p.at != at[i] || !bytes.Equal(p.data, want[i]) {
-					t.Errorf("packet %d at %d:\n% x, want at %d\n% x", p.id(), p.at, p.data[:40], at[i], want[i][:40])
+					t.Errorf("packet %d at %d:\n% x, want at %d\n% x", p.id(), p.at, p.data[:40], at[i],
+						want[i][:40])
 				}
 			}
 			if !bytes.Equal(c.bytes, in) {
@@ -113,7 +119,8 @@ func events(t *testing.T, in []byte, p Go, cfg Config) (list []string, err error
 		return nil
 	}
 	cfg.Settled = func(v *dataplane.Verdict) error {
-		list = append(list, fmt.Sprintf("%d %v sent %v at %d", v.ID, v.Reason, !v.Done.Dropped(), v.Departure/1000))
+		list = append(list,
+			fmt.Sprintf("%d %v sent %v at %d", v.ID, v.Reason, !v.Done.Dropped(), v.Departure/1000))
 		return nil
 	}
 	_, err = Run(t.Context(), bytes.NewReader(in), p, cfg)
@@ -125,12 +132,14 @@ func events(t *testing.T, in []byte, p Go, cfg Config) (list []string, err error
 func TestLinkSections(t *testing.T) {
 	one := littleEndian().section()
 	one.iface(ethernet, 0)
-	one.enhanced(0, 5, ethernetFrame(ipv4(1000, 0, 1))).enhanced(0, 5, ethernetFrame(ipv4(500, 0, 2))).enhanced(0, 5, ethernetFrame(ipv4(100, ef, 3)))
+	one.enhanced(0, 5, ethernetFrame(ipv4(1000, 0,
+		1))).enhanced(0, 5, ethernetFrame(ipv4(500, 0, 2))).enhanced(0, 5, ethernetFrame(ipv4(100, ef, 3)))
 	one.block(5, one.body(0, 0, 0).bytes) // not a new section
 	one.enhanced(0, 6, ethernetFrame(ipv4(100, ef, 4)))
 	two := bigEndian().section()
 	two.iface(ethernet, 0).enhanced(0, 7, ethernetFrame(ipv4(100, ef, 5))) // queued until the link is free
-	two.enhanced(0, 1700, ethernetFrame(ipv4(60, af12, 6))).enhanced(0, 1705, ethernetFrame(ipv4(60, af12, 7)))
+	two.enhanced(0, 1700,
+		ethernetFrame(ipv4(60, af12, 6))).enhanced(0, 1705, ethernetFrame(ipv4(60, af12, 7)))
 	in := slices.Concat(one.bytes, two.bytes)
 
 	want := []string{
@@ -149,7 +158,8 @@ func TestLinkSections(t *testing.T) {
 			t.Errorf("%s: events %q, want %q: %v", name, got, want, err)
 		}
 	}
-	if got := blockKinds(t, out.Bytes()); !slices.Equal(got, []uint32{blockSection, 1, 6, 5, 6, 6, 6, blockSection, 1, 6, 6, 6}) {
+	if got := blockKinds(t, out.Bytes()); !slices.Equal(got,
+		[]uint32{blockSection, 1, 6, 5, 6, 6, 6, blockSection, 1, 6, 6, 6}) {
 		t.Errorf("got blocks %#x, want the packets of each section in that section", got)
 	}
 	if got := idsOf(readBack(t, out.Bytes())); !slices.Equal(got, []uint16{1, 3, 4, 2, 6, 5, 7}) {
@@ -164,7 +174,9 @@ func TestLinkIsQueue(t *testing.T) {
 	for name, c := range smallCaptures() {
 		captures[name] = c.bytes
 	}
-	for _, name := range []string{"bursts.pcap", "voice-bulk.pcapng", "cooked.pcapng", "back.pcap", "big-endian.pcapng.gz"} {
+	for _, name := range []string{
+		"bursts.pcap", "voice-bulk.pcapng", "cooked.pcapng", "back.pcap", "big-endian.pcapng.gz",
+	} {
 		captures[name] = readCapture(t, filepath.Join(ownPcaps, name))
 	}
 	thin := 0
@@ -182,7 +194,9 @@ func TestLinkIsQueue(t *testing.T) {
 					o.verdicts[v.ID] = *v
 					return nil
 				}
-				p := newPipeline(t, dataplane.Class{Name: "all", Green: &dataplane.Action{Queue: q, Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: af12}}}})
+				p := newPipeline(t, dataplane.Class{Name: "all", Green: &dataplane.Action{
+					Queue: q, Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: af12}},
+				}})
 				if _, err := Run(t.Context(), bytes.NewReader(in), p, Config{
 					Output: &out, Settled: keep,
 					Each: func(_ *dataplane.Packet, v *dataplane.Verdict) error { return keep(v) },
@@ -204,9 +218,12 @@ func TestLinkIsQueue(t *testing.T) {
 					thin++
 				}
 			}
-			same := func(a, b packet) bool { return a.at == b.at && a.wire == b.wire && bytes.Equal(a.data, b.data) }
+			same := func(a, b packet) bool {
+				return a.at == b.at && a.wire == b.wire && bytes.Equal(a.data, b.data)
+			}
 			if a, b := readBack(t, alone.out), readBack(t, shared.out); !slices.EqualFunc(a, b, same) {
-				t.Errorf("%s, WRED %v: output differs: got %d packets from a queue, %d from a link", name, early, len(a), len(b))
+				t.Errorf("%s, WRED %v: output differs: got %d packets from a queue, %d from a link", name,
+					early, len(a), len(b))
 			}
 		}
 	}
@@ -285,10 +302,13 @@ func TestLinkAtTheEnd(t *testing.T) {
 func TestLinkCancelled(t *testing.T) {
 	cause := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	q := &dataplane.Queue{Config: queue.Config{Packets: queue.MaxPackets}, Link: &dataplane.Link{Rate: meter.BitRate(4e6)}}
+	q := &dataplane.Queue{
+		Config: queue.Config{Packets: queue.MaxPackets}, Link: &dataplane.Link{Rate: meter.BitRate(4e6)},
+	}
 	var out bytes.Buffer
 	queued := int64(0)
-	s, err := Run(ctx, newEndless(100), newPipeline(t, dataplane.Class{Name: "all", Green: &dataplane.Action{Queue: q}}), Config{
+	s, err := Run(ctx, newEndless(100), newPipeline(t,
+		dataplane.Class{Name: "all", Green: &dataplane.Action{Queue: q}}), Config{
 		Output: &out,
 		Each: func(p *dataplane.Packet, _ *dataplane.Verdict) error {
 			queued++

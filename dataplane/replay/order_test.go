@@ -93,7 +93,8 @@ func TestRoundedUp(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !slices.Equal(at, []int64{test.at, test.at}) || !slices.Equal(departures, []int64{test.at, test.at + 94}) {
+			if !slices.Equal(at, []int64{test.at, test.at}) ||
+				!slices.Equal(departures, []int64{test.at, test.at + 94}) {
 				t.Fatalf("times %d, departures %d, want %d and 94 more", at, departures, test.at)
 			}
 			if got := lastStamp(out.Bytes()); got != test.want {
@@ -152,7 +153,8 @@ func TestSimpleBlockBecomesEnhanced(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			c := test.c.section()
 			c.iface(ethernet, 0, c.resolution(test.resol), c.offset(test.offset))
-			c.simple(ethernetFrame(ipv4(45, 0, 1))).simple(ethernetFrame(ipv4(40, 0, 2))).simple(ethernetFrame(ipv4(33, ef, 3)))
+			c.simple(ethernetFrame(ipv4(45, 0, 1))).simple(ethernetFrame(ipv4(40, 0, 2))).simple(
+				ethernetFrame(ipv4(33, ef, 3)))
 			out, s := mustReplay(t, c.bytes, bulkQueued(t))
 			got := readBack(t, out)
 			if s.Packets != 3 || !slices.Equal(idsOf(got), []uint16{1, 3, 2}) {

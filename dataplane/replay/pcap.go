@@ -43,15 +43,19 @@ func (f *pcap) next(r *record) error {
 		if len(f.w.data) == 0 {
 			return f.w.end(err)
 		}
-		return f.w.broken(err, fmt.Sprintf("the last packet's header has %d of %d bytes", len(f.w.data), pcapRecord))
+		return f.w.broken(err,
+			fmt.Sprintf("the last packet's header has %d of %d bytes", len(f.w.data), pcapRecord))
 	}
 	claimed := f.order.u32(f.w.data[8:])
 	if claimed > maxRecord-pcapRecord {
-		return &BrokenError{Offset: f.w.off, Reason: fmt.Sprintf("a packet claims %d captured bytes", claimed)}
+		return &BrokenError{
+			Offset: f.w.off, Reason: fmt.Sprintf("a packet claims %d captured bytes", claimed),
+		}
 	}
 	captured := int(claimed)
 	if err := f.w.need(pcapRecord + captured); err != nil {
-		return f.w.broken(err, fmt.Sprintf("the last packet has %d of %d captured bytes", len(f.w.data)-pcapRecord, captured))
+		return f.w.broken(err,
+			fmt.Sprintf("the last packet has %d of %d captured bytes", len(f.w.data)-pcapRecord, captured))
 	}
 	f.parse(r, f.w.take(pcapRecord+captured))
 	return nil
@@ -74,7 +78,9 @@ func (f *pcap) header(r *record) error {
 		return f.w.broken(err, fmt.Sprintf("the file header has %d of %d bytes", len(f.w.data), pcapHeader))
 	}
 	if major := f.order.u16(f.w.data[4:]); major != pcapVersion {
-		return &BrokenError{Offset: f.w.off, Reason: fmt.Sprintf("pcap version %d is not %d", major, pcapVersion)}
+		return &BrokenError{
+			Offset: f.w.off, Reason: fmt.Sprintf("pcap version %d is not %d", major, pcapVersion),
+		}
 	}
 	f.started = true
 	link := f.order.u32(f.w.data[20:])

@@ -41,7 +41,8 @@ type pcapng struct {
 	order    order
 	ifaces   []*iface // interfaces of the current section
 	section  bool
-	entering bool   // the latest block begins a section; until the next one, packets of the previous section are restamped
+	// the latest block begins a section; until the next one, packets of the previous section are restamped
+	entering bool
 	entered  order  // byte order of the new section
 	enhanced []byte // memory for restamp
 }
@@ -72,7 +73,8 @@ func (f *pcapng) next(r *record) error {
 		if len(f.w.data) == 0 {
 			return f.w.end(err)
 		}
-		return f.w.broken(err, fmt.Sprintf("the last block has %d bytes, fewer than the minimum of %d", len(f.w.data), blockOverhead))
+		return f.w.broken(err, fmt.Sprintf("the last block has %d bytes, fewer than the minimum of %d",
+			len(f.w.data), blockOverhead))
 	}
 	h, order := f.w.data, f.order
 	kind := order.u32(h)
@@ -83,21 +85,26 @@ func (f *pcapng) next(r *record) error {
 		case binary.BigEndian.Uint32(h[8:]) == sectionMagic:
 			order.big = true
 		default:
-			return &BrokenError{Offset: f.w.off, Reason: fmt.Sprintf("a section's byte-order magic is % x", h[8:12])}
+			return &BrokenError{
+				Offset: f.w.off, Reason: fmt.Sprintf("a section's byte-order magic is % x", h[8:12]),
+			}
 		}
 	} else if !f.section {
 		return &BrokenError{Offset: f.w.off, Reason: "the first block is not a section header"}
 	}
 	size := order.u32(h[4:])
 	if size < blockOverhead || size%4 != 0 || size > maxRecord {
-		return &BrokenError{Offset: f.w.off, Reason: fmt.Sprintf("a block of type %#x claims %d bytes", kind, size)}
+		return &BrokenError{
+			Offset: f.w.off, Reason: fmt.Sprintf("a block of type %#x claims %d bytes", kind, size),
+		}
 	}
 	if err := f.w.need(int(size)); err != nil {
 		return f.w.broken(err, fmt.Sprintf("the last block has %d of %d bytes", len(f.w.data), size))
 	}
 	raw := f.w.data[:size]
 	if again := order.u32(raw[size-4:]); again != size {
-		return &BrokenError{Offset: f.w.off, Reason: fmt.Sprintf("a block of type %#x has two lengths, %d at its start and %d at its end", kind, size, again)}
+		return &BrokenError{Offset: f.w.off, Reason: fmt.Sprintf(
+			"a block of type %#x has two lengths, %d at its start and %d at its end", kind, size, again)}
 	}
 	*r = record{Packet: r.Packet, raw: raw, blockType: kind}
 	body, reason := raw[8:size-4], ""
@@ -178,7 +185,8 @@ func (f *pcapng) addInterface(body []byte) string {
 		case code == optionTSResol && n == 1:
 			var ok bool
 			if i.perSec, ok = unitsPerSecond(v[0]); !ok {
-				return fmt.Sprintf("an interface has the time resolution %#x, finer than 64 bits can count", v[0])
+				return fmt.Sprintf("an interface has the time resolution %#x, finer than 64 bits can count",
+					v[0])
 			}
 		case code == optionFCSLen && n == 1:
 			i.fcs = fcsBytes(v[0])

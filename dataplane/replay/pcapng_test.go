@@ -179,14 +179,18 @@ func TestTimestamps(t *testing.T) {
 		}
 		ns, outOfRange := i.ns(units)
 		if ns != want.Int64() || outOfRange != limited {
-			t.Errorf("%d of %d units, offset %d s: %d ns (out of range: %v), want %v (%v)", units, perSec, offset, ns, outOfRange, want, limited)
+			t.Errorf("%d of %d units, offset %d s: %d ns (out of range: %v), want %v (%v)", units, perSec,
+				offset, ns, outOfRange, want, limited)
 		}
 		back, err := i.units(ns)
 		if !limited && perSec <= 1e9 && (err != nil || back != units) {
-			t.Errorf("%d of %d units, offset %d s: got %d ns, which convert back to %d units: %v", units, perSec, offset, ns, back, err)
+			t.Errorf("%d of %d units, offset %d s: got %d ns, which convert back to %d units: %v", units,
+				perSec, offset, ns, back, err)
 		}
 	}
-	edges := []uint64{0, 1, 9_214_646_399, 9_214_646_400, 1<<63 - 1, 1 << 63, 1<<63 + 1, math.MaxUint64 - 1, math.MaxUint64}
+	edges := []uint64{
+		0, 1, 9_214_646_399, 9_214_646_400, 1<<63 - 1, 1 << 63, 1<<63 + 1, math.MaxUint64 - 1, math.MaxUint64,
+	}
 	for _, perSec := range []uint64{1, 2, 1e3, 1e6, 1e9, 1 << 30, 1e12, 1e19, 1 << 63} {
 		for _, a := range edges {
 			for _, b := range edges {
@@ -212,15 +216,17 @@ func TestTimestampOutOfRange(t *testing.T) {
 		t.Error("got other timestamps in the output than in the input")
 	}
 	if i := slices.IndexFunc(s.Warnings, func(w string) bool {
-		return strings.HasPrefix(w, "3 packets (first: 3): ") && strings.Contains(w, "before 1970 or after 2261")
+		return strings.HasPrefix(w, "3 packets (first: 3): ") &&
+			strings.Contains(w, "before 1970 or after 2261")
 	}); i < 0 {
 		t.Errorf("got warnings %q, want one about times before 1970 or after 2261", s.Warnings)
 	}
 	var stamps []int64
-	_, err := Run(t.Context(), bytes.NewReader(c.bytes), transparent(t), Config{Each: func(p *dataplane.Packet, _ *dataplane.Verdict) error {
-		stamps = append(stamps, p.Time-p.Shift)
-		return nil
-	}})
+	_, err := Run(t.Context(), bytes.NewReader(c.bytes), transparent(t),
+		Config{Each: func(p *dataplane.Packet, _ *dataplane.Verdict) error {
+			stamps = append(stamps, p.Time-p.Shift)
+			return nil
+		}})
 	last := time.Date(2262, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano() - 1
 	if want := []int64{5e9, 5e9, 0, last, last}; err != nil || !slices.Equal(stamps, want) {
 		t.Errorf("timestamps %d, want %d: %v", stamps, want, err)

@@ -155,7 +155,9 @@ func (r *record) unwrapNFLOG(o order) {
 		value := d[attribute:max(attribute, min(size, len(d)))]
 		switch {
 		case kind == packetHeader && len(value) >= 2 && !known: // of a bridge
-			link = map[uint16]dataplane.LinkType{etherIPv4: dataplane.LinkIPv4, etherIPv6: dataplane.LinkIPv6}[binary.BigEndian.Uint16(value)]
+			link = map[uint16]dataplane.LinkType{
+				etherIPv4: dataplane.LinkIPv4, etherIPv6: dataplane.LinkIPv6,
+			}[binary.BigEndian.Uint16(value)]
 			known = link != 0
 		case kind == payload && known:
 			r.Link, r.Data, r.WireLen = link, value, max(size-attribute, len(value), loggedLength(value))

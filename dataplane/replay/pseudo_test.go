@@ -25,7 +25,9 @@ type wrapping struct {
 
 // before puts bytes before a packet.
 func before(parts ...[]byte) func(binary.ByteOrder, []byte) []byte {
-	return func(_ binary.ByteOrder, packet []byte) []byte { return slices.Concat(slices.Concat(parts...), packet) }
+	return func(_ binary.ByteOrder, packet []byte) []byte {
+		return slices.Concat(slices.Concat(parts...), packet)
+	}
 }
 
 // attribute returns an attribute of an NFLOG message, padded.
@@ -86,7 +88,8 @@ var wrappings = []wrapping{
 	{"netANALYZER", 240, analyzed(4), false},
 	{"netANALYZER, transparent", 241, analyzed(12), true},
 	{"NFLOG", 239, func(o binary.ByteOrder, packet []byte) []byte {
-		return slices.Concat([]byte{2, 0, 0, 5}, attribute(o, 1, []byte{8, 0, 1, 0}), attribute(o, 10, []byte("prefix\x00")), attribute(o, 9, packet), attribute(o, 5, make([]byte, 4)))
+		return slices.Concat([]byte{2, 0, 0, 5}, attribute(o, 1, []byte{8, 0, 1, 0}),
+			attribute(o, 10, []byte("prefix\x00")), attribute(o, 9, packet), attribute(o, 5, make([]byte, 4)))
 	}, false},
 	{"NFLOG of a bridge", 239, func(o binary.ByteOrder, packet []byte) []byte {
 		return slices.Concat([]byte{7, 0, 0, 5}, attribute(o, 1, []byte{8, 0, 1, 0}), attribute(o, 9, packet))
@@ -96,7 +99,9 @@ var wrappings = []wrapping{
 // TestWrappings replays a packet of 60 bytes in the link header, or behind the pseudo-header, of each
 // link type, in all formats. Only the packet is metered and marked, and tshark finds it in the output.
 func TestWrappings(t *testing.T) {
-	marking := newPipeline(t, dataplane.Class{Name: "all", Green: &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: 10}}}})
+	marking := newPipeline(t, dataplane.Class{
+		Name: "all", Green: &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: 10}}},
+	})
 	datagram := func(tosByte byte) []byte {
 		b := tos(60, tosByte, 1)
 		copy(b[20:], []byte{0x10, 0, 0x20, 0, 0, 40, 0, 0})
@@ -123,12 +128,14 @@ func TestWrappings(t *testing.T) {
 					in := form(&capture{byteOrder: c.byteOrder}, w.wrap(c.byteOrder, datagram(0)))
 					want := form(&capture{byteOrder: c.byteOrder}, w.wrap(c.byteOrder, datagram(10<<2)))
 					var out bytes.Buffer
-					s, err := Run(t.Context(), bytes.NewReader(in), marking, Config{Output: &out, Each: func(p *dataplane.Packet, v *dataplane.Verdict) error {
-						if p.Kind != dataplane.IPv4 || v.Length != 60 {
-							t.Errorf("%v of %d bytes, link type %v, want an IPv4 packet of 60", p.Kind, v.Length, p.Link)
-						}
-						return nil
-					}})
+					s, err := Run(t.Context(), bytes.NewReader(in), marking,
+						Config{Output: &out, Each: func(p *dataplane.Packet, v *dataplane.Verdict) error {
+							if p.Kind != dataplane.IPv4 || v.Length != 60 {
+								t.Errorf("%v of %d bytes, link type %v, want an IPv4 packet of 60", p.Kind,
+									v.Length, p.Link)
+							}
+							return nil
+						}})
 					if err != nil || len(s.Warnings)+len(s.Notes) > 0 {
 						t.Errorf("error %v, warnings %q, notes %q", err, s.Warnings, s.Notes)
 					}
@@ -142,7 +149,8 @@ func TestWrappings(t *testing.T) {
 					if err := os.WriteFile(path, out.Bytes(), 0o600); err != nil {
 						t.Fatal(err)
 					}
-					fields, err := exec.Command(tshark, "-r", path, "-T", "fields", "-e", "ip.len", "-e", "ip.dsfield.dscp").Output()
+					fields, err := exec.Command(tshark, "-r", path, "-T", "fields", "-e", "ip.len", "-e",
+						"ip.dsfield.dscp").Output()
 					if got := strings.TrimSpace(string(fields)); err != nil || got != "60\t10" {
 						t.Errorf("tshark: %q, %v", got, err)
 					}
@@ -198,13 +206,15 @@ func TestWrappedLengths(t *testing.T) {
 		{"PKTAP, a length beyond the packet", 258, append([]byte{0, 0, 0, 0xff, 1, 0, 0, 0, 1}, make([]byte, 199)...), 208, dataplane.Malformed, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			in := littleEndian().pcap(magicMicro, test.link).words(1, 0, uint32(len(test.data)), test.wire).rawBytes(test.data...).bytes
-			_, err := Run(t.Context(), bytes.NewReader(in), transparent(t), Config{Each: func(p *dataplane.Packet, v *dataplane.Verdict) error {
-				if p.Kind != test.kind || v.Length != test.length {
-					t.Errorf("%v of %d bytes, want %v of %d", p.Kind, v.Length, test.kind, test.length)
-				}
-				return nil
-			}})
+			in := littleEndian().pcap(magicMicro, test.link).words(1, 0, uint32(len(test.data)),
+				test.wire).rawBytes(test.data...).bytes
+			_, err := Run(t.Context(), bytes.NewReader(in), transparent(t),
+				Config{Each: func(p *dataplane.Packet, v *dataplane.Verdict) error {
+					if p.Kind != test.kind || v.Length != test.length {
+						t.Errorf("%v of %d bytes, want %v of %d", p.Kind, v.Length, test.kind, test.length)
+					}
+					return nil
+				}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -212,13 +222,15 @@ func TestWrappedLengths(t *testing.T) {
 	}
 }
 
-// TestWrappedUnread checks that the warning names the link type that cannot be read: that behind a pseudo-header, or the
-// pseudo-header's own if that is broken.
+// TestWrappedUnread checks that the warning names the link type that cannot be read: that behind a
+// pseudo-header, or the pseudo-header's own if that is broken.
 func TestWrappedUnread(t *testing.T) {
 	pktap := func(size, link byte) []byte {
 		return append([]byte{size, 0, 0, 0, 1, 0, 0, 0, link}, make([]byte, 199)...)
 	}
-	none := newPipeline(t, dataplane.Class{Name: "huge", Match: dataplane.Match{Length: []dataplane.Range{{First: 1 << 20, Last: 1 << 20}}}})
+	none := newPipeline(t, dataplane.Class{
+		Name: "huge", Match: dataplane.Match{Length: []dataplane.Range{{First: 1 << 20, Last: 1 << 20}}},
+	})
 	for _, test := range []struct {
 		link  uint32
 		data  []byte
@@ -234,8 +246,10 @@ func TestWrappedUnread(t *testing.T) {
 		in := littleEndian().pcap(magicMicro, test.link).packet(1, 0, test.data).bytes
 		s, err := Run(t.Context(), bytes.NewReader(in), none, Config{})
 		want := fmt.Sprintf("packet 1: link type %v cannot be read", test.names)
-		if err != nil || len(s.Warnings) != 1 || !strings.HasPrefix(s.Warnings[0], want) || s.Unread != 1 || s.UnreadLink != test.names {
-			t.Errorf("%d, % x: warnings %q, unread %d of %v; want %q: %v", test.link, test.data[:9], s.Warnings, s.Unread, s.UnreadLink, want, err)
+		if err != nil || len(s.Warnings) != 1 || !strings.HasPrefix(s.Warnings[0], want) || s.Unread != 1 ||
+			s.UnreadLink != test.names {
+			t.Errorf("%d, % x: warnings %q, unread %d of %v; want %q: %v", test.link, test.data[:9],
+				s.Warnings, s.Unread, s.UnreadLink, want, err)
 		}
 	}
 }
@@ -273,12 +287,15 @@ func TestWrappedDirections(t *testing.T) {
 		frame := append(test.before, ipv4(40, 0, 1)...)
 		for _, way := range []Way{In, Out} {
 			in := littleEndian().pcap(magicMicro, test.link).packet(1, 0, frame).bytes
-			s, err := Run(t.Context(), bytes.NewReader(in), transparent(t), Config{Select: Selection{Way: way}})
+			s, err := Run(t.Context(), bytes.NewReader(in), transparent(t),
+				Config{Select: Selection{Way: way}})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if chosen := s.Packets == 1; chosen != (way == test.want) || (s.Undirected == 1) != (test.want == AnyWay) {
-				t.Errorf("link type %d, % x: chosen as %v: %v, %d undirected; want %v", test.link, test.before[:1], way, chosen, s.Undirected, test.want)
+			if chosen := s.Packets == 1; chosen != (way == test.want) ||
+				(s.Undirected == 1) != (test.want == AnyWay) {
+				t.Errorf("link type %d, % x: chosen as %v: %v, %d undirected; want %v", test.link,
+					test.before[:1], way, chosen, s.Undirected, test.want)
 			}
 		}
 	}

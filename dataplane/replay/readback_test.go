@@ -89,7 +89,8 @@ func TestOutputEqualsInput(t *testing.T) {
 				out, _ := mustReplay(t, raw, transparent(t))
 				want := unsectioned(readCapture(t, path))
 				if !bytes.Equal(out, want) {
-					t.Errorf("%s: output differs: got %d bytes, want %d", filepath.Base(path), len(out), len(want))
+					t.Errorf("%s: output differs: got %d bytes, want %d", filepath.Base(path), len(out),
+						len(want))
 				}
 			}
 		})
@@ -134,15 +135,21 @@ func TestIndex(t *testing.T) {
 // TestDroppedMarkedQueued reads a replay's output with gopacket and compares
 // every packet with its verdict.
 func TestDroppedMarkedQueued(t *testing.T) {
-	for _, name := range []string{"bursts.pcap", "voice-bulk.pcapng", "big-endian.pcap", "big-endian.pcapng.gz"} {
+	for _, name := range []string{
+		"bursts.pcap", "voice-bulk.pcapng", "big-endian.pcap", "big-endian.pcapng.gz",
+	} {
 		t.Run(name, func(t *testing.T) {
 			raw := readCapture(t, filepath.Join(ownPcaps, name))
 			input := readBack(t, raw)
 			p := newPipeline(t, dataplane.Class{
-				Name:   "all",
-				Meter:  &dataplane.Meter{Name: "m", Params: meter.TRTCM{CIR: meter.BitRate(1e5), CBS: 4000, PIR: meter.BitRate(2e5), PBS: 9000}},
-				Green:  &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: af12}}},
-				Yellow: &dataplane.Action{Queue: &dataplane.Queue{Name: "q", Config: queue.Config{Rate: meter.BitRate(15e4), Time: time.Second}}},
+				Name: "all",
+				Meter: &dataplane.Meter{Name: "m", Params: meter.TRTCM{
+					CIR: meter.BitRate(1e5), CBS: 4000, PIR: meter.BitRate(2e5), PBS: 9000,
+				}},
+				Green: &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: af12}}},
+				Yellow: &dataplane.Action{Queue: &dataplane.Queue{
+					Name: "q", Config: queue.Config{Rate: meter.BitRate(15e4), Time: time.Second},
+				}},
 			})
 			type departing struct {
 				packet
@@ -167,10 +174,13 @@ func TestDroppedMarkedQueued(t *testing.T) {
 				return nil
 			}
 			var out bytes.Buffer
-			if _, err := Run(t.Context(), bytes.NewReader(raw), p, Config{Output: &out, Each: each}); err != nil {
+			if _, err := Run(t.Context(), bytes.NewReader(raw), p,
+				Config{Output: &out, Each: each}); err != nil {
 				t.Fatal(err)
 			}
-			for _, done := range []dataplane.Done{0, dataplane.Pass | dataplane.Marked, dataplane.Pass | dataplane.Queued} {
+			for _, done := range []dataplane.Done{
+				0, dataplane.Pass | dataplane.Marked, dataplane.Pass | dataplane.Queued,
+			} {
 				if seen[done] == 0 {
 					t.Fatalf("no packet had the verdict %04b: %v", done, seen)
 				}
@@ -188,7 +198,8 @@ func TestDroppedMarkedQueued(t *testing.T) {
 				w := want[i]
 				w.at = (w.at + unit - 1) / unit * unit
 				if g.at != w.at || g.wire != w.wire || !bytes.Equal(g.data, w.data) {
-					t.Fatalf("place %d, packet %d: at %d with %d of %d bytes, want at %d with %d of %d", i+1, w.number, g.at, len(g.data), g.wire, w.at, len(w.data), w.wire)
+					t.Fatalf("place %d, packet %d: at %d with %d of %d bytes, want at %d with %d of %d", i+1,
+						w.number, g.at, len(g.data), g.wire, w.at, len(w.data), w.wire)
 				}
 			}
 		})
@@ -197,7 +208,8 @@ func TestDroppedMarkedQueued(t *testing.T) {
 
 // TestGzip replays a capture of several gzip members.
 func TestGzip(t *testing.T) {
-	in := littleEndian().pcap(magicNano, ethernet).packet(1, 1, ethernetFrame(ipv4(40, 0, 1))).packet(2, 2, ethernetFrame(ipv4(40, 0, 2))).bytes
+	in := littleEndian().pcap(magicNano, ethernet).packet(1, 1,
+		ethernetFrame(ipv4(40, 0, 1))).packet(2, 2, ethernetFrame(ipv4(40, 0, 2))).bytes
 	var zipped bytes.Buffer
 	for _, part := range [][]byte{in[:50], in[50:]} {
 		z := gzip.NewWriter(&zipped)
@@ -206,6 +218,7 @@ func TestGzip(t *testing.T) {
 	}
 	out, s := mustReplay(t, zipped.Bytes(), transparent(t))
 	if !bytes.Equal(out, in) || s.Packets != 2 {
-		t.Errorf("got %d packets, %d bytes, want 2 and the %d bytes of the input", s.Packets, len(out), len(in))
+		t.Errorf("got %d packets, %d bytes, want 2 and the %d bytes of the input", s.Packets, len(out),
+			len(in))
 	}
 }

@@ -29,20 +29,22 @@ func (e *BrokenError) Error() string {
 // record is one record of a capture. A file header, or a pcapng block without a packet, consists
 // only of raw.
 type record struct {
-	*dataplane.Packet        // Data, a part of raw, WireLen, Time and Link are valid if isPacket; set by the caller of next
-	raw               []byte // valid until the window's next release
-	isPacket          bool
-	newSection        bool   // raw starts a new section; queued packets are written first
-	fcs               int    // FCS on the wire, bytes
-	fcsCaptured       int    // captured bytes of the FCS, after Data
-	fcsCorrect        bool   // the FCS was correct, and is corrected after marking
-	whole             []byte // all captured bytes of a packet without a timestamp
-	untimed           bool   // neither it nor, after count, an earlier packet carries a timestamp; Time is the earliest possible
-	overflow          bool   // the fraction is a second or more
-	outOfRange        bool   // the timestamp is before 1970 or after 2261
-	iface             *iface
-	blockType         uint32 // of pcapng
-	flags             uint32 // epb_flags of pcapng
+	// Data, a part of raw, WireLen, Time and Link are valid if isPacket; set by the caller of next
+	*dataplane.Packet
+	raw         []byte // valid until the window's next release
+	isPacket    bool
+	newSection  bool   // raw starts a new section; queued packets are written first
+	fcs         int    // FCS on the wire, bytes
+	fcsCaptured int    // captured bytes of the FCS, after Data
+	fcsCorrect  bool   // the FCS was correct, and is corrected after marking
+	whole       []byte // all captured bytes of a packet without a timestamp
+	// neither it nor, after count, an earlier packet carries a timestamp; Time is the earliest possible
+	untimed    bool
+	overflow   bool // the fraction is a second or more
+	outOfRange bool // the timestamp is before 1970 or after 2261
+	iface      *iface
+	blockType  uint32 // of pcapng
+	flags      uint32 // epb_flags of pcapng
 }
 
 // wireLength converts an original length as given in a capture: on a 32-bit machine it is at most
@@ -150,9 +152,14 @@ func openCapture(w *window, fcs int) (format, error) {
 	}
 	_ = w.need(longestMagic) // a short file is of none of these formats
 	if name, remedy := foreignFormat(w.data); name != "" {
-		return nil, &BrokenError{Offset: w.off, Reason: fmt.Sprintf("this is %s: convert it first: %s", name, remedy)}
+		return nil, &BrokenError{
+			Offset: w.off, Reason: fmt.Sprintf("this is %s: convert it first: %s", name, remedy),
+		}
 	}
-	return nil, &BrokenError{Offset: w.off, Reason: fmt.Sprintf("% x is neither pcap nor pcapng; other formats: %s", magic, byEditcap)}
+	return nil, &BrokenError{
+		Offset: w.off,
+		Reason: fmt.Sprintf("% x is neither pcap nor pcapng; other formats: %s", magic, byEditcap),
+	}
 }
 
 // broken turns an unexpected end of the stream, or a gzip error, into a

@@ -57,7 +57,10 @@ func Run(ctx context.Context, in io.Reader, engine Engine, cfg Config) (Summary,
 	if w.need(2) == nil && bytes.HasPrefix(w.data, []byte{0x1f, 0x8b}) {
 		w = newWindow(ctx, &unzip{from: &stream{w}})
 	}
-	r := run{engine: engine, cfg: cfg, window: w, held: held{pages: map[int64]*page{}}, cutter: newCutter(cfg.MSS, cfg.UDPSegment)}
+	r := run{
+		engine: engine, cfg: cfg, window: w, held: held{pages: map[int64]*page{}},
+		cutter: newCutter(cfg.MSS, cfg.UDPSegment),
+	}
 	r.kept.Packet = new(dataplane.Packet)
 	r.timeline = newTimeline(cfg.MaxStep, cfg.MaxGap)
 	if cfg.Output != nil {
@@ -375,7 +378,8 @@ func (r *run) write(rec *record, v *dataplane.Verdict) error {
 		return r.out.copied(rec.raw)
 	}
 	if rec.overflow {
-		_ = r.format.restamp(rec, rec.Time-rec.Shift) // kept as it is if the format leaves no room for the carry
+		// kept as it is if the format leaves no room for the carry
+		_ = r.format.restamp(rec, rec.Time-rec.Shift)
 	}
 	if rec.fcsCorrect {
 		rec.updateFCS()

@@ -28,7 +28,10 @@ const (
 
 // frame returns an Ethernet frame. jumbo adds the hop-by-hop header of BIG TCP.
 func (c tcp) frame(flags byte, options []byte, payload int, jumbo bool) []byte {
-	head := []byte{byte(c.port >> 8), byte(c.port), byte(c.peer >> 8), byte(c.peer), 0, 0, 0, 0, 0, 0, 0, 0, byte(5+len(options)/4) << 4, flags, 0, 0, 0, 0, 0, 0}
+	head := []byte{
+		byte(c.port >> 8), byte(c.port), byte(c.peer >> 8), byte(c.peer), 0, 0, 0, 0, 0, 0, 0, 0,
+		byte(5+len(options)/4) << 4, flags, 0, 0, 0, 0, 0, 0,
+	}
 	segment := slices.Concat(head, options, make([]byte, payload))
 	frame := []byte{2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1}
 	if c.tagged {
@@ -39,14 +42,18 @@ func (c tcp) frame(flags byte, options []byte, payload int, jumbo bool) []byte {
 		if n > 1<<16-1 {
 			n = 0 // BIG TCP
 		}
-		ip := []byte{0x45, 0, byte(n >> 8), byte(n), 0, 0, 0x40, 0, 64, 6, 0, 0, 192, 0, 2, 1, 198, 51, 100, 1}
+		ip := []byte{
+			0x45, 0, byte(n >> 8), byte(n), 0, 0, 0x40, 0, 64, 6, 0, 0, 192, 0, 2, 1, 198, 51, 100, 1,
+		}
 		return slices.Concat(frame, []byte{8, 0}, ip, segment)
 	}
 	next, hop := byte(6), []byte(nil)
 	n := len(segment)
 	if jumbo {
 		total := n + 8
-		next, hop, n = 0, []byte{6, 0, 0xc2, 4, byte(total >> 24), byte(total >> 16), byte(total >> 8), byte(total)}, 0
+		next, hop, n = 0, []byte{
+			6, 0, 0xc2, 4, byte(total >> 24), byte(total >> 16), byte(total >> 8), byte(total),
+		}, 0
 	}
 	ip := append([]byte{0x60, 0, 0, 0, byte(n >> 8), byte(n), next, 64}, make([]byte, 32)...)
 	ip[8], ip[24] = 0x20, 0x20
@@ -62,8 +69,11 @@ func totals(t *testing.T, in []byte, cfg Config) (counts [3]dataplane.Count, s S
 	t.Helper()
 	for i, base := range []dataplane.LengthBase{dataplane.L3, dataplane.L2, dataplane.L1} {
 		p, err := pipeline.New(&dataplane.Policy{
-			Classes: []dataplane.Class{{Name: "all", Meter: &dataplane.Meter{Name: "m", Params: meter.TokenBucket{Rate: byteRate, Burst: 1 << 30}}}},
-			Length:  dataplane.LengthRule{Base: base},
+			Classes: []dataplane.Class{{
+				Name:  "all",
+				Meter: &dataplane.Meter{Name: "m", Params: meter.TokenBucket{Rate: byteRate, Burst: 1 << 30}},
+			}},
+			Length: dataplane.LengthRule{Base: base},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -124,7 +134,8 @@ func TestCut(t *testing.T) {
 		got, s := totals(t, super.bytes, Config{})
 		want, plain := totals(t, wire.bytes, Config{})
 		if got != want || s.Cut != cut || plain.Cut != 0 || len(s.Warnings)+len(plain.Warnings) > 0 {
-			t.Errorf("%d: %+v, MSS %d and %d: got %v with %d cut, want %v with %d: %q %q", i, c, ours, theirs, got, s.Cut, want, cut, s.Warnings, plain.Warnings)
+			t.Errorf("%d: %+v, MSS %d and %d: got %v with %d cut, want %v with %d: %q %q", i, c, ours, theirs,
+				got, s.Cut, want, cut, s.Warnings, plain.Warnings)
 		}
 	}
 }
@@ -187,7 +198,8 @@ func TestNotCut(t *testing.T) {
 		}
 		got, s := totals(t, in.bytes, Config{MSS: test.mss})
 		if s.Cut != test.cut || got[0].Packets != test.packets || len(s.Warnings) != test.warns {
-			t.Errorf("%s: got %d cut, %d packets, warnings %q, want %d, %d and %d warnings", name, s.Cut, got[0].Packets, s.Warnings, test.cut, test.packets, test.warns)
+			t.Errorf("%s: got %d cut, %d packets, warnings %q, want %d, %d and %d warnings", name, s.Cut,
+				got[0].Packets, s.Warnings, test.cut, test.packets, test.warns)
 		}
 		if test.warns > 0 && !strings.Contains(strings.Join(s.Warnings, ""), "longer than 1,500 bytes") {
 			t.Errorf("%s: got %q", name, s.Warnings)
@@ -204,16 +216,21 @@ func TestCutOneVerdict(t *testing.T) {
 		in.simple(c.frame(flagACK, nil, 14600, false))
 	}
 	p := newPipeline(t, dataplane.Class{
-		Name: "all", Meter: &dataplane.Meter{Name: "m", Params: meter.TokenBucket{Rate: byteRate, Burst: 2*15_000 + 48}},
+		Name:  "all",
+		Meter: &dataplane.Meter{Name: "m", Params: meter.TokenBucket{Rate: byteRate, Burst: 2*15_000 + 48}},
 		Green: toQueue(), // restamps simple blocks
 	})
 	var out bytes.Buffer
 	var verdicts []string
-	_, err := Run(t.Context(), bytes.NewReader(in.bytes), p, Config{Output: &out, Each: func(p *dataplane.Packet, v *dataplane.Verdict) error {
-		verdicts = append(verdicts, fmt.Sprint(v.ID, v.Packets, v.Length, v.Color))
-		return nil
-	}})
-	if want := []string{"1 1 48 green", "2 10 15000 green", "3 10 15000 green", "4 10 15000 red"}; err != nil || !slices.Equal(verdicts, want) {
+	_, err := Run(t.Context(), bytes.NewReader(in.bytes), p,
+		Config{Output: &out, Each: func(p *dataplane.Packet, v *dataplane.Verdict) error {
+			verdicts = append(verdicts, fmt.Sprint(v.ID, v.Packets, v.Length, v.Color))
+			return nil
+		}})
+	if want := []string{
+		"1 1 48 green", "2 10 15000 green", "3 10 15000 green", "4 10 15000 red",
+	}; err != nil ||
+		!slices.Equal(verdicts, want) {
 		t.Errorf("got %q, %v, want %q", verdicts, err, want)
 	}
 	for i, q := range readBack(t, out.Bytes()) {
@@ -264,12 +281,16 @@ func datagram(v6 bool, tags int, proto byte, port uint16, n int) []byte {
 		frame = append(frame, 0x81, 0, 0, 5)
 	}
 	total := n + 8
-	body := append([]byte{0x9c, 0x40, byte(port >> 8), byte(port), byte(total >> 8), byte(total), 0, 0}, make([]byte, n)...)
+	body := append([]byte{0x9c, 0x40, byte(port >> 8), byte(port), byte(total >> 8), byte(total), 0, 0},
+		make([]byte, n)...)
 	if v6 {
 		ip := append([]byte{0x60, 0, 0, 0, byte(total >> 8), byte(total), proto, 64}, make([]byte, 32)...)
 		return slices.Concat(frame, []byte{0x86, 0xdd}, ip, body)
 	}
-	ip := []byte{0x45, 0, byte((total + 20) >> 8), byte(total + 20), 0, 0, 0x40, 0, 64, proto, 0, 0, 192, 0, 2, 1, 198, 51, 100, 1}
+	ip := []byte{
+		0x45, 0, byte((total + 20) >> 8), byte(total + 20), 0, 0, 0x40, 0, 64, proto, 0, 0, 192, 0, 2, 1, 198,
+		51, 100, 1,
+	}
 	return slices.Concat(frame, []byte{8, 0}, ip, body)
 }
 
@@ -302,18 +323,23 @@ func TestCutUDP(t *testing.T) {
 		got, s := totals(t, super.bytes, Config{UDPSegment: size})
 		want, plain := totals(t, wire.bytes, Config{UDPSegment: size})
 		if got != want || s.Cut != cut || plain.Cut != 0 || len(plain.Warnings) > 0 {
-			t.Errorf("v6 %v, %d tags, segments of %d: got %v with %d cut, want %v with %d: %q", v6, tags, size, got, s.Cut, want, cut, plain.Warnings)
+			t.Errorf("v6 %v, %d tags, segments of %d: got %v with %d cut, want %v with %d: %q", v6, tags,
+				size, got, s.Cut, want, cut, plain.Warnings)
 		}
 	}
 }
 
 // TestUncutWithoutEtherType checks that the warning about a long packet names no EtherType if there is none.
 func TestUncutWithoutEtherType(t *testing.T) {
-	for link, before := range map[uint32][]byte{0: {7, 0, 0, 0}, 9: {0xff, 3, 0xc0, 0x21}, 107: {0, 1, 3, 8}} {
+	for link, before := range map[uint32][]byte{
+		0: {7, 0, 0, 0}, 9: {0xff, 3, 0xc0, 0x21}, 107: {0, 1, 3, 8},
+	} {
 		in := littleEndian().pcap(magicMicro, link)
-		in.packet(1, 0, slices.Concat([]byte{2, 0, 0, 0}, ipv4(100, 0, 1))).packet(2, 0, append(before, make([]byte, 1700)...))
+		in.packet(1, 0, slices.Concat([]byte{2, 0, 0, 0},
+			ipv4(100, 0, 1))).packet(2, 0, append(before, make([]byte, 1700)...))
 		_, s := mustReplay(t, in.bytes, transparent(t))
-		if len(s.Warnings) != 1 || !strings.Contains(s.Warnings[0], "neither TCP nor plain UDP (no IP packet)") {
+		if len(s.Warnings) != 1 ||
+			!strings.Contains(s.Warnings[0], "neither TCP nor plain UDP (no IP packet)") {
 			t.Errorf("link type %d: %q", link, s.Warnings)
 		}
 	}
@@ -360,8 +386,10 @@ func TestSuperPacketWarnings(t *testing.T) {
 		}
 		in.words(1, 0, uint32(test.captured), uint32(len(test.frame))).rawBytes(test.frame[:test.captured]...)
 		_, s := totals(t, in.bytes, Config{UDPSegment: test.size})
-		warnings := slices.DeleteFunc(s.Warnings, func(w string) bool { return strings.Contains(w, "headers truncated") })
-		if got := strings.Join(warnings, "\n"); s.Cut != test.cut || (got == "") != (test.want == "") || !strings.Contains(got, test.want) || strings.Contains(got, "%!") {
+		warnings := slices.DeleteFunc(s.Warnings,
+			func(w string) bool { return strings.Contains(w, "headers truncated") })
+		if got := strings.Join(warnings, "\n"); s.Cut != test.cut || (got == "") != (test.want == "") ||
+			!strings.Contains(got, test.want) || strings.Contains(got, "%!") {
 			t.Errorf("%s: %d cut, warnings %q, want %d and %q", name, s.Cut, got, test.cut, test.want)
 		}
 	}

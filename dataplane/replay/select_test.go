@@ -21,7 +21,10 @@ func TestSelect(t *testing.T) {
 	c.simple(ethernetFrame(ipv4(100, 0, 7))) // has the time of packet 6
 	excluded := []uint16{3, 5, 6}
 	filter := func(p *dataplane.Packet) bool { return !slices.Contains(excluded, packet{data: p.Data}.id()) }
-	p := newPipeline(t, dataplane.Class{Name: "all", Meter: &dataplane.Meter{Name: "m", Params: meter.TokenBucket{Rate: byteRate, Burst: 250}}})
+	p := newPipeline(t, dataplane.Class{
+		Name:  "all",
+		Meter: &dataplane.Meter{Name: "m", Params: meter.TokenBucket{Rate: byteRate, Burst: 250}},
+	})
 	var out bytes.Buffer
 	var numbers []int64
 	var times []int64
@@ -32,13 +35,16 @@ func TestSelect(t *testing.T) {
 			return nil
 		},
 	})
-	if err != nil || s.Packets != 4 || s.Read != 7 || s.First != 1e9 || s.Last != 1_000_030_000 || len(s.Warnings) > 0 {
+	if err != nil || s.Packets != 4 || s.Read != 7 || s.First != 1e9 || s.Last != 1_000_030_000 ||
+		len(s.Warnings) > 0 {
 		t.Errorf("got %+v, %v", s, err)
 	}
 	if want := []int64{1, 2, 4, 7}; !slices.Equal(numbers, want) {
 		t.Errorf("packets %v, want %v", numbers, want)
 	}
-	if want := []int64{1_000_000_000, 1_000_010_000, 1_000_020_000, 1_000_030_000}; !slices.Equal(times, want) {
+	if want := []int64{
+		1_000_000_000, 1_000_010_000, 1_000_020_000, 1_000_030_000,
+	}; !slices.Equal(times, want) {
 		t.Errorf("times %v, want %v", times, want)
 	}
 	// 250 tokens, less 100, plus 10, less 100, plus 10: too few for packet 4, so for 7 as well.
@@ -76,7 +82,10 @@ func TestSelectGaps(t *testing.T) {
 	for name, engine := range map[string]Go{"link": linked(t), "queue": queued(t), "pass": transparent(t)} {
 		var out bytes.Buffer
 		_, err := Run(t.Context(), bytes.NewReader(c.bytes), engine, Config{
-			Output: &out, Select: Selection{Filter: func(p *dataplane.Packet) bool { return packet{data: p.Data}.id()%7 == 0 }},
+			Output: &out,
+			Select: Selection{
+				Filter: func(p *dataplane.Packet) bool { return packet{data: p.Data}.id()%7 == 0 },
+			},
 		})
 		if got := idsOf(readBack(t, out.Bytes())); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%s: got %d packets, %v, want %d", name, len(got), err, len(want))
@@ -87,7 +96,8 @@ func TestSelectGaps(t *testing.T) {
 // sll returns a frame with a Linux cooked header, version 1 or 2.
 func sll(version, kind int, packet []byte) []byte {
 	if version == 1 {
-		return slices.Concat([]byte{byte(kind >> 8), byte(kind), 0, 1, 0, 6, 2, 0, 0, 0, 0, 1, 0, 0, 8, 0}, packet)
+		return slices.Concat([]byte{byte(kind >> 8), byte(kind), 0, 1, 0, 6, 2, 0, 0, 0, 0, 1, 0, 0, 8, 0},
+			packet)
 	}
 	return slices.Concat([]byte{8, 0, 0, 0, 0, 0, 0, 1, 0, 1, byte(kind), 6, 2, 0, 0, 0, 0, 1, 0, 0}, packet)
 }
@@ -95,7 +105,8 @@ func sll(version, kind int, packet []byte) []byte {
 // TestWay checks the direction of packets by each source.
 func TestWay(t *testing.T) {
 	const cooked2 = 276
-	in, out := []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.0.2.0/24")}
+	in, out := []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")},
+		[]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.0.2.0/24")}
 	packet := ipv4(60, 0, 1) // from 192.0.2.1 to 198.51.100.1
 	flagged := func(flags uint32) []byte {
 		c := littleEndian().section().iface(ethernet, 0)
@@ -141,9 +152,11 @@ func TestWay(t *testing.T) {
 		"not inside, SLL is new": {pcapOf(cooked, sll(1, 0, packet)), []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, In},
 	} {
 		for _, choose := range []Way{In, Out} {
-			s, err := Run(t.Context(), bytes.NewReader(test.in), transparent(t), Config{Select: Selection{Way: choose, Inside: test.inside}})
+			s, err := Run(t.Context(), bytes.NewReader(test.in), transparent(t),
+				Config{Select: Selection{Way: choose, Inside: test.inside}})
 			got := s.Packets == 1
-			if err != nil || got != (test.want == choose) || s.Directed != (test.want != AnyWay) || s.Undirected > 0 != (test.want == AnyWay) {
+			if err != nil || got != (test.want == choose) || s.Directed != (test.want != AnyWay) ||
+				s.Undirected > 0 != (test.want == AnyWay) {
 				t.Errorf("%s, choosing %d: got %+v, %v, want direction %d", name, choose, s, err, test.want)
 			}
 		}
@@ -170,7 +183,8 @@ func TestBoth(t *testing.T) {
 	for _, flags := range []byte{flagsInbound, flagsOutbound} {
 		padded := append(bytes.Clone(forth), make([]byte, -len(forth)&3)...)
 		n := uint32(len(forth))
-		c.block(6, c.body(0, 0, 1, n, n).rawBytes(padded...).rawBytes(c.option(2, flags, 0, 0, 0)...).words(0).bytes)
+		c.block(6,
+			c.body(0, 0, 1, n, n).rawBytes(padded...).rawBytes(c.option(2, flags, 0, 0, 0)...).words(0).bytes)
 	}
 	flagged := c.bytes
 	long := slices.Repeat([][]byte{forth}, BothSample)
@@ -205,8 +219,12 @@ func TestBoth(t *testing.T) {
 		}
 	}
 	// Classes by direction: each has one.
-	p := newPipeline(t, dataplane.Class{Name: "up", Match: dataplane.Match{DPort: []dataplane.Range{{First: 443, Last: 443}}}}, dataplane.Class{Name: "rest"})
-	if s, err := Run(t.Context(), bytes.NewReader(capture(ethernet, forth, back)), p, Config{Shared: []bool{true, true}}); err != nil || s.Both != (Both{}) {
+	p := newPipeline(t, dataplane.Class{
+		Name: "up", Match: dataplane.Match{DPort: []dataplane.Range{{First: 443, Last: 443}}},
+	}, dataplane.Class{Name: "rest"})
+	if s, err := Run(t.Context(), bytes.NewReader(capture(ethernet, forth, back)), p,
+		Config{Shared: []bool{true, true}}); err != nil ||
+		s.Both != (Both{}) {
 		t.Errorf("two classes: got %+v, %v", s.Both, err)
 	}
 }

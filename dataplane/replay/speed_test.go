@@ -49,7 +49,8 @@ func BenchmarkRun(b *testing.B) {
 		b.Run(bench.name, func(b *testing.B) {
 			bench.class.Name = "all"
 			for b.Loop() {
-				if _, err := Run(b.Context(), bytes.NewReader(c.bytes), newPipeline(b, bench.class), Config{Output: io.Discard}); err != nil {
+				if _, err := Run(b.Context(), bytes.NewReader(c.bytes), newPipeline(b, bench.class),
+					Config{Output: io.Discard}); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -32,10 +32,12 @@ func TestInputFails(t *testing.T) {
 					want = 3
 				}
 				if !errors.Is(err, errDisk) || errors.As(err, new(*BrokenError)) || s.Packets != int64(want) {
-					t.Errorf("%s, failure after %d bytes: got %d packets, %v, want %d", name, cut, s.Packets, err, want)
+					t.Errorf("%s, failure after %d bytes: got %d packets, %v, want %d", name, cut, s.Packets,
+						err, want)
 				}
 				if back := readBack(t, out.Bytes()); len(back) != want {
-					t.Errorf("%s, failure after %d bytes: got %d packets in the output, want %d", name, cut, len(back), want)
+					t.Errorf("%s, failure after %d bytes: got %d packets in the output, want %d", name, cut,
+						len(back), want)
 				}
 			}
 		}
@@ -46,7 +48,8 @@ func TestInputFails(t *testing.T) {
 func TestDribble(t *testing.T) {
 	for name, c := range smallCaptures() {
 		var out bytes.Buffer
-		s, err := Run(t.Context(), iotest.OneByteReader(bytes.NewReader(c.bytes)), transparent(t), Config{Output: &out})
+		s, err := Run(t.Context(), iotest.OneByteReader(bytes.NewReader(c.bytes)), transparent(t),
+			Config{Output: &out})
 		if err != nil || s.Packets != 3 || !bytes.Equal(out.Bytes(), unsectioned(c.bytes)) {
 			t.Errorf("%s: got %+v, %v, want 3 packets and the input as output", name, s, err)
 		}
@@ -88,14 +91,17 @@ func TestOutputFails(t *testing.T) {
 	for range 600 {
 		c.packet(1, 0, ethernetFrame(ipv4(1000, 0, 1)))
 	}
-	for name, p := range map[string]func(testing.TB) Go{"transparent": transparent, "queued": queued, "linked": linked} {
+	for name, p := range map[string]func(testing.TB) Go{
+		"transparent": transparent, "queued": queued, "linked": linked,
+	} {
 		for _, room := range []int{0, 1, 24, 25, 300_000, len(c.bytes) - 1} {
 			_, err := Run(t.Context(), bytes.NewReader(c.bytes), p(t), Config{Output: &limited{room}})
 			if !errors.As(err, new(*OutputError)) || !errors.Is(err, errDisk) {
 				t.Errorf("%s, room for %d bytes: got %v, want an OutputError", name, room, err)
 			}
 		}
-		if _, err := Run(t.Context(), bytes.NewReader(c.bytes), p(t), Config{Output: &limited{len(c.bytes)}}); err != nil {
+		if _, err := Run(t.Context(), bytes.NewReader(c.bytes), p(t),
+			Config{Output: &limited{len(c.bytes)}}); err != nil {
 			t.Errorf("%s, enough room: got %v, want nil", name, err)
 		}
 	}
@@ -163,7 +169,9 @@ func (e *endless) Read(b []byte) (int, error) {
 // context's cause, with a valid output up to then.
 func TestCancel(t *testing.T) {
 	cause := errors.New("enough")
-	for name, p := range map[string]func(testing.TB) Go{"transparent": transparent, "queued": queued, "linked": linked} {
+	for name, p := range map[string]func(testing.TB) Go{
+		"transparent": transparent, "queued": queued, "linked": linked,
+	} {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		var out bytes.Buffer
 		s, err := Run(ctx, newEndless(100), p(t), Config{
@@ -229,7 +237,9 @@ func TestCancelBlocked(t *testing.T) {
 func TestLeavesNoGoroutines(t *testing.T) {
 	before := runtime.NumGoroutine()
 	c := smallCaptures()["pcapng"]
-	for _, in := range [][]byte{nil, c.bytes, c.bytes[:len(c.bytes)-5], {0x1f, 0x8b, 0x55}, []byte("no capture")} {
+	for _, in := range [][]byte{
+		nil, c.bytes, c.bytes[:len(c.bytes)-5], {0x1f, 0x8b, 0x55}, []byte("no capture"),
+	} {
 		Run(t.Context(), bytes.NewReader(in), transparent(t), Config{Output: io.Discard})
 	}
 	Run(t.Context(), newEndless(1000), transparent(t), Config{Output: &limited{1 << 20}})
@@ -248,7 +258,8 @@ func TestLeavesNoGoroutines(t *testing.T) {
 		time.Sleep(5 * time.Millisecond)
 	}
 	stacks := make([]byte, 1<<16)
-	t.Errorf("got %d goroutines, want at most %d as before:\n%s", runtime.NumGoroutine(), before, stacks[:runtime.Stack(stacks, true)])
+	t.Errorf("got %d goroutines, want at most %d as before:\n%s", runtime.NumGoroutine(), before,
+		stacks[:runtime.Stack(stacks, true)])
 }
 
 // TestMemory replays 300 MB of packets, each of which is queued briefly. Memory

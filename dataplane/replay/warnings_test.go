@@ -40,7 +40,8 @@ func TestWarnings(t *testing.T) {
 		{"unknown link type of an interface", littleEndian().section().iface(ethernet, 0).iface(usb, 0).enhanced(0, 1, data).enhanced(1, 1, data), 0, []string{"packet 2: ...link type 147"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			s, err := Run(t.Context(), bytes.NewReader(test.in.bytes), transparent(t), Config{MaxGap: test.gap})
+			s, err := Run(t.Context(), bytes.NewReader(test.in.bytes), transparent(t),
+				Config{MaxGap: test.gap})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -50,7 +51,8 @@ func TestWarnings(t *testing.T) {
 			}
 			if !slices.EqualFunc(got, test.want, func(got, want string) bool {
 				begin, part, _ := strings.Cut(want, "...")
-				return strings.HasPrefix(got, begin) && strings.Contains(got, part) && !strings.Contains(got, "\n")
+				return strings.HasPrefix(got, begin) && strings.Contains(got, part) &&
+					!strings.Contains(got, "\n")
 			}) {
 				t.Errorf("warnings %q, want %q", got, test.want)
 			}
@@ -62,9 +64,11 @@ func TestWarnings(t *testing.T) {
 // in the verdict and in the output, queued or not.
 func TestFractionOverOneSecond(t *testing.T) {
 	for name, p := range map[string]func(testing.TB) Go{"passed": transparent, "queued": queued} {
-		in := bigEndian().pcap(magicMicro, ethernet).packet(10, 2_500_000, ethernetFrame(ipv4(40, 0, 1))).bytes
+		in := bigEndian().pcap(magicMicro, ethernet).packet(10, 2_500_000,
+			ethernetFrame(ipv4(40, 0, 1))).bytes
 		out, s := mustReplay(t, in, p(t))
-		want := bigEndian().pcap(magicMicro, ethernet).packet(12, 500_000, ethernetFrame(ipv4(40, 0, 1))).bytes
+		want := bigEndian().pcap(magicMicro, ethernet).packet(12, 500_000,
+			ethernetFrame(ipv4(40, 0, 1))).bytes
 		if !bytes.Equal(out, want) || s.First != 12.5e9 {
 			t.Errorf("%s: got first time %d, output % x", name, s.First, out[24:32])
 		}
@@ -95,7 +99,9 @@ func TestLengths(t *testing.T) {
 // without frame lengths if the length rule counts frames.
 func TestLengthRuleWantsEthernet(t *testing.T) {
 	for _, base := range []dataplane.LengthBase{dataplane.L2, dataplane.L1} {
-		p, err := pipeline.New(&dataplane.Policy{Length: dataplane.LengthRule{Base: base}, Classes: []dataplane.Class{{Name: "all"}}})
+		p, err := pipeline.New(&dataplane.Policy{
+			Length: dataplane.LengthRule{Base: base}, Classes: []dataplane.Class{{Name: "all"}},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -114,7 +120,8 @@ func TestLengthRuleWantsEthernet(t *testing.T) {
 // TestSummary checks the start, which is the time of the first packet, and the largest time.
 func TestSummary(t *testing.T) {
 	data := ethernetFrame(ipv4(40, 0, 1))
-	in := littleEndian().pcap(magicNano, ethernet).packet(5, 7, data).packet(4, 999_999_999, data).packet(9, 2, data).packet(8, 4, data).bytes
+	in := littleEndian().pcap(magicNano, ethernet).packet(5, 7, data).packet(4, 999_999_999,
+		data).packet(9, 2, data).packet(8, 4, data).bytes
 	_, s := mustReplay(t, in, transparent(t))
 	if s.Packets != 4 || s.First != 5e9+7 || s.Last != 9e9+2 || s.Steps != 0 {
 		t.Errorf("got %+v, want 4 packets from 5000000007 to 9000000002", s)

@@ -24,8 +24,10 @@ func (p nullPort) CutsUDP() bool                    { return p.cuts }
 // police is a policy that marks, and drops red.
 func police(rate meter.Rate, per dataplane.Key) *dataplane.Policy {
 	return &dataplane.Policy{Classes: []dataplane.Class{{
-		Name:  "all",
-		Meter: &dataplane.Meter{Name: "m", Params: meter.TRTCM{CIR: rate, CBS: 2000, PIR: rate, PBS: 4000}, Per: per},
+		Name: "all",
+		Meter: &dataplane.Meter{
+			Name: "m", Params: meter.TRTCM{CIR: rate, CBS: 2000, PIR: rate, PBS: 4000}, Per: per,
+		},
 		Green: &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: 10}}},
 		Red:   &dataplane.Action{Drop: true},
 	}}}

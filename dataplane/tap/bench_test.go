@@ -63,7 +63,9 @@ func linkPolicy(rate meter.Rate, edit func(*queue.Config)) *dataplane.Policy {
 		edit(&config)
 	}
 	to := func(name string, priority, weight int) *dataplane.Action {
-		return &dataplane.Action{Queue: &dataplane.Queue{Name: name, Config: config, Link: link, Priority: priority, Weight: weight}}
+		return &dataplane.Action{Queue: &dataplane.Queue{
+			Name: name, Config: config, Link: link, Priority: priority, Weight: weight,
+		}}
 	}
 	return &dataplane.Policy{Classes: []dataplane.Class{
 		{Name: "ef", Match: matchEF, Green: to("voice", 0, 1)},
@@ -217,7 +219,8 @@ func sameArrivals(t *testing.T, got, want []arrival) {
 		t.Error("output is not in order of time")
 	}
 	byNumber := func(list []arrival) []arrival {
-		return slices.SortedStableFunc(slices.Values(list), func(a, b arrival) int { return numberOf(a.b) - numberOf(b.b) })
+		return slices.SortedStableFunc(slices.Values(list),
+			func(a, b arrival) int { return numberOf(a.b) - numberOf(b.b) })
 	}
 	got, want = byNumber(got), byNumber(want)
 	if len(got) != len(want) {
@@ -252,7 +255,8 @@ func conserved(t *testing.T, s *Shaper, out int) {
 	}
 	gone := lost.Refused.Packets + lost.Memory.Packets + lost.Ended.Packets
 	if in != int64(out)+dropped+gone {
-		t.Errorf("got %d packets received, but %d sent, %d dropped and %+v lost: want an equal sum", in, out, dropped, lost)
+		t.Errorf("got %d packets received, but %d sent, %d dropped and %+v lost: want an equal sum", in, out,
+			dropped, lost)
 	}
 	if n := s.QueuedMemory(); n != 0 {
 		t.Errorf("got %d bytes queued at the end, want 0", n)

@@ -68,7 +68,10 @@ func TestCoalesceSocket(t *testing.T) {
 		if link, err = netlink.LinkByName("tap0"); err != nil {
 			return
 		}
-		for _, ip := range []net.IPNet{{IP: net.IP{10, 0, 0, 1}, Mask: net.CIDRMask(24, 32)}, {IP: net.ParseIP("fd00::1"), Mask: net.CIDRMask(64, 128)}} {
+		for _, ip := range []net.IPNet{
+			{IP: net.IP{10, 0, 0, 1}, Mask: net.CIDRMask(24, 32)},
+			{IP: net.ParseIP("fd00::1"), Mask: net.CIDRMask(64, 128)},
+		} {
 			if err = netlink.AddrAdd(link, &netlink.Addr{IPNet: &ip}); err != nil {
 				return
 			}
@@ -82,7 +85,8 @@ func TestCoalesceSocket(t *testing.T) {
 		var conn *net.UDPConn
 		listen := func() { conn, err = net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP(addr), Port: 4789}) }
 		ns.Do(listen)
-		for end := time.Now().Add(kernelLimit); errors.Is(err, unix.EADDRNOTAVAIL) && time.Now().Before(end); ns.Do(listen) {
+		for end := time.Now().Add(kernelLimit); errors.Is(err, unix.EADDRNOTAVAIL) &&
+			time.Now().Before(end); ns.Do(listen) {
 			time.Sleep(10 * time.Millisecond) // new addresses are tentative at first
 		}
 		if err != nil {
@@ -97,8 +101,10 @@ func TestCoalesceSocket(t *testing.T) {
 		b := make([]byte, 2000)
 		for i := range frames {
 			n, from, err := conn.ReadFromUDP(b)
-			if err != nil || from.Port != 1000 || !bytes.Equal(b[:n], bytes.Repeat([]byte{byte(i)}, 1000-i/63)) {
-				t.Fatalf("%s: datagram %d: got %d bytes with value %d from %v: %v", addr, i, n, b[0], from, err)
+			if err != nil || from.Port != 1000 ||
+				!bytes.Equal(b[:n], bytes.Repeat([]byte{byte(i)}, 1000-i/63)) {
+				t.Fatalf("%s: datagram %d: got %d bytes with value %d from %v: %v", addr, i, n, b[0], from,
+					err)
 			}
 		}
 	}
@@ -129,7 +135,10 @@ func TestCoalesceWire(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		for _, tags := range [][]byte{nil, {0x81, 0, 0, 7}, {0x88, 0xa8, 0, 7, 0x81, 0, 0, 8}} {
 			t.Run(fmt.Sprintf("v6 %v tags % x", v6, tags), func(t *testing.T) {
-				d := udpPacket{dst: net.HardwareAddr{2, 0, 0, 0, 0, 9}, tags: tags, v6: v6, tos: 3, ttl: 64, host: 2, port: 1000}
+				d := udpPacket{
+					dst: net.HardwareAddr{2, 0, 0, 0, 0, 9}, tags: tags, v6: v6, tos: 3, ttl: 64, host: 2,
+					port: 1000,
+				}
 				frames := kernelBatch(d)
 				var want [][]byte
 				for _, b := range frames {

@@ -14,9 +14,10 @@ func randomUDP(r *rand.Rand) (frames [][]byte) {
 	for range r.IntN(40) {
 		if len(frames) == 0 || r.IntN(6) == 0 {
 			flow = udpPacket{
-				v6: r.IntN(2) == 0, ttl: byte(63 + r.IntN(2)), id: uint16(r.Uint32()), frag: uint16(r.IntN(2)) * 0x4000,
-				host: byte(r.IntN(2)), port: uint16(r.IntN(2)), payload: make([]byte, r.IntN(300)),
-				tags: bytes.Repeat([]byte{0x81, 0, 0, 1}, r.IntN(3)), partial: r.IntN(3) == 0,
+				v6: r.IntN(2) == 0, ttl: byte(63 + r.IntN(2)), id: uint16(r.Uint32()),
+				frag: uint16(r.IntN(2)) * 0x4000, host: byte(r.IntN(2)), port: uint16(r.IntN(2)),
+				payload: make([]byte, r.IntN(300)), tags: bytes.Repeat([]byte{0x81, 0, 0, 1}, r.IntN(3)),
+				partial: r.IntN(3) == 0,
 			}
 		}
 		d := flow
@@ -99,7 +100,9 @@ func BenchmarkCoalesce(b *testing.B) {
 		b.Run(fmt.Sprintf("%s of %d bytes", test.name, test.bytes), func(b *testing.B) {
 			var frames [][]byte
 			for i := range 64 {
-				d := udpPacket{ttl: 64, id: uint16(i), host: 2, port: 1000, payload: make([]byte, test.bytes-42)}
+				d := udpPacket{
+					ttl: 64, id: uint16(i), host: 2, port: 1000, payload: make([]byte, test.bytes-42),
+				}
 				test.edit(i, &d)
 				frames = append(frames, d.buffer(MaxFrame))
 			}

@@ -16,7 +16,8 @@ func flowOf(b []byte) string {
 		at += 4
 	}
 	switch {
-	case len(b) >= at+2+20+8 && be16(b[at:]) == 0x0800 && b[at+2] == 0x45 && b[at+2+9] == 17 && be16(b[at+2+6:])&0x3fff == 0:
+	case len(b) >= at+2+20+8 && be16(b[at:]) == 0x0800 && b[at+2] == 0x45 && b[at+2+9] == 17 &&
+		be16(b[at+2+6:])&0x3fff == 0:
 		return string(b[at+2+12 : at+2+24])
 	case len(b) >= at+2+40+8 && be16(b[at:]) == 0x86dd && b[at+2]>>4 == 6 && b[at+2+6] == 17:
 		return string(b[at+2+8 : at+2+44])
@@ -159,7 +160,10 @@ func TestCoalesce(t *testing.T) {
 				t.Run(fmt.Sprintf("%s v6 %v room %d", test.name, v6, room), func(t *testing.T) {
 					var frames [][]byte
 					for i := range test.n {
-						d := udpPacket{v6: v6, tos: 1, ttl: 64, id: 0xffff + uint16(i), host: 2, port: 1000, payload: bytes.Repeat([]byte{byte(i)}, 100)}
+						d := udpPacket{
+							v6: v6, tos: 1, ttl: 64, id: 0xffff + uint16(i), host: 2, port: 1000,
+							payload: bytes.Repeat([]byte{byte(i)}, 100),
+						}
 						test.edit(i, &d)
 						b := d.buffer(room + 2)
 						if test.broken != nil {
@@ -226,7 +230,10 @@ func TestCoalesceIPv4(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			var frames [][]byte
 			for i := range 5 {
-				d := udpPacket{ttl: 64, id: uint16(test.id(i)), frag: test.frag, host: 2, port: 1000, payload: make([]byte, 40)}
+				d := udpPacket{
+					ttl: 64, id: uint16(test.id(i)), frag: test.frag, host: 2, port: 1000,
+					payload: make([]byte, 40),
+				}
 				frames = append(frames, d.buffer(MaxFrame))
 			}
 			if test.broken != nil {
@@ -241,7 +248,9 @@ func TestCoalesceIPv4(t *testing.T) {
 
 // TestCoalesceCut truncates packets at every length; IPv4 lengths are adjusted.
 func TestCoalesceCut(t *testing.T) {
-	for _, d := range []udpPacket{{}, {v6: true}, {tags: []byte{0x81, 0, 0, 1, 0x81, 0, 0, 1}}, {tags: []byte{0x81, 0, 0, 1}, v6: true}} {
+	for _, d := range []udpPacket{
+		{}, {v6: true}, {tags: []byte{0x81, 0, 0, 1, 0x81, 0, 0, 1}}, {tags: []byte{0x81, 0, 0, 1}, v6: true},
+	} {
 		d.payload = make([]byte, 40)
 		whole := d.buffer(0)
 		for n := range whole {
@@ -260,7 +269,9 @@ func TestCoalesceCut(t *testing.T) {
 func TestCoalesceRoom(t *testing.T) {
 	frames := func(room int) (frames [][]byte) {
 		for i := range 8 {
-			frames = append(frames, udpPacket{ttl: 64, id: uint16(i), host: 2, port: 1000, payload: make([]byte, 100)}.buffer(room))
+			frames = append(frames, udpPacket{
+				ttl: 64, id: uint16(i), host: 2, port: 1000, payload: make([]byte, 100),
+			}.buffer(room))
 		}
 		return frames
 	}
@@ -273,10 +284,12 @@ func TestCoalesceRoom(t *testing.T) {
 		{699, 1, 1},
 	} {
 		if got := checkCoalesce(t, frames(test.room), newCoalescer(test.spare)); got != test.want {
-			t.Errorf("room %d, %d spare: got %d frames in the output, want %d", test.room, test.spare, got, test.want)
+			t.Errorf("room %d, %d spare: got %d frames in the output, want %d", test.room, test.spare, got,
+				test.want)
 		}
 	}
-	if got := checkCoalesce(t, frames(0), &coalescer{spare: [][]byte{make([]byte, 0, 200), make([]byte, 0, MaxFrame)}}); got != 8 {
+	if got := checkCoalesce(t, frames(0),
+		&coalescer{spare: [][]byte{make([]byte, 0, 200), make([]byte, 0, MaxFrame)}}); got != 8 {
 		t.Errorf("a short spare: got %d frames in the output, want 8", got)
 	}
 }

@@ -18,7 +18,9 @@ import (
 // 10.0.0.last: the even ones have a bucket, the odd ones a queue.
 func sourceCustomers(first, last int, rate meter.Rate) *dataplane.Policy {
 	bucket := &dataplane.ServicePlan{Name: "bucket", Params: meter.TokenBucket{Rate: rate, Burst: 3000}}
-	paced := &dataplane.ServicePlan{Name: "paced", Queue: &queue.Config{Rate: rate, Time: 50 * time.Millisecond}}
+	paced := &dataplane.ServicePlan{
+		Name: "paced", Queue: &queue.Config{Rate: rate, Time: 50 * time.Millisecond},
+	}
 	customers := &dataplane.Customers{Key: dataplane.BySource}
 	for i := last; i >= first; i-- {
 		customers.List = append(customers.List, dataplane.Customer{
@@ -44,7 +46,8 @@ func TestPlaneCustomers(t *testing.T) {
 		b.start(time.Minute)
 		n, queued := 0, false
 		for _, next := range []*dataplane.Policy{
-			sourceCustomers(5, 25, byteRateMega), sourceCustomers(5, 25, meter.BitRate(16e6)), sourceCustomers(1, 4, byteRateMega), sourceCustomers(1, 30, byteRateMega),
+			sourceCustomers(5, 25, byteRateMega), sourceCustomers(5, 25, meter.BitRate(16e6)),
+			sourceCustomers(1, 4, byteRateMega), sourceCustomers(1, 30, byteRateMega),
 		} {
 			at := Now()
 			var list []arrival
@@ -52,7 +55,8 @@ func TestPlaneCustomers(t *testing.T) {
 				host := byte(1 + r.IntN(30))
 				payload := make([]byte, 4+r.IntN(1400))
 				payload[0], payload[1], payload[2], payload[3] = 0, 0, byte(n>>8), byte(n)
-				list = append(list, arrival{at, n % 2, udpPacket{ttl: 64, host: host, port: 1, payload: payload}.buffer(0)})
+				list = append(list,
+					arrival{at, n % 2, udpPacket{ttl: 64, host: host, port: 1, payload: payload}.buffer(0)})
 				n++
 				at += r.Int64N(20_000)
 			}
@@ -83,7 +87,9 @@ func TestShaperCustomersMany(t *testing.T) {
 		for i := range n {
 			customers.List = append(customers.List, dataplane.Customer{
 				Name: fmt.Sprint(i), Plan: plan,
-				Prefixes: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 32)},
+				Prefixes: []netip.Prefix{
+					netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 32),
+				},
 			})
 		}
 		policy := &dataplane.Policy{Customers: customers, Classes: []dataplane.Class{
@@ -96,7 +102,8 @@ func TestShaperCustomersMany(t *testing.T) {
 		for i := range n {
 			frame[26], frame[28], frame[29] = 10, byte(i>>8), byte(i)
 			for range 1 + i%3 {
-				s.pipeline.Process(&dataplane.Packet{Data: frame, WireLen: len(frame), Link: dataplane.LinkEthernet}, &v)
+				s.pipeline.Process(
+					&dataplane.Packet{Data: frame, WireLen: len(frame), Link: dataplane.LinkEthernet}, &v)
 			}
 		}
 		stop, stopped := make(chan bool), make(chan bool)
@@ -129,8 +136,10 @@ func TestShaperCustomersMany(t *testing.T) {
 		<-stopped
 		saved := s.SaveCustomers()
 		again := newShaper(t, policy, 0)
-		if err := again.RestoreCustomers(saved); err != nil || len(again.SaveCustomers()) != len(saved) || (len(saved) == 0) != (n == 0) {
-			t.Errorf("%d customers: %d bytes were saved, and %d after they were restored: %v", n, len(saved), len(again.SaveCustomers()), err)
+		if err := again.RestoreCustomers(saved); err != nil || len(again.SaveCustomers()) != len(saved) ||
+			(len(saved) == 0) != (n == 0) {
+			t.Errorf("%d customers: %d bytes were saved, and %d after they were restored: %v", n, len(saved),
+				len(again.SaveCustomers()), err)
 		}
 		var parts []int
 		for from, at := range s.customerParts(1 << 12) {
@@ -158,7 +167,8 @@ func TestShaperCustomersMany(t *testing.T) {
 		}
 		for i := range n {
 			frame[26], frame[28], frame[29] = 10, byte(i>>8), byte(i)
-			s.pipeline.Process(&dataplane.Packet{Data: frame, WireLen: len(frame), Link: dataplane.LinkEthernet}, &v)
+			s.pipeline.Process(
+				&dataplane.Packet{Data: frame, WireLen: len(frame), Link: dataplane.LinkEthernet}, &v)
 			if !v.Done.Dropped() {
 				t.Fatalf("customer %d of %d has its plan before", i, n)
 			}

@@ -40,7 +40,8 @@ func TestTAP(t *testing.T) {
 
 			s := n.Sniff("t0")
 			for q, p := range d.Ports() {
-				if sent, err := p.Write([][]byte{withHeader(frames[q%len(frames)])}); sent != 1 || err != nil {
+				if sent, err := p.Write([][]byte{withHeader(frames[q%len(frames)])}); sent != 1 ||
+					err != nil {
 					t.Fatalf("port %d: Write returned %d, %v, want 1, nil", q, sent, err)
 				}
 			}
@@ -69,7 +70,8 @@ func sameFrames(t *testing.T, name string, got, want [][]byte) {
 func TestNames(t *testing.T) {
 	n := nettest.New(t)
 	for i, name := range []string{"", "tap%d", "wan%d"} {
-		if got, want := openTAP(t, n, Config{Name: name}).Name(), []string{"tap0", "tap1", "wan0"}[i]; got != want {
+		if got, want := openTAP(t, n, Config{Name: name}).Name(),
+			[]string{"tap0", "tap1", "wan0"}[i]; got != want {
 			t.Errorf("%q became %q, want %q", name, got, want)
 		}
 	}
@@ -100,7 +102,9 @@ func deviceExists(n *nettest.Namespace, name string) (yes bool) {
 }
 
 // addPersistent creates a device like ip tuntap add.
-func addPersistent(t *testing.T, n *nettest.Namespace, name string, mode netlink.TuntapMode, flags netlink.TuntapFlag) {
+func addPersistent(
+	t *testing.T, n *nettest.Namespace, name string, mode netlink.TuntapMode, flags netlink.TuntapFlag,
+) {
 	t.Helper()
 	needTUN(t)
 	attrs := netlink.NewLinkAttrs()
@@ -130,7 +134,8 @@ func TestPersistence(t *testing.T) {
 			t.Error(err)
 		}
 		if got := deviceExists(n, row.name); got != row.stays {
-			t.Errorf("%s with %d queues: got exists %v after Close, want %v", row.name, row.queues, got, row.stays)
+			t.Errorf("%s with %d queues: got exists %v after Close, want %v", row.name, row.queues, got,
+				row.stays)
 		}
 	}
 }
@@ -160,7 +165,8 @@ func TestOpenErrors(t *testing.T) {
 	} {
 		var err error
 		n.Do(func() { _, err = Open(row.config) })
-		if err == nil || !strings.Contains(err.Error(), row.want) || !strings.HasPrefix(err.Error(), fmt.Sprintf("open tap %q: ", row.config.Name)) {
+		if err == nil || !strings.Contains(err.Error(), row.want) ||
+			!strings.HasPrefix(err.Error(), fmt.Sprintf("open tap %q: ", row.config.Name)) {
 			t.Errorf("%+v: got %v, want %q", row.config, err, row.want)
 		}
 	}
@@ -172,7 +178,9 @@ func TestOpenErrors(t *testing.T) {
 	if !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "CAP_NET_ADMIN") {
 		t.Errorf("without privilege: got %v, want EPERM that names CAP_NET_ADMIN", err)
 	}
-	if err := inEmptyRoot(t.TempDir(), func() error { _, err := Open(Config{}); return err }); !errors.Is(err, unix.ENOENT) || !strings.Contains(err.Error(), "modprobe tun") {
+	if err := inEmptyRoot(t.TempDir(),
+		func() error { _, err := Open(Config{}); return err }); !errors.Is(err, unix.ENOENT) ||
+		!strings.Contains(err.Error(), "modprobe tun") {
 		t.Errorf("without %s: got %v, want ENOENT with \"modprobe tun\"", tun, err)
 	}
 }
@@ -222,7 +230,9 @@ func TestRefusals(t *testing.T) {
 	s := n.Sniff("t0")
 	wrong := withHeader(numberedFrame(60, 2))
 	wrong[1] = 77 // unknown GSO type
-	frames := [][]byte{withHeader(numberedFrame(60, 1)), wrong, {}, {1, 2, 3}, withHeader(numberedFrame(60, 3))}
+	frames := [][]byte{
+		withHeader(numberedFrame(60, 1)), wrong, {}, {1, 2, 3}, withHeader(numberedFrame(60, 3)),
+	}
 	if sent, err := p.Write(frames); sent != 2 || err != nil {
 		t.Errorf("Write returned %d, %v, want 2, nil", sent, err)
 	}

@@ -15,7 +15,9 @@ import (
 // A plane between two devices made of channels, which need no privilege. Frames
 // depart one after the other at 1 Mbit/s.
 func Example() {
-	slow := &dataplane.Queue{Name: "slow", Config: queue.Config{Rate: meter.BitRate(1_000_000), Time: time.Second}}
+	slow := &dataplane.Queue{
+		Name: "slow", Config: queue.Config{Rate: meter.BitRate(1_000_000), Time: time.Second},
+	}
 	plan, err := compiled.Compile(&dataplane.Policy{Classes: []dataplane.Class{
 		{Name: "all", Green: &dataplane.Action{Queue: slow}},
 	}})

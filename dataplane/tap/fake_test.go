@@ -112,7 +112,8 @@ func TestFakeFull(t *testing.T) {
 		d.SetFull(true)
 		frames := [][]byte{withHeader(numberedFrame(60, 1)), withHeader(numberedFrame(60, 2))}
 		if n, err := p.Write(frames); n != 0 || err != nil || len(frames[0])+len(frames[1]) != 0 {
-			t.Errorf("device full: Write returned %d, %v and left %x, want 0, nil and empty frames", n, err, frames)
+			t.Errorf("device full: Write returned %d, %v and left %x, want 0, nil and empty frames", n, err,
+				frames)
 		}
 		d.SetFull(false)
 		for i := range fakeLen + 1 {

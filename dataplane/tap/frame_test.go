@@ -64,11 +64,18 @@ func TestDescribe(t *testing.T) {
 		if r.IntN(2) == 0 {
 			kind = map[bool]byte{false: gsoTCP4, true: gsoTCP6}[v6] | byte(r.IntN(2))*gsoECN
 		}
-		d := udpPacket{v6: v6, tags: bytes.Repeat([]byte{0x81, 0, 0, 7}, r.IntN(3)), payload: make([]byte, 1+r.IntN(40_000))}
+		d := udpPacket{
+			v6: v6, tags: bytes.Repeat([]byte{0x81, 0, 0, 7}, r.IntN(3)),
+			payload: make([]byte, 1+r.IntN(40_000)),
+		}
 		b := gsoFrame(d, kind, r.IntN(11), 1+r.IntN(1500))
 		frames := split(b)
-		rule := dataplane.LengthRule{Base: dataplane.LengthBase(r.IntN(3)), Overhead: r.IntN(60) - 30, MPU: r.IntN(90)}
-		whole, cut := newAlonePipeline(t, &dataplane.Policy{Length: rule, Classes: []dataplane.Class{{Name: "all"}}}), newAlonePipeline(t, &dataplane.Policy{Length: rule, Classes: []dataplane.Class{{Name: "all"}}})
+		rule := dataplane.LengthRule{
+			Base: dataplane.LengthBase(r.IntN(3)), Overhead: r.IntN(60) - 30, MPU: r.IntN(90),
+		}
+		whole, cut := newAlonePipeline(t, &dataplane.Policy{
+			Length: rule, Classes: []dataplane.Class{{Name: "all"}},
+		}), newAlonePipeline(t, &dataplane.Policy{Length: rule, Classes: []dataplane.Class{{Name: "all"}}})
 		var p dataplane.Packet
 		var v dataplane.Verdict
 		describe(&p, b)
@@ -79,7 +86,8 @@ func TestDescribe(t *testing.T) {
 			wire += len(f)
 		}
 		if got, want := whole.l.Stats()[0], cut.l.Stats()[0]; got != want || p.WireLen != wire {
-			t.Fatalf("%+v v6 %v kind %d: got %d bytes as %+v, want %d as %+v: % x", rule, v6, kind, p.WireLen, got.Total(), wire, want.Total(), b[:100])
+			t.Fatalf("%+v v6 %v kind %d: got %d bytes as %+v, want %d as %+v: % x", rule, v6, kind, p.WireLen,
+				got.Total(), wire, want.Total(), b[:100])
 		}
 	}
 }
@@ -123,8 +131,10 @@ func TestDescribeRows(t *testing.T) {
 	} {
 		var p dataplane.Packet
 		describe(&p, append(row.header, row.frame...))
-		if p.WireLen != row.wire || p.Segments != row.segments || p.Segment != row.segment || !bytes.Equal(p.Data, row.frame) || p.Link != dataplane.LinkEthernet {
-			t.Errorf("%s: got %d bytes in %d segments of %d, want %d in %d of %d", name, p.WireLen, p.Segments, p.Segment, row.wire, row.segments, row.segment)
+		if p.WireLen != row.wire || p.Segments != row.segments || p.Segment != row.segment ||
+			!bytes.Equal(p.Data, row.frame) || p.Link != dataplane.LinkEthernet {
+			t.Errorf("%s: got %d bytes in %d segments of %d, want %d in %d of %d", name, p.WireLen,
+				p.Segments, p.Segment, row.wire, row.segments, row.segment)
 		}
 	}
 }
@@ -133,7 +143,8 @@ func TestDescribeRows(t *testing.T) {
 // is below the length of the frame.
 func FuzzDescribe(f *testing.F) {
 	for i := range 20 {
-		f.Add(gsoFrame(udpPacket{v6: i%2 == 0, payload: make([]byte, 1+i*100)}, []byte{gsoTCP4, gsoTCP6, gsoUDP, 3, 0, gsoUDP | gsoECN}[i%6], i%11, 1+i*70), uint8(i))
+		f.Add(gsoFrame(udpPacket{v6: i%2 == 0, payload: make([]byte, 1+i*100)},
+			[]byte{gsoTCP4, gsoTCP6, gsoUDP, 3, 0, gsoUDP | gsoECN}[i%6], i%11, 1+i*70), uint8(i))
 	}
 	f.Add(ipFrame(1, 100, 3), uint8(1))
 	f.Fuzz(func(t *testing.T, b []byte, base uint8) {
@@ -141,8 +152,11 @@ func FuzzDescribe(f *testing.F) {
 			return
 		}
 		l, err := pipeline.New(&dataplane.Policy{
-			Length:  dataplane.LengthRule{Base: dataplane.LengthBase(base % 3)},
-			Classes: []dataplane.Class{{Name: "all", Green: &dataplane.Action{ECN: dataplane.CE, Marks: []dataplane.Mark{{Value: 12}}}}},
+			Length: dataplane.LengthRule{Base: dataplane.LengthBase(base % 3)},
+			Classes: []dataplane.Class{{
+				Name:  "all",
+				Green: &dataplane.Action{ECN: dataplane.CE, Marks: []dataplane.Mark{{Value: 12}}},
+			}},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -150,12 +164,15 @@ func FuzzDescribe(f *testing.F) {
 		var p dataplane.Packet
 		var v dataplane.Verdict
 		describe(&p, b)
-		if p.WireLen < len(b)-HeaderLen || p.Segments == 1 || p.Segments < 0 || p.Segments > 1 && (p.WireLen-1)/p.Segment+1 != p.Segments {
-			t.Fatalf("frame of %d bytes: got wire length %d, %d segments of %d", len(b)-HeaderLen, p.WireLen, p.Segments, p.Segment)
+		if p.WireLen < len(b)-HeaderLen || p.Segments == 1 || p.Segments < 0 || p.Segments > 1 &&
+			(p.WireLen-1)/p.Segment+1 != p.Segments {
+			t.Fatalf("frame of %d bytes: got wire length %d, %d segments of %d", len(b)-HeaderLen, p.WireLen,
+				p.Segments, p.Segment)
 		}
 		l.Process(&p, &v)
 		if v.Length < 0 || v.Packets < 1 || base%3 > 0 && v.Length < len(b)-HeaderLen {
-			t.Fatalf("frame of %d bytes: metered as %d bytes, %d packets", len(b)-HeaderLen, v.Length, v.Packets)
+			t.Fatalf("frame of %d bytes: metered as %d bytes, %d packets", len(b)-HeaderLen, v.Length,
+				v.Packets)
 		}
 		var c dataplane.Count
 		addFrame(&c, b)
@@ -169,7 +186,15 @@ func FuzzDescribe(f *testing.F) {
 // buffer, and that the memory of a pool is bounded.
 func TestPool(t *testing.T) {
 	var p pool
-	for _, row := range [][2]int{{11, 256}, {256, 256}, {257, 2048}, {2048, 2048}, {2049, 16384}, {16385, MaxFrame}, {MaxFrame, MaxFrame}} {
+	for _, row := range [][2]int{
+		{11, 256},
+		{256, 256},
+		{257, 2048},
+		{2048, 2048},
+		{2049, 16384},
+		{16385, MaxFrame},
+		{MaxFrame, MaxFrame},
+	} {
 		b := bytes.Repeat([]byte{byte(row[0])}, row[0])
 		c := p.copy(b)
 		if !bytes.Equal(b, c) || &b[0] == &c[0] || cap(c) != row[1] {
@@ -196,7 +221,8 @@ func TestPool(t *testing.T) {
 		}
 	}
 	if sum > maxPool || sum < maxPool-MaxFrame || sum != p.bytes {
-		t.Errorf("got %d bytes in the pool, counted as %d: want them equal and in [%d, %d]", sum, p.bytes, maxPool-MaxFrame, maxPool)
+		t.Errorf("got %d bytes in the pool, counted as %d: want them equal and in [%d, %d]", sum, p.bytes,
+			maxPool-MaxFrame, maxPool)
 	}
 	for p.bytes > 0 {
 		p.copy(make([]byte, MaxFrame))

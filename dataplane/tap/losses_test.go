@@ -25,7 +25,9 @@ func TestPlaneGone(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					policy := *policy
 					policy.Classes = slices.Clone(policy.Classes)
-					m := &dataplane.Meter{Name: "m", Params: meter.TokenBucket{Rate: meter.BitRate(80e3), Burst: 100_000}}
+					m := &dataplane.Meter{
+						Name: "m", Params: meter.TokenBucket{Rate: meter.BitRate(80e3), Burst: 100_000},
+					}
 					policy.Classes[len(policy.Classes)-1].Meter = m
 					s := newShaper(t, &policy, 0)
 					b := newBench(t, s, nil, 2)
@@ -42,7 +44,8 @@ func TestPlaneGone(t *testing.T) {
 					device.Close()
 					err := <-b.ended
 					var gone *GoneError
-					if !errors.As(err, &gone) || gone.Device != which || !errors.Is(err, ErrGone) || err.Error() != which+": the device is gone" {
+					if !errors.As(err, &gone) || gone.Device != which || !errors.Is(err, ErrGone) ||
+						err.Error() != which+": the device is gone" {
 						t.Errorf("got %v, want that %s is gone", err, which)
 					}
 					const out = 11
@@ -52,7 +55,9 @@ func TestPlaneGone(t *testing.T) {
 						t.Errorf("got %d packets, want %d", len(b.out), out)
 					}
 					n := int64(40 - out)
-					if _, lost := s.Stats(); lost != (Lost{Ended: dataplane.Count{Packets: n, Bytes: n * 1014}}) {
+					if _, lost := s.Stats(); lost != (Lost{
+						Ended: dataplane.Count{Packets: n, Bytes: n * 1014},
+					}) {
 						t.Errorf("lost %+v, want %d", lost, n)
 					}
 					conserved(t, s, out)
@@ -68,8 +73,10 @@ func TestPlaneGone(t *testing.T) {
 					}
 					// 10 bytes per ms: for a second, 10 ms, and at most 15 ms
 					// of drain.
-					if tc := s.Snapshot().Tokens[0][0]; tc < 100_000-41*1000+10_100 || tc > 100_000-41*1000+10_251 {
-						t.Errorf("got %d tokens, want %d to %d", tc, 100_000-41*1000+10_100, 100_000-41*1000+10_251)
+					if tc := s.Snapshot().Tokens[0][0]; tc < 100_000-41*1000+10_100 ||
+						tc > 100_000-41*1000+10_251 {
+						t.Errorf("got %d tokens, want %d to %d", tc, 100_000-41*1000+10_100,
+							100_000-41*1000+10_251)
 					}
 					stats, _ := s.Stats()
 					if all := stats[len(stats)-2].Total(); all.Packets != 41 {
@@ -117,7 +124,9 @@ func TestPlaneMemory(t *testing.T) {
 		"queue": oneQueue(queue.Config{Rate: byteRateMega, Time: 10 * time.Second}),
 		"link":  linkPolicy(byteRateMega, func(c *queue.Config) { c.Bytes, c.Packets = 0, 60_000 }),
 		"codel": linkPolicy(byteRateMega, func(c *queue.Config) {
-			c.Bytes, c.Packets, c.CoDel = 0, 60_000, queue.CoDel{Target: time.Millisecond, Interval: 5 * time.Millisecond}
+			c.Bytes, c.Packets, c.CoDel = 0, 60_000, queue.CoDel{
+				Target: time.Millisecond, Interval: 5 * time.Millisecond,
+			}
 		}),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -167,7 +176,9 @@ func TestPlaneTooLarge(t *testing.T) {
 					t.Errorf("got %d packets, want numbers 1 and 3", len(b.out))
 				}
 				stats, _ := s.Stats()
-				if d := stats[len(stats)-2].Drops[meter.Green][dataplane.CauseQueue]; d != (dataplane.Count{Packets: 2, Bytes: 61_000}) {
+				if d := stats[len(stats)-2].Drops[meter.Green][dataplane.CauseQueue]; d != (dataplane.Count{
+					Packets: 2, Bytes: 61_000,
+				}) {
 					t.Errorf("got %+v dropped, want 2 packets of 61,000 bytes", d)
 				}
 				conserved(t, s, 2)
@@ -180,7 +191,8 @@ func TestPlaneTooLarge(t *testing.T) {
 // error of a port names its device.
 func TestPlaneErrors(t *testing.T) {
 	p := Plane{Inside: NewFake("a", 2), Outside: NewFake("b", 1)}
-	if err := p.Run(t.Context()); err == nil || err.Error() != "a has 2 queues and b has 1: the numbers must be equal" {
+	if err := p.Run(t.Context()); err == nil ||
+		err.Error() != "a has 2 queues and b has 1: the numbers must be equal" {
 		t.Error(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
@@ -196,7 +208,10 @@ func TestPlaneErrors(t *testing.T) {
 			a := NewFake("a", 1)
 			a.Send(0, ipFrame(0, 100, 0))
 			s := newShaper(t, oneAction(nil), 0)
-			p := Plane{Inside: a, Outside: oddDevice{"b", &oddPort{Port: NewFake("b", 1).Ports()[0], read: row.read, write: row.write, wait: row.wait}}, Egress: s}
+			p := Plane{Inside: a, Outside: oddDevice{
+				"b",
+				&oddPort{Port: NewFake("b", 1).Ports()[0], read: row.read, write: row.write, wait: row.wait},
+			}, Egress: s}
 			if err := p.Run(t.Context()); err == nil || err.Error() != row.want {
 				t.Errorf("got %v, want %s", err, row.want)
 			}

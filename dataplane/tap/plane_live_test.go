@@ -104,8 +104,10 @@ func TestPlaneTCP(t *testing.T) {
 				stats, lost := s.Stats()
 				all := stats[len(stats)-2].Total()
 				// Two transfers in each direction, in segments of an MTU with headers.
-				if least := int64(2 * size / 1460); all.Bytes < 2*size+40*least || all.Packets < least || all.Bytes > all.Packets*1500 {
-					t.Errorf("%s: got %+v, want at least %d bytes in %d packets of at most 1500", name, all, 2*size+40*least, least)
+				if least := int64(2 * size / 1460); all.Bytes < 2*size+40*least || all.Packets < least ||
+					all.Bytes > all.Packets*1500 {
+					t.Errorf("%s: got %+v, want at least %d bytes in %d packets of at most 1500", name, all,
+						2*size+40*least, least)
 				}
 				t.Logf("%s: %+v, lost %+v", name, all, lost)
 			}
@@ -121,7 +123,11 @@ func TestQuietPlaneFair(t *testing.T) {
 	for _, by := range []dataplane.KeyField{dataplane.NoKey, dataplane.ByFlow} {
 		a, b := nettest.New(t), nettest.New(t)
 		policy := oneAction(&dataplane.Action{Queue: &dataplane.Queue{
-			Name: "q", Config: queue.Config{Time: 100 * time.Millisecond, CoDel: queue.CoDel{Target: 5 * time.Millisecond, Interval: 100 * time.Millisecond}},
+			Name: "q",
+			Config: queue.Config{
+				Time:  100 * time.Millisecond,
+				CoDel: queue.CoDel{Target: 5 * time.Millisecond, Interval: 100 * time.Millisecond},
+			},
 			Link: &dataplane.Link{Name: "l", Rate: meter.BitRate(10e6)}, Fair: dataplane.Key{By: by},
 		}})
 		p := Plane{
@@ -167,7 +173,8 @@ func TestQuietPlaneFair(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	t.Logf("TCP beside a flood through 10 Mbit/s: %.2f Mbit/s, fair %.2f", rates[dataplane.NoKey], rates[dataplane.ByFlow])
+	t.Logf("TCP beside a flood through 10 Mbit/s: %.2f Mbit/s, fair %.2f", rates[dataplane.NoKey],
+		rates[dataplane.ByFlow])
 	if rates[dataplane.ByFlow] < 3 {
 		t.Errorf("got %.2f Mbit/s for TCP beside the flood, want about 5 of 10", rates[dataplane.ByFlow])
 	}
@@ -179,7 +186,8 @@ func TestPlaneDatagrams(t *testing.T) {
 	a, b := nettest.New(t), nettest.New(t)
 	p := Plane{
 		Inside: openTAP(t, a, Config{Name: "t0"}), Outside: openTAP(t, b, Config{Name: "t0"}),
-		Egress: newShaper(t, oneQueue(queue.Config{Rate: meter.BitRate(1e9), Time: time.Second}), 0), Drain: time.Second,
+		Egress: newShaper(t, oneQueue(queue.Config{Rate: meter.BitRate(1e9), Time: time.Second}), 0),
+		Drain:  time.Second,
 	}
 	configureHost(t, a, "t0", "02:00:00:00:00:03", "10.0.0.3/24")
 	configureHost(t, b, "t0", "02:00:00:00:00:02", "10.0.0.2/24")
@@ -205,7 +213,8 @@ func TestPlaneDatagrams(t *testing.T) {
 	for burst := range bursts {
 		for i := range each {
 			binary.BigEndian.PutUint32(packet, uint32(burst*each+i))
-			if err := unix.Sendto(fd, packet, 0, &unix.SockaddrInet4{Port: 4000, Addr: [4]byte{10, 0, 0, 2}}); err != nil {
+			if err := unix.Sendto(fd, packet, 0,
+				&unix.SockaddrInet4{Port: 4000, Addr: [4]byte{10, 0, 0, 2}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -240,7 +249,8 @@ func TestQuietPlaneRate(t *testing.T) {
 		inside := openTAP(t, a, Config{Name: "t0"})
 		sniffer := b.Sniff("v0")
 		a.Inject("t0", frames...) // before the plane reads the first
-		r := runPlane(t, Plane{Inside: inside, Outside: uplinkIn(t, middle, "v0", 1), Egress: s, Drain: time.Second})
+		r := runPlane(t,
+			Plane{Inside: inside, Outside: uplinkIn(t, middle, "v0", 1), Egress: s, Drain: time.Second})
 		if !sniffer.Wait(count, kernelLimit) {
 			t.Fatalf("fewer than %d frames arrived", count)
 		}
@@ -266,7 +276,9 @@ func TestQuietPlaneRate(t *testing.T) {
 			return
 		}
 	}
-	t.Errorf("in five attempts the frames never took their time at the rate within 1 %%; the last was %d ns off", off)
+	t.Errorf(
+		"in five attempts the frames never took their time at the rate within 1 %%; the last was %d ns off",
+		off)
 }
 
 // TestPlaneDeleted checks that a plane ends if a device is deleted while packets are
@@ -280,7 +292,9 @@ func TestPlaneDeleted(t *testing.T) {
 				middle.Veth(b)
 				s := newShaper(t, oneQueue(queue.Config{Rate: meter.BitRate(1e3), Time: time.Hour}), 0)
 				inside := openTAP(t, a, Config{Name: "t0", Queues: queues})
-				r := runPlane(t, Plane{Inside: inside, Outside: uplinkIn(t, middle, "v0", queues), Egress: s, Drain: time.Second})
+				r := runPlane(t, Plane{
+					Inside: inside, Outside: uplinkIn(t, middle, "v0", queues), Egress: s, Drain: time.Second,
+				})
 				var frames [][]byte
 				for i := range 100 {
 					frames = append(frames, ipFrame(i, 1250, 0)[HeaderLen:])
@@ -302,15 +316,18 @@ func TestPlaneDeleted(t *testing.T) {
 					t.Errorf("got %v: want that %s is gone", err, which)
 				}
 				stats, lost := s.Stats()
-				if lost.Ended.Packets < 80 || lost.Ended.Packets > stats[0].Total().Packets || s.QueuedMemory() != 0 {
-					t.Errorf("got %+v, lost %+v, want 80 or more packets lost at the end and none queued", stats, lost)
+				if lost.Ended.Packets < 80 || lost.Ended.Packets > stats[0].Total().Packets ||
+					s.QueuedMemory() != 0 {
+					t.Errorf("got %+v, lost %+v, want 80 or more packets lost at the end and none queued",
+						stats, lost)
 				}
 				if which == "t0" {
 					return
 				}
 				middle.Veth(b)
 				s2 := b.Sniff("v0")
-				r = runPlane(t, Plane{Inside: inside, Outside: uplinkIn(t, middle, "v0", queues), Egress: s, Drain: 0})
+				r = runPlane(t,
+					Plane{Inside: inside, Outside: uplinkIn(t, middle, "v0", queues), Egress: s, Drain: 0})
 				if _, err := s.Reload(compilePlan(t, oneAction(nil))); err != nil {
 					t.Fatal(err)
 				}

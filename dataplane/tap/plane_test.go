@@ -55,7 +55,8 @@ func TestPlanePasses(t *testing.T) {
 							}
 						}
 						if !slices.EqualFunc(frames, sent[q], bytes.Equal) {
-							t.Errorf("queue %d: got %d frames, want %d unchanged", q, len(frames), len(sent[q]))
+							t.Errorf("queue %d: got %d frames, want %d unchanged", q, len(frames),
+								len(sent[q]))
 						}
 					}
 				}
@@ -70,8 +71,10 @@ func TestPlaneActs(t *testing.T) {
 		policy := &dataplane.Policy{Classes: []dataplane.Class{
 			{Name: "ef", Match: matchEF, Green: &dataplane.Action{Drop: true}},
 			{
-				Name:  "all",
-				Meter: &dataplane.Meter{Params: meter.SRTCM{CIR: meter.Rate{Bytes: 1, Period: 1000 * time.Second}, CBS: 2, EBS: 2}, Packets: true},
+				Name: "all",
+				Meter: &dataplane.Meter{Params: meter.SRTCM{
+					CIR: meter.Rate{Bytes: 1, Period: 1000 * time.Second}, CBS: 2, EBS: 2,
+				}, Packets: true},
 				Green: &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: 12}}},
 				// A packet that cannot be marked passes unchanged.
 				Yellow: &dataplane.Action{ECN: dataplane.CE},
@@ -90,7 +93,8 @@ func TestPlaneActs(t *testing.T) {
 			n := numberOf(a.b)
 			tos, ok := want[n]
 			if !ok || a.b[ipAt+1] != tos || slowChecksum(a.b[ipAt:ipAt+20]) != 0 || len(a.b) != ipAt+100+n {
-				t.Errorf("packet %d has TOS %#x, checksum %#x: want %v %#x", n, a.b[ipAt+1], slowChecksum(a.b[ipAt:ipAt+20]), ok, tos)
+				t.Errorf("packet %d has TOS %#x, checksum %#x: want %v %#x", n, a.b[ipAt+1],
+					slowChecksum(a.b[ipAt:ipAt+20]), ok, tos)
 			}
 			delete(want, n)
 		}
@@ -146,7 +150,8 @@ func TestPlanePaced(t *testing.T) {
 				t.Errorf("lost %+v, want %+v at the end", lost, late)
 			}
 			if (drain < 1000*ms) != (late.Packets > 0) {
-				t.Errorf("got %d packets too late with %d ns to drain: the test lost its purpose", late.Packets, drain)
+				t.Errorf("got %d packets too late with %d ns to drain: the test lost its purpose",
+					late.Packets, drain)
 			}
 			conserved(t, s, len(b.out))
 		})
@@ -163,8 +168,10 @@ func TestPlaneOverflow(t *testing.T) {
 		}}
 		to := &dataplane.Action{Queue: q}
 		policy := &dataplane.Policy{Classes: []dataplane.Class{{
-			Name:  "all",
-			Meter: &dataplane.Meter{Params: meter.SRTCM{CIR: meter.BitRate(900e3), CBS: 3000, EBS: 30000}, Aware: true},
+			Name: "all",
+			Meter: &dataplane.Meter{
+				Params: meter.SRTCM{CIR: meter.BitRate(900e3), CBS: 3000, EBS: 30000}, Aware: true,
+			},
 			Green: to, Yellow: to,
 		}}}
 		s, m := newShaper(t, policy, 0), newAlonePipeline(t, policy)
@@ -195,7 +202,9 @@ func TestPlaneOverflow(t *testing.T) {
 		}
 		stats, _ := s.Stats()
 		d := &stats[0].Drops
-		if d[meter.Green][dataplane.CauseQueue].Packets == 0 || d[meter.Yellow][dataplane.CauseWRED].Packets == 0 || d[meter.Red][dataplane.CauseColor].Packets == 0 ||
+		if d[meter.Green][dataplane.CauseQueue].Packets == 0 ||
+			d[meter.Yellow][dataplane.CauseWRED].Packets == 0 ||
+			d[meter.Red][dataplane.CauseColor].Packets == 0 ||
 			d[meter.Red][dataplane.CauseQueue].Packets != 0 {
 			t.Errorf("dropped %+v, want green by the queue limit, yellow by WRED, red by color", d)
 		}
@@ -282,7 +291,8 @@ func TestPlaneQueues(t *testing.T) {
 					{Bytes: 6000, Delay: 6 * time.Millisecond},
 					{},
 				} {
-					if want.Name = "q"; name == "link" { // a link reports no delay, and does not count the packet being sent
+					// a link reports no delay, and does not count the packet being sent
+					if want.Name = "q"; name == "link" {
 						want = dataplane.QueueState{Name: "rest", Bytes: max(want.Bytes-1000, 0)}
 					}
 					if got := s.Snapshot().Queues; got[len(got)-1] != want {

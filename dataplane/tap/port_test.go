@@ -272,7 +272,8 @@ func TestPushTag(t *testing.T) {
 
 func TestNow(t *testing.T) {
 	last := Now()
-	if wall := time.Now().UnixNano(); last <= 0 || last-wall > int64(time.Hour) || wall-last > int64(time.Hour) {
+	if wall := time.Now().UnixNano(); last <= 0 || last-wall > int64(time.Hour) ||
+		wall-last > int64(time.Hour) {
 		t.Errorf("Now returned %d, want the wall clock within an hour: %d", last, wall)
 	}
 	for range 1000 {

@@ -16,7 +16,9 @@ import (
 // with the same changes. Packets of one priority and weight stay in order, and none is lost.
 func TestPlaneRates(t *testing.T) {
 	rates := []meter.Rate{byteRateMega, meter.BitRate(24e6), {Bytes: 3, Period: 700}, meter.BitRate(5e6)}
-	queueOf := func(rate meter.Rate) *dataplane.Policy { return oneQueue(queue.Config{Rate: rate, Time: time.Minute}) }
+	queueOf := func(rate meter.Rate) *dataplane.Policy {
+		return oneQueue(queue.Config{Rate: rate, Time: time.Minute})
+	}
 	linkOf := func(rate meter.Rate) *dataplane.Policy {
 		return linkPolicy(rate, func(c *queue.Config) { c.Bytes, c.Packets = 0, 10_000 })
 	}
@@ -42,7 +44,9 @@ func TestPlaneRates(t *testing.T) {
 				for i := range 100 {
 					var list []arrival
 					for range 40 {
-						list = append(list, arrival{at: Now(), b: ipFrame(sent, 1000, []byte{0, expedited(0), 10 << 2}[sent%3])})
+						list = append(list, arrival{
+							at: Now(), b: ipFrame(sent, 1000, []byte{0, expedited(0), 10 << 2}[sent%3]),
+						})
 						sent++
 					}
 					b.sendAll(list)

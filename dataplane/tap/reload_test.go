@@ -38,7 +38,9 @@ func TestPlaneReload(t *testing.T) {
 				burst := func() {
 					var list []arrival
 					for range 30 {
-						list = append(list, arrival{at: Now(), b: ipFrame(sent, 1000, []byte{0, expedited(0), 10 << 2}[sent%3])})
+						list = append(list, arrival{
+							at: Now(), b: ipFrame(sent, 1000, []byte{0, expedited(0), 10 << 2}[sent%3]),
+						})
 						sent++
 					}
 					b.sendAll(list)
@@ -122,7 +124,8 @@ func TestPlaneReloadIdle(t *testing.T) {
 				b.inside.Send(i%2, ipFrame(i, 1000, 0))
 			}
 			synctest.Wait()
-			if _, err := s.Reload(compilePlan(t, linkPolicy(byteRateMega, nil))); err != nil { // no lane runs after it
+			// no lane runs after it
+			if _, err := s.Reload(compilePlan(t, linkPolicy(byteRateMega, nil))); err != nil {
 				t.Error(err)
 			}
 			b.endWithoutError()

@@ -112,13 +112,15 @@ func transferTCP(t *testing.T, from, to *nettest.Namespace, address string, size
 		t.Fatalf("send to %s: %v", address, err)
 	}
 	if r := <-received; r.err != nil || r.n != int64(size) || r.sum != sha256.Sum256(data) {
-		t.Errorf("to %s: got %d bytes, %v, equal %v, want %d equal bytes", address, r.n, r.err, r.sum == sha256.Sum256(data), size)
+		t.Errorf("to %s: got %d bytes, %v, equal %v, want %d equal bytes", address, r.n, r.err,
+			r.sum == sha256.Sum256(data), size)
 	}
 }
 
 // dialTCP connects from a namespace. A net.Dialer could use another thread.
 func dialTCP(n *nettest.Namespace, to net.IP, port int) (fd int, err error) {
-	family, address := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Port: port, Addr: [16]byte(to.To16())})
+	family, address := unix.AF_INET6, unix.Sockaddr(
+		&unix.SockaddrInet6{Port: port, Addr: [16]byte(to.To16())})
 	if v4 := to.To4(); v4 != nil {
 		family, address = unix.AF_INET, &unix.SockaddrInet4{Port: port, Addr: [4]byte(v4)}
 	}
@@ -127,7 +129,8 @@ func dialTCP(n *nettest.Namespace, to net.IP, port int) (fd int, err error) {
 		return -1, err
 	}
 	timeout := unix.NsecToTimeval(int64(kernelLimit))
-	err = errors.Join(unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &timeout), unix.Connect(fd, address))
+	err = errors.Join(unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &timeout),
+		unix.Connect(fd, address))
 	return fd, errors.Join(err, unix.SetNonblock(fd, true))
 }
 

@@ -78,7 +78,8 @@ func pseudoHeader(b []byte, udp int) []byte {
 	if b[udp-40]>>4 == 6 && be16(b[udp-42:]) == 0x86dd {
 		addrs = b[udp-32 : udp]
 	}
-	return binary.BigEndian.AppendUint32(append(slices.Clone(addrs), 0, 17), uint32(len(b)-udp))[:len(addrs)+6]
+	return binary.BigEndian.AppendUint32(append(slices.Clone(addrs), 0, 17),
+		uint32(len(b)-udp))[:len(addrs)+6]
 }
 
 // fillUDP writes the checksum of the datagram at udp.
@@ -103,7 +104,8 @@ func splitGSO(t testing.TB, b []byte) (segments [][]byte) {
 	udp := HeaderLen + start
 	headers, payload := b[:udp+8], b[udp+8:]
 	v4 := be.Uint16(b[udp-22:]) == 0x0800 && b[udp-20] == 0x45
-	if want := ^slowChecksum(pseudoHeader(b, udp)); be.Uint16(b[udp+6:]) != want || int(be.Uint16(b[udp+4:])) != len(b)-udp {
+	if want := ^slowChecksum(pseudoHeader(b, udp)); be.Uint16(b[udp+6:]) != want ||
+		int(be.Uint16(b[udp+4:])) != len(b)-udp {
 		t.Fatalf("UDP header % x, want the sum %#x", b[udp:udp+8], want)
 	}
 	if v4 && (slowChecksum(b[udp-20:udp]) != 0 || int(be.Uint16(b[udp-18:])) != len(b)-udp+20) ||

@@ -100,7 +100,9 @@ func TestUplinkTags(t *testing.T) {
 	a.Veth(b)
 	d := uplinkIn(t, b, "v0", 1)
 	var frames [][]byte
-	for i, tags := range []string{"", "\x81\x00\x61\x23", "\x88\xa8\x70\x07", "\x88\xa8\x70\x07\x81\x00\x01\x00", "\x81\x00\xe0\x00"} {
+	for i, tags := range []string{
+		"", "\x81\x00\x61\x23", "\x88\xa8\x70\x07", "\x88\xa8\x70\x07\x81\x00\x01\x00", "\x81\x00\xe0\x00",
+	} {
 		frames = append(frames, slices.Insert(numberedFrame(100, i), macsLen, []byte(tags)...))
 	}
 	a.Inject("v0", frames...)
@@ -168,10 +170,12 @@ func TestUplinkMerged(t *testing.T) {
 	for _, got := range readFrames(t, far, 8, isTCP) {
 		f := got[HeaderLen:]
 		if got[1] != unix.VIRTIO_NET_HDR_GSO_NONE || got[headerFlags]&needsCsum != 0 || len(f) > 58+1400 {
-			t.Fatalf("segmented: got %d bytes, want at most %d without GSO and with checksums: %x", len(got), HeaderLen+58+1400, got[:80])
+			t.Fatalf("segmented: got %d bytes, want at most %d without GSO and with checksums: %x", len(got),
+				HeaderLen+58+1400, got[:80])
 		}
 		pseudo := uint32(unix.IPPROTO_TCP + len(f) - 38)
-		if ip, tcp := onesSum(0, f[18:38]), onesSum(uint32(onesSum(pseudo, f[30:38])), f[38:]); ip != 0xffff || tcp != 0xffff {
+		if ip, tcp := onesSum(0, f[18:38]), onesSum(uint32(onesSum(pseudo, f[30:38])),
+			f[38:]); ip != 0xffff || tcp != 0xffff {
 			t.Errorf("segmented: IP and TCP checksums sum to %#x and %#x, want 0xffff", ip, tcp)
 		}
 		payload = append(payload, f[58:]...)
@@ -190,7 +194,12 @@ func TestUplinkRefusals(t *testing.T) {
 	s := b.Sniff("v0")
 	wrong := withHeader(numberedFrame(60, 2))
 	wrong[1] = 77 // unknown GSO type
-	frames := [][]byte{withHeader(numberedFrame(1515, 0)), withHeader(numberedFrame(1514, 1)), wrong, {}, {1, 2, 3}, withHeader(numberedFrame(60, 5))}
+	frames := [][]byte{
+		withHeader(numberedFrame(1515, 0)), withHeader(numberedFrame(1514, 1)), wrong,
+		{},
+		{1, 2, 3},
+		withHeader(numberedFrame(60, 5)),
+	}
 	if sent, err := d.Ports()[0].Write(frames); sent != 2 || err != nil {
 		t.Errorf("Write returned %d, %v, want 2, nil", sent, err)
 	}
@@ -250,7 +259,8 @@ func TestUplinkDown(t *testing.T) {
 			if err := <-result; !errors.Is(err, ErrGone) {
 				t.Errorf("set down first %v: got %v, want ErrGone", downFirst, err)
 			}
-			if n, err := p.Write([][]byte{withHeader(numberedFrame(60, 1))}); n != 0 || !errors.Is(err, ErrGone) {
+			if n, err := p.Write([][]byte{withHeader(numberedFrame(60, 1))}); n != 0 ||
+				!errors.Is(err, ErrGone) {
 				t.Errorf("Write returned %d, %v, want 0, ErrGone", n, err)
 			}
 		}
@@ -272,11 +282,14 @@ func TestOpenUplinkErrors(t *testing.T) {
 	} {
 		var err error
 		n.Do(func() { _, err = OpenUplink(row.name, row.queues) })
-		if err == nil || !strings.Contains(err.Error(), row.want) || !strings.HasPrefix(err.Error(), fmt.Sprintf("open uplink %q: ", row.name)) {
+		if err == nil || !strings.Contains(err.Error(), row.want) ||
+			!strings.HasPrefix(err.Error(), fmt.Sprintf("open uplink %q: ", row.name)) {
 			t.Errorf("%s: got %v, want %q", row.name, err, row.want)
 		}
 	}
-	for capability, want := range map[int]string{unix.CAP_NET_RAW: "CAP_NET_RAW", unix.CAP_NET_ADMIN: "CAP_NET_ADMIN"} {
+	for capability, want := range map[int]string{
+		unix.CAP_NET_RAW: "CAP_NET_RAW", unix.CAP_NET_ADMIN: "CAP_NET_ADMIN",
+	} {
 		var err error
 		n.Do(func() { withoutCapability(t, capability, func() { _, err = OpenUplink("v0", 1) }) })
 		if !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), want) {

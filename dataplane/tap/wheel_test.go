@@ -135,7 +135,9 @@ func TestWheelWraps(t *testing.T) {
 		edge := int64(1) << shift
 		for _, now := range []int64{0, edge / 2, edge - 1, edge, -edge} {
 			p := newWheelPair(t, now)
-			for _, at := range []int64{edge + 1, edge, edge - 1, edge, edge - 1, edge + edge/2, edge + (edge - 1)} {
+			for _, at := range []int64{
+				edge + 1, edge, edge - 1, edge, edge - 1, edge + edge/2, edge + (edge - 1),
+			} {
 				p.addEntry(at)
 			}
 			p.popEntries(edge-1, 1)

@@ -46,11 +46,13 @@ func TestBuckets(t *testing.T) {
 			got := model.Color(row.now, row.n, row.in)
 			c, e := model.Tokens[0].RatString(), model.Tokens[1].RatString()
 			if got != row.want || c != row.c || e != row.e {
-				t.Errorf("%s, row %d: got %d and %s, %s tokens, want %d and %s, %s", test.name, i, got, c, e, row.want, row.c, row.e)
+				t.Errorf("%s, row %d: got %d and %s, %s tokens, want %d and %s, %s", test.name, i, got, c, e,
+					row.want, row.c, row.e)
 			}
 		}
 		if test.model.Begun || test.model.Tokens[0].Cmp(big.NewRat(100, 1)) != 0 {
-			t.Errorf("%s: got %v tokens in the original of a clone, want 100", test.name, test.model.Tokens[0])
+			t.Errorf("%s: got %v tokens in the original of a clone, want 100", test.name,
+				test.model.Tokens[0])
 		}
 	}
 }

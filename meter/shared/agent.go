@@ -34,9 +34,10 @@ type Budget struct {
 
 // AgentConfig is the configuration of an Agent.
 type AgentConfig struct {
-	Clock  func() int64 // clock of plans, ns; it must never stop or go back
-	Notify func(Event)  // called by the agent, one call at a time; it must not call the agent; nil: not called
-	Store  string       // name of the store in errors, such as Server.String; "": none
+	Clock func() int64 // clock of plans, ns; it must never stop or go back
+	// called by the agent, one call at a time; it must not call the agent; nil: not called
+	Notify func(Event)
+	Store  string // name of the store in errors, such as Server.String; "": none
 }
 
 // Agent calls a store for the budgets of a process, once per interval for all
@@ -91,7 +92,8 @@ func NewAgent(client redis.UniversalClient, budgets []Budget, c AgentConfig) (*A
 			return nil, fmt.Errorf("budget %s: %w", b.Name, err)
 		}
 		if b.Terms.Interval != first.Interval || b.Terms.Deadline != first.Deadline {
-			return nil, fmt.Errorf("budget %s: interval %v differs from %v of budget %s", b.Name, time.Duration(b.Terms.Interval), a.interval, budgets[0].Name)
+			return nil, fmt.Errorf("budget %s: interval %v differs from %v of budget %s", b.Name,
+				time.Duration(b.Terms.Interval), a.interval, budgets[0].Name)
 		}
 		m := &member{Budget: b, host: lease.NewHost(b.Host, instance(), b.Terms)}
 		m.status = Status{Budget: b.Name, Host: b.Host, Floor: b.Terms.Floor, Size: b.Terms.Size}

@@ -17,7 +17,8 @@ import (
 
 // sentinelURL is the URL of a primary watched by Sentinels.
 func sentinelURL(w *storetest.Sentinels) string {
-	return "redis://" + w.Addrs()[0] + "?master_name=" + w.Name + "&addr=" + strings.Join(w.Addrs()[1:], "&addr=")
+	return "redis://" + w.Addrs()[0] + "?master_name=" + w.Name + "&addr=" +
+		strings.Join(w.Addrs()[1:], "&addr=")
 }
 
 // TestAgentSentinel makes Sentinels replace a primary whose replica has all
@@ -96,7 +97,9 @@ type pair struct {
 
 func newPair(t *testing.T, primary *storetest.Server) *pair {
 	t.Helper()
-	p := &pair{primary: primary, replica: storetest.Replica(t, primary), link: storetest.Proxy(t, primary.Addr)}
+	p := &pair{
+		primary: primary, replica: storetest.Replica(t, primary), link: storetest.Proxy(t, primary.Addr),
+	}
 	_, port, _ := net.SplitHostPort(p.link.Addr)
 	noError(t, p.replica.Client().Do(t.Context(), "REPLICAOF", "127.0.0.1", port).Err())
 	p.follows(t)
@@ -107,8 +110,10 @@ func newPair(t *testing.T, primary *storetest.Server) *pair {
 func (p *pair) follows(t *testing.T) {
 	t.Helper()
 	storetest.Until(t, "the replica is back", func() bool {
-		return p.replica.Info("replication", "master_link_status") == "up" && strings.Contains(p.primary.Info("replication", "slave0"), "state=online") &&
-			p.replica.Info("replication", "master_repl_offset") == p.primary.Info("replication", "master_repl_offset")
+		return p.replica.Info("replication", "master_link_status") == "up" &&
+			strings.Contains(p.primary.Info("replication", "slave0"), "state=online") &&
+			p.replica.Info("replication",
+				"master_repl_offset") == p.primary.Info("replication", "master_repl_offset")
 	})
 }
 
@@ -139,7 +144,8 @@ func TestReplicaBehind(t *testing.T) {
 		g.awaitFull(t, "a replica that follows")
 		g.shift(0)
 		storetest.Until(t, "host 0 has it alone", func() bool { return g.meters[0].allowedRate() > full })
-		storetest.Until(t, "hosts know of the replica", func() bool { return g.agents[1].Status()[0].Replicas == 1 })
+		storetest.Until(t, "hosts know of the replica",
+			func() bool { return g.agents[1].Status()[0].Replicas == 1 })
 
 		p.link.Stall(storetest.Both)
 		held := g.meters[1].allowedRate()
@@ -147,11 +153,13 @@ func TestReplicaBehind(t *testing.T) {
 		begin := g.agents[1].Status()[0].Calls
 		for n := begin; n < begin+10; n = g.agents[1].Status()[0].Calls {
 			if rate := g.meters[1].allowedRate(); rate > max(held, budget/30) {
-				t.Fatalf("host 1 uses %d, want at most %d: no replica knows its share", rate, max(held, budget/30))
+				t.Fatalf("host 1 uses %d, want at most %d: no replica knows its share", rate,
+					max(held, budget/30))
 			}
 			time.Sleep(time.Millisecond)
 		}
-		storetest.Until(t, "renewals go on", func() bool { st := g.agents[1].Status()[0]; return st.Err == nil && !st.Rescued })
+		storetest.Until(t, "renewals go on",
+			func() bool { st := g.agents[1].Status()[0]; return st.Err == nil && !st.Rescued })
 		storetest.Until(t, "the increase is granted", func() bool {
 			b, err := ShowBudget(t.Context(), primary.Client(), "b")
 			return err == nil && b.Hosts[1].Share.Rate[0] > budget/2
@@ -161,7 +169,8 @@ func TestReplicaBehind(t *testing.T) {
 
 		p.link.Stall(storetest.Both)
 		g.shift(2)
-		storetest.Until(t, "host 1 has given it up", func() bool { return g.meters[1].allowedRate() < budget/10 })
+		storetest.Until(t, "host 1 has given it up",
+			func() bool { return g.meters[1].allowedRate() < budget/10 })
 		primary.Kill()
 		p.promote(t)
 		way.Redirect(p.replica.Addr)
@@ -178,7 +187,8 @@ func TestUnguarded(t *testing.T) {
 	user := storetest.User("a", "s3cr3t", rights...)
 	storetest.Each(t, func(t *testing.T, primary *storetest.Server) {
 		p := newPair(t, primary)
-		noError(t, p.replica.Client().Do(t.Context(), append([]any{"ACL", "SETUSER", "a", "on", ">s3cr3t"}, anySlice(rights)...)...).Err())
+		noError(t, p.replica.Client().Do(t.Context(),
+			append([]any{"ACL", "SETUSER", "a", "on", ">s3cr3t"}, anySlice(rights)...)...).Err())
 		way := storetest.Proxy(t, primary.Addr)
 		g := joinHosts(t, 3, Server{URL: "redis://a:s3cr3t@" + way.Addr})
 		g.awaitFull(t, "a replica that follows")
@@ -187,7 +197,8 @@ func TestUnguarded(t *testing.T) {
 		p.follows(t)
 		p.link.Stall(storetest.Both)
 		g.shift(1)
-		storetest.Until(t, "host 1 has it, unknown to the replica", func() bool { return g.meters[1].allowedRate() > full })
+		storetest.Until(t, "host 1 has it, unknown to the replica",
+			func() bool { return g.meters[1].allowedRate() > full })
 		p.promote(t)
 		way.Redirect(p.replica.Addr)
 		g.shift(2)
@@ -231,12 +242,14 @@ func TestSplitBrain(t *testing.T) {
 		}
 		old.await(t, "half of the budget", half)
 		other.await(t, "half of the budget", half)
-		storetest.Until(t, "hosts know of the replica", func() bool { return old.agents[0].Status()[0].Replicas == 1 })
+		storetest.Until(t, "hosts know of the replica",
+			func() bool { return old.agents[0].Status()[0].Replicas == 1 })
 
 		p.link.Stall(storetest.Both)
 		p.promote(t)
 		ways[1].Redirect(p.replica.Addr)
-		other.awaitSum(t, "the new primary's half has all but the rescue share of the others", budget*94/100, budget*95/100)
+		other.awaitSum(t, "the new primary's half has all but the rescue share of the others", budget*94/100,
+			budget*95/100)
 		noError(t, primary.Client().ConfigSet(t.Context(), "min-replicas-max-lag", "1").Err())
 		noError(t, primary.Client().ConfigSet(t.Context(), "min-replicas-to-write", "1").Err())
 		old.awaitSum(t, "the old primary accepts no writes", budget/20-rounding, budget/20)
@@ -257,7 +270,9 @@ func TestAgentCluster(t *testing.T) {
 			nodes := storetest.Cluster(t, kind, 3)
 			names := spread(nodes)
 			slices.Sort(names)
-			server := Server{URL: "redis://" + nodes.Addrs()[0] + "?addr=" + strings.Join(nodes.Addrs()[1:], "&addr=")}
+			server := Server{
+				URL: "redis://" + nodes.Addrs()[0] + "?addr=" + strings.Join(nodes.Addrs()[1:], "&addr="),
+			}
 			groups := joinAll(t, 3, names, server)
 			for i, g := range groups {
 				g.awaitSettled(t, names[i], budget)
@@ -265,10 +280,12 @@ func TestAgentCluster(t *testing.T) {
 			client, err := Open(server)
 			noError(t, err)
 			defer client.Close()
-			if all, err := ListBudgets(t.Context(), client); err != nil || strings.Join(all, " ") != strings.Join(names, " ") {
+			if all, err := ListBudgets(t.Context(), client); err != nil ||
+				strings.Join(all, " ") != strings.Join(names, " ") {
 				t.Errorf("budgets %v, %v, want %v", all, err, names)
 			}
-			checkFailure(t, Server{URL: "redis://" + nodes.Primaries[(primaryOf(nodes, "b")+1)%3].Addr}, "node of a cluster", "?addr=")
+			checkFailure(t, Server{URL: "redis://" + nodes.Primaries[(primaryOf(nodes, "b")+1)%3].Addr},
+				"node of a cluster", "?addr=")
 
 			slot := nodes.Slot(key(names[0]))
 			_, to := nodes.Owner(slot)
@@ -276,7 +293,8 @@ func TestAgentCluster(t *testing.T) {
 			slot = nodes.Slot(key(names[1]))
 			from, to := nodes.Owner(slot)
 			nodes.Begin(slot, to)
-			noError(t, from.Client().Do(t.Context(), "MIGRATE", "127.0.0.1", to.Port, key(names[1]), 0, 10_000).Err())
+			noError(t, from.Client().Do(t.Context(), "MIGRATE", "127.0.0.1", to.Port, key(names[1]), 0,
+				10_000).Err())
 			for i, g := range groups[:2] {
 				before := g.agents[0].Status()[i].Calls
 				storetest.Until(t, "calls are answered", func() bool {

@@ -17,7 +17,9 @@ func TestLostBudget(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
 		g := joinHosts(t, 3, Server{URL: s.URL()})
-		for i, lose := range []func(){s.Flush, func() { noError(t, s.Client().Del(t.Context(), key("b")).Err()) }} {
+		for i, lose := range []func(){
+			s.Flush, func() { noError(t, s.Client().Del(t.Context(), key("b")).Err()) },
+		} {
 			g.awaitFull(t, "before")
 			held := g.meters[i].allowedRate()
 			lose()
@@ -34,14 +36,17 @@ func TestLostBudget(t *testing.T) {
 			for _, m := range g.meters {
 				m.offerRate(budget)
 			}
-			storetest.Until(t, "all have a share", func() bool { return g.meters[0].allowedRate() < budget/2 && g.meters[1].allowedRate() < budget/2 })
+			storetest.Until(t, "all have a share", func() bool {
+				return g.meters[0].allowedRate() < budget/2 && g.meters[1].allowedRate() < budget/2
+			})
 		}
 		g.awaitFull(t, "after")
 
 		// In this order: an agent may load the script again at once.
 		noError(t, s.Client().ConfigResetStat(t.Context()).Err())
 		noError(t, s.Client().ScriptFlush(t.Context()).Err())
-		storetest.Until(t, "the script is there again", func() bool { return s.Info("commandstats", "cmdstat_eval") != "" })
+		storetest.Until(t, "the script is there again",
+			func() bool { return s.Info("commandstats", "cmdstat_eval") != "" })
 		g.awaitFull(t, "without a script")
 	})
 }
@@ -70,7 +75,8 @@ func TestRestartedServer(t *testing.T) {
 				g.awaitSettled(t, "restarted", budget)
 				s.Kill()
 				g.rescued(t, "killed")
-				for end := time.Now().Add(500 * time.Millisecond); time.Now().Before(end); time.Sleep(time.Millisecond) {
+				for end := time.Now().Add(
+					500 * time.Millisecond); time.Now().Before(end); time.Sleep(time.Millisecond) {
 					if sum := g.sumRates(); sum > budget/10 || sum < budget/10-rounding {
 						t.Fatalf("without a store: got %d in all, want the rescue share %d", sum, budget/10)
 					}
@@ -107,16 +113,20 @@ func TestPartition(t *testing.T) {
 					g.addAgent(t, testTerms(), Server{URL: s.URL()})
 				}
 				g.awaitSettled(t, "at first", budget)
-				storetest.Until(t, "equal shares", func() bool { return g.meters[0].allowedRate() > budget*33/100 })
+				storetest.Until(t, "equal shares",
+					func() bool { return g.meters[0].allowedRate() > budget*33/100 })
 				test.fault(p)
 				rescue := budget / 30
-				storetest.Until(t, "the host falls to its rescue share", func() bool { return g.meters[0].allowedRate() == rescue })
-				storetest.Until(t, "the others have the rest", func() bool { return g.sumRates(1, 2) > (budget-rescue)*99/100 })
+				storetest.Until(t, "the host falls to its rescue share",
+					func() bool { return g.meters[0].allowedRate() == rescue })
+				storetest.Until(t, "the others have the rest",
+					func() bool { return g.sumRates(1, 2) > (budget-rescue)*99/100 })
 				if sum := g.sumRates(1, 2); sum > budget-rescue {
 					t.Errorf("the other hosts may use %d, want at most %d", sum, budget-rescue)
 				}
 				p.Heal()
-				storetest.Until(t, "equal shares again", func() bool { return g.meters[0].allowedRate() > budget*33/100 })
+				storetest.Until(t, "equal shares again",
+					func() bool { return g.meters[0].allowedRate() > budget*33/100 })
 				g.awaitFull(t, "at the end")
 			})
 		})
@@ -157,7 +167,8 @@ func TestStoppedProcess(t *testing.T) {
 		g.awaitSettled(t, "at first", budget)
 		g.stop[0]()
 		rescue := budget / 30
-		storetest.Until(t, "it falls to its rescue share", func() bool { return g.meters[0].allowedRate() == rescue })
+		storetest.Until(t, "it falls to its rescue share",
+			func() bool { return g.meters[0].allowedRate() == rescue })
 		g.awaitSum(t, "the others have the rest", (budget-rescue)*99/100+rescue, budget)
 	})
 }
@@ -171,7 +182,8 @@ func TestClockJumps(t *testing.T) {
 	if strings.Count(text, read) != 1 {
 		t.Fatal("store.lua must read the clock exactly once")
 	}
-	script := redis.NewScript(strings.Replace(text, read, read+"time[1] = time[1] + (redis.call('GET', 'ahead') or 0)\n", 1))
+	script := redis.NewScript(
+		strings.Replace(text, read, read+"time[1] = time[1] + (redis.call('GET', 'ahead') or 0)\n", 1))
 	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
 		g := &group{at: testClock()}
 		p := storetest.Proxy(t, s.Addr)
@@ -201,8 +213,10 @@ func TestClockJumps(t *testing.T) {
 		noError(t, s.Client().Set(t.Context(), "ahead", 300_000, 0).Err())
 		g.shift(1)
 		rescue := budget / 30
-		storetest.Until(t, "host 1 has the rest", func() bool { return g.meters[1].allowedRate() > (budget-rescue)*99/100 })
-		storetest.Until(t, "host 0 has its rescue share", func() bool { return g.meters[0].allowedRate() == rescue })
+		storetest.Until(t, "host 1 has the rest",
+			func() bool { return g.meters[1].allowedRate() > (budget-rescue)*99/100 })
+		storetest.Until(t, "host 0 has its rescue share",
+			func() bool { return g.meters[0].allowedRate() == rescue })
 		terms := testTerms()
 		g.doAtOnce(func() {
 			if bound := float64(budget) / 8 * float64(terms.Lease()) / 1e9; g.excess > bound {

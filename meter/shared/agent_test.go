@@ -27,7 +27,8 @@ func testTerms() lease.Terms {
 	return lease.Terms{
 		Size:   lease.Amounts{Rate: [2]int64{budget}, Burst: [2]int64{1 << 20}},
 		Weight: 1, Floor: 3028, Rescue: 100_000, Interval: 100e6, Deadline: 90e6,
-		Hosts: 1 << 40, // the rescue share of a host that never received a reply would be in addition to the budget
+		// the rescue share of a host that never received a reply would be in addition to the budget
+		Hosts: 1 << 40,
 	}
 }
 
@@ -187,7 +188,8 @@ func (g *group) newAgent(t *testing.T, name string, terms lease.Terms, server Se
 		defer g.mu.Unlock()
 		g.events = append(g.events, e)
 	}
-	a, err := NewAgent(client, []Budget{{"b", name, terms}}, AgentConfig{Clock: testClock, Notify: notify, Store: server.String()})
+	a, err := NewAgent(client, []Budget{{"b", name, terms}},
+		AgentConfig{Clock: testClock, Notify: notify, Store: server.String()})
 	noError(t, err)
 	m := &fluid{group: g, offers: budget}
 	g.doAtOnce(func() { g.agents, g.meters = append(g.agents, a), append(g.meters, m) })
@@ -247,7 +249,8 @@ func (g *group) awaitSettled(t *testing.T, name string, size int64) {
 	t.Helper()
 	share := size / 10 / int64(len(g.meters))
 	g.await(t, name, func(sum int64, rescue []int64) bool {
-		return size/100*99 <= sum && sum <= size && share-rounding <= slices.Min(rescue) && slices.Max(rescue) <= share
+		return size/100*99 <= sum && sum <= size && share-rounding <= slices.Min(rescue) &&
+			slices.Max(rescue) <= share
 	})
 }
 
@@ -278,7 +281,8 @@ func (g *group) hasError(t *testing.T, host int, words ...string) {
 func (g *group) starts(t *testing.T, host int) {
 	t.Helper()
 	a := g.agents[host]
-	storetest.Until(t, "Start", func() bool { return a.Start(t.Context()) == nil && a.Status()[0].Share != (lease.Amounts{}) })
+	storetest.Until(t, "Start",
+		func() bool { return a.Start(t.Context()) == nil && a.Status()[0].Share != (lease.Amounts{}) })
 }
 
 // awaitEvent waits for an event of a host.
@@ -287,7 +291,8 @@ func (g *group) awaitEvent(t *testing.T, host int, kind EventKind) (e Event) {
 	storetest.Until(t, kind.String(), func() bool {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		at := slices.IndexFunc(g.events, func(e Event) bool { return e.Host == g.agents[host].members[0].Host && e.Kind == kind })
+		at := slices.IndexFunc(g.events,
+			func(e Event) bool { return e.Host == g.agents[host].members[0].Host && e.Kind == kind })
 		if at >= 0 {
 			e = g.events[at]
 		}
@@ -366,7 +371,9 @@ func TestManyAgents(t *testing.T) {
 			calls += n
 		}
 		var served uint64
-		if _, err := fmt.Sscanf(s.Info("commandstats", "cmdstat_evalsha"), "calls=%d", &served); err != nil || served > calls || served+100 < calls { // the last call of each may be in progress
+		// the last call of each may be in progress
+		if _, err := fmt.Sscanf(s.Info("commandstats", "cmdstat_evalsha"), "calls=%d", &served); err != nil ||
+			served > calls || served+100 < calls {
 			t.Errorf("got %d calls at the server, %v, want the %d of the agents", served, err, calls)
 		}
 	})

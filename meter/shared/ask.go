@@ -70,7 +70,8 @@ func (a *Agent) explain(err error) error {
 	switch dialed := errors.As(err, &handshake) || errors.As(err, &network) && network.Op == "dial"; {
 	case err == nil:
 		return nil
-	case !dialed && (errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()):
+	case !dialed &&
+		(errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()):
 		err = fmt.Errorf("no answer within %v", a.deadline)
 	default:
 		err = explain(err, leaseRights)

@@ -16,7 +16,9 @@ func TestClockGoesBack(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, server *storetest.Server) {
 		for i, p := range family {
-			for _, back := range []time.Duration{time.Microsecond, time.Second, 10 * time.Second, 25 * time.Second, time.Hour} {
+			for _, back := range []time.Duration{
+				time.Microsecond, time.Second, 10 * time.Second, 25 * time.Second, time.Hour,
+			} {
 				v := newVirtual(t, server, 1_795_000_000_000_000)
 				l := v.limiter(fmt.Sprint("limit", i), p)
 				budget := "back-" + back.String()
@@ -64,7 +66,8 @@ func TestClockGoesBackALittle(t *testing.T) {
 			tw := v.twin(fmt.Sprint("little", i), p)
 			for range 100 {
 				v.passTime(tw, random)
-				d, err := tw.l.one(ctx, Request{Limiter: tw.l, Budget: "b", Key: tw.key, N: 1 + random.Int64N(400), Part: true})
+				d, err := tw.l.one(ctx,
+					Request{Limiter: tw.l, Budget: "b", Key: tw.key, N: 1 + random.Int64N(400), Part: true})
 				noError(t, err)
 				if d.Taken > 0 {
 					if took := tw.m.TakeUpTo(v.us*1000, int(d.Taken)); int64(took) != d.Taken {

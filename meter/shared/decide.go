@@ -100,11 +100,13 @@ func (s *Store) All(ctx context.Context, requests []Request) ([]Decision, error)
 		key := l.key(r.Budget, r.Key)
 		switch {
 		case r.Budget != c.budget:
-			return nil, fault("Budget", "%q and %q differ: all requests of a call to All must be of one budget", c.budget, r.Budget)
+			return nil, fault("Budget",
+				"%q and %q differ: all requests of a call to All must be of one budget", c.budget, r.Budget)
 		case r.Part:
 			return nil, fault("Part", "is set: All takes everything or nothing")
 		case seen[key]:
-			return nil, fault("Key", "%q occurs twice for limit %q: combine the two requests", r.Key, l.limit.Name)
+			return nil, fault("Key", "%q occurs twice for limit %q: combine the two requests", r.Key,
+				l.limit.Name)
 		case len(requests) > maxBatch:
 			return nil, fault("Requests", "are %d: the maximum of All is %d", len(requests), maxBatch)
 		}
@@ -189,7 +191,9 @@ func (s *Store) batches(requests []Request) []*batch {
 		}
 		b := last[g]
 		if b == nil || b.part != r.Part || len(b.keys) == maxBatch {
-			b = &batch{limiter: l, budget: r.Budget, part: r.Part, args: []any{l.args[0], l.args[1], l.args[2]}}
+			b = &batch{
+				limiter: l, budget: r.Budget, part: r.Part, args: []any{l.args[0], l.args[1], l.args[2]},
+			}
 			batches, last[g] = append(batches, b), b
 		}
 		b.indexes = append(b.indexes, i)
@@ -202,8 +206,8 @@ func (s *Store) batches(requests []Request) []*batch {
 func (b *batch) call(s *Store, requests []Request) *call {
 	k := b.limiter.kind
 	c := &call{
-		script: s.scripts.each[k], budget: b.budget, keys: b.keys, args: b.args, want: len(b.keys) * algorithms[k].replies,
-		requests: requests, indexes: b.indexes,
+		script: s.scripts.each[k], budget: b.budget, keys: b.keys, args: b.args,
+		want: len(b.keys) * algorithms[k].replies, requests: requests, indexes: b.indexes,
 	}
 	if len(b.keys) == 1 {
 		c.script = s.scripts.one[k]
@@ -305,7 +309,8 @@ func (c *call) parse(text string) error {
 			return fmt.Errorf("the store replied with %.80q instead of numbers", text)
 		}
 		if n < -1 || n > lease.MaxNumber || len(c.reply) == cap(c.reply) {
-			return fmt.Errorf("the store replied with the number %d, or with more than %d numbers", n, c.want+2)
+			return fmt.Errorf("the store replied with the number %d, or with more than %d numbers", n,
+				c.want+2)
 		}
 		c.reply = append(c.reply, n)
 	}
@@ -325,7 +330,8 @@ func (c *call) parse(text string) error {
 		r := &c.requests[i]
 		n := algorithms[r.Limiter.kind].replies
 		if !r.Limiter.possible(c.us, r.N, rest[:n]) {
-			return fmt.Errorf("the store replied with the impossible state %d of limit %q", rest[:n], r.Limiter.limit.Name)
+			return fmt.Errorf("the store replied with the impossible state %d of limit %q", rest[:n],
+				r.Limiter.limit.Name)
 		}
 		rest = rest[n:]
 	}

@@ -31,10 +31,11 @@ func (s Source) String() string {
 // Decision is the verdict about a request and the state of its limit afterwards. The store
 // counts in microseconds; durations are rounded up.
 type Decision struct {
-	Allowed    bool          // all of N was taken
-	Taken      int64         // amount taken: N, 0, or with Part a part of N
-	Remaining  int64         // amount that would fit now
-	RetryAfter time.Duration // time until the rest of N fits: 0 if Allowed, meter.Never if it is above the limit
+	Allowed   bool  // all of N was taken
+	Taken     int64 // amount taken: N, 0, or with Part a part of N
+	Remaining int64 // amount that would fit now
+	// time until the rest of N fits: 0 if Allowed, meter.Never if it is above the limit
+	RetryAfter time.Duration
 	ResetAfter time.Duration // time until the limit is full again
 	Time       time.Time     // time of the decision, on the server's clock if Source is FromStore
 	Source     Source

@@ -34,7 +34,8 @@ type virtual struct {
 func newVirtual(t *testing.T, server *storetest.Server, us int64) *virtual {
 	t.Helper()
 	v := &virtual{t: t, server: server, us: us}
-	store, err := newStore(server.Client(), Config{Deadline: 10 * time.Second}, handed, func() int64 { return v.us })
+	store, err := newStore(server.Client(), Config{Deadline: 10 * time.Second}, handed,
+		func() int64 { return v.us })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +128,8 @@ func micro(d time.Duration, ever bool) time.Duration {
 func randomParams(random *rand.Rand) Params {
 	pick := func(v ...int64) int64 { return v[random.IntN(len(v))] }
 	limit := pick(1, 2, 3, 5, 10, 100, 1+random.Int64N(1000), 1+random.Int64N(1_000_000))
-	window := time.Duration(pick(1, 2, 10, 1000, 999_983, 1e6, 6e7, 36e8, 1+random.Int64N(1e7))) * time.Microsecond
+	window := time.Duration(
+		pick(1, 2, 10, 1000, 999_983, 1e6, 6e7, 36e8, 1+random.Int64N(1e7))) * time.Microsecond
 	switch random.IntN(5) {
 	case 0:
 		return meter.FixedWindow{Limit: pick(limit, 1<<47), Window: window}
@@ -151,7 +153,9 @@ func TestSameAsMeter(t *testing.T) {
 		random := rand.New(rand.NewPCG(uint64(seed), 0))
 		counted := map[string]int{}
 		lacking := func() (lacking []string) {
-			for _, p := range []Params{meter.TokenBucket{}, meter.FixedWindow{}, meter.SlidingCounter{}, meter.SlidingLog{}} {
+			for _, p := range []Params{
+				meter.TokenBucket{}, meter.FixedWindow{}, meter.SlidingCounter{}, meter.SlidingLog{},
+			} {
 				for _, kind := range []string{"allowed", "in part", "refused"} {
 					if name := fmt.Sprintf("%T %s", p, kind); counted[name] < 10 {
 						lacking = append(lacking, name)
@@ -186,7 +190,8 @@ func TestSameAsMeter(t *testing.T) {
 				}
 				part := random.IntN(3) == 0
 				v.passTime(tw, random)
-				d, err := v.Each(context.Background(), []Request{{Limiter: tw.l, Budget: "b", Key: tw.key, N: n, Part: part}})
+				d, err := v.Each(context.Background(),
+					[]Request{{Limiter: tw.l, Budget: "b", Key: tw.key, N: n, Part: part}})
 				if err != nil {
 					t.Fatal(err)
 				}

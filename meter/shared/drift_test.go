@@ -56,7 +56,8 @@ func TestFloatsDrift(t *testing.T) {
 		} {
 			const requests = 2000
 			v := newVirtual(t, server, 1_795_000_000_000_000)
-			l := v.limiter(fmt.Sprint("drift", i), meter.TokenBucket{Rate: meter.Per(drift.rate, time.Second), Burst: 1})
+			l := v.limiter(fmt.Sprint("drift", i),
+				meter.TokenBucket{Rate: meter.Per(drift.rate, time.Second), Burst: 1})
 			var exact, floats int
 			for range requests {
 				d, err := l.Decide(ctx, "b", 1)
@@ -66,7 +67,8 @@ func TestFloatsDrift(t *testing.T) {
 				if drift.script == floatGCRA {
 					parameter = fmt.Sprint(1 / float64(drift.rate))
 				}
-				allowed, err := drift.script.Run(ctx, c, []string{fmt.Sprint("float", i)}, 1, parameter, v.us/1e6, v.us%1e6).Int()
+				allowed, err := drift.script.Run(ctx, c, []string{fmt.Sprint("float", i)}, 1, parameter,
+					v.us/1e6, v.us%1e6).Int()
 				noError(t, err)
 				floats += allowed
 				v.us += drift.every.Microseconds()
@@ -76,7 +78,8 @@ func TestFloatsDrift(t *testing.T) {
 				t.Errorf("%s: got %d allowed, want %d", drift.name, exact, want)
 			}
 			if lost := 1 - float64(floats)/float64(want); lost < drift.slow {
-				t.Errorf("%s: floats allowed %d of %d, want a drift of at least %v", drift.name, floats, want, drift.slow)
+				t.Errorf("%s: floats allowed %d of %d, want a drift of at least %v", drift.name, floats, want,
+					drift.slow)
 			} else {
 				t.Logf("%s: floats allowed %d of %d", drift.name, floats, want)
 			}

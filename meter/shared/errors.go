@@ -28,7 +28,8 @@ func cannotDecide(err error) bool {
 func (s *Store) explain(addr string, err error) error {
 	var reply redis.Error
 	var timeout net.Error
-	if !errors.As(err, &reply) && (errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()) {
+	if !errors.As(err, &reply) &&
+		(errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()) {
 		return fmt.Errorf("store %s: no answer within %v: %w", addr, s.config.Deadline, err)
 	}
 	return fmt.Errorf("store %s: %w", addr, explain(err, grant))

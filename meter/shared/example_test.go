@@ -38,7 +38,8 @@ func useLimit(ctx context.Context, w io.Writer, url string) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(w, "%v: allowed %v, %d left, retry after %v\n", d.Source, d.Allowed, d.Remaining, d.RetryAfter.Round(time.Minute))
+		fmt.Fprintf(w, "%v: allowed %v, %d left, retry after %v\n", d.Source, d.Allowed, d.Remaining,
+			d.RetryAfter.Round(time.Minute))
 	}
 	return nil
 }

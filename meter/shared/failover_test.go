@@ -31,7 +31,8 @@ func TestClusterFailover(t *testing.T) {
 		owner, _ := nodes.Owner(nodes.Slot("{shaper:customer-42}"))
 		owner.Kill()
 	})
-	storetest.Until(t, "the primary counts as found", func() bool { stats := s.Stats(); return stats.Found == stats.Lost })
+	storetest.Until(t, "the primary counts as found",
+		func() bool { stats := s.Stats(); return stats.Found == stats.Lost })
 }
 
 // testFailover kills the server that decides about customer-42 and waits until

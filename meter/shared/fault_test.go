@@ -91,9 +91,11 @@ func TestServerFailures(t *testing.T) {
 					}
 					s, err := New(openClient(t, f.url), config)
 					noError(t, err)
-					d, err := newTestLimiter(t, s, Limit{Name: "limit", Params: family[0]}).Decide(ctx, "customer-42", 1)
+					d, err := newTestLimiter(t, s,
+						Limit{Name: "limit", Params: family[0]}).Decide(ctx, "customer-42", 1)
 					noError(t, err)
-					if d.Allowed || d.Source != FromClosed || d.Err == nil || d.RetryAfter != 50*time.Millisecond {
+					if d.Allowed || d.Source != FromClosed || d.Err == nil ||
+						d.RetryAfter != 50*time.Millisecond {
 						t.Fatalf("got %+v, want a refusal", d)
 					}
 					for _, want := range f.want {
@@ -125,14 +127,16 @@ func TestDecisionRights(t *testing.T) {
 			l := newTestLimiter(t, s, Limit{Name: fmt.Sprint("limit", i), Params: p})
 			all = append(all, Request{Limiter: l, Budget: "customer-42", N: 1})
 			for n := range 7 {
-				if d, err := l.Decide(ctx, "customer-42", 1); err != nil || d.Source != FromStore || d.Allowed != (n < 5) {
+				if d, err := l.Decide(ctx, "customer-42", 1); err != nil || d.Source != FromStore ||
+					d.Allowed != (n < 5) {
 					t.Fatalf("got %+v, %v, want 5 allowed by the store", d, err)
 				}
 			}
 		}
 		few := newTestStore(t, openClient(t, server.URLOf("bucket", secretWord)), Config{})
 		d, err := newTestLimiter(t, few, Limit{Name: "few", Params: lasting[4]}).Decide(ctx, "customer-42", 1)
-		if err != nil || d.Err == nil || !strings.Contains(d.Err.Error(), logRights) || few.Stats().Lost != 0 {
+		if err != nil || d.Err == nil || !strings.Contains(d.Err.Error(), logRights) ||
+			few.Stats().Lost != 0 {
 			t.Errorf("sliding log without its rights: got %+v, %v, want %q", d, err, logRights)
 		}
 		for _, decide := range []func(context.Context, []Request) ([]Decision, error){s.Each, s.All} {
@@ -174,8 +178,12 @@ func TestLostServer(t *testing.T) {
 		config.Retry = time.Minute // so that the monitor makes few requests
 		s := newTestStore(t, client, config)
 		limits := map[Fail]*Limiter{}
-		for fail, name := range map[Fail]string{FailClosed: "closed", FailOpen: "open", FailRescue: "rescue"} {
-			limit := Limit{Name: name, Params: meter.TokenBucket{Rate: meter.Every(time.Hour), Burst: 100}, Fail: fail}
+		for fail, name := range map[Fail]string{
+			FailClosed: "closed", FailOpen: "open", FailRescue: "rescue",
+		} {
+			limit := Limit{
+				Name: name, Params: meter.TokenBucket{Rate: meter.Every(time.Hour), Burst: 100}, Fail: fail,
+			}
 			if fail == FailRescue {
 				limit.Share = 0.1
 			}
@@ -189,8 +197,10 @@ func TestLostServer(t *testing.T) {
 		var done sync.WaitGroup
 		for range first {
 			done.Go(func() {
-				if d, err := limits[FailOpen].Decide(ctx, "customer-42", 1); err != nil || d.Source != FromOpen || d.Err == nil {
-					t.Errorf("first decision without the store: got %+v, %v, want FromOpen and an error", d, err)
+				if d, err := limits[FailOpen].Decide(ctx, "customer-42", 1); err != nil ||
+					d.Source != FromOpen || d.Err == nil {
+					t.Errorf("first decision without the store: got %+v, %v, want FromOpen and an error", d,
+						err)
 				}
 			})
 		}
@@ -216,14 +226,17 @@ func TestLostServer(t *testing.T) {
 		// The monitor's requests are additional, but far fewer than the
 		// decisions.
 		if n := asked.n.Load() - before; n > decisions/10 {
-			t.Errorf("got %d requests to a lost server for %d decisions, want at most %d", n, 3*decisions, decisions/10)
+			t.Errorf("got %d requests to a lost server for %d decisions, want at most %d", n, 3*decisions,
+				decisions/10)
 		}
 		if lost, found := l.counts(); found != 0 || lost > 1 {
 			t.Errorf("got %d losses and %d recoveries, want 1 and 0", lost, found)
 		}
 		stats := s.Stats()
-		if stats.Lost != 1 || stats.Local != 3*decisions+first || len(stats.Losses) != 1 || stats.Losses[0].Addr != server.Addr {
-			t.Errorf("got %+v, want one loss of %s and %d local decisions", stats, server.Addr, 3*decisions+first)
+		if stats.Lost != 1 || stats.Local != 3*decisions+first || len(stats.Losses) != 1 ||
+			stats.Losses[0].Addr != server.Addr {
+			t.Errorf("got %+v, want one loss of %s and %d local decisions", stats, server.Addr,
+				3*decisions+first)
 		}
 	})
 }
@@ -250,7 +263,10 @@ func TestServerFoundAgain(t *testing.T) {
 			var asked counting
 			client.AddHook(&asked)
 			s := newTestStore(t, client, config)
-			limit := newTestLimiter(t, s, Limit{Name: "limit", Params: meter.TokenBucket{Rate: meter.Per(1e6, time.Second), Burst: 1e6}, Fail: FailOpen})
+			limit := newTestLimiter(t, s, Limit{
+				Name: "limit", Params: meter.TokenBucket{Rate: meter.Per(1e6, time.Second), Burst: 1e6},
+				Fail: FailOpen,
+			})
 			from := func(want Source) func() bool {
 				return func() bool {
 					d, err := limit.Decide(ctx, "customer-42", 1)
@@ -266,7 +282,8 @@ func TestServerFoundAgain(t *testing.T) {
 				// the store found.
 				lost, _ := l.counts()
 				before, stats := asked.n.Load(), s.Stats()
-				storetest.Until(t, f.name+": the monitor asks", func() bool { return asked.n.Load() >= before+3 })
+				storetest.Until(t, f.name+": the monitor asks",
+					func() bool { return asked.n.Load() >= before+3 })
 				if now := s.Stats(); now.Found != stats.Found || len(now.Losses) != 1 {
 					t.Errorf("%s: got %+v, want one loss and no recovery", f.name, now)
 				}
@@ -280,7 +297,8 @@ func TestServerFoundAgain(t *testing.T) {
 			s.Close()
 			l.mu.Lock()
 			for i, found := range l.found {
-				if found.Since != l.lost[i].Since || found.After <= 0 || found.Err == nil || found.Addr != proxy.Addr {
+				if found.Since != l.lost[i].Since || found.After <= 0 || found.Err == nil ||
+					found.Addr != proxy.Addr {
 					t.Errorf("%s: got OnLost with %+v, OnFound with %+v", f.name, l.lost[i], found)
 				}
 			}
@@ -306,7 +324,8 @@ func TestDeadline(t *testing.T) {
 			noError(t, c.Ping(ctx).Err())
 			p.Stall(storetest.Both)
 			go c.Ping(ctx)
-			storetest.Until(t, "the connection is in use", func() bool { return c.PoolStats().IdleConns == 0 })
+			storetest.Until(t, "the connection is in use",
+				func() bool { return c.PoolStats().IdleConns == 0 })
 		}},
 	} {
 		t.Run(f.name, func(t *testing.T) {
@@ -314,7 +333,8 @@ func TestDeadline(t *testing.T) {
 			proxy := storetest.Proxy(t, server.Addr)
 			client := redis.NewClient(&redis.Options{
 				Addr: proxy.Addr, ContextTimeoutEnabled: true, PoolSize: 1,
-				ReadTimeout: time.Hour, WriteTimeout: time.Hour, DialTimeout: time.Hour, PoolTimeout: time.Hour,
+				ReadTimeout: time.Hour, WriteTimeout: time.Hour, DialTimeout: time.Hour,
+				PoolTimeout: time.Hour,
 			})
 			t.Cleanup(func() { _ = client.Close() })
 			f.begin(proxy, client)
@@ -322,7 +342,8 @@ func TestDeadline(t *testing.T) {
 			noError(t, err)
 			l := newTestLimiter(t, s, Limit{Name: "limit", Params: family[0], Fail: FailOpen})
 			d, err := l.Decide(ctx, "customer-42", 1)
-			if err != nil || d.Source != FromOpen || !strings.Contains(fmt.Sprint(d.Err), "no answer within 20ms") {
+			if err != nil || d.Source != FromOpen ||
+				!strings.Contains(fmt.Sprint(d.Err), "no answer within 20ms") {
 				t.Errorf("got %+v, %v, want FromOpen and \"no answer within 20ms\"", d, err)
 			}
 			s.Close()
@@ -355,10 +376,12 @@ func TestCallerGivesUp(t *testing.T) {
 	canceled, give := context.WithCancelCause(ctx)
 	stalled := proxy.Bytes(storetest.ToClient)
 	go func() {
-		storetest.Until(t, "the server has answered", func() bool { return proxy.Bytes(storetest.ToClient) > stalled })
+		storetest.Until(t, "the server has answered",
+			func() bool { return proxy.Bytes(storetest.ToClient) > stalled })
 		give(reason)
 	}()
-	if _, err := s.All(canceled, []Request{{Limiter: l, Budget: "customer-42", N: 1}}); !errors.Is(err, reason) {
+	if _, err := s.All(canceled,
+		[]Request{{Limiter: l, Budget: "customer-42", N: 1}}); !errors.Is(err, reason) {
 		t.Errorf("got %v, want %v", err, reason)
 	}
 	proxy.Heal()

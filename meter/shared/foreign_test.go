@@ -18,7 +18,8 @@ func TestForeignKey(t *testing.T) {
 			l := newTestLimiter(t, s, Limit{Name: fmt.Sprint("limit", i), Params: p})
 			noError(t, server.Client().HSet(ctx, l.key("spoilt", ""), "field", "value").Err())
 			d, err := l.Decide(ctx, "spoilt", 1)
-			if err != nil || d.Source != FromClosed || d.Err == nil || !strings.Contains(d.Err.Error(), "WRONGTYPE") {
+			if err != nil || d.Source != FromClosed || d.Err == nil ||
+				!strings.Contains(d.Err.Error(), "WRONGTYPE") {
 				t.Errorf("%T: got %+v, %v, want FromClosed and WRONGTYPE", p, d, err)
 			}
 			if d, err := l.Decide(ctx, "customer-42", 1); err != nil || d.Source != FromStore {
@@ -41,7 +42,8 @@ func TestTLS(t *testing.T) {
 			t.Errorf("got %+v, %v, want a decision of the store", d, err)
 		}
 		untrusted := newTestStore(t, openClient(t, server.URL()), Config{})
-		d, err = newTestLimiter(t, untrusted, Limit{Name: "limit", Params: family[0]}).Decide(ctx, "customer-42", 1)
+		d, err = newTestLimiter(t, untrusted,
+			Limit{Name: "limit", Params: family[0]}).Decide(ctx, "customer-42", 1)
 		if err != nil || d.Err == nil || !strings.Contains(d.Err.Error(), "certificate") {
 			t.Errorf("without the authority: got %+v, %v, want an error about the certificate", d, err)
 		}

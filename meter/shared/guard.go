@@ -13,7 +13,8 @@ import (
 func guard(f func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = fmt.Errorf("internal error, please report it: %s (%s)", printable(fmt.Sprint(v)), panicPlace())
+			err = fmt.Errorf("internal error, please report it: %s (%s)", printable(fmt.Sprint(v)),
+				panicPlace())
 		}
 	}()
 	return f()

@@ -156,11 +156,15 @@ func TestHandler(t *testing.T) {
 		}
 		defer store.Close()
 		ask := func(from string) (int, [4]string) {
-			r, w := httptest.NewRequestWithContext(context.Background(), "GET", "/", nil), httptest.NewRecorder()
+			r, w := httptest.NewRequestWithContext(context.Background(), "GET", "/", nil),
+				httptest.NewRecorder()
 			r.RemoteAddr = from
 			handler.ServeHTTP(w, r)
 			h := w.Header()
-			return w.Code, [4]string{h.Get("RateLimit-Policy"), h.Get("RateLimit"), h.Get("Retry-After"), strings.TrimSpace(w.Body.String())}
+			return w.Code, [4]string{
+				h.Get("RateLimit-Policy"), h.Get("RateLimit"), h.Get("Retry-After"),
+				strings.TrimSpace(w.Body.String()),
+			}
 		}
 		const announced = `"burst";q=2;w=120, "daily";q=3;w=86400`
 		const exceeded = `{"title":"Too Many Requests","type":"https://iana.org/assignments/http-problem-types#quota-exceeded","violated-policies":["burst"]}`
@@ -192,7 +196,8 @@ func TestHandler(t *testing.T) {
 		}
 		server.Kill()
 		const reduced = `{"title":"Service Unavailable","type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","violated-policies":["burst","daily"]}`
-		if code, got := ask("192.0.2.1:5000"); code != 503 || got != [4]string{announced, `"burst";r=0;t=1, "daily";r=0;t=1`, "1", reduced} {
+		if code, got := ask("192.0.2.1:5000"); code != 503 ||
+			got != [4]string{announced, `"burst";r=0;t=1, "daily";r=0;t=1`, "1", reduced} {
 			t.Errorf("without the store: got %d %q, want 503 with no quota left", code, got)
 		}
 	})

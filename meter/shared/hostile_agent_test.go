@@ -20,8 +20,9 @@ import (
 // numbers at some indexes of store.lua's list.
 func leaseReply(other map[int]any) []byte {
 	values := []any{
-		int64(0), time.Now().UnixMicro(), int64(5), budget / 2, int64(0), int64(1 << 19), int64(0), budget / 20, int64(0), int64(1 << 15), int64(0),
-		int64(0), int64(0), budget, int64(0), int64(1 << 20), int64(0), int64(2), int64(0), int64(0), int64(0), "",
+		int64(0), time.Now().UnixMicro(), int64(5), budget / 2, int64(0), int64(1 << 19), int64(0),
+		budget / 20, int64(0), int64(1 << 15), int64(0), int64(0), int64(0), budget, int64(0), int64(1 << 20),
+		int64(0), int64(2), int64(0), int64(0), int64(0), "",
 	}
 	for at, v := range other {
 		values[at] = v
@@ -90,7 +91,8 @@ func TestAgentLiedTo(t *testing.T) {
 			})
 			g := joinHosts(t, 1, Server{URL: "redis://" + addr})
 			m := g.meters[0]
-			storetest.Until(t, "the share of the right replies", func() bool { return m.allowedRate() == budget/2 })
+			storetest.Until(t, "the share of the right replies",
+				func() bool { return m.allowedRate() == budget/2 })
 			lying.Store(true)
 			g.awaitEvent(t, 0, Lost)
 			from := "redis://" + addr + ": "
@@ -170,22 +172,28 @@ func TestAgentPanics(t *testing.T) {
 			failed <- e.Err
 		}
 	}
-	a, err := NewAgent(client, []Budget{{"a", "host", testTerms()}, {"b", "host", testTerms()}}, AgentConfig{Clock: testClock, Notify: notify})
+	a, err := NewAgent(client, []Budget{{"a", "host", testTerms()}, {"b", "host", testTerms()}},
+		AgentConfig{Clock: testClock, Notify: notify})
 	noError(t, err)
 	wrong, right := &panicking{fluid: &fluid{group: g, offers: budget}}, &fluid{group: g, offers: budget}
 	g.doAtOnce(func() { g.agents, g.meters = append(g.agents, a), []*fluid{wrong.fluid, right} })
 	noError(t, a.Bind([]Meter{wrong, right}))
 	g.runAgent(t, a)
-	for at, place := range []string{"counts (hostile_agent_test.go:", "runtime error: index out of range [3] with length 0 (hostile_agent_test.go:"} {
+	for at, place := range []string{
+		"counts (hostile_agent_test.go:",
+		"runtime error: index out of range [3] with length 0 (hostile_agent_test.go:",
+	} {
 		full := budget * 99 / 100
-		storetest.Until(t, "both have their budgets", func() bool { return wrong.allowedRate() > full && right.allowedRate() > full })
+		storetest.Until(t, "both have their budgets",
+			func() bool { return wrong.allowedRate() > full && right.allowedRate() > full })
 		wrong.at.Store(int32(at + 1))
 		storetest.Until(t, "the rescue share", func() bool { return wrong.allowedRate() == budget/10 })
 		storetest.Until(t, "the panic with its place", func() bool {
 			err := a.Status()[0].Err
 			return err != nil && strings.HasPrefix(err.Error(), "internal error, please report it: "+place)
 		})
-		storetest.Until(t, "the other budget's share", func() bool { return right.allowedRate() > full && !a.Status()[1].Rescued })
+		storetest.Until(t, "the other budget's share",
+			func() bool { return right.allowedRate() > full && !a.Status()[1].Rescued })
 		if at == 0 { // at most one a minute
 			if err := <-failed; !strings.Contains(err.Error(), place) {
 				t.Errorf("got the event %v, want the panic", err)
@@ -235,7 +243,8 @@ func TestGuardPlace(t *testing.T) {
 		func() error { var p *Status; p.Heard = true; return nil },
 	} {
 		err := guard(f)
-		if err == nil || !strings.Contains(err.Error(), "(hostile_agent_test.go:") || strings.Contains(err.Error(), "\x1b") {
+		if err == nil || !strings.Contains(err.Error(), "(hostile_agent_test.go:") ||
+			strings.Contains(err.Error(), "\x1b") {
 			t.Errorf("got %v, want an error with this file", err)
 		}
 	}
@@ -260,7 +269,10 @@ end
 local t = cmsgpack.unpack(redis.call('HGET', KEYS[1], ARGV[1]))
 t[ARGV[2] + 0] = value
 return redis.call('HSET', KEYS[1], ARGV[1], cmsgpack.pack(t))`
-	values := []string{"0", "-1", "0.5", "2^40", "2^52", "2^53", "2^62", "-2^62", "1e308", "0/0", "1/0", "'x'", "true", "{1}", "'\\27]0;pwn'"}
+	values := []string{
+		"0", "-1", "0.5", "2^40", "2^52", "2^53", "2^62", "-2^62", "1e308", "0/0", "1/0", "'x'", "true",
+		"{1}", "'\\27]0;pwn'",
+	}
 	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
 		g := joinHosts(t, 3, Server{URL: s.URL()})
 		client, key := s.Client(), []string{key("b")}
@@ -270,7 +282,9 @@ return redis.call('HSET', KEYS[1], ARGV[1], cmsgpack.pack(t))`
 		}
 		running := func(name string) {
 			for _, st := range g.agents[0].Status() {
-				if st.Err != nil && (strings.Contains(st.Err.Error(), "internal error") || strings.Contains(st.Err.Error(), "the script failed")) {
+				if st.Err != nil &&
+					(strings.Contains(st.Err.Error(), "internal error") ||
+						strings.Contains(st.Err.Error(), "the script failed")) {
 					t.Fatalf("%s: %v", name, st.Err)
 				}
 			}
@@ -284,7 +298,8 @@ return redis.call('HSET', KEYS[1], ARGV[1], cmsgpack.pack(t))`
 		g.awaitFull(t, "after the number of hosts")
 
 		r := rand.New(rand.NewPCG(7, 8))
-		for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(rand.N(10 * time.Millisecond)) {
+		for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(
+			rand.N(10 * time.Millisecond)) {
 			field, value := fields[r.IntN(len(fields))], values[r.IntN(len(values))]
 			switch r.IntN(8) {
 			case 0:
@@ -297,7 +312,8 @@ return redis.call('HSET', KEYS[1], ARGV[1], cmsgpack.pack(t))`
 			running("while records are damaged")
 			g.doAtOnce(func() {
 				for i, m := range g.meters {
-					if share := m.plan.At(g.at); share.Rate[0] > 1<<40 || share.Rate[0] < 0 || share.Check() != nil {
+					if share := m.plan.At(g.at); share.Rate[0] > 1<<40 || share.Rate[0] < 0 ||
+						share.Check() != nil {
 						t.Fatalf("host %d may use %v", i, share)
 					}
 				}
@@ -369,7 +385,10 @@ func TestHostileDecisions(t *testing.T) {
 		limit, err := store.Limiter(Limit{Name: "l", Params: p, Fail: FailRescue, Share: 0.5})
 		noError(t, err)
 		for range 300 {
-			requests := []Request{{limit, "b", "1", asks.Int64N(30), false}, {limit, "b", "2", asks.Int64N(30), asks.IntN(2) == 0}}
+			requests := []Request{
+				{limit, "b", "1", asks.Int64N(30), false},
+				{limit, "b", "2", asks.Int64N(30), asks.IntN(2) == 0},
+			}
 			decide := store.Each
 			if asks.IntN(2) == 0 {
 				requests[1].Part = false
@@ -378,7 +397,8 @@ func TestHostileDecisions(t *testing.T) {
 			decisions, err := decide(t.Context(), requests)
 			noError(t, err)
 			for i, d := range decisions {
-				if d.Taken < 0 || d.Taken > requests[i].N || d.Remaining < 0 || d.Remaining > 20 || d.RetryAfter < 0 && d.RetryAfter != meter.Never || d.ResetAfter < 0 {
+				if d.Taken < 0 || d.Taken > requests[i].N || d.Remaining < 0 || d.Remaining > 20 ||
+					d.RetryAfter < 0 && d.RetryAfter != meter.Never || d.ResetAfter < 0 {
 					t.Fatalf("%T, %+v: got %+v", p, requests[i], d)
 				}
 				if d.Source == FromStore {

@@ -22,7 +22,10 @@ type liar struct{ *rand.Rand }
 // right returns a reply that a store could have made. Its fields are those of
 // lease.Reply in the order of store.lua.
 func (l liar) right() []any {
-	size := [4]int64{1 + l.Int64N(lease.MaxRate), l.Int64N(2) * l.Int64N(lease.MaxRate), l.Int64N(lease.MaxBurst), l.Int64N(1 << 20)}
+	size := [4]int64{
+		1 + l.Int64N(lease.MaxRate), l.Int64N(2) * l.Int64N(lease.MaxRate), l.Int64N(lease.MaxBurst),
+		l.Int64N(1 << 20),
+	}
 	reply := []any{int64(0), time.Now().UnixMicro(), int64(5)}
 	for range 2 { // share, rescue share
 		for _, n := range size {
@@ -34,7 +37,8 @@ func (l liar) right() []any {
 		reply = append(reply, n)
 	}
 	hosts := 1 + l.Int64N(lease.MaxHosts)
-	return append(reply, hosts, l.Int64N(hosts+1), l.Int64N(2), l.Int64N(5)-1, []string{"", "gw2:eth0:egress"}[l.IntN(2)])
+	return append(reply, hosts, l.Int64N(hosts+1), l.Int64N(2), l.Int64N(5)-1,
+		[]string{"", "gw2:eth0:egress"}[l.IntN(2)])
 }
 
 // wrong returns right with up to four lies, or none.
@@ -71,7 +75,10 @@ func (l liar) wrong() (reply any, lies int) {
 
 // number returns a number that programs handle wrongly.
 func (l liar) number() int64 {
-	around := []int64{0, 0, 16, 4096, 1 << 16, 1 << 31, 1 << 32, lease.MaxRate, 1 << 52, 1 << 53, 1 << 60, 1 << 61, 1 << 62, math.MaxInt64, math.MinInt64}
+	around := []int64{
+		0, 0, 16, 4096, 1 << 16, 1 << 31, 1 << 32, lease.MaxRate, 1 << 52, 1 << 53, 1 << 60, 1 << 61, 1 << 62,
+		math.MaxInt64, math.MinInt64,
+	}
 	n := around[l.IntN(len(around))]
 	switch l.IntN(4) {
 	case 0:
@@ -85,7 +92,10 @@ func (l liar) number() int64 {
 }
 
 func (l liar) text() string {
-	texts := []string{"", "x", "\x1b]0;pwn\a\x1b[31m\n", strings.Repeat("x", 129), "9223372036854775807", "a\xffb", "{x}:lease"}
+	texts := []string{
+		"", "x", "\x1b]0;pwn\a\x1b[31m\n", strings.Repeat("x", 129), "9223372036854775807", "a\xffb",
+		"{x}:lease",
+	}
 	return texts[l.IntN(len(texts))]
 }
 
@@ -140,10 +150,12 @@ func credulousAgent(t testing.TB, n int, client Client) *Agent {
 	var budgets []Budget
 	var meters []Meter
 	for i := range n {
-		budgets, meters = append(budgets, Budget{fmt.Sprint("b", i), "host", terms}), append(meters, &credulous{t: t})
+		budgets, meters = append(budgets, Budget{fmt.Sprint("b", i), "host", terms}),
+			append(meters, &credulous{t: t})
 	}
 	now := testClock()
-	a, err := NewAgent(client, budgets, AgentConfig{Clock: func() int64 { now += 30e9; return now }, Store: "redis://store"})
+	a, err := NewAgent(client, budgets,
+		AgentConfig{Clock: func() int64 { now += 30e9; return now }, Store: "redis://store"})
 	noError(t, err)
 	noError(t, a.Bind(meters))
 	return a
@@ -191,7 +203,8 @@ func TestHostileReplies(t *testing.T) {
 				accepted++
 			case lies[i] == 0:
 				t.Fatalf("a right reply is refused: %v", err)
-			case !strings.Contains(err.Error(), "the store replied with") && m.status.Refused == lease.Granted:
+			case !strings.Contains(err.Error(), "the store replied with") &&
+				m.status.Refused == lease.Granted:
 				t.Fatalf("a wrong reply is not named: %v", err)
 			default:
 				refused++
@@ -201,7 +214,8 @@ func TestHostileReplies(t *testing.T) {
 	if accepted < calls*each/10 || refused < calls*each/3 {
 		t.Errorf("of %d replies %d were accepted and %d refused", calls*each, accepted, refused)
 	}
-	t.Logf("%d replies: %d accepted, %d refused, 0 panics, 0 shares above the size", calls*each, accepted, refused)
+	t.Logf("%d replies: %d accepted, %d refused, 0 panics, 0 shares above the size", calls*each, accepted,
+		refused)
 }
 
 // FuzzReplies lets an agent use any sequence of replies, without a connection.

@@ -10,8 +10,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/a-seed-32e5a53f/shaper/meter/unsaid"
 	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/meter/unsaid"
 )
 
 // Params are the parameters of a limit: meter.TokenBucket, meter.FixedWindow,
@@ -122,7 +122,8 @@ func (l *Limiter) compile() error {
 		err = l.windowed(logKind, "log", p.Limit, p.Window)
 		l.args[2] = int64(p.Entries)
 	default:
-		return fault("Params", "%T is not supported by a store: use TokenBucket, FixedWindow, SlidingCounter or SlidingLog", p)
+		return fault("Params",
+			"%T is not supported by a store: use TokenBucket, FixedWindow, SlidingCounter or SlidingLog", p)
 	}
 	return err
 }
@@ -157,7 +158,9 @@ func (l *Limiter) bucket(rate meter.Rate, burst int64) error {
 	per, den := r.Num(), r.Denom()
 	// The burst may be a quarter of the longest cycle, which is maxExact ticks.
 	if largest := new(big.Int).Quo(big.NewInt(maxExact/4), den); largest.Cmp(big.NewInt(burst)) < 0 {
-		return fault("Burst", "of %d is above %d, the largest that a script counts exactly at a Rate of %s tokens per µs: use a smaller Burst, or a Rate that reduces to a simpler fraction", burst, largest, r)
+		return fault("Burst",
+			"of %d is above %d, the largest that a script counts exactly at a Rate of %s tokens per µs: use a smaller Burst, or a Rate that reduces to a simpler fraction",
+			burst, largest, r)
 	}
 	l.kind, l.most, l.den, l.per = bucketKind, burst, den.Int64(), 0
 	if per.IsInt64() {
@@ -173,7 +176,9 @@ func (l *Limiter) bucket(rate meter.Rate, burst int64) error {
 		log2 = max(least, min(log2, 52-bits.Len64(uint64(l.per))))
 	}
 	if l.per == 0 || l.per > maxExact>>log2 {
-		return fault("Rate", "of %s tokens per µs is too fast or too fine for a script to count exactly: use one that reduces to a simpler fraction", r)
+		return fault("Rate",
+			"of %s tokens per µs is too fast or too fine for a script to count exactly: use one that reduces to a simpler fraction",
+			r)
 	}
 	l.args = [3]int64{ticks, l.per, 1 << log2}
 	l.prefix = fmt.Sprintf("%s:bucket.%d.%d", l.limit.Name, l.per, log2)
@@ -183,7 +188,8 @@ func (l *Limiter) bucket(rate meter.Rate, burst int64) error {
 // windowed compiles a meter with a limit and a window.
 func (l *Limiter) windowed(k kind, name string, limit int64, window time.Duration) error {
 	if window%time.Microsecond != 0 {
-		return fault("Window", "of %v is not a whole number of microseconds, which the store counts in", window)
+		return fault("Window", "of %v is not a whole number of microseconds, which the store counts in",
+			window)
 	}
 	l.kind, l.most, l.window = k, limit, window.Microseconds()
 	l.args = [3]int64{limit, l.window, 0}
@@ -205,7 +211,9 @@ func (l *Limiter) counter(limit int64, window time.Duration) error {
 		split = 1 << (bits.Len64(uint64(maxExact/2/l.window)) - 1)
 	}
 	if largest := maxExact / l.window * split; limit > largest {
-		return fault("Limit", "of %d is above %d, the largest that a script counts exactly in a Window of %v: use a shorter Window, or count in larger units", limit, largest, window)
+		return fault("Limit",
+			"of %d is above %d, the largest that a script counts exactly in a Window of %v: use a shorter Window, or count in larger units",
+			limit, largest, window)
 	}
 	l.args[2] = split
 	return nil
@@ -234,9 +242,11 @@ func checkName(field, name string, longest int, not string) error {
 	case len(name) > longest:
 		return fault(field, "has %d bytes: the maximum is %d", len(name), longest)
 	case strings.ContainsAny(name, "{}"+not):
-		return fault(field, "%q contains one of %s, which separate the parts of a key: leave them out", name, strings.Join(strings.Split("{}"+not, ""), " "))
+		return fault(field, "%q contains one of %s, which separate the parts of a key: leave them out", name,
+			strings.Join(strings.Split("{}"+not, ""), " "))
 	case !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl):
-		return fault(field, "%q contains a line break, another control character or invalid UTF-8: leave it out", name)
+		return fault(field,
+			"%q contains a line break, another control character or invalid UTF-8: leave it out", name)
 	case name == "" && field != "Key":
 		return fault(field, "is empty")
 	}

@@ -16,7 +16,8 @@ import (
 
 // idleStore returns a store that never connects.
 func idleStore(t testing.TB) *Store {
-	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ContextTimeoutEnabled: true, DialerRetries: 1, MaxRetries: -1})
+	client := redis.NewClient(
+		&redis.Options{Addr: "127.0.0.1:1", ContextTimeoutEnabled: true, DialerRetries: 1, MaxRetries: -1})
 	t.Cleanup(func() { _ = client.Close() })
 	return newTestStore(t, client, Config{})
 }
@@ -209,7 +210,8 @@ func FuzzKeys(f *testing.F) {
 	s := idleStore(f)
 	key := func(name, budget, key string) (string, bool) {
 		l, err := s.Limiter(Limit{Name: name, Params: family[0]})
-		if err != nil || checkName("Budget", budget, maxKey, "") != nil || checkName("Key", key, maxKey, "") != nil {
+		if err != nil || checkName("Budget", budget, maxKey, "") != nil ||
+			checkName("Key", key, maxKey, "") != nil {
 			return "", false
 		}
 		return l.key(budget, key), true
@@ -249,7 +251,9 @@ func FuzzBounds(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, bytes, period, burst, window, n int64) {
-		if l, err := s.Limiter(Limit{Name: "a", Params: meter.TokenBucket{Rate: meter.Per(bytes, time.Duration(period)), Burst: burst}}); err == nil {
+		if l, err := s.Limiter(Limit{
+			Name: "a", Params: meter.TokenBucket{Rate: meter.Per(bytes, time.Duration(period)), Burst: burst},
+		}); err == nil {
 			ticks, per, cycle := l.args[0], l.args[1], l.args[2]
 			product(t, "cycle", cycle, per)
 			product(t, "four bursts", 4, ticks)
@@ -264,10 +268,13 @@ func FuzzBounds(f *testing.F) {
 			left := new(big.Int).Mul(big.NewInt(period), big.NewInt(per))
 			right := new(big.Int).Mul(big.NewInt(1000*l.den), big.NewInt(bytes))
 			if left.Cmp(right) != 0 && bytes > 0 {
-				t.Errorf("rate of %d bytes in %d: got %d/%d per µs, want the exact rate", bytes, period, per, l.den)
+				t.Errorf("rate of %d bytes in %d: got %d/%d per µs, want the exact rate", bytes, period, per,
+					l.den)
 			}
 		}
-		if l, err := s.Limiter(Limit{Name: "a", Params: meter.SlidingCounter{Limit: burst, Window: time.Duration(window)}}); err == nil {
+		if l, err := s.Limiter(Limit{
+			Name: "a", Params: meter.SlidingCounter{Limit: burst, Window: time.Duration(window)},
+		}); err == nil {
 			limit, us, split := l.args[0], l.args[1], l.args[2]
 			product(t, "high part", limit/split, us)
 			product(t, "low part", 2, split, us)

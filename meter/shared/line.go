@@ -129,5 +129,7 @@ func (l *line) noAnswer() error {
 }
 
 func late(took, deadline time.Duration) error {
-	return fmt.Errorf("the answer took %v, longer than the deadline of %v: use a longer interval on all hosts", took.Round(time.Millisecond), deadline)
+	return fmt.Errorf(
+		"the answer took %v, longer than the deadline of %v: use a longer interval on all hosts",
+		took.Round(time.Millisecond), deadline)
 }

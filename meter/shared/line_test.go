@@ -82,10 +82,12 @@ func TestMeterFails(t *testing.T) {
 		g.doAtOnce(func() { m.fail, m.offers = errors.New("no memory"), 0 })
 		checkWords(t, g.awaitEvent(t, 0, Failed).Err, "no memory")
 		g.awaitSum(t, "the lease of its last plan ends", budget*95/100-rounding, budget*95/100+budget/10)
-		storetest.Until(t, "the other has the rest", func() bool { return g.meters[1].allowedRate() > budget*90/100 })
+		storetest.Until(t, "the other has the rest",
+			func() bool { return g.meters[1].allowedRate() > budget*90/100 })
 		storetest.Until(t, "it has its rescue share", func() bool { return m.allowedRate() == budget/20 })
 		g.doAtOnce(func() { m.fail, m.offers = nil, budget })
-		storetest.Until(t, "both have a share again", func() bool { return g.meters[0].allowedRate() > budget*45/100 })
+		storetest.Until(t, "both have a share again",
+			func() bool { return g.meters[0].allowedRate() > budget*45/100 })
 		g.awaitFull(t, "two hosts again")
 	})
 }
@@ -117,7 +119,8 @@ func TestRebind(t *testing.T) {
 		noError(t, g.agents[0].Bind([]Meter{m}))
 		demands("a new meter")
 		storetest.Until(t, "it has a demand", func() bool {
-			g.doAtOnce(func() { m.counts[0] += 1e12 }) // again and again: one demand lasts for one report only
+			// again and again: one demand lasts for one report only
+			g.doAtOnce(func() { m.counts[0] += 1e12 })
 			b, err := ShowBudget(t.Context(), s.Client(), "b")
 			return err == nil && b.Hosts[0].Demand[0] > 0
 		})
@@ -223,7 +226,10 @@ func TestPatience(t *testing.T) {
 		<-ctx.Done()
 		return fails(ctx.Err())
 	}
-	for _, want := range []time.Duration{240 * time.Millisecond, 480 * time.Millisecond, 960 * time.Millisecond, 1920 * time.Millisecond, mostPatience, mostPatience} {
+	for _, want := range []time.Duration{
+		240 * time.Millisecond, 480 * time.Millisecond, 960 * time.Millisecond, 1920 * time.Millisecond,
+		mostPatience, mostPatience,
+	} {
 		if l.patience != want {
 			t.Fatalf("patience %v, want %v", l.patience, want)
 		}

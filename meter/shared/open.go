@@ -60,7 +60,9 @@ func (s Server) String() string {
 
 var (
 	schemes    = []string{"redis", "rediss", "unix"}
-	parameters = []string{"addr", "master_name", "db", "skip_verify", "sentinel_username", "sentinel_password"}
+	parameters = []string{
+		"addr", "master_name", "db", "skip_verify", "sentinel_username", "sentinel_password",
+	}
 )
 
 // dialTimeout limits the time to connect. Calls have their own deadlines. A
@@ -84,7 +86,9 @@ func (noConn) SetWriteDeadline(time.Time) error { return nil }
 func dial(ctx context.Context, network, addr string, c *tls.Config) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	d := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 5 * time.Second, Count: 3}}
+	d := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
+		Enable: true, Idle: 30 * time.Second, Interval: 5 * time.Second, Count: 3,
+	}}
 	conn, err := d.DialContext(ctx, network, addr)
 	if err != nil || c == nil {
 		return conn, err
@@ -119,7 +123,8 @@ func Open(s Server) (redis.UniversalClient, error) {
 		return redis.NewFailoverClient(o.Failover()), nil
 	case o.IsClusterMode:
 		c := o.Cluster()
-		c.MaxRedirects = 3                         // decisions of a Store follow MOVED and ASK with it; an Agent does so itself
+		// decisions of a Store follow MOVED and ASK with it; an Agent does so itself
+		c.MaxRedirects = 3
 		c.ClusterStateReloadInterval = time.Second // time to notice a failover; the default is one minute
 		return redis.NewClusterClient(c), nil
 	}
@@ -139,7 +144,8 @@ func (silent) Printf(context.Context, string, ...any) {}
 func (s Server) options() (*redis.UniversalOptions, error) {
 	u, err := url.Parse(s.URL)
 	if err != nil {
-		return nil, errors.New("the URL cannot be parsed: in a password, write @ / : # ? % as %40 %2F %3A %23 %3F %25")
+		return nil, errors.New(
+			"the URL cannot be parsed: in a password, write @ / : # ? % as %40 %2F %3A %23 %3F %25")
 	}
 	if !slices.Contains(schemes, u.Scheme) || u.Opaque != "" {
 		return nil, errors.New("the URL does not start with redis://, rediss:// or unix://")
@@ -154,10 +160,11 @@ func (s Server) options() (*redis.UniversalOptions, error) {
 		}
 	}
 	o := &redis.UniversalOptions{
-		MasterName: q.Get("master_name"), SentinelUsername: q.Get("sentinel_username"), SentinelPassword: q.Get("sentinel_password"),
-		IsClusterMode: q.Has("addr"), Username: u.User.Username(),
-		MaxRetries: -1, MaxRedirects: -1, ContextTimeoutEnabled: true, DisableIdentity: true,
-		DialerRetries: 1, DialTimeout: dialTimeout, MaxConcurrentDials: 1, PipelinePoolSize: -1,
+		MasterName: q.Get("master_name"), SentinelUsername: q.Get("sentinel_username"),
+		SentinelPassword: q.Get("sentinel_password"), IsClusterMode: q.Has("addr"),
+		Username: u.User.Username(), MaxRetries: -1, MaxRedirects: -1, ContextTimeoutEnabled: true,
+		DisableIdentity: true, DialerRetries: 1, DialTimeout: dialTimeout, MaxConcurrentDials: 1,
+		PipelinePoolSize:         -1,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
 	o.Password, _ = u.User.Password()

@@ -137,15 +137,18 @@ func ShowBudget(ctx context.Context, client redis.UniversalClient, name string) 
 	if len(state.values) > 0 {
 		b.Began, b.Called = time.UnixMicro(state.time()), state.duration()
 		b.Interval, b.Deadline, b.Lease = state.duration(), state.duration(), state.duration()
-		b.Learning, b.Replicas, b.Late = state.flag(), state.number(-1, lease.MaxNumber), int(state.number(0, lease.MaxHosts))
+		b.Learning, b.Replicas, b.Late = state.flag(), state.number(-1, lease.MaxNumber),
+			int(state.number(0, lease.MaxHosts))
 		b.Smallest, b.Size, b.Held = state.name(), state.amounts(1), state.amounts(lease.MaxHosts)
 	}
 	l.err = cmp.Or(l.err, state.err, set.err)
 	for len(l.values) > 0 && l.err == nil {
 		h := l.list()
 		b.Hosts = append(b.Hosts, HostInfo{
-			Name: h.name(), Called: h.duration(), Late: h.flag(), Weight: h.number(1, lease.MaxWeight), Floor: h.number(0, lease.MaxBurst),
-			Demand: [2]int64{h.number(0, lease.MaxRate), h.number(0, lease.MaxRate)}, Share: h.amounts(1), Rescue: h.amounts(1), Size: h.amounts(1),
+			Name: h.name(), Called: h.duration(), Late: h.flag(), Weight: h.number(1, lease.MaxWeight),
+			Floor:  h.number(0, lease.MaxBurst),
+			Demand: [2]int64{h.number(0, lease.MaxRate), h.number(0, lease.MaxRate)}, Share: h.amounts(1),
+			Rescue: h.amounts(1), Size: h.amounts(1),
 		})
 		l.err = cmp.Or(l.err, h.err)
 	}
@@ -207,7 +210,8 @@ func DropHost(ctx context.Context, client redis.UniversalClient, budget, host st
 	l := listOf(v)
 	ago, within, dropped := l.duration(), l.duration(), l.flag()
 	if l.err == nil && !dropped {
-		l.err = fmt.Errorf("it called %v ago: stop its shaper, then retry after %v", ago.Round(time.Millisecond), within)
+		l.err = fmt.Errorf("it called %v ago: stop its shaper, then retry after %v",
+			ago.Round(time.Millisecond), within)
 	}
 	if l.err != nil {
 		return fail(l.err)

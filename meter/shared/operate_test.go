@@ -28,7 +28,8 @@ func TestOperate(t *testing.T) {
 		}
 		small := lease.Amounts{Rate: [2]int64{budget / 4}, Burst: [2]int64{1 << 18}}
 		noError(t, SetBudget(ctx, client, "b", small))
-		if b, err := ShowBudget(ctx, client, "b"); err != nil || *b.Set != small || b.Size != small || len(b.Hosts) > 0 {
+		if b, err := ShowBudget(ctx, client, "b"); err != nil || *b.Set != small || b.Size != small ||
+			len(b.Hosts) > 0 {
 			t.Errorf("got %+v, %v, want the set size and no hosts", b, err)
 		}
 		if ttl := client.TTL(ctx, key("b")).Val(); ttl != -1 {
@@ -45,7 +46,8 @@ func TestOperate(t *testing.T) {
 			return len(b.Hosts) == 3 && b.Late == 0 && !slices.ContainsFunc(b.Hosts, late)
 		})
 		if *b.Set != small || b.Size != small || b.Smallest != "" ||
-			b.Interval != 100*time.Millisecond || b.Deadline != 90*time.Millisecond || b.Lease != 505*time.Millisecond || b.Replicas != 0 {
+			b.Interval != 100*time.Millisecond || b.Deadline != 90*time.Millisecond ||
+			b.Lease != 505*time.Millisecond || b.Replicas != 0 {
 			t.Fatalf("got %+v, want the set size and the times of the terms", b)
 		}
 		if since := time.Since(b.Began); since < 0 || since > time.Minute {
@@ -54,7 +56,8 @@ func TestOperate(t *testing.T) {
 		var sum lease.Amounts
 		for i, h := range b.Hosts {
 			sum = sum.Plus(h.Share)
-			if h.Name != g.agents[i].Status()[0].Host || h.Weight != 1 || h.Floor != testTerms().Floor || h.Demand[0] < small.Rate[0]/3 ||
+			if h.Name != g.agents[i].Status()[0].Host || h.Weight != 1 || h.Floor != testTerms().Floor ||
+				h.Demand[0] < small.Rate[0]/3 ||
 				h.Size != testTerms().Size || h.Rescue.Rate[0] != small.Rate[0]/30 {
 				t.Errorf("got %+v, want the terms of %s", h, g.agents[i].Status()[0].Host)
 			}
@@ -74,7 +77,8 @@ func TestOperate(t *testing.T) {
 			t.Errorf("got a TTL of %v for the key of a budget, want at least an hour", ttl)
 		}
 
-		storetest.Until(t, "DropHost of a running host fails", func() bool { // unless it is late at this moment
+		// unless it is late at this moment
+		storetest.Until(t, "DropHost of a running host fails", func() bool {
 			err := DropHost(ctx, client, "b", "host-0")
 			if err == nil {
 				g.awaitSettled(t, "it has joined again", budget)
@@ -92,7 +96,8 @@ func TestOperate(t *testing.T) {
 		rescue := budget / 30
 		storetest.Until(t, "it is late", func() bool {
 			b, err = ShowBudget(ctx, client, "b")
-			return err == nil && b.Late == 1 && b.Hosts[2].Late && b.Hosts[2].Share.Rate[0] == rescue && b.Hosts[2].Called > b.Lease
+			return err == nil && b.Late == 1 && b.Hosts[2].Late && b.Hosts[2].Share.Rate[0] == rescue &&
+				b.Hosts[2].Called > b.Lease
 		})
 		if two := b.Hosts[0].Share.Plus(b.Hosts[1].Share).Rate[0]; two > budget-rescue {
 			t.Errorf("the other hosts hold %d, want at most %d", two, budget-rescue)
@@ -110,7 +115,10 @@ func TestOperate(t *testing.T) {
 		for _, bad := range []string{"", "a{b}", "a\nb", "*", strings.Repeat("a", 129)} {
 			_, err1 := ShowBudget(ctx, client, bad)
 			_, err2 := UnsetBudget(ctx, client, bad)
-			for _, err := range []error{err1, err2, SetBudget(ctx, client, bad, small), DropHost(ctx, client, bad, "a"), DropHost(ctx, client, "a", bad)} {
+			for _, err := range []error{
+				err1, err2, SetBudget(ctx, client, bad, small), DropHost(ctx, client, bad, "a"),
+				DropHost(ctx, client, "a", bad),
+			} {
 				if err == nil || strings.Contains(err.Error(), "\n") {
 					t.Errorf("name %q: got %v, want an error of one line", bad, err)
 				}
@@ -131,7 +139,8 @@ func TestOperate(t *testing.T) {
 		if err := SetBudget(ctx, client, "a", lease.Amounts{Rate: [2]int64{-1}}); err == nil {
 			t.Error("SetBudget accepted a negative rate")
 		}
-	}, storetest.User("agent", "s3cr3t", strings.Fields(Rights)...), storetest.User("operator", "s3cr3t", strings.Fields(Rights+" +scan +eval_ro")...))
+	}, storetest.User("agent", "s3cr3t", strings.Fields(Rights)...),
+		storetest.User("operator", "s3cr3t", strings.Fields(Rights+" +scan +eval_ro")...))
 }
 
 // pages answers each SCAN with the next page of keys.
@@ -173,7 +182,8 @@ func TestListPages(t *testing.T) {
 		client := redis.NewClient(&redis.Options{})
 		client.AddHook(row.pages)
 		names, err := ListBudgets(t.Context(), client)
-		if row.want == "" && (err != nil || strings.Join(names, " ") != "a b") || row.want != "" && (err == nil || !strings.Contains(err.Error(), row.want)) {
+		if row.want == "" && (err != nil || strings.Join(names, " ") != "a b") || row.want != "" &&
+			(err == nil || !strings.Contains(err.Error(), row.want)) {
 			t.Errorf("%s: got %d names and %v, want %q", name, len(names), err, row.want)
 		}
 		if n := row.pages.n.Load(); n != row.calls {

@@ -16,7 +16,8 @@ func (a *Agent) Replace(budgets []Budget) error {
 		return err
 	}
 	if next.interval != a.interval || next.deadline != a.deadline {
-		return fmt.Errorf("budget %s: interval %v differs from %v of the agent", budgets[0].Name, next.interval, a.interval)
+		return fmt.Errorf("budget %s: interval %v differs from %v of the agent", budgets[0].Name,
+			next.interval, a.interval)
 	}
 	a.turn.Lock()
 	defer a.turn.Unlock()

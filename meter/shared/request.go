@@ -33,7 +33,8 @@ func checkMember(name string) error {
 	}
 	for _, r := range name {
 		switch {
-		case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9', strings.ContainsRune("._-:@", r):
+		case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9',
+			strings.ContainsRune("._-:@", r):
 		default:
 			return fmt.Errorf("the name %q may have only letters, digits and . _ - : @", name)
 		}
@@ -44,7 +45,8 @@ func checkMember(name string) error {
 // arguments appends a request, in the order of store.lua.
 func arguments(args []any, r *lease.Request) []any {
 	t := &r.Terms
-	args = append(args, r.Host, r.Instance, r.Sequence, r.Seen, t.Interval/1000, t.Deadline/1000, t.Weight, t.Floor, t.Rescue)
+	args = append(args, r.Host, r.Instance, r.Sequence, r.Seen, t.Interval/1000, t.Deadline/1000, t.Weight,
+		t.Floor, t.Rescue)
 	for _, a := range []lease.Amounts{t.Size, r.Holds, r.Rescue} {
 		args = append(args, a.Rate[0], a.Rate[1], a.Burst[0], a.Burst[1])
 	}
@@ -69,8 +71,9 @@ func reply(v any, leave bool) (r lease.Reply, err error) {
 		r.Time, r.Epoch = l.raw(), l.raw() // neither is used
 	case n == 22 && refused == lease.Granted && !leave:
 		r = lease.Reply{
-			Time: l.raw(), Epoch: l.raw(), Share: l.four(), Rescue: l.four(), Spare: [2]int64{l.raw(), l.raw()}, Size: l.four(),
-			Hosts: l.raw(), Late: l.raw(), Learning: l.flag(), Replicas: l.raw(), Smallest: l.name(),
+			Time: l.raw(), Epoch: l.raw(), Share: l.four(), Rescue: l.four(),
+			Spare: [2]int64{l.raw(), l.raw()}, Size: l.four(), Hosts: l.raw(), Late: l.raw(),
+			Learning: l.flag(), Replicas: l.raw(), Smallest: l.name(),
 		}
 		l.check(r.Check())
 	default:

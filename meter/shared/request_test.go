@@ -39,16 +39,21 @@ func TestScriptAgainstStore(t *testing.T) {
 			key := key(fmt.Sprint("random-", seed))
 			var model lease.Store
 			server := lease.Server{ID: "a", Replicas: r.Int64N(3)}
-			size := lease.Amounts{Rate: [2]int64{1 + r.Int64N(lease.MaxRate), r.Int64N(lease.MaxRate)}, Burst: [2]int64{1 + r.Int64N(lease.MaxBurst), r.Int64N(1 << 20)}}
+			size := lease.Amounts{
+				Rate:  [2]int64{1 + r.Int64N(lease.MaxRate), r.Int64N(lease.MaxRate)},
+				Burst: [2]int64{1 + r.Int64N(lease.MaxBurst), r.Int64N(1 << 20)},
+			}
 			if seed%3 == 0 {
 				size.Rate[1] = 0
 			}
 			now := int64(1_700_000_000_000_000)
 			hosts := make([]lease.Request, 1+r.IntN(12))
 			for i := range hosts {
-				hosts[i] = lease.Request{Host: fmt.Sprint("h", i), Instance: r.Int64N(1 << 50), Terms: lease.Terms{
-					Size: size, Weight: 1 + r.Int64N(5), Floor: r.Int64N(4000), Rescue: r.Int64N(1_000_001), Interval: 100_000_000, Deadline: 50_000_000,
-				}}
+				terms := lease.Terms{
+					Size: size, Weight: 1 + r.Int64N(5), Floor: r.Int64N(4000), Rescue: r.Int64N(1_000_001),
+					Interval: 100_000_000, Deadline: 50_000_000,
+				}
+				hosts[i] = lease.Request{Host: fmt.Sprint("h", i), Instance: r.Int64N(1 << 50), Terms: terms}
 			}
 			for range 120 {
 				q := &hosts[r.IntN(len(hosts))]
@@ -89,7 +94,8 @@ func TestScriptAgainstStore(t *testing.T) {
 						q.Demand[i] = 0
 					}
 				}
-				v, err := script.Eval(t.Context(), client, []string{key}, append(arguments(nil, q), now, server.ID, server.Replicas)...).Result()
+				v, err := script.Eval(t.Context(), client, []string{key},
+					append(arguments(nil, q), now, server.ID, server.Replicas)...).Result()
 				if err != nil {
 					t.Fatalf("seed %d: %v", seed, err)
 				}
@@ -109,7 +115,9 @@ func TestScriptAgainstStore(t *testing.T) {
 				}
 			}
 		}
-		for _, outcome := range []string{"granted", "learning", lease.NameUsed.String(), lease.Interval.String(), lease.Stale.String()} {
+		for _, outcome := range []string{
+			"granted", "learning", lease.NameUsed.String(), lease.Interval.String(), lease.Stale.String(),
+		} {
 			if calls[outcome] == 0 {
 				t.Errorf("no call had the outcome %s: got %v", outcome, calls)
 			}

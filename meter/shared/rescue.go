@@ -32,7 +32,9 @@ func (l *Limiter) makeRescue() error {
 	case l.limit.Fail != FailRescue:
 		return nil
 	case !(share > 0 && share <= 1): // also not NaN
-		return fault("Share", "of %v must be above 0 and at most 1: it is the part of the limit that this process allows without the store", share)
+		return fault("Share",
+			"of %v must be above 0 and at most 1: it is the part of the limit that this process allows without the store",
+			share)
 	}
 	params, err := shareOf(l.limit.Params, share)
 	if err != nil {
@@ -64,7 +66,8 @@ func shareOf(params Params, share float64) (Params, error) {
 		all := new(big.Int).Mul(big.NewInt(n), part.Num())
 		some := all.Quo(all, part.Denom()).Int64()
 		if some < 1 {
-			err = fault("Share", "of %v leaves less than 1 of %d: use a larger share, or FailClosed", share, n)
+			err = fault("Share", "of %v leaves less than 1 of %d: use a larger share, or FailClosed", share,
+				n)
 		}
 		return some
 	}

@@ -20,7 +20,8 @@ func TestRescue(t *testing.T) {
 	s := newTestStore(t, openClient(t, server.URL()), Config{})
 	var all []*Limiter
 	for i, p := range family {
-		l := newTestLimiter(t, s, Limit{Name: fmt.Sprint("limit", i), Params: p, Fail: FailRescue, Share: 0.4})
+		l := newTestLimiter(t, s,
+			Limit{Name: fmt.Sprint("limit", i), Params: p, Fail: FailRescue, Share: 0.4})
 		all = append(all, l)
 		for _, step := range []struct {
 			n             int64
@@ -35,7 +36,8 @@ func TestRescue(t *testing.T) {
 		} {
 			d, err := l.one(ctx, Request{Limiter: l, Budget: "customer-42", N: step.n, Part: step.part})
 			noError(t, err)
-			if d.Source != FromRescue || d.Err == nil || d.Allowed != step.allowed || d.Taken != step.taken || d.Remaining != step.remain || (d.RetryAfter == 0) != step.allowed {
+			if d.Source != FromRescue || d.Err == nil || d.Allowed != step.allowed || d.Taken != step.taken ||
+				d.Remaining != step.remain || (d.RetryAfter == 0) != step.allowed {
 				t.Errorf("%T, %+v: got %+v, want that decision FromRescue with an error", p, step, d)
 			}
 			if never := step.n-step.taken > 2; never != (d.RetryAfter == meter.Never) {
@@ -82,7 +84,10 @@ func TestRescue(t *testing.T) {
 func TestRescueKeys(t *testing.T) {
 	t.Parallel()
 	s := idleStore(t)
-	l := newTestLimiter(t, s, Limit{Name: "limit", Params: meter.TokenBucket{Rate: meter.Every(time.Hour), Burst: 1}, Fail: FailRescue, Share: 1})
+	l := newTestLimiter(t, s, Limit{
+		Name: "limit", Params: meter.TokenBucket{Rate: meter.Every(time.Hour), Burst: 1}, Fail: FailRescue,
+		Share: 1,
+	})
 	requests := make([]Request, rescueKeys+rescueKeys/4)
 	for i := range requests {
 		requests[i] = Request{Limiter: l, Budget: strconv.Itoa(i), N: 1}
@@ -94,7 +99,8 @@ func TestRescueKeys(t *testing.T) {
 		allowed += int(d.Taken)
 	}
 	if allowed < rescueKeys/2 || allowed > rescueKeys+rescueShards {
-		t.Errorf("%d of %d keys have a burst, want at most %d", allowed, len(requests), rescueKeys+rescueShards)
+		t.Errorf("%d of %d keys have a burst, want at most %d", allowed, len(requests),
+			rescueKeys+rescueShards)
 	}
 }
 

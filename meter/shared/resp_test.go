@@ -36,7 +36,8 @@ func TestReplyLimits(t *testing.T) {
 	t.Parallel()
 	repeat := strings.Repeat
 	// CLUSTER SLOTS of a cluster with a range for each slot, at a primary and four replicas.
-	slots := "*7\r\n:16383\r\n:16383\r\n" + repeat("*4\r\n$9\r\n10.0.0.10\r\n:6379\r\n$40\r\n"+repeat("a", 40)+"\r\n*0\r\n", 5)
+	slots := "*7\r\n:16383\r\n:16383\r\n" +
+		repeat("*4\r\n$9\r\n10.0.0.10\r\n:6379\r\n$40\r\n"+repeat("a", 40)+"\r\n*0\r\n", 5)
 	for name, row := range map[string]struct{ text, want string }{
 		"numbers and nulls":      {":1\r\n+OK\r\n$-1\r\n*-1\r\n_\r\n#t\r\n,1.5\r\n(12345678901234567890\r\n*0\r\n%0\r\n", ""},
 		"error":                  {"-ERR no\r\n!5\r\nERR x\r\n", ""},
@@ -67,9 +68,12 @@ func TestReplyLimits(t *testing.T) {
 		"no length":              {"*\r\n", `a length of ""`},
 		"many lines in one list": {"*200000\r\n" + repeat("+"+repeat("A", 4000)+"\r\n", 3000), "more than 8388608 bytes"},
 	} {
-		for _, wrap := range []func(io.Reader) io.Reader{iotest.DataErrReader, func(r io.Reader) io.Reader { return iotest.OneByteReader(r) }} {
+		for _, wrap := range []func(io.Reader) io.Reader{
+			iotest.DataErrReader, func(r io.Reader) io.Reader { return iotest.OneByteReader(r) },
+		} {
 			err := readAll(row.text, wrap)
-			if row.want == "" && err != nil || row.want != "" && (err == nil || !strings.Contains(err.Error(), "the store replied with "+row.want)) {
+			if row.want == "" && err != nil || row.want != "" &&
+				(err == nil || !strings.Contains(err.Error(), "the store replied with "+row.want)) {
 				t.Errorf("%s: got %v, want %q", name, err, row.want)
 			}
 		}
@@ -86,7 +90,8 @@ func TestReplyLimitsPass(t *testing.T) {
 		reply, _ := l.wrong()
 		text = append(text, storetest.Encode([]any{reply, reply})...)
 	}
-	if err := readAll(string(text), func(r io.Reader) io.Reader { return randomReader{r, l.Rand} }); err != nil {
+	if err := readAll(string(text),
+		func(r io.Reader) io.Reader { return randomReader{r, l.Rand} }); err != nil {
 		t.Error(err)
 	}
 }

@@ -77,15 +77,18 @@ func TestDecide(t *testing.T) {
 			before := time.Now()
 			d, err := l.Decide(ctx, "customer-42", 3)
 			noError(t, err)
-			if !d.Allowed || d.Taken != 3 || d.Remaining != 2 || d.RetryAfter != 0 || d.Source != FromStore || d.Err != nil {
+			if !d.Allowed || d.Taken != 3 || d.Remaining != 2 || d.RetryAfter != 0 || d.Source != FromStore ||
+				d.Err != nil {
 				t.Errorf("%T: 3 of 5: got %+v, want 3 taken and 2 remaining at the store", p, d)
 			}
-			if d.Time.Before(before.Add(-time.Millisecond)) || d.Time.After(time.Now().Add(time.Millisecond)) {
+			if d.Time.Before(before.Add(-time.Millisecond)) ||
+				d.Time.After(time.Now().Add(time.Millisecond)) {
 				t.Errorf("%T: got time %v, want after %v", p, d.Time, before)
 			}
 			d, err = l.Decide(ctx, "customer-42", 3)
 			noError(t, err)
-			if d.Allowed || d.Taken != 0 || d.Remaining != 2 || d.RetryAfter <= 0 || d.RetryAfter > 2*year || d.ResetAfter < d.RetryAfter {
+			if d.Allowed || d.Taken != 0 || d.Remaining != 2 || d.RetryAfter <= 0 || d.RetryAfter > 2*year ||
+				d.ResetAfter < d.RetryAfter {
 				t.Errorf("%T: 3 of 2: got %+v, want a refusal with 2 remaining and times", p, d)
 			}
 			d, err = l.TakeUpTo(ctx, "customer-42", 9)
@@ -129,14 +132,19 @@ func TestKeys(t *testing.T) {
 				t.Fatalf("%T: keys %q, want one", p, keys)
 			}
 			expires := time.UnixMilli(c.PExpireTime(ctx, keys[0]).Val().Milliseconds())
-			if after := expires.Sub(d.Time.Add(d.ResetAfter)); after < -took || after > took+3*time.Millisecond {
-				t.Errorf("%T: the key expires %v after its state is empty, want 0 to 3 ms (the call took %v)", p, after, took)
+			if after := expires.Sub(d.Time.Add(d.ResetAfter)); after < -took ||
+				after > took+3*time.Millisecond {
+				t.Errorf("%T: the key expires %v after its state is empty, want 0 to 3 ms (the call took %v)",
+					p, after, took)
 			}
 		}
-		short := newTestLimiter(t, s, Limit{Name: "short", Params: meter.TokenBucket{Rate: meter.Every(20 * time.Millisecond), Burst: 1}})
+		short := newTestLimiter(t, s, Limit{
+			Name: "short", Params: meter.TokenBucket{Rate: meter.Every(20 * time.Millisecond), Burst: 1},
+		})
 		_, err := short.Decide(ctx, "customer-42", 1)
 		noError(t, err)
-		storetest.Until(t, "key expires", func() bool { return c.Exists(ctx, short.key("customer-42", "")).Val() == 0 })
+		storetest.Until(t, "key expires",
+			func() bool { return c.Exists(ctx, short.key("customer-42", "")).Val() == 0 })
 		if d, err := short.Decide(ctx, "customer-42", 1); err != nil || !d.Allowed {
 			t.Errorf("after the key expired: got %+v, %v, want it allowed", d, err)
 		}
@@ -155,7 +163,9 @@ func TestManyKeys(t *testing.T) {
 		var requests []Request
 		for i := range 300 {
 			for _, l := range limiters {
-				requests = append(requests, Request{Limiter: l, Budget: fmt.Sprint("customer-", i%7), Key: fmt.Sprint(i), N: int64(i % 7)})
+				requests = append(requests, Request{
+					Limiter: l, Budget: fmt.Sprint("customer-", i%7), Key: fmt.Sprint(i), N: int64(i % 7),
+				})
 			}
 		}
 		noError(t, server.Client().ScriptFlush(ctx).Err())
@@ -187,7 +197,8 @@ func TestManyKeys(t *testing.T) {
 		decisions, err = s.Each(ctx, []Request{same, same, all, same})
 		noError(t, err)
 		if d := decisions; d[0].Taken != 2 || d[1].Taken != 2 || d[2].Taken != 0 || d[3].Taken != 1 {
-			t.Errorf("2 of the same 5, alternating with and without Part: got %+v, want 2, 2, 0 and 1 taken", d)
+			t.Errorf("2 of the same 5, alternating with and without Part: got %+v, want 2, 2, 0 and 1 taken",
+				d)
 		}
 	})
 }
@@ -268,7 +279,8 @@ func TestAllLimitsOrNone(t *testing.T) {
 			}
 		}
 		if outcomes[0] < 50 || outcomes[1] < 50 {
-			t.Errorf("seed %d: got %d refused and %d allowed, want 50 of each", seed, outcomes[0], outcomes[1])
+			t.Errorf("seed %d: got %d refused and %d allowed, want 50 of each", seed, outcomes[0],
+				outcomes[1])
 		}
 	})
 }
@@ -342,7 +354,8 @@ func TestCluster(t *testing.T) {
 	_, to := nodes.Owner(slot)
 	decide := func(when string, l *Limiter, want int64) {
 		t.Helper()
-		if d, err := l.Decide(ctx, "customer-99", 1); err != nil || d.Source != FromStore || d.Remaining != want {
+		if d, err := l.Decide(ctx, "customer-99", 1); err != nil || d.Source != FromStore ||
+			d.Remaining != want {
 			t.Errorf("%s: got %+v, %v, want %d remaining", when, d, err, want)
 		}
 	}
@@ -353,7 +366,10 @@ func TestCluster(t *testing.T) {
 	nodes.Move(slot, to)
 	decide("moved", l, 2)
 	decide("moved", log, 3)
-	if both, err := s.All(ctx, []Request{{Limiter: l, Budget: "customer-99", N: 2}, {Limiter: log, Budget: "customer-99", N: 2}}); err != nil || !both[0].Allowed || both[1].Remaining != 1 {
+	if both, err := s.All(ctx, []Request{
+		{Limiter: l, Budget: "customer-99", N: 2}, {Limiter: log, Budget: "customer-99", N: 2},
+	}); err != nil ||
+		!both[0].Allowed || both[1].Remaining != 1 {
 		t.Errorf("both limits: got %+v, %v, want 1 remaining", both, err)
 	}
 	if stats := s.Stats(); stats.Lost != 0 || stats.Local != 0 {
@@ -363,8 +379,10 @@ func TestCluster(t *testing.T) {
 	// A client of one server cannot follow.
 	_, other := nodes.Owner(slot)
 	single := newTestStore(t, other.Client(), Config{})
-	d, err := newTestLimiter(t, single, Limit{Name: "limit", Params: lasting[0]}).Decide(ctx, "customer-99", 1)
-	if err != nil || d.Err == nil || !strings.Contains(d.Err.Error(), "MOVED") || !strings.Contains(d.Err.Error(), "use redis.NewClusterClient") {
+	d, err := newTestLimiter(t, single,
+		Limit{Name: "limit", Params: lasting[0]}).Decide(ctx, "customer-99", 1)
+	if err != nil || d.Err == nil || !strings.Contains(d.Err.Error(), "MOVED") ||
+		!strings.Contains(d.Err.Error(), "use redis.NewClusterClient") {
 		t.Errorf("client of one node: got %+v, %v, want MOVED and a remedy", d, err)
 	}
 }

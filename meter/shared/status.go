@@ -38,7 +38,9 @@ const (
 	eventKinds
 )
 
-var kindNames = [eventKinds]string{"nothing", "joined", "lost", "found", "refused", "failed", "reset", "disagreed", "crowded", "unguarded"}
+var kindNames = [eventKinds]string{
+	"nothing", "joined", "lost", "found", "refused", "failed", "reset", "disagreed", "crowded", "unguarded",
+}
 
 // String returns the name in lower case.
 func (k EventKind) String() string {
@@ -51,22 +53,26 @@ func (k EventKind) String() string {
 // Status is an agent's view of a budget.
 type Status struct {
 	Budget, Host string
-	Floor        int64         // Terms.Floor
-	Heard        bool          // the store has answered
-	Rescued      bool          // the lease has ended
-	Learning     bool          // the store is learning: no share grows
-	Crowded      bool          // without demand, a host's burst is below one packet: there are too many hosts for the budget's burst
-	Size         lease.Amounts // size of the budget in force
-	Share        lease.Amounts // share of this host
-	Rescue       lease.Amounts // rescue share of this host
-	Hosts, Late  int64
-	Replicas     int64         // number of the server's replicas; -1: the user lacks the right to INFO, and a failover may exceed the budget
-	Smallest     string        // host whose policy has the smallest size, "" if all agree
-	Refused      lease.Refusal // refusal in the last call
-	Bound        lease.Bound   // of all hosts together, if the store keeps its data and they have this host's Terms.Packet
-	Without      lease.Bound   // the same, if no host reaches the store
-	Calls, Lost  uint64        // number of calls, and of calls without an answer in time
-	Err          error         // error of the last call; nil if it was answered and not refused
+	Floor        int64 // Terms.Floor
+	Heard        bool  // the store has answered
+	Rescued      bool  // the lease has ended
+	Learning     bool  // the store is learning: no share grows
+	// without demand, a host's burst is below one packet: there are too many hosts for the budget's burst
+	Crowded     bool
+	Size        lease.Amounts // size of the budget in force
+	Share       lease.Amounts // share of this host
+	Rescue      lease.Amounts // rescue share of this host
+	Hosts, Late int64
+	// number of the server's replicas; -1: the user lacks the right to INFO, and a failover may exceed
+	// the budget
+	Replicas int64
+	Smallest string        // host whose policy has the smallest size, "" if all agree
+	Refused  lease.Refusal // refusal in the last call
+	// of all hosts together, if the store keeps its data and they have this host's Terms.Packet
+	Bound       lease.Bound
+	Without     lease.Bound // the same, if no host reaches the store
+	Calls, Lost uint64      // number of calls, and of calls without an answer in time
+	Err         error       // error of the last call; nil if it was answered and not refused
 }
 
 // reported is the state of a member's events. Times are in ns of the agent's
@@ -124,7 +130,8 @@ func (a *Agent) update(m *member, now int64, r *answer) {
 	}
 	s.Heard, s.Rescued, s.Share, s.Rescue = heard, m.host.Rescued(now), plan.At(now), plan.Phase[2]
 	if heard {
-		s.Size, s.Hosts, s.Late, s.Smallest, s.Learning, s.Replicas = last.Size, last.Hosts, last.Late, last.Smallest, last.Learning, last.Replicas
+		s.Size, s.Hosts, s.Late, s.Smallest, s.Learning, s.Replicas = last.Size, last.Hosts, last.Late,
+			last.Smallest, last.Learning, last.Replicas
 		s.Crowded = crowded(&m.Terms, &last)
 	} else {
 		s.Size = m.Terms.Size

@@ -27,7 +27,8 @@ func newNotes(t *testing.T, terms lease.Terms) *notes {
 	client := openUnreachable(t)
 	notify := func(e Event) { n.events = append(n.events, e.Kind.String()) }
 	var err error
-	n.Agent, err = NewAgent(client, []Budget{{"b", "h", terms}}, AgentConfig{Clock: func() int64 { return n.now }, Notify: notify})
+	n.Agent, err = NewAgent(client, []Budget{{"b", "h", terms}},
+		AgentConfig{Clock: func() int64 { return n.now }, Notify: notify})
 	noError(t, err)
 	noError(t, n.Bind([]Meter{nil}))
 	return n
@@ -120,7 +121,8 @@ func TestEvents(t *testing.T) {
 			n.callFor(time.Second, nil)
 		}
 		if len(n.events) > 20 || n.events[len(n.events)-1] != "lost" {
-			t.Errorf("got %d events in 10 minutes, want at most 20 and the last \"lost\": %v", len(n.events), n.events)
+			t.Errorf("got %d events in 10 minutes, want at most 20 and the last \"lost\": %v", len(n.events),
+				n.events)
 		}
 		for i, kind := range n.events[1:] {
 			if want := [2]string{"lost", "found"}[i%2]; kind != want {

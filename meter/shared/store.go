@@ -92,7 +92,8 @@ func newStore(client redis.UniversalClient, config Config, s *scripts, clock fun
 	if client == nil {
 		errs = append(errs, fault("Client", "is missing: use Open"))
 	} else if !endsCalls(client) {
-		errs = append(errs, fault("Client", "does not end calls at their deadline: set ContextTimeoutEnabled in its options"))
+		errs = append(errs,
+			fault("Client", "does not end calls at their deadline: set ContextTimeoutEnabled in its options"))
 	}
 	if config.Deadline < time.Millisecond || config.Deadline > 10*time.Second {
 		errs = append(errs, fault("Deadline", "of %v is not between 1ms and 10s", config.Deadline))
@@ -173,7 +174,8 @@ func (s *Store) place(ctx context.Context, key string) (*place, error) {
 func (s *Store) placeOf(addr string) *place {
 	p, ok := s.places.Load(addr)
 	if !ok {
-		p, _ = s.places.LoadOrStore(addr, &place{addr: printable(addr)}) // a server names the others of its cluster
+		// a server names the others of its cluster
+		p, _ = s.places.LoadOrStore(addr, &place{addr: printable(addr)})
 	}
 	return p.(*place)
 }
@@ -225,7 +227,8 @@ func (s *Store) probe(budget string) error {
 	const burst, perMicrosecond, cycle = 1, 1, 1 << 16
 	keys := []string{"{shaper:" + budget + "}:probe"}
 	return guard(func() error {
-		return s.scripts.one[bucketKind].Run(ctx, s.client, keys, s.arguments([]any{burst, perMicrosecond, cycle, 1, 1})...).Err()
+		return s.scripts.one[bucketKind].Run(ctx, s.client, keys,
+			s.arguments([]any{burst, perMicrosecond, cycle, 1, 1})...).Err()
 	})
 }
 

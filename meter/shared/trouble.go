@@ -32,13 +32,25 @@ const (
 // trouble lists the error replies of a server that cannot serve, each with its
 // remedy. A server without a remedy recovers automatically.
 var trouble = []struct{ prefix, what, remedy string }{
-	{"WRONGPASS", "wrong user name or password", "check the user name and the password, in the URL or in the password file"},
-	{"NOAUTH", "the server requires a password", "set a user name and a password, in the URL or in a password file"},
-	{"Protocol error: unauthenticated", "the server requires a password", "set a user name and a password, in the URL or in a password file"},
+	{
+		"WRONGPASS", "wrong user name or password",
+		"check the user name and the password, in the URL or in the password file",
+	},
+	{
+		"NOAUTH", "the server requires a password",
+		"set a user name and a password, in the URL or in a password file",
+	},
+	{
+		"Protocol error: unauthenticated", "the server requires a password",
+		"set a user name and a password, in the URL or in a password file",
+	},
 	{"NOPERM", lacksRight, ""},
 	{"OOM", "the server's memory is full", "raise maxmemory of the server"},
 	{"MISCONF", "the server cannot save its data", "free disk space, or check the server's log"},
-	{"READONLY", "the server is a read-only replica", "connect to the primary, or through Sentinels (master_name)"},
+	{
+		"READONLY", "the server is a read-only replica",
+		"connect to the primary, or through Sentinels (master_name)",
+	},
 	{"MOVED", nodeOfCluster, addNode},
 	{"ASK", nodeOfCluster, addNode},
 	{"CROSSSLOT", nodeOfCluster, addNode},
@@ -138,18 +150,24 @@ func explain(err error, acl string) error {
 	var dns *net.DNSError
 	var timeout net.Error
 	switch {
-	case errors.As(err, &answer) && (strings.Contains(answer.Error(), "user executing the script") || strings.Contains(answer.Error(), "ACL failure")):
+	case errors.As(err, &answer) &&
+		(strings.Contains(answer.Error(), "user executing the script") ||
+			strings.Contains(answer.Error(), "ACL failure")):
 		return &Trouble{lacksRight, acl, err}
 	case errors.As(err, &answer):
 		return &Trouble{"the script failed", "", err}
 	case errors.As(err, &authority):
 		return &Trouble{"the server's certificate is from an unknown authority", "set ca-file", err}
 	case errors.As(err, &host):
-		return &Trouble{"the server's certificate is for another name", "use a name from the certificate in the URL", err}
+		return &Trouble{
+			"the server's certificate is for another name", "use a name from the certificate in the URL", err,
+		}
 	case errors.As(err, &invalid):
 		return &Trouble{"the server's certificate is not valid", "renew it, or check the clocks", err}
 	case errors.As(err, &network) && network.Op == "remote error": // a TLS alert
-		return &Trouble{"the server refuses TLS", "if it requires a client certificate, set cert-file and key-file", err}
+		return &Trouble{
+			"the server refuses TLS", "if it requires a client certificate, set cert-file and key-file", err,
+		}
 	case errors.As(err, &header), errors.As(err, &handshake) && errors.Is(err, context.DeadlineExceeded):
 		return &Trouble{"the server does not speak TLS", "use redis:// in the URL", err}
 	case errors.As(err, &dns):
@@ -157,7 +175,9 @@ func explain(err error, acl string) error {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return &Trouble{"connection refused", "check the URL, and that the server runs", err}
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
-		return &Trouble{"the server closed the connection", "if it requires TLS, use rediss:// in the URL", err}
+		return &Trouble{
+			"the server closed the connection", "if it requires TLS, use rediss:// in the URL", err,
+		}
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		return &Trouble{"no answer in time", "", err}
 	}

@@ -45,7 +45,8 @@ func checkFailure(t *testing.T, server Server, words ...string) {
 		t.Errorf("the host may use %d, want %d", rate, budget/10/16)
 	}
 	st := a.Status()[0]
-	if !st.Rescued || st.Heard || st.Err == nil || st.Rescue.Rate[0] != budget/10/16 || st.Share != st.Rescue {
+	if !st.Rescued || st.Heard || st.Err == nil || st.Rescue.Rate[0] != budget/10/16 ||
+		st.Share != st.Rescue {
 		t.Errorf("got %+v, want the rescue share", st)
 	}
 	if g.countEvents(0, Lost) != 1 || len(g.events) != 1 {
@@ -155,7 +156,8 @@ func TestServers(t *testing.T) {
 			if _, err := ListBudgets(t.Context(), client); err != nil {
 				t.Errorf("%v: got %v, want nil", server, err)
 			}
-			if text := fmt.Sprintf("%v %+v %s", server, server, server); strings.Contains(text, "s3cr3t") || !strings.Contains(text, s.Addr) {
+			if text := fmt.Sprintf("%v %+v %s", server, server, server); strings.Contains(text, "s3cr3t") ||
+				!strings.Contains(text, s.Addr) {
 				t.Errorf("String returned %q, want the address without the password", text)
 			}
 		}
@@ -252,7 +254,8 @@ func TestRights(t *testing.T) {
 			t.Errorf("without the right to WAIT: got a share of %d, want at most %d", share, budget/10)
 		}
 	}, storetest.User("shaper", "s3cr3t", strings.Fields(Rights)...),
-		storetest.User("no-info", "s3cr3t", without("+info")...), storetest.User("no-wait", "s3cr3t", without("+wait")...))
+		storetest.User("no-info", "s3cr3t", without("+info")...),
+		storetest.User("no-wait", "s3cr3t", without("+wait")...))
 }
 
 // TestRefusals runs hosts that a store refuses, and hosts that disagree.
@@ -327,7 +330,8 @@ func TestRestartedProcess(t *testing.T) {
 			t.Errorf("got %+v, want no refusal of host 1", g.agents[1].Status())
 		}
 		noError(t, g.agents[1].Leave(t.Context()))
-		if b, err := ShowBudget(t.Context(), s.Client(), "b"); err != nil || len(b.Hosts) > 0 || b.Held != (lease.Amounts{}) {
+		if b, err := ShowBudget(t.Context(), s.Client(), "b"); err != nil || len(b.Hosts) > 0 ||
+			b.Held != (lease.Amounts{}) {
 			t.Errorf("after the last host left: got %+v, %v, want no hosts", b, err)
 		}
 	})
@@ -344,7 +348,8 @@ func TestRightsDocumented(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		plain := strings.Join(strings.Fields(strings.NewReplacer("\\\n", " ", "'", "").Replace(string(text))), " ")
+		plain := strings.Join(strings.Fields(strings.NewReplacer("\\\n", " ", "'", "").Replace(string(text))),
+			" ")
 		for _, r := range rights {
 			if !strings.Contains(plain, r) {
 				t.Errorf("%s: got no %q", page, r)

@@ -144,7 +144,8 @@ func Patched(frame []byte, at int, b ...byte) []byte {
 // first or later fragment, the protocol that all fragments name if it differs, and the
 // ports. Addresses follow, unless they are the defaults above.
 func Describe(p *dataplane.Packet) string {
-	b := fmt.Appendf(nil, "%s %d+%d", [...]string{"malformed", "other", "ipv4", "ipv6"}[p.Kind], p.L3, p.L3Len)
+	b := fmt.Appendf(nil, "%s %d+%d", [...]string{"malformed", "other", "ipv4", "ipv6"}[p.Kind], p.L3,
+		p.L3Len)
 	if p.HasEtherType {
 		b = fmt.Appendf(b, " %04x", p.EtherType)
 	}
@@ -170,7 +171,8 @@ func Describe(p *dataplane.Packet) string {
 	if p.HasPorts {
 		b = fmt.Appendf(b, " %d>%d", p.SrcPort, p.DstPort)
 	}
-	if src, dst := Address(p.Kind, p.Src), Address(p.Kind, p.Dst); !(src == Src4 && dst == Dst4 || src == Src6 && dst == Dst6) {
+	if src, dst := Address(p.Kind, p.Src),
+		Address(p.Kind, p.Dst); !(src == Src4 && dst == Dst4 || src == Src6 && dst == Dst6) {
 		b = fmt.Appendf(b, " %v>%v", src, dst)
 	}
 	return string(b)

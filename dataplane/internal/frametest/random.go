@@ -14,7 +14,9 @@ import (
 func RandomMeter(r *rand.Rand, aware bool) *dataplane.Meter {
 	rate := func() meter.Rate { return meter.BitRate(1 + r.Int64N(20e6)) }
 	burst := func() int64 { return 1 + r.Int64N(6000) }
-	m := &dataplane.Meter{Aware: aware, Packets: r.IntN(8) == 0, Initial: dataplane.Fraction{Num: r.Int64N(5), Den: 4}}
+	m := &dataplane.Meter{
+		Aware: aware, Packets: r.IntN(8) == 0, Initial: dataplane.Fraction{Num: r.Int64N(5), Den: 4},
+	}
 	switch a, b := rate(), rate(); r.IntN(4) {
 	case 0:
 		m.Params = meter.SRTCM{CIR: a, CBS: burst(), EBS: burst()}
@@ -43,7 +45,8 @@ func RandomAction(r *rand.Rand, queues []*dataplane.Queue) *dataplane.Action {
 	}
 	a := &dataplane.Action{ECN: dataplane.ECN(r.IntN(3))}
 	for _, f := range r.Perm(Fields)[:r.IntN(Fields+1)] {
-		a.Marks = append(a.Marks, dataplane.Mark{Field: dataplane.Field(f), Value: RandomValue(r, dataplane.Field(f))})
+		a.Marks = append(a.Marks,
+			dataplane.Mark{Field: dataplane.Field(f), Value: RandomValue(r, dataplane.Field(f))})
 	}
 	if r.IntN(2) == 0 {
 		a.Queue = queues[r.IntN(len(queues))]
@@ -62,8 +65,11 @@ var EvenVLANs = func() (list []uint32) {
 // RandomPolicy returns a policy. It makes the same meters, classes and actions from the same
 // random numbers, whether the meters are color-aware or not.
 func RandomPolicy(r *rand.Rand, aware bool, from func() dataplane.PreColor) *dataplane.Policy {
-	policy := &dataplane.Policy{Length: dataplane.LengthRule{Base: dataplane.LengthBase(r.IntN(3)), Overhead: r.IntN(60) - 30, MPU: r.IntN(80)}, Customers: &dataplane.Customers{
-		Key: dataplane.ByOuterVLAN, List: []dataplane.Customer{{Name: "even", VLANs: EvenVLANs, Plan: BucketPlan("p", 1500)}},
+	policy := &dataplane.Policy{Length: dataplane.LengthRule{
+		Base: dataplane.LengthBase(r.IntN(3)), Overhead: r.IntN(60) - 30, MPU: r.IntN(80),
+	}, Customers: &dataplane.Customers{
+		Key:  dataplane.ByOuterVLAN,
+		List: []dataplane.Customer{{Name: "even", VLANs: EvenVLANs, Plan: BucketPlan("p", 1500)}},
 	}}
 	meters := []*dataplane.Meter{nil, RandomMeter(r, aware), RandomMeter(r, aware), RandomMeter(r, aware)}
 	for _, m := range meters[1:] {
@@ -71,14 +77,19 @@ func RandomPolicy(r *rand.Rand, aware bool, from func() dataplane.PreColor) *dat
 	}
 	early := queue.Config{
 		ECN: r.IntN(2) == 0, Seed: r.Uint64(),
-		WRED:  [3]queue.Early{{}, {Min: 100, Max: 3000, Probability: queue.Certain / 2}, {Min: 0, Max: 2000, Probability: queue.Certain}},
+		WRED: [3]queue.Early{
+			{},
+			{Min: 100, Max: 3000, Probability: queue.Certain / 2},
+			{Min: 0, Max: 2000, Probability: queue.Certain},
+		},
 		CoDel: queue.CoDel{Target: time.Millisecond, Interval: 2 * time.Millisecond},
 	}
 	with := func(c queue.Config, edit func(*queue.Config)) queue.Config { edit(&c); return c }
 	link := &dataplane.Link{Rate: meter.BitRate(4e6)}
 	queues := []*dataplane.Queue{
 		{Config: queue.Config{Rate: meter.BitRate(1e6), Time: 10 * time.Millisecond}},
-		{Config: with(early, func(c *queue.Config) { c.Rate, c.Bytes, c.Packets = meter.BitRate(1e7), 3000, 9 })},
+		{Config: with(early,
+			func(c *queue.Config) { c.Rate, c.Bytes, c.Packets = meter.BitRate(1e7), 3000, 9 })},
 		{Config: with(early, func(c *queue.Config) { c.Bytes = 5000 }), Link: link},
 		{Config: queue.Config{Packets: 9}, Link: link, Weight: 3},
 		{Config: queue.Config{Time: 20 * time.Millisecond}, Link: link, Priority: 1},
@@ -112,7 +123,9 @@ func RandomFrame(r *rand.Rand) []byte {
 	payload := PadTo(Ports(uint16(r.Uint32()), uint16(r.Uint32())), 8+r.IntN(1400))
 	proto := []byte{ProtoTCP, ProtoUDP, ProtoSCTP, 1}[r.IntN(4)]
 	tos := byte(r.Uint32())
-	t, packet := uint16(EtherIPv4), V4{Tos: tos, Proto: proto, Frag: uint16(r.IntN(2) * r.IntN(9)), Options: 4 * r.IntN(11)}.Packet(payload)
+	t, packet := uint16(EtherIPv4), V4{
+		Tos: tos, Proto: proto, Frag: uint16(r.IntN(2) * r.IntN(9)), Options: 4 * r.IntN(11),
+	}.Packet(payload)
 	ppp := uint16(PppIPv4)
 	switch r.IntN(5) {
 	case 0, 1:
@@ -124,12 +137,14 @@ func RandomFrame(r *rand.Rand) []byte {
 	}
 	switch r.IntN(4) {
 	case 0:
-		t, packet = EtherMPLS, Concat(MplsLabel(r.Uint32N(1<<20), r.Uint32N(8), 0), MplsLabel(9, r.Uint32N(8), 1), packet)
+		t, packet = EtherMPLS, Concat(MplsLabel(r.Uint32N(1<<20), r.Uint32N(8), 0),
+			MplsLabel(9, r.Uint32N(8), 1), packet)
 	case 1:
 		t, packet = EtherPPPoE, Concat(Pppoe(ppp), packet)
 	}
 	for range r.IntN(4) {
-		t, packet = EtherVLAN, Concat(Tag(uint16(r.IntN(8)), uint16(r.IntN(2)), uint16(r.IntN(4096)), t), packet)
+		t, packet = EtherVLAN, Concat(Tag(uint16(r.IntN(8)), uint16(r.IntN(2)), uint16(r.IntN(4096)), t),
+			packet)
 	}
 	frame := Concat(Ethernet(t), packet)
 	if r.IntN(10) == 0 {

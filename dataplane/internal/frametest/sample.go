@@ -42,7 +42,9 @@ func (s *Sample) Matches(m *dataplane.Match) bool {
 		if len(list) == 0 {
 			return true
 		}
-		return has && slices.ContainsFunc(list, func(r dataplane.Range) bool { return r.First <= value && value <= r.Last })
+		return has &&
+			slices.ContainsFunc(list,
+				func(r dataplane.Range) bool { return r.First <= value && value <= r.Last })
 	}
 	within := func(list []netip.Prefix, a netip.Addr) bool {
 		return len(list) == 0 || slices.ContainsFunc(list, func(p netip.Prefix) bool { return p.Contains(a) })
@@ -140,11 +142,16 @@ func RandomAddr(r *rand.Rand, list []netip.Prefix, six bool) netip.Addr {
 
 // RandomPrefix returns one of few prefixes, so that many contain each other.
 func RandomPrefix(r *rand.Rand, six bool) netip.Prefix {
-	base := []netip.Addr{netip.MustParseAddr("10.1.2.3"), netip.MustParseAddr("255.255.255.255"), netip.MustParseAddr("0.0.0.0")}[r.IntN(3)]
+	base := []netip.Addr{
+		netip.MustParseAddr("10.1.2.3"), netip.MustParseAddr("255.255.255.255"),
+		netip.MustParseAddr("0.0.0.0"),
+	}[r.IntN(3)]
 	if six {
 		base = []netip.Addr{
-			netip.MustParseAddr("2001:db8::ffff:ffff:ffff:ffff"), netip.MustParseAddr("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"),
-			netip.MustParseAddr("::"), netip.MustParseAddr("::10.1.2.3"), netip.MustParseAddr("::ffff:10.1.2.3"),
+			netip.MustParseAddr("2001:db8::ffff:ffff:ffff:ffff"),
+			netip.MustParseAddr("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"), netip.MustParseAddr("::"),
+			netip.MustParseAddr("::10.1.2.3"),
+			netip.MustParseAddr("::ffff:10.1.2.3"),
 		}[r.IntN(5)]
 	}
 	bits := r.IntN(base.BitLen() + 1)
@@ -163,7 +170,9 @@ func RandomPrefix(r *rand.Rand, six bool) netip.Prefix {
 var Bounds = [...]uint32{0xff, 0xffff, 0xffff, 63, 0xfff, 7, math.MaxUint32, 0xffff, math.MaxUint32}
 
 func Lists(m *dataplane.Match) [9]*[]dataplane.Range {
-	return [...]*[]dataplane.Range{&m.Proto, &m.SPort, &m.DPort, &m.DSCP, &m.VLAN, &m.PCP, &m.Mark, &m.EtherType, &m.Length}
+	return [...]*[]dataplane.Range{
+		&m.Proto, &m.SPort, &m.DPort, &m.DSCP, &m.VLAN, &m.PCP, &m.Mark, &m.EtherType, &m.Length,
+	}
 }
 
 // RandomRanges returns up to four ranges, which may overlap, touch and repeat.
@@ -212,7 +221,10 @@ func RandomMatch(r *rand.Rand, sparse int) dataplane.Match {
 // AimedSample returns a sample of any kind, with values at the bounds of a match.
 func AimedSample(r *rand.Rand, m *dataplane.Match) *Sample {
 	s := &Sample{
-		Kind:  []dataplane.Kind{dataplane.IPv4, dataplane.IPv4, dataplane.IPv6, dataplane.IPv6, dataplane.Other, dataplane.Malformed}[r.IntN(6)],
+		Kind: []dataplane.Kind{
+			dataplane.IPv4, dataplane.IPv4, dataplane.IPv6, dataplane.IPv6, dataplane.Other,
+			dataplane.Malformed,
+		}[r.IntN(6)],
 		Proto: uint8(NearBound(r, m.Proto, 0xff)),
 		Sport: uint16(NearBound(r, m.SPort, 0xffff)), Dport: uint16(NearBound(r, m.DPort, 0xffff)),
 		Dscp: uint8(NearBound(r, m.DSCP, 63)),

@@ -33,8 +33,13 @@ func ValidPolicy() *dataplane.Policy {
 		{
 			Name:  "voice",
 			Match: dataplane.Match{Src: Prefixes("192.0.2.0/24"), DSCP: Values(46)},
-			Meter: &dataplane.Meter{Name: "first", Params: meter.SRTCM{CIR: Mega, CBS: 1500, EBS: 1500}, Then: total},
-			Red:   &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: 0}, {Field: dataplane.PCP, Value: 7}}, Queue: &dataplane.Queue{Name: "bulk", Config: queue.Config{Rate: Mega, Time: time.Second}}},
+			Meter: &dataplane.Meter{
+				Name: "first", Params: meter.SRTCM{CIR: Mega, CBS: 1500, EBS: 1500}, Then: total,
+			},
+			Red: &dataplane.Action{
+				Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: 0}, {Field: dataplane.PCP, Value: 7}},
+				Queue: &dataplane.Queue{Name: "bulk", Config: queue.Config{Rate: Mega, Time: time.Second}},
+			},
 		},
 		{Name: "rest", Meter: total},
 	}}

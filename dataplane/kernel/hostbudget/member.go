@@ -30,11 +30,12 @@ type Member struct {
 
 	user        registry.User
 	clock       func() int64
-	clockOffset int64                         // from measureOffset, ns
-	lock        rundir.Lock                   // shows other processes that this one is alive; taken on first use
-	maps        *memberMaps                   // nil before the first budget
-	oldMaps     *memberMaps                   // maps that the policy in force still uses, or nil
-	profiles    map[string]*bpf.ShaperProfile // of the policy in force, by budget
+	clockOffset int64 // from measureOffset, ns
+	// shows other processes that this one is alive; taken on first use
+	lock     rundir.Lock
+	maps     *memberMaps                   // nil before the first budget
+	oldMaps  *memberMaps                   // maps that the policy in force still uses, or nil
+	profiles map[string]*bpf.ShaperProfile // of the policy in force, by budget
 }
 
 // memberMaps are the maps and programs that a member uses.
@@ -49,7 +50,9 @@ type memberMaps struct {
 // clock returns the time of the plane's packets, in ns. It must advance like
 // CLOCK_MONOTONIC; its origin does not matter. Close the member after the last packet.
 func NewMember(device string, direction dataplane.Direction, clock func() int64) *Member {
-	return &Member{user: registry.User{Process: os.Getpid(), Interface: device, Direction: direction}, clock: clock}
+	return &Member{
+		user: registry.User{Process: os.Getpid(), Interface: device, Direction: direction}, clock: clock,
+	}
 }
 
 // members is the number of members that this process has had.
@@ -112,7 +115,8 @@ func (m *Member) open() (err error) {
 		return err
 	}
 	m.user.File = fmt.Sprintf("%s%d-%d", registry.MemberFile, os.Getpid(), members.Add(1))
-	m.lock, err = rundir.TakeLock(m.user.File, unix.LOCK_EX) // another process may hold it for a moment, in unlocked
+	// another process may hold it for a moment, in unlocked
+	m.lock, err = rundir.TakeLock(m.user.File, unix.LOCK_EX)
 	return err
 }
 
@@ -220,7 +224,9 @@ func OpenMemberMaps(maps [2]*ebpf.Map) (m *memberMaps, err error) {
 			return m, err
 		}
 	}
-	for i, name := range []string{bpf.BudgetProgShaperColor, bpf.BudgetProgShaperDraw, bpf.BudgetProgShaperRefund} {
+	for i, name := range []string{
+		bpf.BudgetProgShaperColor, bpf.BudgetProgShaperDraw, bpf.BudgetProgShaperRefund,
+	} {
 		if m.loaded[i], err = engine.LoadBudgetProgram(name, engine.BudgetMapsByName(maps)); err != nil {
 			return m, err
 		}

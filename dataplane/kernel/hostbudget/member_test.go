@@ -20,7 +20,8 @@ import (
 func TestMemberLock(t *testing.T) { // not parallel: it predicts the number of the next member
 	kerneltest.NeedRoot(t)
 	m := NewMember("t0", dataplane.Egress, engine.Now)
-	other, err := rundir.TakeLock(fmt.Sprintf("%s%d-%d", registry.MemberFile, os.Getpid(), members.Load()+1), unix.LOCK_EX|unix.LOCK_NB)
+	other, err := rundir.TakeLock(fmt.Sprintf("%s%d-%d", registry.MemberFile, os.Getpid(), members.Load()+1),
+		unix.LOCK_EX|unix.LOCK_NB)
 	if err != nil {
 		t.Fatal(err)
 	}

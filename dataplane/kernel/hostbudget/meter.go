@@ -32,7 +32,10 @@ const maxSwaps = 64
 // NewBudgetMeter returns a meter for the budget in a slot.
 func (m *memberMaps) NewBudgetMeter(slot uint32, clockOffset int64) *BudgetMeter {
 	size := unsafe.Sizeof(bpf.ShaperBudget{})
-	b := &BudgetMeter{Budget: (*bpf.ShaperBudget)(unsafe.Pointer(&m.memory[uintptr(slot)*size])), Maps: m, slot: slot, clockOffset: clockOffset}
+	b := &BudgetMeter{
+		Budget: (*bpf.ShaperBudget)(unsafe.Pointer(&m.memory[uintptr(slot)*size])), Maps: m, slot: slot,
+		clockOffset: clockOffset,
+	}
 	b.version = atomic.LoadUint32(&b.Budget.Version) - 1 // no profile read yet
 	return b
 }
@@ -121,7 +124,8 @@ func (m *BudgetMeter) draw(i int, now uint64, cost, credit int64) (fits bool, sp
 	v := now * b.Num
 	for range maxSwaps {
 		word := atomic.LoadUint64(shared)
-		if word&engine.Closed != 0 || atomic.LoadUint32(&m.Budget.Version) != m.version || now-atomic.LoadUint64(&m.Budget.Stamp) >= m.profile.Horizon {
+		if word&engine.Closed != 0 || atomic.LoadUint32(&m.Budget.Version) != m.version ||
+			now-atomic.LoadUint64(&m.Budget.Stamp) >= m.profile.Horizon {
 			return false, 0, false
 		}
 		holds := int64(v - word)

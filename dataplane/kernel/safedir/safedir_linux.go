@@ -201,7 +201,8 @@ func (d *Dir) check(file *os.File) error {
 	known := stat.Uid == 0 || stat.Uid == d.owner || int(stat.Uid) == os.Geteuid()
 	linked := !d.ours && stat.Nlink > 1 // by the owner of the directory, perhaps to a file of root
 	if stat.Mode&unix.S_IFMT != unix.S_IFREG || stat.Mode&0o022 != 0 || !known || linked {
-		return fmt.Errorf("%s is %w (user %d, mode %o): remove it", file.Name(), ErrForeign, stat.Uid, stat.Mode)
+		return fmt.Errorf("%s is %w (user %d, mode %o): remove it", file.Name(), ErrForeign, stat.Uid,
+			stat.Mode)
 	}
 	return nil
 }

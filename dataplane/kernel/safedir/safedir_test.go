@@ -241,7 +241,8 @@ func TestHold(t *testing.T) {
 	must(t, write("one"))
 	exists("d/one")
 
-	must(t, os.Rename(path, path+"2"), os.Mkdir(filepath.Join(base, "other"), 0o700), os.Symlink("other", path))
+	must(t, os.Rename(path, path+"2"), os.Mkdir(filepath.Join(base, "other"), 0o700),
+		os.Symlink("other", path))
 	must(t, write("two"))
 	exists("d2/two")
 	if list, err := os.ReadDir(filepath.Join(base, "other")); err != nil || len(list) > 0 {
@@ -249,7 +250,9 @@ func TestHold(t *testing.T) {
 	}
 
 	must(t, os.RemoveAll(path+"2"))
-	if err := write("three"); err == nil || !strings.Contains(err.Error(), "it was removed, and cannot be made again: "+path+" is a symbolic link") {
+	if err := write("three"); err == nil ||
+		!strings.Contains(err.Error(),
+			"it was removed, and cannot be made again: "+path+" is a symbolic link") {
 		t.Errorf("removed, and a link is there: got %v", err)
 	}
 	must(t, os.Remove(path))

@@ -65,7 +65,8 @@ func (w *walk) move(fd int, path string) error {
 
 // names returns the names in a path.
 func names(path string) []string {
-	return slices.DeleteFunc(strings.Split(path, "/"), func(name string) bool { return name == "" || name == "." })
+	return slices.DeleteFunc(strings.Split(path, "/"),
+		func(name string) bool { return name == "" || name == "." })
 }
 
 // follow goes to the end of an absolute path.
@@ -126,7 +127,9 @@ func (w *walk) step(name string, last bool) (target string, err error) {
 		return "", err
 	}
 	if last && w.rules&Link == 0 && !ofSystemd(path, target) {
-		return "", &UnsafeError{path, fmt.Sprintf("is a symbolic link: give the directory itself, %q", target)}
+		return "", &UnsafeError{
+			path, fmt.Sprintf("is a symbolic link: give the directory itself, %q", target),
+		}
 	}
 	if w.links++; w.links > maxLinks {
 		return "", &fs.PathError{Op: "open", Path: path, Err: unix.ELOOP}
@@ -152,7 +155,8 @@ func (w *walk) check(last bool) error {
 		mode |= fs.ModeSticky
 	}
 	return &UnsafeError{path, fmt.Sprintf(
-		"is writable by other users (user %d, mode %v): inspect its contents, then chmod go-w it, or choose another directory", w.stat.Uid, mode)}
+		"is writable by other users (user %d, mode %v): inspect its contents, then chmod go-w it, or choose another directory",
+		w.stat.Uid, mode)}
 }
 
 // trust refuses a part of the path that belongs to another user.
@@ -161,5 +165,6 @@ func (w *walk) trust(path string, uid uint32) error {
 		return nil
 	}
 	return &UnsafeError{path, fmt.Sprintf(
-		"belongs to user %d, who controls what is there: choose a directory that belongs to user %d or root, below directories of the same", uid, os.Geteuid())}
+		"belongs to user %d, who controls what is there: choose a directory that belongs to user %d or root, below directories of the same",
+		uid, os.Geteuid())}
 }

@@ -127,7 +127,8 @@ const AwaySuffix = ".away"
 
 // awayFile returns the name of the file of a mark.
 func awayFile(namespace uint64, e *AwayError) string {
-	return fmt.Sprintf("%d-%s.%v%s", namespace, strings.ReplaceAll(e.Interface, "/", "_"), e.Direction, AwaySuffix)
+	return fmt.Sprintf("%d-%s.%v%s", namespace, strings.ReplaceAll(e.Interface, "/", "_"), e.Direction,
+		AwaySuffix)
 }
 
 // ListAway returns the marks of the processes that wait in a namespace.

@@ -60,7 +60,8 @@ func changeUnderLoad(t *testing.T, params [2]meter.Params, cpus []int) {
 	t.Cleanup(change.Close)
 	var profiles [2]bpf.ShaperProfile
 	for i := range profiles {
-		if profiles[i], err = engine.ProfileOf(onlyStage(t, &dataplane.Meter{Params: params[i]})); err != nil {
+		if profiles[i], err = engine.ProfileOf(
+			onlyStage(t, &dataplane.Meter{Params: params[i]})); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -97,7 +98,8 @@ func changeUnderLoad(t *testing.T, params [2]meter.Params, cpus []int) {
 	for i := range most {
 		most[i] = new(big.Rat)
 	}
-	for begin := time.Now(); !green.Load() && time.Since(begin) < 5*time.Second; { // shorter than the time to fill a bucket
+	// shorter than the time to fill a bucket
+	for begin := time.Now(); !green.Load() && time.Since(begin) < 5*time.Second; {
 		time.Sleep(time.Millisecond)
 	}
 	at, changes := first, 0
@@ -127,7 +129,8 @@ func changeUnderLoad(t *testing.T, params [2]meter.Params, cpus []int) {
 	state := bpf.ShaperState{Word: user.Budget.Word, Stamp: user.Budget.Stamp}
 	for i, level := range engine.LevelsAt(&state, &profiles[changes%2], uint64(end)) {
 		if level < 0 {
-			most[i].Add(most[i], new(big.Rat).SetFrac(big.NewInt(-level), new(big.Int).SetUint64(profiles[changes%2].Buckets[i].Den)))
+			most[i].Add(most[i], new(big.Rat).SetFrac(big.NewInt(-level),
+				new(big.Int).SetUint64(profiles[changes%2].Buckets[i].Den)))
 		}
 	}
 	all, err := h.Stats()
@@ -149,7 +152,8 @@ func changeUnderLoad(t *testing.T, params [2]meter.Params, cpus []int) {
 	tc, te := user.Tokens(end)
 	lost := missing(params[0], most, granted)
 	lost.Sub(lost, new(big.Rat).SetInt64(tc+te+1)) // and the first packet's byte
-	t.Logf("%d changes, granted %v, in user space %d, lost %s bytes", changes, granted, mine, lost.FloatString(3))
+	t.Logf("%d changes, granted %v, in user space %d, lost %s bytes", changes, granted, mine,
+		lost.FloatString(3))
 	// During a change the overflow of C does not reach E.
 	if lost.Cmp(new(big.Rat).SetInt64(int64(2*changes+2))) > 0 && profiles[0].Coupled == 0 {
 		t.Errorf("%d changes lost %s bytes, want at most %d", changes, lost.FloatString(3), 2*changes+2)

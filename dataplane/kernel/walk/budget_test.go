@@ -41,16 +41,23 @@ func hostMaps(t testing.TB) (maps [2]*ebpf.Map) {
 }
 
 // newBudgeted loads the program of a hook. Its first meter is the budget in budgetSlot.
-func newBudgeted(t testing.TB, m *dataplane.Meter, hook image.Entry, maps [2]*ebpf.Map, handed uint8) *hooked {
+func newBudgeted(
+	t testing.TB, m *dataplane.Meter, hook image.Entry, maps [2]*ebpf.Map, handed uint8,
+) *hooked {
 	t.Helper()
-	policy := &dataplane.Policy{Length: dataplane.LengthRule{Overhead: -20}, Classes: []dataplane.Class{{Name: "all", Meter: m}}}
+	policy := &dataplane.Policy{
+		Length: dataplane.LengthRule{Overhead: -20}, Classes: []dataplane.Class{{Name: "all", Meter: m}},
+	}
 	g, err := encodePolicy(policy, hook, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &hooked{Walker: Walker{image: g, batch: 1, now: math.MinInt64}, hook: hook, room: make([]byte, 1<<17)}
+	h := &hooked{
+		Walker: Walker{image: g, batch: 1, now: math.MinInt64}, hook: hook, room: make([]byte, 1<<17),
+	}
 	t.Cleanup(h.Close)
-	h.image.Constants.Handed, h.image.Constants.Link, h.image.Constants.Elsewhere = handed, uint8(dataplane.LinkEthernet), 1
+	h.image.Constants.Handed, h.image.Constants.Link, h.image.Constants.Elsewhere = handed,
+		uint8(dataplane.LinkEthernet), 1
 	h.image.Stages[0].Table, h.image.Stages[0].Slot = record.StoreShared, budgetSlot
 	h.maps, err = image.NewMaps()
 	if err != nil {
@@ -85,8 +92,13 @@ func beginBudget(t testing.TB, maps [2]*ebpf.Map, m *dataplane.Meter) *bpf.Shape
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &registry.Claim{Request: &registry.Request{Budget: registry.Budget{Profile: p}}, Record: &registry.Budget{Slot: budgetSlot}}
-	if err := (&registry.Claims{Locked: &registry.Locked{Opened: maps}}).WriteInitialState(g, 0, engine.InitialLevels(s, &p).UnstartedState(&p)); err != nil {
+	g := &registry.Claim{
+		Request: &registry.Request{Budget: registry.Budget{Profile: p}},
+		Record:  &registry.Budget{Slot: budgetSlot},
+	}
+	if err := (&registry.Claims{
+		Locked: &registry.Locked{Opened: maps},
+	}).WriteInitialState(g, 0, engine.InitialLevels(s, &p).UnstartedState(&p)); err != nil {
 		t.Fatal(err)
 	}
 	return &p
@@ -99,7 +111,9 @@ func TestBudgetOneTruth(t *testing.T) {
 	t.Parallel()
 	r := kerneltest.Seeded(t)
 	maps := hostMaps(t)
-	aware := &dataplane.Meter{Params: meter.TokenBucket{Rate: kerneltest.BPS(8), Burst: 1}, Aware: true, PreColor: dscpColors}
+	aware := &dataplane.Meter{
+		Params: meter.TokenBucket{Rate: kerneltest.BPS(8), Burst: 1}, Aware: true, PreColor: dscpColors,
+	}
 	hooks := []*hooked{newBudgeted(t, aware, image.EgressEntry, maps, 1)}
 	if !kerneltest.InVM { // loading a program takes seconds
 		hooks = append(hooks, newBudgeted(t, aware, image.XdpEntry, maps, 1))
@@ -159,7 +173,10 @@ func TestBudgetOneTruth(t *testing.T) {
 }
 
 // budgetStream meters packets by a budget, each in a random one of the ways.
-func budgetStream(t *testing.T, r *rand.Rand, m *dataplane.Meter, p *bpf.ShaperProfile, user *hostbudget.BudgetMeter, ways []func(int64, int, meter.Color) meter.Color, seen *[3]int) {
+func budgetStream(
+	t *testing.T, r *rand.Rand, m *dataplane.Meter, p *bpf.ShaperProfile, user *hostbudget.BudgetMeter,
+	ways []func(int64, int, meter.Color) meter.Color, seen *[3]int,
+) {
 	profile, err := m.Params.Profile()
 	if err != nil {
 		t.Fatal(err)
@@ -175,7 +192,8 @@ func budgetStream(t *testing.T, r *rand.Rand, m *dataplane.Meter, p *bpf.ShaperP
 	}
 	now := r.Int64N(1<<62) - 1<<61
 	for i := range 30 {
-		n := min(kerneltest.Pick(r, 1, 64, 1500, 65_535, r.Int64N(65_536), cb, eb, cb+1, eb+1, cb/2, eb/3, cb-min(cb, 1)), 1<<31)
+		n := min(kerneltest.Pick(r, 1, 64, 1500, 65_535, r.Int64N(65_536), cb, eb, cb+1, eb+1, cb/2, eb/3,
+			cb-min(cb, 1)), 1<<31)
 		gap := r.Int64N(int64(2*p.Window) + 1)
 		if p.Window == 0 {
 			gap = anyGap(r, p, n)
@@ -201,7 +219,8 @@ func budgetStream(t *testing.T, r *rand.Rand, m *dataplane.Meter, p *bpf.ShaperP
 		seen[got]++
 		tc, te := user.Tokens(now)
 		if wantC, wantE := ours.Tokens(now); tc != wantC || te != wantE {
-			t.Errorf("packet %d: %d bytes, input color %v, at %d: got %d and %d tokens, want %d and %d", i, n, in, now, tc, te, wantC, wantE)
+			t.Errorf("packet %d: %d bytes, input color %v, at %d: got %d and %d tokens, want %d and %d", i, n,
+				in, now, tc, te, wantC, wantE)
 			return
 		}
 	}
@@ -234,7 +253,8 @@ func TestBudgetSwaps(t *testing.T) {
 			seen[m.Color(now, 64, meter.Green)]++
 		})
 		if allocs != 0 || seen[meter.Green] == 0 {
-			t.Errorf("%T: got %v allocations per packet, colors %v, want none and some green", params, allocs, seen)
+			t.Errorf("%T: got %v allocations per packet, colors %v, want none and some green", params, allocs,
+				seen)
 		}
 	}
 	// A program run allocates nothing either.
@@ -292,7 +312,8 @@ func TestBudgetChange(t *testing.T) {
 				after := newExact(next.Params, dataplane.Fraction{})
 				for i, holds := range model.Tokens {
 					unit := int64(1) // units per byte
-					if is, becomes := int64(p.Buckets[i].Den), int64(to.Buckets[i].Den); 16e9%is == 0 && 16e9%becomes == 0 {
+					if is, becomes := int64(p.Buckets[i].Den), int64(to.Buckets[i].Den); 16e9%is == 0 &&
+						16e9%becomes == 0 {
 						unit = becomes / engine.Halves
 					}
 					units := new(big.Rat).Mul(holds, new(big.Rat).SetInt64(unit))
@@ -307,7 +328,8 @@ func TestBudgetChange(t *testing.T) {
 			in := kerneltest.Pick(r, meter.Green, meter.Green, meter.Yellow)
 			got, want := user.Color(now, int(n), in), model.color(now, n, in)
 			if got != want {
-				t.Fatalf("kind %d, packet %d: %d bytes, input color %v, at %d: got %v, want %v; buckets %v", kind, i, n, in, now, got, want, model.Tokens)
+				t.Fatalf("kind %d, packet %d: %d bytes, input color %v, at %d: got %v, want %v; buckets %v",
+					kind, i, n, in, now, got, want, model.Tokens)
 			}
 		}
 	}
@@ -329,7 +351,8 @@ func TestBudgetChange(t *testing.T) {
 			t.Fatal(err)
 		}
 		if left, _ := user.Tokens(5e9 + 6e8); left != test.left {
-			t.Errorf("after 300 of 1000 bytes and a change to %+v: got %d tokens, want %d", test.to.Params, left, test.left)
+			t.Errorf("after 300 of 1000 bytes and a change to %+v: got %d tokens, want %d", test.to.Params,
+				left, test.left)
 		}
 		if c := user.Color(7e9, int(to.Buckets[0].Size), meter.Green); c != meter.Green {
 			t.Errorf("first packet of the next window of %+v: got %v, want green", test.to.Params, c)

@@ -128,10 +128,12 @@ func (c *hammered) run(t *testing.T, cpus []int) {
 	}
 	part := share64(granted[meter.Green]+granted[meter.Yellow], lost)
 	t.Logf("horizon %v, granted %.4f of the tokens; ns per packet: one CPU %d, two CPUs %d and %d",
-		time.Duration(min(stage.Profile.Horizon, 1<<62)), part, one[0].Nanoseconds(), two[0].Nanoseconds(), two[1].Nanoseconds())
+		time.Duration(min(stage.Profile.Horizon, 1<<62)), part, one[0].Nanoseconds(), two[0].Nanoseconds(),
+		two[1].Nanoseconds())
 	// While no CPU meters, a bucket keeps at most its burst.
 	if least := 0.01 * busy.Seconds() / time.Duration(end-first).Seconds(); part < least {
-		t.Errorf("granted %.4f of the tokens, want at least %.4f: a CPU metered for %v of %v", part, least, busy, time.Duration(end-first))
+		t.Errorf("granted %.4f of the tokens, want at least %.4f: a CPU metered for %v of %v", part, least,
+			busy, time.Duration(end-first))
 	}
 }
 

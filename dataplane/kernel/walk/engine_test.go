@@ -61,13 +61,17 @@ func (h *hooked) fitPacket(p *dataplane.Packet) bool {
 }
 
 // newHooked loads the program of a hook as Attach does. change edits the constants first.
-func newHooked(t testing.TB, policy *dataplane.Policy, hook image.Entry, change func(*bpf.ShaperConstants)) *hooked {
+func newHooked(
+	t testing.TB, policy *dataplane.Policy, hook image.Entry, change func(*bpf.ShaperConstants),
+) *hooked {
 	t.Helper()
 	g, err := encodePolicy(policy, hook, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &hooked{Walker: Walker{image: g, batch: 1, now: math.MinInt64}, hook: hook, room: make([]byte, 1<<17)}
+	h := &hooked{
+		Walker: Walker{image: g, batch: 1, now: math.MinInt64}, hook: hook, room: make([]byte, 1<<17),
+	}
 	t.Cleanup(h.Close)
 	h.image.Constants.Handed, h.image.Constants.Link = 1, uint8(dataplane.LinkEthernet)
 	if change != nil {
@@ -121,7 +125,9 @@ type skb struct {
 // hooks that have one.
 func (h *hooked) run(p *dataplane.Packet, v *dataplane.Verdict, context skb) error {
 	h.now = max(h.now, p.Time)
-	record := bpf.ShaperRecord{Time: uint64(h.now), Wire: uint32(max(p.WireLen, len(p.Data))), Mark: p.Mark, Link: uint16(p.Link)}
+	record := bpf.ShaperRecord{
+		Time: uint64(h.now), Wire: uint32(max(p.WireLen, len(p.Data))), Mark: p.Mark, Link: uint16(p.Link),
+	}
 	records := h.loaded.Maps[bpf.ShaperMapRecords]
 	if err := records.Put(uint32(0), &record); err != nil {
 		return err

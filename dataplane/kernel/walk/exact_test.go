@@ -22,11 +22,13 @@ func newExact(params meter.Params, initial dataplane.Fraction) *exact {
 	case meter.TokenBucket:
 		e.Buckets = metertest.New(metertest.OneBucket, false, bucket(p.Rate, p.Burst))
 	case meter.SRTCM:
-		e.Buckets = metertest.New(metertest.EitherBucket, true, bucket(p.CIR, p.CBS), bucket(meter.Rate{}, p.EBS))
+		e.Buckets = metertest.New(metertest.EitherBucket, true, bucket(p.CIR, p.CBS),
+			bucket(meter.Rate{}, p.EBS))
 	case meter.TRTCM:
 		e.Buckets = metertest.New(metertest.BothBuckets, false, bucket(p.CIR, p.CBS), bucket(p.PIR, p.PBS))
 	case meter.TRTCM4115:
-		e.Buckets = metertest.New(metertest.EitherBucket, p.Coupling, bucket(p.CIR, p.CBS), bucket(p.EIR, p.EBS))
+		e.Buckets = metertest.New(metertest.EitherBucket, p.Coupling, bucket(p.CIR, p.CBS),
+			bucket(p.EIR, p.EBS))
 	}
 	for i := range e.Tokens {
 		e.Tokens[i].SetInt64(initial.Of(e.burst(i)))
@@ -84,7 +86,8 @@ func missing(params meter.Params, limits [2]*big.Rat, granted [3]int64) *big.Rat
 	if _, ok := params.(meter.TRTCM); ok {
 		lost.Set(limits[1])
 		// Only packets of input color green take from C.
-		if c := new(big.Rat).Sub(limits[0], new(big.Rat).SetInt64(granted[meter.Green])); c.Cmp(new(big.Rat).Sub(lost, new(big.Rat).SetInt64(n))) > 0 {
+		if c := new(big.Rat).Sub(limits[0], new(big.Rat).SetInt64(
+			granted[meter.Green])); c.Cmp(new(big.Rat).Sub(lost, new(big.Rat).SetInt64(n))) > 0 {
 			return c
 		}
 	}

@@ -35,7 +35,9 @@ func TestExpiry(t *testing.T) {
 		{math.MaxInt64, math.MaxInt64 - 1, false},
 		{0, end, false},
 	}
-	policy := &dataplane.Policy{Classes: []dataplane.Class{{Name: "all", Green: &dataplane.Action{Drop: true}}}}
+	policy := &dataplane.Policy{
+		Classes: []dataplane.Class{{Name: "all", Green: &dataplane.Action{Drop: true}}},
+	}
 	for _, hook := range allEntries {
 		h := newHooked(t, policy, hook, nil)
 		dropped := int64(0)
@@ -51,7 +53,8 @@ func TestExpiry(t *testing.T) {
 				t.Fatal(err)
 			}
 			if want := h.returnCode(!r.passes); code != want {
-				t.Errorf("%v, row %d: the program returned %d, want %d", image.Programs[hook], i, int32(code), int32(want))
+				t.Errorf("%v, row %d: the program returned %d, want %d", image.Programs[hook], i, int32(code),
+					int32(want))
 			}
 			if !r.passes {
 				dropped++
@@ -61,8 +64,10 @@ func TestExpiry(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := got[0].Drops[0][dataplane.CauseColor].Packets; n != dropped || got[0].Colors[0].Packets != dropped || got[1].Untaken.Packets != 0 {
-			t.Errorf("%v: counted %d drops of %d packets, want %d of %[4]d and no unclassified packets", image.Programs[hook], n, got[0].Colors[0].Packets, dropped)
+		if n := got[0].Drops[0][dataplane.CauseColor].Packets; n != dropped ||
+			got[0].Colors[0].Packets != dropped || got[1].Untaken.Packets != 0 {
+			t.Errorf("%v: counted %d drops of %d packets, want %d of %[4]d and no unclassified packets",
+				image.Programs[hook], n, got[0].Colors[0].Packets, dropped)
 		}
 	}
 }
@@ -81,7 +86,8 @@ func TestExpiryQueue(t *testing.T) {
 		}
 		p := datagram(10*kerneltest.Millisecond, 0, 1000)
 		if _, out := h.runQueued(t, p, in); out.Priority != in.Priority || out.Tstamp != in.Tstamp {
-			t.Errorf("%s: a packet after the deadline has priority %#x and tstamp %d, want %#x and %d", pacer, out.Priority, out.Tstamp, in.Priority, in.Tstamp)
+			t.Errorf("%s: a packet after the deadline has priority %#x and tstamp %d, want %#x and %d", pacer,
+				out.Priority, out.Tstamp, in.Priority, in.Tstamp)
 		}
 		all, err := h.Stats()
 		if err != nil {

@@ -45,7 +45,8 @@ func followPipeline(t *testing.T, policy *dataplane.Policy, e processor, packets
 			pl.Process(&same[i], &want)
 			compared++
 			if verdicts[i] != want {
-				t.Errorf("packet %d:\ngot  %+v\nwant %+v\n%s", compared, verdicts[i], want, dumpPacket(&same[i], before))
+				t.Errorf("packet %d:\ngot  %+v\nwant %+v\n%s", compared, verdicts[i], want,
+					dumpPacket(&same[i], before))
 				return compared
 			}
 			if want.Done.Dropped() {
@@ -53,7 +54,8 @@ func followPipeline(t *testing.T, policy *dataplane.Policy, e processor, packets
 			}
 			if !bytes.Equal(batch[i].Data, same[i].Data) || batch[i].Mark != same[i].Mark {
 				t.Errorf("packet %d has other bytes or another mark:\ngot  %x mark %d\nwant %x mark %d\n%s",
-					compared, batch[i].Data, batch[i].Mark, same[i].Data, same[i].Mark, dumpPacket(&same[i], before))
+					compared, batch[i].Data, batch[i].Mark, same[i].Data, same[i].Mark,
+					dumpPacket(&same[i], before))
 				return compared
 			}
 		}
@@ -67,7 +69,8 @@ func followPipeline(t *testing.T, policy *dataplane.Policy, e processor, packets
 			}
 			if wantC, wantE := pl.Tokens(i); tc != wantC || te != wantE {
 				t.Errorf("after packet %d, at %d: meter %q %+v has %d and %d tokens, want %d and %d",
-					compared, pl.Now(), pl.Plan().Stages[i].Name, pl.Plan().Stages[i].Source.Params, tc, te, wantC, wantE)
+					compared, pl.Now(), pl.Plan().Stages[i].Name, pl.Plan().Stages[i].Source.Params, tc, te,
+					wantC, wantE)
 				return compared
 			}
 		}
@@ -84,7 +87,8 @@ func followPipeline(t *testing.T, policy *dataplane.Policy, e processor, packets
 
 // dumpPacket formats a packet so that it can be built again.
 func dumpPacket(p *dataplane.Packet, before []byte) string {
-	return fmt.Sprintf("link %v wire %d time %d mark %d: %x", p.Link, p.WireLen, p.Time, p.Mark, before[:min(len(before), 400)])
+	return fmt.Sprintf("link %v wire %d time %d mark %d: %x", p.Link, p.WireLen, p.Time, p.Mark,
+		before[:min(len(before), 400)])
 }
 
 // sameVerdict runs a program and the pipeline on one packet and compares the verdicts.

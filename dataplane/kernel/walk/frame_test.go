@@ -75,13 +75,15 @@ func bare(mark uint32, in meter.Color, n int, now int64) dataplane.Packet {
 
 // framed is an Ethernet frame with n metered bytes under a length rule with Overhead -20.
 func framed(in meter.Color, n int, now int64) dataplane.Packet {
-	b := ipv4(kerneltest.Be16(ethernet(), 0x800), 0, byte(in)<<2, 6, min(n, 1000), 0, from4, to4) // long enough that no byte counts as Ethernet padding
+	// long enough that no byte counts as Ethernet padding
+	b := ipv4(kerneltest.Be16(ethernet(), 0x800), 0, byte(in)<<2, 6, min(n, 1000), 0, from4, to4)
 	return dataplane.Packet{Data: b, WireLen: len(b) + n, Link: dataplane.LinkEthernet, Time: now}
 }
 
 // bySource is an IPv4 frame from a source address to a UDP port.
 func bySource(source uint32, port uint16, n int, now int64) dataplane.Packet {
-	b := ipv4(kerneltest.Be16(ethernet(), 0x800), 0, 0, 17, n-20, 0, [4]byte(binary.BigEndian.AppendUint32(nil, source)), to4)
+	b := ipv4(kerneltest.Be16(ethernet(), 0x800), 0, 0, 17, n-20, 0,
+		[4]byte(binary.BigEndian.AppendUint32(nil, source)), to4)
 	b = udp(b, 9, port, n-28)
 	return dataplane.Packet{Data: append(b, make([]byte, n-28)...), Link: dataplane.LinkEthernet, Time: now}
 }

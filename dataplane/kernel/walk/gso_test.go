@@ -70,7 +70,8 @@ var segmentables = []segmentable{
 // option of this type.
 func jumbogram(option byte) func(n int) []byte {
 	return func(n int) []byte {
-		b := append(ipv6(kerneltest.Be16(ethernet(), 0x86dd), 0, 0, 0, from6, to6), 6, 0, option, 4, 0, 2, 0, 0)
+		b := append(ipv6(kerneltest.Be16(ethernet(), 0x86dd), 0, 0, 0, from6, to6), 6, 0, option, 4, 0, 2, 0,
+			0)
 		return append(tcp(b, 3, 1000, 80), make([]byte, n)...)
 	}
 }
@@ -113,9 +114,13 @@ func TestSegments(t *testing.T) {
 		if kerneltest.InVM && rule.Overhead <= 0 { // loading a program takes seconds
 			continue
 		}
-		bytes := &dataplane.Meter{Name: "bytes", Params: meter.TokenBucket{Rate: meter.ByteRate(1), Burst: 500e6}}
+		bytes := &dataplane.Meter{
+			Name: "bytes", Params: meter.TokenBucket{Rate: meter.ByteRate(1), Burst: 500e6},
+		}
 		packets := &dataplane.Meter{
-			Name: "packets", Params: meter.TokenBucket{Rate: meter.Rate{Bytes: 1, Period: time.Minute}, Burst: 5e6}, Packets: true, Then: bytes,
+			Name:    "packets",
+			Params:  meter.TokenBucket{Rate: meter.Rate{Bytes: 1, Period: time.Minute}, Burst: 5e6},
+			Packets: true, Then: bytes,
 		}
 		bytes.Aware = true
 		policy := &dataplane.Policy{Length: rule, Classes: []dataplane.Class{{Name: "all", Meter: packets}}}
@@ -198,6 +203,7 @@ func runSegmentable(t *testing.T, r *rand.Rand, h *hooked, pl *pipeline.Pipeline
 		t.Fatal(err)
 	}
 	if v.Length != want {
-		t.Errorf("%s, %d bytes in segments of %d, %+v: metered %d bytes, want %d in %d segments", c.name, n, size, context, v.Length, want, len(leave))
+		t.Errorf("%s, %d bytes in segments of %d, %+v: metered %d bytes, want %d in %d segments", c.name, n,
+			size, context, v.Length, want, len(leave))
 	}
 }

@@ -48,7 +48,9 @@ func onCPU(cpu int, f func() error) <-chan error {
 
 // hammer runs the program on several CPUs at once for d. It returns the time per packet on each
 // CPU, and the CPU time of the thread that got most of it.
-func (c *hammered) hammer(t *testing.T, program *ebpf.Program, cpus []int, frame func(meter.Color) []byte, d time.Duration) (took []time.Duration, busy time.Duration) {
+func (c *hammered) hammer(
+	t *testing.T, program *ebpf.Program, cpus []int, frame func(meter.Color) []byte, d time.Duration,
+) (took []time.Duration, busy time.Duration) {
 	t.Helper()
 	took = make([]time.Duration, len(cpus))
 	each := make([]time.Duration, len(cpus))

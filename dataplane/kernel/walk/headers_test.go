@@ -18,9 +18,15 @@ func TestFarHeaders(t *testing.T) {
 	kerneltest.NeedRoot(t)
 	t.Parallel()
 	policy := &dataplane.Policy{Classes: []dataplane.Class{
-		{Name: "port", Match: dataplane.Match{DPort: []dataplane.Range{{First: 80, Last: 80}}}, Meter: &dataplane.Meter{
-			Params: meter.TokenBucket{Rate: kerneltest.BPS(1e9), Burst: 300_000}, Aware: true,
-		}, Green: &dataplane.Action{ECN: dataplane.CE, Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: 9}}}},
+		{
+			Name: "port", Match: dataplane.Match{DPort: []dataplane.Range{{First: 80, Last: 80}}},
+			Meter: &dataplane.Meter{
+				Params: meter.TokenBucket{Rate: kerneltest.BPS(1e9), Burst: 300_000}, Aware: true,
+			},
+			Green: &dataplane.Action{
+				ECN: dataplane.CE, Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: 9}},
+			},
+		},
 		{Name: "rest"},
 	}}
 	var packets []dataplane.Packet
@@ -37,9 +43,12 @@ func TestFarHeaders(t *testing.T) {
 				b = append(b, header...)
 			}
 			b = tcp(b, 0, 1234, 80)
-			packets = append(packets, dataplane.Packet{Data: b, Link: dataplane.LinkEthernet, Time: int64(len(packets))})
+			packets = append(packets,
+				dataplane.Packet{Data: b, Link: dataplane.LinkEthernet, Time: int64(len(packets))})
 			// Truncated between the ports.
-			packets = append(packets, dataplane.Packet{Data: b[:len(b)-17], Link: dataplane.LinkEthernet, Time: int64(len(packets))})
+			packets = append(packets, dataplane.Packet{
+				Data: b[:len(b)-17], Link: dataplane.LinkEthernet, Time: int64(len(packets)),
+			})
 		}
 	}
 	for _, plane := range planes {
@@ -52,20 +61,25 @@ func TestFarHeaders(t *testing.T) {
 func TestOddHeaders(t *testing.T) {
 	kerneltest.NeedRoot(t)
 	t.Parallel()
-	m := &dataplane.Meter{Params: meter.TokenBucket{Rate: kerneltest.BPS(8), Burst: 3}, Packets: true, Per: dataplane.Key{By: dataplane.ByFlow}}
+	m := &dataplane.Meter{
+		Params: meter.TokenBucket{Rate: kerneltest.BPS(8), Burst: 3}, Packets: true,
+		Per: dataplane.Key{By: dataplane.ByFlow},
+	}
 	policy := &dataplane.Policy{Classes: []dataplane.Class{
 		{Name: "port", Match: dataplane.Match{DPort: []dataplane.Range{{First: 80, Last: 80}}}, Meter: m},
 		{Name: "rest", Meter: m, Green: &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: 9}}}},
 	}}
 	var packets []dataplane.Packet
 	add := func(b []byte, wire int) {
-		packets = append(packets, dataplane.Packet{Data: b, WireLen: wire, Link: dataplane.LinkEthernet, Time: int64(len(packets))})
+		packets = append(packets,
+			dataplane.Packet{Data: b, WireLen: wire, Link: dataplane.LinkEthernet, Time: int64(len(packets))})
 	}
 	ports := udp(nil, 1000, 80, 0)
 	for range 2 {
 		for _, proto := range []byte{6, 17, 1} {
 			for _, place := range []uint16{0, 0x2000, 0x2001, 0x1fff, 0x4000, 0x8000} {
-				add(append(ipv4(kerneltest.Be16(ethernet(), 0x800), 0, 0, proto, 8, place, from4, to4), ports...), 0)
+				add(append(ipv4(kerneltest.Be16(ethernet(), 0x800), 0, 0, proto, 8, place, from4, to4),
+					ports...), 0)
 			}
 			for _, place := range []uint16{0, 1, 2, 4, 6, 8, 9, 0xfff8} {
 				for _, behind := range [][]byte{nil, {proto, 0, 1, 4, 0, 0, 0, 0}} {
@@ -76,12 +90,25 @@ func TestOddHeaders(t *testing.T) {
 					b := ipv6(kerneltest.Be16(ethernet(), 0x86dd), 0, 44, 16+len(behind), from6, to6)
 					add(slices.Concat(b, kerneltest.Be16([]byte{next, 0}, place, 0, 1), behind, ports), 0)
 					b = ipv6(kerneltest.Be16(ethernet(), 0x86dd), 0, 44, 24+len(behind), from6, to6)
-					add(slices.Concat(b, kerneltest.Be16([]byte{44, 0}, place^1, 0, 1), kerneltest.Be16([]byte{next, 0}, place, 0, 1), behind, ports), 0)
+					add(slices.Concat(b, kerneltest.Be16([]byte{44, 0}, place^1, 0, 1),
+						kerneltest.Be16([]byte{next, 0}, place, 0, 1), behind, ports), 0)
 				}
 			}
 		}
-		for _, proto := range [][]byte{{0x21}, {0x57}, {0, 0x21}, {0, 0x57}, {0xc0, 0x21}, {0xfd}, {0x21, 0x21}, {0x20, 0x21}, {0x57, 0x57}} {
-			for _, ip := range [][]byte{ipv4(nil, 0, 0, 17, 8, 0, from4, to4), ipv6(nil, 0, 17, 8, from6, to6)} {
+		for _, proto := range [][]byte{
+			{0x21},
+			{0x57},
+			{0, 0x21},
+			{0, 0x57},
+			{0xc0, 0x21},
+			{0xfd},
+			{0x21, 0x21},
+			{0x20, 0x21},
+			{0x57, 0x57},
+		} {
+			for _, ip := range [][]byte{
+				ipv4(nil, 0, 0, 17, 8, 0, from4, to4), ipv6(nil, 0, 17, 8, from6, to6),
+			} {
 				b := slices.Concat(kerneltest.Be16(ethernet(), 0x8864, 0x1100, 1, 50), proto, ip, ports)
 				for n := range b[14:] {
 					add(b[:14+n], 0)
@@ -107,8 +134,12 @@ func TestLongestPackets(t *testing.T) {
 	kerneltest.NeedRoot(t)
 	t.Parallel()
 	var packets []dataplane.Packet
-	for _, wire := range []int{0, 60, 14 + 200, 1<<15 - 1, 1<<31 - 1, 1 << 31, 1<<32 - 1 - 1<<15, 1<<32 - 25, 1<<32 - 24, 1<<32 - 23, 1<<32 - 1} {
-		b := append(ipv4(kerneltest.Be16(ethernet(), 0x800), 0, 0, 17, 8, 0, from4, to4), udp(nil, 1000, 80, 0)...)
+	for _, wire := range []int{
+		0, 60, 14 + 200, 1<<15 - 1, 1<<31 - 1, 1 << 31, 1<<32 - 1 - 1<<15, 1<<32 - 25, 1<<32 - 24, 1<<32 - 23,
+		1<<32 - 1,
+	} {
+		b := append(ipv4(kerneltest.Be16(ethernet(), 0x800), 0, 0, 17, 8, 0, from4, to4),
+			udp(nil, 1000, 80, 0)...)
 		packets = append(packets, dataplane.Packet{Data: b, WireLen: wire, Link: dataplane.LinkEthernet})
 	}
 	for _, base := range []dataplane.LengthBase{dataplane.L3, dataplane.L2, dataplane.L1} {
@@ -133,7 +164,11 @@ func TestEveryChecksum(t *testing.T) {
 	kerneltest.NeedRoot(t)
 	t.Parallel()
 	dscp := func(value uint32, ecn dataplane.ECN) *dataplane.Policy {
-		return oneClass(dataplane.Class{Green: &dataplane.Action{ECN: ecn, Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: value}}}})
+		return oneClass(dataplane.Class{
+			Green: &dataplane.Action{
+				ECN: ecn, Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: value}},
+			},
+		})
 	}
 	for name, policy := range map[string]*dataplane.Policy{
 		"ce":         oneClass(dataplane.Class{Green: &dataplane.Action{ECN: dataplane.CE}}),

@@ -40,7 +40,8 @@ func remedyOf(err error) remedy.Advice {
 // onlyStage compiles a policy of one meter and returns its stage.
 func onlyStage(t testing.TB, m *dataplane.Meter) *compiled.Stage {
 	t.Helper()
-	return &kerneltest.Compiled(t, &dataplane.Policy{Classes: []dataplane.Class{{Name: "a", Meter: m}}}).Stages[0]
+	return &kerneltest.Compiled(t,
+		&dataplane.Policy{Classes: []dataplane.Class{{Name: "a", Meter: m}}}).Stages[0]
 }
 
 // encodePolicy compiles and encodes a policy.

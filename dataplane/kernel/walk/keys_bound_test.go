@@ -30,12 +30,20 @@ func TestKeysBound(t *testing.T) {
 		var m *dataplane.Meter
 		for k := range kerneltest.Pick(r, 1, 1, 2, image.MaxChain) {
 			m = &dataplane.Meter{
-				Name: fmt.Sprint(keys, " ", k), Params: kerneltest.Pick[meter.Params](r, meter.TokenBucket{Rate: kerneltest.BPS(8), Burst: 300}, meter.SlidingCounter{Limit: 300, Window: time.Minute}, meter.FixedWindow{Limit: 300, Window: year}),
-				Aware: true, PreColor: dscpColors, Per: dataplane.Key{By: dataplane.BySrc}, Keys: keys, Then: m,
+				Name: fmt.Sprint(keys, " ", k),
+				Params: kerneltest.Pick[meter.Params](r,
+					meter.TokenBucket{Rate: kerneltest.BPS(8), Burst: 300},
+					meter.SlidingCounter{Limit: 300, Window: time.Minute},
+					meter.FixedWindow{Limit: 300, Window: year}),
+				Aware: true, PreColor: dscpColors, Per: dataplane.Key{By: dataplane.BySrc}, Keys: keys,
+				Then: m,
 			}
 		}
 		port := uint32(1000 + i)
-		policy.Classes = append(policy.Classes, dataplane.Class{Name: fmt.Sprint(keys), Meter: m, Match: dataplane.Match{DPort: []dataplane.Range{{First: port, Last: port}}}})
+		policy.Classes = append(policy.Classes, dataplane.Class{
+			Name: fmt.Sprint(keys), Meter: m,
+			Match: dataplane.Match{DPort: []dataplane.Range{{First: port, Last: port}}},
+		})
 		for range 5 { // a key is new the fifth time only if it was evicted
 			for _, k := range r.Perm(keys) {
 				packets = append(packets, bySource(uint32(k), uint16(port), 100, 0))
@@ -48,7 +56,8 @@ func TestKeysBound(t *testing.T) {
 	}
 	for _, plane := range planes {
 		if plane.name == "ingress" || plane.name == "xdp" || plane.name == "walk" {
-			t.Run(plane.name, func(t *testing.T) { followPipeline(t, policy, plane.open(t, policy), packets) })
+			t.Run(plane.name,
+				func(t *testing.T) { followPipeline(t, policy, plane.open(t, policy), packets) })
 		}
 	}
 }
@@ -95,12 +104,22 @@ func TestKeysSpare(t *testing.T) {
 	}
 	worst := map[int]int{}
 	for _, keys := range []int{1, 2, 3, 10, 63, 64, 65, 127, 128, 129, 200, 256, 1000, 5000} {
-		for _, first := range [][]int{nil, {1}, {0, 1}, {1, 1, 1, 1}, {keys / 2, 1, 1}, {1 + r.IntN(keys), 1 + r.IntN(keys), 1 + r.IntN(keys)}, {128, 1, 127}, {keys - 1, 0}} {
+		for _, first := range [][]int{
+			nil,
+			{1},
+			{0, 1},
+			{1, 1, 1, 1},
+			{keys / 2, 1, 1},
+			{1 + r.IntN(keys), 1 + r.IntN(keys), 1 + r.IntN(keys)},
+			{128, 1, 127},
+			{keys - 1, 0},
+		} {
 			for _, perCPU := range []int{0, image.SpareKeys / 2, image.SpareKeys} {
 				gone := lost(keys, perCPU, first)
 				worst[perCPU] = max(worst[perCPU], gone)
 				if gone > 0 && perCPU == image.SpareKeys {
-					t.Errorf("lost %d of %d keys, want none; inserted in turns of %v on CPUs %v", gone, keys, first, cpus)
+					t.Errorf("lost %d of %d keys, want none; inserted in turns of %v on CPUs %v", gone, keys,
+						first, cpus)
 				}
 			}
 		}
@@ -116,7 +135,10 @@ func TestKeysOver(t *testing.T) {
 	r := kerneltest.Seeded(t)
 	cpus := allowedCPUs(t)
 	for _, keys := range []int{1, 2, 16, 127, 128, 129, 1000} {
-		m := &dataplane.Meter{Name: "m", Params: meter.TokenBucket{Rate: kerneltest.BPS(8), Burst: 300}, Per: dataplane.Key{By: dataplane.BySrc}, Keys: keys}
+		m := &dataplane.Meter{
+			Name: "m", Params: meter.TokenBucket{Rate: kerneltest.BPS(8), Burst: 300},
+			Per: dataplane.Key{By: dataplane.BySrc}, Keys: keys,
+		}
 		w, err := newWalker(&dataplane.Policy{Classes: []dataplane.Class{{Name: "a", Meter: m}}}, 64)
 		if err != nil {
 			t.Fatal(err)
@@ -141,7 +163,8 @@ func TestKeysOver(t *testing.T) {
 				t.Fatal(err)
 			}
 			known, err := w.Keys(w.image.Plan.Stage(m))
-			if err != nil || arrived <= keys && known != arrived || arrived > keys && (known <= keys || known > int(image.TableSize(onlyStage(t, m)))) {
+			if err != nil || arrived <= keys && known != arrived || arrived > keys &&
+				(known <= keys || known > int(image.TableSize(onlyStage(t, m)))) {
 				t.Fatalf("keys %d, %d arrived: got %d known keys and error %v", keys, arrived, known, err)
 			}
 		}
@@ -149,7 +172,8 @@ func TestKeysOver(t *testing.T) {
 		n, err := w.Keys(w.image.Plan.Stage(other))
 		tc, te, noTokens := w.Tokens(w.image.Plan.Stage(other))
 		if n != 0 || err != nil || tc != 0 || te != 0 || noTokens != nil {
-			t.Errorf("a meter of another policy: got %d keys (%v), %d and %d tokens (%v), want none", n, err, tc, te, noTokens)
+			t.Errorf("a meter of another policy: got %d keys (%v), %d and %d tokens (%v), want none", n, err,
+				tc, te, noTokens)
 		}
 		w.Close()
 	}
@@ -164,11 +188,20 @@ func TestKeysSpray(t *testing.T) {
 	}
 	t.Parallel()
 	kerneltest.Seeded(t)
-	next := &dataplane.Meter{Name: "all", Params: meter.TokenBucket{Rate: kerneltest.BPS(8e6), Burst: 50_000}, Aware: true}
+	next := &dataplane.Meter{
+		Name: "all", Params: meter.TokenBucket{Rate: kerneltest.BPS(8e6), Burst: 50_000}, Aware: true,
+	}
 	policy := &dataplane.Policy{}
 	for i, keys := range []int{1, 1000, dataplane.DefaultKeys} {
-		m := &dataplane.Meter{Name: fmt.Sprint(keys), Params: meter.TokenBucket{Rate: meter.Rate{Bytes: 1, Period: 400 * time.Hour}, Burst: 300}, Per: dataplane.Key{By: dataplane.BySrc}, Keys: keys, Then: next}
-		policy.Classes = append(policy.Classes, dataplane.Class{Name: m.Name, Meter: m, Match: dataplane.Match{DPort: []dataplane.Range{{First: uint32(i), Last: uint32(i)}}}})
+		m := &dataplane.Meter{
+			Name:   fmt.Sprint(keys),
+			Params: meter.TokenBucket{Rate: meter.Rate{Bytes: 1, Period: 400 * time.Hour}, Burst: 300},
+			Per:    dataplane.Key{By: dataplane.BySrc}, Keys: keys, Then: next,
+		}
+		policy.Classes = append(policy.Classes, dataplane.Class{
+			Name: m.Name, Meter: m,
+			Match: dataplane.Match{DPort: []dataplane.Range{{First: uint32(i), Last: uint32(i)}}},
+		})
 	}
 	w, err := newWalker(policy, 512)
 	if err != nil {
@@ -219,15 +252,20 @@ func TestKeysSpray(t *testing.T) {
 			send(-1, source)
 		}
 		entries := knownKeys(t, w.maps, w.image.Stages[w.image.Plan.Stage(class.Meter)].Table)
-		if most := int(image.TableSize(onlyStage(t, class.Meter))); entries > most || entries <= min(keys, sprayed-1) {
-			t.Errorf("keys %d: got %d keys in the table after %d, want more than the bound and at most %d", keys, entries, sprayed, most)
+		if most := int(image.TableSize(onlyStage(t, class.Meter))); entries > most ||
+			entries <= min(keys, sprayed-1) {
+			t.Errorf("keys %d: got %d keys in the table after %d, want more than the bound and at most %d",
+				keys, entries, sprayed, most)
 		}
 		if n, err := w.Keys(w.image.Plan.Stage(class.Meter)); n != entries || err != nil {
 			t.Errorf("keys %d: got %d known keys and error %v, want %d", keys, n, err, entries)
 		}
-		t.Logf("keys %d: %d in the table; a key seen once per %v new keys passed %v times, of the 3 that its burst allows", keys, entries, every, passed)
+		t.Logf("keys %d: %d in the table; a key seen once per %v new keys passed %v times, of the 3 that its burst allows",
+			keys, entries, every, passed)
 		if i > 0 && (passed[0] > 3 || passed[1] > 3) {
-			t.Errorf("keys %d: a key seen once per %v new keys passed %v packets, want at most 3: it was evicted", keys, every[:2], passed[:2])
+			t.Errorf(
+				"keys %d: a key seen once per %v new keys passed %v packets, want at most 3: it was evicted",
+				keys, every[:2], passed[:2])
 		}
 	}
 	if most := 50_000 + (now-begin)/1000; allowed > most || allowed < most/2 {
@@ -240,9 +278,15 @@ func TestKeysSpray(t *testing.T) {
 func TestConcurrentSpray(t *testing.T) { // not parallel: it needs both CPUs
 	kerneltest.NeedRoot(t)
 	cpus := allowedCPUs(t)
-	next := &dataplane.Meter{Name: "next", Params: meter.TokenBucket{Rate: kerneltest.BPS(80e6), Burst: 50_000}, Aware: true}
-	m := &dataplane.Meter{Params: meter.SRTCM{CIR: kerneltest.BPS(1e6), CBS: 3000, EBS: 3000}, Per: dataplane.Key{By: dataplane.BySrc}, Keys: 1, Then: next}
-	h := newHooked(t, oneClass(dataplane.Class{Meter: m}), image.EgressEntry, func(c *bpf.ShaperConstants) { c.Handed = 0 })
+	next := &dataplane.Meter{
+		Name: "next", Params: meter.TokenBucket{Rate: kerneltest.BPS(80e6), Burst: 50_000}, Aware: true,
+	}
+	m := &dataplane.Meter{
+		Params: meter.SRTCM{CIR: kerneltest.BPS(1e6), CBS: 3000, EBS: 3000},
+		Per:    dataplane.Key{By: dataplane.BySrc}, Keys: 1, Then: next,
+	}
+	h := newHooked(t, oneClass(dataplane.Class{Meter: m}), image.EgressEntry,
+		func(c *bpf.ShaperConstants) { c.Handed = 0 })
 	first, seed := clock(t), kerneltest.Seeded(t).Uint64()
 	var ends []<-chan error
 	for i, cpu := range cpus {
@@ -269,7 +313,8 @@ func TestConcurrentSpray(t *testing.T) { // not parallel: it needs both CPUs
 	if err != nil {
 		t.Fatal(err)
 	}
-	granted, most := all[0].Colors[meter.Green].Bytes+all[0].Colors[meter.Yellow].Bytes, 50_000+(last-first)/100
+	granted, most := all[0].Colors[meter.Green].Bytes+all[0].Colors[meter.Yellow].Bytes,
+		50_000+(last-first)/100
 	if granted > most {
 		t.Errorf("%d bytes passed, want at most %d", granted, most)
 	}
@@ -285,7 +330,9 @@ func TestConcurrentSpray(t *testing.T) { // not parallel: it needs both CPUs
 	for entries := table.Iterate(); entries.Next(&key, &v); n++ {
 		l := engine.LevelsAt(&bpf.ShaperState{Word: v.Word, Stamp: v.Stamp}, &stage.Profile, uint64(last))
 		if v.Lock != 0 || int64(v.Stamp) < first || int64(v.Stamp) > last || l[0] < 0 || l[1] < 0 {
-			t.Errorf("key %+v: got state %+v and levels %v, want an open lock, a stamp of this test and no debt", key, v, l)
+			t.Errorf(
+				"key %+v: got state %+v and levels %v, want an open lock, a stamp of this test and no debt",
+				key, v, l)
 		}
 	}
 	if most := int(image.TableSize(onlyStage(t, m))); n > most || n < 1 {

@@ -154,7 +154,8 @@ func (c *contended) run(t *testing.T, cpus []int) {
 		missed = overflow / length / float64(packets)
 		// A CPU that the host stops for some ms while it holds the lock sends all packets of the other there.
 		if missed > 0.1 && !kerneltest.InVM {
-			t.Errorf("a share of %.6f of the packets used the shared overflow meter, want at most 0.1", missed)
+			t.Errorf("a share of %.6f of the packets used the shared overflow meter, want at most 0.1",
+				missed)
 		}
 	}
 	t.Logf("%d packets, granted %.4f of the limit, %.2g of them by the overflow meter; ns per packet: one CPU %d, two CPUs %d and %d",

@@ -34,7 +34,10 @@ var (
 
 // anyKeyedPacket returns a random packet of few keys.
 func anyKeyedPacket(r *rand.Rand) *keyedPacket {
-	s := &keyedPacket{dscp: kerneltest.Pick[byte](r, 0, 0, 0, 1, 2, 46), size: kerneltest.Pick(r, 100, 300, 1500, 100+r.IntN(1400))}
+	s := &keyedPacket{
+		dscp: kerneltest.Pick[byte](r, 0, 0, 0, 1, 2, 46),
+		size: kerneltest.Pick(r, 100, 300, 1500, 100+r.IntN(1400)),
+	}
 	for range r.IntN(3) {
 		s.tags = append(s.tags, uint16(r.IntN(8))<<13|kerneltest.Pick[uint16](r, 0, 1, 1, 2, 4095))
 	}
@@ -43,7 +46,8 @@ func anyKeyedPacket(r *rand.Rand) *keyedPacket {
 		return s
 	}
 	list := kerneltest.Pick(r, addrs4, addrs6)
-	s.src, s.dst = netip.MustParseAddr(kerneltest.Pick(r, list...)), netip.MustParseAddr(kerneltest.Pick(r, list...))
+	s.src, s.dst = netip.MustParseAddr(kerneltest.Pick(r, list...)),
+		netip.MustParseAddr(kerneltest.Pick(r, list...))
 	s.proto, s.fragment = kerneltest.Pick[byte](r, 6, 17, 17, 1, 50), r.IntN(4) == 0
 	s.first = r.IntN(2) == 0
 	s.sport, s.dport = kerneltest.Pick[uint16](r, 1, 2), kerneltest.Pick[uint16](r, 1, 53)
@@ -69,15 +73,18 @@ func (s *keyedPacket) frame() []byte {
 		case s.fragment:
 			offset = 5
 		}
-		b = ipv4(kerneltest.Be16(b, 0x800), 1, s.dscp<<2|2, s.proto, s.size-24, offset, s.src.As4(), s.dst.As4())
+		b = ipv4(kerneltest.Be16(b, 0x800), 1, s.dscp<<2|2, s.proto, s.size-24, offset, s.src.As4(),
+			s.dst.As4())
 	case s.fragment:
 		offset := byte(1) // more fragments
 		if !s.first {
 			offset = 8
 		}
-		b = append(ipv6(kerneltest.Be16(b, 0x86dd), s.dscp<<2|2, 44, s.size-40, s.src.As16(), s.dst.As16()), s.proto, 0, 0, offset, 0, 0, 0, 1)
+		b = append(ipv6(kerneltest.Be16(b, 0x86dd), s.dscp<<2|2, 44, s.size-40, s.src.As16(), s.dst.As16()),
+			s.proto, 0, 0, offset, 0, 0, 0, 1)
 	default:
-		b = append(ipv6(kerneltest.Be16(b, 0x86dd), s.dscp<<2|2, 0, s.size-40, s.src.As16(), s.dst.As16()), s.proto, 0, 0, 0, 0, 0, 0, 0)
+		b = append(ipv6(kerneltest.Be16(b, 0x86dd), s.dscp<<2|2, 0, s.size-40, s.src.As16(), s.dst.As16()),
+			s.proto, 0, 0, 0, 0, 0, 0, 0)
 	}
 	b = kerneltest.Be16(b, s.sport, s.dport)
 	return append(b, make([]byte, s.size-(len(b)-network))...)
@@ -162,11 +169,16 @@ func TestKeys(t *testing.T) {
 			meter.TokenBucket{Rate: kerneltest.BPS(1e6), Burst: 1500, GCRA: true},
 			meter.SRTCM{CIR: kerneltest.BPS(40e3), CBS: 1500, EBS: 3000},
 			meter.TRTCM{CIR: kerneltest.BPS(50e3), CBS: 2000, PIR: kerneltest.BPS(80e3), PBS: 3000},
-			meter.TRTCM4115{CIR: kerneltest.BPS(50e3), CBS: 1500, EIR: kerneltest.BPS(7e3), EBS: 1500, Coupling: true},
+			meter.TRTCM4115{
+				CIR: kerneltest.BPS(50e3), CBS: 1500, EIR: kerneltest.BPS(7e3), EBS: 1500, Coupling: true,
+			},
 			meter.FixedWindow{Limit: 4000, Window: 300 * time.Millisecond},
 			meter.SlidingCounter{Limit: 4000, Window: 301 * time.Millisecond},
 		} {
-			m := &dataplane.Meter{Name: fmt.Sprint(key, " ", i), Params: params, Per: key, Aware: r.IntN(3) > 0, PreColor: dscpColors}
+			m := &dataplane.Meter{
+				Name: fmt.Sprint(key, " ", i), Params: params, Per: key, Aware: r.IntN(3) > 0,
+				PreColor: dscpColors,
+			}
 			if r.IntN(3) == 0 {
 				m.Initial = dataplane.Fraction{Num: 0, Den: 1}
 			}
@@ -194,7 +206,9 @@ func TestKeys(t *testing.T) {
 	for i := range steps {
 		s, at := anyKeyedPacket(r), r.IntN(len(meters))
 		now += kerneltest.Pick(r, 0, r.Int64N(1000), r.Int64N(1e6), r.Int64N(1e6), r.Int64N(3e6))
-		packets[i] = dataplane.Packet{Data: s.frame(), Link: dataplane.LinkEthernet, Mark: uint32(at), Time: now}
+		packets[i] = dataplane.Packet{
+			Data: s.frame(), Link: dataplane.LinkEthernet, Mark: uint32(at), Time: now,
+		}
 		in := meter.Green
 		if m := meters[at]; m.Aware && s.src.IsValid() {
 			in = dscpColors.Map[uint32(s.dscp)]
@@ -225,7 +239,8 @@ func TestKeys(t *testing.T) {
 			m, s, v := meters[p.Mark], &steps[i], &verdicts[0]
 			if v.Length != s.size || v.Color != s.want || v.Pre != s.in {
 				t.Fatalf("%s, packet %d, %+v at %d, key %q of meter %s %+v, keys %d, aware %v, initial %v, packets %v: got %d bytes, %v, want %v",
-					plane.name, i, s.keyedPacket, p.Time, s.key(m.Per), m.Name, m.Params, m.Keys, m.Aware, m.Initial, m.Packets, v.Length, v.Color, s.want)
+					plane.name, i, s.keyedPacket, p.Time, s.key(m.Per), m.Name, m.Params, m.Keys, m.Aware,
+					m.Initial, m.Packets, v.Length, v.Color, s.want)
 			}
 			seen[v.Color]++
 		}
@@ -236,7 +251,8 @@ func TestKeys(t *testing.T) {
 			}
 			delete(models[i], "")
 			if n := knownKeys(t, w.maps, w.image.Stages[w.image.Plan.Stage(m)].Table); n != len(models[i]) {
-				t.Errorf("meter %s: got %d keys, want %d: those of packets of an input color other than red", m.Name, n, len(models[i]))
+				t.Errorf("meter %s: got %d keys, want %d: those of packets of an input color other than red",
+					m.Name, n, len(models[i]))
 			}
 		}
 	}

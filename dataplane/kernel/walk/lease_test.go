@@ -33,8 +33,13 @@ var leasedTypes = []meter.Params{
 
 // leasedPolicy has one meter with a budget on a server.
 func leasedPolicy(p meter.Params) *dataplane.Policy {
-	m := &dataplane.Meter{Name: "m", Params: p, Aware: true, PreColor: dscpColors, Budget: &dataplane.Budget{Name: "b", Address: dataplane.Address{URL: "redis://h"}}}
-	return &dataplane.Policy{Length: dataplane.LengthRule{Overhead: -20}, Classes: []dataplane.Class{{Name: "all", Meter: m}}}
+	m := &dataplane.Meter{
+		Name: "m", Params: p, Aware: true, PreColor: dscpColors,
+		Budget: &dataplane.Budget{Name: "b", Address: dataplane.Address{URL: "redis://h"}},
+	}
+	return &dataplane.Policy{
+		Length: dataplane.LengthRule{Overhead: -20}, Classes: []dataplane.Class{{Name: "all", Meter: m}},
+	}
 }
 
 // following is a program whose meter follows leases.
@@ -45,7 +50,8 @@ type following struct {
 
 func newFollowing(t testing.TB, hook image.Entry, handed uint8) *following {
 	t.Helper()
-	f := &following{hooked: newHooked(t, leasedPolicy(leasedTypes[0]), hook, func(c *bpf.ShaperConstants) { c.Handed = handed })}
+	f := &following{hooked: newHooked(t, leasedPolicy(leasedTypes[0]), hook,
+		func(c *bpf.ShaperConstants) { c.Handed = handed })}
 	f.Leases.States = f.maps.Leases
 	if err := f.Leases.LoadProgram(); err != nil {
 		t.Fatal(err)
@@ -114,7 +120,8 @@ func TestLeaseOneTruth(t *testing.T) {
 			lease := compiled.Lease{}
 			for i := range 60 {
 				now += kerneltest.Pick(r, 0, 1, r.Int64N(1000), r.Int64N(1e6), r.Int64N(1e9))
-				if until := lease.Until[r.IntN(2)] + r.Int64N(3) - 1; r.IntN(4) == 0 && until > now && until < now+1e10 {
+				if until := lease.Until[r.IntN(2)] + r.Int64N(3) - 1; r.IntN(4) == 0 && until > now &&
+					until < now+1e10 {
 					now = until // within 1 ns of the end of a phase
 				}
 				if i > 2 && r.IntN(6) == 0 {
@@ -125,7 +132,8 @@ func TestLeaseOneTruth(t *testing.T) {
 					pl.SetLease(now, "b", lease)
 					installs++
 				}
-				p := framed(kerneltest.Pick(r, meter.Green, meter.Green, meter.Yellow, meter.Red), kerneltest.Pick(r, 1, 64, 1500, r.IntN(60_000)), now)
+				p := framed(kerneltest.Pick(r, meter.Green, meter.Green, meter.Yellow, meter.Red),
+					kerneltest.Pick(r, 1, 64, 1500, r.IntN(60_000)), now)
 				q := p
 				q.Data = append([]byte{}, p.Data...)
 				var got, want dataplane.Verdict
@@ -134,7 +142,9 @@ func TestLeaseOneTruth(t *testing.T) {
 				}
 				pl.Process(&q, &want)
 				if got.Color != want.Color {
-					t.Fatalf("%v, %T, packet %d of %d bytes, input color %v, at %d: got %v, want %v; lease %+v", hook, params, i, want.Length, want.Pre, now, got.Color, want.Color, lease)
+					t.Fatalf(
+						"%v, %T, packet %d of %d bytes, input color %v, at %d: got %v, want %v; lease %+v",
+						hook, params, i, want.Length, want.Pre, now, got.Color, want.Color, lease)
 				}
 				seen[got.Color]++
 				l, held, err := image.LeaseLevels(f.States, 0, uint64(now))
@@ -143,7 +153,8 @@ func TestLeaseOneTruth(t *testing.T) {
 				}
 				tc, te := l.Tokens(held)
 				if wantC, wantE := pl.Tokens(0); tc != wantC || te != wantE {
-					t.Fatalf("%v, %T, packet %d at %d: got %d and %d tokens, want %d and %d; lease %+v", hook, params, i, now, tc, te, wantC, wantE, lease)
+					t.Fatalf("%v, %T, packet %d at %d: got %d and %d tokens, want %d and %d; lease %+v", hook,
+						params, i, now, tc, te, wantC, wantE, lease)
 				}
 			}
 			state, err := image.ReadLease(f.States, 0)
@@ -326,7 +337,8 @@ func TestLeaseConcurrent(t *testing.T) { // not parallel: it needs both CPUs
 				end = min(until, lease.Until[i])
 			}
 			if end > at {
-				most.Add(most, new(big.Rat).Mul(big.NewRat(lease.Limits[i][0].Rate, 8e9), new(big.Rat).SetInt64(end-at)))
+				most.Add(most,
+					new(big.Rat).Mul(big.NewRat(lease.Limits[i][0].Rate, 8e9), new(big.Rat).SetInt64(end-at)))
 				at = end
 			}
 		}
@@ -363,7 +375,8 @@ func TestLeaseConcurrent(t *testing.T) { // not parallel: it needs both CPUs
 	if err != nil {
 		t.Fatal(err)
 	}
-	if state.Asked[meter.Green] != uint64(green) || state.Asked[meter.Red] != uint64(all[0].Colors[meter.Red].Bytes) {
+	if state.Asked[meter.Green] != uint64(green) ||
+		state.Asked[meter.Red] != uint64(all[0].Colors[meter.Red].Bytes) {
 		t.Errorf("got a demand of %v bytes, want the counted %v", state.Asked, all[0].Colors)
 	}
 	limit, _ := most.Float64()

@@ -41,11 +41,15 @@ func TestLoads(t *testing.T) {
 				if link == dataplane.LinkRaw && !raw {
 					continue // TestOneTruth checks these
 				}
-				if hook == image.XdpEntry && (usesMark(policy) || policy.Customers != nil) || policy.Length.Accepts(link) != nil ||
-					kerneltest.InVM && (hook != image.EgressEntry || link == dataplane.LinkRaw || name != "frames" && name != "all" && name != "queues" && policy.Customers == nil) {
+				if hook == image.XdpEntry && (usesMark(policy) || policy.Customers != nil) ||
+					policy.Length.Accepts(link) != nil ||
+					kerneltest.InVM &&
+						(hook != image.EgressEntry || link == dataplane.LinkRaw || name != "frames" &&
+							name != "all" && name != "queues" && policy.Customers == nil) {
 					continue
 				}
-				h := newHooked(t, policy, hook, func(c *bpf.ShaperConstants) { c.Handed, c.Link = 0, uint8(link) })
+				h := newHooked(t, policy, hook,
+					func(c *bpf.ShaperConstants) { c.Handed, c.Link = 0, uint8(link) })
 				n := h.checkVerified(t, name)
 				t.Logf("%s, hook %d, link %v: verified %d instructions", name, hook, link, n)
 			}
@@ -74,7 +78,9 @@ func withCustomers(policy *dataplane.Policy, key dataplane.CustomerKey, paced bo
 		{Name: "window", Params: meter.SlidingCounter{Limit: 1e6, Window: time.Second}},
 	}
 	if paced {
-		plans = append(plans, &dataplane.ServicePlan{Name: "paced", Queue: &queue.Config{Rate: kerneltest.EightMbit, Time: time.Second, ECN: true, CoDel: fullQueue.CoDel}})
+		plans = append(plans, &dataplane.ServicePlan{Name: "paced", Queue: &queue.Config{
+			Rate: kerneltest.EightMbit, Time: time.Second, ECN: true, CoDel: fullQueue.CoDel,
+		}})
 	}
 	policy.Customers = &dataplane.Customers{Key: key, Plans: plans}
 	for i, plan := range plans {
@@ -82,7 +88,10 @@ func withCustomers(policy *dataplane.Policy, key dataplane.CustomerKey, paced bo
 		if key == dataplane.ByTwoVLANs {
 			c.VLANs = []uint32{uint32(i)<<12 | 7}
 		} else {
-			c.Prefixes = []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i)}), 16), netip.PrefixFrom(netip.AddrFrom16([16]byte{0x20, byte(i)}), 16)}
+			c.Prefixes = []netip.Prefix{
+				netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i)}), 16),
+				netip.PrefixFrom(netip.AddrFrom16([16]byte{0x20, byte(i)}), 16),
+			}
 		}
 		policy.Customers.List = append(policy.Customers.List, c)
 	}
@@ -100,7 +109,8 @@ func (h *hooked) checkVerified(t *testing.T, name string) uint32 {
 	}
 	n, _ := info.VerifiedInstructions()
 	if n > most/10 && !kerneltest.InVM {
-		t.Errorf("%s, hook %d, link %d: verified %d instructions, want at most a tenth of %d", name, h.hook, h.image.Constants.Link, n, most)
+		t.Errorf("%s, hook %d, link %d: verified %d instructions, want at most a tenth of %d", name, h.hook,
+			h.image.Constants.Link, n, most)
 	}
 	return n
 }
@@ -123,15 +133,20 @@ func TestLimits(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			var packets []dataplane.Packet
 			for i := range 100 {
-				b := ipv4(kerneltest.Be16(ethernet(), 0x800), 0, 0, 17, 26+11*i, 0, from4, [4]byte{10, byte(i) & 1, byte(i), byte(i)})
-				packets = append(packets, dataplane.Packet{Data: append(b, make([]byte, 26+11*i)...), Link: dataplane.LinkEthernet})
-				b = ipv6(kerneltest.Be16(ethernet(), 0x86dd), 0, 17, 8, from6, [16]byte{0x20, 1, 13: byte(i) & 1, 14: byte(i), 15: byte(i)})
-				packets = append(packets, dataplane.Packet{Data: append(b, make([]byte, 8)...), Link: dataplane.LinkEthernet})
+				b := ipv4(kerneltest.Be16(ethernet(), 0x800), 0, 0, 17, 26+11*i, 0, from4,
+					[4]byte{10, byte(i) & 1, byte(i), byte(i)})
+				packets = append(packets,
+					dataplane.Packet{Data: append(b, make([]byte, 26+11*i)...), Link: dataplane.LinkEthernet})
+				b = ipv6(kerneltest.Be16(ethernet(), 0x86dd), 0, 17, 8, from6,
+					[16]byte{0x20, 1, 13: byte(i) & 1, 14: byte(i), 15: byte(i)})
+				packets = append(packets,
+					dataplane.Packet{Data: append(b, make([]byte, 8)...), Link: dataplane.LinkEthernet})
 			}
 			for _, plane := range planes {
 				switch {
 				case kerneltest.InVM && plane.name != "walk":
-				case plane.name != "walk" && len(metersOf(test.policy)) > 100: // reading their tokens takes long
+				// reading their tokens takes long
+				case plane.name != "walk" && len(metersOf(test.policy)) > 100:
 					plane.open(t, test.policy)
 				default:
 					followPipeline(t, test.policy, plane.open(t, test.policy), packets)
@@ -147,7 +162,10 @@ func TestStack(t *testing.T) {
 	kerneltest.NeedRoot(t)
 	t.Parallel()
 	for _, hook := range allEntries {
-		policy := oneClass(dataplane.Class{Meter: keyedChain(), Red: &dataplane.Action{ECN: dataplane.CEOrDrop, Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: 1}, {Field: dataplane.PCP, Value: 1}}}})
+		policy := oneClass(dataplane.Class{Meter: keyedChain(), Red: &dataplane.Action{
+			ECN:   dataplane.CEOrDrop,
+			Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: 1}, {Field: dataplane.PCP, Value: 1}},
+		}})
 		if hook != image.XdpEntry {
 			policy.Classes[0].Yellow = &dataplane.Action{Queue: &dataplane.Queue{Config: fullQueue}}
 		}
@@ -169,7 +187,8 @@ func TestStack(t *testing.T) {
 				delete(spec.Programs, name)
 			}
 		}
-		c, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{Programs: ebpf.ProgramOptions{LogLevel: ebpf.LogLevelStats}})
+		c, err := ebpf.NewCollectionWithOptions(spec,
+			ebpf.CollectionOptions{Programs: ebpf.ProgramOptions{LogLevel: ebpf.LogLevelStats}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -191,7 +210,8 @@ func TestStack(t *testing.T) {
 		}
 		t.Logf("hook %d: %s, %d of 512 bytes", hook, list, own+deepest)
 		if own+deepest > 512 {
-			t.Errorf("hook %d: got %d + %d bytes of stack, want at most 512, the limit of kernels before 6.9", hook, own, deepest)
+			t.Errorf("hook %d: got %d + %d bytes of stack, want at most 512, the limit of kernels before 6.9",
+				hook, own, deepest)
 		}
 	}
 }

@@ -42,7 +42,10 @@ func TestMeters(t *testing.T) {
 		}
 		// Two rates without a common unit, for horizons of microseconds.
 		for i := range 3 {
-			params := meter.TRTCM{CIR: meter.Rate{Bytes: 600_001, Period: period1}, CBS: 9000, PIR: meter.Rate{Bytes: 150_000_001, Period: period2}, PBS: 12_000}
+			params := meter.TRTCM{
+				CIR: meter.Rate{Bytes: 600_001, Period: period1}, CBS: 9000,
+				PIR: meter.Rate{Bytes: 150_000_001, Period: period2}, PBS: 12_000,
+			}
 			meters[i] = &dataplane.Meter{Params: params, Aware: true, PreColor: dscpColors}
 		}
 		w, err := newWalker(metersByMark(meters), 64)
@@ -69,7 +72,9 @@ func TestMeters(t *testing.T) {
 }
 
 // meterStream meters n random packets by a meter of a walker and counts them by color.
-func meterStream(t *testing.T, r *rand.Rand, w *Walker, mark uint32, m *dataplane.Meter, n int) (colors [3]int) {
+func meterStream(
+	t *testing.T, r *rand.Rand, w *Walker, mark uint32, m *dataplane.Meter, n int,
+) (colors [3]int) {
 	stage := &w.image.Stages[w.image.Plan.Stage(m)]
 	profile, err := m.Params.Profile()
 	if err != nil {
@@ -82,7 +87,8 @@ func meterStream(t *testing.T, r *rand.Rand, w *Walker, mark uint32, m *dataplan
 		ours = meter.NewWithTokens(profile, m.Initial.Of(cb), m.Initial.Of(eb))
 	}
 	sizes := func() int64 {
-		return min(kerneltest.Pick(r, 0, 1, 64, 1500, 65_535, r.Int64N(65_536), cb, eb, cb+1, eb+1, cb/2, eb/3, cb-min(cb, 1)), 1<<31)
+		return min(kerneltest.Pick(r, 0, 1, 64, 1500, 65_535, r.Int64N(65_536), cb, eb, cb+1, eb+1, cb/2,
+			eb/3, cb-min(cb, 1)), 1<<31)
 	}
 	now := r.Int64N(1<<62) - 1<<61
 	w.now = math.MinInt64 // each meter has its own time: the gaps would exceed 290 years in all
@@ -126,7 +132,8 @@ func meterStream(t *testing.T, r *rand.Rand, w *Walker, mark uint32, m *dataplan
 		l := engine.LevelsAt(&state, &stage.Profile, uint64(now))
 		for i, holds := range model.Tokens {
 			den := int64(stage.Profile.Buckets[i].Den)
-			if want := new(big.Rat).Mul(holds, new(big.Rat).SetInt64(den)); want.Cmp(new(big.Rat).SetInt64(l[i])) != 0 {
+			if want := new(big.Rat).Mul(holds,
+				new(big.Rat).SetInt64(den)); want.Cmp(new(big.Rat).SetInt64(l[i])) != 0 {
 				t.Errorf("at %d: bucket %d holds %d/%d bytes, want %v", now, i, l[i], den, holds)
 				return colors
 			}
@@ -159,9 +166,11 @@ func TestFirstPacket(t *testing.T) {
 			mark, now := uint32(len(meters)), int64(len(meters))*1e9
 			meters = append(meters, &dataplane.Meter{
 				Name:   fmt.Sprintf("%T, %v first", params, in),
-				Params: params, Aware: true, PreColor: dscpColors, Initial: dataplane.Fraction{Num: 0, Den: 1},
+				Params: params, Aware: true, PreColor: dscpColors,
+				Initial: dataplane.Fraction{Num: 0, Den: 1},
 			})
-			packets = append(packets, bare(mark, in, 1000, now), bare(mark, meter.Green, 1000, now+1e9), bare(mark, meter.Green, 1, now+1e9))
+			packets = append(packets, bare(mark, in, 1000, now), bare(mark, meter.Green, 1000, now+1e9),
+				bare(mark, meter.Green, 1, now+1e9))
 		}
 	}
 	policy := metersByMark(meters)
@@ -205,7 +214,8 @@ func TestLateClocks(t *testing.T) {
 			}
 			latest = max(latest, at)
 			w.now = math.MinInt64
-			packet, verdict := []dataplane.Packet{bare(uint32(i), meter.Green, int(size), at)}, make([]dataplane.Verdict, 1)
+			packet, verdict := []dataplane.Packet{bare(uint32(i), meter.Green, int(size), at)},
+				make([]dataplane.Verdict, 1)
 			if err := w.Process(packet, verdict); err != nil {
 				t.Fatal(err)
 			}

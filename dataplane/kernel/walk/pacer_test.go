@@ -29,7 +29,9 @@ func (h *hooked) runQueued(t *testing.T, p dataplane.Packet, in skb) (v dataplan
 	if err := records.Put(uint32(0), &record); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := h.program.Run(&ebpf.RunOptions{Data: p.Data, DataOut: h.room[:len(p.Data)+256], Context: in, ContextOut: &out}); err != nil {
+	if _, err := h.program.Run(&ebpf.RunOptions{
+		Data: p.Data, DataOut: h.room[:len(p.Data)+256], Context: in, ContextOut: &out,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if err := records.Lookup(uint32(0), &record); err != nil {
@@ -42,7 +44,8 @@ func (h *hooked) runQueued(t *testing.T, p dataplane.Packet, in skb) (v dataplan
 // newPaced loads the program of a policy for a pacer.
 func newPaced(t *testing.T, policy *dataplane.Policy, pacer record.Pacer, dry bool) *hooked {
 	t.Helper()
-	return newHooked(t, policy, image.EgressEntry, func(c *bpf.ShaperConstants) { c.Pacer, c.Dry = image.PacerNumber[pacer], engine.Flag(dry) })
+	return newHooked(t, policy, image.EgressEntry,
+		func(c *bpf.ShaperConstants) { c.Pacer, c.Dry = image.PacerNumber[pacer], engine.Flag(dry) })
 }
 
 // TestQueueDepartures checks that fq gets a packet's departure time as its tstamp, unless the
@@ -74,7 +77,8 @@ func TestQueueDepartures(t *testing.T) {
 		{40, 0, func() int64 { return 0 }},
 		{0, 0, func() int64 { return d }},
 	} {
-		v, out := h.runQueued(t, datagram(now, r.tos, 1000), skb{Tstamp: uint64(r.tstamp), Priority: qdisc.Handle(1)})
+		v, out := h.runQueued(t, datagram(now, r.tos, 1000),
+			skb{Tstamp: uint64(r.tstamp), Priority: qdisc.Handle(1)})
 		if want := r.want(); int64(out.Tstamp) != want {
 			t.Errorf("row %d: tstamp %d: got %d, want %d", i, r.tstamp, int64(out.Tstamp), want)
 		}
@@ -104,8 +108,10 @@ func TestQueueLeaves(t *testing.T) {
 	fast := &dataplane.Queue{Name: "fast", Config: queue.Config{Bytes: 1500}, Link: link}
 	policy := &dataplane.Policy{Classes: []dataplane.Class{
 		{
-			Name: "colors", Match: dataplane.Match{DSCP: []dataplane.Range{{First: 0, Last: 2}}}, Meter: keepColors(),
-			Green: &dataplane.Action{Queue: fast}, Yellow: &dataplane.Action{Queue: slow}, Red: &dataplane.Action{Drop: true},
+			Name: "colors", Match: dataplane.Match{DSCP: []dataplane.Range{{First: 0, Last: 2}}},
+			Meter: keepColors(), Green: &dataplane.Action{Queue: fast},
+			Yellow: &dataplane.Action{Queue: slow},
+			Red:    &dataplane.Action{Drop: true},
 		},
 		{Name: "pass", Match: dataplane.Match{DSCP: []dataplane.Range{{First: 3, Last: 10}}}},
 	}}
@@ -127,20 +133,28 @@ func TestQueueLeaves(t *testing.T) {
 		{80, 6, func(*hooked) uint32 { return 6 }},
 	}
 	h := newPaced(t, policy, record.HTB, false)
-	if a, b := h.image.Queues[0].ClassId, h.image.Queues[1].ClassId; a == b || a>>16 != qdisc.Major || b>>16 != qdisc.Major {
+	if a, b := h.image.Queues[0].ClassId, h.image.Queues[1].ClassId; a == b || a>>16 != qdisc.Major ||
+		b>>16 != qdisc.Major {
 		t.Fatalf("got HTB classes %#x and %#x, want two of major %#x", a, b, qdisc.Major)
 	}
 	dry := newPaced(t, policy, "", true)
 	for i, r := range rows {
 		in := skb{Priority: r.priority, Tstamp: 12345}
-		if _, out := h.runQueued(t, datagram(int64(i)*10*kerneltest.Millisecond, r.tos, 1000), in); out.Priority != r.want(h) || out.Tstamp != in.Tstamp {
-			t.Errorf("row %d: priority %#x: got %#x and tstamp %d, want %#x and %d", i, r.priority, out.Priority, out.Tstamp, r.want(h), in.Tstamp)
+		if _, out := h.runQueued(t, datagram(int64(i)*10*kerneltest.Millisecond, r.tos, 1000),
+			in); out.Priority != r.want(h) ||
+			out.Tstamp != in.Tstamp {
+			t.Errorf("row %d: priority %#x: got %#x and tstamp %d, want %#x and %d", i, r.priority,
+				out.Priority, out.Tstamp, r.want(h), in.Tstamp)
 		}
-		if _, out := dry.runQueued(t, datagram(int64(i)*10*kerneltest.Millisecond, r.tos, 1000), in); out.Priority != in.Priority || out.Tstamp != in.Tstamp {
-			t.Errorf("row %d, dry run: got priority %#x and tstamp %d, want %#x and %d", i, out.Priority, out.Tstamp, in.Priority, in.Tstamp)
+		if _, out := dry.runQueued(t, datagram(int64(i)*10*kerneltest.Millisecond, r.tos, 1000),
+			in); out.Priority != in.Priority ||
+			out.Tstamp != in.Tstamp {
+			t.Errorf("row %d, dry run: got priority %#x and tstamp %d, want %#x and %d", i, out.Priority,
+				out.Tstamp, in.Priority, in.Tstamp)
 		}
 	}
-	if v, out := h.runQueued(t, datagram(kerneltest.Millisecond*1000, 8, 1000), skb{}); !v.Done.Dropped() || out.Priority != 0 {
+	if v, out := h.runQueued(t, datagram(kerneltest.Millisecond*1000, 8, 1000), skb{}); !v.Done.Dropped() ||
+		out.Priority != 0 {
 		t.Errorf("got %+v and priority %#x, want a drop and 0", v, out.Priority)
 	}
 }
@@ -150,21 +164,27 @@ func TestQueueLeaves(t *testing.T) {
 func TestQueueDry(t *testing.T) {
 	kerneltest.NeedRoot(t)
 	t.Parallel()
-	policy := queueAll(queue.Config{Rate: kerneltest.EightMbit, Bytes: 2000, ECN: true, WRED: [3]queue.Early{{Max: 1001, Probability: queue.Certain}}})
+	policy := queueAll(queue.Config{
+		Rate: kerneltest.EightMbit, Bytes: 2000, ECN: true,
+		WRED: [3]queue.Early{{Max: 1001, Probability: queue.Certain}},
+	})
 	h := newPaced(t, policy, "", true)
 	for i, want := range []string{"0", "1000000", "2000000 ce", "queue-full"} {
 		p := datagram(0, 1, 1000)
 		before := slices.Clone(p.Data)
 		v, out := h.runQueued(t, p, skb{Tstamp: 5, Priority: qdisc.Handle(1)})
-		if queueFate(&v) != want || out.Tstamp != 5 || out.Priority != qdisc.Handle(1) || !slices.Equal(p.Data, before) {
-			t.Errorf("packet %d: got %s, tstamp %d, priority %#x, want %s, 5 and %#x", i, queueFate(&v), out.Tstamp, out.Priority, want, qdisc.Handle(1))
+		if queueFate(&v) != want || out.Tstamp != 5 || out.Priority != qdisc.Handle(1) ||
+			!slices.Equal(p.Data, before) {
+			t.Errorf("packet %d: got %s, tstamp %d, priority %#x, want %s, 5 and %#x", i, queueFate(&v),
+				out.Tstamp, out.Priority, want, qdisc.Handle(1))
 		}
 	}
 	all, err := h.Stats()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := all[0]; c.Queued[0] != (dataplane.Count{Packets: 3, Bytes: 3000}) || c.Drops[0][dataplane.CauseQueue].Packets != 1 {
+	if c := all[0]; c.Queued[0] != (dataplane.Count{Packets: 3, Bytes: 3000}) ||
+		c.Drops[0][dataplane.CauseQueue].Packets != 1 {
 		t.Errorf("got %+v, want 3 queued packets and 1 drop", c)
 	}
 }
@@ -195,7 +215,8 @@ func TestQueueSegments(t *testing.T) {
 			for i := range 4 {
 				v, out := h.runQueued(t, large, skb{GSOSize: 500, GSOSegs: 6, WireLen: wire})
 				if v.Departure != next || int64(out.Tstamp) != next || int64(v.Length) != 6*test.each {
-					t.Errorf("packet %d: got %+v and tstamp %d, want %d bytes and departure at %d", i, v, out.Tstamp, 6*test.each, next)
+					t.Errorf("packet %d: got %+v and tstamp %d, want %d bytes and departure at %d", i, v,
+						out.Tstamp, 6*test.each, next)
 				}
 				next += 6 * test.each * 1000
 			}
@@ -224,11 +245,15 @@ func TestQueuePacerChoice(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if got, err := image.ChoosePacer("", kerneltest.Compiled(t, oneClass(dataplane.Class{}))); got != "" || err != nil {
+	if got, err := image.ChoosePacer("", kerneltest.Compiled(t, oneClass(dataplane.Class{}))); got != "" ||
+		err != nil {
 		t.Errorf("without queues: got %q, %v, want none", got, err)
 	}
 	got, err := image.ChoosePacer("", plan)
-	if want := map[bool]record.Pacer{true: record.FQ, false: record.HTB}[qdisc.Have(string(record.FQ)) == nil]; got != want || !errors.Is(err, qdisc.Have(string(want))) && err != nil {
+	if want := map[bool]record.Pacer{
+		true: record.FQ, false: record.HTB,
+	}[qdisc.Have(string(record.FQ)) == nil]; got != want ||
+		!errors.Is(err, qdisc.Have(string(want))) && err != nil {
 		t.Errorf("got %q, %v, want %s", got, err, want)
 	}
 }

@@ -90,7 +90,8 @@ func (g inGo) Tokens(stage int) (tc, te int64, err error) {
 
 // planesWithQueues are the planes that can queue packets, and the pipeline.
 func planesWithQueues() []plane {
-	out := slices.DeleteFunc(slices.Clone(planes), func(p plane) bool { return !p.mark || p.name == "egress-raw" })
+	out := slices.DeleteFunc(slices.Clone(planes),
+		func(p plane) bool { return !p.mark || p.name == "egress-raw" })
 	return append(out, plane{name: "go", open: func(t testing.TB, p *dataplane.Policy) processor {
 		t.Helper()
 		l, err := pipeline.New(p)

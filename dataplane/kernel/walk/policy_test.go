@@ -60,7 +60,8 @@ func fixedPolicies() map[string]*dataplane.Policy {
 	closed.Classes, closed.DropUnclassified = closed.Classes[:6], true
 	marked := everyMatch()
 	marked.Classes = slices.Insert(marked.Classes, 2, dataplane.Class{
-		Name: "marked", Match: dataplane.Match{Mark: ranges(1, 7, 1000, 1<<31)}, Green: mark(dataplane.SKBMark, 77),
+		Name: "marked", Match: dataplane.Match{Mark: ranges(1, 7, 1000, 1<<31)},
+		Green: mark(dataplane.SKBMark, 77),
 	})
 	return map[string]*dataplane.Policy{
 		"matches":      everyMatch(),
@@ -68,48 +69,90 @@ func fixedPolicies() map[string]*dataplane.Policy {
 		"closed":       closed,
 		"meters": {Classes: []dataplane.Class{
 			{Name: "a", Match: dataplane.Match{Proto: ranges(6, 6)}, Meter: &dataplane.Meter{
-				Name: "srtcm", Params: meter.SRTCM{CIR: kerneltest.BPS(123457), CBS: 3000, EBS: 2000}, Aware: true,
+				Name: "srtcm", Params: meter.SRTCM{CIR: kerneltest.BPS(123457), CBS: 3000, EBS: 2000},
+				Aware: true,
 			}, Yellow: mark(dataplane.DSCP, 12)},
-			{Name: "b", Match: dataplane.Match{Proto: ranges(17, 17)}, Meter: &dataplane.Meter{
-				Name: "trtcm", Params: meter.TRTCM{CIR: kerneltest.BPS(100003), CBS: 1500, PIR: kerneltest.BPS(200003), PBS: 4000}, Initial: dataplane.Fraction{Num: 1, Den: 3},
-			}, Red: &dataplane.Action{ECN: dataplane.CEOrDrop, Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: 14}, {Field: dataplane.DEI, Value: 1}}}},
-			{Name: "c", Match: dataplane.Match{VLAN: ranges(0, 4095)}, Meter: &dataplane.Meter{
-				Name: "4115", Params: meter.TRTCM4115{CIR: kerneltest.BPS(50e3), CBS: 1000, EIR: kerneltest.BPS(70e3), EBS: 1500}, Aware: true, PreColor: dataplane.PreColor{From: dataplane.DEI},
-			}, Red: &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.PCP, Value: 1}, {Field: dataplane.DEI, Value: 1}, {Field: dataplane.DSCP, Value: 1}}}},
+			{
+				Name: "b", Match: dataplane.Match{Proto: ranges(17, 17)}, Meter: &dataplane.Meter{
+					Name: "trtcm",
+					Params: meter.TRTCM{
+						CIR: kerneltest.BPS(100003), CBS: 1500, PIR: kerneltest.BPS(200003), PBS: 4000,
+					},
+					Initial: dataplane.Fraction{Num: 1, Den: 3},
+				},
+				Red: &dataplane.Action{ECN: dataplane.CEOrDrop, Marks: []dataplane.Mark{
+					{Field: dataplane.DSCP, Value: 14}, {Field: dataplane.DEI, Value: 1},
+				}},
+			},
+			{
+				Name: "c", Match: dataplane.Match{VLAN: ranges(0, 4095)}, Meter: &dataplane.Meter{
+					Name: "4115",
+					Params: meter.TRTCM4115{
+						CIR: kerneltest.BPS(50e3), CBS: 1000, EIR: kerneltest.BPS(70e3), EBS: 1500,
+					},
+					Aware: true, PreColor: dataplane.PreColor{From: dataplane.DEI},
+				},
+				Red: &dataplane.Action{Marks: []dataplane.Mark{
+					{Field: dataplane.PCP, Value: 1},
+					{Field: dataplane.DEI, Value: 1},
+					{Field: dataplane.DSCP, Value: 1},
+				}},
+			},
 			{Name: "d", Meter: &dataplane.Meter{
-				Name: "coupled", Params: meter.TRTCM4115{CIR: kerneltest.BPS(80e3), CBS: 1000, EIR: meter.Rate{Bytes: 7, Period: 3 * time.Millisecond}, EBS: 1500, Coupling: true},
+				Name: "coupled",
+				Params: meter.TRTCM4115{
+					CIR: kerneltest.BPS(80e3), CBS: 1000,
+					EIR: meter.Rate{Bytes: 7, Period: 3 * time.Millisecond}, EBS: 1500, Coupling: true,
+				},
 				Initial: dataplane.Fraction{Num: 0, Den: 1},
 			}, Yellow: &dataplane.Action{ECN: dataplane.CE}, Green: &dataplane.Action{}},
 		}},
 		"precolors": {Length: dataplane.LengthRule{Overhead: 38, MPU: 84}, Classes: []dataplane.Class{
 			{Name: "mpls", Match: dataplane.Match{EtherType: ranges(0x8847, 0x8848)}, Meter: &dataplane.Meter{
 				Params: meter.SRTCM{CIR: kerneltest.BPS(123457), CBS: 0, EBS: 2000}, Aware: true,
-				PreColor: dataplane.PreColor{From: dataplane.MPLSTC, Map: map[uint32]meter.Color{0: meter.Yellow, 3: meter.Red}},
+				PreColor: dataplane.PreColor{
+					From: dataplane.MPLSTC, Map: map[uint32]meter.Color{0: meter.Yellow, 3: meter.Red},
+				},
 			}, Yellow: mark(dataplane.MPLSTC, 7)},
 			{Name: "pcp", Match: dataplane.Match{PCP: ranges(0, 7)}, Meter: &dataplane.Meter{
-				Params: meter.TokenBucket{Rate: meter.Rate{Bytes: 5, Period: time.Second}, Burst: 10}, Packets: true, Aware: true,
-				PreColor: dataplane.PreColor{From: dataplane.PCP, Map: map[uint32]meter.Color{0: meter.Yellow, 5: meter.Red}},
+				Params:  meter.TokenBucket{Rate: meter.Rate{Bytes: 5, Period: time.Second}, Burst: 10},
+				Packets: true, Aware: true,
+				PreColor: dataplane.PreColor{
+					From: dataplane.PCP, Map: map[uint32]meter.Color{0: meter.Yellow, 5: meter.Red},
+				},
 			}},
 			{Name: "dscp", Meter: &dataplane.Meter{
-				Params: meter.TRTCM{CIR: kerneltest.BPS(1e6), CBS: 3000, PIR: kerneltest.BPS(3e6), PBS: 3000}, Aware: true,
-				PreColor: dataplane.PreColor{From: dataplane.DSCP, Map: map[uint32]meter.Color{0: meter.Yellow, 46: meter.Red, 63: meter.Green}},
+				Params: meter.TRTCM{CIR: kerneltest.BPS(1e6), CBS: 3000, PIR: kerneltest.BPS(3e6), PBS: 3000},
+				Aware:  true,
+				PreColor: dataplane.PreColor{
+					From: dataplane.DSCP,
+					Map:  map[uint32]meter.Color{0: meter.Yellow, 46: meter.Red, 63: meter.Green},
+				},
 			}},
 		}},
 		"precolor-mark": {Classes: []dataplane.Class{{Name: "all", Meter: &dataplane.Meter{
-			Name: "first", Params: meter.TRTCM4115{CIR: kerneltest.BPS(1e6), CBS: 9000, EIR: kerneltest.BPS(1e6), EBS: 9000}, Aware: true,
+			Name:   "first",
+			Params: meter.TRTCM4115{CIR: kerneltest.BPS(1e6), CBS: 9000, EIR: kerneltest.BPS(1e6), EBS: 9000},
+			Aware:  true,
 			PreColor: dataplane.PreColor{From: dataplane.SKBMark, Map: map[uint32]meter.Color{
-				1: meter.Yellow, 63: meter.Red, 64: meter.Yellow, 65: meter.Red, 1000: meter.Green, math.MaxUint32: meter.Red,
+				1: meter.Yellow, 63: meter.Red, 64: meter.Yellow, 65: meter.Red, 1000: meter.Green,
+				math.MaxUint32: meter.Red,
 			}},
 			Then: &dataplane.Meter{
-				Name: "second", Params: meter.SRTCM{CIR: kerneltest.BPS(900e3), CBS: 3000, EBS: 0}, Aware: true,
-				PreColor: dataplane.PreColor{From: dataplane.SKBMark}, // not used: the first meter's color is the input color
+				Name: "second", Params: meter.SRTCM{CIR: kerneltest.BPS(900e3), CBS: 3000, EBS: 0},
+				Aware: true,
+				// not used: the first meter's color is the input color
+				PreColor: dataplane.PreColor{From: dataplane.SKBMark},
 			},
 		}, Green: mark(dataplane.SKBMark, 1<<31), Yellow: mark(dataplane.SKBMark, 0), Red: &dataplane.Action{
 			ECN: dataplane.CE, Marks: []dataplane.Mark{{Field: dataplane.SKBMark, Value: math.MaxUint32}},
 		}}}},
 		"chain": {Length: dataplane.LengthRule{Base: dataplane.L1}, Classes: []dataplane.Class{
 			{Name: "long", Match: dataplane.Match{Length: ranges(200, 1<<32-1)}, Meter: chain(image.MaxChain, func(i int) meter.Params {
-				return meter.TRTCM{CIR: kerneltest.BPS(int64(2e6 - i*1e5)), CBS: 9000, PIR: kerneltest.BPS(int64(3e6 - i*1e5)), PBS: 9000}
+				return meter.TRTCM{
+					CIR: kerneltest.BPS(int64(2e6 - i*1e5)), CBS: 9000,
+					PIR: kerneltest.BPS(int64(3e6 - i*1e5)), PBS: 9000,
+				}
 			})},
 			{Name: "all", Match: dataplane.Match{Length: ranges(0, 1<<32-1)}, Meter: chain(3, func(i int) meter.Params {
 				return meter.SRTCM{CIR: kerneltest.BPS(int64(200e3 - i*1e4)), CBS: 1000, EBS: 500}
@@ -141,13 +184,18 @@ func metersByMark(meters []*dataplane.Meter) *dataplane.Policy {
 }
 
 // dscpColors reads the input color from the DSCP: 1 is yellow, 2 red.
-var dscpColors = dataplane.PreColor{From: dataplane.DSCP, Map: map[uint32]meter.Color{1: meter.Yellow, 2: meter.Red}}
+var dscpColors = dataplane.PreColor{
+	From: dataplane.DSCP, Map: map[uint32]meter.Color{1: meter.Yellow, 2: meter.Red},
+}
 
 // meterChain is a chain of n meters.
 func meterChain(n int) *dataplane.Meter {
 	var m *dataplane.Meter
 	for i := range n {
-		m = &dataplane.Meter{Name: fmt.Sprint(n - i), Params: meter.TokenBucket{Rate: kerneltest.BPS(1e6), Burst: 1e6}, Aware: true, Then: m}
+		m = &dataplane.Meter{
+			Name: fmt.Sprint(n - i), Params: meter.TokenBucket{Rate: kerneltest.BPS(1e6), Burst: 1e6},
+			Aware: true, Then: m,
+		}
 	}
 	return m
 }
@@ -204,7 +252,8 @@ func fullPolicy(r *rand.Rand) *dataplane.Policy {
 	all := []dataplane.Range{{First: 0, Last: 7}}
 	prefixes := randomPrefixes(r)
 	policy.Classes[0].Match = dataplane.Match{
-		Src: prefixes, Dst: prefixes, Proto: all, SPort: all, DPort: all, DSCP: all, VLAN: all, PCP: all, Mark: all, EtherType: all, Length: all,
+		Src: prefixes, Dst: prefixes, Proto: all, SPort: all, DPort: all, DSCP: all, VLAN: all, PCP: all,
+		Mark: all, EtherType: all, Length: all,
 	}
 	policy.Classes[0].Meter = keyedChain()
 	policy.Classes[0].Red = &dataplane.Action{ECN: dataplane.CEOrDrop, Marks: []dataplane.Mark{
@@ -236,7 +285,10 @@ func manyClasses(r *rand.Rand, n int) *dataplane.Policy {
 			c.Match.Src = append(c.Match.Src, narrow())
 		}
 		if r.IntN(3) == 0 {
-			c.Match.Dst = []netip.Prefix{randomPrefix(r), randomPrefix(r), netip.MustParsePrefix("10.0.0.0/15"), netip.MustParsePrefix("2001:db8::/47")}
+			c.Match.Dst = []netip.Prefix{
+				randomPrefix(r), randomPrefix(r), netip.MustParsePrefix("10.0.0.0/15"),
+				netip.MustParsePrefix("2001:db8::/47"),
+			}
 		}
 		port := uint32(r.IntN(60000))
 		switch r.IntN(4) {
@@ -251,7 +303,9 @@ func manyClasses(r *rand.Rand, n int) *dataplane.Policy {
 			c.Match.DSCP = []dataplane.Range{{First: 0, Last: uint32(r.IntN(64))}}
 		}
 		if i%100 == 0 {
-			c.Meter = &dataplane.Meter{Name: c.Name, Params: meter.TokenBucket{Rate: kerneltest.BPS(1e6), Burst: 3000}}
+			c.Meter = &dataplane.Meter{
+				Name: c.Name, Params: meter.TokenBucket{Rate: kerneltest.BPS(1e6), Burst: 3000},
+			}
 		}
 		policy.Classes = append(policy.Classes, c)
 	}

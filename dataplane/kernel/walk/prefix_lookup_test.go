@@ -143,14 +143,17 @@ func (l *lookedUp) find(packets []dataplane.Packet, f func(i int, number uint32)
 	return nil
 }
 
-var homePlan = &dataplane.ServicePlan{Name: "home", Params: meter.TokenBucket{Rate: meter.BitRate(1e9), Burst: 1e9}}
+var homePlan = &dataplane.ServicePlan{
+	Name: "home", Params: meter.TokenBucket{Rate: meter.BitRate(1e9), Burst: 1e9},
+}
 
 // randomAddress returns one of few addresses of both families.
 func randomAddress(r *rand.Rand) netip.Addr {
 	if r.IntN(2) == 0 {
 		return netip.AddrFrom4([4]byte{byte(r.IntN(3)), byte(r.IntN(2)), byte(r.IntN(2)), byte(r.IntN(8))})
 	}
-	return netip.AddrFrom16([16]byte{0x20, byte(r.IntN(2)), 7: byte(r.IntN(8)), 8: byte(r.IntN(2)) << 7, 15: byte(r.IntN(8))})
+	return netip.AddrFrom16(
+		[16]byte{0x20, byte(r.IntN(2)), 7: byte(r.IntN(8)), 8: byte(r.IntN(2)) << 7, 15: byte(r.IntN(8))})
 }
 
 // randomOwners returns n customers, most of them with some prefixes, of all lengths. Names and
@@ -227,7 +230,8 @@ func mixOwners(r *rand.Rand, list, fresh []dataplane.Customer) (out []dataplane.
 			continue
 		}
 		names[c.Name] = true
-		c.Prefixes = slices.DeleteFunc(slices.Clone(c.Prefixes), func(p netip.Prefix) bool { return owner[p] || r.IntN(10) == 0 })
+		c.Prefixes = slices.DeleteFunc(slices.Clone(c.Prefixes),
+			func(p netip.Prefix) bool { return owner[p] || r.IntN(10) == 0 })
 		for _, p := range c.Prefixes {
 			owner[p] = true
 		}
@@ -302,8 +306,10 @@ func TestPrefixesChangeUnderTraffic(t *testing.T) {
 			during++
 		}
 		for i, number := range res.numbers {
-			if !slices.ContainsFunc(want[res.from:res.to+1], func(w []uint32) bool { return w[i] == number }) {
-				t.Fatalf("%v belongs to number %d, not as in the states %d to %d", addresses[i], number, res.from, res.to)
+			if !slices.ContainsFunc(want[res.from:res.to+1],
+				func(w []uint32) bool { return w[i] == number }) {
+				t.Fatalf("%v belongs to number %d, not as in the states %d to %d", addresses[i], number,
+					res.from, res.to)
 			}
 		}
 	}
@@ -317,7 +323,9 @@ func TestPrefixesChangeUnderTraffic(t *testing.T) {
 func TestPrefixChain(t *testing.T) {
 	kerneltest.NeedRoot(t)
 	t.Parallel()
-	l := newLookedUp(t, []dataplane.Customer{{Name: "a", Plan: homePlan, Prefixes: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/32")}}})
+	l := newLookedUp(t, []dataplane.Customer{
+		{Name: "a", Plan: homePlan, Prefixes: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/32")}},
+	})
 	table, err := l.maps.OpenPrefixes()
 	if err != nil {
 		t.Fatal(err)
@@ -357,11 +365,16 @@ func TestInterruptedPrefixChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer table.Close()
-	key := image.PrefixKey{Addr: bpf.ShaperAddr{Lo: uint64(binary.BigEndian.Uint32([]byte{192, 0, 2, 1}))}, Kind: image.IPv4Prefix + 32}
+	key := image.PrefixKey{
+		Addr: bpf.ShaperAddr{Lo: uint64(binary.BigEndian.Uint32([]byte{192, 0, 2, 1}))},
+		Kind: image.IPv4Prefix + 32,
+	}
 	if _, err := table.Take(key); err != nil {
 		t.Fatal(err)
 	}
-	list := append(slices.Clone(l.list), dataplane.Customer{Name: "new", Plan: homePlan, Prefixes: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/32")}})
+	list := append(slices.Clone(l.list), dataplane.Customer{
+		Name: "new", Plan: homePlan, Prefixes: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/32")},
+	})
 	if !l.change(t, list) {
 		t.Fatal("the maps have room")
 	}

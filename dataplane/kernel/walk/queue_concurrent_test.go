@@ -36,7 +36,8 @@ func TestQuietQueueConcurrent(t *testing.T) { // not parallel: it needs both CPU
 		{"fine", queue.Config{Rate: meter.Rate{Bytes: 100_000_007, Period: 999_999_937}, Packets: 64}, 64_000},
 		{"idle", queue.Config{Rate: kerneltest.BPS(800e9), Packets: 64}, 64_000},
 		{"early", queue.Config{
-			Rate: kerneltest.BPS(800e6), Bytes: 50_000, WRED: [3]queue.Early{{Min: 10_000, Max: 50_000, Probability: queue.Certain / 2}},
+			Rate: kerneltest.BPS(800e6), Bytes: 50_000,
+			WRED:  [3]queue.Early{{Min: 10_000, Max: 50_000, Probability: queue.Certain / 2}},
 			CoDel: queue.CoDel{Target: 100 * time.Microsecond, Interval: time.Millisecond},
 		}, 50_000},
 	} {
@@ -44,14 +45,18 @@ func TestQuietQueueConcurrent(t *testing.T) { // not parallel: it needs both CPU
 			continue
 		}
 		t.Run(test.name, func(t *testing.T) {
-			policy := oneClass(dataplane.Class{Green: &dataplane.Action{Queue: &dataplane.Queue{Name: "q", Config: test.cfg}}})
-			h := newHooked(t, policy, image.EgressEntry, func(c *bpf.ShaperConstants) { c.Handed, c.Pacer = 0, image.PacerNumber[record.HTB] })
+			policy := oneClass(dataplane.Class{
+				Green: &dataplane.Action{Queue: &dataplane.Queue{Name: "q", Config: test.cfg}},
+			})
+			h := newHooked(t, policy, image.EgressEntry,
+				func(c *bpf.ShaperConstants) { c.Handed, c.Pacer = 0, image.PacerNumber[record.HTB] })
 			frame := func(meter.Color) []byte { return datagram(0, 0, length).Data }
 			c := &hammered{}
 			first := clock(t)
 			_, busy := c.hammer(t, h.program, cpus, frame, 300*time.Millisecond)
 			var b bpf.ShaperBacklog
-			if err := h.maps.Backlogs.LookupWithFlags(h.image.Queues[0].Slot, &b, ebpf.LookupLock); err != nil {
+			if err := h.maps.Backlogs.LookupWithFlags(h.image.Queues[0].Slot, &b,
+				ebpf.LookupLock); err != nil {
 				t.Fatal(err)
 			}
 			end := clock(t)
@@ -61,8 +66,10 @@ func TestQuietQueueConcurrent(t *testing.T) { // not parallel: it needs both CPU
 			}
 			s := &all[0]
 			in, dropped := s.Queued[0], s.Dropped(0)
-			if total := in.Plus(dropped); total != s.Colors[0] || in.Bytes != in.Packets*length || in.Packets == 0 {
-				t.Errorf("got %+v queued and %+v dropped of %+v, want a sum and packets of %d bytes", in, dropped, s.Colors[0], length)
+			if total := in.Plus(dropped); total != s.Colors[0] || in.Bytes != in.Packets*length ||
+				in.Packets == 0 {
+				t.Errorf("got %+v queued and %+v dropped of %+v, want a sum and packets of %d bytes", in,
+					dropped, s.Colors[0], length)
 			}
 			// One packet departs at once, and each CPU may miss one.
 			most := perSecondOf(test.cfg.Rate)*float64(end-first)/1e9 + float64(test.limit) + 3*length
@@ -70,17 +77,20 @@ func TestQuietQueueConcurrent(t *testing.T) { // not parallel: it needs both CPU
 				t.Errorf("queued %d bytes, want at most %.0f", in.Bytes, most)
 			}
 			// While a CPU sends, the queue does not run empty.
-			if least := 0.5 * perSecondOf(test.cfg.Rate) * busy.Seconds(); !kerneltest.InVM && test.name != "idle" && test.name != "early" && float64(in.Bytes) < least {
+			if least := 0.5 * perSecondOf(test.cfg.Rate) * busy.Seconds(); !kerneltest.InVM &&
+				test.name != "idle" && test.name != "early" && float64(in.Bytes) < least {
 				t.Errorf("queued %d bytes, want at least %.0f: a CPU sent for %v", in.Bytes, least, busy)
 			}
-			if late := int64(b.Next) - end; float64(late) > float64(test.limit+3*length)/perSecondOf(test.cfg.Rate)*1e9 {
+			if late := int64(b.Next) - end; float64(late) > float64(test.limit+
+				3*length)/perSecondOf(test.cfg.Rate)*1e9 {
 				t.Errorf("the queue is busy for another %d ns, want at most its limit", late)
 			}
 			if test.cfg.Time > 0 {
 				return
 			}
 			if b.Bytes != b.Packets*length || b.Packets > uint64(in.Packets) || b.End > b.Packets {
-				t.Errorf("got %d entries, %d packets of %d bytes in the ring, want packets of %d bytes and at most %d", b.End, b.Packets, b.Bytes, length, in.Packets)
+				t.Errorf("got %d entries, %d packets of %d bytes in the ring, want packets of %d bytes and at most %d",
+					b.End, b.Packets, b.Bytes, length, in.Packets)
 			}
 			q := &h.image.Queues[0]
 			last := bpf.ShaperDeparture{}
@@ -93,15 +103,20 @@ func TestQuietQueueConcurrent(t *testing.T) { // not parallel: it needs both CPU
 				// Since an entry, each CPU may have queued one packet without an entry.
 				passed := w.Packets - last.Packets
 				if w.Before != w.Packets*length || n > 0 && (passed < 1 || passed > uint64(len(cpus))) {
-					t.Fatalf("entry %d: got %d packets of %d bytes before it, and %d since the previous one", k, w.Packets, w.Before, passed)
+					t.Fatalf("entry %d: got %d packets of %d bytes before it, and %d since the previous one",
+						k, w.Packets, w.Before, passed)
 				}
-				if gap := w.At - last.At; n > 0 && float64(gap) < float64(passed)*length*1e9/perSecondOf(test.cfg.Rate)-1 {
-					t.Errorf("entry %d departs %d ns after the previous one, want at least the time of %d packets", k, gap, passed)
+				if gap := w.At - last.At; n > 0 &&
+					float64(gap) < float64(passed)*length*1e9/perSecondOf(test.cfg.Rate)-1 {
+					t.Errorf(
+						"entry %d departs %d ns after the previous one, want at least the time of %d packets",
+						k, gap, passed)
 				}
 				last = w
 				n++
 			}
-			t.Logf("queued %d of %d packets, %.4f of the limit; %d of %d packets in the ring have entries", in.Packets, s.Colors[0].Packets, float64(in.Bytes)/most, b.End, b.Packets)
+			t.Logf("queued %d of %d packets, %.4f of the limit; %d of %d packets in the ring have entries",
+				in.Packets, s.Colors[0].Packets, float64(in.Bytes)/most, b.End, b.Packets)
 		})
 	}
 }

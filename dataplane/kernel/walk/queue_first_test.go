@@ -20,8 +20,12 @@ func queueFirst() map[string]*dataplane.Policy {
 	slow := queue.Config{Rate: kerneltest.BPS(8e6), ECN: true, Seed: 1}
 	limit, wred, codel, bytes := slow, slow, slow, slow
 	limit.Time = 3 * time.Millisecond
-	wred.Packets, wred.WRED = 12, [3]queue.Early{{Min: 2, Max: 12, Probability: queue.Certain / 2}, {Max: 3, Probability: queue.Certain}}
-	codel.Time, codel.CoDel = time.Second, queue.CoDel{Target: time.Millisecond, Interval: 3 * time.Millisecond}
+	wred.Packets, wred.WRED = 12, [3]queue.Early{
+		{Min: 2, Max: 12, Probability: queue.Certain / 2}, {Max: 3, Probability: queue.Certain},
+	}
+	codel.Time, codel.CoDel = time.Second, queue.CoDel{
+		Target: time.Millisecond, Interval: 3 * time.Millisecond,
+	}
 	bytes.Bytes = 9000
 	queues := map[string]queue.Config{"limit": limit, "wred": wred, "codel": codel, "bytes": bytes}
 	meters := map[string]dataplane.Meter{
@@ -37,7 +41,10 @@ func queueFirst() map[string]*dataplane.Policy {
 	out := map[string]*dataplane.Policy{}
 	for name, cfg := range queues {
 		for kind, m := range meters {
-			last := &dataplane.Meter{Name: "last", Params: meter.TokenBucket{Rate: kerneltest.BPS(40e6), Burst: 30_000}, Aware: true}
+			last := &dataplane.Meter{
+				Name: "last", Params: meter.TokenBucket{Rate: kerneltest.BPS(40e6), Burst: 30_000},
+				Aware: true,
+			}
 			m.Name, m.Aware, m.PreColor, m.Then = "first", true, dscpColors, last
 			into := &dataplane.Action{Queue: &dataplane.Queue{Name: "q", Config: cfg}}
 			out[name+" "+kind] = oneClass(dataplane.Class{Meter: &m, Green: into, Yellow: into})
@@ -47,11 +54,15 @@ func queueFirst() map[string]*dataplane.Policy {
 	limit.Rate, wred.Rate, codel.Rate = kerneltest.BPS(1e6), kerneltest.BPS(1e6), kerneltest.BPS(1e6)
 	for _, kind := range []string{"trtcm", "counter", "keys"} {
 		m := meters[kind]
-		m.Name, m.Aware, m.Then = "sum", true, &dataplane.Meter{Name: "last", Params: meter.SRTCM{CIR: kerneltest.BPS(9e6), CBS: 9000, EBS: 9000}, Aware: true}
+		m.Name, m.Aware, m.Then = "sum", true, &dataplane.Meter{
+			Name: "last", Params: meter.SRTCM{CIR: kerneltest.BPS(9e6), CBS: 9000, EBS: 9000}, Aware: true,
+		}
 		own := codel
 		own.Time = 20 * time.Millisecond
 		pacedPlan := &dataplane.ServicePlan{Name: "paced", Queue: &own, Yellow: &dataplane.Action{Drop: true}}
-		policed := &dataplane.ServicePlan{Name: "policed", Params: meter.SRTCM{CIR: kerneltest.BPS(20e6), CBS: 9000, EBS: 9000}}
+		policed := &dataplane.ServicePlan{
+			Name: "policed", Params: meter.SRTCM{CIR: kerneltest.BPS(20e6), CBS: 9000, EBS: 9000},
+		}
 		queued := &dataplane.ServicePlan{
 			Name: "queued", Params: meter.SlidingCounter{Limit: 40_000, Window: 10 * time.Millisecond},
 			Green: &dataplane.Action{Queue: &dataplane.Queue{Name: "of plan", Config: wred}},
@@ -62,10 +73,13 @@ func queueFirst() map[string]*dataplane.Policy {
 			Green:  &dataplane.Action{Queue: &dataplane.Queue{Name: "of class", Config: limit}},
 			Yellow: &dataplane.Action{ECN: dataplane.CEOrDrop},
 		})
-		policy.Customers = &dataplane.Customers{Key: dataplane.ByDestination, Plans: []*dataplane.ServicePlan{pacedPlan, policed, queued}}
+		policy.Customers = &dataplane.Customers{
+			Key: dataplane.ByDestination, Plans: []*dataplane.ServicePlan{pacedPlan, policed, queued},
+		}
 		for i, plan := range policy.Customers.Plans {
 			policy.Customers.List = append(policy.Customers.List, dataplane.Customer{
-				Name: plan.Name, Plan: plan, Prefixes: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i)}), 16)},
+				Name: plan.Name, Plan: plan,
+				Prefixes: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i)}), 16)},
 			})
 		}
 		out["customers "+kind] = policy
@@ -85,10 +99,12 @@ func TestQueueFirst(t *testing.T) {
 		for range kerneltest.Rounds(2000) {
 			now += r.Int64N(2e6) / (1 + r.Int64N(10)) // 1000 bytes take 1 ms
 			to := [4]byte{10, byte(r.IntN(3)), 0, byte(r.IntN(3))}
-			packets = append(packets, datagramTo(to, now, byte(r.IntN(3))<<2|byte(r.IntN(2)), 60+r.IntN(1400)))
+			packets = append(packets,
+				datagramTo(to, now, byte(r.IntN(3))<<2|byte(r.IntN(2)), 60+r.IntN(1400)))
 		}
 		for _, plane := range planes {
-			if plane.name != "walk" && (plane.name != "egress" || policy.Customers == nil) { // loading takes long
+			// loading takes long
+			if plane.name != "walk" && (plane.name != "egress" || policy.Customers == nil) {
 				continue
 			}
 			t.Run(name+"/"+plane.name, func(t *testing.T) {
@@ -132,9 +148,12 @@ func TestRefundConcurrent(t *testing.T) { // not parallel: it needs both CPUs
 			sum := &dataplane.Meter{Name: "sum", Params: wide, Aware: true}
 			policy := oneClass(dataplane.Class{
 				Meter: &dataplane.Meter{Params: params, Then: sum},
-				Green: &dataplane.Action{Queue: &dataplane.Queue{Name: "q", Config: queue.Config{Rate: kerneltest.BPS(80e6), Packets: 3}}},
+				Green: &dataplane.Action{Queue: &dataplane.Queue{
+					Name: "q", Config: queue.Config{Rate: kerneltest.BPS(80e6), Packets: 3},
+				}},
 			})
-			h := newHooked(t, policy, image.EgressEntry, func(c *bpf.ShaperConstants) { c.Handed, c.Pacer = 0, image.PacerNumber[record.HTB] })
+			h := newHooked(t, policy, image.EgressEntry,
+				func(c *bpf.ShaperConstants) { c.Handed, c.Pacer = 0, image.PacerNumber[record.HTB] })
 			frame := func(meter.Color) []byte { return datagram(0, 0, length).Data }
 			(&hammered{}).hammer(t, h.program, cpus, frame, 300*time.Millisecond)
 			all, err := h.Stats()
@@ -150,7 +169,8 @@ func TestRefundConcurrent(t *testing.T) { // not parallel: it needs both CPUs
 				if err != nil {
 					t.Fatal(err)
 				}
-				if charged := full - tc; charged > queued || charged < queued-60*int64(1-i) { // 1 byte/s arrives
+				// 1 byte/s arrives
+				if charged := full - tc; charged > queued || charged < queued-60*int64(1-i) {
 					t.Errorf("meter %d charged %d bytes, want the %d that were queued", i, charged, queued)
 				}
 			}

@@ -24,7 +24,9 @@ func (h *hooked) successor(t *testing.T, about *record.About, policy *dataplane.
 	if err != nil {
 		t.Fatal(err)
 	}
-	next := &hooked{Walker: Walker{image: g, batch: 1, now: h.now}, hook: image.EgressEntry, room: make([]byte, 1<<17)}
+	next := &hooked{
+		Walker: Walker{image: g, batch: 1, now: h.now}, hook: image.EgressEntry, room: make([]byte, 1<<17),
+	}
 	next.image.Constants.Handed, next.image.Constants.Link = 1, uint8(dataplane.LinkEthernet)
 	next.image.Inherit(about)
 	maps, err := h.maps.ForPlan(g, about, nil)
@@ -39,7 +41,8 @@ func (h *hooked) successor(t *testing.T, about *record.About, policy *dataplane.
 	if err != nil {
 		t.Fatal(err)
 	}
-	if next.loaded, err = next.image.LoadProgram(spec, image.Programs[dataplane.Egress], maps.ByName()); err != nil {
+	if next.loaded, err = next.image.LoadProgram(spec, image.Programs[dataplane.Egress],
+		maps.ByName()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(next.loaded.Close)
@@ -150,7 +153,8 @@ func changeQueues(t *testing.T, cases []inheritCase, steps string) {
 			}
 			l.Process(&p, &want)
 			if got != want {
-				t.Fatalf("%s, after steps %q, packet %d:\ngot  %+v\nwant %+v", cases[k].name, step, i, got, want)
+				t.Fatalf("%s, after steps %q, packet %d:\ngot  %+v\nwant %+v", cases[k].name, step, i, got,
+					want)
 			}
 		}
 	}

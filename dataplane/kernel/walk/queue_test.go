@@ -16,7 +16,10 @@ import (
 // keepColors is a color-aware meter that never runs out, so a packet keeps its input color: DSCP 1
 // is yellow, 2 red.
 func keepColors() *dataplane.Meter {
-	return &dataplane.Meter{Params: meter.TRTCM{CIR: kerneltest.BPS(1e9), CBS: 1e9, PIR: kerneltest.BPS(1e9), PBS: 1e9}, Aware: true, PreColor: dscpColors}
+	return &dataplane.Meter{
+		Params: meter.TRTCM{CIR: kerneltest.BPS(1e9), CBS: 1e9, PIR: kerneltest.BPS(1e9), PBS: 1e9},
+		Aware:  true, PreColor: dscpColors,
+	}
 }
 
 // queueAll is a policy that queues packets of all colors in one queue.
@@ -53,7 +56,10 @@ func TestQueueRows(t *testing.T) {
 		n    int
 		want string
 	}
-	certain := [3]queue.Early{meter.Yellow: {Min: 500, Max: 1500, Probability: queue.Certain}, meter.Red: {Min: 0, Max: 500, Probability: 0}}
+	certain := [3]queue.Early{
+		meter.Yellow: {Min: 500, Max: 1500, Probability: queue.Certain},
+		meter.Red:    {Min: 0, Max: 500, Probability: 0},
+	}
 	tests := []struct {
 		name string
 		cfg  queue.Config
@@ -152,7 +158,8 @@ func TestQueueRows(t *testing.T) {
 			{5 * kerneltest.Millisecond, green, 1000, "codel"},
 		}},
 		{"codel counts packets marked by wred", queue.Config{
-			Packets: 9, ECN: true, Seed: 3, WRED: [3]queue.Early{meter.Yellow: {Max: 2, Probability: queue.Certain}},
+			Packets: 9, ECN: true, Seed: 3,
+			WRED:  [3]queue.Early{meter.Yellow: {Max: 2, Probability: queue.Certain}},
 			CoDel: queue.CoDel{Target: time.Millisecond, Interval: time.Millisecond},
 		}, []row{
 			{0, green, 1000, "0"},
@@ -180,7 +187,8 @@ func TestQueueRows(t *testing.T) {
 		}
 		e := plane.open(t, policy)
 		for i, test := range tests {
-			if kerneltest.InVM && test.name != "bytes" && test.name != "codel" && test.name != "ce instead of wred drops" {
+			if kerneltest.InVM && test.name != "bytes" && test.name != "codel" &&
+				test.name != "ce instead of wred drops" {
 				continue
 			}
 			t.Run(test.name+"/"+plane.name, func(t *testing.T) {
@@ -207,7 +215,11 @@ func TestQueueRows(t *testing.T) {
 func TestQueueWraps(t *testing.T) {
 	kerneltest.NeedRoot(t)
 	t.Parallel()
-	early := [3]queue.Early{{}, {Min: 20, Max: 60, Probability: queue.Certain / 3}, {Min: 1, Max: 30, Probability: queue.Certain / 2}}
+	early := [3]queue.Early{
+		{},
+		{Min: 20, Max: 60, Probability: queue.Certain / 3},
+		{Min: 1, Max: 30, Probability: queue.Certain / 2},
+	}
 	for name, cfg := range map[string]queue.Config{
 		"packets 1":   {Rate: kerneltest.EightMbit, Packets: 1},
 		"packets 64":  {Rate: kerneltest.EightMbit, Packets: 64, WRED: early},

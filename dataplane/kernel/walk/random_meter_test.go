@@ -31,7 +31,9 @@ func anyRate(r *rand.Rand) meter.Rate {
 	case 3:
 		return meter.Rate{Bytes: fast(1e6), Period: time.Duration(1 + r.Int64N(1e7))}
 	case 4:
-		return meter.Rate{Bytes: 1 + r.Int64N(1000), Period: kerneltest.Pick(r, time.Minute, time.Hour, 1000*time.Hour)}
+		return meter.Rate{
+			Bytes: 1 + r.Int64N(1000), Period: kerneltest.Pick(r, time.Minute, time.Hour, 1000*time.Hour),
+		}
 	}
 	return kerneltest.BPS(fast(4e11))
 }
@@ -77,7 +79,8 @@ func anyMeter(r *rand.Rand, kind int) *dataplane.Meter {
 				den = integers(own).Den[0]
 			}
 			most := int64(1<<59) / den
-			return min(most, kerneltest.Pick(r, 1, 1, 64, 1500, 1500+r.Int64N(60_000), 65_535, 1e6, 1e9, most-1, most))
+			return min(most,
+				kerneltest.Pick(r, 1, 1, 64, 1500, 1500+r.Int64N(60_000), 65_535, 1e6, 1e9, most-1, most))
 		}
 		m := &dataplane.Meter{Params: params(burst(0), burst(1)), Aware: r.IntN(3) > 0, PreColor: dscpColors}
 		if kind > 1 && r.IntN(8) == 0 {
@@ -104,8 +107,10 @@ const (
 // anyWindow is a random fixed or sliding window, of any order of magnitude.
 func anyWindow(r *rand.Rand, sliding bool) meter.Params {
 	fast := func(most float64) int64 { return int64(math.Exp(r.Float64() * math.Log(most))) }
-	limit := kerneltest.Pick(r, 1, 2, 1500, 1500+r.Int64N(1e5), 1<<31, 1<<32+1, maximal-1, maximal, fast(maximal), fast(1e6))
-	window := kerneltest.Pick(r, time.Microsecond, 1001, time.Millisecond, time.Second, 86_028_121, 1<<32, 1<<32-1, time.Hour, year-1, year, time.Duration(1000+fast(float64(year-1000))))
+	limit := kerneltest.Pick(r, 1, 2, 1500, 1500+r.Int64N(1e5), 1<<31, 1<<32+1, maximal-1, maximal,
+		fast(maximal), fast(1e6))
+	window := kerneltest.Pick(r, time.Microsecond, 1001, time.Millisecond, time.Second, 86_028_121, 1<<32,
+		1<<32-1, time.Hour, year-1, year, time.Duration(1000+fast(float64(year-1000))))
 	if sliding {
 		return meter.SlidingCounter{Limit: limit, Window: window}
 	}
@@ -123,7 +128,8 @@ func anyGap(r *rand.Rand, s *bpf.ShaperProfile, size int64) int64 {
 		if b.Num == 0 {
 			return r.Int64N(1e9)
 		}
-		ns, _ := new(big.Int).Quo(new(big.Int).Mul(big.NewInt(n), new(big.Int).SetUint64(b.Den)), new(big.Int).SetUint64(b.Num)).Float64()
+		ns, _ := new(big.Int).Quo(new(big.Int).Mul(big.NewInt(n), new(big.Int).SetUint64(b.Den)),
+			new(big.Int).SetUint64(b.Num)).Float64()
 		return int64(min(ns, 1<<57))
 	}
 	switch r.IntN(40) {

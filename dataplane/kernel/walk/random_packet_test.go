@@ -24,9 +24,11 @@ func randomAddr6(r *rand.Rand) [16]byte {
 
 func randomPrefix(r *rand.Rand) netip.Prefix {
 	if r.IntN(2) == 0 {
-		return netip.PrefixFrom(netip.AddrFrom4(randomAddr4(r)), kerneltest.Pick(r, r.IntN(33), 14+r.IntN(19))).Masked()
+		return netip.PrefixFrom(netip.AddrFrom4(randomAddr4(r)),
+			kerneltest.Pick(r, r.IntN(33), 14+r.IntN(19))).Masked()
 	}
-	return netip.PrefixFrom(netip.AddrFrom16(randomAddr6(r)), kerneltest.Pick(r, r.IntN(129), 46+r.IntN(83), 64)).Masked()
+	return netip.PrefixFrom(netip.AddrFrom16(randomAddr6(r)),
+		kerneltest.Pick(r, r.IntN(129), 46+r.IntN(83), 64)).Masked()
 }
 
 func randomPrefixes(r *rand.Rand) []netip.Prefix {
@@ -41,7 +43,8 @@ func randomPrefixes(r *rand.Rand) []netip.Prefix {
 func randomPackets(r *rand.Rand, n int, start int64) []dataplane.Packet {
 	out := make([]dataplane.Packet, n)
 	for i := range out {
-		start += kerneltest.Pick(r, 0, 0, r.Int64N(1000), r.Int64N(1e6), r.Int64N(1e7), r.Int64N(1e7), r.Int64N(1e9), -r.Int64N(1e9))
+		start += kerneltest.Pick(r, 0, 0, r.Int64N(1000), r.Int64N(1e6), r.Int64N(1e7), r.Int64N(1e7),
+			r.Int64N(1e9), -r.Int64N(1e9))
 		if r.IntN(200) == 0 {
 			start += r.Int64N(1e17)
 		}
@@ -59,7 +62,8 @@ func randomPacket(r *rand.Rand, src4, dst4 [4]byte, src6, dst6 [16]byte) datapla
 	ethertype := map[uint16]uint16{4: 0x800, 6: 0x86dd}[ip]
 	switch r.IntN(10) {
 	case 0:
-		p.Link = kerneltest.Pick(r, dataplane.LinkRaw, dataplane.LinkRawBSD, dataplane.LinkIPv4, dataplane.LinkIPv6)
+		p.Link = kerneltest.Pick(r, dataplane.LinkRaw, dataplane.LinkRawBSD, dataplane.LinkIPv4,
+			dataplane.LinkIPv6)
 	case 1:
 		b = kerneltest.Be16(ethernet(), uint16(r.Uint32()))
 	default:
@@ -78,7 +82,8 @@ func randomPacket(r *rand.Rand, src4, dst4 [4]byte, src6, dst6 [16]byte) datapla
 				b = binary.BigEndian.AppendUint32(b, label)
 			}
 		case 1:
-			b = append(kerneltest.Be16(b, 0x8864, 0x1100, 1, 50), kerneltest.Pick(r, []byte{0, 0x21}, []byte{0, 0x57}, []byte{0xc0, 0x21}, []byte{0x21}, []byte{0x57})...)
+			b = append(kerneltest.Be16(b, 0x8864, 0x1100, 1, 50), kerneltest.Pick(r, []byte{0, 0x21},
+				[]byte{0, 0x57}, []byte{0xc0, 0x21}, []byte{0x21}, []byte{0x57})...)
 		default:
 			b = kerneltest.Be16(b, ethertype)
 		}
@@ -86,7 +91,8 @@ func randomPacket(r *rand.Rand, src4, dst4 [4]byte, src6, dst6 [16]byte) datapla
 	payload := kerneltest.Pick(r, 0, 1, 3, r.IntN(60), r.IntN(1480), 1480)
 	total := payload
 	if r.IntN(8) == 0 {
-		total = kerneltest.Pick(r, r.IntN(1<<16), -r.IntN(60)) // a wrong length in the header, also below its own
+		// a wrong length in the header, also below its own
+		total = kerneltest.Pick(r, r.IntN(1<<16), -r.IntN(60))
 	}
 	proto := kerneltest.Pick[byte](r, 6, 6, 17, 17, 33, 132, 136, 1, byte(r.Uint32()))
 	fragment := kerneltest.Pick[uint16](r, 0, 0, 0, 0x4000, 0x2000, uint16(r.Uint32()))
@@ -117,14 +123,16 @@ func randomPacket(r *rand.Rand, src4, dst4 [4]byte, src6, dst6 [16]byte) datapla
 			next = kind
 			chain = append(header, chain...)
 		}
-		b = append(ipv6(b, byte(r.Uint32()), next, min(total+len(chain), math.MaxUint16), src6, dst6), chain...)
+		b = append(ipv6(b, byte(r.Uint32()), next, min(total+len(chain), math.MaxUint16), src6, dst6),
+			chain...)
 	}
 	data := make([]byte, payload)
 	for i := range min(payload, 4) {
 		data[i] = byte(r.Uint32())
 	}
 	if payload > 4 && r.IntN(3) > 0 { // ports that random policies match
-		copy(data, kerneltest.Be16(nil, kerneltest.Pick[uint16](r, 0, 1, 53, 1024), kerneltest.Pick[uint16](r, 53, 80, 65535)))
+		copy(data, kerneltest.Be16(nil, kerneltest.Pick[uint16](r, 0, 1, 53, 1024),
+			kerneltest.Pick[uint16](r, 53, 80, 65535)))
 	}
 	b = append(b, data...)
 	if r.IntN(20) == 0 {
@@ -150,7 +158,8 @@ func packetFor(r *rand.Rand, m *dataplane.Match) dataplane.Packet {
 		}
 		for _, i := range r.Perm(len(list)) {
 			if p := list[i]; p.Addr().Is6() == v6 {
-				return kerneltest.Pick(r, p.Addr(), p.Addr(), lastAddress(p), p.Addr().Prev(), lastAddress(p).Next(), random)
+				return kerneltest.Pick(r, p.Addr(), p.Addr(), lastAddress(p), p.Addr().Prev(),
+					lastAddress(p).Next(), random)
 			}
 		}
 		return random

@@ -17,7 +17,9 @@ import (
 func randomPolicy(r *rand.Rand, mark bool) *dataplane.Policy {
 	policy := &dataplane.Policy{DropUnclassified: r.IntN(3) == 0}
 	if r.IntN(2) == 0 {
-		policy.Length = dataplane.LengthRule{Base: dataplane.LengthBase(r.IntN(3)), Overhead: r.IntN(100) - 60, MPU: r.IntN(3) * 50}
+		policy.Length = dataplane.LengthRule{
+			Base: dataplane.LengthBase(r.IntN(3)), Overhead: r.IntN(100) - 60, MPU: r.IntN(3) * 50,
+		}
 	}
 	var shared [image.MaxChain - 1]*dataplane.Meter // each can be chained to an earlier one
 	for i := range shared {
@@ -66,10 +68,12 @@ func randomMeter(r *rand.Rand, mark bool) *dataplane.Meter {
 	m := &dataplane.Meter{Aware: r.IntN(2) == 0}
 	burst := func() int64 { return kerneltest.Pick[int64](r, 1, 64, 1500, 3000, 9216, 100_000) }
 	rate := func() meter.Rate {
-		return meter.Rate{Bytes: 1 + r.Int64N(1_000_000)/(1+r.Int64N(1000)), Period: kerneltest.Pick(r, 8*time.Second, 8*time.Millisecond, time.Second, 7*time.Millisecond, time.Minute)}
+		return meter.Rate{Bytes: 1 + r.Int64N(1_000_000)/(1+r.Int64N(1000)), Period: kerneltest.Pick(r,
+			8*time.Second, 8*time.Millisecond, time.Second, 7*time.Millisecond, time.Minute)}
 	}
 	window := func() time.Duration {
-		return kerneltest.Pick(r, time.Microsecond, 999*time.Microsecond, 7*time.Millisecond, time.Second, time.Minute, 366*24*time.Hour)
+		return kerneltest.Pick(r, time.Microsecond, 999*time.Microsecond, 7*time.Millisecond, time.Second,
+			time.Minute, 366*24*time.Hour)
 	}
 	switch r.IntN(8) {
 	case 5:
@@ -77,16 +81,25 @@ func randomMeter(r *rand.Rand, mark bool) *dataplane.Meter {
 	case 6:
 		m.Params = meter.FixedWindow{Limit: kerneltest.Pick(r, burst(), 1<<47), Window: window()}
 	case 7:
-		m.Params = meter.SlidingCounter{Limit: kerneltest.Pick(r, burst(), 10*burst(), 1<<47), Window: window()}
+		m.Params = meter.SlidingCounter{
+			Limit: kerneltest.Pick(r, burst(), 10*burst(), 1<<47), Window: window(),
+		}
 	case 0:
 		m.Params = meter.SRTCM{CIR: rate(), CBS: burst(), EBS: burst() - 1}
 	case 1:
 		slow := 1 + r.Int64N(1e7)
-		m.Params = meter.TRTCM{CIR: kerneltest.BPS(slow), CBS: burst(), PIR: kerneltest.BPS(slow + r.Int64N(1e7)), PBS: burst()}
+		m.Params = meter.TRTCM{
+			CIR: kerneltest.BPS(slow), CBS: burst(), PIR: kerneltest.BPS(slow + r.Int64N(1e7)), PBS: burst(),
+		}
 	case 2:
-		m.Params = meter.TRTCM4115{CIR: kerneltest.BPS(r.Int64N(1e7)), CBS: burst(), EIR: kerneltest.BPS(r.Int64N(3) * r.Int64N(1e7)), EBS: burst() - 1}
+		m.Params = meter.TRTCM4115{
+			CIR: kerneltest.BPS(r.Int64N(1e7)), CBS: burst(),
+			EIR: kerneltest.BPS(r.Int64N(3) * r.Int64N(1e7)), EBS: burst() - 1,
+		}
 	case 3:
-		m.Params = meter.TRTCM4115{CIR: rate(), CBS: burst() - 1, EIR: kerneltest.BPS(999e3), EBS: burst(), Coupling: true}
+		m.Params = meter.TRTCM4115{
+			CIR: rate(), CBS: burst() - 1, EIR: kerneltest.BPS(999e3), EBS: burst(), Coupling: true,
+		}
 	case 4:
 		m.Params = meter.TokenBucket{Rate: rate(), Burst: burst(), GCRA: r.IntN(2) == 0}
 	}
@@ -138,7 +151,8 @@ func randomMatch(r *rand.Rand, mark bool) dataplane.Match {
 		var out []dataplane.Range
 		for range 1 + r.IntN(3) {
 			a, b := uint32(r.Uint64N(uint64(most)+1)), uint32(r.Uint64N(uint64(most)+1))
-			out = append(out, kerneltest.Pick(r, dataplane.Range{First: min(a, b), Last: max(a, b)}, dataplane.Range{First: a, Last: a}, dataplane.Range{First: 0, Last: b}))
+			out = append(out, kerneltest.Pick(r, dataplane.Range{First: min(a, b), Last: max(a, b)},
+				dataplane.Range{First: a, Last: a}, dataplane.Range{First: 0, Last: b}))
 		}
 		return out
 	}
@@ -146,7 +160,8 @@ func randomMatch(r *rand.Rand, mark bool) dataplane.Match {
 		func() { m.Src = randomPrefixes(r) },
 		func() { m.Dst = randomPrefixes(r) },
 		func() {
-			m.Proto = append(ranges(255), kerneltest.Pick(r, dataplane.Range{First: 6, Last: 6}, dataplane.Range{First: 17, Last: 17}))
+			m.Proto = append(ranges(255),
+				kerneltest.Pick(r, dataplane.Range{First: 6, Last: 6}, dataplane.Range{First: 17, Last: 17}))
 		},
 		func() { m.SPort = append(ranges(65535), dataplane.Range{First: 1, Last: uint32(r.IntN(3))}) },
 		func() { m.DPort = append(ranges(65535), dataplane.Range{First: 53, Last: 53}) },
@@ -154,10 +169,12 @@ func randomMatch(r *rand.Rand, mark bool) dataplane.Match {
 		func() { m.VLAN = ranges(4095) },
 		func() { m.PCP = ranges(7) },
 		func() {
-			m.EtherType = append(ranges(65535), dataplane.Range{First: 0x800, Last: kerneltest.Pick[uint32](r, 0x800, 0x86dd)})
+			m.EtherType = append(ranges(65535),
+				dataplane.Range{First: 0x800, Last: kerneltest.Pick[uint32](r, 0x800, 0x86dd)})
 		},
 		func() {
-			m.Length = append(ranges(1600), dataplane.Range{First: 1000, Last: kerneltest.Pick[uint32](r, 1000, 1500, 1<<32-1)})
+			m.Length = append(ranges(1600),
+				dataplane.Range{First: 1000, Last: kerneltest.Pick[uint32](r, 1000, 1500, 1<<32-1)})
 		},
 	} {
 		if r.IntN(6) == 0 {
@@ -177,8 +194,9 @@ func randomMatch(r *rand.Rand, mark bool) dataplane.Match {
 // randomQueue is a queue that randomPackets often fills.
 func randomQueue(r *rand.Rand) *dataplane.Queue {
 	q := &dataplane.Queue{Config: queue.Config{
-		Rate: kerneltest.Pick(r, kerneltest.BPS(1+r.Int64N(1e6)), kerneltest.BPS(8e6), meter.Rate{Bytes: 7, Period: 3 * time.Millisecond}, kerneltest.BPS(1e9)),
-		ECN:  r.IntN(2) == 0, Seed: r.Uint64(),
+		Rate: kerneltest.Pick(r, kerneltest.BPS(1+r.Int64N(1e6)), kerneltest.BPS(8e6),
+			meter.Rate{Bytes: 7, Period: 3 * time.Millisecond}, kerneltest.BPS(1e9)),
+		ECN: r.IntN(2) == 0, Seed: r.Uint64(),
 	}}
 	limit := int64(0)
 	switch r.IntN(3) {
@@ -197,10 +215,14 @@ func randomQueue(r *rand.Rand) *dataplane.Queue {
 			continue
 		}
 		most := 1 + r.Int64N(limit)
-		q.WRED[color] = queue.Early{Min: r.Int64N(most + 1), Max: most, Probability: r.Uint32N(queue.Certain + 1)}
+		q.WRED[color] = queue.Early{
+			Min: r.Int64N(most + 1), Max: most, Probability: r.Uint32N(queue.Certain + 1),
+		}
 	}
 	if r.IntN(2) == 0 {
-		q.CoDel = queue.CoDel{Target: time.Duration(1 + r.Int64N(1e7)), Interval: time.Duration(1 + r.Int64N(3e7))}
+		q.CoDel = queue.CoDel{
+			Target: time.Duration(1 + r.Int64N(1e7)), Interval: time.Duration(1 + r.Int64N(3e7)),
+		}
 	}
 	return q
 }
@@ -217,7 +239,8 @@ func randomAction(r *rand.Rand, mark bool) *dataplane.Action {
 	}
 	for _, field := range r.Perm(len(values)) {
 		if r.IntN(3) == 0 {
-			a.Marks = append(a.Marks, dataplane.Mark{Field: dataplane.Field(field), Value: r.Uint32N(values[field])})
+			a.Marks = append(a.Marks,
+				dataplane.Mark{Field: dataplane.Field(field), Value: r.Uint32N(values[field])})
 		}
 	}
 	return a
@@ -227,7 +250,8 @@ func randomAction(r *rand.Rand, mark bool) *dataplane.Action {
 func describeClass(c *dataplane.Class) string {
 	s := fmt.Sprintf("class %s match %+v", c.Name, c.Match)
 	for m := c.Meter; m != nil; m = m.Then {
-		s += fmt.Sprintf("\n  meter %q %T%+v aware %v precolor %+v initial %v packets %v per %v", m.Name, m.Params, m.Params, m.Aware, m.PreColor, m.Initial, m.Packets, m.Per)
+		s += fmt.Sprintf("\n  meter %q %T%+v aware %v precolor %+v initial %v packets %v per %v", m.Name,
+			m.Params, m.Params, m.Aware, m.PreColor, m.Initial, m.Packets, m.Per)
 	}
 	for i, a := range []*dataplane.Action{c.Green, c.Yellow, c.Red} {
 		if a != nil {

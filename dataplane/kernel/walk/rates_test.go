@@ -26,7 +26,9 @@ func queuesByAddress(queues ...*dataplane.Queue) *dataplane.Policy {
 	for i, q := range queues {
 		policy.Classes = append(policy.Classes, dataplane.Class{
 			Name: q.Name, Green: &dataplane.Action{Queue: q},
-			Match: dataplane.Match{Dst: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4(caseAddress(i)), 32)}},
+			Match: dataplane.Match{
+				Dst: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4(caseAddress(i)), 32)},
+			},
 		})
 	}
 	return policy
@@ -61,7 +63,9 @@ func TestRates(t *testing.T) {
 		out := map[string]meter.Rate{}
 		for i := range configs {
 			if r.IntN(2) == 0 { // with fractions of a ns
-				out[fmt.Sprint(i)] = meter.Rate{Bytes: 1 + r.Int64N(7), Period: time.Duration(200 + r.IntN(5000))}
+				out[fmt.Sprint(i)] = meter.Rate{
+					Bytes: 1 + r.Int64N(7), Period: time.Duration(200 + r.IntN(5000)),
+				}
 			}
 		}
 		return out
@@ -84,13 +88,17 @@ func TestRates(t *testing.T) {
 			}
 			for i := range plan.Queues {
 				if c := &plan.Queues[i].CoDel; *c != (queue.CoDel{}) && r.IntN(2) == 0 {
-					*c = queue.CoDel{Target: time.Duration(500+r.IntN(1000)) * time.Microsecond, Interval: time.Duration(2+r.IntN(5)) * time.Millisecond}
+					*c = queue.CoDel{
+						Target:   time.Duration(500+r.IntN(1000)) * time.Microsecond,
+						Interval: time.Duration(2+r.IntN(5)) * time.Millisecond,
+					}
 				}
 			}
 			if step%50 == 49 {
 				var reloaded []*dataplane.Queue
 				for i := range plan.Queues {
-					reloaded = append(reloaded, &dataplane.Queue{Name: plan.Queues[i].Name, Config: plan.Queues[i].Config})
+					reloaded = append(reloaded,
+						&dataplane.Queue{Name: plan.Queues[i].Name, Config: plan.Queues[i].Config})
 				}
 				policy := queuesByAddress(reloaded...)
 				next, err := pipeline.New(policy)
@@ -144,13 +152,14 @@ func TestRatesRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := bpf.ShaperPace{Ns: 100, Den: 1}
-	if q := &was.Queued[0].ShaperQueue; *record.PaceOf(q) != want || q.Version != 1 || *q != about.Queued[0].ShaperQueue {
+	if q := &was.Queued[0].ShaperQueue; *record.PaceOf(q) != want || q.Version != 1 ||
+		*q != about.Queued[0].ShaperQueue {
 		t.Errorf("got %+v, want version 1 of 100 ns for a byte", q)
 	}
 }
 
-// TestRatesRefused checks that EncodeRates rejects plans that differ in more than rates and times of CoDel, and
-// rates that the pacer does not support.
+// TestRatesRefused checks that EncodeRates rejects plans that differ in more than rates and times of
+// CoDel, and rates that the pacer does not support.
 func TestRatesRefused(t *testing.T) {
 	t.Parallel()
 	wan := &dataplane.Link{Name: "wan", Rate: kerneltest.EightMbit}
@@ -188,7 +197,8 @@ func TestRatesRefused(t *testing.T) {
 			t.Errorf("another %q: got error %v", name, err)
 		}
 	}
-	if _, err := image.EncodeRates(new(record.About), plan); err == nil || !strings.Contains(err.Error(), "no queues") {
+	if _, err := image.EncodeRates(new(record.About), plan); err == nil ||
+		!strings.Contains(err.Error(), "no queues") {
 		t.Errorf("without queues: got error %v, want one", err)
 	}
 	own := &dataplane.Queue{Name: "a", Config: queue.Config{Rate: kerneltest.EightMbit, Bytes: 50_000}}
@@ -197,7 +207,8 @@ func TestRatesRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := image.EncodeRates(about, slow); err == nil || !strings.Contains(err.Error(), "the maximum of fq") {
+	if _, err := image.EncodeRates(about, slow); err == nil ||
+		!strings.Contains(err.Error(), "the maximum of fq") {
 		t.Errorf("83 minutes of delay: got error %v, want that of fq", err)
 	}
 }
@@ -211,9 +222,13 @@ func TestRatesConcurrent(t *testing.T) { // not parallel: it needs both CPUs
 		t.Skip("needs two CPUs")
 	}
 	const length, limit = 1000, 5 * time.Millisecond
-	rates := []meter.Rate{kerneltest.BPS(800e6), {Bytes: 100_000_007, Period: 999_999_937}, {Bytes: 1<<40 + 1, Period: 1 << 43}} // the last one with a large rest
+	// the last one with a large rest
+	rates := []meter.Rate{
+		kerneltest.BPS(800e6), {Bytes: 100_000_007, Period: 999_999_937}, {Bytes: 1<<40 + 1, Period: 1 << 43},
+	}
 	own := &dataplane.Queue{Name: "own", Config: queue.Config{Rate: rates[0], Time: limit}}
-	h := newHooked(t, queuesByAddress(own), image.EgressEntry, func(c *bpf.ShaperConstants) { c.Handed, c.Pacer = 0, image.PacerNumber[record.HTB] })
+	h := newHooked(t, queuesByAddress(own), image.EgressEntry,
+		func(c *bpf.ShaperConstants) { c.Handed, c.Pacer = 0, image.PacerNumber[record.HTB] })
 	var about record.About
 	h.image.Describe(&about)
 	var stop atomic.Bool

@@ -22,7 +22,10 @@ func TestRefusals(t *testing.T) {
 	t.Parallel()
 	slow := &dataplane.Queue{Name: "slow", Config: queue.Config{Rate: kerneltest.BPS(1e6), Packets: 10}}
 	toMark := &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.SKBMark, Value: 1}}}
-	fromMark := &dataplane.Meter{Params: meter.TokenBucket{Rate: kerneltest.BPS(1e6), Burst: 1e6}, Aware: true, PreColor: dataplane.PreColor{From: dataplane.SKBMark}}
+	fromMark := &dataplane.Meter{
+		Params: meter.TokenBucket{Rate: kerneltest.BPS(1e6), Burst: 1e6}, Aware: true,
+		PreColor: dataplane.PreColor{From: dataplane.SKBMark},
+	}
 	byMark := dataplane.Match{Mark: []dataplane.Range{{First: 1, Last: 2}}}
 	second := meterChain(2)
 	second.Then.PreColor.From = dataplane.SKBMark
@@ -58,8 +61,11 @@ func TestRefusals(t *testing.T) {
 				t.Errorf("%s at hook %d: got error %v, want one field error", test.name, hook, err)
 				continue
 			}
-			if f := errs[0]; f.Field != test.field || fmt.Sprintf("%T", f.Object) != fmt.Sprintf("%T", test.object) || !strings.Contains(f.Reason+": "+string(remedyOf(err)), test.reason) {
-				t.Errorf("%s at hook %d: got %T %s: %s: %s, want %T %s: %q", test.name, hook, f.Object, f.Field, f.Reason, remedyOf(err), test.object, test.field, test.reason)
+			if f := errs[0]; f.Field != test.field ||
+				fmt.Sprintf("%T", f.Object) != fmt.Sprintf("%T", test.object) ||
+				!strings.Contains(f.Reason+": "+string(remedyOf(err)), test.reason) {
+				t.Errorf("%s at hook %d: got %T %s: %s: %s, want %T %s: %q", test.name, hook, f.Object,
+					f.Field, f.Reason, remedyOf(err), test.object, test.field, test.reason)
 			}
 		}
 	}
@@ -91,8 +97,14 @@ func TestKeyRefusals(t *testing.T) {
 	rate := kerneltest.BPS(1e6)
 	tables := &dataplane.Policy{}
 	for i := range image.MaxTables + 1 {
-		m := &dataplane.Meter{Name: fmt.Sprint(i), Params: meter.TokenBucket{Rate: rate, Burst: 9000}, Per: dataplane.Key{By: dataplane.ByFlow}, Keys: 1}
-		tables.Classes = append(tables.Classes, dataplane.Class{Name: m.Name, Meter: m, Match: dataplane.Match{Length: []dataplane.Range{{First: uint32(i), Last: uint32(i)}}}})
+		m := &dataplane.Meter{
+			Name: fmt.Sprint(i), Params: meter.TokenBucket{Rate: rate, Burst: 9000},
+			Per: dataplane.Key{By: dataplane.ByFlow}, Keys: 1,
+		}
+		tables.Classes = append(tables.Classes, dataplane.Class{
+			Name: m.Name, Meter: m,
+			Match: dataplane.Match{Length: []dataplane.Range{{First: uint32(i), Last: uint32(i)}}},
+		})
 	}
 	one := func(m dataplane.Meter) *dataplane.Policy { return oneClass(dataplane.Class{Meter: &m}) }
 	flow := meter.TRTCM4115{CIR: rate, CBS: 9000, EIR: rate, EBS: 9000}
@@ -114,8 +126,10 @@ func TestKeyRefusals(t *testing.T) {
 		for _, hook := range allEntries {
 			_, err := encodePolicy(test.policy, hook, "")
 			errs := kerneltest.FieldErrors(err)
-			if len(errs) != 1 || errs[0].Field != test.field || !strings.Contains(errs[0].Reason, test.reason) {
-				t.Errorf("%s at hook %d: got error %v, want one in %s with %q", test.name, hook, err, test.field, test.reason)
+			if len(errs) != 1 || errs[0].Field != test.field ||
+				!strings.Contains(errs[0].Reason, test.reason) {
+				t.Errorf("%s at hook %d: got error %v, want one in %s with %q", test.name, hook, err,
+					test.field, test.reason)
 				continue
 			}
 			if r := remedyOf(err); test.name != "tables" && r != remedy.UseUserSpace {
@@ -151,12 +165,14 @@ func TestQueueRefusals(t *testing.T) {
 		for i := range n {
 			q := own(queue.Config{Packets: 2})
 			q.Name = fmt.Sprint("q", i)
-			policy.Classes = append(policy.Classes, dataplane.Class{Name: q.Name, Green: &dataplane.Action{Queue: q}})
+			policy.Classes = append(policy.Classes,
+				dataplane.Class{Name: q.Name, Green: &dataplane.Action{Queue: q}})
 		}
 		return policy
 	}
 	one := func(q *dataplane.Queue) *dataplane.Policy {
-		return oneClass(dataplane.Class{Yellow: &dataplane.Action{Queue: q}, Red: &dataplane.Action{Queue: q}})
+		return oneClass(
+			dataplane.Class{Yellow: &dataplane.Action{Queue: q}, Red: &dataplane.Action{Queue: q}})
 	}
 	for _, test := range []struct {
 		name   string
@@ -171,9 +187,14 @@ func TestQueueRefusals(t *testing.T) {
 		{"packets of a link", one(ofLink(func(q *dataplane.Queue) { q.Bytes, q.Packets = 0, 9 })), []record.Pacer{record.HTB}, "limit", &dataplane.Queue{}, "cannot be in packets"},
 		{"wred in a link", one(ofLink(func(q *dataplane.Queue) { q.WRED[1] = queue.Early{Max: 10, Probability: 1} })), []record.Pacer{record.HTB}, "wred", &dataplane.Queue{}, "a rate of its own"},
 		{"codel in a link", one(ofLink(func(q *dataplane.Queue) { q.CoDel = queue.CoDel{Target: 1, Interval: 1} })), []record.Pacer{record.HTB}, "codel", &dataplane.Queue{}, "a rate of its own"},
-		{"fair by flow", one(ofLink(func(q *dataplane.Queue) {
-			q.Fair, q.CoDel = dataplane.Key{By: dataplane.ByFlow}, queue.CoDel{Target: 1, Interval: 1}
-		})), []record.Pacer{record.FQ}, "fair", &dataplane.Queue{}, "with fair: false, fq can queue the packets: " + string(remedy.UseHTB)},
+		{
+			"fair by flow", one(ofLink(func(q *dataplane.Queue) {
+				q.Fair, q.CoDel = dataplane.Key{By: dataplane.ByFlow}, queue.CoDel{Target: 1, Interval: 1}
+			})),
+			[]record.Pacer{record.FQ},
+			"fair", &dataplane.Queue{},
+			"with fair: false, fq can queue the packets: " + string(remedy.UseHTB),
+		},
 		{"fair by source", one(ofLink(func(q *dataplane.Queue) { q.Fair = dataplane.Key{By: dataplane.BySrc} })), []record.Pacer{record.HTB}, "fair", &dataplane.Queue{}, "write fair: flow"},
 		{"fair with wred", one(ofLink(func(q *dataplane.Queue) {
 			q.Fair, q.WRED[1] = dataplane.Key{By: dataplane.ByFlow}, queue.Early{Max: 10, Probability: 1}
@@ -200,12 +221,16 @@ func TestQueueRefusals(t *testing.T) {
 				t.Errorf("%s by %s: got error %v, want one field error", test.name, pacer, err)
 				continue
 			}
-			if f := errs[0]; f.Field != test.field || fmt.Sprintf("%T", f.Object) != fmt.Sprintf("%T", test.object) || !strings.Contains(f.Reason+": "+string(remedyOf(err)), test.reason) {
-				t.Errorf("%s by %s: got %T %s: %s: %s, want %T %s: %q", test.name, pacer, f.Object, f.Field, f.Reason, remedyOf(err), test.object, test.field, test.reason)
+			if f := errs[0]; f.Field != test.field ||
+				fmt.Sprintf("%T", f.Object) != fmt.Sprintf("%T", test.object) ||
+				!strings.Contains(f.Reason+": "+string(remedyOf(err)), test.reason) {
+				t.Errorf("%s by %s: got %T %s: %s: %s, want %T %s: %q", test.name, pacer, f.Object, f.Field,
+					f.Reason, remedyOf(err), test.object, test.field, test.reason)
 			}
 		}
 	}
-	if _, err := newWalker(one(ofLink(plain)), 0); len(kerneltest.FieldErrors(err)) != 1 || remedyOf(err) != remedy.UseUserSpace {
+	if _, err := newWalker(one(ofLink(plain)), 0); len(kerneltest.FieldErrors(err)) != 1 ||
+		remedyOf(err) != remedy.UseUserSpace {
 		t.Errorf("a walker with a link: got error %v, want one with remedy %q", err, remedy.UseUserSpace)
 	}
 }

@@ -22,13 +22,21 @@ func sizedPolicy(prefix string, n, queues int) *dataplane.Policy {
 	p := &dataplane.Policy{}
 	for i := range n {
 		c := dataplane.Class{
-			Name:  fmt.Sprint(prefix, i),
-			Match: dataplane.Match{DSCP: []dataplane.Range{{First: uint32(i % 64), Last: uint32(i % 64)}}, Mark: []dataplane.Range{{First: uint32(i / 64), Last: uint32(i / 64)}}},
-			Meter: &dataplane.Meter{Name: fmt.Sprint(prefix, i), Params: meter.SRTCM{CIR: kerneltest.BPS(8000), CBS: 3000, EBS: 2000}},
-			Red:   &dataplane.Action{Drop: true},
+			Name: fmt.Sprint(prefix, i),
+			Match: dataplane.Match{
+				DSCP: []dataplane.Range{{First: uint32(i % 64), Last: uint32(i % 64)}},
+				Mark: []dataplane.Range{{First: uint32(i / 64), Last: uint32(i / 64)}},
+			},
+			Meter: &dataplane.Meter{
+				Name:   fmt.Sprint(prefix, i),
+				Params: meter.SRTCM{CIR: kerneltest.BPS(8000), CBS: 3000, EBS: 2000},
+			},
+			Red: &dataplane.Action{Drop: true},
 		}
 		if i < queues {
-			c.Green = &dataplane.Action{Queue: &dataplane.Queue{Name: c.Name, Config: queue.Config{Rate: kerneltest.EightMbit, Packets: 7}}}
+			c.Green = &dataplane.Action{Queue: &dataplane.Queue{
+				Name: c.Name, Config: queue.Config{Rate: kerneltest.EightMbit, Packets: 7},
+			}}
 		}
 		p.Classes = append(p.Classes, c)
 	}
@@ -59,7 +67,9 @@ func TestMapSizes(t *testing.T) {
 	now := int64(begin) + 3600*1000*kerneltest.Millisecond
 	entries := []uint32{h.maps.Counters.MaxEntries()}
 	for step, next := range []*dataplane.Policy{
-		sizedPolicy("a", 7, 3), sizedPolicy("a", 40, 20), sizedPolicy("b", 3, 2), sizedPolicy("a", 300, 60), sizedPolicy("b", 300, 200), sizedPolicy("a", 2, 1), sizedPolicy("a", 1024, 256), sizedPolicy("a", 3, 2),
+		sizedPolicy("a", 7, 3), sizedPolicy("a", 40, 20), sizedPolicy("b", 3, 2), sizedPolicy("a", 300, 60),
+		sizedPolicy("b", 300, 200), sizedPolicy("a", 2, 1), sizedPolicy("a", 1024, 256),
+		sizedPolicy("a", 3, 2),
 	} {
 		for range 100 {
 			now += r.Int64N(3 * kerneltest.Millisecond)
@@ -90,8 +100,10 @@ func TestMapSizes(t *testing.T) {
 		now += r.Int64N(3 * kerneltest.Millisecond)
 		sameVerdict(t, h, pl, packetOfFirstClasses(r, policy, now))
 	}
-	if entries[0] != image.MinSlots || entries[1] != image.MinSlots || entries[len(entries)-1] != 2*image.MaxClasses+1 {
-		t.Errorf("got maps of %d counters, want %d for few classes and %d for the most", entries, image.MinSlots, 2*image.MaxClasses+1)
+	if entries[0] != image.MinSlots || entries[1] != image.MinSlots ||
+		entries[len(entries)-1] != 2*image.MaxClasses+1 {
+		t.Errorf("got maps of %d counters, want %d for few classes and %d for the most", entries,
+			image.MinSlots, 2*image.MaxClasses+1)
 	}
 	for name, most := range image.MaxSlots {
 		if n := (*h.maps.MapFields()[name]).MaxEntries(); n > most {

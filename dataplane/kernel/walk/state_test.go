@@ -45,7 +45,8 @@ func TestConvert(t *testing.T) {
 			}
 			if got[i] != engine.Halves*units.Int64() {
 				t.Fatalf("bucket %d: %d/%d bytes of %T%+v: got %d/%d of %T%+v, want %d",
-					i, l[i], was, params[0], params[0], got[i], den, params[1], params[1], engine.Halves*units.Int64())
+					i, l[i], was, params[0], params[0], got[i], den, params[1], params[1],
+					engine.Halves*units.Int64())
 			}
 		}
 		if same := l.Convert(from, from); same != (engine.Levels{l[0] &^ 1, l[1] &^ 1}) {
@@ -77,7 +78,8 @@ func TestLevels(t *testing.T) {
 			t.Fatalf("%T%+v: state at %d: got %v, want %v", m.Params, m.Params, now, got, l)
 		}
 		if got := engine.LevelsAt(&state, &s, now-r.Uint64N(now+1)); got != l {
-			t.Fatalf("%T%+v: state of %d, read at an earlier time: got %v, want %v", m.Params, m.Params, now, got, l)
+			t.Fatalf("%T%+v: state of %d, read at an earlier time: got %v, want %v", m.Params, m.Params, now,
+				got, l)
 		}
 		unstarted := l.UnstartedState(&s)
 		if got := engine.LevelsAt(&unstarted, &s, now); got != l {
@@ -95,8 +97,10 @@ func TestLevels(t *testing.T) {
 		model.Refill(int64(dt))
 		got := engine.LevelsAt(&state, &s, now+dt)
 		for i, holds := range model.Tokens {
-			if want := new(big.Rat).Mul(holds, new(big.Rat).SetInt64(int64(s.Buckets[i].Den))); want.Cmp(new(big.Rat).SetInt64(got[i])) != 0 {
-				t.Fatalf("%T%+v: %v at %d: after %d ns got %v, want %v in bucket %d", m.Params, m.Params, l, now, dt, got, want, i)
+			if want := new(big.Rat).Mul(holds, new(big.Rat).SetInt64(
+				int64(s.Buckets[i].Den))); want.Cmp(new(big.Rat).SetInt64(got[i])) != 0 {
+				t.Fatalf("%T%+v: %v at %d: after %d ns got %v, want %v in bucket %d", m.Params, m.Params, l,
+					now, dt, got, want, i)
 			}
 		}
 	}
@@ -141,7 +145,8 @@ func TestWindowConvert(t *testing.T) {
 				units = most
 			}
 			if got[i] != unit*units.Int64() {
-				t.Fatalf("bucket %d: %d/%d bytes of %s: got %d/%d of %s, want %d", i, l[i], was, text[0], got[i], den, text[1], unit*units.Int64())
+				t.Fatalf("bucket %d: %d/%d bytes of %s: got %d/%d of %s, want %d", i, l[i], was, text[0],
+					got[i], den, text[1], unit*units.Int64())
 			}
 		}
 		now := r.Uint64N(1 << 61)

@@ -14,7 +14,9 @@ import (
 func TestTrailers(t *testing.T) {
 	kerneltest.NeedRoot(t)
 	t.Parallel()
-	policy := oneClass(dataplane.Class{Meter: &dataplane.Meter{Params: meter.TRTCM{CIR: kerneltest.BPS(8e6), CBS: 4000, PIR: kerneltest.BPS(16e6), PBS: 1 << 40}}})
+	policy := oneClass(dataplane.Class{Meter: &dataplane.Meter{
+		Params: meter.TRTCM{CIR: kerneltest.BPS(8e6), CBS: 4000, PIR: kerneltest.BPS(16e6), PBS: 1 << 40},
+	}})
 	w, err := newWalker(policy, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -28,8 +30,8 @@ func TestTrailers(t *testing.T) {
 		const segments, segment, headers = 2, 1514, 54
 		packet := func() []dataplane.Packet {
 			return []dataplane.Packet{{
-				Data: data, WireLen: len(data) + (segments-1)*headers, Link: dataplane.LinkEthernet, Time: 1e9,
-				Segments: segments, Segment: segment,
+				Data: data, WireLen: len(data) + (segments-1)*headers, Link: dataplane.LinkEthernet,
+				Time: 1e9, Segments: segments, Segment: segment,
 			}}
 		}
 		l, err := pipeline.New(policy)
@@ -43,7 +45,8 @@ func TestTrailers(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got[0].Length != want.Length || got[0].Packets != want.Packets || want.Length > 4000 {
-			t.Errorf("%d bytes after the IP packet: %d bytes of %d packets, want %d of %d", trailer, got[0].Length, got[0].Packets, want.Length, want.Packets)
+			t.Errorf("%d bytes after the IP packet: %d bytes of %d packets, want %d of %d", trailer,
+				got[0].Length, got[0].Packets, want.Length, want.Packets)
 		}
 	}
 }

@@ -120,7 +120,8 @@ func TestManyClasses(t *testing.T) {
 					}
 				}
 				if taken < min(n, count)/10 {
-					t.Errorf("%d of %d classes matched a packet, want at least %d", taken, n, min(n, count)/10)
+					t.Errorf("%d of %d classes matched a packet, want at least %d", taken, n,
+						min(n, count)/10)
 				}
 			})
 		}

@@ -55,7 +55,10 @@ func New(plan *compiled.Plan, batch int) (*Walker, error) {
 		if fair != nil {
 			q, field, but = fair, "fair", " (but fair: false can)"
 		}
-		return nil, &remedy.Error{Err: &dataplane.FieldError{Object: q.Source, Field: field, Reason: "is scheduled by the kernel's qdiscs, which cannot run in virtual time" + but}, Remedy: remedy.UseUserSpace}
+		return nil, &remedy.Error{Err: &dataplane.FieldError{
+			Object: q.Source, Field: field,
+			Reason: "is scheduled by the kernel's qdiscs, which cannot run in virtual time" + but,
+		}, Remedy: remedy.UseUserSpace}
 	}
 	g, err := image.Encode(plan, image.IngressEntry, "")
 	if err != nil {
@@ -132,7 +135,8 @@ func (w *Walker) Batch() int { return w.batch }
 // that gives the reason.
 func (w *Walker) Accepts(link dataplane.LinkType) error {
 	switch link {
-	case dataplane.LinkEthernet, dataplane.LinkRaw, dataplane.LinkRawBSD, dataplane.LinkRawOBSD, dataplane.LinkIPv4, dataplane.LinkIPv6:
+	case dataplane.LinkEthernet, dataplane.LinkRaw, dataplane.LinkRawBSD, dataplane.LinkRawOBSD,
+		dataplane.LinkIPv4, dataplane.LinkIPv6:
 		return w.image.Plan.Length.Accepts(link)
 	}
 	return remedy.UseUserSpace.Errorf("no interface has packets of link type %v", link)
@@ -172,7 +176,8 @@ func (w *Walker) writePackets(packets []dataplane.Packet) int {
 		copy(w.frames[start:], p.Data[:size])
 		w.records[i] = bpf.ShaperRecord{
 			Time: uint64(w.now), Wire: uint32(p.WireLen), Captured: uint32(size), Start: uint32(start),
-			Mark: p.Mark, Link: uint16(p.Link), Segment: uint32(p.Segment), Segments: uint32(max(p.Segments, 1)),
+			Mark: p.Mark, Link: uint16(p.Link), Segment: uint32(p.Segment),
+			Segments: uint32(max(p.Segments, 1)),
 		}
 		start += (size + 7) &^ 7
 	}
@@ -204,7 +209,8 @@ func (w *Walker) measureLack(r *bpf.ShaperRecord, p *dataplane.Packet, v *datapl
 	if w.lacks.Skip(v, n) {
 		return
 	}
-	tc, te := engine.LevelsAt(&bpf.ShaperState{Word: r.Word, Stamp: r.Stamp}, &s.Profile, r.Time).Tokens(&s.Profile)
+	tc, te := engine.LevelsAt(&bpf.ShaperState{Word: r.Word, Stamp: r.Stamp}, &s.Profile,
+		r.Time).Tokens(&s.Profile)
 	w.lacks.Set(v, stage.Lack(n, meter.Color(r.In), v.Color, tc, te))
 }
 

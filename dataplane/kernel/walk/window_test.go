@@ -47,7 +47,8 @@ func TestWindows(t *testing.T) {
 			seen[i%2][c] += n
 		}
 		if t.Failed() {
-			t.Fatalf("meter %T%+v aware %v initial %v, first packet at %d", m.Params, m.Params, m.Aware, m.Initial, now)
+			t.Fatalf("meter %T%+v aware %v initial %v, first packet at %d", m.Params, m.Params, m.Aware,
+				m.Initial, now)
 		}
 	}
 	t.Logf("packets by kind and color %v", seen)
@@ -61,7 +62,9 @@ func TestWindows(t *testing.T) {
 }
 
 // windowStream meters n random packets by a window of a walker and counts them by color.
-func windowStream(t *testing.T, r *rand.Rand, w *Walker, mark uint32, m *dataplane.Meter, now int64, n int) (colors [3]int) {
+func windowStream(
+	t *testing.T, r *rand.Rand, w *Walker, mark uint32, m *dataplane.Meter, now int64, n int,
+) (colors [3]int) {
 	stage := &w.image.Stages[w.image.Plan.Stage(m)]
 	model := newCounting(m.Params, m.Initial)
 	profile, _ := m.Params.Profile()
@@ -71,7 +74,8 @@ func windowStream(t *testing.T, r *rand.Rand, w *Walker, mark uint32, m *datapla
 	for range n {
 		if now < 1<<62 {
 			border := model.window - new(big.Int).Mod(big.NewInt(now), big.NewInt(model.window)).Int64()
-			now += max(0, kerneltest.Pick(r, 0, 0, 0, 1, r.Int64N(1000), r.Int64N(model.window), r.Int64N(model.window)/20, border-1, border, border+1,
+			now += max(0, kerneltest.Pick(r, 0, 0, 0, 1, r.Int64N(1000), r.Int64N(model.window),
+				r.Int64N(model.window)/20, border-1, border, border+1,
 				border+model.window-1, border+model.window, border+2*model.window, r.Int64N(3*model.window)))
 		}
 		late := now
@@ -81,7 +85,8 @@ func windowStream(t *testing.T, r *rand.Rand, w *Walker, mark uint32, m *datapla
 		}
 		probe := *model // calls of tokensLeft do not change model
 		left := probe.tokensLeft(late)
-		size := min(max(0, kerneltest.Pick(r, left, left, left+1, left-1, left/2, left/3, 0, 1, 64, 1500, r.Int64N(65536))), 1<<31)
+		size := min(max(0, kerneltest.Pick(r, left, left, left+1, left-1, left/2, left/3, 0, 1, 64, 1500,
+			r.Int64N(65536))), 1<<31)
 		in := kerneltest.Pick(r, meter.Green, meter.Green, meter.Green, meter.Yellow, meter.Red)
 		packets[0] = bare(mark, in, int(size), late)
 		if err := w.Process(packets, verdicts); err != nil {
@@ -92,7 +97,8 @@ func windowStream(t *testing.T, r *rand.Rand, w *Walker, mark uint32, m *datapla
 		}
 		want := model.color(late, size, in)
 		if got, other := verdicts[0].Color, ours.Color(late, int(size), in); got != want || other != want {
-			t.Errorf("%d bytes, input color %v, at %d with %d tokens: got %v by the kernel and %v by package meter, want %v", size, in, late, left, got, other, want)
+			t.Errorf("%d bytes, input color %v, at %d with %d tokens: got %v by the kernel and %v by package meter, want %v",
+				size, in, late, left, got, other, want)
 			return colors
 		}
 		colors[want]++
@@ -102,7 +108,8 @@ func windowStream(t *testing.T, r *rand.Rand, w *Walker, mark uint32, m *datapla
 		}
 		for _, at := range []int64{late, now, now + r.Int64N(3*model.window)} {
 			probe := *model
-			if got, want := engine.WindowLevelsAt(&state, &stage.Profile, uint64(at))[0], probe.tokensLeft(at); got != want {
+			if got, want := engine.WindowLevelsAt(&state, &stage.Profile, uint64(at))[0],
+				probe.tokensLeft(at); got != want {
 				t.Errorf("at %d, state of %d: got %d tokens, want %d", at, late, got, want)
 				return colors
 			}
@@ -127,22 +134,31 @@ func TestWindowRows(t *testing.T) {
 	var meters []*dataplane.Meter
 	var all [][]row
 	add := func(params meter.Params, initial dataplane.Fraction, rows ...row) {
-		meters = append(meters, &dataplane.Meter{Params: params, Initial: initial, Aware: true, PreColor: dscpColors})
+		meters = append(meters,
+			&dataplane.Meter{Params: params, Initial: initial, Aware: true, PreColor: dscpColors})
 		all = append(all, rows)
 	}
 	full := dataplane.Fraction{}
-	add(fixed, full, row{5000, 1000, G, G}, row{5000, 1, G, R}, row{5999, 1, G, R}, row{6000, 1000, G, G}, row{6999, 1, Y, R}, row{7000, 1, Y, Y}, row{7000, 999, R, R}, row{7000, 1000, G, R}, row{7000, 999, G, G})
-	add(fixed, full, row{5999, 1001, G, R}, row{5999, 1000, Y, Y}, row{5999, 0, G, G}, row{5999, 1, G, R}, row{6000, 0, R, R}, row{6000, 1000, G, G})
+	add(fixed, full, row{5000, 1000, G, G}, row{5000, 1, G, R}, row{5999, 1, G, R}, row{6000, 1000, G, G},
+		row{6999, 1, Y, R}, row{7000, 1, Y, Y}, row{7000, 999, R, R}, row{7000, 1000, G, R},
+		row{7000, 999, G, G})
+	add(fixed, full, row{5999, 1001, G, R}, row{5999, 1000, Y, Y}, row{5999, 0, G, G}, row{5999, 1, G, R},
+		row{6000, 0, R, R}, row{6000, 1000, G, G})
 	add(fixed, half, row{5000, 501, G, R}, row{5000, 500, G, G}, row{5999, 1, G, R}, row{6000, 1000, G, G})
 	add(fixed, none, row{5500, 9, R, R}, row{5500, 1, G, R}, row{5999, 1, G, R}, row{6000, 1000, G, G})
 	add(fixed, none, row{5500, 9, R, R}, row{6000, 1000, G, G}) // a red packet starts the clock too
-	add(sliding, full, row{5000, 1000, G, G}, row{6000, 1, G, R}, row{6001, 2, G, R}, row{6001, 1, G, G}, row{6001, 1, G, R}, row{6002, 1, Y, Y}, row{6999, 997, G, G}, row{6999, 1, G, R}, row{7000, 1, G, G}, row{9000, 1000, G, G})
-	add(sliding, full, row{5999, 1000, G, G}, row{7999, 1000, G, G}, row{8000, 1, G, R}, row{9000, 1000, G, G})
-	add(sliding, full, row{5999, 999, G, G}, row{6000, 1, G, G}, row{6000, 1, G, R}, row{6001, 1, G, R}, row{6002, 1, G, G})
+	add(sliding, full, row{5000, 1000, G, G}, row{6000, 1, G, R}, row{6001, 2, G, R}, row{6001, 1, G, G},
+		row{6001, 1, G, R}, row{6002, 1, Y, Y}, row{6999, 997, G, G}, row{6999, 1, G, R}, row{7000, 1, G, G},
+		row{9000, 1000, G, G})
+	add(sliding, full, row{5999, 1000, G, G}, row{7999, 1000, G, G}, row{8000, 1, G, R},
+		row{9000, 1000, G, G})
+	add(sliding, full, row{5999, 999, G, G}, row{6000, 1, G, G}, row{6000, 1, G, R}, row{6001, 1, G, R},
+		row{6002, 1, G, G})
 	add(sliding, half, row{5000, 501, G, R}, row{5000, 500, G, G}, row{6500, 501, G, R}, row{6500, 500, G, G})
 	add(sliding, none, row{5000, 1, G, R}, row{6000, 1, G, R}, row{6999, 999, G, G}, row{7000, 1, G, G})
 	y := int64(year)
-	add(largest, none, row{5 * y, 1, G, R}, row{6 * y, 1, G, R}, row{6*y + y/maximal, 1, G, R}, row{6*y + y/maximal + 1, 1, G, G}, row{6*y + y/maximal + 1, 1, G, R}, row{7*y - 1, 1 << 31, G, G})
+	add(largest, none, row{5 * y, 1, G, R}, row{6 * y, 1, G, R}, row{6*y + y/maximal, 1, G, R},
+		row{6*y + y/maximal + 1, 1, G, G}, row{6*y + y/maximal + 1, 1, G, R}, row{7*y - 1, 1 << 31, G, G})
 	add(fixed, full, row{-1, 1000, G, G}, row{-1, 1, G, R}, row{0, 1000, G, G}, row{999, 1, G, R})
 	add(fixed, full, row{-1000, 1000, G, G}, row{-1, 1, G, R}, row{0, 1, G, G})
 	add(sliding, full, row{-1000, 1000, G, G}, row{-1, 1, G, R}, row{0, 1, G, R}, row{1, 1, G, G})
@@ -156,11 +172,14 @@ func TestWindowRows(t *testing.T) {
 		walker.now = math.MinInt64
 		for k, row := range rows {
 			verdict := make([]dataplane.Verdict, 1)
-			if err := walker.Process([]dataplane.Packet{bare(uint32(i), row.in, int(row.n), row.at)}, verdict); err != nil {
+			if err := walker.Process([]dataplane.Packet{bare(uint32(i), row.in, int(row.n), row.at)},
+				verdict); err != nil {
 				t.Fatal(err)
 			}
-			if modeled := model.color(row.at, row.n, row.in); verdict[0].Color != row.want || modeled != row.want {
-				t.Errorf("%T%+v initial %v, row %d %+v: got %v, and %v by the model", meters[i].Params, meters[i].Params, meters[i].Initial, k, row, verdict[0].Color, modeled)
+			if modeled := model.color(row.at, row.n, row.in); verdict[0].Color != row.want ||
+				modeled != row.want {
+				t.Errorf("%T%+v initial %v, row %d %+v: got %v, and %v by the model", meters[i].Params,
+					meters[i].Params, meters[i].Initial, k, row, verdict[0].Color, modeled)
 				break
 			}
 		}
@@ -188,7 +207,8 @@ func TestWindowStates(t *testing.T) {
 			model := newCounting(m.Params, dataplane.Fraction{})
 			model.begun, model.current = true, 3+r.Int64N(1<<61/model.window)
 			bytes := func() int64 {
-				return min(model.limit, kerneltest.Pick(r, 0, 1, model.limit, model.limit-1, r.Int64N(model.limit+1)))
+				return min(model.limit,
+					kerneltest.Pick(r, 0, 1, model.limit, model.limit-1, r.Int64N(model.limit+1)))
 			}
 			before, count := bytes(), bytes()
 			model.taken[model.current-1], model.taken[model.current] = before, count
@@ -200,11 +220,13 @@ func TestWindowStates(t *testing.T) {
 			if err := w.maps.States.Put(stage.Slot, state); err != nil {
 				t.Fatal(err)
 			}
-			now := start + kerneltest.Pick(r, -1, 0, 1, model.window-1, model.window, model.window+1, 2*model.window-1, 2*model.window, r.Int64N(2*model.window))
+			now := start + kerneltest.Pick(r, -1, 0, 1, model.window-1, model.window, model.window+1,
+				2*model.window-1, 2*model.window, r.Int64N(2*model.window))
 			probe := *model
 			left := probe.tokensLeft(now)
 			if got := engine.WindowLevelsAt(&state, &stage.Profile, uint64(now))[0]; got != left {
-				t.Fatalf("%T%+v: %d and %d bytes in the windows, at %d: got %d tokens, want %d", m.Params, m.Params, count, before, now-start, got, left)
+				t.Fatalf("%T%+v: %d and %d bytes in the windows, at %d: got %d tokens, want %d", m.Params,
+					m.Params, count, before, now-start, got, left)
 			}
 			size := max(min(left, 1<<31)+r.Int64N(3)-1, 0)
 			want := model.color(now, size, meter.Green)
@@ -214,7 +236,8 @@ func TestWindowStates(t *testing.T) {
 				t.Fatal(err)
 			}
 			if verdict[0].Color != want {
-				t.Fatalf("%T%+v: %d and %d bytes in the windows, at %d: %d bytes: got %v, want %v", m.Params, m.Params, count, before, now-start, size, verdict[0].Color, want)
+				t.Fatalf("%T%+v: %d and %d bytes in the windows, at %d: %d bytes: got %v, want %v", m.Params,
+					m.Params, count, before, now-start, size, verdict[0].Color, want)
 			}
 		}
 	}

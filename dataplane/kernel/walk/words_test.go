@@ -34,13 +34,16 @@ func TestWrites(t *testing.T) {
 		policy.Length.Overhead = -20
 		h := newHooked(t, policy, image.EgressEntry, nil)
 		var words [2][2]uint64 // before and after
-		for i, p := range []dataplane.Packet{framed(meter.Green, 100, int64(time.Second)), framed(meter.Green, test.n, int64(10*time.Second))} {
+		for i, p := range []dataplane.Packet{
+			framed(meter.Green, 100, int64(time.Second)), framed(meter.Green, test.n, int64(10*time.Second)),
+		} {
 			var v dataplane.Verdict
 			if err := h.run(&p, &v, skb{}); err != nil {
 				t.Fatalf("%s: %v", test.name, err)
 			}
 			var state bpf.ShaperState
-			if err := h.maps.States.LookupWithFlags(h.image.Stages[0].Slot, &state, ebpf.LookupLock); err != nil {
+			if err := h.maps.States.LookupWithFlags(h.image.Stages[0].Slot, &state,
+				ebpf.LookupLock); err != nil {
 				t.Fatal(err)
 			}
 			words[i] = state.Word

@@ -40,18 +40,22 @@ func New() (*Watcher, error) {
 }
 
 func newWatcher() (*Watcher, error) {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
+		unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("netlink: %w", err)
 	}
-	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, notifications) // without CAP_NET_ADMIN the buffer is smaller and overflows sooner
+	// without CAP_NET_ADMIN the buffer is smaller and overflows sooner
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, notifications)
 	groups := uint32(1<<(unix.RTNLGRP_LINK-1) | 1<<(unix.RTNLGRP_TC-1))
 	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: groups}); err != nil {
 		unix.Close(fd)
 		return nil, fmt.Errorf("netlink: %w", err)
 	}
 	changed := make(chan struct{}, 1) // pending changes are merged: only the state after them matters
-	return &Watcher{C: changed, socket: os.NewFile(uintptr(fd), "netlink"), changed: changed, indexes: map[int32]bool{}}, nil
+	return &Watcher{
+		C: changed, socket: os.NewFile(uintptr(fd), "netlink"), changed: changed, indexes: map[int32]bool{},
+	}, nil
 }
 
 // Close stops the watcher. C then receives no more values, and is not closed.

@@ -94,7 +94,8 @@ func TestErrors(t *testing.T) {
 
 // TestLinks checks links without an Ethernet header, on which tcpdump differs between systems.
 func TestLinks(t *testing.T) {
-	v4 := append([]byte{0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1, 198, 51, 100, 1}, 0, 53, 0x9c, 0x40, 0, 8, 0, 0)
+	v4 := append([]byte{0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1, 198, 51, 100, 1}, 0, 53, 0x9c,
+		0x40, 0, 8, 0, 0)
 	v6 := append([]byte{0x60, 0, 0, 0, 0, 8, 17, 64}, make([]byte, 40)...)
 	for name, test := range map[string]struct {
 		link  dataplane.LinkType
@@ -131,7 +132,8 @@ func TestLinks(t *testing.T) {
 // errors must have a column within the expression.
 func FuzzFilter(f *testing.F) {
 	for i, expression := range expressions {
-		f.Add(expression, []byte{2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, byte(i)}, uint16([]int{1, 113, 276, 101, 0}[i%5]))
+		f.Add(expression, []byte{2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, byte(i)},
+			uint16([]int{1, 113, 276, 101, 0}[i%5]))
 	}
 	f.Fuzz(func(t *testing.T, expression string, data []byte, link uint16) {
 		filter, err := New(expression)
@@ -170,7 +172,8 @@ func BenchmarkMatch(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	p := dataplane.Packet{Link: dataplane.LinkEthernet, Data: append([]byte{12: 8, 13: 0}, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1, 198, 51, 100, 1, 0, 80, 0x9c, 0x40, 0, 8, 0, 0)}
+	p := dataplane.Packet{Link: dataplane.LinkEthernet, Data: append([]byte{12: 8, 13: 0}, 0x45, 0, 0, 28, 0,
+		0, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1, 198, 51, 100, 1, 0, 80, 0x9c, 0x40, 0, 8, 0, 0)}
 	for b.Loop() {
 		if !f.Match(&p) {
 			b.Fatal("no match")

@@ -41,7 +41,9 @@ func piles(t *testing.T) map[dataplane.LinkType]*pile {
 		for _, path := range paths {
 			readPackets(t, path, func(link dataplane.LinkType, wire int, data []byte) {
 				if found[link] == nil {
-					found[link] = &pile{path: filepath.Join(t.TempDir(), fmt.Sprintf("%d.pcap", uint16(link)))}
+					found[link] = &pile{
+						path: filepath.Join(t.TempDir(), fmt.Sprintf("%d.pcap", uint16(link))),
+					}
 				}
 				p := found[link]
 				p.packets = append(p.packets, dataplane.Packet{Data: data, WireLen: wire, Link: link})
@@ -57,7 +59,9 @@ func piles(t *testing.T) map[dataplane.LinkType]*pile {
 		raw := file.Bytes() // NewWriter truncates the link type to 8 bits
 		raw[20], raw[21] = byte(link), byte(link>>8)
 		for i, packet := range p.packets {
-			if err := w.WritePacket(gopacket.CaptureInfo{Timestamp: time.Unix(int64(i), 0), CaptureLength: len(packet.Data), Length: packet.WireLen}, packet.Data); err != nil {
+			if err := w.WritePacket(gopacket.CaptureInfo{
+				Timestamp: time.Unix(int64(i), 0), CaptureLength: len(packet.Data), Length: packet.WireLen,
+			}, packet.Data); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -89,7 +93,8 @@ func readPackets(t *testing.T, path string, each func(link dataplane.LinkType, w
 			}
 			return dataplane.LinkType(raw[at]) | dataplane.LinkType(raw[at+1])<<8
 		}
-	} else if r, err := pcapgo.NewNgReader(bytes.NewReader(raw), pcapgo.NgReaderOptions{WantMixedLinkType: true, SkipUnknownVersion: true}); err == nil {
+	} else if r, err := pcapgo.NewNgReader(bytes.NewReader(raw),
+		pcapgo.NgReaderOptions{WantMixedLinkType: true, SkipUnknownVersion: true}); err == nil {
 		read = r.ReadPacketData
 		link = func(info gopacket.CaptureInfo) dataplane.LinkType {
 			return dataplane.LinkType(info.AncillaryData[0].(layers.LinkType))
@@ -102,7 +107,8 @@ func readPackets(t *testing.T, path string, each func(link dataplane.LinkType, w
 		if err != nil {
 			return
 		}
-		if l := link(info); l.Known() && l != dataplane.LinkNull && l != dataplane.LinkLoop { // tcpdump knows only the families of its own system
+		// tcpdump knows only the families of its own system
+		if l := link(info); l.Known() && l != dataplane.LinkNull && l != dataplane.LinkLoop {
 			each(l, max(info.Length, len(data)), data)
 		}
 	}
@@ -163,7 +169,10 @@ var unoptimized = []string{
 
 // fieldExpressions read a field of each header that has some.
 var fieldExpressions = func() (list []string) {
-	for _, name := range []string{"ether", "ip", "ip6", "arp", "rarp", "tcp", "udp", "sctp", "icmp", "icmp6", "igmp", "igrp", "pim", "vrrp", "carp"} {
+	for _, name := range []string{
+		"ether", "ip", "ip6", "arp", "rarp", "tcp", "udp", "sctp", "icmp", "icmp6", "igmp", "igrp", "pim",
+		"vrrp", "carp",
+	} {
 		list = append(list, name+"[0] = 58", "not "+name+"[7:4] != 0")
 	}
 	return list
@@ -192,17 +201,27 @@ func pileOf(t *testing.T, link dataplane.LinkType, packets [][]byte) *pile {
 // networkPackets are packets of all protocols with fields, with and without fragments and IPv6
 // extension headers, by EtherType.
 func networkPackets() map[uint16][][]byte {
-	src, dst := []byte{0x20, 1, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, []byte{0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}
+	src, dst := []byte{0x20, 1, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1},
+		[]byte{0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}
 	payload := []byte{3, 232, 0, 53, 0, 40, 1, 2, 58, 128, 0, 0, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}
 	all := map[uint16][][]byte{}
 	for _, proto := range []byte{1, 2, 6, 9, 17, 44, 50, 51, 58, 103, 112, 132, 253} {
 		for _, fragment := range []uint16{0, 0x2000, 0x2001, 7} {
 			for _, words := range []int{0, 2} {
-				h := []byte{byte(0x45 + words), 0, 0, 200, 0, 1, byte(fragment >> 8), byte(fragment), 64, proto, 0, 0, 192, 0, 2, 10, 198, 51, 100, 1}
+				h := []byte{
+					byte(0x45 + words), 0, 0, 200, 0, 1, byte(fragment >> 8), byte(fragment), 64, proto, 0, 0,
+					192, 0, 2, 10, 198, 51, 100, 1,
+				}
 				all[etherIPv4] = append(all[etherIPv4], slices.Concat(h, make([]byte, 4*words), payload))
 			}
 		}
-		for _, chain := range [][]byte{nil, {44, 0, 0, 1, 0, 0, 0, 7}, {44, 0, 1, 1, 0, 0, 0, 7}, {0, 0, 1, 4, 0, 0, 0, 0}, {60, 0, 1, 4, 0, 0, 0, 0}} {
+		for _, chain := range [][]byte{
+			nil,
+			{44, 0, 0, 1, 0, 0, 0, 7},
+			{44, 0, 1, 1, 0, 0, 0, 7},
+			{0, 0, 1, 4, 0, 0, 0, 0},
+			{60, 0, 1, 4, 0, 0, 0, 0},
+		} {
 			next := proto
 			if chain != nil {
 				next, chain[0] = chain[0], proto
@@ -211,7 +230,8 @@ func networkPackets() map[uint16][][]byte {
 			all[etherIPv6] = append(all[etherIPv6], slices.Concat(h, src, dst, chain, payload))
 		}
 	}
-	arp := slices.Concat([]byte{0, 1, 8, 0, 6, 4, 0, 1}, make([]byte, 6), []byte{192, 0, 2, 10}, make([]byte, 6), []byte{192, 0, 2, 11})
+	arp := slices.Concat([]byte{0, 1, 8, 0, 6, 4, 0, 1}, make([]byte, 6), []byte{192, 0, 2, 10},
+		make([]byte, 6), []byte{192, 0, 2, 11})
 	all[etherARP], all[etherRARP] = [][]byte{arp}, [][]byte{arp}
 	return all
 }
@@ -260,7 +280,8 @@ func TestCutAgainstTcpdump(t *testing.T) {
 	} {
 		var packets [][]byte
 		for etherType, list := range networkPackets() {
-			if header := link.header(etherType); header != nil || link.number == dataplane.LinkRaw || uint16(link.number-dataplane.LinkIPv4) == etherType/etherIPv6 {
+			if header := link.header(etherType); header != nil || link.number == dataplane.LinkRaw ||
+				uint16(link.number-dataplane.LinkIPv4) == etherType/etherIPv6 {
 				for _, p := range list {
 					packets = append(packets, slices.Concat(header, p))
 				}
@@ -269,9 +290,13 @@ func TestCutAgainstTcpdump(t *testing.T) {
 		file := pileOf(t, link.number, cutPackets(packets))
 		if link.whole {
 			size := len(link.header(etherIPv4))
-			file = pileOf(t, link.number, slices.DeleteFunc(cutPackets(packets), func(p []byte) bool { return len(p) < size }))
+			file = pileOf(t, link.number,
+				slices.DeleteFunc(cutPackets(packets), func(p []byte) bool { return len(p) < size }))
 		}
-		list := slices.Concat(unoptimized, fieldExpressions, []string{"host 192.0.2.10", "src 2001:db8::1", "port 53", "udp portrange 1-60", "ip6 proto 58", "less 60", "not icmp6"})
+		list := slices.Concat(unoptimized, fieldExpressions, []string{
+			"host 192.0.2.10", "src 2001:db8::1", "port 53", "udp portrange 1-60", "ip6 proto 58", "less 60",
+			"not icmp6",
+		})
 		if link.number == dataplane.LinkEthernet {
 			list = append(list, expressions...)
 		}
@@ -291,7 +316,8 @@ func TestCutAgainstTcpdump(t *testing.T) {
 					chosen++
 				}
 				if got != want[i] {
-					t.Errorf("%s: link type %v: got %t, tcpdump %t: % x", expression, link.number, got, want[i], file.packets[i].Data)
+					t.Errorf("%s: link type %v: got %t, tcpdump %t: % x", expression, link.number, got,
+						want[i], file.packets[i].Data)
 					break
 				}
 			}
@@ -355,7 +381,8 @@ func TestAgainstTcpdump(t *testing.T) {
 					chosen++
 				}
 				if got != want[i] {
-					t.Errorf("%s: packet %d of link type %v: got %t, tcpdump %t: % x", expression, i, link, got, want[i], file.packets[i].Data[:min(len(file.packets[i].Data), 80)])
+					t.Errorf("%s: packet %d of link type %v: got %t, tcpdump %t: % x", expression, i, link,
+						got, want[i], file.packets[i].Data[:min(len(file.packets[i].Data), 80)])
 					break
 				}
 			}

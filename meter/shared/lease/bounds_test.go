@@ -92,7 +92,8 @@ func TestBoundGone(t *testing.T) {
 	w.Boot(w.Join(""))
 	w.Boot(w.Join(""))
 	runFor(w, second)
-	if sum, most := w.Sum(), bound.Sum.Plus(bound.Stranger).Plus(bound.Stranger); sum.Min(most) != sum || sum.Rate[0] <= bound.Sum.Rate[0] {
+	if sum, most := w.Sum(), bound.Sum.Plus(bound.Stranger).Plus(bound.Stranger); sum.Min(most) != sum ||
+		sum.Rate[0] <= bound.Sum.Rate[0] {
 		t.Errorf("with two new hosts: got %v in all, want at most %v", sum, most)
 	}
 	w.Down = false
@@ -122,7 +123,8 @@ func TestBoundFailover(t *testing.T) {
 	} {
 		worst := 0.0
 		for seed := range uint64(20) {
-			w := settled(20, 100_000, func(c *world.Config) { c.Seed, c.Replica, c.Blind = seed, true, tt.blind })
+			w := settled(20, 100_000,
+				func(c *world.Config) { c.Seed, c.Replica, c.Blind = seed, true, tt.blind })
 			offerRate(w, w.Hosts, 0)
 			runFor(w, second)
 			if tt.noticed {
@@ -193,7 +195,8 @@ func TestBoundLost(t *testing.T) {
 	runFor(w, 3*second)
 	within(t, w)
 	if w.Stats.Excess[0] < gbit/8/16 {
-		t.Errorf("got excess %v, want more: a host unknown to the store adds its rescue share", w.Stats.Excess)
+		t.Errorf("got excess %v, want more: a host unknown to the store adds its rescue share",
+			w.Stats.Excess)
 	}
 }
 
@@ -209,7 +212,8 @@ func TestBoundGoneAfterLost(t *testing.T) {
 		w.Down = true
 		runFor(w, 3*second)
 		if sum := w.Sum().Rate[0]; sum > gbit/2 {
-			t.Errorf("%d ms after the store lost its data: got %d in all, want at most %d", after*25, sum, gbit/2)
+			t.Errorf("%d ms after the store lost its data: got %d in all, want at most %d", after*25, sum,
+				gbit/2)
 		}
 	}
 }
@@ -230,7 +234,8 @@ func TestBoundAhead(t *testing.T) {
 		within(t, w)
 		switch excess := w.Stats.Excess[0]; {
 		case jump == 190*ms && excess < gbit/8/20:
-			t.Errorf("jump of %d ms: got excess %.0f, want it near the bound %.0f", jump/ms, excess, w.Stats.Bound[0])
+			t.Errorf("jump of %d ms: got excess %.0f, want it near the bound %.0f", jump/ms, excess,
+				w.Stats.Bound[0])
 		case jump > 200*ms && excess > 0:
 			t.Errorf("jump of %d ms: got excess %.0f, want none", jump/ms, excess)
 		}
@@ -261,7 +266,8 @@ func TestBoundBack(t *testing.T) {
 				within(t, w)
 				worst = max(worst, w.Stats.Excess[0])
 				if gone >= 1000*ms && jump > gone && w.Stats.Excess[0] > 0 {
-					t.Errorf("clock back after %d ms, when no lease was left: got excess %v, want none", gone/ms, w.Stats.Excess)
+					t.Errorf("clock back after %d ms, when no lease was left: got excess %v, want none",
+						gone/ms, w.Stats.Excess)
 				}
 			}
 		}

@@ -18,11 +18,12 @@ const (
 // Failures that playFaults can cause. In all but the last two groups the store keeps
 // its data.
 const (
-	links    = "rRhRoOdzy" // requests, replies, all lost messages end, offered, nothing offered, store down, stopped, delays
-	hosts    = "cljn"      // crash, leave, join, join with a name in use
-	replicas = "spf"       // replication stops unnoticed, resumes, failover
-	losses   = "tFx"       // replication stops and is noticed, flush, calls to a replaced server
-	clocks   = "ab"        // ahead, back
+	// requests, replies, all lost messages end, offered, nothing offered, store down, stopped, delays
+	links    = "rRhRoOdzy"
+	hosts    = "cljn" // crash, leave, join, join with a name in use
+	replicas = "spf"  // replication stops unnoticed, resumes, failover
+	losses   = "tFx"  // replication stops and is noticed, flush, calls to a replaced server
+	clocks   = "ab"   // ahead, back
 )
 
 // playFaults runs a world with failures from data, 4 bytes each, and checks that the
@@ -32,12 +33,15 @@ func playFaults(t *testing.T, seed uint64, kinds string, data []byte) {
 	r := rand.New(rand.NewPCG(seed, 3))
 	pick := func(of ...int64) int64 { return of[r.IntN(len(of))] }
 	terms := lease.Terms{
-		Size: lease.Amounts{Rate: [2]int64{1_000_000_000, 500_000_000}, Burst: [2]int64{1 << 20, 1 << 19}}, Weight: 1, Floor: 3028,
-		Rescue: pick(0, 100_000, 500_000, 1_000_000), Hosts: pick(16, 1<<40), Interval: 100 * ms, Deadline: 50 * ms,
+		Size:   lease.Amounts{Rate: [2]int64{1_000_000_000, 500_000_000}, Burst: [2]int64{1 << 20, 1 << 19}},
+		Weight: 1, Floor: 3028, Rescue: pick(0, 100_000, 500_000, 1_000_000), Hosts: pick(16, 1<<40),
+		Interval: 100 * ms,
+		Deadline: 50 * ms,
 	}
 	w := world.New(world.Config{
-		Hosts: 2 + r.IntN(7), Terms: terms, Seed: seed, Delay: pick(ms, 20*ms, 45*ms), Drift: 1e-3, Start: pick(0, 2*second),
-		Loss: float64(pick(0, 0, 20)) / 100, Late: float64(pick(0, 0, 2)) / 100, Replica: r.IntN(2) == 0,
+		Hosts: 2 + r.IntN(7), Terms: terms, Seed: seed, Delay: pick(ms, 20*ms, 45*ms), Drift: 1e-3,
+		Start: pick(0, 2*second), Loss: float64(pick(0, 0, 20)) / 100, Late: float64(pick(0, 0, 2)) / 100,
+		Replica: r.IntN(2) == 0,
 	})
 	kept := true
 	check := func(err error) {
@@ -148,7 +152,8 @@ func counted(w *world.World, kept bool) error {
 		sum, rescues = sum.Plus(holds), rescues.Plus(rescue)
 	})
 	if s, r := w.Store.Sums(); s != sum || r != rescues {
-		return fmt.Errorf("the store has the sums %v and %v, but its hosts add up to %v and %v", s, r, sum, rescues)
+		return fmt.Errorf("the store has the sums %v and %v, but its hosts add up to %v and %v", s, r, sum,
+			rescues)
 	}
 	for _, h := range w.Hosts {
 		if m, ok := held[process{h.Name, h.Instance()}]; ok && kept && h.Allowed().Min(m) != h.Allowed() {
@@ -195,7 +200,10 @@ func FuzzFaults(f *testing.F) {
 		if len(data) > 4*300 {
 			return
 		}
-		all := []string{links, links + hosts, links + hosts + replicas, links + hosts + replicas + losses, links + hosts + replicas + losses + clocks}
+		all := []string{
+			links, links + hosts, links + hosts + replicas, links + hosts + replicas + losses,
+			links + hosts + replicas + losses + clocks,
+		}
 		playFaults(t, seed, all[int(kinds)%len(all)], data)
 	})
 }

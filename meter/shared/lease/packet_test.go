@@ -35,7 +35,8 @@ func TestRescuePacket(t *testing.T) {
 		for _, h := range w.Hosts {
 			a := h.Allowed()
 			if a.Burst[0] != packet || a.Rate[0] != gbit/10/hosts || a.Burst[1] != 0 {
-				t.Errorf("%s: %s may use %+v, want a tenth of its part of the rate, and a packet", name, h.Name, a)
+				t.Errorf("%s: %s may use %+v, want a tenth of its part of the rate, and a packet", name,
+					h.Name, a)
 			}
 		}
 		if sum, most := w.Sum().Burst[0], bound.Sum.Burst[0]+hosts*packet; sum > most || sum != hosts*packet {
@@ -61,7 +62,8 @@ func TestRescueWithoutPacket(t *testing.T) {
 		h.Lost(ms)
 		plan := h.Plan()
 		if got := plan.At(ms).Burst[0]; got != tt.want {
-			t.Errorf("rescue of %d millionths of %d: got a burst of %d, want %d", tt.rescue, tt.burst, got, tt.want)
+			t.Errorf("rescue of %d millionths of %d: got a burst of %d, want %d", tt.rescue, tt.burst, got,
+				tt.want)
 		}
 	}
 }

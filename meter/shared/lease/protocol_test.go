@@ -60,7 +60,9 @@ func TestTwoSilentHosts(t *testing.T) {
 			w.Down = true
 			runFor(w, 2*second)
 			if w.Stats.Excess != [2]float64{} {
-				t.Errorf("second host silent after %d ms, store unreachable after %d ms: got excess %v, want none", after/ms, gone/ms, w.Stats.Excess)
+				t.Errorf(
+					"second host silent after %d ms, store unreachable after %d ms: got excess %v, want none",
+					after/ms, gone/ms, w.Stats.Excess)
 			}
 		}
 	}
@@ -146,7 +148,8 @@ func TestHungProcess(t *testing.T) {
 func TestOtherServer(t *testing.T) {
 	t.Parallel()
 	size := lease.Amounts{Rate: [2]int64{gbit}, Burst: [2]int64{1 << 20}}
-	h := lease.NewHost("a", 1, lease.Terms{Size: size, Weight: 1, Rescue: 500_000, Hosts: 2, Interval: 100 * ms, Deadline: 50 * ms})
+	h := lease.NewHost("a", 1,
+		lease.Terms{Size: size, Weight: 1, Rescue: 500_000, Hosts: 2, Interval: 100 * ms, Deadline: 50 * ms})
 	h.Request(0, lease.Counts{})
 	h.Reply(ms, lease.Reply{Time: 2_000_000_000, Share: size.Part(1, 10), Rescue: size.Part(1, 2)}, true)
 	var s lease.Store
@@ -154,7 +157,8 @@ func TestOtherServer(t *testing.T) {
 		r := h.Request((i+1)*100*ms, lease.Counts{})
 		s.Call(1_000_000_000+i*100_000, lease.Server{ID: "b"}, &r)
 		if held, _ := s.Sums(); held.Rate[0] != gbit/2 {
-			t.Errorf("call %d: got %d held at the store, want %d, to which the host may rise", i, held.Rate[0], gbit/2)
+			t.Errorf("call %d: got %d held at the store, want %d, to which the host may rise", i,
+				held.Rate[0], gbit/2)
 		}
 	}
 }
@@ -166,8 +170,10 @@ func TestInterval(t *testing.T) {
 	var s lease.Store
 	server := lease.Server{ID: "a"}
 	size := lease.Amounts{Rate: [2]int64{gbit}, Burst: [2]int64{1 << 20}}
-	old := lease.NewHost("old", 1, lease.Terms{Size: size, Weight: 1, Rescue: 500_000, Interval: 100 * ms, Deadline: 50 * ms})
-	other := lease.NewHost("other", 2, lease.Terms{Size: size, Weight: 1, Interval: 200 * ms, Deadline: 50 * ms})
+	old := lease.NewHost("old", 1,
+		lease.Terms{Size: size, Weight: 1, Rescue: 500_000, Interval: 100 * ms, Deadline: 50 * ms})
+	other := lease.NewHost("other", 2,
+		lease.Terms{Size: size, Weight: 1, Interval: 200 * ms, Deadline: 50 * ms})
 	call := func(h *lease.Host, now int64) lease.Reply {
 		r := h.Request(now, lease.Counts{})
 		return s.Call(now/1000, server, &r)
@@ -192,7 +198,9 @@ func TestInterval(t *testing.T) {
 			t.Fatalf("after %d ms: got %v, want %v", after/ms, r.Refused, want)
 		}
 		if r.Share.Rate[0] > 0 {
-			t.Fatalf("after %d ms: got %v for the new host while the old one may use its rescue share, want none", after/ms, r.Share)
+			t.Fatalf(
+				"after %d ms: got %v for the new host while the old one may use its rescue share, want none",
+				after/ms, r.Share)
 		}
 	}
 }
@@ -202,7 +210,8 @@ func TestIncrease(t *testing.T) {
 	t.Parallel()
 	size := lease.Amounts{Rate: [2]int64{gbit}, Burst: [2]int64{1 << 20}}
 	half := size.Part(1, 2)
-	h := lease.NewHost("a", 1, lease.Terms{Size: size, Weight: 1, Rescue: 100_000, Hosts: 10, Interval: 100 * ms, Deadline: 50 * ms})
+	h := lease.NewHost("a", 1,
+		lease.Terms{Size: size, Weight: 1, Rescue: 100_000, Hosts: 10, Interval: 100 * ms, Deadline: 50 * ms})
 	for i, tt := range []struct {
 		reply         lease.Reply
 		increase      bool
@@ -217,7 +226,8 @@ func TestIncrease(t *testing.T) {
 		h.Request(now, lease.Counts{})
 		h.Reply(now+ms, tt.reply, tt.increase)
 		if p := h.Plan(); p.At(now+2*ms) != tt.share || p.Phase[2] != tt.rescue {
-			t.Errorf("reply %d: share %v and rescue share %v, want %v and %v", i, p.At(now+2*ms), p.Phase[2], tt.share, tt.rescue)
+			t.Errorf("reply %d: share %v and rescue share %v, want %v and %v", i, p.At(now+2*ms), p.Phase[2],
+				tt.share, tt.rescue)
 		}
 	}
 }
@@ -230,7 +240,9 @@ func TestDeadline(t *testing.T) {
 		after int64
 		rate  int64
 	}{{50 * ms, gbit}, {50*ms + 1, gbit / 20}} {
-		h := lease.NewHost("a", 1, lease.Terms{Size: size, Weight: 1, Rescue: 100_000, Hosts: 2, Interval: 100 * ms, Deadline: 50 * ms})
+		h := lease.NewHost("a", 1, lease.Terms{
+			Size: size, Weight: 1, Rescue: 100_000, Hosts: 2, Interval: 100 * ms, Deadline: 50 * ms,
+		})
 		h.Request(0, lease.Counts{})
 		h.Reply(tt.after, lease.Reply{Time: 1, Share: size, Rescue: size}, true)
 		if got := h.Plan(); got.At(60 * ms).Rate[0] != tt.rate {

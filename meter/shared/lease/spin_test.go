@@ -65,7 +65,8 @@ func TestSpin(t *testing.T) {
 			}
 			run("gcc", optimize, "-w", "-DSAFETY", "-o", "pan", "pan.c")
 			out := run("./pan", "-m10000")
-			if found := strings.Contains(out, "assertion violated"); found != strings.HasPrefix(tt.name, "found") {
+			if found := strings.Contains(out,
+				"assertion violated"); found != strings.HasPrefix(tt.name, "found") {
 				t.Errorf("got violation found: %t\n%s", found, out)
 			}
 			n := regexp.MustCompile(`(?m)^ *([0-9]+) states, stored`).FindStringSubmatch(out)

@@ -44,7 +44,8 @@ func TestSetTermsWithoutStore(t *testing.T) {
 			h := lease.NewHost("a", 1, old)
 			h.Request(0, lease.Counts{})
 			h.Reply(ms, lease.Reply{
-				Time: 1, Share: row.size, Rescue: row.size.Part(1, 2*row.hosts), Size: row.size, Hosts: row.hosts,
+				Time: 1, Share: row.size, Rescue: row.size.Part(1, 2*row.hosts), Size: row.size,
+				Hosts: row.hosts,
 				Spare: row.size.Rate,
 			}, true)
 			terms := old
@@ -67,7 +68,8 @@ func TestSetTermsWithoutStore(t *testing.T) {
 				h.Lost(after + i*100*ms + 50*ms)
 			}
 			again := mega(400)
-			h.Reply(after+201*ms, lease.Reply{Time: 2, Share: again, Rescue: again, Size: again, Hosts: 1}, true)
+			h.Reply(after+201*ms, lease.Reply{Time: 2, Share: again, Rescue: again, Size: again, Hosts: 1},
+				true)
 			if got := h.Plan().Phase; got != [3]lease.Amounts{again, again, again} {
 				t.Errorf("%s: got phases %v after a reply with an operator's size, want %v", name, got, again)
 			}

@@ -100,7 +100,8 @@ func TestSentinel(t *testing.T) {
 		if n := countKeys(t, replica.Client()); n != 1 {
 			t.Errorf("got %d keys on the replica, want 1", n)
 		}
-		if err := replica.Client().Set(ctx, "k", "v", 0).Err(); err == nil || !strings.HasPrefix(err.Error(), "READONLY") {
+		if err := replica.Client().Set(ctx, "k", "v", 0).Err(); err == nil ||
+			!strings.HasPrefix(err.Error(), "READONLY") {
 			t.Errorf("SET on a replica: got %v, want READONLY", err)
 		}
 		sentinels := storetest.Sentinel(t, primary, 3)
@@ -133,20 +134,24 @@ func TestCluster(t *testing.T) {
 			slot := nodes.Slot("key1")
 			from, to := nodes.Owner(slot)
 			nodes.Begin(slot, to)
-			if err := from.Client().Get(ctx, "{key1}absent").Err(); err == nil || !strings.HasPrefix(err.Error(), "ASK") {
+			if err := from.Client().Get(ctx, "{key1}absent").Err(); err == nil ||
+				!strings.HasPrefix(err.Error(), "ASK") {
 				t.Errorf("GET of a missing key while its slot moves: got %v, want ASK", err)
 			}
 			nodes.Move(slot, to)
-			if err := from.Client().Get(ctx, "key1").Err(); err == nil || !strings.HasPrefix(err.Error(), "MOVED") {
+			if err := from.Client().Get(ctx, "key1").Err(); err == nil ||
+				!strings.HasPrefix(err.Error(), "MOVED") {
 				t.Errorf("GET of a moved key: got %v, want MOVED", err)
 			}
 			noError(t, c.Get(ctx, "key1").Err())
 
 			nodes.Primaries[0].Kill()
-			storetest.Until(t, "replica takes over", func() bool { return nodes.Replicas[0].Role() == "master" })
+			storetest.Until(t, "replica takes over",
+				func() bool { return nodes.Replicas[0].Role() == "master" })
 			storetest.Until(t, "all slots can be read", func() bool {
 				for i := range 30 {
-					if err := c.Get(ctx, fmt.Sprint("key", i)).Err(); err != nil && !errors.Is(err, redis.Nil) {
+					if err := c.Get(ctx, fmt.Sprint("key", i)).Err(); err != nil &&
+						!errors.Is(err, redis.Nil) {
 						return false
 					}
 				}

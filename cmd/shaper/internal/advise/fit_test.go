@@ -29,7 +29,9 @@ func colors(s *Stream, p meter.Params) (yellow, red []dataplane.Count) {
 			meters[a.key] = m
 		}
 		n := int64(a.n)
-		count := func(list []dataplane.Count) { list[a.key] = list[a.key].Plus(dataplane.Count{Packets: 1, Bytes: n}) }
+		count := func(list []dataplane.Count) {
+			list[a.key] = list[a.key].Plus(dataplane.Count{Packets: 1, Bytes: n})
+		}
 		switch p.(type) {
 		case meter.TokenBucket:
 			if m.c.refill(a.at); !m.c.take(n) {
@@ -125,10 +127,14 @@ func checkFit(t *testing.T, seed uint64) {
 	cir, eir := meter.BitRate(rate), meter.BitRate(1_000_000*(1+r.Int64N(100)))
 	pir := meter.BitRate(rate + 1_000_000*(1+r.Int64N(100)))
 	w := LossTarget{
-		Loss: dataplane.Fraction{Num: r.Int64N(20), Den: 100}, Excess: dataplane.Fraction{Num: 20 + r.Int64N(20), Den: 100},
+		Loss:   dataplane.Fraction{Num: r.Int64N(20), Den: 100},
+		Excess: dataplane.Fraction{Num: 20 + r.Int64N(20), Den: 100},
 	}
 	found, err := s.bursts(cir, []meter.Params{
-		meter.TokenBucket{Rate: cir}, meter.SRTCM{CIR: cir}, meter.TRTCM{CIR: cir, PIR: pir}, meter.TRTCM4115{CIR: cir, EIR: eir},
+		meter.TokenBucket{Rate: cir},
+		meter.SRTCM{CIR: cir},
+		meter.TRTCM{CIR: cir, PIR: pir},
+		meter.TRTCM4115{CIR: cir, EIR: eir},
 	}, w)
 	if err != nil {
 		t.Fatal(err)
@@ -139,7 +145,8 @@ func checkFit(t *testing.T, seed uint64) {
 		}
 		for _, p := range less(m.Params) {
 			if w.holds(s, p) {
-				t.Errorf("seed %d: %+v has a byte less than the advised %s, and holds for %v", seed, p, m.Meter, w)
+				t.Errorf("seed %d: %+v has a byte less than the advised %s, and holds for %v", seed, p,
+					m.Meter, w)
 			}
 		}
 		_, red := colors(s, m.Params)

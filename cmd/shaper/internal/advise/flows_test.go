@@ -39,23 +39,33 @@ func (p *tape) send(at time.Duration, o options) {
 		ip.SrcIP, ip.DstIP, seg.SrcPort, seg.DstPort = server, client, 443, 40000
 	}
 	if o.mss > 0 {
-		seg.Options = append(seg.Options, layers.TCPOption{OptionType: layers.TCPOptionKindMSS, OptionData: []byte{byte(o.mss >> 8), byte(o.mss)}})
+		seg.Options = append(seg.Options, layers.TCPOption{
+			OptionType: layers.TCPOptionKindMSS, OptionData: []byte{byte(o.mss >> 8), byte(o.mss)},
+		})
 	}
 	if o.val|o.ecr != 0 {
-		d := []byte{byte(o.val >> 24), byte(o.val >> 16), byte(o.val >> 8), byte(o.val), byte(o.ecr >> 24), byte(o.ecr >> 16), byte(o.ecr >> 8), byte(o.ecr)}
-		seg.Options = append(seg.Options, layers.TCPOption{OptionType: layers.TCPOptionKindTimestamps, OptionData: d})
+		d := []byte{
+			byte(o.val >> 24), byte(o.val >> 16), byte(o.val >> 8), byte(o.val), byte(o.ecr >> 24),
+			byte(o.ecr >> 16), byte(o.ecr >> 8), byte(o.ecr),
+		}
+		seg.Options = append(seg.Options,
+			layers.TCPOption{OptionType: layers.TCPOptionKindTimestamps, OptionData: d})
 	}
 	if o.sack {
-		seg.Options = append(seg.Options, layers.TCPOption{OptionType: layers.TCPOptionKindSACK, OptionData: make([]byte, 8)})
+		seg.Options = append(seg.Options,
+			layers.TCPOption{OptionType: layers.TCPOptionKindSACK, OptionData: make([]byte, 8)})
 	}
 	if err := seg.SetNetworkLayerForChecksum(ip); err != nil {
 		p.t.Fatal(err)
 	}
 	buf := gopacket.NewSerializeBuffer()
-	if err := gopacket.SerializeLayers(buf, gopacket.SerializeOptions{FixLengths: true}, ip, seg, gopacket.Payload(make([]byte, o.payload))); err != nil {
+	if err := gopacket.SerializeLayers(buf, gopacket.SerializeOptions{FixLengths: true}, ip, seg,
+		gopacket.Payload(make([]byte, o.payload))); err != nil {
 		p.t.Fatal(err)
 	}
-	packet := dataplane.Packet{Data: buf.Bytes(), WireLen: len(buf.Bytes()), Link: dataplane.LinkRaw, Time: int64(at)}
+	packet := dataplane.Packet{
+		Data: buf.Bytes(), WireLen: len(buf.Bytes()), Link: dataplane.LinkRaw, Time: int64(at),
+	}
 	dataplane.Parse(&packet)
 	p.c.Watch(&packet)
 	if !o.excluded {
@@ -183,7 +193,8 @@ func TestThrottled(t *testing.T) {
 			p.send(time.Second, options{ack: true, seq: 0, payload: 1000})
 		}
 		got := p.c.Throttle()
-		if got.Throttled != (lost > 0) || got.Senders != 1 || got.Concurrent != 1 || got.Retransmitted != int64(lost) {
+		if got.Throttled != (lost > 0) || got.Senders != 1 || got.Concurrent != 1 ||
+			got.Retransmitted != int64(lost) {
 			t.Errorf("with %d lost: got %+v", lost, got)
 		}
 	}
@@ -230,7 +241,10 @@ func TestPortsUsedAgain(t *testing.T) {
 
 // FuzzSegment checks that no TCP header makes the tracker panic.
 func FuzzSegment(f *testing.F) {
-	f.Add([]byte{0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 1, 1, 2, 2, 0, 0, 0, 1, 0, 0, 0, 2, 0x60, 0x12, 1, 1, 0, 0, 0, 0, 2, 4, 5, 0xb4})
+	f.Add([]byte{
+		0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 1, 1, 2, 2, 0, 0, 0, 1, 0, 0, 0, 2,
+		0x60, 0x12, 1, 1, 0, 0, 0, 0, 2, 4, 5, 0xb4,
+	})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c := NewConnections()
 		for i := range int64(3) {

@@ -78,7 +78,8 @@ func BenchmarkKeys(b *testing.B) {
 // BenchmarkClosedLoop measures what TCP gets at 50 Mbit/s.
 func BenchmarkClosedLoop(b *testing.B) {
 	for b.Loop() {
-		if _, err := closedLoop(Options{Rate: meter.BitRate(50_000_000), RTT: 40 * time.Millisecond}, 0); err != nil {
+		if _, err := closedLoop(Options{Rate: meter.BitRate(50_000_000), RTT: 40 * time.Millisecond},
+			0); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -25,15 +25,19 @@ func TestOrder(t *testing.T) {
 		if id%2 == 1 {
 			link = dataplane.LinkRaw
 		}
-		if err := w.Arrived(&dataplane.Packet{ID: 10 * id, Time: id, Link: link, WireLen: 100, Data: make([]byte, id)}); err != nil {
+		if err := w.Arrived(&dataplane.Packet{
+			ID: 10 * id, Time: id, Link: link, WireLen: 100, Data: make([]byte, id),
+		}); err != nil {
 			t.Fatal(err)
 		}
-		if err := w.Packet(&dataplane.Verdict{ID: 10 * id, Done: dataplane.Queued | dataplane.Waiting}); err != nil {
+		if err := w.Packet(
+			&dataplane.Verdict{ID: 10 * id, Done: dataplane.Queued | dataplane.Waiting}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for i, step := range []struct{ id, written int64 }{{10, 0}, {30, 0}, {0, 2}, {20, 4}, {50, 4}, {40, 6}} {
-		if err := w.Settled(&dataplane.Verdict{ID: step.id, Departure: 1500, Done: dataplane.Queued}); err != nil {
+		if err := w.Settled(
+			&dataplane.Verdict{ID: step.id, Departure: 1500, Done: dataplane.Queued}); err != nil {
 			t.Fatal(err)
 		}
 		if err := w.Flush(); err != nil {
@@ -50,7 +54,8 @@ func TestOrder(t *testing.T) {
 	for id := range int64(6) {
 		data, info, err := r.ReadPacketData()
 		want := []layers.LinkType{layers.LinkTypeEthernet, layers.LinkTypeRaw}[id%2]
-		if err != nil || int64(len(data)) != id || info.Length != 100 || info.Timestamp.UnixNano() != id || info.AncillaryData[0] != want {
+		if err != nil || int64(len(data)) != id || info.Length != 100 || info.Timestamp.UnixNano() != id ||
+			info.AncillaryData[0] != want {
 			t.Errorf("packet %d: %d bytes, %+v, %v", id, len(data), info, err)
 		}
 	}
@@ -72,7 +77,8 @@ func TestLimit(t *testing.T) {
 		if err == nil {
 			continue
 		}
-		if want := "packet 1 is still queued after 3 MiB of later packets"; id != 3 || !strings.HasPrefix(err.Error(), want) {
+		if want := "packet 1 is still queued after 3 MiB of later packets"; id != 3 ||
+			!strings.HasPrefix(err.Error(), want) {
 			t.Errorf("packet %d: %v, want packet 3: %s", id, err, want)
 		}
 		return

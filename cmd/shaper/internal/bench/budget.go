@@ -37,10 +37,12 @@ const (
 )
 
 func budgetFigures(get func() (*wire, error)) []figure {
-	lost := amount("kernel: server of a budget killed for 30 s under full load, bytes off the rescue share", 1, noAim, " %",
+	lost := amount("kernel: server of a budget killed for 30 s under full load, bytes off the rescue share",
+		1, noAim, " %",
 		onSource(get, func(w *wire) (float64, error) { return w.lostServerError(30 * time.Second) }), nil)
 	lost.most = 1
-	return []figure{lost, amount("kernel: two interfaces of one host, both directions, one budget: packets off burst + rate * t, of 40,000", 40, 1, "",
+	return []figure{lost, amount("kernel: two interfaces of one host, both directions, one budget: packets off burst + rate * t, of 40,000",
+		40, 1, "",
 		onSource(get, func(w *wire) (float64, error) { return w.budgetError(time.Second) }), nil)}
 }
 
@@ -64,7 +66,8 @@ func (w *wire) budgetError(d time.Duration) (beside float64, err error) {
 	var senders []int
 	for _, dev := range []string{"v0", "v1"} {
 		for _, direction := range []string{"egress", "ingress"} {
-			if _, err := runIn(w.a, w.shaper, "run", dev, "--direction", direction, "--policy", path, "--background"); err != nil {
+			if _, err := runIn(w.a, w.shaper, "run", dev, "--direction", direction, "--policy", path,
+				"--background"); err != nil {
 				return 0, err
 			}
 			ns := map[string]*nettest.Namespace{"egress": w.a, "ingress": w.b}[direction]
@@ -188,7 +191,9 @@ func (w *wire) lostServerError(d time.Duration) (percent float64, err error) {
 func floodBudget(fd, n int) error {
 	frame := make([]byte, 14+sharedFrame)
 	copy(frame, []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 8, 0})
-	copy(frame[14:], []byte{0x45, 0, sharedFrame >> 8, sharedFrame & 0xff, 0, 1, 0, 0, 64, 253, 0, 0, 10, 0, 0, 77, 10, 0, 0, 99})
+	copy(frame[14:], []byte{
+		0x45, 0, sharedFrame >> 8, sharedFrame & 0xff, 0, 1, 0, 0, 64, 253, 0, 0, 10, 0, 0, 77, 10, 0, 0, 99,
+	})
 	for range n {
 		if _, err := unix.Write(fd, frame); err != nil && !errors.Is(err, unix.ENOBUFS) {
 			return err

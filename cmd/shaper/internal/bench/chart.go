@@ -47,7 +47,8 @@ polyline { fill: none; stroke-width: 1.5; }
 <rect width="100%%" height="100%%" fill="#fff"/>
 `, chartColumns*chartWidth, rows*chartHeight)
 	for i := range charts {
-		fmt.Fprintf(&b, "<g transform=\"translate(%d %d)\">\n", i%chartColumns*chartWidth, i/chartColumns*chartHeight)
+		fmt.Fprintf(&b, "<g transform=\"translate(%d %d)\">\n", i%chartColumns*chartWidth,
+			i/chartColumns*chartHeight)
 		charts[i].draw(&b)
 		b.WriteString("</g>\n")
 	}
@@ -71,15 +72,19 @@ func (c *chart) draw(b *strings.Builder) {
 	top = math.Ceil(top/step) * step
 	atY := func(y float64) float64 { return chartTop + plotHeight*(1-y/top) }
 
-	fmt.Fprintf(b, `<text x="8" y="18" class="title">%s</text><text x="8" y="35">ns a packet</text>`+"\n", c.title)
+	fmt.Fprintf(b, `<text x="8" y="18" class="title">%s</text><text x="8" y="35">ns a packet</text>`+"\n",
+		c.title)
 	for y := 0.0; y <= top; y += step {
-		fmt.Fprintf(b, `<path class="grid" d="M%d %.1fh%d"/><text x="%d" y="%.1f" text-anchor="end">%s</text>`+"\n",
+		fmt.Fprintf(b,
+			`<path class="grid" d="M%d %.1fh%d"/><text x="%d" y="%.1f" text-anchor="end">%s</text>`+"\n",
 			chartLeft, atY(y), plotWidth, chartLeft-6, atY(y)+4, plain(y))
 	}
 	for _, x := range xs {
-		fmt.Fprintf(b, `<text x="%.1f" y="%d" text-anchor="middle">%s</text>`+"\n", atX(x), chartTop+plotHeight+18, short(x))
+		fmt.Fprintf(b, `<text x="%.1f" y="%d" text-anchor="middle">%s</text>`+"\n", atX(x),
+			chartTop+plotHeight+18, short(x))
 	}
-	fmt.Fprintf(b, `<text x="%d" y="%d" text-anchor="middle">%s</text>`+"\n", chartLeft+plotWidth/2, chartTop+plotHeight+35, c.x)
+	fmt.Fprintf(b, `<text x="%d" y="%d" text-anchor="middle">%s</text>`+"\n", chartLeft+plotWidth/2,
+		chartTop+plotHeight+35, c.x)
 	at := chartLeft
 	for i, l := range c.lines {
 		color := lineColors[i%len(lineColors)]
@@ -92,7 +97,9 @@ func (c *chart) draw(b *strings.Builder) {
 			fmt.Fprintf(b, `<circle cx="%.1f" cy="%.1f" r="2.5" fill="%s"/>`, atX(p.x), atY(p.y), color)
 		}
 		y := chartTop + plotHeight + 54
-		fmt.Fprintf(b, "\n"+`<path d="M%d %dh14" stroke="%s" stroke-width="2"/><text x="%d" y="%d">%s</text>`+"\n", at, y-4, color, at+18, y, l.name)
+		fmt.Fprintf(b,
+			"\n"+`<path d="M%d %dh14" stroke="%s" stroke-width="2"/><text x="%d" y="%d">%s</text>`+"\n", at,
+			y-4, color, at+18, y, l.name)
 		at += 34 + 6*len(l.name)
 	}
 }

@@ -26,7 +26,8 @@ type rule struct {
 
 func (r *rule) takes(p *dataplane.Packet) bool {
 	return uint32(p.Src.Lo)&r.srcMask == r.src && uint32(p.Dst.Lo)&r.dstMask == r.dst &&
-		within(r.sport, uint32(p.SrcPort)) && within(r.dport, uint32(p.DstPort)) && within(r.proto, uint32(p.Proto))
+		within(r.sport, uint32(p.SrcPort)) && within(r.dport, uint32(p.DstPort)) &&
+		within(r.proto, uint32(p.Proto))
 }
 
 func within(r dataplane.Range, v uint32) bool { return r.First <= v && v <= r.Last }
@@ -63,7 +64,10 @@ func randomRule(r *rand.Rand) rule {
 		v := r.Uint32N(10000)
 		return dataplane.Range{First: v, Last: v}
 	}
-	out := rule{srcMask: mask(), dstMask: mask(), sport: port(), dport: port(), proto: dataplane.Range{First: 6, Last: 6}}
+	out := rule{
+		srcMask: mask(), dstMask: mask(), sport: port(), dport: port(),
+		proto: dataplane.Range{First: 6, Last: 6},
+	}
 	out.src, out.dst = r.Uint32()&out.srcMask, r.Uint32()&out.dstMask
 	switch r.IntN(3) {
 	case 0:
@@ -152,7 +156,9 @@ func classifierFigures() []figure {
 		})
 	}
 	return []figure{
-		timeRatio("classifier: 1,000 rules against 16", 4, 2, by(many, (*lookups).classify, 16), by(few, (*lookups).classify, 16)),
-		timeRatio("classifier: 1,000 rules against a scan of their list", 1, noAim, by(many, (*lookups).classify, 16), by(many, (*lookups).scan, 1)),
+		timeRatio("classifier: 1,000 rules against 16", 4, 2, by(many, (*lookups).classify, 16),
+			by(few, (*lookups).classify, 16)),
+		timeRatio("classifier: 1,000 rules against a scan of their list", 1, noAim,
+			by(many, (*lookups).classify, 16), by(many, (*lookups).scan, 1)),
 	}
 }

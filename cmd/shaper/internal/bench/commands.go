@@ -22,10 +22,18 @@ func commandFigures(get func() (*wire, error)) (out []figure) {
 	for _, row := range []struct {
 		command  string
 		bar, aim float64 // ms, with one class
-	}{{"run", 100, 40}, {"reload", 100, 40}, {"stats", 40, 20}, {"status", math.Inf(1), noAim}, {"detach", math.Inf(1), noAim}} {
+	}{
+		{"run", 100, 40},
+		{"reload", 100, 40},
+		{"stats", 40, 20},
+		{"status", math.Inf(1), noAim},
+		{"detach", math.Inf(1), noAim},
+	} {
 		figureOf := func(classes int, bar, aim float64) figure {
-			return amount(fmt.Sprintf("kernel: shaper %s, %s", row.command, say.Count(classes, "class")), bar, aim, " ms",
-				onSource(get, func(w *wire) (float64, error) { return w.commandTime(row.command, classes) }), nil)
+			return amount(fmt.Sprintf("kernel: shaper %s, %s", row.command, say.Count(classes, "class")), bar,
+				aim, " ms",
+				onSource(get, func(w *wire) (float64, error) { return w.commandTime(row.command, classes) }),
+				nil)
 		}
 		out = append(out, figureOf(1, row.bar, row.aim), figureOf(kernel.MaxClasses, math.Inf(1), noAim))
 	}
@@ -45,8 +53,10 @@ func commandFigures(get func() (*wire, error)) (out []figure) {
 	}
 	return append(out,
 		amount("a policy of 4,096 classes: shaper check", 400, 90, " ms", large(duration, "check"), nil),
-		amount("a policy of 4,096 classes: shaper replay of one packet", 300, 60, " ms", large(duration, "replay"), nil),
-		amount("a policy of 4,096 classes: memory of shaper check", 100, 40, " MiB", large(memory, "check"), nil))
+		amount("a policy of 4,096 classes: shaper replay of one packet", 300, 60, " ms",
+			large(duration, "replay"), nil),
+		amount("a policy of 4,096 classes: memory of shaper check", 100, 40, " MiB", large(memory, "check"),
+			nil))
 }
 
 // duration runs a program and returns the time, in ms.
@@ -64,7 +74,8 @@ func policyOfMeters(n int) string {
 	b := &strings.Builder{}
 	b.WriteString("classes:\n")
 	for i := range n - 1 {
-		fmt.Fprintf(b, "  - {name: c%d, match: {proto: udp, dst: 10.%d.%d.0/24, dport: %d}, %s", i, i>>8, i&255, 1000+i, meter)
+		fmt.Fprintf(b, "  - {name: c%d, match: {proto: udp, dst: 10.%d.%d.0/24, dport: %d}, %s", i, i>>8,
+			i&255, 1000+i, meter)
 	}
 	b.WriteString("  - {name: rest, " + meter)
 	return b.String()
@@ -113,7 +124,8 @@ func withBpffs(f func() error) error {
 	}
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine, and the mount with the thread
+		// never unlocked: the thread ends with the goroutine, and the mount with the thread
+		runtime.LockOSThread()
 		err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_FS)
 		if err == nil {
 			err = unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")

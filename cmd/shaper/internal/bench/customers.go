@@ -23,11 +23,14 @@ const numPaced = 10_000 // customers
 
 func customerFigures() []figure {
 	with := func(each bool) side {
-		return onSource(sync.OnceValues(func() (*sources, error) { return newSubscribers(each, false) }), (*sources).random)
+		return onSource(sync.OnceValues(func() (*sources, error) { return newSubscribers(each, false) }),
+			(*sources).random)
 	}
 	return []figure{
-		timeRatio("pipeline: 100,000 customers, IPv4 and IPv6, random hits, against one meter for all", 3, 2, with(true), with(false)),
-		amount("pipeline: 10,000 paced customers at twice their rates, largest error of a rate", 0.01, 0, " %", pacedError, nil),
+		timeRatio("pipeline: 100,000 customers, IPv4 and IPv6, random hits, against one meter for all", 3, 2,
+			with(true), with(false)),
+		amount("pipeline: 10,000 paced customers at twice their rates, largest error of a rate", 0.01, 0,
+			" %", pacedError, nil),
 	}
 }
 
@@ -38,7 +41,10 @@ func pacedError() (float64, error) {
 	list := customers(numPaced)
 	for i := range list.List {
 		c := &list.List[i]
-		c.Plan = &dataplane.ServicePlan{Name: c.Name, Queue: &queue.Config{Rate: meter.BitRate(200_000 + 71*int64(i)), Time: 50 * time.Millisecond}}
+		c.Plan = &dataplane.ServicePlan{
+			Name:  c.Name,
+			Queue: &queue.Config{Rate: meter.BitRate(200_000 + 71*int64(i)), Time: 50 * time.Millisecond},
+		}
 	}
 	list.Plans = nil
 	plan, err := compiled.Compile(&dataplane.Policy{Customers: list, Classes: []dataplane.Class{
@@ -49,7 +55,8 @@ func pacedError() (float64, error) {
 	}
 	l, v, worst := pipeline.FromPlan(plan), dataplane.Verdict{}, 0.0
 	p := dataplane.Packet{Data: bytes.Clone(smallFrame), WireLen: 14 + size, Link: dataplane.LinkEthernet}
-	offered, first, last, bytes := [numPaced]float64{}, [numPaced]int64{}, [numPaced]int64{}, [numPaced]float64{}
+	offered, first, last, bytes := [numPaced]float64{}, [numPaced]int64{}, [numPaced]int64{},
+		[numPaced]float64{}
 	for now := int64(0); now < int64(span); now += int64(time.Millisecond) {
 		for i := range list.List {
 			rate := 2 * float64(200_000+71*i) / 8e9 // bytes per ns
@@ -120,10 +127,14 @@ func customerReplays(start func() (*captures, error)) []figure {
 		})
 	}
 	return []figure{
-		timeRatio("replay of 4 M packets of 64 B, 100,000 customers at random, against one meter", 3, 2, each(true), each(false)),
-		amount("memory of replay through queues of 10,000 customers, 75 MB queued; other: plain replay", 256, 128, " MiB", paced, plain),
-		amount("replay of one packet with 100,000 customers from a file", 1, 0.3, " s", load(100_000, seconds), nil),
-		amount("replay of one packet with a million customers from a file", 10, 3, " s", load(1_000_000, seconds), nil),
+		timeRatio("replay of 4 M packets of 64 B, 100,000 customers at random, against one meter", 3, 2,
+			each(true), each(false)),
+		amount("memory of replay through queues of 10,000 customers, 75 MB queued; other: plain replay", 256,
+			128, " MiB", paced, plain),
+		amount("replay of one packet with 100,000 customers from a file", 1, 0.3, " s",
+			load(100_000, seconds), nil),
+		amount("replay of one packet with a million customers from a file", 10, 3, " s",
+			load(1_000_000, seconds), nil),
 		amount("memory of replay with 100,000 customers", 200, 64, " MiB", load(100_000, memory), nil),
 		amount("memory of replay with a million customers", 2048, 300, " MiB", load(1_000_000, memory), nil),
 	}
@@ -132,7 +143,8 @@ func customerReplays(start func() (*captures, error)) []figure {
 // paced returns the arguments of a replay of packets of 1000 bytes to random customers, at
 // twice their rates, through a queue of 400 ms for each customer.
 func (c *captures) paced() ([]string, error) {
-	args, err := c.withCustomers("paced", numPaced, "queue: {rate: 150kbit, limit: 400ms}", 200_000, framesTo(numPaced, 1000))
+	args, err := c.withCustomers("paced", numPaced, "queue: {rate: 150kbit, limit: 400ms}", 200_000,
+		framesTo(numPaced, 1000))
 	return append(args, "-o", "/dev/null"), err
 }
 
@@ -164,7 +176,9 @@ func (c *captures) loading(n int) ([]string, error) {
 
 // withCustomers returns the arguments of a replay of random frames, with n customers of one plan. Its
 // first call makes the files.
-func (c *captures) withCustomers(name string, n int, plan string, packets int, frames [][]byte) ([]string, error) {
+func (c *captures) withCustomers(
+	name string, n int, plan string, packets int, frames [][]byte,
+) ([]string, error) {
 	dir := filepath.Join(filepath.Dir(c.long), name)
 	args := []string{"replay", filepath.Join(dir, "in.pcap"), "--policy", filepath.Join(dir, "policy.yaml")}
 	if _, err := os.Stat(dir); err == nil {
@@ -175,8 +189,10 @@ func (c *captures) withCustomers(name string, n int, plan string, packets int, f
 
 // writeTable writes a policy and n customers with one plan into a new directory.
 func writeTable(dir string, n int, plan string) error {
-	policy := "classes: [{name: customers, per: customer, meter: plan}]\ncustomers: {file: customers.csv}\nplans: {p: {" + plan + "}}\n"
-	if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, "policy.yaml"), []byte(policy), 0o600)); err != nil {
+	policy := "classes: [{name: customers, per: customer, meter: plan}]\ncustomers: {file: customers.csv}\nplans: {p: {" +
+		plan + "}}\n"
+	if err := errors.Join(os.Mkdir(dir, 0o700),
+		os.WriteFile(filepath.Join(dir, "policy.yaml"), []byte(policy), 0o600)); err != nil {
 		return err
 	}
 	f, err := os.Create(filepath.Join(dir, "customers.csv"))

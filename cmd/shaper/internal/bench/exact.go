@@ -14,7 +14,9 @@ import (
 )
 
 // exactRates are the rates at which departures are compared with the closed form, in bit/s.
-var exactRates = []int64{1e3, 9_600, 64e3, 1e6, 9_700_001, 10e6, 33_333_333, 100e6, 123_456_789, 999_999_937, 1e9}
+var exactRates = []int64{
+	1e3, 9_600, 64e3, 1e6, 9_700_001, 10e6, 33_333_333, 100e6, 123_456_789, 999_999_937, 1e9,
+}
 
 const (
 	exactPackets = 1_000_000
@@ -60,7 +62,9 @@ func worst(start func(*dataplane.Policy) (engine, func(), error)) side {
 	return func() (float64, error) {
 		most := 0.0
 		for _, rate := range exactRates {
-			q := &dataplane.Queue{Name: "q", Config: queue.Config{Rate: meter.BitRate(rate), Time: 100 * 24 * time.Hour}}
+			q := &dataplane.Queue{
+				Name: "q", Config: queue.Config{Rate: meter.BitRate(rate), Time: 100 * 24 * time.Hour},
+			}
 			e, end, err := start(&dataplane.Policy{
 				Classes: []dataplane.Class{{Name: "all", Green: &dataplane.Action{Queue: q}}},
 				Length:  dataplane.LengthRule{Base: dataplane.L2},
@@ -96,7 +100,9 @@ func exactFigures() []figure {
 		return w, w.Close, nil
 	})
 	return []figure{
-		amount("queue: rate error over the closed form, 1 kbit/s to 1 Gbit/s, replay", 0.1, 0.01, " %", pipeline, nil),
-		amount("queue: rate error over the closed form, 1 kbit/s to 1 Gbit/s, the kernel's program", 0.1, 0.01, " %", walker, nil),
+		amount("queue: rate error over the closed form, 1 kbit/s to 1 Gbit/s, replay", 0.1, 0.01, " %",
+			pipeline, nil),
+		amount("queue: rate error over the closed form, 1 kbit/s to 1 Gbit/s, the kernel's program", 0.1,
+			0.01, " %", walker, nil),
 	}
 }

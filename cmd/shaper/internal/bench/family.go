@@ -26,12 +26,20 @@ var family = []kind{
 	{"token-bucket", must(meter.TokenBucket{Rate: meter.BitRate(1e9), Burst: bucket}.Profile())},
 	{"gcra", must(meter.TokenBucket{Rate: meter.BitRate(1e9), Burst: bucket, GCRA: true}.Profile())},
 	{"fixed-window", must(meter.FixedWindow{Limit: windowLimit, Window: window}.Profile())},
-	{"sliding-window of 10 slots", must(meter.SlidingWindow{Limit: windowLimit, Window: window, Slots: 10}.Profile())},
+	{
+		"sliding-window of 10 slots",
+		must(meter.SlidingWindow{Limit: windowLimit, Window: window, Slots: 10}.Profile()),
+	},
 	{"sliding-counter", must(meter.SlidingCounter{Limit: windowLimit, Window: window}.Profile())},
 	{"sliding-log", must(meter.SlidingLog{Limit: windowLimit, Window: window, Entries: 1 << 14}.Profile())},
-	{"tswtcm", must(meter.TSWTCM{CIR: meter.BitRate(1e9), PIR: meter.BitRate(2e9), Window: window, Seed: 2859}.Profile())},
+	{"tswtcm", must(meter.TSWTCM{
+		CIR: meter.BitRate(1e9), PIR: meter.BitRate(2e9), Window: window, Seed: 2859,
+	}.Profile())},
 	// Half of the stream arrives during the warm-up.
-	{"token-bucket with a warm-up", must(meter.TokenBucket{Rate: meter.BitRate(1e9), Burst: bucket, Warmup: 2 * time.Second}.Profile())},
+	{
+		"token-bucket with a warm-up",
+		must(meter.TokenBucket{Rate: meter.BitRate(1e9), Burst: bucket, Warmup: 2 * time.Second}.Profile()),
+	},
 }
 
 // thread returns the CPU time of f per packet, in ns. CPU time does not depend on other
@@ -49,8 +57,10 @@ const ranks = 3
 func newEnvelope() *meter.Envelope {
 	limit := meter.BitRate(1e9)
 	flow := meter.EnvelopeFlow{
-		Buckets: meter.TRTCM4115{CIR: meter.BitRate(333e6), CBS: bucket, EIR: meter.BitRate(333e6), EBS: bucket},
-		CIRMax:  &limit, EIRMax: &limit,
+		Buckets: meter.TRTCM4115{
+			CIR: meter.BitRate(333e6), CBS: bucket, EIR: meter.BitRate(333e6), EBS: bucket,
+		},
+		CIRMax: &limit, EIRMax: &limit,
 	}
 	return must(meter.NewEnvelope(meter.EnvelopeParams{Flows: []meter.EnvelopeFlow{flow, flow, flow}}))
 }
@@ -75,17 +85,19 @@ func decides(what string, colors []meter.Color) error {
 func familyFigures() []figure {
 	var figures []figure
 	add := func(name string, f func(arrivals)) {
-		figures = append(figures, amount("meter: "+name+", a packet at a time", 30, 10, " ns", func() (float64, error) {
-			s := stream()
-			ns := thread(len(s.ns), func() { f(s) })
-			return ns, decides(name, s.colors)
-		}, nil))
+		figures = append(figures,
+			amount("meter: "+name+", a packet at a time", 30, 10, " ns", func() (float64, error) {
+				s := stream()
+				ns := thread(len(s.ns), func() { f(s) })
+				return ns, decides(name, s.colors)
+			}, nil))
 	}
 	for i := range family {
 		add(family[i].name, func(s arrivals) { family[i].one(s) })
 	}
 	add("envelope of 3 flows", enveloped)
-	figures = append(figures, amount("meter: all of these, allocations a packet", 0, noAim, "", allocated, nil))
+	figures = append(figures,
+		amount("meter: all of these, allocations a packet", 0, noAim, "", allocated, nil))
 	return append(figures, throttledFigures()...)
 }
 
@@ -136,7 +148,10 @@ func newRequests(n int) *requests {
 // whole ns.
 const perRequest = 10 * time.Nanosecond
 
-var requestRate = kind{"gcra", must(meter.TokenBucket{Rate: meter.Rate{Bytes: 1, Period: perRequest}, Burst: requestsAtOnce}.Profile())}
+var requestRate = kind{
+	"gcra",
+	must(meter.TokenBucket{Rate: meter.Rate{Bytes: 1, Period: perRequest}, Burst: requestsAtOnce}.Profile()),
+}
 
 // given meters requests whose times are given.
 func (r *requests) given() (float64, error) {
@@ -192,7 +207,8 @@ func (r *requests) throttled(bound int) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	l, err := throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{MaxRate: throttled.PerDuration(1, perRequest), MaxBurst: requestsAtOnce - 1})
+	l, err := throttled.NewGCRARateLimiterCtx(store,
+		throttled.RateQuota{MaxRate: throttled.PerDuration(1, perRequest), MaxBurst: requestsAtOnce - 1})
 	if err != nil {
 		return 0, err
 	}

@@ -89,13 +89,16 @@ func (f *figure) measure(rounds int) result {
 			ours, other, measured = append(ours, a), append(other, b), append(measured, f.measured(a, b))
 		}
 	}
-	return result{f, median(measured), slices.Min(measured), slices.Max(measured), median(ours), median(other), nil}
+	return result{
+		f, median(measured), slices.Min(measured), slices.Max(measured), median(ours), median(other), nil,
+	}
 }
 
 // row returns the result as a row of the table.
 func (r result) row() string {
 	if r.err != nil {
-		return fmt.Sprintf("| %s | %s | %s | not measured: %v | | | |", r.what, r.barText(), r.aimText(), r.err)
+		return fmt.Sprintf("| %s | %s | %s | not measured: %v | | | |", r.what, r.barText(), r.aimText(),
+			r.err)
 	}
 	beside := ""
 	if r.figure.other != nil {

@@ -25,13 +25,23 @@ var frames = sync.OnceValue(func() [][]byte {
 })
 
 // services are some of the ports matched by classes.
-var services = [...]uint16{22, 25, 53, 80, 80, 443, 443, 443, 443, 500, 587, 993, 3306, 5060, 8080, 16500, 51820}
+var services = [...]uint16{
+	22, 25, 53, 80, 80, 443, 443, 443, 443, 500, 587, 993, 3306, 5060, 8080, 16500, 51820,
+}
 
 // codepoints are the DSCPs of arriving packets.
 var codepoints = [...]uint8{0, 0, 0, 0, 0, 0, 0, 8, 34, 36, 46, 48}
 
 var (
-	nets4 = [...]net.IP{{10, 1, 0, 0}, {10, 9, 0, 0}, {172, 20, 0, 0}, {192, 168, 0, 0}, {198, 51, 100, 0}, {203, 0, 113, 0}, {10, 200, 0, 0}}
+	nets4 = [...]net.IP{
+		{10, 1, 0, 0},
+		{10, 9, 0, 0},
+		{172, 20, 0, 0},
+		{192, 168, 0, 0},
+		{198, 51, 100, 0},
+		{203, 0, 113, 0},
+		{10, 200, 0, 0},
+	}
 	nets6 = [...]string{"2001:db8:1::", "2001:db8:9::", "2001:db8:200::", "2001:db8:ffff::"}
 )
 
@@ -71,20 +81,27 @@ func frame(r *rand.Rand, size int) []byte {
 	var ip gopacket.NetworkLayer
 	if r.IntN(10) < 7 {
 		*next = layers.EthernetTypeIPv4
-		v4 := &layers.IPv4{Version: 4, TTL: 64, TOS: tos, Protocol: proto, SrcIP: address4(r), DstIP: address4(r)}
+		v4 := &layers.IPv4{
+			Version: 4, TTL: 64, TOS: tos, Protocol: proto, SrcIP: address4(r), DstIP: address4(r),
+		}
 		ip, stack, headers = v4, append(stack, v4), headers+20
 	} else {
 		*next = layers.EthernetTypeIPv6
 		if proto == layers.IPProtocolICMPv4 {
 			proto = layers.IPProtocolICMPv6
 		}
-		v6 := &layers.IPv6{Version: 6, HopLimit: 64, TrafficClass: tos, NextHeader: proto, SrcIP: address6(r), DstIP: address6(r)}
+		v6 := &layers.IPv6{
+			Version: 6, HopLimit: 64, TrafficClass: tos, NextHeader: proto, SrcIP: address6(r),
+			DstIP: address6(r),
+		}
 		ip, stack, headers = v6, append(stack, v6), headers+40
 	}
 	src, dst := 1024+uint16(r.IntN(60000)), services[r.IntN(len(services))]
 	switch proto {
 	case layers.IPProtocolTCP:
-		tcp := &layers.TCP{SrcPort: layers.TCPPort(src), DstPort: layers.TCPPort(dst), ACK: true, Window: 1000}
+		tcp := &layers.TCP{
+			SrcPort: layers.TCPPort(src), DstPort: layers.TCPPort(dst), ACK: true, Window: 1000,
+		}
 		must(0, tcp.SetNetworkLayerForChecksum(ip))
 		stack, headers = append(stack, tcp), headers+20
 	case layers.IPProtocolUDP:
@@ -94,6 +111,7 @@ func frame(r *rand.Rand, size int) []byte {
 	}
 	stack = append(stack, gopacket.Payload(make([]byte, max(size-headers, 8))))
 	b := gopacket.NewSerializeBuffer()
-	must(0, gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, stack...))
+	must(0, gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true},
+		stack...))
 	return b.Bytes()
 }

@@ -89,7 +89,9 @@ func (g *growth) classes() (chart, error) {
 		})
 		return onSource(pl, func(l *pipeline.Pipeline) (float64, error) {
 			const packets = 200_000
-			p, v := dataplane.Packet{Data: append([]byte(nil), smallFrame...), Link: dataplane.LinkEthernet}, dataplane.Verdict{}
+			p, v := dataplane.Packet{
+				Data: append([]byte(nil), smallFrame...), Link: dataplane.LinkEthernet,
+			}, dataplane.Verdict{}
 			start := time.Now()
 			for range packets {
 				p.Time += 1000
@@ -102,7 +104,8 @@ func (g *growth) classes() (chart, error) {
 		})
 	})
 	if g.wire != nil {
-		err = c.add(err, g, "kernel", []int{1, 16, 256, 1024}, func(n int) side { return onSource(programOf(g.wire, classesOf(n)), costOf) })
+		err = c.add(err, g, "kernel", []int{1, 16, 256, 1024},
+			func(n int) side { return onSource(programOf(g.wire, classesOf(n)), costOf) })
 	}
 	return c, err
 }
@@ -131,11 +134,13 @@ func (g *growth) queued() (chart, error) {
 	return c, c.add(nil, g, "shaper replay", []int{10, 100, 1_000, 10_000, 100_000}, func(n int) side {
 		return func() (float64, error) {
 			path := filepath.Join(filepath.Dir(g.captures.long), "queue.yaml")
-			policy := fmt.Sprintf("classes: [{name: all, green: {queue: q}}]\nqueues: {q: {rate: 2gbit, limit: %dB}}\n", n*352)
+			policy := fmt.Sprintf(
+				"classes: [{name: all, green: {queue: q}}]\nqueues: {q: {rate: 2gbit, limit: %dB}}\n", n*352)
 			if err := os.WriteFile(path, []byte(policy), 0o600); err != nil {
 				return 0, err
 			}
-			return elapsed(capturedShort, g.captures.shaper, "replay", g.captures.short, "--policy", path, "-o", "/dev/null")
+			return elapsed(capturedShort, g.captures.shaper, "replay", g.captures.short, "--policy", path,
+				"-o", "/dev/null")
 		}
 	})
 }
@@ -149,10 +154,13 @@ func (g *growth) cpus() (chart, error) {
 	}
 	shards := sync.OnceValues(newKeyShards)
 	err := c.add(nil, g, "one Locked", xs, func(n int) side {
-		return func() (float64, error) { return float64(n) * kinds[1].shared(stream().first(limited), n), nil }
+		return func() (float64, error) {
+			return float64(n) * kinds[1].shared(stream().first(limited), n), nil
+		}
 	})
 	err = c.add(err, g, "Shards of 1M keys", xs, func(n int) side {
-		return onSource(shards, func(t *meter.Shards[uint64]) (float64, error) { return float64(n) * shareKeys(t, n), nil })
+		return onSource(shards,
+			func(t *meter.Shards[uint64]) (float64, error) { return float64(n) * shareKeys(t, n), nil })
 	})
 	if g.wire != nil {
 		program := programOf(g.wire, unlimitedPolicy)

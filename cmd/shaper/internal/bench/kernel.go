@@ -73,7 +73,10 @@ func (w *wire) program(policy string) (p *ebpf.Program, err error) {
 // smallFrame is an IPv4 TCP frame of 64 bytes without FCS.
 var smallFrame = func() []byte {
 	f := make([]byte, 64)
-	copy(f, []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0, 0, 50, 0, 0, 0, 0, 64, 6, 0x66, 0xc4, 10, 0, 0, 1, 10, 0, 0, 2, 0, 80, 1, 187})
+	copy(f, []byte{
+		2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0, 0, 50, 0, 0, 0, 0, 64, 6, 0x66, 0xc4, 10, 0, 0, 1,
+		10, 0, 0, 2, 0, 80, 1, 187,
+	})
 	return f
 }()
 
@@ -132,7 +135,8 @@ func onCPUs(p *ebpf.Program, n int) (cost float64, err error) {
 const markActions = `green: {dscp: af11}, yellow: {dscp: af12}`
 
 // oneClassPolicy puts all packets into one class, at rates above the offered load.
-const oneClassPolicy = `classes: [{name: all, meter: {type: trtcm, cir: 1gbit, cbs: 64KiB, pir: 2gbit, pbs: 64KiB}, ` + markActions + `}]`
+const oneClassPolicy = `classes: [{name: all, meter: {type: trtcm, cir: 1gbit, cbs: 64KiB, pir: 2gbit, pbs: 64KiB}, ` +
+	markActions + `}]`
 
 // classesOf returns a policy with n classes by address, protocol and port. The last class
 // matches the frame.
@@ -144,20 +148,23 @@ func classesOf(n int) string {
 		if i == n-1 {
 			dst = "10.0.0.0/24"
 		}
-		fmt.Fprintf(&b, "- {name: c%d, match: {proto: tcp, dst: %s, dport: %d-%d}, meter: {type: trtcm, cir: 1gbit, cbs: 64KiB, pir: 2gbit, pbs: 64KiB}, %s}\n",
+		fmt.Fprintf(&b,
+			"- {name: c%d, match: {proto: tcp, dst: %s, dport: %d-%d}, meter: {type: trtcm, cir: 1gbit, cbs: 64KiB, pir: 2gbit, pbs: 64KiB}, %s}\n",
 			i, dst, i%400, 443+i, markActions)
 	}
 	return b.String()
 }
 
 // redPolicy colors all packets red, apart from the first ones.
-const redPolicy = `classes: [{name: all, meter: {type: trtcm, cir: 1mbit, cbs: 2kB, pir: 2mbit, pbs: 2kB}, red: {dscp: af13}, ` + markActions + `}]`
+const redPolicy = `classes: [{name: all, meter: {type: trtcm, cir: 1mbit, cbs: 2kB, pir: 2mbit, pbs: 2kB}, red: {dscp: af13}, ` +
+	markActions + `}]`
 
 const unlimitedQueuePolicy = `
 classes: [{name: all, green: {queue: q}}]
 queues: {q: {rate: 10gbit, limit: 100ms}}`
 
-const unlimitedPolicy = `classes: [{name: all, meter: {type: trtcm, cir: 100gbit, cbs: 4MiB, pir: 200gbit, pbs: 4MiB}, ` + markActions + `}]`
+const unlimitedPolicy = `classes: [{name: all, meter: {type: trtcm, cir: 100gbit, cbs: 4MiB, pir: 200gbit, pbs: 4MiB}, ` +
+	markActions + `}]`
 
 func kernelFigures(get func() (*wire, error)) []figure {
 	cpus := func(program func() (*ebpf.Program, error), n int) side {
@@ -172,25 +179,34 @@ func kernelFigures(get func() (*wire, error)) []figure {
 	green := programOf(get, unlimitedPolicy) // every packet writes to both buckets
 	red := programOf(get, redPolicy)
 	cost := func(policy string) side { return onSource(programOf(get, policy), costOf) }
-	one, matched, many, most := cost(oneClassPolicy), cost(classesOf(1)), cost(classesOf(256)), cost(classesOf(1024))
-	over := amount("kernel: program over an empty one, 64 B, trTCM, mark, count", 60, 45, " ns", one, onSource(empty, costOf))
+	one, matched, many, most := cost(oneClassPolicy), cost(classesOf(1)), cost(classesOf(256)),
+		cost(classesOf(1024))
+	over := amount("kernel: program over an empty one, 64 B, trTCM, mark, count", 60, 45, " ns", one,
+		onSource(empty, costOf))
 	over.measured = func(ours, empty float64) float64 { return ours - empty }
 	return []figure{
 		over,
 		timeRatio("kernel: 256 classes against 1, matched by the same fields", 1.6, 1.3, many, matched),
 		timeRatio("kernel: 1,024 classes against 1, matched by the same fields", 1.6, 1.3, most, matched),
 		timeRatio("kernel: 1,024 classes against 1 without a match", 1.6, 1.3, most, one),
-		timeRatio("kernel: two CPUs on one meter against one CPU, all green", 2, 1.5, cpus(green, 2), cpus(green, 1)),
-		timeRatio("kernel: two CPUs on one meter against one CPU, all red", 2, 1.5, cpus(red, 2), cpus(red, 1)),
+		timeRatio("kernel: two CPUs on one meter against one CPU, all green", 2, 1.5, cpus(green, 2),
+			cpus(green, 1)),
+		timeRatio("kernel: two CPUs on one meter against one CPU, all red", 2, 1.5, cpus(red, 2),
+			cpus(red, 1)),
 		speedRatio("kernel: TCP over veth, attached and never limiting, against not attached", 0.93, 0.98,
 			whileAttached(get, unlimitedPolicy, (*wire).iperf), onSource(get, (*wire).iperf)),
-		amount("kernel: UDP at 2 x PIR for 10 s, bytes passed compared with burst + rate * t", 0.1, 0.0025, " %", onSource(get, (*wire).overload), nil),
+		amount("kernel: UDP at 2 x PIR for 10 s, bytes passed compared with burst + rate * t", 0.1, 0.0025,
+			" %", onSource(get, (*wire).overload), nil),
 		timeRatio("kernel: CPU per UDP packet against HTB that never limits", 1, 0.999,
 			whileAttached(get, unlimitedPolicy, (*wire).cpuPerPacket),
-			onSource(get, func(w *wire) (float64, error) { return w.whileHTB("rate 100gbit burst 4mb cburst 4mb", w.cpuPerPacket) })),
+			onSource(get, func(w *wire) (float64, error) {
+				return w.whileHTB("rate 100gbit burst 4mb cburst 4mb", w.cpuPerPacket)
+			})),
 		timeRatio("kernel: CPU per UDP packet with a queue against HTB, neither of which limits", 1.3, 0.95,
 			whileAttached(get, unlimitedQueuePolicy, (*wire).cpuPerPacket),
-			onSource(get, func(w *wire) (float64, error) { return w.whileHTB("rate 10gbit burst 4mb cburst 4mb", w.cpuPerPacket) })),
+			onSource(get, func(w *wire) (float64, error) {
+				return w.whileHTB("rate 10gbit burst 4mb cburst 4mb", w.cpuPerPacket)
+			})),
 		timeRatio("kernel: CPU per UDP packet against nothing attached", 1.3, 1.1,
 			whileAttached(get, unlimitedPolicy, (*wire).cpuPerPacket), onSource(get, (*wire).cpuPerPacket)),
 	}
@@ -224,7 +240,8 @@ func (w *wire) iperf() (float64, error) {
 
 // whileHTB makes the device send through one hand-configured HTB class.
 func (w *wire) whileHTB(class string, f func() (float64, error)) (float64, error) {
-	if err := runEach(w.a, "tc qdisc add dev v0 root handle 1: htb default 10", "tc class add dev v0 parent 1: classid 1:10 htb "+class); err != nil {
+	if err := runEach(w.a, "tc qdisc add dev v0 root handle 1: htb default 10",
+		"tc class add dev v0 parent 1: classid 1:10 htb "+class); err != nil {
 		return 0, err
 	}
 	v, err := f()
@@ -270,7 +287,8 @@ func blast(args string) error {
 		if rate > 0 && float64(b.Packets) > time.Since(begin).Seconds()*float64(rate) {
 			continue
 		}
-		if err := unix.Sendto(fd, data, 0, to); err != nil && !errors.Is(err, unix.ECONNREFUSED) && !errors.Is(err, unix.ENOBUFS) {
+		if err := unix.Sendto(fd, data, 0, to); err != nil && !errors.Is(err, unix.ECONNREFUSED) &&
+			!errors.Is(err, unix.ENOBUFS) {
 			return err
 		}
 		b.Packets++
@@ -300,10 +318,13 @@ func (w *wire) overload() (float64, error) {
 		payload  = 1472
 		length   = payload + 28
 	)
-	policy := fmt.Sprintf(`classes: [{name: all, meter: {type: trtcm, cir: 20mbit, cbs: 64KiB, pir: %dbit, pbs: %d}}]`, pir, pbs)
+	policy := fmt.Sprintf(
+		`classes: [{name: all, meter: {type: trtcm, cir: 20mbit, cbs: 64KiB, pir: %dbit, pbs: %d}}]`, pir,
+		pbs)
 	trace := filepath.Join(w.dir, "passed.pcap")
 	return w.whileShaped(policy, func() (float64, error) {
-		dump := exec.Command("tcpdump", "-i", "v0", "-B", "65536", "-s", "64", "--time-stamp-precision=nano", "-U", "-w", trace, "udp", "and", "port", "9")
+		dump := exec.Command("tcpdump", "-i", "v0", "-B", "65536", "-s", "64", "--time-stamp-precision=nano",
+			"-U", "-w", trace, "udp", "and", "port", "9")
 		if err := startIn(w.b, dump); err != nil {
 			return 0, err
 		}

@@ -117,13 +117,18 @@ func tableFigures() []figure {
 	return []figure{
 		amount("table: a million keys, random hits, bursts of 32", 200, 80, " ns", bursts, nil),
 		amount("table: a million keys, random hits, a packet at a time", 200, 80, " ns", hits, nil),
-		speedRatio("table: a million keys in Shards, random hits: 2 goroutines against 1, packets/s", 1.6, 1.9, sharded(2), sharded(1)),
-		amount("table: a million keys, memory of each; other: result of Memory", 80, 48, " B", keyMemory(newKeys),
-			onSource(table, func(t *meter.Table[uint64]) (float64, error) { return float64(t.Memory()) / numKeys, nil })),
-		overOneMeter("pipeline: a meter for each of a million sources over one for all, random hits", 200, 120, false),
-		amount("pipeline: a meter for each of a million sources, memory of each", 80, 48, " B", keyMemory(func() (*sources, error) {
-			return newSources(dataplane.Key{By: dataplane.BySrc}, numKeys, false)
-		}), nil),
+		speedRatio("table: a million keys in Shards, random hits: 2 goroutines against 1, packets/s", 1.6,
+			1.9, sharded(2), sharded(1)),
+		amount("table: a million keys, memory of each; other: result of Memory", 80, 48, " B",
+			keyMemory(newKeys),
+			onSource(table,
+				func(t *meter.Table[uint64]) (float64, error) { return float64(t.Memory()) / numKeys, nil })),
+		overOneMeter("pipeline: a meter for each of a million sources over one for all, random hits", 200,
+			120, false),
+		amount("pipeline: a meter for each of a million sources, memory of each", 80, 48, " B",
+			keyMemory(func() (*sources, error) {
+				return newSources(dataplane.Key{By: dataplane.BySrc}, numKeys, false)
+			}), nil),
 		amount("table: full, each packet a new key", math.Inf(1), noAim, " ns",
 			func() (float64, error) { each, _, err := evict(); return each, err }, nil),
 		amount("table: full, each packet a new key, the slowest 4,096 in a row", math.Inf(1), noAim, " ms",
@@ -199,7 +204,9 @@ func (b batches) Process(packets []dataplane.Packet, verdicts []dataplane.Verdic
 
 // newSources sets up a policy with one meter, or with one meter for each of n sources.
 func newSources(per dataplane.Key, n uint32, inKernel bool) (*sources, error) {
-	m := &dataplane.Meter{Name: "m", Params: meter.TokenBucket{Rate: meter.BitRate(1e9), Burst: bucket}, Per: per}
+	m := &dataplane.Meter{
+		Name: "m", Params: meter.TokenBucket{Rate: meter.BitRate(1e9), Burst: bucket}, Per: per,
+	}
 	if per.By != dataplane.NoKey {
 		m.Keys = numKeys
 	}
@@ -211,7 +218,9 @@ func newSources(per dataplane.Key, n uint32, inKernel bool) (*sources, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.address = func(i int, source uint32) { binary.BigEndian.PutUint32(s.packets[i].Data[26:], 10<<24|source) }
+	s.address = func(i int, source uint32) {
+		binary.BigEndian.PutUint32(s.packets[i].Data[26:], 10<<24|source)
+	}
 	for first := uint32(0); first < n; first += uint32(len(s.packets)) {
 		if err := s.process(func(i int) uint32 { return first + uint32(i) }); err != nil {
 			return nil, err
@@ -235,7 +244,8 @@ func runPlan(plan *compiled.Plan, n uint32, inKernel bool, frames ...[]byte) (*s
 	}
 	s.verdicts = make([]dataplane.Verdict, size)
 	for i := range size {
-		s.packets = append(s.packets, dataplane.Packet{Data: bytes.Clone(frames[i%len(frames)]), Link: dataplane.LinkEthernet})
+		s.packets = append(s.packets,
+			dataplane.Packet{Data: bytes.Clone(frames[i%len(frames)]), Link: dataplane.LinkEthernet})
 	}
 	return s, nil
 }
@@ -274,7 +284,9 @@ func (s *sources) random() (float64, error) {
 // with one meter for all.
 func overOneMeter(what string, bar, aim float64, inKernel bool) figure {
 	with := func(per dataplane.Key) side {
-		return onSource(sync.OnceValues(func() (*sources, error) { return newSources(per, numKeys, inKernel) }), (*sources).random)
+		return onSource(
+			sync.OnceValues(func() (*sources, error) { return newSources(per, numKeys, inKernel) }),
+			(*sources).random)
 	}
 	return more(what, bar, aim, with(dataplane.Key{By: dataplane.BySrc}), with(dataplane.Key{}))
 }
@@ -287,5 +299,6 @@ func more(what string, bar, aim float64, ours, other side) figure {
 }
 
 func sourceFigures() []figure {
-	return []figure{overOneMeter("kernel: a meter for each of a million sources over one for all, random hits", 500, 350, true)}
+	return []figure{overOneMeter(
+		"kernel: a meter for each of a million sources over one for all, random hits", 500, 350, true)}
 }

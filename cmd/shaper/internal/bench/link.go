@@ -213,7 +213,8 @@ func (w *wire) connectTCP(rate int) (in, out int, err error) {
 	)
 	name, e := unix.Getsockname(heard)
 	if err = errors.Join(err, e); err == nil {
-		err = unix.Connect(out, &unix.SockaddrInet4{Port: name.(*unix.SockaddrInet4).Port, Addr: [4]byte{10, 0, 0, 2}})
+		err = unix.Connect(out,
+			&unix.SockaddrInet4{Port: name.(*unix.SockaddrInet4).Port, Addr: [4]byte{10, 0, 0, 2}})
 	}
 	if err == nil {
 		in, _, err = unix.Accept4(heard, unix.SOCK_CLOEXEC)

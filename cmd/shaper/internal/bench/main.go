@@ -25,7 +25,8 @@ type options struct {
 
 func main() {
 	var o options
-	flag.BoolVar(&o.peers, "peers", false, "measure against rte_meter too; needs libdpdk-dev, pkg-config and gcc")
+	flag.BoolVar(&o.peers, "peers", false,
+		"measure against rte_meter too; needs libdpdk-dev, pkg-config and gcc")
 	flag.IntVar(&o.rounds, "rounds", 9, "measure every figure `N` times")
 	flag.StringVar(&o.only, "only", "", "measure only figures whose name matches `REGEXP`")
 	flag.StringVar(&o.dir, "dir", "/dev/shm", "tmpfs `DIR` for the captures, 2.8 GB")
@@ -81,7 +82,8 @@ func run(o options) error {
 			return !wanted.MatchString(f.what) || !o.peers && strings.HasPrefix(f.what, "rte_meter")
 		})
 	}
-	all = slices.DeleteFunc(all, func(g group) bool { return len(g.figures) == 0 || g.root && os.Geteuid() != 0 })
+	all = slices.DeleteFunc(all,
+		func(g group) bool { return len(g.figures) == 0 || g.root && os.Geteuid() != 0 })
 
 	if o.profile != "" {
 		f, err := os.Create(o.profile)
@@ -96,7 +98,8 @@ func run(o options) error {
 	}
 	p := page{Rounds: o.rounds}
 	p.describe()
-	fmt.Printf("%s, load %s, %s, %s, %d rounds: median [least..most]\n", p.Machine, p.Load, p.Others, p.Commit, p.Rounds)
+	fmt.Printf("%s, load %s, %s, %s, %d rounds: median [least..most]\n", p.Machine, p.Load, p.Others,
+		p.Commit, p.Rounds)
 	p.measure(all, os.Stdout)
 	if o.write == "" {
 		return nil
@@ -119,9 +122,13 @@ func groups(dir string, captures func() (*captures, error), wire func() (*wire, 
 	return []group{
 		{"Meters", false, slices.Concat(peerFigures(dir), limiterFigures(), familyFigures())},
 		{"Keys", false, slices.Concat(tableFigures(), customerFigures())},
-		{"Replay", false, slices.Concat(pipelineFigures(), classifierFigures(), replayFigures(captures), customerReplays(captures))},
+		{"Replay", false, slices.Concat(pipelineFigures(), classifierFigures(), replayFigures(captures),
+			customerReplays(captures))},
 		{"Queues", false, slices.Concat(exactFigures(), wheelFigures())},
-		{"The kernel plane", true, slices.Concat(kernelFigures(wire), sourceFigures(), subscriberFigures(), budgetFigures(wire))},
+		{
+			"The kernel plane", true,
+			slices.Concat(kernelFigures(wire), sourceFigures(), subscriberFigures(), budgetFigures(wire)),
+		},
 		{"Commands", true, slices.Concat(commandFigures(wire), operationFigures(wire))},
 		{"Pacing", true, pacingFigures(wire)},
 		{"TAP devices", true, tapFigures(wire)},

@@ -29,7 +29,10 @@ type arrivals struct {
 // stream returns random IMIX of 3 Gbit/s. The picks are those of rte_meter.c.
 var stream = sync.OnceValue(func() arrivals {
 	r := rand.New(rand.NewPCG(2697, 2698))
-	s := arrivals{make([]int64, streamLen), make([]int, streamLen), make([]uint32, streamLen), make([]meter.Color, streamLen)}
+	s := arrivals{
+		make([]int64, streamLen), make([]int, streamLen), make([]uint32, streamLen),
+		make([]meter.Color, streamLen),
+	}
 	now, x := int64(1e6), uint64(88172645463325252)
 	for i := range streamLen {
 		n := imix[r.IntN(len(imix))]
@@ -56,7 +59,8 @@ type kind struct {
 
 var kinds = [2]kind{
 	{"srtcm", must(meter.SRTCM{CIR: meter.BitRate(1e9), CBS: bucket, EBS: bucket}.Profile())},
-	{"trtcm", must(meter.TRTCM{CIR: meter.BitRate(1e9), CBS: bucket, PIR: meter.BitRate(2e9), PBS: bucket}.Profile())},
+	{"trtcm", must(
+		meter.TRTCM{CIR: meter.BitRate(1e9), CBS: bucket, PIR: meter.BitRate(2e9), PBS: bucket}.Profile())},
 }
 
 func must[T any](v T, err error) T {

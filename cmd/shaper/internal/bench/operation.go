@@ -39,27 +39,37 @@ func operationFigures(get func() (*wire, error)) []figure {
 		if err := os.WriteFile(policy, []byte(linkPolicy), 0o600); err != nil {
 			return 0, err
 		}
-		return w.whileServing(func(s *served) (float64, error) { return s.changeTime(0.5, rateOfLink) }, "--policy", policy)
+		return w.whileServing(func(s *served) (float64, error) { return s.changeTime(0.5, rateOfLink) },
+			"--policy", policy)
 	})
 	median := func(s *served) (float64, error) { return s.changeTime(0.5, rateOfCustomer) }
 	slow := func(s *served) (float64, error) { return s.changeTime(0.99, rateOfCustomer) }
 	out := []figure{
-		amount("kernel: shaper run, 100,000 customers from a file", 10, 2, " s", on(numCustomers, (*wire).attachTime), nil),
-		amount("kernel: shaper run, a million customers from a file", 100, 20, " s", on(million, (*wire).attachTime), nil),
-		amount("kernel: all maps of 100,000 customers, IPv4 and IPv6, for each customer", 400, 200, " B", on(numCustomers, func(w *wire, policy string) (float64, error) {
-			maps, _, err := w.memoryOf(policy)
-			return maps / numCustomers, err
-		}), nil),
-		amount("kernel: a million customers, maps and peak of the process", 2000, 300, " MB", on(million, func(w *wire, policy string) (float64, error) {
-			maps, process, err := w.memoryOf(policy)
-			return (maps + process) / 1e6, err
-		}), nil),
+		amount("kernel: shaper run, 100,000 customers from a file", 10, 2, " s",
+			on(numCustomers, (*wire).attachTime), nil),
+		amount("kernel: shaper run, a million customers from a file", 100, 20, " s",
+			on(million, (*wire).attachTime), nil),
+		amount("kernel: all maps of 100,000 customers, IPv4 and IPv6, for each customer", 400, 200, " B",
+			on(numCustomers, func(w *wire, policy string) (float64, error) {
+				maps, _, err := w.memoryOf(policy)
+				return maps / numCustomers, err
+			}), nil),
+		amount("kernel: a million customers, maps and peak of the process", 2000, 300, " MB",
+			on(million, func(w *wire, policy string) (float64, error) {
+				maps, process, err := w.memoryOf(policy)
+				return (maps + process) / 1e6, err
+			}), nil),
 		amount("kernel: a customer changed by the API, median of 500", 5, 0.2, " ms", serve(median), nil),
-		amount("kernel: a customer changed by the API in a flood of 64 B, median of 500", 5, 0.2, " ms", serve(flooded(median)), nil),
-		amount("kernel: a customer changed by the API in a flood of 64 B, 99 % of 500 take less", 5, noAim, " ms", serve(flooded(slow)), nil),
-		amount("kernel: 10,000 customers changed in one call of the API", 1, 0.1, " s", serve((*served).changeMany), nil),
-		amount("kernel: 10,000 customers changed by shaper set --file", 1, 0.1, " s", serve((*served).setMany), nil),
-		amount("kernel: shaper stats --customers --top 20 of 100,000 customers", 1, 0.1, " s", serve((*served).topCustomers), nil),
+		amount("kernel: a customer changed by the API in a flood of 64 B, median of 500", 5, 0.2, " ms",
+			serve(flooded(median)), nil),
+		amount("kernel: a customer changed by the API in a flood of 64 B, 99 % of 500 take less", 5, noAim,
+			" ms", serve(flooded(slow)), nil),
+		amount("kernel: 10,000 customers changed in one call of the API", 1, 0.1, " s",
+			serve((*served).changeMany), nil),
+		amount("kernel: 10,000 customers changed by shaper set --file", 1, 0.1, " s",
+			serve((*served).setMany), nil),
+		amount("kernel: shaper stats --customers --top 20 of 100,000 customers", 1, 0.1, " s",
+			serve((*served).topCustomers), nil),
 		amount("kernel: the rate of a link changed by the API, median of 500", 5, 0.5, " ms", link, nil),
 	}
 	for i := range out {
@@ -81,7 +91,8 @@ func (w *wire) policyOf(n int) (string, error) {
 // attachTime returns the time from the start of shaper run until it is attached, in s.
 func (w *wire) attachTime(policy string) (float64, error) {
 	begin := time.Now()
-	return w.whileRunning(func(int) (float64, error) { return time.Since(begin).Seconds(), nil }, w.shaper, "run", "v0", "--policy", policy)
+	return w.whileRunning(func(int) (float64, error) { return time.Since(begin).Seconds(), nil }, w.shaper,
+		"run", "v0", "--policy", policy)
 }
 
 // memoryOf returns the memory of the maps of shaper run, and the peak memory of its process, in bytes.

@@ -17,7 +17,9 @@ const (
 
 // queuedPolicy is a policy with one queue for all IP packets.
 func queuedPolicy(rate int, length string) string {
-	return fmt.Sprintf("classes: [{name: all, green: {queue: q}}]\nqueues: {q: {rate: %dbit, limit: 100ms}}\nlength: %s\n", rate, length)
+	return fmt.Sprintf(
+		"classes: [{name: all, green: {queue: q}}]\nqueues: {q: {rate: %dbit, limit: 100ms}}\nlength: %s\n",
+		rate, length)
 }
 
 // htbClassOf writes the hand-configured HTB class for a rate in bits of frames.
@@ -107,15 +109,22 @@ func gapsFigure(how func([]float64) float64) func(*wire) (float64, error) {
 
 // rateFigures returns the figures of a plane at several rates: its error, compared with
 // hand-configured HTB. run returns the side of a policy.
-func rateFigures(plane string, get func() (*wire, error), run func(policy string, f func(*wire) (float64, error)) side) (figures []figure) {
+func rateFigures(
+	plane string, get func() (*wire, error), run func(policy string, f func(*wire) (float64, error)) side,
+) (figures []figure) {
 	for _, l := range liveRates {
 		f := func(w *wire) (float64, error) { return w.rateError(l.rate) }
-		figures = append(figures, amount(plane+": UDP through a queue of "+l.name+", rate error; other: hand-configured HTB", 0.1, 0.01, " %",
+		figures = append(figures, amount(
+			plane+": UDP through a queue of "+l.name+", rate error; other: hand-configured HTB", 0.1, 0.01,
+			" %",
 			run(queuedPolicy(l.rate, "l2"), f), handMade(get, l.rate, f)))
 	}
 	for _, l := range goodputRates {
-		figures = append(figures, amount(plane+": TCP through a queue of "+l.name+", goodput off the ideal; other: hand-configured HTB", 0.5, 0.1, " %",
-			run(queuedPolicy(l.rate, "l3"), func(w *wire) (float64, error) { return w.goodput(l.rate, 1500) }),
+		figures = append(figures, amount(
+			plane+": TCP through a queue of "+l.name+", goodput off the ideal; other: hand-configured HTB",
+			0.5, 0.1, " %",
+			run(queuedPolicy(l.rate, "l3"),
+				func(w *wire) (float64, error) { return w.goodput(l.rate, 1500) }),
 			handMade(get, l.rate, func(w *wire) (float64, error) { return w.goodput(l.rate, 1514) })))
 	}
 	return figures
@@ -124,7 +133,8 @@ func rateFigures(plane string, get func() (*wire, error), run func(policy string
 func pacingFigures(get func() (*wire, error)) []figure {
 	run := func(policy string, f func(*wire) (float64, error)) side { return whileAttached(get, policy, f) }
 	even := func(what string, how func([]float64) float64) figure {
-		f := timeRatio("kernel: UDP 1472 B through a queue of 50 Mbit/s against hand-configured HTB, "+what, 1.1, 1,
+		f := timeRatio("kernel: UDP 1472 B through a queue of 50 Mbit/s against hand-configured HTB, "+what,
+			1.1, 1,
 			run(queuedPolicy(evenRate, "l2"), gapsFigure(how)), handMade(get, evenRate, gapsFigure(how)))
 		f.each = " µs"
 		return f

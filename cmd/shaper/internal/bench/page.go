@@ -102,9 +102,11 @@ func (p *page) missed() string {
 		switch goal := r.met(); {
 		case r.err != nil:
 		case goal == "no":
-			fmt.Fprintf(&b, "| %s | bar %s | %s | %s |\n", r.what, r.barText(), r.valueText(), reasonOf(r.what))
+			fmt.Fprintf(&b, "| %s | bar %s | %s | %s |\n", r.what, r.barText(), r.valueText(),
+				reasonOf(r.what))
 		case goal == "bar" && r.aim != noAim && reasonOf(r.what) != "":
-			fmt.Fprintf(&b, "| %s | aim %s | %s | %s |\n", r.what, r.aimText(), r.valueText(), reasonOf(r.what))
+			fmt.Fprintf(&b, "| %s | aim %s | %s | %s |\n", r.what, r.aimText(), r.valueText(),
+				reasonOf(r.what))
 		}
 	}
 	return strings.TrimSpace(b.String())
@@ -115,12 +117,15 @@ func (p *page) describe() {
 	load := strings.Fields(firstLine("/proc/loadavg"))
 	p.Load = strings.Join(load[:min(3, len(load))], ", ")
 	p.Others = versions()
-	p.Machine = fmt.Sprintf("%s, %d cores, Linux %s, %s", cpu(), runtime.NumCPU(), firstLine("/proc/sys/kernel/osrelease"), runtime.Version())
+	p.Machine = fmt.Sprintf("%s, %d cores, Linux %s, %s", cpu(), runtime.NumCPU(),
+		firstLine("/proc/sys/kernel/osrelease"), runtime.Version())
 	p.Date = time.Now().UTC().Format(time.DateOnly)
 	p.Commit = "an unknown commit"
 	if hash, err := exec.Command("git", "rev-parse", "--short", "HEAD").Output(); err == nil {
 		p.Commit = "commit " + strings.TrimSpace(string(hash))
-		if changes, err := exec.Command("git", "status", "--porcelain", "--untracked-files=no").Output(); err == nil && len(changes) > 0 {
+		if changes, err := exec.Command("git", "status", "--porcelain",
+			"--untracked-files=no").Output(); err == nil &&
+			len(changes) > 0 {
 			p.Commit += " with changes"
 		}
 	}

@@ -16,7 +16,8 @@ func TestPage(t *testing.T) {
 	got, want := prose(string(text)), prose(pageText)
 	for i := range min(len(got), len(want)) {
 		if got[i] != want[i] {
-			t.Fatalf("docs/BENCHMARKS.md has %q, page.md %q: edit page.md and run make bench", got[i], want[i])
+			t.Fatalf("docs/BENCHMARKS.md has %q, page.md %q: edit page.md and run make bench", got[i],
+				want[i])
 		}
 	}
 	if len(got) != len(want) {
@@ -28,7 +29,8 @@ func TestPage(t *testing.T) {
 func prose(page string) (lines []string) {
 	for line := range strings.Lines(page) {
 		line = strings.TrimSpace(line)
-		if line != "" && !strings.HasPrefix(line, "|") && !strings.Contains(line, "{{") && !strings.HasPrefix(line, "Measured on") {
+		if line != "" && !strings.HasPrefix(line, "|") && !strings.Contains(line, "{{") &&
+			!strings.HasPrefix(line, "Measured on") {
 			lines = append(lines, line)
 		}
 	}

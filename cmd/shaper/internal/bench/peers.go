@@ -40,7 +40,8 @@ func newPeer(dir string) (*peer, error) {
 	if err := os.WriteFile(source, rteMeter, 0o600); err != nil {
 		return nil, err
 	}
-	args := append(strings.Fields(string(flags)), "-O3", "-march=native", "-o", program, source, "-lrte_meter", "-lrte_eal")
+	args := append(strings.Fields(string(flags)), "-O3", "-march=native", "-o", program, source,
+		"-lrte_meter", "-lrte_eal")
 	if out, err := exec.Command("cc", args...).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("cc: %w: %s", err, out)
 	}
@@ -96,10 +97,22 @@ func peerFigures(dir string) []figure {
 		ours      func(k *kind) float64
 	}{
 		{"one meter, a packet at a time", "", 1, 0.7, func(k *kind) float64 { return k.one(stream()) }},
-		{"a million meters, bursts of 32 across them", "-n", 0.7, 0.4, func(k *kind) float64 { return k.many(stream(), all()) }},
-		{"a million meters, bursts of 32 across them, prefetched by both", "-ahead", 1, 0.9, func(k *kind) float64 { return k.many(stream(), all()) }},
-		{"a million meters, a packet at a time", "-n", 1.3, 1.1, func(k *kind) float64 { return k.manyOne(stream(), all()) }},
-		{"one meter, bursts of 32 with one time", "-burst", 0.5, 0.3, func(k *kind) float64 { return k.bursts(stream()) }},
+		{
+			"a million meters, bursts of 32 across them", "-n", 0.7, 0.4,
+			func(k *kind) float64 { return k.many(stream(), all()) },
+		},
+		{
+			"a million meters, bursts of 32 across them, prefetched by both", "-ahead", 1, 0.9,
+			func(k *kind) float64 { return k.many(stream(), all()) },
+		},
+		{
+			"a million meters, a packet at a time", "-n", 1.3, 1.1,
+			func(k *kind) float64 { return k.manyOne(stream(), all()) },
+		},
+		{
+			"one meter, bursts of 32 with one time", "-burst", 0.5, 0.3,
+			func(k *kind) float64 { return k.bursts(stream()) },
+		},
 	}
 	var figures []figure
 	for _, f := range forms {

@@ -66,7 +66,9 @@ func office() *dataplane.Policy {
 			}
 			return &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: v}}}
 		}
-		var params meter.Params = meter.TRTCM{CIR: meter.BitRate(20e6), CBS: bucket, PIR: meter.BitRate(60e6), PBS: bucket}
+		var params meter.Params = meter.TRTCM{
+			CIR: meter.BitRate(20e6), CBS: bucket, PIR: meter.BitRate(60e6), PBS: bucket,
+		}
 		if i%4 == 3 {
 			params = meter.SRTCM{CIR: meter.BitRate(20e6), CBS: bucket, EBS: bucket}
 		}

@@ -20,7 +20,9 @@ const (
 	captureSpace  = 2_800_000_000 // bytes, for all captures
 )
 
-var replayArgs = []string{"-o", "/dev/null", "--meter", "trtcm cir=1gbit cbs=64KiB pir=2gbit pbs=64KiB", "--yellow", "dscp=af12"}
+var replayArgs = []string{
+	"-o", "/dev/null", "--meter", "trtcm cir=1gbit cbs=64KiB pir=2gbit pbs=64KiB", "--yellow", "dscp=af12",
+}
 
 // captures holds two files with the same traffic, and the programs to read them.
 type captures struct {
@@ -35,7 +37,8 @@ func newCaptures(dir string) (*captures, error) {
 		return nil, err
 	}
 	if free := fs.Bavail * uint64(fs.Bsize); free < captureSpace {
-		return nil, fmt.Errorf("%s has %d MB free, %d are needed: choose another -dir", dir, free/1e6, captureSpace/1_000_000)
+		return nil, fmt.Errorf("%s has %d MB free, %d are needed: choose another -dir", dir, free/1e6,
+			captureSpace/1_000_000)
 	}
 	if _, err := exec.LookPath("tcpdump"); err != nil {
 		return nil, errors.New("apt-get install tcpdump")
@@ -47,10 +50,12 @@ func newCaptures(dir string) (*captures, error) {
 	at := func(name string) string { return filepath.Join(dir, name) }
 	c := &captures{at("long.pcap"), at("short.pcap"), at("small.pcap"), at("shaper")}
 	small := [][]byte{smallFrame[:60]}
-	if err := errors.Join(writeCapture(c.long, captured, frames()), writeCapture(c.short, capturedShort, frames()), writeCapture(c.small, captured, small)); err != nil {
+	if err := errors.Join(writeCapture(c.long, captured, frames()),
+		writeCapture(c.short, capturedShort, frames()), writeCapture(c.small, captured, small)); err != nil {
 		return nil, err
 	}
-	if out, err := exec.Command("go", "build", "-o", c.shaper, "github.com/a-seed-32e5a53f/shaper/cmd/shaper").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", c.shaper,
+		"github.com/a-seed-32e5a53f/shaper/cmd/shaper").CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("go build: %w: %s", err, out)
 	}
 	return c, nil
@@ -149,21 +154,25 @@ func dumped(path string) []string {
 func (c *captures) queued() ([]string, error) {
 	policy := filepath.Join(filepath.Dir(c.long), "queue.yaml")
 	text := "classes: [{name: all, green: {queue: q}}]\nqueues: {q: {rate: 2500mbit, limit: 50ms}}\n"
-	return []string{"replay", c.long, "-o", "/dev/null", "--policy", policy}, os.WriteFile(policy, []byte(text), 0o600)
+	return []string{"replay", c.long, "-o", "/dev/null", "--policy", policy},
+		os.WriteFile(policy, []byte(text), 0o600)
 }
 
 func replayed(path string) []string { return append([]string{"replay", path}, replayArgs...) }
 
 func replayFigures(start func() (*captures, error)) []figure {
-	ours := onSource(start, func(c *captures) (float64, error) { return elapsed(captured, c.shaper, replayed(c.long)...) })
+	ours := onSource(start,
+		func(c *captures) (float64, error) { return elapsed(captured, c.shaper, replayed(c.long)...) })
 	tcpdump := onSource(start, func(c *captures) (float64, error) {
 		return elapsed(captured, "tcpdump", dumped(c.long)...)
 	})
 	inKernel := onSource(start, func(c *captures) (float64, error) {
 		return elapsed(captured, c.shaper, append(replayed(c.long), "--engine", "bpf")...)
 	})
-	long := onSource(start, func(c *captures) (float64, error) { return memory(c.shaper, replayed(c.long)...) })
-	short := onSource(start, func(c *captures) (float64, error) { return memory(c.shaper, replayed(c.short)...) })
+	long := onSource(start,
+		func(c *captures) (float64, error) { return memory(c.shaper, replayed(c.long)...) })
+	short := onSource(start,
+		func(c *captures) (float64, error) { return memory(c.shaper, replayed(c.short)...) })
 	queued := func(measure func(name string, args ...string) (float64, error)) side {
 		return onSource(start, func(c *captures) (float64, error) {
 			args, err := c.queued()
@@ -192,12 +201,17 @@ func replayFigures(start func() (*captures, error)) []figure {
 	}
 	imix, small64 := func(c *captures) string { return c.long }, func(c *captures) string { return c.small }
 	return []figure{
-		speedRatio("tcpdump -r -w /dev/null, 4 M packets: replay with trTCM and marks, packets/s", 1.2, 2.5, ours, tcpdump),
-		speedRatio("tcpdump -r -w /dev/null, both on one core: replay with trTCM and marks, packets/s", 1, 1.5, oursOnOne(imix), tcpdumpOnOne(imix)),
-		speedRatio("tcpdump -r -w /dev/null, 64 B, both on one core: replay with trTCM and marks, packets/s", 0.8, 1.5, oursOnOne(small64), tcpdumpOnOne(small64)),
+		speedRatio("tcpdump -r -w /dev/null, 4 M packets: replay with trTCM and marks, packets/s", 1.2, 2.5,
+			ours, tcpdump),
+		speedRatio("tcpdump -r -w /dev/null, both on one core: replay with trTCM and marks, packets/s", 1,
+			1.5, oursOnOne(imix), tcpdumpOnOne(imix)),
+		speedRatio("tcpdump -r -w /dev/null, 64 B, both on one core: replay with trTCM and marks, packets/s",
+			0.8, 1.5, oursOnOne(small64), tcpdumpOnOne(small64)),
 		speedRatio("replay --engine bpf against --engine go, packets/s", 1.0/3, 1, inKernel, ours),
-		speedRatio("replay through a full queue, 3 Gbit/s into 2.5, against plain replay, packets/s", 0.5, 0.7, queued(timed), ours),
-		amount("memory of replay through that queue of 15 MiB; other: plain replay", 64, 45, " MiB", queued(memory), long),
+		speedRatio("replay through a full queue, 3 Gbit/s into 2.5, against plain replay, packets/s", 0.5,
+			0.7, queued(timed), ours),
+		amount("memory of replay through that queue of 15 MiB; other: plain replay", 64, 45, " MiB",
+			queued(memory), long),
 		speedRatio("replay -o x.gz against -o /dev/null, packets/s", 0.25, 0.5, zipped, ours),
 		amount("memory of replay, 1.5 GB; other: 150 MB", 64, noAim, " MiB", long, short),
 	}

@@ -81,11 +81,15 @@ func (s *served) changeTime(quantile float64, of func(i int) control.Change) (fl
 
 // rateOfCustomer changes a rate of the customer under flood.
 func rateOfCustomer(i int) control.Change {
-	return control.Change{Kind: "customer", Name: "2", Parameters: map[string]string{"cir": fmt.Sprintf("%dmbit", 40+i%2)}}
+	return control.Change{
+		Kind: "customer", Name: "2", Parameters: map[string]string{"cir": fmt.Sprintf("%dmbit", 40+i%2)},
+	}
 }
 
 func rateOfLink(i int) control.Change {
-	return control.Change{Kind: "link", Name: "uplink", Parameters: map[string]string{"rate": fmt.Sprintf("%dmbit", 10+i%2)}}
+	return control.Change{
+		Kind: "link", Name: "uplink", Parameters: map[string]string{"rate": fmt.Sprintf("%dmbit", 10+i%2)},
+	}
 }
 
 // flooded measures while two processes send packets of 64 bytes to a customer.

@@ -295,7 +295,8 @@ func manyAgents() (us, calls float64, err error) {
 	if s.most > shareRate {
 		err = errors.Join(err, fmt.Errorf("all hosts together might use %.0f bit/s", s.most))
 	}
-	return float64(after-before) / 1e3 / n, math.Round(100*n/200/(float64(took)/float64(shareInterval))) / 100, err
+	return float64(after-before) / 1e3 / n,
+		math.Round(100*n/200/(float64(took)/float64(shareInterval))) / 100, err
 }
 
 // hostTime returns the server's time per request of a host, in ns, for a budget with a number
@@ -334,22 +335,27 @@ func shareFigures() []figure {
 		f.more, f.most = more, shareRounds
 		return f
 	}
-	agents := amount("shares of 200 hosts, agents of one process: CPU of a call", math.Inf(1), noAim, " µs", func() (float64, error) {
-		us, calls, err := manyAgents()
-		if err == nil && calls > 1.02 {
-			err = fmt.Errorf("each calls %.3g times in an interval", calls)
-		}
-		return us, err
-	}, nil)
+	agents := amount("shares of 200 hosts, agents of one process: CPU of a call", math.Inf(1), noAim, " µs",
+		func() (float64, error) {
+			us, calls, err := manyAgents()
+			if err == nil && calls > 1.02 {
+				err = fmt.Errorf("each calls %.3g times in an interval", calls)
+			}
+			return us, err
+		}, nil)
 	agents.most = shareRounds
 	cost := timeRatio("shares: server time of a host's call, 1,000 hosts against 10", 1.5, 1.1,
 		func() (float64, error) { return hostTime(1000) }, func() (float64, error) { return hostTime(10) })
 	cost.most = shareRounds
 	return []figure{
-		of("bytes in 1 s beyond burst + rate * t, demand shifts", 0, 0, " %", false, func(r *sharesRun) float64 { return r.excess }),
-		of("bytes in 1 s less than rate * t, demand shifts", 5, 1, " %", false, func(r *sharesRun) float64 { return r.lacks }),
-		of("of the budget used, all want it", 98, 99, " %", true, func(r *sharesRun) float64 { return r.used }),
-		of("until freed bandwidth is used, intervals", 3, 2, "", false, func(r *sharesRun) float64 { return r.freed }),
+		of("bytes in 1 s beyond burst + rate * t, demand shifts", 0, 0, " %", false,
+			func(r *sharesRun) float64 { return r.excess }),
+		of("bytes in 1 s less than rate * t, demand shifts", 5, 1, " %", false,
+			func(r *sharesRun) float64 { return r.lacks }),
+		of("of the budget used, all want it", 98, 99, " %", true,
+			func(r *sharesRun) float64 { return r.used }),
+		of("until freed bandwidth is used, intervals", 3, 2, "", false,
+			func(r *sharesRun) float64 { return r.freed }),
 		of("calls of a host in an interval", 1, 1, "", false, func(r *sharesRun) float64 { return r.calls }),
 		agents, cost,
 	}

@@ -30,8 +30,9 @@ func simulateFigures() []figure {
 			Hosts: 1000, Duration: time.Hour, Seed: 1, Delay: 2 * time.Millisecond,
 			Demand: policyfile.Demand{Least: meter.Rate{Period: 1}, Most: meter.BitRate(30e6)},
 			Terms: lease.Terms{
-				Size: lease.Amounts{Rate: [2]int64{10e9}, Burst: [2]int64{16 << 20}}, Weight: 1, Floor: 3028, Rescue: 100_000, Hosts: 16,
-				Interval: int64(100 * time.Millisecond), Deadline: int64(50 * time.Millisecond),
+				Size: lease.Amounts{Rate: [2]int64{10e9}, Burst: [2]int64{16 << 20}}, Weight: 1, Floor: 3028,
+				Rescue: 100_000, Hosts: 16, Interval: int64(100 * time.Millisecond),
+				Deadline: int64(50 * time.Millisecond),
 			},
 			Events: s.Events,
 		})

@@ -44,8 +44,11 @@ func storeFigures() []figure {
 		server := sync.OnceValues(func() (*stored, error) { return serve(name + "-server") })
 		figures = append(
 			figures,
-			inTurn(timeRatio("redis_rate, "+name+": server time of a decision", 0.9, 0.75, nil, nil), server, (*stored).one, (*stored).theirs, (*stored).serverTime),
-			inTurn(timeRatio(fmt.Sprintf("redis_rate, %s: %d keys of a slot in one script, each, against one call", name, storeKeys), 0.2, 0.1, nil, nil), server, (*stored).each, (*stored).theirs, wallTime),
+			inTurn(timeRatio("redis_rate, "+name+": server time of a decision", 0.9, 0.75, nil, nil), server,
+				(*stored).one, (*stored).theirs, (*stored).serverTime),
+			inTurn(timeRatio(fmt.Sprintf(
+				"redis_rate, %s: %d keys of a slot in one script, each, against one call", name,
+				storeKeys), 0.2, 0.1, nil, nil), server, (*stored).each, (*stored).theirs, wallTime),
 		)
 	}
 	return figures
@@ -62,9 +65,12 @@ func serve(program string) (*stored, error) {
 	if s.store, err = shared.New(s.client, shared.Config{Deadline: 10 * time.Second}); err != nil {
 		return nil, err
 	}
-	s.limiter, err = s.store.Limiter(shared.Limit{Name: "second", Params: meter.TokenBucket{Rate: meter.Per(storeRate, time.Second), Burst: storeRate}})
+	s.limiter, err = s.store.Limiter(shared.Limit{
+		Name: "second", Params: meter.TokenBucket{Rate: meter.Per(storeRate, time.Second), Burst: storeRate},
+	})
 	for i := range storeKeys {
-		s.many = append(s.many, shared.Request{Limiter: s.limiter, Budget: "customer-42", Key: strconv.Itoa(i), N: 1})
+		s.many = append(s.many,
+			shared.Request{Limiter: s.limiter, Budget: "customer-42", Key: strconv.Itoa(i), N: 1})
 	}
 	return s, err
 }
@@ -81,7 +87,8 @@ func startServer(program string, options ...string) (client *redis.Client, kill 
 	addr := free.Addr().String()
 	_ = free.Close()
 	_, port, _ := strings.Cut(addr, ":")
-	cmd := exec.Command(program, append([]string{"--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", "/"}, options...)...)
+	cmd := exec.Command(program,
+		append([]string{"--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", "/"}, options...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started, ended := make(chan error), make(chan struct{})
 	go func() {
@@ -168,7 +175,10 @@ func wallTime(_ *stored, f func() error) (float64, error) {
 }
 
 // inTurn alternates both sides within a round, so that other load on the machine slows both.
-func inTurn(f figure, server func() (*stored, error), ours, other func(*stored) (int, error), clock func(*stored, func() error) (float64, error)) figure {
+func inTurn(
+	f figure, server func() (*stored, error), ours, other func(*stored) (int, error),
+	clock func(*stored, func() error) (float64, error),
+) figure {
 	var beside float64
 	f.ours = func() (float64, error) {
 		s, err := server()

@@ -30,7 +30,8 @@ func customers(n int) *dataplane.Customers {
 	out := &dataplane.Customers{Key: dataplane.ByDestination}
 	for i := range numPlans {
 		out.Plans = append(out.Plans, &dataplane.ServicePlan{
-			Name: fmt.Sprint("plan", i), Params: meter.TokenBucket{Rate: meter.BitRate(int64(i+1) * 1e9), Burst: bucket},
+			Name:   fmt.Sprint("plan", i),
+			Params: meter.TokenBucket{Rate: meter.BitRate(int64(i+1) * 1e9), Burst: bucket},
 		})
 	}
 	for i := range n {
@@ -79,7 +80,9 @@ func newSubscribers(each, inKernel bool) (*sources, error) {
 
 func subscriberFigures() []figure {
 	with := func(each bool) side {
-		return onSource(sync.OnceValues(func() (*sources, error) { return newSubscribers(each, true) }), (*sources).random)
+		return onSource(sync.OnceValues(func() (*sources, error) { return newSubscribers(each, true) }),
+			(*sources).random)
 	}
-	return []figure{more("kernel: 100,000 customers (IPv4 and IPv6) over one meter for all, random hits", 300, 150, with(true), with(false))}
+	return []figure{more("kernel: 100,000 customers (IPv4 and IPv6) over one meter for all, random hits", 300,
+		150, with(true), with(false))}
 }

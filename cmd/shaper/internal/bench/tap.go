@@ -19,7 +19,9 @@ import (
 
 // whileForwarding runs a program in a that creates the TAP device tap0, and far if that is tap1, while
 // f runs. Meanwhile a and b have their addresses on tap0 and far.
-func (w *wire) whileForwarding(far string, f func(pid int) (float64, error), args ...string) (float64, error) {
+func (w *wire) whileForwarding(
+	far string, f func(pid int) (float64, error), args ...string,
+) (float64, error) {
 	v, err := w.whileRunning(func(pid int) (float64, error) {
 		if far != "v0" {
 			err := catchFailure(func() error {
@@ -41,7 +43,8 @@ func (w *wire) whileForwarding(far string, f func(pid int) (float64, error), arg
 // moveAddresses assigns the addresses of a and b to the given devices.
 func (w *wire) moveAddresses(a, b string) error {
 	move := func(ns *nettest.Namespace, dev, address string) error {
-		return runEach(ns, "ip addr flush dev v0", "ip link set "+dev+" up", "ip addr add "+address+" dev "+dev, "ip neigh flush all")
+		return runEach(ns, "ip addr flush dev v0", "ip link set "+dev+" up",
+			"ip addr add "+address+" dev "+dev, "ip neigh flush all")
 	}
 	return errors.Join(move(w.a, a, "10.0.0.1/24"), move(w.b, b, "10.0.0.2/24"))
 }
@@ -123,7 +126,8 @@ func (w *wire) floodTAP(pid, flows int) (elapsed, cpu float64, err error) {
 			return 0, 0, err
 		}
 		defer unix.Close(fd)
-		err = errors.Join(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 0), unix.Bind(fd, &unix.SockaddrInet4{Port: floodPort + i}))
+		err = errors.Join(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 0),
+			unix.Bind(fd, &unix.SockaddrInet4{Port: floodPort + i}))
 		if err != nil {
 			return 0, 0, err
 		}
@@ -173,11 +177,16 @@ func sendAll(fd, flows int, stop *atomic.Bool) error {
 	buffer := unix.Iovec{Base: &payload[0], Len: floodSize}
 	for i := range messages {
 		port := floodPort + uint16(i%flows)
-		to[i] = unix.RawSockaddrInet4{Family: unix.AF_INET, Port: port<<8 | port>>8, Addr: [4]byte{10, 0, 0, 2}}
-		messages[i].Hdr = unix.Msghdr{Name: (*byte)(unsafe.Pointer(&to[i])), Namelen: unix.SizeofSockaddrInet4, Iov: &buffer, Iovlen: 1}
+		to[i] = unix.RawSockaddrInet4{
+			Family: unix.AF_INET, Port: port<<8 | port>>8, Addr: [4]byte{10, 0, 0, 2},
+		}
+		messages[i].Hdr = unix.Msghdr{
+			Name: (*byte)(unsafe.Pointer(&to[i])), Namelen: unix.SizeofSockaddrInet4, Iov: &buffer, Iovlen: 1,
+		}
 	}
 	for !stop.Load() {
-		_, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&messages)), floodBatch, 0, 0, 0)
+		_, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&messages)),
+			floodBatch, 0, 0, 0)
 		if errno != 0 && errno != unix.ENOBUFS {
 			return fmt.Errorf("sendmmsg: %w", errno)
 		}
@@ -245,11 +254,15 @@ func tapFigures(get func() (*wire, error)) []figure {
 	uplink := func(policy string, f func(w *wire) (float64, error)) side {
 		return plane("v0", policy, func(w *wire, _ int) (float64, error) { return f(w) })
 	}
-	even := timeRatio("TAP: UDP 1472 B through a queue of 50 Mbit/s against hand-configured HTB, p99 error of the gaps", 3, 1.3,
+	even := timeRatio(
+		"TAP: UDP 1472 B through a queue of 50 Mbit/s against hand-configured HTB, p99 error of the gaps", 3,
+		1.3,
 		uplink(queuedPolicy(evenRate, "l2"), gapsFigure(spread)), handMade(get, evenRate, gapsFigure(spread)))
 	even.each = " µs"
-	uneven := amount("TAP: UDP 1472 B through a queue of 50 Mbit/s, standard deviation of the gaps; other: hand-configured HTB", 30, 15, " µs",
-		uplink(queuedPolicy(evenRate, "l2"), gapsFigure(deviation)), handMade(get, evenRate, gapsFigure(deviation)))
+	uneven := amount("TAP: UDP 1472 B through a queue of 50 Mbit/s, standard deviation of the gaps; other: hand-configured HTB",
+		30, 15, " µs",
+		uplink(queuedPolicy(evenRate, "l2"), gapsFigure(deviation)),
+		handMade(get, evenRate, gapsFigure(deviation)))
 	figures := append([]figure{even, uneven}, rateFigures("TAP", get, uplink)...)
 	roundTrip := timeRatio("TAP to TAP: ping every 10 ms against a plain loop in Go, average", 1.2, 1.05,
 		plane("tap1", unlimitedPolicy, func(w *wire, _ int) (float64, error) { return w.ping() }),
@@ -276,7 +289,8 @@ func tapFigures(get func() (*wire, error)) []figure {
 			if cpu {
 				what = "packets per CPU time of the process"
 			}
-			figures = append(figures, speedRatio("TAP to TAP: 64 B UDP, "+m.name+", against a plain loop in Go: "+what, 2, 4,
+			figures = append(figures, speedRatio(
+				"TAP to TAP: 64 B UDP, "+m.name+", against a plain loop in Go: "+what, 2, 4,
 				plane("tap1", unlimitedPolicy, flood(cpu)),
 				onSource(get, func(w *wire) (float64, error) {
 					return w.whileRelay(func(pid int) (float64, error) { return flood(cpu)(w, pid) })
@@ -288,7 +302,8 @@ func tapFigures(get func() (*wire, error)) []figure {
 		return 8 / ns, err
 	}
 	tcp := amount("TAP to TAP: TCP with offloads; other: bare veth", 3, noAim, " Gbit/s",
-		plane("tap1", unlimitedPolicy, func(w *wire, _ int) (float64, error) { return gigabits(w) }), onSource(get, gigabits))
+		plane("tap1", unlimitedPolicy, func(w *wire, _ int) (float64, error) { return gigabits(w) }),
+		onSource(get, gigabits))
 	tcp.more = true
 	return append(figures, tcp)
 }
@@ -297,7 +312,8 @@ func tapFigures(get func() (*wire, error)) []figure {
 func wheelFigures() []figure {
 	bench := func(pattern, unit string) side {
 		return func() (float64, error) {
-			out, err := exec.Command("go", "test", "-run", "^$", "-bench", "^BenchmarkWheel$/^"+pattern+"$", "-benchtime", "200ms",
+			out, err := exec.Command("go", "test", "-run", "^$", "-bench", "^BenchmarkWheel$/^"+pattern+"$",
+				"-benchtime", "200ms",
 				"github.com/a-seed-32e5a53f/shaper/dataplane/tap").CombinedOutput()
 			if err != nil {
 				return 0, fmt.Errorf("go test: %w: %s", err, out)
@@ -317,9 +333,13 @@ func wheelFigures() []figure {
 	}
 	var figures []figure
 	for _, p := range []struct{ name, pattern string }{
-		{"of one queue", "one_queue"}, {"of 1,000 queues", "1000_queues"}, {"at random within a second", "uniform_over_1s"},
+		{"of one queue", "one_queue"},
+		{"of 1,000 queues", "1000_queues"},
+		{"at random within a second", "uniform_over_1s"},
 	} {
-		figures = append(figures, amount("wheel: 100,000 waiting "+p.name+", add and take one", 100, 50, " ns", bench(p.pattern, "ns/op"), nil))
+		figures = append(figures, amount("wheel: 100,000 waiting "+p.name+", add and take one", 100, 50,
+			" ns", bench(p.pattern, "ns/op"), nil))
 	}
-	return append(figures, amount("the same: allocations", 0, noAim, "", bench("uniform_over_1s", "allocs/op"), nil))
+	return append(figures,
+		amount("the same: allocations", 0, noAim, "", bench("uniform_over_1s", "allocs/op"), nil))
 }

@@ -43,7 +43,8 @@ func newWire(o *owner, dir string) (*wire, error) {
 		}
 	}
 	w := &wire{dir: dir, shaper: filepath.Join(dir, "shaper-live")}
-	if out, err := exec.Command("go", "build", "-o", w.shaper, "github.com/a-seed-32e5a53f/shaper/cmd/shaper").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", w.shaper,
+		"github.com/a-seed-32e5a53f/shaper/cmd/shaper").CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("go build: %w: %s", err, out)
 	}
 	w.a, w.b = nettest.New(o), nettest.New(o)

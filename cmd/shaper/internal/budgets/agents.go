@@ -124,7 +124,8 @@ func (s *Agents) update(ctx context.Context, list []Host, shapers []Leaser, wait
 		preventCoreDump() // it would contain the password
 		client, err := shared.Open(g.server)
 		if err == nil {
-			g.Agent, err = shared.NewAgent(client, g.budgets, shared.AgentConfig{Store: g.server.String(), Clock: s.clock, Notify: s.report})
+			g.Agent, err = shared.NewAgent(client, g.budgets,
+				shared.AgentConfig{Store: g.server.String(), Clock: s.clock, Notify: s.report})
 		}
 		if err != nil {
 			return err
@@ -269,8 +270,9 @@ func (h *Host) packet(stage *compiled.Stage) int64 {
 func TermsOf(s *compiled.Stage) lease.Terms {
 	b := s.Budget
 	return lease.Terms{
-		Weight: int64(b.Weight), Floor: Unit(s.Packets).Floor(), Rescue: b.Rescue.Of(1_000_000), Hosts: int64(b.Hosts),
-		Interval: int64(b.Interval), Deadline: int64(b.Interval / 2), Size: AmountsOf(compiled.LimitsOf(s.Source.Params)),
+		Weight: int64(b.Weight), Floor: Unit(s.Packets).Floor(), Rescue: b.Rescue.Of(1_000_000),
+		Hosts: int64(b.Hosts), Interval: int64(b.Interval), Deadline: int64(b.Interval / 2),
+		Size:   AmountsOf(compiled.LimitsOf(s.Source.Params)),
 		Beside: s.Kind.Info().Beside,
 	}
 }
@@ -283,7 +285,8 @@ func HostName(iface, direction string) string {
 		host = "unknown"
 	}
 	return strings.Map(func(r rune) rune {
-		if 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("._-:@", r) {
+		if 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' ||
+			strings.ContainsRune("._-:@", r) {
 			return r
 		}
 		return '_'
@@ -333,21 +336,27 @@ func (s *Agents) report(e shared.Event) {
 	share := UnitOf(st.Floor).Rates
 	switch e.Kind {
 	case shared.Joined:
-		s.notify("budget %s: %s of %s, with %s", e.Budget, share(st.Share), share(st.Size), say.Count(st.Hosts, "host"))
+		s.notify("budget %s: %s of %s, with %s", e.Budget, share(st.Share), share(st.Size),
+			say.Count(st.Hosts, "host"))
 	case shared.Lost:
 		s.notify("budget %s: %v: limited to the rescue share of %s", e.Budget, e.Err, share(st.Rescue))
 	case shared.Found:
-		s.notify("budget %s: the store answers again: %s of %s, with %s", e.Budget, share(st.Share), share(st.Size), say.Count(st.Hosts, "host"))
+		s.notify("budget %s: the store answers again: %s of %s, with %s", e.Budget, share(st.Share),
+			share(st.Size), say.Count(st.Hosts, "host"))
 	case shared.Refused, shared.Failed:
 		s.notify("budget %s: %v", e.Budget, e.Err)
 	case shared.Reset:
-		s.notify("budget %s: the store lost its state: shares grow again when all hosts have reported theirs", e.Budget)
+		s.notify("budget %s: the store lost its state: shares grow again when all hosts have reported theirs",
+			e.Budget)
 	case shared.Crowded:
-		s.notify("budget %s: %s share a burst of %s: an idle host gets less than one packet of it", e.Budget, say.Count(st.Hosts, "host"), UnitOf(st.Floor).Bursts(st.Size))
+		s.notify("budget %s: %s share a burst of %s: an idle host gets less than one packet of it", e.Budget,
+			say.Count(st.Hosts, "host"), UnitOf(st.Floor).Bursts(st.Size))
 	case shared.Unguarded:
-		s.notify("budget %s: the server's user lacks the permission +info: a failover may exceed the budget for a moment", e.Budget)
+		s.notify("budget %s: the server's user lacks the permission +info: a failover may exceed the budget for a moment",
+			e.Budget)
 	case shared.Disagreed:
-		s.notify("budget %s: %s has a smaller size, which applies to all hosts: %s", e.Budget, st.Smallest, share(st.Size))
+		s.notify("budget %s: %s has a smaller size, which applies to all hosts: %s", e.Budget, st.Smallest,
+			share(st.Size))
 	}
 }
 

@@ -49,7 +49,9 @@ func TestSharesPrepare(t *testing.T) {
 	of := func(budgets ...string) Host {
 		p := &dataplane.Policy{}
 		for _, name := range budgets {
-			m := &dataplane.Meter{Name: name, Params: meter.TokenBucket{Rate: meter.BitRate(8e6), Burst: 1 << 20}, Budget: &dataplane.Budget{
+			m := &dataplane.Meter{Name: name, Params: meter.TokenBucket{
+				Rate: meter.BitRate(8e6), Burst: 1 << 20,
+			}, Budget: &dataplane.Budget{
 				Name: name, Address: dataplane.Address{URL: "unix://" + socket},
 			}}
 			p.Classes = append(p.Classes, dataplane.Class{Name: name, Meter: m})

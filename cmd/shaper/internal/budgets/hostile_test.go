@@ -22,10 +22,14 @@ import (
 // onServer returns a shaper with a budget of 8 Mbit/s and 64 KiB on a server.
 func onServer(t *testing.T, addr string, mtu int, length dataplane.LengthRule, count bool) Host {
 	t.Helper()
-	m := &dataplane.Meter{Name: "b", Packets: count, Params: meter.TokenBucket{Rate: meter.BitRate(8e6), Burst: 64 << 10}, Budget: &dataplane.Budget{
-		Name: "b", Address: dataplane.Address{URL: "redis://" + addr}, Interval: 20 * time.Millisecond, Rescue: dataplane.Fraction{Num: 1, Den: 100},
+	m := &dataplane.Meter{Name: "b", Packets: count, Params: meter.TokenBucket{
+		Rate: meter.BitRate(8e6), Burst: 64 << 10,
+	}, Budget: &dataplane.Budget{
+		Name: "b", Address: dataplane.Address{URL: "redis://" + addr}, Interval: 20 * time.Millisecond,
+		Rescue: dataplane.Fraction{Num: 1, Den: 100},
 	}}
-	plan, err := compiled.Compile(&dataplane.Policy{Length: length, Classes: []dataplane.Class{{Name: "all", Meter: m}}})
+	plan, err := compiled.Compile(
+		&dataplane.Policy{Length: length, Classes: []dataplane.Class{{Name: "all", Meter: m}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +55,8 @@ func TestRescuePassesPackets(t *testing.T) {
 	} {
 		shaper := &leased{}
 		s := New(kernel.Now, t.Logf)
-		if err := s.Follow(t.Context(), []Host{onServer(t, "127.0.0.1:1", row.mtu, row.length, row.count)}, []Leaser{shaper}); err != nil {
+		if err := s.Follow(t.Context(), []Host{onServer(t, "127.0.0.1:1", row.mtu, row.length, row.count)},
+			[]Leaser{shaper}); err != nil {
 			t.Fatal(err)
 		}
 		shaper.lock.Lock()
@@ -78,7 +83,10 @@ func TestHostileTexts(t *testing.T) {
 	t.Parallel()
 	var lock sync.Mutex
 	r := rand.New(rand.NewPCG(1, 2))
-	lies := []any{int64(-1), int64(0), int64(5000), int64(1 << 41), int64(1 << 62), "\x1b]0;pwn\a", "\x1b[31m", nil, []any{}}
+	lies := []any{
+		int64(-1), int64(0), int64(5000), int64(1 << 41), int64(1 << 62), "\x1b]0;pwn\a", "\x1b[31m", nil,
+		[]any{},
+	}
 	addr := storetest.Fake(t, func([]string) []byte {
 		lock.Lock()
 		defer lock.Unlock()
@@ -86,8 +94,9 @@ func TestHostileTexts(t *testing.T) {
 			return []byte("-ERR \x1b]0;pwn\x07 " + strings.Repeat("x", r.IntN(3000)) + "\r\n")
 		}
 		reply := []any{
-			int64(0), time.Now().UnixMicro(), int64(5), int64(4e6), int64(0), int64(1 << 14), int64(0), int64(8e5), int64(0), int64(1 << 12), int64(0),
-			int64(0), int64(0), int64(8e6), int64(0), int64(64 << 10), int64(0), int64(3), int64(1), int64(0), int64(0), "",
+			int64(0), time.Now().UnixMicro(), int64(5), int64(4e6), int64(0), int64(1 << 14), int64(0),
+			int64(8e5), int64(0), int64(1 << 12), int64(0), int64(0), int64(0), int64(8e6), int64(0),
+			int64(64 << 10), int64(0), int64(3), int64(1), int64(0), int64(0), "",
 		}
 		if r.IntN(2) == 0 {
 			reply[r.IntN(len(reply))] = lies[r.IntN(len(lies))]
@@ -101,26 +110,32 @@ func TestHostileTexts(t *testing.T) {
 		lines = append(lines, fmt.Sprintf(format, args...))
 	})
 	defer s.End(false)
-	if err := s.Follow(t.Context(), []Host{onServer(t, addr, 1500, dataplane.LengthRule{}, false)}, []Leaser{&leased{}}); err != nil {
+	if err := s.Follow(t.Context(), []Host{onServer(t, addr, 1500, dataplane.LengthRule{}, false)},
+		[]Leaser{&leased{}}); err != nil {
 		t.Fatal(err)
 	}
 	const rate = `[\d.]+ [kMGT]?bit/s( \+ [\d.]+ [kMGT]?bit/s)?`
-	whole := regexp.MustCompile(`^(no share|` + rate + ` of 8 Mbit/s( \+ \S+ \S+)?, [1-9]\d* hosts?(, [1-9]\d* late)?|(` + rate + `, then )?the rescue share of ` + rate + `)` +
+	whole := regexp.MustCompile(`^(no share|` + rate +
+		` of 8 Mbit/s( \+ \S+ \S+)?, [1-9]\d* hosts?(, [1-9]\d* late)?|(` + rate +
+		`, then )?the rescue share of ` + rate + `)` +
 		`; all together at most 8(\.\d+)? Mbit/s( \+ \S+ \S+)? with a burst of [\d,]+`)
 	named := 0
 	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		st := s.States("host")[0]
 		text := st.String()
-		if strings.ContainsFunc(text, func(c rune) bool { return !unicode.IsPrint(c) }) || len(text) > 700 || strings.Contains(text, "internal error") {
+		if strings.ContainsFunc(text, func(c rune) bool { return !unicode.IsPrint(c) }) || len(text) > 700 ||
+			strings.Contains(text, "internal error") {
 			t.Fatalf("the state is %q", text)
 		}
-		if st.Share.Rate[0] > st.Size.Rate[0] || st.Hosts < 0 || st.Hosts > lease.MaxHosts || st.Size.Rate[0] > lease.MaxRate {
+		if st.Share.Rate[0] > st.Size.Rate[0] || st.Hosts < 0 || st.Hosts > lease.MaxHosts ||
+			st.Size.Rate[0] > lease.MaxRate {
 			t.Fatalf("the state is %+v", st)
 		}
 		if st.Size.Rate[0] == 8e6 && !whole.MatchString(text) {
 			t.Fatalf("the state is %q", text)
 		}
-		if strings.Contains(st.Error, `\x1b]0;pwn`) || strings.HasPrefix(st.Error, "the store replied with ") {
+		if strings.Contains(st.Error, `\x1b]0;pwn`) ||
+			strings.HasPrefix(st.Error, "the store replied with ") {
 			named++
 		}
 	}

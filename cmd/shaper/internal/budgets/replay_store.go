@@ -31,13 +31,16 @@ func NewReplayStore(p *pipeline.Pipeline) *ReplayStore {
 			a = &ReplayStore{pipeline: p}
 		}
 		t := TermsOf(s)
-		a.budgets = append(a.budgets, &ownBudget{name: s.BudgetName, host: lease.NewHost("replay", 1, t), every: t.Interval})
+		a.budgets = append(a.budgets,
+			&ownBudget{name: s.BudgetName, host: lease.NewHost("replay", 1, t), every: t.Interval})
 	}
 	return a
 }
 
 const (
-	intervalsBefore  = 100  // intervals before the first packet, in which the store learns that there is one host and the buckets fill
+	// intervals before the first packet, in which the store learns that there is one host and the buckets
+	// fill
+	intervalsBefore  = 100
 	intervalsBetween = 1000 // maximum number of intervals that are simulated between two packets
 )
 

@@ -13,27 +13,29 @@ import (
 // processes. Rates are in bit/s, bursts in bytes. If Packets is set, rates are in eighths of
 // a packet per second, and bursts in packets.
 type State struct {
-	Name     string   `json:"name"`
-	Store    string   `json:"store"` // URL without a password
-	Host     string   `json:"host"`  // name of the shaper among the hosts
-	Packets  bool     `json:"packets"`
-	Renewed  bool     `json:"renewed"`  // a process renews the share; otherwise only share, rescue and the policy's size are known
+	Name    string `json:"name"`
+	Store   string `json:"store"` // URL without a password
+	Host    string `json:"host"`  // name of the shaper among the hosts
+	Packets bool   `json:"packets"`
+	// a process renews the share; otherwise only share, rescue and the policy's size are known
+	Renewed  bool     `json:"renewed"`
 	Heard    bool     `json:"heard"`    // the server has answered
 	Rescued  bool     `json:"rescued"`  // limited to the rescue share
 	Learning bool     `json:"learning"` // the server is learning the hosts' shares: no share grows
 	Share    Amounts  `json:"share"`
 	Rescue   Amounts  `json:"rescue"`
 	Size     Amounts  `json:"size"`
-	Bound    Amounts  `json:"bound,omitzero"`                // upper bound for all hosts together
-	Once     [2]int64 `json:"once,omitzero"`                 // tokens beyond the bound after a failover
-	Without  Amounts  `json:"bound_without_server,omitzero"` // upper bound if no host reaches the server; set while rescued
-	Hosts    int64    `json:"hosts"`                         // number of hosts
-	Late     int64    `json:"late"`                          // hosts that no longer call the server
-	Replicas int64    `json:"replicas"`
-	Smallest string   `json:"smallest,omitempty"` // host with the smallest size, if hosts disagree
-	Calls    uint64   `json:"calls"`
-	Lost     uint64   `json:"lost_calls"`
-	Error    string   `json:"error,omitempty"` // error of the last call
+	Bound    Amounts  `json:"bound,omitzero"` // upper bound for all hosts together
+	Once     [2]int64 `json:"once,omitzero"`  // tokens beyond the bound after a failover
+	// upper bound if no host reaches the server; set while rescued
+	Without  Amounts `json:"bound_without_server,omitzero"`
+	Hosts    int64   `json:"hosts"` // number of hosts
+	Late     int64   `json:"late"`  // hosts that no longer call the server
+	Replicas int64   `json:"replicas"`
+	Smallest string  `json:"smallest,omitempty"` // host with the smallest size, if hosts disagree
+	Calls    uint64  `json:"calls"`
+	Lost     uint64  `json:"lost_calls"`
+	Error    string  `json:"error,omitempty"` // error of the last call
 }
 
 // StateOf converts the status of a budget.
@@ -43,7 +45,8 @@ func StateOf(st *shared.Status, store string) State {
 		Heard: st.Heard, Rescued: st.Rescued, Learning: st.Learning,
 		Share: Amounts(st.Share), Rescue: Amounts(st.Rescue), Size: Amounts(st.Size),
 		Bound: Amounts(st.Bound.Sum), Once: st.Bound.Once,
-		Hosts: st.Hosts, Late: st.Late, Replicas: st.Replicas, Smallest: st.Smallest, Calls: st.Calls, Lost: st.Lost,
+		Hosts: st.Hosts, Late: st.Late, Replicas: st.Replicas, Smallest: st.Smallest, Calls: st.Calls,
+		Lost: st.Lost,
 	}
 	if st.Rescued {
 		b.Without = Amounts(st.Without.Sum)

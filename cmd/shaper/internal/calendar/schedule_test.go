@@ -233,7 +233,10 @@ func TestRandomSchedules(t *testing.T) {
 
 // FuzzSchedule checks which texts are schedules, and Contains around the next changes.
 func FuzzSchedule(f *testing.F) {
-	for _, at := range []string{"mon-fri 08:00-18:00", "sat,sun 00:00-24:00", "22:00-06:00", "sat-mon,wed 23:59-00:01", "mon 08:00-08:00", "1:2-3:4"} {
+	for _, at := range []string{
+		"mon-fri 08:00-18:00", "sat,sun 00:00-24:00", "22:00-06:00", "sat-mon,wed 23:59-00:01",
+		"mon 08:00-08:00", "1:2-3:4",
+	} {
 		f.Add(at, int64(1774746000))
 	}
 	const day, clock = `(mon|tue|wed|thu|fri|sat|sun)`, `([01][0-9]|2[0-3]):[0-5][0-9]`
@@ -264,7 +267,8 @@ func FuzzSchedule(f *testing.F) {
 			if next.IsZero() {
 				break
 			}
-			if !next.After(m) || s.Contains(next) == s.Contains(m) || s.Contains(next.Add(-1)) != s.Contains(m) {
+			if !next.After(m) || s.Contains(next) == s.Contains(m) ||
+				s.Contains(next.Add(-1)) != s.Contains(m) {
 				t.Fatalf("%q: after %v it changes at %v", at, local, next)
 			}
 			m = next

@@ -110,7 +110,8 @@ func TestWindows(t *testing.T) {
 			t.Errorf("%s, %s of %s: ends at %v, want %v", test.zone, w, test.at, got, want)
 		}
 	}
-	if _, err := ParseWindow("year"); err == nil || err.Error() != `"year" is not one of hour, day, week, month` {
+	if _, err := ParseWindow("year"); err == nil ||
+		err.Error() != `"year" is not one of hour, day, week, month` {
 		t.Error(err)
 	}
 }
@@ -141,7 +142,8 @@ func TestWindowsTile(t *testing.T) {
 				}
 				if label(largest) != before {
 					if !begun.IsZero() && !w.End(m.Add(-1), z).Equal(m) {
-						t.Fatalf("%s: the %v before %v ends at %v", test.name, w, m.In(z), w.End(m.Add(-1), z))
+						t.Fatalf("%s: the %v before %v ends at %v", test.name, w, m.In(z),
+							w.End(m.Add(-1), z))
 					}
 					begun = m
 				}
@@ -150,7 +152,8 @@ func TestWindowsTile(t *testing.T) {
 				}
 				for _, at := range []time.Time{m, m.Add(time.Minute - 1)} {
 					if got := w.Start(at, z); !got.Equal(begun) {
-						t.Fatalf("%s: the %v of %v begins at %v, want %v", test.name, w, at.In(z), got, begun.In(z))
+						t.Fatalf("%s: the %v of %v begins at %v, want %v", test.name, w, at.In(z), got,
+							begun.In(z))
 					}
 				}
 			}
@@ -162,7 +165,9 @@ func TestWindowsTile(t *testing.T) {
 // that both of its ends are consistent with its neighbors, and that its length is possible.
 func TestRandomWindows(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	longest := map[Window]time.Duration{Hour: 25 * time.Hour, Day: 48 * time.Hour, Week: 8 * 24 * time.Hour, Month: 32 * 24 * time.Hour}
+	longest := map[Window]time.Duration{
+		Hour: 25 * time.Hour, Day: 48 * time.Hour, Week: 8 * 24 * time.Hour, Month: 32 * 24 * time.Hour,
+	}
 	for range 20_000 {
 		z := zone(t, zones[random.IntN(len(zones))].name)
 		at := time.Unix(random.Int64N(300*365*86400)-100*365*86400, random.Int64N(1e9))
@@ -171,7 +176,8 @@ func TestRandomWindows(t *testing.T) {
 			if start.After(at) || !end.After(at) || end.Sub(start) > longest[w] {
 				t.Fatalf("%v: the %v of %v is from %v to %v", z, w, at.In(z), start, end)
 			}
-			if !w.Start(start, z).Equal(start) || !w.Start(end, z).Equal(end) || !w.End(end.Add(-1), z).Equal(end) || !w.End(start.Add(-1), z).Equal(start) {
+			if !w.Start(start, z).Equal(start) || !w.Start(end, z).Equal(end) ||
+				!w.End(end.Add(-1), z).Equal(end) || !w.End(start.Add(-1), z).Equal(start) {
 				t.Fatalf("%v: the %v from %v to %v and its neighbors do not tile", z, w, start, end)
 			}
 		}

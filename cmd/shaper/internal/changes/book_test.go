@@ -71,7 +71,9 @@ func randomChange(r *rand.Rand, now time.Time) Change {
 			c.Plan = fmt.Sprint("plan", r.IntN(3))
 		}
 		if r.IntN(2) == 0 {
-			c.Parameters = map[string]string{[]string{"rate", "cir", "burst"}[r.IntN(3)]: fmt.Sprint(r.IntN(100))}
+			c.Parameters = map[string]string{
+				[]string{"rate", "cir", "burst"}[r.IntN(3)]: fmt.Sprint(r.IntN(100)),
+			}
 		}
 		if r.IntN(3) == 0 {
 			c.Off = flag(r.IntN(2) == 0)

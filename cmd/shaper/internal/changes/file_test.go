@@ -102,7 +102,8 @@ func TestCutFile(t *testing.T) {
 			t.Fatal(err)
 		}
 		f, err := Open(path)
-		if damaged := errors.As(err, new(*DamageError)); damaged && len(f.Book) != 0 || !damaged && (err != nil || size < int64(len(header))) {
+		if damaged := errors.As(err, new(*DamageError)); damaged && len(f.Book) != 0 || !damaged &&
+			(err != nil || size < int64(len(header))) {
 			t.Fatalf("%d bytes: got %v, %v, want an error", size, f.Book, err)
 		}
 		if interrupted := len(f.Interrupted) > 0; size >= empty && interrupted != (len(f.Book) > 0) {
@@ -122,13 +123,15 @@ func TestCutFile(t *testing.T) {
 		if len(f.Interrupted) > 0 { // the line is complete, but not its mark
 			interrupted++
 			want = 3
-			if got := f.Interrupted; len(got) != 2 || got[0].Name != "a" || got[1].Name != "b" || f.Book.Terms(got[0], time.Now()).Plan != "two" {
+			if got := f.Interrupted; len(got) != 2 || got[0].Name != "a" || got[1].Name != "b" ||
+				f.Book.Terms(got[0], time.Now()).Plan != "two" {
 				t.Fatalf("%d bytes: interrupted %v, book %v", size, got, f.Book)
 			}
 		}
 		add(t, f, change("c", "three"))
 		b, left, err := Read(path)
-		if err != nil || len(left) != 0 || len(b) != want || b.Terms(Target{Customer, "c"}, time.Now()).Plan != "three" {
+		if err != nil || len(left) != 0 || len(b) != want ||
+			b.Terms(Target{Customer, "c"}, time.Now()).Plan != "three" {
 			t.Fatalf("%d bytes: after another call got %v, interrupted %v, %v", size, b, left, err)
 		}
 	}
@@ -140,7 +143,9 @@ func TestCutFile(t *testing.T) {
 // TestVersion1 reads a file of version 1, which has no marks, and adds to it.
 func TestVersion1(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "changes")
-	a, b := Change{Target: Target{Customer, "a"}, Terms: Terms{Plan: "one"}}, Change{Target: Target{Link, "l"}, Terms: Terms{Parameters: map[string]string{"rate": "1mbit"}}}
+	a, b := Change{Target: Target{Customer, "a"}, Terms: Terms{Plan: "one"}}, Change{
+		Target: Target{Link, "l"}, Terms: Terms{Parameters: map[string]string{"rate": "1mbit"}},
+	}
 	text := []byte(header1)
 	for _, list := range [][]Change{{a}, {b}} {
 		line, err := encode(list)
@@ -169,14 +174,18 @@ func TestUnkept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	change := func(name string) []Change { return []Change{{Target: Target{Customer, name}, Terms: Terms{Plan: "p"}}} }
+	change := func(name string) []Change {
+		return []Change{{Target: Target{Customer, name}, Terms: Terms{Plan: "p"}}}
+	}
 	done := 0
 	do := func() error { done++; return nil }
-	if err := f.Add(change("a"), do); !errors.As(err, new(*UnkeptError)) || done != 1 || len(f.Book) != 1 || !f.Behind() {
+	if err := f.Add(change("a"), do); !errors.As(err, new(*UnkeptError)) || done != 1 || len(f.Book) != 1 ||
+		!f.Behind() {
 		t.Fatalf("got %v, %d, %v, behind %v", err, done, f.Book, f.Behind())
 	}
 	refused := errors.New("refused")
-	if err := f.Add(change("x"), func() error { return refused }); !errors.Is(err, refused) || errors.As(err, new(*UnkeptError)) || len(f.Book) != 1 {
+	if err := f.Add(change("x"), func() error { return refused }); !errors.Is(err, refused) ||
+		errors.As(err, new(*UnkeptError)) || len(f.Book) != 1 {
 		t.Fatalf("got %v, %v", err, f.Book)
 	}
 	if err := f.AddUnkept(change("b"), do); err != nil || done != 2 || len(f.Book) != 2 {
@@ -200,7 +209,8 @@ func TestUnkept(t *testing.T) {
 	}
 
 	f.Required = true
-	if err := errors.Join(os.RemoveAll(dir), f.Add(change("e"), do)); err == nil || done != 3 || len(f.Book) != 4 {
+	if err := errors.Join(os.RemoveAll(dir), f.Add(change("e"), do)); err == nil || done != 3 ||
+		len(f.Book) != 4 {
 		t.Errorf("got %v, %d, %v: want the change not to be made", err, done, f.Book)
 	}
 }
@@ -271,7 +281,8 @@ func TestMissingFile(t *testing.T) {
 	}
 	add(t, f, Change{Target: Target{Customer, "a"}, Terms: Terms{Plan: "p"}})
 	for _, again := range []func() error{f.Keep, func() error {
-		return f.Add([]Change{{Target: Target{Customer, "b"}, Terms: Terms{Plan: "p"}}}, func() error { return nil })
+		return f.Add([]Change{{Target: Target{Customer, "b"}, Terms: Terms{Plan: "p"}}},
+			func() error { return nil })
 	}} {
 		if err := errors.Join(os.Remove(path), again()); err != nil {
 			t.Fatal(err)
@@ -337,7 +348,8 @@ func TestLockReadOnly(t *testing.T) {
 // FuzzRead reads a file with a line of any list, with its checksum, and any bytes behind it. What is
 // accepted is the same after it was written again.
 func FuzzRead(f *testing.F) {
-	f.Add([]byte(`[{"kind":"customer","name":"a","plan":"b","parameters":{"rate":"1mbit"},"until":"2030-01-01T00:00:00Z"},{"kind":"link","name":"l","reset":true}]`), []byte("x"))
+	f.Add([]byte(`[{"kind":"customer","name":"a","plan":"b","parameters":{"rate":"1mbit"},"until":"2030-01-01T00:00:00Z"},{"kind":"link","name":"l","reset":true}]`),
+		[]byte("x"))
 	f.Add([]byte(`[{"kind":"customer","name":"a","off":true,"by":1}]`), []byte(mark))
 	f.Add([]byte(`[{"kind":"customer","name":"a","Off":true,"off":false}]`), []byte("\n"))
 	f.Fuzz(func(t *testing.T, list, rest []byte) {
@@ -354,7 +366,8 @@ func FuzzRead(f *testing.F) {
 			return // a year above 9999
 		}
 		same := &File{Book: Book{}, Path: "file"}
-		if err := same.parse(append([]byte(header), again...)); err != nil || len(same.Book) != len(file.Book) {
+		if err := same.parse(append([]byte(header), again...)); err != nil ||
+			len(same.Book) != len(file.Book) {
 			t.Fatalf("%v, written again %v, %v", file.Book, same.Book, err)
 		}
 	})

@@ -202,8 +202,9 @@ func queueJSON(q *dataplane.Queue, queues []*dataplane.Queue, mtu int64) checkQu
 	rate := q.Drain()
 	c, _ := q.Resolve() // cannot fail after compiling
 	out := checkQueueJSON{
-		Name: q.Name, Amount: rate.Bytes, PeriodNS: int64(rate.Period), Priority: q.Priority, Weight: q.LinkQueue().Weight,
-		LimitNS: int64(c.Time), Bytes: c.Bytes, Packets: c.Capacity(), WRED: map[string]checkWREDJSON{}, ECN: q.ECN, Seed: q.Seed,
+		Name: q.Name, Amount: rate.Bytes, PeriodNS: int64(rate.Period), Priority: q.Priority,
+		Weight: q.LinkQueue().Weight, LimitNS: int64(c.Time), Bytes: c.Bytes, Packets: c.Capacity(),
+		WRED: map[string]checkWREDJSON{}, ECN: q.ECN, Seed: q.Seed,
 		Fair: q.Fair.String(),
 	}
 	if q.Link != nil && !say.OwnLink(q, queues) {
@@ -230,7 +231,9 @@ func queueJSON(q *dataplane.Queue, queues []*dataplane.Queue, mtu int64) checkQu
 }
 
 func linkJSON(link *dataplane.Link, queues []*dataplane.Queue) checkLinkJSON {
-	out := checkLinkJSON{Name: link.Name, Amount: link.Rate.Bytes, PeriodNS: int64(link.Rate.Period), Queues: []string{}}
+	out := checkLinkJSON{
+		Name: link.Name, Amount: link.Rate.Bytes, PeriodNS: int64(link.Rate.Period), Queues: []string{},
+	}
 	for _, l := range say.Levels(link, queues) {
 		for _, q := range l.Queues {
 			out.Queues = append(out.Queues, q.Name)
@@ -243,11 +246,15 @@ func writeCheckJSON(w io.Writer, policy *policyfile.Compiled, findings []lint.Fi
 	out := checkJSON{
 		Unclassified: unclassified(policy),
 		Length:       say.Length(policy.Policy.Length),
-		Queues:       []checkQueueJSON{}, Links: []checkLinkJSON{}, Findings: append([]lint.Finding{}, findings...),
+		Queues:       []checkQueueJSON{}, Links: []checkLinkJSON{},
+		Findings: append([]lint.Finding{}, findings...),
 	}
 	for i := range policy.Policy.Classes {
 		c := &policy.Policy.Classes[i]
-		class := checkClassJSON{Name: c.Name, Match: say.Match(&c.Match), Meters: []checkMeterJSON{}, Actions: map[string]string{}}
+		class := checkClassJSON{
+			Name: c.Name, Match: say.Match(&c.Match), Meters: []checkMeterJSON{},
+			Actions: map[string]string{},
+		}
 		for m := c.Meter; m != nil && len(class.Meters) < mostChained; m = m.Then {
 			class.Meters = append(class.Meters, meterJSON(m))
 		}

@@ -63,7 +63,8 @@ func (plan *checkPlanJSON) addRules(r policyfile.Rules, own int) {
 		plan.Quota = &checkQuotaJSON{q.Limit, q.Every.String(), calendar.ZoneName(q.Zone), q.Then, own}
 	}
 	for _, w := range r.When {
-		plan.When = append(plan.When, checkWhenJSON{w.Schedule.String(), calendar.ZoneName(w.Schedule.Zone()), w.Plan})
+		plan.When = append(plan.When,
+			checkWhenJSON{w.Schedule.String(), calendar.ZoneName(w.Schedule.Zone()), w.Plan})
 	}
 }
 
@@ -74,7 +75,10 @@ func customersJSON(file *policyfile.File, mtu int64) *checkCustomersJSON {
 	if c == nil {
 		return nil
 	}
-	out := &checkCustomersJSON{Key: customerKeys[c.Key].key, Nested: c.Nested, Customers: len(c.List), Plans: make([]checkPlanJSON, len(c.Plans))}
+	out := &checkCustomersJSON{
+		Key: customerKeys[c.Key].key, Nested: c.Nested, Customers: len(c.List),
+		Plans: make([]checkPlanJSON, len(c.Plans)),
+	}
 	named, index := map[*dataplane.ServicePlan]bool{}, map[string]int{}
 	limits := make([]int, len(c.Plans)) // customers with an own limit of the quota, by plan
 	for i, p := range c.Plans {
@@ -142,7 +146,8 @@ func (p policyPrinter) customers(file *policyfile.File) {
 	if c.Key == dataplane.ByOuterVLAN || c.Key == dataplane.ByTwoVLANs {
 		has = say.Count(t.VLANs, "VLAN")
 	}
-	p.Printf("\ncustomers\n  table   %s with %s\n  key     %s\n", say.Count(t.Customers, "customer"), has, customerKeys[c.Key].text)
+	p.Printf("\ncustomers\n  table   %s with %s\n  key     %s\n", say.Count(t.Customers, "customer"), has,
+		customerKeys[c.Key].text)
 	if file.HasRules() {
 		p.Printf("  replay  ignores the quotas and schedules of plans\n")
 	}
@@ -203,7 +208,8 @@ func (p policyPrinter) rules(plan *checkPlanJSON) {
 		if q.Own > 0 {
 			own = fmt.Sprintf("; %s with an own limit", say.Count(q.Own, "customer"))
 		}
-		p.Printf("  quota   %s B every %s (%s), then plan %s%s\n", say.Grouped(q.Limit), q.Every, q.Zone, q.Then, own)
+		p.Printf("  quota   %s B every %s (%s), then plan %s%s\n", say.Grouped(q.Limit), q.Every, q.Zone,
+			q.Then, own)
 	}
 	for _, w := range plan.When {
 		p.Printf("  when    %s (%s): plan %s\n", w.At, w.Zone, w.Plan)

@@ -26,7 +26,10 @@ func checkedCustomers(t *testing.T) *policyfile.Compiled {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plain, err := policyfile.Source{Name: "p.yaml", Text: "classes: [{name: a}, {name: b, meter: uplink}]\nmeters: {uplink: {type: token-bucket, rate: 1gbit, burst: 4MiB}}"}.Compile()
+	plain, err := policyfile.Source{
+		Name: "p.yaml",
+		Text: "classes: [{name: a}, {name: b, meter: uplink}]\nmeters: {uplink: {type: token-bucket, rate: 1gbit, burst: 4MiB}}",
+	}.Compile()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +40,8 @@ func checkedCustomers(t *testing.T) *policyfile.Compiled {
 func TestCheckCustomers(t *testing.T) {
 	c := checkedCustomers(t)
 	var out bytes.Buffer
-	if err := Policy(cli.Streams{Out: &out}, c, lint.Options{MTU: cli.DefaultMTU, RTT: cli.DefaultRTT}, false, false); err != nil {
+	if err := Policy(cli.Streams{Out: &out}, c, lint.Options{MTU: cli.DefaultMTU, RTT: cli.DefaultRTT}, false,
+		false); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{`
@@ -77,7 +81,8 @@ plan quiet
 		}
 	}
 	out.Reset()
-	if err := Policy(cli.Streams{Out: &out}, c, lint.Options{MTU: cli.DefaultMTU, RTT: cli.DefaultRTT}, true, false); err != nil {
+	if err := Policy(cli.Streams{Out: &out}, c, lint.Options{MTU: cli.DefaultMTU, RTT: cli.DefaultRTT}, true,
+		false); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{

@@ -66,19 +66,30 @@ func budgetJSON(b *dataplane.Budget) *checkBudgetJSON {
 		return &checkBudgetJSON{Name: b.Name, Store: "host"}
 	}
 	r := b.Resolved()
-	return &checkBudgetJSON{b.Name, shared.Server(b.Address).String(), int64(r.Interval), float64(r.Rescue.Num) / float64(r.Rescue.Den), r.Weight}
+	return &checkBudgetJSON{
+		b.Name, shared.Server(b.Address).String(), int64(r.Interval),
+		float64(r.Rescue.Num) / float64(r.Rescue.Den), r.Weight,
+	}
 }
 
 func meterJSON(m *dataplane.Meter) checkMeterJSON {
 	if m.Params == nil { // of customers
-		return checkMeterJSON{Name: m.Name, Type: "plan", Aware: m.Aware, Packets: m.Packets, Buckets: []checkBucketJSON{}}
+		return checkMeterJSON{
+			Name: m.Name, Type: "plan", Aware: m.Aware, Packets: m.Packets, Buckets: []checkBucketJSON{},
+		}
 	}
-	out := checkMeterJSON{Name: m.Name, Type: m.Params.Kind().String(), Aware: m.Aware, Packets: m.Packets, checkOptionsJSON: optionsJSON(m.Params)}
+	out := checkMeterJSON{
+		Name: m.Name, Type: m.Params.Kind().String(), Aware: m.Aware, Packets: m.Packets,
+		checkOptionsJSON: optionsJSON(m.Params),
+	}
 	for _, b := range m.Params.Buckets() {
-		out.Buckets = append(out.Buckets, checkBucketJSON{b.BurstName, b.Burst, b.Rate.Bytes, int64(b.Rate.Period)})
+		out.Buckets = append(out.Buckets,
+			checkBucketJSON{b.BurstName, b.Burst, b.Rate.Bytes, int64(b.Rate.Period)})
 	}
 	if m.Per.By != dataplane.NoKey {
-		out.checkKeysJSON = &checkKeysJSON{Per: m.Per.String(), Keys: policyfile.Keys(m), New: "full", Evict: "lru"}
+		out.checkKeysJSON = &checkKeysJSON{
+			Per: m.Per.String(), Keys: policyfile.Keys(m), New: "full", Evict: "lru",
+		}
 		if m.Initial.Den != 0 {
 			out.New = "empty"
 		}
@@ -130,7 +141,10 @@ func envelopeJSON(e *dataplane.Envelope, flows []*dataplane.Meter) checkEnvelope
 		return &checkRateJSON{r.Bytes, int64(r.Period)}
 	}
 	cirmax, eirmax := e.Limits()
-	out := checkEnvelopeJSON{Name: e.Name, CIRMax: rate(cirmax), EIRMax: rate(eirmax), Coupling: e.Coupling, Flows: []checkFlowJSON{}}
+	out := checkEnvelopeJSON{
+		Name: e.Name, CIRMax: rate(cirmax), EIRMax: rate(eirmax), Coupling: e.Coupling,
+		Flows: []checkFlowJSON{},
+	}
 	for _, m := range flows {
 		out.Flows = append(out.Flows, checkFlowJSON{m.Name, m.Rank, rate(m.CIRMax), rate(m.EIRMax)})
 	}

@@ -11,8 +11,9 @@ import (
 // checkUnclassifiedJSON describes unclassified packets and their action.
 type checkUnclassifiedJSON struct {
 	Packets []string `json:"packets"`
-	Action  string   `json:"action"`                // pass or drop
-	Before  []string `json:"before_drop,omitempty"` // classes to add before otherwise: drop, which drops ARP and neighbor discovery, too
+	Action  string   `json:"action"` // pass or drop
+	// classes to add before otherwise: drop, which drops ARP and neighbor discovery, too
+	Before []string `json:"before_drop,omitempty"`
 }
 
 func unclassified(policy *policyfile.Compiled) checkUnclassifiedJSON {
@@ -34,7 +35,8 @@ func (p policyPrinter) unclassified(policy *policyfile.Compiled) {
 	if u.Action == "pass" {
 		action = "pass unmetered (to drop them, add otherwise: drop to the policy"
 		if names, classes := lint.NotSpared(policy.Plan); names != nil {
-			action += fmt.Sprintf("; it drops %s, too: add %s", strings.Join(names, " and "), strings.Join(classes, " and "))
+			action += fmt.Sprintf("; it drops %s, too: add %s", strings.Join(names, " and "),
+				strings.Join(classes, " and "))
 		}
 		action += ")"
 	}

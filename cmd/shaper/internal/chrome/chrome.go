@@ -54,8 +54,9 @@ func Open(t *testing.T) *Tab {
 	b := &Tab{dir: t.TempDir()}
 	options := []chromedp.ExecAllocatorOption{chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir())}
 	for _, flag := range []string{
-		"headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-background-networking",
-		"disable-component-update", "disable-sync", "disable-dev-shm-usage", "hide-scrollbars",
+		"headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run",
+		"disable-background-networking", "disable-component-update", "disable-sync", "disable-dev-shm-usage",
+		"hide-scrollbars",
 	} {
 		options = append(options, chromedp.Flag(flag, true))
 	}
@@ -117,7 +118,8 @@ func (b *Tab) Load(t *testing.T, name, text string) {
 // Settle waits for two frames. Charts are drawn in the first.
 func (b *Tab) Settle(t *testing.T) {
 	t.Helper()
-	Evaluate[bool](t, b, `new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))`)
+	Evaluate[bool](t, b,
+		`new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))`)
 }
 
 // Quiet fails if event collected errors since Load.
@@ -229,7 +231,8 @@ func (b *Tab) Charts(t *testing.T, want int) {
 	}
 	for _, c := range page.Charts {
 		if c.Width < 200 || c.Ink < 500 || c.Colors < 3 {
-			t.Errorf("chart %s: got %v px wide, with %d drawn pixels in %d colors", c.Chart, c.Width, c.Ink, c.Colors)
+			t.Errorf("chart %s: got %v px wide, with %d drawn pixels in %d colors", c.Chart, c.Width, c.Ink,
+				c.Colors)
 		}
 	}
 	for _, heading := range page.Empty {

@@ -12,7 +12,8 @@ import (
 func WantArgs(least, most int, names string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < least || len(args) > most {
-			return Usagef("want %s, got %s: see %s --help", names, say.Count(len(args), "argument"), cmd.CommandPath())
+			return Usagef("want %s, got %s: see %s --help", names, say.Count(len(args), "argument"),
+				cmd.CommandPath())
 		}
 		return nil
 	}

@@ -61,5 +61,6 @@ func IsUnprinted(err error) bool {
 
 // IsUsage reports whether an error is in the command line or in a policy.
 func IsUsage(err error) bool {
-	return errors.As(err, new(*UsageError)) || errors.As(err, new(*output.NameError)) || errors.As(err, new(*policyfile.InvalidError))
+	return errors.As(err, new(*UsageError)) || errors.As(err, new(*output.NameError)) ||
+		errors.As(err, new(*policyfile.InvalidError))
 }

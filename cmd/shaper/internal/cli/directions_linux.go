@@ -44,7 +44,8 @@ type both struct{ *Directions }
 
 // AddBoth adds the flag --both to a command.
 func (d *Directions) AddBoth(cmd *cobra.Command) {
-	cmd.Flags().VarPF(both{d}, "both", "", "shape both directions (same as --direction both)").NoOptDefVal = "true"
+	cmd.Flags().VarPF(both{d}, "both", "",
+		"shape both directions (same as --direction both)").NoOptDefVal = "true"
 }
 
 func (b both) String() string { return "false" }

@@ -31,13 +31,18 @@ func (p *PolicyFlags) Add(cmd *cobra.Command) {
 // AddOneLiner adds the flags of a one-liner to a command.
 func (p *PolicyFlags) AddOneLiner(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&p.One.Rate, "rate", "", "shape everything to `RATE`, such as 50mbit, through one queue with CoDel; control traffic is sent first")
-	f.StringVar(&p.One.Meter, "meter", "", "meter all packets with `METER`, such as \"srtcm cir=10mbit cbs=64KiB ebs=64KiB\"")
-	f.StringVar(&p.One.Green, "green", "", "apply `ACTION` to green packets: pass, drop, dscp=af11, queue and others (default pass)")
+	f.StringVar(&p.One.Rate, "rate", "",
+		"shape everything to `RATE`, such as 50mbit, through one queue with CoDel; control traffic is sent first")
+	f.StringVar(&p.One.Meter, "meter", "",
+		"meter all packets with `METER`, such as \"srtcm cir=10mbit cbs=64KiB ebs=64KiB\"")
+	f.StringVar(&p.One.Green, "green", "",
+		"apply `ACTION` to green packets: pass, drop, dscp=af11, queue and others (default pass)")
 	f.StringVar(&p.One.Yellow, "yellow", "", "apply `ACTION` to yellow packets (default pass)")
 	f.StringVar(&p.One.Red, "red", "", "apply `ACTION` to red packets (default drop)")
-	f.StringVar(&p.One.Queue, "queue", "", "define the `QUEUE` used by the queue action, such as \"rate=20mbit limit=100ms\"")
-	f.StringVar(&p.One.Length, "length", "", "count packet lengths by `RULE`: l3, l2, l1, or base=l2,overhead=4,mpu=64 (default l3)")
+	f.StringVar(&p.One.Queue, "queue", "",
+		"define the `QUEUE` used by the queue action, such as \"rate=20mbit limit=100ms\"")
+	f.StringVar(&p.One.Length, "length", "",
+		"count packet lengths by `RULE`: l3, l2, l1, or base=l2,overhead=4,mpu=64 (default l3)")
 }
 
 // errNoPolicy is the error of a command without a policy.
@@ -57,9 +62,11 @@ func (p *PolicyFlags) Load() (*policyfile.Compiled, error) {
 	rest.Rate, rest.Length = "", ""
 	switch none := (policyfile.OneLiner{}); {
 	case p.File != "" && o != none:
-		return nil, Usagef("--policy cannot be combined with --rate, --meter, --green, --yellow, --red, --queue or --length")
+		return nil, Usagef(
+			"--policy cannot be combined with --rate, --meter, --green, --yellow, --red, --queue or --length")
 	case o.Rate != "" && rest != none:
-		return nil, Usagef("--rate is a whole policy: combine it only with --length, not with --meter, --green, --yellow, --red or --queue")
+		return nil,
+			Usagef("--rate is a whole policy: combine it only with --length, not with --meter, --green, --yellow, --red or --queue")
 	case p.File != "":
 	case o.Rate != "":
 		return policyfile.Source{Name: say.Printable("--rate " + o.Rate), One: &p.One}.Compile()
@@ -78,7 +85,9 @@ func (p *PolicyFlags) Load() (*policyfile.Compiled, error) {
 	if err != nil {
 		return nil, &UsageError{Err: err}
 	}
-	return policyfile.Source{Name: say.Printable(p.File), Path: output.Absolute(p.File), Text: string(text)}.Compile()
+	return policyfile.Source{
+		Name: say.Printable(p.File), Path: output.Absolute(p.File), Text: string(text),
+	}.Compile()
 }
 
 // ExplainIn adds places and advice to errors that a plane finds in the policy. Such errors are

@@ -54,7 +54,8 @@ func (p *PolicyFlags) Warn(w io.Writer, policy *policyfile.Compiled, device stri
 // WarnReplay warns about parts of a policy that do not apply in a replay.
 func WarnReplay(w io.Writer, policy *policyfile.Compiled) {
 	if policy.HasRules() {
-		fmt.Fprintln(w, "shaper: warning: quotas and schedules of plans are not applied in a replay: each customer has its own plan")
+		fmt.Fprintln(w,
+			"shaper: warning: quotas and schedules of plans are not applied in a replay: each customer has its own plan")
 	}
 }
 

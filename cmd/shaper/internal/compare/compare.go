@@ -38,7 +38,8 @@ func New(specs []string, length, rateText string, window time.Duration) (*Compar
 		}
 		fits := false
 		if c.allowed, fits = rate.Burst(window); !fits {
-			return nil, fmt.Errorf("--rate %s allows more than 2^63 bytes in --window %s", rateText, spanText(window))
+			return nil, fmt.Errorf("--rate %s allows more than 2^63 bytes in --window %s", rateText,
+				spanText(window))
 		}
 		if specs == nil {
 			if specs, err = familyAt(rate, rateText, window); err != nil {

@@ -40,9 +40,12 @@ func familyAt(rate meter.Rate, rateText string, window time.Duration) ([]string,
 	limit, _ := rate.Burst(window)
 	burst, _ := rate.Burst(window / burstShare)
 	if burst == 0 {
-		return nil, fmt.Errorf("--rate %s allows %d bytes in a tenth of --window %s, the burst of the meters: give a longer window, or each --meter", rateText, burst, windowText)
+		return nil,
+			fmt.Errorf("--rate %s allows %d bytes in a tenth of --window %s, the burst of the meters: give a longer window, or each --meter",
+				rateText, burst, windowText)
 	}
-	words := strings.NewReplacer("$rate", rateText, "$window", windowText, "$limit", sizeText(limit), "$burst", sizeText(burst),
+	words := strings.NewReplacer("$rate", rateText, "$window", windowText, "$limit", sizeText(limit),
+		"$burst", sizeText(burst),
 		"$entries", fmt.Sprint(min(limit/smallPacket+1, mostEntries)))
 	specs := make([]string, len(family))
 	for i, f := range family {
@@ -83,7 +86,8 @@ func compareMeters(specs []string, length string) ([]compared, error) {
 		plan, err := compileOne(policyfile.OneLiner{Meter: spec, Length: length})
 		if err != nil {
 			// There are several meters: name this one on every line.
-			return nil, errors.New(strings.ReplaceAll(err.Error(), "--meter:", fmt.Sprintf("--meter %q:", spec)))
+			return nil, errors.New(
+				strings.ReplaceAll(err.Error(), "--meter:", fmt.Sprintf("--meter %q:", spec)))
 		}
 		m := compared{spec: spec, pipeline: pipeline.FromPlan(plan), state: plan.Stages[0].Profile.Memory()}
 		m.name, m.params = nameOf(spec)

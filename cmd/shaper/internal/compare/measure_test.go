@@ -70,7 +70,8 @@ func TestMeasures(t *testing.T) {
 		}
 		for i := range meters {
 			if want := worstOf(packets[i], width); got[i].burst.bytes != want {
-				t.Errorf("worst of meter %d in %d ns: got %d bytes, want %d", i, width, got[i].burst.bytes, want)
+				t.Errorf("worst of meter %d in %d ns: got %d bytes, want %d", i, width, got[i].burst.bytes,
+					want)
 			}
 			// The reported span has these bytes.
 			var named int64
@@ -87,7 +88,8 @@ func TestMeasures(t *testing.T) {
 			}
 		}
 		if len(s.ring) > 512 || s.tail-s.head > 300 {
-			t.Errorf("got a ring of %d entries with %d in use, want at most 512 and 300", len(s.ring), s.tail-s.head)
+			t.Errorf("got a ring of %d entries with %d in use, want at most 512 and 300", len(s.ring),
+				s.tail-s.head)
 		}
 	}
 }
@@ -116,6 +118,7 @@ func TestSpansOfOneTimestamp(t *testing.T) {
 		s.packet(sighting{7, 1, uint64(1 + i/50_000)}, m) // first one meter, then the other
 	}
 	if s.tail-s.head != 2 || m[0].burst.bytes != 50_000 || m[1].burst.bytes != 50_000 {
-		t.Errorf("got %d entries, %d and %d bytes, want 2 and 50,000 each", s.tail-s.head, m[0].burst.bytes, m[1].burst.bytes)
+		t.Errorf("got %d entries, %d and %d bytes, want 2 and 50,000 each", s.tail-s.head, m[0].burst.bytes,
+			m[1].burst.bytes)
 	}
 }

@@ -71,7 +71,8 @@ func (c *Comparison) Totals(s replay.Summary) Result {
 			Dropped: n.dropped,
 			State:   m.state,
 		}
-		row.Worst.Bytes, row.Worst.FromNS, row.Worst.Ratio = n.burst.bytes, max(n.burst.from-s.First, 0), c.ratio(n.burst.bytes)
+		row.Worst.Bytes, row.Worst.FromNS, row.Worst.Ratio = n.burst.bytes, max(n.burst.from-s.First, 0),
+			c.ratio(n.burst.bytes)
 		row.Starved.NS, row.Starved.FromNS = n.starved.ns, max(n.starved.from-s.First, 0)
 		t.Meters = append(t.Meters, row)
 	}
@@ -99,7 +100,8 @@ func wrapped(s string, width int) string {
 // table draws the result for people, with two or more lines per meter: packets above bytes.
 // Parameters are broken into lines of width characters.
 func (c *Comparison) table(width int) string {
-	t := say.NewTable(2, "meter", "passed\nbytes", "dropped\n%", "worst "+spanText(c.window), "starved", "state")
+	t := say.NewTable(2, "meter", "passed\nbytes", "dropped\n%", "worst "+spanText(c.window), "starved",
+		"state")
 	for i := range c.meters {
 		m, n := &c.meters[i], &c.measured[i]
 		times, starved := "", ""
@@ -130,9 +132,11 @@ func (c *Comparison) WriteTable(w io.Writer, s replay.Summary) error {
 		drawn = c.table(width)
 	}
 	all := c.offered.Plus(c.unmetered)
-	_, err := fmt.Fprintf(w, "%s\n\n%s packets, %s bytes metered, %s\n", drawn, say.Grouped(all.Packets), say.Grouped(c.offered.Bytes), say.Seconds(s.Last-s.First))
+	_, err := fmt.Fprintf(w, "%s\n\n%s packets, %s bytes metered, %s\n", drawn, say.Grouped(all.Packets),
+		say.Grouped(c.offered.Bytes), say.Seconds(s.Last-s.First))
 	if c.unmetered.Packets > 0 && err == nil {
-		_, err = fmt.Fprintf(w, "%s packets were not metered, and passed: not IP, or malformed\n", say.Grouped(c.unmetered.Packets))
+		_, err = fmt.Fprintf(w, "%s packets were not metered, and passed: not IP, or malformed\n",
+			say.Grouped(c.unmetered.Packets))
 	}
 	return err
 }

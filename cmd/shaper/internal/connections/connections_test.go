@@ -11,8 +11,9 @@ import (
 // TestConnectionsVictim checks which connection is closed for a new one, and when.
 func TestConnectionsVictim(t *testing.T) {
 	for _, row := range []struct {
-		name   string
-		states []http.ConnState // states of the connections, set one second apart; the last one ten seconds ago
+		name string
+		// states of the connections, set one second apart; the last one ten seconds ago
+		states []http.ConnState
 		victim int
 	}{
 		{"all new", []http.ConnState{http.StateNew, http.StateNew, http.StateNew}, 0},

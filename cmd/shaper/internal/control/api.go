@@ -55,11 +55,13 @@ func httpStatus(err error) int {
 	switch {
 	case errors.As(err, &input):
 		return input.Status
-	case errors.Is(err, live.ErrBusy), errors.Is(err, errTurn), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, live.ErrBusy), errors.Is(err, errTurn), errors.Is(err, context.Canceled),
+		errors.Is(err, context.DeadlineExceeded):
 		return http.StatusServiceUnavailable
 	case errors.As(err, new(*policyfile.UnknownError)), errors.Is(err, live.ErrNoCustomers):
 		return http.StatusNotFound
-	case errors.Is(err, changes.ErrEnded), errors.As(err, new(*policyfile.TermsError)), errors.As(err, new(*dataplane.FieldError)), errors.As(err, new(*policyfile.InvalidError)):
+	case errors.Is(err, changes.ErrEnded), errors.As(err, new(*policyfile.TermsError)),
+		errors.As(err, new(*dataplane.FieldError)), errors.As(err, new(*policyfile.InvalidError)):
 		return http.StatusUnprocessableEntity
 	}
 	return http.StatusInternalServerError

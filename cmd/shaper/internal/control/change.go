@@ -15,10 +15,11 @@ import (
 
 // Change is the JSON form of a change.
 type Change struct {
-	Kind       changes.Kind      `json:"kind"`
-	Name       string            `json:"name"`
-	Plan       string            `json:"plan,omitempty"`
-	Parameters map[string]string `json:"parameters,omitempty"` // in the syntax of policies, such as rate: 50mbit
+	Kind changes.Kind `json:"kind"`
+	Name string       `json:"name"`
+	Plan string       `json:"plan,omitempty"`
+	// in the syntax of policies, such as rate: 50mbit
+	Parameters map[string]string `json:"parameters,omitempty"`
 	Off        *bool             `json:"off,omitempty"`
 	Reset      bool              `json:"reset,omitempty"`
 	Until      time.Time         `json:"until,omitzero"`
@@ -65,8 +66,8 @@ func ListStates(list []changes.Change, now time.Time) []Change {
 // ChangeOf returns the JSON form of a change.
 func ChangeOf(c *changes.Change) Change {
 	row := Change{
-		Kind: c.Kind, Name: c.Name, Plan: c.Plan, Parameters: c.Parameters, Off: c.Off, Reset: c.Reset, Until: c.Until,
-		By: c.Author.With, User: c.Author.User, Since: c.Since,
+		Kind: c.Kind, Name: c.Name, Plan: c.Plan, Parameters: c.Parameters, Off: c.Off, Reset: c.Reset,
+		Until: c.Until, By: c.Author.With, User: c.Author.User, Since: c.Since,
 	}
 	if c.By == changes.ByQuota {
 		row.By = "quota"
@@ -98,8 +99,12 @@ func parseChanges(text []byte, now time.Time) ([]changes.Change, error) {
 	if len(text) == 0 {
 		return nil, badRequest("the body is empty: want a change, or a list of changes")
 	}
-	if err := strictjson.Unmarshal(text, into, changes.MaxList); errors.As(err, new(*strictjson.TooManyError)) {
-		return nil, &InputError{http.StatusRequestEntityTooLarge, fmt.Errorf("more than %d changes: send several lists", changes.MaxList)}
+	if err := strictjson.Unmarshal(text, into, changes.MaxList); errors.As(err,
+		new(*strictjson.TooManyError)) {
+		return nil, &InputError{
+			http.StatusRequestEntityTooLarge,
+			fmt.Errorf("more than %d changes: send several lists", changes.MaxList),
+		}
 	} else if err != nil {
 		return nil, badRequest("the body is not a change, or a list of changes: %w", err)
 	}
@@ -130,7 +135,8 @@ func (c *request) parse(now time.Time) (changes.Change, error) {
 	}
 	for name, value := range c.Parameters {
 		if value == "" {
-			return out, fmt.Errorf("%v: parameter %q has no value: to discard changes, send reset", out.Target, name)
+			return out, fmt.Errorf("%v: parameter %q has no value: to discard changes, send reset",
+				out.Target, name)
 		}
 	}
 	if c.For != "" {
@@ -146,7 +152,8 @@ func (c *request) parse(now time.Time) (changes.Change, error) {
 	}
 	if c.Until != nil {
 		if !now.Before(*c.Until) { // also the zero time of a client in Go
-			return out, fmt.Errorf("%v: %w: it is %s", out.Target, changes.ErrEnded, now.UTC().Format(time.RFC3339))
+			return out, fmt.Errorf("%v: %w: it is %s", out.Target, changes.ErrEnded,
+				now.UTC().Format(time.RFC3339))
 		}
 		out.Until = c.Until.Round(0)
 	}

@@ -67,7 +67,9 @@ var routes = []route{
 	{path: "/v1/stats", methods: get((*handler).getStats)},
 	{path: "/v1/customers", methods: get((*handler).getCustomers), query: []string{"top", "by"}},
 	{path: "/v1/customers/{name}", methods: get((*handler).getCustomer)},
-	{path: "/v1/changes", methods: map[string]endpoint{http.MethodGet: (*handler).getChanges, http.MethodPost: (*handler).postChanges}},
+	{path: "/v1/changes", methods: map[string]endpoint{
+		http.MethodGet: (*handler).getChanges, http.MethodPost: (*handler).postChanges,
+	}},
 	{path: "/v1/reload", methods: map[string]endpoint{http.MethodPost: (*handler).postReload}},
 	{path: "/v1/openapi.json", methods: get((*handler).getOpenAPI)},
 }
@@ -106,7 +108,8 @@ func (s shared) serve(readOnly bool) http.Handler {
 		})
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, q *http.Request) {
-		respondError(w, &InputError{http.StatusNotFound, fmt.Errorf("there is no %q: see /v1/openapi.json", q.URL.Path)})
+		respondError(w,
+			&InputError{http.StatusNotFound, fmt.Errorf("there is no %q: see /v1/openapi.json", q.URL.Path)})
 	})
 	return mux
 }
@@ -125,10 +128,15 @@ func (h *handler) route(r *route, readOnly bool, w http.ResponseWriter, q *http.
 		}
 		slices.Sort(allowed)
 		w.Header().Set("Allow", strings.Join(allowed, ", "))
-		return &InputError{http.StatusMethodNotAllowed, fmt.Errorf("%s allows %s only", r.path, strings.Join(allowed, " and "))}
+		return &InputError{
+			http.StatusMethodNotAllowed,
+			fmt.Errorf("%s allows %s only", r.path, strings.Join(allowed, " and ")),
+		}
 	}
 	if readOnly && method != http.MethodGet {
-		return &InputError{http.StatusForbidden, errors.New("this socket is for reading: use that of --control")}
+		return &InputError{
+			http.StatusForbidden, errors.New("this socket is for reading: use that of --control"),
+		}
 	}
 	values, err := url.ParseQuery(q.URL.RawQuery)
 	if err != nil {
@@ -267,7 +275,9 @@ func (h *handler) postChanges(w http.ResponseWriter, q *http.Request) error {
 	return respondValue(w, ListChanges(list), err)
 }
 
-var errBody = &InputError{http.StatusRequestEntityTooLarge, fmt.Errorf("the body is larger than %d MiB", maxBody>>20)}
+var errBody = &InputError{
+	http.StatusRequestEntityTooLarge, fmt.Errorf("the body is larger than %d MiB", maxBody>>20),
+}
 
 func (h *handler) postReload(w http.ResponseWriter, q *http.Request) error {
 	if n, _ := io.Copy(io.Discard, io.LimitReader(q.Body, 1)); n > 0 {

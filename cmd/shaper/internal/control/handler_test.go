@@ -148,10 +148,13 @@ func TestRequests(t *testing.T) {
 		api := &fakeAPI{}
 		w := ask(newShared(api).serve(false), row.method, row.path, row.body)
 		got := w.Body.String()
-		if w.Code != row.status || !strings.Contains(got, row.want) || w.Header().Get("Content-Type") != contentJSON {
-			t.Errorf("%s %s %.100s: got %d %q, want %d %q", row.method, row.path, row.body, w.Code, got, row.status, row.want)
+		if w.Code != row.status || !strings.Contains(got, row.want) ||
+			w.Header().Get("Content-Type") != contentJSON {
+			t.Errorf("%s %s %.100s: got %d %q, want %d %q", row.method, row.path, row.body, w.Code, got,
+				row.status, row.want)
 		}
-		if !json.Valid(w.Body.Bytes()) || w.Code >= 400 && (!strings.HasPrefix(got, `{"error":"`) || api.set != nil) {
+		if !json.Valid(w.Body.Bytes()) || w.Code >= 400 &&
+			(!strings.HasPrefix(got, `{"error":"`) || api.set != nil) {
 			t.Errorf("%s %s %.100s: got %q, changes %v", row.method, row.path, row.body, got, api.set)
 		}
 		if allow := w.Header().Get("Allow"); (w.Code == 405) != (allow != "") {
@@ -176,7 +179,8 @@ func TestReadOnly(t *testing.T) {
 					want = http.StatusForbidden
 				}
 			}
-			if w := ask(h, method, path, `{"kind":"customer","name":"a","off":true}`); w.Code != want || api.set != nil {
+			if w := ask(h, method, path, `{"kind":"customer","name":"a","off":true}`); w.Code != want ||
+				api.set != nil {
 				t.Errorf("%s %s: got %d, want %d; changes %v", method, path, w.Code, want, api.set)
 			}
 		}
@@ -223,11 +227,14 @@ func TestList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := &fakeAPI{}
 		h := newShared(api).serve(false)
-		w := ask(h, "POST", "/v1/changes", `[{"kind":"customer","name":"a","plan":"b","for":"90s"},{"kind":"queue","name":"q","parameters":{"rate":"1mbit"}},{"kind":"customer","name":"a","reset":true}]`)
-		if len(api.set) != 3 || !api.set[0].Until.Equal(time.Now().Add(90*time.Second)) || api.set[1].Parameters["rate"] != "1mbit" || !api.set[2].Reset {
+		w := ask(h, "POST", "/v1/changes",
+			`[{"kind":"customer","name":"a","plan":"b","for":"90s"},{"kind":"queue","name":"q","parameters":{"rate":"1mbit"}},{"kind":"customer","name":"a","reset":true}]`)
+		if len(api.set) != 3 || !api.set[0].Until.Equal(time.Now().Add(90*time.Second)) ||
+			api.set[1].Parameters["rate"] != "1mbit" || !api.set[2].Reset {
 			t.Fatalf("got %+v", api.set)
 		}
-		want := `[{"kind":"customer","name":"a","plan":"b","until":"2000-01-01T00:01:30Z",BY},{"kind":"queue","name":"q","parameters":{"rate":"1mbit"},BY},{"kind":"customer","name":"a","reset":true,BY}]` + "\n"
+		want := `[{"kind":"customer","name":"a","plan":"b","until":"2000-01-01T00:01:30Z",BY},{"kind":"queue","name":"q","parameters":{"rate":"1mbit"},BY},{"kind":"customer","name":"a","reset":true,BY}]` +
+			"\n"
 		by := `"by":"the API","since":"2000-01-01T00:00:00Z"`
 		want = strings.ReplaceAll(want, "BY", by)
 		if w.Body.String() != want {
@@ -285,7 +292,8 @@ func TestCustomersTurns(t *testing.T) {
 			t.Errorf("got top %d by %s", api.top, api.by)
 		}
 		ask(h, "GET", "/v1/customers", "")
-		if took := time.Since(begin); took != 600*time.Millisecond || api.top != defaultTop || api.by != "bytes" {
+		if took := time.Since(begin); took != 600*time.Millisecond || api.top != defaultTop ||
+			api.by != "bytes" {
 			t.Errorf("got two answers after %v, top %d by %s", took, api.top, api.by)
 		}
 		slow := &slowWriter{ResponseRecorder: httptest.NewRecorder(), gate: make(chan struct{})}
@@ -302,7 +310,8 @@ func TestCustomersTurns(t *testing.T) {
 		}
 		close(slow.gate)
 		synctest.Wait()
-		if w := ask(h, "GET", "/v1/customers?top=0", ""); w.Code != 200 || !bytes.Equal(slow.Body.Bytes(), w.Body.Bytes()) {
+		if w := ask(h, "GET", "/v1/customers?top=0", ""); w.Code != 200 ||
+			!bytes.Equal(slow.Body.Bytes(), w.Body.Bytes()) {
 			t.Errorf("a large list afterwards: got %d %s, first %s", w.Code, w.Body, slow.Body)
 		}
 		time.Sleep(time.Second) // until the last pause is over
@@ -320,7 +329,8 @@ func TestCustomersOfSockets(t *testing.T) {
 		for range 32 {
 			go func() {
 				for ctx.Err() == nil {
-					readers.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, "GET", "/v1/customers?top=1", nil))
+					readers.ServeHTTP(httptest.NewRecorder(),
+						httptest.NewRequestWithContext(ctx, "GET", "/v1/customers?top=1", nil))
 				}
 			}()
 		}
@@ -391,7 +401,8 @@ func TestLargeBodies(t *testing.T) {
 		if _, err := io.WriteString(send, list[:smallBody+1]); err != nil {
 			t.Fatal(err)
 		}
-		if w := ask(h, "POST", "/v1/changes", list); w.Code != 503 || !strings.Contains(w.Body.String(), "try again") || api.set != nil {
+		if w := ask(h, "POST", "/v1/changes", list); w.Code != 503 ||
+			!strings.Contains(w.Body.String(), "try again") || api.set != nil {
 			t.Errorf("another large list: got %d %s", w.Code, w.Body)
 		}
 		if w := ask(h, "POST", "/v1/changes", turnOff); w.Code != 200 || len(api.set) != 1 {

@@ -57,7 +57,8 @@ func Listen(path, group string, readOnly bool) (s *Socket, err error) {
 	if len(path) > maxPath {
 		return nil, fmt.Errorf("the path is longer than %d bytes", maxPath)
 	}
-	dir, err := safedir.Open(filepath.Dir(path), safedir.Shared|safedir.Link) // nobody else can replace the socket
+	// nobody else can replace the socket
+	dir, err := safedir.Open(filepath.Dir(path), safedir.Shared|safedir.Link)
 	if err != nil {
 		return nil, err
 	}

@@ -34,8 +34,10 @@ func TestSocketMode(t *testing.T) {
 				continue
 			}
 			info, err := os.Lstat(path)
-			if err != nil || info.Mode() != os.ModeSocket|row.mode || int(info.Sys().(*syscall.Stat_t).Gid) != os.Getgid() {
-				t.Errorf("umask %o, group %q: got %v, %v; want %v", umask, row.group, info.Mode(), err, row.mode)
+			if err != nil || info.Mode() != os.ModeSocket|row.mode ||
+				int(info.Sys().(*syscall.Stat_t).Gid) != os.Getgid() {
+				t.Errorf("umask %o, group %q: got %v, %v; want %v", umask, row.group, info.Mode(), err,
+					row.mode)
 			}
 			Serve(&fakeAPI{}, s).Close()
 			if _, err := os.Lstat(path); !os.IsNotExist(err) {
@@ -97,7 +99,10 @@ func TestSocketPath(t *testing.T) {
 	wantError(filepath.Join(dir, "none", "s"), "no such file or directory")
 	wantError(filepath.Join(dir, strings.Repeat("s", 108)), "longer than 107 bytes")
 	open := filepath.Join(dir, "open")
-	for mode, want := range map[os.FileMode]string{0o777: "is writable by other users", 0o777 | os.ModeSticky: "", 0o770: "is writable by other users", 0o775: "is writable by other users", 0o755: ""} {
+	for mode, want := range map[os.FileMode]string{
+		0o777: "is writable by other users", 0o777 | os.ModeSticky: "", 0o770: "is writable by other users",
+		0o775: "is writable by other users", 0o755: "",
+	} {
 		if err := os.MkdirAll(open, 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -161,7 +166,11 @@ func TestServer(t *testing.T) {
 			_, _ = io.WriteString(conn, "POST /v1/changes HTTP/1.1\r\nHost: x\r\nContent-Le")
 		}
 	}
-	client := http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return net.Dial("unix", path) }}}
+	client := http.Client{Transport: &http.Transport{
+		DialContext: func(context.Context, string, string) (net.Conn, error) {
+			return net.Dial("unix", path)
+		},
+	}}
 	defer client.CloseIdleConnections()
 	answer, err := client.Get("http://x/v1/changes")
 	if err != nil || answer.StatusCode != 200 {

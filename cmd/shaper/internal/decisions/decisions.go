@@ -17,7 +17,8 @@ import (
 
 // columns are the names of the columns, in order.
 var columns = [...]string{
-	"packet", "time_ns", "length", "class", "pre", "color", "action", "dscp_in", "dscp_out", "departure_ns", "reason", "key",
+	"packet", "time_ns", "length", "class", "pre", "color", "action", "dscp_in", "dscp_out", "departure_ns",
+	"reason", "key",
 }
 
 // Writer writes one row per packet, as CSV or as JSON lines.
@@ -87,7 +88,8 @@ func (d *Writer) Packet(p *dataplane.Packet, v *dataplane.Verdict) error {
 	d.key = d.plan.AppendKey(d.key[:0], p, v)
 	if len(d.pending) > 0 || v.Done&dataplane.Waiting != 0 {
 		if len(d.pending)-d.written == d.maxPending {
-			return fmt.Errorf("packet %d is still queued after %d more packets, and rows must be in order: replay without --decisions", d.pending[d.written].verdict.ID, d.maxPending)
+			return fmt.Errorf("packet %d is still queued after %d more packets, and rows must be in order: replay without --decisions",
+				d.pending[d.written].verdict.ID, d.maxPending)
 		}
 		d.pending = append(d.pending, pending{p.Time - p.Shift, p.Shift, string(d.key), *v})
 		return nil
@@ -97,7 +99,8 @@ func (d *Writer) Packet(p *dataplane.Packet, v *dataplane.Verdict) error {
 
 // Settled completes the row of an undecided packet.
 func (d *Writer) Settled(v *dataplane.Verdict) error {
-	i, _ := slices.BinarySearchFunc(d.pending, v.ID, func(p pending, id int64) int { return cmp.Compare(p.verdict.ID, id) })
+	i, _ := slices.BinarySearchFunc(d.pending, v.ID,
+		func(p pending, id int64) int { return cmp.Compare(p.verdict.ID, id) })
 	d.pending[i].verdict = *v
 	for ; d.written < len(d.pending); d.written++ {
 		p := &d.pending[d.written]

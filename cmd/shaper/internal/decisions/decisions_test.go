@@ -14,8 +14,13 @@ import (
 // TestNoFormulas checks that no class name in CSV looks like a formula to a spreadsheet, and
 // that names in JSON, numbers, and the class - are unchanged.
 func TestNoFormulas(t *testing.T) {
-	names := []string{`=cmd|'/C calc'!A0`, "+1+1", "-2", "@SUM(A1,A2)", `=HYPERLINK("x"), "y"`, "plain", "a=b", "'quoted'"}
-	cells := []string{`'=cmd|'/C calc'!A0`, "'+1+1", "'-2", "'@SUM(A1,A2)", `'=HYPERLINK("x"), "y"`, "plain", "a=b", "'quoted'"}
+	names := []string{
+		`=cmd|'/C calc'!A0`, "+1+1", "-2", "@SUM(A1,A2)", `=HYPERLINK("x"), "y"`, "plain", "a=b", "'quoted'",
+	}
+	cells := []string{
+		`'=cmd|'/C calc'!A0`, "'+1+1", "'-2", "'@SUM(A1,A2)", `'=HYPERLINK("x"), "y"`, "plain", "a=b",
+		"'quoted'",
+	}
 	plan := &compiled.Plan{}
 	for _, name := range names {
 		plan.Classes = append(plan.Classes, compiled.Class{Name: name, Stage: -1})
@@ -24,7 +29,8 @@ func TestNoFormulas(t *testing.T) {
 		var out strings.Builder
 		d := New(&out, plan, asJSON)
 		for class := range int32(len(names)) {
-			if err := d.Packet(&dataplane.Packet{Time: -5}, &dataplane.Verdict{ID: int64(class) + 1, Class: class}); err != nil {
+			if err := d.Packet(&dataplane.Packet{Time: -5},
+				&dataplane.Verdict{ID: int64(class) + 1, Class: class}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -77,7 +83,8 @@ func TestPendingRowsAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := packet(108, 0)
-	if err == nil || !strings.Contains(err.Error(), "100 more packets") || !strings.Contains(err.Error(), "packet 8 ") {
+	if err == nil || !strings.Contains(err.Error(), "100 more packets") ||
+		!strings.Contains(err.Error(), "packet 8 ") {
 		t.Errorf("got %v, want an error that names the packet that delays the rows", err)
 	}
 }
@@ -95,12 +102,14 @@ func TestRowsAllocateNothing(t *testing.T) {
 		}
 		pass := func() {
 			id++
-			check(d.Packet(&dataplane.Packet{Time: id}, &dataplane.Verdict{ID: id, Done: dataplane.Pass | dataplane.Marked, HasDSCP: true}))
+			check(d.Packet(&dataplane.Packet{Time: id},
+				&dataplane.Verdict{ID: id, Done: dataplane.Pass | dataplane.Marked, HasDSCP: true}))
 		}
 		const backlog = 100
 		wait := func() {
 			id++
-			check(d.Packet(&dataplane.Packet{Time: id}, &dataplane.Verdict{ID: id, Done: dataplane.Queued | dataplane.Waiting}))
+			check(d.Packet(&dataplane.Packet{Time: id},
+				&dataplane.Verdict{ID: id, Done: dataplane.Queued | dataplane.Waiting}))
 			if id%2 == 0 && id > backlog {
 				check(d.Settled(&dataplane.Verdict{ID: id - backlog, Done: dataplane.Queued}))
 				check(d.Settled(&dataplane.Verdict{ID: id - backlog - 1}))

@@ -17,7 +17,9 @@ func BenchmarkPacket(b *testing.B) {
 	for _, format := range []string{"csv", "json"} {
 		b.Run(format, func(b *testing.B) {
 			w := New(io.Discard, plan, format == "json")
-			v := dataplane.Verdict{Now: 1.7e18, Departure: 1.7e18, Length: 594, Packets: 1, Done: dataplane.Pass, HasDSCP: true}
+			v := dataplane.Verdict{
+				Now: 1.7e18, Departure: 1.7e18, Length: 594, Packets: 1, Done: dataplane.Pass, HasDSCP: true,
+			}
 			for b.Loop() {
 				v.ID++
 				v.Now += 1000

@@ -32,13 +32,15 @@ func Policies(a, b *policyfile.File) []Change {
 	order := newOrder(a.Policy, b.Policy)
 	for _, p := range from {
 		if find(to, p) == nil {
-			out = append(out, Change{What: "removed", Part: p.kind, Name: p.name, From: p.text(), Note: order.removed(p)})
+			out = append(out,
+				Change{What: "removed", Part: p.kind, Name: p.name, From: p.text(), Note: order.removed(p)})
 		}
 	}
 	for _, p := range to {
 		old := find(from, p)
 		if old == nil {
-			out = append(out, Change{What: "added", Part: p.kind, Name: p.name, To: p.text(), Note: order.added(p)})
+			out = append(out,
+				Change{What: "added", Part: p.kind, Name: p.name, To: p.text(), Note: order.added(p)})
 			continue
 		}
 		if p.kind == "class" {
@@ -118,7 +120,8 @@ func (p *part) text() string {
 	var words []string
 	for _, q := range p.properties {
 		empty := q.list != nil && len(q.list) == 0
-		if word := q.key + " " + q.text; q.of == "" && !empty && q.text != ofClass && !slices.Contains(usual, word) {
+		if word := q.key + " " + q.text; q.of == "" && !empty && q.text != ofClass &&
+			!slices.Contains(usual, word) {
 			words = append(words, word)
 		}
 	}
@@ -134,7 +137,8 @@ func (c Change) String() string {
 	text += ": "
 	switch {
 	case c.What == "changed" && len(c.Added)+len(c.Removed) > mostEntries:
-		text += fmt.Sprintf("%s: %s added, %s removed: %s -> %s", c.Property, say.Grouped(int64(len(c.Added))), say.Grouped(int64(len(c.Removed))), c.From, c.To)
+		text += fmt.Sprintf("%s: %s added, %s removed: %s -> %s", c.Property,
+			say.Grouped(int64(len(c.Added))), say.Grouped(int64(len(c.Removed))), c.From, c.To)
 	case c.What == "changed":
 		text += fmt.Sprintf("%s: %s -> %s", c.Property, c.From, c.To)
 	default:

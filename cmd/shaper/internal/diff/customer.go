@@ -83,7 +83,8 @@ func same(from, to *book, a, b *dataplane.Customer) bool {
 	if from.named[a.Plan] && to.named[b.Plan] && a.Plan.Name == b.Plan.Name && from.pairs == to.pairs {
 		limit, own := from.file.OwnQuota(a.Name)
 		other, otherOwn := to.file.OwnQuota(b.Name)
-		return limit == other && own == otherOwn && slices.Equal(a.Prefixes, b.Prefixes) && slices.Equal(a.VLANs, b.VLANs)
+		return limit == other && own == otherOwn && slices.Equal(a.Prefixes, b.Prefixes) &&
+			slices.Equal(a.VLANs, b.VLANs)
 	}
 	return false
 }

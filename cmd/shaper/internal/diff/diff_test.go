@@ -16,7 +16,8 @@ import (
 // load reads a policy with a file of customers.
 func load(t *testing.T, text, customers string) *policyfile.File {
 	t.Helper()
-	file, err := policyfile.LoadWith("policy", []byte(text), func(string) (string, error) { return customers, nil })
+	file, err := policyfile.LoadWith("policy", []byte(text),
+		func(string) (string, error) { return customers, nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,11 +53,15 @@ func TestChanges(t *testing.T) {
 		{"default actions", meterA, strings.Replace(meterA, "dscp: ef}", "dscp: 46}, green: pass, red: drop", 1), "", "", nil},
 		{
 			"type", meterA, strings.Replace(meterA, "srtcm, cir: 8mbit, cbs: 1000, ebs: 2000", "token-bucket, rate: 8mbit, burst: 1000", 1), "", "",
-			[]string{"class a: meter: srtcm CIR 8mbit, CBS 1000 B (1 ms), EBS 2000 B (2 ms) -> token-bucket rate 8mbit, burst 1000 B (1 ms)"},
+			[]string{
+				"class a: meter: srtcm CIR 8mbit, CBS 1000 B (1 ms), EBS 2000 B (2 ms) -> token-bucket rate 8mbit, burst 1000 B (1 ms)",
+			},
 		},
 		{
 			"no meter", meterA, "classes: [{name: a, match: {dscp: ef}}, {name: rest}]", "", "",
-			[]string{"class a: meter: srtcm CIR 8mbit, CBS 1000 B (1 ms), EBS 2000 B (2 ms) -> none: every packet is green"},
+			[]string{
+				"class a: meter: srtcm CIR 8mbit, CBS 1000 B (1 ms), EBS 2000 B (2 ms) -> none: every packet is green",
+			},
 		},
 		{
 			"shared meter", meterA, "classes: [{name: a, match: {dscp: ef}, meter: m}, {name: rest, meter: m}]\nmeters: {m: {type: token-bucket, rate: 8mbit, burst: 1000}}", "", "",
@@ -106,7 +111,9 @@ func TestChanges(t *testing.T) {
 		},
 		{
 			"a fair queue's own link gets another queue", queues + "queues: {q: {link: q, limit: 10ms, fair: flow}}\nlinks: {q: {rate: 6mbit}}",
-			strings.Replace(queues, "[", "[{name: b, match: {dscp: 1}, green: {queue: r}}, ", 1) + "queues: {q: {link: q, limit: 10ms, fair: flow}, r: {link: q, limit: 10ms}}\nlinks: {q: {rate: 6mbit}}", "", "",
+			strings.Replace(queues, "[", "[{name: b, match: {dscp: 1}, green: {queue: r}}, ",
+				1) + "queues: {q: {link: q, limit: 10ms, fair: flow}, r: {link: q, limit: 10ms}}\nlinks: {q: {rate: 6mbit}}",
+			"", "",
 			[]string{
 				"class b: added before a (takes packets that match both from a): match dscp 1; meter none: every packet is green; green queue=r; yellow pass; red drop",
 				"queue q: link: none -> q, priority 0, weight 1",

@@ -78,7 +78,8 @@ func (d differs) names() []string {
 	out := []string{}
 	for i, name := range []string{
 		"color", "action", "departure",
-		dataplane.DSCP.String(), dataplane.PCP.String(), dataplane.DEI.String(), dataplane.MPLSTC.String(), dataplane.SKBMark.String(),
+		dataplane.DSCP.String(), dataplane.PCP.String(), dataplane.DEI.String(), dataplane.MPLSTC.String(),
+		dataplane.SKBMark.String(),
 	} {
 		if d&(1<<i) != 0 {
 			out = append(out, name)
@@ -178,7 +179,9 @@ func (f *Fates) decided(o *outcome) {
 		return
 	}
 	a, b := &o.verdict[0], &o.verdict[1]
-	k := kind{[2]int32{a.Class, b.Class}, [2]int8{colorOf(a), colorOf(b)}, [2]dataplane.Done{a.Done, b.Done}, d}
+	k := kind{
+		[2]int32{a.Class, b.Class}, [2]int8{colorOf(a), colorOf(b)}, [2]dataplane.Done{a.Done, b.Done}, d,
+	}
 	n := countOf(a)
 	f.kinds[k] = f.kinds[k].Plus(n)
 	for i, v := range []*dataplane.Verdict{a, b} {
@@ -194,7 +197,8 @@ func (f *Fates) decided(o *outcome) {
 		}
 	}
 	if len(f.first) < mostFirst || a.ID < f.first[len(f.first)-1].verdict[0].ID {
-		at, _ := slices.BinarySearchFunc(f.first, a.ID, func(p other, id int64) int { return cmp.Compare(p.verdict[0].ID, id) })
+		at, _ := slices.BinarySearchFunc(f.first, a.ID,
+			func(p other, id int64) int { return cmp.Compare(p.verdict[0].ID, id) })
 		f.first = slices.Insert(f.first, at, other{*o, d})
 		f.first = f.first[:min(len(f.first), mostFirst)]
 	}

@@ -50,7 +50,10 @@ func (o *order) moved(name string) []Change {
 		note = "it takes packets that match both from " + names(takes)
 	}
 	before := names(overtaken)
-	return []Change{{What: "moved", Part: "class", Name: name, From: "after " + before, To: "before " + before, Note: "before " + before + ": " + note}}
+	return []Change{{
+		What: "moved", Part: "class", Name: name, From: "after " + before, To: "before " + before,
+		Note: "before " + before + ": " + note,
+	}}
 }
 
 // added describes the place of a new class, and the classes it may take packets from.
@@ -83,7 +86,9 @@ func (o *order) removed(p part) string {
 
 // overlapping returns the names of the classes present in the other policy, too, which some packet
 // of m matches.
-func (o *order) overlapping(m *dataplane.Match, classes []dataplane.Class, other map[string]int) (out []string) {
+func (o *order) overlapping(
+	m *dataplane.Match, classes []dataplane.Class, other map[string]int,
+) (out []string) {
 	for i := range classes {
 		c := &classes[i]
 		if _, common := other[c.Name]; common && o.overlap(m, &c.Match) {

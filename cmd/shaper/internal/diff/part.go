@@ -51,7 +51,8 @@ func (p *part) addList(key, none string, list []string) {
 	if more := len(list) - mostEntries; more > 0 {
 		text += fmt.Sprintf(" and %s more", say.Grouped(int64(more)))
 	}
-	p.properties = append(p.properties, property{key: key, text: text, exact: strings.Join(list, ","), list: list})
+	p.properties = append(p.properties,
+		property{key: key, text: text, exact: strings.Join(list, ","), list: list})
 }
 
 // mostEntries is the maximum number of entries of a list printed.
@@ -62,8 +63,10 @@ func parts(file *policyfile.File) []part {
 	p := file.Policy
 	whole := part{kind: "policy"}
 	whole.add("length", say.Length(p.Length), p.Length)
-	whole.add("unclassified packets", map[bool]string{true: "drop", false: "pass"}[p.DropUnclassified], p.DropUnclassified)
-	whole.addRest(p, "Length", "DropUnclassified", "Classes", "Meters", "Queues", "Links", "Envelopes", "Customers")
+	whole.add("unclassified packets", map[bool]string{true: "drop", false: "pass"}[p.DropUnclassified],
+		p.DropUnclassified)
+	whole.addRest(p, "Length", "DropUnclassified", "Classes", "Meters", "Queues", "Links", "Envelopes",
+		"Customers")
 	out := []part{whole}
 	for i := range p.Classes {
 		out = append(out, classPart(p, &p.Classes[i]))
@@ -112,7 +115,9 @@ func classPart(p *dataplane.Policy, c *dataplane.Class) part {
 	default:
 		out.addMeter(c.Meter)
 	}
-	out.addActions([3]*dataplane.Action{new(c.Action(meter.Green)), new(c.Action(meter.Yellow)), new(c.Action(meter.Red))})
+	out.addActions([3]*dataplane.Action{
+		new(c.Action(meter.Green)), new(c.Action(meter.Yellow)), new(c.Action(meter.Red)),
+	})
 	out.addRest(c, "Name", "Match", "Meter", "Green", "Yellow", "Red")
 	return out
 }
@@ -125,7 +130,8 @@ func (p *part) addMatch(m *dataplane.Match) {
 	p.addList("match dst", "any", texts(m.Dst, netip.Prefix.String))
 	rest := *m
 	for _, f := range dataplane.MatchFields {
-		p.addList("match "+f.Name, "any", texts(*f.List(m), func(r dataplane.Range) string { return say.Range(f.Name, r) }))
+		p.addList("match "+f.Name, "any",
+			texts(*f.List(m), func(r dataplane.Range) string { return say.Range(f.Name, r) }))
 		*f.List(&rest) = nil
 	}
 	for _, other := range say.Rest(&rest, "Src", "Dst", "Customer") {
@@ -225,7 +231,8 @@ func (p *part) addParameters(params meter.Params, packets bool) {
 		if flag, ok := v.Value.(bool); ok {
 			text = fmt.Sprint(flag)
 		}
-		p.properties = append(p.properties, property{key: v.Name, text: cmp.Or(text, "none"), exact: fmt.Sprintf("%#v", v.Value), of: key})
+		p.properties = append(p.properties,
+			property{key: v.Name, text: cmp.Or(text, "none"), exact: fmt.Sprintf("%#v", v.Value), of: key})
 	}
 }
 
@@ -303,7 +310,8 @@ func earlyOf(q *dataplane.Queue, name string) queue.Early {
 
 // countsPackets reports whether the meters of plans count packets.
 func countsPackets(p *dataplane.Policy) bool {
-	return slices.ContainsFunc(p.Classes, func(c dataplane.Class) bool { return c.Match.Customer && c.Meter != nil && c.Meter.Packets })
+	return slices.ContainsFunc(p.Classes,
+		func(c dataplane.Class) bool { return c.Match.Customer && c.Meter != nil && c.Meter.Packets })
 }
 
 func planPart(plan *dataplane.ServicePlan, packets bool, rules policyfile.Rules) part {
@@ -312,12 +320,14 @@ func planPart(plan *dataplane.ServicePlan, packets bool, rules policyfile.Rules)
 	out.addActions([3]*dataplane.Action{plan.Green, plan.Yellow, plan.Red})
 	out.addRest(plan, "Name", "Params", "Queue", "Green", "Yellow", "Red")
 	if q := rules.Quota; q != nil {
-		text := fmt.Sprintf("%s B every %v (%s), then plan %s", say.Grouped(q.Limit), q.Every, calendar.ZoneName(q.Zone), q.Then)
+		text := fmt.Sprintf("%s B every %v (%s), then plan %s", say.Grouped(q.Limit), q.Every,
+			calendar.ZoneName(q.Zone), q.Then)
 		out.add("quota", text, text)
 	}
 	var when []string // in order: the first to contain the moment applies
 	for _, w := range rules.When {
-		when = append(when, fmt.Sprintf("%v (%s): plan %s", w.Schedule, calendar.ZoneName(w.Schedule.Zone()), w.Plan))
+		when = append(when,
+			fmt.Sprintf("%v (%s): plan %s", w.Schedule, calendar.ZoneName(w.Schedule.Zone()), w.Plan))
 	}
 	if when != nil {
 		out.add("when", strings.Join(when, "; "), when)

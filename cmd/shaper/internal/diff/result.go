@@ -87,12 +87,14 @@ func (f *Fates) Capture(summary replay.Summary, why func(packet int64) []string)
 	out := &Capture{
 		Count: f.all, OnlyA: f.dropped[0], OnlyB: f.dropped[1],
 		Earlier: shiftJSON{f.early.Count, f.early.most}, Later: shiftJSON{f.late.Count, f.late.most},
-		Matrix: []Row{}, First: []Packet{}, Warnings: append([]string{}, summary.Warnings...), Notes: append([]string{}, summary.Notes...), DurationNS: summary.Last - summary.First,
+		Matrix: []Row{}, First: []Packet{}, Warnings: append([]string{}, summary.Warnings...),
+		Notes: append([]string{}, summary.Notes...), DurationNS: summary.Last - summary.First,
 	}
 	for k, n := range f.kinds {
 		row := Row{Differs: k.differs.names(), Count: n}
 		for i, to := range []*Fate{&row.From, &row.To} {
-			*to = f.fate(i, k.class[i], &dataplane.Verdict{Color: meter.Color(max(k.color[i], 0)), Done: k.done[i]})
+			*to = f.fate(i, k.class[i],
+				&dataplane.Verdict{Color: meter.Color(max(k.color[i], 0)), Done: k.done[i]})
 		}
 		out.Matrix = append(out.Matrix, row)
 		out.Differ = out.Differ.Plus(n)
@@ -103,7 +105,8 @@ func (f *Fates) Capture(summary replay.Summary, why func(packet int64) []string)
 	for i := range f.first {
 		p := &f.first[i]
 		id := p.verdict[0].ID
-		out.First = append(out.First, Packet{id, p.time, f.verdictOf(p, 0), f.verdictOf(p, 1), p.differs.names(), why(id)})
+		out.First = append(out.First,
+			Packet{id, p.time, f.verdictOf(p, 0), f.verdictOf(p, 1), p.differs.names(), why(id)})
 	}
 	return out
 }
@@ -145,7 +148,8 @@ func (r *Result) Write(w io.Writer) error {
 
 func (c *Capture) write(p *say.Printer) {
 	if len(c.Matrix) == 0 {
-		p.Printf("%s, %s bytes: all have the same fate\n", say.Count(c.Packets, "packet"), say.Grouped(c.Bytes))
+		p.Printf("%s, %s bytes: all have the same fate\n", say.Count(c.Packets, "packet"),
+			say.Grouped(c.Bytes))
 		return
 	}
 	t := say.NewTable(5, "class", "from", "to", "differs", "packets", "%", "bytes")
@@ -163,7 +167,8 @@ func (c *Capture) write(p *say.Printer) {
 	if more := len(c.Matrix) - mostRows; more > 0 {
 		p.Printf("and %s: --json has all\n", say.Count(more, "more row"))
 	}
-	p.Printf("\n%s of %s (%s %%) and %s bytes have another fate\n", say.Grouped(c.Differ.Packets), say.Count(c.Packets, "packet"), say.Percent(c.Differ.Packets, c.Packets), say.Grouped(c.Differ.Bytes))
+	p.Printf("\n%s of %s (%s %%) and %s bytes have another fate\n", say.Grouped(c.Differ.Packets),
+		say.Count(c.Packets, "packet"), say.Percent(c.Differ.Packets, c.Packets), say.Grouped(c.Differ.Bytes))
 	for _, line := range []struct {
 		n    dataplane.Count
 		text string
@@ -174,12 +179,14 @@ func (c *Capture) write(p *say.Printer) {
 		{c.Later.Count, "sent later, by up to " + time.Duration(c.Later.MostNS).String()},
 	} {
 		if line.n.Packets > 0 {
-			p.Printf("%s, %s bytes: %s\n", say.Count(line.n.Packets, "packet"), say.Grouped(line.n.Bytes), line.text)
+			p.Printf("%s, %s bytes: %s\n", say.Count(line.n.Packets, "packet"), say.Grouped(line.n.Bytes),
+				line.text)
 		}
 	}
 	for i := range c.First {
 		first := &c.First[i]
-		p.Printf("\npacket %s: %s -> %s\n", say.Grouped(first.Packet), first.From.text(first.TimeNS), first.To.text(first.TimeNS))
+		p.Printf("\npacket %s: %s -> %s\n", say.Grouped(first.Packet), first.From.text(first.TimeNS),
+			first.To.text(first.TimeNS))
 		for _, command := range first.Why {
 			p.Printf("  %s\n", command)
 		}

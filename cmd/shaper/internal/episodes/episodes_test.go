@@ -19,11 +19,17 @@ const ms = int64(time.Millisecond)
 func linkPlan(t *testing.T) *compiled.Plan {
 	t.Helper()
 	link := &dataplane.Link{Name: "link", Rate: meter.BitRate(1_000_000)}
-	q := &dataplane.Queue{Name: "q", Link: link, Config: queue.Config{Bytes: 1 << 20, CoDel: queue.CoDel{Target: 5e6, Interval: 1e8}}}
+	q := &dataplane.Queue{
+		Name: "q", Link: link,
+		Config: queue.Config{Bytes: 1 << 20, CoDel: queue.CoDel{Target: 5e6, Interval: 1e8}},
+	}
 	policy := &dataplane.Policy{}
 	for _, name := range []string{"a", "b", "c"} {
 		policy.Classes = append(policy.Classes, dataplane.Class{
-			Name: name, Match: dataplane.Match{DSCP: []dataplane.Range{{First: uint32(len(policy.Classes)), Last: uint32(len(policy.Classes))}}},
+			Name: name,
+			Match: dataplane.Match{DSCP: []dataplane.Range{
+				{First: uint32(len(policy.Classes)), Last: uint32(len(policy.Classes))},
+			}},
 			Meter: &dataplane.Meter{Params: meter.TokenBucket{Rate: meter.BitRate(1000), Burst: 1500}},
 			Green: &dataplane.Action{Queue: q},
 		})
@@ -48,7 +54,9 @@ func (w *waiting) kept() int {
 
 // flowPacket is a parsed packet of a flow.
 func flowPacket(n int) *dataplane.Packet {
-	p := &dataplane.Packet{Data: append([]byte{0x45, 0, 0, 20, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, byte(n >> 8), byte(n)}, 192, 0, 2, 1), Link: dataplane.LinkRaw}
+	p := &dataplane.Packet{Data: append(
+		[]byte{0x45, 0, 0, 20, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, byte(n >> 8), byte(n)}, 192, 0, 2,
+		1), Link: dataplane.LinkRaw}
 	dataplane.Parse(p)
 	return p
 }
@@ -67,7 +75,8 @@ type lost struct {
 // split at each gap of at least 100 ms.
 func model(all []lost) (out []Episode) {
 	slices.SortFunc(all, func(a, b lost) int {
-		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.class, b.class), cmp.Compare(a.now, b.now), cmp.Compare(a.id, b.id))
+		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.class, b.class), cmp.Compare(a.now, b.now),
+			cmp.Compare(a.id, b.id))
 	})
 	var flows map[dataplane.Flow]int64
 	for i, l := range all {
@@ -110,7 +119,8 @@ func TestAgainstModel(t *testing.T) {
 				w.v.Done, w.v.Departure = dataplane.Pass|dataplane.Queued, w.at
 				if r.IntN(2) == 0 {
 					w.v.Done, w.v.Reason = 0, dataplane.CoDel
-					all = append(all, lost{Drop, int(w.v.Class), w.v.Now, w.v.ID, int64(w.v.Length), 0, w.flow})
+					all = append(all,
+						lost{Drop, int(w.v.Class), w.v.Now, w.v.ID, int64(w.v.Length), 0, w.flow})
 				}
 				tracker.Settled(&w.v)
 			}
@@ -121,7 +131,10 @@ func TestAgainstModel(t *testing.T) {
 			now += []int64{0, 1, ms, 50 * ms, 100*ms - 1, 100 * ms, 300 * ms}[r.IntN(7)] / int64(1+round%3)
 			settle(now)
 			p := flowPacket(r.IntN(12))
-			v := dataplane.Verdict{Now: now, ID: id, Length: 1 + r.IntN(1500), Packets: 1, Class: int32(r.IntN(4) - 1), Stage: -1, Done: dataplane.Pass}
+			v := dataplane.Verdict{
+				Now: now, ID: id, Length: 1 + r.IntN(1500), Packets: 1, Class: int32(r.IntN(4) - 1),
+				Stage: -1, Done: dataplane.Pass,
+			}
 			class := int(v.Class)
 			l := lost{Drop, class, now, id, int64(v.Length), 0, dataplane.FlowOf(p)}
 			switch kind := r.IntN(4); {
@@ -154,16 +167,21 @@ func TestAgainstModel(t *testing.T) {
 			counts[e.Kind]++
 		}
 		slices.SortStableFunc(want, func(a, b Episode) int {
-			return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.First, b.First))
+			return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(b.Bytes, a.Bytes),
+				cmp.Compare(a.First, b.First))
 		})
 		got := tracker.Worst()
-		if tracker.Counts != counts || len(got) != min(5, len(want)) || int64(begun) < counts[Drop]+counts[Yellow] {
-			t.Fatalf("round %d: got %d of %v episodes, want %v; %d begun", round, len(got), tracker.Counts, counts, begun)
+		if tracker.Counts != counts || len(got) != min(5, len(want)) ||
+			int64(begun) < counts[Drop]+counts[Yellow] {
+			t.Fatalf("round %d: got %d of %v episodes, want %v; %d begun", round, len(got), tracker.Counts,
+				counts, begun)
 		}
 		for i, e := range got {
 			w := &want[i]
-			if e.Kind != w.Kind || e.Class != w.Class || e.First != w.First || e.Last != w.Last || e.FirstPacket != w.FirstPacket ||
-				e.LastPacket != w.LastPacket || e.Count != w.Count || e.Lack != w.Lack || e.Flow.Bytes != w.Flow.Bytes {
+			if e.Kind != w.Kind || e.Class != w.Class || e.First != w.First || e.Last != w.Last ||
+				e.FirstPacket != w.FirstPacket ||
+				e.LastPacket != w.LastPacket || e.Count != w.Count || e.Lack != w.Lack ||
+				e.Flow.Bytes != w.Flow.Bytes {
 				t.Fatalf("round %d, episode %d:\ngot  %+v\nwant %+v", round, i, *e, *w)
 			}
 			sum := dataplane.Count{}
@@ -171,7 +189,8 @@ func TestAgainstModel(t *testing.T) {
 				sum = sum.Plus(p.Count)
 			}
 			if sum != e.Count {
-				t.Fatalf("round %d, episode %d: its parts %v are %v, want %v", round, i, e.Parts, sum, e.Count)
+				t.Fatalf("round %d, episode %d: its parts %v are %v, want %v", round, i, e.Parts, sum,
+					e.Count)
 			}
 		}
 	}
@@ -181,13 +200,16 @@ func TestAgainstModel(t *testing.T) {
 func TestBounded(t *testing.T) {
 	tracker := New(linkPlan(t))
 	for i := range int64(400_000) {
-		v := dataplane.Verdict{Now: i/20*200*ms + i%20, ID: i + 1, Length: 100, Packets: 1, Class: 1, Color: meter.Red}
+		v := dataplane.Verdict{
+			Now: i/20*200*ms + i%20, ID: i + 1, Length: 100, Packets: 1, Class: 1, Color: meter.Red,
+		}
 		tracker.packet(flowPacket(int(i%100_000)), &v)
 	}
 	if n := len(tracker.open[4]) + len(tracker.worst[Drop]); n > openMax+worst {
 		t.Errorf("%d episodes are kept", n)
 	}
-	if got := tracker.Worst(); tracker.Counts[Drop] != 20_000 || got[0].Packets != 20 || got[4].FirstPacket != 81 {
+	if got := tracker.Worst(); tracker.Counts[Drop] != 20_000 || got[0].Packets != 20 ||
+		got[4].FirstPacket != 81 {
 		t.Errorf("%v episodes, the worst %+v", tracker.Counts, got[0])
 	}
 }
@@ -195,7 +217,8 @@ func TestBounded(t *testing.T) {
 // TestTop checks that counts of few keys are exact, and that a large key is found among many.
 func TestTop(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 0))
-	top, exact := NewTop(8, func(k int) uint64 { return uint64(k) * 0x9e3779b97f4a7c15 >> 32 }), map[int]dataplane.Count{}
+	top, exact := NewTop(8,
+		func(k int) uint64 { return uint64(k) * 0x9e3779b97f4a7c15 >> 32 }), map[int]dataplane.Count{}
 	add := func(key int, n int64) {
 		count := dataplane.Count{Packets: 1, Bytes: n}
 		top.Add(key, count)
@@ -216,7 +239,8 @@ func TestTop(t *testing.T) {
 		add(1000+r.IntN(5000), 1000)
 	}
 	got := top.Sorted()
-	if len(got) != 64 || got[0].Key != 99 || got[0].Bytes > exact[99].Bytes || got[0].Bytes < exact[99].Bytes*9/10 {
+	if len(got) != 64 || got[0].Key != 99 || got[0].Bytes > exact[99].Bytes ||
+		got[0].Bytes < exact[99].Bytes*9/10 {
 		t.Errorf("got %+v of %d keys, want key 99 with %v", got[0], len(got), exact[99])
 	}
 	for _, item := range got {

@@ -21,11 +21,14 @@ func TestSampled(t *testing.T) {
 		tracker.packet(flowPacket(flow), &v)
 	}
 	e := tracker.Worst()[0]
-	if e.Packets != packets || e.Bytes != 100*packets || e.FirstPacket != 1 || e.LastPacket != packets || !e.Sampled {
+	if e.Packets != packets || e.Bytes != 100*packets || e.FirstPacket != 1 || e.LastPacket != packets ||
+		!e.Sampled {
 		t.Errorf("got %+v", e)
 	}
-	if want := dataplane.FlowOf(flowPacket(100)); e.Flow.Key != want || e.Flow.Packets < packets/10*9/10 || e.Flow.Packets > packets/10*11/10 {
-		t.Errorf("got flow %v with %d packets, want %v with about %d", e.Flow.Key, e.Flow.Packets, want, packets/10)
+	if want := dataplane.FlowOf(flowPacket(100)); e.Flow.Key != want || e.Flow.Packets < packets/10*9/10 ||
+		e.Flow.Packets > packets/10*11/10 {
+		t.Errorf("got flow %v with %d packets, want %v with about %d", e.Flow.Key, e.Flow.Packets, want,
+			packets/10)
 	}
 }
 

@@ -25,7 +25,8 @@ func checkLayers(t *testing.T, link uint16, data []byte) []Layer {
 		t.Fatalf("link type %d, % x: %d layers", link, data, len(list))
 	}
 	for _, l := range list {
-		if len(l.Fields) > 4*mostLayerText || say.Printable(l.Fields) != l.Fields || strings.Contains(l.Fields, "goroutine") {
+		if len(l.Fields) > 4*mostLayerText || say.Printable(l.Fields) != l.Fields ||
+			strings.Contains(l.Fields, "goroutine") {
 			t.Fatalf("link type %d, % x: %+v", link, data, l)
 		}
 	}
@@ -80,7 +81,10 @@ func TestLayersOfAnything(t *testing.T) {
 		case 0:
 			link = uint16(r.IntN(300))
 		case 1:
-			link = []uint16{0, 1, 9, 10, 12, 14, 50, 51, 99, 101, 104, 105, 106, 107, 108, 113, 127, 166, 220, 228, 229, 242, 276, 285}[r.IntN(24)]
+			link = []uint16{
+				0, 1, 9, 10, 12, 14, 50, 51, 99, 101, 104, 105, 106, 107, 108, 113, 127, 166, 220, 228, 229,
+				242, 276, 285,
+			}[r.IntN(24)]
 		}
 		for range r.IntN(8) {
 			if len(frame) > 0 {
@@ -102,7 +106,8 @@ func TestLayersOfAnything(t *testing.T) {
 // TestLayersAreBounded decodes packets with more layers, and more bytes, than are shown.
 func TestLayersAreBounded(t *testing.T) {
 	tags := append(make([]byte, 12), []byte(strings.Repeat("\x81\x00\x00\x01", 50_000))...)
-	if list := checkLayers(t, 1, tags); len(list) != mostLayers+1 || list[mostLayers].Type != "more layers" || list[1].Type != "Dot1Q" {
+	if list := checkLayers(t, 1, tags); len(list) != mostLayers+1 || list[mostLayers].Type != "more layers" ||
+		list[1].Type != "Dot1Q" {
 		t.Errorf("%d layers, the last is %+v", len(list), list[len(list)-1])
 	}
 }
@@ -111,7 +116,8 @@ func TestLayersAreBounded(t *testing.T) {
 func TestLayersArePrintable(t *testing.T) {
 	text := []byte("REGISTER sip:a SIP/2.0\r\nFrom: \x1b[31m\r\n\r\n")
 	udp := append([]byte{0x13, 0xc4, 0x13, 0xc4, 0, byte(8 + len(text)), 0, 0}, text...)
-	ip := append([]byte{0x45, 0, 0, byte(20 + len(udp)), 0, 0, 0, 0, 64, 17, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8}, udp...)
+	ip := append([]byte{0x45, 0, 0, byte(20 + len(udp)), 0, 0, 0, 0, 64, 17, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8},
+		udp...)
 	for link, l := range map[uint16]int{101: 2, 276: 3} { // raw, and SLL2, which gopacket does not know
 		data := ip
 		if link == 276 {

@@ -59,7 +59,8 @@ func readAccepted(path string) (list acceptedCosts, err error) {
 func (a acceptedCosts) factor(name, base string) float64 {
 	factor := 1.0
 	for _, c := range a {
-		if c.figure == name && exec.Command("git", "merge-base", "--is-ancestor", c.commit, base).Run() != nil {
+		if c.figure == name &&
+			exec.Command("git", "merge-base", "--is-ancestor", c.commit, base).Run() != nil {
 			factor *= c.factor
 		}
 	}

@@ -37,7 +37,8 @@ const (
 
 // figures are measured on the captures in dir.
 func figures(dir string) []*figure {
-	imix, small, policy := filepath.Join(dir, imixName), filepath.Join(dir, smallName), filepath.Join(dir, "keys.yaml")
+	imix, small, policy := filepath.Join(dir, imixName), filepath.Join(dir, smallName),
+		filepath.Join(dir, "keys.yaml")
 	marks := []string{"--meter", meterArgs, "--green", "dscp=af11", "--yellow", "dscp=af12"}
 	replay := func(name, capture string, args ...string) *figure {
 		return &figure{name: "shaper replay, " + name + ": user CPU", unit: "ms", once: func(path string) (float64, error) {
@@ -47,12 +48,16 @@ func figures(dir string) []*figure {
 	return []*figure{
 		{name: "binary", unit: "MB", exact: true, once: size},
 		{name: "shaper version: memory", unit: "MiB", peak: true, once: memory},
-		{name: "shaper version: CPU", unit: "ms", once: func(path string) (float64, error) { return cpu(allTime, path, "version") }},
+		{
+			name: "shaper version: CPU", unit: "ms",
+			once: func(path string) (float64, error) { return cpu(allTime, path, "version") },
+		},
 		replay("IMIX with marks", imix, marks...),
 		replay("IMIX with a report", imix, append(marks, "--report", filepath.Join(dir, "report.html"))...),
 		replay("64 B with marks", small, marks...),
 		replay("64 B, a meter per source", small, "--policy", policy),
-		replay("IMIX through a queue", imix, "--meter", meterArgs, "--green", "queue", "--yellow", "queue", "--red", "queue", "--queue", "rate=2900mbit limit=50ms"),
+		replay("IMIX through a queue", imix, "--meter", meterArgs, "--green", "queue", "--yellow", "queue",
+			"--red", "queue", "--queue", "rate=2900mbit limit=50ms"),
 		{name: "shaper run until attached: CPU", unit: "ms", live: true, once: attach},
 		{name: "shaper replay --engine bpf, 64 B: system CPU", unit: "ms", live: true, once: func(path string) (float64, error) {
 			return cpu(systemTime, path, "replay", small, "--engine", "bpf", "--meter", meterArgs)
@@ -93,14 +98,16 @@ func memory(path string) (float64, error) {
 		return 0, err
 	}
 	if u.Maxrss <= own.Maxrss {
-		return 0, fmt.Errorf("the gate itself uses %d KiB: shaper version cannot be seen below that", own.Maxrss)
+		return 0, fmt.Errorf("the gate itself uses %d KiB: shaper version cannot be seen below that",
+			own.Maxrss)
 	}
 	return float64(u.Maxrss) / 1024, nil
 }
 
 // attach attaches a policy of one class and returns the CPU time, ms. Detaching is not counted.
 func attach(path string) (float64, error) {
-	ms, err := cpu(allTime, path, "run", device, "--background", "--meter", "token-bucket rate=50mbit burst=1MiB")
+	ms, err := cpu(allTime, path, "run", device, "--background", "--meter",
+		"token-bucket rate=50mbit burst=1MiB")
 	if err != nil {
 		return 0, err
 	}

@@ -50,7 +50,8 @@ func TestBroken(t *testing.T) {
 	if !errors.Is(err, errWorse) || strings.Count(out, "WORSE") != repetitions {
 		t.Errorf("three times slower: %v", err)
 	}
-	if _, err := run(base, here, "shaper replay, IMIX with marks: user CPU | 20 | none | a test\n"); err != nil {
+	if _, err := run(base, here,
+		"shaper replay, IMIX with marks: user CPU | 20 | none | a test\n"); err != nil {
 		t.Errorf("accepted: %v", err)
 	}
 	if out, err := run(here, base, ""); err != nil || strings.Count(out, "->") != 1 {
@@ -109,11 +110,13 @@ func TestAccepted(t *testing.T) {
 	for _, line := range []string{
 		"binary | 1.1 | abc", "binary | 1.1 | abc |", "binary | 0.9 | abc | smaller", "binary | much | abc | larger", "speed | 1.1 | abc | slower",
 	} {
-		if _, err := readAccepted(accepting(t, "# costs\n\n"+line+"\n")); err == nil || !strings.Contains(err.Error(), ":3: ") {
+		if _, err := readAccepted(accepting(t, "# costs\n\n"+line+"\n")); err == nil ||
+			!strings.Contains(err.Error(), ":3: ") {
 			t.Errorf("%s: %v", line, err)
 		}
 	}
-	list, err := readAccepted(accepting(t, "binary | 1.1 | none | a\nbinary|1.5|none|b\nshaper version: CPU | 2 | none | c\n"))
+	list, err := readAccepted(
+		accepting(t, "binary | 1.1 | none | a\nbinary|1.5|none|b\nshaper version: CPU | 2 | none | c\n"))
 	if factor := list.factor("binary", "none"); err != nil || factor < 1.649 || factor > 1.651 {
 		t.Errorf("factor %v, %v", factor, err)
 	}

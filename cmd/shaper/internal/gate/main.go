@@ -63,7 +63,8 @@ func main() {
 }
 
 // errWorse means that figures are worse than those of the base.
-var errWorse = errors.New("worse than the base: make it cheaper, or accept the cost by a line in .ci/gate-accepted")
+var errWorse = errors.New(
+	"worse than the base: make it cheaper, or accept the cost by a line in .ci/gate-accepted")
 
 // run makes the captures and compares the versions.
 func (o *options) run() error {
@@ -76,7 +77,8 @@ func (o *options) run() error {
 	if err != nil {
 		return err
 	}
-	if text, err := exec.Command(self, "-captures", dir, "-packets", fmt.Sprint(o.packets)).CombinedOutput(); err != nil {
+	if text, err := exec.Command(self, "-captures", dir, "-packets",
+		fmt.Sprint(o.packets)).CombinedOutput(); err != nil {
 		return fmt.Errorf("captures: %w: %s", err, text)
 	}
 	// The cache of a file depends on how it was written, and with it the cost of a start, by a fifth.
@@ -184,7 +186,8 @@ func (o *options) compare(f *figure, out io.Writer) (bool, error) {
 	if !ok {
 		verdict = " WORSE"
 	}
-	_, err := fmt.Fprintf(out, "%-44s %9.4g -> %9.4g %-6s %.3f [%.3f..%.3f], limit %.3f%s\n", f.name, r.base, r.here, f.unit, r.figure, r.least, r.most, f.limit, verdict)
+	_, err := fmt.Fprintf(out, "%-44s %9.4g -> %9.4g %-6s %.3f [%.3f..%.3f], limit %.3f%s\n", f.name, r.base,
+		r.here, f.unit, r.figure, r.least, r.most, f.limit, verdict)
 	return ok, err
 }
 

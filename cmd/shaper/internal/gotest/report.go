@@ -55,7 +55,8 @@ func (r *report) add(e event) {
 		r.builds[e.ImportPath] = append(r.builds[e.ImportPath], e.Output)
 		return
 	case "build-fail":
-		r.failures = append(r.failures, "FAIL "+e.ImportPath+" [build failed]\n"+strings.Join(r.builds[e.ImportPath], ""))
+		r.failures = append(r.failures,
+			"FAIL "+e.ImportPath+" [build failed]\n"+strings.Join(r.builds[e.ImportPath], ""))
 		return
 	}
 	if e.Package == "" {
@@ -103,7 +104,8 @@ func (r *report) end(path string, p *pkg, seconds float64) {
 			t.result = "fail"
 		}
 		sub, hasSub := parents[name]
-		if i := strings.LastIndexByte(name, '/'); i >= 0 && (t.result == "fail" || parents[name[:i]] != "fail") {
+		if i := strings.LastIndexByte(name, '/'); i >= 0 &&
+			(t.result == "fail" || parents[name[:i]] != "fail") {
 			parents[name[:i]] = t.result
 		}
 		switch {
@@ -133,7 +135,8 @@ func (r *report) end(path string, p *pkg, seconds float64) {
 	if len(p.begins) == 0 && !bad {
 		return // no tests
 	}
-	line := fmt.Sprintf("%-4s %s %.1fs: %d passed", map[bool]string{false: "ok", true: "FAIL"}[bad], path, seconds, r.passed-passed)
+	line := fmt.Sprintf("%-4s %s %.1fs: %d passed", map[bool]string{false: "ok", true: "FAIL"}[bad], path,
+		seconds, r.passed-passed)
 	if n := r.failed - failed; n > 0 {
 		line += fmt.Sprintf(", %d failed", n)
 	}
@@ -193,7 +196,8 @@ func (r *report) finish(failed bool) string {
 	})
 	for _, reason := range reasons {
 		names := r.skips[reason]
-		r.printf("skipped %d: %s (%.60s%s)", len(names), reason, names[0], map[bool]string{true: ", ..."}[len(names) > 1])
+		r.printf("skipped %d: %s (%.60s%s)", len(names), reason, names[0],
+			map[bool]string{true: ", ..."}[len(names) > 1])
 	}
 	line := fmt.Sprintf("%d passed, %d failed, %d skipped", r.passed, r.failed, r.skipped)
 	r.printf("%s", line)

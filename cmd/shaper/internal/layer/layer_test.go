@@ -54,7 +54,8 @@ func captured(t *testing.T) (frames []frame) {
 			if err != nil {
 				t.Fatal(name, err)
 			}
-			r, link = in, func(i gopacket.CaptureInfo) layers.LinkType { return i.AncillaryData[0].(layers.LinkType) }
+			r, link = in,
+				func(i gopacket.CaptureInfo) layers.LinkType { return i.AncillaryData[0].(layers.LinkType) }
 		default:
 			continue
 		}
@@ -66,7 +67,9 @@ func captured(t *testing.T) (frames []frame) {
 				t.Log(name, n, err) // edges.pcap ends so
 				break
 			}
-			frames = append(frames, frame{fmt.Sprintf("%s packet %d", filepath.Base(name), n), dataplane.LinkType(link(info)), data})
+			frames = append(frames, frame{
+				fmt.Sprintf("%s packet %d", filepath.Base(name), n), dataplane.LinkType(link(info)), data,
+			})
 		}
 	}
 	return frames
@@ -76,8 +79,13 @@ func captured(t *testing.T) (frames []frame) {
 func built(t *testing.T, name string, list ...gopacket.SerializableLayer) frame {
 	t.Helper()
 	b := gopacket.NewSerializeBuffer()
-	ip := &layers.IPv4{Version: 4, TTL: 9, SrcIP: net.IP{192, 0, 2, 1}, DstIP: net.IP{192, 0, 2, 2}, Protocol: layers.IPProtocolUDP}
-	all := []gopacket.SerializableLayer{&layers.Ethernet{SrcMAC: make([]byte, 6), DstMAC: make([]byte, 6), EthernetType: layers.EthernetTypeIPv4}, ip}
+	ip := &layers.IPv4{
+		Version: 4, TTL: 9, SrcIP: net.IP{192, 0, 2, 1}, DstIP: net.IP{192, 0, 2, 2},
+		Protocol: layers.IPProtocolUDP,
+	}
+	all := []gopacket.SerializableLayer{&layers.Ethernet{
+		SrcMAC: make([]byte, 6), DstMAC: make([]byte, 6), EthernetType: layers.EthernetTypeIPv4,
+	}, ip}
 	if p, ok := list[0].(interface {
 		SetNetworkLayerForChecksum(gopacket.NetworkLayer) error
 	}); ok {
@@ -93,7 +101,8 @@ func built(t *testing.T, name string, list ...gopacket.SerializableLayer) frame 
 	case layers.LayerTypeIGMP:
 		ip.Protocol = layers.IPProtocolIGMP
 	}
-	if err := gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, append(all, list...)...); err != nil {
+	if err := gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true},
+		append(all, list...)...); err != nil {
 		t.Fatal(name, err)
 	}
 	return frame{name, dataplane.LinkEthernet, slices.Clone(b.Bytes())}
@@ -113,27 +122,47 @@ func protocolFrames(t *testing.T) []frame {
 	mac := net.HardwareAddr{2, 0, 0, 0, 0, 1}
 	inner := []gopacket.SerializableLayer{
 		&layers.Ethernet{SrcMAC: mac, DstMAC: mac, EthernetType: layers.EthernetTypeIPv4},
-		&layers.IPv4{Version: 4, TTL: 3, Protocol: 253, SrcIP: net.IP{10, 0, 0, 1}, DstIP: net.IP{10, 0, 0, 2}},
+		&layers.IPv4{
+			Version: 4, TTL: 3, Protocol: 253, SrcIP: net.IP{10, 0, 0, 1}, DstIP: net.IP{10, 0, 0, 2},
+		},
 		gopacket.Payload("data"),
 	}
 	udp := func(port layers.UDPPort) *layers.UDP { return &layers.UDP{SrcPort: 40000, DstPort: port} }
-	with := func(first ...gopacket.SerializableLayer) []gopacket.SerializableLayer { return append(first, inner...) }
+	with := func(first ...gopacket.SerializableLayer) []gopacket.SerializableLayer {
+		return append(first, inner...)
+	}
 	return []frame{
 		built(t, "VXLAN", with(udp(4789), &layers.VXLAN{ValidIDFlag: true, VNI: 77})...),
-		built(t, "Geneve", udp(6081), payload(t, "0240 6558 00004d00 01020301aabbccdd"), gopacket.Payload(make([]byte, 12)), payload(t, "0800"), inner[1], inner[2]),
+		built(t, "Geneve", udp(6081), payload(t, "0240 6558 00004d00 01020301aabbccdd"),
+			gopacket.Payload(make([]byte, 12)), payload(t, "0800"), inner[1], inner[2]),
 		built(t, "GTPv1U", udp(2152), payload(t, "32ff 001c 00000007 0001 00 00"), inner[1], inner[2]),
-		built(t, "GRE", &layers.GRE{KeyPresent: true, SeqPresent: true, Key: 5, Seq: 6, Protocol: layers.EthernetTypeIPv4}, inner[1], inner[2]),
-		built(t, "DNS", udp(53), &layers.DNS{ID: 7, RD: true, Questions: []layers.DNSQuestion{{Name: []byte("www.example.com"), Type: layers.DNSTypeAAAA, Class: layers.DNSClassIN}}}),
+		built(t, "GRE", &layers.GRE{
+			KeyPresent: true, SeqPresent: true, Key: 5, Seq: 6, Protocol: layers.EthernetTypeIPv4,
+		}, inner[1], inner[2]),
+		built(t, "DNS", udp(53), &layers.DNS{ID: 7, RD: true, Questions: []layers.DNSQuestion{
+			{Name: []byte("www.example.com"), Type: layers.DNSTypeAAAA, Class: layers.DNSClassIN},
+		}}),
 		built(t, "DHCPv4", udp(67), &layers.DHCPv4{
-			Operation: layers.DHCPOpRequest, HardwareType: layers.LinkTypeEthernet, ClientHWAddr: mac, Xid: 99, ServerName: make([]byte, 64), File: make([]byte, 128),
-			Options: layers.DHCPOptions{layers.NewDHCPOption(layers.DHCPOptMessageType, []byte{1}), layers.NewDHCPOption(layers.DHCPOptHostname, []byte("host"))},
+			Operation: layers.DHCPOpRequest, HardwareType: layers.LinkTypeEthernet, ClientHWAddr: mac,
+			Xid: 99, ServerName: make([]byte, 64), File: make([]byte, 128),
+			Options: layers.DHCPOptions{
+				layers.NewDHCPOption(layers.DHCPOptMessageType, []byte{1}),
+				layers.NewDHCPOption(layers.DHCPOptHostname, []byte("host")),
+			},
 		}),
-		built(t, "NTP", udp(123), &layers.NTP{Version: 4, Mode: 3, Poll: 6, Precision: -20, TransmitTimestamp: 5}),
-		built(t, "BFD", udp(3784), &layers.BFD{Version: 1, State: layers.BFDStateUp, DetectMultiplier: 3, MyDiscriminator: 1, YourDiscriminator: 2, DesiredMinTxInterval: 1000}),
+		built(t, "NTP", udp(123),
+			&layers.NTP{Version: 4, Mode: 3, Poll: 6, Precision: -20, TransmitTimestamp: 5}),
+		built(t, "BFD", udp(3784), &layers.BFD{
+			Version: 1, State: layers.BFDStateUp, DetectMultiplier: 3, MyDiscriminator: 1,
+			YourDiscriminator: 2, DesiredMinTxInterval: 1000,
+		}),
 		built(t, "RADIUS", udp(1812), payload(t, "0105 0017 000102030405060708090a0b0c0d0e0f 010361")),
 		built(t, "DHCPv6", udp(547), payload(t, "01 abcdef 0008 0002 0000")),
 		built(t, "SIP", udp(5060), gopacket.Payload("INVITE sip:a@b SIP/2.0\r\nFrom: x\r\n\r\nbody")),
-		built(t, "TCP", &layers.TCP{SrcPort: 1, DstPort: 2, SYN: true, Window: 500, Seq: 8, Options: []layers.TCPOption{{OptionType: 2, OptionLength: 4, OptionData: []byte{5, 0xb4}}}}, gopacket.Payload("x")),
+		built(t, "TCP", &layers.TCP{
+			SrcPort: 1, DstPort: 2, SYN: true, Window: 500, Seq: 8,
+			Options: []layers.TCPOption{{OptionType: 2, OptionLength: 4, OptionData: []byte{5, 0xb4}}},
+		}, gopacket.Payload("x")),
 		{"LLC and SNAP", dataplane.LinkEthernet, payload(t, "020000000001 020000000002 000c aaaa03 000000 0800 01020304")},
 		{"STP", dataplane.LinkEthernet, payload(t, "0180c2000000 020000000002 0007 424203 00000000 00")},
 		{"PPP", 9, payload(t, "ff03 0057 6000000000003b40 00000000000000000000000000000001 00000000000000000000000000000002")},
@@ -161,7 +190,10 @@ var elsewhere = strings.Fields(`
 	SIP.Version SIP.Method SIP.Headers SIP.RequestURI SIP.IsResponse SIP.ResponseCode SIP.ResponseStatus`)
 
 // absent are layers that only gopacket/layers decodes; ICMPv6Neighbor is both of its layers.
-var absent = []string{"STP", "LinkLayerDiscovery", "ICMPv6NeighborSolicitation", "ICMPv6NeighborAdvertisement", "MLDv2MulticastListenerReport"}
+var absent = []string{
+	"STP", "LinkLayerDiscovery", "ICMPv6NeighborSolicitation", "ICMPv6NeighborAdvertisement",
+	"MLDv2MulticastListenerReport",
+}
 
 // values returns the forms of a field's value that are accepted.
 func values(v reflect.Value) (out []string) {
@@ -209,7 +241,8 @@ func TestAgainstGopacket(t *testing.T) {
 			if slices.Contains(absent, w.LayerType().String()) {
 				break
 			}
-			if w.LayerType() == gopacket.LayerTypePayload && i > 0 && slices.Contains([]string{"ICMPv4", "ICMPv6"}, got[i-1].LayerType().String()) {
+			if w.LayerType() == gopacket.LayerTypePayload && i > 0 &&
+				slices.Contains([]string{"ICMPv4", "ICMPv6"}, got[i-1].LayerType().String()) {
 				break // more is decoded: the packet that caused an error
 			}
 			if g.LayerType().String() != w.LayerType().String() {
@@ -223,9 +256,11 @@ func TestAgainstGopacket(t *testing.T) {
 				after = want[i+1].LayerType().String()
 			}
 			switch same := string(g.LayerPayload()) == string(w.LayerPayload()); {
-			case after == "DecodeFailure" || after == "IPv6HopByHop" || slices.Contains([]gopacket.LayerType{icmpv6Echo, igmp, ospf, ppp}, g.LayerType()):
+			case after == "DecodeFailure" || after == "IPv6HopByHop" ||
+				slices.Contains([]gopacket.LayerType{icmpv6Echo, igmp, ospf, ppp}, g.LayerType()):
 			case !same || len(g.LayerContents()) != len(w.LayerContents()):
-				t.Errorf("%s: %v: %d + %d bytes, want %d + %d", f.name, g.LayerType(), len(g.LayerContents()), len(g.LayerPayload()), len(w.LayerContents()), len(w.LayerPayload()))
+				t.Errorf("%s: %v: %d + %d bytes, want %d + %d", f.name, g.LayerType(), len(g.LayerContents()),
+					len(g.LayerPayload()), len(w.LayerContents()), len(w.LayerPayload()))
 			}
 			seen[g.LayerType().String()] = true
 			if after == "DecodeFailure" {
@@ -247,7 +282,8 @@ func TestAgainstGopacket(t *testing.T) {
 				}) {
 					name := g.LayerType().String() + "." + field.Name
 					switch {
-					case forms[0] == "LLC" || strings.HasPrefix(forms[0], "Unknown") || forms[0] == "[]": // has no name, or nothing
+					// has no name, or nothing
+					case forms[0] == "LLC" || strings.HasPrefix(forms[0], "Unknown") || forms[0] == "[]":
 					case slices.Contains(elsewhere, name):
 						used[name] = true
 					default:
@@ -264,9 +300,15 @@ func TestAgainstGopacket(t *testing.T) {
 			t.Errorf("%s is not elsewhere, or in no packet", name)
 		}
 	}
-	inLinks := []string{"CiscoHDLC", "FrameRelay", "IPoIB", "IEEE1394", "Symantec", "DSA", "FDDI", "FibreChannel", "SunATM"} // see TestLinks
+	// see TestLinks
+	inLinks := []string{
+		"CiscoHDLC", "FrameRelay", "IPoIB", "IEEE1394", "Symantec", "DSA", "FDDI", "FibreChannel", "SunATM",
+	}
 	for _, p := range protocols {
-		if !seen[p.name] && !slices.Contains(inLinks, p.name) && !slices.Contains([]string{"Linux SLL2", "DCCP", "SCTPChunk", "ICMPv6Error", "ICMPv6Neighbor", "VRRP"}, p.name) {
+		if !seen[p.name] && !slices.Contains(inLinks, p.name) &&
+			!slices.Contains(
+				[]string{"Linux SLL2", "DCCP", "SCTPChunk", "ICMPv6Error", "ICMPv6Neighbor", "VRRP"},
+				p.name) {
 			t.Errorf("no packet has %s", p.name)
 		}
 	}

@@ -11,7 +11,9 @@ import (
 // TestLinks decodes an IPv4 packet in each link header that dataplane.Parse reads. Both find the packet
 // at the same place.
 func TestLinks(t *testing.T) {
-	ip := []byte{0x45, 0, 0, 28, 0, 1, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1, 198, 51, 100, 1, 3, 232, 7, 208, 0, 8, 0, 0}
+	ip := []byte{
+		0x45, 0, 0, 28, 0, 1, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1, 198, 51, 100, 1, 3, 232, 7, 208, 0, 8, 0, 0,
+	}
 	llcHeader := []byte{0xaa, 0xaa, 3, 0, 0, 0, 8, 0}
 	type row struct {
 		header []byte
@@ -23,7 +25,8 @@ func TestLinks(t *testing.T) {
 		dataplane.LinkSLL2:     {{append([]byte{8, 0}, make([]byte, 18)...), "Linux SLL2"}},
 		dataplane.LinkNull:     {{[]byte{2, 0, 0, 0}, "Loopback"}},
 		dataplane.LinkLoop:     {{[]byte{0, 0, 0, 2}, "Loopback"}},
-		dataplane.LinkRaw:      {{nil, ""}}, dataplane.LinkRawBSD: {{nil, ""}}, dataplane.LinkRawOBSD: {{nil, ""}}, dataplane.LinkIPv4: {{nil, ""}},
+		dataplane.LinkRaw:      {{nil, ""}}, dataplane.LinkRawBSD: {{nil, ""}},
+		dataplane.LinkRawOBSD: {{nil, ""}}, dataplane.LinkIPv4: {{nil, ""}},
 		dataplane.LinkPPP:       {{[]byte{0xff, 3, 0, 0x21}, "PPP"}, {[]byte{0x21}, "PPP"}},
 		dataplane.LinkPPPHDLC:   {{[]byte{0xff, 3, 0, 0x21}, "PPP"}, {[]byte{0x8f, 0, 8, 0}, "PPP"}},
 		dataplane.LinkPPPD:      {{[]byte{1, 3, 0, 0x21}, "PPP"}},
@@ -39,8 +42,11 @@ func TestLinks(t *testing.T) {
 		},
 		dataplane.LinkIPoIB:    {{append(make([]byte, 40), 8, 0, 0, 0), "IPoIB"}},
 		dataplane.LinkIEEE1394: {{append(make([]byte, 16), 8, 0), "IEEE1394"}},
-		dataplane.LinkSymantec: {{slices.Concat(make([]byte, 6), []byte{8, 0}, make([]byte, 36)), "Symantec"}},
-		dataplane.LinkDSA:      {{append(make([]byte, 16), 8, 0), "DSA"}}, dataplane.LinkDSABrcm: {{append(make([]byte, 16), 8, 0), "DSA"}},
+		dataplane.LinkSymantec: {
+			{slices.Concat(make([]byte, 6), []byte{8, 0}, make([]byte, 36)), "Symantec"},
+		},
+		dataplane.LinkDSA:      {{append(make([]byte, 16), 8, 0), "DSA"}},
+		dataplane.LinkDSABrcm:  {{append(make([]byte, 16), 8, 0), "DSA"}},
 		dataplane.LinkDSAEther: {{append(make([]byte, 20), 8, 0), "DSA"}},
 		dataplane.LinkFDDI:     {{append(make([]byte, 13), llcHeader...), "FDDI LLC SNAP"}},
 		dataplane.LinkIPOverFC: {{append(make([]byte, 16), llcHeader...), "FibreChannel LLC SNAP"}},
@@ -74,7 +80,10 @@ func TestLinks(t *testing.T) {
 // TestShortTotalLength decodes an IPv4 header whose total length is below its own length, or 0.
 func TestShortTotalLength(t *testing.T) {
 	for total, want := range map[byte]string{0: "IPv4 UDP", 19: "IPv4 DecodeFailure", 20: "IPv4"} {
-		ip := []byte{0x45, 0, 0, total, 0, 1, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1, 198, 51, 100, 1, 3, 232, 7, 208, 0, 8, 0, 0}
+		ip := []byte{
+			0x45, 0, 0, total, 0, 1, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1, 198, 51, 100, 1, 3, 232, 7, 208, 0, 8,
+			0, 0,
+		}
 		var got []string
 		for _, l := range Decode(dataplane.LinkIPv4, ip) {
 			got = append(got, l.LayerType().String())

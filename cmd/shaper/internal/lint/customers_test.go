@@ -27,11 +27,15 @@ func TestCustomers(t *testing.T) {
 		{"a column", none, ",e-mail", []string{"p.yaml:2:12: no class has per: customer, so customers are treated like all others", `c.csv:2: 1 column ignored: "e-mail"`}},
 		{
 			"columns", none, "," + strings.Join(many, ",") + ",,\x1b",
-			[]string{"p.yaml:2:12: no class has per: customer, so customers are treated like all others", `c.csv:2: 13 columns ignored: "a", "b", "c", "d", "e", "f", "g", "h", "i", "j" and 3 more`},
+			[]string{
+				"p.yaml:2:12: no class has per: customer, so customers are treated like all others",
+				`c.csv:2: 13 columns ignored: "a", "b", "c", "d", "e", "f", "g", "h", "i", "j" and 3 more`,
+			},
 		},
 	} {
 		csv := "# customers\ncustomer,address,plan" + test.columns + "\n1,10.0.0.1,p\n"
-		f, err := policyfile.LoadWith("p.yaml", []byte(test.classes+rest), func(string) (string, error) { return csv, nil })
+		f, err := policyfile.LoadWith("p.yaml", []byte(test.classes+rest),
+			func(string) (string, error) { return csv, nil })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -50,15 +54,17 @@ func TestCustomers(t *testing.T) {
 			}
 		}
 		if !reflect.DeepEqual(got, test.want) {
-			t.Errorf("%s: got\n%s, want\n%s", test.name, strings.Join(got, "\n"), strings.Join(test.want, "\n"))
+			t.Errorf("%s: got\n%s, want\n%s", test.name, strings.Join(got, "\n"),
+				strings.Join(test.want, "\n"))
 		}
 	}
 }
 
 // TestPlanQueues checks the findings about queues of plans: those of the plan itself have its place.
 func TestPlanQueues(t *testing.T) {
-	f, err := policyfile.LoadWith("p.yaml", []byte("classes: [{name: a, per: customer, meter: plan}]\ncustomers: {file: c.csv}\n"+
-		"plans:\n  good: {queue: {rate: 1mbit, limit: 12ms, codel: {target: 12ms}}}\n  bad: {queue: {rate: 1mbit, limit: 11ms, codel: {target: 5ms}}}\n"),
+	f, err := policyfile.LoadWith("p.yaml",
+		[]byte("classes: [{name: a, per: customer, meter: plan}]\ncustomers: {file: c.csv}\n"+
+			"plans:\n  good: {queue: {rate: 1mbit, limit: 12ms, codel: {target: 12ms}}}\n  bad: {queue: {rate: 1mbit, limit: 11ms, codel: {target: 5ms}}}\n"),
 		func(string) (string, error) { return "customer,address,plan\n1,,good\n2,,bad\n", nil })
 	if err != nil {
 		t.Fatal(err)
@@ -104,7 +110,8 @@ func TestLongPlans(t *testing.T) {
 		}
 		got := ""
 		for _, f := range Policy(c.File, c.Plan, Options{MTU: 1500, RTT: 50 * time.Millisecond}) {
-			if f.Level == Warning && (strings.Contains(f.Text, "of its rate") || strings.Contains(f.Text, "full queue")) {
+			if f.Level == Warning &&
+				(strings.Contains(f.Text, "of its rate") || strings.Contains(f.Text, "full queue")) {
 				got += f.Place + ": " + f.Text
 			}
 		}
@@ -131,10 +138,13 @@ func TestOwnLimits(t *testing.T) {
 	} {
 		plans := fmt.Sprintf(policy, test.meter)
 		if test.rows == "" {
-			plans = strings.ReplaceAll(strings.ReplaceAll(plans, "1mbit, burst: 12ms", "9p/s, burst: 9"), "10kB", "10")
+			plans = strings.ReplaceAll(strings.ReplaceAll(plans, "1mbit, burst: 12ms", "9p/s, burst: 9"),
+				"10kB", "10")
 			test.rows = "1,p,8p/s,1,\n"
 		}
-		f, err := policyfile.LoadWith("p.yaml", []byte(plans), func(string) (string, error) { return "customer,plan,rate,burst,limit,address\n" + test.rows, nil })
+		f, err := policyfile.LoadWith("p.yaml", []byte(plans), func(string) (string, error) {
+			return "customer,plan,rate,burst,limit,address\n" + test.rows, nil
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -188,7 +198,8 @@ func TestSchedules(t *testing.T) {
 // TestPlansAlike checks the notes about colors that a class of customers treats alike. Without a
 // plan that gives packets a color, there is no note about it.
 func TestPlansAlike(t *testing.T) {
-	const bucket, two = "type: token-bucket, rate: 1mbit, burst: 100kB", "type: srtcm, cir: 1mbit, cbs: 100kB, ebs: 100kB"
+	const bucket, two = "type: token-bucket, rate: 1mbit, burst: 100kB",
+		"type: srtcm, cir: 1mbit, cbs: 100kB, ebs: 100kB"
 	const yellow, red = "class a treats green and yellow alike", "class a treats yellow and red alike"
 	for _, test := range []struct {
 		class string
@@ -209,7 +220,8 @@ func TestPlansAlike(t *testing.T) {
 	} {
 		c, err := policyfile.Source{
 			Name: "p.yaml",
-			Text: "classes: [{name: a, per: customer, " + test.class + "}]\ncustomers: {file: c.csv}\nplans: {p: {" + test.plan + "}, q: {" + bucket + "}}\n" +
+			Text: "classes: [{name: a, per: customer, " + test.class +
+				"}]\ncustomers: {file: c.csv}\nplans: {p: {" + test.plan + "}, q: {" + bucket + "}}\n" +
 				"meters: {m: {" + two + ", color: aware}}\n",
 			Customers: &policyfile.CustomerFile{Text: "customer,address,plan\n"},
 		}.Compile()

@@ -15,12 +15,15 @@ func TestContradiction(t *testing.T) {
 	for _, p := range append(append(append([]probe{}, control...), forgotten...), hidden...) {
 		frames = append(frames, p.frame)
 	}
-	label, ppp := []byte{0, 1, 1, 64}, func(proto byte) []byte { return []byte{0x11, 0, 0, 1, 0, 40, 0, proto} }
+	label, ppp := []byte{0, 1, 1, 64},
+		func(proto byte) []byte { return []byte{0x11, 0, 0, 1, 0, 40, 0, proto} }
 	ports := []byte{0, 80, 0, 80, 0, 0, 0, 0}
 	for _, proto := range []byte{6, 17, 33, 132, 136, 47, 89} {
 		v4, v6 := ipv4(proto, ports), ipv6(proto, ports)
-		frames = append(frames, frame(0x0800, v4), frame(0x86dd, v6), frame(0x8100, append([]byte{0x60, 7, 0x08, 0}, v4...)),
-			frame(0x8847, append(label, v4...)), frame(0x8847, append(label, v6...)), frame(0x8848, append(label, v4...)),
+		frames = append(frames, frame(0x0800, v4), frame(0x86dd, v6),
+			frame(0x8100, append([]byte{0x60, 7, 0x08, 0}, v4...)),
+			frame(0x8847, append(label, v4...)), frame(0x8847, append(label, v6...)),
+			frame(0x8848, append(label, v4...)),
 			frame(0x8864, append(ppp(0x21), v4...)), frame(0x8864, append(ppp(0x57), v6...)))
 	}
 	frames = append(frames, frame(0x0800, ipv4(1, ports)), frame(0x0800, ipv4(2, ports)))
@@ -44,7 +47,8 @@ func TestContradiction(t *testing.T) {
 	prefixes := func() (list []netip.Prefix) {
 		for range r.IntN(3) {
 			list = append(list, []netip.Prefix{
-				netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("::/0"), netip.MustParsePrefix("::/64"),
+				netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("0.0.0.0/8"),
+				netip.MustParsePrefix("::/0"), netip.MustParsePrefix("::/64"),
 				netip.MustParsePrefix("::ffff:0:0/96"), netip.MustParsePrefix("::ffff:0.0.0.0/128"),
 			}[r.IntN(6)])
 		}
@@ -53,7 +57,8 @@ func TestContradiction(t *testing.T) {
 	refused, matched := 0, 0
 	for range 20_000 {
 		m := dataplane.Match{
-			Proto: ranges(1, 2, 6, 17, 33, 47, 58, 89, 132, 136), EtherType: ranges(28, 0x5ff, 0x800, 0x806, 0x86dd, 0x8847, 0x8864, 0x88e5),
+			Proto:     ranges(1, 2, 6, 17, 33, 47, 58, 89, 132, 136),
+			EtherType: ranges(28, 0x5ff, 0x800, 0x806, 0x86dd, 0x8847, 0x8864, 0x88e5),
 		}
 		if r.IntN(2) == 0 {
 			m.Src = prefixes()

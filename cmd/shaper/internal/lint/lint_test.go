@@ -43,23 +43,30 @@ func TestFindings(t *testing.T) {
 		return class(udp+"green: {queue: q}") + "queues: {q: {" + keys + "}}\n"
 	}
 	colored := func(wred string) string {
-		return class(udp+"meter: "+ample+", green: {queue: q}, yellow: {queue: q}, red: {queue: q}") + "queues: {q: {rate: 12mbit, limit: 1s, wred: {" + wred + "}}}\n"
+		return class(udp+"meter: "+ample+", green: {queue: q}, yellow: {queue: q}, red: {queue: q}") +
+			"queues: {q: {rate: 12mbit, limit: 1s, wred: {" + wred + "}}}\n"
 	}
 	shared := func(first, a, b string) string {
-		return "classes: [{name: a, " + udp + first + "}, {name: b, match: {proto: esp}, green: {queue: b}}]\n" +
+		return "classes: [{name: a, " + udp + first +
+			"}, {name: b, match: {proto: esp}, green: {queue: b}}]\n" +
 			"queues: {a: {" + strings.TrimPrefix(a+", link: wan, limit: 1s}", ", ") + ", b: {" + strings.TrimPrefix(b+", link: wan, limit: 1s}}\n", ", ") + wan
 	}
 	// Two flows of one envelope; the class of the lower one comes first.
 	flow := func(cir, rank string) string {
-		return "meter: {type: trtcm4115, cir: " + cir + ", cbs: 64KiB, eir: 1mbit, ebs: 64KiB, envelope: e, rank: " + rank + "}, "
+		return "meter: {type: trtcm4115, cir: " + cir +
+			", cbs: 64KiB, eir: 1mbit, ebs: 64KiB, envelope: e, rank: " + rank + "}, "
 	}
 	lent := func(high, low string) string {
-		return "classes: [{name: a, " + udp + flow(low, "1") + "yellow: {dscp: 0}, green: {queue: a}}, {name: b, match: {proto: esp}, " + flow(high, "2") + "yellow: {dscp: 0}, green: {queue: b}}]\n" +
+		return "classes: [{name: a, " + udp + flow(low, "1") +
+			"yellow: {dscp: 0}, green: {queue: a}}, {name: b, match: {proto: esp}, " + flow(high, "2") +
+			"yellow: {dscp: 0}, green: {queue: b}}]\n" +
 			"queues: {a: {link: wan, limit: 1s}, b: {link: wan, limit: 1s, priority: 1}}\nenvelopes: {e: {}}\n" + wan
 	}
 	// The same with the higher one first, and an action for yellow.
 	lentBack := func(low, yellow, flags string) string {
-		return "classes: [{name: a, " + udp + flow("5mbit", "2") + "green: {queue: a}, yellow: " + yellow + "}, {name: b, match: {proto: esp}, " + flow(low, "1") + "yellow: {dscp: 0}, green: {queue: b}}]\n" +
+		return "classes: [{name: a, " + udp + flow("5mbit", "2") + "green: {queue: a}, yellow: " + yellow +
+			"}, {name: b, match: {proto: esp}, " + flow(low, "1") +
+			"yellow: {dscp: 0}, green: {queue: b}}]\n" +
 			"queues: {a: {link: wan, limit: 1s}, b: {link: wan, limit: 1s, priority: 1}}\nenvelopes: {e: {" + flags + "}}\n" + wan
 	}
 	for _, test := range []struct {
@@ -267,7 +274,8 @@ func TestFindings(t *testing.T) {
 					}
 					head, part, _ = strings.Cut(part, " ")
 				}
-				return string(f.Level) == head && strings.Contains(f.Text, part) && !strings.Contains(f.Text, "\n")
+				return string(f.Level) == head && strings.Contains(f.Text, part) &&
+					!strings.Contains(f.Text, "\n")
 			}) {
 				t.Errorf("found %q\nwant %q", found, test.want)
 			}
@@ -282,13 +290,15 @@ func TestComparisonIsLimited(t *testing.T) {
 		var b strings.Builder
 		b.WriteString("classes:\n")
 		for i := range classes {
-			fmt.Fprintf(&b, "- {name: c%d, match: {sport: [%s%s]}, green: pass}\n", i, strings.Repeat("1,", values-1), last(i))
+			fmt.Fprintf(&b, "- {name: c%d, match: {sport: [%s%s]}, green: pass}\n", i,
+				strings.Repeat("1,", values-1), last(i))
 		}
 		return b.String()
 	}
 	o := Options{MTU: 1500, RTT: 50 * time.Millisecond}
 	found := findings(t, policy(20, 3000, func(i int) string { return strconv.Itoa(i + 2) }), o)
-	if len(found) != 1 || found[0].Level != Note || !strings.Contains(found[0].Text, "not checked whether class c") {
+	if len(found) != 1 || found[0].Level != Note ||
+		!strings.Contains(found[0].Text, "not checked whether class c") {
 		t.Errorf("long lists: got %q, want a note that not all classes were checked", found)
 	}
 	found = findings(t, policy(20, 300, func(i int) string { return strconv.Itoa(i + 2) }), o)
@@ -319,13 +329,15 @@ func TestDropUnclassified(t *testing.T) {
 		{"{name: all}", "drop", true, false}, // matches IP only
 		{"{name: all, match: {ethertype: 0-0xffff}}", "drop", false, false},
 	} {
-		found := findings(t, "otherwise: "+test.otherwise+"\nclasses: ["+test.classes+"]", Options{MTU: 1500, RTT: time.Millisecond})
+		found := findings(t, "otherwise: "+test.otherwise+"\nclasses: ["+test.classes+"]",
+			Options{MTU: 1500, RTT: time.Millisecond})
 		for want, class := range map[bool]string{true: arp, false: nd} {
 			warned := slices.ContainsFunc(found, func(f Finding) bool {
 				return f.Level == Warning && f.Place == "p.yaml:1:12" && strings.Contains(f.Text, class)
 			})
 			if should := want && test.arp || !want && test.nd; warned != should {
-				t.Errorf("%s, otherwise %s: warning to add %s is %v, want %v: %v", test.classes, test.otherwise, class, warned, should, found)
+				t.Errorf("%s, otherwise %s: warning to add %s is %v, want %v: %v", test.classes,
+					test.otherwise, class, warned, should, found)
 			}
 		}
 	}
@@ -415,7 +427,8 @@ func TestNoMarks(t *testing.T) {
 		for _, plane := range []string{"", "a replay"} {
 			found := findings(t, text, Options{MTU: 1500, RTT: time.Millisecond, NoMarks: plane})
 			got := slices.ContainsFunc(found, func(f Finding) bool {
-				return f.Level == Warning && strings.Contains(f.Text, "mark") && strings.Contains(f.Text, want)
+				return f.Level == Warning && strings.Contains(f.Text, "mark") &&
+					strings.Contains(f.Text, want)
 			})
 			if got != (plane != "" && want != "") {
 				t.Errorf("%s, plane %q: got %q, want %q", text, plane, found, want)

@@ -48,7 +48,9 @@ func (e *AllFlag) names(f *Flags) ([]string, error) {
 
 // Each runs a command for its argument, or with --all for each shaped interface. An error on
 // one interface does not stop the others.
-func (e *AllFlag) Each(f *Flags, do func(cmd *cobra.Command, name string) error) func(*cobra.Command, []string) error {
+func (e *AllFlag) Each(
+	f *Flags, do func(cmd *cobra.Command, name string) error,
+) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := e.Check(args); err != nil {
 			return err

@@ -42,7 +42,8 @@ func Announce(list []Handle, act Act, author changes.Author) {
 			continue
 		}
 		client.within(announceTime)
-		silent[about.Process] = client.call("Announce", announcement{act, about.Direction, author}, &struct{}{}) != nil
+		silent[about.Process] = client.call("Announce", announcement{act, about.Direction, author},
+			&struct{}{}) != nil
 		client.Close()
 	}
 }

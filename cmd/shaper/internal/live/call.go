@@ -105,7 +105,8 @@ func (c *caller) call(method string, in, out any) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.seq++
-	err := errors.Join(c.out.Encode(callHeader{ServiceMethod: servicePrefix + method, Seq: c.seq}), c.out.Encode(in), c.sent.Flush())
+	err := errors.Join(c.out.Encode(callHeader{ServiceMethod: servicePrefix + method, Seq: c.seq}),
+		c.out.Encode(in), c.sent.Flush())
 	var head callHeader
 	if err == nil {
 		err = c.in.Decode(&head)

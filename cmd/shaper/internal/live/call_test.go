@@ -36,13 +36,19 @@ func (*callee) Fail(int, *int) error { return errors.New("no reason") }
 func (*callee) Snapshot(name string, out *[]Snapshot) error {
 	*out = []Snapshot{{
 		About: kernel.About{Interface: name, Since: time.Unix(1, 2).UTC()},
-		Now:   tap.Snapshot{Stats: []dataplane.ClassStats{{Behind: dataplane.Count{Packets: 3}}}, Tokens: [][2]int64{{-4, 5}, {}}},
+		Now: tap.Snapshot{
+			Stats:  []dataplane.ClassStats{{Behind: dataplane.Count{Packets: 3}}},
+			Tokens: [][2]int64{{-4, 5}, {}},
+		},
 	}}
 	return nil
 }
 
 func (c *callee) methods() methods {
-	return methods{"Double": method(c.Double), "Empty": method(c.Empty), "Fail": method(c.Fail), "Snapshot": method(c.Snapshot)}
+	return methods{
+		"Double": method(c.Double), "Empty": method(c.Empty), "Fail": method(c.Fail),
+		"Snapshot": method(c.Snapshot),
+	}
 }
 
 // TestCall calls all methods with each kind of caller and of server. Processes of different
@@ -61,7 +67,9 @@ func TestCall(t *testing.T) {
 			"ours": func(conn net.Conn) func(string, any, any) error { return newCaller(conn).call },
 			"net/rpc": func(conn net.Conn) func(string, any, any) error {
 				client := rpc.NewClient(conn)
-				return func(method string, in, out any) error { return client.Call("control."+method, in, out) }
+				return func(method string, in, out any) error {
+					return client.Call("control."+method, in, out)
+				}
 			},
 		} {
 			t.Run(client+" to "+server, func(t *testing.T) {
@@ -71,7 +79,8 @@ func TestCall(t *testing.T) {
 				call := dial(here)
 				for range 2 { // types are sent once
 					var doubled []int
-					if err := call("Double", []int{1, 2}, &doubled); err != nil || !reflect.DeepEqual(doubled, []int{2, 4}) {
+					if err := call("Double", []int{1, 2}, &doubled); err != nil ||
+						!reflect.DeepEqual(doubled, []int{2, 4}) {
 						t.Errorf("Double: got %v, %v, want [2 4]", doubled, err)
 					}
 					if err := call("Fail", 1, new(int)); err == nil || err.Error() != "no reason" {
@@ -162,7 +171,8 @@ func FuzzCall(f *testing.F) {
 	for _, method := range []string{"Double", "Snapshot", "Fail", "None"} {
 		var b bytes.Buffer
 		e := gob.NewEncoder(&b)
-		if err := errors.Join(e.Encode(callHeader{ServiceMethod: servicePrefix + method, Seq: 1}), e.Encode([]int{1})); err != nil {
+		if err := errors.Join(e.Encode(callHeader{ServiceMethod: servicePrefix + method, Seq: 1}),
+			e.Encode([]int{1})); err != nil {
 			f.Fatal(err)
 		}
 		f.Add(b.Bytes())
@@ -206,7 +216,8 @@ func FuzzDuty(f *testing.F) {
 		}
 		environ := d.environ()
 		next, err := parseDuty(strings.TrimPrefix(environ[len(environ)-1], dutyVariable+"="))
-		if err != nil || len(next.Directions) != len(d.Directions) || next.Parent != d.Parent || next.At != d.At || next.Tries != d.Tries {
+		if err != nil || len(next.Directions) != len(d.Directions) || next.Parent != d.Parent ||
+			next.At != d.At || next.Tries != d.Tries {
 			t.Errorf("%+v, next %+v, %v", d, next, err)
 		}
 	})

@@ -33,9 +33,9 @@ type Changeable interface {
 	Replace(*policyfile.Compiled) error
 }
 
-// Changer changes the shapers of one process, and keeps the changes in a file. The ends of changes, quotas and
-// schedules do not depend on the file: they are in force first, and kept when the file can be written. Its methods
-// must not be called concurrently.
+// Changer changes the shapers of one process, and keeps the changes in a file. The ends of changes,
+// quotas and schedules do not depend on the file: they are in force first, and kept when the file can be
+// written. Its methods must not be called concurrently.
 type Changer struct {
 	*changes.File
 	Report  func([]changes.Change) // called after Set if the changes are in force; nil: nothing
@@ -57,7 +57,10 @@ type Changer struct {
 // volatile.
 func NewChanger(file *changes.File, shapers func() []Changeable) *Changer {
 	file.Volatile = filepath.Dir(file.Path) == kernel.StateDir
-	return &Changer{File: file, shapers: shapers, next: file.Book.Next(), again: file.Interrupted, quotas: quotas{Ledger: quota.New()}}
+	return &Changer{
+		File: file, shapers: shapers, next: file.Book.Next(), again: file.Interrupted,
+		quotas: quotas{Ledger: quota.New()},
+	}
 }
 
 // effect has the plans and rates that changes give to one shaper.
@@ -69,8 +72,8 @@ type effect struct {
 }
 
 // Set makes changes, all or none. The caller must hold the lock of the file. The error wraps
-// *policyfile.UnknownError if no shaper has a target, and *changes.UnkeptError if the changes are in force but
-// the file cannot be written.
+// *policyfile.UnknownError if no shaper has a target, and *changes.UnkeptError if the changes are in
+// force but the file cannot be written.
 func (c *Changer) Set(list []changes.Change) error {
 	err := c.set(list, true, time.Now())
 	if inForce(err) == nil {
@@ -85,8 +88,8 @@ func (c *Changer) report(list []changes.Change) {
 	}
 }
 
-// SetUnlocked is Set for a caller who cannot have the lock of the file, because of why. If the changes are in force,
-// the error is an *changes.UnkeptError.
+// SetUnlocked is Set for a caller who cannot have the lock of the file, because of why. If the changes
+// are in force, the error is an *changes.UnkeptError.
 func (c *Changer) SetUnlocked(list []changes.Change, why error) error {
 	if err := c.set(list, false, time.Now()); err != nil {
 		return err
@@ -107,7 +110,8 @@ func (c *Changer) set(list []changes.Change, locked bool, now time.Time) error {
 		if _, seen := needed[t]; !seen {
 			targets = append(targets, t)
 		}
-		needed[t] = needed[t] || list[i].By == changes.ByUser && !list[i].Ended && (!list[i].Reset || c.Book[t] == nil)
+		needed[t] = needed[t] || list[i].By == changes.ByUser && !list[i].Ended &&
+			(!list[i].Reset || c.Book[t] == nil)
 	}
 	add, tried := c.Add, false
 	if !locked {
@@ -150,9 +154,10 @@ func (c *Changer) AmendLater(policy *policyfile.Compiled) func() *policyfile.Com
 	}
 }
 
-// Advance ends changes whose time is over, follows schedules, and counts the bytes of customers.
-// It should be called a few times a second. It never blocks: if another process holds the lock of the file, or the
-// file cannot be written, a later call writes it. The error joins the errors of everything that does not work now.
+// Advance ends changes whose time is over, follows schedules, and counts the bytes of customers. It
+// should be called a few times a second. It never blocks: if another process holds the lock of the file,
+// or the file cannot be written, a later call writes it. The error joins the errors of everything that
+// does not work now.
 func (c *Changer) Advance(now time.Time) error {
 	state, scheduled, rules, err := c.scheduled(now)
 	ends, counts := !c.next.IsZero() && !now.Before(c.next), !now.Before(c.quotas.next)
@@ -198,8 +203,8 @@ func (c *Changer) Advance(now time.Time) error {
 	return errors.Join(errs...)
 }
 
-// Reloaded must be called after another process replaced a shaper's policy. That process applied the changes of the
-// file; Reloaded applies the missing ones again.
+// Reloaded must be called after another process replaced a shaper's policy. That process applied the
+// changes of the file; Reloaded applies the missing ones again.
 func (c *Changer) Reloaded() {
 	if c.lacks() {
 		c.again = c.Book.Targets()
@@ -222,7 +227,8 @@ const (
 	lockTime     = 3 * time.Second // time for which other processes may have its lock: a reload takes less
 )
 
-// keep writes the file, which lacks changes, and returns why it still does. lockErr is the error of taking its lock.
+// keep writes the file, which lacks changes, and returns why it still does. lockErr is the error of
+// taking its lock.
 func (c *Changer) keep(now time.Time, lockErr error) error {
 	if now.Before(c.keepAt) {
 		return c.unkept
@@ -233,7 +239,8 @@ func (c *Changer) keep(now time.Time, lockErr error) error {
 			c.lockedSince = now
 		}
 		if now.Sub(c.lockedSince) >= lockTime {
-			c.unkept = &changes.UnkeptError{Err: fmt.Errorf("another process has held the lock of %q for %v: is it stopped?", c.Path, lockTime)}
+			c.unkept = &changes.UnkeptError{Err: fmt.Errorf(
+				"another process has held the lock of %q for %v: is it stopped?", c.Path, lockTime)}
 		}
 		return c.unkept
 	}
@@ -258,7 +265,9 @@ func (c *Changer) keep(now time.Time, lockErr error) error {
 
 // scheduled returns the state of all schedules, the customers to whom they apply, and whether
 // there are any quotas or schedules.
-func (c *Changer) scheduled(now time.Time) (state string, customers func() []changes.Target, rules bool, err error) {
+func (c *Changer) scheduled(
+	now time.Time,
+) (state string, customers func() []changes.Target, rules bool, err error) {
 	var lists []func() []changes.Target
 	for _, sh := range c.shapers() {
 		if !sh.HasRules() {
@@ -317,10 +326,13 @@ func (c *Changer) run(list []effect, now time.Time) error {
 	return nil
 }
 
-// effects returns the plans and rates that each shaper gets by the changes of targets. If needed is true for a
-// target, it is an error that no shaper has it, or that one does not allow its changes. Otherwise those that are not
-// allowed are left out, as in a reload: they must not stop the changes of other targets.
-func (c *Changer) effects(targets []changes.Target, needed map[changes.Target]bool, now time.Time) (out []effect, err error) {
+// effects returns the plans and rates that each shaper gets by the changes of targets. If needed is true
+// for a target, it is an error that no shaper has it, or that one does not allow its changes. Otherwise
+// those that are not allowed are left out, as in a reload: they must not stop the changes of other
+// targets.
+func (c *Changer) effects(
+	targets []changes.Target, needed map[changes.Target]bool, now time.Time,
+) (out []effect, err error) {
 	unknown := map[changes.Target]int{} // number of shapers without it
 	list := c.shapers()
 	for _, sh := range list {

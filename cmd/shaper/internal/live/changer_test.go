@@ -77,7 +77,8 @@ func (s *fakeShaper) CountersOf(plan *compiled.Customers) ([]dataplane.CustomerS
 func changerPolicy(t *testing.T, plans, customers string) *policyfile.Compiled {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "c.csv"), []byte("customer,address,plan,quota\n"+customers), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "c.csv"), []byte("customer,address,plan,quota\n"+customers),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	policy, err := policyfile.Source{Name: "policy", Path: filepath.Join(dir, "policy.yaml"), Text: `
@@ -124,7 +125,9 @@ func wantPlans(t *testing.T, what string, s *fakeShaper, want map[string]string)
 
 // TestSchedule follows a schedule through a day, with a customer whose plan a user has set.
 func TestSchedule(t *testing.T) {
-	policy := changerPolicy(t, "  home: {type: token-bucket, rate: 5mbit, burst: 10kB, when: {at: \"08:00-10:00\", plan: fast}}\n", "a,10.0.0.1,home,\nb,10.0.0.2,slow,\nc,10.0.0.3,home,\n")
+	policy := changerPolicy(t,
+		"  home: {type: token-bucket, rate: 5mbit, burst: 10kB, when: {at: \"08:00-10:00\", plan: fast}}\n",
+		"a,10.0.0.1,home,\nb,10.0.0.2,slow,\nc,10.0.0.3,home,\n")
 	s := newFakeShaper(policy)
 	c := newTestChanger(t, s)
 	if err := c.Set([]changes.Change{
@@ -134,7 +137,10 @@ func TestSchedule(t *testing.T) {
 		t.Fatal(err)
 	}
 	day := time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)
-	for at, want := range map[time.Duration]string{8*time.Hour - 1: "home", 8 * time.Hour: "fast", 10*time.Hour - 1: "fast", 10 * time.Hour: "home", 24 * time.Hour: "home", 33 * time.Hour: "fast"} {
+	for at, want := range map[time.Duration]string{
+		8*time.Hour - 1: "home", 8 * time.Hour: "fast", 10*time.Hour - 1: "fast", 10 * time.Hour: "home",
+		24 * time.Hour: "home", 33 * time.Hour: "fast",
+	} {
 		advance(t, c, day.Add(at))
 		wantPlans(t, at.String(), s, map[string]string{"a": want, "b": want, "c": "slow"})
 		reloaded, _ := policy.Amended(c.Path, c.Book, day.Add(at))
@@ -148,7 +154,9 @@ func TestSetFails(t *testing.T) {
 	policy := changerPolicy(t, "", "a,10.0.0.1,slow,\n")
 	first, second := newFakeShaper(policy), newFakeShaper(policy)
 	c := newTestChanger(t, first, second)
-	fast := []changes.Change{{Target: changes.Target{Kind: changes.Customer, Name: "a"}, Terms: changes.Terms{Plan: "fast"}}}
+	fast := []changes.Change{
+		{Target: changes.Target{Kind: changes.Customer, Name: "a"}, Terms: changes.Terms{Plan: "fast"}},
+	}
 	second.err = errors.New("refused")
 	if err := c.Set(fast); err == nil || len(c.Book) != 0 {
 		t.Fatalf("got %v, book %v", err, c.Book)
@@ -162,7 +170,9 @@ func TestSetFails(t *testing.T) {
 	}
 	wantPlans(t, "second after a reload", second, map[string]string{"a": "fast"})
 
-	unknown := changes.Change{Target: changes.Target{Kind: changes.Customer, Name: "x"}, Terms: changes.Terms{Plan: "fast"}}
+	unknown := changes.Change{
+		Target: changes.Target{Kind: changes.Customer, Name: "x"}, Terms: changes.Terms{Plan: "fast"},
+	}
 	err := c.Set([]changes.Change{{Target: fast[0].Target, Reset: true}, unknown})
 	if !errors.As(err, new(*policyfile.UnknownError)) {
 		t.Errorf("got %v", err)
@@ -178,7 +188,9 @@ func TestAmendLater(t *testing.T) {
 	set := func(customer, plan string) {
 		t.Helper()
 		terms := changes.Terms{Plan: plan, Parameters: map[string]string{"rate": "3mbit"}}
-		if err := c.Set([]changes.Change{{Target: changes.Target{Kind: changes.Customer, Name: customer}, Terms: terms}}); err != nil {
+		if err := c.Set([]changes.Change{
+			{Target: changes.Target{Kind: changes.Customer, Name: customer}, Terms: terms},
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -196,7 +208,10 @@ func TestSetEnds(t *testing.T) {
 	s := newFakeShaper(changerPolicy(t, "", "a,10.0.0.1,slow,\n"))
 	c := newTestChanger(t, s)
 	end := time.Now().Add(time.Hour)
-	change := changes.Change{Target: changes.Target{Kind: changes.Customer, Name: "a"}, Terms: changes.Terms{Plan: "fast"}, Until: end}
+	change := changes.Change{
+		Target: changes.Target{Kind: changes.Customer, Name: "a"}, Terms: changes.Terms{Plan: "fast"},
+		Until: end,
+	}
 	if err := c.Set([]changes.Change{change}); err != nil {
 		t.Fatal(err)
 	}
@@ -240,7 +255,8 @@ func TestVolatile(t *testing.T) {
 // ending, nor schedules from being followed.
 func TestStaleChange(t *testing.T) {
 	policy := func(two string) *policyfile.Compiled {
-		return changerPolicy(t, "  two: {"+two+"}\n  home: {type: token-bucket, rate: 5mbit, burst: 10kB, when: {at: \"08:00-10:00\", plan: fast}}\n",
+		return changerPolicy(t,
+			"  two: {"+two+"}\n  home: {type: token-bucket, rate: 5mbit, burst: 10kB, when: {at: \"08:00-10:00\", plan: fast}}\n",
 			"stale,10.0.0.1,two,\nother,10.0.0.2,slow,\nhome,10.0.0.3,home,\n")
 	}
 	s := newFakeShaper(policy("type: token-bucket, rate: 1mbit, burst: 10kB"))
@@ -248,7 +264,9 @@ func TestStaleChange(t *testing.T) {
 	now := time.Now()
 	set := func(name string, terms changes.Terms, until time.Time) {
 		t.Helper()
-		if err := c.Set([]changes.Change{{Target: changes.Target{Kind: changes.Customer, Name: name}, Terms: terms, Until: until}}); err != nil {
+		if err := c.Set([]changes.Change{
+			{Target: changes.Target{Kind: changes.Customer, Name: name}, Terms: terms, Until: until},
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -259,11 +277,14 @@ func TestStaleChange(t *testing.T) {
 	s.use(amended)
 	for hour, home := range map[int]string{7: "home", 9: "fast", 11: "home"} {
 		advance(t, c, time.Date(now.Year(), now.Month(), now.Day()+2, hour, 0, 0, 0, time.UTC))
-		wantPlans(t, fmt.Sprint(hour, ":00"), s, map[string]string{"stale": "two", "other": "slow", "home": home})
+		wantPlans(t, fmt.Sprint(hour, ":00"), s,
+			map[string]string{"stale": "two", "other": "slow", "home": home})
 	}
 
 	reset := changes.Change{Target: changes.Target{Kind: changes.Customer, Name: "stale"}, Reset: true}
-	again := changes.Change{Target: reset.Target, Terms: changes.Terms{Parameters: map[string]string{"burst": "20kB"}}}
+	again := changes.Change{
+		Target: reset.Target, Terms: changes.Terms{Parameters: map[string]string{"burst": "20kB"}},
+	}
 	if err := c.Set([]changes.Change{reset, again}); !errors.As(err, new(*policyfile.TermsError)) {
 		t.Errorf("got %v: want an error", err)
 	}

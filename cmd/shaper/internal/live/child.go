@@ -85,7 +85,8 @@ func (c *child) watch() {
 			started = time.Now()
 			err := c.start()
 			if retry = err != nil; retry {
-				fmt.Fprintf(os.Stderr, "shaper: the guard process died, and cannot be started again: %v\n", err)
+				fmt.Fprintf(os.Stderr, "shaper: the guard process died, and cannot be started again: %v\n",
+					err)
 			}
 		}
 	}

@@ -42,7 +42,9 @@ func (c *tapControl) Customers(direction dataplane.Direction, out *[]Customer) e
 
 // CustomerStats returns the counters of customers, and a function that returns the policy in
 // force, as Changer.AmendLater does; nil if it has no customers.
-func (c *LocalTap) CustomerStats(all *LockedChanger) (func() *policyfile.Compiled, []dataplane.CustomerStats) {
+func (c *LocalTap) CustomerStats(
+	all *LockedChanger,
+) (func() *policyfile.Compiled, []dataplane.CustomerStats) {
 	all.Lock()
 	defer all.Unlock()
 	c.lock.Lock()

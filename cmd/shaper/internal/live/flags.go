@@ -20,7 +20,8 @@ type Flags struct {
 
 // Add adds --direction to a command.
 func (f *Flags) Add(cmd *cobra.Command) {
-	cmd.Flags().Var(&f.Directions, "direction", "only this `DIRECTION`: egress or ingress (default: all that are shaped)")
+	cmd.Flags().Var(&f.Directions, "direction",
+		"only this `DIRECTION`: egress or ingress (default: all that are shaped)")
 }
 
 // Choose returns the shapers of an interface, or for "" of the only shaped interface. The
@@ -39,7 +40,8 @@ func (f *Flags) Choose(name string) ([]Handle, error) {
 		CloseAll(v.List)
 		return nil, f.SeveralError(names)
 	case len(v.Away) > 0:
-		return nil, fmt.Errorf("%w; unless it has a terminal, kill -HUP %d makes it read its policy again", v.Away[0], v.Away[0].Process)
+		return nil, fmt.Errorf("%w; unless it has a terminal, kill -HUP %d makes it read its policy again",
+			v.Away[0], v.Away[0].Process)
 	}
 	return nil, f.NoneError(name)
 }
@@ -52,7 +54,8 @@ func (f *Flags) SeveralError(names []string) error {
 // NoneError is the error that there is no shaper, with the command to start one.
 func (f *Flags) NoneError(name string) error {
 	if name == "" {
-		return fmt.Errorf("no shaper is attached%s: start one with shaper run IFACE --policy FILE", f.atDirection())
+		return fmt.Errorf("no shaper is attached%s: start one with shaper run IFACE --policy FILE",
+			f.atDirection())
 	}
 	if _, err := kernel.Identify(name); errors.As(err, new(*kernel.NoInterfaceError)) {
 		return err
@@ -60,7 +63,8 @@ func (f *Flags) NoneError(name string) error {
 	if HasTap(name) {
 		return fmt.Errorf("the shaper tap of %s does not answer: it is stopped, or just ending", name)
 	}
-	return fmt.Errorf("%s is not shaped%s: start a shaper with shaper run %[1]s --policy FILE", name, f.atDirection())
+	return fmt.Errorf("%s is not shaped%s: start a shaper with shaper run %[1]s --policy FILE", name,
+		f.atDirection())
 }
 
 // atDirection is the part of an error that names the direction, if one was given.

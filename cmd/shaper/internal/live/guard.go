@@ -48,8 +48,8 @@ type Instructions struct {
 	Now   bool // do not wait for the end of the process
 }
 
-// StartGuard starts a guard for the directions of an interface; nil means both. It writes errors to stderr, nil for
-// nowhere.
+// StartGuard starts a guard for the directions of an interface; nil means both. It writes errors to
+// stderr, nil for nowhere.
 func StartGuard(name string, directions []dataplane.Direction, stderr *os.File) (*Guard, error) {
 	at, err := kernel.Identify(name)
 	if err != nil {

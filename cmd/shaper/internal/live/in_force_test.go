@@ -43,7 +43,8 @@ func TestStates(t *testing.T) {
 
 	policy := changerPolicy(t, "", "ended,10.0.0.1,slow,\nhidden,10.0.0.2,slow,\nquota,10.0.0.3,fast,\n")
 	list, overQuota := all.InForce(policy, now)
-	if len(list) != 4 || overQuota != 1 || list[0].Policy.Plan != "slow" || !list[0].Differs() || list[1].Differs() || !list[2].Differs() {
+	if len(list) != 4 || overQuota != 1 || list[0].Policy.Plan != "slow" || !list[0].Differs() ||
+		list[1].Differs() || !list[2].Differs() {
 		t.Errorf("in force: %+v, %d over quota", list, overQuota)
 	}
 	if n := all.Count(policy, now); n.Users != 4 || n.Quotas != 1 {
@@ -72,7 +73,8 @@ func TestHeard(t *testing.T) {
 			t.Errorf("%s %v by %q, want %q", row.act, row.direction, got, row.want)
 		}
 	}
-	if err := h.announce(announcement{"anything", kernel.Egress, author}, nil); err != nil || len(h.last) != 0 {
+	if err := h.announce(announcement{"anything", kernel.Egress, author}, nil); err != nil ||
+		len(h.last) != 0 {
 		t.Errorf("an unknown act is kept: %v, %v", h.last, err)
 	}
 }
@@ -80,11 +82,16 @@ func TestHeard(t *testing.T) {
 // TestLockedFile ends a change and follows a schedule while another process holds the lock of the file and
 // loads a policy without them. When the lock is free, they are in force again, and kept.
 func TestLockedFile(t *testing.T) {
-	policy := changerPolicy(t, "  home: {type: token-bucket, rate: 5mbit, burst: 10kB, when: {at: \"08:00-10:00\", plan: fast}}\n", "a,10.0.0.1,home,\nb,10.0.0.2,slow,\n")
+	policy := changerPolicy(t,
+		"  home: {type: token-bucket, rate: 5mbit, burst: 10kB, when: {at: \"08:00-10:00\", plan: fast}}\n",
+		"a,10.0.0.1,home,\nb,10.0.0.2,slow,\n")
 	s := newFakeShaper(policy)
 	c := newTestChanger(t, s)
 	day := time.Now().AddDate(0, 0, 2).UTC().Truncate(24 * time.Hour)
-	change := changes.Change{Target: changes.Target{Kind: changes.Customer, Name: "b"}, Terms: changes.Terms{Plan: "fast"}, Until: day.Add(8 * time.Hour)}
+	change := changes.Change{
+		Target: changes.Target{Kind: changes.Customer, Name: "b"}, Terms: changes.Terms{Plan: "fast"},
+		Until: day.Add(8 * time.Hour),
+	}
 	if err := c.Set([]changes.Change{change}); err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +109,8 @@ func TestLockedFile(t *testing.T) {
 	if err := c.Advance(eight.Add(lockTime)); err == nil {
 		t.Error("that the lock is held for long is no problem")
 	}
-	s.plans = map[string]string{"a": "home", "b": "fast"} // as the other process amended its policy before 8:00
+	// as the other process amended its policy before 8:00
+	s.plans = map[string]string{"a": "home", "b": "fast"}
 	lock.Close()
 	advance(t, c, eight.Add(2*lockTime))
 	wantPlans(t, "at 8:00, after the lock", s, after)
@@ -113,7 +121,8 @@ func TestLockedFile(t *testing.T) {
 	// The same without any file.
 	c.Path = filepath.Join(c.Path, "gone")
 	change.Until = day.Add(20 * time.Hour)
-	if err := c.SetUnlocked([]changes.Change{change}, changes.ErrLocked); err == nil || s.plans["b"] != "fast" {
+	if err := c.SetUnlocked([]changes.Change{change}, changes.ErrLocked); err == nil ||
+		s.plans["b"] != "fast" {
 		t.Errorf("got %v, plans %v", err, s.plans)
 	}
 	if err := c.Advance(day.Add(20 * time.Hour)); err == nil || s.plans["b"] != "slow" {

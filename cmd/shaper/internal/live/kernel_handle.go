@@ -93,7 +93,8 @@ func (h kernelHandle) Shares(process int) (out []budgets.State) {
 	if process != 0 {
 		var answered bool
 		why = fmt.Sprintf("process %d does not answer", process)
-		if out, answered = askRun[dataplane.Direction, []budgets.State](process, "Take", h.Direction); answered {
+		if out, answered = askRun[dataplane.Direction, []budgets.State](process, "Take",
+			h.Direction); answered {
 			why = fmt.Sprintf("process %d has not asked for it yet", process)
 		}
 	}

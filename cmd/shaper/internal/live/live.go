@@ -153,7 +153,9 @@ func Hook(a *kernel.About) string {
 
 // Pacer describes the qdisc of a shaper's queues.
 func Pacer(s *kernel.About) string {
-	out := map[kernel.Pacer]string{kernel.FQ: "fq, by departure time", kernel.HTB: "HTB, one leaf class per queue"}[s.Pacer]
+	out := map[kernel.Pacer]string{
+		kernel.FQ: "fq, by departure time", kernel.HTB: "HTB, one leaf class per queue",
+	}[s.Pacer]
 	switch s.Fair {
 	case kernel.FairByFQCoDel:
 		out += "; fair queues by fq_codel"

@@ -108,7 +108,9 @@ type window struct {
 // countShaper adds the counters of one shaper; source is its direction, and policies are its own and
 // those of the shapers that are counted after it. With decide it returns the changes of customers
 // whose counts are complete: no shaper after it has them.
-func (c *Changer) countShaper(source int, policies []*policyfile.Compiled, stats []dataplane.CustomerStats, now time.Time, decide bool) (out []changes.Change) {
+func (c *Changer) countShaper(
+	source int, policies []*policyfile.Compiled, stats []dataplane.CustomerStats, now time.Time, decide bool,
+) (out []changes.Change) {
 	policy, later := policies[0], policies[1:]
 	plan := policy.Plan.Customers
 	spans := map[window]quota.Span{}

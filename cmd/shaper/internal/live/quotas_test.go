@@ -73,12 +73,15 @@ func TestQuota(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if amended, stale := policy.Amended(c.Path, book, now); stale != nil || amended.Plan.Customers.Service(1).Name != "slow" {
+	if amended, stale := policy.Amended(c.Path, book, now); stale != nil ||
+		amended.Plan.Customers.Service(1).Name != "slow" {
 		t.Errorf("a reload gives %s, %v", amended.Plan.Customers.Service(1).Name, stale)
 	}
 
 	// A higher limit ends it; so does the end of the window.
-	higher := changerPolicy(t, "  home: {type: token-bucket, rate: 5mbit, burst: 10kB, quota: {limit: 1001B, every: hour, then: slow}}\n", "a,10.0.0.1,home,\nb,10.0.0.2,home,2kB\nc,10.0.0.3,fast,\n")
+	higher := changerPolicy(t,
+		"  home: {type: token-bucket, rate: 5mbit, burst: 10kB, quota: {limit: 1001B, every: hour, then: slow}}\n",
+		"a,10.0.0.1,home,\nb,10.0.0.2,home,2kB\nc,10.0.0.3,fast,\n")
 	down.policy, up.policy = higher, higher
 	now = now.Add(time.Minute)
 	advance(t, c, now)
@@ -93,7 +96,9 @@ func TestQuota(t *testing.T) {
 
 // TestQuotaTakenOver checks that counters of an earlier process do not count at once.
 func TestQuotaTakenOver(t *testing.T) {
-	policy := changerPolicy(t, "  home: {type: token-bucket, rate: 5mbit, burst: 10kB, quota: {limit: 1kB, every: hour, then: slow}}\n", "a,10.0.0.1,home,\n")
+	policy := changerPolicy(t,
+		"  home: {type: token-bucket, rate: 5mbit, burst: 10kB, quota: {limit: 1kB, every: hour, then: slow}}\n",
+		"a,10.0.0.1,home,\n")
 	s := newFakeShaper(policy)
 	c := newTestChanger(t, s)
 	s.counters["a"] = 1e6
@@ -111,7 +116,9 @@ func TestQuotaTakenOver(t *testing.T) {
 // TestQuotaDirections counts while the other direction has a policy without quotas, and after it is
 // gone. A process that ends before its first count keeps no bytes that were counted before it.
 func TestQuotaDirections(t *testing.T) {
-	policy := changerPolicy(t, "  home: {type: token-bucket, rate: 5mbit, burst: 10kB, quota: {limit: 1kB, every: hour, then: slow}}\n", "a,10.0.0.1,home,\n")
+	policy := changerPolicy(t,
+		"  home: {type: token-bucket, rate: 5mbit, burst: 10kB, quota: {limit: 1kB, every: hour, then: slow}}\n",
+		"a,10.0.0.1,home,\n")
 	other := changerPolicy(t, "", "a,10.0.0.1,fast,\n")
 	for _, ruled := range []dataplane.Direction{kernel.Egress, kernel.Ingress} {
 		list := []*fakeShaper{newFakeShaper(other), newFakeShaper(other)}
@@ -140,7 +147,9 @@ func TestQuotaDirections(t *testing.T) {
 
 	// A direction whose policy has only schedules has no quotas either.
 	list[0].use(policy)
-	list[1].use(changerPolicy(t, "  home: {type: token-bucket, rate: 5mbit, burst: 10kB, when: {at: \"00:00-00:01\", plan: slow}}\n", "a,10.0.0.1,fast,\n"))
+	list[1].use(changerPolicy(t,
+		"  home: {type: token-bucket, rate: 5mbit, burst: 10kB, when: {at: \"00:00-00:01\", plan: slow}}\n",
+		"a,10.0.0.1,fast,\n"))
 	c = newTestChanger(t, list...)
 	restarted(c)
 	for range 2 {
@@ -157,7 +166,8 @@ func TestQuotaDirections(t *testing.T) {
 		list[0].use(policy)
 		list[0].counters["a"] = 1000 + used
 		advance(t, next, now)
-		wantPlans(t, "restored", list[0], map[string]string{"a": map[int64]string{999: "home", 1000: "slow"}[used]})
+		wantPlans(t, "restored", list[0],
+			map[string]string{"a": map[int64]string{999: "home", 1000: "slow"}[used]})
 		now = now.Add(time.Minute)
 	}
 }
@@ -165,7 +175,10 @@ func TestQuotaDirections(t *testing.T) {
 // TestQuotaOneDirection has customers in one direction only: their quotas count too.
 func TestQuotaOneDirection(t *testing.T) {
 	const home = "  home: {type: token-bucket, rate: 5mbit, burst: 10kB, quota: {limit: 1kB, every: hour, then: slow}}\n"
-	list := []*fakeShaper{newFakeShaper(changerPolicy(t, home, "a,10.0.0.1,home,\nboth,10.0.0.3,home,\n")), newFakeShaper(changerPolicy(t, home, "b,10.0.0.2,home,\nboth,10.0.0.3,home,\n"))}
+	list := []*fakeShaper{
+		newFakeShaper(changerPolicy(t, home, "a,10.0.0.1,home,\nboth,10.0.0.3,home,\n")),
+		newFakeShaper(changerPolicy(t, home, "b,10.0.0.2,home,\nboth,10.0.0.3,home,\n")),
+	}
 	list[1].about.Direction = kernel.Ingress
 	c := newTestChanger(t, list...)
 	restarted(c)
@@ -205,7 +218,9 @@ func TestQuotaLater(t *testing.T) {
 		s.counters["a"] = 5000
 		advance(t, c, now)
 		if what == "a change" {
-			if err := c.Set([]changes.Change{{Target: changes.Target{Kind: changes.Customer, Name: "a"}, Terms: changes.Terms{Plan: "home"}}}); err != nil {
+			if err := c.Set([]changes.Change{{
+				Target: changes.Target{Kind: changes.Customer, Name: "a"}, Terms: changes.Terms{Plan: "home"},
+			}}); err != nil {
 				t.Fatal(err)
 			}
 		} else {
@@ -249,7 +264,8 @@ func TestQuotaThen(t *testing.T) {
 // TestQuotaRemoved reloads policies without the quota that a customer has used: its own plan is in
 // force again.
 func TestQuotaRemoved(t *testing.T) {
-	const home, limit = "  home: {type: token-bucket, rate: 5mbit, burst: 10kB", ", quota: {limit: 1kB, every: month, then: slow}}\n"
+	const home, limit = "  home: {type: token-bucket, rate: 5mbit, burst: 10kB",
+		", quota: {limit: 1kB, every: month, then: slow}}\n"
 	policy := changerPolicy(t, home+limit, "a,10.0.0.1,home,\n")
 	for _, rest := range []string{"}\n", ", when: {at: \"00:00-24:00\", plan: fast}}\n"} {
 		s := newFakeShaper(policy)
@@ -292,7 +308,9 @@ func TestManyQuotas(t *testing.T) {
 	for i := range n {
 		fmt.Fprintf(&rows, "%d,,home,\n", i)
 	}
-	s := newFakeShaper(changerPolicy(t, "  home: {type: token-bucket, rate: 5mbit, burst: 10kB, quota: {limit: 1kB, every: hour, then: slow}}\n", rows.String()))
+	s := newFakeShaper(changerPolicy(t,
+		"  home: {type: token-bucket, rate: 5mbit, burst: 10kB, quota: {limit: 1kB, every: hour, then: slow}}\n",
+		rows.String()))
 	c := newTestChanger(t, s)
 	restarted(c)
 	now := wholeHour()

@@ -36,7 +36,10 @@ type Run struct {
 func (c *Run) Serve(process int) (io.Closer, error) { return serve(runSocket(process), c.methods()) }
 
 func (c *Run) methods() methods {
-	return methods{"Take": method(c.take), "Prepare": method(c.prepare), "Look": method(c.look), "Set": method(c.set), "Changes": method(c.changes), "Announce": method(c.Heard.announce)}
+	return methods{
+		"Take": method(c.take), "Prepare": method(c.prepare), "Look": method(c.look), "Set": method(c.set),
+		"Changes": method(c.changes), "Announce": method(c.Heard.announce),
+	}
 }
 
 // take returns the budgets of a direction.
@@ -52,7 +55,8 @@ func (c *Run) prepare(in Policy, _ *struct{}) error {
 	if err != nil {
 		return err
 	}
-	return c.Shares.Prepare(context.Background(), budgets.Host{Plan: policy.Plan, Name: budgets.HostName(c.Name, in.Direction.String())})
+	return c.Shares.Prepare(context.Background(),
+		budgets.Host{Plan: policy.Plan, Name: budgets.HostName(c.Name, in.Direction.String())})
 }
 
 // look must be called after a direction got another policy. When it returns, this process

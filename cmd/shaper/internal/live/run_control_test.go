@@ -12,7 +12,8 @@ import (
 // interface returns.
 func TestRunSet(t *testing.T) {
 	s := newFakeShaper(changerPolicy(t, "", "a,10.0.0.1,slow,\n"))
-	c, calls, moved := &LockedChanger{Changer: newTestChanger(t, s)}, make(chan func()), filepath.Join(t.TempDir(), "moved")
+	c, calls, moved := &LockedChanger{Changer: newTestChanger(t, s)}, make(chan func()),
+		filepath.Join(t.TempDir(), "moved")
 	go func() {
 		for call := range calls {
 			call()

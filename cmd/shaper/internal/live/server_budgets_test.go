@@ -21,8 +21,9 @@ func TestServerBudget(t *testing.T) {
 		return lease.Amounts{Rate: [2]int64{int64(c * 1e6), int64(e * 1e6)}, Burst: [2]int64{burst}}
 	}
 	has := shared.Status{
-		Heard: true, Hosts: 3, Late: 1, Share: mbit(52.5, 0, 1e6), Size: mbit(100, 0, 2e6), Rescue: mbit(0.625, 0, 1e4),
-		Bound: lease.Bound{Sum: mbit(100, 0, 2e6)}, Without: lease.Bound{Sum: mbit(10, 0, 2e5)},
+		Heard: true, Hosts: 3, Late: 1, Share: mbit(52.5, 0, 1e6), Size: mbit(100, 0, 2e6),
+		Rescue: mbit(0.625, 0, 1e4), Bound: lease.Bound{Sum: mbit(100, 0, 2e6)},
+		Without: lease.Bound{Sum: mbit(10, 0, 2e5)},
 	}
 	lost := has
 	lost.Rescued, lost.Share, lost.Err = true, has.Rescue, errors.New(store+": no answer within 50ms")
@@ -51,14 +52,18 @@ func TestServerBudget(t *testing.T) {
 		row.st.Floor = budgets.Unit(row.packets).Floor()
 		var wire bytes.Buffer
 		var got budgets.State
-		if err := errors.Join(gob.NewEncoder(&wire).Encode(budgets.StateOf(&row.st, store)), gob.NewDecoder(&wire).Decode(&got)); err != nil {
+		if err := errors.Join(gob.NewEncoder(&wire).Encode(budgets.StateOf(&row.st, store)),
+			gob.NewDecoder(&wire).Decode(&got)); err != nil {
 			t.Fatal(err)
 		}
 		if got.String() != row.want {
 			t.Errorf("%+v is\n%v: want\n%s", row.st, &got, row.want)
 		}
 	}
-	gone := budgets.State{Share: budgets.Amounts(has.Share), Rescue: budgets.Amounts(has.Rescue), Size: budgets.Amounts(has.Size), Error: "no process renews its share"}
+	gone := budgets.State{
+		Share: budgets.Amounts(has.Share), Rescue: budgets.Amounts(has.Rescue),
+		Size: budgets.Amounts(has.Size), Error: "no process renews its share",
+	}
 	if want := "52.5 Mbit/s, then the rescue share of 625 kbit/s; no process renews its share"; gone.String() != want {
 		t.Errorf("without a process it is\n%v: want\n%s", &gone, want)
 	}
@@ -76,7 +81,8 @@ func TestAskRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, ok := askRun[dataplane.Direction, []budgets.State](process, "Take", kernel.Ingress); !ok || len(out) != 0 {
+	if out, ok := askRun[dataplane.Direction, []budgets.State](process, "Take", kernel.Ingress); !ok ||
+		len(out) != 0 {
 		t.Errorf("got %v, %v: want an answer without budgets", out, ok)
 	}
 	listener.Close()

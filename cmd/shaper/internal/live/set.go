@@ -17,13 +17,14 @@ import (
 
 // ErrSeveralRuns means that the shapers of an interface belong to several commands, which keep
 // their changes apart.
-var ErrSeveralRuns = errors.New("its directions were started by separate commands: choose one with --direction")
+var ErrSeveralRuns = errors.New(
+	"its directions were started by separate commands: choose one with --direction")
 
 // ErrNoProcess means that no process can end a change in time.
 var ErrNoProcess = errors.New("--for needs a process, which ends the change: the shaper runs without one")
 
-// Set makes changes in the shapers of one interface, all or none: by their process, or by this
-// one if they are pinned and have none. The error wraps *changes.UnkeptError if they are in force nevertheless.
+// Set makes changes in the shapers of one interface, all or none: by their process, or by this one if
+// they are pinned and have none. The error wraps *changes.UnkeptError if they are in force nevertheless.
 func Set(list []Handle, what []changes.Change) error {
 	path, process := "", 0
 	for i, sh := range list {
@@ -67,7 +68,8 @@ type keeper struct {
 const setTimeout = 10 * time.Second
 
 // errSetLate means that a process has not answered within setTimeout.
-var errSetLate = fmt.Errorf("the process has not answered for %v, and may still make the change: shaper set IFACE lists those in force", setTimeout)
+var errSetLate = fmt.Errorf("the process has not answered for %v, and may still make the change: shaper set IFACE lists those in force",
+	setTimeout)
 
 // setBy makes changes by another process.
 func setBy(what []changes.Change, client *caller) error {

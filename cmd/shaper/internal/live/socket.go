@@ -36,7 +36,8 @@ func serve(name string, methods methods) (net.Listener, error) {
 // create a socket of that name.
 func trusted(conn net.Conn, process int) bool {
 	peer := Peer(conn)
-	return peer != nil && (peer.Uid == 0 || int(peer.Uid) == os.Geteuid() || process != 0 && int(peer.Pid) == process)
+	return peer != nil &&
+		(peer.Uid == 0 || int(peer.Uid) == os.Geteuid() || process != 0 && int(peer.Pid) == process)
 }
 
 // Peer returns the process at the other end of a unix socket, nil if it is unknown.
@@ -49,7 +50,10 @@ func Peer(conn net.Conn) (peer *unix.Ucred) {
 	if err != nil {
 		return nil
 	}
-	if e := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); e != nil || err != nil {
+	if e := raw.Control(func(fd uintptr) {
+		peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); e != nil ||
+		err != nil {
 		return nil
 	}
 	return peer

@@ -37,10 +37,13 @@ type LocalTap struct {
 }
 
 // NewLocalTap returns one direction of a shaper tap between name and peer.
-func NewLocalTap(name, peer string, direction dataplane.Direction, shaper *tap.Shaper, policy *policyfile.Compiled) *LocalTap {
+func NewLocalTap(
+	name, peer string, direction dataplane.Direction, shaper *tap.Shaper, policy *policyfile.Compiled,
+) *LocalTap {
 	now := time.Now().Round(0)
 	c := &LocalTap{Shaper: shaper, policy: policy, plan: policy.Plan.For(direction), about: kernel.About{
-		Interface: name, Peer: peer, Direction: direction, Since: now, Loaded: now, Process: os.Getpid(), Label: policy.Label(), Outline: *policy.Plan.Outline(),
+		Interface: name, Peer: peer, Direction: direction, Since: now, Loaded: now, Process: os.Getpid(),
+		Label: policy.Label(), Outline: *policy.Plan.Outline(),
 	}}
 	c.about.Place.Hook = ByTap
 	return c
@@ -114,14 +117,17 @@ func (c *LocalTap) Replace(policy *policyfile.Compiled) error {
 }
 
 // Reload replaces the policy of this direction. The policy must have the changes in force.
-func (c *LocalTap) Reload(policy *policyfile.Compiled, label json.RawMessage) ([]compiled.ClassChange, error) {
+func (c *LocalTap) Reload(
+	policy *policyfile.Compiled, label json.RawMessage,
+) ([]compiled.ClassChange, error) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
 	plan := policy.Plan.For(c.about.Direction)
 	changes, err := c.Shaper.Reload(plan)
 	if err == nil || errors.As(err, new(*dataplane.ActiveError)) {
 		c.Notes()
-		c.policy, c.plan, c.about.Outline, c.about.Label, c.about.Loaded = policy, plan, *plan.Outline(), label, time.Now().Round(0)
+		c.policy, c.plan, c.about.Outline, c.about.Label, c.about.Loaded = policy, plan, *plan.Outline(),
+			label, time.Now().Round(0)
 	}
 	return changes, err
 }
@@ -142,14 +148,18 @@ type tapControl struct {
 
 // ServeTap lets other processes call the shaper tap of a device. stop ends it; changed is
 // called after each reload.
-func ServeTap(device string, list []*LocalTap, shares *budgets.Agents, changes *LockedChanger, heard *Heard, stop func(), changed func() error) (io.Closer, error) {
+func ServeTap(
+	device string, list []*LocalTap, shares *budgets.Agents, changes *LockedChanger, heard *Heard,
+	stop func(), changed func() error,
+) (io.Closer, error) {
 	return serve(tapPrefix+device, (&tapControl{list, stop, changed, shares, changes, heard}).methods())
 }
 
 func (c *tapControl) methods() methods {
 	return methods{
-		"Take": method(c.Take), "Reload": method(c.Reload), "End": method(c.End), "Customers": method(c.Customers),
-		"Set": method(c.Set), "Changes": method(c.Changes), "Announce": method(c.heard.announce),
+		"Take": method(c.Take), "Reload": method(c.Reload), "End": method(c.End),
+		"Customers": method(c.Customers), "Set": method(c.Set), "Changes": method(c.Changes),
+		"Announce": method(c.heard.announce),
 	}
 }
 
@@ -193,12 +203,14 @@ func (c *tapControl) Reload(in Policy, out *[]compiled.ClassChange) error {
 	policy, _ = c.changes.Amend(policy) // the caller has printed the stale changes
 	for _, sh := range c.list {
 		if sh.about.Direction == in.Direction {
-			if err := c.shares.Prepare(context.Background(), budgets.Host{Plan: policy.Plan, Name: sh.Host()}); err != nil {
+			if err := c.shares.Prepare(context.Background(),
+				budgets.Host{Plan: policy.Plan, Name: sh.Host()}); err != nil {
 				return errors.Join(err, c.changed())
 			}
 			*out, err = sh.Reload(policy, policy.Label())
 			if err == nil || errors.As(err, new(*dataplane.ActiveError)) {
-				c.heard.Warn("%s: reloaded by %s, policy %s", Name(&sh.about), c.heard.By(Reload, in.Direction), policy.Name)
+				c.heard.Warn("%s: reloaded by %s, policy %s", Name(&sh.about),
+					c.heard.By(Reload, in.Direction), policy.Name)
 			}
 		}
 	}

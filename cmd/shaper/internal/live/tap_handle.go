@@ -88,10 +88,12 @@ func (c *LocalTap) Handle(shares []budgets.State) Handle {
 	return h
 }
 
-func (h *tapHandle) Info() *kernel.About                      { return &h.About }
-func (h *tapHandle) Owned() (bool, error)                     { return true, nil }
-func (h *tapHandle) Guarded() bool                            { return false }
-func (h *tapHandle) Close()                                   { _ = h.client.Close() } // Detach may have closed it
+func (h *tapHandle) Info() *kernel.About  { return &h.About }
+func (h *tapHandle) Owned() (bool, error) { return true, nil }
+func (h *tapHandle) Guarded() bool        { return false }
+
+// Detach may have closed it
+func (h *tapHandle) Close()                                   { _ = h.client.Close() }
 func (h *tapHandle) Lost() tap.Lost                           { return h.Now.Lost }
 func (h *tapHandle) Shares(int) []budgets.State               { return h.Snapshot.Shares }
 func (h *tapHandle) Notes() []string                          { return nil } // the process prints them
@@ -99,7 +101,9 @@ func (h *tapHandle) KeepCustomers(*policyfile.Compiled) error { return nil }
 func (h *tapHandle) Settle(string) error                      { return nil }
 func (h *tapHandle) shaper() *kernel.Shaper                   { return nil }
 func (h *tapHandle) keeper() (keeper, error)                  { return keeper{tap: h.client}, nil }
-func (h *tapHandle) announceTo() *caller                      { return connect(tapPrefix+h.About.Interface, 0) }
+func (h *tapHandle) announceTo() *caller {
+	return connect(tapPrefix+h.About.Interface, 0)
+}
 
 // Attached reports whether the process still answers.
 func (h *tapHandle) Attached() (bool, error) { return h.client == nil || h.Refresh() == nil, nil }
@@ -153,7 +157,8 @@ func (h *tapHandle) Changes() (Changes, error) {
 // read.
 func (h *tapHandle) readable() error {
 	if h.Version != snapshotVersion {
-		return fmt.Errorf("process %d is another version of shaper: use that one, or restart it", h.About.Process)
+		return fmt.Errorf("process %d is another version of shaper: use that one, or restart it",
+			h.About.Process)
 	}
 	return nil
 }
@@ -176,7 +181,9 @@ func (h *tapHandle) Refresh() error {
 }
 
 // Reload replaces the policy of the direction. It does not support rollback timers.
-func (h *tapHandle) Reload(_ *compiled.Plan, label json.RawMessage, until time.Time) ([]compiled.ClassChange, error) {
+func (h *tapHandle) Reload(
+	_ *compiled.Plan, label json.RawMessage, until time.Time,
+) ([]compiled.ClassChange, error) {
 	if !until.IsZero() {
 		return nil, ErrNoConfirm
 	}

@@ -14,7 +14,8 @@ import (
 // zeros.
 func TestOtherVersion(t *testing.T) {
 	r := &tapHandle{Snapshot: Snapshot{Version: snapshotVersion + 1, About: kernel.About{Process: 77}}}
-	if _, err := r.Sample(); err == nil || !strings.Contains(err.Error(), "process 77 is another version of shaper") {
+	if _, err := r.Sample(); err == nil ||
+		!strings.Contains(err.Error(), "process 77 is another version of shaper") {
 		t.Error(err)
 	}
 	r.Version = snapshotVersion

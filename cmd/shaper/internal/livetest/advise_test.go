@@ -35,7 +35,9 @@ func writeCapture(t *testing.T, frames []nettest.Frame) string {
 		t.Fatal(err)
 	}
 	for _, f := range frames {
-		if err := w.WritePacket(gopacket.CaptureInfo{Timestamp: time.Unix(0, f.Time), CaptureLength: len(f.Data), Length: len(f.Data)}, f.Data); err != nil {
+		if err := w.WritePacket(gopacket.CaptureInfo{
+			Timestamp: time.Unix(0, f.Time), CaptureLength: len(f.Data), Length: len(f.Data),
+		}, f.Data); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -85,7 +87,8 @@ func TestQuietAdvise(t *testing.T) {
 					ClosedLoop *struct{} `json:"closed_loop"`
 				}](t, stdout)
 				tcp := got.Capture.TCP
-				if tcp.Throttled != policed || got.LowerBound != policed || tcp.Senders != 1 || got.ClosedLoop == nil {
+				if tcp.Throttled != policed || got.LowerBound != policed || tcp.Senders != 1 ||
+					got.ClosedLoop == nil {
 					t.Errorf("%s: got %+v, want one sender, throttled: %v", place, got, policed)
 				}
 				if tcp.RTT < rtt || tcp.RTT > rtt+c.quiet()+5*time.Millisecond {
@@ -97,7 +100,8 @@ func TestQuietAdvise(t *testing.T) {
 				text, _ := p.wantExit(0, "advise", capture, "--rate", "50mbit")
 				model, bursts := strings.Index(text, "What TCP gets"), strings.Index(text, "Burst and loss")
 				if model < 0 || bursts < 0 || (model < bursts) != policed {
-					t.Errorf("%s: what TCP gets is at %d, the bursts of the capture at %d, in\n%s", place, model, bursts, text)
+					t.Errorf("%s: what TCP gets is at %d, the bursts of the capture at %d, in\n%s", place,
+						model, bursts, text)
 				}
 			}
 		})

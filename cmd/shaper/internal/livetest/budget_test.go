@@ -30,7 +30,9 @@ func TestQuietBudget(t *testing.T) {
 		var list []*process
 		names := []string{"v0 egress", "v0 ingress", "v1 egress", "v1 ingress"}
 		hooks := []string{"tc", "xdp", "tc", "tc"}
-		routes := []sendRoute{p.near.Injector("v0"), p.far.Injector("v0"), p.near.Injector("v1"), p.other.Injector("v0")}
+		routes := []sendRoute{
+			p.near.Injector("v0"), p.far.Injector("v0"), p.near.Injector("v1"), p.other.Injector("v0"),
+		}
 		if inVM { // attaching one takes seconds there
 			names, hooks, routes = names[:2], hooks[:2], routes[:2]
 		}
@@ -110,15 +112,20 @@ func near(tokens, want int64) bool { return want <= tokens && tokens <= want+100
 func TestLiveBudgetParams(t *testing.T) {
 	skipInVM(t)
 	p := newBudgetHost(t)
-	small, large := "type: token-bucket, rate: 1bit, burst: 3000", "type: token-bucket, rate: 1bit, burst: 9000"
+	small, large := "type: token-bucket, rate: 1bit, burst: 3000",
+		"type: token-bucket, rate: 1bit, burst: 9000"
 	smallPolicy, largePolicy := budgetPolicy(t, small), budgetPolicy(t, large)
 	first := p.runOn("v0", smallPolicy)
 	p.near.Inject("v0", budgetFrames[0])
 	theirs := `budget "uplinks" has parameters %s in this policy, but %s in v0 egress \(process \d+\): use the same in both, or reload one of its users with the new parameters`
-	p.wantError(1, fmt.Sprintf(theirs, "token-bucket rate=1bit burst=9000", "token-bucket rate=1bit burst=3000"), "run", "v1", "--policy", largePolicy)
-	p.wantError(1, fmt.Sprintf(theirs, "token-bucket rate=1p/8s burst=3000 count=packets", "token-bucket rate=1bit burst=3000"),
+	p.wantError(1,
+		fmt.Sprintf(theirs, "token-bucket rate=1bit burst=9000", "token-bucket rate=1bit burst=3000"), "run",
+		"v1", "--policy", largePolicy)
+	p.wantError(1, fmt.Sprintf(theirs, "token-bucket rate=1p/8s burst=3000 count=packets",
+		"token-bucket rate=1bit burst=3000"),
 		"run", "v1", "--policy", budgetPolicy(t, "type: token-bucket, rate: 1p/8s, burst: 3000, count: packets"))
-	p.wantError(1, fmt.Sprintf(theirs, "srtcm cir=1bit cbs=3000 ebs=3000", "token-bucket rate=1bit burst=3000"),
+	p.wantError(1,
+		fmt.Sprintf(theirs, "srtcm cir=1bit cbs=3000 ebs=3000", "token-bucket rate=1bit burst=3000"),
 		"run", "v1", "--policy", budgetPolicy(t, "type: srtcm, cir: 1bit, cbs: 3000, ebs: 3000"))
 	second := p.runOn("v1", smallPolicy)
 	if a, b := p.budgetTokens("v0"), p.budgetTokens("v1"); !near(a, 2000) || !near(b, 2000) {
@@ -147,7 +154,8 @@ func TestLiveBudgetParams(t *testing.T) {
 		t.Errorf("exit %d: %q", code, &reload.err)
 	}
 	text, _ := p.wantExit(0, "status", "v1")
-	if !strings.Contains(strings.Join(strings.Fields(text), " "), "budget uplinks: token-bucket rate=1bit burst=9000; used by ") {
+	if !strings.Contains(strings.Join(strings.Fields(text), " "),
+		"budget uplinks: token-bucket rate=1bit burst=9000; used by ") {
 		t.Errorf("status prints %s", text)
 	}
 	// The only user may change all parameters, and keeps the remaining tokens.
@@ -178,7 +186,9 @@ func TestLiveBudgetLifetime(t *testing.T) {
 	p.awaitNoBudgets()
 
 	// If the guard was killed too, the next command removes it.
-	for _, next := range [][]string{{"detach", "v0"}, {"detach", "--all"}, {"run", "v1", "--meter", unlimitedMeter, "--for", "1ms"}} {
+	for _, next := range [][]string{
+		{"detach", "v0"}, {"detach", "--all"}, {"run", "v1", "--meter", unlimitedMeter, "--for", "1ms"},
+	} {
 		r = p.runOn("v0", policy)
 		r.killWithGuard()
 		p.awaitLeftBehind("v0")

@@ -54,7 +54,8 @@ func TestQuietCoDelTCP(t *testing.T) {
 				peer := byHand.crossTCP(1, time.Second, 3*time.Second)
 				c := p.crossTCP(1, time.Second, 5*time.Second)
 				if dropped := p.stats().Classes[0].Dropped; c.rate < 0.95*peer.rate || dropped.Packets == 0 {
-					return fmt.Errorf("%v, %d packets dropped: want 95 %% of %v by hand, and some dropped", c, dropped.Packets, peer)
+					return fmt.Errorf("%v, %d packets dropped: want 95 %% of %v by hand, and some dropped", c,
+						dropped.Packets, peer)
 				}
 				return nil
 			})
@@ -96,7 +97,8 @@ func TestMeasureQueues(t *testing.T) {
 			}
 			byUs := func(what, policy string, args ...string) {
 				measure(what, func(p *tcpPath) func() {
-					return p.runShaper(append(args, "--policy", writePolicy(t, fmt.Sprintf(policy, at.rate)))...).stopBySIGTERM
+					return p.runShaper(append(args, "--policy",
+						writePolicy(t, fmt.Sprintf(policy, at.rate)))...).stopBySIGTERM
 				})
 			}
 			for _, pacer := range availablePacers(t) {
@@ -106,7 +108,8 @@ func TestMeasureQueues(t *testing.T) {
 				byUs("codel, --gso-limit off", codelPolicy, "--gso-limit", "off")
 			}
 			if at.rate == "1mbit" {
-				byUs("codel, target 48ms", strings.Replace(codelPolicy, "codel: true", "codel: {target: 48ms}", 1))
+				byUs("codel, target 48ms",
+					strings.Replace(codelPolicy, "codel: true", "codel: {target: 48ms}", 1))
 			}
 			if at.rtt == 0 {
 				byUs("priority", priorityPolicy)

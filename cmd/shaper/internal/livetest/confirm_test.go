@@ -21,7 +21,8 @@ func TestLiveConfirmOtherRun(t *testing.T) {
 	first.killAndWait()
 	second := p.runShaper("--pin", "--confirm", "60s", "--meter", unlimitedMeter)
 	time.Sleep(time.Until(until.Add(time.Second))) // a guard that acts has acted by then
-	if s := p.status(); len(s) != 1 || s[0].Policy != "--meter "+unlimitedMeter || s[0].Process != second.cmd.Process.Pid {
+	if s := p.status(); len(s) != 1 || s[0].Policy != "--meter "+unlimitedMeter ||
+		s[0].Process != second.cmd.Process.Pid {
 		t.Errorf("status %+v: want the second policy", s)
 	}
 	p.wantExit(0, "confirm", "v0")
@@ -47,11 +48,13 @@ func TestLiveConfirmLate(t *testing.T) {
 	p.wantError(1, "v0 egress: too late: the time to confirm ended .* ago", "confirm", "v0")
 	for _, pid := range []int{r.cmd.Process.Pid, guard} {
 		// The process may have ended its guard by now.
-		if err := syscall.Kill(pid, syscall.SIGCONT); err != nil && !(pid == guard && errors.Is(err, syscall.ESRCH)) {
+		if err := syscall.Kill(pid, syscall.SIGCONT); err != nil &&
+			!(pid == guard && errors.Is(err, syscall.ESRCH)) {
 			t.Fatal(err)
 		}
 	}
-	if code := r.waitForExit(); code != 1 || !strings.Contains(r.err.String(), "not confirmed in time: rolled back") {
+	if code := r.waitForExit(); code != 1 ||
+		!strings.Contains(r.err.String(), "not confirmed in time: rolled back") {
 		t.Errorf("exit %d, stderr %q", code, r.err.String())
 	}
 	p.wantNothingLeft()
@@ -90,7 +93,8 @@ func TestLiveConfirm(t *testing.T) {
 			for _, pin := range []string{"--pin=false", "--pin"} {
 				r := p.runShaper("--hook", hook, "--confirm", "700ms", pin, "--meter", unlimitedMeter)
 				r.out.awaitMatch(t, "rolls back in 700ms unless you run shaper confirm v0")
-				if code := r.waitForExit(); code != 1 || r.err.String() != "shaper: not confirmed in time: rolled back\n" {
+				if code := r.waitForExit(); code != 1 ||
+					r.err.String() != "shaper: not confirmed in time: rolled back\n" {
 					t.Errorf("%s: exit %d, stderr %q: want 1 and one line", pin, code, &r.err)
 				}
 				p.wantState(before)
@@ -118,7 +122,8 @@ func TestLiveConfirm(t *testing.T) {
 				}
 				return nil
 			})
-			if code := w.waitForExit(); code != 1 || !strings.Contains(w.err.String(), "not confirmed in time") {
+			if code := w.waitForExit(); code != 1 ||
+				!strings.Contains(w.err.String(), "not confirmed in time") {
 				t.Errorf("reload exits with %d, stderr %q: want 1", code, &w.err)
 			}
 			if s := p.stats(); s.Policy != "--meter "+unlimitedMeter || s.Unconfirmed != nil {
@@ -148,13 +153,15 @@ func TestLiveConfirmTakesOver(t *testing.T) {
 			placement{hook, ""}.skipIfUnsupported(t)
 			p := newPair(t)
 			before := p.deviceState()
-			p.runShaper("--hook", hook, "--pin", "--meter", "token-bucket rate=3mbit burst=9000").stopBySIGTERM()
+			p.runShaper("--hook", hook, "--pin", "--meter",
+				"token-bucket rate=3mbit burst=9000").stopBySIGTERM()
 			r := p.runShaper("--hook", hook, "--confirm", "500ms", "--meter", unlimitedMeter)
 			if code := r.waitForExit(); code != 1 {
 				t.Errorf("exit %d: want 1", code)
 			}
 			s := p.stats()
-			if s.Policy != "--meter token-bucket rate=3mbit burst=9000" || !s.Pinned || s.State != "attached, pinned" {
+			if s.Policy != "--meter token-bucket rate=3mbit burst=9000" || !s.Pinned ||
+				s.State != "attached, pinned" {
 				t.Errorf("status %+v: want the policy before, pinned", s)
 			}
 			p.wantExit(0, "detach")
@@ -169,7 +176,8 @@ func TestLiveConfirmEnded(t *testing.T) {
 	skipInVM(t)
 	p := newPair(t)
 	before := p.deviceState()
-	p.wantExit(0, "run", "v0", "--hook", "tc", "--background", "--meter", "token-bucket rate=3mbit burst=9000")
+	p.wantExit(0, "run", "v0", "--hook", "tc", "--background", "--meter",
+		"token-bucket rate=3mbit burst=9000")
 	r := p.runShaper("--hook", "tc", "--confirm", "60s", "--meter", unlimitedMeter)
 	r.sendSignal(syscall.SIGTERM)
 	if code := r.waitForExit(); code != 1 {
@@ -270,7 +278,8 @@ func TestLiveConfirmRace(t *testing.T) {
 			want, name = [2]int{0, 0}, "--meter "+next
 		}
 		if codes != want || policy != name {
-			t.Fatalf("seed %d: confirm printed %q with exit code %d, reload printed %q with exit code %d, the policy is %q", seed,
+			t.Fatalf("seed %d: confirm printed %q with exit code %d, reload printed %q with exit code %d, the policy is %q",
+				seed,
 				confirm.out.String()+confirm.err.String(), codes[0], reload.err.String(), codes[1], policy)
 		}
 		if confirmed {

@@ -65,7 +65,9 @@ func askControl(t *testing.T, socket, path string, body any) (status int, answer
 	client := http.Client{
 		Transport: &http.Transport{
 			DisableKeepAlives: true,
-			DialContext:       func(context.Context, string, string) (net.Conn, error) { return net.Dial("unix", socket) },
+			DialContext: func(context.Context, string, string) (net.Conn, error) {
+				return net.Dial("unix", socket)
+			},
 		},
 		Timeout: waitLimit,
 	}
@@ -108,12 +110,16 @@ func wantAnswer(t *testing.T, status int, socket, path string, body any) string 
 // returns the status, or 0 if the process cannot connect.
 func (p *pair) curlAs(group uint32, socket, path, body string) int {
 	p.t.Helper()
-	args := []string{"-sS", "-o", "/dev/null", "-w", "%{http_code}", "--unix-socket", socket, "http://shaper" + path}
+	args := []string{
+		"-sS", "-o", "/dev/null", "-w", "%{http_code}", "--unix-socket", socket, "http://shaper" + path,
+	}
 	if body != "" {
 		args = append(args, "-d", body)
 	}
 	cmd := exec.Command("curl", args...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobodyUser, Gid: nobodyUser, Groups: []uint32{group}}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Credential: &syscall.Credential{Uid: nobodyUser, Gid: nobodyUser, Groups: []uint32{group}},
+	}
 	out, err := cmd.Output()
 	status := 0
 	if _, e := fmt.Sscan(string(out), &status); e != nil || (err != nil) != (status == 0) {
@@ -125,7 +131,8 @@ func (p *pair) curlAs(group uint32, socket, path, body string) int {
 // writeMetered writes a policy whose customers have bursts of 5000 bytes that are never refilled.
 func writeMetered(t *testing.T, customers string) (policy, table string) {
 	t.Helper()
-	return writeTable(t, "meter: {type: token-bucket, rate: 1B/1000s, burst: 150B}", "  metered: {type: token-bucket, rate: 1B/1000s, burst: 5000B}\n", meteredHeader+customers)
+	return writeTable(t, "meter: {type: token-bucket, rate: 1B/1000s, burst: 150B}",
+		"  metered: {type: token-bucket, rate: 1B/1000s, burst: 5000B}\n", meteredHeader+customers)
 }
 
 const meteredHeader = "customer,address,plan,burst\n"
@@ -141,7 +148,8 @@ func TestLiveControl(t *testing.T) {
 	s := newControlSockets(t)
 	policy, table := writeMetered(t, "m,192.0.2.1,metered,\nn,192.0.2.2,metered,\n")
 	r := p.runShaper(s.flags("--both", "--policy", policy)...)
-	wantCapabilities(t, "run --control", r.cmd.Process.Pid, unix.CAP_NET_ADMIN, unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_SYS_ADMIN)
+	wantCapabilities(t, "run --control", r.cmd.Process.Pid, unix.CAP_NET_ADMIN, unix.CAP_BPF,
+		unix.CAP_PERFMON, unix.CAP_SYS_ADMIN)
 	for _, c := range []struct {
 		group      uint32
 		socket     string
@@ -159,7 +167,8 @@ func TestLiveControl(t *testing.T) {
 
 	frames := func(n int) {
 		for range n {
-			p.far.Inject("v0", packetBetween("192.0.2.1", "203.0.113.1"), packetBetween("192.0.2.2", "203.0.113.1"))
+			p.far.Inject("v0", packetBetween("192.0.2.1", "203.0.113.1"),
+				packetBetween("192.0.2.2", "203.0.113.1"))
 		}
 	}
 	counted := func(name string, passed, dropped int64) {
@@ -172,7 +181,8 @@ func TestLiveControl(t *testing.T) {
 			if len(answer.Directions) != 2 || answer.Name != name || answer.Directions[0].Packets != 0 {
 				return fmt.Errorf("got %+v, want nothing at egress", answer)
 			}
-			if got := answer.Directions[1]; got.Packets != passed+dropped || got.Dropped != sentPackets(dropped) {
+			if got := answer.Directions[1]; got.Packets != passed+dropped ||
+				got.Dropped != sentPackets(dropped) {
 				return fmt.Errorf("%s: got %+v, want %d passed, %d dropped", name, got, passed, dropped)
 			}
 			return nil
@@ -183,7 +193,9 @@ func TestLiveControl(t *testing.T) {
 	counted("n", 2, 0)
 	on := wantAnswer(t, 200, s.write, "/v1/changes", []any{
 		map[string]any{"kind": "customer", "name": "m", "off": false},
-		map[string]any{"kind": "customer", "name": "n", "parameters": map[string]string{"burst": "150B"}, "for": "1h"},
+		map[string]any{
+			"kind": "customer", "name": "n", "parameters": map[string]string{"burst": "150B"}, "for": "1h",
+		},
 	})
 	frames(2) // n has 150 bytes now
 	counted("m", 2, 2)
@@ -200,7 +212,8 @@ func TestLiveControl(t *testing.T) {
 	} {
 		wantAnswer(t, status, s.write, "/v1/changes", body)
 	}
-	if now := wantAnswer(t, 200, s.read, "/v1/changes", nil); now != changes || strings.Count(now, `"kind"`) != 2 {
+	if now := wantAnswer(t, 200, s.read, "/v1/changes", nil); now != changes ||
+		strings.Count(now, `"kind"`) != 2 {
 		t.Errorf("changes are %s, want %s", now, changes)
 	}
 	frames(1)
@@ -209,13 +222,15 @@ func TestLiveControl(t *testing.T) {
 		t.Errorf("shaper set lists %q, want 2 changes", stdout)
 	}
 
-	rewriteFile(t, table, meteredHeader+"m,192.0.2.1,metered,\nn,192.0.2.2,metered,\nnew,192.0.2.3,metered,\n")
+	rewriteFile(t, table,
+		meteredHeader+"m,192.0.2.1,metered,\nn,192.0.2.2,metered,\nnew,192.0.2.3,metered,\n")
 	wantAnswer(t, 200, s.write, "/v1/reload", "")
 	all := decodeJSON[[]struct {
 		Number    int
 		Customers []customerRow
 	}](t, wantAnswer(t, 200, s.read, "/v1/customers?top=0&by=dropped", nil))
-	if len(all) != 2 || all[1].Number != 3 || len(all[1].Customers) != 3 || all[1].Customers[0].Name != "m" || all[1].Customers[0].Dropped != sentPackets(2) {
+	if len(all) != 2 || all[1].Number != 3 || len(all[1].Customers) != 3 || all[1].Customers[0].Name != "m" ||
+		all[1].Customers[0].Dropped != sentPackets(2) {
 		t.Errorf("got %+v after the reload, want 3 customers", all)
 	}
 	rewriteFile(t, table, "nonsense")
@@ -300,7 +315,10 @@ func TestLiveControlStuck(t *testing.T) {
 	}
 	begin := time.Now()
 	for i := range 100 {
-		wantAnswer(t, 200, s.write, "/v1/changes", map[string]any{"kind": "customer", "name": fmt.Sprint("c", 7*i), "parameters": map[string]string{"rate": fmt.Sprint(i+1, "kbit")}})
+		wantAnswer(t, 200, s.write, "/v1/changes", map[string]any{
+			"kind": "customer", "name": fmt.Sprint("c", 7*i),
+			"parameters": map[string]string{"rate": fmt.Sprint(i+1, "kbit")},
+		})
 	}
 	t.Logf("100 changes took %v", time.Since(begin))
 	if got := strings.Count(wantAnswer(t, 200, s.write, "/v1/changes", nil), `"kind"`); got != 100 {
@@ -347,13 +365,16 @@ func TestLiveControlLarge(t *testing.T) {
 			}
 			defer conn.Close()
 			go func() { // it waits until the end of the process
-				_, _ = fmt.Fprintf(conn, "POST /v1/changes HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(all), all[:len(all)-1])
+				_, _ = fmt.Fprintf(conn,
+					"POST /v1/changes HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(all),
+					all[:len(all)-1])
 			}()
 		}
 		wantAnswer(t, 200, s.write, "/v1/changes", `{"kind":"customer","name":"c1","off":false}`)
 		go func() { // one list is being applied at the end
 			if conn, err := net.Dial("unix", s.write); err == nil {
-				_, _ = fmt.Fprintf(conn, "POST /v1/changes HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(all), all)
+				_, _ = fmt.Fprintf(conn,
+					"POST /v1/changes HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(all), all)
 				conn.Close()
 			}
 		}()
@@ -375,7 +396,8 @@ func TestLiveControlAway(t *testing.T) {
 	p.near.Delete("v0")
 	r.err.awaitMatch(t, "is gone")
 	eventually(t, func() error {
-		if _, answer := askControl(t, s.read, "/v1/status", nil); !strings.Contains(answer, `"state":"waiting"`) {
+		if _, answer := askControl(t, s.read, "/v1/status",
+			nil); !strings.Contains(answer, `"state":"waiting"`) {
 			return fmt.Errorf("got %s, want that it waits", answer)
 		}
 		return nil
@@ -384,7 +406,8 @@ func TestLiveControlAway(t *testing.T) {
 	wantAnswer(t, 503, s.read, "/v1/stats", nil)
 	p.near.Veth(p.far)
 	eventually(t, func() error {
-		if status, answer := askControl(t, s.read, "/v1/changes", nil); status != 200 || !strings.Contains(answer, `"off":true`) {
+		if status, answer := askControl(t, s.read, "/v1/changes", nil); status != 200 ||
+			!strings.Contains(answer, `"off":true`) {
 			return fmt.Errorf("got %d %s, want the change; stderr %q", status, answer, &r.err)
 		}
 		return nil
@@ -404,12 +427,17 @@ func TestLiveControlErrors(t *testing.T) {
 		return append([]string{"run", "v0", "--meter", unlimitedMeter}, more...)
 	}
 	p.wantError(2, "--control-group needs --control", args("--control-group", "0")...)
-	p.wantError(2, "--control-read-group needs --control-read", args("--control", s.write, "--control-read-group", "0")...)
-	p.wantError(2, `there is no group "nobodies"`, args("--control", s.write, "--control-group", "nobodies")...)
-	p.wantError(2, "--control and --control-read need two paths", args("--control", s.write, "--control-read", s.write)...)
-	p.wantError(2, "--background leaves no process for .*--control.*", args("--control", s.write, "--background")...)
+	p.wantError(2, "--control-read-group needs --control-read",
+		args("--control", s.write, "--control-read-group", "0")...)
+	p.wantError(2, `there is no group "nobodies"`,
+		args("--control", s.write, "--control-group", "nobodies")...)
+	p.wantError(2, "--control and --control-read need two paths",
+		args("--control", s.write, "--control-read", s.write)...)
+	p.wantError(2, "--background leaves no process for .*--control.*",
+		args("--control", s.write, "--background")...)
 	rewriteFile(t, s.write, "a file")
-	p.wantError(1, "control socket "+s.write+": the file exists and is not a socket", args("--control", s.write)...)
+	p.wantError(1, "control socket "+s.write+": the file exists and is not a socket",
+		args("--control", s.write)...)
 	p.wantState(before)
 	if err := os.Remove(s.write); err != nil {
 		t.Fatal(err)

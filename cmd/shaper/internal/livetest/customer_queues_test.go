@@ -32,15 +32,21 @@ func TestQuietCustomerQueues(t *testing.T) {
   metered: {type: token-bucket, rate: 1B/1000s, burst: 300B}
 `
 			const head = "customer,address,plan,rate\n"
-			const table = head + "slow,192.0.2.1 2001:db8:1::/48,slow,\nfast,192.0.2.2 2001:db8:2::/48,fast,\nown,192.0.2.3,slow,160kbit\nmetered,192.0.2.4,metered,\n"
+			const table = head +
+				"slow,192.0.2.1 2001:db8:1::/48,slow,\nfast,192.0.2.2 2001:db8:2::/48,fast,\nown,192.0.2.3,slow,160kbit\nmetered,192.0.2.4,metered,\n"
 			policy, csv := writeTable(t, "green: pass", plans, table)
 			r := p.runShaper(m.flags("--policy", policy)...)
 			if s := p.stats(); s.Pacer != "fq" {
 				t.Errorf("paced by %q: want fq", s.Pacer)
 			}
 			// Nanoseconds between two packets of 100 bytes, by customer.
-			gaps := map[string]time.Duration{"slow": 10 * time.Millisecond, "fast": 2500 * time.Microsecond, "own": 5 * time.Millisecond}
-			names := map[string]string{"192.0.2.1": "slow", "2001:db8:1::1": "slow", "192.0.2.2": "fast", "2001:db8:2::1": "fast", "192.0.2.3": "own", "192.0.2.4": "metered", "192.0.2.9": "stranger"}
+			gaps := map[string]time.Duration{
+				"slow": 10 * time.Millisecond, "fast": 2500 * time.Microsecond, "own": 5 * time.Millisecond,
+			}
+			names := map[string]string{
+				"192.0.2.1": "slow", "2001:db8:1::1": "slow", "192.0.2.2": "fast", "2001:db8:2::1": "fast",
+				"192.0.2.3": "own", "192.0.2.4": "metered", "192.0.2.9": "stranger",
+			}
 			sent := map[string]int64{}
 			round := func(send int) error {
 				sniffer := p.far.Sniff("v0")
@@ -48,7 +54,10 @@ func TestQuietCustomerQueues(t *testing.T) {
 				total := 0
 				var frames [][]byte
 				for range send { // all wait for less than 2 s
-					for _, a := range []string{"192.0.2.1", "2001:db8:1::1", "192.0.2.2", "2001:db8:2::1", "192.0.2.2", "2001:db8:2::1", "192.0.2.3", "192.0.2.9"} {
+					for _, a := range []string{
+						"192.0.2.1", "2001:db8:1::1", "192.0.2.2", "2001:db8:2::1", "192.0.2.2",
+						"2001:db8:2::1", "192.0.2.3", "192.0.2.9",
+					} {
 						frames = append(frames, m.frameOf(a))
 						sent[names[a]]++
 						total++
@@ -68,7 +77,8 @@ func TestQuietCustomerQueues(t *testing.T) {
 					if want := map[bool]int{true: af11}[name == "fast"]; tos != want {
 						t.Errorf("%s: TOS %#x: want %#x", name, tos, want)
 					}
-					if early := time.Duration(f.Time-begin) - time.Duration(len(arrived[name]))*gaps[name]; early < -time.Microsecond {
+					if early := time.Duration(f.Time-begin) - time.Duration(
+						len(arrived[name]))*gaps[name]; early < -time.Microsecond {
 						t.Errorf("%s: packet %d arrived %v early", name, len(arrived[name]), -early)
 					}
 					arrived[name] = append(arrived[name], f)
@@ -78,16 +88,22 @@ func TestQuietCustomerQueues(t *testing.T) {
 					err = errors.Join(err, checkNear(t, name, ipRate(arrived[name]), 100/gap.Seconds(), 0.02))
 				}
 				// Strangers wait for nobody.
-				if s, slow := arrived["stranger"], arrived["slow"]; s[len(s)-1].Time > slow[len(slow)-1].Time {
-					err = errors.Join(err, errors.New("the last stranger arrived after the last packet of slow"))
+				if s, slow := arrived["stranger"],
+					arrived["slow"]; s[len(s)-1].Time > slow[len(slow)-1].Time {
+					err = errors.Join(err,
+						errors.New("the last stranger arrived after the last packet of slow"))
 				}
 				return err
 			}
 			nettest.Steady(t, func() error { return round(60) })
-			p.near.Inject("v0", m.frameOf("192.0.2.4"), m.frameOf("192.0.2.4"), m.frameOf("192.0.2.4"), m.frameOf("192.0.2.4"))
+			p.near.Inject("v0", m.frameOf("192.0.2.4"), m.frameOf("192.0.2.4"), m.frameOf("192.0.2.4"),
+				m.frameOf("192.0.2.4"))
 			want := func(name, plan string, n, red int64) {
 				t.Helper()
-				w := customerRow{Name: name, Plan: plan, packetCount: sentPackets(n), Green: sentPackets(n - red), Red: sentPackets(red), Dropped: sentPackets(red)}
+				w := customerRow{
+					Name: name, Plan: plan, packetCount: sentPackets(n), Green: sentPackets(n - red),
+					Red: sentPackets(red), Dropped: sentPackets(red),
+				}
 				if got := p.customers()[name]; got != w {
 					t.Errorf("counted %+v: want %+v", got, w)
 				}
@@ -97,16 +113,20 @@ func TestQuietCustomerQueues(t *testing.T) {
 			want("own", "slow", sent["own"], 0)
 			want("metered", "metered", 4, 1)
 			s := p.stats()
-			if c := s.classNamed(t, "customers"); c.Queued != sentPackets(sent["slow"]+sent["fast"]+sent["own"]) {
+			if c := s.classNamed(t, "customers"); c.Queued != sentPackets(sent["slow"]+sent["fast"]+
+				sent["own"]) {
 				t.Errorf("counted %+v: want all packets of customers with a queue queued", c)
 			}
 			// A full queue drops packets, and counts them.
 			p.near.Inject("v0", repeat(m.frameOf("192.0.2.1"), 300)...)
-			if c := p.customers()["slow"]; c.Packets != sent["slow"]+300 || c.Dropped.Packets == 0 || c.Dropped.Packets > 99 {
+			if c := p.customers()["slow"]; c.Packets != sent["slow"]+300 || c.Dropped.Packets == 0 ||
+				c.Dropped.Packets > 99 {
 				t.Errorf("counted %+v: want nearly 99 of 300 dropped", c)
 			}
 			// Other plans: from a queue to another one, to a meter, and back.
-			rewriteFile(t, csv, head+"slow,192.0.2.1 2001:db8:1::/48,fast,\nfast,192.0.2.2,metered,\nmetered,192.0.2.4,slow,\n")
+			rewriteFile(t, csv,
+				head+
+					"slow,192.0.2.1 2001:db8:1::/48,fast,\nfast,192.0.2.2,metered,\nmetered,192.0.2.4,slow,\n")
 			p.wantExit(0, "reload", "v0")
 			p.near.Inject("v0", repeat(m.frameOf("192.0.2.2"), 4)...)
 			p.near.Inject("v0", repeat(m.frameOf("192.0.2.4"), 4)...)
@@ -131,7 +151,8 @@ classes: [{name: customers, per: customer, match: {proto: udp}, meter: plan}]
 customers: {file: customers.csv}
 plans: {slow: {queue: {rate: 80kbit, limit: 3s}}}
 `)
-	rewriteFile(t, filepath.Join(filepath.Dir(policy), "customers.csv"), "customer,address,plan\nfar,10.0.0.2 fd00::2,slow\nnear,10.0.0.1 fd00::1,slow\n")
+	rewriteFile(t, filepath.Join(filepath.Dir(policy), "customers.csv"),
+		"customer,address,plan\nfar,10.0.0.2 fd00::2,slow\nnear,10.0.0.1 fd00::1,slow\n")
 	r := p.runShaper("--direction", "both", "--policy", policy)
 	r.out.awaitMatch(t, "v0 ingress: attached")
 	const n = 40 // of each family, 10 ms each
@@ -164,7 +185,8 @@ plans: {slow: {queue: {rate: 80kbit, limit: 3s}}}
 			}
 		}
 		s := p.stats("v0", "--direction", direction)
-		if c := s.classNamed(t, "customers"); c.packetCount != sentPackets(2*n) || c.Queued != sentPackets(2*n) {
+		if c := s.classNamed(t, "customers"); c.packetCount != sentPackets(2*n) ||
+			c.Queued != sentPackets(2*n) {
 			t.Errorf("%s: counted %+v: want %d packets, all queued", direction, c, 2*n)
 		}
 		out, _ := p.wantExit(0, "stats", "--customers", "--direction", direction, "--json")

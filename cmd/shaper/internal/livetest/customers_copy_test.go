@@ -54,7 +54,8 @@ plans:
 	if plan := planOf17(); plan != "home" {
 		t.Errorf("plan %s before the reload, want home", plan)
 	}
-	if _, stderr := p.wantExit(1, "reload", "v0", "--confirm", "1s"); !strings.Contains(stderr, "rolled back") {
+	if _, stderr := p.wantExit(1, "reload", "v0", "--confirm",
+		"1s"); !strings.Contains(stderr, "rolled back") {
 		t.Errorf("stderr %q: want a rollback", stderr)
 	}
 	if err := os.Remove(file); err != nil {

@@ -20,7 +20,8 @@ func exportedRows(n int) string {
 		case 1:
 			fmt.Fprintf(&b, "%08d , %s %s/64,home\r\n", i, v4, v6)
 		case 2:
-			fmt.Fprintf(&b, "\"%08d\",\"%s\r\n%s/64\",home,,\"says \"\"hello, all\"\"\r\nin two lines\"\r\n", i, v4, v6)
+			fmt.Fprintf(&b, "\"%08d\",\"%s\r\n%s/64\",home,,\"says \"\"hello, all\"\"\r\nin two lines\"\r\n",
+				i, v4, v6)
 		default:
 			fmt.Fprintf(&b, "\t%08d,%s;%s/64, \"home\" ,%dB/1000s,x\r\n", i, v4, v6, 2+i%100)
 		}
@@ -33,7 +34,8 @@ func exportedRows(n int) string {
 
 // exportedAddresses returns an IPv4 address and the first IPv6 address of a customer.
 func exportedAddresses(i int) (v4, v6 string) {
-	return fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255), fmt.Sprintf("2001:db8:%x:%x::", i>>16, i&0xffff)
+	return fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255),
+		fmt.Sprintf("2001:db8:%x:%x::", i>>16, i&0xffff)
 }
 
 // TestLiveCustomersExport shapes 100,000 customers of an exported file. Packets of all kinds of
@@ -44,7 +46,9 @@ func TestLiveCustomersExport(t *testing.T) {
 	const number = 100_000
 	p := newPair(t)
 	text := exportedRows(number)
-	policy, table := writeTable(t, "green: pass", "  home: {type: token-bucket, rate: 1B/1000s, burst: 300B}\n  large: {type: token-bucket, rate: 1B/1000s, burst: 900B}\n", text)
+	policy, table := writeTable(t, "green: pass",
+		"  home: {type: token-bucket, rate: 1B/1000s, burst: 300B}\n  large: {type: token-bucket, rate: 1B/1000s, burst: 900B}\n",
+		text)
 	r := p.runShaper("--policy", policy)
 	m := placements[0]
 	some := []int{0, 1, 2, 3, 4567, 50_002, 65_535, 65_536, number - 1}
@@ -57,7 +61,11 @@ func TestLiveCustomersExport(t *testing.T) {
 	want := func(rows map[string]customerRow, i int, plan string, packets, dropped int64) {
 		t.Helper()
 		name := fmt.Sprintf("%08d", i)
-		w := customerRow{name, plan, sentPackets(packets), sentPackets(packets - dropped), packetCount{}, sentPackets(dropped), sentPackets(dropped)}
+		w := customerRow{
+			name, plan, sentPackets(packets), sentPackets(packets - dropped),
+			packetCount{},
+			sentPackets(dropped), sentPackets(dropped),
+		}
 		if rows[name] != w {
 			t.Errorf("counted %+v: want %+v", rows[name], w)
 		}
@@ -71,12 +79,15 @@ func TestLiveCustomersExport(t *testing.T) {
 		total += c.Packets
 	}
 	s := p.stats()
-	if len(rows) != number || total != int64(4*len(some)) || s.classNamed(t, "strangers").packetCount != sentPackets(1) {
-		t.Errorf("%d customers with %d packets, strangers %+v: want %d with %d, and one stranger", len(rows), total, s.classNamed(t, "strangers"), number, 4*len(some))
+	if len(rows) != number || total != int64(4*len(some)) ||
+		s.classNamed(t, "strangers").packetCount != sentPackets(1) {
+		t.Errorf("%d customers with %d packets, strangers %+v: want %d with %d, and one stranger", len(rows),
+			total, s.classNamed(t, "strangers"), number, 4*len(some))
 	}
 
 	p.wantExit(0, "set", "v0", "customer", "00000003", "plan=large")
-	edited := strings.Replace(text, "00065536\",\"10.1.0.0, 2001:db8:1:0::/64\",\"home\"", "00065536\",\"10.1.0.0, 2001:db8:1:0::/64\",\"large\"", 1)
+	edited := strings.Replace(text, "00065536\",\"10.1.0.0, 2001:db8:1:0::/64\",\"home\"",
+		"00065536\",\"10.1.0.0, 2001:db8:1:0::/64\",\"large\"", 1)
 	if edited == text {
 		t.Fatal("the row to edit is missing")
 	}

@@ -42,7 +42,8 @@ func (s *customerScrape) want() {
 	for _, direction := range bothDirections {
 		at := fmt.Sprintf(`direction="%s",interface="%s"`, direction, s.device)
 		rows := s.customers("--direction", direction)
-		want["shaper_customers{"+at+"}"], want["shaper_customers_exported{"+at+"}"] = float64(len(rows)), float64(len(rows)-1)
+		want["shaper_customers{"+at+"}"], want["shaper_customers_exported{"+at+"}"] = float64(len(rows)),
+			float64(len(rows)-1)
 		least := ""
 		for name, c := range rows {
 			if least == "" || c.Bytes < rows[least].Bytes {
@@ -67,7 +68,8 @@ func (s *customerScrape) want() {
 	}
 	eventually(s.t, func() error {
 		got := s.scrapeMetrics(s.r)
-		maps.DeleteFunc(got, func(name string, _ float64) bool { return !strings.HasPrefix(name, "shaper_customer") })
+		maps.DeleteFunc(got,
+			func(name string, _ float64) bool { return !strings.HasPrefix(name, "shaper_customer") })
 		if !maps.Equal(got, want) {
 			return fmt.Errorf("got %v\nwant %v", got, want)
 		}
@@ -110,7 +112,8 @@ func (s *customerScrape) send(address string, packets int) {
 func (s *customerScrape) run(table string) {
 	t := s.t
 	write := func(first, plan string) {
-		rewriteFile(t, table, "customer,address,plan\n"+first+",192.0.2.1 2001:db8:1::/48,small\nb,192.0.2.2,two\nc,192.0.2.3,"+plan+"\nidle,192.0.2.4,small\n")
+		rewriteFile(t, table,
+			"customer,address,plan\n"+first+",192.0.2.1 2001:db8:1::/48,small\nb,192.0.2.2,two\nc,192.0.2.3,"+plan+"\nidle,192.0.2.4,small\n")
 	}
 	s.send("192.0.2.1", 2)
 	s.send("2001:db8:1::7", 3)
@@ -119,7 +122,10 @@ func (s *customerScrape) run(table string) {
 	s.send("192.0.2.9", 1)
 	for _, direction := range bothDirections {
 		got := s.customers("--direction", direction)
-		if want := (customerRow{"a", "small", sentPackets(5), sentPackets(3), packetCount{}, sentPackets(2), sentPackets(2)}); got["a"] != want || got["b"].Yellow != sentPackets(2) {
+		if want := (customerRow{
+			"a", "small", sentPackets(5), sentPackets(3), packetCount{}, sentPackets(2), sentPackets(2),
+		}); got["a"] != want ||
+			got["b"].Yellow != sentPackets(2) {
 			t.Errorf("%s: counted %+v: want %+v", direction, got, want)
 		}
 	}
@@ -142,7 +148,8 @@ func (s *customerScrape) run(table string) {
 	s.r.sendSignal(syscall.SIGHUP)
 	eventually(t, func() error {
 		for _, direction := range bothDirections {
-			if rows := s.customers("--direction", direction); rows["c"].Plan != "two" || rows["a"].Plan != "small" {
+			if rows := s.customers("--direction", direction); rows["c"].Plan != "two" ||
+				rows["a"].Plan != "small" {
 				return fmt.Errorf("%s: customers %v: want those of the new table", direction, rows)
 			}
 		}
@@ -174,9 +181,12 @@ func TestLiveMetricsCustomers(t *testing.T) {
 	skipInVM(t)
 	p := newPair(t)
 	policy, table := writeMetricsTable(t)
-	p.wantError(2, "--metrics-customers needs --metrics", "run", "v0", "--metrics-customers", "1", "--policy", policy)
-	p.wantError(2, "--metrics-customers 10001: want 0 to 10000", "run", "v0", "--metrics", ":0", "--metrics-customers", "10001", "--policy", policy)
-	p.wantError(2, "--background leaves no process for .*--metrics-customers.*", "run", "v0", "--background", "--metrics-customers", "1", "--policy", policy)
+	p.wantError(2, "--metrics-customers needs --metrics", "run", "v0", "--metrics-customers", "1", "--policy",
+		policy)
+	p.wantError(2, "--metrics-customers 10001: want 0 to 10000", "run", "v0", "--metrics", ":0",
+		"--metrics-customers", "10001", "--policy", policy)
+	p.wantError(2, "--background leaves no process for .*--metrics-customers.*", "run", "v0", "--background",
+		"--metrics-customers", "1", "--policy", policy)
 	r := p.runShaper("--direction", "both", "--policy", policy, "--metrics", ":0", "--metrics-customers", "3")
 	r.out.awaitMatch(t, "v0 ingress")
 	(&customerScrape{p, r, "v0", map[string][]customerRow{}}).run(table)
@@ -186,7 +196,8 @@ func TestLiveMetricsCustomers(t *testing.T) {
 func TestLiveTapMetricsCustomers(t *testing.T) {
 	p := newTAPPair(t)
 	policy, table := writeMetricsTable(t)
-	r := p.startTap("--uplink", "v0", "--direction", "both", "--policy", policy, "--metrics", ":0", "--metrics-customers", "3")
+	r := p.startTap("--uplink", "v0", "--direction", "both", "--policy", policy, "--metrics", ":0",
+		"--metrics-customers", "3")
 	(&customerScrape{p, r, "t0", map[string][]customerRow{}}).run(table)
 }
 

@@ -75,7 +75,8 @@ func TestLiveCustomersReload(t *testing.T) {
 		fmt.Fprintf(&b, "customer,address,plan,burst\nstays,192.0.2.1 2001:db8:1::/48,slow,\n")
 		fmt.Fprintf(&b, "changes,192.0.2.2,%s,\n", []string{"slow", "fast"}[i%2])
 		fmt.Fprintf(&b, "%s,192.0.2.3,open,\n", []string{"comes", "goes"}[i%2])
-		fmt.Fprintf(&b, "giver,198.51.100.1 %s,open,\ntaker,198.51.100.2 %s,open,%d\n", []string{"192.0.2.4", ""}[i%2], []string{"", "192.0.2.4"}[i%2], 1000000000+i)
+		fmt.Fprintf(&b, "giver,198.51.100.1 %s,open,\ntaker,198.51.100.2 %s,open,%d\n",
+			[]string{"192.0.2.4", ""}[i%2], []string{"", "192.0.2.4"}[i%2], 1000000000+i)
 		for k := range i % 5 * 4 {
 			fmt.Fprintf(&b, "more %d,10.77.%d.0/%d,slow,\n", k, k, 24+i%9)
 		}
@@ -86,7 +87,8 @@ func TestLiveCustomersReload(t *testing.T) {
 	customers0 := p.customerMap()
 	sniffer := p.sniffPassed(m)
 	begin := time.Now()
-	load := p.startLoad(m, "192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4", "198.51.100.1", "198.51.100.2", "2001:db8:1::1", "192.0.2.9")
+	load := p.startLoad(m, "192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4", "198.51.100.1", "198.51.100.2",
+		"2001:db8:1::1", "192.0.2.9")
 	const reloads = 10
 	last := map[string]customerRow{}
 	for i := range reloads {
@@ -94,13 +96,15 @@ func TestLiveCustomersReload(t *testing.T) {
 		p.wantExit(0, "reload", "v0")
 		rows := p.customers()
 		for _, name := range []string{"stays", "changes", "giver", "taker"} {
-			if rows[name].Packets < last[name].Packets || rows[name].Dropped.Packets < last[name].Dropped.Packets {
+			if rows[name].Packets < last[name].Packets ||
+				rows[name].Dropped.Packets < last[name].Dropped.Packets {
 				t.Errorf("reload %d: counted %+v, before %+v", i, rows[name], last[name])
 			}
 		}
 		last = rows
 		gone, here := []string{"comes", "goes"}[i%2], []string{"goes", "comes"}[i%2]
-		if _, there := rows[gone]; there || rows[here].Plan != "open" || rows["stays"].Plan != "slow" || rows["changes"].Plan != []string{"fast", "slow"}[i%2] || len(rows) != 5+(i+1)%5*4 {
+		if _, there := rows[gone]; there || rows[here].Plan != "open" || rows["stays"].Plan != "slow" ||
+			rows["changes"].Plan != []string{"fast", "slow"}[i%2] || len(rows) != 5+(i+1)%5*4 {
 			t.Errorf("reload %d: got %+v", i, rows)
 		}
 	}
@@ -126,9 +130,11 @@ func TestLiveCustomersReload(t *testing.T) {
 	count("stays", rows["stays"].packetCount, sent["192.0.2.1"]+sent["2001:db8:1::1"])
 	count("changes", rows["changes"].packetCount, sent["192.0.2.2"])
 	moved := rows["giver"].Packets + rows["taker"].Packets
-	count("giver and taker", packetCount{moved, rows["giver"].Bytes + rows["taker"].Bytes}, sent["192.0.2.4"]+sent["198.51.100.1"]+sent["198.51.100.2"])
+	count("giver and taker", packetCount{moved, rows["giver"].Bytes + rows["taker"].Bytes},
+		sent["192.0.2.4"]+sent["198.51.100.1"]+sent["198.51.100.2"])
 	if rows["giver"].Packets <= sent["198.51.100.1"] || rows["taker"].Packets <= sent["198.51.100.2"] {
-		t.Errorf("giver and taker: counted %+v and %+v: want packets of both addresses", rows["giver"], rows["taker"])
+		t.Errorf("giver and taker: counted %+v and %+v: want packets of both addresses", rows["giver"],
+			rows["taker"])
 	}
 	passed := map[string]float64{}
 	want := total - rows["stays"].Dropped.Packets - rows["changes"].Dropped.Packets
@@ -146,7 +152,8 @@ func TestLiveCustomersReload(t *testing.T) {
 	within := func(name string, got, burst, rate float64) {
 		t.Helper()
 		if got > burst+rate*took || got < burst {
-			t.Errorf("%s: %.0f bytes passed in %.3f s: want %.0f to %.0f", name, got, took, burst, burst+rate*took)
+			t.Errorf("%s: %.0f bytes passed in %.3f s: want %.0f to %.0f", name, got, took, burst,
+				burst+rate*took)
 		}
 	}
 	within("stays", passed["192.0.2.1"]+passed["2001:db8:1::1"], 10_000, 20_000)
@@ -189,7 +196,8 @@ func TestLiveCustomersNewMaps(t *testing.T) {
   two: {type: trtcm4115, cir: 1B/1000s, cbs: 200B, eir: 1B/1000s, ebs: 200B}
 `
 	table := func(a, b string, more int) string {
-		out := "customer,address,plan\na,192.0.2.1," + a + "\nb,192.0.2.2 2001:db8:2::1," + b + "\nc,192.0.2.3,small\n"
+		out := "customer,address,plan\na,192.0.2.1," + a + "\nb,192.0.2.2 2001:db8:2::1," + b +
+			"\nc,192.0.2.3,small\n"
 		for i := range more {
 			out += fmt.Sprintf("more %d,10.0.%d.%d,small\n", i, i>>8, i&255)
 		}
@@ -215,7 +223,10 @@ func TestLiveCustomersNewMaps(t *testing.T) {
 	}
 	want := func(name, plan string, green, yellow, red int64) {
 		t.Helper()
-		w := customerRow{name, plan, sentPackets(green + yellow + red), sentPackets(green), sentPackets(yellow), sentPackets(red), sentPackets(red)}
+		w := customerRow{
+			name, plan, sentPackets(green + yellow + red), sentPackets(green), sentPackets(yellow),
+			sentPackets(red), sentPackets(red),
+		}
 		if got := p.customers()[name]; got != w {
 			t.Errorf("counted %+v: want %+v", got, w)
 		}
@@ -285,7 +296,8 @@ func TestLiveCustomersNewMapsCount(t *testing.T) {
 	rows := p.customers()
 	for name, want := range map[string]int64{"a": sent["192.0.2.1"], "b": sent["192.0.2.2"]} {
 		c := rows[name]
-		if c.packetCount != sentPackets(want) || c.Green.Packets+c.Yellow.Packets+c.Red.Packets != want || c.Dropped != c.Red {
+		if c.packetCount != sentPackets(want) || c.Green.Packets+c.Yellow.Packets+c.Red.Packets != want ||
+			c.Dropped != c.Red {
 			t.Errorf("counted %+v: want %d packets", c, want)
 		}
 	}
@@ -299,7 +311,8 @@ func TestLiveCustomersInvalid(t *testing.T) {
 	p := newPair(t)
 	m := placements[0]
 	const head = "customer,address,plan\na,192.0.2.1,small\n"
-	policy, csv := writeTable(t, "green: pass", "  small: {type: token-bucket, rate: 1B/1000s, burst: 500B}\n", head)
+	policy, csv := writeTable(t, "green: pass",
+		"  small: {type: token-bucket, rate: 1B/1000s, burst: 500B}\n", head)
 	r := p.runShaper(m.flags("--policy", policy)...)
 	program := p.stats().ProgramID
 	for _, test := range []struct{ table, want string }{
@@ -318,7 +331,9 @@ func TestLiveCustomersInvalid(t *testing.T) {
 		t.Errorf("stderr %q: want one more line", &r.err)
 	}
 	p.near.Inject("v0", m.frameOf("192.0.2.1"), m.frameOf("192.0.2.2"))
-	if rows, s := p.customers(), p.stats(); len(rows) != 1 || rows["a"].Green != sentPackets(1) || rows["a"].Plan != "small" || s.ProgramID != program || s.classNamed(t, "strangers").packetCount != sentPackets(1) {
+	if rows, s := p.customers(), p.stats(); len(rows) != 1 || rows["a"].Green != sentPackets(1) ||
+		rows["a"].Plan != "small" || s.ProgramID != program ||
+		s.classNamed(t, "strangers").packetCount != sentPackets(1) {
 		t.Errorf("counted %+v and %+v: want the table as it was", rows, s)
 	}
 	r.stopBySIGTERM()

@@ -115,7 +115,8 @@ func TestLiveCustomers(t *testing.T) {
 			r := p.runShaper(m.flags("--policy", policy)...)
 			from, _ := p.senderAndReceiver(m)
 			sniffer := p.sniffPassed(m)
-			const a4, a6, a7, b4, b5, b6 = "192.0.2.1", "2001:db8:1::1", "2001:db8:1:2::3", "192.0.2.2", "198.51.100.77", "2001:db8:2::1"
+			const a4, a6, a7, b4, b5, b6 = "192.0.2.1", "2001:db8:1::1", "2001:db8:1:2::3", "192.0.2.2",
+				"198.51.100.77", "2001:db8:2::1"
 			wrongSide := packetBetween("192.0.2.1", remote("192.0.2.1"))
 			if m.direction == "ingress" {
 				wrongSide = packetBetween(remote("192.0.2.1"), "192.0.2.1")
@@ -126,7 +127,8 @@ func TestLiveCustomers(t *testing.T) {
 			}
 			from.Inject("v0", append(frames, wrongSide, m.frameOf("2001:db8:3::1"))...)
 			eventually(t, func() error {
-				if s := p.stats(); s.classNamed(t, "customers").Packets != 12 || s.classNamed(t, "strangers").Packets != 3 {
+				if s := p.stats(); s.classNamed(t, "customers").Packets != 12 ||
+					s.classNamed(t, "strangers").Packets != 3 {
 					return fmt.Errorf("counted %+v", s.Classes)
 				}
 				return nil
@@ -142,16 +144,21 @@ func TestLiveCustomers(t *testing.T) {
 				}
 			}
 			s := p.stats()
-			if c := s.classNamed(t, "customers"); c.Green.packetCount != sentPackets(4) || c.Yellow.packetCount != sentPackets(4) || c.Dropped != sentPackets(4) || c.Marked != sentPackets(4) {
+			if c := s.classNamed(t, "customers"); c.Green.packetCount != sentPackets(4) ||
+				c.Yellow.packetCount != sentPackets(4) || c.Dropped != sentPackets(4) ||
+				c.Marked != sentPackets(4) {
 				t.Errorf("counted %+v: want the sum of the customers", c)
 			}
-			if c := s.classNamed(t, "strangers"); c.Green.packetCount != sentPackets(2) || c.Dropped != sentPackets(1) {
+			if c := s.classNamed(t, "strangers"); c.Green.packetCount != sentPackets(2) ||
+				c.Dropped != sentPackets(1) {
 				t.Errorf("counted %+v: want 2 green and 1 dropped", c)
 			}
 			const green, yellow = 0, af12
 			want := fmt.Sprint([]string{
-				a4 + fmt.Sprint(green), a6 + fmt.Sprint(green), b4 + fmt.Sprint(green), a7 + fmt.Sprint(green), "192.0.2.3" + fmt.Sprint(green),
-				a4 + fmt.Sprint(yellow), b6 + fmt.Sprint(yellow), a6 + fmt.Sprint(yellow), b5 + fmt.Sprint(yellow), remote(a4) + fmt.Sprint(green),
+				a4 + fmt.Sprint(green), a6 + fmt.Sprint(green), b4 + fmt.Sprint(green),
+				a7 + fmt.Sprint(green), "192.0.2.3" + fmt.Sprint(green), a4 + fmt.Sprint(yellow),
+				b6 + fmt.Sprint(yellow), a6 + fmt.Sprint(yellow), b5 + fmt.Sprint(yellow),
+				remote(a4) + fmt.Sprint(green),
 			})
 			sniffer.Wait(10, waitLimit)
 			var passed []string
@@ -240,7 +247,8 @@ func TestLiveCustomersTwoCPUs(t *testing.T) {
 				close(c)
 			}
 			eventually(t, func() error {
-				if s := p.stats(); s.classNamed(t, "customers").packetCount != sentPackets(7*n) || s.classNamed(t, "strangers").packetCount != sentPackets(n) {
+				if s := p.stats(); s.classNamed(t, "customers").packetCount != sentPackets(7*n) ||
+					s.classNamed(t, "strangers").packetCount != sentPackets(n) {
 					return fmt.Errorf("counted %+v: want %d and %d packets", s.Classes, 7*n, n)
 				}
 				return nil
@@ -248,7 +256,10 @@ func TestLiveCustomersTwoCPUs(t *testing.T) {
 			got := p.customers()
 			for name, sent := range map[string]int64{"a": 5 * n, "b": 2 * n} {
 				most := map[string]int64{"a": 500, "b": 300}[name]
-				want := customerRow{Name: name, Plan: "two", packetCount: sentPackets(sent), Green: sentPackets(min(200, sent))}
+				want := customerRow{
+					Name: name, Plan: "two", packetCount: sentPackets(sent),
+					Green: sentPackets(min(200, sent)),
+				}
 				want.Yellow = sentPackets(min(most, sent) - want.Green.Packets)
 				want.Red = sentPackets(max(sent-most, 0))
 				if red == "drop" {
@@ -317,23 +328,29 @@ func TestLiveCustomersIsolation(t *testing.T) {
 			}
 			for c := range others {
 				if a := addressesOf(c); passed[a[0]]+passed[a[1]] != burst {
-					t.Errorf("%.0f bytes of customer %d passed: want all %d", passed[a[0]]+passed[a[1]], c, burst)
+					t.Errorf("%.0f bytes of customer %d passed: want all %d", passed[a[0]]+passed[a[1]], c,
+						burst)
 				}
 			}
 			if got := passed["192.0.2.1"] + passed["2001:db8:1::1"]; got > burst+rate*took || got < burst {
-				t.Errorf("%.0f bytes of %d passed in %.3f s: want at most %.0f", got, hog*100, took, burst+rate*took)
+				t.Errorf("%.0f bytes of %d passed in %.3f s: want at most %.0f", got, hog*100, took,
+					burst+rate*took)
 			}
 			rows := p.customers()
-			if c := rows["hog"]; c.packetCount != sentPackets(hog) || c.Dropped.Packets != hog-int64(passed["192.0.2.1"]+passed["2001:db8:1::1"])/100 {
+			if c := rows["hog"]; c.packetCount != sentPackets(hog) ||
+				c.Dropped.Packets != hog-int64(passed["192.0.2.1"]+passed["2001:db8:1::1"])/100 {
 				t.Errorf("counted %+v: want %d sent", c, hog)
 			}
 			for i := range others {
-				if c := rows[fmt.Sprint("c", i)]; c.packetCount != sentPackets(burst/100) || c.Dropped.Packets != 0 {
+				if c := rows[fmt.Sprint("c", i)]; c.packetCount != sentPackets(burst/100) ||
+					c.Dropped.Packets != 0 {
 					t.Errorf("counted %+v: want %d packets, none dropped", c, burst/100)
 				}
 			}
-			if s := p.stats().Classes[1]; s.packetCount != sentPackets(strangers) || s.Green.packetCount != sentPackets(10) || len(rows) != 1+others {
-				t.Errorf("counted %+v, %d customers: want %d strangers and %d customers", s, len(rows), strangers, 1+others)
+			if s := p.stats().Classes[1]; s.packetCount != sentPackets(strangers) ||
+				s.Green.packetCount != sentPackets(10) || len(rows) != 1+others {
+				t.Errorf("counted %+v, %d customers: want %d strangers and %d customers", s, len(rows),
+					strangers, 1+others)
 			}
 			r.stopBySIGTERM()
 		})
@@ -344,7 +361,8 @@ func TestLiveCustomersIsolation(t *testing.T) {
 // no counters.
 func TestLiveCustomersFlags(t *testing.T) {
 	p := newPair(t)
-	policy, _ := writeTable(t, "green: pass", "  open: {type: token-bucket, rate: 1gbit, burst: 1MB}\n", "customer,address,plan\na,192.0.2.1,open\n")
+	policy, _ := writeTable(t, "green: pass", "  open: {type: token-bucket, rate: 1gbit, burst: 1MB}\n",
+		"customer,address,plan\na,192.0.2.1,open\n")
 	r := p.runShaper("--policy", policy)
 	for _, test := range []struct {
 		want string
@@ -365,14 +383,16 @@ func TestLiveCustomersFlags(t *testing.T) {
 func TestLiveCustomersRefused(t *testing.T) {
 	p := newPair(t)
 	before := p.deviceState()
-	policy, _ := writeTable(t, "green: pass", "  paced: {queue: {rate: 1mbit, limit: 1s}}\n", "customer,address,plan\na,192.0.2.1,paced\n")
+	policy, _ := writeTable(t, "green: pass", "  paced: {queue: {rate: 1mbit, limit: 1s}}\n",
+		"customer,address,plan\na,192.0.2.1,paced\n")
 	const needs = `.*policy\.yaml:7:\d+: queue of each customer needs qdisc fq: this kernel lacks it, or the policy has links, or queues without fair: false: use .*`
 	p.wantError(2, needs, "run", "v0", "--pacer", "htb", "--policy", policy)
 	if !haveQdisc(t, "fq") {
 		p.wantError(2, needs, "run", "v0", "--policy", policy)
 		p.wantError(2, needs, "run", "v0", "--direction", "ingress", "--policy", policy)
 	}
-	p.wantError(2, `.*policy\.yaml:7:\d+: queue .*XDP.*`, "run", "v0", "--direction", "ingress", "--hook", "xdp", "--policy", policy)
+	p.wantError(2, `.*policy\.yaml:7:\d+: queue .*XDP.*`, "run", "v0", "--direction", "ingress", "--hook",
+		"xdp", "--policy", policy)
 	p.wantState(before)
 	if out, _ := p.wantExit(0, "status"); !strings.HasPrefix(out, "no shaper is attached") {
 		t.Errorf("status prints %q", out)

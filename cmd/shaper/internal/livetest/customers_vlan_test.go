@@ -38,17 +38,20 @@ plans: {once: {type: token-bucket, rate: 1p/1000s, burst: 1}}
 				rewriteFile(t, filepath.Join(filepath.Dir(policy), "customers.csv"), key.table)
 				r := p.runShaper(m.flags("--policy", policy)...)
 				from.Inject("v0",
-					taggedFrame(source, tag7), taggedFrame(source, qinq7, tag9), taggedFrame(source, tag7), taggedFrame(source, qinq7, tag9),
+					taggedFrame(source, tag7), taggedFrame(source, qinq7, tag9), taggedFrame(source, tag7),
+					taggedFrame(source, qinq7, tag9),
 					taggedFrame(source, qinq8, tag7), taggedFrame(source, tag9), taggedFrame(source))
 				eventually(t, func() error {
 					got, s := p.customers(), p.stats()
 					for name, n := range key.want {
-						if c := got[name]; c.Packets != n || c.Green.Packets != min(n, 1) || c.Dropped.Packets != max(n-1, 0) {
+						if c := got[name]; c.Packets != n || c.Green.Packets != min(n, 1) ||
+							c.Dropped.Packets != max(n-1, 0) {
 							return fmt.Errorf("counted %+v: want %d packets, one of them green", c, n)
 						}
 					}
 					if c := s.classNamed(t, "strangers"); c.Packets != key.strangers || len(got) != 3 {
-						return fmt.Errorf("%d customers, strangers %+v: want %d packets", len(got), c, key.strangers)
+						return fmt.Errorf("%d customers, strangers %+v: want %d packets", len(got), c,
+							key.strangers)
 					}
 					return nil
 				})

@@ -76,7 +76,8 @@ func newDelayLine(t *testing.T, in, out *os.File, delay time.Duration) *delayLin
 func first() {
 	runtime.LockOSThread()
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
-	_ = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}, 0)
+	_ = unix.SchedSetAttr(0,
+		&unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}, 0)
 }
 
 func monotonic() int64 {

@@ -51,8 +51,8 @@ func (p *pair) detachJSON(args ...string) (out []detachLine) {
 	return out
 }
 
-// TestLiveDetachJSON checks that detach --json lists the detached shapers and the removed and restored parts, as
-// the kernel and status list them.
+// TestLiveDetachJSON checks that detach --json lists the detached shapers and the removed and restored
+// parts, as the kernel and status list them.
 func TestLiveDetachJSON(t *testing.T) {
 	t.Parallel()
 	skipInVM(t)
@@ -62,7 +62,10 @@ func TestLiveDetachJSON(t *testing.T) {
 			p.near.Run("tc", "qdisc", "replace", "dev", "v0", "root", "handle", "9:", "pfifo", "limit", "77")
 			before, qdiscs := p.deviceState(), p.qdiscState()
 			gso, _, _ := strings.Cut(strings.TrimPrefix(before, "gso "), " ")
-			args := []string{"--policy", writePolicy(t, fmt.Sprintf(slowQueue, "50ms")), "--both", "--hook", "tc", "--gso-limit", "9000"}
+			args := []string{
+				"--policy", writePolicy(t, fmt.Sprintf(slowQueue, "50ms")), "--both", "--hook", "tc",
+				"--gso-limit", "9000",
+			}
 			r := p.runShaper(args...)
 			r.out.awaitMatch(t, "v0 ingress: attached")
 			status := p.status()
@@ -77,14 +80,16 @@ func TestLiveDetachJSON(t *testing.T) {
 				t.Fatalf("detach --json prints %+v: want v0", list)
 			}
 			l := list[0]
-			if got := l.states(); len(got) < 2 || !slices.Equal(got[:2], []string{"egress detached", "ingress detached"}) {
+			if got := l.states(); len(got) < 2 ||
+				!slices.Equal(got[:2], []string{"egress detached", "ingress detached"}) {
 				t.Fatalf("got %q: want both directions detached", got)
 			}
 			for i, s := range status {
 				if d := l.Directions[i]; d.ProgramID != s.ProgramID || d.Policy != s.Policy {
 					t.Errorf("got %+v: want program %d, policy %s", d, s.ProgramID, s.Policy)
 				}
-				if want := fmt.Sprintf("v0 %s: program %d by tc", s.Direction, s.ProgramID); !slices.Contains(l.Removed, want) {
+				if want := fmt.Sprintf("v0 %s: program %d by tc", s.Direction,
+					s.ProgramID); !slices.Contains(l.Removed, want) {
 					t.Errorf("removed %q: want %q", l.Removed, want)
 				}
 			}
@@ -127,11 +132,13 @@ func TestLiveDetachJSONLeft(t *testing.T) {
 		t.Fatalf("detach --json prints %+v: want v0 and w0", list)
 	}
 	d := list[0].Directions
-	if len(d) != 1 || d[0].State != "no longer waiting" || d[0].Process != r.cmd.Process.Pid || d[0].Policy != "--meter "+unlimitedMeter {
+	if len(d) != 1 || d[0].State != "no longer waiting" || d[0].Process != r.cmd.Process.Pid ||
+		d[0].Policy != "--meter "+unlimitedMeter {
 		t.Errorf("v0: got %+v: want the process %d, no longer waiting", d, r.cmd.Process.Pid)
 	}
 	d = list[1].Directions
-	if len(d) != 1 || d[0].Direction != "egress" || d[0].State != "cleaned up" || d[0].What == "" || len(list[1].Removed) != 1 {
+	if len(d) != 1 || d[0].Direction != "egress" || d[0].State != "cleaned up" || d[0].What == "" ||
+		len(list[1].Removed) != 1 {
 		t.Errorf("w0: got %+v: want one program, cleaned up", list[1])
 	}
 	r.wantExit(0)
@@ -155,7 +162,8 @@ func TestLiveConfirmJSON(t *testing.T) {
 			args = append(args, "--direction", direction)
 		}
 		out, _ := p.wantExit(0, args...)
-		const line = `{"interface":"v0","direction":"%s","state":"confirmed","program_id":%d,"policy":"--meter %s"}` + "\n"
+		const line = `{"interface":"v0","direction":"%s","state":"confirmed","program_id":%d,"policy":"--meter %s"}` +
+			"\n"
 		want := fmt.Sprintf(line, direction, s[0].ProgramID, unlimitedMeter)
 		if out != want {
 			t.Errorf("confirm --json prints %q: want %q", out, want)

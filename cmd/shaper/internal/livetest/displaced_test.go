@@ -123,7 +123,8 @@ func displacements() []displacement {
 		},
 		{
 			name: "filter ahead", args: []string{"--hook", "tc"},
-			do:    runCommands("tc filter add dev v0 egress pref 100 protocol all u32 match u32 0 0 flowid 1:1"),
+			do: runCommands(
+				"tc filter add dev v0 egress pref 100 protocol all u32 match u32 0 0 flowid 1:1"),
 			found: `tc filter u32 pref 100 runs before ours, which sees only packets that reach it`,
 			undo:  runCommands("tc filter del dev v0 egress pref 100"),
 		},
@@ -273,7 +274,8 @@ func (p *pair) awaitEnded(d *displacement, before string) {
 		if d.keepsClsact {
 			at = strings.Replace(at, "qdisc clsact\n", "", 1)
 		}
-		if d.remain == "" && at != before && !strings.Contains(at, "foreign") && !strings.Contains(d.name, "ahead") {
+		if d.remain == "" && at != before && !strings.Contains(at, "foreign") &&
+			!strings.Contains(d.name, "ahead") {
 			return fmt.Errorf("attached to v0:\n%s: want\n%s", at, before)
 		}
 		return nil

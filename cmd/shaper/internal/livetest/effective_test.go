@@ -33,11 +33,13 @@ func TestLiveDisplaced(t *testing.T) {
 			d.do(p)
 			r.err.awaitMatch(t, `(?m)^shaper: v0 \w+: not shaping: `+d.found+`: .*--repair restores ours`)
 			e := p.effectStatus()
-			if e.Effective == nil || *e.Effective || len(e.Problems) != 1 || !regexp.MustCompile(`^`+d.found+`: .*`).MatchString(e.Problems[0]) {
+			if e.Effective == nil || *e.Effective || len(e.Problems) != 1 ||
+				!regexp.MustCompile(`^`+d.found+`: .*`).MatchString(e.Problems[0]) {
 				t.Errorf("status %+v: want one problem, %s", e, d.found)
 			}
 			out, _ := p.wantExit(0, "status")
-			if !regexp.MustCompile(` not effective: ` + d.found + `: `).MatchString(strings.Join(strings.Fields(out), " ")) {
+			if !regexp.MustCompile(` not effective: ` + d.found + `: `).MatchString(
+				strings.Join(strings.Fields(out), " ")) {
 				t.Errorf("status prints %q: want that it is not effective", out)
 			}
 			if n := r.countStderrLines(`shaper: v0 \w+: (not )?shaping.*`); n != 1 {
@@ -109,7 +111,8 @@ func TestLiveRemoved(t *testing.T) {
 			}
 			r := p.startDisplaced(&d)
 			d.do(p)
-			if code := r.waitForExit(); code != 0 || !strings.Contains(r.err.String(), "detached: another program removed the eBPF program\n") {
+			if code := r.waitForExit(); code != 0 ||
+				!strings.Contains(r.err.String(), "detached: another program removed the eBPF program\n") {
 				t.Errorf("exit %d, stderr %q: want that it was detached", code, &r.err)
 			}
 			p.awaitEnded(&d, before)
@@ -133,7 +136,8 @@ func TestLiveInterfaceChanges(t *testing.T) {
 			p.near.Run("ip", "link", "set", "v0", "down")
 			r.err.awaitMatch(t, `(?m)^shaper: v0 egress: interface v0 is down$`)
 			e := p.effectStatus()
-			if e.Effective == nil || !*e.Effective || len(e.Notes) != 1 || e.Notes[0] != "interface v0 is down" {
+			if e.Effective == nil || !*e.Effective || len(e.Notes) != 1 ||
+				e.Notes[0] != "interface v0 is down" {
 				t.Errorf("status %+v: want it effective, and the interface down", e)
 			}
 			p.near.Run("ip", "link", "set", "v0", "name", "w0")
@@ -163,7 +167,8 @@ func TestLiveInterfaceChanges(t *testing.T) {
 		holder := exec.Command("sleep", "1000")
 		other.Start(holder)
 		p.near.Run("ip", "link", "set", "v0", "netns", fmt.Sprint(holder.Process.Pid))
-		r.err.awaitMatch(t, `(?m)^shaper: v0 is gone .deleted, or moved to another network namespace.: waiting for it to come back$`)
+		r.err.awaitMatch(t,
+			`(?m)^shaper: v0 is gone .deleted, or moved to another network namespace.: waiting for it to come back$`)
 		eventually(t, func() error {
 			if s := p.status(); len(s) != 1 || s[0].State != "waiting" {
 				return fmt.Errorf("status %+v: want it waiting", s)
@@ -185,7 +190,8 @@ func TestLiveNoFalseAlarm(t *testing.T) {
 	for _, hook := range []string{"auto", "tc"} {
 		t.Run(hook, func(t *testing.T) {
 			p := newQueuePair(t)
-			plain := writePolicy(t, "classes:\n  - name: a\n    meter: {type: token-bucket, rate: 1mbit, burst: 9000}\n")
+			plain := writePolicy(t,
+				"classes:\n  - name: a\n    meter: {type: token-bucket, rate: 1mbit, burst: 9000}\n")
 			two := writePolicy(t, `
 classes:
   - {name: a, match: {proto: udp}, green: {queue: q}}
@@ -195,7 +201,8 @@ queues: {rest: {link: l, limit: 100kB}, q: {rate: 2mbit, limit: 50ms}}
 `)
 			p.near.Run("ip", "link", "add", "b0", "type", "bridge")
 			p.near.Run("ip", "link", "set", "v0", "master", "b0")
-			r := p.runShaper("--hook", hook, "--direction", "both", "--pacer", "htb", "--policy", writePolicy(t, probedPolicy), "--pin", "--repair")
+			r := p.runShaper("--hook", hook, "--direction", "both", "--pacer", "htb", "--policy",
+				writePolicy(t, probedPolicy), "--pin", "--repair")
 			r.out.awaitMatch(t, "v0 ingress: attached")
 			newForeign(t, ebpf.SchedCLS, -1, 0).attachFilter(p.near, "egress")
 			if hook == "auto" && haveTCX() {
@@ -205,7 +212,8 @@ queues: {rest: {link: l, limit: 100kB}, q: {rate: 2mbit, limit: 50ms}}
 				t.Helper()
 				out, _ := p.wantExit(0, "status", "--json")
 				for line := range strings.Lines(out) {
-					if e := decodeJSON[effectJSON](t, line); e.Effective == nil || !*e.Effective || len(e.Notes) > 0 {
+					if e := decodeJSON[effectJSON](t, line); e.Effective == nil || !*e.Effective ||
+						len(e.Notes) > 0 {
 						t.Errorf("status %s: want it effective", line)
 					}
 				}
@@ -218,7 +226,8 @@ queues: {rest: {link: l, limit: 100kB}, q: {rate: 2mbit, limit: 50ms}}
 			p.wantExit(0, "reload", "--direction", "egress", "--policy", two)
 			p.wantExit(0, "reload", "--policy", writePolicy(t, probedPolicy))
 			r.killAndWait()
-			r2 := p.runShaper("--hook", hook, "--direction", "both", "--pacer", "htb", "--policy", two, "--repair")
+			r2 := p.runShaper("--hook", hook, "--direction", "both", "--pacer", "htb", "--policy", two,
+				"--repair")
 			r2.out.awaitMatch(t, "v0 ingress: attached")
 			check()
 			p.wantExit(0, "detach")
@@ -250,7 +259,8 @@ func TestLiveFlowLeafRemoved(t *testing.T) {
 	p.near.Run("tc", "class", "del", "dev", "v0", "classid", leaf[1])
 	out, _ := p.wantExit(0, "status", "--json")
 	const want = "HTB classes are missing: those of queue all"
-	if e := decodeJSON[effectJSON](t, out); e.Effective == nil || *e.Effective || len(e.Problems) != 1 || !strings.HasPrefix(e.Problems[0], want+":") {
+	if e := decodeJSON[effectJSON](t, out); e.Effective == nil || *e.Effective || len(e.Problems) != 1 ||
+		!strings.HasPrefix(e.Problems[0], want+":") {
 		t.Errorf("status %s: want %q", out, want)
 	}
 	r.stopBySIGTERM()

@@ -89,7 +89,8 @@ func TestLiveExpireQueue(t *testing.T) {
 			from, to := p.senderAndReceiver(m)
 			_, at := p.addresses(m, false)
 			before := p.deviceState()
-			r := p.runShaper("--direction", direction, "--meter", unlimitedMeter, "--green", "queue", "--queue", "rate=8kbit limit=1MB fair=false")
+			r := p.runShaper("--direction", direction, "--meter", unlimitedMeter, "--green", "queue",
+				"--queue", "rate=8kbit limit=1MB fair=false")
 			in, conn := listenUDP(t, to, at), newSender(t, from, at, 0, 0)
 			p.setDeadline(time.Now().Add(-time.Second))
 			const n = 100 // 100 s at the queue's rate

@@ -21,7 +21,8 @@ func TestLiveForeignInClsact(t *testing.T) {
 	skipInVM(t)
 	p := newPair(t)
 	r := p.runShaper("--hook", "tc", "--meter", unlimitedMeter)
-	p.near.Run("tc", "filter", "add", "dev", "v0", "ingress", "pref", "9", "protocol", "ip", "u32", "match", "u32", "0", "0", "flowid", "1:1")
+	p.near.Run("tc", "filter", "add", "dev", "v0", "ingress", "pref", "9", "protocol", "ip", "u32", "match",
+		"u32", "0", "0", "flowid", "1:1")
 	r.stopBySIGTERM()
 	p.wantNothingLeft()
 	if now := p.near.Run("tc", "filter", "show", "dev", "v0", "ingress"); !strings.Contains(now, "pref 9") {
@@ -119,7 +120,8 @@ func TestLiveForeignXDP(t *testing.T) {
 		t.Cleanup(func() { l.Close() })
 	})
 	before := p.deviceState()
-	p.wantError(1, "interface v0 already has an XDP program, and cannot have two: use --hook tc", "run", "v0", "--hook", "xdp", "--direction", "ingress", "--meter", unlimitedMeter)
+	p.wantError(1, "interface v0 already has an XDP program, and cannot have two: use --hook tc", "run", "v0",
+		"--hook", "xdp", "--direction", "ingress", "--meter", unlimitedMeter)
 	p.wantState(before)
 	at := []byte{10, 0, 0, 1}
 	in := listenUDP(t, p.near, at)
@@ -150,7 +152,8 @@ func TestLiveForeignNetlinkXDP(t *testing.T) {
 				}
 			})
 			before := p.deviceState()
-			p.wantError(1, "interface v0 already has an XDP program, .*", "run", "v0", "--hook", "xdp", "--direction", "ingress", "--meter", unlimitedMeter)
+			p.wantError(1, "interface v0 already has an XDP program, .*", "run", "v0", "--hook", "xdp",
+				"--direction", "ingress", "--meter", unlimitedMeter)
 			p.wantState(before)
 		})
 	}
@@ -231,10 +234,12 @@ func newForeign(t *testing.T, kind ebpf.ProgramType, verdict int32, redirect int
 		in = append(in, asm.LoadMem(asm.R1, asm.R6, 8, asm.Word), asm.StoreMem(asm.R0, 0, asm.R1, asm.DWord))
 	}
 	if redirect != 0 {
-		in = append(in, asm.Mov.Imm(asm.R1, int32(redirect)), asm.Mov.Imm(asm.R2, 0), asm.FnRedirect.Call(), asm.Return())
+		in = append(in, asm.Mov.Imm(asm.R1, int32(redirect)), asm.Mov.Imm(asm.R2, 0), asm.FnRedirect.Call(),
+			asm.Return())
 	}
 	in = append(in, asm.Mov.Imm(asm.R0, verdict).WithSymbol("out"), asm.Return())
-	f.program, err = ebpf.NewProgram(&ebpf.ProgramSpec{Name: "foreign", Type: kind, Instructions: in, License: "GPL"})
+	f.program, err = ebpf.NewProgram(
+		&ebpf.ProgramSpec{Name: "foreign", Type: kind, Instructions: in, License: "GPL"})
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}
@@ -269,8 +274,10 @@ func (f *foreign) attachFilter(n *nettest.Namespace, direction string) {
 		}
 		if err == nil {
 			err = netlink.FilterAdd(&netlink.BpfFilter{
-				FilterAttrs: netlink.FilterAttrs{LinkIndex: index, Parent: parent, Priority: 50000, Protocol: unix.ETH_P_ALL},
-				Fd:          f.program.FD(), Name: "foreign", DirectAction: true,
+				FilterAttrs: netlink.FilterAttrs{
+					LinkIndex: index, Parent: parent, Priority: 50000, Protocol: unix.ETH_P_ALL,
+				},
+				Fd: f.program.FD(), Name: "foreign", DirectAction: true,
 			})
 		}
 		if err != nil {
@@ -288,7 +295,8 @@ func (f *foreign) attachTCX(n *nettest.Namespace, direction string, anchor link.
 		at = ebpf.AttachTCXIngress
 	}
 	n.Do(func() {
-		l, err := link.AttachTCX(link.TCXOptions{Interface: index, Program: f.program, Attach: at, Anchor: anchor})
+		l, err := link.AttachTCX(
+			link.TCXOptions{Interface: index, Program: f.program, Attach: at, Anchor: anchor})
 		if err != nil {
 			f.t.Fatal(err)
 		}

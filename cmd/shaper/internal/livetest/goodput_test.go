@@ -92,9 +92,12 @@ func (c tcpCase) attach(t *testing.T) (p *tcpPath, end func()) {
 		p.to.Offload("v0", feature, false)
 	}
 	if c.limit == 0 {
-		return p, p.runShaper("--meter", fmt.Sprintf("token-bucket rate=%dbit burst=%d", modelRate, c.burst)).stopBySIGTERM
+		return p, p.runShaper("--meter",
+			fmt.Sprintf("token-bucket rate=%dbit burst=%d", modelRate, c.burst)).stopBySIGTERM
 	}
-	policy := fmt.Sprintf("classes: [{name: all, green: {queue: q}}]\nqueues: {q: {rate: %dbit, limit: %v, fair: false}}", modelRate, c.limit)
+	policy := fmt.Sprintf(
+		"classes: [{name: all, green: {queue: q}}]\nqueues: {q: {rate: %dbit, limit: %v, fair: false}}",
+		modelRate, c.limit)
 	return p, p.runShaper("--policy", writePolicy(t, policy)).stopBySIGTERM
 }
 
@@ -126,7 +129,9 @@ func (p *tcpPath) goodput(control tcpmodel.Control, c tcpCase) (rate float64, la
 	dialer := net.Dialer{Control: func(_, _ string, conn syscall.RawConn) error {
 		var err error
 		if failed := conn.Control(func(fd uintptr) {
-			if err = unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, control.String()); err == nil && c.paced {
+			if err = unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION,
+				control.String()); err == nil &&
+				c.paced {
 				err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE, math.MaxInt32)
 			}
 		}); failed != nil {
@@ -177,7 +182,8 @@ func TestQuietTCPModel(t *testing.T) {
 			for attempt := range 6 {
 				time.Sleep(time.Duration(attempt) * time.Second)
 				rate, late := p.goodput(control, c)
-				t.Logf("TCP %.2f Mbit/s, model %.2f (%+.1f %%); delay late by %v", rate, model, 100*(model/rate-1), late)
+				t.Logf("TCP %.2f Mbit/s, model %.2f (%+.1f %%); delay late by %v", rate, model,
+					100*(model/rate-1), late)
 				if math.Abs(model/rate-1) <= 0.15 {
 					return
 				}
@@ -192,7 +198,8 @@ func TestQuietTCPModel(t *testing.T) {
 	}
 }
 
-// TestMeasureTCPModel prints the rows of the tables in docs/PLANNING.md: medians of three runs. It checks nothing, and runs only if -run names it.
+// TestMeasureTCPModel prints the rows of the tables in docs/PLANNING.md: medians of three runs. It checks
+// nothing, and runs only if -run names it.
 func TestMeasureTCPModel(t *testing.T) {
 	if !strings.Contains(flag.Lookup("test.run").Value.String(), "TestMeasureTCPModel") {
 		t.Skip("a measurement: -run TestMeasureTCPModel -v -parallel 3 -timeout 1h")
@@ -222,7 +229,8 @@ func TestMeasureTCPModel(t *testing.T) {
 				}
 				slices.Sort(rates)
 				model := c.model(t, how.control)
-				t.Logf("%s | %v | %.1f | %.1f | %.2f | %.1f, delay late by %v", how.name, c, model, rates[1], model/rates[1], rates, late)
+				t.Logf("%s | %v | %.1f | %.1f | %.2f | %.1f, delay late by %v", how.name, c, model, rates[1],
+					model/rates[1], rates, late)
 			})
 		}
 	}

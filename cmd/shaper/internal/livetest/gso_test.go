@@ -32,7 +32,8 @@ func TestLiveGSO(t *testing.T) {
 				p.wantExit(0, "detach", "v0")
 			case "two", "one then other":
 				egress := p.runShaper("--gso-limit", "8000", "--meter", unlimitedMeter)
-				ingress := p.runShaper("--gso-limit", "16000", "--direction", "ingress", "--meter", unlimitedMeter)
+				ingress := p.runShaper("--gso-limit", "16000", "--direction", "ingress", "--meter",
+					unlimitedMeter)
 				limit(8000)
 				first, second, then := egress, ingress, 16000
 				if how == "two" {
@@ -119,7 +120,8 @@ queues: {a: {link: l, limit: 64KiB}, b: {link: l, priority: 1, limit: 100ms}, c:
 			by := c.want != c.given && c.name != "given"
 			status, _ := p.wantExit(0, "status")
 			r.stopBySIGTERM()
-			said := strings.Contains(r.out.String(), "gso capped at") && strings.Contains(r.out.String(), "slowest queue")
+			said := strings.Contains(r.out.String(), "gso capped at") &&
+				strings.Contains(r.out.String(), "slowest queue")
 			if said != by || strings.Contains(status, "slowest queue") != by {
 				t.Errorf("stdout is\n%s\nand status is\n%s\nwant an automatic cap: %v", &r.out, status, by)
 			}
@@ -182,7 +184,8 @@ queues: {a: {link: l, limit: 64KiB}, b: {link: l, priority: 1, limit: 100ms}, c:
 				case "kill both":
 					r.killWithGuard()
 					limit(p, fast)
-					if status, _ := p.wantExit(0, "status"); !strings.Contains(status, fmt.Sprintf("GSO limit of %d bytes", int(fast))) {
+					if status, _ := p.wantExit(0, "status"); !strings.Contains(status,
+						fmt.Sprintf("GSO limit of %d bytes", int(fast))) {
 						t.Errorf("status prints\n%s", status)
 					}
 					p.wantExit(0, "detach", "v0")
@@ -208,11 +211,18 @@ queues: {a: {link: l, limit: 64KiB}, b: {link: l, priority: 1, limit: 100ms}, c:
 					for _, c := range []struct {
 						rate string
 						want int
-					}{{"10mbit", slow}, {"200mbit", 200e6/8/1000 + headers}, {"1gbit", most}, {"100mbit", fast}} {
+					}{
+						{"10mbit", slow},
+						{"200mbit", 200e6/8/1000 + headers},
+						{"1gbit", most},
+						{"100mbit", fast},
+					} {
 						p.wantExit(0, "set", "v0", "queue", "q", "rate="+c.rate)
 						limit(p, c.want)
 						status, _ := p.wantExit(0, "status", "--json")
-						if said := strings.Contains(status, fmt.Sprintf(`"gso_limit":%d`, c.want)); said != (c.want != most) || !strings.Contains(status, `"effective":true`) {
+						if said := strings.Contains(status,
+							fmt.Sprintf(`"gso_limit":%d`, c.want)); said != (c.want != most) ||
+							!strings.Contains(status, `"effective":true`) {
 							t.Errorf("rate %s: status prints\n%s", c.rate, status)
 						}
 					}

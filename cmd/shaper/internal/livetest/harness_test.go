@@ -47,8 +47,10 @@ var buildShaper = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(buildDir, "shaper")
-	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, "github.com/a-seed-32e5a53f/shaper/cmd/shaper")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0") // with cgo the program starts itself once more: see dropTo
+	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", path,
+		"github.com/a-seed-32e5a53f/shaper/cmd/shaper")
+	// with cgo the program starts itself once more: see dropTo
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	out, err := build.CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("go build: %w: %s", err, out)
@@ -249,7 +251,8 @@ func (r *process) wantErrorLine(pattern string) {
 		r.t.Fatal(err)
 	}
 	if !matched || strings.Count(stderr, "\n") != 1 || stdout != "" {
-		r.t.Errorf("%v: %q on stderr, %q on stdout: want one line on stderr, %q", r.cmd.Args, stderr, stdout, pattern)
+		r.t.Errorf("%v: %q on stderr, %q on stdout: want one line on stderr, %q", r.cmd.Args, stderr, stdout,
+			pattern)
 	}
 }
 

@@ -84,7 +84,8 @@ func TestLiveUnexpectedFile(t *testing.T) {
 			before := p.deviceState()
 			r := p.runShaper("--meter", unlimitedMeter)
 			out, _ := p.wantExit(0, "status")
-			if !strings.HasPrefix(out, "v0 egress: attached") || (kind == "journal") != strings.Contains(out, strange+" is not a file that shaper made") {
+			if !strings.HasPrefix(out, "v0 egress: attached") ||
+				(kind == "journal") != strings.Contains(out, strange+" is not a file that shaper made") {
 				t.Errorf("status prints %q", out)
 			}
 			p.wantExit(0, "stats", "v0")
@@ -97,7 +98,8 @@ func TestLiveUnexpectedFile(t *testing.T) {
 			if kind == "journal" {
 				p.wantExit(0, "detach", "w0")
 			} else {
-				p.wantError(1, ".*"+strange+" is not a file that shaper made.*", "run", "w0", "--meter", unlimitedMeter)
+				p.wantError(1, ".*"+strange+" is not a file that shaper made.*", "run", "w0", "--meter",
+					unlimitedMeter)
 			}
 			if out, _ := p.wantExit(0, "status"); strings.Contains(out, strange) {
 				t.Errorf("status prints %q", out)

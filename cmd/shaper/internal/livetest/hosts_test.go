@@ -19,7 +19,8 @@ import (
 // budgetPolicy writes a policy in which every IP packet uses one budget.
 func budgetPolicy(t *testing.T, meter string) string {
 	t.Helper()
-	return writePolicy(t, fmt.Sprintf("classes:\n  - {name: all, meter: {%s, share: {budget: uplinks, store: host}}}\n", meter))
+	return writePolicy(t,
+		fmt.Sprintf("classes:\n  - {name: all, meter: {%s, share: {budget: uplinks, store: host}}}\n", meter))
 }
 
 // budgetHost is a pair with a second interface, v1, to another namespace. It has its own state
@@ -40,7 +41,8 @@ func newBudgetHost(t *testing.T) *budgetHost {
 // budgetFiles returns the files and pins of budgets.
 func (p *budgetHost) budgetFiles() string {
 	p.t.Helper()
-	cmd := exec.Command(p.wrap[0], append(p.wrap[1:], "sh", "-c", "ls -d /run/shaper/budgets* /sys/fs/bpf/shaper/shared-* 2>/dev/null; true")...)
+	cmd := exec.Command(p.wrap[0], append(p.wrap[1:], "sh", "-c",
+		"ls -d /run/shaper/budgets* /sys/fs/bpf/shaper/shared-* 2>/dev/null; true")...)
 	out, err := cmd.Output()
 	if err != nil {
 		p.t.Fatal(err)
@@ -72,7 +74,8 @@ func (p *budgetHost) budgetTokens(dev string) int64 {
 func (p *budgetHost) awaitLeftBehind(dev string) {
 	p.t.Helper()
 	eventually(p.t, func() error { // the kernel frees programs with a delay
-		if s := p.status(); len(s) != 1 || s[0].State != "left behind" || s[0].What != "budget uplinks" || s[0].Interface != dev {
+		if s := p.status(); len(s) != 1 || s[0].State != "left behind" || s[0].What != "budget uplinks" ||
+			s[0].Interface != dev {
 			return fmt.Errorf("status is %+v", s)
 		}
 		return nil

@@ -56,8 +56,8 @@ func (p *pair) htbRate() string {
 
 const shownPolicy = "queues: {all: {rate: %s, limit: 100ms, fair: false}}\nclasses: [{name: all, green: {queue: all}}]\n"
 
-// TestLiveChangesShown checks that status, stats, reloads and the log of the process show a change of a queue,
-// which rate wins when the policy is reloaded, and that reload --rate ends the change.
+// TestLiveChangesShown checks that status, stats, reloads and the log of the process show a change of a
+// queue, which rate wins when the policy is reloaded, and that reload --rate ends the change.
 func TestLiveChangesShown(t *testing.T) {
 	for _, kind := range []string{"process", "background"} {
 		t.Run(kind, func(t *testing.T) {
@@ -96,8 +96,10 @@ func TestLiveChangesShown(t *testing.T) {
 					t.Fatalf("%s --json: %+v", command, got)
 				}
 				c := got.Changes[0]
-				if c.Kind != "queue" || c.Name != "all" || c.Parameters["rate"] != "5mbit" || c.InPolicy.Parameters["rate"] != "50mbit" ||
-					c.By != "shaper set" || c.User == "" || c.State != "" || c.Since.Before(before) || c.Since.After(time.Now()) {
+				if c.Kind != "queue" || c.Name != "all" || c.Parameters["rate"] != "5mbit" ||
+					c.InPolicy.Parameters["rate"] != "50mbit" ||
+					c.By != "shaper set" || c.User == "" || c.State != "" || c.Since.Before(before) ||
+					c.Since.After(time.Now()) {
 					t.Errorf("%s --json: %+v", command, c)
 				}
 			}
@@ -109,7 +111,8 @@ func TestLiveChangesShown(t *testing.T) {
 			}
 			wantLog(`v0 egress: reloaded by .+ with shaper reload, policy `)
 			stdout, _ := p.wantExit(0, "reload", "v0", "--json")
-			if got := decodeJSON[inForceJSON](t, stdout); len(got.Changes) != 1 || got.Changes[0].InPolicy.Parameters["rate"] != "80mbit" {
+			if got := decodeJSON[inForceJSON](t, stdout); len(got.Changes) != 1 ||
+				got.Changes[0].InPolicy.Parameters["rate"] != "80mbit" {
 				t.Errorf("reload --json: %s", stdout)
 			}
 			if got := p.htbRate(); got != "5Mbit" {
@@ -133,8 +136,8 @@ func TestLiveChangesShown(t *testing.T) {
 	}
 }
 
-// TestLiveInterruptedChange checks that a change whose process was killed while it made it is shown as such, until a
-// further change, or a reload, puts it into force.
+// TestLiveInterruptedChange checks that a change whose process was killed while it made it is shown as
+// such, until a further change, or a reload, puts it into force.
 func TestLiveInterruptedChange(t *testing.T) {
 	skipInVM(t)
 	p := newQueuePair(t)
@@ -143,7 +146,8 @@ func TestLiveInterruptedChange(t *testing.T) {
 	for _, next := range [][]string{{"reload", "v0"}, {"set", "v0", "queue", "all", "rate=6mbit"}} {
 		p.wantExit(0, "set", "v0", "queue", "all", "rate=7mbit")
 		p.wantExit(0, "set", "v0", "queue", "all", "rate=5mbit")
-		files := slices.DeleteFunc(p.changeFiles(), func(path string) bool { return strings.HasSuffix(path, ".lock") })
+		files := slices.DeleteFunc(p.changeFiles(),
+			func(path string) bool { return strings.HasSuffix(path, ".lock") })
 		if len(files) != 1 {
 			t.Fatalf("files of changes: %q", files)
 		}
@@ -156,12 +160,14 @@ func TestLiveInterruptedChange(t *testing.T) {
 			t.Fatalf("the file is %q", text)
 		}
 		rewriteFile(t, files[0], cut)
-		if got := p.inForce("status").Changes; len(got) != 1 || got[0].State != "interrupted, perhaps not in force" {
+		if got := p.inForce("status").Changes; len(got) != 1 ||
+			got[0].State != "interrupted, perhaps not in force" {
 			t.Errorf("status lists %+v", got)
 		}
 		p.wantChanges("v0", `queue "all": rate 5mbit: interrupted, perhaps not in force`)
 		p.wantExit(0, next...)
-		if got := p.inForce("status").Changes; len(got) != 1 || got[0].State != "" || got[0].Parameters["rate"]+"," != strings.ReplaceAll(p.htbRate(), "M", "m")+"," {
+		if got := p.inForce("status").Changes; len(got) != 1 || got[0].State != "" ||
+			got[0].Parameters["rate"]+"," != strings.ReplaceAll(p.htbRate(), "M", "m")+"," {
 			t.Errorf("after %v: %+v, the rate is %s", next, got, p.htbRate())
 		}
 		p.wantExit(0, "set", "v0", "queue", "all", "reset")
@@ -226,8 +232,8 @@ func removeChanges(t *testing.T, dir string) {
 	}
 }
 
-// TestLiveUnkept checks that changes end, and quotas apply, while the directory of state cannot be used, that status
-// says so, and that the state is complete when it can be used again.
+// TestLiveUnkept checks that changes end, and quotas apply, while the directory of state cannot be used,
+// that status says so, and that the state is complete when it can be used again.
 func TestLiveUnkept(t *testing.T) {
 	skipInVM(t)
 	for _, broken := range brokenState {
@@ -240,7 +246,8 @@ func TestLiveUnkept(t *testing.T) {
 				}
 				t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
 				policy := writePolicy(t, statePolicy)
-				rewriteFile(t, filepath.Join(filepath.Dir(policy), "customers.csv"), "customer,address,plan\nends,192.0.2.1,free\nquota,192.0.2.2,open\n")
+				rewriteFile(t, filepath.Join(filepath.Dir(policy), "customers.csv"),
+					"customer,address,plan\nends,192.0.2.1,free\nquota,192.0.2.2,open\n")
 				args := []string{"--policy", policy, "--state", dir}
 				if command == "run" {
 					p.runShaper(args...)
@@ -259,8 +266,10 @@ func TestLiveUnkept(t *testing.T) {
 							if now.Packets == before.Packets && time.Now().Before(end) {
 								continue // not yet counted
 							}
-							if passed := now.Packets > before.Packets && now.Dropped.Packets == before.Dropped.Packets; passed != want {
-								return fmt.Errorf("customer %s: a packet passed: %t, want %t: %+v, then %+v", customer, passed, want, before, now)
+							if passed := now.Packets > before.Packets &&
+								now.Dropped.Packets == before.Dropped.Packets; passed != want {
+								return fmt.Errorf("customer %s: a packet passed: %t, want %t: %+v, then %+v",
+									customer, passed, want, before, now)
 							}
 							return nil
 						}
@@ -279,7 +288,8 @@ func TestLiveUnkept(t *testing.T) {
 				passes("quota", "192.0.2.2", false)
 				passes("ends", "192.0.2.1", true)
 				text, _ := p.wantExit(0, "set", name)
-				if strings.Contains(text, `"ends"`) || !strings.Contains(text, `customer "quota": plan shut`) {
+				if strings.Contains(text, `"ends"`) ||
+					!strings.Contains(text, `customer "quota": plan shut`) {
 					t.Errorf("shaper set lists %q", text)
 				}
 				eventually(t, func() error {
@@ -300,7 +310,9 @@ func TestLiveUnkept(t *testing.T) {
 					t.Fatalf("files of changes: %q, %v", files, err)
 				}
 				book, interrupted, err := changes.Read(files[0])
-				if err != nil || len(interrupted) > 0 || len(book) != 1 || book.Plan(changes.Target{Kind: changes.Customer, Name: "quota"}, changes.ByQuota) != "shut" {
+				if err != nil || len(interrupted) > 0 || len(book) != 1 ||
+					book.Plan(changes.Target{Kind: changes.Customer, Name: "quota"},
+						changes.ByQuota) != "shut" {
 					t.Errorf("the file has %v, interrupted %v, %v", book, interrupted, err)
 				}
 			})
@@ -308,8 +320,8 @@ func TestLiveUnkept(t *testing.T) {
 	}
 }
 
-// TestLiveExitCodes checks that the exit code of a change says whether it is in force, although nothing can be
-// printed.
+// TestLiveExitCodes checks that the exit code of a change says whether it is in force, although nothing
+// can be printed.
 func TestLiveExitCodes(t *testing.T) {
 	skipInVM(t)
 	p := newQueuePair(t)
@@ -334,7 +346,9 @@ func TestLiveExitCodes(t *testing.T) {
 		r := &process{t: t, cmd: cmd}
 		cmd.Stdout, cmd.Stderr = to, &r.err
 		p.near.Start(cmd)
-		if code := r.waitForExit(); code != 0 || !strings.Contains(r.err.String()+strings.Join(r.err.warningLines(), ""), "the change is in force, but could not be printed: ") {
+		if code := r.waitForExit(); code != 0 ||
+			!strings.Contains(r.err.String()+strings.Join(r.err.warningLines(), ""),
+				"the change is in force, but could not be printed: ") {
 			t.Errorf("%v: exit %d, stderr %q", args, code, r.err.unfiltered())
 		}
 	}
@@ -355,11 +369,12 @@ func TestLiveExitCodes(t *testing.T) {
 	p.wantNothingLeft()
 }
 
-// TestLiveHangup closes the terminal of a shaper. That is the end, as Ctrl-C is, and no reload; a policy that is to be
-// confirmed is rolled back first, or confirmed.
+// TestLiveHangup closes the terminal of a shaper. That is the end, as Ctrl-C is, and no reload; a policy
+// that is to be confirmed is rolled back first, or confirmed.
 func TestLiveHangup(t *testing.T) {
 	skipInVM(t)
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // otherwise, under nohup, the children would ignore it
+	// otherwise, under nohup, the children would ignore it
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	t.Cleanup(func() { signal.Reset(syscall.SIGHUP) })
 	for _, row := range []struct {
 		name    string
@@ -427,8 +442,8 @@ func openTerminal(t *testing.T) (master, slave *os.File) {
 	return master, slave
 }
 
-// TestLiveBackgroundConfirm checks that a policy that was attached in the background is rolled back unless it is
-// confirmed, and that nothing keeps the output of the command open.
+// TestLiveBackgroundConfirm checks that a policy that was attached in the background is rolled back
+// unless it is confirmed, and that nothing keeps the output of the command open.
 func TestLiveBackgroundConfirm(t *testing.T) {
 	skipInVM(t)
 	for _, confirm := range []bool{true, false} {
@@ -439,7 +454,8 @@ func TestLiveBackgroundConfirm(t *testing.T) {
 			cmd := p.shaperCommand("run", "v0", "--background", "--confirm", span, "--rate", "50mbit")
 			r := p.startCommand(cmd) // Wait returns when the output is closed
 			r.wantExit(0)
-			if !strings.Contains(r.out.String(), "rolls back in 1h0m0s unless you run shaper confirm v0") && confirm {
+			if !strings.Contains(r.out.String(), "rolls back in 1h0m0s unless you run shaper confirm v0") &&
+				confirm {
 				t.Errorf("it prints %q", &r.out)
 			}
 			if !confirm {
@@ -447,7 +463,8 @@ func TestLiveBackgroundConfirm(t *testing.T) {
 				p.wantNothingLeft()
 				return
 			}
-			if s := p.status("v0"); len(s) != 1 || s[0].Unconfirmed == nil || s[0].State != "attached, pinned" {
+			if s := p.status("v0"); len(s) != 1 || s[0].Unconfirmed == nil ||
+				s[0].State != "attached, pinned" {
 				t.Errorf("status %+v", s)
 			}
 			p.wantExit(0, "confirm", "v0")
@@ -460,7 +477,8 @@ func TestLiveBackgroundConfirm(t *testing.T) {
 	}
 }
 
-// TestLiveCleanedRunDir removes the files of a running shaper, as a cleaner of old files does: it is not left behind.
+// TestLiveCleanedRunDir removes the files of a running shaper, as a cleaner of old files does: it is not
+// left behind.
 func TestLiveCleanedRunDir(t *testing.T) {
 	skipInVM(t)
 	p := newPair(t)
@@ -474,15 +492,17 @@ func TestLiveCleanedRunDir(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if s := p.status("v0"); len(s) != 1 || s[0].State != fmt.Sprintf("attached by process %d", r.cmd.Process.Pid) || s[0].Process != r.cmd.Process.Pid {
+	if s := p.status("v0"); len(s) != 1 ||
+		s[0].State != fmt.Sprintf("attached by process %d", r.cmd.Process.Pid) ||
+		s[0].Process != r.cmd.Process.Pid {
 		t.Errorf("status %+v: want the process", s)
 	}
 	r.killAndWait()
 	p.startShaper("detach", "v0").waitForExit()
 }
 
-// TestLiveLockedInterface holds the lock of an interface, as a stopped reload does. A change and its end are in
-// force nevertheless, and status says that somebody holds the lock.
+// TestLiveLockedInterface holds the lock of an interface, as a stopped reload does. A change and its end
+// are in force nevertheless, and status says that somebody holds the lock.
 func TestLiveLockedInterface(t *testing.T) {
 	skipInVM(t)
 	p := newQueuePair(t)
@@ -515,7 +535,8 @@ func TestLiveLockedInterface(t *testing.T) {
 	problemIs := func(want string) {
 		t.Helper()
 		eventually(t, func() error {
-			if got := p.inForce("status").Problem; (got == "") != (want == "") || !strings.Contains(got, want) {
+			if got := p.inForce("status").Problem; (got == "") != (want == "") ||
+				!strings.Contains(got, want) {
 				return fmt.Errorf("status reports the problem %q, want %q", got, want)
 			}
 			return nil

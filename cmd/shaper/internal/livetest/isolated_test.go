@@ -27,11 +27,13 @@ func TestLiveIsolated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("unshare", "--mount", "sh", "-ec", hostScript, "sh", self, "-test.v", "-test.run", "^TestLive(BudgetParams|ConfirmEnded)$")
+	cmd := exec.Command("unshare", "--mount", "sh", "-ec", hostScript, "sh", self, "-test.v", "-test.run",
+		"^TestLive(BudgetParams|ConfirmEnded)$")
 	var said strings.Builder
 	cmd.Stderr = &said
 	out, err := cmd.Output()
-	if err != nil || strings.Contains(said.String(), "SKIP") || strings.Count(said.String(), "--- PASS: TestLive") < 2 {
+	if err != nil || strings.Contains(said.String(), "SKIP") ||
+		strings.Count(said.String(), "--- PASS: TestLive") < 2 {
 		t.Fatalf("%v\n%s", err, &said)
 	}
 	if want := "run/shaper\nrun/shaper/budgets\nsys/fs/bpf/shaper\ntheirs\n"; string(out) != want {

@@ -56,7 +56,8 @@ func TestLiveInterfaceRecreated(t *testing.T) {
 			for range 3 {
 				start()
 				p.wantDropped(true)
-				if s := p.status(); len(s) != 1 || !s[0].Attached || !s[0].Pinned || s[0].State != "attached, pinned" {
+				if s := p.status(); len(s) != 1 || !s[0].Attached || !s[0].Pinned ||
+					s[0].State != "attached, pinned" {
 					t.Errorf("status %+v: want one, pinned", s)
 				}
 				p.near.Delete("v0")
@@ -148,7 +149,8 @@ func TestLiveRenamed(t *testing.T) {
 				t.Errorf("status %+v: want wan0", s)
 			}
 			p.wantError(1, "there is no interface v0", "stats", "v0")
-			p.wantError(1, "wan0 ingress is already shaped by process .*", "run", "wan0", "--direction", "ingress", "--policy", policy)
+			p.wantError(1, "wan0 ingress is already shaped by process .*", "run", "wan0", "--direction",
+				"ingress", "--policy", policy)
 			p.wantExit(0, "reload", "wan0")
 			r.stopBySIGTERM()
 			p.wantNothingLeft()
@@ -165,14 +167,17 @@ func TestLiveInterfaceAway(t *testing.T) {
 	p.near.Delete("v0")
 	r.err.awaitMatch(t, "v0 is gone .*: waiting for it to come back")
 	eventually(t, func() error {
-		if s := p.status(); len(s) != 1 || s[0].State != "waiting" || s[0].Interface != "v0" || s[0].Process != r.cmd.Process.Pid {
+		if s := p.status(); len(s) != 1 || s[0].State != "waiting" || s[0].Interface != "v0" ||
+			s[0].Process != r.cmd.Process.Pid {
 			return fmt.Errorf("status %+v: want v0, waiting", s)
 		}
 		return nil
 	})
-	p.wantError(1, "v0 does not exist: process .* waits for it; unless it has a terminal, kill -HUP .*", "reload", "v0")
+	p.wantError(1, "v0 does not exist: process .* waits for it; unless it has a terminal, kill -HUP .*",
+		"reload", "v0")
 	second := p.startShaper("run", "v0", "--wait", "--meter", unlimitedMeter)
-	if code := second.waitForExit(); code != 1 || !strings.Contains(second.err.String(), "v0 does not exist: process") {
+	if code := second.waitForExit(); code != 1 ||
+		!strings.Contains(second.err.String(), "v0 does not exist: process") {
 		t.Errorf("a second run exits with %d: %q", code, second.err.String())
 	}
 	p.wantExit(0, "detach", "v0")
@@ -192,10 +197,12 @@ func TestLiveInterfaceAwayDirections(t *testing.T) {
 	p.near.Delete("v0")
 	r.err.awaitMatch(t, "v0 is gone .*: waiting for it to come back")
 	second := p.startShaper("run", "v0", "--wait", "--direction", "egress", "--meter", unlimitedMeter)
-	if code := second.waitForExit(); code != 1 || !strings.Contains(second.err.String(), "v0 does not exist: process") {
+	if code := second.waitForExit(); code != 1 ||
+		!strings.Contains(second.err.String(), "v0 does not exist: process") {
 		t.Errorf("a second run exits with %d: %q", code, second.err.String())
 	}
-	if out, _ := p.wantExit(0, "status"); !regexp.MustCompile(`^v0 egress: away: process \d+ is waiting for it, .*\nv0 ingress: away: .*\n$`).MatchString(out) {
+	if out, _ := p.wantExit(0, "status"); !regexp.MustCompile(
+		`^v0 egress: away: process \d+ is waiting for it, .*\nv0 ingress: away: .*\n$`).MatchString(out) {
 		t.Errorf("status prints %q: want both directions", out)
 	}
 	p.wantExit(0, "detach", "v0", "--direction", "ingress")
@@ -215,10 +222,13 @@ func TestLiveUnreadableRecord(t *testing.T) {
 	p := newPair(t)
 	p.near.VethNamed("w0", p.far, "w0")
 	r := p.runShaper("--meter", unlimitedMeter)
-	for _, record := range []string{`{"Version":99}`, "{", `{"Version":2,"Stages":[{}],"Classes":[{"Stage":0}]}`} {
+	for _, record := range []string{
+		`{"Version":99}`, "{", `{"Version":2,"Stages":[{}],"Classes":[{"Stage":0}]}`,
+	} {
 		unbind := p.attachUnreadable("w0", record)
 		list := p.status()
-		if len(list) != 2 || list[0].Interface != "v0" || !list[0].Attached || list[1].Interface != "w0" || list[1].State != "left behind" {
+		if len(list) != 2 || list[0].Interface != "v0" || !list[0].Attached || list[1].Interface != "w0" ||
+			list[1].State != "left behind" {
 			t.Errorf("record %s: status %+v: want v0, and w0 left behind", record, list)
 		}
 		p.wantExit(0, "stats")
@@ -245,7 +255,8 @@ func (p *pair) attachUnreadable(dev, record string) (closeAll func()) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	about, err := ebpf.NewMap(&ebpf.MapSpec{Name: "about", Type: ebpf.Array, KeySize: 4, ValueSize: 256, MaxEntries: 1})
+	about, err := ebpf.NewMap(
+		&ebpf.MapSpec{Name: "about", Type: ebpf.Array, KeySize: 4, ValueSize: 256, MaxEntries: 1})
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -257,7 +268,8 @@ func (p *pair) attachUnreadable(dev, record string) (closeAll func()) {
 	index := p.near.Index(dev)
 	var l link.Link
 	p.near.Do(func() {
-		l, err = link.AttachTCX(link.TCXOptions{Interface: index, Program: program, Attach: ebpf.AttachTCXEgress})
+		l, err = link.AttachTCX(
+			link.TCXOptions{Interface: index, Program: program, Attach: ebpf.AttachTCXEgress})
 	})
 	if err != nil {
 		p.t.Fatal(err)

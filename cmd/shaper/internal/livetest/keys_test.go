@@ -33,7 +33,8 @@ func TestLiveKeysReload(t *testing.T) {
 			path := writePolicy(t, keyedPolicy("burst: 1000, per: dscp, keys: 100"))
 			r := p.runShaper(m.flags("--policy", path)...)
 			in := listenUDP(t, to, at)
-			a, b, c, d := newSender(t, from, at, af11, 0), newSender(t, from, at, af12, 0), newSender(t, from, at, af21, 0), newSender(t, from, at, 0, 0)
+			a, b, c, d := newSender(t, from, at, af11, 0), newSender(t, from, at, af12, 0),
+				newSender(t, from, at, af21, 0), newSender(t, from, at, 0, 0)
 			if x, y := countPassed(t, a, in, 3), countPassed(t, b, in, 1); x != 3 || y != 1 {
 				t.Fatalf("%d and %d packets passed: want 3 and 1", x, y)
 			}
@@ -72,7 +73,8 @@ func TestLiveKeysReload(t *testing.T) {
 			wants("0 bytes carried", b, 0)
 			change("more keys", keyedPolicy("burst: 2000, per: dscp, keys: 200"), false)
 			wants("0 bytes carried", c, 0)
-			change("windows", strings.Replace(keyedPolicy("limit: 1000, window: 8784h, per: dscp, keys: 200"), "token-bucket, rate: 1B/1000s", "fixed-window", 1), false)
+			change("windows", strings.Replace(keyedPolicy("limit: 1000, window: 8784h, per: dscp, keys: 200"),
+				"token-bucket, rate: 1B/1000s", "fixed-window", 1), false)
 			wants("0 bytes carried to a window", a, 0)
 			wants("new key of a window", d, 5)
 			change("and back", keyedPolicy("burst: 800, per: dscp, keys: 200"), false)
@@ -146,9 +148,11 @@ func TestQuietKeysReloadKeepsBound(t *testing.T) {
 	skipInVM(t)
 	p := newPair(t)
 	policy := func(i int) string {
-		s := fmt.Sprintf("classes:\n  - {name: a, match: {dscp: 0}, meter: {type: token-bucket, rate: 10MB/s, burst: %d}}\n", 500_000-i)
+		s := fmt.Sprintf("classes:\n  - {name: a, match: {dscp: 0}, meter: {type: token-bucket, rate: 10MB/s, burst: %d}}\n",
+			500_000-i)
 		for k := 1; k <= 20; k++ {
-			s += fmt.Sprintf("  - {name: c%d, match: {dscp: %[1]d}, meter: {type: gcra, rate: 1mbit, burst: %[2]d, per: dscp}}\n", k, 9000+i)
+			s += fmt.Sprintf("  - {name: c%d, match: {dscp: %[1]d}, meter: {type: gcra, rate: 1mbit, burst: %[2]d, per: dscp}}\n",
+				k, 9000+i)
 		}
 		return s
 	}
@@ -163,7 +167,8 @@ func TestQuietKeysReloadKeepsBound(t *testing.T) {
 		for reloads < first+3 || strings.Count(r.out.String(), "reloaded") < reloads {
 			sendUDP(t, conn, 40, 1000)
 			time.Sleep(time.Millisecond)
-			if reloads < first+3 && strings.Count(r.out.String(), "reloaded") == reloads && time.Since(begin) > time.Duration(reloads-first+1)*200*time.Millisecond {
+			if reloads < first+3 && strings.Count(r.out.String(), "reloaded") == reloads &&
+				time.Since(begin) > time.Duration(reloads-first+1)*200*time.Millisecond {
 				reloads++
 				rewriteFile(t, path, policy(reloads))
 				r.sendSignal(syscall.SIGHUP)
@@ -225,7 +230,8 @@ meters:
 				return nil
 			})
 			inner, high, none := s.classNamed(t, "inner"), s.classNamed(t, "high"), s.classNamed(t, "none")
-			if inner.Green.Packets+high.Green.Packets != 3+3 || high.Green.Packets != 1 || none.Green.Packets != 3 || none.Packets != 4 {
+			if inner.Green.Packets+high.Green.Packets != 3+3 || high.Green.Packets != 1 ||
+				none.Green.Packets != 3 || none.Packets != 4 {
 				t.Errorf("green are %+v, %+v, %+v: want 3 of each VLAN and 3 without", inner, high, none)
 			}
 			r.stopBySIGTERM()

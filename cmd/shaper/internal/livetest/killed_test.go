@@ -113,14 +113,16 @@ func TestLivePinned(t *testing.T) {
 					t.Errorf("%d packets passed: want 5", got)
 				}
 				s := p.stats()
-				if c := s.classNamed(t, "all"); !s.Attached || !s.Pinned || s.State != "attached, pinned" || c.packetCount != (packetCount{7, 1400}) {
+				if c := s.classNamed(t, "all"); !s.Attached || !s.Pinned || s.State != "attached, pinned" ||
+					c.packetCount != (packetCount{7, 1400}) {
 					t.Errorf("stats %+v: want it attached, pinned, with 7 packets", s)
 				}
 				p.wantExit(0, "reload", "--meter", "token-bucket rate=1B/1000s burst=800")
 				r = p.runShaper(m.flags(meter...)...)
 				r.out.awaitMatch(t, "class all: kept")
 				s = p.stats()
-				if c := s.classNamed(t, "all"); s.Pinned || c.packetCount != (packetCount{7, 1400}) || c.Meters[0].Buckets[0].Tokens != 0 {
+				if c := s.classNamed(t, "all"); s.Pinned || c.packetCount != (packetCount{7, 1400}) ||
+					c.Meters[0].Buckets[0].Tokens != 0 {
 					t.Errorf("stats %+v after it was taken over: want 7 packets, no tokens", s)
 				}
 				r.stopBySIGTERM()
@@ -144,8 +146,10 @@ func TestLiveWithoutBpffs(t *testing.T) {
 	p := newPair(t)
 	p.withMounts("umount /sys/fs/bpf")
 	before := p.deviceState()
-	p.wantError(1, "bpffs, .*, is not mounted: mount -t bpf -o mode=0700 bpf /sys/fs/bpf, or use --hook tc", "run", "v0", "--pin", "--hook", "tcx", "--meter", unlimitedMeter)
-	p.wantError(1, "bpffs, .*", "run", "v0", "--pin", "--hook", "xdp", "--direction", "ingress", "--meter", unlimitedMeter)
+	p.wantError(1, "bpffs, .*, is not mounted: mount -t bpf -o mode=0700 bpf /sys/fs/bpf, or use --hook tc",
+		"run", "v0", "--pin", "--hook", "tcx", "--meter", unlimitedMeter)
+	p.wantError(1, "bpffs, .*", "run", "v0", "--pin", "--hook", "xdp", "--direction", "ingress", "--meter",
+		unlimitedMeter)
 	p.wantState(before)
 	r := p.runShaper("--pin", "--meter", unlimitedMeter)
 	r.out.awaitMatch(t, "attached by tc,")
@@ -239,7 +243,8 @@ func TestLiveGuardDies(t *testing.T) {
 			}
 			p.awaitState(before)
 			eventually(t, func() error { // its parent, run or init, reaps it
-				if line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", guard)); err == nil && len(line) > 0 {
+				if line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", guard)); err == nil &&
+					len(line) > 0 {
 					return fmt.Errorf("the guard still runs: %q", line)
 				}
 				return nil

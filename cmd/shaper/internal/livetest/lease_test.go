@@ -29,7 +29,8 @@ func TestLiveLease(t *testing.T) {
 	var s *kernel.Shaper
 	p.near.Do(func() {
 		var err error
-		s, _, err = kernel.Attach(kernel.Config{Interface: "v0", Direction: kernel.Egress, Hook: kernel.TC}, compilePlan(t, leasedPolicy(1)))
+		s, _, err = kernel.Attach(kernel.Config{Interface: "v0", Direction: kernel.Egress, Hook: kernel.TC},
+			compilePlan(t, leasedPolicy(1)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -47,7 +48,9 @@ func TestLiveLease(t *testing.T) {
 	}
 	give := func(until int64, first, then compiled.Limit) {
 		t.Helper()
-		l := compiled.Lease{Limits: [3]compiled.Limits{{first}, {then}, {}}, Until: [2]int64{until, until + 1e12}}
+		l := compiled.Lease{
+			Limits: [3]compiled.Limits{{first}, {then}, {}}, Until: [2]int64{until, until + 1e12},
+		}
 		if err := s.SetLease("customer", l); err != nil {
 			t.Fatal(err)
 		}
@@ -70,7 +73,8 @@ func TestLiveLease(t *testing.T) {
 		}
 	}
 	const never = int64(1) << 62
-	quick, slow := compiled.Limit{Rate: 8e12, Burst: 3 * budgetFrame}, compiled.Limit{Rate: 8, Burst: 3 * budgetFrame}
+	quick, slow := compiled.Limit{Rate: 8e12, Burst: 3 * budgetFrame},
+		compiled.Limit{Rate: 8, Burst: 3 * budgetFrame}
 	passes(1, 0) // before the first lease
 	asked(0, budgetFrame)
 	give(never, quick, slow)
@@ -91,8 +95,11 @@ func TestLiveLease(t *testing.T) {
 	many := leasedPolicy(1)
 	for i := range 40 { // more budgets than fit into the map
 		m := *many.Classes[0].Meter
-		m.Budget = &dataplane.Budget{Name: "another" + string(rune('a'+i%26)) + string(rune('a'+i/26)), Address: m.Budget.Address}
-		many.Classes = append(many.Classes, dataplane.Class{Name: m.Budget.Name, Match: many.Classes[0].Match, Meter: &m})
+		m.Budget = &dataplane.Budget{
+			Name: "another" + string(rune('a'+i%26)) + string(rune('a'+i/26)), Address: m.Budget.Address,
+		}
+		many.Classes = append(many.Classes,
+			dataplane.Class{Name: m.Budget.Name, Match: many.Classes[0].Match, Meter: &m})
 	}
 	reload(many)
 	tokens(budgetFrame)

@@ -32,7 +32,8 @@ func offerUDP(t *testing.T, conn *net.UDPConn, size int, rate float64, d time.Du
 // enlargeSendBuffer lets a socket have many queued packets.
 func enlargeSendBuffer(t *testing.T, conn *net.UDPConn) {
 	t.Helper()
-	withFD(t, conn, func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 64<<20) })
+	withFD(t, conn,
+		func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 64<<20) })
 }
 
 // fillAndOfferUDP fills a queue with half a second of packets and then calls offerUDP. The

@@ -38,7 +38,8 @@ func TestLiveMetricsIdle(t *testing.T) {
 	skipInVM(t)
 	const limit, clients = 256, 2000
 	p := newPair(t)
-	path := writePolicy(t, "classes: [{name: a, meter: {type: srtcm, count: packets, cir: 1p/1000s, cbs: 3, ebs: 0}}]")
+	path := writePolicy(t,
+		"classes: [{name: a, meter: {type: srtcm, count: packets, cir: 1p/1000s, cbs: 3, ebs: 0}}]")
 	cmd := p.shaperCommand("run", "v0", "--policy", path, "--metrics", ":0")
 	cmd.Args = append([]string{"sh", "-c", fmt.Sprintf(`ulimit -n %d; exec "$0" "$@"`, limit)}, cmd.Args...)
 	cmd.Path = "/bin/sh"
@@ -52,7 +53,8 @@ func TestLiveMetricsIdle(t *testing.T) {
 		}
 		defer conn.Close()
 	}
-	if open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", r.cmd.Process.Pid)); err != nil || len(open) > limit/2 {
+	if open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", r.cmd.Process.Pid)); err != nil ||
+		len(open) > limit/2 {
 		t.Errorf("%d of %d descriptors are open: %v", len(open), limit, err)
 	}
 	_, at := p.addresses(placements[0], false)
@@ -127,7 +129,9 @@ func TestLiveMetricsScrapes(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("classes:\n")
 	for i := range 1024 {
-		fmt.Fprintf(&b, "  - {name: c%d, match: {dport: %d}, meter: {type: trtcm, cir: 1mbit, cbs: 10kB, pir: 2mbit, pbs: 20kB}}\n", i, 1+i)
+		fmt.Fprintf(&b,
+			"  - {name: c%d, match: {dport: %d}, meter: {type: trtcm, cir: 1mbit, cbs: 10kB, pir: 2mbit, pbs: 20kB}}\n",
+			i, 1+i)
 	}
 	r := p.runShaper("--policy", writePolicy(t, b.String()), "--metrics", ":0", "--for", "15s")
 	begin, deadline := time.Now(), p.expiryOfOnly()
@@ -145,7 +149,8 @@ func TestLiveMetricsScrapes(t *testing.T) {
 					return // shaper has ended
 				}
 				_ = conn.SetDeadline(time.Now().Add(waitLimit))
-				_, _ = io.WriteString(conn, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+				_, _ = io.WriteString(conn,
+					"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
 				if i%10 == 0 {
 					defer conn.Close() // reads nothing
 					continue
@@ -161,7 +166,8 @@ func TestLiveMetricsScrapes(t *testing.T) {
 	t.Logf("detached %v after its deadline", late)
 	r.waitForExit()
 	clients.Wait()
-	t.Logf("ended after %v, peak memory %v MiB, %d whole scrapes", time.Since(begin), r.cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss/1024, whole.Load())
+	t.Logf("ended after %v, peak memory %v MiB, %d whole scrapes", time.Since(begin),
+		r.cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss/1024, whole.Load())
 	if !strings.Contains(r.out.String(), "v0 egress: detached\n") {
 		t.Errorf("not detached: %.300q, stderr %.300q", &r.out, &r.err)
 	}
@@ -180,7 +186,8 @@ func TestLiveMetricsBusy(t *testing.T) {
 	}
 	defer listener.Close()
 	before := p.deviceState()
-	p.wantError(2, `--metrics "9090": want an address such as 127.0.0.1:9190`, "run", "v0", "--metrics", "9090", "--meter", unlimitedMeter)
+	p.wantError(2, `--metrics "9090": want an address such as 127.0.0.1:9190`, "run", "v0", "--metrics",
+		"9090", "--meter", unlimitedMeter)
 	p.wantState(before)
 	r := p.runShaper("--metrics", ":9090", "--meter", unlimitedMeter)
 	const warning = `^shaper: --metrics: listen tcp 127\.0\.0\.1:9090: bind: address already in use: shaping continues, trying again every 3s\n`
@@ -198,7 +205,8 @@ func TestLiveMetricsBusy(t *testing.T) {
 func TestLiveMetricsState(t *testing.T) {
 	skipInVM(t)
 	p := newPair(t)
-	r := p.runShaper("--metrics", ":0", "--policy", writePolicy(t, "classes: [{name: a}]"), "--confirm", "10min")
+	r := p.runShaper("--metrics", ":0", "--policy", writePolicy(t, "classes: [{name: a}]"), "--confirm",
+		"10min")
 	const labels = `{direction="egress",interface="v0"}`
 	want := func(attached, unconfirmed float64, class string) {
 		t.Helper()
@@ -210,9 +218,12 @@ func TestLiveMetricsState(t *testing.T) {
 					classes, _, _ = strings.Cut(rest, `"`)
 				}
 			}
-			a, e, u := got["shaper_attached"+labels], got["shaper_effective"+labels], got["shaper_unconfirmed"+labels]
+			a, e, u := got["shaper_attached"+labels], got["shaper_effective"+labels],
+				got["shaper_unconfirmed"+labels]
 			if a != attached || e != attached || u != unconfirmed || classes != class {
-				return fmt.Errorf("attached %v, effective %v, unconfirmed %v, class %q: want %v, %[5]v, %v, %q", a, e, u, classes, attached, unconfirmed, class)
+				return fmt.Errorf(
+					"attached %v, effective %v, unconfirmed %v, class %q: want %v, %[5]v, %v, %q", a, e, u,
+					classes, attached, unconfirmed, class)
 			}
 			return nil
 		})
@@ -281,7 +292,8 @@ classes:
 	}
 	found := 0
 	for name, v := range got {
-		if strings.HasPrefix(name, "shaper_info{") && strings.Contains(name, fmt.Sprintf(`program_id="%d"`, s.ProgramID)) && v == 1 {
+		if strings.HasPrefix(name, "shaper_info{") &&
+			strings.Contains(name, fmt.Sprintf(`program_id="%d"`, s.ProgramID)) && v == 1 {
 			found++
 		}
 	}
@@ -290,7 +302,8 @@ classes:
 	}
 	var err error
 	var conn net.Conn
-	address := "10.0.0.1" + r.err.String()[strings.LastIndex(r.err.String(), ":"):strings.LastIndex(r.err.String(), "/")]
+	address := "10.0.0.1" +
+		r.err.String()[strings.LastIndex(r.err.String(), ":"):strings.LastIndex(r.err.String(), "/")]
 	p.near.Do(func() { conn, err = net.Dial("tcp", address) })
 	if err == nil {
 		conn.Close()

@@ -22,7 +22,9 @@ import (
 // budgetFrames are frames to an address that no host has, so that no host answers.
 var budgetFrames = func() (out [][]byte) {
 	ip := make([]byte, budgetFrame)
-	copy(ip, []byte{0x45, 0, budgetFrame >> 8, budgetFrame & 0xff, 0, 1, 0, 0, 64, 253, 0, 0, 10, 0, 0, 77, 10, 0, 0, 99})
+	copy(ip, []byte{
+		0x45, 0, budgetFrame >> 8, budgetFrame & 0xff, 0, 1, 0, 0, 64, 253, 0, 0, 10, 0, 0, 77, 10, 0, 0, 99,
+	})
 	frame := append([]byte{2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0}, ip...)
 	for range 64 {
 		out = append(out, frame)
@@ -196,7 +198,8 @@ func (r *receiver) receive() (d datagram, there bool) {
 	r.t.Helper()
 	withFD(r.t, r.conn, func(fd int) error {
 		for {
-			n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(quietTime().Milliseconds()))
+			n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}},
+				int(quietTime().Milliseconds()))
 			if err != unix.EINTR {
 				there = n > 0
 				return err

@@ -112,7 +112,9 @@ type placement struct{ hook, direction string }
 var placements = func() []placement {
 	switch {
 	case !inVM:
-		return []placement{{"tcx", "egress"}, {"tc", "egress"}, {"tcx", "ingress"}, {"tc", "ingress"}, {"xdp", "ingress"}}
+		return []placement{
+			{"tcx", "egress"}, {"tc", "egress"}, {"tcx", "ingress"}, {"tc", "ingress"}, {"xdp", "ingress"},
+		}
 	case haveTCX():
 		return []placement{{"tcx", "egress"}, {"tc", "ingress"}, {"xdp", "ingress"}}
 	}
@@ -222,8 +224,10 @@ func (p *pair) awaitState(before string) {
 
 func clsactQdisc(index int) netlink.Qdisc {
 	return &netlink.GenericQdisc{
-		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT},
-		QdiscType:  "clsact",
+		QdiscAttrs: netlink.QdiscAttrs{
+			LinkIndex: index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
+		},
+		QdiscType: "clsact",
 	}
 }
 

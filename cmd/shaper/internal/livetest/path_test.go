@@ -104,7 +104,8 @@ func (c *crossing) String() string {
 		return fmt.Sprintf("%.2f Mbit/s, all %d probes lost", c.rate, c.lost)
 	}
 	return fmt.Sprintf("%.2f Mbit/s, ping p50 %.1f p99 %.1f max %.1f ms, %d of %d lost", c.rate,
-		milliseconds(c.percentile(50)), milliseconds(c.percentile(99)), milliseconds(c.percentile(100)), c.lost, c.lost+len(c.rtt))
+		milliseconds(c.percentile(50)), milliseconds(c.percentile(99)), milliseconds(c.percentile(100)),
+		c.lost, c.lost+len(c.rtt))
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d) / 1e6 }
@@ -147,7 +148,9 @@ func (p *tcpPath) crossTCP(flows int, settle, d time.Duration) *crossing {
 		if err != nil {
 			p.t.Fatal(err)
 		}
-		withFD(p.t, conn.(*net.TCPConn), func(fd int) error { return unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, "cubic") })
+		withFD(p.t, conn.(*net.TCPConn), func(fd int) error {
+			return unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, "cubic")
+		})
 		in, err := listener.Accept()
 		if err != nil {
 			p.t.Fatal(err)

@@ -71,7 +71,9 @@ func wantCapabilities(t *testing.T, who string, pid int, want ...uint) {
 			name, value, _ := strings.Cut(line, ":")
 			got[name] = strings.TrimSpace(value)
 		}
-		for name, want := range map[string]uint64{"CapEff": mask, "CapPrm": mask, "CapBnd": mask, "CapInh": 0, "CapAmb": 0} {
+		for name, want := range map[string]uint64{
+			"CapEff": mask, "CapPrm": mask, "CapBnd": mask, "CapInh": 0, "CapAmb": 0,
+		} {
 			if got[name] != fmt.Sprintf("%016x", want) {
 				t.Errorf("%s, %s: %s is %s: want %016x", who, path, name, got[name], want)
 			}
@@ -121,7 +123,8 @@ func TestLiveStartsOnce(t *testing.T) {
 		cmd.Env = append(os.Environ(), "GODEBUG=inittrace=1")
 		r := p.startCommand(cmd)
 		r.awaitAttached()
-		r.err.awaitMatch(t, strings.Repeat(`(?s)\ninit main @.*`, tt.starts)) // the guard is not killed earlier
+		// the guard is not killed earlier
+		r.err.awaitMatch(t, strings.Repeat(`(?s)\ninit main @.*`, tt.starts))
 		r.stopBySIGTERM()
 		if n := strings.Count(r.err.String(), "\ninit main @"); n != tt.starts {
 			t.Errorf("%v: the program starts %d times, want %d", tt.args, n, tt.starts)
@@ -157,7 +160,9 @@ func TestLiveRootWithoutSetpcap(t *testing.T) {
 	p := newPair(t)
 	r := p.startAs("root with", "run", "v0", "--meter", unlimitedMeter)
 	r.awaitAttached()
-	for name, want := range map[string]string{"CapEff": "000000c000001000", "CapPrm": "000000c000001000", "NoNewPrivs": "1"} {
+	for name, want := range map[string]string{
+		"CapEff": "000000c000001000", "CapPrm": "000000c000001000", "NoNewPrivs": "1",
+	} {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.cmd.Process.Pid))
 		if err != nil || !strings.Contains(string(text), name+":\t"+want+"\n") {
 			t.Errorf("want %s %s in %s, %v", name, want, text, err)
@@ -179,13 +184,16 @@ func TestLiveFileLimit(t *testing.T) {
 	const first, last = 16, 128 // below 16 Go's runtime may lack files itself, and it panics then
 	failed := 0
 	for n := first; n < last; n += 2 {
-		cmd := exec.Command("sh", "-c", fmt.Sprintf("ulimit -n %d; exec %s run v0 --direction both --for 1ms --hook tcx --meter '%s'", n, path, unlimitedMeter))
+		cmd := exec.Command("sh", "-c", fmt.Sprintf(
+			"ulimit -n %d; exec %s run v0 --direction both --for 1ms --hook tcx --meter '%s'", n, path,
+			unlimitedMeter))
 		r := p.startCommand(cmd)
 		if r.waitForExit() == 0 {
 			break
 		}
 		failed++
-		if text := r.err.String(); !regexp.MustCompile("^shaper: (.*: )?too many open files(: raise the limit .*)?\n$").MatchString(text) {
+		if text := r.err.String(); !regexp.MustCompile(
+			"^shaper: (.*: )?too many open files(: raise the limit .*)?\n$").MatchString(text) {
 			t.Errorf("%d files: %q", n, text)
 		}
 	}
@@ -255,9 +263,12 @@ func TestLivePrivileges(t *testing.T) {
 			before := p.deviceState()
 			for _, hook := range []string{"auto", "tc"} {
 				r := p.startAs(who, "run", "v0", "--hook", hook, "--meter", unlimitedMeter)
-				want := "shaper: operation not permitted: " + privileges[who].missing + "run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
-				if code := r.waitForExit(); code != 1 || strings.Count(r.err.String(), "\n") != 1 || !strings.HasPrefix(r.err.String(), want) || r.out.String() != "" {
-					t.Errorf("%s: exit %d, %q, stderr %q: want 1 and one line, %q", hook, code, &r.out, &r.err, want)
+				want := "shaper: operation not permitted: " + privileges[who].missing +
+					"run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
+				if code := r.waitForExit(); code != 1 || strings.Count(r.err.String(), "\n") != 1 ||
+					!strings.HasPrefix(r.err.String(), want) || r.out.String() != "" {
+					t.Errorf("%s: exit %d, %q, stderr %q: want 1 and one line, %q", hook, code, &r.out,
+						&r.err, want)
 				}
 				p.wantState(before)
 			}
@@ -265,8 +276,10 @@ func TestLivePrivileges(t *testing.T) {
 				return // only /run/shaper was missing
 			}
 			r := p.startAs(who, "stats")
-			if code := r.waitForExit(); code != 1 || strings.Count(r.err.String(), "\n") != 1 || !strings.Contains(r.err.String(), "CAP_") {
-				t.Errorf("stats: exit %d, stderr %q: want 1 and one line that names the capabilities", code, &r.err)
+			if code := r.waitForExit(); code != 1 || strings.Count(r.err.String(), "\n") != 1 ||
+				!strings.Contains(r.err.String(), "CAP_") {
+				t.Errorf("stats: exit %d, stderr %q: want 1 and one line that names the capabilities", code,
+					&r.err)
 			}
 		})
 	}
@@ -285,7 +298,8 @@ func TestLivePrivileges(t *testing.T) {
 			}
 			path := filepath.Join(dir, "policy.yaml")
 			rewriteFile(t, path, "classes: [{name: a}]")
-			r := p.startAs("root with", append([]string{"run", "v0", "--policy", path, "--metrics", ":0"}, m.flags()...)...)
+			r := p.startAs("root with",
+				append([]string{"run", "v0", "--policy", path, "--metrics", ":0"}, m.flags()...)...)
 			r.awaitAttached()
 			from, to := p.senderAndReceiver(m)
 			_, at := p.addresses(m, false)
@@ -308,7 +322,8 @@ func TestLivePrivileges(t *testing.T) {
 			}
 			r.stopBySIGTERM()
 			p.wantState(before)
-			r = p.startAs("root with", append([]string{"run", "v0", "--policy", path, "--gso-limit", "9000"}, m.flags()...)...)
+			r = p.startAs("root with",
+				append([]string{"run", "v0", "--policy", path, "--gso-limit", "9000"}, m.flags()...)...)
 			r.awaitAttached()
 			r.killAndWait()
 			p.awaitState(before)

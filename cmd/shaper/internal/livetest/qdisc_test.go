@@ -29,7 +29,8 @@ func (p *pair) ifbName() string {
 func (p *pair) leafPackets(dev string) (n int) {
 	p.t.Helper()
 	text := p.near.Run("tc", "-s", "class", "show", "dev", dev)
-	for _, m := range regexp.MustCompile(`class htb 5ade:\w+ .*leaf[^\n]*\n Sent \d+ bytes (\d+) pkt`).FindAllStringSubmatch(text, -1) {
+	for _, m := range regexp.MustCompile(
+		`class htb 5ade:\w+ .*leaf[^\n]*\n Sent \d+ bytes (\d+) pkt`).FindAllStringSubmatch(text, -1) {
 		k, err := strconv.Atoi(m[1])
 		if err != nil {
 			p.t.Fatal(err)
@@ -42,7 +43,8 @@ func (p *pair) leafPackets(dev string) (n int) {
 // removeLeaf removes the HTB leaf of the only queue.
 func (p *pair) removeLeaf(dev string) {
 	p.t.Helper()
-	leaf := regexp.MustCompile(`class htb (5ade:\w+) .*leaf`).FindStringSubmatch(p.near.Run("tc", "class", "show", "dev", dev))
+	leaf := regexp.MustCompile(`class htb (5ade:\w+) .*leaf`).FindStringSubmatch(
+		p.near.Run("tc", "class", "show", "dev", dev))
 	if leaf == nil {
 		p.t.Fatal("tc lists no HTB leaf")
 	}
@@ -64,7 +66,8 @@ func (p *pair) qdiscState() string {
 
 // maskNumbers replaces numbers that the kernel chooses.
 func maskNumbers(qdiscs string) string {
-	return regexp.MustCompile(`(?m)^\d+: shaper|link/ether \S+|bfifo \w+:|leaf \w+:`).ReplaceAllString(qdiscs, "-")
+	return regexp.MustCompile(
+		`(?m)^\d+: shaper|link/ether \S+|bfifo \w+:|leaf \w+:`).ReplaceAllString(qdiscs, "-")
 }
 
 // journals returns the paths of the journals of near.

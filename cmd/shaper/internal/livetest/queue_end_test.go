@@ -19,7 +19,10 @@ import (
 // endQueued sends packets of 1000 bytes to a queue and then ends the shaper by SIGINT, for each
 // pacer and direction at the given hooks. ended gets the output and the number of packets that
 // arrived.
-func endQueued(t *testing.T, hooks []string, queue string, packets int, ended func(t *testing.T, pacer, out string, arrived int64)) {
+func endQueued(
+	t *testing.T, hooks []string, queue string, packets int,
+	ended func(t *testing.T, pacer, out string, arrived int64),
+) {
 	for _, pacer := range availablePacers(t) {
 		for _, m := range placements {
 			if !slices.Contains(hooks, m.hook) {
@@ -34,7 +37,8 @@ func endQueued(t *testing.T, hooks []string, queue string, packets int, ended fu
 				from, to := p.senderAndReceiver(m)
 				_, at := p.addresses(m, false)
 				before, qdiscs := p.deviceState(), p.qdiscState()
-				r := p.runShaper(m.flags("--pacer", pacer, "--policy", writePolicy(t, "classes: [{name: a, green: {queue: q}}]\nqueues: {q: "+queue+"}"))...)
+				r := p.runShaper(m.flags("--pacer", pacer, "--policy",
+					writePolicy(t, "classes: [{name: a, green: {queue: q}}]\nqueues: {q: "+queue+"}"))...)
 				in, conn := listenUDP(t, to, at), newSender(t, from, at, 0, 0)
 				enlargeSendBuffer(t, conn)
 				arrived := receivedDuring(in, func() {
@@ -56,7 +60,9 @@ func endQueued(t *testing.T, hooks []string, queue string, packets int, ended fu
 func TestLiveQueueDrains(t *testing.T) {
 	t.Parallel()
 	const sent = 400
-	endQueued(t, []string{"tcx", "tc"}, "{rate: 1mbit, limit: 12p, fair: false}", sent, func(t *testing.T, _, out string, arrived int64) {
+	endQueued(t, []string{
+		"tcx", "tc",
+	}, "{rate: 1mbit, limit: 12p, fair: false}", sent, func(t *testing.T, _, out string, arrived int64) {
 		found := regexp.MustCompile(`a +green +400 +[\d.]+ +[\d,]+ +(\d+) `).FindStringSubmatch(out)
 		if found == nil {
 			t.Fatalf("unexpected output %q", out)
@@ -74,16 +80,18 @@ func TestLiveQueueDrains(t *testing.T) {
 func TestLiveQueueLostAtEnd(t *testing.T) {
 	t.Parallel()
 	const sent = 20_000
-	endQueued(t, []string{"tcx"}, "{rate: 2mbit, limit: 100s, fair: false}", sent, func(t *testing.T, pacer, out string, arrived int64) {
-		found := regexp.MustCompile(`: lost (at most )?([\d,]+) packets that were still queued\n`).FindStringSubmatch(out)
-		if found == nil || (found[1] != "") != (pacer == "fq") {
-			t.Fatalf("unexpected output %q", out)
-		}
-		lost, _ := strconv.ParseInt(strings.ReplaceAll(found[2], ",", ""), 10, 64)
-		if arrived+lost < sent || arrived+lost > sent && pacer == "htb" || arrived == sent || lost < 10 {
-			t.Errorf("%d packets arrived and %s%d were lost, of %d", arrived, found[1], lost, sent)
-		}
-	})
+	endQueued(t, []string{"tcx"}, "{rate: 2mbit, limit: 100s, fair: false}", sent,
+		func(t *testing.T, pacer, out string, arrived int64) {
+			found := regexp.MustCompile(
+				`: lost (at most )?([\d,]+) packets that were still queued\n`).FindStringSubmatch(out)
+			if found == nil || (found[1] != "") != (pacer == "fq") {
+				t.Fatalf("unexpected output %q", out)
+			}
+			lost, _ := strconv.ParseInt(strings.ReplaceAll(found[2], ",", ""), 10, 64)
+			if arrived+lost < sent || arrived+lost > sent && pacer == "htb" || arrived == sent || lost < 10 {
+				t.Errorf("%d packets arrived and %s%d were lost, of %d", arrived, found[1], lost, sent)
+			}
+		})
 }
 
 // TestLiveQueueLargePacket checks that a packet above a queue's limit is dropped, and no other
@@ -107,7 +115,8 @@ func TestLiveQueueLargePacket(t *testing.T) {
 		time.Sleep(20 * time.Millisecond) // it can arrive before its departure time
 	}
 	c := p.stats().Classes[0]
-	if n := len(in.receiveAll()); n != 0 || c.Green.Dropped["queue-full"] != (packetCount{5, 5005}) || c.Queued != (packetCount{5, 5000}) {
+	if n := len(in.receiveAll()); n != 0 || c.Green.Dropped["queue-full"] != (packetCount{5, 5005}) ||
+		c.Queued != (packetCount{5, 5000}) {
 		t.Errorf("%d more packets arrived, counted %+v: want every second one", n, c)
 	}
 	r.stopBySIGTERM()
@@ -125,7 +134,12 @@ func TestQuietQueueOverflow(t *testing.T) {
 		name, limit string
 		size        int
 		bytes       int64 // largest backlog at the limit
-	}{{"bytes", "30000B", 1000, 30_000}, {"packets", "30p", 1000, most * 1500}, {"time", "24ms", 1000, 30_000}, {"small", "30p", 100, most * 1500}} {
+	}{
+		{"bytes", "30000B", 1000, 30_000},
+		{"packets", "30p", 1000, most * 1500},
+		{"time", "24ms", 1000, 30_000},
+		{"small", "30p", 100, most * 1500},
+	} {
 		t.Run(test.name, func(t *testing.T) {
 			p := newQueuePair(t)
 			_, at := p.addresses(placement{"", "egress"}, false)
@@ -136,7 +150,8 @@ func TestQuietQueueOverflow(t *testing.T) {
 				done := make(chan int64)
 				go func() { done <- offerUDP(t, conn, test.size, 30e6/8, 3*time.Second) }()
 				var all []int64
-				for begin := time.Now(); time.Since(begin) < 2900*time.Millisecond; time.Sleep(5 * time.Millisecond) {
+				for begin := time.Now(); time.Since(begin) < 2900*time.Millisecond; time.Sleep(
+					5 * time.Millisecond) {
 					bytes, n := p.htbBacklog("v0")
 					if all = append(all, n); bytes > test.bytes*3/2+64<<10 {
 						t.Fatalf("%d bytes are queued: want at most %d", bytes, test.bytes*3/2+64<<10)
@@ -168,10 +183,12 @@ func TestLiveQueueBypass(t *testing.T) {
 	skipInVM(t)
 	p := newQueuePair(t)
 	_, at := p.addresses(placement{"", "egress"}, false)
-	r := p.runShaper("--policy", writePolicy(t, "classes: [{name: a, match: {dscp: af11}, green: {queue: q}}]\nqueues: {q: {rate: 100kbit, limit: 10s, fair: false}}"))
+	r := p.runShaper("--policy", writePolicy(t,
+		"classes: [{name: a, match: {dscp: af11}, green: {queue: q}}]\nqueues: {q: {rate: 100kbit, limit: 10s, fair: false}}"))
 	in := listenUDP(t, p.far, at)
 	slow, fast := newSender(t, p.near, at, af11, 0), newSender(t, p.near, at, 0, 0)
-	withFD(t, fast, func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PRIORITY, 0x5ade0001) })
+	withFD(t, fast,
+		func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PRIORITY, 0x5ade0001) })
 	sendUDP(t, slow, 50, 1000)
 	sendUDP(t, fast, 200, 1000)
 	got := map[int]int{}
@@ -196,9 +213,11 @@ func TestLiveQueueTimestamps(t *testing.T) {
 			m := placement{"", "ingress"}
 			p := newQueuePair(t)
 			_, at := p.addresses(m, false)
-			r := p.runShaper("--direction", "ingress", "--pacer", pacer, "--policy", writePolicy(t, fmt.Sprintf(slowQueue, "50ms")))
+			r := p.runShaper("--direction", "ingress", "--pacer", pacer, "--policy",
+				writePolicy(t, fmt.Sprintf(slowQueue, "50ms")))
 			in := listenUDP(t, p.near, at)
-			withFD(t, in.conn, func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1) })
+			withFD(t, in.conn,
+				func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1) })
 			sendUDP(t, newSender(t, p.far, at, 0, 0), 5, 1000)
 			for range 5 {
 				oob := make([]byte, 256)
@@ -246,7 +265,8 @@ func TestLiveQueueHorizon(t *testing.T) {
 	}
 	p := newQueuePair(t)
 	before, qdiscs := p.deviceState(), p.qdiscState()
-	r := p.runShaper("--policy", writePolicy(t, "classes: [{name: a, green: {queue: q}}]\nqueues: {q: {rate: 100kbit, limit: 40s, fair: false}}"))
+	r := p.runShaper("--policy", writePolicy(t,
+		"classes: [{name: a, green: {queue: q}}]\nqueues: {q: {rate: 100kbit, limit: 40s, fair: false}}"))
 	if now := p.qdiscState(); !strings.Contains(now, "horizon 45s") || !strings.Contains(now, "horizon_cap") {
 		t.Errorf("tc lists\n%s", now)
 	}
@@ -266,7 +286,8 @@ func TestLiveQueueHorizon(t *testing.T) {
 	if took := time.Since(begin); took < 11*time.Second {
 		t.Errorf("%d packets arrived in %v: want 12 s", n, took)
 	}
-	p.wantExit(0, "reload", "--policy", writePolicy(t, "classes: [{name: a, green: {queue: q}}]\nlinks: {l: {rate: 100mbit}}\nqueues: {q: {link: l, limit: 64KiB}}"))
+	p.wantExit(0, "reload", "--policy", writePolicy(t,
+		"classes: [{name: a, green: {queue: q}}]\nlinks: {l: {rate: 100mbit}}\nqueues: {q: {link: l, limit: 64KiB}}"))
 	if s := p.stats(); s.Pacer != "htb" || !strings.Contains(p.qdiscState(), "qdisc htb 5ade: root") {
 		t.Errorf("status %+v, tc lists\n%s", s, p.qdiscState())
 	}
@@ -277,7 +298,8 @@ func TestLiveQueueHorizon(t *testing.T) {
 	r.stopBySIGTERM()
 	p.awaitClean(before, qdiscs)
 	p.wantError(2, `.*: link needs HTB: use --pacer htb`, "run", "v0", "--pacer", "fq", "--policy",
-		writePolicy(t, "classes: [{name: a, green: {queue: q}}]\nlinks: {l: {rate: 100mbit}}\nqueues: {q: {link: l, limit: 64KiB}}"))
+		writePolicy(t,
+			"classes: [{name: a, green: {queue: q}}]\nlinks: {l: {rate: 100mbit}}\nqueues: {q: {link: l, limit: 64KiB}}"))
 }
 
 // TestLiveQueueInterfaceDeleted deletes an interface with queued packets.
@@ -293,7 +315,8 @@ func TestLiveQueueInterfaceDeleted(t *testing.T) {
 				skipInVM(t)
 			}
 			p := newQueuePair(t)
-			r := p.runShaper(m.flags("--policy", writePolicy(t, "classes: [{name: a, green: {queue: q}}]\nqueues: {q: {rate: 100kbit, limit: 10s, fair: false}}"))...)
+			r := p.runShaper(m.flags("--policy", writePolicy(t,
+				"classes: [{name: a, green: {queue: q}}]\nqueues: {q: {rate: 100kbit, limit: 10s, fair: false}}"))...)
 			for i := range 2 {
 				from, to := p.senderAndReceiver(m)
 				_, at := p.addresses(m, false)
@@ -306,7 +329,8 @@ func TestLiveQueueInterfaceDeleted(t *testing.T) {
 					return nil
 				})
 				eventually(t, func() error {
-					if list := p.near.Run("ip", "-o", "link", "show", "type", "ifb"); list != "" || len(p.journals()) > 0 {
+					if list := p.near.Run("ip", "-o", "link", "show", "type", "ifb"); list != "" ||
+						len(p.journals()) > 0 {
 						return fmt.Errorf("left are %s, %v", list, p.journals())
 					}
 					return nil

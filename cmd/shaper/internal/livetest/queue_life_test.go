@@ -42,7 +42,8 @@ func TestLiveQueueRestoresQdisc(t *testing.T) {
 					args = append(args, "--gso-limit", "9000")
 				}
 				r := p.runShaper(args...)
-				if now := p.qdiscState(); !strings.Contains(now, "qdisc htb 5ade: root") || len(p.journals()) != 1 {
+				if now := p.qdiscState(); !strings.Contains(now, "qdisc htb 5ade: root") ||
+					len(p.journals()) != 1 {
 					t.Errorf("tc lists\n%s, journals %v", now, p.journals())
 				}
 				switch how {
@@ -140,7 +141,8 @@ func TestLiveQueueKilled(t *testing.T) {
 					r.stopBySIGTERM()
 				case "run without queues":
 					r := p.runShaper(m.flags("--meter", unlimitedMeter)...)
-					if m.hook != "tc" && len(p.journals()) != 0 || strings.Contains(p.qdiscState(), "5ade:") { // tc has a journal for clsact
+					// tc has a journal for clsact
+					if m.hook != "tc" && len(p.journals()) != 0 || strings.Contains(p.qdiscState(), "5ade:") {
 						t.Errorf("tc lists\n%s\njournals %v", p.qdiscState(), p.journals())
 					}
 					r.stopBySIGTERM()
@@ -212,14 +214,16 @@ func TestLiveQueuePinned(t *testing.T) {
 				from, to := p.senderAndReceiver(m)
 				_, at := p.addresses(m, false)
 				before, qdiscs := p.deviceState(), p.qdiscState()
-				path := writePolicy(t, "classes: [{name: a, green: {queue: q}}]\nqueues: {q: {rate: 1mbit, limit: 40p, fair: false}}")
+				path := writePolicy(t,
+					"classes: [{name: a, green: {queue: q}}]\nqueues: {q: {rate: 1mbit, limit: 40p, fair: false}}")
 				switch how {
 				case "term":
 					p.runShaper(m.flags("--pin", "--policy", path)...).stopBySIGTERM()
 				case "kill":
 					p.runShaper(m.flags("--pin", "--policy", path)...).killAndWait()
 				case "background":
-					p.wantExit(0, append([]string{"run", "v0", "--background", "--policy", path}, m.flags()...)...)
+					p.wantExit(0,
+						append([]string{"run", "v0", "--background", "--policy", path}, m.flags()...)...)
 				}
 				time.Sleep(100 * time.Millisecond)
 				in := listenUDP(t, to, at)
@@ -231,11 +235,13 @@ func TestLiveQueuePinned(t *testing.T) {
 				})[0]
 				s := p.stats()
 				most := 42 + int64(took/(12*time.Millisecond)) // one leaves every 12 ms
-				if c := s.Classes[0]; !s.Pinned || got < 41 || got > most || c.Queued.Packets != got || c.Dropped.Packets != 100-got {
+				if c := s.Classes[0]; !s.Pinned || got < 41 || got > most || c.Queued.Packets != got ||
+					c.Dropped.Packets != 100-got {
 					t.Errorf("%d packets arrived, status %+v: want 41 to %d", got, s, most)
 				}
 				// A run with another rate takes over, with the counters.
-				rewriteFile(t, path, "classes: [{name: a, green: {queue: q}}]\nqueues: {q: {rate: 100mbit, limit: 100p, fair: false}}")
+				rewriteFile(t, path,
+					"classes: [{name: a, green: {queue: q}}]\nqueues: {q: {rate: 100mbit, limit: 100p, fair: false}}")
 				r := p.runShaper(m.flags("--policy", path)...)
 				sendUDP(t, newSender(t, from, at, 0, 0), 100, 1500)
 				if n := len(in.receiveAll()); n != 100 {
@@ -286,7 +292,8 @@ func TestLiveQueueTakesOver(t *testing.T) {
 				_, at := p.addresses(m, false)
 				before, qdiscs := p.deviceState(), p.qdiscState()
 				args := func(list []string) []string {
-					return append([]string{"--direction", direction, "--policy", writePolicy(t, list[0])}, list[1:]...)
+					return append([]string{"--direction", direction, "--policy", writePolicy(t, list[0])},
+						list[1:]...)
 				}
 				p.runShaper(append(args(test.first), "--pin")...).stopBySIGTERM()
 				r := p.runShaper(args(test.second)...)
@@ -331,13 +338,15 @@ func TestLiveQueueConfirm(t *testing.T) {
 			"to dry":       {[]string{with}, []string{with, "--dry-run"}},
 		} {
 			for _, end := range []string{"time", "kill"} {
-				if end == "kill" && name != "nothing" && name != "with" || direction == "ingress" && (name == "without" || name == "another rate") {
+				if end == "kill" && name != "nothing" && name != "with" || direction == "ingress" &&
+					(name == "without" || name == "another rate") {
 					continue
 				}
 				t.Run(direction+"-"+name+"-"+end, func(t *testing.T) {
 					p := newQueuePair(t)
 					args := func(list []string) []string {
-						return append([]string{"--direction", direction, "--policy", writePolicy(t, list[0])}, list[1:]...)
+						return append([]string{"--direction", direction, "--policy", writePolicy(t, list[0])},
+							list[1:]...)
 					}
 					was := shaperStats{}
 					clean := p.deviceState()
@@ -354,7 +363,8 @@ func TestLiveQueueConfirm(t *testing.T) {
 					r := p.runShaper(after...)
 					if end == "kill" {
 						r.killAndWait()
-					} else if code := r.waitForExit(); code != 1 || !strings.Contains(r.err.String(), "not confirmed in time: rolled back") {
+					} else if code := r.waitForExit(); code != 1 ||
+						!strings.Contains(r.err.String(), "not confirmed in time: rolled back") {
 						t.Errorf("exit %d, stderr %q", code, &r.err)
 					}
 					eventually(t, func() error {
@@ -365,7 +375,8 @@ func TestLiveQueueConfirm(t *testing.T) {
 							return nil
 						}
 						// The program is restored after the qdiscs.
-						if s := p.status(); len(s) != 1 || s[0].Policy != was.Policy || s[0].Pacer != was.Pacer || !s[0].Attached || !s[0].Pinned {
+						if s := p.status(); len(s) != 1 || s[0].Policy != was.Policy ||
+							s[0].Pacer != was.Pacer || !s[0].Attached || !s[0].Pinned {
 							return fmt.Errorf("status %+v: want %+v", s, was)
 						}
 						return nil

@@ -98,7 +98,8 @@ queues:
 	eventually(t, func() error {
 		numbers := p.scrapeMetrics(r)
 		for labels, n := range want {
-			name := "shaper_dropped_packets_total" + labels + `direction="egress",interface="v0",reason="queue-full"}`
+			name := "shaper_dropped_packets_total" + labels +
+				`direction="egress",interface="v0",reason="queue-full"}`
 			if got, ok := numbers[name]; !ok || got != n {
 				return fmt.Errorf("%s is %v: want %v", name, got, n)
 			}
@@ -183,10 +184,14 @@ func TestQuietQueueFair(t *testing.T) {
 			p := newQueuePair(t)
 			_, at := p.addresses(placement{"tcx", "egress"}, false)
 			before, qdiscs := p.deviceState(), p.qdiscState()
-			policy := writePolicy(t, "classes: [{name: a, green: {queue: q}}]\nqueues: {q: {rate: 10mbit, limit: 100ms"+fair+"}}\n")
+			policy := writePolicy(t,
+				"classes: [{name: a, green: {queue: q}}]\nqueues: {q: {rate: 10mbit, limit: 100ms"+fair+"}}\n")
 			r := p.runShaper("--pacer", "htb", "--policy", policy)
 			byFQCoDel := haveQdisc(t, "fq_codel")
-			scheduler := map[bool]string{true: "; fair queues by fq_codel", false: "; fair queues by HTB leaves for flow hashes, without codel: this kernel has no fq_codel"}[byFQCoDel]
+			scheduler := map[bool]string{
+				true:  "; fair queues by fq_codel",
+				false: "; fair queues by HTB leaves for flow hashes, without codel: this kernel has no fq_codel",
+			}[byFQCoDel]
 			if fair != "" {
 				scheduler = ""
 			}
@@ -226,9 +231,11 @@ func TestQuietQueueFair(t *testing.T) {
 				}
 			}
 			for _, next := range []string{", fair: false", "", ", codel: false", ", fair: false"} {
-				p.wantExit(0, "reload", "v0", "--policy", writePolicy(t, "classes: [{name: a, green: {queue: q}}]\nqueues: {q: {rate: 12mbit, limit: 50ms"+next+"}}\n"))
+				p.wantExit(0, "reload", "v0", "--policy", writePolicy(t,
+					"classes: [{name: a, green: {queue: q}}]\nqueues: {q: {rate: 12mbit, limit: 50ms"+next+"}}\n"))
 				now, isFair := p.qdiscState(), next != ", fair: false"
-				if strings.Contains(now, "qdisc fq_codel") != (isFair && byFQCoDel) || strings.Count(now, "qdisc bfifo") > 1000 != (isFair && !byFQCoDel) {
+				if strings.Contains(now, "qdisc fq_codel") != (isFair && byFQCoDel) ||
+					strings.Count(now, "qdisc bfifo") > 1000 != (isFair && !byFQCoDel) {
 					t.Errorf("after a reload to%q:\n%s", next, now)
 				}
 				eventually(t, func() error { // TCP recovers from the losses of the flood
@@ -261,7 +268,9 @@ queues: {q: {rate: 100mbit, limit: 100ms, fair: false}}
 `))
 			rateOver := startTCP(t, from, to, at)
 			rateOver(time.Second)
-			nettest.Steady(t, func() error { return checkNear(t, "goodput", rateOver(3*time.Second), 100e6/8*1448/1500, 0.01) })
+			nettest.Steady(t, func() error {
+				return checkNear(t, "goodput", rateOver(3*time.Second), 100e6/8*1448/1500, 0.01)
+			})
 			c := p.stats().Classes[0]
 			t.Logf("%+v", c)
 			r.stopBySIGTERM()

@@ -23,7 +23,8 @@ func TestQuietQueueReload(t *testing.T) {
 			from, to := p.senderAndReceiver(m)
 			_, at := p.addresses(m, false)
 			policy := func(rate int) string {
-				return fmt.Sprintf("classes: [{name: a, green: {queue: q}}]\nqueues: {q: {rate: %dmbit, limit: 40ms, fair: false}}", rate)
+				return fmt.Sprintf("classes: [{name: a, green: {queue: q}}]\nqueues: {q: {rate: %dmbit, limit: 40ms, fair: false}}",
+					rate)
 			}
 			path := writePolicy(t, policy(10))
 			r := p.runShaper("--direction", direction, "--policy", path)
@@ -59,7 +60,9 @@ func TestQuietQueueReload(t *testing.T) {
 			s := p.stats()
 			c := s.Classes[0]
 			passed := arrived.Load() + s.Queues[0].Dropped
-			if c.Packets != sent || c.Queued.Packets != passed || c.Dropped.Packets-s.Queues[0].Dropped != sent-passed || c.Green.Dropped["queue-full"] != c.Dropped {
+			if c.Packets != sent || c.Queued.Packets != passed ||
+				c.Dropped.Packets-s.Queues[0].Dropped != sent-passed ||
+				c.Green.Dropped["queue-full"] != c.Dropped {
 				t.Errorf("%d sent, %d passed, counted %+v", sent, passed, c)
 			}
 			r.stopBySIGTERM()
@@ -80,7 +83,8 @@ func TestLiveQueueAddedByReload(t *testing.T) {
 			p := newQueuePair(t)
 			_, at := p.addresses(placement{"", "egress"}, false)
 			before, qdiscs := p.deviceState(), p.qdiscState()
-			with, without := writePolicy(t, fmt.Sprintf(slowQueue, "50ms")), writePolicy(t, "classes: [{name: a}]")
+			with, without := writePolicy(t, fmt.Sprintf(slowQueue, "50ms")),
+				writePolicy(t, "classes: [{name: a}]")
 			r := p.runShaper("--pacer", pacer, "--policy", without)
 			notes := len(p.journals()) // a tc filter has a journal for clsact
 			in := listenUDP(t, p.far, at)
@@ -89,7 +93,8 @@ func TestLiveQueueAddedByReload(t *testing.T) {
 			}
 			for range 2 {
 				p.wantExit(0, "reload", "--policy", with)
-				if now := p.qdiscState(); !strings.Contains(now, "qdisc "+pacer+" 5ade: root") || p.stats().Pacer != pacer {
+				if now := p.qdiscState(); !strings.Contains(now, "qdisc "+pacer+" 5ade: root") ||
+					p.stats().Pacer != pacer {
 					t.Errorf("with queues tc lists\n%s", now)
 				}
 				sendUDP(t, newSender(t, p.near, at, 0, 0), 10, 1000)
@@ -97,7 +102,8 @@ func TestLiveQueueAddedByReload(t *testing.T) {
 					t.Errorf("%d packets arrived: want 10", n)
 				}
 				p.wantExit(0, "reload", "--policy", without)
-				if now := p.qdiscState(); now != qdiscs || p.stats().Pacer != "" || len(p.journals()) != notes {
+				if now := p.qdiscState(); now != qdiscs || p.stats().Pacer != "" ||
+					len(p.journals()) != notes {
 					t.Errorf("without queues again tc lists\n%s\nwant\n%s", now, qdiscs)
 				}
 				sendUDP(t, newSender(t, p.near, at, 0, 0), 10, 1000)
@@ -114,7 +120,9 @@ func TestLiveQueueAddedByReload(t *testing.T) {
 			for i, order := range [][]string{{with, without}, {without, with}} {
 				r := p.runShaper("--direction", "ingress", "--pacer", pacer, "--policy", order[0])
 				is := p.qdiscState()
-				p.wantError(1, "v0 ingress: a policy with queues needs an ifb device, one without needs none: shaper detach, then run it again", "reload", "--policy", order[1])
+				p.wantError(1,
+					"v0 ingress: a policy with queues needs an ifb device, one without needs none: shaper detach, then run it again",
+					"reload", "--policy", order[1])
 				if now := p.qdiscState(); now != is || p.stats().Queues == nil && i == 0 {
 					t.Errorf("a rejected reload changed\n%s\nto\n%s", is, now)
 				}
@@ -135,7 +143,8 @@ func TestLiveQueueRejected(t *testing.T) {
 	p := newQueuePair(t)
 	before, qdiscs := p.deviceState(), p.qdiscState()
 	policy := writePolicy(t, fmt.Sprintf(slowQueue, "50ms"))
-	p.wantError(1, "this kernel has no fq qdisc, and no module sch_fq", "run", "v0", "--pacer", "fq", "--policy", policy)
+	p.wantError(1, "this kernel has no fq qdisc, and no module sch_fq", "run", "v0", "--pacer", "fq",
+		"--policy", policy)
 	p.wantError(2, `--pacer "cake": want auto, fq or htb`, "run", "v0", "--pacer", "cake", "--policy", policy)
 	p.awaitClean(before, qdiscs)
 	r := p.runShaper("--pacer", "fq", "--policy", writePolicy(t, "classes: [{name: a}]")) // queues no packet
@@ -155,14 +164,16 @@ func TestLiveQueueDryRun(t *testing.T) {
 			from, to := p.senderAndReceiver(m)
 			_, at := p.addresses(m, false)
 			before, qdiscs := p.deviceState(), p.qdiscState()
-			r := p.runShaper("--direction", direction, "--dry-run", "--policy", writePolicy(t, fmt.Sprintf(slowQueue, "5000B")))
+			r := p.runShaper("--direction", direction, "--dry-run", "--policy",
+				writePolicy(t, fmt.Sprintf(slowQueue, "5000B")))
 			if now := p.qdiscState(); now != qdiscs || len(p.journals()) > 0 {
 				t.Errorf("tc lists\n%s\nwant\n%s", now, qdiscs)
 			}
 			in := listenUDP(t, to, at)
 			sendUDP(t, newSender(t, from, at, 0, 0), 50, 1000)
 			c := p.stats().Classes[0]
-			if n := len(in.receiveAll()); n != 50 || c.Packets != 50 || c.Queued.Packets < 6 || c.Queued.Packets+c.Dropped.Packets != 50 {
+			if n := len(in.receiveAll()); n != 50 || c.Packets != 50 || c.Queued.Packets < 6 ||
+				c.Queued.Packets+c.Dropped.Packets != 50 {
 				t.Errorf("%d packets arrived, counted %+v: want all, and 6 or more queued", n, c)
 			}
 			// Reload to a policy without queues, and back.
@@ -211,8 +222,10 @@ func TestLiveQueueConfirmPacer(t *testing.T) {
 	}
 	p := newQueuePair(t)
 	before, qdiscs := p.deviceState(), p.qdiscState()
-	p.runShaper("--pacer", "htb", "--pin", "--policy", writePolicy(t, "classes: [{name: a, green: {queue: q}}]\nlinks: {l: {rate: 100mbit}}\nqueues: {q: {link: l, limit: 64KiB}}")).stopBySIGTERM()
-	r := p.runShaper("--pacer", "fq", "--confirm", "30s", "--policy", writePolicy(t, fmt.Sprintf(slowQueue, "50ms")))
+	p.runShaper("--pacer", "htb", "--pin", "--policy", writePolicy(t,
+		"classes: [{name: a, green: {queue: q}}]\nlinks: {l: {rate: 100mbit}}\nqueues: {q: {link: l, limit: 64KiB}}")).stopBySIGTERM()
+	r := p.runShaper("--pacer", "fq", "--confirm", "30s", "--policy",
+		writePolicy(t, fmt.Sprintf(slowQueue, "50ms")))
 	if s := p.stats(); s.Pacer != "fq" {
 		t.Errorf("status %+v: want fq", s)
 	}

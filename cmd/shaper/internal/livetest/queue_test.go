@@ -25,41 +25,53 @@ func TestQuietQueueRate(t *testing.T) {
 				t.Run(pacer+"-"+hook+"-"+limit, func(t *testing.T) {
 					m := placement{hook, "egress"}
 					m.skipIfUnsupported(t)
-					if inVM && (hook == "tc" && haveTCX() || limit == "400p") || !inVM && hook == "tc" && limit != "500ms" {
+					if inVM && (hook == "tc" && haveTCX() || limit == "400p") || !inVM && hook == "tc" &&
+						limit != "500ms" {
 						t.Skip("covered by another hook or limit")
 					}
 					p := newQueuePair(t)
 					before, qdiscs := p.deviceState(), p.qdiscState()
-					r := p.runShaper(m.flags("--pacer", pacer, "--policy", writePolicy(t, fmt.Sprintf(slowQueue, limit)))...)
+					r := p.runShaper(m.flags("--pacer", pacer, "--policy",
+						writePolicy(t, fmt.Sprintf(slowQueue, limit)))...)
 					_, at := p.addresses(m, false)
 					in, conn := listenUDP(t, p.far, at), newSender(t, p.near, at, 0, 0)
 					var sent, got int64
 					nettest.Steady(t, func() error {
 						sniffer := p.far.Sniff("v0")
-						got += receivedDuring(in, func() { sent += fillAndOfferUDP(t, conn, size, 2*rate, 2500*time.Millisecond) })[0]
+						got += receivedDuring(in, func() {
+							sent += fillAndOfferUDP(t, conn, size, 2*rate, 2500*time.Millisecond)
+						})[0]
 						frames := sniffer.Stop()
 						if len(frames) < 100 {
 							t.Fatalf("only %d frames", len(frames))
 						}
 						gaps := sortedGaps(frames)
 						ideal := time.Duration(size / rate * 1e9)
-						t.Logf("gaps: p1 %v, median %v, p99 %v, longest %v of %v", gaps[len(gaps)/100], gaps[len(gaps)/2], gaps[len(gaps)*99/100], gaps[len(gaps)-4:], ideal)
+						t.Logf("gaps: p1 %v, median %v, p99 %v, longest %v of %v", gaps[len(gaps)/100],
+							gaps[len(gaps)/2], gaps[len(gaps)*99/100], gaps[len(gaps)-4:], ideal)
 						err := checkNear(t, "rate", ipRate(frames), rate, 0.01)
 						if !inVM {
-							err = errors.Join(err, checkNear(t, "median gap", float64(gaps[len(gaps)/2]), float64(ideal), 0.005))
+							err = errors.Join(err,
+								checkNear(t, "median gap", float64(gaps[len(gaps)/2]), float64(ideal), 0.005))
 						}
 						return err
 					})
 					s := p.stats()
 					c := s.Classes[0]
 					got += s.Queues[0].Dropped
-					if c.Packets != sent || c.Dropped.Packets-s.Queues[0].Dropped != sent-got || c.Queued != (packetCount{got, got * size}) || c.Green.Dropped["queue-full"] != c.Dropped || c.Green.Queued != c.Queued {
+					if c.Packets != sent || c.Dropped.Packets-s.Queues[0].Dropped != sent-got ||
+						c.Queued != (packetCount{got, got * size}) ||
+						c.Green.Dropped["queue-full"] != c.Dropped || c.Green.Queued != c.Queued {
 						t.Errorf("counted %+v: want %d sent, %d received", c, sent, got)
 					}
-					if s.Pacer != pacer || len(s.Queues) != 1 || s.Queues[0].Name != "q" || s.Queues[0].Bytes != 0 {
+					if s.Pacer != pacer || len(s.Queues) != 1 || s.Queues[0].Name != "q" ||
+						s.Queues[0].Bytes != 0 {
 						t.Errorf("status %+v: want %s, and an empty queue", s, pacer)
 					}
-					if out, _ := p.wantExit(0, "status"); !strings.Contains(out, "  queues   in "+map[string]string{"fq": "fq, by departure time", "htb": "HTB, one leaf class per queue"}[pacer]+"\n") {
+					if out, _ := p.wantExit(0, "status"); !strings.Contains(out,
+						"  queues   in "+map[string]string{
+							"fq": "fq, by departure time", "htb": "HTB, one leaf class per queue",
+						}[pacer]+"\n") {
 						t.Errorf("status prints %q", out)
 					}
 					if now := p.qdiscState(); !strings.Contains(now, "qdisc "+pacer+" 5ade: root") {
@@ -86,9 +98,11 @@ func TestQuietQueueBoth(t *testing.T) {
 			}
 			p := newQueuePair(t)
 			before, qdiscs := p.deviceState(), p.qdiscState()
-			r := p.runShaper("--hook", hook, "--direction", "both", "--policy", writePolicy(t, fmt.Sprintf(slowQueue, "500ms")))
+			r := p.runShaper("--hook", hook, "--direction", "both", "--policy",
+				writePolicy(t, fmt.Sprintf(slowQueue, "500ms")))
 			r.out.awaitMatch(t, "v0 ingress: attached")
-			if r.out.awaitMatch(t, "v0 ingress: packets are queued in .*, on an ifb device"); !strings.Contains(p.qdiscState(), "shaper-") {
+			if r.out.awaitMatch(t,
+				"v0 ingress: packets are queued in .*, on an ifb device"); !strings.Contains(p.qdiscState(), "shaper-") {
 				t.Errorf("tc and ip list no ifb: %s", p.qdiscState())
 			}
 			type ended struct {
@@ -137,7 +151,8 @@ func TestQuietQueueBoth(t *testing.T) {
 				s := p.stats("v0", "--direction", direction)
 				c := s.Classes[0]
 				e.got += s.Queues[0].Dropped
-				if c.Packets != e.sent || c.Queued.Packets != e.got || c.Dropped.Packets-s.Queues[0].Dropped != e.sent-e.got {
+				if c.Packets != e.sent || c.Queued.Packets != e.got ||
+					c.Dropped.Packets-s.Queues[0].Dropped != e.sent-e.got {
 					t.Errorf("%s: counted %+v: want %d sent, %d received", direction, c, e.sent, e.got)
 				}
 			}
@@ -169,7 +184,8 @@ classes: [{name: a, meter: `+coloredByDSCP+`, green: {queue: q}, yellow: {queue:
 queues: {q: {rate: 10mbit, limit: 800ms, wred: {yellow: {min: 50ms, max: 200ms, probability: 1}}}}
 `))
 				in := listenUDP(t, to, at)
-				green, yellow, red := newSender(t, from, at, af11, 0), newSender(t, from, at, af12, 0), newSender(t, from, at, 14<<2, 0)
+				green, yellow, red := newSender(t, from, at, af11, 0), newSender(t, from, at, af12, 0),
+					newSender(t, from, at, 14<<2, 0)
 				sent := map[int]int64{}
 				got := receivedDuring(in, func() {
 					type one struct {
@@ -187,15 +203,22 @@ queues: {q: {rate: 10mbit, limit: 800ms, wred: {yellow: {min: 50ms, max: 200ms, 
 					}
 				})
 				c := p.stats().Classes[0]
-				if c.Green.Packets != sent[af11] || got[af11] != sent[af11] || c.Green.Queued.Packets != sent[af11] || len(c.Green.Dropped) == 0 || c.Green.Dropped["queue-full"].Packets != 0 {
-					err = fmt.Errorf("green: %d of %d packets arrived, counted %+v: want all", got[af11], sent[af11], c.Green)
+				if c.Green.Packets != sent[af11] || got[af11] != sent[af11] ||
+					c.Green.Queued.Packets != sent[af11] || len(c.Green.Dropped) == 0 ||
+					c.Green.Dropped["queue-full"].Packets != 0 {
+					err = fmt.Errorf("green: %d of %d packets arrived, counted %+v: want all", got[af11],
+						sent[af11], c.Green)
 				}
 				lost := sent[af12] - got[af12]
-				if c.Yellow.Packets != sent[af12] || c.Yellow.Dropped["wred"].Packets != lost || c.Yellow.Queued.Packets != got[af12] || lost < sent[af12]/2 || got[af12] < sent[af12]/4 {
-					err = errors.Join(err, fmt.Errorf("yellow: %d of %d packets arrived, counted %+v: want about a third", got[af12], sent[af12], c.Yellow))
+				if c.Yellow.Packets != sent[af12] || c.Yellow.Dropped["wred"].Packets != lost ||
+					c.Yellow.Queued.Packets != got[af12] || lost < sent[af12]/2 || got[af12] < sent[af12]/4 {
+					err = errors.Join(err, fmt.Errorf(
+						"yellow: %d of %d packets arrived, counted %+v: want about a third", got[af12],
+						sent[af12], c.Yellow))
 				}
 				if c.Red.Dropped["color"].Packets != sent[14<<2] || got[14<<2] != 0 {
-					t.Errorf("red: %d of %d packets arrived, counted %+v: want none", got[14<<2], sent[14<<2], c.Red)
+					t.Errorf("red: %d of %d packets arrived, counted %+v: want none", got[14<<2], sent[14<<2],
+						c.Red)
 				}
 				r.stopBySIGTERM()
 				return err
@@ -210,7 +233,9 @@ func TestQuietQueueECN(t *testing.T) {
 	nettest.Quiet(t)
 	t.Parallel()
 	skipInVM(t)
-	for _, what := range []string{"wred: {green: {min: 0ms, max: 60ms, probability: 1}}", "codel: {target: 1ms, interval: 10ms}"} {
+	for _, what := range []string{
+		"wred: {green: {min: 0ms, max: 60ms, probability: 1}}", "codel: {target: 1ms, interval: 10ms}",
+	} {
 		for _, v6 := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%.4s-v6=%v", what, v6), func(t *testing.T) {
 				m := placement{"tcx", "egress"}
@@ -239,11 +264,13 @@ queues: {q: {rate: 10mbit, limit: 60ms, ecn: true, `+what+`, fair: false}}
 				}
 				s := p.stats()
 				c, passed := s.Classes[0], got[af21]+got[af21|2]+got[af21|3]+s.Queues[0].Dropped
-				if c.Packets != sent[0]+sent[1] || c.Queued.Packets != passed || c.Dropped.Packets-s.Queues[0].Dropped != c.Packets-passed {
+				if c.Packets != sent[0]+sent[1] || c.Queued.Packets != passed ||
+					c.Dropped.Packets-s.Queues[0].Dropped != c.Packets-passed {
 					t.Errorf("%v arrived of %v, counted %+v", got, sent, c)
 				}
 				if early := c.Green.Dropped[reason].Packets; early == 0 || sent[0]-got[af21] < early*9/10 {
-					t.Errorf("%v arrived of %v, counted %+v: want early drops of packets without ECN", got, sent, c.Green)
+					t.Errorf("%v arrived of %v, counted %+v: want early drops of packets without ECN", got,
+						sent, c.Green)
 				}
 				if got[af21|3] == 0 || got[af21|1] != 0 {
 					t.Errorf("%v arrived: want CE", got)
@@ -292,7 +319,10 @@ queues: {q: {rate: 2mbit, limit: 500ms, fair: false}, other: {rate: 1mbit, limit
 				t.Skip("the machine is too busy to send all packets at once")
 			}
 			// Green packets pass. One yellow packet is sent at once, 20 are queued.
-			if want := map[int]int64{af21: 40, af12: 40, 8 << 2: 24, 16 << 2: 100}; fmt.Sprint(got) != fmt.Sprint(want) && took < 10*time.Millisecond {
+			if want := map[int]int64{
+				af21: 40, af12: 40, 8 << 2: 24, 16 << 2: 100,
+			}; fmt.Sprint(got) != fmt.Sprint(want) &&
+				took < 10*time.Millisecond {
 				t.Errorf("%v arrived: want %v", got, want)
 			}
 			if got[af21] != 40 || got[af12] != 40 || got[16<<2] != 100 {
@@ -300,7 +330,8 @@ queues: {q: {rate: 2mbit, limit: 500ms, fair: false}, other: {rate: 1mbit, limit
 			}
 			s := p.stats()
 			c := s.Classes[2]
-			if c.Green.Queued.Packets != 0 || c.Yellow.Queued.Packets != got[8<<2]-3 || c.Yellow.Dropped["queue-full"].Packets != 40-got[8<<2] {
+			if c.Green.Queued.Packets != 0 || c.Yellow.Queued.Packets != got[8<<2]-3 ||
+				c.Yellow.Dropped["queue-full"].Packets != 40-got[8<<2] {
 				t.Errorf("counted %+v, %d arrived", c, got[8<<2])
 			}
 			if s.Classes[3].Queued.Packets != 0 || s.Classes[0].Queued.Packets != 40 {

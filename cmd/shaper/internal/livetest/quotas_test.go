@@ -23,12 +23,15 @@ func TestLiveQuota(t *testing.T) {
 	skipInVM(t)
 	t.Run("run", func(t *testing.T) {
 		p := newPair(t)
-		testQuota(t, p, "v0", func(policy string) { p.runShaper("--policy", policy, "--both") }, func(address string) {
+		testQuota(t, p, "v0", func(policy string) {
+			p.runShaper("--policy", policy, "--both")
+		}, func(address string) {
 			p.near.Inject("v0", packetBetween("203.0.113.1", address))
 			p.far.Inject("v0", packetBetween(address, "203.0.113.1"))
 		})
 		policy := writePolicy(t, quotaPolicy)
-		rewriteFile(t, filepath.Join(filepath.Dir(policy), "customers.csv"), "customer,address,plan\nc,192.0.2.3,day\n")
+		rewriteFile(t, filepath.Join(filepath.Dir(policy), "customers.csv"),
+			"customer,address,plan\nc,192.0.2.3,day\n")
 		_, stderr := p.wantExit(2, "run", "v0", "--policy", policy, "--background")
 		if !strings.Contains(stderr, "quotas and schedules need a process") {
 			t.Errorf("without a process: %q", stderr)
@@ -36,7 +39,9 @@ func TestLiveQuota(t *testing.T) {
 	})
 	t.Run("tap", func(t *testing.T) {
 		p := newTAPPair(t)
-		testQuota(t, p, "t0", func(policy string) { p.startTap("--uplink", "v0", "--policy", policy, "--both") }, func(address string) {
+		testQuota(t, p, "t0", func(policy string) {
+			p.startTap("--uplink", "v0", "--policy", policy, "--both")
+		}, func(address string) {
 			p.near.Inject("t0", packetBetween("203.0.113.1", address))
 			p.far.Inject("v0", packetBetween(address, "203.0.113.1"))
 		})
@@ -46,7 +51,8 @@ func TestLiveQuota(t *testing.T) {
 func testQuota(t *testing.T, p *pair, name string, start func(policy string), send func(address string)) {
 	t.Helper()
 	policy := writePolicy(t, quotaPolicy)
-	rewriteFile(t, filepath.Join(filepath.Dir(policy), "customers.csv"), "customer,address,plan,quota\na,192.0.2.1,open,\nb,192.0.2.2,open,1MB\nc,192.0.2.3,day,\n")
+	rewriteFile(t, filepath.Join(filepath.Dir(policy), "customers.csv"),
+		"customer,address,plan,quota\na,192.0.2.1,open,\nb,192.0.2.2,open,1MB\nc,192.0.2.3,day,\n")
 	start(policy)
 	plans := func(want ...string) {
 		t.Helper()
@@ -66,7 +72,8 @@ func testQuota(t *testing.T, p *pair, name string, start func(policy string), se
 	}
 	plans("shut", "open", "always")
 	stdout, _ := p.wantExit(0, "set", name)
-	if !strings.HasPrefix(stdout, name+`: customer "a": plan shut, until `) || !strings.HasSuffix(stdout, " (quota)\n") || strings.Count(stdout, "\n") != 1 {
+	if !strings.HasPrefix(stdout, name+`: customer "a": plan shut, until `) ||
+		!strings.HasSuffix(stdout, " (quota)\n") || strings.Count(stdout, "\n") != 1 {
 		t.Errorf("changes in force: %q", stdout)
 	}
 	p.wantExit(0, "reload", name)
@@ -76,7 +83,8 @@ func testQuota(t *testing.T, p *pair, name string, start func(policy string), se
 		send("192.0.2.1")
 	}
 	eventually(t, func() error {
-		if got := p.customers("--direction", "egress")["a"].Dropped.Packets - before; got < 4 { // one packet uses the burst
+		// one packet uses the burst
+		if got := p.customers("--direction", "egress")["a"].Dropped.Packets - before; got < 4 {
 			return fmt.Errorf("%d packets were dropped", got)
 		}
 		return nil

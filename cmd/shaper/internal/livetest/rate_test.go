@@ -36,7 +36,8 @@ func TestQuietOneRate(t *testing.T) {
 			}) {
 				got[tos] += n
 			}
-			frames := slices.DeleteFunc(sniffer.Stop(), func(f nettest.Frame) bool { return tosOf(f.Data[14:]) != 0 })
+			frames := slices.DeleteFunc(sniffer.Stop(),
+				func(f nettest.Frame) bool { return tosOf(f.Data[14:]) != 0 })
 			if m.direction == "ingress" { // the sniffer sees packets before they are queued
 				return nil
 			}
@@ -53,13 +54,15 @@ func TestQuietOneRate(t *testing.T) {
 		}
 		s := p.stats("v0", "--direction", m.direction)
 		first, all := s.Classes[0], s.Classes[len(s.Classes)-2] // before unclassified packets
-		if first.Name != "control-dscp" || first.Green.Packets != control || first.Queued.Packets+first.Dropped.Packets+first.Red.Packets != 0 {
+		if first.Name != "control-dscp" || first.Green.Packets != control ||
+			first.Queued.Packets+first.Dropped.Packets+first.Red.Packets != 0 {
 			t.Errorf("%s: %+v, want %d routing packets, none queued or dropped", m.direction, first, control)
 		}
 		// The program admits all packets, and the qdisc drops the excess: of no known class, because the
 		// excess of control traffic has the same queue.
 		lost := sent - got[0]
-		if all.Name != "all" || all.Packets != sent || all.Queued.Packets != sent || all.Dropped.Packets != 0 || s.Queues[0].Dropped != lost || lost == 0 {
+		if all.Name != "all" || all.Packets != sent || all.Queued.Packets != sent ||
+			all.Dropped.Packets != 0 || s.Queues[0].Dropped != lost || lost == 0 {
 			t.Errorf("%s: %+v: want %d sent, %d received", m.direction, all, sent, got[0])
 		}
 		if s.Policy != "--rate 20mbit" {
@@ -72,7 +75,8 @@ func TestQuietOneRate(t *testing.T) {
 		t.Errorf("policy %q after a reload without flags", s.Policy)
 	}
 	p.wantExit(0, "reload", "v0", "--direction", "egress", "--rate", "10mbit")
-	if s := p.stats("v0", "--direction", "egress"); s.Policy != "--rate 10mbit" || s.Classes[0].Green.Packets == 0 {
+	if s := p.stats("v0", "--direction", "egress"); s.Policy != "--rate 10mbit" ||
+		s.Classes[0].Green.Packets == 0 {
 		t.Errorf("after a reload: %+v", s)
 	}
 	r.stopBySIGTERM()
@@ -91,7 +95,10 @@ func TestLiveOneRateExtremes(t *testing.T) {
 		}
 	}
 	if haveQdisc(t, "fq") {
-		p.wantError(2, `--rate:1:1: fair needs HTB; with fair: false, fq can queue the packets: use --pacer htb`, "run", "v0", "--rate", "1mbit", "--pacer", "fq")
+		p.wantError(2,
+			`--rate:1:1: fair needs HTB; with fair: false, fq can queue the packets: use --pacer htb`, "run",
+			"v0", "--rate", "1mbit", "--pacer", "fq")
 	}
-	p.wantError(2, `--rate:1:1: queue .*`, "run", "v0", "--rate", "1mbit", "--hook", "xdp", "--direction", "ingress")
+	p.wantError(2, `--rate:1:1: queue .*`, "run", "v0", "--rate", "1mbit", "--hook", "xdp", "--direction",
+		"ingress")
 }

@@ -18,13 +18,17 @@ func TestLiveReloadReplaced(t *testing.T) {
 	skipInVM(t)
 	p := newPair(t)
 	r := p.runShaper("--meter", unlimitedMeter)
-	first := p.startShaper("reload", "v0", "--confirm", "60s", "--meter", "token-bucket rate=1mbit burst=9000")
+	first := p.startShaper("reload", "v0", "--confirm", "60s", "--meter",
+		"token-bucket rate=1mbit burst=9000")
 	first.out.awaitMatch(t, "waiting 1m0s for shaper confirm v0")
-	second := p.startShaper("reload", "v0", "--confirm", "1s", "--meter", "token-bucket rate=2mbit burst=9000")
-	if code := first.waitForExit(); code != 1 || !strings.Contains(first.err.String(), "not confirmed: replaced by another policy with --confirm") {
+	second := p.startShaper("reload", "v0", "--confirm", "1s", "--meter",
+		"token-bucket rate=2mbit burst=9000")
+	if code := first.waitForExit(); code != 1 ||
+		!strings.Contains(first.err.String(), "not confirmed: replaced by another policy with --confirm") {
 		t.Errorf("the first reload: exit %d, stderr %q", code, &first.err)
 	}
-	if code := second.waitForExit(); code != 1 || !strings.Contains(second.err.String(), "not confirmed in time: rolled back") {
+	if code := second.waitForExit(); code != 1 ||
+		!strings.Contains(second.err.String(), "not confirmed in time: rolled back") {
 		t.Errorf("the second reload: exit %d, stderr %q", code, &second.err)
 	}
 	if s := p.stats(); s.Policy != "--meter "+unlimitedMeter {
@@ -41,7 +45,8 @@ func TestLiveHUP(t *testing.T) {
 	p := newPair(t)
 	path := writePolicy(t, "classes: [{name: a, meter: {type: token-bucket, rate: 1mbit, burst: 9000}}]")
 	r := p.runShaper("--policy", path)
-	rewriteFile(t, path, "classes: [{name: a, meter: {type: token-bucket, rate: 1mbit, burst: 5000}}, {name: b}]")
+	rewriteFile(t, path,
+		"classes: [{name: a, meter: {type: token-bucket, rate: 1mbit, burst: 5000}}, {name: b}]")
 	r.sendSignal(syscall.SIGHUP)
 	r.out.awaitMatch(t, `v0 egress: reloaded, program \d+, policy .*policy.yaml; new b\n`)
 	s := p.stats()
@@ -52,9 +57,11 @@ func TestLiveHUP(t *testing.T) {
 	rewriteFile(t, path, "classes: [{name: a, metre: 1}]")
 	r.sendSignal(syscall.SIGHUP)
 	r.err.awaitMatch(t, `^shaper: .*policy\.yaml:1:21: .*: the policy is unchanged\n$`)
-	rewriteFile(t, path, "classes: [{name: a, green: {queue: q}}]\nlinks: {l: {rate: 1mbit}}\nqueues: {q: {link: l, limit: 9p}}")
+	rewriteFile(t, path,
+		"classes: [{name: a, green: {queue: q}}]\nlinks: {l: {rate: 1mbit}}\nqueues: {q: {link: l, limit: 9p}}")
 	r.sendSignal(syscall.SIGHUP)
-	r.err.awaitMatch(t, `\nshaper: .*policy\.yaml:3:\d+: limit of a link's queue .*: the policy is unchanged\n$`)
+	r.err.awaitMatch(t,
+		`\nshaper: .*policy\.yaml:3:\d+: limit of a link's queue .*: the policy is unchanged\n$`)
 	if s := p.stats(); s.ProgramID != program || len(s.Classes) != 3 {
 		t.Errorf("status %+v: want it as before", s)
 	}
@@ -91,14 +98,17 @@ classes:
   - {name: af, match: {dscp: af11}, meter: {type: token-bucket, rate: 1B/1000s, burst: 2000}}
 `)
 			out, _ := p.wantExit(0, "reload", "v0")
-			for _, want := range []string{"class new: new", "class wide: kept", "class af: kept", "class old: gone"} {
+			for _, want := range []string{
+				"class new: new", "class wide: kept", "class af: kept", "class old: gone",
+			} {
 				if !strings.Contains(out, "v0 "+m.direction+": "+want+"\n") {
 					t.Errorf("reload prints %q: want %q", out, want)
 				}
 			}
 			s := p.stats()
 			af, wide := s.classNamed(t, "af"), s.classNamed(t, "wide")
-			if af.packetCount != (packetCount{3, 600}) || wide.packetCount != (packetCount{1, 200}) || s.classNamed(t, "new").packetCount != (packetCount{}) {
+			if af.packetCount != (packetCount{3, 600}) || wide.packetCount != (packetCount{1, 200}) ||
+				s.classNamed(t, "new").packetCount != (packetCount{}) {
 				t.Errorf("counted %+v: want the counters kept", s.Classes)
 			}
 			for c, want := range map[*classStats]int64{af: 400, wide: 500} {
@@ -192,7 +202,8 @@ classes:
 			sent, tos := <-result, <-arrived
 			s := p.stats()
 			total, want := s.sumOfClasses(), packetCount{sent, sent * 100}
-			if total != want || s.classNamed(t, "all").packetCount != want || s.classNamed(t, "all").Marked != want {
+			if total != want || s.classNamed(t, "all").packetCount != want ||
+				s.classNamed(t, "all").Marked != want {
 				t.Errorf("counted %+v, %+v: want %+v", total, s.classNamed(t, "all"), want)
 			}
 			if tos[10<<2] == 0 || tos[11<<2] == 0 || tos[10<<2]+tos[11<<2] != sent {
@@ -215,7 +226,8 @@ func TestQuietReloadKeepsBound(t *testing.T) {
 			p := newPair(t)
 			from, to := p.senderAndReceiver(m)
 			_, at := p.addresses(m, false)
-			path := writePolicy(t, "classes: [{name: a, meter: {type: token-bucket, rate: 1MB/s, burst: 500000}}]")
+			path := writePolicy(t,
+				"classes: [{name: a, meter: {type: token-bucket, rate: 1MB/s, burst: 500000}}]")
 			r := p.runShaper(m.flags("--policy", path)...)
 			in := listenUDP(t, to, at)
 			conn := newSender(t, from, at, 0, 0)
@@ -233,7 +245,9 @@ func TestQuietReloadKeepsBound(t *testing.T) {
 					time.Sleep(time.Millisecond)
 					if i%200 == 0 {
 						reloads++
-						rewriteFile(t, path, fmt.Sprintf("classes: [{name: a, meter: {type: token-bucket, rate: 1MB/s, burst: %d}}]", 499999+reloads%2))
+						rewriteFile(t, path, fmt.Sprintf(
+							"classes: [{name: a, meter: {type: token-bucket, rate: 1MB/s, burst: %d}}]",
+							499999+reloads%2))
 						r.sendSignal(syscall.SIGHUP)
 					}
 				}
@@ -241,7 +255,8 @@ func TestQuietReloadKeepsBound(t *testing.T) {
 				got, want := float64(len(in.receiveAll()))*1000, model.passed-before
 				bound := 500000 + 1e6*(took+0.02*float64(reloads-first))
 				if got > bound || !inVM && got < want*0.9 {
-					return fmt.Errorf("%.0f bytes passed in %.3f s: want at most %.0f, and nearly %.0f", got, took, bound, want)
+					return fmt.Errorf("%.0f bytes passed in %.3f s: want at most %.0f, and nearly %.0f", got,
+						took, bound, want)
 				}
 				return nil
 			})
@@ -259,7 +274,8 @@ func TestLiveReloadAllOrNone(t *testing.T) {
 	p.runShaper("--direction", "egress", "--meter", m)
 	p.runShaper("--direction", "ingress", "--hook", "xdp", "--meter", m)
 	before, _ := p.wantExit(0, "status", "--json")
-	p.wantError(2, `--green:1:6: mark needs the skb mark, which XDP programs do not have: use --hook tc`, "reload", "v0", "--meter", m, "--green", "mark=7")
+	p.wantError(2, `--green:1:6: mark needs the skb mark, which XDP programs do not have: use --hook tc`,
+		"reload", "v0", "--meter", m, "--green", "mark=7")
 	if after, _ := p.wantExit(0, "status", "--json"); after != before || strings.Count(after, "\n") != 2 {
 		t.Errorf("%s\nbefore %s", after, before)
 	}

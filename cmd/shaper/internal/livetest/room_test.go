@@ -18,12 +18,17 @@ func policyOfClasses(n int) *dataplane.Policy {
 		p.Classes = append(p.Classes, dataplane.Class{
 			Name:  fmt.Sprint("class ", i),
 			Match: dataplane.Match{Mark: []dataplane.Range{{First: uint32(i + 1), Last: uint32(i + 1)}}},
-			Meter: &dataplane.Meter{Name: fmt.Sprint("class ", i), Params: meter.TokenBucket{Rate: meter.BitRate(8000), Burst: 1500}},
+			Meter: &dataplane.Meter{
+				Name:   fmt.Sprint("class ", i),
+				Params: meter.TokenBucket{Rate: meter.BitRate(8000), Burst: 1500},
+			},
 		})
 	}
 	p.Classes = append(p.Classes, dataplane.Class{
-		Name:  "all",
-		Meter: &dataplane.Meter{Name: "all", Params: meter.TokenBucket{Rate: meter.BitRate(1e12), Burst: 1e9}},
+		Name: "all",
+		Meter: &dataplane.Meter{
+			Name: "all", Params: meter.TokenBucket{Rate: meter.BitRate(1e12), Burst: 1e9},
+		},
 	})
 	return p
 }
@@ -60,7 +65,8 @@ func TestLiveReloadMapSizes(t *testing.T) {
 	}
 	var s *kernel.Shaper
 	inNear(func() (err error) {
-		s, _, err = kernel.Attach(kernel.Config{Interface: "v0", Direction: kernel.Egress, Hook: kernel.TCX}, compilePlan(t, policyOfClasses(1)))
+		s, _, err = kernel.Attach(kernel.Config{Interface: "v0", Direction: kernel.Egress, Hook: kernel.TCX},
+			compilePlan(t, policyOfClasses(1)))
 		return err
 	})
 	other := find()

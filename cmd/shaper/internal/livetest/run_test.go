@@ -42,7 +42,8 @@ func TestLiveWaitConfirm(t *testing.T) {
 	r.err.awaitMatch(t, "waiting for it to appear")
 	p.near.VethNamed("w0", p.far, "w0")
 	r.out.awaitMatch(t, "w0 egress: attached by")
-	if code := r.waitForExit(); code != 1 || !strings.Contains(r.err.String(), "not confirmed in time: rolled back") {
+	if code := r.waitForExit(); code != 1 ||
+		!strings.Contains(r.err.String(), "not confirmed in time: rolled back") {
 		t.Errorf("exit %d, stderr %q", code, r.err.String())
 	}
 	p.wantNothingLeft()
@@ -55,9 +56,11 @@ func TestLiveSecondRun(t *testing.T) {
 	r := p.runShaper("--meter", unlimitedMeter)
 	before := p.deviceState()
 	for _, hook := range []string{"auto", "tc"} {
-		p.wantError(1, fmt.Sprintf("v0 egress is already shaped by process %d: .*", r.cmd.Process.Pid), "run", "v0", "--hook", hook, "--meter", unlimitedMeter)
+		p.wantError(1, fmt.Sprintf("v0 egress is already shaped by process %d: .*", r.cmd.Process.Pid), "run",
+			"v0", "--hook", hook, "--meter", unlimitedMeter)
 	}
-	p.wantError(1, fmt.Sprintf("v0 egress is already shaped by process %d: .*", r.cmd.Process.Pid), "run", "v0", "--direction", "both", "--meter", unlimitedMeter)
+	p.wantError(1, fmt.Sprintf("v0 egress is already shaped by process %d: .*", r.cmd.Process.Pid), "run",
+		"v0", "--direction", "both", "--meter", unlimitedMeter)
 	p.wantState(before)
 	r.stopBySIGTERM()
 }
@@ -74,7 +77,10 @@ func TestLiveDetachedByAnother(t *testing.T) {
 			r := p.runShaper(m.flags("--meter", unlimitedMeter)...)
 			p.wantExit(0, "reload")
 			p.wantExit(0, "detach")
-			if code := r.waitForExit(); code != 0 || !regexp.MustCompile("^shaper: v0 "+m.direction+": reloaded by .+ with shaper reload, policy .*\nshaper: v0 "+m.direction+": detached by .+ with shaper detach\n$").MatchString(r.err.String()) {
+			if code := r.waitForExit(); code != 0 ||
+				!regexp.MustCompile("^shaper: v0 "+m.direction+
+					": reloaded by .+ with shaper reload, policy .*\nshaper: v0 "+m.direction+
+					": detached by .+ with shaper detach\n$").MatchString(r.err.String()) {
 				t.Errorf("exit %d, stderr %q: want 0, and who reloaded and detached it", code, &r.err)
 			}
 			p.wantState(before)
@@ -87,11 +93,13 @@ func TestLiveErrors(t *testing.T) {
 	skipInVM(t)
 	p := newPair(t)
 	before := p.deviceState()
-	p.wantError(1, "there is no interface v7: use --wait to wait for it", "run", "v7", "--meter", unlimitedMeter)
+	p.wantError(1, "there is no interface v7: use --wait to wait for it", "run", "v7", "--meter",
+		unlimitedMeter)
 	for _, command := range []string{"detach", "stats", "reload", "confirm"} {
 		p.wantError(1, "there is no interface v7", command, "v7")
 	}
-	p.wantError(2, "--hook xdp sees only arriving packets: .*", "run", "v0", "--hook", "xdp", "--meter", unlimitedMeter)
+	p.wantError(2, "--hook xdp sees only arriving packets: .*", "run", "v0", "--hook", "xdp", "--meter",
+		unlimitedMeter)
 	p.wantError(2, "a policy is missing: .*", "run", "v0")
 	p.wantError(2, `--meter:1:\d+: .*`, "run", "v0", "--meter", "token-bucket rate=1kbps burst=1")
 
@@ -126,7 +134,9 @@ func TestLiveManyClasses(t *testing.T) {
 	var many strings.Builder
 	many.WriteString("classes:\n")
 	for i := range 1024 {
-		fmt.Fprintf(&many, "  - {name: c%d, match: {src: %v}, meter: {type: trtcm, cir: 8mbit, cbs: 9000, pir: 9mbit, pbs: 9000}}\n", i,
+		fmt.Fprintf(&many,
+			"  - {name: c%d, match: {src: %v}, meter: {type: trtcm, cir: 8mbit, cbs: 9000, pir: 9mbit, pbs: 9000}}\n",
+			i,
 			netip.AddrFrom4([4]byte{10, 0, byte((1023 - i) >> 8), byte(1023 - i)}))
 	}
 	r := p.runShaper("--policy", writePolicy(t, many.String()))
@@ -149,7 +159,8 @@ func TestLiveNoTCX(t *testing.T) {
 	}
 	p := newPair(t)
 	before := p.deviceState()
-	p.wantError(1, `TCX needs kernel 6.6 or newer: use --hook tc`, "run", "v0", "--hook", "tcx", "--meter", "token-bucket rate=1gbit burst=1MiB")
+	p.wantError(1, `TCX needs kernel 6.6 or newer: use --hook tc`, "run", "v0", "--hook", "tcx", "--meter",
+		"token-bucket rate=1gbit burst=1MiB")
 	p.wantState(before)
 	r := p.runShaper("--meter", "token-bucket rate=1gbit burst=1MiB")
 	r.out.awaitMatch(t, `attached by tc, `)
@@ -167,7 +178,8 @@ func TestLiveDryRun(t *testing.T) {
 			p := newPair(t)
 			from, to := p.senderAndReceiver(m)
 			_, at := p.addresses(m, false)
-			r := p.runShaper(m.flags("--dry-run", "--meter", ladderMeter, "--green", "dscp=af11", "--yellow", "ecn=ce", "--red", "drop")...)
+			r := p.runShaper(m.flags("--dry-run", "--meter", ladderMeter, "--green", "dscp=af11", "--yellow",
+				"ecn=ce", "--red", "drop")...)
 			r.out.awaitMatch(t, "dry run: packets are counted, not changed")
 			in := listenUDP(t, to, at)
 			sendUDP(t, newSender(t, from, at, af21|2, 0), 8, 100)
@@ -182,7 +194,9 @@ func TestLiveDryRun(t *testing.T) {
 			}
 			s := p.stats()
 			c := s.classNamed(t, "all")
-			if !s.DryRun || c.Green.packetCount != (packetCount{3, 300}) || c.Yellow.packetCount != (packetCount{2, 200}) || c.Red.packetCount != (packetCount{3, 300}) || c.Dropped != c.Red.packetCount {
+			if !s.DryRun || c.Green.packetCount != (packetCount{3, 300}) ||
+				c.Yellow.packetCount != (packetCount{2, 200}) || c.Red.packetCount != (packetCount{3, 300}) ||
+				c.Dropped != c.Red.packetCount {
 				t.Errorf("counted %+v: want 3, 2, 3 packets, and the red ones dropped", c)
 			}
 			r.stopBySIGTERM()
@@ -237,7 +251,8 @@ func TestLiveFor(t *testing.T) {
 				begin := time.Now()
 				r := p.runShaper("--hook", hook, "--for", "500ms", pin, "--meter", unlimitedMeter)
 				if code := r.waitForExit(); code != 0 || time.Since(begin) < 500*time.Millisecond {
-					t.Errorf("%s: exit %d after %v: want 0 after 500ms; stderr %q", pin, code, time.Since(begin), &r.err)
+					t.Errorf("%s: exit %d after %v: want 0 after 500ms; stderr %q", pin, code,
+						time.Since(begin), &r.err)
 				}
 				p.wantState(before)
 			}
@@ -253,7 +268,8 @@ func TestLiveStoppedTerminal(t *testing.T) {
 	var policy strings.Builder
 	policy.WriteString("classes:\n")
 	for i := range 1000 {
-		fmt.Fprintf(&policy, "- {name: class-%d-with-a-long-name-for-the-table, match: {sport: %d}}\n", i, i+1)
+		fmt.Fprintf(&policy, "- {name: class-%d-with-a-long-name-for-the-table, match: {sport: %d}}\n", i,
+			i+1)
 	}
 	path := writePolicy(t, policy.String())
 	for _, how := range []string{"--for", "TERM"} {
@@ -360,7 +376,8 @@ func TestLiveWarnings(t *testing.T) {
 	p.near.Run("ip", "link", "set", "v0", "mtu", "9000")
 	path := writePolicy(t, small)
 	r := p.runShaper("--policy", path)
-	if list := r.err.awaitWarnings(t, 1); len(list) != 1 || !strings.HasPrefix(list[0], "shaper: warning: "+path+":1:") || !strings.Contains(list[0], warned) {
+	if list := r.err.awaitWarnings(t, 1); len(list) != 1 ||
+		!strings.HasPrefix(list[0], "shaper: warning: "+path+":1:") || !strings.Contains(list[0], warned) {
 		t.Fatalf("warnings %q, want that the %s", list, warned)
 	}
 	for i, test := range []struct {

@@ -58,7 +58,8 @@ func TestLiveBigTCP(t *testing.T) {
 					largest = max(largest, len(f.Data))
 				}
 				if seen := int64(behind.packetsSeen()); tso && largest <= 1<<16 || seen >= want.Packets {
-					t.Errorf("the largest frame has %d bytes, and the hook saw %d frames for %d packets: want super-packets", largest, seen, want.Packets)
+					t.Errorf("the largest frame has %d bytes, and the hook saw %d frames for %d packets: want super-packets",
+						largest, seen, want.Packets)
 				}
 				r.stopBySIGTERM()
 			})
@@ -87,10 +88,13 @@ func TestLiveSegments(t *testing.T) {
 					behind := newForeign(t, ebpf.SchedCLS, -1, 0)
 					behind.attachFilter(p.near, "egress")
 					frames, want := p.checkSegmentCounts(at, 2_000_000)
-					large := slices.ContainsFunc(frames, func(f nettest.Frame) bool { return len(f.Data) > 1514 })
+					large := slices.ContainsFunc(frames,
+						func(f nettest.Frame) bool { return len(f.Data) > 1514 })
 					seen := int64(behind.packetsSeen())
 					if large != tso || seen >= want.Packets {
-						t.Errorf("%d frames arrived, the hook saw %d frames for %d packets: want super-packets", len(frames), seen, want.Packets)
+						t.Errorf(
+							"%d frames arrived, the hook saw %d frames for %d packets: want super-packets",
+							len(frames), seen, want.Packets)
 					}
 					r.stopBySIGTERM()
 				})
@@ -160,7 +164,9 @@ func replayed(t *testing.T, frames []nettest.Frame, size int) packetCount {
 	w := pcapgo.NewWriterNanos(&in)
 	err := w.WriteFileHeader(1<<18, layers.LinkTypeEthernet)
 	for _, f := range frames {
-		info := gopacket.CaptureInfo{Timestamp: time.Unix(0, f.Time), CaptureLength: len(f.Data), Length: len(f.Data)}
+		info := gopacket.CaptureInfo{
+			Timestamp: time.Unix(0, f.Time), CaptureLength: len(f.Data), Length: len(f.Data),
+		}
 		err = cmp.Or(err, w.WritePacket(info, f.Data))
 	}
 	if err != nil {
@@ -170,15 +176,16 @@ func replayed(t *testing.T, frames []nettest.Frame, size int) packetCount {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := replay.Run(t.Context(), &in, replay.Go{Pipeline: p}, replay.Config{UDPSegment: size}); err != nil {
+	if _, err := replay.Run(t.Context(), &in, replay.Go{Pipeline: p},
+		replay.Config{UDPSegment: size}); err != nil {
 		t.Fatal(err)
 	}
 	n := p.Stats()[0].Total()
 	return packetCount{n.Packets, n.Bytes}
 }
 
-// TestLiveUDPSegments checks that UDP GSO packets are metered as their segments, and counted alike by a replay
-// of their capture. With offload, the capture has the super-packet.
+// TestLiveUDPSegments checks that UDP GSO packets are metered as their segments, and counted alike by a
+// replay of their capture. With offload, the capture has the super-packet.
 func TestLiveUDPSegments(t *testing.T) {
 	t.Parallel()
 	for _, hook := range []string{"tcx", "tc"} {
@@ -195,7 +202,9 @@ func TestLiveUDPSegments(t *testing.T) {
 				in := listenUDP(t, p.far, at)
 				conn := newSender(t, p.near, at, 0, 0)
 				sniffer := p.far.Sniff("v0")
-				withFD(t, conn, func(fd int) error { return unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_SEGMENT, 1000) })
+				withFD(t, conn, func(fd int) error {
+					return unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_SEGMENT, 1000)
+				})
 				if _, err := conn.Write(make([]byte, 10_500)); err != nil {
 					t.Fatal(err)
 				}
@@ -209,10 +218,13 @@ func TestLiveUDPSegments(t *testing.T) {
 					t.Errorf("%d datagrams arrived: want 11", len(got))
 				}
 				s := p.stats()
-				if got, want := s.classNamed(t, "all").packetCount, (packetCount{11, 10_500 + 11*28}); got != want {
+				if got, want := s.classNamed(t, "all").packetCount,
+					(packetCount{11, 10_500 + 11*28}); got != want {
 					t.Errorf("counted %+v: want %+v", got, want)
 				}
-				frames := slices.DeleteFunc(sniffer.Stop(), func(f nettest.Frame) bool { return len(f.Data) < 500 }) // neighbors
+				// neighbors
+				frames := slices.DeleteFunc(sniffer.Stop(),
+					func(f nettest.Frame) bool { return len(f.Data) < 500 })
 				if want := map[bool]int{true: 1, false: 11}[offload]; len(frames) != want {
 					t.Errorf("%d frames captured: want %d", len(frames), want)
 				}

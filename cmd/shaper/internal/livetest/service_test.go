@@ -26,7 +26,9 @@ func (p *pair) newManager(address string) *manager {
 	p.t.Helper()
 	m := &manager{t: p.t}
 	var err error
-	p.near.Do(func() { m.conn, err = net.ListenUnixgram("unixgram", &net.UnixAddr{Name: address, Net: "unixgram"}) })
+	p.near.Do(func() {
+		m.conn, err = net.ListenUnixgram("unixgram", &net.UnixAddr{Name: address, Net: "unixgram"})
+	})
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -74,7 +76,9 @@ func monotonicMicroseconds(t *testing.T) int64 {
 func TestLiveNotify(t *testing.T) {
 	t.Parallel()
 	skipInVM(t)
-	for name, address := range map[string]string{"path": filepath.Join(t.TempDir(), "notify"), "abstract": "@shaper-notify-test"} {
+	for name, address := range map[string]string{
+		"path": filepath.Join(t.TempDir(), "notify"), "abstract": "@shaper-notify-test",
+	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPair(t)
 			m := p.newManager(address)
@@ -122,7 +126,8 @@ func TestLiveNotifyFailed(t *testing.T) {
 	p := newPair(t)
 	address := filepath.Join(t.TempDir(), "notify")
 	m := p.newManager(address)
-	if code := p.startService(address, "run", "v0", "--policy", writePolicy(t, "classes: {")).waitForExit(); code != 2 {
+	if code := p.startService(address, "run", "v0", "--policy",
+		writePolicy(t, "classes: {")).waitForExit(); code != 2 {
 		t.Errorf("exit %d: want 2", code)
 	}
 	if err := m.conn.SetReadDeadline(time.Now()); err != nil {

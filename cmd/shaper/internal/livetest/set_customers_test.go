@@ -71,7 +71,8 @@ switched,192.0.2.4,open
 			enough(func(rows map[string]customerRow) bool { return rows["switched"].Dropped.Packets > 0 })
 			setCustomer(t, s.write, "switched", `"off":false`)
 			enough(func(rows map[string]customerRow) bool {
-				return rows["switched"].Packets > rows["switched"].Dropped.Packets && rows["untouched"].Dropped.Packets > 0
+				return rows["switched"].Packets > rows["switched"].Dropped.Packets &&
+					rows["untouched"].Dropped.Packets > 0
 			})
 			sent := load.stop()
 			took := time.Since(begin).Seconds()
@@ -87,7 +88,8 @@ switched,192.0.2.4,open
 				"switched":  sent["192.0.2.4"],
 			} {
 				c := rows[name]
-				if c.packetCount != sentPackets(want) || c.Green.Packets+c.Yellow.Packets+c.Red.Packets != want {
+				if c.packetCount != sentPackets(want) ||
+					c.Green.Packets+c.Yellow.Packets+c.Red.Packets != want {
 					t.Errorf("counted %+v: want %d packets", c, want)
 				}
 				total += want
@@ -107,7 +109,8 @@ switched,192.0.2.4,open
 				}
 			}
 			if all != total-dropped {
-				t.Errorf("%d packets passed: want all that were not counted as dropped, %d", all, total-dropped)
+				t.Errorf("%d packets passed: want all that were not counted as dropped, %d", all,
+					total-dropped)
 			}
 			const burst = 10_000
 			if got := passed["192.0.2.1"]; got != burst {
@@ -117,9 +120,11 @@ switched,192.0.2.4,open
 				t.Errorf("%.0f bytes of the frozen customer passed: want up to %d", got, burst)
 			}
 			if got := passed["192.0.2.3"]; got > burst+40_000*took || got < 5_000 {
-				t.Errorf("%.0f bytes of the timed customer passed in %.3f s: want at most %.0f", got, took, burst+40_000*took)
+				t.Errorf("%.0f bytes of the timed customer passed in %.3f s: want at most %.0f", got, took,
+					burst+40_000*took)
 			}
-			if c := rows["switched"]; c.Dropped.Packets == 0 || c.Dropped.Packets == c.Packets || c.Green != c.packetCount {
+			if c := rows["switched"]; c.Dropped.Packets == 0 || c.Dropped.Packets == c.Packets ||
+				c.Green != c.packetCount {
 				t.Errorf("counted %+v: want some dropped while off, all of them green", c)
 			}
 			r.stopBySIGTERM()
@@ -148,14 +153,16 @@ func (p *pair) wantPassed(name, address string, send, want int64) {
 		now := p.customers()[name]
 		packets, dropped := now.Packets-before.Packets, now.Dropped.Packets-before.Dropped.Packets
 		if packets != send || packets-dropped != want {
-			return fmt.Errorf("customer %s: %d of %d packets passed: want %d of %d", name, packets-dropped, packets, want, send)
+			return fmt.Errorf("customer %s: %d of %d packets passed: want %d of %d", name, packets-dropped,
+				packets, want, send)
 		}
 		return nil
 	})
 }
 
 // madeBy matches the time and the author of a change.
-var madeBy = regexp.MustCompile(`, since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d( by .+? with (shaper set|shaper reload|the API))?`)
+var madeBy = regexp.MustCompile(
+	`, since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d( by .+? with (shaper set|shaper reload|the API))?`)
 
 // wantChanges checks the lines that shaper set prints, without times and authors.
 func (p *pair) wantChanges(name string, lines ...string) {
@@ -340,7 +347,8 @@ func TestLiveSetPinned(t *testing.T) {
 	policy, _ := writeTable(t, "green: pass", setPlans, setTable)
 	p.wantExit(0, "run", "v0", "--policy", policy, "--background")
 	p.wantExit(0, "set", "v0", "customer", "a", "off")
-	p.wantError(1, "v0: --for needs a process, which ends the change: .*", "set", "v0", "customer", "a", "on", "--for", "1h")
+	p.wantError(1, "v0: --for needs a process, which ends the change: .*", "set", "v0", "customer", "a", "on",
+		"--for", "1h")
 	p.wantPassed("a", "192.0.2.1", 1, 0)
 	p.wantExit(0, "reload", "v0")
 	p.wantChanges("v0", `customer "a": off`)
@@ -366,10 +374,12 @@ func TestLiveSetDirections(t *testing.T) {
 	policy, _ := writeTable(t, "green: pass", setPlans, setTable)
 	out := p.runShaper("--policy", policy, "--direction", "egress")
 	in := p.runShaper("--policy", policy, "--direction", "ingress")
-	p.wantError(1, "v0: its directions were started by separate commands: choose one with --direction", "set", "v0", "customer", "a", "off")
+	p.wantError(1, "v0: its directions were started by separate commands: choose one with --direction", "set",
+		"v0", "customer", "a", "off")
 	p.wantExit(0, "set", "v0", "customer", "a", "off", "--direction", "egress")
 	p.wantChanges("v0", `customer "a": off`)
-	if got, _ := p.wantExit(0, "set", "v0", "--direction", "ingress"); got != "v0: no changes by shaper set\n" {
+	if got, _ := p.wantExit(0, "set", "v0", "--direction",
+		"ingress"); got != "v0: no changes by shaper set\n" {
 		t.Errorf("at ingress it lists %q", got)
 	}
 	p.near.Inject("v0", placement{"", "egress"}.frameOf("192.0.2.1"))

@@ -45,9 +45,11 @@ func newRatedShaper(t *testing.T, kind string, rate meter.Rate, limit time.Durat
 	} else {
 		q.Rate = rate
 	}
-	s.plan = compilePlan(t, &dataplane.Policy{Classes: []dataplane.Class{{Name: "all", Green: &dataplane.Action{Queue: q}}}})
+	s.plan = compilePlan(t,
+		&dataplane.Policy{Classes: []dataplane.Class{{Name: "all", Green: &dataplane.Action{Queue: q}}}})
 	s.inNear(func() (err error) {
-		s.handles[0], _, err = kernel.Attach(kernel.Config{Interface: "v0", Direction: kernel.Egress, Pacer: kernel.Pacer(kind)}, s.plan)
+		s.handles[0], _, err = kernel.Attach(
+			kernel.Config{Interface: "v0", Direction: kernel.Egress, Pacer: kernel.Pacer(kind)}, s.plan)
 		return err
 	})
 	s.inNear(func() error {

@@ -13,7 +13,8 @@ import (
 // when the policy is reloaded, and are refused as a whole.
 func TestLiveTapSet(t *testing.T) {
 	p := newTAPPair(t)
-	policy, table := writeMetered(t, "a,192.0.2.1,metered,500\nb,192.0.2.2,metered,500\nc,192.0.2.3,metered,\n")
+	policy, table := writeMetered(t,
+		"a,192.0.2.1,metered,500\nb,192.0.2.2,metered,500\nc,192.0.2.3,metered,\n")
 	r := p.startTap("--uplink", "v0", "--policy", policy, "--direction", "egress")
 	send := func(name, address string, send, want int64) {
 		t.Helper()
@@ -25,7 +26,8 @@ func TestLiveTapSet(t *testing.T) {
 			now := p.customers()[name]
 			packets, dropped := now.Packets-before.Packets, now.Dropped.Packets-before.Dropped.Packets
 			if packets != send || packets-dropped != want {
-				return fmt.Errorf("customer %s: %d of %d packets passed: want %d of %d", name, packets-dropped, packets, want, send)
+				return fmt.Errorf("customer %s: %d of %d packets passed: want %d of %d", name,
+					packets-dropped, packets, want, send)
 			}
 			return nil
 		})
@@ -39,7 +41,8 @@ func TestLiveTapSet(t *testing.T) {
 	p.wantExit(0, "set", "t0", "customer", "b", "burst=300B")
 	p.wantExit(0, "set", "t0", "customer", "c", "off")
 	p.wantError(1, `t0: no customer "x" in the policy`, "set", "t0", "customer", "x", "off")
-	p.wantError(1, `t0: customer "b": no plan named "x" in the policy`, "set", "t0", "customer", "b", "plan=x")
+	p.wantError(1, `t0: customer "b": no plan named "x" in the policy`, "set", "t0", "customer", "b",
+		"plan=x")
 	changes := []string{`customer "a": burst 500B, off`, `customer "b": burst 300B`, `customer "c": off`}
 	p.wantChanges("t0", changes...)
 	send("b", "192.0.2.2", 4, 3)
@@ -61,7 +64,8 @@ func TestLiveTapSet(t *testing.T) {
 	eventually(t, func() error {
 		before := p.customers()["c"]
 		p.near.Inject("t0", packetBetween("203.0.113.1", "192.0.2.3"))
-		if now := p.customers()["c"]; now.Green.Packets != before.Green.Packets+1 || now.Dropped.Packets != before.Dropped.Packets+1 {
+		if now := p.customers()["c"]; now.Green.Packets != before.Green.Packets+1 ||
+			now.Dropped.Packets != before.Dropped.Packets+1 {
 			return fmt.Errorf("counted %+v, before %+v: want a green packet that is dropped", now, before)
 		}
 		return nil

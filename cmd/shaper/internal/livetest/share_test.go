@@ -46,8 +46,9 @@ func sharePolicy(socket string, budgets ...string) string {
 	b.WriteString("classes:\n")
 	for i, budget := range budgets {
 		of := strings.Fields(budget)
-		fmt.Fprintf(&b, "  - {name: %s, match: {proto: %d}, meter: {type: token-bucket, rate: %s, burst: 64KiB, "+
-			"share: {budget: %s, store: \"unix://%s\", interval: %s, rescue: 40%%, hosts: 2}}}\n", of[0], 253+i, of[1], of[0], socket, of[2])
+		fmt.Fprintf(&b,
+			"  - {name: %s, match: {proto: %d}, meter: {type: token-bucket, rate: %s, burst: 64KiB, "+
+				"share: {budget: %s, store: \"unix://%s\", interval: %s, rescue: 40%%, hosts: 2}}}\n", of[0], 253+i, of[1], of[0], socket, of[2])
 	}
 	return b.String()
 }
@@ -93,8 +94,10 @@ func (s *sharers) awaitParts(what string, together, first [2]float64) {
 		for i := range part {
 			part[i] = (after[i] - before[i]) / to[i].Sub(from[i]).Seconds() / s.rate
 		}
-		if sum := part[0] + part[1]; sum < together[0] || sum > together[1] || part[0] < first[0] || part[0] > first[1] {
-			return fmt.Errorf("%s: fractions of the budget: %.3f: want a sum in %v, and the first in %v", what, part, together, first)
+		if sum := part[0] + part[1]; sum < together[0] || sum > together[1] || part[0] < first[0] ||
+			part[0] > first[1] {
+			return fmt.Errorf("%s: fractions of the budget: %.3f: want a sum in %v, and the first in %v",
+				what, part, together, first)
 		}
 		return nil
 	})
@@ -143,14 +146,17 @@ func TestQuietShare(t *testing.T) {
 	p := newPair(t)
 	other := &pair{t: t, near: nettest.New(t), far: nettest.New(t)}
 	other.near.Veth(other.far)
-	other.wrap = []string{"unshare", "-u", "sh", "-c", `hostname other-host && exec "$@"`, "sh"} // host names must differ
+	// host names must differ
+	other.wrap = []string{"unshare", "-u", "sh", "-c", `hostname other-host && exec "$@"`, "sh"}
 	socket := filepath.Join(t.TempDir(), "store")
-	server := storetest.Start(t, storetest.Kinds(t)[0], storetest.Config("unixsocket "+socket, "unixsocketperm 777"))
+	server := storetest.Start(t, storetest.Kinds(t)[0],
+		storetest.Config("unixsocket "+socket, "unixsocketperm 777"))
 	policy := writePolicy(t, sharePolicy(socket, "customer 4mbit 200ms"))
 	started := policy
 
 	before := other.deviceState()
-	first, second := p.startShaper("run", "v0", "--policy", policy, "--pin"), other.startShaper("run", "v0", "--policy", policy)
+	first, second := p.startShaper("run", "v0", "--policy", policy, "--pin"),
+		other.startShaper("run", "v0", "--policy", policy)
 	first.awaitAttached()
 	second.awaitAttached()
 	s := &sharers{t: t, pairs: []*pair{p, other}, begin: time.Now(), rate: 500e3, allowed: 64 << 10}
@@ -170,8 +176,11 @@ func TestQuietShare(t *testing.T) {
 		t.Helper()
 		for _, p := range s.pairs {
 			status(p, "all is well", func(s shownShare) bool {
-				return s.Renewed && s.Heard && !s.Rescued && s.Store == "unix://"+socket && s.Size.Rate[0] == rate && s.Bound.Rate == s.Size.Rate && s.Bound.Burst[0] == s.Size.Burst[0]+2*1500 &&
-					s.Share.Rate[0] > rate/3 && s.Share.Rate[0] < rate*2/3 && s.Rescue.Rate[0] == rate/5 && s.Hosts == 2 && s.Late == 0 && s.Error == ""
+				return s.Renewed && s.Heard && !s.Rescued && s.Store == "unix://"+socket &&
+					s.Size.Rate[0] == rate && s.Bound.Rate == s.Size.Rate &&
+					s.Bound.Burst[0] == s.Size.Burst[0]+2*1500 &&
+					s.Share.Rate[0] > rate/3 && s.Share.Rate[0] < rate*2/3 && s.Rescue.Rate[0] == rate/5 &&
+					s.Hosts == 2 && s.Late == 0 && s.Error == ""
 			})
 		}
 	}
@@ -221,7 +230,9 @@ func TestQuietShare(t *testing.T) {
 	lost := regexp.MustCompile(`budget customer: unix://.*: limited to the rescue share of 1.6 Mbit/s`)
 	found := regexp.MustCompile(`budget customer: the store answers again`)
 	said := func(r *process) (n [2]int) {
-		return [2]int{len(lost.FindAllString(r.err.String(), -1)), len(found.FindAllString(r.err.String(), -1))}
+		return [2]int{
+			len(lost.FindAllString(r.err.String(), -1)), len(found.FindAllString(r.err.String(), -1)),
+		}
 	}
 	told := [2][2]int{said(first), said(second)}
 	wantReported := func(lost, found int) {
@@ -229,7 +240,9 @@ func TestQuietShare(t *testing.T) {
 		for i, r := range []*process{first, second} {
 			eventually(t, func() error {
 				if got, want := said(r), [2]int{told[i][0] + lost, told[i][1] + found}; got != want {
-					return fmt.Errorf("shaper %d lost the server %d times and found it %d times: want %d and %d: %q", i, got[0], got[1], want[0], want[1], &r.err)
+					return fmt.Errorf(
+						"shaper %d lost the server %d times and found it %d times: want %d and %d: %q", i,
+						got[0], got[1], want[0], want[1], &r.err)
 				}
 				return nil
 			})
@@ -239,7 +252,8 @@ func TestQuietShare(t *testing.T) {
 	wantReported(1, 0)
 	for i := range s.pairs {
 		status(s.pairs[i], "without the server", func(s shownShare) bool {
-			return s.Renewed && s.Rescued && s.Share == s.Rescue && s.Share.Rate[0] == 16e5 && s.Bound.Rate[0] == 8e6 && s.Without.Rate[0] == 32e5 && s.Error != ""
+			return s.Renewed && s.Rescued && s.Share == s.Rescue && s.Share.Rate[0] == 16e5 &&
+				s.Bound.Rate[0] == 8e6 && s.Without.Rate[0] == 32e5 && s.Error != ""
 		})
 	}
 	s.awaitParts("without the server", [2]float64{0.34, 0.46}, [2]float64{0.16, 0.24})
@@ -251,10 +265,12 @@ func TestQuietShare(t *testing.T) {
 	// The processes are killed.
 	first.killAndWait()
 	status(p, "without its process", func(s shownShare) bool {
-		return !s.Renewed && s.Rescued && s.Share == s.Rescue && s.Share.Rate[0] == 16e5 && s.Error == "no process renews its share"
+		return !s.Renewed && s.Rescued && s.Share == s.Rescue && s.Share.Rate[0] == 16e5 &&
+			s.Error == "no process renews its share"
 	})
 	s.awaitParts("one is killed", [2]float64{0.85, 1.15}, [2]float64{0.16, 0.24})
-	status(other, "the other one is killed", func(s shownShare) bool { return s.Late == 1 && s.Bound.Rate[0] == 8e6 })
+	status(other, "the other one is killed",
+		func(s shownShare) bool { return s.Late == 1 && s.Bound.Rate[0] == 8e6 })
 	stop()
 	stop = func() {}
 	second.killAndWait()
@@ -282,7 +298,8 @@ func TestLiveShareWithoutServer(t *testing.T) {
 	rewriteFile(t, policy, sharePolicy(socket, "customer 8mbit 200ms"))
 	root := p.wrap
 	const caps = "+net_admin,+bpf,+perfmon"
-	p.wrap = append(slices.Clone(root), "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps="+caps, "--ambient-caps="+caps)
+	p.wrap = append(slices.Clone(root), "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",
+		"--inh-caps="+caps, "--ambient-caps="+caps)
 	r := p.runShaper("--policy", policy)
 	p.wrap = root
 	r.err.awaitMatch(t, `limited to the rescue share of 1\.6 Mbit/s`)
@@ -294,7 +311,8 @@ func TestLiveShareWithoutServer(t *testing.T) {
 	text = strings.Join(strings.Fields(text), " ")
 	// A budget of 64 KiB and a host that the server does not know, with a fifth of it; a rescue of two
 	// fifths and that host; and a packet of 1,500 bytes for each of two hosts.
-	if want := "the rescue share of 1.6 Mbit/s; all together at most 9.6 Mbit/s with a burst of 81,643 bytes, 4.8 Mbit/s with a burst of 42,321 bytes if no host reaches the server; last call: "; !strings.Contains(text, want) {
+	if want := "the rescue share of 1.6 Mbit/s; all together at most 9.6 Mbit/s with a burst of 81,643 bytes, 4.8 Mbit/s with a burst of 42,321 bytes if no host reaches the server; last call: "; !strings.Contains(
+		text, want) {
 		t.Errorf("status is %q: want %q", text, want)
 	}
 	sent := p.bytesSentBy("v0")

@@ -171,7 +171,8 @@ func (p *pair) scrapeMetrics(r *process) map[string]float64 {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	if response.StatusCode != http.StatusOK || !strings.HasPrefix(response.Header.Get("Content-Type"), "text/plain; version=0.0.4") {
+	if response.StatusCode != http.StatusOK ||
+		!strings.HasPrefix(response.Header.Get("Content-Type"), "text/plain; version=0.0.4") {
 		p.t.Fatalf("%s: %s %s", response.Status, response.Header, body)
 	}
 	out := map[string]float64{}

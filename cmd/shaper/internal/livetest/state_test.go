@@ -27,7 +27,9 @@ func TestLiveState(t *testing.T) {
 	skipInVM(t)
 	t.Run("run", func(t *testing.T) {
 		p := newPair(t)
-		testState(t, p, "v0", "v0-both", func(flags ...string) *process { return p.runShaper(append(flags, "--both")...) }, func(address string) {
+		testState(t, p, "v0", "v0-both", func(flags ...string) *process {
+			return p.runShaper(append(flags, "--both")...)
+		}, func(address string) {
 			p.near.Inject("v0", packetBetween("203.0.113.1", address))
 		}, (*process).stopBySIGTERM)
 		_, stderr := p.wantExit(2, "run", "v0", "--state", t.TempDir(), "--background", "--rate", "1mbit")
@@ -35,7 +37,9 @@ func TestLiveState(t *testing.T) {
 			t.Errorf("--background: %q", stderr)
 		}
 	})
-	for name, away := range map[string]bool{"run, detached by another process": false, "run, interface away": true} {
+	for name, away := range map[string]bool{
+		"run, detached by another process": false, "run, interface away": true,
+	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPair(t)
 			var waiting *process
@@ -52,7 +56,9 @@ func TestLiveState(t *testing.T) {
 					return err
 				})
 				return r
-			}, func(address string) { p.near.Inject("v0", packetBetween("203.0.113.1", address)) }, func(r *process) {
+			}, func(address string) {
+				p.near.Inject("v0", packetBetween("203.0.113.1", address))
+			}, func(r *process) {
 				if away {
 					waiting = r
 					p.near.Delete("v0")
@@ -68,17 +74,23 @@ func TestLiveState(t *testing.T) {
 		p := newTAPPair(t)
 		testState(t, p, "t0", "t0", func(flags ...string) *process {
 			return p.startTap(append(flags, "--uplink", "v0", "--both")...)
-		}, func(address string) { p.near.Inject("t0", packetBetween("203.0.113.1", address)) }, (*process).stopBySIGTERM)
+		}, func(address string) {
+			p.near.Inject("t0", packetBetween("203.0.113.1", address))
+		}, (*process).stopBySIGTERM)
 	})
 }
 
 // testState sends 2 packets of 100 bytes to customer a before a restart and 5 after it, of which one
 // passes. end ends the process before the restart.
-func testState(t *testing.T, p *pair, name, files string, start func(flags ...string) *process, send func(address string), end func(*process)) {
+func testState(
+	t *testing.T, p *pair, name, files string, start func(flags ...string) *process,
+	send func(address string), end func(*process),
+) {
 	t.Helper()
 	tokens := name + "-egress.customers"
 	policy, dir := writePolicy(t, statePolicy), filepath.Join(t.TempDir(), "state")
-	rewriteFile(t, filepath.Join(filepath.Dir(policy), "customers.csv"), "customer,address,plan\na,192.0.2.1,once\nb,192.0.2.2,open\nc,192.0.2.3,once\n")
+	rewriteFile(t, filepath.Join(filepath.Dir(policy), "customers.csv"),
+		"customer,address,plan\na,192.0.2.1,once\nb,192.0.2.2,open\nc,192.0.2.3,once\n")
 	r := start("--policy", policy, "--state", dir)
 	row := func(customer string, check func(customerRow) bool) {
 		t.Helper()
@@ -126,7 +138,10 @@ func testState(t *testing.T, p *pair, name, files string, start func(flags ...st
 	row("c", func(c customerRow) bool { return c.Plan == "once" })
 	row("b", func(c customerRow) bool { return c.Plan == "open" })
 	row("a", func(c customerRow) bool { return c.Packets == 0 })
-	for _, want := range []string{"its changes are not in force", "quotas begin anew", tokens + "\": written by another version or command, or damaged"} {
+	for _, want := range []string{
+		"its changes are not in force", "quotas begin anew",
+		tokens + "\": written by another version or command, or damaged",
+	} {
 		r.err.awaitMatch(t, regexp.QuoteMeta(want))
 	}
 	r.stopBySIGTERM()
@@ -137,10 +152,12 @@ func testState(t *testing.T, p *pair, name, files string, start func(flags ...st
 func TestLiveStateUnreadable(t *testing.T) {
 	p := newPair(t)
 	policy, dir := writePolicy(t, statePolicy), t.TempDir()
-	rewriteFile(t, filepath.Join(filepath.Dir(policy), "customers.csv"), "customer,address,plan\na,192.0.2.1,once\n")
+	rewriteFile(t, filepath.Join(filepath.Dir(policy), "customers.csv"),
+		"customer,address,plan\na,192.0.2.1,once\n")
 	path := filepath.Join(dir, "v0-both.changes")
 	rewriteFile(t, path, "")
-	if err := errors.Join(os.Chmod(dir, 0o755), os.Chown(path, 65534, 65534), os.Chmod(path, 0o600)); err != nil {
+	if err := errors.Join(os.Chmod(dir, 0o755), os.Chown(path, 65534, 65534),
+		os.Chmod(path, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	r := p.runShaper("--both", "--policy", policy, "--state", dir)
@@ -156,11 +173,13 @@ func TestLiveStateUnreadable(t *testing.T) {
 // force although they are kept in another file.
 func TestLiveStateTakeOver(t *testing.T) {
 	p := newPair(t)
-	policy, dir := writePolicy(t, strings.Replace(statePolicy, ", quota: {limit: 1kB, every: month, then: shut}", "", 1)), t.TempDir()
+	policy, dir := writePolicy(t,
+		strings.Replace(statePolicy, ", quota: {limit: 1kB, every: month, then: shut}", "", 1)), t.TempDir()
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	rewriteFile(t, filepath.Join(filepath.Dir(policy), "customers.csv"), "customer,address,plan\na,192.0.2.1,once\nb,192.0.2.2,once\n")
+	rewriteFile(t, filepath.Join(filepath.Dir(policy), "customers.csv"),
+		"customer,address,plan\na,192.0.2.1,once\nb,192.0.2.2,once\n")
 	want := func(plans ...string) {
 		t.Helper()
 		for i, name := range []string{"a", "b"} {
@@ -187,7 +206,8 @@ func TestLiveStateForeign(t *testing.T) {
 	p := newPair(t)
 	before := p.deviceState()
 	policy := writePolicy(t, statePolicy)
-	rewriteFile(t, filepath.Join(filepath.Dir(policy), "customers.csv"), "customer,address,plan\na,192.0.2.1,free\n")
+	rewriteFile(t, filepath.Join(filepath.Dir(policy), "customers.csv"),
+		"customer,address,plan\na,192.0.2.1,free\n")
 	line := `[{"kind":"customer","name":"a","off":true}]`
 	changes := fmt.Sprintf("shaper changes 1\n%08x %s\n", crc32.ChecksumIEEE([]byte(line)), line)
 	sticky := 0o777 | os.ModeSticky
@@ -221,7 +241,8 @@ func TestLiveStateForeign(t *testing.T) {
 				}
 			}
 			rewriteFile(t, filepath.Join(real, "v0-both.changes"), changes)
-			if err := errors.Join(os.Chmod(real, c.mode), os.Chown(real, c.owner, -1), os.Chmod(above, c.above)); err != nil {
+			if err := errors.Join(os.Chmod(real, c.mode), os.Chown(real, c.owner, -1),
+				os.Chmod(above, c.above)); err != nil {
 				t.Fatal(err)
 			}
 			p.wantError(2, "--state: "+c.want, "run", "v0", "--both", "--policy", policy, "--state", dir)
@@ -240,8 +261,10 @@ func TestLiveStateReplaced(t *testing.T) {
 	for _, plane := range []string{"run", "tap"} {
 		t.Run(plane, func(t *testing.T) {
 			policy, base := writePolicy(t, statePolicy), t.TempDir()
-			rewriteFile(t, filepath.Join(filepath.Dir(policy), "customers.csv"), "customer,address,plan\na,192.0.2.1,free\nb,192.0.2.2,free\n")
-			dir, moved, target := filepath.Join(base, "state"), filepath.Join(base, "moved"), filepath.Join(base, "target")
+			rewriteFile(t, filepath.Join(filepath.Dir(policy), "customers.csv"),
+				"customer,address,plan\na,192.0.2.1,free\nb,192.0.2.2,free\n")
+			dir, moved, target := filepath.Join(base, "state"), filepath.Join(base, "moved"),
+				filepath.Join(base, "target")
 			var p *pair
 			var r *process
 			name, file := "v0", "v0-both.changes"
@@ -266,7 +289,8 @@ func TestLiveStateReplaced(t *testing.T) {
 			}
 			p.wantExit(0, "set", name, "customer", "a", "off")
 			has(dir, "a")
-			if err := errors.Join(os.Rename(dir, moved), os.Mkdir(target, 0o700), os.Symlink(target, dir)); err != nil {
+			if err := errors.Join(os.Rename(dir, moved), os.Mkdir(target, 0o700),
+				os.Symlink(target, dir)); err != nil {
 				t.Fatal(err)
 			}
 			p.wantExit(0, "set", name, "customer", "b", "off")
@@ -281,7 +305,8 @@ func TestLiveStateReplaced(t *testing.T) {
 			has(dir, "a", "b")
 			r.stopBySIGTERM()
 			for _, kind := range []string{".quotas", ".changes"} {
-				if _, err := os.Stat(filepath.Join(dir, strings.TrimSuffix(file, ".changes")+kind)); err != nil {
+				if _, err := os.Stat(
+					filepath.Join(dir, strings.TrimSuffix(file, ".changes")+kind)); err != nil {
 					t.Error(err)
 				}
 			}

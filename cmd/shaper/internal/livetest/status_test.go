@@ -21,7 +21,8 @@ func TestLiveSelectInterface(t *testing.T) {
 	commands := [][]string{{"stats"}, {"confirm"}, {"reload", "--meter", unlimitedMeter}, {"detach"}}
 	for _, c := range commands {
 		p.wantError(1, "no shaper is attached: start one with shaper run IFACE --policy FILE", c...)
-		p.wantError(1, "v0 is not shaped: start a shaper with shaper run v0 --policy FILE", append(c, "v0")...)
+		p.wantError(1, "v0 is not shaped: start a shaper with shaper run v0 --policy FILE",
+			append(c, "v0")...)
 	}
 	if out, _ := p.wantExit(0, "status"); out != "no shaper is attached in this network namespace\n" {
 		t.Errorf("status prints %q", out)
@@ -40,19 +41,24 @@ func TestLiveSelectInterface(t *testing.T) {
 	other := p.startShaper("run", "v1", "--meter", unlimitedMeter)
 	other.awaitAttached()
 	for i, c := range commands[1:] {
-		p.wantError(2, "several interfaces are shaped, name one"+[]string{"", " or give --all", " or give --all"}[i]+": v0, v1", c...)
+		p.wantError(2, "several interfaces are shaped, name one"+[]string{
+			"", " or give --all", " or give --all",
+		}[i]+": v0, v1", c...)
 	}
 	for _, args := range [][]string{{}, {"--all"}, {"--direction", "egress"}} {
 		for _, c := range []string{"stats", "status"} {
 			if c == "status" && slices.Contains(args, "--all") {
 				continue
 			}
-			if out, _ := p.wantExit(0, append([]string{c}, args...)...); !strings.Contains(out, "v0 egress: attached by process") || !strings.Contains(out, "v1 egress: attached by process") {
+			if out, _ := p.wantExit(0, append([]string{c}, args...)...); !strings.Contains(out,
+				"v0 egress: attached by process") ||
+				!strings.Contains(out, "v1 egress: attached by process") {
 				t.Errorf("%s %v prints %q: want both", c, args, out)
 			}
 			out, _ := p.wantExit(0, append([]string{c, "--json"}, args...)...)
 			lines := strings.Split(strings.TrimSpace(out), "\n")
-			if len(lines) != 2 || !strings.Contains(lines[0], `"interface":"v0"`) || !strings.Contains(lines[1], `"interface":"v1"`) {
+			if len(lines) != 2 || !strings.Contains(lines[0], `"interface":"v0"`) ||
+				!strings.Contains(lines[1], `"interface":"v1"`) {
 				t.Errorf("%s --json %v prints %q: want a line for each", c, args, out)
 			}
 		}
@@ -63,16 +69,21 @@ func TestLiveSelectInterface(t *testing.T) {
 	for _, c := range []string{"stats", "reload", "detach"} {
 		p.wantError(2, "give v0 or --all, not both", c, "v0", "--all")
 	}
-	p.wantError(2, "--confirm needs one interface: name it instead of --all", "reload", "--all", "--confirm", "9s")
-	if out, _ := p.wantExit(0, "reload", "--all", "--meter", "token-bucket rate=2gbit burst=1MiB"); strings.Count(out, "reloaded") != 2 {
+	p.wantError(2, "--confirm needs one interface: name it instead of --all", "reload", "--all", "--confirm",
+		"9s")
+	if out, _ := p.wantExit(0, "reload", "--all", "--meter",
+		"token-bucket rate=2gbit burst=1MiB"); strings.Count(out, "reloaded") != 2 {
 		t.Errorf("reload --all prints %q: want two", out)
 	}
-	if out, _ := p.wantExit(0, "status"); !strings.Contains(out, "v0 egress: attached by process") || !strings.Contains(out, "v1 egress: attached by process") {
+	if out, _ := p.wantExit(0, "status"); !strings.Contains(out, "v0 egress: attached by process") ||
+		!strings.Contains(out, "v1 egress: attached by process") {
 		t.Errorf("status prints %q: want both", out)
 	}
 	p.wantExit(0, "detach", "v1")
 	other.waitForExit()
-	if out, _ := p.wantExit(0, "status", "--json"); !strings.HasPrefix(out, `{"interface":"v0","direction":"egress","state":"attached by process`) || strings.Count(out, "\n") != 1 {
+	if out, _ := p.wantExit(0, "status", "--json"); !strings.HasPrefix(out,
+		`{"interface":"v0","direction":"egress","state":"attached by process`) ||
+		strings.Count(out, "\n") != 1 {
 		t.Errorf("status --json prints %q: want v0 only", out)
 	}
 	far := pair{t: t, near: p.far, far: p.near}
@@ -94,18 +105,24 @@ func TestLiveStatsJSON(t *testing.T) {
 	r := p.runShaper("--meter", "trtcm cir=10mbit cbs=64KiB pir=20mbit pbs=128KiB")
 	out, _ := p.wantExit(0, "stats", "--json")
 	const nothing = `{"packets":0,"bytes":0}`
-	color := `{"packets":0,"bytes":0,"rate_bit_s":0,"passed_bit_s":0,"dropped":{"codel":` + nothing + `,"color":` + nothing + `,"ecn":` + nothing +
+	color := `{"packets":0,"bytes":0,"rate_bit_s":0,"passed_bit_s":0,"dropped":{"codel":` + nothing +
+		`,"color":` + nothing + `,"ecn":` + nothing +
 		`,"queue-full":` + nothing + `,"wred":` + nothing + `},"marked":` + nothing + `,"queued":` + nothing + `,"ce":` + nothing + `}`
 	class := func(name, meters string) string {
-		return `{"name":"` + name + `","packets":0,"bytes":0,"rate_bit_s":0,"green":` + color + `,"yellow":` + color + `,"red":` + color +
+		return `{"name":"` + name + `","packets":0,"bytes":0,"rate_bit_s":0,"green":` + color + `,"yellow":` +
+			color + `,"red":` + color +
 			`,"dropped":` + nothing + `,"marked":` + nothing + `,"queued":` + nothing + `,"ce":` + nothing + `,"meters":[` + meters + `]}`
 	}
-	want := `"dropped":` + nothing + `,"classes":[` + class("all", `{"name":"all","type":"trtcm","counts_packets":false,"buckets":[{"name":"Tc","tokens":65536,"burst":65536},{"name":"Tp","tokens":131072,"burst":131072}]}`) +
+	want := `"dropped":` + nothing + `,"classes":[` + class("all",
+		`{"name":"all","type":"trtcm","counts_packets":false,"buckets":[{"name":"Tc","tokens":65536,"burst":65536},{"name":"Tp","tokens":131072,"burst":131072}]}`) +
 		`,` + class("-", "") + `],"queues":[]}` + "\n"
 	if !strings.HasSuffix(out, want) {
 		t.Errorf("stats --json prints %s: want this end: %s", out, want)
 	}
-	for _, name := range []string{"interface", "direction", "state", "attached", "hook", "program_id", "kernel", "policy", "since", "loaded", "dry_run", "pinned", "process"} {
+	for _, name := range []string{
+		"interface", "direction", "state", "attached", "hook", "program_id", "kernel", "policy", "since",
+		"loaded", "dry_run", "pinned", "process",
+	} {
 		if !strings.Contains(out, `"`+name+`":`) {
 			t.Errorf("stats --json has no %s: %s", name, out)
 		}
@@ -129,7 +146,8 @@ func TestQuietRateInterval(t *testing.T) {
 		s := p.stats()
 		c := s.classNamed(t, "all")
 		if got := float64(c.Rate) / 8 * s.Interval.Seconds(); math.Abs(got-float64(sent*size)) > 8 {
-			return fmt.Errorf("%d bit/s over the last %v, which is %f bytes: want %d", c.Rate, s.Interval, got, sent*size)
+			return fmt.Errorf("%d bit/s over the last %v, which is %f bytes: want %d", c.Rate, s.Interval,
+				got, sent*size)
 		}
 		return nil
 	}
@@ -165,7 +183,8 @@ func TestQuietRates(t *testing.T) {
 	// The sender may get no CPU time for a while, and then catches up.
 	right := func(text string, least, most float64) error {
 		s := decodeJSON[shaperStats](t, text)
-		if c := s.classNamed(t, "all"); !inVM && (float64(c.Rate) < least || float64(c.Rate) > most || c.Red.Rate != c.Rate || c.Green.Rate != 0) {
+		if c := s.classNamed(t, "all"); !inVM &&
+			(float64(c.Rate) < least || float64(c.Rate) > most || c.Red.Rate != c.Rate || c.Green.Rate != 0) {
 			return fmt.Errorf("%d bit/s, %d of them red: want about 8 Mbit/s, all red", c.Rate, c.Red.Rate)
 		}
 		return nil
@@ -183,7 +202,10 @@ func TestQuietRates(t *testing.T) {
 	})
 	watch.stopBySIGTERM()
 	out, _ := p.wantExit(0, "stats")
-	for _, want := range []string{"v0 egress: attached by process", "policy   --meter token-bucket", "all    green", "red ", "token-bucket  Tc"} {
+	for _, want := range []string{
+		"v0 egress: attached by process", "policy   --meter token-bucket", "all    green", "red ",
+		"token-bucket  Tc",
+	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("stats prints %q: want %q", out, want)
 		}

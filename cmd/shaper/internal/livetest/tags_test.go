@@ -80,7 +80,8 @@ length: l2
 				}
 			}
 			s := p.stats()
-			if got := s.sumOfClasses(); got != (packetCount{6, total}) || s.classNamed(t, "seven").Packets != 2 || s.classNamed(t, "seven").Marked.Packets != 2 ||
+			if got := s.sumOfClasses(); got != (packetCount{6, total}) ||
+				s.classNamed(t, "seven").Packets != 2 || s.classNamed(t, "seven").Marked.Packets != 2 ||
 				s.classNamed(t, "rest").Marked.Packets != 2 || s.classNamed(t, "mpls").Marked.Packets != 1 {
 				t.Errorf("counted %+v, sum %+v: want %d bytes", s.Classes, got, total)
 			}
@@ -121,8 +122,10 @@ classes:
 			for mark, want := range want {
 				sendUDP(t, newSender(t, from, at, 0, mark), 1, 100)
 				got := in.receiveAll()
-				if len(got) != 1 || behind.lastMark() != want || m.direction == "ingress" && got[0].mark != int(want) {
-					t.Errorf("mark %d: %+v arrived, a later program saw mark %d: want %d", mark, got, behind.lastMark(), want)
+				if len(got) != 1 || behind.lastMark() != want || m.direction == "ingress" &&
+					got[0].mark != int(want) {
+					t.Errorf("mark %d: %+v arrived, a later program saw mark %d: want %d", mark, got,
+						behind.lastMark(), want)
 				}
 			}
 			r.stopBySIGTERM()
@@ -134,9 +137,11 @@ classes:
 // generic XDP, and that shaper reports this.
 func TestLiveGenericXDP(t *testing.T) {
 	p := newPair(t)
-	r := p.startShaper("run", "lo", "--direction", "ingress", "--hook", "xdp", "--meter", "token-bucket count=packets rate=1p/1000s burst=3")
+	r := p.startShaper("run", "lo", "--direction", "ingress", "--hook", "xdp", "--meter",
+		"token-bucket count=packets rate=1p/1000s burst=3")
 	r.awaitAttached()
-	r.out.awaitMatch(t, `lo ingress: attached by xdp generic, .*\n.*the kernel's generic XDP is slower than tc\n`)
+	r.out.awaitMatch(t,
+		`lo ingress: attached by xdp generic, .*\n.*the kernel's generic XDP is slower than tc\n`)
 	p.near.Do(func() {
 		conn, err := net.Dial("udp", "127.0.0.1:9")
 		if err != nil {

@@ -45,7 +45,8 @@ func packetBetween(src, dst string) []byte {
 // A reload keeps tokens by name.
 func TestLiveTapCustomers(t *testing.T) {
 	const remote, remote6 = "203.0.113.1", "2001:db8:ffff::1"
-	policy, table := writeCustomers(t, "m,192.0.2.1 2001:db8:1::/48,metered,\np,192.0.2.2 2001:db8:2::/48,paced,\n")
+	policy, table := writeCustomers(t,
+		"m,192.0.2.1 2001:db8:1::/48,metered,\np,192.0.2.2 2001:db8:2::/48,paced,\n")
 	p := newTAPPair(t)
 	r := p.startTap("--uplink", "v0", "--policy", policy, "--both")
 	metered := [][2]string{ // the customer's side and the other one; 3 of 5 pass
@@ -55,7 +56,8 @@ func TestLiveTapCustomers(t *testing.T) {
 		{"192.0.2.1", remote},
 		{"2001:db8:1::1", remote6},
 	}
-	strangers := [][2]string{{remote, "192.0.2.1"}, {remote6, "2001:db8:1::1"}} // a customer on the wrong side; 1 of 2 passes
+	// a customer on the wrong side; 1 of 2 passes
+	strangers := [][2]string{{remote, "192.0.2.1"}, {remote6, "2001:db8:1::1"}}
 	var paced [][2]string
 	for range 10 {
 		paced = append(paced, [2]string{"192.0.2.2", remote}, [2]string{"2001:db8:2::1", remote6})
@@ -90,7 +92,8 @@ func TestLiveTapCustomers(t *testing.T) {
 				passed["metered"]++
 			case "[192 0 2 2]", "20010db80002":
 				if after := time.Duration(f.Time - begin); after < time.Duration(place)*10*time.Millisecond {
-					t.Errorf("direction %d: paced packet %d arrived %v after the start", direction, place, after)
+					t.Errorf("direction %d: paced packet %d arrived %v after the start", direction, place,
+						after)
 				}
 				place++
 			default:
@@ -103,7 +106,8 @@ func TestLiveTapCustomers(t *testing.T) {
 	}
 	for _, s := range p.statsList() {
 		c, other := s.Classes[0], s.Classes[1]
-		if c.Green.Packets != 23 || c.Queued.Packets != 20 || c.Dropped.Packets != 2 || other.Green.Packets != 1 || other.Dropped.Packets != 1 {
+		if c.Green.Packets != 23 || c.Queued.Packets != 20 || c.Dropped.Packets != 2 ||
+			other.Green.Packets != 1 || other.Dropped.Packets != 1 {
 			t.Errorf("%s: %+v", s.Direction, s.Classes)
 		}
 	}
@@ -124,7 +128,9 @@ func TestLiveTapCustomers(t *testing.T) {
 		eventually(t, func() error {
 			for _, s := range p.statsList() {
 				c, other := s.Classes[0], s.Classes[1]
-				if got := [3]int64{c.Green.Packets, c.Red.Packets, other.Packets}; got != [3]int64{green, red, strangers} {
+				if got := [3]int64{
+					c.Green.Packets, c.Red.Packets, other.Packets,
+				}; got != [3]int64{green, red, strangers} {
 					return fmt.Errorf("%s: got %d, want %d, %d, %d", s.Direction, got, green, red, strangers)
 				}
 			}

@@ -76,7 +76,8 @@ func TestLiveTapUplinkGone(t *testing.T) {
 	p.awaitCounted(1)
 	for i := range 2 {
 		p.near.Delete("v0")
-		r.err.awaitMatch(t, fmt.Sprintf("^(shaper: v0 is gone: waiting for it to come back\n(shaper: v0 is back\n)?){%d}$", i+1))
+		r.err.awaitMatch(t, fmt.Sprintf(
+			"^(shaper: v0 is gone: waiting for it to come back\n(shaper: v0 is back\n)?){%d}$", i+1))
 		p.awaitCounted(int64(1 + i))
 		p.near.Veth(p.far)
 		r.err.awaitMatch(t, fmt.Sprintf("^(shaper: v0 is gone: .*\nshaper: v0 is back\n){%d}$", i+1))
@@ -125,7 +126,8 @@ func TestLiveTapDrain(t *testing.T) {
 			begin := time.Now().UnixNano()
 			p.near.Inject("t0", ipv4Frames(test.sent, 1000)...)
 			eventually(t, func() error {
-				if out, _ := p.wantExit(0, "stats", "--json"); !strings.Contains(out, fmt.Sprintf(`"packets":%d,`, test.sent)) {
+				if out, _ := p.wantExit(0, "stats", "--json"); !strings.Contains(out,
+					fmt.Sprintf(`"packets":%d,`, test.sent)) {
 					return errors.New(out)
 				}
 				return nil
@@ -136,11 +138,13 @@ func TestLiveTapDrain(t *testing.T) {
 			if len(frames) < test.least || test.least < test.sent && lost == 0 {
 				t.Errorf("%d packets arrived: want %d or more", len(frames), test.least)
 			}
-			if text := fmt.Sprintf("t0 egress: lost %d packets still queued at the end\n", lost); lost > 0 != strings.Contains(r.out.String(), text) {
+			if text := fmt.Sprintf("t0 egress: lost %d packets still queued at the end\n",
+				lost); lost > 0 != strings.Contains(r.out.String(), text) {
 				t.Errorf("stdout %q: want %d lost packets", &r.out, lost)
 			}
 			for i, f := range frames { // no packet may be early
-				if after := f.Time - begin; after < int64(i)*int64(100*time.Millisecond)-int64(50*time.Millisecond) {
+				if after := f.Time - begin; after < int64(i)*int64(
+					100*time.Millisecond)-int64(50*time.Millisecond) {
 					t.Errorf("packet %d arrived %d ns after the start", i, after)
 				}
 			}
@@ -197,7 +201,8 @@ func TestLiveTapOtherUsers(t *testing.T) {
 			t.Errorf("user %d reads %+v, %v", uid, list, err)
 		}
 		if uid != 0 {
-			if err := client.Call("control.End", struct{}{}, &struct{}{}); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			if err := client.Call("control.End", struct{}{}, &struct{}{}); err == nil ||
+				errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("user %d can end it: %v", uid, err)
 			}
 			p.awaitCounted(0)

@@ -71,10 +71,11 @@ func (p *pair) metricsReader(r *process) func() (string, error) {
 	if !to.IP.IsLoopback() {
 		p.t.Errorf("metrics at %v", to)
 	}
-	client := http.Client{Timeout: waitLimit, Transport: &http.Transport{DialContext: func(context.Context, string, string) (conn net.Conn, err error) {
+	dial := func(context.Context, string, string) (conn net.Conn, err error) {
 		p.near.Do(func() { conn, err = net.DialTCP("tcp4", nil, to) })
 		return conn, err
-	}}}
+	}
+	client := http.Client{Timeout: waitLimit, Transport: &http.Transport{DialContext: dial}}
 	p.t.Cleanup(client.CloseIdleConnections)
 	return func() (string, error) {
 		response, err := client.Get(address[0])
@@ -103,7 +104,8 @@ func (p *pair) asUser(uid int, f func() error) error {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		p.near.Do(func() {
 			set := func(uid int) error {
-				if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), uintptr(uid), ^uintptr(0)); errno != 0 {
+				if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), uintptr(uid),
+					^uintptr(0)); errno != 0 {
 					return errno
 				}
 				return nil

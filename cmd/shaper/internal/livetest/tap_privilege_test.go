@@ -25,7 +25,8 @@ func TestLiveTapRootDrops(t *testing.T) {
 			continue // the thread ended meanwhile
 		}
 		for _, name := range []string{"CapEff", "CapPrm", "CapBnd"} {
-			if want := fmt.Sprintf("%s:\t%016x\n", name, 1<<unix.CAP_NET_ADMIN|1<<unix.CAP_NET_RAW); !strings.Contains(string(text), want) {
+			if want := fmt.Sprintf("%s:\t%016x\n", name,
+				1<<unix.CAP_NET_ADMIN|1<<unix.CAP_NET_RAW); !strings.Contains(string(text), want) {
 				t.Errorf("%s: want %q in\n%s", path, want, text)
 			}
 		}

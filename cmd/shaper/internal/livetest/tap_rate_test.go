@@ -56,7 +56,8 @@ func TestLiveTapRate(t *testing.T) {
 func TestLiveTapWarnings(t *testing.T) {
 	p := newTAPPair(t)
 	r := p.startTap("--uplink", "v0", "--meter", "gcra rate=1mbit burst=1499")
-	if list := r.err.awaitWarnings(t, 1); !strings.HasPrefix(list[0], "shaper: warning: --meter:1:23: burst of 1499 B is below the MTU") {
+	if list := r.err.awaitWarnings(t, 1); !strings.HasPrefix(list[0],
+		"shaper: warning: --meter:1:23: burst of 1499 B is below the MTU") {
 		t.Errorf("warnings %q, want one about the burst", list)
 	}
 	r.stopBySIGTERM()

@@ -58,7 +58,8 @@ func TestLiveTapReload(t *testing.T) {
 func TestLiveTapConfirm(t *testing.T) {
 	p := newTAPPair(t)
 	r := p.startTap("--uplink", "v0", "--meter", ladderMeter)
-	p.wantError(1, "--confirm is not supported by shaper tap", "reload", "--meter", unlimitedMeter, "--confirm", "1s")
+	p.wantError(1, "--confirm is not supported by shaper tap", "reload", "--meter", unlimitedMeter,
+		"--confirm", "1s")
 	if b := p.statsList()[0].Classes[0].Meters[0].Buckets[0]; b.Burst != 3 {
 		t.Errorf("its policy changed: %+v", b)
 	}
@@ -72,7 +73,9 @@ func TestLiveTapReloadWhileRead(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("classes:\n")
 	for i := range 60 {
-		fmt.Fprintf(&b, "  - {name: c%d, match: {dport: %d}, meter: {type: token-bucket, rate: 1mbit, burst: 10kB}}\n", i, 1+i)
+		fmt.Fprintf(&b,
+			"  - {name: c%d, match: {dport: %d}, meter: {type: token-bucket, rate: 1mbit, burst: 10kB}}\n", i,
+			1+i)
 	}
 	many, one := writePolicy(t, b.String()), writePolicy(t, "classes: [{name: all}]\n")
 	r := p.startTap("--uplink", "v0", "--policy", many, "--metrics", ":0")

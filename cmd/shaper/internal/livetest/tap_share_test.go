@@ -20,7 +20,8 @@ func TestQuietTapShare(t *testing.T) {
 	nettest.Quiet(t)
 	pairs := []*pair{newTAPPair(t), anotherPair(t)}
 	socket := filepath.Join(t.TempDir(), "store")
-	server := storetest.Start(t, storetest.Kinds(t)[0], storetest.Config("unixsocket "+socket, "unixsocketperm 777"))
+	server := storetest.Start(t, storetest.Kinds(t)[0],
+		storetest.Config("unixsocket "+socket, "unixsocketperm 777"))
 	text := `classes:
   - name: all
     meter:
@@ -33,7 +34,8 @@ func TestQuietTapShare(t *testing.T) {
 	const rate, burst, length = 1e6, 64 << 10, 1000
 	var shapers []*process
 	for i, p := range pairs {
-		r := p.startNamedTap(fmt.Sprint("t", i), "--uplink", "v0", "--policy", policy) // the names must differ, because the host is the same
+		// the names must differ, because the host is the same
+		r := p.startNamedTap(fmt.Sprint("t", i), "--uplink", "v0", "--policy", policy)
 		r.err.awaitMatch(t, `budget customer: \S+ \S+ of 8 Mbit/s`)
 		shapers = append(shapers, r)
 	}
@@ -75,7 +77,8 @@ func TestQuietTapShare(t *testing.T) {
 			time.Sleep(time.Second)
 			second, to := passed()
 			if bound := burst + rate*to[1].Sub(begin).Seconds(); second[0]+second[1] > bound {
-				t.Fatalf("%s: %.0f bytes passed in %v: more than %.0f", what, second[0]+second[1], to[1].Sub(begin), bound)
+				t.Fatalf("%s: %.0f bytes passed in %v: more than %.0f", what, second[0]+second[1],
+					to[1].Sub(begin), bound)
 			}
 			part := 0.0
 			for i := range pairs {
@@ -89,7 +92,8 @@ func TestQuietTapShare(t *testing.T) {
 	}
 	within("both at full load", 0.95, 1.1)
 	eventually(t, func() error {
-		return shown(pairs[0], `budget customer at unix://.*: \S+ Mbit/s of 8 Mbit/s, 2 hosts; all together at most 8 Mbit/s with a burst of 68,536 bytes since`)
+		return shown(pairs[0],
+			`budget customer at unix://.*: \S+ Mbit/s of 8 Mbit/s, 2 hosts; all together at most 8 Mbit/s with a burst of 68,536 bytes since`)
 	})
 	server.Pause()
 	for _, r := range shapers {
@@ -97,7 +101,8 @@ func TestQuietTapShare(t *testing.T) {
 	}
 	within("without the server", 0.37, 0.44)
 	eventually(t, func() error {
-		return shown(pairs[0], `: the rescue share of 1.6 Mbit/s; all together at most 8 Mbit/s with a burst of 68,536 bytes, 3.2 Mbit/s with a burst of 29,214 bytes if no host reaches the server; last call: `)
+		return shown(pairs[0],
+			`: the rescue share of 1.6 Mbit/s; all together at most 8 Mbit/s with a burst of 68,536 bytes, 3.2 Mbit/s with a burst of 29,214 bytes if no host reaches the server; last call: `)
 	})
 	server.Resume()
 	for _, r := range shapers {
@@ -111,8 +116,10 @@ func TestQuietTapShare(t *testing.T) {
 	nettest.Steady(t, func() error {
 		tries++
 		name := fmt.Sprint("another", tries)
-		more := strings.NewReplacer("name: all", "name: other", "customer", name, "200ms", "100ms").Replace(strings.TrimPrefix(text, "classes:\n"))
+		more := strings.NewReplacer("name: all", "name: other", "customer", name, "200ms",
+			"100ms").Replace(strings.TrimPrefix(text, "classes:\n"))
 		pairs[0].wantExit(0, "reload", "--policy", writePolicy(t, text+more))
-		return shown(pairs[0], `budget `+name+` at unix://.*: \S+ Mbit/s of 8 Mbit/s, 1 host; all together at most 8 Mbit/s with a burst of 67,036 bytes since`)
+		return shown(pairs[0],
+			`budget `+name+` at unix://.*: \S+ Mbit/s of 8 Mbit/s, 1 host; all together at most 8 Mbit/s with a burst of 67,036 bytes since`)
 	})
 }

@@ -12,7 +12,8 @@ import (
 func TestLiveTap(t *testing.T) {
 	p := newTAPPair(t)
 	r := p.startTap("--uplink", "v0", "--direction", "both", "--meter", ladderMeter, "--yellow", "dscp=af12")
-	r.out.awaitMatch(t, `^t0 egress: moving frames to and from v0, policy .* \(1 class\)\nt0 ingress: moving frames to and from v0, .*\n$`)
+	r.out.awaitMatch(t,
+		`^t0 egress: moving frames to and from v0, policy .* \(1 class\)\nt0 ingress: moving frames to and from v0, .*\n$`)
 	far, near := p.far.Sniff("v0"), p.near.Sniff("t0")
 	p.near.Inject("t0", ipv4Frames(7, 100)...)
 	p.far.Inject("v0", ipv4Frames(4, 200)...)
@@ -32,7 +33,9 @@ func TestLiveTap(t *testing.T) {
 		}
 	}
 	status, _ := p.wantExit(0, "status")
-	wantMatch(t, status, fmt.Sprintf(`^t0 egress: running in process %d\n  between  t0 and v0\n  policy   .*\(1 class\),\s+loaded .*\n  since .*\n\nt0 ingress: running in process %[1]d\n`, r.cmd.Process.Pid))
+	wantMatch(t, status,
+		fmt.Sprintf(`^t0 egress: running in process %d\n  between  t0 and v0\n  policy   .*\(1 class\),\s+loaded .*\n  since .*\n\nt0 ingress: running in process %[1]d\n`,
+			r.cmd.Process.Pid))
 	out, _ := p.wantExit(0, "status", "t0", "--json")
 	wantMatch(t, out, `"interface":"t0","direction":"egress".*"hook":"tap".*"peer":"v0"`)
 	table, _ := p.wantExit(0, "stats", "t0")
@@ -44,8 +47,10 @@ func TestLiveTap(t *testing.T) {
 	for i, s := range list {
 		c := s.Classes[0]
 		want := packetCount{[]int64{7, 4}[i], []int64{700, 800}[i]}
-		if s.Interface != "t0" || s.Direction != []string{"egress", "ingress"}[i] || s.Hook != "tap" || s.Peer != "v0" || !s.Attached || s.Process != r.cmd.Process.Pid ||
-			c.packetCount != want || c.Green.Packets != 3 || c.Yellow.Packets != []int64{2, 1}[i] || c.Dropped.Packets != []int64{2, 0}[i] || c.Marked.Packets != c.Yellow.Packets {
+		if s.Interface != "t0" || s.Direction != []string{"egress", "ingress"}[i] || s.Hook != "tap" ||
+			s.Peer != "v0" || !s.Attached || s.Process != r.cmd.Process.Pid ||
+			c.packetCount != want || c.Green.Packets != 3 || c.Yellow.Packets != []int64{2, 1}[i] ||
+			c.Dropped.Packets != []int64{2, 0}[i] || c.Marked.Packets != c.Yellow.Packets {
 			t.Errorf("stats %+v: want %v", s, want)
 		}
 		if b := c.Meters[0].Buckets; b[0].Tokens != 0 || b[0].Burst != 3 || b[1].Tokens != []int64{0, 1}[i] {
@@ -64,10 +69,12 @@ func TestLiveTap(t *testing.T) {
 // TestLiveTapKeys checks the number of keys of a meter per source.
 func TestLiveTapKeys(t *testing.T) {
 	p := newTAPPair(t)
-	r := p.startTap("--uplink", "v0", "--meter", "fixed-window limit=150 window=366d per=src keys=2", "--metrics", ":0")
+	r := p.startTap("--uplink", "v0", "--meter", "fixed-window limit=150 window=366d per=src keys=2",
+		"--metrics", ":0")
 	p.near.Inject("t0", ipv4Frames(3, 100)...) // from one source; the window allows one packet
 	s := p.awaitCounted(3)
-	if c := s.Classes[0]; c.Green.Packets != 1 || c.Dropped.Packets != 2 || c.Meters[0].Per != "src" || c.Meters[0].Keys.Keys != 1 {
+	if c := s.Classes[0]; c.Green.Packets != 1 || c.Dropped.Packets != 2 || c.Meters[0].Per != "src" ||
+		c.Meters[0].Keys.Keys != 1 {
 		t.Errorf("stats %+v", s)
 	}
 	table, _ := p.wantExit(0, "stats", "t0")

@@ -43,7 +43,8 @@ func checkUDP(t *testing.T, m placement, v6, offload bool) {
 		from.Offload("v0", "tx-checksum", false)
 	}
 	before := p.deviceState()
-	r := p.runShaper(m.flags("--meter", ladderMeter, "--green", "dscp=af11", "--yellow", "dscp=af12", "--red", "drop")...)
+	r := p.runShaper(
+		m.flags("--meter", ladderMeter, "--green", "dscp=af11", "--yellow", "dscp=af12", "--red", "drop")...)
 	in := listenUDP(t, to, at)
 	sniffer := to.Sniff("v0")
 	sendUDP(t, newSender(t, from, at, 1, 0), 8, 200)
@@ -71,10 +72,13 @@ func checkUDP(t *testing.T, m placement, v6, offload bool) {
 	}
 	s := p.stats()
 	c := s.classNamed(t, "all")
-	if c.Green.packetCount != (packetCount{3, 600}) || c.Yellow.packetCount != (packetCount{2, 400}) || c.Red.packetCount != (packetCount{3, 600}) {
-		t.Errorf("counted %+v %+v %+v: want 3, 2 and 3 packets of 200 bytes", c.Green.packetCount, c.Yellow.packetCount, c.Red.packetCount)
+	if c.Green.packetCount != (packetCount{3, 600}) || c.Yellow.packetCount != (packetCount{2, 400}) ||
+		c.Red.packetCount != (packetCount{3, 600}) {
+		t.Errorf("counted %+v %+v %+v: want 3, 2 and 3 packets of 200 bytes", c.Green.packetCount,
+			c.Yellow.packetCount, c.Red.packetCount)
 	}
-	if c.Dropped != (packetCount{3, 600}) || c.Red.Dropped["color"] != (packetCount{3, 600}) || c.Marked != (packetCount{5, 1000}) {
+	if c.Dropped != (packetCount{3, 600}) || c.Red.Dropped["color"] != (packetCount{3, 600}) ||
+		c.Marked != (packetCount{5, 1000}) {
 		t.Errorf("dropped %+v (%+v), marked %+v: want 3 and 5 packets", c.Dropped, c.Red.Dropped, c.Marked)
 	}
 	if s.Hook != m.hook || s.Direction != m.direction || !s.Attached || s.Process != r.cmd.Process.Pid {
@@ -83,7 +87,9 @@ func checkUDP(t *testing.T, m placement, v6, offload bool) {
 	if m.hook == "xdp" && s.XDPMode != "driver" {
 		t.Errorf("XDP mode %q on veth: want driver", s.XDPMode)
 	}
-	r.out.awaitMatch(t, fmt.Sprintf(`v0 %s: attached by %s( driver)?, program %d, kernel \d+\.\d+\S*, policy --meter %s \(1 class\)`, m.direction, m.hook, s.ProgramID, ladderMeter))
+	r.out.awaitMatch(t, fmt.Sprintf(
+		`v0 %s: attached by %s( driver)?, program %d, kernel \d+\.\d+\S*, policy --meter %s \(1 class\)`,
+		m.direction, m.hook, s.ProgramID, ladderMeter))
 	r.stopBySIGTERM()
 	r.out.awaitMatch(t, "v0 "+m.direction+": detached")
 	p.wantState(before)
@@ -116,13 +122,16 @@ func TestLiveTCP(t *testing.T) {
 					if err := checkSums(f.Data[14:], !v6); err != nil {
 						t.Errorf("packet %d: %v", i, err)
 					}
-					if got := tosOf(f.Data[14:]) &^ 3; (m.direction == "egress" || m.hook == "xdp") && got != af21 {
+					if got := tosOf(f.Data[14:]) &^ 3; (m.direction == "egress" || m.hook == "xdp") &&
+						got != af21 {
 						t.Errorf("packet %d has TOS %#x: want %#x", i, got, af21)
 					}
 				}
 				s := p.stats()
-				if c := s.classNamed(t, "all"); c.Marked != c.packetCount || c.Packets < packets || c.Bytes < 300_000 {
-					t.Errorf("counted %+v, marked %+v, %d frames arrived: want all marked", c.packetCount, c.Marked, packets)
+				if c := s.classNamed(t, "all"); c.Marked != c.packetCount || c.Packets < packets ||
+					c.Bytes < 300_000 {
+					t.Errorf("counted %+v, marked %+v, %d frames arrived: want all marked", c.packetCount,
+						c.Marked, packets)
 				}
 				r.stopBySIGTERM()
 			})
@@ -206,7 +215,8 @@ func TestQuietBound(t *testing.T) {
 			from, to := p.senderAndReceiver(m)
 			_, at := p.addresses(m, false)
 			nettest.Steady(t, func() (slow error) {
-				r := p.runShaper(m.flags("--meter", "trtcm cir=1250kB/s cbs=64KiB pir=2500kB/s pbs=128KiB", "--green", "dscp=af11", "--yellow", "dscp=af12")...)
+				r := p.runShaper(m.flags("--meter", "trtcm cir=1250kB/s cbs=64KiB pir=2500kB/s pbs=128KiB",
+					"--green", "dscp=af11", "--yellow", "dscp=af12")...)
 				in := listenUDP(t, to, at)
 				received := make(chan []datagram)
 				var done atomic.Bool
@@ -236,10 +246,13 @@ func TestQuietBound(t *testing.T) {
 				bounded := func(what string, got, most, least float64) {
 					t.Helper()
 					if got > most {
-						t.Errorf("%s: %.0f bytes passed of %d sent in %.3f s: want at most %.0f", what, got, sent*size, took, most)
+						t.Errorf("%s: %.0f bytes passed of %d sent in %.3f s: want at most %.0f", what, got,
+							sent*size, took, most)
 					}
 					if got < 0.98*least {
-						slow = errors.Join(slow, fmt.Errorf("%s: %.0f bytes passed of %d sent in %.3f s: want at least 98%% of %.0f", what, got, sent*size, took, least))
+						slow = errors.Join(slow, fmt.Errorf(
+							"%s: %.0f bytes passed of %d sent in %.3f s: want at least 98%% of %.0f", what,
+							got, sent*size, took, least))
 					}
 				}
 				bounded("green", bytes[af11], cbs+cir*took, committed.passed)
@@ -247,7 +260,8 @@ func TestQuietBound(t *testing.T) {
 				s := p.stats()
 				c := s.classNamed(t, "all")
 				if c.Packets != sent || c.Packets-c.Dropped.Packets != int64(len(all)) {
-					t.Errorf("counted %d packets, %d dropped: want %d sent and %d arrived", c.Packets, c.Dropped.Packets, sent, len(all))
+					t.Errorf("counted %d packets, %d dropped: want %d sent and %d arrived", c.Packets,
+						c.Dropped.Packets, sent, len(all))
 				}
 				r.stopBySIGTERM()
 				return slow

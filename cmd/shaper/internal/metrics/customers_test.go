@@ -37,10 +37,13 @@ plans:
 func withCustomers(t testing.TB, lines ...string) (Observation, *compiled.Customers) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "customers.csv")
-	if err := os.WriteFile(path, []byte("customer,address,plan\n"+strings.Join(lines, "\n")), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte("customer,address,plan\n"+strings.Join(lines, "\n")),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
-	policy, err := policyfile.Source{Name: "a.yaml", Path: filepath.Join(filepath.Dir(path), "a.yaml"), Text: customerPolicy}.Compile()
+	policy, err := policyfile.Source{
+		Name: "a.yaml", Path: filepath.Join(filepath.Dir(path), "a.yaml"), Text: customerPolicy,
+	}.Compile()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +89,8 @@ func green(n int64) (s dataplane.CustomerStats) {
 func customersOf(t testing.TB, text []byte) map[string]float64 {
 	t.Helper()
 	got := parse(t, text)
-	maps.DeleteFunc(got, func(name string, _ float64) bool { return !strings.HasPrefix(name, "shaper_customer") })
+	maps.DeleteFunc(got,
+		func(name string, _ float64) bool { return !strings.HasPrefix(name, "shaper_customer") })
 	return got
 }
 
@@ -94,7 +98,8 @@ func customersOf(t testing.TB, text []byte) map[string]float64 {
 func TestMetricsCustomers(t *testing.T) {
 	t.Parallel()
 	const odd = `c "\ {x="1"}, é`
-	o, plan := withCustomers(t, "one,192.0.2.1,a", "idle,192.0.2.2,a", `"`+strings.ReplaceAll(odd, `"`, `""`)+`",192.0.2.3,"b""\"`)
+	o, plan := withCustomers(t, "one,192.0.2.1,a", "idle,192.0.2.2,a",
+		`"`+strings.ReplaceAll(odd, `"`, `""`)+`",192.0.2.3,"b""\"`)
 	stats := o.sample.Stats
 	for i := range stats[:4] {
 		n := int64(1) << (4 * i)
@@ -107,7 +112,9 @@ func TestMetricsCustomers(t *testing.T) {
 	}
 	want := map[string]float64{}
 	const at = `direction="egress",interface="eth0"`
-	for name, v := range map[string]float64{"": 3, "_dropped_packets_total": 7 * 0x110, "_dropped_bytes_total": 300 * 0x110} {
+	for name, v := range map[string]float64{
+		"": 3, "_dropped_packets_total": 7 * 0x110, "_dropped_bytes_total": 300 * 0x110,
+	} {
 		want["shaper_customers"+name+"{"+at+"}"] = v
 	}
 	for i, color := range []string{"green", "yellow", "red"} {
@@ -122,7 +129,9 @@ func TestMetricsCustomers(t *testing.T) {
 	o.policy = known(plan)
 	o.given(map[string]dataplane.CustomerStats{
 		"one": {Colors: [3]dataplane.Count{{Packets: 1, Bytes: 10}, {Packets: 2, Bytes: 20}, {Packets: 3, Bytes: 30}}, Dropped: dataplane.Count{Packets: 4, Bytes: 40}},
-		odd:   {Colors: [3]dataplane.Count{{Packets: 5, Bytes: 50}, {Packets: 6, Bytes: 60}, {Packets: 7, Bytes: 70}}, Dropped: dataplane.Count{Packets: 8, Bytes: 80}},
+		odd: {Colors: [3]dataplane.Count{
+			{Packets: 5, Bytes: 50}, {Packets: 6, Bytes: 60}, {Packets: 7, Bytes: 70},
+		}, Dropped: dataplane.Count{Packets: 8, Bytes: 80}},
 	})
 	for name, first := range map[string]float64{"one": 1, odd: 5, "idle": 0} {
 		plan := "a"
@@ -136,11 +145,13 @@ func TestMetricsCustomers(t *testing.T) {
 				v = 0
 			}
 			if i == 3 {
-				want["shaper_customer_dropped_packets_total{"+labels], want["shaper_customer_dropped_bytes_total{"+labels] = v, 10*v
+				want["shaper_customer_dropped_packets_total{"+labels], want["shaper_customer_dropped_bytes_total{"+labels] = v,
+					10*v
 				continue
 			}
 			labels = `color="` + meter.Color(i).String() + `",` + labels
-			want["shaper_customer_packets_total{"+labels], want["shaper_customer_bytes_total{"+labels] = v, 10*v
+			want["shaper_customer_packets_total{"+labels], want["shaper_customer_bytes_total{"+labels] = v,
+				10*v
 		}
 	}
 	want["shaper_customers_exported{"+at+"}"] = 3
@@ -162,14 +173,16 @@ func selected(t *testing.T, r *ranking, list ...Observation) (out [2]string) {
 	for i, d := range []string{"egress", "ingress"} {
 		var names []string
 		for name := range got {
-			if rest, ok := strings.CutPrefix(name, `shaper_customer_dropped_bytes_total{customer="`); ok && strings.Contains(rest, d) {
+			if rest, ok := strings.CutPrefix(name, `shaper_customer_dropped_bytes_total{customer="`); ok &&
+				strings.Contains(rest, d) {
 				rest, _, _ = strings.Cut(rest, `"`)
 				names = append(names, rest)
 			}
 		}
 		slices.Sort(names)
 		out[i] = strings.Join(names, " ")
-		if n, ok := got[`shaper_customers_exported{direction="`+d+`",interface="eth0"}`]; ok && int(n) != len(names) {
+		if n, ok := got[`shaper_customers_exported{direction="`+d+`",interface="eth0"}`]; ok &&
+			int(n) != len(names) {
 			t.Errorf("got %v exported, want %d", n, len(names))
 		}
 	}
@@ -204,7 +217,8 @@ func TestMetricsTop(t *testing.T) {
 			o.given(stats)
 			return o
 		}
-		if got := selected(t, r, counts(egress, step.egress), counts(ingress, step.ingress)); got != step.want {
+		if got := selected(t, r, counts(egress, step.egress),
+			counts(ingress, step.ingress)); got != step.want {
 			t.Errorf("step %d: got %q, want %q", i, got, step.want)
 		}
 	}
@@ -234,10 +248,14 @@ func TestMetricsReloaded(t *testing.T) {
 	}
 	next.About.Loaded = next.About.Loaded.Add(time.Second)
 	text := string((&snapshot{shapers: []Observation{next}, rank: r}).body())
-	if got := parse(t, []byte(text)); got[`shaper_customers_exported{direction="egress",interface="eth0"}`] != 0 || got[`shaper_attached{direction="egress",interface="eth0"}`] != 1 || strings.Contains(text, "customer=") {
+	if got := parse(t,
+		[]byte(text)); got[`shaper_customers_exported{direction="egress",interface="eth0"}`] != 0 ||
+		got[`shaper_attached{direction="egress",interface="eth0"}`] != 1 ||
+		strings.Contains(text, "customer=") {
 		t.Errorf("got %s, want no customers", text)
 	}
-	if !strings.HasPrefix(text, `# "eth0 egress: no metrics of single customers: the shaper was attached by another`) {
+	if !strings.HasPrefix(text,
+		`# "eth0 egress: no metrics of single customers: the shaper was attached by another`) {
 		t.Errorf("got %.200s, want the reason", text)
 	}
 	next.policy = known(plan)

@@ -159,17 +159,22 @@ func TestMetricsRequests(t *testing.T) {
 		{"GET /metrics", address + "\r\nX: " + strings.Repeat("x", 2*headerBytes), 431, ""},
 		{"nonsense", address, 400, ""},
 	} {
-		response, body := sendRequest(t, address, row.request+" HTTP/1.1\r\nHost: "+row.host+"\r\nConnection: close\r\n\r\n")
-		if response.StatusCode != row.status || !strings.Contains(body, row.body) && row.body != "-" || row.body == "-" && body != "" {
-			t.Errorf("%s, host %.80q: got %s %.200q: want %d %q", row.request, row.host, response.Status, body, row.status, row.body)
+		response, body := sendRequest(t, address,
+			row.request+" HTTP/1.1\r\nHost: "+row.host+"\r\nConnection: close\r\n\r\n")
+		if response.StatusCode != row.status || !strings.Contains(body, row.body) && row.body != "-" ||
+			row.body == "-" && body != "" {
+			t.Errorf("%s, host %.80q: got %s %.200q: want %d %q", row.request, row.host, response.Status,
+				body, row.status, row.body)
 		}
 		if allow := response.Header.Get("Allow"); (allow == "GET, HEAD") != (row.status == 405) {
 			t.Errorf("%s: got Allow %q with status %d", row.request, allow, row.status)
 		}
 	}
 	response, body := sendRequest(t, address, "GET /metrics HTTP/1.0\r\n\r\n")
-	if response.StatusCode != 200 || response.Header.Get("Content-Type") != "text/plain; version=0.0.4; charset=utf-8" {
-		t.Errorf("HTTP/1.0 without a host: got %s %v %.200q, want 200 and text", response.Status, response.Header, body)
+	if response.StatusCode != 200 ||
+		response.Header.Get("Content-Type") != "text/plain; version=0.0.4; charset=utf-8" {
+		t.Errorf("HTTP/1.0 without a host: got %s %v %.200q, want 200 and text", response.Status,
+			response.Header, body)
 	}
 }
 
@@ -195,7 +200,8 @@ func TestMetricsGzip(t *testing.T) {
 		"gzip": true, "deflate, gzip;q=1.0, *;q=0.5": true, "GZIP; q=0.5": true,
 		"gzip;q=0": false, "gzip; q=0.000": false, "identity": false, "xgzip": false, "": false,
 	} {
-		response, body := sendRequest(t, address, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: "+accept+"\r\nConnection: close\r\n\r\n")
+		response, body := sendRequest(t, address,
+			"GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: "+accept+"\r\nConnection: close\r\n\r\n")
 		text := []byte(body)
 		if got := response.Header.Get("Content-Encoding") == "gzip"; got != want {
 			t.Errorf("%q: compressed %v, want %v", accept, got, want)
@@ -229,7 +235,9 @@ func closedBy(conns []net.Conn) (n int) {
 // send a part of one, or keep their connections.
 func TestMetricsIdleClients(t *testing.T) {
 	t.Parallel()
-	for _, first := range []string{"", "GET /metrics HTTP/1.1\r\nHost: ", "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"} {
+	for _, first := range []string{
+		"", "GET /metrics HTTP/1.1\r\nHost: ", "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+	} {
 		t.Run(first, func(t *testing.T) {
 			t.Parallel()
 			address, _ := metricsFor(t, "classes: [{name: a}]")
@@ -298,7 +306,8 @@ func TestMetricsOwnerLate(t *testing.T) {
 	eventually(t, "metrics at", func() bool { return strings.Contains(out.String(), "/metrics\n") })
 	_, address, _ := strings.Cut(out.String(), "http://")
 	response, body := sendRequest(t, strings.TrimSuffix(address, "/metrics\n"), scrapeRequest)
-	if response.StatusCode != http.StatusServiceUnavailable || !strings.Contains(body, "no counters for "+publishIn.String()) {
+	if response.StatusCode != http.StatusServiceUnavailable ||
+		!strings.Contains(body, "no counters for "+publishIn.String()) {
 		t.Errorf("got %s %q, want 503 with \"no counters\"", response.Status, body)
 	}
 }
@@ -318,13 +327,15 @@ func TestMetricsPortTaken(t *testing.T) {
 	b.Publish([]Observation{Absent("eth0", kernel.Egress, "")}, nil)
 	server := Serve(out, Address{"127.1.2.3", port}, b)
 	defer server.Close()
-	warning := "shaper: --metrics: listen tcp " + address + ": bind: address already in use: shaping continues, trying again every 3s\n"
+	warning := "shaper: --metrics: listen tcp " + address +
+		": bind: address already in use: shaping continues, trying again every 3s\n"
 	eventually(t, "a warning", func() bool { return out.String() != "" })
 	if out.String() != warning {
 		t.Errorf("got %q, want %q", out, warning)
 	}
 	taken.Close()
-	eventually(t, "served", func() bool { return out.String() == warning+"shaper: metrics at http://"+address+"/metrics\n" })
+	eventually(t, "served",
+		func() bool { return out.String() == warning+"shaper: metrics at http://"+address+"/metrics\n" })
 	scrapes(t, address)
 }
 
@@ -359,9 +370,14 @@ func TestMetricsAddress(t *testing.T) {
 			t.Errorf("%s: got %v, %v: want %v", text, got, err, want)
 		}
 	}
-	for _, text := range []string{"", "9090", "127.0.0.1", "127.0.0.1:", ":", ":65536", ":-1", ":nosuchservice", "::1:9090", "1.2.3.456:9090", "a b:9090", "http://a:9090", "a/b:9090", "[fe80::1%a b]:9090", "[fe80::1%a/b]:9090", "[fe80::1%\n]:9090"} {
+	for _, text := range []string{
+		"", "9090", "127.0.0.1", "127.0.0.1:", ":", ":65536", ":-1", ":nosuchservice", "::1:9090",
+		"1.2.3.456:9090", "a b:9090", "http://a:9090", "a/b:9090", "[fe80::1%a b]:9090", "[fe80::1%a/b]:9090",
+		"[fe80::1%\n]:9090",
+	} {
 		_, err := ParseAddress(text)
-		if err == nil || err.Error() != fmt.Sprintf("--metrics %q: want an address such as 127.0.0.1:9190", text) {
+		if err == nil ||
+			err.Error() != fmt.Sprintf("--metrics %q: want an address such as 127.0.0.1:9190", text) {
 			t.Errorf("%q: got %v, want that it is no address", text, err)
 		}
 	}
@@ -369,7 +385,10 @@ func TestMetricsAddress(t *testing.T) {
 
 // FuzzAddress parses addresses and hosts of requests. What is accepted can be listened on or asked for.
 func FuzzAddress(f *testing.F) {
-	for _, text := range []string{":9190", "127.0.0.1:9190", "[::1]:http", "localhost:1", "a.b_c-d:0", "[fe80::1%eth0]:80", "[fe80::1%a b]:80", ":91>90", "[fe80::1%a>b]"} {
+	for _, text := range []string{
+		":9190", "127.0.0.1:9190", "[::1]:http", "localhost:1", "a.b_c-d:0", "[fe80::1%eth0]:80",
+		"[fe80::1%a b]:80", ":91>90", "[fe80::1%a>b]",
+	} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

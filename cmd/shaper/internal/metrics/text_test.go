@@ -127,8 +127,11 @@ classes:
 	o.sample.Stats[2].Untaken.Packets = 9
 	o.sample.Tokens[0] = [2]int64{2999, 1000}
 	o.sample.Keys = []meter.TableStats{{}, {Keys: 4, Evicted: 5, Refused: 6}}
-	o.sample.Queues = []dataplane.QueueState{{Name: "slow", Delay: 1500 * time.Microsecond, Bytes: 1234, Dropped: 8}}
-	o.About.Pacer = kernel.HTB // which does not know the class of a packet that it dropped from a shared queue
+	o.sample.Queues = []dataplane.QueueState{
+		{Name: "slow", Delay: 1500 * time.Microsecond, Bytes: 1234, Dropped: 8},
+	}
+	// which does not know the class of a packet that it dropped from a shared queue
+	o.About.Pacer = kernel.HTB
 	st.Behind.Packets = 5
 	o.About.Program, o.About.Dry, o.unconfirmed = 77, true, true
 	text := expose([]Observation{o, Absent("eth0", kernel.Ingress, "the interface is gone")})
@@ -176,7 +179,8 @@ classes:
 		}
 	}
 	for name := range maps.Keys(got) {
-		if strings.Contains(name, "ingress") && !strings.Contains(name, "attached") && !strings.Contains(name, "effective") && !strings.Contains(name, "unconfirmed") {
+		if strings.Contains(name, "ingress") && !strings.Contains(name, "attached") &&
+			!strings.Contains(name, "effective") && !strings.Contains(name, "unconfirmed") {
 			t.Errorf("got %s of a shaper that is not attached", name)
 		}
 		if strings.Contains(name, `shaper_tokens`) && strings.Contains(name, "rest") {
@@ -196,7 +200,8 @@ classes:
 func TestMetricsEscape(t *testing.T) {
 	const name = "a\\b\"c\nd{}\xff,\t "
 	got := parse(t, expose([]Observation{Absent(name, kernel.Egress, "")}))
-	want := fmt.Sprintf("shaper_attached{direction=%q,interface=%q}", "egress", strings.ReplaceAll(name, "\xff", "\uFFFD"))
+	want := fmt.Sprintf("shaper_attached{direction=%q,interface=%q}", "egress",
+		strings.ReplaceAll(name, "\xff", "\uFFFD"))
 	if _, ok := got[want]; !ok || len(got) != 3 {
 		t.Errorf("got %v, want three with %s", got, want)
 	}
@@ -207,7 +212,9 @@ func manyClasses() string {
 	var b strings.Builder
 	b.WriteString("classes:\n")
 	for i := range 1024 {
-		fmt.Fprintf(&b, "  - {name: c%d, match: {dport: %d}, meter: {type: trtcm, cir: 1mbit, cbs: 10kB, pir: 2mbit, pbs: 20kB}}\n", i, 1+i)
+		fmt.Fprintf(&b,
+			"  - {name: c%d, match: {dport: %d}, meter: {type: trtcm, cir: 1mbit, cbs: 10kB, pir: 2mbit, pbs: 20kB}}\n",
+			i, 1+i)
 	}
 	return b.String()
 }

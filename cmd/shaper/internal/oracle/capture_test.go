@@ -138,7 +138,8 @@ func compareHeaders(t *testing.T, number int, p packet) {
 			continue
 		}
 		if !f.isIP() || f.src.String() != src || f.dst.String() != dst || f.trafficClass != trafficClass {
-			t.Errorf("packet %d: got kind %d, %s to %s, want %s to %s as by gopacket", number, f.kind, f.src, f.dst, src, dst)
+			t.Errorf("packet %d: got kind %d, %s to %s, want %s to %s as by gopacket", number, f.kind, f.src,
+				f.dst, src, dst)
 		}
 		if i+1 == len(decoded.Layers()) {
 			return
@@ -153,7 +154,8 @@ func compareHeaders(t *testing.T, number int, p packet) {
 			return
 		}
 		if !f.hasPorts || f.sport != sport || f.dport != dport {
-			t.Errorf("packet %d: got ports %d and %d, want %d and %d as by gopacket", number, f.sport, f.dport, sport, dport)
+			t.Errorf("packet %d: got ports %d and %d, want %d and %d as by gopacket", number, f.sport,
+				f.dport, sport, dport)
 		}
 		return
 	}
@@ -305,7 +307,8 @@ func TestFCS(t *testing.T) {
 		w.section(binary.BigEndian)
 		body := append([]byte{0, 1, 0, 0, 0, 0, 0, 0}, 0, 13, 0, 1, test.length, 0, 0, 0, 0, 0, 0, 0)
 		w.block(blockInterface, body)
-		body = append(make([]byte, 12), 0, 0, 0, 7, 0, 0, 0, 8, 's', 'e', 'v', 'e', 'n', '.', '.', 0, 0, 2, 0, 4)
+		body = append(make([]byte, 12), 0, 0, 0, 7, 0, 0, 0, 8, 's', 'e', 'v', 'e', 'n', '.', '.', 0, 0, 2, 0,
+			4)
 		w.block(blockEnhanced, binary.BigEndian.AppendUint32(body, test.flags))
 		if err := os.WriteFile(path, w.bytes, 0o600); err != nil {
 			t.Fatal(err)
@@ -314,7 +317,8 @@ func TestFCS(t *testing.T) {
 		if err != nil || len(packets) != 1 {
 			t.Fatalf("%+v: %d packets, %v", test, len(packets), err)
 		}
-		if p := packets[0]; p.wire != test.wire || string(p.data) != test.data || string(p.check) != test.check {
+		if p := packets[0]; p.wire != test.wire || string(p.data) != test.data ||
+			string(p.check) != test.check {
 			t.Errorf("%+v: got %d bytes, %q and %q", test, p.wire, p.data, p.check)
 		}
 	}
@@ -353,7 +357,8 @@ func TestPcapFormats(t *testing.T) {
 				t.Fatalf("%v, %#x: %d packets, %v", order, magic, len(packets), err)
 			}
 			p := packets[0]
-			if p.time.Int64() != want || p.linkType != 1 || p.wire != 50 || p.fcs != 10 || string(p.data) != "data" {
+			if p.time.Int64() != want || p.linkType != 1 || p.wire != 50 || p.fcs != 10 ||
+				string(p.data) != "data" {
 				t.Errorf("%v, %#x: got %+v, want time %d", order, magic, p, want)
 			}
 		}

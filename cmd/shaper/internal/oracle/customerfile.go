@@ -130,7 +130,8 @@ func (l line) parameters() map[string]string {
 // customer reads the other cells of a line.
 func (l line) customer(key string, plans []*plan) (*customer, error) {
 	who := &customer{name: l.cells["customer"], line: l.number}
-	if n := utf8.RuneCountInString(who.name); n < 1 || n > 64 || strings.ContainsFunc(who.name, func(r rune) bool { return !unicode.IsPrint(r) }) {
+	if n := utf8.RuneCountInString(who.name); n < 1 || n > 64 ||
+		strings.ContainsFunc(who.name, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return nil, fmt.Errorf("customer %q: not 1 to 64 printable characters", who.name)
 	}
 	for _, p := range plans {
@@ -160,7 +161,8 @@ func (l line) keys(who *customer, key string) error {
 	if !ok {
 		return fmt.Errorf("no column %q", column)
 	}
-	for _, s := range strings.FieldsFunc(cell, func(r rune) bool { return unicode.IsSpace(r) || r == ',' || r == ';' }) {
+	for _, s := range strings.FieldsFunc(cell,
+		func(r rune) bool { return unicode.IsSpace(r) || r == ',' || r == ';' }) {
 		if key == "vlan" {
 			id, err := vlanID(s)
 			if err != nil {

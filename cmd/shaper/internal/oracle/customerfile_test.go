@@ -66,7 +66,8 @@ func TestCustomerFiles(t *testing.T) {
 		{", nested: true", "customer,address,plan\na,10.0.0.0/24 10.0.0.0/8,p\nb,10.0.0.0/25,p\n", "a 10.0.0.0/24 10.0.0.0/8 100 200;b 10.0.0.0/25 100 200"},
 		{"", "customer,address,plan\na,10.0.0.0/24 10.0.0.0/8,p\n", "a 10.0.0.0/24 10.0.0.0/8 100 200"},
 	} {
-		if got, err := tableOf(t, test.options, test.table); err != nil || strings.Join(got, ";") != test.want {
+		if got, err := tableOf(t, test.options, test.table); err != nil ||
+			strings.Join(got, ";") != test.want {
 			t.Errorf("%q: got %q, %v; want %s", test.table, got, err, test.want)
 		}
 	}
@@ -113,8 +114,10 @@ func TestRefusedCustomerFiles(t *testing.T) {
 		{", key: [svlan, cvlan]", "customer,svlan,cvlan,plan\na,1,2,p\nb,1,2,p\n", 3},
 	} {
 		got, err := tableOf(t, test.options, test.table)
-		if err == nil || test.line > 0 && !strings.Contains(err.Error(), fmt.Sprintf("c.csv:%d: ", test.line)) {
-			t.Errorf("%s, %q: got %q, %v; want an error in line %d", test.options, test.table, got, err, test.line)
+		if err == nil || test.line > 0 &&
+			!strings.Contains(err.Error(), fmt.Sprintf("c.csv:%d: ", test.line)) {
+			t.Errorf("%s, %q: got %q, %v; want an error in line %d", test.options, test.table, got, err,
+				test.line)
 		}
 	}
 }
@@ -158,7 +161,8 @@ classes:
 plans: {p: {type: fixed-window, limit: 9, window: 1s}}
 customers: {file: c.csv}`
 	for count, want := range map[string]string{"packets": "c.csv", "bytes": "counts bytes and packets"} {
-		if _, err := parsePolicy([]byte(fmt.Sprintf(counts, count))); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := parsePolicy([]byte(fmt.Sprintf(counts, count))); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("count %s: got %v, want an error about %s", count, err, want)
 		}
 	}

@@ -137,7 +137,8 @@ plans: {p: {type: token-bucket, rate: 8kbit, burst: 76}}`,
 		},
 		{
 			"the longest prefix wins",
-			strings.Replace(perCustomer, "c.csv", "c.csv, nested: true", 1) + "plans: {p: {type: token-bucket, rate: 8kbit, burst: 100}}",
+			strings.Replace(perCustomer, "c.csv", "c.csv, nested: true",
+				1) + "plans: {p: {type: token-bucket, rate: 8kbit, burst: 100}}",
 			"customer,address,plan\nall,0.0.0.0/0,p\nhost,10.0.0.1,p\nsite,10.0.0.0/24,p\nsix,::/0,p\n",
 			[]arrival{
 				{dst: "10.0.0.1", src: away},
@@ -353,7 +354,8 @@ func TestCustomerKeys(t *testing.T) {
 		{"[vlan]", true, "a a b - -"},
 		{"[svlan, cvlan]", false, "- a b - -"},
 	} {
-		policy := strings.Replace(perCustomer, "c.csv", "c.csv, key: "+test.key, 1) + "plans: {p: {type: token-bucket, rate: 8kbit, burst: 1000}}"
+		policy := strings.Replace(perCustomer, "c.csv", "c.csv, key: "+test.key, 1) +
+			"plans: {p: {type: token-bucket, rate: 8kbit, burst: 1000}}"
 		var got []string
 		for _, row := range decideWith(t, test.ingress, policy, addresses, packets) {
 			got = append(got, row[strings.LastIndex(row, ",")+1:])
@@ -372,7 +374,8 @@ classes:
   - {name: c, match: {pcp: 0-7}, per: customer, meter: plan}
 plans: {p: {type: token-bucket, rate: 8kbit, burst: 1000}}`
 	got := decideWith(t, false, policy, addresses, []arrival{{tags: "8100 0000"}, {tags: "8100 0001"}})
-	if !slices.Equal(got, []string{"46,c,green,green,pass,,,0,token-bucket-green,b", "46,-,,,pass,,,0,not-ip,"}) {
+	if !slices.Equal(got,
+		[]string{"46,c,green,green,pass,,,0,token-bucket-green,b", "46,-,,,pass,,,0,not-ip,"}) {
 		t.Errorf("ARP: got %q", got)
 	}
 }

@@ -127,7 +127,9 @@ classes:
     green: {ecn: ce, queue: q}
 queues:
   q: {rate: 8kbit, limit: 28ms, fair: false}`,
-			[]packetRecord{{5000, 0, afx1}, {4000, 0, notECN}, {5000, 0, afx1}, {1005001, 0, afx2}, {28005001, 0, afx2}},
+			[]packetRecord{
+				{5000, 0, afx1}, {4000, 0, notECN}, {5000, 0, afx1}, {1005001, 0, afx2}, {28005001, 0, afx2},
+			},
 			`
 28,all,green,green,ecn+queue,10,10,5000,no-meter
 28,all,green,green,queue,10,10,28005000,no-meter
@@ -237,7 +239,8 @@ func mixedPackets(t *testing.T) []packetRecord {
 		protocol := []byte{6, 6, 17, 1}[random.IntN(4)]
 		link := ""
 		if ip[0]>>4 == 4 {
-			link = pick("0800", "0800", "0800", "0800", "8847 00010740", "8847 00010e40 00010140", "8864 11000001 0000 0021")
+			link = pick("0800", "0800", "0800", "0800", "8847 00010740", "8847 00010e40 00010140",
+				"8864 11000001 0000 0021")
 			ip[1], ip[9] = tos, protocol
 			if protocol == 17 && random.IntN(8) == 0 {
 				ip[6], ip[7] = 0x20, byte(random.IntN(2))

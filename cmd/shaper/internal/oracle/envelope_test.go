@@ -28,7 +28,8 @@ func runFlows(t *testing.T, policy string, steps []flowStep) {
 		var tokens []string
 		for _, c := range p.classes {
 			if m, ok := c.chain[0].state.(*member); ok {
-				tokens = append(tokens, fmt.Sprint(m.flow.c.tokens.RatString(), " ", m.flow.e.tokens.RatString()))
+				tokens = append(tokens,
+					fmt.Sprint(m.flow.c.tokens.RatString(), " ", m.flow.e.tokens.RatString()))
 			}
 		}
 		if got := strings.Join(tokens, ", "); reason != s.reason || got != s.tokens {
@@ -172,7 +173,9 @@ func TestEnvelopeOfOne(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		member, err := Decide([]byte("classes: [{name: all, meter: {"+meter+", envelope: e, rank: 1}}]\nenvelopes: {e: {}}"), capture)
+		member, err := Decide(
+			[]byte("classes: [{name: all, meter: {"+meter+", envelope: e, rank: 1}}]\nenvelopes: {e: {}}"),
+			capture)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -147,8 +147,9 @@ func (p *parser) link(linkType int) {
 	}
 }
 
-// ppp continues after the framing of RFC 1662: the address and control bytes may be left out, and so may the first
-// byte of the protocol (RFC 1661, 6.5). Cisco HDLC under the same link type begins with 0x0f or 0x8f.
+// ppp continues after the framing of RFC 1662: the address and control bytes may be left out, and so may
+// the first byte of the protocol (RFC 1661, 6.5). Cisco HDLC under the same link type begins with 0x0f or
+// 0x8f.
 func (p *parser) ppp(linkType int) {
 	if !p.has(2) { // one byte may be the address, or a protocol of one byte
 		p.header = min(2, p.wire)
@@ -297,7 +298,8 @@ func (p *parser) ip4() {
 	ip := p.rest()
 	headerLength := int(ip[0]&15) * 4
 	total := be16(ip[2:]) // 0 after segmentation offload
-	if ip[0]>>4 != 4 || headerLength < 20 || int64(headerLength) > p.wire-p.header || 0 < total && total < headerLength {
+	if ip[0]>>4 != 4 || headerLength < 20 || int64(headerLength) > p.wire-p.header || 0 < total &&
+		total < headerLength {
 		p.kind = malformed
 		return
 	}

@@ -132,7 +132,8 @@ func TestFrames(t *testing.T) {
 					f.kind, f.l3, f.dscp(), f.proto, test.kind, test.l3, test.dscp, test.proto)
 			}
 			if f.hasPorts != (test.ports == ports) || f.hasPorts && (f.sport != 4000 || f.dport != 53) {
-				t.Errorf("got ports %v, %d and %d, want %v, 4000 and 53", f.hasPorts, f.sport, f.dport, test.ports == ports)
+				t.Errorf("got ports %v, %d and %d, want %v, 4000 and 53", f.hasPorts, f.sport, f.dport,
+					test.ports == ports)
 			}
 		})
 	}
@@ -152,7 +153,8 @@ func TestCutFrames(t *testing.T) {
 		for n := range data {
 			f := parseFrame(1, data[:n], 1000)
 			if f.kind != malformed && (f.kind != uncut.kind || f.l3 != uncut.l3 || f.proto != uncut.proto) {
-				t.Errorf("%d bytes: got kind %d, l3 %d, proto %d, want those of the whole frame", n, f.kind, f.l3, f.proto)
+				t.Errorf("%d bytes: got kind %d, l3 %d, proto %d, want those of the whole frame", n, f.kind,
+					f.l3, f.proto)
 			}
 		}
 	}
@@ -164,7 +166,8 @@ func TestOuterHeaders(t *testing.T) {
 		t.Errorf("VLAN %d, PCP %d, %d tags; want 100, 3, 2", f.vlan, f.pcp, f.tags)
 	}
 	if !f.hasMPLS || f.mplsTC != 3 || f.ethertype != etherMPLS || f.header != 30 {
-		t.Errorf("MPLS TC %d, ethertype %#x, link header %d; want 3, 0x8847, 30", f.mplsTC, f.ethertype, f.header)
+		t.Errorf("MPLS TC %d, ethertype %#x, link header %d; want 3, 0x8847, 30", f.mplsTC, f.ethertype,
+			f.header)
 	}
 	if f.src.String() != "10.0.0.1" || f.dst.String() != "192.0.2.1" || f.ecn() != 1 {
 		t.Errorf("got %s to %s with ECN %d, want 10.0.0.1 to 192.0.2.1 with ECN 1", f.src, f.dst, f.ecn())

@@ -101,11 +101,12 @@ func TestNewEmpty(t *testing.T) {
 		{3000, 0, green, red},
 		{4000, 0, green, green},
 	})
-	keyed(t, "{type: sliding-log, limit: 1, window: 1us, per: src, new: empty, keys: 9, entries: 1}", []keyedStep{
-		{500, 1, green, red},
-		{1499, 1, green, red},
-		{1500, 1, green, green},
-	})
+	keyed(t, "{type: sliding-log, limit: 1, window: 1us, per: src, new: empty, keys: 9, entries: 1}",
+		[]keyedStep{
+			{500, 1, green, red},
+			{1499, 1, green, red},
+			{1500, 1, green, green},
+		})
 }
 
 // TestAsGoodAsNew checks when a meter is like new after one packet of a byte at 500 ns, to the ns.
@@ -157,7 +158,8 @@ func TestKeys(t *testing.T) {
 	marked := func(dscp byte) frame { return frame{kind: ipv6, trafficClass: dscp<<2 | 3} }
 	flow := func(dst string, proto, sport, dport int) frame {
 		f := frameFrom("10.0.0.1")
-		f.dst, f.proto, f.hasPorts, f.sport, f.dport = netip.MustParseAddr(dst), proto, sport+dport > 0, sport, dport
+		f.dst, f.proto, f.hasPorts, f.sport, f.dport = netip.MustParseAddr(dst), proto, sport+dport > 0,
+			sport, dport
 		return f
 	}
 	for _, test := range []struct {
@@ -196,7 +198,8 @@ func TestKeys(t *testing.T) {
 		m := meterOf(t, `{type: token-bucket, rate: 1bit, burst: 1, per: "`+test.per+`"}`)
 		m.decide(test.a, whole(0), 1, green)
 		if color, _, _ := m.decide(test.b, whole(0), 1, green); (color == red) != test.same {
-			t.Errorf("per %s: %+v and %+v: got %s, want one meter: %v", test.per, test.a, test.b, color, test.same)
+			t.Errorf("per %s: %+v and %+v: got %s, want one meter: %v", test.per, test.a, test.b, color,
+				test.same)
 		}
 	}
 }
@@ -224,7 +227,8 @@ classes:
 		{1, "10.0.0.2", green},
 		{0, "10.0.0.1", green},
 	} {
-		if _, got, _ := p.classes[step.class].meter(&row{frame: frameFrom(step.src)}, whole(0), 1, nil); got != step.want {
+		if _, got, _ := p.classes[step.class].meter(&row{frame: frameFrom(step.src)}, whole(0), 1,
+			nil); got != step.want {
 			t.Errorf("step %d: got %s, want %s", i, got, step.want)
 		}
 	}

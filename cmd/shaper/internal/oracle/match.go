@@ -115,8 +115,9 @@ func (f frame) field(key string, length int64) (int, bool) {
 // Names of values, by key.
 var (
 	protocols = map[string]int{
-		"icmp": 1, "igmp": 2, "ipip": 4, "tcp": 6, "udp": 17, "dccp": 33, "rsvp": 46, "gre": 47, "esp": 50, "ah": 51,
-		"icmpv6": 58, "eigrp": 88, "ospf": 89, "pim": 103, "vrrp": 112, "l2tp": 115, "sctp": 132, "udplite": 136,
+		"icmp": 1, "igmp": 2, "ipip": 4, "tcp": 6, "udp": 17, "dccp": 33, "rsvp": 46, "gre": 47, "esp": 50,
+		"ah": 51, "icmpv6": 58, "eigrp": 88, "ospf": 89, "pim": 103, "vrrp": 112, "l2tp": 115, "sctp": 132,
+		"udplite": 136,
 	}
 	ethertypes = map[string]int{"ipv4": etherIPv4, "arp": 0x0806, "ipv6": etherIPv6}
 	codepoints = dscpNames()
@@ -197,7 +198,8 @@ func parsePrefix(s string) (netip.Prefix, error) {
 
 func parseMatch(n *yaml.Node) (match, error) {
 	m := match{numbers: map[string][]span{}, prefixes: map[string][]netip.Prefix{}}
-	keys, err := mapping(n, "src", "dst", "proto", "sport", "dport", "dscp", "vlan", "pcp", "mark", "ethertype", "length")
+	keys, err := mapping(n, "src", "dst", "proto", "sport", "dport", "dscp", "vlan", "pcp", "mark",
+		"ethertype", "length")
 	if err != nil {
 		return m, err
 	}

@@ -33,7 +33,9 @@ type state interface {
 var reasonPrefix = map[string]string{"srtcm": "rfc2697", "trtcm": "rfc2698", "trtcm4115": "rfc4115"}
 
 // decide colors one packet.
-func (m *meter) decide(f frame, now *big.Rat, length int64, pre color) (after color, reason string, paid charge) {
+func (m *meter) decide(
+	f frame, now *big.Rat, length int64, pre color,
+) (after color, reason string, paid charge) {
 	cost := whole(length)
 	if m.packets {
 		cost = whole(1)

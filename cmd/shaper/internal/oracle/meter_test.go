@@ -155,7 +155,8 @@ func TestMeterByHand(t *testing.T) {
 					x = b.p.tokens.RatString()
 				}
 				if c := b.c.tokens.RatString(); reason != s.reason || c != s.c || x != s.x {
-					t.Errorf("step %d: got %s, tokens %s and %s; want %s, %s and %s", i, reason, c, x, s.reason, s.c, s.x)
+					t.Errorf("step %d: got %s, tokens %s and %s; want %s, %s and %s", i, reason, c, x,
+						s.reason, s.c, s.x)
 				}
 			}
 		})

@@ -68,7 +68,8 @@ func (s Site) replay(text []byte, capture string) ([]*row, error) {
 	if clock != nil {
 		p.settle(clock, true)
 	}
-	if err == nil && len(rows) > 0 && !slices.ContainsFunc(rows, func(r *row) bool { return !r.frame.unread || r.class != "-" }) {
+	if err == nil && len(rows) > 0 &&
+		!slices.ContainsFunc(rows, func(r *row) bool { return !r.frame.unread || r.class != "-" }) {
 		return nil, errors.New("no packet can be read")
 	}
 	return rows, err

@@ -34,11 +34,13 @@ func TestAgainstPcapgo(t *testing.T) {
 					t.Skipf("pcapgo stops at packet %d: %v", i+1, err)
 				}
 				if !bytes.Equal(data, p.data) || int64(info.Length) != p.wire {
-					t.Fatalf("packet %d: got %d of %d bytes, want %d of %d as by pcapgo", i+1, len(p.data), p.wire, len(data), info.Length)
+					t.Fatalf("packet %d: got %d of %d bytes, want %d of %d as by pcapgo", i+1, len(p.data),
+						p.wire, len(data), info.Length)
 				}
 				// A simple packet block has no time; pcapgo returns zero.
 				if !info.Timestamp.IsZero() && p.time.Cmp(big.NewInt(info.Timestamp.UnixNano())) != 0 {
-					t.Errorf("packet %d: got timestamp %s, want %d as by pcapgo", i+1, p.time, info.Timestamp.UnixNano())
+					t.Errorf("packet %d: got timestamp %s, want %d as by pcapgo", i+1, p.time,
+						info.Timestamp.UnixNano())
 				}
 			}
 			if _, _, err := r.ReadPacketData(); !errors.Is(err, io.EOF) {

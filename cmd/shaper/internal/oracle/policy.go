@@ -84,7 +84,8 @@ func (s Site) parse(text []byte) (*policy, error) {
 	if len(document.Content) == 0 {
 		return nil, errors.New("empty policy")
 	}
-	top, err := mapping(document.Content[0], "classes", "meters", "envelopes", "queues", "links", "length", "otherwise", "customers", "plans")
+	top, err := mapping(document.Content[0], "classes", "meters", "envelopes", "queues", "links", "length",
+		"otherwise", "customers", "plans")
 	if err != nil {
 		return nil, err
 	}

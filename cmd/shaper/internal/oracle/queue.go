@@ -223,7 +223,8 @@ func (q *queue) speed() *big.Rat {
 
 // parseQueue reads a queue of a policy or of a plan. The queue of a plan is first in, first out.
 func parseQueue(n *yaml.Node, links map[string]*link, plan bool) (*queue, error) {
-	entries, err := mapping(n, "rate", "link", "priority", "weight", "limit", "wred", "codel", "ecn", "seed", "fair")
+	entries, err := mapping(n, "rate", "link", "priority", "weight", "limit", "wred", "codel", "ecn", "seed",
+		"fair")
 	if err != nil {
 		return nil, err
 	}

@@ -288,10 +288,12 @@ func TestQueueAsLink(t *testing.T) {
 			}
 			length := 40 + random.IntN(1461)
 			color := []string{"green", "yellow", "red", "green^", "yellow^", "red^"}[random.IntN(6)]
-			lines = append(lines, strings.Join([]string{strconv.FormatInt(now, 10), "q", strconv.Itoa(length), color}, " "))
+			lines = append(lines,
+				strings.Join([]string{strconv.FormatInt(now, 10), "q", strconv.Itoa(length), color}, " "))
 		}
 		alone := arrive(t, mustParse(t, "queues: {q: {rate: 10.1mbit, "+options+"}}"), lines)
-		linked := arrive(t, mustParse(t, "links: {wan: {rate: 10.1mbit}}\nqueues: {q: {link: wan, "+options+"}}"), lines)
+		linked := arrive(t,
+			mustParse(t, "links: {wan: {rate: 10.1mbit}}\nqueues: {q: {link: wan, "+options+"}}"), lines)
 		fates := map[string]int{}
 		for i := range lines {
 			if alone[i] != linked[i] {

@@ -40,7 +40,14 @@ queues:
 			// Two green packets take all of C: one departs at once, one fills the queue until 28001000. Three
 			// yellow ones find it full. Each needs what the one before gave back of E, which has 29, and the
 			// last one what both gave back of the window. At 28001000 C has 28 again.
-			[]packetRecord{{1000, 0, packet}, {1000, 0, packet}, {1000, 0, packet}, {1000, 0, longer}, {1000, 0, longer}, {28001000, 0, packet}},
+			[]packetRecord{
+				{1000, 0, packet},
+				{1000, 0, packet},
+				{1000, 0, packet},
+				{1000, 0, longer},
+				{1000, 0, longer},
+				{28001000, 0, packet},
+			},
 			`
 28,all,green,green,queue,10,10,1000,fixed-window-green
 28,all,green,green,queue,10,10,28001000,fixed-window-green
@@ -58,9 +65,10 @@ classes:
   - {name: all, per: customer, meter: {type: plan, color: aware, precolor: {from: dscp, map: {12: yellow}}}, then: sum, yellow: drop}
 meters:
   sum: {type: fixed-window, limit: 112, window: 1h, color: aware}`,
-			// Packets 1 and 2 depart. Packets 3 and 6 find the queue full and pay nothing. Packet 4 would depart at
-			// 56001000, but its color drops it: it pays the window and takes no time, so packet 5 departs then. That
-			// makes four of 28 bytes, all of the window, so the last packet is red although the queue is free.
+			// Packets 1 and 2 depart. Packets 3 and 6 find the queue full and pay nothing. Packet 4 would
+			// depart at 56001000, but its color drops it: it pays the window and takes no time, so packet
+			// 5 departs then. That makes four of 28 bytes, all of the window, so the last packet is red
+			// although the queue is free.
 			[]packetRecord{
 				{1000, 0, packet},
 				{1000, 0, packet},
@@ -86,10 +94,11 @@ classes:
   - {name: all, meter: {type: fixed-window, limit: 112, window: 1h, per: src}, green: {queue: q}}
 queues:
   q: {rate: 8kbit, limit: 2p, fair: src}`,
-			// The first packet is being sent, the next two wait. The fourth, of the other source, makes the queue drop
-			// the second, the first of the flow with the most bytes. The fifth to seventh drop one of their own
-			// source each. All find room in the window, because the tokens of dropped packets come back: without
-			// that the fifth would be the last. The first source's flow still has a deficit, so it is sent first.
+			// The first packet is being sent, the next two wait. The fourth, of the other source, makes
+			// the queue drop the second, the first of the flow with the most bytes. The fifth to seventh
+			// drop one of their own source each. All find room in the window, because the tokens of
+			// dropped packets come back: without that the fifth would be the last. The first source's
+			// flow still has a deficit, so it is sent first.
 			[]packetRecord{
 				{1000, 0, packet}, {1000, 0, packet}, {1000, 0, packet}, {1000, 0, other}, {1000, 0, packet}, {1000, 0, packet}, {1000, 0, packet},
 			},
@@ -111,11 +120,12 @@ classes:
   - {name: all, per: customer, meter: plan, then: sum}
 meters:
   sum: {type: token-bucket, rate: 8kbit, burst: 57, color: aware}`,
-			// C has 57: packets 1 and 2 depart at 1000 and 28001000, and 1 token is left. Packets 3 and 4 are red.
-			// For the queue they had not arrived: at 29001000 C has 30, packet 5 departs at 56001000, and is
-			// the second one above CoDel's target. The first was packet 2, so CoDel may drop from 78001000 on.
-			// At 57001000 C has 30, and packet 6 departs at 84001000 with a delay of 27 ms: CoDel drops it, and it
-			// pays nothing, so the longer packet 7 conforms, which CoDel does not select.
+			// C has 57: packets 1 and 2 depart at 1000 and 28001000, and 1 token is left. Packets 3 and 4
+			// are red. For the queue they had not arrived: at 29001000 C has 30, packet 5 departs at
+			// 56001000, and is the second one above CoDel's target. The first was packet 2, so CoDel may
+			// drop from 78001000 on. At 57001000 C has 30, and packet 6 departs at 84001000 with a delay
+			// of 27 ms: CoDel drops it, and it pays nothing, so the longer packet 7 conforms, which CoDel
+			// does not select.
 			[]packetRecord{
 				{1000, 0, packet},
 				{1000, 0, packet},
@@ -135,6 +145,7 @@ meters:
 29,all,green,green,queue,10,10,84001000,token-bucket-green`,
 		},
 	} {
-		t.Run(test.name, func(t *testing.T) { checkRows(t, Site{Dir: dir}, test.policy, test.records, test.want) })
+		t.Run(test.name,
+			func(t *testing.T) { checkRows(t, Site{Dir: dir}, test.policy, test.records, test.want) })
 	}
 }

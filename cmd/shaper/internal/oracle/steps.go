@@ -64,7 +64,8 @@ func choose(settings []*setting, stamp, now *big.Int) *setting {
 	off := func(s *setting) *big.Int { d := new(big.Int).Sub(s.at(stamp), now); return d.Abs(d) }
 	var candidates []*setting
 	current := settings[0]
-	if by := new(big.Int).Sub(stamp, current.last); new(big.Int).Neg(by).Cmp(maxStep) <= 0 && by.Cmp(maxGap) <= 0 {
+	if by := new(big.Int).Sub(stamp, current.last); new(big.Int).Neg(by).Cmp(maxStep) <= 0 &&
+		by.Cmp(maxGap) <= 0 {
 		if by.Sign() >= 0 && by.Cmp(maxStep) <= 0 {
 			return current
 		}

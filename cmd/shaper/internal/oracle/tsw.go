@@ -75,6 +75,8 @@ func parseTSW(o *options) func() state {
 		return floor(units.Mul(units, whole(tswUnits)))
 	}
 	return func() state {
-		return &tsw{window: window, committed: level(cir), peak: level(pir), seed: seed, average: new(big.Int)}
+		return &tsw{
+			window: window, committed: level(cir), peak: level(pir), seed: seed, average: new(big.Int),
+		}
 	}
 }

@@ -60,7 +60,8 @@ func TestTSWBounds(t *testing.T) {
 		{"65535B/s", "65535B/s", "tswtcm-green"},
 		{"65536B/s", "65536B/s", "tswtcm-green"},
 	} {
-		verdicts(t, "{type: tswtcm, cir: "+test.cir+", pir: "+test.pir+", window: 1s}", []verdict{{0, 65536, green, test.reason}})
+		verdicts(t, "{type: tswtcm, cir: "+test.cir+", pir: "+test.pir+", window: 1s}",
+			[]verdict{{0, 65536, green, test.reason}})
 	}
 }
 
@@ -97,7 +98,8 @@ func TestTSWShares(t *testing.T) {
 	}
 	for color, want := range []int{5000, 5000, 10_000} {
 		if d := seen[color] - want; d < -300 || d > 300 {
-			t.Errorf("got %d of 20,000, want about %d of %s", seen, want, []string{"green", "yellow", "red"}[color])
+			t.Errorf("got %d of 20,000, want about %d of %s", seen, want,
+				[]string{"green", "yellow", "red"}[color])
 		}
 	}
 }

@@ -158,7 +158,8 @@ func TestWindowsAgree(t *testing.T) {
 		{"type: sliding-window, slots: 1", "type: fixed-window"},
 		{"type: sliding-window, slots: 1000", "type: sliding-log"}, // a slot is 1 ns
 	} {
-		a, b := meterOf(t, "{limit: 900, window: 1us, initial: 33%, "+pair[0]+"}"), meterOf(t, "{limit: 900, window: 1us, initial: 33%, "+pair[1]+"}")
+		a, b := meterOf(t, "{limit: 900, window: 1us, initial: 33%, "+pair[0]+"}"),
+			meterOf(t, "{limit: 900, window: 1us, initial: 33%, "+pair[1]+"}")
 		seen := [3]int{}
 		for i := range int64(2000) {
 			now, length := whole(i*i%37+i*13), i*i*7%61

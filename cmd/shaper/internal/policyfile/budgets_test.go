@@ -9,7 +9,8 @@ import (
 )
 
 func shared(share string) string {
-	return "classes:\n  - name: a\n    meter: {type: srtcm, cir: 1mbit, cbs: 2kB, ebs: 2kB, share: " + share + "}\n"
+	return "classes:\n  - name: a\n    meter: {type: srtcm, cir: 1mbit, cbs: 2kB, ebs: 2kB, share: " + share +
+		"}\n"
 }
 
 func TestBudget(t *testing.T) {
@@ -18,10 +19,14 @@ func TestBudget(t *testing.T) {
 		"{budget: uplinks, store: host}": {Name: "uplinks"},
 		"{budget: c:4.2@x, store: 'redis://u:p@h:1/2', interval: 50ms, rescue: 0.5%, weight: 3, hosts: 40}": {
 			Name: "c:4.2@x", Address: dataplane.Address{URL: "redis://u:p@h:1/2"},
-			Interval: 50 * time.Millisecond, Rescue: dataplane.Fraction{Num: 1, Den: 200}, Weight: 3, Hosts: 40,
+			Interval: 50 * time.Millisecond, Rescue: dataplane.Fraction{Num: 1, Den: 200}, Weight: 3,
+			Hosts: 40,
 		},
 		"{budget: a, store: {url: 'rediss://h', password-file: /p, ca-file: /ca, cert-file: /c, key-file: /k}}": {
-			Name: "a", Address: dataplane.Address{URL: "rediss://h", PasswordFile: "/p", CAFile: "/ca", CertFile: "/c", KeyFile: "/k"},
+			Name: "a",
+			Address: dataplane.Address{
+				URL: "rediss://h", PasswordFile: "/p", CAFile: "/ca", CertFile: "/c", KeyFile: "/k",
+			},
 		},
 	} {
 		f, err := loadAndCompile(shared(text))

@@ -92,11 +92,14 @@ func TestAmendedService(t *testing.T) {
 				}
 				return
 			}
-			if got, want := fmt.Sprintf("%T%+v", service.Source.Params, service.Source.Params), fmt.Sprintf("%T%+v", test.want, test.want); got != want {
+			if got, want := fmt.Sprintf("%T%+v", service.Source.Params, service.Source.Params),
+				fmt.Sprintf("%T%+v", test.want, test.want); got != want {
 				t.Errorf("got %s, want %s", got, want)
 			}
-			if got := service.Actions[0] != nil && service.Actions[0].Drop; got != test.terms.IsOff() || number != c.Plan.Customers.Number(test.customer) {
-				t.Errorf("customer %d: off %v, want %d, %v", number, got, c.Plan.Customers.Number(test.customer), test.terms.IsOff())
+			if got := service.Actions[0] != nil && service.Actions[0].Drop; got != test.terms.IsOff() ||
+				number != c.Plan.Customers.Number(test.customer) {
+				t.Errorf("customer %d: off %v, want %d, %v", number, got,
+					c.Plan.Customers.Number(test.customer), test.terms.IsOff())
 			}
 		})
 	}
@@ -118,17 +121,23 @@ func TestAmended(t *testing.T) {
 	change("plain", changes.Terms{Parameters: rate})
 	change("gone", changes.Terms{Parameters: rate})
 	change("own", changes.Terms{Plan: "home"})
-	book.Apply(changes.Change{Target: changes.Target{Kind: changes.Link, Name: "uplink"}, Terms: changes.Terms{Parameters: map[string]string{"rate": "1mbit"}}})
+	book.Apply(changes.Change{
+		Target: changes.Target{Kind: changes.Link, Name: "uplink"},
+		Terms:  changes.Terms{Parameters: map[string]string{"rate": "1mbit"}},
+	})
 	out, stale := c.Amended("path", book, time.Now())
-	if len(stale) != 2 || stale[0].Error() != `no customer "gone" in the policy` || stale[1].Error() != `no link "uplink" in the policy` {
+	if len(stale) != 2 || stale[0].Error() != `no customer "gone" in the policy` ||
+		stale[1].Error() != `no link "uplink" in the policy` {
 		t.Errorf("got %v, want errors of the customer and of the link", stale)
 	}
 	now := out.Plan.Customers
 	index := func(name string) uint32 { return now.Of[now.Number(name)-1] }
-	if index("ext") != index("other") || index("ext") == index("plain") || index("own") != 0 || index("quiet") != before.Of[before.Number("quiet")-1] || len(now.Plans) != len(plans)+2 {
+	if index("ext") != index("other") || index("ext") == index("plain") || index("own") != 0 ||
+		index("quiet") != before.Of[before.Number("quiet")-1] || len(now.Plans) != len(plans)+2 {
 		t.Errorf("got plans %v of %d, want two new ones", now.Of, len(now.Plans))
 	}
-	if !reflect.DeepEqual(before.Of, of) || !reflect.DeepEqual(before.Plans, plans) || out.Changes != "path" || c.Changes != "" {
+	if !reflect.DeepEqual(before.Of, of) || !reflect.DeepEqual(before.Plans, plans) ||
+		out.Changes != "path" || c.Changes != "" {
 		t.Error("the policy has changed")
 	}
 	again, _ := out.Amended("path", changes.Book{}, time.Now())
@@ -172,7 +181,9 @@ queues: {own: {rate: 1mbit, limit: 1s}, fifo: {rate: 1mbit, limit: 1s, fair: fal
 		{changes.Queue, "shared", "1mbit", `queue "shared": rate cannot be set`},
 	} {
 		target, book := changes.Target{Kind: test.kind, Name: test.name}, changes.Book{}
-		book.Apply(changes.Change{Target: target, Terms: changes.Terms{Parameters: map[string]string{"rate": test.rate}}})
+		book.Apply(changes.Change{
+			Target: target, Terms: changes.Terms{Parameters: map[string]string{"rate": test.rate}},
+		})
 		err := c.Amender(book, time.Now()).Rate(target)
 		var terms *TermsError
 		if !errors.As(err, &terms) || terms.Target != target || !strings.HasPrefix(err.Error(), test.want) {
@@ -197,9 +208,13 @@ func TestAmendedCoDel(t *testing.T) {
 		"codel: {target: 200ms}, fair: false":   {Target: 200 * ms, Interval: 400 * ms},
 		"codel: {target: 1ms, interval: 100ms}": {Target: ms, Interval: 100 * ms},
 	} {
-		c := compileTable(t, "classes: [{name: a, green: {queue: q}}]\nqueues: {q: {rate: 20mbit, limit: 1s, "+codel+"}}\n", "")
+		c := compileTable(t,
+			"classes: [{name: a, green: {queue: q}}]\nqueues: {q: {rate: 20mbit, limit: 1s, "+codel+"}}\n",
+			"")
 		target, book := changes.Target{Kind: changes.Queue, Name: "q"}, changes.Book{}
-		book.Apply(changes.Change{Target: target, Terms: changes.Terms{Parameters: map[string]string{"rate": "1mbit"}}})
+		book.Apply(changes.Change{
+			Target: target, Terms: changes.Terms{Parameters: map[string]string{"rate": "1mbit"}},
+		})
 		plan, stale := c.Amender(book, time.Now()).Rates()
 		if len(stale) > 0 || plan.Queues[0].CoDel != want {
 			t.Errorf("%q: got %v, %v, want %v", codel, plan.Queues[0].CoDel, stale, want)

@@ -32,7 +32,8 @@ func TestCustomerFile(t *testing.T) {
 		}
 		return &s, len(f.Policy.Customers.List), nil
 	}
-	if _, _, err := load(source); err == nil || err.Error() != `etc/p.yaml:3:19: file "c.csv": no such file or directory` {
+	if _, _, err := load(source); err == nil ||
+		err.Error() != `etc/p.yaml:3:19: file "c.csv": no such file or directory` {
 		t.Errorf("without the file: %v", err)
 	}
 
@@ -58,7 +59,9 @@ func TestCustomerFile(t *testing.T) {
 		}
 		write(text + "2,::2,quiet\n")
 		_, n, err = load(again)
-		if changed := err != nil && err.Error() == `etc/p.yaml:3:19: file "c.csv": the file has changed since the policy was applied: reload the policy`; changed != (large != "") || !changed && n != 1 {
+		if changed := err != nil &&
+			err.Error() == `etc/p.yaml:3:19: file "c.csv": the file has changed since the policy was applied: reload the policy`; changed != (large != "") ||
+			!changed && n != 1 {
 			t.Errorf("%s, changed: %d customers, %v", name, n, err)
 		}
 		if _, n, err := load(source); err != nil || n != 2 {
@@ -70,10 +73,12 @@ func TestCustomerFile(t *testing.T) {
 	if err := os.Truncate(path, maxCustomersSize+1); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := load(source); err == nil || err.Error() != `etc/p.yaml:3:19: file "c.csv": larger than 256 MiB, the maximum` {
+	if _, _, err := load(source); err == nil ||
+		err.Error() != `etc/p.yaml:3:19: file "c.csv": larger than 256 MiB, the maximum` {
 		t.Errorf("too large: %v", err)
 	}
-	if _, _, err := readAndHash("/dev/zero", 1<<20); err == nil || err.Error() != "larger than 1 MiB, the maximum" {
+	if _, _, err := readAndHash("/dev/zero", 1<<20); err == nil ||
+		err.Error() != "larger than 1 MiB, the maximum" {
 		t.Errorf("endless: %v", err)
 	}
 	source.Text = strings.Replace(ispPolicy, "c.csv", dir, 1)
@@ -98,7 +103,8 @@ func TestCustomerExample(t *testing.T) {
 		t.Fatal(err)
 	}
 	list := f.Policy.Customers.List
-	if _, ignored := f.Ignored(); len(list) != 5 || ignored != nil || list[2].Name != "Example, Inc." || len(list[2].Prefixes) != 2 {
+	if _, ignored := f.Ignored(); len(list) != 5 || ignored != nil || list[2].Name != "Example, Inc." ||
+		len(list[2].Prefixes) != 2 {
 		t.Errorf("customers: %+v, ignored columns %q", list, ignored)
 	}
 	if got, want := f.Place(list[2].Plan, "rate"), "docs/customers.csv:5"; got != want {
@@ -117,18 +123,24 @@ func TestCompileNames(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		path, changed := filepath.Join(dir, "c.csv"), filepath.Join(dir, "changes")
-		if err := os.WriteFile(path, []byte(table+"#"+strings.Repeat("x", maxKeptCustomers)+"\n"), 0o600); err != nil {
+		if err := os.WriteFile(path, []byte(table+"#"+strings.Repeat("x", maxKeptCustomers)+"\n"),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 		file, err := changes.Open(changed)
 		if err != nil {
 			t.Fatal(err)
 		}
-		change := changes.Change{Target: changes.Target{Kind: changes.Customer, Name: "three"}, Terms: changes.Terms{Plan: "b"}}
+		change := changes.Change{
+			Target: changes.Target{Kind: changes.Customer, Name: "three"}, Terms: changes.Terms{Plan: "b"},
+		}
 		if err := file.Add([]changes.Change{change}, func() error { return nil }); err != nil {
 			t.Fatal(err)
 		}
-		source := Source{Name: "p.yaml", Path: filepath.Join(dir, "p.yaml"), Text: ispClasses + strings.Replace(rest, "KEY", key, 1), Changes: changed}
+		source := Source{
+			Name: "p.yaml", Path: filepath.Join(dir, "p.yaml"),
+			Text: ispClasses + strings.Replace(rest, "KEY", key, 1), Changes: changed,
+		}
 		c, err := source.Compile()
 		if err != nil {
 			t.Fatal(err)
@@ -145,7 +157,8 @@ func TestCompileNames(t *testing.T) {
 			return out
 		}
 		want := names(CompileLabel(label))
-		if got := names(CompileNames(label)); !slices.Equal(got, want) || len(got) != 3 || got[2] != [2]string{"three", "b"} {
+		if got := names(CompileNames(label)); !slices.Equal(got, want) || len(got) != 3 ||
+			got[2] != [2]string{"three", "b"} {
 			t.Errorf("key %s: customers and plans %q, want %q", key, got, want)
 		}
 		if err := os.WriteFile(path, []byte(table), 0o600); err != nil {

@@ -225,7 +225,8 @@ func (r *rowReader) readHeader() bool {
 		}
 	}
 	if r.namesOnly {
-		r.address, r.vlan, r.svlan, r.cvlan = maxCells, maxCells, maxCells, maxCells // no row reaches this cell
+		// no row reaches this cell
+		r.address, r.vlan, r.svlan, r.cvlan = maxCells, maxCells, maxCells, maxCells
 	}
 	r.ownCells = make([]string, len(r.ownNames))
 	return r.errs == nil

@@ -51,7 +51,9 @@ of two lines"
 		"blanks around cells": {" Customer ,ADDRESS\t,  \"plan\" ,Rate,note\n  4711 ,\t192.0.2.1 2001:db8::/48 , \"biz-200\"\t, 250mbit,x\nMüller,198.51.100.0/24,home-50\n", [2]int{2, 3}},
 		"order of columns":    {"note,plan,rate,address,customer\nx,biz-200,250mbit,192.0.2.1 2001:db8::/48,4711\n,home-50,,198.51.100.0/24,Müller\n", [2]int{2, 3}},
 		"commas in the header": {
-			strings.Replace(strings.ReplaceAll(strings.ReplaceAll(quoted, `","`, `";"`), "192.0.2.1,2001", "192.0.2.1;2001"), `"note"`, `"n""o, te"`, 1), [2]int{2, 4},
+			strings.Replace(strings.ReplaceAll(strings.ReplaceAll(quoted, `","`, `";"`), "192.0.2.1,2001",
+				"192.0.2.1;2001"), `"note"`, `"n""o, te"`, 1),
+			[2]int{2, 4},
 		},
 		"empty columns": {"customer,address,plan,rate,note,,\n4711,192.0.2.1 2001:db8::/48,biz-200,250mbit,x,,\nMüller,198.51.100.0/24,home-50,,,,,,\n", [2]int{2, 3}},
 	} {
@@ -171,10 +173,13 @@ func TestVLANErrors(t *testing.T) {
 
 // TestManyRowErrors checks that all lines are checked, and that errors are counted.
 func TestManyRowErrors(t *testing.T) {
-	for n, last := range map[int]string{20: "etc/c.csv:21: ", 21: "etc/c.csv: and 1 more error", 5000: "etc/c.csv: and 4980 more errors"} {
+	for n, last := range map[int]string{
+		20: "etc/c.csv:21: ", 21: "etc/c.csv: and 1 more error", 5000: "etc/c.csv: and 4980 more errors",
+	} {
 		_, err := loadCustomers(ispPolicy, "customer,address,plan\n"+strings.Repeat("1,::1,x\n", n))
 		lines := strings.Split(err.Error(), "\n")
-		if got := lines[len(lines)-1]; !strings.HasPrefix(got, last) || !strings.HasPrefix(lines[19], "etc/c.csv:21: no plan") || len(lines) > 21 {
+		if got := lines[len(lines)-1]; !strings.HasPrefix(got, last) ||
+			!strings.HasPrefix(lines[19], "etc/c.csv:21: no plan") || len(lines) > 21 {
 			t.Errorf("%d errors: the last of %d lines is %q, want %q", n, len(lines), got, last)
 		}
 	}
@@ -182,18 +187,22 @@ func TestManyRowErrors(t *testing.T) {
 
 // TestManyPlacedErrors checks that errors of dataplane about customers are counted, too.
 func TestManyPlacedErrors(t *testing.T) {
-	f, err := loadCustomers(ispPolicy, "customer,address,plan,rate\n"+strings.Repeat("1,,quiet,\n2,,quiet,1mbit\n", 20))
+	f, err := loadCustomers(ispPolicy,
+		"customer,address,plan,rate\n"+strings.Repeat("1,,quiet,\n2,,quiet,1mbit\n", 20))
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := f.Policy.Customers
 	errs := []error{&dataplane.FieldError{Object: c.List[1].Plan, Field: "rate", Reason: "is wrong"}}
 	for i := range c.List {
-		errs = append(errs, &dataplane.FieldError{Object: &c.List[len(c.List)-1-i], Field: "address", Reason: "is wrong"})
+		errs = append(errs,
+			&dataplane.FieldError{Object: &c.List[len(c.List)-1-i], Field: "address", Reason: "is wrong"})
 	}
 	errs = append(errs, &dataplane.FieldError{Object: c.Plans[3], Field: "rate", Reason: "is wrong"})
 	lines := strings.Split(f.Placed(errors.Join(errs...)).Error(), "\n")
-	if len(lines) != 22 || lines[0] != "etc/p.yaml:8:25: rate is wrong" || lines[1] != "etc/c.csv:3: rate is wrong" || lines[2] != "etc/c.csv:23: address is wrong" || lines[21] != "etc/c.csv: and 21 more errors" {
+	if len(lines) != 22 || lines[0] != "etc/p.yaml:8:25: rate is wrong" ||
+		lines[1] != "etc/c.csv:3: rate is wrong" || lines[2] != "etc/c.csv:23: address is wrong" ||
+		lines[21] != "etc/c.csv: and 21 more errors" {
 		t.Errorf("got %d lines: %q", len(lines), lines)
 	}
 }
@@ -209,7 +218,8 @@ func TestMaxCustomers(t *testing.T) {
 	if got := f.Place(last, ""); got != "etc/c.csv:1048577" {
 		t.Errorf("the last customer is at %s, want line 1048577", got)
 	}
-	if _, err := loadCustomers(ispPolicy, text+"2,,quiet\n3,,quiet\n"); err == nil || err.Error() != "etc/c.csv:1048578: more than 1048576 customers, the maximum" {
+	if _, err := loadCustomers(ispPolicy, text+"2,,quiet\n3,,quiet\n"); err == nil ||
+		err.Error() != "etc/c.csv:1048578: more than 1048576 customers, the maximum" {
 		t.Error(err)
 	}
 }
@@ -224,7 +234,8 @@ func manyRows(n int) string {
 		if i%10 == 0 {
 			own = fmt.Sprintf("%dmbit", 60+i/10%100)
 		}
-		fmt.Fprintf(&b, "%08d,10.%d.%d.%d 2001:db8:%x:%x::/64,home-50,%s\r\n", i, i>>16, i>>8&255, i&255, i>>16, i&0xffff, own)
+		fmt.Fprintf(&b, "%08d,10.%d.%d.%d 2001:db8:%x:%x::/64,home-50,%s\r\n", i, i>>16, i>>8&255, i&255,
+			i>>16, i&0xffff, own)
 	}
 	return b.String()
 }
@@ -241,12 +252,14 @@ func TestManyCustomers(t *testing.T) {
 		plans[c.Plan]++
 		v6 := fmt.Sprintf("2001:db8:%x:%x::/64", i>>16, i&0xffff)
 		want := prefixes(fmt.Sprintf("10.%d.%d.%d/32", i>>16, i>>8&255, i&255), v6)
-		if c.Name != fmt.Sprintf("%08d", i) || !slices.Equal(c.Prefixes, want) || cap(c.Prefixes) != len(want) {
+		if c.Name != fmt.Sprintf("%08d", i) || !slices.Equal(c.Prefixes, want) ||
+			cap(c.Prefixes) != len(want) {
 			t.Fatalf("customer %d: got %+v, want %v", i, c, want)
 		}
 	}
 	if len(plans) != 100 || plans[f.Policy.Customers.Plans[0]] != n*9/10+n/1000 {
-		t.Errorf("%d plans, %d customers have that of the policy", len(plans), plans[f.Policy.Customers.Plans[0]])
+		t.Errorf("%d plans, %d customers have that of the policy", len(plans),
+			plans[f.Policy.Customers.Plans[0]])
 	}
 }
 
@@ -260,7 +273,8 @@ func TestCustomersMemory(t *testing.T) {
 		return int64(m.HeapAlloc)
 	}
 	before := heap()
-	f, err := loadCustomers(ispPolicy, "customer,address,plan,cir,note\n"+strings.Repeat("1,::1,home-50,1mbit,"+strings.Repeat("x", note)+"\n", n))
+	f, err := loadCustomers(ispPolicy, "customer,address,plan,cir,note\n"+strings.Repeat(
+		"1,::1,home-50,1mbit,"+strings.Repeat("x", note)+"\n", n))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -300,7 +314,9 @@ func FuzzCustomers(f *testing.F) {
 	}
 	keys := []string{"address", "vlan", "[svlan, cvlan]"}
 	f.Fuzz(func(t *testing.T, text string, key uint8) {
-		policy := ispClasses + "customers: {file: c.csv, key: " + keys[int(key)%len(keys)] + "}\n" + strings.Replace(ispPlans, "burst: 4MiB", "burst: 4MiB, quota: {limit: 1GB, every: day, then: quiet}", 1)
+		policy := ispClasses + "customers: {file: c.csv, key: " + keys[int(key)%len(keys)] + "}\n" +
+			strings.Replace(ispPlans, "burst: 4MiB",
+				"burst: 4MiB, quota: {limit: 1GB, every: day, then: quiet}", 1)
 		file, err := loadCustomers(policy, text)
 		if err == nil {
 			for i := range file.Policy.Customers.List {
@@ -354,7 +370,8 @@ func standardRow(cells []string) (row []string) {
 // and for texts with other white space, which it removes before a cell.
 func standardRows(text string) (rows [][]string, ok bool) {
 	text = strings.ReplaceAll(text, "\r\n", "\n")
-	if strings.ContainsFunc(text, func(r rune) bool { return unicode.IsSpace(r) && r != ' ' && r != '\t' && r != '\n' }) {
+	if strings.ContainsFunc(text,
+		func(r rune) bool { return unicode.IsSpace(r) && r != ' ' && r != '\t' && r != '\n' }) {
 		return nil, false
 	}
 	header := newCSVReader(text)

@@ -76,12 +76,19 @@ queues: {bulk: {rate: 1mbit, limit: 1s}}
 		t.Fatalf("customers: %+v", c)
 	}
 	mbit := meter.Rate{Bytes: 1, Period: 8000}
-	home := meter.TRTCM{CIR: meter.Rate{Bytes: 1, Period: 160}, CBS: 1 << 20, PIR: meter.Rate{Bytes: 3, Period: 400}, PBS: 150_000}
+	home := meter.TRTCM{
+		CIR: meter.Rate{Bytes: 1, Period: 160}, CBS: 1 << 20, PIR: meter.Rate{Bytes: 3, Period: 400},
+		PBS: 150_000,
+	}
 	faster := home
 	faster.PIR, faster.PBS = meter.Rate{Bytes: 1, Period: 100}, 200_000 // 20ms at the new rate
 	codel := queue.CoDel{Target: 5 * time.Millisecond, Interval: 100 * time.Millisecond}
-	quiet := &queue.Config{Rate: meter.Rate{Bytes: 1, Period: 400}, Time: 50 * time.Millisecond, CoDel: codel, ECN: true}
-	own := &queue.Config{Rate: meter.Rate{Bytes: 3, Period: 800}, Time: 70 * time.Millisecond, CoDel: codel, ECN: true}
+	quiet := &queue.Config{
+		Rate: meter.Rate{Bytes: 1, Period: 400}, Time: 50 * time.Millisecond, CoDel: codel, ECN: true,
+	}
+	own := &queue.Config{
+		Rate: meter.Rate{Bytes: 3, Period: 800}, Time: 70 * time.Millisecond, CoDel: codel, ECN: true,
+	}
 	yellow := &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: 12}}}
 	plans := []*dataplane.ServicePlan{
 		{Name: "home", Params: home, Yellow: yellow},
@@ -104,7 +111,8 @@ queues: {bulk: {rate: 1mbit, limit: 1s}}
 		}
 	}
 	list := c.List
-	if list[0].Plan != c.Plans[0] || list[3].Plan != c.Plans[0] || list[1].Plan != list[2].Plan || list[4].Plan != list[5].Plan || list[5].Plan == c.Plans[1] {
+	if list[0].Plan != c.Plans[0] || list[3].Plan != c.Plans[0] || list[1].Plan != list[2].Plan ||
+		list[4].Plan != list[5].Plan || list[5].Plan == c.Plans[1] {
 		t.Error("plans with the same values must be one")
 	}
 	uplink := p.Meters[0]
@@ -112,7 +120,10 @@ queues: {bulk: {rate: 1mbit, limit: 1s}}
 	if !a.Match.Customer || !reflect.DeepEqual(a.Meter, &dataplane.Meter{Name: "a", Then: uplink}) {
 		t.Errorf("class a: %+v %+v", a, a.Meter)
 	}
-	if !b.Match.Customer || !reflect.DeepEqual(b.Meter, &dataplane.Meter{Name: "b", Then: uplink, Aware: true, PreColor: dataplane.PreColor{From: dataplane.PCP}}) {
+	if !b.Match.Customer ||
+		!reflect.DeepEqual(b.Meter, &dataplane.Meter{
+			Name: "b", Then: uplink, Aware: true, PreColor: dataplane.PreColor{From: dataplane.PCP},
+		}) {
 		t.Errorf("class b: %+v %+v", b, b.Meter)
 	}
 	if uplink.Params.(meter.TokenBucket).Rate == mbit {
@@ -259,7 +270,8 @@ func TestCustomerErrors(t *testing.T) {
 		{"queue with a rate outside", plans("{queue: {rate: 1mbit, limit: 1s}, rate: 1mbit}"), `4:46: unknown key "rate" in a plan with a queue: want one of green, queue, quota, red, when, yellow`},
 		{"duplicate plan", ispClasses + table + "plans: {p: {queue: {rate: 1mbit, limit: 1s}}, p: {}}\n", `4:47: duplicate key "p" in plans`},
 	} {
-		if _, err := loadCustomers(test.policy, "customer,address,plan\n"); err == nil || err.Error() != "etc/p.yaml:"+test.want {
+		if _, err := loadCustomers(test.policy, "customer,address,plan\n"); err == nil ||
+			err.Error() != "etc/p.yaml:"+test.want {
 			t.Errorf("%s: got\n%v, want\netc/p.yaml:%s", test.name, err, test.want)
 		}
 	}
@@ -268,15 +280,18 @@ func TestCustomerErrors(t *testing.T) {
 	for i := range 4097 {
 		fmt.Fprintf(&many, "  p%d: {queue: {rate: 1mbit, limit: 1s}}\n", i)
 	}
-	if _, err := loadCustomers(many.String(), ""); err == nil || err.Error() != "etc/p.yaml:4101:3: 4097 plans: at most 4096 are allowed" {
+	if _, err := loadCustomers(many.String(), ""); err == nil ||
+		err.Error() != "etc/p.yaml:4101:3: 4097 plans: at most 4096 are allowed" {
 		t.Error(err)
 	}
 	// A meter named plan is one like any other.
-	f, err := Load("p.yaml", []byte(class("meter: plan")+"meters: {plan: {type: token-bucket, rate: 1mbit, burst: 2kB}}\n"))
+	f, err := Load("p.yaml",
+		[]byte(class("meter: plan")+"meters: {plan: {type: token-bucket, rate: 1mbit, burst: 2kB}}\n"))
 	if err != nil || f.Policy.Classes[0].Meter != f.Policy.Meters[0] {
 		t.Error(err)
 	}
-	if _, err := Load("p.yaml", []byte(ispPolicy)); err == nil || err.Error() != "p.yaml:3:19: the file of customers cannot be read here" {
+	if _, err := Load("p.yaml", []byte(ispPolicy)); err == nil ||
+		err.Error() != "p.yaml:3:19: the file of customers cannot be read here" {
 		t.Error(err)
 	}
 }

@@ -35,7 +35,11 @@ func TestFamily(t *testing.T) {
 		{"type: sliding-log, limit: 2000, window: 10ms, entries: 1048576", dataplane.Meter{Params: meter.SlidingLog{Limit: 2000, Window: 10 * time.Millisecond, Entries: 1 << 20}}},
 		{"type: tswtcm, cir: 1mbit, pir: 1mbit, window: 1s", dataplane.Meter{Params: meter.TSWTCM{CIR: mbit, PIR: mbit, Window: time.Second}}},
 		{"type: tswtcm, cir: 10p/1s, pir: 20p/1s, window: 1h, seed: 18446744073709551615, count: packets, color: aware", dataplane.Meter{
-			Params: meter.TSWTCM{CIR: meter.Rate{Bytes: 1, Period: 1e8}, PIR: meter.Rate{Bytes: 1, Period: 5e7}, Window: time.Hour, Seed: 1<<64 - 1}, Packets: true, Aware: true,
+			Params: meter.TSWTCM{
+				CIR: meter.Rate{Bytes: 1, Period: 1e8}, PIR: meter.Rate{Bytes: 1, Period: 5e7},
+				Window: time.Hour, Seed: 1<<64 - 1,
+			},
+			Packets: true, Aware: true,
 		}},
 		{srtcm + ", per: src", keyed(dataplane.Key{By: dataplane.BySrc})},
 		{srtcm + ", per: dst", keyed(dataplane.Key{By: dataplane.ByDst})},
@@ -46,11 +50,13 @@ func TestFamily(t *testing.T) {
 		{srtcm + ", per: dst/32,128", keyed(dataplane.Key{By: dataplane.ByDst, V4: 32, V6: 128})},
 		{"type: srtcm, per: dst/1,1, cir: 1mbit, cbs: 2kB, ebs: 3kB", keyed(dataplane.Key{By: dataplane.ByDst, V4: 1, V6: 1})},
 		{srtcm + ", per: src/24,64, keys: 4194304, new: empty, evict: lru", dataplane.Meter{
-			Params: three, Per: dataplane.Key{By: dataplane.BySrc, V4: 24, V6: 64}, Keys: 1 << 22, Initial: dataplane.Fraction{Num: 0, Den: 1},
+			Params: three, Per: dataplane.Key{By: dataplane.BySrc, V4: 24, V6: 64}, Keys: 1 << 22,
+			Initial: dataplane.Fraction{Num: 0, Den: 1},
 		}},
 		{srtcm + ", keys: 1, new: full, evict: idle, per: src", dataplane.Meter{Params: three, Per: dataplane.Key{By: dataplane.BySrc}, Keys: 1, Idle: true}},
 		{"type: sliding-log, limit: 1kB, window: 1s, entries: 64, per: src, keys: 1024", dataplane.Meter{
-			Params: meter.SlidingLog{Limit: 1000, Window: time.Second, Entries: 64}, Per: dataplane.Key{By: dataplane.BySrc}, Keys: 1 << 10,
+			Params: meter.SlidingLog{Limit: 1000, Window: time.Second, Entries: 64},
+			Per:    dataplane.Key{By: dataplane.BySrc}, Keys: 1 << 10,
 		}},
 	} {
 		block := "classes:\n- name: a\n  meter:\n    " + strings.ReplaceAll(test.text, ", ", "\n    ") + "\n"
@@ -127,8 +133,10 @@ envelopes:
 			return strings.Join(out, " ")
 		}
 		own, limits := text(m.CIRMax, m.EIRMax), text(m.Limits())
-		if m.Envelope != f.Policy.Envelopes[want.envelope] || m.Rank != want.rank || own != want.own || limits != want.limits {
-			t.Errorf("class %d: envelope %v, rank %d, %s, limits %s; want %+v", i, m.Envelope, m.Rank, own, limits, want)
+		if m.Envelope != f.Policy.Envelopes[want.envelope] || m.Rank != want.rank || own != want.own ||
+			limits != want.limits {
+			t.Errorf("class %d: envelope %v, rank %d, %s, limits %s; want %+v", i, m.Envelope, m.Rank, own,
+				limits, want)
 		}
 	}
 }
@@ -267,8 +275,10 @@ func TestFamilyErrors(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			const before = "  - {name: a, meter: "
-			text := "classes:\n  - {name: b, match: {proto: udp}, meter: {" + flow + ", envelope: e, rank: 7}}\n" +
-				before + "{" + test.keys + "}}\nenvelopes: {e: {}, bytes: {cirmax: 1mbit}, packets: {eirmax: 1p/1s}}\n"
+			text := "classes:\n  - {name: b, match: {proto: udp}, meter: {" + flow +
+				", envelope: e, rank: 7}}\n" +
+				before + "{" + test.keys +
+				"}}\nenvelopes: {e: {}, bytes: {cirmax: 1mbit}, packets: {eirmax: 1p/1s}}\n"
 			column := len(before) + 1
 			if test.at != "" {
 				column += 1 + strings.LastIndex(test.keys+"}", test.at)
@@ -302,7 +312,8 @@ func TestEnvelopeErrors(t *testing.T) {
 			)
 			class := "{name: a}"
 			if strings.HasPrefix(test.text, "{two") {
-				class = "{name: b, match: {proto: udp}, meter: {" + flow + "two, rank: 2, coupling: true}}, {name: a, meter: {" + flow + "two, rank: 1}}"
+				class = "{name: b, match: {proto: udp}, meter: {" + flow +
+					"two, rank: 2, coupling: true}}, {name: a, meter: {" + flow + "two, rank: 1}}"
 			}
 			place := fmt.Sprintf("2:%d", len(before)+1+strings.LastIndex(test.text, test.at))
 			oneError(t, "classes: ["+class+"]\n"+before+test.text+"\n", place, test.says)
@@ -334,7 +345,8 @@ func TestFamilyOneLinerErrors(t *testing.T) {
 			if err == nil {
 				t.Fatal("got nil, want an error")
 			}
-			if strings.Contains(err.Error(), "\n") || !strings.HasPrefix(err.Error(), "--meter:"+test.place+": ") {
+			if strings.Contains(err.Error(), "\n") ||
+				!strings.HasPrefix(err.Error(), "--meter:"+test.place+": ") {
 				t.Errorf("want one error at %s:\n%v", test.place, err)
 			}
 			for _, part := range test.says {

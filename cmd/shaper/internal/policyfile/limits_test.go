@@ -59,8 +59,11 @@ func TestLimits(t *testing.T) {
 				t.Errorf("at the limit: got %.200v, want nil", err)
 			}
 			_, err := Load("p.yaml", []byte(test.fails))
-			if err == nil || strings.Contains(err.Error(), "\n") || !strings.HasPrefix(err.Error(), "p.yaml:"+test.place+": ") || !strings.Contains(err.Error(), test.says) {
-				t.Errorf("above it: got %.200v, want one error at %s that says %q", err, test.place, test.says)
+			if err == nil || strings.Contains(err.Error(), "\n") ||
+				!strings.HasPrefix(err.Error(), "p.yaml:"+test.place+": ") ||
+				!strings.Contains(err.Error(), test.says) {
+				t.Errorf("above it: got %.200v, want one error at %s that says %q", err, test.place,
+					test.says)
 			}
 		})
 	}
@@ -71,9 +74,12 @@ func TestLimits(t *testing.T) {
 
 // TestRecursiveAlias checks that an alias that contains itself is an error.
 func TestRecursiveAlias(t *testing.T) {
-	for _, text := range []string{"classes: &c [*c]", "a: &a [b, *a]", "classes: [{name: a, match: &m {sport: [1, {x: *m}]}}]"} {
+	for _, text := range []string{
+		"classes: &c [*c]", "a: &a [b, *a]", "classes: [{name: a, match: &m {sport: [1, {x: *m}]}}]",
+	} {
 		_, err := Load("p.yaml", []byte(text))
-		if err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "contains itself") {
+		if err == nil || strings.Contains(err.Error(), "\n") ||
+			!strings.Contains(err.Error(), "contains itself") {
 			t.Errorf("%s: got %v, want that an alias contains itself", text, err)
 		}
 	}
@@ -81,7 +87,10 @@ func TestRecursiveAlias(t *testing.T) {
 
 // TestManyErrors checks that the first hundred errors are reported, and the number of others.
 func TestManyErrors(t *testing.T) {
-	for count, more := range map[int]string{100: "", 101: "p.yaml:1:%d: and 1 more error here", 1000: "p.yaml:1:%d: and 900 more errors up to here"} {
+	for count, more := range map[int]string{
+		100: "", 101: "p.yaml:1:%d: and 1 more error here",
+		1000: "p.yaml:1:%d: and 900 more errors up to here",
+	} {
 		text := "classes: [{name: a, match: {sport: [" + strings.Repeat("x,", count-1) + "x]}}]"
 		_, err := Load("p.yaml", []byte(text))
 		if err == nil {
@@ -96,7 +105,8 @@ func TestManyErrors(t *testing.T) {
 		}
 		last := fmt.Sprintf(more, strings.LastIndex(text, "x")+1)
 		if len(lines) != 101 || lines[100] != last {
-			t.Errorf("%d lines for %d errors, the last is %q, want %q", len(lines), count, lines[len(lines)-1], last)
+			t.Errorf("%d lines for %d errors, the last is %q, want %q", len(lines), count,
+				lines[len(lines)-1], last)
 		}
 	}
 	// Errors that Compile finds: 200 classes with a bad name.

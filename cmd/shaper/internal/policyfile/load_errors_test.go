@@ -13,7 +13,8 @@ func TestErrors(t *testing.T) {
 	srtcm := "{type: srtcm, cir: 1mbit, cbs: 2kB, ebs: 2kB}"
 	class := func(keys string) string { return "classes:\n  - name: a\n    " + keys + "\n" }
 	queued := func(keys string) string {
-		return class("green: {queue: q}") + "queues: {q: {" + keys + "}}\nlinks: {wan: {rate: 1mbit}, slow: {rate: 100B/s}}\n"
+		return class("green: {queue: q}") + "queues: {q: {" + keys +
+			"}}\nlinks: {wan: {rate: 1mbit}, slow: {rate: 100B/s}}\n"
 	}
 	for _, test := range []struct {
 		name, text, place string
@@ -249,7 +250,8 @@ func oneError(t *testing.T, text, place string, says []string) {
 
 // TestAllErrorsAtOnce checks that all errors are reported, each on its own line.
 func TestAllErrorsAtOnce(t *testing.T) {
-	_, err := loadAndCompile("classes:\n  - nam: a\n  - name: b\n    green: {queue: q}\n    red: no\nlength: l5\n")
+	_, err := loadAndCompile(
+		"classes:\n  - nam: a\n  - name: b\n    green: {queue: q}\n    red: no\nlength: l5\n")
 	if err == nil {
 		t.Fatal("got nil, want errors")
 	}
@@ -267,7 +269,9 @@ func TestSharedErrorOnce(t *testing.T) {
 		"loop":  "  m: {type: srtcm, cir: 1mbit, cbs: 2kB, ebs: 2kB, color: aware, then: m}\n",
 		"rate":  "  m: {type: srtcm, cir: 0bit, cbs: 2kB, ebs: 2kB}\n",
 	} {
-		_, err := loadAndCompile("classes:\n  - {name: a, match: {proto: udp}, meter: m}\n  - {name: b, meter: m}\nmeters:\n" + meters)
+		_, err := loadAndCompile(
+			"classes:\n  - {name: a, match: {proto: udp}, meter: m}\n  - {name: b, meter: m}\nmeters:\n" +
+				meters)
 		if err == nil || strings.Count(err.Error(), "\n") != 0 {
 			t.Errorf("%s: want one error, got:\n%v", name, err)
 		}

@@ -59,16 +59,21 @@ func TestExample(t *testing.T) {
 		t.Errorf("got classes %q, want voice, video, per-host and rest", got)
 	}
 	video, host, rest := f.Policy.Classes[1], f.Policy.Classes[2], f.Policy.Classes[3]
-	if p := video.Meter.Params.(meter.TRTCM); p.PIR.Cmp(meter.BitRate(12e6)) != 0 || p.PBS != 96<<10 || !video.Meter.Aware {
+	if p := video.Meter.Params.(meter.TRTCM); p.PIR.Cmp(meter.BitRate(12e6)) != 0 || p.PBS != 96<<10 ||
+		!video.Meter.Aware {
 		t.Errorf("video: got %+v", video.Meter)
 	}
-	if m := video.Match; len(m.Proto) != 1 || m.Proto[0] != (dataplane.Range{First: 17, Last: 17}) || m.DPort[0] != (dataplane.Range{First: 5000, Last: 5999}) {
+	if m := video.Match; len(m.Proto) != 1 || m.Proto[0] != (dataplane.Range{First: 17, Last: 17}) ||
+		m.DPort[0] != (dataplane.Range{First: 5000, Last: 5999}) {
 		t.Errorf("video: got %+v", m)
 	}
-	if video.Yellow.Queue != f.Policy.Queues[0] || rest.Red.Queue != f.Policy.Queues[0] || f.Policy.Queues[0].Time != 100*time.Millisecond {
+	if video.Yellow.Queue != f.Policy.Queues[0] || rest.Red.Queue != f.Policy.Queues[0] ||
+		f.Policy.Queues[0].Time != 100*time.Millisecond {
 		t.Errorf("got the actions %+v and %+v, want one queue of 100 ms", video.Yellow, rest.Red)
 	}
-	if p := host.Meter.Params.(meter.SRTCM); p.CBS != 2500 || p.EBS != 5000 || host.Meter.Then != f.Policy.Meters[0] || host.Meter.Per.By != dataplane.BySrc || host.Meter.Keys != 65536 {
+	if p := host.Meter.Params.(meter.SRTCM); p.CBS != 2500 || p.EBS != 5000 ||
+		host.Meter.Then != f.Policy.Meters[0] || host.Meter.Per.By != dataplane.BySrc ||
+		host.Meter.Keys != 65536 {
 		t.Errorf("per-host: got %+v", host.Meter)
 	}
 }
@@ -92,26 +97,32 @@ links:
 		t.Fatal(err)
 	}
 	wan := f.Policy.Links[0]
-	if wan.Name != "wan" || wan.Rate.Cmp(meter.BitRate(100e6)) != 0 || f.Policy.Links[1].Name != "lan" || f.Policy.Links[1].Rate.Cmp(meter.BitRate(1e9)) != 0 {
+	if wan.Name != "wan" || wan.Rate.Cmp(meter.BitRate(100e6)) != 0 || f.Policy.Links[1].Name != "lan" ||
+		f.Policy.Links[1].Rate.Cmp(meter.BitRate(1e9)) != 0 {
 		t.Errorf("got links %+v and %+v", wan, f.Policy.Links[1])
 	}
 	normal := queue.CoDel{Target: 5 * time.Millisecond, Interval: 100 * time.Millisecond}
 	want := []dataplane.Queue{
 		{Name: "time", Config: queue.Config{
 			Rate: meter.Rate{Bytes: 1, Period: 400}, Time: 100 * time.Millisecond,
-			WRED: [3]queue.Early{meter.Yellow: {Min: 30 * ms, Max: 80 * ms, Probability: 1677722}, meter.Red: {Min: 0, Max: 40 * ms, Probability: 1 << 24}},
+			WRED: [3]queue.Early{
+				meter.Yellow: {Min: 30 * ms, Max: 80 * ms, Probability: 1677722},
+				meter.Red:    {Min: 0, Max: 40 * ms, Probability: 1 << 24},
+			},
 		}},
 		{Name: "size", Config: queue.Config{
 			Rate: meter.Rate{Bytes: 1, Period: 8}, Bytes: 65536, CoDel: normal, Seed: 1<<64 - 1,
 			WRED: [3]queue.Early{meter.Green: {Min: 1000, Max: 65536}},
 		}, TargetAtRate: true, IntervalAtRate: true},
 		{Name: "packets", Config: queue.Config{
-			Rate: meter.Rate{Bytes: 1, Period: 8e9}, Packets: 65536, CoDel: queue.CoDel{Target: 12 * time.Millisecond, Interval: normal.Interval},
-			WRED: [3]queue.Early{meter.Red: {Max: 65536, Probability: 1}},
+			Rate: meter.Rate{Bytes: 1, Period: 8e9}, Packets: 65536,
+			CoDel: queue.CoDel{Target: 12 * time.Millisecond, Interval: normal.Interval},
+			WRED:  [3]queue.Early{meter.Red: {Max: 65536, Probability: 1}},
 		}},
 		{Name: "voice", Link: wan, Config: queue.Config{Bytes: 65536, CoDel: queue.CoDel{Target: normal.Target, Interval: 3 * time.Second}, ECN: true}, TargetAtRate: true},
 		{Name: "web", Link: wan, Priority: 7, Weight: 1000, Config: queue.Config{
-			Time: 10 * time.Minute, WRED: [3]queue.Early{meter.Red: {Min: 549e9, Max: 549.7e9, Probability: 1 << 23}},
+			Time: 10 * time.Minute,
+			WRED: [3]queue.Early{meter.Red: {Min: 549e9, Max: 549.7e9, Probability: 1 << 23}},
 		}},
 		{Name: "rest", Link: wan, Weight: 1, Config: queue.Config{Packets: 1, CoDel: normal}, TargetAtRate: true, IntervalAtRate: true},
 	}
@@ -125,7 +136,8 @@ links:
 			t.Errorf("queue %s:\n got %+v\nwant %+v", want.Name, got, want)
 		}
 	}
-	if c := f.Policy.Classes[0]; c.Green.Queue != f.Policy.Queues[0] || c.Yellow.Queue != f.Policy.Queues[3] || c.Red.Queue != f.Policy.Queues[4] {
+	if c := f.Policy.Classes[0]; c.Green.Queue != f.Policy.Queues[0] ||
+		c.Yellow.Queue != f.Policy.Queues[3] || c.Red.Queue != f.Policy.Queues[4] {
 		t.Error("got actions with other queues")
 	}
 }

@@ -14,7 +14,8 @@ func TestOneLiner(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := f.Policy.Classes[0]
-	if p := c.Meter.Params.(meter.TRTCM); c.Name != "all" || p.PBS != 128<<10 || !c.Meter.Aware || c.Yellow.Marks[0].Value != 12 {
+	if p := c.Meter.Params.(meter.TRTCM); c.Name != "all" || p.PBS != 128<<10 || !c.Meter.Aware ||
+		c.Yellow.Marks[0].Value != 12 {
 		t.Errorf("got %+v", c)
 	}
 	for name, o := range map[string]OneLiner{

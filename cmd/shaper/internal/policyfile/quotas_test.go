@@ -74,7 +74,8 @@ func TestRules(t *testing.T) {
 		t.Error("the limit of a customer has changed that of its plan")
 	}
 	// Rules do not change the plans themselves.
-	plain, err := loadCustomers(ispClasses+"customers: {file: c.csv}\nplans: {home: {type: token-bucket, rate: 50mbit, burst: 1MiB}}\n", "customer,address,plan\n")
+	plain, err := loadCustomers(ispClasses+"customers: {file: c.csv}\nplans: {home: {type: token-bucket, rate: 50mbit, burst: 1MiB}}\n",
+		"customer,address,plan\n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +135,8 @@ func TestRulesPlan(t *testing.T) {
 // TestRuleErrors checks the exact errors of quotas and schedules.
 func TestRuleErrors(t *testing.T) {
 	plans := func(text string) string {
-		return ispClasses + "customers: {file: c.csv}\nplans:\n  p: {type: gcra, rate: 1mbit, burst: 2kB, " + text + "}\n" +
+		return ispClasses + "customers: {file: c.csv}\nplans:\n  p: {type: gcra, rate: 1mbit, burst: 2kB, " +
+			text + "}\n" +
 			"  q: {queue: {rate: 1mbit, limit: 1s}}\n  w: {queue: {rate: 1mbit, limit: 1s}, when: {at: \"22:00-06:00\", plan: q}}\n" +
 			"  l: {queue: {rate: 1mbit, limit: 1s}, quota: {limit: 1GB, every: day, then: q}}\n"
 	}
@@ -188,8 +190,10 @@ func TestRuleErrors(t *testing.T) {
 		}
 	}
 	// Without a name the plan of a quota would be none.
-	unnamed := plans("quota: {limit: 1GB, every: day, then: ''}") + "  '': {queue: {rate: 1mbit, limit: 1s}}\n"
-	if _, err := loadCustomers(unnamed, "customer,address,plan\n"); err == nil || err.Error() != "etc/p.yaml:9:3: each of the plans needs a name" {
+	unnamed := plans("quota: {limit: 1GB, every: day, then: ''}") +
+		"  '': {queue: {rate: 1mbit, limit: 1s}}\n"
+	if _, err := loadCustomers(unnamed, "customer,address,plan\n"); err == nil ||
+		err.Error() != "etc/p.yaml:9:3: each of the plans needs a name" {
 		t.Errorf("a plan without a name: got %v", err)
 	}
 	for row, want := range map[string]string{
@@ -198,8 +202,10 @@ func TestRuleErrors(t *testing.T) {
 		"p,5mbit":   `2: quota: "5mbit" is not a size: write a number of bytes, such as 500GB`,
 		"x,5GB":     `2: no plan named "x": define it under plans:`,
 	} {
-		policy := ispPolicy + "  p: {queue: {rate: 1mbit, limit: 1s}, quota: {limit: 1GB, every: day, then: quiet}}\n"
-		if _, err := loadCustomers(policy, "customer,address,plan,quota\n1,::1,"+row+"\n"); err == nil || err.Error() != "etc/c.csv:"+want {
+		policy := ispPolicy +
+			"  p: {queue: {rate: 1mbit, limit: 1s}, quota: {limit: 1GB, every: day, then: quiet}}\n"
+		if _, err := loadCustomers(policy, "customer,address,plan,quota\n1,::1,"+row+"\n"); err == nil ||
+			err.Error() != "etc/c.csv:"+want {
 			t.Errorf("%s: got %v, want %s", row, err, want)
 		}
 	}

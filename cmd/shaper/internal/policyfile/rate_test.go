@@ -48,9 +48,14 @@ func TestRate(t *testing.T) {
 		{"12.5GB/s", 100000000000, 100 * ms, 5 * ms, 100 * ms, 5e9},
 	} {
 		f := byRate(t, test.rate)
-		want := queue.Config{Rate: meter.BitRate(test.bits), Time: test.limit, CoDel: queue.CoDel{Target: test.target, Interval: test.interval}, ECN: true}
+		want := queue.Config{
+			Rate: meter.BitRate(test.bits), Time: test.limit,
+			CoDel: queue.CoDel{Target: test.target, Interval: test.interval}, ECN: true,
+		}
 		q := f.Policy.Queues[0]
-		if got := q.Config; q.Drain().Cmp(want.Rate) != 0 || q.Fair != (dataplane.Key{By: dataplane.ByFlow}) || got.Time != want.Time || got.CoDel != want.CoDel || got.ECN != want.ECN || got.Bytes+got.Packets != 0 {
+		if got := q.Config; q.Drain().Cmp(want.Rate) != 0 ||
+			q.Fair != (dataplane.Key{By: dataplane.ByFlow}) || got.Time != want.Time ||
+			got.CoDel != want.CoDel || got.ECN != want.ECN || got.Bytes+got.Packets != 0 {
 			t.Errorf("%s: queue %+v, want %+v", test.rate, got, want)
 		}
 		control := f.Policy.Meters[0].Params.(meter.TokenBucket)
@@ -59,11 +64,13 @@ func TestRate(t *testing.T) {
 		}
 		classes := f.Policy.Classes
 		for i := range classes[:len(classes)-1] {
-			if c := &classes[i]; c.Meter != f.Policy.Meters[0] || c.Action(meter.Green).Queue != nil || c.Action(meter.Red).Queue != q {
+			if c := &classes[i]; c.Meter != f.Policy.Meters[0] || c.Action(meter.Green).Queue != nil ||
+				c.Action(meter.Red).Queue != q {
 				t.Errorf("%s: class %s: got %+v", test.rate, c.Name, c)
 			}
 		}
-		if c := &classes[len(classes)-1]; c.Name != "all" || c.Meter != nil || c.Action(meter.Green).Queue != q {
+		if c := &classes[len(classes)-1]; c.Name != "all" || c.Meter != nil ||
+			c.Action(meter.Green).Queue != q {
 			t.Errorf("%s: got last class %+v", test.rate, c)
 		}
 	}
@@ -72,7 +79,9 @@ func TestRate(t *testing.T) {
 // TestRateHoldsGSO checks at low and high rates that the queue has room for a GSO packet of
 // 64 KiB and eight packets right behind it.
 func TestRateHoldsGSO(t *testing.T) {
-	for _, rate := range []string{"16kbit", "64kbit", "1mbit", "5mbit", "6553600bit", "50mbit", "1gbit", "100gbit"} {
+	for _, rate := range []string{
+		"16kbit", "64kbit", "1mbit", "5mbit", "6553600bit", "50mbit", "1gbit", "100gbit",
+	} {
 		c := byRate(t, rate).Policy.Queues[0]
 		q, err := queue.NewLink[int](c.Drain(), []queue.LinkQueue{c.LinkQueue()})
 		if err != nil {
@@ -155,14 +164,17 @@ func TestRateErrors(t *testing.T) {
 		if err == nil {
 			_, err = f.Compile()
 		}
-		if err == nil || strings.Contains(err.Error(), "\n") || !strings.HasPrefix(err.Error(), "--rate:1:1: ") || !strings.Contains(err.Error(), test.says) {
+		if err == nil || strings.Contains(err.Error(), "\n") ||
+			!strings.HasPrefix(err.Error(), "--rate:1:1: ") || !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%s: got %v, want one error at --rate:1:1 that says %q", test.rate, err, test.says)
 		}
 	}
-	if f, err := (OneLiner{Rate: "1mbit", Length: "l2,overhead=4"}).Load(); err != nil || f.Policy.Length.Base != dataplane.L2 || f.Policy.Length.Overhead != 4 {
+	if f, err := (OneLiner{Rate: "1mbit", Length: "l2,overhead=4"}).Load(); err != nil ||
+		f.Policy.Length.Base != dataplane.L2 || f.Policy.Length.Overhead != 4 {
 		t.Errorf("--length: got error %v or another rule, want l2 with an overhead of 4", err)
 	}
-	if _, err := (OneLiner{Rate: "1mbit", Length: "l4"}).Load(); err == nil || !strings.HasPrefix(err.Error(), "--length:1:1: ") {
+	if _, err := (OneLiner{Rate: "1mbit", Length: "l4"}).Load(); err == nil ||
+		!strings.HasPrefix(err.Error(), "--length:1:1: ") {
 		t.Errorf("got %v, want an error at --length", err)
 	}
 }
@@ -173,7 +185,8 @@ func TestWithoutMeter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := f.Policy.Classes[0]; c.Meter != nil || c.Green.Queue != f.Policy.Queues[0] || f.Policy.Queues[0].Time != 100*time.Millisecond {
+	if c := f.Policy.Classes[0]; c.Meter != nil || c.Green.Queue != f.Policy.Queues[0] ||
+		f.Policy.Queues[0].Time != 100*time.Millisecond {
 		t.Errorf("got %+v, want only a queue of 100 ms", c)
 	}
 	if place := f.Place(&f.Policy.Classes[0], "match"); place != "--green:1:1" {

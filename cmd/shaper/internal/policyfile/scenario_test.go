@@ -45,8 +45,10 @@ events:
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Hosts != 100 || s.Assumed != 50 || s.Rate.Cmp(meter.BitRate(1e9)) != 0 || s.Burst != 1<<20 || s.Interval != 50*time.Millisecond ||
-		s.Rescue.Of(100) != 20 || s.Duration != time.Hour || *s.Seed != 7 || *s.Delay != 0 || s.Loss.Of(1000) != 5 ||
+	if s.Hosts != 100 || s.Assumed != 50 || s.Rate.Cmp(meter.BitRate(1e9)) != 0 || s.Burst != 1<<20 ||
+		s.Interval != 50*time.Millisecond ||
+		s.Rescue.Of(100) != 20 || s.Duration != time.Hour || *s.Seed != 7 || *s.Delay != 0 ||
+		s.Loss.Of(1000) != 5 ||
 		s.Demand.Least.Cmp(meter.BitRate(1e6)) != 0 || s.Demand.Most.Cmp(meter.BitRate(2e6)) != 0 {
 		t.Errorf("got %+v", s)
 	}
@@ -59,11 +61,17 @@ events:
 	}
 	e := s.Events
 	switch {
-	case e[0].At != 0 || e[0].Every != 0 || e[0].For != 5*time.Second || e[0].Who.Number != 3 || e[0].Place != "s.yaml:13:5",
-		e[1].At != time.Minute || e[1].Every != time.Minute || e[1].Until != 10*time.Minute || e[1].Who.Part.Of(100) != 10 || e[1].Ways != [2]bool{true, false},
+	case e[0].At != 0 || e[0].Every != 0 || e[0].For != 5*time.Second || e[0].Who.Number != 3,
+		e[0].Place != "s.yaml:13:5",
+		e[1].At != time.Minute || e[1].Every != time.Minute || e[1].Until != 10*time.Minute ||
+			e[1].Who.Part.Of(100) != 10 || e[1].Ways != [2]bool{
+			true, false,
+		},
 		e[3].Who.Part.Of(100) != 100, e[4].Who.Name != "host-7", e[7].Who.Number != 20,
-		e[8].Who.Number != 2 || e[8].Demand.Least != e[8].Demand.Most, e[9].Who.Part.Of(100) != 100 || e[9].Demand.Least.Bytes != 0,
-		e[12].Behind != 0 || e[12].Blind, e[13].Behind != 2*time.Second || !e[13].Blind, e[14].Jump != 5*time.Second, e[15].Jump != -5*time.Second:
+		e[8].Who.Number != 2 || e[8].Demand.Least != e[8].Demand.Most,
+		e[9].Who.Part.Of(100) != 100 || e[9].Demand.Least.Bytes != 0, e[12].Behind != 0 || e[12].Blind,
+		e[13].Behind != 2*time.Second || !e[13].Blind,
+		e[14].Jump != 5*time.Second, e[15].Jump != -5*time.Second:
 		t.Errorf("got %+v", e)
 	}
 }

@@ -135,11 +135,13 @@ func TestSyntaxErrors(t *testing.T) {
 			t.Errorf("%.60q: got nil, want an error", tt.text)
 			continue
 		}
-		if got := err.Error(); !strings.HasPrefix(got, "p.yaml:"+tt.want) || strings.Contains(got, "\n") || strings.Contains(got, tt.library) {
+		if got := err.Error(); !strings.HasPrefix(got, "p.yaml:"+tt.want) || strings.Contains(got, "\n") ||
+			strings.Contains(got, tt.library) {
 			t.Errorf("%.60q:\n got %s\nwant p.yaml:%s", tt.text, got, tt.want)
 		}
 	}
-	if _, err := LoadScenario("s.yaml", []byte("%x\n")); err == nil || err.Error() != "s.yaml:1:1: a line that begins with % is a directive: a scenario has none" {
+	if _, err := LoadScenario("s.yaml", []byte("%x\n")); err == nil ||
+		err.Error() != "s.yaml:1:1: a line that begins with % is a directive: a scenario has none" {
 		t.Errorf("a directive in a scenario: got %v", err)
 	}
 }
@@ -171,7 +173,8 @@ func TestSyntaxComplete(t *testing.T) {
 		for _, m := range words.FindAllStringSubmatch(string(source), -1) {
 			seen++
 			problem, _, _ := strings.Cut(m[1], " of %d")
-			if regexp.MustCompile(impossible).MatchString(problem) || problem == "invalid character sequence" || problem == "invalid parser state" {
+			if regexp.MustCompile(impossible).MatchString(problem) ||
+				problem == "invalid character sequence" || problem == "invalid parser state" {
 				continue
 			}
 			if !knownProblem(problem) {
@@ -216,7 +219,8 @@ func TestSyntaxUnknown(t *testing.T) {
 
 // TestSyntaxPanic checks that a panic of the library is an error.
 func TestSyntaxPanic(t *testing.T) {
-	if err := parse(&yaml.Decoder{}, new(yaml.Node)); err == nil || !strings.HasPrefix(err.Error(), "the YAML parser failed: ") {
+	if err := parse(&yaml.Decoder{}, new(yaml.Node)); err == nil ||
+		!strings.HasPrefix(err.Error(), "the YAML parser failed: ") {
 		t.Errorf("a decoder without a parser: got %v", err)
 	}
 }
@@ -263,14 +267,16 @@ length: l4
 meters: {m: {type: trtcm, cir: 2mbit, cbs: 1, pir: 1mbit, pbs: 1}}
 queues: {q: {rate: 0bit, limit: 1s}}
 `
-	many := "length: [\n" + strings.Repeat(" {},\n", 150) + "]\nclasses: [{name: a, match: {sport: [" + strings.Repeat("x,\n", 150) + "]}}]\nlinks: 3\n"
+	many := "length: [\n" + strings.Repeat(" {},\n", 150) + "]\nclasses: [{name: a, match: {sport: [" +
+		strings.Repeat("x,\n", 150) + "]}}]\nlinks: 3\n"
 	for _, text := range []string{form, meaning, many} {
 		_, err := loadAndCompile(text)
 		if err == nil {
 			t.Fatalf("%.60q: got nil, want an error", text)
 		}
 		line, column := 0, 0
-		for _, m := range regexp.MustCompile(`(?m)^p.yaml:(\d+):(\d+): `).FindAllStringSubmatch(err.Error(), -1) {
+		for _, m := range regexp.MustCompile(
+			`(?m)^p.yaml:(\d+):(\d+): `).FindAllStringSubmatch(err.Error(), -1) {
 			l, _ := strconv.Atoi(m[1])
 			c, _ := strconv.Atoi(m[2])
 			if l < line || l == line && c < column {

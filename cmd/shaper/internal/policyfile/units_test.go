@@ -245,7 +245,10 @@ func TestRefusedUnits(t *testing.T) {
 
 // TestSuggestionsParse checks that the spellings that errors suggest are accepted.
 func TestSuggestionsParse(t *testing.T) {
-	for _, unit := range []string{"", "k", "K", "m", "M", "g", "G", "t", "T", "b", "kb", "Mb", "gB", "bps", "kbps", "MBps", "MBIT", "Mbits", "kibit", "kib", "KB", " M", " Mbps", " kB"} {
+	for _, unit := range []string{
+		"", "k", "K", "m", "M", "g", "G", "t", "T", "b", "kb", "Mb", "gB", "bps", "kbps", "MBps", "MBIT",
+		"Mbits", "kibit", "kib", "KB", " M", " Mbps", " kB",
+	} {
 		if _, err := ParseRate("7" + unit); err != nil {
 			tryAdvice(t, err, func(s string) error { _, err := ParseRate(s); return err })
 		}
@@ -291,7 +294,10 @@ func TestParseShare(t *testing.T) {
 // FuzzUnits checks that a rate is the same after it is written and read again, and that no
 // text makes a parser panic.
 func FuzzUnits(f *testing.F) {
-	for _, s := range []string{"10mbit", "1.5mbit", "10kB/1min", "1B/8s", "64KiB", "20ms", "100p/1s", "10kbps", "50%", "0bit", "1m", "999999999999999999tbit"} {
+	for _, s := range []string{
+		"10mbit", "1.5mbit", "10kB/1min", "1B/8s", "64KiB", "20ms", "100p/1s", "10kbps", "50%", "0bit", "1m",
+		"999999999999999999tbit",
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -312,7 +318,8 @@ func FuzzUnits(f *testing.F) {
 		if d, err := ParseDuration(s); err == nil && d < 0 {
 			t.Fatalf("%q: got %v", s, d)
 		}
-		if share, err := parseShare(s); err == nil && (share.Num < 0 || share.Num > max(share.Den, 1) || share.Den > math.MaxInt32) {
+		if share, err := parseShare(s); err == nil &&
+			(share.Num < 0 || share.Num > max(share.Den, 1) || share.Den > math.MaxInt32) {
 			t.Fatalf("%q: got %d/%d", s, share.Num, share.Den)
 		}
 	})
@@ -376,7 +383,9 @@ func modelOf(s string) (m unitModel) {
 		if p == nil {
 			return nil
 		}
-		ns := map[string]int64{"ns": 1, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9, "min": 60e9, "h": 3600e9, "d": 86400e9}
+		ns := map[string]int64{
+			"ns": 1, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9, "min": 60e9, "h": 3600e9, "d": 86400e9,
+		}
 		n := number(p[1])
 		return n.Mul(n, big.NewRat(ns[p[2]], 1))
 	}
@@ -437,12 +446,14 @@ func randomQuantity(r *rand.Rand) string {
 	pick := func(words ...string) string { return words[r.IntN(len(words))] }
 	unit := func() string {
 		if r.IntN(2) == 0 {
-			return pick("", "k", "K", "m", "M", "g", "G", "t", "T") + pick("bit", "B", "iB", "b", "bps", "bits", "ibit", "", "Bit")
+			return pick("", "k", "K", "m", "M", "g", "G", "t", "T") +
+				pick("bit", "B", "iB", "b", "bps", "bits", "ibit", "", "Bit")
 		}
 		return pick("p", "ns", "us", "µs", "ms", "s", "m", "min", "h", "d", "sec", "%", "S")
 	}
 	number := func() string {
-		return pick("0", "1", "50", "007", "1.5", "0.001", "999999999999999999", "1000000000000000000", "0.000000000000000001", "123456789.875", "1.", ".5", "")
+		return pick("0", "1", "50", "007", "1.5", "0.001", "999999999999999999", "1000000000000000000",
+			"0.000000000000000001", "123456789.875", "1.", ".5", "")
 	}
 	s := number() + pick("", "", " ", "  ", "\t") + unit()
 	for r.IntN(2) == 0 {
@@ -466,7 +477,9 @@ func TestUnitsModel(t *testing.T) {
 
 // FuzzUnitsModel compares the parsers with the model on any text, and on a likely quantity.
 func FuzzUnitsModel(f *testing.F) {
-	for _, s := range []string{"50 Mbit/s", "50Mbit", "10 kB/1 min", "64 KiB", "20 ms", "100 p/1s", "50Mbps", "1.5tbit"} {
+	for _, s := range []string{
+		"50 Mbit/s", "50Mbit", "10 kB/1 min", "64 KiB", "20 ms", "100 p/1s", "50Mbps", "1.5tbit",
+	} {
 		f.Add(s, uint64(1))
 	}
 	f.Fuzz(func(t *testing.T, s string, seed uint64) {
@@ -491,17 +504,20 @@ func TestSeparateUnits(t *testing.T) {
 		}
 	}
 	f, err := OneLiner{
-		Meter: "trtcm cir=10 Mbit/s, cbs=64 KiB pir=20 mbit pbs=20 ms", Queue: "rate=20 Mbit limit=100 ms", Red: "queue",
+		Meter: "trtcm cir=10 Mbit/s, cbs=64 KiB pir=20 mbit pbs=20 ms", Queue: "rate=20 Mbit limit=100 ms",
+		Red: "queue",
 	}.Load()
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := meter.TRTCM{CIR: meter.BitRate(10e6), CBS: 65536, PIR: meter.BitRate(20e6), PBS: 50_000}
 	got := f.Policy.Classes[0].Meter.Params.(meter.TRTCM)
-	if got.CIR.Cmp(want.CIR) != 0 || got.PIR.Cmp(want.PIR) != 0 || got.CBS != want.CBS || got.PBS != want.PBS {
+	if got.CIR.Cmp(want.CIR) != 0 || got.PIR.Cmp(want.PIR) != 0 || got.CBS != want.CBS ||
+		got.PBS != want.PBS {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if _, err := (OneLiner{Meter: "gcra rate=10  mbit burst=2kB"}).Load(); err == nil || !strings.Contains(err.Error(), "--meter:1:15") {
+	if _, err := (OneLiner{Meter: "gcra rate=10  mbit burst=2kB"}).Load(); err == nil ||
+		!strings.Contains(err.Error(), "--meter:1:15") {
 		t.Errorf("two spaces: got %v, want an error at the unit", err)
 	}
 	if _, err := (OneLiner{Rate: "50 Mbit/s"}).Load(); err != nil {
@@ -511,7 +527,8 @@ func TestSeparateUnits(t *testing.T) {
 
 // TestCutQuantity compares cutQuantity and tooLong with regular expressions, on random text.
 func TestCutQuantity(t *testing.T) {
-	quantity, tooManyDigits := regexp.MustCompile(`^([0-9]{1,18}(?:\.[0-9]{1,18})?)(?: ([^ \n].*)|(.*))$`), regexp.MustCompile(`[0-9]{19}`)
+	quantity, tooManyDigits := regexp.MustCompile(`^([0-9]{1,18}(?:\.[0-9]{1,18})?)(?: ([^ \n].*)|(.*))$`),
+		regexp.MustCompile(`[0-9]{19}`)
 	r := rand.New(rand.NewPCG(1, 1))
 	parts := []string{"1", "0", "12345678", "999999999", ".", "k", "bit", "/", "\n", "-", "µs", " "}
 	matches, long := 0, 0

@@ -20,12 +20,16 @@ import (
 func TestRenamedDuringCheck(t *testing.T) {
 	near, far := nettest.New(t), nettest.New(t)
 	near.Veth(far)
-	policy, err := policyfile.Source{Name: "--meter", One: &policyfile.OneLiner{Meter: "token-bucket rate=1gbit burst=1MiB"}}.Compile()
+	policy, err := policyfile.Source{
+		Name: "--meter", One: &policyfile.OneLiner{Meter: "token-bucket rate=1gbit burst=1MiB"},
+	}.Compile()
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out, errs bytes.Buffer
-	o := &RunOptions{Options: Options{Directions: cli.Directions{List: []dataplane.Direction{kernel.Egress, kernel.Ingress}}}}
+	o := &RunOptions{Options: Options{
+		Directions: cli.Directions{List: []dataplane.Direction{kernel.Egress, kernel.Ingress}},
+	}}
 	r := newKernelPlane(newProcess(cli.Streams{Out: &out, Err: &errs}, notifier{}), o, "v0", policy)
 	near.Do(func() {
 		if err := r.attach(); err != nil {
@@ -57,7 +61,9 @@ func TestRenamedDuringCheck(t *testing.T) {
 	if err := r.err.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	if want := "shaper: v0 is now called wan0\nshaper: wan0 is now called wan1\n"; !strings.Contains(errs.String(), want) || strings.Count(errs.String(), "is now called") != 2 {
+	if want := "shaper: v0 is now called wan0\nshaper: wan0 is now called wan1\n"; !strings.Contains(
+		errs.String(), want) ||
+		strings.Count(errs.String(), "is now called") != 2 {
 		t.Errorf("got %q, want %q once", errs.String(), want)
 	}
 }

@@ -11,7 +11,8 @@ import (
 func (k *kernelPlane) printAttached(sh *kernel.Shaper, changes []compiled.ClassChange) {
 	p, name := k.print(), live.Name(&sh.About)
 	p.Printf("%s: attached by %s, program %d, kernel %s, policy %s (%s)\n",
-		name, live.Hook(&sh.About), sh.Program, live.KernelRelease(), k.policy.Name, say.Count(len(sh.Outline.Classes), "class"))
+		name, live.Hook(&sh.About), sh.Program, live.KernelRelease(), k.policy.Name,
+		say.Count(len(sh.Outline.Classes), "class"))
 	if sh.Place.Mode == kernel.Generic {
 		p.Printf("%s: the driver does not support XDP: the kernel's generic XDP is slower than tc\n", name)
 	}

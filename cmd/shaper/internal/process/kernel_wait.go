@@ -121,7 +121,8 @@ func (k *kernelPlane) dropShapers() {
 		sh.Close()
 	}
 	k.watchdog.reset()
-	if len(k.list) > 0 && !slices.ContainsFunc(k.list, func(sh *kernel.Shaper) bool { return !sh.Until.IsZero() }) {
+	if len(k.list) > 0 &&
+		!slices.ContainsFunc(k.list, func(sh *kernel.Shaper) bool { return !sh.Until.IsZero() }) {
 		k.deadline.rollback, k.options.Confirm = time.Time{}, 0 // it was confirmed
 	}
 	k.list = nil

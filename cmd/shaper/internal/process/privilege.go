@@ -169,8 +169,13 @@ func capabilities() (capabilitySets, error) {
 // encode returns them as capset takes them.
 func (s capabilitySets) encode() (header unix.CapUserHeader, data [2]unix.CapUserData) {
 	header.Version = unix.LINUX_CAPABILITY_VERSION_3
-	data[0] = unix.CapUserData{Effective: uint32(s.effective), Permitted: uint32(s.permitted), Inheritable: uint32(s.inheritable)}
-	data[1] = unix.CapUserData{Effective: uint32(s.effective >> 32), Permitted: uint32(s.permitted >> 32), Inheritable: uint32(s.inheritable >> 32)}
+	data[0] = unix.CapUserData{
+		Effective: uint32(s.effective), Permitted: uint32(s.permitted), Inheritable: uint32(s.inheritable),
+	}
+	data[1] = unix.CapUserData{
+		Effective: uint32(s.effective >> 32), Permitted: uint32(s.permitted >> 32),
+		Inheritable: uint32(s.inheritable >> 32),
+	}
 	return header, data
 }
 
@@ -186,7 +191,8 @@ func (s capabilitySets) set() error {
 // setAll sets the capabilities of all threads.
 func (s capabilitySets) setAll() error {
 	header, data := s.encode()
-	_, _, err := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&data[0])), 0)
+	_, _, err := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)),
+		uintptr(unsafe.Pointer(&data[0])), 0)
 	if err != 0 {
 		return fmt.Errorf("capset: %w", err)
 	}

@@ -46,7 +46,8 @@ func TestStateFile(t *testing.T) {
 		if err := os.WriteFile(path, text, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := f.read("v0", kind); got != nil || !errors.Is(err, errState) || !strings.Contains(err.Error(), path) {
+		if got, err := f.read("v0", kind); got != nil || !errors.Is(err, errState) ||
+			!strings.Contains(err.Error(), path) {
 			t.Errorf("%s: got %q, %v", what, got, err)
 		}
 	}
@@ -69,7 +70,8 @@ func TestStateFile(t *testing.T) {
 func statePolicy(t *testing.T, p string) *policyfile.Compiled {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "c.csv"), []byte("customer,address,plan\na,192.0.2.1,p\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "c.csv"), []byte("customer,address,plan\na,192.0.2.1,p\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	policy, err := policyfile.Source{Name: "policy", Path: filepath.Join(dir, "policy.yaml"), Text: `
@@ -103,7 +105,8 @@ func TestTapStateWritten(t *testing.T) {
 	frame := make([]byte, 34)
 	copy(frame[12:], []byte{8, 0, 0x45, 0, 0, 20})
 	copy(frame[26:], []byte{192, 0, 2, 1})
-	before.Process(&dataplane.Packet{Data: frame, WireLen: len(frame), Link: dataplane.LinkEthernet}, new(dataplane.Verdict))
+	before.Process(&dataplane.Packet{Data: frame, WireLen: len(frame), Link: dataplane.LinkEthernet},
+		new(dataplane.Verdict))
 	tokens := before.AppendCustomers(nil, 0, 1)
 
 	c, stderr := newStateTap(t.TempDir(), policy)
@@ -118,7 +121,8 @@ func TestTapStateWritten(t *testing.T) {
 		}
 		c.state.saved = time.Now().Add(-saveInterval)
 		c.advanceChanges()
-		if got, err := c.state.read("t0-egress", stateCustomers); err != nil || len(got) != len(tokens) || len(got) == 0 {
+		if got, err := c.state.read("t0-egress", stateCustomers); err != nil || len(got) != len(tokens) ||
+			len(got) == 0 {
 			t.Errorf("%d bytes are kept, want %d: %v", len(got), len(tokens), err)
 		}
 	}
@@ -134,9 +138,12 @@ func TestTapProblem(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c, stderr := newStateTap(filepath.Join(file, "dir"), statePolicy(t, `, when: {at: "00:00-24:00", plan: q}`))
+	c, stderr := newStateTap(filepath.Join(file, "dir"),
+		statePolicy(t, `, when: {at: "00:00-24:00", plan: q}`))
 	off := true
-	change := changes.Change{Target: changes.Target{Kind: changes.Customer, Name: "a"}, Terms: changes.Terms{Off: &off}}
+	change := changes.Change{
+		Target: changes.Target{Kind: changes.Customer, Name: "a"}, Terms: changes.Terms{Off: &off},
+	}
 	if err := c.changer.Set([]changes.Change{change}); !errors.As(err, new(*changes.UnkeptError)) {
 		t.Fatalf("got %v: want that it is not kept", err)
 	}

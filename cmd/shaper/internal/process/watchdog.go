@@ -133,7 +133,8 @@ func (w *watched) inspect(sh *kernel.Shaper, repair bool, report func(string, ..
 			continue
 		}
 		found = append(found, p.Found)
-		if remedy := cli.AdviceOf(p.Remedy, sh.Interface); remedy != "" && !slices.Contains(remedies, remedy) {
+		if remedy := cli.AdviceOf(p.Remedy, sh.Interface); remedy != "" &&
+			!slices.Contains(remedies, remedy) {
 			remedies = append(remedies, remedy)
 		}
 	}
@@ -176,7 +177,8 @@ func (w *watched) restore(sh *kernel.Shaper, report func(string, ...any)) (repai
 		return false
 	case len(w.repairs) == repairsPerMinute:
 		w.gaveUp = true
-		report("displaced again after %d repairs within a minute: giving up until the other program restores the order, or you stop it and run shaper again", repairsPerMinute)
+		report("displaced again after %d repairs within a minute: giving up until the other program restores the order, or you stop it and run shaper again",
+			repairsPerMinute)
 		return false
 	}
 	err := sh.Repair(policyfile.PlanOf)

@@ -51,7 +51,8 @@ func TestObserve(t *testing.T) {
 		{"d", 0, 0, 0, span(0), 0},             // without traffic
 		{"e", 0, 1 << 62, 0, span(0), 1 << 62}, // large
 	} {
-		if got := l.Observe(step.customer, step.source, Counters{step.all, step.dropped}, step.window); got != step.want {
+		if got := l.Observe(step.customer, step.source, Counters{step.all, step.dropped},
+			step.window); got != step.want {
 			t.Errorf("step %d, %+v: got %d", i, step, got)
 		}
 	}
@@ -129,7 +130,8 @@ func TestEnd(t *testing.T) {
 	if got := l.Observe("goes", 0, Counters{All: 300}, span(0)); got != 400 {
 		t.Errorf("added again: got %d, want 400", got)
 	}
-	for _, now := range []time.Time{time.Unix(60, 0), at(hour)} { // of which the first is a clock that is not set
+	// of which the first is a clock that is not set
+	for _, now := range []time.Time{time.Unix(60, 0), at(hour)} {
 		want("before the end", "goes", "half", "stays")
 		l.Skip("stays", 0, Counters{All: 100}) // its counters are needed
 		l.End(0, now)
@@ -205,7 +207,8 @@ func TestRandomLedger(t *testing.T) {
 		}
 		l.End(source, time.Unix(span(window).Start+1, 0))
 		for name, a := range l.accounts {
-			if at[0][name] == nil && at[1][name] == nil && a.End <= span(window).Start && a.last == [Sources]Counters{} {
+			if at[0][name] == nil && at[1][name] == nil && a.End <= span(window).Start &&
+				a.last == [Sources]Counters{} {
 				t.Fatalf("step %d: customer %s is not forgotten", step, name)
 			}
 		}

@@ -48,8 +48,10 @@ func TestTicksAnywhere(t *testing.T) {
 				t.Fatalf("got %d ticks to %v on an axis to %v, want at most %d", n, last, high, count)
 			}
 			for i := range ticks[1:] {
-				if step := ticks[i+1].at - ticks[i].at; math.Abs(step*float64(len(ticks)-1)-last) > last*1e-9 {
-					t.Fatalf("axis to %v: got tick %d %v after the one before, want equal steps to %v", high, i+1, step, last)
+				if step := ticks[i+1].at - ticks[i].at; math.Abs(
+					step*float64(len(ticks)-1)-last) > last*1e-9 {
+					t.Fatalf("axis to %v: got tick %d %v after the one before, want equal steps to %v", high,
+						i+1, step, last)
 				}
 			}
 		}

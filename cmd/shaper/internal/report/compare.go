@@ -71,7 +71,8 @@ func (c Comparison) check() error {
 	}
 	for _, m := range c.Meters {
 		if len(m.Passed) != len(c.Offered) {
-			errs = append(errs, fmt.Errorf("passed of meter %q has %d bins, Offered has %d", m.Name, len(m.Passed), len(c.Offered)))
+			errs = append(errs, fmt.Errorf("passed of meter %q has %d bins, Offered has %d", m.Name,
+				len(m.Passed), len(c.Offered)))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -105,7 +106,10 @@ func WriteComparison(w io.Writer, c Comparison) error {
 
 // page returns the page of the whole comparison.
 func (c Comparison) page() (*page, error) {
-	p := &page{script: viewJS + chartJS + compareJS, bins: len(c.Offered), start: c.Start, binWidth: c.BinWidth, version: c.Version}
+	p := &page{
+		script: viewJS + chartJS + compareJS, bins: len(c.Offered), start: c.Start, binWidth: c.BinWidth,
+		version: c.Version,
+	}
 	p.begin(c.title())
 	p.printf("<h1>%s</h1>\n"+`<p class="policy">through %s`, c.Input, say.Count(len(c.Meters), "meter"))
 	if c.Rate != "" {
@@ -115,23 +119,30 @@ func (c Comparison) page() (*page, error) {
 	p.main()
 	tiles := totals(c.Packets, c.Bytes, c.Duration)
 	if c.Unmetered.Packets > 0 {
-		tiles = append(tiles, tile{label: "Not metered", value: say.Grouped(c.Unmetered.Packets), detail: "not IP, or malformed"})
+		tiles = append(tiles, tile{
+			label: "Not metered", value: say.Grouped(c.Unmetered.Packets), detail: "not IP, or malformed",
+		})
 	}
 	p.tiles(tiles)
 	p.warnings(c.Warnings)
 	if p.bins == 0 || len(c.Meters) == 0 {
-		p.printf(`<p class="empty">The capture holds no packet that was metered: there is nothing to draw.</p>` + "\n")
+		p.printf(
+			`<p class="empty">The capture holds no packet that was metered: there is nothing to draw.</p>` +
+				"\n")
 		p.bins = 0
 		return p, p.end(nil)
 	}
-	s := comparisonSeries{Bins: p.bins, BinWidth: c.BinWidth, Offered: c.Offered, Rate: c.bitRate(), RateText: c.Rate}
+	s := comparisonSeries{
+		Bins: p.bins, BinWidth: c.BinWidth, Offered: c.Offered, Rate: c.bitRate(), RateText: c.Rate,
+	}
 	var rows []row
 	for _, m := range c.Meters {
 		s.Passed, s.Names = append(s.Passed, m.Passed), append(s.Names, m.Name)
 		rows = append(rows, c.row(m))
 	}
-	p.section("Meters", "Green and yellow packets passed. Worst is the most bytes that passed in any "+duration(c.Window)+
-		", wherever it begins. Starved is the longest run of dropped packets, from the first to the last. State is the memory of one meter.")
+	p.section("Meters",
+		"Green and yellow packets passed. Worst is the most bytes that passed in any "+duration(c.Window)+
+			", wherever it begins. Starved is the longest run of dropped packets, from the first to the last. State is the memory of one meter.")
 	p.table("Meter", rows)
 	p.endSection()
 	note := "bit/s, all charts on one scale, the offered rate in the background."
@@ -155,7 +166,9 @@ func (c Comparison) row(m Compared) row {
 	if m.Starved > 0 {
 		starved = cell{label: "Starved", value: brief(m.Starved)}
 	}
-	worst := cell{label: "Worst " + duration(c.Window), value: say.Grouped(m.Worst) + " B", zero: m.Worst == 0}
+	worst := cell{
+		label: "Worst " + duration(c.Window), value: say.Grouped(m.Worst) + " B", zero: m.Worst == 0,
+	}
 	if times := c.times(m.Worst); times != "" {
 		worst.under = []string{times + " the rate"}
 	}

@@ -78,8 +78,10 @@ func TestBrowserCompare(t *testing.T) {
 		})
 	}
 	t.Run("table", func(t *testing.T) {
-		got := chrome.Evaluate[[]string](t, b, `[...document.querySelectorAll("tbody tr")].map((r) => [...r.cells].map((c) => c.textContent).join(" "))`)
-		want := "fixed-windowlimit=500kB window=1s " + fmt.Sprintf("300%s B100 %%", say.Grouped(c.Meters[0].Green.Bytes)) +
+		got := chrome.Evaluate[[]string](t, b,
+			`[...document.querySelectorAll("tbody tr")].map((r) => [...r.cells].map((c) => c.textContent).join(" "))`)
+		want := "fixed-windowlimit=500kB window=1s " +
+			fmt.Sprintf("300%s B100 %%", say.Grouped(c.Meters[0].Green.Bytes)) +
 			" 0 3000 B0 % 1,000,000 B2.00 × the rate 0 32 B"
 		if len(got) != len(c.Meters) || got[0] != want {
 			t.Errorf("the table is %q, want a first row %q", got, want)

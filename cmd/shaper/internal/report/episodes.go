@@ -62,13 +62,15 @@ type episodeSeries struct {
 }
 
 func (e *Episode) series(i int, start int64) episodeSeries {
-	title := fmt.Sprintf("episode %d: %s of class %s, %s", i+1, e.Kind, e.Class, say.Count(e.Packets, "packet"))
+	title := fmt.Sprintf("episode %d: %s of class %s, %s", i+1, e.Kind, e.Class,
+		say.Count(e.Packets, "packet"))
 	return episodeSeries{float64(e.From-start) / 1e9, float64(e.To-start) / 1e9, title}
 }
 
 // zoomButton writes a button to zoom the charts to a time, in ns since the epoch.
 func (p *page) zoomButton(text string, from, to int64) {
-	p.printf(`<button type="button" data-from="%d" data-to="%d" data-scroll>%s</button> `, from-p.start, to-p.start, text)
+	p.printf(`<button type="button" data-from="%d" data-to="%d" data-scroll>%s</button> `, from-p.start,
+		to-p.start, text)
 }
 
 // episodes writes the section of the episodes.
@@ -76,10 +78,13 @@ func (p *page) episodes(d Data) {
 	if len(d.Episodes) == 0 {
 		return
 	}
-	p.section("Worst episodes", "An episode is a run of drops of a class, or of yellow packets that were not dropped on arrival, with gaps below 100 ms. "+
-		"Lack is the most tokens that a packet lacked. A number zooms the charts to its episode, and packets to its first packets.")
+	p.section("Worst episodes",
+		"An episode is a run of drops of a class, or of yellow packets that were not dropped on arrival, with gaps below 100 ms. "+
+			"Lack is the most tokens that a packet lacked. A number zooms the charts to its episode, and packets to its first packets.")
 	p.printf("<div class=\"table episodes\">\n<table>\n<thead>\n<tr>")
-	for _, h := range []string{"Episode", "Class", "By", "Reason", "At", "Length", "Packets", "Bytes", "Lack"} {
+	for _, h := range []string{
+		"Episode", "Class", "By", "Reason", "At", "Length", "Packets", "Bytes", "Lack",
+	} {
 		p.printf(`<th scope="col">%s</th>`, h)
 	}
 	p.printf("</tr>\n</thead>\n<tbody>\n")
@@ -102,7 +107,8 @@ func (p *page) episodes(d Data) {
 		} {
 			p.printf(`<td data-label="%s">%s</td>`, c.label, c.value)
 		}
-		p.printf("</tr>\n<tr class=\"more\"><td colspan=\"9\"><small>%s</small><code>%s</code></td></tr>\n", e.Flow, e.Why)
+		p.printf("</tr>\n<tr class=\"more\"><td colspan=\"9\"><small>%s</small><code>%s</code></td></tr>\n",
+			e.Flow, e.Why)
 	}
 	p.printf("</tbody>\n</table>\n</div>\n")
 	p.endSection()
@@ -114,7 +120,8 @@ const firstPackets = 32
 // tiled returns the end of the first packets of an episode, or false if no tile contains them.
 func (d *Data) tiled(e Episode) (to int64, ok bool) {
 	for _, t := range d.Tiles {
-		at, _ := slices.BinarySearchFunc(t.Packets, e.From, func(p TilePacket, at int64) int { return cmp.Compare(p.At, at) })
+		at, _ := slices.BinarySearchFunc(t.Packets, e.From,
+			func(p TilePacket, at int64) int { return cmp.Compare(p.At, at) })
 		if at < len(t.Packets) && t.Packets[0].At <= e.From {
 			return min(t.Packets[min(at+firstPackets, len(t.Packets)-1)].At, e.To), true
 		}
@@ -129,7 +136,9 @@ func (p *page) rates(d Data) {
 		note += " A number marks an episode and zooms to it. Around its first packets, bins become as short as 1 µs when you zoom in."
 	}
 	p.charts("Rate", note)
-	p.printf(`<p class="all"><button type="button" data-from="0" data-to="0" data-whole>Show all</button></p>` + "\n")
+	p.printf(
+		`<p class="all"><button type="button" data-from="0" data-to="0" data-whole>Show all</button></p>` +
+			"\n")
 	p.chart("offered", 0, "Offered", "bit/s, on arrival")
 	p.chart("passed", 0, "Sent", "bit/s, on departure")
 	p.endSection()
@@ -165,8 +174,9 @@ func (p *page) classes(all []Rates) (out []classSeries) {
 	if total < 2 {
 		return out
 	}
-	p.section("Rate by class", "Offered by color, stacked, and sent (line), in bit/s. Dotted lines are the rates of the class's meter, unless they are far above its traffic."+
-		classesNotDrawn(total))
+	p.section("Rate by class",
+		"Offered by color, stacked, and sent (line), in bit/s. Dotted lines are the rates of the class's meter, unless they are far above its traffic."+
+			classesNotDrawn(total))
 	for i, c := range out {
 		p.chart("class", i, c.Name)
 	}
@@ -189,9 +199,13 @@ func (p *page) top(heading, kind string, list []Top, of int64) {
 	note := ""
 	var rows []row
 	for _, t := range list {
-		r := row{name: t.Name, cells: []cell{counted("Total", "", t.Count, of), counted("Dropped", "", t.Dropped, t.Bytes)}}
+		r := row{
+			name:  t.Name,
+			cells: []cell{counted("Total", "", t.Count, of), counted("Dropped", "", t.Dropped, t.Bytes)},
+		}
 		if t.AtLeast {
-			r.under, note = "at least", "There were more than can be counted: counts with \"at least\" may lack packets."
+			r.under, note = "at least",
+				"There were more than can be counted: counts with \"at least\" may lack packets."
 		}
 		rows = append(rows, r)
 	}

@@ -21,12 +21,22 @@ func burstSample(delay int64) Data {
 	zero := func() []int64 { return make([]int64, bins) }
 	d := Data{
 		Input: "burst.pcap", Version: "1.0.0", Start: 1_772_366_400_000_000_000, BinWidth: width,
-		Unmetered: zero(), Rates: []Rates{{Name: "a"}, {Name: "b", Limits: []Limit{{"CIR 4mbit", 4e6}, {"PIR 8mbit", 8e6}}}},
-		Meters:   []Meter{{Name: "m", Kind: "token-bucket", C: Bucket{"Tc", 5000, zero(), zero()}, Packets: zero()}},
-		Episodes: []Episode{{Kind: "drop", Class: "b", By: "meter m", Reason: "color", At: "4.000000 s", Length: "20 ms", Count: dataplane.Count{Packets: 1000, Bytes: 1e6}, Lack: "9 B", Flow: "10.0.0.1 > 10.0.0.2: 5 packets", Why: "shaper why burst.pcap 4002"}},
-		Flows:    []Top{{Name: "10.0.0.1:1 > 10.0.0.2:2 udp", Count: dataplane.Count{Packets: 9, Bytes: 9000}, Dropped: dataplane.Count{Packets: 3, Bytes: 3000}, AtLeast: true}},
-		Keys:     []Top{{Name: "src 10.0.0.1", Count: dataplane.Count{Packets: 10_000, Bytes: 1e7}}},
-		Tiles:    []Tile{{}},
+		Unmetered: zero(),
+		Rates:     []Rates{{Name: "a"}, {Name: "b", Limits: []Limit{{"CIR 4mbit", 4e6}, {"PIR 8mbit", 8e6}}}},
+		Meters: []Meter{
+			{Name: "m", Kind: "token-bucket", C: Bucket{"Tc", 5000, zero(), zero()}, Packets: zero()},
+		},
+		Episodes: []Episode{{
+			Kind: "drop", Class: "b", By: "meter m", Reason: "color", At: "4.000000 s", Length: "20 ms",
+			Count: dataplane.Count{Packets: 1000, Bytes: 1e6}, Lack: "9 B",
+			Flow: "10.0.0.1 > 10.0.0.2: 5 packets", Why: "shaper why burst.pcap 4002",
+		}},
+		Flows: []Top{{
+			Name: "10.0.0.1:1 > 10.0.0.2:2 udp", Count: dataplane.Count{Packets: 9, Bytes: 9000},
+			Dropped: dataplane.Count{Packets: 3, Bytes: 3000}, AtLeast: true,
+		}},
+		Keys:  []Top{{Name: "src 10.0.0.1", Count: dataplane.Count{Packets: 10_000, Bytes: 1e7}}},
+		Tiles: []Tile{{}},
 	}
 	for i := range d.Offered {
 		d.Offered[i], d.Passed[i] = zero(), zero()
@@ -37,7 +47,10 @@ func burstSample(delay int64) Data {
 	at := int64(0)
 	for n := int64(1); n <= 10_000; n++ {
 		class, color, bin := int(n%2), 0, at/width
-		p := TilePacket{Number: n, At: d.Start + at, Length: 1000, Class: int32(class), Fate: Sent, Left: d.Start + at + delay}
+		p := TilePacket{
+			Number: n, At: d.Start + at, Length: 1000, Class: int32(class), Fate: Sent,
+			Left: d.Start + at + delay,
+		}
 		if burst := n > 4000 && n <= 6000; burst && class == 1 {
 			color, p.Color, p.Fate = 2, 2, Dropped
 		}
@@ -102,8 +115,11 @@ func TestViews(t *testing.T) {
 		b.Width(t, 1000)
 		openPage(t, b, "views", d)
 		first := float64(d.Episodes[0].From-d.Start) / 1e9
-		for _, view := range [][2]float64{{0, 99}, {1, 7}, {first - 0.5, first + 0.5}, {first - 0.01, first + 0.02}, {first, first + 0.0001}} {
-			script := strings.NewReplacer("MIN", strconv.FormatFloat(view[0], 'f', -1, 64), "MAX", strconv.FormatFloat(view[1], 'f', -1, 64)).Replace(viewScript)
+		for _, view := range [][2]float64{
+			{0, 99}, {1, 7}, {first - 0.5, first + 0.5}, {first - 0.01, first + 0.02}, {first, first + 0.0001},
+		} {
+			script := strings.NewReplacer("MIN", strconv.FormatFloat(view[0], 'f', -1, 64), "MAX",
+				strconv.FormatFloat(view[1], 'f', -1, 64)).Replace(viewScript)
 			cells := chrome.Evaluate[[]viewCell](t, b, script)
 			want := make([]float64, 6)
 			for i := range 3 {
@@ -129,8 +145,10 @@ func TestViews(t *testing.T) {
 							arrived += 1000
 						}
 					}
-					if got := c.Values[0] + c.Values[1] + c.Values[2]; got != arrived || c.Packets*1000 != int(arrived) {
-						t.Fatalf("view %v: the cell from %v to %v has %v bytes of %d packets, want %v", view, c.From, c.To, got, c.Packets, arrived)
+					if got := c.Values[0] + c.Values[1] + c.Values[2]; got != arrived ||
+						c.Packets*1000 != int(arrived) {
+						t.Fatalf("view %v: the cell from %v to %v has %v bytes of %d packets, want %v", view,
+							c.From, c.To, got, c.Packets, arrived)
 					}
 				}
 			}
@@ -142,7 +160,8 @@ func TestViews(t *testing.T) {
 					t.Errorf("view %v: line %d lacks %v bytes", view, i, rest)
 				}
 			}
-			if view[1]-view[0] < 0.001 && narrowest > 2000 || view[1]-view[0] > 90 && narrowest < float64(d.BinWidth) {
+			if view[1]-view[0] < 0.001 && narrowest > 2000 || view[1]-view[0] > 90 &&
+				narrowest < float64(d.BinWidth) {
 				t.Errorf("view %v: the narrowest cell has %v ns", view, narrowest)
 			}
 		}
@@ -176,7 +195,8 @@ func TestEpisodesInBrowser(t *testing.T) {
 		b.Shot(t, "episodes-"+step.name)
 	}
 	b.Mouse(t, input.DispatchMouseEventTypeMouseMoved, 0.5)
-	if when := chrome.Evaluate[string](t, b, `document.querySelector(".when").textContent`); !strings.Contains(when, "packet") {
+	if when := chrome.Evaluate[string](t, b,
+		`document.querySelector(".when").textContent`); !strings.Contains(when, "packet") {
 		t.Errorf("the legend reads %q, want packets", when)
 	}
 	chrome.Evaluate[bool](t, b, `document.querySelector("button[data-whole]").click() || true`)
@@ -196,7 +216,8 @@ func TestEpisodesEscaped(t *testing.T) {
 	d := burstSample(0)
 	e := &d.Episodes[0]
 	e.Class, e.By, e.Reason, e.Flow, e.Why = hostile, hostile, hostile, hostile, hostile
-	d.Flows[0].Name, d.Keys[0].Name, d.Rates[0].Name, d.Rates[1].Limits[0].Text = hostile, hostile, hostile, hostile
+	d.Flows[0].Name, d.Keys[0].Name, d.Rates[0].Name, d.Rates[1].Limits[0].Text = hostile, hostile, hostile,
+		hostile
 	html := write(t, d)
 	for _, bad := range []string{"<img", "<!--", "onerror=\""} {
 		if strings.Contains(html, bad) {
@@ -218,13 +239,17 @@ func TestSize(t *testing.T) {
 	for range 4096 {
 		d.Rates = append(d.Rates, Rates{Name: "class", Offered: [3][]int64{full, full, full}, Sent: full})
 		level := Bucket{"Tc", 1e6, full, full}
-		d.Meters = append(d.Meters, Meter{Name: "meter", C: level, E: level, Packets: slices.Repeat([]int64{5000}, bins)})
+		d.Meters = append(d.Meters,
+			Meter{Name: "meter", C: level, E: level, Packets: slices.Repeat([]int64{5000}, bins)})
 		d.Queues = append(d.Queues, Queue{Name: "queue", Delay: delay, Waiting: full})
 	}
 	for range 5 {
 		tile := Tile{}
 		for i := range int64(2048) {
-			tile.Packets = append(tile.Packets, TilePacket{Number: 11_000_000 + i, At: i * 300_000, Length: 1500, Class: 11, Fate: Sent, Left: i * 300_000, Levels: []Level{{11, 1_000_000, 1_000_000}}})
+			tile.Packets = append(tile.Packets, TilePacket{
+				Number: 11_000_000 + i, At: i * 300_000, Length: 1500, Class: 11, Fate: Sent,
+				Left: i * 300_000, Levels: []Level{{11, 1_000_000, 1_000_000}},
+			})
 		}
 		d.Tiles = append(d.Tiles, tile)
 	}

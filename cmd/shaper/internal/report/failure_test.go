@@ -60,7 +60,8 @@ func TestFailure(t *testing.T) {
 	b := chrome.Open(t)
 	texts := func(selector, property string) []string {
 		t.Helper()
-		return chrome.Evaluate[[]string](t, b, fmt.Sprintf(`[...document.querySelectorAll(%q)].map((e) => e.%s)`, selector, property))
+		return chrome.Evaluate[[]string](t, b,
+			fmt.Sprintf(`[...document.querySelectorAll(%q)].map((e) => e.%s)`, selector, property))
 	}
 	b.Width(t, 1000)
 	d := burstSample(0)

@@ -75,7 +75,8 @@ func (f Frontier) draw() *svg {
 	}
 	s.printf(`"/>` + "\n")
 	last := f.Bursts[len(f.Bursts)-1]
-	s.text(start+width, bottom+36, right, "note", fmt.Sprintf("burst; packets dropped. No loss from %s bytes", say.Grouped(last)))
+	s.text(start+width, bottom+36, right, "note",
+		fmt.Sprintf("burst; packets dropped. No loss from %s bytes", say.Grouped(last)))
 	s.end()
 	return s
 }

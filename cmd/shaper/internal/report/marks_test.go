@@ -92,7 +92,8 @@ func TestMarks(t *testing.T) {
 		for _, m := range page.Marks {
 			seen = append(seen, m.Name)
 			if m.Bottom > 0 || m.Top < page.Legend || m.Left < -1 || m.Right > page.Width+1 {
-				t.Errorf("%s: mark %+v is not between the legend at %v px and the plot", step.name, m, page.Legend)
+				t.Errorf("%s: mark %+v is not between the legend at %v px and the plot", step.name, m,
+					page.Legend)
 			}
 			below := map[float64]bool{}
 			for _, other := range page.Marks {

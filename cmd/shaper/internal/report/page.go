@@ -50,7 +50,8 @@ type page struct {
 // begin writes the beginning of the page up to the header's first line.
 func (p *page) begin(title string) {
 	scripts := source(errorJS) + " " + source(uplotJS) + " " + source(p.script)
-	policy := "default-src 'none'; script-src " + scripts + "; style-src " + source(uplotCSS) + " " + source(pageCSS) +
+	policy := "default-src 'none'; script-src " + scripts + "; style-src " + source(uplotCSS) + " " +
+		source(pageCSS) +
 		"; base-uri 'none'; form-action 'none'"
 	p.printf(`<!DOCTYPE html>
 <html lang="en">

@@ -146,7 +146,8 @@ func TestBrowser(t *testing.T) {
 		b.Settle(t)
 		b.Charts(t, 2+len(d.Meters)+2*len(d.Queues))
 		checkFits(t, b)
-		if c := chrome.Evaluate[contrast](t, b, contrastScript); c.Back != "rgb(255, 255, 255)" || c.Contrast < 4.5 {
+		if c := chrome.Evaluate[contrast](t, b, contrastScript); c.Back != "rgb(255, 255, 255)" ||
+			c.Contrast < 4.5 {
 			t.Errorf("on paper: got %+v, want white and a contrast of 4.5 or more", c)
 		}
 		b.Shot(t, "print")
@@ -176,7 +177,9 @@ func TestBrowser(t *testing.T) {
 		d := sample()
 		for i := range d.Classes {
 			c := &d.Classes[i]
-			for _, n := range []*dataplane.Count{&c.Green, &c.Yellow, &c.Red, &c.Dropped, &c.Marked, &c.Queued} {
+			for _, n := range []*dataplane.Count{
+				&c.Green, &c.Yellow, &c.Red, &c.Dropped, &c.Marked, &c.Queued,
+			} {
 				*n = dataplane.Count{Packets: 333_333_333, Bytes: 333_333_333_333}
 			}
 		}
@@ -191,7 +194,8 @@ func TestBrowser(t *testing.T) {
 			b.Width(t, px)
 			b.Charts(t, 2+len(d.Meters)+2*len(d.Queues))
 			checkFits(t, b)
-			if em := chrome.Evaluate[float64](t, b, `document.querySelector("tbody th").clientWidth / 15`); em < 8 {
+			if em := chrome.Evaluate[float64](t, b,
+				`document.querySelector("tbody th").clientWidth / 15`); em < 8 {
 				t.Errorf("at %d px: got class names of %.1f em, want 8 or more", px, em)
 			}
 			b.Shot(t, fmt.Sprintf("large-%d", px))
@@ -208,7 +212,8 @@ func TestBrowser(t *testing.T) {
 		if got := chrome.Evaluate[string](t, b, `document.querySelector("h1").textContent`); got != hostile {
 			t.Errorf("heading %q, want %q", got, hostile)
 		}
-		if got := chrome.Evaluate[int](t, b, `document.querySelectorAll("img, body script:not([type])").length`); got != 3 {
+		if got := chrome.Evaluate[int](t, b,
+			`document.querySelectorAll("img, body script:not([type])").length`); got != 3 {
 			t.Errorf("got %d images and scripts, want the 3 scripts of the page", got)
 		}
 		b.Shot(t, "hostile")
@@ -261,7 +266,8 @@ func cells(t *testing.T, b *chrome.Tab, d Data) {
 			t.Errorf("row %d is %q, want %q", i, got[i][0], c.Name)
 		}
 		for j, n := range []dataplane.Count{total, c.Green, c.Yellow, c.Red, c.Dropped, c.Marked, c.Queued} {
-			want := say.Grouped(n.Packets) + "|" + say.Grouped(n.Bytes) + " B|" + percent(n.Bytes, total.Bytes)
+			want := say.Grouped(n.Packets) + "|" + say.Grouped(n.Bytes) + " B|" +
+				percent(n.Bytes, total.Bytes)
 			if n.Packets == 0 {
 				want = "0"
 			}

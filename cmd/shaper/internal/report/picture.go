@@ -165,7 +165,8 @@ func (p *panel) area(class string, values []float64) {
 // line draws values, one per bin.
 func (p *panel) line(class string, values []float64) {
 	f := p.figure
-	f.printf(`<path class="%s" d="%s"/>`+"\n", class, steps(f.left, f.width/px(len(values)), values, p.height))
+	f.printf(`<path class="%s" d="%s"/>`+"\n", class,
+		steps(f.left, f.width/px(len(values)), values, p.height))
 }
 
 // band fills the space between two lines.
@@ -175,13 +176,15 @@ func (p *panel) band(class string, low, high []float64) {
 	back := slices.Clone(low)
 	slices.Reverse(back)
 	// The lower line is drawn backwards from the end of the upper one.
-	f.printf(`<path class="%s" d="%s%sZ"/>`+"\n", class, steps(f.left, step, high, p.height), "L"+steps(f.left+f.width, -step, back, p.height)[1:])
+	f.printf(`<path class="%s" d="%s%sZ"/>`+"\n", class, steps(f.left, step, high, p.height),
+		"L"+steps(f.left+f.width, -step, back, p.height)[1:])
 }
 
 // limit draws a rate, unless it is 0.
 func (p *panel) limit(rate float64) {
 	if rate > 0 {
-		p.figure.printf(`<path class="limit" d="M%v %vh%v"/>`+"\n", p.figure.left, p.height(rate), p.figure.width)
+		p.figure.printf(`<path class="limit" d="M%v %vh%v"/>`+"\n", p.figure.left, p.height(rate),
+			p.figure.width)
 	}
 }
 
@@ -238,7 +241,8 @@ func (c Comparison) draw() *figure {
 		}
 	}
 	since := time.Unix(0, c.Start).UTC().Format("time since 2006-01-02 15:04:05.000000 UTC")
-	return drawPicture(c.title(), since, "no packet was metered", keys, len(offered), float64(len(offered))*width, panels)
+	return drawPicture(c.title(), since, "no packet was metered", keys, len(offered),
+		float64(len(offered))*width, panels)
 }
 
 // result summarizes the result of a meter.

@@ -230,7 +230,10 @@ type bucketSeries struct {
 
 // page returns the page of the whole report.
 func (d Data) page() (*page, error) {
-	p := &page{script: viewJS + chartJS + replayJS, bins: len(d.Offered[0]), start: d.Start, binWidth: d.BinWidth, version: d.Version}
+	p := &page{
+		script: viewJS + chartJS + replayJS, bins: len(d.Offered[0]), start: d.Start, binWidth: d.BinWidth,
+		version: d.Version,
+	}
 	title := d.Input
 	if d.Policy != "" {
 		title += " through " + d.Policy
@@ -245,7 +248,8 @@ func (d Data) page() (*page, error) {
 	p.tiles(shares(d))
 	p.warnings(d.Warnings)
 	if len(d.Classes) > 0 {
-		p.section("Classes", "Packets, bytes, and share of the bytes of the class. Dropped, marked and queued packets are also counted in their color.")
+		p.section("Classes",
+			"Packets, bytes, and share of the bytes of the class. Dropped, marked and queued packets are also counted in their color.")
 		var rows []row
 		for _, c := range d.Classes {
 			rows = append(rows, newRow(c))
@@ -282,8 +286,9 @@ func (p *page) meters(meters []Meter) (out [][]bucketSeries) {
 	if len(meters) == 0 {
 		return nil
 	}
-	p.section("Bucket levels", "The lowest and the mean level after the packets in each bin; gaps are bins without packets. Dotted lines are burst sizes and limits."+
-		notDrawn(len(meters), "meter"))
+	p.section("Bucket levels",
+		"The lowest and the mean level after the packets in each bin; gaps are bins without packets. Dotted lines are burst sizes and limits."+
+			notDrawn(len(meters), "meter"))
 	for i, m := range meters[:min(len(meters), maxCharts)] {
 		p.chart("meter", i, m.Name, m.Kind+" "+m.Params)
 		var buckets []bucketSeries
@@ -301,8 +306,9 @@ func (p *page) queues(queues []Queue) (out []queueSeries) {
 	if len(queues) == 0 {
 		return nil
 	}
-	p.section("Queues", "Delay is the longest queueing delay of the packets sent in each bin; gaps are bins in which none was sent. "+
-		"Backlog is the bytes in the queue, averaged over each bin."+notDrawn(len(queues), "queue"))
+	p.section("Queues",
+		"Delay is the longest queueing delay of the packets sent in each bin; gaps are bins in which none was sent. "+
+			"Backlog is the bytes in the queue, averaged over each bin."+notDrawn(len(queues), "queue"))
 	for i, q := range queues[:min(len(queues), maxCharts)] {
 		p.chart("delay", i, q.Name, q.Params, q.Drops())
 		p.chart("waiting", i, "")

@@ -58,7 +58,8 @@ func TestSelfContained(t *testing.T) {
 	if m := regexp.MustCompile(`(?i)\b(src|href|url|@import|https?:)\s*[=(/"]`).FindString(html); m != "" {
 		t.Errorf("the page contains %q", m)
 	}
-	if !strings.Contains(html, `http-equiv="Content-Security-Policy" content="default-src &#39;none&#39;; script-src &#39;sha256-`) {
+	if !strings.Contains(html,
+		`http-equiv="Content-Security-Policy" content="default-src &#39;none&#39;; script-src &#39;sha256-`) {
 		t.Error("the page has no Content-Security-Policy")
 	}
 }
@@ -200,7 +201,8 @@ func TestUplotUnchanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(sums) != len(entries)-1 {
-		t.Errorf("uplot/README.md has %d sums, want one for each of the %d other files", len(sums), len(entries)-1)
+		t.Errorf("uplot/README.md has %d sums, want one for each of the %d other files", len(sums),
+			len(entries)-1)
 	}
 	for _, m := range sums {
 		data, err := os.ReadFile(filepath.Join("uplot", m[2]))

@@ -109,7 +109,8 @@ func sample() Data {
 	}
 	d.Queues = []Queue{{
 		Name: "bulk", Params: "rate=4.5mbit/s limit=5s", Delay: delay, Waiting: waiting,
-		Full: dataplane.Count{Packets: 1234, Bytes: 1_851_000}, CoDel: dataplane.Count{Packets: 2, Bytes: 3000},
+		Full:  dataplane.Count{Packets: 1234, Bytes: 1_851_000},
+		CoDel: dataplane.Count{Packets: 2, Bytes: 3000},
 	}}
 	for _, c := range classes {
 		total := c.total()
@@ -131,7 +132,10 @@ type sampleBucket struct {
 }
 
 func newSampleBucket(name string, rate, size int64) *sampleBucket {
-	return &sampleBucket{name: name, rate: rate, size: size, level: size, lowest: noBins(), sum: make([]int64, sampleBins), packets: make([]int64, sampleBins)}
+	return &sampleBucket{
+		name: name, rate: rate, size: size, level: size, lowest: noBins(), sum: make([]int64, sampleBins),
+		packets: make([]int64, sampleBins),
+	}
 }
 
 // spill refills the bucket and returns the overflow.
@@ -197,9 +201,14 @@ func singleBin() Data {
 	d := Data{
 		Input: "one.pcap", Policy: "tokenbucket 1mbit/s burst=3000", Version: "1.0.0",
 		Start: 1, BinWidth: second, Packets: 1, Bytes: 1500,
-		Meters:  []Meter{{Name: "all", Kind: "tokenbucket", Params: "rate=1mbit/s burst=3000", C: Bucket{"Tc", 3000, one(1500), one(1500)}, Packets: one(1)}},
-		Queues:  []Queue{{Name: "all", Delay: one(-1), Waiting: one(0)}},
-		Classes: []Class{{Name: "all", Meter: "tokenbucket", Green: dataplane.Count{Packets: 1, Bytes: 1500}}},
+		Meters: []Meter{{
+			Name: "all", Kind: "tokenbucket", Params: "rate=1mbit/s burst=3000",
+			C: Bucket{"Tc", 3000, one(1500), one(1500)}, Packets: one(1),
+		}},
+		Queues: []Queue{{Name: "all", Delay: one(-1), Waiting: one(0)}},
+		Classes: []Class{
+			{Name: "all", Meter: "tokenbucket", Green: dataplane.Count{Packets: 1, Bytes: 1500}},
+		},
 	}
 	for i := range d.Offered {
 		d.Offered[i], d.Passed[i] = one(0), one(0)

@@ -45,7 +45,8 @@ func (s Simulation) check() error {
 		{"Most", s.Most},
 	} {
 		if len(series.values) != len(s.Offered) {
-			errs = append(errs, fmt.Errorf("%s has %d bins, Offered has %d", series.name, len(series.values), len(s.Offered)))
+			errs = append(errs,
+				fmt.Errorf("%s has %d bins, Offered has %d", series.name, len(series.values), len(s.Offered)))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -73,16 +74,19 @@ func (s Simulation) draw() *figure {
 	rate := []float64{s.Rate}
 	panels := []panel{
 		{
-			name: "Use", more: "offered (gray) and passed (blue)", result: s.Used, top: top(s.Offered, s.Allowed, rate),
+			name: "Use", more: "offered (gray) and passed (blue)", result: s.Used,
+			top:   top(s.Offered, s.Allowed, rate),
 			under: func(p *panel) { p.area("offered", s.Offered) },
 			over:  func(p *panel) { p.area("passed", s.Passed); p.limit(s.Rate) },
 		},
 		{
-			name: "Sum of shares", more: "most that all hosts together could use", result: s.Excess, top: top(s.Allowed, rate),
+			name: "Sum of shares", more: "most that all hosts together could use", result: s.Excess,
+			top:  top(s.Allowed, rate),
 			over: func(p *panel) { p.area("passed", s.Allowed); p.limit(s.Rate) },
 		},
 		{
-			name: "Share of one host", more: "median (line), least to most (gray)", result: s.Shares, top: top(s.Most),
+			name: "Share of one host", more: "median (line), least to most (gray)", result: s.Shares,
+			top:   top(s.Most),
 			under: func(p *panel) { p.band("offered", s.Least, s.Most) },
 			over:  func(p *panel) { p.line("line", s.Median) },
 		},

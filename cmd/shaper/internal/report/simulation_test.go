@@ -7,10 +7,14 @@ import (
 )
 
 func sampleSimulation() Simulation {
-	s := Simulation{Name: "100 hosts on 1gbit", Rate: 1e9, RateText: "1gbit", Width: 0.1, Used: "used", Excess: "excess", Shares: "shares"}
+	s := Simulation{
+		Name: "100 hosts on 1gbit", Rate: 1e9, RateText: "1gbit", Width: 0.1, Used: "used", Excess: "excess",
+		Shares: "shares",
+	}
 	for i := range 300 {
 		x := float64(i%50) / 50
-		s.Offered, s.Passed, s.Allowed = append(s.Offered, 2e9*x), append(s.Passed, min(2e9*x, 1e9)), append(s.Allowed, 1e9)
+		s.Offered, s.Passed, s.Allowed = append(s.Offered, 2e9*x), append(s.Passed, min(2e9*x, 1e9)),
+			append(s.Allowed, 1e9)
 		s.Least, s.Median, s.Most = append(s.Least, 0), append(s.Median, 1e7), append(s.Most, 1e7+1e7*x)
 	}
 	s.Marks = []Mark{{1, "crash"}, {1.1, "partition"}, {1.2, "clock"}, {15, "flush"}, {29.99, "failover"}}
@@ -27,7 +31,10 @@ func TestSimulation(t *testing.T) {
 		return b.String()
 	}
 	svg := draw(s)
-	for _, text := range []string{s.Name, ">budget 1gbit<", ">Use<", ">Sum of shares<", ">Share of one host<", ">used<", ">excess<", ">shares<", ">crash<", ">partition<", ">flush<", ">30 s<"} {
+	for _, text := range []string{
+		s.Name, ">budget 1gbit<", ">Use<", ">Sum of shares<", ">Share of one host<", ">used<", ">excess<",
+		">shares<", ">crash<", ">partition<", ">flush<", ">30 s<",
+	} {
 		if !strings.Contains(svg, text) {
 			t.Errorf("the picture contains no %q", text)
 		}

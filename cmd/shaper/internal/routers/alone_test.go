@@ -49,7 +49,8 @@ func TestPairsOfFields(t *testing.T) {
 			settings := b.Settings()
 			for i, s := range settings {
 				for _, other := range settings[i+1:] {
-					if os.Getenv("SHAPER_ALL_PAIRS") == "" && r.IntN(100) > 0 || policytest.SameField(s, other) {
+					if os.Getenv("SHAPER_ALL_PAIRS") == "" && r.IntN(100) > 0 ||
+						policytest.SameField(s, other) {
 						continue
 					}
 					if b.With(s, other) != nil {
@@ -221,8 +222,10 @@ func plainMatch(m *dataplane.Match) {
 	}
 	prefixes := slices.Concat(m.Src, m.Dst)
 	implied := func(family uint32) bool {
-		return len(prefixes) > 0 && slices.Contains(m.EtherType, dataplane.Range{First: family, Last: family}) &&
-			!slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Addr().Is6() != (family == 0x86dd) })
+		return len(prefixes) > 0 &&
+			slices.Contains(m.EtherType, dataplane.Range{First: family, Last: family}) &&
+			!slices.ContainsFunc(prefixes,
+				func(p netip.Prefix) bool { return p.Addr().Is6() != (family == 0x86dd) })
 	}
 	if implied(0x0800) || implied(0x86dd) {
 		m.EtherType = nil

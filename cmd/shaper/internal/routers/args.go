@@ -101,7 +101,8 @@ func whole(r *big.Rat) (int64, error) {
 // percentOf returns a percentage of a rate, in bit/s, rounded down.
 func percentOf(percent *big.Rat, link meter.Rate) (int64, error) {
 	if link.Bytes == 0 {
-		return 0, fmt.Errorf("a rate in percent needs the rate of the interface: give --link, such as --link 1gbit")
+		return 0, fmt.Errorf(
+			"a rate in percent needs the rate of the interface: give --link, such as --link 1gbit")
 	}
 	bits, ok := link.Bits()
 	if !ok {

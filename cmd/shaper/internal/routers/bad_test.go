@@ -15,7 +15,11 @@ func samples() map[string]string {
 	list := map[string]string{
 		"cisco-show": " Gi0\n\n  Service-policy input: P\n\n    Class-map: class-default (match-any)\n      Match: any\n      police:\n          cir 10000 bps, bc 1500 bytes\n        conformed 3 packets, 300 bytes; actions:\n          transmit\n        exceeded 1 bytes; actions:\n          drop\n",
 	}
-	for name, text := range map[string]string{"cisco": "police cir 8000 pir 16000", "huawei": "car cir 64", "h3c": "car cir 64 red remark-dscp-pass ef", "junos": "policer p { if-exceeding { bandwidth-limit 1m; burst-size-limit 15k; } then discard; }"} {
+	for name, text := range map[string]string{
+		"cisco": "police cir 8000 pir 16000", "huawei": "car cir 64",
+		"h3c":   "car cir 64 red remark-dscp-pass ef",
+		"junos": "policer p { if-exceeding { bandwidth-limit 1m; burst-size-limit 15k; } then discard; }",
+	} {
 		list[name] = statement(name, text)
 	}
 	return list
@@ -62,7 +66,8 @@ func TestHalf(t *testing.T) {
 		{"cisco", "policy\x00map", "it is not text"},
 		{"h3c", "\xff\xfe", "it is not text"},
 	} {
-		if _, err := From(tt.dialect).Import(Source{Text: tt.text}); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if _, err := From(tt.dialect).Import(Source{Text: tt.text}); err == nil ||
+			!strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%q: got %v, want %q", tt.text, err, tt.want)
 		}
 	}
@@ -83,7 +88,10 @@ func checkImport(t *testing.T, name, text string) (drafts, problems int) {
 			continue
 		}
 		_, err := policyfile.Source{Name: "x", Text: out}.Compile()
-		if err != nil && (strings.Contains(err.Error(), "unknown key") || strings.Contains(err.Error(), "yaml") || strings.Contains(err.Error(), "no queue") || strings.Contains(err.Error(), "no link") || strings.Contains(err.Error(), "no meter") || strings.Contains(err.Error(), "is not a")) {
+		if err != nil &&
+			(strings.Contains(err.Error(), "unknown key") || strings.Contains(err.Error(), "yaml") ||
+				strings.Contains(err.Error(), "no queue") || strings.Contains(err.Error(), "no link") ||
+				strings.Contains(err.Error(), "no meter") || strings.Contains(err.Error(), "is not a")) {
 			t.Errorf("%q as %s: %v\n%s", text, name, err, out)
 		}
 	}
@@ -98,7 +106,8 @@ func fuzz(f *testing.F, name string) {
 		if dialect != name {
 			continue
 		}
-		p, err := policyfile.Load("p", []byte("classes: [{name: a, match: {dport: [1, 2], src: 10.0.0.0/8, dscp: ef}, meter: {type: trtcm, cir: 8kbit, cbs: 1500, pir: 16kbit, pbs: 1500}}, {name: b, match: {dscp: [1, 2]}, green: drop}]"))
+		p, err := policyfile.Load("p",
+			[]byte("classes: [{name: a, match: {dport: [1, 2], src: 10.0.0.0/8, dscp: ef}, meter: {type: trtcm, cir: 8kbit, cbs: 1500, pir: 16kbit, pbs: 1500}}, {name: b, match: {dscp: [1, 2]}, green: drop}]"))
 		if err != nil {
 			f.Fatal(able, err)
 		}
@@ -190,7 +199,8 @@ func TestRealFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, n := range total {
-		t.Logf("%s: %d files, %d police statements: %d read, %d named as not understood", name, n.files, n.statements, n.read, n.named)
+		t.Logf("%s: %d files, %d police statements: %d read, %d named as not understood", name, n.files,
+			n.statements, n.read, n.named)
 	}
 	if len(total) == 0 {
 		t.Error("no configuration found")
@@ -205,7 +215,8 @@ func isPolicer(dialect string, l Line) bool {
 	case "cisco-show":
 		return strings.HasPrefix(strings.ToLower(l.Words[0]), "police:")
 	case "junos":
-		return strings.Contains(l.Text(), "bandwidth-limit") || strings.Contains(l.Text(), "committed-information-rate")
+		return strings.Contains(l.Text(), "bandwidth-limit") ||
+			strings.Contains(l.Text(), "committed-information-rate")
 	}
 	return l.Has("car") || l.Has("qos", "car")
 }

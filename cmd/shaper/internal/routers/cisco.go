@@ -58,7 +58,10 @@ func (cisco) Import(src Source) (*Import, error) {
 }
 
 // otherTypes are types of policy maps without meters and queues, or for other chips.
-var otherTypes = []string{"inspect", "pbr", "network-qos", "packet-service", "performance-monitor", "control", "access-control", "epbr", "appnav", "redirect"}
+var otherTypes = []string{
+	"inspect", "pbr", "network-qos", "packet-service", "performance-monitor", "control", "access-control",
+	"epbr", "appnav", "redirect",
+}
 
 func newCiscoConfig(src Source) ciscoConfig {
 	return ciscoConfig{
@@ -225,7 +228,8 @@ func (r *ciscoReader) policyLine(l Line, inside bool) bool {
 		}
 		name := strings.TrimSuffix(a.next(), ",")
 		if err := a.unread(); err != nil {
-			r.in.Problems = append(r.in.Problems, Problem{Line: l.Number, Text: l.Text(), Reason: err.Error()})
+			r.in.Problems = append(r.in.Problems,
+				Problem{Line: l.Number, Text: l.Text(), Reason: err.Error()})
 		}
 		if r.class = r.policy.byName[name]; r.class == nil {
 			r.class = &ciscoClass{name: name, line: l}
@@ -247,8 +251,9 @@ func (r *ciscoReader) policyLine(l Line, inside bool) bool {
 // ciscoAction reports whether a line begins with a keyword of a class in a policy map.
 func ciscoAction(l Line) bool {
 	return slices.Contains([]string{
-		"police", "conform-action", "exceed-action", "violate-action", "conform-color", "exceed-color", "shape", "bandwidth",
-		"priority", "queue-limit", "random-detect", "set", "fair-queue", "service-policy", "drop", "cir", "average", "queue-buffers",
+		"police", "conform-action", "exceed-action", "violate-action", "conform-color", "exceed-color",
+		"shape", "bandwidth", "priority", "queue-limit", "random-detect", "set", "fair-queue",
+		"service-policy", "drop", "cir", "average", "queue-buffers",
 	}, strings.ToLower(l.Words[0]))
 }
 

@@ -54,11 +54,13 @@ func (b *ciscoBuilder) policy(p *ciscoPolicy) {
 		linked = linked || parts[len(parts)-1].queue.onLink()
 	}
 	if linked && b.link == 0 {
-		b.draft.Cannot(p.line, "its classes share the bandwidth of the interface: give --link, such as --link 1gbit")
+		b.draft.Cannot(p.line,
+			"its classes share the bandwidth of the interface: give --link, such as --link 1gbit")
 		linked = false
 	}
 	last := len(p.classes) - 1
-	if linked && (last < 0 || p.classes[last].name != classDefault) && !(b.endsWithAll(p) && allQueued(parts)) {
+	if linked && (last < 0 || p.classes[last].name != classDefault) &&
+		!(b.endsWithAll(p) && allQueued(parts)) {
 		c := &ciscoClass{name: classDefault, line: Line{}}
 		p = &ciscoPolicy{name: p.name, line: p.line, classes: append(slices.Clone(p.classes), c)}
 		parts = append(parts, b.statements(c))
@@ -150,7 +152,8 @@ func (b *ciscoBuilder) statement(p *ciscoParts, l Line) (err error) {
 	case "fair-queue":
 		q.fair = &l
 	case "random-detect":
-		return errors.New("WRED by DSCP with an average backlog is another algorithm: add wred by color to the queue")
+		return errors.New(
+			"WRED by DSCP with an average backlog is another algorithm: add wred by color to the queue")
 	case "service-policy":
 		return errors.New("a policy inside a class is supported only if class-default shapes everything and has no other statements")
 	case "no", "exit", "count":
@@ -215,7 +218,8 @@ func (b *ciscoBuilder) shapeRate(l Line) (int64, error) {
 
 // burstWords are the words beside numbers in the bursts of a shaper, as in the configuration or in show.
 var burstWords = []string{
-	"bc", "be", "burst", "bps", "(bps)", "(bits)", "bits", "bytes", "(bytes)", "kbytes", "mbytes", "ms", "us", "(ms)", "packets",
+	"bc", "be", "burst", "bps", "(bps)", "(bits)", "bits", "bytes", "(bytes)", "kbytes", "mbytes", "ms", "us",
+	"(ms)", "packets",
 }
 
 // bandwidth reads a guaranteed share.
@@ -331,13 +335,15 @@ func (b *ciscoBuilder) queueOf(c *ciscoClass, p *ciscoParts, linked bool) string
 	switch {
 	case p.shape != nil && linked:
 		if p.rate > 0 {
-			b.draft.Cannot(*p.shape, "a queue has a rate of its own or shares that of the link: this one shares it")
+			b.draft.Cannot(*p.shape,
+				"a queue has a rate of its own or shares that of the link: this one shares it")
 		}
 	case p.shape != nil && p.rate > 0:
 		q.isRated = true
 	case !linked:
 		if q.limit != "" || q.fair != nil {
-			b.draft.Cannot(c.line, "its queue has no rate: only shape, or bandwidth with --link, gives it one")
+			b.draft.Cannot(c.line,
+				"its queue has no rate: only shape, or bandwidth with --link, gives it one")
 		}
 		return ""
 	}
@@ -349,7 +355,8 @@ func (b *ciscoBuilder) queueOf(c *ciscoClass, p *ciscoParts, linked bool) string
 	}
 	q.entry = NewEntry(c.name, c.line.Number, "queue of class %s", c.name)
 	if q.isRated {
-		q.entry.Set("rate", BitRate(p.rate), p.shape.Number, "%s; sent packet by packet, without burst", p.shape.Text())
+		q.entry.Set("rate", BitRate(p.rate), p.shape.Number, "%s; sent packet by packet, without burst",
+			p.shape.Text())
 	} else {
 		q.entry.Set("link", linkName, 0, "")
 	}

@@ -35,7 +35,8 @@ func (cisco) Export(p *dataplane.Policy, name string) *Export {
 		e.class(p, i)
 	}
 	if e.link != nil {
-		e.printf("!\npolicy-map %s\n class class-default\n  shape average %d\n  service-policy %s\n", name, e.bits("link "+e.link.Name, e.link.Rate), child)
+		e.printf("!\npolicy-map %s\n class class-default\n  shape average %d\n  service-policy %s\n", name,
+			e.bits("link "+e.link.Name, e.link.Rate), child)
 	}
 	e.printf("!\nend\n")
 	e.Note("class maps with match any, and class-default, also take packets that are not IP")
@@ -63,18 +64,22 @@ func (e *ciscoExporter) findLink(p *dataplane.Policy) {
 	}
 	for _, q := range allQueues(p) {
 		if ownRate(q) {
-			e.Cannot("queue %s has a rate of its own beside link %s, which all queues of the policy share", q.Name, e.link.Name)
+			e.Cannot("queue %s has a rate of its own beside link %s, which all queues of the policy share",
+				q.Name, e.link.Name)
 		}
 	}
 	e.rank = map[int]int{}
 	for i, priority := range sortedKeys(levels) {
 		e.rank[priority] = i
 		if i < len(levels)-1 && levels[priority] > 1 {
-			e.Cannot("%d queues of link %s have priority %d: only the last priority can be shared", levels[priority], e.link.Name, priority)
+			e.Cannot("%d queues of link %s have priority %d: only the last priority can be shared",
+				levels[priority], e.link.Name, priority)
 		}
 	}
 	if last := p.Classes[len(p.Classes)-1]; !matchesAll(&last.Match) {
-		e.Cannot("link %s: the last class must match all remaining packets, because the router shapes those too", e.link.Name)
+		e.Cannot(
+			"link %s: the last class must match all remaining packets, because the router shapes those too",
+			e.link.Name)
 	}
 }
 
@@ -101,7 +106,8 @@ func (e *ciscoExporter) class(p *dataplane.Policy, i int) {
 		m.colors = []meter.Color{meter.Green}
 	}
 	queue := e.queueOf(c, m.colors)
-	if e.link != nil && queue == nil && slices.ContainsFunc(m.colors, func(color meter.Color) bool { return !c.Action(color).Drop }) {
+	if e.link != nil && queue == nil &&
+		slices.ContainsFunc(m.colors, func(color meter.Color) bool { return !c.Action(color).Drop }) {
 		e.Cannot("class %s: its packets bypass link %s: the router shapes all packets", c.Name, e.link.Name)
 	}
 	if !metered {
@@ -110,7 +116,10 @@ func (e *ciscoExporter) class(p *dataplane.Policy, i int) {
 			e.printf("  drop\n")
 		default:
 			for _, mark := range sortedMarks(a) {
-				e.printf("  set %s\n", e.mark(c, mark, map[dataplane.Field]string{dataplane.DSCP: "dscp %s", dataplane.PCP: "cos %s", dataplane.MPLSTC: "mpls experimental topmost %s"}))
+				e.printf("  set %s\n", e.mark(c, mark, map[dataplane.Field]string{
+					dataplane.DSCP: "dscp %s", dataplane.PCP: "cos %s",
+					dataplane.MPLSTC: "mpls experimental topmost %s",
+				}))
 			}
 			e.checkAction(c, a)
 		}
@@ -133,7 +142,8 @@ func (e *ciscoExporter) police(c *dataplane.Class, m policer) {
 	}
 	e.printf("  %s\n", line)
 	e.policerFits(c, m, 1, span{8000, 64e9, 1}, span{1000, 512e6, 1}) // IOS 15.1M command reference, police
-	e.Note("IOS platforms round rates and bursts to steps of their own: compare with show policy-map interface")
+	e.Note(
+		"IOS platforms round rates and bursts to steps of their own: compare with show policy-map interface")
 	for i, color := range m.colors {
 		what := []string{"conform", "exceed", "violate"}[i]
 		a := c.Action(color)
@@ -144,7 +154,10 @@ func (e *ciscoExporter) police(c *dataplane.Class, m policer) {
 			e.printf("   %s-action transmit\n", what)
 		}
 		for _, mark := range sortedMarks(a) {
-			e.printf("   %s-action %s\n", what, e.mark(c, mark, map[dataplane.Field]string{dataplane.DSCP: "set-dscp-transmit %s", dataplane.PCP: "set-cos-transmit %s", dataplane.MPLSTC: "set-mpls-exp-topmost-transmit %s"}))
+			e.printf("   %s-action %s\n", what, e.mark(c, mark, map[dataplane.Field]string{
+				dataplane.DSCP: "set-dscp-transmit %s", dataplane.PCP: "set-cos-transmit %s",
+				dataplane.MPLSTC: "set-mpls-exp-topmost-transmit %s",
+			}))
 		}
 		e.checkAction(c, a)
 	}

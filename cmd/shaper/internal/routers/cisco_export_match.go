@@ -38,7 +38,8 @@ func (e *ciscoExporter) classMap(c *dataplane.Class, name string) {
 		if len(m.Length) > 1 {
 			e.Cannot("class %s: length: the router has one range", c.Name)
 		}
-		lines = append(lines, fmt.Sprintf("match packet length min %d max %d", m.Length[0].First, m.Length[0].Last))
+		lines = append(lines,
+			fmt.Sprintf("match packet length min %d max %d", m.Length[0].First, m.Length[0].Last))
 	}
 	switch {
 	case inAccessList(m):
@@ -97,7 +98,8 @@ func (e *ciscoExporter) lists(c *dataplane.Class, name string) []string {
 	for _, family := range e.families(c) {
 		entries, ok := e.entries(&c.Match, family == 6)
 		if !ok {
-			e.Cannot("class %s: its addresses, protocols and ports need more than %d lines", c.Name, maxAlternatives)
+			e.Cannot("class %s: its addresses, protocols and ports need more than %d lines", c.Name,
+				maxAlternatives)
 			return nil
 		}
 		list := e.unused(fmt.Sprintf("%s-%d", name, family))
@@ -156,7 +158,9 @@ func protocolWords(m *dataplane.Match, v6 bool) (words []string) {
 	}
 	numbers, _ := singles(m.Proto, 256)
 	for _, n := range numbers {
-		word := map[uint32]string{1: "icmp", 2: "igmp", 6: "tcp", 17: "udp", 47: "gre", 50: "esp", 89: "ospf", 132: "sctp"}[n]
+		word := map[uint32]string{
+			1: "icmp", 2: "igmp", 6: "tcp", 17: "udp", 47: "gre", 50: "esp", 89: "ospf", 132: "sctp",
+		}[n]
 		if v6 && n == 1 || word == "" {
 			word = fmt.Sprint(n)
 		}

@@ -28,7 +28,10 @@ func (r *ciscoReader) beginsList(l Line) bool {
 	number, err := strconv.Atoi(name)
 	list := r.lists[name]
 	if list == nil {
-		list = &ciscoList{v6: ip == "ipv6", standard: kind == "standard" || err == nil && (number < 100 || 1300 <= number && number < 2000)}
+		list = &ciscoList{
+			v6:       ip == "ipv6",
+			standard: kind == "standard" || err == nil && (number < 100 || 1300 <= number && number < 2000),
+		}
 		r.lists[name] = list
 	}
 	if ip == "" { // access-list 101 permit ...
@@ -77,7 +80,9 @@ func (c *ciscoList) match() ([]Match, error) {
 
 // permitted returns the conditions of the packets permitted by an access list. It must only permit,
 // but its last line may deny all. read reads a line; what names the lines.
-func permitted(lines []Line, what string, read func(l Line) (permit bool, m Match, err error)) (all []Match, err error) {
+func permitted(
+	lines []Line, what string, read func(l Line) (permit bool, m Match, err error),
+) (all []Match, err error) {
 	for i, l := range lines {
 		permit, m, err := read(l)
 		if err != nil {
@@ -229,10 +234,12 @@ func plainPrefix(p netip.Prefix) string {
 
 // portNames are ports by their names in configurations (IANA).
 var portNames = map[string]int{
-	"ftp-data": 20, "ftp": 21, "ssh": 22, "telnet": 23, "smtp": 25, "tacacs": 49, "domain": 53, "dns": 53, "bootps": 67, "dhcp": 67, "bootpc": 68, "tftp": 69,
-	"www": 80, "http": 80, "pop3": 110, "sunrpc": 111, "ntp": 123, "netbios-ns": 137, "netbios-dgm": 138, "netbios-ssn": 139, "imap": 143, "snmp": 161, "snmptrap": 162,
-	"bgp": 179, "ldap": 389, "https": 443, "isakmp": 500, "syslog": 514, "rip": 520, "radius": 1812, "radacct": 1813, "ldp": 646,
-	"snmp-trap": 162, "snmp-agent": 161,
+	"ftp-data": 20, "ftp": 21, "ssh": 22, "telnet": 23, "smtp": 25, "tacacs": 49, "domain": 53, "dns": 53,
+	"bootps": 67, "dhcp": 67, "bootpc": 68, "tftp": 69, "www": 80, "http": 80, "pop3": 110, "sunrpc": 111,
+	"ntp": 123, "netbios-ns": 137, "netbios-dgm": 138, "netbios-ssn": 139, "imap": 143, "snmp": 161,
+	"snmptrap": 162, "bgp": 179, "ldap": 389, "https": 443, "isakmp": 500, "syslog": 514, "rip": 520,
+	"radius": 1812, "radacct": 1813, "ldp": 646, "snmp-trap": 162,
+	"snmp-agent": 161,
 }
 
 func port(word string) (int, error) {

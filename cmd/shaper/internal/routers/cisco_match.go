@@ -51,7 +51,9 @@ func (c *ciscoConfig) mapMatch(name string, depth int) ([]Match, error) {
 			all, ok = Both(all, one)
 		}
 		if !ok {
-			return nil, fmt.Errorf("line %d: %s: a policy cannot combine it with the other conditions of class-map %s", l.Number, l.Text(), name)
+			return nil, fmt.Errorf(
+				"line %d: %s: a policy cannot combine it with the other conditions of class-map %s", l.Number,
+				l.Text(), name)
 		}
 		first = false
 	}
@@ -77,7 +79,8 @@ func (c *ciscoConfig) condition(l Line, a *args, depth int) ([]Match, error) {
 		return nil, errors.New("a policy has no negation")
 	}
 	only4 := a.take("ip") != ""
-	switch word := a.take("any", "dscp", "precedence", "cos", "vlan", "protocol", "access-group", "class-map", "packet"); word {
+	switch word := a.take("any", "dscp", "precedence", "cos", "vlan", "protocol", "access-group", "class-map",
+		"packet"); word {
 	case "any":
 		return []Match{{}}, nil
 	case "dscp", "precedence":
@@ -108,7 +111,8 @@ func (c *ciscoConfig) condition(l Line, a *args, depth int) ([]Match, error) {
 		if !ok || !ok2 || least > most {
 			return nil, errors.New("want a range of lengths")
 		}
-		both, _ := Both(Keyed(l, "length", fmt.Sprintf("%d-%d", least, most)), Keyed(l, "ethertype", "ipv4", "ipv6"))
+		both, _ := Both(Keyed(l, "length", fmt.Sprintf("%d-%d", least, most)),
+			Keyed(l, "ethertype", "ipv4", "ipv6"))
 		return both, nil
 	}
 	return nil, errors.New("a policy has no such condition")
@@ -141,7 +145,9 @@ func matchDSCP(l Line, a *args, word string, only4 bool) ([]Match, error) {
 }
 
 // precedences are the names of precedences (RFC 791 §3.1).
-var precedences = []string{"routine", "priority", "immediate", "flash", "flash-override", "critical", "internet", "network"}
+var precedences = []string{
+	"routine", "priority", "immediate", "flash", "flash-override", "critical", "internet", "network",
+}
 
 // dscpValue returns a value of the key dscp.
 func dscpValue(word string, precedence bool) (string, error) {
@@ -194,7 +200,8 @@ func matchProtocol(l Line, a *args) ([]Match, error) {
 	if v, ok := protocol(word); ok {
 		return Keyed(l, "proto", v), nil
 	}
-	return nil, fmt.Errorf("protocol %s is recognized by the contents of packets: a policy has no such condition", word)
+	return nil, fmt.Errorf(
+		"protocol %s is recognized by the contents of packets: a policy has no such condition", word)
 }
 
 // protocol returns a value of the key proto, for a name or a number.
@@ -205,10 +212,15 @@ func protocol(word string) (string, bool) {
 		}
 		return strconv.Itoa(int(n)), true
 	}
-	names := map[string]string{"ospfigp": "ospf", "ahp": "ah", "ipinip": "ipip", "icmp6": "icmpv6", "ipv6-icmp": "icmpv6"}
+	names := map[string]string{
+		"ospfigp": "ospf", "ahp": "ah", "ipinip": "ipip", "icmp6": "icmpv6", "ipv6-icmp": "icmpv6",
+	}
 	if name, ok := names[word]; ok {
 		return name, true
 	}
-	known := []string{"icmp", "igmp", "tcp", "udp", "gre", "esp", "ah", "ospf", "eigrp", "pim", "vrrp", "sctp", "icmpv6", "rsvp"}
+	known := []string{
+		"icmp", "igmp", "tcp", "udp", "gre", "esp", "ah", "ospf", "eigrp", "pim", "vrrp", "sctp", "icmpv6",
+		"rsvp",
+	}
 	return word, slices.Contains(known, word)
 }

@@ -87,13 +87,17 @@ const leastBurst = 1500
 // (Cisco IOS Quality of Service Solutions Command Reference, police).
 func (p *ciscoPolice) defaults() error {
 	if p.packets && (!p.bc.given || p.pir.given && !p.be.given) {
-		return fmt.Errorf("the default burst of a rate in packets differs between platforms: write burst N packets")
+		return fmt.Errorf(
+			"the default burst of a rate in packets differs between platforms: write burst N packets")
 	}
 	byDefault := func(rate amount, name string) amount {
 		if n := rate.value / 32; n >= leastBurst {
 			return amount{n, fmt.Sprintf("left out; default: %s/32 bytes (250 ms)", name), true}
 		}
-		return amount{leastBurst, fmt.Sprintf("left out; default: 1500 bytes, because %s/32 (250 ms) is less", name), true}
+		return amount{
+			leastBurst, fmt.Sprintf("left out; default: 1500 bytes, because %s/32 (250 ms) is less", name),
+			true,
+		}
 	}
 	if !p.bc.given {
 		p.bc = byDefault(p.cir, "CIR")

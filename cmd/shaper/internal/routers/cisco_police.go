@@ -80,7 +80,9 @@ func (p *ciscoPolice) ciscoRate(a *args, link meter.Rate) (amount, error) {
 	return amount{n, text, true}, err
 }
 
-var burstUnits = map[string]int64{"bytes": 1, "byte": 1, "kbytes": 1e3, "mbytes": 1e6, "gbytes": 1e9, "packets": 1}
+var burstUnits = map[string]int64{
+	"bytes": 1, "byte": 1, "kbytes": 1e3, "mbytes": 1e6, "gbytes": 1e9, "packets": 1,
+}
 
 // ciscoBurst reads a burst: bytes, a size with a unit, or a time at a rate.
 func (p *ciscoPolice) ciscoBurst(a *args, rate amount) (amount, error) {
@@ -147,7 +149,8 @@ func parsePolice(l Line, o Options) (*ciscoPolice, error) {
 		case "pir", "peak-rate":
 			a.next()
 			p.pir, err = p.ciscoRate(a, o.Link)
-		case "conform-action", "exceed-action", "violate-action", "conform", "exceed", "violate", "transmit", "drop":
+		case "conform-action", "exceed-action", "violate-action", "conform", "exceed", "violate", "transmit",
+			"drop":
 			err = p.inline(a)
 		case "account":
 			err = errors.New("account adds bytes to the length of packets: set length in the policy")
@@ -198,10 +201,13 @@ func (p *ciscoPolice) inline(a *args) error {
 
 func isPoliceColor(w string) bool {
 	key, _, _ := strings.Cut(w, "-")
-	return slices.Contains([]string{"conform", "exceed", "violate", "transmit", "drop"}, key) || strings.HasPrefix(w, "set-")
+	return slices.Contains([]string{"conform", "exceed", "violate", "transmit", "drop"}, key) ||
+		strings.HasPrefix(w, "set-")
 }
 
-var policeColors = map[string]meter.Color{"conform": meter.Green, "exceed": meter.Yellow, "violate": meter.Red}
+var policeColors = map[string]meter.Color{
+	"conform": meter.Green, "exceed": meter.Yellow, "violate": meter.Red,
+}
 
 // act adds an action for a color.
 func (p *ciscoPolice) act(color string, l Line) {
@@ -212,7 +218,8 @@ func (p *ciscoPolice) act(color string, l Line) {
 
 // policeMarks are the actions of police to write a header field.
 var policeMarks = map[string]string{
-	"set-dscp-transmit": "dscp", "set-cos-transmit": "pcp", "set-mpls-exp-topmost-transmit": "mpls", "set-mpls-experimental-topmost-transmit": "mpls",
+	"set-dscp-transmit": "dscp", "set-cos-transmit": "pcp", "set-mpls-exp-topmost-transmit": "mpls",
+	"set-mpls-experimental-topmost-transmit": "mpls",
 }
 
 // policeAction translates the actions of a color. marks holds those of set, which apply before.

@@ -36,7 +36,8 @@ func (b *ciscoBuilder) shares() {
 		}
 		weights, shared = append(weights, q.weight), append(shared, q)
 	}
-	exact := kind == "remaining ratio" && (len(weights) == 0 || slices.Max(weights) <= maxWeight) || reduce(weights)
+	exact := kind == "remaining ratio" && (len(weights) == 0 || slices.Max(weights) <= maxWeight) ||
+		reduce(weights)
 	for i, q := range shared {
 		if lowest > 0 {
 			q.entry.Set("priority", strconv.Itoa(lowest), 0, "after the priority classes")
@@ -45,7 +46,8 @@ func (b *ciscoBuilder) shares() {
 		if q.kind == "" {
 			comment = "the rest of the bandwidth"
 		} else if !exact {
-			b.draft.Cannot(q.line, "the shares have no common factor that makes all of them 1 to 1000: they would be rounded")
+			b.draft.Cannot(q.line,
+				"the shares have no common factor that makes all of them 1 to 1000: they would be rounded")
 		}
 		q.entry.Set("weight", strconv.FormatInt(weights[i], 10), q.line.Number, "%s", comment)
 	}

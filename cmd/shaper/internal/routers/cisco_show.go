@@ -77,7 +77,8 @@ func (ciscoShow) Import(src Source) (*Import, error) {
 var (
 	showPolicy  = pattern.Lazy(`(?i)^service-policy(?: (input|output))? ?: *(\S.*)$`)
 	showClass   = pattern.Lazy(`(?i)^class-map: (\S+) *(?:\((match-any|match-all)\))?`)
-	showCounter = pattern.Lazy(`(?i)^(conformed|exceeded|violated) (?:(\d+) packets?,? ?)?(?:(\d+) bytes?)?; action`)
+	showCounter = pattern.Lazy(
+		`(?i)^(conformed|exceeded|violated) (?:(\d+) packets?,? ?)?(?:(\d+) bytes?)?; action`)
 	showPercent = pattern.Lazy(`(?i)^(bandwidth(?: remaining)?) (\d+) ?%`)
 	showDevice  = pattern.Lazy(`^(?:[A-Z][A-Za-z-]+ ?\d[\d/.:]*|Control Plane)$`)
 	inBrackets  = pattern.Lazy(` *\([^)]*\)`)
@@ -118,7 +119,8 @@ func (r *showReader) begin(l Line, direction, name string) {
 	}
 	if direction == "" && len(r.stack) > 0 && r.class != nil {
 		p.name = r.stack[len(r.stack)-1].policy.name + " " + name
-		r.class.lines = append(r.class.lines, Line{Number: l.Number, Words: []string{"service-policy", p.name}})
+		r.class.lines = append(r.class.lines,
+			Line{Number: l.Number, Words: []string{"service-policy", p.name}})
 	} else {
 		if other, ok := r.named[p.name]; ok && other != name {
 			p.name += " " + name // another policy of the same interface
@@ -163,7 +165,8 @@ func (r *showReader) statement(l Line, text string) {
 	switch words := strings.Fields(strings.ToLower(inBrackets().ReplaceAllString(text, ""))); {
 	case strings.HasPrefix(lower, "match:"):
 		if m := r.classMaps[r.class.name]; m != nil {
-			m.lines = append(m.lines, Line{Number: l.Number, Words: append([]string{"match"}, strings.Fields(inBrackets().ReplaceAllString(text, ""))[1:]...)})
+			m.lines = append(m.lines, Line{Number: l.Number, Words: append([]string{"match"},
+				strings.Fields(inBrackets().ReplaceAllString(text, ""))[1:]...)})
 		}
 	case strings.HasPrefix(lower, "police:"):
 		r.section, r.color, r.police = "police", "", len(r.class.lines)
@@ -171,7 +174,8 @@ func (r *showReader) statement(l Line, text string) {
 		r.policeLine(l, lower, words[1:])
 	case lower == "qos set":
 		r.section = "set"
-	case strings.HasPrefix(lower, "shape ("), strings.HasPrefix(lower, "priority"), strings.HasPrefix(lower, "bandwidth"), strings.HasPrefix(lower, "queue limit"):
+	case strings.HasPrefix(lower, "shape ("), strings.HasPrefix(lower, "priority"),
+		strings.HasPrefix(lower, "bandwidth"), strings.HasPrefix(lower, "queue limit"):
 		r.section = ""
 		r.queue(l, text, words)
 	case r.section == "police":
@@ -183,7 +187,9 @@ func (r *showReader) statement(l Line, text string) {
 
 // count keeps a counter, whose actions follow.
 func (r *showReader) count(l Line, m []string) {
-	r.color = map[string]string{"conformed": "conform", "exceeded": "exceed", "violated": "violate"}[strings.ToLower(m[1])]
+	r.color = map[string]string{
+		"conformed": "conform", "exceeded": "exceed", "violated": "violate",
+	}[strings.ToLower(m[1])]
 	if r.counter == nil {
 		r.counter = &Counter{Class: r.class.name, Line: l.Number}
 		p := r.stack[len(r.stack)-1].policy
@@ -212,7 +218,8 @@ func (r *showReader) policeLine(l Line, lower string, words []string) {
 			}
 		}
 	default:
-		if len(words) > 1 && strings.HasPrefix(words[0], "set-") && (words[1] == "dscp" || words[1] == "cos") {
+		if len(words) > 1 && strings.HasPrefix(words[0], "set-") &&
+			(words[1] == "dscp" || words[1] == "cos") {
 			words = append(words[:1], words[2:]...)
 		}
 		r.add(l, append([]string{r.color + "-action"}, words...)...)
@@ -223,7 +230,9 @@ func (r *showReader) policeLine(l Line, lower string, words []string) {
 func (r *showReader) queue(l Line, text string, words []string) {
 	switch {
 	case words[0] == "queue":
-		r.limit = Line{Number: l.Number, Words: append([]string{"queue-limit"}, words[min(len(words), 2):]...)}
+		r.limit = Line{
+			Number: l.Number, Words: append([]string{"queue-limit"}, words[min(len(words), 2):]...),
+		}
 		r.addLimit()
 		return
 	case words[0] == "shape":

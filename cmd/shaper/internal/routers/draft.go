@@ -26,12 +26,14 @@ type Draft struct {
 
 // Cannot adds a statement beyond the policy language, or not understood.
 func (d *Draft) Cannot(line Line, format string, args ...any) {
-	d.Problems = append(d.Problems, Problem{Line: line.Number, Text: line.Text(), Reason: fmt.Sprintf(format, args...)})
+	d.Problems = append(d.Problems,
+		Problem{Line: line.Number, Text: line.Text(), Reason: fmt.Sprintf(format, args...)})
 }
 
 // Omit adds a class beyond the policy language, with its statements in the lines up to last.
 func (d *Draft) Omit(line Line, last int, reason error) {
-	d.Problems = append(d.Problems, Problem{line.Number, last, line.Text(), fmt.Sprintf("%v: the class is omitted", reason)})
+	d.Problems = append(d.Problems,
+		Problem{line.Number, last, line.Text(), fmt.Sprintf("%v: the class is omitted", reason)})
 }
 
 // Remark adds a comment at the top of the file.
@@ -93,7 +95,8 @@ var plainText = pattern.Lazy(`^[A-Za-z_][\w./+-]*$`)
 // Quote writes a text as a YAML value. The escapes of Go are also those of YAML (YAML 1.2 §5.7).
 func Quote(text string) string {
 	word := strings.ToLower(text)
-	if plainText().MatchString(text) && !slices.Contains([]string{"true", "false", "yes", "no", "on", "off", "y", "n", "null"}, word) {
+	if plainText().MatchString(text) &&
+		!slices.Contains([]string{"true", "false", "yes", "no", "on", "off", "y", "n", "null"}, word) {
 		return text
 	}
 	return strconv.Quote(text)

@@ -76,13 +76,17 @@ links:
 // TestQuote checks that names are read as they were, whatever characters they have.
 func TestQuote(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"a", "VOICE-1", "GE0/0/1", "yes", "Null", "1", "1.5", "0x10", "a b", "a: b", "a #b", "[a]", "{", "-", "~", "'", `"`, `\`, "é", "a,b", "%", "@", "a\u2028b", "12e3", ".5", "_1"} {
+	for _, name := range []string{
+		"a", "VOICE-1", "GE0/0/1", "yes", "Null", "1", "1.5", "0x10", "a b", "a: b", "a #b", "[a]", "{", "-",
+		"~", "'", `"`, `\`, "é", "a,b", "%", "@", "a\u2028b", "12e3", ".5", "_1",
+	} {
 		e := NewEntry(name, 0, "")
 		if got := e.Name(); got != name {
 			t.Errorf("%q: Name returns %q", name, got)
 		}
 		var got struct{ A []any }
-		if err := yaml.Unmarshal([]byte("a: ["+e.Key+"]"), &got); err != nil || len(got.A) != 1 || got.A[0] != name {
+		if err := yaml.Unmarshal([]byte("a: ["+e.Key+"]"), &got); err != nil || len(got.A) != 1 ||
+			got.A[0] != name {
 			t.Errorf("%q is read as %v, %v", name, got.A, err)
 		}
 	}

@@ -54,7 +54,8 @@ func (e *exporter) checkPolicy(p *dataplane.Policy) {
 		e.Unsaid("class "+c.Name, &c, notOfRouters, "Name", "Match", "Meter", "Green", "Yellow", "Red")
 		for _, earlier := range p.Classes[:i] {
 			if c.Meter != nil && c.Meter == earlier.Meter {
-				e.Cannot("classes %s and %s share meter %s: the router has a policer for each class", earlier.Name, c.Name, c.Meter.Name)
+				e.Cannot("classes %s and %s share meter %s: the router has a policer for each class",
+					earlier.Name, c.Name, c.Meter.Name)
 			}
 		}
 	}
@@ -78,7 +79,9 @@ func (e *exporter) policerOf(c *dataplane.Class) (p policer, ok bool) {
 	if m == nil {
 		return p, false
 	}
-	cannot := func(format string, args ...any) { e.Cannot("class %s: %s", c.Name, fmt.Sprintf(format, args...)) }
+	cannot := func(format string, args ...any) {
+		e.Cannot("class %s: %s", c.Name, fmt.Sprintf(format, args...))
+	}
 	switch {
 	case m.Params == nil:
 		cannot("the meter of a customer's plan")
@@ -340,7 +343,9 @@ func ipVersion(list []dataplane.Range) (v int, ok bool) {
 func (e *exporter) checkLength(c *dataplane.Class) {
 	m := &c.Match
 	_, ip := ipVersion(m.EtherType)
-	if len(m.Length) > 0 && !ip && len(m.Src)+len(m.Dst)+len(m.Proto)+len(m.SPort)+len(m.DPort)+len(m.DSCP) == 0 {
-		e.Cannot("class %s: length alone also matches packets that are not IP: add ethertype: [ipv4, ipv6]", c.Name)
+	if len(m.Length) > 0 && !ip &&
+		len(m.Src)+len(m.Dst)+len(m.Proto)+len(m.SPort)+len(m.DPort)+len(m.DSCP) == 0 {
+		e.Cannot("class %s: length alone also matches packets that are not IP: add ethertype: [ipv4, ipv6]",
+			c.Name)
 	}
 }

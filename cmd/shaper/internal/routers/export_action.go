@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
-	"github.com/a-seed-32e5a53f/shaper/meter/unsaid"
 	"github.com/a-seed-32e5a53f/shaper/marker"
 	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/meter/unsaid"
 )
 
 // mark writes a mark in one of the formats by field.
@@ -46,7 +46,8 @@ func (e *exporter) queueOf(c *dataplane.Class, colors []meter.Color) (q *datapla
 			continue
 		}
 		if !first && a.Queue != q {
-			e.Cannot("class %s: some colors are queued and others not: the router queues all packets of a class that it does not drop", c.Name)
+			e.Cannot("class %s: some colors are queued and others not: the router queues all packets of a class that it does not drop",
+				c.Name)
 		}
 		q, first = a.Queue, false
 	}
@@ -71,7 +72,8 @@ func (e *exporter) checkQueue(p *dataplane.Policy, q *dataplane.Queue) {
 	what := "queue " + q.Name
 	// Seed and ECN have an effect with wred and codel only.
 	e.Unsaid(what, q, notOfRouters,
-		"Name", "Rate", "Time", "Bytes", "Packets", "WRED", "Seed", "CoDel", "ECN", "TargetAtRate", "IntervalAtRate",
+		"Name", "Rate", "Time", "Bytes", "Packets", "WRED", "Seed", "CoDel", "ECN", "TargetAtRate",
+		"IntervalAtRate",
 		"Link", "Priority", "Weight", "Fair")
 	if q.Link != nil {
 		e.Unsaid("link "+q.Link.Name, q.Link, notOfRouters, "Name", "Rate")
@@ -93,7 +95,8 @@ func (e *exporter) checkQueue(p *dataplane.Policy, q *dataplane.Queue) {
 	}
 	for _, w := range q.WRED {
 		if w.Max != 0 {
-			e.Cannot("queue %s: wred: the router drops by an average backlog, which is another algorithm", q.Name)
+			e.Cannot("queue %s: wred: the router drops by an average backlog, which is another algorithm",
+				q.Name)
 		}
 	}
 	if q.CoDel.Interval != 0 {
@@ -108,5 +111,6 @@ func matchesAll(m *dataplane.Match) bool {
 
 // sortedMarks returns the marks of an action in the order of fields.
 func sortedMarks(a dataplane.Action) []dataplane.Mark {
-	return slices.SortedFunc(slices.Values(a.Marks), func(x, y dataplane.Mark) int { return cmp.Compare(x.Field, y.Field) })
+	return slices.SortedFunc(slices.Values(a.Marks),
+		func(x, y dataplane.Mark) int { return cmp.Compare(x.Field, y.Field) })
 }

@@ -79,8 +79,12 @@ func TestMeters(t *testing.T) {
 		if name == "" {
 			name = "c"
 		}
-		src := Source{Name: "x", Text: statement(tt.dialect, tt.text), Options: Options{Link: meter.BitRate(1e9)}}
-		for _, text := range []string{src.Text, strings.ReplaceAll(src.Text, "\n", "\r\n"), strings.ReplaceAll(src.Text, " ", "\t")} {
+		src := Source{
+			Name: "x", Text: statement(tt.dialect, tt.text), Options: Options{Link: meter.BitRate(1e9)},
+		}
+		for _, text := range []string{
+			src.Text, strings.ReplaceAll(src.Text, "\n", "\r\n"), strings.ReplaceAll(src.Text, " ", "\t"),
+		} {
 			src.Text = text
 			in, err := From(tt.dialect).Import(src)
 			if err != nil {
@@ -93,7 +97,8 @@ func TestMeters(t *testing.T) {
 				continue
 			}
 			got := resolved(mustCompile(t, d.Render("").Text))
-			if want := resolved(mustCompile(t, "classes: [{name: "+name+", "+tt.want+"}]")); strings.TrimSuffix(got, implicitDiscard) != want {
+			if want := resolved(mustCompile(t,
+				"classes: [{name: "+name+", "+tt.want+"}]")); strings.TrimSuffix(got, implicitDiscard) != want {
 				t.Errorf("%s: %s: got\n%s\nwant\n%s", tt.dialect, tt.text, got, want)
 			}
 		}

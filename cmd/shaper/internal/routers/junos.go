@@ -45,7 +45,10 @@ func (junos) Import(src Source) (*Import, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &junosConfig{Options: src.Options, in: &Import{}, prefixes: map[string][]string{}, byName: map[string]*junosPolicer{}, byFamily: map[string]*junosFilter{}}
+	c := &junosConfig{
+		Options: src.Options, in: &Import{}, prefixes: map[string][]string{},
+		byName: map[string]*junosPolicer{}, byFamily: map[string]*junosFilter{},
+	}
 	for _, p := range paths {
 		c.path(p)
 	}
@@ -69,7 +72,8 @@ func (c *junosConfig) path(l Line) {
 	case a.take("class-of-service") != "":
 		c.cos = append(c.cos, Line{Number: l.Number, Words: l.Words})
 		return
-	case a.take("firewall") == "" && !slices.Contains([]string{"policer", "three-color-policer", "family", "filter"}, a.peek()):
+	case a.take("firewall") == "" &&
+		!slices.Contains([]string{"policer", "three-color-policer", "family", "filter"}, a.peek()):
 		c.in.Skip(l)
 		return
 	}
@@ -108,7 +112,8 @@ func (c *junosConfig) filter(family, name string, l Line) *junosFilter {
 // filterOptions are statements of a filter that decide about no packet: where its counters and policers
 // are, and how the box stores it.
 var filterOptions = []string{
-	"", "interface-specific", "interface-shared", "physical-interface-filter", "accounting-profile", "enhanced-mode", "promote",
+	"", "interface-specific", "interface-shared", "physical-interface-filter", "accounting-profile",
+	"enhanced-mode", "promote",
 }
 
 // add adds a statement of a filter.
@@ -141,7 +146,8 @@ func (f *junosFilter) add(l Line, a *args) {
 // hasPolicer reports whether some term of the filter uses a policer.
 func (f *junosFilter) hasPolicer() bool {
 	return slices.ContainsFunc(f.terms, func(t *junosTerm) bool {
-		return slices.ContainsFunc(t.then, func(l Line) bool { return l.Has("policer") || l.Has("three-color-policer") })
+		return slices.ContainsFunc(t.then,
+			func(l Line) bool { return l.Has("policer") || l.Has("three-color-policer") })
 	})
 }
 
@@ -298,7 +304,8 @@ func (c *junosConfig) filterDraft(d *Draft, group []*junosFilter, terms [][]*jun
 			d.Omit(first.line, 0, fail)
 			continue
 		}
-		if first.name == unclassifiedTerm && len(first.from) == 0 && len(first.then) == 1 && first.then[0].Has("accept") {
+		if first.name == unclassifiedTerm && len(first.from) == 0 && len(first.then) == 1 &&
+			first.then[0].Has("accept") {
 			continue
 		}
 		class := NewEntry(first.name, first.line.Number, "term %s", first.name)
@@ -370,9 +377,11 @@ func (c *junosConfig) actions(d *Draft, class *Entry, t *junosTerm, users map[*j
 				err = errors.New("the loss priority is internal to the router")
 			}
 		case "forwarding-class":
-			err = errors.New("the forwarding class selects a queue of class-of-service, which is not imported")
+			err = errors.New(
+				"the forwarding class selects a queue of class-of-service, which is not imported")
 		case "next":
-			err = errors.New("a packet belongs to one class: the later terms would have to be part of this one")
+			err = errors.New(
+				"a packet belongs to one class: the later terms would have to be part of this one")
 		default:
 			err = errors.New("it is not understood")
 		}

@@ -79,11 +79,13 @@ func (e *junosExporter) policer(c *dataplane.Class, both bool) {
 	for i, color := range m.colors {
 		a := c.Action(color)
 		if a.Drop && i < len(m.colors)-1 || len(a.Marks) > 0 {
-			e.Cannot("class %s: %v: the router forwards packets within a limit unchanged; it drops red ones or forwards them", c.Name, color)
+			e.Cannot("class %s: %v: the router forwards packets within a limit unchanged; it drops red ones or forwards them",
+				c.Name, color)
 		}
 		e.checkAction(c, a)
 	}
-	e.policerFits(c, m, 1, span{8000, 100e9, 1}, span{1500, 100e9, 1}) // Junos CLI reference, bandwidth-limit and burst-size-limit
+	// Junos CLI reference, bandwidth-limit and burst-size-limit
+	e.policerFits(c, m, 1, span{8000, 100e9, 1}, span{1500, 100e9, 1})
 	e.Note("line cards round rates and bursts to steps of their own: compare with show policer")
 	name := e.checkName("class", c.Name)
 	shared := ""
@@ -96,7 +98,8 @@ func (e *junosExporter) policer(c *dataplane.Class, both bool) {
 		if drops {
 			then = "discard"
 		}
-		e.printf("    policer %s {\n%s        if-exceeding {\n            bandwidth-limit %d;\n            burst-size-limit %d;\n        }\n        then %s;\n    }\n", name, shared, m.cir, m.bc, then)
+		e.printf("    policer %s {\n%s        if-exceeding {\n            bandwidth-limit %d;\n            burst-size-limit %d;\n        }\n        then %s;\n    }\n",
+			name, shared, m.cir, m.bc, then)
 		return
 	}
 	e.printf("    three-color-policer %s {\n%s", name, shared)
@@ -105,9 +108,11 @@ func (e *junosExporter) policer(c *dataplane.Class, both bool) {
 	}
 	rate, excess := "single-rate", fmt.Sprintf("            excess-burst-size %d;\n", m.be)
 	if m.pir > 0 {
-		rate, excess = "two-rate", fmt.Sprintf("            peak-information-rate %d;\n            peak-burst-size %d;\n", m.pir, m.be)
+		rate, excess = "two-rate", fmt.Sprintf(
+			"            peak-information-rate %d;\n            peak-burst-size %d;\n", m.pir, m.be)
 	}
-	e.printf("        %s {\n            color-blind;\n            committed-information-rate %d;\n            committed-burst-size %d;\n%s        }\n    }\n", rate, m.cir, m.bc, excess)
+	e.printf("        %s {\n            color-blind;\n            committed-information-rate %d;\n            committed-burst-size %d;\n%s        }\n    }\n",
+		rate, m.cir, m.bc, excess)
 }
 
 // term writes the term of a class in the filter of a family.
@@ -115,15 +120,20 @@ func (e *junosExporter) term(c *dataplane.Class, family string) {
 	name := e.checkName("class", c.Name)
 	e.printf("            term %s {\n", name)
 	if from := e.from(&c.Match, c.Name, family); from != nil {
-		e.printf("                from {\n                    %s\n                }\n", strings.Join(from, "\n                    "))
+		e.printf("                from {\n                    %s\n                }\n",
+			strings.Join(from, "\n                    "))
 	}
 	then := []string{"accept;"}
 	if m := c.Meter; m != nil && m.Params != nil {
 		switch m.Params.(type) {
 		case meter.TRTCM:
-			then = append([]string{fmt.Sprintf("three-color-policer {\n                        two-rate %s;\n                    }", name)}, then...)
+			then = append([]string{fmt.Sprintf(
+				"three-color-policer {\n                        two-rate %s;\n                    }",
+				name)}, then...)
 		case meter.SRTCM:
-			then = append([]string{fmt.Sprintf("three-color-policer {\n                        single-rate %s;\n                    }", name)}, then...)
+			then = append([]string{fmt.Sprintf(
+				"three-color-policer {\n                        single-rate %s;\n                    }",
+				name)}, then...)
 		default:
 			then = append([]string{fmt.Sprintf("policer %s;", name)}, then...)
 		}
@@ -135,11 +145,14 @@ func (e *junosExporter) term(c *dataplane.Class, family string) {
 			field = "dscp"
 		}
 		for _, mark := range sortedMarks(a) {
-			then = append([]string{e.mark(c, mark, map[dataplane.Field]string{dataplane.DSCP: field + " %s;"})}, then...)
+			then = append(
+				[]string{e.mark(c, mark, map[dataplane.Field]string{dataplane.DSCP: field + " %s;"})},
+				then...)
 		}
 		e.checkAction(c, a)
 	}
-	e.printf("                then {\n                    %s\n                }\n            }\n", strings.Join(then, "\n                    "))
+	e.printf("                then {\n                    %s\n                }\n            }\n",
+		strings.Join(then, "\n                    "))
 }
 
 // from returns the conditions of a term.
@@ -149,7 +162,8 @@ func (e *junosExporter) from(m *dataplane.Match, class, family string) (lines []
 		list []string
 	}{{"source-address", prefixWords(m.Src)}, {"destination-address", prefixWords(m.Dst)}} {
 		if part.list != nil {
-			lines = append(lines, part.key+" {\n                        "+strings.Join(part.list, ";\n                        ")+";\n                    }")
+			lines = append(lines, part.key+" {\n                        "+strings.Join(part.list,
+				";\n                        ")+";\n                    }")
 		}
 	}
 	add := func(key string, words []string) {

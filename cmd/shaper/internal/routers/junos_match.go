@@ -64,7 +64,8 @@ func (c *junosConfig) match(t *junosTerm, family string) ([]Match, error) {
 		}
 	}
 	if !addressed {
-		both, ok := Both(all, familyMatch(Line{Number: t.line.Number, Words: []string{"family", family}}, family))
+		both, ok := Both(all,
+			familyMatch(Line{Number: t.line.Number, Words: []string{"family", family}}, family))
 		if !ok {
 			return nil, errors.New("ether-type and family contradict each other")
 		}
@@ -81,14 +82,18 @@ func (c *junosConfig) condition(word string, a *args, v6 bool) (keys, values []s
 	}
 	switch word {
 	case "source-address", "destination-address", "address":
-		keys = map[string][]string{"source-address": {"src"}, "destination-address": {"dst"}, "address": {"src", "dst"}}[word]
+		keys = map[string][]string{
+			"source-address": {"src"}, "destination-address": {"dst"}, "address": {"src", "dst"},
+		}[word]
 		v, err := prefixText(value, v6)
 		if err == nil && v == "" {
 			v = map[bool]string{false: "0.0.0.0/0", true: `"::/0"`}[v6]
 		}
 		return keys, []string{v}, err
 	case "source-prefix-list", "destination-prefix-list", "prefix-list":
-		keys = map[string][]string{"source-prefix-list": {"src"}, "destination-prefix-list": {"dst"}, "prefix-list": {"src", "dst"}}[word]
+		keys = map[string][]string{
+			"source-prefix-list": {"src"}, "destination-prefix-list": {"dst"}, "prefix-list": {"src", "dst"},
+		}[word]
 		for _, p := range c.prefixes[value] {
 			if strings.Contains(p, ":") != v6 {
 				continue // a list can have both
@@ -113,7 +118,9 @@ func (c *junosConfig) condition(word string, a *args, v6 bool) (keys, values []s
 		}
 		return []string{"proto"}, []string{v}, nil
 	case "source-port", "destination-port", "port":
-		keys = map[string][]string{"source-port": {"sport"}, "destination-port": {"dport"}, "port": {"sport", "dport"}}[word]
+		keys = map[string][]string{
+			"source-port": {"sport"}, "destination-port": {"dport"}, "port": {"sport", "dport"},
+		}[word]
 		first, last, dash := strings.Cut(value, "-")
 		x, err := port(value)
 		if err == nil {

@@ -185,9 +185,11 @@ func junosTree(tokens []junosToken) (paths []Line, err error) {
 	}
 	switch {
 	case len(levels) > 0:
-		return nil, fmt.Errorf("line %d: { is not closed: the file is not complete", levels[len(levels)-1].line)
+		return nil, fmt.Errorf("line %d: { is not closed: the file is not complete",
+			levels[len(levels)-1].line)
 	case len(path) > 0:
-		return nil, fmt.Errorf("line %d: %q does not end with a semicolon or a brace", lineOf, strings.Join(path, " "))
+		return nil, fmt.Errorf("line %d: %q does not end with a semicolon or a brace", lineOf,
+			strings.Join(path, " "))
 	}
 	return paths, nil
 }

@@ -29,7 +29,8 @@ func (c *junosConfig) policer(three bool, name string, l Line) *junosPolicer {
 }
 
 func (p *junosPolicer) has(words ...string) bool {
-	return slices.ContainsFunc(p.lines, func(l Line) bool { return len(l.Words) >= len(words) && l.Has(words...) })
+	return slices.ContainsFunc(p.lines,
+		func(l Line) bool { return len(l.Words) >= len(words) && l.Has(words...) })
 }
 
 // join gives a class the meter of the policer. If several terms use it, they share it only with
@@ -41,9 +42,11 @@ func (p *junosPolicer) join(c *junosConfig, d *Draft, class *Entry, several bool
 	if several && (p.has("filter-specific") || p.has("logical-interface-policer")) {
 		m := class.Get("meter")
 		if !slices.ContainsFunc(d.Meters, func(e *Entry) bool { return e.Key == Quote(p.name) }) {
-			d.Meters = append(d.Meters, &Entry{Key: Quote(p.name), Line: p.line.Number, Comment: p.line.Text(), Entries: m.Entries})
+			d.Meters = append(d.Meters,
+				&Entry{Key: Quote(p.name), Line: p.line.Number, Comment: p.line.Text(), Entries: m.Entries})
 		}
-		m.Value, m.Entries, m.Line, m.Comment = Quote(p.name), nil, p.line.Number, "shared by the terms of the filter"
+		m.Value, m.Entries, m.Line, m.Comment = Quote(p.name), nil, p.line.Number,
+			"shared by the terms of the filter"
 	}
 	return nil
 }
@@ -64,10 +67,12 @@ func (p *junosPolicer) twoColors(c *junosConfig, d *Draft, class *Entry) error {
 	for _, l := range p.lines {
 		a := &args{l.Words}
 		var err error
-		switch a.take("if-exceeding", "if-exceeding-pps", "then", "filter-specific", "logical-interface-policer", "physical-interface-policer") {
+		switch a.take("if-exceeding", "if-exceeding-pps", "then", "filter-specific",
+			"logical-interface-policer", "physical-interface-policer") {
 		case "if-exceeding", "if-exceeding-pps":
 			err = p.parameter(c, m, l, a, map[string]string{
-				"bandwidth-limit": "rate", "bandwidth-percent": "rate", "burst-size-limit": "burst", "pps-limit": "rate", "packet-burst": "burst",
+				"bandwidth-limit": "rate", "bandwidth-percent": "rate", "burst-size-limit": "burst",
+				"pps-limit": "rate", "packet-burst": "burst",
 			})
 		case "then":
 			switch a.next() {
@@ -76,7 +81,8 @@ func (p *junosPolicer) twoColors(c *junosConfig, d *Draft, class *Entry) error {
 				class.Set("red", "drop", l.Number, "%s", l.Text())
 			case "loss-priority":
 				lossPriority = true
-				class.Set("red", "pass", l.Number, "%s: forwarded; the loss priority is internal to the router", l.Text())
+				class.Set("red", "pass", l.Number,
+					"%s: forwarded; the loss priority is internal to the router", l.Text())
 			default:
 				err = errors.New("it is internal to the router")
 			}
@@ -93,7 +99,8 @@ func (p *junosPolicer) twoColors(c *junosConfig, d *Draft, class *Entry) error {
 		class.Set("red", "drop", p.line.Number, "then discard")
 	}
 	if class.Get("red") == nil {
-		class.Set("red", "pass", p.line.Number, "the policer has no action for the excess that a policy can express")
+		class.Set("red", "pass", p.line.Number,
+			"the policer has no action for the excess that a policy can express")
 	}
 	return p.complete(m, "rate", "burst")
 }
@@ -153,16 +160,22 @@ func (p *junosPolicer) threeColors(c *junosConfig, d *Draft, class *Entry) error
 	two := p.has("two-rate")
 	kind := map[bool]string{false: "srtcm", true: "trtcm"}[two]
 	m.Set("type", kind, p.line.Number, "%s", p.line.Text())
-	keys := map[string]string{"committed-information-rate": "cir", "committed-burst-size": "cbs", "excess-burst-size": "ebs"}
+	keys := map[string]string{
+		"committed-information-rate": "cir", "committed-burst-size": "cbs", "excess-burst-size": "ebs",
+	}
 	need := []string{"cir", "cbs", "ebs"}
 	if two {
-		keys = map[string]string{"committed-information-rate": "cir", "committed-burst-size": "cbs", "peak-information-rate": "pir", "peak-burst-size": "pbs"}
+		keys = map[string]string{
+			"committed-information-rate": "cir", "committed-burst-size": "cbs",
+			"peak-information-rate": "pir", "peak-burst-size": "pbs",
+		}
 		need = []string{"cir", "cbs", "pir", "pbs"}
 	}
 	for _, l := range p.lines {
 		a := &args{l.Words}
 		var err error
-		switch a.take("single-rate", "two-rate", "action", "filter-specific", "logical-interface-policer", "physical-interface-policer") {
+		switch a.take("single-rate", "two-rate", "action", "filter-specific", "logical-interface-policer",
+			"physical-interface-policer") {
 		case "single-rate", "two-rate":
 			switch a.peek() {
 			case "color-blind":

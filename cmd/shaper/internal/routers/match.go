@@ -49,7 +49,8 @@ func Both(a, b []Match) (out []Match, ok bool) {
 				case old == nil:
 					both = append(both, c)
 				case c.Key == "ethertype": // its values are names
-					old.Values = slices.DeleteFunc(slices.Clone(old.Values), func(v string) bool { return !slices.Contains(c.Values, v) })
+					old.Values = slices.DeleteFunc(slices.Clone(old.Values),
+						func(v string) bool { return !slices.Contains(c.Values, v) })
 					possible = possible && len(old.Values) > 0
 				case !slices.Equal(old.Values, c.Values):
 					return nil, false
@@ -160,7 +161,8 @@ func (d *Draft) Class(class *Entry, when []Match) {
 	}
 	name := class.Name()
 	if m := class.Get("meter"); m != nil && m.Value == "" {
-		d.Meters = append(d.Meters, &Entry{Key: class.Key, Line: m.Line, Comment: m.Comment, Entries: m.Entries})
+		d.Meters = append(d.Meters,
+			&Entry{Key: class.Key, Line: m.Line, Comment: m.Comment, Entries: m.Entries})
 		m.Value, m.Entries = class.Key, nil
 		m.Comment = fmt.Sprintf("shared by the classes %s-1 to %s-%d", name, name, len(when))
 	}

@@ -63,7 +63,8 @@ func TestRoundTrip(t *testing.T) {
 				back := imported(t, name, e.Text)
 				again := mustCompile(t, back)
 				if got, want := resolved(again), resolved(policy); got != want {
-					t.Fatalf("%s\nexported\n%s\nimported\n%s\ngot\n%s\nwant\n%s", text, e.Text, back, got, want)
+					t.Fatalf("%s\nexported\n%s\nimported\n%s\ngot\n%s\nwant\n%s", text, e.Text, back, got,
+						want)
 				}
 				if second := All[name].Export(again, "P"); second.Text != e.Text {
 					t.Fatalf("%s\nexported again\n%s\nwant\n%s", text, second.Text, e.Text)
@@ -127,7 +128,8 @@ func resolved(p *dataplane.Policy) string {
 		fmt.Fprintf(&b, " src %v dst %v", m.Src, m.Dst)
 		colors := []meter.Color{meter.Green}
 		if c.Meter != nil {
-			first := slices.IndexFunc(p.Classes, func(other dataplane.Class) bool { return other.Meter == c.Meter })
+			first := slices.IndexFunc(p.Classes,
+				func(other dataplane.Class) bool { return other.Meter == c.Meter })
 			fmt.Fprintf(&b, " %v %+v of class %d", c.Meter.Params.Kind(), c.Meter.Params, first)
 			if colors = append(colors, meter.Yellow, meter.Red); len(c.Meter.Params.Buckets()) == 1 {
 				colors = []meter.Color{meter.Green, meter.Red}
@@ -144,7 +146,8 @@ func resolved(p *dataplane.Policy) string {
 						users++
 					}
 				}
-				fmt.Fprintf(&b, " queue of %d: %v %v %d %d, %v, %v, %d %d", users, q.Drain(), q.Time, q.Bytes, q.Packets, q.CoDel, q.Fair, q.Priority, max(q.Weight, 1))
+				fmt.Fprintf(&b, " queue of %d: %v %v %d %d, %v, %v, %d %d", users, q.Drain(), q.Time, q.Bytes,
+					q.Packets, q.CoDel, q.Fair, q.Priority, max(q.Weight, 1))
 			}
 		}
 		b.WriteString("\n")
@@ -167,7 +170,8 @@ func randomPolicy(r *rand.Rand, dialect string, able ability) string {
 		name := fmt.Sprintf("%s%d", pick(r, "a", "voice-", "A/b_", "x.y"), i)
 		fmt.Fprintf(&b, "  - name: %s\n", name)
 		last := linked && i == n-1
-		if dialect != "junos" { // it has a filter for each version, so the order of classes for one version is lost
+		// it has a filter for each version, so the order of classes for one version is lost
+		if dialect != "junos" {
 			v6 = r.IntN(2) == 0
 		}
 		if m := randomMatch(r, able, v6); !last && r.IntN(5) > 0 && m != "" {
@@ -191,7 +195,8 @@ func randomPolicy(r *rand.Rand, dialect string, able ability) string {
 			if len(colors) == 1 {
 				marks = len(able.marks)
 			}
-			action := randomAction(r, able, marks, queue, len(colors) == 1 || able.meteredMark || j == len(colors)-1)
+			action := randomAction(r, able, marks, queue,
+				len(colors) == 1 || able.meteredMark || j == len(colors)-1)
 			if queue != "" && j == len(colors)-1 && dropped == j && action == "drop" {
 				action = fmt.Sprintf("{queue: %s}", queue)
 			}
@@ -205,7 +210,8 @@ func randomPolicy(r *rand.Rand, dialect string, able ability) string {
 		}
 		limit := fmt.Sprintf("%dp", 1+r.IntN(1000))
 		if able.queues == "any" {
-			limit = pick(r, limit, fmt.Sprintf("%dms", 1+r.IntN(900)), fmt.Sprintf("%d", 1500+r.IntN(100000)), fmt.Sprintf("%dus", 1000+r.IntN(9000)))
+			limit = pick(r, limit, fmt.Sprintf("%dms", 1+r.IntN(900)), fmt.Sprintf("%d", 1500+r.IntN(100000)),
+				fmt.Sprintf("%dus", 1000+r.IntN(9000)))
 		}
 		fmt.Fprintf(&queues, "  %s: {limit: %s", name, limit)
 		switch {
@@ -269,9 +275,11 @@ func randomMeter(r *rand.Rand, able ability) (kind, text string) {
 	case 0:
 		return "token-bucket", fmt.Sprintf("type: token-bucket, rate: %dbit, burst: %d", rate, burst)
 	case 1:
-		return "srtcm", fmt.Sprintf("type: srtcm, cir: %dbit, cbs: %d, ebs: %d", rate, burst, 1+r.IntN(1_000_000))
+		return "srtcm", fmt.Sprintf("type: srtcm, cir: %dbit, cbs: %d, ebs: %d", rate, burst,
+			1+r.IntN(1_000_000))
 	}
-	return "trtcm", fmt.Sprintf("type: trtcm, cir: %dbit, cbs: %d, pir: %dbit, pbs: %d", rate, burst, rate+able.unit*(1+r.Int64N(1000)), 1500+r.IntN(1_000_000))
+	return "trtcm", fmt.Sprintf("type: trtcm, cir: %dbit, cbs: %d, pir: %dbit, pbs: %d", rate, burst,
+		rate+able.unit*(1+r.Int64N(1000)), 1500+r.IntN(1_000_000))
 }
 
 // randomMatch returns conditions, or "".
@@ -316,9 +324,11 @@ func randomMatch(r *rand.Rand, able ability, v6 bool) string {
 			var list []string
 			for range 1 + r.IntN(3) {
 				if v6 {
-					list = append(list, pick(r, `"2001:db8::/32"`, `"2001:db8:1::1"`, `"fe80::/10"`, `"2001:db8:2::/48"`))
+					list = append(list,
+						pick(r, `"2001:db8::/32"`, `"2001:db8:1::1"`, `"fe80::/10"`, `"2001:db8:2::/48"`))
 				} else {
-					list = append(list, pick(r, "10.0.0.0/8", "192.0.2.1", "198.51.100.0/25", "203.0.113.7/32"))
+					list = append(list,
+						pick(r, "10.0.0.0/8", "192.0.2.1", "198.51.100.0/25", "203.0.113.7/32"))
 				}
 			}
 			slices.Sort(list)

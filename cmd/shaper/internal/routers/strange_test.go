@@ -13,9 +13,9 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/policytest"
 )
 
-// TestStrangeWords inserts an unknown word at each place of configurations that Export wrote, and an unknown
-// statement after each line. Import must report it: it is an error, a problem, a remark or a skipped statement, or
-// it is a part of a name in the policy. SHAPER_ALL_PAIRS tries all configurations.
+// TestStrangeWords inserts an unknown word at each place of configurations that Export wrote, and an
+// unknown statement after each line. Import must report it: it is an error, a problem, a remark or a
+// skipped statement, or it is a part of a name in the policy. SHAPER_ALL_PAIRS tries all configurations.
 func TestStrangeWords(t *testing.T) {
 	t.Parallel()
 	for _, name := range routers.ExportNames() {
@@ -33,7 +33,8 @@ func TestStrangeWords(t *testing.T) {
 				lines := strings.SplitAfter(text, "\n")
 				for i, line := range lines {
 					for _, changed := range strangeLines(line) {
-						after := e.outcome(strings.Join(slices.Concat(lines[:i], []string{changed}, lines[i+1:]), ""))
+						after := e.outcome(
+							strings.Join(slices.Concat(lines[:i], []string{changed}, lines[i+1:]), ""))
 						if places++; after == before && !seen[changed] {
 							seen[changed] = true
 							t.Errorf("%s: not reported: %q", name, changed)

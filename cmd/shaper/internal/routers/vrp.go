@@ -56,8 +56,9 @@ func (v vrp) Import(src Source) (*Import, error) {
 		return nil, err
 	}
 	c := &vrpConfig{
-		vrp: v, Options: src.Options, in: &Import{}, classifiers: map[string]*vrpClassifier{}, behaviors: map[string]*vrpView{}, byName: map[string]*vrpView{},
-		profiles: map[string]*vrpProfile{}, lists: map[string]*vrpList{},
+		vrp: v, Options: src.Options, in: &Import{}, classifiers: map[string]*vrpClassifier{},
+		behaviors: map[string]*vrpView{}, byName: map[string]*vrpView{}, profiles: map[string]*vrpProfile{},
+		lists: map[string]*vrpList{},
 	}
 	r := &vrpReader{vrpConfig: c}
 	for _, l := range lines {
@@ -87,7 +88,8 @@ type vrpReader struct {
 func (r *vrpReader) read(l Line) {
 	text := l.Words[0]
 	switch {
-	case strings.HasPrefix(text, "#"), strings.HasPrefix(text, "!"), strings.EqualFold(l.Text(), "quit"), strings.EqualFold(l.Text(), "return"):
+	case strings.HasPrefix(text, "#"), strings.HasPrefix(text, "!"), strings.EqualFold(l.Text(), "quit"),
+		strings.EqualFold(l.Text(), "return"):
 		if l.Indent == 0 {
 			r.leave()
 		}
@@ -105,7 +107,8 @@ func (r *vrpReader) read(l Line) {
 		}
 	}
 	if l.Has("car") || l.Has("qos", "car") || l.Has("qos", "gts") || l.Has("qos", "lr") {
-		r.in.Problems = append(r.in.Problems, Problem{Line: l.Number, Text: l.Text(), Reason: "it belongs to no behavior and no interface"})
+		r.in.Problems = append(r.in.Problems,
+			Problem{Line: l.Number, Text: l.Text(), Reason: "it belongs to no behavior and no interface"})
 		return
 	}
 	r.in.Skip(l)
@@ -174,7 +177,9 @@ func (r *vrpReader) begins(l Line) bool {
 		r.unread(l, a)
 		r.view, r.member = r.byName[name], true
 	case "car":
-		r.profiles[name] = &vrpProfile{line: Line{Number: l.Number, Words: append([]string{"car"}, a.words...)}}
+		r.profiles[name] = &vrpProfile{
+			line: Line{Number: l.Number, Words: append([]string{"car"}, a.words...)},
+		}
 	}
 	return true
 }
@@ -216,7 +221,10 @@ func (r *vrpReader) inside(l Line) bool {
 
 // vrpAction reports whether a line begins with a keyword of a behavior or of a policy.
 func vrpAction(l Line) bool {
-	return slices.Contains([]string{"car", "gts", "remark", "filter", "permit", "deny", "queue", "classifier", "statistic", "accounting", "redirect"}, strings.ToLower(l.Words[0]))
+	return slices.Contains([]string{
+		"car", "gts", "remark", "filter", "permit", "deny", "queue", "classifier", "statistic", "accounting",
+		"redirect",
+	}, strings.ToLower(l.Words[0]))
 }
 
 // policy makes the draft of a policy.
@@ -263,7 +271,8 @@ func (c *vrpConfig) byPrecedence(lines []Line) []Line {
 		}
 		order[l.Number] = last
 	}
-	return slices.SortedStableFunc(slices.Values(lines), func(a, b Line) int { return cmp.Compare(order[a.Number], order[b.Number]) })
+	return slices.SortedStableFunc(slices.Values(lines),
+		func(a, b Line) int { return cmp.Compare(order[a.Number], order[b.Number]) })
 }
 
 // behavior adds the actions of a behavior to a class.
@@ -273,7 +282,8 @@ func (c *vrpConfig) behavior(d *Draft, class *Entry, b *vrpView) {
 	var car *Line
 	for _, l := range b.lines {
 		var err error
-		switch a := (&args{l.Words}); a.take("car", "gts", "remark", "filter", "permit", "deny", "statistic", "accounting", "traffic-statistic") {
+		switch a := (&args{l.Words}); a.take("car", "gts", "remark", "filter", "permit", "deny", "statistic",
+			"accounting", "traffic-statistic") {
 		case "car":
 			if car != nil {
 				d.Cannot(*car, "the car statement in line %d replaces it", l.Number)
@@ -326,7 +336,9 @@ func (c *vrpConfig) behavior(d *Draft, class *Entry, b *vrpView) {
 
 // remark reads remark dscp af11 and others.
 func (c *vrpConfig) remark(marks map[string]string, a *args) (err error) {
-	field := map[string]string{"dscp": "dscp", "8021p": "pcp", "dot1p": "pcp"}[a.take("dscp", "8021p", "dot1p")]
+	field := map[string]string{
+		"dscp": "dscp", "8021p": "pcp", "dot1p": "pcp",
+	}[a.take("dscp", "8021p", "dot1p")]
 	if field == "" || len(a.words) != 1 {
 		return errors.New(noSuchAction(strings.Join(a.words, " ")))
 	}

@@ -36,7 +36,9 @@ func (c *vrpConfig) car(l Line, a *args) (*vrpCar, error) {
 			*to, err = c.kbits(a)
 		case "cbs", "pbs", "ebs", "queue-length":
 			a.next()
-			to := map[string]*amount{"cbs": &p.cbs, "pbs": &p.ebs, "ebs": &p.ebs, "queue-length": &p.length}[w]
+			to := map[string]*amount{
+				"cbs": &p.cbs, "pbs": &p.ebs, "ebs": &p.ebs, "queue-length": &p.length,
+			}[w]
 			n, ok := a.number()
 			if !ok {
 				return p, fmt.Errorf("%s: %q is not a number", w, a.next())
@@ -56,7 +58,8 @@ func (c *vrpConfig) car(l Line, a *args) (*vrpCar, error) {
 		case "inbound", "outbound", "summary", "any", "kbps":
 			a.next()
 		case "share", "aggregation":
-			return p, errors.New("the policers of several interfaces or classes share their tokens: define a meter under meters: and use it in each class")
+			return p,
+				errors.New("the policers of several interfaces or classes share their tokens: define a meter under meters: and use it in each class")
 		default:
 			return p, fmt.Errorf("%q is not understood", a.next())
 		}
@@ -92,7 +95,8 @@ func (c *vrpConfig) carAction(a *args) (*vrpCarAction, error) {
 	var words []string
 	for !a.done() {
 		w := a.peek()
-		if w == "green" || w == "yellow" || w == "red" || words != nil && (w == "mode" || w == "summary" || w == "share" || w == "color-aware") {
+		if w == "green" || w == "yellow" || w == "red" || words != nil &&
+			(w == "mode" || w == "summary" || w == "share" || w == "color-aware") {
 			break
 		}
 		words = append(words, a.next())

@@ -56,7 +56,9 @@ func (e *vrpExporter) classifier(c *dataplane.Class, name string) {
 			kinds = append(kinds, lines)
 		}
 	}
-	words := map[bool][2]string{false: {"8021p", "vlan-id"}, true: {"service-dot1p", "service-vlan-id"}}[e.h3c]
+	words := map[bool][2]string{
+		false: {"8021p", "vlan-id"}, true: {"service-dot1p", "service-vlan-id"},
+	}[e.h3c]
 	inList := inAccessList(m)
 	if !inList {
 		add(oneLine("dscp", dscpWords(m.DSCP)))
@@ -92,14 +94,16 @@ func (e *vrpExporter) classifier(c *dataplane.Class, name string) {
 	var lines []string
 	for _, kind := range kinds {
 		if len(kinds) > 1 && len(kind) > 1 {
-			e.Cannot("class %s: a classifier has no alternatives beside other conditions: split the class", c.Name)
+			e.Cannot("class %s: a classifier has no alternatives beside other conditions: split the class",
+				c.Name)
 		}
 		lines = append(lines, kind...)
 	}
 	if lines == nil {
 		lines = []string{"any"}
 	}
-	e.printf("traffic classifier %s operator %s\n if-match %s\n#\n", name, operator, strings.Join(lines, "\n if-match "))
+	e.printf("traffic classifier %s operator %s\n if-match %s\n#\n", name, operator,
+		strings.Join(lines, "\n if-match "))
 }
 
 // oneLine returns a condition with all values, 8 in each line.
@@ -132,7 +136,8 @@ func (e *vrpExporter) accessLists(c *dataplane.Class) (lines []string) {
 	for _, family := range e.families(c) {
 		rules, ok := vrpRules(&c.Match, family == 6)
 		if !ok {
-			e.Cannot("class %s: its addresses, protocols and ports need more than %d rules", c.Name, maxAlternatives)
+			e.Cannot("class %s: its addresses, protocols and ports need more than %d rules", c.Name,
+				maxAlternatives)
 			return nil
 		}
 		n := firstList + e.lists
@@ -211,7 +216,8 @@ func (e *vrpExporter) behavior(p *dataplane.Policy, c *dataplane.Class, name str
 	} else {
 		pcp := map[bool]string{false: "remark 8021p %s", true: "remark dot1p %s"}[e.h3c]
 		for _, mark := range sortedMarks(a) {
-			e.printf(" %s\n", e.mark(c, mark, map[dataplane.Field]string{dataplane.DSCP: "remark dscp %s", dataplane.PCP: pcp}))
+			e.printf(" %s\n", e.mark(c, mark,
+				map[dataplane.Field]string{dataplane.DSCP: "remark dscp %s", dataplane.PCP: pcp}))
 		}
 		e.checkAction(c, a)
 		if len(a.Marks) == 0 && queue == nil {
@@ -249,15 +255,22 @@ func (e *vrpExporter) car(c *dataplane.Class, m policer) string {
 		words = fmt.Sprintf("car cir %d pir %d cbs %d pbs %d", cir, cir, m.bc, m.bc)
 	}
 	if e.h3c {
-		e.policerFits(c, m, 1000, span{8, 160e6, 8}, span{512, mostH3CBurst, 512}) // command reference of S6812, car
-		e.Note("H3C platforms differ in the values that they accept: compare with display qos policy interface")
+		// command reference of S6812, car
+		e.policerFits(c, m, 1000, span{8, 160e6, 8}, span{512, mostH3CBurst, 512})
+		e.Note(
+			"H3C platforms differ in the values that they accept: compare with display qos policy interface")
 	} else {
-		e.policerFits(c, m, 1000, span{64, 1<<32 - 1, 1}, span{4000, mostHuaweiBurst, 1}) // command reference of S, car
+		// command reference of S, car
+		e.policerFits(c, m, 1000, span{64, 1<<32 - 1, 1}, span{4000, mostHuaweiBurst, 1})
 		e.Note("Huawei platforms round rates and bursts to steps of their own: compare with display traffic policy statistics")
 	}
-	formats := map[dataplane.Field]string{dataplane.DSCP: "pass remark-dscp %s", dataplane.PCP: "pass remark-8021p %s"}
+	formats := map[dataplane.Field]string{
+		dataplane.DSCP: "pass remark-dscp %s", dataplane.PCP: "pass remark-8021p %s",
+	}
 	if e.h3c {
-		formats = map[dataplane.Field]string{dataplane.DSCP: "remark-dscp-pass %s", dataplane.PCP: "remark-dot1p-pass %s"}
+		formats = map[dataplane.Field]string{
+			dataplane.DSCP: "remark-dscp-pass %s", dataplane.PCP: "remark-dot1p-pass %s",
+		}
 	}
 	for _, color := range m.colors {
 		a := c.Action(color)

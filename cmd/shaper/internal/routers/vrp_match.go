@@ -89,7 +89,9 @@ func (c *vrpConfig) classMatch(name string) ([]Match, error) {
 			all, ok = Both(all, one)
 		}
 		if !ok {
-			return nil, fmt.Errorf("line %d: %s: a policy cannot combine it with the other conditions of classifier %s", l.Number, l.Text(), name)
+			return nil, fmt.Errorf(
+				"line %d: %s: a policy cannot combine it with the other conditions of classifier %s",
+				l.Number, l.Text(), name)
 		}
 	}
 	if all == nil {
@@ -122,7 +124,8 @@ func (c *vrpConfig) ifMatch(l Line, a *args) ([]Match, error) {
 		return c.listMatch(list)
 	case "dscp", "ip-precedence":
 		a.next()
-		out, err := matchDSCP(l, a, map[string]string{"dscp": "dscp", "ip-precedence": "precedence"}[word], false)
+		out, err := matchDSCP(l, a, map[string]string{"dscp": "dscp", "ip-precedence": "precedence"}[word],
+			false)
 		if err == nil && v6 {
 			out, _ = Both(out, Keyed(l, "ethertype", "ipv6"))
 		}

@@ -22,14 +22,19 @@ func TestEachFieldAlone(t *testing.T) {
 		"Budget.Hosts",                                                          // until the server reports it
 		"Store.PasswordFile", "Store.CAFile", "Store.CertFile", "Store.KeyFile", // paths of secrets
 	}
-	described := []string{"LengthRule.", "Match.", "Range.", "Action.", "Meter.", "PreColor.", "Key.", "Budget.", "Store.", "Queue.", "Link."}
+	described := []string{
+		"LengthRule.", "Match.", "Range.", "Action.", "Meter.", "PreColor.", "Key.", "Budget.", "Store.",
+		"Queue.", "Link.",
+	}
 	for _, k := range meter.Kinds() {
 		described = append(described, strings.TrimPrefix(fmt.Sprintf("%T.", k.Info().Defaults), "meter."))
 	}
 	shown := map[string]bool{}
 	for _, b := range policytest.Bases() {
 		for _, s := range b.Settings() {
-			if !slices.ContainsFunc(described, func(d string) bool { return strings.HasPrefix(s.Field, d) }) || slices.Contains(elsewhere, s.Field) {
+			if !slices.ContainsFunc(described,
+				func(d string) bool { return strings.HasPrefix(s.Field, d) }) ||
+				slices.Contains(elsewhere, s.Field) {
 				continue
 			}
 			shown[s.Field] = true

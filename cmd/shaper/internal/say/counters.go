@@ -12,7 +12,9 @@ import (
 
 // DropReasons counts dropped packets by reason. drops has those of a class by cause, for each
 // color; unclassified has dropped packets without a class.
-func DropReasons(drops [][dataplane.Causes]dataplane.Count, unclassified dataplane.Count) map[string]dataplane.Count {
+func DropReasons(
+	drops [][dataplane.Causes]dataplane.Count, unclassified dataplane.Count,
+) map[string]dataplane.Count {
 	out := map[string]dataplane.Count{}
 	for _, byCause := range drops {
 		for cause, n := range byCause {
@@ -47,11 +49,13 @@ func reasonNames(reasons map[string]dataplane.Count) string {
 // dropped, it has a column for that.
 func Counters(plan *compiled.Outline, stats []dataplane.ClassStats, colored bool) string {
 	header := []any{"class", "color", "packets", "%", "bytes", "dropped", "marked", "queued"}
-	ce := slices.ContainsFunc(stats, func(st dataplane.ClassStats) bool { return dataplane.Sum(st.CE[:]).Packets > 0 })
+	ce := slices.ContainsFunc(stats,
+		func(st dataplane.ClassStats) bool { return dataplane.Sum(st.CE[:]).Packets > 0 })
 	if ce {
 		header = append(header, "ce")
 	}
-	drops := slices.ContainsFunc(stats, func(st dataplane.ClassStats) bool { return st.AllDropped().Packets > 0 })
+	drops := slices.ContainsFunc(stats,
+		func(st dataplane.ClassStats) bool { return st.AllDropped().Packets > 0 })
 	if drops {
 		header = append(header, "drop reason")
 	}
@@ -71,7 +75,10 @@ func Counters(plan *compiled.Outline, stats []dataplane.ClassStats, colored bool
 		all := st.Total()
 		if i == len(plan.Classes) {
 			if all.Packets > 0 {
-				add(table.Row{Unclassified, "", Grouped(all.Packets), Percent(all.Packets, all.Packets), Grouped(all.Bytes), orEmpty(st.UntakenDropped), "", ""},
+				add(table.Row{
+					Unclassified, "", Grouped(all.Packets), Percent(all.Packets, all.Packets),
+					Grouped(all.Bytes), orEmpty(st.UntakenDropped), "", "",
+				},
 					none, DropReasons(nil, st.UntakenDropped))
 			}
 			break
@@ -86,13 +93,15 @@ func Counters(plan *compiled.Outline, stats []dataplane.ClassStats, colored bool
 				continue
 			}
 			add(table.Row{
-				name, Color(color, colored), Grouped(n.Packets), Percent(n.Packets, all.Packets), Grouped(n.Bytes),
-				orEmpty(st.Dropped(color)), orEmpty(st.Marked[color]), orEmpty(st.Queued[color]),
+				name, Color(color, colored), Grouped(n.Packets), Percent(n.Packets, all.Packets),
+				Grouped(n.Bytes), orEmpty(st.Dropped(color)), orEmpty(st.Marked[color]),
+				orEmpty(st.Queued[color]),
 			}, st.CE[color], DropReasons(st.Drops[color:color+1], none))
 			name = ""
 		}
 		if st.Behind.Packets > 0 { // dropped by the qdisc, color unknown
-			add(table.Row{name, "", "", "", "", Grouped(st.Behind.Packets), "", ""}, none, map[string]dataplane.Count{dataplane.CauseQueue.String(): st.Behind})
+			add(table.Row{name, "", "", "", "", Grouped(st.Behind.Packets), "", ""}, none,
+				map[string]dataplane.Count{dataplane.CauseQueue.String(): st.Behind})
 		}
 	}
 	return t.Render()

@@ -45,7 +45,10 @@ func TestDelayBound(t *testing.T) {
 				if r.IntN(3) == 0 {
 					weight = 1 + r.IntN(1000)
 				}
-				shares = append(shares, dataplane.Queue{Config: queue.Config{Bytes: 1500 * (1 + r.Int64N(3))}, Weight: weight, Priority: r.IntN(4) / 3})
+				shares = append(shares, dataplane.Queue{
+					Config: queue.Config{Bytes: 1500 * (1 + r.Int64N(3))}, Weight: weight,
+					Priority: r.IntN(4) / 3,
+				})
 			}
 			l := newDelays(t, 12_000_000, shares)
 			now := int64(0)
@@ -99,14 +102,18 @@ func (w *delays) decide() {
 	for i, q := range w.queues {
 		s := ServiceOf(q, w.queues, 1500)
 		if s.Before == nil && w.longest[int64(i)] > WholeNS(s.Wait) {
-			w.t.Errorf("queue %d: got a delay of %d ns, want at most %d", i, w.longest[int64(i)], WholeNS(s.Wait))
+			w.t.Errorf("queue %d: got a delay of %d ns, want at most %d", i, w.longest[int64(i)],
+				WholeNS(s.Wait))
 		}
 	}
 }
 
 // TestAtMost checks that a bound is rounded up.
 func TestAtMost(t *testing.T) {
-	for ns, want := range map[int64]string{26e6: "at most 26 ms", 139_333_334: "at most 140 ms", 20_006_000_000: "at most 20.1 s", 999_100: "at most 1 ms", 12: "at most 12 ns"} {
+	for ns, want := range map[int64]string{
+		26e6: "at most 26 ms", 139_333_334: "at most 140 ms", 20_006_000_000: "at most 20.1 s",
+		999_100: "at most 1 ms", 12: "at most 12 ns",
+	} {
 		if got := atMost(new(big.Rat).SetInt64(ns)); got != want {
 			t.Errorf("%d ns are %q, want %q", ns, got, want)
 		}
@@ -116,12 +123,16 @@ func TestAtMost(t *testing.T) {
 // TestFairIsDescribed checks the text of a fair queue. It has no bound on the delay, because
 // packets of other flows are sent first.
 func TestFairIsDescribed(t *testing.T) {
-	for codel, want := range map[queue.CoDel]string{{}: "an equal share for each", {Target: 5 * time.Millisecond, Interval: 100 * time.Millisecond}: "an equal share for each, with its own codel"} {
+	for codel, want := range map[queue.CoDel]string{{}: "an equal share for each", {
+		Target: 5 * time.Millisecond, Interval: 100 * time.Millisecond,
+	}: "an equal share for each, with its own codel"} {
 		q := &dataplane.Queue{
-			Config: queue.Config{Bytes: 1 << 20, CoDel: codel}, Link: &dataplane.Link{Rate: meter.BitRate(1e6)},
-			Fair: dataplane.Key{By: dataplane.ByFlow},
+			Config: queue.Config{Bytes: 1 << 20, CoDel: codel},
+			Link:   &dataplane.Link{Rate: meter.BitRate(1e6)},
+			Fair:   dataplane.Key{By: dataplane.ByFlow},
 		}
-		if got := Queue(q, nil); !strings.Contains(got, want) || codel == (queue.CoDel{}) && strings.Contains(got, "codel") {
+		if got := Queue(q, nil); !strings.Contains(got, want) || codel == (queue.CoDel{}) &&
+			strings.Contains(got, "codel") {
 			t.Errorf("got %q, want %q", got, want)
 		}
 		for _, p := range ServiceOf(q, []*dataplane.Queue{q}, 1500).Parts(q) {
@@ -135,11 +146,16 @@ func TestFairIsDescribed(t *testing.T) {
 // TestOwnLink checks which links count as the rate of their queue, and what is said about the planes.
 func TestOwnLink(t *testing.T) {
 	flow, src := dataplane.Key{By: dataplane.ByFlow}, dataplane.Key{By: dataplane.BySrc}
-	own, wan := &dataplane.Link{Name: "own", Rate: meter.BitRate(1e6)}, &dataplane.Link{Name: "wan", Rate: meter.BitRate(1e6)}
+	own, wan := &dataplane.Link{Name: "own", Rate: meter.BitRate(1e6)},
+		&dataplane.Link{Name: "wan", Rate: meter.BitRate(1e6)}
 	on := func(name string, l *dataplane.Link, by dataplane.Key, priority, weight int) *dataplane.Queue {
-		return &dataplane.Queue{Name: name, Link: l, Fair: by, Priority: priority, Weight: weight, Config: queue.Config{Bytes: 1 << 20}}
+		return &dataplane.Queue{
+			Name: name, Link: l, Fair: by, Priority: priority, Weight: weight,
+			Config: queue.Config{Bytes: 1 << 20},
+		}
 	}
-	const alone, shared = "fq_codel; in a kernel without it, HTB leaves by flow hash, without codel", "fq_codel"
+	const alone, shared = "fq_codel; in a kernel without it, HTB leaves by flow hash, without codel",
+		"fq_codel"
 	for _, test := range []struct {
 		name   string
 		queues []*dataplane.Queue
@@ -159,7 +175,9 @@ func TestOwnLink(t *testing.T) {
 		if got := OwnLink(q, test.queues); got != test.own {
 			t.Errorf("%s: own link %v", test.name, got)
 		}
-		if got := slices.Contains(SharedLinks(&dataplane.Policy{Queues: test.queues, Links: []*dataplane.Link{own, wan}}), own); got == test.own {
+		if got := slices.Contains(
+			SharedLinks(&dataplane.Policy{Queues: test.queues, Links: []*dataplane.Link{own, wan}}),
+			own); got == test.own {
 			t.Errorf("%s: the link is shared: %v", test.name, got)
 		}
 		if got, want := Planes(q, test.queues), "replay, tap: FQ-CoDel; run: "+test.kernel; got != want {
@@ -169,7 +187,8 @@ func TestOwnLink(t *testing.T) {
 			t.Errorf("%s: %s", test.name, text)
 		}
 	}
-	if OwnLink(on("own", own, dataplane.Key{}, 0, 0), nil) || OwnLink(on("own", nil, dataplane.Key{}, 0, 0), nil) {
+	if OwnLink(on("own", own, dataplane.Key{}, 0, 0), nil) ||
+		OwnLink(on("own", nil, dataplane.Key{}, 0, 0), nil) {
 		t.Error("a queue that is not fair, or without a link, has a link of its own")
 	}
 }

@@ -27,5 +27,6 @@ func (k *KeyCounts) Stage() int { return k.stage }
 
 // String describes the counts.
 func (k *KeyCounts) String() string {
-	return fmt.Sprintf("%s of %s, %d evicted, %d refused", Grouped(int64(k.Keys)), Count(k.most, "key"), k.Evicted, k.Refused)
+	return fmt.Sprintf("%s of %s, %d evicted, %d refused", Grouped(int64(k.Keys)), Count(k.most, "key"),
+		k.Evicted, k.Refused)
 }

@@ -42,7 +42,8 @@ func Budget(b *dataplane.Budget) string {
 		return "budget " + b.Name + " of this host"
 	}
 	r := b.Resolved()
-	text := fmt.Sprintf("budget %s on %v, reported every %v, rescue %s for all hosts together", b.Name, shared.Server(b.Address), r.Interval, portionOf(r.Rescue))
+	text := fmt.Sprintf("budget %s on %v, reported every %v, rescue %s for all hosts together", b.Name,
+		shared.Server(b.Address), r.Interval, portionOf(r.Rescue))
 	if r.Weight != 1 {
 		text += fmt.Sprintf(", weight %d", r.Weight)
 	}
@@ -123,7 +124,8 @@ func describeKeys(m *dataplane.Meter) string {
 	if m.Idle {
 		evicts += " if it is idle"
 	}
-	text := fmt.Sprintf("per %v, at most %s, new ones start %s, %s", m.Per, Count(policyfile.Keys(m), "key"), fresh, evicts)
+	text := fmt.Sprintf("per %v, at most %s, new ones start %s, %s", m.Per, Count(policyfile.Keys(m), "key"),
+		fresh, evicts)
 	if n, _ := policyfile.Memory(m); n > 0 {
 		text += fmt.Sprintf(" (%s of entries)", Bytes(n))
 	}

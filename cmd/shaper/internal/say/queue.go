@@ -34,16 +34,19 @@ func Queue(q *dataplane.Queue, queues []*dataplane.Queue) string {
 // OwnLink reports whether a queue of a policy with the given queues is alone on a link of its own name.
 // For people, this link is the rate of the fair queue.
 func OwnLink(q *dataplane.Queue, queues []*dataplane.Queue) bool {
-	if q.Link == nil || q.Link.Name != q.Name || q.Fair.By == dataplane.NoKey || q.Priority != 0 || q.LinkQueue().Weight != 1 {
+	if q.Link == nil || q.Link.Name != q.Name || q.Fair.By == dataplane.NoKey || q.Priority != 0 ||
+		q.LinkQueue().Weight != 1 {
 		return false
 	}
-	return !slices.ContainsFunc(queues, func(other *dataplane.Queue) bool { return other != q && other.Link == q.Link })
+	return !slices.ContainsFunc(queues,
+		func(other *dataplane.Queue) bool { return other != q && other.Link == q.Link })
 }
 
 // SharedLinks returns the links of a policy, except for the own ones of queues.
 func SharedLinks(p *dataplane.Policy) []*dataplane.Link {
 	return slices.DeleteFunc(slices.Clone(p.Links), func(l *dataplane.Link) bool {
-		return slices.ContainsFunc(p.Queues, func(q *dataplane.Queue) bool { return q.Link == l && OwnLink(q, p.Queues) })
+		return slices.ContainsFunc(p.Queues,
+			func(q *dataplane.Queue) bool { return q.Link == l && OwnLink(q, p.Queues) })
 	})
 }
 
@@ -62,7 +65,9 @@ func Planes(q *dataplane.Queue, queues []*dataplane.Queue) string {
 // QueueParts writes a queue of a policy with the given queues in exact units.
 func QueueParts(q *dataplane.Queue, queues []*dataplane.Queue) []Part {
 	var parts []Part
-	add := func(key, format string, args ...any) { parts = append(parts, Part{key, fmt.Sprintf(format, args...)}) }
+	add := func(key, format string, args ...any) {
+		parts = append(parts, Part{key, fmt.Sprintf(format, args...)})
+	}
 	own := OwnLink(q, queues)
 	if q.Link == nil || own {
 		add("rate", "%v", q.Drain())
@@ -83,7 +88,8 @@ func QueueParts(q *dataplane.Queue, queues []*dataplane.Queue) []Part {
 			continue
 		}
 		r := wred.WRED[color]
-		add("wred", "%v from %s to %s, probability %.6g", meter.Color(color), describeBacklog(q, e.Min, r.Min), describeBacklog(q, e.Max, r.Max), Probability(e))
+		add("wred", "%v from %s to %s, probability %.6g", meter.Color(color),
+			describeBacklog(q, e.Min, r.Min), describeBacklog(q, e.Max, r.Max), Probability(e))
 	}
 	if q.CoDel != (queue.CoDel{}) {
 		add("codel", "target %v, interval %v", q.CoDel.Target, q.CoDel.Interval)
@@ -95,7 +101,8 @@ func QueueParts(q *dataplane.Queue, queues []*dataplane.Queue) []Part {
 		add("seed", "%d", q.Seed)
 	}
 	parts = append(parts, Rest(q,
-		"Name", "Rate", "Time", "Bytes", "Packets", "WRED", "Seed", "CoDel", "ECN", "TargetAtRate", "IntervalAtRate",
+		"Name", "Rate", "Time", "Bytes", "Packets", "WRED", "Seed", "CoDel", "ECN", "TargetAtRate",
+		"IntervalAtRate",
 		"Link", "Priority", "Weight", "Fair")...)
 	return parts
 }

@@ -13,7 +13,8 @@ import (
 func Rest(part any, known ...string) (out []Part) {
 	v := reflect.Indirect(reflect.ValueOf(part))
 	for _, name := range unsaid.Fields(part, known...) {
-		out = append(out, Part{strings.ToLower(name), fmt.Sprintf("%+v", reflect.Indirect(v.FieldByName(name)))})
+		out = append(out,
+			Part{strings.ToLower(name), fmt.Sprintf("%+v", reflect.Indirect(v.FieldByName(name)))})
 	}
 	return out
 }

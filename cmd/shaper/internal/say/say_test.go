@@ -64,8 +64,9 @@ func TestDescribeMeter(t *testing.T) {
 // TestShortened checks that large numbers have four digits.
 func TestShortened(t *testing.T) {
 	for n, want := range map[int64]string{
-		0: "0", 999_999: "999,999", 1e6: "1.000 M", 9_999_499: "9.999 M", 9_999_500: "10.00 M", 99_994_999: "99.99 M", 99_995_000: "100.0 M",
-		999_949_999: "999.9 M", 999_950_000: "1.000 G", 1e15: "1.000 P", math.MaxInt64: "9.223 E",
+		0: "0", 999_999: "999,999", 1e6: "1.000 M", 9_999_499: "9.999 M", 9_999_500: "10.00 M",
+		99_994_999: "99.99 M", 99_995_000: "100.0 M", 999_949_999: "999.9 M", 999_950_000: "1.000 G",
+		1e15: "1.000 P", math.MaxInt64: "9.223 E",
 	} {
 		if got := shortened(n); got != want {
 			t.Errorf("%d: got %q, want %q", n, got, want)
@@ -99,7 +100,10 @@ func TestCount(t *testing.T) {
 
 // TestQuoted gives quoted words to a shell.
 func TestQuoted(t *testing.T) {
-	for _, word := range []string{"", "plain-1_2./=:,@%+", "two words", "it's", `a"b\c`, "$HOME `id` !", "tab\tnew\nline", "\x1b[31m\xff'", "é", "~", "*", `"$HOME" \ $(id) *?~`, "-", "tab\t'q'\\7", "\xff\xfe", "\u202e"} {
+	for _, word := range []string{
+		"", "plain-1_2./=:,@%+", "two words", "it's", `a"b\c`, "$HOME `id` !", "tab\tnew\nline",
+		"\x1b[31m\xff'", "é", "~", "*", `"$HOME" \ $(id) *?~`, "-", "tab\t'q'\\7", "\xff\xfe", "\u202e",
+	} {
 		out, err := exec.Command("bash", "-c", "printf %s "+Quoted(word)).Output()
 		if err != nil || string(out) != word {
 			t.Errorf("%q: %s is %q (%v)", word, Quoted(word), out, err)

@@ -156,7 +156,8 @@ func NewTable(first int, header ...any) table.Writer {
 	t.AppendHeader(table.Row(header))
 	configs := []table.ColumnConfig{}
 	for column := first; column <= len(header); column++ {
-		configs = append(configs, table.ColumnConfig{Number: column, Align: text.AlignRight, AlignHeader: text.AlignRight})
+		configs = append(configs,
+			table.ColumnConfig{Number: column, Align: text.AlignRight, AlignHeader: text.AlignRight})
 	}
 	t.SetColumnConfigs(configs)
 	return t

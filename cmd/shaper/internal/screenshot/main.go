@@ -75,7 +75,9 @@ func capture(page, from, to string) (full []byte, part image.Rectangle, err erro
 	}
 	defer os.RemoveAll(profile)
 	options := []chromedp.ExecAllocatorOption{chromedp.ExecPath(chromium), chromedp.UserDataDir(profile)}
-	for _, name := range []string{"headless", "no-sandbox", "disable-gpu", "no-first-run", "disable-dev-shm-usage", "hide-scrollbars"} {
+	for _, name := range []string{
+		"headless", "no-sandbox", "disable-gpu", "no-first-run", "disable-dev-shm-usage", "hide-scrollbars",
+	} {
 		options = append(options, chromedp.Flag(name, true))
 	}
 	options = append(options, chromedp.Flag("force-color-profile", "srgb"))

@@ -54,7 +54,8 @@ func TestEvents(t *testing.T) {
 		sees  func(r *Result, before, after func([]float64) float64) bool
 	}{
 		{"", func(r *Result, before, after func([]float64) float64) bool {
-			return r.Utilization > 0.999 && r.Fairness > 0.9999 && r.Excess == 0 && r.Bound == 0 && after(r.Series.Median) > 49e6 && len(r.Series.Marks) == 0
+			return r.Utilization > 0.999 && r.Fairness > 0.9999 && r.Excess == 0 && r.Bound == 0 &&
+				after(r.Series.Median) > 49e6 && len(r.Series.Marks) == 0
 		}},
 		{"- {at: 10s, crash: 50%}", func(r *Result, _, after func([]float64) float64) bool {
 			return r.Series.Up[len(r.Series.Up)-1] == 10 && after(r.Series.Median) > 80e6
@@ -63,13 +64,15 @@ func TestEvents(t *testing.T) {
 			return r.Series.Up[len(r.Series.Up)-1] == 20 && after(r.Series.Median) > 49e6
 		}},
 		{"- {at: 10s, leave: 50%}", func(r *Result, _, after func([]float64) float64) bool {
-			return r.Series.Up[len(r.Series.Up)-1] == 10 && after(r.Series.Median) > 95e6 // no rescue share is reserved
+			// no rescue share is reserved
+			return r.Series.Up[len(r.Series.Up)-1] == 10 && after(r.Series.Median) > 95e6
 		}},
 		{"- {at: 10s, join: 20}", func(r *Result, _, after func([]float64) float64) bool {
 			return r.Hosts == 40 && r.Series.Up[len(r.Series.Up)-1] == 40 && after(r.Series.Median) < 26e6
 		}},
 		{"- {at: 10s, partition: host-3}", func(r *Result, before, after func([]float64) float64) bool {
-			return before(r.Series.Least) > 49e6 && after(r.Series.Least) == 5e6 && r.Series.Rescued[len(r.Series.Rescued)-1] == 1
+			return before(r.Series.Least) > 49e6 && after(r.Series.Least) == 5e6 &&
+				r.Series.Rescued[len(r.Series.Rescued)-1] == 1
 		}},
 		{"- {at: 10s, partition: all, ways: replies}\n- {at: 11s, heal: all}", func(r *Result, _, after func([]float64) float64) bool {
 			return r.Utilization < 0.97 && after(r.Series.Least) > 49e6
@@ -93,7 +96,8 @@ func TestEvents(t *testing.T) {
 			return r.Bound > 40e6 && r.Excess <= r.Bound
 		}},
 		{"- {at: 5s, failover: 3s, waits: no}\n- {at: 5s, stray: 50%, for: 5s}", func(r *Result, before, after func([]float64) float64) bool {
-			return r.Excess > 10e6 && r.Excess <= r.Bound && before(r.Series.Passed) > 1.4e9 && after(r.Series.Passed) < 1.01e9
+			return r.Excess > 10e6 && r.Excess <= r.Bound && before(r.Series.Passed) > 1.4e9 &&
+				after(r.Series.Passed) < 1.01e9
 		}},
 		{"- {at: 10s, clock: -5s}", func(r *Result, _, after func([]float64) float64) bool {
 			return r.Bound > 10e6 && r.Excess == 0 && after(r.Series.Passed) > 0.99e9
@@ -124,8 +128,10 @@ func TestEvents(t *testing.T) {
 		before := func(v []float64) float64 { return mean(n*8/20, n*at/20-1, v) }
 		after := func(v []float64) float64 { return mean(n*17/20, n, v) }
 		if !tt.sees(r, before, after) {
-			t.Errorf("%q: utilization %.4f, fairness %.4f, excess %.0f of %.0f, lost %d; passed %.0f, offered %.0f, least %.0f, median %.0f, most %.0f, up %d, rescued %d", tt.event,
-				r.Utilization, r.Fairness, r.Excess, r.Bound, r.Lost, after(r.Series.Passed), after(r.Series.Offered), after(r.Series.Least), after(r.Series.Median), after(r.Series.Most),
+			t.Errorf("%q: utilization %.4f, fairness %.4f, excess %.0f of %.0f, lost %d; passed %.0f, offered %.0f, least %.0f, median %.0f, most %.0f, up %d, rescued %d",
+				tt.event,
+				r.Utilization, r.Fairness, r.Excess, r.Bound, r.Lost, after(r.Series.Passed),
+				after(r.Series.Offered), after(r.Series.Least), after(r.Series.Median), after(r.Series.Most),
 				r.Series.Up[n-1], r.Series.Rescued[n-1])
 		}
 	}
@@ -148,10 +154,12 @@ func TestSameSeed(t *testing.T) {
 
 func TestRunErrors(t *testing.T) {
 	t.Parallel()
-	if _, err := Run(t.Context(), config(t, "- {at: 1s, crash: host-20}")); err == nil || err.Error() != "test:2:3: no host is named host-20 at 1s" {
+	if _, err := Run(t.Context(), config(t, "- {at: 1s, crash: host-20}")); err == nil ||
+		err.Error() != "test:2:3: no host is named host-20 at 1s" {
 		t.Errorf("got %v, want that no host is named host-20", err)
 	}
-	if _, err := Run(t.Context(), config(t, "- {every: 1ms, join: 4096}")); err == nil || err.Error() != "test:2:3: more than 16384 hosts at 4ms" {
+	if _, err := Run(t.Context(), config(t, "- {every: 1ms, join: 4096}")); err == nil ||
+		err.Error() != "test:2:3: more than 16384 hosts at 4ms" {
 		t.Errorf("got %v, want more than 16384 hosts", err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())

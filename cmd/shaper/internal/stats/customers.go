@@ -47,11 +47,12 @@ func (c *CustomerFlags) Given(cmd *cobra.Command) (bool, error) {
 
 // CustomerList is the output of stats --customers --json, one line per shaper.
 type CustomerList struct {
-	Interface string          `json:"interface"`
-	Direction string          `json:"direction"`
-	Number    int             `json:"number"`                     // of all customers
-	Interval  time.Duration   `json:"rate_interval_ns,omitempty"` // the rates are averages over this time; 0 without rates
-	List      []CustomerStats `json:"customers"`                  // the first of them
+	Interface string `json:"interface"`
+	Direction string `json:"direction"`
+	Number    int    `json:"number"` // of all customers
+	// the rates are averages over this time; 0 without rates
+	Interval time.Duration   `json:"rate_interval_ns,omitempty"`
+	List     []CustomerStats `json:"customers"` // the first of them
 }
 
 // CustomerStats are the counters of a customer.
@@ -74,12 +75,15 @@ type CustomerCounts struct {
 // CountsOf returns the counts of a customer.
 func CountsOf(c *dataplane.CustomerStats) CustomerCounts {
 	return CustomerCounts{
-		Count: c.Total(), Dropped: c.Dropped, Green: c.Colors[meter.Green], Yellow: c.Colors[meter.Yellow], Red: c.Colors[meter.Red],
+		Count: c.Total(), Dropped: c.Dropped, Green: c.Colors[meter.Green], Yellow: c.Colors[meter.Yellow],
+		Red: c.Colors[meter.Red],
 	}
 }
 
 // ShowCustomers prints the counters of customers.
-func ShowCustomers(ctx context.Context, s cli.Streams, f *live.Flags, name string, flags CustomerFlags, asJSON bool) error {
+func ShowCustomers(
+	ctx context.Context, s cli.Streams, f *live.Flags, name string, flags CustomerFlags, asJSON bool,
+) error {
 	list, err := f.Choose(name)
 	if err != nil {
 		return err
@@ -126,13 +130,18 @@ type RankedCustomers struct {
 }
 
 // Rank sorts customers that read returns, and keeps the first.
-func (c *CustomerFlags) Rank(ctx context.Context, about *kernel.About, read func() (int64, []live.Customer, error)) (out RankedCustomers, err error) {
+func (c *CustomerFlags) Rank(
+	ctx context.Context, about *kernel.About, read func() (int64, []live.Customer, error),
+) (out RankedCustomers, err error) {
 	at, list, err := read()
 	if err != nil {
 		return out, err
 	}
 	out.rates = c.By == "rate"
-	out.Head = CustomerList{Interface: about.Interface, Direction: about.Direction.String(), Number: len(list), List: []CustomerStats{}}
+	out.Head = CustomerList{
+		Interface: about.Interface, Direction: about.Direction.String(), Number: len(list),
+		List: []CustomerStats{},
+	}
 	var before map[string]dataplane.Count
 	if out.rates {
 		before = make(map[string]dataplane.Count, len(list))
@@ -176,7 +185,9 @@ func (c *CustomerFlags) Rank(ctx context.Context, about *kernel.About, read func
 // Row returns a row of the output.
 func (r *RankedCustomers) Row(i int) CustomerStats {
 	c := &r.Order[i]
-	out := CustomerStats{Name: c.customer.Name, Plan: c.customer.Plan, CustomerCounts: CountsOf(&c.customer.CustomerStats)}
+	out := CustomerStats{
+		Name: c.customer.Name, Plan: c.customer.Plan, CustomerCounts: CountsOf(&c.customer.CustomerStats),
+	}
 	if r.rates {
 		out.Rate = &c.by
 	}
@@ -219,7 +230,10 @@ func (f *firsts) sorted() []ranked {
 // printCustomers prints customers as a table.
 func printCustomers(p *say.Printer, c CustomerList) {
 	p.Printf("%s %s: %s\n", c.Interface, c.Direction, say.Count(c.Number, "customer"))
-	g := &say.Table{Header: []any{"customer", "plan", "packets", "bytes", "green\nbytes", "yellow\nbytes", "red\nbytes", "dropped\npackets"}, First: 3, Names: []int{0, 1}}
+	g := &say.Table{Header: []any{
+		"customer", "plan", "packets", "bytes", "green\nbytes", "yellow\nbytes", "red\nbytes",
+		"dropped\npackets",
+	}, First: 3, Names: []int{0, 1}}
 	if c.Interval > 0 {
 		p.Printf("  rates    over the last %v\n", c.Interval.Round(10*time.Millisecond))
 		g.Header = append(g.Header, "bit/s")
@@ -227,7 +241,8 @@ func printCustomers(p *say.Printer, c CustomerList) {
 	for _, row := range c.List {
 		cells := []any{
 			say.Printable(row.Name), row.Plan, say.Number(row.Packets), say.Number(row.Bytes),
-			say.Number(row.Green.Bytes), say.Number(row.Yellow.Bytes), say.Number(row.Red.Bytes), say.Number(row.Dropped.Packets),
+			say.Number(row.Green.Bytes), say.Number(row.Yellow.Bytes), say.Number(row.Red.Bytes),
+			say.Number(row.Dropped.Packets),
 		}
 		if row.Rate != nil {
 			cells = append(cells, say.Number(*row.Rate))

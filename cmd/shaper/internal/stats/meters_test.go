@@ -24,7 +24,8 @@ meters: {sum: {type: tswtcm, cir: 1mbit, pir: 2mbit, window: 1s, color: aware, t
 	if m := got[0]; m.Per != "src/24" || m.Buckets == nil || len(m.Buckets) != 0 {
 		t.Errorf("%+v", m)
 	}
-	if b := got[1].Buckets; got[1].Per != "" || len(b) != 2 || b[0] != (BucketStats{"below CIR", 2, 125000}) || b[1] != (BucketStats{"below PIR", 3, 250000}) {
+	if b := got[1].Buckets; got[1].Per != "" || len(b) != 2 ||
+		b[0] != (BucketStats{"below CIR", 2, 125000}) || b[1] != (BucketStats{"below PIR", 3, 250000}) {
 		t.Errorf("%+v", got[1])
 	}
 	if b := got[2].Buckets; len(b) != 1 || b[0] != (BucketStats{"left", 4, 7}) {

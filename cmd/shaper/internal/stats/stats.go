@@ -116,11 +116,13 @@ type Stats struct {
 // QueueStats are the counters of a queue.
 type QueueStats struct {
 	Name    string `json:"name"`
-	DelayNS int64  `json:"delay_ns"`             // current queueing delay; 0 for a queue of a link
-	Bytes   int64  `json:"bytes"`                // backlog
-	Dropped int64  `json:"dropped"`              // packets dropped by the qdisc, which classes count as queued
+	DelayNS int64  `json:"delay_ns"` // current queueing delay; 0 for a queue of a link
+	Bytes   int64  `json:"bytes"`    // backlog
+	// packets dropped by the qdisc, which classes count as queued
+	Dropped int64  `json:"dropped"`
 	Sent    *int64 `json:"sent_bit_s,omitempty"` // as counted by HTB
-	Class   string `json:"class"`                // class that also counts these drops; "" if several classes use the queue
+	// class that also counts these drops; "" if several classes use the queue
+	Class string `json:"class"`
 }
 
 // ClassStats are the counters of a class, with its rates and meters.
@@ -141,12 +143,14 @@ type ClassStats struct {
 // ColorStats are the counters of a color of a class.
 type ColorStats struct {
 	dataplane.Count
-	Rate    int64                      `json:"rate_bit_s"`
-	Passed  *int64                     `json:"passed_bit_s"` // null if several classes or colors use a link's queue
-	Dropped map[string]dataplane.Count `json:"dropped"`      // by reason
+	Rate int64 `json:"rate_bit_s"`
+	// null if several classes or colors use a link's queue
+	Passed  *int64                     `json:"passed_bit_s"`
+	Dropped map[string]dataplane.Count `json:"dropped"` // by reason
 	Marked  dataplane.Count            `json:"marked"`
 	Queued  dataplane.Count            `json:"queued"`
-	CE      dataplane.Count            `json:"ce"` // packets in which Congestion Experienced was set; not included in Marked
+	// packets in which Congestion Experienced was set; not included in Marked
+	CE dataplane.Count `json:"ce"`
 }
 
 // MeterStats is the state of a meter of a class.
@@ -170,19 +174,27 @@ type BucketStats struct {
 // Of returns the counters of a shaper, and its rates between two samples.
 func Of(sh live.Handle, before, now live.Sample, look ChangesLook) Stats {
 	seen := interval{sh.Info(), &before, &now}
-	out := Stats{Status: StatusOf(sh, look), Interval: seen.dt(), Dropped: now.Dropped(), Queues: []QueueStats{}}
+	out := Stats{
+		Status: StatusOf(sh, look), Interval: seen.dt(), Dropped: now.Dropped(), Queues: []QueueStats{},
+	}
 	plan := &sh.Info().Outline
 	for i, q := range now.Queues {
-		out.Queues = append(out.Queues, QueueStats{q.Name, int64(q.Delay), q.Bytes, q.Dropped, seen.sent(i), q.Class})
+		out.Queues = append(out.Queues,
+			QueueStats{q.Name, int64(q.Delay), q.Bytes, q.Dropped, seen.sent(i), q.Class})
 	}
 	dt := seen.dt()
 	for i := range now.Stats {
 		a, b := &before.Stats[i], &now.Stats[i]
-		row := ClassStats{Name: say.Unclassified, Count: b.Total(), Rate: BitRate(a.Total(), b.Total(), dt), Meters: []MeterStats{}}
+		row := ClassStats{
+			Name: say.Unclassified, Count: b.Total(), Rate: BitRate(a.Total(), b.Total(), dt),
+			Meters: []MeterStats{},
+		}
 		if i < len(plan.Classes) {
 			row.Name = plan.Classes[i].Name
 		}
-		for color, to := range map[meter.Color]*ColorStats{meter.Green: &row.Green, meter.Yellow: &row.Yellow, meter.Red: &row.Red} {
+		for color, to := range map[meter.Color]*ColorStats{
+			meter.Green: &row.Green, meter.Yellow: &row.Yellow, meter.Red: &row.Red,
+		} {
 			to.Count, to.Rate = b.Colors[color], BitRate(a.Colors[color], b.Colors[color], dt)
 			to.Passed = seen.passed(i, color)
 			to.Marked, to.Queued, to.CE = b.Marked[color], b.Queued[color], b.CE[color]
@@ -192,7 +204,8 @@ func Of(sh live.Handle, before, now live.Sample, look ChangesLook) Stats {
 			}
 		}
 		row.Dropped = b.AllDropped()
-		row.Marked, row.Queued, row.CE = dataplane.Sum(b.Marked[:]), dataplane.Sum(b.Queued[:]), dataplane.Sum(b.CE[:])
+		row.Marked, row.Queued, row.CE = dataplane.Sum(b.Marked[:]), dataplane.Sum(b.Queued[:]),
+			dataplane.Sum(b.CE[:])
 		if i < len(plan.Classes) {
 			row.Meters = metersOf(plan, i, &now)
 		}
@@ -206,7 +219,10 @@ func metersOf(plan *compiled.Outline, class int, now *live.Sample) []MeterStats 
 	out := []MeterStats{}
 	for _, i := range plan.Chain(class) {
 		m := &plan.Stages[i]
-		row := MeterStats{Name: m.Name, Type: m.Kind.String(), Packets: m.Packets, Budget: m.BudgetName, Buckets: []BucketStats{}}
+		row := MeterStats{
+			Name: m.Name, Type: m.Kind.String(), Packets: m.Packets, Budget: m.BudgetName,
+			Buckets: []BucketStats{},
+		}
 		if m.Keyed() {
 			row.Per = m.Key.String()
 			if now.Keys != nil {

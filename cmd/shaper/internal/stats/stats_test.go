@@ -84,7 +84,8 @@ func samplePair(t *testing.T, policy *policyfile.Compiled, n int64) (before, now
 		s.Stats = make([]dataplane.ClassStats, len(classes)+1)
 		s.Queues = pipeline.FromPlan(policy.Plan).Queues(0)
 		s.Tokens = slices.Repeat([][2]int64{{n, n}}, stages)
-		s.Keys = slices.Repeat([]meter.TableStats{{Keys: 65536, Evicted: uint64(n), Refused: uint64(n)}}, stages)
+		s.Keys = slices.Repeat([]meter.TableStats{{Keys: 65536, Evicted: uint64(n), Refused: uint64(n)}},
+			stages)
 	}
 	now.At = int64(time.Second)
 	for i := range classes {
@@ -144,7 +145,9 @@ queues:
 		{"long", strings.Repeat("a", 60), strings.Repeat("b", 60), strings.Repeat("c", 60), "/" + strings.Repeat("etc/", 50) + "uplink.yaml", "abcdefghijklmno"},
 		{"wide", strings.Repeat("語", 30), "b", "c", "語.yaml", "eth0"},
 	} {
-		policy, err := policyfile.Source{Name: names.path, Text: fmt.Sprintf(text, names.class, names.queue, names.meter)}.Compile()
+		policy, err := policyfile.Source{
+			Name: names.path, Text: fmt.Sprintf(text, names.class, names.queue, names.meter),
+		}.Compile()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -165,7 +168,10 @@ queues:
 				before, now := samplePair(t, policy, n)
 				show := func(p *say.Printer) {
 					printStats(p, sh, before, now)
-					live.PrintLost(p, &about, tap.Lost{Refused: dataplane.Count{Packets: n}, Memory: dataplane.Count{Packets: n}, Ended: dataplane.Count{Packets: n}})
+					live.PrintLost(p, &about, tap.Lost{
+						Refused: dataplane.Count{Packets: n}, Memory: dataplane.Count{Packets: n},
+						Ended: dataplane.Count{Packets: n},
+					})
 					if p.Err != nil {
 						t.Error(p.Err)
 					}
@@ -175,7 +181,8 @@ queues:
 				if line := widestLine(piped.String()); names.name == "short" && say.WidthOf(line) > 80 {
 					t.Errorf("%s, %d in a pipe: %d columns: %q", names.name, n, say.WidthOf(line), line)
 				}
-				if !strings.Contains(piped.String(), names.class) || !strings.Contains(piped.String(), names.path) {
+				if !strings.Contains(piped.String(), names.class) ||
+					!strings.Contains(piped.String(), names.path) {
 					t.Errorf("%s, %d in a pipe: a name was cut:\n%s", names.name, n, &piped)
 				}
 				seen := onTerminal(t, func(w *os.File) { show(say.NewPrinter(w)) })
@@ -203,12 +210,14 @@ queues: {q: {rate: 1mbit, limit: 20ms, fair: false}}`}.Compile()
 	}
 	before, now := samplePair(t, policy, 0)
 	s := &now.Stats[0]
-	s.Colors[meter.Green], s.Colors[meter.Red] = dataplane.Count{Packets: 1000, Bytes: 1e6}, dataplane.Count{Packets: 600, Bytes: 600_000}
+	s.Colors[meter.Green], s.Colors[meter.Red] = dataplane.Count{Packets: 1000, Bytes: 1e6},
+		dataplane.Count{Packets: 600, Bytes: 600_000}
 	s.Drops[meter.Green][dataplane.CauseWRED] = dataplane.Count{Packets: 500, Bytes: 500_000}
 	s.Drops[meter.Red][dataplane.CauseColor] = dataplane.Count{Packets: 600, Bytes: 600_000}
 	now.Stats[2].Untaken = dataplane.Count{Packets: 7, Bytes: 700}
 	var out bytes.Buffer
-	printStats(say.NewPrinter(&out), &idleShaper{about: kernel.About{Interface: "eth0", Outline: *policy.Plan.Outline()}}, before, now)
+	printStats(say.NewPrinter(&out),
+		&idleShaper{about: kernel.About{Interface: "eth0", Outline: *policy.Plan.Outline()}}, before, now)
 	for _, want := range []string{
 		`(?m)^ a +green +1,000 +1,000,000 +8 M +4 M +500 +500$`,
 		`(?m)^ +red +600 +600,000 +4.8 M +0 +600 +600$`,
@@ -243,7 +252,9 @@ queues: {alone: {link: wan, limit: 20ms}, both: {link: wan, limit: 20ms}}`}.Comp
 		now.Stats[i].Colors[meter.Green].Bytes = 1e6
 	}
 	now.Queues[0].Sent.Bytes = 250_000
-	for pacer, want := range map[kernel.Pacer]string{kernel.HTB: "[2000000,null,null]", "": "[8000000,8000000,8000000]"} {
+	for pacer, want := range map[kernel.Pacer]string{
+		kernel.HTB: "[2000000,null,null]", "": "[8000000,8000000,8000000]",
+	} {
 		v := interval{&kernel.About{Pacer: pacer, Outline: *policy.Plan.Outline()}, &before, &now}
 		var got []*int64
 		for i := range 3 {

@@ -64,10 +64,12 @@ func StatusOf(sh live.Handle, look ChangesLook) Status {
 	about := sh.Info()
 	attached, _ := sh.Attached()
 	out := Status{
-		Interface: about.Interface, Direction: about.Direction.String(), State: live.State(sh), Attached: attached,
-		Hook: about.Place.Hook, XDPMode: about.Place.Mode, ProgramID: uint32(about.Program), Kernel: live.KernelRelease(),
-		Pacer: string(about.Pacer), Fair: string(about.Fair), GSOLimit: about.GSOLimit, Peer: about.Peer,
-		classes: len(about.Outline.Classes), Since: about.Since, Loaded: about.Loaded, DryRun: about.Dry, Pinned: about.Pinned, Process: about.Process,
+		Interface: about.Interface, Direction: about.Direction.String(), State: live.State(sh),
+		Attached: attached, Hook: about.Place.Hook, XDPMode: about.Place.Mode,
+		ProgramID: uint32(about.Program), Kernel: live.KernelRelease(), Pacer: string(about.Pacer),
+		Fair: string(about.Fair), GSOLimit: about.GSOLimit, Peer: about.Peer,
+		classes: len(about.Outline.Classes), Since: about.Since, Loaded: about.Loaded, DryRun: about.Dry,
+		Pinned: about.Pinned, Process: about.Process,
 	}
 	if owned, err := sh.Owned(); err == nil && !owned {
 		out.Process = 0
@@ -112,10 +114,12 @@ func PrintSurvey(v *live.Survey, s cli.Streams, asJSON bool) error {
 		return printRemains(v, s)
 	}
 	for _, a := range v.Away {
-		p.Printf("%s %v: away: process %d is waiting for it, policy %s\n", a.Interface, a.Direction, a.Process, a.Policy)
+		p.Printf("%s %v: away: process %d is waiting for it, policy %s\n", a.Interface, a.Direction,
+			a.Process, a.Policy)
 	}
 	for _, l := range v.Left {
-		p.Printf("%s %v: left behind: %s (shaper detach %s removes it)\n", l.Interface, l.Direction, l.What, l.Interface)
+		p.Printf("%s %v: left behind: %s (shaper detach %s removes it)\n", l.Interface, l.Direction, l.What,
+			l.Interface)
 	}
 	return p.Err
 }
@@ -123,10 +127,15 @@ func PrintSurvey(v *live.Survey, s cli.Streams, asJSON bool) error {
 func printRemains(v *live.Survey, s cli.Streams) error {
 	var out []Remains
 	for _, a := range v.Away {
-		out = append(out, Remains{Interface: a.Interface, Direction: a.Direction.String(), State: "waiting", Process: a.Process, Policy: a.Policy})
+		out = append(out, Remains{
+			Interface: a.Interface, Direction: a.Direction.String(), State: "waiting", Process: a.Process,
+			Policy: a.Policy,
+		})
 	}
 	for _, l := range v.Left {
-		out = append(out, Remains{Interface: l.Interface, Direction: l.Direction.String(), State: "left behind", What: l.What})
+		out = append(out, Remains{
+			Interface: l.Interface, Direction: l.Direction.String(), State: "left behind", What: l.What,
+		})
 	}
 	for _, row := range out {
 		if err := say.WriteJSON(s.Out, row); err != nil {
@@ -151,13 +160,15 @@ func printStatus(p *say.Printer, about *kernel.About, st *Status) {
 	if about.Pacer != "" {
 		p.Printf("  queues   in %s\n", live.Pacer(about))
 	}
-	p.Printf("  policy   %s (%s), loaded %s\n", st.Policy, say.Count(st.classes, "class"), st.Loaded.Format(time.DateTime))
+	p.Printf("  policy   %s (%s), loaded %s\n", st.Policy, say.Count(st.classes, "class"),
+		st.Loaded.Format(time.DateTime))
 	printChanges(p, &st.changesJSON, about.Interface)
 	for _, b := range st.Budgets {
 		p.Printf("  budget   %s: %s; used by %s\n", b.Name, b.Params, strings.Join(b.Users, ", "))
 	}
 	for i := range st.Shares {
-		p.Printf("  budget   %s\n", say.Printable(fmt.Sprintf("%s at %s: %v", st.Shares[i].Name, st.Shares[i].Store, &st.Shares[i])))
+		p.Printf("  budget   %s\n",
+			say.Printable(fmt.Sprintf("%s at %s: %v", st.Shares[i].Name, st.Shares[i].Store, &st.Shares[i])))
 	}
 	p.Printf("  since    %s (%v)\n", st.Since.Format(time.DateTime), time.Since(st.Since).Round(time.Second))
 	if st.DryRun {
@@ -171,6 +182,7 @@ func printStatus(p *say.Printer, about *kernel.About, st *Status) {
 		p.Printf("  gso      capped at %s bytes%s\n", say.Grouped(int64(about.GSOLimit)), why)
 	}
 	if st.Unconfirmed != nil {
-		p.Printf("  confirm  by %s with shaper confirm %s, or it rolls back\n", st.Unconfirmed.Format(time.DateTime), about.Interface)
+		p.Printf("  confirm  by %s with shaper confirm %s, or it rolls back\n",
+			st.Unconfirmed.Format(time.DateTime), about.Interface)
 	}
 }

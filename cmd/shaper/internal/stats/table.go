@@ -79,8 +79,11 @@ func printStats(p *say.Printer, sh live.Handle, before, now live.Sample) {
 // traffic returns the table of offered, passed and dropped packets, by class and color.
 func (v *interval) traffic(p *say.Printer) *say.Table {
 	g := &say.Table{
-		Header: []any{"class", "color", "packets", "bytes", "offered\nbit/s", "passed\nbit/s", "dropped\npackets", "dropped\nper s"},
-		First:  3, Names: []int{0},
+		Header: []any{
+			"class", "color", "packets", "bytes", "offered\nbit/s", "passed\nbit/s", "dropped\npackets",
+			"dropped\nper s",
+		},
+		First: 3, Names: []int{0},
 	}
 	for i := range v.now.Stats {
 		a, b := &v.before.Stats[i], &v.now.Stats[i]
@@ -91,7 +94,8 @@ func (v *interval) traffic(p *say.Printer) *say.Table {
 					passed = offered
 				}
 				dropped := b.UntakenDropped.Packets
-				g.Add(say.Unclassified, "", say.Number(n.Packets), say.Number(n.Bytes), say.Speed(offered), say.Speed(passed),
+				g.Add(say.Unclassified, "", say.Number(n.Packets), say.Number(n.Bytes), say.Speed(offered),
+					say.Speed(passed),
 					say.Number(dropped), say.Number(v.perSecond(a.UntakenDropped.Packets, dropped)))
 				g.Foot = say.Unclassified + " counts unclassified packets\n"
 			}
@@ -110,7 +114,8 @@ func (v *interval) traffic(p *say.Printer) *say.Table {
 				passed = say.Speed(*bits)
 			}
 			dropped := b.Dropped(color).Packets
-			g.Add(name, say.Color(color, say.Colored(p.W)), say.Number(n.Packets), say.Number(n.Bytes), say.Speed(BitRate(a.Colors[color], n, v.dt())), passed,
+			g.Add(name, say.Color(color, say.Colored(p.W)), say.Number(n.Packets), say.Number(n.Bytes),
+				say.Speed(BitRate(a.Colors[color], n, v.dt())), passed,
 				say.Number(dropped), say.Number(v.perSecond(a.Dropped(color).Packets, dropped)))
 			name = ""
 		}
@@ -123,7 +128,9 @@ func (v *interval) traffic(p *say.Printer) *say.Table {
 
 // actions returns the table of actions other than pass, with reasons of drops.
 func (v *interval) actions(p *say.Printer) *say.Table {
-	g := &say.Table{Header: []any{"class", "color", "action", "packets", "bytes", "per s"}, First: 4, Names: []int{0}}
+	g := &say.Table{
+		Header: []any{"class", "color", "action", "packets", "bytes", "per s"}, First: 4, Names: []int{0},
+	}
 	for i := range v.plan().Classes {
 		a, b := &v.before.Stats[i], &v.now.Stats[i]
 		name := v.plan().Classes[i].Name
@@ -132,7 +139,8 @@ func (v *interval) actions(p *say.Printer) *say.Table {
 			if now.Packets == 0 {
 				return
 			}
-			g.Add(name, shown, action, say.Number(now.Packets), say.Number(now.Bytes), say.Number(v.perSecond(before.Packets, now.Packets)))
+			g.Add(name, shown, action, say.Number(now.Packets), say.Number(now.Bytes),
+				say.Number(v.perSecond(before.Packets, now.Packets)))
 			name, shown = "", ""
 		}
 		for color := meter.Green; color <= meter.Red; color++ {
@@ -149,14 +157,17 @@ func (v *interval) actions(p *say.Printer) *say.Table {
 	}
 	last := len(v.plan().Classes)
 	if before, now := v.before.Stats[last].UntakenDropped, v.now.Stats[last].UntakenDropped; now.Packets > 0 {
-		g.Add(say.Unclassified, "", "dropped: "+dataplane.Unclassified, say.Number(now.Packets), say.Number(now.Bytes), say.Number(v.perSecond(before.Packets, now.Packets)))
+		g.Add(say.Unclassified, "", "dropped: "+dataplane.Unclassified, say.Number(now.Packets),
+			say.Number(now.Bytes), say.Number(v.perSecond(before.Packets, now.Packets)))
 	}
 	return g
 }
 
 // meters returns the table of tokens.
 func (v *interval) meters() *say.Table {
-	g := &say.Table{Header: []any{"class", "meter", "bucket", "tokens", "burst"}, First: 4, Names: []int{0, 1}}
+	g := &say.Table{
+		Header: []any{"class", "meter", "bucket", "tokens", "burst"}, First: 4, Names: []int{0, 1},
+	}
 	for i := range v.plan().Classes {
 		class := v.plan().Classes[i].Name
 		name := class
@@ -211,7 +222,8 @@ func (v *interval) queues() *say.Table {
 		}
 	}
 	if several != nil {
-		g.Foot = "the class of packets dropped by the qdisc is unknown for " + strings.Join(several, ", ") + "\n"
+		g.Foot = "the class of packets dropped by the qdisc is unknown for " + strings.Join(several, ", ") +
+			"\n"
 	}
 	return g
 }

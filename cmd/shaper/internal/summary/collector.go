@@ -102,7 +102,8 @@ func NewCollector(policy *policyfile.Compiled, e Levels) *Collector {
 		c.meters = append(c.meters, m)
 	}
 	for i := range plan.Queues {
-		c.queues = append(c.queues, &queueSeries{queue: &plan.Queues[i], delay: c.Add(-1, bins.Highest), backlog: c.AddArea()})
+		c.queues = append(c.queues,
+			&queueSeries{queue: &plan.Queues[i], delay: c.Add(-1, bins.Highest), backlog: c.AddArea()})
 	}
 	for i := range plan.Classes {
 		s := classSeries{passed: c.Add(0, bins.Sum)}
@@ -122,7 +123,9 @@ func NewCollector(policy *policyfile.Compiled, e Levels) *Collector {
 // Packet adds a packet.
 func (c *Collector) Packet(p *dataplane.Packet, v *dataplane.Verdict) error {
 	at, n := c.Bin(v.Now), int64(v.Length)
-	tiled := report.TilePacket{Number: v.ID, At: v.Now, Length: v.Length, Class: v.Class, Color: uint8(v.Color)}
+	tiled := report.TilePacket{
+		Number: v.ID, At: v.Now, Length: v.Length, Class: v.Class, Color: uint8(v.Color),
+	}
 	tiled.SetOutcome(v)
 	if v.Class < 0 {
 		if !v.Done.Dropped() {

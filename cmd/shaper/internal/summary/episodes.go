@@ -11,8 +11,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 )
 
-// EpisodeLists are the episodes of a replay as --json prints them. It is exported because encoding/json cannot
-// set an embedded pointer to an unexported type.
+// EpisodeLists are the episodes of a replay as --json prints them. It is exported because encoding/json
+// cannot set an embedded pointer to an unexported type.
 type EpisodeLists struct {
 	DropEpisodes   int64           `json:"drop_episodes"`   // number of all
 	YellowEpisodes int64           `json:"yellow_episodes"` // number of all
@@ -30,11 +30,12 @@ type EpisodeTotals struct {
 	FirstPacket int64  `json:"first_packet"`
 	LastPacket  int64  `json:"last_packet"`
 	dataplane.Count
-	Reasons  map[string]dataplane.Count `json:"reasons"`   // of the drops
-	Lack     *int64                     `json:"lack"`      // most tokens that a packet lacked; null if no meter decided
-	LackUnit string                     `json:"lack_unit"` // bytes or packets
-	Flow     flowTotals                 `json:"flow"`      // the flow that lost most bytes
-	Why      string                     `json:"why"`       // command that explains the first packet
+	Reasons map[string]dataplane.Count `json:"reasons"` // of the drops
+	// most tokens that a packet lacked; null if no meter decided
+	Lack     *int64     `json:"lack"`
+	LackUnit string     `json:"lack_unit"` // bytes or packets
+	Flow     flowTotals `json:"flow"`      // the flow that lost most bytes
+	Why      string     `json:"why"`       // command that explains the first packet
 
 	by string // what decided about most bytes
 }
@@ -55,7 +56,8 @@ func (f *flowTotals) text() string {
 	case f.AtLeast:
 		prefix = "at least "
 	}
-	return fmt.Sprintf("%s: %s%s, %s", f.Flow, prefix, say.Count(n.Packets, "packet"), say.Count(n.Bytes, "byte"))
+	return fmt.Sprintf("%s: %s%s, %s", f.Flow, prefix, say.Count(n.Packets, "packet"),
+		say.Count(n.Bytes, "byte"))
 }
 
 // twoDigits rounds n to two significant digits.
@@ -68,13 +70,17 @@ func twoDigits(n int64) int64 {
 }
 
 // Episodes describes the worst episodes. start is the start of the capture, ns: the time of its first packet.
-func Episodes(plan *compiled.Plan, list []*episodes.Episode, start int64, why func(packet int64) string) []EpisodeTotals {
+func Episodes(
+	plan *compiled.Plan, list []*episodes.Episode, start int64, why func(packet int64) string,
+) []EpisodeTotals {
 	out := []EpisodeTotals{}
 	for _, e := range list {
 		t := EpisodeTotals{
 			Kind: e.Kind.String(), Class: say.Unclassified, Count: e.Count,
-			StartNS: e.First - start, DurationNS: e.Last - e.First, FirstPacket: e.FirstPacket, LastPacket: e.LastPacket,
-			Reasons: map[string]dataplane.Count{}, Flow: flowTotals{e.Flow.Key.String(), e.Flow.Count, e.Flow.Partial && !e.Sampled, e.Sampled}, Why: why(e.FirstPacket),
+			StartNS: e.First - start, DurationNS: e.Last - e.First, FirstPacket: e.FirstPacket,
+			LastPacket: e.LastPacket, Reasons: map[string]dataplane.Count{},
+			Flow: flowTotals{e.Flow.Key.String(), e.Flow.Count, e.Flow.Partial && !e.Sampled, e.Sampled},
+			Why:  why(e.FirstPacket),
 		}
 		if e.Class < len(plan.Classes) {
 			t.Class = plan.Classes[e.Class].Name
@@ -152,12 +158,16 @@ func writeEpisodes(p *say.Printer, n *Replay) {
 	if count := n.Lists.YellowEpisodes; count > 0 {
 		all = append(all, say.Count(count, "yellow episode"))
 	}
-	g := say.Table{Header: []any{"#", "class", "by", "reason", "at", "length", "packets", "bytes", "lack"}, First: 5, Names: []int{1, 2}}
+	g := say.Table{
+		Header: []any{"#", "class", "by", "reason", "at", "length", "packets", "bytes", "lack"}, First: 5,
+		Names: []int{1, 2},
+	}
 	var notes strings.Builder
 	list := n.Lists.Episodes
 	for i := range list {
 		t := &list[i]
-		g.Add(fmt.Sprint(i+1), t.Class, t.by, t.reasons(), t.when(), say.Time(t.DurationNS), say.Number(t.Packets), say.Number(t.Bytes), t.lack())
+		g.Add(fmt.Sprint(i+1), t.Class, t.by, t.reasons(), t.when(), say.Time(t.DurationNS),
+			say.Number(t.Packets), say.Number(t.Bytes), t.lack())
 		fmt.Fprintf(&notes, "%d  %s\n   %s\n", i+1, t.Flow.text(), t.Why)
 	}
 	heading := strings.Join(all, " and ")

@@ -54,9 +54,13 @@ func (c *Collector) Write(w io.Writer, in, version string, n Replay) error {
 	d.Keys = topOf(&c.keys, func(key string) string { return key })
 	for _, m := range c.meters {
 		s := &plan.Stages[m.stage]
-		out := report.Meter{Name: s.Name, Kind: s.Kind.String(), Params: say.Meter(s.Source), Packets: c.Used(m.packets)}
+		out := report.Meter{
+			Name: s.Name, Kind: s.Kind.String(), Params: say.Meter(s.Source), Packets: c.Used(m.packets),
+		}
 		for i, b := range s.Buckets {
-			level := report.Bucket{Name: b.Name, Size: b.Size, Lowest: c.Used(m.lowest[i]), Mean: c.means(m.sum[i], m.packets)}
+			level := report.Bucket{
+				Name: b.Name, Size: b.Size, Lowest: c.Used(m.lowest[i]), Mean: c.means(m.sum[i], m.packets),
+			}
 			if i == 0 {
 				out.C = level
 			} else {
@@ -127,8 +131,9 @@ func (c *Collector) addEpisodes(d *report.Data, n Replay) {
 	for i, e := range n.Worst {
 		t := &n.Lists.Episodes[i]
 		d.Episodes = append(d.Episodes, report.Episode{
-			Kind: t.Kind, Class: t.Class, By: t.by, Reason: t.reasons(), At: t.when(), Length: say.Time(t.DurationNS), Count: t.Count, Lack: t.lack(),
-			Flow: t.Flow.text(), Why: t.Why, From: e.First, To: e.Last,
+			Kind: t.Kind, Class: t.Class, By: t.by, Reason: t.reasons(), At: t.when(),
+			Length: say.Time(t.DurationNS), Count: t.Count, Lack: t.lack(), Flow: t.Flow.text(), Why: t.Why,
+			From: e.First, To: e.Last,
 		})
 	}
 	d.Tiles = c.recorder.tiles(n.Worst)
@@ -138,7 +143,8 @@ func (c *Collector) addEpisodes(d *report.Data, n Replay) {
 func topOf[K comparable](top *episodes.Top[K], name func(K) string) (out []report.Top) {
 	sorted := top.Sorted()
 	for _, item := range sorted[:min(len(sorted), topRows)] {
-		out = append(out, report.Top{Name: name(item.Key), Count: item.Count, Dropped: item.Dropped, AtLeast: item.Partial})
+		out = append(out,
+			report.Top{Name: name(item.Key), Count: item.Count, Dropped: item.Dropped, AtLeast: item.Partial})
 	}
 	return out
 }
@@ -156,7 +162,10 @@ func limitsOf(plan *compiled.Plan, class int) (out []report.Limit) {
 	source := plan.Stages[at].Source
 	add := func(name string, rate meter.Rate) {
 		if rate.Period > 0 && rate.Bytes > 0 {
-			out = append(out, report.Limit{Text: name + " " + say.Rate(rate, false), BitRate: float64(rate.Bytes) * 8e9 / float64(rate.Period)})
+			out = append(out, report.Limit{
+				Text:    name + " " + say.Rate(rate, false),
+				BitRate: float64(rate.Bytes) * 8e9 / float64(rate.Period),
+			})
 		}
 	}
 	info := source.Params.Kind().Info()

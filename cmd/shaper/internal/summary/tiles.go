@@ -88,13 +88,15 @@ func (r *recorder) recentOf(number int64) int64 {
 func (r *recorder) find(number int64) *report.TilePacket {
 	c := r.recent[r.recentOf(number)%recentChunks]
 	if c.packets[0].Number > number {
-		after, _ := slices.BinarySearchFunc(r.old, number+1, func(c *chunk, n int64) int { return cmp.Compare(c.packets[0].Number, n) })
+		after, _ := slices.BinarySearchFunc(r.old, number+1,
+			func(c *chunk, n int64) int { return cmp.Compare(c.packets[0].Number, n) })
 		if after == 0 {
 			return nil
 		}
 		c = r.old[after-1]
 	}
-	i, found := slices.BinarySearchFunc(c.packets, number, func(p report.TilePacket, n int64) int { return cmp.Compare(p.Number, n) })
+	i, found := slices.BinarySearchFunc(c.packets, number,
+		func(p report.TilePacket, n int64) int { return cmp.Compare(p.Number, n) })
 	if !found {
 		return nil
 	}
@@ -117,7 +119,8 @@ func (r *recorder) begin(e *episodes.Episode) {
 	}
 	e.Detail = t
 	if len(r.kept) == maxTiles {
-		least := slices.MinFunc(r.kept, func(a, b *episodes.Episode) int { return cmp.Compare(a.Total().Bytes, b.Total().Bytes) })
+		least := slices.MinFunc(r.kept,
+			func(a, b *episodes.Episode) int { return cmp.Compare(a.Total().Bytes, b.Total().Bytes) })
 		least.Detail = nil
 		r.kept = slices.DeleteFunc(r.kept, func(e *episodes.Episode) bool { return e.Detail == nil })
 	}

@@ -50,12 +50,14 @@ func recordEpisodes(t *testing.T, gap int64) {
 			t.Fatalf("packet %d: %d tiles", e.FirstPacket, len(tiles))
 		}
 		first, n, from := tiles[0].Packets[0].At, int64(len(tiles[0].Packets)), e.FirstPacket/gap
-		if first > from || from > chunkPackets && first > from-chunkPackets || n < min(tileChunks*chunkPackets, packets-first+1) {
+		if first > from || from > chunkPackets && first > from-chunkPackets ||
+			n < min(tileChunks*chunkPackets, packets-first+1) {
 			t.Errorf("packet %d: a tile of %d packets from %d on", e.FirstPacket, n, first)
 		}
 		for i, p := range tiles[0].Packets {
 			id := first + int64(i)
-			if p.At != id || p.Number != id*gap || id+delay <= packets && (p.Fate != report.Sent || p.Left != id+delay) {
+			if p.At != id || p.Number != id*gap || id+delay <= packets &&
+				(p.Fate != report.Sent || p.Left != id+delay) {
 				t.Fatalf("packet %d of a tile: got %+v", id, p)
 			}
 		}

@@ -21,7 +21,8 @@ type classTotals struct {
 	Dropped dataplane.Count `json:"dropped"`
 	Marked  dataplane.Count `json:"marked"`
 	Queued  dataplane.Count `json:"queued"`
-	CE      dataplane.Count `json:"ce"` // packets in which Congestion Experienced was set; not included in Marked
+	// packets in which Congestion Experienced was set; not included in Marked
+	CE dataplane.Count `json:"ce"`
 	// Reasons are those of the dropped packets.
 	Reasons map[string]dataplane.Count `json:"drop_reasons"`
 }
@@ -54,7 +55,8 @@ type Replay struct {
 // TotalsOf returns the totals of a replay. plan is that of its policy.
 func TotalsOf(plan *compiled.Outline, n Replay) Totals {
 	t := Totals{
-		DurationNS: n.Last - n.First, Meters: n.Keys, SuperPackets: n.Cut, ClockSteps: n.Steps, Warnings: append([]string{}, n.Warnings...), Notes: append([]string{}, n.Notes...),
+		DurationNS: n.Last - n.First, Meters: n.Keys, SuperPackets: n.Cut, ClockSteps: n.Steps,
+		Warnings: append([]string{}, n.Warnings...), Notes: append([]string{}, n.Notes...),
 		EpisodeLists: n.Lists,
 	}
 	for i := range n.Stats {
@@ -88,7 +90,8 @@ func WriteTotals(w io.Writer, plan *compiled.Outline, n Replay, colored bool) er
 	for _, k := range n.Keys {
 		p.Printf("%s: %s\n", k.Name, k)
 	}
-	p.Printf("%s packets, %s bytes metered, %s\n", say.Grouped(t.Packets), say.Grouped(t.Bytes), say.Seconds(t.DurationNS))
+	p.Printf("%s packets, %s bytes metered, %s\n", say.Grouped(t.Packets), say.Grouped(t.Bytes),
+		say.Seconds(t.DurationNS))
 	writeEpisodes(p, &n)
 	return p.Err
 }

@@ -87,12 +87,13 @@ func (c *congestion) grow(n, perWindow int64) {
 
 // cubic is the state of RFC 9438.
 type cubic struct {
-	epoch     int64 // begin of the congestion avoidance, ns, plus 1; 0: not begun
-	wmax      int64 // W_max of §4.6; 0: none yet
-	origin    int64 // plateau of this epoch, segments
-	k         int64 // time from the begin of the epoch to the plateau, 1/1024 s
-	friendly  int64 // W_est, Reno's window in this epoch
-	reno      int64 // acknowledged segments since the last growth of friendly, in 1/17 of those needed for the next
+	epoch    int64 // begin of the congestion avoidance, ns, plus 1; 0: not begun
+	wmax     int64 // W_max of §4.6; 0: none yet
+	origin   int64 // plateau of this epoch, segments
+	k        int64 // time from the begin of the epoch to the plateau, 1/1024 s
+	friendly int64 // W_est, Reno's window in this epoch
+	// acknowledged segments since the last growth of friendly, in 1/17 of those needed for the next
+	reno      int64
 	window    int64 // window for which perWindow was computed
 	at        int64 // its time, ns
 	perWindow int64

@@ -13,11 +13,16 @@ import (
 // FuzzRun checks of any path that it ends, that the bottleneck passes no more than its bound, that
 // the counts agree with each other, and that a second run has the same result.
 func FuzzRun(f *testing.F) {
-	f.Add(uint32(40_000), uint16(1448), uint32(50_000), uint32(32768), uint8(1), uint8(0), uint32(0), uint16(0))
-	f.Add(uint32(5_000), uint16(1448), uint32(10_000), uint32(10_000), uint8(4), uint8(1), uint32(20_000), uint16(64))
-	f.Add(uint32(100_000), uint16(536), uint32(2_000), uint32(600), uint8(200), uint8(2), uint32(0), uint16(1))
+	f.Add(uint32(40_000), uint16(1448), uint32(50_000), uint32(32768), uint8(1), uint8(0), uint32(0),
+		uint16(0))
+	f.Add(uint32(5_000), uint16(1448), uint32(10_000), uint32(10_000), uint8(4), uint8(1), uint32(20_000),
+		uint16(64))
+	f.Add(uint32(100_000), uint16(536), uint32(2_000), uint32(600), uint8(200), uint8(2), uint32(0),
+		uint16(1))
 	f.Add(uint32(100), uint16(1), uint32(1_000), uint32(52), uint8(30), uint8(7), uint32(500), uint16(0))
-	f.Fuzz(func(t *testing.T, rtt uint32, mss uint16, kbit, size uint32, flows, kind uint8, line uint32, window uint16) {
+	f.Fuzz(func(
+		t *testing.T, rtt uint32, mss uint16, kbit, size uint32, flows, kind uint8, line uint32, window uint16,
+	) {
 		p := Path{
 			RTT:      time.Duration(rtt) * time.Microsecond,
 			MSS:      int(mss),
@@ -50,7 +55,8 @@ func FuzzRun(f *testing.F) {
 			return
 		}
 		full, _ := p.withDefaults()
-		if most := int64(kbit)*1000 + bound + 8*int64(full.packet()); r.Passed > most || r.Goodput > r.Passed {
+		if most := int64(kbit)*1000 + bound + 8*int64(full.packet()); r.Passed > most ||
+			r.Goodput > r.Passed {
 			t.Errorf("%d of %d bit/s passed, goodput %d: %+v", r.Passed, most, r.Goodput, p)
 		}
 		if r.Dropped > r.Packets || r.Loss() > 1 {
@@ -98,7 +104,8 @@ func checkFlow(t *testing.T, f *flow) {
 		}
 	}
 	if inflight != f.inflight || sacked != f.sacked || marked != f.marked {
-		t.Errorf("%d in flight, %d delivered, %d marked: counted %d, %d, %d", inflight, sacked, marked, f.inflight, f.sacked, f.marked)
+		t.Errorf("%d in flight, %d delivered, %d marked: counted %d, %d, %d", inflight, sacked, marked,
+			f.inflight, f.sacked, f.marked)
 	}
 	var popped []int64
 	for seq, ok := f.nextLost(); ok; seq, ok = f.nextLost() {
@@ -117,7 +124,10 @@ func checkFlow(t *testing.T, f *flow) {
 
 // TestCubeRoot checks that the root is rounded down.
 func TestCubeRoot(t *testing.T) {
-	for _, x := range []uint64{0, 1, 7, 8, 9, 26, 27, 63, 64, 1 << 30, 1<<30 - 1, 1<<60 - 1, 1 << 60, 2_684_354_560, 9_000_000_000_000_000_000} {
+	for _, x := range []uint64{
+		0, 1, 7, 8, 9, 26, 27, 63, 64, 1 << 30, 1<<30 - 1, 1<<60 - 1, 1 << 60, 2_684_354_560,
+		9_000_000_000_000_000_000,
+	} {
 		r := uint64(cubeRoot(x))
 		if r*r*r > x || (r+1)*(r+1)*(r+1) <= x {
 			t.Errorf("%d: %d", x, r)

@@ -143,8 +143,10 @@ func TestReceiver(t *testing.T) {
 		{25, delayedAck}, // after it
 	} {
 		now := int64(i) * int64(ms)
-		if at := f.receive(now, step.seq); at != (step.wait == 0) || !at && f.receiver.delayed != now+step.wait {
-			t.Errorf("segment %d: at once %v, or after %d: want after %d", step.seq, at, f.receiver.delayed-now, step.wait)
+		if at := f.receive(now, step.seq); at != (step.wait == 0) || !at &&
+			f.receiver.delayed != now+step.wait {
+			t.Errorf("segment %d: at once %v, or after %d: want after %d", step.seq, at,
+				f.receiver.delayed-now, step.wait)
 		}
 		if step.wait != delayedAck {
 			f.receiver.acknowledge()
@@ -261,7 +263,8 @@ func TestSearch(t *testing.T) {
 		{func(int64) int64 { return 4999 }, 0, 0},
 		{func(size int64) int64 { return size / 1e6 * 5000 }, 1e6, 1e6},
 	} {
-		size, r, err := smallest(100, 1e6, 5000, func(size int64) (Result, error) { return Result{Goodput: test.goodput(size)}, nil })
+		size, r, err := smallest(100, 1e6, 5000,
+			func(size int64) (Result, error) { return Result{Goodput: test.goodput(size)}, nil })
 		if err != nil || size < test.low || size > test.high || r.Goodput < 5000 && size > 0 {
 			t.Errorf("size %d, %+v, %v: want %d to %d", size, r, err, test.low, test.high)
 		}

@@ -63,7 +63,8 @@ func TestFullQueue(t *testing.T) {
 	for _, control := range []Control{CUBIC, Reno} {
 		for _, flows := range []int{1, 4} {
 			for _, paced := range []bool{false, true} {
-				r := mustRun(t, Path{RTT: 20 * ms, Control: control, Flows: flows, Paced: paced}, byTime(meter.BitRate(10e6), 40*ms))
+				r := mustRun(t, Path{RTT: 20 * ms, Control: control, Flows: flows, Paced: paced},
+					byTime(meter.BitRate(10e6), 40*ms))
 				wantNear(t, control.String(), float64(r.Goodput), payload, 0.005)
 				for _, f := range r.Flows {
 					wantNear(t, "flow", float64(f), payload/float64(flows), 0.5)
@@ -87,7 +88,8 @@ func TestLine(t *testing.T) {
 // its Reno-friendly region from 0.7 (0.85).
 func TestSawtooth(t *testing.T) {
 	for control, part := range map[Control]float64{Reno: 0.75, CUBIC: 0.85} {
-		r := mustRun(t, Path{RTT: 50 * ms, Control: control, Paced: true, Duration: 2 * time.Minute}, byTime(meter.BitRate(20e6), 2*ms))
+		r := mustRun(t, Path{RTT: 50 * ms, Control: control, Paced: true, Duration: 2 * time.Minute},
+			byTime(meter.BitRate(20e6), 2*ms))
 		wantNear(t, control.String(), float64(r.Goodput), part*20e6*1448/1500*52/50, 0.03)
 	}
 }
@@ -120,7 +122,10 @@ func TestPeriodicLoss(t *testing.T) {
 		}
 		cycle := time.Duration(test.k / window * test.rtt * 1e9)
 		for _, paced := range []bool{false, true} {
-			r := mustRun(t, Path{RTT: time.Duration(test.rtt * 1e9), Control: test.control, Paced: paced, Settle: 3 * cycle, Duration: 20 * cycle}, every)
+			r := mustRun(t, Path{
+				RTT: time.Duration(test.rtt * 1e9), Control: test.control, Paced: paced, Settle: 3 * cycle,
+				Duration: 20 * cycle,
+			}, every)
 			wantNear(t, fmt.Sprintf("%+v", test), float64(r.Goodput), window*1448*8/test.rtt, test.part)
 			wantNear(t, "loss", r.Loss(), 1/test.k, 0.05)
 		}
@@ -182,9 +187,13 @@ func TestRecovery(t *testing.T) {
 		{"the only segment", among(0), 1, 1, 1},
 	} {
 		for _, control := range []Control{CUBIC, Reno} {
-			r := mustRun(t, Path{RTT: 50 * ms, Settle: -1, Duration: 2 * time.Second, Control: control, Window: test.window * 1448}, dropping(test.drop))
+			r := mustRun(t, Path{
+				RTT: 50 * ms, Settle: -1, Duration: 2 * time.Second, Control: control,
+				Window: test.window * 1448,
+			}, dropping(test.drop))
 			if r.Retransmits != test.retransmits || r.Timeouts != test.timeouts {
-				t.Errorf("%s, %v: %d retransmissions and %d timeouts: want %d and %d", test.what, control, r.Retransmits, r.Timeouts, test.retransmits, test.timeouts)
+				t.Errorf("%s, %v: %d retransmissions and %d timeouts: want %d and %d", test.what, control,
+					r.Retransmits, r.Timeouts, test.retransmits, test.timeouts)
 			}
 		}
 	}
@@ -229,7 +238,8 @@ func TestColors(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := Path{RTT: 20 * ms}
-	if got, want := mustRun(t, path, Policer(p)), mustRun(t, path, policer(t, meter.BitRate(20e6), 1e5)); !reflect.DeepEqual(got, want) {
+	if got, want := mustRun(t, path, Policer(p)),
+		mustRun(t, path, policer(t, meter.BitRate(20e6), 1e5)); !reflect.DeepEqual(got, want) {
 		t.Errorf("trTCM %+v: want that of PIR, %+v", got, want)
 	}
 }
@@ -294,13 +304,15 @@ func TestErrors(t *testing.T) {
 	if _, err := Run(Path{RTT: ms}, byTime(meter.Rate{}, ms)); err == nil {
 		t.Error("a queue without a rate runs")
 	}
-	if _, err := Run(Path{RTT: 10 * time.Microsecond, Duration: time.Hour}, dropping(func(int) bool { return false })); !errors.Is(err, ErrTooFast) {
+	if _, err := Run(Path{RTT: 10 * time.Microsecond, Duration: time.Hour},
+		dropping(func(int) bool { return false })); !errors.Is(err, ErrTooFast) {
 		t.Errorf("an unlimited path: %v", err)
 	}
 }
 
 func BenchmarkRun(b *testing.B) {
 	for range b.N {
-		mustRun(b, Path{RTT: 40 * ms, Settle: -1, Duration: time.Second, Paced: true}, policer(b, meter.BitRate(50e6), 250_000))
+		mustRun(b, Path{RTT: 40 * ms, Settle: -1, Duration: time.Second, Paced: true},
+			policer(b, meter.BitRate(50e6), 250_000))
 	}
 }

@@ -126,7 +126,8 @@ func (p *part) add(root, folder string) error {
 			return err
 		}
 		for _, e := range entries {
-			if !e.Type().IsRegular() || !isLicense.MatchString(e.Name()) || strings.HasSuffix(e.Name(), ".go") {
+			if !e.Type().IsRegular() || !isLicense.MatchString(e.Name()) ||
+				strings.HasSuffix(e.Name(), ".go") {
 				continue
 			}
 			path, err := filepath.Rel(root, filepath.Join(folder, e.Name()))

@@ -29,15 +29,20 @@ func Of(err error) error {
 	var refused *ebpf.VerifierError
 	switch {
 	case outOfFiles(err):
-		return fmt.Errorf("%w: raise the limit (ulimit -n, in a service LimitNOFILE=): %d are enough", unix.EMFILE, enoughFiles)
+		return fmt.Errorf("%w: raise the limit (ulimit -n, in a service LimitNOFILE=): %d are enough",
+			unix.EMFILE, enoughFiles)
 	case version != 0 && version < oldestKernel && !errors.Is(err, unix.EPERM):
-		return fmt.Errorf("kernel %d.%d is too old: shaper needs 5.18 or newer: %w", version>>16, version>>8&0xff, err)
-	case errors.As(err, &refused) && strings.Contains(err.Error(), "!root"): // the verifier, without CAP_PERFMON
+		return fmt.Errorf("kernel %d.%d is too old: shaper needs 5.18 or newer: %w", version>>16,
+			version>>8&0xff, err)
+	// the verifier, without CAP_PERFMON
+	case errors.As(err, &refused) && strings.Contains(err.Error(), "!root"):
 		return notPermitted()
 	case errors.Is(err, unix.EPERM) && !errors.As(err, &refused):
 		return notPermitted()
 	case errors.Is(err, ebpf.ErrNotSupported):
-		return fmt.Errorf("this kernel lacks a part of eBPF (CONFIG_BPF_SYSCALL, CONFIG_BPF_JIT, CONFIG_NET_CLS_ACT): %w", err)
+		return fmt.Errorf(
+			"this kernel lacks a part of eBPF (CONFIG_BPF_SYSCALL, CONFIG_BPF_JIT, CONFIG_NET_CLS_ACT): %w",
+			err)
 	}
 	return err
 }
@@ -76,7 +81,8 @@ func notPermitted() error {
 		return fmt.Errorf("%w: %s is missing: %s", unix.EPERM, list[0], remedy)
 	default:
 		last := len(list) - 1
-		return fmt.Errorf("%w: %s and %s are missing: %s", unix.EPERM, strings.Join(list[:last], ", "), list[last], remedy)
+		return fmt.Errorf("%w: %s and %s are missing: %s", unix.EPERM, strings.Join(list[:last], ", "),
+			list[last], remedy)
 	}
 }
 

@@ -103,7 +103,9 @@ func (a *attempt) prepare() bool {
 	}
 	if a.s.beside != nil {
 		a.beside = a.w.start(nil, a.s.beside...)
-		if !eventually(patience, func() bool { return !a.beside.alive() || a.beside.attached() >= len(a.s.within) }) || !a.beside.alive() {
+		if !eventually(patience,
+			func() bool { return !a.beside.alive() || a.beside.attached() >= len(a.s.within) }) ||
+			!a.beside.alive() {
 			a.problem("setup: %s does not attach: %s", strings.Join(a.s.beside, " "), a.beside.stderr())
 			return false
 		}
@@ -155,7 +157,9 @@ func (a *attempt) runVictim() {
 		go a.sendSignal()
 	}
 	if a.s.ready > 0 {
-		ready := func() bool { return !a.victim.alive() || a.victim.attached() >= a.s.ready || a.cannotPrint(p) }
+		ready := func() bool {
+			return !a.victim.alive() || a.victim.attached() >= a.s.ready || a.cannotPrint(p)
+		}
 		switch {
 		case !eventually(patience, ready):
 			a.problem("hang: neither attached nor ended after %v: %s", patience, a.victim.stderr())
@@ -232,7 +236,8 @@ func (a *attempt) checkActive() {
 	}
 	for _, d := range a.s.within {
 		if got := a.w.prober.inForce(d); got != a.s.active && a.victim.alive() {
-			a.problem("claim: the victim prints attached: got %[2]s in force on %[1]s, want %[3]s", d, got, a.s.active)
+			a.problem("claim: the victim prints attached: got %[2]s in force on %[1]s, want %[3]s", d, got,
+				a.s.active)
 		}
 	}
 }
@@ -263,7 +268,8 @@ func (a *attempt) hangup(policy string) {
 		return
 	}
 	if !eventually(patience, func() bool {
-		return !a.victim.alive() || strings.Contains(a.victim.stdout(), "reloaded") || strings.Contains(a.victim.stderr(), "the policy is unchanged")
+		return !a.victim.alive() || strings.Contains(a.victim.stdout(), "reloaded") ||
+			strings.Contains(a.victim.stderr(), "the policy is unchanged")
 	}) {
 		a.problem("hang: SIGHUP has no effect")
 	}
@@ -273,7 +279,8 @@ func (a *attempt) hangup(policy string) {
 	}
 	got := a.w.prober.inForce(egress)
 	if got != want && a.f.after == 0 && !eventually(time.Second, func() bool { return !a.victim.alive() }) {
-		a.problem("claim: after SIGHUP: got %s in force, want %s: %q %q", got, want, lastLine(a.victim.stdout()), a.victim.stderr())
+		a.problem("claim: after SIGHUP: got %s in force, want %s: %q %q", got, want,
+			lastLine(a.victim.stdout()), a.victim.stderr())
 	}
 }
 
@@ -284,7 +291,8 @@ func (a *attempt) linger() {
 		if a.f.after > 0 || a.f.kind == faultKill || a.f.kind == faultKillAll {
 			return
 		}
-		a.problem("ended: a failed check of the interface ends the victim: exit %d: %s", a.victim.code(), a.victim.stderr())
+		a.problem("ended: a failed check of the interface ends the victim: exit %d: %s", a.victim.code(),
+			a.victim.stderr())
 	case <-time.After(time.Second):
 	}
 }

@@ -53,7 +53,8 @@ func runTests(m *testing.M) int {
 		}
 		defer os.RemoveAll(dir)
 		command = filepath.Join(dir, "shaper")
-		out, err := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", command, "github.com/a-seed-32e5a53f/shaper/cmd/shaper").CombinedOutput()
+		out, err := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", command,
+			"github.com/a-seed-32e5a53f/shaper/cmd/shaper").CombinedOutput()
 		if err != nil {
 			fmt.Fprintf(os.Stderr, "go build: %v: %s\n", err, out)
 			return 1
@@ -106,7 +107,8 @@ func newSettings(t *testing.T) settings {
 	if s.all {
 		seed = uint64(time.Now().UnixNano())
 	}
-	s.seed = setting(t, "SEED", seed, func(text string) (uint64, error) { return strconv.ParseUint(text, 10, 64) })
+	s.seed = setting(t, "SEED", seed,
+		func(text string) (uint64, error) { return strconv.ParseUint(text, 10, 64) })
 	s.workers = setting(t, "WORKERS", 2*runtime.NumCPU(), strconv.Atoi)
 	s.kills = setting(t, "KILLS", map[bool]int{true: 1000, false: 300}[s.all], strconv.Atoi)
 	s.budget = setting(t, "BUDGET", 0, time.ParseDuration)
@@ -145,7 +147,8 @@ func TestLiveFaults(t *testing.T) {
 	if err != nil {
 		t.Fatalf("SHAPER_CHAOS_ONLY: %v", err)
 	}
-	list = slices.DeleteFunc(list, func(x *scenario) bool { return !pattern.MatchString(x.name) || one && x.name != name })
+	list = slices.DeleteFunc(list,
+		func(x *scenario) bool { return !pattern.MatchString(x.name) || one && x.name != name })
 	if one {
 		f, err := parseFault(text)
 		if err != nil || len(list) == 0 {
@@ -229,7 +232,8 @@ func (s *settings) faults(counted *attempt, random *rand.Rand) []*attempt {
 // randomKills returns signals at random moments of random scenarios.
 func (s *settings) randomKills(counted []*attempt, random *rand.Rand) []*attempt {
 	// An orphan's run is killed anyway, and a broken disk is a fault.
-	counted = slices.DeleteFunc(slices.Clone(counted), func(c *attempt) bool { return c.s.orphan || c.s.disk != nil })
+	counted = slices.DeleteFunc(slices.Clone(counted),
+		func(c *attempt) bool { return c.s.orphan || c.s.disk != nil })
 	if len(counted) == 0 {
 		return nil
 	}

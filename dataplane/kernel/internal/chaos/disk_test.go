@@ -69,7 +69,8 @@ func (d *disk) damage() error {
 	if err != nil || len(files) != 1 {
 		return fmt.Errorf("got files of changes %q (%v), want one", files, err)
 	}
-	if d.held, err = os.OpenFile(files[0]+".lock", os.O_RDONLY|os.O_CREATE, 0o600); err != nil { // shaper tap may not have made it yet
+	// shaper tap may not have made it yet
+	if d.held, err = os.OpenFile(files[0]+".lock", os.O_RDONLY|os.O_CREATE, 0o600); err != nil {
 		return err
 	}
 	return unix.Flock(int(d.held.Fd()), unix.LOCK_EX)
@@ -117,8 +118,8 @@ func (d *disk) repair() error {
 	return nil
 }
 
-// keepsNothing reports whether changes cannot be kept. The files of /run/shaper can be made anew, and a full file system
-// has room in the last page of a file.
+// keepsNothing reports whether changes cannot be kept. The files of /run/shaper can be made anew, and a
+// full file system has room in the last page of a file.
 func (d *disk) keepsNothing() bool {
 	switch d.fault {
 	case diskFull:
@@ -151,11 +152,15 @@ func breaking() []*scenario {
 				continue // Linux refuses it while a file is open for writing
 			}
 			x := &scenario{
-				name: fault + "-" + s.name, within: within("egress"), want: nothing, may: []string{nothing}, besideWant: policyA, terms: lessTerms,
-				beside: attach("acr", "tcx", "egress"), customers: true, ruled: true, tap: s.tap, disk: &disk{folder: s.folder, fault: fault},
+				name: fault + "-" + s.name, within: within("egress"), want: nothing, may: []string{nothing},
+				besideWant: policyA, terms: lessTerms, beside: attach("acr", "tcx", "egress"),
+				customers: true, ruled: true, tap: s.tap,
+				disk: &disk{folder: s.folder, fault: fault},
 			}
 			if s.tap {
-				x.beside = []string{"tap", tapDevice, "--uplink", "v0", "--policy", "acr.yaml", "--drain", "10ms"}
+				x.beside = []string{
+					"tap", tapDevice, "--uplink", "v0", "--policy", "acr.yaml", "--drain", "10ms",
+				}
 			}
 			if s.folder == stateFolder {
 				x.beside = append(x.beside, stateFlags...)
@@ -188,10 +193,15 @@ func (a *attempt) judgeDisk() {
 	}
 	a.w.prober.spend()
 	a.awaitTerms(lessTerms)
-	if a.s.disk.keepsNothing() && !eventually(patienceOfTerms, func() bool { return len(a.problemsInStatus()) > 0 }) {
+	if a.s.disk.keepsNothing() &&
+		!eventually(patienceOfTerms, func() bool { return len(a.problemsInStatus()) > 0 }) {
 		a.problem("silent: status reports no problem with %s, which is %s", a.s.disk.folder, a.s.disk.fault)
 	}
-	for _, args := range [][]string{setCommand(a.s.device(), c2Off), {"reload", a.s.device()}, setCommand(a.s.device(), "customer c2 reset")} {
+	for _, args := range [][]string{
+		setCommand(a.s.device(), c2Off),
+		{"reload", a.s.device()},
+		setCommand(a.s.device(), "customer c2 reset"),
+	} {
 		r := a.w.start(nil, args...)
 		if !eventually(patienceOfCommands, func() bool { return !r.alive() }) {
 			a.problem("hang: %s has not ended after %v", strings.Join(args, " "), patienceOfCommands)

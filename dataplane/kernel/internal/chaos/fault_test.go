@@ -71,4 +71,6 @@ func (f fault) rerun() bool {
 }
 
 // signals are the signals of random kills.
-var signals = map[string]syscall.Signal{"SIGKILL": syscall.SIGKILL, "SIGTERM": syscall.SIGTERM, "SIGINT": syscall.SIGINT}
+var signals = map[string]syscall.Signal{
+	"SIGKILL": syscall.SIGKILL, "SIGTERM": syscall.SIGTERM, "SIGINT": syscall.SIGINT,
+}

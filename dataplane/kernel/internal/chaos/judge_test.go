@@ -37,7 +37,8 @@ func (a *attempt) judge(may []string) {
 	if a.s.name == "confirm" && a.victim.code() == 0 {
 		for _, r := range slices.Concat(slices.Collect(maps.Values(rows))...) {
 			if r.Unconfirmed != nil {
-				a.problem("claim: confirm succeeded, but status prints unconfirmed until %s", r.Unconfirmed.Format(time.TimeOnly))
+				a.problem("claim: confirm succeeded, but status prints unconfirmed until %s",
+					r.Unconfirmed.Format(time.TimeOnly))
 			}
 		}
 	}
@@ -99,7 +100,9 @@ func (a *attempt) judgeDirection(d direction, now picture, rows []row, may []str
 		a.problem("left: %s is %q", d, rows[0].State)
 	case len(attached) == 1:
 		r := attached[0]
-		named := map[bool]string{true: policyA, false: policyB}[strings.HasPrefix(filepath.Base(r.Policy), "a")]
+		named := map[bool]string{
+			true: policyA, false: policyB,
+		}[strings.HasPrefix(filepath.Base(r.Policy), "a")]
 		if a.s.name == "hangup" {
 			named = found
 		}
@@ -120,7 +123,8 @@ func (a *attempt) judgeDirection(d direction, now picture, rows []row, may []str
 	switch code := a.victim.code(); {
 	case slices.Contains(may, found):
 	case code == 0:
-		a.problem("claim: exit 0 with %q, but %s has %s in force, want %v", lastLine(a.victim.stdout()), d, found, may)
+		a.problem("claim: exit 0 with %q, but %s has %s in force, want %v", lastLine(a.victim.stdout()), d,
+			found, may)
 	default:
 		a.problem("force: %s has %s in force, want %v", d, found, may)
 	}
@@ -143,9 +147,11 @@ func (a *attempt) detach() {
 	diff := before.differs(a.w.picture, lasting...)
 	some := len(diff) > 0
 	if code := r.code(); some && code != 0 {
-		a.problem("detach: exit %d: %s; before: %s", code, strings.TrimSpace(r.stderr()), strings.Join(diff, ", "))
+		a.problem("detach: exit %d: %s; before: %s", code, strings.TrimSpace(r.stderr()),
+			strings.Join(diff, ", "))
 	}
-	if left := a.processes(); len(left) > 0 && !eventually(patience, func() bool { return len(a.processes()) == 0 }) {
+	if left := a.processes(); len(left) > 0 &&
+		!eventually(patience, func() bool { return len(a.processes()) == 0 }) {
 		a.problem("detach: leaves processes: %s", strings.Join(left, ", "))
 	}
 	after := a.w.takePicture()

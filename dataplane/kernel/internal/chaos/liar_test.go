@@ -101,7 +101,10 @@ func readCommand(in *bufio.Reader) (string, error) {
 // lie is a reply with a list of one budget: mostly 22 values as of store.lua, with some of them wrong.
 func lie(random *rand.Rand) string {
 	wrong := func() int64 {
-		list := []int64{0, 1, -1, 2, 100_000_000, 1 << 40, 1 << 62, math.MaxInt64, math.MinInt64, int64(random.Uint64()), time.Now().UnixMicro()}
+		list := []int64{
+			0, 1, -1, 2, 100_000_000, 1 << 40, 1 << 62, math.MaxInt64, math.MinInt64, int64(random.Uint64()),
+			time.Now().UnixMicro(),
+		}
 		return list[random.IntN(len(list))]
 	}
 	switch random.IntN(10) {
@@ -133,8 +136,9 @@ func lying() []*scenario {
 	var list []*scenario
 	for seed := range uint64(4) {
 		list = append(list, &scenario{
-			name: fmt.Sprintf("liar-%d", seed), victim: attach("av", "tcx", "egress"), within: within("egress"), ready: 1, then: (*attempt).beLiedTo,
-			active: policyA, want: nothing, may: []string{nothing}, liar: seed + 1,
+			name: fmt.Sprintf("liar-%d", seed), victim: attach("av", "tcx", "egress"),
+			within: within("egress"), ready: 1, then: (*attempt).beLiedTo, active: policyA, want: nothing,
+			may: []string{nothing}, liar: seed + 1,
 		})
 	}
 	return list
@@ -149,10 +153,12 @@ func (a *attempt) beLiedTo() {
 		a.problem("liar: %d replies after %v", a.server.replies.Load(), patience)
 	}
 	if got := a.w.prober.inForce(egress); got != policyA && !a.ending() {
-		a.problem("liar: %s in force after %d replies, want %s: %s", got, a.server.replies.Load(), policyA, a.victim.stderr())
+		a.problem("liar: %s in force after %d replies, want %s: %s", got, a.server.replies.Load(), policyA,
+			a.victim.stderr())
 	}
 	if !a.victim.alive() && a.f.kind == "none" {
-		a.problem("liar: the victim has ended after %d replies: exit %d: %s", a.server.replies.Load(), a.victim.code(), a.victim.stderr())
+		a.problem("liar: the victim has ended after %d replies: exit %d: %s", a.server.replies.Load(),
+			a.victim.code(), a.victim.stderr())
 	}
 	a.terminate()
 }

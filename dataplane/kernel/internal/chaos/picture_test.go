@@ -85,7 +85,9 @@ func (p picture) listAll(add func(part, format string, args ...any)) error {
 		}
 		add(partEgress, "qdisc %s %x at %x", q.Type(), q.Attrs().Handle, q.Attrs().Parent)
 	}
-	for part, parent := range map[string]uint32{partEgress: netlink.HANDLE_MIN_EGRESS, partIngress: netlink.HANDLE_MIN_INGRESS} {
+	for part, parent := range map[string]uint32{
+		partEgress: netlink.HANDLE_MIN_EGRESS, partIngress: netlink.HANDLE_MIN_INGRESS,
+	} {
 		filters, err := retry(func() ([]netlink.Filter, error) { return netlink.FilterList(v0, parent) })
 		if err != nil && p[partClsact] != "" {
 			return err
@@ -98,7 +100,9 @@ func (p picture) listAll(add func(part, format string, args ...any)) error {
 			add(part, "filter %s", name)
 		}
 	}
-	for part, at := range map[string]ebpf.AttachType{partEgress: ebpf.AttachTCXEgress, partIngress: ebpf.AttachTCXIngress} {
+	for part, at := range map[string]ebpf.AttachType{
+		partEgress: ebpf.AttachTCXEgress, partIngress: ebpf.AttachTCXIngress,
+	} {
 		r, err := link.QueryPrograms(link.QueryOptions{Target: index, Attach: at})
 		if err != nil {
 			continue // no TCX
@@ -157,7 +161,9 @@ func (p picture) differs(before picture, parts ...string) []string {
 
 // lasting are the parts other than locks, everything is all parts.
 var (
-	lasting    = []string{partGSO, partEgress, partIngress, partClsact, partTap, partPins, partNotes, partChanges}
+	lasting = []string{
+		partGSO, partEgress, partIngress, partClsact, partTap, partPins, partNotes, partChanges,
+	}
 	everything = append([]string{partLocks}, lasting...)
 )
 

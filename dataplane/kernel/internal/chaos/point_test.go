@@ -27,10 +27,11 @@ var bpfCommands = []string{
 
 // netlinkTypes are the message types of linux/rtnetlink.h.
 var netlinkTypes = map[uint16]string{
-	unix.RTM_NEWLINK: "NEWLINK", unix.RTM_DELLINK: "DELLINK", unix.RTM_GETLINK: "GETLINK", unix.RTM_SETLINK: "SETLINK",
-	unix.RTM_NEWQDISC: "NEWQDISC", unix.RTM_DELQDISC: "DELQDISC", unix.RTM_GETQDISC: "GETQDISC",
-	unix.RTM_NEWTCLASS: "NEWTCLASS", unix.RTM_DELTCLASS: "DELTCLASS", unix.RTM_GETTCLASS: "GETTCLASS",
-	unix.RTM_NEWTFILTER: "NEWTFILTER", unix.RTM_DELTFILTER: "DELTFILTER", unix.RTM_GETTFILTER: "GETTFILTER",
+	unix.RTM_NEWLINK: "NEWLINK", unix.RTM_DELLINK: "DELLINK", unix.RTM_GETLINK: "GETLINK",
+	unix.RTM_SETLINK: "SETLINK", unix.RTM_NEWQDISC: "NEWQDISC", unix.RTM_DELQDISC: "DELQDISC",
+	unix.RTM_GETQDISC: "GETQDISC", unix.RTM_NEWTCLASS: "NEWTCLASS", unix.RTM_DELTCLASS: "DELTCLASS",
+	unix.RTM_GETTCLASS: "GETTCLASS", unix.RTM_NEWTFILTER: "NEWTFILTER", unix.RTM_DELTFILTER: "DELTFILTER",
+	unix.RTM_GETTFILTER: "GETTFILTER",
 }
 
 // System calls with a path, and the index of that argument; system calls with a descriptor as first
@@ -40,22 +41,26 @@ var (
 		name string
 		arg  int
 	}{
-		unix.SYS_OPEN: {"open", 0}, unix.SYS_OPENAT: {"open", 1}, unix.SYS_STAT: {"stat", 0}, unix.SYS_LSTAT: {"stat", 0},
-		unix.SYS_NEWFSTATAT: {"stat", 1}, unix.SYS_STATX: {"stat", 1}, unix.SYS_STATFS: {"statfs", 0},
-		unix.SYS_MKDIR: {"mkdir", 0}, unix.SYS_MKDIRAT: {"mkdir", 1}, unix.SYS_RMDIR: {"rmdir", 0}, unix.SYS_UNLINK: {"unlink", 0}, unix.SYS_UNLINKAT: {"unlink", 1},
+		unix.SYS_OPEN: {"open", 0}, unix.SYS_OPENAT: {"open", 1}, unix.SYS_STAT: {"stat", 0},
+		unix.SYS_LSTAT: {"stat", 0}, unix.SYS_NEWFSTATAT: {"stat", 1}, unix.SYS_STATX: {"stat", 1},
+		unix.SYS_STATFS: {"statfs", 0}, unix.SYS_MKDIR: {"mkdir", 0}, unix.SYS_MKDIRAT: {"mkdir", 1},
+		unix.SYS_RMDIR: {"rmdir", 0}, unix.SYS_UNLINK: {"unlink", 0}, unix.SYS_UNLINKAT: {"unlink", 1},
 		unix.SYS_RENAME: {"rename", 0}, unix.SYS_RENAMEAT: {"rename", 1}, unix.SYS_RENAMEAT2: {"rename", 1},
 		unix.SYS_LINK: {"link", 1}, unix.SYS_LINKAT: {"link", 3}, unix.SYS_READLINKAT: {"readlink", 1},
 		unix.SYS_CHMOD: {"chmod", 0}, unix.SYS_FCHMODAT: {"chmod", 1}, unix.SYS_FCHOWNAT: {"chown", 1},
 	}
 	fileCalls = map[uint64]string{
 		unix.SYS_READ: "read", unix.SYS_PREAD64: "read", unix.SYS_WRITE: "write", unix.SYS_PWRITE64: "write",
-		unix.SYS_FSTAT: "fstat", unix.SYS_FSYNC: "fsync", unix.SYS_FDATASYNC: "fsync", unix.SYS_FLOCK: "flock",
-		unix.SYS_FTRUNCATE: "ftruncate", unix.SYS_FCHMOD: "fchmod", unix.SYS_FCHOWN: "fchown", unix.SYS_GETDENTS64: "getdents", unix.SYS_IOCTL: "ioctl",
+		unix.SYS_FSTAT: "fstat", unix.SYS_FSYNC: "fsync", unix.SYS_FDATASYNC: "fsync",
+		unix.SYS_FLOCK: "flock", unix.SYS_FTRUNCATE: "ftruncate", unix.SYS_FCHMOD: "fchmod",
+		unix.SYS_FCHOWN: "fchown", unix.SYS_GETDENTS64: "getdents", unix.SYS_IOCTL: "ioctl",
 	}
 	otherCalls = map[uint64]string{
-		unix.SYS_SOCKET: "socket", unix.SYS_BIND: "bind", unix.SYS_CONNECT: "connect", unix.SYS_SENDMSG: "sendmsg", unix.SYS_PIPE2: "pipe", unix.SYS_KILL: "kill",
-		unix.SYS_PIDFD_OPEN: "pidfd_open", unix.SYS_PIDFD_SEND_SIGNAL: "pidfd_send_signal", unix.SYS_CAPSET: "capset",
-		unix.SYS_MEMFD_CREATE: "memfd_create", unix.SYS_PERF_EVENT_OPEN: "perf_event_open", unix.SYS_VFORK: "fork", unix.SYS_FORK: "fork",
+		unix.SYS_SOCKET: "socket", unix.SYS_BIND: "bind", unix.SYS_CONNECT: "connect",
+		unix.SYS_SENDMSG: "sendmsg", unix.SYS_PIPE2: "pipe", unix.SYS_KILL: "kill",
+		unix.SYS_PIDFD_OPEN: "pidfd_open", unix.SYS_PIDFD_SEND_SIGNAL: "pidfd_send_signal",
+		unix.SYS_CAPSET: "capset", unix.SYS_MEMFD_CREATE: "memfd_create",
+		unix.SYS_PERF_EVENT_OPEN: "perf_event_open", unix.SYS_VFORK: "fork", unix.SYS_FORK: "fork",
 		unix.SYS_EXIT_GROUP: "exit",
 	}
 )
@@ -105,7 +110,8 @@ func nameOf(tid int, nr uint64, args [6]uint64) string {
 			return "fork"
 		}
 	case unix.SYS_PRCTL:
-		if args[0] == unix.PR_SET_NO_NEW_PRIVS || args[0] == unix.PR_CAPBSET_DROP || args[0] == unix.PR_CAP_AMBIENT {
+		if args[0] == unix.PR_SET_NO_NEW_PRIVS || args[0] == unix.PR_CAPBSET_DROP ||
+			args[0] == unix.PR_CAP_AMBIENT {
 			return "prctl"
 		}
 	}
@@ -164,8 +170,8 @@ var listing = regexp.MustCompile(`_ID#|_INFO_|/fdinfo/|receive#|^(socket|bind)#`
 // failingListings is the number of listing points of one kind that fail.
 const failingListings = 3
 
-// selected reports whether a point gets faults. A call that is made a thousand times, as for the leaves of the flows of
-// a queue, gets them at the first ones and then at every 50th.
+// selected reports whether a point gets faults. A call that is made a thousand times, as for the leaves
+// of the flows of a queue, gets them at the first ones and then at every 50th.
 func selected(point string) bool {
 	_, text, _ := strings.Cut(point, "#")
 	n, _ := strconv.Atoi(text)
@@ -180,5 +186,6 @@ var inAllThreads = regexp.MustCompile(`^(prctl|capset|setgroups)#`)
 func failing(point string) bool {
 	name, text, _ := strings.Cut(point, "#")
 	n, _ := strconv.Atoi(text)
-	return name != "exit" && !inAllThreads.MatchString(point) && (n <= failingListings || !listing.MatchString(point))
+	return name != "exit" && !inAllThreads.MatchString(point) &&
+		(n <= failingListings || !listing.MatchString(point))
 }

@@ -98,7 +98,8 @@ func (p *prober) dropped(d direction) string {
 	var payload [8]byte
 	binary.NativeEndian.PutUint64(payload[:], p.round)
 	send := func(port int) {
-		_, _ = from.sender.WriteToUDP(payload[:], &net.UDPAddr{IP: to.address, Port: port}) // a drop may be an error
+		// a drop may be an error
+		_, _ = from.sender.WriteToUDP(payload[:], &net.UDPAddr{IP: to.address, Port: port})
 	}
 	for _, port := range ports {
 		send(port)

@@ -27,7 +27,10 @@ type process struct {
 func (w *world) start(p *plan, args ...string) *process {
 	w.t.Helper()
 	name := filepath.Join(w.dir, strconv.Itoa(int(w.started.Add(1))))
-	r := &process{w: w, args: args, out: name + ".out", err: name + ".err", ended: make(chan struct{}), traced: p != nil}
+	r := &process{
+		w: w, args: args, out: name + ".out", err: name + ".err", ended: make(chan struct{}),
+		traced: p != nil,
+	}
 	r.cmd = exec.Command(command, args...)
 	if p != nil {
 		p.Log = name + ".log"

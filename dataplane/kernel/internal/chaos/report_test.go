@@ -88,7 +88,8 @@ func (r *report) print(t *testing.T) {
 	for _, class := range slices.Sorted(maps.Keys(r.classes)) {
 		c := r.classes[class]
 		made += c.made
-		t.Logf("%-24s %5d cases, %4d failed, %4d did not reach the fault, %v each", class, c.made, c.wrong, c.missed,
+		t.Logf("%-24s %5d cases, %4d failed, %4d did not reach the fault, %v each", class, c.made, c.wrong,
+			c.missed,
 			(c.took / time.Duration(c.made)).Round(time.Millisecond))
 	}
 	for _, kind := range slices.Sorted(maps.Keys(r.kinds)) {

@@ -13,8 +13,9 @@ type scenario struct {
 	before [][]string // commands that run to their end and succeed
 	beside []string   // a shaper run that is active while the victim runs
 	victim []string
-	within []direction    // directions of the policies
-	ready  int            // number of directions that the victim attaches before then is called; 0: the victim ends by itself
+	within []direction // directions of the policies
+	// number of directions that the victim attaches before then is called; 0: the victim ends by itself
+	ready  int
 	then   func(*attempt) // called when the victim is ready
 	active string         // policy in force when the victim is ready
 	want   string         // policy in force after exit code 0
@@ -47,7 +48,8 @@ const (
 
 // attach is shaper run on v0.
 func attach(policy, hook, side string, more ...string) []string {
-	return append([]string{"run", "v0", "--policy", policy + ".yaml", "--hook", hook, "--direction", side}, more...)
+	return append([]string{"run", "v0", "--policy", policy + ".yaml", "--hook", hook, "--direction", side},
+		more...)
 }
 
 // background is attach with --background.
@@ -71,13 +73,15 @@ func scenarios() []*scenario { return slices.Concat(plainScenarios(), changedSce
 
 // plainScenarios are those without changes of customers and queues.
 func plainScenarios() []*scenario {
-	return slices.Concat(attaching(), pinning(), rollingBack(), changing(), looking(), ending(), orphans(), lying())
+	return slices.Concat(attaching(), pinning(), rollingBack(), changing(), looking(), ending(), orphans(),
+		lying())
 }
 
-// changedScenarios are those with changes: by a process, by the command itself if the shapers are pinned, by quotas and
-// schedules, under other commands, and with a broken disk.
+// changedScenarios are those with changes: by a process, by the command itself if the shapers are pinned,
+// by quotas and schedules, under other commands, and with a broken disk.
 func changedScenarios() []*scenario {
-	return slices.Concat(settingPinned(), settingBeside(), underChanges(), settingInside(), tapping(), breaking())
+	return slices.Concat(settingPinned(), settingBeside(), underChanges(), settingInside(), tapping(),
+		breaking())
 }
 
 // attaching are runs in the foreground that SIGTERM ends.
@@ -92,7 +96,9 @@ func attaching() []*scenario {
 		list = append(list, s)
 		return s
 	}
-	for _, m := range [][2]string{{"tcx", "egress"}, {"tcx", "ingress"}, {"tc", "egress"}, {"tc", "ingress"}, {"xdp", "ingress"}} {
+	for _, m := range [][2]string{
+		{"tcx", "egress"}, {"tcx", "ingress"}, {"tc", "egress"}, {"tc", "ingress"}, {"xdp", "ingress"},
+	} {
 		add("attach-"+m[0]+"-"+m[1], "a", m[0], m[1])
 		if m[0] != "xdp" {
 			add("queues-"+m[0]+"-"+m[1], "aq", m[0], m[1])
@@ -138,7 +144,8 @@ func pinning() []*scenario {
 	add("background-shared", "as", "tcx", "egress")
 	add("background-both-queues-gso", "aq", "tcx", "both", "--gso-limit", "16384")
 	pin := add("pin-tcx-egress", "a", "tcx", "egress")
-	pin.victim, pin.ready, pin.then, pin.active = attach("a", "tcx", "egress", "--pin"), 1, (*attempt).terminate, policyA
+	pin.victim, pin.ready, pin.then, pin.active = attach("a", "tcx", "egress", "--pin"), 1,
+		(*attempt).terminate, policyA
 	return list
 }
 
@@ -161,24 +168,28 @@ func rollingBack() []*scenario {
 			want: nothing, may: []string{nothing}, fails: always,
 		},
 		{
-			name: "unconfirmed-shared", before: [][]string{background("as", "tcx", "egress")}, victim: []string{"reload", "v0", "--policy", "bs.yaml", "--confirm", "1s"}, within: within("egress"),
-			want: policyA, may: []string{policyA}, fails: always,
+			name: "unconfirmed-shared", before: [][]string{background("as", "tcx", "egress")},
+			victim: []string{"reload", "v0", "--policy", "bs.yaml", "--confirm", "1s"},
+			within: within("egress"), want: policyA, may: []string{policyA}, fails: always,
 		},
 		{
-			name: "unconfirmed-pinned", before: pinned, victim: attach("b", "tcx", "egress", soon...), within: within("egress"),
-			want: policyA, may: []string{policyA}, fails: always,
+			name: "unconfirmed-pinned", before: pinned, victim: attach("b", "tcx", "egress", soon...),
+			within: within("egress"), want: policyA, may: []string{policyA}, fails: always,
 		},
 		{
-			name: "unconfirmed-reload", before: pinned, victim: []string{"reload", "v0", "--policy", "bq.yaml", "--confirm", "1s"}, within: within("egress"),
-			want: policyA, may: []string{policyA}, fails: always,
+			name: "unconfirmed-reload", before: pinned,
+			victim: []string{"reload", "v0", "--policy", "bq.yaml", "--confirm", "1s"},
+			within: within("egress"), want: policyA, may: []string{policyA}, fails: always,
 		},
 		{
-			name: "confirmed-new", victim: attach("a", "tcx", "egress", append(late, "--pin")...), within: within("egress"),
-			ready: 1, then: confirm, active: policyA, want: policyA, may: []string{nothing, policyA},
+			name: "confirmed-new", victim: attach("a", "tcx", "egress", append(late, "--pin")...),
+			within: within("egress"), ready: 1, then: confirm, active: policyA, want: policyA,
+			may: []string{nothing, policyA},
 		},
 		{
-			name: "confirm", before: pinned, beside: attach("b", "tcx", "egress", append(late, "--pin")...), victim: []string{"confirm", "v0"}, within: within("egress"),
-			want: policyB, may: []string{policyA, policyB},
+			name: "confirm", before: pinned, beside: attach("b", "tcx", "egress", append(late, "--pin")...),
+			victim: []string{"confirm", "v0"}, within: within("egress"), want: policyB,
+			may: []string{policyA, policyB},
 		},
 	}
 }
@@ -188,7 +199,8 @@ func changing() []*scenario {
 	var list []*scenario
 	add := func(name string, before [][]string, side string, victim ...string) *scenario {
 		s := &scenario{
-			name: name, before: before, victim: victim, within: within(side), want: policyB, may: []string{policyA, policyB},
+			name: name, before: before, victim: victim, within: within(side), want: policyB,
+			may: []string{policyA, policyB},
 		}
 		list = append(list, s)
 		return s
@@ -199,9 +211,11 @@ func changing() []*scenario {
 	add("reload-plain-tc", one(background("a", "tc", "both")), "both", reload("b")...)
 	add("reload-xdp", one(background("a", "xdp", "ingress")), "ingress", reload("b")...)
 	add("reload-to-queues", one(background("a", "tcx", "egress")), "egress", reload("bq")...)
-	add("reload-to-queues-ingress", one(background("a", "tc", "ingress")), "ingress", reload("bq")...).fails = maybe
+	add("reload-to-queues-ingress", one(background("a", "tc", "ingress")), "ingress",
+		reload("bq")...).fails = maybe
 	add("reload-from-queues", one(background("aq", "tcx", "egress")), "egress", reload("b")...)
-	add("reload-from-queues-ingress", one(background("aq", "tcx", "ingress")), "ingress", reload("b")...).fails = maybe
+	add("reload-from-queues-ingress", one(background("aq", "tcx", "ingress")), "ingress",
+		reload("b")...).fails = maybe
 	add("reload-shared", one(background("as", "tcx", "egress")), "egress", reload("bs")...)
 	add("reload-to-shared", one(background("a", "tc", "both")), "both", reload("bs")...)
 	add("reload-from-shared", one(background("as", "tcx", "both")), "both", reload("b")...)
@@ -215,8 +229,10 @@ func changing() []*scenario {
 		{"takeover-to-queues", "a", "bq", "tc", "ingress"},
 		{"takeover-xdp", "a", "b", "xdp", "ingress"},
 	} {
-		s := add(takeover.name, one(background(takeover.from, takeover.hook, takeover.side)), takeover.side, attach(takeover.to, takeover.hook, takeover.side)...)
-		s.ready, s.then, s.active, s.want, s.may = 1, (*attempt).terminate, policyB, nothing, []string{nothing, policyA, policyB}
+		s := add(takeover.name, one(background(takeover.from, takeover.hook, takeover.side)), takeover.side,
+			attach(takeover.to, takeover.hook, takeover.side)...)
+		s.ready, s.then, s.active, s.want, s.may = 1, (*attempt).terminate, policyB, nothing,
+			[]string{nothing, policyA, policyB}
 	}
 	return list
 }
@@ -226,10 +242,13 @@ func changing() []*scenario {
 func looking() []*scenario {
 	var list []*scenario
 	for _, victim := range []string{"status", "stats"} {
-		for _, s := range [][3]string{{"aq", "tcx", "egress"}, {"aq", "tc", "ingress"}, {"a", "xdp", "ingress"}} {
+		for _, s := range [][3]string{
+			{"aq", "tcx", "egress"}, {"aq", "tc", "ingress"}, {"a", "xdp", "ingress"},
+		} {
 			list = append(list, &scenario{
-				name: victim + "-" + s[1] + "-" + s[2], before: [][]string{background(s[0], s[1], s[2])}, victim: []string{victim, "--json"},
-				within: within(s[2]), want: policyA, may: []string{policyA}, lists: true,
+				name: victim + "-" + s[1] + "-" + s[2], before: [][]string{background(s[0], s[1], s[2])},
+				victim: []string{victim, "--json"}, within: within(s[2]), want: policyA,
+				may: []string{policyA}, lists: true,
 			})
 		}
 	}
@@ -250,7 +269,8 @@ func ending() []*scenario {
 	} {
 		list = append(list, &scenario{
 			name: s.name, before: [][]string{background(s.policy, s.hook, s.side, strings.Fields(s.more)...)},
-			victim: []string{"detach", "v0"}, within: within(s.side), want: nothing, may: []string{nothing, policyA},
+			victim: []string{"detach", "v0"}, within: within(s.side), want: nothing,
+			may: []string{nothing, policyA},
 		})
 	}
 	return list
@@ -269,16 +289,18 @@ func orphans() []*scenario {
 		{"orphan-unconfirmed", "aq", "tcx", "egress", "--pin --confirm 1s"},
 	} {
 		x := &scenario{
-			name: s.name, victim: attach(s.policy, s.hook, s.side, strings.Fields(s.more)...), within: within(s.side),
-			then: (*attempt).kill, active: policyA, may: []string{nothing}, orphan: true,
+			name: s.name, victim: attach(s.policy, s.hook, s.side, strings.Fields(s.more)...),
+			within: within(s.side), then: (*attempt).kill, active: policyA, may: []string{nothing},
+			orphan: true,
 		}
 		x.ready = len(x.within)
 		list = append(list, x)
 	}
 	pinned := list[len(list)-1]
 	list = append(list, &scenario{
-		name: "orphan-unconfirmed-pinned", before: [][]string{background("b", "tcx", "egress")}, victim: pinned.victim, within: pinned.within,
-		ready: 1, then: (*attempt).kill, active: policyA, may: []string{policyB}, orphan: true,
+		name: "orphan-unconfirmed-pinned", before: [][]string{background("b", "tcx", "egress")},
+		victim: pinned.victim, within: pinned.within, ready: 1, then: (*attempt).kill, active: policyA,
+		may: []string{policyB}, orphan: true,
 	})
 	return list
 }

@@ -42,8 +42,10 @@ func settingPinned() []*scenario {
 		{"set-list", "ac", "tcx", "egress", c1Off, "", offTerms, offTerms},
 	} {
 		x := &scenario{
-			name: s.name, before: [][]string{background(s.policy, s.hook, s.side)}, victim: setCommand("v0", s.change), within: within(s.side),
-			want: policyA, may: []string{policyA}, customers: true, terms: s.to, mayTerms: []string{s.from, s.to},
+			name: s.name, before: [][]string{background(s.policy, s.hook, s.side)},
+			victim: setCommand("v0", s.change), within: within(s.side), want: policyA, may: []string{policyA},
+			customers: true, terms: s.to,
+			mayTerms: []string{s.from, s.to},
 		}
 		if s.first != "" {
 			x.before = append(x.before, setCommand("v0", s.first))
@@ -68,9 +70,11 @@ func settingBeside() []*scenario {
 		{"set-run-state-for", "ac", c1Off + " --for 2s", unchanged, stateFlags},
 	} {
 		list = append(list, &scenario{
-			name: s.name, beside: attach(s.policy, "tcx", "egress", s.more...), victim: setCommand("v0", s.change), within: within("egress"),
-			want: nothing, may: []string{nothing}, besideWant: policyA, customers: true, terms: s.terms, mayTerms: []string{unchanged, s.terms},
-			ends: strings.Contains(s.change, "--for"),
+			name: s.name, beside: attach(s.policy, "tcx", "egress", s.more...),
+			victim: setCommand("v0", s.change), within: within("egress"), want: nothing,
+			may: []string{nothing}, besideWant: policyA, customers: true, terms: s.terms,
+			mayTerms: []string{unchanged, s.terms},
+			ends:     strings.Contains(s.change, "--for"),
 		})
 	}
 	return list
@@ -91,17 +95,21 @@ func underChanges() []*scenario {
 		{name: "reload-changed", before: changed("ac", "tcx", "both", fromFile), victim: reload("bc"), within: directions, want: policyB, may: []string{policyA, policyB}, terms: fileTerms},
 		{name: "reload-changed-queue", before: changed("acq", "tc", "egress", slower), victim: reload("bcq"), within: within("egress"), want: policyB, may: []string{policyA, policyB}, terms: changedRateTerm},
 		{
-			name: "unconfirmed-changed", before: changed("ac", "tcx", "egress", c1Off), victim: append(reload("bc"), "--confirm", "1s"), within: within("egress"),
-			want: policyA, may: []string{policyA}, fails: always, terms: offTerms,
+			name: "unconfirmed-changed", before: changed("ac", "tcx", "egress", c1Off),
+			victim: append(reload("bc"), "--confirm", "1s"), within: within("egress"), want: policyA,
+			may: []string{policyA}, fails: always, terms: offTerms,
 		},
 		{
-			name: "takeover-changed", before: changed("ac", "tcx", "egress", c1Closed), victim: attach("bc", "tcx", "egress"), within: within("egress"),
-			ready: 1, then: changeInside("", lessTerms, lessTerms), active: policyB, want: nothing, may: []string{nothing, policyA, policyB}, terms: lessTerms,
+			name: "takeover-changed", before: changed("ac", "tcx", "egress", c1Closed),
+			victim: attach("bc", "tcx", "egress"), within: within("egress"), ready: 1,
+			then: changeInside("", lessTerms, lessTerms), active: policyB, want: nothing,
+			may: []string{nothing, policyA, policyB}, terms: lessTerms,
 		},
 		{name: "detach-changed", before: changed("ac", "tc", "both", fromFile), victim: []string{"detach", "v0"}, within: directions, want: nothing, may: []string{nothing, policyA}, terms: fileTerms},
 		{
-			name: "reload-run-changed", beside: attach("ac", "tcx", "egress", stateFlags...), first: setCommand("v0", c1Off), victim: reload("bc"), within: within("egress"),
-			want: nothing, may: []string{nothing}, besideWant: policyB, terms: offTerms,
+			name: "reload-run-changed", beside: attach("ac", "tcx", "egress", stateFlags...),
+			first: setCommand("v0", c1Off), victim: reload("bc"), within: within("egress"), want: nothing,
+			may: []string{nothing}, besideWant: policyB, terms: offTerms,
 		},
 	}
 	for _, s := range list {
@@ -115,8 +123,8 @@ func settingInside() []*scenario {
 	var list []*scenario
 	add := func(name, policy string, then func(*attempt), more ...string) *scenario {
 		s := &scenario{
-			name: name, victim: attach(policy, "tcx", "egress", more...), within: within("egress"), ready: 1, then: then,
-			active: policyA, want: nothing, may: []string{nothing}, customers: true,
+			name: name, victim: attach(policy, "tcx", "egress", more...), within: within("egress"), ready: 1,
+			then: then, active: policyA, want: nothing, may: []string{nothing}, customers: true,
 		}
 		list = append(list, s)
 		return s
@@ -140,7 +148,9 @@ func settingInside() []*scenario {
 // tapping are changes of shaper tap.
 func tapping() []*scenario {
 	tap := func(policy string, more ...string) []string {
-		return append([]string{"tap", tapDevice, "--uplink", "v0", "--policy", policy + ".yaml", "--drain", "10ms"}, more...)
+		return append(
+			[]string{"tap", tapDevice, "--uplink", "v0", "--policy", policy + ".yaml", "--drain", "10ms"},
+			more...)
 	}
 	list := []*scenario{
 		{name: "tap", victim: tap("ac"), then: (*attempt).terminate},
@@ -149,7 +159,8 @@ func tapping() []*scenario {
 		{name: "tap-quota", victim: tap("acr", stateFlags...), then: spendInside, ruled: true},
 		{name: "set-tap", beside: tap("ac"), victim: setCommand(tapDevice, c1Closed), besideWant: policyA, terms: lessTerms, mayTerms: []string{unchanged, lessTerms}},
 		{
-			name: "set-tap-for", beside: tap("ac", stateFlags...), victim: setCommand(tapDevice, c1Off+" --for 2s"), besideWant: policyA, ends: true,
+			name: "set-tap-for", beside: tap("ac", stateFlags...),
+			victim: setCommand(tapDevice, c1Off+" --for 2s"), besideWant: policyA, ends: true,
 			mayTerms: []string{unchanged},
 		},
 	}
@@ -171,7 +182,8 @@ func changeInside(change, from, to string) func(*attempt) {
 	}
 }
 
-// inside makes a change while the victim runs. Even if it fails, the list of changes must match the rates in force.
+// inside makes a change while the victim runs. Even if it fails, the list of changes must match the rates
+// in force.
 func (a *attempt) inside(change, from, to string) {
 	may := []string{to}
 	if strings.Contains(change, "--for") { // it may have ended by now

@@ -28,9 +28,13 @@ func (w *world) useTap() error {
 		far := append([]net.IP{w.prober.side[1].address}, addresses()...)
 		for _, ip := range far {
 			index := l.Attrs().Index
-			err = netlink.NeighSet(&netlink.Neigh{LinkIndex: index, State: netlink.NUD_PERMANENT, IP: ip, HardwareAddr: mac})
+			err = netlink.NeighSet(
+				&netlink.Neigh{LinkIndex: index, State: netlink.NUD_PERMANENT, IP: ip, HardwareAddr: mac})
 			if err == nil {
-				err = netlink.RouteReplace(&netlink.Route{LinkIndex: index, Dst: &net.IPNet{IP: ip, Mask: net.CIDRMask(32, 32)}, Src: w.prober.side[0].address, Scope: netlink.SCOPE_LINK})
+				err = netlink.RouteReplace(&netlink.Route{
+					LinkIndex: index, Dst: &net.IPNet{IP: ip, Mask: net.CIDRMask(32, 32)},
+					Src: w.prober.side[0].address, Scope: netlink.SCOPE_LINK,
+				})
 			}
 			if err != nil {
 				return

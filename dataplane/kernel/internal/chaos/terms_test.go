@@ -16,8 +16,9 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Terms are how customers and a queue are treated other than in their policy, as text: "c1 off, c2 closed,
-// slow 40mbit". They have two sources that must agree: packets and the kernel's classes, and the list of changes.
+// Terms are how customers and a queue are treated other than in their policy, as text: "c1 off, c2
+// closed, slow 40mbit". They have two sources that must agree: packets and the kernel's classes, and the
+// list of changes.
 const (
 	unchanged = ""          // all as in the policy
 	offTerm   = "off"       // every packet is dropped
@@ -35,7 +36,8 @@ const (
 	largePayload = 1000
 )
 
-// customersTable is the file of customers of policies with a c in the name. c3 has a schedule in policies with rules.
+// customersTable is the file of customers of policies with a c in the name. c3 has a schedule in policies
+// with rules.
 const customersTable = "customer,address,plan\nc1,10.0.0.11,open\nc2,10.0.0.12,open\nc3,10.0.0.13,timed\n"
 
 // quotaBytes is the quota of c1 and c2 in policies with rules.
@@ -49,7 +51,8 @@ func withCustomers(policy string, rules bool) string {
 		when = `, when: {at: "00:00-24:00", plan: closed}`
 	}
 	const limited = "  - name: limited\n"
-	policy = strings.Replace(policy, limited, "  - {name: customers, per: customer, meter: plan}\n"+limited, 1)
+	policy = strings.Replace(policy, limited, "  - {name: customers, per: customer, meter: plan}\n"+limited,
+		1)
 	return policy + "customers: {file: c.csv, key: dst}\nplans:\n" +
 		"  open: {type: token-bucket, rate: 1gbit, burst: 1MB" + quota + "}\n" +
 		"  timed: {type: token-bucket, rate: 1gbit, burst: 1MB" + when + "}\n" +
@@ -114,8 +117,8 @@ func without(terms string, names []string) string {
 	return strings.Join(list, ", ")
 }
 
-// listed returns the changes that shaper set lists. ok is false if there is no shaper. The fault may be in the answer of
-// the victim, so a failure is repeated once.
+// listed returns the changes that shaper set lists. ok is false if there is no shaper. The fault may be
+// in the answer of the victim, so a failure is repeated once.
 func (a *attempt) listed() (list []change, ok bool) {
 	r, _ := a.w.runCommand("set", a.s.device(), "--json")
 	if r.code() != 0 {
@@ -188,8 +191,8 @@ func (p *prober) customerTerms() (out []string) {
 	return out
 }
 
-// reaches reports which packets of this round reach a customer within limit. It is 0 once a packet has not arrived: the
-// others had the same time.
+// reaches reports which packets of this round reach a customer within limit. It is 0 once a packet has
+// not arrived: the others had the same time.
 func (p *prober) reaches(name string, limit *time.Duration) (small, large bool) {
 	conn := p.customers[name]
 	_ = conn.SetReadDeadline(time.Now().Add(*limit + time.Millisecond))
@@ -221,7 +224,8 @@ const (
 	changedRateTerm = slowTerm + "40mbit"
 )
 
-// queueTerms returns whether the leaf of queue slow has the changed rate, within the 1/16384 by which a leaf is faster.
+// queueTerms returns whether the leaf of queue slow has the changed rate, within the 1/16384 by which a
+// leaf is faster.
 func (w *world) queueTerms() []string {
 	var classes []netlink.Class
 	w.inside(func() {
@@ -230,7 +234,8 @@ func (w *world) queueTerms() []string {
 		}
 	})
 	for _, c := range classes {
-		if h, ok := c.(*netlink.HtbClass); ok && h.Rate >= changedRate && h.Rate <= changedRate+changedRate/1000 {
+		if h, ok := c.(*netlink.HtbClass); ok && h.Rate >= changedRate &&
+			h.Rate <= changedRate+changedRate/1000 {
 			return []string{changedRateTerm}
 		}
 	}
@@ -248,8 +253,8 @@ func (s *scenario) withSchedule(listed string) string {
 	return listed + ", " + scheduled
 }
 
-// judgeTerms checks that the list of changes matches the rates in force at egress, and that both are among may. Without a
-// shaper at egress, no change may be in force.
+// judgeTerms checks that the list of changes matches the rates in force at egress, and that both are
+// among may. Without a shaper at egress, no change may be in force.
 func (a *attempt) judgeTerms(shaping bool, rows map[string][]row, may []string) {
 	if !a.s.customers {
 		return
@@ -278,15 +283,16 @@ func (a *attempt) judgeTerms(shaping bool, rows map[string][]row, may []string) 
 	r, ok := a.w.runCommand("reload", a.s.device())
 	list, _ = a.listed()
 	if !ok || r.code() != 0 || unsure(list) != nil {
-		a.problem("interrupted: after a reload with exit code %d the changes are %+v: %s", r.code(), list, r.stderr())
+		a.problem("interrupted: after a reload with exit code %d the changes are %+v: %s", r.code(), list,
+			r.stderr())
 	}
 	if text := a.termsDiffer(may); text != "" {
 		a.problem("after a reload: %s", text)
 	}
 }
 
-// termsDiffer compares the list of changes with the terms in force, and both with may. It describes a difference; ""
-// means none. It ignores the customers and queues of interrupted changes.
+// termsDiffer compares the list of changes with the terms in force, and both with may. It describes a
+// difference; "" means none. It ignores the customers and queues of interrupted changes.
 func (a *attempt) termsDiffer(may []string) string {
 	var listed, found string
 	var names []string
@@ -305,7 +311,8 @@ func (a *attempt) termsDiffer(may []string) string {
 	switch {
 	case without(found, names) != without(listed, names):
 		return fmt.Sprintf("terms: the list of changes is %q, but %q is in force", listed, found)
-	case !a.guardless() && names == nil && !slices.ContainsFunc(may, func(m string) bool { return a.s.withSchedule(m) == found }):
+	case !a.guardless() && names == nil &&
+		!slices.ContainsFunc(may, func(m string) bool { return a.s.withSchedule(m) == found }):
 		return fmt.Sprintf("terms: %q is in force, want one of %q", found, may)
 	}
 	return ""

@@ -91,7 +91,8 @@ func (t *tracer) run(args []string) (syscall.WaitStatus, error) {
 		return 0, err
 	}
 	t.pid, err = syscall.ForkExec(args[0], args, &syscall.ProcAttr{
-		Env:   slices.DeleteFunc(os.Environ(), func(s string) bool { return strings.HasPrefix(s, planVariable) }),
+		Env: slices.DeleteFunc(os.Environ(),
+			func(s string) bool { return strings.HasPrefix(s, planVariable) }),
 		Files: []uintptr{0, 1, 2},
 		Sys:   &syscall.SysProcAttr{Ptrace: true},
 	})
@@ -206,7 +207,8 @@ type callInfo struct {
 func (t *tracer) call(tid int) {
 	const getSyscallInfo = 0x420e
 	var info callInfo
-	_, _, errno := unix.Syscall6(unix.SYS_PTRACE, getSyscallInfo, uintptr(tid), unsafe.Sizeof(info), uintptr(unsafe.Pointer(&info)), 0, 0)
+	_, _, errno := unix.Syscall6(unix.SYS_PTRACE, getSyscallInfo, uintptr(tid), unsafe.Sizeof(info),
+		uintptr(unsafe.Pointer(&info)), 0, 0)
 	switch {
 	case errno != 0:
 	case info.Op == 1:

@@ -43,9 +43,10 @@ type world struct {
 	started   atomic.Int32 // number of started commands
 }
 
-// policies are written to folder in each world. Policy a drops UDP to portA, b drops UDP to portB.
-// A q in the name adds a queue, an s a budget of the host, an l a budget on a server that does not
-// exist, a c customers, an r rules: quotas and a schedule of customers, a v a budget on a server that lies. The others are files that they, or changes, need.
+// policies are written to folder in each world. Policy a drops UDP to portA, b drops UDP to portB. A q in
+// the name adds a queue, an s a budget of the host, an l a budget on a server that does not exist, a c
+// customers, an r rules: quotas and a schedule of customers, a v a budget on a server that lies. The
+// others are files that they, or changes, need.
 const folder = "/run/policies"
 
 var policies = map[string]string{
@@ -69,9 +70,11 @@ var policies = map[string]string{
 
 // policy is a policy that drops UDP to a port.
 func policy(port int, queue bool, rate int) string {
-	text := fmt.Sprintf("classes:\n  - name: refused\n    match: {proto: udp, dport: %d}\n    green: drop\n", port)
+	text := fmt.Sprintf("classes:\n  - name: refused\n    match: {proto: udp, dport: %d}\n    green: drop\n",
+		port)
 	if queue {
-		text += fmt.Sprintf("  - name: paced\n    match: {proto: udp, dport: %d}\n    green: {queue: slow}\n", portQueued)
+		text += fmt.Sprintf("  - name: paced\n    match: {proto: udp, dport: %d}\n    green: {queue: slow}\n",
+			portQueued)
 	}
 	text += "  - name: limited\n    match: {proto: tcp}\n    meter: {type: token-bucket, rate: 50mbit, burst: 64KiB}\n    red: drop\n  - name: rest\n"
 	if queue {
@@ -82,7 +85,8 @@ func policy(port int, queue bool, rate int) string {
 
 // withBudget replaces a policy's meter by one with a budget in a store.
 func withBudget(policy string, rate int, store string) string {
-	return strings.Replace(policy, "rate: 50mbit, burst: 64KiB", fmt.Sprintf("rate: %dmbit, burst: 64KiB, share: {budget: all, store: %s}", rate, store), 1)
+	return strings.Replace(policy, "rate: 50mbit, burst: 64KiB",
+		fmt.Sprintf("rate: %dmbit, burst: 64KiB, share: {budget: all, store: %s}", rate, store), 1)
 }
 
 // farMAC is the address of v0 at the far end.
@@ -120,7 +124,8 @@ func newWorld(t *testing.T) *world {
 	w.near.Veth(w.far)
 	for _, ip := range customers {
 		w.far.Run("ip", "address", "add", ip.String()+"/24", "dev", "v0")
-		w.near.Run("ip", "neigh", "add", ip.String(), "lladdr", farMAC, "dev", "v0", "nud", "permanent") // v0 has no ARP
+		// v0 has no ARP
+		w.near.Run("ip", "neigh", "add", ip.String(), "lladdr", farMAC, "dev", "v0", "nud", "permanent")
 	}
 	cmd := exec.Command(self(t))
 	cmd.Env = append(os.Environ(), initVariable+"=1")
@@ -139,7 +144,8 @@ func newWorld(t *testing.T) *world {
 	t.Cleanup(func() { in.Close() })
 	if line, err := io.ReadAll(io.LimitReader(out, 6)); string(line) != "ready\n" {
 		_ = cmd.Wait()
-		t.Skipf("needs privilege to create a mount namespace with a bpffs: %v: %s: run the tests as root with CAP_SYS_ADMIN", err, &stderr)
+		t.Skipf("needs privilege to create a mount namespace with a bpffs: %v: %s: run the tests as root with CAP_SYS_ADMIN",
+			err, &stderr)
 	}
 	w.first = cmd.Process.Pid
 	w.pids = w.namespace("pid", &w.pid)
@@ -198,7 +204,9 @@ func (w *world) inside(f func()) {
 	go func() {
 		runtime.LockOSThread()
 		err := unix.Unshare(unix.CLONE_FS)
-		for _, ns := range []struct{ fd, kind int }{{w.net, unix.CLONE_NEWNET}, {w.mnt, unix.CLONE_NEWNS}, {w.pid, unix.CLONE_NEWPID}} {
+		for _, ns := range []struct{ fd, kind int }{
+			{w.net, unix.CLONE_NEWNET}, {w.mnt, unix.CLONE_NEWNS}, {w.pid, unix.CLONE_NEWPID},
+		} {
 			if err == nil {
 				err = unix.Setns(ns.fd, ns.kind)
 			}

@@ -61,7 +61,8 @@ func LoadBudgetProgram(program string, given map[string]*ebpf.Map) (*ebpf.Collec
 		switch m := given[name]; {
 		case m != nil:
 			spec.Maps[name].MaxEntries = m.MaxEntries()
-		case name != bpf.BudgetMapIncoming && name != bpf.BudgetMapGranted && name != bpf.BudgetMapMoves && name != bpf.BudgetMapAdditions:
+		case name != bpf.BudgetMapIncoming && name != bpf.BudgetMapGranted && name != bpf.BudgetMapMoves &&
+			name != bpf.BudgetMapAdditions:
 			delete(spec.Maps, name) // only programs that meter packets use it
 		}
 	}
@@ -108,11 +109,14 @@ type programRunAttr struct {
 // Run runs a program and returns its return code.
 func (r *TestRun) Run(program int) (uint32, error) {
 	r.attr = programRunAttr{
-		program: uint32(program), dataSize: uint32(len(r.frame)), data: uint64(uintptr(unsafe.Pointer(&r.frame))), repeat: 1,
-		contextSize: uint32(unsafe.Sizeof(r.skbContext)), context: uint64(uintptr(unsafe.Pointer(&r.skbContext))),
+		program: uint32(program), dataSize: uint32(len(r.frame)),
+		data: uint64(uintptr(unsafe.Pointer(&r.frame))), repeat: 1,
+		contextSize: uint32(unsafe.Sizeof(r.skbContext)),
+		context:     uint64(uintptr(unsafe.Pointer(&r.skbContext))),
 	}
 	for {
-		_, _, e := unix.Syscall(unix.SYS_BPF, unix.BPF_PROG_TEST_RUN, uintptr(unsafe.Pointer(&r.attr)), unsafe.Sizeof(r.attr))
+		_, _, e := unix.Syscall(unix.SYS_BPF, unix.BPF_PROG_TEST_RUN, uintptr(unsafe.Pointer(&r.attr)),
+			unsafe.Sizeof(r.attr))
 		runtime.KeepAlive(r)
 		switch e {
 		case 0:

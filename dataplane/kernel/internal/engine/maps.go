@@ -86,7 +86,8 @@ func EachChunk[T any](m *ebpf.Map, flags ebpf.MapLookupFlags, f func(at int, val
 	values, keys, cursor := make([]T, min(chunk, n)), make([]uint32, min(chunk, n)), new(ebpf.MapBatchCursor)
 	for at := 0; at < n; {
 		most := min(len(keys), n-at)
-		got, err := m.BatchLookup(cursor, keys[:most], values[:most], &ebpf.BatchOptions{ElemFlags: uint64(flags)})
+		got, err := m.BatchLookup(cursor, keys[:most], values[:most],
+			&ebpf.BatchOptions{ElemFlags: uint64(flags)})
 		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			return cause.Of(fmt.Errorf("%v: %w", m, err))
 		}
@@ -103,7 +104,8 @@ func EachChunk[T any](m *ebpf.Map, flags ebpf.MapLookupFlags, f func(at int, val
 // of maps changes.
 func AwaitPrograms() error {
 	inner := &ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1}
-	outer, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.ArrayOfMaps, KeySize: 4, ValueSize: 4, MaxEntries: 1, InnerMap: inner})
+	outer, err := ebpf.NewMap(
+		&ebpf.MapSpec{Type: ebpf.ArrayOfMaps, KeySize: 4, ValueSize: 4, MaxEntries: 1, InnerMap: inner})
 	if err != nil {
 		return cause.Of(err)
 	}

@@ -43,7 +43,12 @@ func EncodeMeter(profile *meter.Profile, kind meter.Kind, source any) (bpf.Shape
 		case "Warmup":
 			reason = "cannot run in the kernel"
 		}
-		err = &remedy.Error{Err: &dataplane.FieldError{Object: source, Field: strings.ToLower(fault.Field), Reason: reason}, Remedy: remedy.UseUserSpace}
+		err = &remedy.Error{
+			Err: &dataplane.FieldError{
+				Object: source, Field: strings.ToLower(fault.Field), Reason: reason,
+			},
+			Remedy: remedy.UseUserSpace,
+		}
 	}
 	return EncodeProfile(numbers), err
 }

@@ -52,7 +52,9 @@ func RemoveClsact(index int) error {
 }
 
 func clsact(index int) netlink.QdiscAttrs {
-	return netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}
+	return netlink.QdiscAttrs{
+		LinkIndex: index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
+	}
 }
 
 // Filters returns the filters of one direction.
@@ -133,7 +135,8 @@ func firstPriority(index int, parent uint32) (uint16, error) {
 		}
 	}
 	if first.Priority == 1 {
-		return 0, errors.New("another filter has priority 1, but ours must run first: give the other one a higher number (pref)")
+		return 0,
+			errors.New("another filter has priority 1, but ours must run first: give the other one a higher number (pref)")
 	}
 	return first.Priority - 1, nil
 }
@@ -144,7 +147,8 @@ func (h *filterHook) filter(p *ebpf.Program) *netlink.BpfFilter {
 
 func (h *filterHook) attrs() netlink.FilterAttrs {
 	return netlink.FilterAttrs{
-		LinkIndex: h.at.Index, Parent: h.at.Parent, Priority: h.at.Priority, Handle: h.at.Handle, Protocol: unix.ETH_P_ALL,
+		LinkIndex: h.at.Index, Parent: h.at.Parent, Priority: h.at.Priority, Handle: h.at.Handle,
+		Protocol: unix.ETH_P_ALL,
 	}
 }
 

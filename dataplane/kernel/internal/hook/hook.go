@@ -63,9 +63,11 @@ var ErrXDPTaken = errors.New("already has an XDP program, and cannot have two")
 // AttachTCX attaches a program in one direction, before all other programs. They still see
 // each packet that it passes. The error may be ErrNoTCX.
 func AttachTCX(index int, ingress bool, p *ebpf.Program) (Hook, Place, error) {
-	l, err := link.AttachTCX(link.TCXOptions{Interface: index, Program: p, Attach: tcxType(ingress), Anchor: link.Head()})
+	l, err := link.AttachTCX(
+		link.TCXOptions{Interface: index, Program: p, Attach: tcxType(ingress), Anchor: link.Head()})
 	if err != nil {
-		if version, e := features.LinuxVersionCode(); errors.Is(err, ebpf.ErrNotSupported) || e == nil && version < 6<<16|6<<8 {
+		if version, e := features.LinuxVersionCode(); errors.Is(err, ebpf.ErrNotSupported) || e == nil &&
+			version < 6<<16|6<<8 {
 			return nil, Place{}, ErrNoTCX
 		}
 		return nil, Place{}, cause.Of(err)

@@ -96,7 +96,8 @@ func Redirect(index, device int) error {
 func CanRedirect(index int, name string) error {
 	_, others, err := redirectsAndOthers(index)
 	if err == nil && len(others) > 0 {
-		err = fmt.Errorf("interface %s has a %s filter with priority 1 at ingress, but our redirect needs that priority: give the other filter a higher number, or remove it: tc filter del dev %[1]s ingress pref 1", name, others[0].Type())
+		err = fmt.Errorf("interface %s has a %s filter with priority 1 at ingress, but our redirect needs that priority: give the other filter a higher number, or remove it: tc filter del dev %[1]s ingress pref 1",
+			name, others[0].Type())
 	}
 	return err
 }

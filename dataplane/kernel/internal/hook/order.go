@@ -29,7 +29,8 @@ func (f Filter) String() string { return fmt.Sprintf("tc filter %s pref %d", f.K
 // Older versions had two of them.
 func (f Filter) Redirects() bool {
 	number := f.Handle & 0xfff
-	return f.Kind == "u32" && f.Priority == redirectPriority && (number == redirectNumber || number == redirectNumber+1)
+	return f.Kind == "u32" && f.Priority == redirectPriority &&
+		(number == redirectNumber || number == redirectNumber+1)
 }
 
 // FiltersInOrder returns the filters of chain 0 of one direction, in the order in which they
@@ -73,7 +74,8 @@ func TCXPrograms(index int, ingress bool) ([]link.AttachedProgram, error) {
 		if errors.Is(err, unix.ENOSPC) {
 			continue // a program was attached between counting and listing
 		}
-		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) { // no program was ever attached, or no device
+		// no program was ever attached, or no device
+		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) {
 			return nil, nil
 		}
 		if errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.EINVAL) { // no TCX

@@ -83,7 +83,8 @@ func newDevice(namespace uint64, l netlink.Link) (*Device, error) {
 	case "none", "ppp", "sit", "ipip", "tunnel6", "gre", "gre6": // bare IP packets
 		d.LinkType = dataplane.LinkRaw
 	default:
-		return nil, fmt.Errorf("interface %s: its link layer, %s, is neither Ethernet nor IP", a.Name, a.EncapType)
+		return nil, fmt.Errorf("interface %s: its link layer, %s, is neither Ethernet nor IP", a.Name,
+			a.EncapType)
 	}
 	return d, nil
 }

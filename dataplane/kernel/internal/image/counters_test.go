@@ -50,7 +50,9 @@ func TestStatsWrap(t *testing.T) {
 	}
 	cpus := int64(len(perCPU))
 	want := make([]dataplane.ClassStats, 3)
-	want[0].Colors[1] = dataplane.Count{Packets: int64(packets & math.MaxInt64), Bytes: int64(bytes & math.MaxInt64)}
+	want[0].Colors[1] = dataplane.Count{
+		Packets: int64(packets & math.MaxInt64), Bytes: int64(bytes & math.MaxInt64),
+	}
 	want[0].Marked[0].Bytes = math.MaxInt64 - cpus + 1
 	want[0].CE[1].Bytes = math.MaxInt64 - cpus + 1
 	want[2].Untaken.Packets = cpus
@@ -86,7 +88,8 @@ func TestCounterMaps(t *testing.T) {
 			c.Add(all[i])
 		}
 		if c.Map != s.Counters.Map || len(c.older) != 2 || slices.Contains(c.older, c.Map) {
-			t.Errorf("order %v: got a newest map of %d slots and %d older ones, want %d slots and 2", order, c.MaxEntries(), len(c.older), s.Counters.MaxEntries())
+			t.Errorf("order %v: got a newest map of %d slots and %d older ones, want %d slots and 2", order,
+				c.MaxEntries(), len(c.older), s.Counters.MaxEntries())
 		}
 	}
 }

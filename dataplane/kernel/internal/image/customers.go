@@ -17,7 +17,8 @@ import (
 
 // customerKeys are the values of enum customer_key in bpf/src/policy.h.
 var customerKeys = map[dataplane.CustomerKey]uint8{
-	dataplane.BySource: 1, dataplane.ByInside: 2, dataplane.ByDestination: 2, dataplane.ByOuterVLAN: 3, dataplane.ByTwoVLANs: 4,
+	dataplane.BySource: 1, dataplane.ByInside: 2, dataplane.ByDestination: 2, dataplane.ByOuterVLAN: 3,
+	dataplane.ByTwoVLANs: 4,
 }
 
 // customerImage is a customer table in the form that the programs read.
@@ -56,7 +57,8 @@ func (e *encoder) checkIDs(list []dataplane.Customer) {
 		c := &list[i]
 		id := CustomerID(c.Name)
 		if other, taken := names[id]; taken {
-			e.fail(c, "customer", fmt.Sprintf("%q has the same hash as %q: rename one of them", c.Name, other))
+			e.fail(c, "customer",
+				fmt.Sprintf("%q has the same hash as %q: rename one of them", c.Name, other))
 		}
 		names[id] = c.Name
 	}
@@ -79,9 +81,13 @@ func (e *encoder) service(from *compiled.Service) (out bpf.ShaperPlan) {
 		case e.entry == XdpEntry:
 			e.refuse(from.Source, "queue", "cannot run in XDP, which has no queues", remedy.UseTC)
 		case e.Pacer == record.HTB:
-			e.refuse(from.Source, "queue", "of each customer needs qdisc fq: this kernel lacks it, or the policy has links, or queues without fair: false", remedy.UseUserSpace)
+			e.refuse(from.Source, "queue",
+				"of each customer needs qdisc fq: this kernel lacks it, or the policy has links, or queues without fair: false",
+				remedy.UseUserSpace)
 		case e.Pacer == record.FQ && from.Queue.Time > maxFQDelay:
-			e.refuse(from.Source, "limit", fmt.Sprintf("allows queueing delays above %v, the maximum of fq", maxFQDelay), remedy.UseUserSpace)
+			e.refuse(from.Source, "limit",
+				fmt.Sprintf("allows queueing delays above %v, the maximum of fq", maxFQDelay),
+				remedy.UseUserSpace)
 		}
 	}
 	for color, a := range from.Actions {
@@ -94,7 +100,8 @@ func (e *encoder) service(from *compiled.Service) (out bpf.ShaperPlan) {
 
 // hasPaced reports whether a plan of customers has a queue.
 func hasPaced(plan *compiled.Plan) bool {
-	return plan.Customers != nil && slices.ContainsFunc(plan.Customers.Plans, func(p compiled.Service) bool { return p.Profile == nil })
+	return plan.Customers != nil &&
+		slices.ContainsFunc(plan.Customers.Plans, func(p compiled.Service) bool { return p.Profile == nil })
 }
 
 // CustomerID returns the number by which the maps know the name of a customer, never 0: its
@@ -142,7 +149,9 @@ func CustomerStats(m *ebpf.Map, plan *compiled.Customers) ([]dataplane.CustomerS
 
 // EncodeServices encodes the plans of customers for a program and a pacer. The error joins a
 // dataplane.FieldError for each part that the kernel plane cannot run.
-func EncodeServices(to Entry, pacer record.Pacer, list []compiled.CustomerService) (map[*compiled.Service]bpf.ShaperPlan, error) {
+func EncodeServices(
+	to Entry, pacer record.Pacer, list []compiled.CustomerService,
+) (map[*compiled.Service]bpf.ShaperPlan, error) {
 	e := encoder{Image: &Image{entry: to, Pacer: pacer}}
 	plans := map[*compiled.Service]bpf.ShaperPlan{}
 	for _, c := range list {

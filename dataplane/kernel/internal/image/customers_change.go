@@ -138,7 +138,10 @@ type customerDiff struct {
 }
 
 func (d *customerDiff) run() error {
-	for _, step := range []func() error{d.writePlans, d.moveKnown, d.addCustomers, d.widenLengths, d.findPrefixes, d.writePrefixes, d.removeCustomers, d.writeLengths} {
+	for _, step := range []func() error{
+		d.writePlans, d.moveKnown, d.addCustomers, d.widenLengths, d.findPrefixes, d.writePrefixes,
+		d.removeCustomers, d.writeLengths,
+	} {
 		if err := step(); err != nil {
 			return fmt.Errorf("customers: %w", err)
 		}

@@ -12,7 +12,8 @@ import (
 func FuzzRestoreCustomers(f *testing.F) {
 	table := CustomerTable{plans: savePlans(f)}
 	for plan := range table.plans {
-		table.customers = append(table.customers, bpf.ShaperCustomer{Id: uint64(plan + 1), Plan: uint32(plan), Word: [2]uint64{3e9, 5}, Stamp: 7})
+		table.customers = append(table.customers,
+			bpf.ShaperCustomer{Id: uint64(plan + 1), Plan: uint32(plan), Word: [2]uint64{3e9, 5}, Stamp: 7})
 	}
 	saved, err := table.save([36]byte{}, 4e9, 6e18)
 	if err != nil {

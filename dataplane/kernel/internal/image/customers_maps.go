@@ -36,7 +36,10 @@ func (s *Maps) makeCustomerMaps(g *Image) (err error) {
 		{&s.prefixes, bpf.ShaperMapPrefixes, bucketsFor(g.prefixCount())},
 		{&s.searches, bpf.ShaperMapSearches, 1},
 		{&s.Customers, bpf.ShaperMapCustomers, spare(len(g.Plan.Customers.Of))},
-		{&s.plans, bpf.ShaperMapPlans, uint32(len(g.customerImage.plans) + max(len(g.Plan.Customers.Of)/spareOwnPlans, minSparePlans))},
+		{
+			&s.plans, bpf.ShaperMapPlans,
+			uint32(len(g.customerImage.plans) + max(len(g.Plan.Customers.Of)/spareOwnPlans, minSparePlans)),
+		},
 	} {
 		if *m.to, err = engine.NewMap(m.name, m.n); err != nil {
 			return err
@@ -103,7 +106,9 @@ func (g *Image) populateCustomers(to *Maps, before *CustomerTable) error {
 
 // moveFrom converts the states of customers in new maps from their previous plans, which it
 // puts into the spare room of the map of plans.
-func (g *Image) moveFrom(to *Maps, before *CustomerTable, customers []bpf.ShaperCustomer, moves []bpf.BudgetMove) error {
+func (g *Image) moveFrom(
+	to *Maps, before *CustomerTable, customers []bpf.ShaperCustomer, moves []bpf.BudgetMove,
+) error {
 	spare := uint32(len(g.customerImage.plans))
 	slots, changed := make([]uint32, len(moves)), make([]bpf.ShaperCustomer, len(moves))
 	indexes, plans := make([]uint32, len(moves)), make([]bpf.ShaperPlan, len(moves))
@@ -113,7 +118,8 @@ func (g *Image) moveFrom(to *Maps, before *CustomerTable, customers []bpf.Shaper
 		changed[i].Plan = indexes[i]
 		plans[i] = before.plans[before.find(changed[i].Id).Plan]
 	}
-	if err := errors.Join(engine.PutBatch(to.plans, indexes, plans), engine.PutBatch(to.Customers, slots, changed)); err != nil {
+	if err := errors.Join(engine.PutBatch(to.plans, indexes, plans),
+		engine.PutBatch(to.Customers, slots, changed)); err != nil {
 		return err
 	}
 	return to.move(moves)
@@ -161,7 +167,8 @@ func (g *Image) AddMissed(from, to *Maps) error {
 	if len(list) == 0 {
 		return nil
 	}
-	c, err := engine.LoadBudgetProgram(bpf.BudgetProgShaperAdd, map[string]*ebpf.Map{bpf.ShaperMapCustomers: to.Customers})
+	c, err := engine.LoadBudgetProgram(bpf.BudgetProgShaperAdd,
+		map[string]*ebpf.Map{bpf.ShaperMapCustomers: to.Customers})
 	if err != nil {
 		return err
 	}
@@ -171,9 +178,12 @@ func (g *Image) AddMissed(from, to *Maps) error {
 
 // additionOf returns what a customer was counted between two readings.
 func additionOf(before, after *bpf.ShaperCustomer) (a bpf.BudgetAddition) {
-	a.Green.Packets, a.Green.Bytes = after.Green.Packets-before.Green.Packets, after.Green.Bytes-before.Green.Bytes
-	a.Yellow.Packets, a.Yellow.Bytes = after.Yellow.Packets-before.Yellow.Packets, after.Yellow.Bytes-before.Yellow.Bytes
+	a.Green.Packets, a.Green.Bytes = after.Green.Packets-before.Green.Packets,
+		after.Green.Bytes-before.Green.Bytes
+	a.Yellow.Packets, a.Yellow.Bytes = after.Yellow.Packets-before.Yellow.Packets,
+		after.Yellow.Bytes-before.Yellow.Bytes
 	a.Red.Packets, a.Red.Bytes = after.Red.Packets-before.Red.Packets, after.Red.Bytes-before.Red.Bytes
-	a.Dropped.Packets, a.Dropped.Bytes = after.Dropped.Packets-before.Dropped.Packets, after.Dropped.Bytes-before.Dropped.Bytes
+	a.Dropped.Packets, a.Dropped.Bytes = after.Dropped.Packets-before.Dropped.Packets,
+		after.Dropped.Bytes-before.Dropped.Bytes
 	return a
 }

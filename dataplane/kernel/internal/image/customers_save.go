@@ -77,7 +77,9 @@ func (t *CustomerTable) save(boot [36]byte, monotonic, wall int64) ([]byte, erro
 		}
 		list = append(list, savedCustomer{c.Id, at, c.Word, c.Stamp, c.Queue})
 	}
-	head := savedHeader{boot, monotonic, wall, uint32(len(plans)), uint32(len(list)), uint32(binary.Size(bpf.ShaperPlan{}))}
+	head := savedHeader{
+		boot, monotonic, wall, uint32(len(plans)), uint32(len(list)), uint32(binary.Size(bpf.ShaperPlan{})),
+	}
 	var b []byte
 	for _, part := range []any{head, plans, list} {
 		var err error
@@ -99,7 +101,8 @@ func restoreCustomers(b []byte, boot [36]byte, monotonic, wall int64) (*Customer
 		return nil, errSaved
 	}
 	body := b[n:]
-	if uint64(len(body)) != uint64(head.Plans)*uint64(head.PlanSize)+uint64(head.Customers)*uint64(binary.Size(savedCustomer{})) {
+	if uint64(len(body)) != uint64(head.Plans)*uint64(head.PlanSize)+
+		uint64(head.Customers)*uint64(binary.Size(savedCustomer{})) {
 		return nil, errSaved
 	}
 	plans, list := make([]bpf.ShaperPlan, head.Plans), make([]savedCustomer, head.Customers)
@@ -118,7 +121,9 @@ func restoreCustomers(b []byte, boot [36]byte, monotonic, wall int64) (*Customer
 		if head.Boot != boot {
 			c.age(&plans[c.Plan], head.Monotonic, max(wall-head.Wall, 0), monotonic)
 		}
-		customers[i] = bpf.ShaperCustomer{Id: c.ID, Plan: c.Plan, Word: c.Word, Stamp: c.Stamp, Queue: c.Queue}
+		customers[i] = bpf.ShaperCustomer{
+			Id: c.ID, Plan: c.Plan, Word: c.Word, Stamp: c.Stamp, Queue: c.Queue,
+		}
 	}
 	t := newCustomerTable(customers)
 	t.plans = plans
@@ -133,6 +138,7 @@ func (c *savedCustomer) age(p *bpf.ShaperPlan, saved, since, now int64) {
 		c.Word, c.Stamp, c.Queue = [2]uint64{uint64(now + max(delay, 0))}, 0, [3]uint64{}
 		return
 	}
-	state := engine.LevelsAt(&bpf.ShaperState{Word: c.Word, Stamp: c.Stamp}, &p.Profile, uint64(saved+since)).State(uint64(now), &p.Profile)
+	state := engine.LevelsAt(&bpf.ShaperState{Word: c.Word, Stamp: c.Stamp}, &p.Profile,
+		uint64(saved+since)).State(uint64(now), &p.Profile)
 	c.Word, c.Stamp = state.Word, state.Stamp
 }

@@ -74,7 +74,8 @@ func TestSaveCustomers(t *testing.T) {
 			if want.Id != 0 && got != nil {
 				t.Errorf("customer %d had no packets and is restored: %+v", want.Id, got)
 			}
-		} else if got == nil || got.Word != want.Word || got.Stamp != want.Stamp || got.Queue != want.Queue || got.Green.Packets != 0 || same.plans[got.Plan] != plans[want.Plan] {
+		} else if got == nil || got.Word != want.Word || got.Stamp != want.Stamp || got.Queue != want.Queue ||
+			got.Green.Packets != 0 || same.plans[got.Plan] != plans[want.Plan] {
 			t.Errorf("customer %d: got %+v, want %+v", want.Id, got, want)
 		}
 	}
@@ -97,7 +98,8 @@ func TestSaveCustomers(t *testing.T) {
 			p := &after.plans[c.Plan].Profile
 			tc, te := engine.LevelsAt(&bpf.ShaperState{Word: c.Word, Stamp: c.Stamp}, p, now).Tokens(p)
 			if (engine.Levels{tc, te}) != want {
-				t.Errorf("after %d s: customer %d has %d and %d tokens, want %d", test.since, id, tc, te, want)
+				t.Errorf("after %d s: customer %d has %d and %d tokens, want %d", test.since, id, tc, te,
+					want)
 			}
 		}
 		if c := after.find(15); c.Word[0] != now+test.delay*second || c.Queue != [3]uint64{} {
@@ -142,7 +144,8 @@ func TestRestoreCustomers(t *testing.T) {
 	for i := range 2 {
 		p := &was.plans[0].Profile
 		state := engine.Levels{5000 * int64(p.Buckets[0].Den)}.State(uint64(engine.Now()), p)
-		was.customers = append(was.customers, bpf.ShaperCustomer{Id: CustomerID(fmt.Sprint(i)), Word: state.Word, Stamp: state.Stamp})
+		was.customers = append(was.customers,
+			bpf.ShaperCustomer{Id: CustomerID(fmt.Sprint(i)), Word: state.Word, Stamp: state.Stamp})
 	}
 	boot, err := bootID()
 	if err != nil {
@@ -175,7 +178,8 @@ func TestRestoreCustomers(t *testing.T) {
 	for i := range 3 {
 		c := after.find(CustomerID(fmt.Sprint(i)))
 		p := &after.plans[c.Plan].Profile
-		tokens, _ := engine.LevelsAt(&bpf.ShaperState{Word: c.Word, Stamp: c.Stamp}, p, uint64(engine.Now())).Tokens(p)
+		tokens, _ := engine.LevelsAt(&bpf.ShaperState{Word: c.Word, Stamp: c.Stamp}, p,
+			uint64(engine.Now())).Tokens(p)
 		got = append(got, tokens)
 	}
 	if want := []int64{5000, 1000, 1000}; !reflect.DeepEqual(got, want) {

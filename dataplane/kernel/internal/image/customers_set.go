@@ -25,7 +25,8 @@ type CustomerIndex struct {
 	mover   *mover
 }
 
-// Fits reports whether the index is that of the maps in use, of a policy loaded at a time. The index may be nil.
+// Fits reports whether the index is that of the maps in use, of a policy loaded at a time. The index may
+// be nil.
 func (x *CustomerIndex) Fits(m *Maps, loaded time.Time) bool {
 	return x != nil && x.Customers == m.Customers && x.Loaded.Equal(loaded)
 }
@@ -37,7 +38,9 @@ func (x *CustomerIndex) Close() {
 }
 
 // Set changes the plans of customers.
-func (x *CustomerIndex) Set(list []compiled.CustomerService, encoded map[*compiled.Service]bpf.ShaperPlan) error {
+func (x *CustomerIndex) Set(
+	list []compiled.CustomerService, encoded map[*compiled.Service]bpf.ShaperPlan,
+) error {
 	moves := make([]bpf.BudgetMove, 0, len(list))
 	indexes := map[*compiled.Service]uint32{}
 	left := map[uint32]bool{} // plans that customers leave
@@ -95,7 +98,8 @@ func (x *CustomerIndex) add(p bpf.ShaperPlan) (uint32, error) {
 type mover struct{ *ebpf.Collection }
 
 func (s *Maps) newMover() (*mover, error) {
-	c, err := engine.LoadBudgetProgram(bpf.BudgetProgShaperMove, map[string]*ebpf.Map{bpf.ShaperMapCustomers: s.Customers, bpf.ShaperMapPlans: s.plans})
+	c, err := engine.LoadBudgetProgram(bpf.BudgetProgShaperMove,
+		map[string]*ebpf.Map{bpf.ShaperMapCustomers: s.Customers, bpf.ShaperMapPlans: s.plans})
 	return &mover{c}, err
 }
 

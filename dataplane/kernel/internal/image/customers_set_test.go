@@ -28,7 +28,9 @@ func TestSetCustomers(t *testing.T) {
 	next := int64(0)
 	fresh := func() *dataplane.ServicePlan {
 		next++
-		return &dataplane.ServicePlan{Name: "plan", Params: meter.TokenBucket{Rate: meter.BitRate(1e6), Burst: 1000 + next}}
+		return &dataplane.ServicePlan{
+			Name: "plan", Params: meter.TokenBucket{Rate: meter.BitRate(1e6), Burst: 1000 + next},
+		}
 	}
 	list, first := make([]dataplane.Customer, n), fresh()
 	for i := range list {
@@ -69,7 +71,8 @@ func TestSetCustomers(t *testing.T) {
 			plans = append(plans, p)
 			if services[p] == nil {
 				plan := compileOne(t, p)
-				services[p], encoded[plan] = plan, (&encoder{Image: &Image{entry: IngressEntry}}).service(plan)
+				services[p], encoded[plan] = plan,
+					(&encoder{Image: &Image{entry: IngressEntry}}).service(plan)
 			}
 			i := r.IntN(n)
 			if r.IntN(3) == 0 {

@@ -60,9 +60,12 @@ func TestChangeCustomers(t *testing.T) {
 		for _, n := range r.Perm(80)[:r.IntN(60)] {
 			c := dataplane.Customer{Name: fmt.Sprint("customer ", n), Plan: services[r.IntN(len(services))]}
 			for range r.IntN(4) {
-				p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(r.IntN(4)), byte(r.IntN(32))}), kerneltest.Pick(r, 8, 24, 29, 32)).Masked()
+				p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(r.IntN(4)), byte(r.IntN(32))}),
+					kerneltest.Pick(r, 8, 24, 29, 32)).Masked()
 				if r.IntN(2) == 0 {
-					p = netip.PrefixFrom(netip.AddrFrom16([16]byte{0x20, 1, 14: byte(r.IntN(4)), 15: byte(r.IntN(32))}), kerneltest.Pick(r, 100, 120, 127, 128)).Masked()
+					p = netip.PrefixFrom(
+						netip.AddrFrom16([16]byte{0x20, 1, 14: byte(r.IntN(4)), 15: byte(r.IntN(32))}),
+						kerneltest.Pick(r, 100, 120, 127, 128)).Masked()
 				}
 				if !owner[p] {
 					owner[p] = true
@@ -100,7 +103,8 @@ func TestChangeCustomers(t *testing.T) {
 				}
 			} else {
 				next := *maps
-				if err := errors.Join(next.makeCustomerMaps(g), g.copyCustomers(about, maps, &next)); err != nil {
+				if err := errors.Join(next.makeCustomerMaps(g),
+					g.copyCustomers(about, maps, &next)); err != nil {
 					t.Fatal(err)
 				}
 				maps.CloseExcept(&next)
@@ -131,8 +135,10 @@ func TestChangeCustomers(t *testing.T) {
 			if table.plans[found.Plan] != g.customerImage.plans[g.Plan.Customers.Of[i]] {
 				t.Fatalf("customer %q has another plan", c.Name)
 			}
-			if got := counters[i].Colors[meter.Green].Packets; found.Green.Packets != counted[c.Name] || got != int64(counted[c.Name]) {
-				t.Fatalf("customer %q: %d packets counted, read as %d, want %d", c.Name, found.Green.Packets, got, counted[c.Name])
+			if got := counters[i].Colors[meter.Green].Packets; found.Green.Packets != counted[c.Name] ||
+				got != int64(counted[c.Name]) {
+				t.Fatalf("customer %q: %d packets counted, read as %d, want %d", c.Name, found.Green.Packets,
+					got, counted[c.Name])
 			}
 			now := table.Numbers[CustomerID(c.Name)]
 			if was := number[c.Name]; was != 0 && was != now {
@@ -152,7 +158,8 @@ func TestChangeCustomers(t *testing.T) {
 			}
 		}
 		if total != len(prefixes) || len(table.Numbers) != len(list) {
-			t.Fatalf("%d prefixes of %d customers, want %d of %d", len(prefixes), len(table.Numbers), total, len(list))
+			t.Fatalf("%d prefixes of %d customers, want %d of %d", len(prefixes), len(table.Numbers), total,
+				len(list))
 		}
 		for name := range counted {
 			if !seen[name] {
@@ -190,7 +197,9 @@ func TestMoveBeginsCoDel(t *testing.T) {
 	kerneltest.NeedRoot(t)
 	t.Parallel()
 	paced := func(name string, rate int64, limit time.Duration, codel queue.CoDel) *dataplane.ServicePlan {
-		return &dataplane.ServicePlan{Name: name, Queue: &queue.Config{Rate: meter.BitRate(rate), Time: limit, CoDel: codel}}
+		return &dataplane.ServicePlan{
+			Name: name, Queue: &queue.Config{Rate: meter.BitRate(rate), Time: limit, CoDel: codel},
+		}
 	}
 	fast := queue.CoDelAt(meter.BitRate(20e6))
 	ecn := paced("ecn", 20e6, time.Second, fast)
@@ -229,7 +238,8 @@ func TestMoveBeginsCoDel(t *testing.T) {
 				want.Stamp, want.Queue = 0, [3]uint64{2: begun}
 			}
 			if c.Word != want.Word || c.Stamp != want.Stamp || c.Queue != want.Queue || c.Plan != want.Plan {
-				t.Errorf("state %v, %d, %v, want %v, %d, %v", c.Word, c.Stamp, c.Queue, want.Word, want.Stamp, want.Queue)
+				t.Errorf("state %v, %d, %v, want %v, %d, %v", c.Word, c.Stamp, c.Queue, want.Word, want.Stamp,
+					want.Queue)
 			}
 		})
 	}
@@ -242,11 +252,19 @@ func TestMoveKeepsTokens(t *testing.T) {
 	t.Parallel()
 	slow := meter.Rate{Bytes: 1, Period: time.Hour}
 	bucket := func(burst int64) *dataplane.ServicePlan {
-		return &dataplane.ServicePlan{Name: fmt.Sprint("bucket", burst), Params: meter.TokenBucket{Rate: slow, Burst: burst}}
+		return &dataplane.ServicePlan{
+			Name: fmt.Sprint("bucket", burst), Params: meter.TokenBucket{Rate: slow, Burst: burst},
+		}
 	}
-	two := &dataplane.ServicePlan{Name: "two", Params: meter.TRTCM4115{CIR: slow, CBS: 5000, EIR: slow, EBS: 7000}}
-	window := &dataplane.ServicePlan{Name: "window", Params: meter.FixedWindow{Limit: 4000, Window: 1000 * time.Hour}}
-	paced := &dataplane.ServicePlan{Name: "paced", Queue: &queue.Config{Rate: meter.BitRate(1e6), Time: time.Second}}
+	two := &dataplane.ServicePlan{
+		Name: "two", Params: meter.TRTCM4115{CIR: slow, CBS: 5000, EIR: slow, EBS: 7000},
+	}
+	window := &dataplane.ServicePlan{
+		Name: "window", Params: meter.FixedWindow{Limit: 4000, Window: 1000 * time.Hour},
+	}
+	paced := &dataplane.ServicePlan{
+		Name: "paced", Queue: &queue.Config{Rate: meter.BitRate(1e6), Time: time.Second},
+	}
 	plans := []*dataplane.ServicePlan{bucket(10000), bucket(3000), two, window, paced}
 	const (
 		large = iota
@@ -304,9 +322,11 @@ func TestMoveKeepsTokens(t *testing.T) {
 			if err := maps.Customers.LookupWithFlags(uint32(0), &c, ebpf.LookupLock); err != nil {
 				t.Fatal(err)
 			}
-			tc, te := engine.LevelsAt(&bpf.ShaperState{Word: c.Word, Stamp: c.Stamp}, to, uint64(programClock(t))).Tokens(to)
+			tc, te := engine.LevelsAt(&bpf.ShaperState{Word: c.Word, Stamp: c.Stamp}, to,
+				uint64(programClock(t))).Tokens(to)
 			if c.Plan != test.to || (engine.Levels{tc, te}) != test.want {
-				t.Errorf("plan %d with %d and %d tokens, want plan %d with %d", c.Plan, tc, te, test.to, test.want)
+				t.Errorf("plan %d with %d and %d tokens, want plan %d with %d", c.Plan, tc, te, test.to,
+					test.want)
 			}
 		})
 	}
@@ -314,9 +334,13 @@ func TestMoveKeepsTokens(t *testing.T) {
 
 // TestCustomerLengths checks the lengths of prefixes that the programs search.
 func TestCustomerLengths(t *testing.T) {
-	list := []dataplane.Customer{{Prefixes: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("10.0.0.1/32")}}}
+	list := []dataplane.Customer{{Prefixes: []netip.Prefix{
+		netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("10.0.0.0/8"),
+		netip.MustParsePrefix("10.0.0.1/32"),
+	}}}
 	for bits := range 129 {
-		list = append(list, dataplane.Customer{Prefixes: []netip.Prefix{netip.PrefixFrom(netip.IPv6Unspecified(), bits)}})
+		list = append(list,
+			dataplane.Customer{Prefixes: []netip.Prefix{netip.PrefixFrom(netip.IPv6Unspecified(), bits)}})
 	}
 	got := lengthsOf(&dataplane.Customers{List: list})
 	for length, below := range map[uint8]uint8{anyLength: 32, 32: 8, 31: 8, 9: 8, 8: 0, 7: 0, 0: noLength} {
@@ -339,11 +363,15 @@ func TestManyCustomers(t *testing.T) {
 	kerneltest.NeedRoot(t)
 	t.Parallel()
 	const n = 40_001
-	plan := &dataplane.ServicePlan{Name: "home", Params: meter.TokenBucket{Rate: meter.BitRate(1e6), Burst: 10000}}
+	plan := &dataplane.ServicePlan{
+		Name: "home", Params: meter.TokenBucket{Rate: meter.BitRate(1e6), Burst: 10000},
+	}
 	list := make([]dataplane.Customer, n)
 	for i := range list {
 		a := netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
-		list[i] = dataplane.Customer{Name: fmt.Sprint(i), Plan: plan, Prefixes: []netip.Prefix{netip.PrefixFrom(a, 32)}}
+		list[i] = dataplane.Customer{
+			Name: fmt.Sprint(i), Plan: plan, Prefixes: []netip.Prefix{netip.PrefixFrom(a, 32)},
+		}
 	}
 	maps, err := NewMaps()
 	if err != nil {
@@ -373,8 +401,12 @@ func TestCustomerIDs(t *testing.T) {
 	if CustomerID(a) != CustomerID(b) {
 		t.Fatal("the names do not collide")
 	}
-	plan := &dataplane.ServicePlan{Name: "home", Params: meter.TokenBucket{Rate: meter.BitRate(1e6), Burst: 10000}}
-	_, err := encoded(kerneltest.CustomerPolicy([]dataplane.Customer{{Name: a, Plan: plan}, {Name: b, Plan: plan}}), IngressEntry, "")
+	plan := &dataplane.ServicePlan{
+		Name: "home", Params: meter.TokenBucket{Rate: meter.BitRate(1e6), Burst: 10000},
+	}
+	_, err := encoded(
+		kerneltest.CustomerPolicy([]dataplane.Customer{{Name: a, Plan: plan}, {Name: b, Plan: plan}}),
+		IngressEntry, "")
 	if err == nil || !strings.Contains(err.Error(), "has the same hash as") {
 		t.Errorf("got error %v", err)
 	}

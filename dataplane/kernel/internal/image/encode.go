@@ -38,7 +38,8 @@ type Image struct {
 	customerImage    *customerImage // nil without customers
 	Restored         *CustomerTable // state of customers without a previous policy; nil for none
 	ChangesCustomers bool           // the maps of customers are those of the previous policy
-	copied           *CustomerTable // state of the previous policy's customers when it was copied to new maps; nil if it was not
+	// state of the previous policy's customers when it was copied to new maps; nil if it was not
+	copied *CustomerTable
 
 	ring   int    // total number of ring entries
 	spread uint32 // number of queues with leaves for flows
@@ -62,11 +63,17 @@ func Encode(plan *compiled.Plan, to Entry, pacer record.Pacer) (*Image, error) {
 }
 
 // encodeFair is encode with a scheduler of fair queues.
-func encodeFair(plan *compiled.Plan, to Entry, pacer record.Pacer, fair record.FairScheduler) (*Image, error) {
-	e := encoder{Image: &Image{Plan: plan, fair: fair, entry: to, asked: pacer, Pacer: pacer, highs: map[bpf.ShaperHigh]uint32{}, linkIDs: make([]uint16, len(plan.Links))}}
+func encodeFair(
+	plan *compiled.Plan, to Entry, pacer record.Pacer, fair record.FairScheduler,
+) (*Image, error) {
+	e := encoder{Image: &Image{
+		Plan: plan, fair: fair, entry: to, asked: pacer, Pacer: pacer, highs: map[bpf.ShaperHigh]uint32{},
+		linkIDs: make([]uint16, len(plan.Links)),
+	}}
 	c := &e.Constants
 	c.Base, c.Overhead, c.Mpu = uint8(plan.Length.Base), int32(plan.Length.Overhead), uint32(plan.Length.MPU)
-	c.DropUntaken, c.Queues, c.Pacer, c.Major = engine.Flag(plan.DropUnclassified), engine.Flag(len(plan.Queues) > 0), PacerNumber[pacer], qdisc.Major
+	c.DropUntaken, c.Queues, c.Pacer, c.Major = engine.Flag(plan.DropUnclassified),
+		engine.Flag(len(plan.Queues) > 0), PacerNumber[pacer], qdisc.Major
 	e.checkPolicy(plan.Source)
 	e.customers()
 	for i := range plan.Classes {
@@ -107,7 +114,8 @@ func (e *encoder) checkCounts() {
 		{len(e.Plan.Queues), MaxQueues, "queues", ""},
 	} {
 		if limit.n > limit.most {
-			e.fail(e.Plan.Source, limit.field, fmt.Sprintf("%d%s exceed the kernel plane's limit of %d", limit.n, limit.kind, limit.most))
+			e.fail(e.Plan.Source, limit.field,
+				fmt.Sprintf("%d%s exceed the kernel plane's limit of %d", limit.n, limit.kind, limit.most))
 		}
 	}
 }
@@ -118,7 +126,8 @@ func (e *encoder) fail(object any, field, reason string) {
 
 // refuse is fail with a remedy.
 func (e *encoder) refuse(object any, field, reason string, r remedy.Advice) {
-	e.faults = append(e.faults, &remedy.Error{Err: &dataplane.FieldError{Object: object, Field: field, Reason: reason}, Remedy: r})
+	e.faults = append(e.faults,
+		&remedy.Error{Err: &dataplane.FieldError{Object: object, Field: field, Reason: reason}, Remedy: r})
 }
 
 const noMark = "needs the skb mark, which XDP programs do not have"
@@ -134,7 +143,8 @@ func (e *encoder) encodeClass(i int) {
 		depth++
 	}
 	if depth > MaxChain {
-		e.fail(c.Source.Meter, "then", fmt.Sprintf("makes a chain of %d meters: the kernel plane's limit is %d", depth, MaxChain))
+		e.fail(c.Source.Meter, "then",
+			fmt.Sprintf("makes a chain of %d meters: the kernel plane's limit is %d", depth, MaxChain))
 	}
 	for color := range c.Actions {
 		out.Actions[color] = e.encodeAction(&c.Actions[color])
@@ -186,7 +196,10 @@ func (e *encoder) encodeStage(i int) {
 	if from.Envelope >= 0 {
 		e.refuse(from.Source, "envelope", "cannot run in the kernel", remedy.UseUserSpace)
 	}
-	s := bpf.ShaperStage{Profile: profile, Packets: engine.Flag(from.Packets), Aware: engine.Flag(from.Aware), From: uint8(from.Input.From), Then: int32(from.Then), Table: record.StorePrivate}
+	s := bpf.ShaperStage{
+		Profile: profile, Packets: engine.Flag(from.Packets), Aware: engine.Flag(from.Aware),
+		From: uint8(from.Input.From), Then: int32(from.Then), Table: record.StorePrivate,
+	}
 	if from.Keyed() {
 		e.key(&s, from)
 	}
@@ -293,6 +306,7 @@ func (e *encoder) encodeSearch6(a *compiled.Addresses) bpf.ShaperSearch6 {
 // checkBounds rejects more bounds than the programs can search.
 func (e *encoder) checkBounds(n int) {
 	if n > MaxBounds {
-		e.fail(e.Plan.Source, "classes", fmt.Sprintf("have prefixes or ranges with %d bounds: the kernel plane's limit is %d", n, MaxBounds))
+		e.fail(e.Plan.Source, "classes", fmt.Sprintf(
+			"have prefixes or ranges with %d bounds: the kernel plane's limit is %d", n, MaxBounds))
 	}
 }

@@ -16,7 +16,8 @@ func EncodeFor(a *record.About, plan *compiled.Plan, ready *Image) (*Image, erro
 		return nil, err
 	}
 	if a.NeedsOtherDevice(pacer, a.Dry) {
-		return nil, remedy.Reattach.Errorf("%s ingress: a policy with queues needs an ifb device, one without needs none", a.Interface)
+		return nil, remedy.Reattach.Errorf(
+			"%s ingress: a policy with queues needs an ifb device, one without needs none", a.Interface)
 	}
 	to := EntryOf(a.Direction, a.Place.Hook, pacer)
 	g := ready

@@ -40,7 +40,8 @@ func (g *Image) GsoSize(mtu int) int64 {
 			addRate(q.Drain)
 		}
 	}
-	return max(slowest/int64(time.Second/gsoMaxTime), sum/int64(time.Second/gsoMinInterval), int64(gsoMinSegments*mtu))
+	return max(slowest/int64(time.Second/gsoMaxTime), sum/int64(time.Second/gsoMinInterval),
+		int64(gsoMinSegments*mtu))
 }
 
 // queuesDefault reports whether the default traffic, which only a class without

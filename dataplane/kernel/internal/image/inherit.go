@@ -94,7 +94,8 @@ func (g *Image) Populate(before *record.About, from, to *Maps, c *registry.Claim
 	if err := g.populateLeases(before, from, to); err != nil {
 		return err
 	}
-	return g.populateStates(before, from, to, c) // last: packets until the swap are not charged to copied states
+	// last: packets until the swap are not charged to copied states
+	return g.populateStates(before, from, to, c)
 }
 
 // populateStates writes the states of meters, see populate.

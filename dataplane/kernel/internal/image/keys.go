@@ -34,7 +34,9 @@ func (e *encoder) key(s *bpf.ShaperStage, from *compiled.Stage) {
 	e.Constants.Keyed, e.Constants.Elsewhere = 1, 1
 	e.keyed++
 	if from.Idle {
-		e.refuse(from.Source, "evict", "idle cannot run in the kernel, which evicts the least recently used key: write evict: lru", remedy.UseUserSpace)
+		e.refuse(from.Source, "evict",
+			"idle cannot run in the kernel, which evicts the least recently used key: write evict: lru",
+			remedy.UseUserSpace)
 	}
 	switch from.Key.By {
 	case dataplane.BySrc, dataplane.ByDst:
@@ -113,7 +115,8 @@ func (g *Image) inheritTables(before *record.About) {
 		}
 		if from := g.from.Stages[i]; from >= 0 {
 			was := &before.Stages[from]
-			if sameKeys(s, &was.ShaperStage) && sameProfile(s, &was.ShaperStage) && was.Room == TableSize(&g.Plan.Stages[i]) && !taken[was.Table] {
+			if sameKeys(s, &was.ShaperStage) && sameProfile(s, &was.ShaperStage) &&
+				was.Room == TableSize(&g.Plan.Stages[i]) && !taken[was.Table] {
 				s.Table = was.Table
 				taken[s.Table] = true
 				continue
@@ -125,7 +128,8 @@ func (g *Image) inheritTables(before *record.About) {
 
 // sameKeys reports whether both stages have keys, of the same packet fields.
 func sameKeys(a, b *bpf.ShaperStage) bool {
-	return a.Table >= 0 && b.Table >= 0 && a.Mask == b.Mask && a.Tagged == b.Tagged && a.Empty == b.Empty && a.Packets == b.Packets
+	return a.Table >= 0 && b.Table >= 0 && a.Mask == b.Mask && a.Tagged == b.Tagged && a.Empty == b.Empty &&
+		a.Packets == b.Packets
 }
 
 // populateTables makes the new tables. A table whose parameters changed gets the keys of the
@@ -182,7 +186,8 @@ func (s *Maps) convertKeys(from *bpf.ShaperStage, table *ebpf.Map, to *bpf.Shape
 		}
 		for i := range states {
 			v := &states[i]
-			state := engine.LevelsAt(&bpf.ShaperState{Word: v.Word, Stamp: v.Stamp}, &from.Profile, now).Convert(&from.Profile, &to.Profile).State(now, &to.Profile)
+			state := engine.LevelsAt(&bpf.ShaperState{Word: v.Word, Stamp: v.Stamp}, &from.Profile,
+				now).Convert(&from.Profile, &to.Profile).State(now, &to.Profile)
 			*v = KeyState{Word: state.Word, Stamp: state.Stamp}
 		}
 		_, err = table.BatchUpdate(keys, states, nil)

@@ -90,7 +90,8 @@ func (l *Leases) AskedOf(budget string) (asked [3]uint64, err error) {
 // LoadProgram loads the program that sets leases.
 func (l *Leases) LoadProgram() (err error) {
 	if l.loaded == nil {
-		l.loaded, err = engine.LoadBudgetProgram(bpf.BudgetProgShaperLease, map[string]*ebpf.Map{bpf.ShaperMapLeases: l.States})
+		l.loaded, err = engine.LoadBudgetProgram(bpf.BudgetProgShaperLease,
+			map[string]*ebpf.Map{bpf.ShaperMapLeases: l.States})
 	}
 	return err
 }
@@ -193,7 +194,8 @@ func (g *Image) inheritLeases(before *record.About) {
 		s := &g.Stages[i]
 		switch {
 		case s.Table != record.StoreLeased:
-		case from >= 0 && before.Outline.Stages[from].BudgetName == g.Plan.Stages[i].BudgetName && before.Stages[from].Table == record.StoreLeased:
+		case from >= 0 && before.Outline.Stages[from].BudgetName == g.Plan.Stages[i].BudgetName &&
+			before.Stages[from].Table == record.StoreLeased:
 			s.Slot = before.Stages[from].Slot
 		default:
 			s.Slot = slots.Allocate()
@@ -218,7 +220,8 @@ func (g *Image) populateLeases(before *record.About, from, to *Maps) error {
 		var err error
 		if old[s.Slot] {
 			err = copySlot[bpf.ShaperLeased](from.Leases, to.Leases, s.Slot)
-		} else if err = to.Leases.Put(s.Slot, &bpf.ShaperLeased{Phase: uint32(len(bpf.ShaperLeased{}.Until))}); err != nil {
+		} else if err = to.Leases.Put(s.Slot,
+			&bpf.ShaperLeased{Phase: uint32(len(bpf.ShaperLeased{}.Until))}); err != nil {
 			err = fmt.Errorf("leases: %w", err)
 		}
 		if err != nil {
@@ -261,7 +264,8 @@ func limitsOf(p *bpf.ShaperProfile) (out compiled.Limits) {
 		if b.Den == 0 {
 			continue
 		}
-		rate := new(big.Int).Mul(new(big.Int).SetUint64(b.Num), big.NewInt(8e9)) // eighths of a token per second
+		// eighths of a token per second
+		rate := new(big.Int).Mul(new(big.Int).SetUint64(b.Num), big.NewInt(8e9))
 		rate.Div(rate, new(big.Int).SetUint64(b.Den))
 		out[i] = compiled.Limit{Rate: rate.Int64(), Burst: b.Size / int64(b.Den)}
 	}

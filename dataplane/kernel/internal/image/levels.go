@@ -21,7 +21,8 @@ func (g *Image) Initialize(to *Maps) (err error) {
 		if !record.InStates(s.Table) {
 			continue
 		}
-		if err := to.States.Put(s.Slot, engine.InitialLevels(&g.Plan.Stages[i], &s.Profile).UnstartedState(&s.Profile)); err != nil {
+		if err := to.States.Put(s.Slot,
+			engine.InitialLevels(&g.Plan.Stages[i], &s.Profile).UnstartedState(&s.Profile)); err != nil {
 			return fmt.Errorf("states: %w", err)
 		}
 	}
@@ -62,7 +63,8 @@ func readLevels(maps *Maps, s *bpf.ShaperStage, now uint64) (engine.Levels, *bpf
 		if err := maps.Budgets.Lookup(s.Slot, &b); err != nil {
 			return engine.Levels{}, nil, fmt.Errorf("budgets: %w", err)
 		}
-		return engine.LevelsAt(&bpf.ShaperState{Word: b.Word, Stamp: b.Stamp}, &b.Profile, now), &b.Profile, nil
+		return engine.LevelsAt(&bpf.ShaperState{Word: b.Word, Stamp: b.Stamp}, &b.Profile,
+			now), &b.Profile, nil
 	}
 	var state bpf.ShaperState
 	if err := maps.States.LookupWithFlags(s.Slot, &state, ebpf.LookupLock); err != nil {

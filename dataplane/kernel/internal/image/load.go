@@ -24,16 +24,20 @@ type Maps struct {
 	Budgets, Locks                             *ebpf.Map // of the host, or unused maps
 	prefixes, searches, Customers, plans       *ebpf.Map // of customers
 	Counters                                   counterMaps
-	ownTables                                  *[MaxTables * 2]*ebpf.Map // tables of keys that this process made, by slot
+	// tables of keys that this process made, by slot
+	ownTables *[MaxTables * 2]*ebpf.Map
 }
 
 // MapFields returns the fields by the names of the maps in bpf/src/maps.h.
 func (s *Maps) MapFields() map[string]**ebpf.Map {
 	return map[string]**ebpf.Map{
-		bpf.ShaperMapStates: &s.States, bpf.ShaperMapKnownKeys: &s.Keys, bpf.ShaperMapCounters: &s.Counters.Map,
-		bpf.ShaperMapBacklogs: &s.Backlogs, bpf.ShaperMapWaiting: &s.Departures, bpf.ShaperMapExpiry: &s.Expiry,
-		bpf.ShaperMapQueues: &s.queues, bpf.ShaperMapPrefixes: &s.prefixes, bpf.ShaperMapSearches: &s.searches, bpf.ShaperMapCustomers: &s.Customers, bpf.ShaperMapPlans: &s.plans,
-		bpf.ShaperMapLeases: &s.Leases, bpf.ShaperMapBudgets: &s.Budgets, bpf.ShaperMapLocks: &s.Locks,
+		bpf.ShaperMapStates: &s.States, bpf.ShaperMapKnownKeys: &s.Keys,
+		bpf.ShaperMapCounters: &s.Counters.Map, bpf.ShaperMapBacklogs: &s.Backlogs,
+		bpf.ShaperMapWaiting: &s.Departures, bpf.ShaperMapExpiry: &s.Expiry, bpf.ShaperMapQueues: &s.queues,
+		bpf.ShaperMapPrefixes: &s.prefixes, bpf.ShaperMapSearches: &s.searches,
+		bpf.ShaperMapCustomers: &s.Customers, bpf.ShaperMapPlans: &s.plans, bpf.ShaperMapLeases: &s.Leases,
+		bpf.ShaperMapBudgets: &s.Budgets,
+		bpf.ShaperMapLocks:   &s.Locks,
 	}
 }
 
@@ -129,7 +133,9 @@ func NewMaps() (*Maps, error) {
 // LoadProgram loads one program of a spec with the image's policy. given are the maps that
 // outlive a policy, by name; the policy's own maps are made here. The caller closes the
 // collection. An attached program keeps its maps open.
-func (g *Image) LoadProgram(spec *ebpf.CollectionSpec, program string, given map[string]*ebpf.Map) (*ebpf.Collection, error) {
+func (g *Image) LoadProgram(
+	spec *ebpf.CollectionSpec, program string, given map[string]*ebpf.Map,
+) (*ebpf.Collection, error) {
 	for name := range spec.Programs {
 		if name != program {
 			delete(spec.Programs, name)

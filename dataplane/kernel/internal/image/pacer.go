@@ -140,10 +140,12 @@ func (e *encoder) queue(q *compiled.Queue) {
 		out.Flows, out.FlowsSlot = flowLeaves, e.spread
 		e.spread++
 		e.Constants.Spread = 1
-		out.Paces[0].Ns = flowPart * uint64(time.Second) / min(bytesPerSecond(q.Drain), flowPart*uint64(time.Second))
+		out.Paces[0].Ns = flowPart * uint64(time.Second) / min(bytesPerSecond(q.Drain),
+			flowPart*uint64(time.Second))
 	}
 	if e.Pacer == record.FQ && maxDelay(q) > maxFQDelay {
-		e.refuse(q.Source, "limit", fmt.Sprintf("allows queueing delays above %v, the maximum of fq", maxFQDelay), remedy.UseHTB)
+		e.refuse(q.Source, "limit",
+			fmt.Sprintf("allows queueing delays above %v, the maximum of fq", maxFQDelay), remedy.UseHTB)
 	}
 	if out.Capacity > 0 {
 		size := ringSize(int(out.Capacity), ringSpare)
@@ -153,8 +155,8 @@ func (e *encoder) queue(q *compiled.Queue) {
 	e.Queues = append(e.Queues, out)
 }
 
-// ringSpare is the minimum number of entries of a queue's ring beyond its capacity: packets that other CPUs can
-// enqueue while one counts the backlog.
+// ringSpare is the minimum number of entries of a queue's ring beyond its capacity: packets that other
+// CPUs can enqueue while one counts the backlog.
 const ringSpare = 64
 
 // ringSize is the number of entries in the ring of a queue, a power of two.
@@ -170,7 +172,9 @@ func encodeQueue(c *queue.Config, rate meter.Rate) bpf.ShaperQueue {
 		Axis: uint8(c.Axis()), Ecn: engine.Flag(c.ECN),
 	}
 	for color, w := range c.WRED {
-		out.Wred[color] = bpf.ShaperEarly{Min: uint64(w.Min), Max: uint64(w.Max), Probability: uint64(w.Probability)}
+		out.Wred[color] = bpf.ShaperEarly{
+			Min: uint64(w.Min), Max: uint64(w.Max), Probability: uint64(w.Probability),
+		}
 	}
 	return out
 }
@@ -185,17 +189,20 @@ func (e *encoder) checkLinked(q *compiled.Queue) {
 		e.refuse(q.Source, "link", "needs HTB", remedy.UseHTB)
 	}
 	if q.Fair && q.Key.By != dataplane.ByFlow {
-		e.fail(q.Source, "fair", "must be flow in the kernel plane, which schedules flows by fq_codel: write fair: flow")
+		e.fail(q.Source, "fair",
+			"must be flow in the kernel plane, which schedules flows by fq_codel: write fair: flow")
 	}
 	if q.WRED != [3]queue.Early{} || q.CoDel != (queue.CoDel{}) && !q.Fair {
 		field := "wred"
 		if q.WRED == [3]queue.Early{} {
 			field = "codel"
 		}
-		e.fail(q.Source, field, "is not supported in a queue of a link in the kernel plane, because HTB does not report the backlog: give the queue a rate of its own")
+		e.fail(q.Source, field,
+			"is not supported in a queue of a link in the kernel plane, because HTB does not report the backlog: give the queue a rate of its own")
 	}
 	if q.Packets > 0 && !q.Fair {
-		e.fail(q.Source, "limit", "of a link's queue cannot be in packets in the kernel plane: give a size, such as 64KiB, or a time")
+		e.fail(q.Source, "limit",
+			"of a link's queue cannot be in packets in the kernel plane: give a size, such as 64KiB, or a time")
 	}
 }
 
@@ -275,7 +282,8 @@ func (g *Image) Tree(d *iface.Device) *qdisc.Tree {
 	}
 	longest := cmp.Or(d.MTU, 1500) + 14 // length of the longest frame, bytes
 	for i, id := range g.linkIDs {
-		t.Links = append(t.Links, qdisc.Link{ID: id, Rate: bytesPerSecond(g.Plan.Links[i].Rate), Credit: LeafCredit})
+		t.Links = append(t.Links,
+			qdisc.Link{ID: id, Rate: bytesPerSecond(g.Plan.Links[i].Rate), Credit: LeafCredit})
 	}
 	for i := range g.Plan.Queues {
 		q := &g.Plan.Queues[i]
@@ -296,16 +304,18 @@ func (g *Image) Tree(d *iface.Device) *qdisc.Tree {
 			t.Leaves = append(t.Leaves, flowLeavesOf(q, leaf, uint16(g.Queues[i].FlowsId))...)
 			continue
 		case q.Fair:
-			leaf.Fair = &qdisc.Fair{CoDel: q.CoDel, ECN: q.ECN, Packets: uint32(q.Capacity()), Quantum: flowQuantum(q.Drain)}
+			leaf.Fair = &qdisc.Fair{
+				CoDel: q.CoDel, ECN: q.ECN, Packets: uint32(q.Capacity()), Quantum: flowQuantum(q.Drain),
+			}
 		}
 		t.Leaves = append(t.Leaves, leaf)
 	}
 	return t
 }
 
-// flowQuantum returns fq_codel's quantum at a rate, as cake chooses it. At low rates a flow with small packets
-// would wait long while each other flow sends a packet of the MTU. With a small quantum a large packet needs
-// several turns, and a small one does not.
+// flowQuantum returns fq_codel's quantum at a rate, as cake chooses it. At low rates a flow with small
+// packets would wait long while each other flow sends a packet of the MTU. With a small quantum a large
+// packet needs several turns, and a small one does not.
 func flowQuantum(rate meter.Rate) uint32 {
 	return uint32(min(max(bytesPerSecond(rate)>>12, 300), queue.Quantum))
 }

@@ -130,7 +130,9 @@ func (s *Maps) OpenPrefixes() (*prefixTable, error) {
 	if err != nil {
 		return nil, fmt.Errorf("map %v into memory: %w", s.prefixes, err)
 	}
-	return &prefixTable{unsafe.Slice((*bpf.ShaperPrefixBucket)(unsafe.Pointer(&memory[0])), n), search, memory}, nil
+	return &prefixTable{
+		unsafe.Slice((*bpf.ShaperPrefixBucket)(unsafe.Pointer(&memory[0])), n), search, memory,
+	}, nil
 }
 
 func (t *prefixTable) Close() { _ = unix.Munmap(t.memory) }

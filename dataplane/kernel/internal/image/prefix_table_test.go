@@ -25,7 +25,10 @@ func TestPrefixTableModel(t *testing.T) {
 		table, model := newPrefixTable(r.IntN(300)), map[PrefixKey]uint32{}
 		var keys []PrefixKey // in the model
 		for range 10_000 {
-			key := PrefixKey{bpf.ShaperAddr{Hi: uint64(r.IntN(5)), Lo: uint64(r.IntN(50))}, kerneltest.Pick[uint8](r, 0, 64, 128, IPv4Prefix, vlanIDs)}
+			key := PrefixKey{
+				bpf.ShaperAddr{Hi: uint64(r.IntN(5)), Lo: uint64(r.IntN(50))},
+				kerneltest.Pick[uint8](r, 0, 64, 128, IPv4Prefix, vlanIDs),
+			}
 			slot, has := table.find(key)
 			if has != (model[key] != 0) || has && slot.Customer() != model[key] {
 				t.Fatalf("key %v: found %v, want %d", key, has, model[key])

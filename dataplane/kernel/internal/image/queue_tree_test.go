@@ -20,14 +20,27 @@ import (
 func TestQueueTree(t *testing.T) {
 	t.Parallel()
 	wan := &dataplane.Link{Name: "wan", Rate: kerneltest.BPS(80e6)}
-	policy := &dataplane.Policy{Length: dataplane.LengthRule{Base: dataplane.L1, Overhead: 3}, Classes: []dataplane.Class{
+	policy := &dataplane.Policy{Length: dataplane.LengthRule{
+		Base: dataplane.L1, Overhead: 3,
+	}, Classes: []dataplane.Class{
 		{
-			Name: "a", Green: &dataplane.Action{Queue: &dataplane.Queue{Name: "own", Config: queue.Config{Rate: meter.Rate{Bytes: 10, Period: 3 * time.Second}, Packets: 4}}},
-			Yellow: &dataplane.Action{Queue: &dataplane.Queue{Name: "first", Config: queue.Config{Bytes: 5000}, Link: wan}},
-			Red:    &dataplane.Action{Queue: &dataplane.Queue{Name: "second", Config: queue.Config{Time: 10 * time.Millisecond}, Link: wan, Priority: 3, Weight: 7}},
+			Name: "a",
+			Green: &dataplane.Action{Queue: &dataplane.Queue{
+				Name:   "own",
+				Config: queue.Config{Rate: meter.Rate{Bytes: 10, Period: 3 * time.Second}, Packets: 4},
+			}},
+			Yellow: &dataplane.Action{
+				Queue: &dataplane.Queue{Name: "first", Config: queue.Config{Bytes: 5000}, Link: wan},
+			},
+			Red: &dataplane.Action{Queue: &dataplane.Queue{
+				Name: "second", Config: queue.Config{Time: 10 * time.Millisecond}, Link: wan, Priority: 3,
+				Weight: 7,
+			}},
 		},
 		{Name: "b", Green: &dataplane.Action{Queue: &dataplane.Queue{
-			Name: "fair", Config: queue.Config{Bytes: 30_000, CoDel: queue.CoDel{Target: 5, Interval: 6}, ECN: true}, Link: wan, Priority: 1,
+			Name:   "fair",
+			Config: queue.Config{Bytes: 30_000, CoDel: queue.CoDel{Target: 5, Interval: 6}, ECN: true},
+			Link:   wan, Priority: 1,
 			Fair: dataplane.Key{By: dataplane.ByFlow},
 		}}},
 	}}
@@ -39,7 +52,8 @@ func TestQueueTree(t *testing.T) {
 	got := g.Tree(&iface.Device{MTU: 1500, LinkType: dataplane.LinkEthernet})
 	id := func(i int) uint16 { return uint16(g.Queues[i].ClassId) }
 	want := &qdisc.Tree{
-		Kind: qdisc.HTB, Horizon: got.Horizon, Overhead: 27, MTU: 1500, Links: []qdisc.Link{{ID: g.linkIDs[0], Rate: 10_000_000, Credit: LeafCredit}},
+		Kind: qdisc.HTB, Horizon: got.Horizon, Overhead: 27, MTU: 1500,
+		Links: []qdisc.Link{{ID: g.linkIDs[0], Rate: 10_000_000, Credit: LeafCredit}},
 		Leaves: []qdisc.Leaf{
 			{ID: id(0), Rate: 4, Credit: LeafCredit, Limit: 4*1500*3/2 + 64<<10},
 			{ID: id(1), Parent: g.linkIDs[0], Quantum: 1514, Limit: 5000},
@@ -47,7 +61,9 @@ func TestQueueTree(t *testing.T) {
 			{ID: id(3), Parent: g.linkIDs[0], Priority: 1, Quantum: 1514, Limit: 30_000},
 		},
 	}
-	if f, want := *got.Leaves[3].Fair, (qdisc.Fair{CoDel: queue.CoDel{Target: 5, Interval: 6}, ECN: true, Packets: 1500, Quantum: 1514}); f != want {
+	if f, want := *got.Leaves[3].Fair, (qdisc.Fair{
+		CoDel: queue.CoDel{Target: 5, Interval: 6}, ECN: true, Packets: 1500, Quantum: 1514,
+	}); f != want {
 		t.Errorf("fair queue: got %+v, want %+v", f, want)
 	}
 	got.Leaves[3].Fair = nil
@@ -92,8 +108,11 @@ func TestQueueQuantum(t *testing.T) {
 		link := &dataplane.Link{Name: "wan", Rate: kerneltest.EightMbit}
 		policy := &dataplane.Policy{}
 		add := func(name string, weight, priority int) {
-			q := &dataplane.Queue{Name: name, Config: queue.Config{Bytes: 1e5}, Link: link, Weight: weight, Priority: priority}
-			policy.Classes = append(policy.Classes, dataplane.Class{Name: name, Green: &dataplane.Action{Queue: q}})
+			q := &dataplane.Queue{
+				Name: name, Config: queue.Config{Bytes: 1e5}, Link: link, Weight: weight, Priority: priority,
+			}
+			policy.Classes = append(policy.Classes,
+				dataplane.Class{Name: name, Green: &dataplane.Action{Queue: q}})
 		}
 		for i, w := range test.weights {
 			add(fmt.Sprint("q", i), w, 1)
@@ -107,7 +126,8 @@ func TestQueueQuantum(t *testing.T) {
 		leaves := g.Tree(&iface.Device{MTU: test.mtu, LinkType: dataplane.LinkEthernet}).Leaves
 		for i, want := range test.want {
 			if got := leaves[i].Quantum; got != want {
-				t.Errorf("weights %v, MTU %d: queue %d: got a quantum of %d bytes, want %d", test.weights, test.mtu, i, got, want)
+				t.Errorf("weights %v, MTU %d: queue %d: got a quantum of %d bytes, want %d", test.weights,
+					test.mtu, i, got, want)
 			}
 		}
 	}
@@ -119,8 +139,14 @@ func TestFlowLeaves(t *testing.T) {
 	t.Parallel()
 	fair := func(name string, c queue.Config, rate meter.Rate) dataplane.Class {
 		c.CoDel = queue.CoDelAt(rate)
-		q := &dataplane.Queue{Name: name, Config: c, Link: &dataplane.Link{Name: name, Rate: rate}, Fair: dataplane.Key{By: dataplane.ByFlow}}
-		return dataplane.Class{Name: name, Match: dataplane.Match{DSCP: []dataplane.Range{{First: 1, Last: 1}}}, Green: &dataplane.Action{Queue: q}}
+		q := &dataplane.Queue{
+			Name: name, Config: c, Link: &dataplane.Link{Name: name, Rate: rate},
+			Fair: dataplane.Key{By: dataplane.ByFlow},
+		}
+		return dataplane.Class{
+			Name: name, Match: dataplane.Match{DSCP: []dataplane.Range{{First: 1, Last: 1}}},
+			Green: &dataplane.Action{Queue: q},
+		}
 	}
 	rows := []struct {
 		c           queue.Config
@@ -142,16 +168,23 @@ func TestFlowLeaves(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.Inherit(&record.About{})
-	leaves, seen := g.Tree(&iface.Device{MTU: 1500, LinkType: dataplane.LinkEthernet}).Leaves, map[uint16]bool{}
+	leaves, seen := g.Tree(
+		&iface.Device{MTU: 1500, LinkType: dataplane.LinkEthernet}).Leaves, map[uint16]bool{}
 	if len(leaves) != len(rows)*(1+1024) {
 		t.Fatalf("%d leaves", len(leaves))
 	}
 	for i, leaf := range leaves {
 		at := i / 1025
 		row, first := rows[at], i%1025 == 0
-		want := qdisc.Leaf{ID: uint16(g.Queues[at].FlowsId) + uint16(i%1025) - 1, Parent: g.linkIDs[at], Priority: 1, Quantum: 1514, Limit: row.each}
+		want := qdisc.Leaf{
+			ID: uint16(g.Queues[at].FlowsId) + uint16(i%1025) - 1, Parent: g.linkIDs[at], Priority: 1,
+			Quantum: 1514, Limit: row.each,
+		}
 		if first {
-			want = qdisc.Leaf{ID: uint16(g.Queues[at].ClassId), Parent: g.linkIDs[at], Rate: row.first, Quantum: 1514, Limit: row.limit}
+			want = qdisc.Leaf{
+				ID: uint16(g.Queues[at].ClassId), Parent: g.linkIDs[at], Rate: row.first, Quantum: 1514,
+				Limit: row.limit,
+			}
 		}
 		if fmt.Sprintf("%+v", leaf) != fmt.Sprintf("%+v", want) {
 			t.Fatalf("leaf %d of queue %d: got %+v, want %+v", i%1025, at, leaf, want)
@@ -167,7 +200,8 @@ func TestFlowLeaves(t *testing.T) {
 	other.Green.Queue.Link = shared.Green.Queue.Link
 	many := &dataplane.Policy{}
 	for i := range flowQueues + 1 {
-		many.Classes = append(many.Classes, fair(fmt.Sprint("q", i), queue.Config{Bytes: 30_000}, kerneltest.EightMbit))
+		many.Classes = append(many.Classes,
+			fair(fmt.Sprint("q", i), queue.Config{Bytes: 30_000}, kerneltest.EightMbit))
 	}
 	for reason, policy := range map[string]*dataplane.Policy{
 		"shares its link with other queues, which needs fq_codel": {Classes: []dataplane.Class{shared, other}},
@@ -178,7 +212,8 @@ func TestFlowLeaves(t *testing.T) {
 		if len(errs) == 0 || errs[0].Field != "fair" || !strings.Contains(errs[0].Reason, reason) {
 			t.Errorf("got error %v, want %q", err, reason)
 		}
-		if _, err := encodeFair(kerneltest.Compiled(t, policy), EgressEntry, record.HTB, record.FairByFQCoDel); err != nil {
+		if _, err := encodeFair(kerneltest.Compiled(t, policy), EgressEntry, record.HTB,
+			record.FairByFQCoDel); err != nil {
 			t.Errorf("with fq_codel: %v", err)
 		}
 	}

@@ -25,7 +25,8 @@ func ReadBacklog(backlogs *ebpf.Map, slot uint32) (b bpf.ShaperBacklog, err erro
 // that continues one of the previous policy keeps its class. A queue keeps its slot if its
 // parameters are the same, too, except for the rate and the times of CoDel.
 func (g *Image) inheritQueues(before *record.About) {
-	slots, classes := engine.SlotAllocator{Used: map[uint32]bool{}}, engine.SlotAllocator{Used: map[uint32]bool{0: true}}
+	slots, classes := engine.SlotAllocator{Used: map[uint32]bool{}},
+		engine.SlotAllocator{Used: map[uint32]bool{0: true}}
 	for i := range before.Queued {
 		q := &before.Queued[i]
 		slots.Used[q.Slot], classes.Used[q.ClassId&math.MaxUint16] = true, true
@@ -41,7 +42,8 @@ func (g *Image) inheritQueues(before *record.About) {
 		}
 	}
 	outline := g.Plan.Outline()
-	blocks := engine.SlotAllocator{Used: map[uint32]bool{0: true, 1: true}} // of IDs of leaves for flows; smaller IDs are those of queues and links
+	// of IDs of leaves for flows; smaller IDs are those of queues and links
+	blocks := engine.SlotAllocator{Used: map[uint32]bool{0: true, 1: true}}
 	for i := range before.Queued {
 		blocks.Used[before.Queued[i].FlowsId&math.MaxUint16/flowLeaves] = true
 	}

@@ -15,7 +15,8 @@ import (
 // the maps of the program.
 func EncodeRates(a *record.About, plan *compiled.Plan) (*Image, error) {
 	if len(a.Queued) == 0 {
-		return nil, fmt.Errorf("%s %v: the active policy has no queues, so no rate can be set", a.Interface, a.Direction)
+		return nil, fmt.Errorf("%s %v: the active policy has no queues, so no rate can be set", a.Interface,
+			a.Direction)
 	}
 	e := encoder{Image: &Image{Plan: plan, Pacer: a.Pacer, fair: a.Fair, linkIDs: a.Links}}
 	for i := range plan.Queues {
@@ -38,7 +39,9 @@ func EncodeRates(a *record.About, plan *compiled.Plan) (*Image, error) {
 		same = plan.Queues[i].QueueOutline == a.Outline.Queues[i] && q.Ring == was.Ring && sameQueue(q, &was)
 	}
 	if !same {
-		return nil, fmt.Errorf("%s %v: the queues and links of the plan differ from the active ones in more than rates and the times of codel: reload the plan", a.Interface, a.Direction)
+		return nil,
+			fmt.Errorf("%s %v: the queues and links of the plan differ from the active ones in more than rates and the times of codel: reload the plan",
+				a.Interface, a.Direction)
 	}
 	return e.Image, nil
 }

@@ -43,7 +43,8 @@ func EmptyReading(o *compiled.Outline) KeptReading {
 // NewReadings makes the map of a policy's readings.
 func NewReadings(o *compiled.Outline) (*ebpf.Map, error) {
 	m, err := ebpf.NewMap(&ebpf.MapSpec{
-		Name: ReadingsMap, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(8 * len(EmptyReading(o))), MaxEntries: KeptReadings,
+		Name: ReadingsMap, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(8 * len(EmptyReading(o))),
+		MaxEntries: KeptReadings,
 	})
 	return m, cause.Of(err)
 }
@@ -79,7 +80,9 @@ func (k KeptReading) Reading(now *Reading) Reading {
 	words := k[readingHead+len(r.Stats)*classWords:]
 	for i, q := range now.Queues {
 		w := words[i*queueWords:]
-		r.Queues = append(r.Queues, dataplane.QueueState{Name: q.Name, Class: q.Class, Sent: dataplane.Count{Packets: w[0], Bytes: w[1]}, Dropped: w[2]})
+		r.Queues = append(r.Queues, dataplane.QueueState{
+			Name: q.Name, Class: q.Class, Sent: dataplane.Count{Packets: w[0], Bytes: w[1]}, Dropped: w[2],
+		})
 	}
 	return r
 }

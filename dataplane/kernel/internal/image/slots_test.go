@@ -60,11 +60,15 @@ func TestSlots(t *testing.T) {
 			old[slot] = true
 		}
 		for i, c := range g.classes {
-			if kept := len(about.Slots) > 0 && about.Outline.Classes[i].Name == g.Plan.Classes[i].Name; old[c.Slot] != kept {
-				t.Fatalf("%s: class %d has a slot of the previous policy: got %v, want %v", name, i, old[c.Slot], kept)
+			if kept := len(about.Slots) > 0 &&
+				about.Outline.Classes[i].Name == g.Plan.Classes[i].Name; old[c.Slot] != kept {
+				t.Fatalf("%s: class %d has a slot of the previous policy: got %v, want %v", name, i,
+					old[c.Slot], kept)
 			}
 		}
-		if want := map[bool]int{true: MaxClasses, false: MaxClasses + len(about.Slots)}[len(about.Slots) > 0 && about.Outline.Classes[0].Name == name+"0"]; len(changes) != want {
+		if want := map[bool]int{
+			true: MaxClasses, false: MaxClasses + len(about.Slots),
+		}[len(about.Slots) > 0 && about.Outline.Classes[0].Name == name+"0"]; len(changes) != want {
 			t.Fatalf("%s: got %d changes, want %d", name, len(changes), want)
 		}
 		g.Describe(&about)
@@ -85,9 +89,20 @@ func TestTableSlots(t *testing.T) {
 		kept   int // number of classes with the same name in all steps
 		shared bool
 		burst  int64
-	}{{0, false, 3000}, {MaxTables, false, 3000}, {MaxTables / 2, false, 3000}, {MaxTables, false, 4000}, {MaxTables, true, 4000}, {MaxTables, false, 4000}, {0, false, 4000}} {
+	}{
+		{0, false, 3000},
+		{MaxTables, false, 3000},
+		{MaxTables / 2, false, 3000},
+		{MaxTables, false, 4000},
+		{MaxTables, true, 4000},
+		{MaxTables, false, 4000},
+		{0, false, 4000},
+	} {
 		policy := &dataplane.Policy{}
-		one := &dataplane.Meter{Name: "one", Params: meter.TokenBucket{Rate: kerneltest.BPS(1e6), Burst: change.burst}, Per: dataplane.Key{By: dataplane.BySrc}, Keys: 7}
+		one := &dataplane.Meter{
+			Name: "one", Params: meter.TokenBucket{Rate: kerneltest.BPS(1e6), Burst: change.burst},
+			Per: dataplane.Key{By: dataplane.BySrc}, Keys: 7,
+		}
 		for i := range MaxTables {
 			m := *one
 			name := fmt.Sprint("class ", i)
@@ -107,7 +122,8 @@ func TestTableSlots(t *testing.T) {
 		seen, now := map[int32]bool{}, map[string]int32{}
 		for i, c := range g.classes {
 			table, name := g.Stages[c.Stage].Table, policy.Classes[i].Name
-			if table < 0 || uint32(table) >= spec.Maps[bpf.ShaperMapKnownKeys].MaxEntries || seen[table] && !change.shared {
+			if table < 0 || uint32(table) >= spec.Maps[bpf.ShaperMapKnownKeys].MaxEntries || seen[table] &&
+				!change.shared {
 				t.Fatalf("step %d, %s: got table %d, want a free one within the map", step, name, table)
 			}
 			seen[table], now[name] = true, table
@@ -145,7 +161,8 @@ func TestQueueSlots(t *testing.T) {
 			case strings.HasSuffix(name, "/"):
 				q.Link, q.Rate, q.Packets, q.Bytes = link, meter.Rate{}, 0, 10_000
 			}
-			policy.Classes = append(policy.Classes, dataplane.Class{Name: q.Name, Green: &dataplane.Action{Queue: q}})
+			policy.Classes = append(policy.Classes,
+				dataplane.Class{Name: q.Name, Green: &dataplane.Action{Queue: q}})
 		}
 		return policy
 	}
@@ -190,11 +207,14 @@ func TestQueueSlots(t *testing.T) {
 				t.Errorf("step %d, %s: got slot %d of %s, want a free one", i, name, q.Slot, other)
 			}
 			usedSlots[q.Slot] = name
-			if other, ok := usedClasses[q.ClassId]; ok || q.ClassId>>16 != qdisc.Major || q.ClassId&0xffff == 0 {
-				t.Errorf("step %d, %s: got class %#x (also of %q), want a free one of major %#x", i, name, q.ClassId, other, qdisc.Major)
+			if other, ok := usedClasses[q.ClassId]; ok || q.ClassId>>16 != qdisc.Major ||
+				q.ClassId&0xffff == 0 {
+				t.Errorf("step %d, %s: got class %#x (also of %q), want a free one of major %#x", i, name,
+					q.ClassId, other, qdisc.Major)
 			}
 			usedClasses[q.ClassId] = name
-			was := slices.ContainsFunc(about.Outline.Queues, func(q compiled.QueueOutline) bool { return q.Name == name })
+			was := slices.ContainsFunc(about.Outline.Queues,
+				func(q compiled.QueueOutline) bool { return q.Name == name })
 			if was && q.ClassId != classes[name] {
 				t.Errorf("step %d, %s: got class %#x, want %#x as before", i, name, q.ClassId, classes[name])
 			}

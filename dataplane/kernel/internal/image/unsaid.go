@@ -35,7 +35,8 @@ func (e *encoder) checkPolicy(p *dataplane.Policy) {
 		c := &p.Classes[i]
 		e.unsaid(c, c, "Name", "Match", "Meter", "Green", "Yellow", "Red")
 		e.unsaid(&c.Match, c.Match,
-			"Src", "Dst", "Proto", "SPort", "DPort", "DSCP", "VLAN", "PCP", "Mark", "EtherType", "Length", "Customer")
+			"Src", "Dst", "Proto", "SPort", "DPort", "DSCP", "VLAN", "PCP", "Mark", "EtherType", "Length",
+			"Customer")
 	}
 }
 
@@ -61,7 +62,8 @@ func (e *encoder) checkMeter(m *dataplane.Meter) {
 // checkQueue refuses fields of a queue that are not known.
 func (e *encoder) checkQueue(q *compiled.Queue) {
 	e.unsaid(q.Source, q.Source,
-		"Name", "Rate", "Time", "Bytes", "Packets", "WRED", "Seed", "CoDel", "ECN", "TargetAtRate", "IntervalAtRate",
+		"Name", "Rate", "Time", "Bytes", "Packets", "WRED", "Seed", "CoDel", "ECN", "TargetAtRate",
+		"IntervalAtRate",
 		"Link", "Priority", "Weight", "Fair")
 	e.unsaid(q.Source, q.CoDel, "Target", "Interval")
 	for _, early := range q.WRED {

@@ -84,7 +84,10 @@ var EightMbit = BPS(8e6)
 // CustomerPolicy returns a policy with these customers.
 func CustomerPolicy(list []dataplane.Customer) *dataplane.Policy {
 	return &dataplane.Policy{
-		Classes:   []dataplane.Class{{Name: "customers", Match: dataplane.Match{Customer: true}, Meter: &dataplane.Meter{Name: "customers"}}},
+		Classes: []dataplane.Class{{
+			Name: "customers", Match: dataplane.Match{Customer: true},
+			Meter: &dataplane.Meter{Name: "customers"},
+		}},
 		Customers: &dataplane.Customers{Key: dataplane.ByDestination, Nested: true, List: list},
 	}
 }

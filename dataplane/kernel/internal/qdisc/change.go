@@ -87,9 +87,13 @@ func (t *Tree) differences(index int) (list []*Object, err error) {
 		l := &t.Leaves[i]
 		var kinds []uint16
 		if l.Fair != nil {
-			kinds = []uint16{nl.TCA_FQ_CODEL_LIMIT, nl.TCA_FQ_CODEL_MEMORY_LIMIT, nl.TCA_FQ_CODEL_QUANTUM, nl.TCA_FQ_CODEL_TARGET, nl.TCA_FQ_CODEL_INTERVAL}
+			kinds = []uint16{
+				nl.TCA_FQ_CODEL_LIMIT, nl.TCA_FQ_CODEL_MEMORY_LIMIT, nl.TCA_FQ_CODEL_QUANTUM,
+				nl.TCA_FQ_CODEL_TARGET, nl.TCA_FQ_CODEL_INTERVAL,
+			}
 		}
-		if err := errors.Join(addClass(t.leaf(l)), addQdisc(inLeaf[Handle(l.ID)], l.qdisc(), kinds...)); err != nil {
+		if err := errors.Join(addClass(t.leaf(l)),
+			addQdisc(inLeaf[Handle(l.ID)], l.qdisc(), kinds...)); err != nil {
 			return nil, err
 		}
 	}
@@ -118,7 +122,9 @@ func ratesOf(class *Object) (r classRates, err error) {
 		}
 		return uint64(small)
 	}
-	return classRates{large(nl.TCA_HTB_RATE64, o.Rate.Rate), large(nl.TCA_HTB_CEIL64, o.Ceil.Rate), o.Buffer, o.Cbuffer}, nil
+	return classRates{
+		large(nl.TCA_HTB_RATE64, o.Rate.Rate), large(nl.TCA_HTB_CEIL64, o.Ceil.Rate), o.Buffer, o.Cbuffer,
+	}, nil
 }
 
 // sameOptions reports whether a qdisc of the kernel has the same attributes of these kinds as another

@@ -23,7 +23,8 @@ func rated(own, link uint64, codel queue.CoDel) *Tree {
 	}
 	if Have(FQCoDel) == nil {
 		fair := &Fair{CoDel: codel, ECN: true, Packets: uint32(link / 100), Quantum: uint32(300 + link%1000)}
-		tree.Leaves = append(tree.Leaves, Leaf{ID: 4, Parent: 1, Priority: 1, Quantum: 3028, Limit: uint32(link / 5), Fair: fair})
+		tree.Leaves = append(tree.Leaves,
+			Leaf{ID: 4, Parent: 1, Priority: 1, Quantum: 3028, Limit: uint32(link / 5), Fair: fair})
 	}
 	return tree
 }
@@ -38,7 +39,14 @@ func TestQdiscNewRates(t *testing.T) {
 	for range 5 {
 		_, _ = conn.Write(make([]byte, 900))
 	}
-	for _, r := range [][2]uint64{{10_000, 20_000}, {1 << 33, 20_000}, {1 << 34, 20_000}, {1000, 1 << 34}, {2000, 20_000}, {2000, 30_000}} {
+	for _, r := range [][2]uint64{
+		{10_000, 20_000},
+		{1 << 33, 20_000},
+		{1 << 34, 20_000},
+		{1000, 1 << 34},
+		{2000, 20_000},
+		{2000, 30_000},
+	} {
 		tree := rated(r[0], r[1], queue.CoDelOf(time.Duration(5_000+r[1]%9_997)*time.Microsecond))
 		w.Do(func() error { return tree.Change(w.Index) })
 		other.install(tree)

@@ -110,7 +110,8 @@ func Discard(index int) (packets uint32, exact bool, err error) {
 	if err == nil && root.Ours() {
 		var after Counts
 		after, err = root.counted()
-		packets = min(uint32(after.Drops-before.Drops), queued) // the root may also have dropped packets of no queue
+		// the root may also have dropped packets of no queue
+		packets = min(uint32(after.Drops-before.Drops), queued)
 	}
 	return packets, true, errors.Join(append(errs, err)...)
 }
@@ -125,7 +126,8 @@ func (o *Object) counted() (s Counts, err error) {
 		s.Packets = binary.NativeEndian.Uint64(b)
 	}
 	if b := attrs[nl.TCA_STATS_QUEUE]; len(b) >= 12 {
-		s.Queued, s.Backlog, s.Drops = binary.NativeEndian.Uint32(b), binary.NativeEndian.Uint32(b[4:]), uint64(binary.NativeEndian.Uint32(b[8:]))
+		s.Queued, s.Backlog, s.Drops = binary.NativeEndian.Uint32(b), binary.NativeEndian.Uint32(b[4:]),
+			uint64(binary.NativeEndian.Uint32(b[8:]))
 	}
 	return s, err
 }

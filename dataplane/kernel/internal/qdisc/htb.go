@@ -194,7 +194,8 @@ func (l *Leaf) qdisc() *Object {
 		o.Kind = FQCoDel
 		// fq_codel's limit in bytes includes the kernel's own memory for each packet.
 		o.Options = nest(
-			number(nl.TCA_FQ_CODEL_LIMIT, f.Packets), number(nl.TCA_FQ_CODEL_MEMORY_LIMIT, min(limit, math.MaxInt32)*2),
+			number(nl.TCA_FQ_CODEL_LIMIT, f.Packets),
+			number(nl.TCA_FQ_CODEL_MEMORY_LIMIT, min(limit, math.MaxInt32)*2),
 			number(nl.TCA_FQ_CODEL_TARGET, uint32(max(target.Microseconds(), 1))),
 			number(nl.TCA_FQ_CODEL_INTERVAL, uint32(max(interval.Microseconds(), 1))),
 			number(nl.TCA_FQ_CODEL_ECN, ecn), number(nl.TCA_FQ_CODEL_QUANTUM, f.Quantum),

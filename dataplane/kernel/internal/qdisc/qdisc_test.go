@@ -125,7 +125,10 @@ func TestQdiscChange(t *testing.T) {
 		t.Errorf("got packets by port %v, want 50 to 1 and 2, and at most 2 to 3 and 4", ports)
 	}
 	changed := w.Shown()
-	for _, text := range []string{"class htb 5ade:1 parent 5ade:8001 ", "class htb 5ade:2 parent 5ade:100 ", "rate 20Mbit ceil 20Mbit", "class htb 5ade:5 parent 5ade:101 "} {
+	for _, text := range []string{
+		"class htb 5ade:1 parent 5ade:8001 ", "class htb 5ade:2 parent 5ade:100 ", "rate 20Mbit ceil 20Mbit",
+		"class htb 5ade:5 parent 5ade:101 ",
+	} {
 		if !strings.Contains(changed, text) {
 			t.Errorf("after the change: got\n%s\nwant %q in it", changed, text)
 		}
@@ -137,7 +140,8 @@ func TestQdiscChange(t *testing.T) {
 	}
 	for range 2 { // to an empty tree, twice
 		w.change(q, &Tree{Kind: HTB})
-		if got := w.Shown(); strings.Contains(got, "class") || !strings.Contains(got, "qdisc htb 5ade: root") {
+		if got := w.Shown(); strings.Contains(got, "class") ||
+			!strings.Contains(got, "qdisc htb 5ade: root") {
 			t.Errorf("empty tree: got\n%s\nwant no classes", got)
 		}
 	}

@@ -32,7 +32,9 @@ func TestQuietQdiscRate(t *testing.T) {
 			rate, n := nettest.Scaled(rows.bits, rows.frames)
 			nettest.Steady(t, func() error {
 				w := newWire(t)
-				w.install(&Tree{Kind: HTB, Overhead: rows.overhead, Leaves: []Leaf{{ID: 1, Rate: rate, Credit: credit}}})
+				w.install(&Tree{
+					Kind: HTB, Overhead: rows.overhead, Leaves: []Leaf{{ID: 1, Rate: rate, Credit: credit}},
+				})
 				sniffer := w.Far.Sniff("v0")
 				defer nettest.Fill(w.Socket(9, Handle(1)))()
 				sniffer.Wait(n, time.Minute)
@@ -138,11 +140,17 @@ func TestQuietQdiscFair(t *testing.T) {
 			var q *Saved
 			leaf := Leaf{ID: 1, Parent: 0x100, Quantum: 1514, Limit: 100_000}
 			if isFair {
-				leaf.Fair = &Fair{CoDel: queue.CoDel{Target: 5 * time.Millisecond, Interval: 100 * time.Millisecond}, Packets: 5000, Quantum: 1514}
+				leaf.Fair = &Fair{
+					CoDel:   queue.CoDel{Target: 5 * time.Millisecond, Interval: 100 * time.Millisecond},
+					Packets: 5000, Quantum: 1514,
+				}
 			}
 			nettest.Steady(t, func() error {
 				w = newWire(t)
-				q = w.install(&Tree{Kind: HTB, Links: []Link{{ID: 0x100, Rate: bitRate(4_000_000), Credit: credit}}, Leaves: []Leaf{leaf}})
+				q = w.install(&Tree{
+					Kind: HTB, Links: []Link{{ID: 0x100, Rate: bitRate(4_000_000), Credit: credit}},
+					Leaves: []Leaf{leaf},
+				})
 				sniffer := w.Far.Sniff("v0")
 				flood, calm := w.Socket(1, Handle(1)), w.Socket(2, Handle(1))
 				defer nettest.Fill(flood)()
@@ -159,7 +167,9 @@ func TestQuietQdiscFair(t *testing.T) {
 					ports[nettest.PortOf(f)]++
 				}
 				if isFair != (ports[2] == sent) || ports[1] < sent {
-					return fmt.Errorf("got %d of %d packets of the slow flow and %d of the flood, want all: %v", ports[2], sent, ports[1], isFair)
+					return fmt.Errorf(
+						"got %d of %d packets of the slow flow and %d of the flood, want all: %v", ports[2],
+						sent, ports[1], isFair)
 				}
 				if s := w.stats()[1]; s.Drops == 0 {
 					return fmt.Errorf("got %+v, want drops", s)
@@ -168,10 +178,17 @@ func TestQuietQdiscFair(t *testing.T) {
 			})
 			leaf.Limit, leaf.Fair = 50_000, nil
 			if isFair {
-				leaf.Fair = &Fair{CoDel: queue.CoDel{Target: time.Millisecond, Interval: 10 * time.Millisecond}, ECN: true, Packets: 100, Quantum: 1514}
+				leaf.Fair = &Fair{
+					CoDel: queue.CoDel{Target: time.Millisecond, Interval: 10 * time.Millisecond}, ECN: true,
+					Packets: 100, Quantum: 1514,
+				}
 			}
-			w.change(q, &Tree{Kind: HTB, Links: []Link{{ID: 0x100, Rate: bitRate(4_000_000), Credit: credit}}, Leaves: []Leaf{leaf}})
-			if want := "qdisc fq_codel .* parent 5ade:1 limit 100p .* target \\S+ interval 10ms memory_limit 100000b ecn"; isFair && !regexp.MustCompile(want).MatchString(w.Shown()) {
+			w.change(q, &Tree{
+				Kind: HTB, Links: []Link{{ID: 0x100, Rate: bitRate(4_000_000), Credit: credit}},
+				Leaves: []Leaf{leaf},
+			})
+			if want := "qdisc fq_codel .* parent 5ade:1 limit 100p .* target \\S+ interval 10ms memory_limit 100000b ecn"; isFair &&
+				!regexp.MustCompile(want).MatchString(w.Shown()) {
 				t.Errorf("got %s\nwant %s", w.Shown(), want)
 			}
 		})

@@ -20,7 +20,8 @@ func netems() []string {
 		"qdisc add dev v0 parent 2:1 handle 3: pfifo limit 33",
 	}
 	for band := 2; band <= 16; band++ {
-		script = append(script, fmt.Sprintf("qdisc add dev v0 parent 1:%x handle %x: netem delay 5ms", band, 0x10+band))
+		script = append(script,
+			fmt.Sprintf("qdisc add dev v0 parent 1:%x handle %x: netem delay 5ms", band, 0x10+band))
 	}
 	return script
 }
@@ -70,7 +71,8 @@ func TestQdiscRestore(t *testing.T) {
 		{"qdisc add dev v0 root handle 1: mq", "qdisc replace dev v0 parent 1:1 handle 5: pfifo limit 33"},
 	} {
 		for _, pacer := range []string{HTB, FQ} {
-			if pacer == FQ && i > 3 || nettest.InVM && i%3 != 1 { // the restored qdiscs do not depend on the pacer
+			// the restored qdiscs do not depend on the pacer
+			if pacer == FQ && i > 3 || nettest.InVM && i%3 != 1 {
 				continue
 			}
 			t.Run(fmt.Sprint(pacer, script), func(t *testing.T) {
@@ -80,7 +82,9 @@ func TestQdiscRestore(t *testing.T) {
 				}
 				w.TC(script...)
 				before := w.Shown()
-				q := w.install(&Tree{Kind: pacer, Horizon: time.Second, Overhead: -14, Leaves: []Leaf{{ID: 1, Rate: 1000}}})
+				q := w.install(&Tree{
+					Kind: pacer, Horizon: time.Second, Overhead: -14, Leaves: []Leaf{{ID: 1, Rate: 1000}},
+				})
 				if during := w.Shown(); !strings.Contains(during, fmt.Sprintf("qdisc %s 5ade: root", pacer)) {
 					t.Errorf("got %q, want a tree", during)
 				}
@@ -127,7 +131,10 @@ func TestQdiscRefused(t *testing.T) {
 		want   string
 	}{
 		{
-			[]string{"qdisc add dev v0 root handle 1: htb", "filter add dev v0 parent 1: protocol all u32 match u32 0 0 flowid 1:1"},
+			[]string{
+				"qdisc add dev v0 root handle 1: htb",
+				"filter add dev v0 parent 1: protocol all u32 match u32 0 0 flowid 1:1",
+			},
 			"interface v0 has the qdisc htb 1:0, but its filters could not be restored: remove it first: tc qdisc del dev v0 root",
 		},
 		{
@@ -146,14 +153,17 @@ func TestQdiscRefused(t *testing.T) {
 			"interface v0 has the qdisc netem 2:0, but the distribution of its delay could not be restored: remove it first: tc qdisc del dev v0 root",
 		},
 		{
-			[]string{"qdisc add dev v0 root handle 2: red limit 400000 min 30000 max 90000 avpkt 1000 burst 55 bandwidth 10mbit"},
+			[]string{
+				"qdisc add dev v0 root handle 2: red limit 400000 min 30000 max 90000 avpkt 1000 burst 55 bandwidth 10mbit",
+			},
 			"interface v0 has the qdisc red 2:0, but it could not be restored: remove it first: tc qdisc del dev v0 root",
 		},
 	} {
 		t.Run(row.script[0], func(t *testing.T) {
 			w := newWire(t)
 			if strings.Contains(row.script[0], "distribution") {
-				row.script[0], _, _ = strings.Cut(row.script[0], " distribution") // tc reads the table from a file that may be missing
+				// tc reads the table from a file that may be missing
+				row.script[0], _, _ = strings.Cut(row.script[0], " distribution")
 			}
 			w.TC(row.script...)
 			before := w.Shown()

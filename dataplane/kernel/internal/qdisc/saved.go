@@ -37,7 +37,8 @@ func Save(index int) (*Saved, error) {
 		list = append(list, classes...)
 	}
 	// An object without a handle is made by its parent.
-	list = slices.DeleteFunc(list, func(o Object) bool { return o.Handle == 0 || o.Parent == netlink.HANDLE_INGRESS })
+	list = slices.DeleteFunc(list,
+		func(o Object) bool { return o.Handle == 0 || o.Parent == netlink.HANDLE_INGRESS })
 	for i := range list {
 		o := &list[i]
 		lost, err := o.lost(index)
@@ -49,7 +50,9 @@ func Save(index int) (*Saved, error) {
 			if l, err := netlink.LinkByIndex(index); err == nil {
 				name = l.Attrs().Name
 			}
-			return nil, fmt.Errorf("interface %s has %v, but %s could not be restored: remove it first: tc qdisc del dev %[1]s root", name, o, lost)
+			return nil,
+				fmt.Errorf("interface %s has %v, but %s could not be restored: remove it first: tc qdisc del dev %[1]s root",
+					name, o, lost)
 		}
 	}
 	inOrder(list)
@@ -58,7 +61,10 @@ func Save(index int) (*Saved, error) {
 
 // restorable are the kinds whose dumps contain all that is needed to make them again. Dumps
 // of RED and its relatives lack their tables.
-var restorable = []string{"bfifo", "cake", "fq", "fq_codel", "htb", "mq", "netem", "noqueue", "pfifo", "pfifo_fast", "pfifo_head_drop", "prio", "sfq", "tbf"}
+var restorable = []string{
+	"bfifo", "cake", "fq", "fq_codel", "htb", "mq", "netem", "noqueue", "pfifo", "pfifo_fast",
+	"pfifo_head_drop", "prio", "sfq", "tbf",
+}
 
 // lost returns the name of the part of a qdisc or class that a dump lacks, "" for none. It
 // also converts HTB's options from the form of dumps to that of requests.

@@ -145,7 +145,8 @@ func (t *Tree) Prune(index int) error {
 	if err != nil {
 		return err
 	}
-	classes = slices.DeleteFunc(classes, func(c Object) bool { return c.Handle>>16 != Major || c.Kind != HTB || wanted[c.Handle] })
+	classes = slices.DeleteFunc(classes,
+		func(c Object) bool { return c.Handle>>16 != Major || c.Kind != HTB || wanted[c.Handle] })
 	inOrder(classes)
 	for _, c := range slices.Backward(classes) {
 		if err := c.send(unix.RTM_DELTCLASS, 0, index); err != nil {

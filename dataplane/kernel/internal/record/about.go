@@ -68,12 +68,16 @@ type Before struct {
 
 // RollbackGoal returns the current configuration.
 func (a *About) RollbackGoal() *Before {
-	return &Before{Label: a.Label, Dry: a.Dry, Pinned: a.Pinned, Asked: a.Asked, AskedGSO: a.AskedGSO, Expires: a.Expires}
+	return &Before{
+		Label: a.Label, Dry: a.Dry, Pinned: a.Pinned, Asked: a.Asked, AskedGSO: a.AskedGSO,
+		Expires: a.Expires,
+	}
 }
 
 // Apply sets the configuration of a: that of a rollback, or a new one.
 func (a *About) Apply(b *Before) {
-	a.Label, a.Dry, a.Pinned, a.Asked, a.AskedGSO, a.Expires = b.Label, b.Dry, b.Pinned, b.Asked, b.AskedGSO, b.Expires
+	a.Label, a.Dry, a.Pinned, a.Asked, a.AskedGSO, a.Expires = b.Label, b.Dry, b.Pinned, b.Asked, b.AskedGSO,
+		b.Expires
 }
 
 type Stage struct {

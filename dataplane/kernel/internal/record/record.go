@@ -27,7 +27,8 @@ func New(a *About, room int) (*ebpf.Map, error) {
 		return nil, err
 	}
 	m, err := ebpf.NewMap(&ebpf.MapSpec{
-		Name: MapName, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(len(text) + room + aboutRoom), MaxEntries: 1,
+		Name: MapName, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(len(text) + room + aboutRoom),
+		MaxEntries: 1,
 	})
 	if err != nil {
 		return nil, cause.Of(err)
@@ -45,7 +46,8 @@ func Write(m *ebpf.Map, a *About) error {
 
 func writeRecord(m *ebpf.Map, text []byte) error {
 	if len(text) > int(m.ValueSize()) {
-		return fmt.Errorf("map %s: a record of %d bytes does not fit in %d", MapName, len(text), m.ValueSize())
+		return fmt.Errorf("map %s: a record of %d bytes does not fit in %d", MapName, len(text),
+			m.ValueSize())
 	}
 	padded := make([]byte, m.ValueSize())
 	copy(padded, text)
@@ -62,7 +64,8 @@ const Version = 9
 type VersionError struct{ Version int }
 
 func (e *VersionError) Error() string {
-	return fmt.Sprintf("attached by another version of shaper (its record has format %d, this one reads %d)", e.Version, Version)
+	return fmt.Sprintf("attached by another version of shaper (its record has format %d, this one reads %d)",
+		e.Version, Version)
 }
 
 // DamageError reports that the content of a record is invalid. Like a *VersionError it
@@ -99,7 +102,8 @@ func Parse(text []byte) (*About, error) {
 func (a *About) validate() error {
 	o := &a.Outline
 	ok := (a.Direction == dataplane.Egress || a.Direction == dataplane.Ingress) && o.Valid() &&
-		len(o.Classes) == len(a.Slots) && len(o.Stages) == len(a.Stages) && len(o.Queues) == len(a.Queued) && len(o.Links) == len(a.Links)
+		len(o.Classes) == len(a.Slots) && len(o.Stages) == len(a.Stages) && len(o.Queues) == len(a.Queued) &&
+		len(o.Links) == len(a.Links)
 	for _, s := range a.Stages {
 		for _, b := range s.Profile.Buckets {
 			ok = ok && b.Den > 0 && b.Size >= 0

@@ -7,7 +7,8 @@ import (
 
 // FuzzParseRecord reads records of shapers. Accepted records can be printed and used.
 func FuzzParseRecord(f *testing.F) {
-	f.Add([]byte(`{"Version":7,"Interface":"v0","Direction":1,"Outline":{"Classes":[{"Name":"a"}]},"Slots":[1]}`))
+	f.Add([]byte(
+		`{"Version":7,"Interface":"v0","Direction":1,"Outline":{"Classes":[{"Name":"a"}]},"Slots":[1]}`))
 	for version := range Version + 1 {
 		text, _ := json.Marshal(About{Version: version, Interface: "v0"})
 		f.Add(text)

@@ -42,7 +42,9 @@ func TestRecordVersion(t *testing.T) {
 	const version, want = 9, "b6c3689785554253"
 	text := jsonLayout(reflect.TypeFor[About](), map[reflect.Type]bool{})
 	if got := fmt.Sprintf("%x", sha256.Sum256([]byte(text)))[:16]; version != Version || got != want {
-		t.Errorf("got layout %s and version %d, want %s and %d: increase recordVersion and update this test: %s", got, Version, want, version, text)
+		t.Errorf(
+			"got layout %s and version %d, want %s and %d: increase recordVersion and update this test: %s",
+			got, Version, want, version, text)
 	}
 }
 
@@ -74,10 +76,16 @@ func TestParseRecord(t *testing.T) {
 		"number of the queues":  func(a *About) { a.Queued = nil },
 		"number of their links": func(a *About) { a.Links = nil },
 	} {
-		a := About{Version: Version, Slots: []uint32{1, 2}, Stages: make(packed[Stage], 2), Queued: make([]Queue, 1), Links: []uint16{1}}
+		a := About{
+			Version: Version, Slots: []uint32{1, 2}, Stages: make(packed[Stage], 2), Queued: make([]Queue, 1),
+			Links: []uint16{1},
+		}
 		a.Outline = compiled.Outline{
-			Classes: []compiled.ClassOutline{{Stage: 0, Queues: [3]int{-1, 0, -1}}, {Stage: -1, Queues: [3]int{-1, -1, -1}}},
-			Stages:  []compiled.StageOutline{{Then: 1}, {Then: -1}}, Queues: []compiled.QueueOutline{{Link: 0}}, Links: []string{"l"},
+			Classes: []compiled.ClassOutline{
+				{Stage: 0, Queues: [3]int{-1, 0, -1}}, {Stage: -1, Queues: [3]int{-1, -1, -1}},
+			},
+			Stages: []compiled.StageOutline{{Then: 1}, {Then: -1}},
+			Queues: []compiled.QueueOutline{{Link: 0}}, Links: []string{"l"},
 		}
 		for i := range a.Stages {
 			a.Stages[i].Room, a.Stages[i].Profile.Buckets[0].Den, a.Stages[i].Profile.Buckets[1].Den = 7, 1, 2
@@ -89,11 +97,15 @@ func TestParseRecord(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, err := Parse(text)
-		if damaged := errors.As(err, new(*DamageError)); damaged != (name != "") || !damaged && !reflect.DeepEqual(got.Stages, a.Stages) {
+		if damaged := errors.As(err, new(*DamageError)); damaged != (name != "") || !damaged &&
+			!reflect.DeepEqual(got.Stages, a.Stages) {
 			t.Errorf("wrong %q: got %+v and error %v", name, got, err)
 		}
 	}
-	for _, text := range []string{"", "{", `{"Version":9,"Stages":[{}]}`, `{"Version":9,"Outline":{"Stages":[{"Then":-1}]},"Stages":"AAAA"}`} {
+	for _, text := range []string{
+		"", "{", `{"Version":9,"Stages":[{}]}`,
+		`{"Version":9,"Outline":{"Stages":[{"Then":-1}]},"Stages":"AAAA"}`,
+	} {
 		if _, err := Parse([]byte(text)); !errors.As(err, new(*DamageError)) {
 			t.Errorf("%q: got error %v, want one about damage", text, err)
 		}

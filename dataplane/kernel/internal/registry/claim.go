@@ -33,7 +33,9 @@ func RequestFor(plan *compiled.Plan, stage int, p *bpf.ShaperProfile) *Request {
 		return nil
 	}
 	return &Request{
-		Budget:  Budget{Name: s.BudgetName, Packets: engine.Flag(s.Packets), Params: formatParams(s.Source), Profile: *p},
+		Budget: Budget{
+			Name: s.BudgetName, Packets: engine.Flag(s.Packets), Params: formatParams(s.Source), Profile: *p,
+		},
 		Initial: engine.InitialLevels(s, p).UnstartedState(p), Stage: stage,
 	}
 }
@@ -160,7 +162,8 @@ func (c *Claims) isUser(u User) bool { return u.File == c.user.File }
 // SameStateFormat reports whether the words of a state have the same meaning in both
 // profiles, apart from their units.
 func SameStateFormat(a, b *bpf.ShaperProfile) bool {
-	return a.Coupled == b.Coupled && a.Peak == b.Peak && a.Excess == b.Excess && a.Limit == b.Limit && a.Sliding == b.Sliding &&
+	return a.Coupled == b.Coupled && a.Peak == b.Peak && a.Excess == b.Excess && a.Limit == b.Limit &&
+		a.Sliding == b.Sliding &&
 		(a.Window > 0) == (b.Window > 0)
 }
 
@@ -176,7 +179,8 @@ func (c *Claims) newBudget(request *Request, old *Budget) (*Claim, error) {
 	}
 	slot := slots.Allocate()
 	if slot >= MaxBudgets {
-		return nil, fmt.Errorf("budget %q: this host already has %d budgets, the maximum", request.Name, MaxBudgets)
+		return nil, fmt.Errorf("budget %q: this host already has %d budgets, the maximum", request.Name,
+			MaxBudgets)
 	}
 	r := request.Budget
 	r.Slot, r.Users = slot, nil
@@ -194,14 +198,17 @@ func (c *Claims) WriteInitialState(claim *Claim, now uint64, state bpf.ShaperSta
 		}
 		var l engine.Levels
 		if claim.old.Packets == claim.Packets {
-			l = engine.LevelsAt(&bpf.ShaperState{Word: was.Word, Stamp: was.Stamp}, &was.Profile, now).Convert(&was.Profile, &claim.Profile)
+			l = engine.LevelsAt(&bpf.ShaperState{Word: was.Word, Stamp: was.Stamp}, &was.Profile,
+				now).Convert(&was.Profile, &claim.Profile)
 		}
 		state = l.State(now, &claim.Profile)
 	}
 	if err := c.Opened[0].Lookup(claim.Record.Slot, &was); err != nil {
 		return fmt.Errorf("budgets: %w", err)
 	}
-	b := bpf.ShaperBudget{Word: state.Word, Stamp: state.Stamp, Version: was.Version + 1, Profile: claim.Profile}
+	b := bpf.ShaperBudget{
+		Word: state.Word, Stamp: state.Stamp, Version: was.Version + 1, Profile: claim.Profile,
+	}
 	if err := c.Opened[0].Put(claim.Record.Slot, &b); err != nil {
 		return fmt.Errorf("budgets: %w", err)
 	}
@@ -233,7 +240,8 @@ func (c *Claims) Commit() error {
 			continue
 		}
 		if err := engine.ChangeBudget(c.Opened, claim.Record.Slot, &claim.Profile); err != nil {
-			errs = append(errs, fmt.Errorf("budget %q keeps parameters %s: %w", claim.Name, claim.Record.Params, err))
+			errs = append(errs,
+				fmt.Errorf("budget %q keeps parameters %s: %w", claim.Name, claim.Record.Params, err))
 			continue
 		}
 		claim.Record.Profile, claim.Record.Params = claim.Profile, claim.Params
@@ -288,9 +296,11 @@ func (c *Claims) Notes() (out []string) {
 		switch {
 		case len(others) == 0:
 		case claim.change:
-			out = append(out, fmt.Sprintf("budget %s is now %s, also for %s", claim.Name, claim.Record.Params, strings.Join(others, ", ")))
+			out = append(out, fmt.Sprintf("budget %s is now %s, also for %s", claim.Name, claim.Record.Params,
+				strings.Join(others, ", ")))
 		case claim.Record.Profile != claim.Profile:
-			out = append(out, fmt.Sprintf("budget %s keeps the parameters of %s, %s, not %s", claim.Name, strings.Join(others, ", "), claim.Record.Params, claim.Params))
+			out = append(out, fmt.Sprintf("budget %s keeps the parameters of %s, %s, not %s", claim.Name,
+				strings.Join(others, ", "), claim.Record.Params, claim.Params))
 		}
 	}
 	return out

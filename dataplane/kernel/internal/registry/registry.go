@@ -92,7 +92,8 @@ func openRegistry(temp string) (*Locked, error) {
 		err = b.pruneGone()
 	}
 	if err == nil && len(b.Budgets) > 0 && b.Version != registryVersion {
-		err = fmt.Errorf("budgets of this host are in use by another version of shaper (%v): detach it first", b.Budgets[0].Users[0].String())
+		err = fmt.Errorf("budgets of this host are in use by another version of shaper (%v): detach it first",
+			b.Budgets[0].Users[0].String())
 	}
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
@@ -114,7 +115,9 @@ func readRegistry() (r registry, text []byte, err error) {
 		return r, nil, err
 	}
 	if r, err = parseRegistry(text); err != nil {
-		return r, text, fmt.Errorf("%s cannot be read (%w): detach all shapers that use budgets of the host, then remove the file", file.Name(), err)
+		return r, text, fmt.Errorf(
+			"%s cannot be read (%w): detach all shapers that use budgets of the host, then remove the file",
+			file.Name(), err)
 	}
 	return r, text, nil
 }
@@ -153,7 +156,10 @@ func (b *Locked) pruneGone() error {
 
 // leftover describes a budget whose user u is gone.
 func (r *Budget) leftover(u *User) leftBudget {
-	return leftBudget{u.Namespace, record.Left{Interface: u.Interface, Direction: u.Direction, What: fmt.Sprintf("budget %s", r.Name)}}
+	return leftBudget{
+		u.Namespace,
+		record.Left{Interface: u.Interface, Direction: u.Direction, What: fmt.Sprintf("budget %s", r.Name)},
+	}
 }
 
 // leftBudget is a budget whose user is gone.
@@ -203,7 +209,9 @@ func (b *Locked) pinMaps() error {
 	if !rundir.BpffsMounted() {
 		m, err := ebpf.NewMapFromID(b.Maps[0])
 		if errors.Is(err, unix.EPERM) {
-			return errors.New("budgets of the host need bpffs, or CAP_SYS_ADMIN: mount -t bpf -o mode=0700 bpf " + rundir.Bpffs)
+			return errors.New(
+				"budgets of the host need bpffs, or CAP_SYS_ADMIN: mount -t bpf -o mode=0700 bpf " +
+					rundir.Bpffs)
 		}
 		m.Close()
 		return cause.Of(err)
@@ -237,7 +245,8 @@ func (b *Locked) findMaps() (maps [2]*ebpf.Map, err error) {
 			m, err = ebpf.NewMapFromID(b.Maps[i])
 		}
 		if errors.Is(err, unix.EPERM) {
-			err = fmt.Errorf("map %s with the budgets of this host is not pinned here: %w: run with CAP_SYS_ADMIN, or with the bpffs and the user of %s", name, err, b.Budgets[0].Users[0].String())
+			err = fmt.Errorf("map %s with the budgets of this host is not pinned here: %w: run with CAP_SYS_ADMIN, or with the bpffs and the user of %s",
+				name, err, b.Budgets[0].Users[0].String())
 		}
 		if err != nil {
 			CloseMaps(maps)
@@ -298,7 +307,9 @@ func (b *Locked) close() error {
 
 // ReleaseBudgets removes users from all budgets, by their lock files, and users that are
 // gone. It returns the budgets of the removed users in the namespace of at.
-func ReleaseBudgets(at iface.ID, direction dataplane.Direction, users ...string) (left []record.Left, err error) {
+func ReleaseBudgets(
+	at iface.ID, direction dataplane.Direction, users ...string,
+) (left []record.Left, err error) {
 	temp := RegistryTemp(at, direction)
 	if err := rundir.RemoveState(temp); err != nil { // left by a killed process
 		return nil, err

@@ -22,7 +22,8 @@ func FuzzParseRegistry(f *testing.F) {
 			_ = r.Budgets[0].Users[0].String() // in errors
 		}
 		again, _ := json.Marshal(r)
-		if same, err := parseRegistry(again); err != nil || len(same.Budgets) != len(r.Budgets) || !reflect.DeepEqual(same.Maps, r.Maps) {
+		if same, err := parseRegistry(again); err != nil || len(same.Budgets) != len(r.Budgets) ||
+			!reflect.DeepEqual(same.Maps, r.Maps) {
 			t.Errorf("registry %s: %v", again, err)
 		}
 	})

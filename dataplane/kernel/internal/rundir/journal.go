@@ -44,7 +44,8 @@ func ReadJournal(at iface.ID) (j *Journal, broken string, err error) {
 	if e := os.Rename(invalid.path, aside); e != nil {
 		return nil, "", errors.Join(err, e)
 	}
-	return &Journal{}, fmt.Sprintf("%v: set aside as %s; the previous settings of the interface are not known", invalid, aside), nil
+	return &Journal{}, fmt.Sprintf(
+		"%v: set aside as %s; the previous settings of the interface are not known", invalid, aside), nil
 }
 
 // JournalError reports that the content of a journal cannot be used.

@@ -141,7 +141,8 @@ func takeLockWithin(name string, how int, patience time.Duration) (Lock, error) 
 			holder, end = now, time.Now().Add(patience)
 		}
 		if time.Now().After(end) {
-			return Lock{}, fmt.Errorf("another process has held the lock %s for %v: is it stopped?", file.Name(), patience)
+			return Lock{}, fmt.Errorf("another process has held the lock %s for %v: is it stopped?",
+				file.Name(), patience)
 		}
 		time.Sleep(2 * time.Millisecond)
 	}

@@ -127,11 +127,13 @@ func TestHasName(t *testing.T) {
 	}
 	kept, removed, replaced := open(dir+"/kept"), open(dir+"/removed"), open(dir+"/replaced")
 	open(dir + "/new")
-	if err := errors.Join(os.Remove(dir+"/removed"), os.Rename(dir+"/new", dir+"/replaced"), os.Rename(dir, dir+"2")); err != nil {
+	if err := errors.Join(os.Remove(dir+"/removed"), os.Rename(dir+"/new", dir+"/replaced"),
+		os.Rename(dir, dir+"2")); err != nil {
 		t.Fatal(err)
 	}
 	if !HasName(kept) || HasName(removed) || HasName(replaced) {
-		t.Errorf("got %t, %t and %t, want true, false and false", HasName(kept), HasName(removed), HasName(replaced))
+		t.Errorf("got %t, %t and %t, want true, false and false", HasName(kept), HasName(removed),
+			HasName(replaced))
 	}
 }
 
@@ -141,7 +143,8 @@ func TestQuietLockTurns(t *testing.T) {
 	nettest.Quiet(t)
 	kerneltest.NeedRoot(t)
 	t.Parallel()
-	nettest.Steady(t, func() error { return takeTurns(t, iface.ID{Namespace: 1, Index: 1<<30 + 2}, time.Second) })
+	nettest.Steady(t,
+		func() error { return takeTurns(t, iface.ID{Namespace: 1, Index: 1<<30 + 2}, time.Second) })
 }
 
 // takeTurns lets the holders of a lock change while another goroutine waits for it. Its error
@@ -173,16 +176,19 @@ func takeTurns(t *testing.T, owner iface.ID, patience time.Duration) error {
 		holder.File.Close()
 		holder = next
 	}
-	if _, err := takeLockWithin(owner.FileName("change"), unix.LOCK_EX, patience/10); err == nil || !strings.Contains(err.Error(), "for 100ms: is it stopped?") {
+	if _, err := takeLockWithin(owner.FileName("change"), unix.LOCK_EX, patience/10); err == nil ||
+		!strings.Contains(err.Error(), "for 100ms: is it stopped?") {
 		t.Errorf("a lock with one holder: got error %v, want one after 100ms", err)
 	}
 	var early error
 	select {
 	case err := <-taken:
-		early = fmt.Errorf("after %v: got the lock or error %v, want the wait to last", time.Since(begin), err)
+		early = fmt.Errorf("after %v: got the lock or error %v, want the wait to last", time.Since(begin),
+			err)
 	default:
 	}
-	if err := errors.Join(os.Remove(filepath.Join(StateDir, owner.FileName("change"))), holder.File.Close()); err != nil {
+	if err := errors.Join(os.Remove(filepath.Join(StateDir, owner.FileName("change"))),
+		holder.File.Close()); err != nil {
 		t.Fatal(err)
 	}
 	if early != nil {

@@ -58,7 +58,8 @@ func OpenPinDir() error {
 	}
 	defer dir.Close()
 	if owner := dir.Owner(); owner != 0 && owner != os.Geteuid() {
-		return fmt.Errorf("%s belongs to user %d, who could detach shapers: remove it, and mount bpffs so that only root can write to it: mount -t bpf -o mode=0700 bpf %s", PinDir, owner, Bpffs)
+		return fmt.Errorf("%s belongs to user %d, who could detach shapers: remove it, and mount bpffs so that only root can write to it: mount -t bpf -o mode=0700 bpf %s",
+			PinDir, owner, Bpffs)
 	}
 	return nil
 }

@@ -29,7 +29,8 @@ func TestCommitted(t *testing.T) {
 			t.Fatal(err)
 		}
 		// A missing file is reported above.
-		if file, err := os.ReadFile(filepath.Join(committed, name)); err == nil && !bytes.Equal(file, generated) {
+		if file, err := os.ReadFile(filepath.Join(committed, name)); err == nil &&
+			!bytes.Equal(file, generated) {
 			t.Errorf("%s is out of date: go run ./dataplane/replay/internal/gencaps -o testdata/pcaps", name)
 		}
 	}

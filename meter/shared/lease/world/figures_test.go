@@ -68,7 +68,9 @@ func TestRescueShareIsFree(t *testing.T) {
 			before := w.passed()
 			w.Run(w.Now + 5*second)
 			if used := (w.Stats.Passed - before) / (5 * 125e6); used < 0.99 || used > 1.0001 {
-				t.Errorf("%d hosts: got %.4f of the budget with a rescue share of %d millionths, want 0.99 to 1", hosts, used, rescue)
+				t.Errorf(
+					"%d hosts: got %.4f of the budget with a rescue share of %d millionths, want 0.99 to 1",
+					hosts, used, rescue)
 			}
 		}
 	}
@@ -97,7 +99,8 @@ func TestFreedBandwidth(t *testing.T) {
 		slices.Sort(times)
 		t.Logf("%d hosts: %.2f intervals [%.2f..%.2f]", hosts, times[20], times[0], times[40])
 		if times[20] > 3 || times[40] > 4 {
-			t.Errorf("%d hosts: freed bandwidth was used after %.2f intervals, at most %.2f: want 3 and 4", hosts, times[20], times[40])
+			t.Errorf("%d hosts: freed bandwidth was used after %.2f intervals, at most %.2f: want 3 and 4",
+				hosts, times[20], times[40])
 		}
 	}
 }
@@ -124,5 +127,6 @@ func TestThousandHosts(t *testing.T) {
 	if used := w.Stats.Passed / w.Stats.Could; used < 0.97 {
 		t.Errorf("got %.4f of the budget, want at least 0.97", used)
 	}
-	t.Logf("%.4f of the budget, excess %.0f, bound %.0f", w.Stats.Passed/w.Stats.Could, w.Stats.Excess[0], w.Stats.Bound[0])
+	t.Logf("%.4f of the budget, excess %.0f, bound %.0f", w.Stats.Passed/w.Stats.Could, w.Stats.Excess[0],
+		w.Stats.Bound[0])
 }

@@ -81,7 +81,8 @@ type tcPolice struct {
 
 // checksums are the words of action csum, which tc shows in parentheses.
 var checksums = []string{
-	"ip4h", "iph", "ipv4h", "icmp", "igmp", "tcp", "udp", "udplite", "sctp", "and", "or", "+", "empty", "?empty",
+	"ip4h", "iph", "ipv4h", "icmp", "igmp", "tcp", "udp", "udplite", "sctp", "and", "or", "+", "empty",
+	"?empty",
 }
 
 // readActions reads actions.
@@ -134,8 +135,10 @@ func (a *tcArgs) police(t *tcImport) tcAction {
 			p.exceed = v
 			continue
 		}
-		name := complete(w, []string{"index", "burst", "peakrate", "overhead", "linklayer", "pkts_rate", "pkts_burst"})
-		if slices.Contains([]string{"rate", "mtu", "mpu", "avrate", "conform-exceed", "buffer", "maxburst", "minburst"}, w) {
+		name := complete(w,
+			[]string{"index", "burst", "peakrate", "overhead", "linklayer", "pkts_rate", "pkts_burst"})
+		if slices.Contains(
+			[]string{"rate", "mtu", "mpu", "avrate", "conform-exceed", "buffer", "maxburst", "minburst"}, w) {
 			name = w
 		}
 		if name == "" {
@@ -161,7 +164,9 @@ func (a *tcArgs) police(t *tcImport) tcAction {
 				p.lost = append(p.lost, "linklayer "+l+": it rounds packets to cells of 53 bytes")
 			}
 		case "peakrate":
-			p.lost = append(p.lost, "peakrate "+a.next()+": a packet must conform to two buckets, and takes from none if it does not; no meter does that")
+			p.lost = append(p.lost,
+				"peakrate "+a.next()+
+					": a packet must conform to two buckets, and takes from none if it does not; no meter does that")
 		case "avrate":
 			p.lost = append(p.lost, "avrate "+a.next()+": it limits a rate estimator")
 		case "pkts_rate":
@@ -231,8 +236,10 @@ func (f *tcFilter) pedit(a *tcArgs) {
 	fields := []string{"munge ip dsfield set", "munge ip tos set", "munge ip6 traffic_class set"}
 	v, err := strconv.ParseUint(words[4], 0, 8)
 	mask, err2 := strconv.ParseUint(words[6], 0, 8)
-	if err != nil || err2 != nil || !slices.Contains(fields, field) || words[5] != "retain" || mask != 0xfc || v&3 != 0 {
-		a.fail("pedit %s cannot be expressed: only munge ip dsfield set VALUE retain 0xfc can", strings.Join(words, " "))
+	if err != nil || err2 != nil || !slices.Contains(fields, field) || words[5] != "retain" || mask != 0xfc ||
+		v&3 != 0 {
+		a.fail("pedit %s cannot be expressed: only munge ip dsfield set VALUE retain 0xfc can",
+			strings.Join(words, " "))
 		return
 	}
 	mark := &dataplane.Mark{Field: dataplane.DSCP, Value: uint32(v) >> 2}
@@ -266,11 +273,13 @@ func outcome(actions []tcAction, marks []dataplane.Mark) (o tcOutcome, err error
 	for _, a := range actions {
 		switch {
 		case a.police != nil:
-			return o, fmt.Errorf("a third police action, or one that conforming and exceeding packets share, cannot be expressed")
+			return o,
+				fmt.Errorf("a third police action, or one that conforming and exceeding packets share, cannot be expressed")
 		case a.redirect != "":
 			return o, fmt.Errorf("redirection to %s cannot be expressed here", a.redirect)
 		case a.mark != nil:
-			o.marks = slices.DeleteFunc(o.marks, func(m dataplane.Mark) bool { return m.Field == a.mark.Field })
+			o.marks = slices.DeleteFunc(o.marks,
+				func(m dataplane.Mark) bool { return m.Field == a.mark.Field })
 			o.marks = append(o.marks, *a.mark)
 		}
 		if a.then != tcPipe {

@@ -91,14 +91,17 @@ func TestTCProblems(t *testing.T) {
 				all = append(all, fmt.Sprintf("line %d: %s", p.Line, p.Reason))
 			}
 			if len(d.Classes) > 0 {
-				if _, err := (policyfile.Source{Name: "p", Text: d.Render("test").Text}).Compile(); err != nil {
+				if _, err := (policyfile.Source{
+					Name: "p", Text: d.Render("test").Text,
+				}).Compile(); err != nil {
 					all = append(all, fmt.Sprintf("line %d: %v", strings.Count(c.script, "\n")+1, err))
 				}
 			}
 		}
 		found := false
 		for _, p := range all {
-			found = found || strings.HasPrefix(p, fmt.Sprintf("line %d: ", c.line)) && strings.Contains(p, c.reason)
+			found = found || strings.HasPrefix(p, fmt.Sprintf("line %d: ", c.line)) &&
+				strings.Contains(p, c.reason)
 		}
 		if !found {
 			t.Errorf("%s\nproblems %q, want one with %q in line %d", c.script, all, c.reason, c.line)
@@ -116,7 +119,8 @@ func TestTCOtherFiles(t *testing.T) {
 		"tc qdisc\x00": "not text",
 		"\xff\xfe":     "not text",
 	} {
-		if _, err := (Dialect{}).Import(routers.Source{Text: text}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := (Dialect{}).Import(routers.Source{Text: text}); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want one with %q", text, err, want)
 		}
 	}
@@ -134,7 +138,8 @@ tc qdisc add dev ifb0 root tbf rate 1mbit burst 10k limit 10k
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(in.Skipped) != 4 || len(in.Drafts) != 1 || in.Drafts[0].Name != "ifb0" || len(in.Drafts[0].Problems) > 0 {
+	if len(in.Skipped) != 4 || len(in.Drafts) != 1 || in.Drafts[0].Name != "ifb0" ||
+		len(in.Drafts[0].Problems) > 0 {
 		t.Errorf("skipped %v, drafts %+v", in.Skipped, in.Drafts)
 	}
 }
@@ -147,7 +152,8 @@ func FuzzTC(f *testing.F) {
 	}
 	f.Add("A=$A$A; tc qdisc add dev $A${A:-$B} root `x` \"y\n'\\")
 	f.Fuzz(func(t *testing.T, text string) {
-		in, err := Dialect{}.Import(routers.Source{Text: text, Options: routers.Options{Link: meter.BitRate(1e9)}})
+		in, err := Dialect{}.Import(
+			routers.Source{Text: text, Options: routers.Options{Link: meter.BitRate(1e9)}})
 		if err != nil {
 			return
 		}
@@ -162,7 +168,8 @@ func FuzzTC(f *testing.F) {
 			if len(d.Classes) == 0 {
 				continue
 			}
-			if _, err := (policyfile.Source{Name: "p", Text: r.Text}).Compile(); err != nil && strings.Contains(err.Error(), "yaml") {
+			if _, err := (policyfile.Source{Name: "p", Text: r.Text}).Compile(); err != nil &&
+				strings.Contains(err.Error(), "yaml") {
 				t.Errorf("%v\n%s", err, r.Text)
 			}
 		}

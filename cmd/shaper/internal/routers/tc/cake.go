@@ -17,7 +17,8 @@ var cakeRTTs = map[string]time.Duration{
 
 // cakeOverheads are names of overheads, in bytes per packet (tc/q_cake.c in iproute2).
 var cakeOverheads = map[string]struct{ overhead, mpu int }{
-	"pppoe-ptm": {30, 0}, "bridged-ptm": {22, 0}, "ethernet": {38, 84}, "ether-vlan": {4, 0}, "docsis": {18, 64},
+	"pppoe-ptm": {30, 0}, "bridged-ptm": {22, 0}, "ethernet": {38, 84}, "ether-vlan": {4, 0},
+	"docsis": {18, 64},
 }
 
 // cakeFlows are the keys of a flow by name.
@@ -28,11 +29,15 @@ var cakeFlows = map[string]string{
 
 // Words of cake without effect on the fate of packets, or with a lost effect.
 var (
-	cakePlain = []string{"nowash", "split-gso", "no-split-gso", "nonat", "nat", "noatm", "egress", "no-ack-filter", "via-ethernet", "besteffort"}
-	cakeLost  = []string{
+	cakePlain = []string{
+		"nowash", "split-gso", "no-split-gso", "nonat", "nat", "noatm", "egress", "no-ack-filter",
+		"via-ethernet", "besteffort",
+	}
+	cakeLost = []string{
 		"wash", "atm", "ptm", "ingress", "ack-filter", "ack-filter-aggressive", "autorate-ingress",
 		"diffserv3", "diffserv4", "diffserv8", "diffserv", "precedence", "conservative",
-		"ipoa-vcmux", "ipoa-llcsnap", "bridged-vcmux", "bridged-llcsnap", "pppoa-vcmux", "pppoa-llc", "pppoe-vcmux", "pppoe-llcsnap",
+		"ipoa-vcmux", "ipoa-llcsnap", "bridged-vcmux", "bridged-llcsnap", "pppoa-vcmux", "pppoa-llc",
+		"pppoe-vcmux", "pppoe-llcsnap",
 	}
 )
 
@@ -99,6 +104,7 @@ func (q *tcQdisc) cakeModes() {
 	case has("dual-srchost", "dual-dsthost", "triple-isolate"):
 		q.lost = append(q.lost, "fairness among hosts, then among their flows")
 	case !has("flows", "srchost", "dsthost", "hosts", "flowblind"):
-		q.lost = append(q.lost, "triple-isolate, cake's default: fairness among hosts, then among their flows (flows has that of flows only)")
+		q.lost = append(q.lost,
+			"triple-isolate, cake's default: fairness among hosts, then among their flows (flows has that of flows only)")
 	}
 }

@@ -76,7 +76,8 @@ func (k *tcClass) options(a *tcArgs, t *tcImport) {
 			if l := a.next(); !strings.HasPrefix("ethernet", l) {
 				a.fail("linklayer %s rounds packets to cells of 53 bytes", l)
 			}
-		case complete(w, []string{"burst", "cburst", "mtu", "slot", "pslot"}) != "", w == "buffer", w == "cbuffer", w == "maxburst", w == "cmaxburst":
+		case complete(w, []string{"burst", "cburst", "mtu", "slot", "pslot"}) != "", w == "buffer",
+			w == "cbuffer", w == "maxburst", w == "cmaxburst":
 			a.next()
 		default:
 			a.unknown(w)

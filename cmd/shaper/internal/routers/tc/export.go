@@ -9,8 +9,8 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
-	"github.com/a-seed-32e5a53f/shaper/meter/unsaid"
 	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/meter/unsaid"
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
@@ -88,13 +88,15 @@ func (x *tcExport) setLength(r dataplane.LengthRule) {
 	switch {
 	case r.Base == dataplane.L3:
 		l.stab -= ethernetHeader
-		x.Note("length l3: stab overhead %d makes tc count IP packets; it supposes an Ethernet interface", l.stab)
+		x.Note("length l3: stab overhead %d makes tc count IP packets; it supposes an Ethernet interface",
+			l.stab)
 	case r.Base == dataplane.L1 && r != (dataplane.LengthRule{Base: dataplane.L1}):
 		x.Cannot("length l1 with overhead or mpu")
 	case r.Base == dataplane.L1:
 		l.overhead, l.mpu = 24, 84 // max(60, frame) + 24
 	case r.Overhead <= -ethernetHeader:
-		x.Cannot("length l2 with overhead %d: write l3 with overhead %d", r.Overhead, r.Overhead+ethernetHeader)
+		x.Cannot("length l2 with overhead %d: write l3 with overhead %d", r.Overhead,
+			r.Overhead+ethernetHeader)
 	}
 	if l.overhead >= 1<<16 || l.mpu >= 1<<16 {
 		x.Cannot("overhead and mpu above 65535")
@@ -143,7 +145,8 @@ func (x *tcExport) single(p *dataplane.Policy) bool {
 		return false
 	}
 	// Without a link, priority and weight have no effect.
-	other := unsaid.Fields(q, "Name", "Rate", "Time", "Bytes", "TargetAtRate", "IntervalAtRate", "Priority", "Weight")
+	other := unsaid.Fields(q, "Name", "Rate", "Time", "Bytes", "TargetAtRate", "IntervalAtRate", "Priority",
+		"Weight")
 	if other != nil || q.Time > 0 && (q.Bytes > 0 || q.Time%time.Microsecond != 0) {
 		return false
 	}
@@ -152,7 +155,8 @@ func (x *tcExport) single(p *dataplane.Policy) bool {
 	limit := fmt.Sprintf("limit %d", q.Bytes)
 	if q.Time > 0 {
 		limit = fmt.Sprintf("latency %dus", q.Time/time.Microsecond)
-		x.Note("queue %s: tbf converts latency %v to bytes: the rate during it, plus the burst", q.Name, q.Time)
+		x.Note("queue %s: tbf converts latency %v to bytes: the rate during it, plus the burst", q.Name,
+			q.Time)
 	}
 	x.checkBytes("queue "+q.Name, bytes, burst)
 	x.checkBytes("queue "+q.Name, 0, q.Bytes)
@@ -206,7 +210,8 @@ func (x *tcExport) tree(p *dataplane.Policy) {
 		x.class(&p.Classes[i])
 	}
 	if x.index >= firstIndex {
-		x.Note("indexes of police actions, here from %d on, belong to the network namespace: change them if other filters use the same", firstIndex)
+		x.Note("indexes of police actions, here from %d on, belong to the network namespace: change them if other filters use the same",
+			firstIndex)
 	}
 	if x.pref > 1<<16-1 {
 		x.Cannot("%d filters: tc has 65535 priorities", x.pref)
@@ -226,14 +231,16 @@ func (x *tcExport) next() string {
 func (x *tcExport) queue(q *dataplane.Queue) {
 	what := "queue " + q.Name
 	x.Unsaid(what, q, notOfTC,
-		"Name", "Rate", "Time", "Bytes", "Packets", "WRED", "Seed", "CoDel", "ECN", "TargetAtRate", "IntervalAtRate",
+		"Name", "Rate", "Time", "Bytes", "Packets", "WRED", "Seed", "CoDel", "ECN", "TargetAtRate",
+		"IntervalAtRate",
 		"Link", "Priority", "Weight", "Fair")
 	x.line("")
 	if q.Link == nil {
 		rate, _ := x.rate(what, q.Rate)
 		x.queues[q] = x.next()
 		x.label("queue", q.Name)
-		x.line("tc class add dev %s parent 1: classid %s htb rate %s quantum %d%s", x.device, x.queues[q], rate, quantumUnit, x.sizes())
+		x.line("tc class add dev %s parent 1: classid %s htb rate %s quantum %d%s", x.device, x.queues[q],
+			rate, quantumUnit, x.sizes())
 		x.leaf(q)
 		return
 	}
@@ -254,7 +261,8 @@ func (x *tcExport) queue(q *dataplane.Queue) {
 	// Nearly all of the rate is borrowed, so that only prio and quantum decide. A ceil above the
 	// rate of the link keeps lower priorities from being served in between.
 	x.line("tc class add dev %s parent %s classid %s htb rate 8bit ceil %s prio %d quantum %d%s",
-		x.device, link, x.queues[q], meter.ByteRate(2*bytes), q.Priority, quantumUnit*cmp.Or(q.Weight, 1), x.sizes())
+		x.device, link, x.queues[q], meter.ByteRate(2*bytes), q.Priority, quantumUnit*cmp.Or(q.Weight, 1),
+		x.sizes())
 	x.leaf(q)
 }
 
@@ -284,7 +292,8 @@ func (x *tcExport) leaf(q *dataplane.Queue) {
 		x.Cannot("%s: with codel, tc has a limit in packets: write limit: %dp", what, c.Packets)
 		bytes = 0
 	case c.Time > 0:
-		x.Cannot("%s: limit %v is a time, and tc counts bytes or packets: write limit: %d", what, c.Time, bytes)
+		x.Cannot("%s: limit %v is a time, and tc counts bytes or packets: write limit: %d", what, c.Time,
+			bytes)
 	case c.Packets > 0 && bytes > 0:
 		x.Cannot("%s: two limits", what)
 	}
@@ -302,7 +311,8 @@ func (x *tcExport) leaf(q *dataplane.Queue) {
 		if c.CoDel.Target%time.Microsecond != 0 || c.CoDel.Interval%time.Microsecond != 0 {
 			x.Cannot("%s: codel: tc has whole microseconds", what)
 		}
-		kind += fmt.Sprintf(" limit %d target %dus interval %dus %s", c.Packets, c.CoDel.Target/time.Microsecond, c.CoDel.Interval/time.Microsecond, ecn)
+		kind += fmt.Sprintf(" limit %d target %dus interval %dus %s", c.Packets,
+			c.CoDel.Target/time.Microsecond, c.CoDel.Interval/time.Microsecond, ecn)
 		x.Note("%s: the kernel counts CoDel's times in units of 1024 ns", what)
 	case bytes == 0:
 		kind = fmt.Sprintf("pfifo limit %d", c.Packets)
@@ -311,5 +321,6 @@ func (x *tcExport) leaf(q *dataplane.Queue) {
 		x.checkBytes(what, 0, bytes)
 	}
 	class := x.queues[q]
-	x.line("tc qdisc add dev %s parent %s handle %s: %s", x.device, class, strings.TrimPrefix(class, "1:"), kind)
+	x.line("tc qdisc add dev %s parent %s handle %s: %s", x.device, class, strings.TrimPrefix(class, "1:"),
+		kind)
 }

@@ -125,7 +125,9 @@ func colors(m *dataplane.Meter) []meter.Color {
 
 // fates decides how each color gets its action. main is the action of most colors; with the verdict
 // ok they get it without its marks. other is the action of colors that continue with the next filter.
-func (x *tcExport) fates(what string, c *dataplane.Class) (fates [3]fate, main dataplane.Action, other *dataplane.Action, ok bool) {
+func (x *tcExport) fates(
+	what string, c *dataplane.Class,
+) (fates [3]fate, main dataplane.Action, other *dataplane.Action, ok bool) {
 	all := colors(c.Meter)
 	have := false
 	for _, color := range all {
@@ -155,7 +157,8 @@ func (x *tcExport) fates(what string, c *dataplane.Class) (fates [3]fate, main d
 			f.verdict = tcDrop
 		case a.Queue == main.Queue && len(a.Marks) == 0:
 			f.verdict = tcOK
-		case a.Queue == main.Queue && x.canPipe(c.Meter, color) && (len(main.Marks) == 0 || slices.Equal(main.Marks, a.Marks)):
+		case a.Queue == main.Queue && x.canPipe(c.Meter, color) &&
+			(len(main.Marks) == 0 || slices.Equal(main.Marks, a.Marks)):
 			f.verdict = tcPipe
 			main.Marks = a.Marks
 		case other == nil || other.Queue == a.Queue && slices.Equal(other.Marks, a.Marks):
@@ -186,7 +189,9 @@ func (x *tcExport) canPipe(m *dataplane.Meter, color meter.Color) bool {
 
 // actions writes the actions of a filter. first is the first filter of the class; it has the
 // parameters of its police actions, and later ones their index.
-func (x *tcExport) actions(what string, c *dataplane.Class, fates [3]fate, main dataplane.Action, m exportedMatch, first bool) string {
+func (x *tcExport) actions(
+	what string, c *dataplane.Class, fates [3]fate, main dataplane.Action, m exportedMatch, first bool,
+) string {
 	marks := x.marks(what, main.Marks, m)
 	if marks != "" {
 		marks += " action ok"
@@ -241,7 +246,8 @@ func (x *tcExport) policed(what string, c *dataplane.Class, first bool, buckets 
 	for _, b := range buckets {
 		x.index++
 		e.indexes = append(e.indexes, x.index)
-		s += fmt.Sprintf(" action police index %d%s conform-exceed %s/%s", x.index, x.bucket(what, c.Meter, b), b.exceed, b.conform)
+		s += fmt.Sprintf(" action police index %d%s conform-exceed %s/%s", x.index,
+			x.bucket(what, c.Meter, b), b.exceed, b.conform)
 	}
 	return s
 }
@@ -253,7 +259,8 @@ const maxMTU = 1 << 16
 func (x *tcExport) bucket(what string, m *dataplane.Meter, b bucket) string {
 	if m.Packets {
 		n, ok := b.rate.Burst(second)
-		if !ok || b.rate != meter.Per(n, second) && b.rate.Cmp(meter.Per(n, second)) != 0 || n >= 1<<32 || b.burst >= 1<<32 {
+		if !ok || b.rate != meter.Per(n, second) && b.rate.Cmp(meter.Per(n, second)) != 0 || n >= 1<<32 ||
+			b.burst >= 1<<32 {
 			x.Cannot("%s: rate %v is not a whole number of packets per second", what, b.rate)
 		}
 		return fmt.Sprintf(" pkts_rate %d pkts_burst %d", n, b.burst)
@@ -264,11 +271,13 @@ func (x *tcExport) bucket(what string, m *dataplane.Meter, b bucket) string {
 	}
 	x.checkBytes(what, bytes, b.burst)
 	if b.burst < maxMTU {
-		x.Note("police counts a GSO packet as one packet of up to %d bytes, which never fits a smaller burst: ethtool -K %s tso off gso off", maxMTU, x.device)
+		x.Note("police counts a GSO packet as one packet of up to %d bytes, which never fits a smaller burst: ethtool -K %s tso off gso off",
+			maxMTU, x.device)
 	}
 	if bytes > 0 {
 		if low, high := storedBursts(bytes, b.burst); low != b.burst || high != b.burst {
-			x.Note("%s: tc converts burst %d to a time, which it rounds: the kernel gets %d bytes before iproute2 6.15, %d since", what, b.burst, low, high)
+			x.Note("%s: tc converts burst %d to a time, which it rounds: the kernel gets %d bytes before iproute2 6.15, %d since",
+				what, b.burst, low, high)
 		}
 	}
 	return fmt.Sprintf(" rate %s burst %d mtu %d%s", rate, b.burst, maxMTU, x.sizes())
@@ -281,9 +290,12 @@ func (x *tcExport) marks(what string, marks []dataplane.Mark, m exportedMatch) (
 		case mark.Field == dataplane.SKBMark:
 			s += fmt.Sprintf(" action skbedit mark %d pipe", mark.Value)
 		case m.family == etherIPv4:
-			s += fmt.Sprintf(" action pedit ex munge ip dsfield set %#02x retain 0xfc pipe action csum ip4h pipe", mark.Value<<2)
+			s += fmt.Sprintf(
+				" action pedit ex munge ip dsfield set %#02x retain 0xfc pipe action csum ip4h pipe",
+				mark.Value<<2)
 		case m.family == etherIPv6:
-			s += fmt.Sprintf(" action pedit ex munge ip6 traffic_class set %#02x retain 0xfc pipe", mark.Value<<2)
+			s += fmt.Sprintf(" action pedit ex munge ip6 traffic_class set %#02x retain 0xfc pipe",
+				mark.Value<<2)
 		default:
 			x.Cannot("%s: action dscp for packets of any protocol: tc needs one", what)
 		}
@@ -298,5 +310,6 @@ func (x *tcExport) filter(m exportedMatch, actions string, queue *dataplane.Queu
 		class = x.queues[queue]
 	}
 	x.pref++
-	x.line("tc filter add dev %s parent 1: pref %d protocol %s %s%s flowid %s", x.device, x.pref, m.protocol, m.match, actions, class)
+	x.line("tc filter add dev %s parent 1: pref %d protocol %s %s%s flowid %s", x.device, x.pref, m.protocol,
+		m.match, actions, class)
 }

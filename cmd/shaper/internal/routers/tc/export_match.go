@@ -33,7 +33,8 @@ func (x *tcExport) matches(what string, match dataplane.Match) (list []exportedM
 		*p.list(m) = separate(*p.list(m))
 	}
 	x.Unsaid(what, m, "tc has no such condition",
-		"Src", "Dst", "Proto", "SPort", "DPort", "DSCP", "VLAN", "PCP", "Mark", "EtherType", "Length", "Customer")
+		"Src", "Dst", "Proto", "SPort", "DPort", "DSCP", "VLAN", "PCP", "Mark", "EtherType", "Length",
+		"Customer")
 	ip := needsIP(m)
 	vlan := len(m.VLAN)+len(m.PCP) > 0
 	all := slices.Equal(m.Length, anyLength) && !ip && !vlan && len(m.EtherType) == 0
@@ -61,7 +62,8 @@ func (x *tcExport) matches(what string, match dataplane.Match) (list []exportedM
 	}
 	for _, p := range protocols {
 		if p < firstEtherType && len(m.EtherType) > 0 {
-			x.Cannot("%s: match ethertype %#x: to tc it is no EtherType, but a number of Linux such as 3, all packets", what, p)
+			x.Cannot("%s: match ethertype %#x: to tc it is no EtherType, but a number of Linux such as 3, all packets",
+				what, p)
 		}
 		if ip && p != etherIPv4 && p != etherIPv6 {
 			x.Cannot("%s: match ethertype %#x with fields of IP", what, p)
@@ -95,7 +97,8 @@ func separate(list []netip.Prefix) (out []netip.Prefix) {
 func (x *tcExport) values(what, field string, ranges []dataplane.Range, width int) (out []uint32) {
 	for _, r := range ranges {
 		if r.Last-r.First >= maxFilters {
-			x.Cannot("%s: match %s %d-%d needs more than %d filters", what, field, r.First, r.Last, maxFilters)
+			x.Cannot("%s: match %s %d-%d needs more than %d filters", what, field, r.First, r.Last,
+				maxFilters)
 			return nil
 		}
 		for v := r.First; v <= r.Last; v++ {
@@ -109,7 +112,9 @@ func (x *tcExport) values(what, field string, ranges []dataplane.Range, width in
 func (x *tcExport) family(what string, m *dataplane.Match, protocol uint32, vlan bool) []exportedMatch {
 	ports := len(m.SPort)+len(m.DPort) > 0
 	flower := vlan || ports || protocol == etherIPv6 && len(m.Proto) > 0
-	name := map[uint32]string{etherAll: "all", etherVLAN: "802.1q", etherIPv4: "ip", etherIPv6: "ipv6"}[protocol]
+	name := map[uint32]string{
+		etherAll: "all", etherVLAN: "802.1q", etherIPv4: "ip", etherIPv6: "ipv6",
+	}[protocol]
 	if name == "" {
 		name = fmt.Sprintf("0x%04x", protocol)
 	}
@@ -153,7 +158,8 @@ func (x *tcExport) family(what string, m *dataplane.Match, protocol uint32, vlan
 			protos = append(protos, fmt.Sprintf("match ip protocol %d 0xff", v))
 		}
 		add(protos)
-		add(masked(m.Mark, 32, func(v, mask uint32) string { return fmt.Sprintf("match mark %#x %#x", v, mask) }))
+		add(masked(m.Mark, 32,
+			func(v, mask uint32) string { return fmt.Sprintf("match mark %#x %#x", v, mask) }))
 		if len(m.Mark) > 0 {
 			x.Note("%s: a kernel without CONFIG_CLS_U32_MARK ignores match mark", what)
 		}
@@ -187,7 +193,8 @@ func (x *tcExport) family(what string, m *dataplane.Match, protocol uint32, vlan
 
 // marked returns the filters for a match of marks alone.
 func marked(marks []dataplane.Range, protocol string) (list []exportedMatch) {
-	for _, handle := range masked(marks, 32, func(v, mask uint32) string { return fmt.Sprintf("%#x/%#x", v, mask) }) {
+	for _, handle := range masked(marks, 32,
+		func(v, mask uint32) string { return fmt.Sprintf("%#x/%#x", v, mask) }) {
 		list = append(list, exportedMatch{protocol + " handle " + handle, "fw", tcProtocols[protocol]})
 	}
 	return list

@@ -215,7 +215,9 @@ func parseTCPorts(s string) (r dataplane.Range, err error) {
 // parseIPProto reads a protocol of IP for flower: a name, or a number, hexadecimal even without 0x
 // (flower_parse_ip_proto).
 func parseIPProto(s string) (uint32, error) {
-	names := map[string]uint32{"tcp": 6, "udp": 17, "sctp": 132, "icmp": 1, "icmpv6": 58, "l2tp": 115, "esp": 50, "ah": 51}
+	names := map[string]uint32{
+		"tcp": 6, "udp": 17, "sctp": 132, "icmp": 1, "icmpv6": 58, "l2tp": 115, "esp": 50, "ah": 51,
+	}
 	if v, ok := names[s]; ok {
 		return v, nil
 	}

@@ -30,7 +30,8 @@ func (Dialect) Import(s routers.Source) (*routers.Import, error) {
 	}
 	switch {
 	case !t.found && shown().MatchString(s.Text):
-		return nil, errors.New("it is what tc prints, which lacks details: give the interface instead of a file, such as --from tc eth0, or the commands")
+		return nil,
+			errors.New("it is what tc prints, which lacks details: give the interface instead of a file, such as --from tc eth0, or the commands")
 	case !t.found:
 		return nil, errors.New("it has no tc command")
 	}
@@ -41,7 +42,8 @@ func (Dialect) Import(s routers.Source) (*routers.Import, error) {
 }
 
 // shown is a line of the output of tc qdisc show, tc class show or tc filter show.
-var shown = pattern.Lazy(`(?m)^(qdisc \w+ [0-9a-f]+:|class \w+ [0-9a-f]+:|filter (parent|protocol|dev|block) )`)
+var shown = pattern.Lazy(
+	`(?m)^(qdisc \w+ [0-9a-f]+:|class \w+ [0-9a-f]+:|filter (parent|protocol|dev|block) )`)
 
 // drafts makes the policies of an interface: one for its qdiscs, one for each hook of clsact.
 func (t *tcImport) drafts(d *tcDevice) {
@@ -89,7 +91,9 @@ func (t *tcImport) drafts(d *tcDevice) {
 	}
 	for _, f := range d.filters {
 		if f.parent != tcClsactIn && f.parent != tcClsactOut && !slices.Contains(parents, f.parent) {
-			d.cannot(f.Line, "filters of %s cannot be expressed: only those of the root qdisc, of ingress and of clsact can", handleName(f.parent))
+			d.cannot(f.Line,
+				"filters of %s cannot be expressed: only those of the root qdisc, of ingress and of clsact can",
+				handleName(f.parent))
 		}
 	}
 	if len(drafts) == 0 && len(d.problems) > 0 {
@@ -152,11 +156,13 @@ func (b *tcBuilder) rest() *tcRule {
 	case "htb":
 		r.name = "rest"
 		r.class = b.root.handle&majorMask | b.root.defaultClass
-		if k := b.device.find(r.class); b.root.defaultClass == 0 || k == nil || len(b.device.leaves(k.id)) > 0 {
+		if k := b.device.find(r.class); b.root.defaultClass == 0 || k == nil ||
+			len(b.device.leaves(k.id)) > 0 {
 			return nil
 		}
 	case "prio":
-		b.Cannot(b.root.Line, "packets that no filter matches go to the bands of priomap, by the priority of the socket or the TOS")
+		b.Cannot(b.root.Line,
+			"packets that no filter matches go to the bands of priomap, by the priority of the socket or the TOS")
 		return nil
 	}
 	return r
@@ -185,7 +191,8 @@ func (b *tcBuilder) length(line routers.Line, l tcLength) {
 	before, set := b.rule, b.ruleSet
 	b.setLength(line, l)
 	if set && before != b.rule {
-		b.Cannot(line, "its length rule is %s, and that of an earlier part is %s: a policy has one", b.rule, before)
+		b.Cannot(line, "its length rule is %s, and that of an earlier part is %s: a policy has one", b.rule,
+			before)
 		b.rule = before
 	}
 }
@@ -291,7 +298,8 @@ func (b *tcBuilder) class(r *tcRule) {
 // continued returns the queue of packets going on to another rule, and sets their outcome.
 func (b *tcBuilder) continued(r *tcRule, o *tcOutcome) (queue string) {
 	if r.next == nil {
-		b.Cannot(r.lines[0], "continue: the next filter for these packets has a meter, or matches only some of them")
+		b.Cannot(r.lines[0],
+			"continue: the next filter for these packets has a meter, or matches only some of them")
 		return ""
 	}
 	next := r.next.outcomes[meter.Green]

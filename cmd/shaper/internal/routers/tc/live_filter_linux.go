@@ -46,7 +46,8 @@ func (l *liveTC) filter(o *liveObject) {
 			return // a hash table
 		}
 		s += " u32" + match + l.actions(a, nl.TCA_U32_ACT, nl.TCA_U32_POLICE) +
-			rest(a, nl.TCA_U32_CLASSID, nl.TCA_U32_HASH, nl.TCA_U32_SEL, nl.TCA_U32_POLICE, nl.TCA_U32_ACT, nl.TCA_U32_PCNT, nl.TCA_U32_MARK, u32Flags, u32Pad)
+			rest(a, nl.TCA_U32_CLASSID, nl.TCA_U32_HASH, nl.TCA_U32_SEL, nl.TCA_U32_POLICE, nl.TCA_U32_ACT,
+				nl.TCA_U32_PCNT, nl.TCA_U32_MARK, u32Flags, u32Pad)
 	case "flower":
 		flow(nl.TCA_FLOWER_CLASSID)
 		s += " flower" + flowerMatch(a) + l.actions(a, nl.TCA_FLOWER_ACT, 0)
@@ -93,7 +94,8 @@ func u32Match(a liveAttrs) (s string) {
 	if sel == nil {
 		return ""
 	}
-	if table := a.u32(nl.TCA_U32_HASH); table>>20 < 0x800 || table>>12&0xff != 0 { // not the table of its priority
+	// not the table of its priority
+	if table := a.u32(nl.TCA_U32_HASH); table>>20 < 0x800 || table>>12&0xff != 0 {
 		s += fmt.Sprintf(" ht %x", table)
 	}
 	if link := a.u32(nl.TCA_U32_LINK); link != 0 {
@@ -106,7 +108,8 @@ func u32Match(a liveAttrs) (s string) {
 		if u32(k, 12) != 0 {
 			offset = "nexthdr+" + offset
 		}
-		s += fmt.Sprintf(" match u32 %#x %#x at %s", binary.BigEndian.Uint32(k[4:]), binary.BigEndian.Uint32(k), offset)
+		s += fmt.Sprintf(" match u32 %#x %#x at %s", binary.BigEndian.Uint32(k[4:]),
+			binary.BigEndian.Uint32(k), offset)
 	}
 	if m := a[nl.TCA_U32_MARK]; u32(m, 4) != 0 { // struct tc_u32_mark
 		s += fmt.Sprintf(" match mark %#x %#x", u32(m, 0), u32(m, 4))
@@ -119,7 +122,10 @@ func u32Match(a liveAttrs) (s string) {
 
 // flowerMatch writes the match of a flower filter.
 func flowerMatch(a liveAttrs) (s string) {
-	known := []uint16{nl.TCA_FLOWER_CLASSID, nl.TCA_FLOWER_ACT, nl.TCA_FLOWER_FLAGS, nl.TCA_FLOWER_IN_HW_COUNT, nl.TCA_FLOWER_KEY_ETH_TYPE}
+	known := []uint16{
+		nl.TCA_FLOWER_CLASSID, nl.TCA_FLOWER_ACT, nl.TCA_FLOWER_FLAGS, nl.TCA_FLOWER_IN_HW_COUNT,
+		nl.TCA_FLOWER_KEY_ETH_TYPE,
+	}
 	number := func(t uint16, format string) {
 		known = append(known, t)
 		switch len(a[t]) {
@@ -175,7 +181,8 @@ func flowerMatch(a liveAttrs) (s string) {
 	}
 	known = append(known, nl.TCA_FLOWER_KEY_IP_TOS, nl.TCA_FLOWER_KEY_IP_TOS_MASK)
 	if a[nl.TCA_FLOWER_KEY_IP_TOS] != nil {
-		s += fmt.Sprintf(" ip_tos %#02x/%#02x", a.u8(nl.TCA_FLOWER_KEY_IP_TOS), a.u8(nl.TCA_FLOWER_KEY_IP_TOS_MASK))
+		s += fmt.Sprintf(" ip_tos %#02x/%#02x", a.u8(nl.TCA_FLOWER_KEY_IP_TOS),
+			a.u8(nl.TCA_FLOWER_KEY_IP_TOS_MASK))
 	}
 	return s + rest(a, known...)
 }
@@ -221,7 +228,9 @@ func (l *liveTC) actions(a liveAttrs, list, police uint16) (s string) {
 			}
 			s += rest(options, 1, 2, 5, 6, 8)
 		case "mirred": // struct tc_mirred
-			verb := map[uint32]string{1: "egress redirect", 2: "egress mirror", 3: "ingress redirect", 4: "ingress mirror"}[u32(options[2], 20)]
+			verb := map[uint32]string{
+				1: "egress redirect", 2: "egress mirror", 3: "ingress redirect", 4: "ingress mirror",
+			}[u32(options[2], 20)]
 			name := fmt.Sprint(u32(options[2], 24))
 			if link, err := netlink.LinkByIndex(int(u32(options[2], 24))); err == nil {
 				name = link.Attrs().Name
@@ -262,10 +271,12 @@ func livePolice(a liveAttrs) string {
 	rate, peak := a.rate(b, 20, policeRate64), a.rate(b, 32, policePeak64)
 	s := fmt.Sprintf(" police index %d", u32(b, 0))
 	if rate.bytes > 0 {
-		s += fmt.Sprintf(" rate %v burst %d%s", rate, bytesOfTicks(int64(rate.bytes), int64(u32(b, 12))), rate.sizes())
+		s += fmt.Sprintf(" rate %v burst %d%s", rate, bytesOfTicks(int64(rate.bytes), int64(u32(b, 12))),
+			rate.sizes())
 	}
 	if n := a.u64(policePackets); n > 0 {
-		s += fmt.Sprintf(" pkts_rate %d pkts_burst %d", n, bytesOfTicks(int64(n), int64(a.u64(policePacketsMax))))
+		s += fmt.Sprintf(" pkts_rate %d pkts_burst %d", n,
+			bytesOfTicks(int64(n), int64(a.u64(policePacketsMax))))
 	}
 	if mtu := u32(b, 16); mtu > 0 {
 		s += fmt.Sprintf(" mtu %d", mtu)
@@ -276,13 +287,15 @@ func livePolice(a liveAttrs) string {
 	if v := a.u32(nl.TCA_POLICE_AVRATE); v > 0 {
 		s += fmt.Sprintf(" avrate %dbps", v)
 	}
-	return s + fmt.Sprintf(" conform-exceed %s/%s", liveVerdict(int32(u32(b, 4))), liveVerdict(int32(a.u32(nl.TCA_POLICE_RESULT))))
+	return s + fmt.Sprintf(" conform-exceed %s/%s", liveVerdict(int32(u32(b, 4))),
+		liveVerdict(int32(a.u32(nl.TCA_POLICE_RESULT))))
 }
 
 // livePedit writes a pedit action on the DSCP, as export writes it: struct tc_pedit_sel and one
 // struct tc_pedit_key, with the type of the header in TCA_PEDIT_KEYS_EX.
 func livePedit(a liveAttrs) string {
-	const parms, keys, key, header = 4, 5, 6, 1 // TCA_PEDIT_PARMS_EX, ..._KEYS_EX, ..._KEY_EX, ..._KEY_EX_HTYPE
+	// TCA_PEDIT_PARMS_EX, ..._KEYS_EX, ..._KEY_EX, ..._KEY_EX_HTYPE
+	const parms, keys, key, header = 4, 5, 6, 1
 	b := a[parms]
 	verdict := liveVerdict(int32(u32(b, 8)))
 	kind := binary.NativeEndian.Uint16(at(a.nested(keys).nested(key)[header], 0, 2))
@@ -292,7 +305,8 @@ func livePedit(a liveAttrs) string {
 		case kind == 2 && mask == 0xff03ffff: // TCA_PEDIT_KEY_EX_HDR_TYPE_IP4, and below ..._IP6
 			return fmt.Sprintf(" pedit ex munge ip dsfield set %#02x retain 0xfc %s", value>>16, verdict)
 		case kind == 3 && mask == 0xf03fffff:
-			return fmt.Sprintf(" pedit ex munge ip6 traffic_class set %#02x retain 0xfc %s", value>>20, verdict)
+			return fmt.Sprintf(" pedit ex munge ip6 traffic_class set %#02x retain 0xfc %s", value>>20,
+				verdict)
 		}
 	}
 	return " pedit with other keys"

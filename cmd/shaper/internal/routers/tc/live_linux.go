@@ -105,7 +105,8 @@ func (l *liveTC) dump(message int, parent uint32, f func(*liveObject)) error {
 		a := parseAttrs(b[nl.SizeofTcMsg:])
 		f(&liveObject{
 			parent: m.Parent, handle: m.Handle, info: m.Info,
-			kind: a.text(nl.TCA_KIND), chain: a.u32(nl.TCA_CHAIN), options: a[nl.TCA_OPTIONS], stab: a.nested(nl.TCA_STAB),
+			kind: a.text(nl.TCA_KIND), chain: a.u32(nl.TCA_CHAIN), options: a[nl.TCA_OPTIONS],
+			stab: a.nested(nl.TCA_STAB),
 		})
 	}
 	return nil
@@ -124,7 +125,8 @@ func parseAttrs(b []byte) liveAttrs {
 		if n < unix.SizeofRtAttr || n > len(b) {
 			break
 		}
-		out[binary.NativeEndian.Uint16(b[2:])&^(unix.NLA_F_NESTED|unix.NLA_F_NET_BYTEORDER)] = b[unix.SizeofRtAttr:n]
+		const flags = unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER
+		out[binary.NativeEndian.Uint16(b[2:])&^flags] = b[unix.SizeofRtAttr:n]
 		b = b[min((n+3)&^3, len(b)):]
 	}
 	return out
@@ -205,8 +207,10 @@ func (l *liveTC) class(o *liveObject) {
 	a := parseAttrs(o.options)
 	b := a[nl.TCA_HTB_PARMS]
 	rate, ceil := a.rate(b, 0, nl.TCA_HTB_RATE64), a.rate(b, 12, nl.TCA_HTB_CEIL64)
-	l.line("class add dev %s %s classid %s htb rate %v ceil %v burst %d cburst %d prio %d quantum %d%s", l.device, parentName(o.parent),
-		handleName(o.handle), rate, ceil, bytesOfTicks(int64(rate.bytes), int64(u32(b, 24))), bytesOfTicks(int64(ceil.bytes), int64(u32(b, 28))),
+	l.line("class add dev %s %s classid %s htb rate %v ceil %v burst %d cburst %d prio %d quantum %d%s",
+		l.device, parentName(o.parent),
+		handleName(o.handle), rate, ceil, bytesOfTicks(int64(rate.bytes), int64(u32(b, 24))),
+		bytesOfTicks(int64(ceil.bytes), int64(u32(b, 28))),
 		u32(b, 40), u32(b, 32), rate.sizes())
 }
 
@@ -222,7 +226,8 @@ func (l *liveTC) qdisc(o *liveObject) {
 			stab += " linklayer atm"
 		}
 	}
-	l.line("qdisc add dev %s %s handle %s%s %s%s", l.device, parentName(o.parent), handleName(o.handle), stab, o.kind, liveOptions(o))
+	l.line("qdisc add dev %s %s handle %s%s %s%s", l.device, parentName(o.parent), handleName(o.handle), stab,
+		o.kind, liveOptions(o))
 }
 
 // liveOptions writes the options of a qdisc.
@@ -235,13 +240,15 @@ func liveOptions(o *liveObject) (s string) {
 	case "tbf": // struct tc_tbf_qopt
 		b = a[nl.TCA_TBF_PARMS]
 		rate, peak := a.rate(b, 0, nl.TCA_TBF_RATE64), a.rate(b, 12, nl.TCA_TBF_PRATE64)
-		s = fmt.Sprintf(" rate %v burst %d limit %d%s", rate, bytesOfTicks(int64(rate.bytes), int64(u32(b, 28))), u32(b, 24), rate.sizes())
+		s = fmt.Sprintf(" rate %v burst %d limit %d%s", rate,
+			bytesOfTicks(int64(rate.bytes), int64(u32(b, 28))), u32(b, 24), rate.sizes())
 		if peak.bytes > 0 {
 			s += fmt.Sprintf(" peakrate %v", peak)
 		}
 		return s
 	case "fq_codel", "codel":
-		s = fmt.Sprintf(" limit %d", a.u32(2)) + us("target", 1) + us("interval", 3) + map[bool]string{true: " ecn", false: " noecn"}[a.u32(4) > 0]
+		s = fmt.Sprintf(" limit %d", a.u32(2)) + us("target", 1) + us("interval", 3) +
+			map[bool]string{true: " ecn", false: " noecn"}[a.u32(4) > 0]
 		threshold := map[string]uint16{"fq_codel": nl.TCA_FQ_CODEL_CE_THRESHOLD, "codel": 5}[o.kind]
 		if a[threshold] != nil {
 			s += us("ce_threshold", threshold)
@@ -276,7 +283,8 @@ func cakeOptions(a liveAttrs) string {
 		s = fmt.Sprintf(" bandwidth %v", liveRate{bytes: v})
 	}
 	s += pick(3, " diffserv3", " diffserv4", " diffserv8", " besteffort", " precedence")
-	s += pick(5, " flowblind", " srchost", " dsthost", " hosts", " flows", " dual-srchost", " dual-dsthost", " triple-isolate")
+	s += pick(5, " flowblind", " srchost", " dsthost", " hosts", " flows", " dual-srchost", " dual-dsthost",
+		" triple-isolate")
 	s += pick(4, "", " atm", " ptm")
 	s += fmt.Sprintf(" rtt %dus", a.u32(7))
 	if a[12] == nil { // not raw
@@ -288,5 +296,6 @@ func cakeOptions(a liveAttrs) string {
 	if v := a.u32(10); v > 0 {
 		s += fmt.Sprintf(" memlimit %d", v)
 	}
-	return s + pick(9, "", " autorate-ingress") + pick(13, "", " wash") + pick(15, "", " ingress") + pick(16, "", " ack-filter", " ack-filter-aggressive")
+	return s + pick(9, "", " autorate-ingress") + pick(13, "", " wash") + pick(15, "", " ingress") +
+		pick(16, "", " ack-filter", " ack-filter-aggressive")
 }

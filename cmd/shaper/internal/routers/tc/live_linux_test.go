@@ -107,7 +107,8 @@ func testTCLive(t *testing.T, p *dataplane.Policy, script string) {
 			return
 		}
 	}
-	t.Fatalf("the policy was imported with other lines: %s\nexported:\n%s\nlive:\n%s", otherLines(want, got), script, text)
+	t.Fatalf("the policy was imported with other lines: %s\nexported:\n%s\nlive:\n%s", otherLines(want, got),
+		script, text)
 }
 
 // mergeable reports whether two classes in a row have no meter and the same action, so that without
@@ -116,7 +117,8 @@ func mergeable(p *dataplane.Policy) bool {
 	for i := range p.Classes[1:] {
 		a, b := p.Classes[i], p.Classes[i+1]
 		x, y := a.Action(0), b.Action(0)
-		if a.Meter == nil && b.Meter == nil && x.Drop == y.Drop && x.Queue == y.Queue && slices.Equal(x.Marks, y.Marks) || a.Meter != nil && a.Meter == b.Meter {
+		if a.Meter == nil && b.Meter == nil && x.Drop == y.Drop && x.Queue == y.Queue &&
+			slices.Equal(x.Marks, y.Marks) || a.Meter != nil && a.Meter == b.Meter {
 			return true
 		}
 	}
@@ -207,7 +209,8 @@ tc filter add dev v0 ingress protocol ip pref 1 u32 match udp dst 53 0xffff matc
 			t.Fatal(err)
 		}
 		text := liveText(t, n)
-		if file, live := withoutNames(reimport(t, script, name)), withoutNames(reimport(t, text, name)); file != live {
+		if file, live := withoutNames(reimport(t, script, name)),
+			withoutNames(reimport(t, text, name)); file != live {
 			t.Errorf("the interface was imported with other lines: %s\n%s", otherLines(file, live), text)
 		}
 	}
@@ -233,7 +236,8 @@ func TestTCLiveNamed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, problems, err := in.Pick("v0"); err != nil || len(problems) != 1 || !strings.Contains(problems[0].Reason, want) {
+		if _, problems, err := in.Pick("v0"); err != nil || len(problems) != 1 ||
+			!strings.Contains(problems[0].Reason, want) {
 			t.Errorf("%s: problems %v, error %v; want one with %q", text, problems, err, want)
 		}
 	}

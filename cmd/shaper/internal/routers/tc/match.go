@@ -21,8 +21,8 @@ const (
 
 // tcProtocols are names of protocols of filters.
 var tcProtocols = map[string]uint32{
-	"ip": etherIPv4, "ipv4": etherIPv4, "ipv6": etherIPv6, "all": etherAll, "arp": 0x0806, "802.1q": etherVLAN,
-	"802.1ad": 0x88a8, "mpls_uc": 0x8847, "ppp_disc": 0x8863, "ppp_ses": 0x8864,
+	"ip": etherIPv4, "ipv4": etherIPv4, "ipv6": etherIPv6, "all": etherAll, "arp": 0x0806,
+	"802.1q": etherVLAN, "802.1ad": 0x88a8, "mpls_uc": 0x8847, "ppp_disc": 0x8863, "ppp_ses": 0x8864,
 }
 
 func parseTCProtocol(s string) (uint32, error) {
@@ -218,7 +218,8 @@ func (f *tcFilter) u32(a *tcArgs, protocol uint32, t *tcImport) {
 			if p != 0 && p != family {
 				a.fail("match of another protocol than that of the filter")
 			}
-		case w == "ht", w == "link", w == "hashkey", w == "divisor", w == "sample", w == "offset", w == "order" && a.peek() == "":
+		case w == "ht", w == "link", w == "hashkey", w == "divisor", w == "sample", w == "offset",
+			w == "order" && a.peek() == "":
 			a.fail("%s: hash tables cannot be expressed", w)
 		case w == "order":
 			a.next()
@@ -249,8 +250,11 @@ var tcFields = map[string]map[string][2]int{
 		"tos": {1, 1}, "dsfield": {1, 1}, "precedence": {1, 1}, "ihl": {0, 1}, "protocol": {9, 1},
 		"sport": {20, 2}, "dport": {22, 2}, "icmp_type": {20, 1}, "icmp_code": {21, 1},
 	},
-	"ip6": {"protocol": {6, 1}, "sport": {40, 2}, "dport": {42, 2}, "icmp_type": {40, 1}, "icmp_code": {41, 1}},
-	"tcp": {"src": {0, 2}, "dst": {2, 2}}, "udp": {"src": {0, 2}, "dst": {2, 2}}, "icmp": {"type": {0, 1}, "code": {1, 1}},
+	"ip6": {
+		"protocol": {6, 1}, "sport": {40, 2}, "dport": {42, 2}, "icmp_type": {40, 1}, "icmp_code": {41, 1},
+	},
+	"tcp": {"src": {0, 2}, "dst": {2, 2}}, "udp": {"src": {0, 2}, "dst": {2, 2}},
+	"icmp": {"type": {0, 1}, "code": {1, 1}},
 }
 
 // selector reads a match of u32, and returns its presumed protocol, or 0.

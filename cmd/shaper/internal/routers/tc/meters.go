@@ -22,11 +22,13 @@ func (b *tcBuilder) meter(c *routers.Entry, r *tcRule) {
 	}
 	second := r.meters[1]
 	if r.later {
-		m.Set("type", "trtcm4115", line, "two police actions; the second gets what exceeds the first (RFC 4115)")
+		m.Set("type", "trtcm4115", line,
+			"two police actions; the second gets what exceeds the first (RFC 4115)")
 		b.bucket(m, first, "cir", "cbs", r.lines[0])
 		b.bucket(m, second, "eir", "ebs", r.lines[0])
 	} else {
-		m.Set("type", "trtcm", line, "two police actions; the second gets what conforms to the first (RFC 2698)")
+		m.Set("type", "trtcm", line,
+			"two police actions; the second gets what conforms to the first (RFC 2698)")
 		b.bucket(m, second, "cir", "cbs", r.lines[0])
 		b.bucket(m, first, "pir", "pbs", r.lines[0])
 	}
@@ -115,7 +117,9 @@ func (b *tcBuilder) shareMeters() {
 		key := routers.Quote("police-" + i.index)
 		if !done[i.index] {
 			done[i.index] = true
-			b.Meters = append(b.Meters, &routers.Entry{Key: key, Line: i.meter.Line, Comment: i.meter.Comment, Entries: i.meter.Entries})
+			b.Meters = append(b.Meters, &routers.Entry{
+				Key: key, Line: i.meter.Line, Comment: i.meter.Comment, Entries: i.meter.Entries,
+			})
 		}
 		i.meter.Value, i.meter.Entries = key, nil
 	}

@@ -73,7 +73,8 @@ type tcDevice struct {
 }
 
 func (d *tcDevice) cannot(l routers.Line, format string, args ...any) {
-	d.problems = append(d.problems, routers.Problem{Line: l.Number, Text: l.Text(), Reason: fmt.Sprintf(format, args...)})
+	d.problems = append(d.problems,
+		routers.Problem{Line: l.Number, Text: l.Text(), Reason: fmt.Sprintf(format, args...)})
 }
 
 // tcImport reads the commands of a script.
@@ -103,7 +104,8 @@ var (
 
 // complete returns the first full word abbreviated by s, or "".
 func complete(s string, full []string) string {
-	if i := slices.IndexFunc(full, func(f string) bool { return s != "" && strings.HasPrefix(f, s) }); i >= 0 {
+	if i := slices.IndexFunc(full,
+		func(f string) bool { return s != "" && strings.HasPrefix(f, s) }); i >= 0 {
 		return full[i]
 	}
 	return ""
@@ -141,7 +143,9 @@ func (t *tcImport) command(c tcCommand) {
 	d := t.device(a.device(), c.Number)
 	switch {
 	case c.block > 0 && verb != "delete":
-		d.cannot(c.Line, "it is in a loop, condition or function that begins in line %d, which is not evaluated: write it without, or import the interface itself", c.block)
+		d.cannot(c.Line,
+			"it is in a loop, condition or function that begins in line %d, which is not evaluated: write it without, or import the interface itself",
+			c.block)
 		return
 	case object == "qdisc":
 		t.qdisc(d, c, verb, a)

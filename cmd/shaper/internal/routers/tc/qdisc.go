@@ -85,7 +85,8 @@ func (d *tcDevice) remove(parent uint32, same func(*tcQdisc) bool) {
 	d.qdiscs = slices.DeleteFunc(d.qdiscs, same)
 	ingress := parent == tcIngress
 	d.filters = slices.DeleteFunc(d.filters, func(f *tcFilter) bool {
-		return ingress == (f.parent&majorMask == ingressHandle && f.parent != tcRoot) && (ingress || parent == tcRoot)
+		return ingress == (f.parent&majorMask == ingressHandle && f.parent != tcRoot) &&
+			(ingress || parent == tcRoot)
 	})
 	if parent == tcRoot {
 		d.qdiscs, d.classes = nil, nil
@@ -177,7 +178,8 @@ func (q *tcQdisc) options(a *tcArgs, t *tcImport) {
 			us := q.codel.Interval.Microseconds()
 			q.bytes = max(q.bytes, min(q.rate.bytes/1e6, 1<<30)*us*4+q.rate.bytes%1e6*us/1e6*4)
 		}
-		q.remarks = append(q.remarks, "limit is cake's default: the larger of 4 MiB and the bytes of 4 intervals")
+		q.remarks = append(q.remarks,
+			"limit is cake's default: the larger of 4 MiB and the bytes of 4 intervals")
 	}
 }
 
@@ -226,13 +228,15 @@ func (q *tcQdisc) tbf(option string, a *tcArgs, t *tcImport) bool {
 	case option == "rate":
 		q.rate = a.rate(t.link)
 	case complete(option, []string{"burst"}) != "", option == "buffer", option == "maxburst":
-		q.remarks = append(q.remarks, "burst "+a.next()+" is left out: our queue sends at its rate, without bursts")
+		q.remarks = append(q.remarks,
+			"burst "+a.next()+" is left out: our queue sends at its rate, without bursts")
 	case complete(option, []string{"limit"}) != "":
 		q.bytes = a.size()
 	case complete(option, []string{"latency"}) != "":
 		q.latency = a.time()
 	case complete(option, []string{"peakrate"}) != "":
-		q.remarks = append(q.remarks, "peakrate "+a.next()+" is left out: it limits bursts, and our queue sends none")
+		q.remarks = append(q.remarks,
+			"peakrate "+a.next()+" is left out: it limits bursts, and our queue sends none")
 	case option == "mtu", option == "minburst":
 		a.next()
 	default:
@@ -270,7 +274,8 @@ func (q *tcQdisc) sfq(option string, a *tcArgs, _ *tcImport) bool {
 	case "perturb", "quantum", "divisor", "flows", "depth":
 		q.remarks = append(q.remarks, option+" "+a.next()+" is left out")
 	case "headdrop":
-		q.remarks = append(q.remarks, "headdrop is left out: ours always drops the first packet of the longest flow")
+		q.remarks = append(q.remarks,
+			"headdrop is left out: ours always drops the first packet of the longest flow")
 	case "redflowlimit", "min", "max", "avpkt", "burst", "probability":
 		q.lost = append(q.lost, option+" "+a.next())
 	case "ecn", "harddrop":

@@ -50,7 +50,8 @@ func (b *tcQueues) queue(root *tcQdisc, class uint32) string {
 		// HTB sends packets of its own handle at once. Those of a missing class get the default class,
 		// or are sent at once too (htb_classify).
 		otherwise := root.handle&majorMask | root.defaultClass
-		if k := b.device.find(otherwise); class != root.handle && k != nil && len(b.device.leaves(k.id)) == 0 {
+		if k := b.device.find(otherwise); class != root.handle && k != nil &&
+			len(b.device.leaves(k.id)) == 0 {
 			b.names[class] = b.queue(root, otherwise)
 		}
 		return b.names[class]
@@ -79,11 +80,16 @@ func (b *tcQueues) leaf(k *tcClass) *routers.Entry {
 			q.Comment += fmt.Sprintf("; ceil %s has no effect: there is no class to borrow from", k.ceil.text)
 		}
 	case k.parent != top.id:
-		b.Cannot(k.Line, "class %s is below class %s, which is below another: two levels of links cannot be expressed", id, handleName(k.parent))
+		b.Cannot(k.Line,
+			"class %s is below class %s, which is below another: two levels of links cannot be expressed", id,
+			handleName(k.parent))
 		b.share(q, k, top, d)
 		return q
 	case b.private(top):
-		rate = &tcRate{k.ceil.bytes, k.ceil.text + " (ceil): all classes below " + handleName(top.id) + " can have it at the same time"}
+		rate = &tcRate{
+			k.ceil.bytes,
+			k.ceil.text + " (ceil): all classes below " + handleName(top.id) + " can have it at the same time",
+		}
 	default:
 		b.share(q, k, top, d)
 		return q
@@ -122,7 +128,8 @@ func (b *tcQueues) own(q *routers.Entry, rate *tcRate, line int, d *tcQdisc) {
 func (b *tcQueues) share(q *routers.Entry, k, top *tcClass, d *tcQdisc) {
 	owner, ok := b.owners[top.id]
 	if !ok {
-		link := routers.NewEntry(b.name("link", top.labels.link, handleName(top.id)), top.Number, "class %s", handleName(top.id))
+		link := routers.NewEntry(b.name("link", top.labels.link, handleName(top.id)), top.Number, "class %s",
+			handleName(top.id))
 		link.Set("rate", top.rate.String(), top.Number, "rate %s", top.rate.text)
 		b.Links = append(b.Links, link)
 		owner = link.Key
@@ -130,7 +137,8 @@ func (b *tcQueues) share(q *routers.Entry, k, top *tcClass, d *tcQdisc) {
 	}
 	q.Set("link", owner, k.Number, "parent %s", handleName(k.parent))
 	if k.ceil.bytes < top.rate.bytes {
-		b.Cannot(k.Line, "ceil %s is below the rate of class %s, %s: a queue of a link may use all of it", k.ceil.text, handleName(top.id), top.rate.text)
+		b.Cannot(k.Line, "ceil %s is below the rate of class %s, %s: a queue of a link may use all of it",
+			k.ceil.text, handleName(top.id), top.rate.text)
 	}
 	priority, weight, comment := b.weight(k, top)
 	if priority > 0 {
@@ -164,10 +172,13 @@ func (b *tcQueues) weight(k, top *tcClass) (priority uint32, weight int64, comme
 		peers = slices.DeleteFunc(peers, func(l *tcClass) bool { return l.prio != k.prio })
 		priority = k.prio
 	case !same:
-		b.Cannot(k.Line, "prio %d: HTB grants each class its rate before prio counts, and our priority has no such guarantee", k.prio)
+		b.Cannot(k.Line,
+			"prio %d: HTB grants each class its rate before prio counts, and our priority has no such guarantee",
+			k.prio)
 	}
 	unit := int64(quantumUnit)
-	if slices.ContainsFunc(peers, func(l *tcClass) bool { return share(l)%unit != 0 || share(l)/unit > queue.MaxWeight }) {
+	if slices.ContainsFunc(peers,
+		func(l *tcClass) bool { return share(l)%unit != 0 || share(l)/unit > queue.MaxWeight }) {
 		unit = 0
 		for _, l := range peers {
 			unit = gcd(unit, share(l))
@@ -177,7 +188,8 @@ func (b *tcQueues) weight(k, top *tcClass) (priority uint32, weight int64, comme
 		if share(l)/unit > queue.MaxWeight {
 			unit = share(l)/queue.MaxWeight + 1
 			what += ", rounded"
-			b.Cannot(k.Line, "the %s of the classes below class %s have no ratio of whole numbers up to %d", what, handleName(top.id), queue.MaxWeight)
+			b.Cannot(k.Line, "the %s of the classes below class %s have no ratio of whole numbers up to %d",
+				what, handleName(top.id), queue.MaxWeight)
 			break
 		}
 	}
@@ -209,7 +221,8 @@ func (b *tcQueues) discipline(class uint32) *tcQdisc {
 // limits sets the limit, CoDel and fairness of a queue from its qdisc. Nil is htb's default.
 func (b *tcQueues) limits(q *routers.Entry, d *tcQdisc) {
 	if d == nil {
-		q.Set("limit", fmt.Sprintf("%dp", defaultPackets), 0, "the default: the interface's txqueuelen, usually %d packets", defaultPackets)
+		q.Set("limit", fmt.Sprintf("%dp", defaultPackets), 0,
+			"the default: the interface's txqueuelen, usually %d packets", defaultPackets)
 		return
 	}
 	if d.parent != tcRoot && (d.kind == "htb" || d.kind == "prio" || d.kind == "tbf") {
@@ -229,7 +242,8 @@ func (b *tcQueues) limits(q *routers.Entry, d *tcQdisc) {
 		}
 	}
 	if d.codel != (queue.CoDel{}) {
-		q.Set("codel", fmt.Sprintf("{target: %s, interval: %s}", policyTime(d.codel.Target), policyTime(d.codel.Interval)), d.Number, "%s", d.kind)
+		q.Set("codel", fmt.Sprintf("{target: %s, interval: %s}", policyTime(d.codel.Target),
+			policyTime(d.codel.Interval)), d.Number, "%s", d.kind)
 	}
 	if d.ecn {
 		q.Set("ecn", "true", d.Number, "%s", d.kind)

@@ -92,12 +92,14 @@ func canonicalMatch(m dataplane.Match) string {
 	// Source and destination of a packet are of the same family, so a prefix whose family the
 	// other list lacks matches nothing.
 	has := func(list []netip.Prefix, v4 bool) bool {
-		return len(list) == 0 || slices.ContainsFunc(list, func(p netip.Prefix) bool { return p.Addr().Is4() == v4 })
+		return len(list) == 0 ||
+			slices.ContainsFunc(list, func(p netip.Prefix) bool { return p.Addr().Is4() == v4 })
 	}
 	for name, list := range map[string][]netip.Prefix{"src": m.Src, "dst": m.Dst} {
 		var values []string
 		for _, p := range list {
-			contained := slices.ContainsFunc(list, func(o netip.Prefix) bool { return o.Bits() < p.Bits() && o.Contains(p.Addr()) })
+			contained := slices.ContainsFunc(list,
+				func(o netip.Prefix) bool { return o.Bits() < p.Bits() && o.Contains(p.Addr()) })
 			if v4 := p.Addr().Is4(); has(m.Src, v4) && has(m.Dst, v4) && !contained {
 				values = append(values, p.String())
 			}
@@ -159,14 +161,16 @@ func (r random) burst() int64 {
 
 func (r random) policy() *dataplane.Policy {
 	p := &dataplane.Policy{Length: pick(r,
-		dataplane.LengthRule{}, dataplane.LengthRule{}, dataplane.LengthRule{Base: dataplane.L2}, dataplane.LengthRule{Base: dataplane.L1},
+		dataplane.LengthRule{}, dataplane.LengthRule{}, dataplane.LengthRule{Base: dataplane.L2},
+		dataplane.LengthRule{Base: dataplane.L1},
 		dataplane.LengthRule{Base: dataplane.L2, Overhead: r.IntN(40), MPU: r.IntN(70)},
 		dataplane.LengthRule{Base: dataplane.L3, Overhead: r.IntN(80) - 40, MPU: r.IntN(70)},
 		dataplane.LengthRule{Base: dataplane.L2, Overhead: -r.IntN(14)},
 	)}
 	var links []*dataplane.Link
 	for i := range r.IntN(3) {
-		links = append(links, &dataplane.Link{Name: fmt.Sprintf("link %d", i), Rate: meter.ByteRate(1000 + r.Int64N(1<<28))})
+		links = append(links,
+			&dataplane.Link{Name: fmt.Sprintf("link %d", i), Rate: meter.ByteRate(1000 + r.Int64N(1<<28))})
 	}
 	var queues []*dataplane.Queue
 	for i := range r.IntN(6) {
@@ -177,11 +181,16 @@ func (r random) policy() *dataplane.Policy {
 		shared = r.meter("shared")
 	}
 	if len(queues) > 0 && r.chance(10) {
-		p.Classes = []dataplane.Class{{Name: "all", Match: dataplane.Match{Length: anyLength}, Green: &dataplane.Action{Queue: queues[0]}}}
+		p.Classes = []dataplane.Class{{
+			Name: "all", Match: dataplane.Match{Length: anyLength},
+			Green: &dataplane.Action{Queue: queues[0]},
+		}}
 		return p
 	}
 	for i := range 1 + r.IntN(5) {
-		c := dataplane.Class{Name: pick(r, fmt.Sprintf("c%d", i), fmt.Sprintf("class   %d: \"x\", é # ", i)), Match: r.match()}
+		c := dataplane.Class{
+			Name: pick(r, fmt.Sprintf("c%d", i), fmt.Sprintf("class   %d: \"x\", é # ", i)), Match: r.match(),
+		}
 		switch {
 		case shared != nil && r.chance(30):
 			c.Meter = shared
@@ -233,7 +242,10 @@ func (r random) queue(i int, links []*dataplane.Link) *dataplane.Queue {
 		q.Packets = 1 + r.Int64N(queue.MaxPackets)
 	default:
 		q.Packets = 1 + r.Int64N(queue.MaxPackets)
-		q.CoDel = queue.CoDel{Target: time.Duration(1+r.IntN(1e5)) * time.Microsecond, Interval: time.Duration(1+r.IntN(3e6)) * time.Microsecond}
+		q.CoDel = queue.CoDel{
+			Target:   time.Duration(1+r.IntN(1e5)) * time.Microsecond,
+			Interval: time.Duration(1+r.IntN(3e6)) * time.Microsecond,
+		}
 		q.ECN = r.chance(50)
 		if r.chance(50) {
 			q.Fair = dataplane.Key{By: dataplane.ByFlow}
@@ -254,7 +266,9 @@ func (r random) actions(c *dataplane.Class, queues []*dataplane.Queue) {
 	if len(queues) > 0 && r.chance(50) {
 		other.Queue = queues[r.IntN(len(queues))]
 	}
-	marked := &dataplane.Action{Queue: main.Queue, Marks: []dataplane.Mark{{Field: dataplane.SKBMark, Value: r.Uint32()}}}
+	marked := &dataplane.Action{
+		Queue: main.Queue, Marks: []dataplane.Mark{{Field: dataplane.SKBMark, Value: r.Uint32()}},
+	}
 	if c.Match.Length == nil && c.Match.EtherType == nil && c.Match.VLAN == nil {
 		marked.Marks = append(marked.Marks, dataplane.Mark{Field: dataplane.DSCP, Value: r.Uint32N(64)})
 	}
@@ -278,7 +292,9 @@ func (r random) match() (m dataplane.Match) {
 		for range 1 + r.IntN(3) {
 			a := netip.AddrFrom4([4]byte{10, byte(r.Uint32()), byte(r.Uint32()), byte(r.Uint32())})
 			if r.chance(40) {
-				b := [16]byte{0x20, 0x01, 0x0d, 0xb8, byte(r.Uint32()), byte(r.Uint32()), 15: byte(r.Uint32())}
+				b := [16]byte{
+					0x20, 0x01, 0x0d, 0xb8, byte(r.Uint32()), byte(r.Uint32()), 15: byte(r.Uint32()),
+				}
 				a = netip.AddrFrom16(b)
 			}
 			list = append(list, netip.PrefixFrom(a, 1+r.IntN(a.BitLen())).Masked())
@@ -313,7 +329,8 @@ func (r random) match() (m dataplane.Match) {
 		m.Proto = values(255)
 	case 1:
 		m.DPort = values(65535)
-		m.Proto = pick(r, nil, []dataplane.Range{{First: 6, Last: 6}}, []dataplane.Range{{First: 17, Last: 17}})
+		m.Proto = pick(r, nil, []dataplane.Range{{First: 6, Last: 6}},
+			[]dataplane.Range{{First: 17, Last: 17}})
 	case 2:
 		m.SPort = values(65535)
 	case 3:
@@ -349,11 +366,13 @@ func TestTCRandom(t *testing.T) {
 		expressible++
 		got := reimport(t, e.Text, "eth0")
 		if want := canonical(p); got != want {
-			t.Fatalf("seed %d: the policy was imported with other lines: %s\n%s", seed, otherLines(want, got), e.Text)
+			t.Fatalf("seed %d: the policy was imported with other lines: %s\n%s", seed, otherLines(want, got),
+				e.Text)
 		}
 	}
 	if expressible < rounds/4 {
-		t.Errorf("only %d of %d policies could be exported: %q", expressible, rounds, reasons[:min(50, len(reasons))])
+		t.Errorf("only %d of %d policies could be exported: %q", expressible, rounds,
+			reasons[:min(50, len(reasons))])
 	}
 	t.Logf("%d of %d policies", expressible, rounds)
 }

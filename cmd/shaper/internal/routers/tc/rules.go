@@ -40,7 +40,8 @@ func (f *tcFilter) rule() (*tcRule, error) {
 	if err != nil {
 		return nil, err
 	}
-	if before.verdict != tcOK || slices.ContainsFunc(f.actions[:i], func(a tcAction) bool { return a.then != tcPipe }) {
+	if before.verdict != tcOK ||
+		slices.ContainsFunc(f.actions[:i], func(a tcAction) bool { return a.then != tcPipe }) {
 		return nil, errors.New("the actions before police end, so police has no effect")
 	}
 	rest := f.actions[i+1:]
@@ -61,7 +62,8 @@ func (f *tcFilter) rule() (*tcRule, error) {
 		return r, err
 	}
 	if first.conform == tcPipe && first.exceed == tcPipe {
-		return nil, errors.New("packets that conform to police and packets that exceed it go to the same second police")
+		return nil, errors.New(
+			"packets that conform to police and packets that exceed it go to the same second police")
 	}
 	middle, e := outcome(rest[:j], before.marks)
 	if e != nil || slices.ContainsFunc(rest[:j], func(a tcAction) bool { return a.then != tcPipe }) {
@@ -82,14 +84,16 @@ func (f *tcFilter) rule() (*tcRule, error) {
 
 // sameFate reports whether two rules differ only in their match, so they are one class.
 func (r *tcRule) sameFate(o *tcRule) bool {
-	if r.name != o.name || r.class != o.class || r.later != o.later || len(r.meters) != len(o.meters) || (r.next == nil) != (o.next == nil) {
+	if r.name != o.name || r.class != o.class || r.later != o.later || len(r.meters) != len(o.meters) ||
+		(r.next == nil) != (o.next == nil) {
 		return false
 	}
 	if r.next != nil && !r.next.sameFate(o.next) {
 		return false
 	}
 	for i, m := range r.meters {
-		if m.index == 0 || m.index != o.meters[i].index || m.conform != o.meters[i].conform || m.exceed != o.meters[i].exceed {
+		if m.index == 0 || m.index != o.meters[i].index || m.conform != o.meters[i].conform ||
+			m.exceed != o.meters[i].exceed {
 			return false
 		}
 	}
@@ -113,7 +117,8 @@ func followRules(rules []*tcRule) (out []*tcRule) {
 			continue
 		}
 		later := rules[i+1:]
-		n := slices.IndexFunc(later[:min(len(later), window)], func(o *tcRule) bool { return !disjoint(&r.match, &o.match) })
+		n := slices.IndexFunc(later[:min(len(later), window)],
+			func(o *tcRule) bool { return !disjoint(&r.match, &o.match) })
 		switch {
 		case n < 0 && len(later) <= window:
 			r.next = passRule
@@ -156,7 +161,8 @@ func disjoint(a, b *dataplane.Match) bool {
 
 func overlap(a, b []dataplane.Range) bool {
 	return slices.ContainsFunc(a, func(x dataplane.Range) bool {
-		return slices.ContainsFunc(b, func(y dataplane.Range) bool { return x.First <= y.Last && y.First <= x.Last })
+		return slices.ContainsFunc(b,
+			func(y dataplane.Range) bool { return x.First <= y.Last && y.First <= x.Last })
 	})
 }
 

@@ -43,7 +43,8 @@ func readScript(text string) ([]tcCommand, error) {
 	for i := 0; i < len(lines); i++ {
 		first := lines[i]
 		parts := []string{first.Text()}
-		for n := 0; strings.HasSuffix(parts[n], `\`) && i+1 < len(lines) && lines[i+1].Number == lines[i].Number+1; n++ {
+		for n := 0; strings.HasSuffix(parts[n], `\`) && i+1 < len(lines) &&
+			lines[i+1].Number == lines[i].Number+1; n++ {
 			i++
 			parts[n] = strings.TrimSuffix(parts[n], `\`)
 			parts = append(parts, lines[i].Text())
@@ -112,7 +113,8 @@ func (s *tcScript) word(line string) (w tcWord, rest string, ok bool) {
 	i := 0
 	for ; i < len(line); i++ {
 		switch c := line[i]; {
-		case quote == 0 && strings.IndexByte(" ;&|", c) >= 0 && (c != '&' || i == 0 || line[i-1] != '>'): // 2>&1
+		// 2>&1
+		case quote == 0 && strings.IndexByte(" ;&|", c) >= 0 && (c != '&' || i == 0 || line[i-1] != '>'):
 			return s.split(text.String(), quoted), line[i:], true
 		case quote == 0 && (c == '"' || c == '\''):
 			quote, quoted = c, true
@@ -181,7 +183,9 @@ var (
 
 // command handles a command.
 func (s *tcScript) command(number int, words []string) {
-	for len(words) > 0 && (slices.Contains(leaders, words[0]) || strings.HasSuffix(words[0], ")") && !strings.HasSuffix(words[0], "()")) {
+	for len(words) > 0 &&
+		(slices.Contains(leaders, words[0]) || strings.HasSuffix(words[0], ")") &&
+			!strings.HasSuffix(words[0], "()")) {
 		words = words[1:] // ...) is a pattern of case
 	}
 	if len(words) == 0 {

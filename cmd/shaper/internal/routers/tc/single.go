@@ -9,7 +9,8 @@ import (
 
 // single makes the queue of a root qdisc which is itself a queue: tbf, cake and others.
 func (b *tcQueues) single(root *tcQdisc) *routers.Entry {
-	q := routers.NewEntry(b.name("queue", root.labels.queue, b.device.name), root.Number, "qdisc %s", root.kind)
+	q := routers.NewEntry(b.name("queue", root.labels.queue, b.device.name), root.Number, "qdisc %s",
+		root.kind)
 	rate := root.rate
 	d := root
 	switch {
@@ -33,7 +34,9 @@ func (b *tcQueues) single(root *tcQdisc) *routers.Entry {
 func (b *tcQueues) linkRate(root *tcQdisc) *tcRate {
 	rate, err := parseTCRate("100%", b.link)
 	if err != nil {
-		b.Cannot(root.Line, "qdisc %s has no rate, and sends at that of the interface: say it with --link, such as --link 1gbit", root.kind)
+		b.Cannot(root.Line,
+			"qdisc %s has no rate, and sends at that of the interface: say it with --link, such as --link 1gbit",
+			root.kind)
 		return nil
 	}
 	return &rate
@@ -47,7 +50,8 @@ func (b *tcQueues) band(root *tcQdisc, class uint32) *routers.Entry {
 		return nil
 	}
 	if n == 0 || n > root.bands || n-1 > queue.MaxPriority {
-		b.Cannot(root.Line, "band %s: prio has %d, and we have %d", handleName(class), root.bands, queue.MaxPriority+1)
+		b.Cannot(root.Line, "band %s: prio has %d, and we have %d", handleName(class), root.bands,
+			queue.MaxPriority+1)
 		return nil
 	}
 	owner, ok := b.owners[root.handle]

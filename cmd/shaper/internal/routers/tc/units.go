@@ -28,7 +28,8 @@ var (
 	}
 	// µs
 	tcTimeUnits = map[string]int64{
-		"": 1, "us": 1, "usec": 1, "usecs": 1, "ms": 1e3, "msec": 1e3, "msecs": 1e3, "s": 1e6, "sec": 1e6, "secs": 1e6,
+		"": 1, "us": 1, "usec": 1, "usecs": 1, "ms": 1e3, "msec": 1e3, "msecs": 1e3, "s": 1e6, "sec": 1e6,
+		"secs": 1e6,
 	}
 )
 
@@ -68,7 +69,8 @@ func parseTCRate(s string, link meter.Rate) (tcRate, error) {
 			return tcRate{}, fmt.Errorf("%q is not a percentage", s)
 		}
 		if link == (meter.Rate{}) {
-			return tcRate{}, fmt.Errorf("%s is a share of the interface's rate: say it with --link, such as --link 1gbit", s)
+			return tcRate{}, fmt.Errorf(
+				"%s is a share of the interface's rate: say it with --link, such as --link 1gbit", s)
 		}
 		part.Mul(part, big.NewRat(link.Bytes, int64(link.Period)))
 		part.Mul(part, big.NewRat(1e9, 100))
