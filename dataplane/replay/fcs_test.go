@@ -350,7 +350,8 @@ func TestFCSWrapped(t *testing.T) {
 					}
 					return nil
 				}
-				s, err := Run(t.Context(), bytes.NewReader(in), marking, Config{FCS: given, Output: &out, Each: each})
+				cfg := Config{FCS: given, Output: &out, Each: each}
+				s, err := Run(t.Context(), bytes.NewReader(in), marking, cfg)
 				if got := strings.Join(s.Warnings, "\n"); err != nil || (warns == "") != (got == "") ||
 					!strings.Contains(got, warns) {
 					t.Errorf("%s, %s, --fcs %d: warnings %q, want %q: %v", name, format, given, got, warns,

@@ -21,7 +21,8 @@ func FuzzRun(f *testing.F) {
 		uint16(1))
 	f.Add(uint32(100), uint16(1), uint32(1_000), uint32(52), uint8(30), uint8(7), uint32(500), uint16(0))
 	f.Fuzz(func(
-		t *testing.T, rtt uint32, mss uint16, kbit, size uint32, flows, kind uint8, line uint32, window uint16,
+		t *testing.T, rtt uint32, mss uint16, kbit, size uint32, flows, kind uint8,
+		line uint32, window uint16,
 	) {
 		p := Path{
 			RTT:      time.Duration(rtt) * time.Microsecond,
