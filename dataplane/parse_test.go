@@ -15,10 +15,10 @@ import (
 )
 
 func TestParse(t *testing.T) {
-	v4udp := frametest.V4{Proto: frametest.ProtoUDP}.Packet(frametest.Udp)                      // 28 bytes
-	v6udp := frametest.V6{Next: frametest.ProtoUDP}.Packet(frametest.Udp)                       // 48 bytes
-	long4 := frametest.V4{Proto: frametest.ProtoUDP}.Packet(frametest.PadTo(frametest.Udp, 80)) // 100 bytes
-	long6 := frametest.V6{Next: frametest.ProtoUDP}.Packet(frametest.PadTo(frametest.Udp, 80))  // 120 bytes
+	v4udp := frametest.V4{Proto: frametest.ProtoUDP}.Packet(frametest.UDP)                      // 28 bytes
+	v6udp := frametest.V6{Next: frametest.ProtoUDP}.Packet(frametest.UDP)                       // 48 bytes
+	long4 := frametest.V4{Proto: frametest.ProtoUDP}.Packet(frametest.PadTo(frametest.UDP, 80)) // 100 bytes
+	long6 := frametest.V6{Next: frametest.ProtoUDP}.Packet(frametest.PadTo(frametest.UDP, 80))  // 120 bytes
 	v4eth, v6eth := frametest.Concat(frametest.Ethernet(frametest.EtherIPv4), long4),
 		frametest.Concat(frametest.Ethernet(frametest.EtherIPv6), long6)
 	sll := func(t uint16) []byte {
@@ -81,7 +81,7 @@ func TestParse(t *testing.T) {
 		{"PPP in HDLC framing", dataplane.LinkPPPHDLC, frametest.Concat([]byte{0xff, 3, 0, 0x21}, v4udp), "ipv4 4+28 0800 proto 17 1000>2000"},
 		{"Cisco HDLC in PPP framing", dataplane.LinkPPPHDLC, frametest.Concat([]byte{0x0f, 0, 0x86, 0xdd}, v6udp), "ipv6 4+48 86dd proto 17 1000>2000"},
 		{"PPP of pppd", dataplane.LinkPPPD, frametest.Concat([]byte{1, 3, 0, 0x21}, v4udp), "ipv4 4+28 0800 proto 17 1000>2000"},
-		{"PPPoE link", dataplane.LinkPPPoE, frametest.Concat(frametest.Pppoe(frametest.PppIPv4), v4udp), "ipv4 8+28 0800 proto 17 1000>2000"},
+		{"PPPoE link", dataplane.LinkPPPoE, frametest.Concat(frametest.PPPoE(frametest.PPPIPv4), v4udp), "ipv4 8+28 0800 proto 17 1000>2000"},
 		{"Cisco HDLC", dataplane.LinkCiscoHDLC, frametest.Concat([]byte{0x0f, 0, 8, 0}, v4udp), "ipv4 4+28 0800 proto 17 1000>2000"},
 		{"Cisco HDLC, SLARP", dataplane.LinkCiscoHDLC, frametest.Concat([]byte{0x8f, 0, 0x80, 0x35}, make([]byte, 18)), "other 4+18 8035"},
 		{"Cisco HDLC, cut", dataplane.LinkCiscoHDLC, []byte{0x0f, 0, 8}, "malformed 3+0"},
@@ -138,11 +138,11 @@ func TestParse(t *testing.T) {
 		{"IPv4 cut after the label", dataplane.LinkEthernet, frametest.Concat(frametest.Ethernet(frametest.EtherMPLS), frametest.MplsLabel(16, 5, 1), long4[:19]), "malformed 18+19 8847 mpls 14"},
 
 		// PPPoE, RFC 2516.
-		{"PPPoE, IPv4", dataplane.LinkEthernet, frametest.Concat(frametest.Ethernet(frametest.EtherPPPoE), frametest.Pppoe(frametest.PppIPv4), long4), "ipv4 22+100 8864 proto 17 1000>2000"},
-		{"PPPoE, IPv6 after a tag", dataplane.LinkEthernet, frametest.Concat(frametest.Ethernet(frametest.EtherVLAN), frametest.Tag(0, 0, 7, frametest.EtherPPPoE), frametest.Pppoe(frametest.PppIPv6), long6), "ipv6 26+120 8864 tags 1@14 proto 17 1000>2000"},
-		{"PPPoE, LCP", dataplane.LinkEthernet, frametest.Concat(frametest.Ethernet(frametest.EtherPPPoE), frametest.Pppoe(0xc021), make([]byte, 60)), "other 22+60 8864"},
-		{"PPPoE, only the header", dataplane.LinkEthernet, frametest.Concat(frametest.Ethernet(frametest.EtherPPPoE), frametest.Pppoe(frametest.PppIPv4)), "malformed 22+0 8864"},
-		{"PPPoE, cut", dataplane.LinkEthernet, frametest.Concat(frametest.Ethernet(frametest.EtherPPPoE), frametest.Pppoe(frametest.PppIPv4)[:6]), "malformed 14+6 8864"},
+		{"PPPoE, IPv4", dataplane.LinkEthernet, frametest.Concat(frametest.Ethernet(frametest.EtherPPPoE), frametest.PPPoE(frametest.PPPIPv4), long4), "ipv4 22+100 8864 proto 17 1000>2000"},
+		{"PPPoE, IPv6 after a tag", dataplane.LinkEthernet, frametest.Concat(frametest.Ethernet(frametest.EtherVLAN), frametest.Tag(0, 0, 7, frametest.EtherPPPoE), frametest.PPPoE(frametest.PPPIPv6), long6), "ipv6 26+120 8864 tags 1@14 proto 17 1000>2000"},
+		{"PPPoE, LCP", dataplane.LinkEthernet, frametest.Concat(frametest.Ethernet(frametest.EtherPPPoE), frametest.PPPoE(0xc021), make([]byte, 60)), "other 22+60 8864"},
+		{"PPPoE, only the header", dataplane.LinkEthernet, frametest.Concat(frametest.Ethernet(frametest.EtherPPPoE), frametest.PPPoE(frametest.PPPIPv4)), "malformed 22+0 8864"},
+		{"PPPoE, cut", dataplane.LinkEthernet, frametest.Concat(frametest.Ethernet(frametest.EtherPPPoE), frametest.PPPoE(frametest.PPPIPv4)[:6]), "malformed 14+6 8864"},
 		{"PPPoE, one byte of protocol, IPv4", dataplane.LinkEthernet, frametest.Concat(frametest.Ethernet(frametest.EtherPPPoE), frametest.Compressed(0x21), long4), "ipv4 21+100 8864 proto 17 1000>2000"},
 		{"PPPoE, one byte of protocol, IPv6 after a tag", dataplane.LinkEthernet, frametest.Concat(frametest.Ethernet(frametest.EtherVLAN), frametest.Tag(0, 0, 7, frametest.EtherPPPoE), frametest.Compressed(0x57), long6), "ipv6 25+120 8864 tags 1@14 proto 17 1000>2000"},
 		{"PPPoE, one byte of protocol, MPLS", dataplane.LinkEthernet, frametest.Concat(frametest.Ethernet(frametest.EtherPPPoE), frametest.Compressed(0xfd), make([]byte, 60)), "other 21+60 8864"},
@@ -151,21 +151,21 @@ func TestParse(t *testing.T) {
 		{"PPPoE discovery", dataplane.LinkEthernet, frametest.Concat(frametest.Ethernet(0x8863), make([]byte, 60)), "other 14+60 8863"},
 
 		// IPv4, RFC 791.
-		{"4 bytes of options", dataplane.LinkEthernet, frametest.Concat(frametest.Ethernet(frametest.EtherIPv4), frametest.V4{Proto: frametest.ProtoUDP, Options: 4}.Packet(frametest.PadTo(frametest.Udp, 80))), "ipv4 14+104 0800 proto 17 1000>2000"},
-		{"40 bytes of options", dataplane.LinkEthernet, frametest.Concat(frametest.Ethernet(frametest.EtherIPv4), frametest.V4{Proto: frametest.ProtoUDP, Options: 40}.Packet(frametest.PadTo(frametest.Udp, 80))), "ipv4 14+140 0800 proto 17 1000>2000"},
+		{"4 bytes of options", dataplane.LinkEthernet, frametest.Concat(frametest.Ethernet(frametest.EtherIPv4), frametest.V4{Proto: frametest.ProtoUDP, Options: 4}.Packet(frametest.PadTo(frametest.UDP, 80))), "ipv4 14+104 0800 proto 17 1000>2000"},
+		{"40 bytes of options", dataplane.LinkEthernet, frametest.Concat(frametest.Ethernet(frametest.EtherIPv4), frametest.V4{Proto: frametest.ProtoUDP, Options: 40}.Packet(frametest.PadTo(frametest.UDP, 80))), "ipv4 14+140 0800 proto 17 1000>2000"},
 		{"options cut", dataplane.LinkEthernet, frametest.Concat(frametest.Ethernet(frametest.EtherIPv4), frametest.V4{Options: 40}.Packet(nil)[:59]), "malformed 14+59 0800"},
 		{"IHL 4", dataplane.LinkEthernet, frametest.Patched(v4eth, 14, 0x44), "malformed 14+100 0800"},
 		{"version 6 in IPv4", dataplane.LinkEthernet, frametest.Patched(v4eth, 14, 0x65), "malformed 14+100 0800"},
-		{"first fragment", dataplane.LinkEthernet, frametest.Concat(frametest.Ethernet(frametest.EtherIPv4), frametest.V4{Proto: frametest.ProtoUDP, Frag: 0x2000}.Packet(frametest.PadTo(frametest.Udp, 80))), "ipv4 14+100 0800 proto 17 first 1000>2000"},
-		{"second fragment", dataplane.LinkEthernet, frametest.Concat(frametest.Ethernet(frametest.EtherIPv4), frametest.V4{Proto: frametest.ProtoUDP, Frag: 0x2001}.Packet(frametest.PadTo(frametest.Udp, 80))), "ipv4 14+100 0800 proto 17 fragment"},
-		{"last fragment", dataplane.LinkEthernet, frametest.Concat(frametest.Ethernet(frametest.EtherIPv4), frametest.V4{Proto: frametest.ProtoUDP, Frag: 0x1fff}.Packet(frametest.PadTo(frametest.Udp, 80))), "ipv4 14+100 0800 proto 17 fragment"},
-		{"don't fragment, reserved bit", dataplane.LinkEthernet, frametest.Concat(frametest.Ethernet(frametest.EtherIPv4), frametest.V4{Proto: frametest.ProtoUDP, Frag: 0xc000}.Packet(frametest.PadTo(frametest.Udp, 80))), "ipv4 14+100 0800 proto 17 1000>2000"},
-		{"total length of the header", dataplane.LinkRaw, frametest.Patched(frametest.V4{Proto: frametest.ProtoUDP}.Packet(frametest.Udp), 2, 0, 20), "ipv4 0+28 0800 proto 17 1000>2000"},
-		{"total length below the header", dataplane.LinkRaw, frametest.Patched(frametest.V4{Proto: frametest.ProtoUDP}.Packet(frametest.Udp), 2, 0, 19), "malformed 0+28 0800"},
-		{"total length 1", dataplane.LinkRaw, frametest.Patched(frametest.V4{Proto: frametest.ProtoUDP}.Packet(frametest.Udp), 2, 0, 1), "malformed 0+28 0800"},
-		{"total length below the header with options", dataplane.LinkRaw, frametest.Patched(frametest.V4{Proto: frametest.ProtoUDP, Options: 20}.Packet(frametest.Udp), 2, 0, 39), "malformed 0+48 0800"},
-		{"total length 0, segmentation offload", dataplane.LinkRaw, frametest.Patched(frametest.V4{Proto: frametest.ProtoUDP}.Packet(frametest.Udp), 2, 0, 0), "ipv4 0+28 0800 proto 17 1000>2000"},
-		{"IPv4 in IPv4", dataplane.LinkRaw, frametest.V4{Proto: 4}.Packet(frametest.V4{Proto: frametest.ProtoUDP, Src: frametest.Dst4, Dst: frametest.Src4}.Packet(frametest.Udp)), "ipv4 0+48 0800 proto 4"},
+		{"first fragment", dataplane.LinkEthernet, frametest.Concat(frametest.Ethernet(frametest.EtherIPv4), frametest.V4{Proto: frametest.ProtoUDP, Frag: 0x2000}.Packet(frametest.PadTo(frametest.UDP, 80))), "ipv4 14+100 0800 proto 17 first 1000>2000"},
+		{"second fragment", dataplane.LinkEthernet, frametest.Concat(frametest.Ethernet(frametest.EtherIPv4), frametest.V4{Proto: frametest.ProtoUDP, Frag: 0x2001}.Packet(frametest.PadTo(frametest.UDP, 80))), "ipv4 14+100 0800 proto 17 fragment"},
+		{"last fragment", dataplane.LinkEthernet, frametest.Concat(frametest.Ethernet(frametest.EtherIPv4), frametest.V4{Proto: frametest.ProtoUDP, Frag: 0x1fff}.Packet(frametest.PadTo(frametest.UDP, 80))), "ipv4 14+100 0800 proto 17 fragment"},
+		{"don't fragment, reserved bit", dataplane.LinkEthernet, frametest.Concat(frametest.Ethernet(frametest.EtherIPv4), frametest.V4{Proto: frametest.ProtoUDP, Frag: 0xc000}.Packet(frametest.PadTo(frametest.UDP, 80))), "ipv4 14+100 0800 proto 17 1000>2000"},
+		{"total length of the header", dataplane.LinkRaw, frametest.Patched(frametest.V4{Proto: frametest.ProtoUDP}.Packet(frametest.UDP), 2, 0, 20), "ipv4 0+28 0800 proto 17 1000>2000"},
+		{"total length below the header", dataplane.LinkRaw, frametest.Patched(frametest.V4{Proto: frametest.ProtoUDP}.Packet(frametest.UDP), 2, 0, 19), "malformed 0+28 0800"},
+		{"total length 1", dataplane.LinkRaw, frametest.Patched(frametest.V4{Proto: frametest.ProtoUDP}.Packet(frametest.UDP), 2, 0, 1), "malformed 0+28 0800"},
+		{"total length below the header with options", dataplane.LinkRaw, frametest.Patched(frametest.V4{Proto: frametest.ProtoUDP, Options: 20}.Packet(frametest.UDP), 2, 0, 39), "malformed 0+48 0800"},
+		{"total length 0, segmentation offload", dataplane.LinkRaw, frametest.Patched(frametest.V4{Proto: frametest.ProtoUDP}.Packet(frametest.UDP), 2, 0, 0), "ipv4 0+28 0800 proto 17 1000>2000"},
+		{"IPv4 in IPv4", dataplane.LinkRaw, frametest.V4{Proto: 4}.Packet(frametest.V4{Proto: frametest.ProtoUDP, Src: frametest.Dst4, Dst: frametest.Src4}.Packet(frametest.UDP)), "ipv4 0+48 0800 proto 4"},
 		{"addresses", dataplane.LinkRaw, frametest.V4{Proto: 1, Src: frametest.Dst4, Dst: netip.MustParseAddr("255.255.255.255")}.Packet(nil), "ipv4 0+20 0800 proto 1 198.51.100.2>255.255.255.255"},
 
 		// Ports.
@@ -173,33 +173,33 @@ func TestParse(t *testing.T) {
 		{"SCTP", dataplane.LinkRaw, frametest.V6{Next: frametest.ProtoSCTP}.Packet(frametest.Ports(7, 9)), "ipv6 0+44 86dd proto 132 7>9"},
 		{"DCCP", dataplane.LinkRaw, frametest.V4{Proto: frametest.ProtoDCCP}.Packet(frametest.Ports(7, 9)), "ipv4 0+24 0800 proto 33 7>9"},
 		{"UDP-Lite", dataplane.LinkRaw, frametest.V4{Proto: frametest.ProtoUDPLite}.Packet(frametest.Ports(7, 9)), "ipv4 0+24 0800 proto 136 7>9"},
-		{"ICMP has no ports", dataplane.LinkRaw, frametest.V4{Proto: 1}.Packet(frametest.Udp), "ipv4 0+28 0800 proto 1"},
+		{"ICMP has no ports", dataplane.LinkRaw, frametest.V4{Proto: 1}.Packet(frametest.UDP), "ipv4 0+28 0800 proto 1"},
 		{"ports cut", dataplane.LinkRaw, frametest.V4{Proto: frametest.ProtoUDP}.Packet(frametest.Ports(7, 9)[:3]), "ipv4 0+23 0800 proto 17"},
 		{"padding instead of ports", dataplane.LinkEthernet, frametest.PadTo(frametest.Concat(frametest.Ethernet(frametest.EtherIPv4), frametest.V4{Proto: frametest.ProtoUDP}.Packet(nil)), 60), "ipv4 14+20 0800 proto 17"},
 		{"padding instead of ports in IPv6", dataplane.LinkEthernet, frametest.PadTo(frametest.Concat(frametest.Ethernet(frametest.EtherIPv6), frametest.V6{Next: frametest.ProtoUDP}.Packet(nil)), 60), "ipv6 14+40 86dd proto 17"},
 
 		// IPv6, RFC 8200.
-		{"hop-by-hop, routing, destination", dataplane.LinkRaw, frametest.V6{Next: 0}.Packet(frametest.Extension(43, 8), frametest.Extension(60, 24), frametest.Extension(frametest.ProtoUDP, 256), frametest.Udp), "ipv6 0+336 86dd proto 17 1000>2000"},
-		{"mobility, HIP, shim6", dataplane.LinkRaw, frametest.V6{Next: 135}.Packet(frametest.Extension(139, 8), frametest.Extension(140, 16), frametest.Extension(frametest.ProtoTCP, 8), frametest.Udp), "ipv6 0+80 86dd proto 6 1000>2000"},
-		{"authentication, in units of 4 bytes", dataplane.LinkRaw, frametest.V6{Next: 51}.Packet([]byte{frametest.ProtoUDP, 4}, make([]byte, 22), frametest.Udp), "ipv6 0+72 86dd proto 17 1000>2000"},
-		{"no next header", dataplane.LinkRaw, frametest.V6{Next: 59}.Packet(frametest.Udp), "ipv6 0+48 86dd proto 59"},
-		{"ESP", dataplane.LinkRaw, frametest.V6{Next: 50}.Packet(frametest.Udp), "ipv6 0+48 86dd proto 50"},
-		{"first fragment", dataplane.LinkRaw, frametest.V6{Next: 44}.Packet(frametest.Fragment(frametest.ProtoUDP, 0), frametest.Udp), "ipv6 0+56 86dd proto 17 first 1000>2000"},
-		{"first fragment with another extension", dataplane.LinkRaw, frametest.V6{Next: 44}.Packet(frametest.Fragment(60, 0), frametest.Extension(frametest.ProtoUDP, 8), frametest.Udp), "ipv6 0+64 86dd proto 17 first of 60 1000>2000"},
-		{"only fragment, RFC 6946", dataplane.LinkRaw, frametest.V6{Next: 44}.Packet(frametest.Patched(frametest.Fragment(frametest.ProtoUDP, 0), 3, 6), frametest.Udp), "ipv6 0+56 86dd proto 17 1000>2000"},
-		{"fragment of a fragment", dataplane.LinkRaw, frametest.V6{Next: 44}.Packet(frametest.Fragment(44, 0), frametest.Fragment(frametest.ProtoUDP, 1), frametest.Udp), "ipv6 0+64 86dd proto 17 fragment of 44"},
-		{"second fragment", dataplane.LinkRaw, frametest.V6{Next: 44}.Packet(frametest.Fragment(frametest.ProtoUDP, 1), frametest.Udp), "ipv6 0+56 86dd proto 17 fragment"},
-		{"last fragment", dataplane.LinkRaw, frametest.V6{Next: 44}.Packet(frametest.Fragment(60, 0x1fff), frametest.Udp), "ipv6 0+56 86dd proto 60 fragment"},
-		{"fragment after hop-by-hop", dataplane.LinkRaw, frametest.V6{Next: 0}.Packet(frametest.Extension(44, 8), frametest.Fragment(frametest.ProtoTCP, 9), frametest.Udp), "ipv6 0+64 86dd proto 6 fragment"},
+		{"hop-by-hop, routing, destination", dataplane.LinkRaw, frametest.V6{Next: 0}.Packet(frametest.Extension(43, 8), frametest.Extension(60, 24), frametest.Extension(frametest.ProtoUDP, 256), frametest.UDP), "ipv6 0+336 86dd proto 17 1000>2000"},
+		{"mobility, HIP, shim6", dataplane.LinkRaw, frametest.V6{Next: 135}.Packet(frametest.Extension(139, 8), frametest.Extension(140, 16), frametest.Extension(frametest.ProtoTCP, 8), frametest.UDP), "ipv6 0+80 86dd proto 6 1000>2000"},
+		{"authentication, in units of 4 bytes", dataplane.LinkRaw, frametest.V6{Next: 51}.Packet([]byte{frametest.ProtoUDP, 4}, make([]byte, 22), frametest.UDP), "ipv6 0+72 86dd proto 17 1000>2000"},
+		{"no next header", dataplane.LinkRaw, frametest.V6{Next: 59}.Packet(frametest.UDP), "ipv6 0+48 86dd proto 59"},
+		{"ESP", dataplane.LinkRaw, frametest.V6{Next: 50}.Packet(frametest.UDP), "ipv6 0+48 86dd proto 50"},
+		{"first fragment", dataplane.LinkRaw, frametest.V6{Next: 44}.Packet(frametest.Fragment(frametest.ProtoUDP, 0), frametest.UDP), "ipv6 0+56 86dd proto 17 first 1000>2000"},
+		{"first fragment with another extension", dataplane.LinkRaw, frametest.V6{Next: 44}.Packet(frametest.Fragment(60, 0), frametest.Extension(frametest.ProtoUDP, 8), frametest.UDP), "ipv6 0+64 86dd proto 17 first of 60 1000>2000"},
+		{"only fragment, RFC 6946", dataplane.LinkRaw, frametest.V6{Next: 44}.Packet(frametest.Patched(frametest.Fragment(frametest.ProtoUDP, 0), 3, 6), frametest.UDP), "ipv6 0+56 86dd proto 17 1000>2000"},
+		{"fragment of a fragment", dataplane.LinkRaw, frametest.V6{Next: 44}.Packet(frametest.Fragment(44, 0), frametest.Fragment(frametest.ProtoUDP, 1), frametest.UDP), "ipv6 0+64 86dd proto 17 fragment of 44"},
+		{"second fragment", dataplane.LinkRaw, frametest.V6{Next: 44}.Packet(frametest.Fragment(frametest.ProtoUDP, 1), frametest.UDP), "ipv6 0+56 86dd proto 17 fragment"},
+		{"last fragment", dataplane.LinkRaw, frametest.V6{Next: 44}.Packet(frametest.Fragment(60, 0x1fff), frametest.UDP), "ipv6 0+56 86dd proto 60 fragment"},
+		{"fragment after hop-by-hop", dataplane.LinkRaw, frametest.V6{Next: 0}.Packet(frametest.Extension(44, 8), frametest.Fragment(frametest.ProtoTCP, 9), frametest.UDP), "ipv6 0+64 86dd proto 6 fragment"},
 		{"extension at the end", dataplane.LinkRaw, frametest.V6{Next: 0}.Packet(frametest.Extension(frametest.ProtoUDP, 8)), "ipv6 0+48 86dd proto 17"},
 		{"authentication at the end", dataplane.LinkRaw, frametest.V6{Next: 51}.Packet([]byte{frametest.ProtoUDP, 0, 0, 0, 0, 0, 0, 0}), "ipv6 0+48 86dd proto 17"},
 		{"authentication cut", dataplane.LinkRaw, frametest.V6{Next: 51}.Packet([]byte{frametest.ProtoUDP, 0, 0, 0, 0, 0, 0}), "ipv6 0+47 86dd proto 51"},
 		{"fragment header at the end", dataplane.LinkRaw, frametest.V6{Next: 44}.Packet(frametest.Fragment(frametest.ProtoUDP, 1)), "ipv6 0+48 86dd proto 17 fragment"},
 		{"fragment header cut", dataplane.LinkRaw, frametest.V6{Next: 44}.Packet(frametest.Fragment(frametest.ProtoUDP, 1)[:7]), "ipv6 0+47 86dd proto 44"},
 		{"extension cut", dataplane.LinkRaw, frametest.V6{Next: 0}.Packet(frametest.Extension(frametest.ProtoUDP, 8)[:7]), "ipv6 0+47 86dd proto 0"},
-		{"extension longer than the packet", dataplane.LinkRaw, frametest.V6{Next: 0}.Packet([]byte{frametest.ProtoUDP, 9, 0, 0, 0, 0, 0, 0}, frametest.Udp), "ipv6 0+56 86dd proto 17"},
-		{"sixteen extensions", dataplane.LinkRaw, frametest.V6{Next: 60}.Packet(bytes.Repeat(frametest.Extension(60, 8), 15), frametest.Extension(frametest.ProtoUDP, 8), frametest.Udp), "ipv6 0+176 86dd proto 17"},
-		{"fifteen extensions", dataplane.LinkRaw, frametest.V6{Next: 60}.Packet(bytes.Repeat(frametest.Extension(60, 8), 14), frametest.Extension(frametest.ProtoUDP, 8), frametest.Udp), "ipv6 0+168 86dd proto 17 1000>2000"},
+		{"extension longer than the packet", dataplane.LinkRaw, frametest.V6{Next: 0}.Packet([]byte{frametest.ProtoUDP, 9, 0, 0, 0, 0, 0, 0}, frametest.UDP), "ipv6 0+56 86dd proto 17"},
+		{"sixteen extensions", dataplane.LinkRaw, frametest.V6{Next: 60}.Packet(bytes.Repeat(frametest.Extension(60, 8), 15), frametest.Extension(frametest.ProtoUDP, 8), frametest.UDP), "ipv6 0+176 86dd proto 17"},
+		{"fifteen extensions", dataplane.LinkRaw, frametest.V6{Next: 60}.Packet(bytes.Repeat(frametest.Extension(60, 8), 14), frametest.Extension(frametest.ProtoUDP, 8), frametest.UDP), "ipv6 0+168 86dd proto 17 1000>2000"},
 		{"version 4 in IPv6", dataplane.LinkEthernet, frametest.Patched(v6eth, 14, 0x45), "malformed 14+120 86dd"},
 		{"header cut", dataplane.LinkEthernet, v6eth[:14+39], "malformed 14+39 86dd"},
 	} {
@@ -275,7 +275,7 @@ func TestL3Length(t *testing.T) {
 		{"73 bytes with three tags", dataplane.LinkEthernet, frametest.Concat(tags(3, frametest.EtherIPv4), claim(29)), 73, 47},
 		{"60 bytes with a label", dataplane.LinkEthernet, frametest.Concat(frametest.Ethernet(frametest.EtherMPLS), frametest.MplsLabel(1, 0, 1), claim(29)), 60, 29},
 		{"61 bytes with a label", dataplane.LinkEthernet, frametest.Concat(frametest.Ethernet(frametest.EtherMPLS), frametest.MplsLabel(1, 0, 1), claim(29)), 61, 43},
-		{"60 bytes with PPPoE", dataplane.LinkEthernet, frametest.Concat(frametest.Ethernet(frametest.EtherPPPoE), frametest.Pppoe(frametest.PppIPv4), claim(29)), 60, 29},
+		{"60 bytes with PPPoE", dataplane.LinkEthernet, frametest.Concat(frametest.Ethernet(frametest.EtherPPPoE), frametest.PPPoE(frametest.PPPIPv4), claim(29)), 60, 29},
 		{"IPv6, 60", dataplane.LinkEthernet, frametest.Concat(frametest.Ethernet(frametest.EtherIPv6), claim6(0)), 60, 40},
 		{"IPv6, 61", dataplane.LinkEthernet, frametest.Concat(frametest.Ethernet(frametest.EtherIPv6), claim6(0)), 61, 47},
 		{"IPv6, shorter payload", dataplane.LinkEthernet, frametest.Concat(frametest.Ethernet(frametest.EtherIPv6), claim6(3)), 60, 43},
@@ -321,22 +321,22 @@ func TestParseCut(t *testing.T) {
 				frametest.MplsLabel(1, 1, 0), frametest.MplsLabel(2, 2, 1),
 				frametest.V4{
 					Proto: frametest.ProtoUDP, Options: 12,
-				}.Packet(frametest.PadTo(frametest.Udp, 60))),
+				}.Packet(frametest.PadTo(frametest.UDP, 60))),
 			30, 50,
 		},
 		{
 			"tag, PPPoE, IPv6 with extensions", dataplane.LinkEthernet,
 			frametest.Concat(frametest.Ethernet(frametest.EtherVLAN),
-				frametest.Tag(1, 0, 1, frametest.EtherPPPoE), frametest.Pppoe(frametest.PppIPv6),
+				frametest.Tag(1, 0, 1, frametest.EtherPPPoE), frametest.PPPoE(frametest.PPPIPv6),
 				frametest.V6{Next: 0}.Packet(frametest.Extension(51, 16),
 					[]byte{44, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, frametest.Fragment(frametest.ProtoTCP, 0),
-					frametest.PadTo(frametest.Udp, 20))),
+					frametest.PadTo(frametest.UDP, 20))),
 			26, 66,
 		},
-		{"cooked v2", dataplane.LinkSLL2, frametest.Concat([]byte{8, 0}, make([]byte, 18), frametest.V4{Proto: frametest.ProtoTCP}.Packet(frametest.PadTo(frametest.Udp, 60))), 20, 40},
-		{"null", dataplane.LinkNull, frametest.Concat([]byte{30, 0, 0, 0}, frametest.V6{Next: frametest.ProtoSCTP}.Packet(frametest.PadTo(frametest.Udp, 60))), 4, 44},
-		{"raw", dataplane.LinkRaw, frametest.V4{Proto: frametest.ProtoTCP, Options: 4}.Packet(frametest.PadTo(frametest.Udp, 60)), 0, 20},
-		{"PPPoE, one byte of protocol", dataplane.LinkEthernet, frametest.Concat(frametest.Ethernet(frametest.EtherPPPoE), frametest.Compressed(0x21), frametest.V4{Proto: frametest.ProtoTCP}.Packet(frametest.PadTo(frametest.Udp, 60))), 21, 41},
+		{"cooked v2", dataplane.LinkSLL2, frametest.Concat([]byte{8, 0}, make([]byte, 18), frametest.V4{Proto: frametest.ProtoTCP}.Packet(frametest.PadTo(frametest.UDP, 60))), 20, 40},
+		{"null", dataplane.LinkNull, frametest.Concat([]byte{30, 0, 0, 0}, frametest.V6{Next: frametest.ProtoSCTP}.Packet(frametest.PadTo(frametest.UDP, 60))), 4, 44},
+		{"raw", dataplane.LinkRaw, frametest.V4{Proto: frametest.ProtoTCP, Options: 4}.Packet(frametest.PadTo(frametest.UDP, 60)), 0, 20},
+		{"PPPoE, one byte of protocol", dataplane.LinkEthernet, frametest.Concat(frametest.Ethernet(frametest.EtherPPPoE), frametest.Compressed(0x21), frametest.V4{Proto: frametest.ProtoTCP}.Packet(frametest.PadTo(frametest.UDP, 60))), 21, 41},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			all := dataplane.Packet{Data: test.frame, Link: test.link}
@@ -376,7 +376,7 @@ func TestParseCut(t *testing.T) {
 func TestOptionsCut(t *testing.T) {
 	packet := frametest.V4{
 		Tos: 0xb8, Proto: frametest.ProtoUDP, Options: 40,
-	}.Packet(frametest.PadTo(frametest.Udp, 100))
+	}.Packet(frametest.PadTo(frametest.UDP, 100))
 	for captured := range 65 {
 		for wire, want := range map[int]string{
 			160: "ipv4 0+160 0800 proto 17", 64: "ipv4 0+64 0800 proto 17", 60: "ipv4 0+60 0800 proto 17",
@@ -408,7 +408,7 @@ func TestOptionsCut(t *testing.T) {
 func TestParseResets(t *testing.T) {
 	p := dataplane.Packet{Data: frametest.Concat(frametest.Ethernet(frametest.EtherVLAN),
 		frametest.Tag(1, 1, 1, frametest.EtherMPLS), frametest.MplsLabel(1, 1, 1),
-		frametest.V4{Proto: frametest.ProtoUDP}.Packet(frametest.PadTo(frametest.Udp, 80)))}
+		frametest.V4{Proto: frametest.ProtoUDP}.Packet(frametest.PadTo(frametest.UDP, 80)))}
 	p.Link = dataplane.LinkEthernet
 	dataplane.Parse(&p)
 	p.Data, p.WireLen = frametest.V4{Proto: 1, Frag: 1}.Packet(nil), 0
@@ -464,23 +464,23 @@ func FuzzParse(f *testing.F) {
 	deep := frametest.Concat(frametest.Ethernet(frametest.EtherQinQ),
 		frametest.Tag(1, 0, 1, frametest.EtherVLAN), frametest.Tag(2, 1, 2, frametest.EtherMPLS),
 		frametest.MplsLabel(1, 1, 0), frametest.MplsLabel(2, 2, 1))
-	f.Add(frametest.Concat(deep, frametest.V4{Proto: frametest.ProtoUDP, Options: 12}.Packet(frametest.Udp)),
+	f.Add(frametest.Concat(deep, frametest.V4{Proto: frametest.ProtoUDP, Options: 12}.Packet(frametest.UDP)),
 		uint16(dataplane.LinkEthernet), 60)
-	f.Add(frametest.Concat(frametest.Ethernet(frametest.EtherPPPoE), frametest.Pppoe(frametest.PppIPv6),
+	f.Add(frametest.Concat(frametest.Ethernet(frametest.EtherPPPoE), frametest.PPPoE(frametest.PPPIPv6),
 		frametest.V6{Next: 0}.Packet(
 			frametest.Extension(44, 8), frametest.Fragment(frametest.ProtoTCP, 0),
-			frametest.Udp)), uint16(dataplane.LinkEthernet), 1500)
+			frametest.UDP)), uint16(dataplane.LinkEthernet), 1500)
 	f.Add(frametest.Concat([]byte{0x86, 0xdd}, make([]byte, 18), frametest.V6{Next: 51}.Packet(
 		frametest.Extension(60, 16), frametest.Extension(frametest.ProtoUDP, 8),
-		frametest.Udp)), uint16(dataplane.LinkSLL2), 0)
+		frametest.UDP)), uint16(dataplane.LinkSLL2), 0)
 	f.Add(
-		frametest.Concat([]byte{2, 0, 0, 0}, frametest.V4{Proto: frametest.ProtoSCTP}.Packet(frametest.Udp)),
+		frametest.Concat([]byte{2, 0, 0, 0}, frametest.V4{Proto: frametest.ProtoSCTP}.Packet(frametest.UDP)),
 		uint16(dataplane.LinkNull), -1)
-	f.Add(frametest.V4{Proto: frametest.ProtoTCP}.Packet(frametest.Udp), uint16(dataplane.LinkRaw),
+	f.Add(frametest.V4{Proto: frametest.ProtoTCP}.Packet(frametest.UDP), uint16(dataplane.LinkRaw),
 		min(1<<40, math.MaxInt))
-	f.Add(frametest.Concat([]byte{0x45, 3, 0xe8}, frametest.Udp), uint16(dataplane.LinkPPPD), 200)
+	f.Add(frametest.Concat([]byte{0x45, 3, 0xe8}, frametest.UDP), uint16(dataplane.LinkPPPD), 200)
 	f.Add(frametest.Concat([]byte{0x0f, 0, 8, 0},
-		frametest.V4{Proto: frametest.ProtoTCP}.Packet(frametest.Udp)), uint16(dataplane.LinkPPPHDLC), 200)
+		frametest.V4{Proto: frametest.ProtoTCP}.Packet(frametest.UDP)), uint16(dataplane.LinkPPPHDLC), 200)
 	f.Fuzz(func(t *testing.T, data []byte, link uint16, wire int) {
 		p := dataplane.Packet{
 			Data: slices.Clip(bytes.Clone(data)), WireLen: wire, Link: dataplane.LinkType(link),

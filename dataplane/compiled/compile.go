@@ -59,25 +59,25 @@ func Compile(policy *dataplane.Policy) (*Plan, error) {
 
 // checkUnused returns the errors of the named parts that no class uses. It compiles them
 // into a plan that is discarded.
-func (used *compiler) checkUnused(p *dataplane.Policy) errorList {
-	c := newCompiler()
+func (c *compiler) checkUnused(p *dataplane.Policy) errorList {
+	all := newCompiler()
 	for _, m := range p.Meters {
-		if _, ok := used.stages[m]; !ok {
-			c.compileMeter(m)
+		if _, ok := c.stages[m]; !ok {
+			all.compileMeter(m)
 		}
 	}
 	for _, q := range p.Queues {
-		if _, ok := used.queues[q]; !ok {
-			c.compileQueue(q)
+		if _, ok := c.queues[q]; !ok {
+			all.compileQueue(q)
 		}
 	}
 	for _, l := range p.Links {
-		if _, ok := used.links[l]; !ok {
-			c.compileLink(l)
+		if _, ok := c.links[l]; !ok {
+			all.compileLink(l)
 		}
 	}
-	c.compileEnvelopes()
-	return c.errorList
+	all.compileEnvelopes()
+	return all.errorList
 }
 
 // compiler fills a Plan and collects errors. Each part is compiled once, even if several

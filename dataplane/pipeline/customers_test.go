@@ -133,7 +133,7 @@ func TestCustomerOfVLANs(t *testing.T) {
 		for _, kind := range []uint16{frametest.EtherIPv4, 0x0806} {
 			next, frame := kind, make([]byte, 28)
 			if kind == frametest.EtherIPv4 {
-				frame = frametest.V4{Proto: frametest.ProtoUDP}.Packet(frametest.Udp)
+				frame = frametest.V4{Proto: frametest.ProtoUDP}.Packet(frametest.UDP)
 			}
 			for i := len(test.tags) - 1; i >= 0; i-- {
 				frame = frametest.Concat(frametest.Tag(5, 1, test.tags[i], next), frame)

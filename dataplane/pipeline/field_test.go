@@ -91,7 +91,7 @@ func TestPreColor(t *testing.T) {
 // TestMarks compares all bytes of the marked frame with a frame that was built with the
 // mark.
 func TestMarks(t *testing.T) {
-	payload := frametest.PadTo(frametest.Udp, 80)
+	payload := frametest.PadTo(frametest.UDP, 80)
 	plain := func(tos byte) []byte {
 		return frametest.Concat(frametest.Ethernet(frametest.EtherIPv4),
 			frametest.V4{Tos: tos, Options: 8}.Packet(payload))

@@ -36,7 +36,7 @@ func TestFlowOfFragments(t *testing.T) {
 			if i == len(offsets)-1 {
 				frag = offset
 			}
-			out = append(out, frametest.V4{Proto: frametest.ProtoUDP, Frag: frag}.Packet(frametest.Udp))
+			out = append(out, frametest.V4{Proto: frametest.ProtoUDP, Frag: frag}.Packet(frametest.UDP))
 		}
 		return out
 	}
@@ -44,17 +44,17 @@ func TestFlowOfFragments(t *testing.T) {
 	inFragments6 := func(first []byte, next byte) [][]byte {
 		return [][]byte{
 			frametest.V6{Next: 44}.Packet(frametest.Fragment(next, 0), first),
-			frametest.V6{Next: 44}.Packet(frametest.Fragment(next, 7), frametest.Udp),
+			frametest.V6{Next: 44}.Packet(frametest.Fragment(next, 7), frametest.UDP),
 			frametest.V6{Next: 44}.Packet(frametest.Patched(frametest.Fragment(next, 9), 3, 9<<3),
-				frametest.Udp),
+				frametest.UDP),
 		}
 	}
 	for name, packets := range map[string][][]byte{
 		"IPv4":                           inFragments(0, 1, 185),
 		"IPv4, last fragment first":      {inFragments(0, 1)[1], inFragments(0, 1)[0]},
-		"IPv6":                           inFragments6(frametest.Udp, frametest.ProtoUDP),
-		"IPv6, another extension header": inFragments6(frametest.Concat(frametest.Extension(frametest.ProtoUDP, 8), frametest.Udp), 60),
-		"IPv6, extension headers before and after": {frametest.V6{Next: 0}.Packet(frametest.Extension(44, 8), frametest.Fragment(60, 0), frametest.Extension(frametest.ProtoUDP, 8), frametest.Udp), inFragments6(frametest.Udp, 60)[1]},
+		"IPv6":                           inFragments6(frametest.UDP, frametest.ProtoUDP),
+		"IPv6, another extension header": inFragments6(frametest.Concat(frametest.Extension(frametest.ProtoUDP, 8), frametest.UDP), 60),
+		"IPv6, extension headers before and after": {frametest.V6{Next: 0}.Packet(frametest.Extension(44, 8), frametest.Fragment(60, 0), frametest.Extension(frametest.ProtoUDP, 8), frametest.UDP), inFragments6(frametest.UDP, 60)[1]},
 	} {
 		m := &dataplane.Meter{
 			Params: meter.TokenBucket{Rate: meter.ByteRate(1), Burst: 1}, Packets: true,
@@ -69,9 +69,9 @@ func TestFlowOfFragments(t *testing.T) {
 			}
 		}
 		var v dataplane.Verdict
-		whole := frametest.V4{Proto: frametest.ProtoUDP}.Packet(frametest.Udp)
+		whole := frametest.V4{Proto: frametest.ProtoUDP}.Packet(frametest.UDP)
 		if packets[0][0]>>4 == 6 {
-			whole = frametest.V6{Next: frametest.ProtoUDP}.Packet(frametest.Udp)
+			whole = frametest.V6{Next: frametest.ProtoUDP}.Packet(frametest.UDP)
 		}
 		if l.Process(&dataplane.Packet{Data: whole, Link: dataplane.LinkRaw}, &v); v.Done.Dropped() {
 			t.Errorf(
@@ -212,9 +212,9 @@ func TestExplainKeys(t *testing.T) {
 		frametest.V6{Class: 46 << 2, Next: frametest.ProtoTCP}.Packet(frametest.Ports(1000, 80),
 			make([]byte, 16)))
 	packet := frametest.Concat(frametest.Ethernet(frametest.EtherIPv4),
-		frametest.V4{Tos: 10 << 2, Proto: frametest.ProtoUDP}.Packet(frametest.Udp))
+		frametest.V4{Tos: 10 << 2, Proto: frametest.ProtoUDP}.Packet(frametest.UDP))
 	unnamed := frametest.Concat(frametest.Ethernet(frametest.EtherIPv4),
-		frametest.V4{Proto: 253}.Packet(frametest.Udp))
+		frametest.V4{Proto: 253}.Packet(frametest.UDP))
 	for _, test := range []struct {
 		key   dataplane.Key
 		frame []byte

@@ -424,11 +424,11 @@ func TestFlowNumber(t *testing.T) {
 		{dataplane.Key{By: dataplane.ByVLAN}, dataplane.IPv4, netip.Addr{}, netip.Addr{}, 0, 0, 0},
 		{dataplane.Key{By: dataplane.BySrc}, dataplane.Other, netip.Addr{}, netip.Addr{}, 0, 0, 0},
 	} {
-		data := frametest.V4{Proto: frametest.ProtoUDP}.Packet(frametest.Udp)
+		data := frametest.V4{Proto: frametest.ProtoUDP}.Packet(frametest.UDP)
 		link := dataplane.LinkRaw
 		switch test.kind {
 		case dataplane.IPv6:
-			data = frametest.V6{Next: frametest.ProtoUDP}.Packet(frametest.Udp)
+			data = frametest.V6{Next: frametest.ProtoUDP}.Packet(frametest.UDP)
 		case dataplane.Other:
 			link = 127
 		}

@@ -138,10 +138,10 @@ func BenchmarkKeys(b *testing.B) {
 			l := newPipeline(b, &dataplane.Policy{Classes: []dataplane.Class{{Name: "a", Meter: m}}})
 			packets, verdicts := make([]dataplane.Packet, batchSize), make([]dataplane.Verdict, batchSize)
 			frame, at := frametest.Concat(frametest.Ethernet(frametest.EtherIPv4),
-				frametest.V4{Proto: frametest.ProtoUDP}.Packet(frametest.Udp)), 14+12
+				frametest.V4{Proto: frametest.ProtoUDP}.Packet(frametest.UDP)), 14+12
 			if test.kind == dataplane.IPv6 {
 				frame, at = frametest.Concat(frametest.Ethernet(frametest.EtherIPv6),
-					frametest.V6{Next: frametest.ProtoUDP}.Packet(frametest.Udp)), 14+8+12
+					frametest.V6{Next: frametest.ProtoUDP}.Packet(frametest.UDP)), 14+8+12
 			}
 			for i := range packets {
 				packets[i] = dataplane.Packet{Data: bytes.Clone(frame), Link: dataplane.LinkEthernet}

@@ -35,8 +35,8 @@ func MplsLabel(n, tc, bottom uint32) []byte {
 // Compressed is pppoe with a protocol of one byte (RFC 1661 §6.5).
 func Compressed(proto byte) []byte { return []byte{0x11, 0, 0, 9, 0, 42, proto} }
 
-// Pppoe returns a PPPoE session header and the PPP protocol.
-func Pppoe(proto uint16) []byte {
+// PPPoE returns a PPPoE session header and the PPP protocol.
+func PPPoE(proto uint16) []byte {
 	return binary.BigEndian.AppendUint16([]byte{0x11, 0, 0, 9, 0, 42}, proto)
 }
 
@@ -45,7 +45,7 @@ func Ports(src, dst uint16) []byte {
 	return binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, src), dst)
 }
 
-var Udp = Concat(Ports(1000, 2000), make([]byte, 4))
+var UDP = Concat(Ports(1000, 2000), make([]byte, 4))
 
 var (
 	Src4, Dst4 = netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("198.51.100.2")

@@ -11,8 +11,8 @@ const (
 	EtherQinQ    = 0x88a8
 	EtherQinQOld = 0x9100
 
-	PppIPv4 = 0x0021
-	PppIPv6 = 0x0057
+	PPPIPv4 = 0x0021
+	PPPIPv6 = 0x0057
 
 	ProtoTCP     = 6
 	ProtoUDP     = 17

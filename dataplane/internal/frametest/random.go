@@ -126,10 +126,10 @@ func RandomFrame(r *rand.Rand) []byte {
 	t, packet := uint16(EtherIPv4), V4{
 		Tos: tos, Proto: proto, Frag: uint16(r.IntN(2) * r.IntN(9)), Options: 4 * r.IntN(11),
 	}.Packet(payload)
-	ppp := uint16(PppIPv4)
+	ppp := uint16(PPPIPv4)
 	switch r.IntN(5) {
 	case 0, 1:
-		t, packet, ppp = EtherIPv6, V6{Class: tos, Next: 60}.Packet(Extension(proto, 8), payload), PppIPv6
+		t, packet, ppp = EtherIPv6, V6{Class: tos, Next: 60}.Packet(Extension(proto, 8), payload), PPPIPv6
 	case 2:
 		if r.IntN(2) == 0 {
 			t, packet, ppp = 0x0806, make([]byte, 28), 0xc021
@@ -140,7 +140,7 @@ func RandomFrame(r *rand.Rand) []byte {
 		t, packet = EtherMPLS, Concat(MplsLabel(r.Uint32N(1<<20), r.Uint32N(8), 0),
 			MplsLabel(9, r.Uint32N(8), 1), packet)
 	case 1:
-		t, packet = EtherPPPoE, Concat(Pppoe(ppp), packet)
+		t, packet = EtherPPPoE, Concat(PPPoE(ppp), packet)
 	}
 	for range r.IntN(4) {
 		t, packet = EtherVLAN, Concat(Tag(uint16(r.IntN(8)), uint16(r.IntN(2)), uint16(r.IntN(4096)), t),
