@@ -29,10 +29,10 @@ func TestBudgetConcurrent(t *testing.T) { // not parallel: it needs both CPUs
 		name   string
 		params [2]meter.Params
 	}{
-		{"token bucket", [2]meter.Params{meter.TokenBucket{Rate: kerneltest.BPS(1e9), Burst: plenty}, meter.TokenBucket{Rate: kerneltest.BPS(123_456_789), Burst: 70e6}}},
-		{"burst alone", [2]meter.Params{meter.TokenBucket{Rate: kerneltest.BPS(1e9), Burst: 1e9}, meter.TokenBucket{Rate: kerneltest.BPS(1e9), Burst: 2e9}}},
-		{"srtcm", [2]meter.Params{meter.SRTCM{CIR: kerneltest.BPS(1e9), CBS: 20_000, EBS: plenty}, meter.SRTCM{CIR: kerneltest.BPS(3e9), CBS: 40_000, EBS: plenty}}},
-		{"trtcm", [2]meter.Params{meter.TRTCM{CIR: kerneltest.BPS(1e9), CBS: plenty, PIR: kerneltest.BPS(2e9), PBS: plenty}, meter.TRTCM{CIR: kerneltest.BPS(3e8), CBS: plenty, PIR: kerneltest.BPS(4e8), PBS: plenty}}},
+		{"token bucket", [2]meter.Params{meter.TokenBucket{Rate: meter.BitRate(1e9), Burst: plenty}, meter.TokenBucket{Rate: meter.BitRate(123_456_789), Burst: 70e6}}},
+		{"burst alone", [2]meter.Params{meter.TokenBucket{Rate: meter.BitRate(1e9), Burst: 1e9}, meter.TokenBucket{Rate: meter.BitRate(1e9), Burst: 2e9}}},
+		{"srtcm", [2]meter.Params{meter.SRTCM{CIR: meter.BitRate(1e9), CBS: 20_000, EBS: plenty}, meter.SRTCM{CIR: meter.BitRate(3e9), CBS: 40_000, EBS: plenty}}},
+		{"trtcm", [2]meter.Params{meter.TRTCM{CIR: meter.BitRate(1e9), CBS: plenty, PIR: meter.BitRate(2e9), PBS: plenty}, meter.TRTCM{CIR: meter.BitRate(3e8), CBS: plenty, PIR: meter.BitRate(4e8), PBS: plenty}}},
 	} {
 		if kerneltest.InVM && test.name != "trtcm" { // loading a program takes seconds
 			continue

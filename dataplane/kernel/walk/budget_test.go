@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
+
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/hostbudget"
@@ -16,7 +18,6 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/registry"
 	"github.com/a-seed-32e5a53f/shaper/meter"
-	"github.com/cilium/ebpf"
 )
 
 // budgetSlot is a slot in the middle of the maps.
@@ -112,7 +113,7 @@ func TestBudgetOneTruth(t *testing.T) {
 	r := kerneltest.Seeded(t)
 	maps := hostMaps(t)
 	aware := &dataplane.Meter{
-		Params: meter.TokenBucket{Rate: kerneltest.BPS(8), Burst: 1}, Aware: true, PreColor: dscpColors,
+		Params: meter.TokenBucket{Rate: meter.BitRate(8), Burst: 1}, Aware: true, PreColor: dscpColors,
 	}
 	hooks := []*hooked{newBudgeted(t, aware, image.EgressEntry, maps, 1)}
 	if !kerneltest.InVM { // loading a program takes seconds
@@ -237,10 +238,10 @@ func TestBudgetSwaps(t *testing.T) {
 	}
 	t.Cleanup(j.Close)
 	for _, params := range []meter.Params{
-		meter.TokenBucket{Rate: kerneltest.BPS(1e9), Burst: 1e6},
-		meter.SRTCM{CIR: kerneltest.BPS(1e9), CBS: 1e5, EBS: 1e5},
-		meter.TRTCM{CIR: kerneltest.BPS(1e8), CBS: 1e4, PIR: kerneltest.BPS(1e9), PBS: 1e6},
-		meter.TRTCM4115{CIR: kerneltest.BPS(1e8), CBS: 1e4, EIR: kerneltest.BPS(1e8), EBS: 1e4},
+		meter.TokenBucket{Rate: meter.BitRate(1e9), Burst: 1e6},
+		meter.SRTCM{CIR: meter.BitRate(1e9), CBS: 1e5, EBS: 1e5},
+		meter.TRTCM{CIR: meter.BitRate(1e8), CBS: 1e4, PIR: meter.BitRate(1e9), PBS: 1e6},
+		meter.TRTCM4115{CIR: meter.BitRate(1e8), CBS: 1e4, EIR: meter.BitRate(1e8), EBS: 1e4},
 	} {
 		beginBudget(t, maps, &dataplane.Meter{Params: params})
 		now := int64(1e18)

@@ -5,13 +5,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
+
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/engine"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/kerneltest"
 	"github.com/a-seed-32e5a53f/shaper/meter"
-	"github.com/cilium/ebpf"
 )
 
 // hammered is a meter that two CPUs use at once.
@@ -38,21 +39,21 @@ var (
 )
 
 var hammeredMeters = []hammered{
-	{"token bucket 1G", meter.TokenBucket{Rate: kerneltest.BPS(1e9), Burst: plenty}, bothGreen, true},
-	{"token bucket 123457", meter.TokenBucket{Rate: kerneltest.BPS(123457), Burst: 72e6}, bothGreen, true},
-	{"token bucket 30G", meter.TokenBucket{Rate: kerneltest.BPS(30e9), Burst: 30_000}, bothGreen, false},
+	{"token bucket 1G", meter.TokenBucket{Rate: meter.BitRate(1e9), Burst: plenty}, bothGreen, true},
+	{"token bucket 123457", meter.TokenBucket{Rate: meter.BitRate(123457), Burst: 72e6}, bothGreen, true},
+	{"token bucket 30G", meter.TokenBucket{Rate: meter.BitRate(30e9), Burst: 30_000}, bothGreen, false},
 	{"token bucket fine", meter.TokenBucket{Rate: fine, Burst: 2000}, bothGreen, false},
-	{"srtcm 1G", meter.SRTCM{CIR: kerneltest.BPS(1e9), CBS: 500e6, EBS: plenty}, bothGreen, true},
-	{"srtcm 1G yellow", meter.SRTCM{CIR: kerneltest.BPS(1e9), CBS: 20_000, EBS: plenty}, bothYellow, true},
-	{"srtcm 10G one yellow", meter.SRTCM{CIR: kerneltest.BPS(10e9), CBS: 20_000, EBS: plenty}, oneYellow, true},
+	{"srtcm 1G", meter.SRTCM{CIR: meter.BitRate(1e9), CBS: 500e6, EBS: plenty}, bothGreen, true},
+	{"srtcm 1G yellow", meter.SRTCM{CIR: meter.BitRate(1e9), CBS: 20_000, EBS: plenty}, bothYellow, true},
+	{"srtcm 10G one yellow", meter.SRTCM{CIR: meter.BitRate(10e9), CBS: 20_000, EBS: plenty}, oneYellow, true},
 	{"srtcm fine", meter.SRTCM{CIR: fine, CBS: 2000, EBS: 2000}, bothGreen, false},
 	{"srtcm fine yellow", meter.SRTCM{CIR: fine, CBS: 2000, EBS: 2000}, bothYellow, false},
-	{"trtcm 1G 2G", meter.TRTCM{CIR: kerneltest.BPS(1e9), CBS: plenty, PIR: kerneltest.BPS(2e9), PBS: 2 * plenty}, bothGreen, true},
-	{"trtcm 999999937 one yellow", meter.TRTCM{CIR: kerneltest.BPS(999_999_937), CBS: 3e6, PIR: kerneltest.BPS(2_000_000_011), PBS: 60e6}, oneYellow, false},
+	{"trtcm 1G 2G", meter.TRTCM{CIR: meter.BitRate(1e9), CBS: plenty, PIR: meter.BitRate(2e9), PBS: 2 * plenty}, bothGreen, true},
+	{"trtcm 999999937 one yellow", meter.TRTCM{CIR: meter.BitRate(999_999_937), CBS: 3e6, PIR: meter.BitRate(2_000_000_011), PBS: 60e6}, oneYellow, false},
 	{"trtcm finest", meter.TRTCM{CIR: meter.Rate{Bytes: 600_001, Period: period1}, CBS: 9000, PIR: meter.Rate{Bytes: 150_000_001, Period: period2}, PBS: 12_000}, bothGreen, false},
-	{"4115 1G 100M", meter.TRTCM4115{CIR: kerneltest.BPS(1e9), CBS: plenty, EIR: kerneltest.BPS(1e8 + 8), EBS: 576e6}, bothGreen, true},
+	{"4115 1G 100M", meter.TRTCM4115{CIR: meter.BitRate(1e9), CBS: plenty, EIR: meter.BitRate(1e8 + 8), EBS: 576e6}, bothGreen, true},
 	{"4115 fine", meter.TRTCM4115{CIR: slow, CBS: 1900, EIR: fine, EBS: 1800}, bothGreen, false},
-	{"4115 coupled yellow", meter.TRTCM4115{CIR: kerneltest.BPS(1e9), CBS: 20_000, EIR: kerneltest.BPS(1e9), EBS: plenty, Coupling: true}, bothYellow, true},
+	{"4115 coupled yellow", meter.TRTCM4115{CIR: meter.BitRate(1e9), CBS: 20_000, EIR: meter.BitRate(1e9), EBS: plenty, Coupling: true}, bothYellow, true},
 	{"4115 coupled fine", meter.TRTCM4115{CIR: fine, CBS: 2000, EIR: fine, EBS: 1900, Coupling: true}, oneYellow, false},
 }
 

@@ -21,7 +21,7 @@ func TestFarHeaders(t *testing.T) {
 		{
 			Name: "port", Match: dataplane.Match{DPort: []dataplane.Range{{First: 80, Last: 80}}},
 			Meter: &dataplane.Meter{
-				Params: meter.TokenBucket{Rate: kerneltest.BPS(1e9), Burst: 300_000}, Aware: true,
+				Params: meter.TokenBucket{Rate: meter.BitRate(1e9), Burst: 300_000}, Aware: true,
 			},
 			Green: &dataplane.Action{
 				ECN: dataplane.CE, Marks: []dataplane.Mark{{Field: dataplane.DSCP, Value: 9}},
@@ -62,7 +62,7 @@ func TestOddHeaders(t *testing.T) {
 	kerneltest.NeedRoot(t)
 	t.Parallel()
 	m := &dataplane.Meter{
-		Params: meter.TokenBucket{Rate: kerneltest.BPS(8), Burst: 3}, Packets: true,
+		Params: meter.TokenBucket{Rate: meter.BitRate(8), Burst: 3}, Packets: true,
 		Per: dataplane.Key{By: dataplane.ByFlow},
 	}
 	policy := &dataplane.Policy{Classes: []dataplane.Class{

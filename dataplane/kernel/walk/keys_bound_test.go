@@ -6,13 +6,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
+
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/engine"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/kerneltest"
 	"github.com/a-seed-32e5a53f/shaper/meter"
-	"github.com/cilium/ebpf"
 )
 
 // TestKeysBound compares the programs with the pipeline for tables that are exactly full, also
@@ -32,7 +33,7 @@ func TestKeysBound(t *testing.T) {
 			m = &dataplane.Meter{
 				Name: fmt.Sprint(keys, " ", k),
 				Params: kerneltest.Pick[meter.Params](r,
-					meter.TokenBucket{Rate: kerneltest.BPS(8), Burst: 300},
+					meter.TokenBucket{Rate: meter.BitRate(8), Burst: 300},
 					meter.SlidingCounter{Limit: 300, Window: time.Minute},
 					meter.FixedWindow{Limit: 300, Window: year}),
 				Aware: true, PreColor: dscpColors, Per: dataplane.Key{By: dataplane.BySrc}, Keys: keys,
@@ -136,7 +137,7 @@ func TestKeysOver(t *testing.T) {
 	cpus := allowedCPUs(t)
 	for _, keys := range []int{1, 2, 16, 127, 128, 129, 1000} {
 		m := &dataplane.Meter{
-			Name: "m", Params: meter.TokenBucket{Rate: kerneltest.BPS(8), Burst: 300},
+			Name: "m", Params: meter.TokenBucket{Rate: meter.BitRate(8), Burst: 300},
 			Per: dataplane.Key{By: dataplane.BySrc}, Keys: keys,
 		}
 		w, err := newWalker(&dataplane.Policy{Classes: []dataplane.Class{{Name: "a", Meter: m}}}, 64)
@@ -189,7 +190,7 @@ func TestKeysSpray(t *testing.T) {
 	t.Parallel()
 	kerneltest.Seeded(t)
 	next := &dataplane.Meter{
-		Name: "all", Params: meter.TokenBucket{Rate: kerneltest.BPS(8e6), Burst: 50_000}, Aware: true,
+		Name: "all", Params: meter.TokenBucket{Rate: meter.BitRate(8e6), Burst: 50_000}, Aware: true,
 	}
 	policy := &dataplane.Policy{}
 	for i, keys := range []int{1, 1000, dataplane.DefaultKeys} {
@@ -279,10 +280,10 @@ func TestConcurrentSpray(t *testing.T) { // not parallel: it needs both CPUs
 	kerneltest.NeedRoot(t)
 	cpus := allowedCPUs(t)
 	next := &dataplane.Meter{
-		Name: "next", Params: meter.TokenBucket{Rate: kerneltest.BPS(80e6), Burst: 50_000}, Aware: true,
+		Name: "next", Params: meter.TokenBucket{Rate: meter.BitRate(80e6), Burst: 50_000}, Aware: true,
 	}
 	m := &dataplane.Meter{
-		Params: meter.SRTCM{CIR: kerneltest.BPS(1e6), CBS: 3000, EBS: 3000},
+		Params: meter.SRTCM{CIR: meter.BitRate(1e6), CBS: 3000, EBS: 3000},
 		Per:    dataplane.Key{By: dataplane.BySrc}, Keys: 1, Then: next,
 	}
 	h := newHooked(t, oneClass(dataplane.Class{Meter: m}), image.EgressEntry,

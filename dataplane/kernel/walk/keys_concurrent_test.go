@@ -5,13 +5,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
+
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/engine"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/kerneltest"
 	"github.com/a-seed-32e5a53f/shaper/meter"
-	"github.com/cilium/ebpf"
 )
 
 // contended is a meter that two CPUs use at once, for one key or without keys.
@@ -36,9 +37,9 @@ var contendedMeters = []contended{
 	{"key fixed-window", wide, bothGreen, true, true},
 	{"key sliding-counter", slide, bothGreen, true, true},
 	{"key fixed-window 1ms", meter.FixedWindow{Limit: 150_000, Window: time.Millisecond}, bothGreen, true, false},
-	{"key token-bucket", meter.TokenBucket{Rate: kerneltest.BPS(1e9), Burst: plenty}, bothGreen, true, true},
-	{"key srtcm", meter.SRTCM{CIR: kerneltest.BPS(1e9), CBS: 20_000, EBS: plenty}, oneYellow, true, true},
-	{"key trtcm", meter.TRTCM{CIR: kerneltest.BPS(1e9), CBS: plenty, PIR: kerneltest.BPS(2e9), PBS: 2 * plenty}, bothGreen, true, true},
+	{"key token-bucket", meter.TokenBucket{Rate: meter.BitRate(1e9), Burst: plenty}, bothGreen, true, true},
+	{"key srtcm", meter.SRTCM{CIR: meter.BitRate(1e9), CBS: 20_000, EBS: plenty}, oneYellow, true, true},
+	{"key trtcm", meter.TRTCM{CIR: meter.BitRate(1e9), CBS: plenty, PIR: meter.BitRate(2e9), PBS: 2 * plenty}, bothGreen, true, true},
 	{"key 4115 fine", meter.TRTCM4115{CIR: slow, CBS: 1900, EIR: fine, EBS: 1800}, bothGreen, true, false},
 }
 

@@ -165,12 +165,12 @@ func TestKeys(t *testing.T) {
 	var meters []*dataplane.Meter
 	for _, key := range keyKinds {
 		for i, params := range []meter.Params{
-			meter.TokenBucket{Rate: kerneltest.BPS(100_003), Burst: 1900},
-			meter.TokenBucket{Rate: kerneltest.BPS(1e6), Burst: 1500, GCRA: true},
-			meter.SRTCM{CIR: kerneltest.BPS(40e3), CBS: 1500, EBS: 3000},
-			meter.TRTCM{CIR: kerneltest.BPS(50e3), CBS: 2000, PIR: kerneltest.BPS(80e3), PBS: 3000},
+			meter.TokenBucket{Rate: meter.BitRate(100_003), Burst: 1900},
+			meter.TokenBucket{Rate: meter.BitRate(1e6), Burst: 1500, GCRA: true},
+			meter.SRTCM{CIR: meter.BitRate(40e3), CBS: 1500, EBS: 3000},
+			meter.TRTCM{CIR: meter.BitRate(50e3), CBS: 2000, PIR: meter.BitRate(80e3), PBS: 3000},
 			meter.TRTCM4115{
-				CIR: kerneltest.BPS(50e3), CBS: 1500, EIR: kerneltest.BPS(7e3), EBS: 1500, Coupling: true,
+				CIR: meter.BitRate(50e3), CBS: 1500, EIR: meter.BitRate(7e3), EBS: 1500, Coupling: true,
 			},
 			meter.FixedWindow{Limit: 4000, Window: 300 * time.Millisecond},
 			meter.SlidingCounter{Limit: 4000, Window: 301 * time.Millisecond},

@@ -23,12 +23,12 @@ import (
 
 // leasedTypes has parameters of every type that can follow a lease.
 var leasedTypes = []meter.Params{
-	meter.TokenBucket{Rate: kerneltest.BPS(1e9), Burst: 1e6},
-	meter.TokenBucket{Rate: kerneltest.BPS(1e9), Burst: 1e6, GCRA: true},
-	meter.SRTCM{CIR: kerneltest.BPS(1e9), CBS: 1e6, EBS: 1e6},
-	meter.TRTCM{CIR: kerneltest.BPS(1e9), CBS: 1e6, PIR: kerneltest.BPS(2e9), PBS: 1e6},
-	meter.TRTCM4115{CIR: kerneltest.BPS(1e9), CBS: 1e6, EIR: kerneltest.BPS(2e9), EBS: 1e6},
-	meter.TRTCM4115{CIR: kerneltest.BPS(1e9), CBS: 1e6, EIR: kerneltest.BPS(2e9), EBS: 1e6, Coupling: true},
+	meter.TokenBucket{Rate: meter.BitRate(1e9), Burst: 1e6},
+	meter.TokenBucket{Rate: meter.BitRate(1e9), Burst: 1e6, GCRA: true},
+	meter.SRTCM{CIR: meter.BitRate(1e9), CBS: 1e6, EBS: 1e6},
+	meter.TRTCM{CIR: meter.BitRate(1e9), CBS: 1e6, PIR: meter.BitRate(2e9), PBS: 1e6},
+	meter.TRTCM4115{CIR: meter.BitRate(1e9), CBS: 1e6, EIR: meter.BitRate(2e9), EBS: 1e6},
+	meter.TRTCM4115{CIR: meter.BitRate(1e9), CBS: 1e6, EIR: meter.BitRate(2e9), EBS: 1e6, Coupling: true},
 }
 
 // leasedPolicy has one meter with a budget on a server.

@@ -8,12 +8,13 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/cilium/ebpf"
+
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/engine"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/kerneltest"
 	"github.com/a-seed-32e5a53f/shaper/meter"
-	"github.com/cilium/ebpf"
 )
 
 // TestMeters compares the kernel's meters with package meter and with a model in exact
@@ -158,10 +159,10 @@ func TestFirstPacket(t *testing.T) {
 	var packets []dataplane.Packet
 	for _, in := range []meter.Color{meter.Green, meter.Yellow, meter.Red} {
 		for _, params := range []meter.Params{
-			meter.TokenBucket{Rate: kerneltest.BPS(8e3), Burst: 2000},
-			meter.SRTCM{CIR: kerneltest.BPS(8e3), CBS: 2000, EBS: 2000},
-			meter.TRTCM{CIR: kerneltest.BPS(8e3), CBS: 2000, PIR: kerneltest.BPS(9e3), PBS: 2000},
-			meter.TRTCM4115{CIR: kerneltest.BPS(8e3), CBS: 2000, EIR: kerneltest.BPS(8e3), EBS: 2000},
+			meter.TokenBucket{Rate: meter.BitRate(8e3), Burst: 2000},
+			meter.SRTCM{CIR: meter.BitRate(8e3), CBS: 2000, EBS: 2000},
+			meter.TRTCM{CIR: meter.BitRate(8e3), CBS: 2000, PIR: meter.BitRate(9e3), PBS: 2000},
+			meter.TRTCM4115{CIR: meter.BitRate(8e3), CBS: 2000, EIR: meter.BitRate(8e3), EBS: 2000},
 		} {
 			mark, now := uint32(len(meters)), int64(len(meters))*1e9
 			meters = append(meters, &dataplane.Meter{

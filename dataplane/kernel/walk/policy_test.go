@@ -43,7 +43,7 @@ func fixedPolicies() map[string]*dataplane.Policy {
 	}
 	everyMatch := func() *dataplane.Policy {
 		return &dataplane.Policy{Classes: []dataplane.Class{
-			{Name: "dns", Match: dataplane.Match{SPort: ranges(53, 53)}, Meter: &dataplane.Meter{Params: meter.TokenBucket{Rate: kerneltest.BPS(64e3), Burst: 600}}},
+			{Name: "dns", Match: dataplane.Match{SPort: ranges(53, 53)}, Meter: &dataplane.Meter{Params: meter.TokenBucket{Rate: meter.BitRate(64e3), Burst: 600}}},
 			{Name: "high", Match: dataplane.Match{DPort: ranges(0, 79, 81, 442, 5000, 65535), Proto: ranges(6, 6)}},
 			{Name: "pairs", Match: dataplane.Match{Src: prefixes("192.0.2.0/25", "10.0.0.0/8", "2001:db8::/48"), Dst: prefixes("0.0.0.0/1", "::/1")}},
 			{Name: "from", Match: dataplane.Match{Src: prefixes("192.0.2.0/24", "2001:db8::/32", "141.142.0.0/16")}},
@@ -69,14 +69,14 @@ func fixedPolicies() map[string]*dataplane.Policy {
 		"closed":       closed,
 		"meters": {Classes: []dataplane.Class{
 			{Name: "a", Match: dataplane.Match{Proto: ranges(6, 6)}, Meter: &dataplane.Meter{
-				Name: "srtcm", Params: meter.SRTCM{CIR: kerneltest.BPS(123457), CBS: 3000, EBS: 2000},
+				Name: "srtcm", Params: meter.SRTCM{CIR: meter.BitRate(123457), CBS: 3000, EBS: 2000},
 				Aware: true,
 			}, Yellow: mark(dataplane.DSCP, 12)},
 			{
 				Name: "b", Match: dataplane.Match{Proto: ranges(17, 17)}, Meter: &dataplane.Meter{
 					Name: "trtcm",
 					Params: meter.TRTCM{
-						CIR: kerneltest.BPS(100003), CBS: 1500, PIR: kerneltest.BPS(200003), PBS: 4000,
+						CIR: meter.BitRate(100003), CBS: 1500, PIR: meter.BitRate(200003), PBS: 4000,
 					},
 					Initial: dataplane.Fraction{Num: 1, Den: 3},
 				},
@@ -88,7 +88,7 @@ func fixedPolicies() map[string]*dataplane.Policy {
 				Name: "c", Match: dataplane.Match{VLAN: ranges(0, 4095)}, Meter: &dataplane.Meter{
 					Name: "4115",
 					Params: meter.TRTCM4115{
-						CIR: kerneltest.BPS(50e3), CBS: 1000, EIR: kerneltest.BPS(70e3), EBS: 1500,
+						CIR: meter.BitRate(50e3), CBS: 1000, EIR: meter.BitRate(70e3), EBS: 1500,
 					},
 					Aware: true, PreColor: dataplane.PreColor{From: dataplane.DEI},
 				},
@@ -101,7 +101,7 @@ func fixedPolicies() map[string]*dataplane.Policy {
 			{Name: "d", Meter: &dataplane.Meter{
 				Name: "coupled",
 				Params: meter.TRTCM4115{
-					CIR: kerneltest.BPS(80e3), CBS: 1000,
+					CIR: meter.BitRate(80e3), CBS: 1000,
 					EIR: meter.Rate{Bytes: 7, Period: 3 * time.Millisecond}, EBS: 1500, Coupling: true,
 				},
 				Initial: dataplane.Fraction{Num: 0, Den: 1},
@@ -109,7 +109,7 @@ func fixedPolicies() map[string]*dataplane.Policy {
 		}},
 		"precolors": {Length: dataplane.LengthRule{Overhead: 38, MPU: 84}, Classes: []dataplane.Class{
 			{Name: "mpls", Match: dataplane.Match{EtherType: ranges(0x8847, 0x8848)}, Meter: &dataplane.Meter{
-				Params: meter.SRTCM{CIR: kerneltest.BPS(123457), CBS: 0, EBS: 2000}, Aware: true,
+				Params: meter.SRTCM{CIR: meter.BitRate(123457), CBS: 0, EBS: 2000}, Aware: true,
 				PreColor: dataplane.PreColor{
 					From: dataplane.MPLSTC, Map: map[uint32]meter.Color{0: meter.Yellow, 3: meter.Red},
 				},
@@ -122,7 +122,7 @@ func fixedPolicies() map[string]*dataplane.Policy {
 				},
 			}},
 			{Name: "dscp", Meter: &dataplane.Meter{
-				Params: meter.TRTCM{CIR: kerneltest.BPS(1e6), CBS: 3000, PIR: kerneltest.BPS(3e6), PBS: 3000},
+				Params: meter.TRTCM{CIR: meter.BitRate(1e6), CBS: 3000, PIR: meter.BitRate(3e6), PBS: 3000},
 				Aware:  true,
 				PreColor: dataplane.PreColor{
 					From: dataplane.DSCP,
@@ -132,14 +132,14 @@ func fixedPolicies() map[string]*dataplane.Policy {
 		}},
 		"precolor-mark": {Classes: []dataplane.Class{{Name: "all", Meter: &dataplane.Meter{
 			Name:   "first",
-			Params: meter.TRTCM4115{CIR: kerneltest.BPS(1e6), CBS: 9000, EIR: kerneltest.BPS(1e6), EBS: 9000},
+			Params: meter.TRTCM4115{CIR: meter.BitRate(1e6), CBS: 9000, EIR: meter.BitRate(1e6), EBS: 9000},
 			Aware:  true,
 			PreColor: dataplane.PreColor{From: dataplane.SKBMark, Map: map[uint32]meter.Color{
 				1: meter.Yellow, 63: meter.Red, 64: meter.Yellow, 65: meter.Red, 1000: meter.Green,
 				math.MaxUint32: meter.Red,
 			}},
 			Then: &dataplane.Meter{
-				Name: "second", Params: meter.SRTCM{CIR: kerneltest.BPS(900e3), CBS: 3000, EBS: 0},
+				Name: "second", Params: meter.SRTCM{CIR: meter.BitRate(900e3), CBS: 3000, EBS: 0},
 				Aware: true,
 				// not used: the first meter's color is the input color
 				PreColor: dataplane.PreColor{From: dataplane.SKBMark},
@@ -150,16 +150,16 @@ func fixedPolicies() map[string]*dataplane.Policy {
 		"chain": {Length: dataplane.LengthRule{Base: dataplane.L1}, Classes: []dataplane.Class{
 			{Name: "long", Match: dataplane.Match{Length: ranges(200, 1<<32-1)}, Meter: chain(image.MaxChain, func(i int) meter.Params {
 				return meter.TRTCM{
-					CIR: kerneltest.BPS(int64(2e6 - i*1e5)), CBS: 9000,
-					PIR: kerneltest.BPS(int64(3e6 - i*1e5)), PBS: 9000,
+					CIR: meter.BitRate(int64(2e6 - i*1e5)), CBS: 9000,
+					PIR: meter.BitRate(int64(3e6 - i*1e5)), PBS: 9000,
 				}
 			})},
 			{Name: "all", Match: dataplane.Match{Length: ranges(0, 1<<32-1)}, Meter: chain(3, func(i int) meter.Params {
-				return meter.SRTCM{CIR: kerneltest.BPS(int64(200e3 - i*1e4)), CBS: 1000, EBS: 500}
+				return meter.SRTCM{CIR: meter.BitRate(int64(200e3 - i*1e4)), CBS: 1000, EBS: 500}
 			})},
 		}},
 		"frames": {Length: dataplane.LengthRule{Base: dataplane.L2, Overhead: -20}, Classes: []dataplane.Class{{Name: "all", Meter: &dataplane.Meter{
-			Params: meter.TokenBucket{Rate: kerneltest.BPS(1e6), Burst: 5000},
+			Params: meter.TokenBucket{Rate: meter.BitRate(1e6), Burst: 5000},
 		}, Red: &dataplane.Action{ECN: dataplane.CEOrDrop}}}},
 	}
 }
@@ -193,7 +193,7 @@ func meterChain(n int) *dataplane.Meter {
 	var m *dataplane.Meter
 	for i := range n {
 		m = &dataplane.Meter{
-			Name: fmt.Sprint(n - i), Params: meter.TokenBucket{Rate: kerneltest.BPS(1e6), Burst: 1e6},
+			Name: fmt.Sprint(n - i), Params: meter.TokenBucket{Rate: meter.BitRate(1e6), Burst: 1e6},
 			Aware: true, Then: m,
 		}
 	}
@@ -304,7 +304,7 @@ func manyClasses(r *rand.Rand, n int) *dataplane.Policy {
 		}
 		if i%100 == 0 {
 			c.Meter = &dataplane.Meter{
-				Name: c.Name, Params: meter.TokenBucket{Rate: kerneltest.BPS(1e6), Burst: 3000},
+				Name: c.Name, Params: meter.TokenBucket{Rate: meter.BitRate(1e6), Burst: 3000},
 			}
 		}
 		policy.Classes = append(policy.Classes, c)

@@ -29,14 +29,14 @@ func TestQuietQueueConcurrent(t *testing.T) { // not parallel: it needs both CPU
 		cfg   queue.Config
 		limit int64 // bytes
 	}{
-		{"time", queue.Config{Rate: kerneltest.BPS(800e6), Time: 5 * time.Millisecond}, 500_000},
-		{"bytes", queue.Config{Rate: kerneltest.BPS(800e6), Bytes: 50_000}, 50_000},
-		{"packets", queue.Config{Rate: kerneltest.BPS(800e6), Packets: 100}, 100_000},
-		{"a few packets", queue.Config{Rate: kerneltest.BPS(80e6), Packets: 3}, 3000},
+		{"time", queue.Config{Rate: meter.BitRate(800e6), Time: 5 * time.Millisecond}, 500_000},
+		{"bytes", queue.Config{Rate: meter.BitRate(800e6), Bytes: 50_000}, 50_000},
+		{"packets", queue.Config{Rate: meter.BitRate(800e6), Packets: 100}, 100_000},
+		{"a few packets", queue.Config{Rate: meter.BitRate(80e6), Packets: 3}, 3000},
 		{"fine", queue.Config{Rate: meter.Rate{Bytes: 100_000_007, Period: 999_999_937}, Packets: 64}, 64_000},
-		{"idle", queue.Config{Rate: kerneltest.BPS(800e9), Packets: 64}, 64_000},
+		{"idle", queue.Config{Rate: meter.BitRate(800e9), Packets: 64}, 64_000},
 		{"early", queue.Config{
-			Rate: kerneltest.BPS(800e6), Bytes: 50_000,
+			Rate: meter.BitRate(800e6), Bytes: 50_000,
 			WRED:  [3]queue.Early{{Min: 10_000, Max: 50_000, Probability: queue.Certain / 2}},
 			CoDel: queue.CoDel{Target: 100 * time.Microsecond, Interval: time.Millisecond},
 		}, 50_000},

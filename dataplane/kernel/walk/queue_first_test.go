@@ -17,7 +17,7 @@ import (
 // queueFirst are policies in which queues drop packets that have passed, or would pass, a meter
 // of each kind.
 func queueFirst() map[string]*dataplane.Policy {
-	slow := queue.Config{Rate: kerneltest.BPS(8e6), ECN: true, Seed: 1}
+	slow := queue.Config{Rate: meter.BitRate(8e6), ECN: true, Seed: 1}
 	limit, wred, codel, bytes := slow, slow, slow, slow
 	limit.Time = 3 * time.Millisecond
 	wred.Packets, wred.WRED = 12, [3]queue.Early{
@@ -29,20 +29,20 @@ func queueFirst() map[string]*dataplane.Policy {
 	bytes.Bytes = 9000
 	queues := map[string]queue.Config{"limit": limit, "wred": wred, "codel": codel, "bytes": bytes}
 	meters := map[string]dataplane.Meter{
-		"srtcm":   {Params: meter.SRTCM{CIR: kerneltest.BPS(30e6), CBS: 9000, EBS: 20_000}},
-		"trtcm":   {Params: meter.TRTCM{CIR: kerneltest.BPS(10e6), CBS: 9000, PIR: kerneltest.BPS(30e6), PBS: 20_000}},
-		"coupled": {Params: meter.TRTCM4115{CIR: kerneltest.BPS(10e6), CBS: 9000, EIR: kerneltest.BPS(20e6), EBS: 9000, Coupling: true}},
+		"srtcm":   {Params: meter.SRTCM{CIR: meter.BitRate(30e6), CBS: 9000, EBS: 20_000}},
+		"trtcm":   {Params: meter.TRTCM{CIR: meter.BitRate(10e6), CBS: 9000, PIR: meter.BitRate(30e6), PBS: 20_000}},
+		"coupled": {Params: meter.TRTCM4115{CIR: meter.BitRate(10e6), CBS: 9000, EIR: meter.BitRate(20e6), EBS: 9000, Coupling: true}},
 		"fixed":   {Params: meter.FixedWindow{Limit: 40_000, Window: 10 * time.Millisecond}},
 		"counter": {Params: meter.SlidingCounter{Limit: 40_000, Window: 10 * time.Millisecond}},
-		"packets": {Params: meter.TokenBucket{Rate: kerneltest.BPS(16e3), Burst: 40}, Packets: true},
-		"keys":    {Params: meter.SRTCM{CIR: kerneltest.BPS(10e6), CBS: 5000, EBS: 9000}, Per: dataplane.Key{By: dataplane.ByDst}, Keys: 4096},
-		"no key":  {Params: meter.SRTCM{CIR: kerneltest.BPS(10e6), CBS: 5000, EBS: 9000}, Per: dataplane.Key{By: dataplane.ByVLAN}, Keys: 4096},
+		"packets": {Params: meter.TokenBucket{Rate: meter.BitRate(16e3), Burst: 40}, Packets: true},
+		"keys":    {Params: meter.SRTCM{CIR: meter.BitRate(10e6), CBS: 5000, EBS: 9000}, Per: dataplane.Key{By: dataplane.ByDst}, Keys: 4096},
+		"no key":  {Params: meter.SRTCM{CIR: meter.BitRate(10e6), CBS: 5000, EBS: 9000}, Per: dataplane.Key{By: dataplane.ByVLAN}, Keys: 4096},
 	}
 	out := map[string]*dataplane.Policy{}
 	for name, cfg := range queues {
 		for kind, m := range meters {
 			last := &dataplane.Meter{
-				Name: "last", Params: meter.TokenBucket{Rate: kerneltest.BPS(40e6), Burst: 30_000},
+				Name: "last", Params: meter.TokenBucket{Rate: meter.BitRate(40e6), Burst: 30_000},
 				Aware: true,
 			}
 			m.Name, m.Aware, m.PreColor, m.Then = "first", true, dscpColors, last
@@ -51,17 +51,17 @@ func queueFirst() map[string]*dataplane.Policy {
 		}
 	}
 	// Customers with a queue, and with a meter before a queue of their plan or class.
-	limit.Rate, wred.Rate, codel.Rate = kerneltest.BPS(1e6), kerneltest.BPS(1e6), kerneltest.BPS(1e6)
+	limit.Rate, wred.Rate, codel.Rate = meter.BitRate(1e6), meter.BitRate(1e6), meter.BitRate(1e6)
 	for _, kind := range []string{"trtcm", "counter", "keys"} {
 		m := meters[kind]
 		m.Name, m.Aware, m.Then = "sum", true, &dataplane.Meter{
-			Name: "last", Params: meter.SRTCM{CIR: kerneltest.BPS(9e6), CBS: 9000, EBS: 9000}, Aware: true,
+			Name: "last", Params: meter.SRTCM{CIR: meter.BitRate(9e6), CBS: 9000, EBS: 9000}, Aware: true,
 		}
 		own := codel
 		own.Time = 20 * time.Millisecond
 		pacedPlan := &dataplane.ServicePlan{Name: "paced", Queue: &own, Yellow: &dataplane.Action{Drop: true}}
 		policed := &dataplane.ServicePlan{
-			Name: "policed", Params: meter.SRTCM{CIR: kerneltest.BPS(20e6), CBS: 9000, EBS: 9000},
+			Name: "policed", Params: meter.SRTCM{CIR: meter.BitRate(20e6), CBS: 9000, EBS: 9000},
 		}
 		queued := &dataplane.ServicePlan{
 			Name: "queued", Params: meter.SlidingCounter{Limit: 40_000, Window: 10 * time.Millisecond},
@@ -139,9 +139,9 @@ func TestRefundConcurrent(t *testing.T) { // not parallel: it needs both CPUs
 	}
 	const burst = 500_000_000
 	for name, params := range map[string]meter.Params{
-		"token-bucket": meter.TokenBucket{Rate: kerneltest.BPS(8), Burst: burst},
-		"srtcm":        meter.SRTCM{CIR: kerneltest.BPS(8), CBS: burst, EBS: 1000},
-		"trtcm":        meter.TRTCM{CIR: kerneltest.BPS(8), CBS: burst, PIR: kerneltest.BPS(16), PBS: burst},
+		"token-bucket": meter.TokenBucket{Rate: meter.BitRate(8), Burst: burst},
+		"srtcm":        meter.SRTCM{CIR: meter.BitRate(8), CBS: burst, EBS: 1000},
+		"trtcm":        meter.TRTCM{CIR: meter.BitRate(8), CBS: burst, PIR: meter.BitRate(16), PBS: burst},
 	} {
 		t.Run(name, func(t *testing.T) {
 			const length = 1000
@@ -149,7 +149,7 @@ func TestRefundConcurrent(t *testing.T) { // not parallel: it needs both CPUs
 			policy := oneClass(dataplane.Class{
 				Meter: &dataplane.Meter{Params: params, Then: sum},
 				Green: &dataplane.Action{Queue: &dataplane.Queue{
-					Name: "q", Config: queue.Config{Rate: kerneltest.BPS(80e6), Packets: 3},
+					Name: "q", Config: queue.Config{Rate: meter.BitRate(80e6), Packets: 3},
 				}},
 			})
 			h := newHooked(t, policy, image.EgressEntry,

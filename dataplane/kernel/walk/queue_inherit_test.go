@@ -72,7 +72,7 @@ func inheritCases() []inheritCase {
 	// The first cases do not move the rings that follow them.
 	return []inheritCase{
 		{"the same", list(named("a", queue.Config{Packets: 20, WRED: early, CoDel: codel, Seed: 5})), list(named("a", queue.Config{Packets: 20, WRED: early, CoDel: codel, Seed: 5}))},
-		{"another rate", list(named("a", queue.Config{Packets: 20})), list(named("a", queue.Config{Packets: 20, Rate: kerneltest.BPS(16e6)}))},
+		{"another rate", list(named("a", queue.Config{Packets: 20})), list(named("a", queue.Config{Packets: 20, Rate: meter.BitRate(16e6)}))},
 		{"a fraction", list(named("a", queue.Config{Time: 100 * time.Millisecond, Rate: third})), list(named("a", queue.Config{Time: 90 * time.Millisecond, Rate: third}))},
 		{"renamed", list(named("a", queue.Config{Packets: 20})), list(named("b", queue.Config{Packets: 20}))},
 		{"another limit", list(named("a", queue.Config{Packets: 20})), list(named("a", queue.Config{Packets: 200}))},

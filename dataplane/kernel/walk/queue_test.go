@@ -17,7 +17,7 @@ import (
 // is yellow, 2 red.
 func keepColors() *dataplane.Meter {
 	return &dataplane.Meter{
-		Params: meter.TRTCM{CIR: kerneltest.BPS(1e9), CBS: 1e9, PIR: kerneltest.BPS(1e9), PBS: 1e9},
+		Params: meter.TRTCM{CIR: meter.BitRate(1e9), CBS: 1e9, PIR: meter.BitRate(1e9), PBS: 1e9},
 		Aware:  true, PreColor: dscpColors,
 	}
 }
@@ -224,7 +224,7 @@ func TestQueueWraps(t *testing.T) {
 		"packets 1":   {Rate: kerneltest.EightMbit, Packets: 1},
 		"packets 64":  {Rate: kerneltest.EightMbit, Packets: 64, WRED: early},
 		"packets 65":  {Rate: kerneltest.EightMbit, Packets: 65, ECN: true, CoDel: queue.CoDel{Target: 2 * time.Millisecond, Interval: 20 * time.Millisecond}},
-		"packets max": {Rate: kerneltest.BPS(8e4), Packets: queue.MaxPackets},
+		"packets max": {Rate: meter.BitRate(8e4), Packets: queue.MaxPackets},
 		"bytes":       {Rate: meter.Rate{Bytes: 1_000_003, Period: time.Second}, Bytes: 10_007, Seed: 9},
 	} {
 		if kerneltest.InVM && name != "packets 65" && name != "bytes" {

@@ -23,9 +23,9 @@ func anyRate(r *rand.Rand) meter.Rate {
 	fast := func(most float64) int64 { return int64(math.Exp(r.Float64() * math.Log(most))) }
 	switch r.IntN(6) {
 	case 0:
-		return kerneltest.BPS(kerneltest.Pick[int64](r, 1, 2, 3, 7, 64e3, 1e6, 1e7, 1e9, 1e10, 1e11, 4e11))
+		return meter.BitRate(kerneltest.Pick[int64](r, 1, 2, 3, 7, 64e3, 1e6, 1e7, 1e9, 1e10, 1e11, 4e11))
 	case 1:
-		return kerneltest.BPS(fast(4e11) | 1) // odd: the unit is an eighth of a ns
+		return meter.BitRate(fast(4e11) | 1) // odd: the unit is an eighth of a ns
 	case 2:
 		return meter.Rate{Bytes: fast(3e5), Period: kerneltest.Pick(r, period1, period2)}
 	case 3:
@@ -35,7 +35,7 @@ func anyRate(r *rand.Rand) meter.Rate {
 			Bytes: 1 + r.Int64N(1000), Period: kerneltest.Pick(r, time.Minute, time.Hour, 1000*time.Hour),
 		}
 	}
-	return kerneltest.BPS(fast(4e11))
+	return meter.BitRate(fast(4e11))
 }
 
 // anyMeter is a random meter of a kind from 0 to 4, with bursts up to the largest that its rates

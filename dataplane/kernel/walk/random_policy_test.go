@@ -89,22 +89,22 @@ func randomMeter(r *rand.Rand, mark bool) *dataplane.Meter {
 	case 1:
 		slow := 1 + r.Int64N(1e7)
 		m.Params = meter.TRTCM{
-			CIR: kerneltest.BPS(slow), CBS: burst(), PIR: kerneltest.BPS(slow + r.Int64N(1e7)), PBS: burst(),
+			CIR: meter.BitRate(slow), CBS: burst(), PIR: meter.BitRate(slow + r.Int64N(1e7)), PBS: burst(),
 		}
 	case 2:
 		m.Params = meter.TRTCM4115{
-			CIR: kerneltest.BPS(r.Int64N(1e7)), CBS: burst(),
-			EIR: kerneltest.BPS(r.Int64N(3) * r.Int64N(1e7)), EBS: burst() - 1,
+			CIR: meter.BitRate(r.Int64N(1e7)), CBS: burst(),
+			EIR: meter.BitRate(r.Int64N(3) * r.Int64N(1e7)), EBS: burst() - 1,
 		}
 	case 3:
 		m.Params = meter.TRTCM4115{
-			CIR: rate(), CBS: burst() - 1, EIR: kerneltest.BPS(999e3), EBS: burst(), Coupling: true,
+			CIR: rate(), CBS: burst() - 1, EIR: meter.BitRate(999e3), EBS: burst(), Coupling: true,
 		}
 	case 4:
 		m.Params = meter.TokenBucket{Rate: rate(), Burst: burst(), GCRA: r.IntN(2) == 0}
 	}
 	if _, err := m.Params.Profile(); err != nil { // the rates have no common unit
-		m.Params = meter.TokenBucket{Rate: kerneltest.BPS(12345), Burst: burst()}
+		m.Params = meter.TokenBucket{Rate: meter.BitRate(12345), Burst: burst()}
 	}
 	if r.IntN(4) == 0 {
 		m.Packets = true
@@ -194,8 +194,8 @@ func randomMatch(r *rand.Rand, mark bool) dataplane.Match {
 // randomQueue is a queue that randomPackets often fills.
 func randomQueue(r *rand.Rand) *dataplane.Queue {
 	q := &dataplane.Queue{Config: queue.Config{
-		Rate: kerneltest.Pick(r, kerneltest.BPS(1+r.Int64N(1e6)), kerneltest.BPS(8e6),
-			meter.Rate{Bytes: 7, Period: 3 * time.Millisecond}, kerneltest.BPS(1e9)),
+		Rate: kerneltest.Pick(r, meter.BitRate(1+r.Int64N(1e6)), meter.BitRate(8e6),
+			meter.Rate{Bytes: 7, Period: 3 * time.Millisecond}, meter.BitRate(1e9)),
 		ECN: r.IntN(2) == 0, Seed: r.Uint64(),
 	}}
 	limit := int64(0)

@@ -141,7 +141,7 @@ func TestRatesRead(t *testing.T) {
 	h.image.Describe(&about)
 	was := about
 	was.Queued = []record.Queue{about.Queued[0]}
-	plan, err := h.image.Plan.WithRates(map[string]meter.Rate{"own": kerneltest.BPS(80e6)}, nil)
+	plan, err := h.image.Plan.WithRates(map[string]meter.Rate{"own": meter.BitRate(80e6)}, nil)
 	if err == nil {
 		err = h.setRates(&about, plan)
 	}
@@ -181,7 +181,7 @@ func TestRatesRefused(t *testing.T) {
 	}
 	about, plan := aboutOf(policy(func(a, b *dataplane.Queue) {}), record.HTB)
 	for name, edit := range map[string]func(a, b *dataplane.Queue){
-		"":         func(_, b *dataplane.Queue) { b.Link = &dataplane.Link{Name: "wan", Rate: kerneltest.BPS(1e6)} },
+		"":         func(_, b *dataplane.Queue) { b.Link = &dataplane.Link{Name: "wan", Rate: meter.BitRate(1e6)} },
 		"name":     func(a, _ *dataplane.Queue) { a.Name = "x" },
 		"limit":    func(a, _ *dataplane.Queue) { a.Bytes = 60_000 },
 		"codel":    func(a, _ *dataplane.Queue) { a.CoDel = queue.CoDel{Target: 1, Interval: 1} },
@@ -224,7 +224,7 @@ func TestRatesConcurrent(t *testing.T) { // not parallel: it needs both CPUs
 	const length, limit = 1000, 5 * time.Millisecond
 	// the last one with a large rest
 	rates := []meter.Rate{
-		kerneltest.BPS(800e6), {Bytes: 100_000_007, Period: 999_999_937}, {Bytes: 1<<40 + 1, Period: 1 << 43},
+		meter.BitRate(800e6), {Bytes: 100_000_007, Period: 999_999_937}, {Bytes: 1<<40 + 1, Period: 1 << 43},
 	}
 	own := &dataplane.Queue{Name: "own", Config: queue.Config{Rate: rates[0], Time: limit}}
 	h := newHooked(t, queuesByAddress(own), image.EgressEntry,
@@ -278,7 +278,7 @@ func TestRatesChecked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := plan.WithRates(map[string]meter.Rate{"own": kerneltest.BPS(80e6)}, nil)
+	other, err := plan.WithRates(map[string]meter.Rate{"own": meter.BitRate(80e6)}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

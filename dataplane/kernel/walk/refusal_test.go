@@ -20,10 +20,10 @@ import (
 // names the field and the reason.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
-	slow := &dataplane.Queue{Name: "slow", Config: queue.Config{Rate: kerneltest.BPS(1e6), Packets: 10}}
+	slow := &dataplane.Queue{Name: "slow", Config: queue.Config{Rate: meter.BitRate(1e6), Packets: 10}}
 	toMark := &dataplane.Action{Marks: []dataplane.Mark{{Field: dataplane.SKBMark, Value: 1}}}
 	fromMark := &dataplane.Meter{
-		Params: meter.TokenBucket{Rate: kerneltest.BPS(1e6), Burst: 1e6}, Aware: true,
+		Params: meter.TokenBucket{Rate: meter.BitRate(1e6), Burst: 1e6}, Aware: true,
 		PreColor: dataplane.PreColor{From: dataplane.SKBMark},
 	}
 	byMark := dataplane.Match{Mark: []dataplane.Range{{First: 1, Last: 2}}}
@@ -94,7 +94,7 @@ func TestAllErrors(t *testing.T) {
 // error names the field and a remedy.
 func TestKeyRefusals(t *testing.T) {
 	t.Parallel()
-	rate := kerneltest.BPS(1e6)
+	rate := meter.BitRate(1e6)
 	tables := &dataplane.Policy{}
 	for i := range image.MaxTables + 1 {
 		m := &dataplane.Meter{
@@ -117,7 +117,7 @@ func TestKeyRefusals(t *testing.T) {
 		{"tswtcm", "type", "tswtcm cannot run in the kernel", one(dataplane.Meter{Params: meter.TSWTCM{CIR: rate, PIR: rate, Window: time.Second}})},
 		{"warmup", "warmup", "cannot run in the kernel", one(dataplane.Meter{Params: meter.TokenBucket{Rate: rate, Burst: 9000, Warmup: time.Second}})},
 		{"burst", "burst", "of 1073741824 bytes exceeds the largest burst that 64 bits count exactly at this rate, 437256155 bytes", one(dataplane.Meter{Params: meter.TokenBucket{Rate: meter.Per(1<<30, 24*time.Hour), Burst: 1 << 30}})},
-		{"pbs", "pbs", "of 72057595 bytes", one(dataplane.Meter{Params: meter.TRTCM{CIR: rate, CBS: 9000, PIR: kerneltest.BPS(1e9 + 1), PBS: 72057595}})},
+		{"pbs", "pbs", "of 72057595 bytes", one(dataplane.Meter{Params: meter.TRTCM{CIR: rate, CBS: 9000, PIR: meter.BitRate(1e9 + 1), PBS: 72057595}})},
 		{"unlimited", "ebs", "has an unlimited rate", one(dataplane.Meter{Params: meter.TRTCM4115{CIR: rate, CBS: 9000, EIR: meter.Unlimited, EBS: 1}})},
 		{"envelope", "envelope", "cannot run in the kernel", one(dataplane.Meter{Params: flow, Envelope: &dataplane.Envelope{Name: "e"}, Rank: 1})},
 		{"idle", "evict", "evict: lru", one(dataplane.Meter{Params: flow, Per: dataplane.Key{By: dataplane.BySrc}, Idle: true})},
@@ -201,10 +201,10 @@ func TestQueueRefusals(t *testing.T) {
 		})), []record.Pacer{record.HTB}, "wred", &dataplane.Queue{}, "a rate of its own"},
 		{"an hour", one(own(queue.Config{Time: time.Hour})), nil, "", nil, ""},
 		{"above an hour", one(own(queue.Config{Time: time.Hour + 1})), []record.Pacer{record.FQ}, "limit", &dataplane.Queue{}, "above 1h0m0s, the maximum of fq"},
-		{"an hour in bytes", one(own(queue.Config{Rate: kerneltest.BPS(8), Bytes: 3600})), nil, "", nil, ""},
-		{"above an hour in bytes", one(own(queue.Config{Rate: kerneltest.BPS(8), Bytes: 3601})), []record.Pacer{record.FQ}, "limit", &dataplane.Queue{}, string(remedy.UseHTB)},
+		{"an hour in bytes", one(own(queue.Config{Rate: meter.BitRate(8), Bytes: 3600})), nil, "", nil, ""},
+		{"above an hour in bytes", one(own(queue.Config{Rate: meter.BitRate(8), Bytes: 3601})), []record.Pacer{record.FQ}, "limit", &dataplane.Queue{}, string(remedy.UseHTB)},
 		{"years in bytes", one(own(queue.Config{Rate: meter.Rate{Bytes: 1, Period: time.Hour}, Bytes: 1 << 40})), []record.Pacer{record.FQ}, "limit", &dataplane.Queue{}, string(remedy.UseHTB)},
-		{"hours in packets", one(own(queue.Config{Rate: kerneltest.BPS(8e3), Packets: 60})), []record.Pacer{record.FQ}, "limit", &dataplane.Queue{}, string(remedy.UseHTB)},
+		{"hours in packets", one(own(queue.Config{Rate: meter.BitRate(8e3), Packets: 60})), []record.Pacer{record.FQ}, "limit", &dataplane.Queue{}, string(remedy.UseHTB)},
 		{"most queues", many(image.MaxQueues), nil, "", nil, ""},
 		{"too many queues", many(image.MaxQueues + 1), []record.Pacer{record.FQ, record.HTB, ""}, "queues", &dataplane.Policy{}, "257 exceed the kernel plane's limit of 256"},
 	} {

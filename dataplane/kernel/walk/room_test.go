@@ -29,7 +29,7 @@ func sizedPolicy(prefix string, n, queues int) *dataplane.Policy {
 			},
 			Meter: &dataplane.Meter{
 				Name:   fmt.Sprint(prefix, i),
-				Params: meter.SRTCM{CIR: kerneltest.BPS(8000), CBS: 3000, EBS: 2000},
+				Params: meter.SRTCM{CIR: meter.BitRate(8000), CBS: 3000, EBS: 2000},
 			},
 			Red: &dataplane.Action{Drop: true},
 		}

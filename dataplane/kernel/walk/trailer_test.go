@@ -15,7 +15,7 @@ func TestTrailers(t *testing.T) {
 	kerneltest.NeedRoot(t)
 	t.Parallel()
 	policy := oneClass(dataplane.Class{Meter: &dataplane.Meter{
-		Params: meter.TRTCM{CIR: kerneltest.BPS(8e6), CBS: 4000, PIR: kerneltest.BPS(16e6), PBS: 1 << 40},
+		Params: meter.TRTCM{CIR: meter.BitRate(8e6), CBS: 4000, PIR: meter.BitRate(16e6), PBS: 1 << 40},
 	}})
 	w, err := newWalker(policy, 0)
 	if err != nil {

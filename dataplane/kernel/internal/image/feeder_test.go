@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
-	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/kerneltest"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
@@ -15,10 +14,10 @@ import (
 // TestFeeder checks that a queue's drops are counted for a class, and for a color, only if no
 // other class or color ever fed the queue.
 func TestFeeder(t *testing.T) {
-	link := &dataplane.Link{Name: "wan", Rate: kerneltest.BPS(8e6)}
+	link := &dataplane.Link{Name: "wan", Rate: meter.BitRate(8e6)}
 	q := &dataplane.Queue{Name: "q", Link: link, Config: queue.Config{Bytes: 10_000}}
 	to := &dataplane.Action{Queue: q}
-	m := &dataplane.Meter{Params: meter.SRTCM{CIR: kerneltest.BPS(1e6), CBS: 3000, EBS: 3000}}
+	m := &dataplane.Meter{Params: meter.SRTCM{CIR: meter.BitRate(1e6), CBS: 3000, EBS: 3000}}
 	green, red := meter.Green, meter.Red
 	for _, test := range []struct {
 		name    string

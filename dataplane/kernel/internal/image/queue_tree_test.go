@@ -19,7 +19,7 @@ import (
 // rounded up to whole bytes per second.
 func TestQueueTree(t *testing.T) {
 	t.Parallel()
-	wan := &dataplane.Link{Name: "wan", Rate: kerneltest.BPS(80e6)}
+	wan := &dataplane.Link{Name: "wan", Rate: meter.BitRate(80e6)}
 	policy := &dataplane.Policy{Length: dataplane.LengthRule{
 		Base: dataplane.L1, Overhead: 3,
 	}, Classes: []dataplane.Class{
@@ -161,7 +161,7 @@ func TestFlowLeaves(t *testing.T) {
 	}
 	policy := &dataplane.Policy{}
 	for i, row := range rows {
-		policy.Classes = append(policy.Classes, fair(fmt.Sprint("q", i), row.c, kerneltest.BPS(row.rate)))
+		policy.Classes = append(policy.Classes, fair(fmt.Sprint("q", i), row.c, meter.BitRate(row.rate)))
 	}
 	g, err := encodeFair(kerneltest.Compiled(t, policy), EgressEntry, record.HTB, record.FairByHTB)
 	if err != nil {

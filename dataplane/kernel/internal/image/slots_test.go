@@ -100,7 +100,7 @@ func TestTableSlots(t *testing.T) {
 	} {
 		policy := &dataplane.Policy{}
 		one := &dataplane.Meter{
-			Name: "one", Params: meter.TokenBucket{Rate: kerneltest.BPS(1e6), Burst: change.burst},
+			Name: "one", Params: meter.TokenBucket{Rate: meter.BitRate(1e6), Burst: change.burst},
 			Per: dataplane.Key{By: dataplane.BySrc}, Keys: 7,
 		}
 		for i := range MaxTables {
@@ -157,7 +157,7 @@ func TestQueueSlots(t *testing.T) {
 			case strings.HasSuffix(name, "+"):
 				q.Packets = 100
 			case strings.HasSuffix(name, "-"):
-				q.Rate = kerneltest.BPS(1e6)
+				q.Rate = meter.BitRate(1e6)
 			case strings.HasSuffix(name, "/"):
 				q.Link, q.Rate, q.Packets, q.Bytes = link, meter.Rate{}, 0, 10_000
 			}

@@ -47,9 +47,6 @@ func Seeded(t testing.TB) *rand.Rand {
 // Pick returns one of the values.
 func Pick[T any](r *rand.Rand, values ...T) T { return values[r.IntN(len(values))] }
 
-// BPS is a rate of n bits per second.
-func BPS(n int64) meter.Rate { return meter.BitRate(n) }
-
 // FieldErrors unpacks the errors of a policy.
 func FieldErrors(err error) []*dataplane.FieldError {
 	var out []*dataplane.FieldError
@@ -79,7 +76,7 @@ func Compiled(t testing.TB, policy *dataplane.Policy) *compiled.Plan {
 const Millisecond = int64(time.Millisecond)
 
 // EightMbit is a rate of one byte per microsecond.
-var EightMbit = BPS(8e6)
+var EightMbit = meter.BitRate(8e6)
 
 // CustomerPolicy returns a policy with these customers.
 func CustomerPolicy(list []dataplane.Customer) *dataplane.Policy {
