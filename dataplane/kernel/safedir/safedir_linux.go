@@ -1,12 +1,14 @@
 package safedir
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -27,6 +29,17 @@ const (
 	// Link accepts a path that ends in a symbolic link. Without it only a link of systemd is accepted.
 	Link
 )
+
+// String returns the rules joined by plus signs, such as create+shared, or none.
+func (r Rules) String() string {
+	var names []string
+	for i, name := range [...]string{"create", "any-owner", "shared", "link"} {
+		if r&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	return cmp.Or(strings.Join(names, "+"), "none")
+}
 
 // ErrForeign means that a file in a directory was not made by shaper.
 var ErrForeign = errors.New("not a file that shaper made")

@@ -277,3 +277,13 @@ func TestHold(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(path, "four"), nil, 0o600))
 	must(t, d.Remove("four"), os.Mkdir(filepath.Join(path, "dir"), 0o700), d.Remove("dir"))
 }
+
+func TestRulesHaveNames(t *testing.T) {
+	for want, r := range map[string]Rules{
+		"none": 0, "create": Create, "any-owner+shared": AnyOwner | Shared, "create+link": Create | Link,
+	} {
+		if got := r.String(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
