@@ -2,13 +2,13 @@ package meter
 
 import "time"
 
-// Bucket describes one bucket of a meter, with the names that its RFC uses.
+// Bucket describes one bucket of a meter, by the names of its RFC.
 type Bucket struct {
 	RateName   string // CIR, PIR, EIR or rate
 	BurstName  string // CBS, PBS, EBS, burst or limit
 	TokensName string // Tc, Tp, Te or, for windows, "left"
 	Rate       Rate
-	Burst      int64 // the most tokens that the bucket can hold, in bytes
+	Burst      int64 // the most tokens in the bucket, bytes
 }
 
 // windowBuckets describes a window as one bucket. Its tokens are the unused part of

@@ -13,14 +13,14 @@ var start = time.Now()
 // backwards. It can be passed to Locked.Wait. It takes half as long as time.Now.
 func Now() int64 { return int64(time.Since(start)) }
 
-// CoarseClock is a clock that reads Now once in each step, so that a call takes a
-// nanosecond. NewCoarseClock makes one. It is safe for concurrent use.
+// CoarseClock is a clock. It reads Now once in each step, and a call takes a nanosecond.
+// NewCoarseClock makes one. It is safe for concurrent use.
 //
-// Its time is behind Now by up to a step, and by more while the machine is too busy to run
-// its goroutine. A late time refills less, so a bucket of less than the rate brings in a step
-// does not reach its rate. Between the start and any moment, a bucket lets no more bytes
-// through than burst + rate * t. In an interval that begins later, it may exceed that by the
-// bytes that the rate brings in the time by which the clock was behind when it began.
+// Its time is behind Now by up to a step, and by more while the machine is too busy to run its
+// goroutine. A late time refills less, so a bucket of less than the rate brings in a step does not
+// reach its rate. Between the start and any moment, a bucket lets no more bytes through than burst
+// + rate * t. In a later interval the excess is at most the rate times the clock's delay at the
+// start of the interval.
 type CoarseClock struct {
 	now  atomic.Int64
 	_    [cacheLine - 8]byte // each call reads now: nothing else writes to its cache line
@@ -28,8 +28,8 @@ type CoarseClock struct {
 	once sync.Once
 }
 
-// NewCoarseClock starts a clock, and a goroutine that advances it every step until Stop. It
-// panics if step is not above zero. A step of a millisecond is a usual one.
+// NewCoarseClock starts a clock, and a goroutine to advance it every step until Stop. It panics if
+// step is not above zero. A step of a millisecond is a usual one.
 func NewCoarseClock(step time.Duration) *CoarseClock {
 	ticker := time.NewTicker(step)
 	c := &CoarseClock{stop: make(chan struct{})}

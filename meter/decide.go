@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Peek returns the color that Color would return. It takes nothing.
+// Peek returns the same color as Color. It takes nothing.
 func (m *Meter) Peek(now int64, n int, in Color) Color {
 	m.begin(now)
 	return m.profile.peek(m.state, m.profile.log, now, n, in)
@@ -18,8 +18,8 @@ func (p *Profile) peek(s state, log []entry, now int64, n int, in Color) Color {
 	return p.color(&s, nil, now, n, in)
 }
 
-// TakeUpTo takes the bytes that would be green, up to n, and returns their number. Use it
-// to lease a part of a budget.
+// TakeUpTo takes up to n bytes, as many as would be green, and returns their number. Use it to
+// lease a part of a budget.
 func (m *Meter) TakeUpTo(now int64, n int) int {
 	m.begin(now)
 	n = int(min(int64(n), m.profile.remaining(m.state, m.profile.log, now)))
@@ -29,14 +29,14 @@ func (m *Meter) TakeUpTo(now int64, n int) int {
 	return n
 }
 
-// Never is the time to wait for an event that will not happen.
+// Never is the time to wait for an impossible event.
 const Never time.Duration = math.MaxInt64
 
-// Decision is a verdict, with the numbers that a service sends to its client: GCRA's
-// remaining, retry_after and reset_after, for every kind of meter.
+// Decision is a verdict, with the numbers of a service's answer to its client: GCRA's remaining,
+// retry_after and reset_after, for every kind of meter.
 type Decision struct {
 	Color      Color
-	Remaining  int64         // bytes that would now be green
+	Remaining  int64         // bytes left for green requests now
 	RetryAfter time.Duration // time until the same bytes would be green; 0 if they were; or Never
 	ResetAfter time.Duration // time until the meter is as good as new, or Never
 }
@@ -64,8 +64,7 @@ func orNever(d time.Duration, ever bool) time.Duration {
 	return d
 }
 
-// remaining returns the number of bytes that would be green: the tokens in every bucket
-// that a green packet takes from.
+// remaining returns the number of green bytes left: the tokens in every bucket of green packets.
 func (p *Profile) remaining(s state, log []entry, now int64) int64 {
 	tc, te := p.tokens(s, log, now)
 	if p.peak {

@@ -5,7 +5,7 @@
 //
 // # Metering packets
 //
-// A program that colors packets needs these names, in this order:
+// To color packets, a program needs these names, in this order:
 //
 //   - A [Rate] is exact; it comes from [BitRate], [ByteRate] or [Per].
 //   - Parameters are a plain struct, such as [SRTCM], [TRTCM], [TRTCM4115] or
@@ -25,9 +25,9 @@
 //
 //	color := m.Color(now, length, in)
 //
-// now is in nanoseconds on any clock ([Now] and a [CoarseClock] are two), length is in bytes, and in is the
-// input color: the color that the packet already has in color-aware mode, always [Green]
-// in color-blind mode. No call on the packet path allocates.
+// now is in nanoseconds on any clock ([Now] and a [CoarseClock] are two), length is in bytes, and
+// in is the input color: the packet's earlier color in color-aware mode, always [Green] in
+// color-blind mode. No call on the packet path allocates.
 //
 // # Exactness
 //
@@ -42,25 +42,23 @@
 //
 // # Limiting programs
 //
-// A meter also limits requests, logins or anything else that a program counts: Per(5,
-// time.Second) is a rate of five requests a second, each of length 1. [Meter.Allow]
-// answers yes or no. [Meter.Decide] also returns the numbers that a service sends to its
-// clients: remaining, retry after and reset after. [Meter.Peek] tests without taking
-// tokens, [Meter.TakeUpTo] takes part of a request, and [Meter.RetryAfter] and
-// [Meter.ResetAfter] return how long to wait. [Meter.Reserve] takes tokens ahead of time,
-// and [Locked.Wait] sleeps until a request fits. A [CreditWindow] limits the bytes in
-// flight.
+// A meter also limits requests, logins or anything else a program counts: Per(5, time.Second) is a
+// rate of five requests a second, each of length 1. [Meter.Allow] answers yes or no. [Meter.Decide]
+// also returns the numbers for a client: remaining, retry after and reset after. [Meter.Peek] tests
+// without taking tokens, [Meter.TakeUpTo] takes part of a request, and [Meter.RetryAfter] and
+// [Meter.ResetAfter] return how long to wait. [Meter.Reserve] takes tokens ahead of time, and
+// [Locked.Wait] sleeps until a request fits. A [CreditWindow] limits the bytes in flight.
 //
 // # More meters
 //
-// [FixedWindow], [SlidingWindow], [SlidingCounter] and [SlidingLog] limit the bytes in a
-// window of time. [TSWTCM] is the marker of RFC 2859, which measures an average rate. An
-// [Envelope] meters flows that share bandwidth by rank (MEF 10.3 §12).
+// [FixedWindow], [SlidingWindow], [SlidingCounter] and [SlidingLog] limit the bytes in a window of
+// time. [TSWTCM] is the marker of RFC 2859, which measures an average rate. An [Envelope] meters
+// flows sharing bandwidth by rank (MEF 10.3 §12).
 //
 // # Tools around meters
 //
-// [Meter.AppendBinary] and [Table.AppendBinary] save the exact state, UnmarshalBinary restores
-// it, and [Meter.Shift] moves it to a clock that began anew.
+// [Meter.AppendBinary] and [Table.AppendBinary] save the exact state, UnmarshalBinary restores it,
+// and [Meter.Shift] moves it to a new clock.
 //
 // [Meter.Explain] returns a verdict with its reason, a [Clause] of an RFC. [Kind] and
 // [KindInfo] describe each kind of meter. A program can read and print the parameters of

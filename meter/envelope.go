@@ -9,14 +9,14 @@ import (
 	"slices"
 )
 
-// EnvelopeParams are the parameters of a bandwidth profile envelope: flows that share
-// bandwidth by rank (MEF 10.3 §12.1).
+// EnvelopeParams are the parameters of a bandwidth profile envelope: flows sharing bandwidth by
+// rank (MEF 10.3 §12.1).
 type EnvelopeParams struct {
 	Flows []EnvelopeFlow // from the highest rank to the lowest
 
-	// Coupling is the flag CF0. Green tokens that overflow the lowest rank become yellow
-	// tokens of the highest rank; without Coupling they are discarded. With Coupling no
-	// flow may have Coupling of its own ([R150]).
+	// Coupling is the flag CF0. Green tokens overflowing the lowest rank become yellow tokens of
+	// the highest rank; without Coupling they are discarded. With Coupling no flow may have
+	// Coupling of its own ([R150]).
 	Coupling bool
 }
 
@@ -24,22 +24,21 @@ type EnvelopeParams struct {
 type EnvelopeFlow struct {
 	Buckets TRTCM4115
 
-	// CIRMax and EIRMax limit the rates of the tokens that the green and the yellow bucket
-	// receive, including the overflow of other flows. Nil is no limit. A zero rate lets
-	// no tokens in.
+	// CIRMax and EIRMax limit the rates at which the green and the yellow bucket receive tokens,
+	// including the overflow of other flows. Nil is no limit. A zero rate lets no tokens in.
 	CIRMax, EIRMax *Rate
 }
 
-// Envelope meters flows that share bandwidth by rank. Tokens that overflow a green bucket go
-// into the green bucket of the next lower rank, or with Coupling of the flow into its own
-// yellow bucket. Tokens that overflow a yellow bucket go into the yellow bucket of the next
-// lower rank. Tokens above CIRMax or EIRMax are discarded.
+// Envelope meters flows sharing bandwidth by rank. Tokens overflowing a green bucket go into the
+// green bucket of the next lower rank, or with Coupling of the flow into its own yellow bucket.
+// Tokens overflowing a yellow bucket go into the yellow bucket of the next lower rank. Tokens above
+// CIRMax or EIRMax are discarded.
 //
 // All flows share one clock: each packet refills the buckets of all flows, as in MEF 10.3.
 // An Envelope is for one goroutine.
 type Envelope struct {
 	den     int64 // units in a byte
-	plenty  int64 // units that fill all buckets
+	plenty  int64 // units enough to fill all buckets
 	coupled bool
 	flows   []flow
 	last    int64 // ns, time of the latest packet
@@ -51,7 +50,7 @@ type flow struct {
 	num, more    [2]int64 // units in a nanosecond: own rate, and the most from other flows
 	size, tokens [2]int64
 	coupled      bool
-	spare        int64 // green tokens that overflow to the own yellow bucket, during a refill
+	spare        int64 // green tokens overflowing to the own yellow bucket, during a refill
 }
 
 // NewEnvelope compiles the parameters. Buckets begin full. The error joins a FieldError for
@@ -132,7 +131,7 @@ func (e *Envelope) SetTokens(flow int, tc, te int64) {
 	}
 }
 
-// refill adds the tokens that arrived since the latest packet of any flow.
+// refill adds the tokens since the latest packet of any flow.
 func (e *Envelope) refill(now int64) {
 	if !e.begun {
 		e.last, e.begun = now, true
@@ -161,8 +160,8 @@ func (e *Envelope) refill(now int64) {
 	}
 }
 
-// inflow returns the units that a bucket receives: those of its own rate, and those that
-// overflow to it, up to its limit. Plenty is enough for all buckets.
+// inflow returns the units received by a bucket, up to its limit: those of its own rate and the
+// overflow of others. Plenty is enough for all buckets.
 func (e *Envelope) inflow(f *flow, i int, dt uint64, over int64) int64 {
 	units := e.grown(dt, f.num[i])
 	if over > 0 {
@@ -171,7 +170,7 @@ func (e *Envelope) inflow(f *flow, i int, dt uint64, over int64) int64 {
 	return units
 }
 
-// grown returns the units that arrive in dt ns, at most plenty.
+// grown returns the units arriving in dt ns, at most plenty.
 func (e *Envelope) grown(dt uint64, num int64) int64 {
 	hi, lo := bits.Mul64(dt, uint64(num))
 	if hi > 0 || lo > uint64(e.plenty) {
@@ -180,7 +179,7 @@ func (e *Envelope) grown(dt uint64, num int64) int64 {
 	return int64(lo)
 }
 
-// add puts units into a bucket and returns those that overflow.
+// add puts units into a bucket and returns the overflow.
 func (f *flow) add(i int, units int64) int64 {
 	over := max(units-(f.size[i]-f.tokens[i]), 0)
 	f.tokens[i] += units - over
@@ -204,7 +203,7 @@ func (e *Envelope) Color(flow int, now int64, n int, in Color) Color {
 	return Red
 }
 
-// Tokens returns the whole bytes that the buckets of a flow hold at now. It takes nothing.
+// Tokens returns the whole bytes in the buckets of a flow at now. It takes nothing.
 func (e *Envelope) Tokens(flow int, now int64) (tc, te int64) {
 	at := *e
 	at.flows = slices.Clone(e.flows)

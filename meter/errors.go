@@ -8,18 +8,18 @@ import (
 // FieldError is the error of one parameter.
 type FieldError struct {
 	Field  string // name of the parameter, such as CIR, CBS, Rate or Limit
-	Reason string // continues a sentence that begins with Field
+	Reason string // end of a sentence beginning with Field
 }
 
 func (e *FieldError) Error() string { return e.Field + " " + e.Reason }
 
-// fieldErrors collects the errors of a set of parameters. Its methods check parameters and add
-// an error for each that is invalid. clause is the clause of an RFC to cite, or "".
+// fieldErrors collects the errors of a set of parameters. Its methods check parameters and add an
+// error for each invalid one. clause is the clause of an RFC to cite, or "".
 type fieldErrors []error
 
 func (f *fieldErrors) add(field, reason string) { *f = append(*f, &FieldError{field, reason}) }
 
-// optionalRate checks a rate that may be zero. It reports whether the rate is valid, as rate
+// optionalRate checks a rate, which may be zero. It reports whether the rate is valid, as rate
 // does.
 func (f *fieldErrors) optionalRate(field string, r Rate) bool {
 	if reason := r.invalidReason(); reason != "" {
@@ -29,7 +29,7 @@ func (f *fieldErrors) optionalRate(field string, r Rate) bool {
 	return true
 }
 
-// rate checks a rate that must be above zero.
+// rate checks a rate, which must be above zero.
 func (f *fieldErrors) rate(field string, r Rate, clause string) bool {
 	if !f.optionalRate(field, r) {
 		return false

@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// Clause is the rule that decided a verdict. Its String is rfc2697-, rfc2698-, rfc4115- or
-// the name of another kind, followed by green, yellow or red; or by pre-yellow or pre-red
-// if the packet kept that input color.
+// Clause is the rule behind a verdict. Its String is rfc2697-, rfc2698-, rfc4115- or the name of
+// another kind, followed by green, yellow or red; or by pre-yellow or pre-red if the packet kept
+// that input color.
 type Clause uint8
 
 const preYellow, preRed = 3, 4 // after the colors

@@ -5,12 +5,12 @@ import (
 	"math/bits"
 )
 
-// This file has the index of a Table, a hash table with linear probing, and the order of its
+// This file holds the index of a Table, a hash table with linear probing, and the order of its
 // slots from the least to the most recently used, a linked list.
 
-// link has the slot numbers of the neighbors in the order. The link of an empty slot has its
-// own number in older, and the next empty slot in newer. A pinned slot is not in the order;
-// its link is zero.
+// link holds the slot numbers of the neighbors in the order. The link of an empty slot holds its
+// own number in older, and the next empty slot in newer. A pinned slot is not in the order; its
+// link is zero.
 type link struct{ older, newer uint32 }
 
 // An entry of the index is a tag of 8 bits and a slot number of 24 bits.
@@ -64,8 +64,8 @@ func (t *Table[K]) find(hash uint64, key K) (at, slot int, known bool) {
 // burst is the number of keys whose memory is loaded at once.
 const burst = 32
 
-// load hashes up to burst keys and makes the CPU load their memory, in steps of independent
-// loads: first the index, then the slots, then the profiles that were Set.
+// load hashes up to burst keys and makes the CPU load their memory, in steps of independent loads:
+// first the index, then the slots, then the profiles of Set.
 func (t *Table[K]) load(keys []K, hashes *[burst]uint64) {
 	sum := uint32(0)
 	for i, key := range keys {
@@ -126,8 +126,8 @@ func (t *Table[K]) take(hash uint64, key K, now int64) (int, bool) {
 	return t.add(at, hash, key), true
 }
 
-// add adds a new key at the free place that find returned, and returns its slot. If the table is full, it
-// evicts the least recently used key, and there must be one that is not pinned.
+// add adds a new key at the free place of find, and returns its slot. If the table is full, it
+// evicts the least recently used key, and there must be an unpinned one.
 func (t *Table[K]) add(at int, hash uint64, key K) int {
 	t.settle()
 	n := t.free
@@ -209,7 +209,7 @@ func (t *Table[K]) append(n uint32) {
 	t.order[0].older = n
 }
 
-// remove frees a place in the index. It moves entries up whose search has passed the place.
+// remove frees a place in the index. It moves entries up if their search passed the place.
 func (t *Table[K]) remove(hole int) {
 	for at := hole; ; {
 		if at++; at == len(t.index) {
@@ -228,7 +228,7 @@ func (t *Table[K]) remove(hole int) {
 	t.index[hole] = 0
 }
 
-// distance returns the number of places that a search goes from one to another.
+// distance returns the number of steps of a search from one place to another.
 func (t *Table[K]) distance(from, to int) int {
 	if to < from {
 		to += len(t.index)

@@ -22,8 +22,8 @@ const (
 	kindTSWTCM                     // RFC 2859
 )
 
-// State is the sort of state that a kind of meter keeps. It decides where a kind can run:
-// the kernel plane supports buckets and counts only.
+// State is the sort of state of a kind of meter. It decides where a kind can run: the kernel plane
+// supports buckets and counts only.
 type State uint8
 
 const (
@@ -43,10 +43,9 @@ func (s State) String() string {
 
 // KindInfo describes a kind of meter to programs that read or print parameters.
 //
-// Parameters are the fields of a struct such as SRTCM, named in lower case. Field
-// and WithField access them by name. The Go type of a field is its unit: a Rate, a
-// time.Duration, an int64 of bytes, an int of log entries, a flag, or a uint64 that
-// seeds random numbers.
+// Parameters are the fields of a struct such as SRTCM, named in lower case. Field and WithField
+// access them by name. The Go type of a field is its unit: a Rate, a time.Duration, an int64 of
+// bytes, an int of log entries, a flag, or a uint64 seed of random numbers.
 type KindInfo struct {
 	Name   string // in policies, such as srtcm or token-bucket
 	Source string // definition, such as "RFC 2697 §3"; empty if there is none
@@ -62,8 +61,7 @@ type KindInfo struct {
 	texts [len(clauseColor)]string // clauses in words
 }
 
-// kinds is the one table of kinds. All that programs know of a kind besides its
-// algorithm is here.
+// kinds is the one table of kinds. All that programs know of a kind besides its algorithm is here.
 var kinds = [...]KindInfo{
 	kindTokenBucket: {
 		Name:     "token-bucket",
@@ -187,14 +185,13 @@ type Params interface {
 	Buckets() []Bucket
 }
 
-// Field returns a parameter by its name, in any case. It panics if p has no such
-// parameter.
+// Field returns a parameter by its name, in any case. It panics if p lacks it.
 func Field(p Params, name string) any {
 	return field(reflect.ValueOf(p), name).Interface()
 }
 
-// WithField returns p with one parameter changed. It panics if p has no such parameter,
-// or if value is not of its type.
+// WithField returns p with one parameter changed. It panics if p lacks it, or if value is not of
+// its type.
 func WithField(p Params, name string, value any) Params {
 	v := reflect.New(reflect.TypeOf(p)).Elem()
 	v.Set(reflect.ValueOf(p))

@@ -5,11 +5,11 @@ import (
 	"unsafe"
 )
 
-// Locked is a Meter for several goroutines. Do reaches the methods of Meter that are not
-// here. Colors is the cheapest: it takes the lock once for a burst.
+// Locked is a Meter for several goroutines. Do reaches the other methods of Meter. Colors is the
+// cheapest: it takes the lock once for a burst.
 //
-// Read the clock just before the call. A goroutine that arrives late with an old time never
-// gets too many tokens, but may get too few.
+// Read the clock just before the call. A goroutine arriving late with an old time never gets too
+// many tokens, but may get too few.
 type Locked struct {
 	mu sync.Mutex
 	m  Meter

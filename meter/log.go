@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// SlidingLog is a two-color meter that lets Limit bytes through in any Window, wherever it
-// begins. It logs each packet that it lets through. Packets with the same time share an
-// entry. If all Entries are in use, a packet is red.
+// SlidingLog is a two-color meter. It lets Limit bytes through in any Window, wherever it begins.
+// It logs each packet let through. Packets with the same time share an entry. If all Entries are in
+// use, a packet is red.
 type SlidingLog struct {
 	Limit   int64
 	Window  time.Duration
@@ -22,7 +22,7 @@ func (SlidingLog) Kind() Kind { return kindSlidingLog }
 // limit.
 func (t SlidingLog) Buckets() []Bucket { return windowBuckets(t.Limit, t.Window) }
 
-// Profile compiles the parameters. The error joins a FieldError for each that is invalid.
+// Profile compiles the parameters. The error joins a FieldError for each invalid one.
 func (t SlidingLog) Profile() (*Profile, error) {
 	var f fieldErrors
 	if t.Entries < 1 || t.Entries > maxEntries {
@@ -31,9 +31,9 @@ func (t SlidingLog) Profile() (*Profile, error) {
 	return f.window(t, slidingLog{t.Limit, int64(t.Window), 1, t.Entries}, t.Window)
 }
 
-// SlidingWindow is a two-color meter that lets Limit bytes through in a Window that
-// consists of the current slot and the Slots - 1 before it. Slots are aligned to multiples
-// of their length since time 0, and must divide the Window.
+// SlidingWindow is a two-color meter. It lets Limit bytes through in a Window: the current slot and
+// the Slots - 1 before it. Slots are aligned to multiples of their length since time 0, and must
+// divide the Window.
 type SlidingWindow struct {
 	Limit  int64
 	Window time.Duration
@@ -47,7 +47,7 @@ func (SlidingWindow) Kind() Kind { return kindSlidingWindow }
 // limit.
 func (t SlidingWindow) Buckets() []Bucket { return windowBuckets(t.Limit, t.Window) }
 
-// Profile compiles the parameters. The error joins a FieldError for each that is invalid.
+// Profile compiles the parameters. The error joins a FieldError for each invalid one.
 func (t SlidingWindow) Profile() (*Profile, error) {
 	var f fieldErrors
 	if t.Slots < 1 || t.Slots > maxSlots {
@@ -74,10 +74,9 @@ type entry struct {
 	n    int64 // bytes
 }
 
-// slidingLog implements both. It counts time in slots, of a nanosecond each for SlidingLog.
-// The log is a ring. A state has the latest slot in epoch and the sum of all entries in
-// first. The upper half of second is the index of the oldest entry, the lower half the
-// number of entries.
+// slidingLog implements both. It counts time in slots, of a nanosecond each for SlidingLog. The log
+// is a ring. A state holds the latest slot in epoch and the sum of all entries in first. The upper
+// half of second is the index of the oldest entry, the lower half the number of entries.
 type slidingLog struct {
 	limit  int64
 	length int64 // slots

@@ -9,8 +9,8 @@ import "math"
 // Do not copy a Meter: the copy does not know what the original let through. go vet
 // reports copies, such as a range by value over a []Meter. Clone copies on purpose.
 //
-// SlidingWindow and SlidingLog allocate memory beside the Meter, and so do two buckets
-// that 64 bits each cannot count exactly.
+// SlidingWindow and SlidingLog allocate memory beside the Meter, and so do two buckets if 64 bits
+// each cannot count them exactly.
 type Meter struct {
 	_       noCopy
 	profile *Profile
@@ -26,16 +26,16 @@ func (*noCopy) Unlock() {}
 // state is the history of a meter.
 type state struct {
 	epoch int64 // ns
-	// Units that the buckets C and E owe, as defined in verdict.go; at least 0. Rules
-	// define their own use of these words.
+	// Units owed by the buckets C and E, as defined in verdict.go; at least 0. Rules define their
+	// own use of these words.
 	first, second int64
 }
 
-// Epochs that are no time.
+// Epochs without a time.
 const (
 	longAgo  = math.MinInt64     // buckets have always been full
 	notBegun = math.MinInt64 + 1 // the clock begins with the next call
-	earliest = math.MinInt64 + 2 // the smallest epoch that is a time
+	earliest = math.MinInt64 + 2 // the smallest epoch with a time
 )
 
 // New returns a meter with full buckets (RFC 2697 §3, RFC 2698 §3) or empty windows. It
@@ -52,17 +52,17 @@ func New(p *Profile) Meter {
 // range from 0 to their bursts. A window begins with tc bytes left of its limit. The
 // average of a TSWTCM begins at 0.
 //
-// The clock begins with the first call that has a time, and the buckets refill from then
-// on. That time must not be within 2^55 ns (a year) of the smallest int64. To continue from
-// a known time, use Restore.
+// The clock begins with the first call with a time, and the buckets refill from then on. That time
+// must not be within 2^55 ns (a year) of the smallest int64. To continue from a known time, use
+// Restore.
 func NewWithTokens(p *Profile, tc, te int64) Meter {
 	p = p.made().withLog()
 	return Meter{profile: p, state: p.start(tc, te)}
 }
 
-// Restore returns a meter that had tc and te bytes at a time, as Tokens returned them. It
-// has refilled since, less the fraction of a byte that Tokens rounded off. The bytes that a
-// window had let through count from that time. The average of a TSWTCM begins at 0.
+// Restore returns a meter with tc and te bytes at a time, as Tokens returned them. It refills from
+// then on, less the fraction of a byte rounded off by Tokens. The bytes a window had let through
+// count from that time. The average of a TSWTCM begins at 0.
 //
 // The clock must continue across restarts, as Now does not; see Shift. AppendBinary saves the
 // exact state.
@@ -83,7 +83,7 @@ func (p *Profile) made() *Profile {
 	return p
 }
 
-// start returns a state with these tokens whose clock has not begun.
+// start returns a state with these tokens before its clock begins.
 func (p *Profile) start(tc, te int64) state {
 	if p.rule != nil {
 		first, second := p.rule.start(tc, te)
@@ -117,14 +117,13 @@ func (m *Meter) Color(now int64, n int, in Color) Color {
 	return m.profile.made().color(&m.state, nil, now, n, in)
 }
 
-// Allow meters one packet in color-blind mode. It reports whether the packet is green or
-// yellow; otherwise it has taken no tokens.
+// Allow meters one packet in color-blind mode. It reports whether the packet is green or yellow;
+// otherwise it takes no tokens.
 func (m *Meter) Allow(now int64, n int) bool { return m.Color(now, n, Green) != Red }
 
-// Colors meters packets that share one time, as a call of Color for each in order would,
-// and writes their colors. in holds the input color of each packet, or is nil in
-// color-blind mode. in and colors must be at least as long as lengths, and may be the
-// same slice.
+// Colors meters packets of one time, as a call of Color for each in order would, and writes their
+// colors. in holds the input color of each packet, or is nil in color-blind mode. in and colors
+// must be at least as long as lengths, and may be the same slice.
 func (m *Meter) Colors(now int64, lengths []int, in, colors []Color) {
 	m.profile.made().colors(&m.state, now, lengths, in, colors)
 }
@@ -140,9 +139,9 @@ func inputColors(in, colors []Color, n int) []Color {
 	return colors
 }
 
-// ColorEach meters packets that share one time, each by the meter of the same index, in
-// order. The cache misses of the meters overlap. in, colors and lengths are as for
-// Meter.Colors, and at least as long as meters.
+// ColorEach meters packets of one time, each by the meter of the same index, in order. The cache
+// misses of the meters overlap. in, colors and lengths are as for Meter.Colors, and at least as
+// long as meters.
 func ColorEach(meters []*Meter, now int64, lengths []int, in, colors []Color) {
 	for _, m := range meters {
 		_ = m.profile // the nil check loads its cache line
@@ -153,18 +152,18 @@ func ColorEach(meters []*Meter, now int64, lengths []int, in, colors []Color) {
 	}
 }
 
-// Begun reports whether the clock has begun. The clock of a meter from NewWithTokens
-// begins with its first call.
+// Begun reports whether the clock runs. The clock of a meter from NewWithTokens begins with its
+// first call.
 func (m *Meter) Begun() bool { return m.epoch != notBegun }
 
-// begin begins the clock if it has not begun.
+// begin begins the clock unless it runs.
 func (m *Meter) begin(now int64) {
 	if p := m.profile.made(); m.epoch == notBegun {
 		p.begin(&m.state, m.profile.log, now)
 	}
 }
 
-// begin begins the clock of a state, except that of an average, which a packet begins.
+// begin begins the clock of a state, except if it is an average: a packet begins it.
 func (p *Profile) begin(s *state, log []entry, now int64) {
 	switch {
 	case p.rule == nil:
@@ -174,9 +173,9 @@ func (p *Profile) begin(s *state, log []entry, now int64) {
 	}
 }
 
-// Tokens returns the whole bytes that the buckets hold at now, rounded down: Tc and Te,
-// or Tc and Tp. A window returns the bytes left of its limit, and 0. TSWTCM returns by how
-// much its average is below CIR and PIR, in bytes in a Window. Tokens takes nothing.
+// Tokens returns the whole bytes in the buckets at now, rounded down: Tc and Te, or Tc and Tp. A
+// window returns the bytes left of its limit, and 0. TSWTCM returns by how much its average is
+// below CIR and PIR, in bytes in a Window. Tokens takes nothing.
 func (m *Meter) Tokens(now int64) (tc, te int64) {
 	m.begin(now)
 	return m.profile.tokens(m.state, m.profile.log, now)
@@ -205,10 +204,9 @@ func (p *Profile) tokens(s state, log []entry, now int64) (tc, te int64) {
 	return max(p.c.full()-s.first, 0) / p.den, max(p.e.full()-s.second, 0) / p.den
 }
 
-// SetProfile changes the parameters at now. Each bucket keeps its tokens, up to the new
-// burst; a fraction of a byte that the new rate cannot express is rounded down. If
-// the old or new parameters are not buckets, only whole bytes are kept. All reservations
-// end.
+// SetProfile changes the parameters at now. Each bucket keeps its tokens, up to the new burst;
+// fractions of a byte beyond the new rate's precision are rounded down. If the old or new
+// parameters are not buckets, only whole bytes are kept. All reservations end.
 func (m *Meter) SetProfile(now int64, p *Profile) {
 	m.begin(now)
 	old := m.profile
@@ -225,7 +223,7 @@ func (p *Profile) sameRule(q *Profile) bool {
 	return p.rule != nil && p.rule == q.rule && p.kind == q.kind
 }
 
-// adopt returns the state of a meter that had another profile until now.
+// adopt returns the state of a meter with another profile until now.
 func (p *Profile) adopt(log []entry, now int64, old *Profile, s state, oldLog []entry) state {
 	from, had := old.buckets()
 	to, has := p.buckets()

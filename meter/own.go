@@ -2,8 +2,8 @@ package meter
 
 import "fmt"
 
-// This file has the profiles of a Table, and those of single keys. A key with a profile of
-// its own is pinned: its slot is not in the order of use, so it cannot be evicted.
+// This file holds the profiles of a Table, and those of single keys. A key with a profile of its
+// own is pinned: its slot is not in the order of use, so it cannot be evicted.
 
 // profileOf returns the profile of a slot.
 func (t *Table[K]) profileOf(i int) *Profile {
@@ -13,7 +13,7 @@ func (t *Table[K]) profileOf(i int) *Profile {
 	return t.profile
 }
 
-// pinned reports whether the key of a slot has a profile of its own.
+// pinned reports whether Set gave the key of a slot a profile of its own.
 func (t *Table[K]) pinned(i int) bool { return i < len(t.own) && t.own[i] != nil }
 
 // full reports whether there is no room for a new key, as all keys are pinned.
@@ -23,9 +23,9 @@ func (t *Table[K]) full() bool { return t.Len() == t.config.Keys && t.order[0].n
 // tokens, as with Meter.SetProfile; the clock of a new key begins at now. Until Unset or
 // Delete, the key is never evicted, and SetProfile does not change it.
 //
-// If the table is full, Set evicts the least recently used key that has no profile of its
-// own, also with Idle. If there is none, the error is a FieldError, as it is for a NaN, or
-// for a log that is too large for the table. Then nothing has changed.
+// If the table is full, Set evicts the least recently used key without a profile of its own, also
+// with Idle. If there is none, the error is a FieldError, as it is for a NaN, or for a log too
+// large for the table. Then nothing changes.
 //
 // If the profile needs a longer log than all before it, Set allocates logs of that length
 // for all keys. Keys may share a profile.
@@ -74,9 +74,8 @@ func (t *Table[K]) validate(p *Profile) error {
 	return nil
 }
 
-// Unset ends the effect of Set: the key has the profile of the table again, keeps its
-// tokens up to its bursts, and may be evicted. Unset reports whether the key had a profile
-// of its own.
+// Unset ends the effect of Set: the key returns to the profile of the table, keeps its tokens up to
+// its bursts, and may be evicted. Unset reports whether the key had a profile of its own.
 func (t *Table[K]) Unset(key K, now int64) bool { return t.unset(t.hash(key), key, now) }
 
 func (t *Table[K]) unset(hash uint64, key K, now int64) bool {

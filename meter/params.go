@@ -2,9 +2,8 @@ package meter
 
 import "time"
 
-// SRTCM is the single-rate three-color marker of RFC 2697. Bucket C refills at CIR;
-// the tokens that overflow it go into bucket E. CBS and EBS are in bytes; one of them
-// may be zero.
+// SRTCM is the single-rate three-color marker of RFC 2697. Bucket C refills at CIR; the tokens
+// overflowing it go into bucket E. CBS and EBS are in bytes; one of them may be zero.
 type SRTCM struct {
 	CIR      Rate
 	CBS, EBS int64
@@ -18,7 +17,7 @@ func (t SRTCM) Buckets() []Bucket {
 	return []Bucket{{"CIR", "CBS", "Tc", t.CIR, t.CBS}, {"CIR", "EBS", "Te", t.CIR, t.EBS}}
 }
 
-// Profile compiles the parameters. The error joins a FieldError for each that is invalid.
+// Profile compiles the parameters. The error joins a FieldError for each invalid one.
 func (t SRTCM) Profile() (*Profile, error) {
 	var f fieldErrors
 	f.rate("CIR", t.CIR, "RFC 2697 §2")
@@ -48,7 +47,7 @@ func (t TRTCM) Buckets() []Bucket {
 	return []Bucket{{"CIR", "CBS", "Tc", t.CIR, t.CBS}, {"PIR", "PBS", "Tp", t.PIR, t.PBS}}
 }
 
-// Profile compiles the parameters. The error joins a FieldError for each that is invalid.
+// Profile compiles the parameters. The error joins a FieldError for each invalid one.
 func (t TRTCM) Profile() (*Profile, error) {
 	var f fieldErrors
 	f.rates(t.CIR, t.PIR, "RFC 2698 §2")
@@ -64,7 +63,7 @@ type TRTCM4115 struct {
 	CBS int64
 	EIR Rate
 	EBS int64
-	// Coupling is the coupling flag of MEF 10.3: tokens that overflow C go into E.
+	// Coupling is the coupling flag of MEF 10.3: tokens overflowing C go into E.
 	Coupling bool
 }
 
@@ -76,7 +75,7 @@ func (t TRTCM4115) Buckets() []Bucket {
 	return []Bucket{{"CIR", "CBS", "Tc", t.CIR, t.CBS}, {"EIR", "EBS", "Te", t.EIR, t.EBS}}
 }
 
-// Profile compiles the parameters. The error joins a FieldError for each that is invalid.
+// Profile compiles the parameters. The error joins a FieldError for each invalid one.
 func (t TRTCM4115) Profile() (*Profile, error) {
 	var f fieldErrors
 	f.optionalRate("CIR", t.CIR)
@@ -89,8 +88,8 @@ func (t TRTCM4115) Profile() (*Profile, error) {
 	return f.profile(t, bucketParams{"CBS", t.CIR, t.CBS}, bucketParams{"EBS", t.EIR, t.EBS}, t.Coupling)
 }
 
-// TokenBucket is a single-rate two-color meter. A packet that conforms keeps its
-// input color; any other is red. Burst is in bytes.
+// TokenBucket is a single-rate two-color meter. A conforming packet keeps its input color; any
+// other is red. Burst is in bytes.
 //
 // The generic cell rate algorithm (GCRA, ITU-T I.371), the leaky bucket as a meter, is
 // a token bucket: Burst is its limit plus one increment, Meter.Tokens is what its users
@@ -121,7 +120,7 @@ func (t TokenBucket) Buckets() []Bucket {
 	return []Bucket{{"rate", "burst", "Tc", t.Rate, t.Burst}}
 }
 
-// Profile compiles the parameters. The error joins a FieldError for each that is invalid.
+// Profile compiles the parameters. The error joins a FieldError for each invalid one.
 func (t TokenBucket) Profile() (*Profile, error) {
 	var f fieldErrors
 	if t.Warmup != 0 {

@@ -7,7 +7,7 @@ import (
 	"unsafe"
 )
 
-// Bounds that keep all sums of a state within 64 bits. A profile that exceeds one is wide.
+// Bounds to keep all sums of a state within 64 bits. A profile exceeding one is wide.
 const (
 	maxBurst = 1 << 59 // bytes, of any bucket, wide or not
 	maxUnits = 1 << 59 // units of a burst
@@ -15,8 +15,8 @@ const (
 	// maxGained bounds the units gained since the epoch. A bucket owes at most maxGained
 	// + maxUnits, so the sum of two stays within 63 bits.
 	maxGained = 1 << 61
-	// maxHorizon bounds the ns since the epoch. A meter whose clock has not begun has
-	// an epoch longer ago than this, so the packet path finds it by the horizon.
+	// maxHorizon bounds the ns since the epoch. Before its clock begins, a meter's epoch is longer
+	// ago than this, so the packet path finds it by the horizon.
 	maxHorizon = 1 << 55
 )
 
@@ -26,27 +26,27 @@ type Profile struct {
 	horizon uint64 // ns after the epoch within which the units gained are at most maxGained; 0 with a rule
 	den     int64  // units in a byte
 	c, e    bucket // C, and E or P
-	coupled int64  // mask: tokens that overflow C go into E (RFC 2697 §3)
+	coupled int64  // mask: tokens overflowing C go into E (RFC 2697 §3)
 	longest uint64 // bytes: one more than the larger burst; any longer packet costs as much
-	barredC int64  // the best input color that must not take from C
+	barredC int64  // the best input color barred from C
 	peak    bool   // a green packet takes from both buckets (RFC 2698 §3)
 	kind    Kind
 	rule    rule    // meters in place of the buckets, unless nil
-	log     []entry // memory of the rule; a profile that has one belongs to a single meter
-	params  Params  // the parameters that were compiled
+	log     []entry // memory of the rule; a profile with one belongs to a single meter
+	params  Params  // the parameters before compilation
 }
 
-// bucket is a bucket in the units of its profile: 1/den byte, with den such that a whole
-// number of units arrives in a nanosecond.
+// bucket is a bucket in the units of its profile: 1/den byte, with den chosen to bring a whole
+// number of units in a nanosecond.
 type bucket struct {
 	rate     int64 // units in a nanosecond
-	tooLarge int64 // units: burst + 1, the smallest cost that does not fit; 0 if there is no bucket
+	tooLarge int64 // units: burst + 1, the smallest cost beyond it; 0 if there is no bucket
 }
 
 // full returns the units of a full bucket.
 func (b *bucket) full() int64 { return max(b.tooLarge-1, 0) }
 
-// owes returns the units that the bucket lacks to be full if it holds these tokens.
+// owes returns the units missing from a full bucket when it holds these tokens.
 func (b *bucket) owes(tokens, den int64) int64 {
 	return b.full() - min(max(tokens, 0), b.full()/den)*den
 }
@@ -125,14 +125,14 @@ func lcm(a, b *big.Int) *big.Int {
 	return g.Mul(new(big.Int).Quo(a, g), b)
 }
 
-// Params returns the parameters that were compiled.
+// Params returns the parameters of the profile.
 func (p *Profile) Params() Params { return p.params }
 
 // Kind returns the algorithm.
 func (p *Profile) Kind() Kind { return p.kind }
 
-// Bursts returns the largest values of Meter.Tokens: CBS and EBS, or CBS and PBS, in
-// bytes. A meter of two colors has its burst or limit, and zero.
+// Bursts returns the largest values of Meter.Tokens: CBS and EBS, or CBS and PBS, in bytes. For a
+// meter of two colors they are its burst or limit, and zero.
 func (p *Profile) Bursts() (c, e int64) {
 	if p.rule != nil {
 		return p.rule.bursts()
@@ -140,7 +140,7 @@ func (p *Profile) Bursts() (c, e int64) {
 	return p.c.full() / p.den, p.e.full() / p.den
 }
 
-// Memory returns the bytes that a Meter takes, without the Profile that it shares.
+// Memory returns the bytes of a Meter, without its shared Profile.
 func (p *Profile) Memory() int {
 	return int(unsafe.Sizeof(Meter{})) + p.entries()*int(unsafe.Sizeof(entry{}))
 }
@@ -153,9 +153,9 @@ type Integers struct {
 	Num     [2]int64 // units in a nanosecond
 	Burst   [2]int64 // bytes
 	Excess  bool     // there is a second bucket
-	Coupled bool     // tokens that overflow C go into E, which has the same unit (RFC 2697 §3)
+	Coupled bool     // tokens overflowing C go into E, in the same unit (RFC 2697 §3)
 	Peak    bool     // green takes from both buckets (RFC 2698 §3)
-	Limit   Color    // the worst input color that may take from C
+	Limit   Color    // the worst input color admitted to C
 
 	// Of a window, whose limit is the first Burst; 0 for buckets.
 	Window  int64 // ns

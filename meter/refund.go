@@ -2,22 +2,22 @@ package meter
 
 import "sort"
 
-// Charge records one call of Color that took tokens, for Refund.
+// Charge records the tokens taken by one call of Color, for Refund.
 type Charge struct {
-	At        int64 // time of the call, ns, or the latest time that the meter has seen, if that is later
+	At        int64 // time of the call, ns, or the meter's latest time, if later
 	N         int   // length in bytes
 	In, Color Color // the input color and the result
 }
 
-// Refund gives back the tokens that a packet has taken, because the packet was dropped
-// later. Call it at most once for a charge. Right after Color, the tokens are those before it.
+// Refund gives back the tokens of a packet dropped later. Call it at most once for a charge. Right
+// after Color, the tokens are those before it.
 //
-// A bucket gets the bytes that were taken from it, up to its burst. What exceeds CBS goes to
-// the excess bucket of an SRTCM, and of a TRTCM4115 with Coupling, like arriving tokens. A
-// window or a log subtracts the bytes where it had added them, unless that part is out of view
-// by now. The average of a TSWTCM includes all packets, so it does not change.
+// A bucket gets its bytes back, up to its burst. What exceeds CBS goes to the excess bucket of an
+// SRTCM, and of a TRTCM4115 with Coupling, like arriving tokens. A window or a log subtracts the
+// bytes where it had added them, unless they are out of view by now. The average of a TSWTCM
+// includes all packets, so it does not change.
 //
-// A packet that is given back has still begun the clock, and ended the pause of a warm-up.
+// A refunded packet still began the clock, and ended the pause of a warm-up.
 func (m *Meter) Refund(c Charge) { m.profile.made().refund(&m.state, m.profile.log, c) }
 
 // Refund is Meter.Refund for the meter of a key. It does nothing if the key is not in the
@@ -71,7 +71,7 @@ func (p *Profile) refund(s *state, log []entry, c Charge) {
 	}
 }
 
-// took returns the buckets from which a packet that is not red has taken its tokens.
+// took returns the buckets charged for a green or yellow packet.
 func (p *Profile) took(c Charge, excess bool) (fromC, fromE bool) {
 	fromC = !excess || c.Color == Green
 	return fromC, excess && (p.peak || !fromC)
@@ -98,7 +98,7 @@ func (w fixedWindow) refund(s *state, c Charge) {
 	}
 }
 
-// refund removes an entry that becomes empty. The entries before it move by one place.
+// refund removes an entry once it is empty. The entries before it move by one place.
 func (w slidingLog) refund(s *state, log []entry, c Charge) {
 	slot, n := w.slotOf(max(c.At, firstWindow)), int64(c.N)
 	i := sort.Search(inUse(s), func(i int) bool { return log[w.at(s, i)].slot >= slot })

@@ -18,9 +18,8 @@ type Reservation struct {
 	cost    int64 // units, or bytes of a wide bucket
 }
 
-// Reserve takes n bytes now that may be used after a delay. A token bucket goes below
-// empty for them, so later calls wait longer. All other meters reserve only bytes that are
-// green now.
+// Reserve takes n bytes now, for use after a delay. A token bucket goes below empty for them, so
+// later calls wait longer. All other meters reserve only bytes green now.
 //
 // The Reservation is not OK if n never fits, if the delay would exceed longest, or if more
 // is reserved ahead than the bucket can count, which is at least three times its burst.
@@ -75,12 +74,11 @@ func (m *Meter) Cancel(now int64, r Reservation) {
 // ErrNeverFits is the error of Wait for more bytes than the meter ever lets through at once.
 var ErrNeverFits = errors.New("more than the meter ever lets through")
 
-// Wait takes n bytes and returns when they may pass. clock is the clock of the meter, in ns.
-// The error is that of the context, also if its deadline is before the bytes may pass, or
-// ErrNeverFits.
+// Wait takes n bytes and returns when they may pass. clock is the clock of the meter, in ns. The
+// error is the context's, also if its deadline is before the bytes may pass, or ErrNeverFits.
 //
-// Calls on a token bucket are served in order. If a call gives up, its bytes go to calls
-// that arrive later, which may then be served before calls that already wait.
+// Calls on a token bucket are served in order. If a call gives up, its bytes go to calls arriving
+// later, which may then be served before calls already waiting.
 func (l *Locked) Wait(ctx context.Context, clock func() int64, n int) error {
 	for {
 		if err := context.Cause(ctx); err != nil {

@@ -27,8 +27,8 @@ func (p *Profile) retryAfter(s state, log []entry, now int64, n int) (time.Durat
 	return delay(now, s.epoch, after, ok && cost < p.c.tooLarge)
 }
 
-// delay returns the time from now until after ns past the epoch. It returns false if that
-// never happens, or exceeds a Duration.
+// delay returns the time from now until after ns past the epoch. It returns false if that time
+// never comes, or exceeds a Duration.
 func delay(now, epoch, after int64, happens bool) (time.Duration, bool) {
 	if after > 0 && epoch > now { // no tokens arrive before the latest time so far
 		back := uint64(epoch) - uint64(now)
@@ -54,8 +54,8 @@ func (b *bucket) until(debt int64) (ns int64, ok bool) {
 	return (debt-1)/b.rate + 1, true
 }
 
-// retryByRule searches for the time: the tokens of a rule only grow, except that a pause
-// takes tokens from a warm-up.
+// retryByRule searches for the time: the tokens of a rule only grow, except in a warm-up: a pause
+// takes tokens from it.
 func (p *Profile) retryByRule(s state, log []entry, now int64, n int) (time.Duration, bool) {
 	if s.epoch == notBegun {
 		p.byRule(&s, log, now, 0, Green, false)
@@ -89,7 +89,7 @@ func (p *Profile) horizonOf(s state, now int64) int64 {
 	return from + p.rule.span()
 }
 
-// latest returns the latest time that a state has seen, or a later one.
+// latest returns the latest time in a state, or a later one.
 func (p *Profile) latest(s state) int64 {
 	if s.epoch == notBegun {
 		return math.MinInt64
@@ -128,7 +128,7 @@ func (p *Profile) resetAfter(s state, log []entry, now int64) (time.Duration, bo
 	return delay(now, s.epoch, max(afterC, afterE), ok && paid)
 }
 
-// rested reports whether a state is as good as that of a new, full meter.
+// rested reports whether a state is as good as a new, full meter's.
 func (p *Profile) rested(s state, log []entry, now int64) bool {
 	if p.rule != nil {
 		return p.rule.rested(s, log, now)

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// rule is a meter that is not one or two buckets of 64 bits. Its value holds the
-// parameters and is comparable. The caller keeps the state and the log. If now is earlier
-// than the latest time that a state has seen, no more tokens are found than at the latest.
+// rule is a meter other than one or two buckets of 64 bits. Its value holds the parameters and is
+// comparable. The caller keeps the state and the log. If now is earlier than the latest time in a
+// state, no more tokens are found than at the latest.
 type rule interface {
-	// start returns the words of a state with these tokens whose clock has not begun.
+	// start returns the words of a state with these tokens before its clock begins.
 	start(tc, te int64) (first, second int64)
 	// tokens implements Meter.Tokens, and bursts implements Profile.Bursts.
 	tokens(s state, log []entry, now int64) (tc, te int64)

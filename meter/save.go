@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// This file has the binary format of meters, format 2. All numbers are little-endian:
+// This file defines the binary format of meters, format 2. All numbers are little-endian:
 //
 //	meter     = "mtr" format profile state crc
 //	profile   = length name-of-kind count parameter...     one parameter after another, in any order
@@ -21,9 +21,9 @@ import (
 //	format, length, count: 1 byte; epoch, first, second, slot, n: 8; entries: 4
 //	crc       = CRC-32C of all bytes before it, 4 bytes
 //
-// Names of kinds and parameters are those of KindInfo. A parameter that is missing has its
-// default. Only kinds with a log have entries, from the oldest to the newest. save_table.go
-// has the format of tables.
+// Names of kinds and parameters are those of KindInfo. Missing parameters have their defaults. Only
+// kinds with a log have entries, from the oldest to the newest. save_table.go defines the format of
+// tables.
 //
 // Format 1, which is only read, has no counts and no names of parameters:
 //
@@ -32,11 +32,11 @@ import (
 const (
 	savedMeter  = "mtr"
 	savedTable  = "mtt"
-	savedFormat = 2 // the format that is written
+	savedFormat = 2 // the format of new data
 	oldFormat   = 1 // is also read
 )
 
-// paramsOfFormat1 has the parameters of each kind in the order of format 1. Later kinds and
+// paramsOfFormat1 lists the parameters of each kind in the order of format 1. Later kinds and
 // parameters are not in it.
 func paramsOfFormat1(kind string) []string {
 	switch kind {
@@ -60,7 +60,7 @@ func paramsOfFormat1(kind string) []string {
 	return nil
 }
 
-// castagnoli is made when it is first used. That takes 0.15 ms.
+// castagnoli is made at its first use, in 0.15 ms.
 var castagnoli = sync.OnceValue(func() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) })
 
 var errCorrupt = errors.New("saved state is corrupt or truncated")
@@ -68,7 +68,7 @@ var errCorrupt = errors.New("saved state is corrupt or truncated")
 // AppendBinary appends the meter to b: its parameters, its exact state and a checksum. It
 // implements encoding.BinaryAppender. The error is always nil.
 //
-// See Shift if the meter is restored on a clock that began anew.
+// See Shift if the meter is restored on a new clock.
 func (m *Meter) AppendBinary(b []byte) ([]byte, error) {
 	start := len(b)
 	b = append(b, savedMeter...)
@@ -78,14 +78,14 @@ func (m *Meter) AppendBinary(b []byte) ([]byte, error) {
 	return appendChecksum(b, start), nil
 }
 
-// UnmarshalBinary restores a meter that AppendBinary saved, with its parameters, also if an earlier
-// version saved it: parameters that did not exist yet have their defaults. From then on
-// it returns what the saved meter would have returned. It implements
-// encoding.BinaryUnmarshaler. The meter may be the zero Meter. If it already has the same
-// parameters, it keeps its Profile. To go on with other parameters, call SetProfile next.
+// UnmarshalBinary restores a meter saved by AppendBinary, with its parameters, also if an earlier
+// version saved it: parameters unknown then have their defaults. From then on it returns what the
+// saved meter would have returned. It implements encoding.BinaryUnmarshaler. The meter may be the
+// zero Meter. If its parameters are the same, it keeps its Profile. To go on with other parameters,
+// call SetProfile next.
 //
-// The error says whether the data are of another format, corrupt, or have a parameter that this
-// version does not know. Then nothing has changed. A Reservation from before cannot be canceled any more.
+// The error says whether the data are of another format, corrupt, or have a parameter unknown to
+// this version. Then nothing changes. A Reservation from before cannot be canceled any more.
 func (m *Meter) UnmarshalBinary(data []byte) error {
 	r := openSaved(data, savedMeter)
 	p := r.profile(m.profile)

@@ -13,7 +13,7 @@ type savedKey interface {
 	encoding.BinaryUnmarshaler
 }
 
-// appendKey appends the key that a pointer points to.
+// appendKey appends the key behind a pointer.
 func appendKey(b []byte, key any) ([]byte, error) {
 	if k, ok := key.(savedKey); ok {
 		return k.AppendBinary(b)
@@ -34,7 +34,7 @@ func appendKey(b []byte, key any) ([]byte, error) {
 		v.Type())
 }
 
-// readKey sets the key that a pointer points to. It reports whether the data are a key.
+// readKey sets the key behind a pointer. It reports whether the data are a key.
 func readKey(data []byte, key any) bool {
 	if k, ok := key.(savedKey); ok {
 		return k.UnmarshalBinary(data) == nil

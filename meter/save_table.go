@@ -5,8 +5,8 @@ import (
 	"errors"
 )
 
-// This file has the binary format of a Table, and of Shards as several tables. See save.go for
-// the parts that are not here.
+// This file defines the binary format of a Table, and of Shards as several tables. See save.go for
+// the other parts.
 //
 //	table = "mtt" format profile tables { rest keys { own [profile] state length key } } crc
 //	tables, keys, own, length: 4 bytes; rest: the state of the shared meter
@@ -22,9 +22,9 @@ var errMixed = errors.New(
 // meters, the order of use, and a checksum. It implements encoding.BinaryAppender. Counts of
 // evicted and refused keys are not saved.
 //
-// Keys may be strings, numbers, arrays and structs of numbers whose fields are all exported,
-// and types that implement encoding.BinaryAppender and encoding.BinaryUnmarshaler, such as
-// netip.Addr. For other keys it returns an error.
+// Keys may be strings, numbers, arrays and structs of numbers whose fields are all exported, and
+// types implementing encoding.BinaryAppender and encoding.BinaryUnmarshaler, such as netip.Addr.
+// For other keys it returns an error.
 func (t *Table[K]) AppendBinary(b []byte) ([]byte, error) {
 	if len(t.index) == 0 {
 		panic(zeroTable)
@@ -36,18 +36,17 @@ func (t *Table[K]) AppendBinary(b []byte) ([]byte, error) {
 	return w.close(), nil
 }
 
-// UnmarshalBinary replaces the keys of a table made by NewTable with those that AppendBinary of
-// a Table or Shards saved, with all profiles. From then on their meters return what the saved
-// ones would have returned. It implements encoding.BinaryUnmarshaler.
+// UnmarshalBinary replaces the keys of a table made by NewTable with those saved by AppendBinary of
+// a Table or Shards, with all profiles. From then on their meters return what the saved ones would
+// have returned. It implements encoding.BinaryUnmarshaler.
 //
-// The table keeps its TableConfig. If not all keys fit, it evicts as Set does. If the table
-// already has the saved parameters, it keeps its Profile. To go on with other parameters, call
-// SetProfile next.
+// The table keeps its TableConfig. If not all keys fit, it evicts as Set does. If its parameters
+// are the saved ones, it keeps its Profile. To go on with other parameters, call SetProfile next.
 //
 // The error says whether the data are of another format, or corrupt, or have more keys with
-// profiles of their own than fit, or logs that are too large for the table. Then nothing has
-// changed. The checksum detects damage, not forgery, but also forged data only take memory
-// within the bounds of the table.
+// profiles of their own than fit, or logs too large for the table. Then nothing changes. The
+// checksum detects damage, not forgery, but also forged data only take memory within the bounds of
+// the table.
 func (t *Table[K]) UnmarshalBinary(data []byte) error {
 	if len(t.index) == 0 {
 		panic(zeroTable)
@@ -84,9 +83,9 @@ func (t *Shards[K]) AppendBinary(b []byte) ([]byte, error) {
 	return w.close(), nil
 }
 
-// UnmarshalBinary is Table.UnmarshalBinary. The keys are spread over the shards anew, so in
-// shards that are almost full some may be evicted. If the number of shards differs from the
-// saved one, the meters of packets whose key found no room begin anew. It locks all shards.
+// UnmarshalBinary is Table.UnmarshalBinary. The keys are spread over the shards anew, so in almost
+// full shards some may be evicted. If the number of shards differs from the saved one, the meters
+// of packets whose key found no room begin anew. It locks all shards.
 func (t *Shards[K]) UnmarshalBinary(data []byte) error {
 	if len(t.shards) == 0 {
 		panic(zeroShards)

@@ -8,19 +8,18 @@ import (
 	"time"
 )
 
-// Shards is a Table for several goroutines. Its keys are spread over shards, which are tables
-// with a lock each. Each shard has its part of Keys, so a key may be evicted or find no room
-// although another shard has room. NewShards makes one; the methods of the zero Shards
-// panic.
+// Shards is a Table for several goroutines. Its keys are spread over shards, which are tables with
+// a lock each. Each shard holds its part of Keys, so a key may be evicted or find no room while
+// another shard is not full. NewShards makes one; the methods of the zero Shards panic.
 type Shards[K comparable] struct {
 	seed   maphash.Seed
 	shards []shard[K]
-	// Held by calls that replace or save the profile or the keys of all shards, one shard after
+	// Held by calls to replace or save the profile or the keys of all shards, one shard after
 	// another: shards of two calls must not mix.
 	whole sync.Mutex
 }
 
-// shard has its lock on the cache line that its table writes at each hit.
+// shard keeps its lock on the cache line written by its table at each hit.
 type shard[K comparable] struct {
 	mu    sync.Mutex
 	table Table[K]
@@ -110,9 +109,9 @@ func (t *Shards[K]) Delete(key K) bool {
 	return s.table.delete(hash, key)
 }
 
-// Set is Table.Set. It fails if the shard of the key has no room, even if others have: make
-// Keys twice the number of keys that you Set, and at least 100 for each shard. Logs of keys must
-// fit as in a Table with the keys of all shards.
+// Set is Table.Set. It fails if the shard of the key is full, even if others are not: make Keys
+// twice the number of keys to Set, and at least 100 for each shard. Logs of keys must fit as in a
+// Table with the keys of all shards.
 func (t *Shards[K]) Set(key K, now int64, p *Profile) error {
 	hash := maphash.Comparable(t.seed, key)
 	s := t.shardOf(hash)
@@ -130,8 +129,8 @@ func (t *Shards[K]) Unset(key K, now int64) bool {
 	return s.table.unset(hash, key, now)
 }
 
-// SetProfile is Table.SetProfile for one shard after another. If it returns an error,
-// nothing has changed.
+// SetProfile is Table.SetProfile for one shard after another. If it returns an error, nothing
+// changes.
 func (t *Shards[K]) SetProfile(now int64, p *Profile) error {
 	if len(t.shards) == 0 {
 		panic(zeroShards)
@@ -144,7 +143,7 @@ func (t *Shards[K]) SetProfile(now int64, p *Profile) error {
 		err := s.table.SetProfile(now, p)
 		s.mu.Unlock()
 		if err != nil {
-			return err // that of the first shard: all have the same kind
+			return err // the first shard's: all have the same kind
 		}
 	}
 	return nil
@@ -174,7 +173,7 @@ func (t *Shards[K]) All() iter.Seq2[K, *Meter] {
 	}
 }
 
-// Do calls f with exclusive access to the table that has the key.
+// Do calls f with exclusive access to the table of the key.
 func (t *Shards[K]) Do(key K, f func(*Table[K])) {
 	s := t.shardOf(maphash.Comparable(t.seed, key))
 	s.mu.Lock()

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// Shift moves a restored meter to a clock that began anew, such as a monotonic clock after a
-// reboot, or Now in a new process. by is what the new clock shows at some moment, less what
-// the old clock would have shown then. If you save the difference between the wall clock and
-// the old clock beside the meter, by is that difference less the one of the new clock, and the
-// meter refills for the time that has really passed.
+// Shift moves a restored meter to a new clock, such as a monotonic clock after a reboot, or Now in
+// a new process. by is what the new clock shows at some moment, less what the old clock would have
+// shown then. If you save the difference between the wall clock and the old clock beside the meter,
+// by is the saved difference less the one of the new clock, and the meter refills for the real time
+// between.
 //
-// now is the time of the new clock. No time of the meter becomes later than that, so even if a
-// wall clock was wrong, the meter refills from now on. A current window keeps its length, and
-// later ones are aligned to the new clock. A SlidingWindow moves by whole slots, rounded down.
+// now is the time of the new clock. No time of the meter becomes later than now, so even if a wall
+// clock was wrong, the meter refills from now on. A current window keeps its length, and later ones
+// are aligned to the new clock. A SlidingWindow moves by whole slots, rounded down.
 func (m *Meter) Shift(now int64, by time.Duration) {
 	m.profile.made().shift(&m.state, m.profile.log, now, int64(by))
 }

@@ -12,9 +12,9 @@ import (
 type TableConfig struct {
 	Keys  int  // the largest number of keys: 1 to MaxKeys
 	Empty bool // new keys begin empty instead of full
-	// Idle evicts a key only if its meter is as good as new. If the least recently used
-	// key is not, the packet of the new key is metered by one meter that all keys without
-	// room share. Without Idle, the least recently used key is always evicted.
+	// Idle evicts a key only if its meter is as good as new. If the least recently used key is not,
+	// one meter shared by all keys without room meters the packet of the new key. Without Idle, the
+	// least recently used key is always evicted.
 	Idle bool
 }
 
@@ -25,31 +25,30 @@ const MaxKeys = 1 << 22
 // more, but only if all their keys had such logs from the beginning.
 const maxTableEntries = 1 << 26
 
-// Table has a meter for each key. All keys have the profile of the table, except those that
-// were given one of their own by Set. A Table is for one goroutine; see Shards for several.
-// NewTable makes one; the methods of the zero Table panic.
+// Table holds a meter for each key. All keys have the profile of the table, unless Set gave them
+// one of their own. A Table is for one goroutine; see Shards for several. NewTable makes one; the
+// methods of the zero Table panic.
 //
 // NewTable allocates all memory: for each key, the key, 24 bytes of state, 8 bytes of order
 // and 8 bytes of index. The operating system provides the pages when keys first use them.
 // The first call of Set allocates 8 more bytes for each key.
 //
-// A sender that uses many keys can fill the table. Without Idle the least recently used key
-// is evicted, and a key that returns after its eviction begins anew, with a full burst. To
-// bound what a sender gains by that, make new keys begin Empty, or meter the packets of all
-// keys by one more meter. With Idle no sender can displace a key that lacks tokens, but
-// new keys may find no room.
+// A sender using many keys can fill the table. Without Idle the least recently used key is evicted,
+// and a key returning after its eviction begins anew, with a full burst. To bound a sender's gain,
+// make new keys begin Empty, or meter the packets of all keys by one more meter. With Idle no
+// sender can displace a key short of tokens, but new keys may find no room.
 type Table[K comparable] struct {
-	// Written by each call, so apart from the fields that are only read.
+	// Written by each call, so apart from the read-only fields.
 	late    int        // number of slots in lately
 	lately  [32]uint32 // numbers of the slots used since order was last updated
 	loaded  uint32     // a meaningless sum, which makes the CPU load its terms
 	counts  TableStats
-	rest    Meter  // meter of the packets whose key has no slot
-	free    uint32 // number of the first slot that Delete emptied; its link has the next
-	emptied int    // number of slots that Delete emptied
+	rest    Meter  // meter of the packets of keys without a slot
+	free    uint32 // number of the first slot emptied by Delete; its link leads to the next
+	emptied int    // number of slots emptied by Delete
 
 	profile *Profile
-	own     []*Profile // by slot: the profile that was Set, or nil; empty before the first Set
+	own     []*Profile // by slot: the profile of Set, or nil; empty before the first Set
 	config  TableConfig
 	seed    maphash.Seed
 	fresh   state // state of a new key
@@ -73,7 +72,7 @@ type slot[K comparable] struct {
 	state
 }
 
-// NewTable returns an empty table. The error is that of Validate.
+// NewTable returns an empty table. The error is Validate's.
 func NewTable[K comparable](p *Profile, config TableConfig) (*Table[K], error) {
 	t := &Table[K]{}
 	if err := t.init(p, config, maphash.MakeSeed()); err != nil {
@@ -82,7 +81,7 @@ func NewTable[K comparable](p *Profile, config TableConfig) (*Table[K], error) {
 	return t, nil
 }
 
-// Validate returns the error that NewTable would return. It is a FieldError.
+// Validate returns the error of NewTable. It is a FieldError.
 func (c TableConfig) Validate(p *Profile) error {
 	switch {
 	case c.Keys < 1 || c.Keys > MaxKeys:
@@ -147,9 +146,8 @@ func (t *Table[K]) color(hash uint64, key K, now int64, n int, in Color) Color {
 	return t.profileOf(i).color(&t.slots[i].state, t.log(i), now, n, in)
 }
 
-// Prefetch brings the memory of keys into the CPU's cache and changes nothing, so that
-// their cache misses overlap. Call it before Color for a few dozen keys; ColorEach needs no
-// call.
+// Prefetch brings the memory of keys into the CPU's cache and changes nothing, to overlap their
+// cache misses. Call it before Color for a few dozen keys; ColorEach needs no call.
 func (t *Table[K]) Prefetch(keys []K) {
 	for len(keys) > 0 {
 		n := min(len(keys), burst)
@@ -158,9 +156,9 @@ func (t *Table[K]) Prefetch(keys []K) {
 	}
 }
 
-// ColorEach meters packets that share one time, each by the meter of the key of the same
-// index, as a call of Color for each in order would. The cache misses of the keys overlap.
-// in, colors and lengths are as for Meter.Colors, and at least as long as keys.
+// ColorEach meters packets of one time, each by the meter of the key of the same index, as a call
+// of Color for each in order would. The cache misses of the keys overlap. in, colors and lengths
+// are as for Meter.Colors, and at least as long as keys.
 func (t *Table[K]) ColorEach(keys []K, now int64, lengths []int, in, colors []Color) {
 	lengths, colors = lengths[:len(keys):len(lengths)], inputColors(in, colors, len(keys))
 	for len(keys) > 0 {
@@ -203,8 +201,8 @@ func (t *Table[K]) decide(hash uint64, key K, now int64, n int) Decision {
 	return t.profileOf(i).decide(&t.slots[i].state, t.log(i), now, n)
 }
 
-// Peek returns the color that Color would return. It takes nothing, adds no key, and does
-// not count as a use of the key.
+// Peek returns the same color as Color. It takes nothing, adds no key, and does not count as a use
+// of the key.
 func (t *Table[K]) Peek(key K, now int64, n int, in Color) Color {
 	return t.peek(t.hash(key), key, now, n, in)
 }
@@ -214,8 +212,8 @@ func (t *Table[K]) peek(hash uint64, key K, now int64, n int, in Color) Color {
 	return p.peek(s, log, now, n, in)
 }
 
-// RetryAfter is Meter.RetryAfter for the meter of a key, or for the meter that a new key
-// would get. It does not add or use the key.
+// RetryAfter is Meter.RetryAfter for the meter of a key, or for the meter of a new key. It does not
+// add or use the key.
 func (t *Table[K]) RetryAfter(key K, now int64, n int) (time.Duration, bool) {
 	return t.retryAfter(t.hash(key), key, now, n)
 }
@@ -225,7 +223,7 @@ func (t *Table[K]) retryAfter(hash uint64, key K, now int64, n int) (time.Durati
 	return p.retryAfter(s, log, now, n)
 }
 
-// wouldUse returns the profile, state and log that would meter a packet of the key.
+// wouldUse returns the profile, state and log for a packet of the key.
 func (t *Table[K]) wouldUse(hash uint64, key K, now int64) (*Profile, state, []entry) {
 	switch _, i, known := t.find(hash, key); {
 	case known:
@@ -263,9 +261,8 @@ func (t *Table[K]) delete(hash uint64, key K) bool {
 // Len returns the number of keys in the table.
 func (t *Table[K]) Len() int { return len(t.slots) - t.emptied }
 
-// All iterates over the keys in no particular order, each with a Clone of its meter. The
-// body may change the table. A key that is in the table during the whole iteration is
-// returned exactly once.
+// All iterates over the keys in no particular order, each with a Clone of its meter. The body may
+// change the table. A key in the table during the whole iteration is returned exactly once.
 func (t *Table[K]) All() iter.Seq2[K, *Meter] {
 	return func(yield func(K, *Meter) bool) {
 		for i := 0; i < len(t.slots); i++ {
@@ -309,14 +306,14 @@ func (t *Table[K]) Stats() TableStats {
 	return t.counts
 }
 
-// Memory returns the bytes that the table takes when all its keys are in use.
+// Memory returns the bytes of the table when all its keys are in use.
 func (t *Table[K]) Memory() int {
 	return cap(t.slots)*int(unsafe.Sizeof(slot[K]{})) + len(t.order)*int(unsafe.Sizeof(link{})) +
 		len(t.logs)*int(unsafe.Sizeof(entry{})) + len(t.index)*4 + len(t.own)*int(unsafe.Sizeof(t.profile))
 }
 
-// Rekey returns a table with the meters, order and counts of t, and the keys that rekey
-// returns for those of t. They must differ from each other. t must not be used afterwards.
+// Rekey returns a table with the meters, order and counts of t, and rekey's results for the keys of
+// t. They must differ from each other. t must not be used afterwards.
 func Rekey[K, L comparable](t *Table[K], rekey func(K) L) *Table[L] {
 	t.settle()
 	out := &Table[L]{

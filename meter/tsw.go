@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// TSWTCM is the time sliding window three-color marker of RFC 2859. CIR is its committed
-// target rate, PIR its peak target rate, and Window its AVG_INTERVAL. If the average rate
-// is above a target, packets get the worse color at random, with a probability that grows
-// with the excess. Equal seeds give equal colors.
+// TSWTCM is the time sliding window three-color marker of RFC 2859. CIR is its committed target
+// rate, PIR its peak target rate, and Window its AVG_INTERVAL. If the average rate is above a
+// target, packets get the worse color at random, with a probability growing with the excess. Equal
+// seeds give equal colors.
 //
-// The average is kept in 1/65536 byte in a Window, rounded down. A pause longer than
-// 2^63-1 ns counts as that long.
+// The average is kept in 1/65536 byte in a Window, rounded down. A pause longer than 2^63-1 ns
+// counts as 2^63-1 ns.
 type TSWTCM struct {
 	CIR, PIR Rate
 	Window   time.Duration
@@ -30,9 +30,8 @@ const (
 // Kind returns the kind tswtcm.
 func (TSWTCM) Kind() Kind { return kindTSWTCM }
 
-// Buckets describes each target rate as a bucket. Its burst is the number of bytes
-// that the rate brings in one Window. Its tokens are how far the average is below the
-// rate.
+// Buckets describes each target rate as a bucket. Its burst is the bytes of the rate in one Window.
+// Its tokens are how far the average is below the rate.
 func (t TSWTCM) Buckets() []Bucket {
 	target := func(name string, r Rate) Bucket {
 		burst, _ := r.Burst(t.Window)
@@ -41,7 +40,7 @@ func (t TSWTCM) Buckets() []Bucket {
 	return []Bucket{target("CIR", t.CIR), target("PIR", t.PIR)}
 }
 
-// Profile compiles the parameters. The error joins a FieldError for each that is invalid.
+// Profile compiles the parameters. The error joins a FieldError for each invalid one.
 func (t TSWTCM) Profile() (*Profile, error) {
 	var f fieldErrors
 	f.rates(t.CIR, t.PIR, "RFC 2859 §2")

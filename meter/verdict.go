@@ -5,19 +5,19 @@ import (
 	"math/bits"
 )
 
-// This file is the packet path of buckets that fit 64 bits each. All other meters are
-// rules; see rule.go.
+// This file is the packet path of buckets within 64 bits each. All other meters are rules; see
+// rule.go.
 //
-// The state of a bucket is the number of units that it owes: the units missing at the
-// epoch to be full, and all units taken since. It has gained dt * rate units since the
-// epoch, so now it is owed - gained units short of full. Neither time nor a red packet
-// changes the state. Nothing is divided, and nothing is rounded.
+// The state of a bucket is the number of units it owes: the units missing at the epoch to be full,
+// and all units taken since. Its gain since the epoch is dt * rate units, so now it is owed -
+// gained units short of full. Neither time nor a red packet changes the state. Nothing is divided,
+// and nothing is rounded.
 //
-// If a bucket owes less than it gained, it has overflowed and is full. Then owed is raised
-// to gained.
+// If a bucket owes less than it gained, it is full after an overflow. Then owed is raised to
+// gained.
 //
-// Branches on the verdict would be mispredicted in random traffic. The compiler makes
-// conditional moves of an if that only assigns words, so the verdict is computed by those.
+// Branches on the verdict would be mispredicted in random traffic. The compiler makes conditional
+// moves of an if whose body only assigns words, so the verdict is computed by those.
 
 // color meters one packet. log is the log of a key in a Table, or nil to use the
 // profile's.
@@ -48,8 +48,7 @@ func (p *Profile) color(s *state, log []entry, now int64, n int, in Color) Color
 // length.
 func (p *Profile) cost(n int) int64 { return int64(min(uint64(n), p.longest)) * p.den }
 
-// overflow raises owedC to gainedC if C has overflowed. With coupling, E owes that much
-// less.
+// overflow raises owedC to gainedC if C overflowed. With coupling, E owes the difference less.
 func (p *Profile) overflow(owedC, owedE, gainedC int64) (c, e int64) {
 	if owedC < gainedC {
 		owedE += (owedC - gainedC) & p.coupled
@@ -58,12 +57,12 @@ func (p *Profile) overflow(owedC, owedE, gainedC int64) (c, e int64) {
 	return owedC, owedE
 }
 
-// A packet fits a bucket that owes less than its room after the packet.
+// A packet fits a bucket if it owes less than its room after the packet.
 
-// noRoom is the room of a bucket that no packet fits.
+// noRoom is the room of a bucket too small for any packet.
 const noRoom = math.MinInt64
 
-// rooms takes the room from a bucket that a packet of this input color must not take from.
+// rooms takes the room from buckets closed to this input color.
 func (p *Profile) rooms(roomC, roomE int64, in Color) (c, e int64) {
 	if int64(in) >= p.barredC {
 		roomC = noRoom
@@ -74,10 +73,9 @@ func (p *Profile) rooms(roomC, roomE int64, in Color) (c, e int64) {
 	return roomC, roomE
 }
 
-// takeBoth and takeEither return the units that the buckets owe after a packet, and its
-// color.
+// takeBoth and takeEither return the units owed by the buckets after a packet, and its color.
 
-// takeBoth is RFC 2698 §3. A packet that takes from C also takes from P.
+// takeBoth is RFC 2698 §3. A packet taking from C also takes from P.
 func takeBoth(owedC, owedP, roomC, roomP, cost int64) (c, p int64, color Color) {
 	afterC, afterP := owedC+cost, owedP+cost
 	c, p = owedC, owedP
@@ -93,9 +91,8 @@ func takeBoth(owedC, owedP, roomC, roomP, cost int64) (c, p int64, color Color) 
 	return c, p, Color(out)
 }
 
-// takeEither is RFC 2697 §3 and RFC 4115 §3. A packet that does not take from C may take
-// from E. A packet that takes from C keeps its color: green, or in a token bucket also
-// yellow.
+// takeEither is RFC 2697 §3 and RFC 4115 §3. A packet not taking from C may take from E. A packet
+// taking from C keeps its color: green, or in a token bucket also yellow.
 func takeEither(owedC, owedE, roomC, roomE, cost int64, in Color) (c, e int64, color Color) {
 	afterC, afterE := owedC+cost, owedE+cost
 	c, e = owedC, owedE
@@ -111,7 +108,7 @@ func takeEither(owedC, owedE, roomC, roomE, cost int64, in Color) (c, e int64, c
 	return c, e, Color(out)
 }
 
-// colors meters packets that share one time. in holds their input colors, or is nil.
+// colors meters packets of one time. in holds their input colors, or is nil.
 func (p *Profile) colors(s *state, now int64, lengths []int, in, colors []Color) {
 	colors = colors[:len(lengths):len(colors)] // panics if it is too short, even within its capacity
 	if in != nil || p.rule != nil {
@@ -143,9 +140,9 @@ func (p *Profile) colors(s *state, now int64, lengths []int, in, colors []Color)
 	s.first, s.second = owedC+gainedC, owedE+gainedE
 }
 
-// takeBothEach and takeEitherEach are the loops of colors, from an epoch of now. They are
-// separate functions so that the compiler keeps their state in registers. A blind loop does
-// not read the input colors.
+// takeBothEach and takeEitherEach are the loops of colors, from an epoch of now. They are separate
+// functions for the compiler to keep their state in registers. A blind loop does not read the input
+// colors.
 
 func takeBothEach[M mode](p *Profile, owedC, owedP int64, lengths []int, colors []Color) (c, e int64) {
 	colors = colors[:len(lengths)]
@@ -201,7 +198,7 @@ func (p *Profile) rebase(s *state, now int64) uint64 {
 	return 0
 }
 
-// gained returns the units that arrive in dt ns, limited to a number that pays any debt.
+// gained returns the units arriving in dt ns, limited to a number that pays any debt.
 func gained(dt uint64, rate int64) int64 {
 	hi, lo := bits.Mul64(dt, uint64(rate))
 	if hi != 0 || lo > 2*maxGained {

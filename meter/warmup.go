@@ -23,8 +23,7 @@ func (p *Profile) warmUp(d time.Duration) (*Profile, error) {
 			part = n
 		}
 	}
-	// Divide a unit of the bucket into this many, so that a ns of any step brings a whole
-	// number.
+	// Divide a unit of the bucket into this many, for a ns of any step to bring a whole number.
 	fine := 3 * steps * steps / (2 * part)
 	w := warmUp{
 		num: p.c.rate, rate: uint64(p.c.rate) * uint64(fine), unit: p.den * fine,
@@ -41,8 +40,8 @@ func (p *Profile) warmUp(d time.Duration) (*Profile, error) {
 	return &Profile{params: p.params, kind: p.kind, rule: w}, nil
 }
 
-// warmUp is a token bucket whose rate climbs. A state has the time of the latest packet in
-// epoch, the tokens in first, in 1/unit byte, and the start of the warm-up in second.
+// warmUp is a token bucket whose rate climbs. A state holds the time of the latest packet in epoch,
+// the tokens in first, in 1/unit byte, and the start of the warm-up in second.
 type warmUp struct {
 	num    int64  // units of the token bucket in a nanosecond, at the full rate
 	rate   uint64 // units of the warm-up in a nanosecond, at the full rate
@@ -58,9 +57,9 @@ func (w warmUp) bursts() (c, e int64)           { return w.burst, 0 }
 func (w warmUp) entries() int                   { return 0 }
 func (w warmUp) span() int64                    { return 1 << 62 }
 
-// brought returns the units, divided by num, that arrive in the first ns of a warm-up. In
-// step k the rate is (steps+2k)/(3*steps) of the full rate. The sum is ns times the rate
-// of the last step k, less the difference of each earlier step.
+// brought returns the units, divided by num, arriving in the first ns of a warm-up. In step k the
+// rate is (steps+2k)/(3*steps) of the full rate. The sum is ns times the rate of the last step k,
+// less the difference of each earlier step.
 func (w *warmUp) brought(ns uint64) uint64 {
 	k := ns * steps / uint64(w.length)
 	return ns*uint64(w.steps)*(steps/2+k) - uint64(w.part)*(k*(k+1)/2)
@@ -83,7 +82,7 @@ func (w *warmUp) paused(s *state, now int64) bool {
 	return now > s.epoch && uint64(now)-uint64(s.epoch) >= uint64(w.length)
 }
 
-// refill adds the tokens that arrived since the latest packet.
+// refill adds the tokens since the latest packet.
 func (w *warmUp) refill(s *state, now int64) {
 	full := w.burst * w.unit
 	if s.epoch == notBegun || now <= s.epoch {

@@ -11,7 +11,7 @@ import (
 // second word holds the units of C.
 type wide struct {
 	c, e    wideBucket
-	coupled bool // tokens that overflow C go into E, which has the same unit
+	coupled bool // tokens overflowing C go into E, in the same unit
 	excess  bool // there is an E
 }
 
@@ -71,7 +71,7 @@ func (w *wide) load(s state, log []entry) levels {
 	switch {
 	case !w.excess:
 		return levels{s.epoch, [2]level{{s.first, s.second}}}
-	case s.epoch == notBegun: // the log may still be that of another key
+	case s.epoch == notBegun: // the log may still be another key's
 		return levels{s.epoch, [2]level{{s.first, 0}, {s.second, 0}}}
 	}
 	return levels{s.epoch, [2]level{{s.first, log[0].slot}, {s.second, log[0].n}}}
@@ -86,7 +86,7 @@ func (w *wide) store(l levels, s *state, log []entry) {
 	log[0] = entry{l.at[0].units, l.at[1].units}
 }
 
-// add puts tokens into a bucket and returns those that overflow.
+// add puts tokens into a bucket and returns the overflow.
 func (b *wideBucket) add(to *level, tokens level) (over level) {
 	to.bytes += tokens.bytes
 	if units := uint64(to.units) + uint64(tokens.units); units >= uint64(b.den) {
@@ -102,7 +102,7 @@ func (b *wideBucket) add(to *level, tokens level) (over level) {
 	return over
 }
 
-// brings returns the tokens that arrive in dt ns, at most plenty.
+// brings returns the tokens arriving in dt ns, at most plenty.
 func (b *wideBucket) brings(dt uint64) level {
 	if b.num == endless {
 		return level{plenty, 0}
@@ -135,7 +135,7 @@ func (w *wide) refill(l *levels, now int64) {
 	}
 }
 
-// take takes the bytes of a packet from buckets that were brought to now.
+// take takes the bytes of a packet from buckets brought to now.
 func (w *wide) take(p *Profile, l *levels, n int, in Color) Color {
 	cost := int64(min(uint64(n), p.longest))
 	owedC, owedE := -l.at[0].bytes, -l.at[1].bytes
@@ -248,8 +248,8 @@ func (w *wide) tooWide(k Kind) error {
 	return nil
 }
 
-// buckets returns C and E in the form that all meters have in common. It returns false if
-// the meter has no buckets.
+// buckets returns C and E in the common form of all meters. It returns false for a meter without
+// buckets.
 func (p *Profile) buckets() (b [2]wideBucket, ok bool) {
 	switch r := p.rule.(type) {
 	case nil:

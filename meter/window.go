@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// FixedWindow is a two-color meter that lets Limit bytes through in each Window. Windows
-// are aligned to multiples of their length since time 0. Twice the limit may pass at once
-// at the border of two windows.
+// FixedWindow is a two-color meter. It lets Limit bytes through in each Window. Windows are aligned
+// to multiples of their length since time 0. Twice the limit may pass at once at the border of two
+// windows.
 type FixedWindow struct {
 	Limit  int64
 	Window time.Duration
@@ -22,16 +22,15 @@ func (FixedWindow) Kind() Kind { return kindFixedWindow }
 // limit.
 func (t FixedWindow) Buckets() []Bucket { return windowBuckets(t.Limit, t.Window) }
 
-// Profile compiles the parameters. The error joins a FieldError for each that is invalid.
+// Profile compiles the parameters. The error joins a FieldError for each invalid one.
 func (t FixedWindow) Profile() (*Profile, error) {
 	var f fieldErrors
 	return f.window(t, fixedWindow{t.Limit, int64(t.Window)}, t.Window)
 }
 
-// SlidingCounter is a two-color meter that lets about Limit bytes through in the Window
-// that ends now. It keeps two counts: the bytes in the current aligned window, and in the
-// one before. Of the one before it counts the share that is still within the Window, as if
-// its bytes were spread evenly.
+// SlidingCounter is a two-color meter. It lets about Limit bytes through in the Window ending now.
+// It keeps two counts: the bytes in the current aligned window, and in the one before. Of the one
+// before it counts the share still within the Window, as if its bytes were spread evenly.
 type SlidingCounter struct {
 	Limit  int64
 	Window time.Duration
@@ -44,7 +43,7 @@ func (SlidingCounter) Kind() Kind { return kindSlidingCounter }
 // limit.
 func (t SlidingCounter) Buckets() []Bucket { return windowBuckets(t.Limit, t.Window) }
 
-// Profile compiles the parameters. The error joins a FieldError for each that is invalid.
+// Profile compiles the parameters. The error joins a FieldError for each invalid one.
 func (t SlidingCounter) Profile() (*Profile, error) {
 	var f fieldErrors
 	return f.window(t, slidingCounter{fixedWindow{t.Limit, int64(t.Window)}}, t.Window)
@@ -84,8 +83,8 @@ func (w fixedWindow) begins(now int64) int64 {
 	return now - into
 }
 
-// advance brings the window of a state to now. It returns the number of windows that have
-// begun since: 0, 1, or 2 for more.
+// advance brings the window of a state to now. It returns the number of windows begun since: 0, 1,
+// or 2 for more.
 func (w fixedWindow) advance(s *state, now int64) int64 {
 	now = max(now, firstWindow)
 	since := uint64(now) - uint64(s.epoch)

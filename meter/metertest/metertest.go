@@ -1,6 +1,6 @@
-// Package metertest has a model of meters in exact rational arithmetic, for tests. It is written
+// Package metertest is a model of meters in exact rational arithmetic, for tests. It is written
 // from the texts of RFC 2697 §3, RFC 2698 §3, RFC 4115 §3 and MEF 10.3 §12. It imports no package
-// of this module, so it is independent of the meters that tests compare with it.
+// of this module, so it is independent of the meters compared with it by tests.
 //
 // The package is for tests. Versions promise nothing about it: any may change it.
 package metertest
@@ -28,11 +28,11 @@ func (c Color) String() string {
 	return fmt.Sprintf("Color(%d)", int(c))
 }
 
-// Rule selects the buckets that a packet takes tokens from.
+// Rule selects the buckets a packet takes tokens from.
 type Rule int
 
 const (
-	// OneBucket takes from C. A packet that fits keeps its input color.
+	// OneBucket takes from C. A fitting packet keeps its input color.
 	OneBucket Rule = iota
 	// EitherBucket takes from C for green, or from E for yellow: RFC 2697 and RFC 4115.
 	EitherBucket
@@ -80,7 +80,7 @@ func New(rule Rule, coupled bool, buckets ...Bucket) *Buckets {
 	return b
 }
 
-// Clone returns a copy that shares no state with b.
+// Clone returns a copy without shared state.
 func (b *Buckets) Clone() *Buckets {
 	own := *b
 	for i := range own.Tokens {
@@ -90,7 +90,7 @@ func (b *Buckets) Clone() *Buckets {
 	return &own
 }
 
-// Refill adds the tokens that arrive until a time, ns, and caps each bucket at its burst. A time
+// Refill adds the tokens arriving until a time, ns, and caps each bucket at its burst. A time
 // before the latest counts as the latest.
 //
 // RFC 2697: "If Tc is less than CBS, Tc is incremented by one, else if Te is less than EBS, Te is

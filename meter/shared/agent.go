@@ -61,9 +61,9 @@ type member struct {
 	Budget
 	host     *lease.Host
 	meter    Meter
-	applied  lease.Plan   // plan that the meter follows
+	applied  lease.Plan   // plan of the meter
 	read     lease.Counts // last counts of the meter
-	counts   lease.Counts // sum over all meters that the budget has had
+	counts   lease.Counts // sum over all meters of the budget, also earlier ones
 	fault    error        // error of the meter in the last call
 	status   Status
 	started  bool     // whether the budget is Joined, Lost or Refused
@@ -130,9 +130,9 @@ func (a *Agent) Bind(meters []Meter) error {
 	return nil
 }
 
-// Start calls the store until every budget has a share, or is Lost or Refused;
-// it returns the first error of those. A store that learns grants no shares for
-// the length of a lease. Run continues from there, even after an error.
+// Start calls the store until every budget has a share, or is Lost or Refused; it returns the first
+// error of those. A learning store grants no shares for the length of a lease. Run continues from
+// there, even after an error.
 func (a *Agent) Start(ctx context.Context) error {
 	for {
 		begin := time.Now()
@@ -179,7 +179,7 @@ func (a *Agent) started() (done bool, err error) {
 // Run calls the store once per interval until ctx ends. Call Leave afterwards,
 // when the meters no longer pass packets.
 func (a *Agent) Run(ctx context.Context) {
-	// Agents that start together call at different times from here on.
+	// Agents starting together call at different times from here on.
 	next := time.Now().Add(rand.N(a.interval))
 	for sleep(ctx, time.Until(next)) {
 		a.call(ctx)
@@ -197,7 +197,7 @@ func (a *Agent) Leave(ctx context.Context) error {
 
 func (a *Agent) leave(ctx context.Context, members []*member) error {
 	for _, l := range a.lines {
-		l.waitIdle(ctx) // a request that arrives after this one would register the host again
+		l.waitIdle(ctx) // a request arriving after this one would register the host again
 	}
 	requests := make([]lease.Request, len(members))
 	for i, m := range members {
@@ -261,7 +261,7 @@ func (m *member) request(now int64) (lease.Request, error) {
 	return r, m.apply()
 }
 
-// settle ends a call that was sent at a time.
+// settle ends a call sent at a time.
 func (a *Agent) settle(m *member, sent, now int64, r *answer) {
 	if took := now - sent; r.err == nil && took > int64(a.deadline) {
 		r.err, r.pending = a.explain(late(time.Duration(took), a.deadline)), true
@@ -275,8 +275,8 @@ func (a *Agent) settle(m *member, sent, now int64, r *answer) {
 	a.record(m, now, r)
 }
 
-// fail ends a call that could not be made, or whose answer could not be used.
-// The meter's lease ends at its time.
+// fail ends a call that could not be made, or whose answer could not be used. The meter's lease
+// ends at its time.
 func (a *Agent) fail(m *member, now int64, err error) {
 	m.fault = err
 	m.host.Lost(now)
@@ -298,7 +298,7 @@ func (m *member) count() error {
 		return err
 	}
 	for i, n := range counts {
-		m.counts[i] += max(n, m.read[i]) - m.read[i] // a meter that was reset has lower counts
+		m.counts[i] += max(n, m.read[i]) - m.read[i] // a reset meter shows lower counts
 	}
 	m.read = counts
 	return nil

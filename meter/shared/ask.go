@@ -14,7 +14,7 @@ import (
 // answer is a reply, or the reason why there is none.
 type answer struct {
 	lease.Reply
-	kept    bool  // an increase in it may be used: a replica has it, or there is no replica
+	kept    bool  // an increase in it may be used: a replica holds it, or there is no replica
 	err     error // no reply
 	pending bool  // no reply in time: the call continues, or it has ended late
 	skipped bool  // no call was made
@@ -22,15 +22,14 @@ type answer struct {
 
 // ask sends a request for each member and waits for the answers until ctx ends.
 func (a *Agent) ask(ctx context.Context, members []*member, requests []lease.Request) []answer {
-	// The wait for a replica ends earlier, so that the answer itself is not
-	// late.
+	// The wait for a replica ends earlier, to keep the answer itself in time.
 	early, cancel := context.WithTimeout(ctx, a.deadline*3/4)
 	defer cancel()
 	out := make([]answer, len(members))
 	var lines []*line
 	all := len(members) // number of budgets per call
 	if _, cluster := a.client.(*redis.ClusterClient); cluster {
-		all = 1 // each has its own slot
+		all = 1 // each is in its own slot
 	}
 	for i := 0; i < len(members); i += all {
 		l := a.line(members[i])

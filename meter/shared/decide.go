@@ -16,8 +16,8 @@ import (
 type Request struct {
 	Limiter *Limiter
 	Budget  string // owner of the limit, such as a customer: 1 to 256 bytes
-	// Key divides the budget, for instance by user: each key has the limit to itself.
-	// Empty for a limit of the whole budget. Up to 256 bytes.
+	// Key divides the budget, for instance by user: each key gets the full limit. Empty for a limit
+	// of the whole budget. Up to 256 bytes.
 	Key  string
 	N    int64 // amount, such as 1 request; 0 takes nothing and returns the state
 	Part bool  // take a part of N if not all of it fits
@@ -48,10 +48,10 @@ func (l *Limiter) one(ctx context.Context, r Request) (Decision, error) {
 	return d[0], nil
 }
 
-// Each decides about each request independently, in one round trip. One script call serves up
-// to 256 requests of a limit; in a cluster, of a limit and budget. Requests of one key are
-// decided in order, unless the server has forgotten a script and is sent it again. Each
-// returns errors as Decide does.
+// Each decides about each request independently, in one round trip. One script call serves up to
+// 256 requests of a limit; in a cluster, of a limit and budget. Requests of one key are decided in
+// order, unless the server forgot a script and is sent it again. Each returns errors as Decide
+// does.
 func (s *Store) Each(ctx context.Context, requests []Request) ([]Decision, error) {
 	if err := s.check(ctx, requests); err != nil {
 		return nil, err
@@ -82,10 +82,9 @@ func (s *Store) Each(ctx context.Context, requests []Request) ([]Decision, error
 	return decisions, nil
 }
 
-// All takes the amounts of all requests, or nothing if one of them does not fit. The requests
-// must be of one budget and of different limits or keys, and Part must not be set. Allowed is
-// the same in all decisions; the limits that refused have a RetryAfter. All returns errors as
-// Decide does.
+// All takes the amounts of all requests, or nothing if one of them does not fit. The requests must
+// be of one budget and of different limits or keys, and Part must not be set. Allowed is the same
+// in all decisions; the refusing limits have a RetryAfter. All returns errors as Decide does.
 func (s *Store) All(ctx context.Context, requests []Request) ([]Decision, error) {
 	if err := s.check(ctx, requests); err != nil {
 		return nil, err
@@ -348,8 +347,8 @@ func (s *Store) failed(caller context.Context, c *call) {
 	}
 }
 
-// contextError returns why a context has ended, or nil. A connection may notice
-// a deadline before the context does.
+// contextError returns why a context ended, or nil. A connection may notice a deadline before the
+// context does.
 func contextError(ctx context.Context) error {
 	if err := context.Cause(ctx); err != nil {
 		return err

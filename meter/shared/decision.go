@@ -46,7 +46,7 @@ type Decision struct {
 type found struct {
 	*Limiter
 	us    int64   // server's clock
-	state []int64 // numbers that the algorithm's script replied
+	state []int64 // numbers in the reply of the algorithm's script
 }
 
 // nextState removes the numbers of the next key from a reply.
@@ -82,7 +82,7 @@ func (f found) fits(n int64) bool {
 	return n <= remaining
 }
 
-// verdict repeats the decision that the script made.
+// verdict repeats the decision of the script.
 func (f found) verdict(n int64, part bool) Decision {
 	var taken int64
 	if f.kind == logKind {
@@ -111,8 +111,8 @@ func (f found) decision(taken, rest int64, allowed bool) Decision {
 	return d
 }
 
-// after returns the amount that remains after taken, the µs until rest fits, and the µs until
-// the limit is full again. retry is undefined if rest is above the limit.
+// after returns the amount left after taken, the µs until rest fits, and the µs until the limit is
+// full again. retry is undefined if rest is above the limit.
 func (f found) after(taken, rest int64) (remaining, retry, reset int64) {
 	s := f.state
 	switch f.kind {
@@ -123,13 +123,12 @@ func (f found) after(taken, rest int64) (remaining, retry, reset int64) {
 	case counterKind:
 		return f.counterAfter(f.us, s[0], s[1]+taken, s[2], rest)
 	}
-	return s[1], s[2], s[3] // computed by the script, which has the log
+	return s[1], s[2], s[3] // computed by the script, which reads the log
 }
 
 func micros(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
 
-// bucketAfter implements after for a bucket that lacks a number of ticks to be
-// full.
+// bucketAfter implements after for a bucket short of full by a number of ticks.
 func (l *Limiter) bucketAfter(lacks, rest int64) (remaining, retry, reset int64) {
 	burst := l.args[0]
 	remaining = (burst - lacks) / l.den
@@ -164,7 +163,7 @@ func (l *Limiter) counterAfter(us, at, used, before, rest int64) (remaining, ret
 	}
 	remaining = max(l.most-used-counts, 0)
 	if rest > remaining && rest <= l.most {
-		// Rest fits when the part of the previous window that is in view counts at most left.
+		// Rest fits when the visible part of the previous window counts at most left.
 		left, of, start := l.most-used-rest, before, begin
 		if left < 0 { // not in this window, but in the next one, of which this is the previous
 			left, of, start = l.most-rest, used, begin+l.window

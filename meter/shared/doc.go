@@ -1,4 +1,4 @@
-// Package shared enforces limits that several hosts share. A script on a Redis or Valkey server
+// Package shared enforces limits shared by several hosts. A script on a Redis or Valkey server
 // makes each decision, on the server's clock:
 //
 //	client, err := shared.Open(shared.Server{URL: "redis://user:password@store:6379"})
@@ -28,8 +28,8 @@
 //
 // # Keys
 //
-// A limit has one key for each budget, such as a customer, and for each Key within it, such as
-// a user of the customer:
+// A limit uses one key for each budget, such as a customer, and for each Key within it, such as a
+// user of the customer:
 //
 //	{shaper:customer-42}:per-second:bucket.1.33:alice
 //
@@ -46,8 +46,7 @@
 // probes the server; after its first success the store decides again.
 //
 // Local meters start full. So during an outage a host allows its share of rate and burst, in
-// addition to the amounts that the server allowed before. Keep the sum of all hosts' shares
-// at most 1.
+// addition to the amounts the server allowed before. Keep the sum of all hosts' shares at most 1.
 //
 // # Clocks
 //

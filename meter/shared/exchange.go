@@ -26,7 +26,7 @@ type exchange struct {
 // result is the result of a call.
 type result struct {
 	answers []answer
-	replica chan error // receives nil once a replica has the increases; nil: no wait in progress
+	replica chan error // receives nil once a replica holds the increases; nil: no wait in progress
 }
 
 func newExchange(script *redis.Script, members []*member, requests []lease.Request) *exchange {
@@ -56,7 +56,7 @@ func (c *exchange) sendBy(ctx context.Context, client redis.UniversalClient) *re
 	return c.failed(fmt.Errorf("%T is not a client returned by Open", client))
 }
 
-// sendCluster calls the primary that owns the slot of the call's only key.
+// sendCluster calls the primary owning the slot of the call's only key.
 func (c *exchange) sendCluster(ctx context.Context, cluster *redis.ClusterClient) *result {
 	primary, err := cluster.MasterForKey(ctx, c.keys[0])
 	if err != nil {

@@ -8,8 +8,7 @@ import (
 )
 
 // guard calls f and returns a panic in it as an error with its place. It is the last line of
-// defense: neither a defect of this package nor one of a meter may end a process that meters
-// packets.
+// defense: neither a defect of this package nor one of a meter may end a process metering packets.
 func guard(f func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {

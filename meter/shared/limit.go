@@ -42,10 +42,9 @@ type Limit struct {
 	Name   string // part of its keys: 1 to 64 bytes
 	Params Params
 	Fail   Fail
-	// Share is the part of the limit that this process allows by itself while
-	// the store is lost: above 0, at most 1, and only with FailRescue. With ten
-	// hosts, 0.1 keeps their sum within the limit. Bursts and limits are
-	// rounded down.
+	// Share is the part of the limit for this process alone while the store is lost: above 0, at
+	// most 1, and only with FailRescue. With ten hosts, 0.1 keeps their sum within the limit.
+	// Bursts and limits are rounded down.
 	Share float64
 }
 
@@ -128,7 +127,7 @@ func (l *Limiter) compile() error {
 	return err
 }
 
-// checkUnsaid rejects parameters that the scripts do not have.
+// checkUnsaid rejects parameters unknown to the scripts.
 func (l *Limiter) checkUnsaid() error {
 	var known []string
 	switch l.limit.Params.(type) {
@@ -147,8 +146,8 @@ func (l *Limiter) checkUnsaid() error {
 	return nil
 }
 
-// bucket compiles a token bucket that gains per/den tokens per µs, a reduced
-// fraction. A tick is 1/per µs, in which the bucket gains 1/den token.
+// bucket compiles a token bucket gaining per/den tokens per µs, a reduced fraction. A tick is 1/per
+// µs, in which the bucket gains 1/den token.
 func (l *Limiter) bucket(rate meter.Rate, burst int64) error {
 	if rate == meter.Unlimited {
 		return fault("Rate", "is unlimited: there is nothing to decide")
@@ -166,9 +165,9 @@ func (l *Limiter) bucket(rate meter.Rate, burst int64) error {
 	if per.IsInt64() {
 		l.per = per.Int64()
 	}
-	// The cycle is a power of two of µs: at least four times the time to fill the bucket,
-	// at least 2^16 for keys that expire late, and 2^33, which is 2.4 h, if that fits.
-	// The server's clock may go back by less than half of a cycle.
+	// The cycle is a power of two of µs: at least four times the time to fill the bucket, at least
+	// 2^16 for keys expiring late, and 2^33, which is 2.4 h, if it fits. The server's clock may go
+	// back by less than half of a cycle.
 	ticks := burst * l.den
 	least, log2 := 16, 33
 	if l.per > 0 {

@@ -15,16 +15,15 @@ type line struct {
 	deadline time.Duration
 
 	ended    chan struct{} // closed at the end of the call in progress; nil: no call
-	result   *result       // result of the last call that ended
+	result   *result       // result of the latest ended call
 	took     time.Duration // its duration
-	replica  chan error    // replica wait of the last call that started one; nil: none in progress
+	replica  chan error    // replica wait of the latest call to start one; nil: none in progress
 	patience time.Duration
-	err      error // error of the last call that ended
+	err      error // error of the latest ended call
 }
 
-// mostPatience is the maximum duration of a call. A failed call is repeated in
-// the next interval: a store that lost all data learns for one lease only, and
-// must receive all rescue shares within it.
+// mostPatience is the maximum duration of a call. A failed call is repeated in the next interval: a
+// store without its data learns for one lease only, and must receive all rescue shares within it.
 const mostPatience = 2 * time.Second
 
 func newLine(deadline time.Duration) *line {
@@ -75,8 +74,7 @@ func (l *line) waitIdle(ctx context.Context) bool {
 	return l.idle()
 }
 
-// waitReplica waits until a replica has the increases of the last call, or ctx
-// ends.
+// waitReplica waits until a replica holds the increases of the last call, or ctx ends.
 func (l *line) waitReplica(ctx context.Context) {
 	if l.result.replica == nil {
 		return

@@ -52,14 +52,14 @@ type BudgetInfo struct {
 // HostInfo is a store's view of a host of a budget.
 type HostInfo struct {
 	Name   string
-	Share  lease.Amounts // the most that it can hold
+	Share  lease.Amounts // the most it can hold
 	Rescue lease.Amounts // its rescue share
 	Size   lease.Amounts // size in its policy
 	Demand [2]int64      // rates
 	Weight int64
 	Floor  int64         // lease.Terms.Floor
 	Called time.Duration // time since its last call
-	Late   bool          // it has received no reply for three intervals
+	Late   bool          // no reply for three intervals
 }
 
 // Limits of ListBudgets.
@@ -69,8 +69,8 @@ const (
 	pageSize   = 1000    // keys
 )
 
-// ListBudgets returns the names of the budgets in a store, sorted. A name may be one that no
-// budget can have, if something else uses such keys; ShowBudget returns an error for it.
+// ListBudgets returns the names of the budgets in a store, sorted. If something else uses such
+// keys, a name may be impossible for a budget; ShowBudget returns an error for it.
 func ListBudgets(ctx context.Context, client redis.UniversalClient) ([]string, error) {
 	var mu sync.Mutex
 	var names []string
@@ -190,9 +190,9 @@ func UnsetBudget(ctx context.Context, client redis.UniversalClient, name string)
 	return was, nil
 }
 
-// DropHost removes a host from a store, which frees its rescue share for
-// others. It fails if the host has called within a lease. A host that runs, but
-// cannot reach the store, still uses its rescue share.
+// DropHost removes a host from a store, which frees its rescue share for others. It fails if the
+// host called within a lease. A host that runs, but cannot reach the store, still uses its rescue
+// share.
 func DropHost(ctx context.Context, client redis.UniversalClient, budget, host string) error {
 	fail := func(err error) error {
 		return fmt.Errorf("drop host %s of budget %s: %w", host, budget, explain(err, operateRights))

@@ -16,8 +16,7 @@ var layoutScript string
 //go:embed store.lua
 var storeScript string
 
-// Every script for budgets has one key. The part in braces selects its slot in
-// a cluster.
+// Every script for budgets takes one key. The part in braces selects its slot in a cluster.
 const keyBegin, keyEnd = "{shaper:", "}:lease"
 
 // key returns the key of a budget.
@@ -92,7 +91,7 @@ type list struct {
 	err    error
 }
 
-// listOf returns a parser for a value that should be a list.
+// listOf returns a parser for a value expected to be a list.
 func listOf(v any) *list {
 	values, ok := v.([]any)
 	l := &list{values: values}
@@ -127,7 +126,7 @@ func next[T any](l *list) (v T) {
 
 func (l *list) raw() int64 { return next[int64](l) }
 
-// number returns a number that is between least and most.
+// number returns a number between least and most.
 func (l *list) number(least, most int64) int64 {
 	n := next[int64](l)
 	if l.err == nil && (n < least || n > most) {
@@ -141,7 +140,7 @@ func (l *list) number(least, most int64) int64 {
 
 func (l *list) flag() bool { return l.number(0, 1) == 1 }
 
-// time returns a number of µs that fits a time.Duration.
+// time returns a number of µs within a time.Duration.
 func (l *list) time() int64 { return l.number(0, lease.MaxNumber) }
 
 // duration returns a number of µs.

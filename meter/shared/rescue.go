@@ -15,8 +15,8 @@ const (
 	rescueLog    = 1 << 20 // log entries of all local meters of a limit
 )
 
-// rescue has the local meters of a limit, one per key. If there are too many
-// keys, the remaining ones share a meter.
+// rescue holds the local meters of a limit, one per key. If there are too many keys, the remaining
+// ones share a meter.
 type rescue struct {
 	meters *meter.Shards[string]
 }

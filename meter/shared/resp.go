@@ -15,18 +15,18 @@ import (
 const (
 	maxReply  = 8 << 20 // bytes
 	maxValues = 1 << 20 // values in all lists
-	maxDepth  = 16      // lists in lists; COMMAND has 8
+	maxDepth  = 16      // lists in lists; COMMAND nests 8
 	maxLine   = 4 << 10 // bytes of a line, such as an error or a length
 )
 
-// checkedConn is a connection to a server. Its Read fails before it returns a byte of a reply
-// that exceeds the limits.
+// checkedConn is a connection to a server. Its Read fails before it returns a byte of a reply above
+// the limits.
 type checkedConn struct {
 	net.Conn
 	resp respReader
 }
 
-// checkedSocket is a checkedConn that the client library can test for being alive.
+// checkedSocket is a checkedConn for the client library to test for being alive.
 type checkedSocket struct {
 	*checkedConn
 	syscall.Conn
@@ -52,7 +52,7 @@ func (c *checkedConn) Read(b []byte) (int, error) {
 type respReader struct {
 	line   []byte  // the line so far
 	skip   int     // bytes of a string that follow, with its line end
-	lists  []int64 // number of values that follow, of each list that contains the next value
+	lists  []int64 // number of values that follow, of each list around the next value
 	size   int     // bytes of the reply so far
 	values int64   // values of all its lists
 	err    error
@@ -160,14 +160,14 @@ func (r *respReader) length(line []byte, most int64) (int64, bool) {
 	return n, true
 }
 
-// add adds values to the list that contains the next one.
+// add adds values to the list around the next one.
 func (r *respReader) add(n int64) {
 	if len(r.lists) > 0 {
 		r.lists[len(r.lists)-1] += n
 	}
 }
 
-// ended follows the end of a value, which can be that of lists and of the reply.
+// ended follows the end of a value, perhaps with those of lists and of the reply.
 func (r *respReader) ended() {
 	for len(r.lists) > 0 {
 		if r.add(-1); r.lists[len(r.lists)-1] > 0 {

@@ -17,17 +17,16 @@ type Event struct {
 	Status Status
 }
 
-// EventKind is the kind of an Event. Each condition is reported once, when it
-// starts; the kinds from Failed on at most once a minute. If a budget is Lost
-// again within a minute, it is Found only after it has worked for a while. So
-// Lost and Found alternate, but not often.
+// EventKind is the kind of an Event. Each condition is reported once, when it starts; the kinds
+// from Failed on at most once a minute. If a budget is Lost again within a minute, it is Found only
+// after working for a while. So Lost and Found alternate, but not often.
 type EventKind uint8
 
 // Kinds of events.
 const (
 	nothing   EventKind = iota
 	Joined              // the first share arrived
-	Lost                // the lease has ended: the rescue share applies
+	Lost                // the lease ended: the rescue share applies
 	Found               // the store answers again
 	Refused             // the store refuses this host: the rescue share applies
 	Failed              // the meter rejected a plan, or its counts could not be read
@@ -54,8 +53,8 @@ func (k EventKind) String() string {
 type Status struct {
 	Budget, Host string
 	Floor        int64 // Terms.Floor
-	Heard        bool  // the store has answered
-	Rescued      bool  // the lease has ended
+	Heard        bool  // the store answered
+	Rescued      bool  // the lease ended
 	Learning     bool  // the store is learning: no share grows
 	// without demand, a host's burst is below one packet: there are too many hosts for the budget's burst
 	Crowded     bool
@@ -80,7 +79,7 @@ type Status struct {
 type reported struct {
 	firstCall   int64 // first call
 	joined      bool
-	state       EventKind // Lost or Refused if that is the current state, otherwise nothing
+	state       EventKind // Lost or Refused while in this state, otherwise nothing
 	lastLoss    int64     // last time the member was Lost or Refused, reported or not
 	calmTime    int64     // minimum time from lastLoss to Found
 	lastFound   int64     // last time it was Found
@@ -215,9 +214,9 @@ func (a *Agent) reportState(m *member, now int64, r *answer) {
 	}
 }
 
-// lossKind returns Lost or Refused if the member has only its rescue share,
-// otherwise nothing. For the duration of a lease, a host may also wait for its
-// first answer, or for the lease of an earlier process with its name to end.
+// lossKind returns Lost or Refused if the member is down to its rescue share, otherwise nothing.
+// For the duration of a lease, a host may also wait for its first answer, or for the lease of an
+// earlier process with its name to end.
 func (t *reported) lossKind(m *member, now int64, r *answer) EventKind {
 	switch s, patience := &m.status, m.Terms.Lease()+m.Terms.Interval; {
 	case !s.Rescued:

@@ -32,16 +32,16 @@ type Config struct {
 // Loss describes an outage of the store.
 type Loss struct {
 	Addr  string        // address of the server
-	Err   error         // error of the first call that failed; contains no password
+	Err   error         // error of the first failed call; contains no password
 	Since time.Time     // time of that call
 	After time.Duration // duration of the outage, set for OnFound and in Stats
 }
 
 // Stats are counts since New.
 type Stats struct {
-	Lost, Found uint64 // outages that began and that ended
+	Lost, Found uint64 // outages begun and outages ended
 	Local       uint64 // decisions made without the store
-	Losses      []Loss // outages that have not ended
+	Losses      []Loss // outages in progress
 }
 
 // Store makes decisions at a Redis or Valkey server, and locally while the server is lost. It

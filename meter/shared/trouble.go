@@ -14,14 +14,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Rights are the ACL rules that the user of an Agent needs on the server:
+// Rights are the ACL rules needed on the server by the user of an Agent:
 //
 //	ACL SETUSER shaper on >password ~{shaper:*}:lease +evalsha +eval …
 //
-// Without +info an agent does not notice a failover, and without +info or +wait it uses
-// increases that no replica has. A database other than 0 needs +select, a cluster
-// +cluster|shards and +cluster|slots. The functions for operators also need +scan and
-// +eval_ro.
+// Without +info an agent does not notice a failover, and without +info or +wait it uses increases
+// that no replica has. A database other than 0 needs +select, a cluster +cluster|shards and
+// +cluster|slots. The functions for operators also need +scan and +eval_ro.
 const Rights = "~{shaper:*}:lease +evalsha +eval +time +info +wait +hmget +hget +hset +hdel +hgetall +persist +pexpire"
 
 const (
@@ -102,14 +101,14 @@ func (t *Trouble) Error() string {
 	return text
 }
 
-// firstOf returns the first line of an error. That of a server may have several.
+// firstOf returns the first line of an error. A server's may have several.
 func firstOf(err error) string {
 	first, _, _ := strings.Cut(err.Error(), "\n")
 	return first
 }
 
-// printable returns a text from outside, such as a server's error, with escapes for characters
-// that a terminal would obey. It is cut to maxText bytes.
+// printable returns a text from outside, such as a server's error, with escapes for characters a
+// terminal would obey. It is cut to maxText bytes.
 func printable(text string) string {
 	if len(text) > maxText {
 		text = strings.ToValidUTF8(text[:maxText], "") + "…"
@@ -129,9 +128,8 @@ func (e *plainError) Unwrap() error { return e.err }
 
 func (t *Trouble) Unwrap() error { return t.Err }
 
-// explain describes an error of a server or a client with its remedy, in one
-// printable line. It keeps the text of other errors. acl is the command that grants the
-// user its rights.
+// explain describes an error of a server or a client with its remedy, in one printable line. It
+// keeps the text of other errors. acl is the command to grant the user its rights.
 func explain(err error, acl string) error {
 	if i := troubleOf(err); i >= 0 {
 		t := &Trouble{trouble[i].what, trouble[i].remedy, err}

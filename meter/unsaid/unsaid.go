@@ -1,7 +1,7 @@
-// Package unsaid closes the lists of fields that edges of the program write by hand. An edge turns
-// a part of a policy into something else: a router's configuration, a script of a server, a map of
-// the kernel. It names the fields it expressed; Fields returns every other field that is set, for
-// the edge to refuse. A field that is new in a struct is refused by all edges until they know it.
+// Package unsaid closes the hand-written lists of fields of the program's edges. An edge turns a
+// part of a policy into something else: a router's configuration, a script of a server, a map of
+// the kernel. It names the fields it expressed; Fields returns every other set field, for the edge
+// to refuse. A new field of a struct is refused by all edges until they know it.
 package unsaid
 
 import (
@@ -10,9 +10,9 @@ import (
 	"slices"
 )
 
-// Fields returns the fields of a struct, or of a pointer to one, that are set and not expressed,
-// by their Go names and in their order. A field is set unless it is zero or an empty list. Fields
-// of an embedded struct count as those of the struct, under their own names. Unexported fields are
+// Fields returns the fields of a struct, or of a pointer to one, set but not expressed, by their Go
+// names and in their order. A field is set unless it is zero or an empty list. Fields of an
+// embedded struct count as those of the struct, under their own names. Unexported fields are
 // ignored. Fields panics if an expressed name is none of the struct's fields.
 func Fields(part any, expressed ...string) (names []string) {
 	v := reflect.Indirect(reflect.ValueOf(part))

@@ -20,13 +20,13 @@ type Rules uint8
 const (
 	// Create makes missing directories, with mode 0700.
 	Create Rules = 1 << iota
-	// AnyOwner accepts a directory of any user, such as that of a service, if nobody but that user,
-	// this one and root controls it. Its owner decides what its files contain.
+	// AnyOwner accepts a directory of any user, such as a service's, if nobody but its user, this
+	// one and root controls it. Its owner decides what its files contain.
 	AnyOwner
 	// Shared accepts a sticky directory, such as /tmp: other users can create files there, but not
 	// replace ours.
 	Shared
-	// Link accepts a path that ends in a symbolic link. Without it only a link of systemd is accepted.
+	// Link accepts a path ending in a symbolic link. Without it only a link of systemd is accepted.
 	Link
 )
 
@@ -41,11 +41,11 @@ func (r Rules) String() string {
 	return cmp.Or(strings.Join(names, "+"), "none")
 }
 
-// ErrForeign means that a file in a directory was not made by shaper.
+// ErrForeign means a file in a directory was not made by shaper.
 var ErrForeign = errors.New("not a file that shaper made")
 
-// Dir is an open directory. Its methods use its descriptor, whatever has its name by now. The names of
-// files must not contain a slash.
+// Dir is an open directory. Its methods use its descriptor, whatever has its name by now. The names
+// of files must not contain a slash.
 type Dir struct {
 	file  *os.File // named by its path
 	owner uint32   // user
@@ -58,7 +58,7 @@ type Dir struct {
 // directory above it, or write to it: all of them must belong to this user or root, and only directories
 // above it may be sticky. Symbolic links above it must belong to this user or root, too.
 //
-// After Hold of the same path, Open returns the directory that Hold opened.
+// After Hold of the same path, Open returns the directory opened by Hold.
 func Open(path string, rules Rules) (*Dir, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -80,14 +80,15 @@ func Open(path string, rules Rules) (*Dir, error) {
 	return &d, nil
 }
 
-// holdings are the directories that this process holds, by path.
+// holdings are the directories held by this process, by path.
 var holdings = struct {
 	sync.Mutex
 	dirs map[string]Dir
 }{dirs: map[string]Dir{}}
 
-// Hold opens a directory until the process ends. From now on, Open returns it for the same path, even if
-// another directory has its name. If it is removed, the next Open opens the path again, by the same rules.
+// Hold opens a directory until the process ends. From now on, Open returns it for the same path,
+// even if another directory took its name. If it is removed, the next Open opens the path again, by
+// the same rules.
 func Hold(path string, rules Rules) error {
 	path, err := filepath.Abs(path)
 	if err == nil {
@@ -124,7 +125,7 @@ func open(path string, rules Rules) (*Dir, error) {
 	if err := w.from("/"); err != nil {
 		return nil, err
 	}
-	// Who owns / controls every path. In a user namespace that user has another number than 0.
+	// Who owns / controls every path. In a user namespace it is a user with another number than 0.
 	w.trusted = append(w.trusted, w.stat.Uid)
 	ours := w.trusted
 	var last unix.Stat_t
@@ -141,7 +142,7 @@ func open(path string, rules Rules) (*Dir, error) {
 
 func (d *Dir) fd() int { return int(d.file.Fd()) }
 
-// removed reports whether the directory has no name any more.
+// removed reports whether the directory lost its name.
 func (d *Dir) removed() (bool, error) {
 	var stat unix.Stat_t
 	err := unix.Fstat(d.fd(), &stat)
@@ -171,10 +172,10 @@ func (d *Dir) failed(op, name string, err error) error {
 	return &fs.PathError{Op: op, Path: d.Path(name), Err: err}
 }
 
-// Open opens a file. It follows no links and waits for no pipe. The error wraps ErrForeign if the file is
-// not a regular one, if others can write to it, or if it belongs to another user than this one, root and
-// the owner of the directory. flags are those of os.OpenFile; the mode of a new file is 0600, and its owner
-// that of the directory.
+// Open opens a file. It follows no links and waits for no pipe. The error wraps ErrForeign if the
+// file is not a regular one, if others can write to it, or if it belongs to another user than this
+// one, root and the owner of the directory. flags are those of os.OpenFile; the mode of a new file
+// is 0600, and its owner the directory's.
 //
 // Open of a new file makes a held directory again if it was removed.
 func (d *Dir) Open(name string, flags int) (*os.File, error) {
@@ -200,12 +201,12 @@ func (d *Dir) Open(name string, flags int) (*os.File, error) {
 		return nil, err
 	}
 	if flags&os.O_CREATE != 0 && !d.ours {
-		_ = file.Chown(int(d.owner), -1) // the owner's process has to read and remove it
+		_ = file.Chown(int(d.owner), -1) // the owner's process must read and remove it
 	}
 	return file, nil
 }
 
-// check refuses a file that shaper did not make.
+// check refuses a file not made by shaper.
 func (d *Dir) check(file *os.File) error {
 	var stat unix.Stat_t
 	if err := unix.Fstat(int(file.Fd()), &stat); err != nil {

@@ -22,7 +22,7 @@ type Leaser interface {
 	Asked(budget string) ([3]uint64, error)
 }
 
-// Agents manages a process's shares of budgets on servers. It has one agent per server and
+// Agents manages a process's shares of budgets on servers. It runs one agent per server and
 // interval. Its methods may be called concurrently.
 type Agents struct {
 	clock    func() int64
@@ -49,7 +49,7 @@ type sharing struct {
 type Host struct {
 	Plan *compiled.Plan
 	Name string // name of the shaper among the hosts of its budgets
-	MTU  int    // MTU of the interface, bytes; 0: that of the last Follow, or 1500
+	MTU  int    // MTU of the interface, bytes; 0: the MTU of the last Follow, or 1500
 }
 
 // New returns Agents without shapers. Leases have times of the clock, in ns. notify prints
@@ -60,10 +60,10 @@ func New(clock func() int64, notify func(string, ...any)) *Agents {
 	}}
 }
 
-// Follow makes the meters of these shapers follow their leases. list has their current plans;
-// an entry of shapers is nil while the shaper is not attached. Budgets that were there before
-// keep their shares. The first call waits until all budgets have their shares or rescue
-// shares, so a shaper that is attached afterwards passes packets at once.
+// Follow makes the meters of these shapers follow their leases. list has their current plans; an
+// entry of shapers is nil while the shaper is not attached. Budgets that were there before keep
+// their shares. The first call waits until all budgets have their shares or rescue shares, so a
+// shaper attached afterwards passes packets at once.
 func (s *Agents) Follow(ctx context.Context, list []Host, shapers []Leaser) error {
 	s.lock.Lock()
 	defer s.lock.Unlock()
@@ -73,10 +73,10 @@ func (s *Agents) Follow(ctx context.Context, list []Host, shapers []Leaser) erro
 	return s.update(ctx, list, shapers, wait)
 }
 
-// Prepare waits until new budgets in these policies have their shares or rescue shares, at
-// most a second. After a reload their meters then pass packets at once. The caller must call
-// Follow afterwards, even if the reload fails. Prepare does nothing for budgets that only
-// change their server or interval.
+// Prepare waits until new budgets in these policies have their shares or rescue shares, at most a
+// second. After a reload their meters then pass packets at once. The caller must call Follow
+// afterwards, even if the reload fails. Prepare does nothing for budgets that only change their
+// server or interval.
 func (s *Agents) Prepare(ctx context.Context, policies ...Host) error {
 	s.lock.Lock()
 	defer s.lock.Unlock()
@@ -101,8 +101,8 @@ func (s *Agents) Abandoned() bool {
 // or two.
 const prepareTimeout = 10 * time.Second
 
-// update starts and stops agents so that they have exactly the budgets of list, and binds
-// them to the meters of the attached shapers. The caller holds the lock.
+// update starts and stops agents to manage exactly the budgets of list, and binds them to the
+// meters of the attached shapers. The caller holds the lock.
 func (s *Agents) update(ctx context.Context, list []Host, shapers []Leaser, wait bool) error {
 	if s.ended {
 		return nil
@@ -215,8 +215,8 @@ func (s *Agents) eachStatus(host string, f func(a *sharing, st *shared.Status)) 
 	}
 }
 
-// End stops all agents. If leave is set, it returns all shares to the servers. Otherwise the
-// leases expire, and shapers that are still attached fall to their rescue shares.
+// End stops all agents. If leave is set, it returns all shares to the servers. Otherwise the leases
+// expire, and shapers still attached fall to their rescue shares.
 func (s *Agents) End(leave bool) {
 	s.lock.Lock()
 	defer s.lock.Unlock()
@@ -226,8 +226,8 @@ func (s *Agents) End(leave bool) {
 	s.agents, s.ended = nil, true
 }
 
-// startTimeout is the time that a shaper waits for its first share: ten intervals of the
-// default length.
+// startTimeout is the longest wait of a shaper for its first share: ten intervals of the default
+// length.
 const startTimeout = time.Second
 
 // groupBudgets groups the budgets by server and interval. Of several budgets with the same
@@ -277,8 +277,8 @@ func TermsOf(s *compiled.Stage) lease.Terms {
 	}
 }
 
-// HostName returns the name of a shaper among the hosts of its budgets: host name, interface
-// and direction. Characters that are not allowed in names become underscores.
+// HostName returns the name of a shaper among the hosts of its budgets: host name, interface and
+// direction. Characters not allowed in names become underscores.
 func HostName(iface, direction string) string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -293,7 +293,7 @@ func HostName(iface, direction string) string {
 	}, host+":"+iface+":"+direction)
 }
 
-// leaveTimeout is the time that a shaper waits for the server when it ends.
+// leaveTimeout is the longest wait of an ending shaper for the server.
 const leaveTimeout = time.Second
 
 // leasedMeter is a shaper's meter of a budget.
@@ -370,7 +370,7 @@ func OnServers(plan *compiled.Plan) (out []*compiled.Stage) {
 	return out
 }
 
-// OnServer reports whether a plan has budgets on servers.
+// OnServer reports whether a plan contains budgets on servers.
 func OnServer(plan *compiled.Plan) bool { return len(OnServers(plan)) > 0 }
 
 // OnHost returns the names of a plan's budgets of this host.

@@ -5,8 +5,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
 )
 
-// ReplayStore simulates the server in a replay. This host is the only host of each budget,
-// and has been for a while when the capture begins. Times are those of the capture.
+// ReplayStore simulates the server in a replay. This host is the only host of each budget, also for
+// a while before the capture begins. Times are the capture's.
 type ReplayStore struct {
 	pipeline *pipeline.Pipeline
 	budgets  []*ownBudget
@@ -38,10 +38,10 @@ func NewReplayStore(p *pipeline.Pipeline) *ReplayStore {
 }
 
 const (
-	// intervals before the first packet, in which the store learns that there is one host and the buckets
+	// intervals before the first packet, in which the store learns of the only host and the buckets
 	// fill
 	intervalsBefore  = 100
-	intervalsBetween = 1000 // maximum number of intervals that are simulated between two packets
+	intervalsBetween = 1000 // maximum number of simulated intervals between two packets
 )
 
 // Until simulates the calls of the host until a time of the capture, in ns.

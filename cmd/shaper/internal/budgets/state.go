@@ -19,7 +19,7 @@ type State struct {
 	Packets bool   `json:"packets"`
 	// a process renews the share; otherwise only share, rescue and the policy's size are known
 	Renewed  bool     `json:"renewed"`
-	Heard    bool     `json:"heard"`    // the server has answered
+	Heard    bool     `json:"heard"`    // the server answered
 	Rescued  bool     `json:"rescued"`  // limited to the rescue share
 	Learning bool     `json:"learning"` // the server is learning the hosts' shares: no share grows
 	Share    Amounts  `json:"share"`
@@ -30,7 +30,7 @@ type State struct {
 	// upper bound if no host reaches the server; set while rescued
 	Without  Amounts `json:"bound_without_server,omitzero"`
 	Hosts    int64   `json:"hosts"` // number of hosts
-	Late     int64   `json:"late"`  // hosts that no longer call the server
+	Late     int64   `json:"late"`  // hosts no longer calling the server
 	Replicas int64   `json:"replicas"`
 	Smallest string  `json:"smallest,omitempty"` // host with the smallest size, if hosts disagree
 	Calls    uint64  `json:"calls"`

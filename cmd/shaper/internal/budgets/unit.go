@@ -15,8 +15,8 @@ const (
 	InPackets Unit = true
 )
 
-// Floor returns the burst that an idle host keeps if the budget is large enough: two
-// packets. The server stores it, so shaper budget can derive the unit from it.
+// Floor returns the burst kept by an idle host if the budget is large enough: two packets. The
+// server stores it, so shaper budget can derive the unit from it.
 func (u Unit) Floor() int64 {
 	if u == InPackets {
 		return 2
@@ -24,11 +24,10 @@ func (u Unit) Floor() int64 {
 	return 2 * 1514
 }
 
-// UnitOf returns the unit that has this floor.
+// UnitOf returns the unit with this floor.
 func UnitOf(floor int64) Unit { return Unit(floor == InPackets.Floor()) }
 
-// Rates writes the rate of the first bucket, and with a plus that of the second if it has
-// one.
+// Rates writes the rate of the first bucket, and with a plus the second's if there is one.
 func (u Unit) Rates(a lease.Amounts) string { return byBucket(a.Rate, u.rate) }
 
 // Bursts writes the bursts in the same way.

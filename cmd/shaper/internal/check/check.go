@@ -76,7 +76,7 @@ func writeCheck(w io.Writer, policy *policyfile.Compiled, findings []lint.Findin
 // policyPrinter prints the parts of a policy.
 type policyPrinter struct{ *say.Printer }
 
-// mostChained is the maximum number of meters of a chain that are printed.
+// mostChained is the maximum number of printed meters of a chain.
 const mostChained = 16
 
 // meters prints a chain of meters.
@@ -147,7 +147,7 @@ type checkMeterJSON struct {
 	checkOptionsJSON
 }
 
-// checkBucketJSON has its rate as bytes (or packets) per period.
+// checkBucketJSON gives its rate as bytes (or packets) per period.
 type checkBucketJSON struct {
 	Name     string `json:"name"`
 	Burst    int64  `json:"burst"`
@@ -155,8 +155,8 @@ type checkBucketJSON struct {
 	PeriodNS int64  `json:"rate_period_ns"`
 }
 
-// checkQueueJSON has the thresholds of WRED in the unit of the limit. On a link, and in a fair queue, a
-// limit in time is given in bytes.
+// checkQueueJSON gives the thresholds of WRED in the unit of the limit. On a link, and in a fair
+// queue, a limit in time is given in bytes.
 type checkQueueJSON struct {
 	Name     string                   `json:"name"`
 	Link     string                   `json:"link,omitempty"`
@@ -190,7 +190,7 @@ type checkCoDelJSON struct {
 	IntervalNS int64 `json:"interval_ns"`
 }
 
-// checkLinkJSON has its queues in the order of service.
+// checkLinkJSON lists its queues in the order of service.
 type checkLinkJSON struct {
 	Name     string   `json:"name"`
 	Amount   int64    `json:"rate_amount"`

@@ -30,14 +30,14 @@ type checkCustomersJSON struct {
 	Plans     []checkPlanJSON `json:"plans"`
 }
 
-// checkPlanJSON has a meter or a queue.
+// checkPlanJSON contains a meter or a queue.
 type checkPlanJSON struct {
 	Name      string            `json:"name"`
 	Customers int               `json:"customers"`
 	Own       int               `json:"customers_with_own_parameters"`
 	Meter     *checkMeterJSON   `json:"meter,omitempty"`
 	Queue     *checkQueueJSON   `json:"queue,omitempty"`
-	Actions   map[string]string `json:"actions"` // only those that differ from the class
+	Actions   map[string]string `json:"actions"` // only those other than the class's
 	Quota     *checkQuotaJSON   `json:"quota,omitempty"`
 	When      []checkWhenJSON   `json:"when,omitempty"`
 }
@@ -118,7 +118,7 @@ func customersJSON(file *policyfile.File, mtu int64) *checkCustomersJSON {
 	return out
 }
 
-// planMeter returns the meter of a plan. Its unit is that of the classes of customers.
+// planMeter returns the meter of a plan. It counts in the unit of the customers' classes.
 func planMeter(policy *dataplane.Policy, p *dataplane.ServicePlan) *dataplane.Meter {
 	m := &dataplane.Meter{Name: p.Name, Params: p.Params}
 	for i := range policy.Classes {

@@ -12,7 +12,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter/shared"
 )
 
-// checkKeysJSON has the properties of a per-key meter.
+// checkKeysJSON holds the properties of a per-key meter.
 type checkKeysJSON struct {
 	Per   string `json:"per"`
 	Keys  int    `json:"keys"` // maximum
@@ -20,8 +20,8 @@ type checkKeysJSON struct {
 	Evict string `json:"evict"`
 }
 
-// checkOptionsJSON has parameters of some types other than buckets. A limit and its window
-// are also a bucket; a target rate is a bucket with the bytes that it allows in the window.
+// checkOptionsJSON holds parameters of some types other than buckets. A limit and its window are
+// also a bucket; a target rate is a bucket with the bytes it allows in the window.
 type checkOptionsJSON struct {
 	WindowNS int64   `json:"window_ns,omitempty"`
 	Slots    int     `json:"slots,omitempty"`
@@ -30,7 +30,7 @@ type checkOptionsJSON struct {
 	Seed     *uint64 `json:"seed,omitempty"`
 }
 
-// checkEnvelopeJSON has its flows from the highest rank to the lowest.
+// checkEnvelopeJSON lists its flows from the highest rank to the lowest.
 type checkEnvelopeJSON struct {
 	Name     string          `json:"name"`
 	CIRMax   *checkRateJSON  `json:"cirmax"` // null: no limit
@@ -44,7 +44,7 @@ type checkRateJSON struct {
 	PeriodNS int64 `json:"rate_period_ns"`
 }
 
-// checkFlowJSON has only those limits that differ from the limits of the envelope.
+// checkFlowJSON contains only limits that differ from those of the envelope.
 type checkFlowJSON struct {
 	Meter  string         `json:"meter"`
 	Rank   int            `json:"rank"`
@@ -52,7 +52,7 @@ type checkFlowJSON struct {
 	EIRMax *checkRateJSON `json:"eirmax,omitempty"`
 }
 
-// checkBudgetJSON has only a name and the store "host" if the budget belongs to this host.
+// checkBudgetJSON contains only a name and the store "host" if the budget belongs to this host.
 type checkBudgetJSON struct {
 	Name       string  `json:"name"`
 	Store      string  `json:"store"` // URL without a password

@@ -8,7 +8,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/remedy"
 )
 
-// advice has the flags and commands for each remedy. IFACE stands for the interface.
+// advice holds the flags and commands for each remedy. IFACE stands for the interface.
 var advice = map[remedy.Advice]string{
 	remedy.UseTC:        "use --hook tc",
 	remedy.UseTCX:       "use --hook tcx, or remove it",

@@ -34,10 +34,10 @@ func (e *UsageError) Unwrap() error { return e.Err }
 // Usagef returns a UsageError with a text as of fmt.Errorf.
 func Usagef(format string, args ...any) error { return &UsageError{Err: fmt.Errorf(format, args...)} }
 
-// ErrInterrupted is the cause of a context that was canceled by a signal.
+// ErrInterrupted is the cause of a context canceled by a signal.
 var ErrInterrupted = errors.New("interrupted")
 
-// unprintedError is the error of printing a change that is in force. The exit code is that of the change.
+// unprintedError is the error of printing a change in force. The exit code is the change's.
 type unprintedError struct{ err error }
 
 func (e *unprintedError) Error() string { return e.err.Error() }

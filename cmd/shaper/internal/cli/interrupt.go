@@ -17,7 +17,7 @@ type interrupt struct {
 	err      io.Writer
 }
 
-// Interrupted receives the signals that end the command.
+// Interrupted receives the signals to end the command.
 var Interrupted interrupt
 
 // AllowExit allows a signal to end the process, until end is called. If a signal was received

@@ -90,8 +90,8 @@ func (p *PolicyFlags) Load() (*policyfile.Compiled, error) {
 	}.Compile()
 }
 
-// ExplainIn adds places and advice to errors that a plane finds in the policy. Such errors are
-// errors of usage.
+// ExplainIn adds places and advice to errors found by a plane in the policy. Such errors are errors
+// of usage.
 func ExplainIn(c *policyfile.Compiled, err error) error {
 	if errors.As(err, new(*dataplane.FieldError)) {
 		return &UsageError{Err: c.PlacedWith(err, AdviceOn)}

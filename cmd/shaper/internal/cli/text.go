@@ -9,8 +9,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 )
 
-// ReadText reads a file of at most the maximum size of a policy. The file may be a device that
-// does not end.
+// ReadText reads a file of at most the maximum size of a policy. The file may be an endless device.
 func ReadText(what, path string) ([]byte, error) { return ReadLimited(what, path, policyfile.MaxSize) }
 
 // ReadLimited reads a file of at most a number of bytes. what describes it in errors.

@@ -17,7 +17,7 @@ type timeFlag struct {
 	positive bool // 0 is rejected
 }
 
-// NewTimeFlag returns the value of a flag that sets a duration, with its default.
+// NewTimeFlag returns the value of a flag for a duration, with its default.
 func NewTimeFlag(to *time.Duration, byDefault time.Duration) pflag.Value {
 	*to = byDefault
 	if byDefault == 0 {

@@ -18,7 +18,7 @@ const (
 	DefaultMTU = 1500 // bytes
 )
 
-// mostWarnings is the maximum number of warnings that a command other than check prints.
+// mostWarnings is the maximum number of warnings printed by a command other than check.
 const mostWarnings = 10
 
 // Warn prints the warnings of check about a policy, unless they are the same as before: a
@@ -51,7 +51,7 @@ func (p *PolicyFlags) Warn(w io.Writer, policy *policyfile.Compiled, device stri
 	}
 }
 
-// WarnReplay warns about parts of a policy that do not apply in a replay.
+// WarnReplay warns about parts of a policy without effect in a replay.
 func WarnReplay(w io.Writer, policy *policyfile.Compiled) {
 	if policy.HasRules() {
 		fmt.Fprintln(w,
@@ -59,10 +59,10 @@ func WarnReplay(w io.Writer, policy *policyfile.Compiled) {
 	}
 }
 
-// mostStale is the maximum number of changes that WarnStale prints.
+// mostStale is the maximum number of changes printed by WarnStale.
 const mostStale = 20
 
-// WarnStale prints the changes that a policy has no use for.
+// WarnStale prints the changes that a policy cannot use.
 func WarnStale(to io.Writer, stale []error) {
 	for i, err := range stale {
 		if i == mostStale {
@@ -73,7 +73,7 @@ func WarnStale(to io.Writer, stale []error) {
 	}
 }
 
-// PrintNotes prints the effects of a shaper's policy on budgets that other shapers use.
+// PrintNotes prints the effects of a shaper's policy on budgets in use by other shapers.
 func PrintNotes(w io.Writer, name string, notes []string) {
 	for _, note := range notes {
 		fmt.Fprintf(w, "shaper: %s: %s\n", name, note)

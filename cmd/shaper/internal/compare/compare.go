@@ -9,26 +9,25 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// Comparison is a replay.Engine that runs each packet through every meter.
+// Comparison is a replay.Engine. It runs each packet through every meter.
 type Comparison struct {
 	meters  []compared
 	rate    string        // reference rate as given, or ""
 	window  time.Duration // length of the worst span
-	allowed int64         // bytes that the rate allows in a window; 0 without a rate
+	allowed int64         // bytes allowed by the rate in a window; 0 without a rate
 
 	measured  []measured // by meter
 	spans     spans
 	offered   dataplane.Count // metered packets
-	unmetered dataplane.Count // packets that were not metered, and passed
+	unmetered dataplane.Count // packets passed without metering
 	bins.Axis
 	offeredBins *bins.Series
 	passedBins  []*bins.Series // by meter
 }
 
-// New returns a comparison of meters, which are one-liners as for --meter, with a length
-// rule as for --length. rateText is the reference rate of the "worst" column, or "". Without
-// meters, the comparison has one meter of each kind at that rate. All errors are errors of
-// usage.
+// New returns a comparison of meters, which are one-liners as for --meter, with a length rule as
+// for --length. rateText is the reference rate of the "worst" column, or "". Without meters, the
+// comparison runs one meter of each kind at this rate. All errors are errors of usage.
 func New(specs []string, length, rateText string, window time.Duration) (*Comparison, error) {
 	c := &Comparison{rate: rateText, window: window, spans: spans{width: int64(window)}}
 	if rateText != "" {
@@ -67,7 +66,7 @@ func (c *Comparison) Accepts(link dataplane.LinkType) error {
 // Batch is 1.
 func (*Comparison) Batch() int { return 1 }
 
-// Settle returns nothing, because no meter has a queue.
+// Settle returns nothing, because meters are without queues.
 func (*Comparison) Settle(int64, *dataplane.Verdict) bool { return false }
 
 // Process runs packets through every meter. The verdicts are those of the last meter.

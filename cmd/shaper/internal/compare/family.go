@@ -12,9 +12,9 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// family has every kind of meter at one rate, as one-liners. $rate is that rate, $window the
-// window, $limit the bytes that the rate allows in a window, and $burst a tenth of that.
-// $entries is enough for a limit of small packets.
+// family lists every kind of meter at one rate, as one-liners. $rate is the rate, $window the
+// window, $limit the bytes allowed by the rate in a window, and $burst a tenth of $limit. $entries
+// is enough for a limit of small packets.
 var family = []string{
 	"token-bucket rate=$rate burst=$burst",
 	"gcra rate=$rate burst=$burst",
@@ -60,8 +60,7 @@ func sizeText(n int64) string { return exactText(n, "B", "kB", "MB", "GB") }
 
 func spanText(d time.Duration) string { return exactText(int64(d), "ns", "us", "ms", "s") }
 
-// exactText writes n in the largest unit that is exact. Each unit is 1000 times the one
-// before it.
+// exactText writes n in the largest exact unit. Each unit is 1000 times the one before it.
 func exactText(n int64, units ...string) string {
 	for len(units) > 1 && n%1000 == 0 {
 		n, units = n/1000, units[1:]
@@ -69,7 +68,7 @@ func exactText(n int64, units ...string) string {
 	return fmt.Sprintf("%d%s", n, units[0])
 }
 
-// compared is one meter of a comparison. It has its own policy.
+// compared is one meter of a comparison. Its policy is its own.
 type compared struct {
 	spec     string // one-liner
 	pipeline *pipeline.Pipeline
@@ -113,8 +112,8 @@ func compileOne(one policyfile.OneLiner) (*compiled.Plan, error) {
 	return file.Compile()
 }
 
-// nameOf splits a one-liner that compiled into its type and the rest. The name of a meter
-// with a warm-up says so, because it behaves differently.
+// nameOf splits a compiled one-liner into its type and the rest. The name of a meter with a warm-up
+// says so, because it behaves differently.
 func nameOf(spec string) (name, params string) {
 	var rest []string
 	warm := ""

@@ -20,7 +20,7 @@ type measured struct {
 	starved starvation
 }
 
-// packet counts a packet of n bytes with the color that the meter gave it.
+// packet counts a packet of n bytes with the color given by the meter.
 func (m *measured) packet(now, n int64, c meter.Color, passes bool) {
 	one := dataplane.Count{Packets: 1, Bytes: n}
 	m.colors[c] = m.colors[c].Plus(one)
@@ -32,15 +32,14 @@ func (m *measured) packet(now, n int64, c meter.Color, passes bool) {
 	m.starved.packet(now, passes)
 }
 
-// peak is the largest number of bytes that passed in any span of a given width.
+// peak is the largest number of bytes passed in any span of a given width.
 type peak struct {
-	now   int64 // bytes in the span that ends with the latest packet
+	now   int64 // bytes in the span ending with the latest packet
 	bytes int64 // largest number so far
-	from  int64 // time of the first packet of that span, ns
+	from  int64 // time of the span's first packet, ns
 }
 
-// spans has the packets of the latest span of time in a ring. The peaks of all meters share
-// it.
+// spans holds the packets of the latest span of time in a ring. The peaks of all meters share it.
 type spans struct {
 	width int64 // length of a span, ns; packets at both ends are not in one span
 	ring  []sighting
@@ -54,7 +53,7 @@ type sighting struct {
 	passed uint64 // one bit per meter
 }
 
-// packet adds a packet. Its time must not be before that of the previous one.
+// packet adds a packet. Its time must not be before the previous one's.
 func (s *spans) packet(p sighting, meters []measured) {
 	for ; s.head < s.tail; s.head++ {
 		old := s.entry(s.head)
@@ -74,8 +73,8 @@ func (s *spans) packet(p sighting, meters []measured) {
 	}
 }
 
-// add adds a packet to the ring. Packets with one timestamp that the same meters passed
-// share an entry, so a capture cannot fill the memory with them.
+// add adds a packet to the ring. Packets with one timestamp that the same meters passed share an
+// entry, so a capture cannot fill the memory with them.
 func (s *spans) add(p sighting) {
 	if s.tail > s.head {
 		if last := s.entry(s.tail - 1); last.at == p.at && last.passed == p.passed {
@@ -102,8 +101,8 @@ func (s *spans) grow() {
 }
 
 // starvation is the longest run of dropped packets: the time from the first to the last of
-// successive packets that were all dropped. A pause before or after them does not count,
-// because the meter does not cause it.
+// successive dropped packets. A pause before or after them does not count, because the meter does
+// not cause it.
 type starvation struct {
 	ns, from int64 // longest run so far, and its beginning, ns
 	dry      bool  // the previous packet was dropped

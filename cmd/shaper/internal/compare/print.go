@@ -23,7 +23,7 @@ type Result struct {
 	Unmetered  dataplane.Count `json:"unmetered"` // included in packets and bytes
 	WindowNS   int64           `json:"window_ns"`
 	Rate       string          `json:"rate,omitempty"`
-	Allowed    int64           `json:"allowed_bytes,omitempty"` // bytes that the rate allows in a window
+	Allowed    int64           `json:"allowed_bytes,omitempty"` // bytes allowed by the rate in a window
 	Meters     []meterTotals   `json:"meters"`
 	Warnings   []string        `json:"warnings"`
 	Notes      []string        `json:"notes"`
@@ -79,8 +79,8 @@ func (c *Comparison) Totals(s replay.Summary) Result {
 	return t
 }
 
-// ratio returns bytes as a multiple of the bytes that the rate allows in a window, or 0
-// without a rate.
+// ratio returns bytes as a multiple of the bytes allowed by the rate in a window, or 0 without a
+// rate.
 func (c *Comparison) ratio(bytes int64) float64 {
 	if c.allowed == 0 {
 		return 0

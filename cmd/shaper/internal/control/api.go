@@ -19,12 +19,12 @@ import (
 type API interface {
 	Status(context.Context) (any, error)
 	Stats(context.Context) (any, error)
-	// Customers returns a function that writes the first customers as JSON; top 0 means all.
-	// It is sorted by bytes, dropped or rate.
+	// Customers returns a function to write the first customers as JSON; top 0 means all. It is
+	// sorted by bytes, dropped or rate.
 	Customers(ctx context.Context, top int, by string) (write func(io.Writer) error, err error)
 	Customer(ctx context.Context, name string) (any, error)
 	Changes(context.Context) ([]changes.Change, error)
-	// Sizes returns the number of rows that Customers writes for all customers, and about the number
+	// Sizes returns the number of rows written by Customers for all customers, and about the number
 	// of changes.
 	Sizes(context.Context) (customers, changes int, err error)
 	// Set makes changes, all or none.
@@ -33,7 +33,7 @@ type API interface {
 	Reload(context.Context) (any, error)
 }
 
-// InputError means that a request is wrong, or that the policy does not allow it.
+// InputError means a wrong request, or one not allowed by the policy.
 type InputError struct {
 	Status int // of HTTP
 	Err    error
@@ -46,7 +46,7 @@ func badRequest(format string, args ...any) error {
 	return &InputError{http.StatusBadRequest, fmt.Errorf(format, args...)}
 }
 
-// errTurn means that other clients have the turn.
+// errTurn means other clients have the turn.
 var errTurn = errors.New("other clients are reading customers, or send or read a large list: try again")
 
 // httpStatus returns the HTTP status of an error.
@@ -70,7 +70,7 @@ func httpStatus(err error) int {
 // Waiting time for what others use.
 const patience = 3 * time.Second
 
-// turn is something that one client may use at a time.
+// turn is something for one client at a time.
 type turn chan struct{}
 
 // take waits for the turn, at most for a time.

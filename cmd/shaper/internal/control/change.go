@@ -39,7 +39,7 @@ type Terms struct {
 	Parameters map[string]string `json:"parameters,omitempty"`
 }
 
-// ListChanges returns the JSON form of changes that were made.
+// ListChanges returns the JSON form of changes made.
 func ListChanges(list []changes.Change) []Change {
 	out := []Change{}
 	for i := range list {

@@ -38,8 +38,8 @@ const (
 // handler answers requests of a socket.
 type handler struct {
 	shared
-	sending   turn // for clients that send a large list
-	receiving turn // for clients that are sent a large list
+	sending   turn // for clients sending a large list
+	receiving turn // for clients receiving a large list
 	next      turn // for clients that read customers, or wait for shared.reading
 }
 
@@ -52,7 +52,7 @@ type shared struct {
 
 func newShared(api API) shared { return shared{api, new(kept), new(kept), make(turn, 1)} }
 
-// endpoint answers a request. After an error it has sent nothing.
+// endpoint answers a request. After an error, nothing was sent.
 type endpoint func(*handler, http.ResponseWriter, *http.Request) error
 
 // route is a path of the API with its methods.
@@ -213,7 +213,7 @@ func (h *handler) readCustomers(ctx context.Context, top int, by string) (func(i
 	begin := time.Now()
 	defer func() { // also if Customers panics
 		time.AfterFunc(restFactor*time.Since(begin), func() {
-			h.reading.end() // first, so that it is the turn of the other socket
+			h.reading.end() // first, to give the other socket its turn
 			h.next.end()
 		})
 	}()
@@ -293,8 +293,8 @@ func (h *handler) getOpenAPI(w http.ResponseWriter, _ *http.Request) error {
 	return respond(w, OpenAPI, nil)
 }
 
-// kept is an answer that is sent again for a short time. So clients that read often cannot keep
-// the process busy.
+// kept is an answer to be sent again for a short time. So frequent readers cannot keep the process
+// busy.
 type kept struct {
 	mu   sync.Mutex
 	at   time.Time
@@ -349,7 +349,7 @@ func respond(w http.ResponseWriter, body []byte, err error) error {
 	return nil
 }
 
-// Error is the answer to a request that failed.
+// Error is the answer to a failed request.
 type Error struct {
 	Error string `json:"error"`
 }

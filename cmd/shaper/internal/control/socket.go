@@ -42,9 +42,9 @@ func GroupID(group string) (int, error) {
 	return strconv.Atoi(g.Gid)
 }
 
-// Listen creates a socket that only this process's user may use, or also the members of a
-// group ("": none). It replaces a socket that nobody listens on. The error is not about
-// connections: nobody can connect before the file has its permissions.
+// Listen creates a socket for this process's user only, or also for the members of a group ("":
+// none). It replaces a socket without a listener. The error is not about connections: nobody can
+// connect before the file has its permissions.
 func Listen(path, group string, readOnly bool) (s *Socket, err error) {
 	defer func() {
 		if err != nil {
@@ -111,7 +111,7 @@ func (s *Socket) bind(fd int, group string) error {
 	return unix.Listen(fd, unix.SOMAXCONN)
 }
 
-// removeStale removes a socket that nobody listens on. Any other file is an error.
+// removeStale removes a socket without a listener. Any other file is an error.
 func removeStale(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -134,7 +134,7 @@ func removeStale(path string) error {
 	return os.Remove(path)
 }
 
-// remove removes the file unless another process has replaced it.
+// remove removes the file unless another process replaced it.
 func (s *Socket) remove() error {
 	var stat unix.Stat_t
 	if s.inode == 0 || unix.Lstat(s.path, &stat) != nil || stat.Dev != s.device || stat.Ino != s.inode {

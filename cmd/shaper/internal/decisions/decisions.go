@@ -29,16 +29,16 @@ type Writer struct {
 	json       bool
 	row, key   []byte
 	column     int
-	pending    []pending // rows from the first undecided packet on, after those that were written
-	written    int       // rows of pending that were written
+	pending    []pending // rows from the first undecided packet on, after the written ones
+	written    int       // rows of pending already written
 	maxPending int
 }
 
-// maxPending bounds the rows that wait for the row of a queued packet. They take less than
-// 1 GiB. At 10 Gbit/s of IMIX so many packets arrive in 1.3 s.
+// maxPending bounds the rows waiting for the row of a queued packet. They take less than 1 GiB. At
+// 10 Gbit/s of IMIX so many packets arrive in 1.3 s.
 const maxPending = 1 << 22
 
-// pending is the row of a packet that follows an undecided one, or is undecided itself.
+// pending is the row of an undecided packet, or of one after it.
 type pending struct {
 	time    int64 // timestamp of the packet, ns
 	shift   int64 // as in dataplane.Packet
@@ -70,8 +70,8 @@ func (d *Writer) quote(name string) string {
 // formulaStarts are the characters with which a formula of a spreadsheet can start.
 const formulaStarts = "=+-@"
 
-// csvText returns a name as a CSV cell. It puts an apostrophe before a name that a
-// spreadsheet would read as a formula.
+// csvText returns a name as a CSV cell. It puts an apostrophe before a name that looks like a
+// formula to a spreadsheet.
 func csvText(name string) string {
 	if strings.ContainsAny(name[:min(1, len(name))], formulaStarts) {
 		name = "'" + name
@@ -184,7 +184,7 @@ func (d *Writer) text(s string) {
 	d.row = append(d.row, s...)
 }
 
-// name writes a name that may need quotes.
+// name writes a name, with quotes if needed.
 func (d *Writer) name(s []byte) {
 	if len(s) > 0 && (strings.IndexByte(formulaStarts, s[0]) >= 0 || bytes.ContainsAny(s, ",\"\\\r\n")) {
 		d.text(d.quote(string(s)))
@@ -200,7 +200,7 @@ func (d *Writer) name(s []byte) {
 	}
 }
 
-// reasonNames has the results of Reason.String, which allocates.
+// reasonNames holds the results of Reason.String, which allocates.
 var reasonNames = func() (names [256]string) {
 	for reason := range names {
 		names[reason] = dataplane.Reason(reason).String()

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// acceptedCost is a figure that may be worse than before by a factor, from a commit on.
+// acceptedCost is a figure allowed to be worse by a factor, from a commit on.
 type acceptedCost struct {
 	figure string
 	factor float64
@@ -54,8 +54,7 @@ func readAccepted(path string) (list acceptedCosts, err error) {
 	return list, lines.Err()
 }
 
-// factor returns the product of the factors of a figure, without those of commits that the base
-// contains.
+// factor returns the product of the factors of a figure, without those of the base's commits.
 func (a acceptedCosts) factor(name, base string) float64 {
 	factor := 1.0
 	for _, c := range a {

@@ -92,7 +92,7 @@ func memory(path string) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	// A process begins with the peak of the one that started it: that of the gate.
+	// A process begins with the peak of its parent: the gate's.
 	var own syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &own); err != nil {
 		return 0, err
@@ -118,7 +118,7 @@ func attach(path string) (float64, error) {
 // device is the interface of the gate's network, made by .ci/gate.
 const device = "v0"
 
-// prepare chooses the number of runs in a sample, so that it takes a time.
+// prepare chooses the number of runs in a sample, for it to take a time.
 func (f *figure) prepare(path string, atLeast time.Duration) error {
 	f.runs = 1
 	if f.exact {
@@ -165,16 +165,16 @@ func median(list []float64) float64 {
 	return (list[(n-1)/2] + list[n/2]) / 2
 }
 
-// ratio compares samples of two versions that were taken in pairs.
+// ratio compares samples of two versions taken in pairs.
 type ratio struct {
 	base, here  float64 // the least samples
-	figure      float64 // the ratio that counts
+	figure      float64 // the decisive ratio
 	least, most float64 // of all pairs
 }
 
 // ratioOf returns the smaller one of the median of the pairs' ratios, and of the ratio of the least
 // samples. Other load only adds to CPU time. What makes one of the two larger is not always the
-// program; a program that is slower makes both larger.
+// program; a slower program makes both larger.
 func ratioOf(base, here []float64) ratio {
 	all := make([]float64, len(base))
 	for i := range base {
@@ -186,8 +186,8 @@ func ratioOf(base, here []float64) ratio {
 }
 
 // within reports whether samples are so far within a limit that more would not change the verdict:
-// three pairs, of which the ratio that counts is 3 points below. A version against itself is, as a
-// rule. One that is 6 % slower would need samples that are wrong by 4 %.
+// three pairs, with the decisive ratio 3 points below. A version against itself is, as a rule. One
+// 6 % slower would need samples wrong by 4 %.
 func within(base, here []float64, limit float64) bool {
 	return len(base) >= 3 && ratioOf(base, here).figure <= limit-0.03
 }

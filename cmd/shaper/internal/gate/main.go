@@ -1,6 +1,6 @@
-// Command gate compares the cost of the command shaper with that of an earlier version, and fails
-// if it has grown: .ci/gate runs it. It measures CPU time, not time that passes, of many runs on one
-// CPU, the two versions in turn.
+// Command gate compares the cost of the command shaper with an earlier version's, and fails if it
+// grew: .ci/gate runs it. It measures CPU time, not elapsed time, of many runs on one CPU, the two
+// versions in turn.
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// repetitions is the number of times that a figure must be worse, before the gate fails.
+// repetitions is the number of times a figure must be worse before the gate fails.
 const repetitions = 3
 
 // options are the flags of the command.
@@ -48,7 +48,7 @@ func main() {
 	flag.IntVar(&o.packets, "packets", 400_000, "packets of the captures")
 	flag.BoolVar(&o.private, "private", false, "network and /run belong to the gate")
 	flag.Parse()
-	// A child's peak memory includes that of the process that starts it, which must stay small.
+	// A child's peak memory includes its parent's, which must stay small.
 	debug.SetGCPercent(20)
 	var err error
 	if *captures != "" {
@@ -62,7 +62,7 @@ func main() {
 	}
 }
 
-// errWorse means that figures are worse than those of the base.
+// errWorse means figures worse than the base's.
 var errWorse = errors.New(
 	"worse than the base: make it cheaper, or accept the cost by a line in .ci/gate-accepted")
 
@@ -202,7 +202,7 @@ func temporary() (string, error) {
 	return os.MkdirTemp("", "gate")
 }
 
-// pin binds this thread, and so all processes that it starts, to the last CPU.
+// pin binds this thread, and so all processes it starts, to the last CPU.
 func pin() error {
 	runtime.LockOSThread()
 	var set unix.CPUSet

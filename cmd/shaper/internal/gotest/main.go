@@ -1,6 +1,6 @@
 // Command gotest runs go test for make test and make live. It prints each package when it ends, and
-// at least every 15 seconds the tests that are running. At the end it prints the output of failed
-// tests, the reasons of skipped ones, and the line "N passed, N failed, N skipped".
+// at least every 15 seconds the running tests. At the end it prints the output of failed tests, the
+// reasons of skipped ones, and the line "N passed, N failed, N skipped".
 //
 //	gotest [-tally FILE] ARGUMENT...
 //

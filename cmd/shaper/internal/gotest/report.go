@@ -92,7 +92,7 @@ var (
 	noise      = regexp.MustCompile(`^=== (RUN|PAUSE|CONT|NAME) `)
 )
 
-// end counts and prints a package that has ended.
+// end counts and prints an ended package.
 func (r *report) end(path string, p *pkg, seconds float64) {
 	delete(r.packages, path)
 	bad := p.tests[""].result == "fail"
@@ -146,7 +146,7 @@ func (r *report) end(path string, p *pkg, seconds float64) {
 	r.printf("%s", line)
 }
 
-// text returns output without the lines that name the running test.
+// text returns output without the lines naming the running test.
 func text(output []string) string {
 	return strings.Join(slices.DeleteFunc(slices.Clone(output), noise.MatchString), "")
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 )
 
-// AllFlag is the flag --all of commands that otherwise work on one interface.
+// AllFlag is the flag --all of commands for one interface by default.
 type AllFlag struct {
 	All         bool
 	IncludeLeft bool // --all includes interfaces on which something is only left behind

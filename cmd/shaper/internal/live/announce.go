@@ -25,11 +25,11 @@ type announcement struct {
 	Author    changes.Author
 }
 
-// announceTime is the time to wait for a process that hears an announcement.
+// announceTime is the time for a process to hear an announcement.
 const announceTime = time.Second
 
-// Announce tells the processes of shapers who is about to act, so that their logs can say so. A process
-// that does not answer is not waited for again.
+// Announce tells the processes of shapers who is about to act, for their logs. A process without an
+// answer is not waited for again.
 func Announce(list []Handle, act Act, author changes.Author) {
 	silent := map[int]bool{}
 	for _, sh := range list {

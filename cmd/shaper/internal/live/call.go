@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// Processes call each other in the format of net/rpc: a header and a body in each direction,
-// in gob. net/rpc itself is not used because it finds methods by reflection. A program that
-// contains it keeps every exported method of every type, which would add 8 MB to shaper.
+// Processes call each other in the format of net/rpc: a header and a body in each direction, in
+// gob. net/rpc itself is not used because it finds methods by reflection. A program with it keeps
+// every exported method of every type: 8 MB more for shaper.
 
 // callHeader is the header of a call and of its answer.
 type callHeader struct {
@@ -28,7 +28,7 @@ type callHeader struct {
 // servicePrefix is the beginning of all methods' names.
 const servicePrefix = "control."
 
-// methods are the methods that a process serves, by name.
+// methods are the methods served by a process, by name.
 type methods map[string]func(in *gob.Decoder) (out any, err error)
 
 // method converts a function for use in methods.
@@ -44,7 +44,7 @@ func method[In, Out any](f func(In, *Out) error) func(*gob.Decoder) (any, error)
 }
 
 // serve answers calls, one after the other, until the caller closes the connection or sends
-// something that is not a call.
+// anything but a call.
 func (m methods) serve(conn net.Conn) {
 	defer conn.Close()
 	in, buffer := gob.NewDecoder(conn), bufio.NewWriter(conn)
@@ -82,7 +82,7 @@ type caller struct {
 	seq  uint64
 }
 
-// errProcessEnded means that the other process ended before it answered.
+// errProcessEnded means the other process ended before its answer.
 var errProcessEnded = errors.New("the process has ended")
 
 func newCaller(conn net.Conn) *caller {
@@ -92,7 +92,7 @@ func newCaller(conn net.Conn) *caller {
 
 func (c *caller) Close() error { return c.conn.Close() }
 
-// within sets a deadline: calls that are not answered within d fail.
+// within sets a deadline: calls without an answer within d fail.
 func (c *caller) within(d time.Duration) { _ = c.conn.SetDeadline(time.Now().Add(d)) }
 
 // patiently removes the deadline.

@@ -42,11 +42,11 @@ type Changer struct {
 	shapers func() []Changeable
 
 	next      time.Time        // the end of the next change to end; zero: none
-	again     []changes.Target // targets that must be put into force again
-	unlocked  []changes.Target // targets that were put into force without a lock
+	again     []changes.Target // targets to be put into force again
+	unlocked  []changes.Target // targets put into force without a lock
 	loose     error            // why run had no lock of the interface; nil: it had
-	schedules string           // state of the schedules that is in force
-	unkept    error            // why the file lacks changes; nil: it has all
+	schedules string           // state of the schedules in force
+	unkept    error            // why the file lacks changes; nil: it is complete
 	keepAt    time.Time        // time of the next attempt to write the file
 
 	lockedSince time.Time // time at which the lock was first found held by another process; zero: it is not
@@ -63,7 +63,7 @@ func NewChanger(file *changes.File, shapers func() []Changeable) *Changer {
 	}
 }
 
-// effect has the plans and rates that changes give to one shaper.
+// effect holds the plans and rates of changes for one shaper.
 type effect struct {
 	shaper    Changeable
 	policy    *policyfile.Compiled
@@ -72,8 +72,8 @@ type effect struct {
 }
 
 // Set makes changes, all or none. The caller must hold the lock of the file. The error wraps
-// *policyfile.UnknownError if no shaper has a target, and *changes.UnkeptError if the changes are in
-// force but the file cannot be written.
+// *policyfile.UnknownError if a target is in no shaper, and *changes.UnkeptError if the changes are
+// in force but the file cannot be written.
 func (c *Changer) Set(list []changes.Change) error {
 	err := c.set(list, true, time.Now())
 	if inForce(err) == nil {
@@ -132,20 +132,20 @@ func (c *Changer) set(list []changes.Change, locked bool, now time.Time) error {
 			c.unlocked = append(c.unlocked, targets...)
 		}
 	case tried && slices.ContainsFunc(list, func(c changes.Change) bool { return !c.Ended }):
-		_ = c.apply(targets, now) // as before, in case that one shaper was changed
+		_ = c.apply(targets, now) // as before, in case one shaper was changed
 	}
 	c.next = c.Book.Next()
 	return err
 }
 
-// Amend returns a policy with the changes in force. stale are the errors of those that the policy
-// has no use for.
+// Amend returns a policy with the changes in force. stale are the errors of those the policy cannot
+// use.
 func (c *Changer) Amend(policy *policyfile.Compiled) (amended *policyfile.Compiled, stale []error) {
 	return policy.Amended(c.Path, c.Book, time.Now())
 }
 
-// AmendLater returns a function that amends a policy with the changes in force now. Other
-// goroutines may call it: with many changes it takes long.
+// AmendLater returns a function to amend a policy with the changes in force now. Other goroutines
+// may call it: with many changes it takes long.
 func (c *Changer) AmendLater(policy *policyfile.Compiled) func() *policyfile.Compiled {
 	path, book := c.Path, maps.Clone(c.Book)
 	return func() *policyfile.Compiled {
@@ -155,9 +155,8 @@ func (c *Changer) AmendLater(policy *policyfile.Compiled) func() *policyfile.Com
 }
 
 // Advance ends changes whose time is over, follows schedules, and counts the bytes of customers. It
-// should be called a few times a second. It never blocks: if another process holds the lock of the file,
-// or the file cannot be written, a later call writes it. The error joins the errors of everything that
-// does not work now.
+// should be called a few times a second. It never blocks: if another process holds the lock of the
+// file, or the file cannot be written, a later call writes it. The error joins all current errors.
 func (c *Changer) Advance(now time.Time) error {
 	state, scheduled, rules, err := c.scheduled(now)
 	ends, counts := !c.next.IsZero() && !now.Before(c.next), !now.Before(c.quotas.next)
@@ -203,8 +202,8 @@ func (c *Changer) Advance(now time.Time) error {
 	return errors.Join(errs...)
 }
 
-// Reloaded must be called after another process replaced a shaper's policy. That process applied the
-// changes of the file; Reloaded applies the missing ones again.
+// Reloaded must be called after another process replaced a shaper's policy. The other process
+// applied the changes of the file; Reloaded applies the missing ones again.
 func (c *Changer) Reloaded() {
 	if c.lacks() {
 		c.again = c.Book.Targets()
@@ -244,7 +243,7 @@ func (c *Changer) keep(now time.Time, lockErr error) error {
 		}
 		return c.unkept
 	}
-	// A process that loaded a policy meanwhile did so without these changes.
+	// A process loading a policy meanwhile did so without these changes.
 	slices.SortFunc(c.unlocked, changes.Target.Compare)
 	c.unlocked = slices.Compact(c.unlocked)
 	if c.unkept = c.apply(c.unlocked, now); c.unkept == nil {
@@ -326,9 +325,9 @@ func (c *Changer) run(list []effect, now time.Time) error {
 	return nil
 }
 
-// effects returns the plans and rates that each shaper gets by the changes of targets. If needed is true
-// for a target, it is an error that no shaper has it, or that one does not allow its changes. Otherwise
-// those that are not allowed are left out, as in a reload: they must not stop the changes of other
+// effects returns each shaper's plans and rates by the changes of targets. If needed is true for a
+// target, it is an error if no shaper knows it, or one does not allow its changes. Otherwise
+// changes not allowed are left out, as in a reload: they must not stop the changes of other
 // targets.
 func (c *Changer) effects(
 	targets []changes.Target, needed map[changes.Target]bool, now time.Time,

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// child is a process that reads instructions as JSON. If it dies, a new one is started and
-// gets the latest instruction.
+// child is a process reading instructions as JSON. If it dies, a new one is started and gets the
+// latest instruction.
 type child struct {
 	command func() *exec.Cmd // returns a new command to start
 
@@ -23,11 +23,11 @@ type child struct {
 	last  any           // latest instruction; nil: none
 	ended bool          // no process is needed any more
 	end   chan struct{} // closed when ended
-	gone  chan struct{} // closed when the last process has been waited for
+	gone  chan struct{} // closed after the wait for the last process
 }
 
-// restartPause is the minimum time between two starts. A process that always dies at once
-// must not use a whole CPU.
+// restartPause is the minimum time between two starts. A process always dying at once must not use
+// a whole CPU.
 const restartPause = time.Second
 
 func startChild(command func() *exec.Cmd) (*child, error) {
@@ -57,8 +57,8 @@ func (c *child) start() error {
 	return c.write(c.last)
 }
 
-// write sends an instruction. It is not an error if the process has died, because the next
-// process gets the instruction.
+// write sends an instruction. A dead process is no error, because the next process gets the
+// instruction.
 func (c *child) write(v any) error {
 	if v == nil {
 		return nil
@@ -106,8 +106,8 @@ func (c *child) kill() { c.stop(func() { _ = c.cmd.Process.Kill() }) }
 // finish ends the input of the process and waits until it has acted.
 func (c *child) finish() { c.stop(func() { _ = c.input.Close() }) }
 
-// endTime is the time that stop waits for the process to end. A process that needs longer
-// continues after this one has ended.
+// endTime is the longest wait of stop for the process to end. A slower process continues after the
+// end of this one.
 const endTime = 10 * time.Second
 
 func (c *child) stop(how func()) {

@@ -16,7 +16,7 @@ type Customer struct {
 	dataplane.CustomerStats
 }
 
-// ErrNoCustomers means that the policy of a shaper has no customers.
+// ErrNoCustomers means a policy without customers.
 var ErrNoCustomers = errors.New("the policy has no customers")
 
 // ListCustomers joins customers of a plan with their counters.
@@ -40,8 +40,8 @@ func (c *tapControl) Customers(direction dataplane.Direction, out *[]Customer) e
 	return nil
 }
 
-// CustomerStats returns the counters of customers, and a function that returns the policy in
-// force, as Changer.AmendLater does; nil if it has no customers.
+// CustomerStats returns the counters of customers, and a function that returns the policy in force,
+// as Changer.AmendLater does; nil if it has no customers.
 func (c *LocalTap) CustomerStats(
 	all *LockedChanger,
 ) (func() *policyfile.Compiled, []dataplane.CustomerStats) {
@@ -55,8 +55,8 @@ func (c *LocalTap) CustomerStats(
 	return all.AmendLater(c.policy), c.Shaper.Customers()
 }
 
-// Customer returns a customer with the changes of a book. The error is a
-// *policyfile.UnknownError if there is none of that name.
+// Customer returns a customer with the changes of a book. The error is a *policyfile.UnknownError
+// if there is none of that name.
 func (c *LocalTap) Customer(name string, book changes.Book) (Customer, error) {
 	c.lock.Lock()
 	defer c.lock.Unlock()

@@ -14,8 +14,8 @@ func (s *Sample) Dropped() (sum dataplane.Count) {
 	return sum
 }
 
-// Unassigned returns the number of packets that the qdisc dropped in queues that several
-// classes use. No class counts them.
+// Unassigned returns the number of packets dropped by the qdisc in queues of several classes. No
+// class counts them.
 func Unassigned(queues []dataplane.QueueState) (packets int64) {
 	for _, q := range queues {
 		if q.Class == "" {
@@ -25,14 +25,14 @@ func Unassigned(queues []dataplane.QueueState) (packets int64) {
 	return packets
 }
 
-// Uncolored is a number of packets of unknown color that the qdisc dropped.
+// Uncolored is a number of packets of unknown color dropped by the qdisc.
 type Uncolored struct {
 	Class   string // "" if unknown
 	Packets int64
 }
 
-// Uncolored returns the packets of unknown color that the qdisc dropped: by class, and last
-// those of unknown class. It returns nil unless the queues are in HTB.
+// Uncolored returns the packets of unknown color dropped by the qdisc: by class, and last those of
+// unknown class. It returns nil unless the queues are in HTB.
 func (s *Sample) Uncolored(about *kernel.About) (out []Uncolored) {
 	if about.Pacer != kernel.HTB {
 		return nil

@@ -46,12 +46,12 @@ func (f *Flags) Choose(name string) ([]Handle, error) {
 	return nil, f.NoneError(name)
 }
 
-// SeveralError is the error that several interfaces are shaped.
+// SeveralError is the error for several shaped interfaces.
 func (f *Flags) SeveralError(names []string) error {
 	return cli.Usagef("several interfaces are shaped, name one%s: %s", f.orAll, strings.Join(names, ", "))
 }
 
-// NoneError is the error that there is no shaper, with the command to start one.
+// NoneError is the error for a missing shaper, with the command to start one.
 func (f *Flags) NoneError(name string) error {
 	if name == "" {
 		return fmt.Errorf("no shaper is attached%s: start one with shaper run IFACE --policy FILE",
@@ -67,7 +67,7 @@ func (f *Flags) NoneError(name string) error {
 		f.atDirection())
 }
 
-// atDirection is the part of an error that names the direction, if one was given.
+// atDirection names the direction in an error, if one was given.
 func (f *Flags) atDirection() string {
 	if f.List == nil {
 		return ""

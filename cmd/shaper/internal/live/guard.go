@@ -20,16 +20,15 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/standby"
 )
 
-// Guard is a process that cleans up after its parent process is killed. Qdiscs, tc filters
-// and the limits of a device outlive the process that set them, and a policy that is not
-// confirmed must be rolled back. The guard acts when its input ends. If there is nothing to
-// clean up any more, the guard is killed.
+// Guard is a process that cleans up after its parent is killed. Qdiscs, tc filters and the limits
+// of a device outlive their process, and an unconfirmed policy must be rolled back. The guard acts
+// when its input ends. If there is nothing to clean up any more, the guard is killed.
 type Guard struct {
 	*child
 	at kernel.Identity
 }
 
-// duty has the tasks of a guard. It is passed in the guard's environment, which cannot fail.
+// duty lists the tasks of a guard. It is passed in the guard's environment, which cannot fail.
 type duty struct {
 	Parent     int // process ID
 	At         kernel.Identity
@@ -99,7 +98,7 @@ func (g *Guard) Release() {
 // firstTimeout is the time for the parent to send the first instructions.
 const firstTimeout = 10 * time.Second
 
-// guardTries is the number of times that a guard retries, within about 2 s.
+// guardTries is the number of retries of a guard, within about 2 s.
 const guardTries = 9
 
 // RunGuard runs a guard: it waits for the end of its parent, and cleans up.
@@ -141,14 +140,14 @@ func (d *duty) environ() []string {
 	return append(slices.DeleteFunc(os.Environ(), isOurs), dutyVariable+"="+string(text))
 }
 
-// await reads instructions until the parent has ended, or instructs the guard to act now.
+// await reads instructions until the parent ends, or instructs the guard to act now.
 func (d *duty) await(input io.Reader) {
 	parent, err := unix.PidfdOpen(d.Parent, 0)
 	patience := -1
-	if os.Getppid() != d.Parent { // it has ended, and its ID may belong to another process
+	if os.Getppid() != d.Parent { // it ended, and its ID may belong to another process
 		patience = 1000 // ms
 	}
-	// A parent that did not notice that the guard started waits for it to end.
+	// A parent that did not notice the guard's start waits for it to end.
 	late := time.AfterFunc(firstTimeout, func() { os.Exit(1) })
 	d.Last = &Instructions{}
 	for in := json.NewDecoder(input); in.Decode(d.Last) == nil; {
@@ -158,8 +157,8 @@ func (d *duty) await(input io.Reader) {
 	if d.Last.Now {
 		return
 	}
-	// The kernel closes the pipe and assigns a new parent before the last thread of the old
-	// parent has released its locks and links. So wait for the process itself.
+	// The kernel closes the pipe and assigns a new parent before the last thread of the old parent
+	// releases its locks and links. So wait for the process itself.
 	for err != nil && os.Getppid() == d.Parent {
 		time.Sleep(10 * time.Millisecond)
 	}

@@ -47,7 +47,7 @@ func (r *changesReply) read() (Changes, error) {
 // InForce is a change in force in one shaper.
 type InForce struct {
 	changes.Change
-	Policy changes.Terms // terms of the policy that it replaces
+	Policy changes.Terms // terms of the replaced policy
 	State  string        // "", or why the shaper may not be as the change says
 }
 
@@ -107,7 +107,7 @@ func (c *Changes) States(now time.Time) iter.Seq2[changes.Change, string] {
 	}
 }
 
-// InForce returns the changes by users that a policy has a use for, by target, and the number of customers
+// InForce returns the users' changes that a policy can use, by target, and the number of customers
 // who have used their quota.
 func (c *Changes) InForce(policy *policyfile.Compiled, now time.Time) (out []InForce, overQuota int) {
 	for change, state := range c.States(now) {
@@ -130,7 +130,7 @@ type ChangeCounts struct {
 	Problem string // as in Changes
 }
 
-// Count returns the numbers of changes that a policy has a use for.
+// Count returns the numbers of changes that a policy can use.
 func (c *Changes) Count(policy *policyfile.Compiled, now time.Time) ChangeCounts {
 	out := ChangeCounts{Problem: c.Problem}
 	for t := range c.Book {

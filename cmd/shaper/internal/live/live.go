@@ -22,38 +22,38 @@ type Handle interface {
 	Info() *kernel.About
 	Attached() (bool, error)
 	Owned() (bool, error) // a process holds it
-	Guarded() bool        // a guard will roll it back, or has just done so
+	Guarded() bool        // a guard will roll it back, or just did
 	// Problems returns why not all packets go through it, and notes about its interface.
 	Problems() ([]kernel.Problem, error)
 	Refresh() error // reads the state again
 
 	Sample() (Sample, error)                           // reads the counters
-	Earlier(now kernel.Reading) (kernel.Reading, bool) // an earlier reading that any process kept
+	Earlier(now kernel.Reading) (kernel.Reading, bool) // an earlier reading kept by any process
 	Keep(kernel.Reading)                               // keeps a reading for Earlier
 	Lost() tap.Lost                                    // packets lost by a shaper tap
 	// Customers returns the customers, in the order of their file, and the time of the reading in
 	// ns. The error wraps ErrNoCustomers if the policy has none.
 	Customers() (at int64, list []Customer, err error)
-	// Changes returns the changes of its process, or those in its file if it has none.
+	// Changes returns the changes of its process; without a process, those in its file.
 	Changes() (Changes, error)
-	// Shares returns the shares of budgets on servers, as the process of this ID reports them. If
-	// that does not answer or is 0, they are those in the kernel.
+	// Shares returns the shares of budgets on servers, as the process of this ID reports them.
+	// Without an answer, or for 0, they are those in the kernel.
 	Shares(process int) []budgets.State
 
 	Check(*compiled.Plan) error // returns an error if it cannot run the plan
-	// Prepare prepares its process for a new policy, so that new budgets on servers have shares at
-	// once. The caller must call done after the reload: then the process knows the new program, and
-	// can tell later who detached it.
+	// Prepare prepares its process for a new policy, to give new budgets on servers shares at once.
+	// The caller must call done after the reload: then the process knows the new program, and can
+	// tell later who detached it.
 	Prepare(policy *policyfile.Compiled) (done func())
 	// Reload replaces the policy. Unless until is zero, the policy rolls back then if it is
 	// not confirmed.
 	Reload(plan *compiled.Plan, label json.RawMessage, until time.Time) ([]compiled.ClassChange, error)
-	Notes() []string // effects of the last Reload on budgets that other shapers use
-	// KeepCustomers copies the file of customers of the policy that the shaper was just given, so
-	// that a rollback to it does not depend on the file.
+	Notes() []string // effects of the last Reload on budgets in use by other shapers
+	// KeepCustomers copies the file of customers of the shaper's newest policy, to make a rollback
+	// to it independent of the file.
 	KeepCustomers(policy *policyfile.Compiled) error
 	// Settle notes in the file of changes of a shaper without a process that its policy was loaded
-	// with them: nothing is interrupted any more, and what has ended is over. The caller must hold
+	// with them: nothing is interrupted any more, and ended changes are over. The caller must hold
 	// the lock of the file.
 	Settle(path string) error
 	Detach() error
@@ -68,11 +68,11 @@ type Handle interface {
 // changes to new policies itself.
 func IsTap(a *kernel.About) bool { return a.Place.Hook == ByTap }
 
-// Survey has everything of shaper in this network namespace.
+// Survey lists everything of shaper in this network namespace.
 type Survey struct {
 	List []Handle             // running shapers, by name
 	Left []kernel.Left        // state left behind by killed processes
-	Away []*standby.AwayError // processes that wait for an interface
+	Away []*standby.AwayError // processes waiting for an interface
 }
 
 // Look returns a survey. The caller must close its shapers.
@@ -91,8 +91,8 @@ func Look() (*Survey, error) {
 	return out, nil
 }
 
-// Narrow removes everything that does not belong to an interface ("" for all) and to
-// directions (nil for both).
+// Narrow removes everything that does not belong to an interface ("" for all) and to directions
+// (nil for both).
 func (v *Survey) Narrow(name string, directions []dataplane.Direction) {
 	other := func(iface string, direction dataplane.Direction) bool {
 		return name != "" && iface != name || directions != nil && !slices.Contains(directions, direction)
@@ -142,7 +142,7 @@ func CloseAll[S interface{ Close() }](list []S) {
 // Name returns the name of a shaper: interface and direction.
 func Name(a *kernel.About) string { return a.Interface + " " + a.Direction.String() }
 
-// Hook returns the hook of a shaper, and its mode if it has one.
+// Hook returns the hook of a shaper, and its mode if any.
 func Hook(a *kernel.About) string {
 	hook := a.Place.Hook
 	if a.Place.Mode != "" {

@@ -28,7 +28,7 @@ func (c *LockedChanger) Problem() string {
 	return ""
 }
 
-// Copy returns a copy of the book, and takes the lock only for that: there may be many changes.
+// Copy returns a copy of the book, and takes the lock only for the copy: there may be many changes.
 func (c *LockedChanger) Copy() changes.Book {
 	c.Lock()
 	defer c.Unlock()

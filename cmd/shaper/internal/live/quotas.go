@@ -17,19 +17,19 @@ type quotas struct {
 	next          time.Time // time of the next count
 }
 
-// countShare is the part of the time that counting may take: 1/countShare.
+// countShare is the largest part of the time for counting: 1/countShare.
 const countShare = 100
 
-// changesAtOnce is the number of changes that one count may make, unless a tenth of the customers
-// are more. Further ones follow at the next calls, so that the owner of the shapers is not blocked:
-// 100,000 changes take 0.7 s.
+// changesAtOnce is the largest number of changes of one count, unless a tenth of the customers are
+// more. Further ones follow at the next calls, so the owner of the shapers is not blocked: 100,000
+// changes take 0.7 s.
 const changesAtOnce = 10_000
 
-// Restarted must be called when the shaper of a direction has counters that began at 0.
+// Restarted must be called when the shaper of a direction counts from 0 again.
 func (c *Changer) Restarted(d dataplane.Direction) { c.quotas.Restarted(int(d)) }
 
-// count reads the counters of customers with quotas, and gives those who have used theirs the
-// plan of the quota until its window ends. locked is that of set.
+// count reads the counters of customers with quotas, and gives those who have used theirs the plan
+// of the quota until its window ends. locked is as in set.
 func (c *Changer) count(now time.Time, locked bool) error {
 	begin := time.Now()
 	used, err := c.observe(now, true)
@@ -50,8 +50,7 @@ func (c *Changer) CountNow() error {
 	return err
 }
 
-// observe reads the counters of customers with quotas. With decide it returns the changes that
-// they cause.
+// observe reads the counters of customers with quotas. With decide it returns their changes.
 func (c *Changer) observe(now time.Time, decide bool) (used []changes.Change, err error) {
 	var list []Changeable // with quotas
 	var policies []*policyfile.Compiled
@@ -105,9 +104,9 @@ type window struct {
 	zone  *time.Location
 }
 
-// countShaper adds the counters of one shaper; source is its direction, and policies are its own and
-// those of the shapers that are counted after it. With decide it returns the changes of customers
-// whose counts are complete: no shaper after it has them.
+// countShaper adds the counters of one shaper; source is its direction, and policies are its own
+// and those of the shapers counted after it. With decide it returns the changes of customers whose
+// counts are complete: they are in no shaper after it.
 func (c *Changer) countShaper(
 	source int, policies []*policyfile.Compiled, stats []dataplane.CustomerStats, now time.Time, decide bool,
 ) (out []changes.Change) {

@@ -21,8 +21,8 @@ const runPrefix = "@shaper-run:"
 
 func runSocket(process int) string { return fmt.Sprint(runPrefix, process) }
 
-// Run serves a shaper run to other processes. The goroutine that owns the shapers
-// must receive from the channels.
+// Run serves a shaper run to other processes. The goroutine owning the shapers must receive from
+// the channels.
 type Run struct {
 	Shares  *budgets.Agents
 	Name    string               // interface in the names of hosts
@@ -48,8 +48,7 @@ func (c *Run) take(direction dataplane.Direction, out *[]budgets.State) error {
 	return nil
 }
 
-// prepare must be called before a direction gets another policy, so that new budgets have
-// shares.
+// prepare must be called before a direction gets another policy, to give new budgets shares.
 func (c *Run) prepare(in Policy, _ *struct{}) error {
 	policy, err := policyfile.CompileLabel(in.Label)
 	if err != nil {
@@ -84,7 +83,7 @@ func (c *Run) set(in json.RawMessage, out *setReply) error {
 	return out.of(c.Set(list))
 }
 
-// setReply is the answer to changes that are in force.
+// setReply is the answer to changes in force.
 type setReply struct {
 	Unkept string // why they are not kept; "": they are
 }
@@ -124,7 +123,7 @@ func (c *Run) Set(list []changes.Change) error {
 		c.Changer.Lock()
 		defer c.Changer.Unlock()
 		switch {
-		case c.Changer.Path != path: // the interface has returned
+		case c.Changer.Path != path: // the interface returned
 			return ErrBusy
 		case unlocked != nil:
 			return c.Changer.SetUnlocked(list, unlocked)
@@ -133,10 +132,10 @@ func (c *Run) Set(list []changes.Change) error {
 	})
 }
 
-// setPatience is the time that a change waits for the lock of the file. A reload takes less.
+// setPatience is the longest wait of a change for the lock of the file. A reload takes less.
 const setPatience = time.Second
 
-// call calls f in the goroutine that owns the shapers.
+// call calls f in the goroutine owning the shapers.
 func (c *Run) call(f func() error) error {
 	done, late := make(chan error, 1), time.After(askTimeout)
 	select {
@@ -147,7 +146,7 @@ func (c *Run) call(f func() error) error {
 	}
 }
 
-// ErrBusy means that the goroutine that owns the shapers does not answer.
+// ErrBusy means no answer from the goroutine owning the shapers.
 var ErrBusy = errors.New("the process is busy, or waits for the interface")
 
 // askTimeout is the time to wait for another process, which may be stopped. An answer may

@@ -5,7 +5,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// Sample has the counters of a shaper at one time.
+// Sample holds the counters of a shaper at one time.
 type Sample struct {
 	kernel.Reading
 	Tokens [][2]int64         // by stage and bucket

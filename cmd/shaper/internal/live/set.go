@@ -15,12 +15,12 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
-// ErrSeveralRuns means that the shapers of an interface belong to several commands, which keep
-// their changes apart.
+// ErrSeveralRuns means the shapers of an interface belong to several commands, which keep their
+// changes apart.
 var ErrSeveralRuns = errors.New(
 	"its directions were started by separate commands: choose one with --direction")
 
-// ErrNoProcess means that no process can end a change in time.
+// ErrNoProcess means there is no process to end a change in time.
 var ErrNoProcess = errors.New("--for needs a process, which ends the change: the shaper runs without one")
 
 // Set makes changes in the shapers of one interface, all or none: by their process, or by this one if
@@ -60,14 +60,14 @@ func Set(list []Handle, what []changes.Change) error {
 type keeper struct {
 	tap     *caller // of a shaper tap; nil: the shaper is in the kernel
 	path    string  // file of changes
-	process int     // ID of the process that makes them; 0: none
+	process int     // ID of the process making them; 0: none
 }
 
-// setTimeout is the time to wait for a process that makes changes. A reload by another process
-// delays them.
+// setTimeout is the time to wait for a process making changes. A reload by another process delays
+// them.
 const setTimeout = 10 * time.Second
 
-// errSetLate means that a process has not answered within setTimeout.
+// errSetLate means no answer of a process within setTimeout.
 var errSetLate = fmt.Errorf("the process has not answered for %v, and may still make the change: shaper set IFACE lists those in force",
 	setTimeout)
 
@@ -120,7 +120,7 @@ func (c compiledHere) Policy() (*policyfile.Compiled, error) {
 	return policyfile.CompileLabel(c.Label)
 }
 
-// HasRules reports that no rules are followed without a process.
+// HasRules returns false: without a process no rules are followed.
 func (c compiledHere) HasRules() bool { return false }
 
 // CountersOf returns the counters of the customers of a plan.

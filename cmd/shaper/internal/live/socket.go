@@ -31,9 +31,9 @@ func serve(name string, methods methods) (net.Listener, error) {
 	return listener, nil
 }
 
-// trusted reports whether the other end of a socket belongs to root, to this process's user,
-// or to the process with the given ID (0: none). It must be checked because anybody may
-// create a socket of that name.
+// trusted reports whether the other end of a socket belongs to root, to this process's user, or to
+// the process with the given ID (0: none). It must be checked because anybody may create a socket
+// of that name.
 func trusted(conn net.Conn, process int) bool {
 	peer := Peer(conn)
 	return peer != nil &&
@@ -59,8 +59,7 @@ func Peer(conn net.Conn) (peer *unix.Ucred) {
 	return peer
 }
 
-// connect connects to a process that serves. It returns nil if there is none, or if it is
-// not trusted.
+// connect connects to a serving process. It returns nil if there is none, or if it is not trusted.
 func connect(name string, process int) *caller {
 	conn, err := net.Dial("unix", name)
 	if err != nil {

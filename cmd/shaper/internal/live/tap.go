@@ -136,7 +136,7 @@ func (c *LocalTap) Reload(
 // to its network namespace and end with it.
 const tapPrefix = "@shaper-tap:"
 
-// tapControl has the methods of a shaper tap that other processes may call.
+// tapControl holds the methods of a shaper tap for other processes.
 type tapControl struct {
 	list    []*LocalTap
 	stop    func()
@@ -200,7 +200,7 @@ func (c *tapControl) Reload(in Policy, out *[]compiled.ClassChange) error {
 	}
 	c.changes.Lock()
 	defer c.changes.Unlock()
-	policy, _ = c.changes.Amend(policy) // the caller has printed the stale changes
+	policy, _ = c.changes.Amend(policy) // the caller printed the stale changes
 	for _, sh := range c.list {
 		if sh.about.Direction == in.Direction {
 			if err := c.shares.Prepare(context.Background(),

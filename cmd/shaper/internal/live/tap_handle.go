@@ -22,7 +22,7 @@ type tapHandle struct {
 	client *caller // nil for the shaper tap of this process
 }
 
-// ErrNoConfirm means that a policy with a rollback timer was given to a shaper tap.
+// ErrNoConfirm means a policy with a rollback timer for a shaper tap.
 var ErrNoConfirm = errors.New("--confirm is not supported by shaper tap")
 
 // listTaps returns all directions of shaper taps in this network namespace.
@@ -45,7 +45,7 @@ func listTaps() []Handle {
 	return out
 }
 
-// HasTap reports whether a device has a shaper tap, also one that does not answer.
+// HasTap reports whether a device has a shaper tap, even one that does not answer.
 func HasTap(name string) bool {
 	client := connect(tapPrefix+name, 0)
 	if client != nil {
@@ -80,8 +80,8 @@ func OpenTap(name string) (out []Handle) {
 	return out
 }
 
-// Handle returns a handle of this direction that can only be read, with its shares of budgets on
-// servers. Its state is that of now.
+// Handle returns a read-only handle of this direction, with its shares of budgets on servers. Its
+// state is the current one.
 func (c *LocalTap) Handle(shares []budgets.State) Handle {
 	h := &tapHandle{Snapshot: c.Snapshot()}
 	h.Snapshot.Shares = shares
@@ -153,8 +153,7 @@ func (h *tapHandle) Changes() (Changes, error) {
 	return reply.read()
 }
 
-// readable returns an error if the process has another version, whose counters cannot be
-// read.
+// readable returns an error if the process is of another version, with unreadable counters.
 func (h *tapHandle) readable() error {
 	if h.Version != snapshotVersion {
 		return fmt.Errorf("process %d is another version of shaper: use that one, or restart it",
@@ -163,7 +162,7 @@ func (h *tapHandle) readable() error {
 	return nil
 }
 
-// Check accepts every policy that compiles.
+// Check accepts every compiled policy.
 func (h *tapHandle) Check(*compiled.Plan) error { return nil }
 
 // Refresh reads the state again.

@@ -16,7 +16,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/tap"
 )
 
-// ShownChanges is the number of changes that status, reload and logs print; shaper set lists all.
+// ShownChanges is the number of changes printed by status, reload and logs; shaper set lists all.
 const ShownChanges = 10
 
 // ChangeInWords returns a change in words.
@@ -63,8 +63,7 @@ func (f *InForce) policyWords() string {
 	return say.Printable(strings.Join(own.Words(), ", "))
 }
 
-// KeptNotes returns a line for each change that a policy which was just loaded does not change, because the
-// change wins.
+// KeptNotes returns a line for each change that wins over the policy just loaded.
 func KeptNotes(list []InForce, iface string) (out []string) {
 	for i := range list {
 		f := &list[i]
@@ -80,7 +79,7 @@ func KeptNotes(list []InForce, iface string) (out []string) {
 	return out
 }
 
-// PrintDetached prints that a shaper is detached, and the number of lost packets.
+// PrintDetached reports a detached shaper, and the number of lost packets.
 func PrintDetached(p *say.Printer, about *kernel.About) {
 	if n := about.Lost.Packets; n > 0 {
 		most := ""
@@ -92,7 +91,7 @@ func PrintDetached(p *say.Printer, about *kernel.About) {
 	p.Printf("%s: detached\n", Name(about))
 }
 
-// PrintReloaded prints that a shaper has a new policy, and the change of each class.
+// PrintReloaded reports the new policy of a shaper, and the change of each class.
 func PrintReloaded(
 	p *say.Printer, about *kernel.About, policy *policyfile.Compiled, list []compiled.ClassChange,
 ) {
@@ -105,7 +104,7 @@ func PrintReloaded(
 	PrintClasses(p, about, list)
 }
 
-// PrintReloadedLine is PrintReloaded in one line, for logs: it names the classes that are not kept.
+// PrintReloadedLine is PrintReloaded in one line, for logs: it names the classes not kept.
 func PrintReloadedLine(
 	p *say.Printer, about *kernel.About, policy *policyfile.Compiled, list []compiled.ClassChange,
 ) {
@@ -150,7 +149,7 @@ func PrintClasses(p *say.Printer, about *kernel.About, list []compiled.ClassChan
 	}
 }
 
-// PrintLost prints the numbers of packets that a shaper tap lost, by reason.
+// PrintLost prints the numbers of packets lost by a shaper tap, by reason.
 func PrintLost(p *say.Printer, about *kernel.About, lost tap.Lost) {
 	for _, n := range []struct {
 		dataplane.Count

@@ -47,8 +47,8 @@ func (s *Service) ReadBook(ctx context.Context, f func([]Direction, changes.Book
 	return s.Read(ctx, func(list []Direction) error { return f(list, s.changer.Book) })
 }
 
-// Changes returns the changes in a direction, and a function that returns its policy, with or without
-// them. It must be called by a function that Read calls.
+// Changes returns the changes in a direction, and a function returning its policy, with or without
+// them. Call it only from a function called by Read.
 func (s *Service) Changes(sh live.Handle) (live.Changes, func() (*policyfile.Compiled, error), error) {
 	return s.changes(), func() (*policyfile.Compiled, error) { return s.plane.policyOf(sh.Info()) }, nil
 }

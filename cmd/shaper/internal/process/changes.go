@@ -13,7 +13,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
-// useChanges makes the changer, with the changes in a file and the quotas that were saved.
+// useChanges makes the changer, with the changes in a file and the saved quotas.
 func (s *Service) useChanges(file *changes.File) {
 	s.changer = &live.LockedChanger{Changer: live.NewChanger(file, func() (out []live.Changeable) {
 		for _, d := range s.plane.directions() {
@@ -80,7 +80,7 @@ func (s *Service) saveState() error {
 	return s.state.save(s.stateName, s.changer.Changer, tokens)
 }
 
-// logChanges prints changes that were just made.
+// logChanges prints changes just made.
 func (s *Service) logChanges(list []changes.Change) {
 	for i := range list {
 		if i == live.ShownChanges {

@@ -9,9 +9,9 @@ import (
 // hangups receives SIGHUP as a request to reload, or as the loss of the terminal.
 type hangups struct{ reload, lost chan os.Signal }
 
-// watchHangups starts to receive SIGHUP. To a process with a controlling terminal the kernel sends it when
-// that terminal is closed, so it is a request to reload only without one, or under a service manager. Under
-// nohup(1) it stays ignored.
+// watchHangups starts to receive SIGHUP. To a process with a controlling terminal the kernel sends
+// it when the terminal is closed, so it is a request to reload only without one, or under a service
+// manager. Under nohup(1) it stays ignored.
 func watchHangups(n notifier) *hangups {
 	h := &hangups{make(chan os.Signal, 1), make(chan os.Signal, 1)}
 	switch terminal := hasTerminal(); {

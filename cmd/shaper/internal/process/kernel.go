@@ -109,7 +109,7 @@ type seen struct {
 	rules     loadedRules
 	checked   time.Time // About.Loaded at the last check
 	armed     bool      // the policy was to be confirmed at the last check
-	confirmed bool      // another process has confirmed the policy
+	confirmed bool      // another process confirmed the policy
 }
 
 // deadlines are the times at which a service must do something; zero: never.
@@ -118,7 +118,7 @@ type deadlines struct {
 	rollback time.Time // rollback by --confirm
 }
 
-// within reports whether a deadline passes within a time, or has passed.
+// within reports whether a deadline passes within a time, or did already.
 func (d *deadlines) within(span time.Duration) bool {
 	then := time.Now().Add(span)
 	return !d.end.IsZero() && !then.Before(d.end) || !d.rollback.IsZero() && !then.Before(d.rollback)
@@ -162,7 +162,7 @@ func (k *kernelPlane) shape(ctx context.Context) (err error) {
 	})
 }
 
-// after returns a channel that receives at a time; nil for none.
+// after returns a channel receiving at a time; nil for none.
 func after(t time.Time) <-chan time.Time {
 	if t.IsZero() {
 		return nil
@@ -226,7 +226,7 @@ func (k *kernelPlane) attach() error {
 	if err := errors.Join(k.instructGuard(), k.follow(ctx)); err != nil {
 		return err
 	}
-	if err := k.changer.Keep(); err != nil { // attaching to an interface that was gone removes the file
+	if err := k.changer.Keep(); err != nil { // attaching after the interface was gone removes the file
 		k.warn("changes are %v", err)
 	}
 	k.started = true
@@ -296,8 +296,7 @@ func (k *kernelPlane) status() string {
 
 func (k *kernelPlane) policyName() string { return k.policy.Name }
 
-// follow makes the meters of budgets on servers follow their leases, in the directions that are
-// attached.
+// follow makes the meters of budgets on servers follow their leases, in the attached directions.
 func (k *kernelPlane) follow(ctx context.Context) error {
 	var hosts []budgets.Host
 	var leasers []budgets.Leaser
@@ -348,7 +347,7 @@ func (k *kernelPlane) serveCalls() {
 	}
 }
 
-// caller returns the part of the process that other goroutines may call.
+// caller returns the part of the process for calls of other goroutines.
 func (k *kernelPlane) caller() *live.Run {
 	return &live.Run{
 		Shares: k.shares, Name: k.host, Wake: k.turns.looks, Calls: k.turns.calls,
@@ -364,7 +363,7 @@ func (k *kernelPlane) reloaded(policy *policyfile.Compiled) {
 	}
 }
 
-// settle makes everything else fit the policies that were just attached.
+// settle makes everything else fit the policies just attached.
 func (k *kernelPlane) settle(ctx context.Context) error {
 	return errors.Join(k.follow(ctx), k.instructGuard())
 }
@@ -377,9 +376,8 @@ func (k *kernelPlane) keepCustomers(sh *kernel.Shaper) {
 	}
 }
 
-// keepReadings keeps a reading of each shaper once a second, so that shaper stats has rates
-// without waiting. With many classes and CPUs it is less often: it takes half a percent of a
-// CPU at most.
+// keepReadings keeps a reading of each shaper once a second, for shaper stats to show rates without
+// waiting. With many classes and CPUs it is less often: it takes half a percent of a CPU at most.
 func (k *kernelPlane) keepReadings() {
 	begin := time.Now()
 	if begin.Before(k.reading) {

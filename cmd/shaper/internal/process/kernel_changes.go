@@ -12,8 +12,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
-// openChanges opens the file of changes of the interface, before it is shaped. The file may be
-// that of an earlier process whose shapers are pinned.
+// openChanges opens the file of changes of the interface, before it is shaped. The file may be left
+// by an earlier process with pinned shapers.
 func (k *kernelPlane) openChanges() error {
 	path, err := kernel.ChangesPath(k.name, k.both)
 	if err != nil {

@@ -92,7 +92,7 @@ func (k *kernelPlane) checkAll() condition {
 	return attached
 }
 
-// checkShaper checks one shaper, and adopts changes that other processes made.
+// checkShaper checks one shaper, and adopts changes of other processes.
 func (k *kernelPlane) checkShaper(sh *kernel.Shaper) (condition, error) {
 	seen := &k.seen[sh.Direction]
 	switch gone, err := sh.Gone(); {
@@ -126,7 +126,7 @@ func (k *kernelPlane) checkShaper(sh *kernel.Shaper) (condition, error) {
 		k.warn("%s: confirmed by %s", live.Name(&sh.About), k.heard.By(live.Confirm, sh.Direction))
 	}
 	lines, repaired := k.watchdog.check(sh)
-	if len(lines) > 0 { // they are wrong if the interface has disappeared meanwhile
+	if len(lines) > 0 { // they are wrong if the interface disappeared meanwhile
 		if gone, err := sh.Gone(); gone && err == nil {
 			return interfaceGone, nil
 		}

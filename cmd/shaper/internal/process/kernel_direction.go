@@ -26,7 +26,7 @@ func (k *kernelPlane) read(ctx context.Context, f func([]Direction) error) error
 	return ask(ctx, k.turns.reads, func() error { return f(k.directions()) })
 }
 
-// set makes changes with the lock of their file. The owner does not wait for that.
+// set makes changes with the lock of their file. The owner does not wait for it.
 func (k *kernelPlane) set(list []changes.Change) error { return k.caller().Set(list) }
 
 // kernelDirection is one direction of a kernelPlane.
@@ -36,7 +36,7 @@ type kernelDirection struct {
 }
 
 func (d kernelDirection) Policy() (*policyfile.Compiled, error) {
-	if err := d.Refresh(); err != nil && !errors.Is(err, kernel.ErrDetached) { // it has its counters
+	if err := d.Refresh(); err != nil && !errors.Is(err, kernel.ErrDetached) { // its counters remain
 		return nil, err
 	}
 	return d.k.policyOf(&d.About)
@@ -72,20 +72,20 @@ type loadedPolicy struct {
 	policy *policyfile.Compiled
 }
 
-// loadedRules says whether the policy of a shaper has rules, with the time at which it was loaded.
+// loadedRules holds whether the policy of a shaper contains rules, and the time of its loading.
 type loadedRules struct {
 	loaded time.Time
 	has    bool
 }
 
-// loaded notes that this process gave a shaper its policy.
+// loaded notes the policy of a shaper, given by this process.
 func (k *kernelPlane) loaded(sh *kernel.Shaper, policy *policyfile.Compiled) {
 	seen := &k.seen[sh.Direction]
 	seen.policy, seen.checked = loadedPolicy{sh.Loaded, policy}, sh.Loaded
 }
 
-// policyOf returns the policy of a shaper. It compiles the policy only if another process has
-// loaded it.
+// policyOf returns the policy of a shaper. It compiles the policy only if another process loaded
+// it.
 func (k *kernelPlane) policyOf(sh *kernel.About) (*policyfile.Compiled, error) {
 	cached := &k.seen[sh.Direction].policy
 	if !cached.loaded.Equal(sh.Loaded) {
@@ -159,7 +159,7 @@ func (d kernelDirection) reload(policy *policyfile.Compiled) ([]compiled.ClassCh
 }
 
 func (d kernelDirection) observeCustomers(o *metrics.Observation) error {
-	var policy func() *policyfile.Compiled // not known if another process has loaded it
+	var policy func() *policyfile.Compiled // not known if another process loaded it
 	if p := &d.k.seen[d.Direction].policy; p.loaded.Equal(d.Loaded) {
 		policy = d.k.changer.AmendLater(p.policy)
 	}

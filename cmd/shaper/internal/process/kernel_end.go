@@ -24,8 +24,8 @@ func (k *kernelPlane) startGuard() (err error) {
 	return err
 }
 
-// instructGuard gives the guard instructions for the case that this process is killed. It
-// starts a guard if something attached outlives this process.
+// instructGuard gives the guard instructions for the case that this process is killed. It starts a
+// guard if something attached outlives this process.
 func (k *kernelPlane) instructGuard() error {
 	if slices.ContainsFunc(k.list, (*kernel.Shaper).Outlives) {
 		if err := k.startGuard(); err != nil {
@@ -35,7 +35,7 @@ func (k *kernelPlane) instructGuard() error {
 	return k.guard.Instruct(live.Instructions{Stays: k.options.Pin})
 }
 
-// errBackground means that the user of a shaper run --background could do nothing about it afterwards.
+// errBackground means the user of a shaper run --background could do nothing about it afterwards.
 var errBackground = errors.New("--background: this user could neither see nor detach the shaper afterwards, " +
 	"which needs CAP_SYS_ADMIN: run without --background, or as root")
 
@@ -51,7 +51,7 @@ func checkBackground() error {
 	return err
 }
 
-// exitBackground ends a shaper run --background and leaves the policy attached. It checks that
+// exitBackground ends a shaper run --background and leaves the policy attached. It checks whether
 // other commands can find the shapers.
 func (k *kernelPlane) exitBackground() error {
 	list := k.list
@@ -79,7 +79,7 @@ func (k *kernelPlane) exitBackground() error {
 // rollBack rolls back the policy at the time of --confirm.
 func (k *kernelPlane) rollBack() (over bool, err error) {
 	unconfirmed, err := k.rollBackAll()
-	k.deadline.rollback = time.Time{} // the others are confirmed, or another process has armed their rollback
+	k.deadline.rollback = time.Time{} // the others are confirmed, or another process armed their rollback
 	if err != nil || len(k.list) == 0 {
 		return true, errors.Join(unconfirmed, err)
 	}
@@ -89,8 +89,8 @@ func (k *kernelPlane) rollBack() (over bool, err error) {
 	return false, nil
 }
 
-// rollBackAll rolls back all directions that are not confirmed. They do not belong to this process
-// any more. unconfirmed is live.ErrRolledBack if there are any.
+// rollBackAll rolls back all unconfirmed directions. They do not belong to this process any more.
+// unconfirmed is live.ErrRolledBack if there are any.
 func (k *kernelPlane) rollBackAll() (unconfirmed, err error) {
 	back, err := kernel.RollBack(policyfile.PlanOf, k.deadline.rollback, k.list...)
 	for _, sh := range back {

@@ -17,15 +17,15 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/standby"
 )
 
-// isMissing reports whether there is no interface of that name. It ignores other errors: the
-// next use of the interface reports them.
+// isMissing reports whether there is no interface of this name. It ignores other errors: the next
+// use of the interface reports them.
 func isMissing(name string) bool {
 	_, err := netlink.LinkByName(name)
 	return errors.As(err, new(netlink.LinkNotFoundError))
 }
 
-// announceWait prints that shaper waits for an interface that does not exist yet. If wait is
-// false, it returns an error instead.
+// announceWait announces that shaper waits for a missing interface. If wait is false, it returns an
+// error instead.
 func announceWait(w io.Writer, name string, wait bool) error {
 	if !wait {
 		return fmt.Errorf("%w: use --wait to wait for it", &kernel.NoInterfaceError{Name: name})
@@ -34,7 +34,7 @@ func announceWait(w io.Writer, name string, wait bool) error {
 	return nil
 }
 
-// awaitInterface returns when an interface of that name exists, or when ctx is done. If wait is
+// awaitInterface returns when an interface of this name exists, or when ctx is done. If wait is
 // false and there is none, it returns an error.
 func (p *process) awaitInterface(ctx context.Context, name string, wait bool) error {
 	if !isMissing(name) {
@@ -55,16 +55,16 @@ func (p *process) awaitInterface(ctx context.Context, name string, wait bool) er
 	return nil
 }
 
-// waitForInterface cleans up after an interface that is gone, and attaches the policy again
-// when it is back. It returns false if shaper run must end before that.
+// waitForInterface cleans up after an interface is gone, and attaches the policy again when it is
+// back. It returns false if shaper run must end before.
 func (k *kernelPlane) waitForInterface(ctx context.Context) (bool, error) {
 	k.warn("%s is gone (deleted, or moved to another network namespace): waiting for it to come back", k.name)
 	k.dropShapers()
 	return k.attachWhenPresent(ctx)
 }
 
-// attachWhenPresent attaches the policy as soon as the interface exists. It returns false if
-// shaper run must end before that.
+// attachWhenPresent attaches the policy as soon as the interface exists. It returns false if shaper
+// run must end before.
 func (k *kernelPlane) attachWhenPresent(ctx context.Context) (bool, error) {
 	k.notify.ready("waiting for " + k.name)
 	away, err := standby.MarkAway(k.name, k.policy.Name, k.options.Directions.List...)
@@ -73,7 +73,7 @@ func (k *kernelPlane) attachWhenPresent(ctx context.Context) (bool, error) {
 	}
 	defer away.End()
 	k.board.Publish(k.observe())
-	poll := time.NewTicker(live.PollInterval) // clients that ask often must not delay it
+	poll := time.NewTicker(live.PollInterval) // frequent requests of clients must not delay it
 	defer poll.Stop()
 	for {
 		select {
@@ -105,8 +105,8 @@ func (k *kernelPlane) attachWhenPresent(ctx context.Context) (bool, error) {
 	}
 }
 
-// dropShapers cleans up after an interface that is gone. It keeps the last policy, which
-// another process may have loaded.
+// dropShapers cleans up after an interface is gone. It keeps the last policy, perhaps loaded by
+// another process.
 func (k *kernelPlane) dropShapers() {
 	if err := k.keepState(); err != nil {
 		k.warn("%v", err)

@@ -13,8 +13,7 @@ import (
 // there is no manager. Errors are ignored, because shaping does not depend on the manager.
 type notifier struct{ socket string }
 
-// newNotifier removes the socket from the environment, so that the guard process does not
-// inherit it.
+// newNotifier removes the socket from the environment, to keep it from the guard process.
 func newNotifier() notifier {
 	n := notifier{os.Getenv("NOTIFY_SOCKET")}
 	_ = os.Unsetenv("NOTIFY_SOCKET")
@@ -34,7 +33,7 @@ func (n notifier) send(assignments ...string) {
 	_, _ = conn.Write([]byte(strings.Join(assignments, "\n")))
 }
 
-// ready reports that the service is ready. systemctl status shows the status line.
+// ready reports the service ready. systemctl status shows the status line.
 func (n notifier) ready(status string) {
 	n.send("READY=1", "STATUS="+strings.ReplaceAll(status, "\n", "; "))
 }

@@ -26,7 +26,7 @@ type Options struct {
 	API func(*Service) control.API // returns the API of Control
 }
 
-// Add adds the flags that both commands have in common.
+// Add adds the flags common to both commands.
 func (o *Options) Add(cmd *cobra.Command) {
 	o.Directions.List = []dataplane.Direction{kernel.Egress}
 	o.Policy.Add(cmd)
@@ -39,7 +39,7 @@ func (o *Options) Add(cmd *cobra.Command) {
 	o.State.add(flags, cmd.Name())
 }
 
-// check checks the options that need no policy.
+// check checks the options independent of a policy.
 func (o *Options) check() error {
 	if err := o.Metrics.check(); err != nil {
 		return err

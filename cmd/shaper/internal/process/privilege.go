@@ -15,7 +15,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
-// Capabilities that run and tap keep, as bits.
+// Capabilities kept by run and tap, as bits.
 const (
 	// CAP_SYS_ADMIN is needed to open programs by their ID, which other processes may have
 	// reloaded, confirmed or left behind.
@@ -24,8 +24,8 @@ const (
 )
 
 // dropPrivileges drops all capabilities of root but those in keep, in all threads, and sets
-// NoNewPrivs, so that no program that the process starts can gain any. A process of another user
-// has nothing to drop.
+// NoNewPrivs, to keep programs it starts from gaining any. A process of another user has nothing to
+// drop.
 func dropPrivileges(s cli.Streams, keep uint64, o *Options) {
 	defer runtime.UnlockOSThread() // locked by init
 	SetName()
@@ -41,8 +41,7 @@ func dropPrivileges(s cli.Streams, keep uint64, o *Options) {
 	}
 }
 
-// SetName sets the name that ps and pgrep show. After executing /proc/self/exe it would be
-// exe.
+// SetName sets the name shown by ps and pgrep. After executing /proc/self/exe it would be exe.
 func SetName() { _ = os.WriteFile("/proc/self/comm", []byte("shaper"), 0) }
 
 // inAllThreads makes a system call in all threads.
@@ -53,11 +52,11 @@ func inAllThreads(trap, a1, a2, a3 uintptr) error {
 	return nil
 }
 
-// dropTo drops the capabilities that are not in keep, and makes the process a member of groups, so
-// that it can give sockets to them.
+// dropTo drops the capabilities not in keep, and makes the process a member of groups, so that it
+// can give sockets to them.
 //
-// Go cannot change the capabilities of all threads of a program that is linked with cgo. Then the
-// process executes itself again with those of the calling thread, and dropTo does not return. That
+// Go cannot change the capabilities of all threads of a program linked with cgo. Then the process
+// executes itself again with those of the calling thread, and dropTo does not return. The caller
 // must be the main thread: while another thread calls exec, the process looks like a zombie.
 func dropTo(keep uint64, policy string, sockets []string, groups []int) error {
 	now, err := capabilities()
@@ -83,8 +82,8 @@ func dropTo(keep uint64, policy string, sockets []string, groups []int) error {
 		if keep&(1<<c) != 0 {
 			continue
 		}
-		// EPERM: no CAP_SETPCAP; then no_new_privs limits exec to the capabilities that
-		// are permitted now. EINVAL: the kernel does not know this capability.
+		// EPERM: no CAP_SETPCAP; then no_new_privs limits exec to the capabilities permitted now.
+		// EINVAL: the kernel does not know this capability.
 		err := prctl(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, uintptr(c), 0)
 		if err != nil && !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EINVAL) {
 			return fmt.Errorf("PR_CAPBSET_DROP %d: %w", c, err)
@@ -125,8 +124,8 @@ func joinGroups(groups []int) error {
 	return nil
 }
 
-// withFileAccess adds the capabilities that root needs for files of other users: a policy in
-// a home directory, the runtime directory of a service, or the directory of a socket.
+// withFileAccess adds root's capabilities for files of other users: a policy in a home directory,
+// the runtime directory of a service, or the directory of a socket.
 func withFileAccess(now capabilitySets, keep uint64, policy string, sockets []string) (uint64, error) {
 	without := now
 	without.effective &= keep

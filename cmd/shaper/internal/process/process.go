@@ -13,9 +13,9 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 )
 
-// process holds what a process has once.
+// process holds everything that exists once per process.
 type process struct {
-	out, err *output.Outbox // a reader that stops, such as a terminal, does not stop the shaper
+	out, err *output.Outbox // a stopped reader, such as a terminal, does not stop the shaper
 	colored  bool           // the output shows colors
 	notify   notifier
 	hangups  *hangups
@@ -41,7 +41,7 @@ func (p *process) warn(format string, args ...any) {
 	fmt.Fprintf(p.err, "shaper: "+format+"\n", args...)
 }
 
-// problem is the error of the last attempt of something that is tried again and again; "": none.
+// problem is the error of the last of repeated attempts; "": none.
 type problem string
 
 // isNew keeps the error of an attempt, or nil, and reports whether it is another one than before.
@@ -53,7 +53,7 @@ func (p *problem) isNew(err error) bool {
 	return *p != "" && *p != was
 }
 
-// turns passes functions of other goroutines to the goroutine that owns a service.
+// turns passes functions of other goroutines to the goroutine owning a service.
 type turns struct {
 	calls chan func()        // received while the interface exists
 	reads chan func()        // received at any time
@@ -65,7 +65,7 @@ func newTurns() turns { return turns{make(chan func()), make(chan func()), make(
 // turnTime is the time to wait until the owner takes a function. It may be reading a policy.
 const turnTime = 3 * time.Second
 
-// ask calls a function in the goroutine that receives from a channel.
+// ask calls a function in the goroutine receiving from a channel.
 func ask(ctx context.Context, to chan<- func(), f func() error) error {
 	done := make(chan error, 1)
 	late := time.NewTimer(turnTime)

@@ -37,14 +37,14 @@ type plane interface {
 	read(context.Context, func([]Direction) error) error
 	set([]changes.Change) error
 
-	// poll returns a channel that receives when check must be called.
+	// poll returns a channel receiving when check must be called.
 	poll() (look <-chan struct{}, stop func())
-	// check checks whether the packets are still shaped. over means that the service must end.
+	// check checks whether the packets are still shaped. over: the service must end.
 	check(context.Context) (over bool, err error)
 	dueWithin(time.Duration) bool     // a deadline passes within this time: check would delay it
 	settled() bool                    // no policy waits for confirmation
-	rollBack() (over bool, err error) // the time of confirmation has passed
-	expired()                         // the time of --for has passed
+	rollBack() (over bool, err error) // the time of confirmation is over
+	expired()                         // the time of --for is over
 	keepReadings()                    // keeps counters for other processes
 }
 
@@ -70,7 +70,7 @@ type CustomerReader interface {
 	Close()
 }
 
-// Service is a policy at one interface or TAP device, with everything that its process keeps for it.
+// Service is a policy at one interface or TAP device, with everything kept for it by its process.
 type Service struct {
 	*process
 	plane   plane

@@ -55,7 +55,7 @@ func (s *State) open() (err error) {
 	return cli.PlainPathError("--state", err)
 }
 
-// path returns the path of a file of state. name is that of the interface and its directions.
+// path returns the path of a file of state. name is made of the interface and its directions.
 func (s *State) path(name, kind string) string { return filepath.Join(s.dir, name+"."+kind) }
 
 // directionName returns the name of the files of one direction.
@@ -72,8 +72,7 @@ func (s *State) paths() []string {
 // stateVersion is the version of the content of all files.
 const stateVersion = 1
 
-// first returns the first line of a file of a kind. The same name may be that of a TAP device and of
-// an interface.
+// first returns the first line of a file of a kind. A TAP device and an interface may share a name.
 func (s *State) first(kind string) []byte {
 	return fmt.Appendf(nil, "shaper %s %s %d\n", s.command, kind, stateVersion)
 }
@@ -83,7 +82,7 @@ func stateSum(text []byte) []byte {
 	return binary.LittleEndian.AppendUint32(nil, crc32.Checksum(text, crc32.MakeTable(crc32.Castagnoli)))
 }
 
-// errState means that a file of state cannot be used.
+// errState means an unusable file of state.
 var errState = errors.New("written by another version or command, or damaged")
 
 // read returns the content of a file; nil if there is none.

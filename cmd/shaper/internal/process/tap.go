@@ -70,7 +70,7 @@ func newTapPlane(p *process, o *TapOptions, name string) *tapPlane {
 	return t
 }
 
-// Each of the next functions undoes what it did when the next one has ended.
+// Each of the next functions undoes what it did when the next one ends.
 
 // join creates the shapers, which join the budgets of the host until no packet passes.
 func (t *tapPlane) join(ctx context.Context, policy *policyfile.Compiled) (err error) {

@@ -43,8 +43,7 @@ const (
 	maxRepairWait    = time.Minute
 )
 
-// poll returns a channel that receives a value every interval, and when netlink announces a
-// change.
+// poll returns a channel receiving a value every interval, and when netlink announces a change.
 func (v *watchdog) poll(interval time.Duration) (look <-chan struct{}, stop func()) {
 	v.shapers = map[*kernel.Shaper]*watched{}
 	watcher, err := watch.New()
@@ -59,7 +58,7 @@ func (v *watchdog) poll(interval time.Duration) (look <-chan struct{}, stop func
 	}
 }
 
-// poll returns a channel that receives a value every interval and, after a call of note, when a change
+// poll returns a channel receiving a value every interval and, after a call of note, when a change
 // is announced.
 func poll(
 	interval time.Duration, announced <-chan struct{}, note func(),
@@ -86,9 +85,9 @@ func poll(
 	return out, func() { close(done) }
 }
 
-// check checks a shaper and returns lines to print. repaired reports that the setup changed,
-// and the guard needs new instructions. If nothing was announced, check does nothing within a
-// second of the last check.
+// check checks a shaper and returns lines to print. repaired reports a changed setup: the guard
+// needs new instructions. If nothing was announced, check does nothing within a second of the last
+// check.
 func (v *watchdog) check(sh *kernel.Shaper) (lines []string, repaired bool) {
 	w := v.shapers[sh]
 	if w == nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 )
 
-// DropReasons counts dropped packets by reason. drops has those of a class by cause, for each
-// color; unclassified has dropped packets without a class.
+// DropReasons counts dropped packets by reason. drops counts those of a class by cause, for each
+// color; unclassified counts dropped packets without a class.
 func DropReasons(
 	drops [][dataplane.Causes]dataplane.Count, unclassified dataplane.Count,
 ) map[string]dataplane.Count {
@@ -45,8 +45,8 @@ func reasonNames(reasons map[string]dataplane.Count) string {
 	return strings.Join(lines, "\n")
 }
 
-// Counters draws the counters, one line per class and color. If packets got CE or were
-// dropped, it has a column for that.
+// Counters draws the counters, one line per class and color. If packets got CE or were dropped,
+// there is a column for them.
 func Counters(plan *compiled.Outline, stats []dataplane.ClassStats, colored bool) string {
 	header := []any{"class", "color", "packets", "%", "bytes", "dropped", "marked", "queued"}
 	ce := slices.ContainsFunc(stats,
@@ -114,7 +114,7 @@ func orEmpty(c dataplane.Count) string {
 	return Grouped(c.Packets)
 }
 
-// CauseName names a cause, or for dataplane.Causes that of unclassified packets.
+// CauseName names a cause, or for dataplane.Causes the one of unclassified packets.
 func CauseName(c dataplane.Cause) string {
 	if c == dataplane.Causes {
 		return dataplane.Unclassified

@@ -7,7 +7,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// KeyCounts has the counts of a per-key meter.
+// KeyCounts holds the counts of a per-key meter.
 type KeyCounts struct {
 	Name    string `json:"name"`
 	Keys    int    `json:"keys"`    // keys in the table now

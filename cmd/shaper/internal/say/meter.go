@@ -61,7 +61,7 @@ func portionOf(s dataplane.Fraction) string {
 type Parameter struct {
 	Name  string // as RFCs spell it: CIR, but rate
 	Value any    // as meter.Field returns it
-	Text  string // in exact units; a burst has the time that it takes to fill. "" for a flag, and for none
+	Text  string // in exact units; a burst with the time to fill it. "" for a flag, and for none
 }
 
 // Parameters returns the parameters of a meter, in the order of the table of kinds. packets means
@@ -101,7 +101,7 @@ func Parameters(p meter.Params, packets bool) []Parameter {
 	return out
 }
 
-// describeParams writes the parameters, without those that have no effect.
+// describeParams writes the parameters, without ineffective ones.
 func describeParams(m *dataplane.Meter) []string {
 	var parts []string
 	for _, p := range Parameters(m.Params, m.Packets) {

@@ -48,8 +48,8 @@ func tokens(n int64, packets bool) string {
 // Bytes writes a size of memory with four digits.
 func Bytes(n int64) string { return Scaled(n, 1024, "B", "KiB", "MiB", "GiB") }
 
-// Scaled writes n with four digits, in the largest unit that is not larger than n. Each
-// unit is factor times the previous one.
+// Scaled writes n with four digits, in the largest unit up to n. Each unit is factor times the
+// previous one.
 func Scaled(n int64, factor float64, units ...string) string {
 	v := float64(n)
 	for len(units) > 1 && v >= factor {

@@ -67,8 +67,8 @@ func Match(m *dataplane.Match) string {
 	return strings.Join(parts, "; ")
 }
 
-// mostValues is the number of values of a list that are written. With aliases a short
-// policy can have a thousand classes with a thousand values each.
+// mostValues is the maximum number of written values of a list. With aliases a short policy can
+// have a thousand classes with a thousand values each.
 const mostValues = 16
 
 // firstValues returns the beginning of a list, and the number of other values.
@@ -104,7 +104,7 @@ func Range(field string, r dataplane.Range) string {
 	return number(field, r.First) + "-" + number(field, r.Last)
 }
 
-// Value writes a value of a field of matches or marks, by its name if it has one.
+// Value writes a value of a field of matches or marks, by its name if any.
 func Value(field string, v uint32) string {
 	return cmp.Or(policyfile.ValueName(field, v), number(field, v))
 }

@@ -8,9 +8,9 @@ import (
 	"unicode/utf8"
 )
 
-// Printable escapes control characters, characters that change the direction of
-// text, and bytes that are not UTF-8. Use it for names that other people may choose, such
-// as file names, because a terminal would obey those characters.
+// Printable escapes control characters, characters changing the direction of text, and bytes that
+// are not UTF-8. Use it for names chosen by other people, such as file names, because a terminal
+// would obey those characters.
 func Printable(name string) string {
 	unprintable := func(r rune) bool { return !unicode.IsPrint(r) }
 	if utf8.ValidString(name) && !strings.ContainsFunc(name, unprintable) {
@@ -20,8 +20,8 @@ func Printable(name string) string {
 	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
 }
 
-// Quoted quotes a word for a POSIX shell, if it needs that. Bytes that a terminal would obey are written as
-// octal escapes, in $'...'.
+// Quoted quotes a word for a POSIX shell, if it needs quotes. Bytes that a terminal would obey are
+// written as octal escapes, in $'...'.
 func Quoted(s string) string {
 	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-"
 	switch {

@@ -110,8 +110,8 @@ func QueueParts(q *dataplane.Queue, queues []*dataplane.Queue) []Part {
 // Probability returns the drop probability of WRED at its maximum threshold.
 func Probability(e queue.Early) float64 { return float64(e.Probability) / queue.Certain }
 
-// describeLimit writes a limit with its equivalents: a time in bytes, bytes in time and
-// packets. own means that the queue has a link of its own.
+// describeLimit writes a limit with its equivalents: a time in bytes, bytes in time and packets.
+// own: the link is the queue's own.
 func describeLimit(q *dataplane.Queue, own bool) string {
 	rate, c := q.Drain(), resolved(q)
 	switch q.Axis() {
@@ -132,7 +132,7 @@ func describeLimit(q *dataplane.Queue, own bool) string {
 	return q.Time.String()
 }
 
-// describeBacklog writes a threshold in the unit of the policy. On a link a time has its
+// describeBacklog writes a threshold in the unit of the policy. On a link a time is followed by its
 // bytes in parentheses.
 func describeBacklog(q *dataplane.Queue, n, bytes int64) string {
 	switch q.Axis() {
@@ -147,7 +147,7 @@ func describeBacklog(q *dataplane.Queue, n, bytes int64) string {
 	return time.Duration(n).String()
 }
 
-// PriorityLevel has the queues of a link with one priority.
+// PriorityLevel lists the queues of a link with one priority.
 type PriorityLevel struct {
 	Priority int
 	Queues   []*dataplane.Queue
@@ -180,10 +180,10 @@ type Service struct {
 	Before []*dataplane.Queue // queues of higher priority
 }
 
-// ServiceOf derives the service of a queue from the guarantees of queue.Link, for packets
-// of up to mtu bytes. The bound of a queue that shares its priority includes the packet it
-// sent last, because that packet may have been sent ahead of the queue's part. In a fair
-// queue, packets of other flows are sent first, so its delay has no bound.
+// ServiceOf derives the service of a queue from the guarantees of queue.Link, for packets of up to
+// mtu bytes. The bound of a queue sharing its priority includes the packet it sent last, because it
+// may have been sent ahead of the queue's part. In a fair queue, packets of other flows are sent
+// first, so its delay is unbounded.
 func ServiceOf(q *dataplane.Queue, queues []*dataplane.Queue, mtu int64) Service {
 	var s Service
 	paid, sending := int64(0), mtu // bytes

@@ -8,8 +8,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter/unsaid"
 )
 
-// Rest describes the fields of a struct that are set and not in known: those for which nobody wrote
-// a description. It has one for every new field, plain but never silent.
+// Rest describes the fields set in a struct but not in known: those for which nobody wrote a
+// description. It describes every new field, plainly but never silently.
 func Rest(part any, known ...string) (out []Part) {
 	v := reflect.Indirect(reflect.ValueOf(part))
 	for _, name := range unsaid.Fields(part, known...) {

@@ -14,15 +14,15 @@ import (
 // columns is the maximum width of output for people, in characters.
 const columns = 80
 
-// Number is a cell that is shortened if the table is too wide.
+// Number is a cell to be shortened if the table is too wide.
 type Number int64
 
-// Table is a table that fits 80 columns. If it is too wide, large numbers are
-// shortened. If it is still too wide on a terminal, names are cut.
+// Table is a table of at most 80 columns. If it is too wide, large numbers are shortened. If it is
+// still too wide on a terminal, names are cut.
 type Table struct {
 	Header []any
 	First  int   // first column of numbers, from 1
-	Names  []int // columns that may be cut, from 0
+	Names  []int // columns to be cut if necessary, from 0
 	Rows   [][]any
 	Foot   string // lines below the table
 }
@@ -30,7 +30,7 @@ type Table struct {
 // Add adds a row.
 func (g *Table) Add(cells ...any) { g.Rows = append(g.Rows, cells) }
 
-// narrowest is the minimum width of a name that is cut, in characters.
+// narrowest is the minimum width of a cut name, in characters.
 const narrowest = 6
 
 // Render draws the table.
@@ -59,8 +59,8 @@ func (g *Table) Render(terminal bool) string {
 	return g.draw(shortened, most)
 }
 
-// draw renders the table. write formats its numbers; most has the maximum widths of
-// names, by column.
+// draw renders the table. write formats its numbers; most holds the maximum widths of names, by
+// column.
 func (g *Table) draw(write func(int64) string, most map[int]int) string {
 	t := NewTable(g.First, g.Header...)
 	t.SuppressTrailingSpaces()
@@ -113,8 +113,8 @@ func shortened(n int64) string {
 // labels is the width of the labels of shaper status, including spaces.
 const labels = 11
 
-// Folded prints lines, and breaks lines that are too wide. On a terminal, a word that is
-// wider than a line, such as a path, is cut at its front.
+// Folded prints lines, and breaks lines if too wide. On a terminal, a word wider than a line, such
+// as a path, is cut at its front.
 func (p *Printer) Folded(lines string) {
 	for line := range strings.Lines(lines) {
 		line = strings.TrimRight(line, "\n")
@@ -165,7 +165,7 @@ func NewTable(first int, header ...any) table.Writer {
 
 var paint = [...]text.Color{meter.Green: text.FgGreen, meter.Yellow: text.FgYellow, meter.Red: text.FgRed}
 
-// Color writes the name of a color, in that color if colored.
+// Color writes the name of a color, in its color if colored.
 func Color(c meter.Color, colored bool) string {
 	if !colored {
 		return c.String()

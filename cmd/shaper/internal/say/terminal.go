@@ -17,14 +17,14 @@ func IsTerminal(stream any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// Colored reports whether output to a stream has colors: on a terminal, unless NO_COLOR is
-// set (https://no-color.org).
+// Colored reports whether output to a stream is colored: on a terminal, unless NO_COLOR is set
+// (https://no-color.org).
 func Colored(stream any) bool { return IsTerminal(stream) && os.Getenv("NO_COLOR") == "" }
 
 // progressDelay is the time before work shows its progress.
 const progressDelay = time.Second
 
-// MeteredReader counts the bytes that were read.
+// MeteredReader counts the bytes read.
 type MeteredReader struct {
 	io.Reader
 	n atomic.Int64
@@ -76,7 +76,7 @@ func drawProgress(terminal *os.File, on Work, stop chan struct{}) {
 	w := progress.NewWriter()
 	w.SetOutputWriter(terminal)
 	if width, _, err := term.GetSize(int(terminal.Fd())); err == nil {
-		w.SetTerminalWidth(width - 1) // a line that wraps cannot be drawn over
+		w.SetTerminalWidth(width - 1) // a wrapped line cannot be drawn over
 	}
 	w.SetUpdateFrequency(200 * time.Millisecond)
 	w.SetAutoStop(false)

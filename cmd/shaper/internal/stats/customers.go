@@ -129,7 +129,7 @@ type RankedCustomers struct {
 	rates bool
 }
 
-// Rank sorts customers that read returns, and keeps the first.
+// Rank sorts customers returned by read, and keeps the first.
 func (c *CustomerFlags) Rank(
 	ctx context.Context, about *kernel.About, read func() (int64, []live.Customer, error),
 ) (out RankedCustomers, err error) {
@@ -173,7 +173,7 @@ func (c *CustomerFlags) Rank(
 	}
 	order := first.sorted()
 	if len(order) < len(list) {
-		for i := range order { // so that the others can be freed
+		for i := range order { // to let the others be freed
 			customer := *order[i].customer
 			order[i].customer = &customer
 		}
@@ -194,7 +194,7 @@ func (r *RankedCustomers) Row(i int) CustomerStats {
 	return out
 }
 
-// ranked is a customer with the number that it is sorted by.
+// ranked is a customer with its number for sorting.
 type ranked struct {
 	customer *live.Customer
 	by       int64

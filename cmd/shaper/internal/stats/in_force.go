@@ -12,7 +12,8 @@ import (
 // listedChanges is the number of changes in the JSON of status; shaper set --json lists all.
 const listedChanges = 1_000
 
-// ChangesLook returns the changes in a shaper, and a function that returns its policy, with or without them.
+// ChangesLook returns the changes in a shaper, and a function returning its policy, with or without
+// them.
 type ChangesLook func(live.Handle) (live.Changes, func() (*policyfile.Compiled, error), error)
 
 // LookAtChanges is a changesLook for any process.
@@ -24,7 +25,7 @@ func LookAtChanges(sh live.Handle) (live.Changes, func() (*policyfile.Compiled, 
 // changesJSON are the changes by shaper set and the API in the JSON of status and stats.
 type changesJSON struct {
 	Changes   []control.Change `json:"changes"`
-	More      int              `json:"more_changes,omitempty"` // changes that are not listed
+	More      int              `json:"more_changes,omitempty"` // changes not listed
 	OverQuota int              `json:"over_quota,omitempty"`   // customers who have used their quota
 	Problem   string           `json:"change_problem,omitempty"`
 

@@ -60,9 +60,8 @@ func Show(ctx context.Context, s cli.Streams, f *live.Flags, name string, asJSON
 // Samples are two samples of a shaper.
 type Samples struct{ Before, Now live.Sample }
 
-// SampleAll samples all shapers. The earlier sample of a shaper is the one in last, or one
-// that any process kept. ready reports that every shaper has an earlier sample; those
-// without get the current one.
+// SampleAll samples all shapers. The earlier sample of a shaper is the one in last, or one kept by
+// any process. ready: all shapers have an earlier sample; those without get the current one.
 func SampleAll(list []live.Handle, last map[string]live.Sample) (out []Samples, ready bool, err error) {
 	ready = true
 	for _, sh := range list {
@@ -121,7 +120,7 @@ type QueueStats struct {
 	// packets dropped by the qdisc, which classes count as queued
 	Dropped int64  `json:"dropped"`
 	Sent    *int64 `json:"sent_bit_s,omitempty"` // as counted by HTB
-	// class that also counts these drops; "" if several classes use the queue
+	// class also counting these drops; "" if several classes use the queue
 	Class string `json:"class"`
 }
 

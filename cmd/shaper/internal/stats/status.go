@@ -47,8 +47,8 @@ type Status struct {
 	classes int
 }
 
-// Remains is the output of status --json for other entries: state left behind, or a
-// process that waits for its interface.
+// Remains is the output of status --json for other entries: state left behind, or a process waiting
+// for its interface.
 type Remains struct {
 	Interface string `json:"interface"`
 	Direction string `json:"direction,omitempty"`

@@ -14,7 +14,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// interval has two samples of a shaper.
+// interval holds two samples of a shaper.
 type interval struct {
 	about       *kernel.About
 	before, now *live.Sample

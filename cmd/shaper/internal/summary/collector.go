@@ -41,7 +41,7 @@ type queuedPacket struct {
 	key  string
 }
 
-// classSeries has the series to which packets of a class are added.
+// classSeries holds the series for the packets of a class.
 type classSeries struct {
 	meters  []*meterSeries // of the chain
 	offered [3]*bins.Series
@@ -89,7 +89,7 @@ func NewCollector(policy *policyfile.Compiled, e Levels) *Collector {
 	meters := make([]*meterSeries, len(plan.Stages))
 	for i := range meters {
 		if plan.Stages[i].Keyed() || plan.Stages[i].Customers {
-			continue // each key or customer has its own level
+			continue // levels are per key or customer
 		}
 		m := &meterSeries{stage: i, index: len(c.meters), packets: c.Add(0, bins.Sum)}
 		for b, bucket := range plan.Stages[i].Buckets {
@@ -205,7 +205,7 @@ func (c *Collector) Settled(v *dataplane.Verdict) {
 func (c *Collector) Begin(e *episodes.Episode) { c.recorder.begin(e) }
 
 // queueOf returns the queue for a packet with a class. It is nil if there is none, and for a
-// customer's own queue, which has no series.
+// customer's own queue, which is without a series.
 func (c *Collector) queueOf(v *dataplane.Verdict) *queueSeries {
 	a, own := c.policy.Plan.ActionOf(v)
 	if own || a.Queue < 0 {

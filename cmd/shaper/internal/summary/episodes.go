@@ -24,18 +24,18 @@ type EpisodeTotals struct {
 	Kind        string `json:"kind"` // drop or yellow
 	Class       string `json:"class"`
 	Meter       string `json:"meter"`       // whose color decided about most bytes; "" for none
-	Queue       string `json:"queue"`       // that dropped most bytes; "" for none
+	Queue       string `json:"queue"`       // the queue with most dropped bytes; "" for none
 	StartNS     int64  `json:"start_ns"`    // since the start of the capture
 	DurationNS  int64  `json:"duration_ns"` // from the first packet to the last
 	FirstPacket int64  `json:"first_packet"`
 	LastPacket  int64  `json:"last_packet"`
 	dataplane.Count
 	Reasons map[string]dataplane.Count `json:"reasons"` // of the drops
-	// most tokens that a packet lacked; null if no meter decided
+	// most tokens a packet lacked; null if no meter decided
 	Lack     *int64     `json:"lack"`
 	LackUnit string     `json:"lack_unit"` // bytes or packets
-	Flow     flowTotals `json:"flow"`      // the flow that lost most bytes
-	Why      string     `json:"why"`       // command that explains the first packet
+	Flow     flowTotals `json:"flow"`      // the flow with most lost bytes
+	Why      string     `json:"why"`       // command to explain the first packet
 
 	by string // what decided about most bytes
 }

@@ -149,8 +149,8 @@ func topOf[K comparable](top *episodes.Top[K], name func(K) string) (out []repor
 	return out
 }
 
-// limitsOf returns the rates of the first meter of a class that all its packets share: CIR, and PIR
-// or CIR + EIR. A window has the mean of its limit.
+// limitsOf returns the rates of the first meter shared by all packets of a class: CIR, and PIR or
+// CIR + EIR. For a window it is the mean of its limit.
 func limitsOf(plan *compiled.Plan, class int) (out []report.Limit) {
 	at := plan.Classes[class].Stage
 	for at >= 0 && (plan.Stages[at].Keyed() || plan.Stages[at].Customers) {

@@ -13,7 +13,7 @@ const (
 	chunkPackets = 256
 	tileChunks   = 8  // chunks of an episode: one before its first packet, and those after it
 	recentChunks = 16 // chunks in which an episode of packets that a link dropped later may begin
-	maxTiles     = 64 // episodes that keep their chunks; those with the most bytes
+	maxTiles     = 64 // episodes keeping their chunks; those with the most bytes
 )
 
 // recorder records the packets around the beginning of episodes. Its memory is bounded: all
@@ -23,17 +23,17 @@ type recorder struct {
 	recent  [recentChunks]*chunk
 	now     *chunk
 	kept    []*episodes.Episode // their Detail is a tile
-	old     []*chunk            // chunks of kept that are no longer recent, in order
+	old     []*chunk            // chunks of kept, no longer recent, in order
 }
 
-// chunk has chunkPackets packets in the order of the capture. Their numbers may have gaps, because a
-// replay can leave packets out.
+// chunk holds chunkPackets packets in the order of the capture. Their numbers may have gaps,
+// because a replay can leave packets out.
 type chunk struct {
 	index   int64 // among all chunks
 	packets []report.TilePacket
 }
 
-// tile has the chunks of an episode.
+// tile holds the chunks of an episode.
 type tile struct {
 	chunks []*chunk
 }
@@ -52,7 +52,7 @@ func (r *recorder) next(index int64) {
 	r.now = &chunk{index: index, packets: make([]report.TilePacket, 0, chunkPackets)}
 	r.recent[index%recentChunks] = r.now
 	r.kept = slices.DeleteFunc(r.kept, func(e *episodes.Episode) bool { return e.Detail == nil })
-	clear(r.old) // episodes that are no longer kept release their chunks
+	clear(r.old) // episodes no longer kept release their chunks
 	r.old = r.old[:0]
 	for _, e := range r.kept {
 		t := e.Detail.(*tile)
@@ -103,7 +103,7 @@ func (r *recorder) find(number int64) *report.TilePacket {
 	return &c.packets[i]
 }
 
-// settled adds the departure of a packet that a link decided later.
+// settled adds the departure of a packet decided later by a link.
 func (r *recorder) settled(v *dataplane.Verdict) {
 	if p := r.find(v.ID); p != nil {
 		p.SetOutcome(v)

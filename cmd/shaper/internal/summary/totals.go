@@ -11,7 +11,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// classTotals has the counts of a class. Packets and Bytes are the sums over all colors.
+// classTotals holds the counts of a class. Packets and Bytes are the sums over all colors.
 type classTotals struct {
 	Name string `json:"name"`
 	dataplane.Count
@@ -33,7 +33,7 @@ type Totals struct {
 	DurationNS int64            `json:"duration_ns"`
 	Classes    []classTotals    `json:"classes"`
 	Meters     []*say.KeyCounts `json:"meters,omitempty"` // per-key meters
-	// SuperPackets is the number of packets that were cut into segments.
+	// SuperPackets is the number of packets cut into segments.
 	SuperPackets int64 `json:"super_packets,omitempty"`
 	// ClockSteps is the number of times that the clock of the capture was set.
 	ClockSteps    int64    `json:"clock_steps,omitempty"`
@@ -52,7 +52,7 @@ type Replay struct {
 	Lists *EpisodeLists // of worst; nil with --no-episodes
 }
 
-// TotalsOf returns the totals of a replay. plan is that of its policy.
+// TotalsOf returns the totals of a replay. plan is its policy's.
 func TotalsOf(plan *compiled.Outline, n Replay) Totals {
 	t := Totals{
 		DurationNS: n.Last - n.First, Meters: n.Keys, SuperPackets: n.Cut, ClockSteps: n.Steps,
