@@ -6,18 +6,14 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/decisions"
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/episodes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/output"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/summary"
-	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/replay"
 )
 
@@ -119,95 +115,24 @@ func (f *replayFlags) run(cmd *cobra.Command, s cli.Streams, in string) error {
 	}
 	defer files.abort()
 
-	if files.out != nil {
-		cfg.Output = files.out
-	}
-	var rows *decisions.Writer
-	if files.decisions != nil {
-		rows = decisions.New(files.decisions, policy.Plan,
-			strings.HasSuffix(strings.TrimSuffix(f.decisions, ".gz"), ".jsonl"))
-	}
-	var series *summary.Collector
-	if files.report != nil {
-		series = summary.NewCollector(policy, engine)
-	}
-	var tracker *episodes.Tracker
-	if !f.noEpisodes {
-		tracker = episodes.New(policy.Plan)
-		cfg.Batch = tracker.Packets
-		if series != nil {
-			tracker.Begin = series.Begin
-		}
-	}
-	if rows != nil || series != nil {
-		cfg.Each = func(p *dataplane.Packet, v *dataplane.Verdict) error {
-			if series != nil {
-				if err := series.Packet(p, v); err != nil {
-					return err
-				}
-			}
-			if rows != nil {
-				return files.decisions.Wrap(rows.Packet(p, v))
-			}
-			return nil
-		}
-	}
-	cfg.Settled = func(v *dataplane.Verdict) error {
-		if tracker != nil {
-			tracker.Settled(v)
-		}
-		if series != nil {
-			series.Settled(v)
-		}
-		if rows != nil {
-			return files.decisions.Wrap(rows.Settled(v))
-		}
-		return nil
-	}
-	flush := files.stream(&cfg, policy.Plan, rows)
-
+	o := f.observers(files, policy, engine)
+	o.join(&cfg)
 	result, cut, err := f.replay(cmd.Context(), s, input, engine, cfg)
-	var failed *replay.OutputError
-	switch {
-	case errors.As(err, &failed):
-		return files.out.Wrap(failed.Err)
-	case err != nil:
-		return err
+	if err != nil {
+		return files.named(err)
 	}
-	n := summary.Replay{Summary: result}
-	if n.Stats, err = engine.Stats(); err != nil {
+	n, err := o.totals(policy, engine, result, whyCommand(cmd, s, in))
+	if err != nil {
 		return err
-	}
-	n.Keys = keysOf(policy.Plan, engine)
-	if tracker != nil {
-		n.Worst = tracker.Worst()
-		n.Lists = &summary.EpisodeLists{
-			DropEpisodes: tracker.Counts[episodes.Drop], YellowEpisodes: tracker.Counts[episodes.Yellow],
-			Episodes: summary.Episodes(policy.Plan, n.Worst, result.First, whyCommand(cmd, s, in)),
-		}
 	}
 	over, err := tooManyKeys(policy.Plan, engine)
 	if err != nil {
 		return err
 	}
-	if err := flush(); err != nil {
+	if err := o.commit(in, n); err != nil {
 		return err
 	}
-	if series != nil {
-		if err := files.report.Wrap(series.Write(files.report, in, version(), n)); err != nil {
-			return err
-		}
-	}
-	if err := files.commit(); err != nil {
-		return err
-	}
-	f.NoMarks = "a replay"
-	f.Warn(s.Err, policy, "")
-	cli.WarnReplay(s.Err, policy)
-	input.warn(s, result)
-	for _, w := range over {
-		fmt.Fprintf(s.Err, "shaper: warning: %s\n", w)
-	}
+	f.warn(s, policy, input, result, over)
 	if err := f.print(s, policy, n); err != nil {
 		return err
 	}
@@ -215,6 +140,20 @@ func (f *replayFlags) run(cmd *cobra.Command, s cli.Streams, in string) error {
 		return fmt.Errorf("%s: %w: the %d packets before that were replayed", input.name, cut, result.Packets)
 	}
 	return nil
+}
+
+// warn prints the warnings of the policy and of its replay. over has a warning for each table above its
+// bound of keys.
+func (f *replayFlags) warn(
+	s cli.Streams, policy *policyfile.Compiled, input *input, result replay.Summary, over []string,
+) {
+	f.NoMarks = "a replay"
+	f.Warn(s.Err, policy, "")
+	cli.WarnReplay(s.Err, policy)
+	input.warn(s, result)
+	for _, w := range over {
+		fmt.Fprintf(s.Err, "shaper: warning: %s\n", w)
+	}
 }
 
 // isPartial reports whether the result up to an error is useful.
@@ -356,6 +295,15 @@ func (f *replayFlags) create(s cli.Streams, input *input) (*replayFiles, error) 
 func isDevice(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && !info.Mode().IsRegular()
+}
+
+// named adds the output's name to an error of writing the resulting capture.
+func (f *replayFiles) named(err error) error {
+	var failed *replay.OutputError
+	if errors.As(err, &failed) {
+		return f.out.Wrap(failed.Err)
+	}
+	return err
 }
 
 func (f *replayFiles) commit() error {

@@ -144,7 +144,8 @@ type checkMeterJSON struct {
 	Envelope string           `json:"envelope,omitempty"`
 	Rank     int              `json:"rank,omitempty"`
 	Budget   *checkBudgetJSON `json:"budget,omitempty"`
-	checkOptionsJSON
+
+	parameters []parameterJSON
 }
 
 // checkBucketJSON gives its rate as bytes (or packets) per period.

@@ -1,7 +1,12 @@
 package check
 
 import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
@@ -20,14 +25,29 @@ type checkKeysJSON struct {
 	Evict string `json:"evict"`
 }
 
-// checkOptionsJSON holds parameters of some types other than buckets. A limit and its window are
-// also a bucket; a target rate is a bucket with the bytes it allows in the window.
-type checkOptionsJSON struct {
-	WindowNS int64   `json:"window_ns,omitempty"`
-	Slots    int     `json:"slots,omitempty"`
-	Entries  int     `json:"entries,omitempty"`
-	WarmupNS int64   `json:"warmup_ns,omitempty"`
-	Seed     *uint64 `json:"seed,omitempty"`
+// parameterJSON is a parameter of a meter outside of its buckets, under its name with the unit.
+type parameterJSON struct {
+	name  string
+	value any
+}
+
+// MarshalJSON writes the parameters as the last properties of the meter.
+func (m checkMeterJSON) MarshalJSON() ([]byte, error) {
+	type fields checkMeterJSON // without this method
+	var out bytes.Buffer
+	if err := say.WriteJSON(&out, fields(m)); err != nil {
+		return nil, err
+	}
+	out.Truncate(out.Len() - len("}\n"))
+	for _, p := range m.parameters {
+		value, err := json.Marshal(p.value)
+		if err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(&out, ",%q:%s", p.name, value)
+	}
+	out.WriteByte('}')
+	return out.Bytes(), nil
 }
 
 // checkEnvelopeJSON lists its flows from the highest rank to the lowest.
@@ -78,9 +98,10 @@ func meterJSON(m *dataplane.Meter) checkMeterJSON {
 			Name: m.Name, Type: "plan", Aware: m.Aware, Packets: m.Packets, Buckets: []checkBucketJSON{},
 		}
 	}
+	kind := m.Params.Kind().Info()
 	out := checkMeterJSON{
-		Name: m.Name, Type: m.Params.Kind().String(), Aware: m.Aware, Packets: m.Packets,
-		checkOptionsJSON: optionsJSON(m.Params),
+		Name: m.Name, Type: kind.Name, Aware: m.Aware, Packets: m.Packets,
+		parameters: parametersJSON(m.Params, slices.Concat(kind.Required, kind.Optional)),
 	}
 	for _, b := range m.Params.Buckets() {
 		out.Buckets = append(out.Buckets,
@@ -106,21 +127,31 @@ func meterJSON(m *dataplane.Meter) checkMeterJSON {
 	return out
 }
 
-func optionsJSON(p meter.Params) (out checkOptionsJSON) {
-	kind := p.Kind().Info()
-	for _, name := range slices.Concat(kind.Required, kind.Optional) {
-		switch v := meter.Field(p, name); name {
-		case "window":
-			out.WindowNS = int64(v.(time.Duration))
-		case "warmup":
-			out.WarmupNS = int64(v.(time.Duration))
-		case "slots":
-			out.Slots = v.(int)
-		case "entries":
-			out.Entries = v.(int)
-		case "seed":
-			seed := v.(uint64)
-			out.Seed = &seed
+// parametersJSON returns the named parameters, without those in the buckets of the meter. A limit and its
+// window are also a bucket; a target rate is a bucket with the bytes that it allows in the window. Zeros are
+// left out, except a seed. parametersJSON panics if a parameter has a type without a unit.
+func parametersJSON(p meter.Params, names []string) (out []parameterJSON) {
+	buckets := p.Buckets()
+	for _, name := range names {
+		if slices.ContainsFunc(buckets, func(b meter.Bucket) bool {
+			return strings.EqualFold(b.RateName, name) || strings.EqualFold(b.BurstName, name)
+		}) {
+			continue
+		}
+		value := meter.Field(p, name)
+		if _, seed := value.(uint64); !seed && reflect.ValueOf(value).IsZero() {
+			continue
+		}
+		switch v := value.(type) {
+		case meter.Rate:
+			out = append(out, parameterJSON{name + "_amount", v.Bytes},
+				parameterJSON{name + "_period_ns", int64(v.Period)})
+		case time.Duration:
+			out = append(out, parameterJSON{name + "_ns", int64(v)})
+		case int64, int, uint64, bool:
+			out = append(out, parameterJSON{name, v})
+		default:
+			panic(fmt.Sprintf("check: parameter %s of %v is a %T, which has no unit", name, p.Kind(), v))
 		}
 	}
 	return out
