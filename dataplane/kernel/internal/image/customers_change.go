@@ -49,6 +49,14 @@ func (t *CustomerTable) find(id uint64) *bpf.ShaperCustomer {
 	return &t.customers[t.Numbers[id]-1]
 }
 
+// planStates is statesOf for the plans of the table, which may be nil.
+func (t *CustomerTable) planStates() []bpf.ShaperPlan {
+	if t == nil {
+		return nil
+	}
+	return statesOf(t.plans)
+}
+
 // FitCustomers reports whether the maps of customers have room for those of an image beside
 // the previous ones, and the same kind of keys, so that only the difference has to be written.
 func (s *Maps) FitCustomers(g *Image, before *record.About) (bool, error) {

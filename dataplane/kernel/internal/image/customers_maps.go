@@ -82,12 +82,13 @@ func (g *Image) populateCustomers(to *Maps, before *CustomerTable) error {
 	from := g.Plan.Customers
 	customers := make([]bpf.ShaperCustomer, len(from.Of))
 	var moves []bpf.BudgetMove
+	previous, next := before.planStates(), statesOf(g.customerImage.plans)
 	for i, plan := range from.Of {
 		out, id := &customers[i], CustomerID(from.Source.List[i].Name)
 		*out = initialState(&g.customerImage.plans[plan])
 		if was := before.find(id); was != nil {
 			*out = *was
-			if before.plans[was.Plan] != g.customerImage.plans[plan] {
+			if previous[was.Plan] != next[plan] {
 				moves = append(moves, bpf.BudgetMove{Customer: uint32(i + 1), Plan: plan})
 			}
 		}

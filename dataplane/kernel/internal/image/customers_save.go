@@ -1,7 +1,6 @@
 package image
 
 import (
-	"encoding/binary"
 	"errors"
 	"os"
 	"strings"
@@ -11,15 +10,15 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/engine"
 )
 
-// savedHeader begins saved customers. Behind it are the plans and the customers.
-type savedHeader struct {
-	Boot             [36]byte // ID of the boot
-	Monotonic, Wall  int64    // time of saving, ns
-	Plans, Customers uint32   // numbers
-	PlanSize         uint32   // bytes, by which other layouts are recognized
+// savedCustomers are the customers who sent or received packets, and their plans.
+type savedCustomers struct {
+	boot            [36]byte // ID of the boot
+	monotonic, wall int64    // time of saving, ns
+	plans           []bpf.ShaperPlan
+	list            []savedCustomer
 }
 
-// savedCustomer is the state of a customer who sent or received packets.
+// savedCustomer is the state of a customer. The words are those of bpf.ShaperCustomer.
 type savedCustomer struct {
 	ID    uint64
 	Plan  uint32
@@ -47,7 +46,7 @@ func (s *Maps) SaveCustomers() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return t.save(boot, engine.Now(), time.Now().UnixNano())
+	return t.save(boot, engine.Now(), time.Now().UnixNano()), nil
 }
 
 // RestoreNow decodes saved customers, as of now. Their counters are 0.
@@ -60,9 +59,8 @@ func RestoreNow(b []byte) (*CustomerTable, error) {
 }
 
 // save encodes the table, as of a time.
-func (t *CustomerTable) save(boot [36]byte, monotonic, wall int64) ([]byte, error) {
-	list := make([]savedCustomer, 0, len(t.Numbers))
-	var plans []bpf.ShaperPlan
+func (t *CustomerTable) save(boot [36]byte, monotonic, wall int64) []byte {
+	out := &savedCustomers{boot: boot, monotonic: monotonic, wall: wall}
 	index := map[uint32]uint32{}
 	for i := range t.customers {
 		c := &t.customers[i]
@@ -71,62 +69,34 @@ func (t *CustomerTable) save(boot [36]byte, monotonic, wall int64) ([]byte, erro
 		}
 		at, known := index[c.Plan]
 		if !known {
-			at = uint32(len(plans))
+			at = uint32(len(out.plans))
 			index[c.Plan] = at
-			plans = append(plans, t.plans[c.Plan])
+			out.plans = append(out.plans, t.plans[c.Plan])
 		}
-		list = append(list, savedCustomer{c.Id, at, c.Word, c.Stamp, c.Queue})
+		out.list = append(out.list, savedCustomer{c.Id, at, c.Word, c.Stamp, c.Queue})
 	}
-	head := savedHeader{
-		boot, monotonic, wall, uint32(len(plans)), uint32(len(list)), uint32(binary.Size(bpf.ShaperPlan{})),
-	}
-	var b []byte
-	for _, part := range []any{head, plans, list} {
-		var err error
-		if b, err = binary.Append(b, binary.LittleEndian, part); err != nil {
-			return nil, err
-		}
-	}
-	return b, nil
+	return out.encode()
 }
 
-// errSaved means that saved customers cannot be used.
-var errSaved = errors.New("saved customers: written by another version, or damaged")
-
-// restoreCustomers decodes saved customers, as of a time. Their counters are 0.
+// restoreCustomers decodes saved customers, as of a time. Their counters are 0. Plans hold only
+// their stateParameters.
 func restoreCustomers(b []byte, boot [36]byte, monotonic, wall int64) (*CustomerTable, error) {
-	var head savedHeader
-	n, err := binary.Decode(b, binary.LittleEndian, &head)
-	if err != nil || head.PlanSize != uint32(binary.Size(bpf.ShaperPlan{})) {
-		return nil, errSaved
-	}
-	body := b[n:]
-	if uint64(len(body)) != uint64(head.Plans)*uint64(head.PlanSize)+
-		uint64(head.Customers)*uint64(binary.Size(savedCustomer{})) {
-		return nil, errSaved
-	}
-	plans, list := make([]bpf.ShaperPlan, head.Plans), make([]savedCustomer, head.Customers)
-	if n, err = binary.Decode(body, binary.LittleEndian, plans); err == nil {
-		_, err = binary.Decode(body[n:], binary.LittleEndian, list)
-	}
+	saved, err := decodeCustomers(b)
 	if err != nil {
-		return nil, errSaved
+		return nil, err
 	}
-	customers := make([]bpf.ShaperCustomer, len(list))
-	for i := range list {
-		c := &list[i]
-		if c.Plan >= head.Plans || c.ID == 0 {
-			return nil, errSaved
-		}
-		if head.Boot != boot {
-			c.age(&plans[c.Plan], head.Monotonic, max(wall-head.Wall, 0), monotonic)
+	customers := make([]bpf.ShaperCustomer, len(saved.list))
+	for i := range saved.list {
+		c := &saved.list[i]
+		if saved.boot != boot {
+			c.age(&saved.plans[c.Plan], saved.monotonic, max(wall-saved.wall, 0), monotonic)
 		}
 		customers[i] = bpf.ShaperCustomer{
 			Id: c.ID, Plan: c.Plan, Word: c.Word, Stamp: c.Stamp, Queue: c.Queue,
 		}
 	}
 	t := newCustomerTable(customers)
-	t.plans = plans
+	t.plans = saved.plans
 	return t, nil
 }
 

@@ -54,8 +54,9 @@ func writeRecord(m *ebpf.Map, text []byte) error {
 	return cause.Of(m.Put(uint32(0), padded))
 }
 
-// Version is the version of the record's format, which consists of About and the
-// structs of bpf/src/policy.h in it. TestRecordVersion fails if they change without it.
+// Version is the version of the record's format: of About with the structs of bpf/src/policy.h in it,
+// and of dataplane.ClassStats in the map of readings. TestRecordVersion fails if they change without
+// it.
 const Version = 9
 
 // VersionError reports that a shaper was attached by another version of this package,
