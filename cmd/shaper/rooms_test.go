@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"os/exec"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -12,359 +14,265 @@ import (
 
 const module = "github.com/a-seed-32e5a53f/shaper/"
 
-// rooms has the packages of this module that each room may import, besides those in its own folders, and
-// the packages that only its tests may import. All other imports are errors. The row cmd/shaper is the
-// command alone: each room below it has a row of its own.
-var rooms = []struct {
-	room       string
-	may, tests []string
-}{
-	{"cmd/shaper/internal/oracle", nil, nil}, // the model shares no code
-	{"cmd/shaper/internal/calendar", nil, nil},
-	{"cmd/shaper/internal/output", nil, nil},
-	{"cmd/shaper/internal/quota", nil, nil},
-	{"cmd/shaper/internal/chrome", nil, nil},
-	{"cmd/shaper/internal/report", []string{"cmd/shaper/internal/say", "dataplane", "dataplane/compiled"}, []string{"cmd/shaper/internal/chrome"}},
-	{"cmd/shaper/internal/say", []string{"cmd/shaper/internal/policyfile", "dataplane", "marker", "meter", "meter/shared", "queue"}, nil},
-	{"cmd/shaper/internal/strictjson", nil, nil},
-	{"cmd/shaper/internal/changes", []string{"cmd/shaper/internal/strictjson", "dataplane/kernel/safedir"}, nil},
-	{"cmd/shaper/internal/pattern", nil, nil},
-	{"cmd/shaper/internal/policyfile", []string{"cmd/shaper/internal/calendar", "cmd/shaper/internal/changes", "cmd/shaper/internal/pattern", "dataplane", "dataplane/compiled", "marker", "meter", "queue"}, nil},
-	{
-		"cmd/shaper/internal/check",
-		[]string{
-			"cmd/shaper/internal/calendar", "cmd/shaper/internal/cli", "cmd/shaper/internal/lint", "cmd/shaper/internal/policyfile",
-			"cmd/shaper/internal/say", "dataplane", "meter", "meter/shared", "queue",
-		},
-		nil,
-	},
-	{
-		"cmd/shaper/internal/cli",
-		[]string{
-			"cmd/shaper/internal/lint", "cmd/shaper/internal/output", "cmd/shaper/internal/policyfile",
-			"cmd/shaper/internal/say", "dataplane", "dataplane/kernel",
-		},
-		nil,
-	},
-	{
-		"cmd/shaper/internal/live",
-		[]string{
-			"cmd/shaper/internal/budgets", "cmd/shaper/internal/calendar", "cmd/shaper/internal/changes", "cmd/shaper/internal/cli",
-			"cmd/shaper/internal/connections", "cmd/shaper/internal/policyfile", "cmd/shaper/internal/quota", "cmd/shaper/internal/say",
-			"cmd/shaper/internal/strictjson",
-			"dataplane", "dataplane/kernel", "dataplane/tap", "meter", "meter/shared",
-		},
-		[]string{"meter/shared/lease"},
-	},
-	{
-		"cmd/shaper/internal/stats",
-		[]string{
-			"cmd/shaper/internal/budgets", "cmd/shaper/internal/changes", "cmd/shaper/internal/cli", "cmd/shaper/internal/control",
-			"cmd/shaper/internal/live", "cmd/shaper/internal/policyfile", "cmd/shaper/internal/say", "dataplane", "dataplane/kernel",
-			"dataplane/tap", "meter",
-		},
-		nil,
-	},
-	{
-		"cmd/shaper/internal/process",
-		[]string{
-			"cmd/shaper/internal/budgets", "cmd/shaper/internal/changes", "cmd/shaper/internal/cli",
-			"cmd/shaper/internal/control", "cmd/shaper/internal/live", "cmd/shaper/internal/metrics",
-			"cmd/shaper/internal/output", "cmd/shaper/internal/policyfile", "cmd/shaper/internal/say",
-			"dataplane", "dataplane/kernel", "dataplane/tap", "internal/safedir",
-		},
-		[]string{"dataplane/nettest"},
-	},
-	{
-		"cmd/shaper/internal/summary",
-		[]string{
-			"cmd/shaper/internal/bins", "cmd/shaper/internal/episodes", "cmd/shaper/internal/policyfile", "cmd/shaper/internal/report",
-			"cmd/shaper/internal/say", "dataplane", "dataplane/replay", "meter",
-		},
-		nil,
-	},
-	{
-		"cmd/shaper/internal/bench",
-		[]string{
-			"cmd/shaper", "dataplane", "dataplane/kernel", "dataplane/kernel/walk", "dataplane/nettest",
-			"dataplane/replay", "meter", "meter/shared", "meter/shared/lease", "queue",
-		},
-		nil,
-	},
-	{
-		"cmd/shaper/internal/advise",
-		[]string{
-			"cmd/shaper/internal/report", "cmd/shaper/internal/say", "cmd/shaper/internal/tcpmodel",
-			"dataplane", "meter", "queue",
-		},
-		nil,
-	},
-	{"cmd/shaper/internal/annotate", []string{"cmd/shaper/internal/say", "dataplane", "meter"}, nil},
-	{"cmd/shaper/internal/bins", nil, nil},
-	{
-		"cmd/shaper/internal/budgets",
-		[]string{
-			"cmd/shaper/internal/policyfile", "cmd/shaper/internal/say", "dataplane", "meter",
-			"meter/shared", "meter/shared/lease",
-		},
-		[]string{
-			"dataplane/kernel", "meter/shared/storetest",
-		},
-	},
-	{
-		"cmd/shaper/internal/compare",
-		[]string{
-			"cmd/shaper/internal/bins", "cmd/shaper/internal/policyfile", "cmd/shaper/internal/report",
-			"cmd/shaper/internal/say", "dataplane", "dataplane/replay", "meter",
-		},
-		nil,
-	},
-	{"cmd/shaper/internal/connections", nil, nil},
-	{
-		"cmd/shaper/internal/control",
-		[]string{
-			"cmd/shaper/internal/changes", "cmd/shaper/internal/connections", "cmd/shaper/internal/live",
-			"cmd/shaper/internal/policyfile", "cmd/shaper/internal/strictjson", "dataplane",
-			"internal/safedir",
-		},
-		nil,
-	},
-	{"cmd/shaper/internal/decisions", []string{"dataplane"}, nil},
-	{
-		"cmd/shaper/internal/diff",
-		[]string{
-			"cmd/shaper/internal/calendar", "cmd/shaper/internal/policyfile", "cmd/shaper/internal/say",
-			"dataplane", "dataplane/replay", "meter", "queue",
-		},
-		nil,
-	},
-	{"cmd/shaper/internal/episodes", []string{"dataplane", "meter"}, []string{"queue"}},
-	{
-		"cmd/shaper/internal/explain",
-		[]string{
-			"cmd/shaper/internal/decisions", "cmd/shaper/internal/layer",
-			"cmd/shaper/internal/policyfile", "cmd/shaper/internal/say", "dataplane", "marker", "meter",
-			"queue",
-		},
-		nil,
-	},
-	{"cmd/shaper/internal/gate", nil, nil},
-	{"cmd/shaper/internal/gotest", nil, nil},
-	{"cmd/shaper/internal/layer", []string{"dataplane"}, nil},
-	{
-		"cmd/shaper/internal/lint",
-		[]string{
-			"cmd/shaper/internal/policyfile", "cmd/shaper/internal/say", "dataplane", "meter", "queue",
-		},
-		nil,
-	},
-	{
-		"cmd/shaper/internal/livetest",
-		nil,
-		[]string{
-			"bpf", "cmd/shaper/internal/changes", "cmd/shaper/internal/tcpmodel", "dataplane",
-			"dataplane/kernel", "dataplane/nettest", "dataplane/replay", "meter",
-			"meter/shared/storetest", "queue",
-		},
-	},
-	{
-		"cmd/shaper/internal/metrics",
-		[]string{
-			"cmd/shaper/internal/connections", "cmd/shaper/internal/live",
-			"cmd/shaper/internal/policyfile", "cmd/shaper/internal/say", "dataplane", "dataplane/kernel",
-			"meter", "meter/shared",
-		},
-		[]string{
-			"meter/shared/lease",
-		},
-	},
-	{
-		"cmd/shaper/internal/routers",
-		[]string{
-			"cmd/shaper/internal/routers", "cmd/shaper/internal/pattern", "cmd/shaper/internal/policyfile", "dataplane", "marker",
-			"meter", "queue",
-		},
-		[]string{
-			"dataplane/nettest",
-		},
-	},
-	{"cmd/shaper/internal/screenshot", nil, nil},
-	{
-		"cmd/shaper/internal/simulate",
-		[]string{
-			"cmd/shaper/internal/policyfile", "meter", "meter/shared/lease", "meter/shared/lease/world",
-		},
-		nil,
-	},
-	{"cmd/shaper/internal/tcpmodel", []string{"meter", "queue"}, nil},
-	{"cmd/shaper/internal/thirdparty", nil, nil},
-	{
-		"cmd/shaper",
-		[]string{
-			"cmd/shaper", "dataplane", "dataplane/kernel", "dataplane/kernel/hostbudget",
-			"dataplane/kernel/remedy", "dataplane/kernel/safedir", "dataplane/kernel/standby",
-			"dataplane/kernel/walk", "dataplane/kernel/watch", "dataplane/replay", "dataplane/replay/filter",
-			"dataplane/tap", "marker", "meter", "meter/shared", "meter/shared/lease",
-			"meter/shared/lease/world", "queue",
-		},
-		[]string{"bpf", "dataplane/nettest", "meter/shared/storetest"},
-	},
-	{"dataplane/nettest", nil, nil},
-	{"dataplane/replay", []string{"dataplane", "dataplane/compiled", "dataplane/pipeline"}, []string{"meter", "queue"}},
-	{"dataplane/kernel/internal/qdisc", []string{"dataplane/kernel/internal/cause", "queue"}, []string{"dataplane/nettest"}},
-	{"dataplane/kernel/internal/hook", []string{"dataplane/kernel/internal/cause", "dataplane/kernel/internal/qdisc"}, nil},
-	{"dataplane/kernel/internal/cause", nil, nil},
-	{"dataplane/kernel/safedir", nil, nil},
-	{"dataplane/kernel/remedy", nil, nil},
-	{"dataplane/kernel/internal/iface", []string{"dataplane", "dataplane/kernel/internal/cause"}, nil},
-	{"dataplane/kernel/internal/engine", []string{"bpf", "dataplane", "dataplane/kernel/internal/cause", "dataplane/kernel/remedy", "meter"}, nil},
-	{
-		"dataplane/kernel/internal/record",
-		[]string{
-			"bpf", "dataplane", "dataplane/kernel/internal/cause", "dataplane/kernel/internal/hook", "dataplane/kernel/internal/iface",
-			"dataplane/kernel/internal/qdisc", "meter",
-		},
-		nil,
-	},
-	{
-		"dataplane/kernel/internal/rundir",
-		[]string{
-			"dataplane", "dataplane/kernel/internal/cause", "dataplane/kernel/internal/hook", "dataplane/kernel/internal/iface",
-			"dataplane/kernel/internal/qdisc", "dataplane/kernel/remedy", "dataplane/kernel/safedir",
-		},
-		[]string{"dataplane/kernel/internal/kerneltest", "dataplane/nettest"},
-	},
-	{
-		"dataplane/kernel/internal/registry",
-		[]string{
-			"bpf", "dataplane", "dataplane/kernel/internal/cause", "dataplane/kernel/internal/engine", "dataplane/kernel/internal/hook",
-			"dataplane/kernel/internal/iface", "dataplane/kernel/internal/record", "dataplane/kernel/internal/rundir", "meter",
-		},
-		nil,
-	},
-	{
-		"dataplane/kernel/internal/image",
-		[]string{
-			"bpf", "dataplane", "dataplane/kernel/internal/cause", "dataplane/kernel/internal/engine", "dataplane/kernel/internal/hook",
-			"dataplane/kernel/internal/iface", "dataplane/kernel/internal/qdisc", "dataplane/kernel/internal/record", "dataplane/kernel/internal/registry",
-			"dataplane/kernel/remedy", "meter", "queue",
-		},
-		[]string{"dataplane/kernel/internal/kerneltest", "dataplane/nettest"},
-	},
-	{"dataplane/kernel/internal/kerneltest", []string{"dataplane", "dataplane/nettest", "meter"}, nil},
-	{
-		"dataplane/kernel/standby",
-		[]string{
-			"dataplane", "dataplane/kernel/internal/iface", "dataplane/kernel/internal/rundir",
-			"dataplane/kernel/safedir",
-		},
-		nil,
-	},
-	{
-		"dataplane/kernel/hostbudget",
-		[]string{
-			"bpf", "dataplane", "dataplane/kernel/internal/engine", "dataplane/kernel/internal/iface", "dataplane/kernel/internal/registry",
-			"dataplane/kernel/internal/rundir", "meter",
-		},
-		[]string{"dataplane/kernel/internal/kerneltest", "dataplane/nettest"},
-	},
-	{
-		"dataplane/kernel/walk",
-		[]string{
-			"bpf", "dataplane", "dataplane/kernel/internal/cause", "dataplane/kernel/internal/engine", "dataplane/kernel/internal/image",
-			"dataplane/kernel/internal/record", "dataplane/kernel/remedy", "meter",
-		},
-		[]string{
-			"dataplane/kernel/hostbudget", "dataplane/kernel/internal/iface", "dataplane/kernel/internal/kerneltest",
-			"dataplane/kernel/internal/qdisc", "dataplane/kernel/internal/registry", "dataplane/kernel/internal/rundir",
-			"dataplane/nettest", "dataplane/replay", "meter/metertest", "queue",
-		},
-	},
-	{
-		"dataplane/kernel/watch",
-		[]string{"dataplane/kernel"},
-		[]string{
-			"dataplane/kernel/internal/hook", "dataplane/kernel/internal/kerneltest",
-			"dataplane/kernel/internal/record", "dataplane/nettest",
-		},
-	},
-	{"dataplane/kernel", []string{"bpf", "dataplane", "meter", "queue"}, []string{"dataplane/replay", "dataplane/nettest", "meter/metertest"}},
-	{"dataplane/tap", []string{"dataplane", "dataplane/compiled", "dataplane/pipeline", "meter"}, []string{"dataplane/nettest", "queue"}},
-	{"dataplane/pipeline", []string{"dataplane", "dataplane/compiled", "meter", "queue"}, []string{"dataplane/internal/frametest"}},
-	{"dataplane/compiled", []string{"dataplane", "meter", "queue"}, []string{"dataplane/internal/frametest"}},
-	{"dataplane/internal/frametest", []string{"dataplane", "meter", "queue"}, nil},
-	{"dataplane", []string{"marker", "meter", "queue"}, []string{"dataplane/compiled"}},
-	{"queue", []string{"meter"}, nil},
-	{"marker", []string{"meter"}, nil},
-	{"meter/shared", []string{"meter"}, []string{"dataplane/nettest"}},
-	{"meter", nil, []string{"meter/metertest"}},
-	{"meter/metertest", nil, nil}, // the model shares no code
-	{"bpf", nil, nil},
+// rooms lists each package of the module with those it imports, and after "| tests:" those that only its
+// tests import. A package is named by the last element of its path. It may import those of earlier lines;
+// its tests may import any package listed. Indented lines continue the line before.
+const rooms = `
+# meters
+meter: | tests: metertest
+unsaid:
+lease: | tests: world
+world: lease
+shared: meter unsaid lease | tests: storetest nettest
+marker: meter
+queue: meter
+
+# planes
+dataplane: meter marker queue | tests: compiled frametest
+compiled: meter unsaid queue dataplane | tests: frametest
+pipeline: meter queue dataplane compiled | tests: marker frametest
+replay: dataplane pipeline | tests: meter queue
+filter: dataplane
+tap: meter dataplane compiled pipeline | tests: queue nettest
+bpf:
+remedy:
+safedir:
+cause:
+iface: dataplane cause
+qdisc: queue cause | tests: nettest
+hook: cause qdisc
+engine: meter unsaid dataplane compiled bpf remedy cause
+record: meter dataplane compiled bpf cause iface qdisc hook
+rundir: dataplane remedy safedir cause iface qdisc hook | tests: nettest kerneltest
+registry: meter dataplane compiled bpf cause iface hook engine record rundir
+image: meter unsaid queue dataplane compiled bpf remedy cause iface qdisc hook engine record registry |
+	tests: nettest policytest kerneltest
+standby: dataplane safedir iface rundir
+kernel: meter dataplane compiled remedy safedir cause iface qdisc hook engine record rundir registry
+	image standby | tests: nettest kerneltest
+watch: kernel | tests: hook record nettest kerneltest
+hostbudget: meter dataplane compiled pipeline bpf iface engine rundir registry | tests: nettest
+	kerneltest
+walk: meter dataplane compiled pipeline bpf remedy cause engine record image | tests: queue replay qdisc
+	registry hostbudget metertest nettest kerneltest
+
+# language
+strictjson:
+pattern:
+output:
+calendar:
+quota:
+changes: safedir strictjson
+policyfile: meter marker queue dataplane compiled pattern calendar changes
+say: meter unsaid shared queue dataplane compiled policyfile | tests: policytest
+lint: meter queue dataplane compiled policyfile say
+cli: dataplane compiled remedy kernel output policyfile say lint
+check: meter shared queue dataplane compiled calendar policyfile say lint cli
+diff: meter queue dataplane compiled replay calendar policyfile say | tests: policytest
+
+# routers
+routers: meter unsaid marker dataplane pattern policyfile | tests: queue diff tc policytest
+tc: meter unsaid queue dataplane pattern policyfile routers | tests: compiled nettest
+
+# captures
+bins:
+decisions: dataplane compiled
+episodes: meter dataplane compiled | tests: queue
+layer: dataplane
+explain: meter marker queue dataplane compiled pipeline policyfile say decisions layer
+annotate: meter dataplane compiled say
+report: dataplane say | tests: chrome
+summary: meter dataplane compiled replay policyfile say bins episodes report
+compare: meter dataplane compiled pipeline replay policyfile say bins report
+tcpmodel: meter queue
+advise: meter queue dataplane compiled say report tcpmodel
+simulate: meter lease world policyfile
+
+# operation
+connections:
+budgets: meter lease shared compiled pipeline policyfile say | tests: dataplane kernel storetest
+live: meter shared dataplane compiled tap standby kernel strictjson calendar quota changes policyfile
+	say cli budgets | tests: lease
+control: dataplane safedir strictjson changes policyfile connections live
+metrics: meter shared dataplane compiled kernel policyfile say connections live | tests: lease
+stats: meter dataplane compiled kernel hostbudget policyfile say cli budgets live control | tests:
+	pipeline tap
+process: dataplane compiled tap safedir standby kernel watch hostbudget output changes policyfile say
+	cli budgets live control metrics | tests: pipeline nettest
+
+# command
+shaper: meter lease shared dataplane compiled pipeline replay filter standby kernel walk pattern output
+	changes policyfile say lint cli check diff routers tc decisions episodes explain annotate report
+	summary compare advise simulate budgets live control stats process | tests: queue tap storetest nettest
+	oracle chrome
+
+# support
+metertest:
+storetest:
+nettest:
+frametest: meter queue dataplane
+policytest: meter queue dataplane compiled
+kerneltest: meter dataplane compiled nettest
+chaos: | tests: nettest
+gencaps:
+oracle:
+livetest: | tests: meter queue dataplane compiled pipeline replay bpf kernel changes tcpmodel storetest
+	nettest
+chrome:
+gate:
+gotest:
+screenshot:
+thirdparty:
+`
+
+// room is a package of the module, as rooms lists it and as go list finds it. Imports are names of rooms.
+type room struct {
+	floor, name    string
+	imports, tests []string // tests without imports
 }
 
-// TestRooms checks the direction of imports, also of tests, that meter imports only the
-// standard library, and that only meter/shared imports Redis.
+// TestRooms compares rooms with the imports of all packages. meter and the packages below it may otherwise
+// import only the standard library; Redis is for meter/shared and its test servers.
 func TestRooms(t *testing.T) {
-	list := exec.Command("go", "list", "-json=ImportPath,Imports,TestImports,XTestImports", "./...")
-	list.Dir = "../.." // with the module's path instead, go list needs modules that no build downloads
-	out, err := list.Output()
-	var failed *exec.ExitError
-	if errors.As(err, &failed) {
-		t.Fatalf("go list: %v: %s", err, failed.Stderr)
-	} else if err != nil {
-		t.Fatal(err)
-	}
-	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
-		var p struct {
-			ImportPath                         string
-			Imports, TestImports, XTestImports []string
+	t.Parallel()
+	listed, found := parseRooms(t), goList(t)
+	above := map[string]bool{}
+	for _, r := range listed {
+		p, ok := found[r.name]
+		if !ok {
+			t.Errorf("rooms lists %s, which is no package", r.name)
+			continue
 		}
-		if err := d.Decode(&p); errors.Is(err, io.EOF) {
-			return
+		delete(found, r.name)
+		difference(t, p.path, "imports", p.imports, r.imports)
+		difference(t, "a test of "+p.path, "imports", p.tests, r.tests)
+		for _, i := range r.imports {
+			if !above[i] {
+				t.Errorf("%s imports %s, which is not on an earlier line", r.name, i)
+			}
+		}
+		above[r.name] = true
+		for _, i := range p.others {
+			redis := strings.HasPrefix(i, "github.com/redis/")
+			switch {
+			case redis && p.path != "meter/shared" && p.path != "meter/shared/storetest":
+				t.Errorf("%s imports %s: only meter/shared knows Redis", p.path, i)
+			case !redis && strings.HasPrefix(p.path+"/", "meter/"):
+				t.Errorf("%s imports %s: meter is for embedding and has the standard library alone", p.path, i)
+			}
+		}
+	}
+	for _, p := range found {
+		t.Errorf("rooms lacks %s", p.path)
+	}
+}
+
+// difference reports imports that are not listed, and listed ones that are not used.
+func difference(t *testing.T, who, does string, used, listed []string) {
+	t.Helper()
+	for _, i := range used {
+		if !slices.Contains(listed, i) {
+			t.Errorf("%s %s %s, which its line in rooms does not allow", who, does, i)
+		}
+	}
+	for _, i := range listed {
+		if !slices.Contains(used, i) {
+			t.Errorf("rooms allows that %s %s %s, but it does not", who, does, i)
+		}
+	}
+}
+
+// parseRooms reads rooms.
+func parseRooms(t *testing.T) []room {
+	t.Helper()
+	var list []room
+	floor, seen := "", map[string]bool{}
+	for line := range strings.SplitSeq(strings.ReplaceAll(rooms, "\n\t", " "), "\n") {
+		if title, ok := strings.CutPrefix(line, "# "); ok {
+			floor = title
+		} else if line != "" {
+			name, rest, _ := strings.Cut(line, ":")
+			imports, tests, _ := strings.Cut(rest, "| tests:")
+			if seen[name] {
+				t.Errorf("rooms lists %s twice", name)
+			}
+			seen[name] = true
+			list = append(list, room{floor, name, strings.Fields(imports), strings.Fields(tests)})
+		}
+	}
+	return list
+}
+
+// listedPackage is a package as go list finds it, with the imports of Linux and other systems together.
+type listedPackage struct {
+	path           string   // below the module
+	imports, tests []string // rooms; tests without imports and the package itself
+	others         []string // imports of other modules
+}
+
+// goList finds the packages of the module by the last elements of their paths.
+func goList(t *testing.T) map[string]*listedPackage {
+	t.Helper()
+	all := map[string]*listedPackage{}
+	for _, system := range []string{"linux", "darwin"} {
+		list := exec.Command("go", "list", "-json=ImportPath,Imports,TestImports,XTestImports", "./...")
+		list.Dir = "../.." // with the module's path instead, go list needs modules that no build downloads
+		list.Env = append(os.Environ(), "GOOS="+system, "GOARCH=amd64")
+		out, err := list.Output()
+		if failed, ok := errors.AsType[*exec.ExitError](err); ok {
+			t.Fatalf("go list: %v: %s", err, failed.Stderr)
 		} else if err != nil {
 			t.Fatal(err)
 		}
-		path := strings.TrimPrefix(p.ImportPath, module)
-		room, may, tests := roomOf(t, path)
-		for _, i := range p.Imports {
-			if local, ours := strings.CutPrefix(i, module); ours {
-				if !allowed(local, room, may) {
-					t.Errorf("%s imports %s", path, local)
-				}
-			} else if room == "meter" && strings.Contains(i, ".") {
-				t.Errorf("%s imports %s: meter is for embedding and has the standard library alone", path, i)
-			} else if strings.HasPrefix(i, "github.com/redis/") && room != "meter/shared" &&
-				path != "cmd/shaper/internal/bench" {
-				t.Errorf("%s imports %s: only meter/shared knows Redis", path, i)
+		for d := json.NewDecoder(strings.NewReader(string(out))); ; {
+			var p struct {
+				ImportPath                         string
+				Imports, TestImports, XTestImports []string
 			}
-		}
-		for _, i := range slices.Concat(p.TestImports, p.XTestImports) {
-			if local, ours := strings.CutPrefix(i, module); ours && local != room &&
-				!allowed(local, room, slices.Concat(may, tests)) {
-				t.Errorf("a test of %s imports %s", path, local)
+			if err := d.Decode(&p); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Fatal(err)
 			}
+			local := strings.TrimPrefix(p.ImportPath, module)
+			name := path.Base(local)
+			l := all[name]
+			if l == nil {
+				l = &listedPackage{path: local}
+				all[name] = l
+			} else if l.path != local {
+				t.Errorf("%s and %s have the same last element", l.path, local)
+			}
+			ours, others := split(p.Imports)
+			l.imports = append(l.imports, ours...)
+			l.others = append(l.others, others...)
+			ours, _ = split(slices.Concat(p.TestImports, p.XTestImports))
+			l.tests = append(l.tests, ours...)
 		}
 	}
+	for name, l := range all {
+		l.imports = unique(l.imports)
+		l.others = unique(l.others)
+		l.tests = slices.DeleteFunc(unique(l.tests), func(i string) bool {
+			return i == name || slices.Contains(l.imports, i)
+		})
+	}
+	return all
 }
 
-func roomOf(t *testing.T, path string) (room string, may, tests []string) {
-	for _, r := range rooms {
-		if path == r.room || strings.HasPrefix(path, r.room+"/") && r.room != "cmd/shaper" {
-			return r.room, r.may, r.tests
+// split separates imports of the module, by their last elements, from those of other modules.
+func split(imports []string) (ours, others []string) {
+	for _, i := range imports {
+		if strings.HasPrefix(i, module) {
+			ours = append(ours, path.Base(i))
+		} else if strings.Contains(i, ".") {
+			others = append(others, i)
 		}
 	}
-	t.Errorf("%s belongs to no room", path)
-	return path, nil, nil
+	return ours, others
 }
 
-func allowed(local, room string, may []string) bool {
-	if strings.HasPrefix(local, room+"/") {
-		return true
-	}
-	for _, m := range may {
-		if local == m || m == "cmd/shaper" && strings.HasPrefix(local, m+"/") {
-			return true
-		}
-	}
-	return false
+func unique(s []string) []string {
+	slices.Sort(s)
+	return slices.Compact(s)
 }
