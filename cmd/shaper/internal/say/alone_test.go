@@ -19,11 +19,11 @@ func TestEachFieldAlone(t *testing.T) {
 		"Meter.Name", "Meter.CIRMax", "Meter.EIRMax", "Meter.Then", "Queue.Name", "Link.Name",
 		"Envelope.CIRMax", "Envelope.EIRMax", "Envelope.Packets", "Envelope.Coupling",
 		"Queue.TargetAtRate", "Queue.IntervalAtRate", // where the times are from, which are printed
-		"Budget.Hosts",                                                          // until the server reports it
-		"Store.PasswordFile", "Store.CAFile", "Store.CertFile", "Store.KeyFile", // paths of secrets
+		"Budget.Hosts",                                                                  // until the server reports it
+		"Address.PasswordFile", "Address.CAFile", "Address.CertFile", "Address.KeyFile", // paths of secrets
 	}
 	described := []string{
-		"LengthRule.", "Match.", "Range.", "Action.", "Meter.", "PreColor.", "Key.", "Budget.", "Store.",
+		"LengthRule.", "Match.", "Range.", "Action.", "Meter.", "PreColor.", "Key.", "Budget.", "Address.",
 		"Queue.", "Link.",
 	}
 	for _, k := range meter.Kinds() {

@@ -22,7 +22,7 @@ var outsideImages = []string{
 	"Queue.Priority", "Queue.Weight", "Config.Packets", // in the tree of HTB
 	"Queue.TargetAtRate", "Queue.IntervalAtRate", // read when a rate changes
 	"Meter.Budget", "Budget.Interval", "Budget.Rescue", "Budget.Weight", "Budget.Hosts", // of registry and agent
-	"Store.URL", "Store.PasswordFile", "Store.CAFile", "Store.CertFile", "Store.KeyFile",
+	"Address.URL", "Address.PasswordFile", "Address.CAFile", "Address.CertFile", "Address.KeyFile",
 	"Customers.Key", "Customers.Nested", "Customers.List", "Customer.Prefixes", "Customer.VLANs", // in maps of their own
 }
 
