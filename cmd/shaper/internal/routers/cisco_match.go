@@ -190,7 +190,7 @@ func ranges(a *args, most uint64) (values []string, err error) {
 
 // matchProtocol reads a protocol. Those of NBAR need the contents of packets.
 func matchProtocol(l Line, a *args) ([]Match, error) {
-	word := a.peek()
+	word := a.next()
 	switch word {
 	case "ip":
 		return Keyed(l, "ethertype", "ipv4"), nil
