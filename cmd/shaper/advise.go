@@ -109,8 +109,8 @@ func (f *adviseFlags) options(capture bool) (o advise.Options, err error) {
 	switch {
 	case !capture && (f.rate == "" || f.rtt == 0):
 		return o, cli.Usagef("without a capture, give --rate and --rtt, such as --rate 50mbit --rtt 40ms")
-	case !capture && (f.policy != "" || f.picture != ""):
-		return o, cli.Usagef("--policy and --picture need a capture")
+	case !capture && (f.policy != "" || f.picture != "" || f.length != ""):
+		return o, cli.Usagef("--policy, --picture and --length need a capture")
 	case f.policy != "" &&
 		(f.rate != "" || f.peak != "" || f.target != "" || f.length != "" || f.picture != ""):
 		return o,

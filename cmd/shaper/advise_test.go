@@ -12,8 +12,10 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/advise"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/report"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/summary"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
 // jsonOf runs a command and decodes its JSON.
@@ -135,6 +137,20 @@ func TestAdvisePolicy(t *testing.T) {
 			bytes.Contains(out.Bytes(), []byte("warning:")) {
 			t.Errorf("%v: exit %d: %s%s\n%s", args, code, &stderr, &out, a.Policy)
 		}
+	}
+}
+
+// TestAdvisePolicyLength checks that an advised policy counts lengths as the advice did.
+func TestAdvisePolicyLength(t *testing.T) {
+	a := jsonOf[advise.Advice](t, "advise", "--json", "../../testdata/pcaps/bursts.pcap", "--rate", "10mbit",
+		"--length", "base=l2,overhead=4,mpu=64")
+	file, err := policyfile.Load("p", []byte(a.Policy))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := dataplane.LengthRule{Base: dataplane.L2, Overhead: 4, MPU: 64}
+	if got := file.Policy.Length; got != want {
+		t.Errorf("got %+v, want %+v, in\n%s", got, want, a.Policy)
 	}
 }
 

@@ -59,7 +59,7 @@ func TestBudgetErrors(t *testing.T) {
 		"maximum hosts":              {on(func(b *dataplane.Budget) { b.Hosts = dataplane.MaxHosts }), ""},
 		"hosts above the maximum":    {on(func(b *dataplane.Budget) { b.Hosts = dataplane.MaxHosts + 1 }), "hosts"},
 
-		"options of a server on the host": {budgeted(bucket, dataplane.Budget{Name: "b", Interval: -1, Weight: -1, Hosts: -1}), ""},
+		"options of a server on the host": {budgeted(bucket, dataplane.Budget{Name: "b", Interval: -1, Weight: -1, Hosts: -1}), "interval weight hosts"},
 		"keys":                            {with(host(bucket), func(m *dataplane.Meter) { m.Per = dataplane.Key{By: dataplane.BySrc} }), "share"},
 		"envelope":                        {with(host(meter.TRTCM4115{CIR: frametest.Mega, CBS: 1000}), func(m *dataplane.Meter) { m.Envelope, m.Rank = &dataplane.Envelope{Name: "e"}, 1 }), "share"},
 		"window on the host":              {host(meter.FixedWindow{Limit: 1000, Window: time.Second}), ""},

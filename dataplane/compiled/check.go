@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -127,6 +128,24 @@ func invalidKey(k dataplane.Key) string {
 	return ""
 }
 
+// checkLone adds the errors of fields that need another one.
+func (l *errorList) checkLone(m *dataplane.Meter) {
+	if m.Per.By == dataplane.NoKey {
+		if m.Per != (dataplane.Key{}) {
+			l.add(m, "per", invalidKey(m.Per))
+		}
+		if m.Keys != 0 {
+			l.add(m, "keys", "needs per: a meter without keys has no table")
+		}
+		if m.Idle {
+			l.add(m, "evict", "needs per: a meter without keys has no table")
+		}
+	}
+	if m.Rank != 0 && m.Envelope == nil && m.CIRMax == nil && m.EIRMax == nil { // these want it, too
+		l.add(m, "rank", "needs envelope: it orders the flows of one")
+	}
+}
+
 // checkBudget adds the errors of a budget, and those of a meter of some kind that uses it.
 func (l *errorList) checkBudget(b *dataplane.Budget, m *dataplane.Meter, kind meter.Kind) {
 	if reason := invalidName(b.Name); reason != "" {
@@ -143,6 +162,9 @@ func (l *errorList) checkBudget(b *dataplane.Budget, m *dataplane.Meter, kind me
 			"is not supported by type "+kind.String()+": use token buckets, fixed-window or sliding-counter")
 	}
 	if b.OnHost() {
+		for _, name := range slices.Concat(unsaid.Fields(b, "Name", "Address"), unsaid.Fields(&b.Address)) {
+			l.add(b, strings.ToLower(name), "is only for a budget on a server, not for store: host")
+		}
 		return
 	}
 	if state == meter.StateCounts {

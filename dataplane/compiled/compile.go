@@ -191,6 +191,7 @@ func (c *compiler) addStage(m *dataplane.Meter, customers bool) int {
 	if !validFraction(m.Initial) {
 		c.add(m, "initial", "must be between 0 and 100 % of the burst")
 	}
+	c.checkLone(m)
 	c.compileInputColors(&s.Input, m)
 	if customers {
 		// compileCustomers compiles the parameters.

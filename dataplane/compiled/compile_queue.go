@@ -20,15 +20,22 @@ func (c *compiler) compileQueue(q *dataplane.Queue) int {
 		if _, err := queue.New(q.Config); err != nil {
 			c.addError(q, "rate", err)
 		}
-		if q.Priority != 0 || q.Weight < 0 || q.Weight > 1 {
+		if q.Priority != 0 || q.Weight != 0 {
 			c.add(q, "rate", "cannot be combined with priority or weight: they are for queues of a link")
 		}
-		if q.Fair.By != dataplane.NoKey {
+		switch {
+		case q.Fair == dataplane.Key{}:
+		case q.Fair.By == dataplane.NoKey:
+			c.add(q, "fair", invalidKey(q.Fair))
+		default:
 			c.add(q, "fair",
 				"needs a queue of a link: a queue with a rate fixes each departure on arrival, before later flows arrive")
 		}
 	} else {
 		c.compileLinkQueue(&out, i)
+	}
+	if (q.TargetAtRate || q.IntervalAtRate) && q.CoDel == (queue.CoDel{}) {
+		c.add(q, "codel", "is missing: its times follow the rate")
 	}
 	c.plan.Queues = append(c.plan.Queues, out)
 	return i

@@ -37,6 +37,9 @@ func (c *compiler) compileCustomers(from *dataplane.Customers) {
 			fmt.Sprintf("has %d customers: at most %d are allowed", len(from.List), dataplane.MaxCustomers))
 		return
 	}
+	if from.Nested && !byAddress(from.Key) {
+		c.add(from, "nested", "is only for customers known by address")
+	}
 	indexes := map[*dataplane.ServicePlan]uint32{}
 	indexOf := func(p *dataplane.ServicePlan) uint32 {
 		i, ok := indexes[p]

@@ -345,7 +345,6 @@ func TestCompileAccepts(t *testing.T) {
 		"queue of a link":         func(p *dataplane.Policy) { linked(p) },
 		"queue of a link, bounds": func(p *dataplane.Policy) { q := linked(p); q.Priority, q.Weight, q.Time = 7, 1000, 1000 },
 		"hosts of a fair queue":   func(p *dataplane.Policy) { linked(p).Fair = dataplane.Key{By: dataplane.ByHosts} },
-		"weight 1 without a link": func(p *dataplane.Policy) { p.Classes[0].Red.Queue.Weight = 1 },
 		"longest prefixes": func(p *dataplane.Policy) {
 			p.Classes[0].Meter.Per = dataplane.Key{By: dataplane.BySrc, V4: 32, V6: 128}
 		},

@@ -198,32 +198,16 @@ func enumeration(t reflect.Type) bool {
 	return t.Kind() == reflect.Uint8 && t.Name() != "uint8" || t.Kind() == reflect.Slice
 }
 
-// needs names the fields that have no effect unless another field is set, in the same struct or in
-// one that contains it. Every other field is expected to have an effect wherever it can be set.
-var needs = map[string]string{
-	"Meter.Keys":           "Meter.Per",
-	"Meter.Idle":           "Meter.Per",
-	"Meter.Rank":           "Meter.Envelope",
-	"Budget.Interval":      "Budget.Address",
-	"Budget.Rescue":        "Budget.Address",
-	"Budget.Weight":        "Budget.Address",
-	"Budget.Hosts":         "Budget.Address",
-	"PreColor.From":        "Meter.Aware",
-	"PreColor.Map":         "Meter.Aware",
-	"Key.V4":               "Key.By",
-	"Key.V6":               "Key.By",
-	"Queue.Priority":       "Queue.Link",
-	"Queue.Weight":         "Queue.Link",
-	"Queue.TargetAtRate":   "Queue.CoDel",
-	"Queue.IntervalAtRate": "Queue.CoDel",
-}
-
-// inert reports whether the field has no effect in its place.
+// inert reports whether the field has no effect in its place, although it can be set: Compile checks the
+// source of the input colors of a meter that is not color-aware. Every other field is expected to have an
+// effect wherever it can be set.
 func (l *leaf) inert() bool {
-	typ, name, _ := strings.Cut(needs[l.field], ".")
+	if l.field != "PreColor.From" && l.field != "PreColor.Map" {
+		return false
+	}
 	for _, v := range slices.Backward(l.within) {
-		if v.Type().Name() == typ {
-			return v.FieldByName(name).IsZero()
+		if m, ok := v.Interface().(dataplane.Meter); ok {
+			return !m.Aware
 		}
 	}
 	return false

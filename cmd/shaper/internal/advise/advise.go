@@ -258,7 +258,13 @@ func (c *Collector) Advise(o Options) (*Advice, error) {
 	if o.Rate.Bytes == 0 || a.Classes != nil {
 		return a, nil
 	}
-	return a, a.close(o, t.MSS)
+	if err := a.close(o, t.MSS); err != nil {
+		return nil, err
+	}
+	if a.Policy != "" {
+		a.Policy = lengthKey(c.plan.Length) + a.Policy
+	}
+	return a, nil
 }
 
 // names returns the names of the classes of a stream.

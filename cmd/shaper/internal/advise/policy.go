@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
@@ -72,6 +73,14 @@ func (a *Advice) recommend(o Options) {
 	if burst < mtu {
 		a.warn("the burst is below the MTU, %d bytes: a full packet never fits (RFC 2697 §2)", mtu)
 	}
+}
+
+// lengthKey returns the key of a policy for the rule by which lengths were counted; "" for the default.
+func lengthKey(r dataplane.LengthRule) string {
+	if r == (dataplane.LengthRule{}) {
+		return ""
+	}
+	return fmt.Sprintf("length: {base: %v, overhead: %d, mpu: %d}\n", r.Base, r.Overhead, r.MPU)
 }
 
 func (a *Advice) warn(format string, args ...any) {

@@ -3,7 +3,10 @@ package decisions
 import (
 	"encoding/csv"
 	"encoding/json"
+	"errors"
 	"io"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -127,6 +130,47 @@ func TestRowsAllocateNothing(t *testing.T) {
 				}
 			}); n > 0 {
 				t.Errorf("JSON %v, %s: got %v allocations for %d rows, want 0", asJSON, name, n, 100*backlog)
+			}
+		}
+	}
+}
+
+// TestEachFieldAlone checks that any single field of a verdict changes its row. Left out are fields that
+// rows do not have: the clock of the meters, segments, and what lacked.
+func TestEachFieldAlone(t *testing.T) {
+	t.Parallel()
+	plan := &compiled.Plan{
+		Classes: []compiled.Class{{Name: "a", Stage: -1}, {Name: "b", Stage: -1}},
+		Customers: &compiled.Customers{
+			Source: &dataplane.Customers{List: []dataplane.Customer{{Name: "alice"}, {Name: "bob"}}},
+		},
+	}
+	base := dataplane.Verdict{Done: dataplane.Pass | dataplane.Queued, HasDSCP: true}
+	row := func(v dataplane.Verdict, asJSON bool) string {
+		var out strings.Builder
+		d := New(&out, plan, asJSON)
+		if err := errors.Join(d.Packet(&dataplane.Packet{}, &v), d.Flush()); err != nil {
+			t.Fatal(err)
+		}
+		return out.String()
+	}
+	absent := []string{"Now", "Packets", "Stage", "Lack"}
+	for i := range reflect.TypeFor[dataplane.Verdict]().NumField() {
+		v := base
+		name, field := reflect.TypeFor[dataplane.Verdict]().Field(i).Name, reflect.ValueOf(&v).Elem().Field(i)
+		switch {
+		case slices.Contains(absent, name):
+			continue
+		case field.Kind() == reflect.Bool:
+			field.SetBool(!field.Bool())
+		case field.CanInt():
+			field.SetInt(field.Int() + 1)
+		default:
+			field.SetUint(field.Uint() ^ 2)
+		}
+		for _, asJSON := range []bool{false, true} {
+			if row(v, asJSON) == row(base, asJSON) {
+				t.Errorf("%s: no effect, JSON %t", name, asJSON)
 			}
 		}
 	}
