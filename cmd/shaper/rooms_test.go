@@ -76,6 +76,37 @@ var rooms = []struct {
 		[]string{"dataplane/nettest"},
 	},
 	{
+		"cmd/shaper/internal/detach",
+		[]string{
+			"cmd/shaper/internal/cli",
+			"cmd/shaper/internal/live",
+			"cmd/shaper/internal/say",
+			"dataplane",
+			"dataplane/kernel",
+			"dataplane/kernel/standby",
+		},
+		nil,
+	},
+	{
+		"cmd/shaper/internal/reload",
+		[]string{
+			"cmd/shaper/internal/budgets",
+			"cmd/shaper/internal/changes",
+			"cmd/shaper/internal/cli",
+			"cmd/shaper/internal/control",
+			"cmd/shaper/internal/live",
+			"cmd/shaper/internal/output",
+			"cmd/shaper/internal/policyfile",
+			"cmd/shaper/internal/process",
+			"cmd/shaper/internal/say",
+			"cmd/shaper/internal/stats",
+			"dataplane",
+			"dataplane/compiled",
+			"dataplane/kernel",
+		},
+		nil,
+	},
+	{
 		"cmd/shaper/internal/summary",
 		[]string{
 			"cmd/shaper/internal/bins", "cmd/shaper/internal/episodes", "cmd/shaper/internal/policyfile", "cmd/shaper/internal/report",
