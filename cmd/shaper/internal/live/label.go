@@ -17,3 +17,9 @@ func Label(policy *policyfile.Compiled, iface string) json.RawMessage {
 	}
 	return policy.Label()
 }
+
+// PolicyName returns the name of a shaper's policy, or "" if its record has none.
+func PolicyName(about *kernel.About) string {
+	source, _ := policyfile.SourceOf(about.Label)
+	return source.Name
+}

@@ -1,0 +1,214 @@
+// Package reload gives running shapers new policies, keeps the changes by shaper set in force, and rolls back
+// policies that nobody confirms.
+package reload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/control"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/output"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/process"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/stats"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
+)
+
+// changed is the output of reload --json, one line per shaper.
+type changed struct {
+	Interface string                 `json:"interface"`
+	Direction string                 `json:"direction"`
+	Program   uint32                 `json:"program_id"`
+	Policy    string                 `json:"policy"`
+	Classes   []compiled.ClassChange `json:"classes"`
+	Kept      []control.Change       `json:"changes"` // by shaper set, still in force
+}
+
+// Reload gives new policies to the shapers of an interface. With confirm it then waits, and
+// rolls back unless they are confirmed in time.
+func Reload(
+	ctx context.Context, s cli.Streams, f *live.Flags, name string, flags *cli.PolicyFlags,
+	confirm time.Duration, asJSON bool,
+) (err error) {
+	list, err := f.Choose(name)
+	if err != nil {
+		return err
+	}
+	defer live.CloseAll(list)
+	policies, err := loadFor(flags, list)
+	if err != nil {
+		return err
+	}
+	amended, err := amendFor(s, list, policies, flags.One.Rate != "", f.List == nil)
+	if err != nil {
+		return err
+	}
+	defer amended.end() // again does nothing
+	if confirm > 0 && len(amended.resets) > 0 {
+		return cli.Usagef("--rate would end a change by shaper set, which a rollback cannot restore: leave out --confirm, or reset the change first (shaper set %s lists it)",
+			list[0].Info().Interface)
+	}
+	for i, sh := range list {
+		if err := cli.CheckPolicy(policies[i], []live.Handle{sh}); err != nil {
+			return err
+		}
+		if i == 0 || policies[i] != policies[0] {
+			if live.IsTap(sh.Info()) {
+				flags.NoMarks = process.TapMarks
+			}
+			flags.Warn(s.Err, policies[i], sh.Info().Interface)
+		}
+		if confirm > 0 && live.IsTap(sh.Info()) {
+			return live.ErrNoConfirm
+		}
+		owned, err := sh.Owned()
+		if err == nil && !owned && policies[i].HasRules() {
+			return fmt.Errorf("%s: %w", live.Name(sh.Info()), process.ErrNoRules)
+		}
+		if err == nil && !owned && budgets.OnServer(policies[i].Plan) {
+			return cli.Usagef("%s has no process to renew its share of a budget on a server: use shaper run",
+				live.Name(sh.Info()))
+		}
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	live.Announce(list, live.Reload, live.Author("shaper reload"))
+	if confirm == 0 {
+		return amended.reload(s, list, policies, time.Time{}, asJSON)
+	}
+	name = list[0].Info().Interface
+	signal.Ignore(syscall.SIGHUP) // the new policy may cut off the terminal
+	guard, err := live.StartGuard(name, nil, os.Stderr)
+	if err == nil {
+		err = guard.Instruct(live.Instructions{Stays: true})
+	}
+	if err != nil {
+		return err
+	}
+	settled := false
+	defer func() {
+		if settled {
+			guard.End()
+		} else {
+			guard.Release() // rolls back unless confirmed
+		}
+	}()
+	// A stopped terminal must not prevent the rollback.
+	out := output.NewOutbox(s.Out)
+	s.Out = out
+	defer func() { err = errors.Join(err, cli.AfterChange(out.Flush())) }()
+	until := time.Now().Add(confirm).Round(0)
+	err = amended.reload(s, list, policies, until, asJSON)
+	if err != nil && !errors.As(err, new(*incompleteError)) {
+		return err
+	}
+	if !asJSON {
+		fmt.Fprintf(s.Out, "waiting %v for shaper confirm %s\n", confirm, name)
+	}
+	settled, waited := awaitConfirm(ctx, list, until)
+	return errors.Join(err, waited)
+}
+
+// incompleteError means that a policy is in force, but something about it failed.
+type incompleteError struct{ error }
+
+func (e *incompleteError) Unwrap() error { return e.error }
+
+// reload gives each shaper its policy, until the first error, and then prints the changes.
+func (a *amendment) reload(
+	s cli.Streams, list []live.Handle, policies []*policyfile.Compiled, until time.Time, asJSON bool,
+) (err error) {
+	var loaded [][]compiled.ClassChange
+	var incomplete []error
+	if err := a.overruleTap(); err != nil {
+		return err
+	}
+	for i, sh := range list {
+		done := sh.Prepare(policies[i])
+		var changes []compiled.ClassChange
+		changes, err = sh.Reload(policies[i].Plan, live.Label(policies[i], sh.Info().Interface), until)
+		done()
+		var active *dataplane.ActiveError
+		if err != nil && !errors.As(err, &active) {
+			err = cli.ExplainIn(policies[i], err)
+			break
+		}
+		if err := sh.KeepCustomers(policies[i]); err != nil {
+			fmt.Fprintf(s.Err, "shaper: warning: %s: the copy of the customers: %v\n", live.Name(sh.Info()),
+				err)
+		}
+		if active != nil {
+			incomplete = append(incomplete, fmt.Errorf("%s: %w", live.Name(sh.Info()), active))
+		}
+		err = nil
+		loaded = append(loaded, changes)
+	}
+	if err := a.settle(list[len(loaded):]); err != nil {
+		fmt.Fprintf(s.Err, "shaper: warning: %v\n", err)
+	}
+	p := say.NewPrinter(s.Out)
+	for i, changes := range loaded {
+		sh, about := list[i], list[i].Info()
+		cli.PrintNotes(s.Err, live.Name(about), sh.Notes())
+		all := a.books[sh]
+		inForce, _ := all.InForce(policies[i], time.Now())
+		cli.PrintNotes(s.Err, live.Name(about), live.KeptNotes(inForce, about.Interface))
+		if !asJSON {
+			live.PrintReloaded(p, about, policies[i], changes)
+			continue
+		}
+		row := changed{
+			about.Interface, about.Direction.String(), uint32(about.Program), policies[i].Name, changes,
+			[]control.Change{},
+		}
+		for i := range inForce {
+			row.Kept = append(row.Kept, stats.InForceJSON(&inForce[i]))
+		}
+		p.Err = errors.Join(p.Err, say.WriteJSON(s.Out, row))
+	}
+	if err := errors.Join(incomplete...); err != nil {
+		incomplete = []error{&incompleteError{err}}
+	}
+	return errors.Join(append(incomplete, err, cli.AfterChange(p.Err))...)
+}
+
+// loadFor returns a policy for each shaper: the policy in the flags, or the one that the
+// shaper was started with, whose file is read again.
+func loadFor(p *cli.PolicyFlags, list []live.Handle) (out []*policyfile.Compiled, err error) {
+	if p.Given() {
+		c, err := p.Load()
+		return slices.Repeat([]*policyfile.Compiled{c}, len(list)), err
+	}
+	read := map[string]*policyfile.Compiled{} // by path
+	for _, sh := range list {
+		source, err := policyfile.SourceOf(sh.Info().Label)
+		if err != nil {
+			return nil, err
+		}
+		c := read[source.Path]
+		switch {
+		case source.Path == "":
+			c, err = source.Compile() // a one-liner has no file
+		case c == nil:
+			c, err = (&cli.PolicyFlags{File: source.Path}).Load()
+			read[source.Path] = c
+		}
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, c)
+	}
+	return out, nil
+}
