@@ -127,7 +127,7 @@ func invalidKey(k dataplane.Key) string {
 	return ""
 }
 
-// checkBudget adds the errors of a budget, and those of a meter of some kind that uses it.
+// checkBudget adds the errors of a budget, and those of a meter using it, of some kind.
 func (l *errorList) checkBudget(b *dataplane.Budget, m *dataplane.Meter, kind meter.Kind) {
 	if reason := invalidName(b.Name); reason != "" {
 		l.add(b, "budget", reason)
@@ -175,7 +175,7 @@ func (l *errorList) checkBudget(b *dataplane.Budget, m *dataplane.Meter, kind me
 	}
 }
 
-// notLeased returns the parameters that are set, and that neither a lease nor a leased meter has.
+// notLeased returns the set parameters unknown to leases and leased meters.
 func notLeased(p meter.Params) []string {
 	var leased []string
 	switch p.(type) {

@@ -24,7 +24,7 @@ const (
 	// Shared accepts a sticky directory, such as /tmp: other users can create files there, but not
 	// replace ours.
 	Shared
-	// Link accepts a path that ends in a symbolic link. Without it only a link of systemd is accepted.
+	// Link accepts a path ending in a symbolic link. Without it only a link of systemd is accepted.
 	Link
 )
 
@@ -45,7 +45,7 @@ type Dir struct {
 // directory above it, or write to it: all of them must belong to this user or root, and only directories
 // above it may be sticky. Symbolic links above it must belong to this user or root, too.
 //
-// After Hold of the same path, Open returns the directory that Hold opened.
+// After Hold of the same path, Open returns the directory opened by Hold.
 func Open(path string, rules Rules) (*Dir, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -67,14 +67,15 @@ func Open(path string, rules Rules) (*Dir, error) {
 	return &d, nil
 }
 
-// holdings are the directories that this process holds, by path.
+// holdings are the directories held by this process, by path.
 var holdings = struct {
 	sync.Mutex
 	dirs map[string]Dir
 }{dirs: map[string]Dir{}}
 
-// Hold opens a directory until the process ends. From now on, Open returns it for the same path, even if
-// another directory has its name. If it is removed, the next Open opens the path again, by the same rules.
+// Hold opens a directory until the process ends. From now on, Open returns it for the same path,
+// even if its name denotes another directory. If it is removed, the next Open opens the path again,
+// by the same rules.
 func Hold(path string, rules Rules) error {
 	path, err := filepath.Abs(path)
 	if err == nil {
@@ -158,10 +159,10 @@ func (d *Dir) failed(op, name string, err error) error {
 	return &fs.PathError{Op: op, Path: d.Path(name), Err: err}
 }
 
-// Open opens a file. It follows no links and waits for no pipe. The error wraps ErrForeign if the file is
-// not a regular one, if others can write to it, or if it belongs to another user than this one, root and
-// the owner of the directory. flags are those of os.OpenFile; the mode of a new file is 0600, and its owner
-// that of the directory.
+// Open opens a file. It follows no links and waits for no pipe. The error wraps ErrForeign if the
+// file is not a regular one, if others can write to it, or if it belongs to another user than this
+// one, root and the owner of the directory. flags are those of os.OpenFile; the mode of a new file
+// is 0600, and its owner the directory's.
 //
 // Open of a new file makes a held directory again if it was removed.
 func (d *Dir) Open(name string, flags int) (*os.File, error) {
@@ -187,12 +188,12 @@ func (d *Dir) Open(name string, flags int) (*os.File, error) {
 		return nil, err
 	}
 	if flags&os.O_CREATE != 0 && !d.ours {
-		_ = file.Chown(int(d.owner), -1) // the owner's process has to read and remove it
+		_ = file.Chown(int(d.owner), -1) // the owner's process must read and remove it
 	}
 	return file, nil
 }
 
-// check refuses a file that shaper did not make.
+// check refuses a file not made by shaper.
 func (d *Dir) check(file *os.File) error {
 	var stat unix.Stat_t
 	if err := unix.Fstat(int(file.Fd()), &stat); err != nil {

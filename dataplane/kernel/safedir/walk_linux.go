@@ -19,7 +19,7 @@ type UnsafeError struct {
 
 func (e *UnsafeError) Error() string { return e.Path + " " + e.Reason }
 
-// ofSystemd reports whether a link from a path to a target is one that systemd makes for a service with
+// ofSystemd reports whether a link from a path to a target is made by systemd for a service with
 // DynamicUser, such as from /var/lib/shaper/eth0 to ../private/shaper/eth0.
 func ofSystemd(path, target string) bool {
 	if !filepath.IsAbs(target) {
@@ -33,7 +33,7 @@ func ofSystemd(path, target string) bool {
 	return false
 }
 
-// maxLinks is the number of symbolic links in a path that the kernel follows.
+// maxLinks is the number of symbolic links followed by the kernel in a path.
 const maxLinks = 40
 
 // walk follows a path from directory to directory, by descriptors.
