@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// Budget is a limit that several meters share: meters of one host, or of all hosts that use
-// the same server.
+// Budget is a limit shared by several meters: meters of one host, or of all hosts that use the same
+// server.
 type Budget struct {
 	Name    string
 	Address Address
 
 	// For a budget on a server. Zero values mean the defaults below.
 	Interval time.Duration // time between two reports to the server
-	// share of the budget that all hosts together may use while the server is unreachable
+	// share of the budget for all hosts together while the server is unreachable
 	Rescue Fraction
 	Weight int // weight of this host, 1 to MaxWeight; 0 means 1
 	Hosts  int // number of hosts, until the server reports it
@@ -30,12 +30,12 @@ const (
 )
 
 // DefaultRescue is the default for Rescue. With half of the budget, neither the loss of the server
-// nor that of hosts costs much more than the other half: the server keeps the rescue shares of
-// hosts that died.
+// nor that of hosts costs much more than the other half: the server keeps the rescue shares of dead
+// hosts.
 var DefaultRescue = Fraction{50, 100}
 
-// Address is the place of a budget's state: a Redis or Valkey server, or the kernel of this
-// host if URL is empty. The files are for the program that connects to the server; planes do not read them.
+// Address is the place of a budget's state: a Redis or Valkey server, or the kernel of this host if
+// URL is empty. The files are for the program connecting to the server; planes do not read them.
 type Address struct {
 	URL          string // such as rediss://user:password@host:6379/0
 	PasswordFile string // file with the password in one line

@@ -15,7 +15,7 @@ type Customers struct {
 	// Nested allows a prefix of a customer inside a prefix of another one. A packet
 	// belongs to the customer with the longest prefix.
 	Nested bool
-	Plans  []*ServicePlan // plans that have a name; compiled.Compile also checks those without customers
+	Plans  []*ServicePlan // named plans; compiled.Compile also checks those without customers
 	List   []Customer     // at most MaxCustomers
 }
 
@@ -26,13 +26,13 @@ const MaxCustomers = 1 << 20
 type CustomerKey uint8
 
 const (
-	// the address of the side that the interface faces: destination at egress, source at ingress; see
+	// the address of the side faced by the interface: destination at egress, source at ingress; see
 	// compiled.Plan.For
 	ByInside      CustomerKey = iota
 	BySource                  // source address
 	ByDestination             // destination address
 	ByOuterVLAN               // ID of the outer VLAN tag
-	// IDs of the two outermost VLAN tags; a packet with one tag has no customer
+	// IDs of the two outermost VLAN tags; a packet with one tag is without a customer
 	ByTwoVLANs
 )
 
@@ -55,7 +55,7 @@ type ServicePlan struct {
 	Name   string
 	Params meter.Params  // of the meter; nil for a queue
 	Queue  *queue.Config // nil for a meter; its limit must be a time, and it has no WRED
-	// Actions by color; nil means that of the class. A queue of the customer takes the
-	// place of a queue of the action.
+	// Actions by color; nil means the class's action. A queue of the customer takes the place of a
+	// queue of the action.
 	Green, Yellow, Red *Action
 }

@@ -3,7 +3,7 @@
 //
 //	source -> parse -> classify -> meter -> act {pass | mark | queue | drop} -> sink
 //
-// A program that runs a policy needs these names, in this order:
+// A program running a policy needs these names, in this order:
 //
 //   - A [Policy] is an ordered list of classes. The first [Class] whose [Match] accepts a packet decides.
 //   - A [Meter] colors the packets of its class, with parameters of package meter. Meters may form a
@@ -25,9 +25,9 @@
 //
 // # More of the language
 //
-// Queues may share the rate of a [Link], meters an [Envelope]. [Customers] have a [ServicePlan] each. A
-// [Budget] is a limit that several policies share. Package compiled contains policies in the form that
-// planes run; only programs that inspect policies, or planes of their own, need it.
+// Queues may share the rate of a [Link], meters an [Envelope]. [Customers] have a [ServicePlan]
+// each. A [Budget] is a limit shared by several policies. Package compiled contains policies in the
+// form run by planes; only programs inspecting policies, or planes of their own, need it.
 //
 // # Lengths
 //
@@ -45,16 +45,15 @@
 // session header, and the IP header. The PPP protocol has one byte or two (RFC 1661
 // §6.5). A packet with any other headers is not IP.
 //
-// A capture may contain only the beginning of a packet. If it ends within the fixed IP header (20 or 40
-// bytes), the packet is malformed, like a packet whose headers contradict each other: an IPv4 header
-// whose total length is below its own length or whose own length is below 20 bytes or exceeds the packet
-// on the wire. A total length of 0 is valid: segmentation offload writes it for packets above 64 KiB. If
-// the capture ends later, the packet is IP and is metered by its length on the wire. Such a packet has no
-// ports if they were cut off, and the protocol of an IPv6 packet is the last one that a captured header
-// names.
+// A capture may contain only the beginning of a packet. If it ends within the fixed IP header (20
+// or 40 bytes), the packet is malformed, like a packet whose headers contradict each other: an IPv4
+// header whose total length is below its own length or whose own length is below 20 bytes or
+// exceeds the packet on the wire. A total length of 0 is valid: segmentation offload writes it for
+// packets above 64 KiB. If the capture ends later, the packet is IP and is metered by its length on
+// the wire. Such a packet lacks ports if they were cut off, and the protocol of an IPv6 packet is
+// the last one named by a captured header.
 //
-// The first fragment of a packet has ports, and matches see them. Later fragments have
-// none. All fragments of a packet belong to one flow. So the flow key of a fragment
-// has no ports, and its protocol is the one that every fragment names, in the IPv4
-// header or in the IPv6 fragment header.
+// The first fragment of a packet has ports, and matches see them. Later fragments have none. All
+// fragments of a packet belong to one flow. So the flow key of a fragment has no ports, and its
+// protocol is the one named by every fragment, in the IPv4 header or in the IPv6 fragment header.
 package dataplane

@@ -6,12 +6,11 @@ import (
 
 // FieldError is an error in one field of a policy.
 type FieldError struct {
-	// Object is the part of the policy that contains the error: a *Policy,
-	// *LengthRule, *Class, *Match, *Meter, *Action, *Queue, *Link, *Envelope,
-	// *Budget, *Customers, *Customer or *ServicePlan.
+	// Object is the faulty part of the policy: a *Policy, *LengthRule, *Class, *Match, *Meter,
+	// *Action, *Queue, *Link, *Envelope, *Budget, *Customers, *Customer or *ServicePlan.
 	Object any
 	Field  string // key within the object, as spelled in policy files
-	Reason string // a phrase that continues Field, such as "is missing"
+	Reason string // a phrase continuing Field, such as "is missing"
 }
 
 func (e *FieldError) Error() string {

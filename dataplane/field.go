@@ -39,8 +39,7 @@ func (f Field) Max() (value uint32, known bool) {
 	return fieldMax[f], true
 }
 
-// Mark writes Value to a field of the packets that have it. Other packets stay as they
-// are.
+// Mark writes Value to a field of packets with this field. Other packets stay as they are.
 type Mark struct {
 	Field Field
 	Value uint32
@@ -65,7 +64,8 @@ func (p *Packet) Field(f Field) (value uint32, ok bool) {
 	return 0, false
 }
 
-// Write writes a mark, and reports whether the packet has the field. The packet must have been parsed.
+// Write writes a mark, and reports whether the packet contains the field. The packet must have been
+// parsed.
 func (p *Packet) Write(m Mark) bool {
 	switch m.Field {
 	case DSCP:

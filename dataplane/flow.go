@@ -3,7 +3,7 @@ package dataplane
 import "strings"
 
 // Flow is the key ByFlow of a packet: its addresses, protocol and ports. Flows are comparable.
-// All packets that are not IP have the zero Flow.
+// Non-IP packets have the zero Flow.
 type Flow struct{ key PacketKey }
 
 var flowReader = NewKeyReader(Key{By: ByFlow})
@@ -17,7 +17,7 @@ func FlowOf(p *Packet) Flow {
 	return Flow{key}
 }
 
-// Hash returns a number that is the same for equal flows, and spreads others evenly.
+// Hash returns the same number for equal flows, and spreads others evenly.
 func (f Flow) Hash() uint64 {
 	k := &f.key
 	h := (k.src.Hi ^ k.dst.Hi<<1) * 0x9e3779b97f4a7c15

@@ -9,8 +9,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// KeyField is the part of a packet that is its key: packets with different keys have
-// different meters, or are different flows of a fair queue.
+// KeyField is the part of a packet that is its key: packets with different keys have different
+// meters, or are different flows of a fair queue.
 type KeyField uint8
 
 const (
@@ -64,7 +64,7 @@ func (k Key) Mask6() Addr {
 
 // PacketKey is the key of one packet, as a Key defines it. It is comparable.
 type PacketKey struct {
-	// Fields that are not part of the key are zero.
+	// Fields outside the key are zero.
 	src, dst     Addr // src contains a VLAN ID or DSCP
 	sport, dport uint16
 	kind         Kind
@@ -78,7 +78,7 @@ type KeyReader struct {
 	mask6 Addr
 }
 
-// NewKeyReader returns a reader of the keys that k defines.
+// NewKeyReader returns a reader of the keys defined by k.
 func NewKeyReader(k Key) KeyReader {
 	return KeyReader{key: k, mask4: uint64(k.Mask4()), mask6: k.Mask6()}
 }
@@ -101,7 +101,7 @@ func (k *KeyReader) FlowNumber(p *Packet, seed uint64) uint16 {
 		uint64(key.sport)<<32|uint64(key.dport)<<16|uint64(key.proto)<<8|version)
 }
 
-// Key returns the key of a packet, or false if the packet has none.
+// Key returns the key of a packet, or false without one.
 func (k *KeyReader) Key(p *Packet) (out PacketKey, ok bool) {
 	switch k.key.By {
 	case BySrc:
@@ -130,8 +130,8 @@ func (k *KeyReader) Key(p *Packet) (out PacketKey, ok bool) {
 	return out, p.IsIP()
 }
 
-// SmallKey returns the key of a packet as a number, or false if it does not fit into one or
-// the packet has none.
+// SmallKey returns the key of a packet as a number, or false if it does not fit into one, or
+// without a key.
 func (k *KeyReader) SmallKey(p *Packet) (key uint64, ok bool) {
 	switch k.key.By {
 	case BySrc:
@@ -159,7 +159,7 @@ func (k *KeyReader) FromSmall(n uint64) PacketKey {
 // Small returns n of a key that FromSmall returned.
 func (k *PacketKey) Small() uint64 { return k.src.Lo | k.dst.Lo }
 
-// maskAddr clears the bits of an address that are not part of the key.
+// maskAddr clears the bits of an address outside the key.
 func (k *KeyReader) maskAddr(kind Kind, a Addr) Addr {
 	if kind == IPv4 {
 		return Addr{Lo: a.Lo & k.mask4}

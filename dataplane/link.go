@@ -15,7 +15,7 @@ const (
 	LinkNull       LinkType = 0 // BSD loopback; the address family may be in either byte order
 	LinkEthernet   LinkType = 1
 	LinkPPP        LinkType = 9  // with or without address and control bytes (RFC 1662 §3.1)
-	LinkFDDI       LinkType = 10 // with LLC and SNAP, as all types that say so
+	LinkFDDI       LinkType = 10 // with LLC and SNAP, like all types marked so
 	LinkRawBSD     LinkType = 12 // DLT_RAW
 	LinkRawOBSD    LinkType = 14 // DLT_RAW on OpenBSD
 	LinkPPPHDLC    LinkType = 50 // PPP, or Cisco HDLC by its first byte
@@ -61,7 +61,7 @@ type link struct {
 	at, size int // offset of the EtherType or LLC header; length of the link header
 }
 
-// links are the link types that Parse reads.
+// links are the link types read by Parse.
 var links = [512]link{
 	LinkNull:       {"NULL", formCommon, 0, 0},
 	LinkEthernet:   {"ETHERNET", formCommon, 0, 0},

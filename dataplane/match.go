@@ -8,12 +8,11 @@ import (
 // Range is an inclusive range of values.
 type Range struct{ First, Last uint32 }
 
-// Match is the condition for a packet to belong to a class. A packet must match every list
-// that is not empty. It matches a list if it matches any entry, so a packet without the
-// field does not match. The zero Match matches every IP packet.
+// Match is the condition for a packet to belong to a class. A packet must match every non-empty
+// list. It matches a list if it matches any entry, so a packet without the field does not match.
+// The zero Match matches every IP packet.
 //
-// A packet that is not IP, or is malformed, matches only if EtherType, VLAN, PCP or Length
-// is set.
+// A non-IP or malformed packet matches only if EtherType, VLAN, PCP or Length is set.
 type Match struct {
 	Src, Dst     []netip.Prefix
 	Proto        []Range // upper-layer protocol; default TCP and UDP if a port is set
@@ -122,8 +121,8 @@ func (f *MatchField) Ranges(m *Match) []Range {
 	return *f.List(m)
 }
 
-// Covers reports whether m matches every packet that other matches. It may return false
-// although it does, if an entry of other is covered only by several entries of m together.
+// Covers reports whether m matches every packet matched by other. It may return false although it
+// does, if an entry of other is covered only by several entries of m together.
 func (m *Match) Covers(other *Match) bool {
 	if m.Customer && !other.Customer {
 		return false
@@ -156,9 +155,9 @@ func containsPrefix(outer, inner netip.Prefix) bool {
 	return outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr())
 }
 
-// Misses returns the key of the first list that a parsed packet with metered length n does
-// not match. It returns "" if the packet matches, and "ip" if it fails only because it
-// has no IP header. To classify packets, use a Classifier, which is faster.
+// Misses returns the key of the first list not matched by a parsed packet with metered length n. It
+// returns "" if the packet matches, and "ip" if only its IP header is missing. To classify packets,
+// use a Classifier, which is faster.
 func (m *Match) Misses(p *Packet, n int) string {
 	switch {
 	case m.Customer && p.Customer == 0:

@@ -7,7 +7,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/marker"
 )
 
-// Kind is the kind of packet that follows the link header.
+// Kind is the kind of packet after the link header.
 type Kind uint8
 
 const (
@@ -36,14 +36,13 @@ type Packet struct {
 	Data    []byte // captured bytes, from the link header on, without FCS; marks are written here
 	WireLen int    // length on the wire, from the link header on, without FCS; Parse raises it to len(Data)
 	Time    int64  // arrival time, ns
-	// Time minus the packet's timestamp, ns: not 0 after a step of the clock that stamped a capture
+	// Time minus the packet's timestamp, ns: not 0 after a step of the capture's clock
 	Shift int64
 	Link  LinkType
 	Mark  uint32 // skb mark
 	ID    int64  // any number; copied to Verdict.ID
-	// Segments is the number of packets that a GSO packet is split into, each with its
-	// own link header; 0 means 1. Each is Segment bytes long, but the last may be
-	// shorter. WireLen is the sum of their lengths.
+	// Segments is the number of segments of a GSO packet, each with its own link header; 0 means 1.
+	// Each is Segment bytes long, but the last may be shorter. WireLen is the sum of their lengths.
 	Segments, Segment int
 
 	// Parsed is true if this group belongs to the first one. Parse sets it. Process and
@@ -75,7 +74,7 @@ type Packet struct {
 	Customer uint32
 }
 
-// IsIP reports whether the packet has a valid IP header.
+// IsIP reports whether the IP header is valid.
 func (p *Packet) IsIP() bool { return p.Kind >= IPv4 }
 
 // DSCP returns the DSCP of the outer IP header, or false if the packet is not IP.
@@ -113,7 +112,7 @@ func (p *Packet) SetCE() bool {
 	return false
 }
 
-// VLAN returns the ID of the outer VLAN tag, or false if the packet has no tag.
+// VLAN returns the ID of the outer VLAN tag, or false without a tag.
 func (p *Packet) VLAN() (uint16, bool) {
 	if p.Tags == 0 {
 		return 0, false
@@ -121,7 +120,7 @@ func (p *Packet) VLAN() (uint16, bool) {
 	return be16(p.Data[p.Tag:]) & 0x0fff, true
 }
 
-// TwoVLANs returns the IDs of the two outermost VLAN tags, or false if the packet has fewer.
+// TwoVLANs returns the IDs of the two outermost VLAN tags, or false with fewer.
 func (p *Packet) TwoVLANs() (outer, inner uint16, ok bool) {
 	if p.Tags < 2 {
 		return 0, 0, false
@@ -129,7 +128,7 @@ func (p *Packet) TwoVLANs() (outer, inner uint16, ok bool) {
 	return be16(p.Data[p.Tag:]) & 0x0fff, be16(p.Data[p.Tag+4:]) & 0x0fff, true
 }
 
-// PCP returns the priority of the outer VLAN tag, or false if the packet has no tag.
+// PCP returns the priority of the outer VLAN tag, or false without a tag.
 func (p *Packet) PCP() (uint8, bool) {
 	if p.Tags == 0 {
 		return 0, false

@@ -2,7 +2,7 @@ package dataplane
 
 import "encoding/binary"
 
-// EtherTypes, PPP protocols and IP protocols that Parse interprets.
+// EtherTypes, PPP protocols and IP protocols interpreted by Parse.
 const (
 	etherIPv4    = 0x0800
 	etherVLAN    = 0x8100
@@ -36,12 +36,12 @@ func be16(b []byte) uint16 { return binary.BigEndian.Uint16(b) }
 func be32(b []byte) uint32 { return binary.BigEndian.Uint32(b) }
 func be64(b []byte) uint64 { return binary.BigEndian.Uint64(b) }
 
-// Parse reads the headers in p.Data and sets the second group of fields of p: kind,
-// offsets, l3 length, addresses, protocol and ports. It reads nothing beyond len(p.Data),
-// does not allocate and cannot fail. A packet without IP is Other. A packet that ends
-// within the fixed IP header (20 or 40 bytes), or earlier, is Malformed, and so is one whose
-// IPv4 total length is below its header length, unless it is 0. A packet that ends later,
-// in IPv4 options, IPv6 extension headers or ports, is IP without ports.
+// Parse reads the headers in p.Data and sets the second group of fields of p: kind, offsets, l3
+// length, addresses, protocol and ports. It reads nothing beyond len(p.Data), does not allocate and
+// cannot fail. A packet without IP is Other. A packet ending within the fixed IP header (20 or 40
+// bytes), or earlier, is Malformed, and so is one whose IPv4 total length is below its header
+// length, unless it is 0. A packet ending later, in IPv4 options, IPv6 extension headers or ports,
+// is IP without ports.
 func Parse(p *Packet) {
 	p.Proto, p.Fragment, p.Fragmented, p.HasPorts = 0, false, false, false
 	p.Tags, p.HasEtherType, p.Tag, p.MPLS, p.Parsed = 0, false, 0, 0, true
@@ -121,8 +121,7 @@ func (p *Packet) family() Kind {
 	return Other
 }
 
-// setEtherType sets the EtherType of a packet whose link header has none, and returns its
-// kind.
+// setEtherType sets the EtherType of a packet whose link header lacks it, and returns its kind.
 func (p *Packet) setEtherType(k Kind) Kind {
 	switch k {
 	case IPv4:
@@ -133,7 +132,7 @@ func (p *Packet) setEtherType(k Kind) Kind {
 	return k
 }
 
-// parseNetwork continues at l3 with the header that EtherType t announces.
+// parseNetwork continues at l3 with the header announced by EtherType t.
 func (p *Packet) parseNetwork(t uint16, l3 int) (Kind, int) {
 	p.HasEtherType = true
 	for {

@@ -1,6 +1,6 @@
 package dataplane
 
-// parseRareLink is parseLink for the link types of links that have a form.
+// parseRareLink is parseLink for the link types of links with a form.
 func (p *Packet) parseRareLink(l *link) (Kind, int) {
 	switch l.form {
 	case formEtherType:
@@ -50,7 +50,7 @@ func (p *Packet) parsePPPLink() (Kind, int) {
 	return p.parsePPP(at)
 }
 
-// Protocols of PPP and frame relay that announce a label stack, IP, or another header.
+// Protocols of PPP and frame relay announcing a label stack, IP, or another header.
 const (
 	pppMPLS   = 0x0281
 	pppMPLSMC = 0x0283

@@ -12,17 +12,15 @@ import (
 )
 
 // Policy defines the treatment of packets, as plain data for compiled.Compile. Classes and chains
-// that point to the same Meter share it, as do actions that point to the same Queue and
-// queues that point to the same Link.
+// with the same Meter share it, as do actions with the same Queue and queues with the same Link.
 type Policy struct {
 	Length  LengthRule
-	Classes []Class // in order: a packet belongs to the first class that matches it
-	// DropUnclassified drops packets that no class matches. By default they pass
-	// without metering.
+	Classes []Class // in order: a packet belongs to the first matching class
+	// DropUnclassified drops unmatched packets. By default they pass without metering.
 	DropUnclassified bool
 
-	// The parts that have a name of their own, in order. The compiler also checks parts
-	// that no class uses. Parts that classes use need not be listed.
+	// The named parts, in order. The compiler also checks unused parts. Used parts need not be
+	// listed.
 	Meters    []*Meter
 	Queues    []*Queue
 	Links     []*Link
@@ -99,7 +97,7 @@ func (r LengthRule) Accepts(link LinkType) error {
 	return nil
 }
 
-// Class defines the treatment of the packets that match it.
+// Class defines the treatment of matching packets.
 type Class struct {
 	Name  string
 	Match Match
@@ -108,8 +106,7 @@ type Class struct {
 	Green, Yellow, Red *Action
 }
 
-// Meter is a meter of a policy. Classes and chains that point to the same Meter share its
-// tokens.
+// Meter is a meter of a policy. Classes and chains with the same Meter share its tokens.
 type Meter struct {
 	Name   string
 	Params meter.Params // nil: those of the customer's plan, as first meter of a class with Match.Customer
@@ -120,7 +117,7 @@ type Meter struct {
 	PreColor PreColor
 	Initial  Fraction // tokens at the start, as a fraction of each burst
 	Packets  bool     // count packets instead of bytes
-	Then     *Meter   // next meter of the chain, for packets that are not red; it must be Aware
+	Then     *Meter   // next meter of the chain, for packets other than red; it must be Aware
 
 	// Per makes a meter for each key. Initial is then for new keys, and must be all or
 	// nothing.
@@ -134,8 +131,8 @@ type Meter struct {
 	Rank           int         // 1 to 64, different for each flow; flows of a larger rank go first
 	CIRMax, EIRMax *meter.Rate // limits of the flow, see meter.EnvelopeFlow; nil: those of the envelope
 
-	// Budget shares the tokens with the meters of other policies that have a budget of
-	// the same name in the same store. A policy may contain each budget once.
+	// Budget shares the tokens with the meters of other policies whose budget is of the same name
+	// in the same store. A policy may contain each budget once.
 	Budget *Budget
 }
 
@@ -233,8 +230,7 @@ type Action struct {
 	Queue *Queue
 }
 
-// Queue is a paced queue. It has a Rate of its own, or shares the rate of a Link. Actions
-// that point to the same Queue share it.
+// Queue is a paced queue. Its Rate is its own, or a Link's. Actions with the same Queue share it.
 type Queue struct {
 	Name string
 	queue.Config
@@ -277,7 +273,7 @@ func (q *Queue) LinkQueue() queue.LinkQueue {
 	}
 }
 
-// Link is a rate that several queues share: all that point to the same Link.
+// Link is a rate shared by all queues with the same Link.
 type Link struct {
 	Name string
 	Rate meter.Rate

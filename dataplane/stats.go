@@ -54,20 +54,20 @@ type ClassStats struct {
 	Untaken        Count // unclassified packets; zero for a class
 	UntakenDropped Count // unclassified packets dropped by Policy.DropUnclassified
 
-	// Behind counts packets of unknown color that the kernel's qdisc dropped. It has
-	// no bytes. If the color is known, the packets are in Drops.
+	// Behind counts packets of unknown color dropped by the kernel's qdisc. It counts no bytes. If
+	// the color is known, the packets are in Drops.
 	Behind Count
 }
 
 // QueueState is the backlog of a queue.
 type QueueState struct {
 	Name  string
-	Delay time.Duration // queueing delay of a packet that arrives now; 0 for a queue of a link
+	Delay time.Duration // queueing delay of a packet arriving now; 0 for a queue of a link
 	Bytes int64         // backlog, bytes
 
-	// Dropped is the number of packets that the kernel's qdisc dropped because it was
-	// full. They are also counted as queued, and as dropped by Class: the only class
-	// that ever sent packets to the queue, or "" if there are several.
+	// Dropped is the number of packets dropped by the kernel's qdisc because it was full. They are
+	// also counted as queued, and as dropped by Class: the only class with packets ever sent to the
+	// queue, or "" if there are several.
 	Dropped int64
 	Class   string
 
@@ -98,7 +98,7 @@ func Sum(counts []Count) Count {
 	return sum
 }
 
-// CustomerStats counts the packets of one customer that its plan treated.
+// CustomerStats counts the packets of one customer treated by its plan.
 type CustomerStats struct {
 	Colors  [3]Count // all packets, by color after the last meter
 	Dropped Count    // for any cause

@@ -7,7 +7,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// Done is the set of things that were done to a packet. The zero Done is a drop.
+// Done is the set of things done to a packet. The zero Done is a drop.
 type Done uint8
 
 const (
@@ -36,8 +36,8 @@ var doneNames = func() (names [2 * Waiting]string) {
 	return names
 }()
 
-// String returns the set as it is spelled in decision files: drop, pass, or ecn, mark and queue joined
-// by plus signs. A packet that is Waiting adds waiting.
+// String returns the set as it is spelled in decision files: drop, pass, or ecn, mark and queue
+// joined by plus signs. A Waiting packet adds waiting.
 func (d Done) String() string { return enumName(d, "Done", doneNames[:]) }
 
 // Reason is the reason for a verdict: a clause of the last meter (meter.Clause), or one
@@ -91,7 +91,7 @@ type Verdict struct {
 	Pre     meter.Color // input color of the first meter; valid if Class >= 0
 	Color   meter.Color // color after the last meter; valid if Class >= 0
 	Reason  Reason
-	HasDSCP bool  // the packet has an IP header, and so a DSCP
+	HasDSCP bool  // the packet contains an IP header, and so a DSCP
 	DSCPIn  uint8 // DSCP on arrival
 	DSCPOut uint8 // DSCP on departure; not valid if dropped
 }

@@ -29,7 +29,7 @@ queue: meter
 
 # planes
 dataplane: meter marker queue | tests: compiled frametest
-compiled: meter unsaid queue dataplane | tests: frametest
+compiled: meter unsaid queue dataplane | tests: frametest policytest
 pipeline: meter queue dataplane compiled | tests: marker frametest
 replay: dataplane pipeline | tests: meter queue
 filter: dataplane

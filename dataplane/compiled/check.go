@@ -197,7 +197,7 @@ func (l *errorList) checkBudget(b *dataplane.Budget, m *dataplane.Meter, kind me
 	}
 }
 
-// notLeased returns the parameters that are set, and that neither a lease nor a leased meter has.
+// notLeased returns the set parameters unknown to leases and leased meters.
 func notLeased(p meter.Params) []string {
 	var leased []string
 	switch p.(type) {

@@ -6,22 +6,21 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// Classifier finds the first match of a list that a packet matches.
+// Classifier finds the first match of a list for a packet.
 //
-// For each value of each field there is a bit vector of the matches that accept the value.
-// A packet selects one vector per field. The lowest bit that all of them have set is the
-// first match. The first word of a vector is a summary: its bit i is set if word i of the
-// rest is not zero. So only words that can contain the result are read, and the time
-// depends on the number of fields and the logarithm of the number of addresses, and hardly
-// on the number of matches.
+// For each value of each field there is a bit vector of the matches accepting the value. A packet
+// selects one vector per field. The lowest bit set in all of them is the first match. The first
+// word of a vector is a summary: its bit i is set if word i of the rest is not zero. So only words
+// with possible results are read, and the time depends on the number of fields and the logarithm of
+// the number of addresses, and hardly on the number of matches.
 type Classifier struct {
 	Tables
-	firstTakesAll bool // the first match takes all IP packets, as that of a policy with one class
+	firstTakesAll bool // the first match takes all IP packets, as in a policy with one class
 	customersOnly bool // of customers
 }
 
-// Tables is a Classifier as plain numbers, for planes that search it in another language.
-// Vectors are given as offsets into Words.
+// Tables is a Classifier as plain numbers, for planes in another language. Vectors are given as
+// offsets into Words.
 type Tables struct {
 	Stride int      // length of a vector, words, the summary included
 	Words  []uint64 // all vectors, one after the other
@@ -49,8 +48,8 @@ const (
 	numTables
 )
 
-// Direct contains the vector of each value of a field, and a last one for packets that do
-// not have the field.
+// Direct contains the vector of each value of a field, and a last one for packets without the
+// field.
 type Direct []uint32
 
 // Ranged contains the vectors of ranges of values, for binary search. Offset[i] is the
@@ -60,8 +59,8 @@ type Ranged[K any] struct {
 	Bounds []K
 	Offset []uint32
 
-	// Jump shortens the search for numbers: Jump[i] is the index of the last bound
-	// that is at most Low + i<<Shift. Jump[0] is 0, for all values below Low.
+	// Jump shortens the search for numbers: Jump[i] is the index of the last bound not above Low +
+	// i<<Shift. Jump[0] is 0, for all values below Low.
 	Low   uint32
 	Shift uint8
 	Jump  []uint32
@@ -76,7 +75,7 @@ const maxJumps = 1 << 12
 type Addresses struct {
 	V4   Ranged[uint32]
 	V6   Ranged[dataplane.Addr]
-	None uint32 // vector of packets that are not IP
+	None uint32 // vector of non-IP packets
 }
 
 // MaxClasses is the maximum number of classes of a policy. The summary of a vector is one
@@ -104,7 +103,7 @@ func (c *Classifier) search(p *dataplane.Packet, n int) int {
 		start |= 2
 	}
 	found.add(c.Start[start])
-	// A loop that reads the fields through matchFields would take 4 ns longer.
+	// A loop reading the fields through matchFields would take 4 ns longer.
 	if t := c.Direct[protoTable]; t != nil {
 		found.add(t.vector(uint32(p.Proto), ip))
 	}
@@ -144,11 +143,11 @@ func (c *Classifier) search(p *dataplane.Packet, n int) int {
 	return c.firstMatch(found.list[:found.n])
 }
 
-// maxVectors is the maximum number of vectors that a packet selects: one of Start, one for
-// each direct table, mark and length, and two addresses.
+// maxVectors is the maximum number of vectors selected by a packet: one of Start, one for each
+// direct table, mark and length, and two addresses.
 const maxVectors = 1 + int(numTables) + 2 + 2
 
-// vectorSet contains the vectors that a packet selects.
+// vectorSet contains the vectors selected by a packet.
 type vectorSet struct {
 	list [maxVectors]uint32
 	n    int
@@ -159,7 +158,7 @@ func (s *vectorSet) add(offset uint32) {
 	s.n++
 }
 
-// firstMatch returns the lowest bit that is set in all vectors, or -1.
+// firstMatch returns the lowest bit set in all vectors, or -1.
 func (c *Classifier) firstMatch(vectors []uint32) int {
 	summary := ^uint64(0)
 	if c.Stride > 2 { // a vector of one word needs no summary
@@ -182,7 +181,7 @@ func (c *Classifier) firstMatch(vectors []uint32) int {
 	return -1
 }
 
-// vector returns the vector of value v, or that of packets without the field.
+// vector returns the vector of value v, or the one for packets without the field.
 func (t Direct) vector(v uint32, ok bool) uint32 {
 	if !ok {
 		v = uint32(len(t) - 1)
@@ -201,9 +200,9 @@ func (a *Addresses) vector(k dataplane.Kind, addr dataplane.Addr) uint32 {
 	return a.None
 }
 
-// search32 returns the vector of v: that of the last bound that is at most v. A branch
-// would be mispredicted at every other step. Instead, each comparison makes a mask, which
-// is -1 if v is below Low or below the middle bound, and 0 otherwise.
+// search32 returns the vector of v: that of the last bound not above v. A branch would be
+// mispredicted at every other step. Instead, each comparison makes a mask, which is -1 if v is
+// below Low or below the middle bound, and 0 otherwise.
 func search32(r *Ranged[uint32], v uint32) uint32 {
 	above := int64(v) - int64(r.Low)
 	above &^= above >> 63

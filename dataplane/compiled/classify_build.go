@@ -43,10 +43,10 @@ type builder struct {
 	count   int               // number of matches
 	offsets map[uint64]uint32 // vectors stored so far, by hash
 	seed    maphash.Seed
-	bytes   []byte // of the vector that intern hashes
+	bytes   []byte // of the vector hashed by intern
 }
 
-// addVector stores the vector of the matches for which has returns true.
+// addVector stores the vector of the matches for which the function returns true.
 func (b *builder) addVector(has func(i int) bool) uint32 {
 	v := make([]uint64, b.Stride)
 	for i := range b.count {
@@ -103,7 +103,7 @@ func sweep[K comparable](b *builder, zero K, edges []edge[K], open []int, order 
 	for _, i := range open {
 		add(i, 1)
 	}
-	b.Words = slices.Grow(b.Words, (min(len(edges), b.count)+1)*b.Stride) // usually a match has one range
+	b.Words = slices.Grow(b.Words, (min(len(edges), b.count)+1)*b.Stride) // usually one range for each match
 	var r Ranged[K]
 	bound := zero
 	for k := 0; ; {
@@ -182,8 +182,7 @@ func (b *builder) directTable(f *dataplane.MatchField, matches []dataplane.Match
 	return t
 }
 
-// addressTables returns the vectors of addresses, or the zero Addresses if no match has
-// prefixes.
+// addressTables returns the vectors of addresses, or the zero Addresses without prefixes.
 func (b *builder) addressTables(
 	matches []dataplane.Match, list func(*dataplane.Match) []netip.Prefix,
 ) Addresses {

@@ -25,7 +25,7 @@ func Compile(policy *dataplane.Policy) (*Plan, error) {
 	}
 	c.checkLength(&policy.Length)
 	c.plan.Classes = make([]Class, 0, len(policy.Classes))
-	c.plan.Stages = make([]Stage, 0, len(policy.Classes)) // usually a class has one meter
+	c.plan.Stages = make([]Stage, 0, len(policy.Classes)) // usually one meter for each class
 	names := map[string]bool{}
 	matches := make([]dataplane.Match, len(policy.Classes))
 	for i := range policy.Classes {
@@ -91,7 +91,7 @@ type compiler struct {
 	envelopes map[*dataplane.Envelope]int
 	budgets   map[string]bool            // names of budgets so far
 	checked   map[*dataplane.Action]bool // actions checked so far
-	chain     map[*dataplane.Meter]bool  // meters of the chain that is being compiled
+	chain     map[*dataplane.Meter]bool  // meters of the chain being compiled
 }
 
 func newCompiler() *compiler {
@@ -176,8 +176,8 @@ func (c *compiler) compileMeter(m *dataplane.Meter) int {
 	return c.addStage(m, false)
 }
 
-// addStage compiles a meter that has no stage yet. customers means that its parameters are
-// those of the customers' plans.
+// addStage compiles a meter without a stage so far. customers means its parameters are those of the
+// customers' plans.
 func (c *compiler) addStage(m *dataplane.Meter, customers bool) int {
 	i := len(c.plan.Stages)
 	c.stages[m] = i
@@ -214,8 +214,8 @@ func (c *compiler) addStage(m *dataplane.Meter, customers bool) int {
 	return i
 }
 
-// compileTokens compiles the buckets of a meter, and the budget, envelope or keys that they
-// belong to.
+// compileTokens compiles the buckets of a meter, and the budget, envelope or keys that they belong
+// to.
 func (c *compiler) compileTokens(s *Stage, m *dataplane.Meter, p *meter.Profile) {
 	s.Profile, s.Kind, s.Buckets = p, p.Kind(), outlineBuckets(m.Params)
 	s.peak = s.Kind.Info().Peak
@@ -313,7 +313,7 @@ func (c *compiler) compileFlows(out *Envelope) {
 		m := source(i)
 		flow, ok := m.Params.(meter.TRTCM4115)
 		if !ok || !validFraction(m.Initial) {
-			return // compileMeter or compileTokens has added the error
+			return // compileMeter or compileTokens added the error
 		}
 		c.plan.Stages[stage].Flow = i
 		cirmax, eirmax := m.Limits()

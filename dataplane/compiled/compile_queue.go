@@ -41,7 +41,7 @@ func (c *compiler) compileQueue(q *dataplane.Queue) int {
 	return i
 }
 
-// compileLinkQueue compiles queue i, which has a link.
+// compileLinkQueue compiles queue i, which belongs to a link.
 func (c *compiler) compileLinkQueue(out *Queue, i int) {
 	q := out.Source
 	out.Link, out.Key = c.compileLink(q.Link), q.Fair

@@ -12,7 +12,7 @@ import (
 
 // Customers are compiled dataplane.Customers.
 type Customers struct {
-	Key    dataplane.CustomerKey // that of Source, or the one that Plan.For chose
+	Key    dataplane.CustomerKey // of Source, or chosen by Plan.For
 	Plans  []Service             // Customers.Plans, then the others in the order of their first customer
 	Of     []uint32              // index of each customer's plan
 	Source *dataplane.Customers
@@ -30,7 +30,7 @@ type Service struct {
 	Profile *meter.Profile // nil for a queue
 	Buckets []BucketOutline
 	Queue   queue.Config // valid for a queue
-	Actions [3]*Action   // by color; nil: that of the class
+	Actions [3]*Action   // by color; nil: the class's action
 	Source  *dataplane.ServicePlan
 }
 
@@ -40,8 +40,8 @@ func (c *Customers) Number(name string) uint32 { return c.numbers[name] }
 // Service returns the plan of a customer.
 func (c *Customers) Service(number uint32) *Service { return &c.Plans[c.Of[number-1]] }
 
-// CustomerOf returns the number of the customer of a parsed packet, or 0 if it has none. With
-// ByInside the packet is one of egress.
+// CustomerOf returns the number of the customer of a parsed packet, or 0 for none. With ByInside
+// the packet is one of egress.
 func (c *Customers) CustomerOf(p *dataplane.Packet) uint32 {
 	switch c.Key {
 	case dataplane.ByOuterVLAN:
@@ -67,9 +67,9 @@ type CustomerService struct {
 	Plan *Service
 }
 
-// Variant returns the plan with other parameters: those of p, whose kind of treatment must be
-// the same. off means that it drops all packets. The error joins a
-// dataplane.FieldError for each part that is invalid.
+// Variant returns the plan with other parameters: those of p, whose kind of treatment must be the
+// same. off means a plan dropping all packets. The error joins a dataplane.FieldError for each
+// invalid part.
 func (s *Service) Variant(p *dataplane.ServicePlan, off bool) (*Service, error) {
 	c := newCompiler()
 	limits := *p

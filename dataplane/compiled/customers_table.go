@@ -14,7 +14,7 @@ type customerTable struct {
 	vlan numberTable[uint32]        // by ID, or outer<<12 | inner
 }
 
-// byLength has the customers' prefixes of one length.
+// byLength holds the customers' prefixes of one length.
 type byLength[K comparable] struct {
 	bits   int
 	mask   K
@@ -51,9 +51,8 @@ func (t *customerTable) find(kind dataplane.Kind, a dataplane.Addr) uint32 {
 	return 0
 }
 
-// numberTable maps keys to numbers above 0. A key is in the slot of its hash, or if that was
-// taken, in the next free one. A look-up usually reads one cache line; that of a map reads
-// three.
+// numberTable maps keys to numbers above 0. A key is in the slot of its hash, or in the next free
+// one. A look-up usually reads one cache line; one in a map reads three.
 type numberTable[K comparable] struct {
 	slots []numberSlot[K] // a power of two; at most half of them are used
 	shift uint8           // the slot of a hash is its upper bits
@@ -90,8 +89,8 @@ func (t *numberTable[K]) place(key K, hash uint64) uint64 {
 	return i
 }
 
-// hash32 and hashAddr spread keys that differ in few bits over the upper bits. The table is
-// the operator's, so they need not resist an attack.
+// hash32 and hashAddr spread keys with few different bits over the upper bits. The table is the
+// operator's, so they need not resist an attack.
 func hash32(key uint32) uint64 { return mix(uint64(key)) }
 
 func hashAddr(a dataplane.Addr) uint64 { return mix(mix(a.Hi) ^ a.Lo) }

@@ -1,6 +1,7 @@
-// Package compiled holds policies as planes run them: a [Plan] lists each part of a [dataplane.Policy] by
-// index, with defaults filled in and limits resolved. The pipeline and the kernel plane run plans, and
-// tools read them. A program that only processes packets calls pipeline.New, and needs none of this.
+// Package compiled holds policies as planes run them: a [Plan] lists each part of a
+// [dataplane.Policy] by index, with defaults filled in and limits resolved. The pipeline and the
+// kernel plane run plans, and tools read them. A program for processing packets only calls
+// pipeline.New, and needs none of this.
 //
 //   - [Compile] checks a policy and returns its plan. [Plan.For] chooses the direction of an interface.
 //   - [Class], [Stage], [Action], [Queue] and [Link] are the parts of a plan. The Source of each is

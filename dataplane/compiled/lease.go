@@ -11,12 +11,11 @@ type Limits [2]Limit
 
 // Limit is the rate and burst of one bucket.
 type Limit struct {
-	Rate  int64 // eighths of a token per second: bit/s for a meter that counts bytes
+	Rate  int64 // eighths of a token per second: bit/s for a meter of bytes
 	Burst int64 // tokens: bytes, or packets
 }
 
-// Lease limits a meter whose budget is on a server. It has three phases, each with its own
-// limits.
+// Lease limits a meter whose budget is on a server. Its three phases have limits of their own.
 type Lease struct {
 	Limits [3]Limits
 	// Until contains the ends of the first two phases, in ns of the pipeline's clock.

@@ -5,9 +5,9 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// Outline contains the names and sizes of a plan, by which people read the counters of a
-// shaper. It is plain data: a running shaper keeps it as JSON, so that its counters can be
-// printed without compiling the policy. Indexes are those of the plan.
+// Outline contains the names and sizes of a plan, for people who read the counters of a shaper. It
+// is plain data: a running shaper keeps it as JSON, so that its counters can be printed without
+// compiling the policy. Indexes are those of the plan.
 type Outline struct {
 	DropUnclassified bool `json:",omitempty"`
 	Classes          []ClassOutline
@@ -21,7 +21,7 @@ type Outline struct {
 type ClassOutline struct {
 	Name   string
 	Stage  int    // index of the first meter of the chain, or -1
-	Queues [3]int // index of the queue of each color; -1 for none, and for colors that cannot occur
+	Queues [3]int // index of the queue of each color; -1 for none, and for impossible colors
 }
 
 // StageOutline is a meter of an Outline.
@@ -44,7 +44,7 @@ type StageOutline struct {
 	Leased     bool   `json:",omitempty"` // the budget is on a server
 }
 
-// Keyed reports whether the stage has a meter for each key.
+// Keyed reports whether the stage keeps a meter for each key.
 func (s *StageOutline) Keyed() bool { return s.Key.By != dataplane.NoKey }
 
 // BucketOutline is a bucket of a meter, or the limit of a meter without buckets.
@@ -59,7 +59,7 @@ type QueueOutline struct {
 	Link int // index of its link, or -1
 }
 
-// Chain returns the stages that the packets of a class pass, in order.
+// Chain returns the stages of the packets of a class, in order.
 func (o *Outline) Chain(class int) (stages []int) {
 	for i := o.Classes[class].Stage; i >= 0; i = o.Stages[i].Then {
 		stages = append(stages, i)

@@ -8,8 +8,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// MayCover returns the matches that may cover m, in order: all that accept the first entry of
-// each list of m. It is much faster than to compare m with each match.
+// MayCover returns the matches possibly covering m, in order: all accepting the first entry of each
+// list of m. It is much faster than to compare m with each match.
 func (c *Classifier) MayCover(m *dataplane.Match) iter.Seq[int] {
 	var found vectorSet
 	found.add(c.Start[len(c.Start)-1]) // all matches
@@ -17,7 +17,7 @@ func (c *Classifier) MayCover(m *dataplane.Match) iter.Seq[int] {
 		if list := dataplane.MatchFields[f].Ranges(m); t != nil && len(list) > 0 {
 			found.add(t.vector(list[0].First, true))
 		} else if t != nil {
-			found.add(t.vector(0, false)) // matches that have no such list
+			found.add(t.vector(0, false)) // matches without such a list
 		}
 	}
 	if len(m.Mark) > 0 && c.Mark.Bounds != nil {
@@ -46,7 +46,7 @@ func (c *Classifier) MayCover(m *dataplane.Match) iter.Seq[int] {
 // addPrefixes adds the vector of the first address of a list, or of the matches without one.
 func (s *vectorSet) addPrefixes(a *Addresses, list []netip.Prefix) {
 	switch {
-	case a.V4.Bounds == nil: // no match has a list
+	case a.V4.Bounds == nil: // no match with a list
 	case len(list) == 0:
 		s.add(a.None)
 	default:

@@ -13,16 +13,16 @@ import (
 // reference to another part is an index, or -1 for none. A Plan is immutable: any number
 // of pipelines and goroutines may share it. Compile makes a Plan.
 //
-// Each part has a Source, the part of the policy that it was compiled from, for use in
-// error messages.
+// Each part's Source is the part of the policy from which it was compiled, for use in error
+// messages.
 type Plan struct {
 	Source           *dataplane.Policy
 	Length           dataplane.LengthRule
 	DropUnclassified bool
 	Classes          []Class
-	Stages           []Stage    // meters that classes use, in the order of their first use
+	Stages           []Stage    // meters of classes, in the order of their first use
 	Envelopes        []Envelope // in the order of their first flow
-	Queues           []Queue    // queues that actions use, in the order of their first use
+	Queues           []Queue    // queues of actions, in the order of their first use
 	Links            []Link     // in the order of their first queue
 	Classifier       *Classifier
 	Customers        *Customers // nil: no customers
@@ -32,7 +32,7 @@ type Plan struct {
 type Class struct {
 	Name      string
 	Stage     int       // index of the first meter of the chain, or -1
-	Customers bool      // the first meter is that of the customer's plan
+	Customers bool      // the first meter belongs to the customer's plan
 	Queues    bool      // some packets of the class are queued
 	Actions   [3]Action // by color
 	Source    *dataplane.Class
@@ -58,12 +58,11 @@ type Stage struct {
 	Budget   *dataplane.Budget // with its defaults; nil for none
 	Source   *dataplane.Meter
 
-	peak bool // the second bucket contains the first, as that of PIR does
+	peak bool // the second bucket contains the first, as with PIR
 }
 
-// InputColors maps the values of a field to the input colors of a color-aware meter. A
-// value above 63 that High does not contain is green, as is a packet that does not have
-// the field.
+// InputColors maps the values of a field to the input colors of a color-aware meter. A value above
+// 63 outside High is green, as is a packet without the field.
 type InputColors struct {
 	From dataplane.Field
 	Low  [64]meter.Color        // colors of values below 64
@@ -80,10 +79,10 @@ type Envelope struct {
 // Queue is a compiled dataplane.Queue.
 type Queue struct {
 	QueueOutline
-	// LinkQueue has limits in bytes or packets if the queue has a link. Otherwise only its
-	// Config is set.
+	// LinkQueue holds limits in bytes or packets for a queue with a link. Otherwise only its Config
+	// is set.
 	queue.LinkQueue
-	Drain  meter.Rate    // maximum rate at which packets leave: that of the queue or its link
+	Drain  meter.Rate    // maximum rate at which packets leave: of the queue or its link
 	Key    dataplane.Key // flow key; valid if Fair
 	Source *dataplane.Queue
 }
@@ -125,8 +124,8 @@ func (p *Plan) Outline() *Outline {
 	return o
 }
 
-// ActionOf returns the action for a packet with a class: that of its customer's plan, or of
-// its class. ownQueue reports whether the customer's own queue replaces that of the action.
+// ActionOf returns the action for a packet with a class: of its customer's plan, or of its class.
+// ownQueue reports whether the customer's own queue replaces the action's.
 func (p *Plan) ActionOf(v *dataplane.Verdict) (a *Action, ownQueue bool) {
 	if v.Customer != 0 {
 		service := p.Customers.Service(v.Customer)
@@ -143,7 +142,7 @@ func (p *Plan) Stage(m *dataplane.Meter) int {
 	return slices.IndexFunc(p.Stages, func(s Stage) bool { return s.Source == m })
 }
 
-// Meters returns the meters of the policy that classes use, by stage.
+// Meters returns the meters of the policy's classes, by stage.
 func (p *Plan) Meters() []*dataplane.Meter {
 	out := make([]*dataplane.Meter, len(p.Stages))
 	for i := range p.Stages {
@@ -162,8 +161,8 @@ func (p *Plan) Budgets() (stages []int) {
 	return stages
 }
 
-// For returns the plan for packets of one direction. With customers ByInside it is a copy
-// that finds them by the address of that direction; otherwise it is p.
+// For returns the plan for packets of one direction. With customers ByInside it is a copy finding
+// them by the address of that direction; otherwise it is p.
 func (p *Plan) For(d dataplane.Direction) *Plan {
 	if p.Customers == nil || p.Customers.Key != dataplane.ByInside {
 		return p
@@ -176,9 +175,9 @@ func (p *Plan) For(d dataplane.Direction) *Plan {
 	return &plan
 }
 
-// AppendKey appends the key of a packet with a verdict, for people: the name of its customer
-// if the class meters customers, else the key of the first meter of the class that has
-// keys. It appends nothing if there is none. The packet need not be parsed.
+// AppendKey appends the key of a packet with a verdict, for people: the name of its customer if the
+// class meters customers, else the key of the first meter with keys of the class. Without one it
+// appends nothing. The packet need not be parsed.
 func (p *Plan) AppendKey(b []byte, packet *dataplane.Packet, v *dataplane.Verdict) []byte {
 	if v.Customer != 0 {
 		return append(b, p.Customers.Source.List[v.Customer-1].Name...)
@@ -217,10 +216,10 @@ func (c *InputColors) Color(p *dataplane.Packet) meter.Color {
 	return c.High[value]
 }
 
-// Lack returns the number of tokens that a meter lacked to keep the input color of a packet of n bytes or
-// packets: of C if it made the packet yellow, and of the best bucket that it may use if it
-// made the packet red. tc and te are the tokens before the packet. It is 0 if the meter kept
-// the input color, or has no tokens.
+// Lack returns the number of tokens that a meter lacked to keep the input color of a packet of n
+// bytes or packets: of C if it made the packet yellow, and of the best permitted bucket if it made
+// the packet red. tc and te are the tokens before the packet. It is 0 if the meter kept the input
+// color, or is without tokens.
 func (s *Stage) Lack(n int, in, out meter.Color, tc, te int64) int32 {
 	if in == out || s.Kind.Info().State == meter.StateAverage {
 		return 0

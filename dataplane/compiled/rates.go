@@ -11,11 +11,11 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// WithRates returns a copy of the plan with other rates of queues and links, by name, for
-// SetRates of a running shaper. The rate of a queue that is alone on a link of its own name is that of
-// the link. Limits in time stay times; times of CoDel follow the rate if Queue.TargetAtRate or
-// IntervalAtRate says so. Everything else is shared with p, the Sources included: they have the rates and
-// CoDel of the policy. The error joins a dataplane.FieldError for each rate that is invalid or cannot be set.
+// WithRates returns a copy of the plan with other rates of queues and links, by name, for SetRates
+// of a running shaper. A queue alone on a link of its own name has the link's rate. Limits in time
+// stay times; times of CoDel follow the rate if Queue.TargetAtRate or IntervalAtRate says so.
+// Everything else is shared with p, the Sources included: they have the rates and CoDel of the
+// policy. The error joins a dataplane.FieldError for each rate that is invalid or cannot be set.
 func (p *Plan) WithRates(queues, links map[string]meter.Rate) (*Plan, error) {
 	var errs errorList
 	queues, links = p.ownLinks(&errs, queues, links)
@@ -78,8 +78,8 @@ func (q *Queue) setDrain(rate meter.Rate) {
 	}
 }
 
-// ownLinks moves the rates of queues that are alone on a link of their own name to those links: the link
-// is the rate of a fair queue.
+// ownLinks moves the rates of queues alone on a link of their own name to those links: the link is
+// the rate of a fair queue.
 func (p *Plan) ownLinks(
 	errs *errorList, queues, links map[string]meter.Rate,
 ) (ofQueues, ofLinks map[string]meter.Rate) {

@@ -8,9 +8,8 @@ type ClassChange struct {
 	Effect string `json:"change"` // kept, new or gone
 }
 
-// Succession defines which part of a plan continues which part of the previous plan. For
-// each part it contains the index of the previous part, or -1 for a part that starts
-// anew.
+// Succession defines which part of a plan continues which part of the previous plan. For each part
+// it contains the index of the previous part, or -1 for a part starting anew.
 type Succession struct {
 	Classes []int // continued classes keep their counters
 	// continued meters keep their tokens, capped at the new bursts; several may continue the same one
@@ -93,7 +92,7 @@ func indexNames(n int, name func(i int) string) nameIndex {
 	return out
 }
 
-// takeNext returns the first part of a name that it has not returned yet, or -1.
+// takeNext returns the first part of a name not returned so far, or -1.
 func (x nameIndex) takeNext(name string) int {
 	list := x[name]
 	if len(list) == 0 {

@@ -33,8 +33,8 @@ const (
 	XDP  Hook = hook.XDP // a link, at ingress only
 )
 
-// Generic is the mode of an XDP program that runs in the network stack, because the
-// driver does not support XDP. It is slow.
+// Generic is the mode of an XDP program in the network stack, because the driver does not support
+// XDP. It is slow.
 const Generic = hook.Generic
 
 // Config selects where and how Attach attaches a policy.
@@ -42,32 +42,31 @@ type Config struct {
 	Interface string              // name
 	Direction dataplane.Direction // Egress or Ingress
 	Hook      Hook                // "" means Auto
-	Pacer     Pacer               // root qdisc for queued packets; "" selects one that the kernel supports
+	Pacer     Pacer               // root qdisc for queued packets; "" selects one supported by the kernel
 	Dry       bool                // count packets, but forward each one unchanged
 	Pin       bool                // stay attached when the process ends
-	// GSOLimit is the maximum size of a GSO packet that the stack passes to the
-	// device, in bytes. 0 selects a size that suits the rates of the queues;
-	// NoGSOLimit leaves the device's limit unchanged.
+	// GSOLimit is the maximum size of GSO packets passed to the device, in bytes. 0 selects a size
+	// for the rates of the queues; NoGSOLimit leaves the device's limit unchanged.
 	GSOLimit uint32
-	// Until arms a rollback: unless Confirm is called by then, RollBack restores the
-	// policy of the shaper that was taken over, or detaches. The zero time arms none.
+	// Until arms a rollback: unless Confirm is called by then, RollBack restores the policy of the
+	// shaper taken over, or detaches. The zero time arms none.
 	Until time.Time
-	// Guard is called at most once, before the first change that the kernel does not
-	// undo when this process is killed. It should start a process that calls Rescue in
-	// that case. If it fails, so does the change. It may be nil.
+	// Guard is called at most once, before the first change not undone by the kernel when this
+	// process is killed. It should start a process to call Rescue then. If it fails, so does the
+	// change. It may be nil.
 	Guard func() error
 	// Label is stored beside the program, for processes that find the shaper.
 	Label json.RawMessage
-	// Restore has the state of customers that Shaper.SaveCustomers returned, nil for none. It
-	// is used unless a shaper is taken over, also after a reboot: tokens have then grown
-	// since. If it cannot be used, customers start anew, and Shaper.Notes says so.
+	// Restore holds the state of customers returned by Shaper.SaveCustomers, nil for none. It is
+	// used unless a shaper is taken over, also after a reboot: tokens have grown since then. If it
+	// cannot be used, customers start anew, and Shaper.Notes says so.
 	Restore []byte
 
-	rollbackGoal *record.Before // of a shaper that was detached from another hook or device
+	rollbackGoal *record.Before // of a shaper detached from another hook or device
 	encoded      *image.Image   // of the plan
 }
 
-// settings returns the part of the configuration that a shaper's record stores.
+// settings returns the part of the configuration in a shaper's record.
 func (cfg *Config) settings() *record.Before {
 	return &record.Before{
 		Label: cfg.Label, Dry: cfg.Dry, Pinned: cfg.Pin, Asked: cfg.Pacer, AskedGSO: cfg.GSOLimit,
@@ -90,17 +89,15 @@ func (e *BusyError) Error() string {
 // Attach attaches the plan of a policy to an interface. The caller must close the
 // Shaper.
 //
-// If the interface has a shaper in the same direction whose process has ended, Attach
-// takes it over: as with Reload, classes with the same name keep their counters and
-// tokens, and the changes list the classes of both policies. Without such a shaper there
-// are no changes. Attach first removes other leftovers of killed processes;
-// Shaper.Removed lists them.
+// If the interface has a shaper in the same direction whose process ended, Attach takes it over: as
+// with Reload, classes with the same name keep their counters and tokens, and the changes list the
+// classes of both policies. Without such a shaper there are no changes. Attach first removes other
+// leftovers of killed processes; Shaper.Removed lists them.
 //
-// The error joins dataplane.FieldErrors if the kernel plane rejects the plan; in that
-// case nothing has changed. It is a *BusyError if the shaper's process is alive, a
-// *NoInterfaceError if there is no such interface, and a *RemedyError if something else
-// must be changed first. After a *dataplane.ActiveError the Shaper is returned and
-// active.
+// The error joins dataplane.FieldErrors if the kernel plane rejects the plan; then nothing was
+// changed. It is a *BusyError if the shaper's process is alive, a *NoInterfaceError if there is no
+// such interface, and a *RemedyError if something else must be changed first. After a
+// *dataplane.ActiveError the Shaper is returned and active.
 func Attach(cfg Config, plan *compiled.Plan) (*Shaper, []compiled.ClassChange, error) {
 	if cfg.Hook == "" {
 		cfg.Hook = Auto
@@ -155,8 +152,8 @@ func (cfg *Config) lockOwner(at iface.ID) (rundir.Lock, error) {
 	return owner, err
 }
 
-// prepare finds the interface and encodes the plan. It rejects a configuration that
-// cannot work before anything is changed.
+// prepare finds the interface and encodes the plan. It rejects an unusable configuration before
+// anything is changed.
 func (cfg *Config) prepare(plan *compiled.Plan) (*iface.Device, error) {
 	d, err := iface.ByName(cfg.Interface)
 	if err != nil {
@@ -187,9 +184,9 @@ func (cfg *Config) prepare(plan *compiled.Plan) (*iface.Device, error) {
 	return d, err
 }
 
-// takeOver installs the plan in an attached shaper whose process has ended. It returns
-// a nil Shaper if there is none. One that cannot be used, because its record is
-// unusable or the plan needs another hook or device, is removed first.
+// takeOver installs the plan in an attached shaper whose process ended. It returns a nil Shaper if
+// there is none. One that cannot be used, because its record is unusable or the plan needs another
+// hook or device, is removed first.
 func (cfg *Config) takeOver(st *site, plan *compiled.Plan) (*Shaper, []compiled.ClassChange, error) {
 	s, err := findShaper(st.ID, cfg.Direction)
 	if errors.Is(err, unix.EPERM) {
@@ -288,8 +285,8 @@ func withoutActive(err error) error {
 	return err
 }
 
-// attachProgram attaches a program in front of all others of a hook. A packet that it
-// passes continues to the next program. d is the interface or its ifb.
+// attachProgram attaches a program in front of all others of a hook. A passed packet continues to
+// the next program. d is the interface or its ifb.
 func (st *site) attachProgram(
 	d *iface.Device, p *ebpf.Program, direction dataplane.Direction, to Hook,
 ) (hook.Hook, hook.Place, error) {

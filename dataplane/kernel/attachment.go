@@ -16,13 +16,12 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
 )
 
-// attachment is an attached program of shaper. Attachments are read from the interface
-// itself, so that no command overlooks a program that another process left attached.
+// attachment is an attached program of shaper. Attachments are read from the interface itself, so
+// that no command overlooks a program left attached by another process.
 type attachment struct{ hook.Attached }
 
-// attachments returns our programs that shape one direction of an interface, whether
-// they are attached to the interface or to its ifb. Without CAP_SYS_ADMIN it returns
-// EPERM and the tc filters.
+// attachments returns our programs for one direction of an interface, whether they are attached to
+// the interface or to its ifb. Without CAP_SYS_ADMIN it returns EPERM and the tc filters.
 func attachments(index int, direction dataplane.Direction) ([]attachment, error) {
 	list, err := attachedTo(index, direction)
 	if err != nil && !errors.Is(err, unix.EPERM) || direction == Egress {
@@ -48,7 +47,7 @@ func attachedTo(index int, direction dataplane.Direction) (out []attachment, err
 	return out, err
 }
 
-// isOurs reports whether a program has the name of one of ours.
+// isOurs reports whether a program's name is one of ours.
 func isOurs(id ebpf.ProgramID) (bool, error) {
 	p, err := ebpf.NewProgramFromID(id)
 	if errors.Is(err, unix.ENOENT) {

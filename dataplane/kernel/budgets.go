@@ -8,9 +8,9 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/registry"
 )
 
-// claimBudgets claims the host budgets of a plan for the shaper, and connects their stages
-// in the image. It returns nil if neither the plan nor the registry has a budget. A dry run
-// claims none: its meters have states of their own.
+// claimBudgets claims the host budgets of a plan for the shaper, and connects their stages in the
+// image. It returns nil without budgets in the plan and the registry. A dry run claims none: its
+// meters have states of their own.
 func (s *Shaper) claimBudgets(g *image.Image, next *About) (*registry.Claims, error) {
 	var requests []*registry.Request
 	for i := range g.Stages {

@@ -15,10 +15,10 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/rundir"
 )
 
-// Confirm cancels the armed rollbacks of shapers, so that their policies become
-// permanent. The shapers must be of one interface. It returns the shapers that had an
-// armed rollback: none if all were confirmed or rolled back before. It fails if the
-// time of a rollback has passed, even if the rollback has not happened yet.
+// Confirm cancels the armed rollbacks of shapers, so that their policies become permanent. The
+// shapers must be of one interface. It returns the shapers with a rollback armed so far: none if
+// all were confirmed or rolled back before. It fails if the time of a rollback passed, even if the
+// rollback has not happened yet.
 func Confirm(list ...*Shaper) (confirmed []*Shaper, err error) {
 	if len(list) == 0 {
 		return nil, nil
@@ -77,8 +77,7 @@ func Postpone(until time.Time, list ...*Shaper) error {
 	return nil
 }
 
-// Pending returns the shapers of an interface that have an armed rollback. The caller
-// must close them.
+// Pending returns the shapers of an interface with an armed rollback. The caller must close them.
 func Pending(at iface.ID) (out []*Shaper, err error) {
 	for _, direction := range []dataplane.Direction{Egress, Ingress} {
 		s, err := findShaper(at, direction)
@@ -100,10 +99,10 @@ func Pending(at iface.ID) (out []*Shaper, err error) {
 	return out, nil
 }
 
-// RollBack restores the policies that the shapers of one interface had before their
-// rollbacks were armed, and detaches a shaper that had none. It skips shapers that were
-// confirmed or detached, and those whose rollback is not armed for the time due. It
-// returns the shapers that it rolled back. compile returns the plan of a Config.Label.
+// RollBack restores the policies of one interface's shapers from before their rollbacks were armed,
+// and detaches a shaper without one. It skips shapers confirmed or detached, and those whose
+// rollback is not armed for the time due. It returns the shapers rolled back. compile returns the
+// plan of a Config.Label.
 func RollBack(
 	compile func(json.RawMessage) (*compiled.Plan, error), due time.Time, list ...*Shaper,
 ) (rolledBack []*Shaper, err error) {

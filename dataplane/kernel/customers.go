@@ -24,8 +24,8 @@ func (s *Shaper) Customers(plan *compiled.Customers) ([]dataplane.CustomerStats,
 // a goroutine can read them while another one uses it. Reading 100,000 takes some 40 ms.
 type CustomerCounters struct{ list *ebpf.Map }
 
-// CustomerCounters returns access to the counters, or nil if the shaper has no customers. The
-// caller must close it; otherwise it is closed when it is garbage.
+// CustomerCounters returns access to the counters, or nil without customers. The caller must close
+// it; otherwise it is closed when it is garbage.
 func (s *Shaper) CustomerCounters() (*CustomerCounters, error) {
 	if s.About.Customers == 0 {
 		return nil, nil
@@ -37,9 +37,9 @@ func (s *Shaper) CustomerCounters() (*CustomerCounters, error) {
 // Close ends the access.
 func (c *CustomerCounters) Close() { _ = c.list.Close() }
 
-// Of returns the counters of the customers of a plan, in its order. They are zero for a
-// customer that the shaper does not have. The counters of one customer are not read at the
-// same moment as those of another.
+// Of returns the counters of the customers of a plan, in its order. They are zero for a customer
+// unknown to the shaper. The counters of one customer are not read at the same moment as those of
+// another.
 func (c *CustomerCounters) Of(plan *compiled.Customers) ([]dataplane.CustomerStats, error) {
 	return image.CustomerStats(c.list, plan)
 }
@@ -57,13 +57,13 @@ func (s *Shaper) Customer(name string) (out dataplane.CustomerStats, err error) 
 	return index.Stats(name)
 }
 
-// SetCustomerPlans changes the plans of customers of the attached program. Each keeps its tokens and
-// counters, and no packet is metered twice or not at all. Customers that the shaper does not have are
-// left out. The error joins dataplane.FieldErrors if the kernel plane rejects a plan; then no plan is
-// changed. It wraps ErrDetached if the shaper is no longer attached, and ErrNoRoom if a reload is needed.
-// For the owner of the shaper it may be an *UnlockedError: then all plans are changed.
+// SetCustomerPlans changes the plans of customers of the attached program. Each keeps its tokens
+// and counters, and no packet is metered twice or not at all. Customers unknown to the shaper are
+// left out. The error joins dataplane.FieldErrors if the kernel plane rejects a plan; then no plan
+// is changed. It wraps ErrDetached if the shaper is no longer attached, and ErrNoRoom if a reload
+// is needed. For the owner of the shaper it may be an *UnlockedError: then all plans are changed.
 func (s *Shaper) SetCustomerPlans(list []compiled.CustomerService) error {
-	// lockSite also asks for the interface: that waits for every change of the network
+	// lockSite also asks for the interface: this waits for every change of the network
 	change, unlocked, err := s.lockToSet()
 	if err != nil {
 		return err
@@ -86,7 +86,7 @@ func (s *Shaper) SetCustomerPlans(list []compiled.CustomerService) error {
 }
 
 // PrepareCustomerPlans makes the next call of SetCustomerPlans fast: without it, the first call
-// after each reload reads all customers. It does nothing while another process has the lock of
+// after each reload reads all customers. It does nothing while another process holds the lock of
 // the interface.
 func (s *Shaper) PrepareCustomerPlans() error {
 	if s.About.Customers == 0 || s.index.Fits(s.maps, s.Loaded) {
@@ -103,8 +103,8 @@ func (s *Shaper) PrepareCustomerPlans() error {
 	return errors.Join(err, change.Close())
 }
 
-// currentIndex returns the index of the maps of the attached program, or nil if it has no
-// customers. The interface must be locked.
+// currentIndex returns the index of the maps of the attached program, or nil without customers. The
+// interface must be locked.
 func (s *Shaper) currentIndex() (*image.CustomerIndex, error) {
 	if err := s.Refresh(); err != nil || s.About.Customers == 0 {
 		return nil, err
@@ -127,8 +127,8 @@ func (s *Shaper) customerIndex() (*image.CustomerIndex, error) {
 	return x, nil
 }
 
-// SaveCustomers returns the tokens and delays of all customers, for Config.Restore, or nil if
-// the shaper has no customers. The bytes have no checksum. It may be called after Detach.
+// SaveCustomers returns the tokens and delays of all customers, for Config.Restore, or nil without
+// customers. The bytes have no checksum. It may be called after Detach.
 func (s *Shaper) SaveCustomers() ([]byte, error) {
 	if s.About.Customers == 0 {
 		return nil, nil

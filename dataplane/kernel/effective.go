@@ -46,10 +46,10 @@ const (
 	foreignAhead        // another program runs before ours, and Repair cannot change that
 	rootReplaced        // the root qdisc is not ours
 	classMissing        // an HTB class was removed
-	deadlineOver        // the deadline of the program has passed
+	deadlineOver        // the deadline of the program passed
 	deviceGone          // the ifb device was removed
 	deviceDown          // the ifb device is down
-	redirectGone        // the filter that redirects to the ifb device was removed
+	redirectGone        // the filter redirecting to the ifb device was removed
 	gsoRaised           // the GSO limit is above ours
 )
 
@@ -143,8 +143,8 @@ func (s *Shaper) inspect() ([]Problem, error) {
 	return i.found, err
 }
 
-// checkProgram checks that the program is attached and runs first. It returns the ID of
-// the attached program, or 0.
+// checkProgram checks whether the program is attached and runs first. It returns the ID of the
+// attached program, or 0.
 func (i *inspection) checkProgram() (ebpf.ProgramID, error) {
 	at := i.Place
 	h, linked := i.hook.(*hook.BPFLink)
@@ -223,8 +223,7 @@ func (i *inspection) checkTCXAhead(index int, ingress bool, ours string, remedy 
 	return nil
 }
 
-// checkIFB checks the ifb device and the filter that redirects to it. It reports
-// whether the device exists.
+// checkIFB checks the ifb device and its redirecting filter. It reports whether the device exists.
 func (i *inspection) checkIFB() (bool, error) {
 	l, err := netlink.LinkByIndex(i.Place.Index)
 	if cause.NoDevice(err) {

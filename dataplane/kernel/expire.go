@@ -9,12 +9,11 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/engine"
 )
 
-// Expire sets a deadline after which the program passes all packets without metering or
-// counting them, even if every process that could detach the shaper is dead or stopped.
-// The caller must still call Detach, which also restores qdiscs and the GSO limit. The
-// zero time removes the deadline. Reload keeps it; an Attach that takes the shaper over
-// removes it. An armed rollback that detaches (Config.Until) sets a deadline as well; the
-// earlier one applies.
+// Expire sets a deadline after which the program passes all packets without metering or counting
+// them, even if every process that could detach the shaper is dead or stopped. The caller must
+// still call Detach, which also restores qdiscs and the GSO limit. The zero time removes the
+// deadline. Reload keeps it; an Attach taking the shaper over removes it. An armed rollback to
+// detach (Config.Until) sets a deadline as well; the earlier one applies.
 //
 // The deadline is on CLOCK_MONOTONIC, which stops while the machine is suspended.
 func (s *Shaper) Expire(at time.Time) error {
@@ -61,7 +60,7 @@ func (s *Shaper) writeDeadline() error {
 	return nil
 }
 
-// deadlinePassed reports whether the program's deadline has passed.
+// deadlinePassed reports whether the program's deadline passed.
 func (s *Shaper) deadlinePassed() (bool, error) {
 	var deadline uint64
 	if err := s.maps.Expiry.Lookup(uint32(0), &deadline); err != nil {

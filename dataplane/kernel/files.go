@@ -10,8 +10,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/rundir"
 )
 
-// TextPath returns the path of the copy of a text that Shaper.KeepText writes. The name must be unique
-// for its content, such as a hash.
+// TextPath returns the path of the copy of a text written by Shaper.KeepText. The name must be
+// unique for its content, such as a hash.
 func TextPath(device, name string) (string, error) {
 	at, err := iface.Identify(device)
 	if err != nil {
@@ -20,8 +20,8 @@ func TextPath(device, name string) (string, error) {
 	return rundir.TextPath(at, name), nil
 }
 
-// KeepText writes the copy of a text that the shaper's label mentions by its name, and removes
-// the copies that no record of the interface mentions.
+// KeepText writes the copy of a text mentioned by name in the shaper's label, and removes the
+// copies not mentioned in a record of the interface.
 func (s *Shaper) KeepText(name, text string) error {
 	st, err := s.lockSite()
 	if err != nil {
@@ -30,7 +30,7 @@ func (s *Shaper) KeepText(name, text string) error {
 	return errors.Join(rundir.KeepText(st.ID, name, text), st.pruneTexts(), st.close())
 }
 
-// PruneTexts removes the copies that no record of the interface mentions.
+// PruneTexts removes the copies not mentioned in a record of the interface.
 func (st *site) pruneTexts() error {
 	files, err := rundir.TextPaths(st.ID)
 	if err != nil || len(files) == 0 {
@@ -66,7 +66,7 @@ func ChangesPath(name string, directions []dataplane.Direction) (string, error) 
 	return rundir.ChangesPath(at, directions)
 }
 
-// RemoveChanges removes the files of changes of a direction that was cleared. With report it says so: a
+// RemoveChanges removes the files of changes of a cleared direction. With report it says so: a
 // process without a guard was killed and left them.
 func (st *site) removeChanges(direction dataplane.Direction, report bool) error {
 	other, err := attachments(st.Index, Egress+Ingress-direction)

@@ -13,8 +13,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
 )
 
-// recordText returns the record of the attached program, or nil if the program has
-// none: it then is not ours, in spite of its name.
+// recordText returns the record of the attached program, or nil without one: the program then is
+// not ours, in spite of its name.
 func (a attachment) recordText() ([]byte, error) {
 	p, err := ebpf.NewProgramFromID(a.Program)
 	if err != nil {
@@ -30,7 +30,7 @@ func (a attachment) recordText() ([]byte, error) {
 	return bytes.TrimRight(text, "\x00"), err
 }
 
-// mapByName returns a map of a program, or nil if none has the name.
+// mapByName returns a map of a program, or nil for none of this name.
 func mapByName(p *ebpf.Program, name string) (out *ebpf.Map, err error) {
 	err = eachMap(p, func(m *ebpf.Map, of string) bool {
 		if of == name && out == nil {
@@ -70,9 +70,9 @@ func eachMap(p *ebpf.Program, keep func(m *ebpf.Map, name string) bool) error {
 	return nil
 }
 
-// openShaper returns the shaper of an attachment, or nil if the program has no record:
-// it then is not ours, in spite of its name. If the record is unusable, IsUnusable(err)
-// is true, and the program can only be detached.
+// openShaper returns the shaper of an attachment, or nil without a record: the program then is not
+// ours, in spite of its name. If the record is unusable, IsUnusable(err) is true, and the program
+// can only be detached.
 func (a attachment) openShaper() (*Shaper, error) {
 	p, err := ebpf.NewProgramFromID(a.Program)
 	if err != nil {

@@ -15,13 +15,13 @@ import (
 // NoGSOLimit is a Config.GSOLimit that leaves the device's limit unchanged.
 const NoGSOLimit = math.MaxUint32
 
-// gsoHeaderBytes is the part of a device's limit that TCP reserves for headers:
-// MAX_TCP_HEADER + 1 of include/net/tcp.h.
+// gsoHeaderBytes is the part of a device's limit reserved by TCP for headers: MAX_TCP_HEADER + 1 of
+// include/net/tcp.h.
 const gsoHeaderBytes = 321
 
-// gsoLimit returns the GSO limit that the next policy needs, or 0 for none. Unless
-// Config.GSOLimit is set, it is the limit that suits the queues, if the device's own
-// limit is larger. At ingress there is none: other hosts choose the size of packets.
+// gsoLimit returns the GSO limit that the next policy needs, or 0 for none. Unless Config.GSOLimit
+// is set, it is the limit for the queues, if the device's own limit is larger. At ingress there is
+// none: other hosts choose the size of packets.
 func (st *site) gsoLimit(next *About, g *image.Image, mtu int) (uint32, error) {
 	switch {
 	case next.AskedGSO == NoGSOLimit:
@@ -50,9 +50,8 @@ func (st *site) gsoLimit(next *About, g *image.Image, mtu int) (uint32, error) {
 	return uint32(limit), nil
 }
 
-// setGSO sets the limit of one direction's shaper; 0 removes it. When the last limit is
-// removed, the device gets its previous values back, except for one that another program
-// has changed meanwhile.
+// setGSO sets the limit of one direction's shaper; 0 removes it. When the last limit is removed,
+// the device gets its previous values back, except for one that another program changed meanwhile.
 func (st *site) setGSO(direction dataplane.Direction, limit uint32) error {
 	if limit == 0 && (st.GSO == nil || st.GSO.Limits[direction] == 0) {
 		return nil

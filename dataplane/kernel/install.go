@@ -64,7 +64,7 @@ type installation struct {
 
 	device  *iface.Device // where the program is attached: the interface or its ifb
 	image   *image.Image
-	claims  *registry.Claims // nil if neither policy has a host budget
+	claims  *registry.Claims // nil without host budgets in both policies
 	changes []compiled.ClassChange
 	entry   image.Entry
 	loaded  *ebpf.Collection
@@ -96,9 +96,9 @@ func (i *installation) run(steps ...step) error {
 	return nil
 }
 
-// closeUnused closes the maps, the record and the program that this process does not
-// need: those of the previous policy, or after an error those of the new one. The kernel
-// holds the maps of an attached program.
+// closeUnused closes the maps, the record and the program not needed by this process: those of the
+// previous policy, or after an error those of the new one. The kernel holds the maps of an attached
+// program.
 func (i *installation) closeUnused() {
 	i.generation.closeUnused(&i.s.generation)
 	if i.loaded != nil {
@@ -161,7 +161,7 @@ func (i *installation) buildQueues() error {
 	return i.st.buildTree(i.image.Tree(i.device), i.device.Index)
 }
 
-// removeQueues undoes buildQueues, unless the active policy has queues.
+// removeQueues undoes buildQueues, unless the active policy contains queues.
 func (i *installation) removeQueues() error {
 	if i.s.Pacer != "" {
 		return nil
@@ -194,7 +194,7 @@ func (i *installation) loadProgram() error {
 func (i *installation) makeRecord() (err error) {
 	i.next.Version, i.next.Begun, i.next.Loaded = record.Version, true, time.Now().Round(0)
 	i.image.Describe(i.next)
-	// with room for Before, which contains that label
+	// with room for Before, which contains this label
 	if i.about, err = record.New(i.next, len(i.s.Label)); err != nil {
 		return err
 	}
@@ -235,7 +235,7 @@ func (i *installation) copyState() error {
 	return i.image.Populate(&i.s.About, i.s.maps, i.maps, i.claims)
 }
 
-// freeNewTables frees the tables of keys that copyState made.
+// freeNewTables frees the tables of keys made by copyState.
 func (i *installation) freeNewTables() error {
 	return i.s.maps.FreeTables(i.image.Stages, i.s.BpfStages())
 }
@@ -254,8 +254,8 @@ func (i *installation) swap() (err error) {
 	return err
 }
 
-// complete updates the shaper after the swap, and removes the parts of the previous
-// policy that the new one does not use. It continues after an error.
+// complete updates the shaper after the swap, and removes the parts of the previous policy not used
+// by the new one. It continues after an error.
 func (i *installation) complete() error {
 	s, st := i.s, i.st
 	errs := []error{i.claims.CommitProgram(i.next.Program), s.maps.FreeTables(s.BpfStages(), i.image.Stages)}
@@ -285,9 +285,9 @@ func (i *installation) complete() error {
 	return errors.Join(errs...)
 }
 
-// completeAttach completes each change of an attached shaper: it sets the program's
-// deadline, the device's GSO limit and the pin, checks that the program is attached, and
-// writes the record. It leaves a pin that a rollback needs until the policy is confirmed.
+// completeAttach completes each change of an attached shaper: it sets the program's deadline, the
+// device's GSO limit and the pin, checks that the program is attached, and writes the record. It
+// leaves a pin for a rollback until the policy is confirmed.
 func (s *Shaper) completeAttach(st *site) error {
 	if err := s.writeDeadline(); err != nil {
 		return err

@@ -13,28 +13,28 @@ import (
 // other processes can find the shaper, read its counters and change it.
 type About = record.About
 
-// Left is a leftover: something of shaper that no attached shaper needs, or a shaper
-// whose record this version cannot read.
+// Left is a leftover: something of shaper unneeded by attached shapers, or a shaper whose record
+// this version cannot read.
 type Left = record.Left
 
-// Lost counts the packets that were dropped because their queues were removed.
+// Lost counts the packets dropped because their queues were removed.
 type Lost = record.Lost
 
 // Reading holds the counters of a shaper at one time. The difference of two readings gives
 // rates.
 type Reading = image.Reading
 
-// MinReadingAge is the minimum age of a reading that rates are computed from. A rate over
-// less time depends on single packets.
+// MinReadingAge is the minimum age of a reading for computing rates. A rate over less time depends
+// on single packets.
 const MinReadingAge = image.MinReadingAge
 
-// Directions of the packets that a shaper meters.
+// Directions of a shaper's packets.
 const (
 	Egress  = dataplane.Egress  // packets sent through the interface
 	Ingress = dataplane.Ingress // packets received by the interface
 )
 
-// Pacer is the root qdisc that holds queued packets until they depart.
+// Pacer is the root qdisc holding queued packets until they depart.
 type Pacer = record.Pacer
 
 const (
@@ -60,8 +60,8 @@ const (
 // in all network namespaces, because ip netns exec does not replace /run.
 const StateDir = rundir.StateDir
 
-// ErrNoRoom means that the maps of customers have no room for more plans, customers or
-// prefixes. A reload makes larger ones.
+// ErrNoRoom reports a lack of room in the maps for more plans, customers or prefixes. A reload
+// makes larger ones.
 var ErrNoRoom = image.ErrNoRoom
 
 // Now returns the current time on the clock of leases and of the programs:
@@ -71,7 +71,7 @@ func Now() int64 { return engine.Now() }
 // Identity identifies an interface independently of its name. It is comparable.
 type Identity = iface.ID
 
-// NoInterfaceError reports that there is no interface of this name.
+// NoInterfaceError reports a missing interface of this name.
 type NoInterfaceError = iface.NoInterfaceError
 
 // Identify returns the identity of the named interface. The error is a

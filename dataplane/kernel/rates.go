@@ -7,16 +7,16 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
 )
 
-// SetRates changes the rates of queues and links, and the times of their CoDel, to those of a plan, such as
-// one of compiled.Plan.WithRates, and writes only what differs. The plan may differ from the active
-// policy in nothing else; SetRates checks that for queues and links. It is far cheaper than
-// Reload, which would have the same result: the program stays, and so do queued packets and
-// their order.
+// SetRates changes the rates of queues and links, and the times of their CoDel, to those of a plan,
+// such as one of compiled.Plan.WithRates, and writes only differences. The plan may differ from the
+// active policy in nothing else; SetRates checks this for queues and links. It is far cheaper than
+// Reload, which would have the same result: the program stays, and so do queued packets and their
+// order.
 //
 // With fq, queued packets keep their departures. With HTB, they are sent at the new rate. A queue
 // is free for later packets at the time at which it would have been free. Limits in time stay
-// times: a slower queue or link that contains more than its limit accepts packets again when the
-// excess has been sent, and a fair queue drops the excess. The GSO limit is adjusted, as by Reload.
+// times: a slower queue or link with more than its limit accepts packets again when the excess was
+// sent, and a fair queue drops the excess. The GSO limit is adjusted, as by Reload.
 //
 // The record of the shaper does not change, except for the GSO limit: pass plans with the new rates to
 // later calls of Reload and Repair.
@@ -65,7 +65,7 @@ func (s *Shaper) SetRates(plan *compiled.Plan) error {
 	return s.setGSOLimit(st, g, d.MTU)
 }
 
-// setGSOLimit gives the device the GSO limit that suits new rates. The record has it, for all processes.
+// setGSOLimit gives the device the GSO limit for new rates. The record holds it, for all processes.
 func (s *Shaper) setGSOLimit(st *site, g *image.Image, mtu int) error {
 	limit, err := st.gsoLimit(&s.About, g, mtu)
 	if err != nil || limit == s.GSOLimit {

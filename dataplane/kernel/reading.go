@@ -53,9 +53,9 @@ func (s *Shaper) Earlier(now Reading) (r Reading, ok bool) {
 	return r, ok
 }
 
-// Keep keeps a reading for Earlier, in every process. It does nothing if the last one is so
-// young that nobody could use the one before it. Errors do not matter: without a reading a
-// caller of Earlier waits for one.
+// Keep keeps a reading for Earlier, in every process. It does nothing if the last one is too young
+// for anybody to use the one before it. Errors do not matter: without a reading a caller of Earlier
+// waits for one.
 func (s *Shaper) Keep(r Reading) {
 	list, err := s.kept()
 	if err != nil {

@@ -16,16 +16,16 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Repair restores the shaper's program, qdiscs and GSO limit after another program
-// removed or displaced them (see Problems). compile returns the plan of the shaper's
-// Label. Meters and counters keep their state, as do queues that still exist. If another
-// root qdisc had replaced ours, Detach later restores that one. The error includes each
-// problem that Repair cannot solve. It is ErrChanging while another process changes the
-// shaper, and ErrDetached if shaper itself detached it.
+// Repair restores the shaper's program, qdiscs and GSO limit after another program removed or
+// displaced them (see Problems). compile returns the plan of the shaper's Label. Meters and
+// counters keep their state, as do queues that still exist. If another root qdisc had replaced
+// ours, Detach later restores that one. The error includes each problem unsolved by Repair. It is
+// ErrChanging while another process changes the shaper, and ErrDetached if shaper itself detached
+// it.
 //
-// Repair attaches the program in front before it detaches the displaced one. In between,
-// for some microseconds, packets that reach both are metered twice; the other order
-// would let packets pass unmetered.
+// Repair attaches the program in front before it detaches the displaced one. In between, for some
+// microseconds, packets that reach both are metered twice; the other order would let packets pass
+// unmetered.
 func (s *Shaper) Repair(compile func(json.RawMessage) (*compiled.Plan, error)) error {
 	change, err := rundir.TryTakeChangeLock(s.Identity())
 	if errors.Is(err, rundir.ErrLocked) {
@@ -75,9 +75,8 @@ func (s *Shaper) Repair(compile func(json.RawMessage) (*compiled.Plan, error)) e
 	return errors.Join(append([]error{s.repairFaults(st, plan, faults)}, rest...)...)
 }
 
-// refreshDetached is Refresh for a program that is no longer attached but whose record
-// this process still has open. Another process may have replaced the program of the
-// link before it was detached.
+// refreshDetached is Refresh for a program no longer attached, whose record this process still
+// holds open. Another process may have replaced the program of the link before it was detached.
 func (s *Shaper) refreshDetached() error {
 	if h, ok := s.hook.(*hook.BPFLink); ok {
 		info, err := h.Info()
@@ -107,7 +106,7 @@ func (s *Shaper) repairFaults(st *site, plan *compiled.Plan, faults map[fault]bo
 	}
 	if err == nil && faults[gsoRaised] && st.GSO != nil {
 		limits := st.GSO.Limits
-		st.GSO = nil // Detach restores the limit that the other program set
+		st.GSO = nil // Detach restores the limit set by the other program
 		for direction, limit := range limits {
 			err = errors.Join(err, st.setGSO(dataplane.Direction(direction), limit))
 		}
@@ -155,7 +154,7 @@ func (s *Shaper) attachAnew(st *site, plan *compiled.Plan) error {
 		return err
 	}
 	if id, e := old.Program(); e == nil && id == s.Program {
-		return err // the new filter has the place of the old one, which was removed
+		return err // the new filter is in the place of the old one, which was removed
 	}
 	return errors.Join(err, old.Remove())
 }

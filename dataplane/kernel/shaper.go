@@ -40,14 +40,13 @@ type Shaper struct {
 	TookOver bool
 	// Removed lists the removed leftovers of earlier shapers, one line each.
 	Removed []string
-	// Notes lists the effects of the last change on shared budgets, and what of Config.Restore
-	// could not be used, one line each.
+	// Notes lists the effects of the last change on shared budgets, and the unusable parts of
+	// Config.Restore, one line each.
 	Notes []string
 }
 
-// Close releases the resources of this process. It detaches a shaper that this
-// process attached by a link and did not pin. A tc filter and a pinned link stay
-// attached; Detach removes them.
+// Close releases the resources of this process. It detaches a shaper attached by this process by a
+// link, without a pin. A tc filter and a pinned link stay attached; Detach removes them.
 func (s *Shaper) Close() {
 	closeHook(s.hook)
 	s.leases.Close()
@@ -58,7 +57,7 @@ func (s *Shaper) Close() {
 	}
 }
 
-// closeHook closes this process's reference to a link. A tc filter has none.
+// closeHook closes this process's reference to a link. There is none for a tc filter.
 func closeHook(h hook.Hook) {
 	if l, ok := h.(*hook.BPFLink); ok {
 		l.Close()
@@ -81,7 +80,7 @@ func (g *generation) close() {
 	g.readings.Close()
 }
 
-// closeUnused closes the maps that another generation does not use.
+// closeUnused closes the maps not used by another generation.
 func (g *generation) closeUnused(other *generation) {
 	if g.maps != nil {
 		g.maps.CloseExcept(other.maps)
@@ -133,7 +132,7 @@ func (s *Shaper) netInterface() (netlink.Link, error) {
 	return l, nil
 }
 
-// Owned reports whether the process that attached the shaper is alive.
+// Owned reports whether the attaching process is alive.
 func (s *Shaper) Owned() (bool, error) {
 	if s.owner.File != nil {
 		return true, nil
@@ -141,8 +140,8 @@ func (s *Shaper) Owned() (bool, error) {
 	return rundir.HasOwner(s.Identity(), s.Direction)
 }
 
-// Guarded reports whether the interface has a guard: a process that performs rollbacks,
-// and cleans up if the shaper's process is killed.
+// Guarded reports whether the interface has a guard: a process that performs rollbacks, and cleans
+// up if the shaper's process is killed.
 func (s *Shaper) Guarded() bool { return standby.HasGuard(s.Identity()) }
 
 // Outlives reports whether a killed process would leave something to clean up or to
@@ -179,7 +178,7 @@ func (s *Shaper) Detach() error {
 	return errors.Join(s.detachLocked(st), st.close())
 }
 
-// detachLocked is Detach for a caller that holds the change lock.
+// detachLocked is Detach for a caller holding the change lock.
 func (s *Shaper) detachLocked(st *site) error {
 	var err error
 	if s.hook != nil {
@@ -231,8 +230,8 @@ func (s *Shaper) Reload(
 	return s.install(st, plan, &next)
 }
 
-// ErrDetached reports that the shaper is no longer attached: another process detached
-// it, or its interface is gone. In the latter case the error is also ErrGone.
+// ErrDetached reports a shaper no longer attached: another process detached it, or its interface is
+// gone. In the latter case the error is also ErrGone.
 var ErrDetached = errors.New("detached by another process")
 
 // ErrGone reports that the shaper's interface was deleted or moved to another network
@@ -288,7 +287,7 @@ func (s *Shaper) refreshAttached() error {
 	return err
 }
 
-// readRecord reads the record of the program if it has changed, and its queues.
+// readRecord reads the record of the program if it changed, and its queues.
 func (s *Shaper) readRecord() error {
 	text, err := s.about.LookupBytes(uint32(0))
 	if err == nil && bytes.Equal(text, s.recordText) {
@@ -303,8 +302,7 @@ func (s *Shaper) readRecord() error {
 	return s.maps.ReadQueues(&s.About)
 }
 
-// adoptAttached makes s describe the program that is attached now, in place of its
-// previous one.
+// adoptAttached makes s describe the program that is attached now, in place of its previous one.
 func (s *Shaper) adoptAttached(now attachment) error {
 	other, err := now.openShaper()
 	if other == nil && err == nil || errors.Is(err, unix.ENOENT) {
@@ -314,7 +312,7 @@ func (s *Shaper) adoptAttached(now attachment) error {
 		return err
 	}
 	other.Interface = s.Interface
-	previous, link := s.generation, s.hook // even maps that this process made may have been replaced
+	previous, link := s.generation, s.hook // even maps made by this process may have been replaced
 	s.leases.Lock.Lock()
 	s.About, s.recordText, s.generation, s.hook = other.About, other.recordText, other.generation, other.hook
 	s.leases.UseStages(s.maps.Leases, &s.About)
@@ -324,8 +322,7 @@ func (s *Shaper) adoptAttached(now attachment) error {
 	return nil
 }
 
-// findReattached finds the program again if another process has attached it anew, as
-// Repair does.
+// findReattached finds the program again if another process attached it anew, as Repair does.
 func (s *Shaper) findReattached() error {
 	list, err := attachments(s.Index, s.Direction)
 	if errors.Is(err, unix.EPERM) {

@@ -29,7 +29,7 @@ type site struct {
 	change rundir.Lock
 	gone   bool // the interface was deleted, or moved to another network namespace
 
-	// guard is called before the first change that outlives the process; nil after that.
+	// guard is called before the first change outliving the process; nil later.
 	guard    func() error
 	Removed  []string // descriptions of the removed objects, one line each
 	Restored []string // descriptions of the restored settings, one line each
@@ -49,8 +49,7 @@ func openSite(at iface.ID) (st *site, err error) {
 	return st, err
 }
 
-// lockedSite is openSite for a caller that holds the change lock. It releases the lock
-// on an error.
+// lockedSite is openSite for a caller holding the change lock. It releases the lock on an error.
 func lockedSite(at iface.ID, change rundir.Lock) (*site, error) {
 	st := &site{ID: at, change: change}
 	j, broken, err := rundir.ReadJournal(at)
@@ -84,8 +83,8 @@ func (st *site) startGuard() error {
 	return err
 }
 
-// saveBeforeChange starts the guard and writes the journal. It is called before each
-// change that outlives the process.
+// saveBeforeChange starts the guard and writes the journal. It is called before each change
+// outliving the process.
 func (st *site) saveBeforeChange() error {
 	if err := st.startGuard(); err != nil {
 		return err
@@ -109,7 +108,7 @@ func (st *site) clear(direction dataplane.Direction) error {
 
 func (st *site) clearOnce(direction dataplane.Direction) error {
 	list, err := attachments(st.Index, direction)
-	// without CAP_SYS_ADMIN the list has only filters; such a process leaves no links behind
+	// without CAP_SYS_ADMIN the list contains only filters; such a process leaves no links behind
 	if err != nil && !errors.Is(err, unix.EPERM) {
 		return err
 	}
@@ -147,8 +146,8 @@ func interfaceName(index int) string {
 	return fmt.Sprintf("interface %d", index)
 }
 
-// adoptOldRecord copies previous settings to the journal from the record of a shaper of
-// the first version, which had no journal. Its record has no version number.
+// adoptOldRecord copies previous settings to the journal from the record of a shaper of the first
+// version, which had no journal. Its record lacks a version number.
 func (st *site) adoptOldRecord(a attachment) {
 	text, err := a.recordText()
 	if err != nil || bytes.HasPrefix(text, []byte(`{"Version":`)) {
@@ -174,8 +173,8 @@ func (st *site) adoptOldRecord(a attachment) {
 	st.Clsact = st.Clsact || old.Place.Clsact
 }
 
-// drainTime is the time that queued packets get to leave before their qdisc is removed.
-// The rest is dropped.
+// drainTime is the time for queued packets to leave before their qdisc is removed. The rest is
+// dropped.
 const drainTime = time.Second
 
 // removeTree removes the qdisc tree of a direction, for ingress together with the ifb
@@ -224,7 +223,7 @@ func (st *site) drain(index int) {
 	}
 }
 
-// hasBacklog reports whether our qdisc tree on a device has queued packets.
+// hasBacklog reports whether our qdisc tree on a device holds queued packets.
 func hasBacklog(index int) bool {
 	n, _ := qdisc.Queued(index) // drain reports the error: its Discard fails as well
 	return n > 0
@@ -268,9 +267,8 @@ func (st *site) addClsact() error {
 	return nil
 }
 
-// removeClsact removes the clsact qdisc if shaper created it and it has no filters. It
-// is called after the queues have drained, because the kernel drops all packets of the
-// root qdisc with it.
+// removeClsact removes the clsact qdisc if shaper created it and no filters are left. It is called
+// after the queues have drained, because the kernel drops all packets of the root qdisc with it.
 func (st *site) removeClsact() error {
 	if !st.Clsact {
 		return nil

@@ -28,7 +28,7 @@ import (
 type Survey struct {
 	Shapers []*Shaper            // attached shapers
 	Left    []Left               // leftovers, which Clear removes
-	Away    []*standby.AwayError // processes that wait for an interface
+	Away    []*standby.AwayError // processes waiting for an interface
 }
 
 // Close closes all shapers.
@@ -38,13 +38,13 @@ func (v *Survey) Close() {
 	}
 }
 
-// errPrivilege reports the privileges that are needed to find a shaper.
+// errPrivilege reports the privileges needed to find a shaper.
 var errPrivilege = fmt.Errorf(
 	"%w: finding a shaper needs root, or CAP_SYS_ADMIN with CAP_BPF and CAP_NET_ADMIN", unix.EPERM)
 
-// Look finds everything of shaper in this thread's network namespace, whichever process
-// made it. It changes nothing. In addition to the privileges that Attach needs, it needs
-// CAP_SYS_ADMIN; without them the error wraps EPERM. The caller must close the Survey.
+// Look finds everything of shaper in this thread's network namespace, whichever process made it. It
+// changes nothing. In addition to the privileges of Attach, it needs CAP_SYS_ADMIN; without them
+// the error wraps EPERM. The caller must close the Survey.
 func Look() (*Survey, error) {
 	namespace, err := iface.CurrentNamespace()
 	if err != nil {
@@ -145,9 +145,9 @@ func (v *Survey) addInterface(at iface.ID, name string) error {
 	return err
 }
 
-// recheckLeftovers searches for leftovers again under the change lock, so that parts
-// which another process is just making or removing do not count. It returns none if the
-// interface is being changed.
+// recheckLeftovers searches for leftovers again under the change lock, so parts which another
+// process is just making or removing do not count. It returns none if the interface is being
+// changed.
 func (v *Survey) recheckLeftovers(at iface.ID, found [2]*Shaper, left []Left) ([]Left, error) {
 	change, err := rundir.TryTakeChangeLock(at)
 	if errors.Is(err, rundir.ErrLocked) {
@@ -231,7 +231,7 @@ func (s *leftoverSearch) add(direction dataplane.Direction, format string, args 
 	s.out = append(s.out, Left{Direction: direction, What: fmt.Sprintf(format, args...)})
 }
 
-// hasQueues reports whether a direction has a shaper with queues.
+// hasQueues reports whether a direction's shaper uses queues.
 func (s *leftoverSearch) hasQueues(direction dataplane.Direction) bool {
 	return s.found[direction] != nil && s.found[direction].Pacer != ""
 }
@@ -268,8 +268,8 @@ func (s *leftoverSearch) addFiles() {
 	}
 }
 
-// addJournal adds the settings in the journal that no shaper needs, and the journal
-// itself if a setting in it has been restored or removed already.
+// addJournal adds the unneeded settings in the journal, and the journal itself if a setting in it
+// was restored or removed already.
 func (s *leftoverSearch) addJournal(j *rundir.Journal) error {
 	for direction, shaper := range s.found {
 		if j.GSO != nil && j.GSO.Limits[direction] != 0 && (shaper == nil || shaper.GSOLimit == 0) {

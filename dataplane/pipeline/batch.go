@@ -2,13 +2,13 @@ package pipeline
 
 import "github.com/a-seed-32e5a53f/shaper/dataplane"
 
-// batchSize is the number of packets that ProcessBatch classifies before it meters them.
+// batchSize is the number of packets classified by ProcessBatch before it meters them.
 const batchSize = 32
 
-// ProcessBatch is Process for each packet in order, with the verdict of the same index.
-// There must be at least as many verdicts as packets, and packets must not share Data. It
-// is faster than Process if there are many customers, or if a meter has many keys: the cache
-// misses of their tokens overlap.
+// ProcessBatch is Process for each packet in order, with the verdict of the same index. There must
+// be at least as many verdicts as packets, and packets must not share Data. It is faster than
+// Process if there are many customers, or a meter with many keys: the cache misses of their tokens
+// overlap.
 func (l *Pipeline) ProcessBatch(packets []dataplane.Packet, verdicts []dataplane.Verdict) {
 	verdicts = verdicts[:len(packets)]
 	for len(packets) > 0 {
@@ -52,8 +52,8 @@ func (l *Pipeline) processParsed(packets []dataplane.Packet, verdicts []dataplan
 	}
 }
 
-// classifyCustomers is classify for a batch, if the policy has customers. The short loops let
-// the cache misses of several packets overlap.
+// classifyCustomers is classify for a batch, for a policy with customers. The short loops let the
+// cache misses of several packets overlap.
 func (l *Pipeline) classifyCustomers(packets []dataplane.Packet, verdicts []dataplane.Verdict) {
 	for i := range packets {
 		packets[i].Customer = l.plan.Customers.CustomerOf(&packets[i])

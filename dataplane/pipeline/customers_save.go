@@ -7,8 +7,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// A saved customer is a byte that is 1 if its meter counts packets, its name and its meter, each
-// with its length before it, a varint.
+// A saved customer is a byte, 1 if its meter counts packets, its name and its meter, each with its
+// length before it, a varint.
 
 var errSavedCustomers = errors.New("saved customers: written by another version, or damaged")
 
@@ -44,10 +44,10 @@ func appendPart(b, part []byte) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(part))), part...)
 }
 
-// RestoreCustomers restores the meters that calls of AppendCustomers appended, by the names of
-// customers, before the first packet. now is the time in ns on the clock of the packets, which has
-// continued since; no time of a meter becomes later than now. A customer with another plan keeps
-// its tokens as with Inherit. After an error nothing has changed.
+// RestoreCustomers restores the meters appended by AppendCustomers, by the names of customers,
+// before the first packet. now is the time in ns on the clock of the packets, which continued
+// since; no time of a meter becomes later than now. A customer with another plan keeps its tokens
+// as with Inherit. After an error nothing changed.
 func (l *Pipeline) RestoreCustomers(b []byte, now int64) error {
 	if l.customers == nil {
 		return nil
@@ -86,7 +86,7 @@ func (l *Pipeline) RestoreCustomers(b []byte, now int64) error {
 	return nil
 }
 
-// cutPart returns what appendPart appended, and the rest.
+// cutPart returns the part appended by appendPart, and the rest.
 func cutPart(b []byte) (part, rest []byte, ok bool) {
 	size, n := binary.Uvarint(b)
 	if n <= 0 || size > uint64(len(b)-n) {

@@ -16,7 +16,7 @@ type customers struct {
 
 // customer is the state of one customer. A green packet touches only the first 64 bytes.
 type customer struct {
-	meter.Meter // without a profile if the customer has a queue
+	meter.Meter // without a profile for a customer with a queue
 	service     *compiled.Service
 	leaky       *queue.Leaky // nil until the first packet, and with a meter
 	stats       dataplane.CustomerStats
@@ -51,7 +51,7 @@ func (c *customer) paced() bool { return c.service.Profile == nil }
 // queue returns the queue of a paced customer.
 func (c *customer) queue() *queue.Leaky {
 	if c.leaky == nil {
-		c.leaky, _ = queue.New(c.service.Queue) // Compile has checked it
+		c.leaky, _ = queue.New(c.service.Queue) // Compile checked it
 	}
 	return c.leaky
 }
@@ -80,8 +80,8 @@ func (c *customers) inherit(before *customers, now int64) {
 	}
 }
 
-// inherit takes over the state of a customer at now. sameUnit means that both meters count
-// bytes, or both packets.
+// inherit takes over the state of a customer at now. sameUnit: both meters count bytes, or both
+// packets.
 func (c *customer) inherit(was *customer, now int64, sameUnit bool) {
 	c.stats, c.restored = was.stats, was.restored
 	switch {
@@ -90,7 +90,7 @@ func (c *customer) inherit(was *customer, now int64, sameUnit bool) {
 	case c.paced() && c.service.Queue.CoDel == was.service.Queue.CoDel &&
 		sameButTimes(c.service.Queue, was.service.Queue):
 		c.leaky = was.leaky
-		_ = c.leaky.SetRate(c.service.Queue.Rate) // Compile has checked it
+		_ = c.leaky.SetRate(c.service.Queue.Rate) // Compile checked it
 	case c.paced():
 		c.queue().Follow(was.leaky)
 	case !was.paced() && sameUnit && c.begun():
@@ -100,7 +100,7 @@ func (c *customer) inherit(was *customer, now int64, sameUnit bool) {
 }
 
 // SetCustomerPlans gives customers other plans. Their tokens, backlogs and counters continue as
-// Inherit defines. Customers that the pipeline does not have are left out.
+// Inherit defines. Customers unknown to the pipeline are left out.
 func (l *Pipeline) SetCustomerPlans(list []compiled.CustomerService) {
 	if l.customers == nil {
 		return

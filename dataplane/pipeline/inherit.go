@@ -7,10 +7,10 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 )
 
-// Inherit moves the counters, tokens and backlogs of another pipeline into a new one, which
-// takes its place. Plan.Succeed defines which part continues which. First settle all
-// packets that are queued in links of the old pipeline: call Settle(math.MaxInt64, v)
-// until it returns false. Afterwards the old pipeline must not process packets.
+// Inherit moves the counters, tokens and backlogs of another pipeline into a new one, which takes
+// its place. Plan.Succeed defines which part continues which. First settle all packets queued in
+// links of the old pipeline: call Settle(math.MaxInt64, v) until it returns false. Afterwards the
+// old pipeline must not process packets.
 func (l *Pipeline) Inherit(before *Pipeline) []compiled.ClassChange {
 	s := l.plan.Succeed(before.plan.Outline())
 	l.now = before.now
@@ -56,6 +56,6 @@ func (q *pacedQueue) inherit(was *pacedQueue) {
 
 // setRate gives a queue with a rate of its own the rate and CoDel of its plan.
 func (q *pacedQueue) setRate() {
-	// Compile or WithRates has checked them
+	// Compile or WithRates checked them
 	_ = errors.Join(q.leaky.SetRate(q.plan.Rate), q.leaky.SetCoDel(q.plan.CoDel))
 }

@@ -26,7 +26,7 @@ func newKeyTable(p *compiled.Stage) *keyTable {
 		batch: make([]dataplane.PacketKey, 0, batchSize),
 	}
 	if p.Key.By == dataplane.ByFlow {
-		k.all, _ = meter.NewTable[dataplane.PacketKey](p.Profile, p.TableConfig()) // Compile has checked it
+		k.all, _ = meter.NewTable[dataplane.PacketKey](p.Profile, p.TableConfig()) // Compile checked it
 	} else {
 		k.small, _ = meter.NewTable[uint64](p.Profile, p.TableConfig())
 	}

@@ -17,16 +17,16 @@ type Pipeline struct {
 	stages    []stage
 	queues    []pacedQueue
 	links     []*queue.Link[waiting]
-	customers *customers             // nil if the policy has none
+	customers *customers             // nil for none
 	stats     []dataplane.ClassStats // by class; the last one counts unclassified packets
 	now       int64                  // the latest arrival time, ns
 	steps     *[]Step                // result of Explain; nil during Process
 	// by class: the first table of keys in its chain of meters; nil if there are none
 	tables   []*keyTable
 	lacks    *LackRuns           // nil: Verdict.Lack is not measured
-	held     heldTokens          // of packets that a queue may still drop
-	settled  []dataplane.Verdict // decisions of links that Settle has not returned
-	returned int                 // length of the part of settled that Settle has returned
+	held     heldTokens          // of packets, until no queue can drop them
+	settled  []dataplane.Verdict // decisions of links not returned by Settle so far
+	returned int                 // length of the part of settled returned by Settle
 }
 
 // pacedQueue is the state of a queue of the plan: a leaky bucket, or a queue of a link.
@@ -67,7 +67,7 @@ func FromPlan(plan *compiled.Plan) *Pipeline {
 	l.findTables()
 	for i := range plan.Envelopes {
 		p := &plan.Envelopes[i]
-		e, _ := meter.NewEnvelope(p.EnvelopeParams) // Compile has checked it
+		e, _ := meter.NewEnvelope(p.EnvelopeParams) // Compile checked it
 		for flow, stage := range p.Stages {
 			s := &l.stages[stage]
 			s.envelope = e
@@ -78,7 +78,7 @@ func FromPlan(plan *compiled.Plan) *Pipeline {
 	for i := range plan.Queues {
 		q := &l.queues[i]
 		if q.plan = &plan.Queues[i]; q.plan.Link < 0 {
-			q.leaky, _ = queue.New(q.plan.Config) // Compile has checked it
+			q.leaky, _ = queue.New(q.plan.Config) // Compile checked it
 		} else if q.plan.Fair {
 			q.flows = dataplane.NewKeyReader(q.plan.Key)
 		}
@@ -88,7 +88,7 @@ func FromPlan(plan *compiled.Plan) *Pipeline {
 		for k, q := range p.Queues {
 			l.queues[q].linkIndex = k
 		}
-		link, _ := queue.NewLink[waiting](p.Rate, plan.LinkQueues(p)) // Compile has checked it
+		link, _ := queue.NewLink[waiting](p.Rate, plan.LinkQueues(p)) // Compile checked it
 		l.links = append(l.links, link)
 	}
 	return l
@@ -146,7 +146,7 @@ func (l *Pipeline) decide(p *dataplane.Packet, v *dataplane.Verdict) {
 		return
 	}
 	if len(l.links) > 0 {
-		l.decideLinks(v.Now) // packets that they drop give their tokens back before this one is metered
+		l.decideLinks(v.Now) // packets dropped by them give their tokens back before this one is metered
 	}
 	class := &l.plan.Classes[v.Class]
 	if class.Customers {
@@ -196,8 +196,8 @@ func (l *Pipeline) inputColor(stage int, p *dataplane.Packet) meter.Color {
 	return meter.Green
 }
 
-// meter colors the packet by a chain of meters, from stage i on. A red packet skips the
-// rest of the chain. With hold it returns the tokens that the packet has taken.
+// meter colors the packet by a chain of meters, from stage i on. A red packet skips the rest of the
+// chain. With hold it returns the tokens taken by the packet.
 func (l *Pipeline) meter(i int, p *dataplane.Packet, v *dataplane.Verdict, hold bool) (taken tokens) {
 	s := &l.stages[i]
 	v.Pre = l.inputColor(i, p)
@@ -245,8 +245,8 @@ func (l *Pipeline) meter(i int, p *dataplane.Packet, v *dataplane.Verdict, hold 
 	}
 }
 
-// Explain is Process with an explanation of the verdict: a step for each meter that the
-// packet passed, in order. It allocates.
+// Explain is Process with an explanation of the verdict: a step for each meter of the packet, in
+// order. It allocates.
 func (l *Pipeline) Explain(p *dataplane.Packet, v *dataplane.Verdict) []Step {
 	var steps []Step
 	l.steps = &steps
@@ -334,7 +334,7 @@ func (l *Pipeline) enqueue(q *pacedQueue, p *dataplane.Packet, v *dataplane.Verd
 	v.Done |= dataplane.Waiting
 }
 
-// dropCauses and dropReasons are those of the fates that drop a packet.
+// dropCauses and dropReasons are those of the fates of dropped packets.
 var (
 	dropCauses = [...]dataplane.Cause{
 		queue.Full: dataplane.CauseQueue, queue.Thin: dataplane.CauseWRED, queue.Stale: dataplane.CauseCoDel,
@@ -380,7 +380,7 @@ func (l *Pipeline) countSent(v *dataplane.Verdict) {
 	}
 }
 
-// countOf returns the packets and bytes that a verdict adds to counters.
+// countOf returns the packets and bytes added by a verdict to counters.
 func countOf(v *dataplane.Verdict) dataplane.Count {
 	return dataplane.Count{Packets: int64(v.Packets), Bytes: int64(v.Length)}
 }

@@ -39,8 +39,8 @@ func (l *Pipeline) SetRates(now int64, plan *compiled.Plan) error {
 	return nil
 }
 
-// checkRatesOnly returns an error unless the queues and links of both plans differ in nothing
-// but rates, the times of CoDel, and limits that follow from a link's rate.
+// checkRatesOnly returns an error unless the queues and links of both plans differ in nothing but
+// rates, the times of CoDel, and limits following from a link's rate.
 func checkRatesOnly(p, before *compiled.Plan) error {
 	if len(p.Queues) != len(before.Queues) || len(p.Links) != len(before.Links) {
 		return fmt.Errorf("the plan has %d queues and %d links instead of %d and %d: reload it",

@@ -11,8 +11,7 @@ import (
 // last one for unclassified packets. Later packets change the returned slice.
 func (l *Pipeline) Stats() []dataplane.ClassStats { return l.stats }
 
-// Customers returns the counters of all customers, in the order of the policy; nil if it has
-// none.
+// Customers returns the counters of all customers, in the order of the policy; nil for none.
 func (l *Pipeline) Customers() []dataplane.CustomerStats {
 	if l.customers == nil {
 		return nil
@@ -35,8 +34,8 @@ func (l *Pipeline) Customer(number uint32) dataplane.CustomerStats {
 	return l.customers.list[number-1].stats
 }
 
-// CustomerDelay returns the queueing delay of a packet of a customer that arrives at now, in
-// ns, or false if the customer has no queue.
+// CustomerDelay returns the queueing delay of a customer's packet arriving at now, in ns, or false
+// without a queue.
 func (l *Pipeline) CustomerDelay(number uint32, now int64) (delay time.Duration, queued bool) {
 	c := l.customers.customer(number)
 	if !c.paced() {
@@ -59,8 +58,8 @@ func (l *Pipeline) Tokens(stage int) (tc, te int64) {
 // set for every packet.
 func (l *Pipeline) MeasureLack(gap time.Duration) { l.lacks = NewLackRuns(l.plan, gap) }
 
-// Keys returns the counters of the key table of a stage of the plan. They are zero if the
-// stage has no keys, and for stage -1.
+// Keys returns the counters of the key table of a stage of the plan. They are zero for a stage
+// without keys, and for stage -1.
 func (l *Pipeline) Keys(stage int) meter.TableStats {
 	if stage < 0 || l.stages[stage].keyed == nil {
 		return meter.TableStats{}
@@ -90,8 +89,8 @@ func (l *Pipeline) Queues(now int64) []dataplane.QueueState {
 // the first packet.
 func (l *Pipeline) Now() int64 { return l.now }
 
-// ReplaceMeter replaces the meter of a stage of the plan with s. By default a stage whose budget
-// is on the host has a meter of its own.
+// ReplaceMeter replaces the meter of a stage of the plan with s. The default for a stage whose
+// budget is on the host is a meter of its own.
 func (l *Pipeline) ReplaceMeter(stage int, s Shared) {
 	l.stages[stage].source, l.stages[stage].shared = replaced, s
 }

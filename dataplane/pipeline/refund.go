@@ -5,12 +5,12 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// tokens is a list of what a packet has taken from meters, in heldTokens.
+// tokens is a list of a packet's tokens from meters, in heldTokens.
 type tokens int32
 
 const noTokens tokens = 0
 
-// held is what a packet has taken from one meter.
+// held lists a packet's tokens from one meter.
 type held struct {
 	meter.Charge
 	stage    int32
@@ -22,11 +22,11 @@ type held struct {
 // heldKey is the key of a packet at a meter per key.
 type heldKey struct {
 	dataplane.PacketKey
-	found bool // the key has a meter; false without keys
+	found bool // the key's meter exists; false without keys
 }
 
-// heldTokens keeps what packets have taken until no queue can drop them any more. Its memory
-// is used again, so it grows only if more packets than ever before wait in links.
+// heldTokens keeps the tokens of packets until no queue can drop them any more. Its memory is used
+// again, so it grows only if more packets than ever before wait in links.
 type heldTokens struct {
 	list []held // the first one is unused
 	free tokens
@@ -73,8 +73,8 @@ func (s *stage) refused() uint64 {
 	return s.keyed.table().Stats().Refused
 }
 
-// setKey sets the key of a packet that the stage has metered. refused was the result of refused
-// before that.
+// setKey sets the key of a packet after the stage metered it. refused was the result of refused
+// before.
 func (e *held) setKey(s *stage, p *dataplane.Packet, refused uint64) {
 	if s.keyed != nil {
 		e.key.PacketKey, e.key.found = s.keyed.Key(p)
@@ -82,7 +82,7 @@ func (e *held) setKey(s *stage, p *dataplane.Packet, refused uint64) {
 	}
 }
 
-// refund gives back what a packet has taken from the meter, at a time, ns.
+// refund gives a packet's tokens back to the meter, at a time, ns.
 func (s *stage) refund(e *held, now int64) {
 	m := &s.Meter
 	switch s.source {

@@ -2,13 +2,13 @@ package pipeline
 
 import "github.com/a-seed-32e5a53f/shaper/dataplane"
 
-// waiting is a packet in a link, with the tokens that it gives back if the link drops it.
+// waiting is a packet in a link, with the tokens to give back if the link drops it.
 type waiting struct {
 	dataplane.Verdict
 	taken tokens
 }
 
-// decideLinks lets the links decide about the packets that are due by now, in order of time.
+// decideLinks lets the links decide about the packets due by now, in order of time.
 func (l *Pipeline) decideLinks(now int64) {
 	for {
 		at, i, due := l.nextLink()
@@ -39,10 +39,9 @@ func (l *Pipeline) nextLink() (at int64, link int, due bool) {
 	return at, link, due
 }
 
-// Settle returns the decision about a packet that was Waiting: it completes its verdict in
-// v, with the departure or the drop. It returns false if there are no more decisions up
-// to now, in ns. The caller finds the packet by v.ID, and must call its SetCE if v.Done
-// contains ECNSet.
+// Settle returns the decision about a Waiting packet: it completes its verdict in v, with the
+// departure or the drop. It returns false if there are no more decisions up to now, in ns. The
+// caller finds the packet by v.ID, and must call its SetCE if v.Done contains ECNSet.
 func (l *Pipeline) Settle(now int64, v *dataplane.Verdict) bool {
 	if l.returned == len(l.settled) {
 		l.settled, l.returned = l.settled[:0], 0

@@ -13,13 +13,13 @@ const (
 	ownMeter    source = iota // stage.Meter
 	perKey                    // keyed: a meter for each key
 	replaced                  // shared: a meter of ReplaceMeter
-	inEnvelope                // envelope: that of this flow
+	inEnvelope                // envelope: of this flow
 	onServer                  // leased: the lease of a budget on a server
 	perCustomer               // customers: the meters of customers
 )
 
-// stage is the state of a stage of the plan. Of its fields, source selects the one that holds the tokens; the
-// others are zero.
+// stage is the state of a stage of the plan. Of its fields, source selects the holder of the
+// tokens; the others are zero.
 type stage struct {
 	meter.Meter
 	source    source
@@ -68,8 +68,8 @@ func (s *stage) color(p *dataplane.Packet, now int64, n int, in meter.Color) met
 	return s.Color(now, n, in)
 }
 
-// kind returns the kind of the meter for a packet, or false if its customer has a queue
-// instead of a meter.
+// kind returns the kind of the meter for a packet, or false for a customer with a queue instead of
+// a meter.
 func (s *stage) kind(p *dataplane.Packet) (k meter.Kind, metered bool) {
 	if s.source != perCustomer {
 		return s.plan.Kind, true
@@ -81,7 +81,7 @@ func (s *stage) kind(p *dataplane.Packet) (k meter.Kind, metered bool) {
 // Step is the decision of one meter about a packet.
 type Step struct {
 	Stage int    // index in Plan.Stages
-	Key   string // the packet's key, for people; "" if the meter has no keys, or the packet has no key
+	Key   string // the packet's key, for people; "" for a meter or a packet without keys
 	meter.Explanation
 }
 
@@ -129,8 +129,8 @@ func (s *stage) tokens(now int64) (tc, te int64) {
 	return m.Tokens(now)
 }
 
-// measureLack sets v.Lack after the packet was metered. The color took no tokens from the bucket that
-// lacked them.
+// measureLack sets v.Lack after the packet was metered. The color took no tokens from the bucket
+// lacking them.
 func (s *stage) measureLack(runs *LackRuns, v *dataplane.Verdict, n int, in meter.Color) {
 	if s.source == perKey || s.source == perCustomer {
 		return
@@ -162,7 +162,7 @@ func (s *stage) inherit(was *stage, now int64) {
 	case s.source == onServer && was.source == onServer && s.plan.BudgetName == was.plan.BudgetName:
 		s.leased = was.leased // no other stage takes it: a policy contains each budget once
 	case s.source != ownMeter && s.source != inEnvelope || was.source == perCustomer:
-		// A new table or lease, or tokens that are not the stage's.
+		// A new table or lease, or tokens of others.
 	case s.source == ownMeter && was.source == ownMeter:
 		s.Meter = was.Clone() // several stages may continue the same one
 		s.SetProfile(now, s.plan.Profile)

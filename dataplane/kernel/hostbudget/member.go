@@ -34,7 +34,7 @@ type Member struct {
 	// shows other processes that this one is alive; taken on first use
 	lock     rundir.Lock
 	maps     *memberMaps                   // nil before the first budget
-	oldMaps  *memberMaps                   // maps that the policy in force still uses, or nil
+	oldMaps  *memberMaps                   // maps still used by the policy in force, or nil
 	profiles map[string]*bpf.ShaperProfile // of the policy in force, by budget
 }
 
@@ -46,9 +46,9 @@ type memberMaps struct {
 	loaded [3]*ebpf.Collection
 }
 
-// NewMember returns a member that other users see by the name of a device and a direction.
-// clock returns the time of the plane's packets, in ns. It must advance like
-// CLOCK_MONOTONIC; its origin does not matter. Close the member after the last packet.
+// NewMember returns a member, seen by other users by the name of a device and a direction. clock
+// returns the time of the plane's packets, in ns. It must advance like CLOCK_MONOTONIC; its origin
+// does not matter. Close the member after the last packet.
 func NewMember(device string, direction dataplane.Direction, clock func() int64) *Member {
 	return &Member{
 		user: registry.User{Process: os.Getpid(), Interface: device, Direction: direction}, clock: clock,
@@ -207,8 +207,8 @@ func (m *Member) Close() error {
 	return errors.Join(err, m.lock.Close())
 }
 
-// OpenMemberMaps opens the maps of budgets for a member, and loads the programs that use
-// them. maps may be closed afterwards.
+// OpenMemberMaps opens the maps of budgets for a member, and loads their programs. maps may be
+// closed afterwards.
 func OpenMemberMaps(maps [2]*ebpf.Map) (m *memberMaps, err error) {
 	m = &memberMaps{}
 	defer func() {

@@ -25,8 +25,8 @@ type BudgetMeter struct {
 	run     engine.TestRun
 }
 
-// maxSwaps is the number of attempts to swap a word that other CPUs swap at the same time.
-// They take less time than one run of the program, which takes microseconds.
+// maxSwaps is the number of attempts to swap a word swapped by other CPUs at the same time. They
+// take less time than one run of the program, which takes microseconds.
 const maxSwaps = 64
 
 // NewBudgetMeter returns a meter for the budget in a slot.
@@ -115,9 +115,9 @@ func (m *BudgetMeter) cost(i int, n uint32) int64 {
 	return int64(min(uint64(n), b.Over) * b.Den)
 }
 
-// draw adds a credit to bucket i and then takes a cost, if the bucket holds that much.
-// spill is the overflow of a coupled bucket. All amounts are in units of the bucket. ok is
-// false if the operation needs the lock; then nothing was written.
+// draw adds a credit to bucket i and then takes a cost, if the bucket holds as much. spill is the
+// overflow of a coupled bucket. All amounts are in units of the bucket. ok is false if the
+// operation needs the lock; then nothing was written.
 func (m *BudgetMeter) draw(i int, now uint64, cost, credit int64) (fits bool, spill int64, ok bool) {
 	b := &m.profile.Buckets[i]
 	shared := &m.Budget.Word[i]

@@ -18,10 +18,10 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/safedir"
 )
 
-// AwayError reports that a process waits for an interface that does not exist.
+// AwayError reports a process waiting for a missing interface.
 type AwayError struct {
 	Interface string              // name
-	Direction dataplane.Direction // direction that the process will shape
+	Direction dataplane.Direction // direction to be shaped by the process
 	Process   int                 // process ID
 	Policy    string              // name of the policy
 }
@@ -89,8 +89,7 @@ func lockAwayMark(namespace uint64, e AwayError) (rundir.Lock, error) {
 	return l, nil
 }
 
-// Directions returns the directions whose marks no other process has removed by
-// EndAway.
+// Directions returns the directions whose marks no other process removed by EndAway.
 func (a *Away) Directions() (out []dataplane.Direction) {
 	for _, m := range a.marks {
 		if !m.removed() {
@@ -113,8 +112,8 @@ func (a *Away) End() {
 	}
 }
 
-// EndAway removes the mark of a waiting process. The process should then stop waiting
-// for that direction.
+// EndAway removes the mark of a waiting process. The process should then stop waiting for this
+// direction.
 func EndAway(e *AwayError) error {
 	namespace, err := iface.CurrentNamespace()
 	if err != nil {
@@ -131,7 +130,7 @@ func awayFile(namespace uint64, e *AwayError) string {
 		AwaySuffix)
 }
 
-// ListAway returns the marks of the processes that wait in a namespace.
+// ListAway returns the marks of the processes waiting in a namespace.
 func ListAway(namespace uint64) (out []*AwayError, err error) {
 	names, err := filepath.Glob(filepath.Join(rundir.StateDir, fmt.Sprintf("%d-*%s", namespace, AwaySuffix)))
 	if err != nil {
@@ -149,8 +148,7 @@ func ListAway(namespace uint64) (out []*AwayError, err error) {
 	return out, nil
 }
 
-// ReadAway reads a mark. It returns nil if the process has ended, or if the mark cannot
-// be read.
+// ReadAway reads a mark. It returns nil if the process ended, or if the mark cannot be read.
 func ReadAway(name string) (*AwayError, error) {
 	file, err := rundir.OpenState(name, os.O_RDWR)
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission) {

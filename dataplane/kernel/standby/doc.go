@@ -1,3 +1,3 @@
-// Package standby marks processes that stand by: guards of an interface, and processes that wait
-// for an interface that does not exist.
+// Package standby marks standby processes: guards of an interface, and processes waiting for an
+// interface that does not exist.
 package standby

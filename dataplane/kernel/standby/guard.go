@@ -10,8 +10,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/rundir"
 )
 
-// Guarding is the lock of a guard: a process that rolls back, or cleans up, after
-// another one. An interface can have several guards.
+// Guarding is the lock of a guard: a process to roll back, or clean up, after another one. An
+// interface can have several guards.
 type Guarding struct{ *os.File }
 
 // Guard marks this process as a guard of an interface. The caller must close the
@@ -39,7 +39,7 @@ func Unguard(at iface.ID) {
 	}
 }
 
-// HasGuard reports whether an interface has a guard. It creates no file.
+// HasGuard reports whether a guard watches an interface. It creates no file.
 func HasGuard(at iface.ID) bool {
 	for range 5 { // another call of HasGuard holds the lock for a moment
 		file, err := rundir.LockExisting(at.FileName("guard-lock"), unix.LOCK_EX)

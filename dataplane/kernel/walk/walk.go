@@ -29,9 +29,8 @@ const (
 // costs as much as 50 packets.
 const maxBatch = 512
 
-// Walker runs packets from memory, with given timestamps, through the same eBPF code
-// that meters live packets. Its methods must not be called concurrently. The caller must
-// call Close.
+// Walker runs packets from memory, with given timestamps, through the eBPF code for live packets.
+// Its methods must not be called concurrently. The caller must call Close.
 type Walker struct {
 	image   *image.Image
 	maps    *image.Maps
@@ -131,8 +130,8 @@ func (w *Walker) Close() {
 // Batch returns the maximum number of packets per system call.
 func (w *Walker) Batch() int { return w.batch }
 
-// Accepts returns nil if packets of a link type can be metered, and otherwise an error
-// that gives the reason.
+// Accepts returns nil if packets of a link type can be metered, and otherwise an error with the
+// reason.
 func (w *Walker) Accepts(link dataplane.LinkType) error {
 	switch link {
 	case dataplane.LinkEthernet, dataplane.LinkRaw, dataplane.LinkRawBSD, dataplane.LinkRawOBSD,
@@ -168,7 +167,7 @@ func (w *Walker) writePackets(packets []dataplane.Packet) int {
 	for i := range packets {
 		p := &packets[i]
 		p.WireLen = max(p.WireLen, len(p.Data))
-		size := min(len(p.Data), frameBytes-maxRead) // all headers lie before that
+		size := min(len(p.Data), frameBytes-maxRead) // all headers lie before
 		if i == len(w.records) || start+size > frameBytes-maxRead {
 			return i
 		}
@@ -265,8 +264,8 @@ func (w *Walker) Stats() ([]dataplane.ClassStats, error) {
 	return image.ReadStats(w.maps.Counters, w.image.CounterSlots())
 }
 
-// Keys returns the number of keys in the key table of a stage of the plan. It is 0 if
-// the stage has no keys, and for stage -1.
+// Keys returns the number of keys in the key table of a stage of the plan. It is 0 for a stage
+// without keys, and for stage -1.
 //
 // The number exceeds the meter's Keys only if packets had more keys than that. The table
 // then holds up to 128 additional keys per possible CPU and evicts approximately the

@@ -29,8 +29,8 @@ type Watcher struct {
 // some 1,000 messages of 2 to 4 KiB.
 const notifications = 4 << 20
 
-// New starts to watch this thread's network namespace. It announces changes only of
-// interfaces that were added by Add. The caller must close the Watcher.
+// New starts to watch this thread's network namespace. It announces changes only of interfaces
+// added by Add. The caller must close the Watcher.
 func New() (*Watcher, error) {
 	w, err := newWatcher()
 	if err == nil {

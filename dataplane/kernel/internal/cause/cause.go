@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// oldestKernel is the first kernel with all functions that the programs use, as
-// LINUX_VERSION_CODE: 5.18 for bpf_xdp_load_bytes.
+// oldestKernel is the first kernel with all functions used by the programs, as LINUX_VERSION_CODE:
+// 5.18 for bpf_xdp_load_bytes.
 const oldestKernel = 5<<16 | 18<<8
 
 // Of returns an error with the cause and a remedy if both are known: too few file

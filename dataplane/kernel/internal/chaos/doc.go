@@ -1,10 +1,10 @@
 // Package chaos tests the command under faults, on the real kernel. It contains only tests.
 //
-// The tests kill the command before each system call that reads or changes something outside the process.
-// They also make each of these calls fail once, and kill commands at random moments. After each fault the
-// interface must either shape or be as before, shaper status must be correct, and one shaper detach must
-// remove everything. The list of changes by shaper set must match the rates in force. Changes must end
-// and quotas must apply even if the directory of their file is damaged.
+// The tests kill the command before each system call reading or changing something outside the
+// process. They also make each of these calls fail once, and kill commands at random moments. After
+// each fault the interface must either shape or be as before, shaper status must be correct, and
+// one shaper detach must remove everything. The list of changes by shaper set must match the rates
+// in force. Changes must end and quotas must apply even if the directory of their file is damaged.
 //
 // go test runs a sample, the same each time. make chaos runs all cases in a random order, and
 // logs its seed. These environment variables select cases:

@@ -32,8 +32,8 @@ func RunChange(c *ebpf.Collection, slot uint32, to *bpf.ShaperProfile, now uint6
 	return RunOnSlot(c.Programs[bpf.BudgetProgShaperChange], slot, now)
 }
 
-// RunOnSlot runs a program that changes the state in a slot, at a time (ns of
-// CLOCK_MONOTONIC), 0 for now.
+// RunOnSlot runs a program changing the state in a slot, at a time (ns of CLOCK_MONOTONIC), 0 for
+// now.
 func RunOnSlot(program *ebpf.Program, slot uint32, now uint64) error {
 	r := TestRun{}
 	r.Cb = [5]uint32{slot, uint32(now), uint32(now >> 32)}
@@ -63,10 +63,10 @@ func LoadBudgetProgram(program string, given map[string]*ebpf.Map) (*ebpf.Collec
 			spec.Maps[name].MaxEntries = m.MaxEntries()
 		case name != bpf.BudgetMapIncoming && name != bpf.BudgetMapGranted && name != bpf.BudgetMapMoves &&
 			name != bpf.BudgetMapAdditions:
-			delete(spec.Maps, name) // only programs that meter packets use it
+			delete(spec.Maps, name) // only metering programs use it
 		}
 	}
-	clear(spec.Variables) // only programs that meter packets read them
+	clear(spec.Variables) // only metering programs read them
 	c, err := ebpf.NewCollectionWithOptions(spec, options)
 	return c, cause.Of(err)
 }
@@ -76,8 +76,8 @@ func BudgetMapsByName(maps [2]*ebpf.Map) map[string]*ebpf.Map {
 	return map[string]*ebpf.Map{BudgetMaps[0]: maps[0], BudgetMaps[1]: maps[1]}
 }
 
-// TestRun runs an eBPF program by BPF_PROG_TEST_RUN. The packet is empty; its context
-// has the arguments. It allocates nothing.
+// TestRun runs an eBPF program by BPF_PROG_TEST_RUN. The packet is empty; its context holds the
+// arguments. It allocates nothing.
 type TestRun struct {
 	skbContext
 	frame [14]byte
@@ -128,7 +128,7 @@ func (r *TestRun) Run(program int) (uint32, error) {
 	}
 }
 
-// RunOnList runs a program on a list, as many values at a time as the map has room for.
+// RunOnList runs a program on a list, as many values at a time as fit into the map.
 func RunOnList[T any](p *ebpf.Program, m *ebpf.Map, list []T) error {
 	for chunk := range slices.Chunk(list, int(m.MaxEntries())) {
 		if err := PutArray(m, chunk); err != nil {

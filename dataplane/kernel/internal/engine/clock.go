@@ -11,7 +11,7 @@ import (
 func Now() int64 {
 	now, err := Monotonic()
 	if err != nil {
-		panic(err) // each kernel has this clock
+		panic(err) // this clock exists in each kernel
 	}
 	return int64(now)
 }

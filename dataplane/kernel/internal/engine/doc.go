@@ -1,3 +1,3 @@
-// Package engine runs the eBPF programs that change states, makes the maps of the programs, and
+// Package engine runs the eBPF programs for changing states, makes the maps of the programs, and
 // converts the parameters and the states of meters to their units.
 package engine

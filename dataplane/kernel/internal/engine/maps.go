@@ -100,8 +100,8 @@ func EachChunk[T any](m *ebpf.Map, flags ebpf.MapLookupFlags, f func(at int, val
 	return nil
 }
 
-// AwaitPrograms waits until all programs that run now have ended: the kernel does so when a map
-// of maps changes.
+// AwaitPrograms waits until all programs running now have ended: the kernel does so when a map of
+// maps changes.
 func AwaitPrograms() error {
 	inner := &ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1}
 	outer, err := ebpf.NewMap(
@@ -128,7 +128,7 @@ func MapID(m *ebpf.Map) (ebpf.MapID, error) {
 	return id, nil
 }
 
-// SlotAllocator allocates the slots of a map, which has room for two policies.
+// SlotAllocator allocates the slots of a map, with room for two policies.
 type SlotAllocator struct {
 	Used map[uint32]bool // by the previous policy
 	next uint32          // all lower slots are used or allocated

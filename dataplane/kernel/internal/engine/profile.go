@@ -18,10 +18,10 @@ import (
 const (
 	Halves   = 2
 	maxReach = 1 << 61 // halves refilled within the horizon: words, modulo 2^64, stay unambiguous
-	Fills    = 1 << 62 // halves that fill any bucket
+	Fills    = 1 << 62 // halves filling any bucket
 )
 
-// ProfileOf encodes the parameters of a stage's meter. The error is that of EncodeMeter.
+// ProfileOf encodes the parameters of a stage's meter. The error comes from EncodeMeter.
 func ProfileOf(s *compiled.Stage) (bpf.ShaperProfile, error) {
 	return EncodeMeter(s.Profile, s.Kind, s.Source)
 }
@@ -88,7 +88,7 @@ func Flag(b bool) uint8 {
 	return 0
 }
 
-// BlockingProfile returns the profile of a meter that passes nothing.
+// BlockingProfile returns the profile of a meter passing nothing.
 func BlockingProfile() *bpf.ShaperProfile {
 	return &bpf.ShaperProfile{Buckets: [2]bpf.ShaperBucket{{Den: 1}, {Den: 1}}}
 }

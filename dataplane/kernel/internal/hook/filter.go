@@ -70,8 +70,7 @@ func Filters(index int, parent uint32) ([]netlink.Filter, error) {
 	return list, err
 }
 
-// programFilters returns the filters of one direction that are eBPF programs, ours and
-// those of others.
+// programFilters returns the eBPF filters of one direction, ours and those of others.
 func programFilters(index int, parent uint32) ([]*netlink.BpfFilter, error) {
 	list, err := Filters(index, parent)
 	if err != nil {

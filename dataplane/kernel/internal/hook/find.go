@@ -32,9 +32,9 @@ func (a Attached) Remove() error {
 	return h.Remove()
 }
 
-// Find returns our programs that are attached to a device in one direction. ours reports
-// whether a program attached by a BPF link is ours. If the error is EPERM, Find returns the
-// programs that are visible without CAP_SYS_ADMIN: those of tc filters.
+// Find returns our programs attached to a device in one direction. ours reports whether a program
+// attached by a BPF link is ours. If the error is EPERM, Find returns the programs visible without
+// CAP_SYS_ADMIN: those of tc filters.
 func Find(index int, ingress bool, ours func(ebpf.ProgramID) (bool, error)) (out []Attached, err error) {
 	list, err := programFilters(index, Parent(ingress))
 	if err != nil {

@@ -1,7 +1,7 @@
-// Package hook attaches a program to an interface by a TCX link, an XDP link or a tc
-// filter, finds it again, and lists the programs and filters that run before it. It also
-// makes the ifb device to which arriving packets are redirected to be queued. Indexes of
-// interfaces refer to the network namespace of the calling thread.
+// Package hook attaches a program to an interface by a TCX link, an XDP link or a tc filter, finds
+// it again, and lists the programs and filters running before it. It also makes the ifb device to
+// which arriving packets are redirected to be queued. Indexes of interfaces refer to the network
+// namespace of the calling thread.
 package hook
 
 import (
@@ -53,15 +53,15 @@ type Hook interface {
 	Program() (ebpf.ProgramID, error)
 }
 
-// ErrNoTCX reports that the kernel lacks TCX.
+// ErrNoTCX reports a kernel without TCX.
 var ErrNoTCX = errors.New("TCX needs kernel 6.6 or newer")
 
-// ErrXDPTaken reports that the interface has another XDP program. Its text continues the
-// interface's name.
+// ErrXDPTaken reports another XDP program at the interface. Its text continues the interface's
+// name.
 var ErrXDPTaken = errors.New("already has an XDP program, and cannot have two")
 
-// AttachTCX attaches a program in one direction, before all other programs. They still see
-// each packet that it passes. The error may be ErrNoTCX.
+// AttachTCX attaches a program in one direction, before all other programs. They still see each
+// passed packet. The error may be ErrNoTCX.
 func AttachTCX(index int, ingress bool, p *ebpf.Program) (Hook, Place, error) {
 	l, err := link.AttachTCX(
 		link.TCXOptions{Interface: index, Program: p, Attach: tcxType(ingress), Anchor: link.Head()})

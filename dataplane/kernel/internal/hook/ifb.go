@@ -20,8 +20,8 @@ import (
 
 const ifbPrefix = "shaper-"
 
-// IFBName returns the name of an interface's ifb. It has at most 15 characters, the
-// longest that the kernel allows.
+// IFBName returns the name of an interface's ifb. It is at most 15 characters long, the kernel's
+// limit.
 func IFBName(index int) string { return fmt.Sprintf("%s%x", ifbPrefix, index) }
 
 // InterfaceOf returns the index of the interface to which an ifb belongs, or 0 if a device
@@ -75,8 +75,8 @@ func Redirect(index, device int) error {
 	if err := RemoveRedirects(index); err != nil {
 		return err
 	}
-	// A u32 filter without a key matches all packets. A program with bpf_redirect cannot
-	// be used: an ifb drops packets unless mirred has redirected them.
+	// A u32 filter without a key matches all packets. A program with bpf_redirect cannot be used:
+	// an ifb drops packets unless mirred redirected them.
 	err = netlink.FilterAdd(&netlink.U32{
 		FilterAttrs: netlink.FilterAttrs{
 			LinkIndex: index, Parent: netlink.HANDLE_MIN_INGRESS,
@@ -91,8 +91,8 @@ func Redirect(index, device int) error {
 	return nil
 }
 
-// CanRedirect returns an error if another filter has the priority of our redirect. name is
-// the interface's name.
+// CanRedirect returns an error if another filter uses the priority of our redirect. name is the
+// interface's name.
 func CanRedirect(index int, name string) error {
 	_, others, err := redirectsAndOthers(index)
 	if err == nil && len(others) > 0 {

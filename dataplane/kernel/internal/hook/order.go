@@ -66,8 +66,8 @@ func FiltersInOrder(index int, parent uint32) ([]Filter, error) {
 	return out, nil
 }
 
-// TCXPrograms returns the TCX programs of a device in one direction, in the order in which
-// they run. It returns none if the kernel has no TCX or the device is gone.
+// TCXPrograms returns the TCX programs of a device in one direction, in the order in which they
+// run. It returns none if the kernel lacks TCX or the device is gone.
 func TCXPrograms(index int, ingress bool) ([]link.AttachedProgram, error) {
 	for {
 		r, err := link.QueryPrograms(link.QueryOptions{Target: index, Attach: tcxType(ingress)})

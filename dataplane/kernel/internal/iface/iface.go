@@ -38,7 +38,7 @@ func CurrentNamespace() (uint64, error) {
 	return cookie, nil
 }
 
-// Device has the properties of a network device that a program depends on.
+// Device holds the properties of a network device on which a program depends.
 type Device struct {
 	ID
 	Name     string
@@ -101,7 +101,7 @@ func ListLinks() ([]netlink.Link, error) {
 	return list, err
 }
 
-// NoInterfaceError reports that there is no interface of this name.
+// NoInterfaceError reports a missing interface of this name.
 type NoInterfaceError struct{ Name string }
 
 func (e *NoInterfaceError) Error() string { return fmt.Sprintf("there is no interface %s", e.Name) }

@@ -13,8 +13,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 )
 
-// counterMaps are the counters of a program, and those of earlier programs whose policies
-// needed fewer slots. A class has the same slot in all of them.
+// counterMaps are the counters of a program, and those of earlier programs whose policies needed
+// fewer slots. A class keeps its slot in all of them.
 type counterMaps struct {
 	*ebpf.Map
 	older []*ebpf.Map
@@ -42,10 +42,10 @@ func (c *counterMaps) Add(m *ebpf.Map) {
 	}
 }
 
-// countersRead is the size of the counts that a system call reads, in bytes.
+// countersRead is the size of the counts read by a system call, in bytes.
 const countersRead = 1 << 20
 
-// each calls f for each slot below slots and each map that has it, with an entry for each CPU.
+// each calls f for each slot below slots and each map with it, with an entry for each CPU.
 func (c *counterMaps) each(slots uint32, f func(slot uint32, perCPU []bpf.ShaperCounts)) error {
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
@@ -58,7 +58,7 @@ func (c *counterMaps) each(slots uint32, f func(slot uint32, perCPU []bpf.Shaper
 		keys, counts := make([]uint32, most), make([]bpf.ShaperCounts, most*cpus)
 		for left > 0 {
 			n, err := m.BatchLookup(cursor, keys, counts, nil)
-			if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) { // that is the end of the map
+			if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) { // the end of the map
 				return fmt.Errorf("counters: %w", err)
 			}
 			n = min(n, left)
@@ -141,7 +141,7 @@ func addCounts(s *dataplane.ClassStats, c *bpf.ShaperCounts) {
 	}
 }
 
-// addCount adds to a count that wraps at 2^63.
+// addCount adds to a count wrapping at 2^63.
 func addCount(to *dataplane.Count, c bpf.ShaperCount) {
 	to.Packets = (to.Packets + int64(c.Packets)) & math.MaxInt64
 	to.Bytes = (to.Bytes + int64(c.Bytes)) & math.MaxInt64

@@ -21,7 +21,7 @@ var customerKeys = map[dataplane.CustomerKey]uint8{
 	dataplane.ByTwoVLANs: 4,
 }
 
-// customerImage is a customer table in the form that the programs read.
+// customerImage is a customer table in the form read by the programs.
 type customerImage struct {
 	plans []bpf.ShaperPlan
 	below shorterLengths
@@ -98,7 +98,7 @@ func (e *encoder) service(from *compiled.Service) (out bpf.ShaperPlan) {
 	return out
 }
 
-// hasPaced reports whether a plan of customers has a queue.
+// hasPaced reports whether a plan of customers uses a queue.
 func hasPaced(plan *compiled.Plan) bool {
 	return plan.Customers != nil &&
 		slices.ContainsFunc(plan.Customers.Plans, func(p compiled.Service) bool { return p.Profile == nil })

@@ -57,8 +57,8 @@ func (t *CustomerTable) planStates() []bpf.ShaperPlan {
 	return statesOf(t.plans)
 }
 
-// FitCustomers reports whether the maps of customers have room for those of an image beside
-// the previous ones, and the same kind of keys, so that only the difference has to be written.
+// FitCustomers reports whether the maps of customers have room for those of an image beside the
+// previous ones, and the same kind of keys, so only the difference must be written.
 func (s *Maps) FitCustomers(g *Image, before *record.About) (bool, error) {
 	if g.customerImage == nil || before.Customers != g.Constants.Customers {
 		return false, nil
@@ -85,12 +85,11 @@ func (s *Maps) FitCustomers(g *Image, before *record.About) (bool, error) {
 	return prefixes.fits(list), nil
 }
 
-// ErrNoRoom means that the maps of customers have no room for more plans, customers or prefixes. A reload
+// ErrNoRoom reports a lack of room in the maps for more plans, customers or prefixes. A reload
 // makes larger ones.
 var ErrNoRoom = errors.New("the maps of customers have no room")
 
-// assignPlans returns the index of each plan: that of an equal one, or one that no customer
-// has.
+// assignPlans returns the index of each plan: of an equal one, or of one without customers.
 func (t *CustomerTable) assignPlans(plans []bpf.ShaperPlan) ([]uint32, error) {
 	known, used := map[bpf.ShaperPlan]uint32{}, make([]bool, len(t.plans))
 	for i := range t.customers {
@@ -117,8 +116,8 @@ func (t *CustomerTable) assignPlans(plans []bpf.ShaperPlan) ([]uint32, error) {
 	return out, nil
 }
 
-// ChangeCustomers makes the maps contain the customers of an image. It writes only what
-// differs. Customers keep their state and their counters.
+// ChangeCustomers makes the maps contain the customers of an image. It writes only differences.
+// Customers keep their state and their counters.
 func (s *Maps) ChangeCustomers(g *Image) error {
 	t, err := s.ReadCustomers()
 	if err != nil {
@@ -201,8 +200,8 @@ func (s *Maps) move(moves []bpf.BudgetMove) error {
 	return m.move(moves)
 }
 
-// removeCustomers frees the numbers of customers that the image does not have. No running
-// program has found one of them.
+// removeCustomers frees the numbers of customers missing in the image. No running program has found
+// one of them.
 func (d *customerDiff) removeCustomers() error {
 	kept := map[uint32]bool{}
 	for _, number := range d.numbers {

@@ -30,7 +30,7 @@ const (
 	savedFormat = 2
 )
 
-// errSaved means that saved customers cannot be used.
+// errSaved reports unusable saved customers.
 var errSaved = errors.New("cannot read saved customers")
 
 var errSavedDamaged = fmt.Errorf("%w: damaged or truncated", errSaved)

@@ -11,8 +11,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
 )
 
-// Room that maps of customers have beyond the first policy, so that customers and plans can be
-// added without new maps.
+// Room in maps of customers beyond the first policy, so that customers and plans can be added
+// without new maps.
 const (
 	spareCustomers = 8 // one for so many, and at least minSpare
 	minSpare       = 64
@@ -139,7 +139,7 @@ func (g *Image) copyCustomers(before *record.About, from, to *Maps) (err error) 
 	return g.populateCustomers(to, was)
 }
 
-// AddMissed adds to the counters in new maps what the previous program counted after they were
+// AddMissed adds to the counters in new maps the counts of the previous program since they were
 // copied from its maps.
 func (g *Image) AddMissed(from, to *Maps) error {
 	if g.copied == nil {
@@ -177,7 +177,7 @@ func (g *Image) AddMissed(from, to *Maps) error {
 	return engine.RunOnList(c.Programs[bpf.BudgetProgShaperAdd], c.Maps[bpf.BudgetMapAdditions], list)
 }
 
-// additionOf returns what a customer was counted between two readings.
+// additionOf returns a customer's counts between two readings.
 func additionOf(before, after *bpf.ShaperCustomer) (a bpf.BudgetAddition) {
 	a.Green.Packets, a.Green.Bytes = after.Green.Packets-before.Green.Packets,
 		after.Green.Bytes-before.Green.Bytes

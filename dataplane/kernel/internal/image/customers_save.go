@@ -27,7 +27,7 @@ type savedCustomer struct {
 	Queue [3]uint64
 }
 
-// bootID returns the ID that the kernel made at its start.
+// bootID returns the ID made by the kernel at its start.
 func bootID() (id [36]byte, err error) {
 	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err == nil && copy(id[:], strings.TrimSpace(string(text))) != len(id) {

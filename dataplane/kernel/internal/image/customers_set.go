@@ -25,8 +25,8 @@ type CustomerIndex struct {
 	mover   *mover
 }
 
-// Fits reports whether the index is that of the maps in use, of a policy loaded at a time. The index may
-// be nil.
+// Fits reports whether the index belongs to the maps in use, of a policy loaded at a time. The
+// index may be nil.
 func (x *CustomerIndex) Fits(m *Maps, loaded time.Time) bool {
 	return x != nil && x.Customers == m.Customers && x.Loaded.Equal(loaded)
 }
@@ -43,7 +43,7 @@ func (x *CustomerIndex) Set(
 ) error {
 	moves := make([]bpf.BudgetMove, 0, len(list))
 	indexes := map[*compiled.Service]uint32{}
-	left := map[uint32]bool{} // plans that customers leave
+	left := map[uint32]bool{} // plans left by customers
 	for _, c := range list {
 		number := x.numbers[CustomerID(c.Name)]
 		if number == 0 {
@@ -94,7 +94,7 @@ func (x *CustomerIndex) add(p bpf.ShaperPlan) (uint32, error) {
 	return at, nil
 }
 
-// mover changes plans of customers by a program that holds the lock of each customer.
+// mover changes plans of customers by a program holding the lock of each customer.
 type mover struct{ *ebpf.Collection }
 
 func (s *Maps) newMover() (*mover, error) {
@@ -109,7 +109,7 @@ func (m *mover) move(moves []bpf.BudgetMove) error {
 	return engine.RunOnList(m.Programs[bpf.BudgetProgShaperMove], m.Maps[bpf.BudgetMapMoves], moves)
 }
 
-// NewCustomerIndex reads the maps of customers of a policy that was loaded at a time.
+// NewCustomerIndex reads the maps of customers of a policy loaded at a time.
 func NewCustomerIndex(m *Maps, loaded time.Time) (*CustomerIndex, error) {
 	t, err := m.ReadCustomers()
 	if err != nil {

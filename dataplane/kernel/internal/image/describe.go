@@ -4,7 +4,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
 )
 
-// Describe writes to a record the parts of the image that other processes need: names, slots,
+// Describe writes to a record the parts of the image needed by other processes: names, slots,
 // profiles and qdisc classes.
 func (g *Image) Describe(a *record.About) {
 	a.Outline, a.Slots, a.Stages, a.Queued = *g.Plan.Outline(), g.CounterSlots(), nil, nil

@@ -24,7 +24,7 @@ const (
 	MaxBounds  = 1 << 16 // bounds of prefixes or ranges in one match field
 )
 
-// Image is a plan in the form that the programs read.
+// Image is a plan in the form read by the programs.
 type Image struct {
 	Constants bpf.ShaperConstants
 	vectors   []uint64
@@ -52,12 +52,12 @@ type Image struct {
 	fair    record.FairScheduler // of the fair queues; "" without one
 	feeders []record.Feeder      // by queue
 	linkIDs []uint16             // HTB class minor, by link
-	from    compiled.Succession  // parts of the previous policy that the plan continues
+	from    compiled.Succession  // parts of the previous policy continued by the plan
 }
 
-// Encode encodes a plan for a program and a pacer, "" without queues. It does not
-// assign slots: inherit does. The error joins a dataplane.FieldError for each part that
-// the kernel plane cannot run.
+// Encode encodes a plan for a program and a pacer, "" without queues. It does not assign slots:
+// inherit does. The error joins a dataplane.FieldError for each part that the kernel plane cannot
+// run.
 func Encode(plan *compiled.Plan, to Entry, pacer record.Pacer) (*Image, error) {
 	return encodeFair(plan, to, pacer, fairScheduler(plan, pacer))
 }

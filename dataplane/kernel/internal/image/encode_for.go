@@ -6,8 +6,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/remedy"
 )
 
-// EncodeFor encodes a plan for the hook and direction of a shaper. ready is an unused image
-// that EncodeFor may return if it fits, or nil.
+// EncodeFor encodes a plan for the hook and direction of a shaper. ready is an unused image to
+// return if it fits, or nil.
 func EncodeFor(a *record.About, plan *compiled.Plan, ready *Image) (*Image, error) {
 	source := plan
 	plan = plan.For(a.Direction)

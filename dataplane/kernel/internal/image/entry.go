@@ -7,8 +7,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
 )
 
-// EntryOf returns the program for a hook and direction. Ingress packets are queued in an
-// ifb device, so that program runs at the egress of the ifb.
+// EntryOf returns the program for a hook and direction. Ingress packets are queued in an ifb
+// device, so this program runs at the egress of the ifb.
 func EntryOf(direction dataplane.Direction, at string, pacer record.Pacer) Entry {
 	switch {
 	case at == hook.XDP:

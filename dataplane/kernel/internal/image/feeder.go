@@ -29,8 +29,8 @@ func feederOf(plan *compiled.Outline, queue int) (out record.Feeder) {
 	return out
 }
 
-// CountQdiscDrops adds HTB's drops to the counters of the classes that fed its queues.
-// HTB counts packets, no bytes, and counts a GSO packet as one.
+// CountQdiscDrops adds HTB's drops to the counters of the classes feeding its queues. HTB counts
+// packets, no bytes, and counts a GSO packet as one.
 func CountQdiscDrops(a *record.About, stats []dataplane.ClassStats, leaves map[uint16]qdisc.Counts) {
 	for _, q := range a.Queued {
 		dropped := int64(CountsOf(leaves, &q.ShaperQueue).Drops)

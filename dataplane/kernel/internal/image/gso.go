@@ -15,14 +15,14 @@ const (
 	// slowest queue, since other packets are queued behind it. TCP's own pacing has the
 	// same aim (sk_pacing_shift).
 	gsoMaxTime = time.Millisecond
-	// gsoMinInterval is the minimum time between GSO packets of all queues together. It
-	// bounds the CPU time that smaller packets cost, and takes precedence over gsoMaxTime.
+	// gsoMinInterval is the minimum time between GSO packets of all queues together. It bounds the
+	// CPU time of smaller packets, and takes precedence over gsoMaxTime.
 	gsoMinInterval = 50 * time.Microsecond
 	gsoMinSegments = 2 // as tcp_min_tso_segs
 )
 
-// GsoSize returns the GSO packet size that suits the rates of the queues, in bytes; 0 if no
-// size does: default traffic bypasses the queues.
+// GsoSize returns the GSO packet size for the rates of the queues, in bytes; 0 if no size does:
+// default traffic bypasses the queues.
 func (g *Image) GsoSize(mtu int) int64 {
 	if !queuesDefault(g.Plan) {
 		return 0

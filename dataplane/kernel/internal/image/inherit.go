@@ -11,8 +11,8 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// Inherit assigns slots to classes, meters and queues. A part that continues one of the
-// previous policy gets its slot, the others get free slots.
+// Inherit assigns slots to classes, meters and queues. A part continuing one of the previous policy
+// gets its slot, the others get free slots.
 func (g *Image) Inherit(before *record.About) []compiled.ClassChange {
 	g.from = g.Plan.Succeed(&before.Outline)
 	counters := engine.SlotAllocator{Used: map[uint32]bool{0: true}} // slot 0 is for unclassified packets
@@ -67,9 +67,9 @@ func sameProfile(a, b *bpf.ShaperStage) bool {
 		p.Window == q.Window && p.Sliding == q.Sliding
 }
 
-// Populate writes the initial states and counters of all meters and classes that did
-// not inherit a slot. A meter whose parameters changed starts with its current tokens.
-// If a map was replaced by a larger one, populate copies the inherited slots.
+// Populate writes the initial states and counters of all meters and classes without an inherited
+// slot. A meter whose parameters changed starts with its current tokens. If a map was replaced by a
+// larger one, populate copies the inherited slots.
 func (g *Image) Populate(before *record.About, from, to *Maps, c *registry.Claims) error {
 	if err := g.populateTables(before, to); err != nil { // first, because it takes long
 		return err
@@ -80,7 +80,7 @@ func (g *Image) Populate(before *record.About, from, to *Maps, c *registry.Claim
 	}
 	for i := range g.classes {
 		if slot := g.classes[i].Slot; !inherited[slot] {
-			if err := from.Counters.clear(slot); err != nil { // a new map has zeros
+			if err := from.Counters.clear(slot); err != nil { // a new map holds zeros
 				return err
 			}
 		}

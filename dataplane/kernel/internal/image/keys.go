@@ -23,9 +23,9 @@ type KeyState struct {
 	Stamp, Lock uint64
 }
 
-// SpareKeys is the number of entries that a table has for each CPU beyond its bound. Each
-// CPU reserves up to that many free entries of an LRU hash. With them a table evicts no key
-// before it has more keys than its bound.
+// SpareKeys is the number of entries of a table for each CPU beyond its bound. Each CPU reserves up
+// to that many free entries of an LRU hash. With them a table evicts no key before its keys exceed
+// the bound.
 const SpareKeys = 128
 
 // key encodes the key of a stage, and gives the stage a table.
@@ -133,9 +133,9 @@ func sameKeys(a, b *bpf.ShaperStage) bool {
 }
 
 // populateTables makes the new tables. A table whose parameters changed gets the keys of the
-// previous one, with their present tokens. All tables are made before any key is read:
-// making a table takes tens of ms, and packets of a key that was read meanwhile would still
-// be charged to the previous table.
+// previous one, with their present tokens. All tables are made before any key is read: making a
+// table takes tens of ms, and packets of a key read meanwhile would still be charged to the
+// previous table.
 func (g *Image) populateTables(before *record.About, to *Maps) error {
 	old := map[int32]bool{}
 	for _, s := range before.Stages {
@@ -233,8 +233,8 @@ func eachBatch[K, V any](table *ebpf.Map, visit func(keys []K, values []V) error
 	}
 }
 
-// setOwnTable keeps a table open that this process made, because opening it again takes
-// CAP_SYS_ADMIN. It closes the previous table of the slot.
+// setOwnTable keeps a table of this process open, because opening it again takes CAP_SYS_ADMIN. It
+// closes the previous table of the slot.
 func (s *Maps) setOwnTable(slot int32, table *ebpf.Map) {
 	s.ownTables[slot].Close()
 	s.ownTables[slot] = table
@@ -262,7 +262,7 @@ func OpenTable(tables *ebpf.Map, slot int32) (*ebpf.Map, error) {
 	return m, nil
 }
 
-// FreeTables frees the tables of stages, except tables that inUse also contains.
+// FreeTables frees the tables of stages, except tables also in inUse.
 func (s *Maps) FreeTables(stages, inUse []bpf.ShaperStage) error {
 	skip := map[int32]bool{}
 	for i := range inUse {

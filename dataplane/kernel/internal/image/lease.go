@@ -20,10 +20,10 @@ type Leases struct {
 	Lock   sync.Mutex             // guards all fields
 	States *ebpf.Map              // the map leases
 	stages map[string]LeasedStage // by budget
-	loaded *ebpf.Collection       // the program that sets leases; nil until it is needed
+	loaded *ebpf.Collection       // the program for setting leases; nil until it is needed
 }
 
-// LeasedStage is a stage whose meter has a lease.
+// LeasedStage is a stage whose meter uses a lease.
 type LeasedStage struct {
 	Slot    uint32
 	Kind    meter.Kind
@@ -70,8 +70,7 @@ func (l *Leases) SetLease(budget string, lease *compiled.Lease) error {
 	return l.Set(stage, lease, 0)
 }
 
-// AskedOf returns the tokens that packets have requested from the meter of a budget, by
-// resulting color.
+// AskedOf returns the tokens requested by packets from the meter of a budget, by resulting color.
 func (l *Leases) AskedOf(budget string) (asked [3]uint64, err error) {
 	l.Lock.Lock()
 	defer l.Lock.Unlock()
@@ -87,7 +86,7 @@ func (l *Leases) AskedOf(budget string) (asked [3]uint64, err error) {
 	return asked, nil
 }
 
-// LoadProgram loads the program that sets leases.
+// LoadProgram loads the program for setting leases.
 func (l *Leases) LoadProgram() (err error) {
 	if l.loaded == nil {
 		l.loaded, err = engine.LoadBudgetProgram(bpf.BudgetProgShaperLease,
@@ -114,8 +113,8 @@ func (l *Leases) Set(stage LeasedStage, lease *compiled.Lease, now uint64) error
 	return nil
 }
 
-// MaxLeaseBurst is the largest burst, in tokens, that a bucket of the kernel can have with
-// any rate in whole bit/s: 2^59 units of 1/8,000,000,000 token.
+// MaxLeaseBurst is the largest burst, in tokens, of a bucket in the kernel with any rate in whole
+// bit/s: 2^59 units of 1/8,000,000,000 token.
 const MaxLeaseBurst = 1 << 59 / 8_000_000_000
 
 // profile returns the profile of a meter with these limits. Invalid limits return the zero
@@ -181,8 +180,8 @@ func LeaseLevels(states *ebpf.Map, slot uint32, now uint64) (engine.Levels, *bpf
 	return engine.LevelsAt(&state, p, now), p, nil
 }
 
-// inheritLeases assigns slots to meters whose budgets are on servers. A budget that the
-// previous policy has keeps its slot.
+// inheritLeases assigns slots to meters whose budgets are on servers. A budget of the previous
+// policy keeps its slot.
 func (g *Image) inheritLeases(before *record.About) {
 	slots := engine.SlotAllocator{Used: map[uint32]bool{}}
 	for i := range before.Stages {

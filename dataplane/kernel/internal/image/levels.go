@@ -10,8 +10,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
 )
 
-// Initialize makes the maps that depend on the policy, and writes the states of all meters.
-// Their clocks start at their first packets.
+// Initialize makes the policy's maps, and writes the states of all meters. Their clocks start at
+// their first packets.
 func (g *Image) Initialize(to *Maps) (err error) {
 	if err := to.grow(g); err != nil {
 		return err

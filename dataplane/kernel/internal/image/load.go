@@ -16,7 +16,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/registry"
 )
 
-// Maps are the maps that outlive a policy.
+// Maps are the maps outliving a policy.
 type Maps struct {
 	States, Keys, Backlogs, Departures, Expiry *ebpf.Map
 	queues                                     *ebpf.Map // of one policy, but rates change in it
@@ -24,7 +24,7 @@ type Maps struct {
 	Budgets, Locks                             *ebpf.Map // of the host, or unused maps
 	prefixes, searches, Customers, plans       *ebpf.Map // of customers
 	Counters                                   counterMaps
-	// tables of keys that this process made, by slot
+	// this process's tables of keys, by slot
 	ownTables *[MaxTables * 2]*ebpf.Map
 }
 
@@ -64,14 +64,14 @@ func (s *Maps) Close() {
 	}
 }
 
-// closeOwnTables closes the tables of keys that this process made.
+// closeOwnTables closes this process's tables of keys.
 func (s *Maps) closeOwnTables() {
 	for i := range s.ownTables {
 		s.setOwnTable(int32(i), nil)
 	}
 }
 
-// CloseExcept closes the maps that other does not have.
+// CloseExcept closes the maps missing in other.
 func (s *Maps) CloseExcept(other *Maps) {
 	kept := other.openMaps()
 	for _, m := range s.openMaps() {
@@ -81,9 +81,9 @@ func (s *Maps) CloseExcept(other *Maps) {
 	}
 }
 
-// ForPlan returns the maps for the image of another plan: the same ones, except that maps
-// with too few slots are replaced by larger ones, the queues by new ones, and rings of
-// departures by new ones if their layout changes. claims are the plan's host budgets, or nil.
+// ForPlan returns the maps for the image of another plan: the same ones, but maps with too few
+// slots are replaced by larger ones, the queues by new ones, and rings of departures by new ones if
+// their layout changes. claims are the plan's host budgets, or nil.
 func (s *Maps) ForPlan(g *Image, before *record.About, claims *registry.Claims) (*Maps, error) {
 	out := *s
 	err := out.useBudgetMaps(claims)
@@ -130,9 +130,9 @@ func NewMaps() (*Maps, error) {
 	return s, nil
 }
 
-// LoadProgram loads one program of a spec with the image's policy. given are the maps that
-// outlive a policy, by name; the policy's own maps are made here. The caller closes the
-// collection. An attached program keeps its maps open.
+// LoadProgram loads one program of a spec with the image's policy. given are the maps outliving a
+// policy, by name; the policy's own maps are made here. The caller closes the collection. An
+// attached program keeps its maps open.
 func (g *Image) LoadProgram(
 	spec *ebpf.CollectionSpec, program string, given map[string]*ebpf.Map,
 ) (*ebpf.Collection, error) {
@@ -146,7 +146,7 @@ func (g *Image) LoadProgram(
 	}
 	options := ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{}}
 	own, err := g.newPolicyMaps()
-	defer closeAll(own) // the program has its own references
+	defer closeAll(own) // the program keeps its own references
 	if err != nil {
 		return nil, err
 	}

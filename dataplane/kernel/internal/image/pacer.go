@@ -33,7 +33,7 @@ func fairScheduler(plan *compiled.Plan, pacer record.Pacer) record.FairScheduler
 	return record.FairByFQCoDel
 }
 
-// PacerNumber has the values of enum pacer in bpf/src/policy.h.
+// PacerNumber holds the values of enum pacer in bpf/src/policy.h.
 var PacerNumber = map[record.Pacer]uint32{record.FQ: 1, record.HTB: 2}
 
 // LinkedAndFair returns the first queue of a plan that belongs to a link, and the first that
@@ -74,13 +74,13 @@ func ChoosePacer(requested record.Pacer, plan *compiled.Plan) (record.Pacer, err
 	return requested, err
 }
 
-// Without fq_codel, the flows of a fair queue are spread over leaves of HTB, which take turns. Flows that
-// send little share the leaf of the queue itself, which is sent first: the program keeps the time at which
-// a flow has used up its part.
+// Without fq_codel, the flows of a fair queue are spread over leaves of HTB, which take turns.
+// Flows that send little share the leaf of the queue itself, which is sent first: the program keeps
+// the time at which a flow used up its part.
 const (
 	flowLeaves = queue.Flows
 	flowPart   = 32       // a flow is sent first up to 1/flowPart of the rate
-	firstParts = 4        // flows that are sent first have at most 1 - 1/firstParts of the rate
+	firstParts = 4        // flows sent first have at most 1 - 1/firstParts of the rate
 	flowLimit  = 2        // limit of a leaf: this part of the queue's limit
 	flowRoom   = 80 << 10 // and at least a GSO packet with the headers of its segments, bytes
 	flowQueues = 15       // queues with such leaves: those of two policies have IDs below qdisc.Over
@@ -155,8 +155,8 @@ func (e *encoder) queue(q *compiled.Queue) {
 	e.Queues = append(e.Queues, out)
 }
 
-// ringSpare is the minimum number of entries of a queue's ring beyond its capacity: packets that other
-// CPUs can enqueue while one counts the backlog.
+// ringSpare is the minimum number of entries of a queue's ring beyond its capacity: packets
+// enqueued by other CPUs while one counts the backlog.
 const ringSpare = 64
 
 // ringSize is the number of entries in the ring of a queue, a power of two.
@@ -164,7 +164,7 @@ func ringSize(capacity, spare int) int { return 1 << bits.Len(uint(capacity+spar
 
 // encodeQueue encodes a queue with a rate.
 func encodeQueue(c *queue.Config, rate meter.Rate) bpf.ShaperQueue {
-	num, den, _ := queue.Pace(rate) // Compile has checked it
+	num, den, _ := queue.Pace(rate) // Compile checked it
 	out := bpf.ShaperQueue{
 		Paces: [2]bpf.ShaperPace{{Ns: num / den, Rest: num % den, Den: den}},
 		Time:  uint64(c.Time), Bytes: uint64(c.Bytes), Capacity: uint64(c.Capacity()), Seed: c.Seed,
@@ -179,7 +179,7 @@ func encodeQueue(c *queue.Config, rate meter.Rate) bpf.ShaperQueue {
 	return out
 }
 
-// checkLinked rejects options that HTB does not support in a queue of a link.
+// checkLinked rejects options unsupported by HTB in a queue of a link.
 func (e *encoder) checkLinked(q *compiled.Queue) {
 	switch {
 	case e.Pacer != record.FQ:
@@ -262,13 +262,13 @@ const (
 	leafSurplus = 16384                 // the leaf's rate is higher by 1/leafSurplus
 )
 
-// leafLimit returns the limit of a leaf in bytes, for a queue with a maximum backlog. It has
-// room for packets that the program has admitted while HTB is behind.
+// leafLimit returns the limit of a leaf in bytes, for a queue with a maximum backlog. Its room
+// includes packets admitted by the program while HTB is behind.
 func leafLimit(bytes int64) uint32 {
 	return uint32(min(min(bytes, math.MaxInt32)*3/2, math.MaxInt32) + maxPacket)
 }
 
-// Tree returns the qdisc tree that the queues need on a device.
+// Tree returns the qdisc tree for the queues on a device.
 func (g *Image) Tree(d *iface.Device) *qdisc.Tree {
 	length := g.Plan.Length
 	t := &qdisc.Tree{Kind: string(g.Pacer), Overhead: length.Overhead, MTU: d.MTU}
@@ -320,8 +320,8 @@ func flowQuantum(rate meter.Rate) uint32 {
 	return uint32(min(max(bytesPerSecond(rate)>>12, 300), queue.Quantum))
 }
 
-// flowLeavesOf returns the leaves of a fair queue: first, that of flows which send little, and one for each
-// flow number, with IDs from id on.
+// flowLeavesOf returns the leaves of a fair queue: first, the leaf of flows that send little, and
+// one for each flow number, with IDs from id on.
 func flowLeavesOf(q *compiled.Queue, first qdisc.Leaf, id uint16) []qdisc.Leaf {
 	bytes := q.Bytes
 	if bytes == 0 {

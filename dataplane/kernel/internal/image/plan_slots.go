@@ -1,10 +1,10 @@
 package image
 
-// planSlots are the places in the map of plans that no customer has. A program that runs may still
-// read a place that customers have just left. Waiting for its end takes tens of ms, so it is done
-// ahead, in another goroutine.
+// planSlots are the places in the map of plans without customers. A running program may still read
+// a place just left by customers. Waiting for its end takes tens of ms, so it is done ahead, in
+// another goroutine.
 type planSlots struct {
-	await func() error // waits until all programs that run now have ended
+	await func() error // waits until all programs running now have ended
 
 	free    []uint32   // no program reads them
 	freed   []uint32   // a program may read them

@@ -8,9 +8,9 @@ import (
 
 // prefixDiff is the difference between the table of prefixes and an image. While it is applied,
 // each program finds the previous or the next customer of an address. A program searches the
-// longest prefix first, so it could miss a prefix that is added after this search, and then find
-// neither customer, because a shorter prefix has changed, too. Therefore a step is taken after
-// all programs have ended that ran before the previous one:
+// longest prefix first, so it could miss a prefix added after this search, and then find neither
+// customer, because a shorter prefix changed, too. Therefore a step is taken after the end of all
+// programs that ran before the previous one:
 //
 //  1. Keys are added, the longest first.
 //  2. Keys get other customers.
@@ -27,8 +27,8 @@ type slotChange struct {
 	to uint32 // 0: remove
 }
 
-// findPrefixes finds the differences. It writes the keys to add to the table without a number.
-// A slot that a killed process has taken is removed.
+// findPrefixes finds the differences. It writes the keys to add to the table without a number. A
+// slot taken by a killed process is removed.
 func (d *customerDiff) findPrefixes() error {
 	p, list := &d.prefixes, d.Plan.Customers.Source.List
 	wanted := make(map[PrefixKey]bool, d.prefixCount())
@@ -64,8 +64,8 @@ func (d *customerDiff) findPrefixes() error {
 	return nil
 }
 
-// writePrefixes makes the table have the keys of the image. Then all programs that found a
-// previous customer have ended.
+// writePrefixes makes the table have the keys of the image. Then all programs that found a previous
+// customer have ended.
 func (d *customerDiff) writePrefixes() error {
 	p := &d.prefixes
 	shorter := func(a, b uint8) int { return int(a) - int(b) }

@@ -83,9 +83,9 @@ func lengthsOf(from *dataplane.Customers) (out shorterLengths) {
 	return out
 }
 
-// prefixTable is the hash table of the customers' prefixes, in the memory of a map. One process
-// at a time changes it while programs search it. They find each key that does not change, and
-// never the number of another key, because:
+// prefixTable is the hash table of the customers' prefixes, in the memory of a map. One process at
+// a time changes it while programs search it. They find each unchanged key, and never the number of
+// another key, because:
 //
 //   - Keys never move to other slots.
 //   - A search ends at a bucket with a slot that was never used. A bucket without one never has
@@ -114,8 +114,8 @@ func (s prefixSlot) hasCustomer() bool  { n := s.Customer(); return n != NeverUs
 // thirds, look-ups of 100,000 customers take 10 ns longer.
 func bucketsFor(n int) uint32 { return uint32((2*n+minSpare)/bucketPrefixes + 1) }
 
-// mostUsed returns the number of slots that may be used, removed keys included. With more,
-// searches would become long.
+// mostUsed returns the number of usable slots, removed keys included. With more, searches would
+// become long.
 func (t *prefixTable) mostUsed() int { return len(t.Buckets) * bucketPrefixes * 3 / 4 }
 
 // OpenPrefixes maps the table into memory. The caller must close it.
@@ -218,7 +218,7 @@ func (t *prefixTable) Slots() iter.Seq[prefixSlot] {
 	}
 }
 
-// fits reports whether the table has room for the keys of customers beside those that it has.
+// fits reports whether the table has room for the keys of customers beside its own.
 func (t *prefixTable) fits(list []dataplane.Customer) bool {
 	used := 0
 	for s := range t.Slots() {

@@ -22,8 +22,8 @@ func ReadBacklog(backlogs *ebpf.Map, slot uint32) (b bpf.ShaperBacklog, err erro
 }
 
 // inheritQueues assigns slots to queues, and HTB classes to queues and links. A queue or link
-// that continues one of the previous policy keeps its class. A queue keeps its slot if its
-// parameters are the same, too, except for the rate and the times of CoDel.
+// continuing one of the previous policy keeps its class. A queue keeps its slot if its parameters
+// are the same, too, except for the rate and the times of CoDel.
 func (g *Image) inheritQueues(before *record.About) {
 	slots, classes := engine.SlotAllocator{Used: map[uint32]bool{}},
 		engine.SlotAllocator{Used: map[uint32]bool{0: true}}
@@ -73,8 +73,8 @@ func (g *Image) inheritQueues(before *record.About) {
 	}
 }
 
-// sameQueue reports whether a backlog has the same meaning with both parameters: they differ
-// in nothing but the rate and the times of CoDel.
+// sameQueue reports whether a backlog means the same with both parameters: they differ in nothing
+// but the rate and the times of CoDel.
 func sameQueue(a, b *bpf.ShaperQueue) bool {
 	x, y := *a, *b
 	if x.Target > 0 && y.Target > 0 {
@@ -117,8 +117,8 @@ func (g *Image) newRings() (*ebpf.Map, error) {
 	return engine.NewMap(bpf.ShaperMapWaiting, uint32(g.ring))
 }
 
-// copyDepartures copies the rings of unchanged queues to their new offsets. A packet that
-// arrives meanwhile is missing in the copy.
+// copyDepartures copies the rings of unchanged queues to their new offsets. A packet arriving
+// meanwhile is missing in the copy.
 func (g *Image) copyDepartures(before *record.About, from *Maps, to *ebpf.Map) error {
 	for i := range g.Queues {
 		q := &g.Queues[i]

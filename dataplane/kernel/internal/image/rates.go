@@ -48,7 +48,7 @@ func EncodeRates(a *record.About, plan *compiled.Plan) (*Image, error) {
 
 // WriteRates writes queues with new rates to the map of the program. Programs read the rate of a
 // queue under the lock of its backlog, so taking the lock waits until no program uses the
-// rate that is overwritten, and orders the writes.
+// overwritten rate, and orders the writes.
 func (s *Maps) WriteRates(a *record.About, queues []bpf.ShaperQueue) error {
 	for i := range queues {
 		q, was := &queues[i], &a.Queued[i].ShaperQueue

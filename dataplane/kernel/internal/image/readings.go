@@ -11,20 +11,20 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// The last readings of a shaper are kept in a map beside its program, where every process
-// finds them. A new program has a new map, so all of them have the classes of its policy.
+// The last readings of a shaper are kept in a map beside its program, where every process finds
+// them. A new program gets a new map, so all of them have the classes of its policy.
 const (
 	ReadingsMap  = "readings"
 	KeptReadings = 2 // one can be replaced while the other is used
 
-	// MinReadingAge is the minimum age of a reading that rates are computed from. A rate over
-	// less time depends on single packets.
+	// MinReadingAge is the minimum age of a reading for computing rates. A rate over less time
+	// depends on single packets.
 	MinReadingAge = 250 * time.Millisecond
 	MaxReadingAge = 10 * time.Second // a rate over more time is not a current one
 )
 
 // KeptReading is a reading in the map: a checksum, the time, and the counters of classes and
-// queues. The checksum detects that another process wrote the reading meanwhile.
+// queues. The checksum detects another process writing the reading meanwhile.
 type KeptReading []int64
 
 // Words of a KeptReading. Those of classes are the memory of their ClassStats.
@@ -58,7 +58,7 @@ func (k KeptReading) Sum() int64 {
 	return int64(h)
 }
 
-// Classes returns the part of k that has the counters of classes.
+// Classes returns the part of k with the counters of classes.
 func (k KeptReading) Classes(n int) []dataplane.ClassStats {
 	return unsafe.Slice((*dataplane.ClassStats)(unsafe.Pointer(&k[readingHead])), n)
 }
@@ -73,7 +73,7 @@ func (k KeptReading) Set(r *Reading) {
 	}
 }
 
-// Reading returns the reading that is kept as k. Its queues have no backlogs.
+// Reading returns the reading kept as k. Its queues have no backlogs.
 func (k KeptReading) Reading(now *Reading) Reading {
 	r := Reading{At: k[ReadingTime]}
 	r.Stats = k.Classes(len(now.Stats))
@@ -98,8 +98,7 @@ func (k KeptReading) Precedes(now KeptReading) bool {
 	return true
 }
 
-// Reading has the counters of a shaper at one time. The difference of two readings gives
-// rates.
+// Reading holds the counters of a shaper at one time. The difference of two readings gives rates.
 type Reading struct {
 	At     int64                  // time of Now
 	Stats  []dataplane.ClassStats // as of Shaper.Stats

@@ -10,8 +10,8 @@ import (
 // replaced by another small one without new maps.
 const MinSlots = 16
 
-// MaxSlots lists the maps whose size depends on the policy, with the maximum number of slots
-// that two policies need. Slot 0 of the counters is for unclassified packets.
+// MaxSlots lists the maps whose size depends on the policy, with the maximum number of slots for
+// two policies. Slot 0 of the counters is for unclassified packets.
 var MaxSlots = map[string]uint32{
 	bpf.ShaperMapCounters: 2*MaxClasses + 1,
 	bpf.ShaperMapStates:   MaxStates,
@@ -19,7 +19,7 @@ var MaxSlots = map[string]uint32{
 	bpf.ShaperMapBacklogs: 2 * MaxQueues,
 }
 
-// slotsNeeded returns the number of slots that the policy needs in each of the maps.
+// slotsNeeded returns the policy's number of slots in each of the maps.
 func (g *Image) slotsNeeded() map[string]uint32 {
 	out := map[string]uint32{}
 	for name := range MaxSlots {
@@ -43,8 +43,8 @@ func (g *Image) slotsNeeded() map[string]uint32 {
 	return out
 }
 
-// grow replaces maps with too few slots for a policy by maps with twice the slots that it
-// needs, so the next policy has room beside it. The caller closes unused maps.
+// grow replaces maps with too few slots for a policy by maps with twice its slots, leaving room for
+// the next policy. The caller closes unused maps.
 //
 // Replaced counters stay open beside the new ones, because the attached program uses them
 // until it is replaced. The count of a class is the sum.

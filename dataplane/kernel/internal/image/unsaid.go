@@ -9,18 +9,18 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter/unsaid"
 )
 
-// notInKernel is the reason for parts of a policy that the programs do not know.
+// notInKernel is the reason for parts of a policy unknown to the programs.
 const notInKernel = "cannot run in the kernel"
 
-// unsaid refuses every field of a part that is set and not known. Known fields are encoded, refused with
-// a better reason, or read from the plan elsewhere in this package. object is the part of the policy.
+// unsaid refuses every unknown field of a part, if set. Known fields are encoded, refused with a
+// better reason, or read from the plan elsewhere in this package. object is the part of the policy.
 func (e *encoder) unsaid(object, part any, known ...string) {
 	for _, name := range unsaid.Fields(part, known...) {
 		e.refuse(object, strings.ToLower(name), notInKernel, remedy.UseUserSpace)
 	}
 }
 
-// checkPolicy refuses fields of the policy, its classes, links and customers that are not known.
+// checkPolicy refuses unknown fields of the policy, its classes, links and customers.
 func (e *encoder) checkPolicy(p *dataplane.Policy) {
 	e.unsaid(p, p,
 		"Length", "Classes", "DropUnclassified", "Meters", "Queues", "Links", "Envelopes", "Customers")
@@ -40,7 +40,7 @@ func (e *encoder) checkPolicy(p *dataplane.Policy) {
 	}
 }
 
-// checkAction refuses fields of an action that are not known. Default actions have no source.
+// checkAction refuses unknown fields of an action. Default actions have no source.
 func (e *encoder) checkAction(a *compiled.Action) {
 	if a.Source != nil {
 		e.unsaid(a.Source, a.Source, "Drop", "ECN", "Marks", "Queue")
@@ -50,7 +50,7 @@ func (e *encoder) checkAction(a *compiled.Action) {
 	}
 }
 
-// checkMeter refuses fields of a meter that are not known.
+// checkMeter refuses unknown fields of a meter.
 func (e *encoder) checkMeter(m *dataplane.Meter) {
 	e.unsaid(m, m,
 		"Name", "Params", "Aware", "PreColor", "Initial", "Packets", "Then", "Per", "Keys", "Idle",
@@ -59,7 +59,7 @@ func (e *encoder) checkMeter(m *dataplane.Meter) {
 	e.unsaid(m, m.Per, "By", "V4", "V6")
 }
 
-// checkQueue refuses fields of a queue that are not known.
+// checkQueue refuses unknown fields of a queue.
 func (e *encoder) checkQueue(q *compiled.Queue) {
 	e.unsaid(q.Source, q.Source,
 		"Name", "Rate", "Time", "Bytes", "Packets", "WRED", "Seed", "CoDel", "ECN", "TargetAtRate",
@@ -72,7 +72,7 @@ func (e *encoder) checkQueue(q *compiled.Queue) {
 	e.unsaid(q.Source, q.Key, "By", "V4", "V6")
 }
 
-// checkService refuses fields of a plan of customers that are not known.
+// checkService refuses unknown fields of a plan of customers.
 func (e *encoder) checkService(p *dataplane.ServicePlan) {
 	e.unsaid(p, p, "Name", "Params", "Queue", "Green", "Yellow", "Red")
 	if q := p.Queue; q != nil {

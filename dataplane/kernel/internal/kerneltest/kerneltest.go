@@ -14,7 +14,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// NeedRoot skips a test that loads programs into the kernel.
+// NeedRoot skips a test loading programs into the kernel.
 func NeedRoot(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -22,7 +22,7 @@ func NeedRoot(t testing.TB) {
 	}
 }
 
-// InVM is true in an emulated machine. It is about ten times slower and has imprecise clocks.
+// InVM is true in an emulated machine. It is about ten times slower, with imprecise clocks.
 var InVM = nettest.InVM
 
 // Rounds is n, or a tenth of it in a VM. Without nettest.Deep it is a third.

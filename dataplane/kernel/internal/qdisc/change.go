@@ -13,8 +13,8 @@ import (
 )
 
 // Change gives our tree on an interface the rates, limits and times of t, which has the same kind,
-// links and leaves, and sends only what differs. Queued packets stay, except that fq_codel drops
-// those above a smaller limit.
+// links and leaves, and sends only differences. Queued packets stay, but fq_codel drops those above
+// a smaller limit.
 func (t *Tree) Change(index int) error {
 	list, err := t.differences(index)
 	if err != nil {

@@ -22,9 +22,9 @@ func (c *Counts) Add(o Counts) {
 	c.Queued, c.Backlog = c.Queued+o.Queued, c.Backlog+o.Backlog
 }
 
-// LeafCounts returns the counters of our HTB classes by ID. Bytes are lengths of frames, plus
-// the tree's overhead if that is negative. Drops are from the qdisc in each leaf, because a
-// class does not count packets that fq_codel drops after it has queued them.
+// LeafCounts returns the counters of our HTB classes by ID. Bytes are lengths of frames, plus the
+// tree's overhead if it is negative. Drops are from the qdisc in each leaf, because a class does
+// not count packets dropped by fq_codel after queueing.
 func LeafCounts(index int) (map[uint16]Counts, error) {
 	classes, err := dump(unix.RTM_GETTCLASS, index, 0)
 	if err != nil {

@@ -14,11 +14,11 @@ import (
 func Handle(id uint16) uint32 { return Major<<16 | uint32(id) }
 
 const (
-	// Fastest is a rate above that of any link, in bytes/s.
+	// Fastest is a rate above any link's, in bytes/s.
 	Fastest = 1 << 40
 
-	// timerDelay is the delay of a timer for which HTB catches up at once. HTB sends a
-	// packet as soon as its class has no debt, so this also bounds bursts.
+	// timerDelay is the delay of a timer for which HTB catches up at once. HTB sends a packet as
+	// soon as its class is free of debt, so this also bounds bursts.
 	timerDelay = 500 * time.Microsecond
 
 	// catchUp sets the rate of a class below another one to rate + rate/catchUp, so a
@@ -28,7 +28,7 @@ const (
 	htbTick = 64 // ns, the unit of times in HTB's options
 	minRate = 1  // bytes/s, the lowest rate that HTB accepts
 
-	directLen = 1000      // limit of packets that belong to no queue, as in pfifo_fast
+	directLen = 1000      // limit of packets outside all queues, as in pfifo_fast
 	fqLimit   = 1 << 20   // packets; the program limits its queues itself
 	fqOrphans = 1<<16 - 1 // buckets of forwarded flows: many, so few flows share one
 	fqHorizon = 10 * time.Second
@@ -106,9 +106,8 @@ const (
 
 // inner returns the inner classes, parents before children.
 //
-// Two classes enforce each rate, so credit and arrears are not sent in one burst. The upper
-// class, above a link or above a leaf outside links, has the rate. The class below it has a
-// slightly higher rate.
+// Two classes enforce each rate, so credit and arrears are not sent in one burst. The upper class,
+// above a link or above a leaf outside links, has the rate. The class below it is slightly faster.
 func (t *Tree) inner() (classes []*Object) {
 	for _, l := range t.Links {
 		classes = append(classes, t.rated(l.ID, l.Rate, l.Credit), t.hurried(l.ID, l.Rate))
@@ -147,7 +146,7 @@ func (t *Tree) leaf(l *Leaf) *Object {
 // rates are the rates of a class.
 type rates struct {
 	rate, ceil uint64        // bytes/s
-	burst      time.Duration // credit that each rate may save up
+	burst      time.Duration // credit saved up by each rate
 }
 
 // class returns a class with an ID below a parent, 0 for the root.
@@ -177,8 +176,8 @@ func (t *Tree) class(id, parent uint16, r rates, priority, quantum uint32) *Obje
 	return o
 }
 
-// qdisc returns the qdisc of a leaf. A qdisc that replaces one of the same kind keeps its
-// packets, so all fifos are bfifos.
+// qdisc returns the qdisc of a leaf. A qdisc replacing one of the same kind keeps its packets, so
+// all fifos are bfifos.
 func (l *Leaf) qdisc() *Object {
 	limit := cmp.Or(l.Limit, math.MaxInt32)
 	o := &Object{Parent: Handle(l.ID), Kind: "bfifo", Options: nl.Uint32Attr(limit)}
@@ -188,7 +187,7 @@ func (l *Leaf) qdisc() *Object {
 		if f.ECN {
 			ecn = 1
 		}
-		if target == 0 { // no CoDel: a target that is never exceeded
+		if target == 0 { // no CoDel: a target never exceeded
 			target, interval = fqHorizon, fqHorizon
 		}
 		o.Kind = FQCoDel

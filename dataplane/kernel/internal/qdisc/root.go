@@ -1,6 +1,6 @@
-// Package qdisc builds the qdisc trees that pace packets, fq or HTB with leaves, at the root
-// of an interface. It saves the previous qdiscs and restores them. Indexes of interfaces
-// refer to the network namespace of the calling thread.
+// Package qdisc builds the qdisc trees for pacing packets, fq or HTB with leaves, at the root of an
+// interface. It saves the previous qdiscs and restores them. Indexes of interfaces refer to the
+// network namespace of the calling thread.
 package qdisc
 
 import (
@@ -23,8 +23,8 @@ const (
 	FQCoDel = "fq_codel" // the qdisc of a fair leaf of HTB
 )
 
-// Major is the major number of our root's handle. It marks a tree as ours, even if the
-// process that made it was killed.
+// Major is the major number of our root's handle. It marks a tree as ours, even if its process was
+// killed.
 const Major = 0x5ade
 
 // Root returns the root qdisc of an interface, or nil if there is none. The kernel's default
@@ -58,7 +58,7 @@ func Remove(index int) error {
 	return err
 }
 
-// HasClsact reports whether an interface has a clsact qdisc, or an ingress qdisc, the older
+// HasClsact reports whether there is a clsact qdisc at an interface, or an ingress qdisc, the older
 // form with filters for ingress only.
 func HasClsact(index int) (bool, error) {
 	list, err := dump(unix.RTM_GETQDISC, index, 0)
@@ -85,7 +85,7 @@ func Have(kind string) error {
 	return cause.Of(err)
 }
 
-// MissingError reports that the kernel does not support a kind of qdisc.
+// MissingError reports a kind of qdisc unsupported by the kernel.
 type MissingError struct{ Kind string }
 
 func (e *MissingError) Error() string {

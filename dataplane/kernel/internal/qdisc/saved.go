@@ -59,15 +59,15 @@ func Save(index int) (*Saved, error) {
 	return &Saved{list}, nil
 }
 
-// restorable are the kinds whose dumps contain all that is needed to make them again. Dumps
-// of RED and its relatives lack their tables.
+// restorable are the kinds whose dumps suffice to make them again. Dumps of RED and its relatives
+// lack their tables.
 var restorable = []string{
 	"bfifo", "cake", "fq", "fq_codel", "htb", "mq", "netem", "noqueue", "pfifo", "pfifo_fast",
 	"pfifo_head_drop", "prio", "sfq", "tbf",
 }
 
-// lost returns the name of the part of a qdisc or class that a dump lacks, "" for none. It
-// also converts HTB's options from the form of dumps to that of requests.
+// lost returns the name of the part of a qdisc or class missing in a dump, "" for none. It also
+// converts HTB's options from the form of dumps to the form of requests.
 func (o *Object) lost(index int) (string, error) {
 	if !slices.Contains(restorable, o.Kind) {
 		return "it", nil
@@ -109,7 +109,7 @@ func (o *Object) lost(index int) (string, error) {
 	return "", nil
 }
 
-// Length of and offset in struct tc_netem_qopt, and an attribute that follows it.
+// Length of and offset in struct tc_netem_qopt, and an attribute after it.
 const (
 	netemLen    = 24
 	netemJitter = 20
@@ -117,8 +117,8 @@ const (
 )
 
 // Restore restores the saved qdiscs and classes; nil stands for the kernel's default. Queued
-// packets are dropped. It does nothing if the root qdisc is not ours any more, unless it is
-// the saved root that a killed process has restored incompletely.
+// packets are dropped. It does nothing if the root qdisc is not ours any more, unless it is the
+// saved root, restored incompletely by a killed process.
 func (s *Saved) Restore(index int) error {
 	root, err := Root(index)
 	if err != nil || root == nil {

@@ -12,17 +12,16 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// Tree describes the qdiscs and classes that the queues of a policy need at the root of an
-// interface. Packets that belong to no queue pass it unshaped. If a tree replaces another
-// one with Grow, a class ID that was a link must not become a leaf, or the reverse.
+// Tree describes the qdiscs and classes for the queues of a policy at the root of an interface.
+// Packets outside all queues pass it unshaped. If a tree replaces another one with Grow, the class
+// ID of a link must not become a leaf's, or the reverse.
 type Tree struct {
 	Kind    string        // HTB, or FQ, which has neither links nor leaves
 	Horizon time.Duration // maximum queueing delay, for FQ
 
-	// Overhead is added to the length of each frame, in bytes. HTB adds it once to a
-	// packet that the device splits into segments. With a negative overhead HTB does not
-	// see the headers of the segments either; if the MTU is known, it assumes those of
-	// TCP.
+	// Overhead is added to the length of each frame, in bytes. HTB adds it once to a packet split
+	// into segments by the device. With a negative overhead HTB does not see the headers of the
+	// segments either; if the MTU is known, it assumes those of TCP.
 	Overhead int
 	MTU      int // of the device, bytes; 0: unknown
 	Links    []Link
@@ -33,7 +32,7 @@ type Tree struct {
 type Link struct {
 	ID     uint16        // class ID, below Over
 	Rate   uint64        // bytes/s
-	Credit time.Duration // amount of the rate that an idle link saves up, as time
+	Credit time.Duration // amount of the rate saved up by an idle link, as time
 }
 
 // Leaf is a class in which packets are queued.
@@ -60,7 +59,7 @@ type Fair struct {
 // above it.
 const Over = 1 << 15
 
-// errForeign reports that the root qdisc is not ours any more.
+// errForeign reports a root qdisc not ours any more.
 var errForeign = errors.New("another program replaced the root qdisc: detach and attach again")
 
 // Plant replaces the root qdisc of an interface by the tree. If that fails, it restores
@@ -75,9 +74,9 @@ func (t *Tree) Plant(index int, before *Saved) error {
 	return nil
 }
 
-// Grow changes our tree on an interface to t by adding and changing classes. Leaves of both
-// trees keep their packets. Call Prune to remove the other classes; between Grow and Prune,
-// replace the program by one that selects the leaves of t.
+// Grow changes our tree on an interface to t by adding and changing classes. Leaves of both trees
+// keep their packets. Call Prune to remove the other classes; between Grow and Prune, replace the
+// program by one selecting the leaves of t.
 func (t *Tree) Grow(index int) error {
 	root, err := Root(index)
 	if err != nil {
@@ -132,7 +131,7 @@ func (t *Tree) Grow(index int) error {
 	return nil
 }
 
-// Prune removes our classes that are not in t, and drops the packets in them.
+// Prune removes our classes missing in t, and drops the packets in them.
 func (t *Tree) Prune(index int) error {
 	wanted := map[uint32]bool{}
 	for _, class := range t.inner() {

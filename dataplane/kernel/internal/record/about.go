@@ -16,8 +16,8 @@ import (
 // so that other processes can find the shaper, read its counters and change it. A
 // change of its format must change Version.
 type About struct {
-	Version   int                 // Version of the process that wrote the record
-	Begun     bool                // true until the change that loaded the program is complete
+	Version   int                 // Version of the writing process
+	Begun     bool                // true until the loading change is complete
 	Ending    bool                `json:",omitempty"` // shaper itself is detaching the program
 	Interface string              // current name of the interface
 	Index     int                 // index of the interface
@@ -28,14 +28,14 @@ type About struct {
 	Loaded    time.Time           // time when the current policy was loaded
 	Dry       bool                // Config.Dry
 	Pinned    bool                // Config.Pin
-	Process   int                 // ID of the process that attached the shaper
+	Process   int                 // ID of the attaching process
 	Peer      string              `json:",omitempty"` // for a TAP plane: the device on its other side
 	Label     json.RawMessage     // Config.Label
-	Before    *Before             `json:",omitempty"` // configuration that a rollback restores; nil detaches
+	Before    *Before             `json:",omitempty"` // configuration of a rollback; nil detaches
 	Until     time.Time           `json:",omitzero"`  // time of the armed rollback; zero if none is armed
 	Expires   uint64              `json:",omitempty"` // deadline of Expire, CLOCK_MONOTONIC ns; 0 for none
 	AskedGSO  uint32              `json:",omitempty"` // Config.GSOLimit
-	GSOLimit  uint32              `json:",omitempty"` // GSO limit that this shaper needs, bytes; 0 for none
+	GSOLimit  uint32              `json:",omitempty"` // GSO limit needed by this shaper, bytes; 0 for none
 
 	Place   hook.Place       // where the program is attached
 	Outline compiled.Outline // names of the policy's parts
@@ -57,7 +57,7 @@ type About struct {
 // the shaper, which queues them.
 func (a *About) Redirected() bool { return a.Place.Index != 0 && a.Place.Index != a.Index }
 
-// Before is the configuration that a rollback restores. The fields are those of About.
+// Before is the configuration of a rollback. The fields are those of About.
 type Before struct {
 	Label       json.RawMessage
 	Dry, Pinned bool
@@ -74,7 +74,7 @@ func (a *About) RollbackGoal() *Before {
 	}
 }
 
-// Apply sets the configuration of a: that of a rollback, or a new one.
+// Apply sets the configuration of a: of a rollback, or a new one.
 func (a *About) Apply(b *Before) {
 	a.Label, a.Dry, a.Pinned, a.Asked, a.AskedGSO, a.Expires = b.Label, b.Dry, b.Pinned, b.Asked, b.AskedGSO,
 		b.Expires
@@ -121,7 +121,7 @@ func (a *About) ArmRollback(before *Before, until time.Time) {
 	a.Until = until.Round(0)
 }
 
-// Budgets returns the names of the host budgets that the shaper uses.
+// Budgets returns the names of the shaper's host budgets.
 func (a *About) Budgets() []string { return a.budgetsIn(StoreShared) }
 
 // OnServers returns the names of the budgets on servers whose leases the shaper follows.
@@ -136,8 +136,7 @@ func (a *About) budgetsIn(store int32) (names []string) {
 	return names
 }
 
-// The map that contains the state of a stage without a table of keys: enum store in
-// bpf/src/policy.h.
+// The map with the state of a stage without a table of keys: enum store in bpf/src/policy.h.
 const (
 	StorePrivate  = -1 // states
 	StoreShared   = -2 // budgets
@@ -145,8 +144,8 @@ const (
 	StoreCustomer = -4 // customers
 )
 
-// InStates reports whether a stage with this table has a slot in the map states. A stage
-// with keys has one for packets without a key.
+// InStates reports whether a stage with this table uses a slot in the map states. A stage with keys
+// uses one for packets without a key.
 func InStates(table int32) bool { return table >= StorePrivate }
 
 // PaceOf returns the rate of a queue.

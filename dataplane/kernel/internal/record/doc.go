@@ -1,2 +1,2 @@
-// Package record is the description of an attached shaper that is stored beside its program.
+// Package record is the description of an attached shaper, stored beside its program.
 package record

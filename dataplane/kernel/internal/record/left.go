@@ -6,8 +6,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// Left is a leftover: something of shaper that no attached shaper needs, or a shaper
-// whose record this version cannot read.
+// Left is a leftover: something of shaper unneeded by attached shapers, or a shaper whose record
+// this version cannot read.
 type Left struct {
 	Interface string
 	Direction dataplane.Direction

@@ -2,7 +2,7 @@ package record
 
 import "github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
 
-// Lost counts the packets that were dropped because their queues were removed.
+// Lost counts the packets dropped because their queues were removed.
 type Lost struct {
 	Packets uint32
 	AtMost  bool // Packets is an upper bound: fq may have sent some of them meanwhile

@@ -5,7 +5,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// Pacer is the root qdisc that holds queued packets until they depart.
+// Pacer is the root qdisc holding queued packets until they depart.
 type Pacer string
 
 const (
@@ -13,7 +13,7 @@ const (
 	HTB Pacer = qdisc.HTB // the program sets the class of a packet's queue in skb->priority
 )
 
-// FairScheduler is the part of the kernel that schedules the flows of fair queues.
+// FairScheduler is the kernel's scheduler of the flows of fair queues.
 type FairScheduler string
 
 const (
@@ -21,15 +21,14 @@ const (
 	FairByHTB     FairScheduler = qdisc.HTB     // HTB leaves by flow hash, in a kernel without fq_codel
 )
 
-// Feeder is the class and the color of all packets that ever entered a queue. HTB
-// counts drops by queue, so a drop has a known class or color only if the queue never
-// had another one.
+// Feeder is the class and the color of all packets that ever entered a queue. HTB counts drops by
+// queue, so the class or color of a drop is known only if the queue never had another one.
 type Feeder struct {
 	Class string       `json:",omitempty"` // "" for several classes
 	Color *meter.Color `json:",omitempty"` // nil for several colors
 }
 
-// Merge returns the feeder of a queue that had both f and other.
+// Merge returns the feeder of a queue fed by f and other.
 func (f Feeder) Merge(other Feeder) Feeder {
 	switch {
 	case f.Class != other.Class:

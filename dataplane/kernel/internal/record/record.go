@@ -12,15 +12,15 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 )
 
-// MapName is the name of the map that stores a shaper's record. It is bound to the
-// program, which does not use it.
+// MapName is the name of the map with a shaper's record. It is bound to the program, which does not
+// use it.
 const MapName = "about"
 
 // aboutRoom is the size of an about map beyond its first record, bytes: later records
 // may be longer.
 const aboutRoom = 1 << 10
 
-// New makes the map that stores a, with room for more bytes beyond aboutRoom.
+// New makes the map for a, with room for more bytes beyond aboutRoom.
 func New(a *About, room int) (*ebpf.Map, error) {
 	text, err := json.Marshal(a)
 	if err != nil {
@@ -59,9 +59,8 @@ func writeRecord(m *ebpf.Map, text []byte) error {
 // it.
 const Version = 9
 
-// VersionError reports that a shaper was attached by another version of this package,
-// whose record this one cannot read. Clear detaches such a shaper, and Attach replaces
-// it.
+// VersionError reports a shaper attached by another version of this package, whose record this one
+// cannot read. Clear detaches such a shaper, and Attach replaces it.
 type VersionError struct{ Version int }
 
 func (e *VersionError) Error() string {
@@ -69,8 +68,8 @@ func (e *VersionError) Error() string {
 		e.Version, Version)
 }
 
-// DamageError reports that the content of a record is invalid. Like a *VersionError it
-// is permanent; other errors of reading a record may be temporary.
+// DamageError reports invalid content of a record. Like a *VersionError it is permanent; other
+// errors of reading a record may be temporary.
 type DamageError struct{ Err error }
 
 func (e *DamageError) Error() string { return fmt.Sprintf("its record is damaged: %v", e.Err) }

@@ -60,7 +60,7 @@ func formatParams(m *dataplane.Meter) string {
 	return strings.Join(words, " ")
 }
 
-// ConflictError reports that a budget of the host is in use with other parameters.
+// ConflictError reports a budget of the host in use with other parameters.
 type ConflictError struct {
 	Name   string
 	Ours   string   // parameters in the rejected policy, in the one-line form of policy files
@@ -77,8 +77,8 @@ func (e *ConflictError) Error() string {
 type Claim struct {
 	*Request
 	Record *Budget
-	IsNew  bool    // the state has to be written
-	old    *Budget // incompatible budget of the same name that it replaces, or nil
+	IsNew  bool    // the state must be written
+	old    *Budget // incompatible budget of the same name, replaced by it, or nil
 	change bool    // the parameters in force change to those of the request
 }
 
@@ -93,8 +93,8 @@ type Claims struct {
 }
 
 // NewClaims locks the registry and grants requests. It writes nothing; the error may be a
-// *BudgetError. interrupted means that the user's previous change was interrupted, so
-// its parameters are unknown.
+// *BudgetError. interrupted: the user's previous change was interrupted, so its parameters are
+// unknown.
 func NewClaims(user User, requests []*Request, interrupted bool) (*Claims, error) {
 	b, err := openRegistry(user.registryTemp())
 	if err != nil {
@@ -121,11 +121,10 @@ func NewClaims(user User, requests []*Request, interrupted bool) (*Claims, error
 
 // grant finds the budget of a request, or makes it.
 //
-// A new user must have the parameters in force, because equal names with different
-// parameters may be a mistake. If a user's reload changes the parameters, they change for
-// all users; the others can be reloaded one after the other. If a reload does not change
-// the user's parameters, those in force stay, because another user's reload has changed
-// them.
+// A new user must have the parameters in force, because equal names with different parameters may
+// be a mistake. If a user's reload changes the parameters, they change for all users; the others
+// can be reloaded one after the other. If a reload does not change the user's parameters, those in
+// force stay, because another user's reload changed them.
 func (c *Claims) grant(request *Request, interrupted bool) (*Claim, error) {
 	for _, r := range c.Budgets {
 		if r.Name != request.Name {
@@ -167,8 +166,8 @@ func SameStateFormat(a, b *bpf.ShaperProfile) bool {
 		(a.Window > 0) == (b.Window > 0)
 }
 
-// newBudget makes the budget of a request. The slot differs from that of old, a budget
-// that it replaces, or nil.
+// newBudget makes the budget of a request. The slot differs from that of old, the budget that it
+// replaces, or nil.
 func (c *Claims) newBudget(request *Request, old *Budget) (*Claim, error) {
 	slots := engine.SlotAllocator{Used: map[uint32]bool{}}
 	if old != nil {
@@ -188,8 +187,8 @@ func (c *Claims) newBudget(request *Request, old *Budget) (*Claim, error) {
 	return &Claim{Request: request, Record: &r, IsNew: true, old: old}, nil
 }
 
-// WriteInitialState writes the state of a new budget, at a time (ns of CLOCK_MONOTONIC). A
-// budget that replaces another one gets its tokens.
+// WriteInitialState writes the state of a new budget, at a time (ns of CLOCK_MONOTONIC). A budget
+// replacing another one gets its tokens.
 func (c *Claims) WriteInitialState(claim *Claim, now uint64, state bpf.ShaperState) error {
 	var was bpf.ShaperBudget
 	if claim.old != nil {
@@ -228,8 +227,8 @@ func (c *Claims) Register() error {
 	return c.pinMaps()
 }
 
-// Commit changes parameters as granted, and removes the user from budgets that the policy
-// does not have. Call it when the policy is active.
+// Commit changes parameters as granted, and removes the user from budgets missing in the policy.
+// Call it when the policy is active.
 func (c *Claims) Commit() error {
 	c.committed = true
 	var errs []error
@@ -313,8 +312,8 @@ type Use struct {
 	Users  []string // interface, direction and process of each user
 }
 
-// InUse returns the budgets of this host that are in use, in any network namespace. It is
-// safe for concurrent use. It does not check that their users still exist.
+// InUse returns the used budgets of this host, in any network namespace. It is safe for concurrent
+// use. It does not check that their users still exist.
 func InUse() (out []Use, err error) {
 	for try := 0; ; try++ {
 		r, _, err := readRegistry()

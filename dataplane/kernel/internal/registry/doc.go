@@ -1,2 +1,2 @@
-// Package registry lists the budgets that several shapers of a host share, and their users.
+// Package registry lists the budgets shared by several shapers of a host, and their users.
 package registry

@@ -25,9 +25,9 @@ import (
 // MaxBudgets is the maximum number of budgets of a host. Their maps take 600 kB.
 const MaxBudgets = 4096
 
-// registry lists the budgets of the host that are in use, with their slots and users. It is
-// a file in StateDir. The states of budgets are in maps. The maps are pinned, so processes
-// without CAP_SYS_ADMIN can open them. The last user to leave removes file and pins.
+// registry lists the used budgets of the host, with their slots and users. It is a file in
+// StateDir. The states of budgets are in maps. The maps are pinned, so processes without
+// CAP_SYS_ADMIN can open them. The last user to leave removes file and pins.
 type registry struct {
 	Version int
 	Maps    [2]ebpf.MapID // in the order of BudgetMaps
@@ -79,8 +79,8 @@ func RegistryExists() bool {
 	return false
 }
 
-// openRegistry takes the lock, reads the registry and removes users that are gone from it.
-// temp is the name of the temporary file for the next contents.
+// openRegistry takes the lock, reads the registry and removes gone users from it. temp is the name
+// of the temporary file for the next contents.
 func openRegistry(temp string) (*Locked, error) {
 	l, err := rundir.TakeLock(registryLock, unix.LOCK_EX)
 	if err != nil {
@@ -131,7 +131,7 @@ func parseRegistry(text []byte) (r registry, err error) {
 	return r, nil
 }
 
-// pruneGone removes users that are gone, and budgets without users.
+// pruneGone removes gone users, and budgets without users.
 func (b *Locked) pruneGone() error {
 	goneByFile := map[string]bool{}
 	var errs []error
@@ -305,8 +305,8 @@ func (b *Locked) close() error {
 	return b.Lock.Close()
 }
 
-// ReleaseBudgets removes users from all budgets, by their lock files, and users that are
-// gone. It returns the budgets of the removed users in the namespace of at.
+// ReleaseBudgets removes users from all budgets, by their lock files, and gone users. It returns
+// the budgets of the removed users in the namespace of at.
 func ReleaseBudgets(
 	at iface.ID, direction dataplane.Direction, users ...string,
 ) (left []record.Left, err error) {

@@ -16,9 +16,9 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/rundir"
 )
 
-// User is a shaper, or a plane in user space, that meters packets by a budget. It
-// exists as long as one of its programs exists. A user without programs exists as long as
-// its process holds the lock File.
+// User is a shaper, or a plane in user space, metering packets by a budget. It exists as long as
+// one of its programs exists. A user without programs exists as long as its process holds the lock
+// File.
 type User struct {
 	File      string           // name of its lock file, unique among users
 	Process   int              // process ID
@@ -41,14 +41,14 @@ func (u *User) registryTemp() string {
 
 func (u *User) At() iface.ID { return iface.ID{Namespace: u.Namespace, Index: u.Index} }
 
-// RegistryTemp returns a name that contains the interface, so a survey can attribute the
-// file to the interface if its writer was killed.
+// RegistryTemp returns a name containing the interface, so a survey can attribute the file to the
+// interface if its writer was killed.
 func RegistryTemp(at iface.ID, direction dataplane.Direction) string {
 	return at.FileName(direction.String()+"-"+registryFile) + rundir.Temporary
 }
 
-// gone reports whether the user does not exist any more. Without CAP_SYS_ADMIN it may
-// report false for a user that is gone.
+// gone reports whether the user does not exist any more. Without CAP_SYS_ADMIN it may report false
+// for a gone user.
 func (u *User) gone() (bool, error) {
 	if len(u.Programs) == 0 {
 		return rundir.RemoveIfUnlocked(u.File)
@@ -67,7 +67,7 @@ func (u *User) gone() (bool, error) {
 	return true, nil
 }
 
-// goneUnprivileged is gone for a process that may not open programs by ID.
+// goneUnprivileged is gone for a process unable to open programs by ID.
 func (u *User) goneUnprivileged() (bool, error) {
 	at := iface.ID{Namespace: u.Namespace, Index: u.Index}
 	if held, err := rundir.HasOwner(at, u.Direction); held || err != nil {

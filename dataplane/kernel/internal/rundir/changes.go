@@ -30,7 +30,7 @@ func ChangesPath(at iface.ID, directions []dataplane.Direction) (string, error) 
 }
 
 // RemoveChanges removes the files of changes of a direction, and with both also those of both
-// directions. It returns the suffixes of those that existed.
+// directions. It returns the suffixes of the existing ones.
 func RemoveChanges(at iface.ID, direction dataplane.Direction, both bool) (removed []string, err error) {
 	suffixes := []string{direction.String()}
 	if both {

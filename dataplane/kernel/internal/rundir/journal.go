@@ -48,7 +48,7 @@ func ReadJournal(at iface.ID) (j *Journal, broken string, err error) {
 		"%v: set aside as %s; the previous settings of the interface are not known", invalid, aside), nil
 }
 
-// JournalError reports that the content of a journal cannot be used.
+// JournalError reports unusable content of a journal.
 type JournalError struct {
 	path string
 	err  error
@@ -120,7 +120,7 @@ func (j *Journal) SaveJournal(at iface.ID) error {
 // GSOLimits is the journal's record of a device's GSO limits, in bytes.
 type GSOLimits struct {
 	Max, MaxIPv4 uint32    // the device's limits before the first change
-	Limits       [2]uint32 // limit that the shaper of each direction needs; 0 for none
+	Limits       [2]uint32 // limit needed by the shaper of each direction; 0 for none
 }
 
 // SmallestLimit returns the smaller of the shapers' limits, or 0 if none needs one.

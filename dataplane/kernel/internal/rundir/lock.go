@@ -28,8 +28,8 @@ func (l Lock) Close() error {
 
 var ErrLocked = errors.New("locked")
 
-// TakeOwnerLock takes the lock that a shaper's process holds. The error is ErrLocked if
-// another process holds it.
+// TakeOwnerLock takes the lock of a shaper's process. The error is ErrLocked if another process
+// holds it.
 func TakeOwnerLock(at iface.ID, direction dataplane.Direction) (Lock, error) {
 	return TakeLock(OwnerFile(at, direction), unix.LOCK_EX|unix.LOCK_NB)
 }
@@ -101,9 +101,8 @@ func TryTakeChangeLock(at iface.ID) (Lock, error) {
 	return TakeLock(at.FileName("change"), unix.LOCK_EX|unix.LOCK_NB)
 }
 
-// lockPatience is the maximum time that a process waits for one holder of a lock. A
-// change takes less than a second. A stopped process must not prevent others from
-// detaching.
+// lockPatience is the maximum wait of a process for one holder of a lock. A change takes less than
+// a second. A stopped process must not prevent others from detaching.
 const lockPatience = 10 * time.Second
 
 // TakeLock is takeLockWithin lockPatience.

@@ -16,9 +16,9 @@ import (
 // in all network namespaces, because ip netns exec does not replace /run.
 const StateDir = "/run/shaper"
 
-// openStateDir opens the directory, or makes it. It is an error if other users can write to it, because
-// they could replace locks and journals. Any owner is accepted: a service has a directory of its own user
-// (RuntimeDirectory=shaper).
+// openStateDir opens the directory, or makes it. It is an error if other users can write to it,
+// because they could replace locks and journals. Any owner is accepted: a service uses a directory
+// of its own user (RuntimeDirectory=shaper).
 func openStateDir() (*safedir.Dir, error) {
 	dir, err := safedir.Open(StateDir, safedir.Create|safedir.AnyOwner)
 	return dir, withHint(err)
@@ -70,7 +70,7 @@ func ReplaceState(name, temp string, text []byte) error {
 	return err
 }
 
-// Temporary is the suffix of a file that may be incomplete.
+// Temporary is the suffix of a possibly incomplete file.
 const Temporary = ".new"
 
 // renameState gives a file of the directory another name.

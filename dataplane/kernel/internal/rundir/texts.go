@@ -11,9 +11,9 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/iface"
 )
 
-// Texts are files that the label of a shaper mentions, such as a large file of customers. Their
-// copies in StateDir last as long as a record of the interface mentions their names, so a
-// rollback finds the text of the previous policy even if its file has changed.
+// Texts are files mentioned in the label of a shaper, such as a large file of customers. Their
+// copies in StateDir last as long as a record of the interface mentions their names, so a rollback
+// finds the text of the previous policy even if its file changed.
 
 // textPrefix is the prefix of the names of copies, after that of the interface.
 const textPrefix = "text-"
