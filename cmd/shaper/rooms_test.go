@@ -99,12 +99,14 @@ stats: meter dataplane compiled kernel hostbudget policyfile say cli budgets liv
 	pipeline tap
 process: dataplane compiled tap safedir standby kernel watch hostbudget output changes policyfile say
 	cli budgets live control metrics | tests: pipeline nettest
+detach: dataplane standby kernel say cli live
+reload: dataplane compiled kernel output changes policyfile say cli budgets live control stats process
 
 # command
-shaper: meter lease shared dataplane compiled pipeline replay filter standby kernel walk pattern output
+shaper: meter lease shared dataplane compiled pipeline replay filter kernel walk pattern output
 	changes policyfile say lint cli check diff routers tc decisions episodes explain annotate report
-	summary compare advise simulate budgets live control stats process | tests: queue tap storetest nettest
-	oracle chrome
+	summary compare advise simulate budgets live control stats process detach reload | tests: queue tap storetest
+	nettest oracle chrome
 
 # support
 metertest:
