@@ -169,6 +169,42 @@ func TestRooms(t *testing.T) {
 	}
 }
 
+// TestMapOfRooms compares the tables of docs/ARCHITECTURE.md with rooms: floors, packages and their order.
+func TestMapOfRooms(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "## Packages\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	found := goList(t)
+	var want, got []string
+	floor := ""
+	for _, r := range parseRooms(t) {
+		if r.floor != floor {
+			floor = r.floor
+			want = append(want, "### "+strings.ToUpper(floor[:1])+floor[1:])
+		}
+		if p := found[r.name]; p != nil {
+			want = append(want, p.path)
+		}
+	}
+	for line := range strings.Lines(section) {
+		if strings.HasPrefix(line, "### ") {
+			got = append(got, strings.TrimSpace(line))
+		} else if row, ok := strings.CutPrefix(line, "| `"); ok {
+			path, _, _ := strings.Cut(row, "`")
+			got = append(got, path)
+		}
+	}
+	for i := range max(len(want), len(got)) {
+		if i >= len(want) || i >= len(got) || want[i] != got[i] {
+			t.Fatalf("from row %d on the map is %q, and rooms %q", i, got[min(i, len(got)):], want[min(i, len(want)):])
+		}
+	}
+}
+
 // difference reports imports that are not listed, and listed ones that are not used.
 func difference(t *testing.T, who, does string, used, listed []string) {
 	t.Helper()

@@ -89,7 +89,7 @@ func decodeFormat1(b []byte) (*savedCustomers, error) {
 		s.plans = append(s.plans, plans[i].plan())
 	}
 	for _, c := range list {
-		s.list = append(s.list, savedCustomer{c.ID, c.Plan, c.Word, c.Stamp, c.Queue})
+		s.list = append(s.list, savedCustomer(c))
 	}
 	return s, nil
 }
