@@ -124,7 +124,7 @@ func randomCustomers(t *testing.T, r *rand.Rand, links ...string) (policy, path 
 		fmt.Fprintf(&b, "  plan%d: {%s}\n", i, plans[i].text)
 	}
 	key := pickWord(r, "", "address", "[address]", "src", "[src]", "dst", "vlan", "[vlan]", "[svlan, cvlan]")
-	nested := r.IntN(2) == 0
+	nested := r.IntN(2) == 0 && !strings.Contains(key, "vlan")
 	b.WriteString("customers:\n  file: customers.csv\n")
 	if key != "" {
 		fmt.Fprintf(&b, "  key: %s\n", key)
