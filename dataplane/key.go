@@ -67,7 +67,7 @@ type PacketKey struct {
 	// Fields outside the key are zero.
 	src, dst     Addr // src contains a VLAN ID or DSCP
 	sport, dport uint16
-	kind         Kind
+	kind         PacketKind
 	proto        uint8
 }
 
@@ -160,7 +160,7 @@ func (k *KeyReader) FromSmall(n uint64) PacketKey {
 func (k *PacketKey) Small() uint64 { return k.src.Lo | k.dst.Lo }
 
 // maskAddr clears the bits of an address outside the key.
-func (k *KeyReader) maskAddr(kind Kind, a Addr) Addr {
+func (k *KeyReader) maskAddr(kind PacketKind, a Addr) Addr {
 	if kind == IPv4 {
 		return Addr{Lo: a.Lo & k.mask4}
 	}
@@ -183,7 +183,7 @@ func (k *KeyReader) AppendText(b []byte, key PacketKey) []byte {
 	return strconv.AppendUint(b, key.src.Lo, 10)
 }
 
-func (k *KeyReader) appendAddr(b []byte, kind Kind, a Addr) []byte {
+func (k *KeyReader) appendAddr(b []byte, kind PacketKind, a Addr) []byte {
 	addr, bits := a.netip(kind), k.key.V6
 	if kind == IPv4 {
 		bits = k.key.V4

@@ -7,23 +7,23 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/marker"
 )
 
-// Kind is the kind of packet after the link header.
-type Kind uint8
+// PacketKind is the kind of packet after the link header.
+type PacketKind uint8
 
 const (
-	Malformed Kind = iota // a header is truncated, or contradicts the previous one
-	Other                 // not IP
+	Malformed PacketKind = iota // a header is truncated, or contradicts the previous one
+	Other                       // not IP
 	IPv4
 	IPv6
 )
 
 // String returns malformed, other, IPv4 or IPv6.
-func (k Kind) String() string {
+func (k PacketKind) String() string {
 	return enumName(k, "Kind", []string{"malformed", "other", "IPv4", "IPv6"})
 }
 
 // Untaken returns the reason of an unclassified packet.
-func (k Kind) Untaken() Reason {
+func (k PacketKind) Untaken() Reason {
 	return [...]Reason{Malformed: BadPacket, Other: NotIP, IPv4: NoMeter, IPv6: NoMeter}[k]
 }
 
@@ -49,7 +49,7 @@ type Packet struct {
 	// ProcessBatch parse every packet; ProcessParsed and ParseOnce trust Parsed. A caller of
 	// these that changes Data, WireLen, Link or Segments sets it to false.
 	Parsed       bool
-	Kind         Kind
+	Kind         PacketKind
 	Proto        uint8  // upper-layer protocol; valid for IPv4 and IPv6
 	Fragment     bool   // a fragment other than the first, without ports
 	Fragmented   bool   // any fragment, the first included
@@ -141,7 +141,7 @@ func (p *Packet) PCP() (uint8, bool) {
 func (p *Packet) Addresses() (src, dst netip.Addr) { return p.Src.netip(p.Kind), p.Dst.netip(p.Kind) }
 
 // netip converts the address of a packet of kind k.
-func (a Addr) netip(k Kind) netip.Addr {
+func (a Addr) netip(k PacketKind) netip.Addr {
 	if k == IPv4 {
 		var b [4]byte
 		binary.BigEndian.PutUint32(b[:], uint32(a.Lo))

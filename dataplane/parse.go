@@ -66,7 +66,7 @@ func ParseOnce(p *Packet) {
 
 // parseLink returns the offset of the network header, and its kind as given by the link
 // header.
-func (p *Packet) parseLink() (Kind, int) {
+func (p *Packet) parseLink() (PacketKind, int) {
 	switch p.Link {
 	case LinkEthernet:
 		return p.parseEtherType(12)
@@ -98,7 +98,7 @@ func (p *Packet) parseLink() (Kind, int) {
 
 // parseEtherType continues after a link header whose last two bytes, at off, are the
 // EtherType.
-func (p *Packet) parseEtherType(off int) (Kind, int) {
+func (p *Packet) parseEtherType(off int) (PacketKind, int) {
 	if off+2 > len(p.Data) {
 		return Malformed, off + 2
 	}
@@ -107,7 +107,7 @@ func (p *Packet) parseEtherType(off int) (Kind, int) {
 
 // family returns the kind for the address family in a loopback header. AF_INET is 2 on all
 // systems. AF_INET6 is 24 on NetBSD and OpenBSD, 28 on FreeBSD and 30 on macOS.
-func (p *Packet) family() Kind {
+func (p *Packet) family() PacketKind {
 	family := be32(p.Data)
 	if p.Link == LinkNull && family > 0xffff {
 		family = binary.LittleEndian.Uint32(p.Data)
@@ -122,7 +122,7 @@ func (p *Packet) family() Kind {
 }
 
 // setEtherType sets the EtherType of a packet whose link header lacks it, and returns its kind.
-func (p *Packet) setEtherType(k Kind) Kind {
+func (p *Packet) setEtherType(k PacketKind) PacketKind {
 	switch k {
 	case IPv4:
 		p.EtherType, p.HasEtherType = etherIPv4, true
@@ -133,7 +133,7 @@ func (p *Packet) setEtherType(k Kind) Kind {
 }
 
 // parseNetwork continues at l3 with the header announced by EtherType t.
-func (p *Packet) parseNetwork(t uint16, l3 int) (Kind, int) {
+func (p *Packet) parseNetwork(t uint16, l3 int) (PacketKind, int) {
 	p.HasEtherType = true
 	for {
 		p.EtherType = t
@@ -167,7 +167,7 @@ func (p *Packet) parseNetwork(t uint16, l3 int) (Kind, int) {
 
 // parseMPLS reads a label stack (RFC 3032 §2.1). Labels do not tell the kind of the
 // payload; its first four bits do (RFC 4928 §3).
-func (p *Packet) parseMPLS(l3 int) (Kind, int) {
+func (p *Packet) parseMPLS(l3 int) (PacketKind, int) {
 	top := l3
 	for range maxLabels {
 		if l3+4 > len(p.Data) {
@@ -184,7 +184,7 @@ func (p *Packet) parseMPLS(l3 int) (Kind, int) {
 }
 
 // parsePPPoE reads a session header and the PPP protocol (RFC 2516 §4, §7).
-func (p *Packet) parsePPPoE(l3 int) (Kind, int) {
+func (p *Packet) parsePPPoE(l3 int) (PacketKind, int) {
 	proto, size := p.pppProtocol(l3 + 6)
 	switch {
 	case size == 0:
@@ -210,7 +210,7 @@ func (p *Packet) pppProtocol(at int) (proto uint16, size int) {
 }
 
 // version returns the kind for the IP version at l3, or otherwise if it is neither 4 nor 6.
-func (p *Packet) version(l3 int, otherwise Kind) Kind {
+func (p *Packet) version(l3 int, otherwise PacketKind) PacketKind {
 	if l3 >= len(p.Data) {
 		return Malformed
 	}

@@ -1,7 +1,7 @@
 package dataplane
 
 // parseRareLink is parseLink for the link types of links with a form.
-func (p *Packet) parseRareLink(l *link) (Kind, int) {
+func (p *Packet) parseRareLink(l *link) (PacketKind, int) {
 	switch l.form {
 	case formEtherType:
 		if l.size > len(p.Data) {
@@ -26,7 +26,7 @@ func (p *Packet) parseRareLink(l *link) (Kind, int) {
 
 // parseSNAP reads an LLC header and a SNAP header at an offset, if they announce an EtherType
 // (RFC 1042).
-func (p *Packet) parseSNAP(at int) (Kind, int) {
+func (p *Packet) parseSNAP(at int) (PacketKind, int) {
 	if at+8 > len(p.Data) {
 		return Malformed, at + 8
 	}
@@ -37,7 +37,7 @@ func (p *Packet) parseSNAP(at int) (Kind, int) {
 }
 
 // parsePPPLink reads PPP with or without the address and control bytes of RFC 1662 §3.1.
-func (p *Packet) parsePPPLink() (Kind, int) {
+func (p *Packet) parsePPPLink() (PacketKind, int) {
 	d, at := p.Data, 0
 	switch {
 	case len(d) < 2: // the byte is an address or a protocol
@@ -62,7 +62,7 @@ const (
 )
 
 // parsePPP continues with the PPP protocol at an offset.
-func (p *Packet) parsePPP(at int) (Kind, int) {
+func (p *Packet) parsePPP(at int) (PacketKind, int) {
 	proto, size := p.pppProtocol(at)
 	switch {
 	case size == 0:
@@ -81,7 +81,7 @@ func (p *Packet) parsePPP(at int) (Kind, int) {
 
 // parseFrameRelay reads an address of 2 to 4 bytes, the last of which is odd, a control byte and a
 // protocol (RFC 2427 §3, §4). In Cisco's encapsulation an EtherType follows the address.
-func (p *Packet) parseFrameRelay() (Kind, int) {
+func (p *Packet) parseFrameRelay() (PacketKind, int) {
 	const unnumbered = 3
 	d, at := p.Data, 1
 	for at < 3 && at < len(d) && d[at]&1 == 0 {

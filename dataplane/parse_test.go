@@ -503,7 +503,9 @@ func FuzzParse(f *testing.F) {
 		}
 		if p.IsIP() &&
 			(p.L3Len < 20 ||
-				data[p.L3]>>4 != map[dataplane.Kind]byte{dataplane.IPv4: 4, dataplane.IPv6: 6}[p.Kind]) {
+				data[p.L3]>>4 != map[dataplane.PacketKind]byte{
+					dataplane.IPv4: 4, dataplane.IPv6: 6,
+				}[p.Kind]) {
 			t.Fatalf("%s: wrong version or length: % x", once, data)
 		}
 		if p.Tags > 3 || p.Tags > 0 && p.Tag+2 > len(data) || p.MPLS != 0 && p.MPLS+4 > len(data) {

@@ -103,4 +103,4 @@ func TestBudgetCommands(t *testing.T) {
 type leaseIgnorer struct{}
 
 func (leaseIgnorer) SetLease(string, compiled.Lease) error { return nil }
-func (leaseIgnorer) Asked(string) ([3]uint64, error)       { return [3]uint64{}, nil }
+func (leaseIgnorer) Demand(string) ([3]uint64, error)      { return [3]uint64{}, nil }

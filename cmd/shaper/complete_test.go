@@ -145,7 +145,8 @@ func TestCompleteShaped(t *testing.T) {
 	}
 	var list []*live.LocalTap
 	for _, d := range []dataplane.Direction{kernel.Egress, kernel.Ingress} {
-		list = append(list, live.NewLocalTap("tap-complete", "", d, tap.NewShaper(policy.Plan, 0), policy))
+		list = append(list,
+			live.NewLocalTap("tap-complete", "", d, tap.NewActivePolicy(policy.Plan, 0), policy))
 	}
 	listener, err := live.ServeTap("tap-complete", list, budgets.New(tap.Now, t.Logf),
 		new(live.LockedChanger), &live.Heard{Warn: t.Logf}, nil, nil)

@@ -30,7 +30,7 @@ func newAPI(s *process.Service) control.API { return api{s} }
 // Status returns the status of all directions, as shaper status --json does.
 func (a api) Status(ctx context.Context) (any, error) {
 	out := []any{}
-	err := a.ReadOrWait(ctx, func(list []process.Direction) error {
+	err := a.ReadOrWait(ctx, func(list []process.ServiceDirection) error {
 		for _, d := range list {
 			out = append(out, stats.StatusOf(d.Handle(), a.Service.Changes))
 		}
@@ -53,7 +53,7 @@ func (a api) Stats(ctx context.Context) (any, error) {
 	last := map[string]live.Sample{}
 	for round := 0; ; round++ {
 		ready := false
-		err := a.Read(ctx, func(list []process.Direction) error {
+		err := a.Read(ctx, func(list []process.ServiceDirection) error {
 			handles := process.Handles(list)
 			of, complete, err := stats.SampleAll(handles, last)
 			if ready = complete || round > 0; err != nil || !ready {
@@ -82,7 +82,7 @@ func (a api) Customers(ctx context.Context, top int, by string) (func(io.Writer)
 		read  process.CustomerReader
 	}
 	var sources []source
-	err := a.Read(ctx, func(list []process.Direction) error {
+	err := a.Read(ctx, func(list []process.ServiceDirection) error {
 		for _, d := range list {
 			read, err := d.CustomerReader()
 			if err != nil {
@@ -114,7 +114,7 @@ func (a api) Customers(ctx context.Context, top int, by string) (func(io.Writer)
 // Customer returns one customer.
 func (a api) Customer(ctx context.Context, name string) (any, error) {
 	out := customerJSON{Name: name}
-	err := a.ReadBook(ctx, func(list []process.Direction, book changes.Book) error {
+	err := a.ReadChanges(ctx, func(list []process.ServiceDirection, book changes.Book) error {
 		target := changes.Target{Kind: changes.Customer, Name: name}
 		out.Changes = control.ListStates(book.Of(target), time.Now())
 		return out.add(list, book)
@@ -130,7 +130,7 @@ func (a api) Changes(ctx context.Context) ([]changes.Change, error) {
 
 // Sizes returns the numbers of customers in all directions and of changed targets.
 func (a api) Sizes(ctx context.Context) (customers, changed int, err error) {
-	err = a.ReadBook(ctx, func(list []process.Direction, book changes.Book) error {
+	err = a.ReadChanges(ctx, func(list []process.ServiceDirection, book changes.Book) error {
 		changed = len(book)
 		for _, d := range list {
 			policy, err := d.Policy()
@@ -175,7 +175,7 @@ type reloadJSON struct {
 }
 
 // add adds the directions that have the customer. If none has it, it returns the error of the last.
-func (c *customerJSON) add(list []process.Direction, book changes.Book) error {
+func (c *customerJSON) add(list []process.ServiceDirection, book changes.Book) error {
 	var unknown error
 	for _, d := range list {
 		customer, err := d.Customer(c.Name, book)

@@ -115,7 +115,7 @@ func TestEnumNames(t *testing.T) {
 		{dataplane.ECN(math.MaxUint8), "ECN(255)"},
 		{dataplane.KeyField(math.MaxUint8), "KeyField(255)"},
 		{dataplane.CustomerKey(math.MaxUint8), "CustomerKey(255)"},
-		{dataplane.Kind(math.MaxUint8), "Kind(255)"},
+		{dataplane.PacketKind(math.MaxUint8), "Kind(255)"},
 		{dataplane.Causes, "Cause(5)"},
 		{replay.Way(math.MaxUint8), "Way(255)"},
 		{meter.State(math.MaxUint8), "State(255)"},

@@ -86,7 +86,7 @@ func parseChange(words []string, now time.Time, span time.Duration) (c changes.C
 	if len(words) < 3 {
 		return c, errors.New("want customer, link or queue, a name, and a change such as rate=50mbit")
 	}
-	c.Kind, c.Name = changes.Kind(words[0]), words[1]
+	c.Kind, c.Name = changes.TargetKind(words[0]), words[1]
 	seen := map[string]bool{}
 	for _, word := range policyfile.JoinUnits(words[2:]) {
 		name, value, assigns := strings.Cut(word, "=")

@@ -190,7 +190,7 @@ func (t Direct) vector(v uint32, ok bool) uint32 {
 }
 
 // vector returns the vector of an address of a packet of kind k.
-func (a *Addresses) vector(k dataplane.Kind, addr dataplane.Addr) uint32 {
+func (a *Addresses) vector(k dataplane.PacketKind, addr dataplane.Addr) uint32 {
 	switch k {
 	case dataplane.IPv4:
 		return search32(&a.V4, uint32(addr.Lo))

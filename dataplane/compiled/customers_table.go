@@ -22,7 +22,7 @@ type byLength[K comparable] struct {
 }
 
 // find returns the number of the customer with the longest prefix that contains an address.
-func (t *customerTable) find(kind dataplane.Kind, a dataplane.Addr) uint32 {
+func (t *customerTable) find(kind dataplane.PacketKind, a dataplane.Addr) uint32 {
 	switch kind {
 	case dataplane.IPv4:
 		for i := range t.v4 {

@@ -40,14 +40,14 @@ func (p *Plan) Succeed(before *Outline) Succession {
 	})
 	for i := range p.Stages {
 		if b := &p.Stages[i]; b.Leased {
-			if was := leases.takeNext(b.BudgetName); was >= 0 && b.Packets == before.Stages[was].Packets {
+			if was := leases.pop(b.BudgetName); was >= 0 && b.Packets == before.Stages[was].Packets {
 				s.Stages[i] = was
 			}
 		}
 	}
 	for i := range p.Classes {
 		name := p.Classes[i].Name
-		was := classes.takeNext(name)
+		was := classes.pop(name)
 		if s.Classes[i] = was; was < 0 {
 			s.Changes = append(s.Changes, ClassChange{name, "new"})
 			continue
@@ -62,17 +62,17 @@ func (p *Plan) Succeed(before *Outline) Succession {
 		}
 	}
 	for i := range before.Classes {
-		if name := before.Classes[i].Name; classes.takeNext(name) >= 0 {
+		if name := before.Classes[i].Name; classes.pop(name) >= 0 {
 			s.Changes = append(s.Changes, ClassChange{name, "gone"})
 		}
 	}
 	queues := indexNames(len(before.Queues), func(i int) string { return before.Queues[i].Name })
 	for i := range p.Queues {
-		s.Queues[i] = queues.takeNext(p.Queues[i].Name)
+		s.Queues[i] = queues.pop(p.Queues[i].Name)
 	}
 	links := indexNames(len(before.Links), func(i int) string { return before.Links[i] })
 	for i := range p.Links {
-		s.Links[i] = links.takeNext(p.Links[i].Name)
+		s.Links[i] = links.pop(p.Links[i].Name)
 	}
 	return s
 }
@@ -92,8 +92,8 @@ func indexNames(n int, name func(i int) string) nameIndex {
 	return out
 }
 
-// takeNext returns the first part of a name not returned so far, or -1.
-func (x nameIndex) takeNext(name string) int {
+// pop returns the first part of a name not returned so far, or -1.
+func (x nameIndex) pop(name string) int {
 	list := x[name]
 	if len(list) == 0 {
 		return -1

@@ -21,10 +21,10 @@ import (
 
 // Cleared is the result of Clear.
 type Cleared struct {
-	Removed  []string // descriptions of the removed objects, one line each
-	Restored []string // descriptions of the restored settings, one line each
-	Notes    []string // unexpected events, one line each
-	Lost     Lost     // packets dropped with their queues
+	Removed  []string  // descriptions of the removed objects, one line each
+	Restored []string  // descriptions of the restored settings, one line each
+	Notes    []string  // unexpected events, one line each
+	Lost     Discarded // packets dropped with their queues
 }
 
 // Clear removes everything of shaper from an interface in the given directions,

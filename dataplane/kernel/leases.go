@@ -13,16 +13,16 @@ func (s *Shaper) SetLease(budget string, lease compiled.Lease) error {
 	return s.leases.SetLease(budget, &lease)
 }
 
-// Asked returns the tokens requested by packets from the meter of a budget on a server, by
+// Demand returns the tokens requested by packets from the meter of a budget on a server, by
 // resulting color, since the budget was added to the policy. It returns zeros if no class uses the
 // budget. It is safe for concurrent use.
-func (s *Shaper) Asked(budget string) (asked [3]uint64, err error) {
-	return s.leases.AskedOf(budget)
+func (s *Shaper) Demand(budget string) (asked [3]uint64, err error) {
+	return s.leases.DemandFor(budget)
 }
 
 // Leased returns the present limits of the meter of a budget on a server, and those after
 // its lease. Both are zero before the first lease, and if no class uses the budget. Rates
 // are rounded down. Another process may have set the lease.
-func (s *Shaper) Leased(budget string) (now, last compiled.Limits, err error) {
+func (s *Shaper) Leased(budget string) (now, last compiled.BucketLimits, err error) {
 	return s.maps.LeaseLimits(&s.About, budget)
 }

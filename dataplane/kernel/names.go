@@ -13,12 +13,12 @@ import (
 // other processes can find the shaper, read its counters and change it.
 type About = record.About
 
-// Left is a leftover: something of shaper unneeded by attached shapers, or a shaper whose record
+// Leftover is a leftover: something of shaper unneeded by attached shapers, or a shaper whose record
 // this version cannot read.
-type Left = record.Left
+type Leftover = record.Leftover
 
-// Lost counts the packets dropped because their queues were removed.
-type Lost = record.Lost
+// Discarded counts the packets dropped because their queues were removed.
+type Discarded = record.Discarded
 
 // Reading holds the counters of a shaper at one time. The difference of two readings gives
 // rates.

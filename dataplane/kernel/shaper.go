@@ -22,7 +22,7 @@ import (
 
 // Shaper is a policy attached to an interface in one direction. Attach returns a
 // new one; Look and List find the shapers of all processes. The methods must not be
-// called concurrently, except SetLease and Asked. The caller must call Close.
+// called concurrently, except SetLease and Demand. The caller must call Close.
 type Shaper struct {
 	About
 	generation

@@ -31,10 +31,10 @@ type site struct {
 
 	// guard is called before the first change outliving the process; nil later.
 	guard    func() error
-	Removed  []string // descriptions of the removed objects, one line each
-	Restored []string // descriptions of the restored settings, one line each
-	Notes    []string // unexpected events, one line each
-	Lost     Lost     // packets dropped with their queues
+	Removed  []string  // descriptions of the removed objects, one line each
+	Restored []string  // descriptions of the restored settings, one line each
+	Notes    []string  // unexpected events, one line each
+	Lost     Discarded // packets dropped with their queues
 }
 
 // openSite takes the change lock of an interface. The caller must call close.

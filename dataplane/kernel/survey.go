@@ -27,7 +27,7 @@ import (
 // Survey lists everything of shaper in a network namespace.
 type Survey struct {
 	Shapers []*Shaper            // attached shapers
-	Left    []Left               // leftovers, which Clear removes
+	Left    []Leftover           // leftovers, which Clear removes
 	Away    []*standby.AwayError // processes waiting for an interface
 }
 
@@ -78,13 +78,13 @@ func (v *Survey) addAll(namespace uint64, links []netlink.Link) error {
 		if of := hook.InterfaceOf(l); of != 0 {
 			if !exists[of] {
 				v.Left = append(v.Left,
-					Left{Interface: name, Direction: Ingress, What: "device of a deleted interface"})
+					Leftover{Interface: name, Direction: Ingress, What: "device of a deleted interface"})
 			}
 			continue
 		}
 		err := v.addInterface(at, name)
 		if errors.Is(err, safedir.ErrForeign) { // affects only this interface
-			v.Left = append(v.Left, Left{Interface: name, Direction: Egress, What: err.Error()})
+			v.Left = append(v.Left, Leftover{Interface: name, Direction: Egress, What: err.Error()})
 		} else if err != nil {
 			return fmt.Errorf("inspect %s: %w", name, err)
 		}
@@ -115,7 +115,7 @@ func (v *Survey) addInterface(at iface.ID, name string) error {
 				return err
 			}
 			if err != nil {
-				v.Left = append(v.Left, Left{
+				v.Left = append(v.Left, Leftover{
 					Interface: name, Direction: direction,
 					What: fmt.Sprintf("program %d by %s: %v", a.Program, a.Hook, err),
 				})
@@ -124,7 +124,7 @@ func (v *Survey) addInterface(at iface.ID, name string) error {
 			s.Interface = name // the interface may have been renamed
 			if found[direction] != nil {
 				s.Close()
-				v.Left = append(v.Left, Left{
+				v.Left = append(v.Left, Leftover{
 					Interface: name, Direction: direction,
 					What: fmt.Sprintf("program %d by %s: a second shaper", a.Program, a.Hook),
 				})
@@ -148,7 +148,7 @@ func (v *Survey) addInterface(at iface.ID, name string) error {
 // recheckLeftovers searches for leftovers again under the change lock, so parts which another
 // process is just making or removing do not count. It returns none if the interface is being
 // changed.
-func (v *Survey) recheckLeftovers(at iface.ID, found [2]*Shaper, left []Left) ([]Left, error) {
+func (v *Survey) recheckLeftovers(at iface.ID, found [2]*Shaper, left []Leftover) ([]Leftover, error) {
 	change, err := rundir.TryTakeChangeLock(at)
 	if errors.Is(err, rundir.ErrLocked) {
 		return nil, nil
@@ -181,7 +181,7 @@ func (v *Survey) recheckLeftovers(at iface.ID, found [2]*Shaper, left []Left) ([
 
 // findLeftovers returns the leftovers of an interface. found are its shapers, by
 // direction.
-func findLeftovers(at iface.ID, found [2]*Shaper) ([]Left, error) {
+func findLeftovers(at iface.ID, found [2]*Shaper) ([]Leftover, error) {
 	root, err := qdisc.Root(at.Index)
 	if err != nil {
 		return nil, err
@@ -224,11 +224,11 @@ type leftoverSearch struct {
 	at      iface.ID
 	found   [2]*Shaper
 	ownRoot bool // the root qdisc is ours
-	out     []Left
+	out     []Leftover
 }
 
 func (s *leftoverSearch) add(direction dataplane.Direction, format string, args ...any) {
-	s.out = append(s.out, Left{Direction: direction, What: fmt.Sprintf(format, args...)})
+	s.out = append(s.out, Leftover{Direction: direction, What: fmt.Sprintf(format, args...)})
 }
 
 // hasQueues reports whether a direction's shaper uses queues.

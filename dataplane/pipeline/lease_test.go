@@ -56,15 +56,15 @@ func TestLease(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := &l.stages[l.plan.Stage(m)]
-		limit := func() compiled.Limits {
+		limit := func() compiled.BucketLimits {
 			if r.IntN(6) == 0 {
-				return compiled.Limits{}
+				return compiled.BucketLimits{}
 			}
-			return compiled.Limits{{Rate: 1 + r.Int64N(1<<r.IntN(34)), Burst: 1 + r.Int64N(20000)}}
+			return compiled.BucketLimits{{Rate: 1 + r.Int64N(1<<r.IntN(34)), Burst: 1 + r.Int64N(20000)}}
 		}
 		var lease compiled.Lease
 		level, at, now, changes := new(big.Rat), int64(0), int64(1e12), int64(0)
-		fill := func(until int64, limit compiled.Limit) {
+		fill := func(until int64, limit compiled.BucketLimit) {
 			if limit.Rate == 0 {
 				limit.Burst = 0
 			}
@@ -95,7 +95,7 @@ func TestLease(t *testing.T) {
 			now += r.Int64N(1 << r.IntN(28))
 			advance()
 			if r.IntN(10) == 0 {
-				lease = compiled.Lease{Limits: [3]compiled.Limits{limit(), limit(), limit()}}
+				lease = compiled.Lease{Limits: [3]compiled.BucketLimits{limit(), limit(), limit()}}
 				lease.Until[0] = now + r.Int64N(1e9) - 1e8
 				lease.Until[1] = lease.Until[0] + r.Int64N(1e9) - 1e8
 				l.SetLease(now, "b", lease)
@@ -122,7 +122,7 @@ func TestLease(t *testing.T) {
 					level.FloatString(3), changes)
 			}
 		}
-		if got := l.Asked("b"); got[0] == 0 || got[2] == 0 {
+		if got := l.Demand("b"); got[0] == 0 || got[2] == 0 {
 			t.Fatalf("seed %d: %v tokens were requested, want some green and some red", seed, got)
 		}
 	}
@@ -138,7 +138,7 @@ func TestLeaseAllocatesNothing(t *testing.T) {
 	limits := compiled.LimitsOf(m.Params)
 	now := int64(0)
 	l.SetLease(0, "b",
-		compiled.Lease{Limits: [3]compiled.Limits{limits, {}, limits}, Until: [2]int64{1e6, 2e6}})
+		compiled.Lease{Limits: [3]compiled.BucketLimits{limits, {}, limits}, Until: [2]int64{1e6, 2e6}})
 	s := &l.stages[l.plan.Stage(m)]
 	if n := testing.AllocsPerRun(1000, func() { now += 10000; s.color(nil, now, 100, meter.Green) }); n > 0 {
 		t.Errorf("got %v allocations per packet, want 0", n)
@@ -154,7 +154,9 @@ func TestInheritLease(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.SetLease(0, "b",
-		compiled.Lease{Limits: [3]compiled.Limits{{{Rate: 8000, Burst: 5000}}}, Until: [2]int64{1e12, 1e12}})
+		compiled.Lease{
+			Limits: [3]compiled.BucketLimits{{{Rate: 8000, Burst: 5000}}}, Until: [2]int64{1e12, 1e12},
+		})
 	l.now = 2e9
 	policy, again := leasedPolicy(meter.TokenBucket{Rate: meter.BitRate(9000), Burst: 6000})
 	next, err := New(policy)
@@ -176,7 +178,9 @@ func TestInheritFromLease(t *testing.T) {
 	policy, _ := leasedPolicy(meter.TokenBucket{Rate: meter.BitRate(8000), Burst: 5000})
 	l := newPipeline(t, policy)
 	l.SetLease(0, "b",
-		compiled.Lease{Limits: [3]compiled.Limits{{{Rate: 8000, Burst: 5000}}}, Until: [2]int64{1e12, 1e12}})
+		compiled.Lease{
+			Limits: [3]compiled.BucketLimits{{{Rate: 8000, Burst: 5000}}}, Until: [2]int64{1e12, 1e12},
+		})
 	l.now = 2e9
 	policy, m := leasedPolicy(meter.TokenBucket{Rate: meter.BitRate(8000), Burst: 5000})
 	m.Budget = nil
@@ -190,23 +194,25 @@ func TestInheritFromLease(t *testing.T) {
 func TestLeasePhases(t *testing.T) {
 	bucket := meter.TokenBucket{Rate: meter.BitRate(8e9), Burst: 1000} // full after 1 µs
 	const start = 1000
-	limits := func(burst int64) compiled.Limits { return compiled.Limits{{Rate: 8e9, Burst: burst}} }
+	limits := func(burst int64) compiled.BucketLimits {
+		return compiled.BucketLimits{{Rate: 8e9, Burst: burst}}
+	}
 	for _, test := range []struct {
 		name  string
 		lease compiled.Lease
 		at    int64
 		want  int64 // tokens
 	}{
-		{"first phase", compiled.Lease{Limits: [3]compiled.Limits{limits(1000), limits(500), limits(200)}, Until: [2]int64{5000, 8000}}, 4999, 1000},
-		{"end of the first phase", compiled.Lease{Limits: [3]compiled.Limits{limits(1000), limits(500), limits(200)}, Until: [2]int64{5000, 8000}}, 5000, 500},
-		{"before the end of the second", compiled.Lease{Limits: [3]compiled.Limits{limits(1000), limits(500), limits(200)}, Until: [2]int64{5000, 8000}}, 7999, 500},
-		{"end of the second phase", compiled.Lease{Limits: [3]compiled.Limits{limits(1000), limits(500), limits(200)}, Until: [2]int64{5000, 8000}}, 8000, 200},
-		{"no second phase", compiled.Lease{Limits: [3]compiled.Limits{limits(1000), limits(500), limits(200)}, Until: [2]int64{5000, 0}}, 5000, 200},
-		{"second phase without tokens", compiled.Lease{Limits: [3]compiled.Limits{limits(1000), {}, limits(200)}, Until: [2]int64{5000, 8000}}, 5000, 0},
-		{"tokens are lost", compiled.Lease{Limits: [3]compiled.Limits{limits(1000), {}, limits(200)}, Until: [2]int64{5000, 8000}}, 8000, 0},
-		{"and arrive again", compiled.Lease{Limits: [3]compiled.Limits{limits(1000), {}, limits(200)}, Until: [2]int64{5000, 8000}}, 8199, 199},
-		{"all phases have ended", compiled.Lease{Limits: [3]compiled.Limits{limits(1000), limits(1000), {}}, Until: [2]int64{1, 2}}, 1001, 0},
-		{"phases that have ended grant nothing", compiled.Lease{Limits: [3]compiled.Limits{limits(1000), limits(1000), limits(1000)}, Until: [2]int64{1, 2}}, 1001, 1},
+		{"first phase", compiled.Lease{Limits: [3]compiled.BucketLimits{limits(1000), limits(500), limits(200)}, Until: [2]int64{5000, 8000}}, 4999, 1000},
+		{"end of the first phase", compiled.Lease{Limits: [3]compiled.BucketLimits{limits(1000), limits(500), limits(200)}, Until: [2]int64{5000, 8000}}, 5000, 500},
+		{"before the end of the second", compiled.Lease{Limits: [3]compiled.BucketLimits{limits(1000), limits(500), limits(200)}, Until: [2]int64{5000, 8000}}, 7999, 500},
+		{"end of the second phase", compiled.Lease{Limits: [3]compiled.BucketLimits{limits(1000), limits(500), limits(200)}, Until: [2]int64{5000, 8000}}, 8000, 200},
+		{"no second phase", compiled.Lease{Limits: [3]compiled.BucketLimits{limits(1000), limits(500), limits(200)}, Until: [2]int64{5000, 0}}, 5000, 200},
+		{"second phase without tokens", compiled.Lease{Limits: [3]compiled.BucketLimits{limits(1000), {}, limits(200)}, Until: [2]int64{5000, 8000}}, 5000, 0},
+		{"tokens are lost", compiled.Lease{Limits: [3]compiled.BucketLimits{limits(1000), {}, limits(200)}, Until: [2]int64{5000, 8000}}, 8000, 0},
+		{"and arrive again", compiled.Lease{Limits: [3]compiled.BucketLimits{limits(1000), {}, limits(200)}, Until: [2]int64{5000, 8000}}, 8199, 199},
+		{"all phases have ended", compiled.Lease{Limits: [3]compiled.BucketLimits{limits(1000), limits(1000), {}}, Until: [2]int64{1, 2}}, 1001, 0},
+		{"phases that have ended grant nothing", compiled.Lease{Limits: [3]compiled.BucketLimits{limits(1000), limits(1000), limits(1000)}, Until: [2]int64{1, 2}}, 1001, 1},
 	} {
 		policy, m := leasedPolicy(bucket)
 		l := newPipeline(t, policy)
@@ -230,11 +236,13 @@ func TestLeaseOfOthers(t *testing.T) {
 	policy, m := leasedPolicy(meter.TokenBucket{Rate: frametest.Mega, Burst: 1000})
 	l := newPipeline(t, policy)
 	l.SetLease(0, "a",
-		compiled.Lease{Limits: [3]compiled.Limits{{{Rate: 8e6, Burst: 1000}}}, Until: [2]int64{1e9, 1e9}})
+		compiled.Lease{
+			Limits: [3]compiled.BucketLimits{{{Rate: 8e6, Burst: 1000}}}, Until: [2]int64{1e9, 1e9},
+		})
 	process(l, 5e8, ipPacket(0, 20))
-	if tc, _ := tokensOf(l, m); tc != 0 || l.Asked("a") != [3]uint64{} ||
-		l.Asked("b") != [3]uint64{meter.Red: 20} {
-		t.Errorf("got %d tokens, %v and %v requested; want 0, none and 20 red", tc, l.Asked("a"),
-			l.Asked("b"))
+	if tc, _ := tokensOf(l, m); tc != 0 || l.Demand("a") != [3]uint64{} ||
+		l.Demand("b") != [3]uint64{meter.Red: 20} {
+		t.Errorf("got %d tokens, %v and %v requested; want 0, none and 20 red", tc, l.Demand("a"),
+			l.Demand("b"))
 	}
 }

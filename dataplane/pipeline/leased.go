@@ -85,10 +85,10 @@ func (l *Pipeline) SetLease(now int64, budget string, lease compiled.Lease) {
 	}
 }
 
-// Asked returns the number of tokens that packets requested from the meter with a budget on
+// Demand returns the number of tokens that packets requested from the meter with a budget on
 // a server, by the color of the packets. The count includes pipelines that this one
 // inherited from.
-func (l *Pipeline) Asked(budget string) [3]uint64 {
+func (l *Pipeline) Demand(budget string) [3]uint64 {
 	if s := l.leasedStage(budget); s != nil {
 		return s.leased.asked
 	}

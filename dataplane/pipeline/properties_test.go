@@ -218,8 +218,10 @@ func TestExplainIsProcess(t *testing.T) {
 				}
 				l.ReplaceMeter(2, &outsideMeter{meter.New(profile)})
 				l.SetLease(0, "s", compiled.Lease{
-					Limits: [3]compiled.Limits{{{Rate: 8e6, Burst: 3000}}, {}, {{Rate: 8e6, Burst: 1000}}},
-					Until:  [2]int64{1e7, 2e7},
+					Limits: [3]compiled.BucketLimits{
+						{{Rate: 8e6, Burst: 3000}}, {}, {{Rate: 8e6, Burst: 1000}},
+					},
+					Until: [2]int64{1e7, 2e7},
 				})
 			}
 		}
@@ -263,7 +265,7 @@ func TestExplainIsProcess(t *testing.T) {
 		if !slices.Equal(a.Stats(), b.Stats()) {
 			t.Fatalf("counters %+v, want %+v", b.Stats(), a.Stats())
 		}
-		if got, want := b.Asked("s"), a.Asked("s"); got != want {
+		if got, want := b.Demand("s"), a.Demand("s"); got != want {
 			t.Fatalf("%v tokens were requested from the server, want %v", got, want)
 		}
 		for stage := range a.stages {

@@ -410,7 +410,7 @@ func TestFlowNumber(t *testing.T) {
 	seed := uint64(7)
 	for _, test := range []struct {
 		key      dataplane.Key
-		kind     dataplane.Kind
+		kind     dataplane.PacketKind
 		src, dst netip.Addr
 		ports    uint64 // source << 16 | destination
 		proto    uint64

@@ -39,7 +39,7 @@ func TestRefundEverywhere(t *testing.T) {
 			l.ReplaceMeter(l.plan.Stage(m), &outsideMeter{meter.New(profile)})
 		}
 		l.SetLease(0, "b", compiled.Lease{
-			Limits: [3]compiled.Limits{compiled.LimitsOf(bucket)}, Until: [2]int64{1e18, 1e18},
+			Limits: [3]compiled.BucketLimits{compiled.LimitsOf(bucket)}, Until: [2]int64{1e18, 1e18},
 		})
 		tokens := func() (first, last int64) {
 			s := &l.stages[l.plan.Stage(m)]

@@ -123,7 +123,7 @@ func BenchmarkKeys(b *testing.B) {
 	for _, test := range []struct {
 		name string
 		per  dataplane.Key
-		kind dataplane.Kind
+		kind dataplane.PacketKind
 	}{
 		{"one meter", dataplane.Key{}, dataplane.IPv4},
 		{"src IPv4", dataplane.Key{By: dataplane.BySrc}, dataplane.IPv4},

@@ -107,7 +107,7 @@ func (b *bothCounter) result() (out Both) {
 // connection identifies a TCP connection: the side with the smaller port, usually the server,
 // is first.
 type connection struct {
-	kind           dataplane.Kind
+	kind           dataplane.PacketKind
 	server, client dataplane.Addr
 	ports          uint32
 }

@@ -183,7 +183,7 @@ func TestWrappedLengths(t *testing.T) {
 		link   uint32
 		data   []byte
 		wire   uint32
-		kind   dataplane.Kind
+		kind   dataplane.PacketKind
 		length int
 	}{
 		{"truncated by the snap length", 204, append([]byte{0, 0, 0x21}, ip[:40]...), 1003, dataplane.IPv4, 1000},

@@ -210,7 +210,7 @@ func statedLength(p *dataplane.Packet) int {
 }
 
 // headerOf returns the length of an IP header without options, bytes.
-func headerOf(kind dataplane.Kind) int {
+func headerOf(kind dataplane.PacketKind) int {
 	if kind == dataplane.IPv6 {
 		return 40
 	}

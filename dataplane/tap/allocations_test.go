@@ -52,7 +52,7 @@ func TestPlaneAllocations(t *testing.T) {
 		for _, cuts := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/cuts=%v", strings.ReplaceAll(name, " ", "-"), cuts), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					var s *Shaper
+					var s *ActivePolicy
 					if policy != nil {
 						s = newShaper(t, policy, 0)
 					}

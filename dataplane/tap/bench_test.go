@@ -81,9 +81,9 @@ func bucketPolicy(rate meter.Rate, burst int64) *dataplane.Policy {
 	}}}
 }
 
-func newShaper(t testing.TB, policy *dataplane.Policy, memory int64) *Shaper {
+func newShaper(t testing.TB, policy *dataplane.Policy, memory int64) *ActivePolicy {
 	t.Helper()
-	return NewShaper(compilePlan(t, policy), memory)
+	return NewActivePolicy(compilePlan(t, policy), memory)
 }
 
 func compilePlan(t testing.TB, policy *dataplane.Policy) *compiled.Plan {
@@ -172,7 +172,7 @@ func (b *bench) sendAll(list []arrival) {
 	synctest.Wait()
 }
 
-func newBench(t *testing.T, egress, ingress *Shaper, queues int) *bench {
+func newBench(t *testing.T, egress, ingress *ActivePolicy, queues int) *bench {
 	b := &bench{t: t, inside: NewFake("inside", queues), outside: NewFake("outside", queues)}
 	b.plane = Plane{Inside: b.inside, Outside: b.outside, Egress: egress, Ingress: ingress}
 	return b
@@ -235,7 +235,7 @@ func sameArrivals(t *testing.T, got, want []arrival) {
 	}
 }
 
-func sameStats(t *testing.T, s *Shaper, l *pipeline.Pipeline) {
+func sameStats(t *testing.T, s *ActivePolicy, l *pipeline.Pipeline) {
 	t.Helper()
 	if got, _ := s.Stats(); !slices.Equal(got, l.Stats()) {
 		t.Errorf("stats %+v, want %+v", got, l.Stats())
@@ -243,7 +243,7 @@ func sameStats(t *testing.T, s *Shaper, l *pipeline.Pipeline) {
 }
 
 // conserved checks that every packet received was sent, dropped or lost.
-func conserved(t *testing.T, s *Shaper, out int) {
+func conserved(t *testing.T, s *ActivePolicy, out int) {
 	t.Helper()
 	stats, lost := s.Stats()
 	var in, dropped int64

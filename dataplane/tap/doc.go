@@ -3,7 +3,7 @@
 // pipeline are those of package dataplane. A timing wheel holds queued packets until a
 // precise timer releases them.
 //
-// Open and OpenUplink open devices. A Shaper is a policy in one direction. A Plane
+// Open and OpenUplink open devices. An ActivePolicy is a policy in one direction. A Plane
 // connects two devices through Shapers. A Fake is a device made of channels, which needs
 // no privilege.
 //

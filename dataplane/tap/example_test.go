@@ -24,7 +24,7 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	shaper := tap.NewShaper(plan, 0)
+	shaper := tap.NewActivePolicy(plan, 0)
 	inside, outside := tap.NewFake("inside", 1), tap.NewFake("outside", 1)
 	plane := tap.Plane{Inside: inside, Outside: outside, Egress: shaper}
 	ctx, stop := context.WithCancel(context.Background())

@@ -18,7 +18,7 @@ type Plane struct {
 	Inside, Outside Device
 	// Egress shapes frames from Inside to Outside, Ingress frames from Outside
 	// to Inside. nil passes all frames.
-	Egress, Ingress *Shaper
+	Egress, Ingress *ActivePolicy
 	// Drain is the time for queued packets to depart after the end of Run's
 	// context.
 	Drain time.Duration
@@ -43,7 +43,7 @@ func (p *Plane) Run(ctx context.Context) error {
 	defer stop()
 	var all sync.WaitGroup
 	errs := make(chan error, 2*len(inside))
-	start := func(from, to Port, shaper *Shaper, fromName, toName string) {
+	start := func(from, to Port, shaper *ActivePolicy, fromName, toName string) {
 		l := newLane(from, to, shaper)
 		all.Go(func() {
 			defer stop()
@@ -75,8 +75,8 @@ const busy = 2
 // lane forwards frames from one port to another. One goroutine owns it.
 type lane struct {
 	from, to  Port
-	shaper    *Shaper    // nil: pass all frames
-	coalescer *coalescer // nil if the other port does not split UDP super packets
+	shaper    *ActivePolicy // nil: pass all frames
+	coalescer *coalescer    // nil if the other port does not split UDP super packets
 	wheel     *wheel[[]byte]
 	pool      pool
 	read      [][]byte // buffers of MaxFrame for reading
@@ -89,7 +89,7 @@ type lane struct {
 	verdict   dataplane.Verdict
 }
 
-func newLane(from, to Port, shaper *Shaper) *lane {
+func newLane(from, to Port, shaper *ActivePolicy) *lane {
 	l := &lane{from: from, to: to, shaper: shaper, wheel: newWheel[[]byte](Now())}
 	if cuts, ok := to.(interface{ CutsUDP() bool }); ok && cuts.CutsUDP() {
 		l.coalescer = newCoalescer(4)
@@ -190,7 +190,7 @@ func (l *lane) unregister() {
 }
 
 // lose counts a queued frame as lost.
-func (s *Shaper) lose(to *dataplane.Count, frame []byte) {
+func (s *ActivePolicy) lose(to *dataplane.Count, frame []byte) {
 	s.queuedBytes -= int64(cap(frame))
 	addFrame(to, frame)
 }

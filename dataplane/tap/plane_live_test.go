@@ -100,7 +100,7 @@ func TestPlaneTCP(t *testing.T) {
 			if err := r.stopPlane(); err != nil {
 				t.Error(err)
 			}
-			for name, s := range map[string]*Shaper{"egress": p.Egress, "ingress": p.Ingress} {
+			for name, s := range map[string]*ActivePolicy{"egress": p.Egress, "ingress": p.Ingress} {
 				stats, lost := s.Stats()
 				all := stats[len(stats)-2].Total()
 				// Two transfers in each direction, in segments of an MTU with headers.

@@ -18,9 +18,9 @@ import (
 // TestPlanePasses checks that frames of any kind cross in both directions,
 // unchanged and in order, through their own queue.
 func TestPlanePasses(t *testing.T) {
-	for name, shaper := range map[string]func() *Shaper{
-		"no shaper": func() *Shaper { return nil },
-		"shaper":    func() *Shaper { return newShaper(t, oneAction(nil), 0) },
+	for name, shaper := range map[string]func() *ActivePolicy{
+		"no shaper": func() *ActivePolicy { return nil },
+		"shaper":    func() *ActivePolicy { return newShaper(t, oneAction(nil), 0) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

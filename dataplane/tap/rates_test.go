@@ -107,7 +107,7 @@ func TestPlaneRatesRefused(t *testing.T) {
 // BenchmarkSetRates measures a change of the rate of a queue.
 func BenchmarkSetRates(b *testing.B) {
 	plan := compilePlan(b, oneQueue(queue.Config{Rate: byteRateMega, Time: time.Second}))
-	s := NewShaper(plan, 0)
+	s := NewActivePolicy(plan, 0)
 	for i := 0; b.Loop(); i++ {
 		next, err := plan.WithRates(map[string]meter.Rate{"q": meter.BitRate(int64(1e6 + i%7*1e6))}, nil)
 		if err == nil {

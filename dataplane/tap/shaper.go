@@ -12,10 +12,10 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// Shaper is an active policy in one direction, for any number of queues. The
+// ActivePolicy is an active policy in one direction, for any number of queues. The
 // queues share its meters; their batches are processed one at a time. All
 // methods are safe for concurrent use.
-type Shaper struct {
+type ActivePolicy struct {
 	memory  int64   // maximum memory of queued packets, bytes
 	budgets Budgets // nil: none
 
@@ -45,12 +45,12 @@ type departing struct {
 // DefaultMemory is the default memory for queued packets, in bytes.
 const DefaultMemory = 256 << 20
 
-// NewShaper returns a shaper for a plan.
-func NewShaper(plan *compiled.Plan, memory int64) *Shaper {
+// NewActivePolicy returns a shaper for a plan.
+func NewActivePolicy(plan *compiled.Plan, memory int64) *ActivePolicy {
 	if memory == 0 {
 		memory = DefaultMemory
 	}
-	return &Shaper{memory: memory, pipeline: pipeline.FromPlan(plan), wake: map[*lane]func(){}}
+	return &ActivePolicy{memory: memory, pipeline: pipeline.FromPlan(plan), wake: map[*lane]func(){}}
 }
 
 // Budgets gives access to the budgets of the host, which shapers share; a kernel.Member implements
@@ -62,7 +62,7 @@ type Budgets interface {
 
 // Join makes the shaper use the budgets of the host. It must be called before the plane runs.
 // Without it, the shaper uses its own meters for them.
-func (s *Shaper) Join(b Budgets) error {
+func (s *ActivePolicy) Join(b Budgets) error {
 	meters, settle, err := b.Join(s.pipeline.Plan())
 	if err != nil {
 		return err
@@ -81,7 +81,7 @@ func (s *Shaper) Join(b Budgets) error {
 // fails without a change if other programs use a budget of the plan with other
 // parameters. After a *dataplane.ActiveError the new policy is active. Only one Reload
 // may run at a time.
-func (s *Shaper) Reload(plan *compiled.Plan) ([]compiled.ClassChange, error) {
+func (s *ActivePolicy) Reload(plan *compiled.Plan) ([]compiled.ClassChange, error) {
 	next := pipeline.FromPlan(plan)
 	settle := func() error { return nil }
 	if s.budgets != nil {
@@ -102,7 +102,7 @@ func (s *Shaper) Reload(plan *compiled.Plan) ([]compiled.ClassChange, error) {
 }
 
 // replace activates a pipeline in place of the previous one.
-func (s *Shaper) replace(next *pipeline.Pipeline) []compiled.ClassChange {
+func (s *ActivePolicy) replace(next *pipeline.Pipeline) []compiled.ClassChange {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	var v dataplane.Verdict
@@ -127,7 +127,7 @@ func (s *Shaper) replace(next *pipeline.Pipeline) []compiled.ClassChange {
 // compiled.Plan.WithRates, as pipeline.Pipeline.SetRates does. Queued packets of a queue with
 // a rate keep their departures; those of a link are sent at the new rate. Nothing changes on an
 // error. Pass plans with the new rates to later calls of Reload.
-func (s *Shaper) SetRates(plan *compiled.Plan) error {
+func (s *ActivePolicy) SetRates(plan *compiled.Plan) error {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	return s.pipeline.SetRates(Now(), plan)
@@ -135,7 +135,7 @@ func (s *Shaper) SetRates(plan *compiled.Plan) error {
 
 // finish returns the frame of a packet settled by a link, and the lane of its port, or nil if the
 // packet was dropped or lost.
-func (s *Shaper) finish(v *dataplane.Verdict) (frame []byte, owner *lane) {
+func (s *ActivePolicy) finish(v *dataplane.Verdict) (frame []byte, owner *lane) {
 	t := s.tickets.remove(v.ID)
 	switch {
 	case v.Done.Dropped():
@@ -154,13 +154,13 @@ func (s *Shaper) finish(v *dataplane.Verdict) (frame []byte, owner *lane) {
 }
 
 // loseForMemory counts a packet lost for lack of memory.
-func (s *Shaper) loseForMemory(v *dataplane.Verdict) {
+func (s *ActivePolicy) loseForMemory(v *dataplane.Verdict) {
 	s.lost.Memory = s.lost.Memory.Plus(dataplane.Count{Packets: int64(v.Packets), Bytes: int64(v.Length)})
 }
 
 // Stats returns the counters of pipeline.Pipeline.Stats and the packets lost
 // after the policy.
-func (s *Shaper) Stats() ([]dataplane.ClassStats, Lost) {
+func (s *ActivePolicy) Stats() ([]dataplane.ClassStats, Lost) {
 	now := s.Snapshot()
 	return now.Stats, now.Lost
 }
@@ -175,7 +175,7 @@ type Snapshot struct {
 }
 
 // Snapshot returns the current state.
-func (s *Shaper) Snapshot() Snapshot {
+func (s *ActivePolicy) Snapshot() Snapshot {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	stages := len(s.pipeline.Plan().Stages)
@@ -198,7 +198,7 @@ const (
 
 // Customers returns the counters of all customers, in the order of the policy; nil without
 // customers. Packets are metered meanwhile, so they are not the counters of one moment.
-func (s *Shaper) Customers() (out []dataplane.CustomerStats) {
+func (s *ActivePolicy) Customers() (out []dataplane.CustomerStats) {
 	for from, at := range s.customerParts(customersAtOnce) {
 		plan := from.Plan().Customers
 		if plan == nil {
@@ -216,7 +216,7 @@ func (s *Shaper) Customers() (out []dataplane.CustomerStats) {
 
 // SaveCustomers returns the meters of customers with packets, for RestoreCustomers. Packets are
 // metered meanwhile.
-func (s *Shaper) SaveCustomers() (all []byte) {
+func (s *ActivePolicy) SaveCustomers() (all []byte) {
 	var part []byte
 	for from, at := range s.customerParts(customersSaved) {
 		if at == 0 {
@@ -232,7 +232,7 @@ func (s *Shaper) SaveCustomers() (all []byte) {
 
 // customerParts yields the pipeline and the first of each n customers, from 0, also of none. It
 // starts again after a reload.
-func (s *Shaper) customerParts(n int) iter.Seq2[*pipeline.Pipeline, int] {
+func (s *ActivePolicy) customerParts(n int) iter.Seq2[*pipeline.Pipeline, int] {
 	current := func() (from *pipeline.Pipeline, customers int) {
 		s.lock.Lock()
 		defer s.lock.Unlock()
@@ -255,28 +255,28 @@ func (s *Shaper) customerParts(n int) iter.Seq2[*pipeline.Pipeline, int] {
 }
 
 // Customer is pipeline.Pipeline.Customer.
-func (s *Shaper) Customer(number uint32) dataplane.CustomerStats {
+func (s *ActivePolicy) Customer(number uint32) dataplane.CustomerStats {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	return s.pipeline.Customer(number)
 }
 
 // RestoreCustomers is pipeline.Pipeline.RestoreCustomers, for the time of Now.
-func (s *Shaper) RestoreCustomers(b []byte) error {
+func (s *ActivePolicy) RestoreCustomers(b []byte) error {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	return s.pipeline.RestoreCustomers(b, Now())
 }
 
 // SetCustomerPlans is pipeline.Pipeline.SetCustomerPlans. Packets are metered between changes.
-func (s *Shaper) SetCustomerPlans(list []compiled.CustomerService) error {
+func (s *ActivePolicy) SetCustomerPlans(list []compiled.CustomerService) error {
 	for chunk := range slices.Chunk(list, customersAtOnce) {
 		s.setCustomerPlans(chunk)
 	}
 	return nil
 }
 
-func (s *Shaper) setCustomerPlans(list []compiled.CustomerService) {
+func (s *ActivePolicy) setCustomerPlans(list []compiled.CustomerService) {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	s.pipeline.SetCustomerPlans(list)
@@ -284,22 +284,22 @@ func (s *Shaper) setCustomerPlans(list []compiled.CustomerService) {
 
 // SetLease sets the limits of a meter whose budget is on a server, as
 // pipeline.Pipeline.SetLease does. Times are those of Now.
-func (s *Shaper) SetLease(budget string, lease compiled.Lease) error {
+func (s *ActivePolicy) SetLease(budget string, lease compiled.Lease) error {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	s.pipeline.SetLease(Now(), budget, lease)
 	return nil
 }
 
-// Asked is pipeline.Pipeline.Asked.
-func (s *Shaper) Asked(budget string) ([3]uint64, error) {
+// Demand is pipeline.Pipeline.Demand.
+func (s *ActivePolicy) Demand(budget string) ([3]uint64, error) {
 	s.lock.Lock()
 	defer s.lock.Unlock()
-	return s.pipeline.Asked(budget), nil
+	return s.pipeline.Demand(budget), nil
 }
 
 // QueuedMemory returns the memory used by queued packets, in bytes.
-func (s *Shaper) QueuedMemory() int64 {
+func (s *ActivePolicy) QueuedMemory() int64 {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	return s.queuedBytes

@@ -16,8 +16,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
 )
 
-// Meter is a host's meter of a budget. It passes the amounts of a plan.
-type Meter interface {
+// LeasedMeter is a host's meter of a budget. It passes the amounts of a plan.
+type LeasedMeter interface {
 	// Apply makes the meter follow a plan. It returns once the plan is in
 	// effect.
 	Apply(lease.Plan) error
@@ -60,7 +60,7 @@ type Agent struct {
 type member struct {
 	Budget
 	host     *lease.Host
-	meter    Meter
+	meter    LeasedMeter
 	applied  lease.Plan   // plan of the meter
 	read     lease.Counts // last counts of the meter
 	counts   lease.Counts // sum over all meters of the budget, also earlier ones
@@ -112,7 +112,7 @@ func instance() int64 {
 
 // Bind assigns meters to the budgets, in the order of NewAgent or Replace; nil
 // is no meter. The meters follow the current plans.
-func (a *Agent) Bind(meters []Meter) error {
+func (a *Agent) Bind(meters []LeasedMeter) error {
 	a.turn.Lock()
 	defer a.turn.Unlock()
 	for i, m := range a.members {

@@ -351,7 +351,7 @@ func joinAll(t *testing.T, n int, names []string, server Server) (groups []*grou
 		noError(t, err)
 		t.Cleanup(func() { _ = client.Close() })
 		var budgets []Budget
-		var meters []Meter
+		var meters []LeasedMeter
 		for k, g := range groups {
 			budgets = append(budgets, Budget{names[k], fmt.Sprint("host-", i), testTerms()})
 			m := &fluid{group: g, offers: budget}

@@ -193,7 +193,7 @@ func (g *group) newAgent(t *testing.T, name string, terms lease.Terms, server Se
 	noError(t, err)
 	m := &fluid{group: g, offers: budget}
 	g.doAtOnce(func() { g.agents, g.meters = append(g.agents, a), append(g.meters, m) })
-	noError(t, a.Bind([]Meter{m}))
+	noError(t, a.Bind([]LeasedMeter{m}))
 	return a
 }
 

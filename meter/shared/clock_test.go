@@ -57,7 +57,7 @@ func TestClockGoesBackALittle(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	storetest.Each(t, func(t *testing.T, server *storetest.Server) {
 		random := rand.New(rand.NewPCG(seed, 2))
-		for i, p := range []Params{
+		for i, p := range []LimitParams{
 			meter.FixedWindow{Limit: 1000, Window: time.Second},
 			meter.SlidingCounter{Limit: 1000, Window: time.Second},
 			meter.SlidingLog{Limit: 1000, Window: time.Second, Entries: 10},

@@ -52,7 +52,7 @@ func (l *Limiter) one(ctx context.Context, r Request) (Decision, error) {
 // 256 requests of a limit; in a cluster, of a limit and budget. Requests of one key are decided in
 // order, unless the server forgot a script and is sent it again. Each returns errors as Decide
 // does.
-func (s *Store) Each(ctx context.Context, requests []Request) ([]Decision, error) {
+func (s *Backend) Each(ctx context.Context, requests []Request) ([]Decision, error) {
 	if err := s.check(ctx, requests); err != nil {
 		return nil, err
 	}
@@ -85,7 +85,7 @@ func (s *Store) Each(ctx context.Context, requests []Request) ([]Decision, error
 // All takes the amounts of all requests, or nothing if one of them does not fit. The requests must
 // be of one budget and of different limits or keys, and Part must not be set. Allowed is the same
 // in all decisions; the refusing limits have a RetryAfter. All returns errors as Decide does.
-func (s *Store) All(ctx context.Context, requests []Request) ([]Decision, error) {
+func (s *Backend) All(ctx context.Context, requests []Request) ([]Decision, error) {
 	if err := s.check(ctx, requests); err != nil {
 		return nil, err
 	}
@@ -140,7 +140,7 @@ func (s *Store) All(ctx context.Context, requests []Request) ([]Decision, error)
 }
 
 // check returns an error for invalid requests.
-func (s *Store) check(ctx context.Context, requests []Request) error {
+func (s *Backend) check(ctx context.Context, requests []Request) error {
 	if err := contextError(ctx); err != nil {
 		return err
 	}
@@ -175,7 +175,7 @@ type batch struct {
 
 // batches groups requests by limit and, in a cluster, by budget. The requests of a key stay in
 // order.
-func (s *Store) batches(requests []Request) []*batch {
+func (s *Backend) batches(requests []Request) []*batch {
 	type group struct {
 		limiter *Limiter
 		budget  string
@@ -202,7 +202,7 @@ func (s *Store) batches(requests []Request) []*batch {
 	return batches
 }
 
-func (b *batch) call(s *Store, requests []Request) *call {
+func (b *batch) call(s *Backend, requests []Request) *call {
 	k := b.limiter.kind
 	c := &call{
 		script: s.scripts.each[k], budget: b.budget, keys: b.keys, args: b.args,
@@ -235,7 +235,7 @@ type call struct {
 }
 
 // run makes calls in one round trip. Calls to lost places fail at once.
-func (s *Store) run(caller context.Context, calls []*call) {
+func (s *Backend) run(caller context.Context, calls []*call) {
 	ctx, cancel := context.WithTimeout(caller, s.config.Deadline)
 	defer cancel()
 	var send []*call
@@ -266,7 +266,7 @@ func (s *Store) run(caller context.Context, calls []*call) {
 
 // runAll makes calls in one round trip. It repeats calls whose script the server does not have
 // in a second one, with the script.
-func (s *Store) runAll(ctx context.Context, calls []*call) {
+func (s *Backend) runAll(ctx context.Context, calls []*call) {
 	for _, run := range []func(*call, redis.Pipeliner) *redis.Cmd{
 		func(c *call, p redis.Pipeliner) *redis.Cmd { return c.script.EvalSha(ctx, p, c.keys, c.args...) },
 		func(c *call, p redis.Pipeliner) *redis.Cmd { return c.script.Eval(ctx, p, c.keys, c.args...) },
@@ -339,7 +339,7 @@ func (c *call) parse(text string) error {
 
 // failed explains the error of a call. The server is lost if it cannot decide about any key,
 // but not if the caller's context ended.
-func (s *Store) failed(caller context.Context, c *call) {
+func (s *Backend) failed(caller context.Context, c *call) {
 	lost := cannotDecide(c.err)
 	c.err = s.explain(c.place.addr, c.err)
 	if lost && contextError(caller) == nil {

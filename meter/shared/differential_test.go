@@ -25,7 +25,7 @@ var handed = makeScripts(strings.NewReplacer(
 
 // virtual is a store whose time the test sets.
 type virtual struct {
-	*Store
+	*Backend
 	t      *testing.T
 	server *storetest.Server
 	us     int64
@@ -40,11 +40,11 @@ func newVirtual(t *testing.T, server *storetest.Server, us int64) *virtual {
 		t.Fatal(err)
 	}
 	t.Cleanup(store.Close)
-	v.Store = store
+	v.Backend = store
 	return v
 }
 
-func (v *virtual) limiter(name string, p Params) *Limiter {
+func (v *virtual) limiter(name string, p LimitParams) *Limiter {
 	v.t.Helper()
 	l, err := v.Limiter(Limit{Name: name, Params: p})
 	if err != nil {
@@ -55,7 +55,7 @@ func (v *virtual) limiter(name string, p Params) *Limiter {
 
 // twin is a limit at the store and a meter with the same parameters.
 type twin struct {
-	params Params
+	params LimitParams
 	l      *Limiter
 	m      meter.Meter
 	key    string
@@ -66,7 +66,7 @@ type twin struct {
 // 32 bits on some processors.
 func (tw *twin) amount() int64 { return min(tw.l.most, 1<<40, math.MaxInt-1) }
 
-func (v *virtual) twin(name string, p Params) *twin {
+func (v *virtual) twin(name string, p LimitParams) *twin {
 	profile, err := p.Profile()
 	if err != nil {
 		v.t.Fatal(err)
@@ -125,7 +125,7 @@ func micro(d time.Duration, ever bool) time.Duration {
 
 // randomParams returns random parameters of any limit, often small ones, near
 // their bounds or unusual.
-func randomParams(random *rand.Rand) Params {
+func randomParams(random *rand.Rand) LimitParams {
 	pick := func(v ...int64) int64 { return v[random.IntN(len(v))] }
 	limit := pick(1, 2, 3, 5, 10, 100, 1+random.Int64N(1000), 1+random.Int64N(1_000_000))
 	window := time.Duration(
@@ -153,7 +153,7 @@ func TestSameAsMeter(t *testing.T) {
 		random := rand.New(rand.NewPCG(uint64(seed), 0))
 		counted := map[string]int{}
 		lacking := func() (lacking []string) {
-			for _, p := range []Params{
+			for _, p := range []LimitParams{
 				meter.TokenBucket{}, meter.FixedWindow{}, meter.SlidingCounter{}, meter.SlidingLog{},
 			} {
 				for _, kind := range []string{"allowed", "in part", "refused"} {

@@ -12,17 +12,17 @@
 //
 // Limits take the parameters of package meter: token bucket, GCRA, fixed window, sliding
 // counter and sliding log. They give the same verdicts for the same times, to the microsecond.
-// The scripts use no floating-point tokens and round nothing. Store.Limiter rejects limits whose
+// The scripts use no floating-point tokens and round nothing. Backend.Limiter rejects limits whose
 // numbers a script could not count exactly.
 //
-// Decide takes n or nothing, TakeUpTo as much of n as fits. Store.Each decides about many
-// requests in one round trip. Store.All takes from several limits, or from none.
+// Decide takes n or nothing, TakeUpTo as much of n as fits. Backend.Each decides about many
+// requests in one round trip. Backend.All takes from several limits, or from none.
 //
 // # Leases
 //
 // A decision at the server takes a round trip, which is too long for a packet. An [Agent]
 // requests a share of a budget's rate and burst from the server once per interval, and makes
-// the meters of this host ([Meter]) follow. The sum of all hosts' shares never exceeds the
+// the meters of this host ([LeasedMeter]) follow. The sum of all hosts' shares never exceeds the
 // budget; package lease describes the protocol. ListBudgets, ShowBudget, SetBudget,
 // UnsetBudget and DropHost are for operators.
 //

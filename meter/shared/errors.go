@@ -25,7 +25,7 @@ func cannotDecide(err error) bool {
 }
 
 // explain adds the server and the remedy to an error. Errors of go-redis contain no passwords.
-func (s *Store) explain(addr string, err error) error {
+func (s *Backend) explain(addr string, err error) error {
 	var reply redis.Error
 	var timeout net.Error
 	if !errors.As(err, &reply) &&

@@ -37,7 +37,7 @@ func TestClusterFailover(t *testing.T) {
 
 // testFailover kills the server that decides about customer-42 and waits until
 // another one does.
-func testFailover(t *testing.T, url string, kill func()) *Store {
+func testFailover(t *testing.T, url string, kill func()) *Backend {
 	t.Helper()
 	var l losses
 	config := l.config()

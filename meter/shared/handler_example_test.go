@@ -28,7 +28,7 @@ type policy struct {
 // reports the remaining quotas in the fields of
 // draft-ietf-httpapi-ratelimit-headers-11. While the store is lost and a limit
 // is closed, the status is 503.
-func limited(store *shared.Store, policies []policy, next http.Handler) http.Handler {
+func limited(store *shared.Backend, policies []policy, next http.Handler) http.Handler {
 	var announced []string
 	for _, p := range policies {
 		announced = append(announced, fmt.Sprintf("%q;q=%d;w=%d", p.name, p.quota, p.window))
@@ -112,7 +112,7 @@ func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.
 
 // A handler that limits each client twice: 2 requests at once, one of which
 // refills per minute, and 3 per day.
-func ExampleStore_All() {
+func ExampleBackend_All() {
 	store, handler, err := service("redis://127.0.0.1:6379", shared.FailClosed)
 	if err != nil {
 		fmt.Println(err)
@@ -122,7 +122,7 @@ func ExampleStore_All() {
 	_ = http.ListenAndServe("127.0.0.1:8080", handler)
 }
 
-func service(url string, fail shared.Fail) (*shared.Store, http.Handler, error) {
+func service(url string, fail shared.Fail) (*shared.Backend, http.Handler, error) {
 	client, err := shared.Open(shared.Server{URL: url})
 	if err != nil {
 		return nil, nil, err
@@ -132,7 +132,7 @@ func service(url string, fail shared.Fail) (*shared.Store, http.Handler, error) 
 		return nil, nil, err
 	}
 	policies := []policy{{name: "burst", quota: 2, window: 120}, {name: "daily", quota: 3, window: 86400}}
-	for i, params := range []shared.Params{
+	for i, params := range []shared.LimitParams{
 		meter.TokenBucket{Rate: meter.Per(1, time.Minute), Burst: 2},
 		meter.SlidingLog{Limit: 3, Window: 24 * time.Hour, Entries: 3},
 	} {
@@ -146,7 +146,7 @@ func service(url string, fail shared.Fail) (*shared.Store, http.Handler, error) 
 	})), nil
 }
 
-// TestHandler runs the handler of ExampleStore_All with real servers.
+// TestHandler runs the handler of ExampleBackend_All with real servers.
 func TestHandler(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, server *storetest.Server) {

@@ -177,7 +177,7 @@ func TestAgentPanics(t *testing.T) {
 	noError(t, err)
 	wrong, right := &panicking{fluid: &fluid{group: g, offers: budget}}, &fluid{group: g, offers: budget}
 	g.doAtOnce(func() { g.agents, g.meters = append(g.agents, a), []*fluid{wrong.fluid, right} })
-	noError(t, a.Bind([]Meter{wrong, right}))
+	noError(t, a.Bind([]LeasedMeter{wrong, right}))
 	g.runAgent(t, a)
 	for at, place := range []string{
 		"counts (hostile_agent_test.go:",
@@ -217,7 +217,7 @@ func TestAgentPanicsFirst(t *testing.T) {
 	g := &group{at: testClock()}
 	m := &panicking{fluid: &fluid{group: g}}
 	g.meters = []*fluid{m.fluid}
-	noError(t, a.Bind([]Meter{m}))
+	noError(t, a.Bind([]LeasedMeter{m}))
 	for _, row := range []struct {
 		at   int32
 		want int64
@@ -375,7 +375,7 @@ func TestHostileDecisions(t *testing.T) {
 	noError(t, err)
 	defer store.Close()
 	fromStore := 0
-	for kind, p := range []Params{
+	for kind, p := range []LimitParams{
 		meter.TokenBucket{Rate: meter.ByteRate(10), Burst: 20},
 		meter.FixedWindow{Limit: 20, Window: time.Minute},
 		meter.SlidingCounter{Limit: 20, Window: time.Minute},

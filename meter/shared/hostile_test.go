@@ -148,7 +148,7 @@ func credulousAgent(t testing.TB, n int, client Client) *Agent {
 	terms := testTerms()
 	terms.Packet, terms.Hosts, terms.Interval, terms.Deadline = 1518, 16, 60e9, 60e9
 	var budgets []Budget
-	var meters []Meter
+	var meters []LeasedMeter
 	for i := range n {
 		budgets, meters = append(budgets, Budget{fmt.Sprint("b", i), "host", terms}),
 			append(meters, &credulous{t: t})

@@ -14,9 +14,9 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter/unsaid"
 )
 
-// Params are the parameters of a limit: meter.TokenBucket, meter.FixedWindow,
+// LimitParams are the parameters of a limit: meter.TokenBucket, meter.FixedWindow,
 // meter.SlidingCounter or meter.SlidingLog.
-type Params interface {
+type LimitParams interface {
 	Profile() (*meter.Profile, error)
 }
 
@@ -40,7 +40,7 @@ func (f Fail) String() string {
 // Limit configures a Limiter.
 type Limit struct {
 	Name   string // part of its keys: 1 to 64 bytes
-	Params Params
+	Params LimitParams
 	Fail   Fail
 	// Share is the part of the limit for this process alone while the store is lost: above 0, at
 	// most 1, and only with FailRescue. With ten hosts, 0.1 keeps their sum within the limit.
@@ -59,7 +59,7 @@ const (
 
 // Limiter makes the decisions of one limit. It is safe for concurrent use.
 type Limiter struct {
-	store  *Store
+	store  *Backend
 	limit  Limit
 	kind   kind
 	prefix string   // prefix of its keys, after the budget
@@ -74,7 +74,7 @@ type Limiter struct {
 // Limiter returns a limiter. The error joins all *meter.FieldErrors of the
 // limit. In addition to the checks of package meter, it rejects numbers too
 // large for the exact arithmetic of a script.
-func (s *Store) Limiter(limit Limit) (*Limiter, error) {
+func (s *Backend) Limiter(limit Limit) (*Limiter, error) {
 	l := &Limiter{store: s, limit: limit, den: 1}
 	errs := []error{checkName("Name", limit.Name, maxName, ":")}
 	if err := l.compile(); err != nil {

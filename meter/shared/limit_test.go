@@ -15,7 +15,7 @@ import (
 )
 
 // idleStore returns a store that never connects.
-func idleStore(t testing.TB) *Store {
+func idleStore(t testing.TB) *Backend {
 	client := redis.NewClient(
 		&redis.Options{Addr: "127.0.0.1:1", ContextTimeoutEnabled: true, DialerRetries: 1, MaxRetries: -1})
 	t.Cleanup(func() { _ = client.Close() })

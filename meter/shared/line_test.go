@@ -116,7 +116,7 @@ func TestRebind(t *testing.T) {
 			}
 		}
 		m := &fluid{group: g}
-		noError(t, g.agents[0].Bind([]Meter{m}))
+		noError(t, g.agents[0].Bind([]LeasedMeter{m}))
 		demands("a new meter")
 		storetest.Until(t, "it has a demand", func() bool {
 			// again and again: one demand lasts for one report only
@@ -141,7 +141,7 @@ func TestReplace(t *testing.T) {
 		g.awaitFull(t, "one host")
 		a := g.agents[0]
 		noError(t, a.Replace([]Budget{{"c", "host-0", testTerms()}, {"b", "host-0", testTerms()}}))
-		noError(t, a.Bind([]Meter{nil, g.meters[0]}))
+		noError(t, a.Bind([]LeasedMeter{nil, g.meters[0]}))
 		if st := a.Status(); st[0].Heard || !st[1].Heard || g.meters[0].allowedRate() < full {
 			t.Errorf("got %+v, want only the second budget heard", st)
 		}

@@ -123,7 +123,7 @@ func Open(s Server) (redis.UniversalClient, error) {
 		return redis.NewFailoverClient(o.Failover()), nil
 	case o.IsClusterMode:
 		c := o.Cluster()
-		// decisions of a Store follow MOVED and ASK with it; an Agent does so itself
+		// decisions of a Backend follow MOVED and ASK with it; an Agent does so itself
 		c.MaxRedirects = 3
 		c.ClusterStateReloadInterval = time.Second // time to notice a failover; the default is one minute
 		return redis.NewClusterClient(c), nil

@@ -59,7 +59,7 @@ func (l *Limiter) makeRescue() error {
 }
 
 // shareOf returns the parameters of a share of a limit, rounded down.
-func shareOf(params Params, share float64) (Params, error) {
+func shareOf(params LimitParams, share float64) (LimitParams, error) {
 	part, _ := new(big.Rat).SetString(strconv.FormatFloat(share, 'g', -1, 64)) // 0.1 is 1/10
 	var err error
 	most := func(n int64) int64 {
@@ -97,7 +97,7 @@ func shareOf(params Params, share float64) (Params, error) {
 
 // decideLocally decides by the limit's fail mode, because of an error of the
 // store. It takes nothing if taking is false.
-func (s *Store) decideLocally(r Request, err error, taking bool) Decision {
+func (s *Backend) decideLocally(r Request, err error, taking bool) Decision {
 	l := r.Limiter
 	d := Decision{Time: time.Now(), Err: err}
 	switch l.limit.Fail {
@@ -119,7 +119,7 @@ func (s *Store) decideLocally(r Request, err error, taking bool) Decision {
 // checks and then takes. If another goroutine takes in between, all requests
 // are refused although some have been taken, so the sum stays within the
 // shares.
-func (s *Store) allLocally(requests []Request, err error) []Decision {
+func (s *Backend) allLocally(requests []Request, err error) []Decision {
 	decisions := make([]Decision, len(requests))
 	all := true
 	for _, taking := range []bool{false, true} {

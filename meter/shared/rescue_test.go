@@ -108,9 +108,9 @@ func TestRescueKeys(t *testing.T) {
 func TestShareIsRoundedDown(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		params Params
+		params LimitParams
 		share  float64
-		want   Params
+		want   LimitParams
 	}{
 		{meter.TokenBucket{Rate: meter.Per(100, time.Second), Burst: 100}, 0.1, meter.TokenBucket{Rate: meter.Per(1, 100*time.Millisecond), Burst: 10}},
 		{meter.TokenBucket{Rate: meter.Per(1, time.Second), Burst: 99}, 0.07, meter.TokenBucket{Rate: meter.Per(7, 100*time.Second), Burst: 6}},

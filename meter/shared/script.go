@@ -78,7 +78,7 @@ var algorithms = [kinds]struct {
 	{logLua, "limit, window, entries", 4},
 }
 
-// scripts are the scripts of a Store.
+// scripts are the scripts of a Backend.
 type scripts struct {
 	one  [kinds]*redis.Script
 	each [kinds]*redis.Script

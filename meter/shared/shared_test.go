@@ -29,7 +29,7 @@ func noError(t testing.TB, err error) {
 
 // newTestStore returns a store that is closed when the test ends. Its deadline is long
 // enough for a busy machine.
-func newTestStore(t testing.TB, client redis.UniversalClient, config Config) *Store {
+func newTestStore(t testing.TB, client redis.UniversalClient, config Config) *Backend {
 	t.Helper()
 	if config.Deadline == 0 {
 		config.Deadline = 10 * time.Second
@@ -40,7 +40,7 @@ func newTestStore(t testing.TB, client redis.UniversalClient, config Config) *St
 	return s
 }
 
-func newTestLimiter(t testing.TB, s *Store, l Limit) *Limiter {
+func newTestLimiter(t testing.TB, s *Backend, l Limit) *Limiter {
 	t.Helper()
 	made, err := s.Limiter(l)
 	noError(t, err)
@@ -48,7 +48,7 @@ func newTestLimiter(t testing.TB, s *Store, l Limit) *Limiter {
 }
 
 // family has a limit of each kind, of 5 per 10 s.
-var family = []Params{
+var family = []LimitParams{
 	meter.TokenBucket{Rate: meter.Every(2 * time.Second), Burst: 5},
 	meter.TokenBucket{Rate: meter.Every(2 * time.Second), Burst: 5, GCRA: true},
 	meter.FixedWindow{Limit: 5, Window: 10 * time.Second},
@@ -57,7 +57,7 @@ var family = []Params{
 }
 
 // lasting is family with limits that no token comes back to during a test by the server's clock.
-var lasting = []Params{
+var lasting = []LimitParams{
 	meter.TokenBucket{Rate: meter.Every(time.Hour), Burst: 5},
 	meter.TokenBucket{Rate: meter.Every(time.Hour), Burst: 5, GCRA: true},
 	meter.FixedWindow{Limit: 5, Window: year},
@@ -393,7 +393,7 @@ func TestConcurrent(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, server *storetest.Server) {
 		s := newTestStore(t, server.Client(), Config{})
-		for i, p := range []Params{
+		for i, p := range []LimitParams{
 			meter.TokenBucket{Rate: meter.Every(time.Hour), Burst: 100},
 			meter.FixedWindow{Limit: 100, Window: 366 * 24 * time.Hour},
 			meter.SlidingCounter{Limit: 100, Window: 366 * 24 * time.Hour},

@@ -30,7 +30,7 @@ func newNotes(t *testing.T, terms lease.Terms) *notes {
 	n.Agent, err = NewAgent(client, []Budget{{"b", "h", terms}},
 		AgentConfig{Clock: func() int64 { return n.now }, Notify: notify})
 	noError(t, err)
-	noError(t, n.Bind([]Meter{nil}))
+	noError(t, n.Bind([]LeasedMeter{nil}))
 	return n
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Config holds the options of a Store. The zero Config is the default.
+// Config holds the options of a Backend. The zero Config is the default.
 type Config struct {
 	// Deadline limits the time of each call, and so of each decision: 1 ms to
 	// 10 s. 0: 50 ms.
@@ -44,9 +44,9 @@ type Stats struct {
 	Losses      []Loss // outages in progress
 }
 
-// Store makes decisions at a Redis or Valkey server, and locally while the server is lost. It
+// Backend makes decisions at a Redis or Valkey server, and locally while the server is lost. It
 // is safe for concurrent use.
-type Store struct {
+type Backend struct {
 	client  redis.UniversalClient
 	config  Config
 	scripts *scripts
@@ -74,14 +74,14 @@ const (
 	defaultRetry    = time.Second
 )
 
-// New returns a Store. It opens no connection: an unreachable server is noticed by the first
+// New returns a Backend. It opens no connection: an unreachable server is noticed by the first
 // decision. The client's options must set ContextTimeoutEnabled, as Open does; without it calls
 // would not end at their deadline. The error joins all *meter.FieldErrors.
-func New(client redis.UniversalClient, config Config) (*Store, error) {
+func New(client redis.UniversalClient, config Config) (*Backend, error) {
 	return newStore(client, config, live(), nil)
 }
 
-func newStore(client redis.UniversalClient, config Config, s *scripts, clock func() int64) (*Store, error) {
+func newStore(client redis.UniversalClient, config Config, s *scripts, clock func() int64) (*Backend, error) {
 	if config.Deadline == 0 {
 		config.Deadline = defaultDeadline
 	}
@@ -104,7 +104,7 @@ func newStore(client redis.UniversalClient, config Config, s *scripts, clock fun
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	store := &Store{client: client, config: config, scripts: s, clock: clock}
+	store := &Backend{client: client, config: config, scripts: s, clock: clock}
 	store.closing, store.close = context.WithCancel(context.Background())
 	return store, nil
 }
@@ -125,7 +125,7 @@ func endsCalls(client redis.UniversalClient) bool {
 
 // Close stops the monitor and waits until OnLost and OnFound have returned. It does not close
 // the client. The Store must not be used afterwards.
-func (s *Store) Close() {
+func (s *Backend) Close() {
 	s.mu.Lock()
 	s.close()
 	s.mu.Unlock()
@@ -133,7 +133,7 @@ func (s *Store) Close() {
 }
 
 // Stats returns the counts.
-func (s *Store) Stats() Stats {
+func (s *Backend) Stats() Stats {
 	stats := Stats{Lost: s.lost.Load(), Found: s.found.Load(), Local: s.local.Load()}
 	s.places.Range(func(_, p any) bool {
 		if loss := p.(*place).loss.Load(); loss != nil {
@@ -150,7 +150,7 @@ func (s *Store) Stats() Stats {
 const unknown = "cluster"
 
 // place returns the server of a key: in a cluster, the primary of its slot.
-func (s *Store) place(ctx context.Context, key string) (*place, error) {
+func (s *Backend) place(ctx context.Context, key string) (*place, error) {
 	switch c := s.client.(type) {
 	case *redis.Client:
 		addr := c.Options().Addr
@@ -171,7 +171,7 @@ func (s *Store) place(ctx context.Context, key string) (*place, error) {
 	return s.placeOf("store"), nil
 }
 
-func (s *Store) placeOf(addr string) *place {
+func (s *Backend) placeOf(addr string) *place {
 	p, ok := s.places.Load(addr)
 	if !ok {
 		// a server names the others of its cluster
@@ -181,7 +181,7 @@ func (s *Store) placeOf(addr string) *place {
 }
 
 // lose makes the decisions of a place local and starts its monitor.
-func (s *Store) lose(p *place, budget string, err error) {
+func (s *Backend) lose(p *place, budget string, err error) {
 	loss := &Loss{Addr: p.addr, Err: err, Since: time.Now()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -192,8 +192,8 @@ func (s *Store) lose(p *place, budget string, err error) {
 	s.monitors.Go(func() { s.monitor(p, loss, budget) })
 }
 
-// monitor probes a lost place until it decides again or the Store is closed.
-func (s *Store) monitor(p *place, loss *Loss, budget string) {
+// monitor probes a lost place until it decides again or the Backend is closed.
+func (s *Backend) monitor(p *place, loss *Loss, budget string) {
 	if s.config.OnLost != nil {
 		s.config.OnLost(*loss)
 	}
@@ -221,7 +221,7 @@ func (s *Store) monitor(p *place, loss *Loss, budget string) {
 
 // probe makes a decision about its own key in the budget's slot. It writes the
 // key, because a full or read-only server counts as lost.
-func (s *Store) probe(budget string) error {
+func (s *Backend) probe(budget string) error {
 	ctx, cancel := context.WithTimeout(s.closing, s.config.Deadline)
 	defer cancel()
 	const burst, perMicrosecond, cycle = 1, 1, 1 << 16
@@ -233,7 +233,7 @@ func (s *Store) probe(budget string) error {
 }
 
 // arguments appends the time of a test's clock.
-func (s *Store) arguments(args []any) []any {
+func (s *Backend) arguments(args []any) []any {
 	if s.clock == nil {
 		return args
 	}

@@ -179,7 +179,7 @@ func Describe(p *dataplane.Packet) string {
 }
 
 // Address converts an address, independently of Addr.netip.
-func Address(k dataplane.Kind, a dataplane.Addr) netip.Addr {
+func Address(k dataplane.PacketKind, a dataplane.Addr) netip.Addr {
 	if k == dataplane.IPv4 {
 		return netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, uint32(a.Lo))))
 	}

@@ -21,7 +21,7 @@ func Seeded(t testing.TB) *rand.Rand {
 // Sample is a packet as values instead of bytes. matches classifies it by the words of the
 // documentation of Match.
 type Sample struct {
-	Kind         dataplane.Kind
+	Kind         dataplane.PacketKind
 	Src, Dst     netip.Addr
 	Proto        uint8
 	Ports        bool // has ports: TCP, UDP or similar, and not a later fragment
@@ -221,7 +221,7 @@ func RandomMatch(r *rand.Rand, sparse int) dataplane.Match {
 // AimedSample returns a sample of any kind, with values at the bounds of a match.
 func AimedSample(r *rand.Rand, m *dataplane.Match) *Sample {
 	s := &Sample{
-		Kind: []dataplane.Kind{
+		Kind: []dataplane.PacketKind{
 			dataplane.IPv4, dataplane.IPv4, dataplane.IPv6, dataplane.IPv6, dataplane.Other,
 			dataplane.Malformed,
 		}[r.IntN(6)],

@@ -79,7 +79,7 @@ func (f *following) stage(t testing.TB, p meter.Params) image.LeasedStage {
 func anyLease(r *rand.Rand, now int64) (l compiled.Lease) {
 	for i := range l.Limits {
 		for b := range l.Limits[i] {
-			l.Limits[i][b] = compiled.Limit{
+			l.Limits[i][b] = compiled.BucketLimit{
 				Rate:  kerneltest.Pick(r, 0, 1, 8, 12345, 1e6, 1e9, r.Int64N(1e9), 8*r.Int64N(1e10)),
 				Burst: kerneltest.Pick(r, 0, 1, 64, 1500, 3000, r.Int64N(100_000), image.MaxLeaseBurst),
 			}
@@ -161,7 +161,7 @@ func TestLeaseOneTruth(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if want := pl.Asked("b"); [3]uint64(state.Asked[:3]) != want {
+			if want := pl.Demand("b"); [3]uint64(state.Asked[:3]) != want {
 				t.Fatalf("%v, %T: got a demand of %v bytes, want %v", hook, params, state.Asked, want)
 			}
 		}
@@ -174,7 +174,7 @@ func TestLeased(t *testing.T) {
 	kerneltest.NeedRoot(t)
 	t.Parallel()
 	f := newFollowing(t, image.EgressEntry, 1)
-	reads := func(what string, at int64, now, last compiled.Limits) {
+	reads := func(what string, at int64, now, last compiled.BucketLimits) {
 		t.Helper()
 		gotNow, gotLast, err := image.LeaseLimits(f.States, 0, uint64(at))
 		if err != nil || gotNow != now || gotLast != last {
@@ -183,15 +183,15 @@ func TestLeased(t *testing.T) {
 	}
 	for _, params := range leasedTypes {
 		stage, what := f.stage(t, params), fmt.Sprintf("%T", params)
-		reads(what+" without a lease", 1e15, compiled.Limits{}, compiled.Limits{})
+		reads(what+" without a lease", 1e15, compiled.BucketLimits{}, compiled.BucketLimits{})
 		l := compiled.Lease{Until: [2]int64{1e15 + 10, 1e15 + 20}}
 		for i, n := range []int64{1_234_567, 0, 7} {
-			l.Limits[i] = compiled.Limits{{Rate: n, Burst: 10 * n}, {Rate: 2 * n, Burst: 20 * n}}
+			l.Limits[i] = compiled.BucketLimits{{Rate: n, Burst: 10 * n}, {Rate: 2 * n, Burst: 20 * n}}
 			switch params.(type) {
 			case meter.SRTCM:
 				l.Limits[i][1].Rate = 0
 			case meter.TokenBucket:
-				l.Limits[i][1] = compiled.Limit{}
+				l.Limits[i][1] = compiled.BucketLimit{}
 			}
 		}
 		if err := f.Set(stage, &l, 1e15); err != nil {
@@ -349,7 +349,7 @@ func TestLeaseConcurrent(t *testing.T) { // not parallel: it needs both CPUs
 		rate := func() int64 { return 1e8 + rand.Int64N(5e9) }
 		lease = compiled.Lease{Until: [2]int64{now + rand.Int64N(200_000), now + rand.Int64N(400_000)}}
 		for i := range lease.Limits {
-			lease.Limits[i][0] = compiled.Limit{Rate: rate(), Burst: 10_000 + rand.Int64N(50_000)}
+			lease.Limits[i][0] = compiled.BucketLimit{Rate: rate(), Burst: 10_000 + rand.Int64N(50_000)}
 		}
 		at = now
 		if err := f.Set(stage, &lease, uint64(now)); err != nil {

@@ -218,7 +218,7 @@ func (w *Walker) Settle(int64, *dataplane.Verdict) bool { return false }
 
 // decodeVerdict converts a record of the program to a verdict.
 func (w *Walker) decodeVerdict(r *bpf.ShaperRecord, p *dataplane.Packet, v *dataplane.Verdict) {
-	kind := dataplane.Kind(r.Kind)
+	kind := dataplane.PacketKind(r.Kind)
 	*v = dataplane.Verdict{
 		Now:       int64(r.Time),
 		Departure: int64(r.Time + r.Delay),

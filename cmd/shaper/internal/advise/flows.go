@@ -24,7 +24,7 @@ type Connections struct {
 
 // endpoints identify a connection. The lower endpoint is first.
 type endpoints struct {
-	kind         dataplane.Kind
+	kind         dataplane.PacketKind
 	a, b         dataplane.Addr
 	aPort, bPort uint16
 }

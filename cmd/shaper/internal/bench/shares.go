@@ -76,7 +76,7 @@ func startSharing(program string, hosts, each int, terms lease.Terms) (*sharing,
 			return nil, err
 		}
 		var budgets []shared.Budget
-		var meters []shared.Meter
+		var meters []shared.LeasedMeter
 		for k := range each {
 			h := &sharer{sharing: s, offers: shareRate}
 			s.do(func() { s.hosts = append(s.hosts, h) })

@@ -30,7 +30,7 @@ const (
 // stored has a server and the limiters of both sides.
 type stored struct {
 	client  *redis.Client
-	store   *shared.Store
+	store   *shared.Backend
 	limiter *shared.Limiter
 	peer    *redis_rate.Limiter
 	many    []shared.Request

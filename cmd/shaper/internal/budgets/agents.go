@@ -19,7 +19,7 @@ import (
 // Leaser is a shaper whose meters can follow leases of budgets on servers.
 type Leaser interface {
 	SetLease(budget string, l compiled.Lease) error
-	Asked(budget string) ([3]uint64, error)
+	Demand(budget string) ([3]uint64, error)
 }
 
 // Agents manages a process's shares of budgets on servers. It runs one agent per server and
@@ -152,7 +152,7 @@ func (s *Agents) update(ctx context.Context, list []Host, shapers []Leaser, wait
 		}
 	}
 	for _, a := range s.agents {
-		meters := make([]shared.Meter, len(a.budgets))
+		meters := make([]shared.LeasedMeter, len(a.budgets))
 		for i, b := range a.budgets {
 			if sh := shapers[a.shaper[i]]; sh != nil {
 				meters[i] = leasedMeter{sh, b.Name}
@@ -303,7 +303,7 @@ type leasedMeter struct {
 }
 
 // AmountsOf converts the limits of a meter to amounts of package lease.
-func AmountsOf(l compiled.Limits) (a lease.Amounts) {
+func AmountsOf(l compiled.BucketLimits) (a lease.Amounts) {
 	for i := range l {
 		a.Rate[i], a.Burst[i] = l[i].Rate, l[i].Burst
 	}
@@ -315,7 +315,7 @@ func leaseOf(p lease.Plan) compiled.Lease {
 	l := compiled.Lease{Until: p.Until}
 	for i, a := range p.Phase {
 		for b := range a.Rate {
-			l.Limits[i][b] = compiled.Limit{Rate: a.Rate[b], Burst: a.Burst[b]}
+			l.Limits[i][b] = compiled.BucketLimit{Rate: a.Rate[b], Burst: a.Burst[b]}
 		}
 	}
 	return l
@@ -326,7 +326,7 @@ func (m leasedMeter) Apply(p lease.Plan) error { return m.SetLease(m.budget, lea
 
 // Counts returns the amounts that packets requested of the meter.
 func (m leasedMeter) Counts() (lease.Counts, error) {
-	c, err := m.Asked(m.budget)
+	c, err := m.Demand(m.budget)
 	return lease.Counts(c), err
 }
 

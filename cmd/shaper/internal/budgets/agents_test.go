@@ -31,7 +31,7 @@ func (l *leased) SetLease(budget string, lease compiled.Lease) error {
 	return nil
 }
 
-func (*leased) Asked(string) (asked [3]uint64, err error) { return asked, nil }
+func (*leased) Demand(string) (asked [3]uint64, err error) { return asked, nil }
 
 // shareOf returns the rate that a meter may pass now, in bit/s.
 func (l *leased) shareOf(budget string) int64 {

@@ -56,7 +56,7 @@ func (a *ReplayStore) Until(now int64) {
 		}
 		b.next = max(b.next, now-intervalsBetween*b.every)
 		for ; b.next <= now; b.next += b.every {
-			r := b.host.Request(b.next, a.pipeline.Asked(b.name))
+			r := b.host.Request(b.next, a.pipeline.Demand(b.name))
 			a.apply(b)
 			b.host.Reply(b.next, b.store.Call((b.next-b.start)/1000, lease.Server{}, &r), true)
 			a.apply(b)

@@ -18,19 +18,19 @@ const MaxList = 100_000
 // ErrEnded is the error for a change over before it is made.
 var ErrEnded = errors.New("the change would end before it begins")
 
-// Kind is the kind of a changeable part of a policy.
-type Kind string
+// TargetKind is the kind of a changeable part of a policy.
+type TargetKind string
 
 const (
-	Customer Kind = "customer"
-	Link     Kind = "link"
-	Queue    Kind = "queue"
+	Customer TargetKind = "customer"
+	Link     TargetKind = "link"
+	Queue    TargetKind = "queue"
 )
 
 // Target is a changeable part of a policy.
 type Target struct {
-	Kind Kind   `json:"kind"`
-	Name string `json:"name"`
+	Kind TargetKind `json:"kind"`
+	Name string     `json:"name"`
 }
 
 func (t Target) String() string { return fmt.Sprintf("%s %q", t.Kind, t.Name) }
@@ -81,12 +81,12 @@ type Change struct {
 	Target
 	Terms
 	// discards all changes of the target; with ByQuota those of its quota
-	Reset  bool      `json:"reset,omitempty"`
-	Ended  bool      `json:"ended,omitempty"` // discards the terms of the target ended by Until
-	Until  time.Time `json:"until,omitzero"`  // the end of the change; zero for none
-	By     Cause     `json:"by,omitempty"`    // cause of the change
-	Since  time.Time `json:"since,omitzero"`  // time of the change; zero means unknown
-	Author Author    `json:"author,omitzero"`
+	Reset  bool        `json:"reset,omitempty"`
+	Ended  bool        `json:"ended,omitempty"` // discards the terms of the target ended by Until
+	Until  time.Time   `json:"until,omitzero"`  // the end of the change; zero for none
+	By     ChangeCause `json:"by,omitempty"`    // cause of the change
+	Since  time.Time   `json:"since,omitzero"`  // time of the change; zero means unknown
+	Author Author      `json:"author,omitzero"`
 }
 
 // Author is who made a change; the zero value means unknown.
@@ -105,13 +105,13 @@ func (a Author) String() string {
 	return a.User + " with " + a.With
 }
 
-// Cause is the cause of a change. Changes of a later cause hide those of an earlier one.
-type Cause uint8
+// ChangeCause is the cause of a change. Changes of a later cause hide those of an earlier one.
+type ChangeCause uint8
 
 const (
-	ByUser      Cause = iota
-	ByQuota           // the customer used up its quota
-	temporarily       // by a user, with an end
+	ByUser      ChangeCause = iota
+	ByQuota                 // the customer used up its quota
+	temporarily             // by a user, with an end
 	causes
 )
 
@@ -225,7 +225,7 @@ func (b Book) Terms(t Target, now time.Time) (out Terms) {
 }
 
 // Planned returns the targets with a plan set by a cause, also if its time is over, in no order.
-func (b Book) Planned(by Cause) (out []Target) {
+func (b Book) Planned(by ChangeCause) (out []Target) {
 	for t := range b {
 		if b.Plan(t, by) != "" {
 			out = append(out, t)
@@ -236,7 +236,7 @@ func (b Book) Planned(by Cause) (out []Target) {
 
 // Plan returns the plan that a cause has set, also if its time is over; "" for none. ByUser is
 // without changes that end.
-func (b Book) Plan(t Target, by Cause) string {
+func (b Book) Plan(t Target, by ChangeCause) string {
 	if at := b[t]; at != nil {
 		return at[by].Plan
 	}
@@ -301,7 +301,8 @@ func (b Book) Of(t Target) (out []Change) {
 	}
 	for cause, l := range b[t] {
 		c := Change{
-			Target: t, Terms: l.Terms, Until: l.until, By: Cause(cause), Since: l.since, Author: l.author,
+			Target: t, Terms: l.Terms, Until: l.until, By: ChangeCause(cause), Since: l.since,
+			Author: l.author,
 		}
 		if cause == int(temporarily) {
 			c.By = ByUser

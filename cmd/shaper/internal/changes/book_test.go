@@ -62,7 +62,7 @@ func (m model) terms(t Target, now time.Time) (out Terms) {
 func randomChange(r *rand.Rand, now time.Time) Change {
 	c := Change{Target: Target{Customer, fmt.Sprint("c", r.IntN(5))}}
 	if r.IntN(8) == 0 {
-		c.Kind = []Kind{Link, Queue}[r.IntN(2)]
+		c.Kind = []TargetKind{Link, Queue}[r.IntN(2)]
 		c.Parameters = map[string]string{"rate": fmt.Sprint(r.IntN(100), "mbit")}
 		return c
 	}
@@ -120,7 +120,7 @@ func TestBook(t *testing.T) {
 				again.Apply(c)
 			}
 			for i := range 5 {
-				for _, kind := range []Kind{Customer, Link, Queue} {
+				for _, kind := range []TargetKind{Customer, Link, Queue} {
 					target := Target{kind, fmt.Sprint("c", i)}
 					want := m.terms(target, now)
 					for _, b := range []Book{b, again} {

@@ -58,7 +58,7 @@ type checkWhenJSON struct {
 
 // addRules adds the quota and the schedules of a plan. own is the number of its customers
 // with a limit of their own.
-func (plan *checkPlanJSON) addRules(r policyfile.Rules, own int) {
+func (plan *checkPlanJSON) addRules(r policyfile.QuotaRules, own int) {
 	if q := r.Quota; q != nil {
 		plan.Quota = &checkQuotaJSON{q.Limit, q.Every.String(), calendar.ZoneName(q.Zone), q.Then, own}
 	}

@@ -39,19 +39,19 @@ func (d *Directions) Set(s string) error {
 	return nil
 }
 
-// both is the value of the flag --both, which is short for --direction both.
-type both struct{ *Directions }
+// bothFlag is the value of the flag --both, which is short for --direction both.
+type bothFlag struct{ *Directions }
 
 // AddBoth adds the flag --both to a command.
 func (d *Directions) AddBoth(cmd *cobra.Command) {
-	cmd.Flags().VarPF(both{d}, "both", "",
+	cmd.Flags().VarPF(bothFlag{d}, "both", "",
 		"shape both directions (same as --direction both)").NoOptDefVal = "true"
 }
 
-func (b both) String() string { return "false" }
-func (b both) Type() string   { return "bool" }
+func (b bothFlag) String() string { return "false" }
+func (b bothFlag) Type() string   { return "bool" }
 
-func (b both) Set(text string) error {
+func (b bothFlag) Set(text string) error {
 	yes, err := strconv.ParseBool(text)
 	if yes {
 		return b.Directions.Set("both")

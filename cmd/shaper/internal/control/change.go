@@ -15,9 +15,9 @@ import (
 
 // Change is the JSON form of a change.
 type Change struct {
-	Kind changes.Kind `json:"kind"`
-	Name string       `json:"name"`
-	Plan string       `json:"plan,omitempty"`
+	Kind changes.TargetKind `json:"kind"`
+	Name string             `json:"name"`
+	Plan string             `json:"plan,omitempty"`
 	// in the syntax of policies, such as rate: 50mbit
 	Parameters map[string]string `json:"parameters,omitempty"`
 	Off        *bool             `json:"off,omitempty"`
@@ -77,14 +77,14 @@ func ChangeOf(c *changes.Change) Change {
 
 // request is a Change without the fields that are only in answers.
 type request struct {
-	Kind       changes.Kind      `json:"kind"`
-	Name       string            `json:"name"`
-	Plan       string            `json:"plan"`
-	Parameters map[string]string `json:"parameters"`
-	Off        *bool             `json:"off"`
-	Reset      bool              `json:"reset"`
-	Until      *time.Time        `json:"until"` // nil: none, unlike the zero time
-	For        string            `json:"for"`
+	Kind       changes.TargetKind `json:"kind"`
+	Name       string             `json:"name"`
+	Plan       string             `json:"plan"`
+	Parameters map[string]string  `json:"parameters"`
+	Off        *bool              `json:"off"`
+	Reset      bool               `json:"reset"`
+	Until      *time.Time         `json:"until"` // nil: none, unlike the zero time
+	For        string             `json:"for"`
 }
 
 // parseChanges reads a change, or a list of changes.

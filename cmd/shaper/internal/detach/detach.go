@@ -98,7 +98,7 @@ func Detach(s cli.Streams, f *live.Flags, name string, asJSON bool) error {
 		}
 		about := sh.Info()
 		about.Lost = cleared.Lost
-		cleared.Lost = kernel.Lost{}
+		cleared.Lost = kernel.Discarded{}
 		live.PrintDetached(p, about)
 		out.Directions = append(out.Directions, detachedDirection{
 			Direction: about.Direction.String(), State: "detached", ProgramID: uint32(about.Program),

@@ -20,7 +20,7 @@ func TestEachFieldAlone(t *testing.T) {
 			}
 			settings++
 			without, with := fileOf(t, b.New()), fileOf(t, b.With(s))
-			for _, changes := range [][]Change{Policies(without, with), Policies(with, without)} {
+			for _, changes := range [][]Difference{Policies(without, with), Policies(with, without)} {
 				if len(changes) == 0 {
 					t.Errorf("%s: %v: no difference", b.Name, s)
 				}

@@ -10,8 +10,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 )
 
-// Change is a difference between two policies.
-type Change struct {
+// Difference is a difference between two policies.
+type Difference struct {
 	What     string `json:"what"`     // added, removed, moved or changed
 	Part     string `json:"part"`     // such as class or queue; policy for the policy itself
 	Name     string `json:"name"`     // of the part, "" for a nameless one
@@ -26,21 +26,23 @@ type Change struct {
 
 // Policies returns the differences between two policies: those of parts, of the order of classes,
 // and of customers.
-func Policies(a, b *policyfile.File) []Change {
-	out := []Change{}
+func Policies(a, b *policyfile.File) []Difference {
+	out := []Difference{}
 	from, to := parts(a), parts(b)
 	order := newOrder(a.Policy, b.Policy)
 	for _, p := range from {
 		if find(to, p) == nil {
 			out = append(out,
-				Change{What: "removed", Part: p.kind, Name: p.name, From: p.text(), Note: order.removed(p)})
+				Difference{
+					What: "removed", Part: p.kind, Name: p.name, From: p.text(), Note: order.removed(p),
+				})
 		}
 	}
 	for _, p := range to {
 		old := find(from, p)
 		if old == nil {
 			out = append(out,
-				Change{What: "added", Part: p.kind, Name: p.name, To: p.text(), Note: order.added(p)})
+				Difference{What: "added", Part: p.kind, Name: p.name, To: p.text(), Note: order.added(p)})
 			continue
 		}
 		if p.kind == "class" {
@@ -61,7 +63,7 @@ func find(list []part, p part) *part {
 }
 
 // compare returns the different properties.
-func compare(a, b *part) (out []Change) {
+func compare(a, b *part) (out []Difference) {
 	differ := map[string]bool{}
 	metered := a.property("color").meter && b.property("color").meter
 	for _, key := range keys(a, b) {
@@ -70,7 +72,7 @@ func compare(a, b *part) (out []Change) {
 			continue
 		}
 		differ[key] = true
-		c := Change{What: "changed", Part: b.kind, Name: b.name, Property: key, From: p.text, To: q.text}
+		c := Difference{What: "changed", Part: b.kind, Name: b.name, Property: key, From: p.text, To: q.text}
 		if c.From == c.To { // such as the passwords of two stores
 			c.To += " (differs in a part that is not shown)"
 		}
@@ -129,7 +131,7 @@ func (p *part) text() string {
 }
 
 // String writes the change on one line.
-func (c Change) String() string {
+func (c Difference) String() string {
 	text := c.Part
 	if c.Name != "" {
 		text += " " + c.Name

@@ -33,7 +33,7 @@ func newBook(file *policyfile.File) book {
 
 // customers returns the differences between customers. A change of a plan is not one of its
 // customers.
-func customers(a, b *policyfile.File) (out []Change) {
+func customers(a, b *policyfile.File) (out []Difference) {
 	from, to := newBook(a), newBook(b)
 	if len(from.list)+len(to.list) == 0 {
 		return nil
@@ -48,7 +48,7 @@ func customers(a, b *policyfile.File) (out []Change) {
 		j, found := index[c.Name]
 		if !found {
 			p := to.part(c)
-			out = append(out, Change{What: "added", Part: p.kind, Name: p.name, To: p.text()})
+			out = append(out, Difference{What: "added", Part: p.kind, Name: p.name, To: p.text()})
 			continue
 		}
 		kept[j] = true
@@ -60,7 +60,7 @@ func customers(a, b *policyfile.File) (out []Change) {
 	for i, k := range kept {
 		if !k {
 			p := from.part(&from.list[i])
-			out = append(out, Change{What: "removed", Part: p.kind, Name: p.name, From: p.text()})
+			out = append(out, Difference{What: "removed", Part: p.kind, Name: p.name, From: p.text()})
 		}
 	}
 	return out
@@ -120,8 +120,8 @@ const mostCustomers = 10
 
 // Shortened returns the changes without those of customers beyond the first mostCustomers, and
 // their number.
-func Shortened(list []Change) (first []Change, more int) {
-	n := slices.IndexFunc(list, func(c Change) bool { return c.Part == "customer" }) // they are the last
+func Shortened(list []Difference) (first []Difference, more int) {
+	n := slices.IndexFunc(list, func(c Difference) bool { return c.Part == "customer" }) // they are the last
 	if n < 0 {
 		return list, 0
 	}

@@ -30,7 +30,7 @@ func indices(classes []dataplane.Class) map[string]int {
 }
 
 // moved returns the changes of a class moved before classes it was behind.
-func (o *order) moved(name string) []Change {
+func (o *order) moved(name string) []Difference {
 	i := o.inTo[name]
 	var overtaken, takes []string
 	for j := i + 1; j < len(o.to); j++ {
@@ -50,7 +50,7 @@ func (o *order) moved(name string) []Change {
 		note = "it takes packets that match both from " + names(takes)
 	}
 	before := names(overtaken)
-	return []Change{{
+	return []Difference{{
 		What: "moved", Part: "class", Name: name, From: "after " + before, To: "before " + before,
 		Note: "before " + before + ": " + note,
 	}}

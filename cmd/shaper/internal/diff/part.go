@@ -314,7 +314,7 @@ func countsPackets(p *dataplane.Policy) bool {
 		func(c dataplane.Class) bool { return c.Match.Customer && c.Meter != nil && c.Meter.Packets })
 }
 
-func planPart(plan *dataplane.ServicePlan, packets bool, rules policyfile.Rules) part {
+func planPart(plan *dataplane.ServicePlan, packets bool, rules policyfile.QuotaRules) part {
 	out := part{kind: "plan", name: plan.Name}
 	out.addService(plan, packets)
 	out.addActions([3]*dataplane.Action{plan.Green, plan.Yellow, plan.Red})

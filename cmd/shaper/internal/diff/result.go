@@ -18,8 +18,8 @@ import (
 
 // Result is the output of shaper diff --json.
 type Result struct {
-	Changes []Change `json:"changes"`
-	Capture *Capture `json:"capture,omitempty"` // nil without a capture
+	Changes []Difference `json:"changes"`
+	Capture *Capture     `json:"capture,omitempty"` // nil without a capture
 }
 
 // Capture compares the fates of the packets of a capture. Bytes are as A meters them.

@@ -30,7 +30,7 @@ func headersOf(p *dataplane.Packet) string {
 		add("mpls label %d tc %d", binary.BigEndian.Uint32(p.Data[p.MPLS:])>>12, marker.TC(p.Data[p.MPLS:]))
 	}
 	if !p.IsIP() {
-		kind := map[dataplane.Kind]string{
+		kind := map[dataplane.PacketKind]string{
 			dataplane.Other:     "not IP",
 			dataplane.Malformed: "malformed: a header is truncated or contradicts the one before it",
 		}[p.Kind]
@@ -42,7 +42,7 @@ func headersOf(p *dataplane.Packet) string {
 	if p.HasPorts {
 		from, to = netip.AddrPortFrom(src, p.SrcPort).String(), netip.AddrPortFrom(dst, p.DstPort).String()
 	}
-	version := map[dataplane.Kind]string{dataplane.IPv4: "IPv4", dataplane.IPv6: "IPv6"}[p.Kind]
+	version := map[dataplane.PacketKind]string{dataplane.IPv4: "IPv4", dataplane.IPv6: "IPv6"}[p.Kind]
 	add("%s %s > %s %s", version, from, to, dataplane.AppendProto(nil, p.Proto))
 	add("%s", hasOf(p, "dscp", 0))
 	add("%s", ecnText(p))

@@ -15,19 +15,19 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// Level is the severity of a finding.
-type Level string
+// Severity is the severity of a finding.
+type Severity string
 
 const (
-	Warning Level = "warning" // traffic may suffer
-	Note    Level = "note"    // probably harmless
+	Warning Severity = "warning" // traffic may suffer
+	Note    Severity = "note"    // probably harmless
 )
 
 // Finding is a likely mistake in a policy.
 type Finding struct {
-	Place string `json:"place"` // file:line:column
-	Level Level  `json:"level"`
-	Text  string `json:"text"`
+	Place string   `json:"place"` // file:line:column
+	Level Severity `json:"level"`
+	Text  string   `json:"text"`
 }
 
 // Options are properties of the network.
@@ -91,7 +91,7 @@ func Warnings(found []Finding) (n int) {
 	return n
 }
 
-func (l *linter) add(level Level, object any, key, format string, args ...any) {
+func (l *linter) add(level Severity, object any, key, format string, args ...any) {
 	l.found = append(l.found, Finding{l.Place(object, key), level, fmt.Sprintf(format, args...)})
 }
 

@@ -277,7 +277,7 @@ func (c *Changer) scheduled(
 		if err != nil {
 			return "", nil, false, err
 		}
-		s, list := policy.Amender(c.Book, now).Scheduled()
+		s, list := policy.ChangeCompiler(c.Book, now).Scheduled()
 		state, lists, rules = state+s, append(lists, list), true
 	}
 	return state, func() (out []changes.Target) {
@@ -339,7 +339,7 @@ func (c *Changer) effects(
 		if err != nil {
 			return nil, err
 		}
-		e, amender := effect{shaper: sh, policy: policy}, policy.Amender(c.Book, now)
+		e, amender := effect{shaper: sh, policy: policy}, policy.ChangeCompiler(c.Book, now)
 		for _, t := range targets {
 			var service *compiled.Service
 			rate := t.Kind != changes.Customer

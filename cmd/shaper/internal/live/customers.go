@@ -60,7 +60,7 @@ func (c *LocalTap) CustomerStats(
 func (c *LocalTap) Customer(name string, book changes.Book) (Customer, error) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
-	number, service, err := c.policy.Amender(book, time.Now()).Service(name)
+	number, service, err := c.policy.ChangeCompiler(book, time.Now()).Service(name)
 	if service == nil {
 		return Customer{}, err
 	}

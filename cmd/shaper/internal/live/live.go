@@ -71,7 +71,7 @@ func IsTap(a *kernel.About) bool { return a.Place.Hook == ByTap }
 // Survey lists everything of shaper in this network namespace.
 type Survey struct {
 	List []Handle             // running shapers, by name
-	Left []kernel.Left        // state left behind by killed processes
+	Left []kernel.Leftover    // state left behind by killed processes
 	Away []*standby.AwayError // processes waiting for an interface
 }
 
@@ -104,7 +104,8 @@ func (v *Survey) Narrow(name string, directions []dataplane.Direction) {
 		}
 		return skip
 	})
-	v.Left = slices.DeleteFunc(v.Left, func(l kernel.Left) bool { return other(l.Interface, l.Direction) })
+	v.Left = slices.DeleteFunc(v.Left,
+		func(l kernel.Leftover) bool { return other(l.Interface, l.Direction) })
 	v.Away = slices.DeleteFunc(v.Away, func(a *standby.AwayError) bool {
 		return other(a.Interface, a.Direction)
 	})

@@ -113,7 +113,7 @@ func (c *Changer) countShaper(
 	policy, later := policies[0], policies[1:]
 	plan := policy.Plan.Customers
 	spans := map[window]quota.Span{}
-	amender := policy.Amender(c.Book, now)
+	amender := policy.ChangeCompiler(c.Book, now)
 	for i := range stats {
 		name := plan.Source.List[i].Name
 		t := changes.Target{Kind: changes.Customer, Name: name}

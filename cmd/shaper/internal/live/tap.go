@@ -26,7 +26,7 @@ const ByTap = "tap"
 
 // LocalTap is one direction of this process's shaper tap.
 type LocalTap struct {
-	Shaper  *tap.Shaper
+	Shaper  *tap.ActivePolicy
 	Notes   func() // prints the effects of a reload on budgets of the host
 	Changes *LockedChanger
 
@@ -38,7 +38,7 @@ type LocalTap struct {
 
 // NewLocalTap returns one direction of a shaper tap between name and peer.
 func NewLocalTap(
-	name, peer string, direction dataplane.Direction, shaper *tap.Shaper, policy *policyfile.Compiled,
+	name, peer string, direction dataplane.Direction, shaper *tap.ActivePolicy, policy *policyfile.Compiled,
 ) *LocalTap {
 	now := time.Now().Round(0)
 	c := &LocalTap{Shaper: shaper, policy: policy, plan: policy.Plan.For(direction), about: kernel.About{

@@ -46,10 +46,10 @@ func TestLiveLease(t *testing.T) {
 			t.Errorf("%d of %d frames passed: want %d", got, n, want)
 		}
 	}
-	give := func(until int64, first, then compiled.Limit) {
+	give := func(until int64, first, then compiled.BucketLimit) {
 		t.Helper()
 		l := compiled.Lease{
-			Limits: [3]compiled.Limits{{first}, {then}, {}}, Until: [2]int64{until, until + 1e12},
+			Limits: [3]compiled.BucketLimits{{first}, {then}, {}}, Until: [2]int64{until, until + 1e12},
 		}
 		if err := s.SetLease("customer", l); err != nil {
 			t.Fatal(err)
@@ -60,7 +60,7 @@ func TestLiveLease(t *testing.T) {
 	}
 	asked := func(green, red uint64) {
 		t.Helper()
-		got, err := s.Asked("customer")
+		got, err := s.Demand("customer")
 		if want := [3]uint64{green, 0, red}; err != nil || got != want {
 			t.Errorf("packets that needed tokens: %v, %v: want %v", got, err, want)
 		}
@@ -73,8 +73,8 @@ func TestLiveLease(t *testing.T) {
 		}
 	}
 	const never = int64(1) << 62
-	quick, slow := compiled.Limit{Rate: 8e12, Burst: 3 * budgetFrame},
-		compiled.Limit{Rate: 8, Burst: 3 * budgetFrame}
+	quick, slow := compiled.BucketLimit{Rate: 8e12, Burst: 3 * budgetFrame},
+		compiled.BucketLimit{Rate: 8, Burst: 3 * budgetFrame}
 	passes(1, 0) // before the first lease
 	asked(0, budgetFrame)
 	give(never, quick, slow)

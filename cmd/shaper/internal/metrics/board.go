@@ -52,9 +52,9 @@ func NewBoard(customers int) *Board {
 // counters.
 func (b *Board) Customers() bool { return b.rank != nil }
 
-// Asked returns a channel. The owner must publish for each value received from it. The channel of a
+// Requests returns a channel. The owner must publish for each value received from it. The channel of a
 // nil board blocks indefinitely.
-func (b *Board) Asked() <-chan struct{} {
+func (b *Board) Requests() <-chan struct{} {
 	if b == nil {
 		return nil
 	}

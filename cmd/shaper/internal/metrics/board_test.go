@@ -19,7 +19,7 @@ func owner(ctx context.Context, b *Board, takes time.Duration) (published *atomi
 			select {
 			case <-ctx.Done():
 				return
-			case <-b.Asked():
+			case <-b.Requests():
 				time.Sleep(takes)
 				b.Publish([]Observation{{name: fmt.Sprint(published.Add(1))}}, nil)
 			}
@@ -105,13 +105,13 @@ func TestBoardAsksAgain(t *testing.T) {
 		for range 2 {
 			go func() { _, _ = b.latest(t.Context()) }()
 			synctest.Wait()
-			<-b.Asked() // and publishes nothing
+			<-b.Requests() // and publishes nothing
 		}
 		go func() { _, _ = b.latest(t.Context()) }()
 		synctest.Wait()
 		b.Publish(nil, nil)
 		select {
-		case <-b.Asked():
+		case <-b.Requests():
 			t.Error("got a request for a snapshot that was just published")
 		default:
 		}
@@ -123,7 +123,7 @@ func TestBoardNil(t *testing.T) {
 	var b *Board
 	b.Publish(nil, nil)
 	select {
-	case <-b.Asked():
+	case <-b.Requests():
 		t.Error("got a request for a snapshot")
 	default:
 	}

@@ -61,7 +61,7 @@ func metricsFor(t *testing.T, policy string) (address string, b *Board) {
 			select {
 			case <-t.Context().Done():
 				return
-			case <-b.Asked():
+			case <-b.Requests():
 				b.Publish([]Observation{o}, nil)
 			}
 		}

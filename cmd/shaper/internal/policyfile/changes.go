@@ -20,7 +20,7 @@ import (
 func (c *Compiled) Amended(path string, book changes.Book, now time.Time) (out *Compiled, stale []error) {
 	book = maps.Clone(book)
 	book.Expire(now) // a change whose time is over is not stale
-	a := c.Amender(book, now)
+	a := c.ChangeCompiler(book, now)
 	services := map[uint32]*compiled.Service{}
 	if a.base.Customers != nil {
 		a.schedule(services)
@@ -45,7 +45,7 @@ func (c *Compiled) Amended(path string, book changes.Book, now time.Time) (out *
 }
 
 // schedule adds the plans of customers whose plan another one replaces at this time.
-func (a *Amender) schedule(services map[uint32]*compiled.Service) {
+func (a *ChangeCompiler) schedule(services map[uint32]*compiled.Service) {
 	from := a.base.Customers
 	by := map[uint32]*compiled.Service{} // by index of the replaced plan
 	for i := range from.Plans {
@@ -65,7 +65,7 @@ func (a *Amender) schedule(services map[uint32]*compiled.Service) {
 
 // Scheduled returns the customers whose plan depends on the time. The state of two moments differs
 // if any of these plans does.
-func (a *Amender) Scheduled() (state string, customers func() []changes.Target) {
+func (a *ChangeCompiler) Scheduled() (state string, customers func() []changes.Target) {
 	for _, p := range a.loader.plans {
 		if rules := a.Rules(p.Name); rules.When != nil {
 			state += fmt.Sprintf("%q ", cmp.Or(rules.Plan(a.now, false), p.Name))
@@ -82,8 +82,8 @@ func (a *Amender) Scheduled() (state string, customers func() []changes.Target) 
 	}
 }
 
-// Amender computes the plans and rates of a policy with changes.
-type Amender struct {
+// ChangeCompiler computes the plans and rates of a policy with changes.
+type ChangeCompiler struct {
 	*Compiled
 	base     *compiled.Plan
 	book     changes.Book
@@ -91,9 +91,9 @@ type Amender struct {
 	services map[string]*compiled.Service // by terms
 }
 
-// Amender returns an Amender for the changes in force at a time.
-func (c *Compiled) Amender(book changes.Book, now time.Time) *Amender {
-	a := &Amender{c, c.base, book, now, map[string]*compiled.Service{}}
+// ChangeCompiler returns a ChangeCompiler for the changes in force at a time.
+func (c *Compiled) ChangeCompiler(book changes.Book, now time.Time) *ChangeCompiler {
+	a := &ChangeCompiler{c, c.base, book, now, map[string]*compiled.Service{}}
 	if a.base == nil {
 		a.base = c.Plan
 	}
@@ -117,7 +117,7 @@ func (e *TermsError) Unwrap() error { return e.Err }
 // Service returns the number of a customer and its plan. Customers with equal terms have the same
 // plan. With a *TermsError the plan follows the terms allowed by the policy. It is nil only with an
 // *UnknownError.
-func (a *Amender) Service(name string) (uint32, *compiled.Service, error) {
+func (a *ChangeCompiler) Service(name string) (uint32, *compiled.Service, error) {
 	t := changes.Target{Kind: changes.Customer, Name: name}
 	from := a.base.Customers
 	if from == nil || from.Number(name) == 0 {
@@ -134,7 +134,7 @@ func (a *Amender) Service(name string) (uint32, *compiled.Service, error) {
 
 // allowed returns the plan of a customer whose terms have an error: without the parameters, or else
 // without the plan of the terms too.
-func (a *Amender) allowed(row *compiled.Service, t changes.Terms) *compiled.Service {
+func (a *ChangeCompiler) allowed(row *compiled.Service, t changes.Terms) *compiled.Service {
 	for _, t := range []changes.Terms{{Plan: t.Plan, Off: t.Off}, {Off: t.Off}} {
 		if service, err := a.service(row, t); err == nil {
 			return service
@@ -144,7 +144,7 @@ func (a *Amender) allowed(row *compiled.Service, t changes.Terms) *compiled.Serv
 }
 
 // service returns the plan of a customer whose plan in the policy is row.
-func (a *Amender) service(row *compiled.Service, t changes.Terms) (*compiled.Service, error) {
+func (a *ChangeCompiler) service(row *compiled.Service, t changes.Terms) (*compiled.Service, error) {
 	l := a.loader
 	name := cmp.Or(t.Plan, row.Name)
 	if by := a.Rules(name).Plan(a.now, false); by != "" { // it applies as it is written
@@ -193,7 +193,7 @@ func (a *Amender) service(row *compiled.Service, t changes.Terms) (*compiled.Ser
 // Own returns the terms of a target in the policy without changes: the plan of a customer, or the
 // rate of a link or a queue. The error is an *UnknownError if the policy lacks the part.
 func (c *Compiled) Own(t changes.Target) (changes.Terms, error) {
-	plan := c.Amender(nil, time.Time{}).base
+	plan := c.ChangeCompiler(nil, time.Time{}).base
 	rate := func(r meter.Rate) (changes.Terms, error) {
 		return changes.Terms{Parameters: map[string]string{"rate": r.String()}}, nil
 	}
@@ -217,19 +217,19 @@ func (c *Compiled) Own(t changes.Target) (changes.Terms, error) {
 }
 
 // OwnPlan returns the name of the plan of a customer, whatever quotas and schedules say.
-func (a *Amender) OwnPlan(number uint32, t changes.Target) string {
+func (a *ChangeCompiler) OwnPlan(number uint32, t changes.Target) string {
 	return cmp.Or(a.book.Plan(t, changes.ByUser), a.base.Customers.Service(number).Name)
 }
 
 // Rate returns the error of the changed rate of a link or a queue.
-func (a *Amender) Rate(t changes.Target) error {
+func (a *ChangeCompiler) Rate(t changes.Target) error {
 	_, err := a.withRates(t)
 	return err
 }
 
 // Rates returns the plan with the changed rates of links and queues, and without changes of
 // customers. stale lists the errors of omitted changes.
-func (a *Amender) Rates() (plan *compiled.Plan, stale []error) {
+func (a *ChangeCompiler) Rates() (plan *compiled.Plan, stale []error) {
 	var valid []changes.Target
 	for _, t := range a.book.Targets() {
 		if t.Kind == changes.Customer {
@@ -249,11 +249,11 @@ func (a *Amender) Rates() (plan *compiled.Plan, stale []error) {
 }
 
 // withRates returns the plan with the changed rates of some links and queues.
-func (a *Amender) withRates(targets ...changes.Target) (*compiled.Plan, error) {
+func (a *ChangeCompiler) withRates(targets ...changes.Target) (*compiled.Plan, error) {
 	if len(targets) == 0 {
 		return a.base, nil
 	}
-	rates := map[changes.Kind]map[string]meter.Rate{changes.Link: {}, changes.Queue: {}}
+	rates := map[changes.TargetKind]map[string]meter.Rate{changes.Link: {}, changes.Queue: {}}
 	for _, t := range targets {
 		known := a.loader.queues[t.Name] != nil
 		if t.Kind == changes.Link {

@@ -82,7 +82,7 @@ func TestAmendedService(t *testing.T) {
 			if !reflect.DeepEqual(test.terms, terms{}) {
 				book.Apply(changes.Change{Target: target, Terms: test.terms})
 			}
-			number, service, err := c.Amender(book, time.Now()).Service(test.customer)
+			number, service, err := c.ChangeCompiler(book, time.Now()).Service(test.customer)
 			if got := fmt.Sprint(err); err != nil && test.err == "" || !strings.HasPrefix(got, test.err) {
 				t.Errorf("got error %v, want %s", err, test.err)
 			}
@@ -170,7 +170,7 @@ links: {wan: {rate: 1mbit}}
 queues: {own: {rate: 1mbit, limit: 1s}, fifo: {rate: 1mbit, limit: 1s, fair: false}, shared: {link: wan, limit: 1s}}
 `, "")
 	for _, test := range []struct {
-		kind       changes.Kind
+		kind       changes.TargetKind
 		name, rate string
 		want       string
 	}{
@@ -184,7 +184,7 @@ queues: {own: {rate: 1mbit, limit: 1s}, fifo: {rate: 1mbit, limit: 1s, fair: fal
 		book.Apply(changes.Change{
 			Target: target, Terms: changes.Terms{Parameters: map[string]string{"rate": test.rate}},
 		})
-		err := c.Amender(book, time.Now()).Rate(target)
+		err := c.ChangeCompiler(book, time.Now()).Rate(target)
 		var terms *TermsError
 		if !errors.As(err, &terms) || terms.Target != target || !strings.HasPrefix(err.Error(), test.want) {
 			t.Errorf("%v %s: got %v, want a TermsError %q", target, test.rate, err, test.want)
@@ -215,7 +215,7 @@ func TestAmendedCoDel(t *testing.T) {
 		book.Apply(changes.Change{
 			Target: target, Terms: changes.Terms{Parameters: map[string]string{"rate": "1mbit"}},
 		})
-		plan, stale := c.Amender(book, time.Now()).Rates()
+		plan, stale := c.ChangeCompiler(book, time.Now()).Rates()
 		if len(stale) > 0 || plan.Queues[0].CoDel != want {
 			t.Errorf("%q: got %v, %v, want %v", codel, plan.Queues[0].CoDel, stale, want)
 		}

@@ -39,8 +39,8 @@ type loader struct {
 
 	namesOnly bool // customers get no addresses and VLANs
 
-	rules map[string]Rules // of plans with rules
-	ruled []ruled          // plans selected by rules
+	rules map[string]QuotaRules // of plans with rules
+	ruled []ruled               // plans selected by rules
 	zones map[string]*time.Location
 }
 
@@ -55,7 +55,7 @@ func newLoader(label func(position) string) *loader {
 
 		envelopes: map[string]*dataplane.Envelope{},
 
-		rules: map[string]Rules{},
+		rules: map[string]QuotaRules{},
 		zones: map[string]*time.Location{},
 
 		queueHint:    "define it under queues:",

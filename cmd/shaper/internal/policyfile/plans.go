@@ -29,7 +29,7 @@ type plan struct {
 	own   []string   // names of the parameters open to a customer's own values
 	draft draft      // of the meter
 	codel *yaml.Node // of the queue; nil: none
-	rules Rules
+	rules QuotaRules
 }
 
 // plan reads an entry of plans. With packets its meter counts packets.

@@ -9,9 +9,9 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/calendar"
 )
 
-// Rules replace the plan of a customer for a time. The zero value changes nothing. They are not
+// QuotaRules replace the plan of a customer for a time. The zero value changes nothing. They are not
 // part of a dataplane.ServicePlan: a compiled policy treats customers by their own plans.
-type Rules struct {
+type QuotaRules struct {
 	Quota *Quota // nil: none
 	When  []When // the first one to contain the moment selects the plan
 }
@@ -31,11 +31,11 @@ type When struct {
 }
 
 // Any reports whether there are rules.
-func (r Rules) Any() bool { return r.Quota != nil || r.When != nil }
+func (r QuotaRules) Any() bool { return r.Quota != nil || r.When != nil }
 
 // Plan returns the name of the plan in force at t instead of the customer's own; "" for the own
 // plan. used means a used-up quota: its plan precedes those of When.
-func (r Rules) Plan(t time.Time, used bool) string {
+func (r QuotaRules) Plan(t time.Time, used bool) string {
 	if used && r.Quota != nil {
 		return r.Quota.Then
 	}
@@ -49,7 +49,7 @@ func (r Rules) Plan(t time.Time, used bool) string {
 
 // Next returns the first moment after t at which the result of Plan can change with time, or
 // the zero time if there is none: the end of the quota's window, or a change of a schedule.
-func (r Rules) Next(t time.Time) (next time.Time) {
+func (r QuotaRules) Next(t time.Time) (next time.Time) {
 	if r.Quota != nil {
 		next = r.Quota.Every.End(t, r.Quota.Zone)
 	}
@@ -62,7 +62,7 @@ func (r Rules) Next(t time.Time) (next time.Time) {
 }
 
 // Rules returns the rules of a plan; none for an unknown name.
-func (f *File) Rules(plan string) Rules { return f.loader.rules[plan] }
+func (f *File) Rules(plan string) QuotaRules { return f.loader.rules[plan] }
 
 // HasRules reports whether the file contains a plan with a quota or a schedule.
 func (f *File) HasRules() bool { return len(f.loader.rules) > 0 }

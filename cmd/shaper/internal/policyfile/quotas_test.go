@@ -48,7 +48,7 @@ func TestRules(t *testing.T) {
 		}
 		return When{s, plan}
 	}
-	for plan, want := range map[string]Rules{
+	for plan, want := range map[string]QuotaRules{
 		"home":     {&Quota{500e9, calendar.Month, berlin, "slow"}, []When{when("mon-fri 08:00-18:00", berlin, "business")}},
 		"paced":    {&Quota{1, calendar.Hour, time.UTC, "business"}, []When{when("22:00-06:00", time.Local, "slow"), when("sat,sun 00:00-24:00", time.UTC, "business")}},
 		"business": {},

@@ -15,8 +15,8 @@ import (
 
 // Read calls f with the attached directions, while nothing changes them nor the book of changes. The
 // error is live.ErrBusy if there are none.
-func (s *Service) Read(ctx context.Context, f func([]Direction) error) error {
-	return s.plane.read(ctx, func(list []Direction) error {
+func (s *Service) Read(ctx context.Context, f func([]ServiceDirection) error) error {
+	return s.plane.read(ctx, func(list []ServiceDirection) error {
 		if len(list) == 0 {
 			return live.ErrBusy
 		}
@@ -32,8 +32,10 @@ type Waiting struct {
 }
 
 // ReadOrWait is Read, but calls waiting if no direction is attached.
-func (s *Service) ReadOrWait(ctx context.Context, f func([]Direction) error, waiting func(Waiting)) error {
-	return s.plane.read(ctx, func(list []Direction) error {
+func (s *Service) ReadOrWait(
+	ctx context.Context, f func([]ServiceDirection) error, waiting func(Waiting),
+) error {
+	return s.plane.read(ctx, func(list []ServiceDirection) error {
 		if len(list) == 0 {
 			waiting(Waiting{s.name, s.options.Directions.List, s.plane.policyName()})
 			return nil
@@ -42,9 +44,9 @@ func (s *Service) ReadOrWait(ctx context.Context, f func([]Direction) error, wai
 	})
 }
 
-// ReadBook is Read with the book of changes, which f must not keep.
-func (s *Service) ReadBook(ctx context.Context, f func([]Direction, changes.Book) error) error {
-	return s.Read(ctx, func(list []Direction) error { return f(list, s.changer.Book) })
+// ReadChanges is Read with the book of changes, which f must not keep.
+func (s *Service) ReadChanges(ctx context.Context, f func([]ServiceDirection, changes.Book) error) error {
+	return s.Read(ctx, func(list []ServiceDirection) error { return f(list, s.changer.Book) })
 }
 
 // Changes returns the changes in a direction, and a function returning its policy, with or without
@@ -60,7 +62,7 @@ func (s *Service) changes() live.Changes {
 
 // Book returns a copy of the changes, with those whose time is just over.
 func (s *Service) Book(ctx context.Context) (book changes.Book, err error) {
-	err = s.ReadBook(ctx, func(_ []Direction, now changes.Book) error {
+	err = s.ReadChanges(ctx, func(_ []ServiceDirection, now changes.Book) error {
 		book = maps.Clone(now)
 		return nil
 	})
@@ -69,7 +71,7 @@ func (s *Service) Book(ctx context.Context) (book changes.Book, err error) {
 
 // Set makes changes, all or none.
 func (s *Service) Set(ctx context.Context, list []changes.Change) error {
-	if err := s.Read(ctx, func([]Direction) error { return nil }); err != nil {
+	if err := s.Read(ctx, func([]ServiceDirection) error { return nil }); err != nil {
 		return err
 	}
 	return s.plane.set(list)

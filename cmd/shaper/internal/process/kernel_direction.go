@@ -14,7 +14,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
-func (k *kernelPlane) directions() (out []Direction) {
+func (k *kernelPlane) directions() (out []ServiceDirection) {
 	for _, sh := range k.list {
 		out = append(out, kernelDirection{sh, k})
 	}
@@ -22,7 +22,7 @@ func (k *kernelPlane) directions() (out []Direction) {
 }
 
 // read asks the owner, who takes such requests at any time.
-func (k *kernelPlane) read(ctx context.Context, f func([]Direction) error) error {
+func (k *kernelPlane) read(ctx context.Context, f func([]ServiceDirection) error) error {
 	return ask(ctx, k.turns.reads, func() error { return f(k.directions()) })
 }
 
@@ -105,7 +105,7 @@ func (d kernelDirection) Customer(name string, book changes.Book) (out live.Cust
 	if err != nil {
 		return out, err
 	}
-	_, service, err := policy.Amender(book, time.Now()).Service(name)
+	_, service, err := policy.ChangeCompiler(book, time.Now()).Service(name)
 	if service == nil {
 		return out, err
 	}

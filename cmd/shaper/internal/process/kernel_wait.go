@@ -83,7 +83,7 @@ func (k *kernelPlane) attachWhenPresent(ctx context.Context) (bool, error) {
 			return false, nil
 		case <-k.hangups.lost:
 			return false, nil
-		case <-k.board.Asked():
+		case <-k.board.Requests():
 			k.board.Publish(k.observe())
 			continue
 		case read := <-k.turns.reads:

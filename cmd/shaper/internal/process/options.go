@@ -20,8 +20,8 @@ type Options struct {
 	Await      bool          // wait for the interface to appear
 	Span       time.Duration // end after this time; 0: no end
 	Metrics    Metrics
-	Control    Control
-	State      State
+	Control    ControlOptions
+	State      StateOptions
 
 	API func(*Service) control.API // returns the API of Control
 }
@@ -80,10 +80,10 @@ func (m *Metrics) check() (err error) {
 	return nil
 }
 
-// Control are the options of the sockets for other programs.
-type Control struct{ path, group, readPath, readGroup string }
+// ControlOptions are the options of the sockets for other programs.
+type ControlOptions struct{ path, group, readPath, readGroup string }
 
-func (c *Control) add(f *pflag.FlagSet) {
+func (c *ControlOptions) add(f *pflag.FlagSet) {
 	f.StringVar(&c.path, "control", "", "serve the API for reading and changing at the unix socket `PATH`")
 	f.StringVar(&c.group, "control-group", "", "let `GROUP` use the socket of --control, too")
 	f.StringVar(&c.readPath, "control-read", "", "serve the API for reading only at the unix socket `PATH`")
@@ -91,9 +91,9 @@ func (c *Control) add(f *pflag.FlagSet) {
 }
 
 // Given reports whether there are any sockets.
-func (c *Control) Given() bool { return c.path != "" || c.readPath != "" }
+func (c *ControlOptions) Given() bool { return c.path != "" || c.readPath != "" }
 
-func (c *Control) check() error {
+func (c *ControlOptions) check() error {
 	switch {
 	case c.group != "" && c.path == "":
 		return cli.Usagef("--control-group needs --control")
@@ -109,7 +109,7 @@ func (c *Control) check() error {
 }
 
 // paths returns the paths of the sockets.
-func (c *Control) paths() (out []string) {
+func (c *ControlOptions) paths() (out []string) {
 	for _, path := range []string{c.path, c.readPath} {
 		if path != "" {
 			out = append(out, path)
@@ -119,7 +119,7 @@ func (c *Control) paths() (out []string) {
 }
 
 // groups returns the IDs of the groups.
-func (c *Control) groups() (out []int, err error) {
+func (c *ControlOptions) groups() (out []int, err error) {
 	for _, name := range []string{c.group, c.readGroup} {
 		if name == "" {
 			continue
@@ -134,7 +134,7 @@ func (c *Control) groups() (out []int, err error) {
 }
 
 // serve creates the sockets and serves an API there. Close ends it.
-func (c *Control) serve(api control.API) (*control.Server, error) {
+func (c *ControlOptions) serve(api control.API) (*control.Server, error) {
 	var sockets []*control.Socket
 	for _, at := range []struct {
 		path, group string

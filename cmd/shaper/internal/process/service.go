@@ -18,7 +18,7 @@ import (
 
 // plane is where the packets of a service are shaped.
 type plane interface {
-	directions() []Direction // attached now
+	directions() []ServiceDirection // attached now
 	// policyOf returns the policy of a direction, with or without changes.
 	policyOf(*kernel.About) (*policyfile.Compiled, error)
 	problemOf(*kernel.About) string // why not all packets go through a direction; "" if they do
@@ -34,7 +34,7 @@ type plane interface {
 
 	// read calls a function with the directions, while nothing changes them nor the book of
 	// changes. It is called by other goroutines, and so is set, which makes changes.
-	read(context.Context, func([]Direction) error) error
+	read(context.Context, func([]ServiceDirection) error) error
 	set([]changes.Change) error
 
 	// poll returns a channel receiving when check must be called.
@@ -48,8 +48,8 @@ type plane interface {
 	keepReadings()                    // keeps counters for other processes
 }
 
-// Direction is one direction of a service.
-type Direction interface {
+// ServiceDirection is one direction of a service.
+type ServiceDirection interface {
 	live.Changeable
 	Handle() live.Handle
 	// Customer returns a customer with the changes of a book. The error is a
@@ -92,7 +92,7 @@ type Service struct {
 func newService(p *process, o *Options, name string, clock func() int64) *Service {
 	return &Service{
 		process: p, options: o, name: name, host: name,
-		state: savedState{State: &o.State}, shares: budgets.New(clock, p.warn),
+		state: savedState{StateOptions: &o.State}, shares: budgets.New(clock, p.warn),
 	}
 }
 
@@ -142,7 +142,7 @@ func (s *Service) serve(ctx context.Context) error {
 			if err := s.reread(ctx); err != nil {
 				s.warn("%v: the policy is unchanged", err)
 			}
-		case <-s.board.Asked():
+		case <-s.board.Requests():
 			asked = true
 		case <-look:
 		case looked = <-s.turns.looks:
@@ -217,7 +217,7 @@ func (s *Service) reload(ctx context.Context) error {
 }
 
 // Handles returns the handles of directions.
-func Handles(list []Direction) (out []live.Handle) {
+func Handles(list []ServiceDirection) (out []live.Handle) {
 	for _, d := range list {
 		out = append(out, d.Handle())
 	}

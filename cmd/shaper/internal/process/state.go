@@ -19,29 +19,29 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/safedir"
 )
 
-// State is the option --state. A file of state begins with a line with its content, and ends with a
+// StateOptions is the option --state. A file of state begins with a line with its content, and ends with a
 // CRC-32C of all bytes before.
-type State struct{ command, dir string }
+type StateOptions struct{ command, dir string }
 
 // savedState is the state of one service, in files.
 type savedState struct {
-	*State
+	*StateOptions
 	saved  time.Time // of the last call of save
 	failed error     // of the last call of save
 }
 
-func (s *State) add(flags *pflag.FlagSet, command string) {
+func (s *StateOptions) add(flags *pflag.FlagSet, command string) {
 	s.command = command
 	flags.StringVar(&s.dir, "state", "", "keep changes by shaper set, the quotas used and the tokens "+
 		"of customers in `DIR`, across a restart and a reboot")
 }
 
 // Given reports whether the option was given.
-func (s *State) Given() bool { return s.dir != "" }
+func (s *StateOptions) Given() bool { return s.dir != "" }
 
 // open opens the directory, or makes it, until the process ends. Files in it are trusted, so it is an
 // error if another user controls it.
-func (s *State) open() (err error) {
+func (s *StateOptions) open() (err error) {
 	if s.dir == "" {
 		return nil
 	}
@@ -56,13 +56,13 @@ func (s *State) open() (err error) {
 }
 
 // path returns the path of a file of state. name is made of the interface and its directions.
-func (s *State) path(name, kind string) string { return filepath.Join(s.dir, name+"."+kind) }
+func (s *StateOptions) path(name, kind string) string { return filepath.Join(s.dir, name+"."+kind) }
 
 // directionName returns the name of the files of one direction.
 func directionName(name string, d dataplane.Direction) string { return name + "-" + d.String() }
 
 // paths returns a path in the directory, if there is one.
-func (s *State) paths() []string {
+func (s *StateOptions) paths() []string {
 	if s.dir == "" {
 		return nil
 	}
@@ -73,7 +73,7 @@ func (s *State) paths() []string {
 const stateVersion = 1
 
 // first returns the first line of a file of a kind. A TAP device and an interface may share a name.
-func (s *State) first(kind string) []byte {
+func (s *StateOptions) first(kind string) []byte {
 	return fmt.Appendf(nil, "shaper %s %s %d\n", s.command, kind, stateVersion)
 }
 
@@ -86,7 +86,7 @@ func stateSum(text []byte) []byte {
 var errState = errors.New("written by another version or command, or damaged")
 
 // read returns the content of a file; nil if there is none.
-func (s *State) read(name, kind string) ([]byte, error) {
+func (s *StateOptions) read(name, kind string) ([]byte, error) {
 	if s.dir == "" {
 		return nil, nil
 	}
@@ -107,7 +107,7 @@ func (s *State) read(name, kind string) ([]byte, error) {
 }
 
 // write replaces a file.
-func (s *State) write(name, kind string, content []byte) error {
+func (s *StateOptions) write(name, kind string, content []byte) error {
 	text := append(s.first(kind), content...)
 	return cli.PlainPathError("state", changes.Replace(s.path(name, kind), append(text, stateSum(text)...)))
 }
@@ -121,7 +121,7 @@ const (
 
 // restoreQuotas reads what customers have used. It returns an error if the file cannot be used;
 // then the counts begin at 0.
-func (s *State) restoreQuotas(name string, c *live.Changer) error {
+func (s *StateOptions) restoreQuotas(name string, c *live.Changer) error {
 	text, err := s.read(name, stateQuotas)
 	if err == nil && text != nil {
 		err = c.RestoreQuotas(text)

@@ -23,7 +23,7 @@ import (
 // TestStateFile writes and reads files of state. One that is damaged, or has another content, is
 // refused.
 func TestStateFile(t *testing.T) {
-	f := State{command: "run", dir: t.TempDir()}
+	f := StateOptions{command: "run", dir: t.TempDir()}
 	for _, content := range []string{"", "content\n"} {
 		if err := f.write("v0", stateQuotas, []byte(content)); err != nil {
 			t.Fatal(err)
@@ -40,7 +40,7 @@ func TestStateFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	refuse := func(what string, f State, kind string, text []byte) {
+	refuse := func(what string, f StateOptions, kind string, text []byte) {
 		t.Helper()
 		path := f.path("v0", kind)
 		if err := os.WriteFile(path, text, 0o600); err != nil {
@@ -52,7 +52,7 @@ func TestStateFile(t *testing.T) {
 		}
 	}
 	refuse("another kind", f, stateCustomers, text)
-	refuse("another command", State{command: "tap", dir: f.dir}, stateQuotas, text)
+	refuse("another command", StateOptions{command: "tap", dir: f.dir}, stateQuotas, text)
 	end := len(text) - 4
 	for _, version := range []string{"0", "2"} { // complete files of an older and of a later version
 		other := bytes.Replace(text[:end:end], []byte(" 1\n"), []byte(" "+version+"\n"), 1)
@@ -90,9 +90,9 @@ plans:
 // newStateTap returns a shaper tap without devices, with its stderr.
 func newStateTap(dir string, policy *policyfile.Compiled) (*tapPlane, *bytes.Buffer) {
 	stderr := &bytes.Buffer{}
-	o := &TapOptions{Options: Options{State: State{command: "tap", dir: dir}}}
+	o := &TapOptions{Options: Options{State: StateOptions{command: "tap", dir: dir}}}
 	c := newTapPlane(newProcess(cli.Streams{Out: io.Discard, Err: stderr}, notifier{}), o, "t0")
-	shaper := tap.NewShaper(policy.Plan.For(kernel.Egress), 1<<20)
+	shaper := tap.NewActivePolicy(policy.Plan.For(kernel.Egress), 1<<20)
 	c.list = []*live.LocalTap{live.NewLocalTap("t0", "v0", kernel.Egress, shaper, policy)}
 	c.openChanges()
 	return c, stderr

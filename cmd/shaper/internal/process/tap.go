@@ -162,7 +162,7 @@ func (t *tapPlane) addDirections(policy *policyfile.Compiled) error {
 	defer t.changer.Unlock()
 	policy = t.amend(policy)
 	for i, direction := range o.Directions.List {
-		shaper := tap.NewShaper(policy.Plan.For(direction), o.Memory)
+		shaper := tap.NewActivePolicy(policy.Plan.For(direction), o.Memory)
 		member := hostbudget.NewMember(t.name, direction, tap.Now)
 		t.members = append(t.members, member)
 		if err := shaper.Join(member); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
-func (t *tapPlane) directions() (out []Direction) {
+func (t *tapPlane) directions() (out []ServiceDirection) {
 	for _, sh := range t.list {
 		out = append(out, tapDirection{sh, t})
 	}
@@ -34,7 +34,7 @@ func (t *tapPlane) policyName() string {
 }
 
 // read holds the lock of the changes, which reloads and changes need.
-func (t *tapPlane) read(_ context.Context, f func([]Direction) error) error {
+func (t *tapPlane) read(_ context.Context, f func([]ServiceDirection) error) error {
 	t.changer.Lock()
 	defer t.changer.Unlock()
 	return f(t.directions())

@@ -24,11 +24,11 @@ type Rates struct {
 	Name    string
 	Offered [3][]int64 // bytes of the packets arriving in the bin, by color
 	Sent    []int64    // bytes sent in the bin
-	Limits  []Limit    // of its meter, at most two
+	Limits  []RateLine // of its meter, at most two
 }
 
-// Limit is a rate of a meter.
-type Limit struct {
+// RateLine is a rate of a meter.
+type RateLine struct {
 	Text    string // CIR 10mbit
 	BitRate float64
 }

@@ -22,9 +22,11 @@ func burstSample(delay int64) Data {
 	d := Data{
 		Input: "burst.pcap", Version: "1.0.0", Start: 1_772_366_400_000_000_000, BinWidth: width,
 		Unmetered: zero(),
-		Rates:     []Rates{{Name: "a"}, {Name: "b", Limits: []Limit{{"CIR 4mbit", 4e6}, {"PIR 8mbit", 8e6}}}},
-		Meters: []Meter{
-			{Name: "m", Kind: "token-bucket", C: Bucket{"Tc", 5000, zero(), zero()}, Packets: zero()},
+		Rates: []Rates{
+			{Name: "a"}, {Name: "b", Limits: []RateLine{{"CIR 4mbit", 4e6}, {"PIR 8mbit", 8e6}}},
+		},
+		Meters: []MeterSeries{
+			{Name: "m", Kind: "token-bucket", C: BucketSeries{"Tc", 5000, zero(), zero()}, Packets: zero()},
 		},
 		Episodes: []Episode{{
 			Kind: "drop", Class: "b", By: "meter m", Reason: "color", At: "4.000000 s", Length: "20 ms",
@@ -238,10 +240,10 @@ func TestSize(t *testing.T) {
 	}
 	for range 4096 {
 		d.Rates = append(d.Rates, Rates{Name: "class", Offered: [3][]int64{full, full, full}, Sent: full})
-		level := Bucket{"Tc", 1e6, full, full}
+		level := BucketSeries{"Tc", 1e6, full, full}
 		d.Meters = append(d.Meters,
-			Meter{Name: "meter", C: level, E: level, Packets: slices.Repeat([]int64{5000}, bins)})
-		d.Queues = append(d.Queues, Queue{Name: "queue", Delay: delay, Waiting: full})
+			MeterSeries{Name: "meter", C: level, E: level, Packets: slices.Repeat([]int64{5000}, bins)})
+		d.Queues = append(d.Queues, QueueSeries{Name: "queue", Delay: delay, Waiting: full})
 	}
 	for range 5 {
 		tile := Tile{}

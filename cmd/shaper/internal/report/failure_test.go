@@ -65,7 +65,7 @@ func TestFailure(t *testing.T) {
 	}
 	b.Width(t, 1000)
 	d := burstSample(0)
-	d.Queues = []Queue{{Name: "q", Delay: d.Offered[0], Waiting: d.Offered[0]}}
+	d.Queues = []QueueSeries{{Name: "q", Delay: d.Offered[0], Waiting: d.Offered[0]}}
 	whole := write(t, d)
 	for _, tt := range []struct {
 		name, damage string

@@ -46,8 +46,8 @@ type Data struct {
 	Unmetered []int64    // unclassified bytes, which are sent on arrival; may be nil
 
 	Rates    []Rates // by class, in policy order
-	Meters   []Meter
-	Queues   []Queue
+	Meters   []MeterSeries
+	Queues   []QueueSeries
 	Episodes []Episode // the worst one first
 	Tiles    []Tile    // packets around episodes, in order
 	Flows    []Top     // the largest first
@@ -62,26 +62,26 @@ type Data struct {
 	Warnings []string
 }
 
-// Meter is the bucket levels of one meter.
-type Meter struct {
+// MeterSeries is the bucket levels of one meter.
+type MeterSeries struct {
 	Name   string
-	Kind   string // "srtcm"
-	Params string // "cir=8mbit/s cbs=64kB ebs=128kB"
-	C, E   Bucket // E.Size is 0 for a meter with one bucket
+	Kind   string       // "srtcm"
+	Params string       // "cir=8mbit/s cbs=64kB ebs=128kB"
+	C, E   BucketSeries // E.Size is 0 for a meter with one bucket
 
 	Packets []int64 // metered in the bin
 }
 
-// Bucket is the level of one bucket over time.
-type Bucket struct {
+// BucketSeries is the level of one bucket over time.
+type BucketSeries struct {
 	Name   string  // Tc, Te or Tp; "left" of a limit; "below CIR" of an average
 	Size   int64   // bytes, the burst size
 	Lowest []int64 // bytes, the lowest level after a packet in the bin; -1 without packets
 	Mean   []int64 // bytes, the mean level after the packets in the bin; -1 without packets
 }
 
-// Queue is the delay and the backlog of one queue over time, and its drops.
-type Queue struct {
+// QueueSeries is the delay and the backlog of one queue over time, and its drops.
+type QueueSeries struct {
 	Name, Params string
 	Delay        []int64 // ns, the longest of the packets sent in the bin; -1 without packets
 	Waiting      []int64 // backlog in bytes, averaged over the bin
@@ -90,7 +90,7 @@ type Queue struct {
 }
 
 // Drops describes the dropped packets by reason. It is empty if there are none.
-func (q Queue) Drops() string {
+func (q QueueSeries) Drops() string {
 	var parts []string
 	for _, d := range []struct {
 		reason string
@@ -175,15 +175,15 @@ func (d Data) check() error {
 }
 
 // buckets returns the buckets to draw.
-func (m Meter) buckets() []Bucket {
+func (m MeterSeries) buckets() []BucketSeries {
 	if m.E.Size == 0 {
-		return []Bucket{m.C}
+		return []BucketSeries{m.C}
 	}
-	return []Bucket{m.C, m.E}
+	return []BucketSeries{m.C, m.E}
 }
 
 // burst is the name of the size of a bucket, as in the RFCs.
-func (b Bucket) burst() string {
+func (b BucketSeries) burst() string {
 	switch b.Name {
 	case "Tc":
 		return "CBS"
@@ -282,7 +282,7 @@ func (d Data) page() (*page, error) {
 }
 
 // meters writes the section of the meters, and returns the data of its charts.
-func (p *page) meters(meters []Meter) (out [][]bucketSeries) {
+func (p *page) meters(meters []MeterSeries) (out [][]bucketSeries) {
 	if len(meters) == 0 {
 		return nil
 	}
@@ -302,7 +302,7 @@ func (p *page) meters(meters []Meter) (out [][]bucketSeries) {
 }
 
 // queues writes the section of the queues, and returns the data of its charts.
-func (p *page) queues(queues []Queue) (out []queueSeries) {
+func (p *page) queues(queues []QueueSeries) (out []queueSeries) {
 	if len(queues) == 0 {
 		return nil
 	}

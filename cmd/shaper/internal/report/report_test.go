@@ -104,12 +104,12 @@ func TestChartLimit(t *testing.T) {
 
 func TestDropsOfQueue(t *testing.T) {
 	for _, tt := range []struct {
-		q    Queue
+		q    QueueSeries
 		want string
 	}{
-		{Queue{}, ""},
-		{Queue{CoDel: dataplane.Count{Packets: 1, Bytes: 60}}, "packets dropped: codel 1"},
-		{Queue{Full: dataplane.Count{Packets: 1234, Bytes: 5}, WRED: dataplane.Count{Packets: 2, Bytes: 3}}, "packets dropped: queue-full 1,234, wred 2"},
+		{QueueSeries{}, ""},
+		{QueueSeries{CoDel: dataplane.Count{Packets: 1, Bytes: 60}}, "packets dropped: codel 1"},
+		{QueueSeries{Full: dataplane.Count{Packets: 1234, Bytes: 5}, WRED: dataplane.Count{Packets: 2, Bytes: 3}}, "packets dropped: queue-full 1,234, wred 2"},
 	} {
 		if got := tt.q.Drops(); got != tt.want {
 			t.Errorf("got %q, want %q", got, tt.want)

@@ -103,11 +103,11 @@ func sample() Data {
 		}
 	}
 	d.Classes = classes
-	d.Meters = []Meter{
+	d.Meters = []MeterSeries{
 		{Name: "video", Kind: "srtcm", Params: "cir=6mbit/s cbs=150kB ebs=300kB", C: video.Bucket(), E: excess.Bucket(), Packets: video.packets},
 		{Name: "voice", Kind: "tokenbucket", Params: "rate=1mbit/s burst=4kB", C: voice.Bucket(), Packets: voice.packets},
 	}
-	d.Queues = []Queue{{
+	d.Queues = []QueueSeries{{
 		Name: "bulk", Params: "rate=4.5mbit/s limit=5s", Delay: delay, Waiting: waiting,
 		Full:  dataplane.Count{Packets: 1234, Bytes: 1_851_000},
 		CoDel: dataplane.Count{Packets: 2, Bytes: 3000},
@@ -166,14 +166,14 @@ func (b *sampleBucket) seeTime(at int64) {
 	}
 }
 
-func (b *sampleBucket) Bucket() Bucket {
+func (b *sampleBucket) Bucket() BucketSeries {
 	mean := noBins()
 	for i, n := range b.packets {
 		if n > 0 {
 			mean[i] = b.sum[i] / n
 		}
 	}
-	return Bucket{b.name, b.size, b.lowest, mean}
+	return BucketSeries{b.name, b.size, b.lowest, mean}
 }
 
 // hostile has names that would run as a script if they were not escaped.
@@ -201,11 +201,11 @@ func singleBin() Data {
 	d := Data{
 		Input: "one.pcap", Policy: "tokenbucket 1mbit/s burst=3000", Version: "1.0.0",
 		Start: 1, BinWidth: second, Packets: 1, Bytes: 1500,
-		Meters: []Meter{{
+		Meters: []MeterSeries{{
 			Name: "all", Kind: "tokenbucket", Params: "rate=1mbit/s burst=3000",
-			C: Bucket{"Tc", 3000, one(1500), one(1500)}, Packets: one(1),
+			C: BucketSeries{"Tc", 3000, one(1500), one(1500)}, Packets: one(1),
 		}},
-		Queues: []Queue{{Name: "all", Delay: one(-1), Waiting: one(0)}},
+		Queues: []QueueSeries{{Name: "all", Delay: one(-1), Waiting: one(0)}},
 		Classes: []Class{
 			{Name: "all", Meter: "tokenbucket", Green: dataplane.Count{Packets: 1, Bytes: 1500}},
 		},

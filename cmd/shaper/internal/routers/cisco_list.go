@@ -69,8 +69,8 @@ func (c *ciscoList) add(l Line, inside bool) bool {
 }
 
 // match returns the conditions of the permitted packets.
-func (c *ciscoList) match() ([]Match, error) {
-	return permitted(c.lines, "entries", func(l Line) (permit bool, m Match, err error) {
+func (c *ciscoList) match() ([]Conditions, error) {
+	return permitted(c.lines, "entries", func(l Line) (permit bool, m Conditions, err error) {
 		a := &args{l.Words}
 		permit = a.next() == "permit"
 		m, err = c.entry(l, a)
@@ -81,8 +81,8 @@ func (c *ciscoList) match() ([]Match, error) {
 // permitted returns the conditions of the packets permitted by an access list. It must only permit,
 // but its last line may deny all. read reads a line; what names the lines.
 func permitted(
-	lines []Line, what string, read func(l Line) (permit bool, m Match, err error),
-) (all []Match, err error) {
+	lines []Line, what string, read func(l Line) (permit bool, m Conditions, err error),
+) (all []Conditions, err error) {
 	for i, l := range lines {
 		permit, m, err := read(l)
 		if err != nil {
@@ -105,7 +105,7 @@ func permitted(
 }
 
 // entry reads the condition of an entry, behind permit or deny.
-func (c *ciscoList) entry(l Line, a *args) (m Match, err error) {
+func (c *ciscoList) entry(l Line, a *args) (m Conditions, err error) {
 	set := func(key string, values ...string) { m = append(m, Cond{key, values, l.Number, l.Text()}) }
 	ports := false
 	if !c.standard {

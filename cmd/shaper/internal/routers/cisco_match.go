@@ -12,9 +12,9 @@ import (
 )
 
 // classMatch returns the conditions of a class.
-func (c *ciscoConfig) classMatch(name string) ([]Match, error) {
+func (c *ciscoConfig) classMatch(name string) ([]Conditions, error) {
 	if name == classDefault {
-		return []Match{{}}, nil
+		return []Conditions{{}}, nil
 	}
 	return c.mapMatch(name, 0)
 }
@@ -22,7 +22,7 @@ func (c *ciscoConfig) classMatch(name string) ([]Match, error) {
 // maxNested is the maximum depth of class maps in class maps.
 const maxNested = 8
 
-func (c *ciscoConfig) mapMatch(name string, depth int) ([]Match, error) {
+func (c *ciscoConfig) mapMatch(name string, depth int) ([]Conditions, error) {
 	m := c.classMaps[name]
 	switch {
 	case m == nil:
@@ -30,7 +30,7 @@ func (c *ciscoConfig) mapMatch(name string, depth int) ([]Match, error) {
 	case depth > maxNested:
 		return nil, fmt.Errorf("class-map %s contains itself", name)
 	}
-	var all []Match
+	var all []Conditions
 	first := true
 	for _, l := range m.lines {
 		if l.Has("description") {
@@ -64,7 +64,7 @@ func (c *ciscoConfig) mapMatch(name string, depth int) ([]Match, error) {
 }
 
 // match reads one match statement.
-func (c *ciscoConfig) match(l Line, depth int) ([]Match, error) {
+func (c *ciscoConfig) match(l Line, depth int) ([]Conditions, error) {
 	a := &args{l.Words[1:]}
 	out, err := c.condition(l, a, depth)
 	if err == nil {
@@ -74,7 +74,7 @@ func (c *ciscoConfig) match(l Line, depth int) ([]Match, error) {
 }
 
 // condition reads the words behind match.
-func (c *ciscoConfig) condition(l Line, a *args, depth int) ([]Match, error) {
+func (c *ciscoConfig) condition(l Line, a *args, depth int) ([]Conditions, error) {
 	if a.take("not") != "" {
 		return nil, errors.New("a policy has no negation")
 	}
@@ -82,7 +82,7 @@ func (c *ciscoConfig) condition(l Line, a *args, depth int) ([]Match, error) {
 	switch word := a.take("any", "dscp", "precedence", "cos", "vlan", "protocol", "access-group", "class-map",
 		"packet"); word {
 	case "any":
-		return []Match{{}}, nil
+		return []Conditions{{}}, nil
 	case "dscp", "precedence":
 		return matchDSCP(l, a, word, only4)
 	case "cos", "vlan":
@@ -119,13 +119,13 @@ func (c *ciscoConfig) condition(l Line, a *args, depth int) ([]Match, error) {
 }
 
 // ipv4 restricts conditions to IPv4.
-func ipv4(l Line, list []Match) []Match {
+func ipv4(l Line, list []Conditions) []Conditions {
 	both, _ := Both(list, Keyed(l, "ethertype", "ipv4"))
 	return both
 }
 
 // matchDSCP reads codepoints, or precedences, each of which is eight codepoints.
-func matchDSCP(l Line, a *args, word string, only4 bool) ([]Match, error) {
+func matchDSCP(l Line, a *args, word string, only4 bool) ([]Conditions, error) {
 	var values []string
 	for !a.done() {
 		v, err := dscpValue(a.next(), word == "precedence")
@@ -189,7 +189,7 @@ func ranges(a *args, most uint64) (values []string, err error) {
 }
 
 // matchProtocol reads a protocol. Those of NBAR need the contents of packets.
-func matchProtocol(l Line, a *args) ([]Match, error) {
+func matchProtocol(l Line, a *args) ([]Conditions, error) {
 	word := a.next()
 	switch word {
 	case "ip":

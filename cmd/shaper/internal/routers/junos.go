@@ -199,7 +199,7 @@ func (c *junosConfig) drafts() {
 		if err := p.apply(c, d, class); err != nil {
 			d.Cannot(p.line, "%v", err)
 		}
-		d.Class(class, []Match{{}})
+		d.Class(class, []Conditions{{}})
 	}
 	if c.cos != nil {
 		d := c.in.Draft("class-of-service", c.cos[0].Number)
@@ -283,7 +283,7 @@ func (c *junosConfig) filterDraft(d *Draft, group []*junosFilter, terms [][]*jun
 		open[i] = true
 	}
 	for _, side := range terms {
-		var when []Match
+		var when []Conditions
 		var first *junosTerm
 		var fail error
 		for i, t := range side {
@@ -312,7 +312,7 @@ func (c *junosConfig) filterDraft(d *Draft, group []*junosFilter, terms [][]*jun
 		c.actions(d, class, first, users)
 		d.Class(class, when)
 	}
-	var rest []Match
+	var rest []Conditions
 	for i, isOpen := range open {
 		if isOpen {
 			rest = append(rest, familyMatch(Line{}, group[i].family)...)

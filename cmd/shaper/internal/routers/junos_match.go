@@ -8,20 +8,20 @@ import (
 )
 
 // familyMatch returns the condition for packets of a family.
-func familyMatch(l Line, family string) []Match {
+func familyMatch(l Line, family string) []Conditions {
 	switch family {
 	case "inet":
 		return Keyed(l, "ethertype", "ipv4")
 	case "inet6":
 		return Keyed(l, "ethertype", "ipv6")
 	}
-	return []Match{{}}
+	return []Conditions{{}}
 }
 
 // match returns the conditions of a term.
-func (c *junosConfig) match(t *junosTerm, family string) ([]Match, error) {
+func (c *junosConfig) match(t *junosTerm, family string) ([]Conditions, error) {
 	v6 := family == "inet6"
-	all := []Match{{}}
+	all := []Conditions{{}}
 	type group struct {
 		keys []string // alternatives
 		cond Cond
@@ -52,11 +52,11 @@ func (c *junosConfig) match(t *junosTerm, family string) ([]Match, error) {
 		g.cond.Values = append(g.cond.Values, values...)
 	}
 	for _, g := range groups {
-		var one []Match
+		var one []Conditions
 		for _, key := range g.keys {
 			cond := g.cond
 			cond.Key = key
-			one = append(one, Match{cond})
+			one = append(one, Conditions{cond})
 		}
 		ok := false
 		if all, ok = Both(all, one); !ok {

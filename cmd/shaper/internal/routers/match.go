@@ -13,16 +13,16 @@ type Cond struct {
 	Comment string
 }
 
-// Match is a condition: each Cond must match. An empty Match matches all IP packets.
-type Match []Cond
+// Conditions is a condition: each Cond must match. An empty Match matches all IP packets.
+type Conditions []Cond
 
 // Keyed returns the conditions of one key.
-func Keyed(line Line, key string, values ...string) []Match {
-	return []Match{{{key, values, line.Number, line.Text()}}}
+func Keyed(line Line, key string, values ...string) []Conditions {
+	return []Conditions{{{key, values, line.Number, line.Text()}}}
 }
 
 // get returns the Cond of a key, or nil.
-func (m Match) get(key string) *Cond {
+func (m Conditions) get(key string) *Cond {
 	for i := range m {
 		if m[i].Key == key {
 			return &m[i]
@@ -37,7 +37,7 @@ const maxAlternatives = 1024
 // Both returns the conditions under which one of a and one of b match. It returns false if they
 // restrict the same key differently, which a policy cannot express, if there are too many, or if
 // nothing matches both.
-func Both(a, b []Match) (out []Match, ok bool) {
+func Both(a, b []Conditions) (out []Conditions, ok bool) {
 	if len(a)*len(b) > maxAlternatives {
 		return nil, false
 	}
@@ -66,10 +66,10 @@ func Both(a, b []Match) (out []Match, ok bool) {
 
 // Merge joins successive conditions with differences in the values of one key, in any number of
 // steps. Otherwise equal conditions for IPv4 and for IPv6 become one for IP.
-func Merge(list []Match) []Match {
+func Merge(list []Conditions) []Conditions {
 	for changed := true; changed; {
 		changed = false
-		var out []Match
+		var out []Conditions
 		for _, m := range list {
 			m = m.plain()
 			if n := len(out); n > 0 {
@@ -87,7 +87,7 @@ func Merge(list []Match) []Match {
 
 // join returns the condition under which a or b match, if they have the same keys and differ in
 // one of them at most.
-func join(a, b Match) (Match, bool) {
+func join(a, b Conditions) (Conditions, bool) {
 	if len(a) != len(b) {
 		return nil, false
 	}
@@ -124,7 +124,7 @@ func join(a, b Match) (Match, bool) {
 }
 
 // plain omits the EtherTypes of IP if other keys imply them.
-func (m Match) plain() Match {
+func (m Conditions) plain() Conditions {
 	i := slices.IndexFunc(m, func(c Cond) bool { return c.Key == "ethertype" && onlyIP(c.Values) })
 	if i < 0 {
 		return m
@@ -136,7 +136,7 @@ func (m Match) plain() Match {
 }
 
 // isIP reports whether the condition matches IP packets only.
-func (m Match) isIP() bool {
+func (m Conditions) isIP() bool {
 	return len(m) == 0 || slices.ContainsFunc(m, func(c Cond) bool { return slices.Contains(ipKeys, c.Key) })
 }
 
@@ -153,7 +153,7 @@ func onlyIP(values []string) bool {
 
 // Class adds a class for each condition. They share one meter: the meter of the class is moved
 // to Meters if there are several.
-func (d *Draft) Class(class *Entry, when []Match) {
+func (d *Draft) Class(class *Entry, when []Conditions) {
 	when = Merge(when)
 	if len(when) == 1 {
 		d.Classes = append(d.Classes, withMatch(class, d.unused(class.Name()), when[0]))
@@ -185,7 +185,7 @@ func (d *Draft) unused(name string) string {
 }
 
 // withMatch returns a class with a name and a condition.
-func withMatch(class *Entry, key string, m Match) *Entry {
+func withMatch(class *Entry, key string, m Conditions) *Entry {
 	c := &Entry{Key: key, Line: class.Line, Comment: class.Comment}
 	if len(m) > 0 {
 		match := c.Map("match")

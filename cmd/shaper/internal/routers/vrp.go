@@ -385,7 +385,7 @@ func (c *vrpConfig) view(v *vrpView, l Line) {
 	if err != nil {
 		d.Cannot(l, "%v", err)
 	}
-	d.Class(class, []Match{{}})
+	d.Class(class, []Conditions{{}})
 }
 
 // carClass adds the meter and the actions of a car statement to a class.
@@ -408,7 +408,7 @@ func (c *vrpConfig) unusedProfiles() {
 		if err := c.carClass(class, p.line); err != nil {
 			d.Cannot(p.line, "%v", err)
 		}
-		d.Class(class, []Match{{}})
+		d.Class(class, []Conditions{{}})
 	}
 	slices.SortStableFunc(c.in.Drafts, func(a, b *Draft) int { return a.Line - b.Line })
 }

@@ -60,15 +60,15 @@ func (r *vrpReader) beginsList(head Line, a *args) *vrpList {
 }
 
 // classMatch returns the conditions of a classifier.
-func (c *vrpConfig) classMatch(name string) ([]Match, error) {
+func (c *vrpConfig) classMatch(name string) ([]Conditions, error) {
 	m := c.classifiers[name]
 	if m == nil {
 		if name == "default-class" {
-			return []Match{{}}, nil
+			return []Conditions{{}}, nil
 		}
 		return nil, fmt.Errorf("there is no traffic classifier %s", name)
 	}
-	var all []Match
+	var all []Conditions
 	for i, l := range m.lines {
 		a := &args{l.Words[1:]}
 		one, err := c.ifMatch(l, a)
@@ -101,12 +101,12 @@ func (c *vrpConfig) classMatch(name string) ([]Match, error) {
 }
 
 // ifMatch reads one condition.
-func (c *vrpConfig) ifMatch(l Line, a *args) ([]Match, error) {
+func (c *vrpConfig) ifMatch(l Line, a *args) ([]Conditions, error) {
 	v6 := a.take("ipv6") != ""
 	switch word := a.peek(); word {
 	case "any":
 		a.next()
-		return []Match{{}}, nil
+		return []Conditions{{}}, nil
 	case "acl":
 		a.next()
 		if a.take("ipv6") != "" {
@@ -172,8 +172,8 @@ func vlanRanges(a *args) (values []string, err error) {
 }
 
 // listMatch returns the conditions of the permitted packets.
-func (c *vrpConfig) listMatch(list *vrpList) ([]Match, error) {
-	return permitted(list.lines, "rules", func(l Line) (permit bool, m Match, err error) {
+func (c *vrpConfig) listMatch(list *vrpList) ([]Conditions, error) {
+	return permitted(list.lines, "rules", func(l Line) (permit bool, m Conditions, err error) {
 		a := &args{l.Words[1:]}
 		a.number()
 		kind := a.take("permit", "deny")
@@ -186,7 +186,7 @@ func (c *vrpConfig) listMatch(list *vrpList) ([]Match, error) {
 }
 
 // rule reads the condition of a rule, behind permit or deny.
-func (list *vrpList) rule(l Line, a *args) (m Match, err error) {
+func (list *vrpList) rule(l Line, a *args) (m Conditions, err error) {
 	set := func(key string, values ...string) { m = append(m, Cond{key, values, l.Number, l.Text()}) }
 	if !list.basic {
 		word := a.peek()

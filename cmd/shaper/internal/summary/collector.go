@@ -15,7 +15,7 @@ import (
 type Collector struct {
 	bins.Axis
 	policy          *policyfile.Compiled
-	engine          Levels
+	engine          TokenReader
 	offered, passed [3]*bins.Series
 	unmetered       *bins.Series
 	classes         []classSeries
@@ -29,8 +29,8 @@ type Collector struct {
 	waiting map[int64]queuedPacket // packets in queues of links, by number
 }
 
-// Levels is an engine of a replay, of which the collector reads the tokens.
-type Levels interface {
+// TokenReader is an engine of a replay, of which the collector reads the tokens.
+type TokenReader interface {
 	// Tokens returns the tokens of a stage of the plan.
 	Tokens(stage int) (tc, te int64, err error)
 }
@@ -71,7 +71,7 @@ const (
 var seed = maphash.MakeSeed()
 
 // NewCollector returns a collector.
-func NewCollector(policy *policyfile.Compiled, e Levels) *Collector {
+func NewCollector(policy *policyfile.Compiled, e TokenReader) *Collector {
 	c := &Collector{
 		policy: policy, engine: e, waiting: map[int64]queuedPacket{},
 		flows: episodes.NewTop(topSets, dataplane.Flow.Hash),

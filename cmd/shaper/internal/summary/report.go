@@ -54,11 +54,11 @@ func (c *Collector) Write(w io.Writer, in, version string, n Replay) error {
 	d.Keys = topOf(&c.keys, func(key string) string { return key })
 	for _, m := range c.meters {
 		s := &plan.Stages[m.stage]
-		out := report.Meter{
+		out := report.MeterSeries{
 			Name: s.Name, Kind: s.Kind.String(), Params: say.Meter(s.Source), Packets: c.Used(m.packets),
 		}
 		for i, b := range s.Buckets {
-			level := report.Bucket{
+			level := report.BucketSeries{
 				Name: b.Name, Size: b.Size, Lowest: c.Used(m.lowest[i]), Mean: c.means(m.sum[i], m.packets),
 			}
 			if i == 0 {
@@ -70,7 +70,7 @@ func (c *Collector) Write(w io.Writer, in, version string, n Replay) error {
 		d.Meters = append(d.Meters, out)
 	}
 	for _, q := range c.queues {
-		d.Queues = append(d.Queues, report.Queue{
+		d.Queues = append(d.Queues, report.QueueSeries{
 			Name: q.queue.Name, Params: say.Queue(q.queue.Source, c.policy.Policy.Queues),
 			Delay: c.Used(q.delay), Waiting: q.backlog.Means(&c.Axis),
 			Full: q.full, WRED: q.early, CoDel: q.stale,
@@ -151,7 +151,7 @@ func topOf[K comparable](top *episodes.Top[K], name func(K) string) (out []repor
 
 // limitsOf returns the rates of the first meter shared by all packets of a class: CIR, and PIR or
 // CIR + EIR. For a window it is the mean of its limit.
-func limitsOf(plan *compiled.Plan, class int) (out []report.Limit) {
+func limitsOf(plan *compiled.Plan, class int) (out []report.RateLine) {
 	at := plan.Classes[class].Stage
 	for at >= 0 && (plan.Stages[at].Keyed() || plan.Stages[at].Customers) {
 		at = plan.Stages[at].Then
@@ -162,7 +162,7 @@ func limitsOf(plan *compiled.Plan, class int) (out []report.Limit) {
 	source := plan.Stages[at].Source
 	add := func(name string, rate meter.Rate) {
 		if rate.Period > 0 && rate.Bytes > 0 {
-			out = append(out, report.Limit{
+			out = append(out, report.RateLine{
 				Text:    name + " " + say.Rate(rate, false),
 				BitRate: float64(rate.Bytes) * 8e9 / float64(rate.Period),
 			})

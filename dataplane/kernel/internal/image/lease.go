@@ -70,8 +70,8 @@ func (l *Leases) SetLease(budget string, lease *compiled.Lease) error {
 	return l.Set(stage, lease, 0)
 }
 
-// AskedOf returns the tokens requested by packets from the meter of a budget, by resulting color.
-func (l *Leases) AskedOf(budget string) (asked [3]uint64, err error) {
+// DemandFor returns the tokens requested by packets from the meter of a budget, by resulting color.
+func (l *Leases) DemandFor(budget string) (asked [3]uint64, err error) {
 	l.Lock.Lock()
 	defer l.Lock.Unlock()
 	stage, ok := l.stages[budget]
@@ -119,7 +119,7 @@ const MaxLeaseBurst = 1 << 59 / 8_000_000_000
 
 // profile returns the profile of a meter with these limits. Invalid limits return the zero
 // profile, which passes nothing.
-func (s LeasedStage) profile(l compiled.Limits) bpf.ShaperProfile {
+func (s LeasedStage) profile(l compiled.BucketLimits) bpf.ShaperProfile {
 	for capped := false; ; capped = true {
 		p, err := l.With(s.kindParams()).Profile()
 		if err != nil {
@@ -232,7 +232,7 @@ func (g *Image) populateLeases(before *record.About, from, to *Maps) error {
 
 // LeaseLimits returns the present limits of the meter of a budget on a server, and those after
 // its lease; zeros if no class uses the budget.
-func (s *Maps) LeaseLimits(a *record.About, budget string) (now, last compiled.Limits, err error) {
+func (s *Maps) LeaseLimits(a *record.About, budget string) (now, last compiled.BucketLimits, err error) {
 	for i := range a.Stages {
 		if at := &a.Stages[i]; at.Table == record.StoreLeased && a.Outline.Stages[i].BudgetName == budget {
 			return LeaseLimits(s.Leases, at.Slot, uint64(engine.Now()))
@@ -243,7 +243,7 @@ func (s *Maps) LeaseLimits(a *record.About, budget string) (now, last compiled.L
 
 // LeaseLimits returns the limits of the meter in a slot, at a time (ns of CLOCK_MONOTONIC)
 // and after its lease.
-func LeaseLimits(states *ebpf.Map, slot uint32, at uint64) (now, last compiled.Limits, err error) {
+func LeaseLimits(states *ebpf.Map, slot uint32, at uint64) (now, last compiled.BucketLimits, err error) {
 	state, err := ReadLease(states, slot)
 	if err != nil {
 		return now, last, err
@@ -257,7 +257,7 @@ func LeaseLimits(states *ebpf.Map, slot uint32, at uint64) (now, last compiled.L
 }
 
 // limitsOf returns the limits of a profile.
-func limitsOf(p *bpf.ShaperProfile) (out compiled.Limits) {
+func limitsOf(p *bpf.ShaperProfile) (out compiled.BucketLimits) {
 	for i := range out {
 		b := &p.Buckets[i]
 		if b.Den == 0 {
@@ -266,7 +266,7 @@ func limitsOf(p *bpf.ShaperProfile) (out compiled.Limits) {
 		// eighths of a token per second
 		rate := new(big.Int).Mul(new(big.Int).SetUint64(b.Num), big.NewInt(8e9))
 		rate.Div(rate, new(big.Int).SetUint64(b.Den))
-		out[i] = compiled.Limit{Rate: rate.Int64(), Burst: b.Size / int64(b.Den)}
+		out[i] = compiled.BucketLimit{Rate: rate.Int64(), Burst: b.Size / int64(b.Den)}
 	}
 	return out
 }

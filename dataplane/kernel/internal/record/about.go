@@ -49,8 +49,8 @@ type About struct {
 	Links  []uint16      `json:",omitempty"` // HTB class minor, by link of the outline
 	Ring   int           `json:",omitempty"` // total number of ring entries
 
-	Customers uint8 `json:",omitempty"` // enum customer_key of bpf/src/policy.h; 0 without customers
-	Lost      Lost  `json:"-"`          // packets dropped when queues were removed
+	Customers uint8     `json:",omitempty"` // enum customer_key of bpf/src/policy.h; 0 without customers
+	Lost      Discarded `json:"-"`          // packets dropped when queues were removed
 }
 
 // Redirected reports whether ingress packets are redirected through an ifb device of

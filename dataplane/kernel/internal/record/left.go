@@ -6,13 +6,13 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// Left is a leftover: something of shaper unneeded by attached shapers, or a shaper whose record
+// Leftover is a leftover: something of shaper unneeded by attached shapers, or a shaper whose record
 // this version cannot read.
-type Left struct {
+type Leftover struct {
 	Interface string
 	Direction dataplane.Direction
 	What      string // description for the user
 }
 
 // String returns the interface, the direction and the description.
-func (l Left) String() string { return fmt.Sprintf("%s %v: %s", l.Interface, l.Direction, l.What) }
+func (l Leftover) String() string { return fmt.Sprintf("%s %v: %s", l.Interface, l.Direction, l.What) }

@@ -2,20 +2,20 @@ package record
 
 import "github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
 
-// Lost counts the packets dropped because their queues were removed.
-type Lost struct {
+// Discarded counts the packets dropped because their queues were removed.
+type Discarded struct {
 	Packets uint32
 	AtMost  bool // Packets is an upper bound: fq may have sent some of them meanwhile
 }
 
-func (l *Lost) Add(more Lost) {
+func (l *Discarded) Add(more Discarded) {
 	l.Packets += more.Packets
 	l.AtMost = l.AtMost || more.AtMost
 }
 
 // Discard drops and counts the queued packets of our qdisc tree on a device.
-func (l *Lost) Discard(index int) error {
+func (l *Discarded) Discard(index int) error {
 	packets, exact, err := qdisc.Discard(index)
-	l.Add(Lost{packets, !exact})
+	l.Add(Discarded{packets, !exact})
 	return err
 }

@@ -158,14 +158,16 @@ func (b *Locked) pruneGone() error {
 func (r *Budget) leftover(u *User) leftBudget {
 	return leftBudget{
 		u.Namespace,
-		record.Left{Interface: u.Interface, Direction: u.Direction, What: fmt.Sprintf("budget %s", r.Name)},
+		record.Leftover{
+			Interface: u.Interface, Direction: u.Direction, What: fmt.Sprintf("budget %s", r.Name),
+		},
 	}
 }
 
 // leftBudget is a budget whose user is gone.
 type leftBudget struct {
 	namespace uint64 // of the user
-	record.Left
+	record.Leftover
 }
 
 // dropUnused removes budgets without users.
@@ -309,7 +311,7 @@ func (b *Locked) close() error {
 // the budgets of the removed users in the namespace of at.
 func ReleaseBudgets(
 	at iface.ID, direction dataplane.Direction, users ...string,
-) (left []record.Left, err error) {
+) (left []record.Leftover, err error) {
 	temp := RegistryTemp(at, direction)
 	if err := rundir.RemoveState(temp); err != nil { // left by a killed process
 		return nil, err
@@ -333,7 +335,7 @@ func ReleaseBudgets(
 	b.dropUnused()
 	for _, u := range b.pruned {
 		if u.namespace == at.Namespace {
-			left = append(left, u.Left)
+			left = append(left, u.Leftover)
 		}
 	}
 	return left, errors.Join(b.save(), b.close())
@@ -341,7 +343,7 @@ func ReleaseBudgets(
 
 // LeftBudgets returns the budgets in a network namespace whose users are gone. accept
 // selects users by the index of their interface, 0 for planes in user space.
-func LeftBudgets(namespace uint64, accept func(index int) bool) (left []record.Left, err error) {
+func LeftBudgets(namespace uint64, accept func(index int) bool) (left []record.Leftover, err error) {
 	r, _, err := readRegistry()
 	if err != nil {
 		return nil, nil // it is being replaced, or openRegistry will report the error
@@ -357,7 +359,7 @@ func LeftBudgets(namespace uint64, accept func(index int) bool) (left []record.L
 				return nil, err
 			}
 			if gone {
-				left = append(left, b.leftover(u).Left)
+				left = append(left, b.leftover(u).Leftover)
 			}
 		}
 	}

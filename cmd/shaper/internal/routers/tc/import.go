@@ -292,7 +292,7 @@ func (b *tcBuilder) class(r *tcRule) {
 			c.Entries = slices.DeleteFunc(c.Entries, func(e *routers.Entry) bool { return e.Key == key })
 		}
 	}
-	b.Class(c, []routers.Match{conditions(&r.match, r.lines)})
+	b.Class(c, []routers.Conditions{conditions(&r.match, r.lines)})
 }
 
 // continued returns the queue of packets going on to another rule, and sets their outcome.

@@ -266,7 +266,7 @@ func joinRanges(list []dataplane.Range) (out []dataplane.Range) {
 }
 
 // conditions writes a match.
-func conditions(m *dataplane.Match, lines []routers.Line) (out routers.Match) {
+func conditions(m *dataplane.Match, lines []routers.Line) (out routers.Conditions) {
 	add := func(key string, values []string) {
 		if len(values) > 0 {
 			out = append(out, routers.Cond{Key: key, Values: values, Line: lines[0].Number})
