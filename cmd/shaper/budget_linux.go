@@ -33,9 +33,9 @@ type storeFlags struct {
 func newBudget(s cli.Streams) *cobra.Command {
 	var f storeFlags
 	cmd := &cobra.Command{
-		Use:     "budget",
-		GroupID: "look",
-		Short:   "Show and change budgets that hosts share on a server",
+		Use:     budgetCommand.use,
+		GroupID: budgetCommand.group,
+		Short:   budgetCommand.short,
 		Long: `Show the budgets on a Redis or Valkey server, set their size for all hosts, or
 drop a host that will not return: until then the server reserves its rescue
 share. Name the server with --store, or with a --policy whose budgets are on it.

@@ -18,9 +18,9 @@ func newReload(s cli.Streams) *cobra.Command {
 	var confirm time.Duration
 	asJSON := false
 	cmd := &cobra.Command{
-		Use:     "reload [IFACE]",
-		GroupID: "shape",
-		Short:   "Replace the policy of a running shaper",
+		Use:     reloadCommand.use,
+		GroupID: reloadCommand.group,
+		Short:   reloadCommand.short,
 		Long: `Replace the policy of a running shaper in one step: each packet is handled by
 the old policy or by the new one. A class that keeps its name keeps its
 counters, and its meters keep their tokens, capped at the new bursts. A policy
@@ -52,9 +52,9 @@ func newConfirm(s cli.Streams) *cobra.Command {
 	var f live.Flags
 	asJSON := false
 	cmd := &cobra.Command{
-		Use:     "confirm [IFACE]",
-		GroupID: "shape",
-		Short:   "Make a policy applied with --confirm permanent",
+		Use:     confirmCommand.use,
+		GroupID: confirmCommand.group,
+		Short:   confirmCommand.short,
 		Long: `Make a policy that was applied with --confirm permanent. Run it from a new
 session: that proves that you can still log in. It fails if the policy was
 rolled back already.`,
@@ -74,9 +74,9 @@ func newDetach(s cli.Streams) *cobra.Command {
 	asJSON := false
 	all := live.AllFlag{IncludeLeft: true}
 	cmd := &cobra.Command{
-		Use:     "detach [IFACE]",
-		GroupID: "shape",
-		Short:   "Detach a running shaper, or clean up after one that died",
+		Use:     detachCommand.use,
+		GroupID: detachCommand.group,
+		Short:   detachCommand.short,
 		Long: `Detach the shaper from an interface and restore the previous qdiscs and limits.
 It does the same for state that a killed shaper left behind, and ends a shaper
 that waits for its interface. You can omit IFACE if only one is shaped.`,

@@ -10,8 +10,8 @@ import (
 
 func newGuard(s cli.Streams) *cobra.Command {
 	return &cobra.Command{
-		Use:    "guard IFACE",
-		Short:  "Clean up after a shaper run that is killed",
+		Use:    guardCommand.use,
+		Short:  guardCommand.short,
 		Hidden: true,
 		Args:   cli.OneArg("interface"),
 		RunE: func(*cobra.Command, []string) error {

@@ -19,9 +19,9 @@ type runFlags struct {
 func newRun(s cli.Streams) *cobra.Command {
 	var f runFlags
 	cmd := &cobra.Command{
-		Use:     "run IFACE",
-		GroupID: "shape",
-		Short:   "Shape live traffic on an interface, in the kernel",
+		Use:     runCommand.use,
+		GroupID: runCommand.group,
+		Short:   runCommand.short,
 		Long: `Attach a policy to an interface and shape the packets that leave through it, or
 those that arrive. shaper stays in the foreground and detaches when it ends;
 with --pin the policy stays in force. Either way shaper stats, reload, confirm

@@ -26,9 +26,9 @@ func newSet(s cli.Streams) *cobra.Command {
 	var file string
 	asJSON := false
 	cmd := &cobra.Command{
-		Use:     "set IFACE [customer|link|queue NAME CHANGE...]",
-		GroupID: "shape",
-		Short:   "Change a customer, link or queue while it is shaped",
+		Use:     setCommand.use,
+		GroupID: setCommand.group,
+		Short:   setCommand.short,
 		Long: `Change one customer, the rate of a link or the rate of a queue while the shaper
 runs. Nothing is reloaded: tokens, backlogs and counters are kept, and other
 customers are not affected. A change stays in force when the policy is reloaded.

@@ -14,9 +14,9 @@ func newStats(s cli.Streams) *cobra.Command {
 	var customers stats.CustomerFlags
 	asJSON, watch := false, false
 	cmd := &cobra.Command{
-		Use:     "stats [IFACE]",
-		GroupID: "look",
-		Short:   "Show counters, rates and tokens of a running shaper",
+		Use:     statsCommand.use,
+		GroupID: statsCommand.group,
+		Short:   statsCommand.short,
 		Long: `Show the counters of a running shaper by class and color, the current rates, and
 the tokens of the meters. Bytes are counted by the policy's length rule. Without
 IFACE, show all shaped interfaces.`,

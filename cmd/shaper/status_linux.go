@@ -12,9 +12,9 @@ func newStatus(s cli.Streams) *cobra.Command {
 	f := live.Flags{Several: true}
 	asJSON := false
 	cmd := &cobra.Command{
-		Use:     "status [IFACE]",
-		GroupID: "look",
-		Short:   "Show what is attached, and where",
+		Use:     statusCommand.use,
+		GroupID: statusCommand.group,
+		Short:   statusCommand.short,
 		Long: `Show the shapers in this network namespace: hook, policy, budgets, and whether
 all packets go through them. Also show state that a killed shaper left behind,
 and shapers that wait for their interface.`,

@@ -19,9 +19,9 @@ type tapFlags struct {
 func newTap(s cli.Streams) *cobra.Command {
 	var f tapFlags
 	cmd := &cobra.Command{
-		Use:     "tap NAME --uplink IFACE",
-		GroupID: "shape",
-		Short:   "Shape between a TAP device and an interface, in user space",
+		Use:     tapCommand.use,
+		GroupID: tapCommand.group,
+		Short:   tapCommand.short,
 		Long: `Create a TAP device and move frames between it and an interface, or a second TAP
 device, through a policy. Egress is traffic that leaves through the uplink,
 ingress is traffic that arrives there. shaper stays in the foreground; shaper

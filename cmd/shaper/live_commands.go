@@ -1,0 +1,35 @@
+package main
+
+// liveCommand is the head of a command that needs Linux. Elsewhere the command only says so.
+type liveCommand struct{ use, group, short string } // without a group it is hidden
+
+var (
+	runCommand = liveCommand{"run IFACE", "shape", "Shape live traffic on an interface, in the kernel"}
+	tapCommand = liveCommand{
+		"tap NAME --uplink IFACE", "shape",
+		"Shape between a TAP device and an interface, in user space",
+	}
+	reloadCommand = liveCommand{"reload [IFACE]", "shape", "Replace the policy of a running shaper"}
+	setCommand    = liveCommand{
+		"set IFACE [customer|link|queue NAME CHANGE...]", "shape",
+		"Change a customer, link or queue while it is shaped",
+	}
+	confirmCommand = liveCommand{
+		"confirm [IFACE]", "shape",
+		"Make a policy applied with --confirm permanent",
+	}
+	detachCommand = liveCommand{
+		"detach [IFACE]", "shape",
+		"Detach a running shaper, or clean up after one that died",
+	}
+	statusCommand = liveCommand{"status [IFACE]", "look", "Show what is attached, and where"}
+	statsCommand  = liveCommand{
+		"stats [IFACE]", "look",
+		"Show counters, rates and tokens of a running shaper",
+	}
+	budgetCommand = liveCommand{
+		"budget", "look",
+		"Show and change budgets that hosts share on a server",
+	}
+	guardCommand = liveCommand{"guard IFACE", "", "Clean up after a shaper run that is killed"}
+)
