@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The customers of a policy: dataplane/compiled/customers_table.go and dataplane/pipeline/customers_state.go in C. */
+/* Customers: dataplane/compiled/customers_table.go and dataplane/pipeline/customers_state.go in C. */
 #pragma once
 
 #include "bucket.h"
@@ -14,8 +14,8 @@ struct probe {
 	__u32 number; /* of the customer, if found */
 };
 
-/* start_probe goes to the bucket at which the search starts: prefixTable.home in
- * dataplane/kernel/prefix_table.go. */
+/* start_probe goes to the bucket at which the search starts: prefixTable.Home in
+ * dataplane/kernel/internal/image/prefix_table.go. */
 static __always_inline void start_probe(struct probe *p, __u64 seed)
 {
 	__u64 h = (p->hi ^ seed) * 0xff51afd7ed558ccdULL;

@@ -96,7 +96,7 @@ func (e *BusyError) Error() string {
 //
 // The error joins dataplane.FieldErrors if the kernel plane rejects the plan; then nothing was
 // changed. It is a *BusyError if the shaper's process is alive, a *NoInterfaceError if there is no
-// such interface, and a *RemedyError if something else must be changed first. After a
+// such interface, and a *remedy.Error if something else must be changed first. After a
 // *dataplane.ActiveError the Shaper is returned and active.
 func Attach(cfg Config, plan *compiled.Plan) (*Shaper, []compiled.ClassChange, error) {
 	if cfg.Hook == "" {

@@ -112,7 +112,7 @@ func (s *Shaper) currentIndex() (*image.CustomerIndex, error) {
 	return s.customerIndex()
 }
 
-// CustomerIndex returns the index of the maps in use.
+// customerIndex returns the index of the maps in use.
 func (s *Shaper) customerIndex() (*image.CustomerIndex, error) {
 	if s.index.Fits(s.maps, s.Loaded) {
 		return s.index, nil

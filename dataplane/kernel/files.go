@@ -30,7 +30,7 @@ func (s *Shaper) KeepText(name, text string) error {
 	return errors.Join(rundir.KeepText(st.ID, name, text), st.pruneTexts(), st.close())
 }
 
-// PruneTexts removes the copies not mentioned in a record of the interface.
+// pruneTexts removes the copies not mentioned in a record of the interface.
 func (st *site) pruneTexts() error {
 	files, err := rundir.TextPaths(st.ID)
 	if err != nil || len(files) == 0 {
@@ -66,7 +66,7 @@ func ChangesPath(name string, directions []dataplane.Direction) (string, error) 
 	return rundir.ChangesPath(at, directions)
 }
 
-// RemoveChanges removes the files of changes of a cleared direction. With report it says so: a
+// removeChanges removes the files of changes of a cleared direction. With report it says so: a
 // process without a guard was killed and left them.
 func (st *site) removeChanges(direction dataplane.Direction, report bool) error {
 	other, err := attachments(st.Index, Egress+Ingress-direction)

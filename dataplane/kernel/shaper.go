@@ -192,7 +192,7 @@ func (s *Shaper) detachLocked(st *site) error {
 }
 
 // Check reports whether Reload would accept the plan. The error joins
-// dataplane.FieldErrors, and is a *BudgetError if the plan contradicts a shared budget.
+// dataplane.FieldErrors, and is a *hostbudget.ConflictError if the plan contradicts a shared budget.
 // Check changes nothing. A Reload of the same plan reuses its work.
 func (s *Shaper) Check(plan *compiled.Plan) (err error) {
 	if s.encoded, err = image.EncodeFor(&s.About, plan, nil); err != nil {

@@ -104,7 +104,7 @@ func RandomPolicy(r *rand.Rand, aware bool, from func() dataplane.PreColor) *dat
 	return policy
 }
 
-// AnyField returns a source of random PreColors.
+// AnyField returns a source of random values of PreColor.
 func AnyField(r *rand.Rand) func() dataplane.PreColor {
 	return func() dataplane.PreColor {
 		from := dataplane.PreColor{From: dataplane.Field(r.IntN(Fields))}

@@ -213,7 +213,7 @@ func (w *Walker) measureLack(r *bpf.ShaperRecord, p *dataplane.Packet, v *datapl
 	w.lacks.Set(v, stage.Lack(n, meter.Color(r.In), v.Color, tc, te))
 }
 
-// Settle returns false: NewWalker rejects links, so no verdict is ever pending.
+// Settle returns false: New rejects links, so no verdict is ever pending.
 func (w *Walker) Settle(int64, *dataplane.Verdict) bool { return false }
 
 // decodeVerdict converts a record of the program to a verdict.

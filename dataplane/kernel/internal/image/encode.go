@@ -56,13 +56,13 @@ type Image struct {
 }
 
 // Encode encodes a plan for a program and a pacer, "" without queues. It does not assign slots:
-// inherit does. The error joins a dataplane.FieldError for each part that the kernel plane cannot
+// Inherit does. The error joins a dataplane.FieldError for each part that the kernel plane cannot
 // run.
 func Encode(plan *compiled.Plan, to Entry, pacer record.Pacer) (*Image, error) {
 	return encodeFair(plan, to, pacer, fairScheduler(plan, pacer))
 }
 
-// encodeFair is encode with a scheduler of fair queues.
+// encodeFair is Encode with a scheduler of fair queues.
 func encodeFair(
 	plan *compiled.Plan, to Entry, pacer record.Pacer, fair record.FairScheduler,
 ) (*Image, error) {
@@ -95,7 +95,7 @@ func encodeFair(
 	return e.Image, nil
 }
 
-// encoder collects the image and the errors of encode.
+// encoder collects the image and the errors of Encode.
 type encoder struct {
 	*Image
 	keyed  int // number of stages with a key table

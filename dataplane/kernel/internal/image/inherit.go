@@ -46,7 +46,7 @@ func (g *Image) inheritStates(before *record.About) {
 	for i, from := range g.from.Stages {
 		s := &g.Stages[i]
 		if !record.InStates(s.Table) {
-			continue // inheritLeases or claimShares assigns its slot
+			continue // inheritLeases or the claim of its budget assigns its slot
 		}
 		if from >= 0 {
 			was := &before.Stages[from]
@@ -69,7 +69,7 @@ func sameProfile(a, b *bpf.ShaperStage) bool {
 
 // Populate writes the initial states and counters of all meters and classes without an inherited
 // slot. A meter whose parameters changed starts with its current tokens. If a map was replaced by a
-// larger one, populate copies the inherited slots.
+// larger one, Populate copies the inherited slots.
 func (g *Image) Populate(before *record.About, from, to *Maps, c *registry.Claims) error {
 	if err := g.populateTables(before, to); err != nil { // first, because it takes long
 		return err
@@ -98,7 +98,7 @@ func (g *Image) Populate(before *record.About, from, to *Maps, c *registry.Claim
 	return g.populateStates(before, from, to, c)
 }
 
-// populateStates writes the states of meters, see populate.
+// populateStates writes the states of meters, see Populate.
 func (g *Image) populateStates(before *record.About, from, to *Maps, c *registry.Claims) error {
 	old := map[uint32]bool{}
 	for _, s := range before.Stages {

@@ -83,7 +83,7 @@ type Claim struct {
 }
 
 // Claims are the budgets of a shaper while a policy is loaded. The registry is locked
-// until unlock.
+// until Unlock.
 type Claims struct {
 	*Locked
 	user      User
@@ -93,7 +93,7 @@ type Claims struct {
 }
 
 // NewClaims locks the registry and grants requests. It writes nothing; the error may be a
-// *BudgetError. interrupted: the user's previous change was interrupted, so its parameters are
+// *ConflictError. interrupted: the user's previous change was interrupted, so its parameters are
 // unknown.
 func NewClaims(user User, requests []*Request, interrupted bool) (*Claims, error) {
 	b, err := openRegistry(user.registryTemp())

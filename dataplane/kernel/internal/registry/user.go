@@ -34,7 +34,7 @@ func (u *User) name() string { return u.Interface + " " + u.Direction.String() }
 
 func (u *User) String() string { return fmt.Sprintf("%s (process %d)", u.name(), u.Process) }
 
-// RegistryTemp returns the name of the temporary file in which the user writes the registry.
+// registryTemp returns the name of the temporary file in which the user writes the registry.
 func (u *User) registryTemp() string {
 	return RegistryTemp(u.At(), u.Direction)
 }
