@@ -23,10 +23,11 @@ func TestCompiles(t *testing.T) {
 		t.Skip("compiles the command again, for coverage: make deep")
 	}
 	t.Parallel()
+	const compiler, encoder = "dataplane/compiled", "dataplane/kernel/internal/image"
 	dir := t.TempDir()
 	path := filepath.Join(dir, "shaper")
 	build := exec.Command("go", "build", "-cover", "-covermode=count",
-		"-coverpkg="+module+"dataplane,"+module+"dataplane/kernel,"+module+"cmd/shaper", "-o", path, ".")
+		"-coverpkg="+module+compiler+","+module+encoder+","+module+"cmd/shaper", "-o", path, ".")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -62,8 +63,8 @@ for engine in go bpf; do (counted replay-$engine; ./shaper replay $capture --pol
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	compile, encode := lineOf(t, "../../dataplane/compiled/compile.go", "func Compile("),
-		lineOf(t, "../../dataplane/kernel/encode.go", "func encode(")
+	compile, encode := lineOf(t, "../../"+compiler+"/compile.go", "func Compile("),
+		lineOf(t, "../../"+encoder+"/encode.go", "func Encode(")
 	for command, want := range map[string][2]int{
 		"run": {1, 1}, "reload": {1, 1}, "stats": {0, 0}, "status": {0, 0}, "check": {1, 0},
 		"replay-go": {1, 0}, "replay-bpf": {1, 1}, "why": {1, 0},
