@@ -10,25 +10,24 @@ const batchSize = 32
 // Process if there are many customers, or a meter with many keys: the cache misses of their tokens
 // overlap.
 func (l *Pipeline) ProcessBatch(packets []dataplane.Packet, verdicts []dataplane.Verdict) {
-	verdicts = verdicts[:len(packets)]
-	for len(packets) > 0 {
-		n := min(len(packets), batchSize)
-		for i := range n {
-			dataplane.Parse(&packets[i])
-		}
-		l.processParsed(packets[:n], verdicts)
-		packets, verdicts = packets[n:], verdicts[n:]
-	}
+	l.processBatch(packets, verdicts, false)
 }
 
 // ProcessParsed is ProcessBatch for packets of which some are parsed. It parses the others: see
 // Packet.Parsed.
 func (l *Pipeline) ProcessParsed(packets []dataplane.Packet, verdicts []dataplane.Verdict) {
+	l.processBatch(packets, verdicts, true)
+}
+
+// processBatch is ProcessBatch, or ProcessParsed if it must trust Packet.Parsed.
+func (l *Pipeline) processBatch(packets []dataplane.Packet, verdicts []dataplane.Verdict, trust bool) {
 	verdicts = verdicts[:len(packets)]
 	for len(packets) > 0 {
 		n := min(len(packets), batchSize)
 		for i := range n {
-			dataplane.ParseOnce(&packets[i])
+			if p := &packets[i]; !trust || !p.Parsed {
+				dataplane.Parse(p)
+			}
 		}
 		l.processParsed(packets[:n], verdicts)
 		packets, verdicts = packets[n:], verdicts[n:]
