@@ -6,7 +6,6 @@ import (
 	"math"
 	"os"
 	"sync/atomic"
-	"unsafe"
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -40,10 +39,10 @@ type Member struct {
 
 // memberMaps are the maps and programs that a member uses.
 type memberMaps struct {
-	maps   [2]*ebpf.Map // in the order of BudgetMaps
-	id     ebpf.MapID   // ID of the first map
-	memory []byte       // contents of the first map
-	loaded [3]*ebpf.Collection
+	maps    [2]*ebpf.Map // in the order of BudgetMaps
+	id      ebpf.MapID   // ID of the first map
+	budgets engine.Memory[bpf.ShaperBudget]
+	loaded  [3]*ebpf.Collection
 }
 
 // NewMember returns a member, seen by other users by the name of a device and a direction. clock
@@ -231,19 +230,12 @@ func OpenMemberMaps(maps [2]*ebpf.Map) (m *memberMaps, err error) {
 			return m, err
 		}
 	}
-	page := os.Getpagesize()
-	size := (registry.MaxBudgets*int(unsafe.Sizeof(bpf.ShaperBudget{})) + page - 1) &^ (page - 1)
-	m.memory, err = unix.Mmap(maps[0].FD(), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		err = fmt.Errorf("map the budgets of the host into memory: %w", err)
-	}
+	m.budgets, err = engine.MapMemory[bpf.ShaperBudget](maps[0])
 	return m, err
 }
 
 func (m *memberMaps) Close() {
-	if m.memory != nil {
-		_ = unix.Munmap(m.memory)
-	}
+	m.budgets.Close()
 	for _, c := range m.loaded {
 		if c != nil {
 			c.Close()

@@ -4,7 +4,6 @@ import (
 	"math"
 	"runtime"
 	"sync/atomic"
-	"unsafe"
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/engine"
@@ -31,11 +30,7 @@ const maxSwaps = 64
 
 // NewBudgetMeter returns a meter for the budget in a slot.
 func (m *memberMaps) NewBudgetMeter(slot uint32, clockOffset int64) *BudgetMeter {
-	size := unsafe.Sizeof(bpf.ShaperBudget{})
-	b := &BudgetMeter{
-		Budget: (*bpf.ShaperBudget)(unsafe.Pointer(&m.memory[uintptr(slot)*size])), Maps: m, slot: slot,
-		clockOffset: clockOffset,
-	}
+	b := &BudgetMeter{Budget: &m.budgets.Values[slot], Maps: m, slot: slot, clockOffset: clockOffset}
 	b.version = atomic.LoadUint32(&b.Budget.Version) - 1 // no profile read yet
 	return b
 }

@@ -233,7 +233,7 @@ func TestKeysSpray(t *testing.T) {
 				if verdicts[k].Color == meter.Green {
 					allowed += 100
 				}
-				if senders[k] >= 0 && int(w.records[k].Stage) != int(w.image.Plan.Stage(class.Meter)) {
+				if senders[k] >= 0 && int(w.records.Values[k].Stage) != int(w.image.Plan.Stage(class.Meter)) {
 					passed[senders[k]]++
 				}
 			}

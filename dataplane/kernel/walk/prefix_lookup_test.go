@@ -136,7 +136,7 @@ func (l *lookedUp) find(packets []dataplane.Packet, f func(i int, number uint32)
 			return err
 		}
 		for i := range n {
-			f(at+i, l.records[i].Customer)
+			f(at+i, l.records.Values[i].Customer)
 		}
 		at += n
 	}

@@ -1,9 +1,7 @@
 package walk
 
 import (
-	"fmt"
 	"time"
-	"unsafe"
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -16,7 +14,6 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/pipeline"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 )
 
 // Limits of bpf/src/packet.h.
@@ -36,9 +33,8 @@ type Walker struct {
 	maps    *image.Maps
 	loaded  *ebpf.Collection
 	program *ebpf.Program
-	records []bpf.ShaperRecord
-	frames  []byte
-	mapped  [][]byte
+	records engine.Memory[bpf.ShaperRecord]
+	frames  engine.Memory[[frameBytes]byte] // one value
 	batch   int
 	now     int64
 	lacks   *pipeline.LackRuns // nil: Verdict.Lack is not measured
@@ -94,31 +90,17 @@ func (w *Walker) load() (err error) {
 		return err
 	}
 	w.program = w.loaded.Programs[bpf.WalkProgShaperWalk]
-	size := w.batch * int(unsafe.Sizeof(bpf.ShaperRecord{}))
-	records, err := w.mmap(bpf.WalkMapRecords, size)
-	if err != nil {
+	if w.records, err = engine.MapMemory[bpf.ShaperRecord](w.loaded.Maps[bpf.WalkMapRecords]); err != nil {
 		return err
 	}
-	w.records = unsafe.Slice((*bpf.ShaperRecord)(unsafe.Pointer(&records[0])), w.batch)
-	w.frames, err = w.mmap(bpf.WalkMapFrames, frameBytes)
+	w.frames, err = engine.MapMemory[[frameBytes]byte](w.loaded.Maps[bpf.WalkMapFrames])
 	return err
-}
-
-// mmap maps the values of an array map into memory.
-func (w *Walker) mmap(name string, size int) ([]byte, error) {
-	b, err := unix.Mmap(w.loaded.Maps[name].FD(), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		return nil, fmt.Errorf("map %s: %w", name, err)
-	}
-	w.mapped = append(w.mapped, b)
-	return b, nil
 }
 
 // Close releases the program, its maps and their memory.
 func (w *Walker) Close() {
-	for _, b := range w.mapped {
-		_ = unix.Munmap(b)
-	}
+	w.records.Close()
+	w.frames.Close()
 	if w.loaded != nil {
 		w.loaded.Close()
 	}
@@ -153,7 +135,7 @@ func (w *Walker) Process(packets []dataplane.Packet, verdicts []dataplane.Verdic
 			return cause.Of(err)
 		}
 		for i := range n {
-			w.readVerdict(&w.records[i], &packets[i], &verdicts[i])
+			w.readVerdict(&w.records.Values[i], &packets[i], &verdicts[i])
 		}
 		packets, verdicts = packets[n:], verdicts[n:]
 	}
@@ -168,12 +150,12 @@ func (w *Walker) writePackets(packets []dataplane.Packet) int {
 		p := &packets[i]
 		p.WireLen = max(p.WireLen, len(p.Data))
 		size := min(len(p.Data), frameBytes-maxRead) // all headers lie before
-		if i == len(w.records) || start+size > frameBytes-maxRead {
+		if i == len(w.records.Values) || start+size > frameBytes-maxRead {
 			return i
 		}
 		w.now = max(w.now, p.Time)
-		copy(w.frames[start:], p.Data[:size])
-		w.records[i] = bpf.ShaperRecord{
+		copy(w.frames.Values[0][start:], p.Data[:size])
+		w.records.Values[i] = bpf.ShaperRecord{
 			Time: uint64(w.now), Wire: uint32(p.WireLen), Captured: uint32(size), Start: uint32(start),
 			Mark: p.Mark, Link: uint16(p.Link), Segment: uint32(p.Segment),
 			Segments: uint32(max(p.Segments, 1)),
@@ -187,7 +169,7 @@ func (w *Walker) writePackets(packets []dataplane.Packet) int {
 func (w *Walker) readVerdict(r *bpf.ShaperRecord, p *dataplane.Packet, v *dataplane.Verdict) {
 	w.decodeVerdict(r, p, v)
 	if v.Done&(dataplane.Marked|dataplane.ECNSet) != 0 {
-		copy(p.Data, w.frames[r.Start:r.Start+r.Captured])
+		copy(p.Data, w.frames.Values[0][r.Start:r.Start+r.Captured])
 		p.Mark = r.Mark
 	}
 }

@@ -2,14 +2,9 @@ package image
 
 import (
 	"encoding/binary"
-	"fmt"
 	"iter"
 	"math/rand/v2"
-	"os"
 	"sync/atomic"
-	"unsafe"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -96,7 +91,7 @@ func lengthsOf(from *dataplane.Customers) (out shorterLengths) {
 type prefixTable struct {
 	Buckets []bpf.ShaperPrefixBucket
 	Search  bpf.ShaperPrefixSearch
-	memory  []byte
+	memory  engine.Memory[bpf.ShaperPrefixBucket]
 }
 
 // prefixSlot is a place in the table.
@@ -124,18 +119,14 @@ func (s *Maps) OpenPrefixes() (*prefixTable, error) {
 	if err := s.searches.Lookup(uint32(0), &search); err != nil {
 		return nil, cause.Of(err)
 	}
-	n, page := int(s.prefixes.MaxEntries()), os.Getpagesize()
-	size := (n*int(unsafe.Sizeof(bpf.ShaperPrefixBucket{})) + page - 1) &^ (page - 1)
-	memory, err := unix.Mmap(s.prefixes.FD(), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	memory, err := engine.MapMemory[bpf.ShaperPrefixBucket](s.prefixes)
 	if err != nil {
-		return nil, fmt.Errorf("map %v into memory: %w", s.prefixes, err)
+		return nil, err
 	}
-	return &prefixTable{
-		unsafe.Slice((*bpf.ShaperPrefixBucket)(unsafe.Pointer(&memory[0])), n), search, memory,
-	}, nil
+	return &prefixTable{memory.Values, search, memory}, nil
 }
 
-func (t *prefixTable) Close() { _ = unix.Munmap(t.memory) }
+func (t *prefixTable) Close() { t.memory.Close() }
 
 // putSearch makes the programs search these lengths.
 func (t *prefixTable) putSearch(to *Maps, below shorterLengths) error {
