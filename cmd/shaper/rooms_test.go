@@ -51,10 +51,10 @@ standby: dataplane safedir iface rundir
 kernel: meter dataplane compiled remedy safedir cause iface qdisc hook engine record rundir registry
 	image standby | tests: nettest kerneltest
 watch: kernel | tests: hook record nettest kerneltest
-hostbudget: meter dataplane compiled pipeline bpf iface engine rundir registry | tests: nettest
+hostbudget: dataplane compiled pipeline bpf iface engine rundir registry | tests: nettest
 	kerneltest
 walk: meter dataplane compiled pipeline bpf remedy cause engine record image | tests: queue replay qdisc
-	registry hostbudget metertest nettest kerneltest
+	registry metertest nettest kerneltest
 
 # language
 strictjson:

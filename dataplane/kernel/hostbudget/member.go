@@ -15,7 +15,6 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/registry"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/rundir"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/pipeline"
-	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 )
 
@@ -32,17 +31,9 @@ type Member struct {
 	clockOffset int64 // from measureOffset, ns
 	// shows other processes that this one is alive; taken on first use
 	lock     rundir.Lock
-	maps     *memberMaps                   // nil before the first budget
-	oldMaps  *memberMaps                   // maps still used by the policy in force, or nil
+	maps     *engine.Budgets               // nil before the first budget
+	oldMaps  *engine.Budgets               // maps still used by the policy in force, or nil
 	profiles map[string]*bpf.ShaperProfile // of the policy in force, by budget
-}
-
-// memberMaps are the maps and programs that a member uses.
-type memberMaps struct {
-	maps    [2]*ebpf.Map // in the order of BudgetMaps
-	id      ebpf.MapID   // ID of the first map
-	budgets engine.Memory[bpf.ShaperBudget]
-	loaded  [3]*ebpf.Collection
 }
 
 // NewMember returns a member, seen by other users by the name of a device and a direction. clock
@@ -158,14 +149,14 @@ func (m *Member) register(claims *registry.Claims) (map[int]pipeline.Shared, err
 		}
 	}
 	maps := m.maps
-	if maps == nil || maps.id != claims.Maps[0] {
-		if maps, err = OpenMemberMaps(claims.Opened); err != nil {
+	if maps == nil || maps.ID != claims.Maps[0] {
+		if maps, err = engine.OpenBudgets(claims.Opened); err != nil {
 			return nil, err
 		}
 	}
 	meters := map[int]pipeline.Shared{}
 	for _, claim := range claims.List {
-		meters[claim.Stage] = maps.NewBudgetMeter(claim.Record.Slot, m.clockOffset)
+		meters[claim.Stage] = maps.Meter(claim.Record.Slot, m.clockOffset)
 	}
 	if err = claims.Register(); err != nil {
 		if maps != m.maps {
@@ -204,42 +195,4 @@ func (m *Member) Close() error {
 	}
 	_, err := registry.ReleaseBudgets(m.user.At(), m.user.Direction, m.user.File)
 	return errors.Join(err, m.lock.Close())
-}
-
-// OpenMemberMaps opens the maps of budgets for a member, and loads their programs. maps may be
-// closed afterwards.
-func OpenMemberMaps(maps [2]*ebpf.Map) (m *memberMaps, err error) {
-	m = &memberMaps{}
-	defer func() {
-		if err != nil {
-			m.Close()
-		}
-	}()
-	if m.id, err = engine.MapID(maps[0]); err != nil {
-		return m, err
-	}
-	for i := range maps {
-		if m.maps[i], err = maps[i].Clone(); err != nil {
-			return m, err
-		}
-	}
-	for i, name := range []string{
-		bpf.BudgetProgShaperColor, bpf.BudgetProgShaperDraw, bpf.BudgetProgShaperRefund,
-	} {
-		if m.loaded[i], err = engine.LoadBudgetProgram(name, engine.BudgetMapsByName(maps)); err != nil {
-			return m, err
-		}
-	}
-	m.budgets, err = engine.MapMemory[bpf.ShaperBudget](maps[0])
-	return m, err
-}
-
-func (m *memberMaps) Close() {
-	m.budgets.Close()
-	for _, c := range m.loaded {
-		if c != nil {
-			c.Close()
-		}
-	}
-	registry.CloseMaps(m.maps)
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
-	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/hostbudget"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/engine"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/kerneltest"
@@ -48,7 +47,7 @@ func changeUnderLoad(t *testing.T, params [2]meter.Params, cpus []int) {
 	share := dataplane.Fraction{Num: 0, Den: 1}
 	m := &dataplane.Meter{Params: params[0], Initial: share}
 	h := newBudgeted(t, m, image.EgressEntry, maps, 0)
-	j, err := hostbudget.OpenMemberMaps(maps)
+	j, err := engine.OpenBudgets(maps)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +65,7 @@ func changeUnderLoad(t *testing.T, params [2]meter.Params, cpus []int) {
 		}
 	}
 	beginBudget(t, maps, m)
-	user := j.NewBudgetMeter(budgetSlot, 0)
+	user := j.Meter(budgetSlot, 0)
 	first := clock(t)
 	user.Color(first, 1, meter.Green) // starts its clock
 	var granted [3]int64

@@ -11,7 +11,6 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
-	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/hostbudget"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/engine"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/kerneltest"
@@ -119,12 +118,12 @@ func TestBudgetOneTruth(t *testing.T) {
 	if !kerneltest.InVM { // loading a program takes seconds
 		hooks = append(hooks, newBudgeted(t, aware, image.XdpEntry, maps, 1))
 	}
-	j, err := hostbudget.OpenMemberMaps(maps)
+	j, err := engine.OpenBudgets(maps)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(j.Close)
-	user := j.NewBudgetMeter(budgetSlot, 0)
+	user := j.Meter(budgetSlot, 0)
 	ways := []func(now int64, n int, in meter.Color) meter.Color{
 		user.Color,
 		func(now int64, n int, in meter.Color) meter.Color {
@@ -175,7 +174,7 @@ func TestBudgetOneTruth(t *testing.T) {
 
 // budgetStream meters packets by a budget, each in a random one of the ways.
 func budgetStream(
-	t *testing.T, r *rand.Rand, m *dataplane.Meter, p *bpf.ShaperProfile, user *hostbudget.BudgetMeter,
+	t *testing.T, r *rand.Rand, m *dataplane.Meter, p *bpf.ShaperProfile, user *engine.BudgetMeter,
 	ways []func(int64, int, meter.Color) meter.Color, seen *[3]int,
 ) {
 	profile, err := m.Params.Profile()
@@ -232,7 +231,7 @@ func budgetStream(
 func TestBudgetSwaps(t *testing.T) {
 	kerneltest.NeedRoot(t)
 	maps := hostMaps(t)
-	j, err := hostbudget.OpenMemberMaps(maps)
+	j, err := engine.OpenBudgets(maps)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,9 +244,9 @@ func TestBudgetSwaps(t *testing.T) {
 	} {
 		beginBudget(t, maps, &dataplane.Meter{Params: params})
 		now := int64(1e18)
-		j.NewBudgetMeter(budgetSlot, 0).Color(now, 1, meter.Green) // starts its clock, under the lock
-		m := j.NewBudgetMeter(budgetSlot, 0)
-		m.Maps = nil // a run would panic
+		j.Meter(budgetSlot, 0).Color(now, 1, meter.Green) // starts its clock, under the lock
+		m := j.Meter(budgetSlot, 0)
+		m.Budgets = nil // a run would panic
 		var seen [3]int
 		allocs := testing.AllocsPerRun(20_000, func() {
 			now += 100
@@ -260,7 +259,7 @@ func TestBudgetSwaps(t *testing.T) {
 	}
 	// A program run allocates nothing either.
 	beginBudget(t, maps, &dataplane.Meter{Params: meter.FixedWindow{Limit: 1e6, Window: 1e9}})
-	m := j.NewBudgetMeter(budgetSlot, 0)
+	m := j.Meter(budgetSlot, 0)
 	if allocs := testing.AllocsPerRun(1000, func() { m.Color(1e18, 64, meter.Green) }); allocs != 0 {
 		t.Errorf("a window: got %v allocations per packet, want none", allocs)
 	}
@@ -278,12 +277,12 @@ func TestBudgetChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(change.Close)
-	j, err := hostbudget.OpenMemberMaps(maps)
+	j, err := engine.OpenBudgets(maps)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(j.Close)
-	user := j.NewBudgetMeter(budgetSlot, 0)
+	user := j.Meter(budgetSlot, 0)
 	for k := range kerneltest.Rounds(2000) {
 		kind := k % 5
 		m := anyMeter(r, kind)

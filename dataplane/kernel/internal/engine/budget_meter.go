@@ -1,4 +1,4 @@
-package hostbudget
+package engine
 
 import (
 	"math"
@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
-	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/engine"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
@@ -15,24 +14,25 @@ import (
 // need the lock run in an eBPF program. A BudgetMeter must not be used concurrently.
 type BudgetMeter struct {
 	Budget      *bpf.ShaperBudget // shared memory, written by other CPUs
-	Maps        *memberMaps       // owns the memory
+	Budgets     *Budgets          // owns the memory, and the programs
 	slot        uint32
 	clockOffset int64 // packet clock minus kernel clock, ns
 
 	profile bpf.ShaperProfile // copy of the budget's profile
 	version uint32            // of profile
-	run     engine.TestRun
+	run     TestRun
 }
 
 // maxSwaps is the number of attempts to swap a word swapped by other CPUs at the same time. They
 // take less time than one run of the program, which takes microseconds.
 const maxSwaps = 64
 
-// NewBudgetMeter returns a meter for the budget in a slot.
-func (m *memberMaps) NewBudgetMeter(slot uint32, clockOffset int64) *BudgetMeter {
-	b := &BudgetMeter{Budget: &m.budgets.Values[slot], Maps: m, slot: slot, clockOffset: clockOffset}
-	b.version = atomic.LoadUint32(&b.Budget.Version) - 1 // no profile read yet
-	return b
+// Meter returns a meter for the budget in a slot. clockOffset is the packet clock minus the kernel
+// clock, ns.
+func (b *Budgets) Meter(slot uint32, clockOffset int64) *BudgetMeter {
+	m := &BudgetMeter{Budget: &b.memory.Values[slot], Budgets: b, slot: slot, clockOffset: clockOffset}
+	m.version = atomic.LoadUint32(&m.Budget.Version) - 1 // no profile read yet
+	return m
 }
 
 // refreshProfile reads the parameters again if they have changed. It returns false if they
@@ -62,7 +62,7 @@ func (m *BudgetMeter) Color(now int64, n int, in meter.Color) meter.Color {
 	}
 	p := &m.profile
 	first := int(p.Peak)
-	cost := int64(engine.Fills)
+	cost := int64(Fills)
 	if p.Peak != 0 || uint8(in) <= p.Limit {
 		cost = m.cost(first, bytes)
 	}
@@ -119,7 +119,7 @@ func (m *BudgetMeter) draw(i int, now uint64, cost, credit int64) (fits bool, sp
 	v := now * b.Num
 	for range maxSwaps {
 		word := atomic.LoadUint64(shared)
-		if word&engine.Closed != 0 || atomic.LoadUint32(&m.Budget.Version) != m.version ||
+		if word&Closed != 0 || atomic.LoadUint32(&m.Budget.Version) != m.version ||
 			now-atomic.LoadUint64(&m.Budget.Stamp) >= m.profile.Horizon {
 			return false, 0, false
 		}
@@ -160,7 +160,7 @@ func (m *BudgetMeter) drawSecond(i int, now uint64, n uint32, credit int64) bool
 	r := &m.run
 	r.Mark, r.Priority = uint32(credit), uint32(uint64(credit)>>32)
 	r.Cb = [5]uint32{m.slot<<1 | uint32(i), uint32(now), uint32(now >> 32), n, m.version}
-	code, err := r.Run(m.Maps.loaded[1].Programs[bpf.BudgetProgShaperDraw].FD())
+	code, err := r.Run(m.Budgets.loaded[1].Programs[bpf.BudgetProgShaperDraw].FD())
 	return err == nil && code == 1
 }
 
@@ -172,14 +172,14 @@ func (m *BudgetMeter) Refund(c meter.Charge) {
 	r := &m.run
 	now := uint64(c.At - m.clockOffset)
 	r.Cb = [5]uint32{m.slot, uint32(now), uint32(now >> 32), uint32(c.N), uint32(c.Color)}
-	_, _ = r.Run(m.Maps.loaded[2].Programs[bpf.BudgetProgShaperRefund].FD()) // a failure costs tokens only
+	_, _ = r.Run(m.Budgets.loaded[2].Programs[bpf.BudgetProgShaperRefund].FD()) // a failure costs tokens only
 }
 
 // ColorByProgram meters a packet by an eBPF program. It returns Red if the program fails.
 func (m *BudgetMeter) ColorByProgram(now uint64, n uint32, in meter.Color) meter.Color {
 	r := &m.run
 	r.Cb = [5]uint32{m.slot, uint32(now), uint32(now >> 32), n, uint32(in)}
-	code, err := r.Run(m.Maps.loaded[0].Programs[bpf.BudgetProgShaperColor].FD())
+	code, err := r.Run(m.Budgets.loaded[0].Programs[bpf.BudgetProgShaperColor].FD())
 	if err != nil {
 		return meter.Red
 	}
@@ -196,5 +196,5 @@ func (m *BudgetMeter) Tokens(now int64) (tc, te int64) {
 	for i := range state.Word {
 		state.Word[i] = atomic.LoadUint64(&b.Word[i])
 	}
-	return engine.LevelsAt(&state, &m.profile, uint64(now-m.clockOffset)).Tokens(&m.profile)
+	return LevelsAt(&state, &m.profile, uint64(now-m.clockOffset)).Tokens(&m.profile)
 }
