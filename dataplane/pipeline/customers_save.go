@@ -3,6 +3,7 @@ package pipeline
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
@@ -10,7 +11,7 @@ import (
 // A saved customer is a byte, 1 if its meter counts packets, its name and its meter, each with its
 // length before it, a varint.
 
-var errSavedCustomers = errors.New("saved customers: written by another version, or damaged")
+var errSavedCustomers = errors.New("saved customers are damaged or truncated")
 
 // AppendCustomers appends to b the meters of n customers from index at on, for RestoreCustomers.
 // It leaves out customers without packets, and queues. Meters have checksums, names have none.
@@ -71,8 +72,8 @@ func (l *Pipeline) RestoreCustomers(b []byte, now int64) error {
 		}
 		// Most meters have the parameters of their plan, which need not be compiled again.
 		list = append(list, restored{number, meter.New(l.customers.customer(number).service.Profile)})
-		if list[len(list)-1].UnmarshalBinary(saved) != nil {
-			return errSavedCustomers
+		if err := list[len(list)-1].UnmarshalBinary(saved); err != nil {
+			return fmt.Errorf("saved customer %q: %w", name, err)
 		}
 	}
 	l.now = max(l.now, now) // so that Inherit takes over the meters

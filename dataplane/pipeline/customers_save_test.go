@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -141,6 +142,36 @@ func TestRestoreCustomers(t *testing.T) {
 		damaged[i] ^= 1 // perhaps another name, which nobody has
 		if err := l.RestoreCustomers(damaged, 1e18); err == nil && l.customers.customer(1).begun() {
 			t.Fatalf("byte %d is damaged: customer a is restored", i)
+		}
+	}
+}
+
+// TestRestoreCustomersErrors checks that an error names the customer whose meter cannot be read, with
+// the reason of package meter, and otherwise that the data are damaged.
+func TestRestoreCustomersErrors(t *testing.T) {
+	policy := frametest.CustomersPolicy(&dataplane.Customers{List: []dataplane.Customer{
+		{Name: "alice", Prefixes: frametest.Prefixes("192.0.2.1/32"), Plan: frametest.BucketPlan("p", 3000)},
+	}})
+	l := newPipeline(t, policy)
+	process(l, 1e9, toward("192.0.2.1", 500))
+	saved := save(l)
+	corrupt := bytes.Clone(saved)
+	corrupt[len(corrupt)-1] ^= 1 // in the checksum
+	later := bytes.Replace(saved, []byte("mtr\x02"), []byte("mtr\x63"), 1)
+	for _, test := range []struct {
+		saved []byte
+		want  []string // parts of the error
+	}{
+		{corrupt, []string{`"alice"`, "corrupt"}},
+		{later, []string{`"alice"`, "format 99"}},
+		{saved[:len(saved)-1], []string{"damaged or truncated"}},
+		{saved[:3], []string{"damaged or truncated"}},
+	} {
+		err := newPipeline(t, policy).RestoreCustomers(test.saved, 1e9)
+		for _, want := range test.want {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("got %v, want %q", err, want)
+			}
 		}
 	}
 }
