@@ -1,6 +1,7 @@
 package meter
 
 import (
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -174,5 +175,23 @@ func TestKeyedLiterals(t *testing.T) {
 			}
 			return true
 		})
+	}
+}
+
+// TestUnknownField checks that the panic of a name that is no parameter names it, and the type.
+func TestUnknownField(t *testing.T) {
+	for name, f := range map[string]func(){
+		"Field":     func() { Field(SRTCM{}, "pir") },
+		"WithField": func() { WithField(SRTCM{}, "pir", int64(1)) },
+	} {
+		func() {
+			defer func() {
+				text := fmt.Sprint(recover())
+				if !strings.Contains(text, "meter.SRTCM") || !strings.Contains(text, `"pir"`) {
+					t.Errorf("%s panics with %q", name, text)
+				}
+			}()
+			f()
+		}()
 	}
 }

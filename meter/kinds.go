@@ -200,5 +200,9 @@ func WithField(p Params, name string, value any) Params {
 }
 
 func field(v reflect.Value, name string) reflect.Value {
-	return v.FieldByNameFunc(func(s string) bool { return strings.EqualFold(s, name) })
+	f := v.FieldByNameFunc(func(s string) bool { return strings.EqualFold(s, name) })
+	if !f.IsValid() {
+		panic(fmt.Sprintf("%v has no parameter %q", v.Type(), name))
+	}
+	return f
 }
