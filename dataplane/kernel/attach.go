@@ -177,10 +177,7 @@ func (cfg *Config) prepare(plan *compiled.Plan) (*iface.Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	if cfg.encoded, err = image.Encode(plan.For(cfg.Direction),
-		image.EntryOf(cfg.Direction, string(cfg.Hook), pacer), pacer); err == nil {
-		cfg.encoded.Source = plan
-	}
+	cfg.encoded, err = image.EncodeDirection(plan, cfg.Direction, string(cfg.Hook), pacer)
 	return d, err
 }
 

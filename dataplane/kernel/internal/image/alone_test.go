@@ -64,6 +64,6 @@ func imageOf(t *testing.T, p *dataplane.Policy, pacer record.Pacer) *Image {
 	if err != nil {
 		return nil
 	}
-	out.Plan, out.Source = nil, nil
+	out.Plan, out.source = nil, nil
 	return out
 }

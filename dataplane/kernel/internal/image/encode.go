@@ -45,7 +45,7 @@ type Image struct {
 	spread uint32 // number of queues with leaves for flows
 
 	Plan    *compiled.Plan
-	Source  *compiled.Plan // of which plan is one direction
+	source  *compiled.Plan // of which Plan is one direction
 	entry   Entry
 	asked   record.Pacer         // pacer for which the plan was encoded
 	Pacer   record.Pacer         // pacer in use; "" if no packets are queued
