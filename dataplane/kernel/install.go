@@ -116,8 +116,7 @@ func (i *installation) encodePlan() (err error) {
 	if i.image, err = image.EncodeFor(i.next, i.plan, i.s.encoded); err != nil {
 		return err
 	}
-	i.image.Restored = i.s.restored
-	i.s.encoded, i.s.restored = nil, nil
+	i.s.encoded = nil
 	i.image.Constants.Link, i.image.Constants.Dry = uint8(i.device.LinkType), engine.Flag(i.next.Dry)
 	return nil
 }
@@ -232,7 +231,9 @@ func checkNames(p *ebpf.Program, about *ebpf.Map) error {
 }
 
 func (i *installation) copyState() error {
-	return i.image.Populate(&i.s.About, i.s.maps, i.maps, i.claims)
+	restored := i.s.restored
+	i.s.restored = nil
+	return i.image.Populate(&i.s.About, i.s.maps, i.maps, i.claims, restored)
 }
 
 // freeNewTables frees the tables of keys made by copyState.

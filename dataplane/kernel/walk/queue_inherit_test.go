@@ -31,7 +31,7 @@ func (h *hooked) successor(t *testing.T, about *record.About, policy *dataplane.
 	next.image.Inherit(about)
 	maps, err := h.maps.ForPlan(g, about, nil)
 	if err == nil {
-		err = g.Populate(about, h.maps, maps, nil)
+		err = g.Populate(about, h.maps, maps, nil, nil)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -128,8 +128,8 @@ func (g *Image) moveFrom(
 
 // copyCustomers is populateCustomers with the customers of the previous policy, or with restored
 // ones.
-func (g *Image) copyCustomers(before *record.About, from, to *Maps) (err error) {
-	was := g.Restored
+func (g *Image) copyCustomers(before *record.About, from, to *Maps, restored *CustomerTable) (err error) {
+	was := restored
 	if before.Customers != 0 && g.customerImage != nil && !g.ChangesCustomers {
 		if was, err = from.ReadCustomers(); err != nil {
 			return err

@@ -150,7 +150,8 @@ func TestRestoreCustomers(t *testing.T) {
 	}
 	saved := was.save(boot, engine.Now(), time.Now().UnixNano())
 	g := image(large, small, small)
-	if g.Restored, err = RestoreNow(saved); err != nil {
+	restored, err := RestoreNow(saved)
+	if err != nil {
 		t.Fatal(err)
 	}
 	maps, err := NewMaps()
@@ -161,7 +162,7 @@ func TestRestoreCustomers(t *testing.T) {
 	if err := g.Initialize(maps); err != nil {
 		t.Fatal(err)
 	}
-	if err := g.copyCustomers(&record.About{}, nil, maps); err != nil {
+	if err := g.copyCustomers(&record.About{}, nil, maps, restored); err != nil {
 		t.Fatal(err)
 	}
 	after, err := maps.ReadCustomers()

@@ -96,7 +96,8 @@ func TestSetCustomers(t *testing.T) {
 				list[r.IntN(n)].Plan = first
 			}
 			g, now := encode(), *maps
-			if err := errors.Join(now.makeCustomerMaps(g), g.copyCustomers(about, maps, &now)); err != nil {
+			err := errors.Join(now.makeCustomerMaps(g), g.copyCustomers(about, maps, &now, nil))
+			if err != nil {
 				t.Fatal(err)
 			}
 			maps.CloseExcept(&now)

@@ -104,7 +104,7 @@ func TestChangeCustomers(t *testing.T) {
 			} else {
 				next := *maps
 				if err := errors.Join(next.makeCustomerMaps(g),
-					g.copyCustomers(about, maps, &next)); err != nil {
+					g.copyCustomers(about, maps, &next, nil)); err != nil {
 					t.Fatal(err)
 				}
 				maps.CloseExcept(&next)

@@ -36,7 +36,6 @@ type Image struct {
 	Queues    []bpf.ShaperQueue
 
 	customerImage    *customerImage // nil without customers
-	Restored         *CustomerTable // state of customers without a previous policy; nil for none
 	ChangesCustomers bool           // the maps of customers are those of the previous policy
 	// state of the previous policy's customers when it was copied to new maps; nil if it was not
 	copied *CustomerTable

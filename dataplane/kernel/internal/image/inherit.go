@@ -69,8 +69,11 @@ func sameProfile(a, b *bpf.ShaperStage) bool {
 
 // Populate writes the initial states and counters of all meters and classes without an inherited
 // slot. A meter whose parameters changed starts with its current tokens. If a map was replaced by a
-// larger one, Populate copies the inherited slots.
-func (g *Image) Populate(before *record.About, from, to *Maps, c *registry.Claims) error {
+// larger one, Populate copies the inherited slots. restored is the state of customers if before has
+// none, or nil.
+func (g *Image) Populate(
+	before *record.About, from, to *Maps, c *registry.Claims, restored *CustomerTable,
+) error {
 	if err := g.populateTables(before, to); err != nil { // first, because it takes long
 		return err
 	}
@@ -85,7 +88,7 @@ func (g *Image) Populate(before *record.About, from, to *Maps, c *registry.Claim
 			}
 		}
 	}
-	if err := g.copyCustomers(before, from, to); err != nil {
+	if err := g.copyCustomers(before, from, to, restored); err != nil {
 		return err
 	}
 	if err := g.populateBacklogs(before, from, to); err != nil {
