@@ -15,7 +15,7 @@ const (
 	ECNSet                   // marked Congestion Experienced
 	Marked                   // a mark was written, even if it changed no bit
 	Queued                   // departs at Verdict.Departure
-	Waiting                  // queued in a link; Pipeline.Settle returns its departure or drop
+	Waiting                  // queued in a link; pipeline.Pipeline.Settle returns its departure or drop
 )
 
 // Dropped reports whether the packet is dropped.
@@ -84,8 +84,8 @@ type Verdict struct {
 	Customer  uint32 // number of the customer, from 1; 0 for none
 	Stage     int32  // index in compiled.Plan.Stages of the last meter of the packet; -1 for none
 	// Lack is the number of tokens that this meter lacked to give the packet a better
-	// color, see compiled.Stage.Lack. It is 0 unless Pipeline.MeasureLack was called, and for a meter per
-	// key or customer.
+	// color, see compiled.Stage.Lack. It is 0 unless pipeline.Pipeline.MeasureLack was called, and
+	// for a meter per key or customer.
 	Lack    int32
 	Done    Done
 	Pre     meter.Color // input color of the first meter; valid if Class >= 0

@@ -32,7 +32,7 @@ func (e *GoneError) Unwrap() error { return ErrGone }
 
 // Run forwards frames until ctx ends, which is not an error, or a device is gone. Then queued
 // packets have Drain to depart, except packets from a device which is gone. The rest are dropped
-// and counted. The shapers keep their state for another Run.
+// and counted. The policies keep their state for another Run.
 func (p *Plane) Run(ctx context.Context) error {
 	inside, outside := p.Inside.Ports(), p.Outside.Ports()
 	if len(inside) != len(outside) {

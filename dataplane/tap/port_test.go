@@ -126,7 +126,7 @@ func readFrames(t testing.TB, d Device, n int, want func(frame []byte) bool) [][
 }
 
 // configureHost configures a device with a MAC, addresses and the neighbors of
-// nettest.Veth.
+// nettest.Namespace.Veth.
 func configureHost(t testing.TB, n *nettest.Namespace, name, mac string, addrs ...string) {
 	t.Helper()
 	var err error

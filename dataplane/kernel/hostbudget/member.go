@@ -49,7 +49,7 @@ func NewMember(device string, direction dataplane.Direction, clock func() int64)
 var members atomic.Uint32
 
 // Join claims the host budgets of a plan, and returns their meters by stage. Its errors are
-// those of Shaper.Reload, such as *ConflictError. Call settle when the new plan is in force:
+// those of kernel.Shaper.Reload, such as *ConflictError. Call settle when the new plan is in force:
 // it leaves the budgets of the previous plan. Until then other processes cannot change
 // their budgets. A meter must not be used concurrently.
 func (m *Member) Join(plan *compiled.Plan) (meters map[int]pipeline.Shared, settle func() error, err error) {

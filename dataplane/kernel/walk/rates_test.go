@@ -34,7 +34,7 @@ func queuesByAddress(queues ...*dataplane.Queue) *dataplane.Policy {
 	return policy
 }
 
-// setRates changes the rates of a loaded program as Shaper.SetRates does.
+// setRates changes the rates of a loaded program as kernel.Shaper.SetRates does.
 func (h *hooked) setRates(about *record.About, plan *compiled.Plan) error {
 	g, err := image.EncodeRates(about, plan)
 	if err == nil {

@@ -120,7 +120,7 @@ func statsOfCustomer(c *bpf.ShaperCustomer) (out dataplane.CustomerStats) {
 	return out
 }
 
-// CustomerStats returns the counters of the customers of a plan in a map, see CustomerCounters.Of.
+// CustomerStats returns the counters of the customers of a plan in a map, see kernel.CustomerCounters.Of.
 func CustomerStats(m *ebpf.Map, plan *compiled.Customers) ([]dataplane.CustomerStats, error) {
 	list := plan.Source.List
 	out, found := make([]dataplane.CustomerStats, len(list)), make([]bool, len(list))

@@ -101,6 +101,6 @@ func (k KeptReading) Precedes(now KeptReading) bool {
 // Reading holds the counters of a shaper at one time. The difference of two readings gives rates.
 type Reading struct {
 	At     int64                  // time of Now
-	Stats  []dataplane.ClassStats // as of Shaper.Stats
-	Queues []dataplane.QueueState // as of Shaper.Queues
+	Stats  []dataplane.ClassStats // as of kernel.Shaper.Stats
+	Queues []dataplane.QueueState // as of kernel.Shaper.Queues
 }

@@ -26,15 +26,15 @@ type About struct {
 	Program   ebpf.ProgramID      `json:"-"` // ID of the attached program
 	Since     time.Time           // time of the attachment
 	Loaded    time.Time           // time when the current policy was loaded
-	Dry       bool                // Config.Dry
-	Pinned    bool                // Config.Pin
+	Dry       bool                // kernel.Config.Dry
+	Pinned    bool                // kernel.Config.Pin
 	Process   int                 // ID of the attaching process
 	Peer      string              `json:",omitempty"` // for a TAP plane: the device on its other side
-	Label     json.RawMessage     // Config.Label
+	Label     json.RawMessage     // kernel.Config.Label
 	Before    *Before             `json:",omitempty"` // configuration of a rollback; nil detaches
 	Until     time.Time           `json:",omitzero"`  // time of the armed rollback; zero if none is armed
 	Expires   uint64              `json:",omitempty"` // deadline of Expire, CLOCK_MONOTONIC ns; 0 for none
-	AskedGSO  uint32              `json:",omitempty"` // Config.GSOLimit
+	AskedGSO  uint32              `json:",omitempty"` // kernel.Config.GSOLimit
 	GSOLimit  uint32              `json:",omitempty"` // GSO limit needed by this shaper, bytes; 0 for none
 
 	Place   hook.Place       // where the program is attached
@@ -42,7 +42,7 @@ type About struct {
 	Slots   []uint32         // of the counters, by class of the outline
 	Stages  packed[Stage]    // by stage of the outline
 
-	Asked  Pacer         `json:",omitempty"` // Config.Pacer
+	Asked  Pacer         `json:",omitempty"` // kernel.Config.Pacer
 	Pacer  Pacer         `json:",omitempty"` // root qdisc in use; "" without queues
 	Fair   FairScheduler `json:",omitempty"` // "" without fair queues
 	Queued []Queue       `json:",omitempty"` // by queue of the outline

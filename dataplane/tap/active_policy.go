@@ -45,7 +45,8 @@ type departing struct {
 // DefaultMemory is the default memory for queued packets, in bytes.
 const DefaultMemory = 256 << 20
 
-// NewActivePolicy returns a shaper for a plan.
+// NewActivePolicy returns the policy of a plan. memory is the maximum memory of queued packets, bytes; 0
+// means DefaultMemory.
 func NewActivePolicy(plan *compiled.Plan, memory int64) *ActivePolicy {
 	if memory == 0 {
 		memory = DefaultMemory
@@ -53,15 +54,15 @@ func NewActivePolicy(plan *compiled.Plan, memory int64) *ActivePolicy {
 	return &ActivePolicy{memory: memory, pipeline: pipeline.FromPlan(plan), wake: map[*lane]func(){}}
 }
 
-// Budgets gives access to the budgets of the host, which shapers share; a kernel.Member implements
-// it. Join returns the meters of the stages with such a budget in a plan, by stage. The caller must
-// call settle once the plan is active.
+// Budgets gives access to the budgets of the host, which shapers share; a hostbudget.Member
+// implements it. Join returns the meters of the stages with such a budget in a plan, by stage. The
+// caller must call settle once the plan is active.
 type Budgets interface {
 	Join(plan *compiled.Plan) (meters map[int]pipeline.Shared, settle func() error, err error)
 }
 
-// Join makes the shaper use the budgets of the host. It must be called before the plane runs.
-// Without it, the shaper uses its own meters for them.
+// Join makes the policy use the budgets of the host. It must be called before the plane runs.
+// Without it, the policy uses its own meters for them.
 func (s *ActivePolicy) Join(b Budgets) error {
 	meters, settle, err := b.Join(s.pipeline.Plan())
 	if err != nil {
@@ -165,7 +166,7 @@ func (s *ActivePolicy) Stats() ([]dataplane.ClassStats, Lost) {
 	return now.Stats, now.Lost
 }
 
-// Snapshot is the state of a shaper at one moment.
+// Snapshot is the state of an active policy at one moment.
 type Snapshot struct {
 	Stats  []dataplane.ClassStats // as returned by pipeline.Pipeline.Stats
 	Lost   Lost
