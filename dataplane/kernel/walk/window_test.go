@@ -108,7 +108,7 @@ func windowStream(
 		}
 		for _, at := range []int64{late, now, now + r.Int64N(3*model.window)} {
 			probe := *model
-			if got, want := engine.WindowLevelsAt(&state, &stage.Profile, uint64(at))[0],
+			if got, want := engine.LevelsAt(&state, &stage.Profile, uint64(at))[0],
 				probe.tokensLeft(at); got != want {
 				t.Errorf("at %d, state of %d: got %d tokens, want %d", at, late, got, want)
 				return colors
@@ -224,7 +224,7 @@ func TestWindowStates(t *testing.T) {
 				2*model.window-1, 2*model.window, r.Int64N(2*model.window))
 			probe := *model
 			left := probe.tokensLeft(now)
-			if got := engine.WindowLevelsAt(&state, &stage.Profile, uint64(now))[0]; got != left {
+			if got := engine.LevelsAt(&state, &stage.Profile, uint64(now))[0]; got != left {
 				t.Fatalf("%T%+v: %d and %d bytes in the windows, at %d: got %d tokens, want %d", m.Params,
 					m.Params, count, before, now-start, got, left)
 			}

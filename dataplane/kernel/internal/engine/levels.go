@@ -51,7 +51,7 @@ func (l Levels) State(now uint64, p *bpf.ShaperProfile) bpf.ShaperState {
 // bpf/src/bucket.h computes them.
 func LevelsAt(state *bpf.ShaperState, p *bpf.ShaperProfile, now uint64) Levels {
 	if p.Window > 0 {
-		return WindowLevelsAt(state, p, now)
+		return windowLevelsAt(state, p, now)
 	}
 	var l Levels
 	if state.Stamp == NotBegun {
@@ -83,8 +83,8 @@ func LevelsAt(state *bpf.ShaperState, p *bpf.ShaperProfile, now uint64) Levels {
 	return l
 }
 
-// WindowLevelsAt is LevelsAt for a window, as window_color in bpf/src/bucket.h.
-func WindowLevelsAt(state *bpf.ShaperState, p *bpf.ShaperProfile, now uint64) Levels {
+// windowLevelsAt is LevelsAt for a window, as window_color in bpf/src/bucket.h.
+func windowLevelsAt(state *bpf.ShaperState, p *bpf.ShaperProfile, now uint64) Levels {
 	limit, count, before, since := p.Buckets[0].Size, int64(state.Word[0]), state.Word[1], now-state.Stamp
 	view := p.Window
 	switch {
