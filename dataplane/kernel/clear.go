@@ -115,10 +115,7 @@ func removeOrphans() (removed []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	exists := map[int]bool{}
-	for _, l := range links {
-		exists[l.Attrs().Index] = true
-	}
+	exists := iface.Indexes(links)
 	var errs []error
 	for _, l := range links {
 		if of := hook.InterfaceOf(l); of != 0 && !exists[of] {

@@ -69,10 +69,7 @@ func Look() (*Survey, error) {
 }
 
 func (v *Survey) addAll(namespace uint64, links []netlink.Link) error {
-	exists := map[int]bool{}
-	for _, l := range links {
-		exists[l.Attrs().Index] = true
-	}
+	exists := iface.Indexes(links)
 	for _, l := range links {
 		name, at := l.Attrs().Name, iface.ID{Namespace: namespace, Index: l.Attrs().Index}
 		if of := hook.InterfaceOf(l); of != 0 {

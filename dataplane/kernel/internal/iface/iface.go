@@ -101,6 +101,15 @@ func ListLinks() ([]netlink.Link, error) {
 	return list, err
 }
 
+// Indexes returns the indexes of interfaces.
+func Indexes(links []netlink.Link) map[int]bool {
+	out := map[int]bool{}
+	for _, l := range links {
+		out[l.Attrs().Index] = true
+	}
+	return out
+}
+
 // NoInterfaceError reports a missing interface of this name.
 type NoInterfaceError struct{ Name string }
 
