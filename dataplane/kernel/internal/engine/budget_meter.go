@@ -20,7 +20,7 @@ type BudgetMeter struct {
 
 	profile bpf.ShaperProfile // copy of the budget's profile
 	version uint32            // of profile
-	run     TestRun
+	run     testRun
 }
 
 // maxSwaps is the number of attempts to swap a word swapped by other CPUs at the same time. They

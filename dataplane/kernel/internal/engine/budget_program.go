@@ -35,7 +35,7 @@ func RunChange(c *ebpf.Collection, slot uint32, to *bpf.ShaperProfile, now uint6
 // RunOnSlot runs a program changing the state in a slot, at a time (ns of CLOCK_MONOTONIC), 0 for
 // now.
 func RunOnSlot(program *ebpf.Program, slot uint32, now uint64) error {
-	r := TestRun{}
+	r := testRun{}
 	r.Cb = [5]uint32{slot, uint32(now), uint32(now >> 32)}
 	code, err := r.Run(program.FD())
 	if err == nil && code != 0 {
@@ -76,9 +76,9 @@ func BudgetMapsByName(maps [2]*ebpf.Map) map[string]*ebpf.Map {
 	return map[string]*ebpf.Map{BudgetMaps[0]: maps[0], BudgetMaps[1]: maps[1]}
 }
 
-// TestRun runs an eBPF program by BPF_PROG_TEST_RUN. The packet is empty; its context holds the
+// testRun runs an eBPF program by BPF_PROG_TEST_RUN. The packet is empty; its context holds the
 // arguments. It allocates nothing.
-type TestRun struct {
+type testRun struct {
 	skbContext
 	frame [14]byte
 	attr  programRunAttr
@@ -107,7 +107,7 @@ type programRunAttr struct {
 }
 
 // Run runs a program and returns its return code.
-func (r *TestRun) Run(program int) (uint32, error) {
+func (r *testRun) Run(program int) (uint32, error) {
 	r.attr = programRunAttr{
 		program: uint32(program), dataSize: uint32(len(r.frame)),
 		data: uint64(uintptr(unsafe.Pointer(&r.frame))), repeat: 1,
@@ -134,7 +134,7 @@ func RunOnList[T any](p *ebpf.Program, m *ebpf.Map, list []T) error {
 		if err := PutArray(m, chunk); err != nil {
 			return err
 		}
-		var r TestRun
+		var r testRun
 		r.Cb[0] = uint32(len(chunk))
 		done, err := r.Run(p.FD())
 		if err == nil && done != uint32(len(chunk)) {

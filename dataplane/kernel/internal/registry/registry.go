@@ -251,7 +251,7 @@ func (b *Locked) findMaps() (maps [2]*ebpf.Map, err error) {
 				name, err, b.Budgets[0].Users[0].String())
 		}
 		if err != nil {
-			CloseMaps(maps)
+			closeMaps(maps)
 			return [2]*ebpf.Map{}, err
 		}
 		maps[i] = m
@@ -259,8 +259,8 @@ func (b *Locked) findMaps() (maps [2]*ebpf.Map, err error) {
 	return maps, nil
 }
 
-// CloseMaps closes maps; nil maps are allowed.
-func CloseMaps(maps [2]*ebpf.Map) {
+// closeMaps closes maps; nil maps are allowed.
+func closeMaps(maps [2]*ebpf.Map) {
 	for _, m := range maps {
 		m.Close()
 	}
@@ -303,7 +303,7 @@ func (b *Locked) write(text []byte) error {
 
 // close closes the maps and releases the lock.
 func (b *Locked) close() error {
-	CloseMaps(b.Opened)
+	closeMaps(b.Opened)
 	return b.Lock.Close()
 }
 
