@@ -173,12 +173,16 @@ func (l *Pipeline) decide(p *dataplane.Packet, v *dataplane.Verdict) {
 	}
 }
 
+// queuePacket returns a packet as a queue sees it.
+func queuePacket(p *dataplane.Packet, v *dataplane.Verdict, color meter.Color) queue.Packet {
+	return queue.Packet{Bytes: v.Length, Segments: v.Packets, Color: color, ECN: p.ECNCapable()}
+}
+
 // tryQueue lets the own queue of a customer decide before any meter. It reports whether the
 // queue would admit the packet; if not, the packet is dropped with its input color.
 func (l *Pipeline) tryQueue(stage int, q *queue.Leaky, p *dataplane.Packet, v *dataplane.Verdict) bool {
 	v.Pre = l.inputColor(stage, p)
-	fate := q.Try(v.Now,
-		queue.Packet{Bytes: v.Length, Segments: v.Packets, Color: v.Pre, ECN: p.ECNCapable()})
+	fate := q.Try(v.Now, queuePacket(p, v, v.Pre))
 	if !fate.Dropped() {
 		return true
 	}
@@ -307,8 +311,7 @@ func (l *Pipeline) act(a *compiled.Action, p *dataplane.Packet, v *dataplane.Ver
 func (l *Pipeline) admit(q *queue.Leaky, p *dataplane.Packet, v *dataplane.Verdict) {
 	var fate queue.Fate
 	v.Done |= dataplane.Queued
-	v.Departure, fate = q.Admit(v.Now,
-		queue.Packet{Bytes: v.Length, Segments: v.Packets, Color: v.Color, ECN: p.ECNCapable()})
+	v.Departure, fate = q.Admit(v.Now, queuePacket(p, v, v.Color))
 	l.applyFate(fate, v)
 	if v.Done&dataplane.ECNSet != 0 {
 		p.SetCE()
@@ -322,7 +325,7 @@ func (l *Pipeline) enqueue(q *pacedQueue, p *dataplane.Packet, v *dataplane.Verd
 		return
 	}
 	v.Done |= dataplane.Queued
-	packet := queue.Packet{Bytes: v.Length, Segments: v.Packets, Color: v.Color, ECN: p.ECNCapable()}
+	packet := queuePacket(p, v, v.Color)
 	if q.plan.Fair {
 		packet.Flow = q.flows.FlowNumber(p, q.plan.Seed)
 	}
