@@ -66,7 +66,7 @@ func changeUnderLoad(t *testing.T, params [2]meter.Params, cpus []int) {
 	}
 	beginBudget(t, maps, m)
 	user := j.Meter(budgetSlot, 0)
-	first := clock(t)
+	first := engine.Now()
 	user.Color(first, 1, meter.Green) // starts its clock
 	var granted [3]int64
 
@@ -86,7 +86,7 @@ func changeUnderLoad(t *testing.T, params [2]meter.Params, cpus []int) {
 	here := onCPU(cpus[1], func() error {
 		for !stop.Load() {
 			for range 100 {
-				mine[user.Color(clock(t), length, meter.Green)] += length
+				mine[user.Color(engine.Now(), length, meter.Green)] += length
 			}
 			green.Store(mine[meter.Green] > 0)
 		}
@@ -104,7 +104,7 @@ func changeUnderLoad(t *testing.T, params [2]meter.Params, cpus []int) {
 	at, changes := first, 0
 	for begin := time.Now(); time.Since(begin) < 300*time.Millisecond; changes++ {
 		model := newExact(params[changes%2], share)
-		now := clock(t)
+		now := engine.Now()
 		for i := range most {
 			most[i].Add(most[i], new(big.Rat).Mul(model.Rate[i], new(big.Rat).SetInt64(now-at)))
 		}
@@ -118,7 +118,7 @@ func changeUnderLoad(t *testing.T, params [2]meter.Params, cpus []int) {
 	if err := errors.Join(<-inKernel, <-here); err != nil {
 		t.Fatal(err)
 	}
-	end := clock(t)
+	end := engine.Now()
 	model := newExact(params[changes%2], share)
 	for i := range most {
 		most[i].Add(most[i], new(big.Rat).Mul(model.Rate[i], new(big.Rat).SetInt64(end-at)))

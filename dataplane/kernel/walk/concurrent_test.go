@@ -84,7 +84,7 @@ func (c *hammered) run(t *testing.T, cpus []int) {
 		return append(b, make([]byte, length-20)...)
 	}
 	// A packet starts the meter's clock.
-	first := clock(t)
+	first := engine.Now()
 	if _, _, err := h.program.Benchmark(frame(meter.Green), 1, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func (c *hammered) run(t *testing.T, cpus []int) {
 	if err := h.maps.States.LookupWithFlags(stage.Slot, &state, ebpf.LookupLock); err != nil {
 		t.Fatal(err)
 	}
-	end := clock(t)
+	end := engine.Now()
 	holds := engine.LevelsAt(&state, &stage.Profile, uint64(end))
 	all, err := h.Stats()
 	if err != nil {

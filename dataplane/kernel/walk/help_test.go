@@ -7,7 +7,6 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
-	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/engine"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/kerneltest"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
@@ -60,16 +59,6 @@ func newWalker(policy *dataplane.Policy, batch int) (*Walker, error) {
 		return nil, err
 	}
 	return New(plan, batch)
-}
-
-// clock reads the clock of the programs, ns.
-func clock(t *testing.T) int64 {
-	t.Helper()
-	now, err := engine.Monotonic()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return int64(now)
 }
 
 // integers returns the integers of a profile that has some.

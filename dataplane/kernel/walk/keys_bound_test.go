@@ -288,7 +288,7 @@ func TestConcurrentSpray(t *testing.T) { // not parallel: it needs both CPUs
 	}
 	h := newHooked(t, oneClass(dataplane.Class{Meter: m}), image.EgressEntry,
 		func(c *bpf.ShaperConstants) { c.Handed = 0 })
-	first, seed := clock(t), kerneltest.Seeded(t).Uint64()
+	first, seed := engine.Now(), kerneltest.Seeded(t).Uint64()
 	var ends []<-chan error
 	for i, cpu := range cpus {
 		ends = append(ends, onCPU(cpu, func() (err error) {
@@ -309,7 +309,7 @@ func TestConcurrentSpray(t *testing.T) { // not parallel: it needs both CPUs
 			t.Fatal(err)
 		}
 	}
-	last := clock(t)
+	last := engine.Now()
 	all, err := h.Stats()
 	if err != nil {
 		t.Fatal(err)

@@ -77,7 +77,7 @@ func (c *contended) run(t *testing.T, cpus []int) {
 		b := ipv4(kerneltest.Be16(ethernet(), 0x800), 0, byte(color)<<2, 6, length-20, 0, from4, to4)
 		return append(b, make([]byte, length-20)...)
 	}
-	first := clock(t)
+	first := engine.Now()
 	if _, _, err := h.program.Benchmark(frame(meter.Green), 1, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func (c *contended) run(t *testing.T, cpus []int) {
 	if c.keyed {
 		states = append(states, onlyKey(t, h, stage.Table))
 	}
-	end := clock(t)
+	end := engine.Now()
 	all, err := h.Stats()
 	if err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/engine"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/kerneltest"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/pipeline"
@@ -344,7 +345,7 @@ func TestLeaseConcurrent(t *testing.T) { // not parallel: it needs both CPUs
 		}
 	}
 	for begin := time.Now(); time.Since(begin) < 500*time.Millisecond; leases++ {
-		now := clock(t)
+		now := engine.Now()
 		addTokens(now)
 		rate := func() int64 { return 1e8 + rand.Int64N(5e9) }
 		lease = compiled.Lease{Until: [2]int64{now + rand.Int64N(200_000), now + rand.Int64N(400_000)}}
@@ -365,7 +366,7 @@ func TestLeaseConcurrent(t *testing.T) { // not parallel: it needs both CPUs
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
 	}
-	addTokens(clock(t))
+	addTokens(engine.Now())
 	all, err := f.Stats()
 	if err != nil {
 		t.Fatal(err)

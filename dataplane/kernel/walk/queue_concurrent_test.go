@@ -8,6 +8,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/engine"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/kerneltest"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
@@ -52,14 +53,14 @@ func TestQuietQueueConcurrent(t *testing.T) { // not parallel: it needs both CPU
 				func(c *bpf.ShaperConstants) { c.Handed, c.Pacer = 0, image.PacerNumber[record.HTB] })
 			frame := func(meter.Color) []byte { return datagram(0, 0, length).Data }
 			c := &hammered{}
-			first := clock(t)
+			first := engine.Now()
 			_, busy := c.hammer(t, h.program, cpus, frame, 300*time.Millisecond)
 			var b bpf.ShaperBacklog
 			if err := h.maps.Backlogs.LookupWithFlags(h.image.Queues[0].Slot, &b,
 				ebpf.LookupLock); err != nil {
 				t.Fatal(err)
 			}
-			end := clock(t)
+			end := engine.Now()
 			all, err := h.Stats()
 			if err != nil {
 				t.Fatal(err)

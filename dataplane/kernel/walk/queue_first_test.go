@@ -7,6 +7,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/engine"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/kerneltest"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
@@ -165,7 +166,7 @@ func TestRefundConcurrent(t *testing.T) { // not parallel: it needs both CPUs
 				t.Fatalf("queued %d bytes and dropped %d of %+v", queued, dropped, all[0].Colors)
 			}
 			for i, full := range []int64{burst, maximal} {
-				tc, _, err := image.ReadTokens(h.maps, &h.image.Stages[i], uint64(clock(t)))
+				tc, _, err := image.ReadTokens(h.maps, &h.image.Stages[i], uint64(engine.Now()))
 				if err != nil {
 					t.Fatal(err)
 				}

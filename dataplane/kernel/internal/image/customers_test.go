@@ -215,7 +215,7 @@ func TestMoveBeginsCoDel(t *testing.T) {
 	for to, plan := range plans {
 		t.Run(plan.Name, func(t *testing.T) {
 			_, maps := customerMaps(t, plans, 0)
-			now := uint64(programClock(t))
+			now := uint64(engine.Now())
 			const begun, above, dropping = 1, 1 << 8, 1 << 16 // bytes of the rest of a backlog
 			before := bpf.ShaperCustomer{
 				Word: [2]uint64{now, 0}, Stamp: now - 1e9, // first above
@@ -297,7 +297,7 @@ func TestMoveKeepsTokens(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			g, maps := customerMaps(t, plans, test.from)
 			from, to := &g.customerImage.plans[test.from].Profile, &g.customerImage.plans[test.to].Profile
-			now := uint64(programClock(t))
+			now := uint64(engine.Now())
 			var c bpf.ShaperCustomer
 			switch {
 			case test.from == queued:
@@ -323,7 +323,7 @@ func TestMoveKeepsTokens(t *testing.T) {
 				t.Fatal(err)
 			}
 			tc, te := engine.LevelsAt(&bpf.ShaperState{Word: c.Word, Stamp: c.Stamp}, to,
-				uint64(programClock(t))).Tokens(to)
+				uint64(engine.Now())).Tokens(to)
 			if c.Plan != test.to || (engine.Levels{tc, te}) != test.want {
 				t.Errorf("plan %d with %d and %d tokens, want plan %d with %d", c.Plan, tc, te, test.to,
 					test.want)

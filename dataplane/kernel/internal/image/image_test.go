@@ -6,7 +6,6 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
-	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/engine"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
 )
 
@@ -17,16 +16,6 @@ func encoded(policy *dataplane.Policy, to Entry, pacer record.Pacer) (*Image, er
 		return nil, err
 	}
 	return Encode(plan, to, pacer)
-}
-
-// programClock reads the clock of the programs, ns.
-func programClock(t *testing.T) int64 {
-	t.Helper()
-	now, err := engine.Monotonic()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return int64(now)
 }
 
 // prefixesIn reads the numbers of all keys, and how they are searched.
