@@ -25,31 +25,26 @@ func (s *Shaper) Expire(at time.Time) error {
 	if err := s.Refresh(); err != nil {
 		return err
 	}
-	if s.Expires, err = toMonotonic(at); err != nil {
-		return err
-	}
+	s.Expires = toMonotonic(at)
 	return s.completeAttach(st)
 }
 
 // toMonotonic converts a time to the programs' clock, in ns. It returns 0 for the zero
 // time.
-func toMonotonic(at time.Time) (uint64, error) {
+func toMonotonic(at time.Time) uint64 {
 	if at.IsZero() {
-		return 0, nil
+		return 0
 	}
-	now, err := engine.Monotonic()
-	left := min(int64(time.Until(at)), math.MaxInt64-int64(now))
-	return uint64(max(int64(now)+left, 1)), err
+	now := engine.Now()
+	left := min(int64(time.Until(at)), math.MaxInt64-now)
+	return uint64(max(now+left, 1))
 }
 
 // writeDeadline writes the deadline that the program reads.
 func (s *Shaper) writeDeadline() error {
 	deadline := s.Expires
 	if s.Before == nil { // an armed rollback detaches
-		until, err := toMonotonic(s.Until)
-		if err != nil {
-			return err
-		}
+		until := toMonotonic(s.Until)
 		if until != 0 && (deadline == 0 || until < deadline) {
 			deadline = until
 		}
@@ -66,6 +61,5 @@ func (s *Shaper) deadlinePassed() (bool, error) {
 	if err := s.maps.Expiry.Lookup(uint32(0), &deadline); err != nil {
 		return false, fmt.Errorf("expiry: %w", err)
 	}
-	now, err := engine.Monotonic()
-	return deadline != 0 && now >= deadline, err
+	return deadline != 0 && engine.Monotonic() >= deadline, nil
 }

@@ -21,10 +21,7 @@ func (s *Shaper) Queues() ([]dataplane.QueueState, error) {
 }
 
 func (s *Shaper) queues(leaves map[uint16]qdisc.Counts) ([]dataplane.QueueState, error) {
-	now, err := engine.Monotonic()
-	if err != nil {
-		return nil, err
-	}
+	now := engine.Monotonic()
 	out := make([]dataplane.QueueState, len(s.Queued))
 	for i, q := range s.Queued {
 		out[i].Name = s.Outline.Queues[i].Name
@@ -80,12 +77,9 @@ func (s *Shaper) stats(leaves map[uint16]qdisc.Counts) ([]dataplane.ClassStats, 
 
 // Tokens returns the current tokens of both buckets of each meter, in whole bytes or
 // packets, indexed by stage of the Outline.
-func (s *Shaper) Tokens() ([][2]int64, error) {
-	now, err := engine.Monotonic()
-	if err != nil {
-		return nil, err
-	}
-	out := make([][2]int64, len(s.Stages))
+func (s *Shaper) Tokens() (out [][2]int64, err error) {
+	now := engine.Monotonic()
+	out = make([][2]int64, len(s.Stages))
 	for i := range s.Stages {
 		if out[i][0], out[i][1], err = image.ReadTokens(s.maps, &s.Stages[i].ShaperStage, now); err != nil {
 			return nil, err

@@ -101,9 +101,7 @@ func (m *Member) open() (err error) {
 	if m.user.Namespace, err = iface.CurrentNamespace(); err != nil {
 		return err
 	}
-	if m.clockOffset, err = measureOffset(m.clock); err != nil {
-		return err
-	}
+	m.clockOffset = measureOffset(m.clock)
 	m.user.File = fmt.Sprintf("%s%d-%d", registry.MemberFile, os.Getpid(), members.Add(1))
 	// another process may hold it for a moment, in unlocked
 	m.lock, err = rundir.TakeLock(m.user.File, unix.LOCK_EX)
@@ -113,34 +111,25 @@ func (m *Member) open() (err error) {
 // measureOffset returns an upper bound of clock minus the kernel's clock. So a time of clock
 // minus the result is never ahead of the kernel's clock, and a packet cannot take tokens
 // that do not exist yet.
-func measureOffset(clock func() int64) (ns int64, err error) {
-	for shortest, try := uint64(math.MaxUint64), 0; try < 10; try++ {
-		before, err := engine.Monotonic()
-		if err != nil {
-			return 0, err
-		}
+func measureOffset(clock func() int64) (ns int64) {
+	shortest := int64(math.MaxInt64)
+	for range 10 {
+		before := engine.Now()
 		at := clock()
-		after, err := engine.Monotonic()
-		if err != nil {
-			return 0, err
-		}
-		if after-before < shortest {
-			shortest, ns = after-before, at-int64(before)
+		if took := engine.Now() - before; took < shortest {
+			shortest, ns = took, at-before
 		}
 	}
-	return ns, nil
+	return ns
 }
 
 // register writes the states of new budgets, opens the maps and writes the member into the
 // registry. It returns the meters by stage.
-func (m *Member) register(claims *registry.Claims) (map[int]pipeline.Shared, error) {
+func (m *Member) register(claims *registry.Claims) (meters map[int]pipeline.Shared, err error) {
 	if len(claims.List) == 0 {
 		return nil, nil
 	}
-	now, err := engine.Monotonic()
-	if err != nil {
-		return nil, err
-	}
+	now := engine.Monotonic()
 	for _, claim := range claims.List {
 		if claim.IsNew {
 			if err := claims.WriteInitialState(claim, now, claim.Initial); err != nil {
@@ -154,7 +143,7 @@ func (m *Member) register(claims *registry.Claims) (map[int]pipeline.Shared, err
 			return nil, err
 		}
 	}
-	meters := map[int]pipeline.Shared{}
+	meters = map[int]pipeline.Shared{}
 	for _, claim := range claims.List {
 		meters[claim.Stage] = maps.Meter(claim.Record.Slot, m.clockOffset)
 	}

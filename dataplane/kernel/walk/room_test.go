@@ -60,11 +60,7 @@ func TestMapSizes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	begin, err := engine.Monotonic() // the clock by which meters start
-	if err != nil {
-		t.Fatal(err)
-	}
-	now := int64(begin) + 3600*1000*kerneltest.Millisecond
+	now := engine.Now() + 3600*1000*kerneltest.Millisecond // by the clock at which meters start
 	entries := []uint32{h.maps.Counters.MaxEntries()}
 	for step, next := range []*dataplane.Policy{
 		sizedPolicy("a", 7, 3), sizedPolicy("a", 40, 20), sizedPolicy("b", 3, 2), sizedPolicy("a", 300, 60),

@@ -109,10 +109,7 @@ func (g *Image) populateStates(before *record.About, from, to *Maps, c *registry
 			old[s.Slot] = true
 		}
 	}
-	now, err := engine.Monotonic()
-	if err != nil {
-		return err
-	}
+	now := engine.Monotonic()
 	for i := range g.Stages {
 		s := &g.Stages[i]
 		fresh := c.NewBudgetOf(i)
@@ -136,6 +133,7 @@ func (g *Image) populateStates(before *record.About, from, to *Maps, c *registry
 			}
 			state = previous.Convert(p, &s.Profile).State(now, &s.Profile)
 		}
+		var err error
 		if fresh != nil {
 			err = c.WriteInitialState(fresh, now, state)
 		} else if err = to.States.Put(s.Slot, state); err != nil {

@@ -180,17 +180,14 @@ func (s *Maps) convertKeys(from *bpf.ShaperStage, table *ebpf.Map, to *bpf.Shape
 	}
 	defer was.Close()
 	return eachBatch(was, func(keys []bpf.ShaperKey, states []KeyState) error {
-		now, err := engine.Monotonic()
-		if err != nil {
-			return err
-		}
+		now := engine.Monotonic()
 		for i := range states {
 			v := &states[i]
 			state := engine.LevelsAt(&bpf.ShaperState{Word: v.Word, Stamp: v.Stamp}, &from.Profile,
 				now).Convert(&from.Profile, &to.Profile).State(now, &to.Profile)
 			*v = KeyState{Word: state.Word, Stamp: state.Stamp}
 		}
-		_, err = table.BatchUpdate(keys, states, nil)
+		_, err := table.BatchUpdate(keys, states, nil)
 		return err
 	})
 }
