@@ -15,12 +15,12 @@ import (
 // them. A new program gets a new map, so all of them have the classes of its policy.
 const (
 	ReadingsMap  = "readings"
-	KeptReadings = 2 // one can be replaced while the other is used
+	keptReadings = 2 // one can be replaced while the other is used
 
 	// MinReadingAge is the minimum age of a reading for computing rates. A rate over less time
 	// depends on single packets.
 	MinReadingAge = 250 * time.Millisecond
-	MaxReadingAge = 10 * time.Second // a rate over more time is not a current one
+	maxReadingAge = 10 * time.Second // a rate over more time is not a current one
 )
 
 // KeptReading is a reading in the map: a checksum, the time, and the counters of classes and
@@ -29,8 +29,8 @@ type KeptReading []int64
 
 // Words of a KeptReading. Those of classes are the memory of their ClassStats.
 const (
-	ReadingSum  = 0 // of all other words
-	ReadingTime = 1 // Reading.At; 0: none
+	readingSum  = 0 // of all other words
+	readingTime = 1 // Reading.At; 0: none
 	readingHead = 2
 	classWords  = int(unsafe.Sizeof(dataplane.ClassStats{}) / 8)
 	queueWords  = 3 // sent packets, sent bytes, dropped packets
@@ -44,15 +44,15 @@ func EmptyReading(o *compiled.Outline) KeptReading {
 func NewReadings(o *compiled.Outline) (*ebpf.Map, error) {
 	m, err := ebpf.NewMap(&ebpf.MapSpec{
 		Name: ReadingsMap, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(8 * len(EmptyReading(o))),
-		MaxEntries: KeptReadings,
+		MaxEntries: keptReadings,
 	})
 	return m, cause.Of(err)
 }
 
-// Sum returns the checksum, FNV-1a of whole words.
-func (k KeptReading) Sum() int64 {
+// sum returns the checksum, FNV-1a of whole words.
+func (k KeptReading) sum() int64 {
 	h := uint64(14695981039346656037)
-	for _, w := range k[ReadingTime:] {
+	for _, w := range k[readingTime:] {
 		h = (h ^ uint64(w)) * 1099511628211
 	}
 	return int64(h)
@@ -63,9 +63,9 @@ func (k KeptReading) Classes(n int) []dataplane.ClassStats {
 	return unsafe.Slice((*dataplane.ClassStats)(unsafe.Pointer(&k[readingHead])), n)
 }
 
-// Set sets everything except the checksum.
-func (k KeptReading) Set(r *Reading) {
-	k[ReadingTime] = r.At
+// set sets everything except the checksum.
+func (k KeptReading) set(r *Reading) {
+	k[readingTime] = r.At
 	copy(k.Classes(len(r.Stats)), r.Stats)
 	words := k[readingHead+len(r.Stats)*classWords:]
 	for i, q := range r.Queues {
@@ -73,9 +73,9 @@ func (k KeptReading) Set(r *Reading) {
 	}
 }
 
-// Reading returns the reading kept as k. Its queues have no backlogs.
-func (k KeptReading) Reading(now *Reading) Reading {
-	r := Reading{At: k[ReadingTime]}
+// reading returns the reading kept as k. Its queues have no backlogs.
+func (k KeptReading) reading(now *Reading) Reading {
+	r := Reading{At: k[readingTime]}
 	r.Stats = k.Classes(len(now.Stats))
 	words := k[readingHead+len(r.Stats)*classWords:]
 	for i, q := range now.Queues {
@@ -87,9 +87,9 @@ func (k KeptReading) Reading(now *Reading) Reading {
 	return r
 }
 
-// Precedes reports whether no counter in now is below the one in k. HTB's counters start
+// precedes reports whether no counter in now is below the one in k. HTB's counters start
 // again at 0 if its qdiscs are replaced.
-func (k KeptReading) Precedes(now KeptReading) bool {
+func (k KeptReading) precedes(now KeptReading) bool {
 	for i := readingHead; i < len(k); i++ {
 		if (now[i]-k[i])&math.MaxInt64 > math.MaxInt64/2 { // counters wrap at 2^63
 			return false
@@ -103,4 +103,62 @@ type Reading struct {
 	At     int64                  // time of Now
 	Stats  []dataplane.ClassStats // as of kernel.Shaper.Stats
 	Queues []dataplane.QueueState // as of kernel.Shaper.Queues
+}
+
+// readKept returns the readings in the map. A damaged one has time 0.
+func readKept(m *ebpf.Map, o *compiled.Outline) (out [keptReadings]KeptReading, err error) {
+	for slot := range out {
+		k := EmptyReading(o)
+		if err := m.Lookup(uint32(slot), k); err != nil {
+			return out, err
+		}
+		if k.sum() != k[readingSum] {
+			k[readingTime] = 0
+		}
+		out[slot] = k
+	}
+	return out, nil
+}
+
+// EarlierReading returns the latest kept reading in a map from which now is far enough for a rate:
+// between MinReadingAge and 10 s. ok is false if there is none.
+func EarlierReading(m *ebpf.Map, o *compiled.Outline, now Reading) (r Reading, ok bool) {
+	list, err := readKept(m, o)
+	if err != nil {
+		return r, false
+	}
+	current := EmptyReading(o)
+	current.set(&now)
+	for _, k := range list {
+		age := time.Duration(now.At - k[readingTime])
+		if k[readingTime] > r.At && MinReadingAge <= age && age <= maxReadingAge && k.precedes(current) {
+			r, ok = k.reading(&now), true
+		}
+	}
+	return r, ok
+}
+
+// KeepReading keeps a reading in a map. It does nothing if the last one is too young for anybody to
+// use the one before it, or on an error.
+func KeepReading(m *ebpf.Map, o *compiled.Outline, r Reading) {
+	list, err := readKept(m, o)
+	if err != nil {
+		return
+	}
+	oldest, youngest := 0, 0
+	for slot, k := range list {
+		if k[readingTime] < list[oldest][readingTime] {
+			oldest = slot
+		}
+		if k[readingTime] > list[youngest][readingTime] {
+			youngest = slot
+		}
+	}
+	if time.Duration(r.At-list[youngest][readingTime]) < MinReadingAge {
+		return
+	}
+	k := EmptyReading(o)
+	k.set(&r)
+	k[readingSum] = k.sum()
+	_ = m.Put(uint32(oldest), k)
 }
