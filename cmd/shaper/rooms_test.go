@@ -30,7 +30,7 @@ queue: meter
 # planes
 dataplane: meter marker queue | tests: compiled frametest
 compiled: meter unsaid queue dataplane | tests: frametest policytest
-pipeline: meter queue dataplane compiled | tests: marker frametest
+pipeline: meter queue dataplane compiled | tests: marker frametest policytest
 replay: dataplane pipeline | tests: meter queue
 filter: dataplane
 tap: meter dataplane compiled pipeline | tests: queue nettest

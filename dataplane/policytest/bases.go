@@ -161,7 +161,7 @@ func Bases() []Base {
 		{"customers", func() *dataplane.Policy {
 			return withCustomers(dataplane.ByInside, dataplane.Customer{Prefixes: prefix},
 				&dataplane.ServicePlan{
-					Params: meter.TokenBucket{Rate: rate, Burst: burst},
+					Params: meter.TRTCM{CIR: rate, CBS: burst, PIR: meter.BitRate(5e6), PBS: burst},
 					Green:  &dataplane.Action{}, Yellow: &dataplane.Action{}, Red: &dataplane.Action{},
 				})
 		}},
