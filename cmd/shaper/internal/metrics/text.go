@@ -83,7 +83,7 @@ var (
 	descUnclassifiedBytes = describe("shaper_unclassified_bytes_total",
 		"Metered bytes of packets that match no class.", perShaper)
 	descLostPackets = describe("shaper_lost_packets_total",
-		"Packets passed by the policy that shaper tap lost: refused by the other device, without memory for their queue, or still queued at the end.",
+		"Packets that shaper tap lost after the policy had passed them.",
 		with(perShaper, "reason"))
 	descLostBytes = describe("shaper_lost_bytes_total",
 		"Bytes of the frames of these packets; with reason memory, metered bytes.", with(perShaper, "reason"))
