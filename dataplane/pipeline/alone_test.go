@@ -23,7 +23,6 @@ var beyondPackets = []string{
 	"Customers.Nested",  // allows customers
 	"Meter.Idle",        // of a full table
 	"Early.Probability", // the setting is 2^-24 larger
-	"Envelope.Packets",  // the unit of limits, which must be that of the flows
 
 	// of the agent of leases
 	"Budget.Interval", "Budget.Rescue", "Budget.Weight", "Budget.Hosts",

@@ -65,7 +65,7 @@ func Bases() []Base {
 		e.Name = "e"
 		flow := func(name string, rank int) *dataplane.Meter {
 			return &dataplane.Meter{
-				Name: name, Envelope: &e, Rank: rank,
+				Name: name, Envelope: &e, Rank: rank, Packets: e.Packets,
 				Params: meter.TRTCM4115{CIR: rate, CBS: burst, EIR: rate, EBS: burst},
 			}
 		}
@@ -125,6 +125,9 @@ func Bases() []Base {
 		}},
 		{"envelope", func() *dataplane.Policy {
 			return envelope(dataplane.Envelope{CIRMax: rate, EIRMax: rate})
+		}},
+		{"envelope in packets", func() *dataplane.Policy {
+			return envelope(dataplane.Envelope{CIRMax: rate, Packets: true})
 		}},
 		{"envelope without limits", func() *dataplane.Policy { return envelope(dataplane.Envelope{}) }},
 		{"budget of the host", budget(dataplane.Address{})},
