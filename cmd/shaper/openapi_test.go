@@ -22,7 +22,7 @@ var schemas = map[string]reflect.Type{
 	"Waiting": reflect.TypeFor[stats.Remains](), "HostBudget": reflect.TypeFor[stats.HostBudget](), "Amounts": reflect.TypeFor[budgets.Amounts](),
 	"Share": reflect.TypeFor[budgets.State](), "Stats": reflect.TypeFor[stats.Stats](), "ClassStats": reflect.TypeFor[stats.ClassStats](),
 	"ColorStats": reflect.TypeFor[stats.ColorStats](), "MeterStats": reflect.TypeFor[stats.MeterStats](), "KeyStats": reflect.TypeFor[say.KeyCounts](),
-	"BucketStats": reflect.TypeFor[stats.BucketStats](), "QueueStats": reflect.TypeFor[stats.QueueStats](), "Customers": reflect.TypeFor[stats.CustomerList](),
+	"BucketStats": reflect.TypeFor[stats.BucketStats](), "QueueStats": reflect.TypeFor[stats.QueueStats](), "Lost": reflect.TypeFor[stats.Lost](), "Customers": reflect.TypeFor[stats.CustomerList](),
 	"CustomerStats": reflect.TypeFor[stats.CustomerStats](), "Customer": reflect.TypeFor[customerJSON](), "CustomerDirection": reflect.TypeFor[customerDirectionJSON](),
 	"Change": reflect.TypeFor[control.Change](), "Reload": reflect.TypeFor[reloadJSON](),
 }

@@ -30,7 +30,7 @@ queue: meter
 # planes
 dataplane: meter marker queue | tests: compiled frametest
 compiled: meter unsaid queue dataplane | tests: frametest policytest
-pipeline: meter queue dataplane compiled | tests: marker frametest
+pipeline: meter queue dataplane compiled | tests: marker frametest policytest
 replay: dataplane pipeline | tests: meter queue
 filter: dataplane
 tap: meter dataplane compiled pipeline | tests: queue nettest
@@ -94,7 +94,7 @@ budgets: meter lease shared compiled pipeline policyfile say | tests: dataplane 
 live: meter shared dataplane compiled tap standby kernel strictjson calendar quota changes policyfile
 	say cli budgets | tests: lease
 control: dataplane safedir strictjson changes policyfile connections live
-metrics: meter shared dataplane compiled kernel policyfile say connections live | tests: lease
+metrics: meter shared dataplane compiled kernel tap policyfile say connections live | tests: lease
 stats: meter dataplane compiled kernel hostbudget policyfile say cli budgets live control | tests:
 	pipeline tap
 process: dataplane compiled tap safedir standby kernel watch hostbudget output changes policyfile say

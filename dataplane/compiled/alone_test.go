@@ -13,7 +13,7 @@ import (
 // bySource are fields which planes read in the policy, by the Source of a part.
 var bySource = []string{
 	"Policy.Meters", "Policy.Queues", "Policy.Links", "Policy.Envelopes", "Customers.Plans", // lists of names
-	"Envelope.Name", "Envelope.Packets", // the unit of limits, which must be that of the flows
+	"Envelope.Name",
 	"Meter.Rank",                                 // the order of flows
 	"Queue.TargetAtRate", "Queue.IntervalAtRate", // for WithRates
 	"Customers.Nested", // allows customers

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
@@ -77,6 +78,12 @@ func (c *compiler) checkUnused(p *dataplane.Policy) errorList {
 		}
 	}
 	all.compileEnvelopes()
+	for _, e := range p.Envelopes {
+		_, used := c.envelopes[e]
+		if _, named := all.envelopes[e]; !used && !named {
+			all.checkEnvelope(e)
+		}
+	}
 	return all.errorList
 }
 
@@ -309,6 +316,7 @@ func (c *compiler) compileFlows(out *Envelope) {
 	slices.SortStableFunc(out.Stages,
 		func(a, b int) int { return c.plan.Stages[b].Source.Rank - c.plan.Stages[a].Source.Rank })
 	out.Coupling = envelope.Coupling
+	capped := envelope.CIRMax.Bytes > 0 || envelope.EIRMax.Bytes > 0
 	for i, stage := range out.Stages {
 		m := source(i)
 		flow, ok := m.Params.(meter.TRTCM4115)
@@ -328,16 +336,27 @@ func (c *compiler) compileFlows(out *Envelope) {
 				"differs from that of another flow of envelope %q: count bytes in all, or packets in all",
 				envelope.Name))
 		}
-		if capped := envelope.CIRMax.Bytes > 0 || envelope.EIRMax.Bytes > 0; capped &&
-			m.Packets != envelope.Packets {
+		if capped && m.Packets != envelope.Packets {
 			c.add(m, "count", fmt.Sprintf(
 				"differs from the unit of the limits of envelope %q: use bytes for both, or packets for both",
 				envelope.Name))
 		}
 	}
+	if envelope.Packets && !capped {
+		c.add(envelope, "packets", "needs cirmax or eirmax: it is their unit")
+	}
 	if _, err := meter.NewEnvelope(out.EnvelopeParams); err != nil {
 		c.addError(envelope, "cirmax", err)
 	}
+}
+
+// checkEnvelope adds the errors of an envelope without flows: those with a flow of the smallest buckets.
+func (c *compiler) checkEnvelope(e *dataplane.Envelope) {
+	i := c.addStage(&dataplane.Meter{
+		Params: meter.TRTCM4115{CIR: meter.Per(1, time.Second), CBS: 1}, Packets: e.Packets,
+		Envelope: e, Rank: 1,
+	}, false)
+	c.compileFlows(&c.plan.Envelopes[c.plan.Stages[i].Envelope])
 }
 
 // compileThen compiles the rest of the chain after a meter, and returns its stage.

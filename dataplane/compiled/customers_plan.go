@@ -67,14 +67,17 @@ type CustomerService struct {
 	Plan *Service
 }
 
-// Variant returns the plan with other parameters: those of p, whose kind of treatment must be the
-// same. off means a plan dropping all packets. The error joins a dataplane.FieldError for each
-// invalid part.
+// Variant returns the plan with other parameters: those of p, which is a meter if s is one, and else
+// a queue. The actions stay those of s. off means a plan dropping all packets. The error joins a
+// dataplane.FieldError for each invalid part.
 func (s *Service) Variant(p *dataplane.ServicePlan, off bool) (*Service, error) {
 	c := newCompiler()
 	limits := *p
 	limits.Green, limits.Yellow, limits.Red = nil, nil, nil // they may name parts of the policy
 	out := c.compileService(&limits)
+	if (p.Queue != nil) != (s.Profile == nil) {
+		c.add(p, "queue", "cannot replace a meter, nor a meter a queue: reload the policy")
+	}
 	if c.errorList != nil {
 		return nil, errors.Join(c.errorList...)
 	}

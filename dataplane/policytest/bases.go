@@ -65,7 +65,7 @@ func Bases() []Base {
 		e.Name = "e"
 		flow := func(name string, rank int) *dataplane.Meter {
 			return &dataplane.Meter{
-				Name: name, Envelope: &e, Rank: rank,
+				Name: name, Envelope: &e, Rank: rank, Packets: e.Packets,
 				Params: meter.TRTCM4115{CIR: rate, CBS: burst, EIR: rate, EBS: burst},
 			}
 		}
@@ -126,6 +126,9 @@ func Bases() []Base {
 		{"envelope", func() *dataplane.Policy {
 			return envelope(dataplane.Envelope{CIRMax: rate, EIRMax: rate})
 		}},
+		{"envelope in packets", func() *dataplane.Policy {
+			return envelope(dataplane.Envelope{CIRMax: rate, Packets: true})
+		}},
 		{"envelope without limits", func() *dataplane.Policy { return envelope(dataplane.Envelope{}) }},
 		{"budget of the host", budget(dataplane.Address{})},
 		{"budget on a server", budget(dataplane.Address{URL: "rediss://user@192.0.2.1:6379/0"})},
@@ -161,7 +164,7 @@ func Bases() []Base {
 		{"customers", func() *dataplane.Policy {
 			return withCustomers(dataplane.ByInside, dataplane.Customer{Prefixes: prefix},
 				&dataplane.ServicePlan{
-					Params: meter.TokenBucket{Rate: rate, Burst: burst},
+					Params: meter.TRTCM{CIR: rate, CBS: burst, PIR: meter.BitRate(5e6), PBS: burst},
 					Green:  &dataplane.Action{}, Yellow: &dataplane.Action{}, Red: &dataplane.Action{},
 				})
 		}},

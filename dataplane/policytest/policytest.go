@@ -256,6 +256,9 @@ func SameField(a, b Setting) bool { return a.leaf == b.leaf }
 
 func (s Setting) String() string { return strings.TrimSpace(s.Field + " " + s.Value) }
 
+// unitOfLimits must be the unit of the flows, so it is never set alone: a base has it.
+const unitOfLimits = "Envelope.Packets"
+
 // Unset returns the fields that no setting sets, and that no base has. A test must fail if there is
 // one: add a base in which the field can be set, or a candidate of its type.
 func Unset() (fields []string) {
@@ -266,6 +269,8 @@ func Unset() (fields []string) {
 			switch l.value.Kind() {
 			case reflect.Pointer, reflect.Interface, reflect.Slice: // a part: bases have it or not
 				set[l.field] = set[l.field] || !l.value.IsZero()
+			default:
+				set[l.field] = set[l.field] || l.field == unitOfLimits && !l.value.IsZero()
 			}
 		}
 		for _, s := range b.Settings() {

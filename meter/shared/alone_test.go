@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
 )
 
 // TestEachParameterAlone sets each parameter of each kind alone, by reflection, and checks that the store
@@ -65,4 +66,38 @@ func TestEachParameterAlone(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestEachTermAlone sets each field of a host's terms alone, by reflection, and checks that calls depend on
+// it, unless only the host reads it.
+func TestEachTermAlone(t *testing.T) {
+	t.Parallel()
+	ofHost := []string{"Beside", "Packet", "Hosts"} // lease.Host computes its requests and phases with them
+	without := arguments(nil, &lease.Request{})
+	var set func(name string, v reflect.Value, r *lease.Request)
+	set = func(name string, v reflect.Value, r *lease.Request) {
+		switch v.Kind() {
+		case reflect.Struct:
+			for i := range v.NumField() {
+				set(name+"."+v.Type().Field(i).Name, v.Field(i), r)
+			}
+		case reflect.Array:
+			for i := range v.Len() {
+				set(name, v.Index(i), r)
+			}
+		default:
+			before := reflect.ValueOf(v.Interface())
+			if v.Kind() == reflect.Bool {
+				v.SetBool(true)
+			} else {
+				v.SetInt(7000)
+			}
+			if reflect.DeepEqual(arguments(nil, r), without) != slices.Contains(ofHost, name[1:]) {
+				t.Errorf("%s: the arguments of a call and the list of fields of hosts contradict", name)
+			}
+			v.Set(before)
+		}
+	}
+	r := &lease.Request{}
+	set("", reflect.ValueOf(&r.Terms).Elem(), r)
 }

@@ -112,6 +112,7 @@ func (l *linter) planQueues() {
 			l.add(Warning, p, "limit", "plan %s: %s", p.Name, text)
 		}
 		l.codelTarget(p, p.Queue, p.Queue.Rate)
+		l.ecnAlone(p, "plan "+p.Name, p.Queue)
 	}
 }
 

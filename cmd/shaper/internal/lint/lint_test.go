@@ -179,6 +179,13 @@ func TestFindings(t *testing.T) {
 		{"queue not used", class("green: pass") + "queues: {q: {rate: 1mbit, limit: 1s}}\n", []string{"p.yaml:2:13 note no action uses queue q"}},
 		{"link not shared", class("green: pass") + "links: {wan: {rate: 1mbit}}\n", []string{"p.yaml:2:14 note no queue uses link wan"}},
 		// Queues. 12 Mbit/s is one packet of 1500 bytes per millisecond.
+		{"ecn without early drops", queued("rate: 12mbit, limit: 1s, fair: false, ecn: true"), []string{"warning ecn of queue q has no effect: without wred or codel it drops no packet early"}},
+		{"ecn without early drops in a fair queue", queued("rate: 12mbit, limit: 1s, codel: false, ecn: true"), []string{"warning ecn of queue q has no effect"}},
+		{"ecn with codel", queued("rate: 12mbit, limit: 1s, fair: false, codel: true, ecn: true"), nil},
+		{"ecn with wred", queued("rate: 12mbit, limit: 1s, ecn: true, wred: {green: {min: 1ms, max: 500ms, probability: 1}}"), nil},
+		{"ecn off", queued("rate: 12mbit, limit: 1s, fair: false, ecn: false"), nil},
+		{"seed without dice", queued("rate: 12mbit, limit: 1s, fair: false, seed: 7"), []string{"note seed of queue q has no effect: only wred and fair use it"}},
+		{"seed of a fair queue", queued("rate: 12mbit, limit: 1s, seed: 7"), nil},
 		{"limit at the MTU", queued("rate: 12mbit, limit: 1500"), nil},
 		{"limit a byte below the MTU", queued("rate: 12mbit, limit: 1499"), []string{"p.yaml:2:35 warning limit of 1499 B is below the MTU: a packet of 1500 bytes never enters queue q"}},
 		{"limit of a packet's time", queued("rate: 12mbit, limit: 1ms, fair: false"), nil},

@@ -23,6 +23,10 @@ func (l *linter) queues() {
 		}
 		l.codelTarget(q, &q.Config, q.Drain())
 		l.wredOrder(q)
+		l.ecnAlone(q, "queue "+q.Name, &q.Config)
+		if q.Seed != 0 && q.WRED == [3]queue.Early{} && q.Fair.By == dataplane.NoKey {
+			l.add(Note, q, "seed", "seed of queue %s has no effect: only wred and fair use it", q.Name)
+		}
 	}
 	l.planQueues()
 	for _, link := range l.File.Policy.Links {
@@ -81,6 +85,15 @@ func (l *linter) codelTarget(object any, c *queue.Config, r meter.Rate) {
 		l.add(Warning, object, "codel",
 			"codel's target of %v is below the %v that a packet of %d bytes takes at %v: a backlog of one packet counts as a bad queue (RFC 8289 wants at least one MTU)",
 			c.CoDel.Target, need, l.MTU, r)
+	}
+}
+
+// ecnAlone finds queues which never drop a packet early, and so mark none. name is that of the object, a
+// queue or a plan.
+func (l *linter) ecnAlone(object any, name string, c *queue.Config) {
+	if c.ECN && c.WRED == [3]queue.Early{} && c.CoDel == (queue.CoDel{}) {
+		l.add(Warning, object, "ecn", "ecn of %s has no effect: without wred or codel it drops no packet early",
+			name)
 	}
 }
 

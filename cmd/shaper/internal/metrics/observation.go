@@ -5,6 +5,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/tap"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared"
 )
 
@@ -13,6 +14,7 @@ type Observation struct {
 	About       kernel.About
 	name        string      // name of the policy
 	sample      live.Sample // empty unless the shaper is attached
+	lost        tap.Lost    // packets lost by a shaper tap
 	attached    bool
 	effective   bool   // all packets go through the program
 	problem     string // reason why they do not, "" if effective
@@ -35,7 +37,7 @@ func Observe(sh live.Handle, problem string) (Observation, error) {
 	}
 	out := Observation{
 		About: *about, name: l.Name, attached: true, effective: problem == "", problem: problem,
-		unconfirmed: !about.Until.IsZero(),
+		unconfirmed: !about.Until.IsZero(), lost: sh.Lost(),
 	}
 	out.sample, err = sh.Sample()
 	return out, err

@@ -9,6 +9,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/tap"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/meter/shared"
 )
@@ -73,8 +75,18 @@ var (
 	descBacklog      = describe("shaper_queue_bytes", "Bytes queued now.", perQueue)
 	descQdiscDropped = describe("shaper_queue_dropped_packets_total",
 		"Packets dropped by the qdisc; also included in shaper_dropped_packets_total.", perQueue)
+	descQueueSent      = describe("shaper_queue_sent_packets_total", "Packets sent by HTB.", perQueue)
+	descQueueSentBytes = describe("shaper_queue_sent_bytes_total",
+		"Bytes sent by HTB, as it counts them.", perQueue)
 	descUnclassified = describe("shaper_unclassified_packets_total", "Packets that match no class.",
 		perShaper)
+	descUnclassifiedBytes = describe("shaper_unclassified_bytes_total",
+		"Metered bytes of packets that match no class.", perShaper)
+	descLostPackets = describe("shaper_lost_packets_total",
+		"Packets that shaper tap lost after the policy had passed them.",
+		with(perShaper, "reason"))
+	descLostBytes = describe("shaper_lost_bytes_total",
+		"Bytes of the frames of these packets; with reason memory, metered bytes.", with(perShaper, "reason"))
 	descTokens = describe("shaper_tokens",
 		"Tokens in a bucket, or the rest of a limit, in bytes (packets if the meter counts packets).",
 		perBucket)
@@ -225,6 +237,7 @@ func (e exposition) collect(o *Observation) {
 	e.gauge(descSince, float64(about.Since.UnixMilli())/1000, name, direction)
 	rest := &stats[len(stats)-1] // unclassified packets
 	e.count(descUnclassified, rest.Untaken.Packets, name, direction)
+	e.count(descUnclassifiedBytes, rest.Untaken.Bytes, name, direction)
 	e.count(descDropped, rest.UntakenDropped.Packets, name, direction, say.Unclassified, "",
 		dataplane.Unclassified)
 	e.count(descLost, rest.UntakenDropped.Bytes, name, direction, say.Unclassified, "",
@@ -233,6 +246,13 @@ func (e exposition) collect(o *Observation) {
 		e.gauge(descDelay, q.Delay.Seconds(), name, direction, q.Name)
 		e.count(descBacklog, q.Bytes, name, direction, q.Name)
 		e.count(descQdiscDropped, q.Dropped, name, direction, q.Name)
+		if about.Pacer == kernel.HTB {
+			e.count(descQueueSent, q.Sent.Packets, name, direction, q.Name)
+			e.count(descQueueSentBytes, q.Sent.Bytes, name, direction, q.Name)
+		}
+	}
+	if live.IsTap(about) {
+		e.lost(descLostPackets, descLostBytes, &o.lost, name, direction)
 	}
 	for _, d := range o.sample.Uncolored(about) {
 		e.count(descDropped, d.Packets, name, direction, d.Class, "", dataplane.CauseQueue.String())
@@ -258,6 +278,18 @@ func (e exposition) collect(o *Observation) {
 		e.budget(&st, name, direction, st.Budget)
 	}
 	e.customers(o, name, direction)
+}
+
+// lost adds the samples of packets lost by shaper tap.
+func (e exposition) lost(packets, bytes *metricFamily, lost *tap.Lost, labels ...string) {
+	for _, n := range []struct {
+		dataplane.Count
+		reason string
+	}{{lost.Refused, "refused"}, {lost.Memory, "memory"}, {lost.Ended, "ended"}} {
+		labels := with(labels, n.reason)
+		e.count(packets, n.Packets, labels...)
+		e.count(bytes, n.Bytes, labels...)
+	}
 }
 
 // customers adds the samples of customers. The totals are those of the classes of customers,

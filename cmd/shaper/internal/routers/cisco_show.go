@@ -1,6 +1,7 @@
 package routers
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -76,12 +77,36 @@ func (ciscoShow) Import(src Source) (*Import, error) {
 
 var (
 	showPolicy  = pattern.Lazy(`(?i)^service-policy(?: (input|output))? ?: *(\S.*)$`)
-	showClass   = pattern.Lazy(`(?i)^class-map: (\S+) *(?:\((match-any|match-all)\))?`)
+	showClass   = pattern.Lazy(`(?i)^class-map: (\S+)(?: \((match-any|match-all)\))?(?: \([\d/]+\))?$`)
 	showCounter = pattern.Lazy(
-		`(?i)^(conformed|exceeded|violated) (?:(\d+) packets?,? ?)?(?:(\d+) bytes?)?; action`)
-	showPercent = pattern.Lazy(`(?i)^(bandwidth(?: remaining)?) (\d+) ?%`)
-	showDevice  = pattern.Lazy(`^(?:[A-Z][A-Za-z-]+ ?\d[\d/.:]*|Control Plane)$`)
-	inBrackets  = pattern.Lazy(` *\([^)]*\)`)
+		`(?i)^(conformed|exceeded|violated) (?:(\d+) packets?,? ?)?(?:(\d+) bytes?)?; actions?:(.*)$`)
+	showPercent = pattern.Lazy(`^(bandwidth(?: remaining)?) (\d+) ?%$`)
+	// showPriority is a strict priority queue without a rate. Its drops are a counter.
+	showPriority = pattern.Lazy(
+		`(?i)^priority: strict(?:, burst bytes \d+)?(?:, b/w exceed drops: \d+)?$`)
+	// policePercent is a rate in percent, which the line with its value follows.
+	policePercent = pattern.Lazy(`^(?:cir|pir|rate) \d+ ?%(?:,? b[ce] \d+ ?(?:ms|us))?$`)
+	showDevice    = pattern.Lazy(`^(?:[A-Z][A-Za-z-]+ ?\d[\d/.:]*|Control Plane)$`)
+	// inBrackets are values beside names and percentages: dscp ef (46), bandwidth 30% (3000 kbps).
+	inBrackets = pattern.Lazy(`(?i) *\(\d+(?: [kmg]?bps)?\)`)
+	// showCount is a line of a class with counters that no draft keeps, or a heading without parameters.
+	showCount = pattern.Lazy(`(?i)^(?:` + strings.Join([]string{
+		`\d+ packets?(?:, \d+ bytes?)?`,
+		`\d+ (?:minute|second) (?:offered )?rate ` + countedRate + `(?:, drop rate ` + countedRate + `)?`,
+		`conformed ` + countedRate + `,? exceed(?:ed)? ` + countedRate + `(?:,? violated? ` + countedRate + `)?`,
+		`\(` + queueCount + `(?:/` + queueCount + `)*\) \d+(?:/\d+)*`,
+		`packets marked \d+`,
+		`marker statistics: (?:disabled|enabled)`,
+		`target shape rate \d+`,
+		`mean queue depth: \d+(?: (?:packets|bytes|[mu]s/ \d+ bytes))?`,
+		`output queue: conversation \d+`,
+		`queueing`,
+	}, "|") + `)$`)
+)
+
+const (
+	countedRate = `\d+ [kmg]?[bp]ps`
+	queueCount  = `(?:queue depth|depth|(?:total|no-buffer|tail) drops|flowdrops|(?:pkts|bytes) (?:output|queued|matched))`
 )
 
 func (r *showReader) read(l Line) {
@@ -95,6 +120,10 @@ func (r *showReader) read(l Line) {
 		return
 	}
 	switch {
+	case l.Has("class-map:"):
+		r.class = nil // the lines that follow belong to no class
+		r.in.Problems = append(r.in.Problems,
+			Problem{Line: l.Number, Text: l.Text(), Reason: "it is not understood"})
 	case showDevice().MatchString(text):
 		r.device, r.stack, r.class = text, nil, nil
 	case r.class != nil:
@@ -163,6 +192,10 @@ func (r *showReader) statement(l Line, text string) {
 		return
 	}
 	switch words := strings.Fields(strings.ToLower(inBrackets().ReplaceAllString(text, ""))); {
+	case showCount().MatchString(text):
+		if l.Has("conformed") {
+			r.section = "" // the current rates are the last line of a policer
+		}
 	case strings.HasPrefix(lower, "match:"):
 		if m := r.classMaps[r.class.name]; m != nil {
 			m.lines = append(m.lines, Line{Number: l.Number, Words: append([]string{"match"},
@@ -180,12 +213,14 @@ func (r *showReader) statement(l Line, text string) {
 		r.queue(l, text, words)
 	case r.section == "police":
 		r.policeLine(l, lower, words)
-	case r.section == "set" && len(words) > 1 && !strings.Contains(lower, "mark"):
+	case r.section == "set" && len(words) > 1:
 		r.add(l, append([]string{"set"}, words...)...)
+	default:
+		r.in.Skip(l)
 	}
 }
 
-// count keeps a counter, whose actions follow.
+// count keeps a counter, whose actions follow. Old systems print a single one in the same line.
 func (r *showReader) count(l Line, m []string) {
 	r.color = map[string]string{
 		"conformed": "conform", "exceeded": "exceed", "violated": "violate",
@@ -202,15 +237,16 @@ func (r *showReader) count(l Line, m []string) {
 		}
 	}
 	r.counter.Colors[policeColors[r.color]] = shown
+	if action := strings.Fields(strings.ToLower(m[4])); len(action) > 0 {
+		r.add(l, append([]string{r.color + "-action"}, action...)...)
+	}
 }
 
 // policeLine reads parameters and actions of a policer.
 func (r *showReader) policeLine(l Line, lower string, words []string) {
 	police := &r.class.lines[r.police]
 	switch {
-	case len(words) == 0, strings.Contains(lower, "%"): // the line with the numbers follows
-	case words[0] == "conformed":
-		r.section = "" // the current rates are the last line
+	case len(words) == 0, policePercent().MatchString(lower):
 	case r.color == "":
 		for _, w := range words {
 			if w = strings.Trim(w, ","); w != "" {
@@ -235,25 +271,27 @@ func (r *showReader) queue(l Line, text string, words []string) {
 		}
 		r.addLimit()
 		return
-	case words[0] == "shape":
-		_, rate, ok := strings.Cut(strings.ToLower(text), "cir ")
-		if !ok {
-			return
+	case words[0] == "shape" && len(words) > 1:
+		words[1] = strings.Trim(words[1], "()")
+		if len(words) > 2 && words[2] == "cir" {
+			words = slices.Delete(words, 2, 3)
 		}
-		rate, _, _ = strings.Cut(rate, ",")
-		r.add(l, "shape", "average", strings.TrimSpace(rate))
+	case showPriority().MatchString(text):
+		words = []string{"priority"}
 	case strings.HasPrefix(words[0], "priority"):
-		if len(words) > 2 && words[1] == "level" {
-			r.add(l, "priority", "level", words[2])
-		} else {
-			r.add(l, "priority")
+		words[0] = strings.TrimSuffix(words[0], ":")
+		if len(words) > 1 {
+			words[1] = strings.TrimSuffix(words[1], ":")
 		}
 	default:
-		if m := showPercent().FindStringSubmatch(text); m != nil {
-			words = append(strings.Fields(strings.ToLower(m[1])), "percent", m[2])
+		if m := showPercent().FindStringSubmatch(strings.Join(words, " ")); m != nil {
+			words = append(strings.Fields(m[1]), "percent", m[2])
 		}
-		r.add(l, words...)
 	}
+	for i := range words {
+		words[i] = strings.TrimSuffix(words[i], ",")
+	}
+	r.add(l, words...)
 	r.queued = true
 	r.addLimit()
 }

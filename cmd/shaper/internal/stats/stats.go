@@ -110,11 +110,21 @@ type Stats struct {
 	Dropped  dataplane.Count `json:"dropped"`          // by all classes and queues
 	Classes  []ClassStats    `json:"classes"`
 	Queues   []QueueStats    `json:"queues"`
+	Lost     *Lost           `json:"lost,omitempty"` // nil for a shaper in the kernel
+}
+
+// Lost counts the packets that a shaper tap lost after the policy had passed them. Bytes are those of
+// frames, except for Memory, which counts metered bytes.
+type Lost struct {
+	Refused dataplane.Count `json:"refused"` // by the other device
+	Memory  dataplane.Count `json:"memory"`  // without memory for their queue
+	Ended   dataplane.Count `json:"ended"`   // still queued at the end
 }
 
 // QueueStats are the counters of a queue.
 type QueueStats struct {
 	Name    string `json:"name"`
+	Link    string `json:"link,omitempty"`
 	DelayNS int64  `json:"delay_ns"` // current queueing delay; 0 for a queue of a link
 	Bytes   int64  `json:"bytes"`    // backlog
 	// packets dropped by the qdisc, which classes count as queued
@@ -155,7 +165,7 @@ type ColorStats struct {
 // MeterStats is the state of a meter of a class.
 type MeterStats struct {
 	Name    string         `json:"name"`
-	Type    string         `json:"type"`
+	Type    string         `json:"type"` // plan: each customer has the meter or the queue of its plan
 	Packets bool           `json:"counts_packets"`
 	Per     string         `json:"per,omitempty"` // key of a per-key meter
 	Budget  string         `json:"budget,omitempty"`
@@ -178,8 +188,17 @@ func Of(sh live.Handle, before, now live.Sample, look ChangesLook) Stats {
 	}
 	plan := &sh.Info().Outline
 	for i, q := range now.Queues {
-		out.Queues = append(out.Queues,
-			QueueStats{q.Name, int64(q.Delay), q.Bytes, q.Dropped, seen.sent(i), q.Class})
+		row := QueueStats{
+			Name: q.Name, DelayNS: int64(q.Delay), Bytes: q.Bytes, Dropped: q.Dropped, Sent: seen.sent(i),
+			Class: q.Class,
+		}
+		if link := plan.Queues[i].Link; link >= 0 {
+			row.Link = plan.Links[link]
+		}
+		out.Queues = append(out.Queues, row)
+	}
+	if live.IsTap(sh.Info()) {
+		out.Lost = new(Lost(sh.Lost()))
 	}
 	dt := seen.dt()
 	for i := range now.Stats {
@@ -221,6 +240,9 @@ func metersOf(plan *compiled.Outline, class int, now *live.Sample) []MeterStats 
 		row := MeterStats{
 			Name: m.Name, Type: m.Kind.String(), Packets: m.Packets, Budget: m.BudgetName,
 			Buckets: []BucketStats{},
+		}
+		if m.Customers {
+			row.Type = "plan"
 		}
 		if m.Keyed() {
 			row.Per = m.Key.String()
