@@ -93,7 +93,7 @@ func (w *World) fault(c lease.Case, by int64) {
 	}
 }
 
-// granted notes a host made known to the store by a call.
+// granted notes that a call made a host known to the store.
 func (w *World) granted(h *Host, m *message) {
 	if h.strays {
 		return
