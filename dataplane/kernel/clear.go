@@ -100,9 +100,9 @@ func (st *site) clearUnlessPinned(direction dataplane.Direction) error {
 }
 
 // removeOrphans removes leftovers of deleted interfaces of this network namespace: ifb devices,
-// pins of detached links, users of budgets, journals and locks. It returns a line for each of
-// interest to users. Pins and users of budgets of other namespaces, which may be gone, are removed
-// without a line.
+// pins of detached links, users of budgets, journals and locks. It returns a line for each leftover
+// that a user may care about. Pins and users of budgets of other namespaces, which may be gone, are
+// removed without a line.
 func removeOrphans() (removed []string, err error) {
 	namespace, err := iface.CurrentNamespace()
 	if err != nil {

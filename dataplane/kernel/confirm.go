@@ -99,10 +99,10 @@ func Pending(at iface.ID) (out []*Shaper, err error) {
 	return out, nil
 }
 
-// RollBack restores the policies of one interface's shapers from before their rollbacks were armed,
-// and detaches a shaper without one. It skips shapers confirmed or detached, and those whose
-// rollback is not armed for the time due. It returns the shapers rolled back. compile returns the
-// plan of a Config.Label.
+// RollBack restores the policies that the shapers of one interface had before their rollbacks were
+// armed, and detaches a shaper without an earlier policy. It skips shapers confirmed or detached,
+// and those whose rollback is not armed for the time due. It returns the shapers rolled back.
+// compile returns the plan of a Config.Label.
 func RollBack(
 	compile func(json.RawMessage) (*compiled.Plan, error), due time.Time, list ...*Shaper,
 ) (rolledBack []*Shaper, err error) {

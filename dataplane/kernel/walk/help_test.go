@@ -72,7 +72,7 @@ func clock(t *testing.T) int64 {
 	return int64(now)
 }
 
-// integers returns the integers of a profile that has some.
+// integers returns the integers of a profile, which must have some.
 func integers(p *meter.Profile) meter.Integers {
 	i, err := p.Integers()
 	if err != nil {

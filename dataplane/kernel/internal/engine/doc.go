@@ -1,3 +1,3 @@
-// Package engine runs the eBPF programs for changing states, makes the maps of the programs, and
-// converts the parameters and the states of meters to their units.
+// Package engine runs the eBPF programs that change the states of meters, makes the maps of all
+// programs, and converts the parameters and states of meters to the units of the programs.
 package engine
