@@ -13,14 +13,14 @@ import (
 // bySource are fields which planes read in the policy, by the Source of a part.
 var bySource = []string{
 	"Policy.Meters", "Policy.Queues", "Policy.Links", "Policy.Envelopes", "Customers.Plans", // lists of names
-	"Envelope.Name", "Envelope.Packets", // the unit of limits, which must be that of the flows
+	"Envelope.Name", "Envelope.Packets", // the unit of limits, which must be the unit of the flows
 	"Meter.Rank",                                 // the order of flows
 	"Queue.TargetAtRate", "Queue.IntervalAtRate", // for WithRates
-	"Customers.Nested", // allows customers
+	"Customers.Nested", // only lets Compile accept nested prefixes
 }
 
-// TestEachFieldAlone checks that each field of a policy changes its plan, without a look at the policy,
-// unless Compile refuses it.
+// TestEachFieldAlone checks that each field of a policy changes its plan, also apart from the Sources,
+// unless Compile refuses the field.
 func TestEachFieldAlone(t *testing.T) {
 	t.Parallel()
 	settings := 0

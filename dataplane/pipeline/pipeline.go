@@ -334,7 +334,7 @@ func (l *Pipeline) enqueue(q *pacedQueue, p *dataplane.Packet, v *dataplane.Verd
 	v.Done |= dataplane.Waiting
 }
 
-// dropCauses and dropReasons are those of the fates of dropped packets.
+// dropCauses and dropReasons give the cause and the reason of a drop by the packet's fate.
 var (
 	dropCauses = [...]dataplane.Cause{
 		queue.Full: dataplane.CauseQueue, queue.Thin: dataplane.CauseWRED, queue.Stale: dataplane.CauseCoDel,
