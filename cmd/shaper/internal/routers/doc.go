@@ -13,7 +13,7 @@
 //     Import.Problems if it belongs to no policy. Without --lossy these fail the import.
 //   - Call Import.Skip for all other statements outside of policies.
 //
-// Export writes a compiled policy. It calls Export.Cannot for parts beyond the dialect, and
-// Export.Note for values which a box may round or clamp. Importing the result of Export must give
-// the same policy.
+// Export writes a compiled policy. It calls Export.Cannot for parts that the dialect cannot
+// express, and Export.Note for values which a box may round or clamp. Importing the result of
+// Export must give the same policy.
 package routers

@@ -24,7 +24,7 @@ type Source struct {
 
 // Dialect is a language of configurations.
 type Dialect interface {
-	// Import reads a configuration. An error means another language.
+	// Import reads a configuration. An error means that the text is not in this language at all.
 	Import(Source) (*Import, error)
 	// Export writes a compiled policy. name is the name of the policy in the configuration, or of
 	// the interface for tc.
@@ -116,14 +116,14 @@ func (i *Import) Draft(name string, line int) *Draft {
 	return d
 }
 
-// Export is a written configuration.
+// Export is the result of writing a configuration.
 type Export struct {
 	Text     string
 	Notes    []string // values which the box may round or clamp
-	Problems []string // parts beyond the dialect
+	Problems []string // parts that the dialect cannot express
 }
 
-// Cannot adds a part beyond the dialect.
+// Cannot adds a part that the dialect cannot express.
 func (e *Export) Cannot(format string, args ...any) {
 	add(&e.Problems, fmt.Sprintf(format, args...))
 }

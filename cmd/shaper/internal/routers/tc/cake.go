@@ -92,7 +92,7 @@ func (q *tcQdisc) cakeRTT(rtt time.Duration) {
 	q.codel = queue.CoDel{Target: max(rtt/20, time.Microsecond), Interval: rtt}
 }
 
-// cakeModes adds the modes beyond a policy. Tins and hosts are cake's default.
+// cakeModes adds the modes that a policy cannot express. Tins and hosts are cake's default.
 func (q *tcQdisc) cakeModes() {
 	has := func(words ...string) bool {
 		return slices.ContainsFunc(words, func(w string) bool { return slices.Contains(q.Words, w) })

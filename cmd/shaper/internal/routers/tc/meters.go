@@ -57,7 +57,7 @@ func (b *tcBuilder) bucket(m *routers.Entry, p *tcPolice, rate, burst string, li
 	m.Set(burst, fmt.Sprint(p.burst), line.Number, "%s", comment)
 }
 
-// maxPacket returns the length of the longest packet able to conform. Without mtu it follows from
+// maxPacket returns the length of the longest packet that can conform. Without mtu it follows from
 // the rate table, which tc makes for packets of 2047 bytes (tcf_police_init, tc_calc_rtable).
 func (p *tcPolice) maxPacket() int64 {
 	if p.mtu == 0 {
