@@ -56,7 +56,7 @@ func Set(list []Handle, what []changes.Change) error {
 	return setHere(inKernel(list), path, what)
 }
 
-// keeper is who makes the changes of a shaper and keeps them.
+// keeper describes who makes the changes of a shaper, and where they are kept.
 type keeper struct {
 	tap     *caller // of a shaper tap; nil: the shaper is in the kernel
 	path    string  // file of changes

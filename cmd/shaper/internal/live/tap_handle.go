@@ -92,7 +92,7 @@ func (h *tapHandle) Info() *kernel.About  { return &h.About }
 func (h *tapHandle) Owned() (bool, error) { return true, nil }
 func (h *tapHandle) Guarded() bool        { return false }
 
-// Detach may have closed it
+// Close ignores errors: Detach may have closed the connection.
 func (h *tapHandle) Close()                                   { _ = h.client.Close() }
 func (h *tapHandle) Lost() tap.Lost                           { return h.Now.Lost }
 func (h *tapHandle) Shares(int) []budgets.State               { return h.Snapshot.Shares }

@@ -19,8 +19,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/safedir"
 )
 
-// StateOptions is the option --state. A file of state begins with a line with its content, and ends with a
-// CRC-32C of all bytes before.
+// StateOptions is the option --state. A file of state begins with a line that names its content, and ends
+// with a CRC-32C of all bytes before.
 type StateOptions struct{ command, dir string }
 
 // savedState is the state of one service, in files.
