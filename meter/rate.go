@@ -64,7 +64,7 @@ func (r Rate) Burst(d time.Duration) (int64, bool) {
 // Bits returns the rate in bits per second. It returns false if the number is not whole or exceeds
 // an int64.
 func (r Rate) Bits() (int64, bool) {
-	period := uint64(max(r.Period, 1)) // only the zero Rate is without one
+	period := uint64(max(r.Period, 1)) // only the zero Rate has no period
 	hi, lo := bits.Mul64(uint64(r.Bytes), 8*uint64(time.Second))
 	if hi >= period {
 		return 0, false

@@ -128,7 +128,7 @@ screenshot:
 thirdparty:
 `
 
-// room is a package of the module, as rooms lists it and as go list finds it. Imports are names of rooms.
+// room is a package of the module, from rooms or from go list. Imports are names of rooms.
 type room struct {
 	floor, name    string
 	imports, tests []string // tests without imports

@@ -24,7 +24,7 @@ type Pipeline struct {
 	// by class: the first table of keys in its chain of meters; nil if there are none
 	tables   []*keyTable
 	lacks    *LackRuns           // nil: Verdict.Lack is not measured
-	held     heldTokens          // of packets, until no queue can drop them
+	held     heldTokens          // tokens of packets that a queue may still drop
 	settled  []dataplane.Verdict // decisions of links not returned by Settle so far
 	returned int                 // length of the part of settled returned by Settle
 }

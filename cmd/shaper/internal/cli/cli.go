@@ -31,7 +31,7 @@ type UsageError struct{ Err error }
 func (e *UsageError) Error() string { return e.Err.Error() }
 func (e *UsageError) Unwrap() error { return e.Err }
 
-// Usagef returns a UsageError with a text as of fmt.Errorf.
+// Usagef returns a UsageError with the text that fmt.Errorf writes.
 func Usagef(format string, args ...any) error { return &UsageError{Err: fmt.Errorf(format, args...)} }
 
 // ErrInterrupted is the cause of a context canceled by a signal.

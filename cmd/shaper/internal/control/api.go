@@ -33,7 +33,7 @@ type API interface {
 	Reload(context.Context) (any, error)
 }
 
-// InputError means a wrong request, or one not allowed by the policy.
+// InputError is the error for a request that is wrong, or that the policy does not allow.
 type InputError struct {
 	Status int // of HTTP
 	Err    error

@@ -56,7 +56,7 @@ func ipv6(proto byte, payload []byte) []byte {
 	return append(h, payload...)
 }
 
-// controlTraffic finds classes able to drop control traffic.
+// controlTraffic finds classes that can drop control traffic.
 func (l *linter) controlTraffic() {
 	classes := l.File.Policy.Classes
 	c := l.plan.Classifier

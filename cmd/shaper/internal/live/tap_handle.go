@@ -22,7 +22,7 @@ type tapHandle struct {
 	client *caller // nil for the shaper tap of this process
 }
 
-// ErrNoConfirm means a policy with a rollback timer for a shaper tap.
+// ErrNoConfirm is the error for a rollback timer, which shaper tap does not support.
 var ErrNoConfirm = errors.New("--confirm is not supported by shaper tap")
 
 // listTaps returns all directions of shaper taps in this network namespace.

@@ -16,7 +16,7 @@ import (
 )
 
 // Amended returns the policy with the changes of a file in force at a time. stale lists the errors
-// of changes without a use in the policy, such as a change for a removed customer.
+// of changes that the policy cannot use, such as a change for a removed customer.
 func (c *Compiled) Amended(path string, book changes.Book, now time.Time) (out *Compiled, stale []error) {
 	book = maps.Clone(book)
 	book.Expire(now) // a change whose time is over is not stale

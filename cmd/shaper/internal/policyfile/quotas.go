@@ -21,7 +21,7 @@ type Quota struct {
 	Limit int64 // bytes, above 0
 	Every calendar.Window
 	Zone  *time.Location
-	Then  string // plan of a customer beyond the limit, until the window ends
+	Then  string // plan of a customer that used up the limit, until the window ends
 }
 
 // When selects another plan at some times.

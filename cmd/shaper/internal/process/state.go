@@ -82,7 +82,7 @@ func stateSum(text []byte) []byte {
 	return binary.LittleEndian.AppendUint32(nil, crc32.Checksum(text, crc32.MakeTable(crc32.Castagnoli)))
 }
 
-// errState means an unusable file of state.
+// errState is the error for an unusable file of state.
 var errState = errors.New("written by another version or command, or damaged")
 
 // read returns the content of a file; nil if there is none.

@@ -195,8 +195,8 @@ func plainQueue(q *dataplane.Queue) {
 	q.TargetAtRate, q.IntervalAtRate = false, false
 }
 
-// plainPriorities numbers the priorities of queues that share a link from 0. The weight of a queue that is
-// alone in its priority has no effect.
+// plainPriorities numbers the priorities of a link's queues from 0. It removes the weight of a queue that
+// is alone in its priority, because it has no effect.
 func plainPriorities(queues []*dataplane.Queue) {
 	priorities := map[*dataplane.Link]map[int]int{} // numbers of queues
 	for _, q := range queues {
@@ -214,8 +214,8 @@ func plainPriorities(queues []*dataplane.Queue) {
 	}
 }
 
-// plainMatch writes the default protocols of ports, each value of a list alone, and the families of
-// addresses, which cannot match others.
+// plainMatch adds the default protocols of ports, and removes EtherTypes implied by the addresses.
+// It writes each value of a list alone.
 func plainMatch(m *dataplane.Match) {
 	if len(m.Proto) == 0 && len(m.SPort)+len(m.DPort) > 0 {
 		m.Proto = []dataplane.Range{{First: 6, Last: 6}, {First: 17, Last: 17}}

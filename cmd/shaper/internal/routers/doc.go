@@ -2,7 +2,7 @@
 //
 // A dialect is one language of configurations. It implements Dialect in files of its own, which
 // begin with its name, and is listed in All. Import reads a configuration into drafts, one for each
-// policy possible at an interface:
+// policy that an interface could have:
 //
 //   - Split the text with ReadLines, which handles CRLF, tabs and bytes that are not text.
 //   - Build each Draft from entries. An Entry is one line of the policy: a key, a value in the

@@ -39,7 +39,7 @@ type junosTerm struct {
 	from, then []Line // without the words before them
 }
 
-// Import reads filters, and policers without a filter.
+// Import reads filters, and policers that no filter uses.
 func (junos) Import(src Source) (*Import, error) {
 	paths, err := junosPaths(src.Text)
 	if err != nil {

@@ -31,7 +31,7 @@ type Dialect interface {
 	Export(p *dataplane.Policy, name string) *Export
 }
 
-// LiveDialect is a dialect able to read the configuration of an interface of this host.
+// LiveDialect is a dialect that can read the configuration of an interface of this host.
 type LiveDialect interface {
 	Dialect
 	// Live returns the configuration of an interface, as a text for Import.
@@ -91,7 +91,7 @@ func (p Problem) String() string {
 // Import is the result of reading a configuration.
 type Import struct {
 	Drafts   []*Draft
-	Problems []Problem // inexpressible statements outside of drafts
+	Problems []Problem // statements outside of drafts that a policy cannot express
 	Skipped  []Problem // statements unrelated to traffic
 
 	byName map[string]*Draft

@@ -45,7 +45,7 @@ type Image struct {
 	spread uint32 // number of queues with leaves for flows
 
 	Plan    *compiled.Plan
-	Source  *compiled.Plan // of which plan is one direction
+	Source  *compiled.Plan // plan for both directions; Plan is for one of them
 	entry   Entry
 	asked   record.Pacer         // pacer for which the plan was encoded
 	Pacer   record.Pacer         // pacer in use; "" if no packets are queued

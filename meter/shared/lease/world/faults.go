@@ -47,7 +47,7 @@ func (w *World) Failover() {
 	}
 	if w.stalled {
 		w.Store = w.replica
-		if w.server.Replicas <= 0 { // it lacks increases already in use
+		if w.server.Replicas <= 0 { // the replica lacks increases already in use
 			w.fault(lease.Behind, 0)
 			w.copied = map[string]known{}
 		}

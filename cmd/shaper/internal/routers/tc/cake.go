@@ -27,7 +27,7 @@ var cakeFlows = map[string]string{
 	"triple-isolate": "flow", "dual-srchost": "flow", "dual-dsthost": "flow",
 }
 
-// Words of cake without effect on the fate of packets, or with a lost effect.
+// Words of cake without effect on the fate of packets, or whose effect is lost.
 var (
 	cakePlain = []string{
 		"nowash", "split-gso", "no-split-gso", "nonat", "nat", "noatm", "egress", "no-ack-filter",

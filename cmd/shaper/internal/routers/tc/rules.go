@@ -24,7 +24,7 @@ type tcRule struct {
 	meters   []*tcPolice // none, or one; two are a meter of three colors
 	later    bool        // the second meter counts packets in excess of the first (RFC 4115)
 	outcomes [3]tcOutcome
-	next     *tcRule // for colors with continue: the rule of a later filter for the same packets
+	next     *tcRule // for colors that continue: the rule of a later filter for the same packets
 }
 
 // rule returns the rule of a filter.
