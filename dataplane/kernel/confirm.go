@@ -16,8 +16,8 @@ import (
 )
 
 // Confirm cancels the armed rollbacks of shapers, so that their policies become permanent. The
-// shapers must be of one interface. It returns the shapers with a rollback armed so far: none if
-// all were confirmed or rolled back before. It fails if the time of a rollback passed, even if the
+// shapers must be of one interface. It returns the shapers whose rollback was armed: none if all
+// were confirmed or rolled back before. It fails if the time of a rollback passed, even if the
 // rollback has not happened yet.
 func Confirm(list ...*Shaper) (confirmed []*Shaper, err error) {
 	if len(list) == 0 {

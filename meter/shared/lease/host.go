@@ -55,8 +55,8 @@ type Request struct {
 // color of the packets.
 type Counts [3]uint64
 
-// Plan is the amounts allowed to a host from now on without further replies: Phase[i] until
-// Until[i], the last phase to the end. Times are on the host's monotonic clock, in ns.
+// Plan is the amounts that a host may use from now on if it receives no further reply: Phase[i]
+// until Until[i], the last phase to the end. Times are on the host's monotonic clock, in ns.
 type Plan struct {
 	Phase [3]Amounts
 	Until [2]int64

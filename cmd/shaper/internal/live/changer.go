@@ -243,7 +243,7 @@ func (c *Changer) keep(now time.Time, lockErr error) error {
 		}
 		return c.unkept
 	}
-	// A process loading a policy meanwhile did so without these changes.
+	// A process that loaded a policy meanwhile did so without these changes.
 	slices.SortFunc(c.unlocked, changes.Target.Compare)
 	c.unlocked = slices.Compact(c.unlocked)
 	if c.unkept = c.apply(c.unlocked, now); c.unkept == nil {

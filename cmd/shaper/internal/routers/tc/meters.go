@@ -66,9 +66,9 @@ func (p *tcPolice) maxPacket() int64 {
 	return p.mtu
 }
 
-// storedBursts returns the smallest and the largest burst used by the kernel for one in a command.
-// tc converts it to a time in ticks of 64 ns: rounded up to a tick, but before iproute2 6.15 down
-// to a microsecond first (tc_calc_xmittime; commit d947f365).
+// storedBursts returns the smallest and the largest burst that the kernel may use for a burst in a
+// command. tc converts it to a time in ticks of 64 ns: rounded up to a tick, but before iproute2
+// 6.15 down to a microsecond first (tc_calc_xmittime; commit d947f365).
 func storedBursts(rate, burst int64) (low, high int64) {
 	ns := new(big.Int).Mul(big.NewInt(burst), big.NewInt(second))
 	us := ns.Quo(ns, big.NewInt(rate)).Int64() / 1000
