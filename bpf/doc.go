@@ -22,8 +22,8 @@
 //
 // make generate compiles them; using this package needs no compiler.
 //
-// Package kernel is the interface to these programs. Versions promise nothing about this package:
-// any may change it.
+// Package kernel is the interface to these programs. Any version may change this package
+// incompatibly.
 package bpf
 
 // The target is little-endian: amd64, arm64, riscv64. The compiler's version is

@@ -32,7 +32,7 @@ const (
 	BySource                  // source address
 	ByDestination             // destination address
 	ByOuterVLAN               // ID of the outer VLAN tag
-	// IDs of the two outermost VLAN tags; a packet with one tag is without a customer
+	// IDs of the two outermost VLAN tags; a packet with one tag has no customer
 	ByTwoVLANs
 )
 

@@ -130,8 +130,8 @@ func (k *KeyReader) Key(p *Packet) (out PacketKey, ok bool) {
 	return out, p.IsIP()
 }
 
-// SmallKey returns the key of a packet as a number, or false if it does not fit into one, or
-// without a key.
+// SmallKey returns the key of a packet as a number. It returns false if the key does not fit into a
+// number, or if the packet lacks a key.
 func (k *KeyReader) SmallKey(p *Packet) (key uint64, ok bool) {
 	switch k.key.By {
 	case BySrc:
@@ -148,7 +148,8 @@ func (k *KeyReader) SmallKey(p *Packet) (key uint64, ok bool) {
 	return 0, false
 }
 
-// FromSmall returns the key of a packet whose SmallKey is n. With an address it is one of IPv4.
+// FromSmall returns the key of a packet whose SmallKey is n. An address in such a key is one of
+// IPv4.
 func (k *KeyReader) FromSmall(n uint64) PacketKey {
 	if k.key.By == ByDst {
 		return PacketKey{dst: Addr{Lo: n}, kind: IPv4}
@@ -156,7 +157,7 @@ func (k *KeyReader) FromSmall(n uint64) PacketKey {
 	return PacketKey{src: Addr{Lo: n}, kind: IPv4}
 }
 
-// Small returns n of a key that FromSmall returned.
+// Small returns the n from which FromSmall made the key.
 func (k *PacketKey) Small() uint64 { return k.src.Lo | k.dst.Lo }
 
 // maskAddr clears the bits of an address outside the key.

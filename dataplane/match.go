@@ -190,8 +190,8 @@ func (p *Packet) matchesPrefixes(list []netip.Prefix, a Addr) bool {
 		slices.ContainsFunc(list, func(r netip.Prefix) bool { return r.Contains(a.netip(p.Kind)) })
 }
 
-// Overlaps reports whether a packet can match both m and other. It may return true although none
-// can, if they want different protocols of the network layer.
+// Overlaps reports whether a packet can match both m and other. It may return true although no
+// packet can, if m and other require different protocols of the network layer.
 func (m *Match) Overlaps(other *Match) bool {
 	for f := range matchFields {
 		if f := &matchFields[f]; !overlap(f.Ranges(m), f.Ranges(other), rangesOverlap) {

@@ -117,7 +117,7 @@ type Meter struct {
 	PreColor PreColor
 	Initial  Fraction // tokens at the start, as a fraction of each burst
 	Packets  bool     // count packets instead of bytes
-	Then     *Meter   // next meter of the chain, for packets other than red; it must be Aware
+	Then     *Meter   // next meter of the chain, for green and yellow packets; it must be Aware
 
 	// Per makes a meter for each key. Initial is then for new keys, and must be all or
 	// nothing.

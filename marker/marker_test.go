@@ -270,7 +270,7 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// FuzzParseDSCP parses codepoints. What is accepted has a name that is the same codepoint.
+// FuzzParseDSCP parses codepoints. The name of an accepted codepoint parses to the same codepoint.
 func FuzzParseDSCP(f *testing.F) {
 	for _, s := range []string{"be", "cs7", "af43", "ef", "63", "064", "+1"} {
 		f.Add(s)

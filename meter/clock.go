@@ -19,8 +19,8 @@ func Now() int64 { return int64(time.Since(start)) }
 // Its time is behind Now by up to a step, and by more while the machine is too busy to run its
 // goroutine. A late time refills less, so a bucket of less than the rate brings in a step does not
 // reach its rate. Between the start and any moment, a bucket lets no more bytes through than burst
-// + rate * t. In a later interval the excess is at most the rate times the clock's delay at the
-// start of the interval.
+// + rate * t. In an interval that begins later, a bucket may exceed this bound by at most the rate
+// times the clock's delay at the start of the interval.
 type CoarseClock struct {
 	now  atomic.Int64
 	_    [cacheLine - 8]byte // each call reads now: nothing else writes to its cache line

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Peek returns the same color as Color. It takes nothing.
+// Peek returns the color that Color would return, and takes nothing.
 func (m *Meter) Peek(now int64, n int, in Color) Color {
 	m.begin(now)
 	return m.profile.peek(m.state, m.profile.log, now, n, in)
@@ -64,7 +64,8 @@ func orNever(d time.Duration, ever bool) time.Duration {
 	return d
 }
 
-// remaining returns the number of green bytes left: the tokens in every bucket of green packets.
+// remaining returns the number of bytes that would be green: the tokens in every bucket from which
+// green packets take.
 func (p *Profile) remaining(s state, log []entry, now int64) int64 {
 	tc, te := p.tokens(s, log, now)
 	if p.peak {

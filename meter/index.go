@@ -65,7 +65,7 @@ func (t *Table[K]) find(hash uint64, key K) (at, slot int, known bool) {
 const burst = 32
 
 // load hashes up to burst keys and makes the CPU load their memory, in steps of independent loads:
-// first the index, then the slots, then the profiles of Set.
+// first the index, then the slots, then the profiles given by Set.
 func (t *Table[K]) load(keys []K, hashes *[burst]uint64) {
 	sum := uint32(0)
 	for i, key := range keys {
@@ -126,8 +126,8 @@ func (t *Table[K]) take(hash uint64, key K, now int64) (int, bool) {
 	return t.add(at, hash, key), true
 }
 
-// add adds a new key at the free place of find, and returns its slot. If the table is full, it
-// evicts the least recently used key, and there must be an unpinned one.
+// add adds a new key at the free place found by find, and returns its slot. If the table is full,
+// it evicts the least recently used key, and there must be an unpinned one.
 func (t *Table[K]) add(at int, hash uint64, key K) int {
 	t.settle()
 	n := t.free

@@ -31,11 +31,11 @@ type state struct {
 	first, second int64
 }
 
-// Epochs without a time.
+// Values of an epoch that are no time.
 const (
 	longAgo  = math.MinInt64     // buckets have always been full
 	notBegun = math.MinInt64 + 1 // the clock begins with the next call
-	earliest = math.MinInt64 + 2 // the smallest epoch with a time
+	earliest = math.MinInt64 + 2 // the smallest epoch that is a time
 )
 
 // New returns a meter with full buckets (RFC 2697 §3, RFC 2698 §3) or empty windows. It

@@ -36,11 +36,11 @@ type Profile struct {
 	params  Params  // the parameters before compilation
 }
 
-// bucket is a bucket in the units of its profile: 1/den byte, with den chosen to bring a whole
-// number of units in a nanosecond.
+// bucket is a bucket in the units of its profile: 1/den byte, with den such that a whole number of
+// units arrives in a nanosecond.
 type bucket struct {
 	rate     int64 // units in a nanosecond
-	tooLarge int64 // units: burst + 1, the smallest cost beyond it; 0 if there is no bucket
+	tooLarge int64 // units: burst + 1, the smallest cost above the burst; 0 if there is no bucket
 }
 
 // full returns the units of a full bucket.

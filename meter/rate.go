@@ -20,7 +20,7 @@ type Rate struct {
 // conforms.
 var Unlimited = unlimited
 
-// unlimited is a copy beyond the reach of other packages.
+// unlimited is a copy that other packages cannot change.
 var unlimited = Rate{math.MaxInt64, 1}
 
 // finite returns the rate, or zero if it is Unlimited.
@@ -61,10 +61,10 @@ func (r Rate) Burst(d time.Duration) (int64, bool) {
 	return q.Int64(), q.IsInt64()
 }
 
-// Bits returns the rate in bits per second. It returns false if they are not a whole number or
-// exceed an int64.
+// Bits returns the rate in bits per second. It returns false if the number is not whole or exceeds
+// an int64.
 func (r Rate) Bits() (int64, bool) {
-	period := uint64(max(r.Period, 1)) // only the zero Rate is without one
+	period := uint64(max(r.Period, 1)) // only the zero Rate has no period
 	hi, lo := bits.Mul64(uint64(r.Bytes), 8*uint64(time.Second))
 	if hi >= period {
 		return 0, false
@@ -73,8 +73,8 @@ func (r Rate) Bits() (int64, bool) {
 	return int64(n), rest == 0 && n <= math.MaxInt64
 }
 
-// String returns bits per second if they are a whole number, such as "10mbit" or "1234bit".
-// Otherwise it returns a fraction, such as "10000B/1m0s". Unlimited is "unlimited".
+// String returns bits per second if their number is whole, such as "10mbit" or "1234bit". Otherwise
+// it returns a fraction, such as "10000B/1m0s". Unlimited is "unlimited".
 func (r Rate) String() string {
 	if r == unlimited {
 		return "unlimited"

@@ -9,10 +9,10 @@ type Charge struct {
 	In, Color Color // the input color and the result
 }
 
-// Refund gives back the tokens of a packet dropped later. Call it at most once for a charge. Right
-// after Color, the tokens are those before it.
+// Refund gives back the tokens of a packet that was dropped after Color. Call it at most once for a
+// charge. A Refund right after Color restores the tokens from before Color.
 //
-// A bucket gets its bytes back, up to its burst. What exceeds CBS goes to the excess bucket of an
+// A bucket gets its bytes back, up to its burst. The bytes above CBS go to the excess bucket of an
 // SRTCM, and of a TRTCM4115 with Coupling, like arriving tokens. A window or a log subtracts the
 // bytes where it had added them, unless they are out of view by now. The average of a TSWTCM
 // includes all packets, so it does not change.

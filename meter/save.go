@@ -78,11 +78,11 @@ func (m *Meter) AppendBinary(b []byte) ([]byte, error) {
 	return appendChecksum(b, start), nil
 }
 
-// UnmarshalBinary restores a meter saved by AppendBinary, with its parameters, also if an earlier
-// version saved it: parameters unknown then have their defaults. From then on it returns what the
-// saved meter would have returned. It implements encoding.BinaryUnmarshaler. The meter may be the
-// zero Meter. If its parameters are the same, it keeps its Profile. To go on with other parameters,
-// call SetProfile next.
+// UnmarshalBinary restores a meter saved by AppendBinary, with its parameters, even if an earlier
+// version saved it: parameters unknown to that version have their defaults. From then on it returns
+// what the saved meter would have returned. It implements encoding.BinaryUnmarshaler. The meter may
+// be the zero Meter. If its parameters are the same, it keeps its Profile. To go on with other
+// parameters, call SetProfile next.
 //
 // The error says whether the data are of another format, corrupt, or have a parameter unknown to
 // this version. Then nothing changes. A Reservation from before cannot be canceled any more.

@@ -6,10 +6,9 @@ import (
 )
 
 // Shift moves a restored meter to a new clock, such as a monotonic clock after a reboot, or Now in
-// a new process. by is what the new clock shows at some moment, less what the old clock would have
-// shown then. If you save the difference between the wall clock and the old clock beside the meter,
-// by is the saved difference less the one of the new clock, and the meter refills for the real time
-// between.
+// a new process. by is the reading of the new clock less the reading of the old clock at the same
+// moment. To refill the meter for the time in between, save the wall clock less the old clock
+// beside the meter: by is then the saved difference less the same difference for the new clock.
 //
 // now is the time of the new clock. No time of the meter becomes later than now, so even if a wall
 // clock was wrong, the meter refills from now on. A current window keeps its length, and later ones

@@ -13,8 +13,8 @@ type TableConfig struct {
 	Keys  int  // the largest number of keys: 1 to MaxKeys
 	Empty bool // new keys begin empty instead of full
 	// Idle evicts a key only if its meter is as good as new. If the least recently used key is not,
-	// one meter shared by all keys without room meters the packet of the new key. Without Idle, the
-	// least recently used key is always evicted.
+	// the packet of the new key is metered by one meter shared by all keys without room. Without
+	// Idle, the least recently used key is always evicted.
 	Idle bool
 }
 
@@ -201,8 +201,8 @@ func (t *Table[K]) decide(hash uint64, key K, now int64, n int) Decision {
 	return t.profileOf(i).decide(&t.slots[i].state, t.log(i), now, n)
 }
 
-// Peek returns the same color as Color. It takes nothing, adds no key, and does not count as a use
-// of the key.
+// Peek returns the color that Color would return. It takes nothing, adds no key, and does not count
+// as a use of the key.
 func (t *Table[K]) Peek(key K, now int64, n int, in Color) Color {
 	return t.peek(t.hash(key), key, now, n, in)
 }
@@ -312,8 +312,8 @@ func (t *Table[K]) Memory() int {
 		len(t.logs)*int(unsafe.Sizeof(entry{})) + len(t.index)*4 + len(t.own)*int(unsafe.Sizeof(t.profile))
 }
 
-// Rekey returns a table with the meters, order and counts of t, and rekey's results for the keys of
-// t. They must differ from each other. t must not be used afterwards.
+// Rekey returns a table with the meters, order and counts of t, and the results of rekey for the
+// keys of t. The new keys must differ from each other. t must not be used afterwards.
 func Rekey[K, L comparable](t *Table[K], rekey func(K) L) *Table[L] {
 	t.settle()
 	out := &Table[L]{

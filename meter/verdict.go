@@ -141,8 +141,8 @@ func (p *Profile) colors(s *state, now int64, lengths []int, in, colors []Color)
 }
 
 // takeBothEach and takeEitherEach are the loops of colors, from an epoch of now. They are separate
-// functions for the compiler to keep their state in registers. A blind loop does not read the input
-// colors.
+// functions so that the compiler keeps their state in registers. A blind loop does not read the
+// input colors.
 
 func takeBothEach[M mode](p *Profile, owedC, owedP int64, lengths []int, colors []Color) (c, e int64) {
 	colors = colors[:len(lengths)]

@@ -23,7 +23,8 @@ func (p *Profile) warmUp(d time.Duration) (*Profile, error) {
 			part = n
 		}
 	}
-	// Divide a unit of the bucket into this many, for a ns of any step to bring a whole number.
+	// Divide a unit of the bucket into this many parts, so that a ns of any step brings a whole
+	// number.
 	fine := 3 * steps * steps / (2 * part)
 	w := warmUp{
 		num: p.c.rate, rate: uint64(p.c.rate) * uint64(fine), unit: p.den * fine,

@@ -135,7 +135,7 @@ func (w *wide) refill(l *levels, now int64) {
 	}
 }
 
-// take takes the bytes of a packet from buckets brought to now.
+// take takes the bytes of a packet from buckets that were advanced to now.
 func (w *wide) take(p *Profile, l *levels, n int, in Color) Color {
 	cost := int64(min(uint64(n), p.longest))
 	owedC, owedE := -l.at[0].bytes, -l.at[1].bytes

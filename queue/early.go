@@ -62,7 +62,8 @@ func splitMix64(z uint64) uint64 {
 	return z ^ z>>31
 }
 
-// drops reports whether a packet arriving at this backlog is dropped.
+// drops reports whether a packet arriving at this backlog is dropped. From Max on the drop is
+// certain: ECN does not save the packet (RFC 3168 §7).
 func (e *Early) drops(backlog int64, d *dice) (victim, certain bool) {
 	switch {
 	case e.Max == 0 || backlog < e.Min:
@@ -73,8 +74,8 @@ func (e *Early) drops(backlog int64, d *dice) (victim, certain bool) {
 	return d.draw()*uint64(e.Max-e.Min) < uint64(e.Probability)*uint64(backlog-e.Min), false
 }
 
-// CoDel drops packets after a queueing delay at or above Target for an Interval, then at a rising
-// rate (RFC 8289 §5). The zero CoDel drops nothing.
+// CoDel begins to drop packets when the queueing delay was at or above Target for an Interval, and
+// then drops at a rising rate (RFC 8289 §5). The zero CoDel drops nothing.
 type CoDel struct{ Target, Interval time.Duration }
 
 // MaxInterval is the maximum of CoDel.Interval. It keeps the square of an interval, in ns, below 2^63.
@@ -89,8 +90,8 @@ const (
 
 // CoDelAt returns the defaults of CoDel at a rate, those of RFC 8289. At low rates the target is
 // the time of two packets of 1500 bytes, up to a ms more: with less, CoDel would drop although one
-// packet is queued behind the one being sent. The rate may be invalid: then they are the defaults
-// of high rates.
+// packet is queued behind the one being sent. For an invalid rate it returns the defaults of high
+// rates.
 func CoDelAt(r meter.Rate) CoDel {
 	target := defaultTarget
 	if r.Bytes > 0 && r.Period > 0 {

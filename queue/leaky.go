@@ -38,8 +38,8 @@ func New(cfg Config) (*Leaky, error) {
 	}, nil
 }
 
-// Follow makes q continue the pacing of before, the replaced queue. The packets queued in before do
-// not count against q's limits.
+// Follow makes q continue the pacing of before, the queue it replaces. The packets queued in before
+// do not count against q's limits.
 func (q *Leaky) Follow(before *Leaky) { q.pace.follow(&before.pace) }
 
 // SetRate changes the rate. The queue is free at the time at which it would have been
@@ -83,8 +83,8 @@ func (q *Leaky) Admit(now int64, p Packet) (depart int64, f Fate) {
 	return depart, f
 }
 
-// Try is Admit for a packet with a drop still possible elsewhere. A drop is final. Otherwise Try
-// leaves the queue as it is, and Admit at the same time returns the same fate.
+// Try is Admit for a packet that something else may still drop. A drop is final. Otherwise Try
+// leaves the queue unchanged, and Admit at the same time returns the same fate.
 func (q *Leaky) Try(now int64, p Packet) Fate {
 	codel, dice := q.codel, q.dice
 	_, _, f := q.decide(now, p)

@@ -2,9 +2,9 @@ package queue
 
 import "math"
 
-// level schedules the queues of one priority by WF2Q+ (Bennett and Zhang 1997). Start and finish of
-// the first packet of each queue, in virtual time, are n*grain/weight apart for n bytes. Among the
-// packets whose start is reached, the one with the smallest finish is sent.
+// level schedules the queues of one priority by WF2Q+ (Bennett and Zhang 1997). The first packet of
+// each queue, of n bytes, starts at a virtual time and finishes n*grain/weight later. Among the
+// packets whose start is reached, the one that finishes first is sent.
 type level struct {
 	weight  int64 // sum of the weights of all its queues
 	active  []int // indexes of the queues with packets

@@ -131,15 +131,15 @@ func bytesDuring(r meter.Rate, t time.Duration) int64 {
 	return n
 }
 
-// Follow makes l continue the pacing of before, the replaced link. Call it after before decided all
-// its packets.
+// Follow makes l continue the pacing of before, the link it replaces. Call it after before decided
+// all its packets.
 func (l *Link[T]) Follow(before *Link[T]) { l.pace.follow(&before.pace) }
 
 // SetRate changes the rate at now, in ns, and converts the queues' limits in time to bytes at this
 // rate. queues may differ from those of NewLink only in CoDel, whose state continues unless it is
-// switched on or off. The packet being sent keeps its end. Queued packets stay queued, even above a
-// smaller limit, and are sent at the new rate. Nothing changes on an error, which is one of
-// NewLink.
+// switched on or off. The packet being sent ends when it would have ended. Queued packets stay
+// queued, even above a smaller limit, and are sent at the new rate. Nothing changes on an error,
+// which is one of NewLink.
 func (l *Link[T]) SetRate(now int64, rate meter.Rate, queues []LinkQueue) error {
 	p, err := newPace(rate)
 	if err != nil {

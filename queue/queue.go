@@ -10,8 +10,8 @@
 //	next   = depart + length/rate
 //
 // Link is a rate shared by several queues, by priority and weight. The next packet is selected when
-// the link becomes free. Times are exact: a departure keeps its fraction of a nanosecond and is
-// rounded up only where it is returned, so rounding errors do not add up.
+// the link becomes free. Times are exact: queues keep fractions of a nanosecond and round up only
+// the departures they return, so rounding errors do not add up.
 //
 // Early drop is color-aware (WRED; RFC 2597 §2: yellow before green, red before
 // yellow), by CoDel (RFC 8289), or both. ECN-capable packets can be marked instead

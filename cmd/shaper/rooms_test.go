@@ -14,9 +14,10 @@ import (
 
 const module = "github.com/a-seed-32e5a53f/shaper/"
 
-// rooms lists each package of the module with those it imports, and after "| tests:" those that only its
-// tests import. A package is named by the last element of its path. It may import those of earlier lines;
-// its tests may import any package listed. Indented lines continue the line before.
+// rooms lists the packages of the module. Each line names a package and its imports, and after "| tests:"
+// the imports that only its tests have. Names are the last elements of paths. A package may import only
+// packages of earlier lines; its tests may import any listed package. Indented lines continue the line
+// before.
 const rooms = `
 # meters
 meter: | tests: metertest
@@ -127,7 +128,7 @@ screenshot:
 thirdparty:
 `
 
-// room is a package of the module, as rooms lists it and as go list finds it. Imports are names of rooms.
+// room is a package of the module, from rooms or from go list. Imports are names of rooms.
 type room struct {
 	floor, name    string
 	imports, tests []string // tests without imports

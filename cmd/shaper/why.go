@@ -106,8 +106,8 @@ func (f *whyFlags) run(cmd *cobra.Command, s cli.Streams, in, number string) err
 	return nil
 }
 
-// whyCommand returns a function that writes the command that explains a packet: with the flags of
-// cmd that shaper why has too, and more words.
+// whyCommand returns a function that writes the command for explaining a packet. The command
+// repeats the flags of cmd that shaper why also accepts, and then the words of more.
 func whyCommand(cmd *cobra.Command, s cli.Streams, in string, more ...string) func(packet int64) string {
 	known := newWhy(s).Flags()
 	flags := ""

@@ -16,11 +16,11 @@ var bySource = []string{
 	"Envelope.Name",
 	"Meter.Rank",                                 // the order of flows
 	"Queue.TargetAtRate", "Queue.IntervalAtRate", // for WithRates
-	"Customers.Nested", // allows customers
+	"Customers.Nested", // only lets Compile accept nested prefixes
 }
 
-// TestEachFieldAlone checks that each field of a policy changes its plan, without a look at the policy,
-// unless Compile refuses it.
+// TestEachFieldAlone checks that each field of a policy changes its plan, also apart from the Sources,
+// unless Compile refuses the field.
 func TestEachFieldAlone(t *testing.T) {
 	t.Parallel()
 	settings := 0

@@ -128,7 +128,7 @@ func invalidKey(k dataplane.Key) string {
 	return ""
 }
 
-// checkLone adds the errors of fields that need another one.
+// checkLone adds the errors of fields without effect unless another field is set.
 func (l *errorList) checkLone(m *dataplane.Meter) {
 	if m.Per.By == dataplane.NoKey {
 		if m.Per != (dataplane.Key{}) {
@@ -141,7 +141,7 @@ func (l *errorList) checkLone(m *dataplane.Meter) {
 			l.add(m, "evict", "needs per: a meter without keys has no table")
 		}
 	}
-	if m.Rank != 0 && m.Envelope == nil && m.CIRMax == nil && m.EIRMax == nil { // these want it, too
+	if m.Rank != 0 && m.Envelope == nil && m.CIRMax == nil && m.EIRMax == nil { // these report it
 		l.add(m, "rank", "needs envelope: it orders the flows of one")
 	}
 }

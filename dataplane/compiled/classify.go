@@ -11,8 +11,8 @@ import (
 // For each value of each field there is a bit vector of the matches accepting the value. A packet
 // selects one vector per field. The lowest bit set in all of them is the first match. The first
 // word of a vector is a summary: its bit i is set if word i of the rest is not zero. So only words
-// with possible results are read, and the time depends on the number of fields and the logarithm of
-// the number of addresses, and hardly on the number of matches.
+// that can contain the result are read, and the time depends on the number of fields and the
+// logarithm of the number of addresses, and hardly on the number of matches.
 type Classifier struct {
 	Tables
 	firstTakesAll bool // the first match takes all IP packets, as in a policy with one class

@@ -183,8 +183,8 @@ func (c *compiler) compileMeter(m *dataplane.Meter) int {
 	return c.addStage(m, false)
 }
 
-// addStage compiles a meter without a stage so far. customers means its parameters are those of the
-// customers' plans.
+// addStage compiles a meter that has no stage yet. customers means that its parameters are those of
+// the customers' plans.
 func (c *compiler) addStage(m *dataplane.Meter, customers bool) int {
 	i := len(c.plan.Stages)
 	c.stages[m] = i

@@ -41,7 +41,7 @@ func (c *Customers) Number(name string) uint32 { return c.numbers[name] }
 func (c *Customers) Service(number uint32) *Service { return &c.Plans[c.Of[number-1]] }
 
 // CustomerOf returns the number of the customer of a parsed packet, or 0 for none. With ByInside
-// the packet is one of egress.
+// the packet counts as one of egress.
 func (c *Customers) CustomerOf(p *dataplane.Packet) uint32 {
 	switch c.Key {
 	case dataplane.ByOuterVLAN:

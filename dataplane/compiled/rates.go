@@ -103,8 +103,8 @@ func (p *Plan) ownLinks(
 	return ofQueues, ofLinks
 }
 
-// checkNames adds an error for each name of rates that not exactly one part of a plan has. count
-// has the number of parts by name.
+// checkNames adds an error for each name in rates unless exactly one part of a plan is called by
+// it. count gives the number of parts by name.
 func (l *errorList) checkNames(
 	policy *dataplane.Policy, kind string, rates map[string]meter.Rate, count map[string]int,
 ) {

@@ -51,7 +51,7 @@ type Config struct {
 	// Until arms a rollback: unless Confirm is called by then, RollBack restores the policy of the
 	// shaper taken over, or detaches. The zero time arms none.
 	Until time.Time
-	// Guard is called at most once, before the first change not undone by the kernel when this
+	// Guard is called at most once, before the first change that the kernel does not undo when this
 	// process is killed. It should start a process to call Rescue then. If it fails, so does the
 	// change. It may be nil.
 	Guard func() error

@@ -61,8 +61,8 @@ func Clear(name string, directions ...dataplane.Direction) (out Cleared, err err
 	return Cleared{append(st.Removed, orphans...), st.Restored, st.Notes, st.Lost}, errors.Join(err, e)
 }
 
-// Rescue cleans up after a killed process. It clears the directions of an interface without a live
-// process, except for a pinned shaper, which stays attached.
+// Rescue cleans up after a killed process. It clears the directions of an interface that no live
+// process shapes, except for a pinned shaper, which stays attached.
 func Rescue(at iface.ID, directions ...dataplane.Direction) error {
 	st, err := openSite(at)
 	if err != nil {
@@ -79,8 +79,8 @@ func Rescue(at iface.ID, directions ...dataplane.Direction) error {
 	return errors.Join(err, st.close())
 }
 
-// clearUnlessPinned clears a direction. If its shaper is pinned, it removes only settings not
-// needed by the shaper.
+// clearUnlessPinned clears a direction. If its shaper is pinned, it removes only settings that the
+// shaper does not need.
 func (st *site) clearUnlessPinned(direction dataplane.Direction) error {
 	s, err := findShaper(st.ID, direction)
 	if err != nil && !errors.Is(err, unix.EPERM) {
@@ -100,9 +100,9 @@ func (st *site) clearUnlessPinned(direction dataplane.Direction) error {
 }
 
 // removeOrphans removes leftovers of deleted interfaces of this network namespace: ifb devices,
-// pins of detached links, users of budgets, journals and locks. It returns a line for each of
-// interest to users. Pins and users of budgets of other namespaces, which may be gone, are removed
-// without a line.
+// pins of detached links, users of budgets, journals and locks. It returns a line for each leftover
+// that a user may care about. Pins and users of budgets of other namespaces, which may be gone, are
+// removed without a line.
 func removeOrphans() (removed []string, err error) {
 	namespace, err := iface.CurrentNamespace()
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 )
 
 // Confirm cancels the armed rollbacks of shapers, so that their policies become permanent. The
-// shapers must be of one interface. It returns the shapers with a rollback armed so far: none if
-// all were confirmed or rolled back before. It fails if the time of a rollback passed, even if the
+// shapers must be of one interface. It returns the shapers whose rollback was armed: none if all
+// were confirmed or rolled back before. It fails if the time of a rollback passed, even if the
 // rollback has not happened yet.
 func Confirm(list ...*Shaper) (confirmed []*Shaper, err error) {
 	if len(list) == 0 {
@@ -99,10 +99,10 @@ func Pending(at iface.ID) (out []*Shaper, err error) {
 	return out, nil
 }
 
-// RollBack restores the policies of one interface's shapers from before their rollbacks were armed,
-// and detaches a shaper without one. It skips shapers confirmed or detached, and those whose
-// rollback is not armed for the time due. It returns the shapers rolled back. compile returns the
-// plan of a Config.Label.
+// RollBack restores the policies that the shapers of one interface had before their rollbacks were
+// armed, and detaches a shaper without an earlier policy. It skips shapers confirmed or detached,
+// and those whose rollback is not armed for the time due. It returns the shapers rolled back.
+// compile returns the plan of a Config.Label.
 func RollBack(
 	compile func(json.RawMessage) (*compiled.Plan, error), due time.Time, list ...*Shaper,
 ) (rolledBack []*Shaper, err error) {

@@ -63,7 +63,7 @@ func (s *Shaper) Customer(name string) (out dataplane.CustomerStats, err error) 
 // is changed. It wraps ErrDetached if the shaper is no longer attached, and ErrNoRoom if a reload
 // is needed. For the owner of the shaper it may be an *UnlockedError: then all plans are changed.
 func (s *Shaper) SetCustomerPlans(list []compiled.CustomerService) error {
-	// lockSite also asks for the interface: this waits for every change of the network
+	// Not lockSite: it also asks for the interface, which waits for every change of the network.
 	change, unlocked, err := s.lockToSet()
 	if err != nil {
 		return err

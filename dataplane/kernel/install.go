@@ -62,7 +62,7 @@ type installation struct {
 	next *About
 	undo []func() error // of the steps begun so far
 
-	device  *iface.Device // where the program is attached: the interface or its ifb
+	device  *iface.Device // device of the program: the interface or its ifb
 	image   *image.Image
 	claims  *registry.Claims // nil without host budgets in both policies
 	changes []compiled.ClassChange

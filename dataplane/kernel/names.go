@@ -13,8 +13,8 @@ import (
 // other processes can find the shaper, read its counters and change it.
 type About = record.About
 
-// Leftover is a leftover: something of shaper unneeded by attached shapers, or a shaper whose record
-// this version cannot read.
+// Leftover is something of shaper that no attached shaper needs, or a shaper whose record this
+// version cannot read.
 type Leftover = record.Leftover
 
 // Discarded counts the packets dropped because their queues were removed.

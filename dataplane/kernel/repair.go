@@ -19,9 +19,9 @@ import (
 // Repair restores the shaper's program, qdiscs and GSO limit after another program removed or
 // displaced them (see Problems). compile returns the plan of the shaper's Label. Meters and
 // counters keep their state, as do queues that still exist. If another root qdisc had replaced
-// ours, Detach later restores that one. The error includes each problem unsolved by Repair. It is
-// ErrChanging while another process changes the shaper, and ErrDetached if shaper itself detached
-// it.
+// ours, Detach later restores that one. The error includes each problem that Repair cannot solve.
+// It is ErrChanging while another process changes the shaper, and ErrDetached if shaper itself
+// detached it.
 //
 // Repair attaches the program in front before it detaches the displaced one. In between, for some
 // microseconds, packets that reach both are metered twice; the other order would let packets pass

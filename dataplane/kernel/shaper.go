@@ -45,8 +45,8 @@ type Shaper struct {
 	Notes []string
 }
 
-// Close releases the resources of this process. It detaches a shaper attached by this process by a
-// link, without a pin. A tc filter and a pinned link stay attached; Detach removes them.
+// Close releases the resources of this process. It detaches a shaper that this process attached by
+// a link and did not pin. A tc filter and a pinned link stay attached; Detach removes them.
 func (s *Shaper) Close() {
 	closeHook(s.hook)
 	s.leases.Close()
@@ -64,7 +64,7 @@ func closeHook(h hook.Hook) {
 	}
 }
 
-// generation is the maps of a loaded program, which a change of the policy replaces as a whole.
+// generation holds the maps of a loaded program. A change of the policy replaces all of them.
 type generation struct {
 	maps     *image.Maps // may be partly those of the previous generation
 	about    *ebpf.Map   // the record

@@ -29,7 +29,7 @@ type site struct {
 	change rundir.Lock
 	gone   bool // the interface was deleted, or moved to another network namespace
 
-	// guard is called before the first change outliving the process; nil later.
+	// guard is called before the first change that outlives the process, and is nil afterwards.
 	guard    func() error
 	Removed  []string  // descriptions of the removed objects, one line each
 	Restored []string  // descriptions of the restored settings, one line each
@@ -83,8 +83,8 @@ func (st *site) startGuard() error {
 	return err
 }
 
-// saveBeforeChange starts the guard and writes the journal. It is called before each change
-// outliving the process.
+// saveBeforeChange starts the guard and writes the journal. It is called before each change that
+// outlives the process.
 func (st *site) saveBeforeChange() error {
 	if err := st.startGuard(); err != nil {
 		return err

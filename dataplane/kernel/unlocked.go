@@ -6,9 +6,9 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/rundir"
 )
 
-// UnlockedError means rates or plans are changed, but without the change lock: another process
-// keeps it, or its directory cannot be used. That process may replace the policy by one without the
-// change, so the caller must make it again until there is no error.
+// UnlockedError reports that rates or plans were changed without the change lock: another process
+// keeps the lock, or its directory cannot be used. Another process may replace the policy by one
+// without the change, so the caller must repeat the change until there is no error.
 type UnlockedError struct{ Err error }
 
 func (e *UnlockedError) Error() string {
@@ -18,7 +18,8 @@ func (e *UnlockedError) Error() string {
 func (e *UnlockedError) Unwrap() error { return e.Err }
 
 // ownerPatience is the maximum waiting time of a shaper's owner for the change lock to change rates
-// and plans. It continues without: the end of a change must not depend on other processes.
+// and plans. After that it continues without the lock: the end of a change must not depend on other
+// processes.
 const ownerPatience = 300 * time.Millisecond
 
 // lockToSet takes the change lock to change rates or plans. For the owner of the shaper the lock may be

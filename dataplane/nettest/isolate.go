@@ -57,7 +57,7 @@ func enterIsolation() error {
 	// The host's bpffs is not left below ours: a test unmounting ours must find none.
 	for unix.Unmount("/sys/fs/bpf", unix.MNT_DETACH) == nil {
 	}
-	// A kernel without bpffs lacks the folder. Tests in need of it say so.
+	// A kernel without bpffs lacks the folder. Tests that need bpffs report it.
 	if err := unix.Mount("bpf", "/sys/fs/bpf", "bpf", 0, "mode=0700"); err != nil &&
 		!errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("mount a bpffs on /sys/fs/bpf: %w", err)

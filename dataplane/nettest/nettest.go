@@ -8,7 +8,7 @@
 // it. Errors end the test by t.Fatal, so methods must be called in the goroutine of the test given
 // to New, unless their documentation allows others.
 //
-// The package is for tests. Versions promise nothing about it: any may change it.
+// The package is for tests. Any version may change it incompatibly.
 package nettest
 
 import (

@@ -62,8 +62,9 @@ func TestSetCustomerPlans(t *testing.T) {
 }
 
 // TestCustomerQueueRate compares the queue of a customer with a queue of the policy, while the rate of
-// both changes, by a reload or without. CoDel continues in both. With other times, the customer's begins
-// anew, and so does the queue, by a limit that it never reaches.
+// both changes, by a reload or without. CoDel continues in both unless its target changes. Then the
+// customer's CoDel begins anew. To make the queue of the policy begin anew, too, the test changes its
+// limit in bytes, which it never reaches.
 func TestCustomerQueueRate(t *testing.T) {
 	r := frametest.Seeded(t)
 	config := queue.Config{

@@ -8,8 +8,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// A saved customer is a byte, 1 if its meter counts packets, its name and its meter, each with its
-// length before it, a varint.
+// A saved customer consists of a byte, which is 1 if its meter counts packets, then its name and
+// its meter. A varint with the length precedes each of the two.
 
 var errSavedCustomers = errors.New("saved customers are damaged or truncated")
 

@@ -24,7 +24,7 @@ type Pipeline struct {
 	// by class: the first table of keys in its chain of meters; nil if there are none
 	tables   []*keyTable
 	lacks    *LackRuns           // nil: Verdict.Lack is not measured
-	held     heldTokens          // of packets, until no queue can drop them
+	held     heldTokens          // tokens of packets that a queue may still drop
 	settled  []dataplane.Verdict // decisions of links not returned by Settle so far
 	returned int                 // length of the part of settled returned by Settle
 }
@@ -337,7 +337,7 @@ func (l *Pipeline) enqueue(q *pacedQueue, p *dataplane.Packet, v *dataplane.Verd
 	v.Done |= dataplane.Waiting
 }
 
-// dropCauses and dropReasons are those of the fates of dropped packets.
+// dropCauses and dropReasons give the cause and the reason of a drop by the packet's fate.
 var (
 	dropCauses = [...]dataplane.Cause{
 		queue.Full: dataplane.CauseQueue, queue.Thin: dataplane.CauseWRED, queue.Stale: dataplane.CauseCoDel,

@@ -5,12 +5,12 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// tokens is a list of a packet's tokens from meters, in heldTokens.
+// tokens is a list in heldTokens: the tokens that one packet took from meters.
 type tokens int32
 
 const noTokens tokens = 0
 
-// held lists a packet's tokens from one meter.
+// held is an entry of the list: the tokens that the packet took from one meter.
 type held struct {
 	meter.Charge
 	stage    int32
@@ -73,8 +73,8 @@ func (s *stage) refused() uint64 {
 	return s.keyed.table().Stats().Refused
 }
 
-// setKey sets the key of a packet after the stage metered it. refused was the result of refused
-// before.
+// setKey sets the key of a packet after the stage metered it. refused is the result of
+// stage.refused from before.
 func (e *held) setKey(s *stage, p *dataplane.Packet, refused uint64) {
 	if s.keyed != nil {
 		e.key.PacketKey, e.key.found = s.keyed.Key(p)

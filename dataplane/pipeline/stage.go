@@ -18,8 +18,8 @@ const (
 	perCustomer               // customers: the meters of customers
 )
 
-// stage is the state of a stage of the plan. Of its fields, source selects the holder of the
-// tokens; the others are zero.
+// stage is the state of a stage of the plan. source tells which field holds the tokens; the other
+// holders are zero.
 type stage struct {
 	meter.Meter
 	source    source
@@ -162,7 +162,7 @@ func (s *stage) inherit(was *stage, now int64) {
 	case s.source == onServer && was.source == onServer && s.plan.BudgetName == was.plan.BudgetName:
 		s.leased = was.leased // no other stage takes it: a policy contains each budget once
 	case s.source != ownMeter && s.source != inEnvelope || was.source == perCustomer:
-		// A new table or lease, or tokens of others.
+		// The table or lease is new, or others own the tokens.
 	case s.source == ownMeter && was.source == ownMeter:
 		s.Meter = was.Clone() // several stages may continue the same one
 		s.SetProfile(now, s.plan.Profile)

@@ -55,7 +55,7 @@ func withCustomers(
 	return p
 }
 
-// Bases returns the policies whose fields are set: together they have a part of every type.
+// Bases returns the policies whose fields are set: together they contain a part of every type.
 func Bases() []Base {
 	early := queue.Early{
 		Min: int64(30 * time.Millisecond), Max: int64(80 * time.Millisecond), Probability: queue.Certain / 10,

@@ -259,15 +259,15 @@ func (s Setting) String() string { return strings.TrimSpace(s.Field + " " + s.Va
 // unitOfLimits must be the unit of the flows, so it is never set alone: a base has it.
 const unitOfLimits = "Envelope.Packets"
 
-// Unset returns the fields that no setting sets, and that no base has. A test must fail if there is
-// one: add a base in which the field can be set, or a candidate of its type.
+// Unset returns the fields set by no setting and by no base. A test must fail if there are any: add
+// a base in which the field can be set, or a candidate of its type.
 func Unset() (fields []string) {
 	set, all := map[string]bool{}, map[string]bool{}
 	for _, b := range Bases() {
 		for _, l := range walkPolicy(b.New()).leaves {
 			all[l.field] = true
 			switch l.value.Kind() {
-			case reflect.Pointer, reflect.Interface, reflect.Slice: // a part: bases have it or not
+			case reflect.Pointer, reflect.Interface, reflect.Slice: // a part: only bases set it
 				set[l.field] = set[l.field] || !l.value.IsZero()
 			default:
 				set[l.field] = set[l.field] || l.field == unitOfLimits && !l.value.IsZero()

@@ -21,10 +21,10 @@ const maxClocks = 8
 // so the new clock continues at the latest time so far: no meter refills for a time which may not
 // have been.
 //
-// A timestamp belongs to an earlier clock if it is then near the latest time, by at most maxStep
-// and maxGap, and nearer than by the latest used clock. So a late packet, after which its clock
-// continues, and interfaces with different clocks add no time. Farther ahead it is a pause of the
-// latest used clock.
+// A timestamp belongs to an earlier clock if by that clock it is near the latest time, within both
+// maxStep and maxGap, and nearer than by the latest used clock. So a late packet, after which its
+// clock continues, and interfaces with different clocks add no time. Farther ahead it is a pause of
+// the latest used clock.
 type timeline struct {
 	now     int64   // latest time so far, ns; math.MinInt64 before the first timestamp
 	likely  uint64  // with one clock, a timestamp less than this ahead of now is the time, ns; otherwise 0

@@ -105,8 +105,8 @@ func (d *departures) push(m moment, raw []byte) {
 	}
 }
 
-// pop removes the first record and returns its bytes. last marks the end of their segment: its
-// bytes returned by pop are then valid until the next push.
+// pop removes the first record and returns its bytes. last is true for the last record of a
+// segment: all bytes that pop returned from the segment are then valid until the next push.
 func (d *departures) pop() (raw []byte, last bool) {
 	l := d.heads[0]
 	s := l.head

@@ -48,7 +48,7 @@ func fcsLength(link dataplane.LinkType, declared, given int) int {
 type trailers struct {
 	next    int64 // number of the next packet to look at
 	frames  int64 // looked at
-	whole   int64 // of these, IP packets in no need of padding
+	whole   int64 // of these, IP packets that need no padding
 	length  int   // of the trailers, bytes
 	differs bool  // trailers have several lengths
 }

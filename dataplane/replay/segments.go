@@ -235,8 +235,8 @@ func (c *cutter) cut(p *dataplane.Packet, length, header int, mss sizes) {
 	c.count++
 }
 
-// setSegments describes a packet as n segments of size bytes, together more bytes longer than it. The
-// lengths that Parse found are not valid then.
+// setSegments describes a packet as n segments of size bytes. Together they exceed the packet by more
+// bytes. The lengths that Parse found become invalid.
 func setSegments(p *dataplane.Packet, n, size, more int) {
 	p.Segments, p.Segment, p.Parsed = n, size, false
 	p.WireLen += more

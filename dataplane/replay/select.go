@@ -29,7 +29,9 @@ func (w Way) String() string {
 type Selection struct {
 	Filter func(p *dataplane.Packet) bool // reports whether a packet is chosen; nil: every packet is
 	Way    Way                            // choose packets of this direction
-	// Inside lists the networks behind the interface.
+	// Inside lists the networks behind the interface. A packet from there to another network was
+	// sent, and one from another network to there was received. For other packets, and without
+	// networks, the capture tells the direction.
 	Inside []netip.Prefix
 }
 

@@ -45,8 +45,8 @@ type departing struct {
 // DefaultMemory is the default memory for queued packets, in bytes.
 const DefaultMemory = 256 << 20
 
-// NewActivePolicy returns the policy of a plan. memory is the maximum memory of queued packets, bytes; 0
-// means DefaultMemory.
+// NewActivePolicy returns an active policy that runs a plan. memory is the maximum for the buffers of
+// queued packets, in bytes; 0 means DefaultMemory.
 func NewActivePolicy(plan *compiled.Plan, memory int64) *ActivePolicy {
 	if memory == 0 {
 		memory = DefaultMemory
@@ -55,7 +55,7 @@ func NewActivePolicy(plan *compiled.Plan, memory int64) *ActivePolicy {
 }
 
 // Budgets gives access to the budgets of the host, which shapers share; a hostbudget.Member
-// implements it. Join returns the meters of the stages with such a budget in a plan, by stage. The
+// implements it. Join returns, by stage, the meters that replace the stages of a plan with such a budget. The
 // caller must call settle once the plan is active.
 type Budgets interface {
 	Join(plan *compiled.Plan) (meters map[int]pipeline.Shared, settle func() error, err error)

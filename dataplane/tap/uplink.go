@@ -22,8 +22,8 @@ const (
 // looked up in the network namespace of the calling thread. OpenUplink needs CAP_NET_RAW and
 // CAP_NET_ADMIN.
 //
-// The ports read copies, and the host still receives its own packets. So the interface should be
-// without addresses and other uses. VLAN tags removed by the kernel are inserted again, and the
+// The ports read copies, and the host still receives its own packets. So the interface should have
+// no addresses and no other use. VLAN tags removed by the kernel are inserted again, and the
 // offsets in the virtio header adjusted.
 func OpenUplink(name string, queues int) (*Interface, error) {
 	i, err := openUplink(name, queues)
@@ -75,8 +75,8 @@ func openUplink(name string, queues int) (_ *Interface, err error) {
 }
 
 // option is a socket option of a packet socket. PACKET_QDISC_BYPASS is not used. Without the qdisc,
-// the kernel drops GSO frames too hard for the device to split, and any frame on a full ring of the
-// device.
+// the kernel drops GSO frames that the device cannot split itself, and all frames while the
+// device's ring is full.
 type option struct {
 	name  string
 	level int

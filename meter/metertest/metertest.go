@@ -2,7 +2,7 @@
 // from the texts of RFC 2697 §3, RFC 2698 §3, RFC 4115 §3 and MEF 10.3 §12. It imports no package
 // of this module, so it is independent of the meters compared with it by tests.
 //
-// The package is for tests. Versions promise nothing about it: any may change it.
+// The package is for tests. Any version may change it incompatibly.
 package metertest
 
 import (

@@ -26,7 +26,7 @@ type checkedConn struct {
 	resp respReader
 }
 
-// checkedSocket is a checkedConn for the client library to test for being alive.
+// checkedSocket is a checkedConn. The client library can test whether it is alive.
 type checkedSocket struct {
 	*checkedConn
 	syscall.Conn
@@ -52,7 +52,7 @@ func (c *checkedConn) Read(b []byte) (int, error) {
 type respReader struct {
 	line   []byte  // the line so far
 	skip   int     // bytes of a string that follow, with its line end
-	lists  []int64 // number of values that follow, of each list around the next value
+	lists  []int64 // number of values still to come, of each list around the next value
 	size   int     // bytes of the reply so far
 	values int64   // values of all its lists
 	err    error
@@ -167,7 +167,7 @@ func (r *respReader) add(n int64) {
 	}
 }
 
-// ended follows the end of a value, perhaps with those of lists and of the reply.
+// ended handles the end of a value. It may also be the end of lists and of the reply.
 func (r *respReader) ended() {
 	for len(r.lists) > 0 {
 		if r.add(-1); r.lists[len(r.lists)-1] > 0 {

@@ -1,7 +1,7 @@
-// Package unsaid closes the hand-written lists of fields of the program's edges. An edge turns a
-// part of a policy into something else: a router's configuration, a script of a server, a map of
-// the kernel. It names the fields it expressed; Fields returns every other set field, for the edge
-// to refuse. A new field of a struct is refused by all edges until they know it.
+// Package unsaid finds fields missing in the hand-written lists of the program's edges. An edge
+// turns a part of a policy into something else: a router's configuration, a script of a server, a
+// map of the kernel. The edge names the fields it expressed. Fields returns all other set fields,
+// and the edge refuses them. So each edge refuses a new field of a struct until it knows the field.
 package unsaid
 
 import (
@@ -10,10 +10,10 @@ import (
 	"slices"
 )
 
-// Fields returns the fields of a struct, or of a pointer to one, set but not expressed, by their Go
-// names and in their order. A field is set unless it is zero or an empty list. Fields of an
+// Fields returns the Go names of the fields that are set but not expressed, in their order. part is
+// a struct or a pointer to one. A field is set unless it is zero or an empty list. Fields of an
 // embedded struct count as those of the struct, under their own names. Unexported fields are
-// ignored. Fields panics if an expressed name is none of the struct's fields.
+// ignored. Fields panics if the struct lacks a field named in expressed.
 func Fields(part any, expressed ...string) (names []string) {
 	v := reflect.Indirect(reflect.ValueOf(part))
 	for _, f := range reflect.VisibleFields(v.Type()) {

@@ -1,2 +1,2 @@
-// Package remedy names the advice that avoids an error of the kernel plane or repairs a problem.
+// Package remedy names the advice for avoiding an error of the kernel plane or repairing a problem.
 package remedy

@@ -1,4 +1,4 @@
-// Package safedir opens directories beyond the control of other users, and files in them. It is the
-// only place where shaper decides whether a directory can be trusted: that of --state, of a control
-// socket, of locks and journals, and of pins.
+// Package safedir opens directories that other users cannot control, and files in them. All
+// directories of shaper are checked here: those of --state, of control sockets, of locks and
+// journals, and of pins.
 package safedir

@@ -41,11 +41,11 @@ func (r Rules) String() string {
 	return cmp.Or(strings.Join(names, "+"), "none")
 }
 
-// ErrForeign means a file in a directory was not made by shaper.
+// ErrForeign is the error for a file in a directory that shaper did not make.
 var ErrForeign = errors.New("not a file that shaper made")
 
-// Dir is an open directory. Its methods use its descriptor, whatever has its name by now. The names
-// of files must not contain a slash.
+// Dir is an open directory. Its methods use its descriptor, even if another directory has its name
+// by now. The names of files must not contain a slash.
 type Dir struct {
 	file  *os.File // named by its path
 	owner uint32   // user
@@ -125,7 +125,7 @@ func open(path string, rules Rules) (*Dir, error) {
 	if err := w.from("/"); err != nil {
 		return nil, err
 	}
-	// Who owns / controls every path. In a user namespace it is a user with another number than 0.
+	// The owner of / controls every path. In a user namespace the number of this user is not 0.
 	w.trusted = append(w.trusted, w.stat.Uid)
 	ours := w.trusted
 	var last unix.Stat_t

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// UnsafeError means another user controls a part of a path.
+// UnsafeError reports that another user controls a part of a path.
 type UnsafeError struct {
 	Path   string // of the part
 	Reason string // with advice

@@ -61,7 +61,7 @@ func newWalker(policy *dataplane.Policy, batch int) (*Walker, error) {
 	return New(plan, batch)
 }
 
-// integers returns the integers of a profile that has some.
+// integers returns the integers of a profile, which must have some.
 func integers(p *meter.Profile) meter.Integers {
 	i, err := p.Integers()
 	if err != nil {

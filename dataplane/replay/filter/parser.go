@@ -30,8 +30,8 @@ type operand struct {
 	test   test
 	number number
 	guard  test // tests for the headers read by number; nil: always
-	// constant is valid if the number is known, and literal if it is written as such, which can
-	// also be a value without keywords.
+	// constant is valid if the number is known. literal is set if it was written as a number, which
+	// can also be a value without keywords.
 	constant       uint32
 	known, literal bool
 }

@@ -174,7 +174,8 @@ func (n *network) setBits(bits int) {
 	}
 }
 
-// mask parses the mask after a network, and checks for bits of the network beyond it.
+// mask parses the mask after a network, and checks that the network has no bits outside of the
+// mask.
 func (p *parser) mask(n *network, t token) {
 	switch {
 	case p.accept("/"):

@@ -28,16 +28,16 @@ func (c Case) String() string {
 	return fmt.Sprintf("Case(%d)", int(c))
 }
 
-// Bound is the maximum passed by all hosts of a budget together.
+// Bound is the most that all hosts of a budget pass together.
 type Bound struct {
-	// Sum is the maximum for all hosts known to the store, at any time.
+	// Sum is the most that all hosts known to the store can use at any time.
 	Sum Amounts
 	// Once is the number of tokens passed in addition to Sum, each time the case occurs.
 	Once [2]int64
-	// Stranger is the additional use of a host unknown to the store, until one lease and half an
-	// interval after the store knows it. Such a host started and never received a reply, or is
-	// refused, or did not reach the store since the loss of its data. If the host received a reply
-	// before, its own rescue share applies instead.
+	// Stranger is the amount that a host uses in addition while the store does not know it, and for
+	// one lease and half an interval after that. Such a host started and never received a reply, or
+	// is refused, or did not reach the store since the loss of its data. If the host received a
+	// reply before, its own rescue share applies instead.
 	Stranger Amounts
 	// Packet is the number of tokens passed by this host in addition, once: its rescue share passes
 	// a packet, even if the store reserved less. Each host adds its own. 0 without rescue shares.

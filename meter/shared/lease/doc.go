@@ -3,10 +3,10 @@
 // or a server. Package shared runs them with Redis or Valkey, and shaper simulate runs
 // them in virtual time.
 //
-// Every host calls the store once per Interval. It reports its maximum holding and its demand, and
+// Every host calls the store once per Interval. It reports the most it holds and its demand, and
 // receives a share. The share is valid for a Lease, measured on the host's own monotonic clock from
-// before the call. The store grants only free capacity. Three rules keep the sum within the budget,
-// whatever is lost, delayed or crashes, as long as the store keeps its data:
+// before the call. The store grants only capacity that no host holds. Three rules keep the sum
+// within the budget, whatever is lost, delayed or crashes, as long as the store keeps its data:
 //
 //   - Shrink first, then report. A host releases capacity before it reports the release.
 //     Capacity that a reply takes away counts as held until a later call shows that the

@@ -55,8 +55,8 @@ type Request struct {
 // color of the packets.
 type Counts [3]uint64
 
-// Plan is the amounts allowed to a host from now on without further replies: Phase[i] until
-// Until[i], the last phase to the end. Times are on the host's monotonic clock, in ns.
+// Plan is the amounts that a host may use from now on if it receives no further reply: Phase[i]
+// until Until[i], the last phase to the end. Times are on the host's monotonic clock, in ns.
 type Plan struct {
 	Phase [3]Amounts
 	Until [2]int64
@@ -91,7 +91,7 @@ type Host struct {
 	measured bool
 }
 
-// NewHost returns a host without amounts. Instance must differ between processes.
+// NewHost returns a host that holds nothing. Instance must differ between processes.
 func NewHost(name string, instance int64, t Terms) *Host {
 	return &Host{
 		terms:   t,
@@ -135,7 +135,7 @@ func (h *Host) Heard() (Reply, bool) { return h.last, h.heard }
 // Rescued reports whether the lease is over.
 func (h *Host) Rescued(now int64) bool { return now >= h.plan.Until[0] }
 
-// Request begins a call. It first releases the amounts unneeded by the host.
+// Request begins a call. It first releases the amounts that the host does not need.
 func (h *Host) Request(now int64, counts Counts) Request {
 	demand := h.demand(now, counts)
 	if share := &h.plan.Phase[0]; !h.Rescued(now) {

@@ -260,7 +260,7 @@ func (s *Store) paid(i int) int {
 }
 
 // fill computes the level of rate i: the rate per weight of the hosts wanting more, while all
-// others get their demand (max-min fair). It returns the unwanted rate.
+// others get their demand (max-min fair). It returns the rate that no host wants.
 func (s *Store) fill(i int, rate, weight float64) float64 {
 	level := rate / max(weight, 1)
 	for range maxRounds {

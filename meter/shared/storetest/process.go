@@ -14,7 +14,7 @@ import (
 // process is one run of a server.
 type process struct {
 	pid    int
-	ended  chan struct{} // closed when the process was waited for
+	ended  chan struct{} // closed after the process has ended and was waited for
 	output *buffer
 }
 
@@ -57,8 +57,8 @@ func Until(t testing.TB, event string, condition func() bool) {
 	}
 }
 
-// reserve returns a free port, reserved until the test ends. It is held by a bound socket without
-// listening: the kernel does not assign the port to others, but lets a server bind it.
+// reserve returns a free port, reserved until the test ends. It is held by a bound socket that does
+// not listen: the kernel does not assign the port to others, but lets a server bind it.
 func reserve(t testing.TB) int {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)

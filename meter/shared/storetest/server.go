@@ -101,7 +101,7 @@ func need(t testing.TB, kind string) {
 			missing += p.install
 		}
 	}
-	if os.Getenv("CI") != "" && kind == programs[0].name { // the other one is missing in some releases
+	if os.Getenv("CI") != "" && kind == programs[0].name { // some releases of the system lack the other one
 		t.Fatal(missing)
 	}
 	t.Skip(missing)

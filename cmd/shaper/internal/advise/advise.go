@@ -82,7 +82,7 @@ func refusal(plan *compiled.Plan, stage int) string {
 	return ""
 }
 
-// caveats warns about properties of a class's meter beyond the advice.
+// caveats warns about properties of a class's meter that the advice ignores.
 func (a *Advice) caveats(class string, plan *compiled.Plan, s *compiled.Stage, keys int) {
 	if s.Initial.Den != 0 {
 		a.warn("class %s: the bursts are for buckets that start full, not at %s", class,
@@ -161,10 +161,10 @@ type Bursts struct {
 	RateBits int64           `json:"rate_bit_s"`
 	Offered  dataplane.Count `json:"offered"`
 	Keys     int             `json:"keys,omitempty"` // of a per-key meter
-	// keys of too few packets to lose any within the wanted loss
+	// number of keys with so few packets that the wanted loss rounds down to none
 	NoLoss   int   `json:"keys_without_loss,omitempty"`
 	LossFree int64 `json:"loss_free_burst"`
-	// TCP had been throttled; otherwise it would send larger bursts
+	// TCP in the capture was throttled: otherwise it would send larger bursts
 	LowerBound bool         `json:"lower_bound"`
 	Frontier   []Point      `json:"frontier"`
 	Meters     []Suggestion `json:"meters"` // with the smallest bursts for the wanted loss of each key

@@ -7,10 +7,10 @@ import (
 
 // demand is the demand of a stream on a token bucket of a rate.
 //
-// A bucket that drops packets is never short of more bytes than a bucket so large that it drops
-// none. If the large one is full, all are full, and the next packet starts a busy period. A bucket
-// as large as a period's peak drops nothing in it, so only periods with larger peaks are run
-// through a meter.
+// Take a bucket so large that it never drops a packet. A smaller bucket is never short of more
+// bytes. So when the large bucket is full, all are full, and the next packet starts a busy period.
+// A bucket as large as a period's peak drops nothing in the period, so only periods with larger
+// peaks are run through a meter.
 type demand struct {
 	*Stream
 	rate     meter.Rate
@@ -97,8 +97,8 @@ func (d *demand) dropped(burst int64, most []int64) (n losses, all bool, err err
 	return n, true, nil
 }
 
-// smallest returns the smallest burst with which each key loses at most its number of packets in
-// most.
+// smallest returns the smallest burst with which each key loses at most as many packets as most
+// allows.
 func (d *demand) smallest(most []int64) (int64, error) {
 	return smallest(1, d.lossFree, func(burst int64) (bool, error) {
 		_, all, err := d.dropped(burst, most)

@@ -225,8 +225,8 @@ func (c *ClosedLoop) write(p *say.Printer) {
 	}
 }
 
-// inTable reports whether the table lists the result. To save width, flows sending in bursts are
-// listed only alone.
+// inTable reports whether the table lists the result. To save width, it lists bursts only for a
+// single flow.
 func (r *Goodput) inTable() bool { return r.Paced || r.Flows == 1 }
 
 // text describes the smallest burst and queue.

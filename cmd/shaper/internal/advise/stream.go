@@ -114,7 +114,7 @@ func (s *Stream) largest() int64 {
 	return int64(n)
 }
 
-// allowed returns, for each key, the number of packets of a share of its packets, rounded down.
+// allowed returns, for each key, a share of its packets as a number of packets, rounded down.
 func (s *Stream) allowed(share dataplane.Fraction) []int64 {
 	out := make([]int64, len(s.keys))
 	for i := range s.keys {

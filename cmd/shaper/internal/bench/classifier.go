@@ -78,7 +78,7 @@ func randomRule(r *rand.Rand) rule {
 	return out
 }
 
-// packet returns a packet to match the rule.
+// packet returns a packet that matches the rule.
 func (r *rule) packet(random *rand.Rand) dataplane.Packet {
 	in := func(span dataplane.Range) uint32 { return span.First + random.Uint32N(span.Last-span.First+1) }
 	return dataplane.Packet{

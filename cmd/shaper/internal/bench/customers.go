@@ -35,7 +35,7 @@ func customerFigures() []figure {
 }
 
 // pacedError sends customers twice their rates for 10 s, and returns the largest difference between
-// the rates of a customer and of its plan, in %. A difference below 1 ns is none.
+// the rates of a customer and of its plan, in %. A difference below 1 ns counts as 0.
 func pacedError() (float64, error) {
 	const size, span = 1000, 10 * time.Second
 	list := customers(numPaced)

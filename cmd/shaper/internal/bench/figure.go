@@ -124,7 +124,8 @@ func (f *figure) barText() string {
 	return number(f.bar) + f.unit
 }
 
-// met returns the better one of bar and aim reached, "no", or "" if there is neither.
+// met names the better goal that the figure reached, "aim" or "bar". It returns "no" if the figure
+// reached none, and "" without goals.
 func (r result) met() string {
 	reached := func(goal float64) bool {
 		return r.value <= goal && !r.more || r.value >= goal && r.more

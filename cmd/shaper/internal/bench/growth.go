@@ -128,7 +128,7 @@ func (g *growth) keys() (chart, error) {
 	return c, err
 }
 
-// queued replays a capture through a queue of n packets most of the time.
+// queued replays a capture through a queue that holds n packets most of the time.
 func (g *growth) queued() (chart, error) {
 	c := chart{title: "Packets in a full queue: replay", x: "queued packets"}
 	return c, c.add(nil, g, "shaper replay", []int{10, 100, 1_000, 10_000, 100_000}, func(n int) side {

@@ -155,7 +155,7 @@ func shareKeys(t *meter.Shards[uint64], goroutines int) float64 {
 	return since(start, len(s.ns))
 }
 
-// keyMemory measures the heap memory per key of a full table, or of its owner.
+// keyMemory measures the heap memory per key of a full table, or of a value that contains one.
 func keyMemory[T any](table func() (T, error)) side {
 	return func() (float64, error) {
 		stream()

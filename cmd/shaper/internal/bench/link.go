@@ -26,7 +26,7 @@ func openUDP(ns *nettest.Namespace) (fd int, err error) {
 	return fd, err
 }
 
-// errBehind is the error for a queue empty at times.
+// errBehind reports that the queue was empty at times.
 var errBehind = errors.New("the sender fell behind: the machine is busy")
 
 // paced offers UDP at a fifth more than a rate in bit/s. It returns the packets' times of

@@ -100,7 +100,7 @@ func (k *kind) bursts(s arrivals) float64 {
 	})
 }
 
-// touched returns a million meters after a packet each.
+// touched returns a million meters, each of which has metered one packet.
 func (k *kind) touched(s arrivals, all []meter.Meter) []meter.Meter {
 	for i := range all {
 		all[i] = meter.New(k.profile)

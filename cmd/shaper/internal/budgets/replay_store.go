@@ -5,8 +5,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter/shared/lease"
 )
 
-// ReplayStore simulates the server in a replay. This host is the only host of each budget, also for
-// a while before the capture begins. Times are the capture's.
+// ReplayStore simulates the server in a replay. This host is the only host of each budget, from
+// some time before the capture begins. Times are the capture's.
 type ReplayStore struct {
 	pipeline *pipeline.Pipeline
 	budgets  []*ownBudget
@@ -38,8 +38,8 @@ func NewReplayStore(p *pipeline.Pipeline) *ReplayStore {
 }
 
 const (
-	// intervals before the first packet, in which the store learns of the only host and the buckets
-	// fill
+	// intervals before the first packet: the store learns that there is only one host, and the
+	// buckets fill
 	intervalsBefore  = 100
 	intervalsBetween = 1000 // maximum number of simulated intervals between two packets
 )

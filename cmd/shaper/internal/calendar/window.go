@@ -34,21 +34,21 @@ func ParseWindow(s string) (Window, error) {
 	return Window(i), nil
 }
 
-// Start returns the beginning of the window around t. A window begins at the first moment at which
-// the clock of the zone shows its beginning, or a later time if the clock skips it. So an hour
-// shown twice is one window of two hours, and a day without a midnight begins at 01:00.
+// Start returns the beginning of the window that contains t. A window begins at the first moment at
+// which the clock of the zone shows its beginning, or a later time if the clock skips it. So an
+// hour shown twice is one window of two hours, and a day without a midnight begins at 01:00.
 func (w Window) Start(t time.Time, zone *time.Location) time.Time {
 	start, _ := w.Bounds(t, zone)
 	return start
 }
 
-// End returns the beginning of the window after the one around t. It is after t.
+// End returns the beginning of the window after the one that contains t. It is after t.
 func (w Window) End(t time.Time, zone *time.Location) time.Time {
 	_, end := w.Bounds(t, zone)
 	return end
 }
 
-// Bounds returns the beginning of the window around t, and of the next window.
+// Bounds returns the beginning of the window that contains t, and the beginning of the next window.
 func (w Window) Bounds(t time.Time, zone *time.Location) (start, end time.Time) {
 	begin := w.begin(shown(t.In(zone)))
 	next := w.after(begin)

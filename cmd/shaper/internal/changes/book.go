@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// MaxList is the maximum number of changes at once by users: more would delay other work of the
-// process.
+// MaxList is the maximum number of changes that users can make at once: more would delay other work
+// of the process.
 const MaxList = 100_000
 
-// ErrEnded is the error for a change over before it is made.
+// ErrEnded is the error for a change whose time is over before it is made.
 var ErrEnded = errors.New("the change would end before it begins")
 
 // TargetKind is the kind of a changeable part of a policy.
@@ -224,7 +224,8 @@ func (b Book) Terms(t Target, now time.Time) (out Terms) {
 	return out
 }
 
-// Planned returns the targets with a plan set by a cause, also if its time is over, in no order.
+// Planned returns the targets with a plan set by a cause, even if the time of that change is over,
+// in no order.
 func (b Book) Planned(by ChangeCause) (out []Target) {
 	for t := range b {
 		if b.Plan(t, by) != "" {

@@ -40,7 +40,7 @@ type File struct {
 	// on the disk.
 	Volatile bool
 
-	// Required forbids changes without keeping them.
+	// With Required, changes that cannot be kept are not made.
 	Required bool
 
 	size   int64 // of the file, bytes; 0: it must be written anew
@@ -50,7 +50,7 @@ type File struct {
 	damaged bool // the file cannot be used, and is put aside
 }
 
-// UnkeptError is the error for changes in force but absent from the file of changes.
+// UnkeptError is the error for changes that are in force but missing in the file of changes.
 type UnkeptError struct{ Err error }
 
 func (e *UnkeptError) Error() string { return fmt.Sprintf("in force, but not kept: %v", e.Err) }
@@ -122,7 +122,7 @@ func (f *File) parse(text []byte) error {
 		if !complete && n == 2 { // the book is in the file from the beginning
 			return &DamageError{f.Path, "it is cut off"}
 		}
-		if !complete { // its call did not return
+		if !complete { // the call of Add that wrote it did not return
 			f.size = int64(len(text) - len(rest))
 			f.base = f.size
 			return nil

@@ -43,7 +43,7 @@ func TryLock(path string) (io.Closer, error) {
 	if path == "" {
 		return io.NopCloser(nil), nil
 	}
-	// It is not opened for writing, to work on a file system turned read-only, too.
+	// It is not opened for writing: then it also works on a file system that became read-only.
 	file, err := open(path+".lock", os.O_RDONLY|os.O_CREATE)
 	if err != nil {
 		return nil, fmt.Errorf("file of changes: %w", err)

@@ -174,7 +174,7 @@ type checkQueueJSON struct {
 	Seed     uint64                   `json:"seed"`
 	Fair     string                   `json:"fair,omitempty"`
 
-	// On a link, while the queues in After send nothing.
+	// Service by a link while the queues in After send nothing.
 	Guaranteed float64  `json:"guaranteed_bit_s,omitempty"`
 	WaitNS     int64    `json:"worst_delay_ns,omitempty"`
 	After      []string `json:"served_after,omitempty"`

@@ -37,7 +37,7 @@ type checkPlanJSON struct {
 	Own       int               `json:"customers_with_own_parameters"`
 	Meter     *checkMeterJSON   `json:"meter,omitempty"`
 	Queue     *checkQueueJSON   `json:"queue,omitempty"`
-	Actions   map[string]string `json:"actions"` // only those other than the class's
+	Actions   map[string]string `json:"actions"` // only those that differ from the class's
 	Quota     *checkQuotaJSON   `json:"quota,omitempty"`
 	When      []checkWhenJSON   `json:"when,omitempty"`
 }

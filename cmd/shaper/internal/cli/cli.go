@@ -31,18 +31,19 @@ type UsageError struct{ Err error }
 func (e *UsageError) Error() string { return e.Err.Error() }
 func (e *UsageError) Unwrap() error { return e.Err }
 
-// Usagef returns a UsageError with a text as of fmt.Errorf.
+// Usagef returns a UsageError with the text that fmt.Errorf writes.
 func Usagef(format string, args ...any) error { return &UsageError{Err: fmt.Errorf(format, args...)} }
 
 // ErrInterrupted is the cause of a context canceled by a signal.
 var ErrInterrupted = errors.New("interrupted")
 
-// unprintedError is the error of printing a change in force. The exit code is the change's.
+// unprintedError is an error of printing the result of a change. The change is in force, so the
+// exit code is that of success.
 type unprintedError struct{ err error }
 
 func (e *unprintedError) Error() string { return e.err.Error() }
 
-// AfterChange returns the error of printing after a change.
+// AfterChange marks an error of printing the result of a change that is in force.
 func AfterChange(err error) error {
 	if err == nil {
 		return nil
@@ -50,7 +51,7 @@ func AfterChange(err error) error {
 	return &unprintedError{err}
 }
 
-// IsUnprinted reports whether nothing but printing failed, after a change.
+// IsUnprinted reports whether a change is in force, and only printing its result failed.
 func IsUnprinted(err error) bool {
 	if list, ok := err.(interface{ Unwrap() []error }); ok {
 		return !slices.ContainsFunc(list.Unwrap(), func(err error) bool { return !IsUnprinted(err) })

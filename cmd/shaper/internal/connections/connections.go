@@ -32,8 +32,8 @@ func Max() int {
 }
 
 // Connections are the open connections of an HTTP server, oldest change of state first. At the
-// limit, a new connection replaces the oldest one without a complete request, or else the
-// oldest one whose response takes longer than responseGrace.
+// limit, a new connection replaces the oldest one that is idle or has not sent a complete request.
+// If there is none, it replaces the oldest one whose response takes longer than responseGrace.
 type Connections struct {
 	max int
 

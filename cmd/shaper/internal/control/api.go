@@ -33,7 +33,7 @@ type API interface {
 	Reload(context.Context) (any, error)
 }
 
-// InputError means a wrong request, or one not allowed by the policy.
+// InputError is the error for a request that is wrong, or that the policy does not allow.
 type InputError struct {
 	Status int // of HTTP
 	Err    error
@@ -46,7 +46,7 @@ func badRequest(format string, args ...any) error {
 	return &InputError{http.StatusBadRequest, fmt.Errorf(format, args...)}
 }
 
-// errTurn means other clients have the turn.
+// errTurn means that other clients hold the turn.
 var errTurn = errors.New("other clients are reading customers, or send or read a large list: try again")
 
 // httpStatus returns the HTTP status of an error.
@@ -70,7 +70,7 @@ func httpStatus(err error) int {
 // Waiting time for what others use.
 const patience = 3 * time.Second
 
-// turn is something for one client at a time.
+// turn is a right that one client holds at a time.
 type turn chan struct{}
 
 // take waits for the turn, at most for a time.

@@ -293,8 +293,8 @@ func (h *handler) getOpenAPI(w http.ResponseWriter, _ *http.Request) error {
 	return respond(w, OpenAPI, nil)
 }
 
-// kept is an answer to be sent again for a short time. So frequent readers cannot keep the process
-// busy.
+// kept is an answer that is sent again for a short time, so clients that read often cannot keep the
+// process busy.
 type kept struct {
 	mu   sync.Mutex
 	at   time.Time

@@ -446,7 +446,7 @@ func (s *slowWriter) Write(b []byte) (int, error) {
 	return s.ResponseRecorder.Write(b)
 }
 
-// FuzzParseChanges parses bodies. What is accepted can be made, and has its end to come.
+// FuzzParseChanges parses bodies. Accepted changes are valid, and end in the future.
 func FuzzParseChanges(f *testing.F) {
 	f.Add([]byte(turnOff))
 	f.Add([]byte(`[{"kind":"customer","name":"a","plan":"b","parameters":{"rate":"1mbit"},"for":"1h"},{"kind":"link","name":"l","reset":true}]`))

@@ -135,8 +135,8 @@ func TestRowsAllocateNothing(t *testing.T) {
 	}
 }
 
-// TestEachFieldAlone checks that any single field of a verdict changes its row. Left out are fields that
-// rows do not have: the clock of the meters, segments, and what lacked.
+// TestEachFieldAlone checks that any single field of a verdict changes its row. Rows do not contain the
+// clock of the meters, the segments and the lacked tokens.
 func TestEachFieldAlone(t *testing.T) {
 	t.Parallel()
 	plan := &compiled.Plan{

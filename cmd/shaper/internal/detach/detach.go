@@ -27,7 +27,8 @@ type detachedJSON struct {
 	Errors      []string            `json:"errors"`
 }
 
-// detachedDirection is a shaper, something that a killed shaper left behind, or a process that waited.
+// detachedDirection is a shaper, state left behind by a killed shaper, or a process that waited for the
+// interface.
 type detachedDirection struct {
 	Direction string `json:"direction"`
 	State     string `json:"state"` // "detached", "cleaned up" or "no longer waiting"
@@ -37,8 +38,8 @@ type detachedDirection struct {
 	Policy    string `json:"policy,omitempty"`
 }
 
-// Detach removes everything of shaper from an interface, or from the only one that has
-// something.
+// Detach removes everything of shaper from an interface, or from the only one on which there is
+// something to remove.
 func Detach(s cli.Streams, f *live.Flags, name string, asJSON bool) error {
 	v, err := live.Look()
 	if err != nil {

@@ -72,7 +72,7 @@ func (o *order) added(p part) string {
 	return place
 }
 
-// removed describes the classes in line for the packets of a removed class.
+// removed describes the classes that can get the packets of a removed class.
 func (o *order) removed(p part) string {
 	if p.kind != "class" {
 		return ""
@@ -84,8 +84,8 @@ func (o *order) removed(p part) string {
 	return "(no later class matches its packets)"
 }
 
-// overlapping returns the names of the classes present in the other policy, too, which some packet
-// of m matches.
+// overlapping returns the names of the classes that are also in the other policy, and match some
+// packet of m.
 func (o *order) overlapping(
 	m *dataplane.Match, classes []dataplane.Class, other map[string]int,
 ) (out []string) {

@@ -28,7 +28,7 @@ type property struct {
 	text  string
 	exact string
 	list  []string // entries of a list in any order; nil for other properties
-	of    string   // key of the property of which this is a detail: compared only if it is equal
+	of    string   // key of the property to which this detail belongs: compared only if that is equal
 	meter bool     // of a meter: compared only if both parts have a meter of their own
 }
 
@@ -209,7 +209,8 @@ func (p *part) addMeter(m *dataplane.Meter) {
 	}
 }
 
-// exactKey returns what differs between two keys: a length of 0 is that of the whole address.
+// exactKey returns the values by which keys are compared. A length of 0 counts as that of the whole
+// address.
 func exactKey(k dataplane.Key) []any {
 	return []any{k.By, k.Mask4(), k.Mask6(), say.Rest(k, "By", "V4", "V6")}
 }

@@ -10,9 +10,10 @@ import (
 const ways = 8 // keys of a set
 
 // Top counts the packets of the keys with the most bytes, in bounded memory and in a few ns. Each
-// key belongs to a set of ways keys. If its set is full, it competes with the smallest key there by
-// the majority vote of Boyer and Moore: it takes the place once new keys had more bytes. Its count
-// then lacks the packets from before. So counts are exact as long as no set overflows.
+// key belongs to a set of ways keys. If the set is full, a new key competes with the smallest key
+// of the set by the majority vote of Boyer and Moore: it takes that key's place once new keys had
+// more bytes. Its count lacks the packets from before. So counts are exact as long as no set
+// overflows.
 type Top[K comparable] struct {
 	hash  func(K) uint64
 	items []Item[K] // set by set; an item with packets is in use

@@ -11,7 +11,7 @@ import (
 
 const (
 	worst    = 5 // episodes kept of a kind
-	openMax  = 8 // episodes of a class still open to packets of a link's queue
+	openMax  = 8 // episodes of a class that packets of a link's queue may still join
 	flowSets = 8 // sets of flows counted per episode
 )
 

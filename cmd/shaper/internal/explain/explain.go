@@ -65,7 +65,7 @@ type Row struct {
 	Key         string `json:"key"`
 }
 
-// missed is an earlier class, with the first key at odds with the packet.
+// missed is an earlier class, with the first key that does not match the packet.
 type missed struct {
 	Class string `json:"class"`
 	Place string `json:"place"`
@@ -343,7 +343,7 @@ func (w *Witness) dropsByPlan() bool {
 	return s != nil && s.Actions[w.verdict.Color] != nil
 }
 
-// fullText names the limit reached by the packet.
+// fullText names the limit that the packet would exceed.
 func (w *Witness) fullText(source *dataplane.Queue) string {
 	c, b := w.find(source)
 	n := int64(w.verdict.Length)

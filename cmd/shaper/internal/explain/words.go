@@ -94,7 +94,7 @@ func hasOf(p *dataplane.Packet, key string, n int) string {
 	return "dst " + dst.String()
 }
 
-// missingHeader names the header without which a packet lacks a key of a match.
+// missingHeader names the header that a packet lacks for a key of a match.
 func missingHeader(p *dataplane.Packet, key string) string {
 	switch {
 	case key == "ethertype":

@@ -118,7 +118,7 @@ func attach(path string) (float64, error) {
 // device is the interface of the gate's network, made by .ci/gate.
 const device = "v0"
 
-// prepare chooses the number of runs in a sample, for it to take a time.
+// prepare chooses the number of runs in a sample, so that a sample takes at least a given time.
 func (f *figure) prepare(path string, atLeast time.Duration) error {
 	f.runs = 1
 	if f.exact {
@@ -186,8 +186,9 @@ func ratioOf(base, here []float64) ratio {
 }
 
 // within reports whether samples are so far within a limit that more would not change the verdict:
-// three pairs, with the decisive ratio 3 points below. A version against itself is, as a rule. One
-// 6 % slower would need samples wrong by 4 %.
+// at least three pairs, whose decisive ratio is 3 points below the limit. The samples of a version
+// compared with itself usually are. Those of a version 6 % slower would be only if they were wrong
+// by 4 %.
 func within(base, here []float64, limit float64) bool {
 	return len(base) >= 3 && ratioOf(base, here).figure <= limit-0.03
 }

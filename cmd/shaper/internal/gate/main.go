@@ -62,7 +62,7 @@ func main() {
 	}
 }
 
-// errWorse means figures worse than the base's.
+// errWorse reports that figures are worse than the base's.
 var errWorse = errors.New(
 	"worse than the base: make it cheaper, or accept the cost by a line in .ci/gate-accepted")
 

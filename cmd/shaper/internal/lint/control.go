@@ -24,7 +24,7 @@ var control = []probe{
 	{"IS-IS", frame(0x0026, []byte{0xfe, 0xfe, 0x03, 0x83})},
 }
 
-// ordinary lists traffic unnecessary for a network to stay up. A class matching none of it is for
+// ordinary lists traffic that no network needs to stay up. A class matching none of it is for
 // control traffic alone.
 var ordinary = [][]byte{
 	frame(0x0800, ipv4(6, []byte{0x13, 0x88, 0x13, 0x88})),
@@ -56,7 +56,7 @@ func ipv6(proto byte, payload []byte) []byte {
 	return append(h, payload...)
 }
 
-// controlTraffic finds classes able to drop control traffic.
+// controlTraffic finds classes that can drop control traffic.
 func (l *linter) controlTraffic() {
 	classes := l.File.Policy.Classes
 	c := l.plan.Classifier

@@ -19,7 +19,7 @@ const (
 // withPorts are the protocols whose ports are read ("Headers" in go doc ./dataplane).
 var withPorts = []uint32{6, 17, 33, 132, 136}
 
-// impossible finds classes with a contradictory match, which no packet can meet.
+// impossible finds classes whose match contradicts itself, so that no packet can match.
 func (l *linter) impossible() {
 	for i := range l.Policy.Classes {
 		c := &l.Policy.Classes[i]

@@ -1,5 +1,5 @@
 // Package lint finds likely mistakes in valid policies: bursts too small for a packet, unreachable
-// classes, droppable control traffic, and queues able to starve others.
+// classes, control traffic that can be dropped, and queues that can starve others.
 package lint
 
 import (
@@ -238,7 +238,7 @@ func matchesTCP(m *dataplane.Match) bool {
 		slices.ContainsFunc(m.Proto, func(r dataplane.Range) bool { return r.First <= 6 && 6 <= r.Last })
 }
 
-// unused finds meters, queues and envelopes without a class.
+// unused finds meters, queues and envelopes that no class uses.
 func (l *linter) unused() {
 	used := l.plan.Meters()
 	for _, m := range l.File.Policy.Meters {

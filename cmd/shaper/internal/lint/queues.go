@@ -145,7 +145,7 @@ func (l *linter) colorsOf(q *dataplane.Queue) (colors [3]bool) {
 	return colors
 }
 
-// starvation finds queues able to take the whole rate of a link from queues of lower priority.
+// starvation finds queues that can take the whole rate of a link from queues of lower priority.
 func (l *linter) starvation(link *dataplane.Link) {
 	var shared []*dataplane.Queue
 	for _, q := range l.File.Policy.Queues {
@@ -235,7 +235,7 @@ func (l *linter) chainRate(m *dataplane.Meter, color meter.Color) *big.Rat {
 	return least
 }
 
-// withLenders adds the meters able to lend tokens to the given ones. In an envelope these are the
+// withLenders adds the meters that can lend tokens to the given ones. In an envelope these are the
 // flows of higher ranks. With coupling, green tokens of all other flows can become yellow ones.
 func (l *linter) withLenders(colors map[*dataplane.Meter]meter.Color) map[*dataplane.Meter]meter.Color {
 	out := maps.Clone(colors)

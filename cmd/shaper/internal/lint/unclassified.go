@@ -83,7 +83,7 @@ func classOf(c *compiled.Classifier, frame []byte) int {
 	return c.Classify(&p, p.L3Len)
 }
 
-// Unclassified describes the packets outside of all classes of a plan.
+// Unclassified describes the packets that no class of a plan matches.
 func Unclassified(plan *compiled.Plan) []string {
 	var out []string
 	all := func(c compiled.Class) bool { return c.Source.Match.Covers(&dataplane.Match{}) }

@@ -11,7 +11,7 @@ import (
 // AllFlag is the flag --all of commands for one interface by default.
 type AllFlag struct {
 	All         bool
-	IncludeLeft bool // --all includes interfaces on which something is only left behind
+	IncludeLeft bool // --all includes interfaces with nothing but leftovers of killed processes
 }
 
 // Add adds --all to a command with f. what describes it.

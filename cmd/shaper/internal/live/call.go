@@ -82,7 +82,7 @@ type caller struct {
 	seq  uint64
 }
 
-// errProcessEnded means the other process ended before its answer.
+// errProcessEnded reports that the other process ended before it answered.
 var errProcessEnded = errors.New("the process has ended")
 
 func newCaller(conn net.Conn) *caller {

@@ -88,7 +88,7 @@ func (c *Changer) report(list []changes.Change) {
 	}
 }
 
-// SetUnlocked is Set for a caller who cannot have the lock of the file, because of why. If the changes
+// SetUnlocked is Set for a caller who cannot get the lock of the file; why is the reason. If the changes
 // are in force, the error is an *changes.UnkeptError.
 func (c *Changer) SetUnlocked(list []changes.Change, why error) error {
 	if err := c.set(list, false, time.Now()); err != nil {
@@ -138,8 +138,8 @@ func (c *Changer) set(list []changes.Change, locked bool, now time.Time) error {
 	return err
 }
 
-// Amend returns a policy with the changes in force. stale are the errors of those the policy cannot
-// use.
+// Amend returns a policy with the changes in force. stale lists the errors of the changes that the
+// policy cannot use.
 func (c *Changer) Amend(policy *policyfile.Compiled) (amended *policyfile.Compiled, stale []error) {
 	return policy.Amended(c.Path, c.Book, time.Now())
 }
@@ -226,8 +226,8 @@ const (
 	lockTime     = 3 * time.Second // time for which other processes may have its lock: a reload takes less
 )
 
-// keep writes the file, which lacks changes, and returns why it still does. lockErr is the error of
-// taking its lock.
+// keep writes the missing changes to the file. If the file still lacks them, keep returns the
+// reason. lockErr is the error of taking the file's lock.
 func (c *Changer) keep(now time.Time, lockErr error) error {
 	if now.Before(c.keepAt) {
 		return c.unkept
@@ -243,7 +243,7 @@ func (c *Changer) keep(now time.Time, lockErr error) error {
 		}
 		return c.unkept
 	}
-	// A process loading a policy meanwhile did so without these changes.
+	// A process that loaded a policy meanwhile did so without these changes.
 	slices.SortFunc(c.unlocked, changes.Target.Compare)
 	c.unlocked = slices.Compact(c.unlocked)
 	if c.unkept = c.apply(c.unlocked, now); c.unkept == nil {
@@ -325,10 +325,10 @@ func (c *Changer) run(list []effect, now time.Time) error {
 	return nil
 }
 
-// effects returns each shaper's plans and rates by the changes of targets. If needed is true for a
-// target, it is an error if no shaper knows it, or one does not allow its changes. Otherwise
-// changes not allowed are left out, as in a reload: they must not stop the changes of other
-// targets.
+// effects returns the plans and rates of each shaper after the changes of targets. If needed is
+// true for a target, it is an error if no shaper knows the target, or if a shaper does not allow
+// its changes. Otherwise changes that are not allowed are left out, as in a reload: they must not
+// stop the changes of other targets.
 func (c *Changer) effects(
 	targets []changes.Target, needed map[changes.Target]bool, now time.Time,
 ) (out []effect, err error) {

@@ -23,7 +23,7 @@ type child struct {
 	last  any           // latest instruction; nil: none
 	ended bool          // no process is needed any more
 	end   chan struct{} // closed when ended
-	gone  chan struct{} // closed after the wait for the last process
+	gone  chan struct{} // closed after the last process has ended and was waited for
 }
 
 // restartPause is the minimum time between two starts. A process always dying at once must not use

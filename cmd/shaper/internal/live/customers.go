@@ -16,7 +16,7 @@ type Customer struct {
 	dataplane.CustomerStats
 }
 
-// ErrNoCustomers means a policy without customers.
+// ErrNoCustomers is the error for a policy without customers.
 var ErrNoCustomers = errors.New("the policy has no customers")
 
 // ListCustomers joins customers of a plan with their counters.

@@ -73,8 +73,8 @@ const (
 	StateHidden      = "not in force while the next change or the quota is"
 )
 
-// States yields all changes by target, with the reason why the shaper may not be as a change says, "" if
-// it is.
+// States yields all changes by target, each with the reason why the shaper may not follow it, or with ""
+// if the shaper does.
 func (c *Changes) States(now time.Time) iter.Seq2[changes.Change, string] {
 	return func(yield func(changes.Change, string) bool) {
 		interrupted := map[changes.Target]bool{}

@@ -59,8 +59,8 @@ func (h kernelHandle) shaper() *kernel.Shaper { return h.Shaper }
 func (h kernelHandle) Lost() tap.Lost         { return tap.Lost{} }
 func (h kernelHandle) Notes() []string        { return h.Shaper.Notes }
 
-// Owned reports whether a process holds the shaper: by its lock or, if somebody removed the file of
-// the lock, because the process serves.
+// Owned reports whether a process holds the shaper: it holds the lock or, if somebody removed the
+// file of the lock, it still serves calls.
 func (h kernelHandle) Owned() (bool, error) {
 	owned, err := h.Shaper.Owned()
 	if !owned && err == nil && h.Process != 0 {

@@ -23,7 +23,7 @@ type Handle interface {
 	Attached() (bool, error)
 	Owned() (bool, error) // a process holds it
 	Guarded() bool        // a guard will roll it back, or just did
-	// Problems returns why not all packets go through it, and notes about its interface.
+	// Problems returns the reasons why packets bypass it, and notes about its interface.
 	Problems() ([]kernel.Problem, error)
 	Refresh() error // reads the state again
 
@@ -52,9 +52,9 @@ type Handle interface {
 	// KeepCustomers copies the file of customers of the shaper's newest policy, to make a rollback
 	// to it independent of the file.
 	KeepCustomers(policy *policyfile.Compiled) error
-	// Settle notes in the file of changes of a shaper without a process that its policy was loaded
-	// with them: nothing is interrupted any more, and ended changes are over. The caller must hold
-	// the lock of the file.
+	// Settle is called after a policy was loaded with the changes in the file. For a shaper without
+	// a process it removes the ended changes from the file, and the mark of interrupted ones. The
+	// caller must hold the lock of the file.
 	Settle(path string) error
 	Detach() error
 	Close()

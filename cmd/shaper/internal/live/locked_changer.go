@@ -17,7 +17,8 @@ type LockedChanger struct {
 	problem atomic.Pointer[string]
 }
 
-// SetProblem notes why changes, quotas or schedules do not work, or are not kept; "": they do.
+// SetProblem notes why changes, quotas or schedules do not work, or are not kept; "" if there is no
+// problem.
 func (c *LockedChanger) SetProblem(text string) { c.problem.Store(&text) }
 
 // Problem returns the text of SetProblem. It does not need the lock.

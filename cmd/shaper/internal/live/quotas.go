@@ -28,8 +28,8 @@ const changesAtOnce = 10_000
 // Restarted must be called when the shaper of a direction counts from 0 again.
 func (c *Changer) Restarted(d dataplane.Direction) { c.quotas.Restarted(int(d)) }
 
-// count reads the counters of customers with quotas, and gives those who have used theirs the plan
-// of the quota until its window ends. locked is as in set.
+// count reads the counters of customers with quotas. A customer whose quota is used up gets the
+// plan of the quota until the window ends. locked is as in set.
 func (c *Changer) count(now time.Time, locked bool) error {
 	begin := time.Now()
 	used, err := c.observe(now, true)
@@ -50,7 +50,8 @@ func (c *Changer) CountNow() error {
 	return err
 }
 
-// observe reads the counters of customers with quotas. With decide it returns their changes.
+// observe reads the counters of customers with quotas. With decide it returns the changes that are
+// due.
 func (c *Changer) observe(now time.Time, decide bool) (used []changes.Change, err error) {
 	var list []Changeable // with quotas
 	var policies []*policyfile.Compiled
@@ -104,9 +105,9 @@ type window struct {
 	zone  *time.Location
 }
 
-// countShaper adds the counters of one shaper; source is its direction, and policies are its own
-// and those of the shapers counted after it. With decide it returns the changes of customers whose
-// counts are complete: they are in no shaper after it.
+// countShaper adds the counters of one shaper. source is its direction. policies are the policies
+// of this shaper and of the shapers counted after it. With decide it returns the changes of
+// customers whose counts are complete because no later shaper has them.
 func (c *Changer) countShaper(
 	source int, policies []*policyfile.Compiled, stats []dataplane.CustomerStats, now time.Time, decide bool,
 ) (out []changes.Change) {

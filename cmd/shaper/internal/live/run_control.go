@@ -146,7 +146,7 @@ func (c *Run) call(f func() error) error {
 	}
 }
 
-// ErrBusy means no answer from the goroutine owning the shapers.
+// ErrBusy reports that the goroutine owning the shapers does not answer.
 var ErrBusy = errors.New("the process is busy, or waits for the interface")
 
 // askTimeout is the time to wait for another process, which may be stopped. An answer may

@@ -15,12 +15,12 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
-// ErrSeveralRuns means the shapers of an interface belong to several commands, which keep their
-// changes apart.
+// ErrSeveralRuns reports that the shapers of an interface belong to several commands, which keep
+// their changes apart.
 var ErrSeveralRuns = errors.New(
 	"its directions were started by separate commands: choose one with --direction")
 
-// ErrNoProcess means there is no process to end a change in time.
+// ErrNoProcess reports that there is no process to end a change in time.
 var ErrNoProcess = errors.New("--for needs a process, which ends the change: the shaper runs without one")
 
 // Set makes changes in the shapers of one interface, all or none: by their process, or by this one if
@@ -56,7 +56,7 @@ func Set(list []Handle, what []changes.Change) error {
 	return setHere(inKernel(list), path, what)
 }
 
-// keeper is who makes the changes of a shaper and keeps them.
+// keeper describes who makes the changes of a shaper, and where they are kept.
 type keeper struct {
 	tap     *caller // of a shaper tap; nil: the shaper is in the kernel
 	path    string  // file of changes
@@ -67,7 +67,7 @@ type keeper struct {
 // them.
 const setTimeout = 10 * time.Second
 
-// errSetLate means no answer of a process within setTimeout.
+// errSetLate reports that a process did not answer within setTimeout.
 var errSetLate = fmt.Errorf("the process has not answered for %v, and may still make the change: shaper set IFACE lists those in force",
 	setTimeout)
 

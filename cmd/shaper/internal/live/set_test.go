@@ -30,8 +30,8 @@ type keptBy struct {
 
 func (k keptBy) keeper() (keeper, error) { return k.k, nil }
 
-// TestSetSeveralRuns checks that directions of several commands are told apart, also if one of them is
-// that of a shaper tap.
+// TestSetSeveralRuns checks that directions of several commands are told apart, even if one of them
+// belongs to a shaper tap.
 func TestSetSeveralRuns(t *testing.T) {
 	run := keptBy{k: keeper{path: "/run/a"}}
 	for _, other := range []Handle{&tapHandle{client: new(caller)}, keptBy{k: keeper{path: "/run/b"}}} {

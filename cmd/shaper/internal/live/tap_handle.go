@@ -22,7 +22,7 @@ type tapHandle struct {
 	client *caller // nil for the shaper tap of this process
 }
 
-// ErrNoConfirm means a policy with a rollback timer for a shaper tap.
+// ErrNoConfirm is the error for a rollback timer, which shaper tap does not support.
 var ErrNoConfirm = errors.New("--confirm is not supported by shaper tap")
 
 // listTaps returns all directions of shaper taps in this network namespace.
@@ -92,7 +92,7 @@ func (h *tapHandle) Info() *kernel.About  { return &h.About }
 func (h *tapHandle) Owned() (bool, error) { return true, nil }
 func (h *tapHandle) Guarded() bool        { return false }
 
-// Detach may have closed it
+// Close ignores errors: Detach may have closed the connection.
 func (h *tapHandle) Close()                                   { _ = h.client.Close() }
 func (h *tapHandle) Lost() tap.Lost                           { return h.Now.Lost }
 func (h *tapHandle) Shares(int) []budgets.State               { return h.Snapshot.Shares }

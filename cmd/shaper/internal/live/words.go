@@ -54,7 +54,7 @@ func (f *InForce) Words() string {
 	return text
 }
 
-// policyWords returns what the policy says about the terms of a change; "" if nothing.
+// policyWords returns the policy's own values for the terms of a change, in words; "" for none.
 func (f *InForce) policyWords() string {
 	own := changes.Terms{Plan: f.Policy.Plan}
 	if f.Kind != changes.Customer {

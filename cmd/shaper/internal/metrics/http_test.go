@@ -383,7 +383,8 @@ func TestMetricsAddress(t *testing.T) {
 	}
 }
 
-// FuzzAddress parses addresses and hosts of requests. What is accepted can be listened on or asked for.
+// FuzzAddress parses addresses and hosts of requests. Accepted ones contain only the characters of
+// addresses.
 func FuzzAddress(f *testing.F) {
 	for _, text := range []string{
 		":9190", "127.0.0.1:9190", "[::1]:http", "localhost:1", "a.b_c-d:0", "[fe80::1%eth0]:80",

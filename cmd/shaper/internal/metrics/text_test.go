@@ -130,7 +130,7 @@ classes:
 	o.sample.Queues = []dataplane.QueueState{
 		{Name: "slow", Delay: 1500 * time.Microsecond, Bytes: 1234, Dropped: 8},
 	}
-	// which does not know the class of a packet that it dropped from a shared queue
+	// HTB does not know the class of a packet that it dropped from a shared queue.
 	o.About.Pacer = kernel.HTB
 	st.Behind.Packets = 5
 	o.About.Program, o.About.Dry, o.unconfirmed = 77, true, true

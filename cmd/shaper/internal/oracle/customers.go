@@ -60,7 +60,7 @@ func (c *customers) byVLAN(id int, tagged bool) *customer {
 	return nil
 }
 
-// byAddress returns the customer with the longest prefix of the address.
+// byAddress returns the customer with the longest prefix that contains the address.
 func (c *customers) byAddress(a netip.Addr) (best *customer) {
 	longest := -1
 	for _, who := range c.list {

@@ -85,7 +85,7 @@ func capped(tokens, rate, dt *big.Rat) *big.Rat {
 	return least(tokens, new(big.Rat).Mul(rate, dt))
 }
 
-// join adds the flow to the envelope. Meters without a class do not take part.
+// join adds the flow to the envelope. Meters that no class uses do not take part.
 func (m *member) join() error {
 	if slices.Contains(m.flows, m) {
 		return nil // two classes use the flow

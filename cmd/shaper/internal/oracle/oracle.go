@@ -207,7 +207,7 @@ func (p *policy) decide(packet packet, clock *big.Int) (*row, error) {
 }
 
 // meter runs the packet through the class's chain of meters. A red packet skips later meters. The
-// reason comes from the last meter in use. A paced plan is no meter.
+// reason is that of the last meter reached by the packet. A paced plan is no meter.
 func (c *class) meter(r *row, now *big.Rat, length int64, who *customer) (pre, after color, reason string) {
 	if len(c.chain) == 0 {
 		return green, green, "no-meter"

@@ -29,7 +29,7 @@ var planKeys = map[string]string{
 	"queue":           "rate limit codel ecn",
 }
 
-// ownParameters are the possible own parameters of a customer.
+// ownParameters are the parameters that a customer can have of its own.
 var ownParameters = []string{"rate", "burst", "cir", "cbs", "pir", "pbs", "eir", "ebs", "limit", "window"}
 
 // build returns a new state of the plan for a customer: a meter's state, or a queue. The customer's

@@ -10,7 +10,7 @@ import (
 )
 
 // TestStrangeWords adds an unknown key to each mapping of each policy in testdata, and replaces each word
-// by an unknown one. The model must refuse both: a word that it ignores would be one that it never checks.
+// by an unknown one. The model must refuse both: it would never check a word that it ignores.
 func TestStrangeWords(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/*.yaml")

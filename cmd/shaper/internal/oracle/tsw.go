@@ -10,7 +10,7 @@ type tsw struct {
 	seed      uint64
 
 	average *big.Int // units in the window
-	last    *big.Rat // nil before the first packet other than red
+	last    *big.Rat // nil before the first green or yellow packet
 	drawn   uint64   // number of random numbers drawn
 }
 

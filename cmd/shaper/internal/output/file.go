@@ -25,7 +25,7 @@ type File struct {
 	gzip *pgzip.Writer
 }
 
-// NameError is the error for a file name unfit for an output.
+// NameError is the error for a name that cannot be that of an output.
 type NameError struct{ err error }
 
 func (e *NameError) Error() string { return e.err.Error() }

@@ -32,7 +32,7 @@ func Keys(m *dataplane.Meter) int {
 	return cmp.Or(m.Keys, dataplane.DefaultKeys)
 }
 
-// Colors returns the colors possible for packets of a class. Plans of customers can give any.
+// Colors returns the colors that a class can give its packets. Plans of customers can give any.
 func Colors(c *dataplane.Class) []meter.Color {
 	if c.Meter == nil {
 		return []meter.Color{meter.Green}

@@ -16,7 +16,7 @@ import (
 )
 
 // Amended returns the policy with the changes of a file in force at a time. stale lists the errors
-// of changes without a use in the policy, such as a change for a removed customer.
+// of changes that the policy cannot use, such as a change for a removed customer.
 func (c *Compiled) Amended(path string, book changes.Book, now time.Time) (out *Compiled, stale []error) {
 	book = maps.Clone(book)
 	book.Expire(now) // a change whose time is over is not stale
@@ -63,7 +63,7 @@ func (a *ChangeCompiler) schedule(services map[uint32]*compiled.Service) {
 	}
 }
 
-// Scheduled returns the customers whose plan depends on the time. The state of two moments differs
+// Scheduled returns the customers whose plan depends on the time. state differs between two moments
 // if any of these plans does.
 func (a *ChangeCompiler) Scheduled() (state string, customers func() []changes.Target) {
 	for _, p := range a.loader.plans {
@@ -105,7 +105,7 @@ type UnknownError struct{ changes.Target }
 
 func (e *UnknownError) Error() string { return fmt.Sprintf("no %v in the policy", e.Target) }
 
-// TermsError is the error for terms of a change beyond those allowed by the policy.
+// TermsError is the error for terms of a change that the policy does not allow.
 type TermsError struct {
 	changes.Target
 	Err error

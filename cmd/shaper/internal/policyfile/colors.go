@@ -12,7 +12,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// fields are the header fields able to hold colors and marks.
+// fields are the header fields that can hold colors and marks.
 var fields = [...]dataplane.Field{
 	dataplane.DSCP, dataplane.PCP, dataplane.DEI, dataplane.MPLSTC, dataplane.SKBMark,
 }

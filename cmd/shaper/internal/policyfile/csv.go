@@ -56,8 +56,8 @@ func withoutQuoted(line string) string {
 	return b.String()
 }
 
-// skip moves to the next line other than blanks and comments, and returns it. ok is false at the
-// end of the text.
+// skip moves to the next line that is neither blank nor a comment, and returns it. ok is false at
+// the end of the text.
 func (r *csvReader) skip() (line string, ok bool) {
 	for r.at < len(r.text) {
 		line = r.text[r.at:]

@@ -25,8 +25,8 @@ type CustomerFile struct {
 	Copy   string `json:"copy,omitempty"` // path of a copy of a large file; "" if there is none
 }
 
-// Large reports whether the text is too large for a label. The file may be nil: as in a policy
-// without customers.
+// Large reports whether the text is too large for a label. The file is nil in a policy without
+// customers.
 func (f *CustomerFile) Large() bool { return f != nil && f.Text == "" }
 
 // Read returns the text with which the policy was compiled.

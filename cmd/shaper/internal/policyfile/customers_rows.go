@@ -118,7 +118,7 @@ func (r *rows) joined() (out []error) {
 	return out
 }
 
-// rest is the error counting those beyond maxRowErrors.
+// rest is the error that counts the errors beyond maxRowErrors.
 func (r *rows) rest(n int) error {
 	if n == 1 {
 		return fmt.Errorf("%s: and 1 more error", r.name)

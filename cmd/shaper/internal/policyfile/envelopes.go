@@ -10,7 +10,7 @@ import (
 )
 
 // envelopeWords are the keys with which a meter becomes a flow of an envelope. This package accepts
-// them for every type; compiled.Compile rejects them for types unfit for flows.
+// them for every type; compiled.Compile rejects them for types that cannot be flows.
 var envelopeWords = []string{"envelope", "rank", "cirmax", "eirmax"}
 
 // envelope reads an entry of envelopes. Its rates have the unit of its flows, bytes or

@@ -135,8 +135,8 @@ func (f *syntaxProblem) noValue() (position, string) {
 	return f.at, fmt.Sprintf("a value is missing before %s", f.character(f.at))
 }
 
-// unexpected explains text at odds with its line and the lines above. inColumn is the explanation
-// if both begin in the same column.
+// unexpected explains text that fits neither its line nor the lines above. inColumn is the
+// explanation if both begin in the same column.
 func (f *syntaxProblem) unexpected(inColumn string) (position, string) {
 	before, _ := f.around(f.at)
 	before = strings.TrimSpace(before)

@@ -19,7 +19,7 @@ func CompileLabel(label json.RawMessage) (*Compiled, error) {
 }
 
 // CompileNames is CompileLabel without the addresses and VLANs of customers, in half the time: for
-// names and plans. With this plan, packets find no customer.
+// names and plans. In this plan no packet belongs to a customer.
 func CompileNames(label json.RawMessage) (*Compiled, error) {
 	s, err := SourceOf(label)
 	if err != nil {

@@ -112,7 +112,8 @@ func unjoin(err error) []error {
 	return []error{err}
 }
 
-// ReadFile returns the text of a file named in a policy.
+// ReadFile returns the text of a file named in a policy. path is as in the policy. Errors do not
+// contain the path.
 type ReadFile func(path string) (string, error)
 
 // Load reads a policy file without customers. Errors use name for the file. The returned

@@ -282,7 +282,7 @@ func parsed[T any](l *loader, n *yaml.Node, what string, parse func(string) (T, 
 	return v, true
 }
 
-// word reads a scalar out of the given words.
+// word reads a scalar, which must be one of the given words.
 func (l *loader) word(n *yaml.Node, what string, words ...string) (string, bool) {
 	s, ok := l.text(n, what)
 	if ok && !slices.Contains(words, s) {

@@ -126,7 +126,8 @@ func (d *draft) suggest(name string) string {
 	return "give a number, such as " + name + ": 10"
 }
 
-// suggestBurst suggests 20 ms at the rate of the bucket, or two packets of 1500 bytes if more.
+// suggestBurst suggests 20 ms at the rate of the bucket, or two packets of 1500 bytes if that is
+// more.
 func (d *draft) suggestBurst(name string, r meter.Rate) string {
 	if d.packets {
 		return fmt.Sprintf("give a number of packets, such as %s: 10", name)

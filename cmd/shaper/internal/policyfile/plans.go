@@ -152,7 +152,8 @@ func (l *loader) variant(p *plan, names, cells []string) *dataplane.ServicePlan 
 	return &own
 }
 
-// ownQueue replaces the parameters other than nil. codel, of the plan, may depend on the rate.
+// ownQueue replaces the parameters that are not nil. codel is the plan's, and may depend on the
+// rate.
 func (l *loader) ownQueue(c queue.Config, codel, rate, limit *yaml.Node) *queue.Config {
 	if rate != nil {
 		c.Rate, _ = parsed(l, rate, "rate", ParseRate)

@@ -9,8 +9,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/calendar"
 )
 
-// QuotaRules replace the plan of a customer for a time. The zero value changes nothing. They are not
-// part of a dataplane.ServicePlan: a compiled policy treats customers by their own plans.
+// QuotaRules replace the plan of a customer for a time. The zero value changes nothing. Rules are
+// not part of a dataplane.ServicePlan: a compiled policy treats customers by their own plans.
 type QuotaRules struct {
 	Quota *Quota // nil: none
 	When  []When // the first one to contain the moment selects the plan
@@ -21,7 +21,7 @@ type Quota struct {
 	Limit int64 // bytes, above 0
 	Every calendar.Window
 	Zone  *time.Location
-	Then  string // plan of a customer beyond the limit, until the window ends
+	Then  string // plan of a customer that used up the limit, until the window ends
 }
 
 // When selects another plan at some times.

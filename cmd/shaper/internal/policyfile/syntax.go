@@ -71,8 +71,8 @@ var (
 )
 
 // read reads the problem and its places from the decoder. The library's error contains only a line,
-// perhaps the line of the context. It is used if another version of the library stores the places
-// elsewhere.
+// perhaps the line of the context. That line is used if another version of the library stores the
+// places elsewhere.
 func (f *syntaxProblem) read(decoder *yaml.Decoder, err error) {
 	m := libraryError().FindStringSubmatch(strings.ReplaceAll(err.Error(), "\n", " "))
 	line, _ := strconv.Atoi(m[1])

@@ -212,7 +212,7 @@ func parseBytes(s, want string) (int64, error) {
 	return 0, err
 }
 
-// isDuration reports whether the unit of a quantity is one of time.
+// isDuration reports whether a quantity has a unit of time.
 func isDuration(s string) bool {
 	_, unit, ok := cutQuantity(s)
 	_, known := timeUnits[unit]

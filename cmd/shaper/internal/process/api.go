@@ -10,11 +10,12 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// The methods in this file are for the API: any goroutine may call them. What needs the shapers is
-// done by their owner or with their lock, and nothing else: they wait for no client.
+// The methods in this file are for the API: any goroutine may call them. The shapers are used only
+// by their owner, or with their lock. Everything else is done in the calling goroutine, so a slow
+// client delays no shaper.
 
-// Read calls f with the attached directions, while nothing changes them nor the book of changes. The
-// error is live.ErrBusy if there are none.
+// Read calls f with the attached directions. Meanwhile the directions and the book of changes stay
+// as they are. The error is live.ErrBusy if no direction is attached.
 func (s *Service) Read(ctx context.Context, f func([]ServiceDirection) error) error {
 	return s.plane.read(ctx, func(list []ServiceDirection) error {
 		if len(list) == 0 {

@@ -42,7 +42,7 @@ func (s *Service) advanceChanges() {
 	for _, d := range s.plane.directions() {
 		err = errors.Join(err, d.PrepareCustomerPlans())
 	}
-	if errors.Is(err, kernel.ErrDetached) { // which the next check reports
+	if errors.Is(err, kernel.ErrDetached) { // the next check reports it
 		err = nil
 	}
 	if s.state.due() {
@@ -64,14 +64,15 @@ func (p *problem) report(err error, warn func(string, ...any)) {
 	}
 }
 
-// keepState counts what customers have used, and saves the state.
+// keepState counts the bytes used by customers with quotas, and saves the state.
 func (s *Service) keepState() error {
 	s.changer.Lock()
 	defer s.changer.Unlock()
 	return errors.Join(s.changer.CountNow(), s.saveState())
 }
 
-// saveState keeps what customers have used, and their tokens. The lock of the changes must be held.
+// saveState saves the used quotas and the tokens of customers. The lock of the changes must be
+// held.
 func (s *Service) saveState() error {
 	tokens := map[string]func() ([]byte, error){}
 	for _, d := range s.plane.directions() {
@@ -93,8 +94,8 @@ func (s *Service) logChanges(list []changes.Change) {
 	}
 }
 
-// keptPrinter prints which changes a reload by the process itself leaves in force, if they are others than
-// before.
+// keptPrinter prints the changes that a reload by the process itself leaves in force, unless it printed
+// the same ones after the last reload.
 type keptPrinter struct{ last []string }
 
 func (k *keptPrinter) print(to io.Writer, c *live.Changer, policy *policyfile.Compiled, iface string) {

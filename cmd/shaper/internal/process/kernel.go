@@ -64,11 +64,12 @@ func (o *RunOptions) Run(ctx context.Context, s cli.Streams, name string) (err e
 		}
 		err = errors.Join(err, printed)
 	}()
-	// The API is served before anything is attached, and until nothing is.
+	// The API is served before anything is attached, and until everything is detached.
 	return k.withAPI(func() error { return k.shape(ctx) })
 }
 
-// checkProcess returns an error if the options leave no process for a policy, or no effect.
+// checkProcess returns an error if --background would leave the policy without a process that it
+// needs, or the user without access to the shaper, or if --dry-run would take shares of a budget.
 func (o *RunOptions) checkProcess(policy *policyfile.Compiled) error {
 	onServer := budgets.OnServer(policy.Plan)
 	switch {
@@ -103,7 +104,8 @@ type kernelPlane struct {
 	calls    callServer
 }
 
-// seen is what the process knows of the shaper of one direction, which other processes may change.
+// seen is the last known state of the shaper of one direction. Other processes may change the
+// shaper.
 type seen struct {
 	policy    loadedPolicy
 	rules     loadedRules
@@ -118,7 +120,7 @@ type deadlines struct {
 	rollback time.Time // rollback by --confirm
 }
 
-// within reports whether a deadline passes within a time, or did already.
+// within reports whether a deadline passes within a time, or has passed.
 func (d *deadlines) within(span time.Duration) bool {
 	then := time.Now().Add(span)
 	return !d.end.IsZero() && !then.Before(d.end) || !d.rollback.IsZero() && !then.Before(d.rollback)
@@ -162,7 +164,7 @@ func (k *kernelPlane) shape(ctx context.Context) (err error) {
 	})
 }
 
-// after returns a channel receiving at a time; nil for none.
+// after returns a channel that receives at time t; nil for the zero time.
 func after(t time.Time) <-chan time.Time {
 	if t.IsZero() {
 		return nil
@@ -363,7 +365,7 @@ func (k *kernelPlane) reloaded(policy *policyfile.Compiled) {
 	}
 }
 
-// settle makes everything else fit the policies just attached.
+// settle adapts the shares of budgets and the guard to the policies just attached.
 func (k *kernelPlane) settle(ctx context.Context) error {
 	return errors.Join(k.follow(ctx), k.instructGuard())
 }
@@ -377,7 +379,7 @@ func (k *kernelPlane) keepCustomers(sh *kernel.Shaper) {
 }
 
 // keepReadings keeps a reading of each shaper once a second, for shaper stats to show rates without
-// waiting. With many classes and CPUs it is less often: it takes half a percent of a CPU at most.
+// waiting. With many classes and CPUs it reads less often, to use at most half a percent of a CPU.
 func (k *kernelPlane) keepReadings() {
 	begin := time.Now()
 	if begin.Before(k.reading) {

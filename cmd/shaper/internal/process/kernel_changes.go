@@ -39,7 +39,7 @@ func (k *kernelPlane) openChanges() error {
 		}
 	}
 	file, err := changes.Open(path)
-	if err != nil && (state.dir != "" || !errors.Is(err, os.ErrPermission)) { // which attaching will explain
+	if err != nil && (state.dir != "" || !errors.Is(err, os.ErrPermission)) { // attaching explains this one
 		k.warn("%v", err)
 	}
 	if err := file.Include(inForce); err != nil {
@@ -58,8 +58,8 @@ func (k *kernelPlane) restore(direction dataplane.Direction) []byte {
 	return text
 }
 
-// pinnedBefore reports whether there are shapers that this process may take over, and returns
-// their changes in other files than that at path: those stay in force.
+// pinnedBefore reports whether there are shapers that this process may take over. It returns the
+// changes that they keep in another file than path: those stay in force.
 func (k *kernelPlane) pinnedBefore(path string) (inForce changes.Book, pinned bool, err error) {
 	v, err := live.Look()
 	if errors.Is(err, os.ErrPermission) {

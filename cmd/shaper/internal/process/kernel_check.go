@@ -126,7 +126,7 @@ func (k *kernelPlane) checkShaper(sh *kernel.Shaper) (condition, error) {
 		k.warn("%s: confirmed by %s", live.Name(&sh.About), k.heard.By(live.Confirm, sh.Direction))
 	}
 	lines, repaired := k.watchdog.check(sh)
-	if len(lines) > 0 { // they are wrong if the interface disappeared meanwhile
+	if len(lines) > 0 { // the lines are wrong if the interface disappeared meanwhile
 		if gone, err := sh.Gone(); gone && err == nil {
 			return interfaceGone, nil
 		}

@@ -21,7 +21,7 @@ func (k *kernelPlane) directions() (out []ServiceDirection) {
 	return out
 }
 
-// read asks the owner, who takes such requests at any time.
+// read calls f in the goroutine of the owner, which accepts such calls at any time.
 func (k *kernelPlane) read(ctx context.Context, f func([]ServiceDirection) error) error {
 	return ask(ctx, k.turns.reads, func() error { return f(k.directions()) })
 }

@@ -16,7 +16,7 @@ import (
 func (k *kernelPlane) startGuard() (err error) {
 	if k.guard == nil {
 		stderr := os.Stderr
-		if k.options.Background { // who reads the output of this process must not wait for the guard
+		if k.options.Background { // readers of this process's output must not wait for the guard
 			stderr = nil
 		}
 		k.guard, err = live.StartGuard(k.name, k.options.Directions.List, stderr)
@@ -35,7 +35,8 @@ func (k *kernelPlane) instructGuard() error {
 	return k.guard.Instruct(live.Instructions{Stays: k.options.Pin})
 }
 
-// errBackground means the user of a shaper run --background could do nothing about it afterwards.
+// errBackground is the error for a user who could neither see nor detach a shaper without a
+// process.
 var errBackground = errors.New("--background: this user could neither see nor detach the shaper afterwards, " +
 	"which needs CAP_SYS_ADMIN: run without --background, or as root")
 
@@ -108,8 +109,8 @@ func (k *kernelPlane) release(sh *kernel.Shaper) {
 	sh.Close()
 }
 
-// keepState counts what customers have used, and saves the state. The shapers may be detached: this
-// process still has their maps.
+// keepState counts the bytes used by customers with quotas, and saves the state. The shapers may be
+// detached: this process still holds their maps.
 func (k *kernelPlane) keepState() error {
 	if !k.started {
 		return nil

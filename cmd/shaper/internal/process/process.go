@@ -41,10 +41,11 @@ func (p *process) warn(format string, args ...any) {
 	fmt.Fprintf(p.err, "shaper: "+format+"\n", args...)
 }
 
-// problem is the error of the last of repeated attempts; "": none.
+// problem is the error of the latest of repeated attempts; "" for none.
 type problem string
 
-// isNew keeps the error of an attempt, or nil, and reports whether it is another one than before.
+// isNew keeps the error of an attempt, or nil. It reports whether there is an error other than the
+// last one.
 func (p *problem) isNew(err error) bool {
 	was := *p
 	if *p = ""; err != nil {
@@ -57,7 +58,7 @@ func (p *problem) isNew(err error) bool {
 type turns struct {
 	calls chan func()        // received while the interface exists
 	reads chan func()        // received at any time
-	looks chan chan struct{} // requests for a check; the received channel is closed after it
+	looks chan chan struct{} // requests for a check; the received channel is closed after the check
 }
 
 func newTurns() turns { return turns{make(chan func()), make(chan func()), make(chan chan struct{})} }

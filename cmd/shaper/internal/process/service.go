@@ -16,12 +16,12 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
-// plane is where the packets of a service are shaped.
+// plane shapes the packets of a service: in the kernel, or in this process.
 type plane interface {
 	directions() []ServiceDirection // attached now
 	// policyOf returns the policy of a direction, with or without changes.
 	policyOf(*kernel.About) (*policyfile.Compiled, error)
-	problemOf(*kernel.About) string // why not all packets go through a direction; "" if they do
+	problemOf(*kernel.About) string // why packets bypass a direction; "" if none does
 	policyName() string             // of the last policy
 	status() string                 // line for the service manager
 
@@ -32,8 +32,8 @@ type plane interface {
 	reloaded(*policyfile.Compiled)
 	settle(context.Context) error
 
-	// read calls a function with the directions, while nothing changes them nor the book of
-	// changes. It is called by other goroutines, and so is set, which makes changes.
+	// read calls a function with the directions. Meanwhile the directions and the book of changes
+	// stay as they are. Other goroutines call read, and set, which makes changes.
 	read(context.Context, func([]ServiceDirection) error) error
 	set([]changes.Change) error
 

@@ -21,7 +21,7 @@ import (
 type fakePlane struct {
 	plane
 	err    error
-	policy *policyfile.Compiled // of reloaded
+	policy *policyfile.Compiled // last argument of reloaded
 	calls  []string
 }
 

@@ -19,8 +19,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/safedir"
 )
 
-// StateOptions is the option --state. A file of state begins with a line with its content, and ends with a
-// CRC-32C of all bytes before.
+// StateOptions is the option --state. A file of state begins with a line that names its content, and ends
+// with a CRC-32C of all bytes before.
 type StateOptions struct{ command, dir string }
 
 // savedState is the state of one service, in files.
@@ -82,7 +82,7 @@ func stateSum(text []byte) []byte {
 	return binary.LittleEndian.AppendUint32(nil, crc32.Checksum(text, crc32.MakeTable(crc32.Castagnoli)))
 }
 
-// errState means an unusable file of state.
+// errState is the error for an unusable file of state.
 var errState = errors.New("written by another version or command, or damaged")
 
 // read returns the content of a file; nil if there is none.

@@ -70,9 +70,10 @@ func newTapPlane(p *process, o *TapOptions, name string) *tapPlane {
 	return t
 }
 
-// Each of the next functions undoes what it did when the next one ends.
+// Each of the next functions calls another one, and undoes its own work when that one returns.
 
-// join creates the shapers, which join the budgets of the host until no packet passes.
+// join creates the shapers. They stay members of the budgets of the host until the last packet has
+// passed.
 func (t *tapPlane) join(ctx context.Context, policy *policyfile.Compiled) (err error) {
 	defer func() { err = errors.Join(err, t.leaveBudgets()) }()
 	if err := t.addDirections(policy); err != nil {
@@ -94,8 +95,8 @@ func (t *tapPlane) join(ctx context.Context, policy *policyfile.Compiled) (err e
 	return t.shape(ctx, stop, policy)
 }
 
-// shape opens the devices, and gets shares of budgets on servers, which it returns before the devices
-// are closed.
+// shape opens the devices and gets shares of budgets on servers. It returns the shares before it
+// closes the devices.
 func (t *tapPlane) shape(ctx context.Context, stop func(), policy *policyfile.Compiled) (err error) {
 	if err := t.open(); err != nil {
 		return err

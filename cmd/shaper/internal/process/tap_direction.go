@@ -46,8 +46,8 @@ func (t *tapPlane) set(list []changes.Change) error {
 	return t.changer.Set(list)
 }
 
-// The process moves the frames itself: no other can detach it, replace its policy or need its
-// counters, and there is no rollback.
+// The process moves the frames itself: no other process can detach it, replace its policy or need
+// its counters, and there is no rollback.
 
 func (t *tapPlane) problemOf(*kernel.About) string      { return "" }
 func (t *tapPlane) reloaded(*policyfile.Compiled)       {}

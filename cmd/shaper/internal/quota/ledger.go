@@ -109,7 +109,7 @@ func (l *Ledger) End(source int, now time.Time) {
 	l.known[source] = true
 }
 
-// Restarted marks the restart of all counters of a source at 0, as in new maps. Without it, a
+// Restarted notes that all counters of a source began again at 0, as in new maps. Without it, a
 // counter already above its last value would lose the bytes up to this value.
 func (l *Ledger) Restarted(source int) {
 	for _, a := range l.accounts {

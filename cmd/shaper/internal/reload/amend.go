@@ -31,9 +31,9 @@ func (a *amendment) end() {
 	a.locks = nil
 }
 
-// amendFor replaces the policies of shapers by policies with the changes in force. overrule says that the
-// policies end the changes of links and queues that they have, and all that the list has all shapers of
-// the interface.
+// amendFor replaces the policies of shapers by policies with the changes in force. With overrule, the
+// policies end the changes of their own links and queues. With all, the list contains all shapers of the
+// interface.
 func amendFor(
 	s cli.Streams, list []live.Handle, policies []*policyfile.Compiled, overrule, all bool,
 ) (*amendment, error) {

@@ -53,7 +53,7 @@ type confirmedJSON struct {
 	Policy    string `json:"policy"`
 }
 
-// Confirm makes the policies permanent that wait for it on an interface, or on the only shaped one.
+// Confirm makes the unconfirmed policies of an interface, or of the only shaped one, permanent.
 func Confirm(s cli.Streams, f *live.Flags, name string, asJSON bool) error {
 	list, err := f.Choose(name)
 	if err != nil {

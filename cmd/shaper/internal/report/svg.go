@@ -45,7 +45,7 @@ text { font: 12px Liberation Sans, Arial, Helvetica, sans-serif; fill: #1b1f24; 
 .event { fill: none; stroke: #a03f82; stroke-width: .7; }
 `
 
-// anchor is the point of a text at its position.
+// anchor is the point of a text that lies at its position.
 type anchor string
 
 const (

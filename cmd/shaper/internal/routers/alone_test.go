@@ -34,8 +34,8 @@ func TestEachFieldAlone(t *testing.T) {
 	})
 }
 
-// TestPairsOfFields does the same for random pairs of fields of the bases that dialects express, or for all
-// if SHAPER_ALL_PAIRS is set, which takes minutes.
+// TestPairsOfFields checks pairs of fields like TestEachFieldAlone, in the bases that a dialect
+// expresses. The pairs are random, or with SHAPER_ALL_PAIRS all of them, which takes minutes.
 func TestPairsOfFields(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
@@ -101,7 +101,7 @@ func (e *edge) check(t *testing.T, b policytest.Base, settings ...policytest.Set
 		if c.Property == "length" && slices.ContainsFunc(out.Notes, func(note string) bool {
 			return strings.Contains(note, "--length "+want.Length.Base.String())
 		}) {
-			continue // no configuration has the base of the length rule
+			continue // configurations do not contain the base of the length rule
 		}
 		t.Errorf("%s: %v: back: %s", b.Name, settings, c)
 	}
@@ -139,9 +139,9 @@ func fileOf(t *testing.T, p *dataplane.Policy) *policyfile.File {
 	return file
 }
 
-// plain changes a policy to one with the same effect on packets, in one form: without parts that
-// nothing uses, and without actions of colors that no packet has. A list of values has one range for
-// each value, and names of meters, queues and links are those of the first class that uses them.
+// plain changes a policy to a standard form with the same effect on packets. It removes unused
+// parts, and the actions of colors that cannot occur. It splits lists into one range for each value.
+// It names meters, queues and links after the first class that uses them.
 func plain(p *dataplane.Policy) *dataplane.Policy {
 	p.Meters, p.Queues, p.Links = nil, nil, nil
 	named := map[any]bool{}
@@ -185,8 +185,8 @@ func plain(p *dataplane.Policy) *dataplane.Policy {
 	return p
 }
 
-// plainQueue removes parameters of a queue that have no effect: without early drop those of random
-// numbers and of marks in its place, and where the times of CoDel are from if nothing changes the rate.
+// plainQueue removes parameters of a queue that have no effect: without WRED the seed, and without WRED
+// and CoDel the flag ECN. TargetAtRate and IntervalAtRate have no effect unless the rate changes.
 func plainQueue(q *dataplane.Queue) {
 	if q.WRED == ([3]queue.Early{}) {
 		q.Seed = 0
@@ -195,8 +195,8 @@ func plainQueue(q *dataplane.Queue) {
 	q.TargetAtRate, q.IntervalAtRate = false, false
 }
 
-// plainPriorities numbers the priorities of queues that share a link from 0. The weight of a queue that is
-// alone in its priority has no effect.
+// plainPriorities numbers the priorities of a link's queues from 0. It removes the weight of a queue that
+// is alone in its priority, because it has no effect.
 func plainPriorities(queues []*dataplane.Queue) {
 	priorities := map[*dataplane.Link]map[int]int{} // numbers of queues
 	for _, q := range queues {
@@ -214,8 +214,8 @@ func plainPriorities(queues []*dataplane.Queue) {
 	}
 }
 
-// plainMatch writes the default protocols of ports, each value of a list alone, and the families of
-// addresses, which cannot match others.
+// plainMatch adds the default protocols of ports, and removes EtherTypes implied by the addresses.
+// It writes each value of a list alone.
 func plainMatch(m *dataplane.Match) {
 	if len(m.Proto) == 0 && len(m.SPort)+len(m.DPort) > 0 {
 		m.Proto = []dataplane.Range{{First: 6, Last: 6}, {First: 17, Last: 17}}
@@ -261,7 +261,7 @@ func plainParams(p meter.Params) meter.Params {
 	return v.Interface().(meter.Params)
 }
 
-// plainRate returns a rate in the form that has the fewest bytes in bit/s.
+// plainRate returns a rate as bits per second if their number is whole.
 func plainRate(r meter.Rate) meter.Rate {
 	if bits, whole := r.Bits(); whole && r != (meter.Rate{}) {
 		return meter.BitRate(bits)

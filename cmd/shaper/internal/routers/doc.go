@@ -2,7 +2,7 @@
 //
 // A dialect is one language of configurations. It implements Dialect in files of its own, which
 // begin with its name, and is listed in All. Import reads a configuration into drafts, one for each
-// policy possible at an interface:
+// policy that an interface could have:
 //
 //   - Split the text with ReadLines, which handles CRLF, tabs and bytes that are not text.
 //   - Build each Draft from entries. An Entry is one line of the policy: a key, a value in the
@@ -13,7 +13,7 @@
 //     Import.Problems if it belongs to no policy. Without --lossy these fail the import.
 //   - Call Import.Skip for all other statements outside of policies.
 //
-// Export writes a compiled policy. It calls Export.Cannot for parts beyond the dialect, and
-// Export.Note for values which a box may round or clamp. Importing the result of Export must give
-// the same policy.
+// Export writes a compiled policy. It calls Export.Cannot for parts that the dialect cannot
+// express, and Export.Note for values which a box may round or clamp. Importing the result of
+// Export must give the same policy.
 package routers

@@ -24,13 +24,13 @@ type Draft struct {
 	Counters                       []Counter       // of show policy-map interface
 }
 
-// Cannot adds a statement beyond the policy language, or not understood.
+// Cannot adds a statement that a policy cannot express, or that is not understood.
 func (d *Draft) Cannot(line Line, format string, args ...any) {
 	d.Problems = append(d.Problems,
 		Problem{Line: line.Number, Text: line.Text(), Reason: fmt.Sprintf(format, args...)})
 }
 
-// Omit adds a class beyond the policy language, with its statements in the lines up to last.
+// Omit adds a class that a policy cannot express, with its statements in the lines up to last.
 func (d *Draft) Omit(line Line, last int, reason error) {
 	d.Problems = append(d.Problems,
 		Problem{line.Number, last, line.Text(), fmt.Sprintf("%v: the class is omitted", reason)})
@@ -92,7 +92,8 @@ func (e *Entry) Map(key string) *Entry {
 // plainText matches texts which YAML reads as themselves without quotes.
 var plainText = pattern.Lazy(`^[A-Za-z_][\w./+-]*$`)
 
-// Quote writes a text as a YAML value. The escapes of Go are also those of YAML (YAML 1.2 §5.7).
+// Quote writes a text as a YAML value that reads back as the same text. The escapes of Go are also
+// those of YAML (YAML 1.2 §5.7).
 func Quote(text string) string {
 	word := strings.ToLower(text)
 	if plainText().MatchString(text) &&

@@ -246,7 +246,8 @@ func inAccessList(m *dataplane.Match) bool {
 	return len(m.Src)+len(m.Dst)+len(m.Proto)+len(m.SPort)+len(m.DPort) > 0
 }
 
-// checkPorts names ports of protocols that have none on routers: they refuse such a condition.
+// checkPorts refuses ports of protocols other than TCP, UDP and SCTP: routers do not accept such a
+// condition.
 func (e *exporter) checkPorts(m *dataplane.Match, class string) {
 	protocols, _ := singles(m.Proto, 256)
 	for _, n := range protocols {
@@ -256,8 +257,8 @@ func (e *exporter) checkPorts(m *dataplane.Match, class string) {
 	}
 }
 
-// accessListFields returns the fields of a condition that lists for IP versions, see families,
-// express. The EtherTypes of other packets are not among them.
+// accessListFields returns the fields of a condition that access lists express. A list is for one
+// IP version, see families. So EtherType is among the fields only if it selects a version.
 func accessListFields(m *dataplane.Match) []string {
 	fields := []string{"Src", "Dst", "Proto", "SPort", "DPort"}
 	if _, ok := ipVersion(m.EtherType); ok {

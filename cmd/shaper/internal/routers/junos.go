@@ -39,7 +39,7 @@ type junosTerm struct {
 	from, then []Line // without the words before them
 }
 
-// Import reads filters, and policers without a filter.
+// Import reads filters, and policers that no filter uses.
 func (junos) Import(src Source) (*Import, error) {
 	paths, err := junosPaths(src.Text)
 	if err != nil {
@@ -109,8 +109,8 @@ func (c *junosConfig) filter(family, name string, l Line) *junosFilter {
 	return f
 }
 
-// filterOptions are statements of a filter that decide about no packet: where its counters and policers
-// are, and how the box stores it.
+// filterOptions are statements of a filter without effect on packets. They tell where its counters and
+// policers are, and how the box stores the filter.
 var filterOptions = []string{
 	"", "interface-specific", "interface-shared", "physical-interface-filter", "accounting-profile",
 	"enhanced-mode", "promote",

@@ -13,7 +13,7 @@ type Cond struct {
 	Comment string
 }
 
-// Conditions is a condition: each Cond must match. An empty Match matches all IP packets.
+// Conditions is a condition: each Cond must match. Without a Cond it matches all IP packets.
 type Conditions []Cond
 
 // Keyed returns the conditions of one key.
@@ -171,8 +171,8 @@ func (d *Draft) Class(class *Entry, when []Conditions) {
 	}
 }
 
-// unused returns the key of a name, changed if in use: the part of one class may be
-// named like another class.
+// unused returns a name as a YAML key. It changes a name that is in use: the part of one class may
+// be named like another class.
 func (d *Draft) unused(name string) string {
 	for d.used[name] {
 		name += "-b"

@@ -24,14 +24,14 @@ type Source struct {
 
 // Dialect is a language of configurations.
 type Dialect interface {
-	// Import reads a configuration. An error means another language.
+	// Import reads a configuration. An error means that the text is not in this language at all.
 	Import(Source) (*Import, error)
 	// Export writes a compiled policy. name is the name of the policy in the configuration, or of
 	// the interface for tc.
 	Export(p *dataplane.Policy, name string) *Export
 }
 
-// LiveDialect is a dialect able to read the configuration of an interface of this host.
+// LiveDialect is a dialect that can read the configuration of an interface of this host.
 type LiveDialect interface {
 	Dialect
 	// Live returns the configuration of an interface, as a text for Import.
@@ -91,7 +91,7 @@ func (p Problem) String() string {
 // Import is the result of reading a configuration.
 type Import struct {
 	Drafts   []*Draft
-	Problems []Problem // inexpressible statements outside of drafts
+	Problems []Problem // statements outside of drafts that a policy cannot express
 	Skipped  []Problem // statements unrelated to traffic
 
 	byName map[string]*Draft
@@ -116,14 +116,14 @@ func (i *Import) Draft(name string, line int) *Draft {
 	return d
 }
 
-// Export is a written configuration.
+// Export is the result of writing a configuration.
 type Export struct {
 	Text     string
 	Notes    []string // values which the box may round or clamp
-	Problems []string // parts beyond the dialect
+	Problems []string // parts that the dialect cannot express
 }
 
-// Cannot adds a part beyond the dialect.
+// Cannot adds a part that the dialect cannot express.
 func (e *Export) Cannot(format string, args ...any) {
 	add(&e.Problems, fmt.Sprintf(format, args...))
 }

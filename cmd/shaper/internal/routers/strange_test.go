@@ -49,7 +49,8 @@ func TestStrangeWords(t *testing.T) {
 
 const word = "strange"
 
-// comments of a policy have the words of statements, also of those that Import ignores.
+// comments matches the comments of a policy. They contain the words of statements, even of ignored
+// ones.
 var comments = regexp.MustCompile(`(?m)^#.*$|\s+#.*$`)
 
 // strangeLines returns the line with a word at each place, and with a statement after it. Comments have

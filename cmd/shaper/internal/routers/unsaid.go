@@ -8,8 +8,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter/unsaid"
 )
 
-// Unsaid adds every field of a part of a policy that is set and not known. An exporter knows the
-// fields that it wrote, and those that it refused with a better reason.
+// Unsaid refuses every field that is set in a part of a policy and not listed in known. An exporter
+// lists the fields that it wrote, and the fields that it refused with a better reason.
 func (e *Export) Unsaid(what string, part any, reason string, known ...string) {
 	for _, name := range unsaid.Fields(part, known...) {
 		e.Cannot("%s: %s: %s", what, policyKey(part, name), reason)

@@ -19,7 +19,7 @@ func TestForeignEtherTypes(t *testing.T) {
 			"ethertype: arp, length: 0-100",
 		} {
 			if name == "tc" && match == "ethertype: mpls" {
-				continue // filters have any protocol
+				continue // filters of tc match any EtherType
 			}
 			policy := mustCompile(t, "classes: [{name: c, match: {"+match+"}, green: drop}]")
 			problems := strings.Join(dialect.Export(policy, "P").Problems, "\n")

@@ -397,7 +397,7 @@ func (c *vrpConfig) carClass(class *Entry, l Line) error {
 	return c.meter(class, p, nil, "")
 }
 
-// unusedProfiles fills the drafts of profiles without an interface.
+// unusedProfiles fills the drafts of profiles that no interface uses.
 func (c *vrpConfig) unusedProfiles() {
 	for name, p := range c.profiles {
 		if p.used {

@@ -18,8 +18,8 @@ func TestEachFieldAlone(t *testing.T) {
 	elsewhere := []string{
 		"Meter.Name", "Meter.CIRMax", "Meter.EIRMax", "Meter.Then", "Queue.Name", "Link.Name",
 		"Envelope.CIRMax", "Envelope.EIRMax", "Envelope.Packets", "Envelope.Coupling",
-		"Queue.TargetAtRate", "Queue.IntervalAtRate", // where the times are from, which are printed
-		"Budget.Hosts",                                                                  // until the server reports it
+		"Queue.TargetAtRate", "Queue.IntervalAtRate", // whether the printed times follow the rate
+		"Budget.Hosts",                                                                  // before the server's report
 		"Address.PasswordFile", "Address.CAFile", "Address.CertFile", "Address.KeyFile", // paths of secrets
 	}
 	described := []string{

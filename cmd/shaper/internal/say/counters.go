@@ -114,7 +114,7 @@ func orEmpty(c dataplane.Count) string {
 	return Grouped(c.Packets)
 }
 
-// CauseName names a cause, or for dataplane.Causes the one of unclassified packets.
+// CauseName names a cause. dataplane.Causes stands for the drop of unclassified packets.
 func CauseName(c dataplane.Cause) string {
 	if c == dataplane.Causes {
 		return dataplane.Unclassified

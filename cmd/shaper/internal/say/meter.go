@@ -61,7 +61,7 @@ func portionOf(s dataplane.Fraction) string {
 type Parameter struct {
 	Name  string // as RFCs spell it: CIR, but rate
 	Value any    // as meter.Field returns it
-	Text  string // in exact units; a burst with the time to fill it. "" for a flag, and for none
+	Text  string // in exact units; a burst with the time to fill it. "" for a flag, and if there is no value
 }
 
 // Parameters returns the parameters of a meter, in the order of the table of kinds. packets means

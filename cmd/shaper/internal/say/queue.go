@@ -111,7 +111,7 @@ func QueueParts(q *dataplane.Queue, queues []*dataplane.Queue) []Part {
 func Probability(e queue.Early) float64 { return float64(e.Probability) / queue.Certain }
 
 // describeLimit writes a limit with its equivalents: a time in bytes, bytes in time and packets.
-// own: the link is the queue's own.
+// own means that the link serves this queue alone.
 func describeLimit(q *dataplane.Queue, own bool) string {
 	rate, c := q.Drain(), resolved(q)
 	switch q.Axis() {

@@ -147,7 +147,7 @@ func (s *simulation) schedule(e *policyfile.Event) {
 	next(e.At)
 }
 
-// after calls f at a time of the simulation, or now if it is over.
+// after calls f at a time of the simulation, or now if that time has passed.
 func (s *simulation) after(at time.Duration, f func()) {
 	s.At(max(s.begin+int64(at)-s.Now, 0), f)
 }

@@ -16,7 +16,7 @@ const listedChanges = 1_000
 // them.
 type ChangesLook func(live.Handle) (live.Changes, func() (*policyfile.Compiled, error), error)
 
-// LookAtChanges is a changesLook for any process.
+// LookAtChanges is a ChangesLook for the shapers of any process.
 func LookAtChanges(sh live.Handle) (live.Changes, func() (*policyfile.Compiled, error), error) {
 	now, err := sh.Changes()
 	return now, func() (*policyfile.Compiled, error) { return policyfile.CompileNames(sh.Info().Label) }, err

@@ -38,7 +38,7 @@ func (s *idleShaper) Problems() ([]kernel.Problem, error) { return nil, nil }
 func (s *idleShaper) Shares(int) []budgets.State          { return nil }
 func (s *idleShaper) Lost() tap.Lost                      { return tap.Lost{} }
 
-// Changes returns the problem that is widest.
+// Changes returns the longest text of a problem.
 func (s *idleShaper) Changes() (live.Changes, error) {
 	text := fmt.Sprintf("process %d does not answer: the changes are those in its file", s.about.Process)
 	return live.Changes{Problem: text}, nil

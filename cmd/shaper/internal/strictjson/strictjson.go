@@ -49,7 +49,7 @@ type scanner struct {
 	fields map[reflect.Type]map[string]reflect.Type
 }
 
-// next returns the next byte other than blanks.
+// next returns the next byte that is not blank.
 func (s *scanner) next() byte {
 	for strings.IndexByte(" \t\r\n", s.text[s.at]) >= 0 {
 		s.at++

@@ -205,7 +205,7 @@ func (c *Collector) Settled(v *dataplane.Verdict) {
 func (c *Collector) Begin(e *episodes.Episode) { c.recorder.begin(e) }
 
 // queueOf returns the queue for a packet with a class. It is nil if there is none, and for a
-// customer's own queue, which is without a series.
+// customer's own queue, which has no series.
 func (c *Collector) queueOf(v *dataplane.Verdict) *queueSeries {
 	a, own := c.policy.Plan.ActionOf(v)
 	if own || a.Queue < 0 {

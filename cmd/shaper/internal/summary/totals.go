@@ -49,10 +49,10 @@ type Replay struct {
 	Keys  []*say.KeyCounts
 
 	Worst []*episodes.Episode
-	Lists *EpisodeLists // of worst; nil with --no-episodes
+	Lists *EpisodeLists // Worst as --json prints it; nil with --no-episodes
 }
 
-// TotalsOf returns the totals of a replay. plan is its policy's.
+// TotalsOf returns the totals of a replay. plan is the outline of its policy.
 func TotalsOf(plan *compiled.Outline, n Replay) Totals {
 	t := Totals{
 		DurationNS: n.Last - n.First, Meters: n.Keys, SuperPackets: n.Cut, ClockSteps: n.Steps,

@@ -1,4 +1,4 @@
-// Package engine runs the eBPF programs for changing states, makes the maps of the programs, and
-// converts the parameters and the states of meters to their units. It meters packets of user space by
-// the budgets of the host.
+// Package engine runs the eBPF programs that change the states of meters, makes the maps of all
+// programs, and converts the parameters and states of meters to the units of the programs. It also
+// meters packets of planes in user space by the budgets of the host.
 package engine

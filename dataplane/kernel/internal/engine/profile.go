@@ -93,8 +93,8 @@ func BlockingProfile() *bpf.ShaperProfile {
 	return &bpf.ShaperProfile{Buckets: [2]bpf.ShaperBucket{{Den: 1}, {Den: 1}}}
 }
 
-// unsaidParameter returns a parameter of a meter that is set and not known, or "". meter.Profile.Integers
-// refuses the kinds that are missing here.
+// unsaidParameter returns the name of a parameter that is set but unknown to the programs, or "". For
+// kinds not listed here it returns "": meter.Profile.Integers refuses them.
 func unsaidParameter(p meter.Params) string {
 	var known []string
 	switch p.(type) {

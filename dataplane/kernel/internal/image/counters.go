@@ -45,7 +45,8 @@ func (c *counterMaps) Add(m *ebpf.Map) {
 // countersRead is the size of the counts read by a system call, in bytes.
 const countersRead = 1 << 20
 
-// each calls f for each slot below slots and each map with it, with an entry for each CPU.
+// each calls f for each slot below slots, once for each map that contains the slot, with an entry
+// for each CPU.
 func (c *counterMaps) each(slots uint32, f func(slot uint32, perCPU []bpf.ShaperCounts)) error {
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {

@@ -89,7 +89,8 @@ func (s *Maps) FitCustomers(g *Image, before *record.About) (bool, error) {
 // makes larger ones.
 var ErrNoRoom = errors.New("the maps of customers have no room")
 
-// assignPlans returns the index of each plan: of an equal one, or of one without customers.
+// assignPlans returns the index of each plan: the index of an equal plan, or of one without
+// customers.
 func (t *CustomerTable) assignPlans(plans []bpf.ShaperPlan) ([]uint32, error) {
 	known, used := map[bpf.ShaperPlan]uint32{}, make([]bool, len(t.plans))
 	for i := range t.customers {

@@ -159,7 +159,7 @@ func (r *savedReader) number(size int) uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// take reads a name, and returns the number of this name from a list, from which it removes it.
+// take reads a name. It removes the parameter of this name from a list, and returns it.
 func (r *savedReader) take(left *[]stateParameter, noun string) (p stateParameter) {
 	name := string(r.next(int(r.number(1))))
 	i := slices.IndexFunc(*left, func(p stateParameter) bool { return p.name == name })

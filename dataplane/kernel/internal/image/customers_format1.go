@@ -25,7 +25,7 @@ type savedCustomer1 struct {
 	Queue [3]uint64
 }
 
-// plan1 is the struct plan of the programs at that time.
+// plan1 is struct plan of the programs that wrote format 1.
 type plan1 struct {
 	_       [3]uint8
 	Paced   uint8

@@ -98,7 +98,7 @@ func TestSavedFormat(t *testing.T) {
 	}
 }
 
-// TestSavedOrder decodes parameters and columns in another order, of which some are missing.
+// TestSavedOrder decodes parameters and columns in another order, with some missing.
 func TestSavedOrder(t *testing.T) {
 	got, err := decodeCustomers(formatBytes(
 		[]any{"e-den", 3, "c-size", 4000, "c-den", 2},

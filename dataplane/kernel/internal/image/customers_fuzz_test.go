@@ -7,8 +7,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 )
 
-// FuzzRestoreCustomers restores customers of the same and of another boot. What is accepted refers to plans
-// that exist.
+// FuzzRestoreCustomers restores saved customers, on the same boot and on another one. Each accepted
+// customer has an ID and an existing plan.
 func FuzzRestoreCustomers(f *testing.F) {
 	table := CustomerTable{plans: savePlans(f)}
 	for plan := range table.plans {

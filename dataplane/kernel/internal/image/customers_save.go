@@ -100,8 +100,8 @@ func restoreCustomers(b []byte, boot [36]byte, monotonic, wall int64) (*Customer
 	return t, nil
 }
 
-// age moves the state to the clock of another boot: it was saved at a time of the previous
-// clock, some ns before now.
+// age moves the state to the clock of the present boot. saved is the time of saving on the previous
+// clock. since is the time from saving until now, in ns.
 func (c *savedCustomer) age(p *bpf.ShaperPlan, saved, since, now int64) {
 	if p.Paced != 0 {
 		delay := int64(c.Word[0]) - saved - since

@@ -44,7 +44,7 @@ type Image struct {
 	spread uint32 // number of queues with leaves for flows
 
 	Plan    *compiled.Plan
-	source  *compiled.Plan // of which Plan is one direction
+	source  *compiled.Plan // plan for both directions; Plan is for one of them
 	entry   Entry
 	asked   record.Pacer         // pacer for which the plan was encoded
 	Pacer   record.Pacer         // pacer in use; "" if no packets are queued

@@ -21,8 +21,8 @@ const (
 	gsoMinSegments = 2 // as tcp_min_tso_segs
 )
 
-// GsoSize returns the GSO packet size for the rates of the queues, in bytes; 0 if no size does:
-// default traffic bypasses the queues.
+// GsoSize returns the GSO packet size for the rates of the queues, in bytes; 0 if no size fits,
+// because default traffic bypasses the queues.
 func (g *Image) GsoSize(mtu int) int64 {
 	if !queuesDefault(g.Plan) {
 		return 0

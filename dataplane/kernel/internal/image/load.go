@@ -16,7 +16,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/registry"
 )
 
-// Maps are the maps outliving a policy.
+// Maps are the maps that outlive a policy.
 type Maps struct {
 	States, Keys, Backlogs, Departures, Expiry *ebpf.Map
 	queues                                     *ebpf.Map // of one policy, but rates change in it
@@ -130,8 +130,8 @@ func NewMaps() (*Maps, error) {
 	return s, nil
 }
 
-// LoadProgram loads one program of a spec with the image's policy. given are the maps outliving a
-// policy, by name; the policy's own maps are made here. The caller closes the collection. An
+// LoadProgram loads one program of a spec with the image's policy. given are the maps that outlive
+// a policy, by name; the policy's own maps are made here. The caller closes the collection. An
 // attached program keeps its maps open.
 func (g *Image) LoadProgram(
 	spec *ebpf.CollectionSpec, program string, given map[string]*ebpf.Map,

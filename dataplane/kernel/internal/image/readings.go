@@ -12,7 +12,7 @@ import (
 )
 
 // The last readings of a shaper are kept in a map beside its program, where every process finds
-// them. A new program gets a new map, so all of them have the classes of its policy.
+// them. A new program gets a new map, so all readings in a map have the classes of one policy.
 const (
 	ReadingsMap  = "readings"
 	keptReadings = 2 // one can be replaced while the other is used

@@ -133,7 +133,7 @@ func Attributes(b []byte) (map[uint16][]byte, error) {
 // number returns an attribute with a 32-bit value.
 func number(kind int, v uint32) *nl.RtAttr { return nl.NewRtAttr(kind, nl.Uint32Attr(v)) }
 
-// nest returns the value of an attribute with others inside.
+// nest returns the value of an attribute that contains others.
 func nest(attrs ...*nl.RtAttr) (out []byte) {
 	for _, a := range attrs {
 		out = append(out, a.Serialize()...)

@@ -59,7 +59,7 @@ type Fair struct {
 // above it.
 const Over = 1 << 15
 
-// errForeign reports a root qdisc not ours any more.
+// errForeign is the error for a root qdisc that is not ours any more.
 var errForeign = errors.New("another program replaced the root qdisc: detach and attach again")
 
 // Plant replaces the root qdisc of an interface by the tree. If that fails, it restores

@@ -74,7 +74,7 @@ func (a *About) RollbackGoal() *Before {
 	}
 }
 
-// Apply sets the configuration of a: of a rollback, or a new one.
+// Apply sets the configuration of a to b, which is that of a rollback or a new one.
 func (a *About) Apply(b *Before) {
 	a.Label, a.Dry, a.Pinned, a.Asked, a.AskedGSO, a.Expires = b.Label, b.Dry, b.Pinned, b.Asked, b.AskedGSO,
 		b.Expires

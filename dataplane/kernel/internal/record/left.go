@@ -6,8 +6,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// Leftover is a leftover: something of shaper unneeded by attached shapers, or a shaper whose record
-// this version cannot read.
+// Leftover is something of shaper that no attached shaper needs, or a shaper whose record this
+// version cannot read.
 type Leftover struct {
 	Interface string
 	Direction dataplane.Direction

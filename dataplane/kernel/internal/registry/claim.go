@@ -78,7 +78,7 @@ type Claim struct {
 	*Request
 	Record *Budget
 	IsNew  bool    // the state must be written
-	old    *Budget // incompatible budget of the same name, replaced by it, or nil
+	old    *Budget // incompatible budget of the same name, which this one replaces, or nil
 	change bool    // the parameters in force change to those of the request
 }
 

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// FuzzParseRegistry reads registries of budgets. What is accepted is the same after it was written
-// again.
+// FuzzParseRegistry reads registries of budgets. An accepted registry is the same after it is
+// written and read again.
 func FuzzParseRegistry(f *testing.F) {
 	f.Add([]byte(`{"Version":1,"Maps":[1,2],"Budgets":[{"Name":"a","Slot":1,"Users":[{"File":"x"}]},null,{"Name":"b"}]}`))
 	f.Add([]byte("null"))

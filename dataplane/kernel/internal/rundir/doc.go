@@ -1,3 +1,3 @@
-// Package rundir keeps state outliving processes: locks, journals of interfaces, files of shapers,
-// and pins of links.
+// Package rundir keeps the state that outlives a process: locks, journals of interfaces, files of
+// shapers, and pins of links.
 package rundir

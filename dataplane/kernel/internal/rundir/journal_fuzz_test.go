@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// FuzzParseJournal reads journals. What is accepted is the same after it was written again.
+// FuzzParseJournal reads journals. An accepted journal is the same after it is written and read
+// again.
 func FuzzParseJournal(f *testing.F) {
 	f.Add([]byte(`{"Version":1,"Qdiscs":{"Before":[{"Kind":"htb","Handle":1}]},"GSO":{"Max":65536,"Limits":[1,2]},"Clsact":true}`))
 	f.Add([]byte("null"))

@@ -15,7 +15,7 @@ import (
 // copies in StateDir last as long as a record of the interface mentions their names, so a rollback
 // finds the text of the previous policy even if its file changed.
 
-// textPrefix is the prefix of the names of copies, after that of the interface.
+// textPrefix is the part between the interface and the name of the text in the file name of a copy.
 const textPrefix = "text-"
 
 // TextPath returns the path of the copy of a text. The name must be unique for its content, such

@@ -47,7 +47,7 @@ func (w *World) Failover() {
 	}
 	if w.stalled {
 		w.Store = w.replica
-		if w.server.Replicas <= 0 { // it lacks increases already in use
+		if w.server.Replicas <= 0 { // the replica lacks increases already in use
 			w.fault(lease.Behind, 0)
 			w.copied = map[string]known{}
 		}
@@ -93,7 +93,7 @@ func (w *World) fault(c lease.Case, by int64) {
 	}
 }
 
-// granted notes a host made known to the store by a call.
+// granted notes that a call made a host known to the store.
 func (w *World) granted(h *Host, m *message) {
 	if h.strays {
 		return

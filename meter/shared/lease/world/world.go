@@ -2,8 +2,7 @@
 // delays, losses and partitions. It is deterministic: the same Config and the same failures give
 // the same result.
 //
-// The package is for tests and for shaper simulate. Versions promise nothing about it: any may
-// change it.
+// The package is for tests and for shaper simulate. Any version may change it incompatibly.
 package world
 
 import (

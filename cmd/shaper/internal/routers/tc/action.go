@@ -76,7 +76,7 @@ type tcPolice struct {
 	mtu             int64
 	length          tcLength
 	conform, exceed verdict
-	lost            []string // options beyond a policy
+	lost            []string // options that a policy cannot express
 }
 
 // checksums are the words of action csum, which tc shows in parentheses.

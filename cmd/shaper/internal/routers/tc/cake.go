@@ -27,7 +27,7 @@ var cakeFlows = map[string]string{
 	"triple-isolate": "flow", "dual-srchost": "flow", "dual-dsthost": "flow",
 }
 
-// Words of cake without effect on the fate of packets, or with a lost effect.
+// Words of cake without effect on the fate of packets, or whose effect is lost.
 var (
 	cakePlain = []string{
 		"nowash", "split-gso", "no-split-gso", "nonat", "nat", "noatm", "egress", "no-ack-filter",
@@ -92,7 +92,7 @@ func (q *tcQdisc) cakeRTT(rtt time.Duration) {
 	q.codel = queue.CoDel{Target: max(rtt/20, time.Microsecond), Interval: rtt}
 }
 
-// cakeModes adds the modes beyond a policy. Tins and hosts are cake's default.
+// cakeModes adds the modes that a policy cannot express. Tins and hosts are cake's default.
 func (q *tcQdisc) cakeModes() {
 	has := func(words ...string) bool {
 		return slices.ContainsFunc(words, func(w string) bool { return slices.Contains(q.Words, w) })

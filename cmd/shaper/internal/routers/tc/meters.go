@@ -57,7 +57,7 @@ func (b *tcBuilder) bucket(m *routers.Entry, p *tcPolice, rate, burst string, li
 	m.Set(burst, fmt.Sprint(p.burst), line.Number, "%s", comment)
 }
 
-// maxPacket returns the length of the longest packet able to conform. Without mtu it follows from
+// maxPacket returns the length of the longest packet that can conform. Without mtu it follows from
 // the rate table, which tc makes for packets of 2047 bytes (tcf_police_init, tc_calc_rtable).
 func (p *tcPolice) maxPacket() int64 {
 	if p.mtu == 0 {
@@ -66,9 +66,9 @@ func (p *tcPolice) maxPacket() int64 {
 	return p.mtu
 }
 
-// storedBursts returns the smallest and the largest burst used by the kernel for one in a command.
-// tc converts it to a time in ticks of 64 ns: rounded up to a tick, but before iproute2 6.15 down
-// to a microsecond first (tc_calc_xmittime; commit d947f365).
+// storedBursts returns the smallest and the largest burst that the kernel may use for a burst in a
+// command. tc converts it to a time in ticks of 64 ns: rounded up to a tick, but before iproute2
+// 6.15 down to a microsecond first (tc_calc_xmittime; commit d947f365).
 func storedBursts(rate, burst int64) (low, high int64) {
 	ns := new(big.Int).Mul(big.NewInt(burst), big.NewInt(second))
 	us := ns.Quo(ns, big.NewInt(rate)).Int64() / 1000

@@ -30,7 +30,7 @@ type tcQdisc struct {
 	bands          uint32 // prio
 
 	remarks []string // differences from ours
-	lost    []string // options beyond a policy
+	lost    []string // options that a policy cannot express
 }
 
 // tcClass is a class of htb.

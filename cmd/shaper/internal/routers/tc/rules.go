@@ -24,7 +24,7 @@ type tcRule struct {
 	meters   []*tcPolice // none, or one; two are a meter of three colors
 	later    bool        // the second meter counts packets in excess of the first (RFC 4115)
 	outcomes [3]tcOutcome
-	next     *tcRule // for colors with continue: the rule of a later filter for the same packets
+	next     *tcRule // for colors that continue: the rule of a later filter for the same packets
 }
 
 // rule returns the rule of a filter.
@@ -107,8 +107,8 @@ func (r *tcRule) continues() bool {
 	return slices.ContainsFunc(r.outcomes[:], func(o tcOutcome) bool { return o.verdict == tcContinue })
 }
 
-// followRules finds the successors of rules with continue: the next filter for the same packets. It
-// removes those reached by no other packets.
+// followRules finds the successors of rules that continue: the next filter for the same packets. It
+// removes the successors that no other packets reach.
 func followRules(rules []*tcRule) (out []*tcRule) {
 	const window = 2 * maxFilters // export writes at most this number of filters for a class
 	followed := map[*tcRule]bool{}
@@ -135,10 +135,10 @@ func followRules(rules []*tcRule) (out []*tcRule) {
 	return out
 }
 
-// passRule is the rule of packets beyond all filters.
+// passRule is the rule of packets that no filter matches.
 var passRule = &tcRule{outcomes: [3]tcOutcome{{verdict: tcOK}, {verdict: tcOK}, {verdict: tcOK}}}
 
-// disjoint reports whether some field keeps packets from matching both a and b.
+// disjoint reports whether some field shows that no packet matches both a and b.
 func disjoint(a, b *dataplane.Match) bool {
 	x, y := family(a), family(b)
 	if len(x) > 0 && len(y) > 0 && !overlap(x, y) {

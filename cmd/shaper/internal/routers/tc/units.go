@@ -101,7 +101,7 @@ func parseTCSize(s string) (int64, error) {
 	return n, err
 }
 
-// parseTCTime reads a time, in tc whole microseconds.
+// parseTCTime reads a time. tc stores whole microseconds.
 func parseTCTime(s string) (time.Duration, error) {
 	n, _, err := quantity(s, "time", tcTimeUnits, 1)
 	if err == nil && n > 1<<32 {
