@@ -98,7 +98,7 @@ metrics: meter shared dataplane compiled kernel policyfile say connections live 
 stats: meter dataplane compiled kernel hostbudget policyfile say cli budgets live control | tests:
 	pipeline tap
 process: dataplane compiled tap safedir standby kernel watch hostbudget output changes policyfile say
-	cli budgets live control metrics | tests: pipeline nettest
+	cli budgets live control metrics stats | tests: pipeline nettest
 detach: dataplane standby kernel say cli live
 reload: dataplane compiled kernel output changes policyfile say cli budgets live control stats process
 

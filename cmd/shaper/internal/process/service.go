@@ -99,7 +99,7 @@ func newService(p *process, o *Options, name string, clock func() int64) *Servic
 // withAPI serves the API while next runs.
 func (s *Service) withAPI(next func() error) error {
 	if s.options.Control.Given() {
-		server, err := s.options.Control.serve(s.options.API(s))
+		server, err := s.options.Control.serve(api{s})
 		if err != nil {
 			return err
 		}

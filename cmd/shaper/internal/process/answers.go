@@ -1,4 +1,4 @@
-package main
+package process
 
 import (
 	"context"
@@ -15,27 +15,23 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/control"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/process"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/stats"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
-// api answers the API of a process in the forms of shaper status and shaper stats.
-type api struct{ *process.Service }
-
-// newAPI returns the API of a service.
-func newAPI(s *process.Service) control.API { return api{s} }
+// api answers the API in the forms of shaper status and shaper stats.
+type api struct{ *Service }
 
 // Status returns the status of all directions, as shaper status --json does.
 func (a api) Status(ctx context.Context) (any, error) {
 	out := []any{}
-	err := a.ReadOrWait(ctx, func(list []process.ServiceDirection) error {
+	err := a.ReadOrWait(ctx, func(list []ServiceDirection) error {
 		for _, d := range list {
 			out = append(out, stats.StatusOf(d.Handle(), a.Service.Changes))
 		}
 		return nil
-	}, func(w process.Waiting) {
+	}, func(w Waiting) {
 		for _, direction := range w.Directions {
 			out = append(out, stats.Remains{
 				Interface: w.Interface, Direction: direction.String(), State: "waiting",
@@ -53,8 +49,8 @@ func (a api) Stats(ctx context.Context) (any, error) {
 	last := map[string]live.Sample{}
 	for round := 0; ; round++ {
 		ready := false
-		err := a.Read(ctx, func(list []process.ServiceDirection) error {
-			handles := process.Handles(list)
+		err := a.Read(ctx, func(list []ServiceDirection) error {
+			handles := Handles(list)
 			of, complete, err := stats.SampleAll(handles, last)
 			if ready = complete || round > 0; err != nil || !ready {
 				return err
@@ -79,10 +75,10 @@ func (a api) Stats(ctx context.Context) (any, error) {
 func (a api) Customers(ctx context.Context, top int, by string) (func(io.Writer) error, error) {
 	type source struct {
 		about kernel.About
-		read  process.CustomerReader
+		read  CustomerReader
 	}
 	var sources []source
-	err := a.Read(ctx, func(list []process.ServiceDirection) error {
+	err := a.Read(ctx, func(list []ServiceDirection) error {
 		for _, d := range list {
 			read, err := d.CustomerReader()
 			if err != nil {
@@ -114,7 +110,7 @@ func (a api) Customers(ctx context.Context, top int, by string) (func(io.Writer)
 // Customer returns one customer.
 func (a api) Customer(ctx context.Context, name string) (any, error) {
 	out := customerJSON{Name: name}
-	err := a.ReadChanges(ctx, func(list []process.ServiceDirection, book changes.Book) error {
+	err := a.ReadChanges(ctx, func(list []ServiceDirection, book changes.Book) error {
 		target := changes.Target{Kind: changes.Customer, Name: name}
 		out.Changes = control.ListStates(book.Of(target), time.Now())
 		return out.add(list, book)
@@ -130,7 +126,7 @@ func (a api) Changes(ctx context.Context) ([]changes.Change, error) {
 
 // Sizes returns the numbers of customers in all directions and of changed targets.
 func (a api) Sizes(ctx context.Context) (customers, changed int, err error) {
-	err = a.ReadChanges(ctx, func(list []process.ServiceDirection, book changes.Book) error {
+	err = a.ReadChanges(ctx, func(list []ServiceDirection, book changes.Book) error {
 		changed = len(book)
 		for _, d := range list {
 			policy, err := d.Policy()
@@ -175,7 +171,7 @@ type reloadJSON struct {
 }
 
 // add adds the directions that have the customer. If none has it, it returns the error of the last.
-func (c *customerJSON) add(list []process.ServiceDirection, book changes.Book) error {
+func (c *customerJSON) add(list []ServiceDirection, book changes.Book) error {
 	var unknown error
 	for _, d := range list {
 		customer, err := d.Customer(c.Name, book)
