@@ -37,7 +37,7 @@ func (s *Service) ReadOrWait(
 ) error {
 	return s.plane.read(ctx, func(list []ServiceDirection) error {
 		if len(list) == 0 {
-			waiting(Waiting{s.name, s.options.Directions.List, s.plane.policyName()})
+			waiting(Waiting{s.name, s.wanted, s.plane.policyName()})
 			return nil
 		}
 		return f(list)

@@ -77,6 +77,9 @@ type Service struct {
 	options *Options
 	name    string // current name of the interface
 	host    string // name in the names of files and of hosts of budgets: a rename does not change it
+	// wanted are the directions to shape: those of the options, without those that another process ended
+	// while the interface was gone
+	wanted []dataplane.Direction
 
 	changer       *live.LockedChanger // nil until the interface exists
 	changeProblem problem             // of advanceChanges
@@ -91,7 +94,7 @@ type Service struct {
 
 func newService(p *process, o *Options, name string, clock func() int64) *Service {
 	return &Service{
-		process: p, options: o, name: name, host: name,
+		process: p, options: o, name: name, host: name, wanted: o.Directions.List,
 		state: savedState{StateOptions: &o.State}, shares: budgets.New(clock, p.warn),
 	}
 }
@@ -233,7 +236,7 @@ func (s *Service) budgetHost(d dataplane.Direction) string {
 func (s *Service) observe() (out []metrics.Observation, err error) {
 	list := s.plane.directions()
 	if len(list) == 0 {
-		for _, direction := range s.options.Directions.List {
+		for _, direction := range s.wanted {
 			out = append(out, metrics.Absent(s.name, direction, "the interface is gone"))
 		}
 	}
