@@ -86,7 +86,7 @@ func (o *RunOptions) checkProcess(policy *policyfile.Compiled) error {
 
 // kernelPlane shapes the packets of an interface in the kernel. Its owner is the goroutine of Run.
 type kernelPlane struct {
-	*Service
+	*service
 	options  *RunOptions
 	policy   *policyfile.Compiled // last policy
 	pin      bool                 // the policy stays when this process ends
@@ -131,7 +131,7 @@ type callServer struct {
 
 func newKernelPlane(p *process, o *RunOptions, name string, policy *policyfile.Compiled) *kernelPlane {
 	k := &kernelPlane{
-		Service: newService(p, &o.Options, name, kernel.Now), options: o, policy: policy,
+		service: newService(p, &o.Options, name, kernel.Now), options: o, policy: policy,
 		pin: o.Pin || o.Background, confirm: o.Confirm, watchdog: watchdog{repair: o.Repair},
 	}
 	k.plane = k

@@ -114,7 +114,7 @@ func (k *kernelPlane) keepState() error {
 	if !k.started {
 		return nil
 	}
-	return k.Service.keepState()
+	return k.service.keepState()
 }
 
 // expired makes detach remove the policy, also with --pin.
