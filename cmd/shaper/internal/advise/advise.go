@@ -23,8 +23,8 @@ type Options struct {
 	Flows  int           // TCP flows at one time; 0: as in the capture
 }
 
-// FewPackets is the number of packets below which a capture is too short for advice.
-const FewPackets = 100
+// fewPackets is the number of packets below which a capture is too short for advice.
+const fewPackets = 100
 
 // Collector collects the packets of a capture by meter.
 type Collector struct {
@@ -38,7 +38,7 @@ type Collector struct {
 // NewCollector returns a collector for a plan. It collects the packets of classes whose meter can be
 // advised, or those of the only class.
 func NewCollector(plan *compiled.Plan) *Collector {
-	c := &Collector{plan: plan, classes: make([]*Stream, len(plan.Classes)), connections: NewConnections()}
+	c := &Collector{plan: plan, classes: make([]*Stream, len(plan.Classes)), connections: newConnections()}
 	byStage := map[int]*Stream{}
 	for i := range plan.Classes {
 		at := plan.Classes[i].Stage
@@ -143,7 +143,7 @@ type Advice struct {
 type Capture struct {
 	dataplane.Count
 	DurationNS int64    `json:"duration_ns"`
-	Enough     bool     `json:"enough"` // there are FewPackets or more
+	Enough     bool     `json:"enough"` // there are fewPackets or more
 	TCP        Throttle `json:"tcp"`
 }
 
@@ -209,7 +209,7 @@ func Without(o Options) (*Advice, error) {
 // of the options.
 func (c *Collector) Advise(o Options) (*Advice, error) {
 	a := &Advice{Warnings: []string{}, Capture: &Capture{
-		Count: c.total, DurationNS: c.last - c.first, Enough: c.total.Packets >= FewPackets,
+		Count: c.total, DurationNS: c.last - c.first, Enough: c.total.Packets >= fewPackets,
 		TCP: c.connections.Throttle(),
 	}}
 	var done []*Stream

@@ -34,8 +34,8 @@ func AdviceOf(r remedy.Advice, name string) string {
 	return strings.ReplaceAll(text, "IFACE", name)
 }
 
-// AdviceOn returns the advice on an error, after a colon, or "".
-func AdviceOn(err error) string {
+// adviceOn returns the advice on an error, after a colon, or "".
+func adviceOn(err error) string {
 	var r *remedy.Error
 	if errors.As(err, &r) {
 		return ": " + AdviceOf(r.Remedy, "")
@@ -46,7 +46,7 @@ func AdviceOn(err error) string {
 // advisedError is an error with its advice.
 type advisedError struct{ error }
 
-func (e *advisedError) Error() string { return e.error.Error() + AdviceOn(e.error) }
+func (e *advisedError) Error() string { return e.error.Error() + adviceOn(e.error) }
 func (e *advisedError) Unwrap() error { return e.error }
 
 // Advised adds the advice to an error, or to each joined error. It does nothing if the advice
@@ -59,7 +59,7 @@ func Advised(err error) error {
 		}
 		return errors.Join(out...)
 	}
-	if err == nil || errors.As(err, new(*advisedError)) || AdviceOn(err) == "" {
+	if err == nil || errors.As(err, new(*advisedError)) || adviceOn(err) == "" {
 		return err
 	}
 	return &advisedError{err}

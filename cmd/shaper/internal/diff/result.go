@@ -140,7 +140,7 @@ const mostRows = 20
 // Write prints the result for people.
 func (r *Result) Write(w io.Writer) error {
 	p := &say.Printer{W: w}
-	list, more := Shortened(r.Changes)
+	list, more := shortened(r.Changes)
 	for _, c := range list {
 		p.Printf("%s\n", c)
 	}

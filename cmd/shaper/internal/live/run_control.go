@@ -129,7 +129,7 @@ func (c *Run) Set(list []changes.Change) error {
 		case c.Changer.Path != path: // the interface returned
 			return ErrBusy
 		case unlocked != nil:
-			return c.Changer.SetUnlocked(list, unlocked)
+			return c.Changer.setUnlocked(list, unlocked)
 		}
 		return c.Changer.Set(list)
 	})
