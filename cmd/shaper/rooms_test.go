@@ -85,7 +85,7 @@ report: dataplane say | tests: chrome
 summary: meter dataplane compiled replay policyfile say bins episodes report
 compare: meter dataplane compiled pipeline replay policyfile say bins report
 tcpmodel: meter queue
-advise: meter queue dataplane compiled say report tcpmodel
+advise: meter unsaid queue dataplane compiled say report tcpmodel
 simulate: meter lease world policyfile
 
 # operation

@@ -9,6 +9,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/meter/unsaid"
 )
 
 // Collector collects the packets of a capture by meter.
@@ -48,7 +49,8 @@ func refusal(plan *compiled.Plan, stage int) string {
 	if s.Customers {
 		return "each customer has the meter of its plan"
 	}
-	bucket, _ := s.Profile.Params().(meter.TokenBucket)
+	params := s.Profile.Params()
+	bucket, _ := params.(meter.TokenBucket)
 	switch {
 	case s.Packets:
 		return "its meter counts packets"
@@ -64,7 +66,25 @@ func refusal(plan *compiled.Plan, stage int) string {
 		func(other compiled.Stage) bool { return other.Then == stage }):
 		return "other meters are chained to its meter"
 	}
+	if unknown := ignored(params); len(unknown) > 0 {
+		return "the advice ignores parameters of its meter: " + strings.ToLower(strings.Join(unknown, ", "))
+	}
 	return ""
+}
+
+// ignored returns the parameters of a meter that are set, but that fitBursts does not use.
+func ignored(p meter.Params) []string {
+	switch p := p.(type) {
+	case meter.TokenBucket:
+		return unsaid.Fields(p, "Rate", "Burst", "GCRA") // GCRA gives the same colors
+	case meter.SRTCM:
+		return unsaid.Fields(p, "CIR", "CBS", "EBS")
+	case meter.TRTCM:
+		return unsaid.Fields(p, "CIR", "CBS", "PIR", "PBS")
+	case meter.TRTCM4115:
+		return unsaid.Fields(p, "CIR", "CBS", "EIR", "EBS", "Coupling")
+	}
+	return []string{"type"}
 }
 
 // caveats warns about properties of a class's meter beyond the advice.
