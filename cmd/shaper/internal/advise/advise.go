@@ -107,34 +107,8 @@ func (c *Collector) Advise(o Options) (*Advice, error) {
 		Count: c.total, DurationNS: c.last - c.first, Enough: c.total.Packets >= fewPackets,
 		TCP: c.connections.Throttle(),
 	}}
-	var done []*Stream
-	for i, s := range c.classes {
-		class := &c.plan.Classes[i]
-		switch {
-		case s == nil && class.Stage >= 0:
-			a.warn("class %s: no advice: %s", class.Name, refusal(c.plan, class.Stage))
-			continue
-		case s == nil || len(s.packets) == 0 || slices.Contains(done, s):
-			continue
-		}
-		done = append(done, s)
-		s.group()
-		if class.Stage < 0 {
-			if err := s.whole(a, o); err != nil {
-				return nil, err
-			}
-			break
-		}
-		name, stage := c.names(s), &c.plan.Stages[class.Stage]
-		found, err := s.class(stage.Profile.Params(), o)
-		if err != nil {
-			return nil, fmt.Errorf("class %s: %w", name, err)
-		}
-		found.Name = name
-		found.Throttled = c.connections.throttledKeys(s)
-		found.LowerBound = a.Capture.TCP.Throttled || found.Throttled > 0
-		a.Classes = append(a.Classes, *found)
-		a.caveats(name, c.plan, stage, len(s.keys))
+	if err := c.addClasses(a, o); err != nil {
+		return nil, err
 	}
 	t := &a.Capture.TCP
 	if o.RTT == 0 {
@@ -160,6 +134,37 @@ func (c *Collector) Advise(o Options) (*Advice, error) {
 		a.Policy = lengthKey(c.plan.Length) + a.Policy
 	}
 	return a, nil
+}
+
+// addClasses answers for each meter, or, if the only class has none, for all packets.
+func (c *Collector) addClasses(a *Advice, o Options) error {
+	var done []*Stream
+	for i, s := range c.classes {
+		class := &c.plan.Classes[i]
+		switch {
+		case s == nil && class.Stage >= 0:
+			a.warn("class %s: no advice: %s", class.Name, refusal(c.plan, class.Stage))
+			continue
+		case s == nil || len(s.packets) == 0 || slices.Contains(done, s):
+			continue
+		}
+		done = append(done, s)
+		s.group()
+		if class.Stage < 0 {
+			return s.whole(a, o) // the only class
+		}
+		name, stage := c.names(s), &c.plan.Stages[class.Stage]
+		found, err := s.class(stage.Profile.Params(), o)
+		if err != nil {
+			return fmt.Errorf("class %s: %w", name, err)
+		}
+		found.Name = name
+		found.Throttled = c.connections.throttledKeys(s)
+		found.LowerBound = a.Capture.TCP.Throttled || found.Throttled > 0
+		a.Classes = append(a.Classes, *found)
+		a.caveats(name, c.plan, stage, len(s.keys))
+	}
+	return nil
 }
 
 // close adds the closed loop and the policy. mss is the MSS of the flows, or 0.
