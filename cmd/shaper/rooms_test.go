@@ -67,7 +67,7 @@ policyfile: meter marker queue dataplane compiled pattern calendar changes
 say: meter unsaid shared queue dataplane compiled policyfile | tests: policytest
 lint: meter queue dataplane compiled policyfile say
 cli: dataplane compiled remedy output policyfile say lint
-check: meter shared queue dataplane compiled calendar policyfile say lint cli
+check: meter shared queue dataplane compiled calendar policyfile say lint cli | tests: policytest
 diff: meter queue dataplane compiled replay calendar policyfile say | tests: policytest
 
 # routers
