@@ -67,8 +67,8 @@ changes: safedir strictjson
 policyfile: meter marker queue dataplane compiled pattern calendar changes
 say: meter unsaid shared queue dataplane compiled policyfile | tests: policytest
 lint: meter queue dataplane compiled policyfile say
-cli: dataplane compiled remedy kernel output policyfile say lint
-check: meter shared queue dataplane compiled calendar policyfile say lint cli
+cli: dataplane compiled remedy output policyfile say lint
+check: meter shared queue dataplane compiled calendar policyfile say lint cli | tests: policytest
 diff: meter queue dataplane compiled replay calendar policyfile say | tests: policytest
 
 # routers
@@ -86,7 +86,7 @@ report: dataplane say | tests: chrome
 summary: meter dataplane compiled replay policyfile say bins episodes report
 compare: meter dataplane compiled pipeline replay policyfile say bins report
 tcpmodel: meter queue
-advise: meter queue dataplane compiled say report tcpmodel
+advise: meter unsaid queue dataplane compiled say report tcpmodel
 simulate: meter lease world policyfile
 
 # operation
@@ -99,7 +99,7 @@ metrics: meter shared dataplane compiled kernel tap policyfile say connections l
 stats: meter dataplane compiled kernel hostbudget policyfile say cli budgets live control | tests:
 	pipeline tap
 process: dataplane compiled tap safedir standby kernel watch hostbudget output changes policyfile say
-	cli budgets live control metrics | tests: pipeline nettest
+	cli budgets live control metrics stats | tests: pipeline nettest
 detach: dataplane standby kernel say cli live
 reload: dataplane compiled kernel output changes policyfile say cli budgets live control stats process
 

@@ -40,7 +40,6 @@ needs root, or CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON.`,
 			return f.Run(cmd.Context(), s, args[0])
 		},
 	}
-	f.API = newAPI
 	f.Add(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&f.hook, "hook", "auto",

@@ -39,7 +39,6 @@ leave. It needs CAP_NET_ADMIN and, for an uplink, CAP_NET_RAW.`,
 			return f.Run(cmd.Context(), s, args[0])
 		},
 	}
-	f.API = newAPI
 	f.Add(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&f.Uplink, "uplink", "", "move frames to and from interface `IFACE`")

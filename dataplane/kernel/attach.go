@@ -95,7 +95,7 @@ func (e *BusyError) Error() string {
 // leftovers of killed processes; Shaper.Removed lists them.
 //
 // The error joins dataplane.FieldErrors if the kernel plane rejects the plan; then nothing was
-// changed. It is a *BusyError if the shaper's process is alive, a *NoInterfaceError if there is no
+// changed. It wraps a *BusyError if the shaper's process is alive, a *NoInterfaceError if there is no
 // such interface, and a *remedy.Error if something else must be changed first. After a
 // *dataplane.ActiveError the Shaper is returned and active.
 func Attach(cfg Config, plan *compiled.Plan) (*Shaper, []compiled.ClassChange, error) {
@@ -134,7 +134,7 @@ func Attach(cfg Config, plan *compiled.Plan) (*Shaper, []compiled.ClassChange, e
 }
 
 // lockOwner takes the owner lock of the direction. If another process holds it, the
-// error is a *BusyError.
+// error wraps a *BusyError.
 func (cfg *Config) lockOwner(at iface.ID) (rundir.Lock, error) {
 	owner, err := rundir.TakeOwnerLock(at, cfg.Direction)
 	for try := 0; errors.Is(err, rundir.ErrLocked) && try < 5; try++ { // HasOwner takes the lock for a moment
@@ -147,7 +147,7 @@ func (cfg *Config) lockOwner(at iface.ID) (rundir.Lock, error) {
 			busy.About = other.About
 			other.Close()
 		}
-		return rundir.Lock{}, busy
+		return rundir.Lock{}, &remedy.Error{Err: busy, Remedy: remedy.CallReload}
 	}
 	return owner, err
 }

@@ -14,6 +14,7 @@ const (
 	UseUserSpace Advice = "meter in user space, by pipeline.Pipeline"
 	MountBpffs   Advice = "mount -t bpf -o mode=0700 bpf /sys/fs/bpf, or use hook TC"
 	MoveBack     Advice = "move the interface back, or call Detach"
+	CallReload   Advice = "call Reload to change its policy, or Detach to end it"
 	CallDetach   Advice = "call Detach"
 	CallRepair   Advice = "call Repair, or Detach and then Attach"
 	Reattach     Advice = "call Detach and then Attach"

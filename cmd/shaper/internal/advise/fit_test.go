@@ -2,6 +2,7 @@ package advise
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -163,4 +164,26 @@ func TestFit(t *testing.T) {
 func FuzzFit(f *testing.F) {
 	f.Add(uint64(40))
 	f.Fuzz(func(t *testing.T, seed uint64) { checkFit(t, seed) })
+}
+
+// TestIgnored checks that a meter with a parameter that the search for bursts does not use is refused, and
+// so is a kind of meter that it does not know.
+func TestIgnored(t *testing.T) {
+	rate := meter.BitRate(8e6)
+	for _, tt := range []struct {
+		params meter.Params
+		want   []string
+	}{
+		{meter.TokenBucket{Rate: rate, Burst: 1}, nil},
+		{meter.TokenBucket{Rate: rate, Burst: 1, GCRA: true}, nil},
+		{meter.TokenBucket{Rate: rate, Burst: 1, Warmup: 1}, []string{"Warmup"}},
+		{meter.SRTCM{CIR: rate, CBS: 1, EBS: 1}, nil},
+		{meter.TRTCM{CIR: rate, CBS: 1, PIR: rate, PBS: 1}, nil},
+		{meter.TRTCM4115{CIR: rate, CBS: 1, EIR: rate, EBS: 1, Coupling: true}, nil},
+		{meter.FixedWindow{Limit: 1, Window: 1}, []string{"type"}},
+	} {
+		if got := ignored(tt.params); !slices.Equal(got, tt.want) {
+			t.Errorf("%v %+v: got %q, want %q", tt.params.Kind(), tt.params, got, tt.want)
+		}
+	}
 }

@@ -85,8 +85,8 @@ func (e *echo) measured(now int64) {
 	}
 }
 
-// NewConnections returns an empty set.
-func NewConnections() *Connections {
+// newConnections returns an empty set.
+func newConnections() *Connections {
 	return &Connections{all: map[endpoints]*connection{}}
 }
 

@@ -106,7 +106,7 @@ func TestRTT(t *testing.T) {
 			p.send(time.Second+rtt, options{ack: true, seq: start + 1, acking: 1})
 		},
 	} {
-		p := &tape{t, NewConnections()}
+		p := &tape{t, newConnections()}
 		run(p)
 		want := rtt
 		if name == "a SYN sent twice" {
@@ -156,7 +156,7 @@ func TestRetransmissions(t *testing.T) {
 			}
 		}, 0},
 	} {
-		p := &tape{t, NewConnections()}
+		p := &tape{t, newConnections()}
 		c.run(p)
 		side := &p.c.list[0].side
 		if got := side[0].retransmitted + side[1].retransmitted; got != c.want {
@@ -167,7 +167,7 @@ func TestRetransmissions(t *testing.T) {
 
 // TestFlight sends 3 packets before an acknowledgement of 1 arrives, twice.
 func TestFlight(t *testing.T) {
-	p := &tape{t, NewConnections()}
+	p := &tape{t, newConnections()}
 	p.send(0, options{toClient: true, syn: true, ack: true, acking: 0, mss: 1400})
 	p.send(1, options{ack: true, seq: 0})
 	for i := range uint32(3) {
@@ -185,7 +185,7 @@ func TestFlight(t *testing.T) {
 // TestThrottled checks the share of bytes from which on a capture counts as throttled.
 func TestThrottled(t *testing.T) {
 	for _, lost := range []int{0, 1} {
-		p := &tape{t, NewConnections()}
+		p := &tape{t, newConnections()}
 		for i := range uint32(200) {
 			p.send(time.Duration(i)*time.Millisecond, options{ack: true, seq: i * 1000, payload: 1000})
 		}
@@ -203,7 +203,7 @@ func TestThrottled(t *testing.T) {
 // TestExcluded excludes the acknowledgements, or the data: the RTT is known with the data only.
 func TestExcluded(t *testing.T) {
 	for _, excluded := range []options{{toClient: true}, {}} {
-		p := &tape{t, NewConnections()}
+		p := &tape{t, newConnections()}
 		send := func(at time.Duration, o options) {
 			o.excluded = o.toClient == excluded.toClient
 			p.send(at, o)
@@ -226,7 +226,7 @@ func TestExcluded(t *testing.T) {
 
 // TestPortsUsedAgain has two connections with the same ports, one after the other.
 func TestPortsUsedAgain(t *testing.T) {
-	p := &tape{t, NewConnections()}
+	p := &tape{t, newConnections()}
 	for i, start := range []uint32{5_000_000, 1000} {
 		at := time.Duration(i) * time.Minute
 		p.send(at, options{syn: true, seq: start - 1})
@@ -246,7 +246,7 @@ func FuzzSegment(f *testing.F) {
 		0x60, 0x12, 1, 1, 0, 0, 0, 0, 2, 4, 5, 0xb4,
 	})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		c := NewConnections()
+		c := newConnections()
 		for i := range int64(3) {
 			p := dataplane.Packet{Data: data, WireLen: len(data), Link: dataplane.LinkRaw, Time: i * 1e7}
 			dataplane.Parse(&p)

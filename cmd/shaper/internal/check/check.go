@@ -141,6 +141,9 @@ type checkMeterJSON struct {
 	Packets bool              `json:"packets"`
 	Buckets []checkBucketJSON `json:"buckets"`
 	*checkKeysJSON
+	Initial    *float64        `json:"initial,omitempty"`     // part of each burst at the start, unless full
+	InputColor *inputColorJSON `json:"input_color,omitempty"` // of a color-aware meter
+
 	Envelope string           `json:"envelope,omitempty"`
 	Rank     int              `json:"rank,omitempty"`
 	Budget   *checkBudgetJSON `json:"budget,omitempty"`

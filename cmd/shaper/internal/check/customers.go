@@ -148,6 +148,9 @@ func (p policyPrinter) customers(file *policyfile.File) {
 	}
 	p.Printf("\ncustomers\n  table   %s with %s\n  key     %s\n", say.Count(t.Customers, "customer"), has,
 		customerKeys[c.Key].text)
+	if c.Nested {
+		p.Printf("  nested  the longest matching prefix wins\n")
+	}
 	if file.HasRules() {
 		p.Printf("  replay  ignores the quotas and schedules of plans\n")
 	}

@@ -92,6 +92,12 @@ func budgetJSON(b *dataplane.Budget) *checkBudgetJSON {
 	}
 }
 
+// inputColorJSON is the source of the input color of packets: green for values not listed.
+type inputColorJSON struct {
+	From   string            `json:"from"` // dscp, pcp, dei, mpls or mark
+	Colors map[uint32]string `json:"colors"`
+}
+
 func meterJSON(m *dataplane.Meter) checkMeterJSON {
 	if m.Params == nil { // of customers
 		return checkMeterJSON{
@@ -106,6 +112,15 @@ func meterJSON(m *dataplane.Meter) checkMeterJSON {
 	for _, b := range m.Params.Buckets() {
 		out.Buckets = append(out.Buckets,
 			checkBucketJSON{b.BurstName, b.Burst, b.Rate.Bytes, int64(b.Rate.Period)})
+	}
+	if m.Aware {
+		out.InputColor = &inputColorJSON{m.PreColor.From.String(), map[uint32]string{}}
+		for value, color := range m.PreColor.Table() {
+			out.InputColor.Colors[value] = color.String()
+		}
+	}
+	if m.Per.By == dataplane.NoKey && m.Initial.Den != 0 {
+		out.Initial = new(float64(m.Initial.Num) / float64(m.Initial.Den))
 	}
 	if m.Per.By != dataplane.NoKey {
 		out.checkKeysJSON = &checkKeysJSON{

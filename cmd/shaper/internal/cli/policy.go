@@ -94,7 +94,7 @@ func (p *PolicyFlags) Load() (*policyfile.Compiled, error) {
 // of usage.
 func ExplainIn(c *policyfile.Compiled, err error) error {
 	if errors.As(err, new(*dataplane.FieldError)) {
-		return &UsageError{Err: c.PlacedWith(err, AdviceOn)}
+		return &UsageError{Err: c.PlacedWith(err, adviceOn)}
 	}
 	return Advised(err)
 }

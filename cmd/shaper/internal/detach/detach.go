@@ -38,6 +38,16 @@ type detachedDirection struct {
 	Policy    string `json:"policy,omitempty"`
 }
 
+// detachment is what detach does at one interface.
+type detachment struct {
+	*live.Survey // of the interface
+	name         string
+	cleared      kernel.Cleared
+	clearFailed  error
+	printer      *say.Printer // for people
+	out          detachedJSON
+}
+
 // Detach removes everything of shaper from an interface, or from the only one on which there is
 // something to remove.
 func Detach(s cli.Streams, f *live.Flags, name string, asJSON bool) error {
@@ -57,40 +67,78 @@ func Detach(s cli.Streams, f *live.Flags, name string, asJSON bool) error {
 			return f.SeveralError(names)
 		}
 	}
-	p := say.NewPrinter(s.Out)
-	if asJSON {
-		p = say.NewPrinter(io.Discard)
+	d := &detachment{
+		Survey: v, name: name, printer: say.NewPrinter(s.Out),
+		out: detachedJSON{Interface: name, Directions: []detachedDirection{}, Errors: []string{}},
 	}
-	out := detachedJSON{Interface: name, Directions: []detachedDirection{}, Errors: []string{}}
+	if asJSON {
+		d.printer = say.NewPrinter(io.Discard)
+	}
+	waiting := d.endWaiting()
+	live.Announce(v.List, live.Detach, live.Author("shaper detach"))
+	d.clear(f.List)
+	err = errors.Join(waiting, d.clearFailed, d.detachShapers())
+	for _, note := range d.cleared.Notes {
+		fmt.Fprintf(s.Err, "shaper: warning: %s\n", note)
+	}
+	d.listLeft()
+	switch {
+	case !d.found() && d.clearFailed == nil:
+		return f.NoneError(name)
+	case asJSON && d.found():
+		if err != nil {
+			d.out.Errors = strings.Split(err.Error(), "\n")
+		}
+		return errors.Join(err, cli.AfterChange(say.WriteJSON(s.Out, d.out)))
+	}
+	return errors.Join(err, cli.AfterChange(d.printer.Err))
+}
+
+// found reports whether there was anything to remove.
+func (d *detachment) found() bool {
+	return len(d.List)+len(d.Left)+len(d.Away)+len(d.cleared.Removed) > 0
+}
+
+// endWaiting ends the processes that wait for the interface.
+func (d *detachment) endWaiting() error {
 	var errs []error
-	for _, a := range v.Away {
+	for _, a := range d.Away {
 		if err := standby.EndAway(a); err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		p.Printf("%s %v: process %d no longer waits for it\n", a.Interface, a.Direction, a.Process)
-		out.Directions = append(out.Directions, detachedDirection{
+		d.printer.Printf("%s %v: process %d no longer waits for it\n", a.Interface, a.Direction, a.Process)
+		d.out.Directions = append(d.out.Directions, detachedDirection{
 			Direction: a.Direction.String(), State: "no longer waiting", Process: a.Process, Policy: a.Policy,
 		})
 	}
-	directions := f.List
+	return errors.Join(errs...)
+}
+
+// clear removes everything from the kernel, in some directions or, for nil, in both. A missing interface is
+// an error only if nothing was found.
+func (d *detachment) clear(directions []dataplane.Direction) {
 	if directions == nil {
 		directions = []dataplane.Direction{kernel.Egress, kernel.Ingress}
 	}
-	live.Announce(v.List, live.Detach, live.Author("shaper detach"))
-	cleared, err := kernel.Clear(name, directions...)
-	if errors.As(err, new(*kernel.NoInterfaceError)) &&
-		len(v.Away)+len(v.List)+len(v.Left)+len(cleared.Removed) > 0 {
-		err = nil
+	d.cleared, d.clearFailed = kernel.Clear(d.name, directions...)
+	if errors.As(d.clearFailed, new(*kernel.NoInterfaceError)) && d.found() {
+		d.clearFailed = nil
 	}
-	errs = append(errs, err)
-	out.Removed, out.Restored = append([]string{}, cleared.Removed...),
-		append([]string{}, cleared.Restored...)
-	out.Warnings = append([]string{}, cleared.Notes...)
-	out.LostPackets, out.LostAtMost = cleared.Lost.Packets, cleared.Lost.AtMost
-	for _, sh := range v.List {
-		failed := err
-		if live.IsTap(sh.Info()) { // Clear removed the others
+	d.out.Removed = append([]string{}, d.cleared.Removed...)
+	d.out.Restored = append([]string{}, d.cleared.Restored...)
+	d.out.Warnings = append([]string{}, d.cleared.Notes...)
+	d.out.LostPackets, d.out.LostAtMost = d.cleared.Lost.Packets, d.cleared.Lost.AtMost
+}
+
+// detachShapers ends the shaper taps, and lists all shapers that are detached: clear detached those in the
+// kernel. The lost packets are listed with the first one.
+func (d *detachment) detachShapers() error {
+	var errs []error
+	lost := d.cleared.Lost
+	for _, sh := range d.List {
+		failed := d.clearFailed
+		if live.IsTap(sh.Info()) {
 			failed = sh.Detach()
 			errs = append(errs, failed)
 		}
@@ -98,42 +146,32 @@ func Detach(s cli.Streams, f *live.Flags, name string, asJSON bool) error {
 			continue
 		}
 		about := sh.Info()
-		about.Lost = cleared.Lost
-		cleared.Lost = kernel.Discarded{}
-		live.PrintDetached(p, about)
-		out.Directions = append(out.Directions, detachedDirection{
+		about.Lost, lost = lost, kernel.Discarded{}
+		live.PrintDetached(d.printer, about)
+		d.out.Directions = append(d.out.Directions, detachedDirection{
 			Direction: about.Direction.String(), State: "detached", ProgramID: uint32(about.Program),
 			Policy: live.PolicyName(about),
 		})
 	}
-	if err == nil {
-		for _, l := range v.Left {
-			out.Directions = append(out.Directions, detachedDirection{
+	return errors.Join(errs...)
+}
+
+// listLeft lists everything removed that killed shapers had left behind.
+func (d *detachment) listLeft() {
+	if d.clearFailed == nil {
+		for _, l := range d.Left {
+			d.out.Directions = append(d.out.Directions, detachedDirection{
 				Direction: l.Direction.String(), State: "cleaned up", What: l.What,
 			})
 		}
 	}
-	for _, note := range cleared.Notes {
-		fmt.Fprintf(s.Err, "shaper: warning: %s\n", note)
+	if len(d.List) > 0 {
+		return
 	}
-	if len(v.List) == 0 {
-		for _, what := range cleared.Removed {
-			p.Printf("cleaned up: %s\n", what)
-		}
-		if len(cleared.Removed) == 0 && len(v.Left) > 0 && err == nil {
-			p.Printf("%s: cleaned up\n", name)
-		}
+	for _, what := range d.cleared.Removed {
+		d.printer.Printf("cleaned up: %s\n", what)
 	}
-	found := len(v.List)+len(v.Left)+len(v.Away)+len(cleared.Removed) > 0
-	if !found && err == nil {
-		return f.NoneError(name)
+	if len(d.cleared.Removed) == 0 && len(d.Left) > 0 && d.clearFailed == nil {
+		d.printer.Printf("%s: cleaned up\n", d.name)
 	}
-	err = errors.Join(errs...)
-	if asJSON && found {
-		if err != nil {
-			out.Errors = strings.Split(err.Error(), "\n")
-		}
-		return errors.Join(err, cli.AfterChange(say.WriteJSON(s.Out, out)))
-	}
-	return errors.Join(err, cli.AfterChange(p.Err))
 }

@@ -118,9 +118,9 @@ func (b *book) part(c *dataplane.Customer) part {
 // mostCustomers is the maximum number of changes of customers printed.
 const mostCustomers = 10
 
-// Shortened returns the changes without those of customers beyond the first mostCustomers, and
+// shortened returns the changes without those of customers beyond the first mostCustomers, and
 // their number.
-func Shortened(list []Difference) (first []Difference, more int) {
+func shortened(list []Difference) (first []Difference, more int) {
 	n := slices.IndexFunc(list, func(c Difference) bool { return c.Part == "customer" }) // they are the last
 	if n < 0 {
 		return list, 0

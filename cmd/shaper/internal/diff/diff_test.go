@@ -302,3 +302,26 @@ func (m *mutator) walk(path string, v reflect.Value) {
 		panic(path + " has a kind that the test does not know: " + v.Kind().String())
 	}
 }
+
+// TestRowOrder checks that no two rows have the same place: their order is the same in each run.
+func TestRowOrder(t *testing.T) {
+	fate := Fate{Class: "a", Color: "green", Action: "pass"}
+	row := Row{From: fate, To: fate, Differs: []string{"color"}, Count: dataplane.Count{Packets: 2, Bytes: 9}}
+	for name, change := range map[string]func(*Row){
+		"class before":  func(r *Row) { r.From.Class = "b" },
+		"color before":  func(r *Row) { r.From.Color = "red" },
+		"action before": func(r *Row) { r.From.Action = "queue" },
+		"class after":   func(r *Row) { r.To.Class = "b" },
+		"color after":   func(r *Row) { r.To.Color = "red" },
+		"action after":  func(r *Row) { r.To.Action = "queue" },
+		"difference":    func(r *Row) { r.Differs = []string{"color", "dscp"} },
+		"packets":       func(r *Row) { r.Packets = 1 },
+	} {
+		later := row
+		change(&later)
+		if row.compare(later) >= 0 || later.compare(row) <= 0 {
+			t.Errorf("%s: got %d and %d, want a row before the other", name, row.compare(later),
+				later.compare(row))
+		}
+	}
+}

@@ -56,12 +56,25 @@ func (f Fate) String() string {
 	return f.Color + " " + f.Action
 }
 
+func (f Fate) compare(o Fate) int {
+	return cmp.Or(
+		cmp.Compare(f.Color, o.Color), cmp.Compare(f.Action, o.Action), cmp.Compare(f.Class, o.Class))
+}
+
 // Row counts the packets with one fate by A and another one by B.
 type Row struct {
 	From    Fate     `json:"from"`
 	To      Fate     `json:"to"`
 	Differs []string `json:"differs"` // color, action, departure, dscp, pcp, dei, mpls, mark
 	dataplane.Count
+}
+
+// compare orders rows: most packets first, then by the fates.
+func (r Row) compare(o Row) int {
+	return cmp.Or(
+		cmp.Compare(o.Packets, r.Packets), r.From.compare(o.From), r.To.compare(o.To),
+		slices.Compare(r.Differs, o.Differs),
+	)
 }
 
 // Packet is one packet with another fate.
@@ -99,9 +112,7 @@ func (f *Fates) Capture(summary replay.Summary, why func(packet int64) []string)
 		out.Matrix = append(out.Matrix, row)
 		out.Differ = out.Differ.Plus(n)
 	}
-	slices.SortFunc(out.Matrix, func(a, b Row) int {
-		return cmp.Or(cmp.Compare(b.Packets, a.Packets), cmp.Compare(fmt.Sprint(a), fmt.Sprint(b)))
-	})
+	slices.SortFunc(out.Matrix, Row.compare)
 	for i := range f.first {
 		p := &f.first[i]
 		id := p.verdict[0].ID
@@ -129,7 +140,7 @@ const mostRows = 20
 // Write prints the result for people.
 func (r *Result) Write(w io.Writer) error {
 	p := &say.Printer{W: w}
-	list, more := Shortened(r.Changes)
+	list, more := shortened(r.Changes)
 	for _, c := range list {
 		p.Printf("%s\n", c)
 	}

@@ -249,3 +249,26 @@ func TestTop(t *testing.T) {
 		}
 	}
 }
+
+// TestTopTies checks that keys with equal bytes have the order of their first packets, whatever their hashes
+// are: the same capture gives the same report each time.
+func TestTopTies(t *testing.T) {
+	for _, hash := range []func(int) uint64{
+		func(k int) uint64 { return uint64(k * ways) },
+		func(k int) uint64 { return uint64(-k * ways) },
+	} {
+		top := NewTop(8, hash)
+		for range 2 {
+			for _, k := range []int{3, 7, 1, 5} {
+				top.Add(k, dataplane.Count{Packets: 1, Bytes: 100})
+			}
+		}
+		var got []int
+		for _, item := range top.Sorted() {
+			got = append(got, item.Key)
+		}
+		if want := []int{3, 7, 1, 5}; !slices.Equal(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+	}
+}

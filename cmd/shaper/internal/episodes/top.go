@@ -17,6 +17,7 @@ const ways = 8 // keys of a set
 type Top[K comparable] struct {
 	hash  func(K) uint64
 	items []Item[K] // set by set; an item with packets is in use
+	begun int64     // number of items ever begun
 }
 
 // Item is a key with its packets.
@@ -27,6 +28,7 @@ type Item[K comparable] struct {
 	Partial bool            // the counts may lack packets
 	votes   int64           // its bytes less the bytes of keys without room
 	hash    uint64
+	number  int64 // in the order of the items' beginnings
 }
 
 // NewTop returns a Top with a number of sets, a power of 2.
@@ -47,9 +49,7 @@ func (t *Top[K]) Add(key K, n dataplane.Count) *Item[K] {
 			return item
 		}
 		if item.Packets == 0 {
-			item.Key, item.hash = key, hash
-			item.add(n)
-			return item
+			return t.begin(item, Item[K]{Key: key, hash: hash}, n)
 		}
 		if item.votes < least.votes {
 			least = item
@@ -59,9 +59,16 @@ func (t *Top[K]) Add(key K, n dataplane.Count) *Item[K] {
 		least.votes -= n.Bytes
 		return nil
 	}
-	*least = Item[K]{Key: key, hash: hash, Partial: true}
-	least.add(n)
-	return least
+	return t.begin(least, Item[K]{Key: key, hash: hash, Partial: true}, n)
+}
+
+// begin begins an item with its first packets, in a place.
+func (t *Top[K]) begin(place *Item[K], item Item[K], n dataplane.Count) *Item[K] {
+	t.begun++
+	item.number = t.begun
+	*place = item
+	place.add(n)
+	return place
 }
 
 // Find returns the item of a key, or nil.
@@ -101,7 +108,7 @@ func (t *Top[K]) join(o *Top[K]) {
 	}
 }
 
-// Sorted returns the items, the one with most bytes first.
+// Sorted returns the items, the one with most bytes first, and of equal ones the one begun first.
 func (t *Top[K]) Sorted() []Item[K] {
 	var out []Item[K]
 	for _, item := range t.items {
@@ -109,6 +116,8 @@ func (t *Top[K]) Sorted() []Item[K] {
 			out = append(out, item)
 		}
 	}
-	slices.SortFunc(out, func(a, b Item[K]) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	slices.SortFunc(out, func(a, b Item[K]) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.number, b.number))
+	})
 	return out
 }

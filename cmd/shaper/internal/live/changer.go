@@ -88,9 +88,9 @@ func (c *Changer) report(list []changes.Change) {
 	}
 }
 
-// SetUnlocked is Set for a caller who cannot get the lock of the file; why is the reason. If the changes
+// setUnlocked is Set for a caller who cannot get the lock of the file; why is the reason. If the changes
 // are in force, the error is an *changes.UnkeptError.
-func (c *Changer) SetUnlocked(list []changes.Change, why error) error {
+func (c *Changer) setUnlocked(list []changes.Change, why error) error {
 	if err := c.set(list, false, time.Now()); err != nil {
 		return err
 	}

@@ -28,8 +28,8 @@ func ListCustomers(plan *compiled.Customers, stats []dataplane.CustomerStats) []
 	return out
 }
 
-// Customers returns the customers of a direction, none if its policy has none.
-func (c *tapControl) Customers(direction dataplane.Direction, out *[]Customer) error {
+// customers returns the customers of a direction, none if its policy has none.
+func (c *tapControl) customers(direction dataplane.Direction, out *[]Customer) error {
 	for _, sh := range c.list {
 		if sh.about.Direction == direction {
 			if plan, stats := sh.CustomerStats(c.changes); plan != nil {

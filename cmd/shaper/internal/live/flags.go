@@ -60,7 +60,7 @@ func (f *Flags) NoneError(name string) error {
 	if _, err := kernel.Identify(name); errors.As(err, new(*kernel.NoInterfaceError)) {
 		return err
 	}
-	if HasTap(name) {
+	if hasTap(name) {
 		return fmt.Errorf("the shaper tap of %s does not answer: it is stopped, or just ending", name)
 	}
 	return fmt.Errorf("%s is not shaped%s: start a shaper with shaper run %[1]s --policy FILE", name,

@@ -121,7 +121,7 @@ func TestLockedFile(t *testing.T) {
 	// The same without any file.
 	c.Path = filepath.Join(c.Path, "gone")
 	change.Until = day.Add(20 * time.Hour)
-	if err := c.SetUnlocked([]changes.Change{change}, changes.ErrLocked); err == nil ||
+	if err := c.setUnlocked([]changes.Change{change}, changes.ErrLocked); err == nil ||
 		s.plans["b"] != "fast" {
 		t.Errorf("got %v, plans %v", err, s.plans)
 	}

@@ -37,7 +37,8 @@ func (c *Run) Serve(process int) (io.Closer, error) { return serve(runSocket(pro
 
 func (c *Run) methods() methods {
 	return methods{
-		"Take": method(c.take), "Prepare": method(c.prepare), "Look": method(c.look), "Set": method(c.set),
+		"Take": method(c.take), "Prepare": method(c.prepare), "Look": method(c.look),
+		"Set":     method(setter(c.Set)),
 		"Changes": method(c.changes), "Announce": method(c.Heard.announce),
 	}
 }
@@ -74,13 +75,15 @@ func (c *Run) look(struct{}, *struct{}) error {
 	return nil
 }
 
-// set makes changes, a JSON list.
-func (c *Run) set(in json.RawMessage, out *setReply) error {
-	var list []changes.Change
-	if err := strictjson.Unmarshal(in, &list, changes.MaxList); err != nil {
-		return err
+// setter returns a method to make changes, a JSON list, by a function.
+func setter(set func([]changes.Change) error) func(json.RawMessage, *setReply) error {
+	return func(in json.RawMessage, out *setReply) error {
+		var list []changes.Change
+		if err := strictjson.Unmarshal(in, &list, changes.MaxList); err != nil {
+			return err
+		}
+		return out.of(set(list))
 	}
-	return out.of(c.Set(list))
 }
 
 // setReply is the answer to changes in force.
@@ -126,7 +129,7 @@ func (c *Run) Set(list []changes.Change) error {
 		case c.Changer.Path != path: // the interface returned
 			return ErrBusy
 		case unlocked != nil:
-			return c.Changer.SetUnlocked(list, unlocked)
+			return c.Changer.setUnlocked(list, unlocked)
 		}
 		return c.Changer.Set(list)
 	})

@@ -14,7 +14,6 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/strictjson"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
@@ -157,8 +156,8 @@ func ServeTap(
 
 func (c *tapControl) methods() methods {
 	return methods{
-		"Take": method(c.Take), "Reload": method(c.Reload), "End": method(c.End),
-		"Customers": method(c.Customers), "Set": method(c.Set), "Changes": method(c.Changes),
+		"Take": method(c.take), "Reload": method(c.reload), "End": method(c.end),
+		"Customers": method(c.customers), "Set": method(setter(c.set)), "Changes": method(c.listChanges),
 		"Announce": method(c.heard.announce),
 	}
 }
@@ -176,8 +175,8 @@ type Snapshot struct {
 	Problem string // of changes
 }
 
-// Take returns the snapshots of all directions.
-func (c *tapControl) Take(_ struct{}, out *[]Snapshot) error {
+// take returns the snapshots of all directions.
+func (c *tapControl) take(_ struct{}, out *[]Snapshot) error {
 	for _, sh := range c.list {
 		s := sh.Snapshot()
 		s.Shares, s.Problem = c.shares.States(sh.Host()), c.changes.Problem()
@@ -192,8 +191,8 @@ type Policy struct {
 	Label     json.RawMessage
 }
 
-// Reload replaces the policy of a direction.
-func (c *tapControl) Reload(in Policy, out *[]compiled.ClassChange) error {
+// reload replaces the policy of a direction.
+func (c *tapControl) reload(in Policy, out *[]compiled.ClassChange) error {
 	policy, err := policyfile.CompileLabel(in.Label)
 	if err != nil {
 		return err
@@ -217,25 +216,21 @@ func (c *tapControl) Reload(in Policy, out *[]compiled.ClassChange) error {
 	return errors.Join(err, c.changed())
 }
 
-// Set makes changes, a JSON list.
-func (c *tapControl) Set(in json.RawMessage, out *setReply) error {
-	var list []changes.Change
-	if err := strictjson.Unmarshal(in, &list, changes.MaxList); err != nil {
-		return err
-	}
+// set makes changes, all or none.
+func (c *tapControl) set(list []changes.Change) error {
 	c.changes.Lock()
 	defer c.changes.Unlock()
-	return out.of(c.changes.Set(list))
+	return c.changes.Set(list)
 }
 
-// Changes returns the changes in force, a JSON list.
-func (c *tapControl) Changes(_ struct{}, out *json.RawMessage) (err error) {
+// listChanges returns the changes in force, a JSON list.
+func (c *tapControl) listChanges(_ struct{}, out *json.RawMessage) (err error) {
 	*out, err = json.Marshal(slices.Collect(c.changes.Copy().All()))
 	return err
 }
 
-// End ends the command.
-func (c *tapControl) End(struct{}, *struct{}) error {
+// end ends the command.
+func (c *tapControl) end(struct{}, *struct{}) error {
 	for _, sh := range c.list {
 		c.heard.Warn("%s: detached by %s", Name(&sh.about), c.heard.By(Detach, sh.about.Direction))
 	}

@@ -40,13 +40,13 @@ func listTaps() []Handle {
 			continue
 		}
 		seen[name] = true
-		out = append(out, OpenTap(name)...)
+		out = append(out, openTap(name)...)
 	}
 	return out
 }
 
-// HasTap reports whether a device has a shaper tap, even one that does not answer.
-func HasTap(name string) bool {
+// hasTap reports whether a device has a shaper tap, even one that does not answer.
+func hasTap(name string) bool {
 	client := connect(tapPrefix+name, 0)
 	if client != nil {
 		client.Close()
@@ -54,9 +54,9 @@ func HasTap(name string) bool {
 	return client != nil
 }
 
-// OpenTap returns the directions of the shaper tap of a device; none if it is just
+// openTap returns the directions of the shaper tap of a device; none if it is just
 // ending, or does not answer: a stopped process must not block the commands for other interfaces.
-func OpenTap(name string) (out []Handle) {
+func openTap(name string) (out []Handle) {
 	client := connect(tapPrefix+name, 0)
 	if client == nil {
 		return nil

@@ -33,10 +33,10 @@ func TestSilentTap(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	if list := OpenTap(name); len(list) != 0 {
+	if list := openTap(name); len(list) != 0 {
 		t.Errorf("got %v", list)
 	}
-	if !HasTap(name) || HasTap(name+"-other") {
+	if !hasTap(name) || hasTap(name+"-other") {
 		t.Error("want that the tap is there, and no other one")
 	}
 }

@@ -148,8 +148,8 @@ func (l *loader) demand(n *yaml.Node) (d Demand, ok bool) {
 	return Demand{least, most}, ok && ok2
 }
 
-// ParseWho reads a selection of hosts: 3, 10%, all, or host-7.
-func ParseWho(s string) (Who, error) {
+// parseWho reads a selection of hosts: 3, 10%, all, or host-7.
+func parseWho(s string) (Who, error) {
 	var w Who
 	switch n, err := strconv.ParseUint(s, 10, 16); {
 	case err == nil && n > 0:
@@ -188,7 +188,7 @@ func (l *loader) event(n *yaml.Node) Event {
 	hosts := func(word string) func(*yaml.Node) {
 		return func(n *yaml.Node) {
 			if does(word, n) {
-				e.Who, _ = parsed(l, n, word, ParseWho)
+				e.Who, _ = parsed(l, n, word, parseWho)
 			}
 		}
 	}
@@ -211,7 +211,7 @@ func (l *loader) event(n *yaml.Node) Event {
 		{"every", span(&e.Every, "every")},
 		{"until", span(&e.Until, "until")},
 		{"for", span(&e.For, "for")},
-		{"hosts", func(n *yaml.Node) { options["hosts"] = n; e.Who, _ = parsed(l, n, "hosts", ParseWho) }},
+		{"hosts", func(n *yaml.Node) { options["hosts"] = n; e.Who, _ = parsed(l, n, "hosts", parseWho) }},
 		{"demand", func(n *yaml.Node) { does("demand", n); e.Demand, _ = l.demand(n) }},
 		{"join", func(n *yaml.Node) {
 			if does("join", n) {

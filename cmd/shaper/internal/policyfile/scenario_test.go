@@ -143,7 +143,7 @@ func FuzzWho(f *testing.F) {
 		if p, err := ParsePart(s); err == nil {
 			part(p)
 		}
-		w, err := ParseWho(s)
+		w, err := parseWho(s)
 		if err != nil {
 			return
 		}

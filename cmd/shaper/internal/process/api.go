@@ -2,22 +2,34 @@ package process
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"io"
 	"maps"
+	"net/http"
+	"os"
+	"slices"
+	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/control"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/stats"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
-// The methods in this file are for the API: any goroutine may call them. The shapers are used only
-// by their owner, or with their lock. Everything else is done in the calling goroutine, so a slow
-// client delays no shaper.
+// api answers the API in the forms of shaper status and shaper stats. Any goroutine may call its methods.
+// The shapers are used only by their owner, or with their lock. Everything else is done in the calling
+// goroutine, so a slow client delays no shaper.
+type api struct{ *service }
 
-// Read calls f with the attached directions. Meanwhile the directions and the book of changes stay
+// readAttached calls f with the attached directions. Meanwhile the directions and the book of changes stay
 // as they are. The error is live.ErrBusy if no direction is attached.
-func (s *Service) Read(ctx context.Context, f func([]ServiceDirection) error) error {
-	return s.plane.read(ctx, func(list []ServiceDirection) error {
+func (a api) readAttached(ctx context.Context, f func([]serviceDirection) error) error {
+	return a.plane.read(ctx, func(list []serviceDirection) error {
 		if len(list) == 0 {
 			return live.ErrBusy
 		}
@@ -25,65 +37,245 @@ func (s *Service) Read(ctx context.Context, f func([]ServiceDirection) error) er
 	})
 }
 
-// Waiting describes a service whose interface does not exist.
-type Waiting struct {
-	Interface  string
-	Directions []dataplane.Direction
-	Policy     string // name
+// readChanges is readAttached with the book of changes, which f must not keep.
+func (a api) readChanges(ctx context.Context, f func([]serviceDirection, changes.Book) error) error {
+	return a.readAttached(ctx, func(list []serviceDirection) error { return f(list, a.changer.Book) })
 }
 
-// ReadOrWait is Read, but calls waiting if no direction is attached.
-func (s *Service) ReadOrWait(
-	ctx context.Context, f func([]ServiceDirection) error, waiting func(Waiting),
-) error {
-	return s.plane.read(ctx, func(list []ServiceDirection) error {
-		if len(list) == 0 {
-			waiting(Waiting{s.name, s.options.Directions.List, s.plane.policyName()})
+// changesOf is a stats.ChangesLook, for functions called by readAttached.
+func (a api) changesOf(sh live.Handle) (live.Changes, func() (*policyfile.Compiled, error), error) {
+	return a.changes(), func() (*policyfile.Compiled, error) { return a.plane.policyOf(sh.Info()) }, nil
+}
+
+// Status returns the status of all directions, as shaper status --json does.
+func (a api) Status(ctx context.Context) (any, error) {
+	out := []any{}
+	err := a.plane.read(ctx, func(list []serviceDirection) error {
+		for _, d := range list {
+			out = append(out, stats.StatusOf(d.Handle(), a.changesOf))
+		}
+		if len(list) > 0 {
 			return nil
 		}
-		return f(list)
+		for _, direction := range a.wanted {
+			out = append(out, stats.Remains{
+				Interface: a.name, Direction: direction.String(), State: "waiting",
+				Process: os.Getpid(), Policy: a.plane.policyName(),
+			})
+		}
+		return nil
 	})
+	return out, err
 }
 
-// ReadChanges is Read with the book of changes, which f must not keep.
-func (s *Service) ReadChanges(ctx context.Context, f func([]ServiceDirection, changes.Book) error) error {
-	return s.Read(ctx, func(list []ServiceDirection) error { return f(list, s.changer.Book) })
+// Stats reads all directions twice, unless earlier readings of them exist, and returns their counters,
+// as shaper stats --json does.
+func (a api) Stats(ctx context.Context) (any, error) {
+	var out []stats.Stats
+	last := map[string]live.Sample{}
+	for round := 0; ; round++ {
+		ready := false
+		err := a.readAttached(ctx, func(list []serviceDirection) error {
+			handles := handlesOf(list)
+			of, complete, err := stats.SampleAll(handles, last)
+			if ready = complete || round > 0; err != nil || !ready {
+				return err
+			}
+			for i, sh := range handles {
+				out = append(out, stats.Of(sh, of[i].Before, of[i].Now, a.changesOf))
+			}
+			return nil
+		})
+		if err != nil || ready {
+			return out, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(kernel.MinReadingAge):
+		}
+	}
 }
 
-// Changes returns the changes in a direction, and a function returning its policy, with or without
-// them. Call it only from a function called by Read.
-func (s *Service) Changes(sh live.Handle) (live.Changes, func() (*policyfile.Compiled, error), error) {
-	return s.changes(), func() (*policyfile.Compiled, error) { return s.plane.policyOf(sh.Info()) }, nil
+// Customers reads the customers of all directions in this goroutine.
+func (a api) Customers(ctx context.Context, top int, by string) (func(io.Writer) error, error) {
+	type source struct {
+		about kernel.About
+		read  customerReader
+	}
+	var sources []source
+	err := a.readAttached(ctx, func(list []serviceDirection) error {
+		for _, d := range list {
+			read, err := d.CustomerReader()
+			if err != nil {
+				return err
+			}
+			sources = append(sources, source{*d.Info(), read})
+		}
+		return nil
+	})
+	defer func() {
+		for _, s := range sources {
+			s.read.Close()
+		}
+	}()
+	if err != nil {
+		return nil, err
+	}
+	var out []stats.RankedCustomers
+	for _, s := range sources {
+		ranked, err := (&stats.CustomerFlags{Top: top, By: by}).Rank(ctx, &s.about, s.read.Customers)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, ranked)
+	}
+	return func(w io.Writer) error { return writeCustomers(w, out) }, nil
 }
 
-// changes returns the changes. The caller must hold the lock while it uses them.
-func (s *Service) changes() live.Changes {
-	return live.Changes{Book: s.changer.Book, Problem: s.changer.Problem()}
+// Customer returns one customer.
+func (a api) Customer(ctx context.Context, name string) (any, error) {
+	out := customerJSON{Name: name}
+	err := a.readChanges(ctx, func(list []serviceDirection, book changes.Book) error {
+		target := changes.Target{Kind: changes.Customer, Name: name}
+		out.Changes = control.ListStates(book.Of(target), time.Now())
+		return out.add(list, book)
+	})
+	return out, err
 }
 
-// Book returns a copy of the changes, with those whose time is just over.
-func (s *Service) Book(ctx context.Context) (book changes.Book, err error) {
-	err = s.ReadChanges(ctx, func(_ []ServiceDirection, now changes.Book) error {
+// Changes returns the changes, with those whose time is just over.
+func (a api) Changes(ctx context.Context) ([]changes.Change, error) {
+	var book changes.Book
+	err := a.readChanges(ctx, func(_ []serviceDirection, now changes.Book) error {
 		book = maps.Clone(now)
 		return nil
 	})
-	return book, err
+	return slices.Collect(book.All()), err // in this goroutine: there may be many
 }
 
 // Set makes changes, all or none.
-func (s *Service) Set(ctx context.Context, list []changes.Change) error {
-	if err := s.Read(ctx, func([]ServiceDirection) error { return nil }); err != nil {
+func (a api) Set(ctx context.Context, list []changes.Change) error {
+	if err := a.readAttached(ctx, func([]serviceDirection) error { return nil }); err != nil {
 		return err
 	}
-	return s.plane.set(list)
+	return a.plane.set(list)
 }
 
-// Reload reads the policy file again, as SIGHUP does, and returns the name of the policy.
-func (s *Service) Reload(ctx context.Context) (policy string, err error) {
-	err = ask(ctx, s.turns.calls, func() error {
-		err := s.reread(context.WithoutCancel(ctx))
-		policy = s.plane.policyName()
+// Sizes returns the numbers of customers in all directions and of changed targets.
+func (a api) Sizes(ctx context.Context) (customers, changed int, err error) {
+	err = a.readChanges(ctx, func(list []serviceDirection, book changes.Book) error {
+		changed = len(book)
+		for _, d := range list {
+			policy, err := d.Policy()
+			if err != nil {
+				return err
+			}
+			if policy.Plan.Customers != nil {
+				customers += len(policy.Plan.Customers.Of)
+			}
+		}
+		return nil
+	})
+	return customers, changed, err
+}
+
+// Reload reads the policy file again, as SIGHUP does.
+func (a api) Reload(ctx context.Context) (any, error) {
+	policy := ""
+	err := ask(ctx, a.turns.calls, func() error {
+		err := a.reread(context.WithoutCancel(ctx))
+		policy = a.plane.policyName()
 		return err
 	})
-	return policy, err
+	if cli.IsUsage(err) || errors.As(err, new(*dataplane.FieldError)) {
+		err = &control.InputError{Status: http.StatusUnprocessableEntity, Err: err}
+	}
+	return reloadJSON{policy}, err
+}
+
+// customerJSON is one customer, with its counters in each direction.
+type customerJSON struct {
+	Name       string                  `json:"name"`
+	Plan       string                  `json:"plan"`
+	Changes    []control.Change        `json:"changes"` // in force
+	Directions []customerDirectionJSON `json:"directions"`
+}
+
+type customerDirectionJSON struct {
+	Interface string `json:"interface"`
+	Direction string `json:"direction"`
+	stats.CustomerCounts
+}
+
+// reloadJSON is the answer to a reload.
+type reloadJSON struct {
+	Policy string `json:"policy"` // name
+}
+
+// add adds the directions that have the customer. If none has it, it returns the error of the last.
+func (c *customerJSON) add(list []serviceDirection, book changes.Book) error {
+	var unknown error
+	for _, d := range list {
+		customer, err := d.Customer(c.Name, book)
+		if errors.As(err, new(*policyfile.UnknownError)) {
+			unknown = err
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		about := d.Info()
+		c.Plan = customer.Plan
+		c.Directions = append(c.Directions, customerDirectionJSON{
+			about.Interface, about.Direction.String(), stats.CountsOf(&customer.CustomerStats),
+		})
+	}
+	if len(c.Directions) > 0 {
+		return nil
+	}
+	return unknown
+}
+
+// writeCustomers writes lists of customers as a JSON list, row by row: there may be a million.
+func writeCustomers(w io.Writer, list []stats.RankedCustomers) error {
+	out := &failedWriter{w: w}
+	out.text("[")
+	for i, c := range list {
+		if i > 0 {
+			out.text(",")
+		}
+		head, err := json.Marshal(c.Head)
+		if err != nil {
+			return err
+		}
+		out.bytes(head[:len(head)-len("]}")]) // the rows are the last field
+		for j := range c.Order {
+			if j > 0 {
+				out.text(",")
+			}
+			row, err := json.Marshal(c.Row(j))
+			if err != nil {
+				return err
+			}
+			out.bytes(row)
+		}
+		out.text("]}")
+	}
+	out.text("]\n")
+	return out.err
+}
+
+// failedWriter keeps the first error.
+type failedWriter struct {
+	w   io.Writer
+	err error
+}
+
+func (f *failedWriter) text(s string) { f.bytes([]byte(s)) }
+
+func (f *failedWriter) bytes(b []byte) {
+	if f.err == nil {
+		_, f.err = f.w.Write(b)
+	}
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // useChanges makes the changer, with the changes in a file and the saved quotas.
-func (s *Service) useChanges(file *changes.File) {
+func (s *service) useChanges(file *changes.File) {
 	s.changer = &live.LockedChanger{Changer: live.NewChanger(file, func() (out []live.Changeable) {
 		for _, d := range s.plane.directions() {
 			out = append(out, d)
@@ -27,15 +27,20 @@ func (s *Service) useChanges(file *changes.File) {
 	}
 }
 
+// changes returns the changes. The caller must hold the lock while it uses them.
+func (s *service) changes() live.Changes {
+	return live.Changes{Book: s.changer.Book, Problem: s.changer.Problem()}
+}
+
 // amend returns a policy with the changes in force. The lock of the changes must be held.
-func (s *Service) amend(policy *policyfile.Compiled) *policyfile.Compiled {
+func (s *service) amend(policy *policyfile.Compiled) *policyfile.Compiled {
 	policy, stale := s.changer.Amend(policy)
 	cli.WarnStale(s.err, stale)
 	return policy
 }
 
 // advanceChanges ends changes whose time is over, and follows quotas and schedules.
-func (s *Service) advanceChanges() {
+func (s *service) advanceChanges() {
 	s.changer.Lock()
 	defer s.changer.Unlock()
 	err := s.changer.Advance(time.Now())
@@ -65,7 +70,7 @@ func (p *problem) report(err error, warn func(string, ...any)) {
 }
 
 // keepState counts the bytes used by customers with quotas, and saves the state.
-func (s *Service) keepState() error {
+func (s *service) keepState() error {
 	s.changer.Lock()
 	defer s.changer.Unlock()
 	return errors.Join(s.changer.CountNow(), s.saveState())
@@ -73,7 +78,7 @@ func (s *Service) keepState() error {
 
 // saveState saves the used quotas and the tokens of customers. The lock of the changes must be
 // held.
-func (s *Service) saveState() error {
+func (s *service) saveState() error {
 	tokens := map[string]func() ([]byte, error){}
 	for _, d := range s.plane.directions() {
 		tokens[directionName(s.host, d.Info().Direction)] = d.SaveCustomers
@@ -82,7 +87,7 @@ func (s *Service) saveState() error {
 }
 
 // logChanges prints changes just made.
-func (s *Service) logChanges(list []changes.Change) {
+func (s *service) logChanges(list []changes.Change) {
 	for i := range list {
 		if i == live.ShownChanges {
 			s.warn("%s: and %d more changes", s.name, len(list)-i)

@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"runtime/debug"
-	"slices"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
@@ -51,7 +50,6 @@ func (o *RunOptions) Run(ctx context.Context, s cli.Streams, name string) (err e
 	if err := o.checkProcess(policy); err != nil {
 		return err
 	}
-	o.Pin = o.Pin || o.Background
 	k := newKernelPlane(newProcess(s, notify), o, name, policy)
 	o.Policy.Warn(k.err, policy, name)
 	if ctx.Err() != nil {
@@ -89,10 +87,11 @@ func (o *RunOptions) checkProcess(policy *policyfile.Compiled) error {
 
 // kernelPlane shapes the packets of an interface in the kernel. Its owner is the goroutine of Run.
 type kernelPlane struct {
-	*Service
+	*service
 	options  *RunOptions
-	policy   *policyfile.Compiled  // last policy
-	both     []dataplane.Direction // directions at the start
+	policy   *policyfile.Compiled // last policy
+	pin      bool                 // the policy stays when this process ends
+	confirm  time.Duration        // time to confirm the policy; 0: no rollback, or confirmed
 	list     []*kernel.Shaper
 	seen     [2]seen // by direction
 	started  bool    // the policy was attached in all directions
@@ -134,8 +133,8 @@ type callServer struct {
 
 func newKernelPlane(p *process, o *RunOptions, name string, policy *policyfile.Compiled) *kernelPlane {
 	k := &kernelPlane{
-		Service: newService(p, &o.Options, name, kernel.Now), options: o, policy: policy,
-		both: slices.Clone(o.Directions.List), watchdog: watchdog{repair: o.Repair},
+		service: newService(p, &o.Options, name, kernel.Now), options: o, policy: policy,
+		pin: o.Pin || o.Background, confirm: o.Confirm, watchdog: watchdog{repair: o.Repair},
 	}
 	k.plane = k
 	k.stateName = k.host + "-" + o.Directions.String()
@@ -208,14 +207,14 @@ func (k *kernelPlane) attach() error {
 	if err := k.follow(ctx); err != nil { // before packets need a share
 		return err
 	}
-	if k.options.Confirm > 0 {
+	if k.confirm > 0 {
 		if err := k.startGuard(); err != nil {
 			return err
 		}
-		k.deadline.rollback = time.Now().Add(k.options.Confirm)
+		k.deadline.rollback = time.Now().Add(k.confirm)
 	}
 	changes := map[*kernel.Shaper][]compiled.ClassChange{}
-	for _, direction := range k.options.Directions.List {
+	for _, direction := range k.wanted {
 		sh, changed, err := k.attachDirection(direction)
 		if err != nil {
 			return err
@@ -244,7 +243,7 @@ func (k *kernelPlane) attachDirection(d dataplane.Direction) (*kernel.Shaper, []
 	o := k.options
 	sh, changed, err := kernel.Attach(kernel.Config{
 		Interface: k.name, Direction: d, Hook: o.Hook, Pacer: o.Pacer,
-		Dry: o.Dry, Pin: o.Pin, GSOLimit: o.GSOLimit, Label: live.Label(k.policy, k.name),
+		Dry: o.Dry, Pin: k.pin, GSOLimit: o.GSOLimit, Label: live.Label(k.policy, k.name),
 		Restore: k.restore(d), Until: k.deadline.rollback, Guard: k.startGuard,
 	}, k.policy.Plan)
 	var active *dataplane.ActiveError
@@ -269,8 +268,8 @@ func (k *kernelPlane) attachDirection(d dataplane.Direction) (*kernel.Shaper, []
 
 // setDeadlines starts the rollback timer, and the time of --for at the first call.
 func (k *kernelPlane) setDeadlines() error {
-	if k.options.Confirm > 0 {
-		until := time.Now().Add(k.options.Confirm)
+	if k.confirm > 0 {
+		until := time.Now().Add(k.confirm)
 		if err := kernel.Postpone(until, k.list...); err != nil {
 			return err // detach rolls back the shapers with the earlier time
 		}
@@ -293,7 +292,7 @@ func (k *kernelPlane) setDeadlines() error {
 }
 
 func (k *kernelPlane) status() string {
-	return "shaping " + k.name + " " + k.options.Directions.String()
+	return "shaping " + k.name + " " + (&cli.Directions{List: k.wanted}).String()
 }
 
 func (k *kernelPlane) policyName() string { return k.policy.Name }
@@ -302,7 +301,7 @@ func (k *kernelPlane) policyName() string { return k.policy.Name }
 func (k *kernelPlane) follow(ctx context.Context) error {
 	var hosts []budgets.Host
 	var leasers []budgets.Leaser
-	for _, direction := range k.options.Directions.List {
+	for _, direction := range k.wanted {
 		plan, leaser := k.policy.Plan, budgets.Leaser(nil)
 		for _, sh := range k.list {
 			if sh.Direction == direction {

@@ -15,7 +15,7 @@ import (
 // openChanges opens the file of changes of the interface, before it is shaped. The file may be left
 // by an earlier process with pinned shapers.
 func (k *kernelPlane) openChanges() error {
-	path, err := kernel.ChangesPath(k.name, k.both)
+	path, err := kernel.ChangesPath(k.name, k.options.Directions.List)
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func (k *kernelPlane) pinnedBefore(path string) (inForce changes.Book, pinned bo
 		return nil, false, err
 	}
 	defer func() { live.CloseAll(v.List) }()
-	v.Narrow(k.name, k.both)
+	v.Narrow(k.name, k.options.Directions.List)
 	inForce = changes.Book{}
 	for _, sh := range v.List {
 		source, sourceErr := policyfile.SourceOf(sh.Info().Label)

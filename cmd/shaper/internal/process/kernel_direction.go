@@ -14,7 +14,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
-func (k *kernelPlane) directions() (out []ServiceDirection) {
+func (k *kernelPlane) directions() (out []serviceDirection) {
 	for _, sh := range k.list {
 		out = append(out, kernelDirection{sh, k})
 	}
@@ -22,7 +22,7 @@ func (k *kernelPlane) directions() (out []ServiceDirection) {
 }
 
 // read calls f in the goroutine of the owner, which accepts such calls at any time.
-func (k *kernelPlane) read(ctx context.Context, f func([]ServiceDirection) error) error {
+func (k *kernelPlane) read(ctx context.Context, f func([]serviceDirection) error) error {
 	return ask(ctx, k.turns.reads, func() error { return f(k.directions()) })
 }
 
@@ -113,7 +113,7 @@ func (d kernelDirection) Customer(name string, book changes.Book) (out live.Cust
 	return live.Customer{Name: name, Plan: service.Name, CustomerStats: stats}, err
 }
 
-func (d kernelDirection) CustomerReader() (CustomerReader, error) {
+func (d kernelDirection) CustomerReader() (customerReader, error) {
 	policy, err := d.Policy()
 	if err != nil {
 		return nil, err

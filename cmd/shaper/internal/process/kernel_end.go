@@ -19,7 +19,7 @@ func (k *kernelPlane) startGuard() (err error) {
 		if k.options.Background { // readers of this process's output must not wait for the guard
 			stderr = nil
 		}
-		k.guard, err = live.StartGuard(k.name, k.options.Directions.List, stderr)
+		k.guard, err = live.StartGuard(k.name, k.wanted, stderr)
 	}
 	return err
 }
@@ -32,7 +32,7 @@ func (k *kernelPlane) instructGuard() error {
 			return err
 		}
 	}
-	return k.guard.Instruct(live.Instructions{Stays: k.options.Pin})
+	return k.guard.Instruct(live.Instructions{Stays: k.pin})
 }
 
 // errBackground is the error for a user who could neither see nor detach a shaper without a
@@ -115,25 +115,25 @@ func (k *kernelPlane) keepState() error {
 	if !k.started {
 		return nil
 	}
-	return k.Service.keepState()
+	return k.service.keepState()
 }
 
 // expired makes detach remove the policy, also with --pin.
-func (k *kernelPlane) expired() { k.options.Pin = false }
+func (k *kernelPlane) expired() { k.pin = false }
 
 // detach detaches the shapers, unless the policy stays. Before that it prints nothing and
 // waits for nothing.
 func (k *kernelPlane) detach() error {
 	var errs []error
 	tookOver := slices.ContainsFunc(k.list, func(sh *kernel.Shaper) bool { return sh.Before != nil })
-	if !k.deadline.rollback.IsZero() && (k.options.Pin || tookOver) {
+	if !k.deadline.rollback.IsZero() && (k.pin || tookOver) {
 		unconfirmed, err := k.rollBackAll()
 		errs = append(errs, unconfirmed, err)
 	}
 	clean := true
 	stay, failed := map[*kernel.Shaper]bool{}, map[*kernel.Shaper]error{}
 	for _, sh := range k.list {
-		stays, err := k.options.Pin && (k.started || sh.TookOver), error(nil)
+		stays, err := k.pin && (k.started || sh.TookOver), error(nil)
 		if stays {
 			stays, err = sh.Attached()
 			stays = stays || err != nil

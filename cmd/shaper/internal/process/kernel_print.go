@@ -26,7 +26,7 @@ func (k *kernelPlane) printAttached(sh *kernel.Shaper, changes []compiled.ClassC
 	live.PrintClasses(p, &sh.About, changes)
 	if !k.deadline.rollback.IsZero() {
 		p.Printf("%s: rolls back in %v unless you run shaper confirm %s\n",
-			name, k.options.Confirm, sh.Interface)
+			name, k.confirm, sh.Interface)
 	}
 }
 

@@ -67,7 +67,7 @@ func (k *kernelPlane) waitForInterface(ctx context.Context) (bool, error) {
 // run must end before.
 func (k *kernelPlane) attachWhenPresent(ctx context.Context) (bool, error) {
 	k.notify.ready("waiting for " + k.name)
-	away, err := standby.MarkAway(k.name, k.policy.Name, k.options.Directions.List...)
+	away, err := standby.MarkAway(k.name, k.policy.Name, k.wanted...)
 	if err != nil {
 		return false, err
 	}
@@ -96,7 +96,7 @@ func (k *kernelPlane) attachWhenPresent(ctx context.Context) (bool, error) {
 			k.warn("%s: ended by another process", k.name)
 			return false, nil
 		}
-		k.options.Directions.List = left
+		k.wanted = left
 		err := k.attach()
 		if err == nil || !errors.As(err, new(*kernel.NoInterfaceError)) {
 			return err == nil, err
@@ -123,7 +123,7 @@ func (k *kernelPlane) dropShapers() {
 	k.watchdog.reset()
 	if len(k.list) > 0 &&
 		!slices.ContainsFunc(k.list, func(sh *kernel.Shaper) bool { return !sh.Until.IsZero() }) {
-		k.deadline.rollback, k.options.Confirm = time.Time{}, 0 // it was confirmed
+		k.deadline.rollback, k.confirm = time.Time{}, 0 // it was confirmed
 	}
 	k.list = nil
 	k.guard.End()

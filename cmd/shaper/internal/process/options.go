@@ -22,8 +22,6 @@ type Options struct {
 	Metrics    Metrics
 	Control    ControlOptions
 	State      StateOptions
-
-	API func(*Service) control.API // returns the API of Control
 }
 
 // Add adds the flags common to both commands.

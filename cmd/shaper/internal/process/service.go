@@ -18,7 +18,7 @@ import (
 
 // plane shapes the packets of a service: in the kernel, or in this process.
 type plane interface {
-	directions() []ServiceDirection // attached now
+	directions() []serviceDirection // attached now
 	// policyOf returns the policy of a direction, with or without changes.
 	policyOf(*kernel.About) (*policyfile.Compiled, error)
 	problemOf(*kernel.About) string // why packets bypass a direction; "" if none does
@@ -34,7 +34,7 @@ type plane interface {
 
 	// read calls a function with the directions. Meanwhile the directions and the book of changes
 	// stay as they are. Other goroutines call read, and set, which makes changes.
-	read(context.Context, func([]ServiceDirection) error) error
+	read(context.Context, func([]serviceDirection) error) error
 	set([]changes.Change) error
 
 	// poll returns a channel receiving when check must be called.
@@ -48,15 +48,15 @@ type plane interface {
 	keepReadings()                    // keeps counters for other processes
 }
 
-// ServiceDirection is one direction of a service.
-type ServiceDirection interface {
+// serviceDirection is one direction of a service.
+type serviceDirection interface {
 	live.Changeable
 	Handle() live.Handle
 	// Customer returns a customer with the changes of a book. The error is a
 	// *policyfile.UnknownError if there is none of that name.
 	Customer(name string, book changes.Book) (live.Customer, error)
 	// CustomerReader returns access to the counters of the customers, for use in another goroutine.
-	CustomerReader() (CustomerReader, error)
+	CustomerReader() (customerReader, error)
 
 	reload(*policyfile.Compiled) ([]compiled.ClassChange, error)
 	PrepareCustomerPlans() error    // prepares SetCustomerPlans for the next program
@@ -64,19 +64,22 @@ type ServiceDirection interface {
 	observeCustomers(*metrics.Observation) error
 }
 
-// CustomerReader reads the customers of a direction, as live.Handle.Customers does.
-type CustomerReader interface {
+// customerReader reads the customers of a direction, as live.Handle.Customers does.
+type customerReader interface {
 	Customers() (at int64, list []live.Customer, err error)
 	Close()
 }
 
-// Service is a policy at one interface or TAP device, with everything kept for it by its process.
-type Service struct {
+// service is a policy at one interface or TAP device, with everything kept for it by its process.
+type service struct {
 	*process
 	plane   plane
 	options *Options
 	name    string // current name of the interface
 	host    string // name in the names of files and of hosts of budgets: a rename does not change it
+	// wanted are the directions to shape: those of the options, without those that another process ended
+	// while the interface was gone
+	wanted []dataplane.Direction
 
 	changer       *live.LockedChanger // nil until the interface exists
 	changeProblem problem             // of advanceChanges
@@ -89,17 +92,17 @@ type Service struct {
 	end, rollback <-chan time.Time // deadlines of serve; nil: none
 }
 
-func newService(p *process, o *Options, name string, clock func() int64) *Service {
-	return &Service{
-		process: p, options: o, name: name, host: name,
+func newService(p *process, o *Options, name string, clock func() int64) *service {
+	return &service{
+		process: p, options: o, name: name, host: name, wanted: o.Directions.List,
 		state: savedState{StateOptions: &o.State}, shares: budgets.New(clock, p.warn),
 	}
 }
 
 // withAPI serves the API while next runs.
-func (s *Service) withAPI(next func() error) error {
+func (s *service) withAPI(next func() error) error {
 	if s.options.Control.Given() {
-		server, err := s.options.Control.serve(s.options.API(s))
+		server, err := s.options.Control.serve(api{s})
 		if err != nil {
 			return err
 		}
@@ -109,7 +112,7 @@ func (s *Service) withAPI(next func() error) error {
 }
 
 // withMetrics serves the metrics while next runs.
-func (s *Service) withMetrics(next func() error) error {
+func (s *service) withMetrics(next func() error) error {
 	if m := &s.options.Metrics; m.text != "" {
 		s.board = metrics.NewBoard(m.customers)
 		defer metrics.Serve(s.err, m.address, s.board).Close()
@@ -120,7 +123,7 @@ func (s *Service) withMetrics(next func() error) error {
 // serve waits for the end. Until then it checks the shapers, reloads on SIGHUP, answers other goroutines
 // and publishes metrics. A lost terminal is the end, too, but it may be lost because of the policy: then
 // the rollback comes first.
-func (s *Service) serve(ctx context.Context) error {
+func (s *service) serve(ctx context.Context) error {
 	look, stop := s.plane.poll()
 	defer stop()
 	asked, lost := false, false
@@ -173,11 +176,11 @@ func (s *Service) serve(ctx context.Context) error {
 }
 
 // reread reads the policy file again and reloads all directions.
-func (s *Service) reread(ctx context.Context) error {
+func (s *service) reread(ctx context.Context) error {
 	return s.notify.reload(s.plane.status(), func() error { return s.reload(ctx) })
 }
 
-func (s *Service) reload(ctx context.Context) error {
+func (s *service) reload(ctx context.Context) error {
 	policy, err := s.options.Policy.Load()
 	if err != nil {
 		return err
@@ -187,7 +190,7 @@ func (s *Service) reload(ctx context.Context) error {
 	defer s.changer.Unlock()
 	policy = s.amend(policy)
 	list := s.plane.directions()
-	if err := cli.CheckPolicy(policy, Handles(list)); err != nil {
+	if err := cli.CheckPolicy(policy, handlesOf(list)); err != nil {
 		return err
 	}
 	var hosts []budgets.Host
@@ -216,8 +219,8 @@ func (s *Service) reload(ctx context.Context) error {
 	return s.plane.settle(ctx)
 }
 
-// Handles returns the handles of directions.
-func Handles(list []ServiceDirection) (out []live.Handle) {
+// handlesOf returns the handles of directions.
+func handlesOf(list []serviceDirection) (out []live.Handle) {
 	for _, d := range list {
 		out = append(out, d.Handle())
 	}
@@ -225,15 +228,15 @@ func Handles(list []ServiceDirection) (out []live.Handle) {
 }
 
 // budgetHost returns the name of a direction among the hosts of budgets on servers.
-func (s *Service) budgetHost(d dataplane.Direction) string {
+func (s *service) budgetHost(d dataplane.Direction) string {
 	return budgets.HostName(s.host, d.String())
 }
 
 // observe reads all directions for the metrics.
-func (s *Service) observe() (out []metrics.Observation, err error) {
+func (s *service) observe() (out []metrics.Observation, err error) {
 	list := s.plane.directions()
 	if len(list) == 0 {
-		for _, direction := range s.options.Directions.List {
+		for _, direction := range s.wanted {
 			out = append(out, metrics.Absent(s.name, direction, "the interface is gone"))
 		}
 	}

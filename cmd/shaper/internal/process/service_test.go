@@ -25,7 +25,7 @@ type fakePlane struct {
 	calls  []string
 }
 
-func (p *fakePlane) directions() []ServiceDirection    { return []ServiceDirection{fakeDirection{p: p}} }
+func (p *fakePlane) directions() []serviceDirection    { return []serviceDirection{fakeDirection{p: p}} }
 func (p *fakePlane) reloaded(now *policyfile.Compiled) { p.policy = now }
 func (p *fakePlane) settle(context.Context) error      { p.calls = append(p.calls, "settle"); return nil }
 
@@ -35,7 +35,7 @@ func (p *fakePlane) follow(ctx context.Context) error {
 }
 
 type fakeDirection struct {
-	ServiceDirection
+	serviceDirection
 	p *fakePlane
 }
 

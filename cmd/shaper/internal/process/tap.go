@@ -55,7 +55,7 @@ func (o *TapOptions) Run(ctx context.Context, s cli.Streams, name string) (err e
 // tapPlane shapes the packets between two devices. The goroutine of Run moves the frames, and another
 // one owns the service. Calls of other commands need neither: they take the lock of the changes.
 type tapPlane struct {
-	*Service
+	*service
 	options *TapOptions
 	frames  tap.Plane
 	list    []*live.LocalTap
@@ -63,7 +63,7 @@ type tapPlane struct {
 }
 
 func newTapPlane(p *process, o *TapOptions, name string) *tapPlane {
-	t := &tapPlane{Service: newService(p, &o.Options, name, tap.Now), options: o}
+	t := &tapPlane{service: newService(p, &o.Options, name, tap.Now), options: o}
 	t.plane = t
 	t.stateName = name
 	t.heard.Warn = t.warn

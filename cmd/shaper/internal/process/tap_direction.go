@@ -12,7 +12,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
-func (t *tapPlane) directions() (out []ServiceDirection) {
+func (t *tapPlane) directions() (out []serviceDirection) {
 	for _, sh := range t.list {
 		out = append(out, tapDirection{sh, t})
 	}
@@ -34,7 +34,7 @@ func (t *tapPlane) policyName() string {
 }
 
 // read holds the lock of the changes, which reloads and changes need.
-func (t *tapPlane) read(_ context.Context, f func([]ServiceDirection) error) error {
+func (t *tapPlane) read(_ context.Context, f func([]serviceDirection) error) error {
 	t.changer.Lock()
 	defer t.changer.Unlock()
 	return f(t.directions())
@@ -76,7 +76,7 @@ func (d tapDirection) PrepareCustomerPlans() error { return nil }
 
 func (d tapDirection) SaveCustomers() ([]byte, error) { return d.Shaper.SaveCustomers(), nil }
 
-func (d tapDirection) CustomerReader() (CustomerReader, error) { return tapCustomers{d}, nil }
+func (d tapDirection) CustomerReader() (customerReader, error) { return tapCustomers{d}, nil }
 
 // tapCustomers reads the customers of a tapDirection.
 type tapCustomers struct{ d tapDirection }

@@ -17,11 +17,14 @@ import (
 // amendment gives new policies the changes in force of the shapers that get them. Until end is called, no
 // process can make other changes.
 type amendment struct {
+	list     []live.Handle
+	policies []*policyfile.Compiled // with the changes in force, parallel to list
+	books    []live.Changes         // parallel to list; without the changes that the new policy overrules
+
 	locks   []io.Closer
-	shapers map[string][]live.Handle     // by file of changes; "" for a shaper tap
-	parts   map[string]bool              // files whose changes are those of other shapers, too
-	books   map[live.Handle]live.Changes // without the changes that the new policy overrules
-	resets  map[string][]changes.Change  // of overruled changes, by file of changes
+	shapers map[string][]live.Handle    // by file of changes; "" for a shaper tap
+	parts   map[string]bool             // files whose changes are those of other shapers, too
+	resets  map[string][]changes.Change // of overruled changes, by file of changes
 }
 
 func (a *amendment) end() {
@@ -31,15 +34,15 @@ func (a *amendment) end() {
 	a.locks = nil
 }
 
-// amendFor replaces the policies of shapers by policies with the changes in force. With overrule, the
-// policies end the changes of their own links and queues. With all, the list contains all shapers of the
-// interface.
+// amendFor returns the amendment that replaces the policies of shapers by policies with the changes in force.
+// With overrule, the policies end the changes of their own links and queues. With all, the list contains all
+// shapers of the interface.
 func amendFor(
 	s cli.Streams, list []live.Handle, policies []*policyfile.Compiled, overrule, all bool,
 ) (*amendment, error) {
 	a := &amendment{
-		shapers: map[string][]live.Handle{}, books: map[live.Handle]live.Changes{},
-		resets: map[string][]changes.Change{},
+		list: list, policies: slices.Clone(policies),
+		shapers: map[string][]live.Handle{}, resets: map[string][]changes.Change{},
 	}
 	if !all {
 		var err error
@@ -53,53 +56,58 @@ func amendFor(
 	}
 	done := map[amended]*policyfile.Compiled{}
 	for i, sh := range list {
-		source, err := policyfile.SourceOf(sh.Info().Label)
+		path, now, err := a.lockChanges(s, sh)
 		if err != nil {
 			a.end()
 			return nil, err
-		}
-		// the process of a shaper tap changes its policy itself, without warnings
-		inKernel := !live.IsTap(sh.Info())
-		path := bookOf(sh, source)
-		if path != "" && a.shapers[path] == nil {
-			l, err := changes.Lock(path)
-			switch {
-			case errors.Is(err, changes.ErrLocked):
-				a.end()
-				return nil, err
-			case err != nil: // no process can hold it
-				fmt.Fprintf(s.Err, "shaper: warning: %v\n", err)
-			default:
-				a.locks = append(a.locks, l)
-			}
-		}
-		a.shapers[path] = append(a.shapers[path], sh)
-		now, err := sh.Changes()
-		if err != nil && !inKernel {
-			a.end()
-			return nil, err
-		}
-		if err != nil {
-			fmt.Fprintf(s.Err, "shaper: warning: %v\n", err)
-		}
-		if now.Problem != "" {
-			fmt.Fprintf(s.Err, "shaper: warning: %s: %s\n", live.Name(sh.Info()), say.Printable(now.Problem))
 		}
 		if overrule && !a.parts[path] {
 			a.overrule(path, now.Book, policies[i])
 		}
-		a.books[sh] = now
+		a.books = append(a.books, now)
 		key := amended{policies[i], path}
 		if done[key] == nil {
 			var stale []error
 			done[key], stale = policies[i].Amended(path, now.Book, time.Now())
 			cli.WarnStale(s.Err, stale)
 		}
-		if inKernel {
-			policies[i] = done[key]
+		if !live.IsTap(sh.Info()) { // the process of a shaper tap changes its policy itself, without warnings
+			a.policies[i] = done[key]
 		}
 	}
 	return a, nil
+}
+
+// lockChanges locks the file of a shaper's changes, and returns its path and the changes.
+func (a *amendment) lockChanges(s cli.Streams, sh live.Handle) (path string, now live.Changes, err error) {
+	source, err := policyfile.SourceOf(sh.Info().Label)
+	if err != nil {
+		return "", now, err
+	}
+	path = bookOf(sh, source)
+	if path != "" && a.shapers[path] == nil {
+		l, err := changes.Lock(path)
+		switch {
+		case errors.Is(err, changes.ErrLocked):
+			return "", now, err
+		case err != nil: // no process can hold it
+			fmt.Fprintf(s.Err, "shaper: warning: %v\n", err)
+		default:
+			a.locks = append(a.locks, l)
+		}
+	}
+	a.shapers[path] = append(a.shapers[path], sh)
+	now, err = sh.Changes()
+	if err != nil && live.IsTap(sh.Info()) {
+		return "", now, err
+	}
+	if err != nil {
+		fmt.Fprintf(s.Err, "shaper: warning: %v\n", err)
+	}
+	if now.Problem != "" {
+		fmt.Fprintf(s.Err, "shaper: warning: %s: %s\n", live.Name(sh.Info()), say.Printable(now.Problem))
+	}
+	return path, now, nil
 }
 
 // overrule removes the changes of links and queues of a policy from a book.

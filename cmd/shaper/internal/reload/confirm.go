@@ -12,9 +12,9 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
-// awaitConfirm waits until the new policy is confirmed. At the deadline, or on a signal, it
-// rolls back. done reports that the policy was confirmed or rolled back.
-func awaitConfirm(ctx context.Context, list []live.Handle, until time.Time) (bool, error) {
+// awaitConfirm waits until the new policy is confirmed. At the deadline, or on a signal, it rolls back.
+// settled: there is nothing left to roll back.
+func awaitConfirm(ctx context.Context, list []live.Handle, until time.Time) (settled bool, err error) {
 	timeout := time.After(time.Until(until))
 	for {
 		confirmed, replaced := true, false

@@ -40,7 +40,7 @@ type changed struct {
 func Reload(
 	ctx context.Context, s cli.Streams, f *live.Flags, name string, flags *cli.PolicyFlags,
 	confirm time.Duration, asJSON bool,
-) (err error) {
+) error {
 	list, err := f.Choose(name)
 	if err != nil {
 		return err
@@ -50,45 +50,64 @@ func Reload(
 	if err != nil {
 		return err
 	}
-	amended, err := amendFor(s, list, policies, flags.One.Rate != "", f.List == nil)
+	a, err := amendFor(s, list, policies, flags.One.Rate != "", f.List == nil)
 	if err != nil {
 		return err
 	}
-	defer amended.end() // again does nothing
-	if confirm > 0 && len(amended.resets) > 0 {
+	defer a.end() // does nothing after settle
+	if confirm > 0 && len(a.resets) > 0 {
 		return cli.Usagef("--rate would end a change by shaper set, which a rollback cannot restore: leave out --confirm, or reset the change first (shaper set %s lists it)",
 			list[0].Info().Interface)
 	}
-	for i, sh := range list {
-		if err := cli.CheckPolicy(policies[i], []live.Handle{sh}); err != nil {
-			return err
-		}
-		if i == 0 || policies[i] != policies[0] {
-			if live.IsTap(sh.Info()) {
-				flags.NoMarks = process.TapMarks
-			}
-			flags.Warn(s.Err, policies[i], sh.Info().Interface)
-		}
-		if confirm > 0 && live.IsTap(sh.Info()) {
-			return live.ErrNoConfirm
-		}
-		owned, err := sh.Owned()
-		if err == nil && !owned && policies[i].HasRules() {
-			return fmt.Errorf("%s: %w", live.Name(sh.Info()), process.ErrNoRules)
-		}
-		if err == nil && !owned && budgets.OnServer(policies[i].Plan) {
-			return cli.Usagef("%s has no process to renew its share of a budget on a server: use shaper run",
-				live.Name(sh.Info()))
-		}
+	if err := a.check(s, flags, confirm > 0); err != nil {
+		return err
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	live.Announce(list, live.Reload, live.Author("shaper reload"))
-	if confirm == 0 {
-		return amended.reload(s, list, policies, time.Time{}, asJSON)
+	if confirm > 0 {
+		return a.reloadAndAwait(ctx, s, confirm, asJSON)
 	}
-	name = list[0].Info().Interface
+	return a.reload(s, time.Time{}, asJSON)
+}
+
+// check returns an error if a shaper cannot have its policy, and prints the warnings about each policy.
+func (a *amendment) check(s cli.Streams, flags *cli.PolicyFlags, confirm bool) error {
+	for i, sh := range a.list {
+		policy := a.policies[i]
+		if err := cli.CheckPolicy(policy, []live.Handle{sh}); err != nil {
+			return err
+		}
+		if i == 0 || policy != a.policies[0] {
+			if live.IsTap(sh.Info()) {
+				flags.NoMarks = process.TapMarks
+			}
+			flags.Warn(s.Err, policy, sh.Info().Interface)
+		}
+		if confirm && live.IsTap(sh.Info()) {
+			return live.ErrNoConfirm
+		}
+		if owned, err := sh.Owned(); err != nil || owned {
+			continue
+		}
+		switch {
+		case policy.HasRules():
+			return fmt.Errorf("%s: %w", live.Name(sh.Info()), process.ErrNoRules)
+		case budgets.OnServer(policy.Plan):
+			return cli.Usagef("%s has no process to renew its share of a budget on a server: use shaper run",
+				live.Name(sh.Info()))
+		}
+	}
+	return nil
+}
+
+// reloadAndAwait reloads, and waits until the policies are confirmed. They are rolled back at the end of the
+// time, at a signal, and if this process is killed.
+func (a *amendment) reloadAndAwait(
+	ctx context.Context, s cli.Streams, confirm time.Duration, asJSON bool,
+) (err error) {
+	name := a.list[0].Info().Interface
 	signal.Ignore(syscall.SIGHUP) // the new policy may cut off the terminal
 	guard, err := live.StartGuard(name, nil, os.Stderr)
 	if err == nil {
@@ -110,14 +129,14 @@ func Reload(
 	s.Out = out
 	defer func() { err = errors.Join(err, cli.AfterChange(out.Flush())) }()
 	until := time.Now().Add(confirm).Round(0)
-	err = amended.reload(s, list, policies, until, asJSON)
+	err = a.reload(s, until, asJSON)
 	if err != nil && !errors.As(err, new(*incompleteError)) {
 		return err
 	}
 	if !asJSON {
 		fmt.Fprintf(s.Out, "waiting %v for shaper confirm %s\n", confirm, name)
 	}
-	settled, waited := awaitConfirm(ctx, list, until)
+	settled, waited := awaitConfirm(ctx, a.list, until)
 	return errors.Join(err, waited)
 }
 
@@ -127,50 +146,69 @@ type incompleteError struct{ error }
 func (e *incompleteError) Unwrap() error { return e.error }
 
 // reload gives each shaper its policy, until the first error, and then prints the changes.
-func (a *amendment) reload(
-	s cli.Streams, list []live.Handle, policies []*policyfile.Compiled, until time.Time, asJSON bool,
-) (err error) {
-	var loaded [][]compiled.ClassChange
-	var incomplete []error
+func (a *amendment) reload(s cli.Streams, until time.Time, asJSON bool) error {
 	if err := a.overruleTap(); err != nil {
 		return err
 	}
-	for i, sh := range list {
-		done := sh.Prepare(policies[i])
-		var changes []compiled.ClassChange
-		changes, err = sh.Reload(policies[i].Plan, live.Label(policies[i], sh.Info().Interface), until)
-		done()
-		var active *dataplane.ActiveError
-		if err != nil && !errors.As(err, &active) {
-			err = cli.ExplainIn(policies[i], err)
+	var loaded [][]compiled.ClassChange
+	var failed error
+	var incomplete []error
+	for i, sh := range a.list {
+		classes, err := a.reloadOne(s, i, until)
+		if err != nil && !errors.As(err, new(*dataplane.ActiveError)) {
+			failed = cli.ExplainIn(a.policies[i], err)
 			break
 		}
-		if err := sh.KeepCustomers(policies[i]); err != nil {
-			fmt.Fprintf(s.Err, "shaper: warning: %s: the copy of the customers: %v\n", live.Name(sh.Info()),
-				err)
+		if err != nil {
+			incomplete = append(incomplete, fmt.Errorf("%s: %w", live.Name(sh.Info()), err))
 		}
-		if active != nil {
-			incomplete = append(incomplete, fmt.Errorf("%s: %w", live.Name(sh.Info()), active))
-		}
-		err = nil
-		loaded = append(loaded, changes)
+		loaded = append(loaded, classes)
 	}
-	if err := a.settle(list[len(loaded):]); err != nil {
+	if err := a.settle(a.list[len(loaded):]); err != nil {
 		fmt.Fprintf(s.Err, "shaper: warning: %v\n", err)
 	}
+	printed := a.print(s, loaded, asJSON)
+	if err := errors.Join(incomplete...); err != nil {
+		incomplete = []error{&incompleteError{err}}
+	}
+	return errors.Join(append(incomplete, failed, cli.AfterChange(printed))...)
+}
+
+// reloadOne gives the shaper at an index of the list its policy. The policy is in force also with a
+// *dataplane.ActiveError.
+func (a *amendment) reloadOne(s cli.Streams, i int, until time.Time) ([]compiled.ClassChange, error) {
+	sh, policy := a.list[i], a.policies[i]
+	done := sh.Prepare(policy)
+	classes, err := sh.Reload(policy.Plan, live.Label(policy, sh.Info().Interface), until)
+	done()
+	var active *dataplane.ActiveError
+	if err != nil && !errors.As(err, &active) {
+		return nil, err
+	}
+	if err := sh.KeepCustomers(policy); err != nil {
+		fmt.Fprintf(s.Err, "shaper: warning: %s: the copy of the customers: %v\n", live.Name(sh.Info()), err)
+	}
+	if active != nil {
+		return classes, active
+	}
+	return classes, nil
+}
+
+// print prints the change of each class of the first shapers of the list, and the changes by shaper set
+// still in force.
+func (a *amendment) print(s cli.Streams, loaded [][]compiled.ClassChange, asJSON bool) error {
 	p := say.NewPrinter(s.Out)
-	for i, changes := range loaded {
-		sh, about := list[i], list[i].Info()
+	for i, classes := range loaded {
+		sh, about, policy := a.list[i], a.list[i].Info(), a.policies[i]
 		cli.PrintNotes(s.Err, live.Name(about), sh.Notes())
-		all := a.books[sh]
-		inForce, _ := all.InForce(policies[i], time.Now())
+		inForce, _ := a.books[i].InForce(policy, time.Now())
 		cli.PrintNotes(s.Err, live.Name(about), live.KeptNotes(inForce, about.Interface))
 		if !asJSON {
-			live.PrintReloaded(p, about, policies[i], changes)
+			live.PrintReloaded(p, about, policy, classes)
 			continue
 		}
 		row := changed{
-			about.Interface, about.Direction.String(), uint32(about.Program), policies[i].Name, changes,
+			about.Interface, about.Direction.String(), uint32(about.Program), policy.Name, classes,
 			[]control.Change{},
 		}
 		for i := range inForce {
@@ -178,10 +216,7 @@ func (a *amendment) reload(
 		}
 		p.Err = errors.Join(p.Err, say.WriteJSON(s.Out, row))
 	}
-	if err := errors.Join(incomplete...); err != nil {
-		incomplete = []error{&incompleteError{err}}
-	}
-	return errors.Join(append(incomplete, err, cli.AfterChange(p.Err))...)
+	return p.Err
 }
 
 // loadFor returns a policy for each shaper: the policy in the flags, or the one that the

@@ -2,6 +2,7 @@ package routers
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -188,6 +189,10 @@ func (e *junosExporter) from(m *dataplane.Match, class, family string) (lines []
 	add("packet-length", values(m.Length))
 	e.checkPorts(m, class)
 	written := append(accessListFields(m), "DSCP", "Length")
+	if len(m.EtherType) > 0 && !slices.Contains(written, "EtherType") {
+		e.Cannot("class %s: ethertype: a filter of an IP family has ipv4 and ipv6 only", class)
+		written = append(written, "EtherType")
+	}
 	e.Unsaid("class "+class, m, "a filter of an IP family has no such condition", written...)
 	return lines
 }

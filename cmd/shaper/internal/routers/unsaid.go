@@ -20,6 +20,9 @@ func (e *Export) Unsaid(what string, part any, reason string, known ...string) {
 // name of the field in lower case.
 func policyKey(part any, name string) string {
 	if _, match := part.(*dataplane.Match); match {
+		if name == "Customer" {
+			return "per: customer"
+		}
 		var m dataplane.Match
 		field := reflect.ValueOf(&m).Elem().FieldByName(name).Addr().Interface()
 		for _, f := range dataplane.MatchFields {

@@ -1,6 +1,7 @@
 package routers
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -27,5 +28,27 @@ func TestForeignEtherTypes(t *testing.T) {
 				t.Errorf("%s: %s: got problems %q", name, match, problems)
 			}
 		}
+	}
+}
+
+// TestReasonsOfConditions checks that the reason for a refused condition is true, and names it by its key in
+// policies.
+func TestReasonsOfConditions(t *testing.T) {
+	t.Parallel()
+	for name, dialect := range All {
+		if name == "tc" {
+			continue // it refuses all classes of customers
+		}
+		policy := mustCompile(t, "classes: [{name: c, green: drop}]")
+		policy.Classes[0].Match.Customer = true
+		if problems := dialect.Export(policy, "P").Problems; !slices.ContainsFunc(problems,
+			func(p string) bool { return strings.Contains(p, "class c: per: customer") }) {
+			t.Errorf("%s: got problems %q, want one of per: customer", name, problems)
+		}
+	}
+	policy := mustCompile(t, "classes: [{name: c, match: {ethertype: mpls}, green: drop}]")
+	want := []string{"class c: ethertype: a filter of an IP family has ipv4 and ipv6 only"}
+	if problems := All["junos"].Export(policy, "P").Problems; !slices.Equal(problems, want) {
+		t.Errorf("junos: got problems %q, want %q", problems, want)
 	}
 }

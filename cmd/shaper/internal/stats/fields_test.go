@@ -82,7 +82,7 @@ func (s *source) render(t *testing.T, hook string) string {
 	}
 	before := newSource().Sample
 	before.At = 0
-	out, err := json.Marshal(Of(sh, before, now, LookAtChanges))
+	out, err := json.Marshal(Of(sh, before, now, lookAtChanges))
 	if err != nil {
 		t.Fatal(err)
 	}

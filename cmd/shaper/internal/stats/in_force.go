@@ -16,8 +16,8 @@ const listedChanges = 1_000
 // them.
 type ChangesLook func(live.Handle) (live.Changes, func() (*policyfile.Compiled, error), error)
 
-// LookAtChanges is a ChangesLook for the shapers of any process.
-func LookAtChanges(sh live.Handle) (live.Changes, func() (*policyfile.Compiled, error), error) {
+// lookAtChanges is a ChangesLook for the shapers of any process.
+func lookAtChanges(sh live.Handle) (live.Changes, func() (*policyfile.Compiled, error), error) {
 	now, err := sh.Changes()
 	return now, func() (*policyfile.Compiled, error) { return policyfile.CompileNames(sh.Info().Label) }, err
 }

@@ -88,7 +88,7 @@ func printSamples(s cli.Streams, list []live.Handle, of []Samples, asJSON bool, 
 	p := say.NewPrinter(s.Out)
 	for i, sh := range list {
 		if asJSON {
-			if err := say.WriteJSON(s.Out, Of(sh, of[i].Before, of[i].Now, LookAtChanges)); err != nil {
+			if err := say.WriteJSON(s.Out, Of(sh, of[i].Before, of[i].Now, lookAtChanges)); err != nil {
 				return err
 			}
 			continue

@@ -98,7 +98,7 @@ func PrintSurvey(v *live.Survey, s cli.Streams, asJSON bool) error {
 		p.Printf("no shaper is attached in this network namespace\n")
 	}
 	for i, sh := range v.List {
-		st := StatusOf(sh, LookAtChanges)
+		st := StatusOf(sh, lookAtChanges)
 		if asJSON {
 			if err := say.WriteJSON(s.Out, st); err != nil {
 				return err

@@ -63,7 +63,7 @@ func (v *interval) passed(class int, color meter.Color) *int64 {
 
 // printStats prints counters, rates and tokens for people.
 func printStats(p *say.Printer, sh live.Handle, before, now live.Sample) {
-	st := StatusOf(sh, LookAtChanges)
+	st := StatusOf(sh, lookAtChanges)
 	printStatus(p, sh.Info(), &st)
 	v := &interval{sh.Info(), &before, &now}
 	p.Printf("  rates    over the last %v\n", v.dt().Round(10*time.Millisecond))

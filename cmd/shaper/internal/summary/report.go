@@ -22,8 +22,7 @@ const topRows = 10
 // Write writes the report. It first widens the bins until they have enough packets.
 func (c *Collector) Write(w io.Writer, in, version string, n Replay) error {
 	c.Fit(n.Packets)
-	plan := c.policy.Plan
-	outline := plan.Outline()
+	outline := c.policy.Plan.Outline()
 	t := TotalsOf(outline, n)
 	d := report.Data{
 		Input:     filepath.Base(say.Printable(in)),
@@ -36,12 +35,41 @@ func (c *Collector) Write(w io.Writer, in, version string, n Replay) error {
 		Bytes:     t.Bytes,
 		Duration:  t.DurationNS,
 		Warnings:  t.Warnings,
+		Flows:     topOf(&c.flows, dataplane.Flow.String),
+		Keys:      topOf(&c.keys, func(key string) string { return key }),
 	}
 	for color := range d.Offered {
 		d.Offered[color] = c.Used(c.offered[color])
 		d.Passed[color] = c.Used(c.passed[color])
 	}
 	c.addEpisodes(&d, n)
+	c.addRates(&d)
+	c.addMeters(&d)
+	c.addQueues(&d)
+	for i := range t.Classes {
+		class := &t.Classes[i]
+		row := report.Class{
+			Name:    class.Name,
+			Green:   class.Green,
+			Yellow:  class.Yellow,
+			Red:     class.Red,
+			Dropped: class.Dropped,
+			Marked:  class.Marked,
+			Queued:  class.Queued,
+		}
+		if i < len(outline.Classes) {
+			row.Meter = c.meterOf(outline.Chain(i), n.Keys)
+		} else if row.Uncolored = class.Count; class.Packets == 0 {
+			continue
+		}
+		d.Classes = append(d.Classes, row)
+	}
+	return report.Write(w, d)
+}
+
+// addRates adds the traffic of each class over time.
+func (c *Collector) addRates(d *report.Data) {
+	plan := c.policy.Plan
 	for i := range c.classes {
 		s := &c.classes[i]
 		rates := report.Rates{Name: plan.Classes[i].Name, Sent: c.Used(s.passed), Limits: limitsOf(plan, i)}
@@ -50,10 +78,12 @@ func (c *Collector) Write(w io.Writer, in, version string, n Replay) error {
 		}
 		d.Rates = append(d.Rates, rates)
 	}
-	d.Flows = topOf(&c.flows, dataplane.Flow.String)
-	d.Keys = topOf(&c.keys, func(key string) string { return key })
+}
+
+// addMeters adds the levels of each meter over time.
+func (c *Collector) addMeters(d *report.Data) {
 	for _, m := range c.meters {
-		s := &plan.Stages[m.stage]
+		s := &c.policy.Plan.Stages[m.stage]
 		out := report.MeterSeries{
 			Name: s.Name, Kind: s.Kind.String(), Params: say.Meter(s.Source), Packets: c.Used(m.packets),
 		}
@@ -69,6 +99,10 @@ func (c *Collector) Write(w io.Writer, in, version string, n Replay) error {
 		}
 		d.Meters = append(d.Meters, out)
 	}
+}
+
+// addQueues adds the delay, the backlog and the drops of each queue.
+func (c *Collector) addQueues(d *report.Data) {
 	for _, q := range c.queues {
 		d.Queues = append(d.Queues, report.QueueSeries{
 			Name: q.queue.Name, Params: say.Queue(q.queue.Source, c.policy.Policy.Queues),
@@ -76,38 +110,24 @@ func (c *Collector) Write(w io.Writer, in, version string, n Replay) error {
 			Full: q.full, WRED: q.early, CoDel: q.stale,
 		})
 	}
-	for i, class := range t.Classes {
-		row := report.Class{
-			Name:    class.Name,
-			Green:   class.Green,
-			Yellow:  class.Yellow,
-			Red:     class.Red,
-			Dropped: class.Dropped,
-			Marked:  class.Marked,
-			Queued:  class.Queued,
-		}
-		switch {
-		case i == len(plan.Classes):
-			row.Uncolored = class.Count
-			if class.Packets == 0 {
-				continue
-			}
-		case plan.Classes[i].Stage >= 0:
-			chain := outline.Chain(i)
-			first := &plan.Stages[chain[0]]
-			row.Meter = "the meter of the customer's plan"
-			if !first.Customers {
-				row.Meter = first.Kind.String() + ": " + say.Meter(first.Source)
-			}
-			for _, k := range n.Keys {
-				if slices.Contains(chain, k.Stage()) {
-					row.Meter += fmt.Sprintf("; %s: %s", k.Name, k)
-				}
-			}
-		}
-		d.Classes = append(d.Classes, row)
+}
+
+// meterOf describes the meter of a class in the table, with the keys of the meters of its chain; "" for no
+// meter.
+func (c *Collector) meterOf(chain []int, keys []*say.KeyCounts) string {
+	if len(chain) == 0 {
+		return ""
 	}
-	return report.Write(w, d)
+	text := "the meter of the customer's plan"
+	if first := &c.policy.Plan.Stages[chain[0]]; !first.Customers {
+		text = first.Kind.String() + ": " + say.Meter(first.Source)
+	}
+	for _, k := range keys {
+		if slices.Contains(chain, k.Stage()) {
+			text += fmt.Sprintf("; %s: %s", k.Name, k)
+		}
+	}
+	return text
 }
 
 // means divides the sum of each bin by its packets. It is -1 without packets, or without sums.

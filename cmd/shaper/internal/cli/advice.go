@@ -4,7 +4,6 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/remedy"
 )
 
@@ -17,6 +16,7 @@ var advice = map[remedy.Advice]string{
 	remedy.UseUserSpace: "use shaper tap, or replay --engine go",
 	remedy.MountBpffs:   "mount -t bpf -o mode=0700 bpf /sys/fs/bpf, or use --hook tc",
 	remedy.MoveBack:     "move it back, or shaper detach IFACE here",
+	remedy.CallReload:   "use shaper reload to change its policy, or shaper detach to end it",
 	remedy.CallDetach:   "shaper detach IFACE",
 	remedy.CallRepair:   "--repair restores ours, or shaper detach IFACE and run it again",
 	remedy.Reattach:     "shaper detach IFACE, then run it again",
@@ -34,15 +34,11 @@ func AdviceOf(r remedy.Advice, name string) string {
 	return strings.ReplaceAll(text, "IFACE", name)
 }
 
-// AdviceOn returns the advice on an error, after a colon, or "".
-func AdviceOn(err error) string {
+// adviceOn returns the advice on an error, after a colon, or "".
+func adviceOn(err error) string {
 	var r *remedy.Error
-	var busy *kernel.BusyError
-	switch {
-	case errors.As(err, &r):
+	if errors.As(err, &r) {
 		return ": " + AdviceOf(r.Remedy, "")
-	case errors.As(err, &busy):
-		return ": use shaper reload to change its policy, or shaper detach to end it"
 	}
 	return ""
 }
@@ -50,7 +46,7 @@ func AdviceOn(err error) string {
 // advisedError is an error with its advice.
 type advisedError struct{ error }
 
-func (e *advisedError) Error() string { return e.error.Error() + AdviceOn(e.error) }
+func (e *advisedError) Error() string { return e.error.Error() + adviceOn(e.error) }
 func (e *advisedError) Unwrap() error { return e.error }
 
 // Advised adds the advice to an error, or to each joined error. It does nothing if the advice
@@ -63,7 +59,7 @@ func Advised(err error) error {
 		}
 		return errors.Join(out...)
 	}
-	if err == nil || errors.As(err, new(*advisedError)) || AdviceOn(err) == "" {
+	if err == nil || errors.As(err, new(*advisedError)) || adviceOn(err) == "" {
 		return err
 	}
 	return &advisedError{err}

@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
-	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
 // Directions is the value of a flag: egress, ingress or both.
@@ -28,11 +27,11 @@ func (d *Directions) Type() string { return "DIRECTION" }
 func (d *Directions) Set(s string) error {
 	switch s {
 	case "egress":
-		d.List = []dataplane.Direction{kernel.Egress}
+		d.List = []dataplane.Direction{dataplane.Egress}
 	case "ingress":
-		d.List = []dataplane.Direction{kernel.Ingress}
+		d.List = []dataplane.Direction{dataplane.Ingress}
 	case "both":
-		d.List = []dataplane.Direction{kernel.Egress, kernel.Ingress}
+		d.List = []dataplane.Direction{dataplane.Egress, dataplane.Ingress}
 	default:
 		return fmt.Errorf("want egress, ingress or both")
 	}
