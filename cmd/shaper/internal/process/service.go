@@ -64,7 +64,7 @@ type serviceDirection interface {
 	observeCustomers(*metrics.Observation) error
 }
 
-// customerReader reads the customers of a direction, as live.Handle.Customers does.
+// customerReader reads the customers of a direction, as the handle of a shaper in the kernel does.
 type customerReader interface {
 	Customers() (at int64, list []live.Customer, err error)
 	Close()
