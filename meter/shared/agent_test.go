@@ -302,9 +302,10 @@ func (g *group) awaitEvent(t *testing.T, host int, kind EventKind) (e Event) {
 }
 
 // TestMain runs more tests in parallel than usual, because they mostly wait for
-// servers.
+// servers. On a busy machine, a TLS handshake can take longer than 2 s.
 func TestMain(m *testing.M) {
 	flag.Parse()
+	dialTimeout = 10 * time.Second
 	if p := flag.Lookup("test.parallel"); p.Value.(flag.Getter).Get().(int) < 8 {
 		_ = p.Value.Set("8")
 	}

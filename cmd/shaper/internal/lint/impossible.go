@@ -44,6 +44,31 @@ func (l *linter) impossible() {
 	}
 }
 
+// unreadMarks finds actions setting the skb mark in a plane whose packets have none.
+func (l *linter) unreadMarks() {
+	if l.NoMarks == "" {
+		return
+	}
+	find := func(owner string, actions ...*dataplane.Action) {
+		for _, a := range actions {
+			if a != nil && slices.ContainsFunc(a.Marks, isSKBMark) {
+				l.add(Warning, a, "mark", "%s sets the mark of packets, which nothing reads in %s", owner, l.NoMarks)
+			}
+		}
+	}
+	for i := range l.Policy.Classes {
+		c := &l.Policy.Classes[i]
+		find("class "+c.Name, c.Green, c.Yellow, c.Red)
+	}
+	if l.Policy.Customers != nil {
+		for _, p := range l.Policy.Customers.Plans {
+			find("plan "+p.Name, p.Green, p.Yellow, p.Red)
+		}
+	}
+}
+
+func isSKBMark(m dataplane.Mark) bool { return m.Field == dataplane.SKBMark }
+
 // contradiction returns the key of a match in contradiction to others, and the reason, or "" and
 // "".
 func contradiction(m *dataplane.Match) (key, why string) {

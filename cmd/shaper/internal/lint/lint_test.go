@@ -444,6 +444,45 @@ func TestNoMarks(t *testing.T) {
 	}
 }
 
+// TestUnreadMarks checks the warnings about actions setting marks, in planes whose packets have none.
+func TestUnreadMarks(t *testing.T) {
+	const place = "warning, class a sets the mark of packets, which nothing reads in shaper tap"
+	for text, want := range map[string][]string{
+		"classes: [{name: a, match: {dscp: ef}, green: {mark: 7}}]":                                                       {place},
+		"classes: [{name: a, match: {dscp: ef}, green: {mark: 7, pcp: 1}}]":                                               {place},
+		"classes: [{name: a, match: {dscp: ef}, green: {pcp: 1}}]":                                                        nil,
+		"classes: [{name: a, match: {dscp: ef}, meter: {type: token-bucket, rate: 1mbit, burst: 64KiB}, red: {mark: 0}}]": {place},
+	} {
+		for _, plane := range []string{"", "shaper tap"} {
+			var got []string
+			for _, f := range findings(t, text, Options{MTU: 1500, RTT: time.Millisecond, NoMarks: plane}) {
+				if strings.Contains(f.Text, "mark") {
+					got = append(got, string(f.Level)+", "+f.Text)
+				}
+			}
+			if plane == "" && got != nil || plane != "" && !slices.Equal(got, want) {
+				t.Errorf("%s, plane %q: got %q, want %q", text, plane, got, want)
+			}
+		}
+	}
+	f, err := policyfile.LoadWith("p.yaml", []byte("classes: [{name: a, per: customer, meter: plan}]\n"+
+		"customers: {file: c.csv}\nplans: {p: {type: token-bucket, rate: 1mbit, burst: 64KiB, green: {mark: 7}}}\n"),
+		func(string) (string, error) { return "customer,address,plan\n1,192.0.2.1,p\n", nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := f.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := Policy(f, plan, Options{MTU: 1500, RTT: time.Millisecond, NoMarks: "a replay"})
+	if !slices.ContainsFunc(found, func(f Finding) bool {
+		return f.Text == "plan p sets the mark of packets, which nothing reads in a replay"
+	}) {
+		t.Errorf("got %q", found)
+	}
+}
+
 func TestSummary(t *testing.T) {
 	w, n := Finding{Level: Warning}, Finding{Level: Note}
 	for want, found := range map[string][]Finding{
