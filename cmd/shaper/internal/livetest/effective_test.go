@@ -143,6 +143,7 @@ func TestLiveInterfaceChanges(t *testing.T) {
 			p.near.Run("ip", "link", "set", "v0", "name", "w0")
 			p.near.Run("ip", "link", "set", "w0", "up")
 			r.err.awaitMatch(t, `(?m)^shaper: v0 is now called w0$`)
+			r.err.awaitMatch(t, `(?m)^shaper: \w0 egress: no longer: interface \w0 is down$`)
 			if out, _ := p.wantExit(0, "status"); !strings.HasPrefix(out, "w0 egress: attached") {
 				t.Errorf("status prints %q: want the new name", out)
 			}

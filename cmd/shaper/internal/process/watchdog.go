@@ -138,9 +138,13 @@ func (w *watched) inspect(sh *kernel.Shaper, repair bool, report func(string, ..
 		}
 	}
 	if text := strings.Join(notes, "; "); text != w.notes {
-		if w.notes = text; text != "" {
+		switch {
+		case text != "":
 			report("%s", text)
+		case len(found) == 0:
+			report("no longer: %s", w.notes)
 		}
+		w.notes = text
 	}
 	text := strings.Join(found, "; ")
 	switch {
