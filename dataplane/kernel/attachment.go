@@ -20,9 +20,31 @@ import (
 // that no command overlooks a program left attached by another process.
 type attachment struct{ hook.Attached }
 
+// mostReplaced limits the attempts at reading programs while another process replaces them.
+const mostReplaced = 100
+
+// whileReplaced calls read again if a program was replaced after read had found it, and before read
+// had opened it. The error then is ENOENT.
+func whileReplaced(read func() error) (err error) {
+	for range mostReplaced {
+		if err = read(); !errors.Is(err, unix.ENOENT) {
+			return err
+		}
+	}
+	return err
+}
+
 // attachments returns our programs for one direction of an interface, whether they are attached to
 // the interface or to its ifb. Without CAP_SYS_ADMIN it returns EPERM and the tc filters.
-func attachments(index int, direction dataplane.Direction) ([]attachment, error) {
+func attachments(index int, direction dataplane.Direction) (list []attachment, err error) {
+	err = whileReplaced(func() error {
+		list, err = attachmentsOnce(index, direction)
+		return err
+	})
+	return list, err
+}
+
+func attachmentsOnce(index int, direction dataplane.Direction) ([]attachment, error) {
 	list, err := attachedTo(index, direction)
 	if err != nil && !errors.Is(err, unix.EPERM) || direction == Egress {
 		return list, err
@@ -47,12 +69,10 @@ func attachedTo(index int, direction dataplane.Direction) (out []attachment, err
 	return out, err
 }
 
-// isOurs reports whether a program's name is one of ours.
+// isOurs reports whether a program's name is one of ours. A program that is gone is an error, ENOENT:
+// another may be in its place.
 func isOurs(id ebpf.ProgramID) (bool, error) {
 	p, err := ebpf.NewProgramFromID(id)
-	if errors.Is(err, unix.ENOENT) {
-		return false, nil
-	}
 	if err != nil {
 		return false, err
 	}

@@ -9,6 +9,8 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/iface"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
 )
@@ -122,4 +124,63 @@ func (a attachment) openShaper() (*Shaper, error) {
 	}
 	s.Program, s.Place = a.Program, a.Place
 	return s, nil
+}
+
+// opened is an attached program of shaper.
+type opened struct {
+	attachment
+	shaper   *Shaper // nil: its record is unusable
+	unusable error   // IsUnusable is true
+}
+
+// openAttached opens the shapers of an interface in a direction, without programs that are not
+// ours in spite of their names.
+func openAttached(index int, direction dataplane.Direction) (out []opened, err error) {
+	err = whileReplaced(func() error {
+		out, err = openAttachedOnce(index, direction)
+		return err
+	})
+	return out, err
+}
+
+func openAttachedOnce(index int, direction dataplane.Direction) (out []opened, err error) {
+	list, err := attachments(index, direction)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range list {
+		s, err := a.openShaper()
+		switch {
+		case s != nil:
+			out = append(out, opened{a, s, nil})
+		case record.IsUnusable(err):
+			out = append(out, opened{a, nil, err})
+		case err != nil:
+			closeOpened(out)
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+func closeOpened(list []opened) {
+	for _, o := range list {
+		if o.shaper != nil {
+			o.shaper.Close()
+		}
+	}
+}
+
+// findShaper returns the shaper of an interface in a direction, or nil if there is none
+// with a usable record. One whose record is unusable can only be cleared.
+func findShaper(at iface.ID, direction dataplane.Direction) (found *Shaper, err error) {
+	list, err := openAttached(at.Index, direction)
+	for i, o := range list {
+		if o.shaper != nil {
+			o.shaper.Interface = interfaceName(at.Index)
+			closeOpened(list[i+1:])
+			return o.shaper, nil
+		}
+	}
+	return nil, err
 }

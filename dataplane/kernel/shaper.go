@@ -251,7 +251,7 @@ func (s *Shaper) detachedError() error {
 // The error wraps ErrDetached if the shaper is no longer attached. After any other
 // error its state is unknown.
 func (s *Shaper) Refresh() error {
-	err := s.refreshAttached()
+	err := whileReplaced(s.refreshAttached)
 	if err == nil {
 		return nil
 	}
@@ -305,11 +305,11 @@ func (s *Shaper) readRecord() error {
 // adoptAttached makes s describe the program that is attached now, in place of its previous one.
 func (s *Shaper) adoptAttached(now attachment) error {
 	other, err := now.openShaper()
-	if other == nil && err == nil || errors.Is(err, unix.ENOENT) {
-		return s.detachedError()
-	}
 	if err != nil {
 		return err
+	}
+	if other == nil {
+		return s.detachedError()
 	}
 	other.Interface = s.Interface
 	previous, link := s.generation, s.hook // even maps made by this process may have been replaced
@@ -324,25 +324,17 @@ func (s *Shaper) adoptAttached(now attachment) error {
 
 // findReattached finds the program again if another process attached it anew, as Repair does.
 func (s *Shaper) findReattached() error {
-	list, err := attachments(s.Index, s.Direction)
+	list, err := openAttached(s.Index, s.Direction)
 	if errors.Is(err, unix.EPERM) {
 		return s.detachedError()
 	}
 	if err != nil {
 		return err
 	}
-	for _, a := range list {
-		other, err := a.openShaper()
-		if err != nil && !record.IsUnusable(err) && !errors.Is(err, unix.ENOENT) {
-			return err
-		}
-		if other == nil {
-			continue
-		}
-		same := other.Since.Equal(s.Since) && other.Identity() == s.Identity()
-		other.Close()
-		if same {
-			return s.adoptAttached(a)
+	defer closeOpened(list)
+	for _, o := range list {
+		if o.shaper != nil && o.shaper.Since.Equal(s.Since) && o.shaper.Identity() == s.Identity() {
+			return s.adoptAttached(o.attachment)
 		}
 	}
 	return s.detachedError()

@@ -17,7 +17,6 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/iface"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
-	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/registry"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/rundir"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/safedir"
@@ -95,40 +94,32 @@ func (v *Survey) addAll(namespace uint64, links []netlink.Link) error {
 	return err
 }
 
+var errSecond = errors.New("a second shaper")
+
 // addInterface adds the shapers and leftovers of an interface.
 func (v *Survey) addInterface(at iface.ID, name string) error {
 	var found [2]*Shaper
 	for _, direction := range []dataplane.Direction{Egress, Ingress} {
-		list, err := attachments(at.Index, direction)
+		list, err := openAttached(at.Index, direction)
 		if err != nil {
 			return err
 		}
-		for _, a := range list {
-			s, err := a.openShaper()
-			if errors.Is(err, unix.ENOENT) || s == nil && err == nil {
-				continue // it was detached meanwhile, or is not ours
-			}
-			if err != nil && !record.IsUnusable(err) {
-				return err
-			}
-			if err != nil {
-				v.Left = append(v.Left, Leftover{
-					Interface: name, Direction: direction,
-					What: fmt.Sprintf("program %d by %s: %v", a.Program, a.Hook, err),
-				})
+		for _, o := range list {
+			why := o.unusable
+			if o.shaper != nil && found[direction] == nil {
+				o.shaper.Interface = name // the interface may have been renamed
+				found[direction] = o.shaper
+				v.Shapers = append(v.Shapers, o.shaper)
 				continue
 			}
-			s.Interface = name // the interface may have been renamed
-			if found[direction] != nil {
-				s.Close()
-				v.Left = append(v.Left, Leftover{
-					Interface: name, Direction: direction,
-					What: fmt.Sprintf("program %d by %s: a second shaper", a.Program, a.Hook),
-				})
-				continue
+			if o.shaper != nil {
+				o.shaper.Close()
+				why = errSecond
 			}
-			found[direction] = s
-			v.Shapers = append(v.Shapers, s)
+			v.Left = append(v.Left, Leftover{
+				Interface: name, Direction: direction,
+				What: fmt.Sprintf("program %d by %s: %v", o.Program, o.Hook, why),
+			})
 		}
 	}
 	left, err := findLeftovers(at, found)
@@ -306,24 +297,4 @@ func List() ([]*Shaper, error) {
 		return strings.Compare(a.Interface+" "+a.Direction.String(), b.Interface+" "+b.Direction.String())
 	})
 	return v.Shapers, nil
-}
-
-// findShaper returns the shaper of an interface in a direction, or nil if there is none
-// with a usable record. One whose record is unusable can only be cleared.
-func findShaper(at iface.ID, direction dataplane.Direction) (*Shaper, error) {
-	list, err := attachments(at.Index, direction)
-	if err != nil {
-		return nil, err
-	}
-	for _, a := range list {
-		s, err := a.openShaper()
-		if err != nil && !record.IsUnusable(err) && !errors.Is(err, unix.ENOENT) {
-			return nil, err
-		}
-		if s != nil {
-			s.Interface = interfaceName(at.Index)
-			return s, nil
-		}
-	}
-	return nil, nil
 }

@@ -33,7 +33,8 @@ func (a Attached) Remove() error {
 }
 
 // Find returns our programs attached to a device in one direction. ours reports whether a program
-// attached by a BPF link is ours. If the error is EPERM, Find returns the programs visible without
+// attached by a BPF link is ours. The error is ENOENT if a program was replaced or detached
+// meanwhile: Find must be called again. If the error is EPERM, Find returns the programs visible without
 // CAP_SYS_ADMIN: those of tc filters.
 func Find(index int, ingress bool, ours func(ebpf.ProgramID) (bool, error)) (out []Attached, err error) {
 	list, err := programFilters(index, Parent(ingress))
@@ -103,5 +104,12 @@ func findXDP(index int, ours func(ebpf.ProgramID) (bool, error)) (*Attached, err
 			return &Attached{at, id}, nil
 		}
 	}
-	return nil, links.Err() // detached meanwhile
+	if err := links.Err(); err != nil {
+		return nil, err
+	}
+	if l, err := netlink.LinkByIndex(index); err == nil && l.Attrs().Xdp != nil &&
+		l.Attrs().Xdp.ProgId == uint32(id) {
+		return nil, nil // attached without a link
+	}
+	return nil, fmt.Errorf("program %d was replaced or detached meanwhile: %w", id, unix.ENOENT)
 }

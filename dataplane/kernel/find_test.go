@@ -1,0 +1,83 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/kerneltest"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
+)
+
+// TestFoundWhileReplaced looks for a shaper while another thread replaces its program: it is
+// found each time, once, nothing is left over, and Refresh follows.
+func TestFoundWhileReplaced(t *testing.T) {
+	kerneltest.NeedRoot(t)
+	t.Parallel()
+	plan := kerneltest.Compiled(t, &dataplane.Policy{Classes: []dataplane.Class{{Name: "all"}}})
+	for _, row := range []struct {
+		direction dataplane.Direction
+		method    Hook
+	}{{Egress, TCX}, {Egress, TC}, {Ingress, TCX}, {Ingress, TC}, {Ingress, XDP}} {
+		t.Run(fmt.Sprintf("%s-%v", row.method, row.direction), func(t *testing.T) {
+			t.Parallel()
+			w := nettest.NewWire(t)
+			w.Do(func() error {
+				s, _, err := Attach(Config{Interface: "v0", Direction: row.direction, Hook: row.method}, plan)
+				if errors.Is(err, hook.ErrNoTCX) {
+					t.Skip(err)
+				}
+				if err != nil {
+					return err
+				}
+				defer s.Close()
+				defer func() { _ = s.Detach() }()
+				var done atomic.Bool
+				looks := make(chan int)
+				go w.Near.Do(func() {
+					n := 0
+					defer func() { looks <- n }()
+					other := look(t)
+					for other != nil && !done.Load() {
+						if err := other.Refresh(); err != nil {
+							t.Error(err)
+						}
+						other.Close()
+						other = look(t)
+						n++
+					}
+					if other != nil {
+						other.Close()
+					}
+				})
+				for range 60 {
+					if _, err = s.Reload(plan, nil, time.Time{}); err != nil || t.Failed() {
+						break
+					}
+				}
+				done.Store(true)
+				t.Logf("looked %d times", <-looks)
+				return err
+			})
+		})
+	}
+}
+
+// look returns the only shaper, or nil after an error: nothing else may be found.
+func look(t *testing.T) *Shaper {
+	v, err := Look()
+	if err != nil {
+		t.Error(err)
+		return nil
+	}
+	if len(v.Shapers) != 1 || len(v.Left) != 0 {
+		t.Errorf("found %d shapers, leftovers %v: want one shaper", len(v.Shapers), v.Left)
+		v.Close()
+		return nil
+	}
+	return v.Shapers[0]
+}
