@@ -36,14 +36,14 @@ const (
 	largePayload = 1000
 )
 
-// customersTable is the file of customers of policies with a c in the name. c3 has a schedule in policies
-// with rules.
-const customersTable = "customer,address,plan\nc1,10.0.0.11,open\nc2,10.0.0.12,open\nc3,10.0.0.13,timed\n"
+// customersTable is the file of customers of policies with a c in the name. In policies with rules, c1 has a
+// quota and c3 a schedule.
+const customersTable = "customer,address,plan\nc1,10.0.0.11,counted\nc2,10.0.0.12,open\nc3,10.0.0.13,timed\n"
 
-// quotaBytes is the quota of c1 and c2 in policies with rules.
-const quotaBytes = 20_000
+// quotaBytes is the quota of c1. The packets of 100 calls of customerTerms do not use it up.
+const quotaBytes = 100 * (largePayload + smallPayload + 100)
 
-// withCustomers adds customers to a policy; with rules their plans have a quota and a schedule.
+// withCustomers adds customers to a policy; with rules, two of their plans have a quota or a schedule.
 func withCustomers(policy string, rules bool) string {
 	quota, when := "", ""
 	if rules {
@@ -54,7 +54,8 @@ func withCustomers(policy string, rules bool) string {
 	policy = strings.Replace(policy, limited, "  - {name: customers, per: customer, meter: plan}\n"+limited,
 		1)
 	return policy + "customers: {file: c.csv, key: dst}\nplans:\n" +
-		"  open: {type: token-bucket, rate: 1gbit, burst: 1MB" + quota + "}\n" +
+		"  open: {type: token-bucket, rate: 1gbit, burst: 1MB}\n" +
+		"  counted: {type: token-bucket, rate: 1gbit, burst: 1MB" + quota + "}\n" +
 		"  timed: {type: token-bucket, rate: 1gbit, burst: 1MB" + when + "}\n" +
 		"  closed: {type: token-bucket, rate: 80kbit, burst: 500B}\n"
 }
