@@ -8,9 +8,34 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
+
+// eachSource calls f with the path and the text of each file of Go and C outside testdata.
+func eachSource(t *testing.T, f func(path string, text []byte)) {
+	t.Helper()
+	kinds := []string{".go", ".h", ".c"}
+	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (d.Name() == "testdata" || path != "../.." && strings.HasPrefix(d.Name(), ".")):
+			return filepath.SkipDir
+		case !slices.Contains(kinds, filepath.Ext(path)):
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err == nil {
+			f(path, text)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
 
 // TestCommentNames finds comments with the name of a package of the module and of something which the
 // package does not declare, or with the path of a missing file.
@@ -21,23 +46,15 @@ func TestCommentNames(t *testing.T) {
 	type comment struct{ at, text string }
 	var comments []comment
 	declared := map[string]map[string]bool{} // by package
-	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir() && (d.Name() == "testdata" || path != "../.." && strings.HasPrefix(d.Name(), ".")):
-			return filepath.SkipDir
-		case strings.HasSuffix(path, ".h"), strings.HasSuffix(path, ".c"):
-			text, err := os.ReadFile(path)
+	eachSource(t, func(path string, text []byte) {
+		if !strings.HasSuffix(path, ".go") {
 			comments = append(comments, comment{path, string(text)})
-			return err
-		case !strings.HasSuffix(path, ".go"):
-			return nil
+			return
 		}
 		files := token.NewFileSet()
-		f, err := parser.ParseFile(files, path, nil, parser.ParseComments|parser.SkipObjectResolution)
+		f, err := parser.ParseFile(files, path, text, parser.ParseComments|parser.SkipObjectResolution)
 		if err != nil {
-			return err
+			t.Fatal(err)
 		}
 		for _, c := range f.Comments {
 			comments = append(comments, comment{files.Position(c.Pos()).String(), c.Text()})
@@ -48,11 +65,7 @@ func TestCommentNames(t *testing.T) {
 			}
 			declare(declared[f.Name.Name], f)
 		}
-		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, c := range comments {
 		for _, m := range names.FindAllStringSubmatch(c.text, -1) {
 			if p := declared[m[1]]; p != nil && !p[m[2]] && !p[strings.TrimSuffix(m[2], "s")] {

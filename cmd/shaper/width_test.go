@@ -3,9 +3,6 @@ package main
 import (
 	"go/scanner"
 	"go/token"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -22,21 +19,9 @@ func TestLineWidth(t *testing.T) {
 	const widest, tab = 110, 4
 	row := regexp.MustCompile("^\t*[{\"`]")
 	width := func(s string) int { return utf8.RuneCountInString(s) + (tab-1)*strings.Count(s, "\t") }
-	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir() && (d.Name() == "testdata" || path != "../.." && strings.HasPrefix(d.Name(), ".")):
-			return filepath.SkipDir
-		case !strings.HasSuffix(path, ".go"):
-			return nil
-		}
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		if strings.HasPrefix(string(text), "// Code generated ") {
-			return nil
+	eachSource(t, func(path string, text []byte) {
+		if !strings.HasSuffix(path, ".go") || strings.HasPrefix(string(text), "// Code generated ") {
+			return
 		}
 		test := strings.HasSuffix(path, "_test.go")
 		lines := strings.Split(string(text), "\n")
@@ -70,9 +55,5 @@ func TestLineWidth(t *testing.T) {
 				t.Errorf("%s:%d: %d columns without the longest string, want at most %d", path, i+1, w, widest)
 			}
 		}
-		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -8,16 +8,15 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/kerneltest"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/nettest"
 )
 
-// TestFoundWhileReplaced looks for a shaper while another thread replaces its program: it is
-// found each time, once, nothing is left over, and Refresh follows.
-func TestFoundWhileReplaced(t *testing.T) {
+// eachHook runs a test for each hook and direction, in Near of a new wire, with a shaper attached to v0.
+func eachHook(t *testing.T, test func(w *nettest.Wire, s *Shaper, plan *compiled.Plan) error) {
 	kerneltest.NeedRoot(t)
-	t.Parallel()
 	plan := kerneltest.Compiled(t, &dataplane.Policy{Classes: []dataplane.Class{{Name: "all"}}})
 	for _, row := range []struct {
 		direction dataplane.Direction
@@ -36,35 +35,44 @@ func TestFoundWhileReplaced(t *testing.T) {
 				}
 				defer s.Close()
 				defer func() { _ = s.Detach() }()
-				var done atomic.Bool
-				looks := make(chan int)
-				go w.Near.Do(func() {
-					n := 0
-					defer func() { looks <- n }()
-					other := look(t)
-					for other != nil && !done.Load() {
-						if err := other.Refresh(); err != nil {
-							t.Error(err)
-						}
-						other.Close()
-						other = look(t)
-						n++
-					}
-					if other != nil {
-						other.Close()
-					}
-				})
-				for range 60 {
-					if _, err = s.Reload(plan, nil, time.Time{}); err != nil || t.Failed() {
-						break
-					}
-				}
-				done.Store(true)
-				t.Logf("looked %d times", <-looks)
-				return err
+				return test(w, s, plan)
 			})
 		})
 	}
+}
+
+// TestFoundWhileReplaced looks for a shaper while another thread replaces its program: it is
+// found each time, once, nothing is left over, and Refresh follows.
+func TestFoundWhileReplaced(t *testing.T) {
+	t.Parallel()
+	eachHook(t, func(w *nettest.Wire, s *Shaper, plan *compiled.Plan) (err error) {
+		var done atomic.Bool
+		looks := make(chan int)
+		go w.Near.Do(func() {
+			n := 0
+			defer func() { looks <- n }()
+			other := look(w.T)
+			for other != nil && !done.Load() {
+				if err := other.Refresh(); err != nil {
+					w.T.Error(err)
+				}
+				other.Close()
+				other = look(w.T)
+				n++
+			}
+			if other != nil {
+				other.Close()
+			}
+		})
+		for range 60 {
+			if _, err = s.Reload(plan, nil, time.Time{}); err != nil || w.T.Failed() {
+				break
+			}
+		}
+		done.Store(true)
+		w.T.Logf("looked %d times", <-looks)
+		return err
+	})
 }
 
 // look returns the only shaper, or nil after an error: nothing else may be found.
