@@ -144,7 +144,7 @@ func openAttached(index int, direction dataplane.Direction) (out []opened, err e
 }
 
 func openAttachedOnce(index int, direction dataplane.Direction) (out []opened, err error) {
-	list, err := attachments(index, direction)
+	list, err := attachmentsOnce(index, direction)
 	if err != nil {
 		return nil, err
 	}
