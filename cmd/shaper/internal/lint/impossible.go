@@ -32,6 +32,11 @@ func (l *linter) impossible() {
 				"class %s matches no packet here: the mark of every packet is 0 in %s", c.Name, l.NoMarks)
 		}
 	}
+}
+
+// absentMarks finds meters reading the skb mark, and actions setting it, in a plane whose packets have
+// none.
+func (l *linter) absentMarks() {
 	if l.NoMarks == "" {
 		return
 	}
@@ -41,13 +46,6 @@ func (l *linter) impossible() {
 				"meter %s reads input colors from the mark, which is 0 for every packet in %s", m.Name,
 				l.NoMarks)
 		}
-	}
-}
-
-// unreadMarks finds actions setting the skb mark in a plane whose packets have none.
-func (l *linter) unreadMarks() {
-	if l.NoMarks == "" {
-		return
 	}
 	find := func(owner string, actions ...*dataplane.Action) {
 		for _, a := range actions {

@@ -59,7 +59,7 @@ func Policy(f *policyfile.File, plan *compiled.Plan, o Options) []Finding {
 	l.rescueShares()
 	l.meterTypes()
 	l.impossible()
-	l.unreadMarks()
+	l.absentMarks()
 	l.unreached()
 	for i := range f.Policy.Classes {
 		l.sameActions(&f.Policy.Classes[i])
