@@ -96,8 +96,9 @@ live: meter shared dataplane compiled tap standby kernel strictjson calendar quo
 	say cli budgets | tests: lease
 control: dataplane safedir strictjson changes policyfile connections live
 metrics: meter shared dataplane compiled kernel tap policyfile say connections live | tests: lease
+	policytest
 stats: meter dataplane compiled kernel hostbudget policyfile say cli budgets live control | tests:
-	pipeline tap
+	pipeline tap policytest
 process: dataplane compiled tap safedir standby kernel watch hostbudget output changes policyfile say
 	cli budgets live control metrics stats | tests: pipeline nettest
 detach: dataplane standby kernel say cli live

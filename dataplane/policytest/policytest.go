@@ -1,6 +1,6 @@
 // Package policytest sets each field of a policy alone, so that tests of an edge find a field which
 // the edge forgets. The fields come from the structs by reflection: a new field is set without being
-// listed anywhere.
+// listed anywhere. Values does the same for other structs, such as counters.
 package policytest
 
 import (

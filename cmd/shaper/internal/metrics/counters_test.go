@@ -1,15 +1,14 @@
 package metrics
 
 import (
-	"fmt"
 	"reflect"
-	"regexp"
 	"slices"
 	"testing"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/policytest"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
@@ -50,54 +49,25 @@ queues: {slow: {rate: 1mbit, limit: 20ms}}
 		for i := range n {
 			o := observe()
 			c := countersOf(o)[i]
-			c.add()
-			exported[c.name] = exported[c.name] || string(expose([]Observation{*o})) != without
+			if c.CanInt() {
+				c.SetInt(c.Int() + 1000)
+			} else {
+				c.SetUint(c.Uint() + 1000)
+			}
+			exported[c.Name] = exported[c.Name] || string(expose([]Observation{*o})) != without
 		}
 	}
 	for name, ok := range exported {
-		if !ok && !slices.Contains(notExported, withoutIndexes(name)) {
+		if !ok && !slices.Contains(notExported, policytest.FieldOf(name)) {
 			t.Errorf("%s has no metric", name)
 		}
 	}
 	t.Logf("%d counters", len(exported))
 }
 
-// counter is a number in an observation.
-type counter struct {
-	name string // with indexes of arrays, such as colors
-	add  func() // adds 1000
+// countersOf returns the numbers in an observation.
+func countersOf(o *Observation) []policytest.Value {
+	all := slices.Concat(policytest.Values("sample", reflect.ValueOf(&o.sample).Elem()),
+		policytest.Values("lost", reflect.ValueOf(&o.lost).Elem()))
+	return slices.DeleteFunc(all, func(v policytest.Value) bool { return !v.CanInt() && !v.CanUint() })
 }
-
-// countersOf returns the counters of an observation.
-func countersOf(o *Observation) []counter {
-	return slices.Concat(countersIn("sample", reflect.ValueOf(&o.sample).Elem()),
-		countersIn("lost", reflect.ValueOf(&o.lost).Elem()))
-}
-
-// countersIn returns the numbers in v.
-func countersIn(name string, v reflect.Value) (out []counter) {
-	switch v.Kind() {
-	case reflect.Struct:
-		for i := range v.NumField() {
-			out = append(out, countersIn(name+"."+v.Type().Field(i).Name, v.Field(i))...)
-		}
-	case reflect.Array:
-		for i := range v.Len() {
-			out = append(out, countersIn(fmt.Sprintf("%s[%d]", name, i), v.Index(i))...)
-		}
-	case reflect.Slice:
-		for i := range v.Len() {
-			out = append(out, countersIn(name, v.Index(i))...)
-		}
-	case reflect.Int, reflect.Int64:
-		return []counter{{name, func() { v.SetInt(v.Int() + 1000) }}}
-	case reflect.Uint64:
-		return []counter{{name, func() { v.SetUint(v.Uint() + 1000) }}}
-	}
-	return out
-}
-
-// withoutIndexes returns the name of a counter without the indexes of arrays.
-func withoutIndexes(name string) string { return indexes.ReplaceAllString(name, "") }
-
-var indexes = regexp.MustCompile(`\[\d+\]`)

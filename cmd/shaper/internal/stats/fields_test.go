@@ -2,9 +2,7 @@ package stats
 
 import (
 	"encoding/json"
-	"fmt"
 	"reflect"
-	"regexp"
 	"slices"
 	"testing"
 
@@ -12,6 +10,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/policytest"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/tap"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
@@ -55,9 +54,9 @@ func newSource() *source {
 	s.Sample.Queues = make([]dataplane.QueueState, 3)
 	s.Sample.Tokens = make([][2]int64, 4)
 	s.Sample.Keys = make([]meter.TableStats, 4)
-	for i, f := range fieldsOf("", reflect.ValueOf(&s.Sample).Elem()) {
-		if f.value.CanInt() {
-			f.value.SetInt(int64(i+1) * 1_000_000)
+	for i, v := range policytest.Values("", reflect.ValueOf(&s.Sample).Elem()) {
+		if v.CanInt() {
+			v.SetInt(int64(i+1) * 1_000_000)
 		}
 	}
 	return s
@@ -96,53 +95,22 @@ func TestEachField(t *testing.T) {
 	found := map[string]bool{}
 	for _, hook := range []string{"tcx", live.ByTap} {
 		without := newSource().render(t, hook)
-		for i, f := range fieldsOf("", reflect.ValueOf(newSource()).Elem()) {
-			for _, value := range otherValues(f.value) {
+		for i, v := range policytest.Values("", reflect.ValueOf(newSource()).Elem()) {
+			for _, value := range otherValues(v.Value) {
 				s := newSource()
-				fieldsOf("", reflect.ValueOf(s).Elem())[i].value.Set(value)
+				policytest.Values("", reflect.ValueOf(s).Elem())[i].Set(value)
 				if s.Outline.Valid() {
-					found[f.name] = found[f.name] || s.render(t, hook) != without
+					found[v.Name] = found[v.Name] || s.render(t, hook) != without
 				}
 			}
 		}
 	}
 	for name, ok := range found {
-		if !ok && !slices.Contains(notInJSON, indexes.ReplaceAllString(name, "")) {
+		if !ok && !slices.Contains(notInJSON, policytest.FieldOf(name)) {
 			t.Errorf("%s is not in the JSON", name)
 		}
 	}
 	t.Logf("%d fields", len(found))
-}
-
-// indexes are those of arrays in names of fields.
-var indexes = regexp.MustCompile(`\[\d\]`)
-
-// field is a number, a text or a flag.
-type field struct {
-	name  string // with indexes of arrays, such as colors
-	value reflect.Value
-}
-
-// fieldsOf returns the fields in v.
-func fieldsOf(name string, v reflect.Value) (out []field) {
-	switch v.Kind() {
-	case reflect.Struct:
-		for i := range v.NumField() {
-			out = append(out, fieldsOf(name+"."+v.Type().Field(i).Name, v.Field(i))...)
-		}
-		return out
-	case reflect.Array:
-		for i := range v.Len() {
-			out = append(out, fieldsOf(fmt.Sprintf("%s[%d]", name, i), v.Index(i))...)
-		}
-		return out
-	case reflect.Slice:
-		for i := range v.Len() {
-			out = append(out, fieldsOf(name, v.Index(i))...)
-		}
-		return out
-	}
-	return []field{{name, v}}
 }
 
 // otherValues returns values that a field may have instead of its present one.
