@@ -23,9 +23,22 @@ import (
 // repetitions is the number of times a figure must be worse before the gate fails.
 const repetitions = 3
 
+// layouts are the paths of a version, one for each layout of its code. Branches far apart can share a
+// place in the CPU's predictor, so a change that moves code can slow down other code by a tenth. A
+// slower program is slower in all layouts.
+type layouts []string
+
+// at returns the path for a repetition.
+func (l layouts) at(n int) string { return l[n%len(l)] }
+
+func (l *layouts) add(path string) error {
+	*l = append(*l, path)
+	return nil
+}
+
 // options are the flags of the command.
 type options struct {
-	base, here string        // paths of the two versions
+	base, here layouts
 	name       string        // commit of the base
 	accepted   string        // file of accepted costs
 	only       string        // the figures whose names contain it
@@ -38,8 +51,8 @@ type options struct {
 func main() {
 	var o options
 	captures := flag.String("captures", "", "only write the captures to `DIR`")
-	flag.StringVar(&o.base, "base", "", "`PATH` of the earlier version")
-	flag.StringVar(&o.here, "here", "", "`PATH` of this version")
+	flag.Func("base", "`PATH` of the earlier version; again for each layout", o.base.add)
+	flag.Func("here", "`PATH` of this version; again for each layout", o.here.add)
 	flag.StringVar(&o.name, "name", "", "`COMMIT` of the earlier version")
 	flag.StringVar(&o.accepted, "accepted", ".ci/gate-accepted", "`FILE` of accepted costs")
 	flag.StringVar(&o.only, "only", "", "measure figures whose names contain `TEXT`")
@@ -51,9 +64,12 @@ func main() {
 	// A child's peak memory includes its parent's, which must stay small.
 	debug.SetGCPercent(20)
 	var err error
-	if *captures != "" {
+	switch {
+	case *captures != "":
 		err = writeCaptures(*captures, o.packets)
-	} else {
+	case len(o.base) == 0 || len(o.here) == 0:
+		err = errors.New("-base and -here are needed")
+	default:
 		err = o.run()
 	}
 	if err != nil {
@@ -81,21 +97,24 @@ func (o *options) run() error {
 		fmt.Sprint(o.packets)).CombinedOutput(); err != nil {
 		return fmt.Errorf("captures: %w: %s", err, text)
 	}
+	// The cache of a file depends on how it was written, and with it the cost of a start, by a fifth.
+	programs, err := os.MkdirTemp("", "gate")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(programs)
+	for name, version := range map[string]layouts{"base": o.base, "here": o.here} {
+		for n, path := range version {
+			version[n] = filepath.Join(programs, fmt.Sprint(name, n))
+			if err := copyFile(version[n], path); err != nil {
+				return err
+			}
+		}
+	}
 	if err := pin(); err != nil {
 		return err
 	}
 	return o.gate(dir, os.Stdout)
-}
-
-// copies returns the paths of new copies of both versions, in folder dir. The pages that hold a
-// program decide what it costs: a start by a fifth, a replay by a tenth.
-func (o *options) copies(dir string) (base, here string, err error) {
-	folder, err := os.MkdirTemp(dir, "")
-	if err != nil {
-		return "", "", err
-	}
-	base, here = filepath.Join(folder, "base"), filepath.Join(folder, "here")
-	return base, here, errors.Join(copyFile(base, o.base), copyFile(here, o.here))
 }
 
 // copyFile copies a program without holding it in memory.
@@ -119,15 +138,6 @@ func (o *options) gate(dir string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	programs, err := os.MkdirTemp("", "gate")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(programs)
-	base, here, err := o.copies(programs)
-	if err != nil {
-		return err
-	}
 	var worse []*figure
 	for _, f := range figures(dir) {
 		if !strings.Contains(f.name, o.only) {
@@ -137,11 +147,11 @@ func (o *options) gate(dir string, out io.Writer) error {
 			fmt.Fprintf(out, "%-44s not measured: it needs root, and a network namespace\n", f.name)
 			continue
 		}
-		if err := f.prepare(base, o.sample); err != nil {
+		if err := f.prepare(o.base.at(0), o.sample); err != nil {
 			return err
 		}
 		f.limit = limit * accepted.factor(f.name, o.name)
-		if ok, err := o.compare(f, base, here, out); err != nil {
+		if ok, err := o.compare(f, 0, out); err != nil {
 			return err
 		} else if !ok {
 			worse = append(worse, f)
@@ -149,13 +159,10 @@ func (o *options) gate(dir string, out io.Writer) error {
 	}
 	for n := 1; n < repetitions && len(worse) > 0; n++ {
 		fmt.Fprintf(out, "repetition %d of the figures that are worse:\n", n)
-		if base, here, err = o.copies(programs); err != nil {
-			return err
-		}
 		again := worse
 		worse = nil
 		for _, f := range again {
-			if ok, err := o.compare(f, base, here, out); err != nil {
+			if ok, err := o.compare(f, n, out); err != nil {
 				return err
 			} else if !ok {
 				worse = append(worse, f)
@@ -168,8 +175,9 @@ func (o *options) gate(dir string, out io.Writer) error {
 	return nil
 }
 
-// compare measures a figure of two programs, prints it and reports whether it is within its limit.
-func (o *options) compare(f *figure, basePath, herePath string, out io.Writer) (bool, error) {
+// compare measures a figure of both versions in the layout for a repetition, prints it and reports
+// whether it is within its limit.
+func (o *options) compare(f *figure, repetition int, out io.Writer) (bool, error) {
 	pairs := o.pairs
 	if f.exact {
 		pairs = 1
@@ -177,9 +185,9 @@ func (o *options) compare(f *figure, basePath, herePath string, out io.Writer) (
 	var base, here []float64
 	for i := range pairs {
 		for j := range 2 {
-			to, path := &base, basePath
+			to, path := &base, o.base.at(repetition)
 			if (i+j)%2 == 1 { // each version is the first one in turn
-				to, path = &here, herePath
+				to, path = &here, o.here.at(repetition)
 			}
 			v, err := f.sample(path)
 			if err != nil {
