@@ -22,6 +22,7 @@ type Collector struct {
 	meters          []*meterSeries
 	queues          []*queueSeries
 	recorder        recorder
+	levels          []report.Level // of the latest packet
 
 	flows   episodes.Top[dataplane.Flow]
 	keys    episodes.Top[string]
@@ -125,6 +126,7 @@ func (c *Collector) Packet(p *dataplane.Packet, v *dataplane.Verdict) error {
 	at, n := c.Bin(v.Now), int64(v.Length)
 	tiled := report.TilePacket{
 		Number: v.ID, At: v.Now, Length: v.Length, Class: v.Class, Color: uint8(v.Color),
+		Levels: c.levels[:0],
 	}
 	tiled.SetOutcome(v)
 	if v.Class < 0 {
@@ -155,6 +157,7 @@ func (c *Collector) Packet(p *dataplane.Packet, v *dataplane.Verdict) error {
 			c.outcome(v)
 		}
 	}
+	c.levels = tiled.Levels
 	c.recorder.packet(tiled)
 	c.count(p, v)
 	return nil

@@ -31,6 +31,7 @@ type recorder struct {
 type chunk struct {
 	index   int64 // among all chunks
 	packets []report.TilePacket
+	levels  []report.Level // of the packets
 }
 
 // tile holds the chunks of an episode.
@@ -38,18 +39,28 @@ type tile struct {
 	chunks []*chunk
 }
 
-// packet adds a packet.
+// packet adds a packet. It copies the levels.
 func (r *recorder) packet(p report.TilePacket) {
 	if r.packets%chunkPackets == 0 {
 		r.next(r.packets / chunkPackets)
 	}
 	r.packets++
+	first := len(r.now.levels)
+	r.now.levels = append(r.now.levels, p.Levels...)
+	p.Levels = slices.Clip(r.now.levels[first:])
 	r.now.packets = append(r.now.packets, p)
 }
 
 // next begins a chunk.
 func (r *recorder) next(index int64) {
-	r.now = &chunk{index: index, packets: make([]report.TilePacket, 0, chunkPackets)}
+	levels := 0 // as many as in the chunk before
+	if r.now != nil {
+		levels = len(r.now.levels)
+	}
+	r.now = &chunk{
+		index: index, packets: make([]report.TilePacket, 0, chunkPackets),
+		levels: make([]report.Level, 0, levels),
+	}
 	r.recent[index%recentChunks] = r.now
 	r.kept = slices.DeleteFunc(r.kept, func(e *episodes.Episode) bool { return e.Detail == nil })
 	clear(r.old) // episodes no longer kept release their chunks

@@ -3,6 +3,7 @@ package summary
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/episodes"
@@ -24,8 +25,14 @@ func recordEpisodes(t *testing.T, gap int64) {
 	const packets, delay = 60_000, 6000 // a delay of more packets than are recent
 	var rec recorder
 	var all []*episodes.Episode
+	levels := make([]report.Level, 3) // the recorder copies them
 	for id := int64(1); id <= packets; id++ {
-		rec.packet(report.TilePacket{Number: id * gap, At: id, Fate: report.Undecided})
+		for i := range levels {
+			levels[i] = report.Level{Meter: i, C: id}
+		}
+		rec.packet(report.TilePacket{
+			Number: id * gap, At: id, Fate: report.Undecided, Levels: levels[:id%4],
+		})
 		if before := id - delay; before > 0 {
 			rec.settled(&dataplane.Verdict{ID: before * gap, Done: dataplane.Pass, Departure: id})
 		}
@@ -56,6 +63,10 @@ func recordEpisodes(t *testing.T, gap int64) {
 		}
 		for i, p := range tiles[0].Packets {
 			id := first + int64(i)
+			if int64(len(p.Levels)) != id%4 ||
+				slices.ContainsFunc(p.Levels, func(l report.Level) bool { return l.C != id }) {
+				t.Fatalf("packet %d has levels %v", id, p.Levels)
+			}
 			if p.At != id || p.Number != id*gap || id+delay <= packets &&
 				(p.Fate != report.Sent || p.Left != id+delay) {
 				t.Fatalf("packet %d of a tile: got %+v", id, p)
@@ -64,5 +75,16 @@ func recordEpisodes(t *testing.T, gap int64) {
 	}
 	if kept < maxTiles/2 || kept > maxTiles || len(rec.old) > maxTiles*tileChunks {
 		t.Errorf("%d tiles and %d old chunks are kept, want at most %d tiles", kept, len(rec.old), maxTiles)
+	}
+}
+
+// TestRecorderAllocations checks that packets share the allocations of their chunk.
+func TestRecorderAllocations(t *testing.T) {
+	var rec recorder
+	levels := make([]report.Level, 2)
+	if n := testing.AllocsPerRun(10*chunkPackets, func() {
+		rec.packet(report.TilePacket{Number: rec.packets, Levels: levels})
+	}); n != 0 {
+		t.Errorf("%v allocations for a packet", n)
 	}
 }
