@@ -47,7 +47,8 @@ func TestQuietSlowNetwork(t *testing.T) {
 }
 
 // TestConnections checks that agents use one connection each, and a second one
-// for calls during a wait for a replica.
+// for calls during a wait for a replica. On a busy machine, a call without an
+// answer in time can cost its connection.
 func TestConnections(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, s *storetest.Server) {
@@ -57,9 +58,14 @@ func TestConnections(t *testing.T) {
 		g.awaitFull(t, "all share the budget")
 		calls := g.agents[0].Status()[0].Calls
 		storetest.Until(t, "calls", func() bool { return g.agents[0].Status()[0].Calls > calls+5 })
-		if n := p.Accepted(); n > 12 {
-			t.Errorf("got %d connections of 3 hosts, want about two of each", n)
+		n, lost := p.Accepted(), uint64(0)
+		for _, a := range g.agents {
+			lost += a.Status()[0].Lost
 		}
+		if n > 12+int(lost) {
+			t.Errorf("got %d connections of 3 hosts that lost %d calls, want about two of each", n, lost)
+		}
+		t.Logf("%d connections, %d lost calls", n, lost)
 		for _, c := range []string{"cmdstat_client", "cmdstat_client|setinfo", "cmdstat_select"} {
 			if stat := s.Info("commandstats", c); stat != "" {
 				t.Errorf("got calls of %s: %s", c, stat)
