@@ -61,7 +61,8 @@ func TestBroken(t *testing.T) {
 	if err != nil || strings.Count(out, "->") != 3 {
 		t.Errorf("slower in two layouts: %v", err)
 	}
-	if _, err := run(base, layouts{filepath.Join(t.TempDir(), "absent")}, ""); err == nil || errors.Is(err, errWorse) {
+	_, err = run(base, layouts{filepath.Join(t.TempDir(), "absent")}, "")
+	if err == nil || errors.Is(err, errWorse) {
 		t.Errorf("a version that does not run: %v", err)
 	}
 }
