@@ -397,21 +397,21 @@ func FuzzRestoreTable(f *testing.F) {
 // looks it up, and an error changes nothing.
 func FuzzRestoreShards(f *testing.F) {
 	p := compileProfile(f, TokenBucket{Rate: ByteRate(1000), Burst: 1000})
-	newShards := func() *Shards[string] {
-		s, err := NewShards[string](p, TableConfig{Keys: 8}, 2)
+	newShards := func(keys int) *Shards[string] {
+		s, err := NewShards[string](p, TableConfig{Keys: keys}, 2)
 		if err != nil {
 			f.Fatal(err)
 		}
 		return s
 	}
-	full := newShards()
+	full := newShards(8)
 	for _, key := range []string{"a", "b", "c", "d"} {
 		full.Color(key, 5, 500, Green)
 	}
 	data, _ := full.AppendBinary(nil)
 	f.Add(data[:len(data)-4], int64(2000), 700)
 	f.Fuzz(func(t *testing.T, data []byte, now int64, n int) {
-		shards := newShards()
+		shards := newShards(8)
 		shards.Color("z", 0, 300, Green)
 		before, _ := shards.AppendBinary(nil)
 		if err := shards.UnmarshalBinary(appendChecksum(slices.Clone(data), 0)); err != nil {
@@ -420,12 +420,18 @@ func FuzzRestoreShards(f *testing.F) {
 			}
 			return
 		}
+		// With other seeds, other keys share a shard. A shard for all keys evicts none.
+		room := 2 * (len(data) + 8)
+		shards = newShards(room)
+		if err := shards.UnmarshalBinary(appendChecksum(slices.Clone(data), 0)); err != nil {
+			t.Fatalf("error %v in larger shards only", err)
+		}
 		keys := shards.Stats().Keys
 		saved, err := shards.AppendBinary(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		same := newShards()
+		same := newShards(room)
 		if err := same.UnmarshalBinary(saved); err != nil || same.Stats().Keys != keys {
 			t.Fatalf("saved again: %v, %d keys, want %d", err, same.Stats().Keys, keys)
 		}
