@@ -36,9 +36,9 @@ func accepting(t *testing.T, lines string) string {
 // that was accepted, and that it measures three times before.
 func TestBroken(t *testing.T) {
 	base, here := command(t, 20_000), command(t, 60_000)
-	run := func(base string, here layouts, accepted string) (string, error) {
+	run := func(base, here layouts, accepted string) (string, error) {
 		o := options{
-			base: layouts{base}, here: here, name: "none", accepted: accepting(t, accepted), only: "IMIX with marks",
+			base: base, here: here, name: "none", accepted: accepting(t, accepted), only: "IMIX with marks",
 			pairs: 3, sample: 50 * time.Millisecond, packets: 10,
 		}
 		var out strings.Builder
@@ -46,22 +46,22 @@ func TestBroken(t *testing.T) {
 		t.Log(out.String())
 		return out.String(), err
 	}
-	out, err := run(base, layouts{here}, "")
+	out, err := run(layouts{base}, layouts{here}, "")
 	if !errors.Is(err, errWorse) || strings.Count(out, "WORSE") != repetitions {
 		t.Errorf("three times slower: %v", err)
 	}
-	if _, err := run(base, layouts{here},
+	if _, err := run(layouts{base}, layouts{here},
 		"shaper replay, IMIX with marks: user CPU | 20 | none | a test\n"); err != nil {
 		t.Errorf("accepted: %v", err)
 	}
-	if out, err := run(here, layouts{base}, ""); err != nil || strings.Count(out, "->") != 1 {
+	if out, err := run(layouts{here}, layouts{base}, ""); err != nil || strings.Count(out, "->") != 1 {
 		t.Errorf("three times faster: %v", err)
 	}
-	out, err = run(base, layouts{here, here, base}, "")
+	out, err = run(layouts{base, base, here}, layouts{here, here, base}, "")
 	if err != nil || strings.Count(out, "->") != 3 {
 		t.Errorf("slower in two layouts: %v", err)
 	}
-	_, err = run(base, layouts{filepath.Join(t.TempDir(), "absent")}, "")
+	_, err = run(layouts{base}, layouts{filepath.Join(t.TempDir(), "absent")}, "")
 	if err == nil || errors.Is(err, errWorse) {
 		t.Errorf("a version that does not run: %v", err)
 	}
