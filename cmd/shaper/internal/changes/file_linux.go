@@ -187,10 +187,11 @@ func (f *File) Add(list []Change, do func() error) error {
 			return nil
 		}
 		defer file.Close()
-		if !done {
-			return file.Truncate(f.size)
+		err := f.end(file, len(line), done)
+		if err != nil && f.rewrite() == nil {
+			return nil
 		}
-		return f.confirm(file, len(line))
+		return err
 	})
 }
 
@@ -260,8 +261,11 @@ func (f *File) begin(line []byte) (file *os.File, err error) {
 	return file, nil
 }
 
-// confirm adds the mark of the last line, whose length is n.
-func (f *File) confirm(file *os.File, n int) error {
+// end marks the last line, whose length is n, as done, or removes it.
+func (f *File) end(file *os.File, n int, done bool) error {
+	if !done {
+		return file.Truncate(f.size)
+	}
 	if _, err := file.WriteAt([]byte(mark), f.size+int64(n)); err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 	"math/rand/v2"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"reflect"
 	"runtime"
@@ -212,6 +213,58 @@ func TestUnkept(t *testing.T) {
 	if err := errors.Join(os.RemoveAll(dir), f.Add(change("e"), do)); err == nil || done != 3 ||
 		len(f.Book) != 4 {
 		t.Errorf("got %v, %d, %v: want the change not to be made", err, done, f.Book)
+	}
+}
+
+// TestUnmarked makes a change whose line cannot be marked any more. If the file can be written anew, the
+// change is kept; if not, it is in force, and later kept.
+func TestUnmarked(t *testing.T) {
+	signal.Ignore(unix.SIGXFSZ)
+	defer signal.Reset(unix.SIGXFSZ)
+	var free unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &free); err != nil {
+		t.Fatal(err)
+	}
+	limit := func(size uint64) {
+		t.Helper()
+		if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: size, Max: free.Max}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	defer limit(free.Cur)
+	for _, row := range []struct {
+		name  string
+		limit func(size uint64) uint64 // of files, from that of the file with the line
+		kept  bool
+	}{
+		{"once", func(size uint64) uint64 { return size }, true},
+		{"for long", func(uint64) uint64 { return 10 }, false},
+	} {
+		f, err := Open(filepath.Join(t.TempDir(), "changes"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		list := []Change{{Target: Target{Customer, "a"}, Terms: Terms{Plan: "p"}}}
+		add(t, f, list...)
+		add(t, f, list...)
+		err = f.Add(list, func() error {
+			info, err := os.Stat(f.Path)
+			if err == nil {
+				limit(row.limit(uint64(info.Size())))
+			}
+			return err
+		})
+		limit(free.Cur)
+		if errors.As(err, new(*UnkeptError)) == row.kept || row.kept && err != nil || f.Behind() == row.kept {
+			t.Errorf("%s: got %v, behind %v", row.name, err, f.Behind())
+		}
+		if err := f.Keep(); err != nil {
+			t.Error(err)
+		}
+		b, interrupted, err := Read(f.Path)
+		if !reflect.DeepEqual(b, f.Book) || len(interrupted) > 0 || err != nil {
+			t.Errorf("%s: got %v, interrupted %v, %v", row.name, b, interrupted, err)
+		}
 	}
 }
 
