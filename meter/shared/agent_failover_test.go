@@ -48,7 +48,9 @@ func TestWait(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, primary *storetest.Server) {
 		p := newPair(t, primary)
 		g := &group{at: testClock()}
-		a := g.newAgent(t, "host-0", testTerms(), Server{URL: primary.URL()})
+		terms := testTerms()
+		terms.Interval, terms.Deadline = 1e9, 900e6 // a busy machine must send the requests within a lease
+		a := g.newAgent(t, "host-0", terms, Server{URL: primary.URL()})
 		g.starts(t, 0)
 		m := a.members[0]
 		request := m.host.Request(testClock(), lease.Counts{})
