@@ -202,8 +202,8 @@ func sameLink(t testing.TB, pick choices, packets int) (fates [AdmitCE + 1]int) 
 	shares := make([]LinkQueue, 1+pick.n(5))
 	for i := range shares {
 		shares[i] = LinkQueue{
-			pick.config(rate), int(pick.oneOf(0, 0, 1, 1, MaxPriority)),
-			int(pick.oneOf(1, 1, 2, 3, MaxWeight)), pick.n(3) == 0,
+			Config: pick.config(rate), Priority: int(pick.oneOf(0, 0, 1, 1, MaxPriority)),
+			Weight: int(pick.oneOf(1, 1, 2, 3, MaxWeight)), Fair: pick.n(3) == 0,
 		}
 		if _, err := shares[i].Resolve(rate); err != nil {
 			t.Fatalf("%+v on a link of %v: got %v, want nil", shares[i], rate, err)
@@ -282,9 +282,9 @@ func sameLink(t testing.TB, pick choices, packets int) (fates [AdmitCE + 1]int) 
 			t.Fatalf("got a backlog of %d packets, %d B, want %d, %d B", packets, bytes, q.packets(),
 				q.bytes())
 		}
-		if l.backlog+l.decided.len+dropped+collected != i+1 {
+		if l.queued()+l.decided.len+dropped+collected != i+1 {
 			t.Fatalf("%d packets: %d dropped, %d queued, %d decided, %d of them collected", i+1, dropped,
-				l.backlog, collected+l.decided.len, collected)
+				l.queued(), collected+l.decided.len, collected)
 		}
 		now += pick.gap(rate, p)
 	}
@@ -294,6 +294,16 @@ func sameLink(t testing.TB, pick choices, packets int) (fates [AdmitCE + 1]int) 
 	}
 	checkOrder(t, changes, order)
 	return fates
+}
+
+// queued returns the number of queued packets.
+func (l *Link[T]) queued() (n int) {
+	for i := range l.queues {
+		for k := range l.queues[i].list {
+			n += l.queues[i].list[k].packets.len
+		}
+	}
+	return n
 }
 
 // rateChange is a change of rate before a packet arrives. Packets that are selected up to its

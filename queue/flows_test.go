@@ -201,13 +201,13 @@ func TestRewindBounds(t *testing.T) {
 		{1<<61 + 1, [3]int64{1<<61 + 1, 0, 7}, 0, [3]int64{0, -1 << 61, 7}}, // limited
 	} {
 		l := openLink(t, meter.BitRate(8e6), LinkQueue{}, LinkQueue{}, LinkQueue{Priority: 1})
-		v := &l.levels[0]
+		v := &l.links[0].levels[0]
 		v.now, v.latest = test.now, test.now+9
 		for i := range l.queues {
-			l.queues[i].start = test.starts[i]
+			l.nodes[i+1].virtual = test.starts[i]
 		}
-		l.rewind(0)
-		after := [3]int64{l.queues[0].start, l.queues[1].start, l.queues[2].start}
+		l.rewind(&l.links[0], 0)
+		after := [3]int64{l.nodes[1].virtual, l.nodes[2].virtual, l.nodes[3].virtual}
 		if v.now != test.want || v.latest != test.want+9 || after != test.after {
 			t.Errorf("at %d: now %d, latest %d, starts %d; want %d, %d, %d", test.now, v.now, v.latest, after,
 				test.want, test.want+9, test.after)
@@ -223,10 +223,10 @@ func TestRewind(t *testing.T) {
 		shares := []LinkQueue{{Weight: 1}, {Weight: 3}, {Weight: 1000}, {Weight: 5, Priority: 1}}
 		one, late := openLink(t, meter.BitRate(8e9), shares...), openLink(t, meter.BitRate(8e9), shares...)
 		const before = rewindAt - 3000*grain
-		v := &late.levels[0]
+		v := &late.links[0].levels[0]
 		v.now, v.latest = before, before
 		for i := range late.queues[:3] {
-			late.queues[i].start = before
+			late.nodes[i+1].virtual = before
 		}
 		now := int64(0)
 		for i := range 500 {

@@ -3,6 +3,7 @@ package queue
 import (
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/meter"
@@ -14,24 +15,38 @@ const (
 	MaxWeight   = 1000
 )
 
-// LinkQueue configures a queue of a Link. It is sent at the link's rate.
+// LinkQueue configures a queue of a Link. Its Rate, if set, is its maximum; otherwise that of its
+// link applies.
 type LinkQueue struct {
 	Config
-	Priority int  // 0 is served first, MaxPriority last
-	Weight   int  // weight among the queues of its priority, 1 to MaxWeight
-	Fair     bool // its flows share the queue evenly (RFC 8290)
+	Parent    int        // index of its link among those of NewTree
+	Guarantee meter.Rate // served before the excess is shared; unset for none
+	Priority  int        // in the excess, 0 is served first, MaxPriority last
+	Weight    int        // weight in the excess among its priority, 1 to MaxWeight
+	Fair      bool       // its flows share the queue evenly (RFC 8290)
 }
 
-// Link is a rate shared by queues: lower priority numbers first, queues of the same priority by
-// weight (WF2Q+; Bennett and Zhang 1997). Bandwidth unused by a queue goes to the others. A queue
-// lags its part of the bytes sent at its priority by at most the longest packet, whatever the scale
-// of the weights. T is the caller's value for a packet. A Link is for one goroutine at a time.
+// TreeLink configures a link of a tree. The first link is the root: it has a Rate, and only that.
+type TreeLink struct {
+	Parent    int        // index of its link, for all but the root
+	Rate      meter.Rate // maximum; unset: that of its link
+	Guarantee meter.Rate // as in LinkQueue, like the following
+	Priority  int
+	Weight    int
+}
+
+// Link is a rate shared by queues, and by links that are below it in a tree. A link serves each child
+// up to its guarantee first, and shares the excess: lower priority numbers first, children of the
+// same priority by weight (WF2Q+; Bennett and Zhang 1997). Bandwidth unused by a child goes to its
+// siblings. T is the caller's value for a packet. A Link is for one goroutine at a time.
 type Link[T any] struct {
-	pace    pace
+	pace    pace // of the root
+	nodes   []node
+	links   []children
 	queues  []queueState[T]
-	levels  [MaxPriority + 1]level
-	sending *level // level of the packet being sent
-	backlog int    // backlog of all queues, packets
+	at      [2][]int32 // by heap and node: the place in it
+	sending int32      // node of the queue whose packet is being sent, or -1
+	longest int        // longest packet so far, bytes
 	decided ring[Decision[T]]
 }
 
@@ -41,7 +56,7 @@ type queueState[T any] struct {
 	flows[T]
 	capacity int
 	dice     dice
-	start    int64 // virtual time of its first packet; if empty, the finish of its last one
+	node     int32
 }
 
 type queued[T any] struct {
@@ -58,47 +73,55 @@ type Decision[T any] struct {
 	Fate   Fate
 }
 
-// NewLink returns an idle link. The error joins all errors, as
-// meter.FieldErrors of the link's rate and those of LinkQueue.Resolve.
+// NewLink returns an idle link with queues. The error joins all errors, as meter.FieldErrors of the
+// link's rate and those of LinkQueue.Resolve.
 func NewLink[T any](rate meter.Rate, queues []LinkQueue) (*Link[T], error) {
-	p, err := newPace(rate)
+	return NewTree[T]([]TreeLink{{Rate: rate}}, queues)
+}
+
+// NewTree returns an idle tree of links with queues. The error joins all errors, as those of NewLink
+// and meter.FieldErrors of link, rate, guarantee, priority and weight.
+func NewTree[T any](links []TreeLink, queues []LinkQueue) (*Link[T], error) {
+	resolved, err := resolveTree(links, queues)
 	if err != nil {
 		return nil, err
 	}
-	l := &Link[T]{pace: p, queues: make([]queueState[T], len(queues))}
-	for i, s := range queues {
-		s, invalid := s.Resolve(rate)
-		if invalid != nil {
-			err = errors.Join(err, invalid)
-			continue
-		}
+	l := &Link[T]{sending: -1, queues: make([]queueState[T], len(queues))}
+	l.pace, _ = newPace(links[0].Rate)
+	for i := range links {
+		l.links = append(l.links, children{node: int32(i)})
+		l.addNode(node{link: int32(i), queue: -1})
+	}
+	for i := range resolved {
+		s := &resolved[i]
 		l.queues[i] = queueState[T]{
-			LinkQueue: s, flows: newFlows[T](&s), capacity: s.Capacity(), dice: dice{seed: s.Seed},
+			LinkQueue: *s, flows: newFlows[T](s), capacity: s.Capacity(), dice: dice{seed: s.Seed},
+			node: int32(len(l.nodes)),
 		}
-		l.levels[s.Priority].weight += int64(s.Weight)
+		l.addNode(node{link: -1, queue: int32(i)})
 	}
-	if err != nil {
-		return nil, err
-	}
+	l.arrange(math.MinInt64, links, resolved)
 	return l, nil
 }
 
-// Resolve converts limits in time to bytes at the rate of a link, which must be
-// valid. The error joins all errors, as meter.FieldErrors of rate, limit, wred,
-// codel, priority and weight.
+func (l *Link[T]) addNode(n node) {
+	l.nodes = append(l.nodes, n)
+	l.nodes[len(l.nodes)-1].start.next = math.MinInt64
+	for i := range l.at {
+		l.at[i] = append(l.at[i], 0)
+	}
+}
+
+// Resolve converts limits in time to bytes at a rate, which must be valid: the highest rate at which
+// the queue's link can send it. The error joins all errors, as meter.FieldErrors of rate, guarantee,
+// limit, wred, codel, priority and weight.
 func (s LinkQueue) Resolve(rate meter.Rate) (LinkQueue, error) {
-	err := s.check()
+	err := errors.Join(s.check(), checkShare(s.Rate, s.Guarantee, s.Priority, s.Weight))
 	add := func(field, reason string) {
 		err = errors.Join(err, &meter.FieldError{Field: field, Reason: reason})
 	}
-	if s.Rate != (meter.Rate{}) {
-		add("rate", "must not be set: a queue on a link is sent at the link's rate")
-	}
-	if s.Priority < 0 || s.Priority > MaxPriority {
-		add("priority", fmt.Sprintf("%d is not between 0 and %d", s.Priority, MaxPriority))
-	}
-	if s.Weight < 1 || s.Weight > MaxWeight {
-		add("weight", fmt.Sprintf("%d is not between 1 and %d", s.Weight, MaxWeight))
+	if s.Rate != (meter.Rate{}) && err == nil && s.Rate.Cmp(rate) < 0 {
+		rate = s.Rate
 	}
 	if err != nil || s.Time == 0 {
 		return s, err
@@ -122,6 +145,32 @@ func (s LinkQueue) Resolve(rate meter.Rate) (LinkQueue, error) {
 	return s, err
 }
 
+// checkShare joins the errors of the place of a link or a queue among the children of its link.
+func checkShare(rate, guarantee meter.Rate, priority, weight int) (err error) {
+	add := func(field, reason string) {
+		err = errors.Join(err, &meter.FieldError{Field: field, Reason: reason})
+	}
+	if rate != (meter.Rate{}) {
+		if _, invalid := newPace(rate); invalid != nil {
+			err = errors.Join(err, invalid)
+		}
+	}
+	switch {
+	case guarantee == meter.Rate{}:
+	case guarantee.Bytes <= 0 || guarantee.Period <= 0:
+		add("guarantee", "must be above zero")
+	case rate != (meter.Rate{}) && err == nil && guarantee.Cmp(rate) > 0:
+		add("guarantee", fmt.Sprintf("of %v is above the rate of %v", guarantee, rate))
+	}
+	if priority < 0 || priority > MaxPriority {
+		add("priority", fmt.Sprintf("%d is not between 0 and %d", priority, MaxPriority))
+	}
+	if weight < 1 || weight > MaxWeight {
+		add("weight", fmt.Sprintf("%d is not between 1 and %d", weight, MaxWeight))
+	}
+	return err
+}
+
 // bytesDuring returns the number of whole bytes in a time at a rate, at most 2^39-1.
 func bytesDuring(r meter.Rate, t time.Duration) int64 {
 	n, ok := r.Burst(t)
@@ -135,34 +184,48 @@ func bytesDuring(r meter.Rate, t time.Duration) int64 {
 // all its packets.
 func (l *Link[T]) Follow(before *Link[T]) { l.pace.follow(&before.pace) }
 
-// SetRate changes the rate at now, in ns, and converts the queues' limits in time to bytes at this
-// rate. queues may differ from those of NewLink only in CoDel, whose state continues unless it is
+// Change changes the rates of a tree at now, in ns, and converts the queues' limits in time to bytes at
+// these rates. links and queues are as many as those of NewTree. They may differ in all that is about
+// rates, in the place in the tree, in limits, and in CoDel, whose state continues unless it is
 // switched on or off. The packet being sent ends when it would have ended. Queued packets stay
-// queued, even above a smaller limit, and are sent at the new rate. Nothing changes on an error,
-// which is one of NewLink.
-func (l *Link[T]) SetRate(now int64, rate meter.Rate, queues []LinkQueue) error {
-	p, err := newPace(rate)
-	if err != nil {
-		return err
+// queued, even above a smaller limit, and are sent at the new rates. Nothing changes on an error,
+// which is one of NewTree.
+func (l *Link[T]) Change(now int64, links []TreeLink, queues []LinkQueue) error {
+	if len(links) != len(l.links) || len(queues) != len(l.queues) {
+		return fmt.Errorf("%d links and %d queues instead of %d and %d", len(links), len(queues), len(l.links),
+			len(l.queues))
 	}
-	resolved := make([]LinkQueue, len(queues))
-	for i, s := range queues {
-		s, invalid := s.Resolve(rate)
-		resolved[i], err = s, errors.Join(err, invalid)
-	}
+	resolved, err := resolveTree(links, queues)
 	if err != nil {
 		return err
 	}
 	l.run(now)
+	p, _ := newPace(links[0].Rate)
 	l.pace.change(&p)
-	for i, s := range resolved {
+	for i := range resolved {
 		q := &l.queues[i]
-		q.Bytes, q.WRED, q.CoDel, q.capacity = s.Bytes, s.WRED, s.CoDel, s.Capacity()
-		for f := range q.list {
-			q.list[f].codel.change(s.CoDel)
-		}
+		q.change(&resolved[i])
 	}
+	l.arrange(now, links, resolved)
+	if l.links[0].active > 0 {
+		l.pace.notBefore(now) // it may have been idle for packets that can be sent from now on
+	}
+	l.run(now)
 	return nil
+}
+
+// change adopts what a queue may change.
+func (q *queueState[T]) change(s *LinkQueue) {
+	q.Parent, q.Config.Rate, q.Guarantee, q.Priority, q.Weight = s.Parent, s.Rate, s.Guarantee, s.Priority, s.Weight
+	q.Bytes, q.Packets, q.WRED, q.CoDel, q.capacity = s.Bytes, s.Packets, s.WRED, s.CoDel, s.Capacity()
+	for f := range q.list {
+		q.list[f].codel.change(s.CoDel)
+	}
+}
+
+// SetRate is Change of a link without a tree.
+func (l *Link[T]) SetRate(now int64, rate meter.Rate, queues []LinkQueue) error {
+	return l.Change(now, []TreeLink{{Rate: rate}}, queues)
 }
 
 // Admit adds a packet arriving at now (ns, on a clock which never goes back) to a queue, or drops
@@ -187,16 +250,20 @@ func (l *Link[T]) Admit(now int64, queue int, p Packet, value T) Fate {
 		return f
 	}
 	idle := q.packets == 0
+	shed := false
 	for q.full(&p) {
 		victim := q.shed()
-		l.backlog--
+		shed = true
 		l.decided.push(Decision[T]{victim.value, now, Full})
 	}
-	if idle {
-		q.start = l.levels[q.Priority].activate(queue, q.start)
-	}
 	q.push(queued[T]{p, now, f, value})
-	l.backlog++
+	l.longest = max(l.longest, p.Bytes)
+	switch {
+	case idle:
+		l.wake(q.node, now)
+	case shed && l.nodes[q.node].state == ready:
+		l.restart(q.node, true, true)
+	}
 	l.pace.notBefore(now)
 	l.run(now)
 	return f
@@ -222,7 +289,7 @@ func (l *Link[T]) Due() (at int64, ok bool) {
 	if l.decided.len > 0 {
 		return l.decided.item(0).Depart, true
 	}
-	return l.pace.due(), l.backlog > 0
+	return l.due()
 }
 
 // Backlog returns the backlog of a queue.
@@ -234,50 +301,46 @@ func (l *Link[T]) Backlog(queue int) (packets, bytes int64) {
 // run makes all selections due by now.
 func (l *Link[T]) run(now int64) {
 	for l.pace.due() <= now {
-		if l.sending != nil {
-			l.sending.finishPacket()
+		if l.sending >= 0 {
+			l.finish()
 		}
-		if l.backlog == 0 {
+		at, ok := l.due()
+		if !ok || at > now {
 			return
 		}
-		l.send()
+		if at > l.pace.due() {
+			l.pace.notBefore(at)
+		}
+		l.send(at)
 	}
 }
 
-// send selects the next packet and sends it, unless CoDel drops it. A drop is
-// not charged to its queue.
-func (l *Link[T]) send() {
-	priority := 0
-	for len(l.levels[priority].active) == 0 {
-		priority++
+// send selects the next packet at now and sends it, unless CoDel drops it. A drop is not charged to
+// its queue.
+func (l *Link[T]) send(now int64) {
+	n := int32(0)
+	for l.nodes[n].link >= 0 {
+		n = l.choose(&l.links[l.nodes[n].link], now)
 	}
-	level := &l.levels[priority]
-	index, finish := l.choose(level)
-	q := &l.queues[level.active[index]]
+	q := &l.queues[l.nodes[n].queue]
 	p, flow := q.pop()
-	l.backlog--
-	if q.packets == 0 {
-		level.deactivate(index)
-	}
-	depart := l.pace.due()
-	delay := depart - p.arrived
+	delay := now - p.arrived
 	if flow.bytes <= Quantum {
 		delay = 0 // CoDel spares the last frame of a flow (RFC 8289 §5)
 	}
-	d := Decision[T]{p.value, depart, p.fate}
+	d := Decision[T]{p.value, now, p.fate}
 	next, ok := l.pace.after(p.Bytes)
 	switch {
 	case !ok:
 		d.Fate = Full
-	case flow.codel.drops(depart, delay, p.packets()):
+	case flow.codel.drops(now, delay, p.packets()):
 		d.Fate = q.markOrDrop(p.Packet, Stale)
 	}
-	if !d.Fate.Dropped() {
-		l.pace.instant, l.sending = next, level
-		q.start = finish
+	sent := !d.Fate.Dropped()
+	if sent {
+		l.pace.instant, l.sending = next, n
 		q.charge(flow, p.Bytes)
-		level.startPacket(p.Bytes, finish)
-		l.rewind(priority)
 	}
+	l.settle(n, p.Bytes, now, sent)
 	l.decided.push(d)
 }

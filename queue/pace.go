@@ -53,9 +53,10 @@ func Pace(r meter.Rate) (num, den uint64, err error) {
 
 // notBefore advances the pace to now if the rate was free before now.
 func (p *pace) notBefore(now int64) {
-	if !p.begun || p.next < now {
-		p.next, p.frac, p.begun = now, 0, true
+	if !p.begun {
+		p.instant, p.begun = instant{next: now}, true
 	}
+	p.instant.notBefore(now)
 }
 
 // follow makes p free at the time at which before would be.
@@ -74,24 +75,42 @@ func (p *pace) change(next *pace) {
 }
 
 // due returns the time at which the rate is free, rounded up to a ns.
-func (p *pace) due() int64 {
-	if p.frac > 0 {
-		return p.next + 1
+func (t instant) due() int64 {
+	if t.frac > 0 {
+		return t.next + 1
 	}
-	return p.next
+	return t.next
+}
+
+// notBefore advances the instant to a time.
+func (t *instant) notBefore(at int64) {
+	if t.next < at {
+		*t = instant{next: at}
+	}
 }
 
 // after returns the time of the pace advanced by n bytes. It returns false if n bytes
 // take more than MaxInt64-1 ns, or end after MaxInt64-1, which leaves due room to round up.
-func (p *pace) after(n int) (instant, bool) {
-	hi, lo := bits.Mul64(uint64(max(n, 0)), p.num)
-	lo, carry := bits.Add64(lo, p.frac, 0)
-	if hi += carry; hi >= p.den {
-		return p.instant, false
+func (p *pace) after(n int) (instant, bool) { return p.instant.after(n, p.num, p.den) }
+
+// after is pace.after for an instant of a pace of num/den ns per byte.
+func (t instant) after(n int, num, den uint64) (instant, bool) {
+	hi, lo := bits.Mul64(uint64(max(n, 0)), num)
+	lo, carry := bits.Add64(lo, t.frac, 0)
+	if hi += carry; hi >= den {
+		return t, false
 	}
-	ns, rest := bits.Div64(hi, lo, p.den)
-	if ns > math.MaxInt64-1 || p.next > math.MaxInt64-1-int64(ns) {
-		return p.instant, false
+	ns, rest := bits.Div64(hi, lo, den)
+	if ns > math.MaxInt64-1 || t.next > math.MaxInt64-1-int64(ns) {
+		return t, false
 	}
-	return instant{p.next + int64(ns), rest}, true
+	return instant{t.next + int64(ns), rest}, true
+}
+
+// orNever is after, or the last instant if there is no such time.
+func (t instant) orNever(n int, num, den uint64) instant {
+	if t, ok := t.after(n, num, den); ok {
+		return t
+	}
+	return instant{next: math.MaxInt64 - 1}
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
@@ -47,6 +48,9 @@ func (c *compiler) compileLinkQueue(out *Queue, i int) {
 	out.Link, out.Key = c.compileLink(q.Link), q.Fair
 	link := &c.plan.Links[out.Link]
 	link.Queues = append(link.Queues, i)
+	if q.Rate != (meter.Rate{}) {
+		c.add(q, "rate", "must not be set: a queue on a link is sent at the link's rate")
+	}
 	if _, _, err := queue.Pace(link.Rate); err == nil {
 		if out.LinkQueue, err = q.Resolve(); err != nil {
 			c.addError(q, "limit", err)

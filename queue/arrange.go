@@ -1,0 +1,211 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/a-seed-32e5a53f/shaper/meter"
+)
+
+// MaxLevels is the maximum number of levels of a tree, the queues included.
+const MaxLevels = 8
+
+// resolveTree returns the queues with limits in bytes, or all errors of a tree.
+func resolveTree(links []TreeLink, queues []LinkQueue) ([]LinkQueue, error) {
+	reach, err := reachable(links)
+	if err != nil {
+		for _, s := range queues {
+			err = errors.Join(err, s.check(), checkShare(s.Rate, s.Guarantee, s.Priority, s.Weight))
+		}
+		return nil, err
+	}
+	resolved := make([]LinkQueue, len(queues))
+	for i, s := range queues {
+		if s.Parent < 0 || s.Parent >= len(links) {
+			err = errors.Join(err, &meter.FieldError{Field: "link", Reason: fmt.Sprintf("%d does not exist", s.Parent)})
+			continue
+		}
+		q, invalid := s.Resolve(reach[s.Parent])
+		resolved[i], err = q, errors.Join(err, invalid)
+	}
+	return resolved, err
+}
+
+// reachable returns the highest rate that each link of a tree can reach: the lowest of its own rate and
+// those of the links above it.
+func reachable(links []TreeLink) ([]meter.Rate, error) {
+	if len(links) == 0 {
+		return nil, &meter.FieldError{Field: "links", Reason: "must contain the root"}
+	}
+	_, err := newPace(links[0].Rate)
+	add := func(field, reason string) {
+		err = errors.Join(err, &meter.FieldError{Field: field, Reason: reason})
+	}
+	for _, s := range links[1:] {
+		if s.Parent < 0 || s.Parent >= len(links) {
+			add("link", fmt.Sprintf("%d does not exist", s.Parent))
+		}
+		err = errors.Join(err, checkShare(s.Rate, s.Guarantee, s.Priority, s.Weight))
+	}
+	if err != nil {
+		return nil, err
+	}
+	reach := make([]meter.Rate, len(links))
+	for i := range links {
+		rate, level := links[i].Rate, 2 // of the queues
+		for k := i; k > 0; level++ {
+			if level > MaxLevels {
+				add("link", fmt.Sprintf("is more than %d levels below the root, or below itself", MaxLevels))
+				return nil, err
+			}
+			k = links[k].Parent
+			if above := links[k].Rate; above != (meter.Rate{}) && (rate == meter.Rate{} || above.Cmp(rate) < 0) {
+				rate = above
+			}
+		}
+		reach[i] = rate
+	}
+	return reach, nil
+}
+
+// arrange puts the nodes into their places in a tree at now.
+func (l *Link[T]) arrange(now int64, links []TreeLink, queues []LinkQueue) {
+	places := make([]place, len(l.nodes))
+	for i, s := range links {
+		places[i] = newPlace(s.Parent, s.Rate, s.Guarantee, s.Priority, s.Weight)
+		l.setCeiling(int32(i), s.Rate, now)
+	}
+	places[0] = place{parent: -1, rate: bytesPerSecond(links[0].Rate)}
+	l.setCeiling(0, meter.Rate{}, now)
+	for i := range queues {
+		s, n := &queues[i], l.queues[i].node
+		places[n] = newPlace(s.Parent, s.Rate, s.Guarantee, s.Priority, s.Weight)
+		l.setCeiling(n, s.Rate, now)
+	}
+	l.adopt(now, places)
+}
+
+func newPlace(link int, rate, guarantee meter.Rate, priority, weight int) place {
+	p := place{parent: int32(link), priority: uint8(priority), weight: int64(weight), rate: maxPart}
+	if rate != (meter.Rate{}) {
+		p.rate, p.limited = bytesPerSecond(rate), true
+	}
+	if guarantee != (meter.Rate{}) {
+		p.guarantee, p.limited = bytesPerSecond(guarantee), true
+	}
+	return p
+}
+
+func (l *Link[T]) setCeiling(n int32, rate meter.Rate, now int64) {
+	p := &l.nodes[n].ceiling
+	if rate == (meter.Rate{}) {
+		*p = pace{}
+		return
+	}
+	if p.num == 0 {
+		*p = pace{instant: instant{next: now}, begun: true}
+	}
+	next, _ := newPace(rate)
+	p.change(&next)
+}
+
+// adopt moves the nodes to places. Nodes whose link and priority stay the same keep their turn; others
+// start anew, as do all if the packet being sent would otherwise end in another place.
+func (l *Link[T]) adopt(now int64, places []place) {
+	stays := func(n int32) bool {
+		v, p := &l.nodes[n], &places[n]
+		return v.parent == p.parent && v.priority == p.priority
+	}
+	for n := l.sending; n > 0; n = l.nodes[n].parent {
+		if !stays(n) {
+			l.finish()
+			break
+		}
+	}
+	tree := newParts(places)
+	for i := range l.links {
+		l.links[i].clear(&tree.parts, now)
+	}
+	for n := range places {
+		v, p := &l.nodes[n], &places[n]
+		if !stays(int32(n)) {
+			v.virtual = 0
+			if v.state == ready {
+				v.state = blocked // placed anew
+			}
+		}
+		v.parent, v.priority, v.weight = p.parent, p.priority, p.weight
+		v.timed, v.shared = nowhere, nowhere
+		if served := tree.served[n]; served != v.served {
+			v.start, v.served = instant{next: v.start.due()}, served
+		}
+		if n > 0 {
+			c := l.above(v)
+			c.levels[v.priority].weight += v.weight
+			if c.turned {
+				v.start.notBefore(now)
+			}
+		}
+	}
+	for _, n := range tree.upward() {
+		l.gather(tree.children(n), now)
+	}
+}
+
+// clear removes all children of a link.
+func (c *children) clear(p *parts, now int64) {
+	c.turned = c.excess != p.excess[c.node]
+	c.timed, c.excess = p.timed[c.node], p.excess[c.node]
+	if c.turned {
+		c.clock, c.clockAt = now, now
+	}
+	c.active, c.busy, c.blocked = 0, 0, c.blocked[:0]
+	c.waiting.clear()
+	for i := range c.levels {
+		v := &c.levels[i]
+		v.weight, v.count = 0, 0
+		v.waiting.clear()
+	}
+}
+
+func (w *waiting) clear() { w.future, w.ready = w.future[:0], w.ready[:0] }
+
+// gather adds the children of a link to it. Their own children are gathered.
+func (l *Link[T]) gather(list []int32, now int64) {
+	var others []int32
+	for _, n := range list {
+		v := &l.nodes[n]
+		has, since := l.outlook(v)
+		switch {
+		case !has:
+			v.state = idle
+		case v.state == ready && since <= now:
+			l.above(v).active++
+			l.rejoin(n, v)
+		default:
+			l.above(v).active++
+			others = append(others, n)
+		}
+	}
+	for _, n := range others {
+		v := &l.nodes[n]
+		if v.state == idle {
+			v.ceiling.notBefore(now)
+		}
+		_, since := l.outlook(v)
+		l.place(n, max(since, now), now)
+	}
+}
+
+// rejoin adds a node that keeps its turn.
+func (l *Link[T]) rejoin(n int32, v *node) {
+	c := l.above(v)
+	if c.timed && v.served > 0 {
+		l.joinTimed(n, v, c)
+	}
+	level := &c.levels[v.priority]
+	v.shared = inFuture
+	level.future.push(l.at[sharedHeap], entry{v.virtual, n})
+	level.count++
+	c.busy |= 1 << v.priority
+}
