@@ -39,8 +39,8 @@ func (v *level) deactivate(i int) {
 }
 
 // startPacket begins the sending of a packet of n bytes.
-func (v *level) startPacket(n int, finish int64) {
-	v.sending = int64(n)
+func (v *level) startPacket(n, finish int64) {
+	v.sending = n
 	v.latest = max(v.latest, finish)
 }
 
@@ -65,7 +65,7 @@ func (l *Link[T]) choose(v *level) (index int, finish int64) {
 		if q.start > v.now {
 			continue
 		}
-		f := q.start + virtualTime(int64(q.peek().Bytes), int64(q.Weight))
+		f := q.start + virtualTime(int64(q.peek().bytes), int64(q.Weight))
 		if f < finish || f == finish && i < v.active[index] {
 			index, finish = n, f
 		}

@@ -19,7 +19,7 @@ type LinkQueue struct {
 	Config
 	Priority int  // 0 is served first, MaxPriority last
 	Weight   int  // weight among the queues of its priority, 1 to MaxWeight
-	Fair     bool // its flows share the queue evenly (RFC 8290)
+	Fair     Fair // what shares the queue evenly
 }
 
 // Link is a rate shared by queues: lower priority numbers first, queues of the same priority by
@@ -44,13 +44,6 @@ type queueState[T any] struct {
 	start    int64 // virtual time of its first packet; if empty, the finish of its last one
 }
 
-type queued[T any] struct {
-	Packet
-	arrived int64 // ns
-	fate    Fate  // Admit or AdmitCE, by WRED
-	value   T
-}
-
 // Decision is the outcome for an admitted packet.
 type Decision[T any] struct {
 	Value  T
@@ -66,6 +59,7 @@ func NewLink[T any](rate meter.Rate, queues []LinkQueue) (*Link[T], error) {
 		return nil, err
 	}
 	l := &Link[T]{pace: p, queues: make([]queueState[T], len(queues))}
+	backlogs := new(store[T])
 	for i, s := range queues {
 		s, invalid := s.Resolve(rate)
 		if invalid != nil {
@@ -73,7 +67,7 @@ func NewLink[T any](rate meter.Rate, queues []LinkQueue) (*Link[T], error) {
 			continue
 		}
 		l.queues[i] = queueState[T]{
-			LinkQueue: s, flows: newFlows[T](&s), capacity: s.Capacity(), dice: dice{seed: s.Seed},
+			LinkQueue: s, flows: newFlows(&s, backlogs), capacity: s.Capacity(), dice: dice{seed: s.Seed},
 		}
 		l.levels[s.Priority].weight += int64(s.Weight)
 	}
@@ -157,25 +151,26 @@ func (l *Link[T]) SetRate(now int64, rate meter.Rate, queues []LinkQueue) error 
 	l.pace.change(&p)
 	for i, s := range resolved {
 		q := &l.queues[i]
-		q.Bytes, q.WRED, q.CoDel, q.capacity = s.Bytes, s.WRED, s.CoDel, s.Capacity()
-		for f := range q.list {
-			q.list[f].codel.change(s.CoDel)
+		if q.CoDel.switches(s.CoDel) {
+			q.resetCoDel()
 		}
+		q.Bytes, q.WRED, q.CoDel, q.capacity = s.Bytes, s.WRED, s.CoDel, s.Capacity()
 	}
 	return nil
 }
 
 // Admit adds a packet arriving at now (ns, on a clock which never goes back) to a queue, or drops
 // it. Only a drop is final: Decide returns the outcome of an admitted packet, including any mark.
-// Admit allocates only if more packets of a flow are queued than ever before.
+// Admit allocates only if more packets or more flows are queued on the link than ever before.
 //
 // A full fair queue drops the first packet of the flow with the largest backlog
-// in bytes, not the arriving packet.
+// in bytes, not the arriving packet. With FairHosts it is the flow of the host with the
+// largest backlog.
 func (l *Link[T]) Admit(now int64, queue int, p Packet, value T) Fate {
 	l.run(now)
 	q := &l.queues[queue]
 	tooLarge := q.Bytes > 0 && int64(p.Bytes) > q.Bytes || p.packets() > q.capacity
-	if int64(p.Bytes) > MaxBytes || q.full(&p) && (!q.Fair || tooLarge) {
+	if int64(p.Bytes) > MaxBytes || q.full(&p) && (q.Fair == FairNone || tooLarge) {
 		return Full
 	}
 	depth := q.bytes
@@ -195,7 +190,7 @@ func (l *Link[T]) Admit(now int64, queue int, p Packet, value T) Fate {
 	if idle {
 		q.start = l.levels[q.Priority].activate(queue, q.start)
 	}
-	q.push(queued[T]{p, now, f, value})
+	q.push(now, &p, f, value)
 	l.backlog++
 	l.pace.notBefore(now)
 	l.run(now)
@@ -265,18 +260,18 @@ func (l *Link[T]) send() {
 		delay = 0 // CoDel spares the last frame of a flow (RFC 8289 §5)
 	}
 	d := Decision[T]{p.value, depart, p.fate}
-	next, ok := l.pace.after(p.Bytes)
+	next, ok := l.pace.after(int(p.bytes))
 	switch {
 	case !ok:
 		d.Fate = Full
-	case flow.codel.drops(depart, delay, p.packets()):
-		d.Fate = q.markOrDrop(p.Packet, Stale)
+	case q.codelDrops(flow, &q.CoDel, depart, delay, &p):
+		d.Fate = q.markOrDrop(p.ecn, Stale)
 	}
 	if !d.Fate.Dropped() {
 		l.pace.instant, l.sending = next, level
 		q.start = finish
-		q.charge(flow, p.Bytes)
-		level.startPacket(p.Bytes, finish)
+		q.charge(flow, int64(p.bytes))
+		level.startPacket(int64(p.bytes), finish)
 		l.rewind(priority)
 	}
 	l.decided.push(d)

@@ -17,22 +17,22 @@ func TestLinkErrors(t *testing.T) {
 		share  LinkQueue
 		fields []string
 	}{
-		{ok, LinkQueue{limited, 0, 1, false}, nil},
-		{ok, LinkQueue{limited, MaxPriority, MaxWeight, false}, nil},
-		{ok, LinkQueue{limited, -1, 1, false}, []string{"priority"}},
-		{ok, LinkQueue{limited, MaxPriority + 1, 1, false}, []string{"priority"}},
-		{ok, LinkQueue{limited, 0, 0, false}, []string{"weight"}},
-		{ok, LinkQueue{limited, 0, MaxWeight + 1, false}, []string{"weight"}},
-		{ok, LinkQueue{Config{Packets: 1, Rate: ok}, 0, 1, false}, []string{"rate"}},
-		{ok, LinkQueue{Config{}, 0, 1, false}, []string{"limit"}},
-		{ok, LinkQueue{Config{Time: 999}, 0, 1, false}, []string{"limit"}}, // less than a byte
-		{ok, LinkQueue{Config{Time: 1000}, 0, 1, false}, nil},
-		{ok, LinkQueue{Config{Time: math.MaxInt64}, 0, 1, false}, nil},
-		{ok, LinkQueue{Config{Time: 1000, WRED: [3]Early{{0, 999, 1}}}, 0, 1, false}, []string{"wred"}}, // likewise
-		{ok, LinkQueue{Config{Time: 1000, WRED: [3]Early{{0, 1000, 1}}}, 0, 1, false}, nil},
-		{meter.Rate{}, LinkQueue{limited, 0, 1, false}, []string{"rate"}},
-		{meter.Rate{Bytes: math.MaxInt64, Period: 1}, LinkQueue{limited, 0, 1, false}, []string{"rate"}},
-		{ok, LinkQueue{Config{Packets: -1, Rate: ok, CoDel: CoDel{Target: 1}, WRED: [3]Early{{2, 1, 0}}}, 9, 0, false}, []string{"limit", "wred", "codel", "rate", "priority", "weight"}},
+		{ok, LinkQueue{limited, 0, 1, FairNone}, nil},
+		{ok, LinkQueue{limited, MaxPriority, MaxWeight, FairNone}, nil},
+		{ok, LinkQueue{limited, -1, 1, FairNone}, []string{"priority"}},
+		{ok, LinkQueue{limited, MaxPriority + 1, 1, FairNone}, []string{"priority"}},
+		{ok, LinkQueue{limited, 0, 0, FairNone}, []string{"weight"}},
+		{ok, LinkQueue{limited, 0, MaxWeight + 1, FairNone}, []string{"weight"}},
+		{ok, LinkQueue{Config{Packets: 1, Rate: ok}, 0, 1, FairNone}, []string{"rate"}},
+		{ok, LinkQueue{Config{}, 0, 1, FairNone}, []string{"limit"}},
+		{ok, LinkQueue{Config{Time: 999}, 0, 1, FairNone}, []string{"limit"}}, // less than a byte
+		{ok, LinkQueue{Config{Time: 1000}, 0, 1, FairNone}, nil},
+		{ok, LinkQueue{Config{Time: math.MaxInt64}, 0, 1, FairNone}, nil},
+		{ok, LinkQueue{Config{Time: 1000, WRED: [3]Early{{0, 999, 1}}}, 0, 1, FairNone}, []string{"wred"}}, // likewise
+		{ok, LinkQueue{Config{Time: 1000, WRED: [3]Early{{0, 1000, 1}}}, 0, 1, FairNone}, nil},
+		{meter.Rate{}, LinkQueue{limited, 0, 1, FairNone}, []string{"rate"}},
+		{meter.Rate{Bytes: math.MaxInt64, Period: 1}, LinkQueue{limited, 0, 1, FairNone}, []string{"rate"}},
+		{ok, LinkQueue{Config{Packets: -1, Rate: ok, CoDel: CoDel{Target: 1}, WRED: [3]Early{{2, 1, 0}}}, 9, 0, FairNone}, []string{"limit", "wred", "codel", "rate", "priority", "weight"}},
 	} {
 		_, err := NewLink[int](test.rate, []LinkQueue{test.share})
 		if got := fields(t, err); !slices.Equal(got, test.fields) {
@@ -66,9 +66,9 @@ func TestResolve(t *testing.T) {
 			test.in.WRED[meter.Yellow] = Early{1, 5, 7}
 			test.want.WRED = test.in.WRED
 		}
-		in := LinkQueue{test.in, 3, 4, false}
+		in := LinkQueue{test.in, 3, 4, FairNone}
 		got, err := in.Resolve(meter.BitRate(8e6))
-		if want := (LinkQueue{test.want, 3, 4, false}); err != nil || got != want {
+		if want := (LinkQueue{test.want, 3, 4, FairNone}); err != nil || got != want {
 			t.Errorf("%+v: got %+v, want %+v: %v", in, got, want, err)
 		}
 	}

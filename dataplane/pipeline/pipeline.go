@@ -79,7 +79,7 @@ func FromPlan(plan *compiled.Plan) *Pipeline {
 		q := &l.queues[i]
 		if q.plan = &plan.Queues[i]; q.plan.Link < 0 {
 			q.leaky, _ = queue.New(q.plan.Config) // Compile checked it
-		} else if q.plan.Fair {
+		} else if q.plan.Fair != queue.FairNone {
 			q.flows = dataplane.NewKeyReader(q.plan.Key)
 		}
 	}
@@ -326,7 +326,7 @@ func (l *Pipeline) enqueue(q *pacedQueue, p *dataplane.Packet, v *dataplane.Verd
 	}
 	v.Done |= dataplane.Queued
 	packet := queuePacket(p, v, v.Color)
-	if q.plan.Fair {
+	if q.plan.Fair != queue.FairNone {
 		packet.Flow = q.flows.FlowNumber(p, q.plan.Seed)
 	}
 	fate := l.links[q.plan.Link].Admit(v.Now, q.linkIndex, packet, waiting{*v, taken})
