@@ -21,13 +21,15 @@ func TestWaitingMemory(t *testing.T) {
 		per   dataplane.Key
 		limit int64
 	}{{"one meter", dataplane.Key{}, 150}, {"a meter per key", dataplane.Key{By: dataplane.ByFlow}, 200}} {
+		bucket := meter.TokenBucket{Rate: frametest.Mega, Burst: 1 << 30}
+		fair := &dataplane.Queue{
+			Name: "q", Config: queue.Config{Packets: queue.MaxPackets},
+			Link: &dataplane.Link{Name: "wan", Rate: meter.BitRate(8000)},
+			Fair: dataplane.Key{By: dataplane.BySrc},
+		}
 		l := newPipeline(t, &dataplane.Policy{Classes: []dataplane.Class{{
-			Name:  "a",
-			Meter: &dataplane.Meter{Params: meter.TokenBucket{Rate: frametest.Mega, Burst: 1 << 30}, Per: test.per},
-			Green: &dataplane.Action{Queue: &dataplane.Queue{
-				Name: "q", Config: queue.Config{Packets: queue.MaxPackets},
-				Link: &dataplane.Link{Name: "wan", Rate: meter.BitRate(8000)}, Fair: dataplane.Key{By: dataplane.BySrc},
-			}},
+			Name: "a", Meter: &dataplane.Meter{Params: bucket, Per: test.per},
+			Green: &dataplane.Action{Queue: fair},
 		}}})
 		p, v := dataplane.Packet{Data: ipPacket(0, 500), Link: dataplane.LinkEthernet}, dataplane.Verdict{}
 		l.Process(&p, &v)

@@ -53,7 +53,8 @@ func (h *heldTokens) end(l *Pipeline, taken tokens, v *dataplane.Verdict, now in
 		e := &h.list[i]
 		if v.Done.Dropped() && v.Reason >= dataplane.QueueFull {
 			s := &l.stages[e.stage]
-			s.refund(e, &h.keys[e.key], meter.Charge{At: v.Now, N: s.amount(v), In: e.in, Color: e.color}, now)
+			charge := meter.Charge{At: v.Now, N: s.amount(v), In: e.in, Color: e.color}
+			s.refund(e, &h.keys[e.key], charge, now)
 		}
 		if e.key != 0 {
 			h.freeKeys = append(h.freeKeys, e.key)
