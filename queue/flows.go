@@ -64,7 +64,7 @@ type queued[T any] struct {
 }
 
 // first returns the first packet of a flow.
-func (s *store[T]) first(leaf *node) *queued[T] {
+func (s *store[T]) first(leaf *flowNode) *queued[T] {
 	return s.packets.at(s.packets.at(leaf.last).next)
 }
 
@@ -104,13 +104,13 @@ func (f *flows[T]) peek() *queued[T] {
 }
 
 // pop removes the next packet to send and returns it with its flow.
-func (f *flows[T]) pop() (queued[T], *node) {
+func (f *flows[T]) pop() (queued[T], *flowNode) {
 	from := f.store.leaf(f.root)
 	return f.removeFrom(from), from
 }
 
 // removeFrom removes the first packet of a flow.
-func (f *flows[T]) removeFrom(from *node) queued[T] {
+func (f *flows[T]) removeFrom(from *flowNode) queued[T] {
 	s := f.store
 	last := s.packets.at(from.last)
 	i := last.next
@@ -130,7 +130,7 @@ func (f *flows[T]) removeFrom(from *node) queued[T] {
 
 // charge subtracts a packet of n bytes from a flow's deficit and ends its
 // selection.
-func (f *flows[T]) charge(to *node, n int64) { f.store.charge(to, n) }
+func (f *flows[T]) charge(to *flowNode, n int64) { f.store.charge(to, n) }
 
 // shed removes the first packet of the flow with the largest backlog in bytes
 // (RFC 8290 §4.1). Among equal flows, the one with the lowest number loses a
@@ -144,7 +144,7 @@ func (f *flows[T]) shed() queued[T] {
 }
 
 // codelDrops reports whether CoDel selects a packet of a flow that departs at now after a delay, ns.
-func (f *flows[T]) codelDrops(from *node, c *CoDel, now, delay int64, p *queued[T]) bool {
+func (f *flows[T]) codelDrops(from *flowNode, c *CoDel, now, delay int64, p *queued[T]) bool {
 	return f.store.drops(from, c, now, delay, int(p.count))
 }
 

@@ -81,7 +81,7 @@ func TestQueueMemory(t *testing.T) {
 		check("with 100 packets in a tenth of the queues", l, 20<<10)
 	}
 	t.Logf("sizes: packet %d B and its value, flow %d, turns %d, CoDel %d, queue %d",
-		unsafe.Sizeof(queued[[0]int64]{}), unsafe.Sizeof(node{}), unsafe.Sizeof(turns{}),
+		unsafe.Sizeof(queued[[0]int64]{}), unsafe.Sizeof(flowNode{}), unsafe.Sizeof(turns{}),
 		unsafe.Sizeof(codel{}), unsafe.Sizeof(queueState[int]{}))
 }
 

@@ -219,7 +219,7 @@ func TestHeap(t *testing.T) {
 			continue
 		}
 		got := f.largest(f.turns.at(top.turns))
-		want := slices.MaxFunc(queuedNodes(&f), func(a, b *node) int {
+		want := slices.MaxFunc(queuedNodes(&f), func(a, b *flowNode) int {
 			return cmp.Or(cmp.Compare(a.bytes, b.bytes), cmp.Compare(b.number, a.number))
 		})
 		if got != want {
@@ -229,7 +229,7 @@ func TestHeap(t *testing.T) {
 }
 
 // queuedNodes returns all flows with packets.
-func queuedNodes(f *forest) (list []*node) {
+func queuedNodes(f *forest) (list []*flowNode) {
 	for _, c := range f.nodes.chunks {
 		for i := range c {
 			if n := &c[i]; n.parent != 0 && n.queued > 0 {

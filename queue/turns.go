@@ -1,9 +1,9 @@
 package queue
 
-// node is a queue, a host or a flow. The nodes of a queue are a tree: the queue is the root, its flows
+// flowNode is a queue, a host or a flow. The nodes of a queue are a tree: the queue is the root, its flows
 // are the leaves, and the hosts of a queue that is fair to hosts are between them. A queue that is
 // not fair is a leaf.
-type node struct {
+type flowNode struct {
 	deficit int64
 	bytes   int64 // backlog
 	queued  int32 // number of packets in the backlog; a GSO packet is one
@@ -29,10 +29,10 @@ type turns struct {
 // forest holds the nodes of all queues of a link. A node is kept while it is in a list, or
 // while its CoDel has to remember drops. So a queue without packets needs little memory.
 type forest struct {
-	nodes   slab[node]
+	nodes   slab[flowNode]
 	turns   slab[turns]
 	codels  slab[codel]
-	heaps   slab[heap]
+	heaps   slab[sizeHeap]
 	buckets []int32 // hash table of the nodes with a parent: the first node of each bucket
 	hashed  int     // number of nodes in buckets
 }
@@ -67,7 +67,7 @@ func (f *forest) added(parent int32, number uint16, isLeaf bool, now, n int64) i
 func (f *forest) turnsOf(i int32) *turns { return f.turns.at(f.nodes.at(i).turns) }
 
 // leaf returns the flow to serve next below a node that has packets.
-func (f *forest) leaf(root int32) *node {
+func (f *forest) leaf(root int32) *flowNode {
 	n := f.nodes.at(root)
 	for n.turns != 0 {
 		t := f.turns.at(n.turns)
@@ -110,7 +110,7 @@ func (f *forest) selectHead(t *turns) {
 
 // charge subtracts a packet of n bytes from the deficits of a flow and its host, and ends their
 // selection.
-func (f *forest) charge(leaf *node, n int64) {
+func (f *forest) charge(leaf *flowNode, n int64) {
 	for at := leaf; at.parent != 0; {
 		at.deficit -= n
 		at = f.nodes.at(at.parent)
@@ -120,7 +120,7 @@ func (f *forest) charge(leaf *node, n int64) {
 
 // removed subtracts a packet of n bytes from a flow, its host and its queue. They are no longer
 // selected if they have no packets left.
-func (f *forest) removed(leaf *node, n int64) {
+func (f *forest) removed(leaf *flowNode, n int64) {
 	for at := leaf; ; {
 		at.queued--
 		at.bytes -= n
@@ -199,7 +199,7 @@ func (f *forest) forget(i int32) {
 			f.turns.remove(n.turns)
 		}
 		parent := n.parent
-		*n = node{}
+		*n = flowNode{}
 		f.nodes.remove(i)
 		i, n = parent, f.nodes.at(parent)
 		f.turns.at(n.turns).children--
@@ -246,7 +246,7 @@ func (f *forest) bucket(parent int32, number uint16) *int32 {
 }
 
 // hash adds a node to its bucket.
-func (f *forest) hash(i int32, n *node) {
+func (f *forest) hash(i int32, n *flowNode) {
 	first := f.bucket(n.parent, n.number)
 	n.chained, *first = *first, i
 }
@@ -262,7 +262,7 @@ func (f *forest) growBuckets() {
 }
 
 // drops is codel.drops for a flow.
-func (f *forest) drops(leaf *node, c *CoDel, now, delay int64, packets int) bool {
+func (f *forest) drops(leaf *flowNode, c *CoDel, now, delay int64, packets int) bool {
 	if leaf.codel == 0 {
 		if c.Target == 0 || delay < int64(c.Target) {
 			return false
@@ -277,7 +277,7 @@ func (f *forest) drops(leaf *node, c *CoDel, now, delay int64, packets int) bool
 	return drop
 }
 
-func (f *forest) removeCoDel(leaf *node) {
+func (f *forest) removeCoDel(leaf *flowNode) {
 	*f.codels.at(leaf.codel) = codel{}
 	f.codels.remove(leaf.codel)
 	leaf.codel = 0

@@ -1,18 +1,18 @@
 package queue
 
-// heap is a binary heap of the children of a node, the one with the largest backlog first. A full queue
+// sizeHeap is a binary heap of the children of a node, the one with the largest backlog first. A full queue
 // makes it, and a queue without packets removes it. Packets that leave change only their node, so the
 // size in an entry may be too large, but never too small.
-type heap []entry
+type sizeHeap []sizeEntry
 
-type entry struct {
+type sizeEntry struct {
 	size uint64 // see sizeOf
 	node int32
 }
 
 // sizeOf orders nodes by their bytes, and nodes of equal bytes by their numbers, the lowest last. It is 0
 // for a node without packets. At most MaxPackets packets of MaxBytes are below 2^48 bytes.
-func sizeOf(n *node) uint64 {
+func sizeOf(n *flowNode) uint64 {
 	if n.queued == 0 {
 		return 0
 	}
@@ -20,10 +20,10 @@ func sizeOf(n *node) uint64 {
 }
 
 // contains reports whether the heap contains node i.
-func (h heap) contains(i int32, n *node) bool { return int(n.place) < len(h) && h[n.place].node == i }
+func (h sizeHeap) contains(i int32, n *flowNode) bool { return int(n.place) < len(h) && h[n.place].node == i }
 
 // largest returns the child with the largest backlog. One must have packets.
-func (f *forest) largest(t *turns) *node {
+func (f *forest) largest(t *turns) *flowNode {
 	if t.heap == 0 {
 		t.heap = f.heaps.add()
 		for _, last := range [...]int32{t.fresh, t.old} {
@@ -43,14 +43,14 @@ func (f *forest) largest(t *turns) *node {
 		if size == h[0].size {
 			return n
 		}
-		f.place(h, 0, entry{size, h[0].node})
+		f.place(h, 0, sizeEntry{size, h[0].node})
 	}
 }
 
 // raise tells the heap that a child has more packets.
-func (f *forest) raise(t *turns, i int32, n *node) {
+func (f *forest) raise(t *turns, i int32, n *flowNode) {
 	h := f.heaps.at(t.heap)
-	e := entry{sizeOf(n), i}
+	e := sizeEntry{sizeOf(n), i}
 	switch {
 	case !h.contains(i, n):
 		*h = append(*h, e)
@@ -83,7 +83,7 @@ func (f *forest) removeHeap(t *turns) {
 }
 
 // place moves an entry for place k up or down to where it belongs.
-func (f *forest) place(h heap, k int, e entry) {
+func (f *forest) place(h sizeHeap, k int, e sizeEntry) {
 	for k > 0 && h[(k-1)/2].size < e.size {
 		f.put(h, k, h[(k-1)/2])
 		k = (k - 1) / 2
@@ -102,7 +102,7 @@ func (f *forest) place(h heap, k int, e entry) {
 	f.put(h, k, e)
 }
 
-func (f *forest) put(h heap, k int, e entry) {
+func (f *forest) put(h sizeHeap, k int, e sizeEntry) {
 	h[k] = e
 	f.nodes.at(e.node).place = uint16(k)
 }
