@@ -268,8 +268,12 @@ func (q *Queue) Resolve() (queue.LinkQueue, error) {
 
 // LinkQueue returns the queue as its link sees it, with the default weight.
 func (q *Queue) LinkQueue() queue.LinkQueue {
+	fair := queue.FairNone
+	if q.Fair.By != NoKey {
+		fair = queue.FairFlows
+	}
 	return queue.LinkQueue{
-		Config: q.Config, Priority: q.Priority, Weight: cmp.Or(q.Weight, 1), Fair: q.Fair.By != NoKey,
+		Config: q.Config, Priority: q.Priority, Weight: cmp.Or(q.Weight, 1), Fair: fair,
 	}
 }
 

@@ -122,7 +122,7 @@ func (pick choices) packet() Packet {
 	}
 	return Packet{
 		Bytes: n, Segments: segments, Color: meter.Color(pick.n(3)), ECN: pick.n(2) == 0,
-		Flow: uint16(pick.oneOf(0, 1, 2, Flows-1)),
+		Flow: uint16(pick.oneOf(0, 1, 2, Flows-1)), Host: uint16(pick.oneOf(0, 1, Flows-1)),
 	}
 }
 
@@ -203,7 +203,7 @@ func sameLink(t testing.TB, pick choices, packets int) (fates [AdmitCE + 1]int) 
 	for i := range shares {
 		shares[i] = LinkQueue{
 			Config: pick.config(rate), Priority: int(pick.oneOf(0, 0, 1, 1, MaxPriority)),
-			Weight: int(pick.oneOf(1, 1, 2, 3, MaxWeight)), Fair: pick.n(3) == 0,
+			Weight: int(pick.oneOf(1, 1, 2, 3, MaxWeight)), Fair: Fair(pick.oneOf(0, 0, 1, 2)),
 		}
 		if _, err := shares[i].Resolve(rate); err != nil {
 			t.Fatalf("%+v on a link of %v: got %v, want nil", shares[i], rate, err)
@@ -266,13 +266,10 @@ func sameLink(t testing.TB, pick choices, packets int) (fates [AdmitCE + 1]int) 
 			dropped++
 			fates[got]++
 		}
-		flow := 0
-		if shares[queue].Fair {
-			flow = int(p.Flow)
-		}
+		host, flow := m.queues[queue].numbersOf(p)
 		arrived[i] = outcome{
-			number: i, queue: queue, flow: flow, shed: shares[queue].Fair, priority: shares[queue].Priority,
-			arrived: now, bytes: p.Bytes,
+			number: i, queue: queue, host: host, flow: flow, shed: shares[queue].Fair != FairNone,
+			priority: shares[queue].Priority, arrived: now, bytes: p.Bytes,
 		}
 		if pick.n(4) > 0 {
 			collect(now, false)
@@ -299,9 +296,8 @@ func sameLink(t testing.TB, pick choices, packets int) (fates [AdmitCE + 1]int) 
 // queued returns the number of queued packets.
 func (l *Link[T]) queued() (n int) {
 	for i := range l.queues {
-		for k := range l.queues[i].list {
-			n += l.queues[i].list[k].packets.len
-		}
+		f := &l.queues[i].flows
+		n += int(f.store.nodes.at(f.root).queued)
 	}
 	return n
 }
@@ -329,10 +325,11 @@ func resolves(shares []LinkQueue, rate meter.Rate) bool {
 
 // outcome is the outcome for a packet that was queued.
 type outcome struct {
-	number, queue, flow, priority, bytes int
-	arrived, depart                      int64
-	fate                                 Fate
-	shed                                 bool // of a fair queue, which may drop it when full
+	number, queue, priority, bytes int
+	host, flow                     uint16
+	arrived, depart                int64
+	fate                           Fate
+	shed                           bool // of a fair queue, which may drop it when full
 }
 
 // checkOrder checks properties that the decisions of every link have, in their
@@ -346,7 +343,11 @@ func checkOrder(t testing.TB, changes []rateChange, order []outcome) {
 		rest[i] = earliest
 	}
 	free := ratOf(-1 << 62)
-	last := map[[2]int]int{}
+	type place struct {
+		queue      int
+		host, flow uint16
+	}
+	last := map[place]int{}
 	var before []outcome // packets of higher priority numbers, by departure
 	for i, s := range order {
 		if s.fate == Full && s.shed { // dropped to make room, at any time
@@ -366,7 +367,7 @@ func checkOrder(t testing.TB, changes []rateChange, order []outcome) {
 		if s.depart != ceilOf(free) || s.depart < s.arrived {
 			t.Fatalf("packet %+v: the link becomes free at %v", s, free)
 		}
-		flow := [2]int{s.queue, s.flow}
+		flow := place{s.queue, s.host, s.flow}
 		if n, ok := last[flow]; ok && n > s.number {
 			t.Fatalf("packet %+v is overtaken by %d", s, n)
 		}

@@ -51,7 +51,7 @@ func sameTree(t testing.TB, pick choices, packets int) (fates [AdmitCE + 1]int) 
 	rate := pick.oneRate()
 	configs := make([]LinkQueue, 1+pick.n(6))
 	for i := range configs {
-		configs[i] = LinkQueue{Config: pick.config(rate), Fair: pick.n(3) == 0}
+		configs[i] = LinkQueue{Config: pick.config(rate), Fair: Fair(pick.oneOf(0, 0, 1, 2))}
 	}
 	links := 1 + pick.n(6)
 	tree, queues := pick.places(rate, links, configs)

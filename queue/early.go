@@ -126,64 +126,67 @@ func (c CoDel) check() string {
 
 // codel is the state of CoDel. RFC 8289 decides when a packet departs, and spares it if less than a
 // frame is queued behind it. This state knows no such exception, so a Leaky can decide on arrival;
-// Link adds it.
+// Link adds it. The zero codel has seen no packet.
 type codel struct {
-	CoDel
-	// ns: dropping starts if the delay stays at or above Target until then; never if it is below
-	firstAbove int64
+	firstAbove int64 // ns: if above, dropping starts if the delay stays at or above Target until then
 	dropNext   int64 // ns: the next drop
 	count      uint32
 	lastCount  uint32
+	above      bool // whether the delay was at or above Target
 	dropping   bool
 }
 
-const never = math.MinInt64
-
-func newCoDel(c CoDel) codel { return codel{CoDel: c, firstAbove: never} }
-
-// change sets the target and the interval.
-func (c *codel) change(next CoDel) {
-	if c.Target == 0 || next.Target == 0 { // switched on or off
-		*c = newCoDel(next)
-	}
-	c.CoDel = next
-}
+// switches reports whether next switches CoDel on or off. Its state is that of a new queue then.
+func (c CoDel) switches(next CoDel) bool { return (c.Target == 0) != (next.Target == 0) }
 
 // drops reports whether a packet departing at now after a delay, both in ns, is to be dropped or
 // marked. Packets must be passed in order of departure. A GSO packet of several packets on the wire
 // counts as so many drops: the next drop is due after so many steps. Otherwise flows with large GSO
 // packets would lose less.
-func (c *codel) drops(now, delay int64, packets int) bool {
+func (s *codel) drops(c *CoDel, now, delay int64, packets int) bool {
 	switch {
 	case c.Target == 0:
 		return false
 	case delay < int64(c.Target):
-		c.firstAbove, c.dropping = never, false
+		s.above, s.dropping = false, false
 		return false
-	case c.firstAbove == never:
-		c.firstAbove = now + int64(c.Interval)
-		c.dropping = false
+	case !s.above:
+		s.firstAbove, s.above = now+int64(c.Interval), true
 		return false
-	case now < c.firstAbove:
-		c.dropping = false
+	case now < s.firstAbove:
+		s.dropping = false
 		return false
-	case c.dropping && now < c.dropNext:
+	case s.dropping && now < s.dropNext:
 		return false
-	case c.dropping:
-		c.count = saturated(c.count, packets)
-		c.dropNext += int64(packets) * c.step()
+	case s.dropping:
+		s.count = saturated(s.count, packets)
+		s.dropNext += int64(packets) * s.step(c)
 		return true
 	}
 	// If the last drops were recent, resume near the rate at which they worked.
-	if again := c.count - c.lastCount; again > 1 && now-c.dropNext < 16*int64(c.Interval) {
-		c.count = again
+	if s.again() > 1 && now-s.dropNext < 16*int64(c.Interval) {
+		s.count = s.again()
 	} else {
-		c.count = 1
+		s.count = 1
 	}
-	c.lastCount, c.dropping = c.count, true
-	c.count = saturated(c.count, packets-1)
-	c.dropNext = now + int64(packets)*c.step()
+	s.lastCount, s.dropping = s.count, true
+	s.count = saturated(s.count, packets-1)
+	s.dropNext = now + int64(packets)*s.step(c)
 	return true
+}
+
+// again is the count with which dropping may resume.
+func (s *codel) again() uint32 { return s.count - s.lastCount }
+
+// isNew reports whether the state decides as the zero codel does about all packets: the delay is below
+// Target, and dropping would begin with a count of 1. Then drops overwrites all fields before it
+// reads them.
+func (s *codel) isNew() bool { return !s.above && s.again() <= 1 }
+
+// isStale reports whether the state decides as the zero codel does about packets departing at now or
+// later, even if the interval changes: the last drops are not recent any more.
+func (s *codel) isStale(now int64) bool {
+	return !s.above && now-s.dropNext >= 16*int64(MaxInterval)
 }
 
 // saturated returns count + packets, or the largest count.
@@ -193,8 +196,8 @@ func saturated(count uint32, packets int) uint32 {
 
 // step is the time between two drops, interval/sqrt(count), rounded down, in
 // ns.
-func (c *codel) step() int64 {
-	return int64(sqrt(uint64(c.Interval) * uint64(c.Interval) / uint64(c.count)))
+func (s *codel) step(c *CoDel) int64 {
+	return int64(sqrt(uint64(c.Interval) * uint64(c.Interval) / uint64(s.count)))
 }
 
 // sqrt is the square root, rounded down, computed bit by bit.

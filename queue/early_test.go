@@ -183,9 +183,10 @@ func TestCoDelTrace(t *testing.T) {
 			{-900 * ms, 9 * ms, true, 1, -800 * ms},
 		}},
 	} {
-		c := newCoDel(CoDel{5 * time.Millisecond, 100 * time.Millisecond})
+		var c codel
+		cfg := CoDel{5 * time.Millisecond, 100 * time.Millisecond}
 		for i, r := range test.rows {
-			if got := c.drops(r.now, r.delay, 1); got != r.victim || c.count != r.count ||
+			if got := c.drops(&cfg, r.now, r.delay, 1); got != r.victim || c.count != r.count ||
 				c.dropNext != r.next {
 				t.Errorf("%s, row %d: drop %v, count %d, next %d; want %v, %d, %d", test.name, i, got,
 					c.count, c.dropNext, r.victim, r.count, r.next)
@@ -304,14 +305,15 @@ func TestCoDelCountsMarkedPackets(t *testing.T) {
 
 // TestCoDelSaturates lets CoDel count more packets than 32 bits hold.
 func TestCoDelSaturates(t *testing.T) {
-	c := newCoDel(CoDel{time.Millisecond, time.Millisecond})
-	c.drops(0, 2e6, 1) // above the target from here on
+	var c codel
+	cfg := &CoDel{time.Millisecond, time.Millisecond}
+	c.drops(cfg, 0, 2e6, 1) // above the target from here on
 	for now := int64(1e6); c.count < math.MaxUint32; now = max(now, c.dropNext) {
-		if !c.drops(now, 2e6, 1<<30) {
+		if !c.drops(cfg, now, 2e6, 1<<30) {
 			t.Fatalf("no drop at %d ns", now)
 		}
 	}
-	if next := c.dropNext; !c.drops(next, 2e6, 1) || c.count != math.MaxUint32 {
+	if next := c.dropNext; !c.drops(cfg, next, 2e6, 1) || c.count != math.MaxUint32 {
 		t.Errorf("the count is %d, want 2^32-1", c.count)
 	}
 }

@@ -130,7 +130,7 @@ func TestFairTrace(t *testing.T) {
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			l := openLink(t, meter.BitRate(8e6), LinkQueue{Config: test.cfg, Fair: true})
+			l := openLink(t, meter.BitRate(8e6), LinkQueue{Config: test.cfg, Fair: FairFlows})
 			var got []out
 			collect := func(now int64) {
 				for _, d := range decided(l, now) {

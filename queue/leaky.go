@@ -34,7 +34,7 @@ func New(cfg Config) (*Leaky, error) {
 		return nil, err
 	}
 	return &Leaky{
-		cfg: cfg, capacity: cfg.Capacity(), pace: p, dice: dice{seed: cfg.Seed}, codel: newCoDel(cfg.CoDel),
+		cfg: cfg, capacity: cfg.Capacity(), pace: p, dice: dice{seed: cfg.Seed},
 	}, nil
 }
 
@@ -61,8 +61,10 @@ func (q *Leaky) SetCoDel(c CoDel) error {
 	if reason := c.check(); reason != "" {
 		return &meter.FieldError{Field: "codel", Reason: reason}
 	}
+	if q.cfg.CoDel.switches(c) {
+		q.codel = codel{}
+	}
 	q.cfg.CoDel = c
-	q.codel.change(c)
 	return nil
 }
 
@@ -109,8 +111,8 @@ func (q *Leaky) decide(now int64, p Packet) (depart int64, next instant, f Fate)
 	}
 	depth := [...]int64{delay, q.bytes, int64(q.packets)}[q.cfg.Axis()]
 	f = q.cfg.applyWRED(p, depth, &q.dice)
-	if !f.Dropped() && q.codel.drops(depart, delay, p.packets()) {
-		f = q.cfg.markOrDrop(p, Stale)
+	if !f.Dropped() && q.codel.drops(&q.cfg.CoDel, depart, delay, p.packets()) {
+		f = q.cfg.markOrDrop(p.ECN, Stale)
 	}
 	return depart, next, f
 }

@@ -38,8 +38,8 @@ func (v *level) activate(last int64) (start int64) {
 }
 
 // startPacket begins the sending of a packet of n bytes.
-func (v *level) startPacket(n int, finish int64) {
-	v.sending = int64(n)
+func (v *level) startPacket(n, finish int64) {
+	v.sending = n
 	v.latest = max(v.latest, finish)
 }
 

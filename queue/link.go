@@ -23,7 +23,7 @@ type LinkQueue struct {
 	Guarantee meter.Rate // served before the excess is shared; unset for none
 	Priority  int        // in the excess, 0 is served first, MaxPriority last
 	Weight    int        // weight in the excess among its priority, 1 to MaxWeight
-	Fair      bool       // its flows share the queue evenly (RFC 8290)
+	Fair      Fair       // what shares the queue evenly
 }
 
 // TreeLink configures a link of a tree. The first link is the root: it has a Rate, and only that.
@@ -59,13 +59,6 @@ type queueState[T any] struct {
 	node     int32
 }
 
-type queued[T any] struct {
-	Packet
-	arrived int64 // ns
-	fate    Fate  // Admit or AdmitCE, by WRED
-	value   T
-}
-
 // Decision is the outcome for an admitted packet.
 type Decision[T any] struct {
 	Value  T
@@ -92,10 +85,11 @@ func NewTree[T any](links []TreeLink, queues []LinkQueue) (*Link[T], error) {
 		l.links = append(l.links, children{node: int32(i)})
 		l.addNode(node{link: int32(i), queue: -1})
 	}
+	backlogs := new(store[T])
 	for i := range resolved {
 		s := &resolved[i]
 		l.queues[i] = queueState[T]{
-			LinkQueue: *s, flows: newFlows[T](s), capacity: s.Capacity(), dice: dice{seed: s.Seed},
+			LinkQueue: *s, flows: newFlows(s, backlogs), capacity: s.Capacity(), dice: dice{seed: s.Seed},
 			node: int32(len(l.nodes)),
 		}
 		l.addNode(node{link: -1, queue: int32(i)})
@@ -217,10 +211,10 @@ func (l *Link[T]) Change(now int64, links []TreeLink, queues []LinkQueue) error 
 // change adopts what a queue may change.
 func (q *queueState[T]) change(s *LinkQueue) {
 	q.Parent, q.Config.Rate, q.Guarantee, q.Priority, q.Weight = s.Parent, s.Rate, s.Guarantee, s.Priority, s.Weight
-	q.Bytes, q.Packets, q.WRED, q.CoDel, q.capacity = s.Bytes, s.Packets, s.WRED, s.CoDel, s.Capacity()
-	for f := range q.list {
-		q.list[f].codel.change(s.CoDel)
+	if q.CoDel.switches(s.CoDel) {
+		q.resetCoDel()
 	}
+	q.Bytes, q.Packets, q.WRED, q.CoDel, q.capacity = s.Bytes, s.Packets, s.WRED, s.CoDel, s.Capacity()
 }
 
 // SetRate is Change of a link without a tree.
@@ -230,15 +224,16 @@ func (l *Link[T]) SetRate(now int64, rate meter.Rate, queues []LinkQueue) error 
 
 // Admit adds a packet arriving at now (ns, on a clock which never goes back) to a queue, or drops
 // it. Only a drop is final: Decide returns the outcome of an admitted packet, including any mark.
-// Admit allocates only if more packets of a flow are queued than ever before.
+// Admit allocates only if more packets or more flows are queued on the link than ever before.
 //
 // A full fair queue drops the first packet of the flow with the largest backlog
-// in bytes, not the arriving packet.
+// in bytes, not the arriving packet. With FairHosts it is the flow of the host with the
+// largest backlog.
 func (l *Link[T]) Admit(now int64, queue int, p Packet, value T) Fate {
 	l.run(now)
 	q := &l.queues[queue]
 	tooLarge := q.Bytes > 0 && int64(p.Bytes) > q.Bytes || p.packets() > q.capacity
-	if int64(p.Bytes) > MaxBytes || q.full(&p) && (!q.Fair || tooLarge) {
+	if int64(p.Bytes) > MaxBytes || q.full(&p) && (q.Fair == FairNone || tooLarge) {
 		return Full
 	}
 	depth := q.bytes
@@ -256,7 +251,7 @@ func (l *Link[T]) Admit(now int64, queue int, p Packet, value T) Fate {
 		shed = true
 		l.decided.push(Decision[T]{victim.value, now, Full})
 	}
-	q.push(queued[T]{p, now, f, value})
+	q.push(now, &p, f, value)
 	l.longest = max(l.longest, p.Bytes)
 	switch {
 	case idle:
@@ -329,18 +324,18 @@ func (l *Link[T]) send(now int64) {
 		delay = 0 // CoDel spares the last frame of a flow (RFC 8289 §5)
 	}
 	d := Decision[T]{p.value, now, p.fate}
-	next, ok := l.pace.after(p.Bytes)
+	next, ok := l.pace.after(int(p.bytes))
 	switch {
 	case !ok:
 		d.Fate = Full
-	case flow.codel.drops(now, delay, p.packets()):
-		d.Fate = q.markOrDrop(p.Packet, Stale)
+	case q.codelDrops(flow, &q.CoDel, now, delay, &p):
+		d.Fate = q.markOrDrop(p.ecn, Stale)
 	}
 	sent := !d.Fate.Dropped()
 	if sent {
 		l.pace.instant, l.sending = next, n
-		q.charge(flow, p.Bytes)
+		q.charge(flow, int64(p.bytes))
 	}
-	l.settle(n, p.Bytes, now, sent)
+	l.settle(n, int(p.bytes), now, sent)
 	l.decided.push(d)
 }

@@ -281,7 +281,7 @@ func TestLinkLongest(t *testing.T) {
 	if longest > math.MaxInt {
 		t.Skip("an int of 32 bits cannot hold the length")
 	}
-	l := openLink(t, meter.Rate{Bytes: 1 << 30, Period: 1}, LinkQueue{Fair: true})
+	l := openLink(t, meter.Rate{Bytes: 1 << 30, Period: 1}, LinkQueue{Fair: FairFlows})
 	for i, in := range []struct {
 		n    int64
 		want Fate

@@ -202,7 +202,7 @@ func TestOverflowIsBounded(t *testing.T) {
 		if n := len(q.backlog.list); n > most {
 			t.Errorf("%+v: room for %d packets, want at most %d", cfg, n, most)
 		}
-		if n := len(l.queues[0].list[0].packets.list); n > most {
+		if n := len(l.queues[0].store.packets.chunks) * chunkSize; n > most {
 			t.Errorf("%+v: room for %d packets on a link, want at most %d", cfg, n, most)
 		}
 		if n := len(l.decided.list); n > 8 {

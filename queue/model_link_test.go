@@ -74,7 +74,8 @@ func (m *modelLink) choose() {
 		level.latest = max(level.latest, finish)
 		level.bytes, m.busy = int64(w.Bytes), level
 		flow.deficit -= w.Bytes
-		q.chosen = nil
+		flow.host.deficit -= w.Bytes
+		flow.host.flows.chosen, q.hosts.chosen = nil, nil
 		m.free = new(big.Rat).Add(m.free, sendTime(m.rate, int64(w.Bytes)))
 	}
 	m.decided = append(m.decided, Decision[int]{w.value, depart, f})
@@ -87,7 +88,8 @@ func (m *modelLink) admit(now int64, queue int, p Packet, value int) Fate {
 	over := func() bool {
 		return limit > 0 && q.bytes()+int64(p.Bytes) > limit || q.packets()+onWire(p) > int64(q.capacity())
 	}
-	if over() && !q.Fair || limit > 0 && int64(p.Bytes) > limit || onWire(p) > int64(q.capacity()) {
+	tooLarge := limit > 0 && int64(p.Bytes) > limit || onWire(p) > int64(q.capacity())
+	if over() && q.Fair == FairNone || tooLarge {
 		return Full
 	}
 	b := q.packets()
@@ -109,26 +111,15 @@ func (m *modelLink) admit(now int64, queue int, p Packet, value int) Fate {
 		q.start = max(q.start, q.level.time)
 	}
 	for over() {
-		var most *modelFlow
-		for _, f := range q.flows {
-			if n, other := totalBytes(q.packetsOf(f)), int64(-1); len(q.packetsOf(f)) > 0 {
-				if most != nil {
-					other = totalBytes(q.packetsOf(most))
-				}
-				if n > other || n == other && f.number < most.number {
-					most = f
-				}
-			}
-		}
+		most := q.largest(q.largest(nil))
 		m.decided = append(m.decided, Decision[int]{q.remove(most).value, now, Full})
 	}
 	if m.backlog() == 0 && (m.free == nil || m.free.Cmp(ratOf(now)) < 0) {
 		m.free = ratOf(now)
 	}
-	if flow := q.flow(p); !slices.Contains(q.begun, flow) && !slices.Contains(q.older, flow) {
-		flow.deficit = 1514
-		q.begun = append(q.begun, flow)
-	}
+	flow := q.flow(p)
+	q.hosts.enter(flow.host)
+	flow.host.flows.enter(flow)
 	q.backlog = append(q.backlog, modelQueued{p, now, f, value})
 	m.advanceTo(now, false)
 	return f
@@ -149,26 +140,87 @@ type modelLevel struct {
 	bytes        int64 // being sent
 }
 
-// modelShare is a queue with the packets of all flows in one list.
+// modelShare is a queue with the packets of all flows in one list. All packets of a queue which is
+// not fair to hosts are of host 0. All packets of a queue which is not fair are of flow 0.
 type modelShare struct {
 	modelEarly
 	LinkQueue
-	level        *modelLevel
-	start        int64
-	backlog      []modelQueued
-	begun, older []*modelFlow
-	flows        map[uint16]*modelFlow
-	chosen       *modelFlow
+	level   *modelLevel
+	start   int64
+	backlog []modelQueued
+	known   []*modelParty // hosts and flows
+	hosts   modelRound
 }
 
-// packetsOf returns the queued packets of a flow.
-func (q *modelShare) packetsOf(f *modelFlow) (list []modelQueued) {
+// modelParty is a host or a flow.
+type modelParty struct {
+	number  uint16
+	host    *modelParty // of a flow
+	deficit int
+	flows   modelRound // of a host
+	early   modelEarly // of a flow
+}
+
+// modelRound is who takes turns, in two lists.
+type modelRound struct {
+	begun, older []*modelParty
+	chosen       *modelParty
+}
+
+func (r *modelRound) enter(p *modelParty) {
+	if !slices.Contains(r.begun, p) && !slices.Contains(r.older, p) {
+		p.deficit = 1514
+		r.begun = append(r.begun, p)
+	}
+}
+
+// numbersOf returns the numbers of the host and the flow of a packet.
+func (q *modelShare) numbersOf(p Packet) (host, flow uint16) {
+	switch q.Fair {
+	case FairNone:
+		return 0, 0
+	case FairFlows:
+		return 0, p.Flow
+	}
+	return p.Host, p.Flow
+}
+
+// packetsOf returns the queued packets of a host or a flow.
+func (q *modelShare) packetsOf(f *modelParty) (list []modelQueued) {
 	for _, w := range q.backlog {
-		if !q.Fair || w.Flow == f.number {
+		if host, flow := q.numbersOf(w.Packet); f.host == nil && f.number == host ||
+			f.host != nil && f.host.number == host && f.number == flow {
 			list = append(list, w)
 		}
 	}
 	return list
+}
+
+// largest returns the host of a queue, or the flow of a host, with the most bytes.
+func (q *modelShare) largest(in *modelParty) (most *modelParty) {
+	for _, p := range q.known {
+		list := q.packetsOf(p)
+		if p.host != in || len(list) == 0 {
+			continue
+		}
+		if most == nil || totalBytes(list) > totalBytes(q.packetsOf(most)) ||
+			totalBytes(list) == totalBytes(q.packetsOf(most)) && p.number < most.number {
+			most = p
+		}
+	}
+	return most
+}
+
+// party returns a host, or a flow of a host.
+func (q *modelShare) party(host *modelParty, number uint16) *modelParty {
+	for _, p := range q.known {
+		if p.host == host && p.number == number {
+			return p
+		}
+	}
+	p := &modelParty{number: number, host: host, early: newModelEarly(q.modelEarly.Config)}
+	q.known = append(q.known, p)
+	return p
 }
 
 func (q *modelShare) bytes() int64 { return totalBytes(q.backlog) }
@@ -182,62 +234,58 @@ func (q *modelShare) packets() (n int64) {
 }
 
 // flow returns the flow of a packet.
-func (q *modelShare) flow(p Packet) *modelFlow {
-	n := p.Flow
-	if !q.Fair {
-		n = 0
-	}
-	if q.flows[n] == nil {
-		q.flows[n] = &modelFlow{number: n, early: newModelEarly(q.modelEarly.Config)}
-	}
-	return q.flows[n]
+func (q *modelShare) flow(p Packet) *modelParty {
+	host, flow := q.numbersOf(p)
+	return q.party(q.party(nil, host), flow)
 }
 
 // remove removes the first packet of a flow.
-func (q *modelShare) remove(f *modelFlow) modelQueued {
-	i := slices.IndexFunc(q.backlog, func(w modelQueued) bool { return !q.Fair || w.Flow == f.number })
+func (q *modelShare) remove(f *modelParty) modelQueued {
+	i := slices.Index(q.backlog, q.packetsOf(f)[0])
 	w := q.backlog[i]
 	q.backlog = slices.Delete(q.backlog, i, i+1)
-	if q.chosen == f && len(q.packetsOf(f)) == 0 {
-		q.chosen = nil
+	if f.host.flows.chosen == f && len(q.packetsOf(f)) == 0 {
+		f.host.flows.chosen = nil
+	}
+	if q.hosts.chosen == f.host && len(q.packetsOf(f.host)) == 0 {
+		q.hosts.chosen = nil
 	}
 	return w
 }
 
-// nextFlow returns the flow to serve, by RFC 8290 §4.2.
-func (q *modelShare) nextFlow() *modelFlow {
-	for q.chosen == nil {
-		list := &q.begun
+// nextFlow returns the flow to serve.
+func (q *modelShare) nextFlow() *modelParty { return q.next(&q.next(&q.hosts).flows) }
+
+// next returns the host or the flow to serve, by RFC 8290 §4.2.
+func (q *modelShare) next(r *modelRound) *modelParty {
+	for r.chosen == nil {
+		list := &r.begun
 		if len(*list) == 0 {
-			list = &q.older
+			list = &r.older
 		}
 		f := (*list)[0]
 		if f.deficit <= 0 {
 			f.deficit += 1514
 			*list = (*list)[1:]
-			q.older = append(q.older, f)
+			r.older = append(r.older, f)
 			continue
 		}
 		if len(q.packetsOf(f)) > 0 {
-			q.chosen = f
+			r.chosen = f
 			break
 		}
 		*list = (*list)[1:]
-		if list == &q.begun {
-			q.older = append(q.older, f)
+		if list == &r.begun {
+			r.older = append(r.older, f)
+		} else {
+			f.flows = modelRound{}
 		}
 	}
-	return q.chosen
+	return r.chosen
 }
 
 func (q *modelShare) finish() int64 {
 	return q.start + int64(q.packetsOf(q.nextFlow())[0].Bytes)<<20/int64(q.Weight)
-}
-
-type modelFlow struct {
-	number  uint16
-	deficit int
-	early   modelEarly
 }
 
 type modelQueued struct {
@@ -251,7 +299,6 @@ func newModelLink(rate meter.Rate, shares []LinkQueue) *modelLink {
 	m := &modelLink{rate: rate}
 	for _, s := range shares {
 		q := &modelShare{modelEarly: limitsOf(rate, s), LinkQueue: s}
-		q.flows = map[uint16]*modelFlow{}
 		q.level = &m.levels[s.Priority]
 		q.level.queues = append(q.level.queues, q)
 		m.queues = append(m.queues, q)
@@ -288,7 +335,7 @@ func (m *modelLink) setRate(now int64, rate meter.Rate, shares []LinkQueue) {
 		limits := limitsOf(rate, shares[i])
 		q.modelEarly.Bytes, q.wred = limits.Bytes, limits.wred
 		q.modelEarly.setCoDel(shares[i].CoDel)
-		for _, f := range q.flows {
+		for _, f := range q.known {
 			f.early.setCoDel(shares[i].CoDel)
 		}
 	}

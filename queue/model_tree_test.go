@@ -173,7 +173,6 @@ func newModelTree(links []TreeLink, queues []LinkQueue) *modelTree {
 		s := queues[i]
 		v.queue = &modelShare{
 			modelEarly: limitsOf(v.reach(m), s), LinkQueue: s, level: &modelLevel{},
-			flows: map[uint16]*modelFlow{},
 		}
 	}
 	m.nodes[0].share(min(wholeBytes(m.rate), m.nodes[0].wants()))
@@ -414,7 +413,8 @@ func (m *modelTree) choose(now int64) {
 		m.free = new(big.Rat).Add(m.free, sendTime(m.rate, n))
 		m.path = path
 		flow.deficit -= w.Bytes
-		q.chosen = nil
+		flow.host.deficit -= w.Bytes
+		flow.host.flows.chosen, q.hosts.chosen = nil, nil
 		for _, v := range path {
 			m.charge(v, n, now)
 		}
@@ -462,7 +462,7 @@ func (m *modelTree) admit(now int64, queue int, p Packet, value int) Fate {
 	over := func() bool {
 		return limit > 0 && q.bytes()+int64(p.Bytes) > limit || q.packets()+onWire(p) > int64(q.capacity())
 	}
-	if over() && !q.Fair || limit > 0 && int64(p.Bytes) > limit || onWire(p) > int64(q.capacity()) {
+	if over() && q.Fair == FairNone || limit > 0 && int64(p.Bytes) > limit || onWire(p) > int64(q.capacity()) {
 		return Full
 	}
 	b := q.packets()
@@ -475,24 +475,13 @@ func (m *modelTree) admit(now int64, queue int, p Packet, value int) Fate {
 	}
 	empty := len(q.backlog) == 0
 	for over() {
-		var most *modelFlow
-		for _, f := range q.flows {
-			if n, other := totalBytes(q.packetsOf(f)), int64(-1); len(q.packetsOf(f)) > 0 {
-				if most != nil {
-					other = totalBytes(q.packetsOf(most))
-				}
-				if n > other || n == other && f.number < most.number {
-					most = f
-				}
-			}
-		}
+		most := q.largest(q.largest(nil))
 		m.decided = append(m.decided, Decision[int]{q.remove(most).value, now, Full})
 		v.eligible, v.reached = false, false
 	}
-	if flow := q.flow(p); !slices.Contains(q.begun, flow) && !slices.Contains(q.older, flow) {
-		flow.deficit = 1514
-		q.begun = append(q.begun, flow)
-	}
+	flow := q.flow(p)
+	q.hosts.enter(flow.host)
+	flow.host.flows.enter(flow)
 	q.backlog = append(q.backlog, modelQueued{p, now, f, value})
 	m.longest = max(m.longest, int64(p.Bytes))
 	if empty {
@@ -589,7 +578,7 @@ func (m *modelTree) change(now int64, links []TreeLink, queues []LinkQueue) {
 		v.queue.modelEarly.Bytes, v.queue.wred = limits.Bytes, limits.wred
 		v.queue.modelEarly.Packets = queues[i].Packets
 		v.queue.modelEarly.setCoDel(queues[i].CoDel)
-		for _, f := range v.queue.flows {
+		for _, f := range v.queue.known {
 			f.early.setCoDel(queues[i].CoDel)
 		}
 	}

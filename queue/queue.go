@@ -103,6 +103,7 @@ type Packet struct {
 	Color    meter.Color
 	ECN      bool   // ECN-capable
 	Flow     uint16 // flow number in a fair queue, below Flows; see Flow
+	Host     uint16 // host number in a queue that is fair to hosts, likewise
 }
 
 // packets returns the number of packets as which p counts. More than MaxPackets are one more,
@@ -140,13 +141,13 @@ func (c *Config) applyWRED(p Packet, backlog int64, d *dice) Fate {
 	case certain:
 		return Thin
 	}
-	return c.markOrDrop(p, Thin)
+	return c.markOrDrop(p.ECN, Thin)
 }
 
-// markOrDrop returns AdmitCE if the packet is to be marked instead of dropped,
-// and drop otherwise.
-func (c *Config) markOrDrop(p Packet, drop Fate) Fate {
-	if c.ECN && p.ECN {
+// markOrDrop returns AdmitCE if a packet, which may be ECN-capable, is to be marked instead of
+// dropped, and drop otherwise.
+func (c *Config) markOrDrop(ecn bool, drop Fate) Fate {
+	if c.ECN && ecn {
 		return AdmitCE
 	}
 	return drop

@@ -145,7 +145,7 @@ func (l *Link[T]) first(v *node) int {
 	if v.queue < 0 {
 		return l.longest
 	}
-	return l.queues[v.queue].peek().Bytes
+	return int(l.queues[v.queue].peek().bytes)
 }
 
 // join adds a node to its link at now that can send from a time on.
@@ -308,7 +308,7 @@ func (l *Link[T]) charge(v *node, c *children, bytes int, now int64) {
 		return
 	}
 	v.virtual += virtualTime(int64(bytes), v.weight)
-	c.levels[v.priority].startPacket(bytes, v.virtual)
+	c.levels[v.priority].startPacket(int64(bytes), v.virtual)
 }
 
 // finish ends the sending of a packet: virtual time advances.
@@ -353,7 +353,7 @@ func (l *Link[T]) due() (at int64, ok bool) {
 	root := &l.links[0]
 	switch {
 	case root.active == 0:
-		return math.MaxInt64, false
+		return l.pace.due(), false
 	case root.busy == 0:
 		return max(l.pace.due(), root.blocked[0].key), true
 	}

@@ -78,7 +78,7 @@ tc: meter unsaid queue dataplane pattern policyfile routers | tests: compiled ne
 # captures
 bins:
 decisions: dataplane compiled
-episodes: meter dataplane compiled | tests: queue
+episodes: meter queue dataplane compiled
 layer: dataplane
 explain: meter marker queue dataplane compiled pipeline policyfile say decisions layer
 annotate: meter dataplane compiled say

@@ -83,7 +83,7 @@ type Queue struct {
 	// is set.
 	queue.LinkQueue
 	Drain  meter.Rate    // maximum rate at which packets leave: of the queue or its link
-	Key    dataplane.Key // flow key; valid if Fair
+	Key    dataplane.Key // flow key; valid unless Fair is FairNone
 	Source *dataplane.Queue
 }
 

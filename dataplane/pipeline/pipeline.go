@@ -79,7 +79,7 @@ func FromPlan(plan *compiled.Plan) *Pipeline {
 		q := &l.queues[i]
 		if q.plan = &plan.Queues[i]; q.plan.Link < 0 {
 			q.leaky, _ = queue.New(q.plan.Config) // Compile checked it
-		} else if q.plan.Fair {
+		} else if q.plan.Fair != queue.FairNone {
 			q.flows = dataplane.NewKeyReader(q.plan.Key)
 		}
 	}
@@ -207,11 +207,7 @@ func (l *Pipeline) meter(i int, p *dataplane.Packet, v *dataplane.Verdict, hold 
 	v.Pre = l.inputColor(i, p)
 	v.Color = v.Pre
 	for {
-		n := v.Length
-		if s.plan.Packets {
-			n = v.Packets
-		}
-		in := v.Color
+		n, in := s.amount(v), v.Color
 		refused := uint64(0)
 		if hold {
 			refused = s.refused()
@@ -234,9 +230,8 @@ func (l *Pipeline) meter(i int, p *dataplane.Packet, v *dataplane.Verdict, hold 
 			if hold && v.Color != meter.Red {
 				var e *held
 				e, taken = l.held.add(taken)
-				e.Charge = meter.Charge{At: v.Now, N: n, In: in, Color: v.Color}
-				e.stage, e.customer = int32(i), p.Customer
-				e.setKey(s, p, refused)
+				e.stage, e.customer, e.key = int32(i), p.Customer, l.held.keyOf(s, p, refused)
+				e.in, e.color = in, v.Color
 			}
 		}
 		if i = s.plan.Then; i < 0 || v.Color == meter.Red {
@@ -326,10 +321,10 @@ func (l *Pipeline) enqueue(q *pacedQueue, p *dataplane.Packet, v *dataplane.Verd
 	}
 	v.Done |= dataplane.Queued
 	packet := queuePacket(p, v, v.Color)
-	if q.plan.Fair {
+	if q.plan.Fair != queue.FairNone {
 		packet.Flow = q.flows.FlowNumber(p, q.plan.Seed)
 	}
-	fate := l.links[q.plan.Link].Admit(v.Now, q.linkIndex, packet, waiting{*v, taken})
+	fate := l.links[q.plan.Link].Admit(v.Now, q.linkIndex, packet, newWaiting(v, taken))
 	if fate.Dropped() {
 		l.applyFate(fate, v)
 		return

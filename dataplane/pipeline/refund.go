@@ -10,35 +10,31 @@ type tokens int32
 
 const noTokens tokens = 0
 
-// held is an entry of the list: the tokens that the packet took from one meter.
+// held is an entry of the list: the tokens that the packet took from one meter. The rest of its
+// meter.Charge follows from the verdict.
 type held struct {
-	meter.Charge
-	stage    int32
-	next     tokens
-	customer uint32
-	key      heldKey
-}
-
-// heldKey is the key of a packet at a meter per key.
-type heldKey struct {
-	dataplane.PacketKey
-	found bool // the key's meter exists; false without keys
+	stage     int32
+	next      tokens
+	customer  uint32
+	key       int32       // of a meter per key, in heldTokens.keys; 0 if the key has no meter
+	in, color meter.Color // as in meter.Charge
 }
 
 // heldTokens keeps the tokens of packets until no queue can drop them any more. Its memory is used
 // again, so it grows only if more packets than ever before wait in links.
 type heldTokens struct {
-	list []held // the first one is unused
-	free tokens
+	list     []held // the first one is unused
+	free     tokens
+	keys     []dataplane.PacketKey // likewise
+	freeKeys []int32
 }
 
-// add adds an entry to the list of a packet, and returns the entry and the new list. Its key is
-// that of an earlier packet.
+// add adds an entry to the list of a packet, and returns the entry and the new list.
 func (h *heldTokens) add(to tokens) (*held, tokens) {
 	i := h.free
 	if i == noTokens {
 		if len(h.list) == 0 {
-			h.list = append(h.list, held{})
+			h.list, h.keys = append(h.list, held{}), append(h.keys, dataplane.PacketKey{})
 		}
 		i = tokens(len(h.list))
 		h.list = append(h.list, held{})
@@ -56,7 +52,13 @@ func (h *heldTokens) end(l *Pipeline, taken tokens, v *dataplane.Verdict, now in
 	for i := taken; ; i = h.list[i].next {
 		e := &h.list[i]
 		if v.Done.Dropped() && v.Reason >= dataplane.QueueFull {
-			l.stages[e.stage].refund(e, now)
+			s := &l.stages[e.stage]
+			charge := meter.Charge{At: v.Now, N: s.amount(v), In: e.in, Color: e.color}
+			s.refund(e, &h.keys[e.key], charge, now)
+		}
+		if e.key != 0 {
+			h.freeKeys = append(h.freeKeys, e.key)
+			e.key = 0
 		}
 		if e.next == noTokens {
 			e.next, h.free = h.free, taken
@@ -73,30 +75,48 @@ func (s *stage) refused() uint64 {
 	return s.keyed.table().Stats().Refused
 }
 
-// setKey sets the key of a packet after the stage metered it. refused is the result of
-// stage.refused from before.
-func (e *held) setKey(s *stage, p *dataplane.Packet, refused uint64) {
-	if s.keyed != nil {
-		e.key.PacketKey, e.key.found = s.keyed.Key(p)
-		e.key.found = e.key.found && s.refused() == refused
+// keyOf returns the key of a packet after the stage metered it, as a number in keys. refused is the
+// result of stage.refused from before.
+func (h *heldTokens) keyOf(s *stage, p *dataplane.Packet, refused uint64) int32 {
+	if s.keyed == nil {
+		return 0
 	}
+	key, ok := s.keyed.Key(p)
+	if !ok || s.refused() != refused {
+		return 0
+	}
+	if last := len(h.freeKeys) - 1; last >= 0 {
+		i := h.freeKeys[last]
+		h.freeKeys, h.keys[i] = h.freeKeys[:last], key
+		return i
+	}
+	h.keys = append(h.keys, key)
+	return int32(len(h.keys) - 1)
+}
+
+// amount returns what the stage counts of a packet: its bytes or its packets.
+func (s *stage) amount(v *dataplane.Verdict) int {
+	if s.plan.Packets {
+		return v.Packets
+	}
+	return v.Length
 }
 
 // refund gives a packet's tokens back to the meter, at a time, ns.
-func (s *stage) refund(e *held, now int64) {
+func (s *stage) refund(e *held, key *dataplane.PacketKey, c meter.Charge, now int64) {
 	m := &s.Meter
 	switch s.source {
 	case perKey:
-		if e.key.found {
-			s.keyed.refund(&e.key.PacketKey, e.Charge)
+		if e.key != 0 {
+			s.keyed.refund(key, c)
 			return
 		}
 		m = s.keyed.table().Rest()
 	case replaced:
-		s.shared.Refund(e.Charge)
+		s.shared.Refund(c)
 		return
 	case inEnvelope:
-		s.envelope.Refund(s.plan.Flow, now, e.Charge)
+		s.envelope.Refund(s.plan.Flow, now, c)
 		return
 	case onServer:
 		s.leased.enterPhases(now)
@@ -105,7 +125,7 @@ func (s *stage) refund(e *held, now int64) {
 		m = &s.customers.customer(e.customer).Meter
 	}
 	if m.Profile() != nil { // the plan of a customer, or a lease, may have changed
-		m.Refund(e.Charge)
+		m.Refund(c)
 	}
 }
 

@@ -119,7 +119,7 @@ func TestSizeClass(t *testing.T) {
 	sizes := map[int]int{}
 	for n := 1; n <= maxRecord; n++ {
 		index, size := sizeClass(n)
-		if size < n || size > n+max(n/4, 32) || index >= len(held{}.spare) {
+		if size < n || size > n+max(n/16, 32) || index >= len(held{}.spare) {
 			t.Fatalf("%d bytes: got a size of %d with index %d", n, size, index)
 		}
 		if other, ok := sizes[index]; ok && other != size {

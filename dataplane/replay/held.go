@@ -6,7 +6,7 @@ import "math/bits"
 type held struct {
 	pages      map[int64]*page // by packet number / pageSize
 	sparePages []*page         // for reuse
-	spare      [120][][]byte   // memory for reuse, by index of sizeClass
+	spare      [256][][]byte   // memory for reuse, by index of sizeClass
 }
 
 // page holds the records of packets with consecutive numbers. A map from each number would take
@@ -24,13 +24,16 @@ type heldRecord struct {
 	shift      int64  // as in dataplane.Packet
 }
 
-// sizeClass rounds n up, by less than a quarter if it is above 128. It returns the rounded
-// size and its index among all sizes.
+// sizeClass rounds n up, by less than a sixteenth or 32. It returns the rounded size and its index
+// among all sizes.
 func sizeClass(n int) (index, size int) {
-	shift := max(bits.Len(uint(n-1))-3, 5)
+	shift := max(bits.Len(uint(n-1))-5, 5)
 	units := (n-1)>>shift + 1
-	return (shift-5)*8 + units, units << shift
+	return (shift-5)*16 + units, units << shift
 }
+
+// blockSize is the memory allocated at once, bytes. The Go runtime would round up each small buffer.
+const blockSize = 32 << 10
 
 // put copies the record of a packet.
 func (h *held) put(number int64, rec *record) {
@@ -44,12 +47,15 @@ func (h *held) put(number int64, rec *record) {
 		h.pages[number/pageSize] = p
 	}
 	index, size := sizeClass(len(rec.raw))
-	var raw []byte
-	if n := len(h.spare[index]); n > 0 {
-		raw, h.spare[index] = h.spare[index][n-1], h.spare[index][:n-1]
-	} else {
-		raw = make([]byte, 0, size)
+	if len(h.spare[index]) == 0 {
+		block := make([]byte, max(blockSize, size))
+		for ; len(block) >= size; block = block[size:] {
+			h.spare[index] = append(h.spare[index], block[:0:size])
+		}
 	}
+	last := len(h.spare[index]) - 1
+	raw := h.spare[index][last]
+	h.spare[index] = h.spare[index][:last]
 	p.records[number%pageSize] = heldRecord{append(raw[:0], rec.raw...), rec.fcsCorrect, rec.Shift}
 	p.used++
 }

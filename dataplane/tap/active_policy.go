@@ -312,16 +312,16 @@ type ticket struct {
 	lane  *lane  // lane which read it and will write it
 }
 
-// slab stores tickets by number.
+// slab stores tickets by number. There are fewer than 2^31, see queue.MaxPackets.
 type slab struct {
 	tickets []ticket
-	free    []int64
+	free    []int32
 }
 
 // next returns the number for the next put.
 func (s *slab) next() int64 {
 	if n := len(s.free); n > 0 {
-		return s.free[n-1]
+		return int64(s.free[n-1])
 	}
 	return int64(len(s.tickets))
 }
@@ -338,6 +338,6 @@ func (s *slab) put(t ticket) {
 func (s *slab) remove(i int64) ticket {
 	t := s.tickets[i]
 	s.tickets[i] = ticket{}
-	s.free = append(s.free, i)
+	s.free = append(s.free, int32(i))
 	return t
 }

@@ -1,6 +1,10 @@
 package tap
 
-import "github.com/a-seed-32e5a53f/shaper/dataplane"
+import (
+	"math/bits"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+)
 
 // GSO types in struct virtio_net_hdr, VIRTIO_NET_HDR_GSO_*.
 const (
@@ -37,50 +41,43 @@ func describe(p *dataplane.Packet, b []byte) {
 	}
 }
 
-// pool keeps unused buffers by size.
+// pool keeps unused buffers by the class of their size.
 type pool struct {
-	free  [len(sizes)][][]byte
+	free  [80][][]byte
 	bytes int // capacity of all buffers in free, bytes
 }
-
-// sizes are the buffer sizes: for a small packet, an Ethernet frame, a jumbo
-// frame, and the largest frame of a port.
-var sizes = [...]int{256, 2048, 16 << 10, MaxFrame}
 
 // maxPool bounds the memory of a pool, in bytes.
 const maxPool = 16 << 20
 
+// sizeClass returns the size of the buffer for n bytes, and its class. The size is n rounded up by less
+// than an eighth or 32 bytes, and at most MaxFrame.
+func sizeClass(n int) (class, size int) {
+	n = max(n, 1)
+	shift := max(bits.Len(uint(n-1))-4, 5)
+	units := (n-1)>>shift + 1
+	return (shift-5)*8 + units, min(units<<shift, MaxFrame)
+}
+
 // copy returns a copy of a buffer.
 func (p *pool) copy(b []byte) []byte {
-	i := sizeIndex(b)
+	class, size := sizeClass(len(b))
 	var out []byte
-	if n := len(p.free[i]); n > 0 {
-		out, p.free[i] = p.free[i][n-1], p.free[i][:n-1]
+	if n := len(p.free[class]); n > 0 {
+		out, p.free[class] = p.free[class][n-1], p.free[class][:n-1]
 		p.bytes -= cap(out)
 	} else {
-		out = make([]byte, sizes[i])
+		out = make([]byte, size)
 	}
 	return append(out[:0], b...)
 }
 
-// sizeIndex returns the index in sizes of the smallest buffer for b.
-func sizeIndex(b []byte) int {
-	i := 0
-	for i < len(sizes)-1 && sizes[i] < len(b) {
-		i++
-	}
-	return i
-}
-
 // put returns a buffer to the pool.
 func (p *pool) put(b []byte) {
-	if p.bytes+cap(b) > maxPool {
+	class, size := sizeClass(cap(b))
+	if size != cap(b) || p.bytes+size > maxPool {
 		return
 	}
-	for i, size := range sizes {
-		if cap(b) == size {
-			p.free[i] = append(p.free[i], b)
-			p.bytes += size
-		}
-	}
+	p.free[class] = append(p.free[class], b)
+	p.bytes += size
 }

@@ -187,12 +187,18 @@ func FuzzDescribe(f *testing.F) {
 func TestPool(t *testing.T) {
 	var p pool
 	for _, row := range [][2]int{
-		{11, 256},
-		{256, 256},
-		{257, 2048},
+		{11, 32},
+		{32, 32},
+		{33, 64},
+		{512, 512},
+		{513, 576},
+		{1526, 1536}, // a full Ethernet frame
 		{2048, 2048},
-		{2049, 16384},
-		{16385, MaxFrame},
+		{2049, 2304},
+		{57344, 57344},
+		{57345, 61440},
+		{61441, 65536},
+		{65537, MaxFrame},
 		{MaxFrame, MaxFrame},
 	} {
 		b := bytes.Repeat([]byte{byte(row[0])}, row[0])
@@ -201,7 +207,7 @@ func TestPool(t *testing.T) {
 			t.Errorf("a copy of %d bytes has %d, capacity %d, want %d", len(b), len(c), cap(c), row[1])
 		}
 		p.put(c)
-		if again := p.copy(b[:1]); row[1] == 256 && &again[0] != &c[0] {
+		if again := p.copy(b[:1]); row[1] == 32 && &again[0] != &c[0] {
 			t.Errorf("copy did not reuse the free buffer of %d bytes", row[1])
 		}
 	}
@@ -213,7 +219,7 @@ func TestPool(t *testing.T) {
 	for range 2 * maxPool / MaxFrame {
 		p.put(make([]byte, MaxFrame))
 	}
-	p.put(make([]byte, 256))
+	p.put(make([]byte, 32))
 	sum := 0
 	for _, list := range p.free {
 		for _, b := range list {

@@ -274,7 +274,7 @@ func (l *lane) process(b []byte, now int64) {
 // hold copies a frame for its time in a queue. It returns nil if there is no memory.
 func (l *lane) hold(b []byte) []byte {
 	s := l.shaper
-	if s.queuedBytes+int64(sizes[sizeIndex(b)]) > s.memory {
+	if _, size := sizeClass(len(b)); s.queuedBytes+int64(size) > s.memory {
 		return nil
 	}
 	kept := l.pool.copy(b)

@@ -7,6 +7,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
 const (
@@ -37,7 +38,7 @@ func New(plan *compiled.Plan) *Tracker {
 	lists := (len(plan.Classes) + 1) * int(kinds)
 	t := &Tracker{plan: plan, open: make([][]*Episode, lists), latest: make([]*Episode, lists), most: 1}
 	for i := range plan.Queues {
-		if q := &plan.Queues[i]; q.Link >= 0 && (q.CoDel.Target > 0 || q.Fair) {
+		if q := &plan.Queues[i]; q.Link >= 0 && (q.CoDel.Target > 0 || q.Fair != queue.FairNone) {
 			t.waiting, t.most = newWaiting(), openMax
 		}
 	}

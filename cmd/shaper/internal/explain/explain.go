@@ -10,6 +10,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
 // Explanation is the output of why --json: a packet's row of replay --decisions, and the
@@ -349,10 +350,10 @@ func (w *Witness) fullText(source *dataplane.Queue) string {
 	n := int64(w.verdict.Length)
 	name := "queue " + c.Name + " is full: "
 	switch capacity := int64(c.Capacity()); {
-	case c.Fair && (c.Bytes == 0 || n <= c.Bytes):
+	case c.Fair != queue.FairNone && (c.Bytes == 0 || n <= c.Bytes):
 		return "queue " + c.Name +
 			" was full when a later packet arrived, and dropped this one, the first of the flow with the largest backlog"
-	case c.Fair:
+	case c.Fair != queue.FairNone:
 		return name + fmt.Sprintf("%s B exceed the limit of %s B", say.Grouped(n), say.Grouped(c.Bytes))
 	case c.Time > 0 && b.delay > c.Time:
 		return name + fmt.Sprintf("a delay of %v exceeds the limit of %v", b.delay, c.Time)

@@ -44,7 +44,7 @@ func LinkedAndFair(plan *compiled.Plan) (linked, fair *compiled.Queue) {
 		if q.Link >= 0 {
 			linked = q
 		}
-		if q.Fair {
+		if q.Fair != queue.FairNone {
 			fair = q
 		}
 	}
@@ -110,12 +110,12 @@ func CountsOf(leaves map[uint16]qdisc.Counts, q *bpf.ShaperQueue) (sum qdisc.Cou
 
 // alone reports whether a fair queue is alone on its link.
 func (g *Image) alone(q *compiled.Queue) bool {
-	return q.Fair && len(g.Plan.Links[q.Link].Queues) == 1
+	return q.Fair != queue.FairNone && len(g.Plan.Links[q.Link].Queues) == 1
 }
 
 // spreads reports whether a fair queue needs leaves for its flows.
 func (e *encoder) spreads(q *compiled.Queue) bool {
-	if !q.Fair || e.fair != record.FairByHTB {
+	if q.Fair == queue.FairNone || e.fair != record.FairByHTB {
 		return false
 	}
 	const missing = ", which needs fq_codel: this kernel has no fq_codel qdisc, and no module sch_fq_codel"
@@ -188,11 +188,11 @@ func (e *encoder) checkLinked(q *compiled.Queue) {
 	default:
 		e.refuse(q.Source, "link", "needs HTB", remedy.UseHTB)
 	}
-	if q.Fair && q.Key.By != dataplane.ByFlow {
+	if q.Fair == queue.FairHosts || q.Fair == queue.FairFlows && q.Key.By != dataplane.ByFlow {
 		e.fail(q.Source, "fair",
 			"must be flow in the kernel plane, which schedules flows by fq_codel: write fair: flow")
 	}
-	if q.WRED != [3]queue.Early{} || q.CoDel != (queue.CoDel{}) && !q.Fair {
+	if q.WRED != [3]queue.Early{} || q.CoDel != (queue.CoDel{}) && q.Fair == queue.FairNone {
 		field := "wred"
 		if q.WRED == [3]queue.Early{} {
 			field = "codel"
@@ -200,7 +200,7 @@ func (e *encoder) checkLinked(q *compiled.Queue) {
 		e.fail(q.Source, field,
 			"is not supported in a queue of a link in the kernel plane, because HTB does not report the backlog: give the queue a rate of its own")
 	}
-	if q.Packets > 0 && !q.Fair {
+	if q.Packets > 0 && q.Fair == queue.FairNone {
 		e.fail(q.Source, "limit",
 			"of a link's queue cannot be in packets in the kernel plane: give a size, such as 64KiB, or a time")
 	}
@@ -303,7 +303,7 @@ func (g *Image) Tree(d *iface.Device) *qdisc.Tree {
 		case g.Queues[i].Flows > 0:
 			t.Leaves = append(t.Leaves, flowLeavesOf(q, leaf, uint16(g.Queues[i].FlowsId))...)
 			continue
-		case q.Fair:
+		case q.Fair != queue.FairNone:
 			leaf.Fair = &qdisc.Fair{
 				CoDel: q.CoDel, ECN: q.ECN, Packets: uint32(q.Capacity()), Quantum: flowQuantum(q.Drain),
 			}
