@@ -230,16 +230,18 @@ type Action struct {
 	Queue *Queue
 }
 
-// Queue is a paced queue. Its Rate is its own, or a Link's. Actions with the same Queue share it.
+// Queue is a paced queue. It has a Rate of its own, a Link, or both. Actions with the same Queue
+// share it.
 type Queue struct {
 	Name string
 	queue.Config
 	// compiled.Plan.WithRates sets these times of CoDel to those of queue.CoDelAt.
 	TargetAtRate, IntervalAtRate bool
 
-	// For a queue of a link. Priority and Weight are those of queue.LinkQueue; weight 0
-	// means 1.
+	// For a queue of a link, see queue.LinkQueue; weight 0 means 1. With a link, Rate is the maximum;
+	// unset, the link's applies.
 	Link             *Link
+	Guarantee        meter.Rate
 	Priority, Weight int
 	// Fair divides the queue of a link evenly among flows (RFC 8290). Packets with the
 	// same key are one flow, as are all packets without a key. CoDel works on each
@@ -247,23 +249,32 @@ type Queue struct {
 	Fair Key
 }
 
-// Drain returns the maximum rate at which packets leave the queue: its own, or that of
-// its link.
+// Drain returns the maximum rate at which packets leave the queue: the lowest of its own and those of
+// its link and the links above.
 func (q *Queue) Drain() meter.Rate {
-	if q.Link != nil {
-		return q.Link.Rate
+	if q.Link == nil {
+		return q.Rate
 	}
-	return q.Rate
+	return lowest(q.Rate, q.Link.Reach())
+}
+
+// lowest returns the lower of two rates, of which one may be unset.
+func lowest(a, b meter.Rate) meter.Rate {
+	none := meter.Rate{}
+	if a == none || b != none && b.Cmp(a) < 0 {
+		return b
+	}
+	return a
 }
 
 // Resolve returns the queue as its link sees it, with limits in time converted to
-// bytes at the link's rate. Without a link it returns Config as it is. Errors are those
+// bytes at its rate. Without a link it returns Config as it is. Errors are those
 // of queue.LinkQueue.Resolve.
 func (q *Queue) Resolve() (queue.LinkQueue, error) {
 	if q.Link == nil {
 		return queue.LinkQueue{Config: q.Config}, nil
 	}
-	return q.LinkQueue().Resolve(q.Link.Rate)
+	return q.LinkQueue().Resolve(q.Link.Reach())
 }
 
 // LinkQueue returns the queue as its link sees it, with the default weight.
@@ -273,14 +284,31 @@ func (q *Queue) LinkQueue() queue.LinkQueue {
 		fair = queue.FairFlows
 	}
 	return queue.LinkQueue{
-		Config: q.Config, Priority: q.Priority, Weight: cmp.Or(q.Weight, 1), Fair: fair,
+		Config: q.Config, Guarantee: q.Guarantee, Priority: q.Priority, Weight: cmp.Or(q.Weight, 1),
+		Fair: fair,
 	}
 }
 
-// Link is a rate shared by all queues with the same Link.
+// Link is a rate shared by all queues with the same Link, and by the links below it.
 type Link struct {
 	Name string
-	Rate meter.Rate
+	Rate meter.Rate // maximum; a link below another one may leave it unset
+
+	// For a link below another one, see queue.TreeLink; weight 0 means 1.
+	Link             *Link
+	Guarantee        meter.Rate
+	Priority, Weight int
+}
+
+// Reach returns the maximum rate of the link: the lowest of its own and those of the links above.
+func (l *Link) Reach() (rate meter.Rate) {
+	for range queue.MaxLevels {
+		if l == nil {
+			break
+		}
+		rate, l = lowest(rate, l.Rate), l.Link
+	}
+	return rate
 }
 
 // Action returns the action for packets of a color, with the defaults.

@@ -31,13 +31,27 @@ func resolveTree(links []TreeLink, queues []LinkQueue) ([]LinkQueue, error) {
 	return resolved, err
 }
 
+// Check joins the errors of a link, as meter.FieldErrors of rate, guarantee, priority and weight.
+func (l TreeLink) Check(root bool) error {
+	if !root {
+		return checkShare(l.Rate, l.Guarantee, l.Priority, l.Weight)
+	}
+	_, err := newPace(l.Rate)
+	if l.Guarantee != (meter.Rate{}) || l.Priority != 0 || l.Weight != 0 {
+		err = errors.Join(err, &meter.FieldError{
+			Field: "link", Reason: "is missing: guarantee, priority and weight are for a link below another one",
+		})
+	}
+	return err
+}
+
 // reachable returns the highest rate that each link of a tree can reach: the lowest of its own rate and
 // those of the links above it.
 func reachable(links []TreeLink) ([]meter.Rate, error) {
 	if len(links) == 0 {
 		return nil, &meter.FieldError{Field: "links", Reason: "must contain the root"}
 	}
-	_, err := newPace(links[0].Rate)
+	err := links[0].Check(true)
 	add := func(field, reason string) {
 		err = errors.Join(err, &meter.FieldError{Field: field, Reason: reason})
 	}
@@ -45,7 +59,7 @@ func reachable(links []TreeLink) ([]meter.Rate, error) {
 		if s.Parent < 0 || s.Parent >= len(links) {
 			add("link", fmt.Sprintf("%d does not exist", s.Parent))
 		}
-		err = errors.Join(err, checkShare(s.Rate, s.Guarantee, s.Priority, s.Weight))
+		err = errors.Join(err, s.Check(false))
 	}
 	if err != nil {
 		return nil, err

@@ -68,7 +68,7 @@ func TestQueueMemory(t *testing.T) {
 			admit(i, 10)
 			drain()
 		}
-		check("emptied after 10 flows", l, map[Fair]int64{FairFlows: 1024, FairHosts: 2048}[fair])
+		check("emptied after 10 flows", l, map[Fair]int64{FairFlows: 1200, FairHosts: 2048}[fair])
 		for i := range queues {
 			admit(i, 10)
 		}

@@ -48,6 +48,7 @@ func Compile(policy *dataplane.Policy) (*Plan, error) {
 	c.compileCustomers(policy.Customers)
 	c.compileEnvelopes()
 	c.findQueues()
+	c.plan.checkGuarantees(&c.errorList)
 	if c.errorList == nil {
 		c.errorList = c.checkUnused(policy)
 	}

@@ -1,6 +1,8 @@
 package compiled
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -24,6 +26,9 @@ func (c *compiler) compileQueue(q *dataplane.Queue) int {
 		if q.Priority != 0 || q.Weight != 0 {
 			c.add(q, "rate", "cannot be combined with priority or weight: they are for queues of a link")
 		}
+		if q.Guarantee != (meter.Rate{}) {
+			c.add(q, "guarantee", "needs a link: a queue without one has its rate for itself")
+		}
 		switch {
 		case q.Fair == dataplane.Key{}:
 		case q.Fair.By == dataplane.NoKey:
@@ -45,34 +50,81 @@ func (c *compiler) compileQueue(q *dataplane.Queue) int {
 // compileLinkQueue compiles queue i, which belongs to a link.
 func (c *compiler) compileLinkQueue(out *Queue, i int) {
 	q := out.Source
-	out.Link, out.Key = c.compileLink(q.Link), q.Fair
+	if out.Link = c.compileLink(q.Link); out.Link < 0 {
+		return
+	}
+	out.Key = q.Fair
 	link := &c.plan.Links[out.Link]
 	link.Queues = append(link.Queues, i)
-	if q.Rate != (meter.Rate{}) {
-		c.add(q, "rate", "must not be set: a queue on a link is sent at the link's rate")
-	}
-	if _, _, err := queue.Pace(link.Rate); err == nil {
-		if out.LinkQueue, err = q.Resolve(); err != nil {
+	tree := &c.plan.Trees[link.Tree]
+	tree.Queues = append(tree.Queues, i)
+	if rate := c.plan.reach(out.Link); validRate(rate) {
+		var err error
+		if out.LinkQueue, err = q.LinkQueue().Resolve(rate); err != nil {
 			c.addError(q, "limit", err)
 		}
+		out.Parent = slices.Index(tree.Links, out.Link)
 	}
 	if reason := invalidKey(q.Fair); reason != "" {
 		c.add(q, "fair", reason)
 	}
 }
 
-// compileLink compiles a link and returns its index.
+func validRate(r meter.Rate) bool {
+	_, _, err := queue.Pace(r)
+	return err == nil
+}
+
+// compileLink compiles a link, after the link above it, and returns its index, or a negative number
+// if it is below itself.
 func (c *compiler) compileLink(l *dataplane.Link) int {
 	if i, ok := c.links[l]; ok {
 		return i
 	}
-	i := len(c.plan.Links)
-	c.links[l] = i
-	c.plan.Links = append(c.plan.Links, Link{Name: l.Name, Rate: l.Rate, Source: l})
-	if _, _, err := queue.Pace(l.Rate); err != nil {
+	out := Link{
+		Name: l.Name, Source: l, Above: -1, Tree: len(c.plan.Trees),
+		TreeLink: queue.TreeLink{
+			Rate: l.Rate, Guarantee: l.Guarantee, Priority: l.Priority, Weight: l.Weight,
+		},
+	}
+	const pending, failed = -1, -2
+	c.links[l] = pending
+	if l.Link != nil {
+		if out.Above = c.compileLink(l.Link); out.Above == pending {
+			c.add(l, "link", "is below itself")
+		}
+		if out.Above < 0 {
+			c.links[l] = failed
+			return failed
+		}
+		above := &c.plan.Links[out.Above]
+		out.Tree, out.Weight = above.Tree, cmp.Or(l.Weight, 1)
+		if c.depth(out.Above) >= queue.MaxLevels-1 {
+			c.add(l, "link", fmt.Sprintf("has too many links above it: a tree has at most %d levels with its queues",
+				queue.MaxLevels))
+		}
+	}
+	if err := out.Check(l.Link == nil); err != nil {
 		c.addError(l, "rate", err)
 	}
+	i := len(c.plan.Links)
+	c.links[l] = i
+	if l.Link == nil {
+		c.plan.Trees = append(c.plan.Trees, Tree{})
+	}
+	tree := &c.plan.Trees[out.Tree]
+	out.Parent = max(slices.Index(tree.Links, out.Above), 0)
+	tree.Links = append(tree.Links, i)
+	c.plan.Links = append(c.plan.Links, out)
 	return i
+}
+
+// depth returns the number of links from a link to its root, both included.
+func (c *compiler) depth(link int) (n int) {
+	for ; link >= 0; link = c.plan.Links[link].Above {
+		n++
+	}
+	return n
 }
 
 // findQueues finds the classes whose packets are queued: by an action of the class, or by a plan

@@ -23,7 +23,8 @@ type Plan struct {
 	Stages           []Stage    // meters of classes, in the order of their first use
 	Envelopes        []Envelope // in the order of their first flow
 	Queues           []Queue    // queues of actions, in the order of their first use
-	Links            []Link     // in the order of their first queue
+	Links            []Link     // in the order of their first queue, after the link above
+	Trees            []Tree     // in the order of their roots
 	Classifier       *Classifier
 	Customers        *Customers // nil: no customers
 }
@@ -89,10 +90,42 @@ type Queue struct {
 
 // Link is a compiled dataplane.Link.
 type Link struct {
-	Name   string
-	Rate   meter.Rate
-	Queues []int // indexes of its queues
-	Source *dataplane.Link
+	Name           string
+	queue.TreeLink       // Parent is an index in Tree.Links
+	Above          int   // index of the link above, or -1
+	Tree           int   // index of its tree
+	Queues         []int // indexes of its queues
+	Source         *dataplane.Link
+}
+
+// Tree is a link without a link above it, with everything below it, as indexes.
+type Tree struct {
+	Links  []int // the root is the first
+	Queues []int // Parent of each is an index in Links
+}
+
+// Config returns a tree as package queue sees it.
+func (p *Plan) Config(t *Tree) ([]queue.TreeLink, []queue.LinkQueue) {
+	links, queues := make([]queue.TreeLink, len(t.Links)), make([]queue.LinkQueue, len(t.Queues))
+	for i, l := range t.Links {
+		links[i] = p.Links[l].TreeLink
+	}
+	for i, q := range t.Queues {
+		queues[i] = p.Queues[q].LinkQueue
+	}
+	return links, queues
+}
+
+// reach returns the maximum rate of a link: the lowest of its own and those of the links above.
+func (p *Plan) reach(link int) meter.Rate {
+	rate := p.Links[link].Rate
+	for i := p.Links[link].Above; i >= 0; i = p.Links[i].Above {
+		above := p.Links[i].Rate
+		if rate == (meter.Rate{}) || above != (meter.Rate{}) && above.Cmp(rate) < 0 {
+			rate = above
+		}
+	}
+	return rate
 }
 
 // Outline returns the outline of the plan.

@@ -228,7 +228,59 @@ var invalid = []struct {
 	{"weight without a link", "rate", "priority or weight", func(p *dataplane.Policy) any { q := p.Classes[0].Red.Queue; q.Weight = 2; return q }},
 	{"unknown key of a fair queue", "fair", "is unknown", func(p *dataplane.Policy) any { q := linked(p); q.Fair.By = dataplane.ByHosts + 1; return q }},
 	{"fair queue without a link", "fair", "needs a queue of a link", func(p *dataplane.Policy) any { q := p.Classes[0].Red.Queue; q.Fair.By = dataplane.BySrc; return q }},
-	{"rate and link", "rate", "the link's rate", func(p *dataplane.Policy) any { q := linked(p); q.Rate = frametest.Mega; return q }},
+	{"queue with a rate too fine on a link", "rate", "too fine", func(p *dataplane.Policy) any {
+		q := linked(p)
+		q.Rate = meter.Rate{Bytes: math.MaxInt64 - 1, Period: math.MaxInt64}
+		return q
+	}},
+	{"guarantee above the own rate", "guarantee", "is above the rate of 1mbit", func(p *dataplane.Policy) any {
+		q := linked(p)
+		q.Rate, q.Guarantee = meter.BitRate(1e6), meter.BitRate(1e6+1)
+		return q
+	}},
+	{"guarantee above the link's rate", "rate", "below the sum of the guarantees", func(p *dataplane.Policy) any {
+		q := linked(p)
+		q.Guarantee = meter.Rate{Bytes: q.Link.Rate.Bytes + 1, Period: q.Link.Rate.Period}
+		return q.Link
+	}},
+	{"negative guarantee", "guarantee", "above zero", func(p *dataplane.Policy) any {
+		q := linked(p)
+		q.Guarantee = meter.Rate{Bytes: -1, Period: 1}
+		return q
+	}},
+	{"guarantee without a link", "guarantee", "needs a link", func(p *dataplane.Policy) any {
+		q := p.Classes[0].Red.Queue
+		q.Guarantee = frametest.Mega
+		return q
+	}},
+	{"guarantee of a root", "link", "is missing", func(p *dataplane.Policy) any {
+		l := linked(p).Link
+		l.Guarantee = frametest.Mega
+		return l
+	}},
+	{"link below itself", "link", "is below itself", func(p *dataplane.Policy) any {
+		l := linked(p).Link
+		l.Link = l
+		return l
+	}},
+	{"links below each other", "link", "is below itself", func(p *dataplane.Policy) any {
+		l := linked(p).Link
+		l.Link = &dataplane.Link{Name: "other", Link: l}
+		return l.Link
+	}},
+	{"too many levels", "link", "at most 8 levels", func(p *dataplane.Policy) any {
+		l := linked(p).Link
+		for range 7 {
+			l.Link = &dataplane.Link{Name: "above", Rate: l.Rate}
+			l = l.Link
+		}
+		return linkOf(p)
+	}},
+	{"weight of a link", "weight", "1001", func(p *dataplane.Policy) any {
+		l := linked(p).Link
+		l.Link, l.Weight = &dataplane.Link{Name: "above", Rate: l.Rate}, 1001
+		return l
+	}},
 	{"negative priority", "priority", "-1", func(p *dataplane.Policy) any { q := linked(p); q.Priority = -1; return q }},
 	{"priority above the maximum", "priority", "8", func(p *dataplane.Policy) any { q := linked(p); q.Priority = 8; return q }},
 	{"negative weight", "weight", "-1", func(p *dataplane.Policy) any { q := linked(p); q.Weight = -1; return q }},
@@ -424,4 +476,16 @@ func TestNames(t *testing.T) {
 			t.Errorf("got %q, want %q", test.got, test.want)
 		}
 	}
+}
+
+// linkOf returns the link of the first queue that has one.
+func linkOf(p *dataplane.Policy) *dataplane.Link {
+	for _, c := range p.Classes {
+		for _, a := range []*dataplane.Action{c.Green, c.Yellow, c.Red} {
+			if a != nil && a.Queue != nil && a.Queue.Link != nil {
+				return a.Queue.Link
+			}
+		}
+	}
+	return nil
 }

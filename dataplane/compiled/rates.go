@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/big"
 	"slices"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -28,42 +29,84 @@ func (p *Plan) WithRates(queues, links map[string]meter.Rate) (*Plan, error) {
 		if linksOf[l.Name]++; !given {
 			continue
 		}
-		if _, _, err := queue.Pace(rate); err != nil {
-			errs.addError(l.Source, "rate", err)
-			continue
-		}
 		l.Rate = rate
-		for _, k := range l.Queues {
-			q, err := &out.Queues[k], error(nil)
-			if q.LinkQueue, err = q.Source.LinkQueue().Resolve(rate); err != nil {
-				errs.addError(q.Source, "limit", err)
-			}
-			q.setDrain(rate)
+		if err := l.Check(l.Above < 0); err != nil {
+			errs.addError(l.Source, "rate", err)
 		}
 	}
 	for i := range out.Queues {
 		q := &out.Queues[i]
 		rate, given := queues[q.Name]
-		if queuesOf[q.Name]++; !given {
-			continue
-		}
-		if q.Link >= 0 {
+		queuesOf[q.Name]++
+		switch {
+		case !given:
+		case q.Link >= 0 && q.Rate == meter.Rate{}:
 			errs.add(q.Source, "rate", fmt.Sprintf(
 				"cannot be set: the queue is sent at the rate of link %q, so set that", p.Links[q.Link].Name))
 			continue
+		default:
+			q.Config.Rate = rate
 		}
-		q.Config.Rate = rate
-		q.setDrain(rate)
-		if _, err := queue.New(q.Config); err != nil {
-			errs.addError(q.Source, "rate", err)
+		for i := q.Link; i >= 0; i = out.Links[i].Above {
+			_, changed := links[out.Links[i].Name]
+			given = given || changed
+		}
+		if given {
+			out.setRate(q, &errs)
 		}
 	}
+	out.checkGuarantees(&errs)
 	errs.checkNames(p.Source, "queues", queues, queuesOf)
 	errs.checkNames(p.Source, "links", links, linksOf)
 	if errs != nil {
 		return nil, errors.Join(errs...)
 	}
 	return &out, nil
+}
+
+// setRate adapts a queue to its rate and those of its link and the links above.
+func (p *Plan) setRate(q *Queue, errs *errorList) {
+	if q.Link < 0 {
+		q.setDrain(q.Rate)
+		if _, err := queue.New(q.Config); err != nil {
+			errs.addError(q.Source, "rate", err)
+		}
+		return
+	}
+	reach := p.reach(q.Link)
+	if !validRate(reach) {
+		return // an error of the link
+	}
+	source := q.Source.LinkQueue()
+	source.Rate = q.Rate
+	parent := q.Parent
+	var err error
+	if q.LinkQueue, err = source.Resolve(reach); err != nil {
+		errs.addError(q.Source, "limit", err)
+	}
+	q.Parent = parent
+	if q.Rate != (meter.Rate{}) && q.Rate.Cmp(reach) < 0 {
+		reach = q.Rate
+	}
+	q.setDrain(reach)
+}
+
+// checkGuarantees refuses guarantees of queues that do not fit into their link.
+func (p *Plan) checkGuarantees(errs *errorList) {
+	for i := range p.Links {
+		l := &p.Links[i]
+		sum := new(big.Rat)
+		for _, q := range l.Queues {
+			if g := p.Queues[q].Guarantee; g.Period > 0 {
+				sum.Add(sum, big.NewRat(g.Bytes, int64(g.Period)))
+			}
+		}
+		rate := p.reach(i)
+		if validRate(rate) && sum.Cmp(big.NewRat(rate.Bytes, int64(rate.Period))) > 0 {
+			errs.add(l.Source, "rate",
+				fmt.Sprintf("of %v is below the sum of the guarantees of its queues: lower them", rate))
+		}
+	}
 }
 
 // setDrain sets the rate at which the queue is sent.
@@ -118,13 +161,4 @@ func (l *errorList) checkNames(
 				fmt.Sprintf("contain %q %d times: names must differ to set a rate", name, count[name]))
 		}
 	}
-}
-
-// LinkQueues returns the queues of a link.
-func (p *Plan) LinkQueues(l *Link) []queue.LinkQueue {
-	out := make([]queue.LinkQueue, len(l.Queues))
-	for i, q := range l.Queues {
-		out[i] = p.Queues[q].LinkQueue
-	}
-	return out
 }

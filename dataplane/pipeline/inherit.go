@@ -34,8 +34,12 @@ func (l *Pipeline) Inherit(before *Pipeline) []compiled.ClassChange {
 		}
 	}
 	for i, was := range s.Links {
-		if was >= 0 {
-			l.links[i].Follow(before.links[was])
+		if was < 0 {
+			continue
+		}
+		link, from := &l.plan.Links[i], &before.plan.Links[was]
+		if link.Above < 0 && from.Above < 0 {
+			l.trees[link.Tree].Follow(before.trees[from.Tree])
 		}
 	}
 	return s.Changes

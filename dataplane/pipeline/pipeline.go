@@ -16,7 +16,7 @@ type Pipeline struct {
 	plan      *compiled.Plan
 	stages    []stage
 	queues    []pacedQueue
-	links     []*queue.Link[waiting]
+	trees     []*queue.Link[waiting] // by Plan.Trees
 	customers *customers             // nil for none
 	stats     []dataplane.ClassStats // by class; the last one counts unclassified packets
 	now       int64                  // the latest arrival time, ns
@@ -32,7 +32,8 @@ type Pipeline struct {
 // pacedQueue is the state of a queue of the plan: a leaky bucket, or a queue of a link.
 type pacedQueue struct {
 	leaky     *queue.Leaky        // nil for a queue of a link
-	linkIndex int                 // index among the queues of the link
+	tree      int                 // index of its tree
+	treeIndex int                 // index among the queues of the tree
 	flows     dataplane.KeyReader // reads flow keys; valid if the queue is fair
 	plan      *compiled.Queue
 }
@@ -83,13 +84,13 @@ func FromPlan(plan *compiled.Plan) *Pipeline {
 			q.flows = dataplane.NewKeyReader(q.plan.Key)
 		}
 	}
-	for i := range plan.Links {
-		p := &plan.Links[i]
-		for k, q := range p.Queues {
-			l.queues[q].linkIndex = k
+	for i := range plan.Trees {
+		tree := &plan.Trees[i]
+		for k, q := range tree.Queues {
+			l.queues[q].tree, l.queues[q].treeIndex = i, k
 		}
-		link, _ := queue.NewLink[waiting](p.Rate, plan.LinkQueues(p)) // Compile checked it
-		l.links = append(l.links, link)
+		root, _ := queue.NewTree[waiting](plan.Config(tree)) // Compile checked it
+		l.trees = append(l.trees, root)
 	}
 	return l
 }
@@ -145,7 +146,7 @@ func (l *Pipeline) decide(p *dataplane.Packet, v *dataplane.Verdict) {
 		v.Done = dataplane.Pass
 		return
 	}
-	if len(l.links) > 0 {
+	if len(l.trees) > 0 {
 		l.decideLinks(v.Now) // packets dropped by them give their tokens back before this one is metered
 	}
 	class := &l.plan.Classes[v.Class]
@@ -324,7 +325,7 @@ func (l *Pipeline) enqueue(q *pacedQueue, p *dataplane.Packet, v *dataplane.Verd
 	if q.plan.Fair != queue.FairNone {
 		packet.Flow = q.flows.FlowNumber(p, q.plan.Seed)
 	}
-	fate := l.links[q.plan.Link].Admit(v.Now, q.linkIndex, packet, newWaiting(v, taken))
+	fate := l.trees[q.tree].Admit(v.Now, q.treeIndex, packet, newWaiting(v, taken))
 	if fate.Dropped() {
 		l.applyFate(fate, v)
 		return

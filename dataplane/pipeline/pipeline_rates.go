@@ -23,7 +23,7 @@ func (l *Pipeline) SetRates(now int64, plan *compiled.Plan) error {
 	}
 	before := l.plan
 	next := *before
-	next.Queues, next.Links = plan.Queues, plan.Links
+	next.Queues, next.Links, next.Trees = plan.Queues, plan.Links, plan.Trees
 	l.plan = &next
 	for i := range l.queues {
 		q := &l.queues[i]
@@ -32,9 +32,9 @@ func (l *Pipeline) SetRates(now int64, plan *compiled.Plan) error {
 			q.setRate()
 		}
 	}
-	for i, link := range l.links {
-		p := &next.Links[i]
-		_ = link.SetRate(l.now, p.Rate, next.LinkQueues(p)) // as above
+	for i, tree := range l.trees {
+		links, queues := next.Config(&next.Trees[i])
+		_ = tree.Change(l.now, links, queues) // as above
 	}
 	return nil
 }
@@ -50,6 +50,11 @@ func checkRatesOnly(p, before *compiled.Plan) error {
 		if p.Links[i].Name != before.Links[i].Name {
 			return fmt.Errorf("the plan has link %q instead of %q: reload it", p.Links[i].Name,
 				before.Links[i].Name)
+		}
+		link, was := p.Links[i].TreeLink, before.Links[i].TreeLink
+		link.Rate = was.Rate
+		if link != was || p.Links[i].Above != before.Links[i].Above {
+			return fmt.Errorf("link %q differs in more than its rate: reload the plan", p.Links[i].Name)
 		}
 	}
 	for i := range p.Queues {

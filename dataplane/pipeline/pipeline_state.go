@@ -76,7 +76,7 @@ func (l *Pipeline) Queues(now int64) []dataplane.QueueState {
 		q := &l.queues[i]
 		out[i].Name = q.plan.Name
 		if q.leaky == nil {
-			_, out[i].Bytes = l.links[q.plan.Link].Backlog(q.linkIndex)
+			_, out[i].Bytes = l.trees[q.tree].Backlog(q.treeIndex)
 			continue
 		}
 		out[i].Delay = q.leaky.Delay(now)

@@ -55,7 +55,7 @@ func (l *Pipeline) decideNext(now int64, v *dataplane.Verdict) bool {
 	if !due || at > now {
 		return false
 	}
-	d, ok := l.links[i].Decide(at)
+	d, ok := l.trees[i].Decide(at)
 	if !ok {
 		return false
 	}
@@ -69,8 +69,8 @@ func (l *Pipeline) decideNext(now int64, v *dataplane.Verdict) bool {
 
 // nextLink returns the link with the earliest decision, and its time.
 func (l *Pipeline) nextLink() (at int64, link int, due bool) {
-	for i := range l.links {
-		if t, queued := l.links[i].Due(); queued && (!due || t < at) {
+	for i := range l.trees {
+		if t, queued := l.trees[i].Due(); queued && (!due || t < at) {
 			at, link, due = t, i, true
 		}
 	}

@@ -155,6 +155,17 @@ func Bases() []Base {
 			p.Classes = append(p.Classes, dataplane.Class{Name: "rest", Green: &dataplane.Action{Queue: q}})
 			return p
 		}},
+		{"tree", func() *dataplane.Policy {
+			site := &dataplane.Link{Name: "site", Rate: rate}
+			ap := &dataplane.Link{Name: "ap", Link: site}
+			p := queued(&dataplane.Queue{Link: ap, Config: queue.Config{Packets: 100}})
+			rest := &dataplane.Queue{Name: "rest", Link: site, Config: queue.Config{Packets: 100}}
+			p.Links = []*dataplane.Link{site, ap}
+			p.Queues = append(p.Queues, rest)
+			p.Classes[0].Match.Proto = []dataplane.Range{{First: 17, Last: 17}}
+			p.Classes = append(p.Classes, dataplane.Class{Name: "rest", Green: &dataplane.Action{Queue: rest}})
+			return p
+		}},
 		{"fair", func() *dataplane.Policy {
 			return queued(&dataplane.Queue{
 				Link: &dataplane.Link{Name: "c", Rate: rate}, Fair: dataplane.Key{By: dataplane.ByFlow},

@@ -6,6 +6,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/remedy"
+	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/meter/unsaid"
 )
 
@@ -70,6 +71,9 @@ func (e *encoder) checkQueue(q *compiled.Queue) {
 		e.unsaid(q.Source, early, "Min", "Max", "Probability")
 	}
 	e.unsaid(q.Source, q.Key, "By", "V4", "V6")
+	if q.Link >= 0 && q.Source.Rate != (meter.Rate{}) {
+		e.refuse(q.Source, "rate", notInKernel, remedy.UseUserSpace)
+	}
 }
 
 // checkService refuses unknown fields of a plan of customers.
