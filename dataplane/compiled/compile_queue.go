@@ -58,7 +58,7 @@ func (c *compiler) compileLinkQueue(out *Queue, i int) {
 	link.Queues = append(link.Queues, i)
 	tree := &c.plan.Trees[link.Tree]
 	tree.Queues = append(tree.Queues, i)
-	if rate := c.plan.reach(out.Link); validRate(rate) {
+	if rate := c.plan.Reach(out.Link); validRate(rate) {
 		var err error
 		if out.LinkQueue, err = q.LinkQueue().Resolve(rate); err != nil {
 			c.addError(q, "limit", err)

@@ -116,8 +116,8 @@ func (p *Plan) Config(t *Tree) ([]queue.TreeLink, []queue.LinkQueue) {
 	return links, queues
 }
 
-// reach returns the maximum rate of a link: the lowest of its own and those of the links above.
-func (p *Plan) reach(link int) meter.Rate {
+// Reach returns the maximum rate of a link: the lowest of its own and those of the links above.
+func (p *Plan) Reach(link int) meter.Rate {
 	rate := p.Links[link].Rate
 	for i := p.Links[link].Above; i >= 0; i = p.Links[i].Above {
 		above := p.Links[i].Rate

@@ -73,7 +73,7 @@ func (p *Plan) setRate(q *Queue, errs *errorList) {
 		}
 		return
 	}
-	reach := p.reach(q.Link)
+	reach := p.Reach(q.Link)
 	if !validRate(reach) {
 		return // an error of the link
 	}
@@ -101,7 +101,7 @@ func (p *Plan) checkGuarantees(errs *errorList) {
 				sum.Add(sum, big.NewRat(g.Bytes, int64(g.Period)))
 			}
 		}
-		rate := p.reach(i)
+		rate := p.Reach(i)
 		if validRate(rate) && sum.Cmp(big.NewRat(rate.Bytes, int64(rate.Period))) > 0 {
 			errs.add(l.Source, "rate",
 				fmt.Sprintf("of %v is below the sum of the guarantees of its queues: lower them", rate))

@@ -205,7 +205,7 @@ func (c *Compiled) Own(t changes.Target) (changes.Terms, error) {
 	case changes.Link:
 		if i := slices.IndexFunc(plan.Links,
 			func(l compiled.Link) bool { return l.Name == t.Name }); i >= 0 {
-			return rate(plan.Links[i].Rate)
+			return rate(plan.Reach(i))
 		}
 	case changes.Queue:
 		if i := slices.IndexFunc(plan.Queues,

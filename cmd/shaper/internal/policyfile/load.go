@@ -178,9 +178,19 @@ func (l *loader) policy(root *yaml.Node) (*File, error) {
 		}
 	}
 	named("envelopes", l.envelope)
-	named("links", l.link)
+	var links []func() // a link can name any other, so all names are read before
+	named("links", func(name string, n *yaml.Node) {
+		link := &dataplane.Link{Name: name}
+		l.links[name] = link
+		p.Links = append(p.Links, link)
+		l.keepPlaces(link, n)
+		links = append(links, func() { l.link(link, n) })
+	})
+	for _, read := range links {
+		read()
+	}
 	named("queues", l.queue)
-	var meters []func() // a meter can name any other, so all names are read before
+	var meters []func() // likewise
 	named("meters", func(name string, n *yaml.Node) {
 		m := &dataplane.Meter{Name: name}
 		l.meters[name] = m

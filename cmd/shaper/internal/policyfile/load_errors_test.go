@@ -153,7 +153,11 @@ func TestErrors(t *testing.T) {
 		{"queue limit below a byte of a link", queued("link: slow, limit: 9ms"), "4:33", []string{"less than a byte", "800bit"}},
 		{"queue rate too fine", queued("rate: 1234567890.123456789bit, limit: 1s"), "4:20", []string{"too fine"}},
 		// Links.
-		{"link and rate", queued("rate: 1mbit, link: wan, limit: 1s"), "4:33", []string{`"q"`, "both a rate and a link"}},
+		{"guarantee above the rate", queued("rate: 1kbit, link: wan, guarantee: 2kbit, limit: 100s"), "4:49", []string{"guarantee", "2kbit", "1kbit"}},
+		{"guarantee without link", queued("rate: 1mbit, limit: 1s, guarantee: 1mbit"), "4:49", []string{`"q"`, "guarantee"}},
+		{"guarantee of a link without a link", class("green: pass") + "links: {l: {rate: 1mbit, guarantee: 1kbit}}\n", "4:37", []string{`"l"`, "no link above"}},
+		{"link of a link unknown", class("green: pass") + "links: {l: {link: m}}\n", "4:19", []string{`"m"`, "links:"}},
+		{"link below itself", class("green: pass") + "links: {l: {link: m}, m: {link: l}}\n", "4:33", []string{"below itself"}},
 		{"link unknown", queued("link: lan, limit: 1s"), "4:20", []string{`"lan"`, "links:"}},
 		{"link a list", queued("link: [wan], limit: 1s"), "4:20", []string{"single value"}},
 		{"link nothing", queued("link: , limit: 1s"), "4:20", []string{"single value"}},

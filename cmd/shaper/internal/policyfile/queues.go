@@ -13,20 +13,46 @@ import (
 )
 
 // link reads an entry of links.
-func (l *loader) link(name string, n *yaml.Node) {
-	link := &dataplane.Link{Name: name}
-	l.links[name] = link
-	l.file.Policy.Links = append(l.file.Policy.Links, link)
-	l.keepPlaces(link, n)
+func (l *loader) link(link *dataplane.Link, n *yaml.Node) {
 	rate := false
-	ok := l.mapping(n, "a link", keys{
+	var above, share *yaml.Node
+	ok := l.mapping(n, "a link", append(keys{
 		{"rate", func(n *yaml.Node) {
 			rate = true
 			link.Rate, _ = parsed(l, n, "rate", ParseRate)
 		}},
-	})
-	if ok && !rate {
-		l.fail(n, "link %q needs a rate, such as rate: 100mbit", name)
+		{"link", func(n *yaml.Node) { above = n }},
+	}, l.shareKeys(&share, &link.Guarantee, &link.Priority, &link.Weight)...))
+	switch {
+	case !ok:
+	case above != nil:
+		link.Link = l.linkNamed(above)
+	case !rate:
+		l.fail(n, "link %q needs a rate, such as rate: 100mbit, or a link above it", link.Name)
+	case share != nil:
+		l.fail(share, "guarantee, priority and weight need a link: link %q has no link above it", link.Name)
+	}
+}
+
+// shareKeys reads the place of a queue or a link among the children of its link. found is set to the
+// last key.
+func (l *loader) shareKeys(found **yaml.Node, guarantee *meter.Rate, priority, weight *int) keys {
+	number := func(what string, least int, to *int) func(*yaml.Node) {
+		return func(n *yaml.Node) {
+			*found = n
+			v, ok := parsed(l, n, what, parseInt)
+			if *to = v; ok && v < least {
+				l.fail(n, "%s must be at least %d", what, least)
+			}
+		}
+	}
+	return keys{
+		{"guarantee", func(n *yaml.Node) {
+			*found = n
+			*guarantee, _ = parsed(l, n, "guarantee", ParseRate)
+		}},
+		{"priority", number("priority", 0, priority)},
+		{"weight", number("weight", 1, weight)},
 	}
 }
 
@@ -37,24 +63,13 @@ func (l *loader) queue(name string, n *yaml.Node) {
 	l.file.Policy.Queues = append(l.file.Policy.Queues, q)
 	l.keepPlaces(q, n)
 	var rate, limit, wred, link, share, fair, codel *yaml.Node
-	number := func(what string, least int, to *int) func(*yaml.Node) {
-		return func(n *yaml.Node) {
-			share = n
-			v, ok := parsed(l, n, what, parseInt)
-			if *to = v; ok && v < least {
-				l.fail(n, "%s must be at least %d", what, least)
-			}
-		}
-	}
 	joinPrefixes(n)
-	ok := l.mapping(n, "a queue", keys{
+	ok := l.mapping(n, "a queue", append(keys{
 		{"rate", func(n *yaml.Node) {
 			rate = n
 			q.Rate, _ = parsed(l, n, "rate", ParseRate)
 		}},
 		{"link", func(n *yaml.Node) { link = n }},
-		{"priority", number("priority", 0, &q.Priority)},
-		{"weight", number("weight", 1, &q.Weight)},
 		{"limit", func(n *yaml.Node) { limit = n }},
 		{"wred", func(n *yaml.Node) { wred = n }},
 		{"codel", func(n *yaml.Node) { codel = n }},
@@ -66,7 +81,7 @@ func (l *loader) queue(name string, n *yaml.Node) {
 		}},
 		{"ecn", func(n *yaml.Node) { q.ECN, _ = l.boolean(n, "ecn") }},
 		{"seed", func(n *yaml.Node) { q.Seed, _ = parsed(l, n, "seed", parseSeed) }},
-	})
+	}, l.shareKeys(&share, &q.Guarantee, &q.Priority, &q.Weight)...))
 	if fair == nil && rate != nil && link == nil && wred == nil {
 		q.Fair.By = dataplane.ByFlow
 	}
@@ -75,12 +90,10 @@ func (l *loader) queue(name string, n *yaml.Node) {
 		return
 	case rate == nil && link == nil:
 		l.fail(n, "queue %q needs a rate, such as rate: 20mbit, or a link", name)
-	case rate != nil && link != nil:
-		l.fail(link, "queue %q has both a rate and a link: remove one", name)
 	case link != nil:
-		l.setLink(q, link)
+		q.Link = l.linkNamed(link)
 	case share != nil:
-		l.fail(share, "priority and weight need a link: queue %q has its own rate", name)
+		l.fail(share, "guarantee, priority and weight need a link: queue %q has its own rate", name)
 	case q.Fair.By != dataplane.NoKey:
 		l.addLink(q, rate)
 	}
@@ -103,14 +116,17 @@ func (l *loader) queue(name string, n *yaml.Node) {
 	}
 }
 
-func (l *loader) setLink(q *dataplane.Queue, n *yaml.Node) {
+// linkNamed returns the link named by a key, or nil if there is none.
+func (l *loader) linkNamed(n *yaml.Node) *dataplane.Link {
 	name, ok := l.text(n, "link")
 	if !ok {
-		return
+		return nil
 	}
-	if q.Link = l.links[name]; q.Link == nil {
+	link := l.links[name]
+	if link == nil {
 		l.fail(n, "no link named %q: define it under links:", name)
 	}
+	return link
 }
 
 // addLink adds a link for a fair queue with its own rate: only queues of links can be fair.
