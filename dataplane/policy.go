@@ -247,6 +247,9 @@ type Queue struct {
 	// same key are one flow, as are all packets without a key. CoDel works on each
 	// flow separately.
 	Fair Key
+	// Hosts divides it evenly among hosts first, by a key likewise, and the part of a host among its
+	// flows.
+	Hosts Key
 }
 
 // Drain returns the maximum rate at which packets leave the queue: the lowest of its own and those of
@@ -279,14 +282,21 @@ func (q *Queue) Resolve() (queue.LinkQueue, error) {
 
 // LinkQueue returns the queue as its link sees it, with the default weight.
 func (q *Queue) LinkQueue() queue.LinkQueue {
-	fair := queue.FairNone
-	if q.Fair.By != NoKey {
-		fair = queue.FairFlows
-	}
 	return queue.LinkQueue{
 		Config: q.Config, Guarantee: q.Guarantee, Priority: q.Priority, Weight: cmp.Or(q.Weight, 1),
-		Fair: fair,
+		Fair: fairness(q.Hosts, q.Fair),
 	}
+}
+
+// fairness returns what shares a queue evenly.
+func fairness(hosts, flows Key) queue.Fair {
+	switch {
+	case hosts.By != NoKey:
+		return queue.FairHosts
+	case flows.By != NoKey:
+		return queue.FairFlows
+	}
+	return queue.FairNone
 }
 
 // Link is a rate shared by all queues with the same Link, and by the links below it.

@@ -29,6 +29,9 @@ func (c *compiler) compileQueue(q *dataplane.Queue) int {
 		if q.Guarantee != (meter.Rate{}) {
 			c.add(q, "guarantee", "needs a link: a queue without one has its rate for itself")
 		}
+		if q.Hosts != (dataplane.Key{}) && q.Fair.By == dataplane.NoKey {
+			c.add(q, "fair", "needs a key for the flows of a host, such as [dst, flow]")
+		}
 		switch {
 		case q.Fair == dataplane.Key{}:
 		case q.Fair.By == dataplane.NoKey:
@@ -53,7 +56,7 @@ func (c *compiler) compileLinkQueue(out *Queue, i int) {
 	if out.Link = c.compileLink(q.Link); out.Link < 0 {
 		return
 	}
-	out.Key = q.Fair
+	out.Key, out.HostKey = q.Fair, q.Hosts
 	link := &c.plan.Links[out.Link]
 	link.Queues = append(link.Queues, i)
 	tree := &c.plan.Trees[link.Tree]
@@ -65,8 +68,11 @@ func (c *compiler) compileLinkQueue(out *Queue, i int) {
 		}
 		out.Parent = slices.Index(tree.Links, out.Link)
 	}
-	if reason := invalidKey(q.Fair); reason != "" {
+	if reason := cmp.Or(invalidKey(q.Fair), invalidKey(q.Hosts)); reason != "" {
 		c.add(q, "fair", reason)
+	}
+	if q.Hosts.By != dataplane.NoKey && q.Fair.By == dataplane.NoKey {
+		c.add(q, "fair", "needs a key for the flows of a host, such as [dst, flow]")
 	}
 }
 

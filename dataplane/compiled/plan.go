@@ -83,9 +83,10 @@ type Queue struct {
 	// LinkQueue holds limits in bytes or packets for a queue with a link. Otherwise only its Config
 	// is set.
 	queue.LinkQueue
-	Drain  meter.Rate    // maximum rate at which packets leave: of the queue or its link
-	Key    dataplane.Key // flow key; valid unless Fair is FairNone
-	Source *dataplane.Queue
+	Drain   meter.Rate    // maximum rate at which packets leave: of the queue or its link
+	Key     dataplane.Key // flow key; valid unless Fair is FairNone
+	HostKey dataplane.Key // host key; valid if FairHosts
+	Source  *dataplane.Queue
 }
 
 // Link is a compiled dataplane.Link.

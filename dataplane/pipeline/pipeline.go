@@ -35,6 +35,7 @@ type pacedQueue struct {
 	tree      int                 // index of its tree
 	treeIndex int                 // index among the queues of the tree
 	flows     dataplane.KeyReader // reads flow keys; valid if the queue is fair
+	hosts     dataplane.KeyReader // reads host keys; valid if it is fair to hosts
 	plan      *compiled.Queue
 }
 
@@ -81,7 +82,7 @@ func FromPlan(plan *compiled.Plan) *Pipeline {
 		if q.plan = &plan.Queues[i]; q.plan.Link < 0 {
 			q.leaky, _ = queue.New(q.plan.Config) // Compile checked it
 		} else if q.plan.Fair != queue.FairNone {
-			q.flows = dataplane.NewKeyReader(q.plan.Key)
+			q.flows, q.hosts = dataplane.NewKeyReader(q.plan.Key), dataplane.NewKeyReader(q.plan.HostKey)
 		}
 	}
 	for i := range plan.Trees {
@@ -322,7 +323,11 @@ func (l *Pipeline) enqueue(q *pacedQueue, p *dataplane.Packet, v *dataplane.Verd
 	}
 	v.Done |= dataplane.Queued
 	packet := queuePacket(p, v, v.Color)
-	if q.plan.Fair != queue.FairNone {
+	switch q.plan.Fair {
+	case queue.FairHosts:
+		packet.Host = q.hosts.FlowNumber(p, q.plan.Seed+1) // another seed, so that hosts and flows differ
+		fallthrough
+	case queue.FairFlows:
 		packet.Flow = q.flows.FlowNumber(p, q.plan.Seed)
 	}
 	fate := l.trees[q.tree].Admit(v.Now, q.treeIndex, packet, newWaiting(v, taken))

@@ -172,6 +172,12 @@ func Bases() []Base {
 				Config: queue.Config{Packets: 100},
 			})
 		}},
+		{"fair to hosts", func() *dataplane.Policy {
+			return queued(&dataplane.Queue{
+				Link: &dataplane.Link{Name: "c", Rate: rate}, Fair: dataplane.Key{By: dataplane.ByFlow},
+				Hosts: dataplane.Key{By: dataplane.ByDst}, Config: queue.Config{Packets: 100},
+			})
+		}},
 		{"customers", func() *dataplane.Policy {
 			return withCustomers(dataplane.ByInside, dataplane.Customer{Prefixes: prefix},
 				&dataplane.ServicePlan{

@@ -75,9 +75,7 @@ func (l *loader) queue(name string, n *yaml.Node) {
 		{"codel", func(n *yaml.Node) { codel = n }},
 		{"fair", func(n *yaml.Node) {
 			fair = n
-			if n.Value != "false" {
-				q.Fair, _ = parsed(l, n, "fair", parseFair)
-			}
+			q.Hosts, q.Fair = l.fair(n)
 		}},
 		{"ecn", func(n *yaml.Node) { q.ECN, _ = l.boolean(n, "ecn") }},
 		{"seed", func(n *yaml.Node) { q.Seed, _ = parsed(l, n, "seed", parseSeed) }},
@@ -114,6 +112,20 @@ func (l *loader) queue(name string, n *yaml.Node) {
 			l.wred(q, a, wred)
 		}
 	}
+}
+
+// fair reads a key, or two: of the hosts, and of the flows of a host.
+func (l *loader) fair(n *yaml.Node) (hosts, flows dataplane.Key) {
+	switch {
+	case n.Kind == yaml.SequenceNode && len(n.Content) == 2:
+		hosts, _ = parsed(l, target(n.Content[0]), "fair", parseFair)
+		flows, _ = parsed(l, target(n.Content[1]), "fair", parseFair)
+	case n.Kind == yaml.SequenceNode:
+		l.fail(n, "fair needs a key, or a list of two, such as [dst, flow]: each dst the same, then each flow of it")
+	case n.Value != "false":
+		flows, _ = parsed(l, n, "fair", parseFair)
+	}
+	return hosts, flows
 }
 
 // linkNamed returns the link named by a key, or nil if there is none.
