@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"cmp"
 	"net/netip"
 
 	"github.com/a-seed-32e5a53f/shaper/meter"
@@ -55,7 +56,36 @@ type ServicePlan struct {
 	Name   string
 	Params meter.Params  // of the meter; nil for a queue
 	Queue  *queue.Config // nil for a meter; its limit must be a time, and it has no WRED
+
+	// For a queue, as those of a Queue. Without a link it has a rate of its own, and may be fair.
+	Link             *Link
+	Guarantee        meter.Rate
+	Priority, Weight int
+	Fair, Hosts      Key
+
 	// Actions by color; nil means the class's action. A queue of the customer takes the place of a
 	// queue of the action.
 	Green, Yellow, Red *Action
+}
+
+// InTree reports whether customers of the plan have a queue in a tree of links, as queues of links and
+// fair queues are.
+func (p *ServicePlan) InTree() bool {
+	return p.Queue != nil && (p.Link != nil || p.Fair.By != NoKey || p.Hosts.By != NoKey)
+}
+
+// Drain returns the maximum rate of the queue of a customer, as Queue.Drain.
+func (p *ServicePlan) Drain() meter.Rate {
+	if p.Link == nil {
+		return p.Queue.Rate
+	}
+	return lowest(p.Queue.Rate, p.Link.Reach())
+}
+
+// LinkQueue returns the queue of a customer as its link sees it, with the default weight.
+func (p *ServicePlan) LinkQueue() queue.LinkQueue {
+	return queue.LinkQueue{
+		Config: *p.Queue, Guarantee: p.Guarantee, Priority: p.Priority, Weight: cmp.Or(p.Weight, 1),
+		Fair: fairness(p.Hosts, p.Fair),
+	}
 }

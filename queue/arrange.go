@@ -45,13 +45,24 @@ func (l TreeLink) Check(root bool) error {
 	return err
 }
 
+// newRootPace returns the pace of a root. That of an unlimited one is always free.
+func newRootPace(r meter.Rate) (pace, error) {
+	if r == meter.Unlimited {
+		return pace{den: 1}, nil
+	}
+	return newPace(r)
+}
+
 // reachable returns the highest rate that each link of a tree can reach: the lowest of its own rate and
 // those of the links above it.
 func reachable(links []TreeLink) ([]meter.Rate, error) {
 	if len(links) == 0 {
 		return nil, &meter.FieldError{Field: "links", Reason: "must contain the root"}
 	}
-	err := links[0].Check(true)
+	var err error
+	if links[0] != (TreeLink{Rate: meter.Unlimited}) {
+		err = links[0].Check(true)
+	}
 	add := func(field, reason string) {
 		err = errors.Join(err, &meter.FieldError{Field: field, Reason: reason})
 	}

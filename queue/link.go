@@ -26,7 +26,8 @@ type LinkQueue struct {
 	Fair      Fair       // what shares the queue evenly
 }
 
-// TreeLink configures a link of a tree. The first link is the root: it has a Rate, and only that.
+// TreeLink configures a link of a tree. The first link is the root: it has a Rate, and only that. The
+// Rate meter.Unlimited is for a root whose queues have rates of their own.
 type TreeLink struct {
 	Parent    int        // index of its link, for all but the root
 	Rate      meter.Rate // maximum; unset: that of its link
@@ -80,7 +81,7 @@ func NewTree[T any](links []TreeLink, queues []LinkQueue) (*Link[T], error) {
 		return nil, err
 	}
 	l := &Link[T]{sending: -1, queues: make([]queueState[T], len(queues))}
-	l.pace, _ = newPace(links[0].Rate)
+	l.pace, _ = newRootPace(links[0].Rate)
 	for i := range links {
 		l.links = append(l.links, children{node: int32(i)})
 		l.addNode(node{link: int32(i), queue: -1})
@@ -194,7 +195,7 @@ func (l *Link[T]) Change(now int64, links []TreeLink, queues []LinkQueue) error 
 		return err
 	}
 	l.run(now)
-	p, _ := newPace(links[0].Rate)
+	p, _ := newRootPace(links[0].Rate)
 	l.pace.change(&p)
 	for i := range resolved {
 		q := &l.queues[i]
@@ -232,8 +233,7 @@ func (l *Link[T]) SetRate(now int64, rate meter.Rate, queues []LinkQueue) error 
 func (l *Link[T]) Admit(now int64, queue int, p Packet, value T) Fate {
 	l.run(now)
 	q := &l.queues[queue]
-	tooLarge := q.Bytes > 0 && int64(p.Bytes) > q.Bytes || p.packets() > q.capacity
-	if int64(p.Bytes) > MaxBytes || q.full(&p) && (q.Fair == FairNone || tooLarge) {
+	if q.refuses(&p) {
 		return Full
 	}
 	depth := q.bytes
@@ -262,6 +262,23 @@ func (l *Link[T]) Admit(now int64, queue int, p Packet, value T) Fate {
 	l.pace.notBefore(now)
 	l.run(now)
 	return f
+}
+
+// Try returns the fate that Admit would give to a packet at now, without admitting it. It does not
+// consider WRED.
+func (l *Link[T]) Try(now int64, queue int, p *Packet) Fate {
+	l.run(now)
+	q := &l.queues[queue]
+	if q.refuses(p) {
+		return Full
+	}
+	return Admit
+}
+
+// refuses reports whether a full queue drops an arriving packet.
+func (q *queueState[T]) refuses(p *Packet) bool {
+	tooLarge := q.Bytes > 0 && int64(p.Bytes) > q.Bytes || p.packets() > q.capacity
+	return int64(p.Bytes) > MaxBytes || q.full(p) && (q.Fair == FairNone || tooLarge)
 }
 
 // full reports whether a packet would exceed a limit.

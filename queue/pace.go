@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/big"
 	"math/bits"
+	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
@@ -49,6 +50,15 @@ func newPace(r meter.Rate) (pace, error) {
 func Pace(r meter.Rate) (num, den uint64, err error) {
 	p, err := newPace(r)
 	return p.num, p.den, err
+}
+
+// Duration returns the time that n bytes take at a rate that a queue can have, rounded down to a ns.
+func Duration(r meter.Rate, n int64) time.Duration {
+	p, err := newPace(r)
+	if err != nil {
+		return 0
+	}
+	return time.Duration(instant{}.orNever(int(n), p.num, p.den).next)
 }
 
 // notBefore advances the pace to now if the rate was free before now.

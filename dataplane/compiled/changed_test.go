@@ -106,11 +106,14 @@ func TestServicesAreCompiled(t *testing.T) {
 		} else {
 			to.Queue.Rate, to.Queue.Time = meter.BitRate(123_000), 2*to.Queue.Time
 		}
-		plan, err := compiled.Compile(policy())
+		original := policy()
+		plan, err := compiled.Compile(original)
 		if err != nil {
 			t.Fatal(err)
 		}
-		variant, err := plan.Customers.Service(1).Variant(to, false)
+		from := *to
+		from.Link = original.Customers.List[0].Plan.Link
+		variant, err := plan.Variant(plan.Customers.Service(1), &from, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -153,7 +156,7 @@ func TestVariantOfAnotherTreatment(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, other := range []*dataplane.ServicePlan{queued, metered} {
-		if v, err := plan.Customers.Plans[i].Variant(other, false); err == nil {
+		if v, err := plan.Variant(&plan.Customers.Plans[i], other, false); err == nil {
 			t.Errorf("%s as %s: got %+v, want an error", other.Name, plan.Customers.Plans[i].Name, v)
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/meter/unsaid"
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
@@ -74,11 +76,29 @@ func (c *compiler) compileCustomers(from *dataplane.Customers) {
 		}
 	}
 	table.finish(from.Nested)
+	c.plantCustomers(out)
+}
+
+// plantCustomers puts the customers with queues on links into their trees. If there are any, all links
+// of the policy are compiled, because a customer can move to any.
+func (c *compiler) plantCustomers(out *Customers) {
+	onLinks := func(s Service) bool { return s.Tree >= 0 && s.Source.Link != nil }
+	if slices.ContainsFunc(out.Plans, onLinks) {
+		for _, l := range c.plan.Source.Links {
+			c.compileLink(l)
+		}
+	}
+	for i, at := range out.Of {
+		if int(at) < len(out.Plans) && out.Plans[at].Tree >= 0 {
+			tree := &c.plan.Trees[out.Plans[at].Tree]
+			tree.Customers = append(tree.Customers, uint32(i+1))
+		}
+	}
 }
 
 // compileService compiles a plan of customers.
 func (c *compiler) compileService(p *dataplane.ServicePlan) Service {
-	out := Service{Name: p.Name, Source: p}
+	out := Service{Name: p.Name, Tree: -1, Source: p}
 	switch {
 	case p.Params == nil && p.Queue == nil:
 		c.add(p, "type", "is missing: give the plan a type and its parameters, or a queue")
@@ -92,10 +112,16 @@ func (c *compiler) compileService(p *dataplane.ServicePlan) Service {
 		case p.Queue.WRED != [3]queue.Early{}:
 			c.add(p, "wred", "is not for queues of customers: use codel")
 		}
+		if p.InTree() {
+			c.plantService(&out)
+			break
+		}
+		c.checkNoShare(p)
 		if _, err := queue.New(*p.Queue); err != nil {
 			c.addError(p, "queue", err)
 		}
 	default:
+		c.checkNoShare(p)
 		profile, err := p.Params.Profile()
 		if err != nil {
 			c.addError(p, "type", err)
@@ -110,6 +136,76 @@ func (c *compiler) compileService(p *dataplane.ServicePlan) Service {
 		}
 	}
 	return out
+}
+
+// checkNoShare refuses a place in a tree for a plan without a queue in one.
+func (c *compiler) checkNoShare(p *dataplane.ServicePlan) {
+	for _, name := range unsaid.Fields(p, "Name", "Params", "Queue", "Green", "Yellow", "Red") {
+		reason := "needs a link"
+		if p.Queue == nil {
+			reason = "needs a queue: a meter has no place on a link"
+		}
+		c.add(p, strings.ToLower(name), reason)
+	}
+}
+
+// plantService puts the queue of a plan into a tree: of its link, or the one of fair queues without a
+// link.
+func (c *compiler) plantService(out *Service) {
+	p := out.Source
+	out.Key, out.HostKey = p.Fair, p.Hosts
+	if reason := cmp.Or(invalidKey(p.Fair), invalidKey(p.Hosts)); reason != "" {
+		c.add(p, "fair", reason)
+	}
+	if p.Hosts.By != dataplane.NoKey && p.Fair.By == dataplane.NoKey {
+		c.add(p, "fair", "needs a key for the flows of a host, such as [dst, flow]")
+	}
+	out.LinkQueue = p.LinkQueue()
+	if p.Link == nil {
+		if p.Guarantee != (meter.Rate{}) || p.Priority != 0 || p.Weight != 0 {
+			c.add(p, "link", "is missing: guarantee, priority and weight are for a queue on a link")
+		}
+		if _, err := queue.New(*p.Queue); err != nil {
+			c.addError(p, "rate", err)
+		}
+		out.Tree = c.looseTree()
+		return
+	}
+	link := c.compileLink(p.Link)
+	if link < 0 {
+		return
+	}
+	out.Tree = c.plan.Links[link].Tree
+	out.LinkQueue.Parent = slices.Index(c.plan.Trees[out.Tree].Links, link)
+	c.plan.checkLimit(out, link, &c.errorList)
+}
+
+// checkLimit refuses the queue of a plan on a link that is invalid at the link's rate.
+func (p *Plan) checkLimit(s *Service, link int, errs *errorList) {
+	if rate := p.Reach(link); validRate(rate) {
+		if _, err := s.LinkQueue.Resolve(rate); err != nil {
+			errs.addError(s.Source, "limit", err)
+		}
+	}
+}
+
+// linkOf returns the index of the link of a plan of customers, or -1.
+func (p *Plan) linkOf(s *Service) int {
+	if s.Tree < 0 || len(p.Trees[s.Tree].Links) == 0 {
+		return -1
+	}
+	return p.Trees[s.Tree].Links[s.LinkQueue.Parent]
+}
+
+// looseTree returns the index of the tree without links.
+func (c *compiler) looseTree() int {
+	for i := range c.plan.Trees {
+		if len(c.plan.Trees[i].Links) == 0 {
+			return i
+		}
+	}
+	c.plan.Trees = append(c.plan.Trees, Tree{})
+	return len(c.plan.Trees) - 1
 }
 
 // tableBuilder fills the table of Customers and checks the customers.

@@ -30,8 +30,13 @@ type Service struct {
 	Profile *meter.Profile // nil for a queue
 	Buckets []BucketOutline
 	Queue   queue.Config // valid for a queue
-	Actions [3]*Action   // by color; nil: the class's action
-	Source  *dataplane.ServicePlan
+	Tree    int          // index of the tree that contains the queue, or -1
+	// LinkQueue is the queue in the tree; its limit is a time.
+	LinkQueue queue.LinkQueue
+	Key       dataplane.Key // flow key; valid unless LinkQueue.Fair is FairNone
+	HostKey   dataplane.Key // host key; valid for FairHosts
+	Actions   [3]*Action    // by color; nil: the class's action
+	Source    *dataplane.ServicePlan
 }
 
 // Number returns the number of the customer of a name, from 1, or 0 if there is none.
@@ -67,21 +72,28 @@ type CustomerService struct {
 	Plan *Service
 }
 
-// Variant returns the plan with other parameters: those of p, which is a meter if s is one, and else
-// a queue. The actions stay those of s. off means a plan dropping all packets. The error joins a
-// dataplane.FieldError for each invalid part.
-func (s *Service) Variant(p *dataplane.ServicePlan, off bool) (*Service, error) {
+// Variant returns a plan of customers with other parameters: those of from, which is a meter if s is
+// one, and else a queue in the same tree. The actions stay those of s. off means a plan dropping all
+// packets. The error joins a dataplane.FieldError for each invalid part.
+func (p *Plan) Variant(s *Service, from *dataplane.ServicePlan, off bool) (*Service, error) {
 	c := newCompiler()
-	limits := *p
+	c.plan.Links, c.plan.Trees = slices.Clip(p.Links), slices.Clip(p.Trees)
+	for i := range p.Links {
+		c.links[p.Links[i].Source] = i
+	}
+	limits := *from
 	limits.Green, limits.Yellow, limits.Red = nil, nil, nil // they may name parts of the policy
 	out := c.compileService(&limits)
-	if (p.Queue != nil) != (s.Profile == nil) {
-		c.add(p, "queue", "cannot replace a meter, nor a meter a queue: reload the policy")
+	switch {
+	case (from.Queue != nil) != (s.Profile == nil):
+		c.add(from, "queue", "cannot replace a meter, nor a meter a queue: reload the policy")
+	case out.Tree != s.Tree:
+		c.add(from, "link", "is in another tree: reload the policy")
 	}
 	if c.errorList != nil {
 		return nil, errors.Join(c.errorList...)
 	}
-	out.Actions, out.Source = s.Actions, p
+	out.Actions, out.Source = s.Actions, from
 	if off {
 		drop := &Action{Drop: true, Queue: -1}
 		out.Actions = [3]*Action{drop, drop, drop}

@@ -99,22 +99,35 @@ type Link struct {
 	Source         *dataplane.Link
 }
 
-// Tree is a link without a link above it, with everything below it, as indexes.
+// Tree is a link without a link above it, with everything below it, as indexes. The tree without links
+// contains fair queues of customers without a link; each has a rate of its own.
 type Tree struct {
-	Links  []int // the root is the first
-	Queues []int // Parent of each is an index in Links
+	Links     []int    // the root is the first
+	Queues    []int    // Parent of each is an index in Links
+	Customers []uint32 // numbers of customers whose queues follow Queues
 }
 
 // Config returns a tree as package queue sees it.
 func (p *Plan) Config(t *Tree) ([]queue.TreeLink, []queue.LinkQueue) {
-	links, queues := make([]queue.TreeLink, len(t.Links)), make([]queue.LinkQueue, len(t.Queues))
+	if len(t.Links) == 0 {
+		return []queue.TreeLink{{Rate: meter.Unlimited}}, p.queuesOf(t)
+	}
+	links := make([]queue.TreeLink, len(t.Links))
 	for i, l := range t.Links {
 		links[i] = p.Links[l].TreeLink
 	}
-	for i, q := range t.Queues {
-		queues[i] = p.Queues[q].LinkQueue
+	return links, p.queuesOf(t)
+}
+
+func (p *Plan) queuesOf(t *Tree) []queue.LinkQueue {
+	queues := make([]queue.LinkQueue, 0, len(t.Queues)+len(t.Customers))
+	for _, q := range t.Queues {
+		queues = append(queues, p.Queues[q].LinkQueue)
 	}
-	return links, queues
+	for _, number := range t.Customers {
+		queues = append(queues, p.Customers.Service(number).LinkQueue)
+	}
+	return queues
 }
 
 // Reach returns the maximum rate of a link: the lowest of its own and those of the links above.

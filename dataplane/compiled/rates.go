@@ -34,6 +34,14 @@ func (p *Plan) WithRates(queues, links map[string]meter.Rate) (*Plan, error) {
 			errs.addError(l.Source, "rate", err)
 		}
 	}
+	changed := func(link int) bool {
+		for i := link; i >= 0; i = out.Links[i].Above {
+			if _, given := links[out.Links[i].Name]; given {
+				return true
+			}
+		}
+		return false
+	}
 	for i := range out.Queues {
 		q := &out.Queues[i]
 		rate, given := queues[q.Name]
@@ -47,12 +55,16 @@ func (p *Plan) WithRates(queues, links map[string]meter.Rate) (*Plan, error) {
 		default:
 			q.Config.Rate = rate
 		}
-		for i := q.Link; i >= 0; i = out.Links[i].Above {
-			_, changed := links[out.Links[i].Name]
-			given = given || changed
-		}
-		if given {
+		if given || changed(q.Link) {
 			out.setRate(q, &errs)
+		}
+	}
+	if out.Customers != nil {
+		for i := range out.Customers.Plans {
+			s := &out.Customers.Plans[i]
+			if link := out.linkOf(s); changed(link) {
+				out.checkLimit(s, link, &errs)
+			}
 		}
 	}
 	out.checkGuarantees(&errs)

@@ -1,6 +1,8 @@
 package pipeline
 
 import (
+	"slices"
+
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/meter"
@@ -20,8 +22,9 @@ type customer struct {
 	service     *compiled.Service
 	leaky       *queue.Leaky // nil until the first packet, and with a meter
 	stats       dataplane.CustomerStats
+	place       int32    // index of its queue in the tree service.Tree
 	restored    bool     // the meter continues one before the first packet
-	_           [15]byte // so that the size is 128 bytes
+	_           [11]byte // so that the size is 128 bytes
 }
 
 // begun reports whether the state differs from that of a new customer.
@@ -48,7 +51,10 @@ func (c *customers) customer(number uint32) *customer { return &c.list[number-1]
 // paced reports whether the customer has a queue instead of a meter.
 func (c *customer) paced() bool { return c.service.Profile == nil }
 
-// queue returns the queue of a paced customer.
+// inTree reports whether the customer has a queue in a tree of links.
+func (c *customer) inTree() bool { return c.service.Tree >= 0 }
+
+// queue returns the queue of a paced customer that is in no tree.
 func (c *customer) queue() *queue.Leaky {
 	if c.leaky == nil {
 		c.leaky, _ = queue.New(c.service.Queue) // Compile checked it
@@ -85,8 +91,8 @@ func (c *customers) inherit(before *customers, now int64) {
 func (c *customer) inherit(was *customer, now int64, sameUnit bool) {
 	c.stats, c.restored = was.stats, was.restored
 	switch {
-	case c.paced() && was.leaky == nil:
-		// Its first packet is still to come, or it had a meter.
+	case c.inTree(), c.paced() && was.leaky == nil:
+		// Its first packet is still to come, or it had a meter, or a tree keeps its backlog.
 	case c.paced() && c.service.Queue.CoDel == was.service.Queue.CoDel &&
 		sameButTimes(c.service.Queue, was.service.Queue):
 		c.leaky = was.leaky
@@ -105,10 +111,21 @@ func (l *Pipeline) SetCustomerPlans(list []compiled.CustomerService) {
 	if l.customers == nil {
 		return
 	}
+	var changed []int // trees
 	for _, next := range list {
-		if number := l.plan.Customers.Number(next.Name); number != 0 {
-			l.customers.customer(number).change(next.Plan, l.now)
+		number := l.plan.Customers.Number(next.Name)
+		if number == 0 {
+			continue
 		}
+		c := l.customers.customer(number)
+		c.change(next.Plan, l.now)
+		if c.inTree() && !slices.Contains(changed, c.service.Tree) {
+			changed = append(changed, c.service.Tree)
+		}
+	}
+	for _, tree := range changed {
+		links, queues := l.treeConfig(tree)
+		_ = l.trees[tree].Change(l.now, links, queues) // Variant checked it
 	}
 }
 

@@ -31,11 +31,9 @@ type Pipeline struct {
 
 // pacedQueue is the state of a queue of the plan: a leaky bucket, or a queue of a link.
 type pacedQueue struct {
-	leaky     *queue.Leaky        // nil for a queue of a link
-	tree      int                 // index of its tree
-	treeIndex int                 // index among the queues of the tree
-	flows     dataplane.KeyReader // reads flow keys; valid if the queue is fair
-	hosts     dataplane.KeyReader // reads host keys; valid if it is fair to hosts
+	leaky     *queue.Leaky // nil for a queue of a link
+	tree      int          // index of its tree
+	treeIndex int          // index among the queues of the tree
 	plan      *compiled.Queue
 }
 
@@ -81,14 +79,15 @@ func FromPlan(plan *compiled.Plan) *Pipeline {
 		q := &l.queues[i]
 		if q.plan = &plan.Queues[i]; q.plan.Link < 0 {
 			q.leaky, _ = queue.New(q.plan.Config) // Compile checked it
-		} else if q.plan.Fair != queue.FairNone {
-			q.flows, q.hosts = dataplane.NewKeyReader(q.plan.Key), dataplane.NewKeyReader(q.plan.HostKey)
 		}
 	}
 	for i := range plan.Trees {
 		tree := &plan.Trees[i]
 		for k, q := range tree.Queues {
 			l.queues[q].tree, l.queues[q].treeIndex = i, k
+		}
+		for k, number := range tree.Customers {
+			l.customers.customer(number).place = int32(len(tree.Queues) + k)
 		}
 		root, _ := queue.NewTree[waiting](plan.Config(tree)) // Compile checked it
 		l.trees = append(l.trees, root)
@@ -153,7 +152,7 @@ func (l *Pipeline) decide(p *dataplane.Packet, v *dataplane.Verdict) {
 	class := &l.plan.Classes[v.Class]
 	if class.Customers {
 		v.Customer = p.Customer
-		if c := l.customers.customer(v.Customer); c.paced() && !l.tryQueue(class.Stage, c.queue(), p, v) {
+		if c := l.customers.customer(v.Customer); c.paced() && !l.tryQueue(class.Stage, c, p, v) {
 			return
 		}
 	}
@@ -182,9 +181,15 @@ func queuePacket(p *dataplane.Packet, v *dataplane.Verdict, color meter.Color) q
 
 // tryQueue lets the own queue of a customer decide before any meter. It reports whether the
 // queue would admit the packet; if not, the packet is dropped with its input color.
-func (l *Pipeline) tryQueue(stage int, q *queue.Leaky, p *dataplane.Packet, v *dataplane.Verdict) bool {
+func (l *Pipeline) tryQueue(stage int, c *customer, p *dataplane.Packet, v *dataplane.Verdict) bool {
 	v.Pre = l.inputColor(stage, p)
-	fate := q.Try(v.Now, queuePacket(p, v, v.Pre))
+	packet := queuePacket(p, v, v.Pre)
+	var fate queue.Fate
+	if c.inTree() {
+		fate = l.trees[c.service.Tree].Try(v.Now, int(c.place), &packet)
+	} else {
+		fate = c.queue().Try(v.Now, packet)
+	}
 	if !fate.Dropped() {
 		return true
 	}
@@ -292,7 +297,12 @@ func (l *Pipeline) act(a *compiled.Action, p *dataplane.Packet, v *dataplane.Ver
 	}
 	v.Done = done
 	if v.Customer != 0 {
-		if c := l.customers.customer(v.Customer); c.paced() {
+		switch c := l.customers.customer(v.Customer); {
+		case c.inTree():
+			s := c.service
+			l.wait(s.Tree, int(c.place), l.flowPacket(&s.LinkQueue, s.Key, s.HostKey, p, v), v, taken)
+			return
+		case c.paced():
 			l.admit(c.queue(), p, v)
 			return
 		}
@@ -321,16 +331,30 @@ func (l *Pipeline) enqueue(q *pacedQueue, p *dataplane.Packet, v *dataplane.Verd
 		l.admit(q.leaky, p, v)
 		return
 	}
-	v.Done |= dataplane.Queued
+	l.wait(q.tree, q.treeIndex, l.flowPacket(&q.plan.LinkQueue, q.plan.Key, q.plan.HostKey, p, v), v, taken)
+}
+
+// flowPacket returns a packet as a queue of a link sees it, with its host and flow.
+func (l *Pipeline) flowPacket(
+	q *queue.LinkQueue, flow, host dataplane.Key, p *dataplane.Packet, v *dataplane.Verdict,
+) queue.Packet {
 	packet := queuePacket(p, v, v.Color)
-	switch q.plan.Fair {
+	switch q.Fair {
 	case queue.FairHosts:
-		packet.Host = q.hosts.FlowNumber(p, q.plan.Seed+1) // another seed, so that hosts and flows differ
+		reader := dataplane.NewKeyReader(host)
+		packet.Host = reader.FlowNumber(p, q.Seed+1) // another seed, so that hosts and flows differ
 		fallthrough
 	case queue.FairFlows:
-		packet.Flow = q.flows.FlowNumber(p, q.plan.Seed)
+		reader := dataplane.NewKeyReader(flow)
+		packet.Flow = reader.FlowNumber(p, q.Seed)
 	}
-	fate := l.trees[q.tree].Admit(v.Now, q.treeIndex, packet, newWaiting(v, taken))
+	return packet
+}
+
+// wait puts the packet into a queue of a tree, which may drop it.
+func (l *Pipeline) wait(tree, queue int, packet queue.Packet, v *dataplane.Verdict, taken tokens) {
+	v.Done |= dataplane.Queued
+	fate := l.trees[tree].Admit(v.Now, queue, packet, newWaiting(v, taken))
 	if fate.Dropped() {
 		l.applyFate(fate, v)
 		return

@@ -33,10 +33,20 @@ func (l *Pipeline) SetRates(now int64, plan *compiled.Plan) error {
 		}
 	}
 	for i, tree := range l.trees {
-		links, queues := next.Config(&next.Trees[i])
+		links, queues := l.treeConfig(i)
 		_ = tree.Change(l.now, links, queues) // as above
 	}
 	return nil
+}
+
+// treeConfig returns a tree with the present plans of its customers.
+func (l *Pipeline) treeConfig(i int) ([]queue.TreeLink, []queue.LinkQueue) {
+	tree := &l.plan.Trees[i]
+	links, queues := l.plan.Config(tree)
+	for k, number := range tree.Customers {
+		queues[len(tree.Queues)+k] = l.customers.customer(number).service.LinkQueue
+	}
+	return links, queues
 }
 
 // checkRatesOnly returns an error unless the queues and links of both plans differ in nothing but

@@ -5,6 +5,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
 // Stats returns the counters: one entry for each class, in the order of the policy, and a
@@ -38,8 +39,12 @@ func (l *Pipeline) Customer(number uint32) dataplane.CustomerStats {
 // without a queue.
 func (l *Pipeline) CustomerDelay(number uint32, now int64) (delay time.Duration, queued bool) {
 	c := l.customers.customer(number)
-	if !c.paced() {
+	switch {
+	case !c.paced():
 		return 0, false
+	case c.inTree(): // as if only this queue had packets
+		_, bytes := l.trees[c.service.Tree].Backlog(int(c.place))
+		return queue.Duration(c.service.Source.Drain(), bytes), true
 	}
 	return c.queue().Delay(now), true
 }

@@ -190,6 +190,18 @@ func Bases() []Base {
 				&dataplane.ServicePlan{Queue: &queue.Config{Rate: rate, Time: 50 * time.Millisecond}})
 		}},
 	}
+	bases = append(bases, Base{"customers on a link", func() *dataplane.Policy {
+		site := &dataplane.Link{Name: "site", Rate: rate}
+		ap := &dataplane.Link{Name: "ap", Link: site}
+		p := withCustomers(dataplane.ByInside, dataplane.Customer{Prefixes: prefix}, &dataplane.ServicePlan{
+			Queue: &queue.Config{Rate: rate, Time: 50 * time.Millisecond}, Link: ap,
+			Fair: dataplane.Key{By: dataplane.ByFlow},
+		})
+		rest := &dataplane.Queue{Name: "rest", Link: ap, Config: queue.Config{Packets: 100}}
+		p.Links, p.Queues = []*dataplane.Link{site, ap}, []*dataplane.Queue{rest}
+		p.Classes[1].Green = &dataplane.Action{Queue: rest}
+		return p
+	}})
 	for _, kind := range meter.Kinds() {
 		bases = append(bases, Base{kind.String(), func() *dataplane.Policy {
 			p := metered(&dataplane.Meter{Params: Params(kind)})

@@ -154,7 +154,7 @@ func TestShaperCustomersMany(t *testing.T) {
 		if want := []int{0, 0, 1 << 12}[:2+n>>12]; !slices.Equal(parts, want) {
 			t.Errorf("%d customers: read from %v, want %v", n, parts, want)
 		}
-		off, err := s.pipeline.Plan().Customers.Plans[0].Variant(plan, true)
+		off, err := s.pipeline.Plan().Variant(&s.pipeline.Plan().Customers.Plans[0], plan, true)
 		if err != nil {
 			t.Fatal(err)
 		}

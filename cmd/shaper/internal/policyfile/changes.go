@@ -178,11 +178,12 @@ func (a *ChangeCompiler) service(row *compiled.Service, t changes.Terms) (*compi
 		return known, nil
 	}
 	errs := newLoader(func(position) string { return "" })
+	errs.links = l.links
 	v := errs.variant(l.plans[i], names, values)
 	if errs.errs != nil {
 		return nil, errors.New(errs.errs[0].Reason)
 	}
-	service, err := named.Variant(v, t.IsOff())
+	service, err := a.base.Variant(named, v, t.IsOff())
 	if err != nil {
 		return nil, withoutObject(err)
 	}

@@ -54,7 +54,7 @@ func (l *loader) customers(n *yaml.Node) {
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(filepath.Dir(l.fileName), path)
 	}
-	l.rows = readRows(path, text, c, l.plans, l.namesOnly)
+	l.rows = readRows(path, text, c, l.plans, l.links, l.namesOnly)
 }
 
 // path reads the name of a file.

@@ -63,12 +63,16 @@ type limits struct {
 	plan   *plan
 	params meter.Params
 	queue  queue.Config
+
+	link      *dataplane.Link
+	guarantee meter.Rate
+	weight    int
 }
 
 func limitsOf(p *plan, v *dataplane.ServicePlan) limits {
 	l := limits{plan: p, params: v.Params}
 	if v.Queue != nil {
-		l.queue = *v.Queue
+		l.queue, l.link, l.guarantee, l.weight = *v.Queue, v.Link, v.Guarantee, v.Weight
 	}
 	return l
 }

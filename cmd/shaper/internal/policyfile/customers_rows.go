@@ -18,7 +18,9 @@ const (
 )
 
 // ownNames are the columns of a customer's own parameters.
-var ownNames = []string{"rate", "burst", "cir", "cbs", "pir", "pbs", "eir", "ebs", "limit", "window"}
+var ownNames = []string{
+	"rate", "burst", "cir", "cbs", "pir", "pbs", "eir", "ebs", "limit", "window", "link", "guarantee", "weight",
+}
 
 // rows are the places and errors of a file of customers. They do not keep its text.
 type rows struct {
@@ -64,8 +66,11 @@ type rowReader struct {
 
 // readRows reads the text of a file of customers into the table. With namesOnly it leaves out
 // their addresses and VLANs.
-func readRows(name, text string, table *dataplane.Customers, plans []*plan, namesOnly bool) *rows {
+func readRows(
+	name, text string, table *dataplane.Customers, plans []*plan, links map[string]*dataplane.Link, namesOnly bool,
+) *rows {
 	r := newRowReader(name, text, table, plans)
+	r.own.links = links
 	r.namesOnly = namesOnly
 	r.read()
 	return r.rows

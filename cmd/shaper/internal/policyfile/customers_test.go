@@ -262,11 +262,11 @@ func TestCustomerErrors(t *testing.T) {
 		{"plan with an ambiguous rate", plans("{type: gcra, rate: 1mbps, burst: 2kB}"), `4:31: rate: "mbps" is ambiguous: megabits per second to some tools, megabytes per second to others (tc): write 1mbit or 1MB/s`},
 		{"plan with an unknown queue", plans("{type: gcra, rate: 1mbit, burst: 2kB, red: {queue: bulk}}"), `4:63: no queue named "bulk": define it under queues:`},
 		{"queue a name", plans("{queue: bulk}"), `4:20: the queue of a plan must be a mapping, not "bulk"`},
-		{"queue without rate", plans("{queue: {limit: 50ms}}"), "4:20: the queue of a plan needs a rate, such as rate: 20mbit"},
+		{"queue without rate", plans("{queue: {limit: 50ms}}"), "4:20: the queue of a plan needs a rate, such as rate: 20mbit, or a link"},
 		{"queue without limit", plans("{queue: {rate: 1mbit}}"), "4:20: the queue of a plan needs a limit in time, such as limit: 50ms"},
 		{"queue with a limit in bytes", plans("{queue: {rate: 1mbit, limit: 64KiB}}"), `4:41: limit: "64KiB" is not a time: write a number with one of ns us ms s min h d`},
 		{"queue with limit 0", plans("{queue: {rate: 1mbit, limit: 0s}}"), "4:41: limit must be above zero"},
-		{"queue with wred", plans("{queue: {rate: 1mbit, limit: 1s, wred: {}}}"), `4:45: unknown key "wred" in the queue of a plan: want one of codel, ecn, limit, rate`},
+		{"queue with wred", plans("{queue: {rate: 1mbit, limit: 1s, wred: {}}}"), `4:45: unknown key "wred" in the queue of a plan: want one of codel, ecn, fair, guarantee, limit, link, priority, rate, weight`},
 		{"queue with a rate outside", plans("{queue: {rate: 1mbit, limit: 1s}, rate: 1mbit}"), `4:46: unknown key "rate" in a plan with a queue: want one of green, queue, quota, red, when, yellow`},
 		{"duplicate plan", ispClasses + table + "plans: {p: {queue: {rate: 1mbit, limit: 1s}}, p: {}}\n", `4:47: duplicate key "p" in plans`},
 	} {

@@ -50,10 +50,10 @@ func (l *loader) plan(name string, n *yaml.Node, packets bool) {
 	case paced != nil && lookup(n, "type") != nil:
 		l.fail(paced, "plan %q has both a meter and a queue: remove one", name)
 	case paced != nil:
-		p.what, p.own = "a queue", []string{"rate", "limit"}
+		p.what, p.own = "a queue", []string{"rate", "limit", "link", "guarantee", "weight"}
 		l.mapping(n, "a plan with a queue", append(options, entry{"queue", func(n *yaml.Node) {
 			l.keepInner(p.ServicePlan, n)
-			p.Queue = l.pacing(p, n)
+			l.pacing(p, n)
 		}}))
 	case lookup(n, "type") == nil:
 		l.fail(n,
@@ -95,29 +95,37 @@ func (l *loader) planMeter(p *plan, n *yaml.Node, options keys, packets bool) {
 	p.Params = p.draft.params
 }
 
-// pacing reads the queue of a plan.
-func (l *loader) pacing(p *plan, n *yaml.Node) *queue.Config {
+// pacing reads the queue of a plan. Its rate may be that of a link, which rows of customers may name.
+func (l *loader) pacing(p *plan, n *yaml.Node) {
 	c := &queue.Config{}
-	codel := &p.codel
+	p.Queue = c
 	rate, limit := false, false
-	if !l.mapping(n, "the queue of a plan", keys{
+	var share *yaml.Node
+	if !l.mapping(n, "the queue of a plan", append(keys{
 		{"rate", func(n *yaml.Node) { rate = true; c.Rate, _ = parsed(l, n, "rate", ParseRate) }},
+		{"link", func(n *yaml.Node) { p.Link = l.linkNamed(n) }},
 		{"limit", func(n *yaml.Node) { limit = true; c.Time = l.timeLimit(n) }},
-		{"codel", func(n *yaml.Node) { *codel = n }},
+		{"codel", func(n *yaml.Node) { p.codel = n }},
+		{"fair", func(n *yaml.Node) { p.Hosts, p.Fair = l.fair(n) }},
 		{"ecn", func(n *yaml.Node) { c.ECN, _ = l.boolean(n, "ecn") }},
-	}) {
-		return c
+	}, l.shareKeys(&share, &p.Guarantee, &p.Priority, &p.Weight)...)) {
+		return
 	}
-	if *codel != nil {
-		l.codel(&c.CoDel, *codel, c.Rate)
-	}
-	if !rate {
-		l.fail(n, "the queue of a plan needs a rate, such as rate: 20mbit")
+	l.planCoDel(p.ServicePlan, p.codel)
+	if !rate && p.Link == nil {
+		l.fail(n, "the queue of a plan needs a rate, such as rate: 20mbit, or a link")
 	}
 	if !limit {
 		l.fail(n, "the queue of a plan needs a limit in time, such as limit: 50ms")
 	}
-	return c
+}
+
+// planCoDel sets the CoDel of a plan's queue, whose default depends on its rate. A fair queue has one
+// unless it says otherwise.
+func (l *loader) planCoDel(p *dataplane.ServicePlan, n *yaml.Node) {
+	if n != nil || p.Fair.By != dataplane.NoKey {
+		l.codel(&p.Queue.CoDel, n, p.Drain())
+	}
 }
 
 // timeLimit reads the limit of a plan's queue.
@@ -145,26 +153,38 @@ func (l *loader) variant(p *plan, names, cells []string) *dataplane.ServicePlan 
 	}
 	own := *p.ServicePlan
 	if own.Queue != nil {
-		own.Queue = l.ownQueue(*own.Queue, p.codel, cell["rate"], cell["limit"])
+		l.ownQueue(&own, p.codel, cell)
 	} else {
 		own.Params = l.ownParameters(p.draft, cell)
 	}
 	return &own
 }
 
-// ownQueue replaces the parameters that are not nil. codel is the plan's, and may depend on the
-// rate.
-func (l *loader) ownQueue(c queue.Config, codel, rate, limit *yaml.Node) *queue.Config {
-	if rate != nil {
-		c.Rate, _ = parsed(l, rate, "rate", ParseRate)
-		if codel != nil {
-			l.codel(&c.CoDel, codel, c.Rate)
+// ownQueue replaces the parameters that cell contains. codel is the plan's, and may depend on the rate.
+func (l *loader) ownQueue(own *dataplane.ServicePlan, codel *yaml.Node, cell map[string]*yaml.Node) {
+	c := *own.Queue
+	own.Queue = &c
+	if n := cell["link"]; n != nil {
+		if own.Link != nil {
+			l.fail(n, "link: plan %q has link %s already: remove one", own.Name, own.Link.Name)
 		}
+		own.Link = l.linkNamed(n)
 	}
-	if limit != nil {
-		c.Time = l.timeLimit(limit)
+	if n := cell["rate"]; n != nil {
+		c.Rate, _ = parsed(l, n, "rate", ParseRate)
 	}
-	return &c
+	if n := cell["limit"]; n != nil {
+		c.Time = l.timeLimit(n)
+	}
+	if n := cell["guarantee"]; n != nil {
+		own.Guarantee, _ = parsed(l, n, "guarantee", ParseRate)
+	}
+	if n := cell["weight"]; n != nil {
+		own.Weight, _ = parsed(l, n, "weight", parseInt)
+	}
+	if cell["rate"] != nil || cell["link"] != nil {
+		l.planCoDel(own, codel)
+	}
 }
 
 // ownParameters replaces parameters. If the plan gives a burst as a time, it depends on the rate,
