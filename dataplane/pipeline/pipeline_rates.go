@@ -75,7 +75,8 @@ func checkRatesOnly(p, before *compiled.Plan) error {
 		}
 		sameConfig := sameButTimes(q.Config, same.Config)
 		same.Config = q.Config
-		if q.QueueOutline != was.QueueOutline || q.LinkQueue != same || !sameConfig || q.Key != was.Key || q.HostKey != was.HostKey {
+		sameKeys := q.Key == was.Key && q.HostKey == was.HostKey
+		if q.QueueOutline != was.QueueOutline || q.LinkQueue != same || !sameConfig || !sameKeys {
 			return fmt.Errorf(
 				"queue %q differs in more than its rate and the times of codel: reload the plan", q.Name)
 		}

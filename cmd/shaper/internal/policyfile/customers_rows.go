@@ -67,7 +67,8 @@ type rowReader struct {
 // readRows reads the text of a file of customers into the table. With namesOnly it leaves out
 // their addresses and VLANs.
 func readRows(
-	name, text string, table *dataplane.Customers, plans []*plan, links map[string]*dataplane.Link, namesOnly bool,
+	name, text string, table *dataplane.Customers, plans []*plan, links map[string]*dataplane.Link,
+	namesOnly bool,
 ) *rows {
 	r := newRowReader(name, text, table, plans)
 	r.own.links = links
