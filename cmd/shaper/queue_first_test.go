@@ -230,3 +230,40 @@ links: {l: {rate: 10mbit}}
 		t.Errorf("dropped by %v: want all kinds", seen)
 	}
 }
+
+// TestTreeShares sends 100 Mbit/s to one customer of an access point of 25 Mbit/s, and 15 to its neighbor. A
+// site of 40 Mbit/s has another one, whose customers get 10 Mbit/s each. Their plans have 20 Mbit/s. The
+// access points have half of the site, and so the neighbor 10 Mbit/s.
+func TestTreeShares(t *testing.T) {
+	t.Parallel()
+	capture := writeTraffic(t, sender{1, 100}, sender{2, 15}, sender{3, 10}, sender{4, 10})
+	dir := t.TempDir()
+	policy := filepath.Join(dir, "policy.yaml")
+	for name, text := range map[string]string{
+		"policy.yaml": `links: {site: {rate: 40mbit}, ap-1: {link: site, rate: 25mbit}, ap-2: {link: site, rate: 25mbit}}
+plans: {p: {queue: {rate: 20mbit, limit: 50ms, fair: flow}}}
+customers: {file: customers.csv}
+classes: [{name: all, per: customer, meter: plan}]
+`,
+		"customers.csv": `customer,address,plan,link
+1,192.0.2.1,p,ap-1
+2,192.0.2.2,p,ap-1
+3,192.0.2.3,p,ap-2
+4,192.0.2.4,p,ap-2
+`,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	arrived, passed := shareOf(t, capture, policy, "go", decisionKey)
+	const second = 1_250_000 // bytes of 10 Mbit/s
+	if least := second * 99 / 100; passed["2"] < least || arrived["2"] < second*5/4 {
+		t.Errorf("the neighbor got %d of %d bytes, want at least %d", passed["2"], arrived["2"], least)
+	}
+	for _, customer := range []string{"3", "4"} {
+		if passed[customer] != arrived[customer] {
+			t.Errorf("customer %s got %d of %d bytes", customer, passed[customer], arrived[customer])
+		}
+	}
+}

@@ -73,7 +73,7 @@ type CustomerService struct {
 }
 
 // Variant returns a plan of customers with other parameters: those of from, which is a meter if s is
-// one, and else a queue in the same tree. The actions stay those of s. off means a plan dropping all
+// one, and else a queue. The actions stay those of s. off means a plan dropping all
 // packets. The error joins a dataplane.FieldError for each invalid part.
 func (p *Plan) Variant(s *Service, from *dataplane.ServicePlan, off bool) (*Service, error) {
 	c := newCompiler()
@@ -84,11 +84,11 @@ func (p *Plan) Variant(s *Service, from *dataplane.ServicePlan, off bool) (*Serv
 	limits := *from
 	limits.Green, limits.Yellow, limits.Red = nil, nil, nil // they may name parts of the policy
 	out := c.compileService(&limits)
-	switch {
-	case (from.Queue != nil) != (s.Profile == nil):
+	if (from.Queue != nil) != (s.Profile == nil) {
 		c.add(from, "queue", "cannot replace a meter, nor a meter a queue: reload the policy")
-	case out.Tree != s.Tree:
-		c.add(from, "link", "is in another tree: reload the policy")
+	}
+	if out.Tree >= len(p.Trees) {
+		c.add(from, "fair", "needs a tree that the policy does not have: reload the policy")
 	}
 	if c.errorList != nil {
 		return nil, errors.Join(c.errorList...)

@@ -106,7 +106,8 @@ func (c *customer) inherit(was *customer, now int64, sameUnit bool) {
 }
 
 // SetCustomerPlans gives customers other plans. Their tokens, backlogs and counters continue as
-// Inherit defines. Customers unknown to the pipeline are left out.
+// Inherit defines. A customer whose queue is in a tree of links may move in it: its packets stay queued.
+// Customers unknown to the pipeline are left out, as are plans with a queue in another tree.
 func (l *Pipeline) SetCustomerPlans(list []compiled.CustomerService) {
 	if l.customers == nil {
 		return
@@ -118,6 +119,9 @@ func (l *Pipeline) SetCustomerPlans(list []compiled.CustomerService) {
 			continue
 		}
 		c := l.customers.customer(number)
+		if next.Plan.Tree != c.service.Tree {
+			continue
+		}
 		c.change(next.Plan, l.now)
 		if c.inTree() && !slices.Contains(changed, c.service.Tree) {
 			changed = append(changed, c.service.Tree)

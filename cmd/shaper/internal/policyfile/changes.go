@@ -155,18 +155,22 @@ func (a *ChangeCompiler) service(row *compiled.Service, t changes.Terms) (*compi
 		return nil, fmt.Errorf("no plan named %q in the policy", name)
 	}
 	named := &a.base.Customers.Plans[i]
+	cells := l.rows.ownParameters(row.Source)
+	if t.Plan != "" { // another plan, on the customer's link unless the plan has one
+		place := l.plans[i].Queue != nil && l.plans[i].Link == nil
+		maps.DeleteFunc(cells, func(name, _ string) bool { return name != "link" || !place })
+	}
 	switch {
-	case len(t.Parameters) == 0 && !t.IsOff() && t.Plan == "":
+	case len(t.Parameters) > 0 || t.IsOff() || t.Plan != "" && len(cells) > 0:
+	case t.Plan == "":
 		return row, nil
-	case len(t.Parameters) == 0 && !t.IsOff():
+	case named.Tree != row.Tree:
+		return nil, fmt.Errorf("plan %q has its queues in another tree of links: reload the policy", name)
+	default:
 		return named, nil
 	}
 	var key strings.Builder
 	fmt.Fprintf(&key, "%d %t", i, t.IsOff())
-	cells := map[string]string{}
-	if t.Plan == "" {
-		cells = l.rows.ownParameters(row.Source)
-	}
 	maps.Copy(cells, t.Parameters)
 	names := slices.Sorted(maps.Keys(cells))
 	values := make([]string, len(names))
@@ -184,6 +188,9 @@ func (a *ChangeCompiler) service(row *compiled.Service, t changes.Terms) (*compi
 		return nil, errors.New(errs.errs[0].Reason)
 	}
 	service, err := a.base.Variant(named, v, t.IsOff())
+	if err == nil && service.Tree != row.Tree {
+		err = fmt.Errorf("plan %q has its queue in another tree of links: reload the policy", name)
+	}
 	if err != nil {
 		return nil, withoutObject(err)
 	}
