@@ -77,6 +77,25 @@ func newParts(places []place) *divider {
 	return &d
 }
 
+// Guaranteed returns the rates of the links and queues of a tree, which must be valid, while all its
+// queues are busy. They are rounded down to whole bytes per second.
+func Guaranteed(links []TreeLink, queues []LinkQueue) (ofLinks, ofQueues []meter.Rate) {
+	places := make([]place, 0, len(links)+len(queues))
+	for _, s := range links {
+		places = append(places, newPlace(s.Parent, s.Rate, s.Guarantee, s.Priority, s.Weight))
+	}
+	places[0].parent = -1
+	for i := range queues {
+		s := &queues[i]
+		places = append(places, newPlace(s.Parent, s.Rate, s.Guarantee, s.Priority, s.Weight))
+	}
+	rates := make([]meter.Rate, len(places))
+	for i, n := range newParts(places).counted {
+		rates[i] = meter.ByteRate(n)
+	}
+	return rates[:len(links):len(links)], rates[len(links):]
+}
+
 // upward returns all nodes, those below a node before it.
 func (d *divider) upward() []int32 {
 	list := []int32{0}

@@ -78,6 +78,7 @@ func (c *compiler) checkUnused(p *dataplane.Policy) errorList {
 			all.compileLink(l)
 		}
 	}
+	all.checkChildren(p, c.queues)
 	all.compileEnvelopes()
 	for _, e := range p.Envelopes {
 		_, used := c.envelopes[e]

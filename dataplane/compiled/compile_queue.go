@@ -125,6 +125,27 @@ func (c *compiler) compileLink(l *dataplane.Link) int {
 	return i
 }
 
+// checkChildren refuses links below another one without queues and links below them. used contains the
+// queues of actions.
+func (c *compiler) checkChildren(p *dataplane.Policy, used map[*dataplane.Queue]int) {
+	parents := map[*dataplane.Link]bool{}
+	for _, q := range p.Queues {
+		parents[q.Link] = true
+	}
+	for q := range used {
+		parents[q.Link] = true
+	}
+	for _, l := range p.Links {
+		parents[l.Link] = true
+	}
+	for _, l := range p.Links {
+		if l.Link != nil && !parents[l] {
+			c.add(l, "link", fmt.Sprintf("is useless: no queue and no link uses link %q: remove it, or give it a queue",
+				l.Name))
+		}
+	}
+}
+
 // depth returns the number of links from a link to its root, both included.
 func (c *compiler) depth(link int) (n int) {
 	for ; link >= 0; link = c.plan.Links[link].Above {

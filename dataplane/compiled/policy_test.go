@@ -276,6 +276,11 @@ var invalid = []struct {
 		}
 		return linkOf(p)
 	}},
+	{"link without children", "link", "no queue and no link uses", func(p *dataplane.Policy) any {
+		l := &dataplane.Link{Name: "empty", Link: linked(p).Link}
+		p.Links = append(p.Links, l.Link, l)
+		return l
+	}},
 	{"weight of a link", "weight", "1001", func(p *dataplane.Policy) any {
 		l := linked(p).Link
 		l.Link, l.Weight = &dataplane.Link{Name: "above", Rate: l.Rate}, 1001

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"math/big"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/lint"
@@ -34,6 +33,7 @@ func Policy(s cli.Streams, policy *policyfile.Compiled, o lint.Options, asJSON, 
 
 func writeCheck(w io.Writer, policy *policyfile.Compiled, findings []lint.Finding, mtu int64) error {
 	p := policyPrinter{say.NewPrinter(w)}
+	trees := say.NewTrees(policy.Policy)
 	p.Printf("length  %s\n", say.Length(policy.Policy.Length))
 	for i := range policy.Policy.Classes {
 		c := &policy.Policy.Classes[i]
@@ -50,15 +50,27 @@ func writeCheck(w io.Writer, policy *policyfile.Compiled, findings []lint.Findin
 		if q.Fair.By != dataplane.NoKey {
 			parts = append(parts, say.Part{Key: "planes", Text: say.Planes(q, queues)})
 		}
-		if q.Link != nil && !say.OwnLink(q, queues) {
+		switch n := trees.Nodes[q]; {
+		case n == nil:
+		case trees.Root(n).Flat():
 			parts = append(parts, say.ServiceOf(q, queues, mtu).Parts(q)...)
+		default:
+			parts = append(parts, n.Service())
+		}
+		width := 7
+		for _, part := range parts {
+			width = max(width, len(part.Key))
 		}
 		for _, part := range parts {
-			p.Printf("  %-7s %s\n", part.Key, part.Text)
+			p.Printf("  %-*s %s\n", width, part.Key, part.Text)
 		}
 	}
-	for _, link := range say.SharedLinks(policy.Policy) {
-		p.link(link, policy.Policy.Queues)
+	for _, root := range trees.Roots {
+		if root.Flat() {
+			p.link(root.Link, policy.Policy.Queues)
+		} else {
+			p.tree(root)
+		}
 	}
 	for _, e := range policy.Policy.Envelopes {
 		p.envelope(e, flowsOf(policy.Plan, e))
@@ -98,18 +110,6 @@ func (p policyPrinter) meters(m *dataplane.Meter) {
 			continue
 		}
 		p.Printf("  %-7s %s%s, %s: %s\n", label, name, m.Params.Kind(), say.Mode(m), say.Meter(m))
-	}
-}
-
-// link prints a link and its queues in the order of service.
-func (p policyPrinter) link(link *dataplane.Link, queues []*dataplane.Queue) {
-	p.Printf("\nlink %s\n  %-10s %v\n", link.Name, "rate", link.Rate)
-	for i, l := range say.Levels(link, queues) {
-		of := "of the rate"
-		if i > 0 {
-			of = "of the remaining rate"
-		}
-		p.Printf("  priority %d %s %s\n", l.Priority, say.Level(l, link.Rate), of)
 	}
 }
 
@@ -164,7 +164,8 @@ type checkBucketJSON struct {
 type checkQueueJSON struct {
 	Name     string                   `json:"name"`
 	Link     string                   `json:"link,omitempty"`
-	Amount   int64                    `json:"rate_amount"` // rate of the queue, or of its link
+	Path     string                   `json:"link_path,omitempty"` // of links, the root first
+	Amount   int64                    `json:"rate_amount"`         // lowest rate of the queue and its links
 	PeriodNS int64                    `json:"rate_period_ns"`
 	Priority int                      `json:"priority"`
 	Weight   int                      `json:"weight"`
@@ -177,10 +178,16 @@ type checkQueueJSON struct {
 	Seed     uint64                   `json:"seed"`
 	Fair     string                   `json:"fair,omitempty"`
 
-	// Service by a link while the queues in After send nothing.
-	Guaranteed float64  `json:"guaranteed_bit_s,omitempty"`
+	// Service by a flat link while the queues in After send nothing. In a tree it is the rate while
+	// all queues of the tree are busy.
+	Guaranteed *float64 `json:"guaranteed_bit_s,omitempty"`
 	WaitNS     int64    `json:"worst_delay_ns,omitempty"`
 	After      []string `json:"served_after,omitempty"`
+
+	// In a tree.
+	OwnRate   float64  `json:"own_rate_bit_s,omitempty"`
+	Guarantee float64  `json:"guarantee_bit_s,omitempty"`
+	Reach     *float64 `json:"reach_bit_s,omitempty"`
 }
 
 type checkWREDJSON struct {
@@ -194,15 +201,7 @@ type checkCoDelJSON struct {
 	IntervalNS int64 `json:"interval_ns"`
 }
 
-// checkLinkJSON lists its queues in the order of service.
-type checkLinkJSON struct {
-	Name     string   `json:"name"`
-	Amount   int64    `json:"rate_amount"`
-	PeriodNS int64    `json:"rate_period_ns"`
-	Queues   []string `json:"queues"`
-}
-
-func queueJSON(q *dataplane.Queue, queues []*dataplane.Queue, mtu int64) checkQueueJSON {
+func queueJSON(q *dataplane.Queue, queues []*dataplane.Queue, trees *say.Trees, mtu int64) checkQueueJSON {
 	rate := q.Drain()
 	c, _ := q.Resolve() // cannot fail after compiling
 	out := checkQueueJSON{
@@ -211,17 +210,9 @@ func queueJSON(q *dataplane.Queue, queues []*dataplane.Queue, mtu int64) checkQu
 		WRED: map[string]checkWREDJSON{}, ECN: q.ECN, Seed: q.Seed,
 		Fair: q.Fair.String(),
 	}
-	if q.Link != nil && !say.OwnLink(q, queues) {
+	if n := trees.Nodes[q]; n != nil {
 		out.Link = q.Link.Name
-		s := say.ServiceOf(q, queues, mtu)
-		if s.Wait != nil {
-			out.WaitNS = say.WholeNS(s.Wait)
-		}
-		bits := s.Part.Mul(s.Part, big.NewRat(q.Link.Rate.Bytes, int64(q.Link.Rate.Period)))
-		out.Guaranteed, _ = bits.Mul(bits, big.NewRat(8e9, 1)).Float64()
-		for _, b := range s.Before {
-			out.After = append(out.After, b.Name)
-		}
+		out.serve(n, trees.Root(n).Flat(), queues, mtu)
 	}
 	for color, e := range c.WRED {
 		if e != (queue.Early{}) {
@@ -230,18 +221,6 @@ func queueJSON(q *dataplane.Queue, queues []*dataplane.Queue, mtu int64) checkQu
 	}
 	if c.CoDel != (queue.CoDel{}) {
 		out.CoDel = &checkCoDelJSON{int64(c.CoDel.Target), int64(c.CoDel.Interval)}
-	}
-	return out
-}
-
-func linkJSON(link *dataplane.Link, queues []*dataplane.Queue) checkLinkJSON {
-	out := checkLinkJSON{
-		Name: link.Name, Amount: link.Rate.Bytes, PeriodNS: int64(link.Rate.Period), Queues: []string{},
-	}
-	for _, l := range say.Levels(link, queues) {
-		for _, q := range l.Queues {
-			out.Queues = append(out.Queues, q.Name)
-		}
 	}
 	return out
 }
@@ -267,11 +246,12 @@ func writeCheckJSON(w io.Writer, policy *policyfile.Compiled, findings []lint.Fi
 		}
 		out.Classes = append(out.Classes, class)
 	}
+	trees := say.NewTrees(policy.Policy)
 	for _, q := range policy.Policy.Queues {
-		out.Queues = append(out.Queues, queueJSON(q, policy.Policy.Queues, mtu))
+		out.Queues = append(out.Queues, queueJSON(q, policy.Policy.Queues, trees, mtu))
 	}
-	for _, link := range say.SharedLinks(policy.Policy) {
-		out.Links = append(out.Links, linkJSON(link, policy.Policy.Queues))
+	for _, root := range trees.Roots {
+		out.Links = append(out.Links, linksJSON(root)...)
 	}
 	out.Customers = customersJSON(policy.File, mtu)
 	for _, e := range policy.Policy.Envelopes {

@@ -89,7 +89,7 @@ func customersJSON(file *policyfile.File, mtu int64) *checkCustomersJSON {
 			m := meterJSON(planMeter(policy, p))
 			plan.Meter = &m
 		} else {
-			q := queueJSON(planQueue(p), nil, mtu)
+			q := queueJSON(planQueue(p), nil, &say.Trees{}, mtu)
 			plan.Queue = &q
 		}
 		for color, a := range [...]*dataplane.Action{p.Green, p.Yellow, p.Red} {

@@ -132,6 +132,17 @@ func TestChanges(t *testing.T) {
 			},
 		},
 		{
+			"tree", queues + "queues: {q: {link: b, limit: 100ms}}\nlinks: {a: {rate: 2mbit}, b: {link: a}}", queues + "queues: {q: {link: b, limit: 100ms, rate: 1mbit, guarantee: 500kbit}}\nlinks: {a: {rate: 2mbit}, b: {link: c, guarantee: 600kbit, weight: 3}, c: {link: a}}", "", "",
+			[]string{
+				"queue q: rate: none -> 1mbit",
+				"queue q: guarantee: none -> 500kbit",
+				"link b: link: a -> c",
+				"link b: guarantee: none -> 600kbit",
+				"link b: weight: 1 -> 3",
+				"link c: added: link a; priority 0; weight 1",
+			},
+		},
+		{
 			"policy", "classes: [{name: a}]", "classes: [{name: a}]\nlength: l2\notherwise: drop", "", "",
 			[]string{
 				"policy: length: l3: the IP packet, header to end (RFC 2697 §1) -> l2: the Ethernet frame without FCS",

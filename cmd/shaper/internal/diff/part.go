@@ -83,8 +83,9 @@ func parts(file *policyfile.File) []part {
 	}
 	for _, l := range say.SharedLinks(p) {
 		named := part{kind: "link", name: l.Name}
-		named.add("rate", l.Rate.String(), l.Rate)
-		named.addRest(l, "Name", "Rate")
+		for _, v := range say.LinkParts(l) {
+			named.add(v.Key, v.Text, v.Text) // rates are written exactly
+		}
 		out = append(out, named)
 	}
 	for _, e := range p.Envelopes {
@@ -277,8 +278,8 @@ func (p *part) addQueue(q *dataplane.Queue, queues []*dataplane.Queue) {
 		key, text := v.Key, v.Text
 		exact := any(text)
 		switch key {
-		case "rate":
-			exact = q.Drain()
+		case "link":
+			exact = []any{q.Link.Name, q.Priority, q.LinkQueue().Weight} // without the links above
 		case "limit":
 			exact = [...]int64{int64(q.Time), q.Bytes, q.Packets}
 		case "fair":

@@ -51,6 +51,20 @@ func TestFindings(t *testing.T) {
 			"}, {name: b, match: {proto: esp}, green: {queue: b}}]\n" +
 			"queues: {a: {" + strings.TrimPrefix(a+", link: wan, limit: 1s}", ", ") + ", b: {" + strings.TrimPrefix(b+", link: wan, limit: 1s}}\n", ", ") + wan
 	}
+	// Links first and second below wan, and queues q0, q1 and so on.
+	tree := func(first, second string, queues ...string) string {
+		classes, list := "", ""
+		for i, q := range queues {
+			classes += fmt.Sprintf("{name: %c, match: {proto: %s}, green: {queue: q%d}}, ", 'a'+i,
+				[]string{"gre", "esp", "253"}[i], i)
+			list += fmt.Sprintf("q%d: {%s, limit: 1s}, ", i, q)
+		}
+		link := func(name, keys string) string {
+			return name + ": {" + strings.TrimPrefix(keys+", link: wan}", ", ")
+		}
+		return "classes: [" + classes + "]\nqueues: {" + list + "}\nlinks:\n  wan: {rate: 12mbit}\n  " +
+			link("first", first) + "\n  " + link("second", second) + "\n"
+	}
 	// Two flows of one envelope; the class of the lower one comes first.
 	flow := func(cir, rank string) string {
 		return "meter: {type: trtcm4115, cir: " + cir +
@@ -213,6 +227,17 @@ func TestFindings(t *testing.T) {
 		{"wred of the color that comes", queued("rate: 12mbit, limit: 1s, wred: {green: {min: 0, max: 20ms, probability: 1}}"), nil},
 		// Links.
 		{"one priority starves nobody", shared("green: {queue: a}", "weight: 9", ""), nil},
+		{"first with a rate", shared("green: {queue: a}", "rate: 11mbit", "priority: 1"), nil},
+		{"first with the whole rate", shared("green: {queue: a}", "rate: 12mbit", "priority: 1"), []string{"p.yaml:2:13 warning queue a is served before b, and the meters"}},
+		{"last with a guarantee", shared("green: {queue: a}", "", "priority: 1, guarantee: 1mbit"), nil},
+		{"first link without a meter", tree("", "priority: 1", "link: first", "link: second"), []string{"p.yaml:5:10 warning link first is served before link second, and no meter limits the packets of class a in it: it can starve the other queues of link wan"}},
+		{"first link with a rate", tree("rate: 11mbit", "priority: 1", "link: first", "link: second"), nil},
+		{"first link with a queue's rate", tree("", "priority: 1", "link: first, rate: 1mbit", "link: second"), nil},
+		{"first below a link", tree("", "", "link: first", "link: first, priority: 1", "link: second"), []string{"warning queue q0 is served before q1, and no meter limits the packets of class a in it: it can starve the other queues of link first"}},
+		{"guarantees of links above the rate", tree("guarantee: 10mbit", "guarantee: 8mbit", "link: first", "link: second"), []string{"p.yaml:4:15 warning the guarantees of the links and queues of link wan add up to 1.5 times its rate of 12mbit: while all are busy, link first can count on 6666kbit of its guarantee of 10mbit, and 1 other of link wan on less than theirs"}},
+		{"guarantees of links at the rate", tree("guarantee: 4mbit", "guarantee: 8mbit", "link: first", "link: second"), nil},
+		{"guarantee above the rates of the queues", tree("guarantee: 4mbit", "guarantee: 8mbit", "link: first, rate: 3mbit", "link: second"), []string{"p.yaml:5:22 warning while all queues are busy, link first can count on 3mbit of its guarantee of 4mbit"}},
+		{"guarantee in a link that gets less", tree("guarantee: 1mbit", "guarantee: 9mbit, weight: 3", "link: first, guarantee: 2mbit", "link: second"), []string{"p.yaml:2:39 warning while all queues are busy, queue q0 can count on 1500kbit of its guarantee of 2mbit"}},
 		{"first without a meter", shared("green: {queue: a}", "", "priority: 1"), []string{"p.yaml:2:13 warning queue a is served before b, and no meter limits the packets of class a in it"}},
 		{"first by number", shared("green: {queue: a}", "priority: 3", "priority: 7"), []string{"p.yaml:2:24 warning queue a is served before b"}},
 		{"last without a meter", shared("green: {queue: a}", "priority: 1", "priority: 0"), []string{"p.yaml:2:64 warning queue b is served before a, and no meter limits the packets of class b in it"}},

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"math/big"
-	"slices"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
@@ -29,12 +28,16 @@ func (l *linter) queues() {
 		}
 	}
 	l.planQueues()
-	for _, link := range l.File.Policy.Links {
-		l.starvation(link)
-		if !slices.ContainsFunc(l.File.Policy.Queues,
-			func(q *dataplane.Queue) bool { return q.Link == link }) {
-			l.add(Note, link, "", "no queue uses link %s", link.Name)
+	for _, root := range say.NewTrees(l.File.Policy).Roots {
+		if root.Children == nil {
+			l.add(Note, root.Link, "", "no queue uses link %s", root.Name())
 		}
+		root.Walk(func(n *say.Node) {
+			if n.Link != nil {
+				l.starvation(n)
+				l.guarantees(n)
+			}
+		})
 	}
 }
 
@@ -143,37 +146,6 @@ func (l *linter) colorsOf(q *dataplane.Queue) (colors [3]bool) {
 		}
 	}
 	return colors
-}
-
-// starvation finds queues that can take the whole rate of a link from queues of lower priority.
-func (l *linter) starvation(link *dataplane.Link) {
-	var shared []*dataplane.Queue
-	for _, q := range l.File.Policy.Queues {
-		if q.Link == link {
-			shared = append(shared, q)
-		}
-	}
-	slices.SortStableFunc(shared, func(a, b *dataplane.Queue) int { return a.Priority - b.Priority })
-	used, whole := new(big.Rat), bytesPerNS(link.Rate)
-	for _, q := range shared {
-		last := shared[len(shared)-1]
-		if q.Priority == last.Priority {
-			return // it is served before no other
-		}
-		n, class := l.maxRateInto(q)
-		switch used.Add(used, n); {
-		case class != "":
-			l.add(Warning, q, "priority",
-				"queue %s is served before %s, and no meter limits the packets of class %s in it: it can starve the other queues of link %s",
-				q.Name, last.Name, class, link.Name)
-			return
-		case used.Cmp(whole) >= 0:
-			l.add(Warning, q, "priority",
-				"queue %s is served before %s, and the meters in front of it and of earlier queues pass the whole %v of link %s: the other queues can starve",
-				q.Name, last.Name, link.Rate, link.Name)
-			return
-		}
-	}
 }
 
 func bytesPerNS(r meter.Rate) *big.Rat {

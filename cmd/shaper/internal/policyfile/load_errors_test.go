@@ -158,6 +158,7 @@ func TestErrors(t *testing.T) {
 		{"guarantee of a link without a link", class("green: pass") + "links: {l: {rate: 1mbit, guarantee: 1kbit}}\n", "4:37", []string{`"l"`, "no link above"}},
 		{"link of a link unknown", class("green: pass") + "links: {l: {link: m}}\n", "4:19", []string{`"m"`, "links:"}},
 		{"link below itself", class("green: pass") + "links: {l: {link: m}, m: {link: l}}\n", "4:33", []string{"below itself"}},
+		{"link without children", class("green: pass") + "links: {l: {rate: 1mbit}, m: {link: l}}\n", "4:37", []string{`no link uses link "m"`}},
 		{"link unknown", queued("link: lan, limit: 1s"), "4:20", []string{`"lan"`, "links:"}},
 		{"link a list", queued("link: [wan], limit: 1s"), "4:20", []string{"single value"}},
 		{"link nothing", queued("link: , limit: 1s"), "4:20", []string{"single value"}},

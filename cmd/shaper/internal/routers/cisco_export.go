@@ -36,7 +36,7 @@ func (cisco) Export(p *dataplane.Policy, name string) *Export {
 	}
 	if e.link != nil {
 		e.printf("!\npolicy-map %s\n class class-default\n  shape average %d\n  service-policy %s\n", name,
-			e.bits("link "+e.link.Name, e.link.Rate), child)
+			e.bits("link "+e.link.Name, e.link.Reach()), child)
 	}
 	e.printf("!\nend\n")
 	e.Note("class maps with match any, and class-default, also take packets that are not IP")

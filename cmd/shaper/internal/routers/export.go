@@ -286,7 +286,8 @@ func (e *exporter) bits(what string, r meter.Rate) int64 {
 
 // ownRate reports whether a fair queue has a link only for its own rate.
 func ownRate(q *dataplane.Queue) bool {
-	return q.Link == nil || q.Link.Name == q.Name && q.Fair.By != dataplane.NoKey
+	return q.Link == nil || q.Link.Name == q.Name && q.Link.Link == nil && q.Fair.By != dataplane.NoKey &&
+		q.Rate == meter.Rate{} && q.Guarantee == meter.Rate{}
 }
 
 // dscpWords writes codepoints.

@@ -74,10 +74,8 @@ func (e *exporter) checkQueue(p *dataplane.Policy, q *dataplane.Queue) {
 	e.Unsaid(what, q, notOfRouters,
 		"Name", "Rate", "Time", "Bytes", "Packets", "WRED", "Seed", "CoDel", "ECN", "TargetAtRate",
 		"IntervalAtRate",
-		"Link", "Priority", "Weight", "Fair")
-	if q.Link != nil {
-		e.Unsaid("link "+q.Link.Name, q.Link, notOfRouters, "Name", "Rate")
-	}
+		"Link", "Guarantee", "Priority", "Weight", "Fair")
+	e.checkTree(q)
 	if n := min(q.Time, 1) + time.Duration(min(q.Bytes, 1)+min(q.Packets, 1)); n > 1 {
 		e.Cannot("%s: the router has one limit for a queue, and this has %d", what, n)
 	}
@@ -101,6 +99,28 @@ func (e *exporter) checkQueue(p *dataplane.Policy, q *dataplane.Queue) {
 	}
 	if q.CoDel.Interval != 0 {
 		e.Cannot("queue %s: codel: the router has none: write codel: false", q.Name)
+	}
+}
+
+// checkTree names the parts of a queue's place in a tree of links that no router has.
+func (e *exporter) checkTree(q *dataplane.Queue) {
+	l := q.Link
+	if l == nil {
+		return
+	}
+	if q.Rate != (meter.Rate{}) {
+		e.Cannot("queue %s: rate: a queue that shares a link has no rate of its own in a router: remove rate, or meter its class",
+			q.Name)
+	}
+	if q.Guarantee != (meter.Rate{}) {
+		e.Cannot("queue %s: guarantee: queues share a link by priority and weight only: write a weight instead", q.Name)
+	}
+	if l.Link != nil {
+		e.Cannot("queue %s: link %s is below link %s, and only one level is exported: put the queue on a link with a rate",
+			q.Name, l.Name, l.Link.Name)
+	}
+	for ; l != nil; l = l.Link {
+		e.Unsaid("link "+l.Name, l, notOfRouters, "Name", "Rate", "Link", "Guarantee", "Priority", "Weight")
 	}
 }
 

@@ -63,5 +63,8 @@ func describe(p *dataplane.Policy) string {
 			}
 		}
 	}
+	for _, l := range p.Links {
+		fmt.Fprintln(&out, LinkParts(l))
+	}
 	return out.String()
 }

@@ -34,12 +34,22 @@ func Queue(q *dataplane.Queue, queues []*dataplane.Queue) string {
 // OwnLink reports whether a queue of a policy with the given queues is alone on a link of its own name.
 // For people, this link is the rate of the fair queue.
 func OwnLink(q *dataplane.Queue, queues []*dataplane.Queue) bool {
+	none := meter.Rate{}
 	if q.Link == nil || q.Link.Name != q.Name || q.Fair.By == dataplane.NoKey || q.Priority != 0 ||
-		q.LinkQueue().Weight != 1 {
+		q.LinkQueue().Weight != 1 || q.Rate != none || q.Guarantee != none || q.Link.Link != nil {
 		return false
 	}
-	return !slices.ContainsFunc(queues,
-		func(other *dataplane.Queue) bool { return other != q && other.Link == q.Link })
+	return !slices.ContainsFunc(queues, func(other *dataplane.Queue) bool {
+		return other != q && other.Link != nil && below(other.Link, q.Link)
+	})
+}
+
+// below reports whether a link is l or below it.
+func below(link, l *dataplane.Link) bool {
+	for link != nil && link != l {
+		link = link.Link
+	}
+	return link != nil
 }
 
 // SharedLinks returns the links of a policy, except for the own ones of queues.
@@ -72,7 +82,13 @@ func QueueParts(q *dataplane.Queue, queues []*dataplane.Queue) []Part {
 	if q.Link == nil || own {
 		add("rate", "%v", q.Drain())
 	} else {
-		add("link", "%s, priority %d, weight %d", q.Link.Name, q.Priority, q.LinkQueue().Weight)
+		add("link", "%s, priority %d, weight %d", Path(q.Link), q.Priority, q.LinkQueue().Weight)
+		if q.Rate != (meter.Rate{}) {
+			add("rate", "%v", q.Rate)
+		}
+	}
+	if q.Guarantee != (meter.Rate{}) {
+		add("guarantee", "%v", q.Guarantee)
 	}
 	add("limit", "%s", describeLimit(q, own))
 	if q.Fair.By != dataplane.NoKey {
@@ -103,7 +119,7 @@ func QueueParts(q *dataplane.Queue, queues []*dataplane.Queue) []Part {
 	parts = append(parts, Rest(q,
 		"Name", "Rate", "Time", "Bytes", "Packets", "WRED", "Seed", "CoDel", "ECN", "TargetAtRate",
 		"IntervalAtRate",
-		"Link", "Priority", "Weight", "Fair")...)
+		"Link", "Guarantee", "Priority", "Weight", "Fair")...)
 	return parts
 }
 
@@ -123,8 +139,10 @@ func describeLimit(q *dataplane.Queue, own bool) string {
 	switch {
 	case own:
 		return fmt.Sprintf("%v (%d B), at most %d packets", q.Time, c.Bytes, c.Capacity())
-	case q.Link != nil:
+	case q.Link != nil && rate == q.Link.Rate:
 		return fmt.Sprintf("%v at the link's rate (%d B), at most %d packets", q.Time, c.Bytes, c.Capacity())
+	case q.Link != nil:
+		return fmt.Sprintf("%v at %v (%d B), at most %d packets", q.Time, rate, c.Bytes, c.Capacity())
 	}
 	if n, fits := rate.Burst(q.Time); fits {
 		return fmt.Sprintf("%v (%d B)", q.Time, n)
@@ -180,8 +198,8 @@ type Service struct {
 	Before []*dataplane.Queue // queues of higher priority
 }
 
-// ServiceOf derives the service of a queue from the guarantees of queue.Link, for packets of up to
-// mtu bytes. The bound of a queue sharing its priority includes the packet it sent last, because it
+// ServiceOf derives the service of a queue of a flat link (see Node.Flat) from the guarantees of
+// queue.Link, for packets of up to mtu bytes. The bound of a queue sharing its priority includes the packet it sent last, because it
 // may have been sent ahead of the queue's part. In a fair queue, packets of other flows are sent
 // first, so its delay is unbounded.
 func ServiceOf(q *dataplane.Queue, queues []*dataplane.Queue, mtu int64) Service {
