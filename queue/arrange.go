@@ -95,19 +95,26 @@ func reachable(links []TreeLink) ([]meter.Rate, error) {
 
 // arrange puts the nodes into their places in a tree at now.
 func (l *Link[T]) arrange(now int64, links []TreeLink, queues []LinkQueue) {
-	places := make([]place, len(l.nodes))
-	for i, s := range links {
-		places[i] = newPlace(s.Parent, s.Rate, s.Guarantee, s.Priority, s.Weight)
-		l.setCeiling(int32(i), s.Rate, now)
+	for i := range links[1:] {
+		l.setCeiling(int32(i+1), links[i+1].Rate, now)
 	}
-	places[0] = place{parent: -1, rate: bytesPerSecond(links[0].Rate)}
-	l.setCeiling(0, meter.Rate{}, now)
 	for i := range queues {
-		s, n := &queues[i], l.queues[i].node
-		places[n] = newPlace(s.Parent, s.Rate, s.Guarantee, s.Priority, s.Weight)
-		l.setCeiling(n, s.Rate, now)
+		l.setCeiling(l.queues[i].node, queues[i].Rate, now)
 	}
-	l.adopt(now, places)
+	l.adopt(now, newPlaces(links, queues))
+}
+
+// newPlaces returns the places of the nodes of a tree: those of links before those of queues.
+func newPlaces(links []TreeLink, queues []LinkQueue) []place {
+	places := []place{{parent: -1, rate: bytesPerSecond(links[0].Rate)}}
+	for _, s := range links[1:] {
+		places = append(places, newPlace(s.Parent, s.Rate, s.Guarantee, s.Priority, s.Weight))
+	}
+	for i := range queues {
+		s := &queues[i]
+		places = append(places, newPlace(s.Parent, s.Rate, s.Guarantee, s.Priority, s.Weight))
+	}
+	return places
 }
 
 func newPlace(link int, rate, guarantee meter.Rate, priority, weight int) place {

@@ -41,6 +41,13 @@ type parts struct {
 	excess  []bool  // by link: the guarantees of its children do not fit into the rate it can count on
 }
 
+// Guaranteed returns the rates that the links and queues of a tree can count on, in bytes per second,
+// rounded down: their parts if all queues are busy. The links and queues are valid for NewTree.
+func Guaranteed(links []TreeLink, queues []LinkQueue) (ofLinks, ofQueues []int64) {
+	d := newParts(newPlaces(links, queues))
+	return d.counted[:len(links)], d.counted[len(links):]
+}
+
 // divider computes parts. Children of a node are consecutive in order.
 type divider struct {
 	places []place

@@ -315,9 +315,11 @@ func (i *inspection) expectedClasses() map[uint32]string {
 			out[q.ClassId|qdisc.Over] = name // a parent of its own
 		}
 	}
-	for at, id := range i.Links {
-		out[qdisc.Handle(id)], out[qdisc.Handle(id|qdisc.Over)] = "link "+i.Outline.Links[at],
-			"link "+i.Outline.Links[at]
+	for at, l := range i.Links {
+		name := "link " + i.Outline.Links[at]
+		if out[qdisc.Handle(l.Class)] = name; l.Above < 0 {
+			out[qdisc.Handle(l.Class|qdisc.Over)] = name
+		}
 	}
 	return out
 }

@@ -8,25 +8,28 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/iface"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/policytest"
 )
 
 // outsideImages are fields that have an effect, but not on the image that programs read when a policy is
-// loaded.
+// loaded, nor on the tree of HTB. Some are of one base.
 var outsideImages = []string{
 	"Policy.Meters", "Policy.Queues", "Customers.Plans", // lists of parts that have a name
 	"TokenBucket.GCRA",                                 // the name of a token bucket
 	"Meter.Initial",                                    // tokens of a new state
 	"Meter.Keys",                                       // size of a table
-	"Queue.Priority", "Queue.Weight", "Config.Packets", // in the tree of HTB
 	"Queue.TargetAtRate", "Queue.IntervalAtRate", // read when a rate changes
 	"Meter.Budget", "Budget.Interval", "Budget.Rescue", "Budget.Weight", "Budget.Hosts", // of registry and agent
 	"Address.URL", "Address.PasswordFile", "Address.CAFile", "Address.CertFile", "Address.KeyFile",
+	"fair: Queue.Priority", "fair: Queue.Weight", "fair: Queue.Guarantee", // of the only queue of a link
 	"Customers.Key", "Customers.Nested", "Customers.List", "Customer.Prefixes", "Customer.VLANs", // in maps of their own
 }
 
-// TestEachFieldAlone checks that each field of a policy changes what the programs read, or is refused.
+// TestEachFieldAlone checks that each field of a policy changes what the programs read, or the tree of HTB,
+// or is refused.
 func TestEachFieldAlone(t *testing.T) {
 	t.Parallel()
 	encoded, refused := 0, 0
@@ -43,7 +46,8 @@ func TestEachFieldAlone(t *testing.T) {
 			case with == nil:
 				refused++
 				continue
-			case strings.HasSuffix(s.Field, ".Name"), slices.Contains(outsideImages, s.Field):
+			case strings.HasSuffix(s.Field, ".Name"), slices.Contains(outsideImages, s.Field),
+				slices.Contains(outsideImages, b.Name+": "+s.Field):
 			case reflect.DeepEqual(with, without):
 				t.Errorf("%s: %v: no effect", b.Name, s)
 			}
@@ -53,8 +57,14 @@ func TestEachFieldAlone(t *testing.T) {
 	t.Logf("encoded %d, refused %d", encoded, refused)
 }
 
+// picture is an image and its tree of HTB.
+type picture struct {
+	*Image
+	tree *qdisc.Tree
+}
+
 // imageOf returns the image of a policy without its plan, or nil if it is refused.
-func imageOf(t *testing.T, p *dataplane.Policy, pacer record.Pacer) *Image {
+func imageOf(t *testing.T, p *dataplane.Policy, pacer record.Pacer) *picture {
 	t.Helper()
 	plan, err := compiled.Compile(p)
 	if err != nil {
@@ -64,6 +74,11 @@ func imageOf(t *testing.T, p *dataplane.Policy, pacer record.Pacer) *Image {
 	if err != nil {
 		return nil
 	}
+	both := &picture{Image: out}
+	if pacer == record.HTB {
+		out.Inherit(&record.About{})
+		both.tree = out.Tree(&iface.Device{MTU: 1500, LinkType: dataplane.LinkEthernet})
+	}
 	out.Plan, out.source = nil, nil
-	return out
+	return both
 }

@@ -19,6 +19,7 @@ const (
 	MaxClasses = 1024    // classes
 	MaxChain   = 8       // meters in one chain
 	MaxQueues  = 256     // queues
+	MaxLinks   = 512     // links; with the queues of two policies their class IDs are below those of flows
 	MaxTables  = 64      // meters with keys
 	MaxStates  = 4096    // meter states, for the previous and the new policy together
 	MaxBounds  = 1 << 16 // bounds of prefixes or ranges in one match field
@@ -50,7 +51,7 @@ type Image struct {
 	Pacer   record.Pacer         // pacer in use; "" if no packets are queued
 	fair    record.FairScheduler // of the fair queues; "" without one
 	feeders []record.Feeder      // by queue
-	linkIDs []uint16             // HTB class minor, by link
+	links   []record.Link        // by link of the plan
 	from    compiled.Succession  // parts of the previous policy continued by the plan
 }
 
@@ -67,13 +68,14 @@ func encodeFair(
 ) (*Image, error) {
 	e := encoder{Image: &Image{
 		Plan: plan, fair: fair, entry: to, asked: pacer, Pacer: pacer, highs: map[bpf.ShaperHigh]uint32{},
-		linkIDs: make([]uint16, len(plan.Links)),
+		links: linksOf(plan),
 	}}
 	c := &e.Constants
 	c.Base, c.Overhead, c.Mpu = uint8(plan.Length.Base), int32(plan.Length.Overhead), uint32(plan.Length.MPU)
 	c.DropUntaken, c.Queues, c.Pacer, c.Major = engine.Flag(plan.DropUnclassified),
 		engine.Flag(len(plan.Queues) > 0), PacerNumber[pacer], qdisc.Major
 	e.checkPolicy(plan.Source)
+	e.checkTrees()
 	e.customers()
 	for i := range plan.Classes {
 		e.encodeClass(i)
@@ -111,6 +113,7 @@ func (e *encoder) checkCounts() {
 		{len(e.Plan.Stages), MaxStates / 2, "meters", ""}, // the previous policy may need the other half
 		{e.keyed, MaxTables, "meters", " with a key"},
 		{len(e.Plan.Queues), MaxQueues, "queues", ""},
+		{len(e.Plan.Links), MaxLinks, "links", ""},
 	} {
 		if limit.n > limit.most {
 			e.fail(e.Plan.Source, limit.field,

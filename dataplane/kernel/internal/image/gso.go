@@ -33,12 +33,16 @@ func (g *Image) GsoSize(mtu int) int64 {
 		slowest, sum = min(slowest, bytes), sum+bytes
 	}
 	for i := range g.Plan.Links {
-		addRate(g.Plan.Links[i].Rate)
+		if g.Plan.Links[i].Above < 0 {
+			addRate(g.Plan.Links[i].Rate)
+		}
 	}
 	for i := range g.Plan.Queues {
-		if q := &g.Plan.Queues[i]; q.Link < 0 {
+		q := &g.Plan.Queues[i]
+		if q.Link < 0 {
 			addRate(q.Drain)
 		}
+		slowest = min(slowest, int64(min(bytesPerSecond(q.Drain), qdisc.Fastest)))
 	}
 	return max(slowest/int64(time.Second/gsoMaxTime), sum/int64(time.Second/gsoMinInterval),
 		int64(gsoMinSegments*mtu))

@@ -108,9 +108,11 @@ func CountsOf(leaves map[uint16]qdisc.Counts, q *bpf.ShaperQueue) (sum qdisc.Cou
 	return sum
 }
 
-// alone reports whether a fair queue is alone on its link.
+// alone reports whether a fair queue is alone in its tree, with the rate of the root.
 func (g *Image) alone(q *compiled.Queue) bool {
-	return q.Fair != queue.FairNone && len(g.Plan.Links[q.Link].Queues) == 1
+	tree := &g.Plan.Trees[g.Plan.Links[q.Link].Tree]
+	return q.Fair != queue.FairNone && len(tree.Links) == 1 && len(tree.Queues) == 1 &&
+		q.Rate == (meter.Rate{})
 }
 
 // spreads reports whether a fair queue needs leaves for its flows.
@@ -281,9 +283,9 @@ func (g *Image) Tree(d *iface.Device) *qdisc.Tree {
 		t.Overhead += 24
 	}
 	longest := cmp.Or(d.MTU, 1500) + 14 // length of the longest frame, bytes
-	for i, id := range g.linkIDs {
-		t.Links = append(t.Links,
-			qdisc.Link{ID: id, Rate: bytesPerSecond(g.Plan.Links[i].Rate), Credit: LeafCredit})
+	shares := g.shares()
+	for i := range g.links {
+		t.Links = append(t.Links, g.link(i, shares))
 	}
 	for i := range g.Plan.Queues {
 		q := &g.Plan.Queues[i]
@@ -297,7 +299,10 @@ func (g *Image) Tree(d *iface.Device) *qdisc.Tree {
 			t.Leaves = append(t.Leaves, leaf)
 			continue
 		}
-		leaf.Parent, leaf.Priority = g.linkIDs[q.Link], uint32(q.Priority)
+		leaf.Parent, leaf.Priority, leaf.Guarantee = g.links[q.Link].Class, shares.priority[i], shares.ofQueue[i]
+		if q.Rate != (meter.Rate{}) {
+			leaf.Rate = bytesPerSecond(q.Rate)
+		}
 		leaf.Quantum, leaf.Limit = g.quantum(q, longest), uint32(min(q.Bytes, math.MaxUint32))
 		switch {
 		case g.Queues[i].Flows > 0:
@@ -330,6 +335,7 @@ func flowLeavesOf(q *compiled.Queue, first qdisc.Leaf, id uint16) []qdisc.Leaf {
 	first.Rate = max(bytesPerSecond(q.Drain)/firstParts*(firstParts-1), 1) // 0 is unlimited, as for limits
 	first.Limit = uint32(min(bytes, math.MaxInt32))
 	first.Priority = 0 // the queue is alone on its link
+	first.Guarantee = 0
 	leaf := first
 	leaf.Rate, leaf.Priority = 0, 1
 	leaf.Limit = uint32(min(max(bytes/flowLimit, flowRoom), math.MaxInt32))

@@ -22,7 +22,7 @@ func ReadBacklog(backlogs *ebpf.Map, slot uint32) (b bpf.ShaperBacklog, err erro
 }
 
 // inheritQueues assigns slots to queues, and HTB classes to queues and links. A queue or link
-// continuing one of the previous policy keeps its class. A queue keeps its slot if its parameters
+// continuing one of the previous policy keeps its class, except a link that moves. A queue keeps its slot if its parameters
 // are the same, too, except for the rate and the times of CoDel.
 func (g *Image) inheritQueues(before *record.About) {
 	slots, classes := engine.SlotAllocator{Used: map[uint32]bool{}},
@@ -31,14 +31,15 @@ func (g *Image) inheritQueues(before *record.About) {
 		q := &before.Queued[i]
 		slots.Used[q.Slot], classes.Used[q.ClassId&math.MaxUint16] = true, true
 	}
-	for _, id := range before.Links {
-		classes.Used[uint32(id)] = true
+	for _, l := range before.Links {
+		classes.Used[uint32(l.Class)] = true
 	}
 	for i, was := range g.from.Links {
-		if was >= 0 {
-			g.linkIDs[i] = before.Links[was]
-		} else {
-			g.linkIDs[i] = uint16(classes.Allocate())
+		l := &g.links[i]
+		if was >= 0 && classAbove(before.Links, was) == classAbove(g.links, i) {
+			l.Class = before.Links[was].Class
+		} else { // HTB cannot move a class
+			l.Class = uint16(classes.Allocate())
 		}
 	}
 	outline := g.Plan.Outline()
@@ -71,6 +72,14 @@ func (g *Image) inheritQueues(before *record.About) {
 		}
 		g.feeders = append(g.feeders, feeder)
 	}
+}
+
+// classAbove returns the class of the link above a link, 0 for none.
+func classAbove(links []record.Link, i int) uint16 {
+	if above := links[i].Above; above >= 0 {
+		return links[above].Class
+	}
+	return 0
 }
 
 // sameQueue reports whether a backlog means the same with both parameters: they differ in nothing

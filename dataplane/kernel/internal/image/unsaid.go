@@ -6,7 +6,6 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/remedy"
-	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/meter/unsaid"
 )
 
@@ -27,7 +26,8 @@ func (e *encoder) checkPolicy(p *dataplane.Policy) {
 		"Length", "Classes", "DropUnclassified", "Meters", "Queues", "Links", "Envelopes", "Customers")
 	e.unsaid(&p.Length, p.Length, "Base", "Overhead", "MPU")
 	for i := range e.Plan.Links {
-		e.unsaid(e.Plan.Links[i].Source, e.Plan.Links[i].Source, "Name", "Rate")
+		e.unsaid(e.Plan.Links[i].Source, e.Plan.Links[i].Source,
+			"Name", "Rate", "Link", "Guarantee", "Priority", "Weight")
 	}
 	if c := p.Customers; c != nil {
 		e.unsaid(c, c, "Key", "Nested", "Plans", "List")
@@ -65,15 +65,12 @@ func (e *encoder) checkQueue(q *compiled.Queue) {
 	e.unsaid(q.Source, q.Source,
 		"Name", "Rate", "Time", "Bytes", "Packets", "WRED", "Seed", "CoDel", "ECN", "TargetAtRate",
 		"IntervalAtRate",
-		"Link", "Priority", "Weight", "Fair")
+		"Link", "Guarantee", "Priority", "Weight", "Fair")
 	e.unsaid(q.Source, q.CoDel, "Target", "Interval")
 	for _, early := range q.WRED {
 		e.unsaid(q.Source, early, "Min", "Max", "Probability")
 	}
 	e.unsaid(q.Source, q.Key, "By", "V4", "V6")
-	if q.Link >= 0 && q.Source.Rate != (meter.Rate{}) {
-		e.refuse(q.Source, "rate", notInKernel, remedy.UseUserSpace)
-	}
 }
 
 // checkService refuses unknown fields of a plan of customers.

@@ -21,6 +21,11 @@ const (
 	// soon as its class is free of debt, so this also bounds bursts.
 	timerDelay = 500 * time.Microsecond
 
+	// childDelay is timerDelay for the children of links. Their bursts are within the rate of the link
+	// unless all of them send their guarantees, so it may be longer: beside a load of 10 on 2 CPUs, a
+	// link with one queue then gets 0.495 instead of 0.482 of a fair half beside one with 20.
+	childDelay = 2 * time.Millisecond
+
 	// catchUp sets the rate of a class below another one to rate + rate/catchUp, so a
 	// class that fell behind catches up gradually.
 	catchUp = 8
@@ -108,8 +113,15 @@ const (
 //
 // Two classes enforce each rate, so credit and arrears are not sent in one burst. The upper class,
 // above a link or above a leaf outside links, has the rate. The class below it is slightly faster.
+//
+// A link with a parent is one class. HTB knows neither weights nor priorities of inner classes, and
+// divides what they borrow by leaf. So the class has the rate that the link can count on.
 func (t *Tree) inner() (classes []*Object) {
 	for _, l := range t.Links {
+		if l.Parent != 0 {
+			classes = append(classes, t.child(l.ID, l.Parent, l.Guarantee, l.Rate, 0, 0))
+			continue
+		}
 		classes = append(classes, t.rated(l.ID, l.Rate, l.Credit), t.hurried(l.ID, l.Rate))
 	}
 	for _, l := range t.Leaves {
@@ -132,15 +144,18 @@ func (t *Tree) hurried(id uint16, rate uint64) *Object {
 
 // leaf returns the class of a leaf. A leaf of a link is limited by the link's classes.
 func (t *Tree) leaf(l *Leaf) *Object {
-	switch {
-	case l.Parent == 0:
+	if l.Parent == 0 {
 		return t.hurried(l.ID, l.Rate)
-	case l.Rate > 0:
-		return t.class(l.ID, l.Parent, rates{minRate, l.Rate, timerDelay}, l.Priority, l.Quantum)
 	}
+	return t.child(l.ID, l.Parent, l.Guarantee, l.Rate, l.Priority, l.Quantum)
+}
+
+// child returns the class of a link or leaf below a link. It sends its guarantee before it borrows.
+func (t *Tree) child(id, parent uint16, guarantee, rate uint64, priority, quantum uint32) *Object {
 	// With a leaf no faster than the link, HTB would send packets of lower priorities
 	// between those of the leaf.
-	return t.class(l.ID, l.Parent, rates{minRate, Fastest, timerDelay}, l.Priority, l.Quantum)
+	r := rates{max(guarantee, minRate), cmp.Or(rate, Fastest), childDelay}
+	return t.class(id, parent, r, priority, quantum)
 }
 
 // rates are the rates of a class.
@@ -202,3 +217,4 @@ func (l *Leaf) qdisc() *Object {
 	}
 	return o
 }
+

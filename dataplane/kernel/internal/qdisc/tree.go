@@ -28,23 +28,27 @@ type Tree struct {
 	Leaves   []Leaf
 }
 
-// Link is a class whose leaves share its rate: a link of a policy.
+// Link is a class whose children share its rate: a link of a policy. Links are listed after their
+// parents.
 type Link struct {
-	ID     uint16        // class ID, below Over
-	Rate   uint64        // bytes/s
-	Credit time.Duration // amount of the rate saved up by an idle link, as time
+	ID        uint16        // class ID; below Over without a parent
+	Parent    uint16        // ID of the link above; 0: none
+	Rate      uint64        // maximum, bytes/s; with a parent, 0 means the parent's
+	Guarantee uint64        // with a parent: bytes/s that it can count on; with siblings at most the parent's
+	Credit    time.Duration // amount of the rate saved up by an idle link, as time; unused with a parent
 }
 
 // Leaf is a class in which packets are queued.
 type Leaf struct {
-	ID       uint16        // class ID, below Over
-	Parent   uint16        // ID of its link; 0: none
-	Rate     uint64        // bytes/s; in a link, 0 means the link's rate
-	Credit   time.Duration // as Link.Credit; unused in a link
-	Priority uint32        // in a link: 0 is served first, 7 last
-	Quantum  uint32        // in a link: bytes per turn, at least the longest packet
-	Limit    uint32        // maximum backlog, bytes; 0: unlimited
-	Fair     *Fair         // separate queues for flows; nil: first in, first out
+	ID        uint16        // class ID; below Over without a link
+	Parent    uint16        // ID of its link; 0: none
+	Rate      uint64        // maximum, bytes/s; in a link, 0 means the link's rate
+	Guarantee uint64        // in a link: as Link.Guarantee
+	Credit    time.Duration // as Link.Credit; unused in a link
+	Priority  uint32        // in a link: 0 is served first, 7 last
+	Quantum   uint32        // in a link: bytes per turn, at least the longest packet
+	Limit     uint32        // maximum backlog, bytes; 0: unlimited
+	Fair      *Fair         // separate queues for flows; nil: first in, first out
 }
 
 // Fair configures fq_codel.
@@ -55,9 +59,13 @@ type Fair struct {
 	Quantum uint32      // bytes that a flow may send per turn
 }
 
-// Over is added to the ID of a link, or of a leaf outside links, to get the ID of the class
-// above it.
+// Over is added to the ID of a link without a parent, or of a leaf outside links, to get the ID of the
+// class above it.
 const Over = 1 << 15
+
+// MaxLevels is the maximum number of levels of links and leaves. HTB has 8, of which a link without a
+// parent takes two.
+const MaxLevels = 7
 
 // errForeign is the error for a root qdisc that is not ours any more.
 var errForeign = errors.New("another program replaced the root qdisc: detach and attach again")
