@@ -41,13 +41,6 @@ type parts struct {
 	excess  []bool  // by link: the guarantees of its children do not fit into the rate it can count on
 }
 
-// Guaranteed returns the rates that the links and queues of a tree can count on, in bytes per second,
-// rounded down: their parts if all queues are busy. The links and queues are valid for NewTree.
-func Guaranteed(links []TreeLink, queues []LinkQueue) (ofLinks, ofQueues []int64) {
-	d := newParts(newPlaces(links, queues))
-	return d.counted[:len(links)], d.counted[len(links):]
-}
-
 // divider computes parts. Children of a node are consecutive in order.
 type divider struct {
 	places []place
@@ -87,15 +80,7 @@ func newParts(places []place) *divider {
 // Guaranteed returns the rates of the links and queues of a tree, which must be valid, while all its
 // queues are busy. They are rounded down to whole bytes per second.
 func Guaranteed(links []TreeLink, queues []LinkQueue) (ofLinks, ofQueues []meter.Rate) {
-	places := make([]place, 0, len(links)+len(queues))
-	for _, s := range links {
-		places = append(places, newPlace(s.Parent, s.Rate, s.Guarantee, s.Priority, s.Weight))
-	}
-	places[0].parent = -1
-	for i := range queues {
-		s := &queues[i]
-		places = append(places, newPlace(s.Parent, s.Rate, s.Guarantee, s.Priority, s.Weight))
-	}
+	places := newPlaces(links, queues)
 	rates := make([]meter.Rate, len(places))
 	for i, n := range newParts(places).counted {
 		rates[i] = meter.ByteRate(n)

@@ -93,7 +93,7 @@ func (g *Image) shares() shares {
 		ofLinks, ofQueues := queue.Guaranteed(p.Config(t))
 		ranks := g.ranks(t)
 		for k, l := range t.Links {
-			s.ofLink[l] = uint64(ofLinks[k])
+			s.ofLink[l] = uint64(ofLinks[k].Bytes)
 		}
 		for k, n := range t.Queues {
 			q := &p.Queues[n]
@@ -104,9 +104,9 @@ func (g *Image) shares() shares {
 			}
 			switch {
 			case hasLinks[q.Link]:
-				s.ofQueue[n] = uint64(ofQueues[k])
+				s.ofQueue[n] = uint64(ofQueues[k].Bytes)
 			case q.Guarantee != (meter.Rate{}):
-				s.ofQueue[n] = min(bytesPerSecond(q.Guarantee), uint64(ofQueues[k]))
+				s.ofQueue[n] = min(bytesPerSecond(q.Guarantee), uint64(ofQueues[k].Bytes))
 			}
 		}
 	}
