@@ -37,7 +37,8 @@ again after a restart. Without a change, list the changes in force.
 
 A CHANGE of a customer is plan=NAME, a parameter such as rate=50mbit, off (drop
 all of its packets), on, or reset (back to the policy). A CHANGE of a link or a
-queue is rate=RATE or reset.`,
+queue is rate=RATE or reset. A queue on a link has a rate only if the policy gives
+it one; otherwise change the link.`,
 		Example: `  shaper set eth0 customer 4711 plan=biz-200
   shaper set eth0 customer 4711 rate=50mbit --for 1h
   shaper set eth0 customer 4711 off

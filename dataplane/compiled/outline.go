@@ -14,6 +14,7 @@ type Outline struct {
 	Stages           []StageOutline
 	Queues           []QueueOutline `json:",omitempty"`
 	Links            []string       `json:",omitempty"` // names
+	Above            []int          `json:",omitempty"` // index of the link above, by link; empty without trees
 	Customers        int            `json:",omitempty"` // number of customers
 }
 
@@ -86,7 +87,19 @@ func (o *Outline) Feeds(queue int) (n int) {
 	return n
 }
 
-// Valid reports whether all indexes are in range and all chains end.
+// Path returns the names of a link and of the links above it, the root first, such as site/ap-7.
+func (o *Outline) Path(link int) string {
+	path := o.Links[link]
+	if len(o.Above) == 0 {
+		return path
+	}
+	for link = o.Above[link]; link >= 0; link = o.Above[link] {
+		path = o.Links[link] + "/" + path
+	}
+	return path
+}
+
+// Valid reports whether all indexes are in range, and all chains and paths end.
 func (o *Outline) Valid() bool {
 	inRange := func(i, n int) bool { return -1 <= i && i < n }
 	for i := range o.Classes {
@@ -114,5 +127,10 @@ func (o *Outline) Valid() bool {
 			return false
 		}
 	}
-	return true
+	for i, above := range o.Above {
+		if above < -1 || above >= i { // links are listed after the link above
+			return false
+		}
+	}
+	return len(o.Above) == 0 || len(o.Above) == len(o.Links)
 }

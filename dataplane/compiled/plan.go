@@ -165,6 +165,11 @@ func (p *Plan) Outline() *Outline {
 	for i := range p.Links {
 		o.Links = append(o.Links, p.Links[i].Name)
 	}
+	if len(p.Trees) < len(p.Links) {
+		for i := range p.Links {
+			o.Above = append(o.Above, p.Links[i].Above)
+		}
+	}
 	if p.Customers != nil {
 		o.Customers = len(p.Customers.Of)
 	}

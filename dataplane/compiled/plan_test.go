@@ -152,6 +152,13 @@ func TestOutline(t *testing.T) {
 	if b := o.Stages[0].Buckets; len(b) != 1 || b[0] != (BucketOutline{"Tc", 1000}) {
 		t.Errorf("buckets %+v, want Tc of 1000", b)
 	}
+	links := Outline{Links: []string{"site", "ap", "dish"}, Above: []int{-1, 0, 1}}
+	if got := links.Path(2); got != "site/ap/dish" || links.Path(0) != "site" || !links.Valid() {
+		t.Errorf("path %s and %s, want site/ap/dish and site", got, links.Path(0))
+	}
+	if flat := (Outline{Links: []string{"wan"}}); flat.Path(0) != "wan" || !flat.Valid() {
+		t.Errorf("path %s without a tree, want wan", flat.Path(0))
+	}
 	for name, bad := range map[string]Outline{
 		"class":     {Classes: []ClassOutline{{Stage: 0}}},
 		"queue":     {Classes: []ClassOutline{{Stage: -1, Queues: [3]int{0, -1, -1}}}},
@@ -161,6 +168,10 @@ func TestOutline(t *testing.T) {
 		"loop of 3": {Stages: []StageOutline{{Then: 1}, {Then: 2}, {Then: 0}}},
 		"link":      {Queues: []QueueOutline{{Link: 0}}},
 		"link -2":   {Queues: []QueueOutline{{Link: -2}}},
+		"above -2":  {Links: []string{"a"}, Above: []int{-2}},
+		"above 0":   {Links: []string{"a"}, Above: []int{0}},
+		"above 1":   {Links: []string{"a", "b"}, Above: []int{1, -1}},
+		"above":     {Links: []string{"a", "b"}, Above: []int{-1}},
 	} {
 		if bad.Valid() {
 			t.Errorf("invalid %s: %+v is valid", name, bad)

@@ -142,7 +142,7 @@ func (p *Plan) ownLinks(
 	for i := range p.Queues {
 		q := &p.Queues[i]
 		rate, given := queues[q.Name]
-		if !given || q.Link < 0 || p.Links[q.Link].Name != q.Name || len(p.Links[q.Link].Queues) > 1 {
+		if !given || q.Link < 0 || p.Links[q.Link].Name != q.Name || q.Rate != (meter.Rate{}) || !p.alone(q) {
 			continue
 		}
 		if other, both := links[q.Name]; both && other.Cmp(rate) != 0 {
@@ -156,6 +156,12 @@ func (p *Plan) ownLinks(
 		ofLinks[q.Name] = rate
 	}
 	return ofQueues, ofLinks
+}
+
+// alone reports whether no other queue and no link is on the link of a queue.
+func (p *Plan) alone(q *Queue) bool {
+	return len(p.Links[q.Link].Queues) == 1 &&
+		!slices.ContainsFunc(p.Links, func(l Link) bool { return l.Above == q.Link })
 }
 
 // checkNames adds an error for each name in rates unless exactly one part of a plan is called by

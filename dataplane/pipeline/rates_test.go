@@ -61,6 +61,15 @@ func TestWithRates(t *testing.T) {
 				Name: "g", Config: queue.Config{Bytes: 5000, CoDel: queue.CoDelAt(frametest.Mega)},
 				Link: link,
 			},
+			&dataplane.Queue{
+				Name: "h", Config: queue.Config{Rate: a, Time: 5 * time.Millisecond}, Link: link,
+				Guarantee: meter.BitRate(1e5),
+			},
+			&dataplane.Queue{
+				Name: "i", Config: queue.Config{Rate: a, Time: 5 * time.Millisecond},
+				Fair: dataplane.Key{By: dataplane.ByFlow},
+				Link: &dataplane.Link{Name: "i", Link: link}, // not its own link: it has a rate
+			},
 		)
 	}
 	parts := func(p *compiled.Plan) (s string) {
@@ -75,7 +84,7 @@ func TestWithRates(t *testing.T) {
 	before, fast, slow := compiledPlan(t, policy(frametest.Mega, frametest.Mega)), meter.BitRate(80e6),
 		meter.BitRate(1e6)
 	original := parts(before)
-	after, err := before.WithRates(map[string]meter.Rate{"a": fast, "e": fast},
+	after, err := before.WithRates(map[string]meter.Rate{"a": fast, "e": fast, "h": fast, "i": fast},
 		map[string]meter.Rate{"wan": slow})
 	if err != nil {
 		t.Fatal(err)

@@ -37,8 +37,8 @@ func (p policyPrinter) tree(root *say.Node) {
 		if n != root {
 			priority, weight = n.Priority(), n.Weight()
 		}
-		g.Add(strings.Repeat("  ", n.Level)+name, rateOrNone(n.Rate()), rateOrNone(n.Guarantee()), priority, weight,
-			say.AtLeast(n.Guaranteed), n.Reach)
+		g.Add(strings.Repeat("  ", n.Level)+name, rateOrNone(n.Rate()), rateOrNone(n.Guarantee()), priority,
+			weight, say.AtLeast(n.Guaranteed), n.Reach)
 	})
 	p.Printf("\nlink %s\n", root.Name())
 	for line := range strings.Lines(g.Render(false)) {
@@ -110,7 +110,8 @@ func linksJSON(root *say.Node) (list []checkLinkJSON) {
 			return
 		}
 		out := checkLinkJSON{
-			Name: n.Link.Name, Amount: n.Link.Rate.Bytes, PeriodNS: int64(n.Link.Rate.Period), Queues: []string{},
+			Name: n.Link.Name, Amount: n.Link.Rate.Bytes, PeriodNS: int64(n.Link.Rate.Period),
+			Queues: []string{},
 		}
 		for _, c := range n.Children {
 			if c.Queue != nil {

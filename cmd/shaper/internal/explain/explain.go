@@ -104,6 +104,15 @@ type bucket struct {
 	Burst  int64  `json:"burst"`
 }
 
+// linkJSON is a link at the packet's arrival.
+type linkJSON struct {
+	Name    string `json:"name"`
+	Path    string `json:"path"`
+	Rate    string `json:"rate"`    // "" for none of its own
+	Packets int64  `json:"packets"` // backlog of all queues below
+	Bytes   int64  `json:"bytes"`
+}
+
 // QueuedJSON is the queue at the packet's arrival.
 type QueuedJSON struct {
 	Name     string   `json:"name"`
@@ -114,6 +123,8 @@ type QueuedJSON struct {
 	// Backlog of all queues of the link; 0 for a queue with its own rate.
 	LinkPackets int64 `json:"link_packets"`
 	LinkBytes   int64 `json:"link_bytes"`
+	// In a tree: the queue's link, the link above and so on, up to the root.
+	Links []linkJSON `json:"links,omitempty"`
 
 	WaitNS *int64 `json:"wait_ns"` // queueing delay of the packet; null if a link dropped it
 	Early  string `json:"early"`   // decision of WRED, "" if it had none

@@ -212,10 +212,7 @@ func (m *metered) tests(bucket int) bool {
 }
 
 func (q *QueuedJSON) lines(dropped bool) []string {
-	found := "backlog 0 packets"
-	if q.Packets > 0 {
-		found = fmt.Sprintf("backlog %s, %s B", say.Count(q.Packets, "packet"), say.Grouped(q.Bytes))
-	}
+	found := backlogText(q.Packets, q.Bytes)
 	if more := q.LinkPackets - q.Packets; more > 0 {
 		found += fmt.Sprintf("; %s, %s B in other queues of the link", say.Count(more, "packet"),
 			say.Grouped(q.LinkBytes-q.Bytes))
@@ -232,8 +229,23 @@ func (q *QueuedJSON) lines(dropped bool) []string {
 	lines := []string{
 		fmt.Sprintf("%s (%s): %s", q.Name, shortPlace(q.Place), strings.Join(q.Settings, "; ")), found,
 	}
+	for _, l := range q.Links {
+		rate := ""
+		if l.Rate != "" {
+			rate = " of " + l.Rate
+		}
+		lines = append(lines, fmt.Sprintf("link %s%s: %s in all queues below", l.Path, rate,
+			backlogText(l.Packets, l.Bytes)))
+	}
 	if q.Early != "" {
 		lines = append(lines, "WRED: "+q.Early)
 	}
 	return lines
+}
+
+func backlogText(packets, bytes int64) string {
+	if packets == 0 {
+		return "backlog 0 packets"
+	}
+	return fmt.Sprintf("backlog %s, %s B", say.Count(packets, "packet"), say.Grouped(bytes))
 }

@@ -199,9 +199,9 @@ type Service struct {
 }
 
 // ServiceOf derives the service of a queue of a flat link (see Node.Flat) from the guarantees of
-// queue.Link, for packets of up to mtu bytes. The bound of a queue sharing its priority includes the packet it sent last, because it
-// may have been sent ahead of the queue's part. In a fair queue, packets of other flows are sent
-// first, so its delay is unbounded.
+// queue.Link, for packets of up to mtu bytes. The bound of a queue sharing its priority includes the
+// packet it sent last, because it may have been sent ahead of the queue's part. In a fair queue, packets
+// of other flows are sent first, so its delay is unbounded.
 func ServiceOf(q *dataplane.Queue, queues []*dataplane.Queue, mtu int64) Service {
 	var s Service
 	paid, sending := int64(0), mtu // bytes

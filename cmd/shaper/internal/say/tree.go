@@ -69,12 +69,14 @@ func (t *Trees) add(
 			child := &Node{Link: l, Level: n.Level + 1, Reach: l.Reach(), parent: i}
 			n.Children, all = append(n.Children, child), append(all, child)
 		}
-		slices.SortStableFunc(n.Children, func(a, b *Node) int { return cmp.Compare(a.Priority(), b.Priority()) })
+		slices.SortStableFunc(n.Children,
+			func(a, b *Node) int { return cmp.Compare(a.Priority(), b.Priority()) })
 	}
 	treeLinks, treeQueues := make([]queue.TreeLink, len(all)), make([]queue.LinkQueue, len(leaves))
 	for i, n := range all {
 		treeLinks[i] = queue.TreeLink{
-			Parent: n.parent, Rate: n.Rate(), Guarantee: n.Guarantee(), Priority: n.Priority(), Weight: n.Weight(),
+			Parent: n.parent, Rate: n.Rate(), Guarantee: n.Guarantee(), Priority: n.Priority(),
+			Weight: n.Weight(),
 		}
 	}
 	for i, n := range leaves {

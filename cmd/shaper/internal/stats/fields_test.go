@@ -47,8 +47,9 @@ func newSource() *source {
 			{Name: "each", Then: -1, Key: dataplane.Key{By: dataplane.BySrc}, Keys: 9},
 			{Name: "plan", Then: -1, Customers: true},
 		},
-		Queues: []compiled.QueueOutline{{Name: "q", Link: 0}, {Name: "r", Link: 0}, {Name: "s", Link: -1}},
-		Links:  []string{"wan"},
+		Queues: []compiled.QueueOutline{{Name: "q", Link: 0}, {Name: "r", Link: 1}, {Name: "s", Link: -1}},
+		Links:  []string{"wan", "ap"},
+		Above:  []int{-1, 0},
 	}}
 	s.Sample.Stats = make([]dataplane.ClassStats, 4)
 	s.Sample.Queues = make([]dataplane.QueueState, 3)

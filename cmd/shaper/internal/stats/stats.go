@@ -125,8 +125,9 @@ type Lost struct {
 type QueueStats struct {
 	Name    string `json:"name"`
 	Link    string `json:"link,omitempty"`
-	DelayNS int64  `json:"delay_ns"` // current queueing delay; 0 for a queue of a link
-	Bytes   int64  `json:"bytes"`    // backlog
+	Path    string `json:"link_path,omitempty"` // of links in a tree, the root first
+	DelayNS int64  `json:"delay_ns"`            // current queueing delay; 0 for a queue of a link
+	Bytes   int64  `json:"bytes"`               // backlog
 	// packets dropped by the qdisc, which classes count as queued
 	Dropped int64  `json:"dropped"`
 	Sent    *int64 `json:"sent_bit_s,omitempty"` // as counted by HTB
@@ -194,6 +195,9 @@ func Of(sh live.Handle, before, now live.Sample, look ChangesLook) Stats {
 		}
 		if link := plan.Queues[i].Link; link >= 0 {
 			row.Link = plan.Links[link]
+			if len(plan.Above) > 0 {
+				row.Path = plan.Path(link)
+			}
 		}
 		out.Queues = append(out.Queues, row)
 	}
