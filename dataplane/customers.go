@@ -1,7 +1,6 @@
 package dataplane
 
 import (
-	"cmp"
 	"net/netip"
 
 	"github.com/a-seed-32e5a53f/shaper/meter"
@@ -74,18 +73,16 @@ func (p *ServicePlan) InTree() bool {
 	return p.Queue != nil && (p.Link != nil || p.Fair.By != NoKey || p.Hosts.By != NoKey)
 }
 
-// Drain returns the maximum rate of the queue of a customer, as Queue.Drain.
-func (p *ServicePlan) Drain() meter.Rate {
-	if p.Link == nil {
-		return p.Queue.Rate
+// CustomerQueue returns the queue of a customer of a plan with one.
+func (p *ServicePlan) CustomerQueue() *Queue {
+	return &Queue{
+		Name: p.Name, Config: *p.Queue, Link: p.Link, Guarantee: p.Guarantee, Priority: p.Priority,
+		Weight: p.Weight, Fair: p.Fair, Hosts: p.Hosts,
 	}
-	return lowest(p.Queue.Rate, p.Link.Reach())
 }
 
+// Drain returns the maximum rate of the queue of a customer, as Queue.Drain.
+func (p *ServicePlan) Drain() meter.Rate { return p.CustomerQueue().Drain() }
+
 // LinkQueue returns the queue of a customer as its link sees it, with the default weight.
-func (p *ServicePlan) LinkQueue() queue.LinkQueue {
-	return queue.LinkQueue{
-		Config: *p.Queue, Guarantee: p.Guarantee, Priority: p.Priority, Weight: cmp.Or(p.Weight, 1),
-		Fair: fairness(p.Hosts, p.Fair),
-	}
-}
+func (p *ServicePlan) LinkQueue() queue.LinkQueue { return p.CustomerQueue().LinkQueue() }

@@ -210,6 +210,9 @@ func queueJSON(q *dataplane.Queue, queues []*dataplane.Queue, trees *say.Trees, 
 		WRED: map[string]checkWREDJSON{}, ECN: q.ECN, Seed: q.Seed,
 		Fair: q.Fair.String(),
 	}
+	if q.Hosts.By != dataplane.NoKey {
+		out.Fair = q.Hosts.String() + ", " + out.Fair
+	}
 	if n := trees.Nodes[q]; n != nil {
 		out.Link = q.Link.Name
 		out.serve(n, trees.Root(n).Flat(), queues, mtu)

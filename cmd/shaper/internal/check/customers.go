@@ -89,7 +89,12 @@ func customersJSON(file *policyfile.File, mtu int64) *checkCustomersJSON {
 			m := meterJSON(planMeter(policy, p))
 			plan.Meter = &m
 		} else {
-			q := queueJSON(planQueue(p), nil, &say.Trees{}, mtu)
+			own := p.CustomerQueue()
+			q := queueJSON(own, nil, &say.Trees{}, mtu)
+			if p.Link != nil {
+				q.Link, q.Path = p.Link.Name, say.Path(p.Link)
+				q.OwnRate, q.Guarantee = bitsPerSecond(own.Rate), bitsPerSecond(own.Guarantee)
+			}
 			plan.Queue = &q
 		}
 		for color, a := range [...]*dataplane.Action{p.Green, p.Yellow, p.Red} {
@@ -127,11 +132,6 @@ func planMeter(policy *dataplane.Policy, p *dataplane.ServicePlan) *dataplane.Me
 		}
 	}
 	return m
-}
-
-// planQueue returns the queue of a plan.
-func planQueue(p *dataplane.ServicePlan) *dataplane.Queue {
-	return &dataplane.Queue{Name: p.Name, Config: *p.Queue}
 }
 
 // customers prints the table of customers and their plans.
@@ -172,7 +172,7 @@ func (p policyPrinter) customers(file *policyfile.File) {
 			p.Printf("  meter   %s: %s\n", plan.Params.Kind(), say.Meter(planMeter(policy, plan)))
 		} else {
 			p.Printf("  queue   one for each customer\n")
-			for _, part := range say.QueueParts(planQueue(plan), nil) {
+			for _, part := range say.QueueParts(plan.CustomerQueue(), nil) {
 				p.Printf("  %-7s %s\n", part.Key, part.Text)
 			}
 		}

@@ -283,7 +283,7 @@ func (p *part) addQueue(q *dataplane.Queue, queues []*dataplane.Queue) {
 		case "limit":
 			exact = [...]int64{int64(q.Time), q.Bytes, q.Packets}
 		case "fair":
-			exact = exactKey(q.Fair)
+			exact = append(exactKey(q.Hosts), exactKey(q.Fair)...)
 		case "wred":
 			color, thresholds, _ := strings.Cut(text, " ")
 			key, text, exact = key+" "+color, thresholds, earlyOf(q, color)
@@ -320,7 +320,11 @@ func planPart(plan *dataplane.ServicePlan, packets bool, rules policyfile.QuotaR
 	out := part{kind: "plan", name: plan.Name}
 	out.addService(plan, packets)
 	out.addActions([3]*dataplane.Action{plan.Green, plan.Yellow, plan.Red})
-	out.addRest(plan, "Name", "Params", "Queue", "Green", "Yellow", "Red")
+	known := []string{"Name", "Params", "Queue", "Green", "Yellow", "Red"}
+	if plan.Queue != nil {
+		known = append(known, "Link", "Guarantee", "Priority", "Weight", "Fair", "Hosts")
+	}
+	out.addRest(plan, known...)
 	if q := rules.Quota; q != nil {
 		text := fmt.Sprintf("%s B every %v (%s), then plan %s", say.Grouped(q.Limit), q.Every,
 			calendar.ZoneName(q.Zone), q.Then)
@@ -344,5 +348,5 @@ func (p *part) addService(plan *dataplane.ServicePlan, packets bool) {
 		return
 	}
 	p.add("meter", "none: a queue for each customer", "queue")
-	p.addQueue(&dataplane.Queue{Name: plan.Name, Config: *plan.Queue}, nil)
+	p.addQueue(plan.CustomerQueue(), nil)
 }

@@ -64,7 +64,7 @@ func SharedLinks(p *dataplane.Policy) []*dataplane.Link {
 func Planes(q *dataplane.Queue, queues []*dataplane.Queue) string {
 	kernel := "fq_codel"
 	switch {
-	case q.Fair != dataplane.Key{By: dataplane.ByFlow}:
+	case q.Fair != dataplane.Key{By: dataplane.ByFlow}, q.Hosts.By != dataplane.NoKey:
 		kernel = "not supported, because fq_codel knows flows only"
 	case OwnLink(q, queues):
 		kernel += "; in a kernel without it, HTB leaves by flow hash, without codel"
@@ -96,7 +96,11 @@ func QueueParts(q *dataplane.Queue, queues []*dataplane.Queue) []Part {
 		if q.CoDel != (queue.CoDel{}) {
 			each = ", with its own codel"
 		}
-		add("fair", "%v: an equal share for each%s", q.Fair, each)
+		if q.Hosts.By != dataplane.NoKey {
+			add("fair", "%v, %v: an equal share for each %[1]v, and in it for each %[2]v%s", q.Hosts, q.Fair, each)
+		} else {
+			add("fair", "%v: an equal share for each%s", q.Fair, each)
+		}
 	}
 	wred := resolved(q)
 	for color, e := range q.WRED {
@@ -116,11 +120,17 @@ func QueueParts(q *dataplane.Queue, queues []*dataplane.Queue) []Part {
 	if q.Seed != 0 {
 		add("seed", "%d", q.Seed)
 	}
-	parts = append(parts, Rest(q,
+	known := []string{
 		"Name", "Rate", "Time", "Bytes", "Packets", "WRED", "Seed", "CoDel", "ECN", "TargetAtRate",
-		"IntervalAtRate",
-		"Link", "Guarantee", "Priority", "Weight", "Fair")...)
-	return parts
+		"IntervalAtRate", "Link", "Guarantee",
+	}
+	if q.Link != nil {
+		known = append(known, "Priority", "Weight")
+	}
+	if q.Fair.By != dataplane.NoKey {
+		known = append(known, "Fair", "Hosts")
+	}
+	return append(parts, Rest(q, known...)...)
 }
 
 // Probability returns the drop probability of WRED at its maximum threshold.

@@ -18,9 +18,9 @@ import (
 // loaded, nor on the tree of HTB. Some are of one base.
 var outsideImages = []string{
 	"Policy.Meters", "Policy.Queues", "Customers.Plans", // lists of parts that have a name
-	"TokenBucket.GCRA",                                 // the name of a token bucket
-	"Meter.Initial",                                    // tokens of a new state
-	"Meter.Keys",                                       // size of a table
+	"TokenBucket.GCRA",                           // the name of a token bucket
+	"Meter.Initial",                              // tokens of a new state
+	"Meter.Keys",                                 // size of a table
 	"Queue.TargetAtRate", "Queue.IntervalAtRate", // read when a rate changes
 	"Meter.Budget", "Budget.Interval", "Budget.Rescue", "Budget.Weight", "Budget.Hosts", // of registry and agent
 	"Address.URL", "Address.PasswordFile", "Address.CAFile", "Address.CertFile", "Address.KeyFile",

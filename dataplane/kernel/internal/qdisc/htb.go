@@ -217,4 +217,3 @@ func (l *Leaf) qdisc() *Object {
 	}
 	return o
 }
-
