@@ -31,6 +31,7 @@ type importJSON struct {
 	Name        string               `json:"name"`   // of the policy in the configuration
 	Policy      string               `json:"policy"` // text; "" if statements were refused
 	Remarks     []string             `json:"remarks"`
+	Notes       []routers.Problem    `json:"notes"` // statements with another effect in the policy
 	Conversions []routers.Conversion `json:"conversions"`
 	Refused     []routers.Problem    `json:"refused"`
 	Omitted     []routers.Problem    `json:"omitted"` // with --lossy
@@ -154,7 +155,8 @@ func (f *importFlags) write(s cli.Streams, source routers.Source, in *routers.Im
 	result := importJSON{
 		From: f.from, Source: source.Name, Name: draft.Name,
 		Remarks: append([]string{}, draft.Remarks...), Conversions: []routers.Conversion{},
-		Refused: none, Omitted: none, Skipped: append(none, in.Skipped...),
+		Notes: append(none, draft.Notes...), Refused: none, Omitted: none,
+		Skipped: append(none, in.Skipped...),
 	}
 	if n := len(problems); !f.lossy && n > 0 {
 		const refused = "%s: %s cannot be expressed in a policy: nothing was written: --lossy omits them"
@@ -171,6 +173,9 @@ func (f *importFlags) write(s cli.Streams, source routers.Source, in *routers.Im
 	title := fmt.Sprintf("Imported by shaper import --from %s from %s, policy %s.", f.from, source.Name,
 		draft.Name)
 	rendered := draft.Render(title)
+	for _, err := range errorsAt(source, draft.Notes) {
+		fmt.Fprintf(s.Err, "shaper: note: %s\n", say.Printable(err.Error()))
+	}
 	if _, problems := compileImported(draft, rendered); len(problems) > 0 {
 		return f.refuse(s, source, result, problems, nil)
 	}

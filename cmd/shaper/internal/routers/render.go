@@ -41,6 +41,9 @@ func (d *Draft) Render(title string) *Rendered {
 	for _, remark := range d.Remarks {
 		w.line(0, "# "+printable(remark), 0, "")
 	}
+	for _, note := range byLine(d.Notes) {
+		w.line(0, fmt.Sprintf("# Line %d: %s", note.Line, printable(note.Reason)), 0, "")
+	}
 	if d.Length != "" {
 		w.line(0, "length: "+d.Length, 0, "")
 	}
@@ -50,7 +53,7 @@ func (d *Draft) Render(title string) *Rendered {
 		w.entries(2, class.Entries)
 	}
 	for _, q := range d.Queues {
-		if q.Get("rate") != nil && q.Get("fair") == nil {
+		if q.Get("rate") != nil && q.Get("link") == nil && q.Get("fair") == nil {
 			q.Set("fair", "false", 0, "") // the queue of a router is a FIFO, unless it says otherwise
 		}
 	}
