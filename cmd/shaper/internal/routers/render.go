@@ -42,7 +42,11 @@ func (d *Draft) Render(title string) *Rendered {
 		w.line(0, "# "+printable(remark), 0, "")
 	}
 	for _, note := range byLine(d.Notes) {
-		w.line(0, fmt.Sprintf("# Line %d: %s", note.Line, printable(note.Reason)), 0, "")
+		place := fmt.Sprintf("Line %d", note.Line)
+		if note.File != "" {
+			place = fmt.Sprintf("%s:%d", note.File, note.Line)
+		}
+		w.line(0, "# "+printable(place+": "+note.Reason), 0, "")
 	}
 	if d.Length != "" {
 		w.line(0, "length: "+d.Length, 0, "")
@@ -60,11 +64,14 @@ func (d *Draft) Render(title string) *Rendered {
 	for _, part := range []struct {
 		name    string
 		entries []*Entry
-	}{{"meters", d.Meters}, {"queues", d.Queues}, {"links", d.Links}} {
+	}{{"meters", d.Meters}, {"queues", d.Queues}, {"links", d.Links}, {"plans", d.Plans}} {
 		if len(part.entries) > 0 {
 			w.line(0, part.name+":", 0, "")
 			w.entries(1, part.entries)
 		}
+	}
+	if d.Customers != "" {
+		w.line(0, "customers: {file: "+Quote(d.CustomersFile)+"}", 0, "")
 	}
 	return &Rendered{w.text.String(), w.conversions, w.lines}
 }
