@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -26,11 +28,13 @@ type importFlags struct {
 
 // importJSON is the output of import --json.
 type importJSON struct {
-	From        string               `json:"from"`   // dialect
-	Source      string               `json:"source"` // file or interface
-	Name        string               `json:"name"`   // of the policy in the configuration
-	Policy      string               `json:"policy"` // text; "" if statements were refused
+	From        string               `json:"from"`                // dialect
+	Source      string               `json:"source"`              // file or interface
+	Name        string               `json:"name"`                // of the policy in the configuration
+	Policy      string               `json:"policy"`              // text; "" if statements were refused
+	Customers   string               `json:"customers,omitempty"` // text of the file of customers
 	Remarks     []string             `json:"remarks"`
+	Notes       []routers.Problem    `json:"notes"` // statements with another effect in the policy
 	Conversions []routers.Conversion `json:"conversions"`
 	Refused     []routers.Problem    `json:"refused"`
 	Omitted     []routers.Problem    `json:"omitted"` // with --lossy
@@ -46,6 +50,9 @@ func newImport(s cli.Streams) *cobra.Command {
 		Long: `Read policers, shapers, classes and queues from a configuration, and print them
 as a policy. Each line has a comment: the line and the statement it was made
 from, and how its value was converted. FILE - is standard input.
+
+From libreqos, FILE is network.json. ShapedDevices.csv must be beside it, and -o
+is needed: the customers are written to a file beside the policy, with .csv.
 
 If a statement cannot be expressed in a policy, print it with its line and the
 reason, write no policy and exit with 1. With --lossy, omit it and continue.`,
@@ -89,6 +96,11 @@ func (f *importFlags) run(s cli.Streams, path string) error {
 		return cli.Usagef("--from %q: want %s", f.from, listed(routers.ImportNames()))
 	case !slices.Contains([]string{"", "l3", "l2", "l1"}, f.length):
 		return cli.Usagef("--length %q: want l3, l2 or l1", f.length)
+	case routers.Pair(importer) != "" && (f.out == "" || f.out == "-" || path == "-"):
+		return cli.Usagef("--from %s reads %s beside the file, and writes two files: give the file by name, and -o",
+			f.from, routers.Pair(importer))
+	case routers.Pair(importer) != "" && customersBeside(f.out) == f.out:
+		return cli.Usagef("-o %s is the name of the file of customers: choose another for the policy", f.out)
 	case f.out == "-" && f.json:
 		return cli.Usagef("only one of -o - and --json can write to standard output")
 	}
@@ -106,6 +118,14 @@ func (f *importFlags) run(s cli.Streams, path string) error {
 	source, err := f.read(s, path)
 	if err != nil {
 		return err
+	}
+	if name := routers.Pair(importer); name != "" {
+		path := filepath.Join(filepath.Dir(path), name)
+		text, err := cli.ReadLimited("devices", path, maxConfiguration)
+		if err != nil {
+			return err
+		}
+		source.Companion = &routers.Source{Name: say.Printable(path), Text: string(text)}
 	}
 	source.Options = o
 	in, err := importer.Import(source)
@@ -154,7 +174,8 @@ func (f *importFlags) write(s cli.Streams, source routers.Source, in *routers.Im
 	result := importJSON{
 		From: f.from, Source: source.Name, Name: draft.Name,
 		Remarks: append([]string{}, draft.Remarks...), Conversions: []routers.Conversion{},
-		Refused: none, Omitted: none, Skipped: append(none, in.Skipped...),
+		Notes: append(none, draft.Notes...), Refused: none, Omitted: none,
+		Skipped: append(none, in.Skipped...),
 	}
 	if n := len(problems); !f.lossy && n > 0 {
 		const refused = "%s: %s cannot be expressed in a policy: nothing was written: --lossy omits them"
@@ -168,11 +189,21 @@ func (f *importFlags) write(s cli.Streams, source routers.Source, in *routers.Im
 	if f.length != "" {
 		draft.Length = f.length
 	}
+	if draft.Customers != "" {
+		draft.CustomersFile = filepath.Base(customersBeside(f.out))
+	}
 	title := fmt.Sprintf("Imported by shaper import --from %s from %s, policy %s.", f.from, source.Name,
 		draft.Name)
 	rendered := draft.Render(title)
-	if _, problems := compileImported(draft, rendered); len(problems) > 0 {
-		return f.refuse(s, source, result, problems, nil)
+	for _, err := range errorsAt(source, draft.Notes) {
+		fmt.Fprintf(s.Err, "shaper: note: %s\n", say.Printable(err.Error()))
+	}
+	if draft.Customers == "" {
+		if _, problems := compileImported(draft, rendered); len(problems) > 0 {
+			return f.refuse(s, source, result, problems, nil)
+		}
+	} else if err := writeResult(s, "customers", customersBeside(f.out), draft.Customers); err != nil {
+		return err
 	}
 	if f.out != "" || !f.json {
 		if err := writeResult(s, "policy", f.out, rendered.Text); err != nil {
@@ -182,8 +213,14 @@ func (f *importFlags) write(s cli.Streams, source routers.Source, in *routers.Im
 	if !f.json {
 		return nil
 	}
+	result.Customers = draft.Customers
 	result.Policy, result.Conversions = rendered.Text, append(result.Conversions, rendered.Conversions...)
 	return say.WriteJSON(s.Out, result)
+}
+
+// customersBeside returns the name of the file of customers for a policy file.
+func customersBeside(policy string) string {
+	return strings.TrimSuffix(policy, filepath.Ext(policy)) + ".csv"
 }
 
 // refuse returns the problems as errors, followed by a last one, which may be nil. With --json it
@@ -202,7 +239,7 @@ func (f *importFlags) refuse(
 // errorsAt returns problems as errors with their places.
 func errorsAt(source routers.Source, problems []routers.Problem) (errs []error) {
 	for _, p := range problems {
-		place := source.Name
+		place := cmp.Or(p.File, source.Name)
 		if p.Line > 0 {
 			place = fmt.Sprintf("%s:%d", place, p.Line)
 		}

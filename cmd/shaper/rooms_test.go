@@ -72,7 +72,7 @@ check: meter shared queue dataplane compiled calendar policyfile say lint cli | 
 diff: meter queue dataplane compiled replay calendar policyfile say | tests: policytest
 
 # routers
-routers: meter unsaid marker dataplane pattern policyfile | tests: queue diff tc policytest
+routers: meter unsaid marker queue dataplane pattern policyfile | tests: diff tc policytest
 tc: meter unsaid queue dataplane pattern policyfile routers | tests: compiled nettest
 
 # captures

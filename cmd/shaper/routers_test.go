@@ -56,6 +56,9 @@ func TestImportErrors(t *testing.T) {
 		{"--from mikrotik -", good, cli.ExitUsage, `--from "mikrotik": want`, ""},
 		{"-", good, cli.ExitUsage, "--from is missing", ""},
 		{"--from cisco", "", cli.ExitUsage, "want one configuration", ""},
+		{"--from libreqos network.json", "", cli.ExitUsage, "reads ShapedDevices.csv beside the file, and writes two files", ""},
+		{"--from libreqos - -o x.yaml", "", cli.ExitUsage, "give the file by name", ""},
+		{"--from libreqos network.json -o x.csv", "", cli.ExitUsage, "x.csv is the name of the file of customers", ""},
 		{"--from cisco --link 10 -", good, cli.ExitUsage, "--link:", ""},
 		{"--from cisco --link 0bit -", good, cli.ExitUsage, "--link: it must be above zero", ""},
 		{"--from cisco --length l4 -", good, cli.ExitUsage, `--length "l4"`, ""},
@@ -92,6 +95,43 @@ func TestImportFile(t *testing.T) {
 	}
 	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(after, before) {
 		t.Errorf("the file changed: %v", err)
+	}
+}
+
+// TestImportTwoFiles checks that import --from libreqos reads two files and writes two, or none.
+func TestImportTwoFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(name, text string) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	network, policy := filepath.Join(dir, "network.json"), filepath.Join(dir, "isp.yaml")
+	try := func(want int, errs string) {
+		t.Helper()
+		code, _, got := command("", "import", "--from", "libreqos", network, "-o", policy)
+		if code != want || !strings.Contains(got, errs) {
+			t.Fatalf("exit %d: %s, want %d: %s", code, got, want, errs)
+		}
+	}
+	const header = "Circuit ID,Parent Node,IPv4,IPv6,Download Min Mbps,Upload Min Mbps,Download Max Mbps,Upload Max Mbps\n"
+	write("network.json", `{"A": {"downloadBandwidthMbps": 10, "uploadBandwidthMbps": 10}}`)
+	try(cli.ExitFailed, "ShapedDevices.csv")
+	write("ShapedDevices.csv", header+"1,B,192.0.2.1,,1,1,5,5\n")
+	try(cli.ExitFailed, filepath.Join(dir, "ShapedDevices.csv")+`:2: parent node "B" is not in `)
+	if files, err := os.ReadDir(dir); err != nil || len(files) != 2 {
+		t.Errorf("files %v, error %v", files, err)
+	}
+	write("ShapedDevices.csv", header+"1,A,192.0.2.1,,1,1,5,5\n")
+	try(cli.ExitDone, "")
+	text, err := os.ReadFile(filepath.Join(dir, "isp.csv"))
+	if err != nil || !strings.Contains(string(text), "1,192.0.2.1,default,A,") {
+		t.Errorf("customers %q, error %v", text, err)
+	}
+	text, err = os.ReadFile(policy)
+	if err != nil || !strings.Contains(string(text), "customers: {file: isp.csv}") {
+		t.Errorf("policy %q, error %v", text, err)
 	}
 }
 

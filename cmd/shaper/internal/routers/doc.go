@@ -11,6 +11,7 @@
 //   - Call Draft.Cannot for a statement that changes the fate of packets and that a policy cannot
 //     express, or that is not understood; Draft.Omit if its whole class must be omitted; and add to
 //     Import.Problems if it belongs to no policy. Without --lossy these fail the import.
+//   - Call Draft.Note if a policy expresses a statement with a difference.
 //   - Call Import.Skip for all other statements outside of policies.
 //
 // Export writes a compiled policy. It calls Export.Cannot for parts that the dialect cannot

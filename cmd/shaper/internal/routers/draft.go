@@ -17,8 +17,12 @@ type Draft struct {
 	Part bool   // other policies of the configuration contain it
 
 	Classes, Meters, Queues, Links []*Entry // of the policy file, in order
-	Length                         string   // rule in the syntax of policies; "": l3
-	Remarks                        []string // comments at the top of the file
+	Plans                          []*Entry
+	Customers                      string    // text of the file of customers, or ""
+	CustomersFile                  string    // its name in the policy
+	Length                         string    // rule in the syntax of policies; "": l3
+	Remarks                        []string  // comments at the top of the file
+	Notes                          []Problem // differences that remain, also comments at the top
 	Problems                       []Problem
 	used                           map[string]bool // keys of classes
 	Counters                       []Counter       // of show policy-map interface
@@ -33,7 +37,14 @@ func (d *Draft) Cannot(line Line, format string, args ...any) {
 // Omit adds a class that a policy cannot express, with its statements in the lines up to last.
 func (d *Draft) Omit(line Line, last int, reason error) {
 	d.Problems = append(d.Problems,
-		Problem{line.Number, last, line.Text(), fmt.Sprintf("%v: the class is omitted", reason)})
+		Problem{"", line.Number, last, line.Text(), fmt.Sprintf("%v: the class is omitted", reason)})
+}
+
+// Note adds a statement whose effect on packets differs in the policy, or a part of it that is left
+// out. It does not fail the import.
+func (d *Draft) Note(line Line, format string, args ...any) {
+	d.Notes = append(d.Notes,
+		Problem{Line: line.Number, Text: line.Text(), Reason: fmt.Sprintf(format, args...)})
 }
 
 // Remark adds a comment at the top of the file.

@@ -41,6 +41,13 @@ func (d *Draft) Render(title string) *Rendered {
 	for _, remark := range d.Remarks {
 		w.line(0, "# "+printable(remark), 0, "")
 	}
+	for _, note := range byLine(d.Notes) {
+		place := fmt.Sprintf("Line %d", note.Line)
+		if note.File != "" {
+			place = fmt.Sprintf("%s:%d", note.File, note.Line)
+		}
+		w.line(0, "# "+printable(place+": "+note.Reason), 0, "")
+	}
 	if d.Length != "" {
 		w.line(0, "length: "+d.Length, 0, "")
 	}
@@ -50,18 +57,21 @@ func (d *Draft) Render(title string) *Rendered {
 		w.entries(2, class.Entries)
 	}
 	for _, q := range d.Queues {
-		if q.Get("rate") != nil && q.Get("fair") == nil {
+		if q.Get("rate") != nil && q.Get("link") == nil && q.Get("fair") == nil {
 			q.Set("fair", "false", 0, "") // the queue of a router is a FIFO, unless it says otherwise
 		}
 	}
 	for _, part := range []struct {
 		name    string
 		entries []*Entry
-	}{{"meters", d.Meters}, {"queues", d.Queues}, {"links", d.Links}} {
+	}{{"meters", d.Meters}, {"queues", d.Queues}, {"links", d.Links}, {"plans", d.Plans}} {
 		if len(part.entries) > 0 {
 			w.line(0, part.name+":", 0, "")
 			w.entries(1, part.entries)
 		}
+	}
+	if d.Customers != "" {
+		w.line(0, "customers: {file: "+Quote(d.CustomersFile)+"}", 0, "")
 	}
 	return &Rendered{w.text.String(), w.conversions, w.lines}
 }

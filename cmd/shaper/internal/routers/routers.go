@@ -20,6 +20,8 @@ type Source struct {
 	Name string // file name, or interface, for people
 	Text string
 	Options
+
+	Companion *Source // second file of a Paired importer
 }
 
 // Dialect is a language of configurations.
@@ -43,11 +45,26 @@ type Importer interface {
 	Import(Source) (*Import, error)
 }
 
+// Paired is an importer of two files.
+type Paired interface {
+	Importer
+	// Companion returns the name of the second file, in the directory of the first one.
+	Companion() string
+}
+
 // All lists the dialects by name. tc is added by its own file.
 var All = map[string]Dialect{}
 
 // importers lists the languages for import only, by name.
 var importers = map[string]Importer{}
+
+// Pair returns the name of an importer's second file, or "".
+func Pair(i Importer) string {
+	if p, ok := i.(Paired); ok {
+		return p.Companion()
+	}
+	return ""
+}
 
 // From returns the importer of a name, or nil.
 func From(name string) Importer {
@@ -58,7 +75,7 @@ func From(name string) Importer {
 }
 
 // order is the order of names in help and errors.
-var order = []string{"tc", "cisco", "junos", "huawei", "h3c", "cisco-show"}
+var order = []string{"tc", "cisco", "junos", "huawei", "h3c", "cisco-show", "libreqos"}
 
 // ExportNames returns the names of all dialects.
 func ExportNames() []string {
@@ -72,6 +89,7 @@ func ImportNames() []string {
 
 // Problem is an untranslated statement.
 type Problem struct {
+	File   string `json:"file,omitempty"`      // "" for the first file of the source
 	Line   int    `json:"line,omitempty"`      // in the configuration; 0: none
 	Last   int    `json:"last_line,omitempty"` // last line omitted with the statement; 0: none
 	Text   string `json:"text,omitempty"`      // the statement
@@ -169,6 +187,8 @@ func (i *Import) Pick(name string) (*Draft, []Problem, error) {
 
 // byLine sorts problems by line.
 func byLine(list []Problem) []Problem {
-	slices.SortStableFunc(list, func(a, b Problem) int { return cmp.Compare(a.Line, b.Line) })
+	slices.SortStableFunc(list, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
+	})
 	return list
 }

@@ -25,10 +25,10 @@ func TestTCProblems(t *testing.T) {
 		{filter + "u32 match ip src 10.0.0.0/8 police rate 1mbit burst 10k peakrate 2mbit mtu 1500 drop flowid 1:1", 3, "peakrate 2mbit"},
 		{filter + "u32 match ip src 10.0.0.0/8 police avrate 1mbit drop flowid 1:1", 3, "avrate 1mbit"},
 		{filter + "u32 match ip src 10.0.0.0/8 police rate 1mbit burst 10k linklayer atm drop", 3, "linklayer atm"},
-		{filter + "u32 match ip tos 0x10 0xff flowid 1:1", 3, "ECN"},
+		{filter + "u32 match ip tos 0x11 0xff flowid 1:1", 3, "ECN"},
 		{filter + "u32 match ip tos 0x10 0x1c flowid 1:1", 3, "not a range"},
 		{filter + "u32 match u8 0x10 0xff at 33 flowid 1:1", 3, "byte 33"},
-		{filter + "u32 match u16 0 0xffc0 at 2 flowid 1:1", 3, "byte 2"},
+		{filter + "u32 match u16 0 0xffc0 at 4 flowid 1:1", 3, "byte 4"},
 		{filter + "u32 ht 1: match u32 0 0 flowid 1:1", 3, "hash tables"},
 		{filter + "u32 match ip6 dst 2001:db8::/32 flowid 1:1", 3, "another protocol"},
 		{filter + "u32 match ip dport 80 0xffff match tcp dst 80 0xffff flowid 1:1", 3, "same port twice"},
@@ -36,7 +36,7 @@ func TestTCProblems(t *testing.T) {
 		{filter + "u32 flowid 1:1", 3, "matches nothing"},
 		{filter + "bpf obj x.o", 3, "filter bpf"},
 		{filter + "flower src_mac 02:00:00:00:00:01 flowid 1:1", 3, `"src_mac"`},
-		{filter + "flower ip_tos 0x10 flowid 1:1", 3, "ECN"},
+		{filter + "flower ip_tos 0x11 flowid 1:1", 3, "ECN"},
 		{filter + "chain 3 matchall flowid 1:1", 3, "chain 3"},
 		{filter + "matchall action goto chain 1", 3, "goto"},
 		{filter + "matchall action mirred egress mirror dev eth1", 3, "mirror"},
@@ -60,21 +60,13 @@ func TestTCProblems(t *testing.T) {
 		{htb + "tc qdisc add dev eth0 parent 1:1 tbf rate 1mbit burst 10k limit 10k\ntc filter add dev eth0 parent 1: matchall flowid 1:1", 3, "tbf below a class"},
 		{"tc qdisc add dev eth0 root handle 1: stab linklayer atm htb", 1, "linklayer atm"},
 		{"tc qdisc add dev eth0 root fq_codel", 1, "--link"},
-		{"tc qdisc add dev eth0 root cake bandwidth 1mbit flows", 1, "diffserv3"},
-		{"tc qdisc add dev eth0 root cake bandwidth 1mbit besteffort", 1, "triple-isolate"},
-		{"tc qdisc add dev eth0 root cake bandwidth 1mbit besteffort flows wash", 1, "wash"},
+		{"tc qdisc add dev eth0 root cake bandwidth 1mbit besteffort flows ingress", 1, "ingress"},
+		{htb + "tc qdisc add dev eth0 parent 1:1 cake wash\ntc filter add dev eth0 parent 1: matchall flowid 1:1", 3, "wash"},
 		{"tc qdisc add dev eth0 root tbf burst 10k limit 10k", 1, "rate is missing"},
 		{"tc qdisc add dev eth0 root tbf rate 1mbit burst 10k", 1, "limit or latency"},
 		{"tc qdisc add root tbf rate 1mbit burst 10k limit 1k", 1, "dev is missing"},
 		{"if true; then\n\ttc qdisc add dev eth0 root tbf rate 1mbit burst 10k limit 1k\nfi", 2, "begins in line 1"},
-		{
-			"tc qdisc add dev eth0 root handle 1: htb default 3\ntc class add dev eth0 parent 1: classid 1:1 htb rate 9mbit\n" +
-				"tc class add dev eth0 parent 1:1 classid 1:2 htb rate 5mbit ceil 9mbit prio 1\ntc class add dev eth0 parent 1:1 classid 1:3 htb rate 4mbit ceil 9mbit prio 2", 4, "prio 2",
-		},
-		{
-			"tc qdisc add dev eth0 root handle 1: htb default 3\ntc class add dev eth0 parent 1: classid 1:1 htb rate 9mbit\n" +
-				"tc class add dev eth0 parent 1:1 classid 1:2 htb rate 5mbit ceil 9mbit\ntc class add dev eth0 parent 1:1 classid 1:3 htb rate 4mbit ceil 8mbit", 4, "ceil 8mbit",
-		},
+		{chain(9), 10, "class 1:9 is at level 9: htb has at most 8"},
 		{
 			"tc filter add dev eth0 ingress pref 1 protocol ip matchall action police rate 1mbit burst 9k overhead 4\n" +
 				"tc filter add dev eth0 ingress pref 2 protocol ipv6 matchall action police rate 1mbit burst 9k", 2, "a policy has one",
@@ -105,6 +97,67 @@ func TestTCProblems(t *testing.T) {
 		}
 		if !found {
 			t.Errorf("%s\nproblems %q, want one with %q in line %d", c.script, all, c.reason, c.line)
+		}
+	}
+}
+
+// chain returns a script with a chain of classes of htb.
+func chain(levels int) string {
+	s := fmt.Sprintf("tc qdisc add dev eth0 root handle 1: htb default %x\n", levels)
+	for i := range levels {
+		s += fmt.Sprintf("tc class add dev eth0 parent 1:%x classid 1:%x htb rate 1mbit\n", i, i+1)
+	}
+	return s
+}
+
+// TestTCNotes checks that differences which remain are named, with their lines.
+func TestTCNotes(t *testing.T) {
+	t.Parallel()
+	const (
+		htb   = "tc qdisc add dev eth0 root handle 1: htb default 3\ntc class add dev eth0 parent 1: classid 1:1 htb rate 9mbit\n"
+		two   = "tc class add dev eth0 parent 1:1 classid 1:2 htb rate 4mbit ceil 8mbit\n"
+		three = "tc class add dev eth0 parent 1:1 classid 1:3 htb rate 4mbit ceil 8mbit"
+		to2   = "\ntc filter add dev eth0 parent 1: protocol ip prio 1 u32 match ip src 10.0.0.0/8 flowid 1:2"
+	)
+	for _, c := range []struct {
+		script string
+		line   int    // 0: no note
+		reason string // a part of it
+	}{
+		{htb + two + three + to2, 0, ""},
+		{htb + two + three + " burst 15k cburst 4k" + to2, 4, "burst and cburst"},
+		{htb + two + three + " quantum 2999" + to2, 2, "rounded to weights"},
+		{htb + two + "tc class add dev eth0 parent 1:1 classid 1:3 htb rate 6mbit" + to2, 2, "add up to 10mbit, above its 9mbit: htb sends them all, and here guarantees share the link's rate; those of the queues are reduced to fit"},
+		{htb + two + "tc class add dev eth0 parent 1:2 classid 1:3 htb rate 4mbit", 1, "shares the excess among all classes"},
+		{htb + three + "\ntc filter add dev eth0 parent 1: protocol ip prio 1 u32 match ip tos 0x10 0xff flowid 1:3", 4, "ECN bits"},
+		{htb + three + "\ntc filter add dev eth0 parent 1: protocol ip flower ip_tos 0x10 flowid 1:3", 4, "ECN bits"},
+		{htb + three + "\ntc filter add dev eth0 parent 1: protocol ip handle 1/0xff fw flowid 1:3", 4, "other bits of the mark"},
+		{htb + three + "\ntc filter add dev eth0 parent 1: protocol ip u32 match u16 0 0xffc0 at 2 flowid 1:3", 4, "total length"},
+		{htb + two + three + to2 + "\ntc filter add dev eth0 parent 1: protocol ipv6 prio 1 u32 match ip6 src ::/0 flowid 1:2", 6, "another protocol, from line 5"},
+		{"tc qdisc add dev eth0 root cake bandwidth 1mbit flows", 1, "diffserv3, the default of cake: the tins"},
+		{"tc qdisc add dev eth0 root cake bandwidth 1mbit diffserv4 besteffort flows", 0, ""},
+		{"tc qdisc add dev eth0 root cake bandwidth 1mbit besteffort dual-dsthost", 0, ""},
+		{"tc qdisc add dev eth0 root cake bandwidth 1mbit besteffort", 1, "triple-isolate, the default of cake: the destinations"},
+		{"tc qdisc add dev eth0 root cake bandwidth 1mbit besteffort dual-srchost nat", 1, "nat"},
+	} {
+		in, err := Dialect{}.Import(routers.Source{Name: "script", Text: c.script})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, problems, err := in.Pick("eth0")
+		if err != nil || problems != nil {
+			t.Errorf("%s\n%v, %v", c.script, problems, err)
+			continue
+		}
+		text := d.Render("test").Text
+		compileText(t, text)
+		if len(d.Notes) > 1 || (len(d.Notes) == 0) != (c.line == 0) {
+			t.Errorf("%s\nnotes %q, want one with %q", c.script, d.Notes, c.reason)
+			continue
+		}
+		if c.line > 0 && (d.Notes[0].Line != c.line || !strings.Contains(d.Notes[0].Reason, c.reason) ||
+			!strings.Contains(text, c.reason)) {
+			t.Errorf("%s\nnote %+v, want %q in line %d\n%s", c.script, d.Notes[0], c.reason, c.line, text)
 		}
 	}
 }

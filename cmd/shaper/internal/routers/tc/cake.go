@@ -24,18 +24,22 @@ var cakeOverheads = map[string]struct{ overhead, mpu int }{
 // cakeFlows are the keys of a flow by name.
 var cakeFlows = map[string]string{
 	"flows": "flow", "srchost": "src", "dsthost": "dst", "hosts": "hosts", "flowblind": "",
-	"triple-isolate": "flow", "dual-srchost": "flow", "dual-dsthost": "flow",
+	"triple-isolate": bothHosts, "dual-srchost": "[src, flow]", "dual-dsthost": "[dst, flow]",
 }
+
+// bothHosts stands for fairness to the hosts of both sides: a policy has those of one side.
+const bothHosts = "[dst, flow]"
+
+// cakeTins are the values of tins: classes by DSCP. besteffort has one.
+var cakeTins = []string{"besteffort", "diffserv3", "diffserv4", "diffserv8", "diffserv", "precedence"}
 
 // Words of cake without effect on the fate of packets, or whose effect is lost.
 var (
 	cakePlain = []string{
-		"nowash", "split-gso", "no-split-gso", "nonat", "nat", "noatm", "egress", "no-ack-filter",
-		"via-ethernet", "besteffort",
+		"nowash", "split-gso", "no-split-gso", "noatm", "egress", "no-ack-filter", "via-ethernet",
 	}
 	cakeLost = []string{
-		"wash", "atm", "ptm", "ingress", "ack-filter", "ack-filter-aggressive", "autorate-ingress",
-		"diffserv3", "diffserv4", "diffserv8", "diffserv", "precedence", "conservative",
+		"atm", "ptm", "ingress", "ack-filter", "ack-filter-aggressive", "autorate-ingress", "conservative",
 		"ipoa-vcmux", "ipoa-llcsnap", "bridged-vcmux", "bridged-llcsnap", "pppoa-vcmux", "pppoa-llc",
 		"pppoe-vcmux", "pppoe-llcsnap",
 	}
@@ -71,13 +75,22 @@ func (q *tcQdisc) cake(option string, a *tcArgs, t *tcImport) bool {
 		q.length.mpu = value(a, strconv.Atoi)
 	case "raw":
 		q.length = tcLength{stab: q.length.stab}
+	case "wash":
+		q.wash = true
+	case "nat", "nonat":
+		q.nat = option == "nat"
 	case "fwmark":
 		q.lost = append(q.lost, "fwmark "+a.next())
 	default:
 		flow, isFlow := cakeFlows[option]
 		switch {
 		case isFlow:
-			q.fair = flow
+			q.fair, q.isolate = flow, ""
+			if option == "triple-isolate" {
+				q.isolate = option
+			}
+		case slices.Contains(cakeTins, option):
+			q.tins = option
 		case slices.Contains(cakeLost, option):
 			q.lost = append(q.lost, option)
 		case !slices.Contains(cakePlain, option):
@@ -89,22 +102,26 @@ func (q *tcQdisc) cake(option string, a *tcArgs, t *tcImport) bool {
 
 // cakeRTT sets the interval of CoDel. Its target is a twentieth of it.
 func (q *tcQdisc) cakeRTT(rtt time.Duration) {
-	q.codel = queue.CoDel{Target: max(rtt/20, time.Microsecond), Interval: rtt}
+	q.codel = cakeCoDel(rtt)
 }
 
-// cakeModes adds the modes that a policy cannot express. Tins and hosts are cake's default.
-func (q *tcQdisc) cakeModes() {
-	has := func(words ...string) bool {
-		return slices.ContainsFunc(words, func(w string) bool { return slices.Contains(q.Words, w) })
+func cakeCoDel(rtt time.Duration) queue.CoDel {
+	return queue.CoDel{Target: max(rtt/20, time.Microsecond), Interval: rtt}
+}
+
+// cakeNotes notes the modes of cake that a policy does not have.
+func (b *tcQueues) cakeNotes(q *tcQdisc) {
+	if q.tins != "besteffort" {
+		b.Note(q.Line, "%s: the tins by DSCP are left out, and all packets share one queue (besteffort says that)", q.tins)
 	}
-	if !has("besteffort", "diffserv3", "diffserv4", "diffserv8", "diffserv", "precedence") {
-		q.lost = append(q.lost, "diffserv3, cake's default: tins by DSCP (besteffort has one)")
+	if q.isolate != "" {
+		b.Note(q.Line, "%s: the destinations get the same each, and not the sources too (dual-dsthost says that)",
+			q.isolate)
 	}
-	switch {
-	case has("dual-srchost", "dual-dsthost", "triple-isolate"):
-		q.lost = append(q.lost, "fairness among hosts, then among their flows")
-	case !has("flows", "srchost", "dsthost", "hosts", "flowblind"):
-		q.lost = append(q.lost,
-			"triple-isolate, cake's default: fairness among hosts, then among their flows (flows has that of flows only)")
+	if q.nat && q.fair != "" && q.fair != "flow" {
+		b.Note(q.Line, "nat: hosts behind NAT are told apart by the addresses in the packet only")
+	}
+	if q.wash && q.parent != tcRoot {
+		b.Cannot(q.Line, "wash below a class")
 	}
 }

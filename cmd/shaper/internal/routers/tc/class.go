@@ -76,8 +76,10 @@ func (k *tcClass) options(a *tcArgs, t *tcImport) {
 			if l := a.next(); !strings.HasPrefix("ethernet", l) {
 				a.fail("linklayer %s rounds packets to cells of 53 bytes", l)
 			}
-		case complete(w, []string{"burst", "cburst", "mtu", "slot", "pslot"}) != "", w == "buffer",
-			w == "cbuffer", w == "maxburst", w == "cmaxburst":
+		case complete(w, []string{"burst", "cburst"}) != "", w == "buffer", w == "cbuffer", w == "maxburst",
+			w == "cmaxburst":
+			k.burst = strings.TrimPrefix(k.burst+" "+w+" "+a.next(), " ")
+		case complete(w, []string{"mtu", "slot", "pslot"}) != "":
 			a.next()
 		default:
 			a.unknown(w)

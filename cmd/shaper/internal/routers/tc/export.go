@@ -1,7 +1,6 @@
 package tc
 
 import (
-	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -20,8 +19,10 @@ type tcExport struct {
 	device string
 	text   strings.Builder
 	length tcLength
+	rule   dataplane.LengthRule
 	queues map[*dataplane.Queue]string // classes of htb
 	links  map[*dataplane.Link]string
+	nodes  map[any]*exportedNode // by queue or link
 	police map[*dataplane.Meter]*exportedMeter
 	id     int // the last minor number of a class
 	index  int // the last index of a police action
@@ -38,6 +39,7 @@ func (Dialect) Export(p *dataplane.Policy, name string) *routers.Export {
 	x := &tcExport{
 		Export: &routers.Export{}, device: name,
 		queues: map[*dataplane.Queue]string{}, links: map[*dataplane.Link]string{},
+		nodes:  map[any]*exportedNode{},
 		police: map[*dataplane.Meter]*exportedMeter{}, id: 15, index: firstIndex - 1,
 	}
 	if len(name) > 15 || name == "" || strings.ContainsAny(name, "/ \t\n'\"$`\\;&|#") { // IFNAMSIZ
@@ -58,6 +60,7 @@ func (Dialect) Export(p *dataplane.Policy, name string) *routers.Export {
 		c := &p.Classes[i]
 		x.Unsaid("class "+c.Name, c, notOfTC, "Name", "Match", "Meter", "Green", "Yellow", "Red")
 	}
+	x.rule = p.Length
 	x.setLength(p.Length)
 	x.line("#!/bin/sh -e\n# Written by shaper export --to tc. To remove it: tc qdisc del dev %s root", name)
 	if !x.single(p) {
@@ -188,36 +191,6 @@ func matchesAll(m *dataplane.Match) bool {
 	return m.Covers(&all) && len(m.Length) > 0
 }
 
-// tree writes HTB with its classes and filters.
-func (x *tcExport) tree(p *dataplane.Policy) {
-	x.line("%s htb", x.root())
-	used := map[*dataplane.Queue]bool{}
-	for i := range p.Classes {
-		c := &p.Classes[i]
-		for color := range meter.Red + 1 {
-			if q := c.Action(color).Queue; q != nil && !used[q] && (c.Meter != nil || color == meter.Green) {
-				used[q] = true
-				x.queue(q)
-			}
-		}
-	}
-	for _, q := range p.Queues {
-		if !used[q] {
-			x.Note("queue %s is left out: no class uses it", q.Name)
-		}
-	}
-	for i := range p.Classes {
-		x.class(&p.Classes[i])
-	}
-	if x.index >= firstIndex {
-		x.Note("indexes of police actions, here from %d on, belong to the network namespace: change them if other filters use the same",
-			firstIndex)
-	}
-	if x.pref > 1<<16-1 {
-		x.Cannot("%d filters: tc has 65535 priorities", x.pref)
-	}
-}
-
 // next returns the ID of a new class.
 func (x *tcExport) next() string {
 	x.id++
@@ -225,45 +198,6 @@ func (x *tcExport) next() string {
 		x.Cannot("more than 65,520 queues and links")
 	}
 	return fmt.Sprintf("1:%x", x.id)
-}
-
-// queue writes a class for a queue, and one for its link.
-func (x *tcExport) queue(q *dataplane.Queue) {
-	what := "queue " + q.Name
-	x.Unsaid(what, q, notOfTC,
-		"Name", "Rate", "Time", "Bytes", "Packets", "WRED", "Seed", "CoDel", "ECN", "TargetAtRate",
-		"IntervalAtRate",
-		"Link", "Priority", "Weight", "Fair")
-	x.line("")
-	if q.Link == nil {
-		rate, _ := x.rate(what, q.Rate)
-		x.queues[q] = x.next()
-		x.label("queue", q.Name)
-		x.line("tc class add dev %s parent 1: classid %s htb rate %s quantum %d%s", x.device, x.queues[q],
-			rate, quantumUnit, x.sizes())
-		x.leaf(q)
-		return
-	}
-	rate, bytes := x.rate("link "+q.Link.Name, q.Link.Rate)
-	x.Unsaid("link "+q.Link.Name, q.Link, notOfTC, "Name", "Rate")
-	link, ok := x.links[q.Link]
-	if !ok {
-		link = x.next()
-		x.links[q.Link] = link
-		if bytes < smallPart {
-			x.Cannot("link %s: rate %v is below %v", q.Link.Name, q.Link.Rate, meter.ByteRate(smallPart))
-		}
-		x.label("link", q.Link.Name)
-		x.line("tc class add dev %s parent 1: classid %s htb rate %s%s", x.device, link, rate, x.sizes())
-	}
-	x.queues[q] = x.next()
-	x.label("queue", q.Name)
-	// Nearly all of the rate is borrowed, so that only prio and quantum decide. A ceil above the
-	// rate of the link keeps lower priorities from being served in between.
-	x.line("tc class add dev %s parent %s classid %s htb rate 8bit ceil %s prio %d quantum %d%s",
-		x.device, link, x.queues[q], meter.ByteRate(2*bytes), q.Priority, quantumUnit*cmp.Or(q.Weight, 1),
-		x.sizes())
-	x.leaf(q)
 }
 
 // leaf writes the qdisc of a queue.
@@ -281,11 +215,22 @@ func (x *tcExport) leaf(q *dataplane.Queue) {
 		x.Cannot("%s: seed", what)
 	}
 	x.Unsaid(what+": codel", c.CoDel, notOfTC, "Target", "Interval")
-	codel := c.CoDel != queue.CoDel{}
 	bytes := c.Bytes
 	if c.Time > 0 {
 		bytes, _ = c.Rate.Burst(c.Time)
 	}
+	kind, ok := x.cake(q, &c.Config, bytes)
+	if !ok {
+		kind = x.discipline(what, q, &c.Config, bytes)
+	}
+	class := x.queues[q]
+	x.line("tc qdisc add dev %s parent %s handle %s: %s", x.device, class, strings.TrimPrefix(class, "1:"),
+		kind)
+}
+
+// discipline returns the qdisc of a queue with a limit in bytes or packets, other than cake.
+func (x *tcExport) discipline(what string, q *dataplane.Queue, c *queue.Config, bytes int64) string {
+	codel, fair := c.CoDel != queue.CoDel{}, q.Fair.By != dataplane.NoKey
 	switch {
 	case codel && bytes > 0:
 		c.Packets = min(max(bytes/fullFrame, 1), queue.MaxPackets)
@@ -297,30 +242,56 @@ func (x *tcExport) leaf(q *dataplane.Queue) {
 	case c.Packets > 0 && bytes > 0:
 		x.Cannot("%s: two limits", what)
 	}
-	kind := ""
 	switch {
-	case q.Fair.By != dataplane.NoKey && (!codel || q.Fair != dataplane.Key{By: dataplane.ByFlow}):
-		x.Cannot("%s: fair: tc has fair: flow with codel", what)
+	case fair && (q.Fair != dataplane.Key{By: dataplane.ByFlow} || q.Hosts.By != dataplane.NoKey):
+		x.Cannot("%s: fair: tc has fair: flow; others with a limit in bytes, ecn and the target of codel 1/20 of its interval",
+			what)
+	case fair && !codel && (bytes > 0 || c.Packets > maxSFQ):
+		x.Cannot("%s: fair without codel: tc has limits in packets, up to %dp", what, maxSFQ)
 	case !codel && c.ECN:
 		x.Cannot("%s: ecn without codel", what)
 	}
 	switch {
 	case codel:
-		kind = map[bool]string{true: "fq_codel", false: "codel"}[q.Fair.By != dataplane.NoKey]
+		kind := map[bool]string{true: "fq_codel", false: "codel"}[fair]
 		ecn := map[bool]string{true: "ecn", false: "noecn"}[c.ECN]
 		if c.CoDel.Target%time.Microsecond != 0 || c.CoDel.Interval%time.Microsecond != 0 {
 			x.Cannot("%s: codel: tc has whole microseconds", what)
 		}
-		kind += fmt.Sprintf(" limit %d target %dus interval %dus %s", c.Packets,
-			c.CoDel.Target/time.Microsecond, c.CoDel.Interval/time.Microsecond, ecn)
 		x.Note("%s: the kernel counts CoDel's times in units of 1024 ns", what)
+		return fmt.Sprintf("%s limit %d target %dus interval %dus %s", kind, c.Packets,
+			c.CoDel.Target/time.Microsecond, c.CoDel.Interval/time.Microsecond, ecn)
+	case fair:
+		return fmt.Sprintf("sfq limit %d", c.Packets)
 	case bytes == 0:
-		kind = fmt.Sprintf("pfifo limit %d", c.Packets)
-	default:
-		kind = fmt.Sprintf("bfifo limit %d", bytes)
-		x.checkBytes(what, 0, bytes)
+		return fmt.Sprintf("pfifo limit %d", c.Packets)
 	}
-	class := x.queues[q]
-	x.line("tc qdisc add dev %s parent %s handle %s: %s", x.device, class, strings.TrimPrefix(class, "1:"),
-		kind)
+	x.checkBytes(what, 0, bytes)
+	return fmt.Sprintf("bfifo limit %d", bytes)
+}
+
+// maxSFQ is the largest limit of sfq with its default flows and depth (sch_sfq.c).
+const maxSFQ = 127 * 127
+
+// cake returns cake for a queue with a limit in bytes and CoDel, if cake has its parameters.
+func (x *tcExport) cake(q *dataplane.Queue, c *queue.Config, bytes int64) (string, bool) {
+	mode, ok := cakeMode[[2]dataplane.Key{q.Hosts, q.Fair}]
+	rtt := c.CoDel.Interval
+	if !ok || bytes == 0 || bytes >= 1<<32 || c.Time > 0 || c.Packets > 0 || !c.ECN || rtt == 0 ||
+		rtt%time.Microsecond != 0 || rtt/time.Microsecond >= 1<<32 || c.CoDel != cakeCoDel(rtt) {
+		return "", false
+	}
+	x.Note("queue %s: the memory limit of cake counts the kernel's buffers, which are larger than packets", q.Name)
+	return fmt.Sprintf("cake unlimited besteffort %s rtt %dus memlimit %d", mode, rtt/time.Microsecond, bytes), true
+}
+
+// cakeMode are the modes of cake by the keys of hosts and flows.
+var cakeMode = map[[2]dataplane.Key]string{
+	{}:                            "flowblind",
+	{{}, {By: dataplane.ByFlow}}:  "flows",
+	{{}, {By: dataplane.BySrc}}:   "srchost",
+	{{}, {By: dataplane.ByDst}}:   "dsthost",
+	{{}, {By: dataplane.ByHosts}}: "hosts",
+	{{By: dataplane.BySrc}, {By: dataplane.ByFlow}}: "dual-srchost",
+	{{By: dataplane.ByDst}, {By: dataplane.ByFlow}}: "dual-dsthost",
 }

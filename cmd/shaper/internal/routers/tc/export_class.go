@@ -115,7 +115,7 @@ func (x *tcExport) plainMeter(what string, m *dataplane.Meter) *dataplane.Meter 
 // colors are the colors of a meter, in the order green, yellow, red.
 func colors(m *dataplane.Meter) []meter.Color {
 	switch {
-	case m == nil:
+	case m == nil, m.Params == nil:
 		return []meter.Color{meter.Green}
 	case len(m.Params.Buckets()) == 1:
 		return []meter.Color{meter.Green, meter.Red}

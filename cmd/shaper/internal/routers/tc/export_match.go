@@ -41,8 +41,9 @@ func (x *tcExport) matches(what string, match dataplane.Match) (list []exportedM
 	switch {
 	case m.Customer:
 		x.Cannot("%s: customers", what)
-	case len(m.Length) > 0 && !all:
-		x.Cannot("%s: match length", what)
+	case len(m.Length) > 0 && !all && !x.seesLength(m, vlan):
+		x.Cannot("%s: match length: tc has it for ethertype: ipv4, without ports, vlan and pcp, if packets count as l2 or l3 without mpu",
+			what)
 	case vlan && len(m.Mark) > 0:
 		x.Cannot("%s: match mark with vlan or pcp", what)
 	}
@@ -78,6 +79,37 @@ func (x *tcExport) matches(what string, match dataplane.Match) (list []exportedM
 		x.Cannot("%s: match has addresses of different families only, so it matches nothing", what)
 	}
 	return list
+}
+
+// seesLength reports whether a filter can compare the metered length of the packets of a match: by the
+// total length in the header of IPv4.
+func (x *tcExport) seesLength(m *dataplane.Match, vlan bool) bool {
+	for i, t := range x.totals(m.Length) {
+		if t.First < 0 || t.First == 0 && m.Length[i].First > 0 || t.Last < t.First || t.Last >= 1<<16-1 {
+			return false
+		}
+	}
+	return slices.Equal(m.EtherType, one(etherIPv4)) && !vlan && len(m.SPort)+len(m.DPort)+len(m.Mark) == 0 &&
+		x.rule.Base != dataplane.L1 && x.rule.MPU == 0
+}
+
+// totalRange is a range of the total length of IPv4 packets, which the metered lengths may exceed.
+type totalRange struct{ First, Last int64 }
+
+// totals converts ranges of the metered length.
+func (x *tcExport) totals(ranges []dataplane.Range) (out []totalRange) {
+	shift := int64(x.rule.Overhead)
+	if x.rule.Base == dataplane.L2 {
+		shift += ethernetHeader
+	}
+	for _, r := range ranges {
+		t := totalRange{int64(r.First) - shift, int64(r.Last) - shift}
+		if r.First == 0 {
+			t.First = 0
+		}
+		out = append(out, t)
+	}
+	return out
 }
 
 // separate sorts prefixes and removes those that others contain. Filters for the same packets would
@@ -170,6 +202,14 @@ func (x *tcExport) family(what string, m *dataplane.Match, protocol uint32, vlan
 		}
 		return fmt.Sprintf("%s %s 0x%02x 0x%02x", key, dscp, v<<2, mask<<2)
 	}))
+	if protocol == etherIPv4 {
+		var lengths []dataplane.Range
+		for _, t := range x.totals(m.Length) {
+			lengths = append(lengths, dataplane.Range{First: uint32(t.First), Last: uint32(t.Last)})
+		}
+		add(masked(lengths, 16,
+			func(v, mask uint32) string { return fmt.Sprintf("match u16 %#x %#x at 2", v, mask) }))
+	}
 	family := protocol
 	if family != etherIPv4 && family != etherIPv6 {
 		family = 0

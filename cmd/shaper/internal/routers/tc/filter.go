@@ -3,6 +3,7 @@ package tc
 import (
 	"cmp"
 	"fmt"
+	"math/bits"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -55,6 +56,12 @@ func (t *tcImport) filter(d *tcDevice, c tcCommand, verb string, a *tcArgs) {
 		d.deleteFilters(f, a)
 		return
 	}
+	if other := d.otherProtocol(f, protocol); other != nil {
+		d.note(c.Line, "tc rejects it, and it has no effect: the filters of its priority have another protocol, from line %d",
+			other.Number)
+		return
+	}
+	f.protocol = protocol
 	switch kind {
 	case "u32":
 		f.u32(a, protocol, t)
@@ -85,6 +92,16 @@ func (t *tcImport) filter(d *tcDevice, c tcCommand, verb string, a *tcArgs) {
 		}
 	}
 	d.filters = append(d.filters, f)
+}
+
+// otherProtocol returns a filter of the same parent and priority whose protocol is another one, or nil.
+func (d *tcDevice) otherProtocol(f *tcFilter, protocol uint32) *tcFilter {
+	for _, o := range d.filters {
+		if f.pref != 0 && o.parent == f.parent && o.pref == f.pref && o.protocol != protocol {
+			return o
+		}
+	}
+	return nil
 }
 
 // deleteFilters handles tc filter del of all filters of a parent, or of those with a priority.
@@ -126,6 +143,10 @@ func (f *tcFilter) fw(handle string, a *tcArgs) {
 		a.check(err)
 	}
 	r, ok := maskRange(v, m, 32)
+	if low := bits.TrailingZeros32(^m); !ok && m == 1<<low-1 { // the low bits of the mark
+		f.notes = append(f.notes, fmt.Sprintf("the other bits of the mark are compared too: it must be %d", v&m))
+		r, ok = dataplane.Range{First: v & m, Last: v & m}, true
+	}
 	if !ok {
 		a.fail("handle %s is not a range of marks", handle)
 	}
@@ -146,7 +167,7 @@ func (f *tcFilter) flower(a *tcArgs, protocol uint32, t *tcImport) {
 		case "ip_proto":
 			m.Proto = one(value(a, parseIPProto))
 		case "ip_tos":
-			m.DSCP = append(m.DSCP, a.dscp())
+			m.DSCP = append(m.DSCP, a.dscp(f))
 		case "src_ip":
 			m.Src = a.prefixes()
 		case "dst_ip":
@@ -169,7 +190,7 @@ func (f *tcFilter) flower(a *tcArgs, protocol uint32, t *tcImport) {
 }
 
 // dscp reads ip_tos of flower: a decimal number, or else hexadecimal; its mask is hexadecimal.
-func (a *tcArgs) dscp() (r dataplane.Range) {
+func (a *tcArgs) dscp(f *tcFilter) (r dataplane.Range) {
 	w := a.next()
 	text, mask, masked := strings.Cut(w, "/")
 	v, err := strconv.ParseUint(text, 10, 8)
@@ -184,6 +205,8 @@ func (a *tcArgs) dscp() (r dataplane.Range) {
 	switch {
 	case err != nil || !ok:
 		a.fail("ip_tos %s is not understood", w)
+	case m&3 == 3 && v&3 == 0:
+		f.notes = append(f.notes, ecnNote)
 	case m&3 != 0:
 		a.fail("ip_tos %s compares the ECN bits too: write ip_tos %s/0xfc", w, text)
 	}

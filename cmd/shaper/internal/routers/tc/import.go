@@ -84,8 +84,11 @@ func (t *tcImport) drafts(d *tcDevice) {
 		draft := t.Draft(h.name, d.line)
 		drafts = append(drafts, draft)
 		b := &tcBuilder{
-			tcQueues: tcQueues{draft, d, t.link, map[uint32]string{}, map[string]bool{}, map[uint32]string{}},
-			root:     h.root, base: h.base, police: map[uint32]*tcPolice{},
+			tcQueues: tcQueues{
+				Draft: draft, device: d, link: t.link, names: map[uint32]string{}, used: map[string]bool{},
+				owners: map[uint32]string{},
+			},
+			root: h.root, base: h.base, police: map[uint32]*tcPolice{},
 		}
 		b.build(h.filters)
 	}
@@ -101,6 +104,7 @@ func (t *tcImport) drafts(d *tcDevice) {
 	}
 	for _, draft := range drafts { // the policy of a failed command is unknown
 		draft.Problems = append(draft.Problems, d.problems...)
+		draft.Notes = append(draft.Notes, d.notes...)
 	}
 }
 
@@ -111,6 +115,7 @@ type tcBuilder struct {
 	base    dataplane.LengthBase // of lengths without overhead
 	police  map[uint32]*tcPolice // by index
 	rule    string               // length rule of the first part with a rate
+	counted dataplane.LengthRule // the same
 	ruleSet bool
 	indexed []indexedMeter
 }
@@ -127,16 +132,25 @@ func (b *tcBuilder) build(filters []*tcFilter) {
 			b.Cannot(f.Line, "%v", err)
 			continue
 		}
+		for _, note := range f.notes {
+			b.Note(f.Line, "%s", note)
+		}
 		rules = append(rules, r)
 	}
 	if b.root != nil {
 		b.checkQdiscs()
-		if rest := b.rest(); rest != nil {
+		if rest := b.rest(); rest != nil && !slices.ContainsFunc(rules, (*tcRule).takesAll) {
 			rules = append(rules, rest)
 		}
 	}
+	for _, r := range rules {
+		b.frameLength(r)
+	}
 	for _, r := range mergeRules(followRules(rules)) {
 		b.class(r)
+	}
+	if b.root != nil && b.root.kind == "htb" {
+		b.tree(b.root)
 	}
 	if !b.ruleSet {
 		b.setLength(routers.Line{}, tcLength{})
@@ -151,6 +165,9 @@ func (b *tcBuilder) rest() *tcRule {
 	r.name = cmp.Or(b.root.labels.class, "all")
 	for i := range r.outcomes {
 		r.outcomes[i].verdict = tcOK
+		if b.root.wash {
+			r.outcomes[i].marks = []dataplane.Mark{{Field: dataplane.DSCP}}
+		}
 	}
 	switch b.root.kind {
 	case "htb":
@@ -188,12 +205,12 @@ func (b *tcBuilder) checkQdiscs() {
 
 // length records the length rule of a part with a rate. All must have the same.
 func (b *tcBuilder) length(line routers.Line, l tcLength) {
-	before, set := b.rule, b.ruleSet
+	before, counted, set := b.rule, b.counted, b.ruleSet
 	b.setLength(line, l)
 	if set && before != b.rule {
 		b.Cannot(line, "its length rule is %s, and that of an earlier part is %s: a policy has one", b.rule,
 			before)
-		b.rule = before
+		b.rule, b.counted = before, counted
 	}
 }
 
@@ -214,6 +231,7 @@ func (b *tcBuilder) setLength(line routers.Line, l tcLength) {
 		b.Cannot(line, "overhead and mpu above %d bytes cannot be expressed", limit)
 		rule.Overhead, rule.MPU = min(rule.Overhead, limit), min(rule.MPU, limit)
 	}
+	b.counted = rule
 	name := [...]string{"l3", "l2", "l1"}[rule.Base]
 	switch {
 	case rule == dataplane.LengthRule{Base: dataplane.L2, Overhead: 24, MPU: 84}:
@@ -227,6 +245,31 @@ func (b *tcBuilder) setLength(line routers.Line, l tcLength) {
 }
 
 const ethernetHeader = 14 // bytes
+
+// frameLength converts the total length that a rule compares to the metered length.
+func (b *tcBuilder) frameLength(r *tcRule) {
+	if len(r.total) == 0 {
+		return
+	}
+	shift := int64(b.counted.Overhead)
+	if b.counted.Base == dataplane.L2 {
+		shift += ethernetHeader
+		b.Note(r.lines[0], "the total length of the packet is compared as that of the frame, %d bytes more without VLAN tags",
+			ethernetHeader)
+	}
+	metered := func(total int64) int64 { return max(total+shift, int64(b.counted.MPU), 0) }
+	for _, t := range r.total {
+		first, last := metered(int64(t.First)), metered(int64(t.Last))
+		if t.First == 0 {
+			first = 0
+		}
+		if t.First > 0 && first == metered(int64(t.First)-1) || last == metered(int64(t.Last)+1) {
+			b.Cannot(r.lines[0], "total length %d-%d: all packets up to mpu %d have one length", t.First, t.Last,
+				b.counted.MPU)
+		}
+		r.match.Length = append(r.match.Length, dataplane.Range{First: uint32(first), Last: uint32(last)})
+	}
+}
 
 // resolve completes police actions naming one of an earlier filter by its index, and checks the
 // others.

@@ -1,6 +1,9 @@
 package tc
 
 import (
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -42,12 +45,12 @@ tc filter add dev eth0 parent 1: protocol ip pref 1 u32 match ip protocol 6 0xff
 			{name: b, match: {dst: 10.0.0.0/8}, green: {queue: q2}},
 			{name: c, match: {length: 0-4294967295}, green: {queue: q3}}],
 			links: {l: {rate: 10mbit}}, queues: {
-			q1: {link: l, weight: 5, limit: 127p, fair: flow},
-			q2: {link: l, weight: 3, limit: 1000p, codel: {target: 10ms, interval: 100ms}, fair: flow},
-			q3: {link: l, weight: 2, limit: 1000p}}}`,
+			q1: {link: l, guarantee: 5mbit, weight: 5, limit: 127p, fair: flow, codel: false},
+			q2: {link: l, guarantee: 3mbit, weight: 3, limit: 1000p, codel: {target: 10ms, interval: 100ms}, fair: flow},
+			q3: {link: l, guarantee: 2mbit, weight: 2, limit: 1000p}}}`,
 	},
 	{
-		name: "classes that cannot borrow are independent queues",
+		name: "classes below one class with a ceil, and one without a class to borrow from",
 		script: `qdisc add dev eth0 root handle 1: htb
 class add dev eth0 parent 1: classid 1:1 htb rate 100mbit
 class add dev eth0 parent 1:1 classid 1:2 htb rate 1mbit ceil 20mbit
@@ -63,7 +66,9 @@ filter add dev eth0 parent 1: protocol all pref 3 matchall classid 1:4`,
 			{name: a, match: {ethertype: ipv4, mark: 1}, green: {queue: q2}},
 			{name: b, match: {ethertype: ipv4, mark: 2-3}, green: {queue: q3}},
 			{name: c, match: {length: 0-4294967295}, green: {queue: q4}}],
-			queues: {q2: {rate: 20mbit, limit: 65536, fair: false}, q3: {rate: 80mbit, limit: 100p, fair: false},
+			links: {l: {rate: 100mbit}}, queues: {
+			q2: {link: l, rate: 20mbit, guarantee: 1mbit, limit: 65536},
+			q3: {link: l, rate: 80mbit, guarantee: 80mbit, weight: 16, limit: 100p},
 			q4: {rate: 3mbit, limit: 1000p, codel: {target: 5ms}, fair: false}}}`,
 	},
 	{
@@ -182,10 +187,139 @@ func TestTCImport(t *testing.T) {
 						t.Errorf("line %d: %v", p.Line, p)
 					}
 				}
-				want := compileText(t, c.policy)
-				if got := compileText(t, d.Render("test").Text); got != want {
-					t.Errorf("got other lines: %s\n%s", otherLines(want, got), d.Render("test").Text)
-				}
+				compareImport(t, d, c.policy)
+			}
+		})
+	}
+}
+
+// compareImport compares a draft with a policy. Export writes it, if tc can express it, so that import
+// gives it back.
+func compareImport(t *testing.T, d *routers.Draft, policy string) {
+	t.Helper()
+	text := d.Render("test").Text
+	want := compileText(t, policy)
+	if got := compileText(t, text); got != want {
+		t.Fatalf("got other lines: %s\n%s", otherLines(want, got), text)
+	}
+	p, err := policyfile.Source{Name: "p", Text: text}.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := Dialect{}.Export(p.Policy, "eth0")
+	for _, problem := range e.Problems {
+		if !slices.ContainsFunc(unsaidExports, func(s string) bool { return strings.Contains(problem, s) }) {
+			t.Errorf("export: %s\n%s", problem, text)
+		}
+	}
+	if e.Problems != nil {
+		return
+	}
+	if got, want := reimport(t, e.Text, "eth0"), canonical(p.Policy); got != want {
+		t.Errorf("exported and imported, it has other lines: %s\n%s\n%s", otherLines(want, got), text, e.Text)
+	}
+}
+
+// unsaidExports are parts of imported policies that export refuses.
+var unsaidExports = []string{"action dscp for packets of any protocol"}
+
+// TestTCFiles compares the imported commands of well-known scripts with policies written by hand.
+func TestTCFiles(t *testing.T) {
+	t.Parallel()
+	const (
+		all     = "classes: [{name: a, match: {length: 0-4294967295}, green: {queue: q}}]"
+		rejects = "tc rejects it"
+		bursts  = "burst and cburst"
+		bits    = "the other bits of the mark"
+	)
+	for _, c := range []struct {
+		file, device, policy string
+		notes                []string // their beginnings
+		refused              string   // the only statement that cannot be expressed
+	}{
+		{"wondershaper", "eth0", `{length: l2, classes: [
+			{name: a, match: {ethertype: ipv4, dscp: 4}, green: {queue: high}},
+			{name: b, match: {dst: 192.0.2.7}, green: {queue: high}},
+			{name: c, match: {ethertype: ipv4, proto: icmp}, green: {queue: high}},
+			{name: d, match: {ethertype: ipv4, proto: tcp, length: 0-77}, green: {queue: high}},
+			{name: e, match: {ethertype: ipv4, dport: 6881}, green: {queue: low}},
+			{name: f, match: {ethertype: ipv4}, green: {queue: bulk}},
+			{name: g, match: {length: 0-4294967295}, green: {queue: bulk}}],
+			links: {line: {rate: 1mbit}}, queues: {
+			high: {link: line, rate: 950kbit, guarantee: 200kbit, priority: 1, limit: 127p, fair: flow, codel: false},
+			bulk: {link: line, rate: 950kbit, guarantee: 400kbit, priority: 2, limit: 127p, fair: flow, codel: false},
+			low: {link: line, rate: 900kbit, guarantee: 200kbit, priority: 3, limit: 127p, fair: flow, codel: false}}}`,
+			[]string{"packets with ECN bits", rejects, rejects, rejects, "the total length", rejects, rejects, rejects}, ""},
+		{"wondershaper", "ifb0", `{length: l2, classes: [{name: a, green: {queue: q}}],
+			queues: {q: {rate: 8mbit, limit: 1000p, fair: false}}}`, nil, ""},
+		{"simple", "eth0", `{length: {base: l2, overhead: 22}, classes: [
+			{name: a, match: {ethertype: ipv4, mark: 1}, green: {queue: high}},
+			{name: b, match: {ethertype: ipv4, mark: 2}, green: {queue: bulk}},
+			{name: c, match: {ethertype: ipv4, mark: 3}, green: {queue: low}},
+			{name: d, match: {ethertype: ipv6, mark: 1}, green: {queue: high}},
+			{name: e, match: {ethertype: ipv6, mark: 2}, green: {queue: bulk}},
+			{name: f, match: {ethertype: ipv6, mark: 3}, green: {queue: low}},
+			{name: g, match: {ethertype: arp, mark: 1}, green: {queue: high}},
+			{name: h, match: {ethertype: ipv4, proto: icmp}, green: {queue: low}},
+			{name: i, match: {length: 0-4294967295}, green: {queue: bulk}}],
+			links: {line: {rate: 10mbit}}, queues: {
+			high: {link: line, rate: 3333kbit, guarantee: 128kbit, priority: 1, limit: 1001p, fair: flow, codel: {target: 5ms}, ecn: true},
+			bulk: {link: line, rate: 9984kbit, guarantee: 1666kbit, priority: 2, limit: 1001p, fair: flow, codel: {target: 5ms}, ecn: true},
+			low: {link: line, rate: 9984kbit, guarantee: 1666kbit, priority: 3, limit: 1001p, fair: flow, codel: {target: 5ms}, ecn: true}}}`,
+			[]string{bursts, bits, bits, bits, bits, bits, bits, bits},
+			"match of another protocol"},
+		{"simple", "ifb4eth0", `{length: {base: l2, overhead: 22}, ` + all + `, links: {line: {rate: 20mbit}}, queues: {
+			q: {link: line, guarantee: 20mbit, limit: 1001p, fair: flow, codel: {target: 5ms}, ecn: true}}}`, []string{bursts}, ""},
+		{"simplest_tbf", "eth0", `{length: l2, ` + all + `, queues: {
+			q: {rate: 10mbit, limit: 1001p, fair: flow, codel: {target: 5ms}, ecn: true}}}`, nil, ""},
+		{"simplest_tbf", "ifb4eth0", `{length: l2, ` + all + `, queues: {
+			q: {rate: 20mbit, limit: 1001p, fair: flow, codel: {target: 5ms}}}}`, nil, ""},
+		{"piece_of_cake", "eth0", `{length: {base: l3, overhead: 22}, ` + all + `, queues: {
+			q: {rate: 10mbit, limit: 4MiB, fair: [dst, flow], codel: {target: 5ms}, ecn: true}}}`, []string{"triple-isolate"}, ""},
+		{"layer_cake", "eth0", `{length: l2, ` + all + `, queues: {
+			q: {rate: 10mbit, limit: 4MiB, fair: [src, flow], codel: {target: 5ms}, ecn: true}}}`, []string{"diffserv3", "nat"}, ""},
+		{"layer_cake", "ifb4eth0", `{length: l2, classes: [{name: a, match: {length: 0-4294967295}, green: {queue: q, dscp: 0}}],
+			queues: {q: {rate: 20mbit, limit: 4MiB, fair: [dst, flow], codel: {target: 5ms}, ecn: true}}}`, []string{"nat"}, ""},
+		{"site", "rb", `{length: l2, classes: [
+			{name: a, match: {dst: 10.0.0.1}, green: {queue: a}}, {name: b, match: {dst: 10.0.0.2}, green: {queue: b}},
+			{name: c, match: {dst: 10.0.1.1}, green: {queue: c}}, {name: d, match: {dst: 10.0.1.2}, green: {queue: d}},
+			{name: e, match: {length: 0-4294967295}, green: {queue: e}}],
+			links: {
+			site: {rate: 8mbit},
+			ap0: {link: site, rate: 5mbit, guarantee: 4mbit},
+			ap1: {link: site, rate: 5mbit, guarantee: 4mbit}},
+			queues: {
+			a: {link: ap0, rate: 4mbit, guarantee: 2mbit, limit: 20p},
+			b: {link: ap0, rate: 4mbit, guarantee: 2mbit, limit: 20p},
+			c: {link: ap1, rate: 4mbit, guarantee: 2mbit, limit: 4MiB, fair: [dst, flow], codel: {target: 5ms}, ecn: true},
+			d: {link: ap1, rate: 4mbit, guarantee: 2mbit, limit: 10240p, fair: flow, codel: {target: 5ms}, ecn: true},
+			e: {rate: 100mbit, limit: 1000p, fair: false}}}`, []string{"htb shares the excess", "diffserv3", "triple-isolate"}, ""},
+	} {
+		t.Run(c.file+" "+c.device, func(t *testing.T) {
+			t.Parallel()
+			text, err := os.ReadFile(filepath.Join("testdata", c.file+".tc"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			in, err := Dialect{}.Import(routers.Source{Name: c.file, Text: string(text)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			d, problems, err := in.Pick(c.device)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.refused == "" && problems != nil ||
+				c.refused != "" && (len(problems) != 1 || !strings.Contains(problems[0].Reason, c.refused)) {
+				t.Errorf("problems %v, want %q", problems, c.refused)
+			}
+			compareImport(t, d, c.policy)
+			var notes []string
+			for _, n := range d.Notes {
+				notes = append(notes, n.Reason)
+			}
+			if !slices.EqualFunc(notes, c.notes, strings.HasPrefix) {
+				t.Errorf("notes %q, want %q", notes, c.notes)
 			}
 		})
 	}

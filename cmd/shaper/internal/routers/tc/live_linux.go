@@ -236,7 +236,8 @@ func liveOptions(o *liveObject) (s string) {
 	us := func(name string, t uint16) string { return fmt.Sprintf(" %s %dus", name, a.u32(t)) }
 	switch o.kind {
 	case "htb":
-		return fmt.Sprintf(" default %x", u32(a[nl.TCA_HTB_INIT], 8))
+		glob := a[nl.TCA_HTB_INIT] // struct tc_htb_glob
+		return fmt.Sprintf(" default %x r2q %d", u32(glob, 8), u32(glob, 4))
 	case "tbf": // struct tc_tbf_qopt
 		b = a[nl.TCA_TBF_PARMS]
 		rate, peak := a.rate(b, 0, nl.TCA_TBF_RATE64), a.rate(b, 12, nl.TCA_TBF_PRATE64)

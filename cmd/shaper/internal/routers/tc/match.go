@@ -160,12 +160,18 @@ func (h *tcHeader) rest(from string) error {
 	return nil
 }
 
+const ecnNote = "packets with ECN bits match too: mask 0xff compares these bits, 0xfc does not"
+
 // match converts the comparisons of a u32 filter.
-func (h *tcHeader) match(m *dataplane.Match, next *tcHeader, protocol uint32) error {
+func (h *tcHeader) match(f *tcFilter, next *tcHeader, protocol uint32) error {
+	m := &f.match
 	var transport int // bit of the transport header, without options
 	var errs []error
 	if ecn := map[uint32]int{etherIPv4: 14, etherIPv6: 10}[protocol]; ecn > 0 {
-		if _, mask := h.take(ecn, 2); mask != 0 {
+		switch v, mask := h.take(ecn, 2); {
+		case mask == 3 && v == 0:
+			f.notes = append(f.notes, ecnNote)
+		case mask != 0:
 			return fmt.Errorf("it compares the ECN bits with the DSCP: with mask 0xfc it would not")
 		}
 	}
@@ -175,7 +181,8 @@ func (h *tcHeader) match(m *dataplane.Match, next *tcHeader, protocol uint32) er
 		if mask != 0 && (v != 5 || mask != 15) {
 			return fmt.Errorf("a match of the header length cannot be expressed")
 		}
-		errs = append(errs, h.field("dsfield", &m.DSCP, 8, 6), h.field("protocol", &m.Proto, 72, 8),
+		errs = append(errs, h.field("dsfield", &m.DSCP, 8, 6), h.field("length", &f.total, 16, 16),
+			h.field("protocol", &m.Proto, 72, 8),
 			h.address("src", &m.Src, 12, 4), h.address("dst", &m.Dst, 16, 4))
 		transport = 160
 	case protocol == etherIPv6:
@@ -234,7 +241,10 @@ func (f *tcFilter) u32(a *tcArgs, protocol uint32, t *tcImport) {
 		a.fail("it has no match, so it matches nothing")
 		return
 	}
-	if err := h.match(&f.match, &next, family); err != nil {
+	if h.mask == [64]byte{} && next.mask == [64]byte{} {
+		family = protocol // it compares nothing
+	}
+	if err := h.match(f, &next, family); err != nil {
 		a.fail("%w", err)
 		return
 	}

@@ -27,7 +27,12 @@ type tcQdisc struct {
 	ecn            bool
 	fair           string // value of fair in policies
 	defaultClass   uint32 // htb
+	perQuantum     uint32 // htb: r2q, by which a rate is divided for the default quantum
 	bands          uint32 // prio
+
+	tins      string // cake: value of the option, such as besteffort
+	wash, nat bool   // cake
+	isolate   string // cake: triple-isolate, or "" for another mode
 
 	remarks []string // differences from ours
 	lost    []string // options that a policy cannot express
@@ -39,17 +44,21 @@ type tcClass struct {
 	parent, id    uint32
 	length        tcLength
 	rate, ceil    *tcRate
-	prio, quantum uint32
+	prio, quantum uint32 // quantum 0: the default
+	burst         string // options for bursts, or ""
 }
 
 // tcFilter is a filter.
 type tcFilter struct {
 	tcCommand
-	parent  uint32
-	pref    uint32
-	match   dataplane.Match
-	class   uint32 // 0: none
-	actions []tcAction
+	parent   uint32
+	pref     uint32
+	protocol uint32
+	match    dataplane.Match
+	total    []dataplane.Range // total length of the IPv4 packet; match has the metered length
+	class    uint32            // 0: none
+	actions  []tcAction
+	notes    []string // differences that remain
 }
 
 // tcLength is the number of bytes added to the length of each packet, and the minimum.
@@ -67,6 +76,7 @@ type tcDevice struct {
 	classes  []*tcClass
 	filters  []*tcFilter
 	problems []routers.Problem
+	notes    []routers.Problem
 
 	byID  map[uint32]*tcClass   // classes, after index
 	below map[uint32][]*tcClass // classes by parent, after index
@@ -74,6 +84,11 @@ type tcDevice struct {
 
 func (d *tcDevice) cannot(l routers.Line, format string, args ...any) {
 	d.problems = append(d.problems,
+		routers.Problem{Line: l.Number, Text: l.Text(), Reason: fmt.Sprintf(format, args...)})
+}
+
+func (d *tcDevice) note(l routers.Line, format string, args ...any) {
+	d.notes = append(d.notes,
 		routers.Problem{Line: l.Number, Text: l.Text(), Reason: fmt.Sprintf(format, args...)})
 }
 

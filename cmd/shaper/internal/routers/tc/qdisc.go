@@ -22,6 +22,8 @@ const (
 // unless it was changed (txqueuelen).
 const defaultPackets = 1000
 
+const defaultR2Q = 10 // r2q of htb (htb_init in net/sched/sch_htb.c)
+
 // qdisc reads a qdisc command after its verb.
 func (t *tcImport) qdisc(d *tcDevice, c tcCommand, verb string, a *tcArgs) {
 	q := &tcQdisc{tcCommand: c}
@@ -169,9 +171,6 @@ func (q *tcQdisc) options(a *tcArgs, t *tcImport) {
 	if q.kind == "tbf" && q.bytes == 0 && q.latency == 0 {
 		a.fail("limit or latency is missing")
 	}
-	if q.kind == "cake" {
-		q.cakeModes()
-	}
 	if q.kind == "cake" && q.bytes == 0 { // cake_reconfigure in the kernel's sch_cake.c
 		q.bytes = 4 << 20
 		if q.rate != nil {
@@ -185,6 +184,7 @@ func (q *tcQdisc) options(a *tcArgs, t *tcImport) {
 
 // defaults sets the kernel's defaults of a kind (net/sched/sch_*.c).
 func (q *tcQdisc) defaults() {
+	q.perQuantum = defaultR2Q
 	q.codel = queue.CoDel{Target: 5 * time.Millisecond, Interval: 100 * time.Millisecond}
 	switch q.kind {
 	case "fq_codel":
@@ -192,7 +192,8 @@ func (q *tcQdisc) defaults() {
 	case "codel":
 		q.packets = 1000
 	case "cake":
-		q.fair, q.ecn = "flow", true
+		q.fair, q.ecn = bothHosts, true
+		q.tins, q.isolate = "diffserv3, the default of cake", "triple-isolate, the default of cake"
 	case "sfq":
 		q.packets, q.fair, q.codel = 127, "flow", queue.CoDel{}
 	case "pfifo", "pfifo_fast":
@@ -207,7 +208,9 @@ func (q *tcQdisc) htb(option string, a *tcArgs, _ *tcImport) bool {
 	switch {
 	case complete(option, []string{"default"}) != "":
 		q.defaultClass = value(a, parseTCMinor)
-	case complete(option, []string{"r2q", "debug", "direct_qlen"}) != "":
+	case complete(option, []string{"r2q"}) != "":
+		q.perQuantum = a.number(32)
+	case complete(option, []string{"debug", "direct_qlen"}) != "":
 		a.next()
 	case option == "offload":
 		q.lost = append(q.lost, "offload")

@@ -55,10 +55,11 @@ func canonical(p *dataplane.Policy) string {
 				continue
 			}
 			c, err := q.Resolve()
-			fmt.Fprintf(&b, "queue %d %q: %+v fair %v %v", n, q.Name, c, q.Fair, err)
-			if q.Link != nil {
-				number(links, q.Link)
-				fmt.Fprintf(&b, " link %d %q %v", links[q.Link], q.Link.Name, q.Link.Rate.String())
+			fmt.Fprintf(&b, "queue %d %q: %+v fair %v, hosts %v %v", n, q.Name, c, q.Fair, q.Hosts, err)
+			for l := q.Link; l != nil; l = l.Link {
+				number(links, l)
+				fmt.Fprintf(&b, " link %d %q %v, guarantee %v, priority %d, weight %d;", links[l], l.Name,
+					l.Rate.String(), l.Guarantee.String(), l.Priority, max(l.Weight, 1))
 			}
 			fmt.Fprintln(&b)
 		}
@@ -76,7 +77,7 @@ var names = regexp.MustCompile(`(?m)^(class|queue \d+) ".*": `)
 // withoutNames removes the names of parts, which the kernel does not have, from a canonical text.
 func withoutNames(text string) string {
 	text = names.ReplaceAllString(text, "$1 ")
-	return regexp.MustCompile(`link (\d+) ".*" `).ReplaceAllString(text, "link $1 ")
+	return regexp.MustCompile(`link (\d+) "[^"]*" `).ReplaceAllString(text, "link $1 ")
 }
 
 // number numbers pointers in the order of first use.
@@ -172,10 +173,14 @@ func (r random) policy() *dataplane.Policy {
 		links = append(links,
 			&dataplane.Link{Name: fmt.Sprintf("link %d", i), Rate: meter.ByteRate(1000 + r.Int64N(1<<28))})
 	}
+	for i := 0; len(links) > 0 && i < r.IntN(6); i++ {
+		links = append(links, r.link(i, links[r.IntN(len(links))]))
+	}
 	var queues []*dataplane.Queue
 	for i := range r.IntN(6) {
 		queues = append(queues, r.queue(i, links))
 	}
+	prioritize(links, queues)
 	var shared *dataplane.Meter
 	if r.chance(40) && !r.plain {
 		shared = r.meter("shared")
@@ -223,15 +228,53 @@ func (r random) meter(name string) *dataplane.Meter {
 	return m
 }
 
+// link returns a link below another one.
+func (r random) link(i int, above *dataplane.Link) *dataplane.Link {
+	l := &dataplane.Link{Name: fmt.Sprintf("below %d", i), Link: above, Weight: 1 + pick(r, 0, r.IntN(1000))}
+	l.Rate, l.Guarantee = r.share(above)
+	return l
+}
+
+// share returns a rate below that of a link, and a guarantee, or none.
+func (r random) share(above *dataplane.Link) (rate, guarantee meter.Rate) {
+	reach, _ := above.Reach().Burst(time.Second)
+	if reach > 8 && r.chance(40) {
+		reach = 1 + r.Int64N(reach-1)
+		rate = meter.ByteRate(reach)
+	}
+	if r.chance(50) {
+		guarantee = meter.ByteRate(1 + r.Int64N(max(reach/pick[int64](r, 1, 3, 6), 1)))
+	}
+	return rate, guarantee
+}
+
+// prioritize gives links the priority of their queues with the lowest number, as tc has it.
+func prioritize(links []*dataplane.Link, queues []*dataplane.Queue) {
+	for _, l := range links {
+		lowest := queue.MaxPriority
+		for _, q := range queues {
+			for above := q.Link; above != nil; above = above.Link {
+				if above == l {
+					lowest = min(lowest, q.Priority)
+				}
+			}
+		}
+		if l.Link != nil {
+			l.Priority = lowest
+		}
+	}
+}
+
 func (r random) queue(i int, links []*dataplane.Link) *dataplane.Queue {
 	q := &dataplane.Queue{Name: fmt.Sprintf("q%d", i)}
 	if len(links) > 0 && r.chance(60) {
 		q.Link = links[r.IntN(len(links))]
 		q.Priority, q.Weight = pick(r, 0, 0, r.IntN(8)), 1+pick(r, 0, r.IntN(1000))
+		q.Rate, q.Guarantee = r.share(q.Link)
 	} else {
 		q.Rate = r.rate()
 	}
-	kind := r.IntN(4)
+	kind := r.IntN(6)
 	if r.plain {
 		kind %= 2
 	}
@@ -240,6 +283,18 @@ func (r random) queue(i int, links []*dataplane.Link) *dataplane.Queue {
 		q.Bytes = 1 + r.Int64N(1<<30)
 	case 1:
 		q.Packets = 1 + r.Int64N(queue.MaxPackets)
+	case 2:
+		q.Packets, q.Fair = 1+r.Int64N(maxSFQ), dataplane.Key{By: dataplane.ByFlow}
+		ownLink(q)
+	case 3:
+		q.Bytes, q.ECN = 1+r.Int64N(1<<30), true
+		q.CoDel = cakeCoDel(time.Duration(r.IntN(3e6)) * time.Microsecond)
+		q.Fair.By = pick(r, dataplane.NoKey, dataplane.ByFlow, dataplane.BySrc, dataplane.ByDst,
+			dataplane.ByHosts)
+		if q.Fair.By == dataplane.ByFlow {
+			q.Hosts.By = pick(r, dataplane.NoKey, dataplane.BySrc, dataplane.ByDst)
+		}
+		ownLink(q)
 	default:
 		q.Packets = 1 + r.Int64N(queue.MaxPackets)
 		q.CoDel = queue.CoDel{
@@ -249,12 +304,17 @@ func (r random) queue(i int, links []*dataplane.Link) *dataplane.Queue {
 		q.ECN = r.chance(50)
 		if r.chance(50) {
 			q.Fair = dataplane.Key{By: dataplane.ByFlow}
-			if q.Link == nil { // as policyfile does
-				q.Link, q.Rate = &dataplane.Link{Name: q.Name, Rate: q.Rate}, meter.Rate{}
-			}
+			ownLink(q)
 		}
 	}
 	return q
+}
+
+// ownLink gives a fair queue a link for its rate, as policyfile does.
+func ownLink(q *dataplane.Queue) {
+	if q.Link == nil && q.Fair.By != dataplane.NoKey {
+		q.Link, q.Rate = &dataplane.Link{Name: q.Name, Rate: q.Rate}, meter.Rate{}
+	}
 }
 
 func (r random) actions(c *dataplane.Class, queues []*dataplane.Queue) {

@@ -20,6 +20,7 @@ type tcRule struct {
 	name     string // of a comment, or ""
 	lines    []routers.Line
 	match    dataplane.Match
+	total    []dataplane.Range // as in tcFilter
 	class    uint32
 	meters   []*tcPolice // none, or one; two are a meter of three colors
 	later    bool        // the second meter counts packets in excess of the first (RFC 4115)
@@ -29,7 +30,9 @@ type tcRule struct {
 
 // rule returns the rule of a filter.
 func (f *tcFilter) rule() (*tcRule, error) {
-	r := &tcRule{name: f.labels.class, lines: []routers.Line{f.Line}, match: f.match, class: f.class}
+	r := &tcRule{
+		name: f.labels.class, lines: []routers.Line{f.Line}, match: f.match, total: f.total, class: f.class,
+	}
 	i := slices.IndexFunc(f.actions, func(a tcAction) bool { return a.police != nil })
 	if i < 0 {
 		o, err := outcome(f.actions, nil)
@@ -133,6 +136,11 @@ func followRules(rules []*tcRule) (out []*tcRule) {
 		}
 	}
 	return out
+}
+
+// takesAll reports whether a rule leaves no packets to later ones.
+func (r *tcRule) takesAll() bool {
+	return !r.continues() && len(r.total) == 0 && r.match.Covers(&dataplane.Match{Length: anyLength})
 }
 
 // passRule is the rule of packets that no filter matches.

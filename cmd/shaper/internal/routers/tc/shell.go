@@ -18,7 +18,7 @@ type tcCommand struct {
 
 // tcLabels are the names of comments such as "# class: voice" above a command, without a blank line
 // between.
-type tcLabels struct{ class, queue, link string }
+type tcLabels struct{ class, queue, link, guarantee string }
 
 // tcScript reads a shell script. It knows comments, line continuations, quotes, several commands
 // in a line, and assignments. Nothing else is evaluated.
@@ -73,6 +73,8 @@ func (s *tcScript) line(number int, text string) {
 			s.labels.queue = name
 		case "link":
 			s.labels.link = name
+		case "guarantee":
+			s.labels.guarantee = name
 		}
 		return
 	}
@@ -226,6 +228,7 @@ func (s *tcScript) assign(number int, words []string) {
 			c.block = s.blocks[0]
 		}
 		s.commands = append(s.commands, c)
+		s.labels.guarantee = "" // that of one class
 		return
 	}
 	for _, w := range words {

@@ -28,3 +28,10 @@ func bytesOfTicks(rate, ticks int64) int64 {
 	n.Mul(n, big.NewInt(ticks)).Mul(n, big.NewInt(tickNS)).Quo(n, big.NewInt(second))
 	return n.Int64()
 }
+
+// part returns n*share/whole, rounded down.
+func part(n, share, whole int64) int64 {
+	p := big.NewInt(n)
+	p.Mul(p, big.NewInt(share)).Quo(p, big.NewInt(whole))
+	return p.Int64()
+}

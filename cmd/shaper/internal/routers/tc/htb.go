@@ -1,0 +1,270 @@
+package tc
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/routers"
+	"github.com/a-seed-32e5a53f/shaper/meter"
+	"github.com/a-seed-32e5a53f/shaper/queue"
+)
+
+// tcLeaf is a class of htb without classes below it to which packets are sent.
+type tcLeaf struct {
+	*tcClass
+	queue *routers.Entry
+}
+
+// tcNode is a class of htb in the tree of the classes that packets use.
+type tcNode struct {
+	*tcClass
+	above    *tcNode // nil below the root qdisc
+	children []*tcNode
+	entry    *routers.Entry // the queue of a leaf; otherwise the link
+	leaf     bool
+
+	limit     *tcRate // ceil, or the rate of the leaf's own qdisc
+	reach     int64   // maximum rate, bytes per second: that of the class and those above
+	guarantee int64   // bytes per second
+	priority  uint32
+	quantum   int64
+}
+
+// tree makes the links of htb's classes, and the parameters of their queues.
+func (b *tcQueues) tree(root *tcQdisc) {
+	nodes := map[uint32]*tcNode{}
+	var roots []*tcNode
+	add := func(k *tcClass) *tcNode {
+		n := &tcNode{tcClass: k}
+		nodes[k.id] = n
+		return n
+	}
+	for _, l := range b.leaves {
+		n := add(l.tcClass)
+		n.leaf, n.entry = true, l.queue
+		levels := 1
+		for n.parent != tcRoot && n.above == nil {
+			above := nodes[n.parent]
+			if levels++; above == nil {
+				above = add(b.device.find(n.parent))
+			}
+			above.children = append(above.children, n)
+			n.above = above
+			n = above
+		}
+		for ; n.above != nil; n = n.above {
+			levels++
+		}
+		if levels > queue.MaxLevels {
+			b.Cannot(l.Line, "class %s is at level %d: htb has at most %d", handleName(l.id), levels,
+				queue.MaxLevels)
+		}
+		if n.parent == tcRoot && !slices.Contains(roots, n) {
+			roots = append(roots, n)
+		}
+	}
+	deep := false
+	for _, n := range roots {
+		n.reach = min(n.rate.bytes, n.ceil.bytes)
+		if n.leaf {
+			n.comment()
+			b.own(n.entry, n.maximum(), n.Number, b.discipline(n.id))
+			continue
+		}
+		b.prepare(n, root.perQuantum)
+		b.links(n)
+		deep = deep || slices.ContainsFunc(n.children, func(c *tcNode) bool { return !c.leaf })
+	}
+	if deep {
+		b.Note(root.Line,
+			"htb shares the excess among all classes without classes below them, by prio and quantum; a link shares it among its own children")
+	}
+	burst := func(k *tcClass) bool { return k.burst != "" && nodes[k.id] != nil }
+	if i := slices.IndexFunc(b.device.classes, burst); i >= 0 {
+		b.Note(b.device.classes[i].Line,
+			"burst and cburst of classes are left out: our queues send at their rates, without bursts")
+	}
+}
+
+// maximum returns the maximum rate of a class below the root qdisc.
+func (n *tcNode) maximum() *tcRate {
+	if n.ceil.bytes < n.rate.bytes {
+		return n.ceil
+	}
+	return n.rate
+}
+
+// comment adds the options without effect to the comment of a class below the root qdisc.
+func (n *tcNode) comment() {
+	if n.ceil.bytes > n.rate.bytes {
+		n.entry.Comment += fmt.Sprintf("; ceil %s has no effect: there is no class to borrow from", n.ceil.text)
+	}
+	if n.prio > 0 {
+		n.entry.Comment += fmt.Sprintf("; prio %d has no effect: it is for classes that borrow", n.prio)
+	}
+}
+
+// prepare sets the maximum rates, the priorities and the quanta of the nodes below a class.
+func (b *tcQueues) prepare(n *tcNode, r2q uint32) {
+	n.priority = queue.MaxPriority
+	for _, c := range n.children {
+		c.limit = c.ceil
+		if d := b.discipline(c.id); c.leaf && d != nil && d.rate != nil && d.rate.bytes < c.ceil.bytes {
+			c.limit = &tcRate{d.rate.bytes, d.rate.text + " of " + d.kind}
+		}
+		c.reach = min(n.reach, c.limit.bytes)
+		c.guarantee = min(c.rate.bytes, c.reach)
+		c.quantum = int64(c.tcClass.quantum)
+		computed := c.rate.bytes / int64(max(r2q, 1))
+		stored := min(max(computed, minQuantum), maxQuantum)
+		switch {
+		case c.leaf:
+			c.priority, c.quantum = c.prio, cmp.Or(c.quantum, stored)
+			if c.rate.bytes == 1 { // export writes it for a queue without guarantee
+				c.guarantee = 0
+			}
+		default:
+			if c.quantum == 0 || c.quantum == stored {
+				c.quantum = max(computed, 1) // htb limits it, but only leaves use it
+			}
+			b.prepare(c, r2q)
+		}
+		n.priority = min(n.priority, c.priority)
+		c.declared()
+	}
+}
+
+// declared takes the guarantee from the comment that export writes if it is not the rate.
+func (n *tcNode) declared() {
+	if n.labels.guarantee == "none" {
+		n.guarantee = 0
+	}
+	if r, err := policyfile.ParseRate(n.labels.guarantee); err == nil {
+		if bits, ok := r.Bits(); ok && bits/8 <= n.reach {
+			n.guarantee = bits / 8
+		}
+	}
+}
+
+// links makes the link of a class with classes below it, and those of the classes below.
+func (b *tcQueues) links(n *tcNode) {
+	id := handleName(n.id)
+	n.entry = routers.NewEntry(b.name("link", n.labels.link, id), n.Number, "class %s", id)
+	b.Links = append(b.Links, n.entry)
+	if n.above == nil {
+		n.entry.Set("rate", n.maximum().String(), n.Number, "rate %s", n.maximum().text)
+		n.comment()
+	} else {
+		b.place(n)
+	}
+	b.fit(n)
+	b.weigh(n)
+	for _, c := range n.children {
+		if !c.leaf {
+			b.links(c)
+			continue
+		}
+		b.place(c)
+		b.limits(c.entry, b.discipline(c.id))
+	}
+}
+
+// fit compares the rates of the classes below a class with its own. Guarantees of queues must fit
+// the link.
+func (b *tcQueues) fit(n *tcNode) {
+	var rates, queues int64
+	for _, c := range n.children {
+		rates += c.rate.bytes
+		if c.leaf {
+			queues += c.guarantee
+		}
+	}
+	reduced := ""
+	if queues > n.reach {
+		reduced = "; those of the queues are reduced to fit"
+		for _, c := range n.children {
+			if c.leaf {
+				c.guarantee = part(n.reach, c.guarantee, queues)
+			}
+		}
+	}
+	if rates > n.rate.bytes {
+		b.Note(n.Line,
+			"the rates of the classes below class %s add up to %v, above its %v: htb sends them all, and here guarantees share the link's rate%s",
+			handleName(n.id), meter.ByteRate(rates), meter.ByteRate(n.rate.bytes), reduced)
+	}
+}
+
+// weigh replaces the quanta of the classes below a class by weights: whole numbers in the same
+// ratio among classes of one priority.
+func (b *tcQueues) weigh(n *tcNode) {
+	for p := range uint32(queue.MaxPriority + 1) {
+		var peers []*tcNode
+		for _, c := range n.children {
+			if c.priority == p {
+				peers = append(peers, c)
+			}
+		}
+		if unitOf(peers) == 0 && len(peers) > 0 {
+			byQuantum := func(a, b *tcNode) int { return cmp.Compare(a.quantum, b.quantum) }
+			largest := slices.MaxFunc(peers, byQuantum).quantum
+			for _, c := range peers {
+				c.quantum = max((c.quantum*queue.MaxWeight+largest/2)/largest, 1)
+			}
+			b.Note(n.Line, "the quanta of the classes below class %s are rounded to weights of 1 to %d",
+				handleName(n.id), queue.MaxWeight)
+			continue
+		}
+		unit := unitOf(peers)
+		for _, c := range peers {
+			c.quantum /= unit
+		}
+	}
+}
+
+// unitOf returns the quantum of a unit of weight, or 0 if the weights would be too large.
+func unitOf(peers []*tcNode) (unit int64) {
+	exported := true
+	for _, c := range peers {
+		unit = gcd(unit, c.quantum)
+		exported = exported && c.quantum%quantumUnit == 0 && c.quantum/quantumUnit <= queue.MaxWeight
+	}
+	switch {
+	case exported:
+		return quantumUnit
+	case slices.ContainsFunc(peers, func(c *tcNode) bool { return c.quantum/unit > queue.MaxWeight }):
+		return 0
+	}
+	return unit
+}
+
+func gcd(a, b int64) int64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+// place sets the parameters of a node as a child of its link.
+func (b *tcQueues) place(n *tcNode) {
+	line, e := n.Number, n.entry
+	e.Set("link", n.above.entry.Key, line, "parent %s", handleName(n.parent))
+	if n.reach < n.above.reach {
+		e.Set("rate", meter.ByteRate(n.reach).String(), line, "ceil %s", n.limit.text)
+	}
+	if n.guarantee > 0 {
+		e.Set("guarantee", meter.ByteRate(n.guarantee).String(), line, "rate %s", n.rate.text)
+	}
+	if n.priority > 0 {
+		e.Set("priority", fmt.Sprint(n.priority), line, "prio %d", n.priority)
+	}
+	if n.quantum > 1 {
+		from := "rate/r2q"
+		if n.tcClass.quantum > 0 {
+			from = fmt.Sprintf("quantum %d", n.tcClass.quantum)
+		}
+		e.Set("weight", fmt.Sprint(n.quantum), line, "by %s", from)
+	}
+}
