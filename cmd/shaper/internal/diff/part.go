@@ -320,11 +320,6 @@ func planPart(plan *dataplane.ServicePlan, packets bool, rules policyfile.QuotaR
 	out := part{kind: "plan", name: plan.Name}
 	out.addService(plan, packets)
 	out.addActions([3]*dataplane.Action{plan.Green, plan.Yellow, plan.Red})
-	known := []string{"Name", "Params", "Queue", "Green", "Yellow", "Red"}
-	if plan.Queue != nil {
-		known = append(known, "Link", "Guarantee", "Priority", "Weight", "Fair", "Hosts")
-	}
-	out.addRest(plan, known...)
 	if q := rules.Quota; q != nil {
 		text := fmt.Sprintf("%s B every %v (%s), then plan %s", say.Grouped(q.Limit), q.Every,
 			calendar.ZoneName(q.Zone), q.Then)
@@ -343,10 +338,13 @@ func planPart(plan *dataplane.ServicePlan, packets bool, rules policyfile.QuotaR
 
 // addService adds the meter or the queue of a plan.
 func (p *part) addService(plan *dataplane.ServicePlan, packets bool) {
+	known := []string{"Name", "Params", "Queue", "Green", "Yellow", "Red"}
 	if plan.Params != nil {
 		p.addParameters(plan.Params, packets)
-		return
+	} else {
+		p.add("meter", "none: a queue for each customer", "queue")
+		p.addQueue(plan.CustomerQueue(), nil)
+		known = append(known, "Link", "Guarantee", "Priority", "Weight", "Fair", "Hosts")
 	}
-	p.add("meter", "none: a queue for each customer", "queue")
-	p.addQueue(plan.CustomerQueue(), nil)
+	p.addRest(plan, known...)
 }
