@@ -58,12 +58,14 @@ func LeafCounts(index int) (map[uint16]Counts, error) {
 	return out, nil
 }
 
-// Classes returns the handles of the HTB classes of an interface.
-func Classes(index int) (map[uint32]bool, error) {
+// Classes returns the handles of the HTB classes of an interface, with those of their parents.
+func Classes(index int) (map[uint32]uint32, error) {
 	classes, err := dump(unix.RTM_GETTCLASS, index, 0)
-	out := map[uint32]bool{}
+	out := map[uint32]uint32{}
 	for _, c := range classes {
-		out[c.Handle] = c.Kind == HTB
+		if c.Kind == HTB {
+			out[c.Handle] = c.Parent
+		}
 	}
 	return out, err
 }

@@ -111,14 +111,17 @@ func (t *Tree) Grow(index int) error {
 	if t.Kind == FQ {
 		return nil
 	}
-	for _, class := range t.inner() {
-		if err := class.add(index, 0); err != nil {
-			return fmt.Errorf("HTB %v: %w", class, err)
-		}
-	}
 	classes, err := dump(unix.RTM_GETTCLASS, index, 0)
 	if err != nil {
 		return err
+	}
+	for _, class := range t.inner() {
+		if classes, err = class.removeMoved(classes, index); err != nil {
+			return err
+		}
+		if err := class.add(index, 0); err != nil {
+			return fmt.Errorf("HTB %v: %w", class, err)
+		}
 	}
 	for _, l := range t.Leaves {
 		class, qdisc := t.leaf(&l), l.qdisc()
@@ -137,6 +140,28 @@ func (t *Tree) Grow(index int) error {
 		}
 	}
 	return nil
+}
+
+// removeMoved removes a class below another parent, with all classes below it, and returns the other
+// classes: HTB cannot move it. Grow finds such a class only if another program made it.
+func (o *Object) removeMoved(classes []Object, index int) ([]Object, error) {
+	moved := func(c Object) bool { return c.Handle == o.Handle && c.Parent != o.Parent }
+	if !slices.ContainsFunc(classes, moved) {
+		return classes, nil
+	}
+	below := map[uint32]bool{o.Handle: true}
+	inOrder(classes)
+	for _, c := range classes {
+		below[c.Handle] = below[c.Handle] || below[c.Parent]
+	}
+	for _, c := range slices.Backward(classes) {
+		if below[c.Handle] {
+			if err := c.send(unix.RTM_DELTCLASS, 0, index); err != nil {
+				return nil, fmt.Errorf("%v: %w", &c, err)
+			}
+		}
+	}
+	return slices.DeleteFunc(classes, func(c Object) bool { return below[c.Handle] }), nil
 }
 
 // Prune removes our classes missing in t, and drops the packets in them.
