@@ -163,6 +163,9 @@ func Pacer(s *kernel.About) string {
 	case kernel.FairByHTB:
 		out += "; fair queues by HTB leaves for flow hashes, without codel: this kernel has no fq_codel"
 	}
+	if s.InTree() {
+		out += "; queues share the rates unused by links below a link, regardless of the weights of links"
+	}
 	if s.Redirected() {
 		out += ", on an ifb device"
 	}

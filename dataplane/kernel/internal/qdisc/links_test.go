@@ -280,7 +280,8 @@ func TestQuietQdiscSize(t *testing.T) {
 	tree.Leaves[77].Rate++
 	lap("change one leaf, with a dump of all", func() error { return tree.Change(w.Index) })
 	tree.Leaves[77].Rate++
-	lap("change one leaf", func() error { return tree.leaf(&tree.Leaves[77]).send(unix.RTM_NEWTCLASS, 0, w.Index) })
+	leaf := tree.leaf(&tree.Leaves[77])
+	lap("change one leaf", func() error { return leaf.send(unix.RTM_NEWTCLASS, 0, w.Index) })
 	lap("change to the same tree", func() error { return q.change(w.Index, tree) })
 	lap("restore", func() error { return q.Restore(w.Index) })
 }
