@@ -45,7 +45,7 @@ const (
 	notFirst            // another program of the same hook runs before ours
 	foreignAhead        // another program runs before ours, and Repair cannot change that
 	rootReplaced        // the root qdisc is not ours
-	classMissing        // an HTB class was removed, or is below another one
+	classMissing        // an HTB class was removed, or is below another one; or an FQ below mq was removed
 	deadlineOver        // the deadline of the program passed
 	deviceGone          // the ifb device was removed
 	deviceDown          // the ifb device is down
@@ -276,12 +276,19 @@ func (i *inspection) checkTree() error {
 		i.addProblem(rootReplaced, remedy.CallRepair,
 			"the root qdisc%s is %s, the kernel's default, not ours", on, root.Kind)
 		return nil
-	case !root.Ours() || root.Kind != string(i.Pacer):
+	case !root.Ours() || root.Kind != string(i.Pacer) && (i.Pacer != FQ || root.Kind != qdisc.MQ):
 		i.addProblem(rootReplaced, remedy.CallRepair, "the root qdisc%s is %s %x:, not ours", on, root.Kind,
 			root.Handle>>16)
 		return nil
 	}
-	if i.Pacer != HTB {
+	switch {
+	case root.Kind == qdisc.MQ:
+		all, missing, err := qdisc.MissingBelowMQ(index)
+		if missing > 0 {
+			i.addProblem(classMissing, remedy.CallRepair, "fq is missing at %d of %d hardware queues", missing, all)
+		}
+		return err
+	case i.Pacer != HTB:
 		return nil
 	}
 	there, err := qdisc.Classes(index)

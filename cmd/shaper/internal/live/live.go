@@ -157,6 +157,12 @@ func Pacer(s *kernel.About) string {
 	out := map[kernel.Pacer]string{
 		kernel.FQ: "fq, by departure time", kernel.HTB: "HTB, one leaf class per queue",
 	}[s.Pacer]
+	switch {
+	case s.MQ && s.Pacer == kernel.FQ:
+		out += ", one below mq for each hardware queue"
+	case s.MQ:
+		out += ", in the place of mq: all CPUs share one lock"
+	}
 	switch s.Fair {
 	case kernel.FairByFQCoDel:
 		out += "; fair queues by fq_codel"

@@ -129,6 +129,53 @@ func inLines(text string) string {
 	return strings.Join(lines, "\n")
 }
 
+// TestQdiscMQ checks that MQ stays on a device with several hardware queues, with FQ below it, that changes
+// keep both, and that the qdiscs before are restored.
+func TestQdiscMQ(t *testing.T) {
+	t.Parallel()
+	for _, script := range [][]string{
+		{"qdisc add dev v0 root handle 1: mq"},
+		{"qdisc add dev v0 root handle 1: mq", "qdisc replace dev v0 parent 1:2 handle 5: pfifo limit 33"},
+	} {
+		w := newWire(t)
+		w.manyQueues()
+		w.TC(script...)
+		before := w.Shown()
+		tree := &Tree{Kind: FQ, MQ: true, Horizon: time.Second}
+		q := w.install(tree)
+		wantFQ := func(n int, horizon string) {
+			t.Helper()
+			shown := w.Shown()
+			if !strings.Contains(shown, "qdisc mq 5ade: root") ||
+				len(regexp.MustCompile(`qdisc fq .* parent 5ade:[1-4] .* horizon `+horizon).FindAllString(shown, -1)) != n {
+				t.Errorf("got\n%s\nwant mq with %d of fq with horizon %s", shown, n, horizon)
+			}
+		}
+		wantFQ(4, "10s")
+		w.change(q, &Tree{Kind: FQ, MQ: true, Horizon: 16 * time.Second})
+		wantFQ(4, "18s")
+		w.Do(func() error { return (&Tree{Kind: FQ, Horizon: 24 * time.Second}).Change(w.Index) })
+		wantFQ(4, "27s")
+		w.TC("qdisc del dev v0 parent 5ade:3")
+		w.Do(func() error {
+			all, missing, err := MissingBelowMQ(w.Index)
+			if all != 4 || missing != 1 {
+				t.Errorf("fq is missing at %d of %d queues, want 1 of 4", missing, all)
+			}
+			return err
+		})
+		w.change(q, tree)
+		wantFQ(4, "10s")
+		w.change(q, &Tree{Kind: HTB, Leaves: []Leaf{{ID: 1, Rate: 1000}}})
+		w.change(q, tree)
+		wantFQ(4, "10s")
+		w.Do(func() error { return q.Restore(w.Index) })
+		if after := w.Shown(); after != before {
+			t.Errorf("after Restore: got\n%s\nwant\n%s", after, before)
+		}
+	}
+}
+
 // TestQuietQdiscLinks checks that links get what they can count on, whatever the number of their busy
 // leaves, and that a link keeps its rate.
 func TestQuietQdiscLinks(t *testing.T) {

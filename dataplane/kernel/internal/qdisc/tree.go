@@ -17,6 +17,7 @@ import (
 // ID of a link must not become a leaf's, or the reverse.
 type Tree struct {
 	Kind    string        // HTB, or FQ, which has neither links nor leaves
+	MQ      bool          // the root is MQ, with an FQ for each hardware queue; for FQ
 	Horizon time.Duration // maximum queueing delay, for FQ
 
 	// Overhead is added to the length of each frame, in bytes. HTB adds it once to a packet split
@@ -109,7 +110,7 @@ func (t *Tree) Grow(index int) error {
 		return cause.Of(fmt.Errorf("%s qdisc: %w", t.Kind, err))
 	}
 	if t.Kind == FQ {
-		return nil
+		return t.growMQ(index)
 	}
 	classes, err := dump(unix.RTM_GETTCLASS, index, 0)
 	if err != nil {
@@ -140,6 +141,17 @@ func (t *Tree) Grow(index int) error {
 		}
 	}
 	return nil
+}
+
+// growMQ makes or changes the FQ of each hardware queue.
+func (t *Tree) growMQ(index int) error {
+	list, err := t.belowMQ(index)
+	for _, o := range list {
+		if err := o.add(index, unix.NLM_F_REPLACE); err != nil {
+			return cause.Of(fmt.Errorf("%v below %x:%x: %w", o, o.Parent>>16, o.Parent&0xffff, err))
+		}
+	}
+	return err
 }
 
 // removeMoved removes a class below another parent, with all classes below it, and returns the other
