@@ -146,8 +146,8 @@ func TestQdiscMQ(t *testing.T) {
 		wantFQ := func(n int, horizon string) {
 			t.Helper()
 			shown := w.Shown()
-			if !strings.Contains(shown, "qdisc mq 5ade: root") ||
-				len(regexp.MustCompile(`qdisc fq .* parent 5ade:[1-4] .* horizon `+horizon).FindAllString(shown, -1)) != n {
+			below := regexp.MustCompile(`qdisc fq .* parent 5ade:[1-4] .* horizon ` + horizon)
+			if !strings.Contains(shown, "qdisc mq 5ade: root") || len(below.FindAllString(shown, -1)) != n {
 				t.Errorf("got\n%s\nwant mq with %d of fq with horizon %s", shown, n, horizon)
 			}
 		}
