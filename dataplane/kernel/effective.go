@@ -45,7 +45,7 @@ const (
 	notFirst            // another program of the same hook runs before ours
 	foreignAhead        // another program runs before ours, and Repair cannot change that
 	rootReplaced        // the root qdisc is not ours
-	classMissing        // an HTB class was removed
+	classMissing        // an HTB class was removed, or is below another one; or an FQ below mq was removed
 	deadlineOver        // the deadline of the program passed
 	deviceGone          // the ifb device was removed
 	deviceDown          // the ifb device is down
@@ -276,49 +276,77 @@ func (i *inspection) checkTree() error {
 		i.addProblem(rootReplaced, remedy.CallRepair,
 			"the root qdisc%s is %s, the kernel's default, not ours", on, root.Kind)
 		return nil
-	case !root.Ours() || root.Kind != string(i.Pacer):
+	case !root.Ours() || root.Kind != string(i.Pacer) && (i.Pacer != FQ || root.Kind != qdisc.MQ):
 		i.addProblem(rootReplaced, remedy.CallRepair, "the root qdisc%s is %s %x:, not ours", on, root.Kind,
 			root.Handle>>16)
 		return nil
 	}
-	if i.Pacer != HTB {
+	switch {
+	case root.Kind == qdisc.MQ:
+		all, missing, err := qdisc.MissingBelowMQ(index)
+		if missing > 0 {
+			i.addProblem(classMissing, remedy.CallRepair, "fq is missing at %d of %d hardware queues", missing, all)
+		}
+		return err
+	case i.Pacer != HTB:
 		return nil
 	}
 	there, err := qdisc.Classes(index)
 	if err != nil {
 		return err
 	}
-	var missing []string
-	for id, name := range i.expectedClasses() {
-		if !there[id] {
-			missing = append(missing, name)
+	var missing, moved []string
+	for id, c := range i.expectedClasses() {
+		switch parent, ok := there[id]; {
+		case !ok:
+			missing = append(missing, c.name)
+		case parent != c.parent:
+			moved = append(moved, c.name)
 		}
 	}
-	if len(missing) > 0 {
-		slices.Sort(missing)
-		missing = slices.Compact(missing)
-		i.addProblem(classMissing, remedy.CallRepair, "HTB classes are missing: those of %s",
-			strings.Join(missing, ", "))
-	}
+	i.addClasses("are missing", missing)
+	i.addClasses("are below other classes", moved)
 	return nil
 }
 
-// expectedClasses returns the names of queues and links by the handles of their HTB classes.
-func (i *inspection) expectedClasses() map[uint32]string {
-	out := map[uint32]string{}
+// addClasses adds a problem of the HTB classes of queues and links.
+func (i *inspection) addClasses(problem string, names []string) {
+	if len(names) > 0 {
+		slices.Sort(names)
+		i.addProblem(classMissing, remedy.CallRepair, "HTB classes %s: those of %s", problem,
+			strings.Join(slices.Compact(names), ", "))
+	}
+}
+
+// class is an HTB class of a queue or link.
+type class struct {
+	name   string
+	parent uint32 // handle
+}
+
+// expectedClasses returns the HTB classes of queues and links, by handle.
+func (i *inspection) expectedClasses() map[uint32]class {
+	out := map[uint32]class{}
+	addPair := func(name string, id uint32) { // two classes enforce a rate
+		out[id], out[id|qdisc.Over] = class{name, id | qdisc.Over}, class{name, netlink.HANDLE_ROOT}
+	}
 	for at := range i.Queued {
 		q, name := &i.Queued[at], "queue "+i.Outline.Queues[at].Name
-		for id := range image.FlowIDs(&q.ShaperQueue) {
-			out[qdisc.Handle(id)] = name
-		}
 		if q.Linked == 0 {
-			out[q.ClassId|qdisc.Over] = name // a parent of its own
+			addPair(name, q.ClassId)
+			continue
+		}
+		link := qdisc.Handle(i.Links[i.Outline.Queues[at].Link].Class)
+		for id := range image.FlowIDs(&q.ShaperQueue) {
+			out[qdisc.Handle(id)] = class{name, link}
 		}
 	}
 	for at, l := range i.Links {
 		name := "link " + i.Outline.Links[at]
-		if out[qdisc.Handle(l.Class)] = name; l.Above < 0 {
-			out[qdisc.Handle(l.Class|qdisc.Over)] = name
+		if l.Above < 0 {
+			addPair(name, qdisc.Handle(l.Class))
+		} else {
+			out[qdisc.Handle(l.Class)] = class{name, qdisc.Handle(i.Links[l.Above].Class)}
 		}
 	}
 	return out

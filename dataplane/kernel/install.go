@@ -142,7 +142,7 @@ func (i *installation) assignSlots() (err error) {
 
 // buildQueues makes the qdiscs and classes of the plan's queues, beside those in use.
 // For ingress it first makes the ifb device, to which the program is then attached.
-func (i *installation) buildQueues() error {
+func (i *installation) buildQueues() (err error) {
 	if i.image.Pacer == "" {
 		return nil
 	}
@@ -156,6 +156,9 @@ func (i *installation) buildQueues() error {
 			ID: iface.ID{Namespace: d.Namespace, Index: index}, Name: hook.IFBName(d.Index), MTU: d.MTU,
 			LinkType: d.LinkType,
 		}
+	}
+	if i.image.MQ, err = i.s.replacesMQ(i.device.Index); err != nil {
+		return err
 	}
 	return i.st.buildTree(i.image.Tree(i.device), i.device.Index)
 }

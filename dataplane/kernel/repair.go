@@ -138,6 +138,9 @@ func (s *Shaper) rebuildTree(st *site, plan *compiled.Plan) error {
 	}
 	g.Inherit(&s.About)
 	d.Index = s.Place.Index
+	if g.MQ, err = s.replacesMQ(d.Index); err != nil {
+		return err
+	}
 	return st.buildTree(g.Tree(d), d.Index)
 }
 

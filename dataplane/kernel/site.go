@@ -229,6 +229,12 @@ func hasBacklog(index int) bool {
 	return n > 0
 }
 
+// replacesMQ reports whether the root qdisc of a device is mq, or ours in the place of one.
+func (s *Shaper) replacesMQ(index int) (bool, error) {
+	root, err := qdisc.Root(index)
+	return err == nil && root != nil && (root.Kind == qdisc.MQ || root.Ours() && s.MQ), err
+}
+
 // buildTree makes t the root qdisc of a device: the interface or its ifb. Existing leaves
 // keep their packets.
 func (st *site) buildTree(t *qdisc.Tree, index int) error {

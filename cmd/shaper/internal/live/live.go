@@ -157,11 +157,20 @@ func Pacer(s *kernel.About) string {
 	out := map[kernel.Pacer]string{
 		kernel.FQ: "fq, by departure time", kernel.HTB: "HTB, one leaf class per queue",
 	}[s.Pacer]
+	switch {
+	case s.MQ && s.Pacer == kernel.FQ:
+		out += ", one below mq for each hardware queue"
+	case s.MQ:
+		out += ", in the place of mq: all CPUs share one lock"
+	}
 	switch s.Fair {
 	case kernel.FairByFQCoDel:
 		out += "; fair queues by fq_codel"
 	case kernel.FairByHTB:
 		out += "; fair queues by HTB leaves for flow hashes, without codel: this kernel has no fq_codel"
+	}
+	if s.InTree() {
+		out += "; queues share the rates unused by links below a link, regardless of the weights of links"
 	}
 	if s.Redirected() {
 		out += ", on an ifb device"

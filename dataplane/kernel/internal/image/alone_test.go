@@ -25,7 +25,8 @@ var outsideImages = []string{
 	"Meter.Budget", "Budget.Interval", "Budget.Rescue", "Budget.Weight", "Budget.Hosts", // of registry and agent
 	"Address.URL", "Address.PasswordFile", "Address.CAFile", "Address.CertFile", "Address.KeyFile",
 	"fair: Queue.Priority", "fair: Queue.Weight", "fair: Queue.Guarantee", // of the only queue of a link
-	"Customers.Key", "Customers.Nested", "Customers.List", "Customer.Prefixes", "Customer.VLANs", // in maps of their own
+	"Customers.Key", "Customers.Nested", "Customers.List", // in maps of their own, like the next ones
+	"Customer.Prefixes", "Customer.VLANs",
 }
 
 // TestEachFieldAlone checks that each field of a policy changes what the programs read, or the tree of HTB,

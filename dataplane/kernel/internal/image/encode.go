@@ -52,6 +52,7 @@ type Image struct {
 	fair    record.FairScheduler // of the fair queues; "" without one
 	feeders []record.Feeder      // by queue
 	links   []record.Link        // by link of the plan
+	MQ      bool                 // as record.About.MQ
 	from    compiled.Succession  // parts of the previous policy continued by the plan
 }
 

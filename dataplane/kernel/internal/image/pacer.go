@@ -273,7 +273,9 @@ func leafLimit(bytes int64) uint32 {
 // Tree returns the qdisc tree for the queues on a device.
 func (g *Image) Tree(d *iface.Device) *qdisc.Tree {
 	length := g.Plan.Length
-	t := &qdisc.Tree{Kind: string(g.Pacer), Overhead: length.Overhead, MTU: d.MTU}
+	t := &qdisc.Tree{
+		Kind: string(g.Pacer), MQ: g.MQ && g.Pacer == record.FQ, Overhead: length.Overhead, MTU: d.MTU,
+	}
 	switch length.Base {
 	case dataplane.L3:
 		if d.LinkType == dataplane.LinkEthernet {

@@ -39,7 +39,13 @@ func (t *Tree) differences(index int) (list []*Object, err error) {
 	if err != nil {
 		return nil, err
 	}
-	root, next := rootOf(qdiscs), t.root()
+	root, inLeaf := rootOf(qdiscs), map[uint32]*Object{}
+	for i := range qdiscs {
+		inLeaf[qdiscs[i].Parent] = &qdiscs[i]
+	}
+	below := *t
+	below.MQ = t.Kind == FQ && root != nil && root.Kind == MQ
+	next := below.root()
 	if !root.Ours() || root.Kind != next.Kind {
 		return nil, errForeign
 	}
@@ -54,7 +60,14 @@ func (t *Tree) differences(index int) (list []*Object, err error) {
 		}
 		return err
 	}
-	if t.Kind == FQ {
+	switch {
+	case below.MQ:
+		all, err := below.belowMQ(index)
+		for _, o := range all {
+			err = errors.Join(err, addQdisc(inLeaf[o.Parent], o, nl.TCA_FQ_HORIZON))
+		}
+		return list, err
+	case t.Kind == FQ:
 		err := addQdisc(root, next, nl.TCA_FQ_HORIZON)
 		return list, err
 	}
@@ -62,14 +75,11 @@ func (t *Tree) differences(index int) (list []*Object, err error) {
 	if err != nil {
 		return nil, err
 	}
-	rates, inLeaf := map[uint32]classRates{}, map[uint32]*Object{}
+	rates := map[uint32]classRates{}
 	for i := range there {
 		if rates[there[i].Handle], err = ratesOf(&there[i]); err != nil {
 			return nil, err
 		}
-	}
-	for i := range qdiscs {
-		inLeaf[qdiscs[i].Parent] = &qdiscs[i]
 	}
 	addClass := func(class *Object) error {
 		want, err := ratesOf(class)

@@ -3,6 +3,7 @@ package qdisc
 import (
 	"encoding/binary"
 	"errors"
+	"slices"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -58,14 +59,32 @@ func LeafCounts(index int) (map[uint16]Counts, error) {
 	return out, nil
 }
 
-// Classes returns the handles of the HTB classes of an interface.
-func Classes(index int) (map[uint32]bool, error) {
+// Classes returns the handles of the HTB classes of an interface, with those of their parents.
+func Classes(index int) (map[uint32]uint32, error) {
 	classes, err := dump(unix.RTM_GETTCLASS, index, 0)
-	out := map[uint32]bool{}
+	out := map[uint32]uint32{}
 	for _, c := range classes {
-		out[c.Handle] = c.Kind == HTB
+		if c.Kind == HTB {
+			out[c.Handle] = c.Parent
+		}
 	}
 	return out, err
+}
+
+// MissingBelowMQ returns the number of hardware queues below our MQ, and of those without FQ.
+func MissingBelowMQ(index int) (all, missing int, err error) {
+	queues, err := (&Tree{Kind: FQ, MQ: true}).belowMQ(index)
+	if err != nil {
+		return 0, 0, err
+	}
+	list, err := dump(unix.RTM_GETQDISC, index, 0)
+	for _, q := range queues {
+		isThere := func(o Object) bool { return o.Parent == q.Parent && o.Kind == FQ }
+		if !slices.ContainsFunc(list, isThere) {
+			missing++
+		}
+	}
+	return len(queues), missing, err
 }
 
 // Queued returns the number of packets queued in our tree; 0 if the root qdisc is not ours.
@@ -92,7 +111,7 @@ func Discard(index int) (packets uint32, exact bool, err error) {
 	if err != nil {
 		return 0, true, err
 	}
-	if root.Kind == FQ {
+	if root.Kind != HTB {
 		return before.Queued, before.Queued == 0, nil
 	}
 	queued := uint32(0) // an upper bound: no program adds packets to leaves any more

@@ -8,6 +8,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
 )
 
 // Handle returns the handle of our class with this ID.
@@ -42,15 +43,12 @@ const (
 // root returns the root qdisc.
 func (t *Tree) root() *Object {
 	o := &Object{Parent: netlink.HANDLE_ROOT, Handle: Major << 16, Kind: t.Kind}
-	if t.Kind == FQ {
-		// Other programs may set departure times up to fq's default horizon. fq sends
-		// packets with later times at the horizon; it does not drop them.
-		horizon := min(max(t.Horizon+t.Horizon/8, fqHorizon).Microseconds(), math.MaxUint32)
-		o.Options = nest(
-			number(nl.TCA_FQ_PLIMIT, fqLimit), number(nl.TCA_FQ_FLOW_PLIMIT, fqLimit),
-			number(nl.TCA_FQ_ORPHAN_MASK, fqOrphans),
-			number(nl.TCA_FQ_HORIZON, uint32(horizon)), nl.NewRtAttr(nl.TCA_FQ_HORIZON_DROP, []byte{0}),
-		)
+	switch {
+	case t.Kind == FQ && t.MQ:
+		o.Kind = MQ
+		return o
+	case t.Kind == FQ:
+		o.Options = t.fqOptions()
 		return o
 	}
 	o.Options = nest(
@@ -70,6 +68,30 @@ func (t *Tree) root() *Object {
 		o.Stab = nest(attrs...)
 	}
 	return o
+}
+
+// fqOptions returns the options of FQ.
+func (t *Tree) fqOptions() []byte {
+	// Other programs may set departure times up to fq's default horizon. fq sends
+	// packets with later times at the horizon; it does not drop them.
+	horizon := min(max(t.Horizon+t.Horizon/8, fqHorizon).Microseconds(), math.MaxUint32)
+	return nest(
+		number(nl.TCA_FQ_PLIMIT, fqLimit), number(nl.TCA_FQ_FLOW_PLIMIT, fqLimit),
+		number(nl.TCA_FQ_ORPHAN_MASK, fqOrphans),
+		number(nl.TCA_FQ_HORIZON, uint32(horizon)), nl.NewRtAttr(nl.TCA_FQ_HORIZON_DROP, []byte{0}),
+	)
+}
+
+// belowMQ returns the FQ of each hardware queue; none without MQ.
+func (t *Tree) belowMQ(index int) (list []*Object, err error) {
+	if !t.MQ {
+		return nil, nil
+	}
+	classes, err := dump(unix.RTM_GETTCLASS, index, Major<<16)
+	for _, c := range classes {
+		list = append(list, &Object{Parent: c.Handle, Kind: FQ, Options: t.fqOptions()})
+	}
+	return list, err
 }
 
 // lengths returns the kernel's size table: the metered lengths of frames. For a frame of n

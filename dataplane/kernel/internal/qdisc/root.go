@@ -21,6 +21,7 @@ const (
 	FQ      = "fq"       // sends a packet at the time in skb->tstamp
 	HTB     = "htb"      // queues a packet in the class in skb->priority
 	FQCoDel = "fq_codel" // the qdisc of a fair leaf of HTB
+	MQ      = "mq"       // has a qdisc for each hardware queue of a device
 )
 
 // Major is the major number of our root's handle. It marks a tree as ours, even if its process was

@@ -17,6 +17,7 @@ import (
 // ID of a link must not become a leaf's, or the reverse.
 type Tree struct {
 	Kind    string        // HTB, or FQ, which has neither links nor leaves
+	MQ      bool          // the root is MQ, with an FQ for each hardware queue; for FQ
 	Horizon time.Duration // maximum queueing delay, for FQ
 
 	// Overhead is added to the length of each frame, in bytes. HTB adds it once to a packet split
@@ -109,16 +110,19 @@ func (t *Tree) Grow(index int) error {
 		return cause.Of(fmt.Errorf("%s qdisc: %w", t.Kind, err))
 	}
 	if t.Kind == FQ {
-		return nil
-	}
-	for _, class := range t.inner() {
-		if err := class.add(index, 0); err != nil {
-			return fmt.Errorf("HTB %v: %w", class, err)
-		}
+		return t.growMQ(index)
 	}
 	classes, err := dump(unix.RTM_GETTCLASS, index, 0)
 	if err != nil {
 		return err
+	}
+	for _, class := range t.inner() {
+		if classes, err = class.removeMoved(classes, index); err != nil {
+			return err
+		}
+		if err := class.add(index, 0); err != nil {
+			return fmt.Errorf("HTB %v: %w", class, err)
+		}
 	}
 	for _, l := range t.Leaves {
 		class, qdisc := t.leaf(&l), l.qdisc()
@@ -137,6 +141,39 @@ func (t *Tree) Grow(index int) error {
 		}
 	}
 	return nil
+}
+
+// growMQ makes or changes the FQ of each hardware queue.
+func (t *Tree) growMQ(index int) error {
+	list, err := t.belowMQ(index)
+	for _, o := range list {
+		if err := o.add(index, unix.NLM_F_REPLACE); err != nil {
+			return cause.Of(fmt.Errorf("%v below %x:%x: %w", o, o.Parent>>16, o.Parent&0xffff, err))
+		}
+	}
+	return err
+}
+
+// removeMoved removes a class below another parent, with all classes below it, and returns the other
+// classes: HTB cannot move it. Grow finds such a class only if another program made it.
+func (o *Object) removeMoved(classes []Object, index int) ([]Object, error) {
+	moved := func(c Object) bool { return c.Handle == o.Handle && c.Parent != o.Parent }
+	if !slices.ContainsFunc(classes, moved) {
+		return classes, nil
+	}
+	below := map[uint32]bool{o.Handle: true}
+	inOrder(classes)
+	for _, c := range classes {
+		below[c.Handle] = below[c.Handle] || below[c.Parent]
+	}
+	for _, c := range slices.Backward(classes) {
+		if below[c.Handle] {
+			if err := c.send(unix.RTM_DELTCLASS, 0, index); err != nil {
+				return nil, fmt.Errorf("%v: %w", &c, err)
+			}
+		}
+	}
+	return slices.DeleteFunc(classes, func(c Object) bool { return below[c.Handle] }), nil
 }
 
 // Prune removes our classes missing in t, and drops the packets in them.

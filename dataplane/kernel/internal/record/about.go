@@ -45,6 +45,7 @@ type About struct {
 
 	Asked  Pacer         `json:",omitempty"` // kernel.Config.Pacer
 	Pacer  Pacer         `json:",omitempty"` // root qdisc in use; "" without queues
+	MQ     bool          `json:",omitempty"` // the root qdisc before was mq: FQ is below one like it
 	Fair   FairScheduler `json:",omitempty"` // "" without fair queues
 	Queued []Queue       `json:",omitempty"` // by queue of the outline
 	Links  []Link        `json:",omitempty"` // by link of the outline

@@ -47,7 +47,7 @@ func TestRecordVersion(t *testing.T) {
 		layout reflect.Type
 		want   string
 	}{
-		{reflect.TypeFor[About](), "ae985377a0922e8c"},
+		{reflect.TypeFor[About](), "b4dedb765de1077b"},
 		{reflect.TypeFor[dataplane.ClassStats](), "90cfa23f622d333d"},
 	} {
 		text := jsonLayout(part.layout, map[reflect.Type]bool{})
