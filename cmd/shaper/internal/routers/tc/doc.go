@@ -4,7 +4,8 @@
 //	shell.go    a script: variables, quotes, lines
 //	objects.go  commands: qdiscs, classes and filters, as tc reads them
 //	rules.go    filters to classes of a policy
-//	queues.go   qdiscs and classes of HTB to queues and links
+//	queues.go   qdiscs to queues
+//	htb.go      trees of HTB classes to links and queues
 //	export.go   a policy to a script
 //	live_*.go   an interface, by netlink
 package tc
