@@ -149,7 +149,7 @@ func (v *modelNode) share(total int64) {
 	for i, k := range v.kids {
 		served := parts[i]
 		if v.excess {
-			served = limits[i]
+			served = wanted[i]
 		}
 		if k.served != served && k.start != nil {
 			k.start = ratOf(ceilOf(k.start))
