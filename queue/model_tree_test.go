@@ -246,10 +246,26 @@ func (v *modelNode) hasPackets() bool {
 	return slices.ContainsFunc(v.kids, (*modelNode).hasPackets)
 }
 
+// release lets the children of a link join whose rates are free by now, in order of time.
+func (p *modelNode) release(now int64) {
+	var list []*modelNode
+	for _, k := range p.kids {
+		if k.present && !k.ready && k.since <= now {
+			list = append(list, k)
+		}
+	}
+	slices.SortFunc(list, func(a, b *modelNode) int {
+		return cmp.Or(cmp.Compare(a.since, b.since), cmp.Compare(a.number, b.number))
+	})
+	for _, k := range list {
+		k.join(k.since)
+	}
+}
+
 // join makes a node one that can send, from a time on.
-func (v *modelNode) join(since, now int64) {
+func (v *modelNode) join(since int64) {
 	p := v.above
-	p.tick(now)
+	p.tick(since)
 	level := &p.levels[v.priority]
 	if level.bytes == 0 &&
 		!slices.ContainsFunc(p.kids, func(k *modelNode) bool { return k.ready && k.priority == v.priority }) {
@@ -325,6 +341,9 @@ func perSecond(n, bytes int64) *big.Rat {
 
 // tick advances the clock of a link.
 func (p *modelNode) tick(now int64) {
+	if now < p.clockAt {
+		return
+	}
 	clock := now
 	if p.excess {
 		clock = p.clock + now - p.clockAt
@@ -341,12 +360,8 @@ func (p *modelNode) tick(now int64) {
 
 // pick returns the child to serve at now.
 func (m *modelTree) pick(p *modelNode, now int64) *modelNode {
+	p.release(now)
 	p.tick(now)
-	for _, k := range p.kids {
-		if k.present && !k.ready && k.since <= now {
-			k.join(k.since, now)
-		}
-	}
 	var best *modelNode
 	if p.timed {
 		for _, k := range p.kids {
@@ -516,7 +531,7 @@ func (m *modelTree) wake(v *modelNode, now int64) {
 		v.present = true
 		since = min(max(since, v.freeAt()), v.since)
 		if v.since = since; since <= now {
-			v.join(since, now)
+			v.above.release(now)
 		}
 	}
 }
@@ -634,7 +649,7 @@ func (m *modelTree) gather(p *modelNode, now int64, anew map[*modelNode]bool) {
 	for _, k := range others {
 		k.since = max(k.freeAt(), k.below(), now)
 		if k.since <= now {
-			k.join(k.since, now)
+			k.join(k.since)
 		}
 	}
 }

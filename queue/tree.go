@@ -75,9 +75,12 @@ func (v *node) free() int64 {
 // per returns the terms of a pace of bytes per second.
 func per(bytes int64) (num, den uint64) { return 1e9, uint64(bytes) }
 
-// tick advances the clock of a link to now. If the guarantees do not fit, it does not
+// tick advances the clock of a link to a time. If the guarantees do not fit, it does not
 // pass the earliest deadline.
 func (c *children) tick(now int64) {
+	if now <= c.clockAt {
+		return
+	}
 	next := now
 	if c.excess {
 		next = c.clock + now - c.clockAt
@@ -90,11 +93,8 @@ func (c *children) tick(now int64) {
 
 // choose returns the child of a link to serve at now.
 func (l *Link[T]) choose(c *children, now int64) int32 {
+	l.release(c, now)
 	c.tick(now)
-	for len(c.blocked) > 0 && c.blocked[0].key <= now {
-		n := c.blocked.pop(l.at[timedHeap])
-		l.join(n, l.nodes[n].since, now)
-	}
 	if c.timed {
 		if n := l.chooseTimed(c); n >= 0 {
 			l.nodes[n].byTime = true
@@ -104,6 +104,14 @@ func (l *Link[T]) choose(c *children, now int64) int32 {
 	n := l.chooseShared(&c.levels[bits.TrailingZeros8(c.busy)])
 	l.nodes[n].byTime = false
 	return n
+}
+
+// release lets the children of a link join it whose rates are free by now, in order of time.
+func (l *Link[T]) release(c *children, now int64) {
+	for len(c.blocked) > 0 && c.blocked[0].key <= now {
+		n := c.blocked.pop(l.at[timedHeap])
+		l.join(n, l.nodes[n].since)
+	}
 }
 
 // chooseTimed returns the child with the earliest deadline of those whose start is reached, or -1.
@@ -148,12 +156,12 @@ func (l *Link[T]) first(v *node) int {
 	return l.queues[v.queue].peek().Bytes
 }
 
-// join adds a node to its link at now that can send from a time on.
-func (l *Link[T]) join(n int32, since, now int64) {
+// join adds a node to its link that can send from a time on.
+func (l *Link[T]) join(n int32, since int64) {
 	v := &l.nodes[n]
 	c := l.above(v)
 	v.state, v.since = ready, since
-	c.tick(now)
+	c.tick(since)
 	if c.timed && v.served > 0 {
 		l.joinTimed(n, v, c)
 	}
@@ -243,13 +251,13 @@ func (l *Link[T]) wake(n int32, now int64) {
 
 // place adds a node with packets to its link: it can send from a time on.
 func (l *Link[T]) place(n int32, since, now int64) {
-	if since <= now {
-		l.join(n, since, now)
-		return
-	}
 	v := &l.nodes[n]
+	c := l.above(v)
 	v.state, v.since = blocked, since
-	l.above(v).blocked.push(l.at[timedHeap], entry{since, n})
+	c.blocked.push(l.at[timedHeap], entry{since, n})
+	if since <= now {
+		l.release(c, now)
+	}
 }
 
 // settle updates the links above a queue from which a packet of n bytes was removed at now: sent, or
