@@ -16,7 +16,7 @@ const longest = 1500
 // TestTreeFluid sends random traffic through random trees. It fails if
 //   - a node is behind the rate that it can count on by more than the longest packet per level,
 //     counting the time in which the rates below it allow a packet,
-//   - a node sends more in an interval than its rate and two of the longest packets,
+//   - a node sends more in an interval than its rate and the longest packet per level,
 //   - the next departure is not as early as the rates of all nodes allow,
 //   - a packet is lost, sent twice or reordered.
 //
@@ -253,10 +253,7 @@ func (c *fluidCheck) depart(now int64, d Decision[int]) {
 		if v.perByte == 0 {
 			continue
 		}
-		memory := c.longest * v.perByte // of the time in which it could not send
-		if v.above == nil {
-			memory = 0
-		}
+		memory := c.longest * int64(v.level-1) * v.perByte // of the time in which it waited
 		s.free = max(s.free, now-memory) + int64(p.bytes)*v.perByte
 		s.burst = max(s.burst-(now-s.sentAt), 0) + int64(p.bytes)*v.perByte
 		s.sentAt = now

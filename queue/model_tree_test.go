@@ -453,7 +453,11 @@ func (m *modelTree) choose(now int64) {
 // charge takes a packet from the rates of a node.
 func (m *modelTree) charge(v *modelNode, n, now int64) {
 	if v.rate != (meter.Rate{}) {
-		missed := sendTime(v.rate, m.longest)
+		levels := int64(0)
+		for above := v.above; above != nil; above = above.above {
+			levels++
+		}
+		missed := sendTime(v.rate, m.longest*levels)
 		whole := new(big.Int).Quo(missed.Num(), missed.Denom()).Int64()
 		v.notBefore(now - whole)
 		v.next = new(big.Rat).Add(v.next, sendTime(v.rate, n))

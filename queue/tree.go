@@ -12,9 +12,10 @@ type node struct {
 	queue    int32 // index among the queues, or -1
 	priority uint8
 	state    state
-	timed    spot // among the children of the link by their guaranteed rates
-	shared   spot // among those by priority and weight
-	byTime   bool // its last packet was selected by the guaranteed rates
+	timed    spot   // among the children of the link by their guaranteed rates
+	shared   spot   // among those by priority and weight
+	byTime   bool   // its last packet was selected by the guaranteed rates
+	depth    uint64 // number of links above
 	weight   int64
 	served   int64 // guaranteed rate, bytes per second; 0 for none
 	ceiling  pace  // maximum rate; num is 0 for none
@@ -305,8 +306,8 @@ func (l *Link[T]) outlook(v *node) (has bool, since int64) {
 // charge takes a packet sent at now from the rates of a node.
 func (l *Link[T]) charge(v *node, c *children, bytes int, now int64) {
 	if p := &v.ceiling; p.num > 0 {
-		if p.next < now { // what it missed while it waited, up to the longest packet, is not lost
-			p.notBefore(now - instant{}.orNever(l.longest, p.num, p.den).next)
+		if p.next < now { // what it missed while it waited, up to the longest packet per level, is not lost
+			p.notBefore(now - instant{}.orNever(l.longest, p.num*v.depth, p.den).next)
 		}
 		p.instant = p.orNever(bytes, p.num, p.den)
 	}
