@@ -11,6 +11,9 @@ import (
 // trees is the number of random trees of TestTreeFluid and TestTreeShares.
 var trees = flag.Int("trees", 50, "number of random trees compared with a fluid")
 
+// packets is the number of packets of each tree of TestTreeShares.
+var packets = flag.Int("packets", 20_000, "number of packets of each random tree that stays busy")
+
 const longest = 1500
 
 // TestTreeFluid sends random traffic through random trees. It fails if
@@ -261,4 +264,68 @@ func (c *fluidCheck) depart(now int64, d Decision[int]) {
 			c.Fatalf("tree %d, node %d at %d: sent %d ns more than its rate allows", c.tree, v.number, now, s.burst)
 		}
 	}
+}
+
+// TestTreeShares keeps random queues of random trees backlogged. After a long time, each node has
+// sent its part of the fluid's bytes within 0.2 % of all bytes.
+func TestTreeShares(t *testing.T) {
+	t.Parallel()
+	var errors []float64
+	for seed := range *trees {
+		g := &forest{Rand: rand.New(rand.NewPCG(uint64(seed), 34)), levels: 4, fan: 5}
+		g.plant()
+		worst, node := g.shareError(t, *packets)
+		if worst > 0.002 {
+			t.Errorf("tree %d, node %d: its part is wrong by %.4f", seed, node, worst)
+		}
+		errors = append(errors, 100*worst)
+	}
+	logSpread(t, "points of share", errors)
+}
+
+// shareError returns the largest difference between a node's part of all bytes and that of a fluid.
+func (g *forest) shareError(t testing.TB, packets int) (worst float64, node int) {
+	l, err := NewTree[int](g.links, g.queues)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFluid(g.nodes)
+	part := []float64{0.3, 0.7, 1}[g.IntN(3)]
+	lengths := make([][]int, len(g.nodes)) // by node: of the packets of a queue, in order of departure
+	admit := func(at int64, v *branch) {
+		n := g.length()
+		lengths[v.number] = append(lengths[v.number], n)
+		l.Admit(at, v.queue, Packet{Bytes: n}, v.number)
+	}
+	for i, v := range g.nodes {
+		if v.queue >= 0 && g.Float64() < part {
+			f.state[i].backlog = 1
+			for range 3 {
+				admit(0, v)
+			}
+		}
+	}
+	f.share()
+	sent := make([]int, len(g.nodes))
+	for range packets {
+		at, ok := l.Due()
+		if !ok {
+			return 0, 0 // no queue is backlogged
+		}
+		d, _ := l.Decide(at)
+		v := g.nodes[d.Value]
+		admit(at, v)
+		list := &lengths[v.number]
+		for k := v; k != nil; k = k.above {
+			sent[k.number] += (*list)[0]
+		}
+		*list = (*list)[1:]
+	}
+	for i := range g.nodes {
+		difference := float64(sent[i])/float64(sent[0]) - f.state[i].given/f.state[0].given
+		if difference = math.Abs(difference); difference > worst {
+			worst, node = difference, i
+		}
+	}
+	return worst, node
 }
