@@ -3,6 +3,7 @@ package queue
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
@@ -179,7 +180,12 @@ func (l *Link[T]) adopt(now int64, places []place) {
 			}
 		}
 	}
-	for _, n := range tree.upward() {
+	upward := tree.upward()
+	for _, n := range slices.Backward(upward[:len(upward)-1]) {
+		v := &l.nodes[n]
+		v.depth = l.nodes[v.parent].depth + 1
+	}
+	for _, n := range upward {
 		l.gather(tree.children(n), now)
 	}
 }

@@ -83,7 +83,7 @@ func NewTree[T any](links []TreeLink, queues []LinkQueue) (*Link[T], error) {
 	l := &Link[T]{sending: -1, queues: make([]queueState[T], len(queues))}
 	l.pace, _ = newRootPace(links[0].Rate)
 	for i := range links {
-		l.links = append(l.links, children{node: int32(i)})
+		l.links = append(l.links, children{node: int32(i), clock: math.MinInt64, clockAt: math.MinInt64})
 		l.addNode(node{link: int32(i), queue: -1})
 	}
 	backlogs := new(store[T])

@@ -149,7 +149,7 @@ func (v *modelNode) share(total int64) {
 	for i, k := range v.kids {
 		served := parts[i]
 		if v.excess {
-			served = limits[i]
+			served = wanted[i]
 		}
 		if k.served != served && k.start != nil {
 			k.start = ratOf(ceilOf(k.start))
@@ -245,10 +245,26 @@ func (v *modelNode) hasPackets() bool {
 	return slices.ContainsFunc(v.kids, (*modelNode).hasPackets)
 }
 
+// release lets the children of a link join whose rates are free by now, in order of time.
+func (p *modelNode) release(now int64) {
+	var list []*modelNode
+	for _, k := range p.kids {
+		if k.present && !k.ready && k.since <= now {
+			list = append(list, k)
+		}
+	}
+	slices.SortFunc(list, func(a, b *modelNode) int {
+		return cmp.Or(cmp.Compare(a.since, b.since), cmp.Compare(a.number, b.number))
+	})
+	for _, k := range list {
+		k.join(k.since)
+	}
+}
+
 // join makes a node one that can send, from a time on.
-func (v *modelNode) join(since, now int64) {
+func (v *modelNode) join(since int64) {
 	p := v.above
-	p.tick(now)
+	p.tick(since)
 	level := &p.levels[v.priority]
 	if level.bytes == 0 &&
 		!slices.ContainsFunc(p.kids, func(k *modelNode) bool { return k.ready && k.priority == v.priority }) {
@@ -324,6 +340,9 @@ func perSecond(n, bytes int64) *big.Rat {
 
 // tick advances the clock of a link.
 func (p *modelNode) tick(now int64) {
+	if now < p.clockAt {
+		return
+	}
 	clock := now
 	if p.excess {
 		clock = p.clock + now - p.clockAt
@@ -340,12 +359,8 @@ func (p *modelNode) tick(now int64) {
 
 // pick returns the child to serve at now.
 func (m *modelTree) pick(p *modelNode, now int64) *modelNode {
+	p.release(now)
 	p.tick(now)
-	for _, k := range p.kids {
-		if k.present && !k.ready && k.since <= now {
-			k.join(k.since, now)
-		}
-	}
 	var best *modelNode
 	if p.timed {
 		for _, k := range p.kids {
@@ -438,7 +453,11 @@ func (m *modelTree) choose(now int64) {
 // charge takes a packet from the rates of a node.
 func (m *modelTree) charge(v *modelNode, n, now int64) {
 	if v.rate != (meter.Rate{}) {
-		missed := sendTime(v.rate, m.longest)
+		levels := int64(0)
+		for above := v.above; above != nil; above = above.above {
+			levels++
+		}
+		missed := sendTime(v.rate, m.longest*levels)
 		whole := new(big.Int).Quo(missed.Num(), missed.Denom()).Int64()
 		v.notBefore(now - whole)
 		v.next = new(big.Rat).Add(v.next, sendTime(v.rate, n))
@@ -505,7 +524,7 @@ func (m *modelTree) wake(v *modelNode, now int64) {
 		v.present = true
 		since = min(max(since, v.freeAt()), v.since)
 		if v.since = since; since <= now {
-			v.join(since, now)
+			v.above.release(now)
 		}
 	}
 }
@@ -623,7 +642,7 @@ func (m *modelTree) gather(p *modelNode, now int64, anew map[*modelNode]bool) {
 	for _, k := range others {
 		k.since = max(k.freeAt(), k.below(), now)
 		if k.since <= now {
-			k.join(k.since, now)
+			k.join(k.since)
 		}
 	}
 }

@@ -140,7 +140,7 @@ func (d *divider) divide(n int32) {
 	for _, k := range d.children(n) {
 		d.served[k] = d.counted[k]
 		if d.excess[n] {
-			d.served[k] = wanted(k)
+			d.served[k] = d.places[k].guarantee
 		}
 		d.divide(k)
 	}

@@ -12,9 +12,10 @@ type node struct {
 	queue    int32 // index among the queues, or -1
 	priority uint8
 	state    state
-	timed    spot // among the children of the link by their guaranteed rates
-	shared   spot // among those by priority and weight
-	byTime   bool // its last packet was selected by the guaranteed rates
+	timed    spot   // among the children of the link by their guaranteed rates
+	shared   spot   // among those by priority and weight
+	byTime   bool   // its last packet was selected by the guaranteed rates
+	depth    uint64 // number of links above
 	weight   int64
 	served   int64 // guaranteed rate, bytes per second; 0 for none
 	ceiling  pace  // maximum rate; num is 0 for none
@@ -75,9 +76,12 @@ func (v *node) free() int64 {
 // per returns the terms of a pace of bytes per second.
 func per(bytes int64) (num, den uint64) { return 1e9, uint64(bytes) }
 
-// tick advances the clock of a link to now. If the guarantees do not fit, it does not
+// tick advances the clock of a link to a time. If the guarantees do not fit, it does not
 // pass the earliest deadline.
 func (c *children) tick(now int64) {
+	if now <= c.clockAt {
+		return
+	}
 	next := now
 	if c.excess {
 		next = c.clock + now - c.clockAt
@@ -90,11 +94,8 @@ func (c *children) tick(now int64) {
 
 // choose returns the child of a link to serve at now.
 func (l *Link[T]) choose(c *children, now int64) int32 {
+	l.release(c, now)
 	c.tick(now)
-	for len(c.blocked) > 0 && c.blocked[0].key <= now {
-		n := c.blocked.pop(l.at[timedHeap])
-		l.join(n, l.nodes[n].since, now)
-	}
 	if c.timed {
 		if n := l.chooseTimed(c); n >= 0 {
 			l.nodes[n].byTime = true
@@ -104,6 +105,14 @@ func (l *Link[T]) choose(c *children, now int64) int32 {
 	n := l.chooseShared(&c.levels[bits.TrailingZeros8(c.busy)])
 	l.nodes[n].byTime = false
 	return n
+}
+
+// release lets the children of a link join it whose rates are free by now, in order of time.
+func (l *Link[T]) release(c *children, now int64) {
+	for len(c.blocked) > 0 && c.blocked[0].key <= now {
+		n := c.blocked.pop(l.at[timedHeap])
+		l.join(n, l.nodes[n].since)
+	}
 }
 
 // chooseTimed returns the child with the earliest deadline of those whose start is reached, or -1.
@@ -148,12 +157,12 @@ func (l *Link[T]) first(v *node) int {
 	return int(l.queues[v.queue].peek().bytes)
 }
 
-// join adds a node to its link at now that can send from a time on.
-func (l *Link[T]) join(n int32, since, now int64) {
+// join adds a node to its link that can send from a time on.
+func (l *Link[T]) join(n int32, since int64) {
 	v := &l.nodes[n]
 	c := l.above(v)
 	v.state, v.since = ready, since
-	c.tick(now)
+	c.tick(since)
 	if c.timed && v.served > 0 {
 		l.joinTimed(n, v, c)
 	}
@@ -243,13 +252,13 @@ func (l *Link[T]) wake(n int32, now int64) {
 
 // place adds a node with packets to its link: it can send from a time on.
 func (l *Link[T]) place(n int32, since, now int64) {
-	if since <= now {
-		l.join(n, since, now)
-		return
-	}
 	v := &l.nodes[n]
+	c := l.above(v)
 	v.state, v.since = blocked, since
-	l.above(v).blocked.push(l.at[timedHeap], entry{since, n})
+	c.blocked.push(l.at[timedHeap], entry{since, n})
+	if since <= now {
+		l.release(c, now)
+	}
 }
 
 // settle updates the links above a queue from which a packet of n bytes was removed at now: sent, or
@@ -297,8 +306,8 @@ func (l *Link[T]) outlook(v *node) (has bool, since int64) {
 // charge takes a packet sent at now from the rates of a node.
 func (l *Link[T]) charge(v *node, c *children, bytes int, now int64) {
 	if p := &v.ceiling; p.num > 0 {
-		if p.next < now { // what it missed while it waited, up to the longest packet, is not lost
-			p.notBefore(now - instant{}.orNever(l.longest, p.num, p.den).next)
+		if p.next < now { // what it missed while it waited, up to the longest packet per level, is not lost
+			p.notBefore(now - instant{}.orNever(l.longest, p.num*v.depth, p.den).next)
 		}
 		p.instant = p.orNever(bytes, p.num, p.den)
 	}
