@@ -36,7 +36,7 @@ func TestRandomCustomersModel(t *testing.T) {
 		}
 	}
 	for n := 0; n < 3000 && len(missing) > 0; n++ {
-		policy, path := randomCustomers(t, r, "wan", "lan")
+		policy, path := randomCustomers(t, r, "wan", "lan", "ap")
 		rows, err := oracle.Site{
 			Dir: filepath.Dir(path), Ingress: r.IntN(4) == 0,
 		}.Decide([]byte(policy), customerCapture(t, r))
@@ -70,7 +70,7 @@ func TestRandomCustomers(t *testing.T) {
 	r, all := seededRand(t), testCaptures(t)
 	rows := 0
 	for range *randomPolicyCount {
-		policy, path := randomCustomers(t, r, "wan", "lan")
+		policy, path := randomCustomers(t, r, "wan", "lan", "ap")
 		capture := customerCapture(t, r)
 		direction := []dataplane.Direction{dataplane.Egress, dataplane.Ingress}[r.IntN(2)]
 		outputAgainstModel(t, policy, path, capture, direction)

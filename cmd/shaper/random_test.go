@@ -25,7 +25,7 @@ func TestRandomPolicies(t *testing.T) {
 	all := testCaptures(t)
 	rows := 0
 	for range *randomPolicyCount {
-		policy := randomPolicy(r, "wan", "lan")
+		policy := randomPolicy(r, "wan", "lan", "ap")
 		if err := os.WriteFile(path, []byte(policy), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -178,17 +178,27 @@ func randomPolicy(r *rand.Rand, links ...string) string {
 // randomParts writes links, queues, envelopes and the meters m0 to m2. It returns the names of
 // the queues and a function for random meters.
 func randomParts(r *rand.Rand, b *strings.Builder, links []string) (queues []string, meter func() string) {
+	b.WriteString("queues:\n")
+	queues = []string{"q0", "q1", "q2", "q3"}
+	used := map[string]bool{}
+	for _, q := range queues {
+		text := randomQueue(r, links)
+		fmt.Fprintf(b, "  %s: {%s}\n", q, text)
+		for _, link := range links {
+			used[link] = used[link] || strings.Contains(text, "link: "+link)
+		}
+	}
 	if links != nil {
 		b.WriteString("links:\n")
 	}
-	for _, link := range links {
-		fmt.Fprintf(b, "  %s: {rate: %s}\n", link,
-			pickWord(r, "1mbit", "500 Kbit", "7777777bit", "33 Mbit/s", "12112kbit", "3Gbit"))
-	}
-	b.WriteString("queues:\n")
-	queues = []string{"q0", "q1", "q2", "q3"}
-	for _, q := range queues {
-		fmt.Fprintf(b, "  %s: {%s}\n", q, randomQueue(r, links))
+	for i, link := range links {
+		rate := pickWord(r, "1mbit", "500 Kbit", "7777777bit", "33 Mbit/s", "12112kbit", "3Gbit")
+		if i > 0 && used[link] && r.IntN(2) == 0 {
+			fmt.Fprintf(b, "  %s: {link: %s%s%s}\n", link, pickWord(r, links[:i]...), randomShare(r),
+				pickWord(r, "", ", rate: "+rate))
+			continue
+		}
+		fmt.Fprintf(b, "  %s: {rate: %s}\n", link, rate)
 	}
 	meter = randomEnvelope(r, b, links == nil)
 	b.WriteString("meters:\n")
@@ -227,13 +237,20 @@ func randomRate(r *rand.Rand) string {
 		1+r.IntN(1_000_000)/(1+r.IntN(1000)))
 }
 
+// randomShare returns the place of a queue or a link below a link. The guarantees of four queues fit
+// into any link.
+func randomShare(r *rand.Rand) string {
+	return pickWord(r, "", fmt.Sprintf(", priority: %d", r.IntN(3)), ", priority: 7") +
+		pickWord(r, "", fmt.Sprintf(", weight: %d", 1+r.IntN(4))) +
+		pickWord(r, "", "", ", guarantee: 10kbit", ", guarantee: 123456bit")
+}
+
 func randomQueue(r *rand.Rand, links []string) string {
 	slow := randomRate(r) // may be too slow for a link
 	q := "rate: " + pickWord(r, slow, "10mbit", "7777777bit", "33mbit")
 	if links != nil && r.IntN(3) > 0 {
-		q = "link: " + pickWord(r, links...) +
-			pickWord(r, "", fmt.Sprintf(", priority: %d", r.IntN(3)), ", priority: 7") +
-			pickWord(r, "", fmt.Sprintf(", weight: %d", 1+r.IntN(4)))
+		q = "link: " + pickWord(r, links...) + randomShare(r) +
+			pickWord(r, "", "", ", rate: 300kbit", ", rate: 7777777bit")
 	}
 	unit, most := "ms", 1+r.IntN(200)
 	switch r.IntN(3) {

@@ -14,7 +14,8 @@ type policy struct {
 	customers *customers // nil: none
 	envelopes map[string]*envelope
 	queues    map[string]*queue
-	links     map[string]*link
+	links     map[string]*node
+	trees     []*tree
 	length    lengthRule
 	closed    bool // unclassified packets are dropped
 }
@@ -92,7 +93,7 @@ func (s Site) parse(text []byte) (*policy, error) {
 	p := &policy{
 		envelopes: map[string]*envelope{},
 		queues:    map[string]*queue{},
-		links:     map[string]*link{},
+		links:     map[string]*node{},
 		length:    lengthRule{base: "l3"},
 	}
 
@@ -107,23 +108,8 @@ func (s Site) parse(text []byte) (*policy, error) {
 		}
 	}
 	if n := top["links"]; n != nil {
-		entries, err := mapping(n)
-		if err != nil {
+		if err := p.parseLinks(n); err != nil {
 			return nil, err
-		}
-		for name, n := range entries {
-			rate, err := mapping(n, "rate")
-			if err != nil {
-				return nil, err
-			}
-			if rate["rate"] == nil {
-				return nil, at(n, errors.New("a link without rate"))
-			}
-			speed, err := parseSpeed(rate["rate"])
-			if err != nil {
-				return nil, err
-			}
-			p.links[name] = newLink(speed)
 		}
 	}
 	if n := top["queues"]; n != nil {
@@ -138,7 +124,7 @@ func (s Site) parse(text []byte) (*policy, error) {
 			}
 			p.queues[name] = q
 			if q.link != nil && q.rate != nil {
-				p.links["of "+name] = q.link
+				p.trees = append(p.trees, q.link.tree)
 			}
 		}
 	}

@@ -36,16 +36,14 @@ type queue struct {
 	inside []*queued
 
 	// On a link.
-	link     *link
-	priority int
-	weight   int64
-	waiting  []*queued             // in the order of arrival
-	start    *big.Int              // virtual start time of the first packet
-	key      func(frame) [5]uint64 // key of a fair queue's flows
-	flows    map[uint64]*flow
-	fresh    []*flow // new flows, in their turn
-	old      []*flow // old flows, in their turn
-	turn     *flow   // flow of the next packet; nil if not yet chosen
+	link    *node
+	place   *node
+	waiting []*queued             // in the order of arrival
+	key     func(frame) [5]uint64 // key of a fair queue's flows
+	flows   map[uint64]*flow
+	fresh   []*flow // new flows, in their turn
+	old     []*flow // old flows, in their turn
+	turn    *flow   // flow of the next packet; nil if not yet chosen
 }
 
 // wred is the early drop of one color.
@@ -85,7 +83,7 @@ func (q *queue) refuses(p *queued) bool {
 // offer passes an arriving packet to the queue.
 func (q *queue) offer(p *queued) {
 	if q.link != nil {
-		q.link.offer(q, p)
+		q.link.enter().offer(q, p)
 		return
 	}
 
@@ -213,37 +211,38 @@ func sending(length int64, rate *big.Rat) *big.Rat {
 	return new(big.Rat).Quo(whole(length), rate)
 }
 
-// speed returns the rate of a queue, or of its link.
+// speed returns the rate of a queue, or the lowest up to the root of its link.
 func (q *queue) speed() *big.Rat {
 	if q.link != nil {
-		return q.link.rate
+		return q.place.reach()
 	}
 	return q.rate
 }
 
 // parseQueue reads a queue of a policy or of a plan. The queue of a plan is first in, first out.
-func parseQueue(n *yaml.Node, links map[string]*link, plan bool) (*queue, error) {
+func parseQueue(n *yaml.Node, links map[string]*node, plan bool) (*queue, error) {
 	entries, err := mapping(n, "rate", "link", "priority", "weight", "limit", "wred", "codel", "ecn", "seed",
-		"fair")
+		"fair", "guarantee")
 	if err != nil {
 		return nil, err
 	}
-	q := &queue{weight: 1, start: new(big.Int)}
-	if (entries["rate"] != nil) == (entries["link"] != nil) {
-		return nil, at(n, errors.New("a queue has a rate or a link"))
-	}
-	if node := entries["rate"]; node != nil {
-		if entries["priority"] != nil || entries["weight"] != nil {
-			return nil, at(n, errors.New("priority and weight are for queues of a link"))
+	q := &queue{}
+	switch on := entries["link"]; {
+	case on != nil:
+		if q.link = links[on.Value]; q.link == nil {
+			return nil, at(n, fmt.Errorf("no link %q", on.Value))
 		}
-		if q.rate, err = parseSpeed(node); err != nil {
+	case entries["rate"] == nil:
+		return nil, at(n, errors.New("a queue has a rate or a link"))
+	case entries["priority"] != nil || entries["weight"] != nil || entries["guarantee"] != nil:
+		return nil, at(n, errors.New("priority, weight and guarantee are for queues of a link"))
+	default:
+		if q.rate, err = parseSpeed(entries["rate"]); err != nil {
 			return nil, err
 		}
-	} else if q.link = links[entries["link"].Value]; q.link == nil {
-		return nil, at(n, fmt.Errorf("no link %q", entries["link"].Value))
 	}
 	key := "false"
-	if entries["rate"] != nil && entries["wred"] == nil && !plan {
+	if entries["link"] == nil && entries["wred"] == nil && !plan {
 		key = "flow"
 	}
 	if node := entries["fair"]; node != nil {
@@ -254,8 +253,14 @@ func parseQueue(n *yaml.Node, links map[string]*link, plan bool) (*queue, error)
 			return nil, at(n, err)
 		}
 		if q.link == nil {
-			q.link = newLink(q.rate)
+			q.link = newRoot(q.rate)
 		}
+	}
+	if q.link != nil {
+		if q.place, err = parsePlace(entries, q.link, entries["link"] != nil); err != nil {
+			return nil, at(n, err)
+		}
+		q.place.queue = q
 	}
 
 	integer := func(key, otherwise string, low, high uint64) uint64 {
@@ -267,8 +272,6 @@ func parseQueue(n *yaml.Node, links map[string]*link, plan bool) (*queue, error)
 		err = errors.Join(err, e, e2)
 		return i
 	}
-	q.priority = int(integer("priority", "0", 0, 7))
-	q.weight = int64(integer("weight", "1", 1, 1000))
 	q.seed = integer("seed", "0", 0, 1<<64-1)
 	ecn, e := optional(entries, "ecn", "false")
 	limit, e2 := optional(entries, "limit", "")
@@ -280,7 +283,11 @@ func parseQueue(n *yaml.Node, links map[string]*link, plan bool) (*queue, error)
 	}
 	q.ecn = ecn == "true"
 
-	axis, _, err := parseLevel(limit, q.link)
+	var speed *big.Rat // converts times to bytes; nil: they stay times
+	if q.link != nil {
+		speed = q.speed()
+	}
+	axis, _, err := parseLevel(limit, speed)
 	if err != nil {
 		return nil, at(n, err)
 	}
@@ -288,7 +295,7 @@ func parseQueue(n *yaml.Node, links map[string]*link, plan bool) (*queue, error)
 		if n == nil {
 			return nil, errors.New("a limit, min or max is missing")
 		}
-		here, value, err := parseLevel(n.Value, q.link)
+		here, value, err := parseLevel(n.Value, speed)
 		if err == nil && here != axis {
 			err = fmt.Errorf("%q is not in %s as the limit", n.Value, axis)
 		}
@@ -346,9 +353,8 @@ func parseSpeed(n *yaml.Node) (*big.Rat, error) {
 	return rate, nil
 }
 
-// parseLevel reads a limit and its unit. On a link, a time is converted to bytes at the link's
-// rate.
-func parseLevel(s string, l *link) (axis string, value *big.Rat, err error) {
+// parseLevel reads a limit and its unit. A time is converted to bytes at a speed, unless that is nil.
+func parseLevel(s string, speed *big.Rat) (axis string, value *big.Rat, err error) {
 	if number, unit, err := split(s); err == nil && unit == "p" {
 		if !number.IsInt() {
 			err = fmt.Errorf("%q is not whole", s)
@@ -360,8 +366,8 @@ func parseLevel(s string, l *link) (axis string, value *big.Rat, err error) {
 		return "", nil, err
 	}
 	if isTime {
-		if l != nil {
-			value.SetInt(floor(value.Mul(value, l.rate)))
+		if speed != nil {
+			value.SetInt(floor(value.Mul(value, speed)))
 		}
 		return inTime, value, nil
 	}

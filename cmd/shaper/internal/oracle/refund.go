@@ -87,8 +87,8 @@ func (p *policy) settle(clock *big.Int, all bool) {
 	if all {
 		until = nil
 	}
-	for _, l := range p.links {
-		l.run(until)
+	for _, t := range p.trees {
+		t.run(until)
 	}
 	p.returnTokens(clock)
 }
@@ -96,9 +96,9 @@ func (p *policy) settle(clock *big.Int, all bool) {
 // returnTokens gives the tokens of dropped packets back, in the order of the drops.
 func (p *policy) returnTokens(clock *big.Int) {
 	var dropped []*queued
-	for _, l := range p.links {
-		dropped = append(dropped, l.dropped...)
-		l.dropped = nil
+	for _, t := range p.trees {
+		dropped = append(dropped, t.dropped...)
+		t.dropped = nil
 	}
 	slices.SortStableFunc(dropped, func(a, b *queued) int { return a.droppedAt.Cmp(b.droppedAt) })
 	for _, d := range dropped {

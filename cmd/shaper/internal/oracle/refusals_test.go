@@ -26,6 +26,12 @@ func TestRefusedPolicies(t *testing.T) {
 		"classes: []\nlinks: {wan: {}}",
 		"classes: []\nlinks: {wan: {rate: 0mbit}}",
 		"classes: []\nlinks: {wan: {rate: 8mbit, limit: 1p}}",
+		"classes: []\nlinks: {wan: {rate: 8mbit, weight: 1}}",
+		"classes: []\nlinks: {wan: {link: lan}}",
+		"classes: []\nlinks: {wan: {link: lan}, lan: {link: wan}}",
+		"classes: []\nlinks: {wan: {rate: 8mbit}, lan: {link: wan, weight: 0}}",
+		"classes: []\nlinks: {a: {rate: 8mbit}, b: {link: a}, c: {link: b}, d: {link: c}, e: {link: d}, " +
+			"f: {link: e}, g: {link: f}, h: {link: g}}",
 	} {
 		if _, err := parsePolicy([]byte(policy)); err == nil {
 			t.Errorf("got nil, want an error: %s", policy)
@@ -39,7 +45,8 @@ func TestRefusedQueues(t *testing.T) {
 		"{rate: 8mbit}",
 		"{limit: 9p}",
 		"{rate: 0mbit, limit: 9p}",
-		"{rate: 8mbit, link: wan, limit: 9p}",
+		"{rate: 8mbit, guarantee: 1mbit, limit: 9p}",
+		"{rate: 1mbit, link: wan, guarantee: 2mbit, limit: 9p}",
 		"{link: lan, limit: 9p}",
 		"{rate: 8mbit, limit: 9p, weight: 1}",
 		"{rate: 8mbit, limit: 9p, priority: 1}",
