@@ -29,7 +29,7 @@ func TestTreeFluid(t *testing.T) {
 	var lags, parts []float64
 	for seed := range *trees {
 		r := rand.New(rand.NewPCG(uint64(seed), 33))
-		g := &forest{Rand: r, levels: 4, fan: 5}
+		g := &randomTree{Rand: r, levels: 4, fan: 5}
 		g.plant()
 		c := newFluidCheck(t, seed, g)
 		c.run(g.traffic())
@@ -55,7 +55,7 @@ type fluidPacket struct {
 }
 
 // traffic returns random arrivals at all queues.
-func (g *forest) traffic() (list []fluidPacket) {
+func (g *randomTree) traffic() (list []fluidPacket) {
 	busy := g.busy()
 	const end = 300 * longest * rootPerByte
 	for _, v := range g.nodes {
@@ -103,7 +103,7 @@ func (g *forest) traffic() (list []fluidPacket) {
 	return list
 }
 
-func (g *forest) length() int {
+func (g *randomTree) length() int {
 	switch g.IntN(3) {
 	case 0:
 		return 64 + g.IntN(200)
@@ -141,7 +141,7 @@ type sentState struct {
 	at     int64   // time of behind
 }
 
-func newFluidCheck(t testing.TB, tree int, g *forest) *fluidCheck {
+func newFluidCheck(t testing.TB, tree int, g *randomTree) *fluidCheck {
 	l, err := NewTree[int](g.links, g.queues)
 	if err != nil {
 		t.Fatal(err)
@@ -272,7 +272,7 @@ func TestTreeShares(t *testing.T) {
 	t.Parallel()
 	var errors []float64
 	for seed := range *trees {
-		g := &forest{Rand: rand.New(rand.NewPCG(uint64(seed), 34)), levels: 4, fan: 5}
+		g := &randomTree{Rand: rand.New(rand.NewPCG(uint64(seed), 34)), levels: 4, fan: 5}
 		g.plant()
 		worst, node := g.shareError(t, *packets)
 		if worst > 0.002 {
@@ -284,7 +284,7 @@ func TestTreeShares(t *testing.T) {
 }
 
 // shareError returns the largest difference between a node's part of all bytes and that of a fluid.
-func (g *forest) shareError(t testing.TB, packets int) (worst float64, node int) {
+func (g *randomTree) shareError(t testing.TB, packets int) (worst float64, node int) {
 	l, err := NewTree[int](g.links, g.queues)
 	if err != nil {
 		t.Fatal(err)

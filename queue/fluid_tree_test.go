@@ -24,8 +24,8 @@ type branch struct {
 	priority   int
 }
 
-// forest makes random trees.
-type forest struct {
+// randomTree makes random trees.
+type randomTree struct {
 	*rand.Rand
 	levels, fan int
 	nodes       []*branch
@@ -37,12 +37,12 @@ type forest struct {
 const rootPerByte = 1000
 
 // plant makes a tree of 2 to g.levels levels.
-func (g *forest) plant() {
+func (g *randomTree) plant() {
 	g.grow(nil, 2+g.IntN(g.levels-1), 1e9/rootPerByte)
 }
 
 // grow adds a node. share is a fair rate for it, in bytes per second.
-func (g *forest) grow(above *branch, levels int, share float64) *branch {
+func (g *randomTree) grow(above *branch, levels int, share float64) *branch {
 	v := &branch{number: len(g.nodes), above: above, level: 1, link: -1, queue: -1, weight: 1, rate: math.Inf(1)}
 	g.nodes = append(g.nodes, v)
 	if above == nil {
@@ -75,7 +75,7 @@ func (g *forest) grow(above *branch, levels int, share float64) *branch {
 	return v
 }
 
-func (g *forest) chooseRates(v *branch, share float64) {
+func (g *randomTree) chooseRates(v *branch, share float64) {
 	if g.Float64() < 0.4 {
 		v.perByte = int64(1e9 / (share * (0.3 + 1.5*g.Float64())))
 	}
@@ -94,7 +94,7 @@ func (g *forest) chooseRates(v *branch, share float64) {
 }
 
 // place returns the configuration of a node.
-func (g *forest) place(v *branch) TreeLink {
+func (g *randomTree) place(v *branch) TreeLink {
 	s := TreeLink{Weight: v.weight, Priority: v.priority}
 	if v.above != nil {
 		s.Parent = v.above.link
@@ -109,7 +109,7 @@ func (g *forest) place(v *branch) TreeLink {
 }
 
 // busy returns a fluid all of whose queues are backlogged.
-func (g *forest) busy() *fluid {
+func (g *randomTree) busy() *fluid {
 	f := newFluid(g.nodes)
 	for _, v := range g.nodes {
 		if v.queue >= 0 {
