@@ -96,6 +96,9 @@ func (g *randomTree) chooseRates(v *branch, share float64) {
 // place returns the configuration of a node.
 func (g *randomTree) place(v *branch) TreeLink {
 	s := TreeLink{Weight: v.weight, Priority: v.priority}
+	if v.above == nil {
+		s.Weight = 0
+	}
 	if v.above != nil {
 		s.Parent = v.above.link
 	}

@@ -70,6 +70,10 @@ type Decision[T any] struct {
 // NewLink returns an idle link with queues. The error joins all errors, as meter.FieldErrors of the
 // link's rate and those of LinkQueue.Resolve.
 func NewLink[T any](rate meter.Rate, queues []LinkQueue) (*Link[T], error) {
+	if rate == meter.Unlimited {
+		_, err := newPace(rate)
+		return nil, err
+	}
 	return NewTree[T]([]TreeLink{{Rate: rate}}, queues)
 }
 
