@@ -259,9 +259,12 @@ func (l *Link[T]) Admit(now int64, queue int, p Packet, value T) Fate {
 	l.longest = max(l.longest, p.Bytes)
 	switch {
 	case idle:
+		if !q.Fair {
+			l.nodes[q.node].first = p.Bytes
+		}
 		l.wake(q.node, now)
 	case shed && l.nodes[q.node].state == ready:
-		l.restart(q.node, true, true)
+		l.restart(q.node, false, false)
 	}
 	l.pace.notBefore(now)
 	l.run(now)

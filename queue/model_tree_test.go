@@ -246,9 +246,9 @@ func (v *modelNode) hasPackets() bool {
 }
 
 // release lets the children of a link join whose rates are free by now, in order of time.
-func (p *modelNode) release(now int64) {
+func (v *modelNode) release(now int64) {
 	var list []*modelNode
-	for _, k := range p.kids {
+	for _, k := range v.kids {
 		if k.present && !k.ready && k.since <= now {
 			list = append(list, k)
 		}
@@ -339,22 +339,22 @@ func perSecond(n, bytes int64) *big.Rat {
 }
 
 // tick advances the clock of a link.
-func (p *modelNode) tick(now int64) {
-	if now < p.clockAt {
+func (v *modelNode) tick(now int64) {
+	if now < v.clockAt {
 		return
 	}
 	clock := now
-	if p.excess {
-		clock = p.clock + now - p.clockAt
+	if v.excess {
+		clock = v.clock + now - v.clockAt
 		earliest := int64(1 << 62)
-		for _, k := range p.kids {
+		for _, k := range v.kids {
 			if k.ready && k.eligible {
 				earliest = min(earliest, k.deadline)
 			}
 		}
-		clock = min(clock, max(p.clock, earliest))
+		clock = min(clock, max(v.clock, earliest))
 	}
-	p.clock, p.clockAt = clock, now
+	v.clock, v.clockAt = clock, now
 }
 
 // pick returns the child to serve at now.

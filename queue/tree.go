@@ -16,6 +16,7 @@ type node struct {
 	shared   spot   // among those by priority and weight
 	byTime   bool   // its last packet was selected by the guaranteed rates
 	depth    uint64 // number of links above
+	first    int    // length of the first packet of a FIFO, in bytes; 0 for other nodes
 	weight   int64
 	served   int64 // guaranteed rate, bytes per second; 0 for none
 	ceiling  pace  // maximum rate; num is 0 for none
@@ -122,8 +123,7 @@ func (l *Link[T]) chooseTimed(c *children) int32 {
 	for len(w.future) > 0 && w.future[0].key <= c.clock {
 		n := w.future.pop(at)
 		v := &l.nodes[n]
-		num, den := per(v.served)
-		w.ready.push(at, entry{v.start.orNever(l.first(v), num, den).due(), n})
+		w.ready.push(at, entry{l.deadline(v), n})
 		v.timed = inReady
 	}
 	if len(w.ready) == 0 {
@@ -142,17 +142,31 @@ func (l *Link[T]) chooseShared(v *level) int32 {
 	for len(v.future) > 0 && v.future[0].key <= v.now {
 		n := v.future.pop(at)
 		child := &l.nodes[n]
-		v.ready.push(at, entry{child.virtual + virtualTime(int64(l.first(child)), child.weight), n})
+		v.ready.push(at, entry{l.finishOf(child), n})
 		child.shared = inReady
 	}
 	return v.ready[0].node
 }
 
-// first returns the length of a node's first packet. That of a link is not selected yet; the longest
+// deadline returns the time by which the first packet of a node should start, by its guaranteed rate.
+func (l *Link[T]) deadline(v *node) int64 {
+	num, den := per(v.served)
+	return v.start.orNever(l.firstOf(v), num, den).due()
+}
+
+// finishOf returns the virtual time at which the first packet of a node finishes.
+func (l *Link[T]) finishOf(v *node) int64 {
+	return v.virtual + virtualTime(int64(l.firstOf(v)), v.weight)
+}
+
+// firstOf returns the length of a node's first packet. That of a link is not selected yet; the longest
 // packet so far stands for it.
-func (l *Link[T]) first(v *node) int {
-	if v.queue < 0 {
+func (l *Link[T]) firstOf(v *node) int {
+	switch {
+	case v.queue < 0:
 		return l.longest
+	case v.first > 0:
+		return v.first
 	}
 	return int(l.queues[v.queue].peek().bytes)
 }
@@ -168,8 +182,7 @@ func (l *Link[T]) join(n int32, since int64) {
 	}
 	level := &c.levels[v.priority]
 	v.virtual = level.activate(v.virtual)
-	v.shared = inFuture
-	level.future.push(l.at[sharedHeap], entry{v.virtual, n})
+	l.queueShared(n, v, level)
 	c.busy |= 1 << v.priority
 }
 
@@ -179,8 +192,31 @@ func (l *Link[T]) joinTimed(n int32, v *node, c *children) {
 	} else {
 		v.start.notBefore(v.since)
 	}
-	v.timed = inFuture
-	c.waiting.future.push(l.at[timedHeap], entry{v.start.due(), n})
+	l.queueTimed(n, v, c)
+}
+
+// queueTimed adds a node to waiting of its link. A FIFO whose start is reached gets its deadline at
+// once: its first packet stays the same until it is sent. Others get it at a selection, as do all
+// children of a link whose guarantees do not fit, because deadlines stop its clock.
+func (l *Link[T]) queueTimed(n int32, v *node, c *children) {
+	if due := v.start.due(); due > c.clock || v.first == 0 || c.excess {
+		v.timed = inFuture
+		c.waiting.future.push(l.at[timedHeap], entry{due, n})
+		return
+	}
+	v.timed = inReady
+	c.waiting.ready.push(l.at[timedHeap], entry{l.deadline(v), n})
+}
+
+// queueShared adds a node to its level, as queueTimed does.
+func (l *Link[T]) queueShared(n int32, v *node, c *level) {
+	if v.virtual > c.now || v.first == 0 {
+		v.shared = inFuture
+		c.future.push(l.at[sharedHeap], entry{v.virtual, n})
+		return
+	}
+	v.shared = inReady
+	c.ready.push(l.at[sharedHeap], entry{l.finishOf(v), n})
 }
 
 // above returns the link of a node.
@@ -209,22 +245,20 @@ func (w *waiting) take(at []int32, n int32, from spot) spot {
 	return nowhere
 }
 
-// restart puts a node back whose first packet or its start changed, for the next selection.
+// restart puts a node back into its heaps. timed and shared tell whether its start changed there. The first
+// packet of a queue changed in any case.
 func (l *Link[T]) restart(n int32, timed, shared bool) {
 	v := &l.nodes[n]
 	c := l.above(v)
-	if timed && v.timed != nowhere {
-		at := l.at[timedHeap]
-		c.waiting.take(at, n, v.timed)
-		c.waiting.future.push(at, entry{v.start.due(), n})
-		v.timed = inFuture
+	first := v.queue >= 0 // changed; only entries of ready depend on it
+	if timed && v.timed != nowhere || first && v.timed == inReady {
+		c.waiting.take(l.at[timedHeap], n, v.timed)
+		l.queueTimed(n, v, c)
 	}
-	if shared {
-		at := l.at[sharedHeap]
+	if shared || first && v.shared == inReady {
 		level := &c.levels[v.priority]
-		level.take(at, n, v.shared)
-		level.future.push(at, entry{v.virtual, n})
-		v.shared = inFuture
+		level.take(l.at[sharedHeap], n, v.shared)
+		l.queueShared(n, v, level)
 	}
 }
 
@@ -254,6 +288,10 @@ func (l *Link[T]) wake(n int32, now int64) {
 func (l *Link[T]) place(n int32, since, now int64) {
 	v := &l.nodes[n]
 	c := l.above(v)
+	if since <= now && (len(c.blocked) == 0 || c.blocked[0].key > now) {
+		l.join(n, since)
+		return
+	}
 	v.state, v.since = blocked, since
 	c.blocked.push(l.at[timedHeap], entry{since, n})
 	if since <= now {
@@ -271,10 +309,12 @@ func (l *Link[T]) settle(n int32, bytes int, now int64, sent bool) {
 			l.charge(v, c, bytes, now)
 		}
 		has, since := l.outlook(v)
+		if v.first > 0 && has {
+			v.first = l.queues[v.queue].peek().Bytes
+		}
 		switch {
 		case has && since <= now:
-			first := v.queue >= 0
-			l.restart(n, first || sent && v.byTime, first || sent && !v.byTime)
+			l.restart(n, sent && v.byTime, sent && !v.byTime)
 			if !sent {
 				return
 			}
