@@ -85,7 +85,7 @@ func reachable(links []TreeLink) ([]meter.Rate, error) {
 				return nil, err
 			}
 			k = links[k].Parent
-			if above := links[k].Rate; above != (meter.Rate{}) && (rate == meter.Rate{} || above.Cmp(rate) < 0) {
+			if above := links[k].Rate; rate == (meter.Rate{}) || above != (meter.Rate{}) && above.Cmp(rate) < 0 {
 				rate = above
 			}
 		}

@@ -21,8 +21,8 @@ func (pick choices) part(rate meter.Rate) meter.Rate {
 // share returns the place of a node below a link.
 func (pick choices) share(rate meter.Rate, links int) TreeLink {
 	s := TreeLink{
-		Parent: pick.n(links), Rate: pick.part(rate), Guarantee: pick.part(rate), Weight: int(pick.oneOf(1, 1, 2, 3, MaxWeight)),
-		Priority: int(pick.oneOf(0, 0, 0, 1, MaxPriority)),
+		Parent: pick.n(links), Rate: pick.part(rate), Guarantee: pick.part(rate),
+		Weight: int(pick.oneOf(1, 1, 2, 3, MaxWeight)), Priority: int(pick.oneOf(0, 0, 0, 1, MaxPriority)),
 	}
 	if s.Rate != (meter.Rate{}) && s.Guarantee.Bytes > 0 && s.Guarantee.Cmp(s.Rate) > 0 {
 		s.Rate, s.Guarantee = s.Guarantee, s.Rate
@@ -39,7 +39,8 @@ func (pick choices) places(rate meter.Rate, links int, configs []LinkQueue) ([]T
 	queues := make([]LinkQueue, len(configs))
 	for i, q := range configs {
 		s := pick.share(rate, links)
-		q.Parent, q.Rate, q.Guarantee, q.Priority, q.Weight = s.Parent, s.Rate, s.Guarantee, s.Priority, s.Weight
+		q.Parent, q.Rate, q.Guarantee = s.Parent, s.Rate, s.Guarantee
+		q.Priority, q.Weight = s.Priority, s.Weight
 		q.CoDel = pick.codel(rate)
 		queues[i] = q
 	}

@@ -43,7 +43,9 @@ func (g *randomTree) plant() {
 
 // grow adds a node. share is a fair rate for it, in bytes per second.
 func (g *randomTree) grow(above *branch, levels int, share float64) *branch {
-	v := &branch{number: len(g.nodes), above: above, level: 1, link: -1, queue: -1, weight: 1, rate: math.Inf(1)}
+	v := &branch{
+		number: len(g.nodes), above: above, level: 1, link: -1, queue: -1, weight: 1, rate: math.Inf(1),
+	}
 	g.nodes = append(g.nodes, v)
 	if above == nil {
 		v.perByte = rootPerByte
@@ -58,8 +60,8 @@ func (g *randomTree) grow(above *branch, levels int, share float64) *branch {
 	if v.level == levels || above != nil && g.IntN(10) < 3 {
 		v.queue = len(g.queues)
 		g.queues = append(g.queues, LinkQueue{
-			Config: Config{Packets: MaxPackets, Rate: place.Rate}, Parent: place.Parent, Guarantee: place.Guarantee,
-			Priority: place.Priority, Weight: place.Weight,
+			Config: Config{Packets: MaxPackets, Rate: place.Rate}, Parent: place.Parent,
+			Guarantee: place.Guarantee, Priority: place.Priority, Weight: place.Weight,
 		})
 	} else {
 		v.link = len(g.links)

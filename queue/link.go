@@ -215,7 +215,8 @@ func (l *Link[T]) Change(now int64, links []TreeLink, queues []LinkQueue) error 
 
 // change adopts what a queue may change.
 func (q *queueState[T]) change(s *LinkQueue) {
-	q.Parent, q.Config.Rate, q.Guarantee, q.Priority, q.Weight = s.Parent, s.Rate, s.Guarantee, s.Priority, s.Weight
+	q.Parent, q.Config.Rate, q.Guarantee = s.Parent, s.Rate, s.Guarantee
+	q.Priority, q.Weight = s.Priority, s.Weight
 	if q.CoDel.switches(s.CoDel) {
 		q.resetCoDel()
 	}
@@ -259,7 +260,7 @@ func (l *Link[T]) Admit(now int64, queue int, p Packet, value T) Fate {
 	l.longest = max(l.longest, p.Bytes)
 	switch {
 	case idle:
-		if !q.Fair {
+		if q.Fair == FairNone {
 			l.nodes[q.node].first = p.Bytes
 		}
 		l.wake(q.node, now)

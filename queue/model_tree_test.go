@@ -481,7 +481,8 @@ func (m *modelTree) admit(now int64, queue int, p Packet, value int) Fate {
 	over := func() bool {
 		return limit > 0 && q.bytes()+int64(p.Bytes) > limit || q.packets()+onWire(p) > int64(q.capacity())
 	}
-	if over() && q.Fair == FairNone || limit > 0 && int64(p.Bytes) > limit || onWire(p) > int64(q.capacity()) {
+	tooLarge := limit > 0 && int64(p.Bytes) > limit || onWire(p) > int64(q.capacity())
+	if over() && q.Fair == FairNone || tooLarge {
 		return Full
 	}
 	b := q.packets()

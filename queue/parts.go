@@ -56,7 +56,8 @@ func newParts(places []place) *divider {
 	d := divider{
 		places: places, demand: make([]int64, n), first: make([]int32, n+1), order: make([]int32, n-1),
 		parts: parts{
-			counted: make([]int64, n), served: make([]int64, n), timed: make([]bool, n), excess: make([]bool, n),
+			counted: make([]int64, n), served: make([]int64, n),
+			timed: make([]bool, n), excess: make([]bool, n),
 		},
 	}
 	for _, p := range places[1:] {
@@ -146,11 +147,14 @@ func (d *divider) divide(n int32) {
 	}
 }
 
-// fill adds to the parts of nodes in proportion to a weight, to none more than it wants. It reorders
-// list, and returns what is left of total.
+// fill adds to the parts of nodes in proportion to a weight, to none more than it wants.
+// It returns what is left of total.
 func (d *divider) fill(total int64, list []int32, wants, weight func(int32) int64) (left int64) {
-	list = slices.DeleteFunc(slices.Clone(list), func(k int32) bool { return weight(k) == 0 || wants(k) == 0 })
-	slices.SortFunc(list, func(a, b int32) int { return compareProducts(wants(a), weight(b), wants(b), weight(a)) })
+	none := func(k int32) bool { return weight(k) == 0 || wants(k) == 0 }
+	list = slices.DeleteFunc(slices.Clone(list), none)
+	slices.SortFunc(list, func(a, b int32) int {
+		return compareProducts(wants(a), weight(b), wants(b), weight(a))
+	})
 	sum := int64(0)
 	for _, k := range list {
 		sum += weight(k)

@@ -310,7 +310,7 @@ func (l *Link[T]) settle(n int32, bytes int, now int64, sent bool) {
 		}
 		has, since := l.outlook(v)
 		if v.first > 0 && has {
-			v.first = l.queues[v.queue].peek().Bytes
+			v.first = int(l.queues[v.queue].peek().bytes)
 		}
 		switch {
 		case has && since <= now:

@@ -35,7 +35,8 @@ func TestLiveMQ(t *testing.T) {
 				text, root = "HTB, one leaf class per queue, in the place of mq: all CPUs share one lock", "htb"
 			}
 			for range 2 {
-				if out, _ := p.wantExit(0, "status"); !strings.Contains(strings.Join(strings.Fields(out), " "), text) {
+				out, _ := p.wantExit(0, "status")
+				if !strings.Contains(strings.Join(strings.Fields(out), " "), text) {
 					t.Errorf("status prints %q, want %q", out, text)
 				}
 				now := p.qdiscState()

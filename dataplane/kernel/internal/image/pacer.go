@@ -301,7 +301,8 @@ func (g *Image) Tree(d *iface.Device) *qdisc.Tree {
 			t.Leaves = append(t.Leaves, leaf)
 			continue
 		}
-		leaf.Parent, leaf.Priority, leaf.Guarantee = g.links[q.Link].Class, shares.priority[i], shares.ofQueue[i]
+		leaf.Parent = g.links[q.Link].Class
+		leaf.Priority, leaf.Guarantee = shares.priority[i], shares.ofQueue[i]
 		if q.Rate != (meter.Rate{}) {
 			leaf.Rate = bytesPerSecond(q.Rate)
 		}

@@ -22,8 +22,8 @@ func ReadBacklog(backlogs *ebpf.Map, slot uint32) (b bpf.ShaperBacklog, err erro
 }
 
 // inheritQueues assigns slots to queues, and HTB classes to queues and links. A queue or link
-// continuing one of the previous policy keeps its class, except a link that moves. A queue keeps its slot if its parameters
-// are the same, too, except for the rate and the times of CoDel.
+// continuing one of the previous policy keeps its class, except a link that moves. A queue keeps its
+// slot if its parameters are the same, too, except for the rate and the times of CoDel.
 func (g *Image) inheritQueues(before *record.About) {
 	slots, classes := engine.SlotAllocator{Used: map[uint32]bool{}},
 		engine.SlotAllocator{Used: map[uint32]bool{0: true}}
