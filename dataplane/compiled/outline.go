@@ -87,13 +87,18 @@ func (o *Outline) Feeds(queue int) (n int) {
 	return n
 }
 
+// LinkAbove returns the index of the link above a link, or -1.
+func (o *Outline) LinkAbove(link int) int {
+	if len(o.Above) == 0 {
+		return -1
+	}
+	return o.Above[link]
+}
+
 // Path returns the names of a link and of the links above it, the root first, such as site/ap-7.
 func (o *Outline) Path(link int) string {
 	path := o.Links[link]
-	if len(o.Above) == 0 {
-		return path
-	}
-	for link = o.Above[link]; link >= 0; link = o.Above[link] {
+	for link = o.LinkAbove(link); link >= 0; link = o.LinkAbove(link) {
 		path = o.Links[link] + "/" + path
 	}
 	return path

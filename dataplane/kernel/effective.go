@@ -336,17 +336,17 @@ func (i *inspection) expectedClasses() map[uint32]class {
 			addPair(name, q.ClassId)
 			continue
 		}
-		link := qdisc.Handle(i.Links[i.Outline.Queues[at].Link].Class)
+		link := qdisc.Handle(i.Links[i.Outline.Queues[at].Link])
 		for id := range image.FlowIDs(&q.ShaperQueue) {
 			out[qdisc.Handle(id)] = class{name, link}
 		}
 	}
-	for at, l := range i.Links {
-		name := "link " + i.Outline.Links[at]
-		if l.Above < 0 {
-			addPair(name, qdisc.Handle(l.Class))
+	for at, id := range i.Links {
+		name := "link " + i.Outline.Path(at)
+		if above := i.Outline.LinkAbove(at); above < 0 {
+			addPair(name, qdisc.Handle(id))
 		} else {
-			out[qdisc.Handle(l.Class)] = class{name, qdisc.Handle(i.Links[l.Above].Class)}
+			out[qdisc.Handle(id)] = class{name, qdisc.Handle(i.Links[above])}
 		}
 	}
 	return out

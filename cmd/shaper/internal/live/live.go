@@ -169,7 +169,7 @@ func Pacer(s *kernel.About) string {
 	case kernel.FairByHTB:
 		out += "; fair queues by HTB leaves for flow hashes, without codel: this kernel has no fq_codel"
 	}
-	if s.InTree() {
+	if len(s.Outline.Above) > 0 {
 		out += "; queues share the rates unused by links below a link, regardless of the weights of links"
 	}
 	if s.Redirected() {

@@ -8,7 +8,7 @@ import (
 // profiles and qdisc classes.
 func (g *Image) Describe(a *record.About) {
 	a.Outline, a.Slots, a.Stages, a.Queued = *g.Plan.Outline(), g.CounterSlots(), nil, nil
-	a.Links, a.Ring, a.Pacer, a.Fair = g.links, g.ring, g.Pacer, g.fair
+	a.Links, a.Ring, a.Pacer, a.Fair = g.linkIDs, g.ring, g.Pacer, g.fair
 	a.MQ = g.MQ
 	a.Customers = g.Constants.Customers
 	for i, q := range g.Queues {

@@ -51,7 +51,7 @@ type Image struct {
 	Pacer   record.Pacer         // pacer in use; "" if no packets are queued
 	fair    record.FairScheduler // of the fair queues; "" without one
 	feeders []record.Feeder      // by queue
-	links   []record.Link        // by link of the plan
+	linkIDs []uint16             // HTB class minor, by link of the plan
 	MQ      bool                 // as record.About.MQ
 	from    compiled.Succession  // parts of the previous policy continued by the plan
 }
@@ -69,7 +69,7 @@ func encodeFair(
 ) (*Image, error) {
 	e := encoder{Image: &Image{
 		Plan: plan, fair: fair, entry: to, asked: pacer, Pacer: pacer, highs: map[bpf.ShaperHigh]uint32{},
-		links: linksOf(plan),
+		linkIDs: make([]uint16, len(plan.Links)),
 	}}
 	c := &e.Constants
 	c.Base, c.Overhead, c.Mpu = uint8(plan.Length.Base), int32(plan.Length.Overhead), uint32(plan.Length.MPU)

@@ -286,7 +286,7 @@ func (g *Image) Tree(d *iface.Device) *qdisc.Tree {
 	}
 	longest := cmp.Or(d.MTU, 1500) + 14 // length of the longest frame, bytes
 	shares := g.shares()
-	for i := range g.links {
+	for i := range g.linkIDs {
 		t.Links = append(t.Links, g.link(i, shares))
 	}
 	for i := range g.Plan.Queues {
@@ -301,8 +301,7 @@ func (g *Image) Tree(d *iface.Device) *qdisc.Tree {
 			t.Leaves = append(t.Leaves, leaf)
 			continue
 		}
-		leaf.Parent = g.links[q.Link].Class
-		leaf.Priority, leaf.Guarantee = shares.priority[i], shares.ofQueue[i]
+		leaf.Parent, leaf.Priority, leaf.Guarantee = g.linkIDs[q.Link], shares.priority[i], shares.ofQueue[i]
 		if q.Rate != (meter.Rate{}) {
 			leaf.Rate = bytesPerSecond(q.Rate)
 		}

@@ -53,12 +53,12 @@ func TestQueueTree(t *testing.T) {
 	id := func(i int) uint16 { return uint16(g.Queues[i].ClassId) }
 	want := &qdisc.Tree{
 		Kind: qdisc.HTB, Horizon: got.Horizon, Overhead: 27, MTU: 1500,
-		Links: []qdisc.Link{{ID: g.links[0].Class, Rate: 10_000_000, Credit: LeafCredit}},
+		Links: []qdisc.Link{{ID: g.linkIDs[0], Rate: 10_000_000, Credit: LeafCredit}},
 		Leaves: []qdisc.Leaf{
 			{ID: id(0), Rate: 4, Credit: LeafCredit, Limit: 4*1500*3/2 + 64<<10},
-			{ID: id(1), Parent: g.links[0].Class, Quantum: 1514, Limit: 5000},
-			{ID: id(2), Parent: g.links[0].Class, Priority: 3, Quantum: 1514, Limit: 100_000},
-			{ID: id(3), Parent: g.links[0].Class, Priority: 1, Quantum: 1514, Limit: 30_000},
+			{ID: id(1), Parent: g.linkIDs[0], Quantum: 1514, Limit: 5000},
+			{ID: id(2), Parent: g.linkIDs[0], Priority: 3, Quantum: 1514, Limit: 100_000},
+			{ID: id(3), Parent: g.linkIDs[0], Priority: 1, Quantum: 1514, Limit: 30_000},
 		},
 	}
 	if f, want := *got.Leaves[3].Fair, (qdisc.Fair{
@@ -177,12 +177,12 @@ func TestFlowLeaves(t *testing.T) {
 		at := i / 1025
 		row, first := rows[at], i%1025 == 0
 		want := qdisc.Leaf{
-			ID: uint16(g.Queues[at].FlowsId) + uint16(i%1025) - 1, Parent: g.links[at].Class, Priority: 1,
+			ID: uint16(g.Queues[at].FlowsId) + uint16(i%1025) - 1, Parent: g.linkIDs[at], Priority: 1,
 			Quantum: 1514, Limit: row.each,
 		}
 		if first {
 			want = qdisc.Leaf{
-				ID: uint16(g.Queues[at].ClassId), Parent: g.links[at].Class, Rate: row.first, Quantum: 1514,
+				ID: uint16(g.Queues[at].ClassId), Parent: g.linkIDs[at], Rate: row.first, Quantum: 1514,
 				Limit: row.limit,
 			}
 		}

@@ -31,18 +31,24 @@ func (g *Image) inheritQueues(before *record.About) {
 		q := &before.Queued[i]
 		slots.Used[q.Slot], classes.Used[q.ClassId&math.MaxUint16] = true, true
 	}
-	for _, l := range before.Links {
-		classes.Used[uint32(l.Class)] = true
+	for _, id := range before.Links {
+		classes.Used[uint32(id)] = true
 	}
-	for i, was := range g.from.Links {
-		l := &g.links[i]
-		if was >= 0 && classAbove(before.Links, was) == classAbove(g.links, i) {
-			l.Class = before.Links[was].Class
-		} else { // HTB cannot move a class
-			l.Class = uint16(classes.Allocate())
+	classOf := func(links []uint16, i int) uint16 {
+		if i < 0 {
+			return 0
 		}
+		return links[i]
 	}
 	outline := g.Plan.Outline()
+	for i, was := range g.from.Links {
+		above := classOf(g.linkIDs, outline.LinkAbove(i))
+		if was >= 0 && classOf(before.Links, before.Outline.LinkAbove(was)) == above {
+			g.linkIDs[i] = before.Links[was]
+		} else { // HTB cannot move a class
+			g.linkIDs[i] = uint16(classes.Allocate())
+		}
+	}
 	// of IDs of leaves for flows; smaller IDs are those of queues and links
 	blocks := engine.SlotAllocator{Used: map[uint32]bool{0: true, 1: true}}
 	for i := range before.Queued {
@@ -72,14 +78,6 @@ func (g *Image) inheritQueues(before *record.About) {
 		}
 		g.feeders = append(g.feeders, feeder)
 	}
-}
-
-// classAbove returns the class of the link above a link, 0 for none.
-func classAbove(links []record.Link, i int) uint16 {
-	if above := links[i].Above; above >= 0 {
-		return links[above].Class
-	}
-	return 0
 }
 
 // sameQueue reports whether a backlog means the same with both parameters: they differ in nothing

@@ -18,7 +18,7 @@ func EncodeRates(a *record.About, plan *compiled.Plan) (*Image, error) {
 		return nil, fmt.Errorf("%s %v: the active policy has no queues, so no rate can be set", a.Interface,
 			a.Direction)
 	}
-	e := encoder{Image: &Image{Plan: plan, Pacer: a.Pacer, fair: a.Fair, links: a.Links}}
+	e := encoder{Image: &Image{Plan: plan, Pacer: a.Pacer, fair: a.Fair, linkIDs: a.Links}}
 	e.checkTrees()
 	for i := range plan.Queues {
 		e.queue(&plan.Queues[i])
@@ -28,7 +28,7 @@ func EncodeRates(a *record.About, plan *compiled.Plan) (*Image, error) {
 	}
 	same := len(e.Queues) == len(a.Queued) && len(plan.Links) == len(a.Outline.Links)
 	for i := 0; same && i < len(plan.Links); i++ {
-		same = plan.Links[i].Name == a.Outline.Links[i] && plan.Links[i].Above == a.Links[i].Above
+		same = plan.Links[i].Name == a.Outline.Links[i] && plan.Links[i].Above == a.Outline.LinkAbove(i)
 	}
 	for i := 0; same && i < len(e.Queues); i++ {
 		q, was := &e.Queues[i], a.Queued[i].ShaperQueue

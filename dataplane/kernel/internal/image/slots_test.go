@@ -193,8 +193,8 @@ func TestQueueSlots(t *testing.T) {
 		for _, q := range about.Queued {
 			usedSlots[q.Slot] = "the previous policy"
 		}
-		for at, l := range g.links {
-			usedClasses[qdisc.Handle(l.Class)] = g.Plan.Links[at].Name
+		for at, id := range g.linkIDs {
+			usedClasses[qdisc.Handle(id)] = g.Plan.Links[at].Name
 		}
 		kept := strings.Fields(step.slots)
 		for j := range g.Queues {

@@ -6,20 +6,10 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
-	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/remedy"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
-
-// linksOf returns the links of a plan, without classes.
-func linksOf(plan *compiled.Plan) []record.Link {
-	out := make([]record.Link, len(plan.Links))
-	for i := range plan.Links {
-		out[i].Above = plan.Links[i].Above
-	}
-	return out
-}
 
 // checkTrees rejects trees that HTB cannot run.
 func (e *encoder) checkTrees() {
@@ -116,7 +106,7 @@ func (g *Image) shares() shares {
 // link returns the class of a link.
 func (g *Image) link(i int, s shares) qdisc.Link {
 	l := &g.Plan.Links[i]
-	out := qdisc.Link{ID: g.links[i].Class}
+	out := qdisc.Link{ID: g.linkIDs[i]}
 	if l.Rate != (meter.Rate{}) {
 		out.Rate = bytesPerSecond(l.Rate)
 	}
@@ -124,6 +114,6 @@ func (g *Image) link(i int, s shares) qdisc.Link {
 		out.Credit = LeafCredit
 		return out
 	}
-	out.Parent, out.Guarantee = g.links[l.Above].Class, s.ofLink[i]
+	out.Parent, out.Guarantee = g.linkIDs[l.Above], s.ofLink[i]
 	return out
 }

@@ -199,24 +199,24 @@ func TestLinkMoves(t *testing.T) {
 		}
 		g.Inherit(&about)
 		seen := map[uint16]string{}
-		for k, l := range g.links {
+		for k, id := range g.linkIDs {
 			name := g.Plan.Links[k].Name
 			kept := strings.Contains(step.keep, name)
-			if kept != (l.Class == classes[name]) || l.Class == 0 || seen[l.Class] != "" {
-				t.Errorf("step %d: link %s has class %d, before %d: kept: %v; also of %q", i, name, l.Class,
-					classes[name], kept, seen[l.Class])
+			if kept != (id == classes[name]) || id == 0 || seen[id] != "" {
+				t.Errorf("step %d: link %s has class %d, before %d: kept: %v; also of %q", i, name, id,
+					classes[name], kept, seen[id])
 			}
 			if !kept {
 				for _, before := range about.Links {
-					if before.Class == l.Class {
-						t.Errorf("step %d: link %s has class %d of the previous policy", i, name, l.Class)
+					if before == id {
+						t.Errorf("step %d: link %s has class %d of the previous policy", i, name, id)
 					}
 				}
 			}
-			seen[l.Class] = name
+			seen[id] = name
 		}
-		for k, l := range g.links {
-			classes[g.Plan.Links[k].Name] = l.Class
+		for k, id := range g.linkIDs {
+			classes[g.Plan.Links[k].Name] = id
 		}
 		g.Describe(&about)
 	}

@@ -2,7 +2,6 @@ package record
 
 import (
 	"encoding/json"
-	"slices"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
@@ -48,7 +47,7 @@ type About struct {
 	MQ     bool          `json:",omitempty"` // the root qdisc before was mq: FQ is below one like it
 	Fair   FairScheduler `json:",omitempty"` // "" without fair queues
 	Queued []Queue       `json:",omitempty"` // by queue of the outline
-	Links  []Link        `json:",omitempty"` // by link of the outline
+	Links  []uint16      `json:",omitempty"` // HTB class minor, by link of the outline
 	Ring   int           `json:",omitempty"` // total number of ring entries
 
 	Customers uint8     `json:",omitempty"` // enum customer_key of bpf/src/policy.h; 0 without customers
@@ -90,17 +89,6 @@ type Stage struct {
 type Queue struct {
 	bpf.ShaperQueue
 	Feeder
-}
-
-// Link is a link in the qdisc tree.
-type Link struct {
-	Class uint16 // minor number of its HTB class
-	Above int    // index of the link above it, which is listed before it, or -1
-}
-
-// InTree reports whether some link is below another one.
-func (a *About) InTree() bool {
-	return slices.ContainsFunc(a.Links, func(l Link) bool { return l.Above >= 0 })
 }
 
 // BpfStages returns the stages in the form of the program.

@@ -112,9 +112,6 @@ func (a *About) validate() error {
 	for _, q := range a.Queued {
 		ok = ok && (PaceOf(&q.ShaperQueue).Den > 0 || q.Linked != 0)
 	}
-	for i, l := range a.Links {
-		ok = ok && -1 <= l.Above && l.Above < i
-	}
 	if !ok {
 		return errors.New("a number is out of range")
 	}

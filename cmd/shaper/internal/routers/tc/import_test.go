@@ -237,7 +237,8 @@ func TestTCFiles(t *testing.T) {
 		notes                []string // their beginnings
 		refused              string   // the only statement that cannot be expressed
 	}{
-		{"wondershaper", "eth0", `{length: l2, classes: [
+		{
+			"wondershaper", "eth0", `{length: l2, classes: [
 			{name: a, match: {ethertype: ipv4, dscp: 4}, green: {queue: high}},
 			{name: b, match: {dst: 192.0.2.7}, green: {queue: high}},
 			{name: c, match: {ethertype: ipv4, proto: icmp}, green: {queue: high}},
@@ -249,10 +250,13 @@ func TestTCFiles(t *testing.T) {
 			high: {link: line, rate: 950kbit, guarantee: 200kbit, priority: 1, limit: 127p, fair: flow, codel: false},
 			bulk: {link: line, rate: 950kbit, guarantee: 400kbit, priority: 2, limit: 127p, fair: flow, codel: false},
 			low: {link: line, rate: 900kbit, guarantee: 200kbit, priority: 3, limit: 127p, fair: flow, codel: false}}}`,
-			[]string{"packets with ECN bits", rejects, rejects, rejects, "the total length", rejects, rejects, rejects}, ""},
+			[]string{"packets with ECN bits", rejects, rejects, rejects, "the total length", rejects, rejects, rejects},
+			"",
+		},
 		{"wondershaper", "ifb0", `{length: l2, classes: [{name: a, green: {queue: q}}],
 			queues: {q: {rate: 8mbit, limit: 1000p, fair: false}}}`, nil, ""},
-		{"simple", "eth0", `{length: {base: l2, overhead: 22}, classes: [
+		{
+			"simple", "eth0", `{length: {base: l2, overhead: 22}, classes: [
 			{name: a, match: {ethertype: ipv4, mark: 1}, green: {queue: high}},
 			{name: b, match: {ethertype: ipv4, mark: 2}, green: {queue: bulk}},
 			{name: c, match: {ethertype: ipv4, mark: 3}, green: {queue: low}},
@@ -267,7 +271,8 @@ func TestTCFiles(t *testing.T) {
 			bulk: {link: line, rate: 9984kbit, guarantee: 1666kbit, priority: 2, limit: 1001p, fair: flow, codel: {target: 5ms}, ecn: true},
 			low: {link: line, rate: 9984kbit, guarantee: 1666kbit, priority: 3, limit: 1001p, fair: flow, codel: {target: 5ms}, ecn: true}}}`,
 			[]string{bursts, bits, bits, bits, bits, bits, bits, bits},
-			"match of another protocol"},
+			"match of another protocol",
+		},
 		{"simple", "ifb4eth0", `{length: {base: l2, overhead: 22}, ` + all + `, links: {line: {rate: 20mbit}}, queues: {
 			q: {link: line, guarantee: 20mbit, limit: 1001p, fair: flow, codel: {target: 5ms}, ecn: true}}}`, []string{bursts}, ""},
 		{"simplest_tbf", "eth0", `{length: l2, ` + all + `, queues: {
