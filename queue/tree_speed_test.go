@@ -68,7 +68,8 @@ func ofISP(t testing.TB, links int) (l *Link[int], rate meter.Rate) {
 	queues := make([]LinkQueue, 20*links)
 	for i := range queues {
 		queues[i] = LinkQueue{
-			Config: Config{Rate: meter.BitRate(50e6), Time: 100 * time.Millisecond}, Parent: 1 + i/20, Weight: 1 + i%4,
+			Config: Config{Rate: meter.BitRate(50e6), Time: 100 * time.Millisecond},
+			Parent: 1 + i/20, Weight: 1 + i%4,
 		}
 	}
 	l, err := NewTree[int](tree, queues)
@@ -132,7 +133,9 @@ func BenchmarkTree(b *testing.B) {
 			name := fmt.Sprintf("%d/%s", 20*links, map[bool]string{false: "few", true: "busy"}[busy])
 			b.Run(name, func(b *testing.B) {
 				l, rate := ofISP(b, links)
-				loads := [2]*load{newLoad(flat(b, rate, 1), 1, rate, busy, 0), newLoad(l, 20*links, rate, busy, 0)}
+				loads := [2]*load{
+					newLoad(flat(b, rate, 1), 1, rate, busy, 0), newLoad(l, 20*links, rate, busy, 0),
+				}
 				for range 600 * links {
 					loads[1].step()
 				}
