@@ -42,12 +42,12 @@ func jsonLayout(t reflect.Type, seen map[reflect.Type]bool) string {
 // holds dataplane.ClassStats as memory, without names or a version of its own: a binary of the old
 // version would compute rates from the wrong counters.
 func TestRecordVersion(t *testing.T) {
-	const version = 9
+	const version = 10
 	for _, part := range []struct {
 		layout reflect.Type
 		want   string
 	}{
-		{reflect.TypeFor[About](), "b6c3689785554253"},
+		{reflect.TypeFor[About](), "f749bc8785d1b2b6"},
 		{reflect.TypeFor[dataplane.ClassStats](), "90cfa23f622d333d"},
 	} {
 		text := jsonLayout(part.layout, map[reflect.Type]bool{})
@@ -113,8 +113,8 @@ func TestParseRecord(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		"", "{", `{"Version":9,"Stages":[{}]}`,
-		`{"Version":9,"Outline":{"Stages":[{"Then":-1}]},"Stages":"AAAA"}`,
+		"", "{", `{"Version":10,"Stages":[{}]}`,
+		`{"Version":10,"Outline":{"Stages":[{"Then":-1}]},"Stages":"AAAA"}`,
 	} {
 		if _, err := Parse([]byte(text)); !errors.As(err, new(*DamageError)) {
 			t.Errorf("%q: got error %v, want one about damage", text, err)
