@@ -3,7 +3,7 @@
 // Tests compare the program with it.
 //
 // It supports every meter type, alone, per key, per customer and in envelopes, chains, marks, and
-// queues with WRED and CoDel, with their own rates, on links or of customers.
+// queues with WRED and CoDel, with their own rates, in trees of links or of customers.
 package oracle
 
 import (

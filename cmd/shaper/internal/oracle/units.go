@@ -1,10 +1,13 @@
 package oracle
 
 import (
+	"errors"
 	"fmt"
 	"math/big"
 	"regexp"
 	"strings"
+
+	"go.yaml.in/yaml/v3"
 )
 
 var quantity = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?)(?: ?([A-Za-zµ%]+))?$`)
@@ -135,4 +138,38 @@ func parseShare(s string) (*big.Rat, error) {
 		return nil, fmt.Errorf("%q is not full, empty or a share", s)
 	}
 	return n.Quo(n, whole(100)), nil
+}
+
+// parseSpeed reads a rate in bytes per nanosecond, above zero.
+func parseSpeed(n *yaml.Node) (*big.Rat, error) {
+	rate, err := parseRate(n.Value, false)
+	if err == nil && rate.Sign() == 0 {
+		err = errors.New("a rate of zero")
+	}
+	if err != nil {
+		return nil, at(n, err)
+	}
+	return rate, nil
+}
+
+// parseLevel reads a limit and its unit. A time is converted to bytes at a speed, unless that is nil.
+func parseLevel(s string, speed *big.Rat) (axis string, value *big.Rat, err error) {
+	if number, unit, err := split(s); err == nil && unit == "p" {
+		if !number.IsInt() {
+			err = fmt.Errorf("%q is not whole", s)
+		}
+		return inPackets, number, err
+	}
+	value, isTime, err := parseTime(s)
+	if err != nil {
+		return "", nil, err
+	}
+	if isTime {
+		if speed != nil {
+			value.SetInt(floor(value.Mul(value, speed)))
+		}
+		return inTime, value, nil
+	}
+	value, err = parseSize(s)
+	return inBytes, value, err
 }
