@@ -85,7 +85,8 @@ func reachable(links []TreeLink) ([]meter.Rate, error) {
 				return nil, err
 			}
 			k = links[k].Parent
-			if above := links[k].Rate; rate == (meter.Rate{}) || above != (meter.Rate{}) && above.Cmp(rate) < 0 {
+			above := links[k].Rate
+			if rate == (meter.Rate{}) || above != (meter.Rate{}) && above.Cmp(rate) < 0 {
 				rate = above
 			}
 		}

@@ -47,11 +47,7 @@ func TestRecordVersion(t *testing.T) {
 		layout reflect.Type
 		want   string
 	}{
-<<<<<<< HEAD
 		{reflect.TypeFor[About](), "337554ae31795587"},
-=======
-		{reflect.TypeFor[About](), "f749bc8785d1b2b6"},
->>>>>>> 16eb72a87e0a98a945fe0f9ae1f9636234bd7cc3
 		{reflect.TypeFor[dataplane.ClassStats](), "90cfa23f622d333d"},
 	} {
 		text := jsonLayout(part.layout, map[reflect.Type]bool{})
