@@ -73,6 +73,29 @@ func (p *ServicePlan) InTree() bool {
 	return p.Queue != nil && (p.Link != nil || p.Fair.By != NoKey || p.Hosts.By != NoKey)
 }
 
+// CustomersOnLinks reports whether the queue of some customer or plan is on a link.
+func (p *Policy) CustomersOnLinks() bool {
+	if p.Customers == nil {
+		return false
+	}
+	for _, plan := range p.Customers.Plans {
+		if plan.Link != nil {
+			return true
+		}
+	}
+	var last *ServicePlan // most neighbors have the same plan
+	for i := range p.Customers.List {
+		plan := p.Customers.List[i].Plan
+		if plan == last || plan == nil {
+			continue
+		}
+		if last = plan; plan.Link != nil {
+			return true
+		}
+	}
+	return false
+}
+
 // CustomerQueue returns the queue of a customer of a plan with one.
 func (p *ServicePlan) CustomerQueue() *Queue {
 	return &Queue{

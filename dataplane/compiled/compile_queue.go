@@ -126,8 +126,11 @@ func (c *compiler) compileLink(l *dataplane.Link) int {
 }
 
 // checkChildren refuses links below another one without queues and links below them. used contains the
-// queues of actions.
+// queues of actions. If there are customers on links, any link may get some.
 func (c *compiler) checkChildren(p *dataplane.Policy, used map[*dataplane.Queue]int) {
+	if p.CustomersOnLinks() {
+		return
+	}
 	parents := map[*dataplane.Link]bool{}
 	for _, q := range p.Queues {
 		parents[q.Link] = true

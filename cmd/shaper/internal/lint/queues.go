@@ -29,7 +29,7 @@ func (l *linter) queues() {
 	}
 	l.planQueues()
 	for _, root := range say.NewTrees(l.File.Policy).Roots {
-		if root.Children == nil {
+		if root.Children == nil && !l.File.Policy.CustomersOnLinks() {
 			l.add(Note, root.Link, "", "no queue uses link %s", root.Name())
 		}
 		root.Walk(func(n *say.Node) {
