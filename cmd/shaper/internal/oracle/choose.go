@@ -68,7 +68,7 @@ func (n *node) share(total int64) {
 	for i, k := range n.kids {
 		k.served = big.NewInt(parts[i])
 		if n.excess {
-			k.served = big.NewInt(fit[i])
+			k.served = big.NewInt(guarantees[i])
 		}
 		k.share(parts[i])
 	}
@@ -163,15 +163,38 @@ func (n *node) wake(now *big.Int) {
 		}
 		n.present, n.since = true, since
 		if since.Cmp(now) <= 0 {
-			n.join(since, now)
+			n.above.release(now)
 		}
 	}
 }
 
+// release lets the children of a link join that can send by now, in the order of these times.
+func (n *node) release(now *big.Int) {
+	var list []*node
+	for _, k := range n.kids {
+		if k.present && !k.ready && k.since.Cmp(now) <= 0 {
+			list = append(list, k)
+		}
+	}
+	slices.SortFunc(list, func(a, b *node) int {
+		order := a.since.Cmp(b.since)
+		if order == 0 && a != b {
+			order = 1
+			if a.before(b) {
+				order = -1
+			}
+		}
+		return order
+	})
+	for _, k := range list {
+		k.join(k.since)
+	}
+}
+
 // join makes a node one of those that can send, from a time on.
-func (n *node) join(since, now *big.Int) {
+func (n *node) join(since *big.Int) {
 	up := n.above
-	up.tick(now)
+	up.tick(since)
 	v := &up.levels[n.priority]
 	if v.sending == 0 && !slices.ContainsFunc(up.kids,
 		func(k *node) bool { return k.ready && k.priority == n.priority }) {
@@ -192,6 +215,9 @@ func (n *node) join(since, now *big.Int) {
 // tick advances the clock of the guaranteed rates of a link. If the guarantees do not fit, it waits at
 // the earliest deadline.
 func (n *node) tick(now *big.Int) {
+	if n.clock != nil && now.Cmp(n.clockAt) < 0 {
+		return
+	}
 	clock := now
 	if n.excess && n.clock != nil {
 		clock = new(big.Int).Add(n.clock, new(big.Int).Sub(now, n.clockAt))
@@ -207,12 +233,8 @@ func (n *node) tick(now *big.Int) {
 // choose returns the child of a link to serve: the one with the earliest deadline by the guaranteed
 // rates among those whose start is reached, else one by priority and weight.
 func (t *tree) choose(n *node, now *big.Int) (best *node) {
+	n.release(now)
 	n.tick(now)
-	for _, k := range n.kids {
-		if k.present && !k.ready && k.since.Cmp(now) <= 0 {
-			k.join(k.since, now)
-		}
-	}
 	if best = t.earliest(n); best == nil {
 		best = t.fairest(n)
 	} else {
@@ -301,10 +323,10 @@ func (t *tree) fairest(n *node) (best *node) {
 }
 
 // charge takes a packet sent at a time from the rates of a node. A node may make up for the time that it
-// waited after its own rate was free: for up to the longest packet.
+// waited after its own rate was free: for up to the longest packet per link above.
 func (t *tree) charge(n *node, length int64, now *big.Int) {
 	if n.rate != nil {
-		missed := floor(sending(t.longest, n.rate))
+		missed := floor(sending(t.longest*int64(n.above.level()), n.rate))
 		n.notBefore(new(big.Rat).SetInt(missed.Sub(now, missed)))
 		n.nextFree = new(big.Rat).Add(n.nextFree, sending(length, n.rate))
 	}
