@@ -28,6 +28,7 @@ func (p policyPrinter) tree(root *say.Node) {
 		First:  2, Names: []int{0},
 		Foot: "  at least: the rate while all queues are busy; at most: the lowest rate up to the root\n",
 	}
+	crowds := false
 	root.Walk(func(n *say.Node) {
 		name := n.Name()
 		if n.Queue != nil {
@@ -39,10 +40,18 @@ func (p policyPrinter) tree(root *say.Node) {
 		}
 		g.Add(strings.Repeat("  ", n.Level)+name, rateOrNone(n.Rate()), rateOrNone(n.Guarantee()), priority,
 			weight, say.AtLeast(n.Guaranteed), n.Reach)
+		if c := n.Customers; c.Count > 0 {
+			crowds = true
+			g.Add(strings.Repeat("  ", n.Level+1)+say.Count(c.Count, "customer"), "", "", "", "",
+				say.AtLeast(c.Guaranteed), c.Reach)
+		}
 	})
 	p.Printf("\nlink %s\n", root.Name())
 	for line := range strings.Lines(g.Render(false)) {
 		p.Printf("  %s", line)
+	}
+	if crowds {
+		g.Foot += "  customers: the lowest rate of one while all are busy, and the highest that one can reach\n"
 	}
 	p.Printf("\n%s", g.Foot)
 }
@@ -70,6 +79,16 @@ type checkLinkJSON struct {
 	Weight     int      `json:"weight,omitempty"`
 	Guaranteed *float64 `json:"guaranteed_bit_s,omitempty"` // while all queues of the tree are busy
 	Reach      *float64 `json:"reach_bit_s,omitempty"`      // lowest rate up to the root
+
+	Customers *checkCrowdJSON `json:"customers,omitempty"` // with queues on the link
+}
+
+// checkCrowdJSON has the lowest rate of a customer while all queues of the tree are busy, and the highest
+// that one can reach.
+type checkCrowdJSON struct {
+	Count      int     `json:"count"`
+	Guaranteed float64 `json:"guaranteed_bit_s"`
+	Reach      float64 `json:"reach_bit_s"`
 }
 
 // serve adds the service of a queue by its link.
@@ -123,6 +142,9 @@ func linksJSON(root *say.Node) (list []checkLinkJSON) {
 		if !flat {
 			out.Path, out.Guaranteed = say.Path(n.Link), new(bitsPerSecond(n.Guaranteed))
 			out.Reach = new(bitsPerSecond(n.Reach))
+		}
+		if c := n.Customers; c.Count > 0 {
+			out.Customers = &checkCrowdJSON{c.Count, bitsPerSecond(c.Guaranteed), bitsPerSecond(c.Reach)}
 		}
 		if n != root {
 			out.Link, out.Guarantee = n.Link.Link.Name, bitsPerSecond(n.Guarantee())

@@ -105,15 +105,30 @@ func (l *linter) planQueues() {
 		if p.Queue == nil {
 			continue
 		}
-		if text := l.onePacket(p.Queue); text != "" {
+		l.ecnAlone(p, "plan "+p.Name, p.Queue)
+		rate := p.Drain()
+		if rate == (meter.Rate{}) {
+			continue // each customer has its own, or that of its link
+		}
+		if text := l.planLimit(p); text != "" {
 			l.add(Warning, p, "limit", "%s", text)
 		}
-		if text := l.longBacklog(p.Queue, p.Queue.Rate); text != "" {
+		if text := l.longBacklog(p.Queue, rate); text != "" {
 			l.add(Warning, p, "limit", "plan %s: %s", p.Name, text)
 		}
-		l.codelTarget(p, p.Queue, p.Queue.Rate)
-		l.ecnAlone(p, "plan "+p.Name, p.Queue)
+		l.codelTarget(p, p.Queue, rate)
 	}
+}
+
+// planLimit describes a limit that is too small for packets of the MTU; "" for others.
+func (l *linter) planLimit(p *dataplane.ServicePlan) string {
+	switch rate := p.Drain(); {
+	case rate == meter.Rate{}:
+		return "" // each customer has its own, or that of its link
+	case p.InTree():
+		return l.neverEnters(p.Queue, rate, "the queue of a customer")
+	}
+	return l.onePacket(p.Queue)
 }
 
 // ownLimits finds customers whose own parameters make a burst or a limit too small for packets of
@@ -127,7 +142,7 @@ func (l *linter) ownLimits() {
 	packets := class.Meter.Packets
 	l.ownFindings(func(p *dataplane.ServicePlan) string {
 		if p.Queue != nil {
-			return l.longBacklog(p.Queue, p.Queue.Rate)
+			return l.longBacklog(p.Queue, p.Drain())
 		}
 		text, _ := l.longBurst(p.Params, packets)
 		return text
@@ -174,7 +189,7 @@ func (l *linter) ownFindings(describe func(*dataplane.ServicePlan) string) {
 // it returns "".
 func (l *linter) tooSmall(p *dataplane.ServicePlan) string {
 	if p.Queue != nil {
-		return l.onePacket(p.Queue)
+		return l.planLimit(p)
 	}
 	for _, b := range p.Params.Buckets() {
 		if b.Burst > 0 && b.Burst < l.MTU {

@@ -239,3 +239,34 @@ func TestPlansAlike(t *testing.T) {
 		}
 	}
 }
+
+// TestCustomersOnLinks checks the findings about guarantees of customers, and about queues of plans that
+// have a rate only with the link of a customer.
+func TestCustomersOnLinks(t *testing.T) {
+	policy := "classes: [{name: a, per: customer, meter: plan}]\ncustomers: {file: c.csv}\n" +
+		"links: {site: {rate: 12mbit}, ap: {link: site}, empty: {link: site, rate: 1mbit}}\n" +
+		"plans: {p: {queue: {rate: 12mbit, limit: 10ms}}, q: {queue: {link: ap, limit: 900us}}}\n"
+	f, err := policyfile.LoadWith("p.yaml", []byte(policy), func(string) (string, error) {
+		return "customer,address,plan,link,guarantee\n1,,p,ap,6mbit\n2,,p,ap,6mbit\n3,,p,ap,3mbit\n4,,p,site,6mbit\n5,,q,,\n", nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := f.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, finding := range Policy(f, plan, Options{MTU: 1500, RTT: 50 * time.Millisecond}) {
+		if !strings.Contains(finding.Text, "can drop") {
+			got = append(got, finding.Place+": "+finding.Text)
+		}
+	}
+	want := []string{
+		"p.yaml:4:79: limit of 900µs is 1350 B at 12mbit, below the MTU: a packet of 1500 bytes never enters the queue of a customer",
+		"p.yaml:3:35: the guarantees of the links, queues and customers of link ap add up to 1.25 times its rate of 12mbit: while all are busy, 3 customers of link ap can count on less than the guarantee, such as 1mbit of 6mbit",
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got\n%s, want\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math/big"
-	"time"
+	"strings"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/meter"
@@ -68,11 +68,15 @@ func (l *linter) maxRateOf(n *say.Node) (sum *big.Rat, class string) {
 // guarantees finds guarantees below a link that do not hold while all queues are busy.
 func (l *linter) guarantees(link *say.Node) {
 	var first *say.Node
+	crowd := link.Customers
 	others, sum := 0, new(big.Rat)
+	if crowd.Count > 0 {
+		sum.Add(sum, crowd.Guarantees)
+	}
 	for _, n := range link.Children {
 		g := n.Guarantee()
 		sum.Add(sum, bytesPerNS(g))
-		if g == (meter.Rate{}) || wholeBytes(g).Cmp(n.Guaranteed) <= 0 {
+		if g == (meter.Rate{}) || !say.Short(g, n.Guaranteed) {
 			continue
 		}
 		if first == nil {
@@ -81,31 +85,39 @@ func (l *linter) guarantees(link *say.Node) {
 			others++
 		}
 	}
-	if first == nil {
+	var gets []string
+	place := any(link.Link)
+	if first != nil {
+		place = first.Source()
+		gets = append(gets, fmt.Sprintf("%v can count on %s of its guarantee of %v", first,
+			say.AtLeast(first.Guaranteed), first.Guarantee()))
+	}
+	if others > 0 {
+		gets = append(gets, fmt.Sprintf("%s of link %s on less than theirs", say.Count(others, "other"),
+			link.Name()))
+	}
+	if crowd.Short > 0 {
+		verb := "on"
+		if gets == nil {
+			verb = "can count on"
+		}
+		gets = append(gets, fmt.Sprintf("%s of link %s %s less than the guarantee, such as %s of %v",
+			say.Count(crowd.Short, "customer"), link.Name(), verb, say.AtLeast(crowd.Gets), crowd.Promised))
+	}
+	if gets == nil {
 		return
 	}
-	more := ""
-	if others > 0 {
-		more = fmt.Sprintf(", and %s of link %s on less than theirs", say.Count(others, "other"), link.Name())
+	text := strings.Join(gets, ", and ")
+	kinds, whole := "links and queues", bytesPerNS(link.Reach)
+	if crowd.Count > 0 {
+		kinds = "links, queues and customers"
 	}
-	gets := fmt.Sprintf("%v can count on %s of its guarantee of %v%s", first, say.AtLeast(first.Guaranteed),
-		first.Guarantee(), more)
-	whole := bytesPerNS(link.Reach)
 	if sum.Cmp(whole) > 0 {
 		factor, _ := new(big.Rat).Quo(sum, whole).Float64()
 		l.add(Warning, link.Link, "rate",
-			"the guarantees of the links and queues of link %s add up to %.3g times its rate of %v: while all are busy, %s",
-			link.Name(), factor, link.Reach, gets)
+			"the guarantees of the %s of link %s add up to %.3g times its rate of %v: while all are busy, %s",
+			kinds, link.Name(), factor, link.Reach, text)
 		return
 	}
-	l.add(Warning, first.Source(), "guarantee", "while all queues are busy, %s", gets)
-}
-
-// wholeBytes rounds a rate down to whole bytes per second, as say.Node.Guaranteed.
-func wholeBytes(r meter.Rate) meter.Rate {
-	n, ok := r.Burst(time.Second)
-	if !ok {
-		return r
-	}
-	return meter.ByteRate(n)
+	l.add(Warning, place, "guarantee", "while all queues are busy, %s", text)
 }

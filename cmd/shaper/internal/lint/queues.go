@@ -62,12 +62,20 @@ func (l *linter) queueLimit(q *dataplane.Queue) {
 			l.add(Warning, q, "limit", "%s", text)
 		}
 	default:
-		if bytes, fits := r.Burst(q.Time); fits && bytes < l.MTU {
-			l.add(Warning, q, "limit",
-				"limit of %v is %d B at %v, below the MTU: a packet of %d bytes never enters queue %s",
-				q.Time, bytes, r, l.MTU, q.Name)
+		if text := l.neverEnters(&q.Config, r, "queue "+q.Name); text != "" {
+			l.add(Warning, q, "limit", "%s", text)
 		}
 	}
+}
+
+// neverEnters describes a limit in time that is below the MTU at a rate; "" for others.
+func (l *linter) neverEnters(c *queue.Config, r meter.Rate, name string) string {
+	bytes, fits := r.Burst(c.Time)
+	if !fits || bytes >= l.MTU || c.Time == 0 {
+		return ""
+	}
+	return fmt.Sprintf("limit of %v is %d B at %v, below the MTU: a packet of %d bytes never enters %s",
+		c.Time, bytes, r, l.MTU, name)
 }
 
 // onePacket describes the limit of a queue with a rate if it admits only one packet of the MTU at a

@@ -3,7 +3,9 @@ package say
 import (
 	"cmp"
 	"fmt"
+	"math/big"
 	"slices"
+	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
@@ -18,7 +20,19 @@ type Node struct {
 	Guaranteed meter.Rate       // rate while all queues of the tree are busy, in whole bytes per second
 	Reach      meter.Rate       // maximum rate: the lowest of its own and those of the links above
 	Children   []*Node          // in the order of their priorities; queues before links
+	Customers  Crowd            // customers with queues on the link
 	parent     int              // index of its link in the tree
+}
+
+// Crowd describes the customers with queues on a link.
+type Crowd struct {
+	Count      int
+	Guaranteed meter.Rate // the lowest of their rates while all queues of the tree are busy
+	Reach      meter.Rate // the highest rate that one can reach
+	Guarantees *big.Rat   // sum of their guarantees, bytes per ns; nil without customers
+	Short      int        // customers whose guarantee is above what they can count on
+	// guarantee of the first of them, and what it can count on
+	Promised, Gets meter.Rate
 }
 
 // Trees lists the trees of a policy.
@@ -46,8 +60,16 @@ func NewTrees(p *dataplane.Policy) *Trees {
 			list(q.Link) // Links need not contain it
 		}
 	}
+	customers := map[*dataplane.Link][]*dataplane.ServicePlan{}
+	if p.CustomersOnLinks() {
+		for i := range p.Customers.List {
+			if plan := p.Customers.List[i].Plan; plan.Queue != nil && plan.Link != nil {
+				customers[plan.Link] = append(customers[plan.Link], plan)
+			}
+		}
+	}
 	for _, l := range links[nil] {
-		t.Roots = append(t.Roots, t.add(l, links, queues))
+		t.Roots = append(t.Roots, t.add(l, links, queues, customers))
 	}
 	return t
 }
@@ -55,7 +77,7 @@ func NewTrees(p *dataplane.Policy) *Trees {
 // add adds a tree.
 func (t *Trees) add(
 	root *dataplane.Link, links map[*dataplane.Link][]*dataplane.Link,
-	queues map[*dataplane.Link][]*dataplane.Queue,
+	queues map[*dataplane.Link][]*dataplane.Queue, customers map[*dataplane.Link][]*dataplane.ServicePlan,
 ) *Node {
 	all := []*Node{{Link: root, Reach: root.Rate}}
 	var leaves []*Node
@@ -83,6 +105,13 @@ func (t *Trees) add(
 		treeQueues[i] = n.Queue.LinkQueue()
 		treeQueues[i].Parent = n.parent
 	}
+	for i, n := range all {
+		for _, plan := range customers[n.Link] {
+			q := plan.LinkQueue()
+			q.Parent = i
+			treeQueues = append(treeQueues, q)
+		}
+	}
 	ofLinks, ofQueues := queue.Guaranteed(treeLinks, treeQueues)
 	for i, n := range all {
 		n.Guaranteed, t.Nodes[n.Link] = ofLinks[i], n
@@ -90,7 +119,41 @@ func (t *Trees) add(
 	for i, n := range leaves {
 		n.Guaranteed, t.Nodes[n.Queue] = ofQueues[i], n
 	}
+	ofQueues = ofQueues[len(leaves):]
+	for _, n := range all {
+		for i, plan := range customers[n.Link] {
+			n.Customers.add(plan, ofQueues[i])
+		}
+		ofQueues = ofQueues[len(customers[n.Link]):]
+	}
 	return all[0]
+}
+
+// add adds a customer with its rate while all queues are busy.
+func (c *Crowd) add(plan *dataplane.ServicePlan, guaranteed meter.Rate) {
+	if c.Count++; c.Count == 1 {
+		c.Guaranteed, c.Guarantees = guaranteed, new(big.Rat)
+	}
+	if guaranteed.Cmp(c.Guaranteed) < 0 {
+		c.Guaranteed = guaranteed
+	}
+	if reach := plan.Drain(); reach.Cmp(c.Reach) > 0 {
+		c.Reach = reach
+	}
+	if g := plan.Guarantee; g != (meter.Rate{}) {
+		c.Guarantees.Add(c.Guarantees, big.NewRat(g.Bytes, int64(g.Period)))
+		if Short(g, guaranteed) {
+			if c.Short++; c.Short == 1 {
+				c.Promised, c.Gets = g, guaranteed
+			}
+		}
+	}
+}
+
+// Short reports whether a guarantee is above a rate in whole bytes per second.
+func Short(guarantee, guaranteed meter.Rate) bool {
+	n, fits := guarantee.Burst(time.Second)
+	return !fits || meter.ByteRate(n).Cmp(guaranteed) > 0
 }
 
 // Root returns the root of a node's tree.
@@ -158,9 +221,10 @@ func (n *Node) Weight() int {
 	return cmp.Or(n.Link.Weight, 1)
 }
 
-// Flat reports whether a root has only queues, without rates and guarantees of their own.
+// Flat reports whether a root has only queues, without rates and guarantees of their own, and none of
+// customers.
 func (n *Node) Flat() bool {
-	return !slices.ContainsFunc(n.Children, func(c *Node) bool {
+	return n.Customers.Count == 0 && !slices.ContainsFunc(n.Children, func(c *Node) bool {
 		return c.Link != nil || c.Rate() != meter.Rate{} || c.Guarantee() != meter.Rate{}
 	})
 }
