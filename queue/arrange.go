@@ -157,8 +157,9 @@ func (l *Link[T]) adopt(now int64, places []place) {
 		}
 	}
 	tree := newParts(places)
+	turned := make([]bool, len(l.links)) // by link: whether its guarantees fit has changed
 	for i := range l.links {
-		l.links[i].clear(&tree.parts, now)
+		turned[i] = l.links[i].clear(&tree.parts, now)
 	}
 	for n := range places {
 		v, p := &l.nodes[n], &places[n]
@@ -174,9 +175,8 @@ func (l *Link[T]) adopt(now int64, places []place) {
 			v.start, v.served = instant{next: v.start.due()}, served
 		}
 		if n > 0 {
-			c := l.above(v)
-			c.levels[v.priority].weight += v.weight
-			if c.turned {
+			l.above(v).levels[v.priority].weight += v.weight
+			if turned[l.nodes[v.parent].link] {
 				v.start.notBefore(now)
 			}
 		}
@@ -191,11 +191,11 @@ func (l *Link[T]) adopt(now int64, places []place) {
 	}
 }
 
-// clear removes all children of a link.
-func (c *children) clear(p *parts, now int64) {
-	c.turned = c.excess != p.excess[c.node]
+// clear removes all children of a link. It reports whether it has changed whether their guarantees fit.
+func (c *children) clear(p *parts, now int64) (turned bool) {
+	turned = c.excess != p.excess[c.node]
 	c.timed, c.excess = p.timed[c.node], p.excess[c.node]
-	if c.turned {
+	if turned {
 		c.clock, c.clockAt = now, now
 	}
 	c.active, c.busy, c.blocked = 0, 0, c.blocked[:0]
@@ -205,6 +205,7 @@ func (c *children) clear(p *parts, now int64) {
 		v.weight, v.count = 0, 0
 		v.waiting.clear()
 	}
+	return turned
 }
 
 func (w *waiting) clear() { w.future, w.ready = w.future[:0], w.ready[:0] }
@@ -220,7 +221,7 @@ func (l *Link[T]) gather(list []int32, now int64) {
 			v.state = idle
 		case v.state == ready && since <= now:
 			l.above(v).active++
-			l.rejoin(n, v)
+			l.enter(n) // it keeps its turn
 		default:
 			l.above(v).active++
 			others = append(others, n)
@@ -234,17 +235,4 @@ func (l *Link[T]) gather(list []int32, now int64) {
 		_, since := l.outlook(v)
 		l.place(n, max(since, now), now)
 	}
-}
-
-// rejoin adds a node that keeps its turn.
-func (l *Link[T]) rejoin(n int32, v *node) {
-	c := l.above(v)
-	if c.timed && v.served > 0 {
-		l.joinTimed(n, v, c)
-	}
-	level := &c.levels[v.priority]
-	v.shared = inFuture
-	level.future.push(l.at[sharedHeap], entry{v.virtual, n})
-	level.count++
-	c.busy |= 1 << v.priority
 }

@@ -27,13 +27,12 @@ const (
 // virtualTime returns the virtual time of n bytes at a weight, rounded down.
 func virtualTime(n, weight int64) int64 { return n * grain / weight }
 
-// activate adds a child and returns the start of its first packet. last is the finish of its previous
-// packet.
+// activate returns the start of the first packet of a child that is added. last is the finish of its
+// previous packet.
 func (v *level) activate(last int64) (start int64) {
 	if v.count == 0 && v.sending == 0 { // the priority is idle: all children start afresh
 		v.now = max(v.now, v.latest)
 	}
-	v.count++
 	return max(last, v.now)
 }
 

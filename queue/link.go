@@ -51,9 +51,9 @@ type Link[T any] struct {
 	decided ring[Decision[T]]
 }
 
-// queueState is a LinkQueue with its state.
+// queueState is a queue with its state. Its place in the tree is in its node.
 type queueState[T any] struct {
-	LinkQueue
+	Config
 	flows[T]
 	capacity int
 	dice     dice
@@ -94,7 +94,7 @@ func NewTree[T any](links []TreeLink, queues []LinkQueue) (*Link[T], error) {
 	for i := range resolved {
 		s := &resolved[i]
 		l.queues[i] = queueState[T]{
-			LinkQueue: *s, flows: newFlows(s, backlogs), capacity: s.Capacity(), dice: dice{seed: s.Seed},
+			Config: s.Config, flows: newFlows(s, backlogs), capacity: s.Capacity(), dice: dice{seed: s.Seed},
 			node: int32(len(l.nodes)),
 		}
 		l.addNode(node{link: -1, queue: int32(i)})
@@ -213,10 +213,8 @@ func (l *Link[T]) Change(now int64, links []TreeLink, queues []LinkQueue) error 
 	return nil
 }
 
-// change adopts what a queue may change.
+// change gives the queue other limits, CoDel and WRED.
 func (q *queueState[T]) change(s *LinkQueue) {
-	q.Parent, q.Config.Rate, q.Guarantee = s.Parent, s.Rate, s.Guarantee
-	q.Priority, q.Weight = s.Priority, s.Weight
 	if q.CoDel.switches(s.CoDel) {
 		q.resetCoDel()
 	}
@@ -260,7 +258,7 @@ func (l *Link[T]) Admit(now int64, queue int, p Packet, value T) Fate {
 	l.longest = max(l.longest, p.Bytes)
 	switch {
 	case idle:
-		if q.Fair == FairNone {
+		if q.fair == FairNone {
 			l.nodes[q.node].first = p.Bytes
 		}
 		l.wake(q.node, now)
@@ -286,7 +284,7 @@ func (l *Link[T]) Try(now int64, queue int, p *Packet) Fate {
 // refuses reports whether a full queue drops an arriving packet.
 func (q *queueState[T]) refuses(p *Packet) bool {
 	tooLarge := q.Bytes > 0 && int64(p.Bytes) > q.Bytes || p.packets() > q.capacity
-	return int64(p.Bytes) > MaxBytes || q.full(p) && (q.Fair == FairNone || tooLarge)
+	return int64(p.Bytes) > MaxBytes || q.full(p) && (q.fair == FairNone || tooLarge)
 }
 
 // full reports whether a packet would exceed a limit.

@@ -52,7 +52,6 @@ type children struct {
 	busy    uint8 // priorities of children that can send, by bit
 	timed   bool  // some child has a guarantee or a rate of its own
 	excess  bool  // the guarantees do not fit, so the clock waits for them
-	turned  bool  // excess has just changed
 	clock   int64 // of the guaranteed rates, ns
 	clockAt int64 // time of the last tick, ns
 	waiting       // by the guaranteed rates
@@ -177,22 +176,26 @@ func (l *Link[T]) join(n int32, since int64) {
 	c := l.above(v)
 	v.state, v.since = ready, since
 	c.tick(since)
-	if c.timed && v.served > 0 {
-		l.joinTimed(n, v, c)
-	}
-	level := &c.levels[v.priority]
-	v.virtual = level.activate(v.virtual)
-	l.queueShared(n, v, level)
-	c.busy |= 1 << v.priority
+	v.virtual = c.levels[v.priority].activate(v.virtual)
+	l.enter(n)
 }
 
-func (l *Link[T]) joinTimed(n int32, v *node, c *children) {
-	if c.excess {
-		v.start.notBefore(c.clock)
-	} else {
-		v.start.notBefore(v.since)
+// enter adds a node that can send to the heaps of its link.
+func (l *Link[T]) enter(n int32) {
+	v := &l.nodes[n]
+	c := l.above(v)
+	if c.timed && v.served > 0 {
+		if c.excess {
+			v.start.notBefore(c.clock)
+		} else {
+			v.start.notBefore(v.since)
+		}
+		l.queueTimed(n, v, c)
 	}
-	l.queueTimed(n, v, c)
+	level := &c.levels[v.priority]
+	level.count++
+	c.busy |= 1 << v.priority
+	l.queueShared(n, v, level)
 }
 
 // queueTimed adds a node to waiting of its link. A FIFO whose start is reached gets its deadline at
