@@ -258,16 +258,7 @@ func (q *Queue) Drain() meter.Rate {
 	if q.Link == nil {
 		return q.Rate
 	}
-	return lowest(q.Rate, q.Link.Reach())
-}
-
-// lowest returns the lower of two rates, of which one may be unset.
-func lowest(a, b meter.Rate) meter.Rate {
-	none := meter.Rate{}
-	if a == none || b != none && b.Cmp(a) < 0 {
-		return b
-	}
-	return a
+	return queue.Lowest(q.Rate, q.Link.Reach())
 }
 
 // Resolve returns the queue as its link sees it, with limits in time converted to
@@ -316,7 +307,7 @@ func (l *Link) Reach() (rate meter.Rate) {
 		if l == nil {
 			break
 		}
-		rate, l = lowest(rate, l.Rate), l.Link
+		rate, l = queue.Lowest(rate, l.Rate), l.Link
 	}
 	return rate
 }

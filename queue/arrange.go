@@ -85,10 +85,7 @@ func reachable(links []TreeLink) ([]meter.Rate, error) {
 				return nil, err
 			}
 			k = links[k].Parent
-			above := links[k].Rate
-			if rate == (meter.Rate{}) || above != (meter.Rate{}) && above.Cmp(rate) < 0 {
-				rate = above
-			}
+			rate = Lowest(rate, links[k].Rate)
 		}
 		reach[i] = rate
 	}

@@ -45,7 +45,7 @@ func TestQueueMemory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		check("never used", l, 600)
+		check("never used", l, 500)
 		now := int64(0)
 		admit := func(queue, flows int) {
 			for flow := range uint16(flows) {
@@ -68,7 +68,7 @@ func TestQueueMemory(t *testing.T) {
 			admit(i, 10)
 			drain()
 		}
-		check("emptied after 10 flows", l, map[Fair]int64{FairFlows: 1200, FairHosts: 2048}[fair])
+		check("emptied after 10 flows", l, map[Fair]int64{FairFlows: 1024, FairHosts: 2048}[fair])
 		for i := range queues {
 			admit(i, 10)
 		}

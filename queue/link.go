@@ -119,12 +119,10 @@ func (s LinkQueue) Resolve(rate meter.Rate) (LinkQueue, error) {
 	add := func(field, reason string) {
 		err = errors.Join(err, &meter.FieldError{Field: field, Reason: reason})
 	}
-	if s.Rate != (meter.Rate{}) && err == nil && s.Rate.Cmp(rate) < 0 {
-		rate = s.Rate
-	}
 	if err != nil || s.Time == 0 {
 		return s, err
 	}
+	rate = Lowest(s.Rate, rate)
 	limit := bytesDuring(rate, s.Time)
 	if limit == 0 {
 		add("limit", fmt.Sprintf("of %v is less than a byte at the link's rate of %v", s.Time, rate))

@@ -52,6 +52,15 @@ func Pace(r meter.Rate) (num, den uint64, err error) {
 	return p.num, p.den, err
 }
 
+// Lowest returns the lower of two maximum rates, of which one or both may be unset.
+func Lowest(a, b meter.Rate) meter.Rate {
+	none := meter.Rate{}
+	if a == none || b != none && b.Cmp(a) < 0 {
+		return b
+	}
+	return a
+}
+
 // Duration returns the time that n bytes take at a rate that a queue can have, rounded down to a ns.
 func Duration(r meter.Rate, n int64) time.Duration {
 	p, err := newPace(r)

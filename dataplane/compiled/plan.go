@@ -132,12 +132,9 @@ func (p *Plan) queuesOf(t *Tree) []queue.LinkQueue {
 
 // Reach returns the maximum rate of a link: the lowest of its own and those of the links above.
 func (p *Plan) Reach(link int) meter.Rate {
-	rate := p.Links[link].Rate
-	for i := p.Links[link].Above; i >= 0; i = p.Links[i].Above {
-		above := p.Links[i].Rate
-		if rate == (meter.Rate{}) || above != (meter.Rate{}) && above.Cmp(rate) < 0 {
-			rate = above
-		}
+	rate := meter.Rate{}
+	for ; link >= 0; link = p.Links[link].Above {
+		rate = queue.Lowest(rate, p.Links[link].Rate)
 	}
 	return rate
 }

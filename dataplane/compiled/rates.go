@@ -97,10 +97,7 @@ func (p *Plan) setRate(q *Queue, errs *errorList) {
 		errs.addError(q.Source, "limit", err)
 	}
 	q.Parent = parent
-	if q.Rate != (meter.Rate{}) && q.Rate.Cmp(reach) < 0 {
-		reach = q.Rate
-	}
-	q.setDrain(reach)
+	q.setDrain(queue.Lowest(q.Rate, reach))
 }
 
 // checkGuarantees refuses guarantees of queues that do not fit into their link.
