@@ -29,9 +29,7 @@ func (c *compiler) compileQueue(q *dataplane.Queue) int {
 		if q.Guarantee != (meter.Rate{}) {
 			c.add(q, "guarantee", "needs a link: a queue without one has its rate for itself")
 		}
-		if q.Hosts != (dataplane.Key{}) && q.Fair.By == dataplane.NoKey {
-			c.add(q, "fair", "needs a key for the flows of a host, such as [dst, flow]")
-		}
+		c.checkHosts(q, q.Hosts, q.Fair)
 		switch {
 		case q.Fair == dataplane.Key{}:
 		case q.Fair.By == dataplane.NoKey:
@@ -68,11 +66,21 @@ func (c *compiler) compileLinkQueue(out *Queue, i int) {
 		}
 		out.Parent = slices.Index(tree.Links, out.Link)
 	}
-	if reason := cmp.Or(invalidKey(q.Fair), invalidKey(q.Hosts)); reason != "" {
-		c.add(q, "fair", reason)
+	c.checkFair(q, q.Hosts, q.Fair)
+}
+
+// checkFair adds the errors of the keys of a queue of a link.
+func (c *compiler) checkFair(object any, hosts, flows dataplane.Key) {
+	if reason := cmp.Or(invalidKey(flows), invalidKey(hosts)); reason != "" {
+		c.add(object, "fair", reason)
 	}
-	if q.Hosts.By != dataplane.NoKey && q.Fair.By == dataplane.NoKey {
-		c.add(q, "fair", "needs a key for the flows of a host, such as [dst, flow]")
+	c.checkHosts(object, hosts, flows)
+}
+
+// checkHosts refuses a key of hosts without one of their flows.
+func (c *compiler) checkHosts(object any, hosts, flows dataplane.Key) {
+	if hosts != (dataplane.Key{}) && flows.By == dataplane.NoKey {
+		c.add(object, "fair", "needs a key for the flows of a host, such as [dst, flow]")
 	}
 }
 

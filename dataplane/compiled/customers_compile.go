@@ -154,12 +154,7 @@ func (c *compiler) checkNoShare(p *dataplane.ServicePlan) {
 func (c *compiler) plantService(out *Service) {
 	p := out.Source
 	out.Key, out.HostKey = p.Fair, p.Hosts
-	if reason := cmp.Or(invalidKey(p.Fair), invalidKey(p.Hosts)); reason != "" {
-		c.add(p, "fair", reason)
-	}
-	if p.Hosts.By != dataplane.NoKey && p.Fair.By == dataplane.NoKey {
-		c.add(p, "fair", "needs a key for the flows of a host, such as [dst, flow]")
-	}
+	c.checkFair(p, p.Hosts, p.Fair)
 	out.LinkQueue = p.LinkQueue()
 	if p.Link == nil {
 		if p.Guarantee != (meter.Rate{}) || p.Priority != 0 || p.Weight != 0 {
