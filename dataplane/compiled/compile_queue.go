@@ -54,7 +54,7 @@ func (c *compiler) compileLinkQueue(out *Queue, i int) {
 	if out.Link = c.compileLink(q.Link); out.Link < 0 {
 		return
 	}
-	out.Key, out.HostKey = q.Fair, q.Hosts
+	out.FlowKeys = newFlowKeys(q.Hosts, q.Fair)
 	link := &c.plan.Links[out.Link]
 	link.Queues = append(link.Queues, i)
 	tree := &c.plan.Trees[link.Tree]

@@ -153,7 +153,7 @@ func (c *compiler) checkNoShare(p *dataplane.ServicePlan) {
 // link.
 func (c *compiler) plantService(out *Service) {
 	p := out.Source
-	out.Key, out.HostKey = p.Fair, p.Hosts
+	out.FlowKeys = newFlowKeys(p.Hosts, p.Fair)
 	c.checkFair(p, p.Hosts, p.Fair)
 	out.LinkQueue = p.LinkQueue()
 	if p.Link == nil {

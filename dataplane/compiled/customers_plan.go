@@ -33,10 +33,9 @@ type Service struct {
 	Tree    int          // index of the tree that contains the queue, or -1
 	// LinkQueue is the queue in the tree; its limit is a time.
 	LinkQueue queue.LinkQueue
-	Key       dataplane.Key // flow key; valid unless LinkQueue.Fair is FairNone
-	HostKey   dataplane.Key // host key; valid for FairHosts
-	Actions   [3]*Action    // by color; nil: the class's action
-	Source    *dataplane.ServicePlan
+	FlowKeys
+	Actions [3]*Action // by color; nil: the class's action
+	Source  *dataplane.ServicePlan
 }
 
 // Number returns the number of the customer of a name, from 1, or 0 if there is none.

@@ -83,10 +83,32 @@ type Queue struct {
 	// LinkQueue holds limits in bytes or packets for a queue with a link. Otherwise only its Config
 	// is set.
 	queue.LinkQueue
-	Drain   meter.Rate    // maximum rate at which packets leave: of the queue or its link
-	Key     dataplane.Key // flow key; valid unless Fair is FairNone
-	HostKey dataplane.Key // host key; valid if FairHosts
-	Source  *dataplane.Queue
+	FlowKeys
+	Drain  meter.Rate // maximum rate at which packets leave: of the queue or its link
+	Source *dataplane.Queue
+}
+
+// FlowKeys define the hosts and flows of a fair queue.
+type FlowKeys struct {
+	Key     dataplane.Key // of flows; valid unless queue.LinkQueue.Fair is FairNone
+	HostKey dataplane.Key // of hosts; valid if it is FairHosts
+
+	flows, hosts dataplane.KeyReader
+}
+
+func newFlowKeys(hosts, flows dataplane.Key) FlowKeys {
+	return FlowKeys{flows, hosts, dataplane.NewKeyReader(flows), dataplane.NewKeyReader(hosts)}
+}
+
+// Number sets the host and the flow of a packet in a fair queue.
+func (k *FlowKeys) Number(q *queue.LinkQueue, p *dataplane.Packet, to *queue.Packet) {
+	switch q.Fair {
+	case queue.FairHosts:
+		to.Host = k.hosts.FlowNumber(p, q.Seed+1) // another seed, so that hosts and flows differ
+		fallthrough
+	case queue.FairFlows:
+		to.Flow = k.flows.FlowNumber(p, q.Seed)
+	}
 }
 
 // Link is a compiled dataplane.Link.

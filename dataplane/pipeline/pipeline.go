@@ -300,7 +300,7 @@ func (l *Pipeline) act(a *compiled.Action, p *dataplane.Packet, v *dataplane.Ver
 		switch c := l.customers.customer(v.Customer); {
 		case c.inTree():
 			s := c.service
-			l.wait(s.Tree, int(c.place), l.flowPacket(&s.LinkQueue, s.Key, s.HostKey, p, v), v, taken)
+			l.wait(s.Tree, int(c.place), &s.LinkQueue, &s.FlowKeys, p, v, taken)
 			return
 		case c.paced():
 			l.admit(c.queue(), p, v)
@@ -331,30 +331,18 @@ func (l *Pipeline) enqueue(q *pacedQueue, p *dataplane.Packet, v *dataplane.Verd
 		l.admit(q.leaky, p, v)
 		return
 	}
-	l.wait(q.tree, q.treeIndex, l.flowPacket(&q.plan.LinkQueue, q.plan.Key, q.plan.HostKey, p, v), v, taken)
+	l.wait(q.tree, q.treeIndex, &q.plan.LinkQueue, &q.plan.FlowKeys, p, v, taken)
 }
 
-// flowPacket returns a packet as a queue of a link sees it, with its host and flow.
-func (l *Pipeline) flowPacket(
-	q *queue.LinkQueue, flow, host dataplane.Key, p *dataplane.Packet, v *dataplane.Verdict,
-) queue.Packet {
-	packet := queuePacket(p, v, v.Color)
-	switch q.Fair {
-	case queue.FairHosts:
-		reader := dataplane.NewKeyReader(host)
-		packet.Host = reader.FlowNumber(p, q.Seed+1) // another seed, so that hosts and flows differ
-		fallthrough
-	case queue.FairFlows:
-		reader := dataplane.NewKeyReader(flow)
-		packet.Flow = reader.FlowNumber(p, q.Seed)
-	}
-	return packet
-}
-
-// wait puts the packet into a queue of a tree, which may drop it.
-func (l *Pipeline) wait(tree, queue int, packet queue.Packet, v *dataplane.Verdict, taken tokens) {
+// wait puts the packet into a queue of a tree, by its index there. The queue may drop it.
+func (l *Pipeline) wait(
+	tree, index int, q *queue.LinkQueue, keys *compiled.FlowKeys, p *dataplane.Packet, v *dataplane.Verdict,
+	taken tokens,
+) {
 	v.Done |= dataplane.Queued
-	fate := l.trees[tree].Admit(v.Now, queue, packet, newWaiting(v, taken))
+	packet := queuePacket(p, v, v.Color)
+	keys.Number(q, p, &packet)
+	fate := l.trees[tree].Admit(v.Now, index, packet, newWaiting(v, taken))
 	if fate.Dropped() {
 		l.applyFate(fate, v)
 		return

@@ -75,8 +75,7 @@ func checkRatesOnly(p, before *compiled.Plan) error {
 		}
 		sameConfig := sameButTimes(q.Config, same.Config)
 		same.Config = q.Config
-		sameKeys := q.Key == was.Key && q.HostKey == was.HostKey
-		if q.QueueOutline != was.QueueOutline || q.LinkQueue != same || !sameConfig || !sameKeys {
+		if q.QueueOutline != was.QueueOutline || q.LinkQueue != same || !sameConfig || q.FlowKeys != was.FlowKeys {
 			return fmt.Errorf(
 				"queue %q differs in more than its rate and the times of codel: reload the plan", q.Name)
 		}
