@@ -129,27 +129,25 @@ type Tree struct {
 	Customers []uint32 // numbers of customers whose queues follow Queues
 }
 
-// Config returns a tree as package queue sees it.
-func (p *Plan) Config(t *Tree) ([]queue.TreeLink, []queue.LinkQueue) {
+// Config returns a tree as package queue sees it. service returns the present plan of a customer, such
+// as Customers.Service.
+func (p *Plan) Config(
+	t *Tree, service func(number uint32) *Service,
+) (links []queue.TreeLink, queues []queue.LinkQueue) {
 	if len(t.Links) == 0 {
-		return []queue.TreeLink{{Rate: meter.Unlimited}}, p.queuesOf(t)
+		links = []queue.TreeLink{{Rate: meter.Unlimited}}
 	}
-	links := make([]queue.TreeLink, len(t.Links))
-	for i, l := range t.Links {
-		links[i] = p.Links[l].TreeLink
+	for _, l := range t.Links {
+		links = append(links, p.Links[l].TreeLink)
 	}
-	return links, p.queuesOf(t)
-}
-
-func (p *Plan) queuesOf(t *Tree) []queue.LinkQueue {
-	queues := make([]queue.LinkQueue, 0, len(t.Queues)+len(t.Customers))
+	queues = make([]queue.LinkQueue, 0, len(t.Queues)+len(t.Customers))
 	for _, q := range t.Queues {
 		queues = append(queues, p.Queues[q].LinkQueue)
 	}
 	for _, number := range t.Customers {
-		queues = append(queues, p.Customers.Service(number).LinkQueue)
+		queues = append(queues, service(number).LinkQueue)
 	}
-	return queues
+	return links, queues
 }
 
 // Reach returns the maximum rate of a link: the lowest of its own and those of the links above.

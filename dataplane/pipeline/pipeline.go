@@ -89,7 +89,7 @@ func FromPlan(plan *compiled.Plan) *Pipeline {
 		for k, number := range tree.Customers {
 			l.customers.customer(number).place = int32(len(tree.Queues) + k)
 		}
-		root, _ := queue.NewTree[waiting](plan.Config(tree)) // Compile checked it
+		root, _ := queue.NewTree[waiting](l.treeConfig(i)) // Compile checked it
 		l.trees = append(l.trees, root)
 	}
 	return l

@@ -41,12 +41,9 @@ func (l *Pipeline) SetRates(now int64, plan *compiled.Plan) error {
 
 // treeConfig returns a tree with the present plans of its customers.
 func (l *Pipeline) treeConfig(i int) ([]queue.TreeLink, []queue.LinkQueue) {
-	tree := &l.plan.Trees[i]
-	links, queues := l.plan.Config(tree)
-	for k, number := range tree.Customers {
-		queues[len(tree.Queues)+k] = l.customers.customer(number).service.LinkQueue
-	}
-	return links, queues
+	return l.plan.Config(&l.plan.Trees[i], func(number uint32) *compiled.Service {
+		return l.customers.customer(number).service
+	})
 }
 
 // checkRatesOnly returns an error unless the queues and links of both plans differ in nothing but

@@ -80,7 +80,7 @@ func (g *Image) shares() shares {
 	}
 	for i := range p.Trees {
 		t := &p.Trees[i]
-		ofLinks, ofQueues := queue.Guaranteed(p.Config(t))
+		ofLinks, ofQueues := queue.Guaranteed(p.Config(t, p.Customers.Service))
 		ranks := g.ranks(t)
 		for k, l := range t.Links {
 			s.ofLink[l] = uint64(ofLinks[k].Bytes)
