@@ -2,6 +2,7 @@ package compiled
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -69,6 +70,16 @@ func (c *Customers) CustomerOf(p *dataplane.Packet) uint32 {
 type CustomerService struct {
 	Name string
 	Plan *Service
+}
+
+// Replaces returns an error if a customer cannot get the plan instead of another one without a reload: its
+// packets stay queued in a tree of links, which has one kind of fairness for a queue.
+func (s *Service) Replaces(before *Service) error {
+	if s.Tree != before.Tree || s.Tree >= 0 && s.LinkQueue.Fair != before.LinkQueue.Fair {
+		return fmt.Errorf("plan %q cannot replace the customer's queue, which is in another tree of links or fair in another way: reload the policy",
+			s.Name)
+	}
+	return nil
 }
 
 // Variant returns a plan of customers with other parameters: those of from, which is a meter if s is

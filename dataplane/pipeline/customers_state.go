@@ -107,7 +107,8 @@ func (c *customer) inherit(was *customer, now int64, sameUnit bool) {
 
 // SetCustomerPlans gives customers other plans. Their tokens, backlogs and counters continue as
 // Inherit defines. A customer whose queue is in a tree of links may move in it: its packets stay queued.
-// Customers unknown to the pipeline are left out, as are plans with a queue in another tree.
+// Customers unknown to the pipeline are left out, as are plans that need a reload, see
+// compiled.Service.Replaces.
 func (l *Pipeline) SetCustomerPlans(list []compiled.CustomerService) {
 	if l.customers == nil {
 		return
@@ -119,7 +120,7 @@ func (l *Pipeline) SetCustomerPlans(list []compiled.CustomerService) {
 			continue
 		}
 		c := l.customers.customer(number)
-		if next.Plan.Tree != c.service.Tree {
+		if next.Plan.Replaces(c.service) != nil {
 			continue
 		}
 		c.change(next.Plan, l.now)

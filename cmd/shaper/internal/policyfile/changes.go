@@ -164,10 +164,8 @@ func (a *ChangeCompiler) service(row *compiled.Service, t changes.Terms) (*compi
 	case len(t.Parameters) > 0 || t.IsOff() || t.Plan != "" && len(cells) > 0:
 	case t.Plan == "":
 		return row, nil
-	case named.Tree != row.Tree:
-		return nil, fmt.Errorf("plan %q has its queues in another tree of links: reload the policy", name)
 	default:
-		return named, nil
+		return named, named.Replaces(row)
 	}
 	var key strings.Builder
 	fmt.Fprintf(&key, "%d %t", i, t.IsOff())
@@ -188,8 +186,8 @@ func (a *ChangeCompiler) service(row *compiled.Service, t changes.Terms) (*compi
 		return nil, errors.New(errs.errs[0].Reason)
 	}
 	service, err := a.base.Variant(named, v, t.IsOff())
-	if err == nil && service.Tree != row.Tree {
-		err = fmt.Errorf("plan %q has its queue in another tree of links: reload the policy", name)
+	if err == nil {
+		err = service.Replaces(row)
 	}
 	if err != nil {
 		return nil, withoutObject(err)

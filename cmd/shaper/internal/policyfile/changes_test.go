@@ -221,3 +221,41 @@ func TestAmendedCoDel(t *testing.T) {
 		}
 	}
 }
+
+// TestChangeInTree checks which plans a customer with a queue in a tree of links can get without a reload.
+func TestChangeInTree(t *testing.T) {
+	const policy = `classes: [{name: all, per: customer, meter: plan}]
+links: {site: {rate: 40mbit}, ap-1: {link: site, rate: 25mbit}, ap-2: {link: site}, other: {rate: 1mbit}}
+plans:
+  p: {queue: {rate: 20mbit, limit: 50ms, fair: flow}}
+  ecn: {queue: {rate: 10mbit, limit: 50ms, fair: flow, ecn: true}}
+  fifo: {queue: {rate: 20mbit, limit: 50ms}}
+  hosts: {queue: {rate: 20mbit, limit: 50ms, fair: [dst, flow]}}
+  there: {queue: {link: other, limit: 50ms, fair: flow}}
+customers: {file: c.csv}
+`
+	c := compileTable(t, policy, "customer,address,plan,link\n1,10.0.0.1,p,ap-1\n")
+	target := changes.Target{Kind: changes.Customer, Name: "1"}
+	for _, test := range []struct {
+		terms      changes.Terms
+		link, want string // the link, and the error
+	}{
+		{changes.Terms{Parameters: map[string]string{"link": "ap-2", "rate": "5mbit"}}, "ap-2", ""},
+		{changes.Terms{Plan: "ecn"}, "ap-1", ""},
+		{changes.Terms{Plan: "fifo"}, "ap-1", `customer "1": plan "fifo" cannot replace the customer's queue`},
+		{changes.Terms{Plan: "hosts"}, "ap-1", `customer "1": plan "hosts" cannot replace the customer's queue`},
+		{changes.Terms{Plan: "there"}, "ap-1", `customer "1": plan "there" cannot replace the customer's queue`},
+		{changes.Terms{Parameters: map[string]string{"weight": "0"}}, "ap-1", `customer "1": weight must be at least 1`},
+	} {
+		book := changes.Book{}
+		book.Apply(changes.Change{Target: target, Terms: test.terms})
+		_, service, err := c.ChangeCompiler(book, time.Now()).Service("1")
+		if got := fmt.Sprint(err); err != nil && test.want == "" || !strings.HasPrefix(got, test.want) ||
+			err == nil && test.want != "" {
+			t.Errorf("%+v: got error %v, want %s", test.terms, err, test.want)
+		}
+		if service == nil || service.Source.Link == nil || service.Source.Link.Name != test.link {
+			t.Errorf("%+v: got %+v, want link %s", test.terms, service, test.link)
+		}
+	}
+}

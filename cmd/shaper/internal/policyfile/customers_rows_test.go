@@ -441,6 +441,7 @@ func TestCustomersOnLinks(t *testing.T) {
 		{"1,::1,p,,,1mbit", "c.csv:2: link is missing: guarantee, priority and weight are for a queue on a link"},
 		{"1,::1,p,ap-1,,21mbit", "c.csv:2: guarantee of 21mbit is above the rate of 20mbit"},
 		{"1,::1,p,ap-1,,,1001", "c.csv:2: weight 1001 is not between 1 and 1000"},
+		{"1,::1,p,ap-1,,,0", "c.csv:2: weight must be at least 1"},
 		{"1,::1,p,ap-1,,,0.5", `c.csv:2: weight: "0.5" is not`},
 	} {
 		f, err := loadCustomers(treePolicy, "customer,address,plan,link,rate,guarantee,weight\n"+test.row+"\n")

@@ -180,7 +180,7 @@ func (l *loader) ownQueue(own *dataplane.ServicePlan, codel *yaml.Node, cell map
 		own.Guarantee, _ = parsed(l, n, "guarantee", ParseRate)
 	}
 	if n := cell["weight"]; n != nil {
-		own.Weight, _ = parsed(l, n, "weight", parseInt)
+		own.Weight = l.atLeast(n, "weight", 1)
 	}
 	if cell["rate"] != nil || cell["link"] != nil {
 		l.planCoDel(own, codel)

@@ -40,10 +40,7 @@ func (l *loader) shareKeys(found **yaml.Node, guarantee *meter.Rate, priority, w
 	number := func(what string, least int, to *int) func(*yaml.Node) {
 		return func(n *yaml.Node) {
 			*found = n
-			v, ok := parsed(l, n, what, parseInt)
-			if *to = v; ok && v < least {
-				l.fail(n, "%s must be at least %d", what, least)
-			}
+			*to = l.atLeast(n, what, least)
 		}
 	}
 	return keys{
@@ -54,6 +51,15 @@ func (l *loader) shareKeys(found **yaml.Node, guarantee *meter.Rate, priority, w
 		{"priority", number("priority", 0, priority)},
 		{"weight", number("weight", 1, weight)},
 	}
+}
+
+// atLeast reads a whole number.
+func (l *loader) atLeast(n *yaml.Node, what string, least int) int {
+	v, ok := parsed(l, n, what, parseInt)
+	if ok && v < least {
+		l.fail(n, "%s must be at least %d", what, least)
+	}
+	return v
 }
 
 // queue reads an entry of queues.
