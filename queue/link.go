@@ -183,7 +183,7 @@ func (l *Link[T]) Follow(before *Link[T]) { l.pace.follow(&before.pace) }
 
 // Change changes the rates of a tree at now, in ns, and converts the queues' limits in time to bytes at
 // these rates. links and queues are as many as those of NewTree. They may differ in all that is about
-// rates, in the place in the tree, in limits, and in CoDel, whose state continues unless it is
+// rates, in the place in the tree, in limits, in ECN, and in CoDel, whose state continues unless it is
 // switched on or off. The packet being sent ends when it would have ended. Queued packets stay
 // queued, even above a smaller limit, and are sent at the new rates. Nothing changes on an error,
 // which is one of NewTree.
@@ -211,12 +211,13 @@ func (l *Link[T]) Change(now int64, links []TreeLink, queues []LinkQueue) error 
 	return nil
 }
 
-// change gives the queue other limits, CoDel and WRED.
+// change gives the queue other limits, WRED, CoDel and ECN.
 func (q *queueState[T]) change(s *LinkQueue) {
 	if q.CoDel.switches(s.CoDel) {
 		q.resetCoDel()
 	}
-	q.Bytes, q.Packets, q.WRED, q.CoDel, q.capacity = s.Bytes, s.Packets, s.WRED, s.CoDel, s.Capacity()
+	q.Bytes, q.Packets, q.WRED, q.CoDel, q.ECN = s.Bytes, s.Packets, s.WRED, s.CoDel, s.ECN
+	q.capacity = s.Capacity()
 }
 
 // SetRate is Change of a link without a tree.

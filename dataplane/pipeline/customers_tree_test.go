@@ -134,3 +134,40 @@ func TestLooseCustomers(t *testing.T) {
 		}
 	}
 }
+
+// TestCustomerECN gives a customer with a backlog a plan that marks packets instead of dropping them.
+func TestCustomerECN(t *testing.T) {
+	link := &dataplane.Link{Name: "link", Rate: meter.BitRate(1e6)}
+	codel := queue.CoDel{Target: time.Millisecond, Interval: 10 * time.Millisecond}
+	plans := []*dataplane.ServicePlan{treePlan("drops", meter.Rate{}, link), treePlan("marks", meter.Rate{}, link)}
+	for i, p := range plans {
+		p.Queue.Time, p.Queue.CoDel, p.Queue.ECN = time.Second, codel, i == 1
+	}
+	list := customersOf(1, func(int) *dataplane.ServicePlan { return plans[0] })
+	l := newPipeline(t, frametest.CustomersPolicy(&dataplane.Customers{Plans: plans, List: list}))
+	send := func(from, to int64) (marked, dropped int) {
+		for at := from; at < to; at += int64(time.Millisecond) {
+			frame := toward("10.0.0.0", 200)
+			frame[15] = 2 // ECN-capable
+			p := dataplane.Packet{Data: frame, WireLen: len(frame), Time: at, Link: dataplane.LinkEthernet}
+			var v dataplane.Verdict
+			l.Process(&p, &v)
+			for l.Settle(at, &v) {
+				switch {
+				case v.Done.Dropped():
+					dropped++
+				case v.Done&dataplane.ECNSet != 0:
+					marked++
+				}
+			}
+		}
+		return marked, dropped
+	}
+	if marked, dropped := send(0, 3e8); marked > 0 || dropped == 0 {
+		t.Errorf("before: %d marked, %d dropped, want drops only", marked, dropped)
+	}
+	l.SetCustomerPlans([]compiled.CustomerService{{Name: list[0].Name, Plan: &l.plan.Customers.Plans[1]}})
+	if marked, dropped := send(3e8, 6e8); marked == 0 || dropped > 0 {
+		t.Errorf("after: %d marked, %d dropped, want marks only", marked, dropped)
+	}
+}
