@@ -19,11 +19,7 @@ func TestFairTrace(t *testing.T) {
 		flow uint16
 		n    int
 	}
-	type out struct {
-		packet int
-		at     int64
-		fate   Fate
-	}
+	type out = traced
 	for _, test := range []struct {
 		name string
 		cfg  Config
@@ -130,24 +126,47 @@ func TestFairTrace(t *testing.T) {
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			l := openLink(t, meter.BitRate(8e6), LinkQueue{Config: test.cfg, Fair: FairFlows})
-			var got []out
-			collect := func(now int64) {
-				for _, d := range decided(l, now) {
-					got = append(got, out{d.Value, d.Depart, d.Fate})
-				}
+			var in []arrival
+			for _, p := range test.in {
+				in = append(in, arrival{p.at, Packet{Bytes: p.n, Flow: p.flow}})
 			}
-			for i, p := range test.in {
-				if f := l.Admit(p.at, 0, Packet{Bytes: p.n, Flow: p.flow}, i); f == Full {
-					got = append(got, out{i, p.at, f})
-				}
-				collect(p.at)
-			}
-			collect(math.MaxInt64)
-			if !slices.Equal(got, test.out) {
-				t.Errorf("got\n%v, want\n%v", got, test.out)
-			}
+			checkTrace(t, LinkQueue{Config: test.cfg, Fair: FairFlows}, in, test.out)
 		})
+	}
+}
+
+// arrival is a packet of a trace.
+type arrival struct {
+	at int64
+	Packet
+}
+
+// traced is the outcome for a packet of a trace, by its number.
+type traced struct {
+	packet int
+	at     int64
+	fate   Fate
+}
+
+// checkTrace compares the outcomes for packets in a queue of a link of 8 Mbit/s with those wanted.
+func checkTrace(t *testing.T, s LinkQueue, in []arrival, want []traced) {
+	t.Helper()
+	l := openLink(t, meter.BitRate(8e6), s)
+	var got []traced
+	collect := func(now int64) {
+		for _, d := range decided(l, now) {
+			got = append(got, traced{d.Value, d.Depart, d.Fate})
+		}
+	}
+	for i, p := range in {
+		if f := l.Admit(p.at, 0, p.Packet, i); f == Full {
+			got = append(got, traced{i, p.at, f})
+		}
+		collect(p.at)
+	}
+	collect(math.MaxInt64)
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%v, want\n%v", got, want)
 	}
 }
 

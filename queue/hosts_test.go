@@ -2,7 +2,6 @@ package queue
 
 import (
 	"cmp"
-	"math"
 	"slices"
 	"testing"
 	"time"
@@ -19,11 +18,7 @@ func TestHostsTrace(t *testing.T) {
 		host, flow uint16
 		n          int
 	}
-	type out struct {
-		packet int
-		at     int64
-		fate   Fate
-	}
+	type out = traced
 	for _, test := range []struct {
 		name string
 		cfg  Config
@@ -99,21 +94,11 @@ func TestHostsTrace(t *testing.T) {
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			l := openLink(t, meter.BitRate(8e6), LinkQueue{Config: test.cfg, Fair: FairHosts})
-			var got []out
-			collect := func(now int64) {
-				for _, d := range decided(l, now) {
-					got = append(got, out{d.Value, d.Depart, d.Fate})
-				}
+			var in []arrival
+			for _, p := range test.in {
+				in = append(in, arrival{p.at, Packet{Bytes: p.n, Host: p.host, Flow: p.flow}})
 			}
-			for i, p := range test.in {
-				l.Admit(p.at, 0, Packet{Bytes: p.n, Host: p.host, Flow: p.flow}, i)
-				collect(p.at)
-			}
-			collect(math.MaxInt64)
-			if !slices.Equal(got, test.out) {
-				t.Errorf("got\n%v, want\n%v", got, test.out)
-			}
+			checkTrace(t, LinkQueue{Config: test.cfg, Fair: FairHosts}, in, test.out)
 		})
 	}
 }

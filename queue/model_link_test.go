@@ -84,19 +84,7 @@ func (m *modelLink) choose() {
 func (m *modelLink) admit(now int64, queue int, p Packet, value int) Fate {
 	m.advanceTo(now, false)
 	q := m.queues[queue]
-	limit := q.modelEarly.Bytes
-	over := func() bool {
-		return limit > 0 && q.bytes()+int64(p.Bytes) > limit || q.packets()+onWire(p) > int64(q.capacity())
-	}
-	tooLarge := limit > 0 && int64(p.Bytes) > limit || onWire(p) > int64(q.capacity())
-	if over() && q.Fair == FairNone || tooLarge {
-		return Full
-	}
-	b := q.packets()
-	if limit > 0 {
-		b = q.bytes()
-	}
-	f := q.thin(p, b)
+	f := q.arrive(p)
 	if f.Dropped() {
 		return f
 	}
@@ -110,17 +98,14 @@ func (m *modelLink) admit(now int64, queue int, p Packet, value int) Fate {
 	if len(q.backlog) == 0 {
 		q.start = max(q.start, q.level.time)
 	}
-	for over() {
+	for q.over(p) {
 		most := q.largest(q.largest(nil))
 		m.decided = append(m.decided, Decision[int]{q.remove(most).value, now, Full})
 	}
 	if m.backlog() == 0 && (m.free == nil || m.free.Cmp(ratOf(now)) < 0) {
 		m.free = ratOf(now)
 	}
-	flow := q.flow(p)
-	q.hosts.enter(flow.host)
-	flow.host.flows.enter(flow)
-	q.backlog = append(q.backlog, modelQueued{p, now, f, value})
+	q.push(modelQueued{p, now, f, value})
 	m.advanceTo(now, false)
 	return f
 }
@@ -194,6 +179,34 @@ func (q *modelShare) packetsOf(f *modelParty) (list []modelQueued) {
 		}
 	}
 	return list
+}
+
+// over reports whether a packet exceeds a limit.
+func (q *modelShare) over(p Packet) bool {
+	limit := q.modelEarly.Bytes
+	return limit > 0 && q.bytes()+int64(p.Bytes) > limit || q.packets()+onWire(p) > int64(q.capacity())
+}
+
+// arrive decides about a packet by the limit and by WRED.
+func (q *modelShare) arrive(p Packet) Fate {
+	limit := q.modelEarly.Bytes
+	tooLarge := limit > 0 && int64(p.Bytes) > limit || onWire(p) > int64(q.capacity())
+	if q.over(p) && q.Fair == FairNone || tooLarge {
+		return Full
+	}
+	b := q.packets()
+	if limit > 0 {
+		b = q.bytes()
+	}
+	return q.thin(p, b)
+}
+
+// push adds a packet.
+func (q *modelShare) push(w modelQueued) {
+	flow := q.flow(w.Packet)
+	q.hosts.enter(flow.host)
+	flow.host.flows.enter(flow)
+	q.backlog = append(q.backlog, w)
 }
 
 // largest returns the host of a queue, or the flow of a host, with the most bytes.

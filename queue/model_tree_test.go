@@ -477,32 +477,17 @@ func (m *modelTree) admit(now int64, queue int, p Packet, value int) Fate {
 	m.advanceTo(now, false)
 	v := m.queues[queue]
 	q := v.queue
-	limit := q.modelEarly.Bytes
-	over := func() bool {
-		return limit > 0 && q.bytes()+int64(p.Bytes) > limit || q.packets()+onWire(p) > int64(q.capacity())
-	}
-	tooLarge := limit > 0 && int64(p.Bytes) > limit || onWire(p) > int64(q.capacity())
-	if over() && q.Fair == FairNone || tooLarge {
-		return Full
-	}
-	b := q.packets()
-	if limit > 0 {
-		b = q.bytes()
-	}
-	f := q.thin(p, b)
+	f := q.arrive(p)
 	if f.Dropped() {
 		return f
 	}
 	empty := len(q.backlog) == 0
-	for over() {
+	for q.over(p) {
 		most := q.largest(q.largest(nil))
 		m.decided = append(m.decided, Decision[int]{q.remove(most).value, now, Full})
 		v.eligible, v.reached = false, false
 	}
-	flow := q.flow(p)
-	q.hosts.enter(flow.host)
-	flow.host.flows.enter(flow)
-	q.backlog = append(q.backlog, modelQueued{p, now, f, value})
+	q.push(modelQueued{p, now, f, value})
 	m.longest = max(m.longest, int64(p.Bytes))
 	if empty {
 		m.wake(v, now)
