@@ -19,6 +19,9 @@ type Customers struct {
 	List   []Customer     // at most MaxCustomers
 }
 
+// MaxCustomerName is the maximum length of the name of a customer, in characters.
+const MaxCustomerName = 64
+
 // MaxCustomers is the maximum number of customers of a policy.
 const MaxCustomers = 1 << 20
 

@@ -230,9 +230,10 @@ func (b *tableBuilder) add(customer *dataplane.Customer, number uint32) {
 	switch other := b.out.numbers[name]; {
 	case name == "":
 		b.fail(customer, "customer", "is empty: give the customer a name")
-	case utf8.RuneCountInString(name) > 64 ||
+	case utf8.RuneCountInString(name) > dataplane.MaxCustomerName ||
 		strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }):
-		b.fail(customer, "customer", fmt.Sprintf("%.80q is not a name of 1 to 64 printable characters", name))
+		b.fail(customer, "customer", fmt.Sprintf("%.80q is not a name of 1 to %d printable characters", name,
+			dataplane.MaxCustomerName))
 	case other != 0:
 		b.fail(customer, "customer",
 			fmt.Sprintf("%q is the name of an earlier customer: names must differ", name))

@@ -12,10 +12,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-const (
-	maxRowErrors  = 20 // maximum number of errors reported in a file of customers
-	maxNameLength = 64 // of a customer, in characters
-)
+// maxRowErrors is the maximum number of errors reported in a file of customers.
+const maxRowErrors = 20
 
 // ownNames are the columns of a customer's own parameters.
 var ownNames = []string{
@@ -276,9 +274,9 @@ func (r *rowReader) customerName() string {
 	switch {
 	case s == "":
 		r.fail("customer is missing: each customer needs a name")
-	case len(s) > maxNameLength && utf8.RuneCountInString(s) > maxNameLength:
+	case len(s) > dataplane.MaxCustomerName && utf8.RuneCountInString(s) > dataplane.MaxCustomerName:
 		r.fail("customer: the name has %d characters, the maximum is %d", utf8.RuneCountInString(s),
-			maxNameLength)
+			dataplane.MaxCustomerName)
 	default:
 		if strings.ContainsFunc(s, unprintable) {
 			r.fail("customer: name %q has unprintable characters", s)

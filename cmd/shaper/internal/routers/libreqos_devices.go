@@ -10,6 +10,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
 // circuit is a customer: the devices of ShapedDevices.csv with one circuit ID.
@@ -153,8 +155,8 @@ func (t *deviceTable) row() {
 	switch {
 	case c.id == "":
 		t.fail("Circuit ID is missing")
-	case utf8.RuneCountInString(c.id) > maxCustomerName:
-		t.fail("Circuit ID %q is longer than %d characters", c.id, maxCustomerName)
+	case utf8.RuneCountInString(c.id) > dataplane.MaxCustomerName:
+		t.fail("Circuit ID %q is longer than %d characters", c.id, dataplane.MaxCustomerName)
 	case strings.ContainsFunc(c.id, func(r rune) bool { return !unicode.IsPrint(r) }):
 		t.fail("Circuit ID %q has unprintable characters", c.id)
 	case len(c.addresses) == 0 && !t.bad:
@@ -168,9 +170,6 @@ func (t *deviceTable) row() {
 		t.add(c)
 	}
 }
-
-// maxCustomerName is the maximum length of the name of a customer, in characters.
-const maxCustomerName = 64
 
 // add adds a device to its circuit, whose first device has the rates.
 func (t *deviceTable) add(c *circuit) {
