@@ -220,7 +220,7 @@ func (c *fluidCheck) wait() {
 	}
 }
 
-// advance compares what the nodes have sent before a time with what they should have.
+// advance compares the bytes that the nodes have sent before a time with the bounds.
 func (c *fluidCheck) advance(now int64) {
 	c.fluid.advance(float64(now))
 	for i, v := range c.nodes {

@@ -148,7 +148,7 @@ func (d *divider) divide(n int32) {
 }
 
 // fill adds to the parts of nodes in proportion to a weight, to none more than it wants.
-// It returns what is left of total.
+// It returns the rest of total.
 func (d *divider) fill(total int64, list []int32, wants, weight func(int32) int64) (left int64) {
 	none := func(k int32) bool { return weight(k) == 0 || wants(k) == 0 }
 	list = slices.DeleteFunc(slices.Clone(list), none)

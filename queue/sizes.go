@@ -84,7 +84,7 @@ func (f *forest) removeHeap(t *turns) {
 	t.heap = 0
 }
 
-// place moves an entry for place k up or down to where it belongs.
+// place puts an entry into the heap: at place k, above or below.
 func (f *forest) place(h sizeHeap, k int, e sizeEntry) {
 	for k > 0 && h[(k-1)/2].size < e.size {
 		f.put(h, k, h[(k-1)/2])

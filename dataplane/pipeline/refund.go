@@ -94,7 +94,7 @@ func (h *heldTokens) keyOf(s *stage, p *dataplane.Packet, refused uint64) int32 
 	return int32(len(h.keys) - 1)
 }
 
-// amount returns what the stage counts of a packet: its bytes or its packets.
+// amount returns the number of bytes or packets that the stage counts of a packet.
 func (s *stage) amount(v *dataplane.Verdict) int {
 	if s.plan.Packets {
 		return v.Packets

@@ -31,7 +31,7 @@ type Crowd struct {
 	Reach      meter.Rate // the highest rate that one can reach
 	Guarantees *big.Rat   // sum of their guarantees, bytes per ns; nil without customers
 	Short      int        // customers whose guarantee is above what they can count on
-	// guarantee of the first of them, and what it can count on
+	// guarantee of the first of them, and the rate that it can count on
 	Promised, Gets meter.Rate
 }
 

@@ -68,7 +68,7 @@ type shares struct {
 // shares computes the shares of links and queues.
 //
 // Queues that have their link for themselves share it by HTB's priorities and quantums, beyond their
-// guarantees. Beside links, whose classes have neither, a queue gets what it can count on.
+// guarantees. Classes of links have neither, so a queue beside links gets the rate it can count on.
 func (g *Image) shares() shares {
 	p := g.Plan
 	s := shares{make([]uint64, len(p.Links)), make([]uint64, len(p.Queues)), make([]uint32, len(p.Queues))}
