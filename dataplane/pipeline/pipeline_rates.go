@@ -72,7 +72,8 @@ func checkRatesOnly(p, before *compiled.Plan) error {
 		}
 		sameConfig := sameButTimes(q.Config, same.Config)
 		same.Config = q.Config
-		if q.QueueOutline != was.QueueOutline || q.LinkQueue != same || !sameConfig || q.FlowKeys != was.FlowKeys {
+		sameFlows := q.LinkQueue == same && q.FlowKeys == was.FlowKeys
+		if q.QueueOutline != was.QueueOutline || !sameConfig || !sameFlows {
 			return fmt.Errorf(
 				"queue %q differs in more than its rate and the times of codel: reload the plan", q.Name)
 		}
