@@ -2,7 +2,6 @@ package pipeline
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/queue"
@@ -18,9 +17,7 @@ func (l *Pipeline) SetRates(now int64, plan *compiled.Plan) error {
 	if err := checkRatesOnly(plan, l.plan); err != nil {
 		return err
 	}
-	if l.now > math.MinInt64 { // the clock starts with the first packet
-		l.now = max(l.now, now)
-	}
+	l.advance(now)
 	before := l.plan
 	next := *before
 	next.Queues, next.Links, next.Trees = plan.Queues, plan.Links, plan.Trees
