@@ -75,9 +75,11 @@ type CustomerService struct {
 // Replaces returns an error if a customer cannot get the plan instead of another one without a reload: its
 // packets stay queued in a tree of links, which has one kind of fairness for a queue.
 func (s *Service) Replaces(before *Service) error {
-	if s.Tree != before.Tree || s.Tree >= 0 && s.LinkQueue.Fair != before.LinkQueue.Fair {
-		return fmt.Errorf("plan %q cannot replace the customer's queue, which is in another tree of links or fair in another way: reload the policy",
-			s.Name)
+	switch {
+	case s.Tree != before.Tree:
+		return fmt.Errorf("plan %q has its queue in another tree of links: change the policy and reload it", s.Name)
+	case s.Tree >= 0 && s.LinkQueue.Fair != before.LinkQueue.Fair:
+		return fmt.Errorf("plan %q has a queue that is fair in another way: change the policy and reload it", s.Name)
 	}
 	return nil
 }

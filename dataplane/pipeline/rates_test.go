@@ -295,8 +295,8 @@ func TestSetRatesLink(t *testing.T) {
 	}
 }
 
-// TestSetRatesRefused checks that a plan that differs in more than rates and the times of CoDel changes
-// nothing.
+// TestSetRatesRefused checks that a plan that differs in more than rates, places and the times of CoDel
+// changes nothing.
 func TestSetRatesRefused(t *testing.T) {
 	link := &dataplane.Link{Name: "wan", Rate: frametest.Mega}
 	base := func(edit func(a, b *dataplane.Queue)) *dataplane.Policy {
@@ -312,7 +312,7 @@ func TestSetRatesRefused(t *testing.T) {
 		"name":     base(func(a, _ *dataplane.Queue) { a.Name = "x" }),
 		"limit":    base(func(a, _ *dataplane.Queue) { a.Time = time.Minute }),
 		"codel":    base(func(a, _ *dataplane.Queue) { a.CoDel = codel }),
-		"priority": base(func(_, b *dataplane.Queue) { b.Priority = 1 }),
+		"seed":     base(func(_, b *dataplane.Queue) { b.Seed = 1 }),
 		"link":     base(func(_, b *dataplane.Queue) { b.Link = &dataplane.Link{Name: "lan", Rate: frametest.Mega} }),
 		"fewer":    queuesOf(&dataplane.Queue{Name: "a", Config: queue.Config{Rate: frametest.Mega, Time: time.Second}}),
 		"no link":  base(func(_, b *dataplane.Queue) { b.Link, b.Rate = nil, frametest.Mega }),
