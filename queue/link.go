@@ -180,9 +180,19 @@ func bytesDuring(r meter.Rate, t time.Duration) int64 {
 	return int64(min(n, uint64(maxThreshold-1)))
 }
 
-// Follow makes l continue the pacing of before, the link it replaces. Call it after before decided
-// all its packets.
-func (l *Link[T]) Follow(before *Link[T]) { l.pace.follow(&before.pace) }
+// Free returns the time from which the root is free for later packets, ns; math.MinInt64 before the first.
+func (l *Link[T]) Free() int64 { return l.pace.free() }
+
+// NotBefore makes the root free at a time, ns, if it was free before.
+func (l *Link[T]) NotBefore(at int64) { l.pace.notBefore(at) }
+
+// QueueFree is Free of the own rate of a queue.
+func (l *Link[T]) QueueFree(queue int) int64 { return l.nodes[l.queues[queue].node].ceiling.free() }
+
+// QueueNotBefore is NotBefore for a queue without packets that has a rate of its own.
+func (l *Link[T]) QueueNotBefore(queue int, at int64) {
+	l.nodes[l.queues[queue].node].ceiling.notBefore(at)
+}
 
 // Change changes the rates of a tree at now, in ns, and converts the queues' limits in time to bytes at
 // these rates. links and queues are as many as those of NewTree. They may differ in all that is about

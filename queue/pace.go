@@ -82,6 +82,14 @@ func (p *pace) notBefore(now int64) {
 	p.instant.notBefore(now)
 }
 
+// free returns the time at which the rate is free, rounded up to a ns; math.MinInt64 before the first packet.
+func (p *pace) free() int64 {
+	if !p.begun {
+		return math.MinInt64
+	}
+	return p.due()
+}
+
 // follow makes p free at the time at which before would be.
 func (p *pace) follow(before *pace) {
 	p.next, p.frac, p.begun = before.due(), 0, before.begun

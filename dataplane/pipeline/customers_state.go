@@ -73,6 +73,14 @@ func (c *customers) prefetch(number uint32) {
 // if it had no packet yet, or if its meter counted bytes and now counts packets.
 func (c *customers) inherit(before *customers, now int64) {
 	sameUnit := c.plan.Packets == before.plan.Packets
+	c.each(before, func(next, was *customer) { next.inherit(was, now, sameUnit) })
+}
+
+// each calls f for each customer that has a predecessor of the same name.
+func (c *customers) each(before *customers, f func(next, was *customer)) {
+	if c == nil || before == nil {
+		return
+	}
 	number := uint32(0) // of the predecessor
 	for i := range c.list {
 		name := c.plan.Source.List[i].Name
@@ -82,7 +90,7 @@ func (c *customers) inherit(before *customers, now int64) {
 		} else if number = before.plan.Number(name); number == 0 {
 			continue
 		}
-		c.list[i].inherit(before.customer(number), now, sameUnit)
+		f(&c.list[i], before.customer(number))
 	}
 }
 
