@@ -23,7 +23,7 @@ const movesPolicy = `links:
 queues:
   rest: {link: ap-7, rate: 9mbit, limit: 4s, fair: flow, codel: false}
 plans:
-  gold: {queue: {rate: 10mbit, limit: 4s, fair: flow, codel: false}}
+  gold: {queue: {rate: 10mbit, weight: 1, limit: 4s, fair: flow, codel: false}}
 customers: {file: customers.csv}
 classes:
   - {name: customers, per: customer, meter: plan}
