@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,12 +21,16 @@ import (
 
 // leafNet is a policy with customers on links: site, with ap-0 to ap-2 below it.
 type leafNet struct {
-	links  []*dataplane.Link
-	policy *dataplane.Policy
+	links       []*dataplane.Link
+	policy      *dataplane.Policy
+	hosts, fair dataplane.Key
 }
 
-func newLeafNet(customers int) *leafNet {
-	n := &leafNet{links: []*dataplane.Link{{Name: "site", Rate: meter.BitRate(100e6)}}}
+func newLeafNet(customers int, hosts, fair dataplane.KeyField) *leafNet {
+	n := &leafNet{
+		links: []*dataplane.Link{{Name: "site", Rate: meter.BitRate(100e6)}},
+		hosts: dataplane.Key{By: hosts}, fair: dataplane.Key{By: fair},
+	}
 	for i := range 3 {
 		n.links = append(n.links,
 			&dataplane.Link{Name: fmt.Sprint("ap-", i), Link: n.links[0], Rate: meter.BitRate(20e6)})
@@ -45,10 +50,15 @@ func newLeafNet(customers int) *leafNet {
 
 // plan returns a plan on a link with a rate in bit/s.
 func (n *leafNet) plan(link int, rate int64) *dataplane.ServicePlan {
-	return &dataplane.ServicePlan{
+	p := &dataplane.ServicePlan{
 		Name:  "plan",
 		Queue: &queue.Config{Rate: meter.BitRate(rate), Time: 200 * time.Millisecond}, Link: n.links[link],
+		Fair: n.fair, Hosts: n.hosts,
 	}
+	if n.hosts.By != dataplane.NoKey { // cake has CoDel: a target that these packets never reach
+		p.Queue.CoDel, p.Queue.ECN = queue.CoDel{Target: time.Second, Interval: time.Second}, true
+	}
+	return p
 }
 
 // frames returns UDP frames to a customer, each with a number.
@@ -77,16 +87,34 @@ func numbersOf(frames []nettest.Frame, customer int) (out []int) {
 	return out
 }
 
-// TestLeaves checks the leaves of customers on links through changes under load: each is below the class of
+// TestQueueLeaves checks the leaves of customers on links through changes under load: each is below the class of
 // its link, a change sends one class, a customer that moves leaves its packets behind until they are sent,
 // and nothing is lost.
-func TestLeaves(t *testing.T) {
+func TestQueueLeaves(t *testing.T) {
 	kerneltest.NeedRoot(t)
 	t.Parallel()
-	if err := qdisc.Have(qdisc.HTB); err != nil {
-		t.Skip(err)
+	for _, test := range []struct {
+		kind        string // of the qdiscs in the leaves
+		hosts, fair dataplane.KeyField
+	}{
+		{"bfifo", dataplane.NoKey, dataplane.NoKey},
+		{qdisc.FQCoDel, dataplane.NoKey, dataplane.ByFlow},
+		{qdisc.Cake, dataplane.ByDst, dataplane.ByFlow},
+	} {
+		t.Run(test.kind, func(t *testing.T) {
+			t.Parallel()
+			for _, kind := range []string{qdisc.HTB, test.kind} {
+				if err := qdisc.Have(kind); err != nil && kind != "bfifo" {
+					t.Skip(err)
+				}
+			}
+			testLeaves(t, newLeafNet(6, test.hosts, test.fair), test.kind)
+		})
 	}
-	w, n := nettest.NewWire(t), newLeafNet(6)
+}
+
+func testLeaves(t *testing.T, n *leafNet, kind string) {
+	w := nettest.NewWire(t)
 	plan := kerneltest.Compiled(t, n.policy)
 	sniffer, sent := w.Far.Sniff("v0"), 0
 	send := func(count int) {
@@ -212,8 +240,11 @@ func TestLeaves(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if d := counters[1].Dropped.Packets; d < 50 || d > 100 || one != counters[1] || classes[0].Behind.Packets != d {
-			t.Errorf("got %d drops, of the customer alone %+v, of its class %+v, want the same 50 to 100",
+		if shown := w.Shown(); strings.Count(shown, "qdisc "+kind+" ") != 6 {
+			t.Errorf("got qdiscs\n%s\nwant %s in 6 leaves", shown, kind)
+		}
+		if d := counters[1].Dropped.Packets; d < 10 || d > 250 || one != counters[1] || classes[0].Behind.Packets != d {
+			t.Errorf("got %d drops, of the customer alone %+v, of its class %+v, want the same 10 to 250",
 				d, one, classes[0].Behind)
 		}
 		return nil
