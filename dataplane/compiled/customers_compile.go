@@ -77,15 +77,6 @@ func (c *compiler) compileCustomers(from *dataplane.Customers) {
 		}
 	}
 	table.finish(from.Nested)
-	used := make([]bool, len(out.Plans))
-	for _, at := range out.Of {
-		used[at] = true
-	}
-	for i := range used {
-		if used[i] {
-			c.checkPlace(out.Plans[i].Source)
-		}
-	}
 	c.plantCustomers(out)
 }
 
@@ -167,22 +158,14 @@ func (c *compiler) compileService(p *dataplane.ServicePlan) Service {
 	return out
 }
 
-// checkNoShare refuses a place in a tree for a plan without a queue in one, apart from that of checkPlace.
+// checkNoShare refuses a place in a tree for a plan without a queue in one.
 func (c *compiler) checkNoShare(p *dataplane.ServicePlan) {
-	said, reason := []string{"Name", "Params", "Queue", "Green", "Yellow", "Red"}, "needs a queue: a meter has no place on a link"
-	if p.Queue != nil {
-		said, reason = append(said, "Guarantee", "Priority", "Weight"), "needs a link"
-	}
-	for _, name := range unsaid.Fields(p, said...) {
+	for _, name := range unsaid.Fields(p, "Name", "Params", "Queue", "Green", "Yellow", "Red") {
+		reason := "needs a link"
+		if p.Queue == nil {
+			reason = "needs a queue: a meter has no place on a link"
+		}
 		c.add(p, strings.ToLower(name), reason)
-	}
-}
-
-// checkPlace refuses a share of a link for a queue on none. Plans without a link may have one for customers whose
-// rows name a link.
-func (c *compiler) checkPlace(p *dataplane.ServicePlan) {
-	if p.Queue != nil && p.Link == nil && (p.Guarantee != (meter.Rate{}) || p.Priority != 0 || p.Weight != 0) {
-		c.add(p, "link", "is missing: guarantee, priority and weight are for a queue on a link")
 	}
 }
 
@@ -194,6 +177,9 @@ func (c *compiler) plantService(out *Service) {
 	c.checkFair(p, p.Hosts, p.Fair)
 	out.LinkQueue = p.LinkQueue()
 	if p.Link == nil {
+		if p.Guarantee != (meter.Rate{}) || p.Priority != 0 || p.Weight != 0 {
+			c.add(p, "link", "is missing: guarantee, priority and weight are for a queue on a link")
+		}
 		if _, err := queue.New(*p.Queue); err != nil {
 			c.addError(p, "rate", err)
 		}

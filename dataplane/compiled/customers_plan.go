@@ -99,7 +99,6 @@ func (p *Plan) Variant(s *Service, from *dataplane.ServicePlan, off bool) (*Serv
 	limits := *from
 	limits.Green, limits.Yellow, limits.Red = nil, nil, nil // they may name parts of the policy
 	out := c.compileService(&limits)
-	c.checkPlace(&limits)
 	if (from.Queue != nil) != (s.Profile == nil) {
 		c.add(from, "queue", "cannot replace a meter, nor a meter a queue: reload the policy")
 	}
