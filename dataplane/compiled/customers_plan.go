@@ -73,8 +73,12 @@ type CustomerService struct {
 }
 
 // Replaces returns an error if a customer cannot get the plan instead of another one without a reload: its
-// packets stay queued in a tree of links, which has one kind of fairness for a queue.
+// packets stay queued in a tree of links, which has one kind of fairness for a queue. Nor can a customer
+// without a link get a plan that needs one.
 func (s *Service) Replaces(before *Service) error {
+	if needsLink(s.Source) {
+		return fmt.Errorf("plan %q: link %s", s.Name, linkMissing)
+	}
 	if s.Tree != before.Tree || s.Tree >= 0 && s.LinkQueue.Fair != before.LinkQueue.Fair {
 		return fmt.Errorf("plan %q cannot replace the customer's queue, which is in another tree of links or fair in another way: reload the policy",
 			s.Name)
@@ -87,6 +91,7 @@ func (s *Service) Replaces(before *Service) error {
 // packets. The error joins a dataplane.FieldError for each invalid part.
 func (p *Plan) Variant(s *Service, from *dataplane.ServicePlan, off bool) (*Service, error) {
 	c := newCompiler()
+	c.plan.Source = p.Source
 	c.plan.Links, c.plan.Trees = slices.Clip(p.Links), slices.Clip(p.Trees)
 	for i := range p.Links {
 		c.links[p.Links[i].Source] = i
