@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestLiveSetups attaches the policies of docs/SETUPS.md in both directions. If the kernel lacks the qdisc that
-// a policy needs, the error names it.
+// TestLiveSetups attaches the policies of docs/SETUPS.md in both directions. If the kernel lacks the qdisc
+// that a policy needs, the error names it.
 func TestLiveSetups(t *testing.T) {
 	for _, test := range []struct {
 		policy, kind string
