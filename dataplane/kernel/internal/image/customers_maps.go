@@ -165,11 +165,16 @@ func (g *Image) AddMissed(from, to *Maps) error {
 			list = append(list, a)
 		}
 	}
+	return to.addCounts(list)
+}
+
+// addCounts adds counts to those of customers, while a program counts as well.
+func (s *Maps) addCounts(list []bpf.BudgetAddition) error {
 	if len(list) == 0 {
 		return nil
 	}
 	c, err := engine.LoadBudgetProgram(bpf.BudgetProgShaperAdd,
-		map[string]*ebpf.Map{bpf.ShaperMapCustomers: to.Customers})
+		map[string]*ebpf.Map{bpf.ShaperMapCustomers: s.Customers})
 	if err != nil {
 		return err
 	}

@@ -42,12 +42,15 @@ type priorities [queue.MaxLevels]int
 
 // prioritiesOf returns the priorities of a queue on a link, or on none: -1.
 func (g *Image) prioritiesOf(q *queue.LinkQueue, link int) (p priorities) {
-	list := []int{q.Priority}
+	depth := 0 // of links below the root
 	for i := link; i >= 0 && g.Plan.Links[i].Above >= 0; i = g.Plan.Links[i].Above {
-		list = append(list, g.Plan.Links[i].Priority)
+		depth++
 	}
-	slices.Reverse(list)
-	copy(p[:], list)
+	p[depth] = q.Priority
+	for i := link; depth > 0; i = g.Plan.Links[i].Above {
+		depth--
+		p[depth] = g.Plan.Links[i].Priority
+	}
 	return p
 }
 
