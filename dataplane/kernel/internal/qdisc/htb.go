@@ -259,7 +259,6 @@ func (f *Fair) fqCoDel(limit uint32) []byte {
 
 // Attributes and values of cake, of linux/pkt_sched.h.
 const (
-	cakeRate       = 2
 	cakeDiffserv   = 3
 	cakeBestEffort = 3
 	cakeFlowMode   = 5

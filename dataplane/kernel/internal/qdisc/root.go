@@ -71,13 +71,13 @@ func HasClsact(index int) (bool, error) {
 // reason. The kernel may load a module.
 func Have(kind string) error {
 	// Each kind rejects this option, so no qdisc is made: fq allows fewer buckets, HTB
-	// requires options of its own, fq_codel requires at least one flow, cake a rate of 64 bits.
+	// requires options of its own, fq_codel requires at least one flow, a number of cake has four bytes.
 	option := number(nl.TCA_FQ_BUCKETS_LOG, math.MaxUint32)
 	switch kind {
 	case FQCoDel:
 		option = number(nl.TCA_FQ_CODEL_FLOWS, 0)
 	case Cake:
-		option = number(cakeRate, 0)
+		option = nl.NewRtAttr(cakeTarget, []byte{0})
 	}
 	wrong := &Object{Parent: netlink.HANDLE_ROOT, Kind: kind, Options: nest(option)}
 	err := wrong.add(loopback, unix.NLM_F_REPLACE|unix.NLM_F_EXCL)
