@@ -244,9 +244,9 @@ customers: {file: c.csv}
 		{changes.Terms{Parameters: map[string]string{"link": "ap-2", "rate": "5mbit"}}, "ap-2", ""},
 		{changes.Terms{Plan: "ecn"}, "ap-1", ""},
 		{changes.Terms{Plan: "gold"}, "ap-1", ""},
-		{changes.Terms{Plan: "fifo"}, "ap-1", `customer "1": plan "fifo" cannot replace the customer's queue`},
-		{changes.Terms{Plan: "hosts"}, "ap-1", `customer "1": plan "hosts" cannot replace the customer's queue`},
-		{changes.Terms{Plan: "there"}, "ap-1", `customer "1": plan "there" cannot replace the customer's queue`},
+		{changes.Terms{Plan: "fifo"}, "ap-1", `customer "1": plan "fifo" has a queue that is fair in another way: change the policy and reload it`},
+		{changes.Terms{Plan: "hosts"}, "ap-1", `customer "1": plan "hosts" has a queue that is fair in another way: change the policy and reload it`},
+		{changes.Terms{Plan: "there"}, "ap-1", `customer "1": plan "there" has its queue in another tree of links: change the policy and reload it`},
 		{changes.Terms{Parameters: map[string]string{"weight": "0"}}, "ap-1", `customer "1": weight must be at least 1`},
 	} {
 		book := changes.Book{}
