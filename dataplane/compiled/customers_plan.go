@@ -81,7 +81,7 @@ type CustomerService struct {
 func (s *Service) Replaces(before *Service) error {
 	switch {
 	case needsLink(s.Source):
-		return fmt.Errorf("plan %q: link %s", s.Name, linkMissing)
+		return errors.New("link " + linkMissing)
 	case s.Tree != before.Tree:
 		return fmt.Errorf("plan %q has its queue in another tree of links: change the policy and reload it", s.Name)
 	case s.Tree >= 0 && s.LinkQueue.Fair != before.LinkQueue.Fair:
