@@ -115,8 +115,8 @@ func (c *customer) inherit(was *customer, now int64, sameUnit bool) {
 
 // SetCustomerPlans gives customers other plans at now (ns, on the clock of the packets). Their tokens,
 // backlogs and counters continue as Inherit defines. A customer whose queue is in a tree of links may move in
-// it: its packets stay queued. Customers unknown to the pipeline are left out, as are plans that need a reload,
-// see compiled.Service.Replaces.
+// it: its packets stay queued. Customers unknown to the pipeline are left out, as are plans that need a
+// reload, see compiled.Service.Replaces.
 func (l *Pipeline) SetCustomerPlans(now int64, list []compiled.CustomerService) {
 	if l.customers == nil {
 		return

@@ -10,9 +10,9 @@ import (
 // SetRates changes the rates of queues and links, their guarantees, priorities and weights, and the times of
 // CoDel, at now (ns, on the clock of the packets) to those of a plan, such as one of Plan.WithShares. Queued
 // packets stay queued, in their order. Those of a queue with a rate keep their departures; those of a link
-// are sent at the new rate. A queue or link is free at the time at which it would have been free. Parts of the
-// plan other than queues and links are not used. Nothing changes on an error: the queues or links differ in
-// more than these values.
+// are sent at the new rate. A queue or link is free at the time at which it would have been free. Parts of
+// the plan other than queues and links are not used. Nothing changes on an error: the queues or links differ
+// in more than these values.
 func (l *Pipeline) SetRates(now int64, plan *compiled.Plan) error {
 	if err := checkRatesOnly(plan, l.plan); err != nil {
 		return err
