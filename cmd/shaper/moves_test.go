@@ -94,8 +94,8 @@ func departures(t *testing.T, args []string) map[string][]int64 {
 	return list
 }
 
-// TestMoves makes changes under load, in virtual time. No packet is lost, packets of a flow stay in order, and
-// then each leaf has the rate of its new place. The wanted rates follow from the rules for guarantees,
+// TestMoves makes changes under load, in virtual time. No packet is lost, packets of a flow stay in order,
+// and then each leaf has the rate of its new place. The wanted rates follow from the rules for guarantees,
 // priorities and weights: before the change, c has 10 Mbit/s, and a, b and the queue share 14.
 func TestMoves(t *testing.T) {
 	t.Parallel()
