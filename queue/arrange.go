@@ -128,8 +128,10 @@ func newPlace(link int, rate, guarantee meter.Rate, priority, weight int) place 
 }
 
 func (l *Link[T]) setCeiling(n int32, rate meter.Rate, now int64) {
-	p := &l.nodes[n].ceiling
+	v := &l.nodes[n]
+	p := &v.ceiling
 	if rate == (meter.Rate{}) {
+		v.held = l.heldBy(n, now)
 		*p = pace{}
 		return
 	}
@@ -157,6 +159,10 @@ func (l *Link[T]) adopt(now int64, places []place) {
 	turned := make([]bool, len(l.links)) // by link: whether its guarantees fit has changed
 	for i := range l.links {
 		turned[i] = l.links[i].clear(&tree.parts, now)
+	}
+	for i := range l.queues {
+		q := &l.queues[i]
+		l.links[l.nodes[places[q.node].parent].link].backlog.add(q.packets, q.bytes)
 	}
 	for n := range places {
 		v, p := &l.nodes[n], &places[n]
@@ -196,6 +202,7 @@ func (c *children) clear(p *parts, now int64) (turned bool) {
 		c.clock, c.clockAt = now, now
 	}
 	c.active, c.busy, c.blocked = 0, 0, c.blocked[:0]
+	c.backlog, c.counted = Count{}, p.counted[c.node]
 	c.waiting.clear()
 	for i := range c.levels {
 		v := &c.levels[i]
@@ -215,7 +222,7 @@ func (l *Link[T]) gather(list []int32, now int64) {
 		has, since := l.outlook(v)
 		switch {
 		case !has:
-			v.state = idle
+			v.held, v.state = l.heldBy(n, now), idle
 		case v.state == ready && since <= now:
 			l.above(v).active++
 			l.enter(n) // it keeps its turn
@@ -228,6 +235,7 @@ func (l *Link[T]) gather(list []int32, now int64) {
 		v := &l.nodes[n]
 		if v.state == idle {
 			v.ceiling.notBefore(now)
+			v.hold(v.free(), now)
 		}
 		_, since := l.outlook(v)
 		l.place(n, max(since, now), now)

@@ -12,11 +12,11 @@ type node struct {
 	queue    int32 // index among the queues, or -1
 	priority uint8
 	state    state
-	timed    spot   // among the children of the link by their guaranteed rates
-	shared   spot   // among those by priority and weight
-	byTime   bool   // its last packet was selected by the guaranteed rates
-	depth    uint64 // number of links above
-	first    int    // length of the first packet of a FIFO, in bytes; 0 for other nodes
+	timed    spot  // among the children of the link by their guaranteed rates
+	shared   spot  // among those by priority and weight
+	byTime   bool  // its last packet was selected by the guaranteed rates
+	depth    uint8 // number of links above
+	first    int   // length of the first packet of a FIFO, in bytes; 0 for other nodes
 	weight   int64
 	served   int64 // guaranteed rate, bytes per second; 0 for none
 	ceiling  pace  // maximum rate; num is 0 for none
@@ -24,6 +24,7 @@ type node struct {
 	start    instant
 	// start of its first packet by the guaranteed rate; if it cannot send, the finish of its last one
 	virtual int64 // the same by weight, in virtual time
+	held    int64 // time with packets until its rate is free, ns: LinkState.Held, and what is left of it
 }
 
 // state tells whether a node can send.
@@ -57,6 +58,9 @@ type children struct {
 	waiting       // by the guaranteed rates
 	levels  [MaxPriority + 1]level
 	blocked heap // by the time from which they can send
+	sent    Count
+	backlog Count // of its own queues
+	counted int64 // rate that it can count on, bytes per second
 }
 
 // Heaps of a node: a node is in one of waiting of its link or in blocked, and in one of a level.
@@ -278,6 +282,7 @@ func (l *Link[T]) wake(n int32, now int64) {
 		case idle:
 			c.active++
 			v.ceiling.notBefore(now)
+			v.hold(v.free(), now)
 		case blocked:
 			c.blocked.remove(l.at[timedHeap], l.at[timedHeap][n])
 			since = min(since, v.since)
@@ -302,16 +307,19 @@ func (l *Link[T]) place(n int32, since, now int64) {
 	}
 }
 
-// settle updates the links above a queue from which a packet of n bytes was removed at now: sent, or
-// dropped.
-func (l *Link[T]) settle(n int32, bytes int, now int64, sent bool) {
+// settle updates the links above a queue from which a packet was removed at now: sent, or dropped.
+func (l *Link[T]) settle(n int32, packets, bytes int, now int64, sent bool) {
 	for n > 0 {
 		v := &l.nodes[n]
 		c := l.above(v)
 		if sent {
 			l.charge(v, c, bytes, now)
+			c.sent.add(packets, int64(bytes))
 		}
 		has, since := l.outlook(v)
+		if sent && has {
+			v.hold(v.free(), now)
+		}
 		if v.first > 0 && has {
 			v.first = int(l.queues[v.queue].peek().bytes)
 		}
@@ -350,7 +358,7 @@ func (l *Link[T]) outlook(v *node) (has bool, since int64) {
 func (l *Link[T]) charge(v *node, c *children, bytes int, now int64) {
 	if p := &v.ceiling; p.num > 0 {
 		if p.next < now { // what it missed while it waited, up to the longest packet per level, is not lost
-			p.notBefore(now - instant{}.orNever(l.longest, p.num*v.depth, p.den).next)
+			p.notBefore(now - instant{}.orNever(l.longest, p.num*uint64(v.depth), p.den).next)
 		}
 		p.instant = p.orNever(bytes, p.num, p.den)
 	}
