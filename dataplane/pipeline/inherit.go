@@ -42,6 +42,7 @@ func (l *Pipeline) Inherit(before *Pipeline) []compiled.ClassChange {
 			l.trees[link.Tree].Follow(before.trees[from.Tree])
 		}
 	}
+	l.continueLinks(s.Links, before)
 	return s.Changes
 }
 
