@@ -46,6 +46,7 @@ func (c *Collector) Write(w io.Writer, in, version string, n Replay) error {
 	c.addRates(&d)
 	c.addMeters(&d)
 	c.addQueues(&d)
+	d.Links = n.Links
 	for i := range t.Classes {
 		class := &t.Classes[i]
 		row := report.Class{
