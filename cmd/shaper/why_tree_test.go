@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/big"
 	"os"
@@ -54,7 +55,8 @@ func whyCapture(t *testing.T, policy string, packets ...whyPacket) (policyPath, 
 	}
 	dir := t.TempDir()
 	policyPath, capture = filepath.Join(dir, "p.yaml"), filepath.Join(dir, "c.pcap")
-	if err := cmp.Or(os.WriteFile(policyPath, []byte(policy), 0o600), os.WriteFile(capture, raw, 0o600)); err != nil {
+	err := errors.Join(os.WriteFile(policyPath, []byte(policy), 0o600), os.WriteFile(capture, raw, 0o600))
+	if err != nil {
 		t.Fatal(err)
 	}
 	return policyPath, capture
@@ -100,7 +102,8 @@ func TestWhyHeld(t *testing.T) {
 			want["site/ap-8"] = [2]int64{c.ap8, 0}
 		}
 		for _, l := range q.Links {
-			if w, ok := want[l.Path]; !ok || l.HeldNS != w[0] || l.SentPackets != w[1] || l.SentBytes != 1000*w[1] {
+			w, ok := want[l.Path]
+			if !ok || l.HeldNS != w[0] || l.SentPackets != w[1] || l.SentBytes != 1000*w[1] {
 				t.Errorf("%s: link %+v, want %d ns and %d packets", name, l, w[0], w[1])
 			}
 			delete(want, l.Path)
@@ -178,7 +181,8 @@ func TestWhyHeldRandom(t *testing.T) {
 	nodes["site"].perByte, nodes["site/ap-7"].perByte = big.NewRat(1000, 1), big.NewRat(2000, 1)
 	nodes["voice"].perByte = big.NewRat(4000, 1)
 	paths := map[string][]string{
-		"voice": {"voice", "site/ap-7", "site"}, "rest": {"site/ap-7", "site"}, "other": {"site/ap-8", "site"},
+		"voice": {"voice", "site/ap-7", "site"}, "rest": {"site/ap-7", "site"},
+		"other": {"site/ap-8", "site"},
 	}
 	type event struct {
 		at, packet int64
@@ -186,7 +190,8 @@ func TestWhyHeldRandom(t *testing.T) {
 	}
 	var events []event
 	for _, row := range rows {
-		events = append(events, event{row.TimeNS, row.Packet, false}, event{*row.DepartureNS, row.Packet, true})
+		events = append(events,
+			event{row.TimeNS, row.Packet, false}, event{*row.DepartureNS, row.Packet, true})
 	}
 	slices.SortStableFunc(events, func(a, b event) int {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.packet, b.packet))
@@ -223,7 +228,9 @@ func TestWhyHeldRandom(t *testing.T) {
 }
 
 // checkHeld compares the times of one packet.
-func checkHeld(t *testing.T, row *explain.Row, q *explain.QueuedJSON, path []string, nodes map[string]*rated) {
+func checkHeld(
+	t *testing.T, row *explain.Row, q *explain.QueuedJSON, path []string, nodes map[string]*rated,
+) {
 	t.Helper()
 	by, longest := "", int64(0)
 	for _, name := range path {

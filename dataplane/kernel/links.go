@@ -4,7 +4,6 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
 	"github.com/a-seed-32e5a53f/shaper/meter"
-	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
 // LinkStates returns the states of the policy's links, as HTB has them: rates are in whole bytes per second.
@@ -33,12 +32,14 @@ func (s *Shaper) LinkStates() ([]dataplane.LinkState, error) {
 		}
 	}
 	for i := range out { // links are listed after the link above
-		above := meter.Rate{}
-		if out[i].Above >= 0 {
-			above = out[out[i].Above].Reach
+		link := &out[i]
+		link.Reach = link.Rate
+		if link.Above < 0 {
+			continue
 		}
-		if !out[i].Missing {
-			out[i].Reach = queue.Lowest(out[i].Rate, above)
+		none, above := meter.Rate{}, out[link.Above].Reach
+		if link.Rate == none || above != none && above.Cmp(link.Rate) < 0 {
+			link.Reach = above
 		}
 	}
 	return out, nil

@@ -12,7 +12,8 @@ func (l *Pipeline) Links(now int64) []dataplane.LinkState {
 	for i, s := range l.linkStates(now) {
 		link := &l.plan.Links[i]
 		out[i] = dataplane.LinkState{
-			Name: link.Name, Above: link.Above, Rate: link.Rate, Guaranteed: s.Guaranteed, Reach: l.plan.Reach(i),
+			Name: link.Name, Above: link.Above,
+			Rate: link.Rate, Guaranteed: s.Guaranteed, Reach: l.plan.Reach(i),
 			Sent: dataplane.Count(s.Sent), Backlog: dataplane.Count(s.Backlog),
 			Held: s.Held, HeldKnown: true,
 		}

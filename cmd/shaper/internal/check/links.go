@@ -135,7 +135,9 @@ func linksJSON(root *say.Node) (list []checkLinkJSON) {
 			out.Reach = new(say.BitsPerSecond(n.Reach))
 		}
 		if c := n.Customers; c.Count > 0 {
-			out.Customers = &checkCrowdJSON{c.Count, say.BitsPerSecond(c.Guaranteed), say.BitsPerSecond(c.Reach)}
+			out.Customers = &checkCrowdJSON{
+				c.Count, say.BitsPerSecond(c.Guaranteed), say.BitsPerSecond(c.Reach),
+			}
 		}
 		if n != root {
 			out.Link, out.Guarantee = n.Link.Link.Name, say.BitsPerSecond(n.Guarantee())

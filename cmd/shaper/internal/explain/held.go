@@ -58,7 +58,8 @@ func (w *Witness) path(link int) (out []linkJSON) {
 	for i := link; i >= 0; i = w.plan.Links[i].Above {
 		l, before := &w.plan.Links[i], &w.before.links[i]
 		row := linkJSON{
-			Name: l.Name, Path: say.Path(l.Source), Packets: before.Backlog.Packets, Bytes: before.Backlog.Bytes,
+			Name: l.Name, Path: say.Path(l.Source),
+			Packets: before.Backlog.Packets, Bytes: before.Backlog.Bytes,
 		}
 		if l.Source.Rate != (meter.Rate{}) {
 			row.Rate = l.Source.Rate.String()
@@ -66,9 +67,11 @@ func (w *Witness) path(link int) (out []linkJSON) {
 		if w.after != nil {
 			after := &w.after.links[i]
 			row.HeldNS = int64(after.Held - before.Held)
-			row.SentPackets, row.SentBytes = after.Sent.Packets-before.Sent.Packets, after.Sent.Bytes-before.Sent.Bytes
+			row.SentPackets = after.Sent.Packets - before.Sent.Packets
+			row.SentBytes = after.Sent.Bytes - before.Sent.Bytes
 			if !v.Done.Dropped() {
-				row.SentPackets, row.SentBytes = row.SentPackets-int64(v.Packets), row.SentBytes-int64(v.Length)
+				row.SentPackets -= int64(v.Packets)
+				row.SentBytes -= int64(v.Length)
 			}
 		}
 		out = append(out, row)
@@ -76,8 +79,8 @@ func (w *Witness) path(link int) (out []linkJSON) {
 	return out
 }
 
-// holder fills in which rate held the packet back: that of its queue or of a link, whichever was not free for the
-// longest part of its delay; of several, the lowest.
+// holder fills in which rate held the packet back: that of its queue or of a link, whichever was not free
+// for the longest part of its delay; of several, the lowest.
 func (q *QueuedJSON) holder(own time.Duration, rated bool, links []linkJSON) {
 	longest := int64(0)
 	if rated {

@@ -119,7 +119,8 @@ func linksOf(before, now []dataplane.LinkState, dt time.Duration) LinkList {
 	for _, i := range dataplane.LinksInOrder(now) {
 		s := &now[i]
 		row := LinkStats{
-			Name: s.Name, Path: s.Name, Rate: say.BitsPerSecond(s.Rate), guaranteed: s.Guaranteed, reach: s.Reach,
+			Name: s.Name, Path: s.Name, Rate: say.BitsPerSecond(s.Rate),
+			guaranteed: s.Guaranteed, reach: s.Reach,
 		}
 		if above := s.Above; above >= 0 {
 			row.Link, row.Path, row.level = now[above].Name, paths[above]+"/"+s.Name, levels[above]+1

@@ -67,7 +67,8 @@ func (o *Object) rates() (rate, ceil uint64, err error) {
 	attrs, err := Attributes(o.Options)
 	const atRate, atCeil = 8, 20 // in struct tc_htb_opt
 	if b := attrs[nl.TCA_HTB_PARMS]; len(b) >= atCeil+4 {
-		rate, ceil = uint64(binary.NativeEndian.Uint32(b[atRate:])), uint64(binary.NativeEndian.Uint32(b[atCeil:]))
+		rate = uint64(binary.NativeEndian.Uint32(b[atRate:]))
+		ceil = uint64(binary.NativeEndian.Uint32(b[atCeil:]))
 	}
 	if b := attrs[nl.TCA_HTB_RATE64]; len(b) >= 8 {
 		rate = binary.NativeEndian.Uint64(b)
