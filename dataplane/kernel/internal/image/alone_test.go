@@ -77,7 +77,7 @@ func imageOf(t *testing.T, p *dataplane.Policy, pacer record.Pacer) *picture {
 	}
 	both := &picture{Image: out}
 	if pacer == record.HTB {
-		out.Inherit(&record.About{})
+		out.Inherit(&record.About{}, nil)
 		both.tree = out.Tree(&iface.Device{MTU: 1500, LinkType: dataplane.LinkEthernet})
 	}
 	out.Plan, out.source = nil, nil

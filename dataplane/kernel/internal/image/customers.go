@@ -10,6 +10,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/engine"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/remedy"
 	"github.com/cilium/ebpf"
@@ -76,13 +77,25 @@ func (e *encoder) service(from *compiled.Service) (out bpf.ShaperPlan) {
 	} else {
 		out.Paced, e.Constants.Paced = 1, 1
 		out.Profile = *engine.BlockingProfile()
-		out.Queue = encodeQueue(&from.Queue, from.Queue.Rate)
+		switch {
+		case from.Template:
+			out.Queue = bpf.ShaperQueue{Linked: 1}
+		case from.Tree >= 0:
+			out.Queue = bpf.ShaperQueue{Linked: 1, Ecn: engine.Flag(from.LinkQueue.ECN)}
+			e.checkLinked(from.Source, &from.LinkQueue, &from.FlowKeys, false)
+			if e.fair == record.FairByHTB && fairKind(&from.LinkQueue, &from.FlowKeys) == qdisc.FQCoDel {
+				e.fail(from.Source, "fair", "is for queues of customers"+noFQCoDel)
+			}
+		default:
+			out.Queue = encodeQueue(&from.Queue, from.Queue.Rate)
+		}
 		switch {
 		case e.entry == XdpEntry:
 			e.refuse(from.Source, "queue", "cannot run in XDP, which has no queues", remedy.UseTC)
+		case from.Template, from.Tree >= 0:
 		case e.Pacer == record.HTB:
 			e.refuse(from.Source, "queue",
-				"of each customer needs qdisc fq: this kernel lacks it, or the policy has links, or queues without fair: false",
+				"of each customer needs qdisc fq, but this kernel lacks it, or other queues need HTB: give the plan a link, or fair: flow",
 				remedy.UseUserSpace)
 		case e.Pacer == record.FQ && from.Queue.Time > maxFQDelay:
 			e.refuse(from.Source, "limit",
@@ -96,6 +109,14 @@ func (e *encoder) service(from *compiled.Service) (out bpf.ShaperPlan) {
 		}
 	}
 	return out
+}
+
+// leaves returns the number of customers whose queues are leaves of HTB.
+func (e *encoder) leaves() (n int) {
+	for i := range e.Plan.Trees {
+		n += len(e.Plan.Trees[i].Customers)
+	}
+	return n
 }
 
 // hasPaced reports whether a plan of customers uses a queue.

@@ -89,10 +89,10 @@ func (g *Image) populateCustomers(to *Maps, before *CustomerTable) error {
 		if was := before.find(id); was != nil {
 			*out = *was
 			if previous[was.Plan] != next[plan] {
-				moves = append(moves, bpf.BudgetMove{Customer: uint32(i + 1), Plan: plan})
+				moves = append(moves, bpf.BudgetMove{Customer: uint32(i + 1), Plan: plan, ClassId: g.leafHandle(i)})
 			}
 		}
-		out.Plan, out.Id = plan, id
+		out.Plan, out.Id, out.ClassId = plan, id, g.leafHandle(i)
 	}
 	err := errors.Join(
 		engine.PutArray(to.plans, g.customerImage.plans),

@@ -8,8 +8,6 @@ import (
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
-
-	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 )
 
 // Change gives our tree on an interface the rates, limits and times of t, which has the same kind,
@@ -20,16 +18,12 @@ func (t *Tree) Change(index int) error {
 	if err != nil {
 		return err
 	}
-	for _, o := range list {
-		message := unix.RTM_NEWQDISC
-		if o.Class {
-			message = unix.RTM_NEWTCLASS
-		}
-		if err := o.send(message, 0, index); err != nil {
-			return cause.Of(fmt.Errorf("%v: %w", o, err))
-		}
+	requests := make([]request, len(list))
+	for i, o := range list {
+		requests[i] = adding(o, 0)
+		requests[i].flags = 0
 	}
-	return nil
+	return sendAll(index, requests)
 }
 
 // differences returns the qdiscs and classes of t whose rates, limits or times differ from those on the
@@ -96,14 +90,18 @@ func (t *Tree) differences(index int) (list []*Object, err error) {
 	for i := range t.Leaves {
 		l := &t.Leaves[i]
 		var kinds []uint16
-		if l.Fair != nil {
+		switch {
+		case l.Fair == nil:
+		case l.Fair.Hosts != NoHosts:
+			kinds = []uint16{cakeRTT, cakeTarget, cakeMemory}
+		default:
 			kinds = []uint16{
 				nl.TCA_FQ_CODEL_LIMIT, nl.TCA_FQ_CODEL_MEMORY_LIMIT, nl.TCA_FQ_CODEL_QUANTUM,
 				nl.TCA_FQ_CODEL_TARGET, nl.TCA_FQ_CODEL_INTERVAL,
 			}
 		}
 		if err := errors.Join(addClass(t.leaf(l)),
-			addQdisc(inLeaf[Handle(l.ID)], l.qdisc(), kinds...)); err != nil {
+			addQdisc(inLeaf[Handle(l.ID)], l.qdisc(false), kinds...)); err != nil {
 			return nil, err
 		}
 	}

@@ -61,15 +61,18 @@ func inOrder(list []Object) {
 // add makes the object on an interface, or changes the existing one. flags are NLM_F_EXCL or
 // NLM_F_REPLACE, or 0.
 func (o *Object) add(index, flags int) error {
-	message := unix.RTM_NEWQDISC
-	if o.Class {
-		message = unix.RTM_NEWTCLASS
-	}
-	return o.send(message, unix.NLM_F_CREATE|flags, index)
+	r := adding(o, flags)
+	return o.send(r.message, r.flags, index)
 }
 
 // send sends a netlink request about the object and waits for the result.
 func (o *Object) send(message, flags, index int) error {
+	_, err := o.request(message, flags, index).Execute(unix.NETLINK_ROUTE, 0)
+	return err
+}
+
+// request returns a netlink request about the object.
+func (o *Object) request(message, flags, index int) *nl.NetlinkRequest {
 	r := nl.NewNetlinkRequest(message, flags|unix.NLM_F_ACK)
 	r.AddData(&nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(index), Parent: o.Parent, Handle: o.Handle})
 	if o.Kind != "" {
@@ -81,8 +84,7 @@ func (o *Object) send(message, flags, index int) error {
 	if o.Stab != nil {
 		r.AddData(nl.NewRtAttr(nl.TCA_STAB, o.Stab))
 	}
-	_, err := r.Execute(unix.NETLINK_ROUTE, 0)
-	return err
+	return r
 }
 
 // dump returns the qdiscs, classes or filters of an interface. message is RTM_GETQDISC,

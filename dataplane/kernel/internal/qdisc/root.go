@@ -21,6 +21,7 @@ const (
 	FQ      = "fq"       // sends a packet at the time in skb->tstamp
 	HTB     = "htb"      // queues a packet in the class in skb->priority
 	FQCoDel = "fq_codel" // the qdisc of a fair leaf of HTB
+	Cake    = "cake"     // the same, if hosts get the same
 	MQ      = "mq"       // has a qdisc for each hardware queue of a device
 )
 

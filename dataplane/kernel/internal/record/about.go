@@ -48,6 +48,7 @@ type About struct {
 	Fair   FairScheduler `json:",omitempty"` // "" without fair queues
 	Queued []Queue       `json:",omitempty"` // by queue of the outline
 	Links  []uint16      `json:",omitempty"` // HTB class minor, by link of the outline
+	Leaves bool          `json:",omitempty"` // queues of customers have HTB classes
 	Ring   int           `json:",omitempty"` // total number of ring entries
 
 	Customers uint8     `json:",omitempty"` // enum customer_key of bpf/src/policy.h; 0 without customers
