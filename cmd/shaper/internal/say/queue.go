@@ -39,6 +39,11 @@ func OwnLink(q *dataplane.Queue, queues []*dataplane.Queue) bool {
 		q.LinkQueue().Weight != 1 || q.Rate != none || q.Guarantee != none || q.Link.Link != nil {
 		return false
 	}
+	return alone(q, queues)
+}
+
+// alone reports whether no other queue is on the link of a queue or below it.
+func alone(q *dataplane.Queue, queues []*dataplane.Queue) bool {
 	return !slices.ContainsFunc(queues, func(other *dataplane.Queue) bool {
 		return other != q && other.Link != nil && below(other.Link, q.Link)
 	})
@@ -58,18 +63,6 @@ func SharedLinks(p *dataplane.Policy) []*dataplane.Link {
 		return slices.ContainsFunc(p.Queues,
 			func(q *dataplane.Queue) bool { return q.Link == l && OwnLink(q, p.Queues) })
 	})
-}
-
-// Planes describes how each plane schedules the flows of a fair queue.
-func Planes(q *dataplane.Queue, queues []*dataplane.Queue) string {
-	kernel := "fq_codel"
-	switch {
-	case q.Fair != dataplane.Key{By: dataplane.ByFlow}, q.Hosts.By != dataplane.NoKey:
-		kernel = "not supported, because fq_codel knows flows only"
-	case OwnLink(q, queues):
-		kernel += "; in a kernel without it, HTB leaves by flow hash, without codel"
-	}
-	return "replay, tap: FQ-CoDel; run: " + kernel
 }
 
 // QueueParts writes a queue of a policy with the given queues in exact units.
