@@ -10,8 +10,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// TestLinkStates checks the states of links with queues of customers, by the rules: a byte takes site 1 us and
-// slow 4 us. It checks that a reload keeps the counters of links that stay.
+// TestLinkStates checks the states of links with queues of customers, by the rules: a byte takes site 1 us
+// and slow 4 us. It checks that a reload keeps the counters of links that stay.
 func TestLinkStates(t *testing.T) {
 	t.Parallel()
 	site := &dataplane.Link{Name: "site", Rate: meter.BitRate(8e6)}
