@@ -32,7 +32,7 @@ func (l *Link[T]) States(now int64) []LinkState {
 	for i := range l.links {
 		c := &l.links[i]
 		s := &out[i]
-		s.Sent, s.Guaranteed = c.sent, meter.ByteRate(c.counted)
+		s.Sent, s.Guaranteed = c.sent, meter.ByteRate(l.tree.counted[c.node])
 		s.Held = time.Duration(l.heldBy(c.node, now))
 		for n := c.node; n >= 0; n = l.nodes[n].parent {
 			above := &out[l.nodes[n].link].Backlog
@@ -57,11 +57,15 @@ func (l *Link[T]) Continue(link int, before LinkState) {
 // heldBy returns the time up to now during which a node with packets waited for its rate.
 func (l *Link[T]) heldBy(n int32, now int64) int64 {
 	v := &l.nodes[n]
-	free, has := v.free(), v.state != idle
-	if n == 0 {
-		free, has = l.pace.due(), l.links[0].active > 0
+	if free := l.pace.due(); n == 0 && l.links[0].active > 0 && free > now {
+		return v.held - (free - now)
 	}
-	if has && free > now {
+	return v.heldBy(now)
+}
+
+// heldBy is Link.heldBy for other nodes than the root.
+func (v *node) heldBy(now int64) int64 {
+	if free := v.free(); v.state != idle && free > now {
 		return v.held - (free - now)
 	}
 	return v.held

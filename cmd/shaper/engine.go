@@ -40,6 +40,10 @@ func (f *replayFlags) newEngine(policy *policyfile.Compiled) (engine, error) {
 		}
 		// The report shows tokens after each packet.
 		e.single = e.single || f.report != ""
+		if f.changes != "" {
+			list, err := readTimedChanges(f.changes, policy)
+			return &changingEngine{goEngine: e, changes: list}, err
+		}
 		return e, nil
 	}
 	return f.newKernelEngine(policy)

@@ -73,6 +73,9 @@ func (c *compiler) compileCustomers(from *dataplane.Customers) {
 		if customer.Plan == nil {
 			table.fail(customer, "plan", "is missing: name one")
 		} else {
+			if needsLink(customer.Plan) {
+				table.fail(customer, "link", linkMissing)
+			}
 			out.Of[i] = indexOf(customer.Plan)
 		}
 	}
@@ -137,9 +140,7 @@ func (c *compiler) compileService(p *dataplane.ServicePlan) Service {
 			break
 		}
 		c.checkNoShare(p)
-		if _, err := queue.New(*p.Queue); err != nil {
-			c.addError(p, "queue", err)
-		}
+		c.checkUnplaced(p, "queue")
 	default:
 		c.checkNoShare(p)
 		profile, err := p.Params.Profile()
@@ -158,13 +159,39 @@ func (c *compiler) compileService(p *dataplane.ServicePlan) Service {
 	return out
 }
 
-// checkNoShare refuses a place in a tree for a plan without a queue in one.
+// linkMissing is the error of a customer whose plan needs a link.
+const linkMissing = "is missing: guarantee, priority and weight are for a queue on a link"
+
+// needsLink reports whether a plan has a share of a link, and customers must name the link.
+func needsLink(p *dataplane.ServicePlan) bool {
+	return p.Queue != nil && p.Link == nil &&
+		(p.Guarantee != (meter.Rate{}) || p.Priority != 0 || p.Weight != 0)
+}
+
+// checkUnplaced refuses an invalid queue of a plan without a link. field is the one of errors that name none.
+func (c *compiler) checkUnplaced(p *dataplane.ServicePlan, field string) {
+	if needsLink(p) && len(c.plan.Source.Links) == 0 {
+		c.add(p, "link", linkMissing)
+	}
+	_, err := queue.New(*p.Queue)
+	if err == nil && needsLink(p) {
+		_, err = p.LinkQueue().Resolve(p.Queue.Rate)
+	}
+	if err != nil {
+		c.addError(p, field, err)
+	}
+}
+
+// checkNoShare refuses a place in a tree for a plan without a queue in one. A share of a link is for
+// customers that name the link.
 func (c *compiler) checkNoShare(p *dataplane.ServicePlan) {
-	for _, name := range unsaid.Fields(p, "Name", "Params", "Queue", "Green", "Yellow", "Red") {
-		reason := "needs a link"
-		if p.Queue == nil {
-			reason = "needs a queue: a meter has no place on a link"
-		}
+	known, reason := []string{"Name", "Params", "Queue", "Green", "Yellow", "Red"}, "needs a link"
+	if p.Queue == nil {
+		reason = "needs a queue: a meter has no place on a link"
+	} else {
+		known = append(known, "Guarantee", "Priority", "Weight")
+	}
+	for _, name := range unsaid.Fields(p, known...) {
 		c.add(p, strings.ToLower(name), reason)
 	}
 }
@@ -177,12 +204,7 @@ func (c *compiler) plantService(out *Service) {
 	c.checkFair(p, p.Hosts, p.Fair)
 	out.LinkQueue = p.LinkQueue()
 	if p.Link == nil {
-		if p.Guarantee != (meter.Rate{}) || p.Priority != 0 || p.Weight != 0 {
-			c.add(p, "link", "is missing: guarantee, priority and weight are for a queue on a link")
-		}
-		if _, err := queue.New(*p.Queue); err != nil {
-			c.addError(p, "rate", err)
-		}
+		c.checkUnplaced(p, "rate")
 		out.Tree = c.looseTree()
 		return
 	}

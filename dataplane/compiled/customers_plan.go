@@ -32,8 +32,8 @@ type Service struct {
 	Buckets []BucketOutline
 	Queue   queue.Config // valid for a queue
 	Tree    int          // index of the tree that contains the queue, or -1
-	// Template means that no customer has the plan as it is: the queue needs a link, and each customer has one of
-	// its own.
+	// Template means that no customer has the plan as it is: the queue needs a link, and each customer has
+	// one of its own.
 	Template bool
 	// LinkQueue is the queue in the tree; its limit is a time.
 	LinkQueue queue.LinkQueue
@@ -76,11 +76,16 @@ type CustomerService struct {
 }
 
 // Replaces returns an error if a customer cannot get the plan instead of another one without a reload: its
-// packets stay queued in a tree of links, which has one kind of fairness for a queue.
+// packets stay queued in a tree of links, which has one kind of fairness for a queue. Nor can a customer
+// without a link get a plan that needs one.
 func (s *Service) Replaces(before *Service) error {
-	if s.Tree != before.Tree || s.Tree >= 0 && s.LinkQueue.Fair != before.LinkQueue.Fair {
-		return fmt.Errorf("plan %q cannot replace the customer's queue, which is in another tree of links or fair in another way: reload the policy",
-			s.Name)
+	switch {
+	case needsLink(s.Source):
+		return fmt.Errorf("plan %q: link %s", s.Name, linkMissing)
+	case s.Tree != before.Tree:
+		return fmt.Errorf("plan %q has its queue in another tree of links: change the policy and reload it", s.Name)
+	case s.Tree >= 0 && s.LinkQueue.Fair != before.LinkQueue.Fair:
+		return fmt.Errorf("plan %q has a queue that is fair in another way: change the policy and reload it", s.Name)
 	}
 	return nil
 }
@@ -90,6 +95,7 @@ func (s *Service) Replaces(before *Service) error {
 // packets. The error joins a dataplane.FieldError for each invalid part.
 func (p *Plan) Variant(s *Service, from *dataplane.ServicePlan, off bool) (*Service, error) {
 	c := newCompiler()
+	c.plan.Source = p.Source
 	c.plan.Links, c.plan.Trees = slices.Clip(p.Links), slices.Clip(p.Trees)
 	for i := range p.Links {
 		c.links[p.Links[i].Source] = i
@@ -97,6 +103,9 @@ func (p *Plan) Variant(s *Service, from *dataplane.ServicePlan, off bool) (*Serv
 	limits := *from
 	limits.Green, limits.Yellow, limits.Red = nil, nil, nil // they may name parts of the policy
 	out := c.compileService(&limits)
+	if needsLink(&limits) {
+		c.add(from, "link", linkMissing)
+	}
 	if (from.Queue != nil) != (s.Profile == nil) {
 		c.add(from, "queue", "cannot replace a meter, nor a meter a queue: reload the policy")
 	}

@@ -302,7 +302,10 @@ func (i *installation) pruneTree() error {
 			return err
 		}
 	}
-	dropped, err := i.image.Tree(i.device).Prune(i.device.Index, drainTime)
+	t := i.image.Tree(i.device)
+	dropped, err := t.Prune(i.device.Index, drainTime)
+	i.s.retired = nil // removed, too
+	i.s.keepTree(i.image, t)
 	i.s.Lost.Add(Discarded{Packets: dropped})
 	return err
 }

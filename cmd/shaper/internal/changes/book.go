@@ -8,6 +8,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -115,6 +116,9 @@ const (
 	causes
 )
 
+// shares are the parameters of a link or a queue that can be changed.
+var shares = []string{"rate", "guarantee", "priority", "weight"}
+
 // Check returns an error if a change cannot be meant.
 func (c *Change) Check() error {
 	switch {
@@ -135,8 +139,8 @@ func (c *Change) Check() error {
 		return nil
 	}
 	for name := range c.Parameters {
-		if name != "rate" {
-			return fmt.Errorf("%v: %s cannot be changed, only the rate", c.Target, name)
+		if !slices.Contains(shares, name) {
+			return fmt.Errorf("%v: %s cannot be changed, only %s", c.Target, name, strings.Join(shares, ", "))
 		}
 	}
 	if c.Plan != "" || c.Off != nil {

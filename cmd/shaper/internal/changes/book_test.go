@@ -194,7 +194,7 @@ func TestCheck(t *testing.T) {
 		{Change{Target: customer, Terms: rate, By: temporarily}, "the cause is unknown"},
 		{Change{Target: link, Terms: Terms{Plan: "p"}}, `link "l": want a rate, such as rate=35mbit`},
 		{Change{Target: link, Terms: Terms{Off: flag(true)}}, `link "l": want a rate, such as rate=35mbit`},
-		{Change{Target: link, Terms: Terms{Parameters: map[string]string{"burst": "1kB"}}}, `link "l": burst cannot be changed, only the rate`},
+		{Change{Target: link, Terms: Terms{Parameters: map[string]string{"burst": "1kB"}}}, `link "l": burst cannot be changed, only rate, guarantee, priority, weight`},
 	} {
 		got := ""
 		if err := test.change.Check(); err != nil {

@@ -57,6 +57,9 @@ func (f *InForce) Differs() bool {
 		return true
 	}
 	for name, text := range f.Parameters {
+		if text == f.Policy.Parameters[name] {
+			continue
+		}
 		want, err := policyfile.ParseRate(text)
 		own, ownErr := policyfile.ParseRate(f.Policy.Parameters[name])
 		if err != nil || ownErr != nil || want != own {
@@ -115,6 +118,10 @@ func (c *Changes) InForce(policy *policyfile.Compiled, now time.Time) (out []InF
 		switch {
 		case err != nil:
 		case change.By != changes.ByQuota:
+			maps.DeleteFunc(own.Parameters, func(name, _ string) bool {
+				_, changed := change.Parameters[name]
+				return !changed && (name != "rate" || change.Parameters != nil)
+			})
 			out = append(out, InForce{change, own, state})
 		case state != StateEnded:
 			overQuota++

@@ -30,7 +30,8 @@ func (p *page) links(d Data) {
 			under: "at least " + say.AtLeast(l.Guaranteed) + ", at most " + l.Reach.String(),
 			cells: []cell{
 				counted("Sent", "", l.Sent, d.Bytes),
-				{label: "Rate", value: meanRate(l.Sent.Bytes, d.Duration), zero: l.Sent.Bytes == 0}, held,
+				{label: "Rate", value: meanRate(l.Sent.Bytes, d.Duration), zero: l.Sent.Bytes == 0},
+				held,
 			},
 		})
 	}

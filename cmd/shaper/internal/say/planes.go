@@ -2,6 +2,7 @@ package say
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
@@ -17,14 +18,21 @@ const (
 // Planes describes how each plane schedules the flows or hosts of a fair queue. queues are those of the
 // policy, and trees its trees.
 func Planes(q *dataplane.Queue, queues []*dataplane.Queue, trees *Trees) string {
-	kernel, refusal := "fq_codel", kernelRefuses(q)
-	if n := trees.Nodes[q]; n != nil && refusal == "" {
+	kernel, refusal, hosts := "fq_codel", "", q.Hosts.By != dataplane.NoKey || q.Fair.By != dataplane.ByFlow
+	switch n := trees.Nodes[q]; {
+	case !fqKeys(q) && !cakeKeys(q):
+		refusal = "fq_codel and cake lack these keys"
+	case q.WRED != [3]queue.Early{}:
+		refusal = "HTB does not report the backlog that wred needs"
+	case n != nil:
 		refusal = htbRefuses(trees.Root(n))
 	}
 	switch {
 	case refusal != "":
 		kernel = "not supported, because " + refusal
-	case q.Hosts.By != dataplane.NoKey || q.Fair.By != dataplane.ByFlow:
+	case hosts && (!q.ECN || q.CoDel == (queue.CoDel{}) || q.Packets > 0):
+		kernel = "cake, with ecn: true, with codel, and with a limit in bytes or time"
+	case hosts:
 		kernel = "cake"
 	case q.Link != nil && q.Link.Link == nil && q.Rate == (meter.Rate{}) && alone(q, queues):
 		kernel += "; in a kernel without it, HTB leaves by flow hash, without codel"
@@ -32,32 +40,20 @@ func Planes(q *dataplane.Queue, queues []*dataplane.Queue, trees *Trees) string 
 	return "replay, tap: FQ-CoDel; run: " + kernel
 }
 
-// kernelRefuses returns the reason why the kernel plane cannot run a fair queue, or "".
-func kernelRefuses(q *dataplane.Queue) string {
-	plain := func(k dataplane.Key) bool { return k == dataplane.Key{By: k.By} }
-	known, hosts := false, q.Fair.By
-	switch q.Hosts.By {
-	case dataplane.NoKey:
-		known = hosts == dataplane.ByFlow || hosts == dataplane.BySrc || hosts == dataplane.ByDst ||
-			hosts == dataplane.ByHosts
-	case dataplane.BySrc, dataplane.ByDst:
-		known = hosts == dataplane.ByFlow
-		hosts = q.Hosts.By
+// fqKeys reports whether fq_codel is fair by the keys of a queue.
+func fqKeys(q *dataplane.Queue) bool {
+	return q.Fair == dataplane.Key{By: dataplane.ByFlow} && q.Hosts.By == dataplane.NoKey
+}
+
+// cakeKeys reports whether cake can be fair by the keys of a queue: by whole addresses, and then by flow.
+func cakeKeys(q *dataplane.Queue) bool {
+	whole := func(k dataplane.Key, by ...dataplane.KeyField) bool {
+		return k == dataplane.Key{By: k.By} && slices.Contains(by, k.By)
 	}
-	cake := hosts != dataplane.ByFlow
-	switch {
-	case !known || !plain(q.Fair) || !plain(q.Hosts):
-		return "fq_codel knows flows, and cake whole addresses"
-	case q.WRED != [3]queue.Early{}:
-		return "HTB does not report the backlog that wred needs"
-	case cake && q.CoDel == (queue.CoDel{}):
-		return "cake always has codel"
-	case cake && !q.ECN:
-		return "cake always sets CE instead of an early drop"
-	case cake && q.Packets > 0:
-		return "cake has no limit in packets"
+	if q.Hosts.By == dataplane.NoKey {
+		return whole(q.Fair, dataplane.BySrc, dataplane.ByDst, dataplane.ByHosts)
 	}
-	return ""
+	return whole(q.Hosts, dataplane.BySrc, dataplane.ByDst) && whole(q.Fair, dataplane.ByFlow)
 }
 
 // htbRefuses returns the reason why HTB cannot run a tree, or "".

@@ -26,15 +26,15 @@ func TestPlanes(t *testing.T) {
 		"flows, wred":   {want: "not supported, because HTB does not report the backlog that wred needs", fair: key(dataplane.ByFlow), change: func(c *queue.Config) { c.WRED[0].Max = 1 }},
 		"sources":       {want: "cake", fair: key(dataplane.BySrc)},
 		"pairs":         {want: "cake", fair: key(dataplane.ByHosts)},
-		"networks":      {want: "not supported, because fq_codel knows flows, and cake whole addresses", fair: masked},
-		"dscp":          {want: "not supported, because fq_codel knows flows, and cake whole addresses", fair: key(dataplane.ByDSCP)},
+		"networks":      {want: "not supported, because fq_codel and cake lack these keys", fair: masked},
+		"dscp":          {want: "not supported, because fq_codel and cake lack these keys", fair: key(dataplane.ByDSCP)},
 		"hosts":         {want: "cake", hosts: key(dataplane.ByDst), fair: key(dataplane.ByFlow)},
-		"networks two":  {want: "not supported, because fq_codel knows flows, and cake whole addresses", hosts: masked, fair: key(dataplane.ByFlow)},
-		"hosts of pair": {want: "not supported, because fq_codel knows flows, and cake whole addresses", hosts: key(dataplane.ByHosts), fair: key(dataplane.ByFlow)},
-		"hosts, dscp":   {want: "not supported, because fq_codel knows flows, and cake whole addresses", hosts: key(dataplane.BySrc), fair: key(dataplane.ByDSCP)},
-		"cake no codel": {want: "not supported, because cake always has codel", fair: key(dataplane.BySrc), change: func(c *queue.Config) { c.CoDel = queue.CoDel{} }},
-		"cake no ecn":   {want: "not supported, because cake always sets CE instead of an early drop", fair: key(dataplane.BySrc), change: func(c *queue.Config) { c.ECN = false }},
-		"cake packets":  {want: "not supported, because cake has no limit in packets", fair: key(dataplane.BySrc), change: func(c *queue.Config) { c.Packets = 1 }},
+		"networks two":  {want: "not supported, because fq_codel and cake lack these keys", hosts: masked, fair: key(dataplane.ByFlow)},
+		"hosts of pair": {want: "not supported, because fq_codel and cake lack these keys", hosts: key(dataplane.ByHosts), fair: key(dataplane.ByFlow)},
+		"hosts, dscp":   {want: "not supported, because fq_codel and cake lack these keys", hosts: key(dataplane.BySrc), fair: key(dataplane.ByDSCP)},
+		"cake no codel": {want: "cake, with ecn: true, with codel, and with a limit in bytes or time", fair: key(dataplane.BySrc), change: func(c *queue.Config) { c.CoDel = queue.CoDel{} }},
+		"cake no ecn":   {want: "cake, with ecn: true, with codel, and with a limit in bytes or time", fair: key(dataplane.BySrc), change: func(c *queue.Config) { c.ECN = false }},
+		"cake packets":  {want: "cake, with ecn: true, with codel, and with a limit in bytes or time", fair: key(dataplane.BySrc), change: func(c *queue.Config) { c.Packets = 1 }},
 	} {
 		wan := &dataplane.Link{Name: "wan", Rate: meter.BitRate(1e6)}
 		q := &dataplane.Queue{Name: "q", Link: wan, Hosts: test.hosts, Fair: test.fair}

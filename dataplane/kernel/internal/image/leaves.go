@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -42,6 +44,16 @@ func (s *Maps) ReadLeaves(about *record.About, index int) (*Leaves, error) {
 		}
 	}
 	return out, nil
+}
+
+// Missing returns the number of leaves of customers that are not among classes, which are keys by handle.
+func (l *Leaves) Missing(classes map[uint32]uint32) (n int) {
+	for _, id := range l.of {
+		if _, exists := classes[qdisc.Handle(id)]; !exists {
+			n++
+		}
+	}
+	return n
 }
 
 // classIDs are the IDs of HTB classes that are in use, or were before.
@@ -153,6 +165,41 @@ func (g *Image) inheritLeaves(ids *classIDs, there *Leaves) error {
 	return nil
 }
 
+// hasLeaves reports whether queues of customers have classes.
+func (g *Image) hasLeaves() bool {
+	return slices.ContainsFunc(g.leafIDs, func(id uint16) bool { return id != 0 })
+}
+
+// PlaceLeaves assigns classes to the queues of customers of the active policy: those in use, and new ones for
+// customers that move to other links. retiring are the IDs of classes that others have left.
+func (g *Image) PlaceLeaves(about *record.About, there *Leaves, retiring []uint16) error {
+	ids := newClassIDs(about, there)
+	for _, id := range retiring {
+		ids.used[id] = true
+	}
+	return g.inheritLeaves(ids, there)
+}
+
+// Placed returns the leaves of the image.
+func (g *Image) Placed() *Leaves {
+	out := &Leaves{of: map[uint64]uint16{}, parents: map[uint32]uint32{}}
+	for i, id := range g.leafIDs {
+		if id != 0 {
+			out.of[CustomerID(g.Plan.Customers.Source.List[i].Name)] = id
+			out.parents[qdisc.Handle(id)] = g.above(g.Plan.Customers.Service(uint32(i + 1)))
+		}
+	}
+	return out
+}
+
+// LeafOf returns the handle of the class of a customer, by name; 0 for none.
+func (g *Image) LeafOf(name string) uint32 {
+	if number := g.Plan.Customers.Number(name); number != 0 {
+		return g.leafHandle(int(number - 1))
+	}
+	return 0
+}
+
 // leafHandle returns the handle of the class of a customer, or 0.
 func (g *Image) leafHandle(customer int) uint32 {
 	if g.leafIDs == nil || g.leafIDs[customer] == 0 {
@@ -172,8 +219,29 @@ func (g *Image) above(s *compiled.Service) uint32 {
 // leafFlows is the number of queues for flows in a leaf of a customer. With 128, fq_codel needs 10 KB.
 const leafFlows = 128
 
+// limits are the limits of queues in bytes, by their limit in time and their rate.
+type limits map[timeLimit]int64
+
+type timeLimit struct {
+	time time.Duration
+	rate meter.Rate
+}
+
+// resolve returns a queue that drains at a rate, with its limit in bytes.
+func (l limits) resolve(q queue.LinkQueue, rate meter.Rate) queue.LinkQueue {
+	key := timeLimit{q.Time, rate}
+	bytes, known := l[key]
+	if !known {
+		resolved, _ := q.Resolve(rate) // Compile checked it
+		bytes = resolved.Bytes
+		l[key] = bytes
+	}
+	q.Time, q.Bytes = 0, bytes
+	return q
+}
+
 // customerLeaf returns the leaf for the queue of a customer with a plan; share is its own.
-func (g *Image) customerLeaf(s *compiled.Service, share share, longest int) qdisc.Leaf {
+func (g *Image) customerLeaf(s *compiled.Service, share share, longest int, known limits) qdisc.Leaf {
 	link := g.Plan.LinkOf(s)
 	leaf := qdisc.Leaf{Quantum: share.quantum(longest), Priority: share.priority, Guarantee: share.rate}
 	rate := queue.Lowest(s.LinkQueue.Rate, g.Plan.Reach(link))
@@ -185,7 +253,7 @@ func (g *Image) customerLeaf(s *compiled.Service, share share, longest int) qdis
 	if s.LinkQueue.Rate != (meter.Rate{}) {
 		leaf.Rate = bytesPerSecond(s.LinkQueue.Rate)
 	}
-	resolved, _ := s.LinkQueue.Resolve(rate) // Compile checked it
+	resolved := known.resolve(s.LinkQueue, rate)
 	leaf.Limit = uint32(min(resolved.Bytes, math.MaxUint32))
 	if s.LinkQueue.Fair != queue.FairNone {
 		leaf.Fair = fairOf(&resolved, &s.FlowKeys, rate)

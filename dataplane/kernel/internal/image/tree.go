@@ -42,12 +42,15 @@ type priorities [queue.MaxLevels]int
 
 // prioritiesOf returns the priorities of a queue on a link, or on none: -1.
 func (g *Image) prioritiesOf(q *queue.LinkQueue, link int) (p priorities) {
-	list := []int{q.Priority}
+	depth := 0 // of links below the root
 	for i := link; i >= 0 && g.Plan.Links[i].Above >= 0; i = g.Plan.Links[i].Above {
-		list = append(list, g.Plan.Links[i].Priority)
+		depth++
 	}
-	slices.Reverse(list)
-	copy(p[:], list)
+	p[depth] = q.Priority
+	for i := link; depth > 0; i = g.Plan.Links[i].Above {
+		depth--
+		p[depth] = g.Plan.Links[i].Priority
+	}
 	return p
 }
 
@@ -129,7 +132,9 @@ func (g *Image) shares() shares {
 			least[key] = min(cmp.Or(least[key], q.Weight), q.Weight)
 		})
 		g.leavesOf(t, func(k int, q *queue.LinkQueue, link int) {
-			out := share{priority: uint32(q.Priority), weight: q.Weight, least: least[siblings{link, q.Priority}]}
+			out := share{
+				priority: uint32(q.Priority), weight: q.Weight, least: least[siblings{link, q.Priority}],
+			}
 			if len(t.Links) > 1 {
 				out.priority = rank[g.prioritiesOf(q, link)]
 			}

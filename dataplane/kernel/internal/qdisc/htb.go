@@ -141,7 +141,7 @@ const (
 func (t *Tree) inner() (classes []*Object) {
 	for _, l := range t.Links {
 		if l.Parent != 0 {
-			classes = append(classes, t.child(l.ID, l.Parent, l.Guarantee, l.Rate, 0, 0))
+			classes = append(classes, t.link(&l))
 			continue
 		}
 		classes = append(classes, t.rated(l.ID, l.Rate, l.Credit), t.hurried(l.ID, l.Rate))
@@ -153,6 +153,9 @@ func (t *Tree) inner() (classes []*Object) {
 	}
 	return classes
 }
+
+// link returns the class of a link below another one.
+func (t *Tree) link(l *Link) *Object { return t.child(l.ID, l.Parent, l.Guarantee, l.Rate, 0, 0) }
 
 // rated returns the upper class of a rate.
 func (t *Tree) rated(id uint16, rate uint64, credit time.Duration) *Object {

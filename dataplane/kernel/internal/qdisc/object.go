@@ -102,21 +102,46 @@ func dump(message, index int, parent uint32) ([]Object, error) {
 	}
 	var out []Object
 	for _, b := range list {
-		m := nl.DeserializeTcMsg(b)
-		if int(m.Ifindex) != index {
-			continue
-		}
-		attrs, err := Attributes(b[nl.SizeofTcMsg:])
+		o, at, err := parseObject(b, message == unix.RTM_GETTCLASS)
 		if err != nil {
 			return nil, err
 		}
-		kind, _, _ := bytes.Cut(attrs[nl.TCA_KIND], []byte{0})
-		out = append(out, Object{
-			Class: message == unix.RTM_GETTCLASS, Parent: m.Parent, Handle: m.Handle, Kind: string(kind),
-			Options: attrs[nl.TCA_OPTIONS], Stab: attrs[nl.TCA_STAB], stats: attrs[nl.TCA_STATS2],
-		})
+		if at == index {
+			out = append(out, o)
+		}
 	}
 	return out, nil
+}
+
+// parseObject returns the object in a message of the kernel, and the index of its interface.
+func parseObject(b []byte, class bool) (o Object, index int, err error) {
+	m := nl.DeserializeTcMsg(b)
+	attrs, err := Attributes(b[nl.SizeofTcMsg:])
+	kind, _, _ := bytes.Cut(attrs[nl.TCA_KIND], []byte{0})
+	return Object{
+		Class: class, Parent: m.Parent, Handle: m.Handle, Kind: string(kind),
+		Options: attrs[nl.TCA_OPTIONS], Stab: attrs[nl.TCA_STAB], stats: attrs[nl.TCA_STATS2],
+	}, int(m.Ifindex), err
+}
+
+// get returns the object of an interface with the handle of o, or the qdisc below its parent; nil if there
+// is none.
+func (o *Object) get(index int) (*Object, error) {
+	message := unix.RTM_GETQDISC
+	if o.Class {
+		message = unix.RTM_GETTCLASS
+	}
+	list, err := o.request(message, unix.NLM_F_ECHO, index).Execute(unix.NETLINK_ROUTE, 0)
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("%v: %w", o, err)
+	case len(list) == 0:
+		return nil, nil
+	}
+	there, _, err := parseObject(list[0], o.Class)
+	return &there, err
 }
 
 // Attributes returns the attributes in a netlink message by type.
