@@ -30,8 +30,10 @@ var planKeys = map[string]string{
 }
 
 // ownParameters are the parameters that a customer can have of its own.
-var ownParameters = []string{"rate", "burst", "cir", "cbs", "pir", "pbs", "eir", "ebs", "limit", "window", "link",
-	"guarantee", "weight"}
+var ownParameters = []string{
+	"rate", "burst", "cir", "cbs", "pir", "pbs", "eir", "ebs", "limit", "window", "link",
+	"guarantee", "weight",
+}
 
 // build returns a new state of the plan for a customer: a meter's state, or a queue. The customer's
 // own parameters replace those of the plan.
