@@ -18,7 +18,8 @@ func BenchmarkChange(b *testing.B) {
 				tree := []TreeLink{{Rate: meter.BitRate(10e9)}}
 				for range links {
 					tree = append(tree, TreeLink{
-						Rate: meter.BitRate(20e9 / int64(links)), Guarantee: meter.BitRate(8e9 / int64(links)), Weight: 1,
+						Rate:      meter.BitRate(20e9 / int64(links)),
+						Guarantee: meter.BitRate(8e9 / int64(links)), Weight: 1,
 					})
 				}
 				queues := make([]LinkQueue, customers)

@@ -57,8 +57,8 @@ func writeMoves(t *testing.T, capture, changes string) []string {
 	}
 }
 
-// departures replays a capture and returns the departures of each leaf, ns after the first packet. No packet is
-// dropped, and those of a leaf stay in order.
+// departures replays a capture and returns the departures of each leaf, ns after the first packet. No packet
+// is dropped, and those of a leaf stay in order.
 func departures(t *testing.T, args []string) map[string][]int64 {
 	t.Helper()
 	var out, stderr bytes.Buffer
@@ -95,8 +95,8 @@ func departures(t *testing.T, args []string) map[string][]int64 {
 }
 
 // TestMoves makes changes under load, in virtual time. No packet is lost, packets of a flow stay in order, and
-// then each leaf has the rate of its new place. The wanted rates follow from the rules for guarantees, priorities
-// and weights: before the change, c has 10 Mbit/s, and a, b and the queue share 14.
+// then each leaf has the rate of its new place. The wanted rates follow from the rules for guarantees,
+// priorities and weights: before the change, c has 10 Mbit/s, and a, b and the queue share 14.
 func TestMoves(t *testing.T) {
 	t.Parallel()
 	capture := movesCapture(t)

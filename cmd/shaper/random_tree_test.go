@@ -80,8 +80,8 @@ func randomTree(r *rand.Rand) string {
 	return text + "queues:\n" + queues + "classes:\n" + classes
 }
 
-// treeCustomers adds customers to a policy of randomTree, and returns it with their file. They take some or all of
-// the packets, and have queues on links, named by plans or rows, or of their own.
+// treeCustomers adds customers to a policy of randomTree, and returns it with their file. They take some or all
+// of the packets, and have queues on links, named by plans or rows, or of their own.
 func treeCustomers(r *rand.Rand, policy string) (text, table string) {
 	rate := func() string { return fmt.Sprintf("%dkbit", 100+r.IntN(6000)) }
 	var links []string

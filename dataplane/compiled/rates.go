@@ -12,7 +12,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// Share changes the rate of a link or a queue, and its place among the children of its link. A nil value
+// Share changes the rate of a link or a queue, and its place among the children of its link. What is nil
 // stays.
 type Share struct {
 	Rate, Guarantee  *meter.Rate
@@ -32,9 +32,10 @@ func sharesOf(rates map[string]meter.Rate) map[string]Share {
 	return out
 }
 
-// WithShares returns a copy of the plan with other rates, guarantees, priorities and weights of queues and links, by
-// name, for SetRates of a running shaper. A queue alone on a link of its own name has the link's rate. Limits in
-// time stay times; times of CoDel follow the rate if Queue.TargetAtRate or IntervalAtRate says so.
+// WithShares returns a copy of the plan with other rates, guarantees, priorities and weights of queues and
+// links, by name, for SetRates of a running shaper. A queue alone on a link of its own name has the link's
+// rate. Limits in time stay times; times of CoDel follow the rate if Queue.TargetAtRate or IntervalAtRate says
+// so.
 // Everything else is shared with p, the Sources included: they have the rates and CoDel of the
 // policy. The error joins a dataplane.FieldError for each value that is invalid or cannot be set.
 func (p *Plan) WithShares(queues, links map[string]Share) (*Plan, error) {

@@ -113,11 +113,10 @@ func (c *customer) inherit(was *customer, now int64, sameUnit bool) {
 	}
 }
 
-// SetCustomerPlans gives customers other plans at now (ns, on the clock of the packets). Their tokens, backlogs
-// and counters continue as Inherit defines. A customer whose queue is in a tree of links may move in it: its
-// packets stay queued.
-// Customers unknown to the pipeline are left out, as are plans that need a reload, see
-// compiled.Service.Replaces.
+// SetCustomerPlans gives customers other plans at now (ns, on the clock of the packets). Their tokens,
+// backlogs and counters continue as Inherit defines. A customer whose queue is in a tree of links may move in
+// it: its packets stay queued. Customers unknown to the pipeline are left out, as are plans that need a
+// reload, see compiled.Service.Replaces.
 func (l *Pipeline) SetCustomerPlans(now int64, list []compiled.CustomerService) {
 	if l.customers == nil {
 		return
@@ -139,7 +138,8 @@ func (l *Pipeline) SetCustomerPlans(now int64, list []compiled.CustomerService) 
 	trees := make([][]queue.QueueChange, len(l.trees))
 	for _, c := range changed {
 		if s := c.service; c.inTree() {
-			trees[s.Tree] = append(trees[s.Tree], queue.QueueChange{Queue: int(c.place), LinkQueue: s.LinkQueue})
+			change := queue.QueueChange{Queue: int(c.place), LinkQueue: s.LinkQueue}
+			trees[s.Tree] = append(trees[s.Tree], change)
 		}
 	}
 	for tree, queues := range trees {

@@ -166,7 +166,8 @@ func TestCustomerECN(t *testing.T) {
 	if marked, dropped := send(0, 3e8); marked > 0 || dropped == 0 {
 		t.Errorf("before: %d marked, %d dropped, want drops only", marked, dropped)
 	}
-	l.SetCustomerPlans(299e6, []compiled.CustomerService{{Name: list[0].Name, Plan: &l.plan.Customers.Plans[1]}})
+	marks := &l.plan.Customers.Plans[1]
+	l.SetCustomerPlans(299e6, []compiled.CustomerService{{Name: list[0].Name, Plan: marks}})
 	if marked, dropped := send(3e8, 6e8); marked == 0 || dropped > 0 {
 		t.Errorf("after: %d marked, %d dropped, want marks only", marked, dropped)
 	}

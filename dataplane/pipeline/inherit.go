@@ -9,9 +9,9 @@ import (
 
 // Inherit moves the counters, tokens and backlogs of another pipeline into a new one, which takes
 // its place. Plan.Succeed defines which part continues which. First settle all packets queued in
-// links of the old pipeline: call Settle(math.MaxInt64, v) until it returns false. A link, or a queue with a rate,
-// sends nothing before they have departed, if it continues a link, a queue or a customer on their way: packets of
-// a flow stay in order. Afterwards the old pipeline must not process packets.
+// links of the old pipeline: call Settle(math.MaxInt64, v) until it returns false. A link, or a queue with a
+// rate, sends nothing before they have departed, if it continues a link, a queue or a customer on their way:
+// packets of a flow stay in order. Afterwards the old pipeline must not process packets.
 func (l *Pipeline) Inherit(before *Pipeline) []compiled.ClassChange {
 	s := l.plan.Succeed(before.plan.Outline())
 	l.now = before.now

@@ -61,8 +61,8 @@ func (q *pacedQueue) free(l *Pipeline) int64 {
 	return l.trees[q.tree].Free()
 }
 
-// free returns the time from which the queue of a customer is free; math.MinInt64 if it always was or if there is
-// none.
+// free returns the time from which the queue of a customer is free; math.MinInt64 if it always was or if
+// there is none.
 func (c *customer) free(l *Pipeline) int64 {
 	switch {
 	case c.inTree() && len(l.plan.Trees[c.service.Tree].Links) == 0:

@@ -12,8 +12,8 @@ import (
 )
 
 // TestInheritTrees replaces policies while a customer has a backlog, so that its queue gets another place: no
-// packet is lost, and none departs before an earlier one. Customers of the tree without links do not wait for each
-// other.
+// packet is lost, and none departs before an earlier one. Customers of the tree without links do not wait for
+// each other.
 func TestInheritTrees(t *testing.T) {
 	site := &dataplane.Link{Name: "site", Rate: meter.BitRate(80e6)}
 	plans := map[string]*dataplane.ServicePlan{
@@ -49,7 +49,9 @@ func TestInheritTrees(t *testing.T) {
 			send := func(at int64, customer int) dataplane.Verdict {
 				frame := toward(fmt.Sprintf("10.0.0.%d", customer), 1000)
 				id++
-				p := dataplane.Packet{Data: frame, WireLen: len(frame), Time: at, Link: dataplane.LinkEthernet, ID: id}
+				p := dataplane.Packet{
+					Data: frame, WireLen: len(frame), Time: at, Link: dataplane.LinkEthernet, ID: id,
+				}
 				v := verdictOf(l, &p)
 				if v.Done&dataplane.Waiting == 0 {
 					departures[id] = v.Departure

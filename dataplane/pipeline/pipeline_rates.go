@@ -9,10 +9,10 @@ import (
 
 // SetRates changes the rates of queues and links, their guarantees, priorities and weights, and the times of
 // CoDel, at now (ns, on the clock of the packets) to those of a plan, such as one of Plan.WithShares. Queued
-// packets stay queued, in their order. Those of a queue with a rate keep their departures; those of a link are
-// sent at the new rate. A queue or link is free at the time at which it would have been free. Parts of the plan
-// other than queues and links are not used. Nothing changes on an error: the queues or links differ in more
-// than these values.
+// packets stay queued, in their order. Those of a queue with a rate keep their departures; those of a link
+// are sent at the new rate. A queue or link is free at the time at which it would have been free. Parts of
+// the plan other than queues and links are not used. Nothing changes on an error: the queues or links differ
+// in more than these values.
 func (l *Pipeline) SetRates(now int64, plan *compiled.Plan) error {
 	if err := checkRatesOnly(plan, l.plan); err != nil {
 		return err
@@ -56,7 +56,8 @@ func checkRatesOnly(p, before *compiled.Plan) error {
 				before.Links[i].Name)
 		}
 		link, was := p.Links[i].TreeLink, before.Links[i].TreeLink
-		link.Rate, link.Guarantee, link.Priority, link.Weight = was.Rate, was.Guarantee, was.Priority, was.Weight
+		link.Rate, link.Guarantee = was.Rate, was.Guarantee
+		link.Priority, link.Weight = was.Priority, was.Weight
 		if link != was || p.Links[i].Above != before.Links[i].Above {
 			return fmt.Errorf("link %q differs in more than its rate, guarantee, priority and weight: reload the plan",
 				p.Links[i].Name)

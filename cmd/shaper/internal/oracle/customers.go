@@ -206,8 +206,8 @@ func (p *policy) parseCustomers(n *yaml.Node, s Site, plans []*plan, packets boo
 	return c, nil
 }
 
-// plant puts the queues of customers into their trees. If there are any on links, or plans name a link, all links take
-// part, because customers can move to them.
+// plant puts the queues of customers into their trees. If there are any on links, or plans name a link, all
+// links take part, because customers can move to them.
 func (p *policy) plant(links *yaml.Node, onLinks bool) {
 	for _, who := range p.customers.list {
 		if q := who.queue; q != nil && q.link != nil && q.rate == nil {

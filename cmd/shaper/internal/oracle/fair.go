@@ -124,7 +124,8 @@ func (f *flow) bytes() (n int64) {
 	return n
 }
 
-// shed drops the first packet of the flow with the most bytes, of the host with the most bytes, and returns it.
+// shed drops the first packet of the flow with the most bytes, of the host with the most bytes, and returns
+// it.
 func (q *queue) shed() *queued {
 	f := &q.all
 	for f.waiting == nil {

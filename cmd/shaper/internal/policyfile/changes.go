@@ -97,7 +97,9 @@ type ChangeCompiler struct {
 // ChangeCompiler returns a ChangeCompiler for the changes in force at a time. The zero time is without
 // schedules, as in replays.
 func (c *Compiled) ChangeCompiler(book changes.Book, now time.Time) *ChangeCompiler {
-	a := &ChangeCompiler{Compiled: c, base: c.base, book: book, now: now, services: map[string]*compiled.Service{}}
+	a := &ChangeCompiler{
+		Compiled: c, base: c.base, book: book, now: now, services: map[string]*compiled.Service{},
+	}
 	if a.base == nil {
 		a.base = c.Plan
 	}
