@@ -74,6 +74,44 @@ type QueueState struct {
 	Sent Count // packets sent by HTB, with bytes as HTB counts them; zero without HTB
 }
 
+// LinkState is the state of a link.
+type LinkState struct {
+	Name       string
+	Above      int        // index of the link above, or -1
+	Rate       meter.Rate // its own maximum; unset for none
+	Guaranteed meter.Rate // rate while all queues of the tree are busy, in whole bytes per second
+	Reach      meter.Rate // maximum rate: the lowest of its own and those of the links above
+
+	// Missing means that another program removed the link's class: its numbers are unknown.
+	Missing bool
+
+	// Bytes are metered ones, in the kernel as HTB counts them.
+	Sent    Count
+	Backlog Count // queued packets of all queues below
+
+	// Held is the total time during which packets were queued below the link and its own rate was not
+	// free, because of earlier packets. It is unknown in the kernel.
+	Held      time.Duration
+	HeldKnown bool
+}
+
+// LinksInOrder returns the indexes of links, each link before those below it.
+func LinksInOrder(list []LinkState) (order []int) {
+	below := map[int][]int{}
+	for i := range list {
+		below[list[i].Above] = append(below[list[i].Above], i)
+	}
+	var add func(link int)
+	add = func(link int) {
+		for _, i := range below[link] {
+			order = append(order, i)
+			add(i)
+		}
+	}
+	add(-1)
+	return order
+}
+
 // Dropped returns the dropped packets of a color, for all causes.
 func (s *ClassStats) Dropped(c meter.Color) Count { return Sum(s.Drops[c][:]) }
 

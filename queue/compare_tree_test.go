@@ -130,9 +130,13 @@ func sameTree(t testing.TB, pick choices, packets int) (fates [AdmitCE + 1]int) 
 			t.Fatalf("%d packets: %d dropped, %d queued, %d decided, %d of them collected", i+1, dropped,
 				l.queued(), collected+l.decided.len, collected)
 		}
+		if pick.n(4) == 0 {
+			sameStates(t, l, m, now)
+		}
 		now += pick.gap(tree[0].Rate, p)
 	}
 	collect(0, true)
+	sameStates(t, l, m, m.looked)
 	if dropped+collected != packets {
 		t.Fatalf("%d packets: %d dropped, %d decided", packets, dropped, collected)
 	}

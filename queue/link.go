@@ -315,14 +315,19 @@ func (l *Link[T]) Admit(now int64, queue int, p Packet, value T) Fate {
 	for q.full(&p) {
 		victim := q.shed()
 		shed = true
+		l.queuedOn(q.node, -int(victim.count), -int64(victim.bytes))
 		l.decided.push(Decision[T]{victim.value, now, Full})
 	}
 	q.push(now, &p, f, value)
+	l.queuedOn(q.node, p.packets(), int64(p.Bytes))
 	l.longest = max(l.longest, p.Bytes)
 	switch {
 	case idle:
 		if q.fair == FairNone {
-			l.nodes[q.node].first = p.Bytes
+			l.nodes[q.node].first = uint32(p.Bytes)
+		}
+		if l.links[0].active == 0 && l.pace.begun {
+			l.nodes[0].hold(l.pace.due(), now)
 		}
 		l.wake(q.node, now)
 	case shed && l.nodes[q.node].state == ready:
@@ -405,6 +410,7 @@ func (l *Link[T]) send(now int64) {
 	}
 	q := &l.queues[l.nodes[n].queue]
 	p, flow := q.pop()
+	l.queuedOn(n, -int(p.count), -int64(p.bytes))
 	delay := now - p.arrived
 	if flow.bytes <= Quantum {
 		delay = 0 // CoDel spares the last frame of a flow (RFC 8289 §5)
@@ -422,6 +428,9 @@ func (l *Link[T]) send(now int64) {
 		l.pace.instant, l.sending = next, n
 		q.charge(flow, int64(p.bytes))
 	}
-	l.settle(n, int(p.bytes), now, sent)
+	l.settle(n, int(p.count), int(p.bytes), now, sent)
+	if sent && l.links[0].active > 0 {
+		l.nodes[0].hold(l.pace.due(), now)
+	}
 	l.decided.push(d)
 }

@@ -18,6 +18,7 @@ type modelTree struct {
 	queues  []*modelNode
 	longest int64
 	path    []*modelNode // of the packet being sent
+	looked  int64        // time of the last account
 	decided []Decision[int]
 }
 
@@ -42,6 +43,10 @@ type modelNode struct {
 	eligible bool
 	deadline int64
 	byTime   bool
+
+	held    int64 // time with packets while the rate is not free, ns
+	sent    Count // by a link
+	counted int64 // bytes/s
 
 	virtual int64
 	reached bool // its start is
@@ -121,6 +126,7 @@ func pour(total int64, weights, limits []int64) (given []int64, left int64) {
 
 // share gives the children of a node their parts of total.
 func (v *modelNode) share(total int64) {
+	v.counted = total
 	v.timed, v.excess = false, false
 	wanted, limits := make([]int64, len(v.kids)), make([]int64, len(v.kids))
 	sum := int64(0)
@@ -301,6 +307,7 @@ func (m *modelTree) advanceTo(now int64, all bool) {
 		if !ok || !all && at > now {
 			return
 		}
+		m.account(at)
 		if at > ceilOf(m.free) {
 			m.free = ratOf(at)
 		}
@@ -433,6 +440,7 @@ func (m *modelTree) choose(now int64) {
 		flow.host.flows.chosen, q.hosts.chosen = nil, nil
 		for _, v := range path {
 			m.charge(v, n, now)
+			v.above.sent.add(w.packets(), n)
 		}
 	}
 	v.eligible, v.reached = false, false // its first packet is another one
@@ -476,6 +484,7 @@ func (m *modelTree) charge(v *modelNode, n, now int64) {
 
 func (m *modelTree) admit(now int64, queue int, p Packet, value int) Fate {
 	m.advanceTo(now, false)
+	m.account(now)
 	v := m.queues[queue]
 	q := v.queue
 	f := q.arrive(p)
@@ -519,6 +528,7 @@ func (m *modelTree) wake(v *modelNode, now int64) {
 // change moves the nodes to other places, and changes their rates.
 func (m *modelTree) change(now int64, links []TreeLink, queues []LinkQueue) {
 	m.advanceTo(now, false)
+	m.account(now)
 	if m.free != nil && sendTime(links[0].Rate, 1).Cmp(sendTime(m.rate, 1)) != 0 {
 		m.free = ratOf(ceilOf(m.free))
 	}

@@ -32,6 +32,7 @@ func ceilingOf(rate meter.Rate) (p pace) {
 // setCeiling changes the maximum rate of a node at now.
 func (v *node) setCeiling(next pace, now int64) {
 	if next.num == 0 {
+		v.held = v.heldBy(now)
 		v.ceiling = pace{}
 		return
 	}
@@ -84,6 +85,11 @@ func (l *Link[T]) adopt(now int64, m moves) {
 		l.above(v).touched = true
 		l.links[to.parent].touched = true
 		v.setCeiling(m.rates[i], now)
+		if v.queue >= 0 {
+			q := &l.queues[v.queue]
+			l.queuedOn(to.node, -q.packets, -q.bytes)
+			l.links[to.parent].backlog.add(q.packets, q.bytes)
+		}
 		if elsewhere(to) {
 			v.virtual = 0
 			if v.state == ready {
@@ -181,7 +187,7 @@ func (l *Link[T]) gather(list []int32, now int64) {
 		has, since := l.outlook(v)
 		switch {
 		case !has:
-			v.state = idle
+			v.held, v.state = v.heldBy(now), idle
 		case v.state == ready && since <= now:
 			c.active++
 			l.enter(n) // it keeps its turn
@@ -194,6 +200,7 @@ func (l *Link[T]) gather(list []int32, now int64) {
 		v := &l.nodes[n]
 		if v.state == idle {
 			v.ceiling.notBefore(now)
+			v.hold(v.free(), now)
 		}
 		_, since := l.outlook(v)
 		l.place(n, max(since, now), now)
@@ -213,6 +220,7 @@ func (l *Link[T]) reconsider(n int32, now int64) bool {
 		}
 		c.active++
 		v.ceiling.notBefore(now)
+		v.hold(v.free(), now)
 		_, since = l.outlook(v)
 	case blocked:
 		if has && since == v.since {
@@ -225,10 +233,12 @@ func (l *Link[T]) reconsider(n int32, now int64) bool {
 		}
 		l.leave(n)
 	}
-	if v.state = idle; has {
-		l.place(n, max(since, now), now)
-	} else {
+	if !has {
+		v.held, v.state = v.heldBy(now), idle
 		c.active--
+		return true
 	}
+	v.state = idle
+	l.place(n, max(since, now), now)
 	return true
 }

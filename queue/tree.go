@@ -12,10 +12,10 @@ type node struct {
 	queue    int32 // index among the queues, or -1
 	priority uint8
 	state    state
-	timed    spot // among the children of the link by their guaranteed rates
-	shared   spot // among those by priority and weight
-	byTime   bool // its last packet was selected by the guaranteed rates
-	first    int  // length of the first packet of a FIFO, in bytes; 0 for other nodes
+	timed    spot   // among the children of the link by their guaranteed rates
+	shared   spot   // among those by priority and weight
+	byTime   bool   // its last packet was selected by the guaranteed rates
+	first    uint32 // length of the first packet of a FIFO, in bytes; 0 for other nodes
 	weight   int64
 	served   int64 // guaranteed rate, bytes per second; 0 for none
 	ceiling  pace  // maximum rate; num is 0 for none
@@ -23,6 +23,7 @@ type node struct {
 	start    instant
 	// start of its first packet by the guaranteed rate; if it cannot send, the finish of its last one
 	virtual int64 // the same by weight, in virtual time
+	held    int64 // time with packets until its rate is free, ns: LinkState.Held, and what is left of it
 }
 
 // state tells whether a node can send.
@@ -57,6 +58,8 @@ type children struct {
 	waiting       // by the guaranteed rates
 	levels  [MaxPriority + 1]level
 	blocked heap // by the time from which they can send
+	sent    Count
+	backlog Count // of its own queues
 }
 
 // Heaps of a node: a node is in one of waiting of its link or in blocked, and in one of a level.
@@ -165,7 +168,7 @@ func (l *Link[T]) firstOf(v *node) int {
 	case v.queue < 0:
 		return l.longest
 	case v.first > 0:
-		return v.first
+		return int(v.first)
 	}
 	return int(l.queues[v.queue].peek().bytes)
 }
@@ -278,6 +281,7 @@ func (l *Link[T]) wake(n int32, now int64) {
 		case idle:
 			c.active++
 			v.ceiling.notBefore(now)
+			v.hold(v.free(), now)
 		case blocked:
 			c.blocked.remove(l.at[timedHeap], l.at[timedHeap][n])
 			since = min(since, v.since)
@@ -302,18 +306,21 @@ func (l *Link[T]) place(n int32, since, now int64) {
 	}
 }
 
-// settle updates the links above a queue from which a packet of n bytes was removed at now: sent, or
-// dropped.
-func (l *Link[T]) settle(n int32, bytes int, now int64, sent bool) {
+// settle updates the links above a queue from which a packet was removed at now: sent, or dropped.
+func (l *Link[T]) settle(n int32, packets, bytes int, now int64, sent bool) {
 	for n > 0 {
 		v := &l.nodes[n]
 		c := l.above(v)
 		if sent {
 			l.charge(v, c, bytes, now)
+			c.sent.add(packets, int64(bytes))
 		}
 		has, since := l.outlook(v)
+		if sent && has {
+			v.hold(v.free(), now)
+		}
 		if v.first > 0 && has {
-			v.first = int(l.queues[v.queue].peek().bytes)
+			v.first = l.queues[v.queue].peek().bytes
 		}
 		switch {
 		case has && since <= now:

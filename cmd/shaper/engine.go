@@ -1,6 +1,8 @@
 package main
 
 import (
+	"math"
+
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/episodes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
@@ -17,6 +19,8 @@ type engine interface {
 	Stats() ([]dataplane.ClassStats, error)
 	// Tokens returns the tokens of a stage of the plan.
 	Tokens(stage int) (tc, te int64, err error)
+	// Links returns the states of the links after the last decision; nil if the engine has none.
+	Links() []dataplane.LinkState
 	// Keys returns the counts of a stage's table. counted is false if the engine does not
 	// count keys.
 	Keys(stage int) (counts meter.TableStats, counted bool)
@@ -81,6 +85,8 @@ func (e goEngine) Tokens(stage int) (tc, te int64, err error) {
 	tc, te = e.Go.Tokens(stage)
 	return tc, te, nil
 }
+
+func (e goEngine) Links() []dataplane.LinkState { return e.Go.Links(math.MaxInt64) }
 
 func (e goEngine) Keys(stage int) (meter.TableStats, bool) { return e.Go.Keys(stage), true }
 

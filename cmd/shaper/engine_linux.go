@@ -5,6 +5,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/episodes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/walk"
 	"github.com/a-seed-32e5a53f/shaper/meter"
@@ -35,6 +36,9 @@ type kernelEngine struct {
 	*walk.Walker
 	plan *compiled.Plan
 }
+
+// Links returns nothing: the program runs no policy with links.
+func (kernelEngine) Links() []dataplane.LinkState { return nil }
 
 // Keys returns nothing, because the kernel does not count keys.
 func (kernelEngine) Keys(int) (meter.TableStats, bool) { return meter.TableStats{}, false }

@@ -126,7 +126,7 @@ func (o *observers) totals(
 	if n.Stats, err = e.Stats(); err != nil {
 		return n, err
 	}
-	n.Keys = keysOf(policy.Plan, e)
+	n.Keys, n.Links = keysOf(policy.Plan, e), e.Links()
 	if o.episodes != nil {
 		n.Worst = o.episodes.Worst()
 		n.Lists = &summary.EpisodeLists{

@@ -35,6 +35,7 @@ func (l *Pipeline) Inherit(before *Pipeline) []compiled.ClassChange {
 		}
 	}
 	l.followTrees(before, &s)
+	l.continueLinks(s.Links, before)
 	return s.Changes
 }
 

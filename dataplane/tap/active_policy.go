@@ -191,6 +191,13 @@ func (s *ActivePolicy) Snapshot() Snapshot {
 	return out
 }
 
+// Links returns the states of the plan's links, as pipeline.Pipeline.Links does.
+func (s *ActivePolicy) Links() []dataplane.LinkState {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	return s.pipeline.Links(Now())
+}
+
 // Numbers of customers read, changed or saved while packets wait: about 0.2 ms.
 const (
 	customersAtOnce = 2048

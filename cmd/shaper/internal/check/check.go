@@ -48,7 +48,7 @@ func writeCheck(w io.Writer, policy *policyfile.Compiled, findings []lint.Findin
 		queues := policy.Policy.Queues
 		parts := say.QueueParts(q, queues)
 		if q.Fair.By != dataplane.NoKey {
-			parts = append(parts, say.Part{Key: "planes", Text: say.Planes(q, queues)})
+			parts = append(parts, say.Part{Key: "planes", Text: say.Planes(q, queues, trees)})
 		}
 		switch n := trees.Nodes[q]; {
 		case n == nil:

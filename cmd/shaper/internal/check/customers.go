@@ -93,7 +93,7 @@ func customersJSON(file *policyfile.File, mtu int64) *checkCustomersJSON {
 			q := queueJSON(own, nil, &say.Trees{}, mtu)
 			if p.Link != nil {
 				q.Link, q.Path = p.Link.Name, say.Path(p.Link)
-				q.OwnRate, q.Guarantee = bitsPerSecond(own.Rate), bitsPerSecond(own.Guarantee)
+				q.OwnRate, q.Guarantee = say.BitsPerSecond(own.Rate), say.BitsPerSecond(own.Guarantee)
 			}
 			plan.Queue = &q
 		}

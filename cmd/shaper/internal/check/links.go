@@ -96,8 +96,8 @@ func (j *checkQueueJSON) serve(n *say.Node, flat bool, queues []*dataplane.Queue
 	q := n.Queue
 	if !flat {
 		j.Path = say.Path(q.Link)
-		j.OwnRate, j.Guarantee = bitsPerSecond(q.Rate), bitsPerSecond(q.Guarantee)
-		j.Guaranteed, j.Reach = new(bitsPerSecond(n.Guaranteed)), new(bitsPerSecond(n.Reach))
+		j.OwnRate, j.Guarantee = say.BitsPerSecond(q.Rate), say.BitsPerSecond(q.Guarantee)
+		j.Guaranteed, j.Reach = new(say.BitsPerSecond(n.Guaranteed)), new(say.BitsPerSecond(n.Reach))
 		return
 	}
 	s := say.ServiceOf(q, queues, mtu)
@@ -110,15 +110,6 @@ func (j *checkQueueJSON) serve(n *say.Node, flat bool, queues []*dataplane.Queue
 	for _, b := range s.Before {
 		j.After = append(j.After, b.Name)
 	}
-}
-
-// bitsPerSecond returns a rate in bit/s; 0 for none.
-func bitsPerSecond(r meter.Rate) float64 {
-	if r.Period == 0 {
-		return 0
-	}
-	bits, _ := new(big.Rat).Mul(big.NewRat(r.Bytes, int64(r.Period)), big.NewRat(8e9, 1)).Float64()
-	return bits
 }
 
 // linksJSON returns a link and those below it, each before those below it.
@@ -140,14 +131,16 @@ func linksJSON(root *say.Node) (list []checkLinkJSON) {
 			}
 		}
 		if !flat {
-			out.Path, out.Guaranteed = say.Path(n.Link), new(bitsPerSecond(n.Guaranteed))
-			out.Reach = new(bitsPerSecond(n.Reach))
+			out.Path, out.Guaranteed = say.Path(n.Link), new(say.BitsPerSecond(n.Guaranteed))
+			out.Reach = new(say.BitsPerSecond(n.Reach))
 		}
 		if c := n.Customers; c.Count > 0 {
-			out.Customers = &checkCrowdJSON{c.Count, bitsPerSecond(c.Guaranteed), bitsPerSecond(c.Reach)}
+			out.Customers = &checkCrowdJSON{
+				c.Count, say.BitsPerSecond(c.Guaranteed), say.BitsPerSecond(c.Reach),
+			}
 		}
 		if n != root {
-			out.Link, out.Guarantee = n.Link.Link.Name, bitsPerSecond(n.Guarantee())
+			out.Link, out.Guarantee = n.Link.Link.Name, say.BitsPerSecond(n.Guarantee())
 			out.Priority, out.Weight = new(n.Priority()), n.Weight()
 		}
 		list = append(list, out)

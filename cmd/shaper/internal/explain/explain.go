@@ -111,6 +111,10 @@ type linkJSON struct {
 	Rate    string `json:"rate"`    // "" for none of its own
 	Packets int64  `json:"packets"` // backlog of all queues below
 	Bytes   int64  `json:"bytes"`
+	// During the packet's delay: how long the link's own rate was not free, and what else it sent.
+	HeldNS      int64 `json:"held_ns"`
+	SentPackets int64 `json:"sent_packets"`
+	SentBytes   int64 `json:"sent_bytes"`
 }
 
 // QueuedJSON is the queue at the packet's arrival.
@@ -120,7 +124,7 @@ type QueuedJSON struct {
 	Settings []string `json:"settings"`
 	Packets  int64    `json:"packets"` // backlog
 	Bytes    int64    `json:"bytes"`   // backlog
-	// Backlog of all queues of the link; 0 for a queue with its own rate.
+	// Backlog of all queues of the link and below it; 0 for a queue without a link.
 	LinkPackets int64 `json:"link_packets"`
 	LinkBytes   int64 `json:"link_bytes"`
 	// In a tree: the queue's link, the link above and so on, up to the root.
@@ -128,6 +132,12 @@ type QueuedJSON struct {
 
 	WaitNS *int64 `json:"wait_ns"` // queueing delay of the packet; null if a link dropped it
 	Early  string `json:"early"`   // decision of WRED, "" if it had none
+
+	// OwnHeldNS is the part of the delay during which the queue's own rate on a link was not free.
+	OwnHeldNS *int64 `json:"own_held_ns,omitempty"`
+	// HeldBy is the queue or link whose rate was not free for the longest part of the delay.
+	HeldBy string `json:"held_by,omitempty"`
+	heldNS int64
 }
 
 // Explain returns the explanation, once the replay ended with ErrSeen or at the end of the capture.
@@ -164,7 +174,7 @@ func (w *Witness) Explain() *Explanation {
 	a, place := w.action()
 	if w.byOwnQueue() {
 		t.Queue = w.queue(w.ownQueue(&a))
-		t.Why = w.why(&a)
+		t.Why = w.why(&a, t.Queue)
 		return t
 	}
 	if n := len(w.steps); n > 0 {
@@ -182,7 +192,7 @@ func (w *Witness) Explain() *Explanation {
 	if a.Queue != nil && !(a.ECN == dataplane.CEOrDrop && !p.ECNCapable()) {
 		t.Queue = w.queue(a.Queue)
 	}
-	t.Why = w.why(&a)
+	t.Why = w.why(&a, t.Queue)
 	return t
 }
 
@@ -324,8 +334,8 @@ var unclassifiedText = map[dataplane.Reason]string{
 	dataplane.NoMeter:   "unclassified",
 }
 
-// why explains the verdict in one sentence.
-func (w *Witness) why(a *dataplane.Action) string {
+// why explains the verdict in one sentence. held is the packet's queue, or nil.
+func (w *Witness) why(a *dataplane.Action, held *QueuedJSON) string {
 	v := &w.verdict
 	class := w.plan.Source.Classes[v.Class].Name
 	switch {
@@ -339,12 +349,12 @@ func (w *Witness) why(a *dataplane.Action) string {
 		return fmt.Sprintf("queue %s drops %v packets early (WRED)", a.Queue.Name, v.Color)
 	case v.Reason == dataplane.CoDel:
 		return fmt.Sprintf("queue %s: the delay stayed above CoDel's target of %v for %v or more",
-			a.Queue.Name, a.Queue.CoDel.Target, a.Queue.CoDel.Interval)
+			a.Queue.Name, a.Queue.CoDel.Target, a.Queue.CoDel.Interval) + held.heldText()
 	case v.Done.Dropped():
 		return "the packet is not ECN-capable: its action drops it instead of setting CE"
 	case v.Done&dataplane.Queued != 0:
 		return fmt.Sprintf("sent at %s, %v after its arrival", timestamp(v.Departure-w.packet.Shift),
-			time.Duration(v.Departure-v.Now))
+			time.Duration(v.Departure-v.Now)) + held.heldText()
 	}
 	return "sent at once"
 }

@@ -6,7 +6,6 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
-	"github.com/a-seed-32e5a53f/shaper/meter"
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
@@ -38,12 +37,15 @@ func (w *Witness) queue(source *dataplane.Queue) *QueuedJSON {
 	for _, p := range say.QueueParts(source, w.file.Policy.Queues) {
 		out.Settings = append(out.Settings, p.Key+" "+p.Text)
 	}
-	if q.Link >= 0 {
-		for _, other := range plan.Links[q.Link].Queues {
-			out.LinkPackets += w.queues[other].packets
-			out.LinkBytes += w.queues[other].bytes
+	if link, rated := w.linkOf(v); link >= 0 {
+		path := w.path(link)
+		out.LinkPackets, out.LinkBytes = path[0].Packets, path[0].Bytes
+		if len(plan.Trees[plan.Links[link].Tree].Links) > 1 {
+			out.Links = path
 		}
-		out.Links = w.links(q.Link)
+		if w.after != nil && !say.OwnLink(source, w.file.Policy.Queues) {
+			out.holder(w.after.own-w.before.own, rated, path)
+		}
 	}
 	switch {
 	case !v.Done.Dropped():
@@ -52,32 +54,6 @@ func (w *Witness) queue(source *dataplane.Queue) *QueuedJSON {
 	case q.Link < 0:
 		wait := int64(b.delay)
 		out.WaitNS = &wait
-	}
-	return out
-}
-
-// links describes a link in a tree and the links above it; nil for a link alone.
-func (w *Witness) links(link int) (out []linkJSON) {
-	if len(w.plan.Trees[w.plan.Links[link].Tree].Links) == 1 {
-		return nil
-	}
-	at := map[int]int{} // index in out
-	for i := link; i >= 0; i = w.plan.Links[i].Above {
-		l := &w.plan.Links[i]
-		at[i] = len(out)
-		row := linkJSON{Name: l.Name, Path: say.Path(l.Source)}
-		if l.Source.Rate != (meter.Rate{}) {
-			row.Rate = l.Source.Rate.String()
-		}
-		out = append(out, row)
-	}
-	for i := range w.plan.Queues {
-		for l := w.plan.Queues[i].Link; l >= 0; l = w.plan.Links[l].Above {
-			if k, found := at[l]; found {
-				out[k].Packets += w.queues[i].packets
-				out[k].Bytes += w.queues[i].bytes
-			}
-		}
 	}
 	return out
 }

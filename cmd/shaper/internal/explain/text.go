@@ -234,8 +234,15 @@ func (q *QueuedJSON) lines(dropped bool) []string {
 		if l.Rate != "" {
 			rate = " of " + l.Rate
 		}
-		lines = append(lines, fmt.Sprintf("link %s%s: %s in all queues below", l.Path, rate,
-			backlogText(l.Packets, l.Bytes)))
+		line := fmt.Sprintf("link %s%s: %s in all queues below", l.Path, rate, backlogText(l.Packets, l.Bytes))
+		if l.HeldNS > 0 {
+			line += fmt.Sprintf("; its rate was not free for %v", time.Duration(l.HeldNS))
+		}
+		if l.SentPackets > 0 {
+			line += fmt.Sprintf("; it sent %s, %s B meanwhile", say.Count(l.SentPackets, "other packet"),
+				say.Grouped(l.SentBytes))
+		}
+		lines = append(lines, line)
 	}
 	if q.Early != "" {
 		lines = append(lines, "WRED: "+q.Early)

@@ -36,6 +36,8 @@ type Witness struct {
 	steps   []pipeline.Step  // through the meters
 	queues  []backlog        // backlogs at the packet's arrival
 	ownAt   backlog          // of the queue of the packet's customer, at its arrival
+	before  hold             // at the packet's arrival
+	after   *hold            // when a link sent it, or CoDel dropped it; nil without such a delay
 	verdict dataplane.Verdict
 	seen    bool // verdict is set
 	ending  bool // the end of the capture was reached
@@ -58,12 +60,12 @@ type backlog struct {
 	departures     []departure   // in order
 }
 
-type departure struct{ at, bytes int64 } // ns, bytes
+type departure struct{ at, packets, bytes int64 } // ns, and the packet as a queue counts it
 
 // removeDeparted removes the packets sent by now.
 func (b *backlog) removeDeparted(now int64) {
 	for len(b.departures) > 0 && b.departures[0].at <= now {
-		b.packets--
+		b.packets -= b.departures[0].packets
 		b.bytes -= b.departures[0].bytes
 		b.departures = b.departures[1:]
 	}
@@ -86,6 +88,7 @@ func (w *Witness) Process(packets []dataplane.Packet, verdicts []dataplane.Verdi
 			w.ahead, w.shift = p.ID, p.Shift
 		}
 		w.until(p.Time)
+		w.decideLinks(max(w.Now(), p.Time))
 		if p.ID == w.number {
 			w.observe(p, v)
 		} else {
@@ -96,12 +99,10 @@ func (w *Witness) Process(packets []dataplane.Packet, verdicts []dataplane.Verdi
 	return nil
 }
 
-// observe records the packet and the queues at its arrival. First it lets links decide up to then.
+// observe records the packet and the queues at its arrival.
 func (w *Witness) observe(p *dataplane.Packet, v *dataplane.Verdict) {
 	now := max(w.Now(), p.Time)
-	for d := (dataplane.Verdict{}); w.settle(now, &d); {
-		w.settled = append(w.settled, d)
-	}
+	w.before.links = w.Links(now)
 	for i, q := range w.Queues(now) {
 		b := &w.backlog[i]
 		b.removeDeparted(now)
@@ -115,6 +116,16 @@ func (w *Witness) observe(p *dataplane.Packet, v *dataplane.Verdict) {
 		w.observeCustomer(now)
 	}
 	w.steps = w.Pipeline.Explain(p, v)
+	if v.Done&dataplane.Waiting != 0 {
+		w.before.own = w.holdAt(v, now).own
+	}
+}
+
+// decideLinks lets links decide by now, one packet at a time.
+func (w *Witness) decideLinks(now int64) {
+	for d := (dataplane.Verdict{}); w.settle(now, &d); {
+		w.settled = append(w.settled, d)
+	}
 }
 
 // observeCustomer records the queue of the packet's customer, if any.
@@ -166,11 +177,11 @@ func (w *Witness) countQueued(v *dataplane.Verdict) {
 		return
 	}
 	b := w.backlogOf(v)
-	b.packets++
+	b.packets += int64(v.Packets)
 	b.bytes += int64(v.Length)
 	if !linked {
 		b.removeDeparted(v.Now)
-		b.departures = append(b.departures, departure{v.Departure, int64(v.Length)})
+		b.departures = append(b.departures, departure{v.Departure, int64(v.Packets), int64(v.Length)})
 	}
 }
 
@@ -185,13 +196,18 @@ func (w *Witness) Settle(now int64, v *dataplane.Verdict) bool {
 	return w.settle(now, v)
 }
 
+// settle returns the next decision of a link by now. Nothing after it is decided yet.
 func (w *Witness) settle(now int64, v *dataplane.Verdict) bool {
-	if !w.Pipeline.Settle(now, v) {
+	at, due := w.Due()
+	if !due || at > now || !w.Pipeline.Settle(at, v) {
 		return false
 	}
 	b := w.backlogOf(v)
-	b.packets--
+	b.packets -= int64(v.Packets)
 	b.bytes -= int64(v.Length)
+	if v.ID == w.number && (!v.Done.Dropped() || v.Reason == dataplane.CoDel) {
+		w.after = new(w.holdAt(v, at))
+	}
 	return true
 }
 

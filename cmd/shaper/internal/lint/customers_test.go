@@ -270,3 +270,50 @@ func TestCustomersOnLinks(t *testing.T) {
 		t.Errorf("got\n%s, want\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
+
+// TestCustomersStarve checks the findings about priorities of customers on a link of 12 Mbit/s.
+func TestCustomersStarve(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name, queue, link, plan string // keys of a queue, of a link with customers, and of a plan
+		customers               int
+		want                    string
+	}{
+		{"rates below the link's", "priority: 1", "", "rate: 1mbit", 11, ""},
+		{"rates of the link's", "priority: 1", "", "rate: 1mbit", 12, "p.yaml:5:12: the 12 customers with priority 0 are served before q, and the rates of customers up to this priority, with those that meters pass, are the whole 12mbit of link wan: the other queues can starve"},
+		{"a guarantee", "priority: 1, guarantee: 1mbit", "", "rate: 1mbit", 12, ""},
+		{"no rate", "priority: 1", "", "weight: 1", 1, "p.yaml:5:12: the customer with priority 0 is served before q, and a customer's queue has no rate of its own: it can starve the other queues of link wan"},
+		{"one priority", "", "", "weight: 1", 1, ""},
+		{"a queue before customers", "", "", "rate: 1mbit, priority: 2", 2, "p.yaml:2:13: queue q is served before the 2 customers with priority 2, and no meter limits the packets of class b in it: it can starve the other queues of link wan"},
+		{"customers with guarantees", "", "", "rate: 2mbit, guarantee: 1mbit, priority: 2", 2, ""},
+		{"a link with customers", "priority: 1", "link: wan", "rate: 6mbit", 2, "p.yaml:3:34: link ap is served before q, and the rates of customers up to this priority, with those that meters pass, are the whole 12mbit of link wan: the other queues can starve"},
+		{"a link with a rate", "priority: 1", "link: wan, rate: 11mbit", "rate: 6mbit", 2, ""},
+	} {
+		on, links := "wan", "links: {wan: {rate: 12mbit}}\n"
+		if test.link != "" {
+			on, links = "ap", "links: {wan: {rate: 12mbit}, ap: {"+test.link+"}}\n"
+		}
+		text := "classes: [{name: a, per: customer, meter: plan}, {name: b, match: {proto: esp}, green: {queue: q}}]\n" +
+			"queues: {q: {" + strings.TrimPrefix(test.queue+", link: wan, limit: 1s}}\n", ", ") + links +
+			"customers: {file: c.csv}\nplans: {p: {queue: {link: " + on + ", limit: 1s, " + test.plan + "}}}\n"
+		csv := "customer,address,plan\n"
+		for i := range test.customers {
+			csv += fmt.Sprintf("%d,10.0.0.%d,p\n", i, i)
+		}
+		c, err := policyfile.Source{
+			Name: "p.yaml", Text: text, Customers: &policyfile.CustomerFile{Text: csv},
+		}.Compile()
+		if err != nil {
+			t.Fatal(test.name, err)
+		}
+		got := ""
+		for _, f := range Policy(c.File, c.Plan, Options{MTU: 1500, RTT: 50 * time.Millisecond}) {
+			if strings.Contains(f.Text, "starve") {
+				got += f.Place + ": " + f.Text
+			}
+		}
+		if got != test.want {
+			t.Errorf("%s: got\n%s, want\n%s", test.name, got, test.want)
+		}
+	}
+}

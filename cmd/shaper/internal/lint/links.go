@@ -4,65 +4,130 @@ import (
 	"cmp"
 	"fmt"
 	"math/big"
+	"slices"
 	"strings"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
-// starvation finds queues and links that can take the whole rate of a link from those of lower priority
-// without a guarantee.
+// rival is what a link serves by priority: a link, a queue, or its customers of one priority.
+type rival struct {
+	name, short string // with its verb, and as an object
+	it          string // or they
+	object      any    // in the policy
+	priority    int
+	open        bool // something in it has no guarantee
+	customers   bool
+	rate        *big.Rat // at which packets enter its queues, at most its own, bytes per ns
+	unbounded   string   // why there is no such rate; "" if there is one
+}
+
+// rivals returns what a link serves, in the order of priorities.
+func (l *linter) rivals(link *say.Node) (list []rival) {
+	for _, n := range link.Children {
+		r := rival{
+			name: n.String() + " is", it: "it", short: n.Name(), object: n.Source(), priority: n.Priority(),
+			open: n.Guarantee() == meter.Rate{},
+		}
+		if n.Link != nil {
+			r.short = n.String()
+			n.Walk(func(below *say.Node) { r.customers = r.customers || below.Customers.Count > 0 })
+		}
+		r.rate, r.unbounded = l.maxRateOf(n)
+		list = append(list, r)
+	}
+	for i := range link.Customers.Ranks {
+		k := &link.Customers.Ranks[i]
+		who, verb, it := "the customer", " is", "it"
+		if k.Count > 1 {
+			who, verb, it = "the "+say.Count(k.Count, "customer"), " are", "they"
+		}
+		name := fmt.Sprintf("%s with priority %d", who, k.Priority)
+		r := rival{
+			name: name + verb, it: it, short: name, object: k.First, priority: k.Priority,
+			open: k.Open > 0, customers: true,
+		}
+		r.rate, r.unbounded = maxRateOfRank(k)
+		list = append(list, r)
+	}
+	slices.SortStableFunc(list, func(a, b rival) int { return cmp.Compare(a.priority, b.priority) })
+	return list
+}
+
+// starvation finds queues, links and customers that can take the whole rate of a link from those of lower
+// priority without a guarantee.
 func (l *linter) starvation(link *say.Node) {
+	list := l.rivals(link)
 	last := -1
-	for i, n := range link.Children {
-		if n.Guarantee() == (meter.Rate{}) {
+	for i := range list {
+		if list[i].open {
 			last = i
 		}
 	}
 	if last < 0 {
 		return
 	}
-	victim, victimName := link.Children[last], link.Children[last].Name()
-	if victim.Link != nil {
-		victimName = victim.String()
-	}
+	victim, customers := &list[last], false
 	used, whole := new(big.Rat), bytesPerNS(link.Reach)
-	for _, n := range link.Children {
-		if n.Priority() == victim.Priority() {
+	for i := range list {
+		r := &list[i]
+		if r.priority == victim.priority {
 			return // it is served before no other
 		}
-		rate, class := l.maxRateOf(n)
-		switch used.Add(used, rate); {
-		case class != "":
-			l.add(Warning, n.Source(), "priority",
-				"%v is served before %s, and no meter limits the packets of class %s in it: it can starve the other queues of link %s",
-				n, victimName, class, link.Name())
+		customers = customers || r.customers
+		switch used.Add(used, r.rate); {
+		case r.unbounded != "":
+			l.add(Warning, r.object, "priority",
+				"%s served before %s, and %s: %s can starve the other queues of link %s", r.name, victim.short,
+				r.unbounded, r.it, link.Name())
+			return
+		case used.Cmp(whole) >= 0 && customers:
+			l.add(Warning, r.object, "priority",
+				"%s served before %s, and the rates of customers up to this priority, with those that meters pass, are the whole %v of link %s: the other queues can starve",
+				r.name, victim.short, link.Reach, link.Name())
 			return
 		case used.Cmp(whole) >= 0:
-			l.add(Warning, n.Source(), "priority",
-				"%v is served before %s, and the meters in front of it and of earlier queues pass the whole %v of link %s: the other queues can starve",
-				n, victimName, link.Reach, link.Name())
+			l.add(Warning, r.object, "priority",
+				"%s served before %s, and the meters in front of it and of earlier queues pass the whole %v of link %s: the other queues can starve",
+				r.name, victim.short, link.Reach, link.Name())
 			return
 		}
 	}
 }
 
 // maxRateOf returns the rate, in bytes per ns, at which packets enter the queues of a node, at most its
-// own rate, or the name of a class without such a bound.
-func (l *linter) maxRateOf(n *say.Node) (sum *big.Rat, class string) {
+// own rate, or why there is no such bound.
+func (l *linter) maxRateOf(n *say.Node) (sum *big.Rat, unbounded string) {
 	sum = new(big.Rat)
 	if n.Queue != nil {
-		sum, class = l.maxRateInto(n.Queue)
+		rate, class := l.maxRateInto(n.Queue)
+		if sum = rate; class != "" {
+			unbounded = fmt.Sprintf("no meter limits the packets of class %s in it", class)
+		}
+	}
+	add := func(rate *big.Rat, why string) {
+		sum.Add(sum, rate)
+		unbounded = cmp.Or(unbounded, why)
 	}
 	for _, c := range n.Children {
-		rate, unbounded := l.maxRateOf(c)
-		sum.Add(sum, rate)
-		class = cmp.Or(class, unbounded)
+		add(l.maxRateOf(c))
 	}
-	if own := n.Rate(); own != (meter.Rate{}) && (class != "" || sum.Cmp(bytesPerNS(own)) > 0) {
+	for i := range n.Customers.Ranks {
+		add(maxRateOfRank(&n.Customers.Ranks[i]))
+	}
+	if own := n.Rate(); own != (meter.Rate{}) && (unbounded != "" || sum.Cmp(bytesPerNS(own)) > 0) {
 		return bytesPerNS(own), ""
 	}
-	return sum, class
+	return sum, unbounded
+}
+
+// maxRateOfRank is maxRateOf for the customers of one priority.
+func maxRateOfRank(r *say.Rank) (sum *big.Rat, unbounded string) {
+	if r.Unrated > 0 {
+		return r.Rates, "a customer's queue has no rate of its own"
+	}
+	return r.Rates, ""
 }
 
 // guarantees finds guarantees below a link that do not hold while all queues are busy.

@@ -142,6 +142,12 @@ func (h kernelHandle) Customers() (at int64, list []Customer, err error) {
 	return at, ListCustomers(policy.Plan.Customers, stats), err
 }
 
+func (h kernelHandle) Links() (at int64, list []dataplane.LinkState, err error) {
+	at = kernel.Now()
+	list, err = h.LinkStates()
+	return at, list, err
+}
+
 func (h kernelHandle) Changes() (Changes, error) {
 	source, err := policyfile.SourceOf(h.Label)
 	if err != nil {

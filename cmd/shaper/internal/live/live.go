@@ -34,6 +34,9 @@ type Handle interface {
 	// Customers returns the customers, in the order of their file, and the time of the reading in
 	// ns. The error wraps ErrNoCustomers if the policy has none.
 	Customers() (at int64, list []Customer, err error)
+	// Links returns the states of the links, by the numbers of the outline, and the time of the reading
+	// in ns; none in a dry run in the kernel.
+	Links() (at int64, list []dataplane.LinkState, err error)
 	// Changes returns the changes of its process; without a process, those in its file.
 	Changes() (Changes, error)
 	// Shares returns the shares of budgets on servers, as the process of this ID reports them.

@@ -158,7 +158,7 @@ func (c *tapControl) methods() methods {
 	return methods{
 		"Take": method(c.take), "Reload": method(c.reload), "End": method(c.end),
 		"Customers": method(c.customers), "Set": method(setter(c.set)), "Changes": method(c.listChanges),
-		"Announce": method(c.heard.announce),
+		"Announce": method(c.heard.announce), "Links": method(c.links),
 	}
 }
 
@@ -181,6 +181,16 @@ func (c *tapControl) take(_ struct{}, out *[]Snapshot) error {
 		s := sh.Snapshot()
 		s.Shares, s.Problem = c.shares.States(sh.Host()), c.changes.Problem()
 		*out = append(*out, s)
+	}
+	return nil
+}
+
+// links returns the states of the links of a direction.
+func (c *tapControl) links(of dataplane.Direction, out *[]dataplane.LinkState) error {
+	for _, sh := range c.list {
+		if sh.about.Direction == of {
+			*out = sh.Shaper.Links()
+		}
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/tap"
@@ -19,7 +20,8 @@ import (
 // tapHandle is one direction of a shaper tap.
 type tapHandle struct {
 	Snapshot
-	client *caller // nil for the shaper tap of this process
+	client *caller   // nil for the shaper tap of this process
+	local  *LocalTap // of this process; nil for others
 }
 
 // ErrNoConfirm is the error for a rollback timer, which shaper tap does not support.
@@ -74,7 +76,7 @@ func openTap(name string) (out []Handle) {
 				break
 			}
 		}
-		out = append(out, &tapHandle{s, client})
+		out = append(out, &tapHandle{Snapshot: s, client: client})
 		client = nil
 	}
 	return out
@@ -83,7 +85,7 @@ func openTap(name string) (out []Handle) {
 // Handle returns a read-only handle of this direction, with its shares of budgets on servers. Its
 // state is the current one.
 func (c *LocalTap) Handle(shares []budgets.State) Handle {
-	h := &tapHandle{Snapshot: c.Snapshot()}
+	h := &tapHandle{Snapshot: c.Snapshot(), local: c}
 	h.Snapshot.Shares = shares
 	return h
 }
@@ -141,6 +143,17 @@ func (h *tapHandle) Customers() (at int64, list []Customer, err error) {
 		err = ErrNoCustomers
 	}
 	return at, list, err
+}
+
+func (h *tapHandle) Links() (at int64, list []dataplane.LinkState, err error) {
+	if err := h.readable(); err != nil {
+		return 0, nil, err
+	}
+	at = kernel.Now()
+	if h.local != nil {
+		return at, h.local.Shaper.Links(), nil
+	}
+	return at, list, h.client.call("Links", h.About.Direction, &list)
 }
 
 func (h *tapHandle) Changes() (Changes, error) {

@@ -14,6 +14,7 @@ import (
 
 // notExported are the counters of an observation without a metric.
 var notExported = []string{
+	"links.Rate.Bytes", "links.Rate.Period", // the maximum rate is exported
 	"sample.Reading.At", // Prometheus has times of its own
 	// The bytes of a color are exported. Those of its packets with an action would be three more families.
 	"sample.Reading.Stats.Marked.Bytes", "sample.Reading.Stats.CE.Bytes", "sample.Reading.Stats.Queued.Bytes",
@@ -38,6 +39,9 @@ classes:
 queues: {slow: {rate: 1mbit, limit: 20ms}}
 `)
 			o.sample.Queues = []dataplane.QueueState{{Name: "slow"}}
+			o.links = []dataplane.LinkState{
+				{Name: "slow", Above: -1, Reach: meter.BitRate(8e6), Guaranteed: meter.BitRate(8e6), HeldKnown: tapped},
+			}
 			if o.About.Pacer = kernel.HTB; tapped {
 				o.sample.Keys = make([]meter.TableStats, 2)
 				o.About.Pacer, o.About.Place.Hook = "", live.ByTap
@@ -68,6 +72,9 @@ queues: {slow: {rate: 1mbit, limit: 20ms}}
 // countersOf returns the numbers in an observation.
 func countersOf(o *Observation) []policytest.Value {
 	all := slices.Concat(policytest.Values("sample", reflect.ValueOf(&o.sample).Elem()),
+		policytest.Values("links", reflect.ValueOf(&o.links).Elem()),
 		policytest.Values("lost", reflect.ValueOf(&o.lost).Elem()))
-	return slices.DeleteFunc(all, func(v policytest.Value) bool { return !v.CanInt() && !v.CanUint() })
+	return slices.DeleteFunc(all, func(v policytest.Value) bool {
+		return !v.CanInt() && !v.CanUint() || policytest.FieldOf(v.Name) == "links.Above" // a number of a link
+	})
 }

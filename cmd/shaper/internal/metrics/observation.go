@@ -14,7 +14,8 @@ type Observation struct {
 	About       kernel.About
 	name        string      // name of the policy
 	sample      live.Sample // empty unless the shaper is attached
-	lost        tap.Lost    // packets lost by a shaper tap
+	links       []dataplane.LinkState
+	lost        tap.Lost // packets lost by a shaper tap
 	attached    bool
 	effective   bool   // all packets go through the program
 	problem     string // reason why they do not, "" if effective
@@ -39,7 +40,9 @@ func Observe(sh live.Handle, problem string) (Observation, error) {
 		About: *about, name: l.Name, attached: true, effective: problem == "", problem: problem,
 		unconfirmed: !about.Until.IsZero(), lost: sh.Lost(),
 	}
-	out.sample, err = sh.Sample()
+	if out.sample, err = sh.Sample(); err == nil && len(about.Outline.Links) > 0 {
+		_, out.links, err = sh.Links()
+	}
 	return out, err
 }
 

@@ -251,6 +251,9 @@ func (e exposition) collect(o *Observation) {
 			e.count(descQueueSentBytes, q.Sent.Bytes, name, direction, q.Name)
 		}
 	}
+	for i := range o.links {
+		e.link(o.links, i, name, direction)
+	}
 	if live.IsTap(about) {
 		e.lost(descLostPackets, descLostBytes, &o.lost, name, direction)
 	}

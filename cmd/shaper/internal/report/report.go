@@ -48,6 +48,7 @@ type Data struct {
 	Rates    []Rates // by class, in policy order
 	Meters   []MeterSeries
 	Queues   []QueueSeries
+	Links    []dataplane.LinkState
 	Episodes []Episode // the worst one first
 	Tiles    []Tile    // packets around episodes, in order
 	Flows    []Top     // the largest first
@@ -257,6 +258,7 @@ func (d Data) page() (*page, error) {
 		p.table("Class", rows)
 		p.endSection()
 	}
+	p.links(d)
 	p.episodes(d)
 	if p.bins == 0 {
 		p.printf(`<p class="empty">The capture holds no packet: there is nothing to draw.</p>` + "\n")

@@ -177,10 +177,10 @@ func TestOwnLink(t *testing.T) {
 		{"by source, then flow", []*dataplane.Queue{hosts(marked(on("own", own, flow, 0, 0)), src)}, true, "cake"},
 		{"by source, then source", []*dataplane.Queue{hosts(marked(on("own", own, src, 0, 0)), src)}, true, unknown},
 		{"beside one of another link", []*dataplane.Queue{on("own", own, flow, 0, 0), on("other", wan, flow, 0, 0)}, true, alone},
-		{"another name", []*dataplane.Queue{on("q", own, flow, 0, 0)}, false, shared},
+		{"another name", []*dataplane.Queue{on("q", own, flow, 0, 0)}, false, alone},
 		{"shared", []*dataplane.Queue{on("own", own, flow, 0, 0), on("other", own, flow, 0, 0)}, false, shared},
-		{"priority", []*dataplane.Queue{on("own", own, flow, 1, 0)}, false, shared},
-		{"weight", []*dataplane.Queue{on("own", own, flow, 0, 2)}, false, shared},
+		{"priority", []*dataplane.Queue{on("own", own, flow, 1, 0)}, false, alone},
+		{"weight", []*dataplane.Queue{on("own", own, flow, 0, 2)}, false, alone},
 	} {
 		q := test.queues[0]
 		if got := OwnLink(q, test.queues); got != test.own {
@@ -191,7 +191,8 @@ func TestOwnLink(t *testing.T) {
 			own); got == test.own {
 			t.Errorf("%s: the link is shared: %v", test.name, got)
 		}
-		if got, want := Planes(q, test.queues), "replay, tap: FQ-CoDel; run: "+test.kernel; got != want {
+		trees := NewTrees(&dataplane.Policy{Queues: test.queues, Links: []*dataplane.Link{own, wan}})
+		if got, want := Planes(q, test.queues, trees), "replay, tap: FQ-CoDel; run: "+test.kernel; got != want {
 			t.Errorf("%s: got %q, want %q", test.name, got, want)
 		}
 		if text := Queue(q, test.queues); strings.HasPrefix(text, "rate 1mbit; limit 1048576 B") != test.own {

@@ -2,6 +2,7 @@ package say
 
 import (
 	"fmt"
+	"math/big"
 	"strconv"
 	"strings"
 
@@ -110,3 +111,12 @@ func Seconds(ns int64) string { return fmt.Sprintf("%.3f s", float64(ns)/1e9) }
 
 // Unclassified is the name of the row of unclassified packets.
 const Unclassified = "-"
+
+// BitsPerSecond returns a rate in bit/s; 0 for none.
+func BitsPerSecond(r meter.Rate) float64 {
+	if r.Period == 0 {
+		return 0
+	}
+	bits, _ := new(big.Rat).Mul(big.NewRat(r.Bytes, int64(r.Period)), big.NewRat(8e9, 1)).Float64()
+	return bits
+}

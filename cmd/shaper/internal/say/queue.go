@@ -39,6 +39,11 @@ func OwnLink(q *dataplane.Queue, queues []*dataplane.Queue) bool {
 		q.LinkQueue().Weight != 1 || q.Rate != none || q.Guarantee != none || q.Link.Link != nil {
 		return false
 	}
+	return alone(q, queues)
+}
+
+// alone reports whether no other queue is on the link of a queue or below it.
+func alone(q *dataplane.Queue, queues []*dataplane.Queue) bool {
 	return !slices.ContainsFunc(queues, func(other *dataplane.Queue) bool {
 		return other != q && other.Link != nil && below(other.Link, q.Link)
 	})
@@ -58,36 +63,6 @@ func SharedLinks(p *dataplane.Policy) []*dataplane.Link {
 		return slices.ContainsFunc(p.Queues,
 			func(q *dataplane.Queue) bool { return q.Link == l && OwnLink(q, p.Queues) })
 	})
-}
-
-// Planes describes how each plane schedules the flows of a fair queue.
-func Planes(q *dataplane.Queue, queues []*dataplane.Queue) string {
-	flow := dataplane.Key{By: dataplane.ByFlow}
-	kernel := "not supported, because fq_codel and cake lack these keys"
-	switch {
-	case q.Fair == flow && q.Hosts.By == dataplane.NoKey:
-		kernel = "fq_codel"
-		if OwnLink(q, queues) {
-			kernel += "; in a kernel without it, HTB leaves by flow hash, without codel"
-		}
-	case !cakeKeys(q):
-	case !q.ECN || q.CoDel == (queue.CoDel{}) || q.Packets > 0:
-		kernel = "cake, with ecn: true, with codel, and with a limit in bytes or time"
-	default:
-		kernel = "cake"
-	}
-	return "replay, tap: FQ-CoDel; run: " + kernel
-}
-
-// cakeKeys reports whether cake can be fair by the keys of a queue: by whole addresses, and then by flow.
-func cakeKeys(q *dataplane.Queue) bool {
-	whole := func(k dataplane.Key, by ...dataplane.KeyField) bool {
-		return k == dataplane.Key{By: k.By} && slices.Contains(by, k.By)
-	}
-	if q.Hosts.By == dataplane.NoKey {
-		return whole(q.Fair, dataplane.BySrc, dataplane.ByDst, dataplane.ByHosts)
-	}
-	return whole(q.Hosts, dataplane.BySrc, dataplane.ByDst) && whole(q.Fair, dataplane.ByFlow)
 }
 
 // QueueParts writes a queue of a policy with the given queues in exact units.

@@ -33,6 +33,17 @@ type Crowd struct {
 	Short      int        // customers whose guarantee is above what they can count on
 	// guarantee of the first of them, and the rate that it can count on
 	Promised, Gets meter.Rate
+	Ranks          []Rank // in the order of their priorities
+}
+
+// Rank describes the customers of a link with one priority.
+type Rank struct {
+	Priority int
+	Count    int
+	Open     int                    // customers without a guarantee
+	Unrated  int                    // customers without a rate of their own
+	Rates    *big.Rat               // sum of the rates of the others, bytes per ns
+	First    *dataplane.ServicePlan // of the first customer
 }
 
 // Trees lists the trees of a policy.
@@ -140,6 +151,7 @@ func (c *Crowd) add(plan *dataplane.ServicePlan, guaranteed meter.Rate) {
 	if reach := plan.Drain(); reach.Cmp(c.Reach) > 0 {
 		c.Reach = reach
 	}
+	c.rank(plan)
 	if g := plan.Guarantee; g != (meter.Rate{}) {
 		c.Guarantees.Add(c.Guarantees, big.NewRat(g.Bytes, int64(g.Period)))
 		if Short(g, guaranteed) {
@@ -147,6 +159,25 @@ func (c *Crowd) add(plan *dataplane.ServicePlan, guaranteed meter.Rate) {
 				c.Promised, c.Gets = g, guaranteed
 			}
 		}
+	}
+}
+
+// rank adds a customer to those of its priority.
+func (c *Crowd) rank(plan *dataplane.ServicePlan) {
+	i, found := slices.BinarySearchFunc(c.Ranks, plan.Priority,
+		func(r Rank, priority int) int { return cmp.Compare(r.Priority, priority) })
+	if !found {
+		c.Ranks = slices.Insert(c.Ranks, i, Rank{Priority: plan.Priority, Rates: new(big.Rat), First: plan})
+	}
+	r := &c.Ranks[i]
+	r.Count++
+	if plan.Guarantee == (meter.Rate{}) {
+		r.Open++
+	}
+	if rate := plan.Queue.Rate; rate == (meter.Rate{}) {
+		r.Unrated++
+	} else {
+		r.Rates.Add(r.Rates, big.NewRat(rate.Bytes, int64(rate.Period)))
 	}
 }
 

@@ -34,6 +34,7 @@ type Status struct {
 	Process     int        `json:"process"` // process ID; 0: none
 	Unconfirmed *time.Time `json:"unconfirmed_until,omitempty"`
 	Peer        string     `json:"peer,omitempty"`
+	Trees       []Tree     `json:"trees,omitempty"` // of links
 
 	changesJSON
 
@@ -71,6 +72,7 @@ func StatusOf(sh live.Handle, look ChangesLook) Status {
 		classes: len(about.Outline.Classes), Since: about.Since, Loaded: about.Loaded, DryRun: about.Dry,
 		Pinned: about.Pinned, Process: about.Process,
 	}
+	out.Trees = treesOf(about)
 	if owned, err := sh.Owned(); err == nil && !owned {
 		out.Process = 0
 	}
@@ -160,6 +162,7 @@ func printStatus(p *say.Printer, about *kernel.About, st *Status) {
 	if about.Pacer != "" {
 		p.Printf("  queues   in %s\n", live.Pacer(about))
 	}
+	printTrees(p, st.Trees)
 	p.Printf("  policy   %s (%s), loaded %s\n", st.Policy, say.Count(st.classes, "class"),
 		st.Loaded.Format(time.DateTime))
 	printChanges(p, &st.changesJSON, about.Interface)

@@ -46,6 +46,7 @@ func (c *Collector) Write(w io.Writer, in, version string, n Replay) error {
 	c.addRates(&d)
 	c.addMeters(&d)
 	c.addQueues(&d)
+	d.Links = c.sharedLinks(n.Links)
 	for i := range t.Classes {
 		class := &t.Classes[i]
 		row := report.Class{
@@ -110,6 +111,28 @@ func (c *Collector) addQueues(d *report.Data) {
 			Full: q.full, WRED: q.early, CoDel: q.stale,
 		})
 	}
+}
+
+// sharedLinks returns the states of links, without the own ones of fair queues.
+func (c *Collector) sharedLinks(states []dataplane.LinkState) (out []dataplane.LinkState) {
+	own := map[*dataplane.Link]bool{}
+	for _, q := range c.policy.Policy.Queues {
+		if say.OwnLink(q, c.policy.Policy.Queues) {
+			own[q.Link] = true
+		}
+	}
+	at := make([]int, len(states)) // index in out
+	for i, s := range states {
+		if own[c.policy.Plan.Links[i].Source] {
+			continue
+		}
+		if s.Above >= 0 { // listed before
+			s.Above = at[s.Above]
+		}
+		at[i] = len(out)
+		out = append(out, s)
+	}
+	return out
 }
 
 // meterOf describes the meter of a class in the table, with the keys of the meters of its chain; "" for no

@@ -47,6 +47,7 @@ type Replay struct {
 	replay.Summary
 	Stats []dataplane.ClassStats
 	Keys  []*say.KeyCounts
+	Links []dataplane.LinkState // after the last departure
 
 	Worst []*episodes.Episode
 	Lists *EpisodeLists // Worst as --json prints it; nil with --no-episodes
