@@ -75,15 +75,19 @@ func (t *Tree) differences(index int) (list []*Object, err error) {
 			return nil, err
 		}
 	}
-	addClass := func(class *Object) error {
+	addClass := func(class *Object, leaf bool) error {
 		want, err := ratesOf(class)
-		if err == nil && rates[class.Handle] != want {
+		there := rates[class.Handle]
+		if !leaf { // HTB ignores them
+			want.priority, want.quantum, there.priority, there.quantum = 0, 0, 0, 0
+		}
+		if err == nil && there != want {
 			list = append(list, class)
 		}
 		return err
 	}
 	for _, class := range t.inner() {
-		if err := addClass(class); err != nil {
+		if err := addClass(class, false); err != nil {
 			return nil, err
 		}
 	}
@@ -100,7 +104,7 @@ func (t *Tree) differences(index int) (list []*Object, err error) {
 				nl.TCA_FQ_CODEL_TARGET, nl.TCA_FQ_CODEL_INTERVAL,
 			}
 		}
-		if err := errors.Join(addClass(t.leaf(l)),
+		if err := errors.Join(addClass(t.leaf(l), true),
 			addQdisc(inLeaf[Handle(l.ID)], l.qdisc(false), kinds...)); err != nil {
 			return nil, err
 		}
@@ -108,10 +112,11 @@ func (t *Tree) differences(index int) (list []*Object, err error) {
 	return list, nil
 }
 
-// classRates are the rates of a class, bytes/s, and their credits, in HTB's ticks.
+// classRates are the rates of a class, bytes/s, and their credits, in HTB's ticks, and its place in turns.
 type classRates struct {
 	rate, ceil         uint64
 	buffer, ceilBuffer uint32
+	priority, quantum  uint32
 }
 
 func ratesOf(class *Object) (r classRates, err error) {
@@ -132,6 +137,7 @@ func ratesOf(class *Object) (r classRates, err error) {
 	}
 	return classRates{
 		large(nl.TCA_HTB_RATE64, o.Rate.Rate), large(nl.TCA_HTB_CEIL64, o.Ceil.Rate), o.Buffer, o.Cbuffer,
+		o.Prio, o.Quantum,
 	}, nil
 }
 

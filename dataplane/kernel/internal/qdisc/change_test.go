@@ -114,3 +114,33 @@ func TestQdiscNewRatesSent(t *testing.T) {
 func (w *wire) shownUnnumbered() string {
 	return regexp.MustCompile(`(bfifo|fq_codel|leaf) [0-9a-f]+:`).ReplaceAllString(w.Shown(), "$1 N:")
 }
+
+// TestQdiscTurns checks that changes of the priority and the weight of a leaf are sent.
+func TestQdiscTurns(t *testing.T) {
+	t.Parallel()
+	w := newWire(t)
+	before, after := site(40_000, 5000), site(40_000, 5000)
+	after.Leaves[0].Priority, after.Leaves[1].Quantum = 3, 4000
+	want := []string{
+		"5ade:a parent 5ade:2 leaf .* prio 3 quantum 1514",
+		"5ade:b parent 5ade:2 leaf .* prio 0 quantum 4000",
+	}
+	for name, change := range map[string]func() error{
+		"Change":     func() error { return after.Change(w.Index) },
+		"ChangeFrom": func() error { return after.ChangeFrom(before, w.Index) },
+	} {
+		w.install(before)
+		w.Do(change)
+		shown := w.Shown()
+		for _, want := range want {
+			if !regexp.MustCompile(`(?m)^class htb ` + want).MatchString(shown) {
+				t.Errorf("%s: got\n%s\nwant %q in it", name, shown, want)
+			}
+		}
+		var list []*Object
+		w.Do(func() (err error) { list, err = after.differences(w.Index); return err })
+		if len(list) != 0 {
+			t.Errorf("%s: got differences %v, want none", name, list)
+		}
+	}
+}
