@@ -16,6 +16,19 @@ import (
 // joins a dataplane.FieldError for each (errors.Join). Compile keeps pointers into the policy, which
 // must not change afterwards.
 func Compile(policy *dataplane.Policy) (*Plan, error) {
+	plan, err := compileDirection(policy, nil)
+	if err == nil {
+		err = plan.compileUp()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return plan, nil
+}
+
+// compileDirection compiles a policy for packets to the customers. table has the customers of another
+// direction, or is nil.
+func compileDirection(policy *dataplane.Policy, table *Customers) (*Plan, error) {
 	c := newCompiler()
 	c.plan.Source, c.plan.Length, c.plan.DropUnclassified = policy, policy.Length, policy.DropUnclassified
 	switch n := len(policy.Classes); {
@@ -45,7 +58,7 @@ func Compile(policy *dataplane.Policy) (*Plan, error) {
 		matches[i] = cl.Match
 		c.compileClass(cl)
 	}
-	c.compileCustomers(policy.Customers)
+	c.compileCustomers(policy.Customers, table)
 	c.compileEnvelopes()
 	c.findQueues()
 	c.plan.checkGuarantees(&c.errorList)

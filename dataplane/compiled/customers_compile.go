@@ -19,14 +19,17 @@ import (
 // would have a million.
 const maxCustomerErrors = 1000
 
-// compileCustomers compiles the customer table and the plans.
-func (c *compiler) compileCustomers(from *dataplane.Customers) {
+// compileCustomers compiles the customer table and the plans. The addresses are those of another
+// direction, unless that is nil.
+func (c *compiler) compileCustomers(from *dataplane.Customers, other *Customers) {
 	if from == nil {
 		return
 	}
-	out := &Customers{
-		Key: from.Key, Source: from, Of: make([]uint32, len(from.List)),
-		numbers: make(map[string]uint32, len(from.List)),
+	out := &Customers{Key: from.Key, Source: from}
+	if other != nil {
+		out.Of, out.numbers, out.table = other.Of, other.numbers, other.table
+	} else {
+		out.Of, out.numbers = make([]uint32, len(from.List)), make(map[string]uint32, len(from.List))
 	}
 	c.plan.Customers = out
 	out.Packets = slices.ContainsFunc(c.plan.Stages, func(s Stage) bool { return s.Customers && s.Packets })
@@ -59,6 +62,13 @@ func (c *compiler) compileCustomers(from *dataplane.Customers) {
 		}
 		names[p.Name] = true
 		indexOf(p)
+	}
+	if other != nil { // in the order of its plans
+		for i := range from.List {
+			indexOf(from.List[i].Plan)
+		}
+		c.plantCustomers(out)
+		return
 	}
 	prefixes, vlans := 0, 0
 	for i := range from.List {
@@ -104,6 +114,8 @@ func (c *compiler) compileService(p *dataplane.ServicePlan) Service {
 		c.add(p, "type", "is missing: give the plan a type and its parameters, or a queue")
 	case p.Params != nil && p.Queue != nil:
 		c.add(p, "queue", "cannot be combined with a meter")
+	case p.Up != nil && (p.Up.Params == nil) != (p.Params == nil):
+		c.add(p, "up", "must be a meter in both directions, or a queue in both")
 	case p.Queue != nil:
 		out.Queue = *p.Queue
 		switch {
@@ -140,7 +152,7 @@ func (c *compiler) compileService(p *dataplane.ServicePlan) Service {
 
 // checkNoShare refuses a place in a tree for a plan without a queue in one.
 func (c *compiler) checkNoShare(p *dataplane.ServicePlan) {
-	for _, name := range unsaid.Fields(p, "Name", "Params", "Queue", "Green", "Yellow", "Red") {
+	for _, name := range unsaid.Fields(p, "Name", "Params", "Queue", "Up", "Green", "Yellow", "Red") {
 		reason := "needs a link"
 		if p.Queue == nil {
 			reason = "needs a queue: a meter has no place on a link"

@@ -12,14 +12,36 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
+// Rates are rates of queues and links by name.
+type Rates struct{ Queues, Links map[string]meter.Rate }
+
 // WithRates returns a copy of the plan with other rates of queues and links, by name, for SetRates
 // of a running shaper. A queue alone on a link of its own name has the link's rate. Limits in time
 // stay times; times of CoDel follow the rate if Queue.TargetAtRate or IntervalAtRate says so.
 // Everything else is shared with p, the Sources included: they have the rates and CoDel of the
 // policy. The error joins a dataplane.FieldError for each rate that is invalid or cannot be set.
 func (p *Plan) WithRates(queues, links map[string]meter.Rate) (*Plan, error) {
+	rates := Rates{queues, links}
+	return p.WithRatesOf(rates, rates)
+}
+
+// WithRatesOf is WithRates with other rates for packets to the customers and for those from them.
+func (p *Plan) WithRatesOf(down, up Rates) (*Plan, error) {
+	next, err := p.withRates(down)
+	same := maps.Equal(down.Queues, up.Queues) && maps.Equal(down.Links, up.Links)
+	if err != nil || p.Up == nil && same {
+		return next, err
+	}
+	if next.Up, err = p.upward().withRates(up); err != nil {
+		return nil, inUpward(p.upward().Source, err)
+	}
+	return next, nil
+}
+
+// withRates is WithRates for one direction.
+func (p *Plan) withRates(rates Rates) (*Plan, error) {
 	var errs errorList
-	queues, links = p.ownLinks(&errs, queues, links)
+	queues, links := p.ownLinks(&errs, rates.Queues, rates.Links)
 	out := *p
 	out.Queues, out.Links = slices.Clone(p.Queues), slices.Clone(p.Links)
 	queuesOf, linksOf := map[string]int{}, map[string]int{}

@@ -57,10 +57,30 @@ func (t Terms) with(next Terms) Terms {
 		if t.Parameters == nil {
 			t.Parameters = map[string]string{}
 		}
-		maps.Copy(t.Parameters, next.Parameters)
+		Merge(t.Parameters, next.Parameters)
 	}
 	t.Off = cmp.Or(next.Off, t.Off)
 	return t
+}
+
+// directions are parameters for both directions, with those for one.
+var directions = map[string][]string{"rate": {"down", "up"}, "guarantee": {"down-guarantee", "up-guarantee"}}
+
+// Merge sets parameters in others. One for a single direction leaves the other direction as it is.
+func Merge(into, next map[string]string) {
+	for both, each := range directions {
+		for _, name := range each {
+			_, one := next[name]
+			if value, set := into[both]; set && one {
+				delete(into, both)
+				into[each[0]], into[each[1]] = value, value
+			}
+			if _, set := next[both]; set {
+				delete(into, name)
+			}
+		}
+	}
+	maps.Copy(into, next)
 }
 
 // HiddenBy reports whether later changes leave nothing of the terms in force.
@@ -131,11 +151,18 @@ func (c *Change) Check() error {
 	case c.empty() && !c.Reset && !c.Ended:
 		return fmt.Errorf("%v: nothing to change", c.Target)
 	}
+	for both, each := range directions {
+		for _, name := range each {
+			if c.Parameters[both] != "" && c.Parameters[name] != "" {
+				return fmt.Errorf("%v: %s is for both directions, and %s for one: give one of them", c.Target, both, name)
+			}
+		}
+	}
 	if c.Kind == Customer {
 		return nil
 	}
-	for name := range c.Parameters {
-		if name != "rate" {
+	for _, name := range slices.Sorted(maps.Keys(c.Parameters)) {
+		if name != "rate" && !slices.Contains(directions["rate"], name) {
 			return fmt.Errorf("%v: %s cannot be changed, only the rate", c.Target, name)
 		}
 	}

@@ -58,7 +58,11 @@ func (f *InForce) Differs() bool {
 	}
 	for name, text := range f.Parameters {
 		want, err := policyfile.ParseRate(text)
-		own, ownErr := policyfile.ParseRate(f.Policy.Parameters[name])
+		inPolicy, set := f.Policy.Parameters[name]
+		if !set && (name == "down" || name == "up") {
+			inPolicy = f.Policy.Parameters["rate"]
+		}
+		own, ownErr := policyfile.ParseRate(inPolicy)
 		if err != nil || ownErr != nil || want != own {
 			return true
 		}

@@ -169,7 +169,7 @@ func (a *ChangeCompiler) service(row *compiled.Service, t changes.Terms) (*compi
 	}
 	var key strings.Builder
 	fmt.Fprintf(&key, "%d %t", i, t.IsOff())
-	maps.Copy(cells, t.Parameters)
+	changes.Merge(cells, t.Parameters)
 	names := slices.Sorted(maps.Keys(cells))
 	values := make([]string, len(names))
 	for i, name := range names {
@@ -200,8 +200,12 @@ func (a *ChangeCompiler) service(row *compiled.Service, t changes.Terms) (*compi
 // rate of a link or a queue. The error is an *UnknownError if the policy lacks the part.
 func (c *Compiled) Own(t changes.Target) (changes.Terms, error) {
 	plan := c.ChangeCompiler(nil, time.Time{}).base
-	rate := func(r meter.Rate) (changes.Terms, error) {
-		return changes.Terms{Parameters: map[string]string{"rate": r.String()}}, nil
+	up := cmp.Or(plan.Up, plan)
+	terms := func(r rates) (changes.Terms, error) {
+		if r.down.Cmp(r.up) == 0 {
+			return changes.Terms{Parameters: map[string]string{"rate": r.down.String()}}, nil
+		}
+		return changes.Terms{Parameters: map[string]string{"down": r.down.String(), "up": r.up.String()}}, nil
 	}
 	switch t.Kind {
 	case changes.Customer:
@@ -211,12 +215,12 @@ func (c *Compiled) Own(t changes.Target) (changes.Terms, error) {
 	case changes.Link:
 		if i := slices.IndexFunc(plan.Links,
 			func(l compiled.Link) bool { return l.Name == t.Name }); i >= 0 {
-			return rate(plan.Reach(i))
+			return terms(rates{plan.Reach(i), up.Reach(i)})
 		}
 	case changes.Queue:
 		if i := slices.IndexFunc(plan.Queues,
 			func(q compiled.Queue) bool { return q.Source.Name == t.Name }); i >= 0 {
-			return rate(plan.Queues[i].Drain)
+			return terms(rates{plan.Queues[i].Drain, up.Queues[i].Drain})
 		}
 	}
 	return changes.Terms{}, &UnknownError{t}
@@ -259,7 +263,7 @@ func (a *ChangeCompiler) withRates(targets ...changes.Target) (*compiled.Plan, e
 	if len(targets) == 0 {
 		return a.base, nil
 	}
-	rates := map[changes.TargetKind]map[string]meter.Rate{changes.Link: {}, changes.Queue: {}}
+	down, up := newChangedRates(), newChangedRates()
 	for _, t := range targets {
 		known := a.loader.queues[t.Name] != nil
 		if t.Kind == changes.Link {
@@ -268,21 +272,40 @@ func (a *ChangeCompiler) withRates(targets ...changes.Target) (*compiled.Plan, e
 		if !known {
 			return nil, &UnknownError{t}
 		}
-		text, changed := a.book.Terms(t, a.now).Parameters["rate"]
-		if !changed {
-			continue
+		parameters := a.book.Terms(t, a.now).Parameters
+		for _, name := range slices.Sorted(maps.Keys(parameters)) {
+			rate, err := ParseRate(parameters[name])
+			if err != nil {
+				return nil, &TermsError{t, fmt.Errorf("%s: %w", name, err)}
+			}
+			if name != "up" {
+				down.set(t, rate)
+			}
+			if name != "down" {
+				up.set(t, rate)
+			}
 		}
-		rate, err := ParseRate(text)
-		if err != nil {
-			return nil, &TermsError{t, fmt.Errorf("rate: %w", err)}
-		}
-		rates[t.Kind][t.Name] = rate
 	}
-	plan, err := a.base.WithRates(rates[changes.Queue], rates[changes.Link])
+	plan, err := a.base.WithRatesOf(compiled.Rates(down), compiled.Rates(up))
 	if err != nil {
 		err = &TermsError{targets[0], withoutObject(err)}
 	}
 	return plan, err
+}
+
+// changedRates are the changed rates of one direction.
+type changedRates compiled.Rates
+
+func newChangedRates() changedRates {
+	return changedRates{Queues: map[string]meter.Rate{}, Links: map[string]meter.Rate{}}
+}
+
+func (c changedRates) set(t changes.Target, rate meter.Rate) {
+	if t.Kind == changes.Link {
+		c.Links[t.Name] = rate
+	} else {
+		c.Queues[t.Name] = rate
+	}
 }
 
 // withoutObject returns the first error of several, with the field but not the part of the

@@ -49,7 +49,19 @@ func (f *File) Place(object any, key string) string {
 // Compile compiles the policy. Its errors have places.
 func (f *File) Compile() (*compiled.Plan, error) {
 	plan, err := compiled.Compile(f.Policy)
+	if err == nil && plan.Up != nil {
+		f.loader.up = plan.Up.Source
+	}
 	return plan, f.Placed(err)
+}
+
+// Upward returns the file with the policy for packets from the customers. Places are those of the
+// file. It returns nil before Compile, and if the policy is the same.
+func (f *File) Upward() *File {
+	if f.loader.up == nil {
+		return nil
+	}
+	return &File{Policy: f.loader.up, Flags: f.Flags, loader: f.loader}
 }
 
 // Placed adds places to errors found in the policy by dataplane or a plane. It removes duplicates,
