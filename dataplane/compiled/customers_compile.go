@@ -83,6 +83,9 @@ func (c *compiler) compileCustomers(from *dataplane.Customers, other *Customers)
 			table.fail(customer, "plan", "is missing: name one")
 		} else {
 			out.Of[i] = indexOf(customer.Plan)
+			if reason := unplaced(customer.Plan); reason != "" {
+				table.fail(customer, "link", reason)
+			}
 		}
 	}
 	table.finish(from.Nested)
@@ -150,15 +153,30 @@ func (c *compiler) compileService(p *dataplane.ServicePlan) Service {
 	return out
 }
 
-// checkNoShare refuses a place in a tree for a plan without a queue in one.
+// checkNoShare refuses a place in a tree for a plan without a queue in one. Rows of customers may add a link
+// to a queue.
 func (c *compiler) checkNoShare(p *dataplane.ServicePlan) {
-	for _, name := range unsaid.Fields(p, "Name", "Params", "Queue", "Up", "Green", "Yellow", "Red") {
-		reason := "needs a link"
-		if p.Queue == nil {
-			reason = "needs a queue: a meter has no place on a link"
-		}
+	known := []string{"Name", "Params", "Queue", "Up", "Green", "Yellow", "Red"}
+	reason := "needs a queue: a meter has no place on a link"
+	if p.Queue != nil {
+		known = append(known, "Guarantee", "Priority", "Weight")
+		reason = "needs a link"
+	}
+	for _, name := range unsaid.Fields(p, known...) {
 		c.add(p, strings.ToLower(name), reason)
 	}
+}
+
+// unplaced returns why a customer cannot have a plan without a link, or "".
+func unplaced(p *dataplane.ServicePlan) string {
+	switch {
+	case p.Queue == nil || p.Link != nil:
+	case p.Guarantee != meter.Rate{} || p.Priority != 0 || p.Weight != 0:
+		return fmt.Sprintf("is missing: guarantee, priority and weight of plan %q are for a queue on a link", p.Name)
+	case p.Up != nil && p.Up.Guarantee != meter.Rate{}:
+		return fmt.Sprintf("is missing: the guarantee of plan %q is for a queue on a link", p.Name)
+	}
+	return ""
 }
 
 // plantService puts the queue of a plan into a tree: of its link, or the one of fair queues without a
@@ -169,9 +187,6 @@ func (c *compiler) plantService(out *Service) {
 	c.checkFair(p, p.Hosts, p.Fair)
 	out.LinkQueue = p.LinkQueue()
 	if p.Link == nil {
-		if p.Guarantee != (meter.Rate{}) || p.Priority != 0 || p.Weight != 0 {
-			c.add(p, "link", "is missing: guarantee, priority and weight are for a queue on a link")
-		}
 		if _, err := queue.New(*p.Queue); err != nil {
 			c.addError(p, "rate", err)
 		}

@@ -78,6 +78,9 @@ type CustomerService struct {
 // Replaces returns an error if a customer cannot get the plan instead of another one without a reload: its
 // packets stay queued in a tree of links, which has one kind of fairness for a queue.
 func (s *Service) Replaces(before *Service) error {
+	if reason := unplaced(s.Source); reason != "" {
+		return errors.New("link " + reason)
+	}
 	if s.Tree != before.Tree || s.Tree >= 0 && s.LinkQueue.Fair != before.LinkQueue.Fair {
 		return fmt.Errorf("plan %q cannot replace the customer's queue, which is in another tree of links or fair in another way: reload the policy",
 			s.Name)
@@ -116,6 +119,9 @@ func (p *Plan) variant(
 	out := c.compileService(&limits)
 	if (from.Queue != nil) != (s.Profile == nil) {
 		c.add(from, "queue", "cannot replace a meter, nor a meter a queue: reload the policy")
+	}
+	if reason := unplaced(&limits); reason != "" {
+		c.add(from, "link", reason)
 	}
 	if out.Tree >= len(p.Trees) {
 		c.add(from, "fair", "needs a tree that the policy does not have: reload the policy")

@@ -226,7 +226,7 @@ func inBothDirections() []Base {
 			Queue: config, Link: link, Up: &dataplane.UpwardPlan{Queue: &up},
 		})
 		if link != nil {
-			rest := &dataplane.Queue{Name: "rest", Link: link, Config: queue.Config{Packets: 100}}
+			rest := &dataplane.Queue{Name: "rest", Link: link, Weight: 9, Config: queue.Config{Packets: 100}}
 			p.Links, p.Queues = []*dataplane.Link{link}, []*dataplane.Queue{rest}
 			p.Classes[1].Green = &dataplane.Action{Queue: rest}
 		}

@@ -139,8 +139,9 @@ func serviceJSON(policy *dataplane.Policy, p *dataplane.ServicePlan, mtu int64) 
 	q := queueJSON(own, nil, &say.Trees{}, mtu)
 	if p.Link != nil {
 		q.Link, q.Path = p.Link.Name, say.Path(p.Link)
-		q.OwnRate, q.Guarantee = bitsPerSecond(own.Rate), bitsPerSecond(own.Guarantee)
+		q.OwnRate = bitsPerSecond(own.Rate)
 	}
+	q.Guarantee = bitsPerSecond(own.Guarantee)
 	out.Queue = &q
 	return out
 }

@@ -58,7 +58,7 @@ func (p policyPrinter) trees(t bothTrees) {
 			continue
 		}
 		if up := t.up.text(i); up != down {
-			p.Printf("\nlink %s%s\n%s", t.up.Roots[i].Name(), say.Up, up)
+			p.Printf("\nlink %s,%s\n%s", t.up.Roots[i].Name(), say.Up, up)
 		}
 	}
 }

@@ -438,7 +438,7 @@ func TestCustomersOnLinks(t *testing.T) {
 		{"1,::1,p,ap-3", `c.csv:2: no link named "ap-3": define it under links:`},
 		{"1,::1,fixed,ap-1", `c.csv:2: link: plan "fixed" has link ap-2 already: remove one`},
 		{"1,::1,biz,ap-1", `c.csv:2: link: plan "biz" has no such parameter: a meter of type token-bucket has rate, burst`},
-		{"1,::1,p,,,1mbit", "c.csv:2: link is missing: guarantee, priority and weight are for a queue on a link"},
+		{"1,::1,p,,,1mbit", `c.csv:2: link is missing: guarantee, priority and weight of plan "p" are for a queue on a link`},
 		{"1,::1,p,ap-1,,21mbit", "c.csv:2: guarantee of 21mbit is above the rate of 20mbit"},
 		{"1,::1,p,ap-1,,,1001", "c.csv:2: weight 1001 is not between 1 and 1000"},
 		{"1,::1,p,ap-1,,,0", "c.csv:2: weight must be at least 1"},
