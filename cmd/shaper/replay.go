@@ -92,7 +92,7 @@ func (f *replayFlags) run(cmd *cobra.Command, s cli.Streams, in string) error {
 	if err != nil {
 		return err
 	}
-	policy.Plan = policy.Plan.For(f.way.direction)
+	policy = policy.For(f.way.direction)
 	cfg, err := f.config(sharedClasses(policy.Plan))
 	if err != nil {
 		return err

@@ -55,13 +55,9 @@ func (f *File) Compile() (*compiled.Plan, error) {
 	return plan, f.Placed(err)
 }
 
-// Upward returns the file with the policy for packets from the customers. Places are those of the
-// file. It returns nil before Compile, and if the policy is the same.
-func (f *File) Upward() *File {
-	if f.loader.up == nil {
-		return nil
-	}
-	return &File{Policy: f.loader.up, Flags: f.Flags, loader: f.loader}
+// Of returns the file with the policy of a plan for one direction. Places are those of the file.
+func (f *File) Of(plan *compiled.Plan) *File {
+	return &File{Policy: plan.Source, Flags: f.Flags, loader: f.loader}
 }
 
 // Placed adds places to errors found in the policy by dataplane or a plane. It removes duplicates,
