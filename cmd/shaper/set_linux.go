@@ -38,11 +38,13 @@ again after a restart. Without a change, list the changes in force.
 A CHANGE of a customer is plan=NAME, a parameter such as rate=50mbit, off (drop
 all of its packets), on, or reset (back to the policy). A CHANGE of a link or a
 queue is rate=RATE or reset. A queue on a link has a rate only if the policy gives
-it one; otherwise change the link.`,
+it one; otherwise change the link. Instead of rate=RATE, down=RATE and up=RATE
+change the rate to the customers and the rate from them.`,
 		Example: `  shaper set eth0 customer 4711 plan=biz-200
   shaper set eth0 customer 4711 rate=50mbit --for 1h
   shaper set eth0 customer 4711 off
   shaper set eth0 link uplink rate=35mbit
+  shaper set eth0 link ap-7 down=200mbit up=50mbit
   shaper set eth0 --file changes.txt
   shaper set eth0`,
 		Args: cli.WantArgs(1, math.MaxInt, "an interface"),

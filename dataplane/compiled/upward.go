@@ -35,7 +35,9 @@ func inUpward(policy *dataplane.Policy, err error) error {
 	for _, err := range list {
 		var e *dataplane.FieldError
 		if errors.As(err, &e) {
-			err = &dataplane.FieldError{Object: policy.Original(e.Object), Field: e.Field, Reason: e.Reason + inUp}
+			err = &dataplane.FieldError{
+				Object: policy.Original(e.Object), Field: e.Field, Reason: e.Reason + inUp,
+			}
 		}
 		out = append(out, err)
 	}

@@ -241,9 +241,8 @@ func inBothDirections() []Base {
 			params := meter.TRTCM{CIR: rate, CBS: burst, PIR: meter.BitRate(8_000_000), PBS: burst}
 			up := params
 			up.CIR = meter.BitRate(2_000_000)
-			return withCustomers(dataplane.ByInside, dataplane.Customer{Prefixes: prefix}, &dataplane.ServicePlan{
-				Params: params, Up: &dataplane.UpwardPlan{Params: up},
-			})
+			return withCustomers(dataplane.ByInside, dataplane.Customer{Prefixes: prefix},
+				&dataplane.ServicePlan{Params: params, Up: &dataplane.UpwardPlan{Params: up}})
 		}},
 	}
 }

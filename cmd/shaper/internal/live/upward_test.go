@@ -28,7 +28,8 @@ func (s *directedShaper) show() string {
 func (s *directedShaper) use(plan *compiled.Plan) {
 	plan = plan.For(s.about.Direction)
 	for i := range plan.Customers.Of {
-		s.rates[plan.Customers.Source.List[i].Name] = plan.Customers.Service(uint32(i + 1)).LinkQueue.Rate.String()
+		service := plan.Customers.Service(uint32(i + 1))
+		s.rates[plan.Customers.Source.List[i].Name] = service.LinkQueue.Rate.String()
 	}
 	_ = s.SetRates(plan)
 }

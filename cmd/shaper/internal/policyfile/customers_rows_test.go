@@ -309,6 +309,7 @@ func FuzzCustomers(f *testing.F) {
 		"customer,address,plan\n1,10.0.0.1,quiet\n", "\ufeffcustomer;address;plan\r\n1;\"10.0.0.0/8\n::1\";quiet\r\n",
 		"a\t\"b\"\"c\"\n#x\n\n \n,\"\",\n", `"a" ,"b`, "customer,vlan,plan,rate\n\"1\",2 3;4,biz-200,1mbit", "a,\"b\"c\nd,e\"f\n",
 		"customer,address,plan,quota\n1,::1,biz-200,5GB\n",
+		"customer,address,plan,down,up,down-guarantee,up-guarantee\n1,::1,quiet,1mbit,,,\n2,::2,biz-200,,2mbit,,\n",
 	} {
 		f.Add(seed, uint8(0))
 	}

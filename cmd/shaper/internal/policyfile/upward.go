@@ -48,8 +48,9 @@ func (l *loader) ratePair(n *yaml.Node, what string) (pair [2]*yaml.Node, ok boo
 func (l *loader) planPairs(d *draft, names []string) (ok bool) {
 	ok = true
 	for _, name := range names {
+		_, rate := meter.Field(d.params, name).(meter.Rate)
 		n := d.value(name)
-		if _, rate := meter.Field(d.params, name).(meter.Rate); !rate || n == nil || n.Kind != yaml.MappingNode {
+		if !rate || n == nil || n.Kind != yaml.MappingNode {
 			continue
 		}
 		if d.pairs == nil {

@@ -157,12 +157,18 @@ func TestDirectedErrors(t *testing.T) {
 		{policy("up: 8mbit}", "up: {down: 1mbit, up: 1mbit}}"), row, "p.yaml:7:35: up must be a single value"},
 		{policy("{down: 40mbit, up: 8mbit}", "[40mbit, 8mbit]"), row, "p.yaml:7:16: rate must be a single value, not a list"},
 		{policy("up: 8mbit}", "up: 0bit}"), row, "p.yaml:7:16: rate must be above zero (up)"},
-		{policy("guarantee: {down: 2mbit, up: 1mbit}", "guarantee: {down: 2mbit, up: 7mbit}"), row,
-			"p.yaml:8:44: guarantee of 7mbit is above the rate of 6mbit (up)"},
-		{policy("up: 500kbit}, limit: 100ms", "up: 4500kbit}, limit: 100ms"), row,
-			"p.yaml:10:63: guarantee of 4500kbit is above the rate of 4mbit (up)"},
-		{policy("{down: 1mbit, up: 500kbit}, limit: 50ms", "{down: 1mbit, up: 2500kbit}, limit: 50ms"), row,
-			"p.yaml:14:73: guarantee of 2500kbit is above the rate of 2mbit (up)"},
+		{
+			policy("guarantee: {down: 2mbit, up: 1mbit}", "guarantee: {down: 2mbit, up: 7mbit}"), row,
+			"p.yaml:8:44: guarantee of 7mbit is above the rate of 6mbit (up)",
+		},
+		{
+			policy("up: 500kbit}, limit: 100ms", "up: 4500kbit}, limit: 100ms"), row,
+			"p.yaml:10:63: guarantee of 4500kbit is above the rate of 4mbit (up)",
+		},
+		{
+			policy("{down: 1mbit, up: 500kbit}, limit: 50ms", "{down: 1mbit, up: 2500kbit}, limit: 50ms"), row,
+			"p.yaml:14:73: guarantee of 2500kbit is above the rate of 2mbit (up)",
+		},
 		{policy("cir: {down: 8mbit, up: 4mbit}", "cir: {down: 8mbit, up: 17mbit}"), row, "p.yaml:17:"},
 		{policy("cir: {down: 8mbit, up: 4mbit}", "cir: {down: 8mbit}"), row, "p.yaml:17:30: cir needs both directions, such as cir: {down"},
 		{policy("cbs: 10kB", "cbs: {down: 10kB, up: 10kB}"), row, "p.yaml:17:"},
@@ -241,8 +247,10 @@ customers: {file: c.csv}
 	if err != nil || own.Parameters["rate"] != "9mbit" {
 		t.Errorf("own terms: %v, %v", own, err)
 	}
-	book.Apply(changes.Change{Target: target(changes.Customer, "a"), Terms: changes.Terms{Parameters: map[string]string{"up": "x"}}})
-	if _, stale := c.Amended("", book, time.Now()); len(stale) != 1 || !strings.Contains(stale[0].Error(), `customer "a": up: "x"`) {
+	wrong := changes.Terms{Parameters: map[string]string{"up": "x"}}
+	book.Apply(changes.Change{Target: target(changes.Customer, "a"), Terms: wrong})
+	if _, stale := c.Amended("", book, time.Now()); len(stale) != 1 ||
+		!strings.Contains(stale[0].Error(), `customer "a": up: "x"`) {
 		t.Errorf("got %v", stale)
 	}
 }
