@@ -42,6 +42,8 @@ type BudgetMove struct {
 	_        structs.HostLayout
 	Customer uint32
 	Plan     uint32
+	ClassId  uint32
+	Pad      uint32
 }
 
 // Names of all BPF objects in the ELF.

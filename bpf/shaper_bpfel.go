@@ -157,6 +157,8 @@ type ShaperCustomer struct {
 	Red     ShaperCount
 	Dropped ShaperCount
 	Id      uint64
+	ClassId uint32
+	Pad     uint32
 }
 
 type ShaperDeparture struct {

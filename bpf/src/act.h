@@ -151,7 +151,7 @@ static __always_inline __u32 enqueue(struct packet *p, __u32 i, __u64 color, __u
 		return out & 7;
 	p->delay = out >> 3;
 	if (!policy.dry)
-		set_departure(p, q, p->now + p->delay, n);
+		set_departure(p, leaf_of_queue(p, q, n), p->now + p->delay);
 	return out & 7;
 }
 
@@ -165,7 +165,7 @@ static __always_inline __u32 enqueue_customer(struct packet *p, __u8 tos, __u32 
 		return out & 7;
 	p->delay = out >> 3;
 	if (!policy.dry)
-		set_departure(p, NULL, p->now + p->delay, n);
+		set_departure(p, policy.pacer == HTB ? leaf_of_customer(p->customer) : 0, p->now + p->delay);
 	return out & 7;
 }
 

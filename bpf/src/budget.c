@@ -253,6 +253,7 @@ static long move_customer(__u32 i, void *ctx __attribute__((unused)))
 	bpf_spin_lock(&c->lock);
 	change_plan(c, from, to, now);
 	WRITE(c->plan, plan);
+	WRITE(c->class_id, move->class_id);
 	bpf_spin_unlock(&c->lock);
 	return 0;
 }

@@ -339,6 +339,8 @@ struct customer {
 	struct count yellow, red;
 	struct count dropped;
 	__u64 id; /* hash of its name */
+	__u32 class_id; /* of its HTB leaf, if its queue is linked */
+	__u32 pad;
 };
 
 /* plan is the treatment of customers: a meter, or a queue for each. */
@@ -353,10 +355,12 @@ struct plan {
 
 #define MAX_MOVES 16384 /* in one run of shaper_move */
 
-/* move gives a customer another plan. */
+/* move gives a customer another plan, and its queue another leaf. */
 struct move {
 	__u32 customer; /* number */
 	__u32 plan;
+	__u32 class_id;
+	__u32 pad;
 };
 
 #define MAX_ADDITIONS 1024 /* in one run of shaper_add */

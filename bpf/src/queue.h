@@ -246,7 +246,8 @@ __noinline __u64 admit(__u32 index, __u64 now, __u64 size, __u32 color, __u32 ca
 
 /* admit_customer is admit for the queue of a customer, by its number; with TRY it is
  * queue.Leaky.Try. A customer with a meter admits everything, as one that gets another plan at
- * this moment does. The queue has no WRED, so the color does not matter. */
+ * this moment does, and one with a leaf of HTB, which decides later. The queue has no WRED, so
+ * the color does not matter. */
 __noinline __u64 admit_customer(__u32 number, __u64 now, __u32 n, __u32 packets, __u32 flags)
 {
 	struct backlog_count before = {};
@@ -263,7 +264,7 @@ __noinline __u64 admit_customer(__u32 number, __u64 now, __u32 n, __u32 packets,
 	m = bpf_map_lookup_elem(&plans, &plan);
 	if (!m)
 		return FULL;
-	if (!m->paced)
+	if (!m->paced || m->queue.linked)
 		return ADMIT;
 	if (n > MAX_LENGTH)
 		n = MAX_LENGTH;
@@ -315,16 +316,33 @@ static __always_inline __u32 flow_leaf(struct packet *p, const struct queue *q, 
 	return q->flows_id + number;
 }
 
+/* leaf_of_queue returns the ID of the HTB leaf for a packet of a queue. */
+static __always_inline __u32 leaf_of_queue(struct packet *p, const struct queue *q, __u32 n)
+{
+	if (policy.spread && p->source == FROM_SKB && q->flows)
+		return flow_leaf(p, q, n);
+	return q->class_id;
+}
+
+/* leaf_of_customer returns the ID of the HTB leaf of a customer, by its number. */
+__noinline __u32 leaf_of_customer(__u32 number)
+{
+	__u32 slot = number - 1;
+	struct customer *c = bpf_map_lookup_elem(&customers, &slot);
+
+	return c ? READ(c->class_id) : 0;
+}
+
 /* set_departure makes the kernel hold a packet until it departs: by its time, for fq, or
  * in an HTB leaf with the rate. */
-static __always_inline void set_departure(struct packet *p, const struct queue *q, __u64 at, __u32 n)
+static __always_inline void set_departure(struct packet *p, __u32 leaf, __u64 at)
 {
 	struct __sk_buff *skb = p->ctx;
 
 	if (p->source != FROM_SKB)
 		return;
 	if (policy.pacer == HTB)
-		skb->priority = policy.spread && q->flows ? flow_leaf(p, q, n) : q->class_id;
+		skb->priority = leaf;
 	/* A later time set by the sender is kept, but a distant one is on another clock. */
 	else if (policy.pacer == FQ && skb->tstamp - at > MAX_AHEAD &&
 		 bpf_skb_set_tstamp(skb, at, BPF_SKB_TSTAMP_DELIVERY_MONO))

@@ -110,9 +110,10 @@ type compiler struct {
 	queues    map[*dataplane.Queue]int
 	links     map[*dataplane.Link]int
 	envelopes map[*dataplane.Envelope]int
-	budgets   map[string]bool            // names of budgets so far
-	checked   map[*dataplane.Action]bool // actions checked so far
-	chain     map[*dataplane.Meter]bool  // meters of the chain being compiled
+	budgets   map[string]bool                 // names of budgets so far
+	checked   map[*dataplane.Action]bool      // actions checked so far
+	chain     map[*dataplane.Meter]bool       // meters of the chain being compiled
+	templates map[*dataplane.ServicePlan]bool // as of Service.Template
 }
 
 func newCompiler() *compiler {

@@ -55,6 +55,7 @@ func (c *compiler) compileCustomers(from *dataplane.Customers, other *Customers)
 		}
 		return i
 	}
+	c.findTemplates(from)
 	names := map[string]bool{}
 	for _, p := range from.Plans {
 		if names[p.Name] {
@@ -92,6 +93,22 @@ func (c *compiler) compileCustomers(from *dataplane.Customers, other *Customers)
 	c.plantCustomers(out)
 }
 
+// findTemplates finds the plans with queues that need a link, and that customers have only with one of their
+// own.
+func (c *compiler) findTemplates(from *dataplane.Customers) {
+	if !c.plan.Source.CustomersOnLinks() {
+		return
+	}
+	used := map[*dataplane.ServicePlan]bool{}
+	for i := range from.List {
+		used[from.List[i].Plan] = true
+	}
+	c.templates = map[*dataplane.ServicePlan]bool{}
+	for _, p := range from.Plans {
+		c.templates[p] = p.Queue != nil && p.Link == nil && !used[p]
+	}
+}
+
 // plantCustomers puts the customers with queues on links into their trees. If there are any, all links
 // of the policy are compiled, because a customer can move to any.
 func (c *compiler) plantCustomers(out *Customers) {
@@ -126,6 +143,9 @@ func (c *compiler) compileService(p *dataplane.ServicePlan) Service {
 			c.add(p, "limit", "must be a time, such as 50ms")
 		case p.Queue.WRED != [3]queue.Early{}:
 			c.add(p, "wred", "is not for queues of customers: use codel")
+		}
+		if out.Template = c.templates[p]; out.Template {
+			break
 		}
 		if p.InTree() {
 			c.plantService(&out)
@@ -211,8 +231,8 @@ func (p *Plan) checkLimit(s *Service, link int, errs *errorList) {
 	}
 }
 
-// linkOf returns the index of the link of a plan of customers, or -1.
-func (p *Plan) linkOf(s *Service) int {
+// LinkOf returns the index of the link of a plan of customers, or -1.
+func (p *Plan) LinkOf(s *Service) int {
 	if s.Tree < 0 || len(p.Trees[s.Tree].Links) == 0 {
 		return -1
 	}

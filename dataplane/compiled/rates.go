@@ -84,7 +84,7 @@ func (p *Plan) withRates(rates Rates) (*Plan, error) {
 	if out.Customers != nil {
 		for i := range out.Customers.Plans {
 			s := &out.Customers.Plans[i]
-			if link := out.linkOf(s); changed(link) {
+			if link := out.LinkOf(s); changed(link) {
 				out.checkLimit(s, link, &errs)
 			}
 		}

@@ -3,11 +3,13 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/rundir"
 	"github.com/cilium/ebpf"
 )
@@ -17,12 +19,23 @@ func (s *Shaper) Customers(plan *compiled.Customers) ([]dataplane.CustomerStats,
 	if s.About.Customers == 0 {
 		return make([]dataplane.CustomerStats, len(plan.Of)), nil
 	}
-	return (&CustomerCounters{s.maps.Customers}).Of(plan)
+	return (&CustomerCounters{s.maps.Customers, s.leafDevice()}).Of(plan)
 }
 
 // CustomerCounters gives access to the counters of a shaper's customers without the shaper, so
 // a goroutine can read them while another one uses it. Reading 100,000 takes some 40 ms.
-type CustomerCounters struct{ list *ebpf.Map }
+type CustomerCounters struct {
+	list   *ebpf.Map
+	device int // index of the device with the leaves of customers; 0 without leaves
+}
+
+// leafDevice returns the index of the device with the leaves of customers; 0 without leaves.
+func (s *Shaper) leafDevice() int {
+	if !s.Leaves || s.Pacer != HTB {
+		return 0
+	}
+	return s.Place.Index
+}
 
 // CustomerCounters returns access to the counters, or nil without customers. The caller must close
 // it; otherwise it is closed when it is garbage.
@@ -31,7 +44,7 @@ func (s *Shaper) CustomerCounters() (*CustomerCounters, error) {
 		return nil, nil
 	}
 	list, err := s.maps.Customers.Clone()
-	return &CustomerCounters{list}, cause.Of(err)
+	return &CustomerCounters{list, s.leafDevice()}, cause.Of(err)
 }
 
 // Close ends the access.
@@ -39,9 +52,17 @@ func (c *CustomerCounters) Close() { _ = c.list.Close() }
 
 // Of returns the counters of the customers of a plan, in its order. They are zero for a customer
 // unknown to the shaper. The counters of one customer are not read at the same moment as those of
-// another.
+// another. Drops by leaves of HTB count as packets without bytes; with leaves, reading 10,000 customers takes
+// some 60 ms longer.
 func (c *CustomerCounters) Of(plan *compiled.Customers) ([]dataplane.CustomerStats, error) {
-	return image.CustomerStats(c.list, plan)
+	var drops map[uint16]uint64
+	if c.device != 0 {
+		var err error
+		if drops, err = qdisc.LeafDrops(c.device); err != nil {
+			return nil, err
+		}
+	}
+	return image.CustomerStats(c.list, plan, drops)
 }
 
 // Customer returns the counters of a customer; zero if the shaper does not have it. The first
@@ -54,7 +75,12 @@ func (s *Shaper) Customer(name string) (out dataplane.CustomerStats, err error) 
 	if err != nil {
 		return out, err
 	}
-	return index.Stats(name)
+	return index.Stats(name, func(leaf uint16) (uint64, error) {
+		if s.leafDevice() == 0 {
+			return 0, nil
+		}
+		return qdisc.DropsOf(s.Place.Index, leaf)
+	})
 }
 
 // SetCustomerPlans changes the plans of customers of the attached program. Each keeps its tokens
@@ -62,7 +88,12 @@ func (s *Shaper) Customer(name string) (out dataplane.CustomerStats, err error) 
 // left out. The error joins dataplane.FieldErrors if the kernel plane rejects a plan; then no plan
 // is changed. It wraps ErrDetached if the shaper is no longer attached, and ErrNoRoom if a reload
 // is needed. For the owner of the shaper it may be an *UnlockedError: then all plans are changed.
-func (s *Shaper) SetCustomerPlans(list []compiled.CustomerService) error {
+//
+// amended returns the policy's plan for both directions, with the new plans and those of all other
+// customers. It is called only if queues of customers have leaves of HTB, and may be nil otherwise. A
+// customer that moves to another link gets a new leaf; the one before is removed when its packets have left,
+// by a later call or by PrepareCustomerPlans.
+func (s *Shaper) SetCustomerPlans(list []compiled.CustomerService, amended func() *compiled.Plan) error {
 	// Not lockSite: it also asks for the interface, which waits for every change of the network.
 	change, unlocked, err := s.lockToSet()
 	if err != nil {
@@ -73,23 +104,36 @@ func (s *Shaper) SetCustomerPlans(list []compiled.CustomerService) error {
 	if index == nil {
 		return err
 	}
-	plans, err := image.EncodeServices(image.EntryOf(s.Direction, s.Place.Hook, s.Pacer), s.Pacer, list)
+	plans, err := image.EncodeServices(&s.About, list)
 	if err != nil {
 		return err
 	}
-	if err = index.Set(list, plans); err != nil {
+	leafOf := func(string) uint32 { return 0 }
+	if s.Leaves {
+		g, _, err := s.changeTree(amended())
+		if err != nil {
+			return err
+		}
+		leafOf = g.LeafOf
+	}
+	now := time.Now()
+	left := func(name string, leaf uint32) { s.retired = append(s.retired, retired{name, uint16(leaf), now}) }
+	if err = index.Set(list, plans, leafOf, left); err != nil {
 		index.Close() // it may differ from the maps now
 		s.index = nil
 		return err
 	}
-	return unlocked
+	if s.owner.File == nil {
+		return s.drainRetired(index)
+	}
+	return errors.Join(unlocked, s.removeRetired(index))
 }
 
 // PrepareCustomerPlans makes the next call of SetCustomerPlans fast: without it, the first call
 // after each reload reads all customers. It does nothing while another process holds the lock of
 // the interface.
 func (s *Shaper) PrepareCustomerPlans() error {
-	if s.About.Customers == 0 || s.index.Fits(s.maps, s.Loaded) {
+	if s.About.Customers == 0 || s.index.Fits(s.maps, s.Loaded) && len(s.retired) == 0 {
 		return nil
 	}
 	change, err := rundir.TryTakeChangeLock(s.Identity())
@@ -99,7 +143,10 @@ func (s *Shaper) PrepareCustomerPlans() error {
 	if err != nil {
 		return err
 	}
-	_, err = s.currentIndex()
+	index, err := s.currentIndex()
+	if index != nil {
+		err = s.removeRetired(index)
+	}
 	return errors.Join(err, change.Close())
 }
 

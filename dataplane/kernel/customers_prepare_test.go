@@ -44,7 +44,7 @@ func TestPrepareCustomerPlans(t *testing.T) {
 			}
 			prepared := s.index
 			change := []compiled.CustomerService{{Name: "a", Plan: plan.Customers.Service(1)}}
-			if err := s.SetCustomerPlans(change); err != nil {
+			if err := s.SetCustomerPlans(change, nil); err != nil {
 				return err
 			}
 			if prepared == nil || s.index != prepared || !prepared.Loaded.Equal(s.Loaded) {

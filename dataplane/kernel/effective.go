@@ -304,9 +304,28 @@ func (i *inspection) checkTree() error {
 			moved = append(moved, c.name)
 		}
 	}
+	leaves, err := i.missingLeaves(there)
+	if err != nil {
+		return err
+	}
+	if leaves > 0 {
+		missing = append(missing, fmt.Sprintf("%d customers", leaves))
+	}
 	i.addClasses("are missing", missing)
 	i.addClasses("are below other classes", moved)
 	return nil
+}
+
+// missingLeaves returns the number of customers whose leaf is not among the classes there.
+func (i *inspection) missingLeaves(there map[uint32]uint32) (n int, err error) {
+	if i.leafDevice() == 0 {
+		return 0, nil
+	}
+	leaves, err := i.maps.ReadLeaves(&i.About, 0)
+	if err != nil {
+		return 0, err
+	}
+	return leaves.Missing(there), nil
 }
 
 // addClasses adds a problem of the HTB classes of queues and links.

@@ -135,7 +135,13 @@ func (i *installation) assignSlots() (err error) {
 	if err := i.s.maps.ReadQueues(&i.s.About); err != nil { // their rates may have changed since Refresh
 		return err
 	}
-	i.changes = i.image.Inherit(&i.s.About)
+	there, err := i.s.maps.ReadLeaves(&i.s.About, i.s.Place.Index)
+	if err != nil {
+		return err
+	}
+	if i.changes, err = i.image.Inherit(&i.s.About, there); err != nil {
+		return err
+	}
 	i.next.GSOLimit, err = i.st.gsoLimit(i.next, i.image, i.device.MTU)
 	return err
 }
@@ -280,13 +286,28 @@ func (i *installation) complete() error {
 		}
 		s.Lost.Add(st.Lost)
 	} else {
-		errs = append(errs, i.image.Tree(i.device).Prune(i.device.Index))
+		errs = append(errs, i.pruneTree())
 	}
 	errs = append(errs, s.completeAttach(st), i.claims.Unlock())
 	if first, err := s.Read(); err == nil {
 		s.Keep(first)
 	}
 	return errors.Join(errs...)
+}
+
+// pruneTree removes the classes not used by the new policy, after their packets have left.
+func (i *installation) pruneTree() error {
+	if i.image.Pacer == HTB {
+		if err := engine.AwaitPrograms(); err != nil { // the previous program may be sending packets to them
+			return err
+		}
+	}
+	t := i.image.Tree(i.device)
+	dropped, err := t.Prune(i.device.Index, drainTime)
+	i.s.retired = nil // removed, too
+	i.s.keepTree(i.image, t)
+	i.s.Lost.Add(Discarded{Packets: dropped})
+	return err
 }
 
 // completeAttach completes each change of an attached shaper: it sets the program's deadline, the

@@ -45,6 +45,8 @@ const (
 // Schedulers of the flows of fair queues, see About.Fair.
 const (
 	FairByFQCoDel = record.FairByFQCoDel // fq_codel in an HTB leaf
+	FairByCake    = record.FairByCake    // cake in an HTB leaf, for fairness by host
+	FairByBoth    = record.FairByBoth    // both, for different queues
 	FairByHTB     = record.FairByHTB     // HTB leaves by flow hash, in a kernel without fq_codel
 )
 

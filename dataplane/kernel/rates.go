@@ -19,7 +19,8 @@ import (
 // sent, and a fair queue drops the excess. The GSO limit is adjusted, as by Reload.
 //
 // The record of the shaper does not change, except for the GSO limit: pass plans with the new rates to
-// later calls of Reload and Repair.
+// later calls of Reload and Repair. If queues of customers have leaves of HTB, it must have the present plans
+// of all customers, too.
 //
 // After an error some rates may have changed; SetRates can be called again. The error wraps ErrDetached
 // if the shaper is no longer attached, and joins dataplane.FieldErrors if the kernel plane rejects a
@@ -39,6 +40,13 @@ func (s *Shaper) SetRates(plan *compiled.Plan) error {
 	if err := s.Refresh(); err != nil {
 		return err
 	}
+	if s.Leaves {
+		g, d, err := s.changeTree(plan)
+		if err != nil {
+			return err
+		}
+		return s.writeRates(st, g, d, unlocked)
+	}
 	g, err := image.EncodeRates(&s.About, plan)
 	if err != nil {
 		return err
@@ -56,6 +64,11 @@ func (s *Shaper) SetRates(plan *compiled.Plan) error {
 	if err := g.Tree(d).Change(s.Place.Index); err != nil {
 		return err
 	}
+	return s.writeRates(st, g, d, unlocked)
+}
+
+// writeRates writes the new rates to the maps, after those of the qdiscs.
+func (s *Shaper) writeRates(st *site, g *image.Image, d *iface.Device, unlocked error) error {
 	if err := s.maps.WriteRates(&s.About, g.Queues); err != nil {
 		return err
 	}

@@ -136,7 +136,14 @@ func (s *Shaper) rebuildTree(st *site, plan *compiled.Plan) error {
 	if err != nil {
 		return err
 	}
-	g.Inherit(&s.About)
+	// Without the classes there, so customers keep those that the program knows.
+	there, err := s.maps.ReadLeaves(&s.About, 0)
+	if err != nil {
+		return err
+	}
+	if _, err := g.Inherit(&s.About, there); err != nil {
+		return err
+	}
 	d.Index = s.Place.Index
 	if g.MQ, err = s.replacesMQ(d.Index); err != nil {
 		return err

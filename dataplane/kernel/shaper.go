@@ -35,6 +35,8 @@ type Shaper struct {
 	encoded         *image.Image         // of the plan last passed to Check; nil after use
 	index           *image.CustomerIndex // nil until SetCustomerPlans needs it
 	restored        *image.CustomerTable // of Config.Restore; nil after Attach
+	tree            knownTree
+	retired         []retired
 
 	// TookOver reports whether Attach took the shaper over from another process.
 	TookOver bool

@@ -69,7 +69,7 @@ func newBudgeted(
 			t.Fatal(err)
 		}
 	}
-	h.image.Inherit(&record.About{})
+	h.image.Inherit(&record.About{}, nil)
 	if err := h.image.Initialize(h.maps); err != nil {
 		t.Fatal(err)
 	}

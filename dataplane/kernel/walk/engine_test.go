@@ -92,7 +92,7 @@ func (h *hooked) open() error {
 	if h.maps, err = image.NewMaps(); err != nil {
 		return err
 	}
-	h.image.Inherit(&record.About{})
+	h.image.Inherit(&record.About{}, nil)
 	if err := h.image.Initialize(h.maps); err != nil {
 		return err
 	}

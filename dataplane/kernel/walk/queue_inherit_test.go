@@ -28,7 +28,7 @@ func (h *hooked) successor(t *testing.T, about *record.About, policy *dataplane.
 		Walker: Walker{image: g, batch: 1, now: h.now}, hook: image.EgressEntry, room: make([]byte, 1<<17),
 	}
 	next.image.Constants.Handed, next.image.Constants.Link = 1, uint8(dataplane.LinkEthernet)
-	next.image.Inherit(about)
+	next.image.Inherit(about, nil)
 	maps, err := h.maps.ForPlan(g, about, nil)
 	if err == nil {
 		err = g.Populate(about, h.maps, maps, nil, nil)

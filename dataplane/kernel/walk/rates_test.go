@@ -175,7 +175,7 @@ func TestRatesRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		g.Inherit(&record.About{})
+		g.Inherit(&record.About{}, nil)
 		about := &record.About{Interface: "v0"}
 		g.Describe(about)
 		return about, g.Plan

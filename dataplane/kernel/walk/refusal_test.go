@@ -160,6 +160,7 @@ func TestQueueRefusals(t *testing.T) {
 		return &dataplane.Queue{Name: "q", Config: cfg}
 	}
 	plain := func(*dataplane.Queue) {}
+	codel := queue.CoDel{Target: 1, Interval: 1}
 	many := func(n int) *dataplane.Policy {
 		policy := &dataplane.Policy{}
 		for i := range n {
@@ -195,7 +196,20 @@ func TestQueueRefusals(t *testing.T) {
 			"fair", &dataplane.Queue{},
 			"with fair: false, fq can queue the packets: " + string(remedy.UseHTB),
 		},
-		{"fair by source", one(ofLink(func(q *dataplane.Queue) { q.Fair = dataplane.Key{By: dataplane.BySrc} })), []record.Pacer{record.HTB}, "fair", &dataplane.Queue{}, "write fair: flow"},
+		{"fair by VLAN", one(ofLink(func(q *dataplane.Queue) { q.Fair = dataplane.Key{By: dataplane.ByVLAN} })), []record.Pacer{record.HTB}, "fair", &dataplane.Queue{}, "must be flow, src, dst"},
+		{"fair by source net", one(ofLink(func(q *dataplane.Queue) {
+			q.Fair, q.CoDel, q.ECN = dataplane.Key{By: dataplane.BySrc, V4: 24}, codel, true
+		})), []record.Pacer{record.HTB}, "fair", &dataplane.Queue{}, "must be flow, src, dst"},
+		{"fair by source without codel", one(ofLink(func(q *dataplane.Queue) {
+			q.Fair, q.ECN = dataplane.Key{By: dataplane.BySrc}, true
+		})), []record.Pacer{record.HTB}, "codel", &dataplane.Queue{}, "cake has it always"},
+		{"fair to hosts without ECN", one(ofLink(func(q *dataplane.Queue) {
+			q.Hosts, q.Fair, q.CoDel = dataplane.Key{By: dataplane.ByDst}, dataplane.Key{By: dataplane.ByFlow}, codel
+		})), []record.Pacer{record.HTB}, "ecn", &dataplane.Queue{}, "cake marks"},
+		{"fair to hosts", one(ofLink(func(q *dataplane.Queue) {
+			q.Hosts, q.Fair = dataplane.Key{By: dataplane.ByDst}, dataplane.Key{By: dataplane.ByFlow}
+			q.CoDel, q.ECN = codel, true
+		})), []record.Pacer{record.FQ}, "fair", &dataplane.Queue{}, "needs HTB"},
 		{"fair with wred", one(ofLink(func(q *dataplane.Queue) {
 			q.Fair, q.WRED[1] = dataplane.Key{By: dataplane.ByFlow}, queue.Early{Max: 10, Probability: 1}
 		})), []record.Pacer{record.HTB}, "wred", &dataplane.Queue{}, "a rate of its own"},

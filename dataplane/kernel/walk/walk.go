@@ -47,7 +47,7 @@ type Walker struct {
 func New(plan *compiled.Plan, batch int) (*Walker, error) {
 	if q, fair := image.LinkedAndFair(plan); q != nil {
 		field, but := "link", ""
-		if fair != nil {
+		if fair.Fair() {
 			q, field, but = fair, "fair", " (but fair: false can)"
 		}
 		return nil, &remedy.Error{Err: &dataplane.FieldError{
@@ -79,7 +79,9 @@ func (w *Walker) load() (err error) {
 	if w.maps, err = image.NewMaps(); err != nil {
 		return err
 	}
-	w.image.Inherit(&record.About{})
+	if _, err := w.image.Inherit(&record.About{}, nil); err != nil {
+		return err
+	}
 	if err := w.image.Initialize(w.maps); err != nil {
 		return err
 	}

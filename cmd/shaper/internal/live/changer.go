@@ -6,6 +6,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
@@ -23,8 +24,8 @@ type Changeable interface {
 	Policy() (*policyfile.Compiled, error) // with or without changes
 	HasRules() bool                        // the policy has quotas or schedules
 	// SetCustomerPlans changes the plans of customers. The error wraps kernel.ErrNoRoom if a
-	// reload is needed.
-	SetCustomerPlans([]compiled.CustomerService) error
+	// reload is needed. amended is that of kernel.Shaper.SetCustomerPlans.
+	SetCustomerPlans(list []compiled.CustomerService, amended func() *compiled.Plan) error
 	// SetRates changes the rates of links and queues to those of a plan for both directions.
 	SetRates(*compiled.Plan) error
 	// CountersOf returns the counters of the customers of a plan, in its order.
@@ -308,10 +309,17 @@ func (c *Changer) run(list []effect, now time.Time) error {
 	}
 	for _, e := range list {
 		var err error
+		amended := sync.OnceValue(func() *compiled.Plan {
+			policy, _ := e.policy.Amended(c.Path, c.Book, now)
+			return policy.Plan
+		})
 		if len(e.customers) > 0 {
-			err = locked(e.shaper.SetCustomerPlans(e.customers))
+			err = locked(e.shaper.SetCustomerPlans(e.customers, amended))
 		}
 		if err == nil && e.rates != nil {
+			if e.shaper.Info().Leaves {
+				e.rates = amended() // HTB has the rates of customers, too
+			}
 			err = locked(e.shaper.SetRates(e.rates))
 		}
 		if errors.Is(err, kernel.ErrNoRoom) {

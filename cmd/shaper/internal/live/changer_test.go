@@ -47,7 +47,7 @@ func (s *fakeShaper) Policy() (*policyfile.Compiled, error) { return s.policy, n
 func (s *fakeShaper) HasRules() bool                        { return s.policy.HasRules() }
 func (s *fakeShaper) SetRates(*compiled.Plan) error         { return nil }
 
-func (s *fakeShaper) SetCustomerPlans(list []compiled.CustomerService) error {
+func (s *fakeShaper) SetCustomerPlans(list []compiled.CustomerService, _ func() *compiled.Plan) error {
 	if err := s.err; err != nil {
 		s.err = nil
 		return err

@@ -166,6 +166,10 @@ func Pacer(s *kernel.About) string {
 	switch s.Fair {
 	case kernel.FairByFQCoDel:
 		out += "; fair queues by fq_codel"
+	case kernel.FairByCake:
+		out += "; fair queues by cake"
+	case kernel.FairByBoth:
+		out += "; fair queues by fq_codel, or by cake if hosts get the same"
 	case kernel.FairByHTB:
 		out += "; fair queues by HTB leaves for flow hashes, without codel: this kernel has no fq_codel"
 	}

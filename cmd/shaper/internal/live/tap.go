@@ -97,7 +97,7 @@ func (c *LocalTap) HasRules() bool {
 }
 
 // SetCustomerPlans changes the plans of customers.
-func (c *LocalTap) SetCustomerPlans(list []compiled.CustomerService) error {
+func (c *LocalTap) SetCustomerPlans(list []compiled.CustomerService, _ func() *compiled.Plan) error {
 	return c.Shaper.SetCustomerPlans(list)
 }
 

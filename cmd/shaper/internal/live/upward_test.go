@@ -39,11 +39,13 @@ func (s *directedShaper) SetRates(plan *compiled.Plan) error {
 	return nil
 }
 
-func (s *directedShaper) SetCustomerPlans(list []compiled.CustomerService) error {
+func (s *directedShaper) SetCustomerPlans(
+	list []compiled.CustomerService, amended func() *compiled.Plan,
+) error {
 	for _, c := range list {
 		s.rates[c.Name] = c.Plan.LinkQueue.Rate.String()
 	}
-	return s.fakeShaper.SetCustomerPlans(list)
+	return s.fakeShaper.SetCustomerPlans(list, amended)
 }
 
 // TestDirections changes the rates of customers and of a link in one direction, and in both, and uses up the

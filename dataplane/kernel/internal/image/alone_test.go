@@ -88,7 +88,7 @@ func pictureOf(plan *compiled.Plan, pacer record.Pacer) *picture {
 	}
 	both := &picture{Image: out}
 	if pacer == record.HTB {
-		out.Inherit(&record.About{})
+		out.Inherit(&record.About{}, nil)
 		both.tree = out.Tree(&iface.Device{MTU: 1500, LinkType: dataplane.LinkEthernet})
 	}
 	out.Plan, out.source = nil, nil

@@ -10,6 +10,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/engine"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/qdisc"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/record"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/remedy"
 	"github.com/cilium/ebpf"
@@ -76,13 +77,25 @@ func (e *encoder) service(from *compiled.Service) (out bpf.ShaperPlan) {
 	} else {
 		out.Paced, e.Constants.Paced = 1, 1
 		out.Profile = *engine.BlockingProfile()
-		out.Queue = encodeQueue(&from.Queue, from.Queue.Rate)
+		switch {
+		case from.Template:
+			out.Queue = bpf.ShaperQueue{Linked: 1}
+		case from.Tree >= 0:
+			out.Queue = bpf.ShaperQueue{Linked: 1, Ecn: engine.Flag(from.LinkQueue.ECN)}
+			e.checkLinked(from.Source, &from.LinkQueue, &from.FlowKeys, false)
+			if e.fair == record.FairByHTB && fairKind(&from.LinkQueue, &from.FlowKeys) == qdisc.FQCoDel {
+				e.fail(from.Source, "fair", "is for queues of customers"+noFQCoDel)
+			}
+		default:
+			out.Queue = encodeQueue(&from.Queue, from.Queue.Rate)
+		}
 		switch {
 		case e.entry == XdpEntry:
 			e.refuse(from.Source, "queue", "cannot run in XDP, which has no queues", remedy.UseTC)
+		case from.Template, from.Tree >= 0:
 		case e.Pacer == record.HTB:
 			e.refuse(from.Source, "queue",
-				"of each customer needs qdisc fq: this kernel lacks it, or the policy has links, or queues without fair: false",
+				"of each customer needs qdisc fq, but this kernel lacks it, or other queues need HTB: give the plan a link, or fair: flow",
 				remedy.UseUserSpace)
 		case e.Pacer == record.FQ && from.Queue.Time > maxFQDelay:
 			e.refuse(from.Source, "limit",
@@ -96,6 +109,14 @@ func (e *encoder) service(from *compiled.Service) (out bpf.ShaperPlan) {
 		}
 	}
 	return out
+}
+
+// leaves returns the number of customers whose queues are leaves of HTB.
+func (e *encoder) leaves() (n int) {
+	for i := range e.Plan.Trees {
+		n += len(e.Plan.Trees[i].Customers)
+	}
+	return n
 }
 
 // hasPaced reports whether a plan of customers uses a queue.
@@ -112,16 +133,23 @@ func CustomerID(name string) uint64 {
 	return max(h.Sum64(), 1)
 }
 
-func statsOfCustomer(c *bpf.ShaperCustomer) (out dataplane.CustomerStats) {
+// statsOfCustomer returns the counters of a customer. Leaves count packets, no bytes.
+func statsOfCustomer(c *bpf.ShaperCustomer, drops map[uint16]uint64) (out dataplane.CustomerStats) {
 	for color, n := range []bpf.ShaperCount{c.Green, c.Yellow, c.Red} {
 		addCount(&out.Colors[color], n)
 	}
 	addCount(&out.Dropped, c.Dropped)
+	if c.ClassId != 0 {
+		addCount(&out.Dropped, bpf.ShaperCount{Packets: drops[uint16(c.ClassId)]})
+	}
 	return out
 }
 
 // CustomerStats returns the counters of the customers of a plan in a map, see kernel.CustomerCounters.Of.
-func CustomerStats(m *ebpf.Map, plan *compiled.Customers) ([]dataplane.CustomerStats, error) {
+// drops are the packets dropped by leaves, by class ID.
+func CustomerStats(
+	m *ebpf.Map, plan *compiled.Customers, drops map[uint16]uint64,
+) ([]dataplane.CustomerStats, error) {
 	list := plan.Source.List
 	out, found := make([]dataplane.CustomerStats, len(list)), make([]bool, len(list))
 	others := map[uint64]dataplane.CustomerStats{} // by ID: those in other places of the map than in the plan
@@ -130,9 +158,9 @@ func CustomerStats(m *ebpf.Map, plan *compiled.Customers) ([]dataplane.CustomerS
 			c, at := &values[i], at+i
 			switch {
 			case at < len(list) && c.Id == CustomerID(list[at].Name):
-				out[at], found[at] = statsOfCustomer(c), true
+				out[at], found[at] = statsOfCustomer(c, drops), true
 			case c.Id != 0:
-				others[c.Id] = statsOfCustomer(c)
+				others[c.Id] = statsOfCustomer(c, drops)
 			}
 		}
 	})
@@ -147,12 +175,14 @@ func CustomerStats(m *ebpf.Map, plan *compiled.Customers) ([]dataplane.CustomerS
 	return out, nil
 }
 
-// EncodeServices encodes the plans of customers for a program and a pacer. The error joins a
-// dataplane.FieldError for each part that the kernel plane cannot run.
+// EncodeServices encodes the plans of customers for a shaper. The error joins a dataplane.FieldError for
+// each part that the kernel plane cannot run.
 func EncodeServices(
-	to Entry, pacer record.Pacer, list []compiled.CustomerService,
+	a *record.About, list []compiled.CustomerService,
 ) (map[*compiled.Service]bpf.ShaperPlan, error) {
-	e := encoder{Image: &Image{entry: to, Pacer: pacer}}
+	e := encoder{Image: &Image{
+		entry: EntryOf(a.Direction, a.Place.Hook, a.Pacer), Pacer: a.Pacer, fair: a.Fair,
+	}}
 	plans := map[*compiled.Service]bpf.ShaperPlan{}
 	for _, c := range list {
 		if _, known := plans[c.Plan]; !known {

@@ -181,8 +181,11 @@ func (d *customerDiff) moveKnown() error {
 		number := d.t.Numbers[CustomerID(from.Source.List[i].Name)]
 		if d.numbers[i] = number; number == 0 {
 			d.added = append(d.added, i)
-		} else if plan := d.plans[from.Of[i]]; d.t.customers[number-1].Plan != plan {
-			moves = append(moves, bpf.BudgetMove{Customer: number, Plan: plan})
+			continue
+		}
+		move := bpf.BudgetMove{Customer: number, Plan: d.plans[from.Of[i]], ClassId: d.leafHandle(i)}
+		if was := &d.t.customers[number-1]; was.Plan != move.Plan || was.ClassId != move.ClassId {
+			moves = append(moves, move)
 		}
 	}
 	return d.move(moves)
@@ -229,7 +232,7 @@ func (d *customerDiff) addCustomers() error {
 			return ErrNoRoom
 		}
 		c := initialState(&d.customerImage.plans[from.Of[i]])
-		c.Plan, c.Id = d.plans[from.Of[i]], CustomerID(from.Source.List[i].Name)
+		c.Plan, c.Id, c.ClassId = d.plans[from.Of[i]], CustomerID(from.Source.List[i].Name), d.leafHandle(i)
 		if err := d.Maps.Customers.Put(uint32(next), &c); err != nil {
 			return cause.Of(err)
 		}

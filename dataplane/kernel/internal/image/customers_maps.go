@@ -89,10 +89,10 @@ func (g *Image) populateCustomers(to *Maps, before *CustomerTable) error {
 		if was := before.find(id); was != nil {
 			*out = *was
 			if previous[was.Plan] != next[plan] {
-				moves = append(moves, bpf.BudgetMove{Customer: uint32(i + 1), Plan: plan})
+				moves = append(moves, bpf.BudgetMove{Customer: uint32(i + 1), Plan: plan, ClassId: g.leafHandle(i)})
 			}
 		}
-		out.Plan, out.Id = plan, id
+		out.Plan, out.Id, out.ClassId = plan, id, g.leafHandle(i)
 	}
 	err := errors.Join(
 		engine.PutArray(to.plans, g.customerImage.plans),
@@ -165,11 +165,16 @@ func (g *Image) AddMissed(from, to *Maps) error {
 			list = append(list, a)
 		}
 	}
+	return to.addCounts(list)
+}
+
+// addCounts adds counts to those of customers, while a program counts as well.
+func (s *Maps) addCounts(list []bpf.BudgetAddition) error {
 	if len(list) == 0 {
 		return nil
 	}
 	c, err := engine.LoadBudgetProgram(bpf.BudgetProgShaperAdd,
-		map[string]*ebpf.Map{bpf.ShaperMapCustomers: to.Customers})
+		map[string]*ebpf.Map{bpf.ShaperMapCustomers: s.Customers})
 	if err != nil {
 		return err
 	}

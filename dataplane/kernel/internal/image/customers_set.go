@@ -18,6 +18,7 @@ type CustomerIndex struct {
 	Loaded  time.Time // About.Loaded when it was read
 	numbers map[uint64]uint32
 	of      []uint32 // index of the plan, by number - 1
+	leaves  []uint32 // handle of the HTB leaf, by number - 1; 0: none
 	plans   []bpf.ShaperPlan
 	users   []int // number of customers with each plan
 	known   map[bpf.ShaperPlan]uint32
@@ -37,13 +38,15 @@ func (x *CustomerIndex) Close() {
 	}
 }
 
-// Set changes the plans of customers.
+// Set changes the plans of customers, and their leaves. It calls left for each leaf that a customer leaves.
 func (x *CustomerIndex) Set(
 	list []compiled.CustomerService, encoded map[*compiled.Service]bpf.ShaperPlan,
+	leafOf func(name string) uint32, left func(name string, leaf uint32),
 ) error {
 	moves := make([]bpf.BudgetMove, 0, len(list))
 	indexes := map[*compiled.Service]uint32{}
-	left := map[uint32]bool{} // plans left by customers
+	unused := map[uint32]bool{} // plans left by customers
+	freed := map[string]uint32{}
 	for _, c := range list {
 		number := x.numbers[CustomerID(c.Name)]
 		if number == 0 {
@@ -57,19 +60,26 @@ func (x *CustomerIndex) Set(
 			}
 			indexes[c.Plan] = at
 		}
-		if x.of[number-1] != at {
-			moves = append(moves, bpf.BudgetMove{Customer: number, Plan: at})
+		leaf, leafBefore := leafOf(c.Name), x.leaves[number-1]
+		if x.of[number-1] != at || leaf != leafBefore {
+			moves = append(moves, bpf.BudgetMove{Customer: number, Plan: at, ClassId: leaf})
+			if x.leaves[number-1] = leaf; leafBefore != 0 && leafBefore != leaf {
+				freed[c.Name] = leafBefore
+			}
 			x.users[at]++
 			before := x.of[number-1]
 			x.users[before]--
-			left[before] = true
+			unused[before] = true
 			x.of[number-1] = at
 		}
 	}
 	if err := x.mover.move(moves); err != nil {
 		return err
 	}
-	for at := range left {
+	for name, leaf := range freed {
+		left(name, leaf)
+	}
+	for at := range unused {
 		if x.users[at] == 0 {
 			delete(x.known, x.plans[at])
 			x.slots.freed = append(x.slots.freed, at)
@@ -92,6 +102,17 @@ func (x *CustomerIndex) add(p bpf.ShaperPlan) (uint32, error) {
 	}
 	x.plans[at], x.known[p] = p, at
 	return at, nil
+}
+
+// AddDrops adds packets that the leaf of a customer dropped to its counters. Their lengths are unknown.
+func (x *CustomerIndex) AddDrops(name string, packets uint64) error {
+	number := x.numbers[CustomerID(name)]
+	if number == 0 {
+		return nil
+	}
+	add := bpf.BudgetAddition{Customer: uint64(number)}
+	add.Dropped.Packets = packets
+	return x.addCounts([]bpf.BudgetAddition{add})
 }
 
 // mover changes plans of customers by a program holding the lock of each customer.
@@ -117,11 +138,12 @@ func NewCustomerIndex(m *Maps, loaded time.Time) (*CustomerIndex, error) {
 	}
 	x := &CustomerIndex{
 		Maps: m, Loaded: loaded, numbers: t.Numbers, of: make([]uint32, len(t.customers)),
-		plans: t.plans, users: make([]int, len(t.plans)), known: map[bpf.ShaperPlan]uint32{},
+		leaves: make([]uint32, len(t.customers)), plans: t.plans, users: make([]int, len(t.plans)), known: map[bpf.ShaperPlan]uint32{},
 		slots: planSlots{await: engine.AwaitPrograms},
 	}
 	for _, number := range t.Numbers {
 		at := t.customers[number-1].Plan
+		x.leaves[number-1] = t.customers[number-1].ClassId
 		x.of[number-1] = at
 		x.users[at]++
 		x.known[t.plans[at]] = at
@@ -140,8 +162,9 @@ func NewCustomerIndex(m *Maps, loaded time.Time) (*CustomerIndex, error) {
 	return x, nil
 }
 
-// Stats returns the counters of a customer; zeros if the maps do not have it.
-func (x *CustomerIndex) Stats(name string) (out dataplane.CustomerStats, err error) {
+// Stats returns the counters of a customer; zeros if the maps do not have it. drops returns the packets
+// dropped by a leaf.
+func (x *CustomerIndex) Stats(name string, drops func(leaf uint16) (uint64, error)) (out dataplane.CustomerStats, err error) {
 	number := x.numbers[CustomerID(name)]
 	if number == 0 {
 		return out, nil
@@ -150,5 +173,11 @@ func (x *CustomerIndex) Stats(name string) (out dataplane.CustomerStats, err err
 	if err := x.Customers.LookupWithFlags(number-1, &c, ebpf.LookupLock); err != nil {
 		return out, cause.Of(err)
 	}
-	return statsOfCustomer(&c), nil
+	of := map[uint16]uint64{}
+	if id := uint16(c.ClassId); id != 0 {
+		if of[id], err = drops(id); err != nil {
+			return out, err
+		}
+	}
+	return statsOfCustomer(&c, of), nil
 }

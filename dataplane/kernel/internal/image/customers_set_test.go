@@ -86,7 +86,7 @@ func TestSetCustomers(t *testing.T) {
 			index, err = NewCustomerIndex(maps, time.Time{})
 		}
 		if err == nil {
-			err = index.Set(changes, encoded)
+			err = index.Set(changes, encoded, func(string) uint32 { return 0 }, nil)
 		}
 		if errors.Is(err, ErrNoRoom) {
 			remade++

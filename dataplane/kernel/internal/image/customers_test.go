@@ -116,7 +116,7 @@ func TestChangeCustomers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		counters, err := CustomerStats(maps.Customers, g.Plan.Customers)
+		counters, err := CustomerStats(maps.Customers, g.Plan.Customers, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

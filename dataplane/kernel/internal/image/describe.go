@@ -9,7 +9,7 @@ import (
 func (g *Image) Describe(a *record.About) {
 	a.Outline, a.Slots, a.Stages, a.Queued = *g.Plan.Outline(), g.CounterSlots(), nil, nil
 	a.Links, a.Ring, a.Pacer, a.Fair = g.linkIDs, g.ring, g.Pacer, g.fair
-	a.MQ = g.MQ
+	a.MQ, a.Leaves, a.TreeChanges = g.MQ, g.hasLeaves(), 0
 	a.Customers = g.Constants.Customers
 	for i, q := range g.Queues {
 		a.Queued = append(a.Queued, record.Queue{ShaperQueue: q, Feeder: g.feeders[i]})

@@ -19,7 +19,7 @@ const (
 	MaxClasses = 1024    // classes
 	MaxChain   = 8       // meters in one chain
 	MaxQueues  = 256     // queues
-	MaxLinks   = 512     // links; with the queues of two policies their class IDs are below those of flows
+	MaxLinks   = 1500    // links; with the queues of two policies their class IDs are at most maxPair
 	MaxTables  = 64      // meters with keys
 	MaxStates  = 4096    // meter states, for the previous and the new policy together
 	MaxBounds  = 1 << 16 // bounds of prefixes or ranges in one match field
@@ -52,6 +52,7 @@ type Image struct {
 	fair    record.FairScheduler // of the fair queues; "" without one
 	feeders []record.Feeder      // by queue
 	linkIDs []uint16             // HTB class minor, by link of the plan
+	leafIDs []uint16             // HTB class minor, by customer of the plan; 0: none; nil without leaves
 	MQ      bool                 // as record.About.MQ
 	from    compiled.Succession  // parts of the previous policy continued by the plan
 }
@@ -115,6 +116,7 @@ func (e *encoder) checkCounts() {
 		{e.keyed, MaxTables, "meters", " with a key"},
 		{len(e.Plan.Queues), MaxQueues, "queues", ""},
 		{len(e.Plan.Links), MaxLinks, "links", ""},
+		{e.leaves(), MaxLeaves, "customers", " with queues on links, or fair ones,"},
 	} {
 		if limit.n > limit.most {
 			e.fail(e.Plan.Source, limit.field,
@@ -140,6 +142,9 @@ func (e *encoder) encodeClass(i int) {
 	out := bpf.ShaperClass{Stage: int32(c.Stage), Customers: uint32(engine.Flag(c.Customers))}
 	if e.entry == XdpEntry && len(c.Source.Match.Mark) > 0 {
 		e.refuse(&c.Source.Match, "mark", noMark, remedy.UseTC)
+	}
+	if c.Customers && e.Plan.Stages[c.Stage].Then >= 0 && e.leaves() > 0 {
+		e.fail(c.Source.Meter, "then", "charges packets that the queue of their customer may drop later: in the kernel plane its leaf of HTB decides after all meters: give the customers a link with this rate instead")
 	}
 	depth := 0
 	for at := c.Stage; at >= 0; at = e.Plan.Stages[at].Then {

@@ -31,9 +31,18 @@ func feederOf(plan *compiled.Outline, queue int) (out record.Feeder) {
 
 // CountQdiscDrops adds HTB's drops to the counters of the classes feeding its queues. HTB counts
 // packets, no bytes, and counts a GSO packet as one.
+//
+// If one class only has customers, the drops of their leaves are its drops.
 func CountQdiscDrops(a *record.About, stats []dataplane.ClassStats, leaves map[uint16]qdisc.Counts) {
+	ofCustomers := int64(a.RetiredDrops)
+	if a.Leaves {
+		for _, leaf := range leaves {
+			ofCustomers += int64(leaf.Drops)
+		}
+	}
 	for _, q := range a.Queued {
 		dropped := int64(CountsOf(leaves, &q.ShaperQueue).Drops)
+		ofCustomers -= dropped
 		for i := range a.Outline.Classes {
 			if a.Outline.Classes[i].Name != q.Class {
 				continue
@@ -44,5 +53,22 @@ func CountQdiscDrops(a *record.About, stats []dataplane.ClassStats, leaves map[u
 			}
 			to.Packets = (to.Packets + dropped) & math.MaxInt64
 		}
+	}
+	if !a.Leaves {
+		return
+	}
+	only := -1
+	for i := range a.Outline.Classes {
+		switch {
+		case !a.Outline.OfCustomers(i):
+		case only >= 0:
+			return
+		default:
+			only = i
+		}
+	}
+	if only >= 0 {
+		to := &stats[only].Behind
+		to.Packets = (to.Packets + ofCustomers) & math.MaxInt64
 	}
 }

@@ -40,7 +40,7 @@ func TestFeeder(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				g.Inherit(about)
+				g.Inherit(about, nil)
 				next := &record.About{}
 				g.Describe(next)
 				raw, err := json.Marshal(next) // as the record is stored

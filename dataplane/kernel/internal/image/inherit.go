@@ -1,6 +1,7 @@
 package image
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
@@ -12,8 +13,11 @@ import (
 )
 
 // Inherit assigns slots to classes, meters and queues. A part continuing one of the previous policy
-// gets its slot, the others get free slots.
-func (g *Image) Inherit(before *record.About) []compiled.ClassChange {
+// gets its slot, the others get free slots. there are the classes on the device; nil for none.
+func (g *Image) Inherit(before *record.About, there *Leaves) ([]compiled.ClassChange, error) {
+	if there == nil {
+		there = &Leaves{}
+	}
 	g.from = g.Plan.Succeed(&before.Outline)
 	counters := engine.SlotAllocator{Used: map[uint32]bool{0: true}} // slot 0 is for unclassified packets
 	for _, slot := range before.Slots {
@@ -26,11 +30,14 @@ func (g *Image) Inherit(before *record.About) []compiled.ClassChange {
 			g.classes[i].Slot = counters.Allocate()
 		}
 	}
-	g.inheritQueues(before)
+	ids := newClassIDs(before, there)
+	if err := errors.Join(g.inheritQueues(before, ids), g.inheritLeaves(ids, there)); err != nil {
+		return nil, err
+	}
 	g.inheritTables(before)
 	g.inheritLeases(before)
 	g.inheritStates(before)
-	return g.from.Changes
+	return g.from.Changes, nil
 }
 
 // inheritStates assigns the slots of meter states. If several meters continue the same

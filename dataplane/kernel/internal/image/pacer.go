@@ -2,7 +2,6 @@ package image
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"iter"
 	"math"
@@ -22,57 +21,8 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// fairScheduler returns the scheduler of a plan's fair queues; "" without one.
-func fairScheduler(plan *compiled.Plan, pacer record.Pacer) record.FairScheduler {
-	switch _, fair := LinkedAndFair(plan); {
-	case fair == nil || pacer != record.HTB:
-		return ""
-	case errors.As(qdisc.Have(qdisc.FQCoDel), new(*qdisc.MissingError)):
-		return record.FairByHTB
-	}
-	return record.FairByFQCoDel
-}
-
 // PacerNumber holds the values of enum pacer in bpf/src/policy.h.
 var PacerNumber = map[record.Pacer]uint32{record.FQ: 1, record.HTB: 2}
-
-// LinkedAndFair returns the first queue of a plan that belongs to a link, and the first that
-// is fair; nil if there is none.
-func LinkedAndFair(plan *compiled.Plan) (linked, fair *compiled.Queue) {
-	for i := len(plan.Queues) - 1; i >= 0; i-- {
-		q := &plan.Queues[i]
-		if q.Link >= 0 {
-			linked = q
-		}
-		if q.Fair != queue.FairNone {
-			fair = q
-		}
-	}
-	return linked, fair
-}
-
-// ChoosePacer returns the pacer for a plan: the requested one, or if that is "", one that
-// the kernel has and that supports the plan. It is "" for a plan without queues.
-func ChoosePacer(requested record.Pacer, plan *compiled.Plan) (record.Pacer, error) {
-	linked, fair := LinkedAndFair(plan)
-	switch {
-	case len(plan.Queues) == 0 && !hasPaced(plan):
-		return "", nil
-	case requested == "" && linked == nil && qdisc.Have(string(record.FQ)) == nil:
-		return record.FQ, nil
-	case requested == "":
-		requested = record.HTB
-	}
-	err := qdisc.Have(string(requested))
-	if err == nil && fair != nil && requested == record.HTB {
-		if err = qdisc.Have(qdisc.FQCoDel); errors.As(err, new(*qdisc.MissingError)) {
-			err = nil // flows get leaves of HTB
-		} else if err != nil {
-			err = fmt.Errorf("queue %s is fair: %w", fair.Name, err)
-		}
-	}
-	return requested, err
-}
 
 // Without fq_codel, the flows of a fair queue are spread over leaves of HTB, which take turns.
 // Flows that send little share the leaf of the queue itself, which is sent first: the program keeps
@@ -83,7 +33,7 @@ const (
 	firstParts = 4        // flows sent first have at most 1 - 1/firstParts of the rate
 	flowLimit  = 2        // limit of a leaf: this part of the queue's limit
 	flowRoom   = 80 << 10 // and at least a GSO packet with the headers of its segments, bytes
-	flowQueues = 15       // queues with such leaves: those of two policies have IDs below qdisc.Over
+	flowQueues = 14       // queues with such leaves: those of two policies have IDs below qdisc.Over
 )
 
 // FlowIDs returns the IDs of the classes of a queue: its own, and those of its leaves for flows.
@@ -108,35 +58,13 @@ func CountsOf(leaves map[uint16]qdisc.Counts, q *bpf.ShaperQueue) (sum qdisc.Cou
 	return sum
 }
 
-// alone reports whether a fair queue is alone in its tree, with the rate of the root.
-func (g *Image) alone(q *compiled.Queue) bool {
-	tree := &g.Plan.Trees[g.Plan.Links[q.Link].Tree]
-	return q.Fair != queue.FairNone && len(tree.Links) == 1 && len(tree.Queues) == 1 &&
-		q.Rate == (meter.Rate{})
-}
-
-// spreads reports whether a fair queue needs leaves for its flows.
-func (e *encoder) spreads(q *compiled.Queue) bool {
-	if q.Fair == queue.FairNone || e.fair != record.FairByHTB {
-		return false
-	}
-	const missing = ", which needs fq_codel: this kernel has no fq_codel qdisc, and no module sch_fq_codel"
-	switch {
-	case !e.alone(q):
-		e.fail(q.Source, "fair", "shares its link with other queues"+missing)
-	case e.spread == flowQueues:
-		e.fail(q.Source, "fair", fmt.Sprintf("is the case for more than %d queues%s", flowQueues, missing))
-	}
-	return true
-}
-
 // queue encodes a queue and gives it a ring of departures if its limit needs one.
 func (e *encoder) queue(q *compiled.Queue) {
 	e.checkQueue(q)
 	out := encodeQueue(&q.Config, q.Drain)
 	if q.Link >= 0 {
 		out.Linked, out.Capacity, out.Paces[0] = 1, 0, bpf.ShaperPace{}
-		e.checkLinked(q)
+		e.checkLinked(q.Source, &q.LinkQueue, &q.FlowKeys, e.alone(q))
 	}
 	if e.spreads(q) {
 		out.Flows, out.FlowsSlot = flowLeaves, e.spread
@@ -179,33 +107,6 @@ func encodeQueue(c *queue.Config, rate meter.Rate) bpf.ShaperQueue {
 		}
 	}
 	return out
-}
-
-// checkLinked rejects options unsupported by HTB in a queue of a link.
-func (e *encoder) checkLinked(q *compiled.Queue) {
-	switch {
-	case e.Pacer != record.FQ:
-	case e.alone(q):
-		e.refuse(q.Source, "fair", "needs HTB; with fair: false, fq can queue the packets", remedy.UseHTB)
-	default:
-		e.refuse(q.Source, "link", "needs HTB", remedy.UseHTB)
-	}
-	if q.Fair == queue.FairHosts || q.Fair == queue.FairFlows && q.Key.By != dataplane.ByFlow {
-		e.fail(q.Source, "fair",
-			"must be flow in the kernel plane, which schedules flows by fq_codel: write fair: flow")
-	}
-	if q.WRED != [3]queue.Early{} || q.CoDel != (queue.CoDel{}) && q.Fair == queue.FairNone {
-		field := "wred"
-		if q.WRED == [3]queue.Early{} {
-			field = "codel"
-		}
-		e.fail(q.Source, field,
-			"is not supported in a queue of a link in the kernel plane, because HTB does not report the backlog: give the queue a rate of its own")
-	}
-	if q.Packets > 0 && q.Fair == queue.FairNone {
-		e.fail(q.Source, "limit",
-			"of a link's queue cannot be in packets in the kernel plane: give a size, such as 64KiB, or a time")
-	}
 }
 
 // maxFQDelay is the maximum queueing delay with fq. fq itself allows 2^32 µs, 71 minutes.
@@ -301,21 +202,28 @@ func (g *Image) Tree(d *iface.Device) *qdisc.Tree {
 			t.Leaves = append(t.Leaves, leaf)
 			continue
 		}
-		leaf.Parent, leaf.Priority, leaf.Guarantee = g.linkIDs[q.Link], shares.priority[i], shares.ofQueue[i]
+		share := shares.ofQueue[i]
+		leaf.Parent, leaf.Priority, leaf.Guarantee = g.linkIDs[q.Link], share.priority, share.rate
 		if q.Rate != (meter.Rate{}) {
 			leaf.Rate = bytesPerSecond(q.Rate)
 		}
-		leaf.Quantum, leaf.Limit = g.quantum(q, longest), uint32(min(q.Bytes, math.MaxUint32))
+		leaf.Quantum, leaf.Limit = share.quantum(longest), uint32(min(q.Bytes, math.MaxUint32))
 		switch {
 		case g.Queues[i].Flows > 0:
 			t.Leaves = append(t.Leaves, flowLeavesOf(q, leaf, uint16(g.Queues[i].FlowsId))...)
 			continue
 		case q.Fair != queue.FairNone:
-			leaf.Fair = &qdisc.Fair{
-				CoDel: q.CoDel, ECN: q.ECN, Packets: uint32(q.Capacity()), Quantum: flowQuantum(q.Drain),
-			}
+			leaf.Fair = fairOf(&q.LinkQueue, &q.FlowKeys, q.Drain)
 		}
 		t.Leaves = append(t.Leaves, leaf)
+	}
+	known := limits{}
+	for i, id := range g.leafIDs {
+		if id != 0 {
+			leaf := g.customerLeaf(g.Plan.Customers.Service(uint32(i+1)), shares.ofCustomer[i], longest, known)
+			leaf.ID = id
+			t.Leaves = append(t.Leaves, leaf)
+		}
 	}
 	return t
 }
@@ -347,17 +255,4 @@ func flowLeavesOf(q *compiled.Queue, first qdisc.Leaf, id uint16) []qdisc.Leaf {
 		out = append(out, leaf)
 	}
 	return out
-}
-
-// quantum returns the bytes that a queue of a link may send in its turn. The queue with the
-// smallest weight of its priority may send longest, because HTB needs a quantum of at least
-// the longest packet; the others send more, in proportion to their weights.
-func (g *Image) quantum(q *compiled.Queue, longest int) uint32 {
-	least := q.Weight
-	for _, i := range g.Plan.Links[q.Link].Queues {
-		if other := &g.Plan.Queues[i]; other.Priority == q.Priority {
-			least = min(least, other.Weight)
-		}
-	}
-	return uint32((q.Weight*longest + least - 1) / least)
 }

@@ -48,7 +48,7 @@ func TestQueueTree(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.Inherit(&record.About{})
+	g.Inherit(&record.About{}, nil)
 	got := g.Tree(&iface.Device{MTU: 1500, LinkType: dataplane.LinkEthernet})
 	id := func(i int) uint16 { return uint16(g.Queues[i].ClassId) }
 	want := &qdisc.Tree{
@@ -122,7 +122,7 @@ func TestQueueQuantum(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		g.Inherit(&record.About{})
+		g.Inherit(&record.About{}, nil)
 		leaves := g.Tree(&iface.Device{MTU: test.mtu, LinkType: dataplane.LinkEthernet}).Leaves
 		for i, want := range test.want {
 			if got := leaves[i].Quantum; got != want {
@@ -167,7 +167,7 @@ func TestFlowLeaves(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.Inherit(&record.About{})
+	g.Inherit(&record.About{}, nil)
 	leaves, seen := g.Tree(
 		&iface.Device{MTU: 1500, LinkType: dataplane.LinkEthernet}).Leaves, map[uint16]bool{}
 	if len(leaves) != len(rows)*(1+1024) {
@@ -205,7 +205,7 @@ func TestFlowLeaves(t *testing.T) {
 	}
 	for reason, policy := range map[string]*dataplane.Policy{
 		"shares its link with other queues, which needs fq_codel": {Classes: []dataplane.Class{shared, other}},
-		"is the case for more than 15 queues":                     many,
+		"is the case for more than 14 queues":                     many,
 	} {
 		_, err := encodeFair(kerneltest.Compiled(t, policy), EgressEntry, record.HTB, record.FairByHTB)
 		errs := kerneltest.FieldErrors(err)

@@ -2,7 +2,6 @@ package image
 
 import (
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/cilium/ebpf"
@@ -24,15 +23,10 @@ func ReadBacklog(backlogs *ebpf.Map, slot uint32) (b bpf.ShaperBacklog, err erro
 // inheritQueues assigns slots to queues, and HTB classes to queues and links. A queue or link
 // continuing one of the previous policy keeps its class, except a link that moves. A queue keeps its
 // slot if its parameters are the same, too, except for the rate and the times of CoDel.
-func (g *Image) inheritQueues(before *record.About) {
-	slots, classes := engine.SlotAllocator{Used: map[uint32]bool{}},
-		engine.SlotAllocator{Used: map[uint32]bool{0: true}}
+func (g *Image) inheritQueues(before *record.About, ids *classIDs) error {
+	slots := engine.SlotAllocator{Used: map[uint32]bool{}}
 	for i := range before.Queued {
-		q := &before.Queued[i]
-		slots.Used[q.Slot], classes.Used[q.ClassId&math.MaxUint16] = true, true
-	}
-	for _, id := range before.Links {
-		classes.Used[uint32(id)] = true
+		slots.Used[before.Queued[i].Slot] = true
 	}
 	classOf := func(links []uint16, i int) uint16 {
 		if i < 0 {
@@ -46,22 +40,21 @@ func (g *Image) inheritQueues(before *record.About) {
 		if was >= 0 && classOf(before.Links, before.Outline.LinkAbove(was)) == above {
 			g.linkIDs[i] = before.Links[was]
 		} else { // HTB cannot move a class
-			g.linkIDs[i] = uint16(classes.Allocate())
+			g.linkIDs[i] = ids.pair()
 		}
-	}
-	// of IDs of leaves for flows; smaller IDs are those of queues and links
-	blocks := engine.SlotAllocator{Used: map[uint32]bool{0: true, 1: true}}
-	for i := range before.Queued {
-		blocks.Used[before.Queued[i].FlowsId&math.MaxUint16/flowLeaves] = true
 	}
 	for i, from := range g.from.Queues {
 		q := &g.Queues[i]
 		feeder := feederOf(outline, i)
 		if from < 0 {
-			q.ClassId, q.Slot = qdisc.Handle(uint16(classes.Allocate())), slots.Allocate()
+			q.ClassId, q.Slot = qdisc.Handle(ids.pair()), slots.Allocate()
 		} else {
 			was := &before.Queued[from]
-			q.ClassId, feeder = was.ClassId, feeder.Merge(was.Feeder)
+			q.ClassId, q.FlowsId, feeder = was.ClassId, was.FlowsId, feeder.Merge(was.Feeder)
+			if classOf(g.linkIDs, outline.Queues[i].Link) !=
+				classOf(before.Links, before.Outline.Queues[from].Link) {
+				q.ClassId, q.FlowsId = qdisc.Handle(ids.pair()), 0 // packets leave the old class before it is removed
+			}
 			if sameQueue(q, &was.ShaperQueue) {
 				q.Slot = was.Slot
 				continueRate(q, &was.ShaperQueue)
@@ -71,13 +64,17 @@ func (g *Image) inheritQueues(before *record.About) {
 		}
 		switch {
 		case q.Flows == 0:
-		case from >= 0 && before.Queued[from].Flows > 0:
-			q.FlowsId = before.Queued[from].FlowsId
-		default:
-			q.FlowsId = qdisc.Handle(uint16(blocks.Allocate() * flowLeaves))
+			q.FlowsId = 0
+		case q.FlowsId == 0:
+			first, err := ids.flows()
+			if err != nil {
+				return err
+			}
+			q.FlowsId = qdisc.Handle(first)
 		}
 		g.feeders = append(g.feeders, feeder)
 	}
+	return nil
 }
 
 // sameQueue reports whether a backlog means the same with both parameters: they differ in nothing

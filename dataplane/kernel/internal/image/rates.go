@@ -14,7 +14,7 @@ import (
 // EncodeRates returns an image with the queues and links of a plan, which is for both directions, at their
 // new rates. They keep their places in the maps of the program.
 func EncodeRates(a *record.About, plan *compiled.Plan) (*Image, error) {
-	if len(a.Queued) == 0 {
+	if len(a.Queued) == 0 && !a.Leaves {
 		return nil, fmt.Errorf("%s %v: the active policy has no queues, so no rate can be set", a.Interface,
 			a.Direction)
 	}

@@ -1,7 +1,9 @@
 package image
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
@@ -38,40 +40,72 @@ func (e *encoder) checkTrees() {
 // priorities are those of a queue and the links above it, from the root's children on.
 type priorities [queue.MaxLevels]int
 
-func (g *Image) priorities(q *compiled.Queue) (p priorities) {
-	list := []int{q.Priority}
-	for i := q.Link; g.Plan.Links[i].Above >= 0; i = g.Plan.Links[i].Above {
-		list = append(list, g.Plan.Links[i].Priority)
+// prioritiesOf returns the priorities of a queue on a link, or on none: -1.
+func (g *Image) prioritiesOf(q *queue.LinkQueue, link int) (p priorities) {
+	depth := 0 // of links below the root
+	for i := link; i >= 0 && g.Plan.Links[i].Above >= 0; i = g.Plan.Links[i].Above {
+		depth++
 	}
-	slices.Reverse(list)
-	copy(p[:], list)
+	p[depth] = q.Priority
+	for i := link; depth > 0; i = g.Plan.Links[i].Above {
+		depth--
+		p[depth] = g.Plan.Links[i].Priority
+	}
 	return p
+}
+
+// leavesOf calls f for each queue of a tree, with its index in the tree and the index of its link, or -1.
+func (g *Image) leavesOf(t *compiled.Tree, f func(i int, q *queue.LinkQueue, link int)) {
+	for i, n := range t.Queues {
+		f(i, &g.Plan.Queues[n].LinkQueue, g.Plan.Queues[n].Link)
+	}
+	for i, number := range t.Customers {
+		s := g.Plan.Customers.Service(number)
+		f(len(t.Queues)+i, &s.LinkQueue, g.Plan.LinkOf(s))
+	}
 }
 
 // ranks returns the different priorities of the queues of a tree, in order. HTB compares the
 // priorities of leaves wherever they borrow.
-func (g *Image) ranks(t *compiled.Tree) (out []priorities) {
-	for _, i := range t.Queues {
-		out = append(out, g.priorities(&g.Plan.Queues[i]))
-	}
-	slices.SortFunc(out, func(a, b priorities) int { return slices.Compare(a[:], b[:]) })
-	return slices.Compact(out)
+func (g *Image) ranks(t *compiled.Tree) []priorities {
+	set := map[priorities]bool{}
+	g.leavesOf(t, func(_ int, q *queue.LinkQueue, link int) { set[g.prioritiesOf(q, link)] = true })
+	return slices.SortedFunc(maps.Keys(set),
+		func(a, b priorities) int { return slices.Compare(a[:], b[:]) })
 }
 
-// shares are the shares of links and queues in their trees.
+// share is what a leaf of HTB gets of its link.
+type share struct {
+	rate          uint64 // bytes per second that it sends before it borrows
+	priority      uint32
+	weight, least int // its weight, and the least one of its priority on the link
+}
+
+// quantum returns the bytes that a leaf may send in its turn. The leaf with the least weight may send
+// longest, because HTB needs a quantum of at least the longest packet; the others send more, in
+// proportion to their weights.
+func (s share) quantum(longest int) uint32 {
+	return uint32((s.weight*longest + s.least - 1) / s.least)
+}
+
+// shares are the shares of links, queues and customers.
 type shares struct {
-	ofLink   []uint64 // by link: the bytes per second that it can count on
-	ofQueue  []uint64 // by queue: the bytes per second that its leaf sends before it borrows
-	priority []uint32 // by queue: of its leaf
+	ofLink     []uint64 // by link: the bytes per second that it can count on
+	ofQueue    []share
+	ofCustomer []share
 }
 
-// shares computes the shares of links and queues.
+// shares computes the shares of links, queues and customers.
 //
 // Queues that have their link for themselves share it by HTB's priorities and quantums, beyond their
 // guarantees. Classes of links have neither, so a queue beside links gets the rate it can count on.
 func (g *Image) shares() shares {
 	p := g.Plan
-	s := shares{make([]uint64, len(p.Links)), make([]uint64, len(p.Queues)), make([]uint32, len(p.Queues))}
+	s := shares{ofLink: make([]uint64, len(p.Links)), ofQueue: make([]share, len(p.Queues))}
+	var service func(uint32) *compiled.Service
+	if p.Customers != nil {
+		s.ofCustomer, service = make([]share, len(p.Customers.Of)), p.Customers.Service
+	}
 	hasLinks := make([]bool, len(p.Links))
 	for i := range p.Links {
 		if above := p.Links[i].Above; above >= 0 {
@@ -80,25 +114,40 @@ func (g *Image) shares() shares {
 	}
 	for i := range p.Trees {
 		t := &p.Trees[i]
-		ofLinks, ofQueues := queue.Guaranteed(p.Config(t, p.Customers.Service))
-		ranks := g.ranks(t)
+		var ofLinks, ofQueues []meter.Rate
+		if len(t.Links) > 0 {
+			ofLinks, ofQueues = queue.Guaranteed(p.Config(t, service))
+		}
 		for k, l := range t.Links {
 			s.ofLink[l] = uint64(ofLinks[k].Bytes)
 		}
-		for k, n := range t.Queues {
-			q := &p.Queues[n]
-			s.priority[n] = uint32(q.Priority)
+		rank := map[priorities]uint32{}
+		for i, r := range g.ranks(t) {
+			rank[r] = uint32(i)
+		}
+		type siblings struct{ link, priority int }
+		least := map[siblings]int{}
+		g.leavesOf(t, func(_ int, q *queue.LinkQueue, link int) {
+			key := siblings{link, q.Priority}
+			least[key] = min(cmp.Or(least[key], q.Weight), q.Weight)
+		})
+		g.leavesOf(t, func(k int, q *queue.LinkQueue, link int) {
+			out := share{priority: uint32(q.Priority), weight: q.Weight, least: least[siblings{link, q.Priority}]}
 			if len(t.Links) > 1 {
-				own := g.priorities(q)
-				s.priority[n] = uint32(slices.Index(ranks, own))
+				out.priority = rank[g.prioritiesOf(q, link)]
 			}
 			switch {
-			case hasLinks[q.Link]:
-				s.ofQueue[n] = uint64(ofQueues[k].Bytes)
-			case q.Guarantee != (meter.Rate{}):
-				s.ofQueue[n] = min(bytesPerSecond(q.Guarantee), uint64(ofQueues[k].Bytes))
+			case link >= 0 && hasLinks[link]:
+				out.rate = uint64(ofQueues[k].Bytes)
+			case link >= 0 && q.Guarantee != (meter.Rate{}):
+				out.rate = min(bytesPerSecond(q.Guarantee), uint64(ofQueues[k].Bytes))
 			}
-		}
+			if k < len(t.Queues) {
+				s.ofQueue[t.Queues[k]] = out
+			} else {
+				s.ofCustomer[t.Customers[k-len(t.Queues)]-1] = out
+			}
+		})
 	}
 	return s
 }

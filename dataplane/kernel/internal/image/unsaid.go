@@ -65,17 +65,21 @@ func (e *encoder) checkQueue(q *compiled.Queue) {
 	e.unsaid(q.Source, q.Source,
 		"Name", "Rate", "Time", "Bytes", "Packets", "WRED", "Seed", "CoDel", "ECN", "TargetAtRate",
 		"IntervalAtRate",
-		"Link", "Guarantee", "Priority", "Weight", "Fair", "Up")
+		"Link", "Guarantee", "Priority", "Weight", "Fair", "Hosts", "Up")
 	e.unsaid(q.Source, q.CoDel, "Target", "Interval")
 	for _, early := range q.WRED {
 		e.unsaid(q.Source, early, "Min", "Max", "Probability")
 	}
 	e.unsaid(q.Source, q.Key, "By", "V4", "V6")
+	e.unsaid(q.Source, q.HostKey, "By", "V4", "V6")
 }
 
 // checkService refuses unknown fields of a plan of customers.
 func (e *encoder) checkService(p *dataplane.ServicePlan) {
-	e.unsaid(p, p, "Name", "Params", "Queue", "Up", "Green", "Yellow", "Red")
+	e.unsaid(p, p, "Name", "Params", "Queue", "Up", "Green", "Yellow", "Red", "Link", "Guarantee", "Priority", "Weight",
+		"Fair", "Hosts")
+	e.unsaid(p, p.Fair, "By", "V4", "V6")
+	e.unsaid(p, p.Hosts, "By", "V4", "V6")
 	if q := p.Queue; q != nil {
 		e.unsaid(p, q, "Rate", "Time", "Bytes", "Packets", "WRED", "Seed", "CoDel", "ECN")
 		e.unsaid(p, q.CoDel, "Target", "Interval")

@@ -8,8 +8,6 @@ import (
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
-
-	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/cause"
 )
 
 // Change gives our tree on an interface the rates, limits and times of t, which has the same kind,
@@ -20,16 +18,12 @@ func (t *Tree) Change(index int) error {
 	if err != nil {
 		return err
 	}
-	for _, o := range list {
-		message := unix.RTM_NEWQDISC
-		if o.Class {
-			message = unix.RTM_NEWTCLASS
-		}
-		if err := o.send(message, 0, index); err != nil {
-			return cause.Of(fmt.Errorf("%v: %w", o, err))
-		}
+	requests := make([]request, len(list))
+	for i, o := range list {
+		requests[i] = adding(o, 0)
+		requests[i].flags = 0
 	}
-	return nil
+	return sendAll(index, requests)
 }
 
 // differences returns the qdiscs and classes of t whose rates, limits or times differ from those on the
@@ -96,14 +90,18 @@ func (t *Tree) differences(index int) (list []*Object, err error) {
 	for i := range t.Leaves {
 		l := &t.Leaves[i]
 		var kinds []uint16
-		if l.Fair != nil {
+		switch {
+		case l.Fair == nil:
+		case l.Fair.Hosts != NoHosts:
+			kinds = []uint16{cakeRTT, cakeTarget, cakeMemory}
+		default:
 			kinds = []uint16{
 				nl.TCA_FQ_CODEL_LIMIT, nl.TCA_FQ_CODEL_MEMORY_LIMIT, nl.TCA_FQ_CODEL_QUANTUM,
 				nl.TCA_FQ_CODEL_TARGET, nl.TCA_FQ_CODEL_INTERVAL,
 			}
 		}
 		if err := errors.Join(addClass(t.leaf(l)),
-			addQdisc(inLeaf[Handle(l.ID)], l.qdisc(), kinds...)); err != nil {
+			addQdisc(inLeaf[Handle(l.ID)], l.qdisc(false), kinds...)); err != nil {
 			return nil, err
 		}
 	}
@@ -164,4 +162,106 @@ func sameOptions(there, next *Object, kinds []uint16) (same bool, err error) {
 func shownTime(us []byte) []byte {
 	ns := uint64(binary.NativeEndian.Uint32(us)) * 1000
 	return binary.NativeEndian.AppendUint32(nil, uint32(ns/1024*1024/1000))
+}
+
+// ChangeFrom gives our tree on an interface the rates, limits and places of t. It is before with other
+// rates, and with other leaves: they are made, and those missing in t stay, with their packets; see
+// RemoveEmpty. It asks the kernel nothing, so it takes time for the differences only.
+func (t *Tree) ChangeFrom(before *Tree, index int) error {
+	var list []request
+	changed := func(o *Object, isNew bool, flags int) {
+		r := adding(o, flags)
+		if !isNew {
+			r.flags = 0
+		}
+		list = append(list, r)
+	}
+	if t.Kind != HTB || before.Kind != HTB || len(t.Links) != len(before.Links) {
+		return t.Change(index)
+	}
+	for i := range t.Links {
+		l := &t.Links[i]
+		switch was := &before.Links[i]; {
+		case l.ID != was.ID || l.Parent != was.Parent:
+			return t.Change(index)
+		case *l == *was:
+		case l.Parent != 0:
+			changed(t.link(l), false, 0)
+		default:
+			changed(t.rated(l.ID, l.Rate, l.Credit), false, 0)
+			changed(t.hurried(l.ID, l.Rate), false, 0)
+		}
+	}
+	there := before.byID()
+	for i := range t.Leaves {
+		l := &t.Leaves[i]
+		was, isNew := there[l.ID], there[l.ID] == nil
+		switch {
+		case !isNew && l.same(was):
+			continue
+		case !isNew && (l.Parent != was.Parent || l.paired() != was.paired()):
+			return fmt.Errorf("HTB class %x cannot move", l.ID)
+		case l.paired():
+			changed(t.rated(l.ID, l.Rate, l.Credit), isNew, 0)
+		}
+		changed(t.leaf(l), isNew, 0)
+		if isNew || l.Limit != was.Limit || !l.Fair.same(was.Fair) {
+			changed(l.qdisc(isNew), isNew, unix.NLM_F_REPLACE)
+		}
+	}
+	return sendAll(index, list)
+}
+
+// byID returns the leaves by the IDs of their classes.
+func (t *Tree) byID() map[uint16]*Leaf {
+	out := make(map[uint16]*Leaf, len(t.Leaves))
+	for i := range t.Leaves {
+		out[t.Leaves[i].ID] = &t.Leaves[i]
+	}
+	return out
+}
+
+func (l *Leaf) same(other *Leaf) bool {
+	a, b := *l, *other
+	a.Fair, b.Fair = nil, nil
+	return a == b && l.Fair.same(other.Fair)
+}
+
+func (f *Fair) same(other *Fair) bool {
+	return f == other || f != nil && other != nil && *f == *other
+}
+
+// DropsOf returns the packets dropped by the qdisc in a leaf; 0 without it.
+func DropsOf(index int, id uint16) (uint64, error) {
+	leaf, err := (&Object{Parent: Handle(id)}).get(index)
+	if leaf == nil || err != nil {
+		return 0, err
+	}
+	s, err := leaf.counted()
+	return s.Drops, err
+}
+
+// RemoveEmpty removes a leaf if it has no packets. It returns the packets that its queue dropped, if it
+// removed it.
+func RemoveEmpty(index int, id uint16) (drops uint64, removed bool, err error) {
+	class := &Object{Class: true, Handle: Handle(id)}
+	there, err := class.get(index)
+	if err != nil || there == nil {
+		return 0, err == nil, err
+	}
+	s, err := there.counted()
+	if err != nil || s.Queued > 0 {
+		return 0, false, err
+	}
+	leaf, err := (&Object{Parent: Handle(id)}).get(index)
+	if err != nil {
+		return 0, false, err
+	}
+	if leaf != nil {
+		if s, err = leaf.counted(); err != nil || s.Queued > 0 {
+			return 0, false, err
+		}
+		drops = s.Drops
+	}
+	return drops, true, there.send(unix.RTM_DELTCLASS, 0, index)
 }

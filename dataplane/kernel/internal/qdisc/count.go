@@ -27,24 +27,37 @@ func (c *Counts) Add(o Counts) {
 // tree's overhead if it is negative. Drops are from the qdisc in each leaf, because a class does
 // not count packets dropped by fq_codel after queueing.
 func LeafCounts(index int) (map[uint16]Counts, error) {
-	classes, err := dump(unix.RTM_GETTCLASS, index, 0)
+	classes, err := dump(unix.RTM_GETTCLASS, index, Major<<16)
 	if err != nil {
 		return nil, err
 	}
 	out := map[uint16]Counts{}
 	for _, c := range classes {
-		if c.Handle>>16 != Major || c.Kind != HTB {
+		if c.Kind != HTB {
 			continue
 		}
 		if out[uint16(c.Handle)], err = c.counted(); err != nil {
 			return nil, err
 		}
 	}
+	drops, err := LeafDrops(index)
+	for id, n := range drops {
+		leaf := out[id]
+		leaf.Drops = n
+		out[id] = leaf
+	}
+	return out, err
+}
+
+// LeafDrops returns the packets dropped by the qdiscs in our HTB classes, by class ID.
+func LeafDrops(index int) (map[uint16]uint64, error) {
 	qdiscs, err := dump(unix.RTM_GETQDISC, index, 0)
 	if err != nil {
 		return nil, err
 	}
-	for _, q := range qdiscs {
+	out := map[uint16]uint64{}
+	for i := range qdiscs {
+		q := &qdiscs[i]
 		if q.Parent>>16 != Major {
 			continue
 		}
@@ -52,16 +65,14 @@ func LeafCounts(index int) (map[uint16]Counts, error) {
 		if err != nil {
 			return nil, err
 		}
-		leaf := out[uint16(q.Parent)]
-		leaf.Drops = in.Drops
-		out[uint16(q.Parent)] = leaf
+		out[uint16(q.Parent)] = in.Drops
 	}
 	return out, nil
 }
 
 // Classes returns the handles of the HTB classes of an interface, with those of their parents.
 func Classes(index int) (map[uint32]uint32, error) {
-	classes, err := dump(unix.RTM_GETTCLASS, index, 0)
+	classes, err := dump(unix.RTM_GETTCLASS, index, Major<<16)
 	out := map[uint32]uint32{}
 	for _, c := range classes {
 		if c.Kind == HTB {

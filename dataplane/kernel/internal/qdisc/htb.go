@@ -141,18 +141,21 @@ const (
 func (t *Tree) inner() (classes []*Object) {
 	for _, l := range t.Links {
 		if l.Parent != 0 {
-			classes = append(classes, t.child(l.ID, l.Parent, l.Guarantee, l.Rate, 0, 0))
+			classes = append(classes, t.link(&l))
 			continue
 		}
 		classes = append(classes, t.rated(l.ID, l.Rate, l.Credit), t.hurried(l.ID, l.Rate))
 	}
-	for _, l := range t.Leaves {
-		if l.Parent == 0 {
+	for i := range t.Leaves {
+		if l := &t.Leaves[i]; l.paired() {
 			classes = append(classes, t.rated(l.ID, l.Rate, l.Credit))
 		}
 	}
 	return classes
 }
+
+// link returns the class of a link below another one.
+func (t *Tree) link(l *Link) *Object { return t.child(l.ID, l.Parent, l.Guarantee, l.Rate, 0, 0) }
 
 // rated returns the upper class of a rate.
 func (t *Tree) rated(id uint16, rate uint64, credit time.Duration) *Object {
@@ -164,10 +167,17 @@ func (t *Tree) hurried(id uint16, rate uint64) *Object {
 	return t.class(id, id+Over, rates{minRate, rate + rate/catchUp, timerDelay}, 0, 0)
 }
 
+// paired reports whether a leaf has a class above it that enforces its rate. The program admits no more
+// than that rate, so the leaf below can be a little faster. A fair leaf outside links has one class.
+func (l *Leaf) paired() bool { return l.Parent == 0 && l.Fair == nil }
+
 // leaf returns the class of a leaf. A leaf of a link is limited by the link's classes.
 func (t *Tree) leaf(l *Leaf) *Object {
-	if l.Parent == 0 {
+	switch {
+	case l.paired():
 		return t.hurried(l.ID, l.Rate)
+	case l.Parent == 0:
+		return t.class(l.ID, 0, rates{l.Rate, l.Rate, max(l.Credit, timerDelay)}, 0, l.Quantum)
 	}
 	return t.child(l.ID, l.Parent, l.Guarantee, l.Rate, l.Priority, l.Quantum)
 }
@@ -213,29 +223,67 @@ func (t *Tree) class(id, parent uint16, r rates, priority, quantum uint32) *Obje
 	return o
 }
 
-// qdisc returns the qdisc of a leaf. A qdisc replacing one of the same kind keeps its packets, so
-// all fifos are bfifos.
-func (l *Leaf) qdisc() *Object {
+// qdisc returns the qdisc of a leaf, which is new or not. A qdisc replacing one of the same kind keeps its
+// packets, so all fifos are bfifos.
+func (l *Leaf) qdisc(isNew bool) *Object {
 	limit := cmp.Or(l.Limit, math.MaxInt32)
 	o := &Object{Parent: Handle(l.ID), Kind: "bfifo", Options: nl.Uint32Attr(limit)}
-	if f := l.Fair; f != nil {
-		target, interval := f.CoDel.Target, f.CoDel.Interval
-		ecn := uint32(0)
-		if f.ECN {
-			ecn = 1
+	switch f := l.Fair; {
+	case f == nil:
+	case f.Hosts != NoHosts:
+		o.Kind, o.Options = Cake, f.cake(limit)
+	default:
+		o.Kind, o.Options = FQCoDel, f.fqCoDel(limit)
+		if isNew && f.Flows != 0 { // fq_codel cannot change it
+			o.Options = append(o.Options, nest(number(nl.TCA_FQ_CODEL_FLOWS, f.Flows))...)
 		}
-		if target == 0 { // no CoDel: a target never exceeded
-			target, interval = fqHorizon, fqHorizon
-		}
-		o.Kind = FQCoDel
-		// fq_codel's limit in bytes includes the kernel's own memory for each packet.
-		o.Options = nest(
-			number(nl.TCA_FQ_CODEL_LIMIT, f.Packets),
-			number(nl.TCA_FQ_CODEL_MEMORY_LIMIT, min(limit, math.MaxInt32)*2),
-			number(nl.TCA_FQ_CODEL_TARGET, uint32(max(target.Microseconds(), 1))),
-			number(nl.TCA_FQ_CODEL_INTERVAL, uint32(max(interval.Microseconds(), 1))),
-			number(nl.TCA_FQ_CODEL_ECN, ecn), number(nl.TCA_FQ_CODEL_QUANTUM, f.Quantum),
-		)
 	}
 	return o
+}
+
+// fqCoDel returns the options of fq_codel with a limit in bytes. Its own limit includes the kernel's
+// memory for each packet.
+func (f *Fair) fqCoDel(limit uint32) []byte {
+	target, interval := f.CoDel.Target, f.CoDel.Interval
+	if target == 0 { // no CoDel: a target never exceeded
+		target, interval = fqHorizon, fqHorizon
+	}
+	return nest(
+		number(nl.TCA_FQ_CODEL_LIMIT, f.Packets),
+		number(nl.TCA_FQ_CODEL_MEMORY_LIMIT, min(limit, math.MaxInt32)*2),
+		number(nl.TCA_FQ_CODEL_TARGET, uint32(max(target.Microseconds(), 1))),
+		number(nl.TCA_FQ_CODEL_INTERVAL, uint32(max(interval.Microseconds(), 1))),
+		number(nl.TCA_FQ_CODEL_ECN, flag(f.ECN)), number(nl.TCA_FQ_CODEL_QUANTUM, f.Quantum),
+	)
+}
+
+// Attributes and values of cake, of linux/pkt_sched.h.
+const (
+	cakeDiffserv   = 3
+	cakeBestEffort = 3
+	cakeFlowMode   = 5
+	cakeRTT        = 7
+	cakeTarget     = 8
+	cakeMemory     = 10
+	cakeNAT        = 11
+	cakeSplitGSO   = 17
+)
+
+// cake returns the options of cake with a limit in bytes. It has no rate: the class has one. Its limit
+// includes the kernel's memory for each packet. It finds the hosts behind NAT.
+func (f *Fair) cake(limit uint32) []byte {
+	return nest(
+		number(cakeDiffserv, cakeBestEffort), number(cakeFlowMode, uint32(f.Hosts)),
+		number(cakeRTT, uint32(max(f.CoDel.Interval.Microseconds(), 1))),
+		number(cakeTarget, uint32(max(f.CoDel.Target.Microseconds(), 1))),
+		number(cakeMemory, min(limit, math.MaxInt32)*2), number(cakeNAT, 1), number(cakeSplitGSO, 1),
+	)
+}
+
+// flag returns 1 for true.
+func flag(b bool) uint32 {
+	if b {
+		return 1
+	}
+	return 0
 }

@@ -61,15 +61,18 @@ func inOrder(list []Object) {
 // add makes the object on an interface, or changes the existing one. flags are NLM_F_EXCL or
 // NLM_F_REPLACE, or 0.
 func (o *Object) add(index, flags int) error {
-	message := unix.RTM_NEWQDISC
-	if o.Class {
-		message = unix.RTM_NEWTCLASS
-	}
-	return o.send(message, unix.NLM_F_CREATE|flags, index)
+	r := adding(o, flags)
+	return o.send(r.message, r.flags, index)
 }
 
 // send sends a netlink request about the object and waits for the result.
 func (o *Object) send(message, flags, index int) error {
+	_, err := o.request(message, flags, index).Execute(unix.NETLINK_ROUTE, 0)
+	return err
+}
+
+// request returns a netlink request about the object.
+func (o *Object) request(message, flags, index int) *nl.NetlinkRequest {
 	r := nl.NewNetlinkRequest(message, flags|unix.NLM_F_ACK)
 	r.AddData(&nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(index), Parent: o.Parent, Handle: o.Handle})
 	if o.Kind != "" {
@@ -81,8 +84,7 @@ func (o *Object) send(message, flags, index int) error {
 	if o.Stab != nil {
 		r.AddData(nl.NewRtAttr(nl.TCA_STAB, o.Stab))
 	}
-	_, err := r.Execute(unix.NETLINK_ROUTE, 0)
-	return err
+	return r
 }
 
 // dump returns the qdiscs, classes or filters of an interface. message is RTM_GETQDISC,
@@ -100,21 +102,46 @@ func dump(message, index int, parent uint32) ([]Object, error) {
 	}
 	var out []Object
 	for _, b := range list {
-		m := nl.DeserializeTcMsg(b)
-		if int(m.Ifindex) != index {
-			continue
-		}
-		attrs, err := Attributes(b[nl.SizeofTcMsg:])
+		o, at, err := parseObject(b, message == unix.RTM_GETTCLASS)
 		if err != nil {
 			return nil, err
 		}
-		kind, _, _ := bytes.Cut(attrs[nl.TCA_KIND], []byte{0})
-		out = append(out, Object{
-			Class: message == unix.RTM_GETTCLASS, Parent: m.Parent, Handle: m.Handle, Kind: string(kind),
-			Options: attrs[nl.TCA_OPTIONS], Stab: attrs[nl.TCA_STAB], stats: attrs[nl.TCA_STATS2],
-		})
+		if at == index {
+			out = append(out, o)
+		}
 	}
 	return out, nil
+}
+
+// parseObject returns the object in a message of the kernel, and the index of its interface.
+func parseObject(b []byte, class bool) (o Object, index int, err error) {
+	m := nl.DeserializeTcMsg(b)
+	attrs, err := Attributes(b[nl.SizeofTcMsg:])
+	kind, _, _ := bytes.Cut(attrs[nl.TCA_KIND], []byte{0})
+	return Object{
+		Class: class, Parent: m.Parent, Handle: m.Handle, Kind: string(kind),
+		Options: attrs[nl.TCA_OPTIONS], Stab: attrs[nl.TCA_STAB], stats: attrs[nl.TCA_STATS2],
+	}, int(m.Ifindex), err
+}
+
+// get returns the object of an interface with the handle of o, or the qdisc below its parent; nil if there
+// is none.
+func (o *Object) get(index int) (*Object, error) {
+	message := unix.RTM_GETQDISC
+	if o.Class {
+		message = unix.RTM_GETTCLASS
+	}
+	list, err := o.request(message, unix.NLM_F_ECHO, index).Execute(unix.NETLINK_ROUTE, 0)
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("%v: %w", o, err)
+	case len(list) == 0:
+		return nil, nil
+	}
+	there, _, err := parseObject(list[0], o.Class)
+	return &there, err
 }
 
 // Attributes returns the attributes in a netlink message by type.

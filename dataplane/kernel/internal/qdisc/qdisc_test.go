@@ -53,7 +53,8 @@ func (s *Saved) change(index int, t *Tree) error {
 	if err := t.Grow(index); err != nil {
 		return err
 	}
-	return t.Prune(index)
+	_, err := t.Prune(index, 0)
+	return err
 }
 
 // change replaces the tree on v0.

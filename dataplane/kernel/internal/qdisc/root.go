@@ -21,6 +21,7 @@ const (
 	FQ      = "fq"       // sends a packet at the time in skb->tstamp
 	HTB     = "htb"      // queues a packet in the class in skb->priority
 	FQCoDel = "fq_codel" // the qdisc of a fair leaf of HTB
+	Cake    = "cake"     // the same, if hosts get the same
 	MQ      = "mq"       // has a qdisc for each hardware queue of a device
 )
 
@@ -70,15 +71,18 @@ func HasClsact(index int) (bool, error) {
 // reason. The kernel may load a module.
 func Have(kind string) error {
 	// Each kind rejects this option, so no qdisc is made: fq allows fewer buckets, HTB
-	// requires options of its own, fq_codel requires at least one flow.
+	// requires options of its own, fq_codel requires at least one flow, a number of cake has four bytes.
 	option := number(nl.TCA_FQ_BUCKETS_LOG, math.MaxUint32)
-	if kind == FQCoDel {
+	switch kind {
+	case FQCoDel:
 		option = number(nl.TCA_FQ_CODEL_FLOWS, 0)
+	case Cake:
+		option = nl.NewRtAttr(cakeTarget, []byte{0})
 	}
 	wrong := &Object{Parent: netlink.HANDLE_ROOT, Kind: kind, Options: nest(option)}
 	err := wrong.add(loopback, unix.NLM_F_REPLACE|unix.NLM_F_EXCL)
 	switch {
-	case errors.Is(err, unix.EINVAL):
+	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ERANGE):
 		return nil
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EOPNOTSUPP):
 		return &MissingError{kind}

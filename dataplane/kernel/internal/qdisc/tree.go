@@ -52,13 +52,28 @@ type Leaf struct {
 	Fair      *Fair         // separate queues for flows; nil: first in, first out
 }
 
-// Fair configures fq_codel.
+// Fair configures fq_codel, or cake for fairness by host.
 type Fair struct {
 	CoDel   queue.CoDel // of each flow
-	ECN     bool        // mark packets of ECN-capable flows instead of dropping them
-	Packets uint32      // maximum backlog of all flows, packets
-	Quantum uint32      // bytes that a flow may send per turn
+	ECN     bool        // mark packets of ECN-capable flows instead of dropping them; cake always does
+	Packets uint32      // maximum backlog of all flows, packets; for fq_codel
+	Quantum uint32      // bytes that a flow may send per turn; for fq_codel
+	Flows   uint32      // number of queues for flows; 0: the kernel's default; for fq_codel
+	Hosts   Hosts
 }
+
+// Hosts are the hosts that get the same, each shared by its flows. The values are those of
+// TCA_CAKE_FLOW_MODE.
+type Hosts uint32
+
+const (
+	NoHosts    Hosts = 0
+	SourceOnly Hosts = 1 // without fairness among the flows of a host, like the next
+	DestOnly   Hosts = 2
+	HostPairs  Hosts = 3
+	Sources    Hosts = 5
+	Dests      Hosts = 6
+)
 
 // Over is added to the ID of a link without a parent, or of a leaf outside links, to get the ID of the
 // class above it.
@@ -112,35 +127,30 @@ func (t *Tree) Grow(index int) error {
 	if t.Kind == FQ {
 		return t.growMQ(index)
 	}
-	classes, err := dump(unix.RTM_GETTCLASS, index, 0)
+	classes, err := dump(unix.RTM_GETTCLASS, index, Major<<16) // without the flows of fq_codel
 	if err != nil {
 		return err
 	}
+	var list []request
+	wanted := map[uint32]uint32{} // handles of the classes above, by handle
 	for _, class := range t.inner() {
-		if classes, err = class.removeMoved(classes, index); err != nil {
-			return err
-		}
-		if err := class.add(index, 0); err != nil {
-			return fmt.Errorf("HTB %v: %w", class, err)
-		}
+		wanted[class.Handle] = class.Parent
+		list = append(list, adding(class, 0))
 	}
-	for _, l := range t.Leaves {
-		class, qdisc := t.leaf(&l), l.qdisc()
-		moves := func(c Object) bool { return c.Handle == class.Handle && c.Parent != class.Parent }
-		if i := slices.IndexFunc(classes, moves); i >= 0 { // HTB cannot move a class
-			err = classes[i].send(unix.RTM_DELTCLASS, 0, index)
-		}
-		if err == nil {
-			err = class.add(index, 0)
-		}
-		if err == nil {
-			err = qdisc.add(index, unix.NLM_F_REPLACE)
-		}
-		if err != nil {
-			return fmt.Errorf("HTB class of queue %d: %w", l.ID, err)
-		}
+	there := make(map[uint32]bool, len(classes))
+	for i := range classes {
+		there[classes[i].Handle] = true
 	}
-	return nil
+	for i := range t.Leaves {
+		class := t.leaf(&t.Leaves[i])
+		qdisc := t.Leaves[i].qdisc(!there[class.Handle])
+		wanted[class.Handle] = class.Parent
+		list = append(list, adding(class, 0), adding(qdisc, unix.NLM_F_REPLACE))
+	}
+	if err := removeMoved(classes, wanted, index); err != nil {
+		return err
+	}
+	return sendAll(index, list)
 }
 
 // growMQ makes or changes the FQ of each hardware queue.
@@ -154,30 +164,26 @@ func (t *Tree) growMQ(index int) error {
 	return err
 }
 
-// removeMoved removes a class below another parent, with all classes below it, and returns the other
-// classes: HTB cannot move it. Grow finds such a class only if another program made it.
-func (o *Object) removeMoved(classes []Object, index int) ([]Object, error) {
-	moved := func(c Object) bool { return c.Handle == o.Handle && c.Parent != o.Parent }
-	if !slices.ContainsFunc(classes, moved) {
-		return classes, nil
-	}
-	below := map[uint32]bool{o.Handle: true}
+// removeMoved removes the classes that are below another parent than the wanted one, with all classes
+// below them: HTB cannot move a class. Grow finds such a class only if another program made it.
+func removeMoved(classes []Object, wanted map[uint32]uint32, index int) error {
 	inOrder(classes)
-	for _, c := range classes {
-		below[c.Handle] = below[c.Handle] || below[c.Parent]
-	}
-	for _, c := range slices.Backward(classes) {
-		if below[c.Handle] {
-			if err := c.send(unix.RTM_DELTCLASS, 0, index); err != nil {
-				return nil, fmt.Errorf("%v: %w", &c, err)
-			}
+	below := map[uint32]bool{}
+	var list []request
+	for i := range classes {
+		c := &classes[i]
+		parent, known := wanted[c.Handle]
+		if below[c.Handle] = known && parent != c.Parent || below[c.Parent]; below[c.Handle] {
+			list = append(list, request{c, unix.RTM_DELTCLASS, 0})
 		}
 	}
-	return slices.DeleteFunc(classes, func(c Object) bool { return below[c.Handle] }), nil
+	slices.Reverse(list)
+	return sendAll(index, list)
 }
 
-// Prune removes our classes missing in t, and drops the packets in them.
-func (t *Tree) Prune(index int) error {
+// Prune removes our classes missing in t, which no program selects any more. It waits until their packets
+// have left, but not longer than patience, and returns the number of packets that it dropped.
+func (t *Tree) Prune(index int, patience time.Duration) (dropped uint32, err error) {
 	wanted := map[uint32]bool{}
 	for _, class := range t.inner() {
 		wanted[class.Handle] = true
@@ -185,17 +191,29 @@ func (t *Tree) Prune(index int) error {
 	for _, l := range t.Leaves {
 		wanted[Handle(l.ID)] = true
 	}
-	classes, err := dump(unix.RTM_GETTCLASS, index, 0)
-	if err != nil {
-		return err
-	}
-	classes = slices.DeleteFunc(classes,
-		func(c Object) bool { return c.Handle>>16 != Major || c.Kind != HTB || wanted[c.Handle] })
-	inOrder(classes)
-	for _, c := range slices.Backward(classes) {
-		if err := c.send(unix.RTM_DELTCLASS, 0, index); err != nil {
-			return fmt.Errorf("HTB class %x:%x: %w", c.Handle>>16, c.Handle&0xffff, err)
+	var classes []Object
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		if classes, err = dump(unix.RTM_GETTCLASS, index, Major<<16); err != nil {
+			return 0, err
+		}
+		classes = slices.DeleteFunc(classes, func(c Object) bool { return c.Kind != HTB || wanted[c.Handle] })
+		dropped = 0
+		for i := range classes {
+			s, err := classes[i].counted()
+			if err != nil {
+				return 0, err
+			}
+			dropped += s.Queued
+		}
+		if dropped == 0 || time.Now().After(end) {
+			break
 		}
 	}
-	return nil
+	inOrder(classes)
+	var list []request
+	for i := range classes {
+		list = append(list, request{&classes[i], unix.RTM_DELTCLASS, 0})
+	}
+	slices.Reverse(list)
+	return dropped, sendAll(index, list)
 }

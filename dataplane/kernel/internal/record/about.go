@@ -48,7 +48,12 @@ type About struct {
 	Fair   FairScheduler `json:",omitempty"` // "" without fair queues
 	Queued []Queue       `json:",omitempty"` // by queue of the outline
 	Links  []uint16      `json:",omitempty"` // HTB class minor, by link of the outline
-	Ring   int           `json:",omitempty"` // total number of ring entries
+	Leaves bool          `json:",omitempty"` // queues of customers have HTB classes
+	// number of changes of the tree of HTB since the policy was loaded; counted with Leaves
+	TreeChanges uint64 `json:",omitempty"`
+	// packets dropped by leaves of customers that were removed since then
+	RetiredDrops uint64 `json:",omitempty"`
+	Ring         int    `json:",omitempty"` // total number of ring entries
 
 	Customers uint8     `json:",omitempty"` // enum customer_key of bpf/src/policy.h; 0 without customers
 	Lost      Discarded `json:"-"`          // packets dropped when queues were removed

@@ -18,7 +18,9 @@ type FairScheduler string
 
 const (
 	FairByFQCoDel FairScheduler = qdisc.FQCoDel // fq_codel in an HTB leaf
-	FairByHTB     FairScheduler = qdisc.HTB     // HTB leaves by flow hash, in a kernel without fq_codel
+	FairByCake    FairScheduler = qdisc.Cake    // cake in an HTB leaf, for fairness by host
+	FairByBoth    FairScheduler = "fq_codel and cake"
+	FairByHTB     FairScheduler = qdisc.HTB // HTB leaves by flow hash, in a kernel without fq_codel
 )
 
 // Feeder is the class and the color of all packets that ever entered a queue. HTB counts drops by
