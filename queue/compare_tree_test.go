@@ -92,11 +92,25 @@ func sameTree(t testing.TB, pick choices, packets int) (fates [AdmitCE + 1]int) 
 	for i := range packets {
 		if pick.n(16) == 0 {
 			next, moved := pick.places(pick.oneRate(), links, configs)
-			if _, err := resolveTree(next, moved); err == nil {
-				tree, queues = next, moved
-				if err := l.Change(now, tree, queues); err != nil {
+			change := func() error { return l.Change(now, next, moved) }
+			if pick.n(2) == 0 { // of some queues
+				next, change = tree, func() error {
+					var list []QueueChange
+					for i := range moved {
+						if pick.n(3) == 0 {
+							list = append(list, QueueChange{i, moved[i]})
+						} else {
+							moved[i] = queues[i]
+						}
+					}
+					return l.ChangeQueues(now, list)
+				}
+			}
+			if _, _, err := resolveTree(next, moved); err == nil {
+				if err := change(); err != nil {
 					t.Fatal(err)
 				}
+				tree, queues = next, moved
 				m.change(now, tree, queues)
 			}
 		}

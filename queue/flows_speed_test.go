@@ -51,32 +51,40 @@ func BenchmarkFair(b *testing.B) {
 }
 
 // BenchmarkShed sends packets to a full queue. Each of them makes the queue drop a packet. The
-// link sends none meanwhile.
+// link sends none meanwhile. A drop should take no longer with many flows or hosts than with one.
 func BenchmarkShed(b *testing.B) {
-	for _, random := range []bool{false, true} {
-		for _, flows := range []int{1, 16, 1024} {
-			b.Run(fmt.Sprintf("random=%v/flows=%d", random, flows), func(b *testing.B) {
-				l := fairLink(b, Config{Packets: 4096}, FairFlows)
-				var list [8192]Packet
-				r := seeded(b)
-				for i := range list {
-					list[i] = Packet{Bytes: 1500, Flow: uint16(i % flows)}
-					if random {
-						list[i] = Packet{Bytes: 60 + r.IntN(1400), Flow: uint16(r.IntN(flows))}
-					}
-				}
-				admit := func(i int) {
-					l.Admit(0, 0, list[i%len(list)], verdict{})
-					l.Decide(0)
-				}
-				for i := range 8192 {
-					admit(i)
-				}
-				b.ReportAllocs()
-				for i := 0; b.Loop(); i++ {
-					admit(i)
-				}
-			})
+	for _, fair := range []Fair{FairFlows, FairHosts} {
+		for _, random := range []bool{false, true} {
+			for _, flows := range []int{1, 16, 1024} {
+				b.Run(fmt.Sprintf("%v/random=%v/flows=%d", fair, random, flows), func(b *testing.B) {
+					shedForever(b, fair, random, flows)
+				})
+			}
 		}
+	}
+}
+
+func shedForever(b *testing.B, fair Fair, random bool, flows int) {
+	l := fairLink(b, Config{Packets: 4096}, fair)
+	var list [8192]Packet
+	r := seeded(b)
+	for i := range list {
+		list[i] = Packet{Bytes: 1500, Flow: uint16(i % flows), Host: uint16(i / 32 % flows)}
+		if random {
+			list[i] = Packet{
+				Bytes: 60 + r.IntN(1400), Flow: uint16(r.IntN(flows)), Host: uint16(r.IntN(flows)),
+			}
+		}
+	}
+	admit := func(i int) {
+		l.Admit(0, 0, list[i%len(list)], verdict{})
+		l.Decide(0)
+	}
+	for i := range 8192 {
+		admit(i)
+	}
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		admit(i)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/meter"
 )
@@ -223,34 +222,4 @@ func queuedNodes(f *forest) (list []*flowNode) {
 		}
 	}
 	return list
-}
-
-// TestShedTime checks that a drop from a full queue takes no longer with many flows than with one. A
-// search of 1,024 flows takes twenty times as long.
-func TestShedTime(t *testing.T) {
-	for _, fair := range []Fair{FairFlows, FairHosts} {
-		fastest := func(flows int) time.Duration {
-			l := fairLink(t, Config{Packets: 2048}, fair)
-			admit := func(n int) {
-				for i := range n {
-					p := Packet{Bytes: 1500, Flow: uint16(i % flows), Host: uint16(i / 32 % flows)}
-					l.Admit(0, 0, p, verdict{})
-					l.Decide(0)
-				}
-			}
-			admit(4096)
-			best := time.Hour
-			for range 20 {
-				begin := time.Now()
-				admit(4096)
-				best = min(best, time.Since(begin))
-			}
-			return best
-		}
-		one, many := fastest(1), fastest(Flows)
-		t.Logf("fair to %v: %.2f times the time of one flow", fair, float64(many)/float64(one))
-		if many > 4*one {
-			t.Errorf("fair to %v: %v with %d flows, want at most 4 times the %v of one flow", fair, many, Flows, one)
-		}
-	}
 }

@@ -42,6 +42,12 @@ func New(cfg Config) (*Leaky, error) {
 // do not count against q's limits.
 func (q *Leaky) Follow(before *Leaky) { q.pace.follow(&before.pace) }
 
+// Free returns the time from which the queue is free for later packets, ns; math.MinInt64 before the first.
+func (q *Leaky) Free() int64 { return q.pace.free() }
+
+// NotBefore makes the queue free at a time, ns, if it was free before.
+func (q *Leaky) NotBefore(at int64) { q.pace.notBefore(at) }
+
 // SetRate changes the rate. The queue is free at the time at which it would have been
 // free; the backlog, CoDel and WRED continue. Nothing changes on an error, which is a
 // meter.FieldError of rate.

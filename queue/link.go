@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/meter"
@@ -43,6 +44,8 @@ type TreeLink struct {
 type Link[T any] struct {
 	pace    pace // of the root
 	nodes   []node
+	tree    *divider
+	reach   []meter.Rate // by link: the highest rate at which it can send
 	links   []children
 	queues  []queueState[T]
 	at      [2][]int32 // by heap and node: the place in it
@@ -80,12 +83,14 @@ func NewLink[T any](rate meter.Rate, queues []LinkQueue) (*Link[T], error) {
 // NewTree returns an idle tree of links with queues. The error joins all errors, as those of NewLink
 // and meter.FieldErrors of link, rate, guarantee, priority and weight.
 func NewTree[T any](links []TreeLink, queues []LinkQueue) (*Link[T], error) {
-	resolved, err := resolveTree(links, queues)
+	reach, resolved, err := resolveTree(links, queues)
 	if err != nil {
 		return nil, err
 	}
-	l := &Link[T]{sending: -1, queues: make([]queueState[T], len(queues))}
+	l := &Link[T]{sending: -1, queues: make([]queueState[T], len(queues)), reach: reach}
 	l.pace, _ = newRootPace(links[0].Rate)
+	n := len(links) + len(queues)
+	l.nodes, l.at = make([]node, 0, n), [2][]int32{make([]int32, n), make([]int32, n)}
 	for i := range links {
 		l.links = append(l.links, children{node: int32(i), clock: math.MinInt64, clockAt: math.MinInt64})
 		l.addNode(node{link: int32(i), queue: -1})
@@ -99,16 +104,13 @@ func NewTree[T any](links []TreeLink, queues []LinkQueue) (*Link[T], error) {
 		}
 		l.addNode(node{link: -1, queue: int32(i)})
 	}
-	l.arrange(math.MinInt64, links, resolved)
+	l.plant(links, resolved)
 	return l, nil
 }
 
 func (l *Link[T]) addNode(n node) {
 	l.nodes = append(l.nodes, n)
 	l.nodes[len(l.nodes)-1].start.next = math.MinInt64
-	for i := range l.at {
-		l.at[i] = append(l.at[i], 0)
-	}
 }
 
 // Resolve converts limits in time to bytes at a rate, which must be valid: the highest rate at which
@@ -168,18 +170,29 @@ func checkShare(rate, guarantee meter.Rate, priority, weight int) (err error) {
 	return err
 }
 
-// bytesDuring returns the number of whole bytes in a time at a rate, at most 2^39-1.
+// bytesDuring returns the number of whole bytes in a time at a rate, at most 2^39-1. Both are above zero.
 func bytesDuring(r meter.Rate, t time.Duration) int64 {
-	n, ok := r.Burst(t)
-	if !ok || n >= maxThreshold {
+	hi, lo := bits.Mul64(uint64(r.Bytes), uint64(t))
+	if hi >= uint64(r.Period) {
 		return maxThreshold - 1
 	}
-	return n
+	n, _ := bits.Div64(hi, lo, uint64(r.Period))
+	return int64(min(n, uint64(maxThreshold-1)))
 }
 
-// Follow makes l continue the pacing of before, the link it replaces. Call it after before decided
-// all its packets.
-func (l *Link[T]) Follow(before *Link[T]) { l.pace.follow(&before.pace) }
+// Free returns the time from which the root is free for later packets, ns; math.MinInt64 before the first.
+func (l *Link[T]) Free() int64 { return l.pace.free() }
+
+// NotBefore makes the root free at a time, ns, if it was free before.
+func (l *Link[T]) NotBefore(at int64) { l.pace.notBefore(at) }
+
+// QueueFree is Free of the own rate of a queue.
+func (l *Link[T]) QueueFree(queue int) int64 { return l.nodes[l.queues[queue].node].ceiling.free() }
+
+// QueueNotBefore is NotBefore for a queue without packets that has a rate of its own.
+func (l *Link[T]) QueueNotBefore(queue int, at int64) {
+	l.nodes[l.queues[queue].node].ceiling.notBefore(at)
+}
 
 // Change changes the rates of a tree at now, in ns, and converts the queues' limits in time to bytes at
 // these rates. links and queues are as many as those of NewTree. They may differ in all that is about
@@ -192,23 +205,74 @@ func (l *Link[T]) Change(now int64, links []TreeLink, queues []LinkQueue) error 
 		return fmt.Errorf("%d links and %d queues instead of %d and %d", len(links), len(queues), len(l.links),
 			len(l.queues))
 	}
-	resolved, err := resolveTree(links, queues)
+	reach, resolved, err := resolveTree(links, queues)
 	if err != nil {
 		return err
 	}
 	l.run(now)
 	p, _ := newRootPace(links[0].Rate)
 	l.pace.change(&p)
-	for i := range resolved {
-		q := &l.queues[i]
-		q.change(&resolved[i])
+	l.reach = reach
+	var m moves
+	if p := newPlaces(links[:1], nil)[0]; p != l.tree.places[0] {
+		m.list, m.rates = append(m.list, move{0, p}), append(m.rates, pace{})
 	}
-	l.arrange(now, links, resolved)
+	for i := range links[1:] {
+		l.addMove(&m, int32(i+1), links[i+1].Rate, links[i+1].place())
+	}
+	for i := range resolved {
+		l.changeQueue(&m, i, &resolved[i])
+	}
+	l.move(now, m)
+	return nil
+}
+
+// QueueChange is another configuration of a queue.
+type QueueChange struct {
+	Queue int // its index
+	LinkQueue
+}
+
+// ChangeQueues is Change for some queues; everything else stays. It takes time in proportion to the
+// children of the links whose queues change, or get other guaranteed rates by that, not to the size of
+// the tree.
+func (l *Link[T]) ChangeQueues(now int64, list []QueueChange) error {
+	resolved := make([]LinkQueue, len(list))
+	var errs []error
+	for i := range list {
+		var err error
+		if resolved[i], err = list[i].below(l.reach); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if errs != nil {
+		return errors.Join(errs...)
+	}
+	l.run(now)
+	var m moves
+	for i := range list {
+		l.changeQueue(&m, list[i].Queue, &resolved[i])
+	}
+	l.move(now, m)
+	return nil
+}
+
+// changeQueue changes a queue, apart from its place, which is added to m.
+func (l *Link[T]) changeQueue(m *moves, i int, s *LinkQueue) {
+	q := &l.queues[i]
+	q.change(s)
+	l.addMove(m, q.node, s.Rate, s.place())
+}
+
+// move moves nodes at now, up to which l has run.
+func (l *Link[T]) move(now int64, m moves) {
+	if m.list != nil {
+		l.adopt(now, m)
+	}
 	if l.links[0].active > 0 {
 		l.pace.notBefore(now) // it may have been idle for packets that can be sent from now on
 	}
 	l.run(now)
-	return nil
 }
 
 // change gives the queue other limits, WRED, CoDel and ECN.

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"cmp"
+	"fmt"
 	"math/big"
 	"slices"
 
@@ -521,28 +522,20 @@ func (m *modelTree) change(now int64, links []TreeLink, queues []LinkQueue) {
 	if m.free != nil && sendTime(links[0].Rate, 1).Cmp(sendTime(m.rate, 1)) != 0 {
 		m.free = ratOf(ceilOf(m.free))
 	}
-	type place struct {
-		above    *modelNode
-		priority int
-	}
-	before, excess := map[*modelNode]place{}, map[*modelNode]bool{}
-	rates := map[*modelNode]meter.Rate{}
-	weights := map[*modelNode]int64{}
+	before, excess := map[*modelNode]modelSettings{}, map[*modelNode]bool{}
+	rates, served := map[*modelNode]meter.Rate{}, map[*modelNode]int64{}
 	for _, v := range m.nodes {
-		before[v], excess[v], rates[v], weights[v] = place{v.above, v.priority}, v.excess, v.rate, v.weight
+		before[v], excess[v], rates[v], served[v] = v.settings(), v.excess, v.rate, v.served
 	}
 	moved := func(v *modelNode) bool {
 		i := v.number - len(links)
-		var to place
 		switch {
 		case v.above == nil:
 			return false
 		case i < 0:
-			to = place{m.nodes[links[v.number].Parent], links[v.number].Priority}
-		default:
-			to = place{m.nodes[queues[i].Parent], queues[i].Priority}
+			return m.nodes[links[v.number].Parent] != v.above || links[v.number].Priority != v.priority
 		}
-		return to != before[v]
+		return m.nodes[queues[i].Parent] != v.above || queues[i].Priority != v.priority
 	}
 	if slices.ContainsFunc(m.path, moved) {
 		m.finish()
@@ -567,10 +560,21 @@ func (m *modelTree) change(now int64, links []TreeLink, queues []LinkQueue) {
 		}
 	}
 	m.nodes[0].share(min(wholeBytes(m.rate), m.nodes[0].wants()))
+	// A change touches the links whose children change, or get other parts.
+	touched := map[*modelNode]bool{}
+	for _, v := range m.nodes[1:] {
+		if was := before[v]; was != v.settings() {
+			touched[was.above], touched[v.above] = true, true
+		}
+		if v.served != served[v] {
+			touched[v.above] = true
+		}
+	}
 	for _, p := range m.nodes {
 		if p.excess == excess[p] {
 			continue
 		}
+		touched[p] = true
 		p.clock, p.clockAt = now, now
 		for _, k := range p.kids {
 			if k.start == nil || k.start.Cmp(ratOf(now)) < 0 {
@@ -587,17 +591,43 @@ func (m *modelTree) change(now int64, links []TreeLink, queues []LinkQueue) {
 			f.early.setCoDel(queues[i].CoDel)
 		}
 	}
-	m.gather(m.nodes[0], now, anew)
+	m.gather(m.nodes[0], now, anew, touched)
 	if m.nodes[0].hasPackets() && m.free.Cmp(ratOf(now)) < 0 {
 		m.free = ratOf(now)
 	}
 	m.advanceTo(now, false)
 }
 
+// modelSettings are the settings of a node.
+type modelSettings struct {
+	above            *modelNode
+	priority         int
+	weight           int64
+	limited          bool
+	guarantee, pause string // of a byte at its rate
+}
+
+func (v *modelNode) settings() modelSettings {
+	s := modelSettings{above: v.above, priority: v.priority, weight: v.weight}
+	if v.guarantee != (meter.Rate{}) {
+		s.limited, s.guarantee = true, fmt.Sprint(wholeBytes(v.guarantee))
+	}
+	if v.rate != (meter.Rate{}) {
+		s.limited, s.pause = true, sendTime(v.rate, 1).String()
+	}
+	return s
+}
+
 // gather finds out which nodes below a link can send.
-func (m *modelTree) gather(p *modelNode, now int64, anew map[*modelNode]bool) {
+func (m *modelTree) gather(p *modelNode, now int64, anew, touched map[*modelNode]bool) {
 	for _, k := range p.kids {
-		m.gather(k, now, anew)
+		m.gather(k, now, anew, touched)
+	}
+	if !touched[p] {
+		for _, k := range p.kids {
+			k.reconsider(now)
+		}
+		return
 	}
 	var others []*modelNode
 	for _, k := range p.kids {
@@ -629,6 +659,26 @@ func (m *modelTree) gather(p *modelNode, now int64, anew map[*modelNode]bool) {
 		k.since = max(k.freeAt(), k.below(), now)
 		if k.since <= now {
 			k.join(k.since)
+		}
+	}
+}
+
+// reconsider finds out whether a node can send after a change below it.
+func (v *modelNode) reconsider(now int64) {
+	before := v.present
+	v.present = v.hasPackets()
+	if v.present && !before {
+		v.notBefore(now)
+	}
+	since := max(v.freeAt(), v.below())
+	switch {
+	case !v.present:
+		v.ready = false
+	case before && v.ready && since <= now, before && !v.ready && since == v.since:
+	default:
+		v.ready = false
+		if v.since = max(since, now); v.since <= now {
+			v.above.release(now)
 		}
 	}
 }

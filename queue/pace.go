@@ -2,7 +2,6 @@ package queue
 
 import (
 	"math"
-	"math/big"
 	"math/bits"
 	"time"
 
@@ -36,13 +35,18 @@ func newPace(r meter.Rate) (pace, error) {
 			Field: "rate", Reason: "must not be unlimited: a queue needs a finite rate",
 		}
 	}
-	f := big.NewRat(int64(r.Period), r.Bytes)
-	if f.Num().Int64() > maxTerm || f.Denom().Int64() > maxTerm {
+	num, den := uint64(r.Period), uint64(r.Bytes)
+	a, b := num, den
+	for a > 0 { // the greatest common divisor
+		a, b = b%a, a
+	}
+	num, den = num/b, den/b
+	if num > maxTerm || den > maxTerm {
 		return pace{}, &meter.FieldError{
 			Field: "rate", Reason: "is too fine to stay exact: choose a rounder rate",
 		}
 	}
-	return pace{num: f.Num().Uint64(), den: f.Denom().Uint64()}, nil
+	return pace{num: num, den: den}, nil
 }
 
 // Pace returns the time per byte of a rate, as num/den ns in lowest terms, or an
@@ -76,6 +80,14 @@ func (p *pace) notBefore(now int64) {
 		p.instant, p.begun = instant{next: now}, true
 	}
 	p.instant.notBefore(now)
+}
+
+// free returns the time at which the rate is free, rounded up to a ns; math.MinInt64 before the first packet.
+func (p *pace) free() int64 {
+	if !p.begun {
+		return math.MinInt64
+	}
+	return p.due()
 }
 
 // follow makes p free at the time at which before would be.

@@ -13,9 +13,9 @@ import (
 // second, rounded down.
 type place struct {
 	parent          int32 // -1 for the root
+	weight          uint16
 	priority        uint8
-	limited         bool // has a guarantee or a rate of its own
-	weight          int64
+	limited         bool  // has a guarantee or a rate of its own
 	rate, guarantee int64 // maxPart for none; 0 for none
 }
 
@@ -33,49 +33,175 @@ func bytesPerSecond(r meter.Rate) int64 {
 	return int64(min(n, maxPart))
 }
 
-// parts are the guaranteed rates of the nodes of a tree.
-type parts struct {
-	counted []int64 // by node: its rate if all queues are busy
-	served  []int64 // by node: its rate before the excess is shared
-	timed   []bool  // by link, as a node: its children are served by these rates first
-	excess  []bool  // by link: the guarantees of its children do not fit into the rate it can count on
-}
-
-// divider computes parts. Children of a node are consecutive in order.
+// divider holds the places of the nodes of a tree, and computes their guaranteed rates. The links are the
+// first nodes.
 type divider struct {
-	places []place
-	parts
-	demand []int64 // by node, if all queues are busy
-	first  []int32 // by node: the index of its first child in order
-	order  []int32 // the nodes below the root, by parent
+	places  []place
+	counted []int64 // by node: its rate if all queues are busy
+
+	// By link.
+	demand []int64   // what it can use if all queues are busy
+	below  [][]int32 // children, in order
+	depth  []uint8   // number of links above
+	timed  []bool    // its children are served by the guaranteed rates first
+	excess []bool    // the guarantees of its children do not fit into the rate it can count on
+	marked []bool    // its children are divided anew by the next update
+
+	list [MaxLevels][]int32 // the marked links, by depth
 }
 
-// newParts computes the parts of a tree. places[0] is the root; every other place is below it.
-func newParts(places []place) *divider {
-	n := len(places)
-	d := divider{
-		places: places, demand: make([]int64, n), first: make([]int32, n+1), order: make([]int32, n-1),
-		parts: parts{
-			counted: make([]int64, n), served: make([]int64, n),
-			timed: make([]bool, n), excess: make([]bool, n),
-		},
+// newDivider computes the parts of a tree. places[0] is the root; every other place is below it.
+func newDivider(places []place, links int) *divider {
+	d := &divider{
+		places: places, demand: make([]int64, links), counted: make([]int64, len(places)),
+		depth: make([]uint8, links), timed: make([]bool, links), excess: make([]bool, links),
+		marked: make([]bool, links),
 	}
-	for _, p := range places[1:] {
-		d.first[p.parent+1]++
+	d.collect()
+	d.descend(0, 0)
+	for i := range int32(links) {
+		d.mark(i)
 	}
-	for i := range n {
-		d.first[i+1] += d.first[i]
+	d.update()
+	return d
+}
+
+// collect finds the children of all links.
+func (d *divider) collect() {
+	d.below = make([][]int32, len(d.depth))
+	for i := range d.places[1:] {
+		k := int32(i + 1)
+		above := d.places[k].parent
+		d.below[above] = append(d.below[above], k)
 	}
-	next := slices.Clone(d.first)
-	for i, p := range places[1:] {
-		d.order[next[p.parent]] = int32(i + 1)
-		next[p.parent]++
-		d.timed[p.parent] = d.timed[p.parent] || p.limited
+}
+
+// descend sets the depths of a link and the links below it.
+func (d *divider) descend(n int32, depth uint8) {
+	d.depth[n] = depth
+	for _, k := range d.linksBelow(n) {
+		d.descend(k, depth+1)
 	}
-	d.demands(0)
-	d.counted[0] = min(places[0].rate, d.demand[0])
-	d.divide(0)
-	return &d
+}
+
+// linksBelow returns the children of a link that are links.
+func (d *divider) linksBelow(n int32) []int32 {
+	list := d.below[n]
+	end, _ := slices.BinarySearch(list, int32(len(d.depth)))
+	return list[:end]
+}
+
+// mark lets the next update divide the part of a link anew.
+func (d *divider) mark(n int32) {
+	if !d.marked[n] {
+		d.marked[n] = true
+		d.list[d.depth[n]] = append(d.list[d.depth[n]], n)
+	}
+}
+
+// served returns the rate of a node before the excess is shared.
+func (d *divider) served(n int32) int64 {
+	if p := &d.places[n]; d.excess[p.parent] {
+		return p.guarantee
+	}
+	return d.counted[n]
+}
+
+// move is another place of a node.
+type move struct {
+	node int32
+	place
+}
+
+// moveEach gives nodes other places. It returns the links whose parts or children may have changed,
+// by depth, until the next call.
+func (d *divider) moveEach(moves []move) *[MaxLevels][]int32 {
+	d.clear()
+	var elsewhere []int32
+	var left []int32 // the links that they leave
+	for i := range moves {
+		m := &moves[i]
+		was := d.places[m.node].parent
+		if d.places[m.node] = m.place; was != m.parent {
+			elsewhere, left = append(elsewhere, m.node), append(left, was)
+		}
+	}
+	const few = 64 // each change of a list takes time in proportion to its length
+	if len(elsewhere) > few {
+		d.collect()
+	} else {
+		for i, n := range elsewhere {
+			d.relink(n, left[i])
+		}
+	}
+	if slices.ContainsFunc(elsewhere, d.isLink) {
+		d.descend(0, 0)
+	}
+	for _, n := range left {
+		d.mark(n)
+	}
+	for i := range moves {
+		n := moves[i].node
+		if d.isLink(n) {
+			d.mark(n)
+		}
+		if n > 0 {
+			d.mark(moves[i].parent)
+		}
+	}
+	d.update()
+	return &d.list
+}
+
+// relink moves a node from the children of a link to those of its present one.
+func (d *divider) relink(n, from int32) {
+	if i, ok := slices.BinarySearch(d.below[from], n); ok {
+		d.below[from] = slices.Delete(d.below[from], i, i+1)
+	}
+	to := &d.below[d.places[n].parent]
+	if i, ok := slices.BinarySearch(*to, n); !ok {
+		*to = slices.Insert(*to, i, n)
+	}
+}
+
+// clear forgets the marked links.
+func (d *divider) clear() {
+	for i, list := range d.list {
+		for _, n := range list {
+			d.marked[n] = false
+		}
+		d.list[i] = list[:0]
+	}
+}
+
+// update computes the parts below the marked links. It marks the links whose demand or part it changes.
+func (d *divider) update() {
+	for level := len(d.list) - 1; level >= 0; level-- {
+		for _, n := range d.list[level] {
+			was := d.demand[n]
+			if d.demand[n] = d.sum(n); d.demand[n] != was && n > 0 {
+				d.mark(d.places[n].parent)
+			}
+		}
+	}
+	if d.marked[0] {
+		d.counted[0] = min(d.places[0].rate, d.demand[0])
+	}
+	for level := range d.list {
+		for _, n := range d.list[level] {
+			links := d.linksBelow(n)
+			was := make([]int64, len(links))
+			for i, k := range links {
+				was[i] = d.counted[k]
+			}
+			d.divide(n)
+			for i, k := range links {
+				if d.counted[k] != was[i] {
+					d.mark(k)
+				}
+			}
+		}
+	}
 }
 
 // Guaranteed returns the rates of the links and queues of a tree, which must be valid, while all its
@@ -83,50 +209,49 @@ func newParts(places []place) *divider {
 func Guaranteed(links []TreeLink, queues []LinkQueue) (ofLinks, ofQueues []meter.Rate) {
 	places := newPlaces(links, queues)
 	rates := make([]meter.Rate, len(places))
-	for i, n := range newParts(places).counted {
+	for i, n := range newDivider(places, len(links)).counted {
 		rates[i] = meter.ByteRate(n)
 	}
 	return rates[:len(links):len(links)], rates[len(links):]
 }
 
-// upward returns all nodes, those below a node before it.
-func (d *divider) upward() []int32 {
-	list := []int32{0}
-	for i := 0; i < len(list); i++ {
-		list = append(list, d.children(list[i])...)
+func (d *divider) isLink(n int32) bool { return int(n) < len(d.depth) }
+
+// demandOf returns what a node can use if all queues are busy.
+func (d *divider) demandOf(n int32) int64 {
+	if d.isLink(n) {
+		return d.demand[n]
 	}
-	slices.Reverse(list)
-	return list
+	return d.places[n].rate
 }
 
-func (d *divider) children(n int32) []int32 { return d.order[d.first[n]:d.first[n+1]] }
-
-// demands computes the demand of a node: its rate, or less if its children cannot use it.
-func (d *divider) demands(n int32) {
-	d.demand[n] = d.places[n].rate
-	list := d.children(n)
+// sum returns the demand of a link: its rate, or less if its children cannot use it.
+func (d *divider) sum(n int32) int64 {
+	list := d.below[n]
 	if len(list) == 0 {
-		return
+		return d.places[n].rate
 	}
 	sum := int64(0)
 	for _, k := range list {
-		d.demands(k)
-		sum += d.demand[k]
+		sum += d.demandOf(k)
 	}
-	d.demand[n] = min(d.demand[n], sum)
+	return min(d.places[n].rate, sum)
 }
 
-// divide divides the part of a node among its children: first by their guarantees, then by priority
+// divide divides the part of a link among its children: first by their guarantees, then by priority
 // and weight.
 func (d *divider) divide(n int32) {
-	list := slices.Clone(d.children(n))
-	wanted := func(k int32) int64 { return min(d.places[k].guarantee, d.demand[k]) }
+	wanted := func(k int32) int64 { return min(d.places[k].guarantee, d.demandOf(k)) }
 	total := int64(0)
-	for _, k := range list {
+	d.timed[n] = false
+	for _, k := range d.below[n] {
+		d.counted[k] = 0
 		total += wanted(k)
+		d.timed[n] = d.timed[n] || d.places[k].limited
 	}
 	d.excess[n] = total > d.counted[n]
-	rest := d.fill(d.counted[n], list, wanted, func(k int32) int64 { return d.places[k].guarantee })
+	rest := d.fill(d.counted[n], d.below[n], wanted, func(k int32) int64 { return d.places[k].guarantee })
+	list := slices.Clone(d.below[n])
 	byPriority := func(a, b int32) int { return cmp.Compare(d.places[a].priority, d.places[b].priority) }
 	slices.SortStableFunc(list, byPriority)
 	for len(list) > 0 && rest > 0 {
@@ -134,16 +259,9 @@ func (d *divider) divide(n int32) {
 		for end < len(list) && byPriority(list[0], list[end]) == 0 {
 			end++
 		}
-		rest = d.fill(rest, list[:end], func(k int32) int64 { return d.demand[k] - d.counted[k] },
-			func(k int32) int64 { return d.places[k].weight })
+		rest = d.fill(rest, list[:end], func(k int32) int64 { return d.demandOf(k) - d.counted[k] },
+			func(k int32) int64 { return int64(d.places[k].weight) })
 		list = list[end:]
-	}
-	for _, k := range d.children(n) {
-		d.served[k] = d.counted[k]
-		if d.excess[n] {
-			d.served[k] = d.places[k].guarantee
-		}
-		d.divide(k)
 	}
 }
 

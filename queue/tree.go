@@ -12,11 +12,10 @@ type node struct {
 	queue    int32 // index among the queues, or -1
 	priority uint8
 	state    state
-	timed    spot   // among the children of the link by their guaranteed rates
-	shared   spot   // among those by priority and weight
-	byTime   bool   // its last packet was selected by the guaranteed rates
-	depth    uint64 // number of links above
-	first    int    // length of the first packet of a FIFO, in bytes; 0 for other nodes
+	timed    spot // among the children of the link by their guaranteed rates
+	shared   spot // among those by priority and weight
+	byTime   bool // its last packet was selected by the guaranteed rates
+	first    int  // length of the first packet of a FIFO, in bytes; 0 for other nodes
 	weight   int64
 	served   int64 // guaranteed rate, bytes per second; 0 for none
 	ceiling  pace  // maximum rate; num is 0 for none
@@ -52,6 +51,7 @@ type children struct {
 	busy    uint8 // priorities of children that can send, by bit
 	timed   bool  // some child has a guarantee or a rate of its own
 	excess  bool  // the guarantees do not fit, so the clock waits for them
+	touched bool  // a change of the tree concerns its children; false between changes
 	clock   int64 // of the guaranteed rates, ns
 	clockAt int64 // time of the last tick, ns
 	waiting       // by the guaranteed rates
@@ -350,7 +350,8 @@ func (l *Link[T]) outlook(v *node) (has bool, since int64) {
 func (l *Link[T]) charge(v *node, c *children, bytes int, now int64) {
 	if p := &v.ceiling; p.num > 0 {
 		if p.next < now { // what it missed while it waited, up to the longest packet per level, is not lost
-			p.notBefore(now - instant{}.orNever(l.longest, p.num*v.depth, p.den).next)
+			links := uint64(l.tree.depth[c.node]) + 1
+			p.notBefore(now - instant{}.orNever(l.longest, p.num*links, p.den).next)
 		}
 		p.instant = p.orNever(bytes, p.num, p.den)
 	}
@@ -386,8 +387,8 @@ func (l *Link[T]) rewind(c *children, priority uint8) {
 	if by < rewindAt {
 		return
 	}
-	for i := range l.nodes {
-		if v := &l.nodes[i]; v.parent == c.node && v.priority == priority {
+	for _, n := range l.tree.below[c.node] {
+		if v := &l.nodes[n]; v.priority == priority {
 			v.virtual = max(v.virtual-by, -rewindAt)
 		}
 	}

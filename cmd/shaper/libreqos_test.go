@@ -36,12 +36,14 @@ func reversed(t *testing.T, capture string) string {
 
 // sentBefore replays a capture and returns the bytes of each customer whose sending starts before a time,
 // ns since the beginning.
-func sentBefore(t *testing.T, capture, policy, direction string, time int64) map[string]int64 {
+func sentBefore(
+	t *testing.T, capture, policy, direction string, time int64, flags ...string,
+) map[string]int64 {
 	t.Helper()
 	var out, stderr bytes.Buffer
-	if code := run([]string{
+	if code := run(append([]string{
 		"replay", capture, "--policy", policy, "--direction", direction, "--decisions", "-",
-	}, cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {
+	}, flags...), cli.Streams{Out: &out, Err: &stderr}); code != cli.ExitDone {
 		t.Fatalf("exit %d: %s", code, &stderr)
 	}
 	rows, err := csv.NewReader(&out).ReadAll()
@@ -120,6 +122,26 @@ func TestLibreQoSEndToEnd(t *testing.T) {
 		}
 		if most := bytes(all) + 2*length; test.direction == "egress" && total > most {
 			t.Errorf("%s: AP-1 sent %d bytes, more than %d", test.direction, total, most)
+		}
+	}
+	changes := filepath.Join(t.TempDir(), "changes")
+	const lines = "at=0s customer 4712 down=40mbit up=20mbit\nat=0s link AP-1 up=30mbit\n"
+	if err := os.WriteFile(changes, []byte(lines), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// Up, AP-1 has 30 now: after 1 and 5 Mbit/s, 4711 gets 12 of the other 24, and 4712 the same.
+	for _, test := range []struct {
+		direction, capture string
+		rates              map[string]float64
+	}{
+		{"egress", down, map[string]float64{"4711": 105, "4712": 40}},
+		{"ingress", reversed(t, down), map[string]float64{"4711": 13, "4712": 17}},
+	} {
+		sent := sentBefore(t, test.capture, policy, test.direction, end, "--changes", changes)
+		for customer, rate := range test.rates {
+			if got, want := sent[customer], bytes(rate); got < want-40_000 || got > want+40_000 {
+				t.Errorf("after a change, %s: %s sent %d bytes, want %d", test.direction, customer, got, want)
+			}
 		}
 	}
 	if sent := sentBefore(t, down, policy, "ingress", end); len(sent) != 0 {

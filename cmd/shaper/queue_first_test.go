@@ -55,7 +55,8 @@ func writeTraffic(t *testing.T, senders ...sender) string {
 		}
 		data = append(data, 0x45, 0, length>>8, length&0xff, 0, 0, 0, 0, 64, 17, 0, 0, 203, 0, 113, 1, 192, 0,
 			2, senders[next].to)
-		data = append(data, 0x03, 0xe8, 0x13, 0x89, 0, 8, 0, 0)
+		port := 1000 + next // so each sender is a flow
+		data = append(data, byte(port>>8), byte(port), 0x13, 0x89, 0, 8, 0, 0)
 		p.at += p.gap * (0.9 + 0.2*p.r.Float64())
 	}
 	path := filepath.Join(t.TempDir(), "traffic.pcap")
@@ -63,6 +64,18 @@ func writeTraffic(t *testing.T, senders ...sender) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// writeFiles writes files to a folder, and returns the path of policy.yaml there.
+func writeFiles(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return filepath.Join(dir, "policy.yaml")
 }
 
 // shareOf replays a capture and returns the bytes that arrived and passed, by a column of the
@@ -94,17 +107,28 @@ func shareOf(t *testing.T, capture, policy, engine string, column int) (arrived,
 
 const decisionClass, decisionKey = 3, 11
 
-// TestQueueFirstISP floods customer 4713 of docs/isp.yaml, which has a queue of 20 Mbit/s, with
-// 2 Gbit/s. Another customer gets all of its 40 Mbit/s: the uplink of 1 Gbit/s is not full.
-func TestQueueFirstISP(t *testing.T) {
+// TestQueueFirstUplink floods customer 4713, which has a queue of 20 Mbit/s, with 2 Gbit/s. Another customer
+// gets all of its 40 Mbit/s: the meter of 1 Gbit/s that both share is not empty.
+func TestQueueFirstUplink(t *testing.T) {
 	t.Parallel()
 	capture := writeTraffic(t, sender{3, 2000}, sender{1, 40})
+	policy := writeFiles(t, map[string]string{
+		"policy.yaml": `classes: [{name: customers, per: customer, meter: plan, then: uplink}]
+customers: {file: customers.csv}
+plans:
+  home-50: {type: trtcm, cir: 50mbit, cbs: 1MiB, pir: 60mbit, pbs: 1MiB}
+  quiet: {queue: {rate: 20mbit, limit: 50ms, codel: true}}
+meters:
+  uplink: {type: token-bucket, rate: 1gbit, burst: 4MiB, color: aware}
+`,
+		"customers.csv": "customer,address,plan\n4711,192.0.2.1,home-50\n4713,192.0.2.3,quiet\n",
+	})
 	for _, engine := range []string{"go", "bpf"} {
 		t.Run(engine, func(t *testing.T) {
 			if engine == "bpf" {
 				needRoot(t)
 			}
-			arrived, passed := shareOf(t, capture, "../../docs/isp.yaml", engine, decisionKey)
+			arrived, passed := shareOf(t, capture, policy, engine, decisionKey)
 			if arrived["4711"] < 4_900_000 || passed["4711"] != arrived["4711"] {
 				t.Errorf("4711 got %d of %d bytes", passed["4711"], arrived["4711"])
 			}
@@ -237,9 +261,7 @@ links: {l: {rate: 10mbit}}
 func TestTreeShares(t *testing.T) {
 	t.Parallel()
 	capture := writeTraffic(t, sender{1, 100}, sender{2, 15}, sender{3, 10}, sender{4, 10})
-	dir := t.TempDir()
-	policy := filepath.Join(dir, "policy.yaml")
-	for name, text := range map[string]string{
+	policy := writeFiles(t, map[string]string{
 		"policy.yaml": `links: {site: {rate: 40mbit}, ap-1: {link: site, rate: 25mbit}, ap-2: {link: site, rate: 25mbit}}
 plans: {p: {queue: {rate: 20mbit, limit: 50ms, fair: flow}}}
 customers: {file: customers.csv}
@@ -251,11 +273,7 @@ classes: [{name: all, per: customer, meter: plan}]
 3,192.0.2.3,p,ap-2
 4,192.0.2.4,p,ap-2
 `,
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	})
 	arrived, passed := shareOf(t, capture, policy, "go", decisionKey)
 	const second = 1_250_000 // bytes of 10 Mbit/s
 	if least := second * 99 / 100; passed["2"] < least || arrived["2"] < second*5/4 {

@@ -18,13 +18,18 @@ func TestRandomTrees(t *testing.T) {
 	r, path := seededRand(t), filepath.Join(t.TempDir(), "policy.yaml")
 	rows, accepted := 0, 0
 	for range *randomPolicyCount {
-		policy := randomTree(r)
-		if err := os.WriteFile(path, []byte(policy), 0o600); err != nil {
-			t.Fatal(err)
+		policy, table := randomTree(r), ""
+		if r.IntN(2) == 0 {
+			policy, table = treeCustomers(r, policy)
+		}
+		for name, text := range map[string]string{path: policy, filepath.Join(filepath.Dir(path), "customers.csv"): table} {
+			if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
 		}
 		n := againstModel(t, policy, path, randomCapture(t, r), dataplane.Egress)
 		if t.Failed() {
-			t.Fatal(policy)
+			t.Fatalf("%s\n%s", policy, table)
 		}
 		if rows += n; n > 0 {
 			accepted++
@@ -67,10 +72,62 @@ func randomTree(r *rand.Rand) string {
 		}
 		guarantee := pickWord(r, "", "", ", guarantee: 10kbit", ", guarantee: 12345bit")
 		limit := pickWord(r, "9p", "50p", "100kB", "300ms", "50ms")
-		fair := pickWord(r, "", "", ", fair: flow", ", fair: src")
+		fair := pickWord(r, "", "", ", fair: flow", ", fair: src", ", fair: [src, flow]", ", fair: [dscp, hosts], seed: 7")
 		queues += fmt.Sprintf("  q%d: {link: %s%s%s, limit: %s%s%s}\n", i, link, share(), guarantee, limit, fair,
 			pickWord(r, "", "", ", codel: {target: 1ms, interval: 3ms}"))
 		classes += fmt.Sprintf("  - {name: c%d, match: {%s}, green: {queue: q%[1]d}}\n", i, match)
 	}
 	return text + "queues:\n" + queues + "classes:\n" + classes
+}
+
+// treeCustomers adds customers to a policy of randomTree, and returns it with their file. They take some or all of
+// the packets, and have queues on links, named by plans or rows, or of their own.
+func treeCustomers(r *rand.Rand, policy string) (text, table string) {
+	rate := func() string { return fmt.Sprintf("%dkbit", 100+r.IntN(6000)) }
+	var links []string
+	for _, line := range strings.Split(policy, "\n") {
+		if name, rest, ok := strings.Cut(strings.TrimSpace(line), ": {"); ok && !strings.Contains(rest, "limit") &&
+			!strings.HasPrefix(name, "-") {
+			links = append(links, name)
+		}
+	}
+	plans := "plans:\n"
+	onLink, free := []bool{}, []bool{} // by plan
+	for i := range 1 + r.IntN(3) {
+		link := pickWord(r, "", ", link: "+pickWord(r, links...))
+		speed := ", rate: " + rate()
+		if link != "" {
+			speed = pickWord(r, "", speed)
+		}
+		place := pickWord(r, "", "", ", guarantee: 12345bit", ", guarantee: 99kbit") +
+			pickWord(r, "", fmt.Sprintf(", weight: %d", 1+r.IntN(9))) +
+			pickWord(r, "", "", fmt.Sprintf(", priority: %d", r.IntN(3)))
+		fair := pickWord(r, "", "", ", fair: flow", ", fair: dscp", ", fair: [dscp, flow]", ", fair: [flow, dscp]")
+		codel := pickWord(r, "", "", ", codel: {target: 1ms, interval: 3ms}", ", codel: true")
+		plans += fmt.Sprintf("  p%d: {queue: {limit: %s%s%s%s%s%s%s}%s}\n", i, pickWord(r, "20ms", "100ms", "400ms"),
+			speed, link, place, fair, codel, pickWord(r, "", ", ecn: true"),
+			pickWord(r, "", "", ", green: {dscp: 12}", ", green: {queue: q1}"))
+		onLink, free = append(onLink, link != ""), append(free, place == "")
+	}
+	table = "customer,address,plan,rate,guarantee,weight,limit,link\n"
+	for i := range 4 {
+		plan := r.IntN(len(onLink))
+		link := pickWord(r, append(links, "")...)
+		switch {
+		case onLink[plan]:
+			link = ""
+		case !free[plan]:
+			link = pickWord(r, links...)
+		}
+		row := []string{pickWord(r, "", rate()), "", "", pickWord(r, "", "", "30ms"), link}
+		if onLink[plan] || link != "" {
+			row[1], row[2] = pickWord(r, "", "", "50kbit"), pickWord(r, "", "3")
+		}
+		table += fmt.Sprintf("k%d,192.0.2.%d,p%d,%s\n", i, i, plan, strings.Join(row, ","))
+	}
+	class := fmt.Sprintf("classes:\n  - {name: k, per: customer, meter: plan%s%s}\n",
+		pickWord(r, "", ", match: {proto: 17}", ", match: {dscp: [0, 10, 12]}"), pickWord(r, "", ", then: up"))
+	meters := "meters:\n  up: {type: token-bucket, rate: " + rate() + ", burst: 30kB, color: aware}\n"
+	customers := "customers: {file: customers.csv, key: src}\n"
+	return meters + plans + customers + strings.Replace(policy, "classes:\n", class, 1), table
 }

@@ -22,6 +22,7 @@ type replayFlags struct {
 	cli.PolicyFlags
 	captureFlags
 	out, decisions, report, annotate string
+	changes                          string
 	engine                           string
 	json, noEpisodes                 bool
 	eachPacket                       bool
@@ -57,6 +58,8 @@ times. It has the format of IN, and is gzipped if its name ends in .gz.`,
 		"write one row per packet to `FILE`: CSV, or JSON lines if it ends in .jsonl")
 	flags.StringVar(&f.annotate, "annotate", "",
 		"write all packets to `FILE.pcapng`, with their verdicts as comments for Wireshark")
+	flags.StringVar(&f.changes, "changes", "",
+		"make the changes in `FILE` meanwhile; a line is one of shaper set, such as at=1.5s customer 4711 link=ap-9")
 	flags.StringVar(&f.report, "report", "", "write a report to `FILE.html`")
 	flags.StringVar(&f.engine, "engine", "go",
 		"metering `ENGINE`: go, or bpf for the program in the kernel (needs root)")
@@ -80,6 +83,8 @@ func (f *replayFlags) check() error {
 		return cli.Usagef("only one of -o -, --decisions -, --report -, --annotate - and --json can write to standard output")
 	case f.engine != "go" && f.engine != "bpf":
 		return cli.Usagef("--engine %q: want go or bpf", f.engine)
+	case f.engine == "bpf" && f.changes != "":
+		return cli.Usagef("--changes needs --engine go")
 	}
 	return nil
 }
@@ -92,13 +97,14 @@ func (f *replayFlags) run(cmd *cobra.Command, s cli.Streams, in string) error {
 	if err != nil {
 		return err
 	}
-	policy = policy.For(f.way.direction)
+	both := policy
+	policy = both.For(f.way.direction)
 	cfg, err := f.config(sharedClasses(policy.Plan))
 	if err != nil {
 		return err
 	}
 	cfg.FlushEach = f.eachPacket
-	engine, err := f.newEngine(policy)
+	engine, err := f.newEngine(policy, both)
 	if err != nil {
 		return err
 	}

@@ -50,7 +50,7 @@ image: meter unsaid queue dataplane compiled bpf remedy cause iface qdisc hook e
 	tests: nettest policytest kerneltest
 standby: dataplane safedir iface rundir
 kernel: meter dataplane compiled remedy safedir cause iface qdisc hook engine record rundir registry
-	image standby | tests: nettest kerneltest
+	image standby | tests: queue nettest kerneltest
 watch: kernel | tests: hook record nettest kerneltest
 hostbudget: dataplane compiled pipeline bpf iface engine rundir registry | tests: nettest
 	kerneltest

@@ -10,9 +10,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
-	"github.com/a-seed-32e5a53f/shaper/meter"
-	"github.com/a-seed-32e5a53f/shaper/meter/unsaid"
-	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
 // maxCustomerErrors bounds the errors in the list of customers. A list with the wrong column
@@ -83,10 +80,10 @@ func (c *compiler) compileCustomers(from *dataplane.Customers, other *Customers)
 		if customer.Plan == nil {
 			table.fail(customer, "plan", "is missing: name one")
 		} else {
-			out.Of[i] = indexOf(customer.Plan)
-			if reason := unplaced(customer.Plan); reason != "" {
-				table.fail(customer, "link", reason)
+			if needsLink(customer.Plan) {
+				table.fail(customer, "link", linkMissing)
 			}
+			out.Of[i] = indexOf(customer.Plan)
 		}
 	}
 	table.finish(from.Nested)
@@ -124,130 +121,6 @@ func (c *compiler) plantCustomers(out *Customers) {
 			tree.Customers = append(tree.Customers, uint32(i+1))
 		}
 	}
-}
-
-// compileService compiles a plan of customers.
-func (c *compiler) compileService(p *dataplane.ServicePlan) Service {
-	out := Service{Name: p.Name, Tree: -1, Source: p}
-	switch {
-	case p.Params == nil && p.Queue == nil:
-		c.add(p, "type", "is missing: give the plan a type and its parameters, or a queue")
-	case p.Params != nil && p.Queue != nil:
-		c.add(p, "queue", "cannot be combined with a meter")
-	case p.Up != nil && (p.Up.Params == nil) != (p.Params == nil):
-		c.add(p, "up", "must be a meter in both directions, or a queue in both")
-	case p.Queue != nil:
-		out.Queue = *p.Queue
-		switch {
-		case p.Queue.Bytes != 0 || p.Queue.Packets != 0 || p.Queue.Time == 0:
-			c.add(p, "limit", "must be a time, such as 50ms")
-		case p.Queue.WRED != [3]queue.Early{}:
-			c.add(p, "wred", "is not for queues of customers: use codel")
-		}
-		if out.Template = c.templates[p]; out.Template {
-			break
-		}
-		if p.InTree() {
-			c.plantService(&out)
-			break
-		}
-		c.checkNoShare(p)
-		if _, err := queue.New(*p.Queue); err != nil {
-			c.addError(p, "queue", err)
-		}
-	default:
-		c.checkNoShare(p)
-		profile, err := p.Params.Profile()
-		if err != nil {
-			c.addError(p, "type", err)
-			break
-		}
-		out.Profile, out.Kind, out.Buckets = profile, profile.Kind(), outlineBuckets(p.Params)
-	}
-	for color, a := range [3]*dataplane.Action{p.Green, p.Yellow, p.Red} {
-		if a != nil {
-			compiled := c.compileAction(*a, a)
-			out.Actions[color] = &compiled
-		}
-	}
-	return out
-}
-
-// checkNoShare refuses a place in a tree for a plan without a queue in one. Rows of customers may add a link
-// to a queue.
-func (c *compiler) checkNoShare(p *dataplane.ServicePlan) {
-	known := []string{"Name", "Params", "Queue", "Up", "Green", "Yellow", "Red"}
-	reason := "needs a queue: a meter has no place on a link"
-	if p.Queue != nil {
-		known = append(known, "Guarantee", "Priority", "Weight")
-		reason = "needs a link"
-	}
-	for _, name := range unsaid.Fields(p, known...) {
-		c.add(p, strings.ToLower(name), reason)
-	}
-}
-
-// unplaced returns why a customer cannot have a plan without a link, or "".
-func unplaced(p *dataplane.ServicePlan) string {
-	switch {
-	case p.Queue == nil || p.Link != nil:
-	case p.Guarantee != meter.Rate{} || p.Priority != 0 || p.Weight != 0:
-		return fmt.Sprintf("is missing: guarantee, priority and weight of plan %q are for a queue on a link", p.Name)
-	case p.Up != nil && p.Up.Guarantee != meter.Rate{}:
-		return fmt.Sprintf("is missing: the guarantee of plan %q is for a queue on a link", p.Name)
-	}
-	return ""
-}
-
-// plantService puts the queue of a plan into a tree: of its link, or the one of fair queues without a
-// link.
-func (c *compiler) plantService(out *Service) {
-	p := out.Source
-	out.FlowKeys = newFlowKeys(p.Hosts, p.Fair)
-	c.checkFair(p, p.Hosts, p.Fair)
-	out.LinkQueue = p.LinkQueue()
-	if p.Link == nil {
-		if _, err := queue.New(*p.Queue); err != nil {
-			c.addError(p, "rate", err)
-		}
-		out.Tree = c.looseTree()
-		return
-	}
-	link := c.compileLink(p.Link)
-	if link < 0 {
-		return
-	}
-	out.Tree = c.plan.Links[link].Tree
-	out.LinkQueue.Parent = slices.Index(c.plan.Trees[out.Tree].Links, link)
-	c.plan.checkLimit(out, link, &c.errorList)
-}
-
-// checkLimit refuses the queue of a plan on a link that is invalid at the link's rate.
-func (p *Plan) checkLimit(s *Service, link int, errs *errorList) {
-	if rate := p.Reach(link); validRate(rate) {
-		if _, err := s.LinkQueue.Resolve(rate); err != nil {
-			errs.addError(s.Source, "limit", err)
-		}
-	}
-}
-
-// LinkOf returns the index of the link of a plan of customers, or -1.
-func (p *Plan) LinkOf(s *Service) int {
-	if s.Tree < 0 || len(p.Trees[s.Tree].Links) == 0 {
-		return -1
-	}
-	return p.Trees[s.Tree].Links[s.LinkQueue.Parent]
-}
-
-// looseTree returns the index of the tree without links.
-func (c *compiler) looseTree() int {
-	for i := range c.plan.Trees {
-		if len(c.plan.Trees[i].Links) == 0 {
-			return i
-		}
-	}
-	c.plan.Trees = append(c.plan.Trees, Tree{})
-	return len(c.plan.Trees) - 1
 }
 
 // tableBuilder fills the table of Customers and checks the customers.

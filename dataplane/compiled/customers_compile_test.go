@@ -57,6 +57,14 @@ func TestInvalidCustomers(t *testing.T) {
 	paced := func(edit func(c *queue.Config)) func(*dataplane.Policy) {
 		return func(p *dataplane.Policy) { edit(p.Customers.Plans[1].Queue) }
 	}
+	share := func(edit func(p *dataplane.Policy)) func(*dataplane.Policy) {
+		return func(p *dataplane.Policy) {
+			p.Customers.Plans[1].Guarantee = frametest.Mega
+			if edit != nil {
+				edit(p)
+			}
+		}
+	}
 	stage := func(edit func(m *dataplane.Meter)) func(*dataplane.Policy) {
 		return func(p *dataplane.Policy) { edit(p.Classes[0].Meter) }
 	}
@@ -162,6 +170,17 @@ func TestInvalidCustomers(t *testing.T) {
 			`plan "paced": wred: is not for queues of customers: use codel`,
 		}},
 		{"CoDel", validCustomers, paced(func(c *queue.Config) { c.CoDel = queue.CoDel{Target: time.Millisecond, Interval: time.Second} }), nil},
+
+		{"guarantee without links", validCustomers, share(nil), []string{
+			`plan "paced": link: is missing: guarantee, priority and weight are for a queue on a link`,
+			`customer "two": link: is missing: guarantee, priority and weight are for a queue on a link`,
+			`customer "three": link: is missing: guarantee, priority and weight are for a queue on a link`,
+		}},
+		{"guarantee above the rate, no customers", validCustomers, share(func(p *dataplane.Policy) {
+			p.Links = []*dataplane.Link{{Name: "l", Rate: frametest.Mega}}
+			p.Customers.Plans[1].Guarantee = meter.BitRate(8e6 + 1)
+			p.Customers.List = p.Customers.List[:1]
+		}), []string{`plan "paced": guarantee: of 8000001bit is above the rate of 8mbit`}},
 
 		{"no customers", validCustomers, func(p *dataplane.Policy) {
 			p.Customers, p.Classes = nil, []dataplane.Class{

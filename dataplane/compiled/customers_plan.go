@@ -33,8 +33,8 @@ type Service struct {
 	Buckets []BucketOutline
 	Queue   queue.Config // valid for a queue
 	Tree    int          // index of the tree that contains the queue, or -1
-	// Template means that no customer has the plan as it is: the queue needs a link, and each customer has one of
-	// its own.
+	// Template means that no customer has the plan as it is: the queue needs a link, and each customer has
+	// one of its own.
 	Template bool
 	// LinkQueue is the queue in the tree; its limit is a time.
 	LinkQueue queue.LinkQueue
@@ -79,14 +79,16 @@ type CustomerService struct {
 }
 
 // Replaces returns an error if a customer cannot get the plan instead of another one without a reload: its
-// packets stay queued in a tree of links, which has one kind of fairness for a queue.
+// packets stay queued in a tree of links, which has one kind of fairness for a queue. Nor can a customer
+// without a link get a plan that needs one.
 func (s *Service) Replaces(before *Service) error {
-	if reason := unplaced(s.Source); reason != "" {
-		return errors.New("link " + reason)
-	}
-	if s.Tree != before.Tree || s.Tree >= 0 && s.LinkQueue.Fair != before.LinkQueue.Fair {
-		return fmt.Errorf("plan %q cannot replace the customer's queue, which is in another tree of links or fair in another way: reload the policy",
-			s.Name)
+	switch {
+	case needsLink(s.Source):
+		return errors.New("link " + linkMissing)
+	case s.Tree != before.Tree:
+		return fmt.Errorf("plan %q has its queue in another tree of links: change the policy and reload it", s.Name)
+	case s.Tree >= 0 && s.LinkQueue.Fair != before.LinkQueue.Fair:
+		return fmt.Errorf("plan %q has a queue that is fair in another way: change the policy and reload it", s.Name)
 	}
 	return nil
 }
@@ -112,6 +114,7 @@ func (p *Plan) variant(
 	sources *Plan, s *Service, from *dataplane.ServicePlan, link *dataplane.Link, off bool,
 ) (*Service, error) {
 	c := newCompiler()
+	c.plan.Source = p.Source
 	c.plan.Links, c.plan.Trees = slices.Clip(p.Links), slices.Clip(p.Trees)
 	for i := range sources.Links {
 		c.links[sources.Links[i].Source] = i
@@ -120,11 +123,11 @@ func (p *Plan) variant(
 	limits.Link = link
 	limits.Green, limits.Yellow, limits.Red = nil, nil, nil // they may name parts of the policy
 	out := c.compileService(&limits)
+	if needsLink(&limits) {
+		c.add(from, "link", linkMissing)
+	}
 	if (from.Queue != nil) != (s.Profile == nil) {
 		c.add(from, "queue", "cannot replace a meter, nor a meter a queue: reload the policy")
-	}
-	if reason := unplaced(&limits); reason != "" {
-		c.add(from, "link", reason)
 	}
 	if out.Tree >= len(p.Trees) {
 		c.add(from, "fair", "needs a tree that the policy does not have: reload the policy")

@@ -20,18 +20,21 @@ func BenchmarkLeaves(b *testing.B) {
 	kerneltest.NeedRoot(b)
 	links := []*dataplane.Link{{Name: "site", Rate: meter.BitRate(10e9)}}
 	for i := range 500 {
-		links = append(links, &dataplane.Link{Name: fmt.Sprint("ap-", i), Link: links[0], Rate: meter.BitRate(200e6)})
+		l := &dataplane.Link{Name: fmt.Sprint("ap-", i), Link: links[0], Rate: meter.BitRate(200e6)}
+		links = append(links, l)
 	}
 	planOf := func(link int, rate int64) *dataplane.ServicePlan {
 		return &dataplane.ServicePlan{
-			Name: "p", Queue: &queue.Config{Rate: meter.BitRate(rate), Time: 100 * time.Millisecond}, Link: links[1+link],
+			Name: "p", Link: links[1+link],
+			Queue: &queue.Config{Rate: meter.BitRate(rate), Time: 100 * time.Millisecond},
 		}
 	}
 	var list []dataplane.Customer
 	for i := range 10_000 {
+		addr := netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)})
 		list = append(list, dataplane.Customer{
 			Name: fmt.Sprint("c", i), Plan: planOf(i%500, 20e6),
-			Prefixes: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 32)},
+			Prefixes: []netip.Prefix{netip.PrefixFrom(addr, 32)},
 		})
 	}
 	policy := kerneltest.CustomerPolicy(list)

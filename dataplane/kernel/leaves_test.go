@@ -37,9 +37,10 @@ func newLeafNet(customers int, hosts, fair dataplane.KeyField) *leafNet {
 	}
 	var list []dataplane.Customer
 	for i := range customers {
+		addr := netip.AddrFrom4([4]byte{10, 9, byte(i >> 8), byte(i)})
 		list = append(list, dataplane.Customer{
 			Name:     fmt.Sprint("c", i),
-			Prefixes: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 9, byte(i >> 8), byte(i)}), 32)},
+			Prefixes: []netip.Prefix{netip.PrefixFrom(addr, 32)},
 			Plan:     n.plan(1+i%3, 10e6),
 		})
 	}
@@ -87,8 +88,8 @@ func numbersOf(frames []nettest.Frame, customer int) (out []int) {
 	return out
 }
 
-// TestQueueLeaves checks the leaves of customers on links through changes under load: each is below the class of
-// its link, a change sends one class, a customer that moves leaves its packets behind until they are sent,
+// TestQueueLeaves checks the leaves of customers on links through changes under load: each is below the class
+// of its link, a change sends one class, a customer that moves leaves its packets behind until they are sent,
 // and nothing is lost.
 func TestQueueLeaves(t *testing.T) {
 	kerneltest.NeedRoot(t)
@@ -234,7 +235,8 @@ func testLeaves(t *testing.T, n *leafNet, kind string) {
 		if shown := w.Shown(); strings.Count(shown, "qdisc "+kind+" ") != 6 {
 			t.Errorf("got qdiscs\n%s\nwant %s in 6 leaves", shown, kind)
 		}
-		if d := counters[1].Dropped.Packets; d < 10 || d > 250 || one != counters[1] || classes[0].Behind.Packets != d {
+		d := counters[1].Dropped.Packets
+		if d < 10 || d > 250 || one != counters[1] || classes[0].Behind.Packets != d {
 			t.Errorf("got %d drops, of the customer alone %+v, of its class %+v, want the same 10 to 250",
 				d, one, classes[0].Behind)
 		}

@@ -39,7 +39,7 @@ func TestSetCustomerPlans(t *testing.T) {
 				list[c].Plan = plans[k]
 				changes = append(changes, compiled.CustomerService{Name: list[c].Name, Plan: &services[k]})
 			}
-			one.SetCustomerPlans(changes)
+			one.SetCustomerPlans(at, changes)
 			other, _ = inherited(t, other, policy())
 		}
 		at += r.Int64N(40 * µs)
@@ -96,7 +96,7 @@ func TestCustomerQueueRate(t *testing.T) {
 			}
 			other, _ = inherited(t, other, queues())
 			if next := newPipeline(t, customers()); r.IntN(2) == 0 {
-				one.SetCustomerPlans(
+				one.SetCustomerPlans(at,
 					[]compiled.CustomerService{{Name: "a", Plan: &next.plan.Customers.Plans[0]}})
 			} else {
 				next.Inherit(one)

@@ -1,7 +1,7 @@
 package pipeline
 
 import (
-	"slices"
+	"math"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
@@ -73,6 +73,14 @@ func (c *customers) prefetch(number uint32) {
 // if it had no packet yet, or if its meter counted bytes and now counts packets.
 func (c *customers) inherit(before *customers, now int64) {
 	sameUnit := c.plan.Packets == before.plan.Packets
+	c.each(before, func(next, was *customer) { next.inherit(was, now, sameUnit) })
+}
+
+// each calls f for each customer that has a predecessor of the same name.
+func (c *customers) each(before *customers, f func(next, was *customer)) {
+	if c == nil || before == nil {
+		return
+	}
 	number := uint32(0) // of the predecessor
 	for i := range c.list {
 		name := c.plan.Source.List[i].Name
@@ -82,7 +90,7 @@ func (c *customers) inherit(before *customers, now int64) {
 		} else if number = before.plan.Number(name); number == 0 {
 			continue
 		}
-		c.list[i].inherit(before.customer(number), now, sameUnit)
+		f(&c.list[i], before.customer(number))
 	}
 }
 
@@ -105,15 +113,17 @@ func (c *customer) inherit(was *customer, now int64, sameUnit bool) {
 	}
 }
 
-// SetCustomerPlans gives customers other plans. Their tokens, backlogs and counters continue as
-// Inherit defines. A customer whose queue is in a tree of links may move in it: its packets stay queued.
+// SetCustomerPlans gives customers other plans at now (ns, on the clock of the packets). Their tokens, backlogs
+// and counters continue as Inherit defines. A customer whose queue is in a tree of links may move in it: its
+// packets stay queued.
 // Customers unknown to the pipeline are left out, as are plans that need a reload, see
 // compiled.Service.Replaces.
-func (l *Pipeline) SetCustomerPlans(list []compiled.CustomerService) {
+func (l *Pipeline) SetCustomerPlans(now int64, list []compiled.CustomerService) {
 	if l.customers == nil {
 		return
 	}
-	var changed []int // trees
+	l.advance(now)
+	var changed []*customer
 	for _, next := range list {
 		number := l.plan.Customers.Number(next.Name)
 		if number == 0 {
@@ -124,13 +134,25 @@ func (l *Pipeline) SetCustomerPlans(list []compiled.CustomerService) {
 			continue
 		}
 		c.change(next.Plan, l.now)
-		if c.inTree() && !slices.Contains(changed, c.service.Tree) {
-			changed = append(changed, c.service.Tree)
+		changed = append(changed, c)
+	}
+	trees := make([][]queue.QueueChange, len(l.trees))
+	for _, c := range changed {
+		if s := c.service; c.inTree() {
+			trees[s.Tree] = append(trees[s.Tree], queue.QueueChange{Queue: int(c.place), LinkQueue: s.LinkQueue})
 		}
 	}
-	for _, tree := range changed {
-		links, queues := l.treeConfig(tree)
-		_ = l.trees[tree].Change(l.now, links, queues) // Variant checked it
+	for tree, queues := range trees {
+		if queues != nil {
+			_ = l.trees[tree].ChangeQueues(l.now, queues) // Variant checked it
+		}
+	}
+}
+
+// advance moves the clock to now, unless it has not started: it starts with the first packet.
+func (l *Pipeline) advance(now int64) {
+	if l.now > math.MinInt64 {
+		l.now = max(l.now, now)
 	}
 }
 

@@ -56,7 +56,7 @@ func TestCustomerMoves(t *testing.T) {
 	// Three on slow have 2/3 Mbit/s each, and the one on fast 3.
 	got := sendToCustomers(t, l, 3, time.Second, func(at time.Duration) {
 		if at == 500*time.Millisecond {
-			l.SetCustomerPlans([]compiled.CustomerService{{Name: list[2].Name, Plan: service}})
+			l.SetCustomerPlans(int64(at), []compiled.CustomerService{{Name: list[2].Name, Plan: service}})
 		}
 	})
 	for i, want := range []float64{(2./3 + 1) / 2 * 1e6, (2./3 + 1) / 2 * 1e6, (2./3 + 3) / 2 * 1e6} {
@@ -166,7 +166,7 @@ func TestCustomerECN(t *testing.T) {
 	if marked, dropped := send(0, 3e8); marked > 0 || dropped == 0 {
 		t.Errorf("before: %d marked, %d dropped, want drops only", marked, dropped)
 	}
-	l.SetCustomerPlans([]compiled.CustomerService{{Name: list[0].Name, Plan: &l.plan.Customers.Plans[1]}})
+	l.SetCustomerPlans(299e6, []compiled.CustomerService{{Name: list[0].Name, Plan: &l.plan.Customers.Plans[1]}})
 	if marked, dropped := send(3e8, 6e8); marked == 0 || dropped > 0 {
 		t.Errorf("after: %d marked, %d dropped, want marks only", marked, dropped)
 	}

@@ -9,8 +9,9 @@ import (
 
 // Inherit moves the counters, tokens and backlogs of another pipeline into a new one, which takes
 // its place. Plan.Succeed defines which part continues which. First settle all packets queued in
-// links of the old pipeline: call Settle(math.MaxInt64, v) until it returns false. Afterwards the
-// old pipeline must not process packets.
+// links of the old pipeline: call Settle(math.MaxInt64, v) until it returns false. A link, or a queue with a rate,
+// sends nothing before they have departed, if it continues a link, a queue or a customer on their way: packets of
+// a flow stay in order. Afterwards the old pipeline must not process packets.
 func (l *Pipeline) Inherit(before *Pipeline) []compiled.ClassChange {
 	s := l.plan.Succeed(before.plan.Outline())
 	l.now = before.now
@@ -33,15 +34,7 @@ func (l *Pipeline) Inherit(before *Pipeline) []compiled.ClassChange {
 			l.queues[i].inherit(&before.queues[was])
 		}
 	}
-	for i, was := range s.Links {
-		if was < 0 {
-			continue
-		}
-		link, from := &l.plan.Links[i], &before.plan.Links[was]
-		if link.Above < 0 && from.Above < 0 {
-			l.trees[link.Tree].Follow(before.trees[from.Tree])
-		}
-	}
+	l.followTrees(before, &s)
 	return s.Changes
 }
 
@@ -49,7 +42,7 @@ func (l *Pipeline) Inherit(before *Pipeline) []compiled.ClassChange {
 // nothing but the rate and the times of CoDel, it also keeps the backlog, CoDel and random numbers.
 func (q *pacedQueue) inherit(was *pacedQueue) {
 	switch {
-	case q.leaky == nil || was.leaky == nil:
+	case q.leaky == nil || was.leaky == nil: // see followTrees
 	case sameButTimes(q.plan.Config, was.plan.Config):
 		q.leaky = was.leaky
 		q.setRate()

@@ -108,10 +108,11 @@ func TestInheritLinks(t *testing.T) {
 	}{
 		"same link":    {policy("wan", frametest.Mega, "a", "b"), "3000000 3 4000000 0 5000000 1"},
 		"another rate": {policy("wan", meter.BitRate(80e6), "a", "b"), "3000000 3 3100000 0 3200000 1"},
-		"another name": {policy("lan", frametest.Mega, "a", "b"), "0 0 1000000 3 2000000 1 3000000 2"},
+		"another name": {policy("lan", frametest.Mega, "a", "b"), "3000000 3 4000000 0 5000000 1"},
+		"other names":  {policy("lan", frametest.Mega, "x", "y"), "0 0 1000000 3 2000000 1 3000000 2"},
 		"other queues": {policy("wan", frametest.Mega, "x", "y"), "3000000 3 4000000 0 5000000 1"},
 		"fewer queues": {policy("wan", frametest.Mega, "b"), "3000000 0 4000000 1"},
-		"no link":      {&dataplane.Policy{Classes: []dataplane.Class{{Name: "a", Green: &dataplane.Action{Queue: &dataplane.Queue{Name: "b", Config: queue.Config{Rate: frametest.Mega, Time: time.Second}}}}}}, "0 0 1000000 1 2000000 2 3000000 3"},
+		"no link":      {&dataplane.Policy{Classes: []dataplane.Class{{Name: "a", Green: &dataplane.Action{Queue: &dataplane.Queue{Name: "b", Config: queue.Config{Rate: frametest.Mega, Time: time.Second}}}}}}, "3000000 0 4000000 1 5000000 2 6000000 3"},
 	} {
 		before := policy("wan", frametest.Mega, "a", "b")
 		l := newPipeline(t, before)

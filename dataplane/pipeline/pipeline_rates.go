@@ -2,25 +2,22 @@ package pipeline
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 	"github.com/a-seed-32e5a53f/shaper/queue"
 )
 
-// SetRates changes the rates of queues and links, and the times of CoDel, at now (ns, on the clock of the
-// packets) to those of a plan, such as one of Plan.WithRates. Queued packets stay queued, in their order.
-// Those of a queue with a rate keep their departures; those of a link are sent at the new rate.
-// A queue or link is free at the time at which it would have been free. Parts of the plan other
-// than queues and links are not used. Nothing changes on an error: the queues or
-// links differ in more than rates and the times of CoDel.
+// SetRates changes the rates of queues and links, their guarantees, priorities and weights, and the times of
+// CoDel, at now (ns, on the clock of the packets) to those of a plan, such as one of Plan.WithShares. Queued
+// packets stay queued, in their order. Those of a queue with a rate keep their departures; those of a link are
+// sent at the new rate. A queue or link is free at the time at which it would have been free. Parts of the plan
+// other than queues and links are not used. Nothing changes on an error: the queues or links differ in more
+// than these values.
 func (l *Pipeline) SetRates(now int64, plan *compiled.Plan) error {
 	if err := checkRatesOnly(plan, l.plan); err != nil {
 		return err
 	}
-	if l.now > math.MinInt64 { // the clock starts with the first packet
-		l.now = max(l.now, now)
-	}
+	l.advance(now)
 	before := l.plan
 	next := *before
 	next.Queues, next.Links, next.Trees = plan.Queues, plan.Links, plan.Trees
@@ -47,7 +44,7 @@ func (l *Pipeline) treeConfig(i int) ([]queue.TreeLink, []queue.LinkQueue) {
 }
 
 // checkRatesOnly returns an error unless the queues and links of both plans differ in nothing but
-// rates, the times of CoDel, and limits following from a link's rate.
+// rates, guarantees, priorities, weights, the times of CoDel, and limits following from a link's rate.
 func checkRatesOnly(p, before *compiled.Plan) error {
 	if len(p.Queues) != len(before.Queues) || len(p.Links) != len(before.Links) {
 		return fmt.Errorf("the plan has %d queues and %d links instead of %d and %d: reload it",
@@ -59,9 +56,10 @@ func checkRatesOnly(p, before *compiled.Plan) error {
 				before.Links[i].Name)
 		}
 		link, was := p.Links[i].TreeLink, before.Links[i].TreeLink
-		link.Rate = was.Rate
+		link.Rate, link.Guarantee, link.Priority, link.Weight = was.Rate, was.Guarantee, was.Priority, was.Weight
 		if link != was || p.Links[i].Above != before.Links[i].Above {
-			return fmt.Errorf("link %q differs in more than its rate: reload the plan", p.Links[i].Name)
+			return fmt.Errorf("link %q differs in more than its rate, guarantee, priority and weight: reload the plan",
+				p.Links[i].Name)
 		}
 	}
 	for i := range p.Queues {
@@ -69,6 +67,7 @@ func checkRatesOnly(p, before *compiled.Plan) error {
 		same := was.LinkQueue
 		if q.Link >= 0 {
 			same.Bytes, same.WRED = q.Bytes, q.WRED
+			same.Guarantee, same.Priority, same.Weight = q.Guarantee, q.Priority, q.Weight
 		}
 		sameConfig := sameButTimes(q.Config, same.Config)
 		same.Config = q.Config

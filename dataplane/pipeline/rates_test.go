@@ -295,8 +295,8 @@ func TestSetRatesLink(t *testing.T) {
 	}
 }
 
-// TestSetRatesRefused checks that a plan that differs in more than rates and the times of CoDel changes
-// nothing.
+// TestSetRatesRefused checks that a plan that differs in more than rates, places and the times of CoDel
+// changes nothing.
 func TestSetRatesRefused(t *testing.T) {
 	link := &dataplane.Link{Name: "wan", Rate: frametest.Mega}
 	base := func(edit func(a, b *dataplane.Queue)) *dataplane.Policy {
@@ -309,14 +309,14 @@ func TestSetRatesRefused(t *testing.T) {
 	before := l.Plan()
 	codel := queue.CoDelAt(frametest.Mega)
 	for name, policy := range map[string]*dataplane.Policy{
-		"name":     base(func(a, _ *dataplane.Queue) { a.Name = "x" }),
-		"limit":    base(func(a, _ *dataplane.Queue) { a.Time = time.Minute }),
-		"codel":    base(func(a, _ *dataplane.Queue) { a.CoDel = codel }),
-		"priority": base(func(_, b *dataplane.Queue) { b.Priority = 1 }),
-		"link":     base(func(_, b *dataplane.Queue) { b.Link = &dataplane.Link{Name: "lan", Rate: frametest.Mega} }),
-		"fewer":    queuesOf(&dataplane.Queue{Name: "a", Config: queue.Config{Rate: frametest.Mega, Time: time.Second}}),
-		"no link":  base(func(_, b *dataplane.Queue) { b.Link, b.Rate = nil, frametest.Mega }),
-		"fair":     base(func(_, b *dataplane.Queue) { b.Fair = dataplane.Key{By: dataplane.ByFlow} }),
+		"name":    base(func(a, _ *dataplane.Queue) { a.Name = "x" }),
+		"limit":   base(func(a, _ *dataplane.Queue) { a.Time = time.Minute }),
+		"codel":   base(func(a, _ *dataplane.Queue) { a.CoDel = codel }),
+		"seed":    base(func(_, b *dataplane.Queue) { b.Seed = 1 }),
+		"link":    base(func(_, b *dataplane.Queue) { b.Link = &dataplane.Link{Name: "lan", Rate: frametest.Mega} }),
+		"fewer":   queuesOf(&dataplane.Queue{Name: "a", Config: queue.Config{Rate: frametest.Mega, Time: time.Second}}),
+		"no link": base(func(_, b *dataplane.Queue) { b.Link, b.Rate = nil, frametest.Mega }),
+		"fair":    base(func(_, b *dataplane.Queue) { b.Fair = dataplane.Key{By: dataplane.ByFlow} }),
 	} {
 		if err := l.SetRates(0, compiledPlan(t, policy)); err == nil || l.Plan() != before {
 			t.Errorf("%s: got error %v, want one and no change", name, err)

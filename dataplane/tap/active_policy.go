@@ -280,7 +280,7 @@ func (s *ActivePolicy) SetCustomerPlans(list []compiled.CustomerService) error {
 func (s *ActivePolicy) setCustomerPlans(list []compiled.CustomerService) {
 	s.lock.Lock()
 	defer s.lock.Unlock()
-	s.pipeline.SetCustomerPlans(list)
+	s.pipeline.SetCustomerPlans(Now(), list)
 }
 
 // SetLease sets the limits of a meter whose budget is on a server, as

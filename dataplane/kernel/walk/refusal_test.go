@@ -204,7 +204,8 @@ func TestQueueRefusals(t *testing.T) {
 			q.Fair, q.ECN = dataplane.Key{By: dataplane.BySrc}, true
 		})), []record.Pacer{record.HTB}, "codel", &dataplane.Queue{}, "cake has it always"},
 		{"fair to hosts without ECN", one(ofLink(func(q *dataplane.Queue) {
-			q.Hosts, q.Fair, q.CoDel = dataplane.Key{By: dataplane.ByDst}, dataplane.Key{By: dataplane.ByFlow}, codel
+			q.Hosts, q.Fair = dataplane.Key{By: dataplane.ByDst}, dataplane.Key{By: dataplane.ByFlow}
+			q.CoDel = codel
 		})), []record.Pacer{record.HTB}, "ecn", &dataplane.Queue{}, "cake marks"},
 		{"fair to hosts", one(ofLink(func(q *dataplane.Queue) {
 			q.Hosts, q.Fair = dataplane.Key{By: dataplane.ByDst}, dataplane.Key{By: dataplane.ByFlow}

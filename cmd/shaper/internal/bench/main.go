@@ -125,6 +125,7 @@ func groups(dir string, captures func() (*captures, error), wire func() (*wire, 
 		{"Replay", false, slices.Concat(pipelineFigures(), classifierFigures(), replayFigures(captures),
 			customerReplays(captures))},
 		{"Queues", false, slices.Concat(exactFigures(), wheelFigures())},
+		{"Trees of links", false, treeFigures()},
 		{
 			"The kernel plane", true,
 			slices.Concat(kernelFigures(wire), sourceFigures(), subscriberFigures(), budgetFigures(wire)),

@@ -161,6 +161,10 @@ var reasons = []struct {
 		"each packet takes a read, 0.7 µs; io_uring would take 0.55. The writer also pays for the receiver's protocol stack",
 	},
 	{
+		regexp.MustCompile(`^1,000 random trees: (lag behind the fluid|error)`),
+		"a child that its own rate limits gets the lower of its rate and its average share, where the fluid rule gives it the average of the lower one",
+	},
+	{
 		regexp.MustCompile(`^shares of 10 hosts: (bytes in 1 s less|until freed)`),
 		"one call in an interval: a freed share waits for the call of the host that frees it, and for the calls of the others",
 	},

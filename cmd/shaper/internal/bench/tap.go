@@ -3,9 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
-	"math"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -312,23 +310,8 @@ func tapFigures(get func() (*wire, error)) []figure {
 func wheelFigures() []figure {
 	bench := func(pattern, unit string) side {
 		return func() (float64, error) {
-			out, err := exec.Command("go", "test", "-run", "^$", "-bench", "^BenchmarkWheel$/^"+pattern+"$",
-				"-benchtime", "200ms",
-				"github.com/a-seed-32e5a53f/shaper/dataplane/tap").CombinedOutput()
-			if err != nil {
-				return 0, fmt.Errorf("go test: %w: %s", err, out)
-			}
-			for line := range strings.Lines(string(out)) {
-				fields := strings.Fields(line)
-				for i, field := range fields {
-					if strings.HasPrefix(line, "Benchmark") && field == unit {
-						v := math.NaN()
-						_, err := fmt.Sscan(fields[i-1], &v)
-						return v, err
-					}
-				}
-			}
-			return 0, fmt.Errorf("go test printed no %s: %s", unit, out)
+			metrics, err := goBench("dataplane/tap", "^BenchmarkWheel$/^"+pattern+"$")
+			return metrics[unit], err
 		}
 	}
 	var figures []figure

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -65,6 +66,16 @@ func (t Terms) with(next Terms) Terms {
 
 // directions are parameters for both directions, with those for one.
 var directions = map[string][]string{"rate": {"down", "up"}, "guarantee": {"down-guarantee", "up-guarantee"}}
+
+// ForBoth returns the parameter for both directions that contains one for a single direction; "" for others.
+func ForBoth(name string) string {
+	for both, each := range directions {
+		if slices.Contains(each, name) {
+			return both
+		}
+	}
+	return ""
+}
 
 // Merge sets parameters in others. One for a single direction leaves the other direction as it is.
 func Merge(into, next map[string]string) {
@@ -135,6 +146,11 @@ const (
 	causes
 )
 
+// shares are the parameters of a link or a queue that can be changed.
+var shares = []string{
+	"rate", "guarantee", "priority", "weight", "down", "up", "down-guarantee", "up-guarantee",
+}
+
 // Check returns an error if a change cannot be meant.
 func (c *Change) Check() error {
 	switch {
@@ -161,9 +177,9 @@ func (c *Change) Check() error {
 	if c.Kind == Customer {
 		return nil
 	}
-	for _, name := range slices.Sorted(maps.Keys(c.Parameters)) {
-		if name != "rate" && !slices.Contains(directions["rate"], name) {
-			return fmt.Errorf("%v: %s cannot be changed, only the rate", c.Target, name)
+	for name := range c.Parameters {
+		if !slices.Contains(shares, name) {
+			return fmt.Errorf("%v: %s cannot be changed, only %s", c.Target, name, strings.Join(shares, ", "))
 		}
 	}
 	if c.Plan != "" || c.Off != nil {

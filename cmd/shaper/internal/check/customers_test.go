@@ -2,7 +2,6 @@ package check
 
 import (
 	"bytes"
-	"os"
 	"strings"
 	"testing"
 
@@ -11,18 +10,31 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 )
 
-// checkedCustomers loads the example of the docs with a plan of the same classes without
-// customers.
+// customersPolicy has customers with meters and with queues.
+const customersPolicy = `classes:
+  - {name: customers, per: customer, meter: plan, then: uplink}
+  - {name: strangers, meter: {type: token-bucket, rate: 10mbit, burst: 64KiB}}
+customers: {file: customers.csv}
+plans:
+  home-50: {type: trtcm, cir: 50mbit, cbs: 1MiB, pir: 60mbit, pbs: 1MiB, yellow: {dscp: af12}}
+  biz-200: {type: token-bucket, rate: 200mbit, burst: 50ms}
+  quiet: {queue: {rate: 20mbit, limit: 50ms, codel: true}}
+meters:
+  uplink: {type: token-bucket, rate: 1gbit, burst: 4MiB, color: aware}
+`
+
+const customersTable = `customer,addresses,plan,rate
+4711,192.0.2.1 2001:db8:4711::/48,home-50,
+4712,192.0.2.2 2001:db8:4712::/48,home-50,
+"Example, Inc.","198.51.100.0/26, 2001:db8:5000::/40",biz-200,250mbit
+4713,192.0.2.3,quiet,
+4714,,home-50,
+`
+
+// checkedCustomers loads customersPolicy with a plan of the same classes without customers.
 func checkedCustomers(t *testing.T) *policyfile.Compiled {
-	text, err := os.ReadFile("../../../../docs/isp.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	read := func(path string) (string, error) {
-		csv, err := os.ReadFile("../../../../docs/" + path)
-		return string(csv), err
-	}
-	f, err := policyfile.LoadWith("docs/isp.yaml", text, read)
+	read := func(string) (string, error) { return customersTable, nil }
+	f, err := policyfile.LoadWith("isp.yaml", []byte(customersPolicy), read)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -57,10 +57,13 @@ func (f *InForce) Differs() bool {
 		return true
 	}
 	for name, text := range f.Parameters {
+		if text == f.Policy.Parameters[name] {
+			continue
+		}
 		want, err := policyfile.ParseRate(text)
 		inPolicy, set := f.Policy.Parameters[name]
-		if !set && (name == "down" || name == "up") {
-			inPolicy = f.Policy.Parameters["rate"]
+		if !set {
+			inPolicy = f.Policy.Parameters[changes.ForBoth(name)]
 		}
 		own, ownErr := policyfile.ParseRate(inPolicy)
 		if err != nil || ownErr != nil || want != own {
@@ -119,6 +122,10 @@ func (c *Changes) InForce(policy *policyfile.Compiled, now time.Time) (out []InF
 		switch {
 		case err != nil:
 		case change.By != changes.ByQuota:
+			maps.DeleteFunc(own.Parameters, func(name, _ string) bool {
+				_, changed := change.Parameters[name]
+				return !changed && (name != "rate" || change.Parameters != nil)
+			})
 			out = append(out, InForce{change, own, state})
 		case state != StateEnded:
 			overQuota++

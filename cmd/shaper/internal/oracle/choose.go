@@ -23,7 +23,7 @@ func (n *node) wants() int64 {
 	if n.rate != nil {
 		own = perSecond(n.rate)
 	}
-	if n.queue != nil {
+	if n.queue != nil || len(n.kids) == 0 {
 		return own
 	}
 	sum := int64(0)

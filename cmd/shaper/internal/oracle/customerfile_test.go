@@ -147,7 +147,8 @@ func TestRefusedPlans(t *testing.T) {
 		"classes: []\nplans: {p: {queue: {rate: 8kbit}}}",
 		"classes: []\nplans: {p: {queue: {rate: 8kbit, limit: 9kB}}}",
 		"classes: []\nplans: {p: {queue: {rate: 8kbit, limit: 9p}}}",
-		"classes: []\nplans: {p: {queue: {rate: 8kbit, limit: 9ms, fair: flow}}}",
+		"classes: []\nplans: {p: {queue: {rate: 8kbit, limit: 9ms, fair: x}}}",
+		"classes: []\nplans: {p: {queue: {link: wan, limit: 9ms}}}",
 		"classes: []\nplans: {p: {queue: {rate: 8kbit, limit: 9ms}, type: gcra, rate: 8kbit, burst: 1}}",
 	} {
 		if _, err := parsePolicy([]byte(policy)); err == nil {

@@ -110,9 +110,16 @@ func (p *policy) parseTable(top map[string]*yaml.Node, s Site) error {
 	if err != nil {
 		return err
 	}
+	onLinks := false
 	for _, one := range plans {
-		if _, _, err := one.build(nil, packets); err != nil {
+		alone := one.alone()
+		_, q, err := alone.build(nil, packets, p.links)
+		if err != nil {
 			return fmt.Errorf("plan %s: %w", one.name, err)
+		}
+		if q != nil && one.has("link") {
+			q.link.enter()
+			onLinks = true
 		}
 		for _, a := range one.actions {
 			if a != nil && a.queue != "" {
@@ -121,8 +128,11 @@ func (p *policy) parseTable(top map[string]*yaml.Node, s Site) error {
 		}
 	}
 	if n := top["customers"]; n != nil {
-		p.customers, err = parseCustomers(n, s, plans, packets)
-		return err
+		if p.customers, err = p.parseCustomers(n, s, plans, packets); err != nil {
+			return err
+		}
+		p.plant(top["links"], onLinks)
+		return nil
 	}
 	if slices.ContainsFunc(p.classes, func(c *class) bool { return c.perCustomer }) {
 		return errors.New("per: customer without customers")
@@ -147,7 +157,7 @@ func (p *policy) countOfPlans() (packets bool, err error) {
 }
 
 // parseCustomers reads `customers` and its file. The plans' meters count packets or bytes.
-func parseCustomers(n *yaml.Node, s Site, plans []*plan, packets bool) (*customers, error) {
+func (p *policy) parseCustomers(n *yaml.Node, s Site, plans []*plan, packets bool) (*customers, error) {
 	entries, err := mapping(n, "file", "key", "nested")
 	if err != nil {
 		return nil, err
@@ -187,11 +197,33 @@ func parseCustomers(n *yaml.Node, s Site, plans []*plan, packets bool) (*custome
 			err = c.add(who)
 		}
 		if err == nil {
-			who.state, who.queue, err = who.plan.build(l.parameters(), packets)
+			who.state, who.queue, err = who.plan.build(l.parameters(), packets, p.links)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s:%d: %w", file, l.number, err)
 		}
 	}
 	return c, nil
+}
+
+// plant puts the queues of customers into their trees. If there are any on links, or plans name a link, all links take
+// part, because customers can move to them.
+func (p *policy) plant(links *yaml.Node, onLinks bool) {
+	for _, who := range p.customers.list {
+		if q := who.queue; q != nil && q.link != nil && q.rate == nil {
+			q.link.enter()
+			onLinks = true
+		}
+	}
+	for i := 0; onLinks && i < len(links.Content); i += 2 {
+		p.links[links.Content[i].Value].enter()
+	}
+	for _, who := range p.customers.list {
+		if q := who.queue; q != nil && q.link != nil {
+			if q.rate != nil { // alone on a link of its own
+				p.trees = append(p.trees, q.link.tree)
+			}
+			q.share()
+		}
+	}
 }

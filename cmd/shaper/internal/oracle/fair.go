@@ -8,13 +8,22 @@ import (
 	"strings"
 )
 
-// flow holds the queued packets of one flow of a fair queue. An ordinary queue is a single flow.
+// flow holds the queued packets of one flow of a queue, or the flows of one host, or all of a queue. An
+// ordinary queue has a single flow.
 type flow struct {
 	number  uint64
-	waiting []*queued
+	above   *flow // nil for all of a queue
 	deficit int64
-	codel   *codel // nil: none
 	listed  bool
+
+	// Of a flow.
+	waiting []*queued
+	codel   *codel // nil: none
+
+	// Of others.
+	kids       map[uint64]*flow
+	fresh, old []*flow // in their turn
+	turn       *flow   // whose packet is next; nil if not yet chosen
 }
 
 // fullFrame is the quantum of a flow per turn, and the backlog below which CoDel does not drop.
@@ -22,23 +31,30 @@ const fullFrame = 1514
 
 // of returns the flow of a packet.
 func (q *queue) of(p *queued) *flow {
-	number := uint64(0)
+	f := q.all.kid(0)
 	if q.key != nil {
-		number = flowNumber(q.seed, q.key(p.row.leaves()))
+		f = &q.all
+		if q.hosts != nil {
+			f = f.kid(flowNumber(q.seed+1, q.hosts(p.row.leaves())))
+		}
+		f = f.kid(flowNumber(q.seed, q.key(p.row.leaves())))
 	}
-	f := q.flows[number]
-	if f == nil {
-		f = &flow{number: number}
-		if q.codel != nil {
-			fresh := *q.codel
-			f.codel = &fresh
-		}
-		if q.flows == nil {
-			q.flows = map[uint64]*flow{}
-		}
-		q.flows[number] = f
+	if f.codel == nil && q.codel != nil {
+		fresh := *q.codel
+		f.codel = &fresh
 	}
 	return f
+}
+
+// kid returns a host or a flow by its number.
+func (f *flow) kid(number uint64) *flow {
+	if f.kids == nil {
+		f.kids = map[uint64]*flow{}
+	}
+	if f.kids[number] == nil {
+		f.kids[number] = &flow{number: number, above: f}
+	}
+	return f.kids[number]
 }
 
 // leaves returns the packet's frame with the class's marks, as the queue sees it.
@@ -59,15 +75,17 @@ func flowNumber(seed uint64, words [5]uint64) uint64 {
 	return h % 1024
 }
 
-// take appends a packet to its flow.
+// take appends a packet to its flow. Its flow and its host join their lists.
 func (q *queue) take(p *queued) {
 	f := q.of(p)
-	if !f.listed {
-		f.listed, f.deficit = true, fullFrame
-		q.fresh = append(q.fresh, f)
-	}
 	f.waiting = append(f.waiting, p)
 	q.waiting = append(q.waiting, p)
+	for ; f.above != nil; f = f.above {
+		if !f.listed {
+			f.listed, f.deficit = true, fullFrame
+			f.above.fresh = append(f.above.fresh, f)
+		}
+	}
 }
 
 // remove removes the first packet of a flow.
@@ -80,27 +98,45 @@ func (q *queue) remove(p *queued) {
 			break
 		}
 	}
-	if q.turn == f && len(f.waiting) == 0 {
-		q.turn = nil
+	for ; f.above != nil; f = f.above {
+		if f.above.turn == f && f.bytes() == 0 {
+			f.above.turn = nil
+		}
 	}
 }
 
+// pay subtracts a packet that is sent from the deficits of its flow and its host, whose turns end.
+func (f *flow) pay(length int64) {
+	for ; f.above != nil; f = f.above {
+		f.deficit -= length
+		f.above.turn = nil
+	}
+}
+
+// bytes returns the backlog. No packet is empty.
 func (f *flow) bytes() (n int64) {
 	for _, p := range f.waiting {
 		n += p.length
 	}
+	for _, k := range f.kids {
+		n += k.bytes()
+	}
 	return n
 }
 
-// shed drops the first packet of the flow with the most bytes, and returns it.
+// shed drops the first packet of the flow with the most bytes, of the host with the most bytes, and returns it.
 func (q *queue) shed() *queued {
-	var most *flow
-	for number := range uint64(1024) {
-		if f := q.flows[number]; f != nil && len(f.waiting) > 0 && (most == nil || f.bytes() > most.bytes()) {
-			most = f
+	f := &q.all
+	for f.waiting == nil {
+		var most *flow
+		for number := range uint64(1024) {
+			if k := f.kids[number]; k != nil && k.bytes() > 0 && (most == nil || k.bytes() > most.bytes()) {
+				most = k
+			}
 		}
+		f = most
 	}
-	p := most.waiting[0]
+	p := f.waiting[0]
 	q.remove(p)
 	p.drop("queue-full")
 	return p
@@ -108,27 +144,45 @@ func (q *queue) shed() *queued {
 
 // flow returns the flow whose packet is next. It stays the same until the packet is removed.
 func (q *queue) flow() *flow {
-	for q.turn == nil {
-		from := &q.fresh
+	f := &q.all
+	for len(f.waiting) == 0 {
+		f = f.next()
+	}
+	return f
+}
+
+// next returns the kid whose turn it is.
+func (f *flow) next() *flow {
+	for f.turn == nil {
+		from := &f.fresh
 		if len(*from) == 0 {
-			from = &q.old
+			from = &f.old
 		}
-		f := (*from)[0]
-		if f.deficit > 0 && len(f.waiting) > 0 {
-			q.turn = f
+		k := (*from)[0]
+		if k.deficit > 0 && k.bytes() > 0 {
+			f.turn = k
 			break
 		}
 		*from = (*from)[1:]
-		if f.deficit <= 0 {
-			f.deficit += fullFrame
-			q.old = append(q.old, f)
-		} else if from == &q.fresh {
-			q.old = append(q.old, f)
+		if k.deficit <= 0 {
+			k.deficit += fullFrame
+			f.old = append(f.old, k)
+		} else if from == &f.fresh {
+			f.old = append(f.old, k)
 		} else {
-			f.listed = false
+			k.leaveLists()
 		}
 	}
-	return q.turn
+	return f.turn
+}
+
+// leaveLists follows a removal from a list: the flows of a host leave their lists with it.
+func (f *flow) leaveLists() {
+	f.listed = false
+	for _, k := range append(f.fresh, f.old...) {
+		k.leaveLists()
+	}
+	f.fresh, f.old = nil, nil
 }
 
 // standing returns the queueing delay seen by CoDel for a packet departing at t. It is zero if less

@@ -147,13 +147,18 @@ func later(a, b *big.Int) *big.Int {
 	return largest(a, b)
 }
 
-func (t *tree) offer(q *queue, p *queued) {
+// reach makes all choices up to a time.
+func (t *tree) reach(now *big.Int) {
 	if !t.divided {
 		t.root.divide()
 		t.divided = true
 	}
+	t.run(new(big.Rat).SetInt(now))
+}
+
+func (t *tree) offer(q *queue, p *queued) {
+	t.reach(p.arrival)
 	now := new(big.Rat).SetInt(p.arrival)
-	t.run(now)
 	if !q.room(p) || !q.early(p, q.backlog(q.waiting, nil)) {
 		t.drop(p, p.arrival)
 		return
@@ -249,8 +254,7 @@ func (t *tree) send(now *big.Int) {
 	if q.control(p, now, f) {
 		p.leave(now)
 		t.free = new(big.Rat).Add(t.free, sending(p.length, t.root.rate))
-		f.deficit -= p.length
-		q.turn = nil
+		f.pay(p.length)
 		t.path = path
 		for _, n := range path {
 			t.charge(n, p.length, now)

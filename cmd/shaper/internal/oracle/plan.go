@@ -26,15 +26,19 @@ var planKeys = map[string]string{
 	"gcra":            "rate burst",
 	"fixed-window":    "limit window",
 	"sliding-counter": "limit window",
-	"queue":           "rate limit codel ecn",
+	"queue":           "rate limit codel ecn link guarantee priority weight fair",
 }
 
 // ownParameters are the parameters that a customer can have of its own.
-var ownParameters = []string{"rate", "burst", "cir", "cbs", "pir", "pbs", "eir", "ebs", "limit", "window"}
+var ownParameters = []string{"rate", "burst", "cir", "cbs", "pir", "pbs", "eir", "ebs", "limit", "window", "link",
+	"guarantee", "weight"}
 
 // build returns a new state of the plan for a customer: a meter's state, or a queue. The customer's
 // own parameters replace those of the plan.
-func (p *plan) build(own map[string]string, packets bool) (state, *queue, error) {
+func (p *plan) build(own map[string]string, packets bool, links map[string]*node) (state, *queue, error) {
+	if given, _ := mapping(p.values); own["link"] != "" && given["link"] != nil {
+		return nil, nil, fmt.Errorf("plan %s has a link already", p.name)
+	}
 	keys := strings.Fields(planKeys[p.kind])
 	n := &yaml.Node{Kind: yaml.MappingNode, Line: p.values.Line}
 	for i := 0; i < len(p.values.Content); i += 2 {
@@ -56,8 +60,8 @@ func (p *plan) build(own map[string]string, packets bool) (state, *queue, error)
 	}
 
 	if p.kind == "queue" {
-		q, err := parseQueue(n, nil, true)
-		if err == nil && q.axis != inTime {
+		q, err := parseQueue(n, links, true)
+		if limit := entries["limit"]; err == nil && limit != nil && !isTime(limit.Value) {
 			err = errors.New("the limit of a paced plan is not a time")
 		}
 		return nil, q, err
@@ -157,4 +161,31 @@ func (who *customer) meter(options *meter) *meter {
 	m := *options
 	m.kind, m.state = who.plan.kind, who.state
 	return &m
+}
+
+// isTime reports whether a limit is a time.
+func isTime(limit string) bool {
+	axis, _, err := parseLevel(limit, nil)
+	return err == nil && axis == inTime
+}
+
+// has reports whether a plan says something.
+func (p *plan) has(key string) bool {
+	entries, err := mapping(p.values)
+	return err == nil && entries[key] != nil
+}
+
+// alone returns a plan without the share of a link if it has no link: rows of customers may name one.
+func (p *plan) alone() *plan {
+	if p.kind != "queue" || p.has("link") {
+		return p
+	}
+	out := *p
+	out.values = &yaml.Node{Kind: yaml.MappingNode, Line: p.values.Line}
+	for i := 0; i < len(p.values.Content); i += 2 {
+		if key := p.values.Content[i].Value; !slices.Contains([]string{"guarantee", "priority", "weight"}, key) {
+			out.values.Content = append(out.values.Content, p.values.Content[i:i+2]...)
+		}
+	}
+	return &out
 }

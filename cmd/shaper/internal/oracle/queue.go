@@ -40,10 +40,8 @@ type queue struct {
 	place   *node
 	waiting []*queued             // in the order of arrival
 	key     func(frame) [5]uint64 // key of a fair queue's flows
-	flows   map[uint64]*flow
-	fresh   []*flow // new flows, in their turn
-	old     []*flow // old flows, in their turn
-	turn    *flow   // flow of the next packet; nil if not yet chosen
+	hosts   func(frame) [5]uint64 // key of the hosts that share the queue; nil: none
+	all     flow
 }
 
 // wred is the early drop of one color.
@@ -65,6 +63,10 @@ type queued struct {
 // refuses lets a customer's own queue decide before the meters. It reports whether the queue drops
 // the packet. Otherwise the queue stays as it was.
 func (q *queue) refuses(p *queued) bool {
+	if q.link != nil {
+		q.link.enter().reach(p.arrival)
+		return !q.room(p)
+	}
 	try, as := *q, *p.row
 	if q.codel != nil {
 		own := *q.codel
@@ -219,7 +221,8 @@ func (q *queue) speed() *big.Rat {
 	return q.rate
 }
 
-// parseQueue reads a queue of a policy or of a plan. The queue of a plan is first in, first out.
+// parseQueue reads a queue of a policy or of a plan. The queue of a plan is first in, first out, unless it
+// says otherwise.
 func parseQueue(n *yaml.Node, links map[string]*node, plan bool) (*queue, error) {
 	entries, err := mapping(n, "rate", "link", "priority", "weight", "limit", "wred", "codel", "ecn", "seed",
 		"fair", "guarantee")
@@ -247,6 +250,12 @@ func parseQueue(n *yaml.Node, links map[string]*node, plan bool) (*queue, error)
 	}
 	if node := entries["fair"]; node != nil {
 		key = node.Value
+		if node.Kind == yaml.SequenceNode && len(node.Content) == 2 {
+			if q.hosts, err = parseFair(node.Content[0].Value); err != nil {
+				return nil, at(n, err)
+			}
+			key = node.Content[1].Value
+		}
 	}
 	if key != "false" {
 		if q.key, err = parseFair(key); err != nil {

@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
-	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
 // Amended returns the policy with the changes of a file in force at a time. stale lists the errors
@@ -89,11 +89,14 @@ type ChangeCompiler struct {
 	book     changes.Book
 	now      time.Time
 	services map[string]*compiled.Service // by terms
+	rates    *compiled.Plan               // result of Rates; nil: not called yet
+	stale    []error
 }
 
-// ChangeCompiler returns a ChangeCompiler for the changes in force at a time.
+// ChangeCompiler returns a ChangeCompiler for the changes in force at a time. The zero time is without
+// schedules, as in replays.
 func (c *Compiled) ChangeCompiler(book changes.Book, now time.Time) *ChangeCompiler {
-	a := &ChangeCompiler{c, c.base, book, now, map[string]*compiled.Service{}}
+	a := &ChangeCompiler{Compiled: c, base: c.base, book: book, now: now, services: map[string]*compiled.Service{}}
 	if a.base == nil {
 		a.base = c.Plan
 	}
@@ -147,7 +150,7 @@ func (a *ChangeCompiler) allowed(row *compiled.Service, t changes.Terms) *compil
 func (a *ChangeCompiler) service(row *compiled.Service, t changes.Terms) (*compiled.Service, error) {
 	l := a.loader
 	name := cmp.Or(t.Plan, row.Name)
-	if by := a.Rules(name).Plan(a.now, false); by != "" { // it applies as it is written
+	if by := a.Rules(name).Plan(a.now, false); by != "" && !a.now.IsZero() { // it applies as it is written
 		name, t.Plan, t.Parameters = by, by, nil
 	}
 	i := slices.IndexFunc(l.plans, func(p *plan) bool { return p.Name == name })
@@ -197,15 +200,20 @@ func (a *ChangeCompiler) service(row *compiled.Service, t changes.Terms) (*compi
 }
 
 // Own returns the terms of a target in the policy without changes: the plan of a customer, or the
-// rate of a link or a queue. The error is an *UnknownError if the policy lacks the part.
+// rate and the place of a link or a queue. The error is an *UnknownError if the policy lacks the part.
 func (c *Compiled) Own(t changes.Target) (changes.Terms, error) {
 	plan := c.ChangeCompiler(nil, time.Time{}).base
 	up := cmp.Or(plan.Up, plan)
-	terms := func(r rates) (changes.Terms, error) {
-		if r.down.Cmp(r.up) == 0 {
-			return changes.Terms{Parameters: map[string]string{"rate": r.down.String()}}, nil
+	share := func(rate, guarantee rates, priority, weight int) (changes.Terms, error) {
+		own := map[string]string{}
+		rate.write(own, "rate")
+		if weight > 0 {
+			own["priority"], own["weight"] = strconv.Itoa(priority), strconv.Itoa(weight)
 		}
-		return changes.Terms{Parameters: map[string]string{"down": r.down.String(), "up": r.up.String()}}, nil
+		if guarantee != (rates{}) {
+			guarantee.write(own, "guarantee")
+		}
+		return changes.Terms{Parameters: own}, nil
 	}
 	switch t.Kind {
 	case changes.Customer:
@@ -215,12 +223,16 @@ func (c *Compiled) Own(t changes.Target) (changes.Terms, error) {
 	case changes.Link:
 		if i := slices.IndexFunc(plan.Links,
 			func(l compiled.Link) bool { return l.Name == t.Name }); i >= 0 {
-			return terms(rates{plan.Reach(i), up.Reach(i)})
+			l := &plan.Links[i]
+			return share(rates{plan.Reach(i), up.Reach(i)}, rates{l.Guarantee, up.Links[i].Guarantee}, l.Priority,
+				l.Weight)
 		}
 	case changes.Queue:
 		if i := slices.IndexFunc(plan.Queues,
 			func(q compiled.Queue) bool { return q.Source.Name == t.Name }); i >= 0 {
-			return terms(rates{plan.Queues[i].Drain, up.Queues[i].Drain})
+			q := &plan.Queues[i]
+			other := &up.Queues[i]
+			return share(rates{q.Drain, other.Drain}, rates{q.Guarantee, other.Guarantee}, q.Priority, q.Weight)
 		}
 	}
 	return changes.Terms{}, &UnknownError{t}
@@ -231,82 +243,127 @@ func (a *ChangeCompiler) OwnPlan(number uint32, t changes.Target) string {
 	return cmp.Or(a.book.Plan(t, changes.ByUser), a.base.Customers.Service(number).Name)
 }
 
-// Rate returns the error of the changed rate of a link or a queue.
+// Rate returns the error of the changed rate or place of a link or a queue, beside all other changes.
 func (a *ChangeCompiler) Rate(t changes.Target) error {
-	_, err := a.withRates(t)
-	return err
-}
-
-// Rates returns the plan with the changed rates of links and queues, and without changes of
-// customers. stale lists the errors of omitted changes.
-func (a *ChangeCompiler) Rates() (plan *compiled.Plan, stale []error) {
-	var valid []changes.Target
-	for _, t := range a.book.Targets() {
-		if t.Kind == changes.Customer {
-			continue
-		}
-		if err := a.Rate(t); err != nil {
-			stale = append(stale, err)
-		} else {
-			valid = append(valid, t)
+	if _, stale := a.Rates(); len(stale) == 0 {
+		return nil
+	}
+	_, stale := a.allRates(&t)
+	for _, err := range stale {
+		var unknown *UnknownError
+		var terms *TermsError
+		if errors.As(err, &unknown) && unknown.Target == t || errors.As(err, &terms) && terms.Target == t {
+			return err
 		}
 	}
-	plan, err := a.withRates(valid...)
-	if err != nil {
-		return a.base, append(stale, err)
+	return nil
+}
+
+// Rates returns the plan with the changed rates and places of links and queues, and without changes of
+// customers. stale lists the errors of omitted changes.
+func (a *ChangeCompiler) Rates() (plan *compiled.Plan, stale []error) {
+	if a.rates == nil {
+		a.rates, a.stale = a.allRates(nil)
+	}
+	return a.rates, a.stale
+}
+
+// allRates is Rates with one change after all others: if they do not fit together, it is omitted.
+func (a *ChangeCompiler) allRates(last *changes.Target) (plan *compiled.Plan, stale []error) {
+	var known []changes.Target
+	add := func(t changes.Target) {
+		if a.knows(t) {
+			known = append(known, t)
+		} else {
+			stale = append(stale, &UnknownError{t})
+		}
+	}
+	for _, t := range a.book.Targets() {
+		if t.Kind != changes.Customer && (last == nil || t != *last) {
+			add(t)
+		}
+	}
+	if last != nil {
+		add(*last)
+	}
+	if plan, err := a.withRates(known...); err == nil {
+		return plan, stale
+	}
+	plan = a.base
+	var valid []changes.Target
+	for _, t := range known {
+		if next, err := a.withRates(append(valid, t)...); err != nil {
+			stale = append(stale, err)
+		} else {
+			plan, valid = next, append(valid, t)
+		}
 	}
 	return plan, stale
 }
 
-// withRates returns the plan with the changed rates of some links and queues.
+// knows reports whether the policy has a link or a queue.
+func (a *ChangeCompiler) knows(t changes.Target) bool {
+	if t.Kind == changes.Link {
+		return a.loader.links[t.Name] != nil
+	}
+	return a.loader.queues[t.Name] != nil
+}
+
+// withRates returns the plan with the changes of some links and queues. An error is that of the last one.
 func (a *ChangeCompiler) withRates(targets ...changes.Target) (*compiled.Plan, error) {
 	if len(targets) == 0 {
 		return a.base, nil
 	}
-	down, up := newChangedRates(), newChangedRates()
-	for _, t := range targets {
-		known := a.loader.queues[t.Name] != nil
-		if t.Kind == changes.Link {
-			known = a.loader.links[t.Name] != nil
-		}
-		if !known {
-			return nil, &UnknownError{t}
-		}
-		parameters := a.book.Terms(t, a.now).Parameters
-		for _, name := range slices.Sorted(maps.Keys(parameters)) {
-			rate, err := ParseRate(parameters[name])
+	var both [2]compiled.Shares
+	for direction := range both {
+		shares := map[changes.TargetKind]map[string]compiled.Share{changes.Link: {}, changes.Queue: {}}
+		for _, t := range targets {
+			share, err := parsePlace(a.book.Terms(t, a.now).Parameters, direction == 1)
 			if err != nil {
-				return nil, &TermsError{t, fmt.Errorf("%s: %w", name, err)}
+				return nil, &TermsError{t, err}
 			}
-			if name != "up" {
-				down.set(t, rate)
-			}
-			if name != "down" {
-				up.set(t, rate)
+			if share != (compiled.Share{}) {
+				shares[t.Kind][t.Name] = share
 			}
 		}
+		both[direction] = compiled.Shares{Queues: shares[changes.Queue], Links: shares[changes.Link]}
 	}
-	plan, err := a.base.WithRatesOf(compiled.Rates(down), compiled.Rates(up))
+	plan, err := a.base.WithSharesOf(both[0], both[1])
 	if err != nil {
-		err = &TermsError{targets[0], withoutObject(err)}
+		err = &TermsError{targets[len(targets)-1], withoutObject(err)}
 	}
 	return plan, err
 }
 
-// changedRates are the changed rates of one direction.
-type changedRates compiled.Rates
-
-func newChangedRates() changedRates {
-	return changedRates{Queues: map[string]meter.Rate{}, Links: map[string]meter.Rate{}}
-}
-
-func (c changedRates) set(t changes.Target, rate meter.Rate) {
-	if t.Kind == changes.Link {
-		c.Links[t.Name] = rate
-	} else {
-		c.Queues[t.Name] = rate
+// parsePlace reads the changed parameters of a link or a queue for packets from the customers, or to them.
+func parsePlace(parameters map[string]string, up bool) (s compiled.Share, err error) {
+	own := downOf
+	if up {
+		own = upOf
 	}
+	for name, text := range parameters {
+		var invalid error
+		switch name {
+		case "rate", own["rate"]:
+			s.Rate, invalid = pointerTo(ParseRate(text))
+		case "guarantee", own["guarantee"]:
+			s.Guarantee, invalid = pointerTo(ParseRate(text))
+		case "priority":
+			s.Priority, invalid = pointerTo(strconv.Atoi(text))
+		case "weight":
+			s.Weight, invalid = pointerTo(strconv.Atoi(text))
+		}
+		if errors.Is(invalid, strconv.ErrSyntax) || errors.Is(invalid, strconv.ErrRange) {
+			invalid = fmt.Errorf("%q is not a number", text)
+		}
+		if invalid != nil {
+			err = errors.Join(err, fmt.Errorf("%s: %w", name, invalid))
+		}
+	}
+	return s, err
 }
+
+func pointerTo[T any](v T, err error) (*T, error) { return &v, err }
 
 // withoutObject returns the first error of several, with the field but not the part of the
 // policy, which an error of a change names.

@@ -232,9 +232,10 @@ plans:
   fifo: {queue: {rate: 20mbit, limit: 50ms}}
   hosts: {queue: {rate: 20mbit, limit: 50ms, fair: [dst, flow]}}
   there: {queue: {link: other, limit: 50ms, fair: flow}}
+  gold: {queue: {rate: 20mbit, guarantee: 5mbit, limit: 50ms, fair: flow}}
 customers: {file: c.csv}
 `
-	c := compileTable(t, policy, "customer,address,plan,link\n1,10.0.0.1,p,ap-1\n")
+	c := compileTable(t, policy, "customer,address,plan,link\n1,10.0.0.1,p,ap-1\n2,10.0.0.2,p,\n")
 	target := changes.Target{Kind: changes.Customer, Name: "1"}
 	for _, test := range []struct {
 		terms      changes.Terms
@@ -242,9 +243,10 @@ customers: {file: c.csv}
 	}{
 		{changes.Terms{Parameters: map[string]string{"link": "ap-2", "rate": "5mbit"}}, "ap-2", ""},
 		{changes.Terms{Plan: "ecn"}, "ap-1", ""},
-		{changes.Terms{Plan: "fifo"}, "ap-1", `customer "1": plan "fifo" cannot replace the customer's queue`},
-		{changes.Terms{Plan: "hosts"}, "ap-1", `customer "1": plan "hosts" cannot replace the customer's queue`},
-		{changes.Terms{Plan: "there"}, "ap-1", `customer "1": plan "there" cannot replace the customer's queue`},
+		{changes.Terms{Plan: "gold"}, "ap-1", ""},
+		{changes.Terms{Plan: "fifo"}, "ap-1", `customer "1": plan "fifo" has a queue that is fair in another way: change the policy and reload it`},
+		{changes.Terms{Plan: "hosts"}, "ap-1", `customer "1": plan "hosts" has a queue that is fair in another way: change the policy and reload it`},
+		{changes.Terms{Plan: "there"}, "ap-1", `customer "1": plan "there" has its queue in another tree of links: change the policy and reload it`},
 		{changes.Terms{Parameters: map[string]string{"weight": "0"}}, "ap-1", `customer "1": weight must be at least 1`},
 	} {
 		book := changes.Book{}
@@ -256,6 +258,17 @@ customers: {file: c.csv}
 		}
 		if service == nil || service.Source.Link == nil || service.Source.Link.Name != test.link {
 			t.Errorf("%+v: got %+v, want link %s", test.terms, service, test.link)
+		}
+	}
+	for _, parameters := range []map[string]string{nil, {"rate": "10mbit"}} {
+		book := changes.Book{}
+		book.Apply(changes.Change{
+			Target: changes.Target{Kind: changes.Customer, Name: "2"},
+			Terms:  changes.Terms{Plan: "gold", Parameters: parameters},
+		})
+		_, _, err := c.ChangeCompiler(book, time.Now()).Service("2")
+		if want := `customer "2": link is missing`; !strings.HasPrefix(fmt.Sprint(err), want) {
+			t.Errorf("got %v, want %s", err, want)
 		}
 	}
 }

@@ -405,19 +405,20 @@ plans:
   p: {queue: {rate: 20mbit, limit: 50ms, fair: [dst, flow]}}
   fixed: {queue: {link: ap-2, guarantee: 1mbit, weight: 3, limit: 50ms, ecn: true}}
   biz: {type: token-bucket, rate: 200mbit, burst: 50ms}
+  gold: {queue: {rate: 20mbit, guarantee: 3mbit, weight: 2, limit: 50ms}}
 customers: {file: c.csv}
 `
 
 // TestCustomersOnLinks checks the places of customers in the tree: of the row, or of the plan.
 func TestCustomersOnLinks(t *testing.T) {
 	f, err := loadCustomers(treePolicy, "customer,address,plan,link,rate,guarantee,weight\n"+
-		"1,10.0.0.1,p,ap-1,,,\n2,10.0.0.2,p,ap-1,,2mbit,7\n3,10.0.0.3,fixed,,,,\n4,10.0.0.4,p,,30mbit,,\n")
+		"1,10.0.0.1,p,ap-1,,,\n2,10.0.0.2,p,ap-1,,2mbit,7\n3,10.0.0.3,fixed,,,,\n4,10.0.0.4,p,,30mbit,,\n5,10.0.0.5,gold,ap-1,,,\n")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range []string{
 		"ap-1 20mbit 0bit 0 dst flow", "ap-1 20mbit 2mbit 7 dst flow", "ap-2 40mbit 1mbit 3  ",
-		" 30mbit 0bit 0 dst flow",
+		" 30mbit 0bit 0 dst flow", "ap-1 20mbit 3mbit 2  ",
 	} {
 		p := f.Policy.Customers.List[i].Plan
 		link := ""
@@ -432,14 +433,15 @@ func TestCustomersOnLinks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := fmt.Sprint(plan.Trees); got != "[{[0 1 2] [] [1 2 3]} {[] [] [4]}]" {
+	if got := fmt.Sprint(plan.Trees); got != "[{[0 1 2] [] [1 2 3 5]} {[] [] [4]}]" {
 		t.Errorf("got trees %s", got)
 	}
 	for _, test := range []struct{ row, want string }{
 		{"1,::1,p,ap-3", `c.csv:2: no link named "ap-3": define it under links:`},
 		{"1,::1,fixed,ap-1", `c.csv:2: link: plan "fixed" has link ap-2 already: remove one`},
 		{"1,::1,biz,ap-1", `c.csv:2: link: plan "biz" has no such parameter: a meter of type token-bucket has rate, burst`},
-		{"1,::1,p,,,1mbit", `c.csv:2: link is missing: guarantee, priority and weight of plan "p" are for a queue on a link`},
+		{"1,::1,p,,,1mbit", "c.csv:2: link is missing: guarantee, priority and weight are for a queue on a link"},
+		{"1,::1,gold", "c.csv:2: link is missing: guarantee, priority and weight are for a queue on a link"},
 		{"1,::1,p,ap-1,,21mbit", "c.csv:2: guarantee of 21mbit is above the rate of 20mbit"},
 		{"1,::1,p,ap-1,,,1001", "c.csv:2: weight 1001 is not between 1 and 1000"},
 		{"1,::1,p,ap-1,,,0", "c.csv:2: weight must be at least 1"},

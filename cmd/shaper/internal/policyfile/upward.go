@@ -19,6 +19,15 @@ func (r rates) split() (down, up meter.Rate) {
 	return r.down, r.up
 }
 
+// write sets the parameter of a name, or those of the two directions.
+func (r rates) write(to map[string]string, name string) {
+	if r.down.Cmp(r.up) == 0 {
+		to[name] = r.down.String()
+		return
+	}
+	to[downOf[name]], to[upOf[name]] = r.down.String(), r.up.String()
+}
+
 // rates reads a rate, or a mapping of two.
 func (l *loader) rates(n *yaml.Node, what string) (r rates) {
 	if n.Kind != yaml.MappingNode {

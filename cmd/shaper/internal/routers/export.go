@@ -304,10 +304,11 @@ func dscpWords(list []dataplane.Range) (words []string) {
 }
 
 // combinations joins one word of each list in all ways, the last list fastest. It skips empty
-// lists, and returns false if there are too many.
+// lists and repeated words, and returns false if there are too many.
 func combinations(lists [][]string) ([]string, bool) {
 	out := []string{""}
 	for _, list := range lists {
+		list = unique(list)
 		if len(list) == 0 {
 			continue
 		}
@@ -323,6 +324,18 @@ func combinations(lists [][]string) ([]string, bool) {
 		out = next
 	}
 	return out, true
+}
+
+// unique returns the words without repetitions, in their order.
+func unique(list []string) (out []string) {
+	seen := map[string]bool{}
+	for _, word := range list {
+		if !seen[word] {
+			out = append(out, word)
+		}
+		seen[word] = true
+	}
+	return out
 }
 
 // ipVersion returns the IP version that EtherTypes mean: 4, 6, or 0 for both.

@@ -290,6 +290,10 @@ func randomMatch(r *rand.Rand, able ability, v6 bool) string {
 		var list []string
 		for range 1 + r.IntN(count) {
 			v := r.IntN(most)
+			if list != nil && r.IntN(8) == 0 {
+				list = append(list, list[0]) // one value twice
+				continue
+			}
 			if r.IntN(4) == 0 && key != "proto" {
 				list = append(list, fmt.Sprintf("%d-%d", v, min(v+1+r.IntN(3), most-1)))
 				continue

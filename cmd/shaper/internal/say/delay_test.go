@@ -154,6 +154,12 @@ func TestOwnLink(t *testing.T) {
 			Config: queue.Config{Bytes: 1 << 20},
 		}
 	}
+	marked := func(q *dataplane.Queue) *dataplane.Queue {
+		q.ECN, q.CoDel = true, queue.CoDel{Target: 1, Interval: 1}
+		return q
+	}
+	hosts := func(q *dataplane.Queue, by dataplane.Key) *dataplane.Queue { q.Hosts = by; return q }
+	const unknown = "not supported, because fq_codel and cake lack these keys"
 	const alone, shared = "fq_codel; in a kernel without it, HTB leaves by flow hash, without codel",
 		"fq_codel"
 	for _, test := range []struct {
@@ -164,7 +170,12 @@ func TestOwnLink(t *testing.T) {
 	}{
 		{"own", []*dataplane.Queue{on("own", own, flow, 0, 0)}, true, alone},
 		{"weight 1", []*dataplane.Queue{on("own", own, flow, 0, 1)}, true, alone},
-		{"by source", []*dataplane.Queue{on("own", own, src, 0, 0)}, true, "not supported, because fq_codel knows flows only"},
+		{"by source", []*dataplane.Queue{on("own", own, src, 0, 0)}, true, "cake, with ecn: true, with codel, and with a limit in bytes or time"},
+		{"by source net", []*dataplane.Queue{on("own", own, dataplane.Key{By: dataplane.BySrc, V4: 24}, 0, 0)}, true, unknown},
+		{"by VLAN", []*dataplane.Queue{on("own", own, dataplane.Key{By: dataplane.ByVLAN}, 0, 0)}, true, unknown},
+		{"by source, for cake", []*dataplane.Queue{marked(on("own", own, src, 0, 0))}, true, "cake"},
+		{"by source, then flow", []*dataplane.Queue{hosts(marked(on("own", own, flow, 0, 0)), src)}, true, "cake"},
+		{"by source, then source", []*dataplane.Queue{hosts(marked(on("own", own, src, 0, 0)), src)}, true, unknown},
 		{"beside one of another link", []*dataplane.Queue{on("own", own, flow, 0, 0), on("other", wan, flow, 0, 0)}, true, alone},
 		{"another name", []*dataplane.Queue{on("q", own, flow, 0, 0)}, false, shared},
 		{"shared", []*dataplane.Queue{on("own", own, flow, 0, 0), on("other", own, flow, 0, 0)}, false, shared},

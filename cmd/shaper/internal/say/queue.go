@@ -63,14 +63,32 @@ func SharedLinks(p *dataplane.Policy) []*dataplane.Link {
 
 // Planes describes how each plane schedules the flows of a fair queue.
 func Planes(q *dataplane.Queue, queues []*dataplane.Queue) string {
-	kernel := "fq_codel"
+	flow := dataplane.Key{By: dataplane.ByFlow}
+	kernel := "not supported, because fq_codel and cake lack these keys"
 	switch {
-	case q.Fair != dataplane.Key{By: dataplane.ByFlow}, q.Hosts.By != dataplane.NoKey:
-		kernel = "not supported, because fq_codel knows flows only"
-	case OwnLink(q, queues):
-		kernel += "; in a kernel without it, HTB leaves by flow hash, without codel"
+	case q.Fair == flow && q.Hosts.By == dataplane.NoKey:
+		kernel = "fq_codel"
+		if OwnLink(q, queues) {
+			kernel += "; in a kernel without it, HTB leaves by flow hash, without codel"
+		}
+	case !cakeKeys(q):
+	case !q.ECN || q.CoDel == (queue.CoDel{}) || q.Packets > 0:
+		kernel = "cake, with ecn: true, with codel, and with a limit in bytes or time"
+	default:
+		kernel = "cake"
 	}
 	return "replay, tap: FQ-CoDel; run: " + kernel
+}
+
+// cakeKeys reports whether cake can be fair by the keys of a queue: by whole addresses, and then by flow.
+func cakeKeys(q *dataplane.Queue) bool {
+	whole := func(k dataplane.Key, by ...dataplane.KeyField) bool {
+		return k == dataplane.Key{By: k.By} && slices.Contains(by, k.By)
+	}
+	if q.Hosts.By == dataplane.NoKey {
+		return whole(q.Fair, dataplane.BySrc, dataplane.ByDst, dataplane.ByHosts)
+	}
+	return whole(q.Hosts, dataplane.BySrc, dataplane.ByDst) && whole(q.Fair, dataplane.ByFlow)
 }
 
 // QueueParts writes a queue of a policy with the given queues in exact units, for both directions.

@@ -89,7 +89,8 @@ func (g *Image) populateCustomers(to *Maps, before *CustomerTable) error {
 		if was := before.find(id); was != nil {
 			*out = *was
 			if previous[was.Plan] != next[plan] {
-				moves = append(moves, bpf.BudgetMove{Customer: uint32(i + 1), Plan: plan, ClassId: g.leafHandle(i)})
+				moves = append(moves,
+					bpf.BudgetMove{Customer: uint32(i + 1), Plan: plan, ClassId: g.leafHandle(i)})
 			}
 		}
 		out.Plan, out.Id, out.ClassId = plan, id, g.leafHandle(i)

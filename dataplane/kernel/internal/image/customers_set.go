@@ -138,7 +138,8 @@ func NewCustomerIndex(m *Maps, loaded time.Time) (*CustomerIndex, error) {
 	}
 	x := &CustomerIndex{
 		Maps: m, Loaded: loaded, numbers: t.Numbers, of: make([]uint32, len(t.customers)),
-		leaves: make([]uint32, len(t.customers)), plans: t.plans, users: make([]int, len(t.plans)), known: map[bpf.ShaperPlan]uint32{},
+		leaves: make([]uint32, len(t.customers)), plans: t.plans, users: make([]int, len(t.plans)),
+		known: map[bpf.ShaperPlan]uint32{},
 		slots: planSlots{await: engine.AwaitPrograms},
 	}
 	for _, number := range t.Numbers {
@@ -164,7 +165,9 @@ func NewCustomerIndex(m *Maps, loaded time.Time) (*CustomerIndex, error) {
 
 // Stats returns the counters of a customer; zeros if the maps do not have it. drops returns the packets
 // dropped by a leaf.
-func (x *CustomerIndex) Stats(name string, drops func(leaf uint16) (uint64, error)) (out dataplane.CustomerStats, err error) {
+func (x *CustomerIndex) Stats(
+	name string, drops func(leaf uint16) (uint64, error),
+) (out dataplane.CustomerStats, err error) {
 	number := x.numbers[CustomerID(name)]
 	if number == 0 {
 		return out, nil

@@ -220,7 +220,8 @@ func (g *Image) Tree(d *iface.Device) *qdisc.Tree {
 	known := limits{}
 	for i, id := range g.leafIDs {
 		if id != 0 {
-			leaf := g.customerLeaf(g.Plan.Customers.Service(uint32(i+1)), shares.ofCustomer[i], longest, known)
+			s := g.Plan.Customers.Service(uint32(i + 1))
+			leaf := g.customerLeaf(s, shares.ofCustomer[i], longest, known)
 			leaf.ID = id
 			t.Leaves = append(t.Leaves, leaf)
 		}

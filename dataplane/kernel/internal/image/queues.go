@@ -53,7 +53,8 @@ func (g *Image) inheritQueues(before *record.About, ids *classIDs) error {
 			q.ClassId, q.FlowsId, feeder = was.ClassId, was.FlowsId, feeder.Merge(was.Feeder)
 			if classOf(g.linkIDs, outline.Queues[i].Link) !=
 				classOf(before.Links, before.Outline.Queues[from].Link) {
-				q.ClassId, q.FlowsId = qdisc.Handle(ids.pair()), 0 // packets leave the old class before it is removed
+				// its packets leave the class before, which is then removed
+				q.ClassId, q.FlowsId = qdisc.Handle(ids.pair()), 0
 			}
 			if sameQueue(q, &was.ShaperQueue) {
 				q.Slot = was.Slot

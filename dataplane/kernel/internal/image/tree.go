@@ -132,7 +132,9 @@ func (g *Image) shares() shares {
 			least[key] = min(cmp.Or(least[key], q.Weight), q.Weight)
 		})
 		g.leavesOf(t, func(k int, q *queue.LinkQueue, link int) {
-			out := share{priority: uint32(q.Priority), weight: q.Weight, least: least[siblings{link, q.Priority}]}
+			out := share{
+				priority: uint32(q.Priority), weight: q.Weight, least: least[siblings{link, q.Priority}],
+			}
 			if len(t.Links) > 1 {
 				out.priority = rank[g.prioritiesOf(q, link)]
 			}

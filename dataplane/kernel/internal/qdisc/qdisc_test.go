@@ -1,6 +1,7 @@
 package qdisc
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -162,8 +163,10 @@ func TestQdiscHave(t *testing.T) {
 		w.TC(script)
 		before := show()
 		w.Do(func() error {
-			for _, p := range []string{HTB, FQ} {
-				t.Log(p, Have(p))
+			for _, kind := range []string{HTB, FQ, FQCoDel, Cake} {
+				if err := Have(kind); err != nil && !errors.As(err, new(*MissingError)) {
+					t.Errorf("%s: got error %v", kind, err)
+				}
 			}
 			if err := Have("nosuch"); fmt.Sprint(err) != "this kernel has no nosuch qdisc, and no module sch_nosuch" {
 				t.Errorf("got error %v, want one about nosuch and sch_nosuch", err)
