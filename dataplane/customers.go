@@ -65,6 +65,8 @@ type ServicePlan struct {
 	Priority, Weight int
 	Fair, Hosts      Key
 
+	Up *UpwardPlan // for packets from the customer; nil: the same
+
 	// Actions by color; nil means the class's action. A queue of the customer takes the place of a
 	// queue of the action.
 	Green, Yellow, Red *Action

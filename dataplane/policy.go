@@ -27,6 +27,8 @@ type Policy struct {
 	Envelopes []*Envelope
 
 	Customers *Customers // nil: no customers
+
+	originals map[any]any // of the parts of a copy made by Upward
 }
 
 // LengthBase is the part of a frame whose bytes are counted.
@@ -243,6 +245,8 @@ type Queue struct {
 	Link             *Link
 	Guarantee        meter.Rate
 	Priority, Weight int
+
+	Up Upward // for packets from the customers
 	// Fair divides the queue of a link evenly among flows (RFC 8290). Packets with the
 	// same key are one flow, as are all packets without a key. CoDel works on each
 	// flow separately.
@@ -299,6 +303,8 @@ type Link struct {
 	Link             *Link
 	Guarantee        meter.Rate
 	Priority, Weight int
+
+	Up Upward // for packets from the customers
 }
 
 // Reach returns the maximum rate of the link: the lowest of its own and those of the links above.

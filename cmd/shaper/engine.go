@@ -31,8 +31,8 @@ type engine interface {
 	Close()
 }
 
-// newEngine returns the engine in the flags.
-func (f *replayFlags) newEngine(policy *policyfile.Compiled) (engine, error) {
+// newEngine returns the engine in the flags. both is the policy for both directions.
+func (f *replayFlags) newEngine(policy, both *policyfile.Compiled) (engine, error) {
 	if f.engine == "go" {
 		e := newGoEngine(policy.Plan)
 		if !f.noEpisodes {
@@ -41,7 +41,7 @@ func (f *replayFlags) newEngine(policy *policyfile.Compiled) (engine, error) {
 		// The report shows tokens after each packet.
 		e.single = e.single || f.report != ""
 		if f.changes != "" {
-			list, err := readTimedChanges(f.changes, policy)
+			list, err := readTimedChanges(f.changes, both, f.way.direction)
 			return &changingEngine{goEngine: e, changes: list}, err
 		}
 		return e, nil

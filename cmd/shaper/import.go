@@ -198,12 +198,13 @@ func (f *importFlags) write(s cli.Streams, source routers.Source, in *routers.Im
 	for _, err := range errorsAt(source, draft.Notes) {
 		fmt.Fprintf(s.Err, "shaper: note: %s\n", say.Printable(err.Error()))
 	}
-	if draft.Customers == "" {
-		if _, problems := compileImported(draft, rendered); len(problems) > 0 {
-			return f.refuse(s, source, result, problems, nil)
+	if _, problems := compileImported(draft, rendered); len(problems) > 0 {
+		return f.refuse(s, source, result, problems, nil)
+	}
+	if draft.Customers != "" {
+		if err := writeResult(s, "customers", customersBeside(f.out), draft.Customers); err != nil {
+			return err
 		}
-	} else if err := writeResult(s, "customers", customersBeside(f.out), draft.Customers); err != nil {
-		return err
 	}
 	if f.out != "" || !f.json {
 		if err := writeResult(s, "policy", f.out, rendered.Text); err != nil {
@@ -270,7 +271,7 @@ func compileImported(
 	if len(draft.Classes) == 0 {
 		return nil, []routers.Problem{{Reason: "nothing is left that a policy can express"}}
 	}
-	policy, err := policyfile.Source{Name: "imported", Text: r.Text}.Compile()
+	policy, err := compileText(draft, r.Text)
 	if err == nil {
 		return policy, nil
 	}
@@ -285,4 +286,20 @@ func compileImported(
 		problems = append(problems, p)
 	}
 	return nil, problems
+}
+
+// compileText compiles the text of a draft with its customers.
+func compileText(draft *routers.Draft, text string) (*policyfile.Compiled, error) {
+	const name = "imported"
+	if draft.Customers == "" {
+		return policyfile.Source{Name: name, Text: text}.Compile()
+	}
+	file, err := policyfile.LoadWith(name, []byte(text), func(string) (string, error) {
+		return draft.Customers, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	plan, err := file.Compile()
+	return &policyfile.Compiled{File: file, Plan: plan}, err
 }

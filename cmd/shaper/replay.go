@@ -97,13 +97,14 @@ func (f *replayFlags) run(cmd *cobra.Command, s cli.Streams, in string) error {
 	if err != nil {
 		return err
 	}
-	policy.Plan = policy.Plan.For(f.way.direction)
+	both := policy
+	policy = both.For(f.way.direction)
 	cfg, err := f.config(sharedClasses(policy.Plan))
 	if err != nil {
 		return err
 	}
 	cfg.FlushEach = f.eachPacket
-	engine, err := f.newEngine(policy)
+	engine, err := f.newEngine(policy, both)
 	if err != nil {
 		return err
 	}

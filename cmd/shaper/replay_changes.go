@@ -20,9 +20,11 @@ type timedChange struct {
 	shares   *compiled.Plan // with the places of links and queues; nil for a customer
 }
 
-// readTimedChanges reads the changes of a replay: each line is a time, such as at=1.5s, and a change as
-// shaper set takes it. Times must not go back.
-func readTimedChanges(path string, policy *policyfile.Compiled) (out []timedChange, err error) {
+// readTimedChanges reads the changes of a replay: each line is a time, such as at=1.5s, and a change as shaper
+// set takes it. Times must not go back. The policy is for both directions.
+func readTimedChanges(
+	path string, policy *policyfile.Compiled, direction dataplane.Direction,
+) (out []timedChange, err error) {
 	book := changes.Book{}
 	err = eachLine(path, func(words []string) error {
 		text, ok := strings.CutPrefix(words[0], "at=")
@@ -47,10 +49,14 @@ func readTimedChanges(path string, policy *policyfile.Compiled) (out []timedChan
 		compiler := policy.ChangeCompiler(book, time.Time{})
 		next := timedChange{at: at}
 		if c.Kind == changes.Customer {
-			next.customer = &compiled.CustomerService{Name: c.Name}
-			_, next.customer.Plan, err = compiler.Service(c.Name)
+			var service *compiled.Service
+			if _, service, err = compiler.Service(c.Name); err == nil {
+				service = policy.Plan.ServiceFor(direction, service)
+			}
+			next.customer = &compiled.CustomerService{Name: c.Name, Plan: service}
 		} else if err = compiler.Rate(c.Target); err == nil {
 			next.shares, _ = compiler.Rates()
+			next.shares = next.shares.For(direction)
 		}
 		out = append(out, next)
 		return err

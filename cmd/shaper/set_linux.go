@@ -34,11 +34,13 @@ A CHANGE of a customer is plan=NAME, a parameter such as rate=50mbit or link=ap-
 off (drop all of its packets), on, or reset (back to the policy). A CHANGE of a
 link or a queue is reset, or one or more of rate=RATE, guarantee=RATE, weight=N
 and priority=N; the last three need a link above. A queue on a link has a rate
-only if the policy gives it one; otherwise change the link.`,
+only if the policy gives it one; otherwise change the link. Instead of rate=RATE,
+down=RATE and up=RATE are the rate to the customers and that from them.`,
 		Example: `  shaper set eth0 customer 4711 plan=biz-200
   shaper set eth0 customer 4711 link=ap-9 rate=50mbit --for 1h
   shaper set eth0 customer 4711 off
   shaper set eth0 link uplink rate=35mbit
+  shaper set eth0 link ap-7 down=200mbit up=50mbit
   shaper set eth0 --file changes.txt
   shaper set eth0`,
 		Args: cli.WantArgs(1, math.MaxInt, "an interface"),

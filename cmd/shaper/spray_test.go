@@ -131,7 +131,7 @@ func TestSpray(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			e, err := f.newEngine(policy)
+			e, err := f.newEngine(policy, policy)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -65,7 +65,8 @@ func (f *whyFlags) run(cmd *cobra.Command, s cli.Streams, in, number string) err
 	}
 	defer input.Close()
 
-	pl := pipeline.FromPlan(policy.Plan.For(f.way.direction))
+	policy = policy.For(f.way.direction)
+	pl := pipeline.FromPlan(policy.Plan)
 	w := explain.New(policy.File, pl, n, budgets.NewReplayStore(pl).Until)
 	cfg.Each, cfg.Settled = w.Each, w.Settled
 	summary, cut, err := input.replay(cmd.Context(), s, w, cfg)

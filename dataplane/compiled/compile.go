@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/meter"
@@ -16,6 +15,19 @@ import (
 // joins a dataplane.FieldError for each (errors.Join). Compile keeps pointers into the policy, which
 // must not change afterwards.
 func Compile(policy *dataplane.Policy) (*Plan, error) {
+	plan, err := compileDirection(policy, nil)
+	if err == nil {
+		err = plan.compileUp()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return plan, nil
+}
+
+// compileDirection compiles a policy for packets to the customers. table has the customers of another
+// direction, or is nil.
+func compileDirection(policy *dataplane.Policy, table *Customers) (*Plan, error) {
 	c := newCompiler()
 	c.plan.Source, c.plan.Length, c.plan.DropUnclassified = policy, policy.Length, policy.DropUnclassified
 	switch n := len(policy.Classes); {
@@ -45,7 +57,7 @@ func Compile(policy *dataplane.Policy) (*Plan, error) {
 		matches[i] = cl.Match
 		c.compileClass(cl)
 	}
-	c.compileCustomers(policy.Customers)
+	c.compileCustomers(policy.Customers, table)
 	c.compileEnvelopes()
 	c.findQueues()
 	c.plan.checkGuarantees(&c.errorList)
@@ -115,12 +127,6 @@ func newCompiler() *compiler {
 
 // compileEnvelopes compiles the envelopes. All meters must have been compiled, because
 // meters point to envelopes and not the other way round.
-func (c *compiler) compileEnvelopes() {
-	for i := range c.plan.Envelopes {
-		c.compileFlows(&c.plan.Envelopes[i])
-	}
-}
-
 func (c *compiler) compileClass(cl *dataplane.Class) {
 	out := Class{Name: cl.Name, Stage: -1, Source: cl}
 	if cl.Match.Customer && c.plan.Source.Customers == nil {
@@ -302,66 +308,8 @@ func (s *Stage) TableConfig() meter.TableConfig {
 }
 
 // envelopeIndex returns the index of an envelope in the plan.
-func (c *compiler) envelopeIndex(e *dataplane.Envelope) int {
-	i, ok := c.envelopes[e]
-	if !ok {
-		i = len(c.plan.Envelopes)
-		c.envelopes[e] = i
-		c.plan.Envelopes = append(c.plan.Envelopes, Envelope{Source: e})
-	}
-	return i
-}
-
 // compileFlows compiles an envelope and orders its flows by rank.
-func (c *compiler) compileFlows(out *Envelope) {
-	envelope := out.Source
-	source := func(i int) *dataplane.Meter { return c.plan.Stages[out.Stages[i]].Source }
-	slices.SortStableFunc(out.Stages,
-		func(a, b int) int { return c.plan.Stages[b].Source.Rank - c.plan.Stages[a].Source.Rank })
-	out.Coupling = envelope.Coupling
-	capped := envelope.CIRMax.Bytes > 0 || envelope.EIRMax.Bytes > 0
-	for i, stage := range out.Stages {
-		m := source(i)
-		flow, ok := m.Params.(meter.TRTCM4115)
-		if !ok || !validFraction(m.Initial) {
-			return // compileMeter or compileTokens added the error
-		}
-		c.plan.Stages[stage].Flow = i
-		cirmax, eirmax := m.Limits()
-		out.Flows = append(out.Flows, meter.EnvelopeFlow{Buckets: flow, CIRMax: cirmax, EIRMax: eirmax})
-		if i > 0 && m.Rank == source(i-1).Rank {
-			c.add(m, "rank", fmt.Sprintf(
-				"%d is also the rank of another flow of envelope %q: ranks must differ", m.Rank,
-				envelope.Name))
-		}
-		if m.Packets != source(0).Packets {
-			c.add(m, "count", fmt.Sprintf(
-				"differs from that of another flow of envelope %q: count bytes in all, or packets in all",
-				envelope.Name))
-		}
-		if capped && m.Packets != envelope.Packets {
-			c.add(m, "count", fmt.Sprintf(
-				"differs from the unit of the limits of envelope %q: use bytes for both, or packets for both",
-				envelope.Name))
-		}
-	}
-	if envelope.Packets && !capped {
-		c.add(envelope, "packets", "needs cirmax or eirmax: it is their unit")
-	}
-	if _, err := meter.NewEnvelope(out.EnvelopeParams); err != nil {
-		c.addError(envelope, "cirmax", err)
-	}
-}
-
 // checkEnvelope adds the errors of an envelope without flows: those with a flow of the smallest buckets.
-func (c *compiler) checkEnvelope(e *dataplane.Envelope) {
-	i := c.addStage(&dataplane.Meter{
-		Params: meter.TRTCM4115{CIR: meter.Per(1, time.Second), CBS: 1}, Packets: e.Packets,
-		Envelope: e, Rank: 1,
-	}, false)
-	c.compileFlows(&c.plan.Envelopes[c.plan.Stages[i].Envelope])
-}
-
 // compileThen compiles the rest of the chain after a meter, and returns its stage.
 func (c *compiler) compileThen(m *dataplane.Meter) int {
 	c.chain[m] = true

@@ -1,6 +1,7 @@
 package compiled
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -40,6 +41,8 @@ type Service struct {
 	FlowKeys
 	Actions [3]*Action // by color; nil: the class's action
 	Source  *dataplane.ServicePlan
+
+	Up *Service // for packets from the customer; nil: the same plan. See Plan.ServiceFor
 }
 
 // Number returns the number of the customer of a name, from 1, or 0 if there is none.
@@ -94,13 +97,30 @@ func (s *Service) Replaces(before *Service) error {
 // one, and else a queue. The actions stay those of s. off means a plan dropping all
 // packets. The error joins a dataplane.FieldError for each invalid part.
 func (p *Plan) Variant(s *Service, from *dataplane.ServicePlan, off bool) (*Service, error) {
+	out, err := p.variant(p, s, from, from.Link, off)
+	up := from.Upward()
+	if err != nil || p.Up == nil && up == nil {
+		return out, err
+	}
+	if out.Up, err = p.upward().variant(p, s.upward(), cmp.Or(up, from), from.Link, off); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// variant is Variant for one direction. link, that of from, is one of the Sources of a plan with the same
+// links.
+func (p *Plan) variant(
+	sources *Plan, s *Service, from *dataplane.ServicePlan, link *dataplane.Link, off bool,
+) (*Service, error) {
 	c := newCompiler()
 	c.plan.Source = p.Source
 	c.plan.Links, c.plan.Trees = slices.Clip(p.Links), slices.Clip(p.Trees)
-	for i := range p.Links {
-		c.links[p.Links[i].Source] = i
+	for i := range sources.Links {
+		c.links[sources.Links[i].Source] = i
 	}
 	limits := *from
+	limits.Link = link
 	limits.Green, limits.Yellow, limits.Red = nil, nil, nil // they may name parts of the policy
 	out := c.compileService(&limits)
 	if needsLink(&limits) {
@@ -129,6 +149,19 @@ func (p *Plan) WithServices(of map[uint32]*Service) *Plan {
 	if len(of) == 0 {
 		return p
 	}
+	next := p.withServices(of)
+	up, differs := make(map[uint32]*Service, len(of)), p.Up != nil
+	for number, service := range of {
+		up[number], differs = service.upward(), differs || service.Up != nil
+	}
+	if differs {
+		next.Up = p.upward().withServices(up)
+	}
+	return next
+}
+
+// withServices is WithServices for one direction.
+func (p *Plan) withServices(of map[uint32]*Service) *Plan {
 	next, customers := *p, *p.Customers
 	customers.Plans, customers.Of = slices.Clone(customers.Plans), slices.Clone(customers.Of)
 	indexes := map[*Service]uint32{}

@@ -27,6 +27,9 @@ type Plan struct {
 	Trees            []Tree     // in the order of their roots
 	Classifier       *Classifier
 	Customers        *Customers // nil: no customers
+
+	// for packets from the customers, with the same parts in the same order; nil: the same plan. See For
+	Up *Plan
 }
 
 // Class is a compiled dataplane.Class.
@@ -230,9 +233,27 @@ func (p *Plan) Budgets() (stages []int) {
 	return stages
 }
 
-// For returns the plan for packets of one direction. With customers ByInside it is a copy finding
-// them by the address of that direction; otherwise it is p.
+// Upward reports whether packets of a direction come from customers: those received by the interface,
+// which faces the customers. Packets whose customer is known by its source address come from the customer,
+// and those by the destination go to it.
+func (p *Plan) Upward(d dataplane.Direction) bool {
+	if p.Customers != nil {
+		switch p.Customers.Key {
+		case dataplane.BySource:
+			return true
+		case dataplane.ByDestination:
+			return false
+		}
+	}
+	return d == dataplane.Ingress
+}
+
+// For returns the plan for packets of one direction: p or Up. With customers ByInside it is a copy
+// finding them by the address of that direction.
 func (p *Plan) For(d dataplane.Direction) *Plan {
+	if p.Up != nil && p.Upward(d) {
+		p = p.Up
+	}
 	if p.Customers == nil || p.Customers.Key != dataplane.ByInside {
 		return p
 	}

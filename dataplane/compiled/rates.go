@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math/big"
+	"reflect"
 	"slices"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -32,6 +33,9 @@ func sharesOf(rates map[string]meter.Rate) map[string]Share {
 	return out
 }
 
+// Shares are changes of queues and links by name.
+type Shares struct{ Queues, Links map[string]Share }
+
 // WithShares returns a copy of the plan with other rates, guarantees, priorities and weights of queues and
 // links, by name, for SetRates of a running shaper. A queue alone on a link of its own name has the link's
 // rate. Limits in time stay times; times of CoDel follow the rate if Queue.TargetAtRate or IntervalAtRate
@@ -39,8 +43,26 @@ func sharesOf(rates map[string]meter.Rate) map[string]Share {
 // Everything else is shared with p, the Sources included: they have the rates and CoDel of the
 // policy. The error joins a dataplane.FieldError for each value that is invalid or cannot be set.
 func (p *Plan) WithShares(queues, links map[string]Share) (*Plan, error) {
+	shares := Shares{queues, links}
+	return p.WithSharesOf(shares, shares)
+}
+
+// WithSharesOf is WithShares with others for packets to the customers and for those from them.
+func (p *Plan) WithSharesOf(down, up Shares) (*Plan, error) {
+	next, err := p.withShares(down)
+	if err != nil || p.Up == nil && reflect.DeepEqual(down, up) {
+		return next, err
+	}
+	if next.Up, err = p.upward().withShares(up); err != nil {
+		return nil, inUpward(p.upward().Source, err)
+	}
+	return next, nil
+}
+
+// withShares is WithShares for one direction.
+func (p *Plan) withShares(shares Shares) (*Plan, error) {
 	var errs errorList
-	queues, links = p.ownLinks(&errs, queues, links)
+	queues, links := p.ownLinks(&errs, shares.Queues, shares.Links)
 	out := *p
 	out.Queues, out.Links = slices.Clone(p.Queues), slices.Clone(p.Links)
 	queuesOf, linksOf := map[string]int{}, map[string]int{}

@@ -63,12 +63,21 @@ type result struct {
 	headers  []byte              // of all packets behind the pipeline
 	marks    []uint32
 	stats    []dataplane.ClassStats
+	up       *result // of the other direction; nil: the plan is the same
 }
 
-// outcome runs traffic through a policy.
-func outcome(t *testing.T, policy *dataplane.Policy, traffic []dataplane.Packet) (out result) {
+// outcome runs traffic through a policy, in both directions if they differ.
+func outcome(t *testing.T, policy *dataplane.Policy, traffic []dataplane.Packet) result {
 	t.Helper()
 	l := newPipeline(t, policy)
+	out := outcomeOf(l, traffic)
+	if l.Plan().Up != nil {
+		out.up = new(outcomeOf(FromPlan(l.Plan().For(dataplane.Ingress)), traffic))
+	}
+	return out
+}
+
+func outcomeOf(l *Pipeline, traffic []dataplane.Packet) (out result) {
 	settle := func(now int64) {
 		for v := (dataplane.Verdict{}); l.Settle(now, &v); {
 			out.verdicts = append(out.verdicts, v)

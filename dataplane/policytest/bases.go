@@ -86,7 +86,6 @@ func Bases() []Base {
 			})
 		}
 	}
-	prefix := []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
 	bases := []Base{
 		{"class", func() *dataplane.Policy { return one(dataplane.Class{}) }},
 		{"class of UDP", func() *dataplane.Policy {
@@ -202,6 +201,7 @@ func Bases() []Base {
 		p.Classes[1].Green = &dataplane.Action{Queue: rest}
 		return p
 	}})
+	bases = append(bases, inBothDirections()...)
 	for _, kind := range meter.Kinds() {
 		bases = append(bases, Base{kind.String(), func() *dataplane.Policy {
 			p := metered(&dataplane.Meter{Params: Params(kind)})
@@ -211,6 +211,40 @@ func Bases() []Base {
 		}})
 	}
 	return bases
+}
+
+// prefix is the address of a customer.
+var prefix = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
+
+// inBothDirections returns policies whose plans may differ by direction.
+func inBothDirections() []Base {
+	queued := func(link *dataplane.Link) *dataplane.Policy {
+		config := &queue.Config{Rate: rate, Time: 50 * time.Millisecond, CoDel: queue.CoDelAt(rate)}
+		up := *config
+		up.Rate = meter.BitRate(2_000_000)
+		p := withCustomers(dataplane.ByInside, dataplane.Customer{Prefixes: prefix}, &dataplane.ServicePlan{
+			Queue: config, Link: link, Up: &dataplane.UpwardPlan{Queue: &up},
+		})
+		if link != nil {
+			rest := &dataplane.Queue{Name: "rest", Link: link, Weight: 9, Config: queue.Config{Packets: 100}}
+			p.Links, p.Queues = []*dataplane.Link{link}, []*dataplane.Queue{rest}
+			p.Classes[1].Green = &dataplane.Action{Queue: rest}
+		}
+		return p
+	}
+	return []Base{
+		{"queue in both directions", func() *dataplane.Policy { return queued(nil) }},
+		{"queue on a link in both directions", func() *dataplane.Policy {
+			return queued(&dataplane.Link{Name: "ap", Rate: rate})
+		}},
+		{"meter in both directions", func() *dataplane.Policy {
+			params := meter.TRTCM{CIR: rate, CBS: burst, PIR: meter.BitRate(8_000_000), PBS: burst}
+			up := params
+			up.CIR = meter.BitRate(2_000_000)
+			return withCustomers(dataplane.ByInside, dataplane.Customer{Prefixes: prefix},
+				&dataplane.ServicePlan{Params: params, Up: &dataplane.UpwardPlan{Params: up}})
+		}},
+	}
 }
 
 // Params returns parameters of a kind that compile. Required ones have a value by their type:

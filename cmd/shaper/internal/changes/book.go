@@ -58,10 +58,40 @@ func (t Terms) with(next Terms) Terms {
 		if t.Parameters == nil {
 			t.Parameters = map[string]string{}
 		}
-		maps.Copy(t.Parameters, next.Parameters)
+		Merge(t.Parameters, next.Parameters)
 	}
 	t.Off = cmp.Or(next.Off, t.Off)
 	return t
+}
+
+// directions are parameters for both directions, with those for one.
+var directions = map[string][]string{"rate": {"down", "up"}, "guarantee": {"down-guarantee", "up-guarantee"}}
+
+// ForBoth returns the parameter for both directions that contains one for a single direction; "" for others.
+func ForBoth(name string) string {
+	for both, each := range directions {
+		if slices.Contains(each, name) {
+			return both
+		}
+	}
+	return ""
+}
+
+// Merge sets parameters in others. One for a single direction leaves the other direction as it is.
+func Merge(into, next map[string]string) {
+	for both, each := range directions {
+		for _, name := range each {
+			_, one := next[name]
+			if value, set := into[both]; set && one {
+				delete(into, both)
+				into[each[0]], into[each[1]] = value, value
+			}
+			if _, set := next[both]; set {
+				delete(into, name)
+			}
+		}
+	}
+	maps.Copy(into, next)
 }
 
 // HiddenBy reports whether later changes leave nothing of the terms in force.
@@ -117,7 +147,9 @@ const (
 )
 
 // shares are the parameters of a link or a queue that can be changed.
-var shares = []string{"rate", "guarantee", "priority", "weight"}
+var shares = []string{
+	"rate", "guarantee", "priority", "weight", "down", "up", "down-guarantee", "up-guarantee",
+}
 
 // Check returns an error if a change cannot be meant.
 func (c *Change) Check() error {
@@ -134,6 +166,13 @@ func (c *Change) Check() error {
 		return fmt.Errorf("%v: an end needs a time, and nothing else", c.Target)
 	case c.empty() && !c.Reset && !c.Ended:
 		return fmt.Errorf("%v: nothing to change", c.Target)
+	}
+	for both, each := range directions {
+		for _, name := range each {
+			if c.Parameters[both] != "" && c.Parameters[name] != "" {
+				return fmt.Errorf("%v: %s is for both directions, and %s for one: give one of them", c.Target, both, name)
+			}
+		}
 	}
 	if c.Kind == Customer {
 		return nil

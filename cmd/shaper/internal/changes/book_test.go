@@ -171,6 +171,31 @@ func TestExpire(t *testing.T) {
 	}
 }
 
+// TestMerge sets rates of one direction after rates of both, and the reverse.
+func TestMerge(t *testing.T) {
+	type words = map[string]string
+	for _, test := range []struct{ into, next, want words }{
+		{words{}, words{"down": "1"}, words{"down": "1"}},
+		{words{"down": "1"}, words{"up": "2"}, words{"down": "1", "up": "2"}},
+		{words{"rate": "3"}, words{"up": "2"}, words{"down": "3", "up": "2"}},
+		{words{"rate": "3"}, words{"down": "1", "up": "2"}, words{"down": "1", "up": "2"}},
+		{words{"down": "1", "up": "2"}, words{"rate": "3"}, words{"rate": "3"}},
+		{words{"up": "2"}, words{"rate": "3"}, words{"rate": "3"}},
+		{
+			words{"rate": "3", "guarantee": "4"},
+			words{"down-guarantee": "5"},
+			words{"rate": "3", "down-guarantee": "5", "up-guarantee": "4"},
+		},
+		{words{"down": "1", "down-guarantee": "5"}, words{"guarantee": "6"}, words{"down": "1", "guarantee": "6"}},
+		{words{"rate": "3"}, words{"burst": "9"}, words{"rate": "3", "burst": "9"}},
+	} {
+		got := maps.Clone(test.into)
+		if Merge(got, test.next); !maps.Equal(got, test.want) {
+			t.Errorf("%v with %v: got %v, want %v", test.into, test.next, got, test.want)
+		}
+	}
+}
+
 func TestCheck(t *testing.T) {
 	customer, link := Target{Customer, "a"}, Target{Link, "l"}
 	rate := Terms{Parameters: map[string]string{"rate": "1mbit"}}
@@ -194,7 +219,10 @@ func TestCheck(t *testing.T) {
 		{Change{Target: customer, Terms: rate, By: temporarily}, "the cause is unknown"},
 		{Change{Target: link, Terms: Terms{Plan: "p"}}, `link "l": want a rate, such as rate=35mbit`},
 		{Change{Target: link, Terms: Terms{Off: flag(true)}}, `link "l": want a rate, such as rate=35mbit`},
-		{Change{Target: link, Terms: Terms{Parameters: map[string]string{"burst": "1kB"}}}, `link "l": burst cannot be changed, only rate, guarantee, priority, weight`},
+		{Change{Target: link, Terms: Terms{Parameters: map[string]string{"burst": "1kB"}}}, `link "l": burst cannot be changed, only rate, guarantee, priority, weight, down, up, down-guarantee, up-guarantee`},
+		{Change{Target: link, Terms: Terms{Parameters: map[string]string{"down": "2mbit", "up": "1mbit"}}}, ""},
+		{Change{Target: link, Terms: Terms{Parameters: map[string]string{"rate": "2mbit", "up": "1mbit"}}}, `link "l": rate is for both directions, and up for one: give one of them`},
+		{Change{Target: customer, Terms: Terms{Parameters: map[string]string{"guarantee": "2mbit", "down-guarantee": "1mbit"}}}, `customer "a": guarantee is for both directions, and down-guarantee for one: give one of them`},
 	} {
 		got := ""
 		if err := test.change.Check(); err != nil {

@@ -33,7 +33,7 @@ func Policy(s cli.Streams, policy *policyfile.Compiled, o lint.Options, asJSON, 
 
 func writeCheck(w io.Writer, policy *policyfile.Compiled, findings []lint.Finding, mtu int64) error {
 	p := policyPrinter{say.NewPrinter(w)}
-	trees := say.NewTrees(policy.Policy)
+	trees := newBothTrees(policy)
 	p.Printf("length  %s\n", say.Length(policy.Policy.Length))
 	for i := range policy.Policy.Classes {
 		c := &policy.Policy.Classes[i]
@@ -43,35 +43,16 @@ func writeCheck(w io.Writer, policy *policyfile.Compiled, findings []lint.Findin
 			p.Printf("  %-7s %s\n", color, say.Action(c.Action(color)))
 		}
 	}
-	for _, q := range policy.Policy.Queues {
+	for i, q := range policy.Policy.Queues {
 		p.Printf("\nqueue %s\n", q.Name)
 		queues := policy.Policy.Queues
 		parts := say.QueueParts(q, queues)
 		if q.Fair.By != dataplane.NoKey {
-			parts = append(parts, say.Part{Key: "planes", Text: say.Planes(q, queues, trees)})
+			parts = append(parts, say.Part{Key: "planes", Text: say.Planes(q, queues, trees.down.Trees)})
 		}
-		switch n := trees.Nodes[q]; {
-		case n == nil:
-		case trees.Root(n).Flat():
-			parts = append(parts, say.ServiceOf(q, queues, mtu).Parts(q)...)
-		default:
-			parts = append(parts, n.Service())
-		}
-		width := 7
-		for _, part := range parts {
-			width = max(width, len(part.Key))
-		}
-		for _, part := range parts {
-			p.Printf("  %-*s %s\n", width, part.Key, part.Text)
-		}
+		p.parts(append(parts, trees.service(i, mtu)...))
 	}
-	for _, root := range trees.Roots {
-		if root.Flat() {
-			p.link(root.Link, policy.Policy.Queues)
-		} else {
-			p.tree(root)
-		}
-	}
+	p.trees(trees)
 	for _, e := range policy.Policy.Envelopes {
 		p.envelope(e, flowsOf(policy.Plan, e))
 	}
@@ -87,6 +68,17 @@ func writeCheck(w io.Writer, policy *policyfile.Compiled, findings []lint.Findin
 
 // policyPrinter prints the parts of a policy.
 type policyPrinter struct{ *say.Printer }
+
+// parts prints lines with keys.
+func (p policyPrinter) parts(parts []say.Part) {
+	width := 7
+	for _, part := range parts {
+		width = max(width, len(part.Key))
+	}
+	for _, part := range parts {
+		p.Printf("  %-*s %s\n", width, part.Key, part.Text)
+	}
+}
 
 // mostChained is the maximum number of printed meters of a chain.
 const mostChained = 16
@@ -188,6 +180,8 @@ type checkQueueJSON struct {
 	OwnRate   float64  `json:"own_rate_bit_s,omitempty"`
 	Guarantee float64  `json:"guarantee_bit_s,omitempty"`
 	Reach     *float64 `json:"reach_bit_s,omitempty"`
+
+	Up *checkQueueJSON `json:"up,omitempty"` // for packets from the customers, if it differs
 }
 
 type checkWREDJSON struct {
@@ -249,13 +243,9 @@ func writeCheckJSON(w io.Writer, policy *policyfile.Compiled, findings []lint.Fi
 		}
 		out.Classes = append(out.Classes, class)
 	}
-	trees := say.NewTrees(policy.Policy)
-	for _, q := range policy.Policy.Queues {
-		out.Queues = append(out.Queues, queueJSON(q, policy.Policy.Queues, trees, mtu))
-	}
-	for _, root := range trees.Roots {
-		out.Links = append(out.Links, linksJSON(root)...)
-	}
+	trees := newBothTrees(policy)
+	out.Queues = append(out.Queues, trees.queuesJSON(mtu)...)
+	out.Links = append(out.Links, trees.linksJSON()...)
 	out.Customers = customersJSON(policy.File, mtu)
 	for _, e := range policy.Policy.Envelopes {
 		out.Envelopes = append(out.Envelopes, envelopeJSON(e, flowsOf(policy.Plan, e)))

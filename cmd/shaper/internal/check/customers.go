@@ -2,6 +2,7 @@ package check
 
 import (
 	"fmt"
+	"reflect"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/calendar"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
@@ -40,6 +41,14 @@ type checkPlanJSON struct {
 	Actions   map[string]string `json:"actions"` // only those that differ from the class's
 	Quota     *checkQuotaJSON   `json:"quota,omitempty"`
 	When      []checkWhenJSON   `json:"when,omitempty"`
+
+	Up *checkServiceJSON `json:"up,omitempty"` // for packets from the customers, if it differs
+}
+
+// checkServiceJSON is the meter or the queue of a plan.
+type checkServiceJSON struct {
+	Meter *checkMeterJSON `json:"meter,omitempty"`
+	Queue *checkQueueJSON `json:"queue,omitempty"`
 }
 
 type checkQuotaJSON struct {
@@ -85,17 +94,13 @@ func customersJSON(file *policyfile.File, mtu int64) *checkCustomersJSON {
 		plan := &out.Plans[i]
 		*plan = checkPlanJSON{Name: p.Name, Actions: map[string]string{}}
 		named[p], index[p.Name] = true, i
-		if p.Params != nil {
-			m := meterJSON(planMeter(policy, p))
-			plan.Meter = &m
-		} else {
-			own := p.CustomerQueue()
-			q := queueJSON(own, nil, &say.Trees{}, mtu)
-			if p.Link != nil {
-				q.Link, q.Path = p.Link.Name, say.Path(p.Link)
-				q.OwnRate, q.Guarantee = say.BitsPerSecond(own.Rate), say.BitsPerSecond(own.Guarantee)
+		service := serviceJSON(policy, p, mtu)
+		plan.Meter, plan.Queue = service.Meter, service.Queue
+		if up := p.Upward(); up != nil {
+			if service := serviceJSON(policy, up, mtu); !reflect.DeepEqual(service,
+				checkServiceJSON{plan.Meter, plan.Queue}) {
+				plan.Up = &service
 			}
-			plan.Queue = &q
 		}
 		for color, a := range [...]*dataplane.Action{p.Green, p.Yellow, p.Red} {
 			if a != nil {
@@ -120,6 +125,24 @@ func customersJSON(file *policyfile.File, mtu int64) *checkCustomersJSON {
 	for i, p := range c.Plans {
 		out.Plans[i].addRules(file.Rules(p.Name), limits[i])
 	}
+	return out
+}
+
+// serviceJSON returns the meter or the queue of a plan.
+func serviceJSON(policy *dataplane.Policy, p *dataplane.ServicePlan, mtu int64) (out checkServiceJSON) {
+	if p.Params != nil {
+		m := meterJSON(planMeter(policy, p))
+		out.Meter = &m
+		return out
+	}
+	own := p.CustomerQueue()
+	q := queueJSON(own, nil, &say.Trees{}, mtu)
+	if p.Link != nil {
+		q.Link, q.Path = p.Link.Name, say.Path(p.Link)
+		q.OwnRate = say.BitsPerSecond(own.Rate)
+	}
+	q.Guarantee = say.BitsPerSecond(own.Guarantee)
+	out.Queue = &q
 	return out
 }
 
@@ -169,12 +192,9 @@ func (p policyPrinter) customers(file *policyfile.File) {
 		}
 		p.Printf("\nplan %s\n  used    by %s\n", plan.Name, used)
 		if plan.Params != nil {
-			p.Printf("  meter   %s: %s\n", plan.Params.Kind(), say.Meter(planMeter(policy, plan)))
+			p.parts(meterParts(policy, plan))
 		} else {
-			p.Printf("  queue   one for each customer\n")
-			for _, part := range say.QueueParts(plan.CustomerQueue(), nil) {
-				p.Printf("  %-7s %s\n", part.Key, part.Text)
-			}
+			p.parts(append([]say.Part{{Key: "queue", Text: "one for each customer"}}, say.PlanParts(plan)...))
 		}
 		for color, a := range [...]*dataplane.Action{plan.Green, plan.Yellow, plan.Red} {
 			if a != nil {
@@ -183,6 +203,20 @@ func (p policyPrinter) customers(file *policyfile.File) {
 		}
 		p.rules(&t.Plans[i])
 	}
+}
+
+// meterParts describes the meter of a plan, for both directions.
+func meterParts(policy *dataplane.Policy, p *dataplane.ServicePlan) []say.Part {
+	describe := func(p *dataplane.ServicePlan) []say.Part {
+		return []say.Part{{
+			Key: "meter", Text: fmt.Sprintf("%s: %s", p.Params.Kind(), say.Meter(planMeter(policy, p))),
+		}}
+	}
+	parts := describe(p)
+	if up := p.Upward(); up != nil {
+		parts = say.Both(parts, describe(up))
+	}
+	return parts
 }
 
 // selectingPlans returns, by name of a plan, the plans whose quotas and schedules select it.

@@ -11,7 +11,7 @@ import (
 
 // link prints a link and its queues in the order of service.
 func (p policyPrinter) link(link *dataplane.Link, queues []*dataplane.Queue) {
-	p.Printf("\nlink %s\n  %-10s %v\n", link.Name, "rate", link.Rate)
+	p.Printf("  %-10s %v\n", "rate", link.Rate)
 	for i, l := range say.Levels(link, queues) {
 		of := "of the rate"
 		if i > 0 {
@@ -46,7 +46,6 @@ func (p policyPrinter) tree(root *say.Node) {
 				say.AtLeast(c.Guaranteed), c.Reach)
 		}
 	})
-	p.Printf("\nlink %s\n", root.Name())
 	for line := range strings.Lines(g.Render(false)) {
 		p.Printf("  %s", line)
 	}
@@ -81,6 +80,8 @@ type checkLinkJSON struct {
 	Reach      *float64 `json:"reach_bit_s,omitempty"`      // lowest rate up to the root
 
 	Customers *checkCrowdJSON `json:"customers,omitempty"` // with queues on the link
+
+	Up *checkLinkJSON `json:"up,omitempty"` // for packets from the customers, if it differs
 }
 
 // checkCrowdJSON has the lowest rate of a customer while all queues of the tree are busy, and the highest

@@ -94,12 +94,16 @@ func keys(a, b *part) (out []string) {
 	return out
 }
 
-// property returns the property of a key, or none for a part without it.
+// property returns the property of a key, or none for a part without it. The one for packets from the
+// customers is by default the one for packets to them.
 func (p *part) property(key string) property {
 	for _, q := range p.properties {
 		if q.key == key {
 			return q
 		}
+	}
+	if both, up := strings.CutSuffix(key, say.Up); up {
+		return p.property(both)
 	}
 	return property{text: "none"}
 }

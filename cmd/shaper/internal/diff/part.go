@@ -78,7 +78,7 @@ func parts(file *policyfile.File) []part {
 	}
 	for _, q := range p.Queues {
 		named := part{kind: "queue", name: q.Name}
-		named.addQueue(q, p.Queues)
+		named.addQueue(q, say.QueueParts(q, p.Queues))
 		out = append(out, named)
 	}
 	for _, l := range say.SharedLinks(p) {
@@ -272,9 +272,9 @@ func envelopePart(e *dataplane.Envelope) part {
 	return out
 }
 
-// addQueue adds the properties of a queue of a policy with the given queues.
-func (p *part) addQueue(q *dataplane.Queue, queues []*dataplane.Queue) {
-	for _, v := range say.QueueParts(q, queues) {
+// addQueue adds the properties of a queue with its description.
+func (p *part) addQueue(q *dataplane.Queue, description []say.Part) {
+	for _, v := range description {
 		key, text := v.Key, v.Text
 		exact := any(text)
 		switch key {
@@ -336,14 +336,34 @@ func planPart(plan *dataplane.ServicePlan, packets bool, rules policyfile.QuotaR
 	return out
 }
 
+// addUp adds the parameters of a meter for packets from the customer that differ.
+func (p *part) addUp(up *dataplane.ServicePlan, packets bool) {
+	if up == nil {
+		return
+	}
+	other := part{}
+	other.addParameters(up.Params, packets)
+	for _, q := range other.properties {
+		if q.exact == p.property(q.key).exact {
+			continue
+		}
+		q.key += say.Up
+		if q.of != "" {
+			q.of += say.Up
+		}
+		p.properties = append(p.properties, q)
+	}
+}
+
 // addService adds the meter or the queue of a plan.
 func (p *part) addService(plan *dataplane.ServicePlan, packets bool) {
-	known := []string{"Name", "Params", "Queue", "Green", "Yellow", "Red"}
+	known := []string{"Name", "Params", "Queue", "Up", "Green", "Yellow", "Red"}
 	if plan.Params != nil {
 		p.addParameters(plan.Params, packets)
+		p.addUp(plan.Upward(), packets)
 	} else {
 		p.add("meter", "none: a queue for each customer", "queue")
-		p.addQueue(plan.CustomerQueue(), nil)
+		p.addQueue(plan.CustomerQueue(), say.PlanParts(plan))
 		known = append(known, "Link", "Guarantee", "Priority", "Weight", "Fair", "Hosts")
 	}
 	p.addRest(plan, known...)

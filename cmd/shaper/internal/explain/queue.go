@@ -2,6 +2,7 @@ package explain
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -35,6 +36,9 @@ func (w *Witness) queue(source *dataplane.Queue) *QueuedJSON {
 		Name: q.Name, Place: place, Packets: b.packets, Bytes: b.bytes, Early: w.wredText(q, b),
 	}
 	for _, p := range say.QueueParts(source, w.file.Policy.Queues) {
+		if strings.HasSuffix(p.Key, say.Up) {
+			continue // of the other direction
+		}
 		out.Settings = append(out.Settings, p.Key+" "+p.Text)
 	}
 	if link, rated := w.linkOf(v); link >= 0 {

@@ -51,8 +51,28 @@ type linter struct {
 	effort int // comparisons made in unreached so far
 }
 
-// Policy returns the findings about a policy and its plan.
+// Policy returns the findings about a policy and its plan. Those that packets from the customers alone
+// have are the last.
 func Policy(f *policyfile.File, plan *compiled.Plan, o Options) []Finding {
+	found := policy(f, plan, o)
+	if plan.Up == nil {
+		return found
+	}
+	known := map[Finding]bool{}
+	for _, finding := range found {
+		known[finding] = true
+	}
+	for _, finding := range policy(f.Of(plan.Up), plan.Up, o) {
+		if !known[finding] {
+			finding.Text += " (up)"
+			found = append(found, finding)
+		}
+	}
+	return found
+}
+
+// policy is Policy for one direction.
+func policy(f *policyfile.File, plan *compiled.Plan, o Options) []Finding {
 	l := &linter{File: f, Options: o, plan: plan}
 	l.bursts()
 	l.longBursts()

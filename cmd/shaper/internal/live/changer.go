@@ -368,6 +368,7 @@ func (c *Changer) effects(
 			if rate {
 				e.rates, _ = amender.Rates()
 			} else {
+				service = policy.Plan.ServiceFor(sh.Info().Direction, service)
 				e.customers = append(e.customers, compiled.CustomerService{Name: t.Name, Plan: service})
 			}
 		}

@@ -61,7 +61,11 @@ func (f *InForce) Differs() bool {
 			continue
 		}
 		want, err := policyfile.ParseRate(text)
-		own, ownErr := policyfile.ParseRate(f.Policy.Parameters[name])
+		inPolicy, set := f.Policy.Parameters[name]
+		if !set {
+			inPolicy = f.Policy.Parameters[changes.ForBoth(name)]
+		}
+		own, ownErr := policyfile.ParseRate(inPolicy)
 		if err != nil || ownErr != nil || want != own {
 			return true
 		}

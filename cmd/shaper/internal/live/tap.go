@@ -102,7 +102,9 @@ func (c *LocalTap) SetCustomerPlans(list []compiled.CustomerService, _ func() *c
 }
 
 // SetRates changes the rates of links and queues.
-func (c *LocalTap) SetRates(plan *compiled.Plan) error { return c.Shaper.SetRates(plan) }
+func (c *LocalTap) SetRates(plan *compiled.Plan) error {
+	return c.Shaper.SetRates(plan.For(c.about.Direction))
+}
 
 // CountersOf returns the counters of the customers of the plan in force.
 func (c *LocalTap) CountersOf(*compiled.Customers) ([]dataplane.CustomerStats, error) {

@@ -13,7 +13,6 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
-	"github.com/a-seed-32e5a53f/shaper/meter"
 )
 
 // Amended returns the policy with the changes of a file in force at a time. stale lists the errors
@@ -175,7 +174,7 @@ func (a *ChangeCompiler) service(row *compiled.Service, t changes.Terms) (*compi
 	}
 	var key strings.Builder
 	fmt.Fprintf(&key, "%d %t", i, t.IsOff())
-	maps.Copy(cells, t.Parameters)
+	changes.Merge(cells, t.Parameters)
 	names := slices.Sorted(maps.Keys(cells))
 	values := make([]string, len(names))
 	for i, name := range names {
@@ -206,13 +205,15 @@ func (a *ChangeCompiler) service(row *compiled.Service, t changes.Terms) (*compi
 // rate and the place of a link or a queue. The error is an *UnknownError if the policy lacks the part.
 func (c *Compiled) Own(t changes.Target) (changes.Terms, error) {
 	plan := c.ChangeCompiler(nil, time.Time{}).base
-	share := func(rate, guarantee meter.Rate, priority, weight int) (changes.Terms, error) {
-		own := map[string]string{"rate": rate.String()}
+	up := cmp.Or(plan.Up, plan)
+	share := func(rate, guarantee rates, priority, weight int) (changes.Terms, error) {
+		own := map[string]string{}
+		rate.write(own, "rate")
 		if weight > 0 {
 			own["priority"], own["weight"] = strconv.Itoa(priority), strconv.Itoa(weight)
 		}
-		if guarantee != (meter.Rate{}) {
-			own["guarantee"] = guarantee.String()
+		if guarantee != (rates{}) {
+			guarantee.write(own, "guarantee")
 		}
 		return changes.Terms{Parameters: own}, nil
 	}
@@ -225,13 +226,15 @@ func (c *Compiled) Own(t changes.Target) (changes.Terms, error) {
 		if i := slices.IndexFunc(plan.Links,
 			func(l compiled.Link) bool { return l.Name == t.Name }); i >= 0 {
 			l := &plan.Links[i]
-			return share(plan.Reach(i), l.Guarantee, l.Priority, l.Weight)
+			return share(rates{plan.Reach(i), up.Reach(i)}, rates{l.Guarantee, up.Links[i].Guarantee}, l.Priority,
+				l.Weight)
 		}
 	case changes.Queue:
 		if i := slices.IndexFunc(plan.Queues,
 			func(q compiled.Queue) bool { return q.Source.Name == t.Name }); i >= 0 {
 			q := &plan.Queues[i]
-			return share(q.Drain, q.Guarantee, q.Priority, q.Weight)
+			other := &up.Queues[i]
+			return share(rates{q.Drain, other.Drain}, rates{q.Guarantee, other.Guarantee}, q.Priority, q.Weight)
 		}
 	}
 	return changes.Terms{}, &UnknownError{t}
@@ -313,31 +316,39 @@ func (a *ChangeCompiler) withRates(targets ...changes.Target) (*compiled.Plan, e
 	if len(targets) == 0 {
 		return a.base, nil
 	}
-	shares := map[changes.TargetKind]map[string]compiled.Share{changes.Link: {}, changes.Queue: {}}
-	for _, t := range targets {
-		share, err := parsePlace(a.book.Terms(t, a.now).Parameters)
-		if err != nil {
-			return nil, &TermsError{t, err}
+	var both [2]compiled.Shares
+	for direction := range both {
+		shares := map[changes.TargetKind]map[string]compiled.Share{changes.Link: {}, changes.Queue: {}}
+		for _, t := range targets {
+			share, err := parsePlace(a.book.Terms(t, a.now).Parameters, direction == 1)
+			if err != nil {
+				return nil, &TermsError{t, err}
+			}
+			if share != (compiled.Share{}) {
+				shares[t.Kind][t.Name] = share
+			}
 		}
-		if share != (compiled.Share{}) {
-			shares[t.Kind][t.Name] = share
-		}
+		both[direction] = compiled.Shares{Queues: shares[changes.Queue], Links: shares[changes.Link]}
 	}
-	plan, err := a.base.WithShares(shares[changes.Queue], shares[changes.Link])
+	plan, err := a.base.WithSharesOf(both[0], both[1])
 	if err != nil {
 		err = &TermsError{targets[len(targets)-1], withoutObject(err)}
 	}
 	return plan, err
 }
 
-// parsePlace reads the changed parameters of a link or a queue.
-func parsePlace(parameters map[string]string) (s compiled.Share, err error) {
+// parsePlace reads the changed parameters of a link or a queue for packets from the customers, or to them.
+func parsePlace(parameters map[string]string, up bool) (s compiled.Share, err error) {
+	own := downOf
+	if up {
+		own = upOf
+	}
 	for name, text := range parameters {
 		var invalid error
 		switch name {
-		case "rate":
+		case "rate", own["rate"]:
 			s.Rate, invalid = pointerTo(ParseRate(text))
-		case "guarantee":
+		case "guarantee", own["guarantee"]:
 			s.Guarantee, invalid = pointerTo(ParseRate(text))
 		case "priority":
 			s.Priority, invalid = pointerTo(strconv.Atoi(text))

@@ -134,6 +134,7 @@ func (l *loader) customersCount() (packets bool) {
 // inRows reports whether an object is in the file of customers: a customer, or a plan with
 // parameters of a customer's own.
 func (l *loader) inRows(object any) bool {
+	object = l.original(object)
 	switch object.(type) {
 	case *dataplane.Customer:
 		return l.rows != nil

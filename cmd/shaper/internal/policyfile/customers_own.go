@@ -67,12 +67,22 @@ type limits struct {
 	link      *dataplane.Link
 	guarantee meter.Rate
 	weight    int
+
+	up       dataplane.UpwardPlan // without its queue
+	upQueue  queue.Config
+	directed bool // up is set
 }
 
 func limitsOf(p *plan, v *dataplane.ServicePlan) limits {
 	l := limits{plan: p, params: v.Params}
 	if v.Queue != nil {
 		l.queue, l.link, l.guarantee, l.weight = *v.Queue, v.Link, v.Guarantee, v.Weight
+	}
+	if v.Up != nil {
+		l.up, l.directed = *v.Up, true
+		if v.Up.Queue != nil {
+			l.up.Queue, l.upQueue = nil, *v.Up.Queue
+		}
 	}
 	return l
 }

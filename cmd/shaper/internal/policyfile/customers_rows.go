@@ -18,6 +18,7 @@ const maxRowErrors = 20
 // ownNames are the columns of a customer's own parameters.
 var ownNames = []string{
 	"rate", "burst", "cir", "cbs", "pir", "pbs", "eir", "ebs", "limit", "window", "link", "guarantee", "weight",
+	"down", "up", "down-guarantee", "up-guarantee",
 }
 
 // rows are the places and errors of a file of customers. They do not keep its text.
@@ -216,6 +217,7 @@ func (r *rowReader) readHeader() bool {
 		}
 		seen[name] = true
 	}
+	r.checkDirections()
 	other := func(cell string) bool { return strings.ContainsAny(cell, ";\t") }
 	for _, name := range need {
 		if *known[name] < 0 && r.csv.comma == ',' && slices.ContainsFunc(r.csv.cells, other) {
@@ -234,6 +236,22 @@ func (r *rowReader) readHeader() bool {
 	}
 	r.ownCells = make([]string, len(r.ownNames))
 	return r.errs == nil
+}
+
+// checkDirections refuses columns of rates for one direction without those for the other, and with those
+// for both.
+func (r *rowReader) checkDirections() {
+	for _, name := range []string{"rate", "guarantee"} {
+		has := func(column string) bool { return slices.Contains(r.ownNames, column) }
+		down, up := downOf[name], upOf[name]
+		switch {
+		case has(down) != has(up):
+			r.fail("columns %s and %s go together: add the other one", down, up)
+		case has(down) && has(name):
+			r.fail("column %s is for both directions, and columns %s and %s for one each: remove one or the other",
+				name, down, up)
+		}
+	}
 }
 
 // cell returns a cell of the row. It is empty if the row ends before it.

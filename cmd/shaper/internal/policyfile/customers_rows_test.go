@@ -119,7 +119,7 @@ func TestRowErrors(t *testing.T) {
 		{"IPv4 in IPv6", row("2,::ffff:10.0.0.2,home-50"), `3: address: "::ffff:10.0.0.2" is IPv4 in IPv6: write 10.0.0.2/32`},
 		{"IPv4 prefix in IPv6", row("2,::ffff:10.0.0.0/104,home-50"), `3: address: "::ffff:10.0.0.0/104" is IPv4 in IPv6: write 10.0.0.0/8`},
 		{"parameter of another type", row("2,::1,home-50,50mbit"), `3: rate: plan "home-50" has no such parameter: a meter of type trtcm has cir, cbs, pir, pbs`},
-		{"parameter of a meter in a queue", row("2,::1,quiet,,1mbit"), `3: cir: plan "quiet" has no such parameter: a queue has rate, limit, link, guarantee, weight`},
+		{"parameter of a meter in a queue", row("2,::1,quiet,,1mbit"), `3: cir: plan "quiet" has no such parameter: a queue has rate, down, up, limit, link, guarantee, down-guarantee, up-guarantee, weight`},
 		{"parameter without unit", row("2,::1,home-50,,50"), `3: cir: "50" is a rate without a unit: write 50bit for bits or 50B/s for bytes per second`},
 		{"limit of a queue in bytes", row("2,::1,quiet,,,,64KiB"), `3: limit: "64KiB" is not a time: write a number with one of ns us ms s min h d`},
 		{"limit of a window", row("2,::1,window,,,,10mbit"), `3: limit: "10mbit" is not a size: write a number of bytes, such as 125kB, and their time as window: 1s`},
@@ -309,6 +309,7 @@ func FuzzCustomers(f *testing.F) {
 		"customer,address,plan\n1,10.0.0.1,quiet\n", "\ufeffcustomer;address;plan\r\n1;\"10.0.0.0/8\n::1\";quiet\r\n",
 		"a\t\"b\"\"c\"\n#x\n\n \n,\"\",\n", `"a" ,"b`, "customer,vlan,plan,rate\n\"1\",2 3;4,biz-200,1mbit", "a,\"b\"c\nd,e\"f\n",
 		"customer,address,plan,quota\n1,::1,biz-200,5GB\n",
+		"customer,address,plan,down,up,down-guarantee,up-guarantee\n1,::1,quiet,1mbit,,,\n2,::2,biz-200,,2mbit,,\n",
 	} {
 		f.Add(seed, uint8(0))
 	}

@@ -49,7 +49,15 @@ func (f *File) Place(object any, key string) string {
 // Compile compiles the policy. Its errors have places.
 func (f *File) Compile() (*compiled.Plan, error) {
 	plan, err := compiled.Compile(f.Policy)
+	if err == nil && plan.Up != nil {
+		f.loader.up = plan.Up.Source
+	}
 	return plan, f.Placed(err)
+}
+
+// Of returns the file with the policy of a plan for one direction. Places are those of the file.
+func (f *File) Of(plan *compiled.Plan) *File {
+	return &File{Policy: plan.Source, Flags: f.Flags, loader: f.loader}
 }
 
 // Placed adds places to errors found in the policy by dataplane or a plane. It removes duplicates,

@@ -181,6 +181,8 @@ func FuzzLoad(f *testing.F) {
 		"classes: [{name: a, per: customer, meter: plan}]\ncustomers: {file: c}\nplans: {p: {queue: {rate: 1mbit, limit: 1s}, quota: {limit: 1GB, every: week, then: q, zone: Asia/Beirut}, when: [{at: mon 22:00-06:00, plan: q}]}, q: {type: gcra, rate: 1bit, burst: 1}}",
 		"classes: [{name: a, meter: {type: sliding-window, limit: 1kB, window: 1s, slots: 5, per: src/24,64, keys: 9, evict: idle}}]",
 		"classes: [{name: a, meter: {type: trtcm4115, cir: 1bit, cbs: 1, eir: 1bit, ebs: 1, envelope: e, rank: 1}}]\nenvelopes: {e: {cirmax: 1p/1s}}",
+		directedPolicy,
+		"classes: [{name: a, green: {queue: q}}]\nqueues: {q: {link: l, rate: {down: 2bit, up: 1bit}, guarantee: {down: 1bit, up: 0bit}, limit: 1s}}\nlinks: {l: {link: m}, m: {link: l, rate: {up: 3mbit, down: 1bit}}}",
 	} {
 		f.Add(text)
 	}

@@ -28,10 +28,18 @@ type draft struct {
 	params  meter.Params
 	packets bool
 	node    *yaml.Node
+
+	pairs map[string][2]*yaml.Node // rates for packets to the customer and from it, by key
+	side  int                      // which of them count
 }
 
 // value returns the value of a key, or nil.
-func (d *draft) value(key string) *yaml.Node { return target(lookup(d.node, key)) }
+func (d *draft) value(key string) *yaml.Node {
+	if pair, ok := d.pairs[key]; ok {
+		return pair[d.side]
+	}
+	return target(lookup(d.node, key))
+}
 
 // meter reads a meter from n into m.
 func (l *loader) meter(m *dataplane.Meter, n *yaml.Node) {

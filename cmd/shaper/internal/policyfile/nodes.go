@@ -27,6 +27,7 @@ type loader struct {
 	queues map[string]*dataplane.Queue
 	links  map[string]*dataplane.Link
 	file   *File
+	up     *dataplane.Policy // for packets from the customers; nil: the same
 
 	envelopes map[string]*dataplane.Envelope
 
@@ -147,6 +148,7 @@ func (l *loader) keepInner(object any, n *yaml.Node) {
 
 // place returns the place of a key of a part, or of the part if it does not have the key.
 func (l *loader) place(object any, key string) position {
+	object = l.original(object)
 	p, ok := l.parts[object]
 	if !ok {
 		if l.inRows(object) {
@@ -160,6 +162,14 @@ func (l *loader) place(object any, key string) position {
 		}
 	}
 	return p.at
+}
+
+// original returns the part of the file for a part of the policy of either direction.
+func (l *loader) original(object any) any {
+	if l.up == nil {
+		return object
+	}
+	return l.up.Original(object)
 }
 
 // lookup returns the value of a key of a mapping, or nil.

@@ -28,8 +28,11 @@ type plan struct {
 	what  string     // the plan in words
 	own   []string   // names of the parameters open to a customer's own values
 	draft draft      // of the meter
+	up    draft      // of the meter for packets from the customer
 	codel *yaml.Node // of the queue; nil: none
 	rules QuotaRules
+
+	rate, guarantee rates // of the queue
 }
 
 // plan reads an entry of plans. With packets its meter counts packets.
@@ -50,7 +53,9 @@ func (l *loader) plan(name string, n *yaml.Node, packets bool) {
 	case paced != nil && lookup(n, "type") != nil:
 		l.fail(paced, "plan %q has both a meter and a queue: remove one", name)
 	case paced != nil:
-		p.what, p.own = "a queue", []string{"rate", "limit", "link", "guarantee", "weight"}
+		p.what, p.own = "a queue", []string{
+			"rate", "down", "up", "limit", "link", "guarantee", "down-guarantee", "up-guarantee", "weight",
+		}
 		l.mapping(n, "a plan with a queue", append(options, entry{"queue", func(n *yaml.Node) {
 			l.keepInner(p.ServicePlan, n)
 			l.pacing(p, n)
@@ -90,9 +95,22 @@ func (l *loader) planMeter(p *plan, n *yaml.Node, options keys, packets bool) {
 		}
 	})
 	p.what, p.own = "a meter of type "+kind.Name, kind.Required
+	if slices.Contains(p.own, "rate") {
+		p.own = append(slices.Clone(p.own), "down", "up")
+	}
 	p.draft = draft{KindInfo: kind, params: kind.Defaults, packets: packets, node: n}
+	if !l.planPairs(&p.draft, names) {
+		return
+	}
+	p.up = p.draft
+	p.up.side = 1
+	errors := len(l.errs)
 	l.parameters(&p.draft)
-	p.Params = p.draft.params
+	p.Params, p.up.params = p.draft.params, p.draft.params
+	if p.up.pairs != nil && len(l.errs) == errors {
+		l.parameters(&p.up)
+	}
+	meterUp(p.ServicePlan, p.up.params)
 }
 
 // pacing reads the queue of a plan. Its rate may be that of a link, which rows of customers may name.
@@ -102,16 +120,18 @@ func (l *loader) pacing(p *plan, n *yaml.Node) {
 	rate, limit := false, false
 	var share *yaml.Node
 	if !l.mapping(n, "the queue of a plan", append(keys{
-		{"rate", func(n *yaml.Node) { rate = true; c.Rate, _ = parsed(l, n, "rate", ParseRate) }},
+		{"rate", func(n *yaml.Node) { rate = true; p.rate = l.rates(n, "rate") }},
 		{"link", func(n *yaml.Node) { p.Link = l.linkNamed(n) }},
 		{"limit", func(n *yaml.Node) { limit = true; c.Time = l.timeLimit(n) }},
 		{"codel", func(n *yaml.Node) { p.codel = n }},
 		{"fair", func(n *yaml.Node) { p.Hosts, p.Fair = l.fair(n) }},
 		{"ecn", func(n *yaml.Node) { c.ECN, _ = l.boolean(n, "ecn") }},
-	}, l.shareKeys(&share, &p.Guarantee, &p.Priority, &p.Weight)...)) {
+	}, l.shareKeys(&share, &p.guarantee, &p.Priority, &p.Weight)...)) {
 		return
 	}
+	c.Rate, p.Guarantee = p.rate.down, p.guarantee.down
 	l.planCoDel(p.ServicePlan, p.codel)
+	l.planUp(p.ServicePlan, p.rate.up, p.guarantee.up, p.codel)
 	if !rate && p.Link == nil {
 		l.fail(n, "the queue of a plan needs a rate, such as rate: 20mbit, or a link")
 	}
@@ -153,45 +173,60 @@ func (l *loader) variant(p *plan, names, cells []string) *dataplane.ServicePlan 
 	}
 	own := *p.ServicePlan
 	if own.Queue != nil {
-		l.ownQueue(&own, p.codel, cell)
-	} else {
-		own.Params = l.ownParameters(p.draft, cell)
+		l.ownQueue(&own, p, cell)
+		return &own
+	}
+	own.Params = l.ownParameters(p.draft, cell)
+	if l.errs == nil { // a second error says nothing new
+		meterUp(&own, l.ownParameters(p.up, cell))
 	}
 	return &own
 }
 
-// ownQueue replaces the parameters that cell contains. codel is the plan's, and may depend on the rate.
-func (l *loader) ownQueue(own *dataplane.ServicePlan, codel *yaml.Node, cell map[string]*yaml.Node) {
+// ownQueue replaces the parameters of a plan that cell contains. Its codel may depend on the rate.
+func (l *loader) ownQueue(own *dataplane.ServicePlan, p *plan, cell map[string]*yaml.Node) {
 	c := *own.Queue
-	own.Queue = &c
+	own.Queue, own.Up = &c, nil
 	if n := cell["link"]; n != nil {
 		if own.Link != nil {
 			l.fail(n, "link: plan %q has link %s already: remove one", own.Name, own.Link.Name)
 		}
 		own.Link = l.linkNamed(n)
 	}
-	if n := cell["rate"]; n != nil {
-		c.Rate, _ = parsed(l, n, "rate", ParseRate)
-	}
+	rate, guarantee := l.ownRates(p.rate, cell, "rate"), l.ownRates(p.guarantee, cell, "guarantee")
+	c.Rate, own.Guarantee = rate.down, guarantee.down
 	if n := cell["limit"]; n != nil {
 		c.Time = l.timeLimit(n)
-	}
-	if n := cell["guarantee"]; n != nil {
-		own.Guarantee, _ = parsed(l, n, "guarantee", ParseRate)
 	}
 	if n := cell["weight"]; n != nil {
 		own.Weight = l.atLeast(n, "weight", 1)
 	}
-	if cell["rate"] != nil || cell["link"] != nil {
-		l.planCoDel(own, codel)
+	if rate != p.rate || cell["link"] != nil {
+		l.planCoDel(own, p.codel)
 	}
+	l.planUp(own, rate.up, guarantee.up, p.codel)
+}
+
+// ownRates replaces a rate by those that cell contains: for both directions, or for one of them.
+func (l *loader) ownRates(r rates, cell map[string]*yaml.Node, name string) rates {
+	if n := cell[name]; n != nil {
+		r.down, _ = parsed(l, n, name, ParseRate)
+		r.up = r.down
+	}
+	if n := cell[downOf[name]]; n != nil {
+		r.down, _ = parsed(l, n, downOf[name], ParseRate)
+	}
+	if n := cell[upOf[name]]; n != nil {
+		r.up, _ = parsed(l, n, upOf[name], ParseRate)
+	}
+	return r
 }
 
 // ownParameters replaces parameters. If the plan gives a burst as a time, it depends on the rate,
 // which is before it.
 func (l *loader) ownParameters(d draft, cell map[string]*yaml.Node) meter.Params {
 	for _, name := range d.Required {
-		n := cell[name]
+		n := side(cell, name, d.side == 1)
 		if n == nil {
 			n = d.value(name)
 			if !isDuration(n.Value) {

@@ -16,13 +16,15 @@ import (
 func (l *loader) link(link *dataplane.Link, n *yaml.Node) {
 	rate := false
 	var above, share *yaml.Node
+	var guarantee rates
 	ok := l.mapping(n, "a link", append(keys{
 		{"rate", func(n *yaml.Node) {
 			rate = true
-			link.Rate, _ = parsed(l, n, "rate", ParseRate)
+			link.Rate, link.Up.Rate = l.rates(n, "rate").split()
 		}},
 		{"link", func(n *yaml.Node) { above = n }},
-	}, l.shareKeys(&share, &link.Guarantee, &link.Priority, &link.Weight)...))
+	}, l.shareKeys(&share, &guarantee, &link.Priority, &link.Weight)...))
+	link.Guarantee, link.Up.Guarantee = guarantee.split()
 	switch {
 	case !ok:
 	case above != nil:
@@ -36,7 +38,7 @@ func (l *loader) link(link *dataplane.Link, n *yaml.Node) {
 
 // shareKeys reads the place of a queue or a link among the children of its link. found is set to the
 // last key.
-func (l *loader) shareKeys(found **yaml.Node, guarantee *meter.Rate, priority, weight *int) keys {
+func (l *loader) shareKeys(found **yaml.Node, guarantee *rates, priority, weight *int) keys {
 	number := func(what string, least int, to *int) func(*yaml.Node) {
 		return func(n *yaml.Node) {
 			*found = n
@@ -46,7 +48,7 @@ func (l *loader) shareKeys(found **yaml.Node, guarantee *meter.Rate, priority, w
 	return keys{
 		{"guarantee", func(n *yaml.Node) {
 			*found = n
-			*guarantee, _ = parsed(l, n, "guarantee", ParseRate)
+			*guarantee = l.rates(n, "guarantee")
 		}},
 		{"priority", number("priority", 0, priority)},
 		{"weight", number("weight", 1, weight)},
@@ -69,11 +71,12 @@ func (l *loader) queue(name string, n *yaml.Node) {
 	l.file.Policy.Queues = append(l.file.Policy.Queues, q)
 	l.keepPlaces(q, n)
 	var rate, limit, wred, link, share, fair, codel *yaml.Node
+	var guarantee rates
 	joinPrefixes(n)
 	ok := l.mapping(n, "a queue", append(keys{
 		{"rate", func(n *yaml.Node) {
 			rate = n
-			q.Rate, _ = parsed(l, n, "rate", ParseRate)
+			q.Rate, q.Up.Rate = l.rates(n, "rate").split()
 		}},
 		{"link", func(n *yaml.Node) { link = n }},
 		{"limit", func(n *yaml.Node) { limit = n }},
@@ -85,7 +88,8 @@ func (l *loader) queue(name string, n *yaml.Node) {
 		}},
 		{"ecn", func(n *yaml.Node) { q.ECN, _ = l.boolean(n, "ecn") }},
 		{"seed", func(n *yaml.Node) { q.Seed, _ = parsed(l, n, "seed", parseSeed) }},
-	}, l.shareKeys(&share, &q.Guarantee, &q.Priority, &q.Weight)...))
+	}, l.shareKeys(&share, &guarantee, &q.Priority, &q.Weight)...))
+	q.Guarantee, q.Up.Guarantee = guarantee.split()
 	if fair == nil && rate != nil && link == nil && wred == nil {
 		q.Fair.By = dataplane.ByFlow
 	}
@@ -155,8 +159,8 @@ func (l *loader) addLink(q *dataplane.Queue, rate *yaml.Node) {
 			q.Name)
 		return
 	}
-	q.Link = &dataplane.Link{Name: q.Name, Rate: q.Rate}
-	q.Rate = meter.Rate{}
+	q.Link = &dataplane.Link{Name: q.Name, Rate: q.Rate, Up: q.Up}
+	q.Rate, q.Up = meter.Rate{}, dataplane.Upward{}
 	l.file.Policy.Links = append(l.file.Policy.Links, q.Link)
 	l.parts[q.Link] = l.parts[q]
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 )
 
@@ -31,6 +32,14 @@ type Compiled struct {
 	Plan *compiled.Plan
 
 	base *compiled.Plan // Plan without changes; nil if there are none
+}
+
+// For returns the policy for packets of one direction.
+func (c *Compiled) For(d dataplane.Direction) *Compiled {
+	next, plan := *c, *c.Plan.For(d)
+	plan.Up = nil
+	next.File, next.Plan = c.File.Of(&plan), &plan
+	return &next
 }
 
 // InvalidError is the error for a policy that does not compile.

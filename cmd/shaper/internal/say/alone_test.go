@@ -24,7 +24,7 @@ func TestEachFieldAlone(t *testing.T) {
 	}
 	described := []string{
 		"LengthRule.", "Match.", "Range.", "Action.", "Meter.", "PreColor.", "Key.", "Budget.", "Address.",
-		"Queue.", "Link.",
+		"Queue.", "Link.", "Upward.",
 	}
 	for _, k := range meter.Kinds() {
 		described = append(described, strings.TrimPrefix(fmt.Sprintf("%T.", k.Info().Defaults), "meter."))

@@ -36,7 +36,8 @@ func Queue(q *dataplane.Queue, queues []*dataplane.Queue) string {
 func OwnLink(q *dataplane.Queue, queues []*dataplane.Queue) bool {
 	none := meter.Rate{}
 	if q.Link == nil || q.Link.Name != q.Name || q.Fair.By == dataplane.NoKey || q.Priority != 0 ||
-		q.LinkQueue().Weight != 1 || q.Rate != none || q.Guarantee != none || q.Link.Link != nil {
+		q.LinkQueue().Weight != 1 || q.Rate != none || q.Guarantee != none || q.Link.Link != nil ||
+		q.Up != (dataplane.Upward{}) {
 		return false
 	}
 	return alone(q, queues)
@@ -65,13 +66,22 @@ func SharedLinks(p *dataplane.Policy) []*dataplane.Link {
 	})
 }
 
-// QueueParts writes a queue of a policy with the given queues in exact units.
+// QueueParts writes a queue of a policy with the given queues in exact units, for both directions.
 func QueueParts(q *dataplane.Queue, queues []*dataplane.Queue) []Part {
+	own := OwnLink(q, queues)
+	parts := queueParts(q, own)
+	if up := q.Upward(); up != nil {
+		parts = Both(parts, queueParts(up, own))
+	}
+	return parts
+}
+
+// queueParts writes a queue for packets to the customers. own means that its link serves it alone.
+func queueParts(q *dataplane.Queue, own bool) []Part {
 	var parts []Part
 	add := func(key, format string, args ...any) {
 		parts = append(parts, Part{key, fmt.Sprintf(format, args...)})
 	}
-	own := OwnLink(q, queues)
 	if q.Link == nil || own {
 		add("rate", "%v", q.Drain())
 	} else {
@@ -115,7 +125,7 @@ func QueueParts(q *dataplane.Queue, queues []*dataplane.Queue) []Part {
 	}
 	known := []string{
 		"Name", "Rate", "Time", "Bytes", "Packets", "WRED", "Seed", "CoDel", "ECN", "TargetAtRate",
-		"IntervalAtRate", "Link", "Guarantee",
+		"IntervalAtRate", "Link", "Guarantee", "Up",
 	}
 	if q.Link != nil {
 		known = append(known, "Priority", "Weight")

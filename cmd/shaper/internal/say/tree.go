@@ -300,8 +300,17 @@ func AtLeast(r meter.Rate) string {
 	return meter.BitRate(bits).String()
 }
 
-// LinkParts writes a link in exact units, without its name.
-func LinkParts(l *dataplane.Link) (parts []Part) {
+// LinkParts writes a link in exact units, without its name, for both directions.
+func LinkParts(l *dataplane.Link) []Part {
+	parts := linkParts(l)
+	if up := l.Upward(); up != nil {
+		parts = Both(parts, linkParts(up))
+	}
+	return parts
+}
+
+// linkParts writes a link for packets to the customers.
+func linkParts(l *dataplane.Link) (parts []Part) {
 	add := func(key string, value any) { parts = append(parts, Part{key, fmt.Sprint(value)}) }
 	none := meter.Rate{}
 	if l.Link != nil {
@@ -319,5 +328,5 @@ func LinkParts(l *dataplane.Link) (parts []Part) {
 	if l.Link != nil || l.Weight != 0 {
 		add("weight", cmp.Or(l.Weight, 1))
 	}
-	return append(parts, Rest(l, "Name", "Rate", "Link", "Guarantee", "Priority", "Weight")...)
+	return append(parts, Rest(l, "Name", "Rate", "Link", "Guarantee", "Priority", "Weight", "Up")...)
 }

@@ -62,6 +62,7 @@ func TestEachFieldAlone(t *testing.T) {
 type picture struct {
 	*Image
 	tree *qdisc.Tree
+	up   *picture // of the other direction; nil: the plan is the same
 }
 
 // imageOf returns the image of a policy without its plan, or nil if it is refused.
@@ -71,6 +72,16 @@ func imageOf(t *testing.T, p *dataplane.Policy, pacer record.Pacer) *picture {
 	if err != nil {
 		t.Fatal(err)
 	}
+	both := pictureOf(plan, pacer)
+	if both != nil && plan.Up != nil {
+		if both.up = pictureOf(plan.Up, pacer); both.up == nil {
+			return nil
+		}
+	}
+	return both
+}
+
+func pictureOf(plan *compiled.Plan, pacer record.Pacer) *picture {
 	out, err := Encode(plan, EgressEntry, pacer)
 	if err != nil {
 		return nil

@@ -11,13 +11,14 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// EncodeRates returns an image with the queues and links of a plan at their new rates. They keep
-// their places in the maps of the program.
+// EncodeRates returns an image with the queues and links of a plan, which is for both directions, at their
+// new rates. They keep their places in the maps of the program.
 func EncodeRates(a *record.About, plan *compiled.Plan) (*Image, error) {
 	if len(a.Queued) == 0 && !a.Leaves {
 		return nil, fmt.Errorf("%s %v: the active policy has no queues, so no rate can be set", a.Interface,
 			a.Direction)
 	}
+	plan = plan.For(a.Direction)
 	e := encoder{Image: &Image{Plan: plan, Pacer: a.Pacer, fair: a.Fair, linkIDs: a.Links}}
 	e.checkTrees()
 	for i := range plan.Queues {

@@ -27,7 +27,7 @@ func (e *encoder) checkPolicy(p *dataplane.Policy) {
 	e.unsaid(&p.Length, p.Length, "Base", "Overhead", "MPU")
 	for i := range e.Plan.Links {
 		e.unsaid(e.Plan.Links[i].Source, e.Plan.Links[i].Source,
-			"Name", "Rate", "Link", "Guarantee", "Priority", "Weight")
+			"Name", "Rate", "Link", "Guarantee", "Priority", "Weight", "Up")
 	}
 	if c := p.Customers; c != nil {
 		e.unsaid(c, c, "Key", "Nested", "Plans", "List")
@@ -65,7 +65,7 @@ func (e *encoder) checkQueue(q *compiled.Queue) {
 	e.unsaid(q.Source, q.Source,
 		"Name", "Rate", "Time", "Bytes", "Packets", "WRED", "Seed", "CoDel", "ECN", "TargetAtRate",
 		"IntervalAtRate",
-		"Link", "Guarantee", "Priority", "Weight", "Fair", "Hosts")
+		"Link", "Guarantee", "Priority", "Weight", "Fair", "Hosts", "Up")
 	e.unsaid(q.Source, q.CoDel, "Target", "Interval")
 	for _, early := range q.WRED {
 		e.unsaid(q.Source, early, "Min", "Max", "Probability")
@@ -76,7 +76,7 @@ func (e *encoder) checkQueue(q *compiled.Queue) {
 
 // checkService refuses unknown fields of a plan of customers.
 func (e *encoder) checkService(p *dataplane.ServicePlan) {
-	e.unsaid(p, p, "Name", "Params", "Queue", "Green", "Yellow", "Red", "Link", "Guarantee", "Priority", "Weight",
+	e.unsaid(p, p, "Name", "Params", "Queue", "Up", "Green", "Yellow", "Red", "Link", "Guarantee", "Priority", "Weight",
 		"Fair", "Hosts")
 	e.unsaid(p, p.Fair, "By", "V4", "V6")
 	e.unsaid(p, p.Hosts, "By", "V4", "V6")
