@@ -20,8 +20,8 @@ type timedChange struct {
 	shares   *compiled.Plan // with the places of links and queues; nil for a customer
 }
 
-// readTimedChanges reads the changes of a replay: each line is a time, such as at=1.5s, and a change as shaper
-// set takes it. Times must not go back. The policy is for both directions.
+// readTimedChanges reads the changes of a replay: each line is a time, such as at=1.5s, and a change as
+// shaper set takes it. Times must not go back. The policy is for both directions.
 func readTimedChanges(
 	path string, policy *policyfile.Compiled, direction dataplane.Direction,
 ) (out []timedChange, err error) {

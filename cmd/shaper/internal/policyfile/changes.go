@@ -226,15 +226,16 @@ func (c *Compiled) Own(t changes.Target) (changes.Terms, error) {
 		if i := slices.IndexFunc(plan.Links,
 			func(l compiled.Link) bool { return l.Name == t.Name }); i >= 0 {
 			l := &plan.Links[i]
-			return share(rates{plan.Reach(i), up.Reach(i)}, rates{l.Guarantee, up.Links[i].Guarantee}, l.Priority,
-				l.Weight)
+			reach, guarantee := rates{plan.Reach(i), up.Reach(i)}, rates{l.Guarantee, up.Links[i].Guarantee}
+			return share(reach, guarantee, l.Priority, l.Weight)
 		}
 	case changes.Queue:
 		if i := slices.IndexFunc(plan.Queues,
 			func(q compiled.Queue) bool { return q.Source.Name == t.Name }); i >= 0 {
 			q := &plan.Queues[i]
 			other := &up.Queues[i]
-			return share(rates{q.Drain, other.Drain}, rates{q.Guarantee, other.Guarantee}, q.Priority, q.Weight)
+			guarantee := rates{q.Guarantee, other.Guarantee}
+			return share(rates{q.Drain, other.Drain}, guarantee, q.Priority, q.Weight)
 		}
 	}
 	return changes.Terms{}, &UnknownError{t}
