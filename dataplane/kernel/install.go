@@ -66,6 +66,7 @@ type installation struct {
 	image   *image.Image
 	claims  *registry.Claims // nil without host budgets in both policies
 	changes []compiled.ClassChange
+	there   *image.Leaves // leaves of customers under the previous policy
 	entry   image.Entry
 	loaded  *ebpf.Collection
 	program *ebpf.Program // in loaded
@@ -135,11 +136,10 @@ func (i *installation) assignSlots() (err error) {
 	if err := i.s.maps.ReadQueues(&i.s.About); err != nil { // their rates may have changed since Refresh
 		return err
 	}
-	there, err := i.s.maps.ReadLeaves(&i.s.About, i.s.Place.Index)
-	if err != nil {
+	if i.there, err = i.s.maps.ReadLeaves(&i.s.About, i.s.Place.Index); err != nil {
 		return err
 	}
-	if i.changes, err = i.image.Inherit(&i.s.About, there); err != nil {
+	if i.changes, err = i.image.Inherit(&i.s.About, i.there); err != nil {
 		return err
 	}
 	i.next.GSOLimit, err = i.st.gsoLimit(i.next, i.image, i.device.MTU)
@@ -303,11 +303,13 @@ func (i *installation) pruneTree() error {
 		}
 	}
 	t := i.image.Tree(i.device)
-	dropped, err := t.Prune(i.device.Index, drainTime)
+	pruned, err := t.Prune(i.device.Index, drainTime)
 	i.s.retired = nil // removed, too
 	i.s.keepTree(i.image, t)
-	i.s.Lost.Add(Discarded{Packets: dropped})
-	return err
+	i.s.Lost.Add(Discarded{Packets: pruned.Lost})
+	drops, all := i.there.DropsOf(pruned.Drops)
+	i.s.RetiredDrops += all
+	return errors.Join(err, i.s.maps.AddDrops(drops))
 }
 
 // completeAttach completes each change of an attached shaper: it sets the program's deadline, the

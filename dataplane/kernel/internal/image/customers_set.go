@@ -115,6 +115,27 @@ func (x *CustomerIndex) AddDrops(name string, packets uint64) error {
 	return x.addCounts([]bpf.BudgetAddition{add})
 }
 
+// AddDrops adds packets that leaves dropped to the counters of their customers, by ID, as
+// CustomerIndex.AddDrops does.
+func (s *Maps) AddDrops(drops map[uint64]uint64) error {
+	if len(drops) == 0 {
+		return nil
+	}
+	t, err := s.ReadCustomers()
+	if err != nil {
+		return err
+	}
+	var list []bpf.BudgetAddition
+	for id, packets := range drops {
+		if number := t.Numbers[id]; number != 0 {
+			add := bpf.BudgetAddition{Customer: uint64(number)}
+			add.Dropped.Packets = packets
+			list = append(list, add)
+		}
+	}
+	return s.addCounts(list)
+}
+
 // mover changes plans of customers by a program holding the lock of each customer.
 type mover struct{ *ebpf.Collection }
 

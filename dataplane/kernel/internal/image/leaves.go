@@ -56,6 +56,22 @@ func (l *Leaves) Missing(classes map[uint32]uint32) (n int) {
 	return n
 }
 
+// DropsOf returns the packets dropped by leaves, by ID of the customer, and their sum. drops are those of
+// classes, by their IDs.
+func (l *Leaves) DropsOf(drops map[uint16]uint64) (of map[uint64]uint64, all uint64) {
+	of = map[uint64]uint64{}
+	if len(drops) == 0 {
+		return of, 0
+	}
+	for customer, id := range l.of {
+		if n := drops[id]; n > 0 {
+			of[customer] = n
+			all += n
+		}
+	}
+	return of, all
+}
+
 // classIDs are the IDs of HTB classes that are in use, or were before.
 type classIDs struct {
 	used [1 << 16]bool

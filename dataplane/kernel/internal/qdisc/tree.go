@@ -3,6 +3,7 @@ package qdisc
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -181,9 +182,15 @@ func removeMoved(classes []Object, wanted map[uint32]uint32, index int) error {
 	return sendAll(index, list)
 }
 
+// Pruned are the packets of removed classes.
+type Pruned struct {
+	Lost  uint32            // they were in the classes
+	Drops map[uint16]uint64 // the qdiscs in the classes had dropped them before, by class ID
+}
+
 // Prune removes our classes missing in t, which no program selects any more. It waits until their packets
-// have left, but not longer than patience, and returns the number of packets that it dropped.
-func (t *Tree) Prune(index int, patience time.Duration) (dropped uint32, err error) {
+// have left, but not longer than patience.
+func (t *Tree) Prune(index int, patience time.Duration) (out Pruned, err error) {
 	wanted := map[uint32]bool{}
 	for _, class := range t.inner() {
 		wanted[class.Handle] = true
@@ -194,26 +201,33 @@ func (t *Tree) Prune(index int, patience time.Duration) (dropped uint32, err err
 	var classes []Object
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		if classes, err = dump(unix.RTM_GETTCLASS, index, Major<<16); err != nil {
-			return 0, err
+			return out, err
 		}
 		classes = slices.DeleteFunc(classes, func(c Object) bool { return c.Kind != HTB || wanted[c.Handle] })
-		dropped = 0
+		out.Lost = 0
 		for i := range classes {
 			s, err := classes[i].counted()
 			if err != nil {
-				return 0, err
+				return out, err
 			}
-			dropped += s.Queued
+			out.Lost += s.Queued
 		}
-		if dropped == 0 || time.Now().After(end) {
+		if out.Lost == 0 || time.Now().After(end) {
 			break
 		}
 	}
+	if len(classes) == 0 {
+		return out, nil
+	}
+	if out.Drops, err = LeafDrops(index); err != nil {
+		return out, err
+	}
+	maps.DeleteFunc(out.Drops, func(id uint16, _ uint64) bool { return wanted[Handle(id)] })
 	inOrder(classes)
 	var list []request
 	for i := range classes {
 		list = append(list, request{&classes[i], unix.RTM_DELTCLASS, 0})
 	}
 	slices.Reverse(list)
-	return dropped, sendAll(index, list)
+	return out, sendAll(index, list)
 }
