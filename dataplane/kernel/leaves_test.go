@@ -158,6 +158,18 @@ func testLeaves(t *testing.T, n *leafNet, kind string) {
 				t.Fatal(err)
 			}
 		}
+		await := func(most uint32) { // until at most so many packets are queued
+			for {
+				n, err := qdisc.Queued(s.Place.Index)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if n <= most {
+					return
+				}
+				time.Sleep(time.Millisecond)
+			}
+		}
 		before := places()
 		if len(before) != 6 {
 			t.Errorf("got leaves %q, want 6", before)
@@ -189,6 +201,7 @@ func testLeaves(t *testing.T, n *leafNet, kind string) {
 		if err != nil {
 			return err
 		}
+		await(10) // packets, which leave in far less than the second that a reload waits
 		n.policy.Customers.List[1].Plan = n.plan(1, 10e6)
 		n.links[1].Rate = meter.BitRate(30e6)
 		plan = kerneltest.Compiled(t, n.policy)
@@ -206,13 +219,7 @@ func testLeaves(t *testing.T, n *leafNet, kind string) {
 		if s.Lost != (Discarded{}) {
 			t.Errorf("lost %v", s.Lost)
 		}
-		for backlog := true; backlog; time.Sleep(time.Millisecond) {
-			n, err := qdisc.Queued(s.Place.Index)
-			if err != nil {
-				return err
-			}
-			backlog = n > 0
-		}
+		await(0)
 		// Another program removes a class: the next change makes it again.
 		id := places()[0][:8]
 		w.Near.Run("tc", "class", "del", "dev", "v0", "classid", id[:4]+":"+id[4:])
