@@ -61,7 +61,7 @@ func TestParseChange(t *testing.T) {
 		"customer a on off":                      `"off": on or off is given twice`,
 		"customer a off for=1h for=2h":           `"for=2h": for is given twice`,
 		"class a off":                            `"class": want customer, link or queue`,
-		"link a burst=1kB":                       `link "a": burst cannot be changed, only rate, guarantee, priority, weight`,
+		"link a burst=1kB":                       `link "a": burst cannot be changed, only rate, guarantee, priority, weight, down, up, down-guarantee, up-guarantee`,
 		"queue a off":                            `queue "a": want a rate, such as rate=35mbit`,
 		`customer "" off`:                        `customer: the name is missing`,
 	} {

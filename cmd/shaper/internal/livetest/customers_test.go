@@ -372,20 +372,20 @@ func TestLiveCustomersFlags(t *testing.T) {
 		{`--top -1: want 0 or more`, []string{"--customers", "--top", "-1"}},
 		{`--top and --by need --customers`, []string{"--top", "5"}},
 		{`--top and --by need --customers`, []string{"--by", "rate"}},
-		{`--customers cannot be combined with --watch`, []string{"--customers", "--watch"}},
+		{`--customers cannot be combined with --watch or --links`, []string{"--customers", "--watch"}},
 	} {
 		p.wantError(2, test.want, append([]string{"stats", "v0"}, test.args...)...)
 	}
 	r.stopBySIGTERM()
 }
 
-// TestLiveCustomersRefused checks that plans with queues are refused with HTB, XDP and links.
+// TestLiveCustomersRefused checks that plans with queues outside links are refused with HTB and XDP.
 func TestLiveCustomersRefused(t *testing.T) {
 	p := newPair(t)
 	before := p.deviceState()
 	policy, _ := writeTable(t, "green: pass", "  paced: {queue: {rate: 1mbit, limit: 1s}}\n",
 		"customer,address,plan\na,192.0.2.1,paced\n")
-	const needs = `.*policy\.yaml:7:\d+: queue of each customer needs qdisc fq: this kernel lacks it, or the policy has links, or queues without fair: false: use .*`
+	const needs = `.*policy\.yaml:7:\d+: queue of each customer needs a link, or fair: flow, or qdisc fq: this kernel lacks it, or other queues need HTB: use .*`
 	p.wantError(2, needs, "run", "v0", "--pacer", "htb", "--policy", policy)
 	if !haveQdisc(t, "fq") {
 		p.wantError(2, needs, "run", "v0", "--policy", policy)

@@ -302,7 +302,7 @@ func TestLiveSetErrors(t *testing.T) {
 		{1, `v0: no link "x" in the policy`, change("link", "x", "rate=1mbit")},
 		{1, `v0: no queue "x" in the policy`, change("queue", "x", "rate=1mbit")},
 		{1, `v0: no customer "x" in the policy`, change("customer", "x", "reset")},
-		{2, `link "x": burst cannot be changed, only rate, guarantee, priority, weight`, change("link", "x", "burst=1kB")},
+		{2, `link "x": burst cannot be changed, only rate, guarantee, priority, weight, down, up, down-guarantee, up-guarantee`, change("link", "x", "burst=1kB")},
 		{2, `want customer, link or queue, a name, and a change such as .*`, change("customer", "a")},
 		{2, `"class": want customer, link or queue`, change("class", "a", "off")},
 		{2, `customer "a": reset cannot be combined with other changes`, change("customer", "a", "reset", "off")},

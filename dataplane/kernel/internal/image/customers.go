@@ -95,7 +95,7 @@ func (e *encoder) service(from *compiled.Service) (out bpf.ShaperPlan) {
 		case from.Template, from.Tree >= 0:
 		case e.Pacer == record.HTB:
 			e.refuse(from.Source, "queue",
-				"of each customer needs qdisc fq, but this kernel lacks it, or other queues need HTB: give the plan a link, or fair: flow",
+				"of each customer needs a link, or fair: flow, or qdisc fq: this kernel lacks it, or other queues need HTB",
 				remedy.UseUserSpace)
 		case e.Pacer == record.FQ && from.Queue.Time > maxFQDelay:
 			e.refuse(from.Source, "limit",
