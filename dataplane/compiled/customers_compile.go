@@ -90,8 +90,7 @@ func (c *compiler) compileCustomers(from *dataplane.Customers, other *Customers)
 	c.plantCustomers(out)
 }
 
-// findTemplates finds the plans with queues that need a link, and that customers have only with one of their
-// own.
+// findTemplates finds the plans with queues without a link that customers have only with one of their own.
 func (c *compiler) findTemplates(from *dataplane.Customers) {
 	if !c.plan.Source.CustomersOnLinks() {
 		return

@@ -33,8 +33,8 @@ type Service struct {
 	Buckets []BucketOutline
 	Queue   queue.Config // valid for a queue
 	Tree    int          // index of the tree that contains the queue, or -1
-	// Template means that no customer has the plan as it is: the queue needs a link, and each customer has
-	// one of its own.
+	// Template means that the queue has no link, and that no customer has the plan as it is: each one names
+	// a link of its own.
 	Template bool
 	// LinkQueue is the queue in the tree; its limit is a time.
 	LinkQueue queue.LinkQueue

@@ -28,9 +28,7 @@ func (c *compiler) compileService(p *dataplane.ServicePlan) Service {
 		case p.Queue.WRED != [3]queue.Early{}:
 			c.add(p, "wred", "is not for queues of customers: use codel")
 		}
-		if out.Template = c.templates[p]; out.Template {
-			break
-		}
+		out.Template = c.templates[p]
 		if p.InTree() {
 			c.plantService(&out)
 			break

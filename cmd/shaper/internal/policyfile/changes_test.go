@@ -260,6 +260,16 @@ customers: {file: c.csv}
 			t.Errorf("%+v: got %+v, want link %s", test.terms, service, test.link)
 		}
 	}
+	// A customer without a link gets a plan that no customer has so far.
+	book := changes.Book{}
+	book.Apply(changes.Change{
+		Target: changes.Target{Kind: changes.Customer, Name: "2"}, Terms: changes.Terms{Plan: "ecn"},
+	})
+	_, service, err := c.ChangeCompiler(book, time.Now()).Service("2")
+	if err != nil || service.Name != "ecn" || !service.LinkQueue.ECN ||
+		service.Tree != c.Plan.Customers.Service(2).Tree {
+		t.Errorf("got %+v, error %v, want plan ecn in the tree of customers without a link", service, err)
+	}
 	for _, parameters := range []map[string]string{nil, {"rate": "10mbit"}} {
 		book := changes.Book{}
 		book.Apply(changes.Change{

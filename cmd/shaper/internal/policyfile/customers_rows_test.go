@@ -433,7 +433,7 @@ func TestCustomersOnLinks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := fmt.Sprint(plan.Trees); got != "[{[0 1 2] [] [1 2 3 5]} {[] [] [4]}]" {
+	if got := fmt.Sprint(plan.Trees); got != "[{[] [] [4]} {[0 1 2] [] [1 2 3 5]}]" {
 		t.Errorf("got trees %s", got)
 	}
 	for _, test := range []struct{ row, want string }{

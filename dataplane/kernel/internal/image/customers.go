@@ -46,7 +46,7 @@ func (e *encoder) customers() {
 	e.checkIDs(from.Source.List)
 	e.customerImage = &customerImage{below: lengthsOf(from.Source)}
 	for i := range from.Plans {
-		e.customerImage.plans = append(e.customerImage.plans, e.service(&from.Plans[i]))
+		e.customerImage.plans = append(e.customerImage.plans, e.planOf(&from.Plans[i]))
 	}
 }
 
@@ -65,6 +65,16 @@ func (e *encoder) checkIDs(list []dataplane.Customer) {
 	}
 }
 
+// planOf encodes a plan of the policy. A template without fairness has no leaf, and no customer: it may need
+// fq where other plans need HTB, so it is encoded when a customer gets it.
+func (e *encoder) planOf(from *compiled.Service) bpf.ShaperPlan {
+	if from.Template && from.Tree < 0 && e.Pacer == record.HTB {
+		e.checkService(from.Source)
+		return bpf.ShaperPlan{Profile: *engine.BlockingProfile()}
+	}
+	return e.service(from)
+}
+
 // service encodes a plan of customers.
 func (e *encoder) service(from *compiled.Service) (out bpf.ShaperPlan) {
 	e.checkService(from.Source)
@@ -78,8 +88,6 @@ func (e *encoder) service(from *compiled.Service) (out bpf.ShaperPlan) {
 		out.Paced, e.Constants.Paced = 1, 1
 		out.Profile = *engine.BlockingProfile()
 		switch {
-		case from.Template:
-			out.Queue = bpf.ShaperQueue{Linked: 1}
 		case from.Tree >= 0:
 			out.Queue = bpf.ShaperQueue{Linked: 1, Ecn: engine.Flag(from.LinkQueue.ECN)}
 			e.checkLinked(from.Source, &from.LinkQueue, &from.FlowKeys, false)
@@ -92,7 +100,7 @@ func (e *encoder) service(from *compiled.Service) (out bpf.ShaperPlan) {
 		switch {
 		case e.entry == XdpEntry:
 			e.refuse(from.Source, "queue", "cannot run in XDP, which has no queues", remedy.UseTC)
-		case from.Template, from.Tree >= 0:
+		case from.Tree >= 0:
 		case e.Pacer == record.HTB:
 			e.refuse(from.Source, "queue",
 				"of each customer needs a link, or fair: flow, or qdisc fq: this kernel lacks it, or other queues need HTB",
