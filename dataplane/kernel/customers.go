@@ -117,16 +117,18 @@ func (s *Shaper) SetCustomerPlans(list []compiled.CustomerService, amended func(
 		leafOf = g.LeafOf
 	}
 	now := time.Now()
-	left := func(name string, leaf uint32) { s.retired = append(s.retired, retired{name, uint16(leaf), now}) }
+	left := func(name string, leaf uint32) {
+		s.retired = append(s.retired, retired{image.CustomerID(name), uint16(leaf), now})
+	}
 	if err = index.Set(list, plans, leafOf, left); err != nil {
 		index.Close() // it may differ from the maps now
 		s.index = nil
 		return err
 	}
 	if s.owner.File == nil {
-		return s.drainRetired(index)
+		return s.drainRetired()
 	}
-	return errors.Join(unlocked, s.removeRetired(index))
+	return errors.Join(unlocked, s.removeRetired())
 }
 
 // PrepareCustomerPlans makes the next call of SetCustomerPlans fast: without it, the first call
@@ -145,7 +147,7 @@ func (s *Shaper) PrepareCustomerPlans() error {
 	}
 	index, err := s.currentIndex()
 	if index != nil {
-		err = s.removeRetired(index)
+		err = s.removeRetired()
 	}
 	return errors.Join(err, change.Close())
 }

@@ -71,7 +71,7 @@ func (s *Shaper) changeTree(plan *compiled.Plan) (*image.Image, *iface.Device, e
 
 // retired is a leaf that a customer left.
 type retired struct {
-	customer string
+	customer uint64 // ID
 	id       uint16
 	since    time.Time
 }
@@ -89,8 +89,9 @@ func (s *Shaper) retiring() (ids []uint16) {
 }
 
 // removeRetired removes the leaves whose packets have left. Their drops count as those of the customer.
-func (s *Shaper) removeRetired(index *image.CustomerIndex) error {
+func (s *Shaper) removeRetired() error {
 	var errs []error
+	dropped := map[uint64]uint64{}
 	s.retired = slices.DeleteFunc(s.retired, func(r retired) bool {
 		if time.Since(r.since) < programTime {
 			return false
@@ -98,19 +99,22 @@ func (s *Shaper) removeRetired(index *image.CustomerIndex) error {
 		drops, removed, err := qdisc.RemoveEmpty(s.Place.Index, r.id)
 		if removed && err == nil && drops > 0 {
 			s.RetiredDrops += drops
-			err = errors.Join(index.AddDrops(r.customer, drops), record.Write(s.about, &s.About))
+			dropped[r.customer] += drops
 		}
 		errs = append(errs, err)
 		return removed
 	})
+	if len(dropped) > 0 {
+		errs = append(errs, s.maps.AddDrops(dropped), record.Write(s.about, &s.About))
+	}
 	return errors.Join(errs...)
 }
 
 // drainRetired is removeRetired by a process that may end now: it waits for the packets.
-func (s *Shaper) drainRetired(index *image.CustomerIndex) error {
+func (s *Shaper) drainRetired() error {
 	for end := time.Now().Add(drainTime); len(s.retired) > 0 && time.Now().Before(end); {
 		time.Sleep(10 * time.Millisecond)
-		if err := s.removeRetired(index); err != nil {
+		if err := s.removeRetired(); err != nil {
 			return err
 		}
 	}

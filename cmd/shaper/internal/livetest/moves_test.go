@@ -1,7 +1,6 @@
 package livetest
 
 import (
-	"encoding/binary"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -29,18 +28,7 @@ classes:
 	p := newQueuePair(t)
 	r := p.runShaper("--policy", policy)
 	s := p.far.Sniff("v0")
-	const flows, burst = 4, 20
-	sent := 0
-	send := func() {
-		for range burst {
-			for flow := range flows {
-				frame := packetBetween("203.0.113.1", fmt.Sprintf("192.0.2.%d", flow+1))
-				binary.BigEndian.PutUint16(frame[40:], uint16(sent))
-				p.near.Inject("v0", frame)
-			}
-			sent++
-		}
-	}
+	n := numbered{ns: p.near, dev: "v0"}
 	for _, change := range []string{
 		"customer a link=ap-9", "customer a link=ap-9 rate=1mbit", "customer a reset",
 		"customer b weight=3 guarantee=50kbit", "link ap-7 rate=2500kbit guarantee=1mbit weight=2 priority=1",
@@ -48,14 +36,14 @@ classes:
 		"customer b link=site", "customer c off", "customer c on",
 	} {
 		if !strings.HasPrefix(change, "customer c") {
-			send()
+			n.send()
 		}
 		p.wantExit(0, append([]string{"set", "v0"}, strings.Fields(change)...)...)
 	}
 	p.wantExit(0, "status", "v0")
-	send()
+	n.send()
 	p.wantExit(0, "reload", "v0")
-	send()
+	n.send()
 	seen := map[[2]int]int{}
 	eventually(t, func() error {
 		out, _ := p.wantExit(0, "stats", "v0", "--links", "--json")
@@ -67,14 +55,14 @@ classes:
 		return nil
 	})
 	for _, f := range s.Stop() {
-		if len(f.Data) >= 42 && f.Data[23] == 253 {
-			seen[[2]int{int(f.Data[33]) - 1, int(binary.BigEndian.Uint16(f.Data[40:]))}]++
+		if flow, number, ok := numberOf(f); ok {
+			seen[[2]int{flow, number}]++
 		}
 	}
 	for flow := range flows {
-		for number := range sent {
-			if n := seen[[2]int{flow, number}]; n != 1 {
-				t.Errorf("flow %d: packet %d of %d arrived %d times", flow, number, sent, n)
+		for number := range n.sent {
+			if times := seen[[2]int{flow, number}]; times != 1 {
+				t.Errorf("flow %d: packet %d of %d arrived %d times", flow, number, n.sent, times)
 			}
 		}
 	}

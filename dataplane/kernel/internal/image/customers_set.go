@@ -104,19 +104,8 @@ func (x *CustomerIndex) add(p bpf.ShaperPlan) (uint32, error) {
 	return at, nil
 }
 
-// AddDrops adds packets that the leaf of a customer dropped to its counters. Their lengths are unknown.
-func (x *CustomerIndex) AddDrops(name string, packets uint64) error {
-	number := x.numbers[CustomerID(name)]
-	if number == 0 {
-		return nil
-	}
-	add := bpf.BudgetAddition{Customer: uint64(number)}
-	add.Dropped.Packets = packets
-	return x.addCounts([]bpf.BudgetAddition{add})
-}
-
-// AddDrops adds packets that leaves dropped to the counters of their customers, by ID, as
-// CustomerIndex.AddDrops does.
+// AddDrops adds packets that leaves dropped to the counters of their customers, by ID. Their lengths are
+// unknown.
 func (s *Maps) AddDrops(drops map[uint64]uint64) error {
 	if len(drops) == 0 {
 		return nil
