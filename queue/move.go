@@ -111,8 +111,8 @@ func (l *Link[T]) isSending(n int32) bool {
 	return false
 }
 
-// gatherAll gives links the parts of the tree, and finds out which nodes can send. marked has the links of
-// which something may have changed, by depth.
+// gatherAll gives links their new guaranteed rates, and decides which nodes can send. marked are the links
+// that a change may affect, by depth.
 func (l *Link[T]) gatherAll(marked *[MaxLevels][]int32, now int64) {
 	var woken [MaxLevels + 1][]int32 // by depth: links of which children may have woken or become idle
 	for depth, list := range marked {

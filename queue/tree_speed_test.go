@@ -38,7 +38,7 @@ func newLoad(l *Link[int], queues int, rate meter.Rate, busy bool, now int64) *l
 
 func (d *load) bytes() int { return 64 + d.IntN(1437) }
 
-// step lets a packet arrive, and collects those that departed before.
+// step admits a packet, after it collected those that have departed.
 func (d *load) step() {
 	n := d.bytes()
 	if d.busy {

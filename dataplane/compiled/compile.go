@@ -25,8 +25,8 @@ func Compile(policy *dataplane.Policy) (*Plan, error) {
 	return plan, nil
 }
 
-// compileDirection compiles a policy for packets to the customers. table has the customers of another
-// direction, or is nil.
+// compileDirection compiles a policy for packets of one direction. table, if it is not nil, is the compiled
+// table of customers of the other direction, to use again.
 func compileDirection(policy *dataplane.Policy, table *Customers) (*Plan, error) {
 	c := newCompiler()
 	c.plan.Source, c.plan.Length, c.plan.DropUnclassified = policy, policy.Length, policy.DropUnclassified

@@ -136,7 +136,7 @@ func (s *Shaper) rebuildTree(st *site, plan *compiled.Plan) error {
 	if err != nil {
 		return err
 	}
-	// Without the classes there, so customers keep those that the program knows.
+	// Classes of another program do not matter: each customer keeps the class that ours selects.
 	there, err := s.maps.ReadLeaves(&s.About, 0)
 	if err != nil {
 		return err

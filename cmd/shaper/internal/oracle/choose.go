@@ -191,7 +191,7 @@ func (n *node) release(now *big.Int) {
 	}
 }
 
-// join makes a node one of those that can send, from a time on.
+// join lets a node send from a time on.
 func (n *node) join(since *big.Int) {
 	up := n.above
 	up.tick(since)
