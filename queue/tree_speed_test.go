@@ -38,7 +38,7 @@ func newLoad(l *Link[int], queues int, rate meter.Rate, busy bool, now int64) *l
 
 func (d *load) bytes() int { return 64 + d.IntN(1437) }
 
-// step admits a packet, after it collected those that have departed.
+// step admits a packet, and collects those that have departed.
 func (d *load) step() {
 	n := d.bytes()
 	if d.busy {
