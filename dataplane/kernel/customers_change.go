@@ -7,7 +7,6 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/image"
 )
 
-
 // ChangeCustomers adds, replaces and removes customers of the attached program, all or none. It takes
 // milliseconds, whatever the number of customers. Others are not affected: each packet finds its customer, and
 // no packet is metered twice or not at all. A replaced customer keeps its tokens and counters. A new one is

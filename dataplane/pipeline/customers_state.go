@@ -14,16 +14,16 @@ type customers struct {
 	plan   *compiled.Customers
 	roster *compiled.Roster // of plan; nil until ChangeCustomers
 	list   []customer       // by number - 1
-	loaded int        // a meaningless sum, which makes the CPU load its terms
+	loaded int              // a meaningless sum, which makes the CPU load its terms
 }
 
 // customer is the state of one customer. A green packet touches only the first 64 bytes.
 type customer struct {
-	meter.Meter // without a profile for a customer with a queue
+	meter.Meter                   // without a profile for a customer with a queue
 	service     *compiled.Service // nil: the number belongs to nobody
-	leaky       *queue.Leaky // nil until the first packet, and with a meter
+	leaky       *queue.Leaky      // nil until the first packet, and with a meter
 	stats       dataplane.CustomerStats
-	place       int32    // index of its queue in the tree service.Tree
+	place       int32   // index of its queue in the tree service.Tree
 	restored    bool    // the meter continues one before the first packet
 	_           [3]byte // so that the size is 128 bytes
 	since       int64   // time at which ChangeCustomers added it, ns
