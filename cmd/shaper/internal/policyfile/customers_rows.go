@@ -325,13 +325,20 @@ func words(cell string, read func(string)) {
 }
 
 func (r *rowReader) prefixList(cell string) []netip.Prefix {
-	words(cell, func(word string) {
+	words(joinRanges(cell), func(word string) {
 		p, err := parseCustomerPrefix(word)
-		if err != nil {
-			r.fail("address: %v", err)
+		if err == nil {
+			r.prefixes.add(p)
 			return
 		}
-		r.prefixes.add(p)
+		if strings.IndexByte(word, '-') >= 0 {
+			var whole addressRange
+			if whole, err = parseRange(word); err == nil {
+				whole.prefixes(r.prefixes.add)
+				return
+			}
+		}
+		r.fail("address: %v", err)
 	})
 	return r.prefixes.end()
 }
