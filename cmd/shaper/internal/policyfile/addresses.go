@@ -108,3 +108,12 @@ func withBit(a netip.Addr, bit int) (out netip.Addr, ok bool) {
 	}
 	return out, ok
 }
+
+// wholePrefix returns the addresses of a prefix.
+func wholePrefix(p netip.Prefix) addressRange {
+	r := addressRange{p.Addr(), p.Addr()}
+	for bit := p.Bits(); bit < p.Addr().BitLen(); bit++ {
+		r.last, _ = withBit(r.last, bit)
+	}
+	return r
+}
