@@ -145,17 +145,6 @@ func (l *loader) inRows(object any) bool {
 	return false
 }
 
-// rowPlace returns the place of a customer, or of the first customer with a plan of its own.
-func (l *loader) rowPlace(object any) position {
-	for i, line := range l.rows.lines {
-		c := &l.rows.table.List[i]
-		if object == any(c) || object == any(c.Plan) {
-			return position{line: int(line)}
-		}
-	}
-	return position{line: l.rows.header}
-}
-
 // Ignored returns the ignored columns of the file of customers, and the place of its header.
 func (f *File) Ignored() (place string, columns []string) {
 	if r := f.loader.rows; r != nil {

@@ -17,7 +17,8 @@ func (r *rowReader) customerPlan() *dataplane.ServicePlan {
 		r.fail("plan is missing: each customer needs a plan of the policy")
 		return nil
 	case p == nil:
-		r.fail("no plan named %q: define it under plans:", name)
+		r.fail("no plan named %q%s: define it under plans:", name,
+			r.own.didYouMean("plan", name, func() []string { return sorted(r.plans) }))
 		return nil
 	}
 	own := false

@@ -12,9 +12,6 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// maxRowErrors is the maximum number of errors reported in a file of customers.
-const maxRowErrors = 20
-
 // ownNames are the columns of a customer's own parameters.
 var ownNames = []string{
 	"rate", "burst", "cir", "cbs", "pir", "pbs", "eir", "ebs", "limit", "window", "link", "guarantee", "weight",
@@ -28,8 +25,7 @@ type rows struct {
 	lines   []int32  // line of each customer of the table
 	header  int      // line of the header
 	ignored []string // ignored columns
-	errs    []*Error // first maxRowErrors errors
-	more    int      // number of further errors
+	faults  faults
 
 	quotas map[string]int64 // own limits of customers, bytes
 
@@ -58,6 +54,8 @@ type rowReader struct {
 
 	byLimits map[limits]*dataplane.ServicePlan // variants by value
 
+	ranges []rowRange // only with nested
+
 	names    textSlab
 	prefixes slab[netip.Prefix]
 	vlans    slab[uint32]
@@ -73,6 +71,7 @@ func readRows(
 	r.own.links = links
 	r.namesOnly = namesOnly
 	r.read()
+	r.checkRanges()
 	return r.rows
 }
 
@@ -96,39 +95,17 @@ func newRowReader(name, text string, table *dataplane.Customers, plans []*plan) 
 	return r
 }
 
-// place returns the place of a line.
-func (r *rows) place(line int) string { return fmt.Sprintf("%s:%d", r.name, line) }
+// place returns the place of a line, or that of the file for 0.
+func (r *rows) place(line int) string {
+	if line == 0 {
+		return r.name
+	}
+	return fmt.Sprintf("%s:%d", r.name, line)
+}
 
 // fail adds an error in the current row.
 func (r *rowReader) fail(format string, args ...any) {
-	r.failAt(r.csv.line, fmt.Sprintf(format, args...))
-}
-
-func (r *rows) failAt(line int, reason string) {
-	if len(r.errs) == maxRowErrors {
-		r.more++
-		return
-	}
-	r.errs = append(r.errs, &Error{r.place(line), reason, position{line: line}})
-}
-
-// joined returns the errors. The last one counts the unreported ones.
-func (r *rows) joined() (out []error) {
-	for _, e := range r.errs {
-		out = append(out, e)
-	}
-	if r.more > 0 {
-		out = append(out, r.rest(r.more))
-	}
-	return out
-}
-
-// rest is the error that counts the errors beyond maxRowErrors.
-func (r *rows) rest(n int) error {
-	if n == 1 {
-		return fmt.Errorf("%s: and 1 more error", r.name)
-	}
-	return fmt.Errorf("%s: and %d more errors", r.name, n)
+	r.faults.add(r.csv.line, fmt.Sprintf(format, args...))
 }
 
 // read reads the whole file.
@@ -141,7 +118,7 @@ func (r *rowReader) read() {
 		switch {
 		case first && (!ok || problem != "" || !r.readHeader()):
 			if !ok {
-				r.failAt(1,
+				r.faults.add(1,
 					"the file is empty: its first line must name the columns customer, plan and others")
 			} else if problem != "" {
 				r.fail("%s", problem)
@@ -165,7 +142,7 @@ func (r *rowReader) read() {
 func (r *rowReader) readable() bool {
 	text := r.csv.text
 	if strings.HasPrefix(text, "\xff\xfe") || strings.HasPrefix(text, "\xfe\xff") {
-		r.failAt(1, "the file is UTF-16: save it as UTF-8")
+		r.faults.add(1, "the file is UTF-16: save it as UTF-8")
 		return false
 	}
 	if utf8.ValidString(text) {
@@ -173,7 +150,7 @@ func (r *rowReader) readable() bool {
 	}
 	for at, c := range text {
 		if _, size := utf8.DecodeRuneInString(text[at:]); c == utf8.RuneError && size == 1 {
-			r.failAt(1+strings.Count(text[:at], "\n"),
+			r.faults.add(1+strings.Count(text[:at], "\n"),
 				fmt.Sprintf("byte 0x%02x is not UTF-8: save the file as UTF-8", text[at]))
 			break
 		}
@@ -235,7 +212,7 @@ func (r *rowReader) readHeader() bool {
 		r.address, r.vlan, r.svlan, r.cvlan = maxCells, maxCells, maxCells, maxCells
 	}
 	r.ownCells = make([]string, len(r.ownNames))
-	return r.errs == nil
+	return r.faults.none()
 }
 
 // checkDirections refuses columns of rates for one direction without those for the other, and with those
@@ -269,7 +246,7 @@ func (r *rowReader) row() {
 			r.columns, r.csv.comma)
 		return
 	}
-	c := dataplane.Customer{Name: r.customerName(), Plan: r.customerPlan()}
+	c := dataplane.Customer{Name: r.customerName(), Plan: r.customerPlan()} // see conflicts for invalid cells
 	if r.quota >= 0 {
 		r.ownQuota(c.Name)
 	}
@@ -281,10 +258,8 @@ func (r *rowReader) row() {
 	default:
 		c.Prefixes = r.prefixList(r.cell(r.address))
 	}
-	if r.errs == nil {
-		r.table.List = append(r.table.List, c)
-		r.lines = append(r.lines, int32(r.csv.line)) // a file contains fewer lines than 2^31
-	}
+	r.table.List = append(r.table.List, c)
+	r.lines = append(r.lines, int32(r.csv.line)) // a file contains fewer lines than 2^31
 }
 
 func (r *rowReader) customerName() string {
@@ -298,6 +273,7 @@ func (r *rowReader) customerName() string {
 	default:
 		if strings.ContainsFunc(s, unprintable) {
 			r.fail("customer: name %q has unprintable characters", s)
+			return ""
 		}
 		return r.names.keep(s)
 	}
@@ -325,13 +301,24 @@ func words(cell string, read func(string)) {
 }
 
 func (r *rowReader) prefixList(cell string) []netip.Prefix {
-	words(cell, func(word string) {
+	words(joinRanges(cell), func(word string) {
 		p, err := parseCustomerPrefix(word)
-		if err != nil {
-			r.fail("address: %v", err)
+		if err == nil {
+			r.prefixes.add(p)
 			return
 		}
-		r.prefixes.add(p)
+		if strings.IndexByte(word, '-') >= 0 {
+			var whole addressRange
+			if whole, err = parseRange(word); err == nil {
+				begin := r.prefixes.size()
+				whole.prefixes(r.prefixes.add)
+				if r.table.Nested {
+					r.ranges = append(r.ranges, rowRange{whole, int32(len(r.table.List)), begin, r.prefixes.size()})
+				}
+				return
+			}
+		}
+		r.fail("address: %v", err)
 	})
 	return r.prefixes.end()
 }
@@ -347,7 +334,11 @@ func parseCustomerPrefix(s string) (netip.Prefix, error) {
 }
 
 func (r *rowReader) vlanList(cell string) []uint32 {
-	words(cell, func(word string) { r.vlans.add(r.vlanID("vlan", word)) })
+	words(cell, func(word string) {
+		if id, ok := r.vlanID("vlan", word); ok {
+			r.vlans.add(id)
+		}
+	})
 	return r.vlans.end()
 }
 
@@ -360,14 +351,18 @@ func (r *rowReader) vlanPair(outer, inner string) []uint32 {
 		r.fail("svlan and cvlan go together: fill both cells, or none")
 		return nil
 	}
-	r.vlans.add(r.vlanID("svlan", outer)<<12 | r.vlanID("cvlan", inner))
+	first, ok := r.vlanID("svlan", outer)
+	second, both := r.vlanID("cvlan", inner)
+	if ok && both {
+		r.vlans.add(first<<12 | second)
+	}
 	return r.vlans.end()
 }
 
-func (r *rowReader) vlanID(column, s string) uint32 {
+func (r *rowReader) vlanID(column, s string) (id uint32, ok bool) {
 	v, err := strconv.ParseUint(s, 10, 12)
 	if err != nil {
 		r.fail("%s: %q is not a VLAN ID from 0 to 4095", column, s)
 	}
-	return uint32(v)
+	return uint32(v), err == nil
 }
