@@ -64,7 +64,8 @@ output:
 calendar:
 quota:
 changes: safedir strictjson
-policyfile: meter marker queue dataplane compiled pattern calendar changes
+customers: changes strictjson
+policyfile: meter marker queue dataplane compiled pattern calendar changes customers
 say: meter unsaid shared queue dataplane compiled policyfile | tests: policytest
 lint: meter queue dataplane compiled policyfile say
 cli: dataplane compiled remedy output policyfile say lint

@@ -29,10 +29,10 @@ func (s *Shaper) ChangeCustomers(list []compiled.CustomerChange) error {
 	}
 	services := make([]compiled.CustomerService, 0, len(list))
 	for i := range list {
+		if list[i].InTree {
+			return ErrNoRoom
+		}
 		if plan := list[i].Plan; plan != nil {
-			if plan.Tree >= 0 {
-				return ErrNoRoom
-			}
 			services = append(services, compiled.CustomerService{Name: list[i].Name, Plan: plan})
 		}
 	}
