@@ -3,6 +3,7 @@ package compiled
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"net/netip"
 	"slices"
 
@@ -196,6 +197,17 @@ func (r *Roster) removeKeys(c *dataplane.Customer) {
 // must be compiled.
 func (r *Roster) NeedsCompile() bool {
 	return slices.ContainsFunc(r.services, func(s *Service) bool { return s != nil && s.Tree >= 0 })
+}
+
+// All yields the customers, in the order of their numbers. They must not be changed or kept.
+func (r *Roster) All() iter.Seq[*dataplane.Customer] {
+	return func(yield func(*dataplane.Customer) bool) {
+		for i := range r.services {
+			if r.services[i] != nil && !yield(&r.customers.Source.List[i]) {
+				return
+			}
+		}
+	}
 }
 
 // List returns a copy of the list of customers, in the order of their numbers.

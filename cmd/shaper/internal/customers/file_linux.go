@@ -59,7 +59,9 @@ type DamageError struct {
 	Reason string
 }
 
-func (e *DamageError) Error() string { return fmt.Sprintf("file of customers %q: %s", e.Path, e.Reason) }
+func (e *DamageError) Error() string {
+	return fmt.Sprintf("file of customers %q: %s", e.Path, e.Reason)
+}
 
 // Open reads a file; if there is none, the book is empty. path "" means a book without a file. With a
 // *DamageError the book has all customers of undamaged lines, and the next Add keeps a copy of the file. With

@@ -19,16 +19,18 @@ type Changes struct {
 	changes.Book
 	Interrupted []changes.Target // perhaps not in force: a process was killed while it made them
 	Problem     string           // why changes, quotas or schedules do not work, or are not kept; "": they do
+	Customers   CustomerCounts   // customers added and removed
 }
 
 // changesReply are Changes as one process tells them another.
 type changesReply struct {
-	List    json.RawMessage // of changes.Change
-	Problem string
+	List      json.RawMessage // of changes.Change
+	Problem   string
+	Customers CustomerCounts
 }
 
 func (c *Changes) reply() (out changesReply, err error) {
-	out.Problem = c.Problem
+	out.Problem, out.Customers = c.Problem, c.Customers
 	out.List, err = json.Marshal(slices.Collect(c.All()))
 	return out, err
 }
@@ -41,7 +43,7 @@ func (r *changesReply) read() (Changes, error) {
 	for _, c := range list {
 		book.Apply(c)
 	}
-	return Changes{Book: book, Problem: r.Problem}, err
+	return Changes{Book: book, Problem: r.Problem, Customers: r.Customers}, err
 }
 
 // InForce is a change in force in one shaper.

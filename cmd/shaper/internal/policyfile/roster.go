@@ -485,19 +485,41 @@ func (r *Roster) cellsOf(c *dataplane.Customer) map[string]string {
 	return cells
 }
 
-// Names returns the names of all customers, sorted.
-func (r *Roster) Names() []string {
+// Select returns the first names, sorted, of the customers that are wanted, at most so many.
+func (r *Roster) Select(most int, wanted func(name, plan string) bool) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.begin() != nil {
 		return nil
 	}
-	out := make([]string, 0, r.live.Len())
-	for _, c := range r.live.List() {
-		out = append(out, c.Name)
+	var out []string
+	last := "" // a name that is not before this one is not among the first; "": unknown
+	for c := range r.live.All() {
+		if last != "" && c.Name >= last || !wanted(c.Name, c.Plan.Name) {
+			continue
+		}
+		if out = append(out, c.Name); len(out) == 4*most {
+			FirstNames(&out, most)
+			last = out[most-1]
+		}
 	}
-	slices.Sort(out)
+	FirstNames(&out, most)
 	return out
+}
+
+// FirstNames sorts names, and keeps the first ones, at most so many.
+func FirstNames(names *[]string, most int) {
+	slices.Sort(*names)
+	*names = (*names)[:min(len(*names), most)]
+}
+
+// ParseCustomerAddress reads an address or a prefix of a customer.
+func ParseCustomerAddress(text string) (netip.Prefix, error) {
+	p, err := parsePrefix(text)
+	if err != nil {
+		return p, fmt.Errorf("address: %w", err)
+	}
+	return p, nil
 }
 
 // Of returns the name of the customer of an address or a prefix; "" for none.
@@ -508,6 +530,16 @@ func (r *Roster) Of(p netip.Prefix) string {
 		return ""
 	}
 	return r.live.Of(p)
+}
+
+// HasTable reports whether the policy has a table of customers.
+func (r *Roster) HasTable() bool { return r.file.Plan.Customers != nil }
+
+// DropParameters removes the own parameters and the quota from the cells of a customer.
+func (r *Roster) DropParameters(cells map[string]string) {
+	maps.DeleteFunc(cells, func(name, _ string) bool {
+		return name == "quota" || slices.Contains(ownNames, name)
+	})
 }
 
 // InFile reports whether the file of customers has a customer of a name.
