@@ -130,7 +130,7 @@ color.`,
 		return cli.Usagef("%w: see %s --help", err, cmd.CommandPath())
 	})
 	root.AddCommand(
-		newRun(s), newTap(s), newReplay(s), newReload(s), newSet(s), newConfirm(s), newDetach(s),
+		newRun(s), newTap(s), newReplay(s), newReload(s), newSet(s), newCustomer(s), newConfirm(s), newDetach(s),
 		newStatus(s), newStats(s), newWhy(s), newCompare(s), newBudget(s), newCheck(s), newAdvise(s),
 		newDiff(s), newImport(s), newExport(s), newSimulate(s), newVersion(s), newGuard(s), newMan(),
 	)

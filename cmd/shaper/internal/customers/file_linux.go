@@ -25,7 +25,7 @@ const (
 )
 
 // Suffix is added to the path of a file of changes to get that of the file of customers.
-const Suffix = ".customers"
+const Suffix = ".added"
 
 // PathOf returns the path of the file that belongs to a file of changes; "" if that is "".
 func PathOf(changes string) string {

@@ -23,8 +23,9 @@ const MaxCustomerPage = 1000
 // CustomerPage is a part of a list of customers.
 type CustomerPage struct {
 	Customers []*CustomerTerms
-	Next      string // CustomerQuery.After of the next page; "": there is none
-	Version   string // of the list of changes
+	Columns   []string // columns of a file of customers with their keys
+	Next      string   // CustomerQuery.After of the next page; "": there is none
+	Version   string   // of the list of changes
 }
 
 // CustomerPage returns customers of all shapers.
@@ -45,6 +46,7 @@ func (c *Changer) CustomerPage(q CustomerQuery) (out CustomerPage, err error) {
 			continue
 		}
 		none = false
+		out.Columns = r.KeyColumns()
 		list, err := c.namesOf(r.Roster, q)
 		if err != nil {
 			return out, err

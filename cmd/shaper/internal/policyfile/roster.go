@@ -532,6 +532,9 @@ func (r *Roster) Of(p netip.Prefix) string {
 	return r.live.Of(p)
 }
 
+// KeyColumns returns the columns of the file of customers with their keys.
+func (r *Roster) KeyColumns() []string { return keyColumns(r.file.Policy.Customers.Key) }
+
 // HasTable reports whether the policy has a table of customers.
 func (r *Roster) HasTable() bool { return r.file.Plan.Customers != nil }
 

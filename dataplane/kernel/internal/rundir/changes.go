@@ -16,7 +16,7 @@ const bothDirections = "both"
 
 // customersSuffix is the suffix of a file of customers that are added while a shaper runs, after the name of
 // the file of changes. RemoveChanges removes it, too.
-const customersSuffix = ".customers"
+const customersSuffix = ".added"
 
 // ChangesPath returns the path of a file in StateDir for changes to the shapers of an interface
 // in one direction, or in both. It makes the directory.
