@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"math"
+	"slices"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
@@ -20,21 +21,30 @@ func (l *Pipeline) ChangeCustomers(now int64, list []compiled.CustomerChange) {
 	if l.advance(now); l.now > math.MinInt64 {
 		l.now++ // packets of removed customers arrived before those of new ones
 	}
-	r := l.ownCustomers()
+	if l.customers.roster == nil {
+		l.OwnCustomers(compiled.NewRoster(l.plan))
+	}
+	r := l.customers.roster
 	for i := range list {
 		l.customers.change(r, &list[i], l.now)
 	}
 }
 
-// ownCustomers gives the pipeline a table of customers of its own.
-func (l *Pipeline) ownCustomers() *compiled.Roster {
-	if l.customers.roster == nil {
-		l.customers.roster = compiled.NewRoster(l.plan)
-		plan := *l.plan
-		plan.Customers = l.customers.roster.Customers()
-		l.plan, l.customers.plan = &plan, plan.Customers
+// NeedsRoster returns the plan for a roster of OwnCustomers, or nil if the pipeline has one, or no customers.
+func (l *Pipeline) NeedsRoster() *compiled.Plan {
+	if l.customers == nil || l.customers.roster != nil {
+		return nil
 	}
-	return l.customers.roster
+	return l.plan
+}
+
+// OwnCustomers gives the pipeline a roster of NeedsRoster's plan, which takes long to make.
+func (l *Pipeline) OwnCustomers(r *compiled.Roster) {
+	l.customers.roster = r
+	plan := *l.plan
+	plan.Customers = r.Customers()
+	l.plan, l.customers.plan = &plan, plan.Customers
+	l.customers.list = slices.Grow(l.customers.list, len(l.customers.list)/8)
 }
 
 // change makes one change at a time.

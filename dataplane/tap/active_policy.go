@@ -243,6 +243,17 @@ func (s *ActivePolicy) CustomerNamed(name string) dataplane.CustomerStats {
 
 // ChangeCustomers is pipeline.Pipeline.ChangeCustomers. Packets are metered between changes.
 func (s *ActivePolicy) ChangeCustomers(list []compiled.CustomerChange) {
+	s.lock.Lock()
+	to, plan := s.pipeline, s.pipeline.NeedsRoster()
+	s.lock.Unlock()
+	if plan != nil { // packets must not wait for it
+		r := compiled.NewRoster(plan)
+		s.lock.Lock()
+		if s.pipeline == to && to.NeedsRoster() == plan {
+			to.OwnCustomers(r)
+		}
+		s.lock.Unlock()
+	}
 	for chunk := range slices.Chunk(list, customersAtOnce) {
 		s.lock.Lock()
 		s.pipeline.ChangeCustomers(Now(), chunk)

@@ -231,8 +231,11 @@ func TestErrors(t *testing.T) {
 					continue
 				}
 				body := ""
-				if r.Path == "/v1/changes" {
+				switch {
+				case r.Path == "/v1/changes":
 					body = `{"kind":"customer","name":"a","off":true}`
+				case method == "POST" && r.Path == "/v1/customers", method == "PATCH":
+					body = `{"name":"a","plan":"p"}`
 				}
 				h := newShared(&fakeAPI{err: fmt.Errorf("v0: %w", row.err)}).serve(false)
 				if w := ask(h, method, strings.ReplaceAll(r.Path, "{name}", "a"), body); w.Code != row.want {

@@ -141,11 +141,12 @@ type ChangeCounts struct {
 	Users   int    // by shaper set and the API
 	Quotas  int    // customers who have used their quota
 	Problem string // as in Changes
+	Added   int    // customers added or replaced while the shaper runs
 }
 
 // Count returns the numbers of changes that a policy can use.
 func (c *Changes) Count(policy *policyfile.Compiled, now time.Time) ChangeCounts {
-	out := ChangeCounts{Problem: c.Problem}
+	out := ChangeCounts{Problem: c.Problem, Added: c.Customers.Added}
 	for t := range c.Book {
 		if _, err := policy.Own(t); err != nil {
 			continue

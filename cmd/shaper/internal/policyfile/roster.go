@@ -71,6 +71,14 @@ func newRoster(c *Compiled) *Roster {
 // Roster returns the customers of the policy.
 func (c *Compiled) Roster() *Roster { return c.roster }
 
+// Prepare makes the first change as fast as the others: without it, the first one copies the table of
+// customers.
+func (r *Roster) Prepare() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_ = r.begin() // without a table there is nothing to prepare
+}
+
 // Current returns the policy with its present customers: c, or one without changes.
 func (c *Compiled) Current() *Compiled {
 	if c.roster == nil {

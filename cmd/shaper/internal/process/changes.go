@@ -51,7 +51,7 @@ func (s *service) advanceChanges() {
 	defer s.changer.Unlock()
 	err := s.changer.Advance(time.Now())
 	for _, d := range s.plane.directions() {
-		err = errors.Join(err, d.PrepareCustomerPlans())
+		err = errors.Join(err, d.PrepareCustomerPlans(), s.prepareCustomers(d))
 	}
 	err = errors.Join(err, s.changer.TightenCustomers(), s.removeIdle())
 	if errors.Is(err, kernel.ErrDetached) { // the next check reports it

@@ -39,6 +39,18 @@ func (s *service) removeIdle() error {
 	return err
 }
 
+// prepareCustomers makes the first request of the API fast. Without the API it saves the memory.
+func (s *service) prepareCustomers(d serviceDirection) error {
+	if !s.options.Control.Given() {
+		return nil
+	}
+	r, err := d.Roster()
+	if err == nil {
+		r.Prepare()
+	}
+	return err
+}
+
 // ChangeCustomers adds, replaces and removes customers, all or none.
 func (a api) ChangeCustomers(
 	ctx context.Context, request live.CustomerRequest,

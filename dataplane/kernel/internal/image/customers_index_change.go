@@ -16,8 +16,8 @@ type keyIndex struct {
 	taken   map[PrefixKey]bool // keys of this change's customers
 }
 
-// open maps the table of prefixes into memory, and counts what is there.
-func (x *CustomerIndex) open() (err error) {
+// Open maps the table of prefixes into memory, and counts what is there, for Change.
+func (x *CustomerIndex) Open() (err error) {
 	if x.keys.table != nil {
 		return nil
 	}
@@ -80,7 +80,7 @@ func (k *keyIndex) below() (out shorterLengths) {
 func (x *CustomerIndex) Change(
 	list []compiled.CustomerChange, encoded map[*compiled.Service]bpf.ShaperPlan,
 ) error {
-	if err := x.open(); err != nil {
+	if err := x.Open(); err != nil {
 		return err
 	}
 	if !x.hasRoom(list) {
