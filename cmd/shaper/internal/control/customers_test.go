@@ -29,7 +29,8 @@ func TestCustomerRequests(t *testing.T) {
 		{"POST", "", "", `{"name":"a","plan":"p","address":"192.0.2.1"}`, 200, put("a", map[string]string{"plan": "p", "address": "192.0.2.1"})},
 		{"POST", "", "", `[{"name":"a","parameters":{"rate":"5mbit"},"quota":"1GB"}]`, 200, put("a", map[string]string{"rate": "5mbit", "quota": "1GB"})},
 		{"POST", "", "", `[{"name":"a","do":"remove"},{"name":"b","do":"reset","version":"7"}]`, 200, []live.CustomerItem{
-			{Name: "a", Do: live.Remove, Cells: map[string]string{}}, {Name: "b", Do: live.Reset, Cells: map[string]string{}, Match: "7"}}},
+			{Name: "a", Do: live.Remove, Cells: map[string]string{}}, {Name: "b", Do: live.Reset, Cells: map[string]string{}, Match: "7"},
+		}},
 		{"POST", "", "", `{"name":"a","idle":"1min"}`, 200, []live.CustomerItem{{Name: "a", Do: live.Put, Cells: map[string]string{}, Idle: &minute}}},
 		{"POST", "", "", `{"name":"a","do":"add"}`, 400, nil},
 		{"POST", "", "", `{"name":"a","do":"remove","plan":"p"}`, 400, nil},

@@ -210,8 +210,11 @@ func TestUnwritableFile(t *testing.T) {
 // TestWrongRecords checks that records that cannot be meant are refused, in changes and in files.
 func TestWrongRecords(t *testing.T) {
 	for _, one := range []*Record{
-		{Name: "", Removed: true}, {Name: "a"}, {Name: "a", Removed: true, Reset: true},
-		{Name: "a", Removed: true, Idle: 1}, {Name: "a", Reset: true, Cells: map[string]string{"plan": "p"}},
+		{Name: "", Removed: true},
+		{Name: "a"},
+		{Name: "a", Removed: true, Reset: true},
+		{Name: "a", Removed: true, Idle: 1},
+		{Name: "a", Reset: true, Cells: map[string]string{"plan": "p"}},
 		{Name: "a", Cells: map[string]string{"plan": "p"}, Idle: -1},
 	} {
 		f := opened(t, "")

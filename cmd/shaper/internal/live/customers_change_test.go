@@ -67,8 +67,10 @@ func TestChangeCustomers(t *testing.T) {
 		{[]CustomerItem{item(Remove, "x")}, ErrNoCustomer.Error(), "slow slow fast -"},
 		{[]CustomerItem{wrong}, ErrVersion.Error(), "slow slow fast -"},
 		{[]CustomerItem{item(Put, "d", "plan", "slow"), item(Put, "d", "plan", "fast")}, "item 2: customer \"d\" is named twice", "slow slow fast -"},
-		{[]CustomerItem{item(Put, "d", "plan", "slow"), item(Put, "e", "address", "10.0.0.3", "plan", "fast")},
-			`item 2: customer "e": 10.0.0.3 belongs to customer "c"`, "slow slow fast -"},
+		{
+			[]CustomerItem{item(Put, "d", "plan", "slow"), item(Put, "e", "address", "10.0.0.3", "plan", "fast")},
+			`item 2: customer "e": 10.0.0.3 belongs to customer "c"`, "slow slow fast -",
+		},
 		{[]CustomerItem{item(Put, "a", "address", "10.0.0.1", "plan", "fast"), item(Remove, "b")}, "replaced removed", "fast - fast -"},
 		{[]CustomerItem{item(Reset, "a"), item(Reset, "b"), item(Reset, "c")}, "replaced added removed", "slow slow - -"},
 		{[]CustomerItem{item(Reset, "a")}, "unchanged", "slow slow - -"},

@@ -60,22 +60,40 @@ func TestRosterChange(t *testing.T) {
 		list []*customers.Record
 		rows string // of the file with the same customers
 	}{
-		{"added", []*customers.Record{record("dan", "address", "192.0.2.9", "plan", "gold")},
-			rosterRows + "dan,192.0.2.9,gold,,\n"},
-		{"own rate", []*customers.Record{record("dan", "address", "192.0.2.9", "plan", "basic", "rate", "7mbit")},
-			rosterRows + "dan,192.0.2.9,basic,7mbit,\n"},
-		{"quota", []*customers.Record{record("dan", "plan", "basic", "quota", "5GB")},
-			rosterRows + "dan,,basic,,5GB\n"},
-		{"replaced", []*customers.Record{record("bob", "address", "192.0.2.7", "plan", "slow")},
-			"customer,address,plan,rate,quota\nann,192.0.2.1,gold,,\nbob,192.0.2.7,slow,,\ncem,192.0.2.3,basic,,\n"},
-		{"removed", []*customers.Record{{Name: "ann", Removed: true}},
-			"customer,address,plan,rate,quota\nbob,192.0.2.2 2001:db8::/64,basic,3mbit,2GB\ncem,192.0.2.3,basic,,\n"},
+		{
+			"added",
+			[]*customers.Record{record("dan", "address", "192.0.2.9", "plan", "gold")},
+			rosterRows + "dan,192.0.2.9,gold,,\n",
+		},
+		{
+			"own rate",
+			[]*customers.Record{record("dan", "address", "192.0.2.9", "plan", "basic", "rate", "7mbit")},
+			rosterRows + "dan,192.0.2.9,basic,7mbit,\n",
+		},
+		{
+			"quota",
+			[]*customers.Record{record("dan", "plan", "basic", "quota", "5GB")},
+			rosterRows + "dan,,basic,,5GB\n",
+		},
+		{
+			"replaced",
+			[]*customers.Record{record("bob", "address", "192.0.2.7", "plan", "slow")},
+			"customer,address,plan,rate,quota\nann,192.0.2.1,gold,,\nbob,192.0.2.7,slow,,\ncem,192.0.2.3,basic,,\n",
+		},
+		{
+			"removed",
+			[]*customers.Record{{Name: "ann", Removed: true}},
+			"customer,address,plan,rate,quota\nbob,192.0.2.2 2001:db8::/64,basic,3mbit,2GB\ncem,192.0.2.3,basic,,\n",
+		},
 		{"addresses exchanged", []*customers.Record{
 			record("ann", "address", "192.0.2.3", "plan", "gold"), record("cem", "address", "192.0.2.1", "plan", "basic"),
 		}, "customer,address,plan,rate,quota\nann,192.0.2.3,gold,,\n" +
 			"bob,192.0.2.2 2001:db8::/64,basic,3mbit,2GB\ncem,192.0.2.1,basic,,\n"},
-		{"range", []*customers.Record{record("dan", "address", "192.0.2.8-11", "plan", "gold")},
-			rosterRows + "dan,192.0.2.8/30,gold,,\n"},
+		{
+			"range",
+			[]*customers.Record{record("dan", "address", "192.0.2.8-11", "plan", "gold")},
+			rosterRows + "dan,192.0.2.8/30,gold,,\n",
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			want := rosterPolicy(t, "", test.rows)
