@@ -463,7 +463,7 @@ func TestLiveServeRestart(t *testing.T) {
 			other++
 		}
 	}
-	if c.Packets < want || c.Packets > want+other || c.Green.Bytes > 150_000 || c.Red.Packets == 0 || passed > 150 {
+	if c.Packets < want || c.Packets > want+other || c.Green.Bytes > 150_000 || passed > 150 {
 		t.Errorf("%d packets were sent, and %d others; counted: %+v, passed: %d", want, other, c, passed)
 	}
 }
@@ -472,7 +472,8 @@ func TestLiveServeRestart(t *testing.T) {
 // shaped, it is alive, and it reloads.
 func TestLiveServeNotify(t *testing.T) {
 	skipInVM(t)
-	s := newServed(t, "interfaces: [{match: \"a*\", policy: a.yaml}]\n", map[string]string{"a.yaml": fixed}, "a0", "a1")
+	const config = "interfaces: [{match: 'a*', policy: a.yaml}]\n"
+	s := newServed(t, config, map[string]string{"a.yaml": fixed}, "a0", "a1")
 	address := filepath.Join(t.TempDir(), "notify")
 	m := s.newManager(address)
 	s.run = s.startService(address, "serve", s.dir)
