@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/big"
 	"net/netip"
+	"regexp"
 	"strings"
 )
 
@@ -40,26 +41,28 @@ func address(n *big.Int, like netip.Addr) netip.Addr {
 	return a
 }
 
+// spacedDash matches the dash of a range.
+var spacedDash = regexp.MustCompile(`\s*-\s*`)
+
 // addressBlocks reads addresses, prefixes without bits after their lengths, and ranges.
 func addressBlocks(cell string) (list []block, err error) {
-	words := strings.FieldsFunc(strings.ReplaceAll(cell, "-", " - "), separates)
-	for i := 0; i < len(words); i++ {
-		if i+2 < len(words) && words[i+1] == "-" {
-			b, err := addressRange(words[i], words[i+2])
+	for _, word := range strings.FieldsFunc(spacedDash.ReplaceAllString(cell, "-"), separates) {
+		if from, to, ok := strings.Cut(word, "-"); ok {
+			b, err := addressRange(from, to)
 			if err != nil {
 				return nil, err
 			}
-			list, i = append(list, b), i+2
+			list = append(list, b)
 			continue
 		}
-		p, err := parsePrefix(words[i])
-		switch q, plain := netip.ParsePrefix(words[i]); {
+		p, err := parsePrefix(word)
+		switch q, plain := netip.ParsePrefix(word); {
 		case err != nil:
 			return nil, err
-		case p.Addr().Is4In6() || strings.Contains(words[i], "%"):
-			return nil, fmt.Errorf("%q is an IPv4-mapped address, or has a zone", words[i])
+		case p.Addr().Is4In6() || strings.Contains(word, "%"):
+			return nil, fmt.Errorf("%q is an IPv4-mapped address, or has a zone", word)
 		case plain == nil && q != p:
-			return nil, fmt.Errorf("%q has bits after its length: write %s", words[i], p)
+			return nil, fmt.Errorf("%q has bits after its length: write %s", word, p)
 		}
 		rest := new(big.Int).Lsh(big.NewInt(1), uint(p.Addr().BitLen()-p.Bits()))
 		last := rest.Add(number(p.Addr()), rest.Sub(rest, big.NewInt(1)))

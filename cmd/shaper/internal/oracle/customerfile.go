@@ -44,20 +44,26 @@ func readTable(path string, f form) ([]line, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
-		if strings.TrimSpace(strings.Join(cells, string(r.Comma))) == "" {
-			continue // a line of blanks
-		}
 		for i := range cells {
 			cells[i] = strings.TrimSpace(cells[i])
 		}
+		if strings.Join(cells, "") == "" {
+			continue
+		}
 		number, _ := r.FieldPos(0)
 		if header == nil {
+			if strings.Contains(strings.Join(cells, ""), "\r") {
+				return nil, fmt.Errorf("%s:%d: a carriage return inside a line", path, number)
+			}
 			if header, err = f.columns(cells); err != nil {
 				return nil, fmt.Errorf("%s:%d: %w", path, number, err)
 			}
 			continue
 		}
-		if len(cells) != len(header) {
+		for len(cells) < len(header) {
+			cells = append(cells, "")
+		}
+		if strings.Join(cells[len(header):], "") != "" {
 			return nil, fmt.Errorf("%s:%d: %d cells, %d in the header", path, number, len(cells), len(header))
 		}
 		l := line{number, map[string]string{}}

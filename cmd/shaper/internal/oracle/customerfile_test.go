@@ -61,6 +61,7 @@ func TestCustomerFiles(t *testing.T) {
 	}
 	for _, test := range []struct{ options, table, want string }{
 		{"", "customer,address,plan,cbs,pir\na,,p,50ms,32kbit\n", "a 50 400"},
+		{"", "customer,address,plan,pir\na,,p\n,,\n\" \",\nb,,p,, \n", "a 100 200;b 100 200"},
 		{", key: vlan", "customer,vlan,plan\na,\"0,4095\",p\n", "a 0 4095 100 200"},
 		{", key: [svlan, cvlan]", "customer,vlan,svlan,cvlan,plan\na,x,2,3,p\n", "a 8195 100 200"},
 		{", nested: true", "customer,address,plan\na,10.0.0.0/24 10.0.0.0/8,p\nb,10.0.0.0/25,p\n", "a 10.0.0.0-10.0.0.255 10.0.0.0-10.255.255.255 100 200;b 10.0.0.0-10.0.0.127 100 200"},
@@ -96,7 +97,8 @@ func TestRefusedCustomerFiles(t *testing.T) {
 		{"", "customer,address,plan\na\xff,,p\n", 0},
 		{"", "customer,address,plan\na,,r\n", 2},
 		{"", "customer,address,plan\na,,\n", 2},
-		{"", "customer,address,plan\na,,p,\n", 2},
+		{"", "customer,address,plan\na,,p,x\n", 2},
+		{"", "customer,address,plan,a\rb\na,,p,x\n", 1},
 		{"", "customer,address,plan\n\"a,,p,\n", 0},
 		{"", "customer,address,plan\n\"a\nb\",,p\n", 2},
 		{"", "customer,address,plan,rate\na,,p,8kbit\n", 2},

@@ -29,6 +29,7 @@ type customer struct {
 	blocks []block
 	vlans  []int // IDs; with two tags, outer * 4096 + inner
 	plan   *plan
+	own    map[string]string // parameters of its own
 
 	state state  // nil if paced
 	queue *queue // nil if metered
@@ -202,7 +203,8 @@ func (p *policy) parseCustomers(n *yaml.Node, s Site, plans []*plan, packets boo
 			err = c.add(who)
 		}
 		if err == nil {
-			who.state, who.queue, err = who.plan.build(l.parameters(), packets, p.links)
+			who.own = l.parameters()
+			who.state, who.queue, err = who.plan.build(who.own, packets, p.links)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s:%d: %w", file, l.number, err)
