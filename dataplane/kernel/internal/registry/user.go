@@ -27,6 +27,7 @@ type User struct {
 	Index     int              // index of the interface; 0 for a plane in user space
 	Interface string           // name of the interface
 	Direction dataplane.Direction
+	Once      bool `json:",omitempty"` // it does not charge a packet that the budget has charged
 }
 
 // name returns the interface and the direction.
