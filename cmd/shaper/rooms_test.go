@@ -105,7 +105,7 @@ detach: dataplane standby kernel say cli live
 reload: dataplane compiled kernel output changes policyfile say cli budgets live control stats process
 
 # command
-shaper: meter lease shared dataplane compiled pipeline replay filter kernel walk pattern output
+shaper: meter lease shared dataplane compiled pipeline replay filter kernel hostbudget walk pattern output
 	changes policyfile say lint cli check diff routers tc decisions episodes explain annotate report
 	summary compare advise simulate budgets live control stats process detach reload | tests: queue tap storetest
 	nettest oracle chrome

@@ -75,7 +75,7 @@ func (m *Member) Join(plan *compiled.Plan) (meters map[int]pipeline.Shared, sett
 }
 
 // noNote is the reason why a plane in user space cannot charge a packet once.
-const noNote = "once needs the note of a charge on the packet, which does not reach user space: leave it out here, or use the kernel plane"
+const noNote = "once needs the note of a charge on the packet, which does not reach user space: leave it out here, or meter in the kernel"
 
 // requests returns the requests for the host budgets of a plan.
 func (m *Member) requests(plan *compiled.Plan) (out []*registry.Request, err error) {

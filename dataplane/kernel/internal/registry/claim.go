@@ -291,8 +291,8 @@ func (c *Claims) restore() error {
 	return c.write(c.undo)
 }
 
-// Notes describes the effects of changed parameters on other users, one line each. c may be
-// nil.
+// Notes describes the effects of changed parameters on other users, and warns about packets that the user
+// and another one both charge, one line each. Call it in the user's network namespace. c may be nil.
 func (c *Claims) Notes() (out []string) {
 	if c == nil {
 		return nil
@@ -313,6 +313,9 @@ func (c *Claims) Notes() (out []string) {
 			out = append(out, fmt.Sprintf("budget %s keeps the parameters of %s, %s, not %s", claim.Name,
 				strings.Join(others, ", "), claim.Record.Params, claim.Params))
 		}
+		if warning := claim.Record.twice(c.user.Namespace, c.isUser); warning != "" {
+			out = append(out, "warning: "+warning)
+		}
 	}
 	return out
 }
@@ -322,6 +325,9 @@ type Use struct {
 	Name   string
 	Params string   // parameters in force, in the one-line form of policy files
 	Users  []string // interface, direction and process of each user
+	// Warning is about two users in this network namespace that both charge a forwarded packet; "" if
+	// there are none
+	Warning string
 }
 
 // InUse returns the used budgets of this host, in any network namespace. It is safe for concurrent
@@ -334,7 +340,7 @@ func InUse() (out []Use, err error) {
 			continue
 		}
 		for _, b := range r.Budgets {
-			use := Use{Name: b.Name, Params: b.Params}
+			use := Use{Name: b.Name, Params: b.Params, Warning: b.twiceHere()}
 			for i := range b.Users {
 				use.Users = append(use.Users, b.Users[i].String())
 			}

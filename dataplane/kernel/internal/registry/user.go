@@ -40,6 +40,9 @@ func (u *User) registryTemp() string {
 	return RegistryTemp(u.At(), u.Direction)
 }
 
+// inUserSpace reports whether the user is a plane in user space.
+func (u *User) inUserSpace() bool { return len(u.Programs) == 0 }
+
 func (u *User) At() iface.ID { return iface.ID{Namespace: u.Namespace, Index: u.Index} }
 
 // RegistryTemp returns a name containing the interface, so a survey can attribute the file to the
