@@ -273,13 +273,12 @@ static __always_inline __u32 color_once(struct packet *p, const struct stage *m,
 static __always_inline struct metered meter(struct packet *p, __s32 first, __u32 n)
 {
 	struct metered out = {.stage = first};
-	__u32 i = first, cost;
+	__u32 i = first, cost, judged = 0;
 
 	if (policy.inputs)
 		out.color = out.pre = input_color(p, first);
 	for (int k = 0; k < MAX_CHAIN; k++) {
 		const struct stage *m = NULL;
-		__u32 judged = 0;
 
 		cost = n;
 		if (policy.chained || policy.elsewhere || policy.packets) {
@@ -292,6 +291,8 @@ static __always_inline struct metered meter(struct packet *p, __s32 first, __u32
 		out.stage = i;
 		out.in = out.color;
 		out.color = NO_ROOM;
+		if (policy.once)
+			judged = 0;
 		if (policy.elsewhere) {
 			if (m->table >= 0)
 				out.color = color_of_key(i, p->now, cost, out.in);
@@ -312,7 +313,7 @@ static __always_inline struct metered meter(struct packet *p, __s32 first, __u32
 				out.taken |= TAKEN_SHARED << TAKEN * k;
 		}
 		if (policy.queues || policy.paced) {
-			if (!judged) /* the tokens of an earlier charge are not this program's */
+			if (!policy.once || !judged) /* the tokens of an earlier charge are not this program's */
 				out.taken |= (out.color + 1) << TAKEN * k;
 			FORGET(p, out.taken);
 		}
