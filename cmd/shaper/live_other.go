@@ -52,6 +52,9 @@ func newGuard(cli.Streams) *cobra.Command   { return linuxOnly(guardCommand) }
 // liveArguments is empty: live commands have no completions here.
 var liveArguments map[string]cobra.CompletionFunc
 
+// chargedTwice is nil, because no shaper runs here.
+var chargedTwice func(budget string) string
+
 // newKernelEngine fails.
 func (*replayFlags) newKernelEngine(*policyfile.Compiled) (engine, error) {
 	return nil, needsLinux("--engine bpf")
