@@ -2,6 +2,7 @@ package policyfile
 
 import (
 	"maps"
+	"slices"
 	"strings"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -11,9 +12,11 @@ import (
 
 // customerPlan returns the plan of the row, with the row's own parameters.
 func (r *rowReader) customerPlan() *dataplane.ServicePlan {
-	name := r.cell(r.plan)
+	name := r.planName()
 	p := r.plans[name]
 	switch {
+	case name == "" && r.plan < 0: // an error of the header
+		return nil
 	case name == "":
 		r.fail("plan is missing: each customer needs a plan of the policy")
 		return nil
@@ -43,9 +46,17 @@ func (r *rowReader) customerPlan() *dataplane.ServicePlan {
 	return v
 }
 
+// planName returns the name of the plan of the row.
+func (r *rowReader) planName() string {
+	if name := r.cell(r.plan); name != "" {
+		return name
+	}
+	return r.form.plan
+}
+
 // ownQuota reads a customer's own limit, which replaces the limit of its plan's quota.
 func (r *rowReader) ownQuota(customer string) {
-	cell, p := r.cell(r.quota), r.plans[r.cell(r.plan)]
+	cell, p := r.cell(r.quota), r.plans[r.planName()]
 	if cell == "" || p == nil { // customerPlan reports a wrong plan
 		return
 	}
@@ -93,7 +104,16 @@ func limitsOf(p *plan, v *dataplane.ServicePlan) limits {
 // returns nil after an error.
 func (r *rowReader) newVariant(p *plan) *dataplane.ServicePlan {
 	l := r.own
-	v := l.variant(p, r.ownNames, r.ownCells)
+	cells := r.ownCells
+	if r.form.unit.bare != "" && !p.draft.packets {
+		cells = slices.Clone(cells)
+		for i, name := range r.ownNames {
+			if slices.Contains(rateNames, name) {
+				cells[i] = r.form.unit.complete(cells[i])
+			}
+		}
+	}
+	v := l.variant(p, r.ownNames, cells)
 	if l.errs != nil {
 		for _, e := range l.errs {
 			r.fail("%s", e.Reason)
@@ -109,7 +129,7 @@ func (r *rowReader) newVariant(p *plan) *dataplane.ServicePlan {
 		return same
 	}
 	r.byLimits[k] = v
-	r.rows.own[v] = string(r.key)
+	r.rows.own[v] = p.Name + "\x00" + strings.Join(cells, "\x00")
 	return v
 }
 

@@ -3,7 +3,6 @@ package policyfile
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -11,12 +10,6 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
-
-// ownNames are the columns of a customer's own parameters.
-var ownNames = []string{
-	"rate", "burst", "cir", "cbs", "pir", "pbs", "eir", "ebs", "limit", "window", "link", "guarantee", "weight",
-	"down", "up", "down-guarantee", "up-guarantee",
-}
 
 // rows are the places and errors of a file of customers. They do not keep its text.
 type rows struct {
@@ -42,10 +35,13 @@ type rowReader struct {
 	plans   map[string]*plan
 	columns int // number of cells of the header
 
+	form tableForm
+
 	namesOnly bool
 
 	// Indices of columns; -1 if the file does not have the column.
-	customer, address, vlan, svlan, cvlan, plan, quota int
+	customer, svlan, cvlan, plan, quota int
+	address, vlan                       []int
 
 	ownAt    []int    // columns of ownNames
 	ownCells []string // their cells in the current row
@@ -65,13 +61,9 @@ type rowReader struct {
 
 // readRows reads the text of a file of customers into the table. With namesOnly it leaves out
 // their addresses and VLANs.
-func readRows(
-	name, text string, table *dataplane.Customers, plans []*plan, links map[string]*dataplane.Link,
-	namesOnly bool,
-) *rows {
-	r := newRowReader(name, text, table, plans)
-	r.own.links = links
-	r.namesOnly = namesOnly
+func (l *loader) readRows(name, text string, table *dataplane.Customers, form tableForm) *rows {
+	r := newRowReader(name, text, table, l.plans)
+	r.own.links, r.namesOnly, r.form = l.links, l.namesOnly, form
 	r.read()
 	r.checkRanges()
 	return r.rows
@@ -84,7 +76,6 @@ func newRowReader(name, text string, table *dataplane.Customers, plans []*plan) 
 		},
 		csv: newCSVReader(text), plans: map[string]*plan{}, variants: map[string]*dataplane.ServicePlan{},
 		byLimits: map[limits]*dataplane.ServicePlan{},
-		customer: -1, address: -1, vlan: -1, svlan: -1, cvlan: -1, plan: -1, quota: -1,
 	}
 	r.own = newLoader(func(position) string { return r.place(r.csv.line) })
 	for _, p := range plans {
@@ -114,6 +105,12 @@ func (r *rowReader) fail(format string, args ...any) {
 func (r *rowReader) read() {
 	if !r.readable() {
 		return
+	}
+	if r.form.named != nil {
+		if problem := r.csv.separate(r.form.names()); problem != "" {
+			r.fail("%s", problem)
+			return
+		}
 	}
 	for first := true; ; first = false {
 		problem, ok := r.csv.read()
@@ -160,82 +157,9 @@ func (r *rowReader) readable() bool {
 	return false
 }
 
-// readHeader reads the names of the columns.
-func (r *rowReader) readHeader() bool {
-	r.header, r.columns = r.csv.line, len(r.csv.cells)
-	known := map[string]*int{"customer": &r.customer, "plan": &r.plan, "quota": &r.quota}
-	need := []string{"customer", "plan"}
-	switch r.table.Key {
-	case dataplane.ByOuterVLAN:
-		known["vlan"] = &r.vlan
-		need = append(need, "vlan")
-	case dataplane.ByTwoVLANs:
-		known["svlan"], known["cvlan"] = &r.svlan, &r.cvlan
-		need = append(need, "svlan", "cvlan")
-	default:
-		known["address"], known["addresses"] = &r.address, &r.address
-		need = append(need, "address")
-	}
-	seen := map[string]bool{}
-	for i, cell := range r.csv.cells {
-		name := strings.ToLower(cell)
-		at, own := known[name], slices.Contains(ownNames, name)
-		if strings.Contains(name, "\r") {
-			r.fail("a carriage return inside a line: end lines with a line feed, or with both")
-			return false
-		}
-		switch {
-		case seen[name] && (at != nil || own), at != nil && *at >= 0:
-			r.fail("duplicate column %q", cell)
-		case at != nil:
-			*at = i
-		case own:
-			r.ownNames, r.ownAt = append(r.ownNames, strings.Clone(name)), append(r.ownAt, i)
-		case cell != "": // spreadsheets export empty columns
-			r.ignored = append(r.ignored, strings.Clone(cell))
-		}
-		seen[name] = true
-	}
-	r.checkDirections()
-	other := func(cell string) bool { return strings.ContainsAny(cell, ";\t") }
-	for _, name := range need {
-		if *known[name] < 0 && r.csv.comma == ',' && slices.ContainsFunc(r.csv.cells, other) {
-			r.fail(
-				"the first line has a comma, so commas are the separators: put cells with a comma in quotes")
-			break
-		}
-		if *known[name] < 0 {
-			r.fail("column %s is missing: the first line must name the columns %s", name,
-				strings.Join(need, ", "))
-		}
-	}
-	if r.namesOnly {
-		// no row reaches this cell
-		r.address, r.vlan, r.svlan, r.cvlan = maxCells, maxCells, maxCells, maxCells
-	}
-	r.ownCells = make([]string, len(r.ownNames))
-	return r.faults.none()
-}
-
-// checkDirections refuses columns of rates for one direction without those for the other, and with those
-// for both.
-func (r *rowReader) checkDirections() {
-	for _, name := range []string{"rate", "guarantee"} {
-		has := func(column string) bool { return slices.Contains(r.ownNames, column) }
-		down, up := downOf[name], upOf[name]
-		switch {
-		case has(down) != has(up):
-			r.fail("columns %s and %s go together: add the other one", down, up)
-		case has(down) && has(name):
-			r.fail("column %s is for both directions, and columns %s and %s for one each: remove one or the other",
-				name, down, up)
-		}
-	}
-}
-
-// cell returns a cell of the row. It is empty if the row ends before it.
+// cell returns a cell of the row. It is empty if the row ends before it, and for column -1.
 func (r *rowReader) cell(column int) string {
-	if column < len(r.csv.cells) {
+	if uint(column) < uint(len(r.csv.cells)) {
 		return r.csv.cells[column]
 	}
 	return ""
@@ -254,11 +178,11 @@ func (r *rowReader) row() {
 	}
 	switch r.table.Key {
 	case dataplane.ByOuterVLAN:
-		c.VLANs = r.vlanList(r.cell(r.vlan))
+		c.VLANs = r.vlanList()
 	case dataplane.ByTwoVLANs:
 		c.VLANs = r.vlanPair(r.cell(r.svlan), r.cell(r.cvlan))
 	default:
-		c.Prefixes = r.prefixList(r.cell(r.address))
+		c.Prefixes = r.prefixList()
 	}
 	r.table.List = append(r.table.List, c)
 	r.lines = append(r.lines, int32(r.csv.line)) // a file contains fewer lines than 2^31
@@ -267,6 +191,7 @@ func (r *rowReader) row() {
 func (r *rowReader) customerName() string {
 	s := r.cell(r.customer)
 	switch {
+	case r.customer < 0: // an error of the header
 	case s == "":
 		r.fail("customer is missing: each customer needs a name")
 	case len(s) > dataplane.MaxCustomerName && utf8.RuneCountInString(s) > dataplane.MaxCustomerName:
@@ -302,27 +227,35 @@ func words(cell string, read func(string)) {
 	}
 }
 
-func (r *rowReader) prefixList(cell string) []netip.Prefix {
-	words(joinRanges(cell), func(word string) {
-		p, err := parseCustomerPrefix(word)
-		if err == nil {
-			r.prefixes.add(p)
-			return
-		}
-		if strings.IndexByte(word, '-') >= 0 {
-			var whole addressRange
-			if whole, err = parseRange(word); err == nil {
-				begin := r.prefixes.size()
-				whole.prefixes(r.prefixes.add)
-				if r.table.Nested {
-					r.ranges = append(r.ranges, rowRange{whole, int32(len(r.table.List)), begin, r.prefixes.size()})
-				}
-				return
+func (r *rowReader) prefixList() []netip.Prefix {
+	for _, at := range r.address {
+		words(joinRanges(r.cell(at)), func(word string) {
+			p, err := parseCustomerPrefix(word)
+			switch {
+			case err == nil:
+				r.prefixes.add(p)
+			case strings.IndexByte(word, '-') >= 0:
+				r.addressRange(word)
+			default:
+				r.fail("address: %v", err)
 			}
-		}
-		r.fail("address: %v", err)
-	})
+		})
+	}
 	return r.prefixes.end()
+}
+
+// addressRange adds the prefixes of a range.
+func (r *rowReader) addressRange(word string) {
+	whole, err := parseRange(word)
+	if err != nil {
+		r.fail("address: %v", err)
+		return
+	}
+	begin := r.prefixes.size()
+	whole.prefixes(r.prefixes.add)
+	if r.table.Nested {
+		r.ranges = append(r.ranges, rowRange{whole, int32(len(r.table.List)), begin, r.prefixes.size()})
+	}
 }
 
 // parseCustomerPrefix is parsePrefix without IPv4-mapped addresses, which packets never carry.
@@ -335,12 +268,14 @@ func parseCustomerPrefix(s string) (netip.Prefix, error) {
 	return p, err
 }
 
-func (r *rowReader) vlanList(cell string) []uint32 {
-	words(cell, func(word string) {
-		if id, ok := r.vlanID("vlan", word); ok {
-			r.vlans.add(id)
-		}
-	})
+func (r *rowReader) vlanList() []uint32 {
+	for _, at := range r.vlan {
+		words(r.cell(at), func(word string) {
+			if id, ok := r.vlanID("vlan", word); ok {
+				r.vlans.add(id)
+			}
+		})
+	}
 	return r.vlans.end()
 }
 

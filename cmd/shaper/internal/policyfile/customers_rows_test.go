@@ -90,9 +90,12 @@ func TestRowErrors(t *testing.T) {
 	for _, test := range []struct{ name, csv, want string }{
 		{"empty", "", "1: the file is empty: its first line must name the columns customer, plan and others"},
 		{"blank", "\ufeff\r\n# nothing\n", "1: the file is empty: its first line must name the columns customer, plan and others"},
-		{"no customer", "\nname,address,plan\n", "2: column customer is missing: the first line must name the columns customer, plan, address"},
-		{"no address", "customer,plan,vlan\n", "1: column address is missing: the first line must name the columns customer, plan, address"},
-		{"no plan", "customer,address\n", "1: column plan is missing: the first line must name the columns customer, plan, address"},
+		{"no customer", "\nname,address,plan\n", "2: column customer is missing: the first line must name the columns customer, plan, address; columns: in the policy maps other names"},
+		{"no address", "customer,plan,vlan\n", "1: column address is missing: the first line must name the columns customer, plan, address; columns: in the policy maps other names"},
+		{"near columns", "Custmer,Adress,PLAN\n", "1: column customer is missing (is it \"Custmer\"?): the first line must name the columns customer, plan, address; columns: in the policy maps other names\n1: column address is missing (is it \"Adress\"?): the first line must name the columns customer, plan, address; columns: in the policy maps other names"},
+		{"rows without a column", "customer,adress,plan\n1,::1,gold\n1,::1,quiet\n", "1: column address is missing (is it \"adress\"?): the first line must name the columns customer, plan, address; columns: in the policy maps other names\n2: no plan named \"gold\": define it under plans:\n3: customer \"1\" is the name of an earlier customer (line 2): names must differ"},
+		{"rows without a plan", "customer,address,tariff,rate\n1,::x,gold,50\n,::1,quiet,5\n", "1: column plan is missing: the first line must name the columns customer, plan, address; columns: in the policy maps other names\n2: address: \"::x\" is not an address or a prefix such as 192.0.2.0/24\n3: customer is missing: each customer needs a name"},
+		{"no plan", "customer,address\n", "1: column plan is missing: the first line must name the columns customer, plan, address; columns: in the policy maps other names"},
 		{"semicolons, and a comma", "customer;address;plan;price, EUR\n1;::1;home-50;5\n", "1: the first line has a comma, so commas are the separators: put cells with a comma in quotes"},
 		{"tabs, and a comma", "customer\taddress\tplan\tprice, EUR\n1\t::1\thome-50\t5\n", "1: the first line has a comma, so commas are the separators: put cells with a comma in quotes"},
 		{"column twice", "customer,address,plan,Plan\n", `1: duplicate column "Plan"`},
@@ -158,8 +161,8 @@ func TestVLANErrors(t *testing.T) {
 	for _, test := range []struct{ key, csv, want string }{
 		{"vlan", "vlan,customer,plan\n4096,1,quiet\n", `2: vlan: "4096" is not a VLAN ID from 0 to 4095`},
 		{"vlan", "vlan,customer,plan\n1 0x2 -3,1,quiet\n", "2: vlan: \"0x2\" is not a VLAN ID from 0 to 4095\netc/c.csv:2: vlan: \"-3\" is not a VLAN ID from 0 to 4095"},
-		{"vlan", "svlan,cvlan,customer,plan\n", "1: column vlan is missing: the first line must name the columns customer, plan, vlan"},
-		{"[svlan, cvlan]", "svlan,customer,plan\n", "1: column cvlan is missing: the first line must name the columns customer, plan, svlan, cvlan"},
+		{"vlan", "svlan,cvlan,customer,plan\n", "1: column vlan is missing: the first line must name the columns customer, plan, vlan; columns: in the policy maps other names"},
+		{"[svlan, cvlan]", "svlan,customer,plan\n", "1: column cvlan is missing: the first line must name the columns customer, plan, svlan, cvlan; columns: in the policy maps other names"},
 		{"[svlan, cvlan]", "svlan,cvlan,customer,plan\n1,,1,quiet\n", "2: svlan and cvlan go together: fill both cells, or none"},
 		{"[svlan, cvlan]", "svlan,cvlan,customer,plan\n1,1 2,1,quiet\n", `2: cvlan: "1 2" is not a VLAN ID from 0 to 4095`},
 	} {

@@ -10,7 +10,7 @@ import (
 // order, count as one difference. Names with other digits are other names: ap-1 is no misspelled ap-7.
 func nearest(name string, names []string) (best string) {
 	from, digits := plainName(name)
-	least := min((len(from)+1)/4, 2) + 1 // a short name resembles too many others
+	least := min(len(from)/5, 2) + 1 // a short name resembles too many others
 	for _, other := range names {
 		to, sameDigits := plainName(other)
 		if digits != sameDigits || len(from)-len(to) >= least || len(to)-len(from) >= least {

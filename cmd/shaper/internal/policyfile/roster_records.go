@@ -20,15 +20,6 @@ type readRecord struct {
 	err      error
 }
 
-// keyColumns returns the columns of a file of customers with the keys of customers.
-func keyColumns(key dataplane.CustomerKey) []string {
-	switch key {
-	case dataplane.ByInside, dataplane.BySource, dataplane.ByDestination:
-		return []string{"address"}
-	}
-	return strings.Split(strings.Trim(key.String(), "[]"), ", ")
-}
-
 // readRecords reads records, without those that remove customers, as rows of a file of customers.
 func (l *loader) readRecords(list []*customers.Record) []readRecord {
 	out := make([]readRecord, len(list))
@@ -69,7 +60,7 @@ func (l *loader) readAlike(out []readRecord, indexes []int, columns []string) {
 	}
 	policy := l.file.Policy.Customers
 	table := dataplane.Customers{Key: policy.Key, Nested: policy.Nested}
-	r := readRows("", text.String(), &table, l.plans, l.links, l.namesOnly)
+	r := l.readRows("", text.String(), &table, tableForm{})
 	err := r.reasons()
 	if err == nil && len(table.List) != len(indexes) {
 		err = errors.New("the name is not a name of a customer")

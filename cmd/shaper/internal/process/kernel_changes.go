@@ -72,7 +72,7 @@ func (k *kernelPlane) restore(direction dataplane.Direction) []byte {
 func (k *kernelPlane) pinnedBefore(
 	path string,
 ) (inForce changes.Book, added customers.Book, pinned bool, err error) {
-	v, err := live.Look()
+	v, err := live.Look(k.name)
 	if errors.Is(err, os.ErrPermission) {
 		return nil, nil, false, nil // without the permission to look it cannot take over either
 	}

@@ -26,7 +26,7 @@ var schemas = map[string]reflect.Type{
 	"CustomerStats": reflect.TypeFor[stats.CustomerStats](), "Customer": reflect.TypeFor[customerJSON](), "CustomerDirection": reflect.TypeFor[customerDirectionJSON](),
 	"CustomerTerms": reflect.TypeFor[control.CustomerTerms](), "CustomerPage": reflect.TypeFor[control.CustomerPage](), "CustomerChange": reflect.TypeFor[control.CustomerChange](),
 	"CustomerEffect": reflect.TypeFor[control.CustomerEffect](), "CustomerEffects": reflect.TypeFor[control.CustomerEffects](),
-	"Change": reflect.TypeFor[control.Change](), "Reload": reflect.TypeFor[reloadJSON](), "Tree": reflect.TypeFor[stats.Tree](),
+	"Change": reflect.TypeFor[control.Change](), "Reload": reflect.TypeFor[control.Reloaded](), "Tree": reflect.TypeFor[stats.Tree](),
 }
 
 // schema is the part of a JSON schema that openapi.json uses.
