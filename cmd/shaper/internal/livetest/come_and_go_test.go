@@ -266,8 +266,8 @@ func tryControl(socket, path string, body any) (status int, ok bool) {
 	return r.StatusCode, err == nil
 }
 
-// TestLiveCustomersChurn prints how long customers need to come and go beside 100,000 others: with SHAPER_DEEP
-// only, on a quiet machine.
+// TestLiveCustomersChurn prints how long customers need to come and go beside 100,000 others: with
+// SHAPER_DEEP only, on a quiet machine.
 func TestLiveCustomersChurn(t *testing.T) {
 	if !nettest.Deep() {
 		t.Skip("prints figures, with SHAPER_DEEP only")

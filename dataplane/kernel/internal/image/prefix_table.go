@@ -244,7 +244,8 @@ func (t *prefixTable) passed(at int) bool {
 				end = true
 			case Removed:
 			default:
-				if searched := ((at+distance)%n - t.Home(s.Key()) + n) % n; searched >= distance && distance > 0 {
+				searched := ((at+distance)%n - t.Home(s.Key()) + n) % n
+				if distance > 0 && searched >= distance {
 					return true
 				}
 			}
