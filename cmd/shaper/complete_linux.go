@@ -12,16 +12,21 @@ import (
 
 // liveArguments has the completions of arguments of live commands, by command path.
 var liveArguments = map[string]cobra.CompletionFunc{
-	"shaper run":          firstArgument(completeInterfaces),
-	"shaper reload":       firstArgument(completeShaped),
-	"shaper confirm":      firstArgument(completeShaped),
-	"shaper detach":       firstArgument(completeShaped),
-	"shaper status":       firstArgument(completeShaped),
-	"shaper stats":        firstArgument(completeShaped),
-	"shaper budget show":  firstArgument(completeBudgets),
-	"shaper budget set":   firstArgument(completeBudgets),
-	"shaper budget unset": firstArgument(completeBudgets),
-	"shaper budget drop":  firstArgument(completeBudgets),
+	"shaper run":             firstArgument(completeInterfaces),
+	"shaper reload":          firstArgument(completeShaped),
+	"shaper confirm":         firstArgument(completeShaped),
+	"shaper detach":          firstArgument(completeShaped),
+	"shaper status":          firstArgument(completeShaped),
+	"shaper stats":           firstArgument(completeShaped),
+	"shaper customer add":    firstArgument(completeShaped),
+	"shaper customer remove": firstArgument(completeShaped),
+	"shaper customer show":   firstArgument(completeShaped),
+	"shaper customer list":   firstArgument(completeShaped),
+	"shaper customer export": firstArgument(completeShaped),
+	"shaper budget show":     firstArgument(completeBudgets),
+	"shaper budget set":      firstArgument(completeBudgets),
+	"shaper budget unset":    firstArgument(completeBudgets),
+	"shaper budget drop":     firstArgument(completeBudgets),
 }
 
 // completeShaped completes with the interfaces that have something of shaper. If the user

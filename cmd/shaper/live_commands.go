@@ -35,5 +35,7 @@ var (
 		"budget", "look",
 		"Show and change budgets that hosts share on a server",
 	}
+	customerCommand = liveCommand{"customer", "shape", "Add, remove and list customers while they are shaped"}
+
 	guardCommand = liveCommand{"guard IFACE", "", "Clean up after a shaper run that is killed"}
 )

@@ -33,6 +33,10 @@ type API interface {
 	Sizes(context.Context) (customers, changes int, err error)
 	// Set makes changes, all or none.
 	Set(context.Context, []changes.Change) error
+	// ChangeCustomers adds, replaces and removes customers, all or none.
+	ChangeCustomers(context.Context, live.CustomerRequest) (live.CustomerReply, error)
+	// CustomerPage returns the terms of customers.
+	CustomerPage(context.Context, live.CustomerQuery) (live.CustomerPage, error)
 	// Reload reads the policy file again.
 	Reload(context.Context) (any, error)
 }
@@ -78,6 +82,13 @@ func httpStatus(err error) int {
 	switch {
 	case errors.As(err, &input):
 		return input.Status
+	case errors.Is(err, live.ErrVersion):
+		return http.StatusPreconditionFailed
+	case errors.Is(err, live.ErrNoCustomer):
+		return http.StatusNotFound
+	case errors.As(err, new(*live.CustomerError)), errors.As(err, new(*policyfile.CustomerError)),
+		errors.Is(err, policyfile.ErrNoTable):
+		return http.StatusUnprocessableEntity
 	case errors.Is(err, live.ErrBusy), errors.Is(err, errTurn), errors.Is(err, context.Canceled),
 		errors.Is(err, context.DeadlineExceeded):
 		return http.StatusServiceUnavailable

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 )
 
 // OpenAPI is the description of the API in the format of OpenAPI 3.1.
@@ -63,8 +64,8 @@ type endpoint func(*handler, http.ResponseWriter, *http.Request) error
 type route struct {
 	path    string // in the syntax of http.ServeMux and OpenAPI
 	methods map[string]endpoint
-	query   []string // names of parameters
-	general bool     // it is not about interfaces
+	query   map[string][]string // names of parameters, by method
+	general bool                // it is not about interfaces
 }
 
 // interfaceParameter is the parameter that chooses interfaces.
@@ -73,8 +74,13 @@ const interfaceParameter = "interface"
 var routes = []route{
 	{path: "/v1/status", methods: get((*handler).getStatus)},
 	{path: "/v1/stats", methods: get((*handler).getStats)},
-	{path: "/v1/customers", methods: get((*handler).getCustomers), query: []string{"top", "by"}},
-	{path: "/v1/customers/{name}", methods: get((*handler).getCustomer)},
+	{path: "/v1/customers", methods: map[string]endpoint{
+		http.MethodGet: (*handler).getCustomers, http.MethodPost: (*handler).postCustomers,
+	}, query: map[string][]string{http.MethodGet: append([]string{"top", "by"}, pageParameters...)}},
+	{path: "/v1/customers/{name}", methods: map[string]endpoint{
+		http.MethodGet: (*handler).getCustomer, http.MethodPatch: (*handler).patchCustomer,
+		http.MethodDelete: (*handler).deleteCustomer,
+	}, query: map[string][]string{http.MethodDelete: {"reset"}}},
 	{path: "/v1/changes", methods: map[string]endpoint{
 		http.MethodGet: (*handler).getChanges, http.MethodPost: (*handler).postChanges,
 	}},
@@ -86,8 +92,9 @@ func get(f endpoint) map[string]endpoint { return map[string]endpoint{http.Metho
 
 // Route is a path with its methods and the names of its parameters.
 type Route struct {
-	Path           string
-	Methods, Query []string
+	Path    string
+	Methods []string
+	Query   map[string][]string // by method
 }
 
 // Routes returns all paths of the API.
@@ -95,7 +102,10 @@ func Routes() (out []Route) {
 	for _, r := range routes {
 		row := Route{Path: r.path, Query: r.query}
 		if !r.general {
-			row.Query = append(slices.Clone(r.query), interfaceParameter)
+			row.Query = map[string][]string{}
+			for method := range r.methods {
+				row.Query[method] = append(slices.Clone(r.query[method]), interfaceParameter)
+			}
 		}
 		for method := range r.methods {
 			row.Methods = append(row.Methods, method)
@@ -154,7 +164,7 @@ func (h *handler) route(r *route, readOnly bool, w http.ResponseWriter, q *http.
 		return badRequest("query: %w", err)
 	}
 	for name, value := range values {
-		known := slices.Contains(r.query, name) || name == interfaceParameter && !r.general
+		known := slices.Contains(r.query[method], name) || name == interfaceParameter && !r.general
 		if !known || len(value) > 1 {
 			return badRequest("parameter %q is unknown, or there twice", name)
 		}
@@ -223,6 +233,9 @@ func (h *handler) getStats(w http.ResponseWriter, q *http.Request) error {
 }
 
 func (h *handler) getCustomers(w http.ResponseWriter, q *http.Request) error {
+	if wantsPage(q.URL.Query()) {
+		return h.getPage(w, q)
+	}
 	top, by := defaultTop, q.URL.Query().Get("by")
 	if text := q.URL.Query().Get("top"); text != "" {
 		n, err := strconv.ParseUint(text, 10, 31)
@@ -284,6 +297,13 @@ func (h *handler) readCustomers(ctx context.Context, top int, by string) (func(i
 
 func (h *handler) getCustomer(w http.ResponseWriter, q *http.Request) error {
 	customer, err := h.api.Customer(q.Context(), q.PathValue("name"))
+	if err != nil {
+		return err
+	}
+	page, err := h.api.CustomerPage(q.Context(), live.CustomerQuery{Exact: q.PathValue("name")})
+	if err == nil && len(page.Customers) == 1 {
+		setVersion(w, page.Customers[0].Version)
+	}
 	return respondValue(w, customer, err)
 }
 
@@ -302,27 +322,38 @@ func (h *handler) getChanges(w http.ResponseWriter, q *http.Request) error {
 	return respondValue(w, ListStates(list, time.Now()), err)
 }
 
-func (h *handler) postChanges(w http.ResponseWriter, q *http.Request) error {
+// readBody reads the body of a request. release must be called after the answer, which may be as large.
+func (h *handler) readBody(w http.ResponseWriter, q *http.Request) (text []byte, release func(), err error) {
+	release = func() {}
 	if q.ContentLength > maxBody {
-		return errBody
+		return nil, release, errBody
 	}
 	in := http.MaxBytesReader(w, q.Body, maxBody)
 	var body bytes.Buffer
-	_, err := io.CopyN(&body, in, smallBody)
+	_, err = io.CopyN(&body, in, smallBody)
 	if err == nil { // more may follow
 		if err := h.sending.take(q.Context(), patience); err != nil {
-			return err
+			return nil, release, err
 		}
-		defer h.sending.end() // after the answer, which is as large
+		release = h.sending.end
 		_, err = body.ReadFrom(in)
 	}
 	if errors.As(err, new(*http.MaxBytesError)) {
-		return errBody
+		return nil, release, errBody
 	} else if err != nil && !errors.Is(err, io.EOF) {
-		return badRequest("body: %w", err)
+		return nil, release, badRequest("body: %w", err)
+	}
+	return body.Bytes(), release, nil
+}
+
+func (h *handler) postChanges(w http.ResponseWriter, q *http.Request) error {
+	text, release, err := h.readBody(w, q)
+	defer release()
+	if err != nil {
+		return err
 	}
 	now := time.Now()
-	list, err := parseChanges(body.Bytes(), now)
+	list, err := parseChanges(text, now)
 	if err != nil {
 		return err
 	}
@@ -407,10 +438,16 @@ func respond(w http.ResponseWriter, body []byte, err error) error {
 // Error is the answer to a failed request.
 type Error struct {
 	Error string `json:"error"`
+	Item  int    `json:"item,omitempty"` // number of the wrong item of a list, from 1
 }
 
 func respondError(w http.ResponseWriter, err error) {
-	body, _ := encode(Error{err.Error()}, nil) // text can be encoded
+	out := Error{Error: err.Error()}
+	var item *live.CustomerError
+	if errors.As(err, &item) && item.Of > 1 {
+		out.Item = item.Item + 1
+	}
+	body, _ := encode(out, nil) // text can be encoded
 	w.Header().Set("Content-Type", contentJSON)
 	w.WriteHeader(httpStatus(err))
 	_, _ = w.Write(body)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/customers"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
@@ -163,7 +164,8 @@ func (h kernelHandle) Changes() (Changes, error) {
 		problem = fmt.Sprintf("process %d does not answer: the changes are those in its file", h.Process)
 	}
 	book, interrupted, err := changes.Read(source.Changes)
-	return Changes{book, interrupted, problem}, err
+	added, addedErr := customers.Read(customers.PathOf(source.Changes))
+	return Changes{book, interrupted, problem, CountCustomers(added)}, errors.Join(err, addedErr)
 }
 
 func (h kernelHandle) Prepare(policy *policyfile.Compiled) (done func()) {

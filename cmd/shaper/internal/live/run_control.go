@@ -121,6 +121,7 @@ func (c *Run) methods() methods {
 		"Take": method(c.take), "Prepare": method(c.prepare), "Look": method(c.look),
 		"Set":     method(setter(c.Set)),
 		"Changes": method(c.changes), "Announce": method(c.Heard.announce),
+		"ChangeCustomers": method(submitter(c.ChangeCustomers)), "CustomerTerms": method(c.customerTerms),
 	}
 }
 
@@ -214,6 +215,26 @@ func (c *Run) Set(list []changes.Change) error {
 		}
 		return c.Changer.Set(list)
 	})
+}
+
+// ChangeCustomers makes a request.
+func (c *Run) ChangeCustomers(ctx context.Context, request CustomerRequest) (CustomerReply, error) {
+	return c.Changer.SubmitCustomers(ctx, request, c.CommitCustomers)
+}
+
+// customerTerms returns a page of customers, as JSON.
+func (c *Run) customerTerms(in CustomerQuery, out *json.RawMessage) error {
+	var page CustomerPage
+	err := c.call(func() (err error) {
+		c.Changer.Lock()
+		defer c.Changer.Unlock()
+		page, err = c.Changer.CustomerPage(in)
+		return err
+	})
+	if err == nil {
+		*out, err = json.Marshal(page)
+	}
+	return err
 }
 
 // setPatience is the longest wait of a change for the lock of the file. A reload takes less.

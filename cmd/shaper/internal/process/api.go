@@ -161,6 +161,16 @@ func (a api) Customer(ctx context.Context, name string) (any, error) {
 		out.Changes = control.ListStates(book.Of(target), time.Now())
 		return out.add(list, book)
 	})
+	if err == nil {
+		err = a.readLocked(ctx, func() error {
+			terms, err := a.changer.CustomerTerms(name)
+			if terms != nil {
+				of := control.TermsOf(terms)
+				out.Terms = &of
+			}
+			return err
+		})
+	}
 	return out, err
 }
 
@@ -218,6 +228,7 @@ func (a api) Reload(ctx context.Context) (any, error) {
 type customerJSON struct {
 	Name       string                  `json:"name"`
 	Plan       string                  `json:"plan"`
+	Terms      *control.CustomerTerms  `json:"terms,omitempty"`
 	Changes    []control.Change        `json:"changes"` // in force
 	Directions []customerDirectionJSON `json:"directions"`
 }

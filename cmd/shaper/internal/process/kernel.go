@@ -246,7 +246,7 @@ func (k *kernelPlane) attach() error {
 	if err := errors.Join(k.instructGuard(), k.follow(ctx)); err != nil {
 		return err
 	}
-	if err := k.changer.Keep(); err != nil { // attaching after the interface was gone removes the file
+	if err := k.changer.KeepFiles(); err != nil { // attaching after the interface was gone removes the file
 		k.warn("changes are %v", err)
 	}
 	k.started = true

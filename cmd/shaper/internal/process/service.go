@@ -35,7 +35,10 @@ type plane interface {
 	// read calls a function with the directions. Meanwhile the directions and the book of changes
 	// stay as they are. Other goroutines call read, and set, which makes changes.
 	read(context.Context, func([]serviceDirection) error) error
+	locksToRead() bool // read holds the lock of the changes
 	set([]changes.Change) error
+	// commitCustomers makes requests, and answers all of them. Any goroutine may call it, one at a time.
+	commitCustomers([]*live.PendingCustomers)
 
 	// poll returns a channel receiving when check must be called.
 	poll() (look <-chan struct{}, stop func())
@@ -62,6 +65,7 @@ type serviceDirection interface {
 	PrepareCustomerPlans() error    // prepares SetCustomerPlans for the next program
 	SaveCustomers() ([]byte, error) // returns their tokens; nil if there are none
 	observeCustomers(*metrics.Observation) error
+	packetsOf(name string) (int64, error) // of a customer, since it has been attached
 }
 
 // customerReader reads the customers of a direction, as the handle of a shaper in the kernel does.
@@ -200,6 +204,9 @@ func (s *service) reload(ctx context.Context) error {
 func (s *service) use(ctx context.Context, policy *policyfile.Compiled) error {
 	s.changer.Lock()
 	defer s.changer.Unlock()
+	if err := s.changer.PruneCustomers(policy.Roster().InFile); err != nil {
+		s.warn("%v", err)
+	}
 	policy = s.amend(policy)
 	list := s.plane.directions()
 	if err := cli.CheckPolicy(policy, handlesOf(list)); err != nil {

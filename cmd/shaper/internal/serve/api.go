@@ -223,6 +223,24 @@ func (a api) Set(ctx context.Context, list []changes.Change) error {
 	return each(targets, func(_ int, t target) error { return t.API().Set(ctx, list) })
 }
 
+// ChangeCustomers changes the customers of one interface.
+func (a api) ChangeCustomers(ctx context.Context, r live.CustomerRequest) (live.CustomerReply, error) {
+	of, err := a.one(ctx)
+	if err != nil {
+		return live.CustomerReply{}, err
+	}
+	return of.ChangeCustomers(ctx, r)
+}
+
+// CustomerPage returns the terms of customers of one interface.
+func (a api) CustomerPage(ctx context.Context, q live.CustomerQuery) (live.CustomerPage, error) {
+	of, err := a.one(ctx)
+	if err != nil {
+		return live.CustomerPage{}, err
+	}
+	return of.CustomerPage(ctx, q)
+}
+
 // Reload reads the files again, as SIGHUP does, or the policies of the chosen interfaces.
 func (a api) Reload(ctx context.Context) (any, error) {
 	done := make(chan error, 1)
