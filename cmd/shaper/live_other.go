@@ -47,8 +47,8 @@ func newStatus(cli.Streams) *cobra.Command   { return linuxOnly(statusCommand) }
 func newStats(cli.Streams) *cobra.Command    { return linuxOnly(statsCommand) }
 func newBudget(cli.Streams) *cobra.Command   { return linuxOnly(budgetCommand) }
 func newCustomer(cli.Streams) *cobra.Command { return linuxOnly(customerCommand) }
-func newServe(cli.Streams) *cobra.Command    { return linuxOnly(serveCommand) }
 func newGuard(cli.Streams) *cobra.Command    { return linuxOnly(guardCommand) }
+func newServe(cli.Streams) *cobra.Command    { return linuxOnly(serveCommand) }
 
 // liveArguments is empty: live commands have no completions here.
 var liveArguments map[string]cobra.CompletionFunc

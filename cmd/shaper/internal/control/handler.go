@@ -100,13 +100,15 @@ type Route struct {
 // Routes returns all paths of the API.
 func Routes() (out []Route) {
 	for _, r := range routes {
-		row := Route{Path: r.path, Query: map[string][]string{}}
+		row := Route{Path: r.path, Query: r.query}
+		if !r.general {
+			row.Query = map[string][]string{}
+			for method := range r.methods {
+				row.Query[method] = append(slices.Clone(r.query[method]), interfaceParameter)
+			}
+		}
 		for method := range r.methods {
 			row.Methods = append(row.Methods, method)
-			row.Query[method] = slices.Clone(r.query[method])
-			if !r.general {
-				row.Query[method] = append(row.Query[method], interfaceParameter)
-			}
 		}
 		slices.Sort(row.Methods)
 		out = append(out, row)

@@ -11,6 +11,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/control"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/customers"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/metrics"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
@@ -131,7 +132,7 @@ type Service struct {
 // Start starts to shape an interface with the options of shaper run. The policy must be checked.
 func (h *Host) Start(o *RunOptions, name string, policy *policyfile.Compiled) *Service {
 	ctx, stop := context.WithCancel(context.Background())
-	o.State = h.options.State
+	o.State, o.Control = h.options.State, h.options.Control
 	k := newKernelPlane(h.process, notifier{}, o, name, policy)
 	k.alone, k.turn, k.singleCustomers = false, h.turn, h.options.Metrics.customers > 0
 	s := &Service{k: k, stop: stop, attached: make(chan struct{}), ended: make(chan struct{})}
@@ -253,7 +254,7 @@ func (s *Service) Forget() error {
 		return nil
 	}
 	names := map[string]string{stateChanges: s.k.stateName, stateQuotas: s.k.stateName}
-	var errs []error
+	errs := []error{removeFile(customers.PathOf(s.k.state.path(s.k.stateName, stateChanges)))}
 	for kind, name := range names {
 		errs = append(errs, removeFile(s.k.state.path(name, kind)))
 	}

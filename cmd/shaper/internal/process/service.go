@@ -204,13 +204,14 @@ func (s *service) reload(ctx context.Context) error {
 func (s *service) use(ctx context.Context, policy *policyfile.Compiled) error {
 	s.changer.Lock()
 	defer s.changer.Unlock()
-	if err := s.changer.PruneCustomers(policy.Roster().InFile); err != nil {
-		s.warn("%v", err)
-	}
+	has := policy.Roster().InFile
 	policy = s.amend(policy)
 	list := s.plane.directions()
 	if err := cli.CheckPolicy(policy, handlesOf(list)); err != nil {
 		return err
+	}
+	if err := s.changer.PruneCustomers(has); err != nil {
+		s.warn("%v", err)
 	}
 	var hosts []budgets.Host
 	for _, d := range list {

@@ -185,26 +185,6 @@ func (a api) Changes(ctx context.Context) ([]changes.Change, error) {
 	return of.Changes(ctx)
 }
 
-// ChangeCustomers changes customers of one interface.
-func (a api) ChangeCustomers(
-	ctx context.Context, request live.CustomerRequest,
-) (reply live.CustomerReply, err error) {
-	of, err := a.one(ctx)
-	if err != nil {
-		return reply, err
-	}
-	return of.ChangeCustomers(ctx, request)
-}
-
-// CustomerPage returns customers of one interface.
-func (a api) CustomerPage(ctx context.Context, q live.CustomerQuery) (page live.CustomerPage, err error) {
-	of, err := a.one(ctx)
-	if err != nil {
-		return page, err
-	}
-	return of.CustomerPage(ctx, q)
-}
-
 // Sizes returns the sums of all interfaces.
 func (a api) Sizes(ctx context.Context) (customers, changed int, err error) {
 	list, err := a.shaped(ctx)
@@ -241,6 +221,24 @@ func (a api) Set(ctx context.Context, list []changes.Change) error {
 		}
 	}
 	return each(targets, func(_ int, t target) error { return t.API().Set(ctx, list) })
+}
+
+// ChangeCustomers changes the customers of one interface.
+func (a api) ChangeCustomers(ctx context.Context, r live.CustomerRequest) (live.CustomerReply, error) {
+	of, err := a.one(ctx)
+	if err != nil {
+		return live.CustomerReply{}, err
+	}
+	return of.ChangeCustomers(ctx, r)
+}
+
+// CustomerPage returns the terms of customers of one interface.
+func (a api) CustomerPage(ctx context.Context, q live.CustomerQuery) (live.CustomerPage, error) {
+	of, err := a.one(ctx)
+	if err != nil {
+		return live.CustomerPage{}, err
+	}
+	return of.CustomerPage(ctx, q)
 }
 
 // Reload reads the files again, as SIGHUP does, or the policies of the chosen interfaces.
