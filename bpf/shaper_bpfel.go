@@ -124,7 +124,19 @@ type ShaperConstants struct {
 	Customers   uint8
 	Paced       uint8
 	Spread      uint8
-	Pad         [5]uint8
+	Ingress     uint8
+	KeyBy       uint8
+	Rare        uint8
+	Levels      uint8
+	Pad         uint8
+	Level       [8]uint8
+	RareSearch  [7]struct {
+		_       structs.HostLayout
+		First   uint32
+		Count   uint32
+		Offsets uint32
+		None    uint32
+	}
 }
 
 type ShaperCount struct {
@@ -344,7 +356,8 @@ type ShaperStage struct {
 	High    uint8
 	Tagged  uint8
 	Empty   uint8
-	Pad     [6]uint8
+	By      uint8
+	Pad     [5]uint8
 }
 
 type ShaperState struct {

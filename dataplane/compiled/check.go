@@ -105,6 +105,11 @@ func (l *errorList) checkMatch(m *dataplane.Match) {
 	}
 	l.checkPrefixes(m, "src", m.Src)
 	l.checkPrefixes(m, "dst", m.Dst)
+	for _, name := range m.Cgroups {
+		if reason := dataplane.InvalidCgroup(name); reason != "" {
+			l.add(m, "cgroup", fmt.Sprintf("%.200q %s", name, reason))
+		}
+	}
 }
 
 func (l *errorList) checkPrefixes(m *dataplane.Match, name string, list []netip.Prefix) {
@@ -118,10 +123,10 @@ func (l *errorList) checkPrefixes(m *dataplane.Match, name string, list []netip.
 // invalidKey returns the reason why a key is invalid, or "".
 func invalidKey(k dataplane.Key) string {
 	switch {
-	case k.By > dataplane.ByHosts:
-		return "is unknown: use src, dst, flow, vlan, dscp or hosts"
-	case (k.V4 > 0 || k.V6 > 0) && k.By != dataplane.BySrc && k.By != dataplane.ByDst:
-		return "has a prefix length, but only src and dst can have one"
+	case k.By > dataplane.ByCgroup:
+		return "is unknown: use src, dst, flow, vlan, dscp, hosts, address, mac, [vlan, mac], mark or cgroup"
+	case (k.V4 > 0 || k.V6 > 0) && !k.By.HasPrefix():
+		return "has a prefix length, but only src, dst and address can have one"
 	case k.V4 > 32 || k.V6 > 128:
 		return "has a prefix length above 32 for IPv4 or 128 for IPv6"
 	}
@@ -233,5 +238,10 @@ func invalidName(name string) string {
 	return ""
 }
 
-// byAddress reports whether the customers of a key have prefixes.
-func byAddress(k dataplane.CustomerKey) bool { return k <= dataplane.ByDestination }
+// invalidFair is invalidKey for a key of a fair queue.
+func invalidFair(k dataplane.Key) string {
+	if k.By > dataplane.ByHosts && k.By <= dataplane.ByCgroup {
+		return "cannot be " + k.By.String() + ", a key of meters: use src, dst, flow, vlan, dscp or hosts"
+	}
+	return invalidKey(k)
+}

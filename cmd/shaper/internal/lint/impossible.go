@@ -17,7 +17,7 @@ const (
 )
 
 // withPorts are the protocols whose ports are read ("Headers" in go doc ./dataplane).
-var withPorts = []uint32{6, 17, 33, 132, 136}
+var withPorts = []uint64{6, 17, 33, 132, 136}
 
 // impossible finds classes whose match contradicts itself, so that no packet can match.
 func (l *linter) impossible() {
@@ -103,7 +103,7 @@ func contradiction(m *dataplane.Match) (key, why string) {
 	case !v4 && onlyOf(m.Proto, icmp, igmp):
 		return "proto", "IPv6 packets do not have the protocols icmp and igmp, but icmpv6"
 	case len(m.SPort)+len(m.DPort) > 0 &&
-		!slices.ContainsFunc(withPorts, func(p uint32) bool { return includes(m.Proto, p) }):
+		!slices.ContainsFunc(withPorts, func(p uint64) bool { return includes(m.Proto, p) }):
 		return "proto", "ports are only those of tcp, udp, dccp, sctp and udplite"
 	}
 	return "", ""
@@ -117,12 +117,12 @@ func versions(list []netip.Prefix) (v4, v6 bool) {
 	return v4 || len(list) == 0, v6 || len(list) == 0
 }
 
-func includes(list []dataplane.Range, v uint32) bool {
+func includes(list []dataplane.Range, v uint64) bool {
 	return slices.ContainsFunc(list, func(r dataplane.Range) bool { return r.First <= v && v <= r.Last })
 }
 
 // onlyOf reports whether a list contains only these values.
-func onlyOf(list []dataplane.Range, values ...uint32) bool {
+func onlyOf(list []dataplane.Range, values ...uint64) bool {
 	return !slices.ContainsFunc(list, func(r dataplane.Range) bool {
 		return r.First != r.Last || !slices.Contains(values, r.First)
 	})

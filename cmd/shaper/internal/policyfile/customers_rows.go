@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -47,7 +46,7 @@ type rowReader struct {
 	namesOnly bool
 
 	// Indices of columns; -1 if the file does not have the column.
-	customer, address, vlan, svlan, cvlan, plan, quota int
+	customer, address, vlan, svlan, cvlan, mac, mark, cgroup, plan, quota int
 
 	ownAt    []int    // columns of ownNames
 	ownCells []string // their cells in the current row
@@ -60,11 +59,13 @@ type rowReader struct {
 
 	names    textSlab
 	prefixes slab[netip.Prefix]
-	vlans    slab[uint32]
+	ids      slab[uint64]
+
+	cgroups map[string]uint64 // indexes in Customers.Cgroups
 }
 
 // readRows reads the text of a file of customers into the table. With namesOnly it leaves out
-// their addresses and VLANs.
+// their addresses and other keys.
 func readRows(
 	name, text string, table *dataplane.Customers, plans []*plan, links map[string]*dataplane.Link,
 	namesOnly bool,
@@ -83,7 +84,8 @@ func newRowReader(name, text string, table *dataplane.Customers, plans []*plan) 
 		},
 		csv: newCSVReader(text), plans: map[string]*plan{}, variants: map[string]*dataplane.ServicePlan{},
 		byLimits: map[limits]*dataplane.ServicePlan{},
-		customer: -1, address: -1, vlan: -1, svlan: -1, cvlan: -1, plan: -1, quota: -1,
+		customer: -1, address: -1, vlan: -1, svlan: -1, cvlan: -1, mac: -1, mark: -1,
+		cgroup: -1, plan: -1, quota: -1, cgroups: map[string]uint64{},
 	}
 	r.own = newLoader(func(position) string { return r.place(r.csv.line) })
 	for _, p := range plans {
@@ -193,6 +195,18 @@ func (r *rowReader) readHeader() bool {
 	case dataplane.ByTwoVLANs:
 		known["svlan"], known["cvlan"] = &r.svlan, &r.cvlan
 		need = append(need, "svlan", "cvlan")
+	case dataplane.CustomerByMAC:
+		known["mac"], known["macs"] = &r.mac, &r.mac
+		need = append(need, "mac")
+	case dataplane.CustomerByVLANMAC:
+		known["vlan"], known["mac"], known["macs"] = &r.vlan, &r.mac, &r.mac
+		need = append(need, "vlan", "mac")
+	case dataplane.CustomerByMark:
+		known["mark"], known["marks"] = &r.mark, &r.mark
+		need = append(need, "mark")
+	case dataplane.CustomerByCgroup:
+		known["cgroup"], known["cgroups"] = &r.cgroup, &r.cgroup
+		need = append(need, "cgroup")
 	default:
 		known["address"], known["addresses"] = &r.address, &r.address
 		need = append(need, "address")
@@ -233,6 +247,7 @@ func (r *rowReader) readHeader() bool {
 	if r.namesOnly {
 		// no row reaches this cell
 		r.address, r.vlan, r.svlan, r.cvlan = maxCells, maxCells, maxCells, maxCells
+		r.mac, r.mark, r.cgroup = maxCells, maxCells, maxCells
 	}
 	r.ownCells = make([]string, len(r.ownNames))
 	return r.errs == nil
@@ -273,13 +288,10 @@ func (r *rowReader) row() {
 	if r.quota >= 0 {
 		r.ownQuota(c.Name)
 	}
-	switch r.table.Key {
-	case dataplane.ByOuterVLAN:
-		c.VLANs = r.vlanList(r.cell(r.vlan))
-	case dataplane.ByTwoVLANs:
-		c.VLANs = r.vlanPair(r.cell(r.svlan), r.cell(r.cvlan))
-	default:
+	if r.table.Key.ByAddress() {
 		c.Prefixes = r.prefixList(r.cell(r.address))
+	} else {
+		c.IDs = r.idList()
 	}
 	if r.errs == nil {
 		r.table.List = append(r.table.List, c)
@@ -344,30 +356,4 @@ func parseCustomerPrefix(s string) (netip.Prefix, error) {
 		return p, fmt.Errorf("%q is IPv4 in IPv6: write %v", s, v4)
 	}
 	return p, err
-}
-
-func (r *rowReader) vlanList(cell string) []uint32 {
-	words(cell, func(word string) { r.vlans.add(r.vlanID("vlan", word)) })
-	return r.vlans.end()
-}
-
-// vlanPair returns the IDs of the outer and of the inner tag as one number.
-func (r *rowReader) vlanPair(outer, inner string) []uint32 {
-	switch {
-	case outer == "" && inner == "":
-		return nil
-	case outer == "" || inner == "":
-		r.fail("svlan and cvlan go together: fill both cells, or none")
-		return nil
-	}
-	r.vlans.add(r.vlanID("svlan", outer)<<12 | r.vlanID("cvlan", inner))
-	return r.vlans.end()
-}
-
-func (r *rowReader) vlanID(column, s string) uint32 {
-	v, err := strconv.ParseUint(s, 10, 12)
-	if err != nil {
-		r.fail("%s: %q is not a VLAN ID from 0 to 4095", column, s)
-	}
-	return uint32(v)
 }

@@ -190,9 +190,9 @@ func TestCustomerKeys(t *testing.T) {
 		{"[address]", dataplane.Customer{Prefixes: prefixes("::/0")}, dataplane.ByInside, "vlan svlan cvlan"},
 		{"src", dataplane.Customer{Prefixes: prefixes("::/0")}, dataplane.BySource, "vlan svlan cvlan"},
 		{"dst", dataplane.Customer{Prefixes: prefixes("::/0")}, dataplane.ByDestination, "vlan svlan cvlan"},
-		{"vlan", dataplane.Customer{VLANs: []uint32{0, 12, 4095}}, dataplane.ByOuterVLAN, "address svlan cvlan"},
-		{"[vlan]", dataplane.Customer{VLANs: []uint32{0, 12, 4095}}, dataplane.ByOuterVLAN, "address svlan cvlan"},
-		{"[svlan, cvlan]", dataplane.Customer{VLANs: []uint32{100<<12 | 7}}, dataplane.ByTwoVLANs, "address vlan"},
+		{"vlan", dataplane.Customer{IDs: []uint64{0, 12, 4095}}, dataplane.ByOuterVLAN, "address svlan cvlan"},
+		{"[vlan]", dataplane.Customer{IDs: []uint64{0, 12, 4095}}, dataplane.ByOuterVLAN, "address svlan cvlan"},
+		{"[svlan, cvlan]", dataplane.Customer{IDs: []uint64{100<<12 | 7}}, dataplane.ByTwoVLANs, "address vlan"},
 	} {
 		policy := ispClasses + "customers: {file: c.csv, key: " + test.key + "}\n" + ispPlans
 		f, err := loadCustomers(policy, header+`1,::/0,"0,12;4095",100,7,quiet`+"\n2,,,,,quiet\n")
