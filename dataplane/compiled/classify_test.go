@@ -253,6 +253,8 @@ func TestTablesAreOfFields(t *testing.T) {
 	want := map[int]string{
 		protoTable: "proto", sportTable: "sport", dportTable: "dport", dscpTable: "dscp", vlanTable: "vlan",
 		pcpTable: "pcp", ethertypeTable: "ethertype", numTables: "mark", numTables + 1: "length",
+		firstRare: "inner-vlan", firstRare + 1: "tcp-flags", firstRare + 2: "icmp-type", firstRare + 3: "mac",
+		firstRare + 4: "src-mac", firstRare + NumRare - 1: "dst-mac",
 	}
 	if len(want) != len(dataplane.MatchFields) {
 		t.Fatalf("got %d fields, want %d", len(dataplane.MatchFields), len(want))

@@ -132,9 +132,9 @@ func TestInvalidCustomers(t *testing.T) {
 			p.Customers.Nested, p.Customers.List[2].Prefixes = true,
 				frametest.Prefixes("0.0.0.0/0", "::/0", "192.0.2.8/29")
 		}, nil},
-		{"VLAN by address", validCustomers, first(func(c *dataplane.Customer) { c.IDs = []uint64{1} }), []string{`customer "one": vlan: is given, but customers are known by address`}},
+		{"VLAN by address", validCustomers, first(func(c *dataplane.Customer) { c.IDs = []uint64{1} }), []string{`customer "one": ids: are given, but customers are known by address`}},
 
-		{"address by VLAN", byVLAN, address("192.0.2.1/32"), []string{`customer "one": address: is given, but customers are known by VLAN`}},
+		{"address by VLAN", byVLAN, address("192.0.2.1/32"), []string{`customer "one": address: is given, but customers are known by vlan`}},
 		{"largest VLAN", byVLAN, first(func(c *dataplane.Customer) { c.IDs = []uint64{4095, 0, 4095} }), nil},
 		{"VLAN above the largest", byVLAN, first(func(c *dataplane.Customer) { c.IDs = []uint64{4096} }), []string{`customer "one": vlan: 4096 is above 4095`}},
 		{"largest pair", byTwo, first(func(c *dataplane.Customer) { c.IDs = []uint64{1<<24 - 1} }), nil},
