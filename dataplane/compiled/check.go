@@ -97,7 +97,8 @@ func (l *errorList) checkMatch(m *dataplane.Match) {
 		for _, r := range *field.List(m) {
 			if r.First > r.Last {
 				l.add(m, field.Name,
-					fmt.Sprintf("range %d-%d is empty: put the smaller number first", r.First, r.Last))
+					fmt.Sprintf("range %s-%s is empty: put the smaller number first", number(field.Name, r.First),
+						number(field.Name, r.Last)))
 			} else if r.Last > field.Max {
 				l.add(m, field.Name, fmt.Sprintf("%d is above %d", r.Last, field.Max))
 			}
@@ -110,6 +111,14 @@ func (l *errorList) checkMatch(m *dataplane.Match) {
 			l.add(m, "cgroup", fmt.Sprintf("%.200q %s", name, reason))
 		}
 	}
+}
+
+// number writes a value of a field in an error.
+func number(field string, v uint64) string {
+	if strings.HasSuffix(field, "mac") && v <= dataplane.MaxMAC {
+		return string(dataplane.AppendMAC(nil, v))
+	}
+	return fmt.Sprint(v)
 }
 
 func (l *errorList) checkPrefixes(m *dataplane.Match, name string, list []netip.Prefix) {

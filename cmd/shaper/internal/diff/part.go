@@ -131,10 +131,10 @@ func (p *part) addMatch(m *dataplane.Match) {
 	p.addList("match dst", "any", texts(m.Dst, netip.Prefix.String))
 	rest := *m
 	for _, f := range dataplane.MatchFields {
-		p.addList("match "+f.Name, "any", say.Ranges(f.Name, *f.List(m)))
+		p.addList("match "+f.Name, "any", append([]string{}, say.Ranges(f.Name, *f.List(m))...))
 		*f.List(&rest) = nil
 	}
-	p.addList("match cgroup", "any", m.Cgroups)
+	p.addList("match cgroup", "any", append([]string{}, m.Cgroups...))
 	for _, other := range say.Rest(&rest, "Src", "Dst", "Cgroups", "Customer") {
 		p.add("match "+other.Key, other.Text, other.Text)
 	}

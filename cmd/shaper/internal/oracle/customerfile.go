@@ -100,8 +100,11 @@ func separator(text []byte) rune {
 func columns(header []string) ([]string, error) {
 	var names []string
 	for _, name := range header {
-		if name = strings.ToLower(name); name == "addresses" {
+		switch name = strings.ToLower(name); name {
+		case "addresses":
 			name = "address"
+		case "macs":
+			name = "mac"
 		}
 		if slices.Contains(names, name) {
 			return nil, fmt.Errorf("column %q twice", name)
@@ -149,8 +152,10 @@ func (l line) customer(key string, plans []*plan) (*customer, error) {
 func (l line) keys(who *customer, key string) error {
 	column := "address"
 	switch key {
-	case "vlan":
+	case "vlan", "mac":
 		column = key
+	case "vlan mac":
+		column = "mac"
 	case "svlan cvlan":
 		outer, err := vlanID(l.cells["svlan"])
 		inner, err2 := vlanID(l.cells["cvlan"])
@@ -169,6 +174,19 @@ func (l line) keys(who *customer, key string) error {
 				return err
 			}
 			who.vlans = append(who.vlans, id)
+			continue
+		}
+		if column == "mac" {
+			mac, err := parseMAC(s)
+			if err == nil && key == "vlan mac" {
+				var id int
+				id, err = vlanID(l.cells["vlan"])
+				mac += id << 48
+			}
+			if err != nil {
+				return err
+			}
+			who.vlans = append(who.vlans, mac)
 			continue
 		}
 		p, err := addressBlock(s)

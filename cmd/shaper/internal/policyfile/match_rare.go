@@ -215,6 +215,9 @@ func parseICMPType(s string) ([]dataplane.Range, error) {
 	if r.First, err = typeAndCode(s, first, 0); err == nil {
 		r.Last, err = typeAndCode(s, last, 0xff)
 	}
+	if err == nil && r.First > r.Last {
+		err = fmt.Errorf("%q is empty: put the smaller type first", s)
+	}
 	r.First, r.Last = r.First+base, r.Last+base
 	return []dataplane.Range{r}, err
 }
