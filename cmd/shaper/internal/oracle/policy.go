@@ -92,7 +92,7 @@ func (s Site) parse(text []byte) (*policy, error) {
 		return nil, err
 	}
 	p := &policy{
-		ingress: s.Ingress,
+		ingress:   s.Ingress,
 		envelopes: map[string]*envelope{},
 		queues:    map[string]*queue{},
 		links:     map[string]*node{},
