@@ -22,13 +22,14 @@ func macCapture(t *testing.T, r *rand.Rand) string {
 		head := len(frame) + 2
 		frame = append(frame, 8, 0, 0x45, 0)
 		frame = binary.BigEndian.AppendUint16(frame, uint16(size))
-		frame = append(frame, 0, 0, 0x40, 0, 64, 17, 0, 0, 192, 0, 2, byte(r.IntN(4)), 203, 0, 113, byte(r.IntN(4)))
+		frame = append(frame, 0, 0, 0x40, 0, 64, 17, 0, 0)
+		frame = append(frame, 192, 0, 2, byte(r.IntN(4)), 203, 0, 113, byte(r.IntN(4)))
 		return append(frame, 0, 1, 0, 53, 0, 0, 0, 0), head + size
 	})
 }
 
-// TestMACsAgainstModel compares matches, keys and customers of the inner side with the reference model, in both
-// directions.
+// TestMACsAgainstModel compares matches, keys and customers of the inner side with the reference model, in
+// both directions.
 func TestMACsAgainstModel(t *testing.T) {
 	t.Parallel()
 	r, dir := seededRand(t), t.TempDir()

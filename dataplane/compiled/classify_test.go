@@ -222,7 +222,9 @@ func TestJumpShift(t *testing.T) {
 			1: 0, maxJumps - 3: 0, maxJumps - 2: 1, 2*maxJumps - 5: 1, 2*maxJumps - 4: 2, 1 << 30: 19,
 		} {
 			c := NewClassifier(
-				[]dataplane.Match{{Mark: []dataplane.Range{{First: uint64(first), Last: uint64(first + distance - 1)}}}})
+				[]dataplane.Match{{Mark: []dataplane.Range{
+					{First: uint64(first), Last: uint64(first + distance - 1)},
+				}}})
 			if c.Mark.Shift != shift || c.Mark.Low != first-min(first, 1<<shift) {
 				t.Errorf("bounds %d and %d: steps of 1<<%d from %d on, want 1<<%d", first, first+distance,
 					c.Mark.Shift, c.Mark.Low, shift)

@@ -87,7 +87,8 @@ var _ = knownCustomer(dataplane.Customer{})
 // same reports whether two customers are the same without a look at the order of their
 // addresses: most of a million are.
 func same(from, to *book, a, b *dataplane.Customer) bool {
-	if from.named[a.Plan] && to.named[b.Plan] && a.Plan.Name == b.Plan.Name && from.table.Key == to.table.Key {
+	if from.named[a.Plan] && to.named[b.Plan] && a.Plan.Name == b.Plan.Name &&
+		from.table.Key == to.table.Key {
 		limit, own := from.file.OwnQuota(a.Name)
 		other, otherOwn := to.file.OwnQuota(b.Name)
 		return limit == other && own == otherOwn && slices.Equal(a.Prefixes, b.Prefixes) &&

@@ -150,12 +150,10 @@ func TestLiveCgroupSockets(t *testing.T) {
 	// A container behind the namespace near, which forwards its packets to far.
 	inner := nettest.New(t)
 	p.near.VethNamed("c0", inner, "v0")
-	for _, line := range []string{
-		"ip addr add 198.51.100.1/24 dev c0", "ip link set c0 up", "sysctl -qw net.ipv4.ip_forward=1",
-	} {
-		p.near.Run("bash", "-ec", line)
-	}
-	inner.Run("bash", "-ec", "ip addr add 198.51.100.2/24 dev v0; ip link set v0 up; ip route add default via 198.51.100.1")
+	p.near.Run("bash", "-ec",
+		"ip addr flush dev c0; ip addr add 198.51.100.1/24 dev c0; echo 1 >/proc/sys/net/ipv4/ip_forward")
+	inner.Run("bash", "-ec",
+		"ip addr flush dev v0; ip addr add 198.51.100.2/24 dev v0; ip route add default via 198.51.100.1")
 	policy := writePolicy(t, fmt.Sprintf(
 		"classes:\n  - {name: a, match: {cgroup: %s}}\n  - {name: rest, match: {proto: [tcp, udp]}}\n", a))
 	p.runShaper("--policy", policy)
@@ -176,7 +174,8 @@ func TestLiveCgroupSockets(t *testing.T) {
 	c.run(inner, a, sends(4, at))
 	counted("forwarded from a container", 3, 4)
 
-	// The server closes first, so its side sends a SYN-ACK, a FIN and, in TIME_WAIT, the ACK of the client's FIN.
+	// The server closes first, so its side sends a SYN-ACK, a FIN and, in TIME_WAIT, the ACK of the
+	// client's FIN.
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip("TCP needs python3: apt-get install python3")
 	}

@@ -98,8 +98,8 @@ plans:
   three: {type: token-bucket, rate: 1B/1000s, burst: 600B}
 `
 
-// TestLiveMarkKey checks customers and meters by the mark of sockets, and that XDP, which has no marks, refuses
-// them.
+// TestLiveMarkKey checks customers and meters by the mark of sockets, and that XDP, which has no marks,
+// refuses them.
 func TestLiveMarkKey(t *testing.T) {
 	t.Parallel()
 	policy := writeWithCustomers(t, byMark, "customer,mark,plan\na,7 0x70007,three\nb,8,three\n")
@@ -123,7 +123,8 @@ func TestLiveMarkKey(t *testing.T) {
 			for _, test := range []struct{ mark, sent, want int }{
 				{7, 2, 2}, {0x70007, 3, 1}, {8, 4, 3}, {9, 3, 2}, {10, 3, 2}, {0, 3, 2}, {7, 1, 0}, {9, 1, 0},
 			} {
-				if got := countPassed(t, newSender(t, p.near, at, 0, test.mark), in, test.sent); got != test.want {
+				conn := newSender(t, p.near, at, 0, test.mark)
+				if got := countPassed(t, conn, in, test.sent); got != test.want {
 					t.Errorf("mark %#x: %d of %d packets passed: want %d", test.mark, got, test.sent, test.want)
 				}
 			}

@@ -27,8 +27,9 @@ type customer struct {
 	name     string
 	line     int // in the CSV file
 	prefixes []netip.Prefix
-	vlans    []int // IDs; with two tags, outer * 4096 + inner; with MAC addresses, these, or ID << 48 + address
-	plan     *plan
+	// IDs; with two tags, outer * 4096 + inner; with MAC addresses, these, or ID << 48 + address
+	vlans []int
+	plan  *plan
 
 	state state  // nil if paced
 	queue *queue // nil if metered

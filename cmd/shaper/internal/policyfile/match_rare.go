@@ -42,8 +42,8 @@ var tcpFlags = []string{"fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr"}
 // TCPFlags returns the names of the flags, from bit 0 on.
 func TCPFlags() []string { return tcpFlags }
 
-// parseTCPFlags reads flags that must be set, such as syn or syn+ack; flags with those that are compared, such
-// as syn/syn+ack; or a number or range of the byte of flags, such as 0x02.
+// parseTCPFlags reads flags that must be set, such as syn or syn+ack; flags with those that are compared,
+// such as syn/syn+ack; or a number or range of the byte of flags, such as 0x02.
 func parseTCPFlags(s string) ([]dataplane.Range, error) {
 	if s != "" && '0' <= s[0] && s[0] <= '9' && !strings.Contains(s, "/") {
 		r, err := rangeParser(numberOrName(nil))(s)

@@ -34,9 +34,8 @@ func findCgroup(path string) (cgroup, error) {
 	case handle.Size() != 8:
 		return cgroup{}, fmt.Errorf("%s below %s has no ID of 64 bits: this kernel is not supported", path, root)
 	}
-	return cgroup{
-		binary.NativeEndian.Uint64(handle.Bytes()), uint8(dataplane.CgroupDepth(path)), // at most MaxCgroupDepth
-	}, nil
+	depth := uint8(dataplane.CgroupDepth(path)) // at most MaxCgroupDepth
+	return cgroup{binary.NativeEndian.Uint64(handle.Bytes()), depth}, nil
 }
 
 // initialCgroups is the inode of the first cgroup namespace (PROC_CGROUP_INIT_INO of linux/proc_ns.h).

@@ -137,8 +137,8 @@ func (g *Image) inheritTables(before *record.About) {
 
 // sameKeys reports whether both stages have keys, of the same packet fields.
 func sameKeys(a, b *bpf.ShaperStage) bool {
-	return a.Table >= 0 && b.Table >= 0 && a.Mask == b.Mask && a.By == b.By && a.Tagged == b.Tagged && a.Empty == b.Empty &&
-		a.Packets == b.Packets
+	return a.Table >= 0 && b.Table >= 0 && a.Mask == b.Mask && a.By == b.By &&
+		a.Tagged == b.Tagged && a.Empty == b.Empty && a.Packets == b.Packets
 }
 
 // populateTables makes the new tables. A table whose parameters changed gets the keys of the

@@ -34,7 +34,9 @@ func parseTCProtocol(s string) (uint32, error) {
 
 var (
 	anyLength = []dataplane.Range{{First: 0, Last: math.MaxUint32}} // matches every packet
-	one       = func(v uint32) []dataplane.Range { return []dataplane.Range{{First: uint64(v), Last: uint64(v)}} }
+	one       = func(v uint32) []dataplane.Range {
+		return []dataplane.Range{{First: uint64(v), Last: uint64(v)}}
+	}
 )
 
 // matchProtocol restricts a match to the packets of a protocol.
