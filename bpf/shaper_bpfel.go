@@ -124,11 +124,11 @@ type ShaperConstants struct {
 	Customers   uint8
 	Paced       uint8
 	Spread      uint8
+	Once        uint8
 	Ingress     uint8
 	KeyBy       uint8
 	Rare        uint8
 	Levels      uint8
-	Pad         uint8
 	Level       [8]uint8
 	RareSearch  [7]struct {
 		_       structs.HostLayout
@@ -356,8 +356,9 @@ type ShaperStage struct {
 	High    uint8
 	Tagged  uint8
 	Empty   uint8
+	Label   uint16
 	By      uint8
-	Pad     [5]uint8
+	Pad     [3]uint8
 }
 
 type ShaperState struct {

@@ -152,11 +152,11 @@ struct constants {
 	__u8 customers; /* enum customer_key */
 	__u8 paced;	/* some customer may have a queue */
 	__u8 spread;	/* some queue has leaves for flows */
+	__u8 once;	/* some budget charges a packet once on its way through the host */
 	__u8 ingress;	/* the inner side of packets is their source */
 	__u8 key_by;	/* set of enum key_by of meters, bit 1 << KEY */
 	__u8 rare;	/* set of rare fields that classes match */
 	__u8 levels;	/* number of depths of cgroups that classes match */
-	__u8 pad;
 	__u8 level[MAX_LEVELS]; /* the depths, largest first */
 	struct rare_search rare_search[RARE];
 };
@@ -230,8 +230,9 @@ struct stage {
 	__u8 high;   /* the map highs has input colors of larger values */
 	__u8 tagged; /* packets with a VLAN tag have a key, otherwise IP packets */
 	__u8 empty;  /* states of new keys start empty */
+	__u16 label; /* of a budget that charges a packet once, 0: none; see note.h */
 	__u8 by;     /* enum key_by */
-	__u8 pad[5];
+	__u8 pad[3];
 };
 
 /* state of a meter. A word is the time, in units, at which its bucket was last

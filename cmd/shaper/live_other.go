@@ -46,10 +46,14 @@ func newDetach(cli.Streams) *cobra.Command  { return linuxOnly(detachCommand) }
 func newStatus(cli.Streams) *cobra.Command  { return linuxOnly(statusCommand) }
 func newStats(cli.Streams) *cobra.Command   { return linuxOnly(statsCommand) }
 func newBudget(cli.Streams) *cobra.Command  { return linuxOnly(budgetCommand) }
+func newServe(cli.Streams) *cobra.Command   { return linuxOnly(serveCommand) }
 func newGuard(cli.Streams) *cobra.Command   { return linuxOnly(guardCommand) }
 
 // liveArguments is empty: live commands have no completions here.
 var liveArguments map[string]cobra.CompletionFunc
+
+// chargedTwice is nil, because no shaper runs here.
+var chargedTwice func(budget string) string
 
 // newKernelEngine fails.
 func (*replayFlags) newKernelEngine(*policyfile.Compiled) (engine, error) {

@@ -24,6 +24,7 @@ var beyondPackets = []string{
 	"Match.Cgroups", "Customers.Cgroups", // of the kernel
 	"Meter.Idle",        // of a full table
 	"Early.Probability", // the setting is 2^-24 larger
+	"Budget.Once",       // of packets that pass several pipelines; the TAP plane refuses it
 
 	// of the agent of leases
 	"Budget.Interval", "Budget.Rescue", "Budget.Weight", "Budget.Hosts",

@@ -11,76 +11,104 @@ import (
 func (r *rowReader) idList() []uint64 {
 	switch r.table.Key {
 	case dataplane.ByOuterVLAN:
-		words(r.cell(r.vlan), func(word string) { r.ids.add(r.vlanID("vlan", word)) })
+		r.eachWord(r.vlan, func(word string) { r.addID(r.vlanID("vlan", word)) })
 	case dataplane.ByTwoVLANs:
 		r.vlanPair(r.cell(r.svlan), r.cell(r.cvlan))
 	case dataplane.CustomerByMAC:
-		words(r.cell(r.mac), func(word string) { r.ids.add(r.macOf(word)) })
+		r.eachWord(r.mac, func(word string) { r.addID(r.macOf(word)) })
 	case dataplane.CustomerByVLANMAC:
-		r.vlanAndMACs(r.cell(r.vlan), r.cell(r.mac))
+		r.vlanAndMACs()
 	case dataplane.CustomerByMark:
-		words(r.cell(r.mark), r.addMark)
+		r.eachWord(r.mark, func(word string) { r.addID(r.markOf(word)) })
 	case dataplane.CustomerByCgroup:
-		words(r.cell(r.cgroup), r.addCgroup)
+		r.eachWord(r.cgroup, func(word string) { r.addID(r.cgroupOf(word)) })
 	}
 	return r.ids.end()
+}
+
+// eachWord calls read for each word of some cells.
+func (r *rowReader) eachWord(columns []int, read func(string)) {
+	for _, at := range columns {
+		words(r.cell(at), read)
+	}
+}
+
+func (r *rowReader) addID(id uint64, ok bool) {
+	if ok {
+		r.ids.add(id)
+	}
 }
 
 // vlanPair adds the IDs of the outer and of the inner tag as one number.
 func (r *rowReader) vlanPair(outer, inner string) {
 	switch {
 	case outer == "" && inner == "":
+		return
 	case outer == "" || inner == "":
 		r.fail("svlan and cvlan go together: fill both cells, or none")
-	default:
-		r.ids.add(r.vlanID("svlan", outer)<<12 | r.vlanID("cvlan", inner))
+		return
 	}
+	first, ok := r.vlanID("svlan", outer)
+	second, both := r.vlanID("cvlan", inner)
+	r.addID(first<<12|second, ok && both)
 }
 
-// vlanAndMACs adds the MAC addresses in a VLAN.
-func (r *rowReader) vlanAndMACs(vlan, macs string) {
-	switch {
-	case vlan == "" && macs == "":
-		return
-	case vlan == "" || macs == "":
+// vlanAndMACs adds the MAC addresses in each VLAN.
+func (r *rowReader) vlanAndMACs() {
+	given := 0
+	for _, list := range [][]int{r.vlan, r.mac} {
+		for _, at := range list {
+			if r.cell(at) != "" {
+				given++
+				break
+			}
+		}
+	}
+	if given == 1 {
 		r.fail("vlan and mac go together: fill both cells, or none")
 		return
 	}
-	id := r.vlanID("vlan", vlan)
-	words(macs, func(word string) { r.ids.add(id<<48 | r.macOf(word)) })
+	r.eachWord(r.vlan, func(word string) {
+		vlan, ok := r.vlanID("vlan", word)
+		r.eachWord(r.mac, func(word string) {
+			mac, both := r.macOf(word)
+			r.addID(vlan<<48|mac, ok && both)
+		})
+	})
 }
 
-func (r *rowReader) vlanID(column, s string) uint64 {
+func (r *rowReader) vlanID(column, s string) (id uint64, ok bool) {
 	v, err := strconv.ParseUint(s, 10, 12)
 	if err != nil {
 		r.fail("%s: %q is not a VLAN ID from 0 to 4095", column, s)
 	}
-	return v
+	return v, err == nil
 }
 
-func (r *rowReader) macOf(s string) uint64 {
-	v, err := parseMAC(s)
+func (r *rowReader) macOf(s string) (mac uint64, ok bool) {
+	mac, err := parseMAC(s)
 	if err != nil {
 		r.fail("mac: %v", err)
 	}
-	return v
+	return mac, err == nil
 }
 
-// addMark adds an skb mark, decimal or hexadecimal.
-func (r *rowReader) addMark(s string) {
+// markOf reads an skb mark, decimal or hexadecimal.
+func (r *rowReader) markOf(s string) (mark uint64, ok bool) {
 	v, err := strconv.ParseUint(s, 0, 32)
 	if err != nil || len(s) > 1 && s[0] == '0' && s[1] != 'x' {
 		r.fail("mark: %q is not a mark from 0 to 0xffffffff, decimal or with 0x", s)
+		return 0, false
 	}
-	r.ids.add(v)
+	return v, true
 }
 
-// addCgroup adds a cgroup as its index in the table of customers.
-func (r *rowReader) addCgroup(s string) {
+// cgroupOf returns the index of a cgroup in the table of customers.
+func (r *rowReader) cgroupOf(s string) (index uint64, ok bool) {
 	name, err := parseCgroup(s)
 	if err != nil {
 		r.fail("cgroup: %v", err)
-		return
+		return 0, false
 	}
 	index, known := r.cgroups[name]
 	if !known {
@@ -88,5 +116,5 @@ func (r *rowReader) addCgroup(s string) {
 		index = uint64(len(r.table.Cgroups))
 		r.cgroups[name], r.table.Cgroups = index, append(r.table.Cgroups, name)
 	}
-	r.ids.add(index)
+	return index, true
 }
