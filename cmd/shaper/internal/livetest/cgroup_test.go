@@ -188,14 +188,14 @@ ip route add default via 198.51.100.1`)
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip("TCP needs python3: apt-get install python3")
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		p.far.Run("python3", "-c", closingClient)
-	}()
-	c.run(p.near, a, "exec python3 -c '"+closingServer+"'")
-	<-done
-	eventually(t, func() error {
+	eventually(t, func() error { // the FINs of both sides may cross: then there is no TIME_WAIT without a socket
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			p.far.Run("python3", "-c", closingClient)
+		}()
+		c.run(p.near, a, "exec python3 -c '"+closingServer+"'")
+		<-done
 		s := p.stats()
 		own, last := s.classNamed(t, "own syn-ack").Packets, s.classNamed(t, "other ack").Packets
 		if other := s.classNamed(t, "other syn-ack").Packets; own == 0 || other > 0 || last == 0 {
@@ -221,6 +221,7 @@ for i in range(600):
     except ConnectionRefusedError:
         time.sleep(0.1)
 s.recv(1)
+time.sleep(0.5)
 s.close()
 `
 )
