@@ -187,7 +187,8 @@ func (p *onceRouter) fromTAP(n int) {
 	frame := make([]byte, 10+14+onceLength) // a virtio_net_hdr, Ethernet, IPv4, UDP
 	copy(frame[10:], []byte{2, 0, 0, 0, 5, 1, 2, 0, 0, 0, 5, 2, 8, 0})
 	ip := frame[24:]
-	copy(ip, []byte{0x45, 0, onceLength >> 8, onceLength & 0xff, 0, 0, 0, 0, 64, 17, 0, 0, 10, 5, 0, 2, 10, 2, 0, 2})
+	copy(ip, []byte{0x45, 0, onceLength >> 8, onceLength & 0xff, 0, 0, 0, 0, 64, 17})
+	copy(ip[12:], []byte{10, 5, 0, 2, 10, 2, 0, 2})
 	binary.BigEndian.PutUint16(ip[10:], ^checksum(ip[:20]))
 	binary.BigEndian.PutUint16(ip[20:], 4000)
 	binary.BigEndian.PutUint16(ip[22:], oncePort)
