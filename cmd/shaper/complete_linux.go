@@ -27,7 +27,7 @@ var liveArguments = map[string]cobra.CompletionFunc{
 // completeShaped completes with the interfaces that have something of shaper. If the user
 // lacks the permission to see them, it completes with all interfaces.
 func completeShaped(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	v, err := live.Look()
+	v, err := live.Look("")
 	if err != nil {
 		return completeInterfaces(cmd, args, typed)
 	}

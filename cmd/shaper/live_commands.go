@@ -9,6 +9,10 @@ var (
 		"tap NAME --uplink IFACE", "shape",
 		"Shape between a TAP device and an interface, in user space",
 	}
+	serveCommand = liveCommand{
+		"serve [DIR]", "shape",
+		"Shape all interfaces that a configuration chooses, in one process",
+	}
 	reloadCommand = liveCommand{"reload [IFACE]", "shape", "Replace the policy of a running shaper"}
 	setCommand    = liveCommand{
 		"set IFACE [customer|link|queue NAME CHANGE...]", "shape",

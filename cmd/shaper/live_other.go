@@ -46,6 +46,7 @@ func newDetach(cli.Streams) *cobra.Command  { return linuxOnly(detachCommand) }
 func newStatus(cli.Streams) *cobra.Command  { return linuxOnly(statusCommand) }
 func newStats(cli.Streams) *cobra.Command   { return linuxOnly(statsCommand) }
 func newBudget(cli.Streams) *cobra.Command  { return linuxOnly(budgetCommand) }
+func newServe(cli.Streams) *cobra.Command   { return linuxOnly(serveCommand) }
 func newGuard(cli.Streams) *cobra.Command   { return linuxOnly(guardCommand) }
 
 // liveArguments is empty: live commands have no completions here.

@@ -132,6 +132,8 @@ func randomCustomers(t *testing.T, r *rand.Rand, links ...string) (policy, path 
 	if nested {
 		b.WriteString("  nested: true\n")
 	}
+	form := newRandomForm(r, strings.Trim(key, "[]"), packets, len(plans))
+	b.WriteString(form.text(r))
 
 	b.WriteString("classes:\n")
 	some := r.IntN(4) // this class takes packets of customers
@@ -153,7 +155,7 @@ func randomCustomers(t *testing.T, r *rand.Rand, links ...string) (policy, path 
 	dir := t.TempDir()
 	path = filepath.Join(dir, "policy.yaml")
 	for name, text := range map[string]string{
-		"policy.yaml": b.String(), "customers.csv": randomTable(r, key, nested, plans),
+		"policy.yaml": b.String(), "customers.csv": randomTable(r, form, nested, plans),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -192,31 +194,23 @@ func randomStage(r *rand.Rand, b *strings.Builder, meter func() string, customer
 }
 
 // randomTable returns a CSV file of customers with any of the supported spellings.
-func randomTable(r *rand.Rand, key string, nested bool, plans []randomPlan) string {
-	lists := map[string]func() string{}
-	switch strings.Trim(key, "[]") {
+func randomTable(r *rand.Rand, form *randomForm, nested bool, plans []randomPlan) string {
+	lists := map[string]func(columns int) []string{}
+	switch form.key {
 	case "vlan":
 		lists["vlan"] = vlanLists(r)
 	case "svlan, cvlan":
 		pairs := r.Perm(len(tagIDs) * len(tagIDs))
 		number := -1
-		lists["svlan"] = func() string {
+		lists["svlan"] = func(int) []string {
 			number++
-			return fmt.Sprint(tagIDs[pairs[number]/len(tagIDs)])
+			return []string{fmt.Sprint(tagIDs[pairs[number]/len(tagIDs)])}
 		}
-		lists["cvlan"] = func() string { return fmt.Sprint(tagIDs[pairs[number]%len(tagIDs)]) }
+		lists["cvlan"] = func(int) []string { return []string{fmt.Sprint(tagIDs[pairs[number]%len(tagIDs)])} }
 	default:
-		lists[pickWord(r, "address", "addresses")] = addressLists(r, nested)
+		lists["address"] = addressLists(r, nested)
 	}
-
-	columns := append([]string{"customer", "plan", "note"}, sortedKeys(lists)...)
-	for _, name := range []string{
-		"rate", "burst", "cir", "cbs", "pir", "pbs", "eir", "ebs", "limit", "window",
-	} {
-		if r.IntN(5) > 0 {
-			columns = append(columns, name)
-		}
-	}
+	columns := form.columns()
 	r.Shuffle(len(columns), func(i, j int) { columns[i], columns[j] = columns[j], columns[i] })
 	w := tableWriter{r: r, separator: pickWord(r, ",", ",", ";", "\t"), end: pickWord(r, "\n", "\n", "\r\n")}
 	w.WriteString(pickWord(r, "", "", "\ufeff"))
@@ -228,23 +222,30 @@ func randomTable(r *rand.Rand, key string, nested bool, plans []randomPlan) stri
 	w.line(header)
 	for i := range []int{1, 5, 12, 30}[r.IntN(4)] {
 		number := r.IntN(len(plans))
-		cells := map[string]string{
-			"customer": fmt.Sprintf(pickWord(r, "%d", "%04d", "k-%d", "Müller, %d", "\"%d\"", "%d; x"), i),
-			"plan":     fmt.Sprintf("plan%d", number),
-			"note":     pickWord(r, "", "x", "a, b", "1mbit"),
-		}
-		for _, name := range sortedKeys(lists) {
-			if name != "cvlan" {
-				cells[name] = lists[name]()
+		cells := map[string]string{} // by column
+		set := func(content string, values ...string) {
+			for i, name := range form.names[content] {
+				cells[name] = values[i]
 			}
 		}
-		if f := lists["cvlan"]; f != nil {
-			cells["cvlan"] = f()
+		set("customer", fmt.Sprintf(pickWord(r, "%d", "%04d", "k-%d", "Müller, %d", "\"%d\"", "%d; x"), i))
+		set("plan", fmt.Sprintf("plan%d", number))
+		if form.plan >= 0 && (form.names["plan"] == nil || r.IntN(3) == 0) {
+			number = form.plan
+			set("plan", "")
+		}
+		for _, name := range form.ignored {
+			cells[name] = pickWord(r, "", "x", "a, b", "1mbit")
+		}
+		for _, name := range []string{"address", "vlan", "svlan", "cvlan"} {
+			if f := lists[name]; f != nil {
+				set(name, f(len(form.names[name]))...)
+			}
 		}
 		own := plans[number].own
 		for _, name := range sortedKeys(own) {
 			if r.IntN(4) == 0 {
-				cells[name] = own[name]()
+				set(name, form.rate(r, own[name]()))
 			}
 		}
 		var line []string
@@ -298,50 +299,19 @@ var (
 	tagIDs = []int{0, 7, 10, 20, 30, 100}
 )
 
-// addressLists returns a function for the addresses of the next customer, none of which another
+// vlanLists returns a function for the VLAN IDs of the next customer in some columns, none of which another
 // one has.
-func addressLists(r *rand.Rand, nested bool) func() string {
-	used := map[netip.Prefix]int{} // customer
-	customer := 0
-	return func() string {
-		customer++
-		var list []string
-		for range r.IntN(6) {
-			addr := netip.MustParseAddr(insideAddrs[r.IntN(len(insideAddrs))])
-			bits := []int{
-				addr.BitLen(), addr.BitLen(), addr.BitLen() - r.IntN(5), r.IntN(addr.BitLen() + 1), r.IntN(9),
-			}[r.IntN(5)]
-			p := netip.PrefixFrom(addr, bits).Masked()
-			taken := used[p] != 0
-			for q, other := range used {
-				taken = taken || !nested && other != customer && p.Overlaps(q)
-			}
-			if taken {
-				continue
-			}
-			used[p] = customer
-			text := p.String()
-			if p.IsSingleIP() && r.IntN(2) == 0 {
-				text = addr.String()
-			}
-			list = append(list, text)
-		}
-		return strings.Join(list, pickWord(r, " ", ",", ";", ", ", " ;\n", "  "))
-	}
-}
-
-// vlanLists is addressLists for VLAN IDs.
-func vlanLists(r *rand.Rand) func() string {
+func vlanLists(r *rand.Rand) func(columns int) []string {
 	ids := []string{"1", "3", "12", "13", "300", "301", "4094", "4095"}
 	for _, id := range tagIDs {
 		ids = append(ids, fmt.Sprint(id))
 	}
 	r.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
-	return func() string {
+	return func(columns int) []string {
 		n := min(r.IntN(4), len(ids))
 		list := ids[:n]
 		ids = ids[n:]
-		return strings.Join(list, pickWord(r, " ", ",", "; "))
+		return divided(r, list, columns, " ", ",", "; ")
 	}
 }
 

@@ -104,10 +104,12 @@ process: dataplane compiled tap safedir standby kernel watch hostbudget output c
 detach: dataplane standby kernel say cli live
 reload: dataplane compiled kernel output changes policyfile say cli budgets live control stats process
 
+serve: dataplane kernel watch policyfile say cli changes live control metrics stats process
+
 # command
-shaper: meter lease shared dataplane compiled pipeline replay filter kernel hostbudget walk pattern output
+shaper: meter lease shared dataplane compiled pipeline replay filter hostbudget walk pattern output
 	changes policyfile say lint cli check diff routers tc decisions episodes explain annotate report
-	summary compare advise simulate budgets live control stats process detach reload | tests: queue tap storetest
+	summary compare advise simulate budgets live control stats process detach reload serve | tests: queue kernel tap storetest
 	nettest oracle chrome
 
 # support

@@ -12,9 +12,9 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// maxCustomerErrors bounds the errors in the list of customers. A list with the wrong column
-// would have a million.
-const maxCustomerErrors = 1000
+// maxCustomerErrors bounds the memory of the errors in the list of customers. A list with the wrong
+// column would have a million; those beyond the bound are counted.
+const maxCustomerErrors = 100_000
 
 // compileCustomers compiles the customer table and the plans. The addresses are those of another
 // direction, unless that is nil.
@@ -87,6 +87,9 @@ func (c *compiler) compileCustomers(from *dataplane.Customers, other *Customers)
 		}
 	}
 	table.finish(from.Nested)
+	if more := table.errors - maxCustomerErrors; more > 0 {
+		c.add(from, "file", fmt.Sprintf("has %d more errors in its customers", more))
+	}
 	c.plantCustomers(out)
 }
 
@@ -138,9 +141,19 @@ type owned struct {
 
 // fail adds an error of a customer, unless there are too many.
 func (b *tableBuilder) fail(customer *dataplane.Customer, field, reason string) {
-	if b.errors++; b.errors <= maxCustomerErrors {
-		b.errorList.add(customer, field, reason)
+	b.failBy(customer, 0, field, reason, "")
+}
+
+// failBy is fail for a conflict with another customer, by number.
+func (b *tableBuilder) failBy(customer *dataplane.Customer, other uint32, field, reason, remedy string) {
+	if b.errors++; b.errors > maxCustomerErrors {
+		return
 	}
+	e := &dataplane.FieldError{Object: customer, Field: field, Reason: reason, Remedy: remedy}
+	if other > 0 {
+		e.Other = &b.out.Source.List[other-1]
+	}
+	b.errorList = append(b.errorList, e)
 }
 
 // add adds a customer.
@@ -154,8 +167,8 @@ func (b *tableBuilder) add(customer *dataplane.Customer, number uint32) {
 		b.fail(customer, "customer", fmt.Sprintf("%.80q is not a name of 1 to %d printable characters", name,
 			dataplane.MaxCustomerName))
 	case other != 0:
-		b.fail(customer, "customer",
-			fmt.Sprintf("%q is the name of an earlier customer: names must differ", name))
+		b.failBy(customer, other, "customer", fmt.Sprintf("%q is the name of an earlier customer", name),
+			"names must differ")
 	}
 	b.out.numbers[name] = number
 	if !byAddress(b.out.Key) {
@@ -198,7 +211,8 @@ func (b *tableBuilder) addVLANs(customer *dataplane.Customer, number uint32) {
 			if b.out.Key == dataplane.ByTwoVLANs {
 				text = fmt.Sprintf("%d, %d", id>>12, id&0xfff)
 			}
-			b.fail(customer, "vlan", fmt.Sprintf("%s belongs to customer %q too", text, b.name(other)))
+			b.failBy(customer, other, "vlan",
+				fmt.Sprintf("%s belongs to customer %q too", text, b.name(other)), "")
 		}
 		table.set(id, hash32(id), number)
 	}
@@ -226,12 +240,12 @@ func (b *tableBuilder) finish(nested bool) {
 			switch {
 			case outer.number == p.number:
 			case outer.Prefix == p.Prefix:
-				b.fail(&b.out.Source.List[p.number-1], "address",
-					fmt.Sprintf("%v belongs to customer %q too", printPrefix(p.Prefix), b.name(outer.number)))
+				b.failBy(&b.out.Source.List[p.number-1], outer.number, "address",
+					fmt.Sprintf("%v belongs to customer %q too", printPrefix(p.Prefix), b.name(outer.number)), "")
 			case !nested:
-				b.fail(&b.out.Source.List[p.number-1], "address", fmt.Sprintf(
-					"%v lies inside %v of customer %q: set nested: true to allow it", printPrefix(p.Prefix),
-					outer.Prefix, b.name(outer.number)))
+				b.failBy(&b.out.Source.List[p.number-1], outer.number, "address",
+					fmt.Sprintf("%v lies inside %v of customer %q", printPrefix(p.Prefix), outer.Prefix,
+						b.name(outer.number)), "set nested: true to allow it")
 			}
 		}
 		around = append(around, p)

@@ -242,12 +242,12 @@ func TestInvalidCustomers(t *testing.T) {
 	}
 }
 
-// TestManyInvalidCustomers checks that at most 1000 errors of customers are reported, and
-// those of the rest of the policy too.
+// TestManyInvalidCustomers checks that errors of customers beyond the bound are counted, and that those of
+// the rest of the policy are reported, too.
 func TestManyInvalidCustomers(t *testing.T) {
 	p := validCustomers()
 	p.Customers.List = nil
-	for i := range 1500 {
+	for i := range maxCustomerErrors + 500 {
 		p.Customers.List = append(p.Customers.List,
 			dataplane.Customer{Name: fmt.Sprint(i), Plan: p.Customers.Plans[0], VLANs: []uint32{1}})
 	}
@@ -255,8 +255,11 @@ func TestManyInvalidCustomers(t *testing.T) {
 	p.Classes[1].Name = ""
 	_, err := Compile(p)
 	list := frametest.FieldErrors(t, err)
-	customers := 0
+	customers, rest := 0, ""
 	for _, e := range list {
+		if e.Object == p.Customers {
+			rest += e.Field + " " + e.Reason
+		}
 		if c, ok := e.Object.(*dataplane.Customer); ok {
 			if c != &p.Customers.List[customers] {
 				t.Fatalf("error %d is that of customer %q", customers, c.Name)
@@ -264,7 +267,8 @@ func TestManyInvalidCustomers(t *testing.T) {
 			customers++
 		}
 	}
-	if customers != 1000 || len(list) < 1002 {
-		t.Errorf("got %d errors of customers among %d, want 1000 of 1002", customers, len(list))
+	if customers != maxCustomerErrors || len(list) < maxCustomerErrors+3 ||
+		rest != "file has 500 more errors in its customers" {
+		t.Errorf("got %d errors of customers among %d, and %q", customers, len(list), rest)
 	}
 }

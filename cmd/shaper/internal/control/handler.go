@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -38,19 +39,22 @@ const (
 // handler answers requests of a socket.
 type handler struct {
 	shared
-	sending   turn // for clients sending a large list
-	receiving turn // for clients receiving a large list
-	next      turn // for clients that read customers, or wait for shared.reading
+	pattern   string // of interfaces; "": all
+	sending   turn   // for clients sending a large list
+	receiving turn   // for clients receiving a large list
+	next      turn   // for clients that read customers, or wait for shared.reading
 }
 
 // shared is what the handlers of all sockets share.
 type shared struct {
-	api           API
-	status, stats *kept
-	reading       turn // for sockets of which a client reads customers
+	api     API
+	answers *answers
+	reading turn // for sockets of which a client reads customers
 }
 
-func newShared(api API) shared { return shared{api, new(kept), new(kept), make(turn, 1)} }
+func newShared(api API) shared {
+	return shared{api, newAnswers(), make(turn, 1)}
+}
 
 // endpoint answers a request. After an error, nothing was sent.
 type endpoint func(*handler, http.ResponseWriter, *http.Request) error
@@ -60,7 +64,11 @@ type route struct {
 	path    string // in the syntax of http.ServeMux and OpenAPI
 	methods map[string]endpoint
 	query   []string // names of parameters
+	general bool     // it is not about interfaces
 }
+
+// interfaceParameter is the parameter that chooses interfaces.
+const interfaceParameter = "interface"
 
 var routes = []route{
 	{path: "/v1/status", methods: get((*handler).getStatus)},
@@ -71,7 +79,7 @@ var routes = []route{
 		http.MethodGet: (*handler).getChanges, http.MethodPost: (*handler).postChanges,
 	}},
 	{path: "/v1/reload", methods: map[string]endpoint{http.MethodPost: (*handler).postReload}},
-	{path: "/v1/openapi.json", methods: get((*handler).getOpenAPI)},
+	{path: "/v1/openapi.json", methods: get((*handler).getOpenAPI), general: true},
 }
 
 func get(f endpoint) map[string]endpoint { return map[string]endpoint{http.MethodGet: f} }
@@ -86,6 +94,9 @@ type Route struct {
 func Routes() (out []Route) {
 	for _, r := range routes {
 		row := Route{Path: r.path, Query: r.query}
+		if !r.general {
+			row.Query = append(slices.Clone(r.query), interfaceParameter)
+		}
 		for method := range r.methods {
 			row.Methods = append(row.Methods, method)
 		}
@@ -98,7 +109,7 @@ func Routes() (out []Route) {
 // serve returns the handler of a socket. Its clients do not wait for those of other sockets, except for one
 // that reads customers.
 func (s shared) serve(readOnly bool) http.Handler {
-	h := &handler{s, make(turn, 1), make(turn, 1), make(turn, 1)}
+	h := &handler{s, "", make(turn, 1), make(turn, 1), make(turn, 1)}
 	mux := http.NewServeMux()
 	for _, r := range routes {
 		mux.HandleFunc(r.path, func(w http.ResponseWriter, q *http.Request) {
@@ -143,20 +154,71 @@ func (h *handler) route(r *route, readOnly bool, w http.ResponseWriter, q *http.
 		return badRequest("query: %w", err)
 	}
 	for name, value := range values {
-		if !slices.Contains(r.query, name) || len(value) > 1 {
+		known := slices.Contains(r.query, name) || name == interfaceParameter && !r.general
+		if !known || len(value) > 1 {
 			return badRequest("parameter %q is unknown, or there twice", name)
+		}
+	}
+	if values.Has(interfaceParameter) && !r.general {
+		if h, err = h.of(q.Context(), values.Get(interfaceParameter)); err != nil {
+			return err
 		}
 	}
 	return f(h, w, q)
 }
 
+// of returns a handler for the interfaces chosen by a pattern.
+func (h *handler) of(ctx context.Context, pattern string) (*handler, error) {
+	if pattern == "" {
+		return nil, badRequest("parameter interface is empty: want a name, or a pattern such as veth*")
+	}
+	api, err := h.api.Of(ctx, pattern)
+	if err != nil {
+		return nil, err
+	}
+	out := *h
+	out.api, out.pattern = api, pattern
+	return &out, nil
+}
+
+// answers keeps the latest answers by path and pattern of interfaces, those of one pattern beside those for
+// all.
+type answers struct {
+	mu      sync.Mutex
+	pattern string
+	kept    map[[2]string]*kept
+}
+
+func newAnswers() *answers { return &answers{kept: map[[2]string]*kept{}} }
+
+func (a *answers) of(path, pattern string) *kept {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if pattern != "" && pattern != a.pattern {
+		maps.DeleteFunc(a.kept, func(key [2]string, _ *kept) bool { return key[1] != "" })
+		a.pattern = pattern
+	}
+	key := [2]string{path, pattern}
+	if a.kept[key] == nil {
+		a.kept[key] = new(kept)
+	}
+	return a.kept[key]
+}
+
+// forget makes the next request read anew.
+func (a *answers) forget() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	clear(a.kept)
+}
+
 func (h *handler) getStatus(w http.ResponseWriter, q *http.Request) error {
-	body, err := h.status.get(func() (any, error) { return h.api.Status(q.Context()) })
+	body, err := h.answers.of("status", h.pattern).get(func() (any, error) { return h.api.Status(q.Context()) })
 	return respond(w, body, err)
 }
 
 func (h *handler) getStats(w http.ResponseWriter, q *http.Request) error {
-	body, err := h.stats.get(func() (any, error) { return h.api.Stats(q.Context()) })
+	body, err := h.answers.of("stats", h.pattern).get(func() (any, error) { return h.api.Stats(q.Context()) })
 	return respond(w, body, err)
 }
 
@@ -284,8 +346,7 @@ func (h *handler) postReload(w http.ResponseWriter, q *http.Request) error {
 		return badRequest("a reload has no body: it reads the policy file again")
 	}
 	out, err := h.api.Reload(q.Context())
-	h.status.forget()
-	h.stats.forget()
+	h.answers.forget()
 	return respondValue(w, out, err)
 }
 
@@ -315,12 +376,6 @@ func (k *kept) get(read func() (any, error)) ([]byte, error) {
 		k.at = time.Now()
 	}
 	return k.body, k.err
-}
-
-func (k *kept) forget() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.at = time.Time{}
 }
 
 func encode(value any, err error) ([]byte, error) {

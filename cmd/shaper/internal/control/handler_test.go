@@ -34,6 +34,13 @@ type fakeAPI struct {
 	name    string
 }
 
+func (a *fakeAPI) Of(_ context.Context, pattern string) (API, error) {
+	if !Chooses(pattern, "eth0") {
+		return nil, &NoInterfaceError{pattern}
+	}
+	return a, nil
+}
+
 func (f *fakeAPI) Status(context.Context) (any, error) { return []int64{f.calls.Add(1)}, f.err }
 func (f *fakeAPI) Stats(context.Context) (any, error)  { return []string{"<stats>"}, f.err }
 func (f *fakeAPI) Reload(context.Context) (any, error) { return "reloaded", f.err }

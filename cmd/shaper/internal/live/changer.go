@@ -83,6 +83,28 @@ func (c *Changer) Set(list []changes.Change) error {
 	return err
 }
 
+// errChecked ends a check of changes before they are made.
+var errChecked = errors.New("checked")
+
+// Check returns the error that Set would return, and makes no changes.
+func (c *Changer) Check(list []changes.Change) error {
+	now := time.Now()
+	targets, needed, err := c.targetsOf(list, now)
+	if err != nil {
+		return err
+	}
+	err = c.AddUnkept(list, func() error {
+		if _, err := c.effects(targets, needed, now); err != nil {
+			return err
+		}
+		return errChecked
+	})
+	if errors.Is(err, errChecked) {
+		return nil
+	}
+	return err
+}
+
 func (c *Changer) report(list []changes.Change) {
 	if c.Report != nil {
 		c.Report(list)
@@ -99,14 +121,15 @@ func (c *Changer) setUnlocked(list []changes.Change, why error) error {
 	return &changes.UnkeptError{Err: why}
 }
 
-// set makes changes. Unless the lock of the file is held, the file is written later.
-func (c *Changer) set(list []changes.Change, locked bool, now time.Time) error {
-	var targets []changes.Target
-	needed := map[changes.Target]bool{} // false: errors of the target do not count
+// targetsOf returns the targets of changes. needed is false for those whose errors do not count.
+func (c *Changer) targetsOf(list []changes.Change, now time.Time) (
+	targets []changes.Target, needed map[changes.Target]bool, err error,
+) {
+	needed = map[changes.Target]bool{}
 	for i := range list {
 		t, until := list[i].Target, list[i].Until
 		if !until.IsZero() && !now.Before(until) && !list[i].Ended {
-			return fmt.Errorf("%v: %w", t, changes.ErrEnded)
+			return nil, nil, fmt.Errorf("%v: %w", t, changes.ErrEnded)
 		}
 		if _, seen := needed[t]; !seen {
 			targets = append(targets, t)
@@ -114,11 +137,20 @@ func (c *Changer) set(list []changes.Change, locked bool, now time.Time) error {
 		needed[t] = needed[t] || list[i].By == changes.ByUser && !list[i].Ended &&
 			(!list[i].Reset || c.Book[t] == nil)
 	}
+	return targets, needed, nil
+}
+
+// set makes changes. Unless the lock of the file is held, the file is written later.
+func (c *Changer) set(list []changes.Change, locked bool, now time.Time) error {
+	targets, needed, err := c.targetsOf(list, now)
+	if err != nil {
+		return err
+	}
 	add, tried := c.Add, false
 	if !locked {
 		add = c.AddUnkept
 	}
-	err := add(list, func() error {
+	err = add(list, func() error {
 		effects, err := c.effects(append(targets, c.again...), needed, now)
 		if err != nil {
 			return err

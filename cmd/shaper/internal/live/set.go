@@ -26,7 +26,7 @@ var ErrNoProcess = errors.New("--for needs a process, which ends the change: the
 // Set makes changes in the shapers of one interface, all or none: by their process, or by this one if
 // they are pinned and have none. The error wraps *changes.UnkeptError if they are in force nevertheless.
 func Set(list []Handle, what []changes.Change) error {
-	path, process := "", 0
+	path, process := "", (*kernel.About)(nil)
 	for i, sh := range list {
 		k, err := sh.keeper()
 		switch {
@@ -39,13 +39,13 @@ func Set(list []Handle, what []changes.Change) error {
 		}
 		path = k.path
 		if k.process != 0 {
-			process = k.process
+			process = sh.Info()
 		}
 	}
-	if process != 0 {
-		client := connect(runSocket(process), process)
+	if process != nil {
+		client := connectRun(process)
 		if client == nil {
-			return fmt.Errorf("process %d does not answer", process)
+			return fmt.Errorf("process %d does not answer", process.Process)
 		}
 		defer client.Close()
 		return setBy(what, client)

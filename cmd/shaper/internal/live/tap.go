@@ -153,7 +153,7 @@ func ServeTap(
 	device string, list []*LocalTap, shares *budgets.Agents, changes *LockedChanger, heard *Heard,
 	stop func(), changed func() error,
 ) (io.Closer, error) {
-	return serve(tapPrefix+device, (&tapControl{list, stop, changed, shares, changes, heard}).methods())
+	return serve(tapPrefix+device, (&tapControl{list, stop, changed, shares, changes, heard}).methods)
 }
 
 func (c *tapControl) methods() methods {

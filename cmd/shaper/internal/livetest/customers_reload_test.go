@@ -317,7 +317,7 @@ func TestLiveCustomersInvalid(t *testing.T) {
 	program := p.stats().ProgramID
 	for _, test := range []struct{ table, want string }{
 		{head + "b,192.0.2.2,smal\n", `.*customers\.csv:3:? .*smal.*`},
-		{head + "b,192.0.2.2 192.0.2.1,small\n", `.*customers\.csv:3: address 192\.0\.2\.1 belongs to customer "a" too`},
+		{head + "b,192.0.2.2 192.0.2.1,small\n", `.*customers\.csv:3: address 192\.0\.2\.1 belongs to customer "a" too \(line 2\)`},
 		{head + "a,192.0.2.2,small\n", `.*customers\.csv:3: .*`},
 		{"customer,address\n", `.*customers\.csv:1: .*plan.*`},
 	} {

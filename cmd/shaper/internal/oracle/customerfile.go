@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/netip"
 	"os"
 	"regexp"
 	"slices"
@@ -23,7 +22,7 @@ type line struct {
 }
 
 // readTable reads a CSV file of customers.
-func readTable(path string) ([]line, error) {
+func readTable(path string, f form) ([]line, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
@@ -34,7 +33,7 @@ func readTable(path string) ([]line, error) {
 	text = bytes.TrimPrefix(text, []byte("\ufeff"))
 
 	r := csv.NewReader(bytes.NewReader(text))
-	r.Comma, r.Comment, r.FieldsPerRecord = separator(text), '#', -1
+	r.Comma, r.Comment, r.FieldsPerRecord = f.separator(text), '#', -1
 	var header []string
 	var lines []line
 	for {
@@ -45,26 +44,44 @@ func readTable(path string) ([]line, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
-		if strings.TrimSpace(strings.Join(cells, string(r.Comma))) == "" {
-			continue // a line of blanks
-		}
 		for i := range cells {
 			cells[i] = strings.TrimSpace(cells[i])
 		}
+		if strings.Join(cells, "") == "" {
+			continue
+		}
 		number, _ := r.FieldPos(0)
 		if header == nil {
-			if header, err = columns(cells); err != nil {
+			if strings.Contains(strings.Join(cells, ""), "\r") {
+				return nil, fmt.Errorf("%s:%d: a carriage return inside a line", path, number)
+			}
+			if header, err = f.columns(cells); err != nil {
 				return nil, fmt.Errorf("%s:%d: %w", path, number, err)
 			}
 			continue
 		}
-		if len(cells) != len(header) {
+		for len(cells) < len(header) {
+			cells = append(cells, "")
+		}
+		if strings.Join(cells[len(header):], "") != "" {
 			return nil, fmt.Errorf("%s:%d: %d cells, %d in the header", path, number, len(cells), len(header))
 		}
 		l := line{number, map[string]string{}}
 		for i, name := range header {
-			l.cells[name] = cells[i]
+			if f.named == nil {
+				l.cells[name] = cells[i]
+				continue
+			}
+			for content, names := range f.named {
+				if slices.Contains(names, name) {
+					l.cells[content] += " " + cells[i]
+				}
+			}
 		}
+		for content := range l.cells {
+			l.cells[content] = strings.TrimSpace(l.cells[content])
+		}
+		f.complete(l.cells)
 		lines = append(lines, l)
 	}
 	if header == nil {
@@ -96,8 +113,11 @@ func separator(text []byte) rune {
 	return ','
 }
 
-// columns returns the names of the columns.
-func columns(header []string) ([]string, error) {
+// columns returns the names of the columns, in lower case.
+func (f form) columns(header []string) ([]string, error) {
+	if f.named != nil {
+		return f.named.columns(header)
+	}
 	var names []string
 	for _, name := range header {
 		if name = strings.ToLower(name); name == "addresses" {
@@ -109,7 +129,7 @@ func columns(header []string) ([]string, error) {
 		names = append(names, name)
 	}
 	for _, name := range []string{"customer", "plan"} {
-		if !slices.Contains(names, name) {
+		if !slices.Contains(names, name) && (name != "plan" || f.plan == "") {
 			return nil, fmt.Errorf("no column %q", name)
 		}
 	}
@@ -161,41 +181,25 @@ func (l line) keys(who *customer, key string) error {
 	if !ok {
 		return fmt.Errorf("no column %q", column)
 	}
-	for _, s := range strings.FieldsFunc(cell,
-		func(r rune) bool { return unicode.IsSpace(r) || r == ',' || r == ';' }) {
-		if key == "vlan" {
-			id, err := vlanID(s)
-			if err != nil {
-				return err
-			}
-			who.vlans = append(who.vlans, id)
-			continue
-		}
-		p, err := addressBlock(s)
+	if key != "vlan" {
+		var err error
+		who.blocks, err = addressBlocks(cell)
+		return err
+	}
+	for _, s := range strings.FieldsFunc(cell, separates) {
+		id, err := vlanID(s)
 		if err != nil {
 			return err
 		}
-		who.prefixes = append(who.prefixes, p)
+		who.vlans = append(who.vlans, id)
 	}
 	return nil
 }
 
+// separates reports whether a character separates the values of a cell.
+func separates(r rune) bool { return unicode.IsSpace(r) || r == ',' || r == ';' }
+
 func vlanID(s string) (int, error) {
 	id, err := strconv.ParseUint(s, 10, 12)
 	return int(id), err
-}
-
-// addressBlock reads an address or a prefix without bits after its length.
-func addressBlock(s string) (netip.Prefix, error) {
-	p, err := parsePrefix(s)
-	switch {
-	case err != nil:
-		return p, err
-	case p.Addr().Is4In6() || strings.Contains(s, "%"):
-		return p, fmt.Errorf("%q is an IPv4-mapped address, or has a zone", s)
-	}
-	if q, err := netip.ParsePrefix(s); err == nil && q != p {
-		return p, fmt.Errorf("%q has bits after its length: write %s", s, p)
-	}
-	return p, nil
 }

@@ -26,8 +26,8 @@ customers: {file: c.csv%s}`, options)))
 	var out []string
 	for _, who := range p.customers.list {
 		words := []string{who.name}
-		for _, prefix := range who.prefixes {
-			words = append(words, prefix.String())
+		for _, b := range who.blocks {
+			words = append(words, b.String())
 		}
 		for _, id := range who.vlans {
 			words = append(words, fmt.Sprint(id))
@@ -43,7 +43,7 @@ customers: {file: c.csv%s}`, options)))
 }
 
 func TestCustomerFiles(t *testing.T) {
-	same := []string{"Smith, 1 10.0.0.1/32 10.1.0.0/16 2001:db8::/32 100 200", `the "2" 3000000`}
+	same := []string{"Smith, 1 10.0.0.1 10.1.0.0-10.1.255.255 2001:db8::-2001:db8:ffff:ffff:ffff:ffff:ffff:ffff 100 200", `the "2" 3000000`}
 	for name, table := range map[string]string{
 		"plain":    "customer,address,plan,limit\n\"Smith, 1\",10.0.0.1 10.1.0.0/16 2001:db8::/32,p,\n\"the \"\"2\"\"\",,q,3ms\n",
 		"CRLF":     "customer,address,plan,limit\r\n\"Smith, 1\",10.0.0.1 10.1.0.0/16 2001:db8::/32,p,\r\n\"the \"\"2\"\"\",,q,3ms",
@@ -61,10 +61,17 @@ func TestCustomerFiles(t *testing.T) {
 	}
 	for _, test := range []struct{ options, table, want string }{
 		{"", "customer,address,plan,cbs,pir\na,,p,50ms,32kbit\n", "a 50 400"},
+		{"", "customer,address,plan,pir\na,,p\n,,\n\" \",\nb,,p,, \n", "a 100 200;b 100 200"},
 		{", key: vlan", "customer,vlan,plan\na,\"0,4095\",p\n", "a 0 4095 100 200"},
 		{", key: [svlan, cvlan]", "customer,vlan,svlan,cvlan,plan\na,x,2,3,p\n", "a 8195 100 200"},
-		{", nested: true", "customer,address,plan\na,10.0.0.0/24 10.0.0.0/8,p\nb,10.0.0.0/25,p\n", "a 10.0.0.0/24 10.0.0.0/8 100 200;b 10.0.0.0/25 100 200"},
-		{"", "customer,address,plan\na,10.0.0.0/24 10.0.0.0/8,p\n", "a 10.0.0.0/24 10.0.0.0/8 100 200"},
+		{", nested: true", "customer,address,plan\na,10.0.0.0/24 10.0.0.0/8,p\nb,10.0.0.0/25,p\n", "a 10.0.0.0-10.0.0.255 10.0.0.0-10.255.255.255 100 200;b 10.0.0.0-10.0.0.127 100 200"},
+		{"", "customer,address,plan\na,10.0.0.0/24 10.0.0.0/8,p\n", "a 10.0.0.0-10.0.0.255 10.0.0.0-10.255.255.255 100 200"},
+		{"", "customer,address,plan\na,10.0.0.5-9 10.0.1.5 - 10.0.2.3 2001:db8::a-f,p\n", "a 10.0.0.5-10.0.0.9 10.0.1.5-10.0.2.3 2001:db8::a-2001:db8::f 100 200"},
+		{", columns: {customer: Customer ID, address: [IPv4, IPv6], plan: Tariff, pir: Max}, unit: kbit", "Customer ID;Name, first;IPv6;IPv4;Tariff;Max\na;x;::1;10.0.0.1;p;32\nb;;;;p;\n", "a ::1 10.0.0.1 100 400;b 100 200"},
+		{", columns: {customer: ID, addresses: ID}, plan: q", "id\n10.0.0.1\n", "10.0.0.1 10.0.0.1 9000000"},
+		{", plan: q", "customer,address,plan\na,,p\nb,,\n", "a 100 200;b 9000000"},
+		{", unit: kbit", "customer,address,plan,pir\na,,p,32\nb,,p,0.032M\nc,,p,32 kbps\nd,,p,32000\ne,,p,\n", "a 100 400;b 100 400;c 100 400;d 100 400000;e 100 200"},
+		{", unit: kB/s", "customer,address,plan,pir\na,,p,4\nb,,p,4kB\nc,,p,0.004M\nd,,p,32kbit\n", "a 100 400;b 100 400;c 100 400;d 100 400"},
 	} {
 		if got, err := tableOf(t, test.options, test.table); err != nil ||
 			strings.Join(got, ";") != test.want {
@@ -90,7 +97,8 @@ func TestRefusedCustomerFiles(t *testing.T) {
 		{"", "customer,address,plan\na\xff,,p\n", 0},
 		{"", "customer,address,plan\na,,r\n", 2},
 		{"", "customer,address,plan\na,,\n", 2},
-		{"", "customer,address,plan\na,,p,\n", 2},
+		{"", "customer,address,plan\na,,p,x\n", 2},
+		{"", "customer,address,plan,a\rb\na,,p,x\n", 1},
 		{"", "customer,address,plan\n\"a,,p,\n", 0},
 		{"", "customer,address,plan\n\"a\nb\",,p\n", 2},
 		{"", "customer,address,plan,rate\na,,p,8kbit\n", 2},
@@ -104,6 +112,23 @@ func TestRefusedCustomerFiles(t *testing.T) {
 		{"", "customer,address,plan\na,10.0.0.1,p\nb,10.0.0.1/32,p\n", 3},
 		{"", "customer,address,plan\na,10.0.0.1,p\nb,10.0.0.0/8,p\n", 3},
 		{", nested: true", "customer,address,plan\na,10.0.0.1,p\nb,10.0.0.1,p\n", 3},
+		{"", "customer,address,plan\na,10.0.0.9-5,p\n", 2},
+		{"", "customer,address,plan\na,10.0.0.9-,p\n", 2},
+		{"", "customer,address,plan\na,10.0.0.9-::1,p\n", 2},
+		{"", "customer,address,plan\na,64:ff9b::10.0.0.1-5,p\n", 2},
+		{"", "customer,address,plan\na,10.0.0.5-9,p\nb,10.0.0.9-12,p\n", 3},
+		{", nested: true", "customer,address,plan\na,10.0.0.5-9,p\nb,10.0.0.9-12,p\n", 3},
+		{"", "customer,address,plan,pir\na,,p,32M\n", 2},
+		{", unit: kbit", "customer,address,plan,pir\na,,p,32MB\n", 2},
+		{", unit: MB/s", "customer,address,plan,pir\na,,p,32Mb\n", 2},
+		{", unit: kbps", "customer,address,plan,pir\na,,p,32\n", 0},
+		{", plan: x", "customer,address,plan,pir\na,,,\n", 2},
+		{", columns: {customer: a, address: b}", "a,b,plan\n", 0},
+		{", columns: {customer: a, address: b, plan: c}", "a,b,plan\n", 1},
+		{", columns: {customer: a, address: b, plan: c}", "a,b,c,C\n", 1},
+		{", columns: {customer: a, address: b, plan: c, mac: d}", "a,b,c,d\n", 0},
+		{", columns: {customer: a, address: [b, B], plan: c}", "a,b,c,d\n", 0},
+		{", columns: {customer: [a], address: b, plan: c}", "a,b,c,d\n", 0},
 		{", nested: maybe", "customer,address,plan\na,10.0.0.1,p\n", 0},
 		{", key: mac", "customer,address,plan\na,10.0.0.1,p\n", 0},
 		{", key: [cvlan, svlan]", "customer,svlan,cvlan,plan\na,1,2,p\n", 0},

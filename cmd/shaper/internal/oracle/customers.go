@@ -24,11 +24,12 @@ var customerKeys = []string{"address", "src", "dst", "vlan", "svlan cvlan"}
 
 // customer is a row of the table, with the state of its plan.
 type customer struct {
-	name     string
-	line     int // in the CSV file
-	prefixes []netip.Prefix
-	vlans    []int // IDs; with two tags, outer * 4096 + inner
-	plan     *plan
+	name   string
+	line   int // in the CSV file
+	blocks []block
+	vlans  []int // IDs; with two tags, outer * 4096 + inner
+	plan   *plan
+	own    map[string]string // parameters of its own
 
 	state state  // nil if paced
 	queue *queue // nil if metered
@@ -60,13 +61,13 @@ func (c *customers) byVLAN(id int, tagged bool) *customer {
 	return nil
 }
 
-// byAddress returns the customer with the longest prefix that contains the address.
+// byAddress returns the customer with the smallest block that contains the address.
 func (c *customers) byAddress(a netip.Addr) (best *customer) {
-	longest := -1
+	var least block
 	for _, who := range c.list {
-		for _, p := range who.prefixes {
-			if p.Contains(a) && p.Bits() > longest {
-				best, longest = who, p.Bits()
+		for _, b := range who.blocks {
+			if b.contains(a) && (best == nil || b.smaller(least)) {
+				best, least = who, b
 			}
 		}
 	}
@@ -84,10 +85,11 @@ func (c *customers) add(who *customer) error {
 				return fmt.Errorf("VLAN %d belongs to customer %q too", id, other.name)
 			}
 		}
-		for _, p := range who.prefixes {
-			for _, q := range other.prefixes {
-				if p == q || p.Overlaps(q) && !c.nested {
-					return fmt.Errorf("%s belongs to customer %q (line %d) too", p, other.name, other.line)
+		for _, b := range who.blocks {
+			for _, o := range other.blocks {
+				inside := b.within(o) || o.within(b)
+				if b == o || b.overlaps(o) && (!c.nested || !inside) {
+					return fmt.Errorf("%s belongs to customer %q (line %d) too", b, other.name, other.line)
 				}
 			}
 		}
@@ -158,7 +160,7 @@ func (p *policy) countOfPlans() (packets bool, err error) {
 
 // parseCustomers reads `customers` and its file. The plans' meters count packets or bytes.
 func (p *policy) parseCustomers(n *yaml.Node, s Site, plans []*plan, packets bool) (*customers, error) {
-	entries, err := mapping(n, "file", "key", "nested")
+	entries, err := mapping(n, "file", "key", "nested", "columns", "unit", "plan")
 	if err != nil {
 		return nil, err
 	}
@@ -187,7 +189,11 @@ func (p *policy) parseCustomers(n *yaml.Node, s Site, plans []*plan, packets boo
 	if !filepath.IsAbs(file) {
 		file = filepath.Join(s.Dir, file)
 	}
-	lines, err := readTable(file)
+	form, err := parseForm(entries, c.key)
+	if err != nil {
+		return nil, at(n, err)
+	}
+	lines, err := readTable(file, form)
 	if err != nil {
 		return nil, err
 	}
@@ -197,7 +203,8 @@ func (p *policy) parseCustomers(n *yaml.Node, s Site, plans []*plan, packets boo
 			err = c.add(who)
 		}
 		if err == nil {
-			who.state, who.queue, err = who.plan.build(l.parameters(), packets, p.links)
+			who.own = l.parameters()
+			who.state, who.queue, err = who.plan.build(who.own, packets, p.links)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s:%d: %w", file, l.number, err)

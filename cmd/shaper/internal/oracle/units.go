@@ -28,8 +28,8 @@ func split(s string) (*big.Rat, string, error) {
 // Units in bytes, bits and nanoseconds.
 var (
 	sizeUnits = map[string]int64{
-		"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9,
-		"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30,
+		"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
+		"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40,
 	}
 	bitUnits = map[string]int64{
 		"bit": 1, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9, "tbit": 1e12,

@@ -1,6 +1,9 @@
 package policyfile
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // csvReader reads a CSV text (RFC 4180). Blanks around cells are removed. Rows without any value,
 // and lines beginning with #, are skipped.
@@ -18,6 +21,8 @@ type csvReader struct {
 const maxCells = 1000
 
 const (
+	severalSeparators = `the first line names the columns with several separators: put cells that contain a separator in quotes`
+
 	tooManyCells = `the line has more than 1000 cells`
 	quoteInside  = `a quote inside a cell: put the whole cell in quotes, and double the quotes in it`
 	quoteOpen    = `this line begins a quote that is never closed`
@@ -41,6 +46,40 @@ func newCSVReader(text string) *csvReader {
 		}
 	}
 	return r
+}
+
+// separate finds the separator with which the first row has cells with the most of some names, if there is
+// one. A problem is a row that has them with several.
+func (r *csvReader) separate(names []string) (problem string) {
+	most, best := 0, ""
+	var first []string
+	for _, comma := range []byte(",;\t") {
+		header := *r
+		header.comma, header.cells = comma, nil
+		if problem, ok := header.read(); problem != "" || !ok {
+			continue
+		}
+		r.line = header.line
+		n := 0
+		for _, name := range names {
+			if slices.ContainsFunc(header.cells, func(cell string) bool { return strings.EqualFold(cell, name) }) {
+				n++
+			}
+		}
+		switch {
+		case n > most:
+			most, best, first = n, string(comma), header.cells
+		case n == most && n > 0 && !slices.Equal(header.cells, first):
+			best += string(comma)
+		}
+	}
+	if len(best) > 1 {
+		return severalSeparators
+	}
+	if best != "" {
+		r.comma = best[0]
+	}
+	return ""
 }
 
 // withoutQuoted removes the text in quotes from a line.

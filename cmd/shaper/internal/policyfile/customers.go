@@ -2,6 +2,7 @@ package policyfile
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -23,10 +24,14 @@ var customerKeys = map[string]dataplane.CustomerKey{
 func (l *loader) customers(n *yaml.Node) {
 	c := l.file.Policy.Customers
 	l.keepPlaces(c, n)
-	var file *yaml.Node
+	var file, columns, plan *yaml.Node
 	var path string
+	var form tableForm
 	if !l.mapping(n, "customers", keys{
 		{"file", func(n *yaml.Node) { file, path = n, l.path(n) }},
+		{"columns", func(n *yaml.Node) { columns = n }},
+		{"unit", func(n *yaml.Node) { form.unit, _ = parsed(l, n, "unit", parseRateUnit) }},
+		{"plan", func(n *yaml.Node) { plan, form.plan = n, l.name(n) }},
 		{"key", func(n *yaml.Node) { c.Key = l.customerKey(n) }},
 		{"nested", func(n *yaml.Node) { c.Nested, _ = l.boolean(n, "nested") }},
 	}) {
@@ -38,6 +43,7 @@ func (l *loader) customers(n *yaml.Node) {
 	if l.plans == nil {
 		l.fail(n, "customers need plans: define them under plans:")
 	}
+	l.form(&form, c.Key, columns, plan)
 	if l.errs != nil { // each customer could repeat an error of its plan
 		return
 	}
@@ -54,7 +60,23 @@ func (l *loader) customers(n *yaml.Node) {
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(filepath.Dir(l.fileName), path)
 	}
-	l.rows = readRows(path, text, c, l.plans, l.links, l.namesOnly)
+	l.rows = l.readRows(path, text, c, form)
+}
+
+// form checks the plan of rows without one, and reads the names of columns. The nodes may be nil.
+func (l *loader) form(f *tableForm, key dataplane.CustomerKey, columns, plan *yaml.Node) {
+	names := func() (out []string) {
+		for _, p := range l.plans {
+			out = append(out, p.Name)
+		}
+		return out
+	}
+	if plan != nil && plan.Kind == yaml.ScalarNode && !slices.Contains(names(), f.plan) {
+		l.fail(plan, "no plan named %q%s: define it under plans:", f.plan, l.didYouMean("plan", f.plan, names))
+	}
+	if columns != nil {
+		f.named = l.columns(columns, key, f.plan)
+	}
 }
 
 // path reads the name of a file.
@@ -143,17 +165,6 @@ func (l *loader) inRows(object any) bool {
 		return l.rows != nil && !named
 	}
 	return false
-}
-
-// rowPlace returns the place of a customer, or of the first customer with a plan of its own.
-func (l *loader) rowPlace(object any) position {
-	for i, line := range l.rows.lines {
-		c := &l.rows.table.List[i]
-		if object == any(c) || object == any(c.Plan) {
-			return position{line: int(line)}
-		}
-	}
-	return position{line: l.rows.header}
 }
 
 // Ignored returns the ignored columns of the file of customers, and the place of its header.

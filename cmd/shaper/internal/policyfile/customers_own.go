@@ -1,6 +1,7 @@
 package policyfile
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -10,14 +11,17 @@ import (
 
 // customerPlan returns the plan of the row, with the row's own parameters.
 func (r *rowReader) customerPlan() *dataplane.ServicePlan {
-	name := r.cell(r.plan)
+	name := r.planName()
 	p := r.plans[name]
 	switch {
+	case name == "" && r.plan < 0: // an error of the header
+		return nil
 	case name == "":
 		r.fail("plan is missing: each customer needs a plan of the policy")
 		return nil
 	case p == nil:
-		r.fail("no plan named %q: define it under plans:", name)
+		r.fail("no plan named %q%s: define it under plans:", name,
+			r.own.didYouMean("plan", name, func() []string { return sorted(r.plans) }))
 		return nil
 	}
 	own := false
@@ -41,9 +45,17 @@ func (r *rowReader) customerPlan() *dataplane.ServicePlan {
 	return v
 }
 
+// planName returns the name of the plan of the row.
+func (r *rowReader) planName() string {
+	if name := r.cell(r.plan); name != "" {
+		return name
+	}
+	return r.form.plan
+}
+
 // ownQuota reads a customer's own limit, which replaces the limit of its plan's quota.
 func (r *rowReader) ownQuota(customer string) {
-	cell, p := r.cell(r.quota), r.plans[r.cell(r.plan)]
+	cell, p := r.cell(r.quota), r.plans[r.planName()]
 	if cell == "" || p == nil { // customerPlan reports a wrong plan
 		return
 	}
@@ -91,7 +103,16 @@ func limitsOf(p *plan, v *dataplane.ServicePlan) limits {
 // returns nil after an error.
 func (r *rowReader) newVariant(p *plan) *dataplane.ServicePlan {
 	l := r.own
-	v := l.variant(p, r.ownNames, r.ownCells)
+	cells := r.ownCells
+	if r.form.unit.bare != "" && !p.draft.packets {
+		cells = slices.Clone(cells)
+		for i, name := range r.ownNames {
+			if slices.Contains(rateNames, name) {
+				cells[i] = r.form.unit.complete(cells[i])
+			}
+		}
+	}
+	v := l.variant(p, r.ownNames, cells)
 	if l.errs != nil {
 		for _, e := range l.errs {
 			r.fail("%s", e.Reason)
@@ -107,7 +128,7 @@ func (r *rowReader) newVariant(p *plan) *dataplane.ServicePlan {
 		return same
 	}
 	r.byLimits[k] = v
-	r.rows.own[v] = string(r.key)
+	r.rows.own[v] = p.Name + "\x00" + strings.Join(cells, "\x00")
 	return v
 }
 

@@ -3,7 +3,6 @@ package policyfile
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -12,15 +11,6 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 )
 
-// maxRowErrors is the maximum number of errors reported in a file of customers.
-const maxRowErrors = 20
-
-// ownNames are the columns of a customer's own parameters.
-var ownNames = []string{
-	"rate", "burst", "cir", "cbs", "pir", "pbs", "eir", "ebs", "limit", "window", "link", "guarantee", "weight",
-	"down", "up", "down-guarantee", "up-guarantee",
-}
-
 // rows are the places and errors of a file of customers. They do not keep its text.
 type rows struct {
 	name    string // of the file
@@ -28,8 +18,7 @@ type rows struct {
 	lines   []int32  // line of each customer of the table
 	header  int      // line of the header
 	ignored []string // ignored columns
-	errs    []*Error // first maxRowErrors errors
-	more    int      // number of further errors
+	faults  faults
 
 	quotas map[string]int64 // own limits of customers, bytes
 
@@ -44,10 +33,13 @@ type rowReader struct {
 	plans   map[string]*plan
 	columns int // number of cells of the header
 
+	form tableForm
+
 	namesOnly bool
 
 	// Indices of columns; -1 if the file does not have the column.
-	customer, address, vlan, svlan, cvlan, plan, quota int
+	customer, svlan, cvlan, plan, quota int
+	address, vlan                       []int
 
 	ownAt    []int    // columns of ownNames
 	ownCells []string // their cells in the current row
@@ -58,6 +50,8 @@ type rowReader struct {
 
 	byLimits map[limits]*dataplane.ServicePlan // variants by value
 
+	ranges []rowRange // only with nested
+
 	names    textSlab
 	prefixes slab[netip.Prefix]
 	vlans    slab[uint32]
@@ -65,14 +59,11 @@ type rowReader struct {
 
 // readRows reads the text of a file of customers into the table. With namesOnly it leaves out
 // their addresses and VLANs.
-func readRows(
-	name, text string, table *dataplane.Customers, plans []*plan, links map[string]*dataplane.Link,
-	namesOnly bool,
-) *rows {
-	r := newRowReader(name, text, table, plans)
-	r.own.links = links
-	r.namesOnly = namesOnly
+func (l *loader) readRows(name, text string, table *dataplane.Customers, form tableForm) *rows {
+	r := newRowReader(name, text, table, l.plans)
+	r.own.links, r.namesOnly, r.form = l.links, l.namesOnly, form
 	r.read()
+	r.checkRanges()
 	return r.rows
 }
 
@@ -83,7 +74,6 @@ func newRowReader(name, text string, table *dataplane.Customers, plans []*plan) 
 		},
 		csv: newCSVReader(text), plans: map[string]*plan{}, variants: map[string]*dataplane.ServicePlan{},
 		byLimits: map[limits]*dataplane.ServicePlan{},
-		customer: -1, address: -1, vlan: -1, svlan: -1, cvlan: -1, plan: -1, quota: -1,
 	}
 	r.own = newLoader(func(position) string { return r.place(r.csv.line) })
 	for _, p := range plans {
@@ -96,39 +86,17 @@ func newRowReader(name, text string, table *dataplane.Customers, plans []*plan) 
 	return r
 }
 
-// place returns the place of a line.
-func (r *rows) place(line int) string { return fmt.Sprintf("%s:%d", r.name, line) }
+// place returns the place of a line, or that of the file for 0.
+func (r *rows) place(line int) string {
+	if line == 0 {
+		return r.name
+	}
+	return fmt.Sprintf("%s:%d", r.name, line)
+}
 
 // fail adds an error in the current row.
 func (r *rowReader) fail(format string, args ...any) {
-	r.failAt(r.csv.line, fmt.Sprintf(format, args...))
-}
-
-func (r *rows) failAt(line int, reason string) {
-	if len(r.errs) == maxRowErrors {
-		r.more++
-		return
-	}
-	r.errs = append(r.errs, &Error{r.place(line), reason, position{line: line}})
-}
-
-// joined returns the errors. The last one counts the unreported ones.
-func (r *rows) joined() (out []error) {
-	for _, e := range r.errs {
-		out = append(out, e)
-	}
-	if r.more > 0 {
-		out = append(out, r.rest(r.more))
-	}
-	return out
-}
-
-// rest is the error that counts the errors beyond maxRowErrors.
-func (r *rows) rest(n int) error {
-	if n == 1 {
-		return fmt.Errorf("%s: and 1 more error", r.name)
-	}
-	return fmt.Errorf("%s: and %d more errors", r.name, n)
+	r.faults.add(r.csv.line, fmt.Sprintf(format, args...))
 }
 
 // read reads the whole file.
@@ -136,12 +104,18 @@ func (r *rowReader) read() {
 	if !r.readable() {
 		return
 	}
+	if r.form.named != nil {
+		if problem := r.csv.separate(r.form.names()); problem != "" {
+			r.fail("%s", problem)
+			return
+		}
+	}
 	for first := true; ; first = false {
 		problem, ok := r.csv.read()
 		switch {
 		case first && (!ok || problem != "" || !r.readHeader()):
 			if !ok {
-				r.failAt(1,
+				r.faults.add(1,
 					"the file is empty: its first line must name the columns customer, plan and others")
 			} else if problem != "" {
 				r.fail("%s", problem)
@@ -165,7 +139,7 @@ func (r *rowReader) read() {
 func (r *rowReader) readable() bool {
 	text := r.csv.text
 	if strings.HasPrefix(text, "\xff\xfe") || strings.HasPrefix(text, "\xfe\xff") {
-		r.failAt(1, "the file is UTF-16: save it as UTF-8")
+		r.faults.add(1, "the file is UTF-16: save it as UTF-8")
 		return false
 	}
 	if utf8.ValidString(text) {
@@ -173,7 +147,7 @@ func (r *rowReader) readable() bool {
 	}
 	for at, c := range text {
 		if _, size := utf8.DecodeRuneInString(text[at:]); c == utf8.RuneError && size == 1 {
-			r.failAt(1+strings.Count(text[:at], "\n"),
+			r.faults.add(1+strings.Count(text[:at], "\n"),
 				fmt.Sprintf("byte 0x%02x is not UTF-8: save the file as UTF-8", text[at]))
 			break
 		}
@@ -181,82 +155,9 @@ func (r *rowReader) readable() bool {
 	return false
 }
 
-// readHeader reads the names of the columns.
-func (r *rowReader) readHeader() bool {
-	r.header, r.columns = r.csv.line, len(r.csv.cells)
-	known := map[string]*int{"customer": &r.customer, "plan": &r.plan, "quota": &r.quota}
-	need := []string{"customer", "plan"}
-	switch r.table.Key {
-	case dataplane.ByOuterVLAN:
-		known["vlan"] = &r.vlan
-		need = append(need, "vlan")
-	case dataplane.ByTwoVLANs:
-		known["svlan"], known["cvlan"] = &r.svlan, &r.cvlan
-		need = append(need, "svlan", "cvlan")
-	default:
-		known["address"], known["addresses"] = &r.address, &r.address
-		need = append(need, "address")
-	}
-	seen := map[string]bool{}
-	for i, cell := range r.csv.cells {
-		name := strings.ToLower(cell)
-		at, own := known[name], slices.Contains(ownNames, name)
-		if strings.Contains(name, "\r") {
-			r.fail("a carriage return inside a line: end lines with a line feed, or with both")
-			return false
-		}
-		switch {
-		case seen[name] && (at != nil || own), at != nil && *at >= 0:
-			r.fail("duplicate column %q", cell)
-		case at != nil:
-			*at = i
-		case own:
-			r.ownNames, r.ownAt = append(r.ownNames, strings.Clone(name)), append(r.ownAt, i)
-		case cell != "": // spreadsheets export empty columns
-			r.ignored = append(r.ignored, strings.Clone(cell))
-		}
-		seen[name] = true
-	}
-	r.checkDirections()
-	other := func(cell string) bool { return strings.ContainsAny(cell, ";\t") }
-	for _, name := range need {
-		if *known[name] < 0 && r.csv.comma == ',' && slices.ContainsFunc(r.csv.cells, other) {
-			r.fail(
-				"the first line has a comma, so commas are the separators: put cells with a comma in quotes")
-			break
-		}
-		if *known[name] < 0 {
-			r.fail("column %s is missing: the first line must name the columns %s", name,
-				strings.Join(need, ", "))
-		}
-	}
-	if r.namesOnly {
-		// no row reaches this cell
-		r.address, r.vlan, r.svlan, r.cvlan = maxCells, maxCells, maxCells, maxCells
-	}
-	r.ownCells = make([]string, len(r.ownNames))
-	return r.errs == nil
-}
-
-// checkDirections refuses columns of rates for one direction without those for the other, and with those
-// for both.
-func (r *rowReader) checkDirections() {
-	for _, name := range []string{"rate", "guarantee"} {
-		has := func(column string) bool { return slices.Contains(r.ownNames, column) }
-		down, up := downOf[name], upOf[name]
-		switch {
-		case has(down) != has(up):
-			r.fail("columns %s and %s go together: add the other one", down, up)
-		case has(down) && has(name):
-			r.fail("column %s is for both directions, and columns %s and %s for one each: remove one or the other",
-				name, down, up)
-		}
-	}
-}
-
-// cell returns a cell of the row. It is empty if the row ends before it.
+// cell returns a cell of the row. It is empty if the row ends before it, and for column -1.
 func (r *rowReader) cell(column int) string {
-	if column < len(r.csv.cells) {
+	if uint(column) < uint(len(r.csv.cells)) {
 		return r.csv.cells[column]
 	}
 	return ""
@@ -269,27 +170,26 @@ func (r *rowReader) row() {
 			r.columns, r.csv.comma)
 		return
 	}
-	c := dataplane.Customer{Name: r.customerName(), Plan: r.customerPlan()}
+	c := dataplane.Customer{Name: r.customerName(), Plan: r.customerPlan()} // see conflicts for invalid cells
 	if r.quota >= 0 {
 		r.ownQuota(c.Name)
 	}
 	switch r.table.Key {
 	case dataplane.ByOuterVLAN:
-		c.VLANs = r.vlanList(r.cell(r.vlan))
+		c.VLANs = r.vlanList()
 	case dataplane.ByTwoVLANs:
 		c.VLANs = r.vlanPair(r.cell(r.svlan), r.cell(r.cvlan))
 	default:
-		c.Prefixes = r.prefixList(r.cell(r.address))
+		c.Prefixes = r.prefixList()
 	}
-	if r.errs == nil {
-		r.table.List = append(r.table.List, c)
-		r.lines = append(r.lines, int32(r.csv.line)) // a file contains fewer lines than 2^31
-	}
+	r.table.List = append(r.table.List, c)
+	r.lines = append(r.lines, int32(r.csv.line)) // a file contains fewer lines than 2^31
 }
 
 func (r *rowReader) customerName() string {
 	s := r.cell(r.customer)
 	switch {
+	case r.customer < 0: // an error of the header
 	case s == "":
 		r.fail("customer is missing: each customer needs a name")
 	case len(s) > dataplane.MaxCustomerName && utf8.RuneCountInString(s) > dataplane.MaxCustomerName:
@@ -298,6 +198,7 @@ func (r *rowReader) customerName() string {
 	default:
 		if strings.ContainsFunc(s, unprintable) {
 			r.fail("customer: name %q has unprintable characters", s)
+			return ""
 		}
 		return r.names.keep(s)
 	}
@@ -324,16 +225,35 @@ func words(cell string, read func(string)) {
 	}
 }
 
-func (r *rowReader) prefixList(cell string) []netip.Prefix {
-	words(cell, func(word string) {
-		p, err := parseCustomerPrefix(word)
-		if err != nil {
-			r.fail("address: %v", err)
-			return
-		}
-		r.prefixes.add(p)
-	})
+func (r *rowReader) prefixList() []netip.Prefix {
+	for _, at := range r.address {
+		words(joinRanges(r.cell(at)), func(word string) {
+			p, err := parseCustomerPrefix(word)
+			switch {
+			case err == nil:
+				r.prefixes.add(p)
+			case strings.IndexByte(word, '-') >= 0:
+				r.addressRange(word)
+			default:
+				r.fail("address: %v", err)
+			}
+		})
+	}
 	return r.prefixes.end()
+}
+
+// addressRange adds the prefixes of a range.
+func (r *rowReader) addressRange(word string) {
+	whole, err := parseRange(word)
+	if err != nil {
+		r.fail("address: %v", err)
+		return
+	}
+	begin := r.prefixes.size()
+	whole.prefixes(r.prefixes.add)
+	if r.table.Nested {
+		r.ranges = append(r.ranges, rowRange{whole, int32(len(r.table.List)), begin, r.prefixes.size()})
+	}
 }
 
 // parseCustomerPrefix is parsePrefix without IPv4-mapped addresses, which packets never carry.
@@ -346,8 +266,14 @@ func parseCustomerPrefix(s string) (netip.Prefix, error) {
 	return p, err
 }
 
-func (r *rowReader) vlanList(cell string) []uint32 {
-	words(cell, func(word string) { r.vlans.add(r.vlanID("vlan", word)) })
+func (r *rowReader) vlanList() []uint32 {
+	for _, at := range r.vlan {
+		words(r.cell(at), func(word string) {
+			if id, ok := r.vlanID("vlan", word); ok {
+				r.vlans.add(id)
+			}
+		})
+	}
 	return r.vlans.end()
 }
 
@@ -360,14 +286,18 @@ func (r *rowReader) vlanPair(outer, inner string) []uint32 {
 		r.fail("svlan and cvlan go together: fill both cells, or none")
 		return nil
 	}
-	r.vlans.add(r.vlanID("svlan", outer)<<12 | r.vlanID("cvlan", inner))
+	first, ok := r.vlanID("svlan", outer)
+	second, both := r.vlanID("cvlan", inner)
+	if ok && both {
+		r.vlans.add(first<<12 | second)
+	}
 	return r.vlans.end()
 }
 
-func (r *rowReader) vlanID(column, s string) uint32 {
+func (r *rowReader) vlanID(column, s string) (id uint32, ok bool) {
 	v, err := strconv.ParseUint(s, 10, 12)
 	if err != nil {
 		r.fail("%s: %q is not a VLAN ID from 0 to 4095", column, s)
 	}
-	return uint32(v)
+	return uint32(v), err == nil
 }

@@ -244,7 +244,7 @@ func TestCustomerErrors(t *testing.T) {
 		{"key of two as a word", customers(`{file: c.csv, key: "svlan, cvlan"}`), "3:31: key must be one of address, src, dst, vlan, [svlan, cvlan]"},
 		{"key empty", customers("{file: c.csv, key: []}"), "3:31: key must be one of address, src, dst, vlan, [svlan, cvlan]"},
 		{"nested", customers("{file: c.csv, nested: yes}"), `3:34: nested: "yes" is not one of true, false`},
-		{"unknown key", customers("{file: c.csv, keys: src}"), `3:26: unknown key "keys" in customers: want one of file, key, nested`},
+		{"unknown key", customers("{file: c.csv, keys: src}"), `3:26: unknown key "keys" in customers: want one of columns, file, key, nested, plan, unit`},
 		{"no plans", ispClasses + table, "3:12: customers need plans: define them under plans:"},
 		{"plans empty", ispClasses + table + "plans: {}\n", "3:12: customers need plans: define them under plans:"},
 		{"plans alone", "classes: [{name: a}]\n" + ispPlans, "3:3: plans need customers: define them under customers:"},

@@ -72,29 +72,27 @@ func (f *File) PlacedWith(err error, advice func(error) string) error {
 		return nil
 	}
 	var out []error
+	var inRows []rowError
 	seen := map[string]bool{}
-	inRows := 0
 	for _, err := range unjoin(err) {
 		var e *dataplane.FieldError
 		if errors.As(err, &e) {
 			if f.loader.inRows(e.Object) {
-				if inRows++; inRows > maxRowErrors {
-					continue // to find the line of each would take too long
-				}
+				inRows = append(inRows, rowError{FieldError: e, advice: advice(err)})
+				continue
 			}
-			err = f.loader.errorAt(f.loader.place(e.Object, e.Field), e.Field+" "+e.Reason+advice(err))
+			err = f.loader.errorAt(f.loader.place(e.Object, e.Field), e.Field+" "+e.Phrase("")+advice(err))
 		}
-		if text := err.Error(); !seen[text] {
+		if text := err.Error(); !seen[text] && len(out) < maxErrors {
 			seen[text] = true
 			out = append(out, err)
 		}
-		if len(out) == maxErrors {
-			break
-		}
 	}
 	slices.SortStableFunc(out, compareErrors)
-	if inRows > maxRowErrors {
-		out = append(out, f.loader.rows.rest(inRows-maxRowErrors))
+	if inRows != nil {
+		var found faults
+		f.loader.addConflicts(&found, inRows)
+		out = append(out, found.errors(f.loader.rows.place)...)
 	}
 	return errors.Join(out...)
 }
@@ -230,7 +228,11 @@ func (l *loader) policy(root *yaml.Node) (*File, error) {
 	if customers != nil {
 		l.customers(customers)
 	}
-	if l.errs != nil || l.rows != nil && l.rows.errs != nil {
+	if l.rows != nil && !l.rows.faults.none() {
+		l.conflicts()
+		return nil, l.joined()
+	}
+	if l.errs != nil {
 		return nil, l.joined()
 	}
 	return l.file, nil

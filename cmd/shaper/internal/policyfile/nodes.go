@@ -31,7 +31,8 @@ type loader struct {
 
 	envelopes map[string]*dataplane.Envelope
 
-	queueHint, envelopeHint string // advice if a name is not defined
+	queueHint, envelopeHint string            // advice if a name is not defined
+	suggested               map[string]string // by didYouMean
 
 	fileName string   // of the policy
 	readFile ReadFile // for the file of customers
@@ -98,7 +99,7 @@ func (l *loader) joined() error {
 		out = append(out, l.errorAt(l.last, fmt.Sprintf("and %d more errors up to here", l.more)))
 	}
 	if l.rows != nil {
-		out = append(out, l.rows.joined()...)
+		out = append(out, l.rows.faults.errors(l.rows.place)...)
 	}
 	return errors.Join(out...)
 }

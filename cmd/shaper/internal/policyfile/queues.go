@@ -146,7 +146,8 @@ func (l *loader) linkNamed(n *yaml.Node) *dataplane.Link {
 	}
 	link := l.links[name]
 	if link == nil {
-		l.fail(n, "no link named %q: define it under links:", name)
+		l.fail(n, "no link named %q%s: define it under links:", name,
+			l.didYouMean("link", name, func() []string { return sorted(l.links) }))
 	}
 	return link
 }

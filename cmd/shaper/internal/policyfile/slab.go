@@ -37,6 +37,9 @@ func (s *slab[T]) add(v T) {
 	s.chunk = append(s.chunk, v)
 }
 
+// size returns the number of entries added since the last call of end.
+func (s *slab[T]) size() int { return len(s.chunk) - s.begin }
+
 // end returns the entries added since the last call; nil if there is none.
 func (s *slab[T]) end() []T {
 	built := s.chunk[s.begin:len(s.chunk):len(s.chunk)]

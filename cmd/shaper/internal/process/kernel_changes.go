@@ -61,7 +61,7 @@ func (k *kernelPlane) restore(direction dataplane.Direction) []byte {
 // pinnedBefore reports whether there are shapers that this process may take over. It returns the
 // changes that they keep in another file than path: those stay in force.
 func (k *kernelPlane) pinnedBefore(path string) (inForce changes.Book, pinned bool, err error) {
-	v, err := live.Look()
+	v, err := live.Look(k.name)
 	if errors.Is(err, os.ErrPermission) {
 		return nil, false, nil // without the permission to look it cannot take over either
 	}

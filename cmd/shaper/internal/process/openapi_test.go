@@ -24,7 +24,7 @@ var schemas = map[string]reflect.Type{
 	"ColorStats": reflect.TypeFor[stats.ColorStats](), "MeterStats": reflect.TypeFor[stats.MeterStats](), "KeyStats": reflect.TypeFor[say.KeyCounts](),
 	"BucketStats": reflect.TypeFor[stats.BucketStats](), "QueueStats": reflect.TypeFor[stats.QueueStats](), "Lost": reflect.TypeFor[stats.Lost](), "Customers": reflect.TypeFor[stats.CustomerList](),
 	"CustomerStats": reflect.TypeFor[stats.CustomerStats](), "Customer": reflect.TypeFor[customerJSON](), "CustomerDirection": reflect.TypeFor[customerDirectionJSON](),
-	"Change": reflect.TypeFor[control.Change](), "Reload": reflect.TypeFor[reloadJSON](), "Tree": reflect.TypeFor[stats.Tree](),
+	"Change": reflect.TypeFor[control.Change](), "Reload": reflect.TypeFor[control.Reloaded](), "Tree": reflect.TypeFor[stats.Tree](),
 }
 
 // schema is the part of a JSON schema that openapi.json uses.

@@ -75,6 +75,10 @@ type service struct {
 	*process
 	plane   plane
 	options *Options
+	notify  notifier // of the service manager; the zero value for one of several services
+	hangups *hangups
+	board   *metrics.Board // nil without --metrics, and for one of several services
+	turns   turns
 	name    string // current name of the interface
 	host    string // name in the names of files and of hosts of budgets: a rename does not change it
 	// wanted are the directions to shape: those of the options, without those that another process ended
@@ -90,11 +94,14 @@ type service struct {
 	shares        *budgets.Agents
 
 	end, rollback <-chan time.Time // deadlines of serve; nil: none
+
+	singleCustomers bool // metrics of single customers are wanted
 }
 
-func newService(p *process, o *Options, name string, clock func() int64) *service {
+func newService(p *process, n notifier, o *Options, name string, clock func() int64) *service {
 	return &service{
 		process: p, options: o, name: name, host: name, wanted: o.Directions.List,
+		notify: n, hangups: &hangups{}, turns: newTurns(),
 		state: savedState{StateOptions: &o.State}, shares: budgets.New(clock, p.warn),
 	}
 }
@@ -114,7 +121,7 @@ func (s *service) withAPI(next func() error) error {
 // withMetrics serves the metrics while next runs.
 func (s *service) withMetrics(next func() error) error {
 	if m := &s.options.Metrics; m.text != "" {
-		s.board = metrics.NewBoard(m.customers)
+		s.board, s.singleCustomers = metrics.NewBoard(m.customers), m.customers > 0
 		defer metrics.Serve(s.err, m.address, s.board).Close()
 	}
 	return next()
@@ -186,6 +193,11 @@ func (s *service) reload(ctx context.Context) error {
 		return err
 	}
 	s.options.Policy.Warn(s.err, policy, "")
+	return s.use(ctx, policy)
+}
+
+// use reloads all directions with a policy, or none if one of them cannot run it.
+func (s *service) use(ctx context.Context, policy *policyfile.Compiled) error {
 	s.changer.Lock()
 	defer s.changer.Unlock()
 	policy = s.amend(policy)
@@ -255,7 +267,7 @@ func (s *service) observe() (out []metrics.Observation, err error) {
 		now := s.changes()
 		o.Changes = now.Count(policy, time.Now())
 		s.changer.Unlock()
-		if s.board.Customers() {
+		if s.singleCustomers {
 			if err := d.observeCustomers(&o); err != nil {
 				return nil, err
 			}

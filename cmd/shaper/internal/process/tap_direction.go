@@ -60,7 +60,7 @@ func (t *tapPlane) expired()                            {}
 func (t *tapPlane) keepReadings()                       {}
 
 func (t *tapPlane) poll() (look <-chan struct{}, stop func()) {
-	return poll(live.PollInterval, nil, nil)
+	return poll(func() time.Duration { return live.PollInterval }, nil, nil)
 }
 
 // tapDirection is one direction of a tapPlane.

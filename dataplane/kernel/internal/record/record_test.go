@@ -113,8 +113,8 @@ func TestParseRecord(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		"", "{", `{"Version":10,"Stages":[{}]}`,
-		`{"Version":10,"Outline":{"Stages":[{"Then":-1}]},"Stages":"AAAA"}`,
+		"", "{", `{"Version":11,"Stages":[{}]}`,
+		`{"Version":11,"Outline":{"Stages":[{"Then":-1}]},"Stages":"AAAA"}`,
 	} {
 		if _, err := Parse([]byte(text)); !errors.As(err, new(*DamageError)) {
 			t.Errorf("%q: got error %v, want one about damage", text, err)
