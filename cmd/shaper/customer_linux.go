@@ -33,7 +33,8 @@ and, with --state, after a restart.`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newCustomerAdd(s), newCustomerRemove(s), newCustomerShow(s), newCustomerList(s), newCustomerExport(s))
+	cmd.AddCommand(newCustomerAdd(s), newCustomerRemove(s), newCustomerShow(s), newCustomerList(s),
+		newCustomerExport(s))
 	return cmd
 }
 
@@ -242,7 +243,8 @@ belongs, with all addresses, its plan and who added it.`,
 			if err != nil {
 				return fmt.Errorf("%s: %w", args[0], err)
 			}
-			if _, invalid := policyfile.ParseCustomerAddress(args[1]); len(page.Customers) == 0 && invalid == nil {
+			_, invalid := policyfile.ParseCustomerAddress(args[1])
+			if len(page.Customers) == 0 && invalid == nil {
 				page, err = live.QueryCustomers(shapers, live.CustomerQuery{Address: args[1]})
 				if err != nil {
 					return fmt.Errorf("%s: %w", args[0], err)
@@ -358,10 +360,11 @@ by shaper set are not in it, nor are the times of idle customers.`,
 			}
 			defer live.CloseAll(shapers)
 			var list []*live.CustomerTerms
-			keys, err := live.EachCustomer(cmd.Context(), shapers, live.CustomerQuery{}, func(t *live.CustomerTerms) error {
+			add := func(t *live.CustomerTerms) error {
 				list = append(list, t)
 				return nil
-			})
+			}
+			keys, err := live.EachCustomer(cmd.Context(), shapers, live.CustomerQuery{}, add)
 			if err != nil {
 				return fmt.Errorf("%s: %w", args[0], err)
 			}

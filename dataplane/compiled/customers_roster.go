@@ -16,7 +16,7 @@ type CustomerChange struct {
 	Before *dataplane.Customer // before the change; nil: the customer is new
 	After  *dataplane.Customer // after the change; nil: the customer is removed
 	Plan   *Service            // after the change; nil: the customer is removed
-	InTree bool                // the plan before or after has its queue in a tree of links: a reload is needed
+	InTree bool                // the plan before or after has its queue in a tree of links: reload
 }
 
 // Roster is a copy of a plan's customers that changes in place. A change takes microseconds, whatever the

@@ -98,7 +98,8 @@ func TestRoster(t *testing.T) {
 			c := w.customer(name)
 			found := 0
 			roster.Conflicts(&c, func(Conflict) { found++ })
-			next := slices.DeleteFunc(roster.List(), func(c dataplane.Customer) bool { return c.Name == name })
+			named := func(c dataplane.Customer) bool { return c.Name == name }
+			next := slices.DeleteFunc(roster.List(), named)
 			_, err := Compile(w.policy(append(next, c)))
 			if alone := roster.Check(&c); (err != nil) != (found > 0 || alone != nil) {
 				t.Fatalf("%+v: compile says %v, the roster %d conflicts and %v", c, err, found, alone)
@@ -144,7 +145,8 @@ func TestRoster(t *testing.T) {
 // TestRosterFaults compares the errors of a customer alone with those of Compile.
 func TestRosterFaults(t *testing.T) {
 	plan := frametest.BucketPlan("a", 1000)
-	base, err := Compile(frametest.CustomersPolicy(&dataplane.Customers{Plans: []*dataplane.ServicePlan{plan}}))
+	empty := dataplane.Customers{Plans: []*dataplane.ServicePlan{plan}}
+	base, err := Compile(frametest.CustomersPolicy(&empty))
 	if err != nil {
 		t.Fatal(err)
 	}

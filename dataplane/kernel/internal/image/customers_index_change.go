@@ -134,8 +134,8 @@ func (x *CustomerIndex) hasRoom(list []compiled.CustomerChange) bool {
 	return customers <= len(x.keys.free) && x.keys.table.countUsed()+keys <= x.keys.table.mostUsed()
 }
 
-// changeStates gives new customers a number and a state, and known ones their plans. It returns the plans that
-// customers left, once for each.
+// changeStates gives new customers a number and a state, and known ones their plans. It returns the plans
+// that customers left, once for each.
 func (x *CustomerIndex) changeStates(
 	list []compiled.CustomerChange, plans map[*compiled.Service]uint32,
 	encoded map[*compiled.Service]bpf.ShaperPlan,

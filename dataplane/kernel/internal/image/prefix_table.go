@@ -196,8 +196,8 @@ func (t *prefixTable) Take(key PrefixKey) (prefixSlot, error) {
 	return prefixSlot{}, ErrNoRoom
 }
 
-// remove removes the key of a slot. Then no search for it passes the buckets from its home to the slot, so some
-// slots of removed keys there may become unused: if all remained, searches would become ever longer.
+// remove removes the key of a slot. Then no search for it passes the buckets from its home to the slot, so
+// some slots of removed keys there may become unused: if all remained, searches would become ever longer.
 func (t *prefixTable) remove(s prefixSlot) {
 	home := t.Home(s.Key())
 	at := home
@@ -251,7 +251,8 @@ func (t *prefixTable) passed(at int) bool {
 				end = true
 			case Removed:
 			default:
-				if searched := ((at+distance)%n - t.Home(s.Key()) + n) % n; searched >= distance && distance > 0 {
+				searched := ((at+distance)%n - t.Home(s.Key()) + n) % n
+				if distance > 0 && searched >= distance {
 					return true
 				}
 			}
