@@ -79,6 +79,8 @@ func run(args []string, s cli.Streams) int {
 		err = fmt.Errorf("standard output: %w", output.WithoutPath(writeErr))
 	case err == nil:
 		return cli.ExitDone
+	case err == cli.ErrNothing:
+		return cli.ExitFailed
 	}
 	printed := map[string]bool{}
 	for line := range strings.Lines(cli.Advised(err).Error()) {
@@ -131,7 +133,7 @@ color.`,
 	})
 	root.AddCommand(
 		newRun(s), newTap(s), newReplay(s), newReload(s), newSet(s), newConfirm(s), newDetach(s),
-		newStatus(s), newStats(s), newWhy(s), newCompare(s), newBudget(s), newCheck(s), newAdvise(s),
+		newStatus(s), newStats(s), newCustomer(s), newWhy(s), newCompare(s), newBudget(s), newCheck(s), newAdvise(s),
 		newDiff(s), newImport(s), newExport(s), newSimulate(s), newVersion(s), newGuard(s), newMan(),
 	)
 	root.Flags().BoolP("version", "v", false, "print the version")

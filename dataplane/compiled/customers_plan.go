@@ -2,9 +2,11 @@ package compiled
 
 import (
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -71,6 +73,19 @@ func (c *Customers) CustomerOf(p *dataplane.Packet) uint32 {
 	}
 	return c.table.find(p.Kind, p.Dst)
 }
+
+// ByAddress returns the number of the customer with the longest prefix that contains an address, or 0.
+func (c *Customers) ByAddress(a netip.Addr) uint32 {
+	b := a.As16()
+	addr := dataplane.Addr{Hi: binary.BigEndian.Uint64(b[:8]), Lo: binary.BigEndian.Uint64(b[8:])}
+	if a.Is4() {
+		return c.table.find(dataplane.IPv4, dataplane.Addr{Lo: addr.Lo & 0xffff_ffff})
+	}
+	return c.table.find(dataplane.IPv6, addr)
+}
+
+// ByVLAN returns the number of the customer of a VLAN ID, for dataplane.ByTwoVLANs outer<<12 | inner, or 0.
+func (c *Customers) ByVLAN(id uint32) uint32 { return c.table.vlan.find(id, hash32(id)) }
 
 // CustomerService is a customer, by name, with its plan.
 type CustomerService struct {

@@ -174,3 +174,12 @@ func (f *File) Ignored() (place string, columns []string) {
 	}
 	return "", nil
 }
+
+// OwnParameters returns the parameters of a customer's own in its row, by name, if p is its plan in the
+// file.
+func (f *File) OwnParameters(p *dataplane.ServicePlan) map[string]string {
+	if f.loader.rows == nil {
+		return nil
+	}
+	return f.loader.rows.ownParameters(p)
+}

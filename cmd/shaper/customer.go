@@ -1,0 +1,253 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/check"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
+)
+
+func newCustomer(s cli.Streams) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "customer",
+		GroupID: "look",
+		Short:   "Show a customer, by name, address or VLAN",
+		Long:    "Show a customer of a policy, by name, address or VLAN.",
+		Args:    cli.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newCustomerShow(s))
+	return cmd
+}
+
+// customerShow holds the flags of shaper customer show.
+type customerShow struct {
+	policy string
+	json   bool
+}
+
+func newCustomerShow(s cli.Streams) *cobra.Command {
+	var f customerShow
+	cmd := &cobra.Command{
+		Use:   "show CUSTOMER --policy FILE",
+		Short: "Show whose an address is: the customer, its plan, its rates and its line",
+		Long: `Show a customer of a policy: its plan, its rates, its addresses and its line in
+the file of customers. CUSTOMER is a name, an address, a VLAN ID, or two of them
+such as 100,7, depending on the key of customers. An address belongs to the
+customer with the longest prefix that contains it. A name precedes an address.
+
+The exit code is 1 if there is no such customer, and 2 if the policy or the
+command line has an error.`,
+		Example: `  shaper customer show 192.0.2.11 --policy docs/isp.yaml
+  shaper customer show "Example, Inc." --policy docs/isp.yaml`,
+		Args: cli.OneArg("customer"),
+		RunE: func(_ *cobra.Command, args []string) error { return f.run(s, args[0]) },
+	}
+	cmd.Flags().StringVarP(&f.policy, "policy", "p", "", "use the policy in `FILE` (YAML)")
+	cmd.Flags().BoolVar(&f.json, "json", false, "print JSON")
+	return cmd
+}
+
+func (f *customerShow) run(s cli.Streams, text string) error {
+	if f.policy == "" {
+		return cli.Usagef("a policy is missing: give --policy FILE")
+	}
+	policy, err := (&cli.PolicyFlags{File: f.policy}).Load()
+	if err != nil {
+		return err
+	}
+	if policy.Plan.Customers == nil {
+		return cli.Usagef("%s has no customers", f.policy)
+	}
+	found, err := findCustomer(policy.Plan.Customers, text)
+	if err != nil {
+		return err
+	}
+	if f.json {
+		err = say.WriteJSON(s.Out, found.toJSON(policy))
+	} else {
+		err = found.write(s, policy)
+	}
+	if err == nil && found.number == 0 {
+		return cli.ErrNothing
+	}
+	return err
+}
+
+// foundCustomer is the result of a search.
+type foundCustomer struct {
+	text   string       // what was searched
+	number uint32       // from 1; 0: none
+	prefix netip.Prefix // of an address that was searched
+}
+
+// findCustomer finds the customer of a name, or else of an address or VLAN.
+func findCustomer(c *compiled.Customers, text string) (f foundCustomer, err error) {
+	f.text = text
+	if f.number = c.Number(text); f.number != 0 {
+		return f, nil
+	}
+	switch c.Key {
+	case dataplane.ByOuterVLAN:
+		if id, ok := vlanNumber(text); ok {
+			f.number = c.ByVLAN(id)
+			return f, nil
+		}
+		return f, fmt.Errorf("no customer is named %q, and it is not a VLAN ID from 0 to 4095", text)
+	case dataplane.ByTwoVLANs:
+		outer, inner, _ := strings.Cut(text, ",")
+		first, ok := vlanNumber(strings.TrimSpace(outer))
+		second, both := vlanNumber(strings.TrimSpace(inner))
+		if ok && both {
+			f.number = c.ByVLAN(first<<12 | second)
+			return f, nil
+		}
+		return f, fmt.Errorf("no customer is named %q, and it is not two VLAN IDs such as 100,7", text)
+	}
+	addr, err := netip.ParseAddr(text)
+	switch {
+	case err != nil:
+		return f, fmt.Errorf("no customer is named %q, and it is not an address such as 192.0.2.1", text)
+	case addr.Zone() != "":
+		return f, cli.Usagef("%q has a zone: give the address without it", text)
+	}
+	addr = addr.Unmap()
+	if f.number = c.ByAddress(addr); f.number != 0 {
+		for _, p := range c.Source.List[f.number-1].Prefixes {
+			if p.Contains(addr) && (!f.prefix.IsValid() || p.Bits() > f.prefix.Bits()) {
+				f.prefix = p
+			}
+		}
+	}
+	return f, nil
+}
+
+// vlanNumber reads a VLAN ID.
+func vlanNumber(s string) (uint32, bool) {
+	id, err := strconv.ParseUint(s, 10, 12)
+	return uint32(id), err == nil
+}
+
+// mostShown is the maximum number of addresses printed as text.
+const mostShown = 20
+
+// write prints the customer as text.
+func (f *foundCustomer) write(s cli.Streams, policy *policyfile.Compiled) error {
+	p := say.NewPrinter(s.Out)
+	if f.number == 0 {
+		p.Printf("nobody: %s belongs to no customer, so its packets skip the classes with per: customer\n", f.text)
+		return p.Err
+	}
+	c := &policy.Policy.Customers.List[f.number-1]
+	p.Printf("customer %s\n", say.Printable(c.Name))
+	parts := []say.Part{{Key: "place", Text: policy.Place(c, "")}}
+	if f.prefix.IsValid() {
+		parts = append(parts, say.Part{Key: "match", Text: fmt.Sprintf("%s is in %s", f.text, prefixText(f.prefix))})
+	}
+	for _, list := range [][]string{prefixTexts(c.Prefixes), vlanTexts(policy.Policy.Customers.Key, c.VLANs)} {
+		if more := len(list) - mostShown; more > 0 {
+			list = append(list[:mostShown:mostShown], say.Count(more, "other"))
+		}
+		if len(list) > 0 {
+			key := "addresses"
+			if c.VLANs != nil {
+				key = "vlans"
+			}
+			parts = append(parts, say.Part{Key: key, Text: strings.Join(list, ", ")})
+		}
+	}
+	if len(c.Prefixes)+len(c.VLANs) == 0 {
+		parts = append(parts, say.Part{Key: "addresses", Text: "none, so it gets no packets"})
+	}
+	plan := c.Plan.Name
+	own := policy.OwnParameters(c.Plan)
+	for _, name := range slices.Sorted(maps.Keys(own)) {
+		plan += fmt.Sprintf(", own %s %s", name, own[name])
+	}
+	parts = append(append(parts, say.Part{Key: "plan", Text: plan}), check.PlanParts(policy.Policy, c.Plan)...)
+	if q := policy.QuotaOf(c.Name, c.Plan.Name); q != nil {
+		parts = append(parts, say.Part{
+			Key: "quota", Text: fmt.Sprintf("%s B every %s, then plan %s", say.Grouped(q.Limit), q.Every, q.Then),
+		})
+	}
+	width := 0
+	for _, part := range parts {
+		width = max(width, len(part.Key))
+	}
+	for _, part := range parts {
+		p.Printf("  %-*s  %s\n", width, part.Key, part.Text)
+	}
+	return p.Err
+}
+
+// customerShowJSON is the output of customer show --json.
+type customerShowJSON struct {
+	Search    string            `json:"search"`
+	Customer  *string           `json:"customer"` // null: nobody
+	Place     string            `json:"place,omitempty"`
+	Match     string            `json:"match,omitempty"` // prefix that contains the address
+	Addresses []string          `json:"addresses,omitempty"`
+	VLANs     []string          `json:"vlans,omitempty"` // IDs; for two tags such as 100,7
+	Plan      string            `json:"plan,omitempty"`
+	Own       map[string]string `json:"own_parameters,omitempty"`
+	Quota     int64             `json:"quota_bytes,omitempty"`
+
+	*check.PlanJSON
+}
+
+func (f *foundCustomer) toJSON(policy *policyfile.Compiled) customerShowJSON {
+	out := customerShowJSON{Search: f.text}
+	if f.number == 0 {
+		return out
+	}
+	c := &policy.Policy.Customers.List[f.number-1]
+	out.Customer, out.Place, out.Plan = &c.Name, policy.Place(c, ""), c.Plan.Name
+	if f.prefix.IsValid() {
+		out.Match = prefixText(f.prefix)
+	}
+	out.Addresses, out.VLANs = prefixTexts(c.Prefixes), vlanTexts(policy.Policy.Customers.Key, c.VLANs)
+	out.Own = policy.OwnParameters(c.Plan)
+	if q := policy.QuotaOf(c.Name, c.Plan.Name); q != nil {
+		out.Quota = q.Limit
+	}
+	plan := check.NewPlanJSON(policy.Policy, c.Plan)
+	out.PlanJSON = &plan
+	return out
+}
+
+func prefixTexts(list []netip.Prefix) (out []string) {
+	for _, p := range list {
+		out = append(out, prefixText(p))
+	}
+	return out
+}
+
+// prefixText writes a prefix, or a single address without its length.
+func prefixText(p netip.Prefix) string {
+	if p.IsSingleIP() {
+		return p.Addr().String()
+	}
+	return p.String()
+}
+
+func vlanTexts(key dataplane.CustomerKey, list []uint32) (out []string) {
+	for _, id := range list {
+		if key == dataplane.ByTwoVLANs {
+			out = append(out, fmt.Sprintf("%d,%d", id>>12, id&0xfff))
+		} else {
+			out = append(out, fmt.Sprint(id))
+		}
+	}
+	return out
+}
