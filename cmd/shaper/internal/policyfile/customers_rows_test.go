@@ -284,9 +284,20 @@ func FuzzCustomers(f *testing.F) {
 	} {
 		f.Add(seed, uint8(0))
 	}
-	keys := []string{"address", "vlan", "[svlan, cvlan]"}
+	for _, seed := range []string{
+		"id;v4;v6;t;d\n1;10.0.0.1-9;::1-f;quiet;50\n2;10.0.0.20 - 10.0.1.7;;;50M\n", "ID,v4,V6,t,d\na,::-ffff,,quiet,1Mbps\n",
+		"id\tv4\tv6\tt\td\na\t10.0.0.0/8\t\tbiz-200\t\nb\t10.0.0.3-9\t\t\t2.5\n",
+	} {
+		f.Add(seed, uint8(3))
+		f.Add(seed, uint8(4))
+	}
+	keys := []string{
+		"key: address", "key: vlan", "key: [svlan, cvlan]",
+		"columns: {customer: ID, address: [v4, v6], plan: t, rate: d}, unit: mbit, plan: quiet",
+		"columns: {customer: ID, address: [v4, v6], plan: t, down: d}, unit: kB/s, nested: true",
+	}
 	f.Fuzz(func(t *testing.T, text string, key uint8) {
-		policy := ispClasses + "customers: {file: c.csv, key: " + keys[int(key)%len(keys)] + "}\n" +
+		policy := ispClasses + "customers: {file: c.csv, " + keys[int(key)%len(keys)] + "}\n" +
 			strings.Replace(ispPlans, "burst: 4MiB",
 				"burst: 4MiB, quota: {limit: 1GB, every: day, then: quiet}", 1)
 		file, err := loadCustomers(policy, text)
