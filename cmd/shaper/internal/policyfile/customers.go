@@ -167,6 +167,12 @@ func (l *loader) inRows(object any) bool {
 	return false
 }
 
+// NearColumn returns the column that a misspelled one in the file of customers may mean, or "".
+func (f *File) NearColumn(name string) string {
+	all, _ := contents(f.Policy.Customers.Key, "")
+	return nearest(name, all)
+}
+
 // Ignored returns the ignored columns of the file of customers, and the place of its header.
 func (f *File) Ignored() (place string, columns []string) {
 	if r := f.loader.rows; r != nil {
