@@ -22,7 +22,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install the Debian packages that tests use (needs root)
-	@.ci/packages chromium curl iproute2 clang-14 llvm-14 libbpf-dev redis-server valkey-server spin gcc tcpdump tshark
+	@.ci/packages chromium curl iproute2 clang-14 llvm-14 libbpf-dev redis-server valkey-server spin gcc tcpdump tshark nftables
 
 build: ## build bin/shaper
 	$(BUILD) -o bin/shaper ./cmd/shaper
@@ -55,7 +55,8 @@ install: bin/man ## install bin/shaper, its man pages, completions and systemd u
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d bin/completions/shaper.fish
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/shaper LICENSE THIRD_PARTY
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
-	sed 's|/usr/local/|$(PREFIX)/|' docs/shaper@.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/shaper@.service
+	for unit in shaper@.service shaper.service; do \
+		sed 's|/usr/local/|$(PREFIX)/|' docs/$$unit >$(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit; done
 
 generate: ## make the generated files again: the eBPF objects, the test captures
 	@.ci/packages clang-14 llvm-14 libbpf-dev

@@ -124,7 +124,8 @@ type ShaperConstants struct {
 	Customers   uint8
 	Paced       uint8
 	Spread      uint8
-	Pad         [5]uint8
+	Once        uint8
+	Pad         [4]uint8
 }
 
 type ShaperCount struct {
@@ -344,7 +345,8 @@ type ShaperStage struct {
 	High    uint8
 	Tagged  uint8
 	Empty   uint8
-	Pad     [6]uint8
+	Label   uint16
+	Pad     [4]uint8
 }
 
 type ShaperState struct {

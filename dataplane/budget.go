@@ -10,6 +10,10 @@ import (
 type Budget struct {
 	Name    string
 	Address Address
+	// Once, for a budget of the host: a packet is judged and charged once on its way through the
+	// host, by the first of the budget's meters. The others give it the same color, or a worse input
+	// color.
+	Once bool
 
 	// For a budget on a server. Zero values mean the defaults below.
 	Interval time.Duration // time between two reports to the server

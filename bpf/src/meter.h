@@ -5,6 +5,7 @@
 
 #include "customer.h"
 #include "lease.h"
+#include "note.h"
 #include "packet.h"
 
 #define NO_ROOM 3 /* not a color */
@@ -252,11 +253,27 @@ struct metered {
 	__u32 taken; /* for give_back */
 };
 
+/* color_once is color_of_budget for a budget that charges a packet once on its way through the host.
+ * A packet that the budget has judged before keeps that color, unless its color is worse by now. It
+ * sets judged for such a packet. */
+static __always_inline __u32 color_once(struct packet *p, const struct stage *m, __u32 n, __u32 in, __u32 *judged)
+{
+	__u32 color = noted_color(p, m->label);
+
+	*judged = color != NOT_JUDGED;
+	if (!*judged)
+		color = color_of_budget(m->slot, p->now, n, in);
+	else if (color < in)
+		color = in;
+	write_note(p, m->label, color);
+	return color;
+}
+
 /* meter passes the packet through a chain. A red packet skips the rest. */
 static __always_inline struct metered meter(struct packet *p, __s32 first, __u32 n)
 {
 	struct metered out = {.stage = first};
-	__u32 i = first, cost;
+	__u32 i = first, cost, judged = 0;
 
 	if (policy.inputs)
 		out.color = out.pre = input_color(p, first);
@@ -274,9 +291,13 @@ static __always_inline struct metered meter(struct packet *p, __s32 first, __u32
 		out.stage = i;
 		out.in = out.color;
 		out.color = NO_ROOM;
+		if (policy.once)
+			judged = 0;
 		if (policy.elsewhere) {
 			if (m->table >= 0)
 				out.color = color_of_key(i, p->now, cost, out.in);
+			else if (policy.once && m->table == SHARED && m->label)
+				out.color = color_once(p, m, cost, out.in, &judged);
 			else if (m->table == SHARED)
 				out.color = color_of_budget(m->slot, p->now, cost, out.in);
 			else if (policy.customers && m->table == CUSTOMER)
@@ -292,7 +313,8 @@ static __always_inline struct metered meter(struct packet *p, __s32 first, __u32
 				out.taken |= TAKEN_SHARED << TAKEN * k;
 		}
 		if (policy.queues || policy.paced) {
-			out.taken |= (out.color + 1) << TAKEN * k;
+			if (!policy.once || !judged) /* the tokens of an earlier charge are not this program's */
+				out.taken |= (out.color + 1) << TAKEN * k;
 			FORGET(p, out.taken);
 		}
 		if (!policy.chained || m->then < 0 || out.color == RED)

@@ -127,7 +127,8 @@ struct constants {
 	__u8 customers; /* enum customer_key */
 	__u8 paced;	/* some customer may have a queue */
 	__u8 spread;	/* some queue has leaves for flows */
-	__u8 pad[5];
+	__u8 once;	/* some budget charges a packet once on its way through the host */
+	__u8 pad[4];
 };
 
 const volatile struct constants policy = {};
@@ -199,7 +200,8 @@ struct stage {
 	__u8 high;   /* the map highs has input colors of larger values */
 	__u8 tagged; /* packets with a VLAN tag have a key, otherwise IP packets */
 	__u8 empty;  /* states of new keys start empty */
-	__u8 pad[6];
+	__u16 label; /* of a budget that charges a packet once, 0: none; see note.h */
+	__u8 pad[4];
 };
 
 /* state of a meter. A word is the time, in units, at which its bucket was last

@@ -11,7 +11,7 @@ import (
 func newCheck(s cli.Streams) *cobra.Command {
 	var f cli.PolicyFlags
 	asJSON, strict := false, false
-	o := lint.Options{}
+	o := lint.Options{ChargedTwice: chargedTwice}
 	cmd := &cobra.Command{
 		Use:     "check [POLICY]",
 		GroupID: "plan",

@@ -12,22 +12,27 @@ import (
 
 // liveArguments has the completions of arguments of live commands, by command path.
 var liveArguments = map[string]cobra.CompletionFunc{
-	"shaper run":          firstArgument(completeInterfaces),
-	"shaper reload":       firstArgument(completeShaped),
-	"shaper confirm":      firstArgument(completeShaped),
-	"shaper detach":       firstArgument(completeShaped),
-	"shaper status":       firstArgument(completeShaped),
-	"shaper stats":        firstArgument(completeShaped),
-	"shaper budget show":  firstArgument(completeBudgets),
-	"shaper budget set":   firstArgument(completeBudgets),
-	"shaper budget unset": firstArgument(completeBudgets),
-	"shaper budget drop":  firstArgument(completeBudgets),
+	"shaper run":             firstArgument(completeInterfaces),
+	"shaper reload":          firstArgument(completeShaped),
+	"shaper confirm":         firstArgument(completeShaped),
+	"shaper detach":          firstArgument(completeShaped),
+	"shaper status":          firstArgument(completeShaped),
+	"shaper stats":           firstArgument(completeShaped),
+	"shaper customer add":    firstArgument(completeShaped),
+	"shaper customer remove": firstArgument(completeShaped),
+	"shaper customer show":   firstArgument(completeShaped),
+	"shaper customer list":   firstArgument(completeShaped),
+	"shaper customer export": firstArgument(completeShaped),
+	"shaper budget show":     firstArgument(completeBudgets),
+	"shaper budget set":      firstArgument(completeBudgets),
+	"shaper budget unset":    firstArgument(completeBudgets),
+	"shaper budget drop":     firstArgument(completeBudgets),
 }
 
 // completeShaped completes with the interfaces that have something of shaper. If the user
 // lacks the permission to see them, it completes with all interfaces.
 func completeShaped(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	v, err := live.Look()
+	v, err := live.Look("")
 	if err != nil {
 		return completeInterfaces(cmd, args, typed)
 	}

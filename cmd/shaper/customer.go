@@ -21,13 +21,18 @@ import (
 func newCustomer(s cli.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "customer",
-		GroupID: "look",
-		Short:   "Show a customer, by name, address or VLAN",
-		Long:    "Show a customer of a policy, by name, address or VLAN.",
-		Args:    cli.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		GroupID: "shape",
+		Short:   "Show customers, and add, remove and list them while they are shaped",
+		Long: `Show a customer of a policy, or of a running shaper. Add and remove customers
+while a shaper runs: nothing is reloaded, and other customers are not affected.
+The file of customers of the policy is the base, and these changes are on top of
+it: they stay in force when the policy is reloaded, and, with --state, after a
+restart.`,
+		Args: cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newCustomerShow(s))
+	cmd.AddCommand(liveCustomerCommands(s)...)
 	return cmd
 }
 
@@ -40,29 +45,41 @@ type customerShow struct {
 func newCustomerShow(s cli.Streams) *cobra.Command {
 	var f customerShow
 	cmd := &cobra.Command{
-		Use:   "show CUSTOMER --policy FILE",
-		Short: "Show whose an address is: the customer, its plan, its rates and its line",
-		Long: `Show a customer of a policy: its plan, its rates, its addresses and its line in
-the file of customers. CUSTOMER is a name, an address, a VLAN ID, or two of them
-such as 100,7, depending on the key of customers. An address belongs to the
-customer with the longest prefix that contains it. A name precedes an address.
+		Use:   "show CUSTOMER --policy FILE | IFACE CUSTOMER",
+		Short: "Show whose an address is: the customer, its plan and its rates",
+		Long: `Show a customer of a policy, with its line in the file of customers, or one of a
+running shaper, with who added it. CUSTOMER is a name, an address, a VLAN ID, or
+two of them such as 100,7, depending on the key of customers. An address belongs
+to the customer with the longest prefix that contains it. A name precedes an
+address.
 
 The exit code is 1 if there is no such customer, and 2 if the policy or the
 command line has an error.`,
 		Example: `  shaper customer show 192.0.2.11 --policy docs/isp.yaml
-  shaper customer show "Example, Inc." --policy docs/isp.yaml`,
-		Args: cli.OneArg("customer"),
-		RunE: func(_ *cobra.Command, args []string) error { return f.run(s, args[0]) },
+  shaper customer show "Example, Inc." --policy docs/isp.yaml
+  shaper customer show eth0 100.64.0.1`,
+		Args: cli.WantArgs(1, 2, "a customer, or an interface and a customer"),
 	}
-	cmd.Flags().StringVarP(&f.policy, "policy", "p", "", "use the policy in `FILE` (YAML)")
+	running := addLiveShow(cmd, s)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		switch {
+		case f.policy != "" && cmd.Flags().Changed("direction"):
+			return cli.Usagef("--direction is for a running shaper: a customer of a policy has both directions")
+		case len(args) == 2 && f.policy != "":
+			return cli.Usagef("give an interface or --policy FILE, not both")
+		case len(args) == 2:
+			return running(args[0], args[1], f.json)
+		case f.policy == "":
+			return cli.Usagef("give --policy FILE, or an interface before the customer")
+		}
+		return f.run(s, args[0])
+	}
+	cmd.Flags().StringVarP(&f.policy, "policy", "p", "", "show a customer of the policy in `FILE` (YAML)")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print JSON")
 	return cmd
 }
 
 func (f *customerShow) run(s cli.Streams, text string) error {
-	if f.policy == "" {
-		return cli.Usagef("a policy is missing: give --policy FILE")
-	}
 	policy, err := (&cli.PolicyFlags{File: f.policy}).Load()
 	if err != nil {
 		return err

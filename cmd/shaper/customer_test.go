@@ -65,7 +65,7 @@ func TestCustomerShow(t *testing.T) {
 		{many, "x", 0, "customer x\n  place      " + dir + "/m.csv:2\n  addresses  10.0.0.1, 10.0.1.1, 10.0.2.1, 10.0.3.1, 10.0.4.1, 10.0.5.1, 10.0.6.1, 10.0.7.1, 10.0.8.1, 10.0.9.1, 10.0.10.1, 10.0.11.1, 10.0.12.1, 10.0.13.1, 10.0.14.1, 10.0.15.1, 10.0.16.1, 10.0.17.1, 10.0.18.1, 10.0.19.1, 3 others\n"},
 		{"../../docs/customer.yaml", "x", 2, "shaper: ../../docs/customer.yaml has no customers"},
 		{dir + "/none.yaml", "x", 2, "shaper: policy "},
-		{"", "x", 2, "shaper: a policy is missing: give --policy FILE"},
+		{"", "x", 2, "shaper: give --policy FILE, or an interface before the customer"},
 	} {
 		args := []string{"customer", "show", test.search}
 		if test.policy != "" {

@@ -9,6 +9,10 @@ var (
 		"tap NAME --uplink IFACE", "shape",
 		"Shape between a TAP device and an interface, in user space",
 	}
+	serveCommand = liveCommand{
+		"serve [DIR]", "shape",
+		"Shape all interfaces that a configuration chooses, in one process",
+	}
 	reloadCommand = liveCommand{"reload [IFACE]", "shape", "Replace the policy of a running shaper"}
 	setCommand    = liveCommand{
 		"set IFACE [customer|link|queue NAME CHANGE...]", "shape",
@@ -32,4 +36,14 @@ var (
 		"Show and change budgets that hosts share on a server",
 	}
 	guardCommand = liveCommand{"guard IFACE", "", "Clean up after a shaper run that is killed"}
+)
+
+// customerCommands are the commands of customers that need Linux.
+var customerCommands = []liveCommand{customerAdd, customerRemove, customerList, customerExport}
+
+var (
+	customerAdd    = liveCommand{"add IFACE NAME COLUMN=VALUE...", "", "Add a customer, or replace one"}
+	customerRemove = liveCommand{"remove IFACE NAME...", "", "Remove customers"}
+	customerList   = liveCommand{"list IFACE", "", "List customers"}
+	customerExport = liveCommand{"export IFACE", "", "Print all customers as a file of customers"}
 )

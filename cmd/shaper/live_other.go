@@ -47,9 +47,28 @@ func newStatus(cli.Streams) *cobra.Command  { return linuxOnly(statusCommand) }
 func newStats(cli.Streams) *cobra.Command   { return linuxOnly(statsCommand) }
 func newBudget(cli.Streams) *cobra.Command  { return linuxOnly(budgetCommand) }
 func newGuard(cli.Streams) *cobra.Command   { return linuxOnly(guardCommand) }
+func newServe(cli.Streams) *cobra.Command   { return linuxOnly(serveCommand) }
+
+// liveCustomerCommands returns commands of customers that fail.
+func liveCustomerCommands(cli.Streams) (out []*cobra.Command) {
+	for _, head := range customerCommands {
+		cmd := linuxOnly(head)
+		cmd.Hidden = false
+		out = append(out, cmd)
+	}
+	return out
+}
+
+// addLiveShow returns a function that fails.
+func addLiveShow(*cobra.Command, cli.Streams) func(name, customer string, asJSON bool) error {
+	return func(string, string, bool) error { return needsLinux("shaper customer show IFACE") }
+}
 
 // liveArguments is empty: live commands have no completions here.
 var liveArguments map[string]cobra.CompletionFunc
+
+// chargedTwice is nil, because no shaper runs here.
+var chargedTwice func(budget string) string
 
 // newKernelEngine fails.
 func (*replayFlags) newKernelEngine(*policyfile.Compiled) (engine, error) {

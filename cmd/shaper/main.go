@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -23,7 +24,7 @@ import (
 func init() { runtime.LockOSThread() }
 
 func main() {
-	if len(os.Args) < 2 || os.Args[1] != "run" && os.Args[1] != "tap" {
+	if len(os.Args) < 2 || !slices.Contains([]string{"run", "tap", "serve"}, os.Args[1]) {
 		runtime.UnlockOSThread() // only dropPrivileges needs that thread
 	}
 	handlePipe()
@@ -132,8 +133,9 @@ color.`,
 		return cli.Usagef("%w: see %s --help", err, cmd.CommandPath())
 	})
 	root.AddCommand(
-		newRun(s), newTap(s), newReplay(s), newReload(s), newSet(s), newConfirm(s), newDetach(s),
-		newStatus(s), newStats(s), newCustomer(s), newWhy(s), newCompare(s), newBudget(s), newCheck(s), newAdvise(s),
+		newRun(s), newServe(s), newTap(s), newReplay(s), newReload(s), newSet(s), newCustomer(s), newConfirm(s),
+		newDetach(s),
+		newStatus(s), newStats(s), newWhy(s), newCompare(s), newBudget(s), newCheck(s), newAdvise(s),
 		newDiff(s), newImport(s), newExport(s), newSimulate(s), newVersion(s), newGuard(s), newMan(),
 	)
 	root.Flags().BoolP("version", "v", false, "print the version")

@@ -1,13 +1,10 @@
 package main
 
 import (
-	"strconv"
-
 	"github.com/spf13/cobra"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/process"
-	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
 // runFlags are the flags of shaper run.
@@ -61,19 +58,9 @@ needs root, or CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON.`,
 }
 
 // check checks the flags and completes the options.
-func (f *runFlags) check() (err error) {
-	switch f.hook {
-	case "auto", "tcx", "tc", "xdp":
-		f.Hook = kernel.Hook(f.hook)
-	default:
-		return cli.Usagef("--hook %q: want auto, tcx, tc or xdp", f.hook)
-	}
-	switch f.pacer {
-	case "auto":
-	case "fq", "htb":
-		f.Pacer = kernel.Pacer(f.pacer)
-	default:
-		return cli.Usagef("--pacer %q: want auto, fq or htb", f.pacer)
+func (f *runFlags) check() error {
+	if err := f.SetKernel(f.hook, f.pacer, f.gso); err != nil {
+		return cli.Usagef("--%w", err)
 	}
 	switch {
 	case f.Background &&
@@ -82,21 +69,5 @@ func (f *runFlags) check() (err error) {
 	case f.hook == "xdp" && f.Directions.String() != "ingress":
 		return cli.Usagef("--hook xdp sees only arriving packets: add --direction ingress")
 	}
-	f.GSOLimit, err = parseGSOLimit(f.gso)
-	return err
-}
-
-// parseGSOLimit reads a value of --gso-limit for kernel.Config.
-func parseGSOLimit(text string) (uint32, error) {
-	switch text {
-	case "auto":
-		return 0, nil
-	case "off":
-		return kernel.NoGSOLimit, nil
-	}
-	n, err := strconv.ParseUint(text, 10, 32)
-	if err != nil || n < 1500 || n > 524280 {
-		return 0, cli.Usagef("--gso-limit %q: want auto, off, or 1500 to 524280 bytes", text)
-	}
-	return uint32(n), nil
+	return nil
 }

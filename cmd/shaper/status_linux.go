@@ -21,7 +21,7 @@ and shapers that wait for their interface.`,
 		Example: "  shaper status",
 		Args:    cli.AtMostOne,
 		RunE: func(_ *cobra.Command, args []string) error {
-			v, err := live.Look()
+			v, err := live.Look(cli.InterfaceArg(args))
 			if err != nil {
 				return err
 			}

@@ -60,6 +60,8 @@ func TestBudgetErrors(t *testing.T) {
 		"hosts above the maximum":    {on(func(b *dataplane.Budget) { b.Hosts = dataplane.MaxHosts + 1 }), "hosts"},
 
 		"options of a server on the host": {budgeted(bucket, dataplane.Budget{Name: "b", Interval: -1, Weight: -1, Hosts: -1}), "interval weight hosts"},
+		"once on the host":                {budgeted(bucket, dataplane.Budget{Name: "b", Once: true}), ""},
+		"once on a server":                {on(func(b *dataplane.Budget) { b.Once = true }), "count"},
 		"keys":                            {with(host(bucket), func(m *dataplane.Meter) { m.Per = dataplane.Key{By: dataplane.BySrc} }), "share"},
 		"envelope":                        {with(host(meter.TRTCM4115{CIR: frametest.Mega, CBS: 1000}), func(m *dataplane.Meter) { m.Envelope, m.Rank = &dataplane.Envelope{Name: "e"}, 1 }), "share"},
 		"window on the host":              {host(meter.FixedWindow{Limit: 1000, Window: time.Second}), ""},
@@ -97,6 +99,48 @@ func TestBudgetTwice(t *testing.T) {
 	}
 	if _, err := Compile(policyOf("a: m=x\nb: m=x\nc: n=y")); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestBudgetOnceChain checks that a chain has at most one budget that charges a packet once, wherever the
+// chain begins. Classes with different ones are fine.
+func TestBudgetOnceChain(t *testing.T) {
+	m := func(name string, once bool, then *dataplane.Meter) *dataplane.Meter {
+		return &dataplane.Meter{
+			Name: name, Params: meter.TokenBucket{Rate: frametest.Mega, Burst: 1000}, Aware: true, Then: then,
+			Budget: &dataplane.Budget{Name: name, Once: once},
+		}
+	}
+	total := m("total", true, nil)
+	plain := m("plain", false, total)
+	for name, test := range map[string]struct {
+		meters []*dataplane.Meter
+		want   int
+	}{
+		"one of a chain":          {[]*dataplane.Meter{m("a", false, m("b", true, nil))}, 0},
+		"two of a chain":          {[]*dataplane.Meter{m("a", true, m("b", true, nil))}, 1},
+		"with one between":        {[]*dataplane.Meter{m("a", true, plain)}, 1},
+		"a chain known before":    {[]*dataplane.Meter{plain, m("a", true, plain)}, 1},
+		"the same of two chains":  {[]*dataplane.Meter{m("a", true, total), m("b", true, total)}, 1},
+		"three of a chain":        {[]*dataplane.Meter{m("a", true, m("b", true, m("c", true, nil)))}, 2},
+		"two classes, two meters": {[]*dataplane.Meter{m("a", true, nil), m("b", true, nil)}, 0},
+	} {
+		p := &dataplane.Policy{}
+		for i, m := range test.meters {
+			p.Classes = append(p.Classes, dataplane.Class{Name: string(rune('a' + i)), Meter: m})
+		}
+		_, err := Compile(p)
+		found := 0
+		if err != nil {
+			for _, e := range frametest.FieldErrors(t, err) {
+				if e.Field == "count" && strings.Contains(e.Reason, "in a chain with budget") {
+					found++
+				}
+			}
+		}
+		if found != test.want {
+			t.Errorf("%s: %d errors, want %d: %v", name, found, test.want, err)
+		}
 	}
 }
 

@@ -162,10 +162,13 @@ func (l *errorList) checkBudget(b *dataplane.Budget, m *dataplane.Meter, kind me
 			"is not supported by type "+kind.String()+": use token buckets, fixed-window or sliding-counter")
 	}
 	if b.OnHost() {
-		for _, name := range slices.Concat(unsaid.Fields(b, "Name", "Address"), unsaid.Fields(&b.Address)) {
+		for _, name := range slices.Concat(unsaid.Fields(b, "Name", "Address", "Once"), unsaid.Fields(&b.Address)) {
 			l.add(b, strings.ToLower(name), "is only for a budget on a server, not for store: host")
 		}
 		return
+	}
+	if b.Once {
+		l.add(b, "count", "once is only for store: host: a packet carries the note of a charge through one host")
 	}
 	if state == meter.StateCounts {
 		l.add(m, "share",
@@ -194,6 +197,24 @@ func (l *errorList) checkBudget(b *dataplane.Budget, m *dataplane.Meter, kind me
 	}
 	if b.Hosts < 0 || b.Hosts > dataplane.MaxHosts {
 		l.add(b, "hosts", fmt.Sprintf("%d is not between 1 and %d", b.Hosts, dataplane.MaxHosts))
+	}
+}
+
+// checkOnce rejects a chain with several budgets that charge a packet once. The packet carries the note
+// of one.
+func (c *compiler) checkOnce(stage int) {
+	var first *dataplane.Budget
+	for ; stage >= 0; stage = c.plan.Stages[stage].Then {
+		switch b := c.plan.Stages[stage].Source.Budget; {
+		case b == nil || !b.Once:
+		case first == nil:
+			first = b
+		case !c.twice[b]:
+			c.twice[b] = true
+			c.add(b, "count", fmt.Sprintf(
+				"once cannot be in a chain with budget %q, which also has count: once: a packet carries the note of one charge; leave it out here, and use this budget in one direction only",
+				first.Name))
+		}
 	}
 }
 

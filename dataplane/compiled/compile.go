@@ -111,6 +111,7 @@ type compiler struct {
 	links     map[*dataplane.Link]int
 	envelopes map[*dataplane.Envelope]int
 	budgets   map[string]bool                 // names of budgets so far
+	twice     map[*dataplane.Budget]bool      // rejected by checkOnce
 	checked   map[*dataplane.Action]bool      // actions checked so far
 	chain     map[*dataplane.Meter]bool       // meters of the chain being compiled
 	templates map[*dataplane.ServicePlan]bool // as of Service.Template
@@ -121,7 +122,7 @@ func newCompiler() *compiler {
 		plan:   &Plan{},
 		stages: map[*dataplane.Meter]int{}, queues: map[*dataplane.Queue]int{},
 		links: map[*dataplane.Link]int{}, envelopes: map[*dataplane.Envelope]int{},
-		budgets: map[string]bool{}, checked: map[*dataplane.Action]bool{}, chain: map[*dataplane.Meter]bool{},
+		budgets: map[string]bool{}, twice: map[*dataplane.Budget]bool{}, checked: map[*dataplane.Action]bool{}, chain: map[*dataplane.Meter]bool{},
 	}
 }
 
@@ -142,6 +143,7 @@ func (c *compiler) compileClass(cl *dataplane.Class) {
 		default:
 			out.Stage = c.compileMeter(m)
 		}
+		c.checkOnce(out.Stage)
 	}
 	sources := [3]*dataplane.Action{cl.Green, cl.Yellow, cl.Red}
 	for color, source := range sources {

@@ -56,6 +56,7 @@ func (t *customerTable) find(kind dataplane.PacketKind, a dataplane.Addr) uint32
 type numberTable[K comparable] struct {
 	slots []numberSlot[K] // a power of two; at most half of them are used
 	shift uint8           // the slot of a hash is its upper bits
+	count int             // number of keys; below 0: they were not counted
 }
 
 type numberSlot[K comparable] struct {
@@ -66,7 +67,7 @@ type numberSlot[K comparable] struct {
 // newNumberTable returns a table with room for n keys.
 func newNumberTable[K comparable](n int) numberTable[K] {
 	size := bits.Len(uint(max(n, 1)*2 - 1))
-	return numberTable[K]{make([]numberSlot[K], 1<<size), uint8(64 - size)}
+	return numberTable[K]{make([]numberSlot[K], 1<<size), uint8(64 - size), -1}
 }
 
 // find returns the number of a key with a hash, or 0.

@@ -61,6 +61,9 @@ type Config struct {
 	// used unless a shaper is taken over, also after a reboot: tokens have grown since then. If it
 	// cannot be used, customers start anew, and Shaper.Notes says so.
 	Restore []byte
+	// KeepOrphans leaves the remains of deleted interfaces to other calls, such as Clear: finding them
+	// takes a look at all interfaces.
+	KeepOrphans bool
 
 	rollbackGoal *record.Before // of a shaper detached from another hook or device
 	encoded      *image.Image   // of the plan
@@ -116,8 +119,10 @@ func Attach(cfg Config, plan *compiled.Plan) (*Shaper, []compiled.ClassChange, e
 	if err != nil {
 		return nil, nil, err
 	}
-	if _, err := removeOrphans(); err != nil {
-		return nil, nil, errors.Join(err, owner.Close())
+	if !cfg.KeepOrphans {
+		if _, err := removeOrphans(); err != nil {
+			return nil, nil, errors.Join(err, owner.Close())
+		}
 	}
 	s, changes, err := cfg.takeOver(st, plan)
 	if s == nil && err == nil {

@@ -38,6 +38,9 @@ func (s *Shaper) claimBudgets(g *image.Image, next *About) (*registry.Claims, er
 	for _, claim := range claims.List {
 		stage := &g.Stages[claim.Stage]
 		stage.Table, stage.Slot = record.StoreShared, claim.Record.Slot
+		if claim.Once {
+			stage.Label = claim.Record.Label
+		}
 		g.Constants.Elsewhere = 1
 	}
 	return claims, nil

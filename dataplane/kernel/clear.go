@@ -99,6 +99,10 @@ func (st *site) clearUnlessPinned(direction dataplane.Direction) error {
 	return err
 }
 
+// ClearOrphans removes everything of shaper that deleted interfaces left behind. It returns a line for
+// each removed object that a user may care about.
+func ClearOrphans() ([]string, error) { return removeOrphans() }
+
 // removeOrphans removes leftovers of deleted interfaces of this network namespace: ifb devices,
 // pins of detached links, users of budgets, journals and locks. It returns a line for each leftover
 // that a user may care about. Pins and users of budgets of other namespaces, which may be gone, are

@@ -147,7 +147,7 @@ func (s *Shaper) PrepareCustomerPlans() error {
 	}
 	index, err := s.currentIndex()
 	if index != nil {
-		err = s.removeRetired()
+		err = errors.Join(index.Open(), s.removeRetired())
 	}
 	return errors.Join(err, change.Close())
 }

@@ -10,6 +10,9 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/internal/hook"
 )
 
+// IsIFB reports whether an interface is the ifb device of a shaper at another one.
+func IsIFB(l netlink.Link) bool { return hook.InterfaceOf(l) != 0 }
+
 // addIFB makes the ifb device of the interface and redirects all ingress packets to it,
 // so that they can be queued. It reuses an existing ifb device. It returns the index.
 func (st *site) addIFB() (device int, err error) {

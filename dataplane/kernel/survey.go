@@ -57,32 +57,90 @@ func Look() (*Survey, error) {
 		return nil, err
 	}
 	v := &Survey{}
-	if err := v.addAll(namespace, links); err != nil {
-		v.Close()
-		if errors.Is(err, unix.EPERM) {
-			return nil, errPrivilege
-		}
+	return v.ended(v.addAll(namespace, links))
+}
+
+// ended returns the survey, or closes it after an error.
+func (v *Survey) ended(err error) (*Survey, error) {
+	if err == nil {
+		return v, nil
+	}
+	v.Close()
+	if errors.Is(err, unix.EPERM) {
+		err = errPrivilege
+	}
+	return nil, err
+}
+
+// LookAt is Look for one interface, and for processes that wait for it. Its cost does not depend on other
+// interfaces. It finds nothing of an interface that does not exist.
+func LookAt(name string) (*Survey, error) {
+	namespace, err := iface.CurrentNamespace()
+	if err != nil {
 		return nil, err
 	}
-	return v, nil
+	if _, err := ebpf.ProgramGetNextID(0); errors.Is(err, unix.EPERM) {
+		return nil, errPrivilege
+	}
+	v := &Survey{}
+	return v.ended(v.addNamed(namespace, name))
+}
+
+// addNamed adds an interface, if it exists, and the processes that wait for it.
+func (v *Survey) addNamed(namespace uint64, name string) error {
+	l, err := netlink.LinkByName(name)
+	switch {
+	case err == nil:
+		err = v.addLink(namespace, l, linkExists)
+	case cause.NoDevice(err):
+		err = nil
+	default:
+		err = fmt.Errorf("interface %s: %w", name, err)
+	}
+	if err != nil {
+		return err
+	}
+	v.Away, err = standby.ListAway(namespace)
+	v.Away = slices.DeleteFunc(v.Away, func(a *standby.AwayError) bool { return a.Interface != name })
+	return err
+}
+
+// addLink adds the shapers and leftovers of an interface, or an ifb device of a deleted one.
+func (v *Survey) addLink(namespace uint64, l netlink.Link, exists func(index int) (bool, error)) error {
+	name := l.Attrs().Name
+	if of := hook.InterfaceOf(l); of != 0 {
+		there, err := exists(of)
+		if !there && err == nil {
+			v.Left = append(v.Left,
+				Leftover{Interface: name, Direction: Ingress, What: "device of a deleted interface"})
+		}
+		return err
+	}
+	err := v.addInterface(iface.ID{Namespace: namespace, Index: l.Attrs().Index}, name)
+	switch {
+	case errors.Is(err, safedir.ErrForeign): // affects only this interface
+		v.Left = append(v.Left, Leftover{Interface: name, Direction: Egress, What: err.Error()})
+	case err != nil:
+		return fmt.Errorf("inspect %s: %w", name, err)
+	}
+	return nil
+}
+
+// linkExists reports whether an interface exists.
+func linkExists(index int) (bool, error) {
+	_, err := netlink.LinkByIndex(index)
+	if cause.NoDevice(err) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 func (v *Survey) addAll(namespace uint64, links []netlink.Link) error {
 	exists := iface.Indexes(links)
+	isThere := func(index int) (bool, error) { return exists[index], nil }
 	for _, l := range links {
-		name, at := l.Attrs().Name, iface.ID{Namespace: namespace, Index: l.Attrs().Index}
-		if of := hook.InterfaceOf(l); of != 0 {
-			if !exists[of] {
-				v.Left = append(v.Left,
-					Leftover{Interface: name, Direction: Ingress, What: "device of a deleted interface"})
-			}
-			continue
-		}
-		err := v.addInterface(at, name)
-		if errors.Is(err, safedir.ErrForeign) { // affects only this interface
-			v.Left = append(v.Left, Leftover{Interface: name, Direction: Egress, What: err.Error()})
-		} else if err != nil {
-			return fmt.Errorf("inspect %s: %w", name, err)
+		if err := v.addLink(namespace, l, isThere); err != nil {
+			return err
 		}
 	}
 	left, err := registry.LeftBudgets(namespace, func(index int) bool { return !exists[index] })

@@ -23,6 +23,7 @@ var beyondPackets = []string{
 	"Customers.Nested",  // allows customers
 	"Meter.Idle",        // of a full table
 	"Early.Probability", // the setting is 2^-24 larger
+	"Budget.Once",       // of packets that pass several pipelines; the TAP plane refuses it
 
 	// of the agent of leases
 	"Budget.Interval", "Budget.Rescue", "Budget.Weight", "Budget.Hosts",

@@ -22,7 +22,7 @@ func (l *Pipeline) AppendCustomers(b []byte, at, n int) []byte {
 	var saved []byte
 	for i := at; i < min(at+n, len(l.customers.list)); i++ {
 		c := &l.customers.list[i]
-		if c.paced() || !c.begun() {
+		if c.service == nil || c.paced() || !c.begun() {
 			continue
 		}
 		saved, _ = c.AppendBinary(saved[:0]) // no error

@@ -12,19 +12,21 @@ import (
 // customers is the state of the customers of a pipeline.
 type customers struct {
 	plan   *compiled.Customers
-	list   []customer // by number - 1
-	loaded int        // a meaningless sum, which makes the CPU load its terms
+	roster *compiled.Roster // of plan; nil until ChangeCustomers
+	list   []customer       // by number - 1
+	loaded int              // a meaningless sum, which makes the CPU load its terms
 }
 
 // customer is the state of one customer. A green packet touches only the first 64 bytes.
 type customer struct {
-	meter.Meter // without a profile for a customer with a queue
-	service     *compiled.Service
-	leaky       *queue.Leaky // nil until the first packet, and with a meter
+	meter.Meter                   // without a profile for a customer with a queue
+	service     *compiled.Service // nil: the number belongs to nobody
+	leaky       *queue.Leaky      // nil until the first packet, and with a meter
 	stats       dataplane.CustomerStats
-	place       int32    // index of its queue in the tree service.Tree
-	restored    bool     // the meter continues one before the first packet
-	_           [11]byte // so that the size is 128 bytes
+	place       int32   // index of its queue in the tree service.Tree
+	restored    bool    // the meter continues one before the first packet
+	_           [3]byte // so that the size is 128 bytes
+	since       int64   // time at which ChangeCustomers added it, ns
 }
 
 // begun reports whether the state differs from that of a new customer.

@@ -378,7 +378,9 @@ func (l *Pipeline) applyFate(fate queue.Fate, v *dataplane.Verdict) {
 func (l *Pipeline) countDrop(v *dataplane.Verdict, cause dataplane.Cause) {
 	l.stats[v.Class].Drops[v.Color][cause].Add(countOf(v))
 	if v.Customer != 0 {
-		l.customers.customer(v.Customer).stats.Dropped.Add(countOf(v))
+		if c := l.customers.at(v.Customer, v.Now); c != nil {
+			c.stats.Dropped.Add(countOf(v))
+		}
 	}
 }
 

@@ -122,7 +122,11 @@ func (s *stage) refund(e *held, key *dataplane.PacketKey, c meter.Charge, now in
 		s.leased.enterPhases(now)
 		m = &s.leased.meter
 	case perCustomer:
-		m = &s.customers.customer(e.customer).Meter
+		owner := s.customers.at(e.customer, c.At)
+		if owner == nil {
+			return
+		}
+		m = &owner.Meter
 	}
 	if m.Profile() != nil { // the plan of a customer, or a lease, may have changed
 		m.Refund(c)

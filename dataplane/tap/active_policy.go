@@ -208,18 +208,57 @@ const (
 // customers. Packets are metered meanwhile, so they are not the counters of one moment.
 func (s *ActivePolicy) Customers() (out []dataplane.CustomerStats) {
 	for from, at := range s.customerParts(customersAtOnce) {
+		s.lock.Lock()
 		plan := from.Plan().Customers
-		if plan == nil {
-			return nil
-		}
-		if at == 0 {
+		if plan != nil && at == 0 {
 			out = make([]dataplane.CustomerStats, len(plan.Of))
 		}
-		s.lock.Lock()
-		from.CopyCustomers(out[at:min(at+customersAtOnce, len(out))], at)
+		if at <= len(out) {
+			from.CopyCustomers(out[at:min(at+customersAtOnce, len(out))], at)
+		}
 		s.lock.Unlock()
 	}
 	return out
+}
+
+// CustomersOf returns the counters of the customers of a plan, in its order; zeros for those that the shaper
+// does not have. Packets are metered meanwhile.
+func (s *ActivePolicy) CustomersOf(plan *compiled.Customers) []dataplane.CustomerStats {
+	out := make([]dataplane.CustomerStats, len(plan.Of))
+	for at := 0; at < len(out); at += customersAtOnce {
+		part := out[at:min(at+customersAtOnce, len(out))]
+		s.lock.Lock()
+		s.pipeline.CustomersOf(plan, at, part)
+		s.lock.Unlock()
+	}
+	return out
+}
+
+// CustomerNamed returns the counters of a customer; zeros if the shaper does not have it.
+func (s *ActivePolicy) CustomerNamed(name string) dataplane.CustomerStats {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	return s.pipeline.CustomerNamed(name)
+}
+
+// ChangeCustomers is pipeline.Pipeline.ChangeCustomers. Packets are metered between changes.
+func (s *ActivePolicy) ChangeCustomers(list []compiled.CustomerChange) {
+	s.lock.Lock()
+	to, plan := s.pipeline, s.pipeline.NeedsRoster()
+	s.lock.Unlock()
+	if plan != nil { // packets must not wait for it
+		r := compiled.NewRoster(plan)
+		s.lock.Lock()
+		if s.pipeline == to && to.NeedsRoster() == plan {
+			to.OwnCustomers(r)
+		}
+		s.lock.Unlock()
+	}
+	for chunk := range slices.Chunk(list, customersAtOnce) {
+		s.lock.Lock()
+		s.pipeline.ChangeCustomers(Now(), chunk)
+		s.lock.Unlock()
+	}
 }
 
 // SaveCustomers returns the meters of customers with packets, for RestoreCustomers. Packets are

@@ -74,11 +74,18 @@ func (m *Member) Join(plan *compiled.Plan) (meters map[int]pipeline.Shared, sett
 	return meters, func() error { return m.commit(claims) }, nil
 }
 
+// noNote is the reason why a plane in user space cannot charge a packet once.
+const noNote = "once needs the note of a charge on the packet, which does not reach user space: leave it out here, or meter in the kernel"
+
 // requests returns the requests for the host budgets of a plan.
 func (m *Member) requests(plan *compiled.Plan) (out []*registry.Request, err error) {
 	var errs []error
 	for _, i := range plan.Budgets() {
 		if plan.Stages[i].Leased {
+			continue
+		}
+		if b := plan.Stages[i].Source.Budget; b.Once {
+			errs = append(errs, &dataplane.FieldError{Object: b, Field: "count", Reason: noNote})
 			continue
 		}
 		p, err := engine.ProfileOf(&plan.Stages[i])

@@ -45,6 +45,15 @@ func newBudgeted(
 	t testing.TB, m *dataplane.Meter, hook image.Entry, maps [2]*ebpf.Map, handed uint8,
 ) *hooked {
 	t.Helper()
+	return newBudgetedBy(t, m, hook, maps, handed, func(*image.Image) {})
+}
+
+// newBudgetedBy is newBudgeted for a chain of meters, all of which are the budget. change changes the image.
+func newBudgetedBy(
+	t testing.TB, m *dataplane.Meter, hook image.Entry, maps [2]*ebpf.Map, handed uint8,
+	change func(*image.Image),
+) *hooked {
+	t.Helper()
 	policy := &dataplane.Policy{
 		Length: dataplane.LengthRule{Overhead: -20}, Classes: []dataplane.Class{{Name: "all", Meter: m}},
 	}
@@ -58,7 +67,10 @@ func newBudgeted(
 	t.Cleanup(h.Close)
 	h.image.Constants.Handed, h.image.Constants.Link, h.image.Constants.Elsewhere = handed,
 		uint8(dataplane.LinkEthernet), 1
-	h.image.Stages[0].Table, h.image.Stages[0].Slot = record.StoreShared, budgetSlot
+	for i := range h.image.Stages {
+		h.image.Stages[i].Table, h.image.Stages[i].Slot = record.StoreShared, budgetSlot
+	}
+	change(h.image)
 	h.maps, err = image.NewMaps()
 	if err != nil {
 		t.Fatal(err)

@@ -2,12 +2,14 @@ package walk
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/bpf"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -63,6 +65,7 @@ func (o *owners) of(a netip.Addr) (number uint32) {
 type lookedUp struct {
 	*Walker
 	owners
+	index *image.CustomerIndex // of changeInPlace; nil after a change
 }
 
 // newLookedUp loads the program of a policy with customers.
@@ -106,10 +109,54 @@ func (l *lookedUp) change(t *testing.T, list []dataplane.Customer) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if fits {
+	if l.index = nil; fits {
 		l.note(t, list)
 	}
 	return fits
+}
+
+// changeInPlace is change without an image, as customers of a running shaper come and go.
+func (l *lookedUp) changeInPlace(t *testing.T, list []dataplane.Customer) bool {
+	t.Helper()
+	plan, err := compiled.Compile(kerneltest.CustomerPolicy(list))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l.index == nil {
+		if l.index, err = image.NewCustomerIndex(l.maps, time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(l.index.Close)
+	}
+	var changes []compiled.CustomerChange
+	var services []compiled.CustomerService
+	before := map[string]*dataplane.Customer{}
+	for i := range l.list {
+		before[l.list[i].Name] = &l.list[i]
+	}
+	for i := range list {
+		c := &list[i]
+		service := plan.Customers.Service(uint32(i + 1))
+		changes = append(changes,
+			compiled.CustomerChange{Name: c.Name, Before: before[c.Name], After: c, Plan: service})
+		services = append(services, compiled.CustomerService{Name: c.Name, Plan: service})
+		delete(before, c.Name)
+	}
+	for name, c := range before {
+		changes = append(changes, compiled.CustomerChange{Name: name, Before: c})
+	}
+	encoded, err := image.EncodeServices(&record.About{Direction: dataplane.Ingress}, services)
+	if err == nil {
+		err = l.index.Change(changes, encoded)
+	}
+	if errors.Is(err, image.ErrNoRoom) {
+		return false
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.note(t, list)
+	return true
 }
 
 // framesTo returns a packet to each address.
@@ -197,7 +244,11 @@ func TestPrefixLookups(t *testing.T) {
 			} else {
 				list = mixOwners(r, list, fresh)
 			}
-			if !l.change(t, list) {
+			change := l.change
+			if r.IntN(3) > 0 {
+				change = l.changeInPlace
+			}
+			if !change(t, list) {
 				l = newLookedUp(t, list)
 				remade++
 			}
@@ -245,7 +296,17 @@ func mixOwners(r *rand.Rand, list, fresh []dataplane.Customer) (out []dataplane.
 // customer of an address before or after the change.
 func TestPrefixesChangeUnderTraffic(t *testing.T) {
 	kerneltest.NeedRoot(t)
-	t.Parallel()
+	for name, change := range map[string]func(*lookedUp, *testing.T, []dataplane.Customer) bool{
+		"by a reload": (*lookedUp).change, "in place": (*lookedUp).changeInPlace,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			changeUnderTraffic(t, change)
+		})
+	}
+}
+
+func changeUnderTraffic(t *testing.T, change func(*lookedUp, *testing.T, []dataplane.Customer) bool) {
 	r := kerneltest.Seeded(t)
 	var addresses []netip.Addr
 	for range 512 {
@@ -276,10 +337,10 @@ func TestPrefixesChangeUnderTraffic(t *testing.T) {
 			}
 		}
 	}()
-	w := &lookedUp{l.Walker, l.owners}
+	w := &lookedUp{Walker: l.Walker, owners: l.owners}
 	for range 12 {
 		begun.Add(1)
-		if !w.change(t, randomOwners(r, 100, 3)) {
+		if !change(w, t, randomOwners(r, 100, 3)) {
 			begun.Add(-1)
 			break // there is no room for two states, because removed keys have filled the table
 		}

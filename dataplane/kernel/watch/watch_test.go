@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -39,10 +40,11 @@ func TestWatch(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer w.Close()
-		w.Add(&kernel.Shaper{About: record.About{Place: hook.Place{Index: n.Index("d0")}}})
+		c := make(chan struct{}, 1)
+		w.Add(&kernel.Shaper{About: record.About{Place: hook.Place{Index: n.Index("d0")}}}, c)
 		announced := func() bool {
 			select {
-			case <-w.C:
+			case <-c:
 				return true
 			case <-time.After(kerneltest.Patient):
 				return false
@@ -50,7 +52,7 @@ func TestWatch(t *testing.T) {
 		}
 		changeAlias(t, 300)
 		select {
-		case <-w.C:
+		case <-c:
 			t.Error("got an announcement of changes of lo, want none")
 		default:
 		}
@@ -85,12 +87,77 @@ func TestWatchLost(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
+		c, unknown := make(chan struct{}, 1), make(chan struct{}, 1)
+		w.Add(&kernel.Shaper{}, c)
+		w.Links(func(Link) {}, func() { send([]chan<- struct{}{unknown}) })
 		changeAlias(t, 100)
 		go w.run()
-		select {
-		case <-w.C:
-		case <-time.After(kerneltest.Patient):
-			t.Error("no announcement after lost notifications")
+		for what, lost := range map[string]chan struct{}{"changes": c, "links": unknown} {
+			select {
+			case <-lost:
+			case <-time.After(kerneltest.Patient):
+				t.Errorf("no announcement of %s after lost notifications", what)
+			}
 		}
+	})
+}
+
+// TestWatchLinks follows an interface from its creation to its end. Nothing is sent after Remove.
+func TestWatchLinks(t *testing.T) {
+	n := nettest.New(t)
+	n.Do(func() {
+		w, err := New()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Close()
+		links := make(chan Link, 1000)
+		w.Links(func(l Link) { links <- l }, func() { t.Error("lost notifications") })
+		n.Run("ip", "link", "add", "br0", "type", "bridge")
+		n.Run("ip", "link", "add", "d0", "type", "veth", "peer", "name", "p0")
+		index := n.Index("d0")
+		c := make(chan struct{}, 1)
+		w.Add(&kernel.Shaper{About: record.About{Index: index}}, c)
+		w.Remove(c)
+		n.Run("ip", "link", "set", "d0", "master", "br0")
+		n.Run("ip", "link", "set", "d0", "nomaster") // it leaves the bridge, not the namespace
+		n.Run("ip", "link", "set", "d0", "name", "d1")
+		n.Run("ip", "link", "del", "d1")
+		var got []Link
+		for len(got) == 0 || !got[len(got)-1].Gone {
+			select {
+			case l := <-links:
+				if l.Index == index && (len(got) == 0 || l != got[len(got)-1]) {
+					got = append(got, l)
+				}
+			case <-time.After(kerneltest.Patient):
+				t.Fatalf("got %v, and no end", got)
+			}
+		}
+		was, is := Link{Index: index, Name: "d0"}, Link{Index: index, Name: "d1"}
+		want := []Link{was, is, {Index: index, Name: "d1", Gone: true}}
+		if !slices.Equal(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+		select {
+		case <-c:
+			t.Error("an announcement after Remove")
+		default:
+		}
+	})
+}
+
+// FuzzAnnounce reads any messages. A message of the kernel, cut anywhere, is read or refused.
+func FuzzAnnounce(f *testing.F) {
+	f.Add([]byte("\x28\x00\x00\x00\x10\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00" +
+		"\x00\x00\x00\x00\x07\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x07\x00\x03\x00d0\x00\x00"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		w := &Watcher{to: map[int32][]chan<- struct{}{}}
+		w.Links(func(l Link) {
+			if len(l.Name) > len(b) {
+				t.Error(l)
+			}
+		}, func() {})
+		w.announce(b)
 	})
 }

@@ -37,6 +37,9 @@ func open(path string, flags int) (*os.File, error) {
 	return dir.Open(name, flags)
 }
 
+// OpenFile opens a file, as safedir.Dir.Open does.
+func OpenFile(path string, flags int) (*os.File, error) { return open(path, flags) }
+
 // exists reports whether there is a file, or anything else of its name.
 func exists(path string) bool {
 	dir, name, err := openDir(path)

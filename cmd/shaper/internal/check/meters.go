@@ -72,10 +72,11 @@ type checkFlowJSON struct {
 	EIRMax *checkRateJSON `json:"eirmax,omitempty"`
 }
 
-// checkBudgetJSON contains only a name and the store "host" if the budget belongs to this host.
+// checkBudgetJSON contains only a name, the store "host" and the count if the budget belongs to this host.
 type checkBudgetJSON struct {
 	Name       string  `json:"name"`
-	Store      string  `json:"store"` // URL without a password
+	Store      string  `json:"store"`           // URL without a password
+	Count      string  `json:"count,omitempty"` // each or once, of a budget of this host
 	IntervalNS int64   `json:"interval_ns,omitempty"`
 	Rescue     float64 `json:"rescue,omitempty"` // part of the budget, for all hosts together
 	Weight     int     `json:"weight,omitempty"`
@@ -83,11 +84,13 @@ type checkBudgetJSON struct {
 
 func budgetJSON(b *dataplane.Budget) *checkBudgetJSON {
 	if b.OnHost() {
-		return &checkBudgetJSON{Name: b.Name, Store: "host"}
+		return &checkBudgetJSON{
+			Name: b.Name, Store: "host", Count: map[bool]string{false: "each", true: "once"}[b.Once],
+		}
 	}
 	r := b.Resolved()
 	return &checkBudgetJSON{
-		b.Name, shared.Server(b.Address).String(), int64(r.Interval),
+		b.Name, shared.Server(b.Address).String(), "", int64(r.Interval),
 		float64(r.Rescue.Num) / float64(r.Rescue.Den), r.Weight,
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"path"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
@@ -17,6 +18,9 @@ import (
 // API is what the server can do with the shapers of a process. The methods may be called
 // concurrently. Values are encoded as JSON afterwards and must not change any more.
 type API interface {
+	// Of returns the API of the interfaces chosen by a name or a pattern; "" chooses all. The error is a
+	// *NoInterfaceError if there is none.
+	Of(ctx context.Context, pattern string) (API, error)
 	Status(context.Context) (any, error)
 	Stats(context.Context) (any, error)
 	// Customers returns a function to write the first customers as JSON; top 0 means all. It is
@@ -29,8 +33,31 @@ type API interface {
 	Sizes(context.Context) (customers, changes int, err error)
 	// Set makes changes, all or none.
 	Set(context.Context, []changes.Change) error
+	// ChangeCustomers adds, replaces and removes customers, all or none.
+	ChangeCustomers(context.Context, live.CustomerRequest) (live.CustomerReply, error)
+	// CustomerPage returns the terms of customers.
+	CustomerPage(context.Context, live.CustomerQuery) (live.CustomerPage, error)
 	// Reload reads the policy file again.
 	Reload(context.Context) (any, error)
+}
+
+// Reloaded is the answer to a reload.
+type Reloaded struct {
+	Policy     string `json:"policy"`     // name; "": several are in force
+	Interfaces int    `json:"interfaces"` // number of the chosen ones that are shaped
+}
+
+// NoInterfaceError is the error for a name or pattern of interfaces that chooses none.
+type NoInterfaceError struct{ Pattern string }
+
+func (e *NoInterfaceError) Error() string {
+	return fmt.Sprintf("interface %q is not shaped by this process: see /v1/status", e.Pattern)
+}
+
+// ErrSeveral is the error of a request for one interface that chooses several.
+var ErrSeveral = &InputError{
+	http.StatusBadRequest,
+	errors.New("several interfaces are shaped: choose one, such as ?interface=eth0"),
 }
 
 // InputError is the error for a request that is wrong, or that the policy does not allow.
@@ -55,10 +82,18 @@ func httpStatus(err error) int {
 	switch {
 	case errors.As(err, &input):
 		return input.Status
+	case errors.Is(err, live.ErrVersion):
+		return http.StatusPreconditionFailed
+	case errors.Is(err, live.ErrNoCustomer):
+		return http.StatusNotFound
+	case errors.As(err, new(*live.CustomerError)), errors.As(err, new(*policyfile.CustomerError)),
+		errors.Is(err, policyfile.ErrNoTable):
+		return http.StatusUnprocessableEntity
 	case errors.Is(err, live.ErrBusy), errors.Is(err, errTurn), errors.Is(err, context.Canceled),
 		errors.Is(err, context.DeadlineExceeded):
 		return http.StatusServiceUnavailable
-	case errors.As(err, new(*policyfile.UnknownError)), errors.Is(err, live.ErrNoCustomers):
+	case errors.As(err, new(*policyfile.UnknownError)), errors.As(err, new(*NoInterfaceError)),
+		errors.Is(err, live.ErrNoCustomers):
 		return http.StatusNotFound
 	case errors.Is(err, changes.ErrEnded), errors.As(err, new(*policyfile.TermsError)),
 		errors.As(err, new(*dataplane.FieldError)), errors.As(err, new(*policyfile.InvalidError)):
@@ -69,6 +104,13 @@ func httpStatus(err error) int {
 
 // Waiting time for what others use.
 const patience = 3 * time.Second
+
+// Chooses reports whether a name or a pattern, in the syntax of path.Match, chooses an interface. "" chooses
+// all.
+func Chooses(pattern, name string) bool {
+	chosen, err := path.Match(pattern, name)
+	return pattern == "" || chosen && err == nil
+}
 
 // turn is a right that one client holds at a time.
 type turn chan struct{}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 )
 
 // OpenAPI is the description of the API in the format of OpenAPI 3.1.
@@ -38,19 +40,22 @@ const (
 // handler answers requests of a socket.
 type handler struct {
 	shared
-	sending   turn // for clients sending a large list
-	receiving turn // for clients receiving a large list
-	next      turn // for clients that read customers, or wait for shared.reading
+	pattern   string // of interfaces; "": all
+	sending   turn   // for clients sending a large list
+	receiving turn   // for clients receiving a large list
+	next      turn   // for clients that read customers, or wait for shared.reading
 }
 
 // shared is what the handlers of all sockets share.
 type shared struct {
-	api           API
-	status, stats *kept
-	reading       turn // for sockets of which a client reads customers
+	api     API
+	answers *answers
+	reading turn // for sockets of which a client reads customers
 }
 
-func newShared(api API) shared { return shared{api, new(kept), new(kept), make(turn, 1)} }
+func newShared(api API) shared {
+	return shared{api, newAnswers(), make(turn, 1)}
+}
 
 // endpoint answers a request. After an error, nothing was sent.
 type endpoint func(*handler, http.ResponseWriter, *http.Request) error
@@ -59,33 +64,49 @@ type endpoint func(*handler, http.ResponseWriter, *http.Request) error
 type route struct {
 	path    string // in the syntax of http.ServeMux and OpenAPI
 	methods map[string]endpoint
-	query   []string // names of parameters
+	query   map[string][]string // names of parameters, by method
+	general bool                // it is not about interfaces
 }
+
+// interfaceParameter is the parameter that chooses interfaces.
+const interfaceParameter = "interface"
 
 var routes = []route{
 	{path: "/v1/status", methods: get((*handler).getStatus)},
 	{path: "/v1/stats", methods: get((*handler).getStats)},
-	{path: "/v1/customers", methods: get((*handler).getCustomers), query: []string{"top", "by"}},
-	{path: "/v1/customers/{name}", methods: get((*handler).getCustomer)},
+	{path: "/v1/customers", methods: map[string]endpoint{
+		http.MethodGet: (*handler).getCustomers, http.MethodPost: (*handler).postCustomers,
+	}, query: map[string][]string{http.MethodGet: append([]string{"top", "by"}, pageParameters...)}},
+	{path: "/v1/customers/{name}", methods: map[string]endpoint{
+		http.MethodGet: (*handler).getCustomer, http.MethodPatch: (*handler).patchCustomer,
+		http.MethodDelete: (*handler).deleteCustomer,
+	}, query: map[string][]string{http.MethodDelete: {"reset"}}},
 	{path: "/v1/changes", methods: map[string]endpoint{
 		http.MethodGet: (*handler).getChanges, http.MethodPost: (*handler).postChanges,
 	}},
 	{path: "/v1/reload", methods: map[string]endpoint{http.MethodPost: (*handler).postReload}},
-	{path: "/v1/openapi.json", methods: get((*handler).getOpenAPI)},
+	{path: "/v1/openapi.json", methods: get((*handler).getOpenAPI), general: true},
 }
 
 func get(f endpoint) map[string]endpoint { return map[string]endpoint{http.MethodGet: f} }
 
 // Route is a path with its methods and the names of its parameters.
 type Route struct {
-	Path           string
-	Methods, Query []string
+	Path    string
+	Methods []string
+	Query   map[string][]string // by method
 }
 
 // Routes returns all paths of the API.
 func Routes() (out []Route) {
 	for _, r := range routes {
 		row := Route{Path: r.path, Query: r.query}
+		if !r.general {
+			row.Query = map[string][]string{}
+			for method := range r.methods {
+				row.Query[method] = append(slices.Clone(r.query[method]), interfaceParameter)
+			}
+		}
 		for method := range r.methods {
 			row.Methods = append(row.Methods, method)
 		}
@@ -98,7 +119,7 @@ func Routes() (out []Route) {
 // serve returns the handler of a socket. Its clients do not wait for those of other sockets, except for one
 // that reads customers.
 func (s shared) serve(readOnly bool) http.Handler {
-	h := &handler{s, make(turn, 1), make(turn, 1), make(turn, 1)}
+	h := &handler{s, "", make(turn, 1), make(turn, 1), make(turn, 1)}
 	mux := http.NewServeMux()
 	for _, r := range routes {
 		mux.HandleFunc(r.path, func(w http.ResponseWriter, q *http.Request) {
@@ -143,24 +164,78 @@ func (h *handler) route(r *route, readOnly bool, w http.ResponseWriter, q *http.
 		return badRequest("query: %w", err)
 	}
 	for name, value := range values {
-		if !slices.Contains(r.query, name) || len(value) > 1 {
+		known := slices.Contains(r.query[method], name) || name == interfaceParameter && !r.general
+		if !known || len(value) > 1 {
 			return badRequest("parameter %q is unknown, or there twice", name)
+		}
+	}
+	if values.Has(interfaceParameter) && !r.general {
+		if h, err = h.of(q.Context(), values.Get(interfaceParameter)); err != nil {
+			return err
 		}
 	}
 	return f(h, w, q)
 }
 
+// of returns a handler for the interfaces chosen by a pattern.
+func (h *handler) of(ctx context.Context, pattern string) (*handler, error) {
+	if pattern == "" {
+		return nil, badRequest("parameter interface is empty: want a name, or a pattern such as veth*")
+	}
+	api, err := h.api.Of(ctx, pattern)
+	if err != nil {
+		return nil, err
+	}
+	out := *h
+	out.api, out.pattern = api, pattern
+	return &out, nil
+}
+
+// answers keeps the latest answers by path and pattern of interfaces, those of one pattern beside those for
+// all.
+type answers struct {
+	mu      sync.Mutex
+	pattern string
+	kept    map[[2]string]*kept
+}
+
+func newAnswers() *answers { return &answers{kept: map[[2]string]*kept{}} }
+
+func (a *answers) of(path, pattern string) *kept {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if pattern != "" && pattern != a.pattern {
+		maps.DeleteFunc(a.kept, func(key [2]string, _ *kept) bool { return key[1] != "" })
+		a.pattern = pattern
+	}
+	key := [2]string{path, pattern}
+	if a.kept[key] == nil {
+		a.kept[key] = new(kept)
+	}
+	return a.kept[key]
+}
+
+// forget makes the next request read anew.
+func (a *answers) forget() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	clear(a.kept)
+}
+
 func (h *handler) getStatus(w http.ResponseWriter, q *http.Request) error {
-	body, err := h.status.get(func() (any, error) { return h.api.Status(q.Context()) })
+	body, err := h.answers.of("status", h.pattern).get(func() (any, error) { return h.api.Status(q.Context()) })
 	return respond(w, body, err)
 }
 
 func (h *handler) getStats(w http.ResponseWriter, q *http.Request) error {
-	body, err := h.stats.get(func() (any, error) { return h.api.Stats(q.Context()) })
+	body, err := h.answers.of("stats", h.pattern).get(func() (any, error) { return h.api.Stats(q.Context()) })
 	return respond(w, body, err)
 }
 
 func (h *handler) getCustomers(w http.ResponseWriter, q *http.Request) error {
+	if wantsPage(q.URL.Query()) {
+		return h.getPage(w, q)
+	}
 	top, by := defaultTop, q.URL.Query().Get("by")
 	if text := q.URL.Query().Get("top"); text != "" {
 		n, err := strconv.ParseUint(text, 10, 31)
@@ -222,6 +297,13 @@ func (h *handler) readCustomers(ctx context.Context, top int, by string) (func(i
 
 func (h *handler) getCustomer(w http.ResponseWriter, q *http.Request) error {
 	customer, err := h.api.Customer(q.Context(), q.PathValue("name"))
+	if err != nil {
+		return err
+	}
+	page, err := h.api.CustomerPage(q.Context(), live.CustomerQuery{Exact: q.PathValue("name")})
+	if err == nil && len(page.Customers) == 1 {
+		setVersion(w, page.Customers[0].Version)
+	}
 	return respondValue(w, customer, err)
 }
 
@@ -240,27 +322,38 @@ func (h *handler) getChanges(w http.ResponseWriter, q *http.Request) error {
 	return respondValue(w, ListStates(list, time.Now()), err)
 }
 
-func (h *handler) postChanges(w http.ResponseWriter, q *http.Request) error {
+// readBody reads the body of a request. release must be called after the answer, which may be as large.
+func (h *handler) readBody(w http.ResponseWriter, q *http.Request) (text []byte, release func(), err error) {
+	release = func() {}
 	if q.ContentLength > maxBody {
-		return errBody
+		return nil, release, errBody
 	}
 	in := http.MaxBytesReader(w, q.Body, maxBody)
 	var body bytes.Buffer
-	_, err := io.CopyN(&body, in, smallBody)
+	_, err = io.CopyN(&body, in, smallBody)
 	if err == nil { // more may follow
 		if err := h.sending.take(q.Context(), patience); err != nil {
-			return err
+			return nil, release, err
 		}
-		defer h.sending.end() // after the answer, which is as large
+		release = h.sending.end
 		_, err = body.ReadFrom(in)
 	}
 	if errors.As(err, new(*http.MaxBytesError)) {
-		return errBody
+		return nil, release, errBody
 	} else if err != nil && !errors.Is(err, io.EOF) {
-		return badRequest("body: %w", err)
+		return nil, release, badRequest("body: %w", err)
+	}
+	return body.Bytes(), release, nil
+}
+
+func (h *handler) postChanges(w http.ResponseWriter, q *http.Request) error {
+	text, release, err := h.readBody(w, q)
+	defer release()
+	if err != nil {
+		return err
 	}
 	now := time.Now()
-	list, err := parseChanges(body.Bytes(), now)
+	list, err := parseChanges(text, now)
 	if err != nil {
 		return err
 	}
@@ -284,8 +377,7 @@ func (h *handler) postReload(w http.ResponseWriter, q *http.Request) error {
 		return badRequest("a reload has no body: it reads the policy file again")
 	}
 	out, err := h.api.Reload(q.Context())
-	h.status.forget()
-	h.stats.forget()
+	h.answers.forget()
 	return respondValue(w, out, err)
 }
 
@@ -317,12 +409,6 @@ func (k *kept) get(read func() (any, error)) ([]byte, error) {
 	return k.body, k.err
 }
 
-func (k *kept) forget() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.at = time.Time{}
-}
-
 func encode(value any, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err
@@ -352,10 +438,16 @@ func respond(w http.ResponseWriter, body []byte, err error) error {
 // Error is the answer to a failed request.
 type Error struct {
 	Error string `json:"error"`
+	Item  int    `json:"item,omitempty"` // number of the wrong item of a list, from 1
 }
 
 func respondError(w http.ResponseWriter, err error) {
-	body, _ := encode(Error{err.Error()}, nil) // text can be encoded
+	out := Error{Error: err.Error()}
+	var item *live.CustomerError
+	if errors.As(err, &item) && item.Of > 1 {
+		out.Item = item.Item + 1
+	}
+	body, _ := encode(out, nil) // text can be encoded
 	w.Header().Set("Content-Type", contentJSON)
 	w.WriteHeader(httpStatus(err))
 	_, _ = w.Write(body)

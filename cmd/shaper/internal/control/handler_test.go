@@ -32,6 +32,15 @@ type fakeAPI struct {
 	top     int
 	by      string
 	name    string
+	request live.CustomerRequest
+	query   live.CustomerQuery
+}
+
+func (a *fakeAPI) Of(_ context.Context, pattern string) (API, error) {
+	if !Chooses(pattern, "eth0") {
+		return nil, &NoInterfaceError{pattern}
+	}
+	return a, nil
 }
 
 func (f *fakeAPI) Status(context.Context) (any, error) { return []int64{f.calls.Add(1)}, f.err }
@@ -57,6 +66,25 @@ func (f *fakeAPI) Customer(_ context.Context, name string) (any, error) {
 
 func (f *fakeAPI) Sizes(context.Context) (customers, changes int, err error) {
 	return f.rows, len(f.set), f.err
+}
+
+func (f *fakeAPI) ChangeCustomers(
+	_ context.Context, request live.CustomerRequest,
+) (live.CustomerReply, error) {
+	f.request = request
+	reply := live.CustomerReply{Version: "7"}
+	for _, item := range request.Items {
+		reply.Results = append(reply.Results, live.CustomerResult{Name: item.Name, Done: live.Added, Version: "1"})
+	}
+	return reply, f.err
+}
+
+func (f *fakeAPI) CustomerPage(_ context.Context, q live.CustomerQuery) (live.CustomerPage, error) {
+	f.query = q
+	return live.CustomerPage{
+		Customers: []*live.CustomerTerms{{Name: "a", Cells: map[string]string{"plan": "p", "rate": "5mbit"}, Version: "3"}},
+		Next:      "a", Version: "7",
+	}, f.err
 }
 
 func (f *fakeAPI) Changes(context.Context) ([]changes.Change, error) { return f.set, f.err }
@@ -210,8 +238,11 @@ func TestErrors(t *testing.T) {
 					continue
 				}
 				body := ""
-				if r.Path == "/v1/changes" {
+				switch {
+				case r.Path == "/v1/changes":
 					body = `{"kind":"customer","name":"a","off":true}`
+				case method == "POST" && r.Path == "/v1/customers", method == "PATCH":
+					body = `{"name":"a","plan":"p"}`
 				}
 				h := newShared(&fakeAPI{err: fmt.Errorf("v0: %w", row.err)}).serve(false)
 				if w := ask(h, method, strings.ReplaceAll(r.Path, "{name}", "a"), body); w.Code != row.want {

@@ -51,7 +51,7 @@ type detachment struct {
 // Detach removes everything of shaper from an interface, or from the only one on which there is
 // something to remove.
 func Detach(s cli.Streams, f *live.Flags, name string, asJSON bool) error {
-	v, err := live.Look()
+	v, err := live.Look(name)
 	if err != nil {
 		return err
 	}

@@ -21,3 +21,24 @@ func (l *linter) rescueShares() {
 		}
 	}
 }
+
+// chargedTwice finds budgets of this host that charge a packet at the ingress of an interface and again at
+// the egress of another.
+func (l *linter) chargedTwice() {
+	for _, m := range l.plan.Meters() {
+		if m.Budget == nil || !m.Budget.OnHost() || m.Budget.Once {
+			continue
+		}
+		warning := ""
+		if l.ChargedTwice != nil {
+			warning = l.ChargedTwice(m.Budget.Name)
+		}
+		if warning != "" {
+			l.add(Warning, m.Budget, "budget", "%s", warning)
+			continue
+		}
+		l.add(Note, m.Budget, "budget",
+			"budget %s charges a packet in each of its shapers: if this host forwards packets from one with ingress to one with egress, write count: once below share",
+			m.Budget.Name)
+	}
+}

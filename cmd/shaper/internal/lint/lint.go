@@ -35,6 +35,10 @@ type Options struct {
 	MTU int64         // largest IP packet, bytes
 	RTT time.Duration // round-trip time of TCP flows
 
+	// ChargedTwice returns a warning about users of a budget of this host that both charge a forwarded
+	// packet, or ""; nil: unknown
+	ChargedTwice func(budget string) string
+
 	NoMarks string // the plane, if its packets have no skb mark; else ""
 }
 
@@ -77,6 +81,7 @@ func policy(f *policyfile.File, plan *compiled.Plan, o Options) []Finding {
 	l.bursts()
 	l.longBursts()
 	l.rescueShares()
+	l.chargedTwice()
 	l.meterTypes()
 	l.impossible()
 	l.absentMarks()

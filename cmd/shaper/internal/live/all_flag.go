@@ -30,7 +30,7 @@ func (e *AllFlag) Check(args []string) error {
 
 // names returns the shaped interfaces in the directions of f.
 func (e *AllFlag) names(f *Flags) ([]string, error) {
-	v, err := Look()
+	v, err := Look("")
 	if err != nil {
 		return nil, err
 	}

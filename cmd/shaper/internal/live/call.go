@@ -67,7 +67,7 @@ func (m methods) serve(conn net.Conn) {
 func (m methods) call(name string, in *gob.Decoder) (any, error) {
 	method, ok := m[strings.TrimPrefix(name, servicePrefix)]
 	if !ok {
-		return nil, errors.Join(fmt.Errorf("no method %q", name), in.DecodeValue(reflect.Value{}))
+		return nil, errors.Join(fmt.Errorf("%w %q", errNoMethod, name), in.DecodeValue(reflect.Value{}))
 	}
 	return method(in)
 }
@@ -81,6 +81,9 @@ type caller struct {
 	sent *bufio.Writer
 	seq  uint64
 }
+
+// errNoMethod reports that the other process, perhaps of another version, has no such method.
+var errNoMethod = errors.New("no method")
 
 // errProcessEnded reports that the other process ended before it answered.
 var errProcessEnded = errors.New("the process has ended")
@@ -112,7 +115,13 @@ func (c *caller) call(method string, in, out any) error {
 		err = c.in.Decode(&head)
 	}
 	if err == nil && head.Error != "" {
-		return errors.Join(errors.New(head.Error), c.in.DecodeValue(reflect.Value{}))
+		answer := errors.New(head.Error)
+		for _, text := range []string{errNoMethod.Error(), "rpc: can't find"} { // of net/rpc
+			if strings.HasPrefix(head.Error, text) {
+				answer = fmt.Errorf("%w: %s", errNoMethod, head.Error)
+			}
+		}
+		return errors.Join(answer, c.in.DecodeValue(reflect.Value{}))
 	}
 	if err == nil {
 		err = c.in.Decode(out)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/rpc"
+	"os"
 	"reflect"
 	"strconv"
 	"strings"
@@ -207,18 +208,47 @@ func FuzzCall(f *testing.F) {
 
 // FuzzDuty reads the duty of a guard. The duty in its next environment is the same.
 func FuzzDuty(f *testing.F) {
-	f.Add(`{"Parent":5,"At":{"Namespace":1,"Index":2},"Directions":[0,1],"Last":{"Stays":true},"Tries":3}`)
+	f.Add(`{"Parent":5,"Left":[{"At":{"Namespace":1,"Index":2},"Directions":[0,1],"Stays":true}],"Tries":3}`)
 	f.Add("null")
 	f.Fuzz(func(t *testing.T, text string) {
 		d, err := parseDuty(text)
 		if err != nil {
 			return
 		}
-		environ := d.environ()
-		next, err := parseDuty(strings.TrimPrefix(environ[len(environ)-1], dutyVariable+"="))
-		if err != nil || len(next.Directions) != len(d.Directions) || next.Parent != d.Parent ||
-			next.At != d.At || next.Tries != d.Tries {
-			t.Errorf("%+v, next %+v, %v", d, next, err)
-		}
+		checkDuty(t, d)
 	})
+}
+
+// TestDutyOfMany passes a duty at more interfaces than fit into a variable.
+func TestDutyOfMany(t *testing.T) {
+	d := duty{Parent: 7, Tries: 2}
+	for i := range 2*dutyOrders + 1 {
+		d.Left = append(d.Left, order{At: kernel.Identity{Namespace: 1 << 40, Index: i}})
+	}
+	checkDuty(t, d)
+}
+
+// checkDuty checks that the next process reads the same duty.
+func checkDuty(t *testing.T, d duty) {
+	t.Helper()
+	var names []string
+	for _, v := range d.environ() {
+		if name, text, _ := strings.Cut(v, "="); strings.HasPrefix(name, dutyVariable) {
+			if len(v) >= 128<<10 {
+				t.Errorf("a variable of %d bytes", len(v))
+			}
+			names = append(names, name)
+			os.Setenv(name, text)
+		}
+	}
+	next, err := readDuty()
+	for _, name := range names {
+		os.Unsetenv(name)
+	}
+	if len(d.Left) == 0 {
+		d.Left = next.Left
+	}
+	if err != nil || !reflect.DeepEqual(next, d) {
+		t.Errorf("%+v, next %+v, %v", d, next, err)
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/customers"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/quota"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -30,6 +31,11 @@ type Changeable interface {
 	SetRates(*compiled.Plan) error
 	// CountersOf returns the counters of the customers of a plan, in its order.
 	CountersOf(*compiled.Customers) ([]dataplane.CustomerStats, error)
+	// Roster returns the customers of the policy in force.
+	Roster() (*policyfile.Roster, error)
+	// ChangeCustomers adds, replaces and removes customers, all or none. The errors are those of
+	// kernel.Shaper.ChangeCustomers.
+	ChangeCustomers([]compiled.CustomerChange) error
 	// Replace reloads the shaper with a policy.
 	Replace(*policyfile.Compiled) error
 }
@@ -39,8 +45,9 @@ type Changeable interface {
 // written. Its methods must not be called concurrently.
 type Changer struct {
 	*changes.File
-	Report  func([]changes.Change) // called after Set if the changes are in force; nil: nothing
-	shapers func() []Changeable
+	Customers *customers.File        // customers that are added while the shapers run
+	Report    func([]changes.Change) // called after Set if the changes are in force; nil: nothing
+	shapers   func() []Changeable
 
 	next      time.Time        // the end of the next change to end; zero: none
 	again     []changes.Target // targets to be put into force again
@@ -50,6 +57,10 @@ type Changer struct {
 	unkept    error            // why the file lacks changes; nil: it is complete
 	keepAt    time.Time        // time of the next attempt to write the file
 
+	customersErr   error // of opening the file of customers
+	customersLoose bool  // customers were changed without the lock of the interface
+	idle           idleCustomers
+
 	lockedSince time.Time // time at which the lock was first found held by another process; zero: it is not
 	quotas      quotas
 }
@@ -58,7 +69,10 @@ type Changer struct {
 // volatile.
 func NewChanger(file *changes.File, shapers func() []Changeable) *Changer {
 	file.Volatile = filepath.Dir(file.Path) == kernel.StateDir
+	added, err := customers.Open(customers.PathOf(file.Path))
+	added.Volatile = file.Volatile
 	return &Changer{
+		Customers: added, customersErr: err,
 		File: file, shapers: shapers, next: file.Book.Next(), again: file.Interrupted,
 		quotas: quotas{Ledger: quota.New()},
 	}
@@ -83,6 +97,28 @@ func (c *Changer) Set(list []changes.Change) error {
 	return err
 }
 
+// errChecked ends a check of changes before they are made.
+var errChecked = errors.New("checked")
+
+// Check returns the error that Set would return, and makes no changes.
+func (c *Changer) Check(list []changes.Change) error {
+	now := time.Now()
+	targets, needed, err := c.targetsOf(list, now)
+	if err != nil {
+		return err
+	}
+	err = c.AddUnkept(list, func() error {
+		if _, err := c.effects(targets, needed, now); err != nil {
+			return err
+		}
+		return errChecked
+	})
+	if errors.Is(err, errChecked) {
+		return nil
+	}
+	return err
+}
+
 func (c *Changer) report(list []changes.Change) {
 	if c.Report != nil {
 		c.Report(list)
@@ -99,14 +135,15 @@ func (c *Changer) setUnlocked(list []changes.Change, why error) error {
 	return &changes.UnkeptError{Err: why}
 }
 
-// set makes changes. Unless the lock of the file is held, the file is written later.
-func (c *Changer) set(list []changes.Change, locked bool, now time.Time) error {
-	var targets []changes.Target
-	needed := map[changes.Target]bool{} // false: errors of the target do not count
+// targetsOf returns the targets of changes. needed is false for those whose errors do not count.
+func (c *Changer) targetsOf(list []changes.Change, now time.Time) (
+	targets []changes.Target, needed map[changes.Target]bool, err error,
+) {
+	needed = map[changes.Target]bool{}
 	for i := range list {
 		t, until := list[i].Target, list[i].Until
 		if !until.IsZero() && !now.Before(until) && !list[i].Ended {
-			return fmt.Errorf("%v: %w", t, changes.ErrEnded)
+			return nil, nil, fmt.Errorf("%v: %w", t, changes.ErrEnded)
 		}
 		if _, seen := needed[t]; !seen {
 			targets = append(targets, t)
@@ -114,11 +151,20 @@ func (c *Changer) set(list []changes.Change, locked bool, now time.Time) error {
 		needed[t] = needed[t] || list[i].By == changes.ByUser && !list[i].Ended &&
 			(!list[i].Reset || c.Book[t] == nil)
 	}
+	return targets, needed, nil
+}
+
+// set makes changes. Unless the lock of the file is held, the file is written later.
+func (c *Changer) set(list []changes.Change, locked bool, now time.Time) error {
+	targets, needed, err := c.targetsOf(list, now)
+	if err != nil {
+		return err
+	}
 	add, tried := c.Add, false
 	if !locked {
 		add = c.AddUnkept
 	}
-	err := add(list, func() error {
+	err = add(list, func() error {
 		effects, err := c.effects(append(targets, c.again...), needed, now)
 		if err != nil {
 			return err
@@ -139,10 +185,12 @@ func (c *Changer) set(list []changes.Change, locked bool, now time.Time) error {
 	return err
 }
 
-// Amend returns a policy with the changes in force. stale lists the errors of the changes that the
+// Amend returns a policy with the changes and the customers in force. stale lists the errors of the changes that the
 // policy cannot use.
 func (c *Changer) Amend(policy *policyfile.Compiled) (amended *policyfile.Compiled, stale []error) {
-	return policy.Amended(c.Path, c.Book, time.Now())
+	policy, stale = policy.WithCustomers(c.Customers.Book)
+	amended, more := policy.Amended(c.Path, c.Book, time.Now())
+	return amended, append(stale, more...)
 }
 
 // AmendLater returns a function to amend a policy with the changes in force now. Other goroutines

@@ -43,7 +43,8 @@ func (s *fakeShaper) use(policy *policyfile.Compiled) {
 }
 
 func (s *fakeShaper) Info() *kernel.About                   { return &s.about }
-func (s *fakeShaper) Policy() (*policyfile.Compiled, error) { return s.policy, nil }
+func (s *fakeShaper) Policy() (*policyfile.Compiled, error) { return s.policy.Current(), nil }
+func (s *fakeShaper) Roster() (*policyfile.Roster, error)   { return s.policy.Roster(), nil }
 func (s *fakeShaper) HasRules() bool                        { return s.policy.HasRules() }
 func (s *fakeShaper) SetRates(*compiled.Plan) error         { return nil }
 
@@ -54,6 +55,19 @@ func (s *fakeShaper) SetCustomerPlans(list []compiled.CustomerService, _ func() 
 	}
 	for _, c := range list {
 		s.plans[c.Name] = c.Plan.Name
+	}
+	return nil
+}
+
+func (s *fakeShaper) ChangeCustomers(list []compiled.CustomerChange) error {
+	if err := s.err; err != nil {
+		s.err = nil
+		return err
+	}
+	for _, c := range list {
+		if delete(s.plans, c.Name); c.After != nil {
+			s.plans[c.Name] = c.Plan.Name
+		}
 	}
 	return nil
 }

@@ -12,15 +12,15 @@ import (
 	"time"
 )
 
-// child is a process reading instructions as JSON. If it dies, a new one is started and gets the
-// latest instruction.
+// child is a process reading instructions as JSON. If it dies, a new one is started and gets those that
+// are still needed.
 type child struct {
 	command func() *exec.Cmd // returns a new command to start
+	needed  func() []any     // returns the instructions for a new process; called with the lock
 
 	mu    sync.Mutex // protects the fields below
 	cmd   *exec.Cmd
 	input io.WriteCloser
-	last  any           // latest instruction; nil: none
 	ended bool          // no process is needed any more
 	end   chan struct{} // closed when ended
 	gone  chan struct{} // closed after the last process has ended and was waited for
@@ -30,8 +30,8 @@ type child struct {
 // a whole CPU.
 const restartPause = time.Second
 
-func startChild(command func() *exec.Cmd) (*child, error) {
-	c := &child{command: command, end: make(chan struct{}), gone: make(chan struct{})}
+func startChild(command func() *exec.Cmd, needed func() []any) (*child, error) {
+	c := &child{command: command, needed: needed, end: make(chan struct{}), gone: make(chan struct{})}
 	if err := c.start(); err != nil {
 		return nil, err
 	}
@@ -54,15 +54,17 @@ func (c *child) start() error {
 		return err
 	}
 	c.cmd, c.input = cmd, input
-	return c.write(c.last)
+	for _, v := range c.needed() {
+		if err := c.write(v); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // write sends an instruction. A dead process is no error, because the next process gets the
 // instruction.
 func (c *child) write(v any) error {
-	if v == nil {
-		return nil
-	}
 	err := json.NewEncoder(c.input).Encode(v)
 	if errors.Is(err, syscall.EPIPE) || errors.Is(err, os.ErrClosed) {
 		return nil
@@ -92,11 +94,11 @@ func (c *child) watch() {
 	}
 }
 
-// tell sends an instruction, which replaces all earlier ones.
-func (c *child) tell(v any) error {
+// tell sends an instruction, after a function that notes it for needed.
+func (c *child) tell(note func(), v any) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.last = v
+	note()
 	return c.write(v)
 }
 

@@ -9,19 +9,21 @@ import (
 	"time"
 )
 
-// TestChild kills processes and checks that each new one gets the latest instruction, until
+// TestChild kills processes and checks that each new one gets the needed instruction, until
 // none is needed any more.
 func TestChild(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	started := 0 // only one start at a time
+	last := []any{}
 	c, err := startChild(func() *exec.Cmd {
 		started++
 		return exec.Command("sh", "-c", fmt.Sprintf("exec cat >%s/%d", dir, started))
-	})
+	}, func() []any { return last })
 	if err != nil {
 		t.Fatal(err)
 	}
+	tell := func(n int) error { return c.tell(func() { last = []any{n} }, n) }
 	read := func(n int, want string) {
 		t.Helper()
 		var text []byte
@@ -34,7 +36,7 @@ func TestChild(t *testing.T) {
 		t.Fatalf("process %d got %q: want %q", n, text, want)
 	}
 	for _, instruction := range []int{1, 2} {
-		if err := c.tell(instruction); err != nil {
+		if err := tell(instruction); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -45,7 +47,7 @@ func TestChild(t *testing.T) {
 		c.mu.Unlock()
 		got := fmt.Sprintln(n)
 		read(n, got)
-		if err := c.tell(n + 1); err != nil {
+		if err := tell(n + 1); err != nil {
 			t.Fatal(err)
 		}
 		read(n, got+fmt.Sprintln(n+1))
@@ -55,7 +57,7 @@ func TestChild(t *testing.T) {
 	if started != 3 {
 		t.Errorf("got %d processes: want 3", started)
 	}
-	if err := c.tell(4); err != nil {
+	if err := tell(4); err != nil {
 		t.Error(err)
 	}
 }

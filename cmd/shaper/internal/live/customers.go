@@ -32,41 +32,34 @@ func ListCustomers(plan *compiled.Customers, stats []dataplane.CustomerStats) []
 func (c *tapControl) customers(direction dataplane.Direction, out *[]Customer) error {
 	for _, sh := range c.list {
 		if sh.about.Direction == direction {
-			if plan, stats := sh.CustomerStats(c.changes); plan != nil {
-				*out = ListCustomers(plan().Plan.Customers, stats)
+			if plan := sh.CustomerPlan(c.changes); plan != nil {
+				list := plan().Plan.Customers
+				*out = ListCustomers(list, sh.Shaper.CustomersOf(list))
 			}
 		}
 	}
 	return nil
 }
 
-// CustomerStats returns the counters of customers, and a function that returns the policy in force,
-// as Changer.AmendLater does; nil if it has no customers.
-func (c *LocalTap) CustomerStats(
-	all *LockedChanger,
-) (func() *policyfile.Compiled, []dataplane.CustomerStats) {
+// CustomerPlan returns a function that returns the policy in force, as Changer.AmendLater does; nil if it has
+// no customers.
+func (c *LocalTap) CustomerPlan(all *LockedChanger) func() *policyfile.Compiled {
 	all.Lock()
 	defer all.Unlock()
-	c.lock.Lock()
-	defer c.lock.Unlock()
-	if c.plan.Customers == nil {
-		return nil, nil
+	policy := c.loaded()
+	if policy.Plan.Customers == nil {
+		return nil
 	}
-	return all.AmendLater(c.policy), c.Shaper.Customers()
+	return all.AmendLater(policy.Current())
 }
 
 // Customer returns a customer with the changes of a book. The error is a *policyfile.UnknownError
 // if there is none of that name.
 func (c *LocalTap) Customer(name string, book changes.Book) (Customer, error) {
-	c.lock.Lock()
-	defer c.lock.Unlock()
-	number, service, err := c.policy.ChangeCompiler(book, time.Now()).Service(name)
+	policy, _ := c.Policy() // no error
+	_, service, err := policy.ChangeCompiler(book, time.Now()).Service(name)
 	if service == nil {
 		return Customer{}, err
 	}
-	out := Customer{Name: name, Plan: service.Name}
-	if c.plan.Customers != nil {
-		out.CustomerStats = c.Shaper.Customer(number)
-	}
-	return out, nil
+	return Customer{Name: name, Plan: service.Name, CustomerStats: c.Shaper.CustomerNamed(name)}, nil
 }

@@ -27,7 +27,7 @@ func (f *Flags) Add(cmd *cobra.Command) {
 // Choose returns the shapers of an interface, or for "" of the only shaped interface. The
 // caller must close them.
 func (f *Flags) Choose(name string) ([]Handle, error) {
-	v, err := Look()
+	v, err := Look(name)
 	if err != nil {
 		return nil, err
 	}

@@ -19,16 +19,18 @@ type Changes struct {
 	changes.Book
 	Interrupted []changes.Target // perhaps not in force: a process was killed while it made them
 	Problem     string           // why changes, quotas or schedules do not work, or are not kept; "": they do
+	Customers   CustomerCounts   // customers added and removed
 }
 
 // changesReply are Changes as one process tells them another.
 type changesReply struct {
-	List    json.RawMessage // of changes.Change
-	Problem string
+	List      json.RawMessage // of changes.Change
+	Problem   string
+	Customers CustomerCounts
 }
 
 func (c *Changes) reply() (out changesReply, err error) {
-	out.Problem = c.Problem
+	out.Problem, out.Customers = c.Problem, c.Customers
 	out.List, err = json.Marshal(slices.Collect(c.All()))
 	return out, err
 }
@@ -41,7 +43,7 @@ func (r *changesReply) read() (Changes, error) {
 	for _, c := range list {
 		book.Apply(c)
 	}
-	return Changes{Book: book, Problem: r.Problem}, err
+	return Changes{Book: book, Problem: r.Problem, Customers: r.Customers}, err
 }
 
 // InForce is a change in force in one shaper.
@@ -139,11 +141,12 @@ type ChangeCounts struct {
 	Users   int    // by shaper set and the API
 	Quotas  int    // customers who have used their quota
 	Problem string // as in Changes
+	Added   int    // customers added or replaced while the shaper runs
 }
 
 // Count returns the numbers of changes that a policy can use.
 func (c *Changes) Count(policy *policyfile.Compiled, now time.Time) ChangeCounts {
-	out := ChangeCounts{Problem: c.Problem}
+	out := ChangeCounts{Problem: c.Problem, Added: c.Customers.Added}
 	for t := range c.Book {
 		if _, err := policy.Own(t); err != nil {
 			continue

@@ -9,6 +9,7 @@ import (
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/customers"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
@@ -64,7 +65,7 @@ func (h kernelHandle) Notes() []string        { return h.Shaper.Notes }
 func (h kernelHandle) Owned() (bool, error) {
 	owned, err := h.Shaper.Owned()
 	if !owned && err == nil && h.Process != 0 {
-		if client := connect(runSocket(h.Process), h.Process); client != nil {
+		if client := connectRun(&h.About); client != nil {
 			client.Close()
 			return true, nil
 		}
@@ -92,8 +93,10 @@ func (h kernelHandle) Shares(process int) (out []budgets.State) {
 	why := "no process renews its share"
 	if process != 0 {
 		var answered bool
+		of := h.About
+		of.Process = process
 		why = fmt.Sprintf("process %d does not answer", process)
-		if out, answered = askRun[dataplane.Direction, []budgets.State](process, "Take",
+		if out, answered = askRun[dataplane.Direction, []budgets.State](&of, "Take",
 			h.Direction); answered {
 			why = fmt.Sprintf("process %d has not asked for it yet", process)
 		}
@@ -155,13 +158,14 @@ func (h kernelHandle) Changes() (Changes, error) {
 	}
 	problem := ""
 	if owned, err := h.Owned(); err == nil && owned {
-		if reply, ok := askRun[struct{}, changesReply](h.Process, "Changes", struct{}{}); ok {
+		if reply, ok := askRun[struct{}, changesReply](&h.About, "Changes", struct{}{}); ok {
 			return reply.read()
 		}
 		problem = fmt.Sprintf("process %d does not answer: the changes are those in its file", h.Process)
 	}
 	book, interrupted, err := changes.Read(source.Changes)
-	return Changes{book, interrupted, problem}, err
+	added, addedErr := customers.Read(customers.PathOf(source.Changes))
+	return Changes{book, interrupted, problem, CountCustomers(added)}, errors.Join(err, addedErr)
 }
 
 func (h kernelHandle) Prepare(policy *policyfile.Compiled) (done func()) {
@@ -169,11 +173,11 @@ func (h kernelHandle) Prepare(policy *policyfile.Compiled) (done func()) {
 		return func() {}
 	}
 	if budgets.OnServer(policy.Plan) {
-		if _, ok := askRun[Policy, struct{}](h.Process, "Prepare", Policy{h.Direction, policy.Label()}); !ok {
+		if _, ok := askRun[Policy, struct{}](&h.About, "Prepare", Policy{h.Direction, policy.Label()}); !ok {
 			return func() {}
 		}
 	}
-	return func() { askRun[struct{}, struct{}](h.Process, "Look", struct{}{}) }
+	return func() { askRun[struct{}, struct{}](&h.About, "Look", struct{}{}) }
 }
 
 func (h kernelHandle) KeepCustomers(policy *policyfile.Compiled) error {
@@ -221,5 +225,5 @@ func (h kernelHandle) announceTo() *caller {
 	if owned, err := h.Owned(); err != nil || !owned {
 		return nil
 	}
-	return connect(runSocket(h.Process), h.Process)
+	return connectRun(&h.About)
 }

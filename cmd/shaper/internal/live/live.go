@@ -78,9 +78,22 @@ type Survey struct {
 	Away []*standby.AwayError // processes waiting for an interface
 }
 
-// Look returns a survey. The caller must close its shapers.
-func Look() (*Survey, error) {
-	v, err := kernel.Look()
+// Look returns a survey of an interface, "" for all. The cost of one does not depend on the others. The
+// caller must close its shapers.
+func Look(name string) (*Survey, error) {
+	if name == "" {
+		v, err := kernel.Look()
+		return surveyOf(v, err)
+	}
+	v, err := kernel.LookAt(name)
+	out, err := surveyOf(v, err)
+	if err == nil {
+		out.Narrow(name, nil)
+	}
+	return out, err
+}
+
+func surveyOf(v *kernel.Survey, err error) (*Survey, error) {
 	if err != nil {
 		return nil, err
 	}

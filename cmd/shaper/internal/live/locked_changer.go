@@ -14,7 +14,8 @@ type LockedChanger struct {
 	sync.Mutex
 	*Changer
 
-	problem atomic.Pointer[string]
+	problem  atomic.Pointer[string]
+	requests customerQueue
 }
 
 // SetProblem notes why changes, quotas or schedules do not work, or are not kept; "" if there is no
@@ -37,4 +38,13 @@ func (c *LockedChanger) Copy() changes.Book {
 }
 
 // Now returns the changes now, and takes the lock only for a copy.
-func (c *LockedChanger) Now() Changes { return Changes{Book: c.Copy(), Problem: c.Problem()} }
+func (c *LockedChanger) Now() Changes {
+	return Changes{Book: c.Copy(), Problem: c.Problem(), Customers: c.CustomerCounts()}
+}
+
+// CustomerCounts returns the numbers of customers added and removed. It takes the lock for a moment.
+func (c *LockedChanger) CustomerCounts() CustomerCounts {
+	c.Lock()
+	defer c.Unlock()
+	return CountCustomers(c.Customers.Book)
+}

@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"os"
+	"sync"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
@@ -13,6 +16,7 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/strictjson"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
 )
 
 // runPrefix is the beginning of the abstract socket name of a shaper run. The rest is its
@@ -32,14 +36,92 @@ type Run struct {
 	Heard   *Heard // announcements of other processes
 }
 
-// Serve lets other processes call this shaper run, whose process ID is process.
-func (c *Run) Serve(process int) (io.Closer, error) { return serve(runSocket(process), c.methods()) }
+// Calls lets other processes call the shapers of this process: those of each interface are a Run. The
+// zero value is ready for use.
+type Calls struct {
+	mu     sync.Mutex
+	runs   map[int]*Run // by index of the interface
+	server io.Closer    // nil: none
+}
+
+// Add serves calls for an interface, and for no other one by the same Run.
+func (c *Calls) Add(index int, r *Run) (err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.server == nil {
+		if c.server, err = serve(runSocket(os.Getpid()), c.session); err != nil {
+			return err
+		}
+		c.runs = map[int]*Run{}
+	}
+	maps.DeleteFunc(c.runs, func(_ int, o *Run) bool { return o == r })
+	c.runs[index] = r
+	return nil
+}
+
+// Remove ends the calls for a Run. Without any, the socket is closed.
+func (c *Calls) Remove(r *Run) (err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.DeleteFunc(c.runs, func(_ int, o *Run) bool { return o == r })
+	if len(c.runs) == 0 && c.server != nil {
+		err = c.server.Close()
+		c.server = nil
+	}
+	return err
+}
+
+// chooseMethod is the first call of a connection: it names the interface of the next ones. A connection
+// without it is for the only interface.
+const chooseMethod = "Choose"
+
+// session returns the methods of a connection.
+func (c *Calls) session() methods {
+	out := methods{}
+	choose := func(index int, _ *struct{}) error {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		r := c.runs[index]
+		if r == nil {
+			return fmt.Errorf("process %d does not shape interface %d any more", os.Getpid(), index)
+		}
+		maps.Copy(out, r.methods())
+		return nil
+	}
+	c.mu.Lock()
+	for _, r := range c.runs {
+		if len(c.runs) == 1 {
+			maps.Copy(out, r.methods())
+		}
+	}
+	c.mu.Unlock()
+	out[chooseMethod] = method(choose)
+	return out
+}
+
+// connectRun connects to the process of a shaper. It returns nil if there is none, if it is not trusted, or
+// if it has no shapers at the interface.
+func connectRun(a *kernel.About) *caller {
+	client := connect(runSocket(a.Process), a.Process)
+	if client == nil {
+		return nil
+	}
+	client.within(askTimeout)
+	err := client.call(chooseMethod, a.Index, &struct{}{})
+	client.patiently()
+	if err != nil && !errors.Is(err, errNoMethod) { // an earlier version has one interface
+		client.Close()
+		return nil
+	}
+	return client
+}
 
 func (c *Run) methods() methods {
 	return methods{
 		"Take": method(c.take), "Prepare": method(c.prepare), "Look": method(c.look),
 		"Set":     method(setter(c.Set)),
 		"Changes": method(c.changes), "Announce": method(c.Heard.announce),
+		"ChangeCustomers": method(submitter(c.ChangeCustomers)), "CustomerTerms": method(c.customerTerms),
 	}
 }
 
@@ -135,6 +217,26 @@ func (c *Run) Set(list []changes.Change) error {
 	})
 }
 
+// ChangeCustomers makes a request.
+func (c *Run) ChangeCustomers(ctx context.Context, request CustomerRequest) (CustomerReply, error) {
+	return c.Changer.SubmitCustomers(ctx, request, c.CommitCustomers)
+}
+
+// customerTerms returns a page of customers, as JSON.
+func (c *Run) customerTerms(in CustomerQuery, out *json.RawMessage) error {
+	var page CustomerPage
+	err := c.call(func() (err error) {
+		c.Changer.Lock()
+		defer c.Changer.Unlock()
+		page, err = c.Changer.CustomerPage(in)
+		return err
+	})
+	if err == nil {
+		*out, err = json.Marshal(page)
+	}
+	return err
+}
+
 // setPatience is the longest wait of a change for the lock of the file. A reload takes less.
 const setPatience = time.Second
 
@@ -156,9 +258,9 @@ var ErrBusy = errors.New("the process is busy, or waits for the interface")
 // take a second.
 const askTimeout = 3 * time.Second
 
-// askRun calls a method of a shaper run. ok reports whether it answered.
-func askRun[In, Out any](process int, method string, in In) (out Out, ok bool) {
-	client := connect(runSocket(process), process)
+// askRun calls a method of the process of a shaper. ok reports whether it answered.
+func askRun[In, Out any](a *kernel.About, method string, in In) (out Out, ok bool) {
+	client := connectRun(a)
 	if client == nil {
 		return out, false
 	}

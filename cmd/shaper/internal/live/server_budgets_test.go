@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/gob"
 	"errors"
+	"fmt"
+	"os"
 	"testing"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/budgets"
@@ -74,19 +76,82 @@ func TestServerBudget(t *testing.T) {
 func TestAskRun(t *testing.T) {
 	t.Parallel()
 	const process = -7 // no process has this ID
-	if _, ok := askRun[dataplane.Direction, []budgets.State](process, "Take", kernel.Egress); ok {
+	of := &kernel.About{Process: process}
+	if _, ok := askRun[dataplane.Direction, []budgets.State](of, "Take", kernel.Egress); ok {
 		t.Error("got an answer of a process that does not exist")
 	}
-	listener, err := (&Run{Shares: budgets.New(kernel.Now, t.Logf), Name: "eth0"}).Serve(process)
+	run := &Run{Shares: budgets.New(kernel.Now, t.Logf), Name: "eth0"}
+	listener, err := serve(runSocket(process), run.methods)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, ok := askRun[dataplane.Direction, []budgets.State](process, "Take", kernel.Ingress); !ok ||
+	if out, ok := askRun[dataplane.Direction, []budgets.State](of, "Take", kernel.Ingress); !ok ||
 		len(out) != 0 {
 		t.Errorf("got %v, %v: want an answer without budgets", out, ok)
 	}
 	listener.Close()
-	if _, ok := askRun[dataplane.Direction, []budgets.State](process, "Take", kernel.Ingress); ok {
+	if _, ok := askRun[dataplane.Direction, []budgets.State](of, "Take", kernel.Ingress); ok {
 		t.Error("got an answer of a process that no longer serves")
+	}
+}
+
+// TestCalls calls a process with shapers of several interfaces. Each call reaches its own interface, and
+// none another one.
+func TestCalls(t *testing.T) {
+	t.Parallel()
+	var c Calls
+	runs := map[int]*Run{}
+	for index := 3; index < 6; index++ {
+		name := fmt.Sprint("eth", index)
+		changer := &LockedChanger{Changer: newTestChanger(t)}
+		changer.Path = name
+		calls := make(chan func())
+		go func() {
+			for f := range calls {
+				f()
+			}
+		}()
+		t.Cleanup(func() { close(calls) })
+		runs[index] = &Run{Name: name, Changer: changer, Calls: calls, Heard: new(Heard)}
+		changer.SetProblem(name)
+		if err := c.Add(index, runs[index]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	about := func(index int) *kernel.About { return &kernel.About{Process: os.Getpid(), Index: index} }
+	problem := func(index int) string {
+		reply, ok := askRun[struct{}, changesReply](about(index), "Changes", struct{}{})
+		if !ok {
+			return ""
+		}
+		now, err := reply.read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return now.Problem
+	}
+	for index, r := range runs {
+		if got := problem(index); got != r.Name {
+			t.Errorf("interface %d: got %q, want %q", index, got, r.Name)
+		}
+	}
+	if got := problem(9); got != "" {
+		t.Errorf("an interface without a shaper: got %q", got)
+	}
+	if client := connect(runSocket(os.Getpid()), os.Getpid()); client == nil {
+		t.Error("no connection")
+	} else if err := client.call("Changes", struct{}{}, &changesReply{}); !errors.Is(err, errNoMethod) {
+		t.Errorf("a call for no interface: %v", err)
+	}
+	for index, r := range runs {
+		if err := c.Remove(r); err != nil {
+			t.Error(err)
+		}
+		if got := problem(index); got != "" {
+			t.Errorf("removed interface %d: got %q", index, got)
+		}
+	}
+	if client := connect(runSocket(os.Getpid()), os.Getpid()); client != nil {
+		t.Error("the socket is still open")
 	}
 }

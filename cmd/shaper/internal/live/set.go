@@ -26,7 +26,7 @@ var ErrNoProcess = errors.New("--for needs a process, which ends the change: the
 // Set makes changes in the shapers of one interface, all or none: by their process, or by this one if
 // they are pinned and have none. The error wraps *changes.UnkeptError if they are in force nevertheless.
 func Set(list []Handle, what []changes.Change) error {
-	path, process := "", 0
+	path, process := "", (*kernel.About)(nil)
 	for i, sh := range list {
 		k, err := sh.keeper()
 		switch {
@@ -39,13 +39,13 @@ func Set(list []Handle, what []changes.Change) error {
 		}
 		path = k.path
 		if k.process != 0 {
-			process = k.process
+			process = sh.Info()
 		}
 	}
-	if process != 0 {
-		client := connect(runSocket(process), process)
+	if process != nil {
+		client := connectRun(process)
 		if client == nil {
-			return fmt.Errorf("process %d does not answer", process)
+			return fmt.Errorf("process %d does not answer", process.Process)
 		}
 		defer client.Close()
 		return setBy(what, client)
@@ -91,6 +91,11 @@ func setBy(what []changes.Change, client *caller) error {
 
 // setHere makes changes in pinned shapers.
 func setHere(list []*kernel.Shaper, path string, what []changes.Change) error {
+	return changeHere(list, path, func(c *Changer) error { return c.Set(what) })
+}
+
+// changeHere calls do with a Changer of pinned shapers, with the lock of their file.
+func changeHere(list []*kernel.Shaper, path string, do func(*Changer) error) error {
 	if path == "" {
 		return errors.New("the shaper was attached by another version, which keeps no changes: reload it")
 	}
@@ -104,32 +109,54 @@ func setHere(list []*kernel.Shaper, path string, what []changes.Change) error {
 		return err
 	}
 	file.Required = true // nothing else knows the changes
-	c := NewChanger(file, func() (out []Changeable) {
-		for _, sh := range list {
-			out = append(out, compiledHere{sh})
-		}
-		return out
-	})
-	return c.Set(what)
+	var shapers []Changeable
+	for _, sh := range list {
+		shapers = append(shapers, &compiledHere{Shaper: sh})
+	}
+	c := NewChanger(file, func() []Changeable { return shapers })
+	if c.customersErr != nil {
+		return c.customersErr
+	}
+	return do(c)
 }
 
 // compiledHere is a shaper whose policy this process compiles.
-type compiledHere struct{ *kernel.Shaper }
+type compiledHere struct {
+	*kernel.Shaper
+	policy *policyfile.Compiled // nil until it is needed
+	loaded time.Time            // of the policy
+}
 
-func (c compiledHere) Policy() (*policyfile.Compiled, error) {
-	return policyfile.CompileLabel(c.Label)
+func (c *compiledHere) Policy() (*policyfile.Compiled, error) {
+	if c.policy == nil || !c.loaded.Equal(c.Loaded) {
+		policy, err := policyfile.CompileLabel(c.Label)
+		if err != nil {
+			return nil, err
+		}
+		c.policy, c.loaded = policy, c.Loaded
+	}
+	return c.policy.Current(), nil
+}
+
+// Roster returns the customers of the policy.
+func (c *compiledHere) Roster() (*policyfile.Roster, error) {
+	policy, err := c.Policy()
+	if err != nil {
+		return nil, err
+	}
+	return policy.Roster(), nil
 }
 
 // HasRules returns false: without a process no rules are followed.
-func (c compiledHere) HasRules() bool { return false }
+func (c *compiledHere) HasRules() bool { return false }
 
 // CountersOf returns the counters of the customers of a plan.
-func (c compiledHere) CountersOf(plan *compiled.Customers) ([]dataplane.CustomerStats, error) {
+func (c *compiledHere) CountersOf(plan *compiled.Customers) ([]dataplane.CustomerStats, error) {
 	return c.Customers(plan)
 }
 
 // Replace reloads the shaper.
-func (c compiledHere) Replace(policy *policyfile.Compiled) error { return Replace(c.Shaper, policy) }
+func (c *compiledHere) Replace(policy *policyfile.Compiled) error { return Replace(c.Shaper, policy) }
 
 // Replace reloads a shaper with its policy and other changes.
 func Replace(sh *kernel.Shaper, policy *policyfile.Compiled) error {

@@ -9,8 +9,9 @@ import (
 )
 
 // serve lets processes of root and of this process's user call methods at an abstract
-// socket. The name belongs to the network namespace and ends with the process.
-func serve(name string, methods methods) (net.Listener, error) {
+// socket. Each connection has methods of its own. The name belongs to the network namespace and ends with the
+// process.
+func serve(name string, session func() methods) (net.Listener, error) {
 	listener, err := net.Listen("unix", name)
 	if err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)
@@ -22,7 +23,7 @@ func serve(name string, methods methods) (net.Listener, error) {
 				return
 			}
 			if trusted(conn, 0) {
-				go methods.serve(conn)
+				go session().serve(conn)
 			} else {
 				conn.Close()
 			}

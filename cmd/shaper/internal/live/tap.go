@@ -83,17 +83,34 @@ func (c *LocalTap) Snapshot() Snapshot {
 	return Snapshot{Version: snapshotVersion, About: c.about, Now: c.Shaper.Snapshot()}
 }
 
-// Policy returns the policy in force, as of the last reload.
-func (c *LocalTap) Policy() (*policyfile.Compiled, error) {
+// Policy returns the policy in force, as of the last reload, with the present customers.
+func (c *LocalTap) Policy() (*policyfile.Compiled, error) { return c.loaded().Current(), nil }
+
+// loaded returns the policy as of the last reload.
+func (c *LocalTap) loaded() *policyfile.Compiled {
 	c.lock.Lock()
 	defer c.lock.Unlock()
-	return c.policy, nil
+	return c.policy
+}
+
+// Roster returns the customers of the policy.
+func (c *LocalTap) Roster() (*policyfile.Roster, error) { return c.loaded().Roster(), nil }
+
+// ChangeCustomers adds, replaces and removes customers. The error is kernel.ErrNoRoom if some of them have
+// queues in a tree of links.
+func (c *LocalTap) ChangeCustomers(list []compiled.CustomerChange) error {
+	for i := range list {
+		if list[i].InTree {
+			return kernel.ErrNoRoom
+		}
+	}
+	c.Shaper.ChangeCustomers(list)
+	return nil
 }
 
 // HasRules reports whether plans have quotas or schedules.
 func (c *LocalTap) HasRules() bool {
-	policy, _ := c.Policy()
-	return policy.HasRules()
+	return c.loaded().HasRules()
 }
 
 // SetCustomerPlans changes the plans of customers.
@@ -106,9 +123,9 @@ func (c *LocalTap) SetRates(plan *compiled.Plan) error {
 	return c.Shaper.SetRates(plan.For(c.about.Direction))
 }
 
-// CountersOf returns the counters of the customers of the plan in force.
-func (c *LocalTap) CountersOf(*compiled.Customers) ([]dataplane.CustomerStats, error) {
-	return c.Shaper.Customers(), nil
+// CountersOf returns the counters of the customers of a plan.
+func (c *LocalTap) CountersOf(plan *compiled.Customers) ([]dataplane.CustomerStats, error) {
+	return c.Shaper.CustomersOf(plan), nil
 }
 
 // Replace is Reload.
@@ -153,7 +170,7 @@ func ServeTap(
 	device string, list []*LocalTap, shares *budgets.Agents, changes *LockedChanger, heard *Heard,
 	stop func(), changed func() error,
 ) (io.Closer, error) {
-	return serve(tapPrefix+device, (&tapControl{list, stop, changed, shares, changes, heard}).methods())
+	return serve(tapPrefix+device, (&tapControl{list, stop, changed, shares, changes, heard}).methods)
 }
 
 func (c *tapControl) methods() methods {
@@ -161,6 +178,7 @@ func (c *tapControl) methods() methods {
 		"Take": method(c.take), "Reload": method(c.reload), "End": method(c.end),
 		"Customers": method(c.customers), "Set": method(setter(c.set)), "Changes": method(c.listChanges),
 		"Announce": method(c.heard.announce), "Links": method(c.links),
+		"ChangeCustomers": method(submitter(c.changeCustomers)), "CustomerTerms": method(c.customerTerms),
 	}
 }
 
@@ -175,6 +193,8 @@ type Snapshot struct {
 	Now     tap.Snapshot
 	Shares  []budgets.State
 	Problem string // of changes
+
+	Customers CustomerCounts
 }
 
 // take returns the snapshots of all directions.
@@ -182,6 +202,7 @@ func (c *tapControl) take(_ struct{}, out *[]Snapshot) error {
 	for _, sh := range c.list {
 		s := sh.Snapshot()
 		s.Shares, s.Problem = c.shares.States(sh.Host()), c.changes.Problem()
+		s.Customers = c.changes.CustomerCounts()
 		*out = append(*out, s)
 	}
 	return nil
@@ -233,6 +254,23 @@ func (c *tapControl) set(list []changes.Change) error {
 	c.changes.Lock()
 	defer c.changes.Unlock()
 	return c.changes.Set(list)
+}
+
+// changeCustomers makes a request.
+func (c *tapControl) changeCustomers(ctx context.Context, request CustomerRequest) (CustomerReply, error) {
+	return c.changes.SubmitCustomers(ctx, request, c.changes.CommitCustomers)
+}
+
+// customerTerms returns a page of customers, as JSON.
+func (c *tapControl) customerTerms(in CustomerQuery, out *json.RawMessage) error {
+	c.changes.Lock()
+	page, err := c.changes.CustomerPage(in)
+	c.changes.Unlock()
+	if err != nil {
+		return err
+	}
+	*out, err = json.Marshal(page)
+	return err
 }
 
 // listChanges returns the changes in force, a JSON list.

@@ -157,7 +157,7 @@ func (h *tapHandle) Links() (at int64, list []dataplane.LinkState, err error) {
 }
 
 func (h *tapHandle) Changes() (Changes, error) {
-	reply := changesReply{Problem: h.Problem}
+	reply := changesReply{Problem: h.Problem, Customers: h.Snapshot.Customers}
 	h.client.within(askTimeout)
 	defer h.client.patiently()
 	if err := h.client.call("Changes", struct{}{}, &reply.List); err != nil {

@@ -28,13 +28,13 @@ type customerCounters interface {
 	Close()
 }
 
-// readCounters are counters as read, in the order of the plan.
-type readCounters []dataplane.CustomerStats
+// tapCounters are the counters of a shaper tap.
+type tapCounters struct{ *live.LocalTap }
 
-func (c readCounters) Of(*compiled.Customers) ([]dataplane.CustomerStats, error) {
-	return c, nil
+func (c tapCounters) Of(plan *compiled.Customers) ([]dataplane.CustomerStats, error) {
+	return c.CountersOf(plan)
 }
-func (readCounters) Close() {}
+func (tapCounters) Close() {}
 
 // ranking selects the customers with metrics of their own: those with the most bytes. It is used by
 // handlers: reading and sorting customers, or computing their plans, must not delay the owner of

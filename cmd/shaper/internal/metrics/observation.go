@@ -64,7 +64,7 @@ func (o *Observation) AddCustomers(sh *kernel.Shaper, policy func() *policyfile.
 
 // AddTapCustomers adds the counters of the customers of a shaper tap.
 func (o *Observation) AddTapCustomers(sh *live.LocalTap, c *live.LockedChanger) {
-	if policy, stats := sh.CustomerStats(c); policy != nil {
-		o.policy, o.counters = policy, readCounters(stats)
+	if policy := sh.CustomerPlan(c); policy != nil {
+		o.policy, o.counters = policy, tapCounters{sh}
 	}
 }

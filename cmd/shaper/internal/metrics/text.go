@@ -58,6 +58,7 @@ var (
 	descChangesWork = describe("shaper_changes_work",
 		"1 if ends of changes, quotas, schedules and state work and are kept, 0 if not: see shaper status.",
 		perShaper)
+	descAdded = describe("shaper_customers_added", "Customers added or replaced while the shaper runs.", perShaper)
 	descSince = describe("shaper_start_time_seconds", "Unix time at which the shaper was attached.",
 		perShaper)
 	descPackets = describe("shaper_packets_total", "Packets by color after the meter.", perColor)
@@ -230,6 +231,9 @@ func (e exposition) collect(o *Observation) {
 	}
 	e.count(descChanges, int64(o.Changes.Users), name, direction, "user")
 	e.count(descChanges, int64(o.Changes.Quotas), name, direction, "quota")
+	if about.Outline.Customers > 0 || o.Changes.Added > 0 {
+		e.count(descAdded, int64(o.Changes.Added), name, direction)
+	}
 	e.flag(descChangesWork, o.Changes.Problem == "", name, direction)
 	stats := o.sample.Stats
 	e.gauge(descInfo, 1, name, direction, live.Hook(about), strconv.Itoa(int(about.Program)), o.name,

@@ -21,6 +21,7 @@ func (l *loader) budget(m *dataplane.Meter, n *yaml.Node) {
 	if !l.mapping(n, "share", keys{
 		{"budget", func(n *yaml.Node) { b.Name, _ = l.text(n, "budget") }},
 		{"store", func(n *yaml.Node) { store = true; l.store(&b.Address, n) }},
+		{"count", func(n *yaml.Node) { b.Once = l.second(n, "count of a budget", "each", "once") }},
 		{"interval", func(n *yaml.Node) { b.Interval, _ = parsed(l, n, "interval", ParseDuration) }},
 		{"rescue", func(n *yaml.Node) { b.Rescue, _ = parsed(l, n, "rescue", parseShare) }},
 		{"weight", func(n *yaml.Node) { b.Weight = l.positive(n, "weight", dataplane.MaxWeight) }},

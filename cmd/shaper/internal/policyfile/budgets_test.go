@@ -16,7 +16,9 @@ func shared(share string) string {
 func TestBudget(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]dataplane.Budget{
-		"{budget: uplinks, store: host}": {Name: "uplinks"},
+		"{budget: uplinks, store: host}":              {Name: "uplinks"},
+		"{budget: uplinks, store: host, count: each}": {Name: "uplinks"},
+		"{budget: uplinks, store: host, count: once}": {Name: "uplinks", Once: true},
 		"{budget: c:4.2@x, store: 'redis://u:p@h:1/2', interval: 50ms, rescue: 0.5%, weight: 3, hosts: 40}": {
 			Name: "c:4.2@x", Address: dataplane.Address{URL: "redis://u:p@h:1/2"},
 			Interval: 50 * time.Millisecond, Rescue: dataplane.Fraction{Num: 1, Den: 200}, Weight: 3,
@@ -54,6 +56,8 @@ func TestBudgetErrors(t *testing.T) {
 		{"line break", shared(`{budget: "a\nb", store: host}`), "", []string{`"a\nb"`, "letters, digits"}},
 		{"long name", shared("{budget: " + strings.Repeat("a", 65) + ", store: host}"), "", []string{"1 to 64 characters"}},
 		{"interval of a host", shared("{budget: a, store: host, interval: 1s}"), "3:100", []string{"interval is only for a budget on a server"}},
+		{"count", shared("{budget: a, store: host, count: twice}"), "3:97", []string{`"twice" is not one of each, once`}},
+		{"count of a server", shared("{budget: a, store: 'redis://h', count: once}"), "3:104", []string{"count once is only for store: host"}},
 		{"short interval", shared("{budget: a, store: 'redis://h', interval: 9ms}"), "", []string{"9ms is not between 10ms and 10s"}},
 		{"rescue", shared("{budget: a, store: 'redis://h', rescue: 101%}"), "3:105", []string{"101%"}},
 		{"weight", shared("{budget: a, store: 'redis://h', weight: 0}"), "3:105", []string{"0 is not between 1 and 1000"}},

@@ -1,6 +1,7 @@
 package policyfile
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -149,6 +150,9 @@ func (r *rowReader) newVariant(p *plan) *dataplane.ServicePlan {
 
 // ownParameters returns the own parameters of a plan, by name.
 func (r *rows) ownParameters(p *dataplane.ServicePlan) map[string]string {
+	if cells, ok := r.cells[p]; ok {
+		return maps.Clone(cells)
+	}
 	out := map[string]string{}
 	if key, ok := r.own[p]; ok {
 		for i, cell := range strings.Split(key, "\x00")[1:] {

@@ -24,6 +24,8 @@ type rows struct {
 
 	ownNames []string                          // names of the own parameters with a column in the file
 	own      map[*dataplane.ServicePlan]string // keys in rowReader.variants of plans with own parameters
+	// own parameters of plans of customers that were added, by name
+	cells map[*dataplane.ServicePlan]map[string]string
 }
 
 // rowReader reads a file of customers.

@@ -5,10 +5,11 @@ import (
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/customers"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/compiled"
 )
 
-// CompileLabel compiles the policy of a label, with the changes in force. Unreadable and stale
+// CompileLabel compiles the policy of a label, with the changes and the added customers in force. Unreadable and stale
 // changes are ignored: they are reported by the commands which make or reload a shaper.
 func CompileLabel(label json.RawMessage) (*Compiled, error) {
 	s, err := SourceOf(label)
@@ -34,6 +35,8 @@ func (s Source) compileWithChanges() (*Compiled, error) {
 	if err != nil || s.Changes == "" {
 		return c, err
 	}
+	added, _ := customers.Read(customers.PathOf(s.Changes))
+	c, _ = c.WithCustomers(added)
 	book, _, _ := changes.Read(s.Changes)
 	c, _ = c.Amended(s.Changes, book, time.Now())
 	return c, nil

@@ -31,7 +31,8 @@ type Compiled struct {
 	Source
 	Plan *compiled.Plan
 
-	base *compiled.Plan // Plan without changes; nil if there are none
+	base   *compiled.Plan // Plan without changes; nil if there are none
+	roster *Roster        // its customers; nil: they do not change
 }
 
 // For returns the policy for packets of one direction.
@@ -60,7 +61,9 @@ func (s Source) Compile() (*Compiled, error) {
 	if err != nil {
 		return nil, &InvalidError{err}
 	}
-	return &Compiled{File: file, Source: s, Plan: plan}, nil
+	c := &Compiled{File: file, Source: s, Plan: plan}
+	c.roster = newRoster(c)
+	return c, nil
 }
 
 func (s *Source) load() (*File, error) {

@@ -26,6 +26,17 @@ import (
 // goroutine, so a slow client delays no shaper.
 type api struct{ *service }
 
+// Of returns the same API if the pattern chooses its interface.
+func (a api) Of(ctx context.Context, pattern string) (out control.API, err error) {
+	err = a.plane.read(ctx, func([]serviceDirection) error {
+		if !control.Chooses(pattern, a.name) {
+			return &control.NoInterfaceError{Pattern: pattern}
+		}
+		return nil
+	})
+	return a, err
+}
+
 // readAttached calls f with the attached directions. Meanwhile the directions and the book of changes stay
 // as they are. The error is live.ErrBusy if no direction is attached.
 func (a api) readAttached(ctx context.Context, f func([]serviceDirection) error) error {
@@ -99,6 +110,15 @@ func (a api) Stats(ctx context.Context) (any, error) {
 
 // Customers reads the customers of all directions in this goroutine.
 func (a api) Customers(ctx context.Context, top int, by string) (func(io.Writer) error, error) {
+	out, err := a.ranked(ctx, top, by)
+	if err != nil {
+		return nil, err
+	}
+	return func(w io.Writer) error { return WriteCustomers(w, out) }, nil
+}
+
+// ranked reads the customers of all directions in this goroutine.
+func (a api) ranked(ctx context.Context, top int, by string) ([]stats.RankedCustomers, error) {
 	type source struct {
 		about kernel.About
 		read  customerReader
@@ -130,7 +150,7 @@ func (a api) Customers(ctx context.Context, top int, by string) (func(io.Writer)
 		}
 		out = append(out, ranked)
 	}
-	return func(w io.Writer) error { return writeCustomers(w, out) }, nil
+	return out, nil
 }
 
 // Customer returns one customer.
@@ -141,6 +161,16 @@ func (a api) Customer(ctx context.Context, name string) (any, error) {
 		out.Changes = control.ListStates(book.Of(target), time.Now())
 		return out.add(list, book)
 	})
+	if err == nil {
+		err = a.readLocked(ctx, func() error {
+			terms, err := a.changer.CustomerTerms(name)
+			if terms != nil {
+				of := control.TermsOf(terms)
+				out.Terms = &of
+			}
+			return err
+		})
+	}
 	return out, err
 }
 
@@ -182,22 +212,23 @@ func (a api) Sizes(ctx context.Context) (customers, changed int, err error) {
 
 // Reload reads the policy file again, as SIGHUP does.
 func (a api) Reload(ctx context.Context) (any, error) {
-	policy := ""
+	out := control.Reloaded{Interfaces: 1}
 	err := ask(ctx, a.turns.calls, func() error {
 		err := a.reread(context.WithoutCancel(ctx))
-		policy = a.plane.policyName()
+		out.Policy = a.plane.policyName()
 		return err
 	})
 	if cli.IsUsage(err) || errors.As(err, new(*dataplane.FieldError)) {
 		err = &control.InputError{Status: http.StatusUnprocessableEntity, Err: err}
 	}
-	return reloadJSON{policy}, err
+	return out, err
 }
 
 // customerJSON is one customer, with its counters in each direction.
 type customerJSON struct {
 	Name       string                  `json:"name"`
 	Plan       string                  `json:"plan"`
+	Terms      *control.CustomerTerms  `json:"terms,omitempty"`
 	Changes    []control.Change        `json:"changes"` // in force
 	Directions []customerDirectionJSON `json:"directions"`
 }
@@ -206,11 +237,6 @@ type customerDirectionJSON struct {
 	Interface string `json:"interface"`
 	Direction string `json:"direction"`
 	stats.CustomerCounts
-}
-
-// reloadJSON is the answer to a reload.
-type reloadJSON struct {
-	Policy string `json:"policy"` // name
 }
 
 // add adds the directions that have the customer. If none has it, it returns the error of the last.
@@ -237,8 +263,8 @@ func (c *customerJSON) add(list []serviceDirection, book changes.Book) error {
 	return unknown
 }
 
-// writeCustomers writes lists of customers as a JSON list, row by row: there may be a million.
-func writeCustomers(w io.Writer, list []stats.RankedCustomers) error {
+// WriteCustomers writes lists of customers as a JSON list, row by row: there may be a million.
+func WriteCustomers(w io.Writer, list []stats.RankedCustomers) error {
 	out := &failedWriter{w: w}
 	out.text("[")
 	for i, c := range list {

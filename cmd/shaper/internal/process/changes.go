@@ -22,6 +22,9 @@ func (s *service) useChanges(file *changes.File) {
 		return out
 	})}
 	s.changer.Report = s.logChanges
+	if err := s.changer.CustomersError(); err != nil {
+		s.warn("%v", err)
+	}
 	if err := s.state.restoreQuotas(s.stateName, s.changer.Changer); err != nil {
 		s.warn("%v", err)
 	}
@@ -29,7 +32,10 @@ func (s *service) useChanges(file *changes.File) {
 
 // changes returns the changes. The caller must hold the lock while it uses them.
 func (s *service) changes() live.Changes {
-	return live.Changes{Book: s.changer.Book, Problem: s.changer.Problem()}
+	return live.Changes{
+		Book: s.changer.Book, Problem: s.changer.Problem(),
+		Customers: live.CountCustomers(s.changer.Customers.Book),
+	}
 }
 
 // amend returns a policy with the changes in force. The lock of the changes must be held.
@@ -45,8 +51,9 @@ func (s *service) advanceChanges() {
 	defer s.changer.Unlock()
 	err := s.changer.Advance(time.Now())
 	for _, d := range s.plane.directions() {
-		err = errors.Join(err, d.PrepareCustomerPlans())
+		err = errors.Join(err, d.PrepareCustomerPlans(), s.prepareCustomers(d))
 	}
+	err = errors.Join(err, s.changer.TightenCustomers(), s.removeIdle())
 	if errors.Is(err, kernel.ErrDetached) { // the next check reports it
 		err = nil
 	}

@@ -1,10 +1,9 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"io"
-	"os"
 	"runtime/debug"
 	"time"
 
@@ -50,7 +49,10 @@ func (o *RunOptions) Run(ctx context.Context, s cli.Streams, name string) (err e
 	if err := o.checkProcess(policy); err != nil {
 		return err
 	}
-	k := newKernelPlane(newProcess(s, notify), o, name, policy)
+	p := newProcess(s)
+	defer p.close()
+	p.guards.Name = name
+	k := newKernelPlane(p, notify, o, name, policy)
 	o.Policy.Warn(k.err, policy, name)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -63,7 +65,7 @@ func (o *RunOptions) Run(ctx context.Context, s cli.Streams, name string) (err e
 		err = errors.Join(err, printed)
 	}()
 	// The API is served before anything is attached, and until everything is detached.
-	return k.withAPI(func() error { return k.shape(ctx) })
+	return k.withAPI(func() error { return k.shapeAlone(ctx) })
 }
 
 // checkProcess returns an error if --background would leave the policy without a process that it
@@ -89,6 +91,8 @@ func (o *RunOptions) checkProcess(policy *policyfile.Compiled) error {
 type kernelPlane struct {
 	*service
 	options  *RunOptions
+	alone    bool                 // no other services are in this process: it waits for a missing interface
+	over     condition            // why the service ended; attached: it was asked to
 	policy   *policyfile.Compiled // last policy
 	pin      bool                 // the policy stays when this process ends
 	confirm  time.Duration        // time to confirm the policy; 0: no rollback, or confirmed
@@ -97,10 +101,11 @@ type kernelPlane struct {
 	started  bool    // the policy was attached in all directions
 	deadline deadlines
 	guard    *live.Guard
-	watchdog watchdog
+	turn     chan struct{} // one of several services takes a turn to attach; nil: no need to
+	watchdog *watchdog
 	reading  time.Time // time of the next reading
 	problem  problem   // of checking the interface
-	calls    callServer
+	answers  answers
 }
 
 // seen is the last known state of the shaper of one direction. Other processes may change the
@@ -125,28 +130,35 @@ func (d *deadlines) within(span time.Duration) bool {
 	return !d.end.IsZero() && !then.Before(d.end) || !d.rollback.IsZero() && !then.Before(d.rollback)
 }
 
-// callServer serves the calls of other commands.
-type callServer struct {
-	server io.Closer // nil: none
-	opened bool      // server was opened, or cannot be
+// answers says how calls of other commands are answered.
+type answers struct {
+	run   *live.Run // nil: not at all
+	index int       // of the interface; 0: not tried yet
 }
 
-func newKernelPlane(p *process, o *RunOptions, name string, policy *policyfile.Compiled) *kernelPlane {
+func newKernelPlane(
+	p *process, n notifier, o *RunOptions, name string, policy *policyfile.Compiled,
+) *kernelPlane {
 	k := &kernelPlane{
-		service: newService(p, &o.Options, name, kernel.Now), options: o, policy: policy,
-		pin: o.Pin || o.Background, confirm: o.Confirm, watchdog: watchdog{repair: o.Repair},
+		service: newService(p, n, &o.Options, name, kernel.Now), options: o, policy: policy, alone: true,
+		pin: o.Pin || o.Background, confirm: o.Confirm,
 	}
+	k.watchdog = newWatchdog(p, o.Repair)
 	k.plane = k
 	k.stateName = k.host + "-" + o.Directions.String()
 	return k
 }
 
-// shape attaches the policy, and detaches it at the end. Meanwhile SIGHUP does not kill the process.
-func (k *kernelPlane) shape(ctx context.Context) (err error) {
+// shapeAlone is shape for the only service of a process. SIGHUP does not kill the process meanwhile.
+func (k *kernelPlane) shapeAlone(ctx context.Context) error {
 	k.hangups = watchHangups(k.notify)
 	defer k.hangups.stop()
+	return k.shape(ctx, delayCollection(k.policy))
+}
+
+// shape attaches the policy, and detaches it at the end. It calls collect when the policy is attached.
+func (k *kernelPlane) shape(ctx context.Context, collect func()) (err error) {
 	defer func() { err = errors.Join(err, k.detach()) }()
-	collect := delayCollection(k.policy)
 	if attached, err := k.start(ctx); err != nil || !attached {
 		if err == nil && k.options.Background {
 			err = context.Cause(ctx) // nothing was attached
@@ -185,8 +197,15 @@ func delayCollection(policy *policyfile.Compiled) (collect func()) {
 // start attaches the policy for the first time. With --wait, it waits for the interface. It
 // returns false if shaper run must end before it is attached.
 func (k *kernelPlane) start(ctx context.Context) (bool, error) {
+	if k.turn != nil {
+		k.turn <- struct{}{}
+		defer func() { <-k.turn }()
+	}
+	if ctx.Err() != nil {
+		return false, nil
+	}
 	err := k.attach()
-	if err == nil || !errors.As(err, new(*kernel.NoInterfaceError)) {
+	if err == nil || !k.alone || !errors.As(err, new(*kernel.NoInterfaceError)) {
 		return err == nil, err
 	}
 	if err := announceWait(k.err, k.name, k.options.Await); err != nil {
@@ -227,10 +246,14 @@ func (k *kernelPlane) attach() error {
 	if err := errors.Join(k.instructGuard(), k.follow(ctx)); err != nil {
 		return err
 	}
-	if err := k.changer.Keep(); err != nil { // attaching after the interface was gone removes the file
+	if err := k.changer.KeepFiles(); err != nil { // attaching after the interface was gone removes the file
 		k.warn("changes are %v", err)
 	}
 	k.started = true
+	if !k.alone {
+		k.warn("%s: shaped, policy %s", k.name, k.policy.Name)
+		return nil
+	}
 	for _, sh := range k.list {
 		k.printAttached(sh, changes[sh])
 	}
@@ -244,7 +267,7 @@ func (k *kernelPlane) attachDirection(d dataplane.Direction) (*kernel.Shaper, []
 	sh, changed, err := kernel.Attach(kernel.Config{
 		Interface: k.name, Direction: d, Hook: o.Hook, Pacer: o.Pacer,
 		Dry: o.Dry, Pin: k.pin, GSOLimit: o.GSOLimit, Label: live.Label(k.policy, k.name),
-		Restore: k.restore(d), Until: k.deadline.rollback, Guard: k.startGuard,
+		Restore: k.restore(d), Until: k.deadline.rollback, Guard: k.startGuard, KeepOrphans: !k.alone,
 	}, k.policy.Plan)
 	var active *dataplane.ActiveError
 	if err != nil && !errors.As(err, &active) {
@@ -335,14 +358,15 @@ func (k *kernelPlane) leasedPlan(sh *kernel.Shaper) (*compiled.Plan, error) {
 // serveCalls serves the calls of other commands. With it, shaper status shows budgets on servers and
 // shaper reload prepares new ones. The shaper works without it, too.
 func (k *kernelPlane) serveCalls() {
-	if k.calls.opened {
+	a := &k.answers
+	if len(k.list) == 0 || a.index == k.list[0].Index {
 		return
 	}
-	k.calls.opened = true
-	server, err := k.caller().Serve(os.Getpid())
-	switch {
+	a.index = k.list[0].Index
+	r := cmp.Or(a.run, k.caller())
+	switch err := k.calls.Add(a.index, r); {
 	case err == nil:
-		k.calls.server = server
+		a.run = r
 	case budgets.OnServer(k.policy.Plan):
 		k.warn("shaper status cannot show the budgets on servers: %v", err)
 	}
@@ -378,7 +402,8 @@ func (k *kernelPlane) keepCustomers(sh *kernel.Shaper) {
 }
 
 // keepReadings keeps a reading of each shaper once a second, for shaper stats to show rates without
-// waiting. With many classes and CPUs it reads less often, to use at most half a percent of a CPU.
+// waiting. With many classes, CPUs and services it reads less often: all services together use at most half
+// a percent of a CPU.
 func (k *kernelPlane) keepReadings() {
 	begin := time.Now()
 	if begin.Before(k.reading) {
@@ -389,5 +414,6 @@ func (k *kernelPlane) keepReadings() {
 			sh.Keep(now)
 		}
 	}
-	k.reading = begin.Add(max(time.Second, 200*time.Since(begin)))
+	share := 200 * time.Duration(max(1, k.services.Load())) // of the time
+	k.reading = begin.Add(max(time.Second, share*time.Since(begin)))
 }

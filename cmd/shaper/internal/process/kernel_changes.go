@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/changes"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/customers"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -26,15 +27,20 @@ func (k *kernelPlane) openChanges() error {
 	if k.changer != nil { // the interface is back, and may have another number
 		k.changer.Lock()
 		defer k.changer.Unlock()
-		k.changer.Path = path
+		k.changer.SetPath(path)
 		return nil
 	}
-	inForce, pinned, err := k.pinnedBefore(path)
+	inForce, added, pinned, err := k.pinnedBefore(path)
 	if err != nil {
 		return err // nobody knows whether the changes are in force
 	}
 	if _, err := os.Lstat(path); err == nil && state.dir == "" && !pinned { // left behind by a killed process
 		if err := os.Remove(path); err != nil {
+			return err
+		}
+	}
+	if state.dir == "" && !pinned {
+		if err := os.Remove(customers.PathOf(path)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
 	}
@@ -46,6 +52,9 @@ func (k *kernelPlane) openChanges() error {
 		k.warn("%v", err)
 	}
 	k.useChanges(file)
+	if err := k.changer.Customers.Include(added); err != nil {
+		k.warn("%v", err)
+	}
 	return nil
 }
 
@@ -59,18 +68,20 @@ func (k *kernelPlane) restore(direction dataplane.Direction) []byte {
 }
 
 // pinnedBefore reports whether there are shapers that this process may take over. It returns the
-// changes that they keep in another file than path: those stay in force.
-func (k *kernelPlane) pinnedBefore(path string) (inForce changes.Book, pinned bool, err error) {
-	v, err := live.Look()
+// changes and the customers that they keep in other files than those of path: these stay in force.
+func (k *kernelPlane) pinnedBefore(
+	path string,
+) (inForce changes.Book, added customers.Book, pinned bool, err error) {
+	v, err := live.Look(k.name)
 	if errors.Is(err, os.ErrPermission) {
-		return nil, false, nil // without the permission to look it cannot take over either
+		return nil, nil, false, nil // without the permission to look it cannot take over either
 	}
 	if err != nil {
-		return nil, false, err
+		return nil, nil, false, err
 	}
 	defer func() { live.CloseAll(v.List) }()
 	v.Narrow(k.name, k.options.Directions.List)
-	inForce = changes.Book{}
+	inForce, added = changes.Book{}, customers.Book{}
 	for _, sh := range v.List {
 		source, sourceErr := policyfile.SourceOf(sh.Info().Label)
 		owned, ownedErr := sh.Owned()
@@ -79,9 +90,11 @@ func (k *kernelPlane) pinnedBefore(path string) (inForce changes.Book, pinned bo
 		}
 		book, _, readErr := changes.Read(source.Changes) // attaching puts interrupted changes into force
 		maps.Copy(inForce, book)
-		if readErr != nil {
+		more, customersErr := customers.Read(customers.PathOf(source.Changes))
+		maps.Copy(added, more)
+		if readErr = errors.Join(readErr, customersErr); readErr != nil {
 			k.warn("%v", readErr)
 		}
 	}
-	return inForce, len(v.List) > 0, nil
+	return inForce, added, len(v.List) > 0, nil
 }

@@ -43,10 +43,15 @@ func (k *kernelPlane) poll() (look <-chan struct{}, stop func()) {
 
 // check checks whether the shapers are still attached, and waits for the interface if it is gone.
 func (k *kernelPlane) check(ctx context.Context) (over bool, err error) {
-	switch k.checkAll() {
+	switch k.over = k.checkAll(); k.over {
 	case detached:
 		return true, nil
 	case interfaceGone:
+		if !k.alone {
+			k.dropShapers()
+			return true, nil
+		}
+		k.over = attached
 		if back, err := k.waitForInterface(ctx); err != nil || !back {
 			return true, err
 		}

@@ -30,7 +30,7 @@ func TestRenamedDuringCheck(t *testing.T) {
 	o := &RunOptions{Options: Options{
 		Directions: cli.Directions{List: []dataplane.Direction{kernel.Egress, kernel.Ingress}},
 	}}
-	r := newKernelPlane(newProcess(cli.Streams{Out: &out, Err: &errs}, notifier{}), o, "v0", policy)
+	r := newKernelPlane(newProcess(cli.Streams{Out: &out, Err: &errs}), notifier{}, o, "v0", policy)
 	near.Do(func() {
 		if err := r.attach(); err != nil {
 			t.Fatal(err)

@@ -26,8 +26,15 @@ func (k *kernelPlane) read(ctx context.Context, f func([]serviceDirection) error
 	return ask(ctx, k.turns.reads, func() error { return f(k.directions()) })
 }
 
+func (k *kernelPlane) locksToRead() bool { return false }
+
 // set makes changes with the lock of their file. The owner does not wait for it.
 func (k *kernelPlane) set(list []changes.Change) error { return k.caller().Set(list) }
+
+// commitCustomers makes requests with the lock of the file of changes. The owner does not wait for it.
+func (k *kernelPlane) commitCustomers(list []*live.PendingCustomers) {
+	k.caller().CommitCustomers(list)
+}
 
 // kernelDirection is one direction of a kernelPlane.
 type kernelDirection struct {
@@ -36,10 +43,34 @@ type kernelDirection struct {
 }
 
 func (d kernelDirection) Policy() (*policyfile.Compiled, error) {
+	policy, err := d.loadedPolicy()
+	if err != nil {
+		return nil, err
+	}
+	return policy.Current(), nil
+}
+
+// Roster returns the customers of the policy.
+func (d kernelDirection) Roster() (*policyfile.Roster, error) {
+	policy, err := d.loadedPolicy()
+	if err != nil {
+		return nil, err
+	}
+	return policy.Roster(), nil
+}
+
+// packetsOf returns the number of packets of a customer; 0 if there is none.
+func (d kernelDirection) packetsOf(name string) (int64, error) {
+	stats, err := d.Shaper.Customer(name)
+	return stats.Total().Packets, err
+}
+
+// loadedPolicy returns the policy as it was loaded.
+func (d kernelDirection) loadedPolicy() (*policyfile.Compiled, error) {
 	if err := d.Refresh(); err != nil && !errors.Is(err, kernel.ErrDetached) { // its counters remain
 		return nil, err
 	}
-	return d.k.policyOf(&d.About)
+	return d.k.loadedPolicy(&d.About)
 }
 
 // HasRules reports whether plans have quotas or schedules. It does not compile the policy.
@@ -84,9 +115,18 @@ func (k *kernelPlane) loaded(sh *kernel.Shaper, policy *policyfile.Compiled) {
 	seen.policy, seen.checked = loadedPolicy{sh.Loaded, policy}, sh.Loaded
 }
 
-// policyOf returns the policy of a shaper. It compiles the policy only if another process loaded
-// it.
+// policyOf returns the policy of a shaper with its present customers.
 func (k *kernelPlane) policyOf(sh *kernel.About) (*policyfile.Compiled, error) {
+	policy, err := k.loadedPolicy(sh)
+	if err != nil {
+		return nil, err
+	}
+	return policy.Current(), nil
+}
+
+// loadedPolicy returns the policy of a shaper as it was loaded. It compiles the policy only if another process
+// loaded it.
+func (k *kernelPlane) loadedPolicy(sh *kernel.About) (*policyfile.Compiled, error) {
 	cached := &k.seen[sh.Direction].policy
 	if !cached.loaded.Equal(sh.Loaded) {
 		policy, err := policyfile.CompileLabel(sh.Label)
@@ -161,7 +201,7 @@ func (d kernelDirection) reload(policy *policyfile.Compiled) ([]compiled.ClassCh
 func (d kernelDirection) observeCustomers(o *metrics.Observation) error {
 	var policy func() *policyfile.Compiled // not known if another process loaded it
 	if p := &d.k.seen[d.Direction].policy; p.loaded.Equal(d.Loaded) {
-		policy = d.k.changer.AmendLater(p.policy)
+		policy = d.k.changer.AmendLater(p.policy.Current())
 	}
 	return o.AddCustomers(d.Shaper, policy)
 }

@@ -15,11 +15,10 @@ import (
 // startGuard starts the guard unless it runs already.
 func (k *kernelPlane) startGuard() (err error) {
 	if k.guard == nil {
-		stderr := os.Stderr
 		if k.options.Background { // readers of this process's output must not wait for the guard
-			stderr = nil
+			k.guards.Stderr = nil
 		}
-		k.guard, err = live.StartGuard(k.name, k.wanted, stderr)
+		k.guard, err = k.guards.Add(k.name, k.wanted)
 	}
 	return err
 }
@@ -153,8 +152,8 @@ func (k *kernelPlane) detach() error {
 		errs = append(errs, k.printEnd(sh, stay[sh], failed[sh]))
 	}
 	k.notify.stopping()
-	if k.calls.server != nil {
-		errs = append(errs, k.calls.server.Close())
+	if k.answers.run != nil {
+		errs = append(errs, k.calls.Remove(k.answers.run))
 	}
 	k.shares.End(!slices.ContainsFunc(k.list, func(sh *kernel.Shaper) bool {
 		return stay[sh] || failed[sh] != nil

@@ -32,6 +32,12 @@ func (k *kernelPlane) printAttached(sh *kernel.Shaper, changes []compiled.ClassC
 
 // printEnd prints the counters of a shaper, and whether it stays attached.
 func (k *kernelPlane) printEnd(sh *kernel.Shaper, stays bool, failed error) error {
+	if !k.alone {
+		if stays || failed == nil {
+			k.warn("%s: %s", live.Name(&sh.About), map[bool]string{true: "still attached", false: "detached"}[stays])
+		}
+		return nil
+	}
 	p := k.print()
 	stats, err := sh.Stats()
 	if err == nil {

@@ -36,18 +36,18 @@ func announceWait(w io.Writer, name string, wait bool) error {
 
 // awaitInterface returns when an interface of this name exists, or when ctx is done. If wait is
 // false and there is none, it returns an error.
-func (p *process) awaitInterface(ctx context.Context, name string, wait bool) error {
+func (s *service) awaitInterface(ctx context.Context, name string, wait bool) error {
 	if !isMissing(name) {
 		return nil
 	}
-	if err := announceWait(p.err, name, wait); err != nil {
+	if err := announceWait(s.err, name, wait); err != nil {
 		return err
 	}
-	p.notify.ready("waiting for " + name)
+	s.notify.ready("waiting for " + name)
 	for isMissing(name) && ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
-		case <-p.hangups.lost:
+		case <-s.hangups.lost:
 			return cli.ErrInterrupted
 		case <-time.After(live.PollInterval):
 		}

@@ -53,4 +53,7 @@ func (n notifier) reload(status string, do func() error) error {
 	return err
 }
 
+// alive resets the watchdog of the manager. A manager that does not watch ignores it.
+func (n notifier) alive() { n.send("WATCHDOG=1") }
+
 func (n notifier) stopping() { n.send("STOPPING=1") }

@@ -24,7 +24,9 @@ var schemas = map[string]reflect.Type{
 	"ColorStats": reflect.TypeFor[stats.ColorStats](), "MeterStats": reflect.TypeFor[stats.MeterStats](), "KeyStats": reflect.TypeFor[say.KeyCounts](),
 	"BucketStats": reflect.TypeFor[stats.BucketStats](), "QueueStats": reflect.TypeFor[stats.QueueStats](), "Lost": reflect.TypeFor[stats.Lost](), "Customers": reflect.TypeFor[stats.CustomerList](),
 	"CustomerStats": reflect.TypeFor[stats.CustomerStats](), "Customer": reflect.TypeFor[customerJSON](), "CustomerDirection": reflect.TypeFor[customerDirectionJSON](),
-	"Change": reflect.TypeFor[control.Change](), "Reload": reflect.TypeFor[reloadJSON](), "Tree": reflect.TypeFor[stats.Tree](),
+	"CustomerTerms": reflect.TypeFor[control.CustomerTerms](), "CustomerPage": reflect.TypeFor[control.CustomerPage](), "CustomerChange": reflect.TypeFor[control.CustomerChange](),
+	"CustomerEffect": reflect.TypeFor[control.CustomerEffect](), "CustomerEffects": reflect.TypeFor[control.CustomerEffects](),
+	"Change": reflect.TypeFor[control.Change](), "Reload": reflect.TypeFor[control.Reloaded](), "Tree": reflect.TypeFor[stats.Tree](),
 }
 
 // schema is the part of a JSON schema that openapi.json uses.
@@ -65,16 +67,20 @@ func TestOpenAPI(t *testing.T) {
 			for _, p := range op.Parameters {
 				if p.In == "query" {
 					query = append(query, p.Name)
+				} else if p.In == "header" {
+					if p.Name != "If-Match" {
+						t.Errorf("%s: unknown header %s", r.Path, p.Name)
+					}
 				} else if !strings.Contains(r.Path, "{"+p.Name+"}") {
 					t.Errorf("%s has no %s", r.Path, p.Name)
 				}
 			}
-			if !slices.Equal(query, r.Query) {
-				t.Errorf("%s: got parameters %q, want %q", r.Path, query, r.Query)
+			if want := r.Query[strings.ToUpper(method)]; !slices.Equal(query, want) {
+				t.Errorf("%s %s: got parameters %q, want %q", method, r.Path, query, want)
 			}
 			if op.Responses["200"] == nil || op.Responses["400"] == nil ||
-				op.Responses["403"] == nil == (method == "post") {
-				t.Errorf("%s %s: got responses %v, want 200, 400, and for POST 403", method, r.Path,
+				op.Responses["403"] == nil == (method != "get") {
+				t.Errorf("%s %s: got responses %v, want 200, 400, and for all but GET 403", method, r.Path,
 					slices.Sorted(maps.Keys(op.Responses)))
 			}
 		}

@@ -1,6 +1,8 @@
 package process
 
 import (
+	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,6 +24,36 @@ type Options struct {
 	Metrics    Metrics
 	Control    ControlOptions
 	State      StateOptions
+}
+
+// SetKernel sets how packets are shaped in the kernel, by the words of the flags --hook, --pacer and
+// --gso-limit; "" means auto. An error begins with the name of the flag.
+func (o *RunOptions) SetKernel(hook, pacer, gso string) error {
+	switch hook {
+	case "", "auto", "tcx", "tc", "xdp":
+		o.Hook = kernel.Hook(hook)
+	default:
+		return fmt.Errorf("hook %q: want auto, tcx, tc or xdp", hook)
+	}
+	switch pacer {
+	case "", "auto":
+	case "fq", "htb":
+		o.Pacer = kernel.Pacer(pacer)
+	default:
+		return fmt.Errorf("pacer %q: want auto, fq or htb", pacer)
+	}
+	switch gso {
+	case "", "auto":
+	case "off":
+		o.GSOLimit = kernel.NoGSOLimit
+	default:
+		n, err := strconv.ParseUint(gso, 10, 32)
+		if err != nil || n < 1500 || n > 524280 {
+			return fmt.Errorf("gso-limit %q: want auto, off, or 1500 to 524280 bytes", gso)
+		}
+		o.GSOLimit = uint32(n)
+	}
+	return nil
 }
 
 // Add adds the flags common to both commands.

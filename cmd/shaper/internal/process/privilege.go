@@ -26,7 +26,7 @@ const (
 // dropPrivileges drops all capabilities of root but those in keep, in all threads, and sets
 // NoNewPrivs, to keep programs it starts from gaining any. A process of another user has nothing to
 // drop.
-func dropPrivileges(s cli.Streams, keep uint64, o *Options) {
+func dropPrivileges(s cli.Streams, keep uint64, o *Options, files ...string) {
 	defer runtime.UnlockOSThread() // locked by init
 	SetName()
 	if os.Geteuid() != 0 {
@@ -36,7 +36,10 @@ func dropPrivileges(s cli.Streams, keep uint64, o *Options) {
 		keep |= 1 << unix.CAP_NET_BIND_SERVICE // the port may be below 1024
 	}
 	groups, _ := o.Control.groups() // check found them
-	if err := dropTo(keep, o.Policy.File, append(o.Control.paths(), o.State.paths()...), groups); err != nil {
+	if o.Policy.File != "" {
+		files = append(files, o.Policy.File)
+	}
+	if err := dropTo(keep, files, append(o.Control.paths(), o.State.paths()...), groups); err != nil {
 		fmt.Fprintf(s.Err, "shaper: warning: keeping all capabilities: %v\n", err)
 	}
 }
@@ -58,7 +61,7 @@ func inAllThreads(trap, a1, a2, a3 uintptr) error {
 // Go cannot change the capabilities of all threads of a program linked with cgo. Then the process
 // executes itself again with those of the calling thread, and dropTo does not return. The caller
 // must be the main thread: while another thread calls exec, the process looks like a zombie.
-func dropTo(keep uint64, policy string, sockets []string, groups []int) error {
+func dropTo(keep uint64, files []string, sockets []string, groups []int) error {
 	now, err := capabilities()
 	if err != nil {
 		return err
@@ -67,7 +70,7 @@ func dropTo(keep uint64, policy string, sockets []string, groups []int) error {
 	if err != nil {
 		return fmt.Errorf("PR_GET_NO_NEW_PRIVS: %w", err)
 	}
-	if keep, err = withFileAccess(now, keep, policy, sockets); err != nil {
+	if keep, err = withFileAccess(now, keep, files, sockets); err != nil {
 		return err
 	}
 	if now.permitted&^keep == 0 && none == 1 {
@@ -126,14 +129,18 @@ func joinGroups(groups []int) error {
 
 // withFileAccess adds root's capabilities for files of other users: a policy in a home directory,
 // the runtime directory of a service, or the directory of a socket.
-func withFileAccess(now capabilitySets, keep uint64, policy string, sockets []string) (uint64, error) {
+func withFileAccess(
+	now capabilitySets, keep uint64, files, sockets []string,
+) (uint64, error) {
 	without := now
 	without.effective &= keep
 	if err := without.set(); err != nil {
 		return keep, err
 	}
-	if policy != "" && unix.Faccessat(unix.AT_FDCWD, policy, unix.R_OK, unix.AT_EACCESS) == unix.EACCES {
-		keep |= 1 << unix.CAP_DAC_READ_SEARCH
+	for _, file := range files {
+		if unix.Faccessat(unix.AT_FDCWD, file, unix.R_OK, unix.AT_EACCESS) == unix.EACCES {
+			keep |= 1 << unix.CAP_DAC_READ_SEARCH
+		}
 	}
 	dirs := []string{kernel.StateDir}
 	for _, path := range sockets {

@@ -4,30 +4,59 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/cli"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
-	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/metrics"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/output"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/watch"
 )
 
-// process holds everything that exists once per process.
+// process holds everything that exists once per process, for all of its services.
 type process struct {
 	out, err *output.Outbox // a stopped reader, such as a terminal, does not stop the shaper
 	colored  bool           // the output shows colors
-	notify   notifier
-	hangups  *hangups
-	board    *metrics.Board // nil without --metrics
-	turns    turns
+	services atomic.Int32   // number of services that check their shapers
+	guards   live.Guards
+	calls    live.Calls
+
+	watching sync.Once
+	watcher  *watch.Watcher // nil: netlink cannot be used, or no service needs it yet
 }
 
-func newProcess(s cli.Streams, n notifier) *process {
+func newProcess(s cli.Streams) *process {
 	return &process{
 		out: output.NewOutbox(s.Out), err: output.NewOutbox(s.Err), colored: say.Colored(s.Out),
-		notify: n, turns: newTurns(),
+		guards: live.Guards{Stderr: os.Stderr},
 	}
+}
+
+// watch returns the watcher of all services, nil if netlink cannot be used: then checks at intervals must
+// suffice.
+func (p *process) watch() *watch.Watcher {
+	p.watching.Do(func() { p.watcher, _ = watch.New() })
+	return p.watcher
+}
+
+// close ends the watcher.
+func (p *process) close() {
+	p.watching.Do(func() {})
+	if p.watcher != nil {
+		p.watcher.Close()
+	}
+}
+
+// checkedAtOnce is the number of services that are checked at the shortest interval. A process with more
+// checks each less often, to use the same time.
+const checkedAtOnce = 20
+
+// scaled returns an interval of checks of one service.
+func (p *process) scaled(interval time.Duration) time.Duration {
+	return interval * time.Duration(max(checkedAtOnce, p.services.Load())) / checkedAtOnce
 }
 
 // flush waits until everything is printed.

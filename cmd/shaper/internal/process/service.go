@@ -35,7 +35,10 @@ type plane interface {
 	// read calls a function with the directions. Meanwhile the directions and the book of changes
 	// stay as they are. Other goroutines call read, and set, which makes changes.
 	read(context.Context, func([]serviceDirection) error) error
+	locksToRead() bool // read holds the lock of the changes
 	set([]changes.Change) error
+	// commitCustomers makes requests, and answers all of them. Any goroutine may call it, one at a time.
+	commitCustomers([]*live.PendingCustomers)
 
 	// poll returns a channel receiving when check must be called.
 	poll() (look <-chan struct{}, stop func())
@@ -62,6 +65,7 @@ type serviceDirection interface {
 	PrepareCustomerPlans() error    // prepares SetCustomerPlans for the next program
 	SaveCustomers() ([]byte, error) // returns their tokens; nil if there are none
 	observeCustomers(*metrics.Observation) error
+	packetsOf(name string) (int64, error) // of a customer, since it has been attached
 }
 
 // customerReader reads the customers of a direction, as the handle of a shaper in the kernel does.
@@ -75,6 +79,10 @@ type service struct {
 	*process
 	plane   plane
 	options *Options
+	notify  notifier // of the service manager; the zero value for one of several services
+	hangups *hangups
+	board   *metrics.Board // nil without --metrics, and for one of several services
+	turns   turns
 	name    string // current name of the interface
 	host    string // name in the names of files and of hosts of budgets: a rename does not change it
 	// wanted are the directions to shape: those of the options, without those that another process ended
@@ -90,11 +98,14 @@ type service struct {
 	shares        *budgets.Agents
 
 	end, rollback <-chan time.Time // deadlines of serve; nil: none
+
+	singleCustomers bool // metrics of single customers are wanted
 }
 
-func newService(p *process, o *Options, name string, clock func() int64) *service {
+func newService(p *process, n notifier, o *Options, name string, clock func() int64) *service {
 	return &service{
 		process: p, options: o, name: name, host: name, wanted: o.Directions.List,
+		notify: n, hangups: &hangups{}, turns: newTurns(),
 		state: savedState{StateOptions: &o.State}, shares: budgets.New(clock, p.warn),
 	}
 }
@@ -114,7 +125,7 @@ func (s *service) withAPI(next func() error) error {
 // withMetrics serves the metrics while next runs.
 func (s *service) withMetrics(next func() error) error {
 	if m := &s.options.Metrics; m.text != "" {
-		s.board = metrics.NewBoard(m.customers)
+		s.board, s.singleCustomers = metrics.NewBoard(m.customers), m.customers > 0
 		defer metrics.Serve(s.err, m.address, s.board).Close()
 	}
 	return next()
@@ -186,12 +197,21 @@ func (s *service) reload(ctx context.Context) error {
 		return err
 	}
 	s.options.Policy.Warn(s.err, policy, "")
+	return s.use(ctx, policy)
+}
+
+// use reloads all directions with a policy, or none if one of them cannot run it.
+func (s *service) use(ctx context.Context, policy *policyfile.Compiled) error {
 	s.changer.Lock()
 	defer s.changer.Unlock()
+	has := policy.Roster().InFile
 	policy = s.amend(policy)
 	list := s.plane.directions()
 	if err := cli.CheckPolicy(policy, handlesOf(list)); err != nil {
 		return err
+	}
+	if err := s.changer.PruneCustomers(has); err != nil {
+		s.warn("%v", err)
 	}
 	var hosts []budgets.Host
 	for _, d := range list {
@@ -255,7 +275,7 @@ func (s *service) observe() (out []metrics.Observation, err error) {
 		now := s.changes()
 		o.Changes = now.Count(policy, time.Now())
 		s.changer.Unlock()
-		if s.board.Customers() {
+		if s.singleCustomers {
 			if err := d.observeCustomers(&o); err != nil {
 				return nil, err
 			}

@@ -65,7 +65,7 @@ func TestReloadErrors(t *testing.T) {
 	} {
 		var stderr bytes.Buffer
 		one := policyfile.OneLiner{Green: "dscp=af11"}
-		s := newService(newProcess(cli.Streams{Out: io.Discard, Err: &stderr}, notifier{}),
+		s := newService(newProcess(cli.Streams{Out: io.Discard, Err: &stderr}), notifier{},
 			&Options{Policy: cli.PolicyFlags{One: one}}, "v0", kernel.Now)
 		plane := &fakePlane{err: row.err}
 		s.plane = plane

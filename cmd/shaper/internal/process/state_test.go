@@ -91,7 +91,7 @@ plans:
 func newStateTap(dir string, policy *policyfile.Compiled) (*tapPlane, *bytes.Buffer) {
 	stderr := &bytes.Buffer{}
 	o := &TapOptions{Options: Options{State: StateOptions{command: "tap", dir: dir}}}
-	c := newTapPlane(newProcess(cli.Streams{Out: io.Discard, Err: stderr}, notifier{}), o, "t0")
+	c := newTapPlane(newProcess(cli.Streams{Out: io.Discard, Err: stderr}), notifier{}, o, "t0")
 	shaper := tap.NewActivePolicy(policy.Plan.For(kernel.Egress), 1<<20)
 	c.list = []*live.LocalTap{live.NewLocalTap("t0", "v0", kernel.Egress, shaper, policy)}
 	c.openChanges()

@@ -47,7 +47,7 @@ func (o *TapOptions) Run(ctx context.Context, s cli.Streams, name string) (err e
 	if err := o.State.open(); err != nil {
 		return err
 	}
-	t := newTapPlane(newProcess(s, newNotifier()), o, name)
+	t := newTapPlane(newProcess(s), newNotifier(), o, name)
 	defer func() { err = errors.Join(err, t.flush()) }()
 	return t.join(ctx, policy)
 }
@@ -62,8 +62,8 @@ type tapPlane struct {
 	members []*hostbudget.Member // members of budgets of the host, by direction
 }
 
-func newTapPlane(p *process, o *TapOptions, name string) *tapPlane {
-	t := &tapPlane{service: newService(p, &o.Options, name, tap.Now), options: o}
+func newTapPlane(p *process, n notifier, o *TapOptions, name string) *tapPlane {
+	t := &tapPlane{service: newService(p, n, &o.Options, name, tap.Now), options: o}
 	t.plane = t
 	t.stateName = name
 	t.heard.Warn = t.warn

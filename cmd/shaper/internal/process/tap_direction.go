@@ -40,11 +40,15 @@ func (t *tapPlane) read(_ context.Context, f func([]serviceDirection) error) err
 	return f(t.directions())
 }
 
+func (t *tapPlane) locksToRead() bool { return true }
+
 func (t *tapPlane) set(list []changes.Change) error {
 	t.changer.Lock()
 	defer t.changer.Unlock()
 	return t.changer.Set(list)
 }
+
+func (t *tapPlane) commitCustomers(list []*live.PendingCustomers) { t.changer.CommitCustomers(list) }
 
 // The process moves the frames itself: no other process can detach it, replace its policy or need
 // its counters, and there is no rollback.
@@ -60,7 +64,7 @@ func (t *tapPlane) expired()                            {}
 func (t *tapPlane) keepReadings()                       {}
 
 func (t *tapPlane) poll() (look <-chan struct{}, stop func()) {
-	return poll(live.PollInterval, nil, nil)
+	return poll(func() time.Duration { return live.PollInterval }, nil, nil)
 }
 
 // tapDirection is one direction of a tapPlane.
@@ -76,6 +80,12 @@ func (d tapDirection) PrepareCustomerPlans() error { return nil }
 
 func (d tapDirection) SaveCustomers() ([]byte, error) { return d.Shaper.SaveCustomers(), nil }
 
+// packetsOf returns the number of packets of a customer; 0 if there is none.
+func (d tapDirection) packetsOf(name string) (int64, error) {
+	stats := d.Shaper.CustomerNamed(name)
+	return stats.Total().Packets, nil
+}
+
 func (d tapDirection) CustomerReader() (customerReader, error) { return tapCustomers{d}, nil }
 
 // tapCustomers reads the customers of a tapDirection.
@@ -83,11 +93,12 @@ type tapCustomers struct{ d tapDirection }
 
 func (c tapCustomers) Customers() (at int64, list []live.Customer, err error) {
 	at = kernel.Now()
-	policy, stats := c.d.CustomerStats(c.d.t.changer)
+	policy := c.d.CustomerPlan(c.d.t.changer)
 	if policy == nil {
 		return 0, nil, live.ErrNoCustomers
 	}
-	return at, live.ListCustomers(policy().Plan.Customers, stats), nil
+	plan := policy().Plan.Customers
+	return at, live.ListCustomers(plan, c.d.Shaper.CustomersOf(plan)), nil
 }
 
 func (tapCustomers) Close() {}

@@ -12,16 +12,23 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/live"
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
 	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel"
-	"github.com/a-seed-32e5a53f/shaper/dataplane/kernel/watch"
 )
 
 // watchdog checks whether the shapers of a shaper run are effective: whether all packets go
 // through them. It reports each change once, and repairs with --repair.
 type watchdog struct {
-	repair  bool
-	watcher *watch.Watcher // nil if netlink cannot be used; then the check once a second must suffice
-	changes atomic.Uint64  // changes announced by netlink
-	shapers map[*kernel.Shaper]*watched
+	process   *process
+	repair    bool
+	announced chan struct{} // receives announcements of netlink
+	changes   atomic.Uint64 // number of them
+	shapers   map[*kernel.Shaper]*watched
+}
+
+func newWatchdog(p *process, repair bool) *watchdog {
+	return &watchdog{
+		process: p, repair: repair, announced: make(chan struct{}, 1),
+		shapers: map[*kernel.Shaper]*watched{},
+	}
 }
 
 // watched is the state of a shaper, as last checked.
@@ -45,33 +52,34 @@ const (
 
 // poll returns a channel receiving a value every interval, and when netlink announces a change.
 func (v *watchdog) poll(interval time.Duration) (look <-chan struct{}, stop func()) {
-	v.shapers = map[*kernel.Shaper]*watched{}
-	watcher, err := watch.New()
-	if err != nil {
-		return poll(interval, nil, nil)
-	}
-	v.watcher = watcher
-	look, end := poll(interval, watcher.C, func() { v.changes.Add(1) })
+	p := v.process
+	p.services.Add(1)
+	look, end := poll(func() time.Duration { return p.scaled(interval) }, v.announced,
+		func() { v.changes.Add(1) })
 	return look, func() {
 		end()
-		watcher.Close()
+		if w := p.watch(); w != nil {
+			w.Remove(v.announced)
+		}
+		p.services.Add(-1)
 	}
 }
 
 // poll returns a channel receiving a value every interval and, after a call of note, when a change
 // is announced.
 func poll(
-	interval time.Duration, announced <-chan struct{}, note func(),
+	interval func() time.Duration, announced <-chan struct{}, note func(),
 ) (look <-chan struct{}, stop func()) {
 	out, done := make(chan struct{}), make(chan struct{})
 	go func() {
-		tick := time.NewTicker(interval)
+		tick := time.NewTimer(interval())
 		defer tick.Stop()
 		for {
 			select {
 			case <-done:
 				return
 			case <-tick.C:
+				tick.Reset(interval())
 			case <-announced:
 				note()
 			}
@@ -94,11 +102,11 @@ func (v *watchdog) check(sh *kernel.Shaper) (lines []string, repaired bool) {
 		w = &watched{}
 		v.shapers[sh] = w
 	}
-	if v.watcher != nil {
-		v.watcher.Add(sh)
+	if watcher := v.process.watch(); watcher != nil {
+		watcher.Add(sh, v.announced)
 	}
 	changes := v.changes.Load()
-	if w.changes == changes && time.Since(w.last) < checkInterval {
+	if w.changes == changes && time.Since(w.last) < v.process.scaled(checkInterval) {
 		return nil, false
 	}
 	report := func(format string, args ...any) {

@@ -132,13 +132,12 @@ func bookOf(sh live.Handle, source policyfile.Source) string {
 // partFiles returns the files of changes, as in amendment.shapers, of shapers of the interface that are
 // not in a list.
 func partFiles(list []live.Handle) (map[string]bool, error) {
-	v, err := live.Look()
+	v, err := live.Look(list[0].Info().Interface)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { live.CloseAll(v.List) }()
 	out := map[string]bool{}
-	v.Narrow(list[0].Info().Interface, nil)
 	for _, sh := range v.List {
 		if !slices.ContainsFunc(list,
 			func(o live.Handle) bool { return o.Info().Direction == sh.Info().Direction }) {

@@ -39,7 +39,11 @@ func Meter(m *dataplane.Meter) string {
 // Budget names a budget, and its server unless it belongs to this host.
 func Budget(b *dataplane.Budget) string {
 	if b.OnHost() {
-		return "budget " + b.Name + " of this host"
+		text := "budget " + b.Name + " of this host"
+		if b.Once {
+			text += ", which charges a packet once"
+		}
+		return text
 	}
 	r := b.Resolved()
 	text := fmt.Sprintf("budget %s on %v, reported every %v, rescue %s for all hosts together", b.Name,

@@ -11,6 +11,8 @@ type HostBudget struct {
 	Name   string   `json:"name"`
 	Params string   `json:"parameters"` // in the syntax of --meter
 	Users  []string `json:"users"`      // all users, including this shaper
+	// two users that both charge a packet which this host forwards
+	Warning string `json:"warning,omitempty"`
 }
 
 // hostBudgets returns the budgets of the host with the given names.

@@ -25,8 +25,10 @@ func lookAtChanges(sh live.Handle) (live.Changes, func() (*policyfile.Compiled, 
 // changesJSON are the changes by shaper set and the API in the JSON of status and stats.
 type changesJSON struct {
 	Changes   []control.Change `json:"changes"`
-	More      int              `json:"more_changes,omitempty"` // changes not listed
-	OverQuota int              `json:"over_quota,omitempty"`   // customers who have used their quota
+	More      int              `json:"more_changes,omitempty"`      // changes not listed
+	OverQuota int              `json:"over_quota,omitempty"`        // customers who have used their quota
+	Added     int              `json:"customers_added,omitempty"`   // customers added or replaced while it ran
+	Removed   int              `json:"customers_removed,omitempty"` // customers of the policy's file removed
 	Problem   string           `json:"change_problem,omitempty"`
 
 	list []live.InForce
@@ -36,7 +38,7 @@ type changesJSON struct {
 func changesIn(sh live.Handle, look ChangesLook) (out changesJSON) {
 	out.Changes = []control.Change{}
 	all, policyOf, err := look(sh)
-	out.Problem = all.Problem
+	out.Problem, out.Added, out.Removed = all.Problem, all.Customers.Added, all.Customers.Removed
 	if err == nil && len(all.Book)+len(all.Interrupted) > 0 {
 		var policy *policyfile.Compiled
 		if policy, err = policyOf(); err == nil {
@@ -71,6 +73,10 @@ func printChanges(p *say.Printer, c *changesJSON, iface string) {
 			break
 		}
 		p.Printf("  changed  %s\n", c.list[i].Words())
+	}
+	if c.Added+c.Removed > 0 {
+		p.Printf("  added    %s, %d of the file removed: shaper customer list %s --added lists them\n",
+			say.Count(c.Added, "customer"), c.Removed, iface)
 	}
 	if c.OverQuota > 0 {
 		p.Printf("  quota    used by %s\n", say.Count(c.OverQuota, "customer"))

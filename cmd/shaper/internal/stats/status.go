@@ -168,6 +168,9 @@ func printStatus(p *say.Printer, about *kernel.About, st *Status) {
 	printChanges(p, &st.changesJSON, about.Interface)
 	for _, b := range st.Budgets {
 		p.Printf("  budget   %s: %s; used by %s\n", b.Name, b.Params, strings.Join(b.Users, ", "))
+		if b.Warning != "" {
+			p.Printf("  warning  %s\n", b.Warning)
+		}
 	}
 	for i := range st.Shares {
 		p.Printf("  budget   %s\n",

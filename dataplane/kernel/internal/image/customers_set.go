@@ -24,6 +24,7 @@ type CustomerIndex struct {
 	known   map[bpf.ShaperPlan]uint32
 	slots   planSlots
 	mover   *mover
+	keys    keyIndex
 }
 
 // Fits reports whether the index belongs to the maps in use, of a policy loaded at a time. The
@@ -34,6 +35,7 @@ func (x *CustomerIndex) Fits(m *Maps, loaded time.Time) bool {
 
 func (x *CustomerIndex) Close() {
 	if x != nil {
+		x.closeKeys()
 		x.mover.Close()
 	}
 }

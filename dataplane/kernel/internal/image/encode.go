@@ -135,6 +135,8 @@ func (e *encoder) refuse(object any, field, reason string, r remedy.Advice) {
 		&remedy.Error{Err: &dataplane.FieldError{Object: object, Field: field, Reason: reason}, Remedy: r})
 }
 
+const noNote = "once needs the note of a charge on the packet, which XDP programs cannot write"
+
 const noMark = "needs the skb mark, which XDP programs do not have"
 
 func (e *encoder) encodeClass(i int) {
@@ -210,6 +212,12 @@ func (e *encoder) encodeStage(i int) {
 	}
 	if from.Keyed() {
 		e.key(&s, from)
+	}
+	if b := from.Source.Budget; b != nil && b.Once {
+		e.Constants.Once = 1
+		if e.entry == XdpEntry {
+			e.refuse(b, "count", noNote, remedy.UseTC)
+		}
 	}
 	switch {
 	case from.Leased:

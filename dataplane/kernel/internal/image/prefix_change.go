@@ -64,10 +64,11 @@ func (d *customerDiff) findPrefixes() error {
 	return nil
 }
 
-// writePrefixes makes the table have the keys of the image. Then all programs that found a previous
-// customer have ended.
-func (d *customerDiff) writePrefixes() error {
-	p := &d.prefixes
+// writePrefixes makes the table have the keys of the image.
+func (d *customerDiff) writePrefixes() error { return d.prefixes.write() }
+
+// write makes the changes. Then all programs that found a previous customer have ended.
+func (p *prefixDiff) write() error {
 	shorter := func(a, b uint8) int { return int(a) - int(b) }
 	longer := func(a, b uint8) int { return int(b) - int(a) }
 	steps := slices.Concat(byLength(p.added, longer), [][]slotChange{p.moved}, byLength(p.removed, shorter))
@@ -80,7 +81,7 @@ func (d *customerDiff) writePrefixes() error {
 		}
 		for _, c := range step {
 			if c.to == 0 {
-				c.remove()
+				p.table.remove(c.prefixSlot)
 			} else {
 				c.SetNumber(c.to)
 			}

@@ -83,8 +83,8 @@ func lengthsOf(from *dataplane.Customers) (out shorterLengths) {
 // another key, because:
 //
 //   - Keys never move to other slots.
-//   - A search ends at a bucket with a slot that was never used. A bucket without one never has
-//     one again.
+//   - A search ends at a bucket with an unused slot. A bucket without one gets one only if no search for a
+//     key passes the bucket.
 //   - A key is written to a free slot, and the slot gets a number when all programs that may
 //     have read parts of the key have ended. The slot of a removed key is used again when all
 //     programs that may have found it have ended.
@@ -92,6 +92,7 @@ type prefixTable struct {
 	Buckets []bpf.ShaperPrefixBucket
 	Search  bpf.ShaperPrefixSearch
 	memory  engine.Memory[bpf.ShaperPrefixBucket]
+	used    int // number of slots with a key or a removed key; below 0: not counted
 }
 
 // prefixSlot is a place in the table.
@@ -123,7 +124,7 @@ func (s *Maps) OpenPrefixes() (*prefixTable, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &prefixTable{memory.Values, search, memory}, nil
+	return &prefixTable{memory.Values, search, memory, -1}, nil
 }
 
 func (t *prefixTable) Close() { t.memory.Close() }
@@ -179,21 +180,91 @@ func (t *prefixTable) Take(key PrefixKey) (prefixSlot, error) {
 		if n := s.Customer(); n == NeverUsed || n == Removed {
 			s.Addr[s.i], s.Kind[s.i] = key.Addr, key.Kind
 			s.SetNumber(Taken)
+			if n == NeverUsed && t.used >= 0 {
+				t.used++
+			}
 			return s, nil
 		}
 	}
 	return prefixSlot{}, ErrNoRoom
 }
 
-// remove removes the key of a slot.
-func (s prefixSlot) remove() {
-	for i := range s.Number {
-		if i != s.i && (prefixSlot{s.ShaperPrefixBucket, i}).Customer() == NeverUsed {
-			s.SetNumber(NeverUsed) // searches end here with or without this key
-			return
+// remove removes the key of a slot. Then no search for it passes the buckets from its home to the slot, so some
+// slots of removed keys there may become unused: if all remained, searches would become ever longer.
+func (t *prefixTable) remove(s prefixSlot) {
+	home := t.Home(s.Key())
+	at := home
+	for range maxProbes {
+		if &t.Buckets[at] == s.ShaperPrefixBucket {
+			break
 		}
+		at = (at + 1) % len(t.Buckets)
 	}
 	s.SetNumber(Removed)
+	onPath := true // at is a bucket of the path
+	for range t.Buckets {
+		if tidied := t.tidy(at); !tidied && !onPath {
+			return
+		}
+		onPath = onPath && at != home
+		at = (at + len(t.Buckets) - 1) % len(t.Buckets)
+	}
+}
+
+// tidy makes the slots of removed keys in a bucket unused if no search for a key passes it. It returns false
+// if there are none, or not.
+func (t *prefixTable) tidy(at int) bool {
+	b, removed := &t.Buckets[at], 0
+	for i := range b.Number {
+		removed += int(engine.Flag(prefixSlot{b, i}.Customer() == Removed))
+	}
+	if removed == 0 || t.passed(at) {
+		return false
+	}
+	for i := range b.Number {
+		if s := (prefixSlot{b, i}); s.Customer() == Removed {
+			s.SetNumber(NeverUsed)
+		}
+	}
+	if t.used >= 0 {
+		t.used -= removed
+	}
+	return true
+}
+
+// passed reports whether the search for some key passes a bucket: it starts there or before, and ends behind.
+func (t *prefixTable) passed(at int) bool {
+	n := len(t.Buckets)
+	for distance := range min(maxProbes, n) {
+		b, end := &t.Buckets[(at+distance)%n], false
+		for i := range b.Number {
+			s := prefixSlot{b, i}
+			switch s.Customer() {
+			case NeverUsed:
+				end = true
+			case Removed:
+			default:
+				if searched := ((at+distance)%n - t.Home(s.Key()) + n) % n; searched >= distance && distance > 0 {
+					return true
+				}
+			}
+		}
+		if end {
+			return false
+		}
+	}
+	return true
+}
+
+// countUsed returns the number of slots with a key or a removed key.
+func (t *prefixTable) countUsed() int {
+	if t.used < 0 {
+		t.used = 0
+		for s := range t.Slots() {
+			t.used += int(engine.Flag(s.Customer() != NeverUsed))
+		}
+	}
+	return t.used
 }
 
 // Slots yields all slots.
@@ -211,12 +282,7 @@ func (t *prefixTable) Slots() iter.Seq[prefixSlot] {
 
 // fits reports whether the table has room for the keys of customers beside its own.
 func (t *prefixTable) fits(list []dataplane.Customer) bool {
-	used := 0
-	for s := range t.Slots() {
-		if s.Customer() != NeverUsed {
-			used++
-		}
-	}
+	used := t.countUsed()
 	for i := range list {
 		for _, key := range prefixesOf(&list[i]) {
 			if _, has := t.find(key); !has {

@@ -12,7 +12,7 @@ import (
 
 // newPrefixTable returns a table in memory with room for n keys.
 func newPrefixTable(n int) *prefixTable {
-	t := &prefixTable{Buckets: make([]bpf.ShaperPrefixBucket, bucketsFor(n))}
+	t := &prefixTable{Buckets: make([]bpf.ShaperPrefixBucket, bucketsFor(n)), used: -1}
 	t.Search.Seed = rand.Uint64()
 	return t
 }
@@ -53,7 +53,7 @@ func TestPrefixTableModel(t *testing.T) {
 				if !has {
 					t.Fatalf("key %v is lost", keys[i])
 				}
-				slot.remove()
+				table.remove(slot)
 				delete(model, keys[i])
 				keys[i] = keys[len(keys)-1]
 				keys = keys[:len(keys)-1]
@@ -63,6 +63,46 @@ func TestPrefixTableModel(t *testing.T) {
 			if slot, has := table.find(key); !has || slot.Customer() != model[key] {
 				t.Fatalf("key %v is lost", key)
 			}
+		}
+	}
+}
+
+// TestPrefixChurn replaces keys at random for long. Removed keys must not fill the table.
+func TestPrefixChurn(t *testing.T) {
+	r := kerneltest.Seeded(t)
+	const n = 2000
+	table := newPrefixTable(n)
+	table.countUsed()
+	var keys []PrefixKey
+	for i := range 200_000 {
+		key := PrefixKey{bpf.ShaperAddr{Hi: r.Uint64(), Lo: uint64(i)}, 128}
+		slot, err := table.Take(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slot.SetNumber(1)
+		if keys = append(keys, key); len(keys) <= n {
+			continue
+		}
+		k := r.IntN(len(keys))
+		slot, has := table.find(keys[k])
+		if !has {
+			t.Fatalf("key %v is lost", keys[k])
+		}
+		table.remove(slot)
+		keys[k] = keys[n]
+		keys = keys[:n]
+	}
+	used := table.countUsed()
+	if table.used = -1; used != table.countUsed() {
+		t.Errorf("counted %d used slots, there are %d", used, table.countUsed())
+	}
+	if most := n + n/4; used > most { // without tidying the table is full after 10,000 keys
+		t.Errorf("%d slots are used for %d keys, want at most %d", used, n, most)
+	}
+	for _, key := range keys {
+		if _, has := table.find(key); !has {
+			t.Fatalf("key %v is lost", key)
 		}
 	}
 }

@@ -58,6 +58,9 @@ func (e *encoder) checkMeter(m *dataplane.Meter) {
 		"Envelope", "Rank", "CIRMax", "EIRMax", "Budget")
 	e.unsaid(m, m.PreColor, "From", "Map")
 	e.unsaid(m, m.Per, "By", "V4", "V6")
+	if b := m.Budget; b != nil {
+		e.unsaid(b, b, "Name", "Address", "Interval", "Rescue", "Weight", "Hosts", "Once")
+	}
 }
 
 // checkQueue refuses unknown fields of a queue.

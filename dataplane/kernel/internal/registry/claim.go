@@ -23,6 +23,7 @@ type Request struct {
 	Previous *bpf.ShaperProfile // in the user's previous plan; nil if the budget was not in it
 	Initial  bpf.ShaperState    // of a new budget
 	Stage    int                // index in the plan
+	Once     bool               // charge a packet once on its way through the host
 }
 
 // RequestFor returns the request of a stage, or nil if its meter is not a budget of
@@ -37,6 +38,7 @@ func RequestFor(plan *compiled.Plan, stage int, p *bpf.ShaperProfile) *Request {
 			Name: s.BudgetName, Packets: engine.Flag(s.Packets), Params: formatParams(s.Source), Profile: *p,
 		},
 		Initial: engine.InitialLevels(s, p).UnstartedState(p), Stage: stage,
+		Once: s.Budget.Once,
 	}
 }
 
@@ -111,6 +113,9 @@ func NewClaims(user User, requests []*Request, interrupted bool) (*Claims, error
 		var claim *Claim
 		if claim, err = c.grant(request, interrupted); err == nil {
 			c.List = append(c.List, claim)
+			if request.Once && claim.Record.Label == 0 {
+				claim.Record.Label = c.newLabel()
+			}
 		}
 	}
 	if err != nil {
@@ -157,6 +162,13 @@ func (c *Claims) grant(request *Request, interrupted bool) (*Claim, error) {
 
 // isUser reports whether u is the user of these claims.
 func (c *Claims) isUser(u User) bool { return u.File == c.user.File }
+
+// userOf returns the user of a granted request.
+func (c *Claims) userOf(claim *Claim) User {
+	u := c.user
+	u.Once = claim.Once
+	return u
+}
 
 // SameStateFormat reports whether the words of a state have the same meaning in both
 // profiles, apart from their units.
@@ -219,7 +231,7 @@ func (c *Claims) WriteInitialState(claim *Claim, now uint64, state bpf.ShaperSta
 // pins new maps.
 func (c *Claims) Register() error {
 	for _, claim := range c.List {
-		claim.Record.Users = append(slices.DeleteFunc(claim.Record.Users, c.isUser), c.user)
+		claim.Record.Users = append(slices.DeleteFunc(claim.Record.Users, c.isUser), c.userOf(claim))
 	}
 	if err := c.save(); err != nil {
 		return err
@@ -232,9 +244,9 @@ func (c *Claims) Register() error {
 func (c *Claims) Commit() error {
 	c.committed = true
 	var errs []error
-	used := map[*Budget]bool{}
+	used := map[*Budget]*Claim{}
 	for _, claim := range c.List {
-		used[claim.Record] = true
+		used[claim.Record] = claim
 		if !claim.change {
 			continue
 		}
@@ -247,8 +259,8 @@ func (c *Claims) Commit() error {
 	}
 	for _, r := range c.Budgets {
 		r.Users = slices.DeleteFunc(r.Users, c.isUser)
-		if used[r] {
-			r.Users = append(r.Users, c.user)
+		if claim := used[r]; claim != nil {
+			r.Users = append(r.Users, c.userOf(claim))
 		}
 	}
 	c.dropUnused()
@@ -279,8 +291,8 @@ func (c *Claims) restore() error {
 	return c.write(c.undo)
 }
 
-// Notes describes the effects of changed parameters on other users, one line each. c may be
-// nil.
+// Notes describes the effects of changed parameters on other users, and warns about packets that the user
+// and another one both charge, one line each. Call it in the user's network namespace. c may be nil.
 func (c *Claims) Notes() (out []string) {
 	if c == nil {
 		return nil
@@ -301,6 +313,9 @@ func (c *Claims) Notes() (out []string) {
 			out = append(out, fmt.Sprintf("budget %s keeps the parameters of %s, %s, not %s", claim.Name,
 				strings.Join(others, ", "), claim.Record.Params, claim.Params))
 		}
+		if warning := claim.Record.twice(c.user.Namespace, c.isUser); warning != "" {
+			out = append(out, "warning: "+warning)
+		}
 	}
 	return out
 }
@@ -310,6 +325,9 @@ type Use struct {
 	Name   string
 	Params string   // parameters in force, in the one-line form of policy files
 	Users  []string // interface, direction and process of each user
+	// Warning is about two users in this network namespace that both charge a forwarded packet; "" if
+	// there are none
+	Warning string
 }
 
 // InUse returns the used budgets of this host, in any network namespace. It is safe for concurrent
@@ -322,7 +340,7 @@ func InUse() (out []Use, err error) {
 			continue
 		}
 		for _, b := range r.Budgets {
-			use := Use{Name: b.Name, Params: b.Params}
+			use := Use{Name: b.Name, Params: b.Params, Warning: b.twiceHere()}
 			for i := range b.Users {
 				use.Users = append(use.Users, b.Users[i].String())
 			}

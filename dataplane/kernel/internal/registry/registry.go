@@ -55,6 +55,7 @@ type Budget struct {
 	Packets uint8  // 1: counts packets, not bytes
 	Params  string // of the meter, in the one-line form of policy files
 	Profile bpf.ShaperProfile
+	Label   uint16 `json:",omitempty"` // in the notes of packets that it charges once; 0: none yet
 	Users   []User
 }
 
@@ -128,6 +129,16 @@ func parseRegistry(text []byte) (r registry, err error) {
 		return registry{}, err
 	}
 	r.Budgets = slices.DeleteFunc(r.Budgets, func(b *Budget) bool { return b == nil || len(b.Users) == 0 })
+	labels := map[uint16]string{}
+	for _, b := range r.Budgets {
+		if b.Label == 0 {
+			continue
+		}
+		if other, ok := labels[b.Label]; ok || b.Label > maxLabel {
+			return registry{}, fmt.Errorf("label %d of budget %q is too large, or that of %q", b.Label, b.Name, other)
+		}
+		labels[b.Label] = b.Name
+	}
 	return r, nil
 }
 

@@ -11,6 +11,7 @@ import (
 func FuzzParseRegistry(f *testing.F) {
 	f.Add([]byte(`{"Version":1,"Maps":[1,2],"Budgets":[{"Name":"a","Slot":1,"Users":[{"File":"x"}]},null,{"Name":"b"}]}`))
 	f.Add([]byte("null"))
+	f.Add([]byte(`{"Budgets":[{"Name":"a","Label":7,"Users":[{"Once":true}]},{"Name":"b","Label":7,"Users":[{}]}]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		r, err := parseRegistry(text)
 		for _, b := range r.Budgets {

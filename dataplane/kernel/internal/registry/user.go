@@ -27,6 +27,7 @@ type User struct {
 	Index     int              // index of the interface; 0 for a plane in user space
 	Interface string           // name of the interface
 	Direction dataplane.Direction
+	Once      bool `json:",omitempty"` // it does not charge a packet that the budget has charged
 }
 
 // name returns the interface and the direction.
@@ -38,6 +39,9 @@ func (u *User) String() string { return fmt.Sprintf("%s (process %d)", u.name(),
 func (u *User) registryTemp() string {
 	return RegistryTemp(u.At(), u.Direction)
 }
+
+// inUserSpace reports whether the user is a plane in user space.
+func (u *User) inUserSpace() bool { return len(u.Programs) == 0 }
 
 func (u *User) At() iface.ID { return iface.ID{Namespace: u.Namespace, Index: u.Index} }
 

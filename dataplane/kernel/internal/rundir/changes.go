@@ -14,6 +14,10 @@ const changesPrefix = "changes-"
 // bothDirections is the suffix of a file of changes to shapers of both directions.
 const bothDirections = "both"
 
+// customersSuffix is the suffix of a file of customers that are added while a shaper runs, after the name of
+// the file of changes. RemoveChanges removes it, too.
+const customersSuffix = ".added"
+
 // ChangesPath returns the path of a file in StateDir for changes to the shapers of an interface
 // in one direction, or in both. It makes the directory.
 func ChangesPath(at iface.ID, directions []dataplane.Direction) (string, error) {
@@ -38,10 +42,11 @@ func RemoveChanges(at iface.ID, direction dataplane.Direction, both bool) (remov
 	}
 	for _, suffix := range suffixes {
 		name := at.FileName(changesPrefix + suffix)
-		if FileExists(filepath.Join(StateDir, name)) {
+		path := filepath.Join(StateDir, name)
+		if FileExists(path) || FileExists(path+customersSuffix) {
 			removed = append(removed, suffix)
 		}
-		for _, extra := range []string{"", Temporary, ".lock"} {
+		for _, extra := range []string{"", Temporary, ".lock", customersSuffix, customersSuffix + Temporary} {
 			err = errors.Join(err, RemoveState(name+extra))
 		}
 	}

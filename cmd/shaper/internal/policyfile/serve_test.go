@@ -1,0 +1,86 @@
+package policyfile
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/a-seed-32e5a53f/shaper/dataplane"
+)
+
+// TestServe reads a configuration with each key, and finds the entries of interfaces.
+func TestServe(t *testing.T) {
+	t.Parallel()
+	s, err := LoadServe("shaper.yaml", []byte(`interfaces:
+  - {match: eth0, policy: uplink.yaml, direction: both, pin: true}
+  - {match: lo, rate: 1gbit}
+  - {match: "eth*", rate: 50mbit, hook: tc, pacer: htb, gso-limit: off, repair: true, dry-run: true}
+  - {match: "*", policy: rest.yaml, direction: ingress, hook: xdp}
+control: control.sock
+control-group: adm
+control-read: read.sock
+control-read-group: staff
+metrics: 127.0.0.1:9090
+metrics-customers: 7
+state: state
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"eth0": "eth0", "eth1": "eth*", "eth": "eth*", "wg0": "*", "lo": "lo", "": "*",
+	} {
+		if e := s.Of(name, name == "lo"); e == nil || e.Match != want {
+			t.Errorf("%q: got entry %+v, want that of %s", name, e, want)
+		}
+	}
+	if e := s.Of("lo2", true); e != nil {
+		t.Errorf("a loopback interface got the entry of the pattern %s", e.Match)
+	}
+	e := s.Of("eth7", false)
+	if e.Hook != "tc" || e.Pacer != "htb" || e.GSOLimit != "off" || !e.Repair || !e.Dry || e.Pin || e.Named() ||
+		len(e.Directions) != 1 || e.Directions[0] != dataplane.Egress || e.Place != "shaper.yaml:4:5" {
+		t.Errorf("entry %+v", e)
+	}
+	if e := s.Of("eth0", false); !e.Pin || !e.Named() || len(e.Directions) != 2 {
+		t.Errorf("entry %+v", e)
+	}
+	want := Serve{
+		Interfaces: s.Interfaces, Control: "control.sock", ControlGroup: "adm", ControlRead: "read.sock",
+		ReadGroup: "staff", Metrics: "127.0.0.1:9090", MetricsCustomers: 7, State: "state",
+	}
+	if len(s.Interfaces) != 4 || !sameServe(s, &want) {
+		t.Errorf("got %+v, want %+v", s, want)
+	}
+}
+
+func sameServe(a, b *Serve) bool {
+	x, y := *a, *b
+	x.Interfaces, y.Interfaces = nil, nil
+	return x.Control == y.Control && x.ControlGroup == y.ControlGroup && x.ControlRead == y.ControlRead &&
+		x.ReadGroup == y.ReadGroup && x.Metrics == y.Metrics && x.MetricsCustomers == y.MetricsCustomers &&
+		x.State == y.State
+}
+
+// FuzzServe reads any configuration. An accepted one finds an entry for each name without wildcards.
+func FuzzServe(f *testing.F) {
+	f.Add("interfaces:\n  - {match: eth0, policy: uplink.yaml, direction: both}\n  - {match: 'v[a-c]*', rate: 1mbit}\n")
+	f.Add("control: x\nmetrics-customers: 7\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		s, err := LoadServe("shaper.yaml", []byte(text))
+		if err != nil {
+			if !strings.Contains(err.Error(), "shaper.yaml") && !strings.Contains(err.Error(), "configuration") {
+				t.Errorf("an error without a place: %v", err)
+			}
+			return
+		}
+		for i := range s.Interfaces {
+			e := &s.Interfaces[i]
+			if (e.Policy == "") == (e.Rate == "") || len(e.Directions) == 0 {
+				t.Errorf("entry %+v", e)
+			}
+			if e.Named() && s.Of(e.Match, true) == nil {
+				t.Errorf("no entry for %q", e.Match)
+			}
+		}
+	})
+}

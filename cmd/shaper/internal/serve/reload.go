@@ -1,0 +1,231 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"runtime"
+	"sync"
+
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/policyfile"
+	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
+)
+
+// A reload reads the configuration and all policies again. A configuration with an error changes nothing. A
+// policy with an error, or which one of its interfaces cannot run, changes none of its interfaces.
+
+// reload reads the files again, and calls done when all interfaces have their policies. pattern chooses
+// interfaces; "" chooses all, and applies the entries of the configuration to them.
+func (v *supervisor) reload(pattern string, done func(error)) {
+	if v.reloading {
+		done(errReloading)
+		return
+	}
+	before := v.files
+	next, err := v.nextFiles()
+	if next == nil {
+		v.host.Warn("%v: nothing is changed", err)
+		done(v.host.Reload(v.summary, func() error { return err }))
+		return
+	}
+	if pattern == "" {
+		v.files = next
+		v.rematch()
+	} else {
+		v.files = before.with(next, v.shaped(pattern))
+	}
+	v.reloading = true
+	if len(v.outdated()) == 0 {
+		err = v.host.Reload(v.summary, func() error { return err })
+	}
+	v.update(before, err, done)
+}
+
+var errReloading = errors.New("a reload is running: try again")
+
+// target is a member with its name at the beginning of a reload.
+type target struct {
+	*member
+	name string
+}
+
+// outdated returns the members whose policy is not that of the files, by that policy.
+func (v *supervisor) outdated() map[*policy][]target {
+	out := map[*policy][]target{}
+	for _, m := range v.shaped("") {
+		if p := v.files.policies[source(m.entry)]; p != nil && p != m.policy && !m.again {
+			out[p] = append(out[p], target{m, m.Name})
+		}
+	}
+	return out
+}
+
+// update loads the policies of the files at all outdated members. It continues with those that were started
+// with earlier policies meanwhile. before has the policies for those that cannot be loaded.
+func (v *supervisor) update(before *files, failed error, done func(error)) {
+	groups := v.outdated()
+	if len(groups) == 0 {
+		v.reloading = false
+		done(failed)
+		return
+	}
+	go func() {
+		err := v.host.Reload(v.summary, func() error {
+			var errs []error
+			for p, list := range groups {
+				p.refused = v.replace(p, list)
+				errs = append(errs, p.refused)
+			}
+			return errors.Join(append(errs, failed)...)
+		})
+		v.calls <- func() {
+			for p, list := range groups {
+				for _, t := range list {
+					t.policy = p
+				}
+				if p.refused != nil {
+					v.restore(p, before)
+				}
+			}
+			v.update(before, err, done)
+		}
+	}()
+}
+
+// restore makes interfaces that appear get the policy of before.
+func (v *supervisor) restore(p *policy, before *files) {
+	for key, now := range v.files.policies {
+		if now == p && before.policies[key] != nil {
+			v.files.policies[key] = before.policies[key]
+			for _, m := range v.members {
+				if m.policy == p {
+					m.policy = before.policies[key]
+				}
+			}
+		}
+	}
+}
+
+// with returns the files with the policies of other files for some members.
+func (f *files) with(other *files, list []*member) *files {
+	out := *f
+	out.policies = maps.Clone(f.policies)
+	for _, m := range list {
+		if p := other.policies[source(m.entry)]; p != nil {
+			out.policies[source(m.entry)] = p
+		}
+	}
+	return &out
+}
+
+// nextFiles reads the configuration and the policies again. A policy with an error is that of before, and
+// the error is returned beside the files. Without files, the configuration has an error.
+func (v *supervisor) nextFiles() (*files, error) {
+	next, err := newFiles(v.files.dir)
+	if next == nil {
+		return nil, err
+	}
+	for at := range next.config.Interfaces {
+		key := source(&next.config.Interfaces[at])
+		if p := next.policies[key]; p.compiled == nil {
+			before := v.files.policies[key]
+			if before == nil {
+				return nil, err // an entry without any policy
+			}
+			next.policies[key] = before
+		}
+	}
+	if err != nil {
+		v.host.Warn("%v: its interfaces are unchanged", err)
+	}
+	for _, p := range next.policies {
+		p.flags.Warn(v.host.Errors(), p.compiled, "")
+	}
+	return next, err
+}
+
+// rematch applies the entries of the configuration to all interfaces.
+func (v *supervisor) rematch() {
+	for _, m := range v.members {
+		e := v.files.config.Of(m.Name, m.Loopback)
+		if e == nil {
+			e = v.files.config.Of(m.chosen, m.Loopback)
+		}
+		switch {
+		case e == nil:
+			m.Detach()
+		case !sameOptions(e, m.entry):
+			m.again = true
+			m.Stop()
+		default:
+			m.entry = e
+		}
+	}
+	clear(v.idle)
+	v.lookAtAll()
+}
+
+// sameOptions reports whether entries differ at most in their places, matches and policies.
+func sameOptions(a, b *policyfile.ServeInterfaces) bool {
+	x, y := *a, *b
+	y.Place, y.Match, y.Policy, y.Rate = x.Place, x.Match, x.Policy, x.Rate
+	return reflect.DeepEqual(x, y)
+}
+
+// replace loads a policy at all of its interfaces, or at none if one of them cannot run it. Then it returns
+// an error.
+func (v *supervisor) replace(p *policy, list []target) error {
+	ctx := context.Background()
+	changed := make([]bool, len(list))
+	err := each(list, func(i int, t target) error {
+		has, err := t.Has(ctx, p.compiled)
+		if changed[i] = !has && err == nil; !changed[i] {
+			return nil // or it has just ended
+		}
+		return t.Accepts(ctx, p.compiled)
+	})
+	if err != nil {
+		err = fmt.Errorf("%w: policy %s is not loaded at any interface", err, p.compiled.Name)
+		v.host.Warn("%v", err)
+		return err
+	}
+	n := 0
+	err = each(list, func(i int, t target) error {
+		if !changed[i] {
+			return nil
+		}
+		return t.Use(ctx, p.compiled)
+	})
+	if err != nil { // the process of the interface goes on with the policy that is in force there
+		v.host.Warn("%v", err)
+	}
+	for _, c := range changed {
+		if c {
+			n++
+		}
+	}
+	if n > 0 {
+		v.host.Warn("policy %s: reloaded at %s", p.compiled.Name, say.Count(n, "interface"))
+	}
+	return nil
+}
+
+// each calls f for all members, several at once, and joins the errors with their names.
+func each(list []target, f func(i int, t target) error) error {
+	var all sync.WaitGroup
+	free := make(chan struct{}, runtime.NumCPU())
+	errs := make([]error, len(list))
+	for i, t := range list {
+		free <- struct{}{}
+		all.Go(func() {
+			if err := f(i, t); err != nil {
+				errs[i] = fmt.Errorf("%s: %w", t.name, err)
+			}
+			<-free
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
