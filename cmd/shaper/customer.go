@@ -168,37 +168,7 @@ func (f *foundCustomer) write(s cli.Streams, policy *policyfile.Compiled) error 
 	}
 	c := &policy.Policy.Customers.List[f.number-1]
 	p.Printf("customer %s\n", say.Printable(c.Name))
-	parts := []say.Part{{Key: "place", Text: policy.Place(c, "")}}
-	if f.prefix.IsValid() {
-		parts = append(parts, say.Part{Key: "match", Text: fmt.Sprintf("%s is in %s", f.text, prefixText(f.prefix))})
-	}
-	for _, list := range [][]string{prefixTexts(c.Prefixes), vlanTexts(policy.Policy.Customers.Key, c.VLANs)} {
-		if more := len(list) - mostShown; more > 0 {
-			list = append(list[:mostShown:mostShown], say.Count(more, "other"))
-		}
-		if len(list) > 0 {
-			key := "addresses"
-			if c.VLANs != nil {
-				key = "vlans"
-			}
-			parts = append(parts, say.Part{Key: key, Text: strings.Join(list, ", ")})
-		}
-	}
-	if len(c.Prefixes)+len(c.VLANs) == 0 {
-		parts = append(parts, say.Part{Key: "addresses", Text: "none, so it gets no packets"})
-	}
-	plan := c.Plan.Name
-	own := policy.OwnParameters(c.Plan)
-	for _, name := range slices.Sorted(maps.Keys(own)) {
-		plan += fmt.Sprintf(", own %s %s", name, own[name])
-	}
-	parts = append(append(parts, say.Part{Key: "plan", Text: plan}), check.PlanParts(policy.Policy, c.Plan)...)
-	if q := policy.QuotaOf(c.Name, c.Plan.Name); q != nil {
-		parts = append(parts, say.Part{
-			Key: "quota", Text: fmt.Sprintf("%s B every %s, then plan %s", say.Grouped(q.Limit), q.Every, q.Then),
-		})
-	}
-	width := 0
+	width, parts := 0, f.parts(policy, c)
 	for _, part := range parts {
 		width = max(width, len(part.Key))
 	}
@@ -206,6 +176,37 @@ func (f *foundCustomer) write(s cli.Streams, policy *policyfile.Compiled) error 
 		p.Printf("  %-*s  %s\n", width, part.Key, part.Text)
 	}
 	return p.Err
+}
+
+// parts describes the customer.
+func (f *foundCustomer) parts(policy *policyfile.Compiled, c *dataplane.Customer) []say.Part {
+	parts := []say.Part{{Key: "place", Text: policy.Place(c, "")}}
+	if f.prefix.IsValid() {
+		at := fmt.Sprintf("%s is in %s", f.text, prefixText(f.prefix))
+		parts = append(parts, say.Part{Key: "match", Text: at})
+	}
+	key, list := "addresses", prefixTexts(c.Prefixes)
+	if c.VLANs != nil {
+		key, list = "vlans", vlanTexts(policy.Policy.Customers.Key, c.VLANs)
+	}
+	if more := len(list) - mostShown; more > 0 {
+		list = append(list[:mostShown:mostShown], say.Count(more, "other"))
+	}
+	if list == nil {
+		list = []string{"none, so it gets no packets"}
+	}
+	parts = append(parts, say.Part{Key: key, Text: strings.Join(list, ", ")})
+
+	plan, own := c.Plan.Name, policy.OwnParameters(c.Plan)
+	for _, name := range slices.Sorted(maps.Keys(own)) {
+		plan += fmt.Sprintf(", own %s %s", name, own[name])
+	}
+	parts = append(append(parts, say.Part{Key: "plan", Text: plan}), check.PlanParts(policy.Policy, c.Plan)...)
+	if q := policy.QuotaOf(c.Name, c.Plan.Name); q != nil {
+		text := fmt.Sprintf("%s B every %s, then plan %s", say.Grouped(q.Limit), q.Every, q.Then)
+		parts = append(parts, say.Part{Key: "quota", Text: text})
+	}
+	return parts
 }
 
 // customerShowJSON is the output of customer show --json.

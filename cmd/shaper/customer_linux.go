@@ -215,7 +215,9 @@ func changeCustomers(
 func addLiveShow(cmd *cobra.Command, s cli.Streams) func(name, customer string, asJSON bool) error {
 	var f live.Flags
 	f.Add(cmd)
-	return func(name, customer string, asJSON bool) error { return showLiveCustomer(s, &f, name, customer, asJSON) }
+	return func(name, customer string, asJSON bool) error {
+		return showLiveCustomer(s, &f, name, customer, asJSON)
+	}
 }
 
 func showLiveCustomer(s cli.Streams, f *live.Flags, name, customer string, asJSON bool) error {

@@ -152,7 +152,9 @@ func lastOf(p netip.Prefix) netip.Addr {
 
 // FuzzRange checks that any range contains the addresses between its ends, in ascending prefixes.
 func FuzzRange(f *testing.F) {
-	for _, seed := range []string{"10.0.0.1-9", "::1-::ffff", "2001:db8::-f", "64:ff9b::1.2.3.4-5", "1-2", "-", "::-", "::ffff:1.2.3.4-5"} {
+	for _, seed := range []string{
+		"10.0.0.1-9", "::1-::ffff", "2001:db8::-f", "64:ff9b::1.2.3.4-5", "1-2", "-", "::-", "::ffff:1.2.3.4-5",
+	} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -282,7 +282,9 @@ links: {l: {rate: 10gbit}}
 						found = append(found, b.Rate)
 					}
 				}
-				same[name] = same[name] || slices.ContainsFunc(found, func(r meter.Rate) bool { return r.Cmp(rate) == 0 })
+				if slices.ContainsFunc(found, func(r meter.Rate) bool { return r.Cmp(rate) == 0 }) {
+					same[name] = true
+				}
 			}
 		}
 	}

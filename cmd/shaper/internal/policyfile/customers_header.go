@@ -128,8 +128,8 @@ func (r *rowReader) headerText() string {
 }
 
 // checkDirections refuses columns of rates for one direction without those for the other, and with those
-// for both. A policy may name the column of one direction: the other one has the rate of the plan. If it names
-// columns, its unit needs one of rates.
+// for both. A policy may name the column of one direction: the other one has the rate of the plan. If it
+// names columns, its unit needs one of rates.
 func (r *rowReader) checkDirections() {
 	has := func(column string) bool { return slices.Contains(r.ownNames, column) }
 	for _, name := range []string{"rate", "guarantee"} {
