@@ -80,6 +80,8 @@ func run(args []string, s cli.Streams) int {
 		err = fmt.Errorf("standard output: %w", output.WithoutPath(writeErr))
 	case err == nil:
 		return cli.ExitDone
+	case err == cli.ErrNothing:
+		return cli.ExitFailed
 	}
 	printed := map[string]bool{}
 	for line := range strings.Lines(cli.Advised(err).Error()) {
@@ -131,8 +133,8 @@ color.`,
 		return cli.Usagef("%w: see %s --help", err, cmd.CommandPath())
 	})
 	root.AddCommand(
-		newRun(s), newServe(s), newTap(s), newReplay(s), newReload(s), newSet(s), newCustomer(s), newConfirm(s),
-		newDetach(s),
+		newRun(s), newServe(s), newTap(s), newReplay(s), newReload(s), newSet(s), newCustomer(s),
+		newConfirm(s), newDetach(s),
 		newStatus(s), newStats(s), newWhy(s), newCompare(s), newBudget(s), newCheck(s), newAdvise(s),
 		newDiff(s), newImport(s), newExport(s), newSimulate(s), newVersion(s), newGuard(s), newMan(),
 	)

@@ -2,9 +2,11 @@ package compiled
 
 import (
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 
 	"github.com/a-seed-32e5a53f/shaper/dataplane"
@@ -84,6 +86,19 @@ func idOf(key dataplane.CustomerKey, p *dataplane.Packet) (id uint64, ok bool) {
 	}
 	return 0, false // of a cgroup, which only the kernel knows
 }
+
+// ByAddress returns the number of the customer with the longest prefix that contains an address, or 0.
+func (c *Customers) ByAddress(a netip.Addr) uint32 {
+	b := a.As16()
+	addr := dataplane.Addr{Hi: binary.BigEndian.Uint64(b[:8]), Lo: binary.BigEndian.Uint64(b[8:])}
+	if a.Is4() {
+		return c.table.find(dataplane.IPv4, dataplane.Addr{Lo: addr.Lo & 0xffff_ffff})
+	}
+	return c.table.find(dataplane.IPv6, addr)
+}
+
+// ByID returns the number of the customer with a number in its dataplane.Customer.IDs, or 0.
+func (c *Customers) ByID(id uint64) uint32 { return c.table.ids.find(id, mix(id)) }
 
 // CustomerService is a customer, by name, with its plan.
 type CustomerService struct {

@@ -103,14 +103,8 @@ func customersJSON(file *policyfile.File, mtu int64) *checkCustomersJSON {
 		plan := &out.Plans[i]
 		*plan = checkPlanJSON{Name: p.Name, Actions: map[string]string{}}
 		named[p], index[p.Name] = true, i
-		service := serviceJSON(policy, p, mtu)
-		plan.Meter, plan.Queue = service.Meter, service.Queue
-		if up := p.Upward(); up != nil {
-			if service := serviceJSON(policy, up, mtu); !reflect.DeepEqual(service,
-				checkServiceJSON{plan.Meter, plan.Queue}) {
-				plan.Up = &service
-			}
-		}
+		service := newPlanJSON(policy, p, mtu)
+		plan.Meter, plan.Queue, plan.Up = service.Meter, service.Queue, service.Up
 		for color, a := range [...]*dataplane.Action{p.Green, p.Yellow, p.Red} {
 			if a != nil {
 				plan.Actions[meter.Color(color).String()] = say.Action(*a)
@@ -219,11 +213,7 @@ func (p policyPrinter) customers(file *policyfile.File) {
 			used += fmt.Sprintf("; selected by %s", say.Count(len(by), "plan"))
 		}
 		p.Printf("\nplan %s\n  used    by %s\n", plan.Name, used)
-		if plan.Params != nil {
-			p.parts(meterParts(policy, plan))
-		} else {
-			p.parts(append([]say.Part{{Key: "queue", Text: "one for each customer"}}, say.PlanParts(plan)...))
-		}
+		p.parts(PlanParts(policy, plan))
 		for color, a := range [...]*dataplane.Action{plan.Green, plan.Yellow, plan.Red} {
 			if a != nil {
 				p.Printf("  %-7s %s\n", meter.Color(color), say.Action(*a))
@@ -231,6 +221,35 @@ func (p policyPrinter) customers(file *policyfile.File) {
 		}
 		p.rules(&t.Plans[i])
 	}
+}
+
+// PlanParts describes the meter or the queue of a plan, for both directions.
+func PlanParts(policy *dataplane.Policy, p *dataplane.ServicePlan) []say.Part {
+	if p.Params != nil {
+		return meterParts(policy, p)
+	}
+	return append([]say.Part{{Key: "queue", Text: "one for each customer"}}, say.PlanParts(p)...)
+}
+
+// PlanJSON is the meter or the queue of a plan, as in the output of check --json.
+type PlanJSON struct {
+	checkServiceJSON
+	Up *checkServiceJSON `json:"up,omitempty"` // for packets from the customer, if it differs
+}
+
+// NewPlanJSON returns the JSON of a plan.
+func NewPlanJSON(policy *dataplane.Policy, p *dataplane.ServicePlan) PlanJSON {
+	return newPlanJSON(policy, p, cli.DefaultMTU)
+}
+
+func newPlanJSON(policy *dataplane.Policy, p *dataplane.ServicePlan, mtu int64) (out PlanJSON) {
+	out.checkServiceJSON = serviceJSON(policy, p, mtu)
+	if up := p.Upward(); up != nil {
+		if service := serviceJSON(policy, up, mtu); !reflect.DeepEqual(service, out.checkServiceJSON) {
+			out.Up = &service
+		}
+	}
+	return out
 }
 
 // meterParts describes the meter of a plan, for both directions.

@@ -175,10 +175,25 @@ func (l *loader) inRows(object any) bool {
 	return false
 }
 
+// NearColumn returns the column that a misspelled one in the file of customers may mean, or "".
+func (f *File) NearColumn(name string) string {
+	all, _ := contents(f.Policy.Customers.Key, "")
+	return nearest(name, all)
+}
+
 // Ignored returns the ignored columns of the file of customers, and the place of its header.
 func (f *File) Ignored() (place string, columns []string) {
 	if r := f.loader.rows; r != nil {
 		return r.place(r.header), r.ignored
 	}
 	return "", nil
+}
+
+// OwnParameters returns the parameters of a customer's own in its row, by name, if p is its plan in the
+// file.
+func (f *File) OwnParameters(p *dataplane.ServicePlan) map[string]string {
+	if f.loader.rows == nil {
+		return nil
+	}
+	return f.loader.rows.ownParameters(p)
 }

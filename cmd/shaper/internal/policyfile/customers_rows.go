@@ -36,6 +36,7 @@ type rowReader struct {
 
 	form tableForm
 
+	packets   bool // meters of plans count packets
 	namesOnly bool
 
 	// Indices of columns; -1 if the file does not have the column.
@@ -82,6 +83,7 @@ func newRowReader(name, text string, table *dataplane.Customers, plans []*plan) 
 	r.own = newLoader(func(position) string { return r.place(r.csv.line) })
 	for _, p := range plans {
 		r.plans[p.Name] = p
+		r.packets = r.packets || p.draft.packets
 		table.Plans = append(table.Plans, p.ServicePlan)
 	}
 	most := min(strings.Count(text, "\n")+1, dataplane.MaxCustomers)
