@@ -188,7 +188,8 @@ ip route add default via 198.51.100.1`)
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip("TCP needs python3: apt-get install python3")
 	}
-	eventually(t, func() error { // the FINs of both sides may cross: then there is no TIME_WAIT without a socket
+	// The FINs of both sides may cross: then there is no TIME_WAIT without a socket.
+	eventually(t, func() error {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
