@@ -21,21 +21,9 @@ import (
 	"github.com/a-seed-32e5a53f/shaper/cmd/shaper/internal/say"
 )
 
-func newCustomer(s cli.Streams) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     customerCommand.use,
-		GroupID: customerCommand.group,
-		Short:   customerCommand.short,
-		Long: `Add and remove customers while a shaper runs. Nothing is reloaded, and other
-customers are not affected. The file of customers of the policy is the base, and
-these changes are on top of it: they stay in force when the policy is reloaded,
-and, with --state, after a restart.`,
-		Args: cli.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newCustomerAdd(s), newCustomerRemove(s), newCustomerShow(s), newCustomerList(s),
-		newCustomerExport(s))
-	return cmd
+// liveCustomerCommands returns the commands of customers that need a running shaper.
+func liveCustomerCommands(s cli.Streams) []*cobra.Command {
+	return []*cobra.Command{newCustomerAdd(s), newCustomerRemove(s), newCustomerList(s), newCustomerExport(s)}
 }
 
 func newCustomerAdd(s cli.Streams) *cobra.Command {
@@ -43,8 +31,8 @@ func newCustomerAdd(s cli.Streams) *cobra.Command {
 	var file string
 	patch, asJSON := false, false
 	cmd := &cobra.Command{
-		Use:   "add IFACE NAME COLUMN=VALUE...",
-		Short: "Add a customer, or replace one",
+		Use:   customerAdd.use,
+		Short: customerAdd.short,
 		Long: `Add a customer, or replace one with the same name: then it keeps its tokens and
 its counters. A customer that is already like that stays unchanged. COLUMN=VALUE is
 as in the file of customers of the policy: plan=gold, address=192.0.2.7, a
@@ -162,8 +150,8 @@ func newCustomerRemove(s cli.Streams) *cobra.Command {
 	var f live.Flags
 	reset, asJSON := false, false
 	cmd := &cobra.Command{
-		Use:   "remove IFACE NAME...",
-		Short: "Remove customers",
+		Use:   customerRemove.use,
+		Short: customerRemove.short,
 		Long: `Remove customers, all or none. A customer of the policy's file stays removed when
 the policy is reloaded, until the file does not have it any more. With --reset the
 customers become as they are in the file; those that it does not have are removed.`,
@@ -222,56 +210,49 @@ func changeCustomers(
 	return cli.AfterChange(p.Err)
 }
 
-func newCustomerShow(s cli.Streams) *cobra.Command {
+// addLiveShow adds the flags of customer show for a running shaper, and returns a function that prints a
+// customer of one.
+func addLiveShow(cmd *cobra.Command, s cli.Streams) func(name, customer string, asJSON bool) error {
 	var f live.Flags
-	asJSON := false
-	cmd := &cobra.Command{
-		Use:   "show IFACE NAME|ADDRESS",
-		Short: "Show one customer",
-		Long: `Show the customer of a name or, if there is none, the customer to whom an address
-belongs, with all addresses, its plan and who added it.`,
-		Example: `  shaper customer show eth0 alice
-  shaper customer show eth0 100.64.0.1`,
-		Args: cli.WantArgs(2, 2, "an interface and a customer"),
-		RunE: func(_ *cobra.Command, args []string) error {
-			shapers, err := f.Choose(args[0])
-			if err != nil {
-				return err
-			}
-			defer live.CloseAll(shapers)
-			page, err := live.QueryCustomers(shapers, live.CustomerQuery{Exact: args[1]})
-			if err != nil {
-				return fmt.Errorf("%s: %w", args[0], err)
-			}
-			_, invalid := policyfile.ParseCustomerAddress(args[1])
-			if len(page.Customers) == 0 && invalid == nil {
-				page, err = live.QueryCustomers(shapers, live.CustomerQuery{Address: args[1]})
-				if err != nil {
-					return fmt.Errorf("%s: %w", args[0], err)
-				}
-			}
-			if len(page.Customers) == 0 {
-				return fmt.Errorf("%s: no customer has the name or the address %s", args[0], say.Printable(args[1]))
-			}
-			t := page.Customers[0]
-			if asJSON {
-				return say.WriteJSON(s.Out, control.TermsOf(t))
-			}
-			p := say.NewPrinter(s.Out)
-			p.Printf("%s\n", say.Printable(t.Name))
-			for _, name := range slices.Sorted(maps.Keys(t.Cells)) {
-				p.Printf("  %-9s %s\n", name, say.Printable(t.Cells[name]))
-			}
-			p.Printf("  %-9s %s\n", "source", sourceOf(t))
-			if t.Idle > 0 {
-				p.Printf("  %-9s removed after %v without a packet\n", "idle", t.Idle)
-			}
-			return p.Err
-		},
-	}
 	f.Add(cmd)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
+	return func(name, customer string, asJSON bool) error {
+		return showLiveCustomer(s, &f, name, customer, asJSON)
+	}
+}
+
+func showLiveCustomer(s cli.Streams, f *live.Flags, name, customer string, asJSON bool) error {
+	shapers, err := f.Choose(name)
+	if err != nil {
+		return err
+	}
+	defer live.CloseAll(shapers)
+	page, err := live.QueryCustomers(shapers, live.CustomerQuery{Exact: customer})
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	if _, invalid := policyfile.ParseCustomerAddress(customer); len(page.Customers) == 0 && invalid == nil {
+		page, err = live.QueryCustomers(shapers, live.CustomerQuery{Address: customer})
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	if len(page.Customers) == 0 {
+		return fmt.Errorf("%s: no customer has the name or the address %s", name, say.Printable(customer))
+	}
+	t := page.Customers[0]
+	if asJSON {
+		return say.WriteJSON(s.Out, control.TermsOf(t))
+	}
+	p := say.NewPrinter(s.Out)
+	p.Printf("%s\n", say.Printable(t.Name))
+	for _, name := range slices.Sorted(maps.Keys(t.Cells)) {
+		p.Printf("  %-9s %s\n", name, say.Printable(t.Cells[name]))
+	}
+	p.Printf("  %-9s %s\n", "source", sourceOf(t))
+	if t.Idle > 0 {
+		p.Printf("  %-9s removed after %v without a packet\n", "idle", t.Idle)
+	}
+	return p.Err
 }
 
 // sourceOf says where the terms of a customer come from.
@@ -294,8 +275,8 @@ func newCustomerList(s cli.Streams) *cobra.Command {
 	q := live.CustomerQuery{}
 	added, ofFile, asJSON := false, false, false
 	cmd := &cobra.Command{
-		Use:   "list IFACE",
-		Short: "List customers",
+		Use:   customerList.use,
+		Short: customerList.short,
 		Example: `  shaper customer list eth0 --added
   shaper customer list eth0 --plan gold --filter smith`,
 		Args: cli.WantArgs(1, 1, "an interface"),
@@ -345,8 +326,8 @@ func newCustomerList(s cli.Streams) *cobra.Command {
 func newCustomerExport(s cli.Streams) *cobra.Command {
 	var f live.Flags
 	cmd := &cobra.Command{
-		Use:   "export IFACE",
-		Short: "Print all customers as a file of customers",
+		Use:   customerExport.use,
+		Short: customerExport.short,
 		Long: `Print all customers in the format of a file of customers. As the file of the
 policy it gives the same customers as those of the running shaper; after a reload
 with it, shaper customer remove --reset discards the changes on top of it. Changes

@@ -35,7 +35,15 @@ var (
 		"budget", "look",
 		"Show and change budgets that hosts share on a server",
 	}
-	customerCommand = liveCommand{"customer", "shape", "Add, remove and list customers while they are shaped"}
-
 	guardCommand = liveCommand{"guard IFACE", "", "Clean up after a shaper run that is killed"}
+)
+
+// customerCommands are the commands of customers that need Linux.
+var customerCommands = []liveCommand{customerAdd, customerRemove, customerList, customerExport}
+
+var (
+	customerAdd    = liveCommand{"add IFACE NAME COLUMN=VALUE...", "", "Add a customer, or replace one"}
+	customerRemove = liveCommand{"remove IFACE NAME...", "", "Remove customers"}
+	customerList   = liveCommand{"list IFACE", "", "List customers"}
+	customerExport = liveCommand{"export IFACE", "", "Print all customers as a file of customers"}
 )

@@ -37,18 +37,32 @@ func needsLinux(what string) error {
 		what, runtime.GOOS)
 }
 
-func newRun(cli.Streams) *cobra.Command      { return linuxOnly(runCommand) }
-func newTap(cli.Streams) *cobra.Command      { return linuxOnly(tapCommand) }
-func newReload(cli.Streams) *cobra.Command   { return linuxOnly(reloadCommand) }
-func newSet(cli.Streams) *cobra.Command      { return linuxOnly(setCommand) }
-func newConfirm(cli.Streams) *cobra.Command  { return linuxOnly(confirmCommand) }
-func newDetach(cli.Streams) *cobra.Command   { return linuxOnly(detachCommand) }
-func newStatus(cli.Streams) *cobra.Command   { return linuxOnly(statusCommand) }
-func newStats(cli.Streams) *cobra.Command    { return linuxOnly(statsCommand) }
-func newBudget(cli.Streams) *cobra.Command   { return linuxOnly(budgetCommand) }
-func newCustomer(cli.Streams) *cobra.Command { return linuxOnly(customerCommand) }
-func newGuard(cli.Streams) *cobra.Command    { return linuxOnly(guardCommand) }
-func newServe(cli.Streams) *cobra.Command    { return linuxOnly(serveCommand) }
+func newRun(cli.Streams) *cobra.Command     { return linuxOnly(runCommand) }
+func newTap(cli.Streams) *cobra.Command     { return linuxOnly(tapCommand) }
+func newReload(cli.Streams) *cobra.Command  { return linuxOnly(reloadCommand) }
+func newSet(cli.Streams) *cobra.Command     { return linuxOnly(setCommand) }
+func newConfirm(cli.Streams) *cobra.Command { return linuxOnly(confirmCommand) }
+func newDetach(cli.Streams) *cobra.Command  { return linuxOnly(detachCommand) }
+func newStatus(cli.Streams) *cobra.Command  { return linuxOnly(statusCommand) }
+func newStats(cli.Streams) *cobra.Command   { return linuxOnly(statsCommand) }
+func newBudget(cli.Streams) *cobra.Command  { return linuxOnly(budgetCommand) }
+func newGuard(cli.Streams) *cobra.Command   { return linuxOnly(guardCommand) }
+func newServe(cli.Streams) *cobra.Command   { return linuxOnly(serveCommand) }
+
+// liveCustomerCommands returns commands of customers that fail.
+func liveCustomerCommands(cli.Streams) (out []*cobra.Command) {
+	for _, head := range customerCommands {
+		cmd := linuxOnly(head)
+		cmd.Hidden = false
+		out = append(out, cmd)
+	}
+	return out
+}
+
+// addLiveShow returns a function that fails.
+func addLiveShow(*cobra.Command, cli.Streams) func(name, customer string, asJSON bool) error {
+	return func(string, string, bool) error { return needsLinux("shaper customer show IFACE") }
+}
 
 // liveArguments is empty: live commands have no completions here.
 var liveArguments map[string]cobra.CompletionFunc

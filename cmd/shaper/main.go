@@ -80,6 +80,8 @@ func run(args []string, s cli.Streams) int {
 		err = fmt.Errorf("standard output: %w", output.WithoutPath(writeErr))
 	case err == nil:
 		return cli.ExitDone
+	case err == cli.ErrNothing:
+		return cli.ExitFailed
 	}
 	printed := map[string]bool{}
 	for line := range strings.Lines(cli.Advised(err).Error()) {

@@ -22,7 +22,8 @@ type randomForm struct {
 
 // newRandomForm returns a form for customers with a key.
 func newRandomForm(r *rand.Rand, key string, packets bool, plans int) *randomForm {
-	f := &randomForm{key: key, named: r.IntN(2) == 0, names: map[string][]string{}, ignored: []string{"note"}, plan: -1}
+	f := &randomForm{key: key, names: map[string][]string{}, ignored: []string{"note"}, plan: -1}
+	f.named = r.IntN(2) == 0
 	if r.IntN(4) == 0 {
 		f.plan = r.IntN(plans)
 	}
@@ -62,7 +63,8 @@ func newRandomForm(r *rand.Rand, key string, packets bool, plans int) *randomFor
 	}
 	if f.named && r.IntN(2) == 0 { // it would count without names
 		for _, name := range []string{"rate", "plan", "quota", "burst"} {
-			if !slices.ContainsFunc(contents, func(c string) bool { return slices.Contains(f.names[c], name) }) {
+			taken := func(content string) bool { return slices.Contains(f.names[content], name) }
+			if !slices.ContainsFunc(contents, taken) {
 				f.ignored = append(f.ignored, name)
 			}
 		}

@@ -91,13 +91,14 @@ func sameTable(t *testing.T, policy, path string, seen map[string]int) {
 	for i, want := range lines {
 		got := &list[i]
 		var vlans []int
-		for _, id := range got.VLANs {
+		for _, id := range got.IDs {
 			vlans = append(vlans, int(id))
 		}
 		slices.Sort(vlans)
+		slices.Sort(want.VLANs)
 		from, to := spansOf(got.Prefixes), mergedSpans(want.Addresses)
 		place := fmt.Sprintf("customers.csv:%d", want.Line)
-		if got.Name != want.Name || got.Plan.Name != want.Plan || !slices.Equal(vlans, slices.Sorted(slices.Values(want.VLANs))) ||
+		if got.Name != want.Name || got.Plan.Name != want.Plan || !slices.Equal(vlans, want.VLANs) ||
 			!slices.Equal(from, to) || !strings.HasSuffix(c.Place(got, ""), place) {
 			table, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "customers.csv"))
 			t.Fatalf("got %+v with %v at %s, the model %+v with %v, for\n%s\n%s", got, from, c.Place(got, ""), want, to,

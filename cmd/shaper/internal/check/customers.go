@@ -19,6 +19,12 @@ var customerKeys = map[dataplane.CustomerKey]struct{ key, text string }{
 	dataplane.ByDestination: {"dst", "destination address"},
 	dataplane.ByOuterVLAN:   {"vlan", "ID of the outer VLAN tag"},
 	dataplane.ByTwoVLANs:    {"svlan,cvlan", "IDs of the two outermost VLAN tags"},
+	dataplane.CustomerByMAC: {"mac", "destination MAC address at egress, source MAC address at ingress"},
+	dataplane.CustomerByVLANMAC: {
+		"vlan,mac", "ID of the outer VLAN tag, and destination MAC address at egress, source MAC address at ingress",
+	},
+	dataplane.CustomerByMark:   {"mark", "skb mark"},
+	dataplane.CustomerByCgroup: {"cgroup", "cgroup of the socket, or the nearest one above it that a customer has"},
 }
 
 // checkCustomersJSON describes the table of customers.
@@ -28,6 +34,9 @@ type checkCustomersJSON struct {
 	Customers int             `json:"customers"`
 	Prefixes  int             `json:"prefixes"` // addresses and prefixes
 	VLANs     int             `json:"vlans"`
+	MACs      int             `json:"macs,omitempty"` // with a key by VLAN and MAC, pairs
+	Marks     int             `json:"marks,omitempty"`
+	Cgroups   int             `json:"cgroups,omitempty"`
 	Plans     []checkPlanJSON `json:"plans"`
 }
 
@@ -94,14 +103,8 @@ func customersJSON(file *policyfile.File, mtu int64) *checkCustomersJSON {
 		plan := &out.Plans[i]
 		*plan = checkPlanJSON{Name: p.Name, Actions: map[string]string{}}
 		named[p], index[p.Name] = true, i
-		service := serviceJSON(policy, p, mtu)
-		plan.Meter, plan.Queue = service.Meter, service.Queue
-		if up := p.Upward(); up != nil {
-			if service := serviceJSON(policy, up, mtu); !reflect.DeepEqual(service,
-				checkServiceJSON{plan.Meter, plan.Queue}) {
-				plan.Up = &service
-			}
-		}
+		service := newPlanJSON(policy, p, mtu)
+		plan.Meter, plan.Queue, plan.Up = service.Meter, service.Queue, service.Up
 		for color, a := range [...]*dataplane.Action{p.Green, p.Yellow, p.Red} {
 			if a != nil {
 				plan.Actions[meter.Color(color).String()] = say.Action(*a)
@@ -111,7 +114,7 @@ func customersJSON(file *policyfile.File, mtu int64) *checkCustomersJSON {
 	for i := range c.List {
 		customer := &c.List[i]
 		out.Prefixes += len(customer.Prefixes)
-		out.VLANs += len(customer.VLANs)
+		*out.ids(c.Key) += len(customer.IDs)
 		number := index[customer.Plan.Name]
 		if _, own := file.OwnQuota(customer.Name); own {
 			limits[number]++
@@ -126,6 +129,19 @@ func customersJSON(file *policyfile.File, mtu int64) *checkCustomersJSON {
 		out.Plans[i].addRules(file.Rules(p.Name), limits[i])
 	}
 	return out
+}
+
+// ids returns the count of the IDs of customers.
+func (t *checkCustomersJSON) ids(key dataplane.CustomerKey) *int {
+	switch key {
+	case dataplane.CustomerByMAC, dataplane.CustomerByVLANMAC:
+		return &t.MACs
+	case dataplane.CustomerByMark:
+		return &t.Marks
+	case dataplane.CustomerByCgroup:
+		return &t.Cgroups
+	}
+	return &t.VLANs
 }
 
 // serviceJSON returns the meter or the queue of a plan.
@@ -157,6 +173,12 @@ func planMeter(policy *dataplane.Policy, p *dataplane.ServicePlan) *dataplane.Me
 	return m
 }
 
+// idNouns are the nouns for IDs of customers.
+var idNouns = map[dataplane.CustomerKey]string{
+	dataplane.ByOuterVLAN: "VLAN", dataplane.ByTwoVLANs: "VLAN", dataplane.CustomerByMAC: "MAC address",
+	dataplane.CustomerByVLANMAC: "MAC address", dataplane.CustomerByMark: "mark", dataplane.CustomerByCgroup: "cgroup",
+}
+
 // customers prints the table of customers and their plans.
 func (p policyPrinter) customers(file *policyfile.File) {
 	policy := file.Policy
@@ -166,8 +188,8 @@ func (p policyPrinter) customers(file *policyfile.File) {
 	}
 	t := customersJSON(file, cli.DefaultMTU)
 	has := fmt.Sprintf("%s and prefixes", say.Count(t.Prefixes, "address"))
-	if c.Key == dataplane.ByOuterVLAN || c.Key == dataplane.ByTwoVLANs {
-		has = say.Count(t.VLANs, "VLAN")
+	if noun := idNouns[c.Key]; noun != "" {
+		has = say.Count(*t.ids(c.Key), noun)
 	}
 	p.Printf("\ncustomers\n  table   %s with %s\n  key     %s\n", say.Count(t.Customers, "customer"), has,
 		customerKeys[c.Key].text)
@@ -191,11 +213,7 @@ func (p policyPrinter) customers(file *policyfile.File) {
 			used += fmt.Sprintf("; selected by %s", say.Count(len(by), "plan"))
 		}
 		p.Printf("\nplan %s\n  used    by %s\n", plan.Name, used)
-		if plan.Params != nil {
-			p.parts(meterParts(policy, plan))
-		} else {
-			p.parts(append([]say.Part{{Key: "queue", Text: "one for each customer"}}, say.PlanParts(plan)...))
-		}
+		p.parts(PlanParts(policy, plan))
 		for color, a := range [...]*dataplane.Action{plan.Green, plan.Yellow, plan.Red} {
 			if a != nil {
 				p.Printf("  %-7s %s\n", meter.Color(color), say.Action(*a))
@@ -203,6 +221,35 @@ func (p policyPrinter) customers(file *policyfile.File) {
 		}
 		p.rules(&t.Plans[i])
 	}
+}
+
+// PlanParts describes the meter or the queue of a plan, for both directions.
+func PlanParts(policy *dataplane.Policy, p *dataplane.ServicePlan) []say.Part {
+	if p.Params != nil {
+		return meterParts(policy, p)
+	}
+	return append([]say.Part{{Key: "queue", Text: "one for each customer"}}, say.PlanParts(p)...)
+}
+
+// PlanJSON is the meter or the queue of a plan, as in the output of check --json.
+type PlanJSON struct {
+	checkServiceJSON
+	Up *checkServiceJSON `json:"up,omitempty"` // for packets from the customer, if it differs
+}
+
+// NewPlanJSON returns the JSON of a plan.
+func NewPlanJSON(policy *dataplane.Policy, p *dataplane.ServicePlan) PlanJSON {
+	return newPlanJSON(policy, p, cli.DefaultMTU)
+}
+
+func newPlanJSON(policy *dataplane.Policy, p *dataplane.ServicePlan, mtu int64) (out PlanJSON) {
+	out.checkServiceJSON = serviceJSON(policy, p, mtu)
+	if up := p.Upward(); up != nil {
+		if service := serviceJSON(policy, up, mtu); !reflect.DeepEqual(service, out.checkServiceJSON) {
+			out.Up = &service
+		}
+	}
+	return out
 }
 
 // meterParts describes the meter of a plan, for both directions.

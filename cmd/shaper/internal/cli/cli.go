@@ -37,6 +37,10 @@ func Usagef(format string, args ...any) error { return &UsageError{Err: fmt.Erro
 // ErrInterrupted is the cause of a context canceled by a signal.
 var ErrInterrupted = errors.New("interrupted")
 
+// ErrNothing is the error of a command whose printed result is that there is nothing, such as no customer of
+// an address. The exit code is ExitFailed, and no message is printed.
+var ErrNothing = errors.New("nothing")
+
 // unprintedError is an error of printing the result of a change. The change is in force, so the
 // exit code is that of success.
 type unprintedError struct{ err error }

@@ -68,7 +68,11 @@ func (l *linter) customers() {
 	}
 	var names []string
 	for _, name := range columns[:min(len(columns), mostColumns)] {
-		names = append(names, fmt.Sprintf("%q", name))
+		text := fmt.Sprintf("%q", name)
+		if near := l.NearColumn(name); near != "" {
+			text += fmt.Sprintf(" (did you mean %q?)", near)
+		}
+		names = append(names, text)
 	}
 	more := ""
 	if n := len(columns) - len(names); n > 0 {

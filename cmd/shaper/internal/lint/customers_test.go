@@ -24,6 +24,7 @@ func TestCustomers(t *testing.T) {
 	}{
 		{"used", per, "", []string{"p.yaml:3:53: burst of 1499 B is below the MTU: a packet of 1500 bytes never fits, even on an idle link (RFC 2697 §2)"}},
 		{"not used", none, "", []string{"p.yaml:2:12: no class has per: customer, so customers are treated like all others"}},
+		{"a misspelled column", none, ",Gaurantee", []string{"p.yaml:2:12: no class has per: customer, so customers are treated like all others", `c.csv:2: 1 column ignored: "Gaurantee" (did you mean "guarantee"?)`}},
 		{"a column", none, ",e-mail", []string{"p.yaml:2:12: no class has per: customer, so customers are treated like all others", `c.csv:2: 1 column ignored: "e-mail"`}},
 		{
 			"columns", none, "," + strings.Join(many, ",") + ",,\x1b",

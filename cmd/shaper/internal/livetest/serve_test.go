@@ -442,7 +442,10 @@ func TestLiveServeRestart(t *testing.T) {
 		t.Helper()
 		out, _ := s.wantExit(0, "stats", "v0", "--json")
 		var row struct{ Classes []json.RawMessage }
-		if err := errors.Join(json.Unmarshal([]byte(out), &row), json.Unmarshal(row.Classes[0], &c)); err != nil {
+		if err := json.Unmarshal([]byte(out), &row); err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(row.Classes[0], &c); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -19,7 +19,8 @@ func (b block) String() string {
 }
 
 func (b block) contains(a netip.Addr) bool {
-	return a.BitLen() == b.first.BitLen() && number(b.first).Cmp(number(a)) <= 0 && number(a).Cmp(number(b.last)) <= 0
+	n := number(a)
+	return a.BitLen() == b.first.BitLen() && number(b.first).Cmp(n) <= 0 && n.Cmp(number(b.last)) <= 0
 }
 
 func (b block) overlaps(o block) bool { return b.contains(o.first) || o.contains(b.first) }

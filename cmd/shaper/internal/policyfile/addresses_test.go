@@ -149,3 +149,28 @@ func lastOf(p netip.Prefix) netip.Addr {
 	a, _ := netip.AddrFromSlice(b)
 	return a
 }
+
+// FuzzRange checks that any range contains the addresses between its ends, in ascending prefixes.
+func FuzzRange(f *testing.F) {
+	for _, seed := range []string{
+		"10.0.0.1-9", "::1-::ffff", "2001:db8::-f", "64:ff9b::1.2.3.4-5", "1-2", "-", "::-", "::ffff:1.2.3.4-5",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		r, err := parseRange(text)
+		if err != nil {
+			return
+		}
+		next, n := r.first, 0
+		r.prefixes(func(p netip.Prefix) {
+			if n++; n > 2*p.Addr().BitLen() || p.Addr() != next || p.Masked() != p {
+				t.Fatalf("%v: prefix %v, want one from %v", r, p, next)
+			}
+			next = lastOf(p).Next()
+		})
+		if next != r.last.Next() {
+			t.Fatalf("%v ends at %v", r, next.Prev())
+		}
+	})
+}

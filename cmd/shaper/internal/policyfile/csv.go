@@ -62,7 +62,8 @@ func (r *csvReader) separate(names []string) (problem string) {
 		r.line = header.line
 		n := 0
 		for _, name := range names {
-			if slices.ContainsFunc(header.cells, func(cell string) bool { return strings.EqualFold(cell, name) }) {
+			if slices.ContainsFunc(header.cells,
+				func(cell string) bool { return strings.EqualFold(cell, name) }) {
 				n++
 			}
 		}

@@ -17,7 +17,9 @@ const planMeter = "plan"
 // customerKeys are the parts of a packet from which its customer is known.
 var customerKeys = map[string]dataplane.CustomerKey{
 	"address": dataplane.ByInside, "src": dataplane.BySource, "dst": dataplane.ByDestination,
-	"vlan": dataplane.ByOuterVLAN, "svlan, cvlan": dataplane.ByTwoVLANs,
+	"vlan": dataplane.ByOuterVLAN, "svlan, cvlan": dataplane.ByTwoVLANs, "mac": dataplane.CustomerByMAC,
+	"vlan, mac": dataplane.CustomerByVLANMAC, "mark": dataplane.CustomerByMark,
+	"cgroup": dataplane.CustomerByCgroup,
 }
 
 // customers reads the key customers, and then the file named there.
@@ -95,16 +97,22 @@ func (l *loader) path(n *yaml.Node) string {
 func (l *loader) customerKey(n *yaml.Node) dataplane.CustomerKey {
 	words := []string{n.Value}
 	if n.Kind == yaml.SequenceNode {
-		words = nil
-		for _, entry := range n.Content {
-			words = append(words, target(entry).Value)
-		}
+		words = listWords(n)
 	}
 	k, ok := customerKeys[strings.Join(words, ", ")]
-	if two := k == dataplane.ByTwoVLANs; !ok || two != (len(words) == 2) {
-		l.fail(n, "key must be one of address, src, dst, vlan, [svlan, cvlan]")
+	two := k == dataplane.ByTwoVLANs || k == dataplane.CustomerByVLANMAC
+	if !ok || two != (len(words) == 2) {
+		l.fail(n, "key must be one of address, src, dst, vlan, [svlan, cvlan], mac, [vlan, mac], mark, cgroup")
 	}
 	return k
+}
+
+// listWords returns the words of a list.
+func listWords(n *yaml.Node) (words []string) {
+	for _, entry := range n.Content {
+		words = append(words, target(entry).Value)
+	}
+	return words
 }
 
 // perCustomer reads the meter of a class with per: customer. per is the value of per, n the value
@@ -167,10 +175,25 @@ func (l *loader) inRows(object any) bool {
 	return false
 }
 
+// NearColumn returns the column that a misspelled one in the file of customers may mean, or "".
+func (f *File) NearColumn(name string) string {
+	all, _ := contents(f.Policy.Customers.Key, "")
+	return nearest(name, all)
+}
+
 // Ignored returns the ignored columns of the file of customers, and the place of its header.
 func (f *File) Ignored() (place string, columns []string) {
 	if r := f.loader.rows; r != nil {
 		return r.place(r.header), r.ignored
 	}
 	return "", nil
+}
+
+// OwnParameters returns the parameters of a customer's own in its row, by name, if p is its plan in the
+// file.
+func (f *File) OwnParameters(p *dataplane.ServicePlan) map[string]string {
+	if f.loader.rows == nil {
+		return nil
+	}
+	return f.loader.rows.ownParameters(p)
 }

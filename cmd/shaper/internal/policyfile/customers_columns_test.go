@@ -86,11 +86,11 @@ func TestNamedKeys(t *testing.T) {
 	}{
 		{
 			"key: vlan, columns: {customer: id, vlan: [Access, Voice], plan: t}", "Voice,id,t,vlan,Access\n7 8,a,quiet,99,1\n,b,quiet,,3\n",
-			[]dataplane.Customer{{Name: "a", VLANs: []uint32{1, 7, 8}}, {Name: "b", VLANs: []uint32{3}}},
+			[]dataplane.Customer{{Name: "a", IDs: []uint64{1, 7, 8}}, {Name: "b", IDs: []uint64{3}}},
 		},
 		{
 			"key: [svlan, cvlan], columns: {customer: id, svlan: S, cvlan: C, plan: t}", "C,id,t,S\n7,a,quiet,1\n",
-			[]dataplane.Customer{{Name: "a", VLANs: []uint32{1<<12 | 7}}},
+			[]dataplane.Customer{{Name: "a", IDs: []uint64{1<<12 | 7}}},
 		},
 		{
 			"columns: {customer: IP, addresses: IP}, plan: quiet", "IP\n192.0.2.1\n2001:db8::5\n",
@@ -180,7 +180,7 @@ c.csv:2: down: "50" is a rate`},
 		{exportColumns, "Customer ID;IPv4;\"IPv6\n", "c.csv:1: " + quoteOpen},
 		{exportColumns, "", "c.csv:1: the file is empty: its first line must name the columns customer, plan and others"},
 		{"columns: {customer: a, address: b, plan: c, rate: d, up: e}", "a,b,c,d,e\n", "c.csv:1: column rate is for both directions, and columns down and up for one each: remove one or the other"},
-		{"columns: {customer: a, address: b, plan: c}, unit: mbit", "a,b,c\n", "c.csv:1: unit is for columns of rates, such as rate, and the file has none: name one under columns:, or remove unit"},
+		{"columns: {customer: a, address: b, plan: c}, unit: mbit", "a,b,c\n", "c.csv:1: unit is for columns of rates, such as rate, and columns: names none: name one, or remove unit"},
 	} {
 		_, err := loadCustomers(exportPolicy(test.keys), test.csv)
 		want := "etc/" + strings.ReplaceAll(test.want, "\n", "\netc/")
@@ -282,7 +282,9 @@ links: {l: {rate: 10gbit}}
 						found = append(found, b.Rate)
 					}
 				}
-				same[name] = same[name] || slices.ContainsFunc(found, func(r meter.Rate) bool { return r.Cmp(rate) == 0 })
+				if slices.ContainsFunc(found, func(r meter.Rate) bool { return r.Cmp(rate) == 0 }) {
+					same[name] = true
+				}
 			}
 		}
 	}

@@ -38,8 +38,10 @@ func (r *rowReader) readHeader() bool {
 	}
 	r.customer, r.plan, r.quota = only("customer"), only("plan"), only("quota")
 	r.address, r.vlan, r.svlan, r.cvlan = found["address"], found["vlan"], only("svlan"), only("cvlan")
+	r.mac, r.mark, r.cgroup = found["mac"], found["mark"], found["cgroup"]
 	if r.namesOnly {
 		r.address, r.vlan, r.svlan, r.cvlan = nil, nil, -1, -1
+		r.mac, r.mark, r.cgroup = nil, nil, nil
 	}
 	return slices.ContainsFunc(all[:need], func(name string) bool { return found[name] != nil })
 }
@@ -128,8 +130,8 @@ func (r *rowReader) headerText() string {
 }
 
 // checkDirections refuses columns of rates for one direction without those for the other, and with those
-// for both. It refuses a unit without a column of rates. A policy may name the column of one direction: the
-// other one has the rate of the plan.
+// for both. A policy may name the column of one direction: the other one has the rate of the plan. If it
+// names columns, its unit needs one of rates.
 func (r *rowReader) checkDirections() {
 	has := func(column string) bool { return slices.Contains(r.ownNames, column) }
 	for _, name := range []string{"rate", "guarantee"} {
@@ -142,7 +144,7 @@ func (r *rowReader) checkDirections() {
 				name, down, up)
 		}
 	}
-	if r.form.unit.bare != "" && !slices.ContainsFunc(rateNames, has) {
-		r.fail("unit is for columns of rates, such as rate, and the file has none: name one under columns:, or remove unit")
+	if r.form.named != nil && r.form.unit.bare != "" && !slices.ContainsFunc(rateNames, has) {
+		r.fail("unit is for columns of rates, such as rate, and columns: names none: name one, or remove unit")
 	}
 }

@@ -15,14 +15,16 @@ func (r *rowReader) customerPlan() *dataplane.ServicePlan {
 	name := r.planName()
 	p := r.plans[name]
 	switch {
+	case p != nil:
 	case name == "" && r.plan < 0: // an error of the header
-		return nil
 	case name == "":
 		r.fail("plan is missing: each customer needs a plan of the policy")
-		return nil
-	case p == nil:
+	default:
 		r.fail("no plan named %q%s: define it under plans:", name,
 			r.own.didYouMean("plan", name, func() []string { return sorted(r.plans) }))
+	}
+	if p == nil {
+		r.checkRates()
 		return nil
 	}
 	own := false
@@ -44,6 +46,19 @@ func (r *rowReader) customerPlan() *dataplane.ServicePlan {
 		}
 	}
 	return v
+}
+
+// checkRates finds errors in the rates of a row without a valid plan.
+func (r *rowReader) checkRates() {
+	for i, at := range r.ownAt {
+		cell := r.cell(at)
+		if cell == "" || r.packets || !slices.Contains(rateNames, r.ownNames[i]) {
+			continue
+		}
+		if _, err := ParseRate(r.form.unit.complete(cell)); err != nil {
+			r.fail("%s: %v", r.ownNames[i], err)
+		}
+	}
 }
 
 // planName returns the name of the plan of the row.
@@ -105,7 +120,7 @@ func limitsOf(p *plan, v *dataplane.ServicePlan) limits {
 func (r *rowReader) newVariant(p *plan) *dataplane.ServicePlan {
 	l := r.own
 	cells := r.ownCells
-	if r.form.unit.bare != "" && !p.draft.packets {
+	if r.form.unit.bare != "" && !r.packets {
 		cells = slices.Clone(cells)
 		for i, name := range r.ownNames {
 			if slices.Contains(rateNames, name) {

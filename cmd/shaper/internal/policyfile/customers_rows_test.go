@@ -94,7 +94,7 @@ func TestRowErrors(t *testing.T) {
 		{"no address", "customer,plan,vlan\n", "1: column address is missing: the first line must name the columns customer, plan, address; columns: in the policy maps other names"},
 		{"near columns", "Custmer,Adress,PLAN\n", "1: column customer is missing (is it \"Custmer\"?): the first line must name the columns customer, plan, address; columns: in the policy maps other names\n1: column address is missing (is it \"Adress\"?): the first line must name the columns customer, plan, address; columns: in the policy maps other names"},
 		{"rows without a column", "customer,adress,plan\n1,::1,gold\n1,::1,quiet\n", "1: column address is missing (is it \"adress\"?): the first line must name the columns customer, plan, address; columns: in the policy maps other names\n2: no plan named \"gold\": define it under plans:\n3: customer \"1\" is the name of an earlier customer (line 2): names must differ"},
-		{"rows without a plan", "customer,address,tariff,rate\n1,::x,gold,50\n,::1,quiet,5\n", "1: column plan is missing: the first line must name the columns customer, plan, address; columns: in the policy maps other names\n2: address: \"::x\" is not an address or a prefix such as 192.0.2.0/24\n3: customer is missing: each customer needs a name"},
+		{"rows without a plan", "customer,address,tariff,rate\n1,::x,gold,5mbit\n,::1,quiet,5\n", "1: column plan is missing: the first line must name the columns customer, plan, address; columns: in the policy maps other names\n2: address: \"::x\" is not an address or a prefix such as 192.0.2.0/24\n3: customer is missing: each customer needs a name\n3: rate: \"5\" is a rate without a unit: write 5bit for bits or 5B/s for bytes per second"},
 		{"no plan", "customer,address\n", "1: column plan is missing: the first line must name the columns customer, plan, address; columns: in the policy maps other names"},
 		{"semicolons, and a comma", "customer;address;plan;price, EUR\n1;::1;home-50;5\n", "1: the first line has a comma, so commas are the separators: put cells with a comma in quotes"},
 		{"tabs, and a comma", "customer\taddress\tplan\tprice, EUR\n1\t::1\thome-50\t5\n", "1: the first line has a comma, so commas are the separators: put cells with a comma in quotes"},
@@ -284,9 +284,20 @@ func FuzzCustomers(f *testing.F) {
 	} {
 		f.Add(seed, uint8(0))
 	}
-	keys := []string{"address", "vlan", "[svlan, cvlan]"}
+	for _, seed := range []string{
+		"id;v4;v6;t;d\n1;10.0.0.1-9;::1-f;quiet;50\n2;10.0.0.20 - 10.0.1.7;;;50M\n", "ID,v4,V6,t,d\na,::-ffff,,quiet,1Mbps\n",
+		"id\tv4\tv6\tt\td\na\t10.0.0.0/8\t\tbiz-200\t\nb\t10.0.0.3-9\t\t\t2.5\n",
+	} {
+		f.Add(seed, uint8(3))
+		f.Add(seed, uint8(4))
+	}
+	keys := []string{
+		"key: address", "key: vlan", "key: [svlan, cvlan]",
+		"columns: {customer: ID, address: [v4, v6], plan: t, rate: d}, unit: mbit, plan: quiet",
+		"columns: {customer: ID, address: [v4, v6], plan: t, down: d}, unit: kB/s, nested: true",
+	}
 	f.Fuzz(func(t *testing.T, text string, key uint8) {
-		policy := ispClasses + "customers: {file: c.csv, key: " + keys[int(key)%len(keys)] + "}\n" +
+		policy := ispClasses + "customers: {file: c.csv, " + keys[int(key)%len(keys)] + "}\n" +
 			strings.Replace(ispPlans, "burst: 4MiB",
 				"burst: 4MiB, quota: {limit: 1GB, every: day, then: quiet}", 1)
 		file, err := loadCustomers(policy, text)

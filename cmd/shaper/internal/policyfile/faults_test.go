@@ -48,6 +48,13 @@ func TestGroupedErrors(t *testing.T) {
 			[]string{"c.csv:2: no plan named \"zzz\"" + undefined + " (lines 2, 3 and 4)"},
 		},
 		{
+			"a rate of an unknown plan", rows(3, func(i int) string { return fmt.Sprint(i, ",,", []string{"zzz", "", "zzz"}[i], ",50M") }),
+			[]string{
+				"c.csv:2: no plan named \"zzz\"" + undefined + " (lines 2 and 4)", "c.csv:2: rate: " + ambiguous + " (lines 2, 3 and 4)",
+				"c.csv:3: plan is missing: each customer needs a plan of the policy",
+			},
+		},
+		{
 			"twice in a line", rows(2, func(i int) string { return fmt.Sprint(i, ",x x,quiet") }),
 			[]string{`c.csv:2: address: "x" is not an address or a prefix such as 192.0.2.0/24 (lines 2 and 3)`},
 		},

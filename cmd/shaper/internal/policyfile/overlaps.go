@@ -47,7 +47,8 @@ func (r *rowReader) checkRanges() {
 		}
 		open = append(open, s)
 	}
-	slices.SortStableFunc(found, func(a, b rowOverlap) int { return cmp.Compare(a.later.customer, b.later.customer) })
+	slices.SortStableFunc(found,
+		func(a, b rowOverlap) int { return cmp.Compare(a.later.customer, b.later.customer) })
 	for _, f := range found {
 		r.faults.add(int(r.lines[f.later.customer]), fmt.Sprintf(
 			"address %v and %v of customer %q (line %d) overlap in part: with nested: true one must contain the other",

@@ -2,6 +2,7 @@ package policyfile
 
 import (
 	"fmt"
+	"math/bits"
 	"math/rand/v2"
 	"net/netip"
 	"strings"
@@ -76,7 +77,7 @@ func TestRandomNestedRanges(t *testing.T) {
 				n := 1 << r.IntN(5)
 				o.first -= o.first % n
 				o.last = o.first + n - 1
-				text = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(o.first)}), 32-len(fmt.Sprintf("%b", n))+1).String()
+				text = fmt.Sprintf("10.0.0.%d/%d", o.first, 32-bits.Len(uint(n))+1)
 			} else {
 				o.first, o.last = min(o.first, o.last), max(o.first, o.last)
 				text = fmt.Sprintf("10.0.0.%d-%d", o.first, o.last)
@@ -91,7 +92,8 @@ func TestRandomNestedRanges(t *testing.T) {
 		inPart := false
 		for _, x := range list {
 			for _, y := range list {
-				inPart = inPart || x.customer != y.customer && x.first < y.first && y.first <= x.last && x.last < y.last
+				inPart = inPart || x.customer != y.customer && x.first < y.first && y.first <= x.last &&
+					x.last < y.last
 			}
 		}
 		f, err := loadCustomers(ispClasses+"customers: {file: c.csv, nested: true}\n"+ispPlans, b.String())
