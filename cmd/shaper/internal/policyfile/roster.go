@@ -482,7 +482,7 @@ func (r *Roster) definition(name string) (cells map[string]string, ok bool) {
 
 // cellsOf returns the cells of a customer of the roster.
 func (r *Roster) cellsOf(c *dataplane.Customer) map[string]string {
-	cells := KeyCells(r.from.Policy.Customers.Key, c)
+	cells := KeyCells(r.from.Policy.Customers, c)
 	cells["plan"] = c.Plan.Name
 	own := r.file.loader.rows.ownParameters(c.Plan)
 	if p := r.named[c.Name]; p != nil {
@@ -576,7 +576,7 @@ func (r *Roster) Canonical(record *customers.Record) (map[string]string, error) 
 	if read.err != nil {
 		return nil, &CustomerError{record.Name, read.err}
 	}
-	cells := KeyCells(r.from.Policy.Customers.Key, read.customer)
+	cells := KeyCells(r.from.Policy.Customers, read.customer)
 	cells["plan"] = read.customer.Plan.Name
 	maps.Copy(cells, read.cells)
 	if read.quota > 0 {

@@ -116,19 +116,19 @@ func (r *rows) reasons() error {
 	return errors.New(strings.Join(out, "; "))
 }
 
-// KeyCells returns the cells of a file of customers with the keys of a customer, by column.
-func KeyCells(key dataplane.CustomerKey, c *dataplane.Customer) map[string]string {
+// KeyCells returns the cells of a file of customers with the keys of one of these customers, by column.
+func KeyCells(of *dataplane.Customers, c *dataplane.Customer) map[string]string {
 	out := map[string]string{}
-	columns := keyColumns(key)
+	columns := keyColumns(of.Key)
 	switch {
 	case len(columns) == 2:
 		for _, id := range c.IDs { // at most one
-			out[columns[0]], out[columns[1]], _ = strings.Cut((&dataplane.Customers{Key: key}).IDText(id), ", ")
+			out[columns[0]], out[columns[1]], _ = strings.Cut(of.IDText(id), ", ")
 		}
-	case !key.ByAddress():
+	case !of.Key.ByAddress():
 		var words []string
 		for _, id := range c.IDs {
-			words = append(words, (&dataplane.Customers{Key: key}).IDText(id))
+			words = append(words, of.IDText(id))
 		}
 		out[columns[0]] = strings.Join(words, " ")
 	default:

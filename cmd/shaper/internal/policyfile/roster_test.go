@@ -303,3 +303,39 @@ func TestRosterServices(t *testing.T) {
 		t.Errorf("plans %q and %q", list[0].Plan.Name, list[1].Plan.Name)
 	}
 }
+
+// TestRosterKeys checks that the definition of a customer has its keys as in the file, by each kind of key.
+func TestRosterKeys(t *testing.T) {
+	for key, row := range map[string][2]string{
+		"vlan": {"vlan", "7 9"}, "[svlan, cvlan]": {"svlan,cvlan", "7,9"}, "mark": {"mark", "23"},
+		"mac": {"mac", "02:00:00:00:00:07"}, "[vlan, mac]": {"vlan,mac", "7,02:00:00:00:00:07"},
+		"cgroup": {"cgroup", "/system.slice/ssh.service"},
+	} {
+		empty := strings.Repeat(",", strings.Count(row[0], ","))
+		c := rosterPolicy(t, ", key: "+key, fmt.Sprintf("customer,%s,plan\nfirst,%s,gold\nann,%s,gold\n", row[0], empty,
+			row[1]))
+		cells, ok := c.Roster().Definition("ann")
+		want := map[string]string{"plan": "gold"}
+		values := strings.Split(row[1], ",")
+		for i, name := range strings.Split(row[0], ",") {
+			want[name] = values[i]
+		}
+		if !ok || !maps.Equal(cells, want) {
+			t.Errorf("key %s: got %v, want %v", key, cells, want)
+		}
+		added := record("new", "plan", "gold")
+		for name, cell := range want {
+			added.Cells[name] = strings.NewReplacer("7", "8", "9", "10", "23", "24").Replace(cell)
+		}
+		_, _, err := c.Roster().Change([]*customers.Record{added})
+		if key == "cgroup" {
+			if !errors.Is(err, ErrCgroups) {
+				t.Errorf("key %s: got %v", key, err)
+			}
+			continue
+		}
+		if cells, ok = c.Roster().Definition("new"); err != nil || !ok || !maps.Equal(cells, added.Cells) {
+			t.Errorf("key %s: got %v, %v, want %v", key, cells, err, added.Cells)
+		}
+	}
+}
